@@ -33,8 +33,7 @@ int gd_os_open(int folder, const char *name, int how, unsigned mode);
 int gd_os_duplicate(int file);
 bool gd_os_close(int file);
 
-/* A stream of the C library; for gd_os_stream_of the descriptor then belongs to it. */
-FILE *gd_os_stream(const char *path, const char *mode);
+/* A stream of the C library, to which the descriptor then belongs. */
 FILE *gd_os_stream_of(int file, const char *mode);
 
 /* The file's position in a stream, from its beginning. */

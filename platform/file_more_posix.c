@@ -27,11 +27,6 @@ int gd_os_duplicate(int file)
     return fcntl(file, F_DUPFD_CLOEXEC, 0);
 }
 
-FILE *gd_os_stream(const char *path, const char *mode)
-{
-    return fopen(path, mode);
-}
-
 FILE *gd_os_stream_of(int file, const char *mode)
 {
     return fdopen(file, mode);

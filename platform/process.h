@@ -55,12 +55,8 @@ void gd_os_write_signal(int descriptor, const char *text, size_t length);
 
 /* ---- Processes that it starts --------------------------------------------------------------- */
 
-/* Whether a process can be copied; the functions below need it. */
-extern const bool gd_os_can_fork;
-
 /* Holds back signals to stop, and of children that end, for gd_os_wait_signal. */
 void gd_os_hold_signals(void);
-void gd_os_release_signals(void); /* in a child */
 
 /* Waits for one of these signals, for about a second at most; returns a request to stop, which is
  * meant for the children, too, else 0. */

@@ -150,8 +150,6 @@ void gd_os_write_signal(int descriptor, const char *text, size_t length)
 
 /* ---- Processes that it starts --------------------------------------------------------------- */
 
-const bool gd_os_can_fork = true;
-
 static sigset_t held_back, mask_before;
 
 void gd_os_hold_signals(void)
@@ -161,7 +159,7 @@ void gd_os_hold_signals(void)
     sigprocmask(SIG_BLOCK, &held_back, &mask_before);
 }
 
-void gd_os_release_signals(void)
+static void release_signals(void)
 {
     sigprocmask(SIG_SETMASK, &mask_before, NULL);
 }
@@ -211,7 +209,7 @@ int64_t gd_os_fork(void)
 {
     const pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        gd_os_release_signals();
+        release_signals();
         end_with_parent(parent);
     }
     return child;

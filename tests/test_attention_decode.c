@@ -9,15 +9,15 @@ typedef struct sizes {
     gd_rope_options rope;
 } sizes;
 
-/* A window [B, capacity, KV, D] on a larger tensor, or a tensor of that shape; of NaN, or in 16 bits,
+/* A view [B, capacity, KV, D] of a larger tensor, or a tensor of that shape; of NaN, or in 16 bits,
  * where the rows are converted, of zeros. */
-static gd_tensor *make_rows(gd_context *ctx, gd_dtype dtype, const sizes *z, bool window)
+static gd_tensor *make_rows(gd_context *ctx, gd_dtype dtype, const sizes *z, bool inside)
 {
-    const int64_t more = window ? 2 : 0;
+    const int64_t more = inside ? 2 : 0;
     gd_tensor *all =
         gd_tensor_create(ctx, dtype, GD_SHAPE(z->B, z->capacity + more, z->KV, z->D + more));
     gd_tensor_fill(all, (double)NAN);
-    return window ? gd_narrow(gd_narrow(all, 1, 1, z->capacity), 3, 1, z->D) : all;
+    return inside ? gd_narrow(gd_narrow(all, 1, 1, z->capacity), 3, 1, z->D) : all;
 }
 
 /* Compares a [B, T, heads, D] with row `t` of b [B, T', heads, D], where a has one row. */
@@ -31,7 +31,7 @@ static void same_row(const char *what, const gd_tensor *a, gd_tensor *b, int64_t
     free(left), free(right);
 }
 
-static void check_text(const sizes *z, gd_dtype dtype, double tolerance, bool window, int threads,
+static void check_text(const sizes *z, gd_dtype dtype, double tolerance, bool inside, int threads,
                        uint64_t *seed)
 {
     const int64_t heads = (z->G + 2) * z->KV;
@@ -40,7 +40,7 @@ static void check_text(const sizes *z, gd_dtype dtype, double tolerance, bool wi
     gd_tensor *all = random_leaf(ctx, dtype, GD_SHAPE(z->B, z->T, heads, z->D), -2, 2, seed), *q,
               *k, *v;
     gd_no_grad_begin(ctx);
-    gd_tensor *keys = make_rows(ctx, dtype, z, window), *values = make_rows(ctx, dtype, z, window);
+    gd_tensor *keys = make_rows(ctx, dtype, z, inside), *values = make_rows(ctx, dtype, z, inside);
     gd_tensor *position = gd_tensor_create(ctx, GD_INT32, 0, NULL);
     gd_rope_qkv(all, z->KV, &z->rope, &q, &k, &v);
     gd_tensor *want = gd_attention(q, k, v, &causal);

@@ -160,7 +160,7 @@ START_TEST(descriptor_0_is_a_connection)
 }
 END_TEST
 
-/* ---- Shared parameters ---------------------------------------------------------------------- */
+/* ---- Replicated parameters ------------------------------------------------------------------ */
 
 /* A net whose parameters have odd sizes, with and without decay; one is used twice, one is frozen,
  * and one gets no gradient. */

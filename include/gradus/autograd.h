@@ -182,8 +182,8 @@ typedef struct gd_call {
     int inputs, outputs, saves;
 
     /* NULL: an optional input that was not given. Inside forward() and backward() all real tensors
-     * are of type `kernel_dtype`: on the CPU that is `dtype`, with 16-bit tensors converted; on a GPU it
-     * is the dtype that they share, or else `dtype`; unless the record says mixed. All are
+     * are of type `kernel_dtype`: on the CPU that is `dtype`, with 16-bit tensors converted; on a
+     * GPU it is the dtype that they share, or else `dtype`; unless the record says mixed. All are
      * contiguous unless the record says strided. */
     gd_tensor **input;
     gd_tensor **output;
@@ -270,7 +270,7 @@ typedef struct gd_case {
 #define GD_ALL_INPUTS UINT32_MAX
 #define GD_ANY_INPUTS (-1)
 
-/* The part of a record that says where its cases are. */
+/* In a record: its cases, an array of gd_case. */
 #define GD_CASES(array) .cases = (array), .case_count = (int)(sizeof(array) / sizeof *(array))
 
 struct gd_op {

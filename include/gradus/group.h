@@ -153,8 +153,8 @@ GD_API gd_status gd_params_replicate(gd_params *params, gd_group *group,
 GD_API gd_status gd_params_last_backward(gd_params *params);
 
 /* A slice of this rank: elements [begin, end) of the parameters' block (see gd_params_offset) have
- * their optimizer's state (gd_optimizer_state) at [at, at + end - begin). Parameters
- * that are not replicated are one slice, the whole block. */
+ * their optimizer's state (gd_optimizer_state) at [at, at + end - begin). Parameters that are not
+ * replicated are one slice, the whole block. */
 typedef struct gd_params_slice {
     int64_t begin, end, at;
 } gd_params_slice;

@@ -165,8 +165,8 @@ GD_API gd_tensor *gd_rope_attention(gd_tensor *qkv, int64_t kv_heads, const gd_r
 /* Attention with a KV cache: of the token at `position` to those at 0 ... position.
  * qkv [B, 1, H + 2 KV, D] as for gd_rope_qkv, of one token each; its queries and keys are rotated
  * by that position, and its keys and values are stored as rows `position` of your keys and values
- * [B, capacity, KV, D], which hold the earlier ones (keys after the rotation). position GD_INT32, one
- * element in [0, capacity), in the device's memory: one graph (graph.h) serves all positions.
+ * [B, capacity, KV, D], which hold the earlier ones (keys after the rotation). position GD_INT32,
+ * one element in [0, capacity), in the device's memory: one graph (graph.h) serves all positions.
  * -> [B, 1, H, D].
  * options->position must be unset. There is no gradient: call it without a tape. */
 GD_API gd_tensor *gd_attention_decode(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,

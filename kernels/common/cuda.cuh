@@ -18,8 +18,8 @@
 //     }
 //
 // Types. All real tensors of a call are of one type T: float, double, __nv_bfloat16 or __half
-// (call->kernel_dtype), the type of storage. gd_compute<T>, float or double, is the type of computations
-// and sums: gd_load(x[i]) widens, gd_store<T>(value) rounds, once. Saves are gd_compute<T>.
+// (call->kernel_dtype). gd_compute<T>, float or double, is the type of computations and sums:
+// gd_load(x[i]) widens, gd_store<T>(value) rounds, once. Saves are gd_compute<T>.
 //
 // Bits. Results are the same in every run and on every GPU: no floating-point atomics, and the
 // shape of every sum depends only on the sizes, never on the number of multiprocessors. So a sum is

@@ -16,7 +16,8 @@
 //
 // In bytes the two layouts are the same, so one way of loading serves both.
 //
-// All functions here are empty on older devices, where they are never called: they need gd_cuda_limits.code of 80.
+// All functions here are empty on older devices, where they are never called: they need a
+// gd_cuda_limits.code of 80.
 #ifndef GD_MMA_CUH
 #define GD_MMA_CUH
 

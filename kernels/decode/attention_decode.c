@@ -1,5 +1,5 @@
-/* attention_decode.c - the op: attention of one more token on those before it, whose keys and values
- * are kept. README.md says what it replaces. */
+/* attention_decode.c - the op: attention of one more token on those before it, whose keys and
+ * values are kept. README.md says what it replaces. */
 #include "decode/attention_decode.h"
 #include "arguments.h"
 

@@ -1,5 +1,5 @@
-// attention_decode.cu - the CUDA kernel of attention_decode: one launch for all that attention does for
-// a token between two matrix products. The amounts are tiny; its time is a chain of latencies.
+// attention_decode.cu - the CUDA kernel of attention_decode: one launch for all that attention does
+// for a token between two matrix products. The amounts are tiny; its time is a chain of latencies.
 //
 // A head of queries has `splits` blocks, a cluster, so that a single text occupies more than a few
 // multiprocessors. Each rotates the queries and the head's own new keys, and (one block for each

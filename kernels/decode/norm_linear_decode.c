@@ -1,5 +1,5 @@
-/* norm_linear_decode.c - the op: a linear layer with the sum and the norm in front of it, for one token.
- * README.md says what it replaces. */
+/* norm_linear_decode.c - the op: a linear layer with the sum and the norm in front of it, for one
+ * token. README.md says what it replaces. */
 #include "decode/norm_linear_decode.h"
 #include "arguments.h"
 

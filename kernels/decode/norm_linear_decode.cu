@@ -1,4 +1,5 @@
-// norm_linear_decode.cu - the CUDA kernel of norm_linear_decode: the sum, the norm and the product in one launch.
+// norm_linear_decode.cu - the CUDA kernel of norm_linear_decode: the sum, the norm and the product in
+// one launch.
 //
 // A warp has a row of the weight, as in linear.cu: a lane loads PACKS packs of it, all at once, and
 // the way of the weight to L2 begins before the kernel in front has ended. While they are on their

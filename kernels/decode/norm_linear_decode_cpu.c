@@ -1,5 +1,5 @@
-/* norm_linear_decode_cpu.c - the CPU kernel of norm_linear_decode: the sum and its norm, then a product
- * (kernels/matmul/gemm.h). */
+/* norm_linear_decode_cpu.c - the CPU kernel of norm_linear_decode: the sum and its norm, then a
+ * product (kernels/matmul/gemm.h). */
 #include "decode/norm_linear_decode.h"
 #include "matmul/gemm.h"
 

@@ -1,5 +1,5 @@
-// sample_token.cu - the CUDA kernels of sample_token. The logits are divided into pieces of 1024, one for
-// each block of the first kernel, which leaves its largest logit and the sum of its weights
+// sample_token.cu - the CUDA kernels of sample_token. The logits are divided into pieces of 1024, one
+// for each block of the first kernel, which leaves its largest logit and the sum of its weights
 // relative to that. The second kernel, one block, finds the piece in which the sum of all weights
 // passes the drawn part of it, and then the logit in the piece. Weights and sums are double, so
 // that what is drawn is, but for ties within rounding, what the CPU draws.

@@ -1,5 +1,5 @@
-/* sample_token_cpu.c - the CPU kernel of sample_token: one pass for the largest logit, one for the sum of
- * the weights, and one that adds them up again until the sum passes the drawn part of it. */
+/* sample_token_cpu.c - the CPU kernel of sample_token: one pass for the largest logit, one for the
+ * sum of the weights, and one that adds them up again until the sum passes the drawn part of it. */
 #include "decode/sample_token.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* binary_cpu.c - the CPU kernels of the functions of two variables (binary.def), with broadcast. */
 #include "elementwise/functions.h"
+#include "elementwise/pairs.h"
 #include "reduce/reduction.h"
-#include "rows.h"
 
 /* ---- Rows, by table ----------------------------------------------------------------------- */
 
@@ -17,21 +17,20 @@
         }                                                                            \
     }
 
-#define BINARY(name, formula, value, da, db, ...)                                        \
-    static void name##_row(REAL *y_row, const REAL *a_row, const REAL *b_row, int64_t n) \
-    {                                                                                    \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                              \
-        {                                                                                \
-            const REAL a = a_row[i], b = b_row[i];                                       \
-            y_row[i] = value;                                                            \
-        }                                                                                \
-    }                                                                                    \
-    GRADIENT_ROW(name##_da_row, da)                                                      \
+#define BINARY(name, formula, value, da, db, ...)                                    \
+    static void name##_row(void *y, const REAL *a_row, const REAL *b_row, int64_t n) \
+    {                                                                                \
+        REAL *y_row = y;                                                             \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                          \
+        {                                                                            \
+            const REAL a = a_row[i], b = b_row[i];                                   \
+            y_row[i] = value;                                                        \
+        }                                                                            \
+    }                                                                                \
+    GRADIENT_ROW(name##_da_row, da)                                                  \
     GRADIENT_ROW(name##_db_row, db)
 #include "elementwise/binary.def"
 #undef BINARY
-
-typedef void value_row(REAL *y, const REAL *a, const REAL *b, int64_t n);
 
 /* ---- Operands ----------------------------------------------------------------------------- */
 
@@ -66,26 +65,7 @@ static void add_operand(gd_walk *walk, const gd_tensor *t, const operand *o)
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-typedef struct pieces {
-    gd_rows rows;
-    REAL *y;
-    const REAL *a, *b;
-    value_row *row;
-} pieces;
-
-static void value_piece(const void *work, int64_t i)
-{
-    enum { Y, A, B };
-    const pieces *w = work;
-    REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
-    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-        const REAL *a_row = gd_piece_load(&p, A, w->a, a_buffer);
-        const REAL *b_row = gd_piece_load(&p, B, w->b, b_buffer);
-        w->row(w->y + gd_piece_offset(&p, Y), a_row, b_row, p.n);
-    }
-}
-
-static gd_status binary_forward(const gd_call *call, value_row *row)
+static gd_status binary_forward(const gd_call *call, pair_row *row)
 {
     operand a, b;
     if (!load_operand(call, call->input[0], &a) || !load_operand(call, call->input[1], &b))
@@ -94,10 +74,7 @@ static gd_status binary_forward(const gd_call *call, value_row *row)
     gd_walk_add_tensor(&walk, call->output[0]);
     add_operand(&walk, call->input[0], &a);
     add_operand(&walk, call->input[1], &b);
-    const pieces w = {gd_rows_of(walk), gd_data(call->output[0]), a.data, b.data, row};
-    gd_for_each(gd_threads_for(call->threads, gd_tensor_count(call->output[0])), w.rows.pieces,
-                value_piece, &w);
-    return GD_OK;
+    return for_each_pair(call, walk, a.data, b.data, row);
 }
 
 /* ---- Backward ----------------------------------------------------------------------------- */

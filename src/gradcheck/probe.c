@@ -123,7 +123,8 @@ static void compare_all(const gd_call *call, gd_probe *p, gd_snapshot *kept, int
     }
 }
 
-/* Writes NaN, or what is to be there, to gradients that are not added to, unless their memory is also read. */
+/* Writes NaN, or what is to be there, to gradients that are not added to, unless their memory is
+ * also read. */
 static void poison_gradients(const gd_call *call, gd_probe *p)
 {
     for (int i = 0; i < call->inputs; i++) {

@@ -1,5 +1,5 @@
-/* replica.c - parameters shared over a group of processes: the buckets of the block, the order in
- * which they are sent, and which rank owns which slice.
+/* replicate.c - parameters replicated over a group of processes: the buckets of the block, the order
+ * in which they are sent, and which rank owns which slice.
  *
  *     block      | embed | w1 | w2 | w3 | ... | output || norm1 | bias | ... |
  *     buckets    |   2   |        1       |     0      ||         3         |

@@ -1,5 +1,5 @@
-/* replica.h - parameters shared by several processes: what optimizers need to know of it. Everything
- * else is in group/replicate.c, which fills this in (gd_params_replicate). */
+/* replica.h - parameters replicated over several processes: what optimizers need to know of
+ * it. Everything else is in group/replicate.c, which fills this in (gd_params_replicate). */
 #ifndef GRADUS_OPTIM_REPLICA_H
 #define GRADUS_OPTIM_REPLICA_H
 

@@ -80,8 +80,8 @@ typedef enum folder_use {
     FOLDER_APPEND  /* made if it does not exist */
 } folder_use;
 
-/* A descriptor of a file in the folder, -1 on error. Close it. To read, use gd_os_read_at: a file that is
- * held shares its position. */
+/* A descriptor of a file in the folder, -1 on error. Close it. To read, use gd_os_read_at: a file
+ * that is held shares its position. */
 int folder_file(open_folder *in, const char *name, folder_use use);
 
 bool folder_has(const open_folder *in, const char *name);
