@@ -101,7 +101,7 @@ static const format formats[] = {
     {"bfloat16", GD_BFLOAT16, false, 0x1p-8, 1, 2},
     {"float16", GD_FLOAT16, false, 0x1p-11, 1, 2},
     {"float32 as TF32", GD_FLOAT32, true, 0x1p-11, 2, 4},
-    {"float32", GD_FLOAT32, false, 0x1p-24, 12, 30},
+    {"float32", GD_FLOAT32, false, 0x1p-24, 16, 30},
 };
 
 enum { FORMATS = sizeof formats / sizeof *formats };

@@ -278,8 +278,7 @@ struct Rows {
     {
         const int64_t t = token(step), column = (first + k * p.team + at.member) * V;
         store_gradient<S, B, ADD>(a, (S *)a.dx + t * a.dx_stride + column,
-                                  (B *)a.dbranch + (ADD ? t * a.dbranch_stride + column : 0), 0, dx,
-                                  dsum);
+                                  (B *)a.dbranch + t * a.dbranch_stride + column, 0, dx, dsum);
     }
 };
 

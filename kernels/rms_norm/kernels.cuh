@@ -265,7 +265,7 @@ __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack
     }
 }
 
-// Pack i of dx, plus dsum, to the rows where it is wanted.
+// Pack i of dx, plus dsum if there is one, to the rows where it is wanted.
 template <class S, class B, bool ADD, int V>
 __device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_row, int i,
                                       float (&dx)[V], const gd_raw_pack<S, V> &dsum)
@@ -277,7 +277,7 @@ __device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_r
         for (int j = 0; j < V; j++) dx[j] += more[j]; /* [add_rms_norm] */
     }
     if (a.dx) gd_raw_store<S, V>(dx_row, i, gd_narrow<S>(dx));
-    if (ADD && a.dbranch) gd_raw_store<B, V>(dbranch_row, i, gd_narrow<B>(dx));
+    if (a.dbranch) gd_raw_store<B, V>(dbranch_row, i, gd_narrow<B>(dx));
 }
 
 // Partial sums of dw: pack i of a row of them.

@@ -239,15 +239,7 @@ static gd_status problem_backward(const gd_call *call, const gd_tensor *x, int w
     g.x = open_rows(call, x, p.heads, &g.x_stride);
     g.rstd = gd_tensor_data(call->save[0]);
     g.weight = open_param(call, w, &p);
-    /* The fast CUDA kernels write dbranch only where there is a dsum. */
-    const bool copied = g.dx && g.dbranch && !g.dsum && !g.accumulate_dx && !g.accumulate_dbranch &&
-                        p.dtype == p.y_dtype;
-    if (copied) g.dbranch = NULL;
-    const gd_status status = run_backward(call, &p, &g);
-    if (copied && !status)
-        services_of(call)->copy(gd_layout_of(call->dinput[0]), gd_layout_of(call->dinput[1]),
-                                call->context);
-    return status ? status : gd_error_status(call->context);
+    return run_backward(call, &p, &g);
 }
 
 /* reads x, weight, rstd */

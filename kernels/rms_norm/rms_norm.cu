@@ -181,8 +181,8 @@ static cudaError_t launch_backward(Backward a, cudaStream_t stream)
     }
     const gd_cuda_limits limits = gd_cuda_device_limits();
     const Sizes s = sizes_of(b, true, b.dsum);
-    const bool fast = packs && fast_weight(b, b.weight) && !b.accumulate_dx &&
-                      !b.accumulate_dbranch && (!b.dbranch || b.dsum);
+    const bool fast =
+        packs && fast_weight(b, b.weight) && !b.accumulate_dx && !b.accumulate_dbranch;
     Kernel kernel = fast ? plan_kernel(s, true, limits) : PLAIN;
     // Where a gradient overwrites dy, other blocks of that kernel would still have to read it.
     const bool split = kernel == BLOCK && plan_block(s, limits).parts > 1;
