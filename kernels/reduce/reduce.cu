@@ -293,6 +293,15 @@ struct mean_of_scaled : gd_sum_of<V, scaled> {
     }
 };
 
+// The mean of the distances from the rounded mean: 0 if that is infinite or NaN.
+template <class V>
+struct rest_of_mean : mean_of_scaled<V> {
+    __device__ V result(V sum, int64_t) const
+    {
+        return isnan(sum) ? 0 : sum / this->n;
+    }
+};
+
 template <class V>
 __device__ inline V distance(V mean, V rest, V scale, V x)
 {
@@ -347,7 +356,8 @@ static gd_status variance_of(const gd_call *call, bool root)
     const gd_layout with_mean[] = {layout.of(mean), layout.of(scale), x};
     const gd_layout with_all[] = {layout.of(mean), layout.of(rest), layout.of(scale), x};
     mean_of_scaled<V> average = {};
-    average.n = (V)layout.n;
+    rest_of_mean<V> difference = {};
+    average.n = difference.n = (V)layout.n;
     variance_of_squares<V> variance = {};
     variance.divisor = (V)gd_variance_divisor((const gd_variance_args *)call->args, layout.n);
     variance.root = root;
@@ -361,7 +371,7 @@ static gd_status variance_of(const gd_call *call, bool root)
     if (!status)
         status = gd_cuda_reduce<T, V>(call, mean, false, result, like, with_scale, average);
     if (!status)
-        status = gd_cuda_reduce<T, V, 2>(call, rest, false, result, like, with_mean, average);
+        status = gd_cuda_reduce<T, V, 2>(call, rest, false, result, like, with_mean, difference);
     if (status) return status;
     return gd_cuda_reduce<T, V, 3>(call, gd_ptr<T>(call->output[0]), false, result, like, with_all,
                                    variance);
