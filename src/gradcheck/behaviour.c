@@ -313,12 +313,17 @@ static gd_text names_of(const gd_checker *c, const gd_sums *s, uint32_t some)
     return text;
 }
 
+static uint32_t every_second(uint32_t all)
+{
+    return UINT32_C(0x55555555) & all;
+}
+
 /* When is it: with the gradients of `some` wanted, those of `old` existing, and the set's
  * cotangents? */
 static void say_when(const gd_checker *c, const gd_sums *s, uint32_t some, uint32_t old, int set,
                      char *when, size_t size)
 {
-    const uint32_t all = (UINT32_C(1) << s->wanted) - 1, every_second = UINT32_C(0x55555555) & all;
+    const uint32_t all = (UINT32_C(1) << s->wanted) - 1;
     const bool part = some != all;
     char output[48] = "";
     if (c->alone[set] >= 0)
@@ -334,7 +339,7 @@ static void say_when(const gd_checker *c, const gd_sums *s, uint32_t some, uint3
         snprintf(rest, size, "%s%s",
                  part ? ", added to one that exists" : "when added to an existing gradient",
                  output);
-    else if (old == every_second && !part)
+    else if (old == every_second(all) && !part)
         snprintf(rest, size, "when only every second gradient exists");
     else
         snprintf(rest, size, "%s only that of %.80s exists%s", part ? " and" : "when",
@@ -383,11 +388,11 @@ static gd_status list_walks(gd_checker *c, gd_sums *s, uint32_t some, int *count
             *count = 2;
         }
         if (!status) status = add_walk(c, s, count, some, some, set);
-        for (uint32_t old = 1; old < some && !set && !status; old++) {
-            const bool second = some == all && old == (UINT32_C(0x55555555) & all);
-            const bool among = !(old & ~some) && old != some;
-            if (among && (s->wanted <= 3 || second)) status = add_walk(c, s, count, some, old, set);
-        }
+        if (set > 0) continue;
+        for (uint32_t old = 1; s->wanted <= 3 && old < some && !status; old++)
+            if (!(old & ~some)) status = add_walk(c, s, count, some, old, set);
+        if (s->wanted > 3 && some == all && !status)
+            status = add_walk(c, s, count, some, every_second(all), set);
     }
     return status;
 }
