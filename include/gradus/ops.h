@@ -41,6 +41,7 @@
  *                             0) its weight *; an ignored row may hold NaN or inf: gradient 0 *
  *                             (linear_cross_entropy: that of its weight is NaN then, 0 * NaN)
  *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
+ *     max_pool2d              the first of equal elements has the gradient, the last of NaNs
  *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
  *
@@ -182,6 +183,39 @@ GD_API gd_tensor *gd_attention_decode(gd_tensor *qkv, gd_tensor *keys, gd_tensor
  * fraction of their total. There is no gradient. */
 GD_API gd_tensor *gd_sample_token(gd_tensor *logits, gd_tensor *next, gd_tensor *ids,
                                   double temperature);
+
+/* ---- Images (kernels/pool, kernels/pad) --------------------------------------------------- */
+
+typedef struct gd_pool_options {
+    int64_t kernel[2];  /* rows and columns of a window, at least 1 */
+    int64_t stride[2];  /* from one window to the next; unset: the kernel */
+    int64_t padding[2]; /* rows and columns on each side, at most half of the kernel; unset: 0 */
+} gd_pool_options;
+
+/* y = the largest element of each window, and the mean of each.  x [..., H, W] -> [..., H', W'],
+ * H' = (H + 2 padding - kernel) / stride + 1, rounded down. The padding is less than any number for
+ * the maximum, and counts as zeros in the mean. A plane of max_pool2d has fewer than 2^31 elements. */
+GD_API gd_tensor *gd_max_pool2d(gd_tensor *x, const gd_pool_options *options);
+GD_API gd_tensor *gd_avg_pool2d(gd_tensor *x, const gd_pool_options *options);
+
+typedef enum gd_pad_mode {
+    GD_PAD_CONSTANT = 0, /* the value */
+    GD_PAD_REFLECT,      /* x mirrored at its outermost element, which is not repeated: c b a b c */
+    GD_PAD_REPLICATE     /* the outermost element: a a a b c */
+} gd_pad_mode;
+
+typedef struct gd_pad_options {
+    int64_t left, right, top, bottom; /* how many columns and rows to add; unset: 0 */
+    gd_pad_mode mode;
+    double value; /* of GD_PAD_CONSTANT */
+} gd_pad_options;
+
+/* y = x with more columns and rows around it.  x [..., H, W] -> [..., top + H + bottom,
+ * left + W + right]; x [W] can have columns added. GD_PAD_REFLECT adds fewer than there are. */
+GD_API gd_tensor *gd_pad(gd_tensor *x, const gd_pad_options *options);
+
+/* y[..., i, j] = x[..., i / rows, j / cols].  x [..., H, W] -> [..., H rows, W cols] */
+GD_API gd_tensor *gd_upsample_nearest(gd_tensor *x, int64_t rows, int64_t cols);
 
 /* ---- Probabilities (kernels/softmax, kernels/cross_entropy) ------------------------------- */
 

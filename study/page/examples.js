@@ -514,6 +514,32 @@ function cumsum(v) {
         {mark : 'cumsum', gradient : 'x'}) ];
 }
 
+// Windows of 2 x 2, one place apart, over x [1, 3, 3]: y [1, 2, 2].
+const poolPlaces = (j) => [0, 1, 3, 4].map((k) => 3 * Math.floor(j / 2) + j % 2 + k);
+function maxPool(v) {
+    const x = v.x.values;
+    const place = like(v.dy, (_, j) => poolPlaces(j).reduce((m, k) => (x[k] > x[m] ? k : m)));
+    const dx = like(v.x, (_, k) => sum(v.dy.values.filter((_, j) => place.values[j] === k)));
+    return [
+        step('m', 'm_i \\text{, the place of the maximum}', place),
+        step('dx', 'dx_k = \\sum_{i:\\; m_i = k} dy_i', dx, {mark : 'max_pool2d', gradient : 'x'}),
+    ];
+}
+function avgPool(v) {
+    const dx = like(v.x,
+        (_, k) => sum(v.dy.values.filter((_, j) => poolPlaces(j).includes(k))) / 4);
+    return [ step('dx', 'dx_k = \\frac{1}{K} \\sum_{i:\\; k \\in W_i} dy_i', dx,
+        {mark : 'avg_pool2d', gradient : 'x'}) ];
+}
+
+// A row of three, with two mirrored columns on each side: y shows the places 2 1 0 1 2 1 0.
+function pad(v) {
+    const source = [ 2, 1, 0, 1, 2, 1, 0 ];
+    return [ step('dx', 'dx_k = \\sum_{l:\\; c(l) = k} dy_l',
+        like(v.x, (_, k) => sum(v.dy.values.filter((_, l) => source[l] === k))),
+        {mark : 'pad', gradient : 'x'}) ];
+}
+
 function dropout(v) {
     const keep = like(v.x, (_, i) => (v.y.values[i] === 0 ? 0 : 1));
     return [
@@ -614,6 +640,9 @@ const examples = {
         steps : scatterAdd
     },
     cumsum : {shapes : {x : [ 2, 4 ]}, steps : cumsum},
+    max_pool2d : {case : 'corners', shapes : {x : [ 1, 3, 3 ]}, steps : maxPool},
+    avg_pool2d : {case : 'corners', shapes : {x : [ 1, 3, 3 ]}, steps : avgPool},
+    pad : {case : 'mirrored_row', shapes : {x : [ 3 ]}, steps : pad},
     dropout : {case : 'p0.25_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
     rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}, steps : rope},
     rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ], steps : ropeQkv},

@@ -55,6 +55,9 @@ const byRow = (f) => (x, s) => [rowsOf(x.x, lastOf(s.x)).flatMap((row, i) => f(r
 const each = (f) => (x) => [x.x.map(f)];
 const pair = (f) =>
     (x) => [x.a.map((a, i) => f(a, x.b[i % x.b.length]))]; // b is repeated over rows
+// 2 x 2, one place apart, of a plane 3 x 3
+const windowsOf = (x) =>
+    [0, 1, 3, 4].map((at) => [x[at], x[at + 1], x[at + 3], x[at + 4]]);
 const logSumExp = (row) => {
     const m = largest(row).v;
     return add(m, log(sum(row.map((e) => exp(sub(e, m))))));
@@ -136,6 +139,9 @@ const ops = (eps) => ({
     scatter_add : (x, s) => [x.x.map((e, k) => add(e,
         ...x.src.filter((_, i) => Math.floor(i / s.src[1]) * s.x[1] + x.index[i].v === k)))],
     cumsum : byRow((row) => row.map((_, i) => sum(row.slice(0, i + 1)))),
+    pad : (x) => [[ 2, 1, 0, 1, 2, 1, 0 ].map((at) => x.x[at])],
+    max_pool2d : (x) => [windowsOf(x.x).map((w) => largest(w))],
+    avg_pool2d : (x) => [windowsOf(x.x).map((w) => mean(w))],
     dropout : (x, s, result) => [x.x.map(
         (e, i) => (result.outputs[0].values[i] === 0 ? mul(e, 0) : div(e, 0.75)))],
     sum : byRow((row) => [sum(row)]),

@@ -1,0 +1,134 @@
+/* pad.c - the op pad, and upsampling, which needs no kernel. README.md has the derivation. */
+#include "pad/pad.h"
+#include "arguments.h"
+
+GD_KERNEL(pad_forward)
+GD_KERNEL(pad_backward)
+
+/* Fails unless the padding along an axis of n places is possible. */
+static gd_status check_padding(const gd_call *call, int a, int64_t n)
+{
+    const gd_pad_args *args = call->args;
+    const int64_t before = args->before[a], after = args->after[a];
+    const int64_t larger = gd_max64(before, after), most = INT64_MAX / 4;
+    const char *name = a == PAD_ROWS ? "rows" : "columns";
+    const gd_text shape = gd_shape_text(call->input[0]);
+    if (gd_min64(before, after) < 0 || larger > most) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "%lld and %lld %s are to be added, wanted 0 or more", (long long)before,
+                            (long long)after, name);
+    }
+    if (args->mode == GD_PAD_REFLECT && larger >= gd_max64(n, 1)) {
+        return gd_call_fail(
+            call, GD_ERROR_ARGUMENT,
+            "%lld %s are to be reflected, but x %s has %lld, of which the outermost "
+            "is not repeated",
+            (long long)larger, name, shape.text, (long long)n);
+    }
+    if (args->mode == GD_PAD_REPLICATE && n == 0 && larger > 0) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x %s has no %s to replicate", shape.text,
+                            name);
+    }
+    return GD_OK;
+}
+
+/* x [..., H, W] -> y [..., top + H + bottom, left + W + right] */
+static gd_status pad_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    const gd_pad_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    const int ndim = gd_tensor_ndim(x);
+    if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
+    if (args->mode < GD_PAD_CONSTANT || args->mode > GD_PAD_REPLICATE) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "mode is %lld, wanted one of gd_pad_mode",
+                            (long long)args->mode);
+    }
+    const bool rows = args->before[PAD_ROWS] || args->after[PAD_ROWS];
+    if (ndim < (rows ? 2 : 1)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s, wanted %s", gd_shape_text(x).text,
+                            rows ? "[..., H, W], to add rows" : "[..., W], to add columns");
+    }
+    *output = gd_spec_like(x);
+    for (int a = 0; a < PAD_AXES; a++) {
+        const int d = ndim - PAD_AXES + a;
+        if (d < 0) continue;
+        const gd_status status = check_padding(call, a, output->shape[d]);
+        if (status) return status;
+        output->shape[d] += args->before[a] + args->after[a];
+    }
+    return GD_OK;
+}
+
+static const gd_pad_args constant = {{1, 2}, {0, 3}, GD_PAD_CONSTANT, 0.5},
+                         reflect = {{2, 3}, {1, 4}, GD_PAD_REFLECT, 0},
+                         both_sides = {{0, 3}, {0, 3}, GD_PAD_REFLECT, 0},
+                         replicate = {{2, 1}, {3, 4}, GD_PAD_REPLICATE, 0},
+                         mirrored = {{0, 2}, {0, 2}, GD_PAD_REFLECT, 0},
+                         nothing = {{0, 0}, {0, 0}, GD_PAD_CONSTANT, 0};
+
+static const gd_case pad_cases[] = {
+    {"constant", &constant, GD_INPUTS({GD_DIMS(2, 3, 4)})},
+    {"reflect", &reflect, GD_INPUTS({GD_DIMS(2, 3, 5)})},
+    {"reflect_every_column", &both_sides, GD_INPUTS({GD_DIMS(3, 4)})},
+    {"replicate", &replicate, GD_INPUTS({GD_DIMS(2, 3, 4)})},
+    {"replicate_one", &replicate, GD_INPUTS({GD_DIMS(2, 1, 1)})},
+    {"one_row", &both_sides, GD_INPUTS({GD_DIMS(5)})},
+    {"mirrored_row", &mirrored, GD_INPUTS({GD_DIMS(3)})},
+    {"nothing_added", &nothing, GD_INPUTS({GD_DIMS(2, 3)})},
+    {"no_planes", &constant, GD_INPUTS({GD_DIMS(0, 3, 4)}), .may_be_empty = true},
+    {"nothing_in_the_frame", &constant, GD_INPUTS({GD_DIMS(2, 0, 4)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_pad = {
+    .name = "pad",
+    .formula = "y[i, j] = x[r(i), c(j)], or a value where there is none",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(gd_pad_args),
+    .plain_args = true,
+    .same_bits = true,
+    .shape = pad_shape,
+    .forward = GD_ON_DEVICES(pad_forward),
+    .backward = GD_ON_DEVICES(pad_backward),
+    GD_CASES(pad_cases),
+};
+
+gd_tensor *gd_pad(gd_tensor *x, const gd_pad_options *options)
+{
+    gd_pad_args args = {{0, 0}, {0, 0}, GD_PAD_CONSTANT, 0};
+    if (options) {
+        args.before[PAD_ROWS] = options->top, args.after[PAD_ROWS] = options->bottom;
+        args.before[PAD_COLS] = options->left, args.after[PAD_COLS] = options->right;
+        args.mode = options->mode;
+        args.value = options->value;
+    }
+    return gd_apply(&gd_op_pad, &x, 1, &args);
+}
+
+/* [..., H, W] -> [..., H, 1, W, 1] -> [..., H, rows, W, cols] -> [..., H rows, W cols] */
+gd_tensor *gd_upsample_nearest(gd_tensor *x, int64_t rows, int64_t cols)
+{
+    if (!x) return NULL;
+    const int ndim = gd_tensor_ndim(x);
+    gd_context *ctx = gd_tensor_context(x);
+    if (ndim < 2 || ndim + 2 > GD_MAX_DIMS || rows < 1 || cols < 1) {
+        gd_fail(
+            ctx, GD_ERROR_ARGUMENT,
+            "upsample_nearest: x %s is to be repeated %lld x %lld times, wanted [..., H, W] of 2 "
+            "to %d dimensions, and 1 or more times",
+            gd_shape_text(x).text, (long long)rows, (long long)cols, GD_MAX_DIMS - 2);
+        return NULL;
+    }
+    int64_t apart[GD_MAX_DIMS], repeated[GD_MAX_DIMS], all[GD_MAX_DIMS];
+    memcpy(apart, gd_tensor_shape(x), (size_t)ndim * sizeof *apart);
+    memcpy(all, apart, sizeof all);
+    const int64_t H = apart[ndim - 2], W = apart[ndim - 1];
+    apart[ndim - 1] = 1, apart[ndim] = W, apart[ndim + 1] = 1;
+    memcpy(repeated, apart, sizeof repeated);
+    repeated[ndim - 1] = rows, repeated[ndim + 1] = cols;
+    all[ndim - 2] = H * rows, all[ndim - 1] = W * cols;
+    gd_tensor *y = gd_expand(gd_reshape(x, ndim + 2, apart), ndim + 2, repeated);
+    return gd_reshape(y, ndim, all);
+}

@@ -1,0 +1,140 @@
+/* pool.c - the ops max_pool2d and avg_pool2d. README.md has the derivations. */
+#include "pool/pool.h"
+#include "arguments.h"
+
+GD_KERNEL(max_pool2d_forward)
+GD_KERNEL(max_pool2d_backward)
+GD_KERNEL(avg_pool2d_forward)
+GD_KERNEL(avg_pool2d_backward)
+
+static gd_status pool_shape(const gd_call *call, gd_spec *output)
+{
+    const gd_pool_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    const int ndim = gd_tensor_ndim(x);
+    if (ndim < 2 || !gd_dtype_is_real(gd_tensor_dtype(x))) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s %s, wanted a real [..., H, W]",
+                            gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text);
+    }
+    *output = gd_spec_like(x);
+    for (int axis = 0; axis < POOL_AXES; axis++) {
+        const int64_t kernel = args->kernel[axis], stride = args->stride[axis],
+                      padding = args->padding[axis], n = gd_tensor_dim(x, axis - POOL_AXES);
+        const char *name = axis ? "columns" : "rows";
+        if (kernel < 1 || stride < 1 || kernel > INT32_MAX || stride > INT32_MAX) {
+            return gd_call_fail(
+                call, GD_ERROR_ARGUMENT,
+                "the kernel has %lld %s and a stride of %lld, wanted 1 to 2147483647",
+                (long long)kernel, name, (long long)stride);
+        }
+        if (padding < 0 || padding > kernel / 2) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                                "padding is %lld %s, wanted 0 to half of the kernel's %lld",
+                                (long long)padding, name, (long long)kernel);
+        }
+        if (n + 2 * padding < kernel) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                                "the kernel has %lld %s, but x %s with its padding only %lld",
+                                (long long)kernel, name, gd_shape_text(x).text,
+                                (long long)(n + 2 * padding));
+        }
+        output->shape[ndim - POOL_AXES + axis] = (n + 2 * padding - kernel) / stride + 1;
+    }
+    return GD_OK;
+}
+
+/* x [..., H, W] -> y [..., H', W']; saves the place of each maximum in its plane. */
+static gd_status max_pool2d_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                  uint64_t *words)
+{
+    (void)words;
+    const gd_tensor *x = call->input[0];
+    const gd_status status = pool_shape(call, output);
+    if (status) return status;
+    if (gd_tensor_dim(x, -2) > 0 && gd_tensor_dim(x, -1) > INT32_MAX / gd_tensor_dim(x, -2)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "x is %s, wanted planes of at most 2^31 - 1 elements",
+                            gd_shape_text(x).text);
+    }
+    *save = *output;
+    save->dtype = GD_INT32;
+    return GD_OK;
+}
+
+/* x [..., H, W] -> y [..., H', W'] */
+static gd_status avg_pool2d_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                  uint64_t *words)
+{
+    (void)save, (void)words;
+    return pool_shape(call, output);
+}
+
+static const gd_pool_args halves = {{2, 2}, {2, 2}, {0, 0}}, overlapping = {{3, 3}, {2, 2}, {1, 1}},
+                          gaps = {{2, 1}, {3, 2}, {0, 0}}, dense = {{3, 5}, {1, 1}, {1, 2}},
+                          all = {{4, 7}, {1, 1}, {0, 0}}, one = {{1, 1}, {1, 1}, {0, 0}},
+                          corners = {{2, 2}, {1, 1}, {0, 0}};
+
+/* Of a maximum two elements must not be so close that a step of gradcheck exchanges them. */
+static const gd_case pool_cases[] = {
+    {"halves", &halves, GD_INPUTS({GD_DISTINCT, GD_DIMS(2, 3, 4, 6)})},
+    {"a_row_left_over", &halves, GD_INPUTS({GD_DISTINCT, GD_DIMS(3, 5, 7)})},
+    {"overlapping", &overlapping, GD_INPUTS({GD_DISTINCT, GD_DIMS(2, 7, 8)})},
+    {"gaps", &gaps, GD_INPUTS({GD_DISTINCT, GD_DIMS(2, 9, 5)})},
+    {"dense", &dense, GD_INPUTS({GD_DISTINCT, GD_DIMS(1, 2, 5, 6)})},
+    {"whole_planes", &all, GD_INPUTS({GD_DISTINCT, GD_DIMS(3, 4, 7)})},
+    {"windows_of_one", &one, GD_INPUTS({GD_DISTINCT, GD_DIMS(3, 4)})},
+    {"corners", &corners, GD_INPUTS({GD_DISTINCT, GD_DIMS(1, 3, 3)})},
+    {"no_planes", &halves, GD_INPUTS({GD_DISTINCT, GD_DIMS(0, 4, 4)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_max_pool2d = {
+    .name = "max_pool2d",
+    .formula = "y[i, j] = max of x[i s + a - p, j s + b - p] over the kernel's a, b",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .saves = 1,
+    .args_size = sizeof(gd_pool_args),
+    .plain_args = true,
+    .same_bits = true,
+    .shape = max_pool2d_shape,
+    .forward = GD_ON_DEVICES(max_pool2d_forward),
+    .backward = GD_ON_DEVICES(max_pool2d_backward),
+    GD_CASES(pool_cases),
+};
+
+const gd_op gd_op_avg_pool2d = {
+    .name = "avg_pool2d",
+    .formula = "y[i, j] = mean of x[i s + a - p, j s + b - p] over the kernel's a, b",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(gd_pool_args),
+    .plain_args = true,
+    .same_bits = true,
+    .shape = avg_pool2d_shape,
+    .forward = GD_ON_DEVICES(avg_pool2d_forward),
+    .backward = GD_ON_DEVICES(avg_pool2d_backward),
+    GD_CASES(pool_cases),
+};
+
+static gd_tensor *apply(const gd_op *op, gd_tensor *x, const gd_pool_options *options)
+{
+    gd_pool_args args = {{0, 0}, {0, 0}, {0, 0}};
+    for (int axis = 0; options && axis < POOL_AXES; axis++) {
+        args.kernel[axis] = options->kernel[axis];
+        args.stride[axis] = options->stride[axis] ? options->stride[axis] : options->kernel[axis];
+        args.padding[axis] = options->padding[axis];
+    }
+    return gd_apply(op, &x, 1, &args);
+}
+
+gd_tensor *gd_max_pool2d(gd_tensor *x, const gd_pool_options *options)
+{
+    return apply(&gd_op_max_pool2d, x, options);
+}
+
+gd_tensor *gd_avg_pool2d(gd_tensor *x, const gd_pool_options *options)
+{
+    return apply(&gd_op_avg_pool2d, x, options);
+}

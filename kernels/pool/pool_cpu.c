@@ -1,0 +1,208 @@
+/* pool_cpu.c - the CPU kernels of max_pool2d and avg_pool2d.
+ *
+ * A thread takes whole rows of the result: of y in the forward, of dx in the backward. For a row it
+ * goes through the rows of the other side that its windows meet, then through the columns of the
+ * kernel: the inner loop is over windows, and every sum has one writer. */
+#include "kernel.h"
+#include "pool/pool.h"
+
+typedef struct pool_work {
+    gd_pool_planes p;
+    const REAL *from; /* x, or dy */
+    REAL *to;         /* y, or dx */
+    int32_t *place;   /* of the maximum in its plane */
+    bool add;
+} pool_work;
+
+/* Computes one row of `to`, with memory for a row of sums. */
+typedef void row_function(const pool_work *w, int64_t row, double *sum);
+
+/* The windows along an axis whose element `a` is in x: first to end - 1. */
+typedef struct span {
+    int64_t first, end;
+} span;
+
+static span windows_at(const gd_pool_planes *p, int axis, int64_t a)
+{
+    const int64_t stride = p->args.stride[axis], skip = p->args.padding[axis] - a;
+    const int64_t first = skip > 0 ? gd_divide_up(skip, stride) : 0;
+    const int64_t last = p->size[axis] - 1 + skip; /* times the stride */
+    return (span){first, last < 0 ? 0 : gd_min64(p->pooled[axis], last / stride + 1)};
+}
+
+/* The windows along an axis that contain place i. */
+static span windows_over(const gd_pool_planes *p, int axis, int64_t i)
+{
+    const int64_t stride = p->args.stride[axis], at = i + p->args.padding[axis];
+    const int64_t before = at - p->args.kernel[axis] + 1;
+    return (span){before > 0 ? gd_divide_up(before, stride) : 0,
+                  gd_min64(p->pooled[axis], at / stride + 1)};
+}
+
+/* ---- max_pool2d --------------------------------------------------------------------------- */
+
+static void max_row(const pool_work *w, int64_t to_row, double *sum)
+{
+    (void)sum;
+    const gd_pool_planes *p = &w->p;
+    const int64_t H = p->size[POOL_ROWS], W = p->size[POOL_COLS], n = p->pooled[POOL_COLS];
+    const int64_t row = to_row % p->pooled[POOL_ROWS], stride = p->args.stride[POOL_COLS];
+    const int64_t top = row * p->args.stride[POOL_ROWS] - p->args.padding[POOL_ROWS];
+    const REAL *x = w->from + to_row / p->pooled[POOL_ROWS] * H * W;
+    REAL *y = w->to + to_row * n;
+    int32_t *place = w->place ? w->place + to_row * n : NULL;
+    for (int64_t j = 0; j < n; j++) y[j] = -(REAL)INFINITY;
+    for (int64_t j = 0; place && j < n; j++) { /* of the first, if all are -inf */
+        const int64_t left = j * stride - p->args.padding[POOL_COLS];
+        place[j] = (int32_t)(gd_max64(top, 0) * W + gd_max64(left, 0));
+    }
+    for (int64_t a = gd_max64(top, 0); a < gd_min64(top + p->args.kernel[POOL_ROWS], H); a++) {
+        for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
+            const span in = windows_at(p, POOL_COLS, b);
+            const int64_t left = b - p->args.padding[POOL_COLS];
+            for (int64_t j = in.first; j < in.end; j++) {
+                const REAL value = x[a * W + j * stride + left];
+                const bool larger = value > y[j] || value != value;
+                y[j] = larger ? value : y[j];
+                if (place) place[j] = larger ? (int32_t)(a * W + j * stride + left) : place[j];
+            }
+        }
+    }
+}
+
+/* The sum of what arrives at a row of dx, to the places in it. */
+static void max_gradient_row(const pool_work *w, int64_t to_row, double *sum)
+{
+    const gd_pool_planes *p = &w->p;
+    const int64_t W = p->size[POOL_COLS], n = p->pooled[POOL_COLS];
+    const int64_t plane = to_row / p->size[POOL_ROWS], row = to_row % p->size[POOL_ROWS];
+    const span over = windows_over(p, POOL_ROWS, row);
+    for (int64_t j = 0; j < W; j++) sum[j] = 0;
+    for (int64_t i = over.first; i < over.end; i++) {
+        const int64_t first = (plane * p->pooled[POOL_ROWS] + i) * n;
+        for (int64_t j = 0; j < n; j++) {
+            const int64_t at = w->place[first + j] - row * W;
+            if (at >= 0 && at < W) sum[at] += (double)w->from[first + j]; /* [max_pool2d] */
+        }
+    }
+    REAL *dx = w->to + to_row * W;
+    for (int64_t j = 0; j < W; j++) dx[j] = (REAL)(w->add ? dx[j] + sum[j] : sum[j]);
+}
+
+/* ---- avg_pool2d --------------------------------------------------------------------------- */
+
+static double window_size(const gd_pool_planes *p)
+{
+    return (double)(p->args.kernel[POOL_ROWS] * p->args.kernel[POOL_COLS]);
+}
+
+static void avg_row(const pool_work *w, int64_t to_row, double *sum)
+{
+    const gd_pool_planes *p = &w->p;
+    const int64_t H = p->size[POOL_ROWS], W = p->size[POOL_COLS], n = p->pooled[POOL_COLS];
+    const int64_t row = to_row % p->pooled[POOL_ROWS], stride = p->args.stride[POOL_COLS];
+    const int64_t top = row * p->args.stride[POOL_ROWS] - p->args.padding[POOL_ROWS];
+    const REAL *x = w->from + to_row / p->pooled[POOL_ROWS] * H * W;
+    for (int64_t j = 0; j < n; j++) sum[j] = 0;
+    for (int64_t a = gd_max64(top, 0); a < gd_min64(top + p->args.kernel[POOL_ROWS], H); a++) {
+        for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
+            const span in = windows_at(p, POOL_COLS, b);
+            const REAL *from = x + a * W + b - p->args.padding[POOL_COLS];
+            for (int64_t j = in.first; j < in.end; j++) sum[j] += (double)from[j * stride];
+        }
+    }
+    const double size = window_size(p);
+    for (int64_t j = 0; j < n; j++) w->to[to_row * n + j] = (REAL)(sum[j] / size);
+}
+
+static void avg_gradient_row(const pool_work *w, int64_t to_row, double *sum)
+{
+    const gd_pool_planes *p = &w->p;
+    const int64_t W = p->size[POOL_COLS], n = p->pooled[POOL_COLS];
+    const int64_t stride = p->args.stride[POOL_COLS];
+    const int64_t plane = to_row / p->size[POOL_ROWS], row = to_row % p->size[POOL_ROWS];
+    const span over = windows_over(p, POOL_ROWS, row);
+    for (int64_t j = 0; j < W; j++) sum[j] = 0;
+    for (int64_t i = over.first; i < over.end; i++) {
+        const REAL *dy = w->from + (plane * p->pooled[POOL_ROWS] + i) * n;
+        for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
+            const span in = windows_at(p, POOL_COLS, b);
+            const int64_t left = b - p->args.padding[POOL_COLS];
+            for (int64_t j = in.first; j < in.end; j++)
+                sum[j * stride + left] += (double)dy[j]; /* [avg_pool2d] */
+        }
+    }
+    const double size = window_size(p);
+    REAL *dx = w->to + to_row * W;
+    for (int64_t j = 0; j < W; j++) dx[j] = (REAL)((w->add ? dx[j] : 0) + sum[j] / size);
+}
+
+/* ---- Calls -------------------------------------------------------------------------------- */
+
+typedef struct shares {
+    const pool_work *work;
+    row_function *function;
+    double *sums; /* a row for each thread */
+    int64_t rows, cols;
+    int threads;
+} shares;
+
+static void run_share(const void *work, int64_t thread)
+{
+    const shares *s = work;
+    const int64_t end = s->rows * (thread + 1) / s->threads;
+    for (int64_t row = s->rows * thread / s->threads; row < end; row++)
+        s->function(s->work, row, s->sums + thread * s->cols);
+}
+
+/* Calls the function for each row of `to`. */
+static gd_status by_rows(const gd_call *call, pool_work *w, const gd_tensor *to,
+                         row_function *function)
+{
+    const int64_t count = gd_tensor_count(to), cols = gd_last_dim(to);
+    if (count == 0) return GD_OK;
+    const int threads = gd_threads_for(call->threads, gd_tensor_count(call->input[0]));
+    double *sums = gd_call_scratch(call, (size_t)(threads * cols) * sizeof *sums);
+    if (!sums) return gd_error_status(call->context);
+    w->to = gd_data(to);
+    if (call->saves) w->place = gd_data(call->save[0]);
+    const shares s = {w, function, sums, count / cols, cols, threads};
+    gd_for_each(threads, threads, run_share, &s);
+    return GD_OK;
+}
+
+static gd_status pool_forward(const gd_call *call, row_function *function)
+{
+    const gd_tensor *x = call->input[0], *y = call->output[0];
+    pool_work w = {.p = gd_pool_planes_of(call, x, y), .from = gd_data(x)};
+    return by_rows(call, &w, y, function);
+}
+
+static gd_status pool_backward(const gd_call *call, row_function *function)
+{
+    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
+    if (!dx) return GD_OK;
+    pool_work w = {.p = gd_pool_planes_of(call, dx, dy), .from = gd_data(dy)};
+    w.add = call->accumulate[0];
+    return by_rows(call, &w, dx, function);
+}
+
+gd_status GD_REAL_NAME(max_pool2d_forward)(const gd_call *call)
+{
+    return pool_forward(call, max_row);
+}
+
+gd_status GD_REAL_NAME(max_pool2d_backward)(const gd_call *call)
+{
+    return pool_backward(call, max_gradient_row);
+}
+
+gd_status GD_REAL_NAME(avg_pool2d_forward)(const gd_call *call)
+{
+    return pool_forward(call, avg_row);
+}
+
+gd_status GD_REAL_NAME(avg_pool2d_backward)(const gd_call *call)
+{
+    return pool_backward(call, avg_gradient_row);
+}
