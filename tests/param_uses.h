@@ -47,16 +47,36 @@ static inline bool param_use_is_long(int use)
     return use == 2 || use == 3 || use == 5 || use == 6;
 }
 
-enum { OPTIMIZER_KINDS = 4 };
+enum { OPTIMIZER_KINDS = 10 };
 
 static inline gd_optimizer *optimizer_of_kind(gd_params *params, int kind)
 {
-    static const gd_sgd_options momentum = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1};
-    static const gd_adamw_options decay = {.beta2 = 0.99, .weight_decay = 0.1};
-    return kind == 0   ? gd_sgd_create(params, NULL)
-           : kind == 1 ? gd_sgd_create(params, &momentum)
-           : kind == 2 ? gd_adamw_create(params, NULL)
-                       : gd_adamw_create(params, &decay);
+    switch (kind) {
+    case 0:
+        return gd_sgd_create(params, NULL);
+    case 1:
+        return gd_sgd_create(
+            params, &(gd_sgd_options){.momentum = 0.9, .nesterov = true, .weight_decay = 0.1});
+    case 2:
+        return gd_adamw_create(params, NULL);
+    case 3:
+        return gd_adamw_create(params, &(gd_adamw_options){.beta2 = 0.99, .weight_decay = 0.1});
+    case 4:
+        return gd_adam_create(params, &(gd_adam_options){.weight_decay = 0.1});
+    case 5:
+        return gd_rmsprop_create(params, NULL);
+    case 6:
+        return gd_rmsprop_create(
+            params, &(gd_rmsprop_options){
+                        .momentum = 0.9, .weight_decay = 0.1, .centered = true, .eps = 1e-3});
+    case 7:
+        return gd_adagrad_create(
+            params, &(gd_adagrad_options){.rate_decay = 0.01, .initial = 0.1, .weight_decay = 0.1});
+    case 8:
+        return gd_lion_create(params, &(gd_lion_options){.weight_decay = 0.1});
+    default: /* AdamW where there is no matrix */
+        return gd_muon_create(params, &(gd_muon_options){.weight_decay = 0.1, .adamw_rate = 0.5});
+    }
 }
 
 #endif

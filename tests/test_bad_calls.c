@@ -305,7 +305,13 @@ START_TEST(optimizers)
     BAD(gd_params_add(params, "w", 1, SHAPE(4), 0), "params_add: name is \"w\"");
     BAD(gd_params_add(params, NULL, 1, SHAPE(4), 0), "params_add: name is NULL");
     BAD(gd_params_add(params, "v", 1, SHAPE(4), 6),
-        "params_add: flags is 0x6, wanted 0 or GD_DECAY");
+        "params_add: flags is 0x6, wanted 0, GD_DECAY or GD_MUON");
+    BAD(gd_params_add(params, "v", 1, SHAPE(4), GD_MUON),
+        "params_add: \"v\" has GD_MUON and 1 dimensions, wanted a matrix");
+    BAD(gd_params_set_factors(params, x, 1, 1), "params_set_factors: the tensor is no parameter");
+    BAD(gd_params_set_factors(params, w, -1, 1), "params_set_factors: rate is -1");
+    BAD(gd_params_set_factors(params, w, 1, NAN), "weight_decay nan, wanted finite numbers");
+    BAD(gd_lion_create(params, NULL), "lion_create: the parameters have no memory yet");
     BAD(gd_params_add(params, "v", 1, SHAPE(-4), 0), "params_add: shape is [-4]");
     BAD(gd_params_add(params, "v", 1, &huge, 0), "at most");
     BAD(gd_tensor_fill(w, 1), "tensor_fill: tensor \"w\" has no memory yet, call gd_params_finish");
@@ -319,9 +325,34 @@ START_TEST(optimizers)
     BAD(gd_adamw_create(params, &beta), "beta1 is 1.5");
     BAD(gd_sgd_create(params, &nesterov), "nesterov");
     BAD((gd_tensor_free(w), 0), "belongs to another object");
+    BAD(gd_adam_create(params, &(gd_adam_options){.eps = -1}), "adam_create: eps is -1");
+    BAD(gd_rmsprop_create(params, &(gd_rmsprop_options){.alpha = 1}),
+        "rmsprop_create: alpha is 1, wanted at least 0 and less than 1");
+    BAD(gd_rmsprop_create(params, &(gd_rmsprop_options){.momentum = -1}),
+        "rmsprop_create: momentum is -1");
+    BAD(gd_adagrad_create(params, &(gd_adagrad_options){.initial = -1}),
+        "adagrad_create: initial is -1");
+    BAD(gd_adagrad_create(params, &(gd_adagrad_options){.rate_decay = INFINITY}),
+        "adagrad_create: rate_decay is inf");
+    BAD(gd_lion_create(params, &(gd_lion_options){.beta2 = 1}), "lion_create: beta2 is 1");
+    BAD(gd_muon_create(params, &(gd_muon_options){.momentum = 1}), "muon_create: momentum is 1");
+    BAD(gd_muon_create(params, &(gd_muon_options){.adamw = {.beta1 = 1}}),
+        "muon_create: beta1 is 1");
     gd_optimizer *sgd = gd_sgd_create(params, NULL);
     BAD(gd_optimizer_step(sgd, NAN), "lr is");
     BAD(gd_optimizer_set_steps(sgd, -1), "steps is -1");
+    BAD(gd_optimizer_average(sgd, 1), "optimizer_average: decay is 1");
+    BAD(gd_optimizer_swap_average(sgd), "optimizer_swap_average: there is no average");
+    gd_optimizer_average(sgd, 0.9);
+    BAD(gd_optimizer_average(sgd, 0.9), "optimizer_average: it was called before");
+    BAD(gd_optimizer_swap_average(sgd), "wanted an update before");
+    gd_optimizer_step(sgd, 1);
+    gd_optimizer_swap_average(sgd);
+    BAD(gd_optimizer_step(sgd, 1), "optimizer_update: the parameters are their average");
+    gd_optimizer_free(sgd);
+    sgd = gd_sgd_create(params, NULL);
+    gd_optimizer_step(sgd, 1);
+    BAD(gd_optimizer_average(sgd, 0.9), "optimizer_average: an update was made");
     gd_optimizer_free(sgd);
     gd_params_free(empty);
     gd_params_free(params);
@@ -360,13 +391,18 @@ START_TEST(options_filled_with_ones)
     FILLED(gd_cross_entropy_options, entropy);
     FILLED(gd_sgd_options, sgd);
     FILLED(gd_adamw_options, adamw);
+    FILLED(gd_rmsprop_options, rmsprop);
+    FILLED(gd_adagrad_options, adagrad);
+    FILLED(gd_lion_options, lion);
+    FILLED(gd_muon_options, muon);
     FILLED(gd_gradcheck_options, check);
     FILLED(gd_group_options, group);
     FILLED(gd_graph_options, graph);
     FILLED(gd_loss_scale, scale);
     FILLED(gd_schedule, schedule);
     context.poison = context.tf32 = backward.keep_tape = norm.round_before_weight = true;
-    rope.interleaved = attention.causal = sgd.nesterov = check.only_numbers = true;
+    rope.interleaved = attention.causal = sgd.nesterov = rmsprop.centered = muon.plain =
+        muon.match_adamw = check.only_numbers = true;
     group.several_hosts = graph.off = scale.adapts = true;
     gd_tensor *heads = make(ctx, GD_FLOAT32, 4, 1, 3, 3, 4), *y = gd_mul(x, x), *q, *k, *v;
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
@@ -388,6 +424,11 @@ START_TEST(options_filled_with_ones)
     BAD(gd_cross_entropy_with(x, ids, &entropy), "cross_entropy: reduction is -1");
     BAD(gd_sgd_create(params, &sgd), "sgd_create: momentum is ");
     BAD(gd_adamw_create(params, &adamw), "adamw_create: beta1 is ");
+    BAD(gd_adam_create(params, &adamw), "adam_create: beta1 is ");
+    BAD(gd_rmsprop_create(params, &rmsprop), "rmsprop_create: momentum is ");
+    BAD(gd_adagrad_create(params, &adagrad), "adagrad_create: initial is ");
+    BAD(gd_lion_create(params, &lion), "lion_create: beta1 is ");
+    BAD(gd_muon_create(params, &muon), "muon_create: momentum is ");
     BAD(gd_optimizer_set_loss_scale(optimizer, scale), "factor is -1 and good -1");
     BAD(gd_group_create(ctx, &group), "group_create: ");
     BAD(gd_mul((gd_tensor *)UINTPTR_MAX, x), "mul: a is at ");

@@ -6,6 +6,7 @@
 #include "core/core.h"
 #include "gpu.h"
 #include "model.h"
+#include "param_uses.h"
 
 enum { BATCH = 3, CONTEXT = 16, VOCAB = 29, TOKENS = BATCH * CONTEXT, STEPS = 50 };
 
@@ -24,14 +25,19 @@ typedef struct kind {
     const char *name;
     gd_dtype dtype;
     double dropout;
-    bool recompute, sgd;
+    bool recompute;
+    int optimizer; /* of optimizer_of_kind; 0: AdamW */
     int accumulate;
 } kind;
 
 static const kind kinds[] = {
     {"float32, dropout", GD_FLOAT32, 0.1, .accumulate = 1},
     {"float32, no random numbers, two batches", GD_FLOAT32, 0, .accumulate = 2},
-    {"float32, SGD", GD_FLOAT32, 0.1, .sgd = true, .accumulate = 1},
+    {"float32, SGD", GD_FLOAT32, 0.1, .optimizer = 1, .accumulate = 1},
+    {"float32, Adam", GD_FLOAT32, 0.1, .optimizer = 4, .accumulate = 1},
+    {"float32, Adagrad", GD_FLOAT32, 0.1, .optimizer = 7, .accumulate = 1},
+    {"bfloat16, Lion", GD_BFLOAT16, 0.1, .optimizer = 8, .accumulate = 1},
+    {"bfloat16, Muon", GD_BFLOAT16, 0.1, .optimizer = 9, .accumulate = 1},
     {"bfloat16, dropout, three batches", GD_BFLOAT16, 0.1, .accumulate = 3},
     {"bfloat16, recomputed", GD_BFLOAT16, 0.1, .recompute = true, .accumulate = 1},
     {"float16, loss scale", GD_FLOAT16, 0.1, .accumulate = 2},
@@ -62,8 +68,8 @@ static learner *make(const kind *k, bool replay)
     gd_context *ctx = gpu_context();
     model_create(&l->m, ctx, k->dtype, &config);
     l->m.training = true;
-    l->optimizer = k->sgd ? gd_sgd_create(l->m.params, &(gd_sgd_options){.momentum = 0.9})
-                          : gd_adamw_create(l->m.params, &(gd_adamw_options){.weight_decay = 0.1});
+    l->optimizer = optimizer_of_kind(l->m.params, k->optimizer ? k->optimizer : 3);
+    gd_optimizer_average(l->optimizer, 0.99);
     gd_loss_scale scale = gd_loss_scale_begin(k->dtype);
     if (scale.adapts) scale.factor = 1 << 24; /* too large, so that it must decrease first */
     gd_optimizer_set_loss_scale(l->optimizer, scale);

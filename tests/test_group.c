@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "param_uses.h"
 #include "ranks.h"
 
 /* ---- Collectives ---------------------------------------------------------------------------- */
@@ -180,6 +181,7 @@ static net make_net(gd_context *ctx, gd_group *group)
     m.w2 = gd_params_add(m.params, "w2", GD_SHAPE(HIDDEN, HIDDEN), GD_DECAY);
     m.bias = gd_params_add(m.params, "bias", GD_SHAPE(HIDDEN), 0);
     m.w3 = gd_params_add(m.params, "w3", GD_SHAPE(1, HIDDEN), GD_DECAY);
+    gd_params_set_factors(m.params, m.w2, 0.5, 2);
     gd_params_finish(m.params);
     for (int i = 0; i < gd_params_count(m.params); i++) {
         /* Only the values of rank 0 may be used. */
@@ -219,6 +221,7 @@ static void note_values(const net *m, outcome *mine)
 
 static int batches;                  /* of a step, over all ranks */
 static bool by_hand, early, another; /* another: the context has a second group, of one */
+static int kind = 3;                 /* of optimizer_of_kind */
 static double max_norm;
 
 /* One step of this rank, with every ranks-th batch of the step. */
@@ -260,12 +263,15 @@ static void learn(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     (void)rank;
     net m = make_net(ctx, group);
-    gd_optimizer *adamw = gd_adamw_create(m.params, &(gd_adamw_options){.weight_decay = 0.1});
+    gd_optimizer *optimizer = optimizer_of_kind(m.params, kind);
+    gd_optimizer_average(optimizer, 0.9);
     gd_group *second = another ? gd_group_create(ctx, NULL) : NULL;
-    for (int64_t s = 0; s < STEPS; s++) step(&m, adamw, s, group, mine);
+    for (int64_t s = 0; s < STEPS; s++) step(&m, optimizer, s, group, mine);
+    note_values(&m, mine);
+    gd_optimizer_swap_average(optimizer);
     note_values(&m, mine);
     gd_group_free(second);
-    gd_optimizer_free(adamw);
+    gd_optimizer_free(optimizer);
     gd_params_free(m.params);
 }
 
@@ -289,13 +295,15 @@ typedef struct setting {
     int batches;
     bool by_hand, early;
     double max_norm, tolerance;
+    int kind;
 } setting;
 
 static const setting settings[] = {
-    {GD_FLOAT64, 4, false, true, 0.05, 1e-12}, {GD_FLOAT64, 5, false, false, 0, 1e-12},
-    {GD_FLOAT64, 5, true, true, 0.05, 1e-12},  {GD_FLOAT32, 4, false, true, 0.05, 1e-5},
-    {GD_FLOAT32, 7, false, true, 0, 1e-5},     {GD_BFLOAT16, 4, false, true, 0.05, 8e-3},
-    {GD_FLOAT32, 4, true, false, 0, 1e-5},
+    {GD_FLOAT64, 4, false, true, 0.05, 1e-12, 3}, {GD_FLOAT64, 5, false, false, 0, 1e-12, 3},
+    {GD_FLOAT64, 5, true, true, 0.05, 1e-12, 3},  {GD_FLOAT32, 4, false, true, 0.05, 1e-5, 3},
+    {GD_FLOAT32, 7, false, true, 0, 1e-5, 3},     {GD_BFLOAT16, 4, false, true, 0.05, 8e-3, 3},
+    {GD_FLOAT32, 4, true, false, 0, 1e-5, 3},     {GD_FLOAT64, 4, false, true, 0.05, 1e-10, 6},
+    {GD_FLOAT64, 4, false, true, 0.05, 1e-12, 7},
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
@@ -307,6 +315,7 @@ START_TEST(ranks_follow_one_that_does_all_batches)
     by_hand = c->by_hand;
     early = c->early;
     max_norm = c->max_norm;
+    kind = c->kind;
     outcome *alone = run_and_keep(1);
     for (int ranks = 2; ranks <= 4; ranks++) {
         outcome *several = run_and_keep(ranks), *again = run_and_keep(ranks);
@@ -454,6 +463,27 @@ START_TEST(parameters_that_differ_are_named)
 }
 END_TEST
 
+static void whole_matrices(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank;
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_params_add(params, "w", GD_SHAPE(4, 4), GD_MUON);
+    gd_params_finish(params);
+    gd_params_replicate(params, group, NULL);
+    ck_assert_ptr_null(gd_muon_create(params, NULL));
+    snprintf(mine->error, sizeof mine->error, "%s", gd_error(ctx));
+    gd_error_clear(ctx);
+    gd_params_free(params);
+}
+
+START_TEST(muon_is_refused)
+{
+    ranks_run(2, whole_matrices);
+    for (int r = 0; r < 2; r++)
+        rank_failed(r, "muon_create: the parameters are replicated over 2 ranks");
+}
+END_TEST
+
 static void share_late(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     (void)rank, (void)mine;
@@ -518,6 +548,7 @@ int main(void)
     TCase *replicated = tcase_create("replicated parameters");
     tcase_add_loop_test(replicated, ranks_follow_one_that_does_all_batches, 0, SETTINGS);
     tcase_add_test(replicated, a_second_group_changes_nothing);
+    tcase_add_test(replicated, muon_is_refused);
     tcase_add_loop_test(replicated, each_rank_keeps_its_part_of_the_state, 0, 3);
     TCase *misuse = tcase_create("misuse");
     tcase_add_test(misuse, gradients_that_were_sent_are_cleared_first);

@@ -2,6 +2,7 @@
  * here. What happens without memory is test_out_of_memory.c's. */
 #include "check_main.h"
 #include "gradus/gradus.h"
+#include "param_uses.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -21,7 +22,7 @@ static const struct {
 } layout[PARAMETERS] = {{"w1", 2, {3, 7}, GD_DECAY},
                         {"b1", 1, {7}, 0},
                         {"scale", 0, {0}, 0},
-                        {"w2", 2, {20, 2}, GD_DECAY},
+                        {"w2", 2, {20, 2}, GD_DECAY | GD_MUON},
                         {"b2", 1, {2}, 0}};
 
 static gd_context *context(int threads)
@@ -230,7 +231,7 @@ END_TEST
 /* ---- Optimizers against plain loops -------------------------------------------------------- */
 
 typedef struct model {
-    double w[TOTAL], m[TOTAL], v[TOTAL];
+    double w[TOTAL], m[TOTAL], v[TOTAL], b[TOTAL];
 } model;
 
 static bool decays(int element)
@@ -268,6 +269,44 @@ static void model_adamw(model *s, const double *g, const gd_adamw_options *o, do
     }
 }
 
+/* The other rules, by optimizer_of_kind: their options are written out there. */
+static void model_kind(model *s, const double *g, int kind, double lr, int step)
+{
+    for (int i = 0; i < TOTAL; i++) {
+        const double wd = decays(i) ? 0.1 : 0, grad = g[i] + wd * s->w[i];
+        double *m = &s->m[i], *v = &s->v[i], *b = &s->b[i], c;
+        switch (kind) {
+        case 4: /* Adam */
+            *m = 0.9 * *m + 0.1 * grad;
+            *v = 0.999 * *v + 0.001 * grad * grad;
+            s->w[i] -= lr * (*m / (1 - pow(0.9, step + 1))) /
+                       (sqrt(*v / (1 - pow(0.999, step + 1))) + 1e-8);
+            break;
+        case 5: /* RMSprop, without decay */
+            *v = 0.99 * *v + 0.01 * g[i] * g[i];
+            s->w[i] -= lr * g[i] / (sqrt(*v) + 1e-8);
+            break;
+        case 6: /* RMSprop, centered, with momentum */
+            *v = 0.99 * *v + 0.01 * grad * grad;
+            *m = 0.99 * *m + 0.01 * grad;
+            *b = 0.9 * *b + grad / (sqrt(*v - *m * *m) + 1e-3);
+            s->w[i] -= lr * *b;
+            break;
+        case 7: /* Adagrad */
+            *v = (step ? *v : 0.1) + grad * grad;
+            s->w[i] -= lr / (1 + 0.01 * step) * grad / (sqrt(*v) + 1e-10);
+            break;
+        case 8: /* Lion */
+            c = 0.9 * *m + 0.1 * g[i];
+            *m = 0.99 * *m + 0.01 * g[i];
+            s->w[i] -= lr * ((c > 0) - (c < 0) + wd * s->w[i]);
+            break;
+        default:
+            ck_abort();
+        }
+    }
+}
+
 static const gd_sgd_options sgd_options[] = {
     {0},
     {.weight_decay = 0.3},
@@ -279,7 +318,7 @@ static const gd_sgd_options sgd_options[] = {
 static const gd_adamw_options adamw_options[] = {
     {0.9, 0.999, 1e-8, 0}, {0.9, 0.99, 1e-8, 0.1}, {0.5, 0.6, 1e-3, 2}};
 
-enum { SGD_VARIANTS = 7, ADAMW_VARIANTS = 3, STEPS = 8 };
+enum { SGD_VARIANTS = 7, ADAMW_VARIANTS = 3, NAMED = SGD_VARIANTS + ADAMW_VARIANTS, STEPS = 8 };
 
 static void follow(gd_dtype dtype, int variant)
 {
@@ -287,7 +326,9 @@ static void follow(gd_dtype dtype, int variant)
     gd_params *params = group(ctx, dtype);
     bool sgd = variant < SGD_VARIANTS;
     gd_optimizer *optimizer = sgd ? gd_sgd_create(params, &sgd_options[variant])
-                                  : gd_adamw_create(params, &adamw_options[variant - SGD_VARIANTS]);
+                              : variant < NAMED
+                                  ? gd_adamw_create(params, &adamw_options[variant - SGD_VARIANTS])
+                                  : optimizer_of_kind(params, variant - NAMED + 4);
     static model s;
     memset(&s, 0, sizeof s);
     double grads[TOTAL], got[TOTAL];
@@ -301,8 +342,10 @@ static void follow(gd_dtype dtype, int variant)
         gd_optimizer_step(optimizer, lr);
         if (sgd) {
             model_sgd(&s, grads, &sgd_options[variant], lr, step);
-        } else {
+        } else if (variant < NAMED) {
             model_adamw(&s, grads, &adamw_options[variant - SGD_VARIANTS], lr, step);
+        } else {
+            model_kind(&s, grads, variant - NAMED + 4, lr, step);
         }
         read_all(params, got);
         ck_assert_no_error(ctx);
@@ -335,6 +378,103 @@ START_TEST(the_defaults_of_adamw)
     ck_assert_double_eq_tol(gd_item(gd_slice(gd_optimizer_state(adamw, 0), 0, 0, 1)), 1e-4, 1e-12);
     ck_assert_double_eq_tol(gd_item(gd_slice(gd_optimizer_state(adamw, 1), 0, 0, 1)), 1e-9, 1e-18);
     gd_optimizer_free(adamw);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* The factors of two parameters are those of two groups with optimizers of their own, whether they
+ * are set before the block is laid out or later, and in the order of the block. */
+START_TEST(factors_are_optimizers_of_their_own)
+{
+    static const double rates[PARAMETERS] = {1, 3, 1, 0.5, 3};
+    static const double decays[PARAMETERS] = {2, 1, 1, 0, 1};
+    double start[TOTAL], grads[TOTAL], got[TOTAL];
+    some_numbers(start, TOTAL, 3);
+    gd_context *ctx = context(1);
+    gd_params *params = gd_params_create(ctx, GD_FLOAT64);
+    for (int i = 0; i < PARAMETERS; i++) {
+        gd_tensor *t =
+            gd_params_add(params, layout[i].name, layout[i].ndim, layout[i].shape, layout[i].flags);
+        if (_i) gd_params_set_factors(params, t, rates[i], decays[i]);
+    }
+    gd_params_finish(params);
+    if (_i) /* b1 and b2, of one rate, are neighbours; scale comes behind them */
+        ck_assert_ptr_eq((char *)gd_tensor_data(gd_params_at(params, 1)) + 64,
+                         gd_tensor_data(gd_params_at(params, 4)));
+    for (int i = 0; i < PARAMETERS && !_i; i++)
+        gd_params_set_factors(params, gd_params_at(params, i), rates[i], decays[i]);
+    write_all(params, start);
+    gd_optimizer *adamw = gd_adamw_create(params, &(gd_adamw_options){.weight_decay = 0.1});
+    for (int step = 0; step < 3; step++) {
+        some_numbers(grads, TOTAL, step);
+        gd_params_clear_grads(params);
+        give_all(params, grads);
+        gd_optimizer_step(adamw, 0.01);
+    }
+    read_all(params, got);
+    int element = 0;
+    for (int i = 0; i < PARAMETERS; i++) {
+        gd_params *alone = gd_params_create(ctx, GD_FLOAT64);
+        gd_tensor *t =
+            gd_params_add(alone, layout[i].name, layout[i].ndim, layout[i].shape, layout[i].flags);
+        gd_params_finish(alone);
+        gd_tensor_write_f64(t, start + element, gd_tensor_count(t));
+        gd_optimizer *own = gd_adamw_create(
+            alone, &(gd_adamw_options){.weight_decay = gd_literal(0.1 * decays[i])});
+        for (int step = 0; step < 3; step++) {
+            some_numbers(grads, TOTAL, step);
+            gd_params_clear_grads(alone);
+            give_grad(t, grads + element);
+            gd_optimizer_step(own, 0.01 * rates[i]);
+        }
+        double want[TOTAL];
+        read_all(alone, want);
+        for (int64_t k = 0; k < gd_tensor_count(t); k++)
+            ck_assert_double_eq_tol(got[element + k], want[k], 1e-15);
+        element += (int)gd_tensor_count(t);
+        gd_optimizer_free(own);
+        gd_params_free(alone);
+    }
+    ck_assert_no_error(ctx);
+    gd_optimizer_free(adamw);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Also of masters; and a second exchange brings the same bits back. */
+START_TEST(the_average_can_take_the_place_of_the_parameters)
+{
+    const gd_dtype dtype = (gd_dtype)_i;
+    gd_context *ctx = context(1);
+    gd_params *params = group(ctx, dtype);
+    gd_optimizer *lion = gd_lion_create(params, NULL);
+    gd_optimizer_average(lion, 0.75);
+    const bool wide = dtype <= GD_FLOAT64;
+    gd_tensor *average = gd_optimizer_state(lion, wide ? 1 : 2);
+    ck_assert_str_eq(gd_tensor_name(average), "average");
+    double want[TOTAL], grads[TOTAL], trained[TOTAL], got[TOTAL];
+    for (int step = 0; step < 5; step++) {
+        some_numbers(grads, TOTAL, step);
+        gd_params_clear_grads(params);
+        give_all(params, grads);
+        gd_optimizer_step(lion, 0.25); /* exact in 16 bits */
+        read_all(params, trained);
+        for (int i = 0; i < TOTAL; i++)
+            want[i] = step ? 0.75 * want[i] + 0.25 * trained[i] : trained[i];
+    }
+    gd_optimizer_swap_average(lion);
+    read_all(params, got);
+    const double tolerance = dtype == GD_BFLOAT16 ? 0.01 : 1e-3;
+    for (int i = 0; i < TOTAL; i++)
+        ck_assert_double_eq_tol(got[i], want[i], wide ? 1e-6 : tolerance);
+    gd_optimizer_swap_average(lion);
+    read_all(params, got);
+    ck_assert_mem_eq(got, trained, sizeof got);
+    gd_optimizer_step(lion, 0.25);
+    ck_assert_no_error(ctx);
+    gd_optimizer_free(lion);
     gd_params_free(params);
     gd_context_free(ctx);
 }
@@ -376,29 +516,33 @@ START_TEST(resuming_repeats)
     double whole[TOTAL], resumed[TOTAL], grads[TOTAL];
     gd_context *ctx = context(1);
     gd_params *params[2] = {group(ctx, GD_FLOAT32), group(ctx, GD_FLOAT32)};
-    gd_optimizer *adamw[2] = {gd_adamw_create(params[0], &adamw_options[1]),
-                              gd_adamw_create(params[1], &adamw_options[1])};
+    gd_optimizer *optimizer[2];
+    for (int run = 0; run < 2; run++) {
+        optimizer[run] = optimizer_of_kind(params[run], _i);
+        gd_optimizer_average(optimizer[run], 0.9);
+    }
     for (int step = 0; step < 6; step++) {
         some_numbers(grads, TOTAL, step);
         for (int run = 0; run <= (step >= 3); run++) {
             gd_params_clear_grads(params[run]);
             give_all(params[run], grads);
-            gd_optimizer_step(adamw[run], 0.01);
+            gd_optimizer_step(optimizer[run], 0.01);
         }
         if (step != 2) continue;
         read_all(params[0], whole);
         write_all(params[1], whole);
-        for (int i = 0; gd_optimizer_state(adamw[0], i); i++) {
-            gd_tensor_copy(gd_optimizer_state(adamw[1], i), gd_optimizer_state(adamw[0], i));
+        for (int i = 0; gd_optimizer_state(optimizer[0], i); i++) {
+            gd_tensor_copy(gd_optimizer_state(optimizer[1], i),
+                           gd_optimizer_state(optimizer[0], i));
         }
-        gd_optimizer_set_steps(adamw[1], gd_optimizer_steps(adamw[0]));
+        gd_optimizer_set_steps(optimizer[1], gd_optimizer_steps(optimizer[0]));
     }
     read_all(params[0], whole);
     read_all(params[1], resumed);
     ck_assert_no_error(ctx);
     ck_assert_mem_eq(whole, resumed, sizeof whole);
     for (int run = 0; run < 2; run++) {
-        gd_optimizer_free(adamw[run]);
+        gd_optimizer_free(optimizer[run]);
         gd_params_free(params[run]);
     }
     gd_context_free(ctx);
@@ -558,10 +702,12 @@ int main(void)
     tcase_add_test(cases, cleared_gradients_do_not_come_back);
     tcase_add_test(cases, a_group_without_elements);
     tcase_add_test(cases, clipping);
-    tcase_add_loop_test(cases, optimizers_follow_their_formulas, 0, SGD_VARIANTS + ADAMW_VARIANTS);
+    tcase_add_loop_test(cases, optimizers_follow_their_formulas, 0, NAMED + 5);
     tcase_add_test(cases, the_defaults_of_adamw);
     tcase_add_test(cases, frozen_parameters_stay);
-    tcase_add_test(cases, resuming_repeats);
+    tcase_add_loop_test(cases, factors_are_optimizers_of_their_own, 0, 2);
+    tcase_add_loop_test(cases, the_average_can_take_the_place_of_the_parameters, 0, 4);
+    tcase_add_loop_test(cases, resuming_repeats, 0, OPTIMIZER_KINDS);
     tcase_add_test(cases, threads_change_nothing);
     tcase_add_test(cases, an_update_before_the_backward_is_noticed);
     tcase_add_test(cases, bad_groups_are_refused);

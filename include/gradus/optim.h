@@ -30,7 +30,10 @@ extern "C" {
 
 typedef struct gd_params gd_params;
 
-enum { GD_DECAY = 1 }; /* weight decay applies to this parameter: matrices, as a rule */
+enum {
+    GD_DECAY = 1, /* weight decay applies to this parameter: matrices, as a rule */
+    GD_MUON = 2   /* gd_muon_create updates this parameter by Muon: a matrix of a hidden layer */
+};
 
 /* An empty group of parameters of a real dtype. NULL on error.
  *
@@ -56,6 +59,13 @@ GD_API int64_t gd_params_elements(const gd_params *params);         /* numbers i
 GD_API gd_tensor *gd_params_at(const gd_params *params, int index); /* in the order added */
 GD_API gd_tensor *gd_params_find(const gd_params *params, const char *name);
 GD_API unsigned gd_params_flags(const gd_params *params, int index);
+
+/* Multiplies the learning rate and the weight decay of its optimizer for this parameter by `rate` and
+ * `weight_decay`, finite and at least 0, in all updates from now on; both are 1 at first. Without
+ * GD_DECAY there is no decay to multiply. Parameters with equal factors are updated together; where
+ * they are set before gd_params_finish, in one pass. */
+GD_API gd_status gd_params_set_factors(gd_params *params, const gd_tensor *parameter, double rate,
+                                       double weight_decay);
 
 /* Clears all gradients, as gd_grad_clear does for one tensor: the next backward starts from
  * zero. */
@@ -103,6 +113,71 @@ typedef struct gd_adamw_options {
  * NULL for the defaults. */
 GD_API gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options);
 
+/* Adam (Kingma & Ba 2015, arXiv:1412.6980): the same without the first line, but with wd w added to
+ * the gradient of parameters with GD_DECAY, as PyTorch's Adam. */
+typedef struct gd_adamw_options gd_adam_options;
+GD_API gd_optimizer *gd_adam_create(gd_params *params, const gd_adam_options *options);
+
+typedef struct gd_rmsprop_options {
+    double alpha;        /* unset: 0.99 */
+    double eps;          /* unset: 1e-8 */
+    double momentum;     /* unset: 0, without a state */
+    double weight_decay; /* added to the gradient, as SGD's; unset: 0 */
+    bool centered;       /* divides by the standard deviation of g, not by the root of its square */
+} gd_rmsprop_options;
+
+/* RMSprop as in PyTorch (Tieleman & Hinton 2012; centered: Graves 2013, arXiv:1308.0850):
+ *   v = alpha v + (1 - alpha) g^2;  d = g / (sqrt(v) + eps)
+ *   centered: a = alpha a + (1 - alpha) g;  d = g / (sqrt(max(v - a^2, 0)) + eps)
+ *   w = w - lr d, or with momentum b = momentum b + d;  w = w - lr b
+ * NULL for the defaults. */
+GD_API gd_optimizer *gd_rmsprop_create(gd_params *params, const gd_rmsprop_options *options);
+
+typedef struct gd_adagrad_options {
+    double rate_decay;   /* PyTorch's lr_decay; unset: 0 */
+    double eps;          /* unset: 1e-10 */
+    double initial;      /* of v; unset: 0 */
+    double weight_decay; /* added to the gradient, as SGD's; unset: 0 */
+} gd_adagrad_options;
+
+/* Adagrad as in PyTorch (Duchi et al. 2011), in update t = 1, 2, ...:
+ *   v = v + g^2;  w = w - lr / (1 + (t - 1) rate_decay) g / (sqrt(v) + eps)
+ * NULL for the defaults. */
+GD_API gd_optimizer *gd_adagrad_create(gd_params *params, const gd_adagrad_options *options);
+
+typedef struct gd_lion_options {
+    double beta1, beta2; /* unset: 0.9 and 0.99 */
+    double weight_decay; /* of parameters with GD_DECAY, decoupled as AdamW's; unset: 0 */
+} gd_lion_options;
+
+/* Lion (Chen et al. 2023, arXiv:2302.06675). Every weight moves by lr, so lr is 3 to 10 times smaller
+ * than AdamW's, and weight_decay as many times larger:
+ *   w = w - lr (sign(b1 m + (1 - b1) g) + wd w);  m = b2 m + (1 - b2) g
+ * NULL for the defaults. */
+GD_API gd_optimizer *gd_lion_create(gd_params *params, const gd_lion_options *options);
+
+typedef struct gd_muon_options {
+    double momentum;     /* unset: 0.95 */
+    double weight_decay; /* of parameters with GD_DECAY, decoupled as AdamW's; unset: 0 */
+    bool plain;          /* moves by m instead of Nesterov's momentum m + (1 - momentum) g */
+    /* The step is lr 0.2 sqrt(max(rows, columns)) U, whose elements are about as large as those of
+     * AdamW's, so that AdamW's learning rate and decay fit (Liu et al. 2025, arXiv:2502.16982).
+     * Otherwise it is lr sqrt(max(1, rows / columns)) U (Jordan). */
+    bool match_adamw;
+    gd_adamw_options adamw; /* of the parameters without GD_MUON */
+    double adamw_rate;      /* multiplies their learning rate; unset: 1 */
+} gd_muon_options;
+
+/* Muon (Jordan et al. 2024) for the parameters with GD_MUON, AdamW for the others:
+ *   m = momentum m + (1 - momentum) g;  U = UV^T of the singular value decomposition of m, about
+ *   w = w - lr wd w - lr size U
+ * U is five steps of Newton and Schulz, of which the singular values are between 0.7 and 1.2. The
+ * products are those of gd_matmul in the state's dtype. A temporary copy of the largest matrix and
+ * two of its smaller square are needed. The state is as large as AdamW's, though v is not used for
+ * matrices. Replicated parameters are refused: each rank would have a slice of a matrix. NULL for
+ * the defaults. */
+GD_API gd_optimizer *gd_muon_create(gd_params *params, const gd_muon_options *options);
+
 /* Frees the optimizer and its state. NULL is fine. */
 GD_API void gd_optimizer_free(gd_optimizer *optimizer);
 
@@ -116,10 +191,24 @@ GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
 GD_API int64_t gd_optimizer_steps(const gd_optimizer *optimizer);
 GD_API gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps);
 
-/* The state blocks (AdamW: "m" and "v"; SGD with momentum: "v"; after them, for 16-bit parameters,
- * "master") as one-dimensional tensors over the group's block, for saving; NULL past the end.
+/* The state blocks (AdamW, Adam, Muon: "m" and "v"; SGD with momentum, Adagrad: "v"; RMSprop: "v",
+ * with momentum "velocity", centered "mean"; Lion: "m"; after them, for 16-bit parameters, "master",
+ * and with gd_optimizer_average "average") as one-dimensional tensors over the group's block, for saving; NULL past the end.
  * gd_tensor_name gives the name of each. Owned by the optimizer. */
 GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
+
+/* ---- The average of the parameters --------------------------------------------------------- */
+
+/* Keeps a moving average of all parameters, of the masters where there are any, which every update
+ * that is made moves:  a = decay a + (1 - decay) w, and a = w in the first. 0 <= decay < 1; 0.999
+ * remembers some thousand updates. It is one more state, "average". Call it before the first update
+ * and before states are loaded. */
+GD_API gd_status gd_optimizer_average(gd_optimizer *optimizer, double decay);
+
+/* Exchanges the parameters with their average, to evaluate or save it; a second call exchanges them
+ * again, to the same bits. In between there are no updates. Parameters that were written to since
+ * the last update lose that if they have masters. All ranks of replicated parameters call it. */
+GD_API gd_status gd_optimizer_swap_average(gd_optimizer *optimizer);
 
 /* ---- Updates that the device decides ------------------------------------------------------- */
 

@@ -24,23 +24,30 @@ void gd_decide_cpu(gd_update_state *state, gd_update_slot *slots, const gd_updat
     gd_decide(state, slots, rule, false, gd_os_now());
 }
 
-void gd_sgd_cpu(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded, int64_t n,
-                const gd_sgd_rule *rule, const gd_update_state *state, gd_context *ctx)
+void gd_optimize_cpu(const gd_update_arrays *arrays, const gd_rule *rule,
+                     const gd_update_state *state, gd_context *ctx)
 {
     if (!state->apply) return;
-    if (dtype == GD_FLOAT64)
-        gd_sgd_f64(w, v, g, rounded, n, rule, state, gd_context_threads(ctx));
+    if (arrays->dtype == GD_FLOAT64)
+        gd_optimize_f64(arrays, rule, state, gd_context_threads(ctx));
     else
-        gd_sgd_f32(w, v, g, rounded, n, rule, state, gd_context_threads(ctx));
+        gd_optimize_f32(arrays, rule, state, gd_context_threads(ctx));
 }
 
-void gd_adamw_cpu(void *w, void *m, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,
-                  int64_t n, const gd_adamw_rule *rule, const gd_update_state *state,
-                  gd_context *ctx)
+/* Muon is no op, but its products take memory, and fail, as those of ops do. */
+static const gd_op muon_messages = {.name = "muon"};
+
+void gd_muon_cpu(const gd_update_arrays *arrays, int64_t rows, int64_t columns,
+                 const gd_muon_rule *rule, const gd_update_state *state, gd_context *ctx)
 {
     if (!state->apply) return;
-    if (dtype == GD_FLOAT64)
-        gd_adamw_f64(w, m, v, g, rounded, n, rule, state, gd_context_threads(ctx));
+    const gd_call call = {.context = ctx,
+                          .op = &muon_messages,
+                          .dtype = arrays->dtype,
+                          .kernel_dtype = arrays->dtype,
+                          .threads = gd_context_threads(ctx)};
+    if (arrays->dtype == GD_FLOAT64)
+        gd_muon_f64(&call, arrays, rows, columns, rule, state);
     else
-        gd_adamw_f32(w, m, v, g, rounded, n, rule, state, gd_context_threads(ctx));
+        gd_muon_f32(&call, arrays, rows, columns, rule, state);
 }

@@ -1,4 +1,4 @@
-// optim.cu - SGD and AdamW on a GPU: the formulas of optim_cpu.c, one pass over the arrays.
+// optim.cu - the optimizers on a GPU: the formulas of optim_cpu.c, one pass over the arrays.
 //
 // An update does a few operations for every 28 bytes it moves (AdamW), so the memory decides how
 // long it takes: threads take 16 bytes of each array at a time, and parameters in 16 bits are
@@ -6,11 +6,9 @@
 // all, and its numbers, one small kernel decides before; none of it passes through the host.
 #include <math.h>
 
-#include <type_traits>
-
 #include "cuda/device_cuda.h"
 #include "optim/decide.h"
-#include "pack.cuh"
+#include "optim/rounded.cuh"
 
 constexpr int threads = 256;
 
@@ -61,193 +59,287 @@ extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,
     gd_service_launched(ctx, "decide");
 }
 
-// What a kernel takes of the gradients: rounded as gd_params_scale_grads rounds, and before it is
-// added to anything.
-template <class T, int V>
-__device__ inline void scale_by(T (&grad)[V], gd_factor<T> factor)
-{
-#pragma unroll
-    for (int k = 0; k < V; k++) grad[k] = factor.times(grad[k]);
-}
+// ---- Rules ------------------------------------------------------------------------------------
+//
+// A rule has what is the same in every update, in the type T that is computed in; begin() gives what
+// one update has for all elements, from the state, whose numbers are doubles: one thread of a block
+// computes it. element() updates one weight w and its states s[0], s[1], s[2] by its gradient g.
 
-// ---- Parameters in 16 bits, and their masters (gd_rounded in services.h) ----------------------
-
-// R is what the parameters are stored in; T where there are none beside w.
-template <class T, class R>
-constexpr bool has_rounded = !std::is_same<T, R>::value;
-
-// Masters that do not round to their parameters take their values.
-template <class T, class R, int V>
-__device__ inline void follow(T (&master)[V], const R *rounded, int64_t first, int64_t n)
-{
-    R value[V];
-    gd_pack_load(value, rounded, first, n);
-#pragma unroll
-    for (int k = 0; k < V; k++) {
-        const T theirs = gd_load(value[k]);
-        if (!(gd_load(gd_store<R>(master[k])) == theirs)) master[k] = theirs;
-    }
-}
-
-template <class T, class R, int V>
-__device__ inline void round_to(R *rounded, const T (&master)[V], int64_t first, int64_t n)
-{
-    R value[V];
-#pragma unroll
-    for (int k = 0; k < V; k++) value[k] = gd_store<R>(master[k]);
-    gd_pack_store(rounded, value, first, n);
-}
-
-// Calls body with the pointer in its type.
-template <class T, class Body>
-static void by_rounded(gd_rounded rounded, Body body)
-{
-    if constexpr (std::is_same<T, float>::value) {
-        if (rounded.data && rounded.dtype == GD_BFLOAT16)
-            return body((__nv_bfloat16 *)rounded.data);
-        if (rounded.data) return body((__half *)rounded.data);
-    }
-    body((T *)nullptr);
-}
-
-// ---- SGD --------------------------------------------------------------------------------------
-
-// What is the same in every update, in the type that is computed in.
 template <class T>
-struct sgd_numbers {
+struct sgd_rule {
+    static constexpr int states = 1;
+    static constexpr bool clips = true;
     T decay, momentum, fresh;
-    bool nesterov, first;
+    double rate;
+    bool nesterov, plain;
+    struct numbers {
+        T lr;
+        bool first;
+    };
+    explicit sgd_rule(const gd_rule &r, bool has_velocity)
+        : decay((T)r.weight_decay), momentum(has_velocity ? (T)r.momentum : 0),
+          fresh((T)(1 - r.dampening)), rate(r.rate), nesterov(has_velocity && r.nesterov),
+          plain(!has_velocity)
+    {
+    }
+    __device__ numbers begin(const gd_update_state *state) const
+    {
+        return {(T)(state->rate * rate), plain || state->first};
+    }
+    __device__ void element(T &w, T *s, T g, const numbers &u) const
+    {
+        const T grad = g + decay * w;
+        s[0] = u.first ? grad : momentum * s[0] + fresh * grad;
+        w -= u.lr * (nesterov ? grad + momentum * s[0] : s[0]);
+    }
 };
 
 template <class T>
-__device__ inline void sgd_element(T *w, T *v, T g, T lr, bool first, const sgd_numbers<T> &s)
-{
-    const T grad = g + s.decay * *w;
-    *v = first ? grad : s.momentum * *v + s.fresh * grad;
-    *w -= lr * (s.nesterov ? grad + s.momentum * *v : *v);
-}
-
-// v is NULL without momentum.
-template <class T, class R>
-static __global__ void sgd_kernel(T *w, T *v, const T *g, R *rounded, int64_t n, sgd_numbers<T> s,
-                                  const gd_update_state *state)
-{
-    constexpr int V = gd_pack_size<T>;
-    if (!state->apply) return;
-    __shared__ T lr;
-    __shared__ gd_factor<T> factor;
-    if (threadIdx.x == 0) { // once, since the state's numbers are doubles
-        lr = (T)state->rate;
-        factor = gd_factor<T>::of(state->factor);
-    }
-    __syncthreads();
-    const bool first = s.first || state->first;
-    GD_EACH(pack, gd_packs(n, V))
-    {
-        T weight[V], velocity[V] = {}, grad[V];
-        gd_pack_load(weight, w, pack * V, n);
-        if (v && !first) gd_pack_load(velocity, v, pack * V, n);
-        gd_pack_load(grad, g, pack * V, n);
-        scale_by(grad, factor);
-        if constexpr (has_rounded<T, R>) follow(weight, rounded, pack * V, n);
-#pragma unroll
-        for (int k = 0; k < V; k++) sgd_element(&weight[k], &velocity[k], grad[k], lr, first, s);
-        if (v) gd_pack_store(v, velocity, pack * V, n);
-        gd_pack_store(w, weight, pack * V, n);
-        if constexpr (has_rounded<T, R>) round_to(rounded, weight, pack * V, n);
-    }
-}
+struct adam_numbers {
+    T keep, rate, scale; // optim_cpu.c says what they are
+};
 
 template <class T>
-static void sgd(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
-                const gd_sgd_rule *rule, const gd_update_state *state, cudaStream_t stream)
-{
-    sgd_numbers<T> s = {(T)rule->weight_decay, (T)rule->momentum, (T)(1 - rule->dampening),
-                        rule->nesterov, false};
-    if (!v) s.momentum = 0, s.nesterov = false, s.first = true; // then w -= lr grad
-    by_rounded<T>(rounded, [&](auto *data) {
-        sgd_kernel<<<gd_blocks(n, threads * gd_pack_size<T>), threads, 0, stream>>>(
-            (T *)w, (T *)v, (const T *)g, data, n, s, state);
-    });
-}
-
-extern "C" void gd_sgd_cuda(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,
-                            int64_t n, const gd_sgd_rule *rule, const gd_update_state *state,
-                            gd_context *ctx)
-{
-    if (n == 0) return;
-    if (dtype == GD_FLOAT64)
-        sgd<double>(w, v, g, rounded, n, rule, state, stream_of(ctx));
-    else
-        sgd<float>(w, v, g, rounded, n, rule, state, stream_of(ctx));
-    gd_service_launched(ctx, "sgd");
-}
-
-// ---- AdamW ------------------------------------------------------------------------------------
-
-template <class T>
-struct adamw_numbers {
+struct adamw_rule {
+    static constexpr int states = 2;
+    static constexpr bool clips = true;
     T beta1, fresh1, beta2, fresh2, eps;
-    double decay;
+    double decay, rate;
+    using numbers = adam_numbers<T>;
+    explicit adamw_rule(const gd_rule &r, bool)
+        : beta1((T)r.beta1), fresh1((T)(1 - r.beta1)), beta2((T)r.beta2), fresh2((T)(1 - r.beta2)),
+          eps((T)r.eps), decay(r.weight_decay), rate(r.rate)
+    {
+    }
+    __device__ numbers begin(const gd_update_state *state) const
+    {
+        return {(T)(1 - state->rate * rate * decay), (T)(state->rate_by_bias1 * rate),
+                (T)state->root_by_bias2};
+    }
+    __device__ void element(T &w, T *s, T g, const numbers &u) const
+    {
+        s[0] = beta1 * s[0] + fresh1 * g;
+        s[1] = beta2 * s[1] + fresh2 * g * g;
+        w = u.keep * w - u.rate * s[0] / (u.scale * sqrt(s[1]) + eps);
+    }
 };
 
-template <class T, class R>
-static __global__ void adamw_kernel(T *w, T *m, T *v, const T *g, R *rounded, int64_t n,
-                                    adamw_numbers<T> a, const gd_update_state *state)
+template <class T>
+struct adam_rule : adamw_rule<T> {
+    T coupled;
+    using numbers = adam_numbers<T>;
+    explicit adam_rule(const gd_rule &r, bool has_states)
+        : adamw_rule<T>(r, has_states), coupled((T)r.weight_decay)
+    {
+        this->decay = 0;
+    }
+    __device__ void element(T &w, T *s, T g, const numbers &u) const
+    {
+        adamw_rule<T>::element(w, s, g + coupled * w, u);
+    }
+};
+
+template <class T>
+struct rmsprop_rule {
+    static constexpr int states = 3;
+    static constexpr bool clips = true;
+    T decay, momentum, beta, fresh, eps;
+    double rate;
+    bool centered;
+    struct numbers {
+        T lr;
+    };
+    explicit rmsprop_rule(const gd_rule &r, bool has_mean)
+        : decay((T)r.weight_decay), momentum((T)r.momentum), beta((T)r.beta2),
+          fresh((T)(1 - r.beta2)), eps((T)r.eps), rate(r.rate), centered(has_mean)
+    {
+    }
+    __device__ numbers begin(const gd_update_state *state) const
+    {
+        return {(T)(state->rate * rate)};
+    }
+    __device__ void element(T &w, T *s, T g, const numbers &u) const
+    {
+        const T grad = g + decay * w;
+        s[0] = beta * s[0] + fresh * grad * grad;
+        s[2] = beta * s[2] + fresh * grad;
+        const T variance = centered ? s[0] - s[2] * s[2] : s[0];
+        s[1] = momentum * s[1] + grad / (sqrt(variance < 0 ? (T)0 : variance) + eps);
+        w -= u.lr * s[1];
+    }
+};
+
+template <class T>
+struct adagrad_rule {
+    static constexpr int states = 1;
+    static constexpr bool clips = true;
+    T decay, eps;
+    double rate, rate_decay;
+    struct numbers {
+        T lr;
+    };
+    explicit adagrad_rule(const gd_rule &r, bool)
+        : decay((T)r.weight_decay), eps((T)r.eps), rate(r.rate), rate_decay(r.rate_decay)
+    {
+    }
+    __device__ numbers begin(const gd_update_state *state) const
+    {
+        return {(T)(state->rate * rate / (1 + (double)(state->made - 1) * rate_decay))};
+    }
+    __device__ void element(T &w, T *s, T g, const numbers &u) const
+    {
+        const T grad = g + decay * w;
+        s[0] += grad * grad;
+        w -= u.lr * grad / (sqrt(s[0]) + eps);
+    }
+};
+
+template <class T>
+struct lion_rule {
+    static constexpr int states = 1;
+    static constexpr bool clips = true;
+    T beta1, fresh1, beta2, fresh2;
+    double decay, rate;
+    struct numbers {
+        T keep, lr;
+    };
+    explicit lion_rule(const gd_rule &r, bool)
+        : beta1((T)r.beta1), fresh1((T)(1 - r.beta1)), beta2((T)r.beta2), fresh2((T)(1 - r.beta2)),
+          decay(r.weight_decay), rate(r.rate)
+    {
+    }
+    __device__ numbers begin(const gd_update_state *state) const
+    {
+        return {(T)(1 - state->rate * rate * decay), (T)(state->rate * rate)};
+    }
+    __device__ void element(T &w, T *s, T g, const numbers &u) const
+    {
+        const T mixed = beta1 * s[0] + fresh1 * g;
+        const T sign = mixed > 0 ? (T)1 : mixed < 0 ? (T)-1 : mixed; // NaN stays NaN
+        s[0] = beta2 * s[0] + fresh2 * g;
+        w = u.keep * w - u.lr * sign;
+    }
+};
+
+template <class T>
+struct average_rule {
+    static constexpr int states = 0;
+    static constexpr bool clips = false;
+    T fresh;
+    struct numbers {
+        bool first;
+    };
+    explicit average_rule(const gd_rule &r, bool) : fresh((T)(1 - r.beta1)) {}
+    __device__ numbers begin(const gd_update_state *state) const
+    {
+        return {state->first};
+    }
+    __device__ void element(T &w, T *, T g, const numbers &u) const
+    {
+        w = u.first ? g : w + fresh * (g - w);
+    }
+};
+
+// ---- One pass ---------------------------------------------------------------------------------
+
+template <class T>
+struct arrays_of {
+    T *w, *state[GD_RULE_STATES];
+    const T *g;
+};
+
+template <class RULE, class T, class R>
+static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, RULE rule,
+                                     const gd_update_state *state)
 {
-    constexpr int V = gd_pack_size<T>;
+    constexpr int V = gd_pack_size<T>, S = RULE::states;
     if (!state->apply) return;
-    __shared__ T keep, rate, scale; // optim_cpu.c says what rate and scale are
+    __shared__ typename RULE::numbers numbers;
     __shared__ gd_factor<T> factor;
     if (threadIdx.x == 0) { // once, since the state's numbers are doubles
-        keep = (T)(1 - state->rate * a.decay);
-        rate = (T)state->rate_by_bias1;
-        scale = (T)state->root_by_bias2;
+        numbers = rule.begin(state);
         factor = gd_factor<T>::of(state->factor);
     }
     __syncthreads();
     GD_EACH(pack, gd_packs(n, V))
     {
-        T weight[V], mean[V], square[V], grad[V];
-        gd_pack_load(weight, w, pack * V, n);
-        gd_pack_load(mean, m, pack * V, n);
-        gd_pack_load(square, v, pack * V, n);
-        gd_pack_load(grad, g, pack * V, n);
-        scale_by(grad, factor);
+        T weight[V], value[S + 1][V] = {}, grad[V];
+        gd_pack_load(weight, a.w, pack * V, n);
+#pragma unroll
+        for (int i = 0; i < S; i++)
+            if (a.state[i]) gd_pack_load(value[i], a.state[i], pack * V, n);
+        gd_pack_load(grad, a.g, pack * V, n);
+        if constexpr (RULE::clips) scale_by(grad, factor);
         if constexpr (has_rounded<T, R>) follow(weight, rounded, pack * V, n);
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            mean[k] = a.beta1 * mean[k] + a.fresh1 * grad[k];
-            square[k] = a.beta2 * square[k] + a.fresh2 * grad[k] * grad[k];
-            weight[k] = keep * weight[k] - rate * mean[k] / (scale * sqrt(square[k]) + a.eps);
+            T s[S + 1];
+#pragma unroll
+            for (int i = 0; i < S; i++) s[i] = value[i][k];
+            rule.element(weight[k], s, grad[k], numbers);
+#pragma unroll
+            for (int i = 0; i < S; i++) value[i][k] = s[i];
         }
-        gd_pack_store(w, weight, pack * V, n);
-        gd_pack_store(m, mean, pack * V, n);
-        gd_pack_store(v, square, pack * V, n);
+#pragma unroll
+        for (int i = 0; i < S; i++)
+            if (a.state[i]) gd_pack_store(a.state[i], value[i], pack * V, n);
+        gd_pack_store(a.w, weight, pack * V, n);
         if constexpr (has_rounded<T, R>) round_to(rounded, weight, pack * V, n);
     }
 }
 
-template <class T>
-static void adamw(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
-                  const gd_adamw_rule *rule, const gd_update_state *state, cudaStream_t stream)
+template <template <class> class RULE, class T>
+static void update(const gd_update_arrays *arrays, bool optional, const gd_rule *rule,
+                   const gd_update_state *state, cudaStream_t stream)
 {
-    const adamw_numbers<T> a = {(T)rule->beta1,       (T)(1 - rule->beta1), (T)rule->beta2,
-                                (T)(1 - rule->beta2), (T)rule->eps,         rule->weight_decay};
-    by_rounded<T>(rounded, [&](auto *data) {
-        adamw_kernel<<<gd_blocks(n, threads * gd_pack_size<T>), threads, 0, stream>>>(
-            (T *)w, (T *)m, (T *)v, (const T *)g, data, n, a, state);
+    arrays_of<T> a = {(T *)arrays->w, {}, (const T *)arrays->g};
+    for (int i = 0; i < GD_RULE_STATES; i++) a.state[i] = (T *)arrays->state[i];
+    by_rounded<T>(arrays->rounded, [&](auto *data) {
+        update_kernel<<<gd_blocks(arrays->n, threads * gd_pack_size<T>), threads, 0, stream>>>(
+            a, data, arrays->n, RULE<T>(*rule, optional), state);
     });
 }
 
-extern "C" void gd_adamw_cuda(void *w, void *m, void *v, const void *g, gd_dtype dtype,
-                              gd_rounded rounded, int64_t n, const gd_adamw_rule *rule,
-                              const gd_update_state *state, gd_context *ctx)
+// `optional`: there is the state that the rule may have or not.
+template <template <class> class RULE>
+static void update_by(const gd_update_arrays *arrays, bool optional, const gd_rule *rule,
+                      const gd_update_state *state, cudaStream_t stream)
 {
-    if (n == 0) return;
-    if (dtype == GD_FLOAT64)
-        adamw<double>(w, m, v, g, rounded, n, rule, state, stream_of(ctx));
+    if (arrays->dtype == GD_FLOAT64)
+        update<RULE, double>(arrays, optional, rule, state, stream);
     else
-        adamw<float>(w, m, v, g, rounded, n, rule, state, stream_of(ctx));
-    gd_service_launched(ctx, "adamw");
+        update<RULE, float>(arrays, optional, rule, state, stream);
+}
+
+extern "C" void gd_optimize_cuda(const gd_update_arrays *arrays, const gd_rule *rule,
+                                 const gd_update_state *state, gd_context *ctx)
+{
+    if (arrays->n == 0) return;
+    const cudaStream_t stream = stream_of(ctx);
+    switch (rule->kind) {
+    case GD_RULE_SGD:
+        update_by<sgd_rule>(arrays, arrays->state[0], rule, state, stream);
+        break;
+    case GD_RULE_ADAMW:
+        update_by<adamw_rule>(arrays, true, rule, state, stream);
+        break;
+    case GD_RULE_ADAM:
+        update_by<adam_rule>(arrays, true, rule, state, stream);
+        break;
+    case GD_RULE_RMSPROP:
+        update_by<rmsprop_rule>(arrays, arrays->state[2], rule, state, stream);
+        break;
+    case GD_RULE_ADAGRAD:
+        update_by<adagrad_rule>(arrays, true, rule, state, stream);
+        break;
+    case GD_RULE_LION:
+        update_by<lion_rule>(arrays, true, rule, state, stream);
+        break;
+    case GD_RULE_AVERAGE:
+        update_by<average_rule>(arrays, true, rule, state, stream);
+        break;
+    case GD_RULE_KINDS:
+        break;
+    }
+    gd_service_launched(ctx, "optimize");
 }

@@ -1,4 +1,4 @@
-/* optim_cpu.c - SGD and AdamW on packed arrays of REAL, in blocks (kernel.h says why).
+/* optim_cpu.c - the optimizers on packed arrays of REAL, in blocks (kernel.h says why).
  *
  * Values that are the same for all elements are computed once, in double. Only float may have
  * 16-bit parameters. */
@@ -7,35 +7,61 @@
 #include "optim/optim.h"
 #include "stream.h"
 
-/* Rounded as in gd_params_scale_grads, so that both give the same bits. */
-static inline REAL scaled(REAL grad, double factor)
+enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
+
+/* The same for every element. AdamW, with
+ *   rate = lr / (1 - beta1^t),  scale = 1 / sqrt(1 - beta2^t),
+ * is  w = (1 - lr wd) w - rate m / (scale sqrt(v) + eps). `decay` is what is added to the gradient,
+ * `keep` what the weight is multiplied by. */
+typedef struct numbers {
+    REAL lr, keep, decay, rate, scale, beta1, fresh1, beta2, fresh2, eps, momentum, fresh;
+    bool nesterov, first;
+} numbers;
+
+static numbers numbers_of(const gd_rule *rule, const gd_update_state *state)
 {
-    return (REAL)(grad * factor);
+    const double lr = state->rate * rule->rate;
+    const double late =
+        rule->kind == GD_RULE_ADAGRAD ? 1 + (double)(state->made - 1) * rule->rate_decay : 1;
+    return (numbers){.lr = (REAL)(lr / late),
+                     .keep = (REAL)(1 - lr * rule->weight_decay),
+                     .decay = (REAL)rule->weight_decay,
+                     .rate = (REAL)(state->rate_by_bias1 * rule->rate),
+                     .scale = (REAL)state->root_by_bias2,
+                     .beta1 = (REAL)rule->beta1,
+                     .fresh1 = (REAL)(1 - rule->beta1),
+                     .beta2 = (REAL)rule->beta2,
+                     .fresh2 = (REAL)(1 - rule->beta2),
+                     .eps = (REAL)rule->eps,
+                     .momentum = (REAL)rule->momentum,
+                     .fresh = (REAL)(1 - rule->dampening),
+                     .nesterov = rule->nesterov,
+                     .first = state->first};
 }
 
+/* ---- Rules -------------------------------------------------------------------------------- */
+
+/* One block of at most BLOCK elements: w, its states s[0], s[1], s[2], NULL where there are none,
+ * and its gradients, clipped. */
+typedef void rule_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
+                        const numbers *f);
+
 /* v = momentum v + (1 - dampening) g;  w -= lr v, or lr (g + momentum v) for Nesterov's. v is NULL
- * without momentum. g is multiplied by the state's factor, as scaled() does: in a loop of its own,
- * since in double a product and the sum that it goes into would be rounded together. */
-static void sgd_block(REAL *restrict w, REAL *restrict v, const REAL *restrict g, int64_t n,
-                      const gd_sgd_rule *rule, const gd_update_state *state)
+ * without momentum. */
+static void sgd_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
+                      const numbers *f)
 {
-    REAL clipped[GD_BLOCK];
-    if (state->factor != 1) {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) clipped[i] = scaled(g[i], state->factor);
-        g = clipped;
-    }
-    const REAL lr = (REAL)state->rate, decay = (REAL)rule->weight_decay;
-    const REAL momentum = (REAL)rule->momentum, fresh = (REAL)(1 - rule->dampening);
+    REAL *restrict v = s[0];
+    const REAL lr = f->lr, decay = f->decay, momentum = f->momentum, fresh = f->fresh;
     if (!v) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) w[i] -= lr * (g[i] + decay * w[i]);
-    } else if (state->first) {
+    } else if (f->first) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
             REAL grad = g[i] + decay * w[i];
             v[i] = grad;
-            w[i] -= lr * (rule->nesterov ? grad + momentum * grad : grad);
+            w[i] -= lr * (f->nesterov ? grad + momentum * grad : grad);
         }
     } else {
 #pragma omp simd
@@ -43,100 +69,164 @@ static void sgd_block(REAL *restrict w, REAL *restrict v, const REAL *restrict g
             REAL grad = g[i] + decay * w[i];
             REAL velocity = momentum * v[i] + fresh * grad;
             v[i] = velocity;
-            w[i] -= lr * (rule->nesterov ? grad + momentum * velocity : velocity);
+            w[i] -= lr * (f->nesterov ? grad + momentum * velocity : velocity);
         }
     }
 }
 
-typedef struct sgd_work {
-    REAL *w, *v;
-    const REAL *g;
-    gd_rounded rounded;
-    int64_t n;
-    const gd_sgd_rule *rule;
-    const gd_update_state *state;
-} sgd_work;
-
-static void sgd_task(const void *work, int64_t block)
+static void adamw_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
+                        const numbers *given)
 {
-    const sgd_work *s = work;
-    const int64_t i = block * GD_BLOCK, count = gd_min64(GD_BLOCK, s->n - i);
-    REAL *weight = s->w + i;
-    if (s->rounded.data) gd_master_follow((float *)weight, s->rounded, i, count);
-    sgd_block(weight, s->v ? s->v + i : NULL, s->g + i, count, s->rule, s->state);
-    if (s->rounded.data) gd_master_round(s->rounded, (float *)weight, i, count);
-}
-
-void GD_REAL_NAME(gd_sgd)(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
-                          const gd_sgd_rule *rule, const gd_update_state *state, int threads)
-{
-    const sgd_work work = {w, v, g, rounded, n, rule, state};
-    gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, GD_BLOCK), sgd_task, &work);
-}
-
-/* The same for every element. With
- *   rate = lr / (1 - beta1^t),  scale = 1 / sqrt(1 - beta2^t)
- * the update is  w = (1 - lr wd) w - rate m / (scale sqrt(v) + eps). */
-typedef struct adamw_factors {
-    REAL keep, rate, scale, beta1, fresh1, beta2, fresh2, eps;
-    double clip;
-} adamw_factors;
-
-static adamw_factors adamw_factors_of(const gd_adamw_rule *rule, const gd_update_state *state)
-{
-    return (adamw_factors){.keep = (REAL)(1 - state->rate * rule->weight_decay),
-                           .rate = (REAL)state->rate_by_bias1,
-                           .scale = (REAL)state->root_by_bias2,
-                           .beta1 = (REAL)rule->beta1,
-                           .fresh1 = (REAL)(1 - rule->beta1),
-                           .beta2 = (REAL)rule->beta2,
-                           .fresh2 = (REAL)(1 - rule->beta2),
-                           .eps = (REAL)rule->eps,
-                           .clip = state->factor};
-}
-
-static void adamw_block(REAL *restrict w, REAL *restrict m, REAL *restrict v,
-                        const REAL *restrict g, int64_t n, adamw_factors f)
-{
+    REAL *restrict m = s[0], *restrict v = s[1];
+    const numbers f = *given;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        const REAL grad = scaled(g[i], f.clip);
-        m[i] = f.beta1 * m[i] + f.fresh1 * grad;
-        v[i] = f.beta2 * v[i] + f.fresh2 * grad * grad;
+        m[i] = f.beta1 * m[i] + f.fresh1 * g[i];
+        v[i] = f.beta2 * v[i] + f.fresh2 * g[i] * g[i];
         w[i] = f.keep * w[i] - f.rate * m[i] / (f.scale * GD_MATH(sqrt)(v[i]) + f.eps);
     }
 }
 
-enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
-
-typedef struct adamw_work {
-    REAL *w, *m, *v;
-    const REAL *g;
-    gd_rounded rounded;
-    int64_t n;
-    adamw_factors factors;
-} adamw_work;
-
-/* The whole model is read once a step, from memory and from the caches of other threads: it is
- * prefetched some blocks ahead. */
-static void adamw_task(const void *work, int64_t block)
+/* AdamW without its decay, of g + wd w. */
+static void adam_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
+                       const numbers *given)
 {
-    const adamw_work *a = work;
-    const int64_t i = block * BLOCK, ahead = gd_min64(i + AHEAD, a->n);
-    const int64_t count = gd_min64(BLOCK, a->n - i);
-    REAL *weight = a->w + i;
-    gd_prefetch_to_write(a->w + ahead, BYTES);
-    gd_prefetch_to_write(a->m + ahead, BYTES);
-    gd_prefetch_to_write(a->v + ahead, BYTES);
-    gd_prefetch(a->g + ahead, BYTES);
-    if (a->rounded.data) gd_master_follow((float *)weight, a->rounded, i, count);
-    adamw_block(weight, a->m + i, a->v + i, a->g + i, count, a->factors);
-    if (a->rounded.data) gd_master_round(a->rounded, (float *)weight, i, count);
+    REAL coupled[BLOCK];
+    numbers f = *given;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) coupled[i] = g[i] + f.decay * w[i];
+    f.keep = 1;
+    adamw_block(w, s, coupled, n, &f);
 }
 
-void GD_REAL_NAME(gd_adamw)(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
-                            const gd_adamw_rule *rule, const gd_update_state *state, int threads)
+/* v = beta2 v + (1 - beta2) g^2, minus the square of the mean of g if centered; what is divided by
+ * its root is the step, or what the velocity takes up. Rounding may make the variance negative. */
+static void rmsprop_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
+                          const numbers *given)
 {
-    const adamw_work work = {w, m, v, g, rounded, n, adamw_factors_of(rule, state)};
-    gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, BLOCK), adamw_task, &work);
+    REAL *restrict v = s[0], *restrict velocity = s[1], *restrict mean = s[2];
+    const numbers f = *given;
+    REAL step[BLOCK], root[BLOCK];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        step[i] = g[i] + f.decay * w[i];
+        root[i] = v[i] = f.beta2 * v[i] + f.fresh2 * step[i] * step[i];
+    }
+    if (mean) {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            mean[i] = f.beta2 * mean[i] + f.fresh2 * step[i];
+            REAL variance = v[i] - mean[i] * mean[i];
+            root[i] = variance < 0 ? 0 : variance;
+        }
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) step[i] /= GD_MATH(sqrt)(root[i]) + f.eps;
+    if (velocity) {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            step[i] = velocity[i] = f.momentum * velocity[i] + step[i];
+        }
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) w[i] -= f.lr * step[i];
+}
+
+/* v += g^2;  w -= lr g / (sqrt(v) + eps) */
+static void adagrad_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
+                          const numbers *given)
+{
+    REAL *restrict v = s[0];
+    const numbers f = *given;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        REAL grad = g[i] + f.decay * w[i];
+        v[i] += grad * grad;
+        w[i] -= f.lr * grad / (GD_MATH(sqrt)(v[i]) + f.eps);
+    }
+}
+
+/* w = (1 - lr wd) w - lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g.
+ * The sign of NaN is NaN. */
+static void lion_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
+                       const numbers *given)
+{
+    REAL *restrict m = s[0];
+    const numbers f = *given;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        REAL mixed = f.beta1 * m[i] + f.fresh1 * g[i];
+        REAL sign = mixed > 0 ? 1 : mixed < 0 ? -1 : mixed;
+        m[i] = f.beta2 * m[i] + f.fresh2 * g[i];
+        w[i] = f.keep * w[i] - f.lr * sign;
+    }
+}
+
+/* w = beta1 w + (1 - beta1) g, and g itself in the first update. */
+static void average_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
+                          const numbers *f)
+{
+    (void)s;
+    const REAL fresh = f->first ? 1 : f->fresh1;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) w[i] = fresh == 1 ? g[i] : w[i] + fresh * (g[i] - w[i]);
+}
+
+static rule_block *const blocks[GD_RULE_KINDS] = {
+    [GD_RULE_SGD] = sgd_block,         [GD_RULE_ADAMW] = adamw_block,
+    [GD_RULE_ADAM] = adam_block,       [GD_RULE_RMSPROP] = rmsprop_block,
+    [GD_RULE_ADAGRAD] = adagrad_block, [GD_RULE_LION] = lion_block,
+    [GD_RULE_AVERAGE] = average_block};
+
+/* ---- One pass ----------------------------------------------------------------------------- */
+
+typedef struct update_work {
+    const gd_update_arrays *arrays;
+    rule_block *block;
+    numbers numbers;
+    double clip;
+} update_work;
+
+/* The whole model is read once a step, from memory and from the caches of other threads: it is
+ * prefetched some blocks ahead.
+ *
+ * Gradients are clipped in a loop of its own, since in double a product and the sum that it goes
+ * into would be rounded together; they are rounded as in gd_params_scale_grads, so that both give
+ * the same bits. */
+static void update_task(const void *work, int64_t block)
+{
+    const update_work *u = work;
+    const gd_update_arrays *a = u->arrays;
+    const int64_t i = block * BLOCK, ahead = gd_min64(i + AHEAD, a->n);
+    const int64_t count = gd_min64(BLOCK, a->n - i);
+    REAL *w = a->w, *s[GD_RULE_STATES] = {NULL}, clipped[BLOCK];
+    const REAL *g = a->g;
+    gd_prefetch_to_write(w + ahead, BYTES);
+    gd_prefetch(g + ahead, BYTES);
+    for (int k = 0; k < GD_RULE_STATES; k++) {
+        REAL *state = a->state[k];
+        if (!state) continue;
+        gd_prefetch_to_write(state + ahead, BYTES);
+        s[k] = state + i;
+    }
+    w += i, g += i;
+    if (u->clip != 1) {
+#pragma omp simd
+        for (int64_t k = 0; k < count; k++) clipped[k] = (REAL)(g[k] * u->clip);
+        g = clipped;
+    }
+    if (a->rounded.data) gd_master_follow((float *)w, a->rounded, i, count);
+    u->block(w, s, g, count, &u->numbers);
+    if (a->rounded.data) gd_master_round(a->rounded, (float *)w, i, count);
+}
+
+void GD_REAL_NAME(gd_optimize)(const gd_update_arrays *arrays, const gd_rule *rule,
+                               const gd_update_state *state, int threads)
+{
+    const update_work work = {.arrays = arrays,
+                              .block = blocks[rule->kind],
+                              .numbers = numbers_of(rule, state),
+                              .clip = rule->kind == GD_RULE_AVERAGE ? 1 : state->factor};
+    const int64_t n = arrays->n;
+    gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, BLOCK), update_task, &work);
 }

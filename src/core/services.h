@@ -74,14 +74,32 @@ typedef struct gd_update_rule {
     double beta1, beta2;
 } gd_update_rule;
 
-typedef struct gd_sgd_rule {
-    double momentum, dampening, weight_decay;
-    bool nesterov;
-} gd_sgd_rule;
+typedef enum gd_rule_kind {
+    GD_RULE_SGD,     /* state: v, or NULL without momentum */
+    GD_RULE_ADAMW,   /* m, v */
+    GD_RULE_ADAM,    /* m, v */
+    GD_RULE_RMSPROP, /* v; the velocity, or NULL without momentum; the mean, or NULL: not centered */
+    GD_RULE_ADAGRAD, /* v */
+    GD_RULE_LION,    /* m */
+    GD_RULE_AVERAGE, /* w is a moving average of g, with beta1; g is not clipped */
+    GD_RULE_KINDS
+} gd_rule_kind;
 
-typedef struct gd_adamw_rule {
-    double beta1, beta2, eps, weight_decay;
-} gd_adamw_rule;
+/* How an update changes parameters; optim.h has the formulas. A rule does not use all of it. */
+typedef struct gd_rule {
+    gd_rule_kind kind;
+    double rate; /* multiplies the learning rate */
+    double weight_decay, momentum, dampening, beta1, beta2, eps;
+    double rate_decay; /* Adagrad */
+    bool nesterov;
+} gd_rule;
+
+/* The matrices that Muon updates. */
+typedef struct gd_muon_rule {
+    double rate; /* multiplies the learning rate */
+    double weight_decay, momentum;
+    bool nesterov, match_adamw;
+} gd_muon_rule;
 
 /* Parameters in 16 bits, GD_BFLOAT16 or GD_FLOAT16; NULL: there are none. An update sets them to
  * their rounded masters. Before it, a master that does not round to its parameter takes the
@@ -90,6 +108,18 @@ typedef struct gd_rounded {
     void *data;
     gd_dtype dtype;
 } gd_rounded;
+
+enum { GD_RULE_STATES = 3 };
+
+/* n parameters w with their gradients g and states; all are of one dtype, float32 or float64. Where
+ * ops read the parameters in 16 bits, w is their master in float32. */
+typedef struct gd_update_arrays {
+    void *w, *state[GD_RULE_STATES];
+    const void *g;
+    gd_dtype dtype;
+    gd_rounded rounded;
+    int64_t n;
+} gd_update_arrays;
 
 /* dst = src, converting; the shapes are equal. Between real dtypes rounds to nearest even (at
  * once, never by way of another dtype); real to GD_INT32 truncates and saturates. */
@@ -129,15 +159,15 @@ typedef void gd_add_loss_service(gd_update_state *state, void *dloss, const void
 typedef void gd_decide_service(gd_update_state *state, gd_update_slot *slots,
                                const gd_update_rule *rule, gd_context *ctx);
 
-/* Applies the decision to n parameters w with gradients g; v and m are states of the same
- * dtype, float32 or float64. optim.h has the formulas. Where ops read the parameters in 16
- * bits, w is their master in float32, and `rounded` is what the ops read; see gd_rounded. */
-typedef void gd_sgd_service(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,
-                            int64_t n, const gd_sgd_rule *rule, const gd_update_state *state,
-                            gd_context *ctx);
-typedef void gd_adamw_service(void *w, void *m, void *v, const void *g, gd_dtype dtype,
-                              gd_rounded rounded, int64_t n, const gd_adamw_rule *rule,
-                              const gd_update_state *state, gd_context *ctx);
+/* Applies the decision to these parameters. */
+typedef void gd_optimize_service(const gd_update_arrays *arrays, const gd_rule *rule,
+                                 const gd_update_state *state, gd_context *ctx);
+
+/* The same by Muon, for one matrix w [rows, columns]; state[0] is its momentum. Called within a
+ * frame, which gives it temporary memory. */
+typedef void gd_muon_service(const gd_update_arrays *arrays, int64_t rows, int64_t columns,
+                             const gd_muon_rule *rule, const gd_update_state *state,
+                             gd_context *ctx);
 
 /* state->offset += words; `state` is device memory. NULL on devices without graphs. */
 typedef void gd_advance_service(gd_random_state *state, uint64_t words, gd_context *ctx);
@@ -154,8 +184,8 @@ typedef struct gd_services {
     gd_permutation_service *permutation;
     gd_add_loss_service *add_loss;
     gd_decide_service *decide;
-    gd_sgd_service *sgd;
-    gd_adamw_service *adamw;
+    gd_optimize_service *optimize;
+    gd_muon_service *muon;
     gd_advance_service *advance;
 } gd_services;
 
@@ -185,8 +215,8 @@ gd_integers_service gd_integers_cpu, gd_integers_cuda;
 gd_permutation_service gd_permutation_cpu, gd_permutation_cuda;
 gd_add_loss_service gd_add_loss_cpu, gd_add_loss_cuda;
 gd_decide_service gd_decide_cpu, gd_decide_cuda;
-gd_sgd_service gd_sgd_cpu, gd_sgd_cuda;
-gd_adamw_service gd_adamw_cpu, gd_adamw_cuda;
+gd_optimize_service gd_optimize_cpu, gd_optimize_cuda;
+gd_muon_service gd_muon_cpu, gd_muon_cuda;
 gd_advance_service gd_advance_cuda;
 
 /* A packed tensor for this call only, as gd_call_scratch: for an op that calls the kernels of

@@ -93,8 +93,9 @@ static void cut(buckets *s, int64_t bytes)
     for (int decay = 1; decay >= 0; decay--) {
         bool first = true;
         for (int64_t i = params->count - 1; i >= 0; i--) {
-            if (gd_param_decays(&params->list[i]) != decay) continue;
-            place(s, &params->list[i], bytes, first);
+            const gd_param *p = &params->list[params->order[i]];
+            if (decay != ((p->flags & GD_DECAY) != 0)) continue;
+            place(s, p, bytes, first);
             first = false;
         }
     }

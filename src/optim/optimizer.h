@@ -1,23 +1,25 @@
-/* optimizer.h - internals of an optimizer: optim.c creates it and updates the parameters, update.c
- * submits updates to the device and reads their outcome. */
+/* optimizer.h - internals of an optimizer: rules.c makes one of each kind, optim.c updates the
+ * parameters, average.c exchanges them with their average, update.c submits updates to the device and reads their
+ * outcome. */
 #ifndef GRADUS_OPTIMIZER_H
 #define GRADUS_OPTIMIZER_H
 
 #include "optim/params.h"
 
-enum { GD_MAX_STATES = 3 };
-
-typedef enum gd_optimizer_kind { GD_OPTIMIZER_SGD, GD_OPTIMIZER_ADAMW } gd_optimizer_kind;
+enum { GD_MAX_STATES = GD_RULE_STATES + 2 };
 
 struct gd_optimizer {
     gd_context *ctx; /* of the params, which may be freed before the optimizer is */
     gd_params *params;
-    gd_optimizer_kind kind;
-    gd_sgd_options sgd;
-    gd_adamw_options adamw;
-    /* AdamW: m, v; SGD with momentum: v; then the master, if any */
-    gd_tensor *state[GD_MAX_STATES];
-    gd_tensor *master; /* one of them, or NULL */
+    gd_rule rule;  /* of all parameters that muon does not update */
+    bool has_muon; /* those with GD_MUON follow it */
+    gd_muon_rule muon;
+    gd_tensor *of_rule[GD_RULE_STATES]; /* NULL for a state that it does not have */
+    gd_tensor *master, *average;        /* NULL: none */
+    gd_tensor *state[GD_MAX_STATES];    /* all of these, one after the other */
+    int states;
+    double average_decay;
+    bool averaged; /* the parameters are their average now (gd_optimizer_swap_average) */
 
     gd_update_state *update; /* on the device */
     gd_update_slot *slots;   /* GD_UPDATE_SLOTS, shared by host and device */
@@ -29,6 +31,20 @@ struct gd_optimizer {
 /* The device's part of a new optimizer; false, with the error set, if there is no memory. */
 bool gd_update_create(gd_optimizer *optimizer);
 void gd_update_free(gd_optimizer *optimizer);
+
+/* An optimizer by this rule. `state_names` are the rule's, NULL for a state that it does not have. */
+gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,
+                                  const char *const state_names[GD_RULE_STATES], const char *who);
+
+/* One more state, of the length of the others; false, with the error set, if there is no memory. */
+bool gd_optimizer_add_state(gd_optimizer *optimizer, const char *name, gd_tensor **state,
+                            const char *who);
+
+/* Element `start` of a block; NULL for a block that the optimizer does not have. */
+void *gd_block_at(const gd_tensor *block, int64_t start);
+
+/* The parameters of a slice in the dtype of the states. */
+void *gd_precise_values(const gd_optimizer *optimizer, const gd_params_slice *slice);
 
 /* Updates all parameters with update->apply and its numbers. */
 void gd_optimizer_apply(const gd_optimizer *optimizer);

@@ -6,7 +6,8 @@
  *     master     | the same places: float32 where the values are 16-bit   |
  *
  * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
- * decay and one without, for any number of parameters. The gaps that align each parameter to 64
+ * decay and one without, for any number of parameters; of others than that, those that are updated
+ * alike (gd_params_set_factors, before gd_params_finish) are neighbours, too. The gaps that align each parameter to 64
  * bytes hold zeros in every block, and stay zero under every rule of optim.c. */
 #include "optim/params.h"
 
@@ -34,6 +35,11 @@ gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype)
     return params;
 }
 
+static size_t order_bytes(const gd_params *params)
+{
+    return (size_t)(params->count + 1) * sizeof *params->order; /* there may be no parameter */
+}
+
 void gd_params_free(gd_params *params)
 {
     if (!params) return;
@@ -43,6 +49,7 @@ void gd_params_free(gd_params *params)
     for (int64_t i = 0; i < params->count; i++) gd_tensor_destroy(params->list[i].tensor);
     if (params->values) gd_tensor_destroy(params->values);
     if (params->grads) gd_tensor_destroy(params->grads);
+    gd_host_release(ctx, params->order, order_bytes(params));
     gd_host_release(ctx, params->list, (size_t)params->capacity * sizeof *params->list);
     gd_host_release(ctx, params, sizeof *params);
     gd_context_drop(ctx);
@@ -75,8 +82,15 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
                 name ? name : "");
         return NULL;
     }
-    if (flags & ~(unsigned)GD_DECAY) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "params_add: flags is %#x, wanted 0 or GD_DECAY", flags);
+    if (flags & ~(unsigned)(GD_DECAY | GD_MUON)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "params_add: flags is %#x, wanted 0, GD_DECAY or GD_MUON",
+                flags);
+        return NULL;
+    }
+    if (flags & GD_MUON && ndim != 2) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "params_add: \"%s\" has GD_MUON and %d dimensions, wanted a matrix",
+                name ? name : "", ndim);
         return NULL;
     }
     if (check_name(params, name) ||
@@ -89,7 +103,8 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
     t->owned = true;
     t->requires_grad = true;
     gd_tensor_set_name(t, name);
-    params->list[params->count++] = (gd_param){t, flags};
+    params->list[params->count++] =
+        (gd_param){.tensor = t, .flags = flags, .rate = 1, .weight_decay = 1};
     return t;
 }
 
@@ -99,19 +114,30 @@ int64_t gd_params_room(const gd_tensor *t)
     return (t->count + unit - 1) / unit * unit;
 }
 
+/* Whether `a` and `b` are neighbours in the block. */
+static bool belong_together(const gd_param *a, const gd_param *b)
+{
+    return gd_param_alike(a, b) && (a->flags & GD_DECAY) == (b->flags & GD_DECAY);
+}
+
 /* Gives every parameter its place in the block; false if the bytes overflow. */
 static bool lay_out(gd_params *params, int64_t *block)
 {
     const int64_t limit =
         PTRDIFF_MAX / (int64_t)gd_dtype_size(gd_params_state_dtype(params)) - ALIGNMENT_BYTES;
-    int64_t next = 0;
-    for (int decay = 1; decay >= 0; decay--) {
-        for (int64_t i = 0; i < params->count; i++) {
+    int64_t next = 0, placed = 0;
+    for (int64_t i = 0; i < params->count; i++) params->list[i].tensor->offset = -1; /* no place */
+    for (int64_t k = 0; k < 2 * params->count; k++) { /* those that decay, then the others */
+        const int64_t first = k % params->count;
+        const gd_param *p = &params->list[first];
+        if (p->tensor->offset >= 0 || !(p->flags & GD_DECAY) != (k >= params->count)) continue;
+        for (int64_t i = first; i < params->count; i++) {
             gd_tensor *t = params->list[i].tensor;
-            if (gd_param_decays(&params->list[i]) != decay) continue;
+            if (t->offset >= 0 || !belong_together(p, &params->list[i])) continue;
             if (t->count > limit - next) return false;
             t->offset = next;
             next += gd_params_room(t);
+            params->order[placed++] = i;
         }
     }
     *block = next;
@@ -156,6 +182,8 @@ static void undo_finish(gd_params *params)
     if (params->grads) gd_tensor_destroy(params->grads);
     if (params->values) gd_tensor_destroy(params->values);
     params->grads = params->values = NULL;
+    gd_host_release(params->ctx, params->order, order_bytes(params));
+    params->order = NULL;
 }
 
 gd_status gd_params_finish(gd_params *params)
@@ -166,7 +194,10 @@ gd_status gd_params_finish(gd_params *params)
     if (gd_failed(ctx)) return ctx->status;
     if (params->values) return gd_fail(ctx, GD_ERROR_STATE, "%s: it was called before", who);
     int64_t block;
+    params->order = gd_host_allocate(ctx, order_bytes(params), who);
+    if (!params->order) return ctx->status;
     if (!lay_out(params, &block)) {
+        undo_finish(params);
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the parameters have more than %td bytes", who,
                        (ptrdiff_t)PTRDIFF_MAX);
     }
@@ -230,6 +261,31 @@ int64_t gd_params_offset(const gd_params *params, int index)
 {
     const gd_tensor *t = gd_params_at(params, index);
     return t ? t->offset : 0;
+}
+
+gd_status gd_params_set_factors(gd_params *params, const gd_tensor *parameter, double rate,
+                                double weight_decay)
+{
+    const char *who = "params_set_factors";
+    if (!params) return GD_ERROR_ARGUMENT;
+    gd_context *ctx = params->ctx;
+    if (gd_failed(ctx) || !gd_outside_graph(ctx, who)) return ctx->status;
+    int64_t i = 0;
+    while (i < params->count && params->list[i].tensor != parameter) i++;
+    if (i == params->count) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: the tensor is no parameter of the group, wanted one of gd_params_add",
+                       who);
+    }
+    if (!(rate >= 0 && rate < INFINITY && weight_decay >= 0 && weight_decay < INFINITY)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: rate is %g and weight_decay %g, wanted finite numbers of at least 0",
+                       who, rate, weight_decay);
+    }
+    params->list[i].rate = rate;
+    params->list[i].weight_decay = weight_decay;
+    gd_graphs_forget(ctx);
+    return GD_OK;
 }
 
 /* ---- Gradients ---------------------------------------------------------------------------- */

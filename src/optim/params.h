@@ -7,6 +7,7 @@
 typedef struct gd_param {
     gd_tensor *tensor; /* its header; its gradient's header is tensor->grad */
     unsigned flags;
+    double rate, weight_decay; /* factors of the optimizer's (gd_params_set_factors) */
 } gd_param;
 
 struct gd_params {
@@ -14,14 +15,22 @@ struct gd_params {
     gd_dtype dtype;
     gd_param *list; /* in the order added */
     int64_t count, capacity;
+    int64_t *order; /* [count]: the parameters in the order of the block; after gd_params_finish */
     gd_tensor *values, *grads; /* the blocks [block]; NULL before gd_params_finish */
     bool has_optimizer;        /* or had one */
     gd_replica *replica;       /* with other processes; NULL: with none */
 };
 
-static inline int gd_param_decays(const gd_param *p)
+/* The factor of the optimizer's weight decay. */
+static inline double gd_param_decay(const gd_param *p)
 {
-    return p->flags & GD_DECAY ? 1 : 0;
+    return p->flags & GD_DECAY ? p->weight_decay : 0;
+}
+
+/* Whether one update can treat both in the same way. */
+static inline bool gd_param_alike(const gd_param *a, const gd_param *b)
+{
+    return a->rate == b->rate && gd_param_decay(a) == gd_param_decay(b);
 }
 
 /* The dtype of gradients, of the optimizer's state, and of what it computes. */

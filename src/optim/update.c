@@ -127,6 +127,11 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
     gd_params *params = optimizer->params;
     gd_context *ctx = params->ctx;
     const gd_services *services = ctx->services;
+    if (optimizer->averaged) {
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "optimizer_update: the parameters are their average, wanted "
+                       "gd_optimizer_swap_average before");
+    }
     if (ctx->capture ? gd_capture_update(ctx, ask, optimizer) : ask(optimizer)) return ctx->status;
     if (gd_params_complete_grads(params)) return ctx->status;
     if (rule->measured && measure(optimizer)) return ctx->status;
@@ -162,8 +167,8 @@ gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr)
 {
     if (set_rate(optimizer, lr, "optimizer_step")) return refused(optimizer);
     if (!gd_outside_graph(optimizer->ctx, "optimizer_step")) return refused(optimizer);
-    return update(optimizer, &(gd_update_rule){.beta1 = optimizer->adamw.beta1,
-                                               .beta2 = optimizer->adamw.beta2});
+    return update(optimizer, &(gd_update_rule){.beta1 = optimizer->rule.beta1,
+                                               .beta2 = optimizer->rule.beta2});
 }
 
 gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double replica)
@@ -195,8 +200,8 @@ gd_status gd_optimizer_update(gd_optimizer *optimizer, double max_norm)
     }
     return update(optimizer, &(gd_update_rule){.measured = true,
                                                .max_norm = max_norm,
-                                               .beta1 = optimizer->adamw.beta1,
-                                               .beta2 = optimizer->adamw.beta2});
+                                               .beta1 = optimizer->rule.beta1,
+                                               .beta2 = optimizer->rule.beta2});
 }
 
 gd_status gd_optimizer_continue(gd_optimizer *optimizer)

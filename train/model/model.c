@@ -7,7 +7,8 @@
 
 /* ---- Parameters --------------------------------------------------------------------------- */
 
-/* A matrix [rows, columns], or a vector [rows] where columns is 0. */
+/* A matrix [rows, columns], or a vector [rows] where columns is 0. Those of the layers are for Muon,
+ * if it is the optimizer; not the embedding and the output, whose rows are updated one by one. */
 static gd_tensor *add(model *m, const char *name, int layer, int64_t rows, int64_t columns)
 {
     char full[64];
@@ -17,7 +18,8 @@ static gd_tensor *add(model *m, const char *name, int layer, int64_t rows, int64
         snprintf(full, sizeof full, "layers.%d.%s", layer, name);
     }
     const int64_t shape[2] = {rows, columns};
-    return gd_params_add(m->params, full, columns ? 2 : 1, shape, columns ? GD_DECAY : 0);
+    const unsigned flags = columns ? GD_DECAY | (layer < 0 ? 0u : GD_MUON) : 0;
+    return gd_params_add(m->params, full, columns ? 2 : 1, shape, flags);
 }
 
 static void add_layer(model *m, int i)

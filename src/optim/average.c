@@ -1,0 +1,76 @@
+/* average.c - a moving average of the parameters over their updates (Polyak & Juditsky 1992; here
+ * exponential), one more state of the optimizer. */
+#include "optim/optimizer.h"
+#include "optim/graph.h"
+
+#include <math.h>
+
+gd_status gd_optimizer_average(gd_optimizer *optimizer, double decay)
+{
+    const char *who = "optimizer_average";
+    if (!optimizer) return GD_ERROR_ARGUMENT;
+    gd_context *ctx = optimizer->ctx;
+    if (gd_failed(ctx) || !gd_outside_graph(ctx, who)) return ctx->status;
+    if (!gd_option_in_range(ctx, who, "decay", decay, 0, 1)) return ctx->status;
+    if (optimizer->average || optimizer->submitted) {
+        return gd_fail(ctx, GD_ERROR_STATE, "%s: %s, wanted one call, before the first update", who,
+                       optimizer->average ? "it was called before" : "an update was made");
+    }
+    gd_graphs_forget(ctx);
+    optimizer->average_decay = decay;
+    gd_optimizer_add_state(optimizer, "average", &optimizer->average, who);
+    return gd_error_status(ctx);
+}
+
+/* n packed elements. */
+static gd_layout packed(void *data, gd_dtype dtype, const int64_t *n)
+{
+    static const int64_t stride = 1;
+    return (gd_layout){data, dtype, 1, n, &stride};
+}
+
+/* Exchanges a slice of the parameters with its average. */
+static void swap_slice(const gd_optimizer *optimizer, const gd_params_slice *slice,
+                       const gd_tensor *spare)
+{
+    gd_context *ctx = optimizer->ctx;
+    const gd_params *params = optimizer->params;
+    const gd_dtype dtype = optimizer->average->dtype;
+    const int64_t n = slice->end - slice->begin;
+    const gd_layout average = packed(gd_block_at(optimizer->average, slice->at), dtype, &n);
+    const gd_layout values = packed(gd_precise_values(optimizer, slice), dtype, &n);
+    const gd_layout between = packed(gd_tensor_data(spare), dtype, &n);
+    if (n == 0) return;
+    ctx->services->copy(between, values, ctx);
+    ctx->services->copy(values, average, ctx);
+    ctx->services->copy(average, between, ctx);
+    if (optimizer->master)
+        ctx->services->copy(packed(gd_block_at(params->values, slice->begin), params->dtype, &n),
+                            values, ctx);
+}
+
+gd_status gd_optimizer_swap_average(gd_optimizer *optimizer)
+{
+    const char *who = "optimizer_swap_average";
+    if (!optimizer) return GD_ERROR_ARGUMENT;
+    gd_context *ctx = optimizer->ctx;
+    gd_params *params = optimizer->params;
+    if (gd_failed(ctx) || !gd_outside_graph(ctx, who)) return ctx->status;
+    if (!optimizer->average || gd_optimizer_steps(optimizer) == 0) {
+        return gd_fail(ctx, GD_ERROR_STATE, "%s: there is no average, wanted %s before", who,
+                       optimizer->average ? "an update" : "gd_optimizer_average and an update");
+    }
+    if (optimizer->average->count == 0) return GD_OK;
+    gd_tensor *spare = gd_params_block(ctx, optimizer->average->dtype, optimizer->average->count,
+                                       GD_MEMORY_WORKSPACE, who);
+    if (!spare) return ctx->status;
+    gd_params_slice slice;
+    for (int64_t i = 0; gd_params_slice_at(params, i, &slice) && !gd_failed(ctx); i++) {
+        swap_slice(optimizer, &slice, spare);
+        if (params->replica) params->replica->calls->gather(params->replica, i);
+    }
+    gd_tensor_destroy(spare);
+    gd_new_version(ctx, params->values->storage);
+    optimizer->averaged = !optimizer->averaged;
+    return gd_error_status(ctx);
+}
