@@ -161,6 +161,33 @@ START_TEST(the_same_random_numbers)
 }
 END_TEST
 
+/* Initial values: those that the host computes to the last bit, the others as their plain fills. */
+START_TEST(initial_values_are_the_same)
+{
+    enum { N = 24 * 5 * 3 * 3 };
+    for (int kind = 0; kind < 4; kind++) {
+        static double value[2][N];
+        for (int g = 0; g < 2; g++) {
+            gd_tensor *t = gd_tensor_create(g ? gpu : cpu, GD_FLOAT32, GD_SHAPE(24, 5, 3, 3));
+            gd_random_set(g ? gpu : cpu, (gd_random_state){.seed = 3});
+            if (kind == 0)
+                gd_init_xavier_uniform(t, 1);
+            else if (kind == 1)
+                gd_init_kaiming_normal(t, GD_FAN_IN, 1);
+            else if (kind == 2)
+                gd_init_truncated_normal(t, 0, 1, -2, 2);
+            else
+                gd_init_orthogonal(t, 1);
+            gd_tensor_read_f64(t, value[g], N);
+            gd_tensor_free(t);
+        }
+        ck_assert_no_error(gpu);
+        for (int i = 0; i < N; i++)
+            ck_assert_double_le(fabs(value[0][i] - value[1][i]), kind == 0 || kind == 2 ? 0 : 2e-6);
+    }
+}
+END_TEST
+
 /* ---- Optimizers --------------------------------------------------------------------------- */
 
 /* Ten steps on the sum of w^4 over an odd number of weights in four parameters: one decays, two are
@@ -322,6 +349,7 @@ int main(void)
     tcase_add_test(tcase, conversions_are_those_of_the_cpu);
     tcase_add_test(tcase, fill_scale_accumulate_and_sum_of_squares);
     tcase_add_test(tcase, the_same_random_numbers);
+    tcase_add_test(tcase, initial_values_are_the_same);
     tcase_add_test(tcase, optimizers_go_the_same_way);
     tcase_add_test(tcase, auto_takes_the_gpu);
     tcase_add_test(tcase, bad_indices_are_reported);

@@ -4,7 +4,8 @@
  *   tensor.h      arrays with a dtype and a shape; copies in and out
  *   ops.h         the differentiable operations
  *   autograd.h    the tape: backward, gradients, no-grad, recomputation, your own ops
- *   optim.h       parameters, SGD, AdamW, clipping, schedules
+ *   optim.h       parameters, optimizers, clipping, schedules, an average of the weights
+ *   init.h        initial values: Xavier, Kaiming, orthogonal, truncated normal
  *   graph.h       a whole step as one launch on a GPU
  *   group.h       several devices, one process each: replicated parameters, collectives
  *   random.h      Philox: the same seed gives the same bits everywhere
@@ -34,6 +35,7 @@
 #include "gradus/ops.h"
 #include "gradus/autograd.h"
 #include "gradus/optim.h"
+#include "gradus/init.h"
 #include "gradus/graph.h"
 #include "gradus/group.h"
 #include "gradus/random.h"

@@ -1,0 +1,364 @@
+/* test_init.c - initial values: moments, bounds and distributions against their formulas, and
+ * orthonormal rows or columns. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static gd_context *ctx;
+
+static void set_up(void)
+{
+    ctx = gd_context_create(&(gd_context_options){.seed = 5, .threads = 1, .poison = true});
+}
+
+static void tear_down(void)
+{
+    gd_context_free(ctx);
+}
+
+static double *values_of(const gd_tensor *t)
+{
+    double *values = malloc((size_t)gd_tensor_count(t) * sizeof *values);
+    gd_tensor_read_f64(t, values, gd_tensor_count(t));
+    ck_assert_no_error(ctx);
+    return values;
+}
+
+/* ---- By fans ------------------------------------------------------------------------------ */
+
+typedef gd_status initialiser(gd_tensor *t);
+
+static gd_status xavier_uniform(gd_tensor *t)
+{
+    return gd_init_xavier_uniform(t, 1.5);
+}
+
+static gd_status xavier_normal(gd_tensor *t)
+{
+    return gd_init_xavier_normal(t, 1.5);
+}
+
+static gd_status kaiming_uniform_in(gd_tensor *t)
+{
+    return gd_init_kaiming_uniform(t, GD_FAN_IN, sqrt(2));
+}
+
+static gd_status kaiming_uniform_out(gd_tensor *t)
+{
+    return gd_init_kaiming_uniform(t, GD_FAN_OUT, sqrt(2));
+}
+
+static gd_status kaiming_normal_in(gd_tensor *t)
+{
+    return gd_init_kaiming_normal(t, GD_FAN_IN, 1);
+}
+
+static gd_status kaiming_normal_out(gd_tensor *t)
+{
+    return gd_init_kaiming_normal(t, GD_FAN_OUT, 1);
+}
+
+/* Variances for a linear weight [300, 200], fans 200 and 300, and for a convolution's [64, 32, 3, 5],
+ * fans 32 15 = 480 and 64 15 = 960. */
+static const struct {
+    const char *name;
+    initialiser *init;
+    bool uniform;
+    double linear, convolution;
+} kinds[] = {
+    {"xavier_uniform", xavier_uniform, true, 2.25 * 2 / 500, 2.25 * 2 / 1440},
+    {"xavier_normal", xavier_normal, false, 2.25 * 2 / 500, 2.25 * 2 / 1440},
+    {"kaiming_uniform, in", kaiming_uniform_in, true, 2.0 / 200, 2.0 / 480},
+    {"kaiming_uniform, out", kaiming_uniform_out, true, 2.0 / 300, 2.0 / 960},
+    {"kaiming_normal, in", kaiming_normal_in, false, 1.0 / 200, 1.0 / 480},
+    {"kaiming_normal, out", kaiming_normal_out, false, 1.0 / 300, 1.0 / 960},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* Moments within five standard errors; uniform ones fill their bounds, normal ones have tails. */
+START_TEST(moments_follow_from_the_fans)
+{
+    for (int shape = 0; shape < 2; shape++) {
+        gd_tensor *t = shape ? gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(64, 32, 3, 5))
+                             : gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(300, 200));
+        ck_assert_int_eq(kinds[_i].init(t), GD_OK);
+        const double want = shape ? kinds[_i].convolution : kinds[_i].linear;
+        const int64_t n = gd_tensor_count(t);
+        double *x = values_of(t), sum = 0, squares = 0, fourth = 0, most = 0;
+        for (int64_t i = 0; i < n; i++) {
+            sum += x[i];
+            squares += x[i] * x[i];
+            fourth += x[i] * x[i] * x[i] * x[i];
+            most = fmax(most, fabs(x[i]));
+        }
+        const double count = (double)n, kurtosis = kinds[_i].uniform ? 1.8 : 3;
+        ck_assert_double_le(fabs(sum / count), 5 * sqrt(want / count));
+        ck_assert_double_le(fabs(squares / count / want - 1), 5 * sqrt((kurtosis - 1) / count));
+        ck_assert_double_le(fabs(fourth / count / (want * want) - kurtosis), 0.2);
+        const double bound = sqrt(3 * want);
+        if (kinds[_i].uniform) {
+            ck_assert_double_le(most, bound * (1 + 1e-7));
+            ck_assert_double_ge(most, bound * 0.999);
+        } else {
+            ck_assert_double_ge(most, 3.5 * sqrt(want));
+        }
+        free(x);
+        gd_tensor_free(t);
+    }
+}
+END_TEST
+
+/* The numbers are those of gd_random_uniform and gd_random_normal from the same place. */
+START_TEST(they_are_the_plain_ones_scaled)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(6, 4)),
+              *same = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(6, 4));
+    const gd_random_state from = gd_random_get(ctx);
+    gd_init_xavier_uniform(t, 2);
+    gd_random_set(ctx, from);
+    gd_random_uniform(same, -2 * sqrt(0.6), 2 * sqrt(0.6));
+    double *x = values_of(t), *y = values_of(same);
+    ck_assert_mem_eq(x, y, 24 * sizeof *x);
+    free(x);
+    free(y);
+    gd_tensor_free(t);
+    gd_tensor_free(same);
+}
+END_TEST
+
+/* ---- Orthogonal --------------------------------------------------------------------------- */
+
+static const int64_t matrices[][4] = {
+    {7, 7, 1, 1}, {5, 40, 1, 1}, {40, 5, 1, 1}, {64, 64, 1, 1}, {1, 9, 1, 1},
+    {9, 1, 1, 1}, {1, 1, 1, 1},  {16, 3, 3, 3}, {130, 7, 2, 3}, {300, 300, 1, 1}};
+enum { MATRICES = sizeof matrices / sizeof *matrices };
+
+START_TEST(rows_or_columns_are_orthonormal)
+{
+    const int64_t *shape = matrices[_i];
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT16, GD_BFLOAT16};
+    const double tolerances[] = {1e-13, 1e-6, 2e-3, 1.5e-2};
+    for (int d = 0; d < 4; d++) {
+        gd_tensor *t = gd_tensor_create(ctx, dtypes[d], shape[2] * shape[3] == 1 ? 2 : 4, shape);
+        ck_assert_int_eq(gd_init_orthogonal(t, 3), GD_OK);
+        double *x = values_of(t);
+        const int64_t rows = shape[0], columns = gd_tensor_count(t) / rows;
+        const bool tall = rows > columns;
+        const int64_t count = tall ? columns : rows, n = tall ? rows : columns;
+        for (int64_t i = 0; i < count; i++) {
+            for (int64_t j = 0; j <= i; j++) {
+                double dot = 0;
+                for (int64_t k = 0; k < n; k++)
+                    dot += tall ? x[k * columns + i] * x[k * columns + j]
+                                : x[i * columns + k] * x[j * columns + k];
+                ck_assert_double_le(fabs(dot - 9 * (i == j)), 9 * tolerances[d]);
+            }
+        }
+        free(x);
+        gd_tensor_free(t);
+    }
+}
+END_TEST
+
+/* Uniformly distributed: the first element of a 2 x 2 rotation is the cosine of a uniform angle, with
+ * mean 0 and mean square 1/2, and the determinant is 1 as often as -1. */
+START_TEST(no_direction_is_preferred)
+{
+    enum { TIMES = 4000 };
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2, 2));
+    double sum[4] = {0}, squares[4] = {0}, determinant = 0, x[4];
+    for (int i = 0; i < TIMES; i++) {
+        gd_init_orthogonal(t, 1);
+        gd_tensor_read_f64(t, x, 4);
+        for (int k = 0; k < 4; k++) sum[k] += x[k], squares[k] += x[k] * x[k];
+        determinant += x[0] * x[3] - x[1] * x[2];
+    }
+    for (int k = 0; k < 4; k++) {
+        ck_assert_double_le(fabs(sum[k]), 5 * sqrt(0.5 * TIMES));
+        ck_assert_double_le(fabs(squares[k] / TIMES - 0.5), 5 * sqrt(0.125 / TIMES));
+    }
+    ck_assert_double_le(fabs(determinant), 5 * sqrt(TIMES));
+    gd_tensor_free(t);
+}
+END_TEST
+
+/* ---- Truncated normal --------------------------------------------------------------------- */
+
+static double below(double x)
+{
+    return 0.5 * erfc(-x / sqrt(2));
+}
+
+static const struct {
+    double mean, stddev, low, high;
+} cut[] = {{0, 1, -2, 2},       {0, 0.02, -0.04, 0.04}, {1, 2, 1.5, 1.75},
+           {0, 1, 3, INFINITY}, {0, 1, -INFINITY, -4},  {5, 0.5, -INFINITY, INFINITY},
+           {0, 1, 9, 10},       {0, 1, -37, -36},       {-3, 0.1, -3.5, -2.99},
+           {0, 1, -0.1, 8}};
+enum { CUTS = sizeof cut / sizeof *cut };
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Kolmogorov and Smirnov: the largest distance between both distributions exceeds 2 / sqrt(n) once in
+ * 1500 times. */
+START_TEST(the_distribution_is_the_truncated_one)
+{
+    enum { N = 20000 };
+    const double mean = cut[_i].mean, stddev = cut[_i].stddev;
+    const double low = cut[_i].low, high = cut[_i].high;
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(N));
+    ck_assert_int_eq(gd_init_truncated_normal(t, mean, stddev, low, high), GD_OK);
+    double *x = values_of(t), largest = 0;
+    qsort(x, N, sizeof *x, compare);
+    ck_assert(x[0] >= low && x[N - 1] <= high && isfinite(x[0]) && isfinite(x[N - 1]));
+    /* In the upper tail by what is above: there are no digits otherwise. */
+    const double side = low > mean ? -1 : 1;
+    const double from = below(side * (low - mean) / stddev);
+    const double all = below(side * (high - mean) / stddev) - from;
+    for (int i = 0; i < N; i++) {
+        const double want = (below(side * (x[i] - mean) / stddev) - from) / all;
+        largest = fmax(largest, fabs(want - (i + 0.5) / N));
+    }
+    ck_assert_msg(largest <= 2 / sqrt(N), "%g between %g and %g: %g", mean, low, high, largest);
+    free(x);
+    gd_tensor_free(t);
+}
+END_TEST
+
+/* Element i is the quantile of the i-th uniform number, solved for here by bisection. */
+START_TEST(elements_are_quantiles)
+{
+    enum { N = 500 };
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(N));
+    const gd_random_state from = gd_random_get(ctx);
+    double u[N], x[N];
+    gd_random_uniform(t, 0, 1);
+    gd_tensor_read_f64(t, u, N);
+    gd_random_set(ctx, from);
+    gd_init_truncated_normal(t, 0, 1, -3, 1.5);
+    gd_tensor_read_f64(t, x, N);
+    for (int i = 0; i < N; i++) {
+        const double p = below(-3) + u[i] * (below(1.5) - below(-3));
+        double low = -3, high = 1.5;
+        for (int k = 0; k < 80; k++) {
+            const double middle = (low + high) / 2;
+            if (below(middle) < p)
+                low = middle;
+            else
+                high = middle;
+        }
+        ck_assert_double_eq_tol(x[i], low, 1e-13);
+    }
+    gd_tensor_free(t);
+}
+END_TEST
+
+/* ---- Any tensor --------------------------------------------------------------------------- */
+
+/* A transposed view gets what a packed tensor of its shape gets, and other dtypes round it. */
+START_TEST(views_and_dtypes)
+{
+    const gd_random_state from = gd_random_get(ctx);
+    gd_tensor *packed = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(6, 4));
+    for (int kind = 0; kind < 2; kind++) {
+        for (int dtype = 0; dtype < 4; dtype++) {
+            gd_tensor *base = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(4, 6));
+            gd_tensor *t = gd_transpose(base, 0, 1);
+            gd_tensor *want = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(6, 4));
+            gd_random_set(ctx, from);
+            if (kind)
+                gd_init_orthogonal(packed, 1);
+            else
+                gd_init_truncated_normal(packed, 0, 1, -1, 2);
+            gd_random_set(ctx, from);
+            if (kind)
+                gd_init_orthogonal(t, 1);
+            else
+                gd_init_truncated_normal(t, 0, 1, -1, 2);
+            gd_tensor_copy(want, packed);
+            double *x = values_of(t), *y = values_of(want);
+            ck_assert_mem_eq(x, y, 24 * sizeof *x);
+            free(x);
+            free(y);
+            gd_tensor_free(base);
+            gd_tensor_free(want);
+            gd_step_end(ctx);
+        }
+    }
+    gd_tensor_free(packed);
+}
+END_TEST
+
+START_TEST(nothing_to_fill)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 5)),
+              *no_fan = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 0, 2, 2));
+    for (int i = 0; i < KINDS; i++) {
+        ck_assert_int_eq(kinds[i].init(t), GD_OK);
+        ck_assert_int_eq(kinds[i].init(no_fan), GD_OK);
+    }
+    ck_assert_int_eq(gd_init_orthogonal(no_fan, 1), GD_OK);
+    ck_assert_int_eq(gd_init_truncated_normal(t, 0, 1, 0, 1), GD_OK);
+    gd_tensor_free(t);
+    gd_tensor_free(no_fan);
+}
+END_TEST
+
+#define BAD(call, sentence)                                     \
+    do {                                                        \
+        ck_assert_int_eq(call, GD_ERROR_ARGUMENT);              \
+        ck_assert_ptr_nonnull(strstr(gd_error(ctx), sentence)); \
+        gd_error_clear(ctx);                                    \
+    } while (0)
+
+START_TEST(bad_calls_are_sentences)
+{
+    gd_tensor *v = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4)),
+              *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 2)),
+              *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 2));
+    BAD(gd_init_xavier_uniform(v, 1),
+        "init_xavier_uniform: the tensor is float32 [4], wanted a real dtype and at least two");
+    BAD(gd_init_kaiming_normal(ids, GD_FAN_IN, 1),
+        "init_kaiming_normal: the tensor is int32 [2, 2]");
+    BAD(gd_init_kaiming_uniform(w, (gd_fan)7, 1), "fan is 7, wanted GD_FAN_IN or GD_FAN_OUT");
+    BAD(gd_init_xavier_normal(w, NAN), "init_xavier_normal: gain is nan");
+    BAD(gd_init_orthogonal(w, -1), "init_orthogonal: gain is -1");
+    BAD(gd_init_orthogonal(v, 1), "init_orthogonal: the tensor is float32 [4]");
+    BAD(gd_init_truncated_normal(ids, 0, 1, -1, 1), "init_truncated_normal: the tensor is int32");
+    BAD(gd_init_truncated_normal(w, 0, 0, -1, 1),
+        "stddev 0, low -1 and high 1, wanted a finite mean");
+    BAD(gd_init_truncated_normal(w, 0, 1, 1, 1), "low 1 and high 1, wanted a finite mean");
+    BAD(gd_init_truncated_normal(w, 0, 1, 50, 60),
+        "is between 50 and 60, wanted an interval nearer");
+    ck_assert_int_eq(gd_init_orthogonal(NULL, 1), GD_ERROR_ARGUMENT);
+    gd_tensor_free(v);
+    gd_tensor_free(ids);
+    gd_tensor_free(w);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("init");
+    TCase *cases = tcase_create("init");
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, moments_follow_from_the_fans, 0, KINDS);
+    tcase_add_test(cases, they_are_the_plain_ones_scaled);
+    tcase_add_loop_test(cases, rows_or_columns_are_orthonormal, 0, MATRICES);
+    tcase_add_test(cases, no_direction_is_preferred);
+    tcase_add_loop_test(cases, the_distribution_is_the_truncated_one, 0, CUTS);
+    tcase_add_test(cases, elements_are_quantiles);
+    tcase_add_test(cases, views_and_dtypes);
+    tcase_add_test(cases, nothing_to_fill);
+    tcase_add_test(cases, bad_calls_are_sentences);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
