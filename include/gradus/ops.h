@@ -113,6 +113,48 @@ GD_API gd_tensor *gd_norm_linear_decode(gd_tensor *x, gd_tensor *residual, gd_te
  * is an error: on the CPU before anything is computed, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
 
+/* ---- Convolution (kernels/conv) ----------------------------------------------------------- */
+
+/* Pairs are down and across; 0 is unset. conv1d reads the first of a pair. */
+typedef struct gd_conv_options {
+    int64_t stride[2];   /* from one window to the next; unset: 1 */
+    int64_t padding[2];  /* zeros on both sides of an axis */
+    int64_t dilation[2]; /* between neighbours of a window; unset: 1 */
+    int64_t groups; /* of channels, each with its own part of the weight; C: depthwise; unset: 1 */
+    /* More rows and columns of y, of conv_transpose2d alone, where several sizes of y give one of x:
+     * less than the stride, or than the dilation. */
+    int64_t output_padding[2];
+} gd_conv_options;
+
+/* y[b, o, p, q] = bias[o] + sum over c, i, j of
+ *     weight[o, c, i, j] x[b, c, p stride - padding + i dilation, q stride - padding + j dilation],
+ * a cross-correlation, as everywhere (LeCun et al. 1989); x is 0 outside of itself.
+ * x [B, C, H, W], weight [O, C / groups, KH, KW], bias [O] or NULL -> y [B, O, OH, OW],
+ * OH = (H + 2 padding - dilation (KH - 1) - 1) / stride + 1, rounded down. A window that is larger
+ * than x with its padding is an error.
+ * Temporary memory on the CPU: for each thread 256 KiB (float32), 96 windows, or the windows of one
+ * channel of one image; and in the backward 16 MiB for the sums of dweight, or as much as a weight.
+ * On a GPU: 64 MiB, or the windows of one channel of one image; and as much for dweight. */
+GD_API gd_tensor *gd_conv2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                            const gd_conv_options *options);
+/* The same along one axis. x [B, C, L], weight [O, C / groups, K] -> [B, O, OL]. */
+GD_API gd_tensor *gd_conv1d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                            const gd_conv_options *options);
+/* The adjoint of a conv2d without its bias, from the shape of its y to that of its x, plus a bias.
+ * x [B, C, H, W], weight [C, O / groups, KH, KW], bias [O] or NULL -> y [B, O, OH, OW],
+ * OH = (H - 1) stride - 2 padding + dilation (KH - 1) + 1 + output_padding. */
+GD_API gd_tensor *gd_conv_transpose2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                                      const gd_conv_options *options);
+
+/* Windows of [height, width] as columns: y[b, (c height + i) width + j, p OW + q] is element (i, j) of
+ * channel c of window (p, q).  x [B, C, H, W] -> [B, C height width, OH OW]. (groups: unused.) */
+GD_API gd_tensor *gd_unfold(gd_tensor *x, int64_t height, int64_t width,
+                            const gd_conv_options *options);
+/* The adjoint of unfold: adds the columns into an image [H, W].
+ * x [B, C height width, OH OW] -> [B, C, H, W]. */
+GD_API gd_tensor *gd_fold(gd_tensor *x, int64_t H, int64_t W, int64_t height, int64_t width,
+                          const gd_conv_options *options);
+
 /* ---- Attention (kernels/rope, kernels/attention, kernels/rope_attention, kernels/decode,
  * kernels/decode) ------------------------------------------------------------------------ */
 

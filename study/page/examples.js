@@ -514,6 +514,44 @@ function cumsum(v) {
         {mark : 'cumsum', gradient : 'x'}) ];
 }
 
+// Windows of 2 x 2, one place apart, of an image 3 x 3: element k of window p is at
+// windowPlace(k, p), and the columns are 4 x 4.
+const windowPlace = (k, p) => 3 * (Math.floor(p / 2) + Math.floor(k / 2)) + p % 2 + k % 2;
+const unfolded = (image) => grid(4, 4, (k, p) => image.values[windowPlace(k, p)]);
+const folded = (cols, image) => like(image, (_, m) => sum(cols.values.filter(
+    (_, at) => windowPlace(Math.floor(at / 4), at % 4) === m)));
+function unfold(v) {
+    return [ step('dx', 'dx = \\mathrm{fold}(dU)', folded(v.dy, v.x), {mark : 'unfold', gradient : 'x'}) ];
+}
+function fold(v) {
+    return [ step('dU', 'dU = \\mathrm{unfold}(dy)', {...unfolded(v.dy), shape : v.x.shape},
+        {mark : 'fold', gradient : 'x'}) ];
+}
+function conv2d(v) {
+    const cols = unfolded(v.x), dcols = grid(4, 4, (k, p) => v.weight.values[k] * v.dy.values[p]);
+    return [
+        step('U', 'U = \\mathrm{unfold}(x)', cols),
+        step('dU', 'dU = w^T dy', dcols),
+        step('dx', 'dx = \\mathrm{fold}(dU)', folded(dcols, v.x), {mark : 'conv2d dx', gradient : 'x'}),
+        step('dw', 'dw = dy\\, U^T', like(v.weight, (_, k) => dot(rowsOf(cols)[k], v.dy.values)),
+            {mark : 'conv2d dw', gradient : 'weight'}),
+        step('db', 'db_o = \\sum_{b,p} dy_{op}', column([ sum(v.dy.values) ]),
+            {mark : 'conv2d db', gradient : 'bias'}),
+    ];
+}
+function convTranspose2d(v) {
+    const cols = unfolded(v.dy), rows = rowsOf(cols);
+    return [
+        step('dU', 'dU = \\mathrm{unfold}(dy)', cols),
+        step('dx', 'dx = w\\, dU', like(v.x, (_, p) => sum(rows.map((row, k) => v.weight.values[k] * row[p]))),
+            {mark : 'conv_transpose2d dx', gradient : 'x'}),
+        step('dw', 'dw = x\\, dU^T', like(v.weight, (_, k) => dot(rows[k], v.x.values)),
+            {mark : 'conv_transpose2d dw', gradient : 'weight'}),
+        step('db', 'db_o = \\sum_{b,p} dy_{bop}', column([ sum(v.dy.values) ]),
+            {mark : 'conv_transpose2d db', gradient : 'bias'}),
+    ];
+}
+
 // Windows of 2 x 2, one place apart, over x [1, 3, 3]: y [1, 2, 2].
 const poolPlaces = (j) => [0, 1, 3, 4].map((k) => 3 * Math.floor(j / 2) + j % 2 + k);
 function maxPool(v) {
@@ -640,6 +678,10 @@ const examples = {
         steps : scatterAdd
     },
     cumsum : {shapes : {x : [ 2, 4 ]}, steps : cumsum},
+    unfold : {case : 'two_by_two', steps : unfold},
+    fold : {case : 'two_by_two', steps : fold},
+    conv2d : {case : 'k2x2', steps : conv2d},
+    conv_transpose2d : {case : 'k2x2', steps : convTranspose2d},
     max_pool2d : {case : 'corners', shapes : {x : [ 1, 3, 3 ]}, steps : maxPool},
     avg_pool2d : {case : 'corners', shapes : {x : [ 1, 3, 3 ]}, steps : avgPool},
     pad : {case : 'mirrored_row', shapes : {x : [ 3 ]}, steps : pad},

@@ -58,6 +58,11 @@ const pair = (f) =>
 // 2 x 2, one place apart, of a plane 3 x 3
 const windowsOf = (x) =>
     [0, 1, 3, 4].map((at) => [x[at], x[at + 1], x[at + 3], x[at + 4]]);
+// Element k of each window p of an image 3 x 3, and such an image as the sum of f(k, p).
+const four = [ 0, 1, 2, 3 ];
+const windowPlace = (k, p) => 3 * ((p >> 1) + (k >> 1)) + (p & 1) + (k & 1);
+const image = (f) => Array.from({length : 9},
+    (_, m) => sum(four.flatMap((k) => four.filter((p) => windowPlace(k, p) === m).map((p) => f(k, p)))));
 const logSumExp = (row) => {
     const m = largest(row).v;
     return add(m, log(sum(row.map((e) => exp(sub(e, m))))));
@@ -139,6 +144,10 @@ const ops = (eps) => ({
     scatter_add : (x, s) => [x.x.map((e, k) => add(e,
         ...x.src.filter((_, i) => Math.floor(i / s.src[1]) * s.x[1] + x.index[i].v === k)))],
     cumsum : byRow((row) => row.map((_, i) => sum(row.slice(0, i + 1)))),
+    unfold : (x) => [four.flatMap((k) => four.map((p) => x.x[windowPlace(k, p)]))],
+    fold : (x) => [image((k, p) => x.x[4 * k + p])],
+    conv2d : (x) => [windowsOf(x.x).map((w) => add(x.bias[0], dot(w, x.weight)))],
+    conv_transpose2d : (x) => [image((k, p) => mul(x.weight[k], x.x[p])).map((e) => add(e, x.bias[0]))],
     pad : (x) => [[ 2, 1, 0, 1, 2, 1, 0 ].map((at) => x.x[at])],
     max_pool2d : (x) => [windowsOf(x.x).map((w) => largest(w))],
     avg_pool2d : (x) => [windowsOf(x.x).map((w) => mean(w))],

@@ -1,0 +1,244 @@
+/* conv.c - the ops conv2d and conv_transpose2d, and conv1d as a conv2d of one row. README.md has the
+ * derivation. */
+#include "conv/check.h"
+
+GD_KERNEL(conv2d_forward)
+GD_KERNEL(conv2d_backward)
+GD_KERNEL(conv_transpose2d_forward)
+GD_KERNEL(conv_transpose2d_backward)
+
+/* The shapes of x, weight and bias, but for x's channels. */
+static gd_status check_inputs(const gd_call *call, int weight_outputs)
+{
+    const gd_tensor *x = call->input[0], *weight = call->input[1], *bias = call->input[2];
+    const conv_args *args = call->args;
+    if (gd_check_one_dtype(call) || conv_check_pairs(call)) return GD_ERROR_ARGUMENT;
+    if (gd_tensor_ndim(x) != 4) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x has shape %s, wanted [B, C, H, W]",
+                            gd_shape_text(x).text);
+    }
+    const int64_t C = gd_tensor_dim(x, 1);
+    if (args->groups < 1 || C % args->groups) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "groups is %lld, wanted a divisor of the %lld channels of x %s",
+                            (long long)args->groups, (long long)C, gd_shape_text(x).text);
+    }
+    const int64_t wanted = weight_outputs == 0 ? C / args->groups : C;
+    if (gd_tensor_ndim(weight) != 4 || gd_tensor_dim(weight, 1 - weight_outputs) != wanted) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "weight has shape %s, wanted [%s, KH, KW] with C %lld of x %s%s",
+                            gd_shape_text(weight).text,
+                            weight_outputs == 0 ? "O, C / groups" : "C, O / groups", (long long)C,
+                            gd_shape_text(x).text, args->groups > 1 ? " in groups" : "");
+    }
+    int64_t O = gd_tensor_dim(weight, weight_outputs);
+    if (weight_outputs == 1 && conv_product(call, O, args->groups, &O)) return GD_ERROR_ARGUMENT;
+    if (O % args->groups) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "groups is %lld, wanted a divisor of the %lld outputs of weight %s",
+                            (long long)args->groups, (long long)O, gd_shape_text(weight).text);
+    }
+    if (bias && (gd_tensor_ndim(bias) != 1 || gd_tensor_dim(bias, 0) != O)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "bias has shape %s, wanted [%lld] for weight %s",
+                            gd_shape_text(bias).text, (long long)O, gd_shape_text(weight).text);
+    }
+    return GD_OK;
+}
+
+static gd_status conv2d_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    if (check_inputs(call, 0)) return GD_ERROR_ARGUMENT;
+    const gd_tensor *x = call->input[0], *weight = call->input[1];
+    output[0] = gd_spec_like(x);
+    output[0].shape[1] = gd_tensor_dim(weight, 0);
+    for (int i = 0; i < 2; i++) {
+        if (conv_check_windows(call, gd_tensor_dim(x, 2 + i), gd_tensor_dim(weight, 2 + i), i,
+                               &output[0].shape[2 + i]))
+            return GD_ERROR_ARGUMENT;
+    }
+    return GD_OK;
+}
+
+/* y has the size of which conv2d makes that of x: (H - 1) stride - 2 padding + span + output_padding. */
+static gd_status conv_transpose2d_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                        uint64_t *words)
+{
+    (void)save, (void)words;
+    if (check_inputs(call, 1)) return GD_ERROR_ARGUMENT;
+    const gd_tensor *x = call->input[0], *weight = call->input[1];
+    const conv_args *args = call->args;
+    output[0] = gd_spec_like(x);
+    output[0].shape[1] = gd_tensor_dim(weight, 1) * args->groups;
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = gd_tensor_dim(x, 2 + i), kernel = gd_tensor_dim(weight, 2 + i);
+        const int64_t extra = args->output_padding[i];
+        if (kernel < 1 || kernel > CONV_LARGEST) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %lld, wanted 1 to %d",
+                                i ? "KW" : "KH", (long long)kernel, CONV_LARGEST);
+        }
+        if (extra >= args->stride[i] && extra >= args->dilation[i]) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                                "output_padding[%d] is %lld, wanted less than stride %lld or "
+                                "dilation %lld",
+                                i, (long long)extra, (long long)args->stride[i],
+                                (long long)args->dilation[i]);
+        }
+        if (n < 1 || n > INT64_MAX / 4 / args->stride[i]) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                                "x has shape %s, wanted H and W of at least "
+                                "1, and a y that is not too large",
+                                gd_shape_text(x).text);
+        }
+        const int64_t size = (n - 1) * args->stride[i] - 2 * args->padding[i] +
+                             args->dilation[i] * (kernel - 1) + 1 + extra;
+        if (size < 1) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                                "padding[%d] is %lld, which leaves y no %s for x %s and weight %s",
+                                i, (long long)args->padding[i], i ? "columns" : "rows",
+                                gd_shape_text(x).text, gd_shape_text(weight).text);
+        }
+        output[0].shape[2 + i] = size;
+    }
+    return GD_OK;
+}
+
+static const conv_args plain = {CONV_PAIRS(1, 1, 0, 0, 1, 1), .groups = 1},
+                       padded = {CONV_PAIRS(1, 1, 1, 2, 1, 1), .groups = 1},
+                       strided = {CONV_PAIRS(2, 3, 1, 0, 1, 1), .groups = 1},
+                       dilated = {CONV_PAIRS(1, 1, 2, 1, 2, 3), .groups = 1},
+                       in_groups = {CONV_PAIRS(1, 1, 1, 1, 1, 1), .groups = 2},
+                       depthwise = {CONV_PAIRS(1, 1, 1, 1, 1, 1), .groups = 4},
+                       all_at_once = {CONV_PAIRS(2, 1, 1, 2, 1, 2), .groups = 2},
+                       longer = {CONV_PAIRS(3, 2, 1, 0, 1, 1), .output_padding = {2, 1},
+                                 .groups = 1},
+                       dilated_longer = {CONV_PAIRS(1, 1, 0, 0, 3, 1), .output_padding = {2, 0},
+                                         .groups = 1};
+
+static const gd_case conv2d_cases[] = {
+    {"one_window", &plain, GD_INPUTS({GD_DIMS(1, 1, 2, 3)}, {GD_DIMS(1, 1, 2, 3)}, {GD_DIMS(1)})},
+    {"k2x2", &plain, GD_INPUTS({GD_DIMS(1, 1, 3, 3)}, {GD_DIMS(1, 1, 2, 2)}, {GD_DIMS(1)})},
+    {"k3x2", &plain, GD_INPUTS({GD_DIMS(2, 3, 5, 6)}, {GD_DIMS(4, 3, 3, 2)}, {GD_DIMS(4)})},
+    {"no_bias", &plain, GD_INPUTS({GD_DIMS(2, 2, 4, 4)}, {GD_DIMS(3, 2, 2, 2)}, GD_ABSENT)},
+    {"padded", &padded, GD_INPUTS({GD_DIMS(2, 2, 4, 3)}, {GD_DIMS(3, 2, 3, 3)}, {GD_DIMS(3)})},
+    {"strided", &strided, GD_INPUTS({GD_DIMS(1, 2, 7, 8)}, {GD_DIMS(3, 2, 3, 2)}, {GD_DIMS(3)})},
+    {"dilated", &dilated, GD_INPUTS({GD_DIMS(1, 2, 6, 7)}, {GD_DIMS(2, 2, 3, 2)}, {GD_DIMS(2)})},
+    {"groups", &in_groups, GD_INPUTS({GD_DIMS(2, 4, 4, 5)}, {GD_DIMS(6, 2, 3, 3)}, {GD_DIMS(6)})},
+    {"depthwise", &depthwise,
+     GD_INPUTS({GD_DIMS(2, 4, 5, 4)}, {GD_DIMS(4, 1, 3, 3)}, {GD_DIMS(4)})},
+    {"depthwise_twice", &depthwise,
+     GD_INPUTS({GD_DIMS(1, 4, 3, 3)}, {GD_DIMS(8, 1, 2, 3)}, {GD_DIMS(8)})},
+    {"all_at_once", &all_at_once,
+     GD_INPUTS({GD_DIMS(2, 4, 6, 5)}, {GD_DIMS(4, 2, 3, 2)}, {GD_DIMS(4)})},
+    {"points", &plain, GD_INPUTS({GD_DIMS(2, 5, 4, 3)}, {GD_DIMS(3, 5, 1, 1)}, {GD_DIMS(3)})},
+    {"one_row", &plain, GD_INPUTS({GD_DIMS(2, 3, 1, 11)}, {GD_DIMS(4, 3, 1, 3)}, {GD_DIMS(4)})},
+    {"pieces", &plain, GD_INPUTS({GD_DIMS(1, 24, 21, 23)}, {GD_DIMS(2, 24, 5, 5)}, {GD_DIMS(2)})},
+    {"no_images", &plain, GD_INPUTS({GD_DIMS(0, 2, 4, 4)}, {GD_DIMS(3, 2, 2, 2)}, {GD_DIMS(3)}),
+     .may_be_empty = true},
+};
+
+static const gd_case conv_transpose2d_cases[] = {
+    {"one_window", &plain, GD_INPUTS({GD_DIMS(1, 1, 1, 1)}, {GD_DIMS(1, 1, 2, 3)}, {GD_DIMS(1)})},
+    {"k2x2", &plain, GD_INPUTS({GD_DIMS(1, 1, 2, 2)}, {GD_DIMS(1, 1, 2, 2)}, {GD_DIMS(1)})},
+    {"k3x2", &plain, GD_INPUTS({GD_DIMS(2, 3, 3, 4)}, {GD_DIMS(3, 4, 3, 2)}, {GD_DIMS(4)})},
+    {"no_bias", &plain, GD_INPUTS({GD_DIMS(2, 2, 4, 4)}, {GD_DIMS(2, 3, 2, 2)}, GD_ABSENT)},
+    {"padded", &padded, GD_INPUTS({GD_DIMS(2, 2, 4, 5)}, {GD_DIMS(2, 3, 3, 3)}, {GD_DIMS(3)})},
+    {"strided", &strided, GD_INPUTS({GD_DIMS(1, 2, 3, 4)}, {GD_DIMS(2, 3, 3, 2)}, {GD_DIMS(3)})},
+    {"longer", &longer, GD_INPUTS({GD_DIMS(1, 2, 3, 2)}, {GD_DIMS(2, 3, 3, 2)}, {GD_DIMS(3)})},
+    {"dilated", &dilated, GD_INPUTS({GD_DIMS(1, 2, 4, 3)}, {GD_DIMS(2, 2, 3, 2)}, {GD_DIMS(2)})},
+    {"dilated_longer", &dilated_longer,
+     GD_INPUTS({GD_DIMS(1, 2, 2, 3)}, {GD_DIMS(2, 2, 2, 2)}, {GD_DIMS(2)})},
+    {"groups", &in_groups, GD_INPUTS({GD_DIMS(2, 4, 4, 5)}, {GD_DIMS(4, 3, 3, 3)}, {GD_DIMS(6)})},
+    {"depthwise", &depthwise,
+     GD_INPUTS({GD_DIMS(2, 4, 3, 4)}, {GD_DIMS(4, 1, 3, 3)}, {GD_DIMS(4)})},
+    {"points", &plain, GD_INPUTS({GD_DIMS(2, 5, 4, 3)}, {GD_DIMS(5, 3, 1, 1)}, {GD_DIMS(3)})},
+    {"pieces", &plain, GD_INPUTS({GD_DIMS(1, 2, 17, 19)}, {GD_DIMS(2, 24, 5, 5)}, {GD_DIMS(24)})},
+    {"no_images", &plain, GD_INPUTS({GD_DIMS(0, 2, 4, 4)}, {GD_DIMS(2, 3, 2, 2)}, {GD_DIMS(3)}),
+     .may_be_empty = true},
+};
+
+const gd_op gd_op_conv2d = {
+    .name = "conv2d",
+    .formula = "y = weight unfold(x) + bias",
+    .inputs = 3,
+    .input_names = {"x", "weight", "bias"},
+    .optional_inputs = GD_BIT(2),
+    .outputs = 1,
+    .args_size = sizeof(conv_args),
+    .plain_args = true,
+    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
+    .dinput_float32 = GD_BIT(1) | GD_BIT(2),
+    .same_bits = true,
+    .shape = conv2d_shape,
+    .forward = GD_ON_DEVICES(conv2d_forward),
+    .backward = GD_ON_DEVICES(conv2d_backward),
+    GD_CASES(conv2d_cases),
+};
+
+const gd_op gd_op_conv_transpose2d = {
+    .name = "conv_transpose2d",
+    .formula = "y = fold(weight^T x) + bias",
+    .inputs = 3,
+    .input_names = {"x", "weight", "bias"},
+    .optional_inputs = GD_BIT(2),
+    .outputs = 1,
+    .args_size = sizeof(conv_args),
+    .plain_args = true,
+    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
+    .dinput_float32 = GD_BIT(1) | GD_BIT(2),
+    .same_bits = true,
+    .shape = conv_transpose2d_shape,
+    .forward = GD_ON_DEVICES(conv_transpose2d_forward),
+    .backward = GD_ON_DEVICES(conv_transpose2d_backward),
+    GD_CASES(conv_transpose2d_cases),
+};
+
+gd_tensor *gd_conv2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                     const gd_conv_options *options)
+{
+    conv_args args = conv_args_of(options);
+    if (options && x && (options->output_padding[0] || options->output_padding[1])) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                "conv2d: output_padding is of conv_transpose2d, wanted 0");
+        return NULL;
+    }
+    return gd_apply(&gd_op_conv2d, (gd_tensor *[]){x, weight, bias}, 3, &args);
+}
+
+gd_tensor *gd_conv1d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                     const gd_conv_options *options)
+{
+    gd_conv_options flat = options ? *options : (gd_conv_options){.groups = 1};
+    gd_tensor *const inputs[] = {x, weight};
+    for (int i = 0; i < 2; i++) {
+        if (!inputs[i] || gd_tensor_ndim(inputs[i]) == 3) continue;
+        gd_fail(gd_tensor_context(inputs[i]), GD_ERROR_ARGUMENT,
+                "conv1d: %s has shape %s, wanted %s", i ? "weight" : "x",
+                gd_shape_text(inputs[i]).text, i ? "[O, C / groups, K]" : "[B, C, L]");
+        return NULL;
+    }
+    int64_t *const pairs[] = {flat.stride, flat.padding, flat.dilation};
+    for (int i = 0; i < 3; i++) {
+        if (x && pairs[i][1]) {
+            gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                    "conv1d: %s[1] is %lld, wanted 0: there is one axis",
+                    i == 0   ? "stride"
+                    : i == 1 ? "padding"
+                             : "dilation",
+                    (long long)pairs[i][1]);
+            return NULL;
+        }
+        pairs[i][1] = pairs[i][0];
+        pairs[i][0] = 0;
+    }
+    gd_tensor *y = gd_conv2d(gd_unsqueeze(x, 2), gd_unsqueeze(weight, 2), bias, &flat);
+    return gd_squeeze(y, 2);
+}
+
+gd_tensor *gd_conv_transpose2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                               const gd_conv_options *options)
+{
+    const conv_args args = conv_args_of(options);
+    return gd_apply(&gd_op_conv_transpose2d, (gd_tensor *[]){x, weight, bias}, 3, &args);
+}

@@ -1,0 +1,536 @@
+// conv.cu - unfold and fold, and convolutions as products (kernels/matmul/gemm.cuh) with the columns
+// of as many images as fit in PIECE_BYTES, of windows of one image, or, for what is folded, of
+// channels of one image: so every element of the image is written once. Products of several images
+// or groups are one batch.
+#include "conv/conv.h"
+#include "cuda.cuh"
+#include "matmul/gemm.cuh"
+
+constexpr int threads = 256, per_thread = 4;
+constexpr int64_t PIECE_BYTES = (int64_t)64 << 20;
+constexpr int64_t WINDOWS = 256; // a piece has at least so many of an image
+
+// ---- unfold and fold ----------------------------------------------------------------------------
+
+// Of columns [rows, p1 - p0], row k of all images' C KH KW rows, the windows p0 to p1.
+struct column_range {
+    int64_t rows, p0, p1;
+};
+
+// A block has a tile of a row. I: a type that holds the number of windows.
+template <class T, class I>
+static __global__ void unfold_kernel(T *to, const T *image, conv_sizes s, column_range r, bool add)
+{
+    const int64_t n = r.p1 - r.p0, tiles = gd_ceil_div(n, threads * per_thread);
+    for (int64_t tile = blockIdx.x; tile < r.rows * tiles; tile += gridDim.x) {
+        const int64_t k = tile / tiles, c = k / (s.KH * s.KW);
+        const int64_t i = k / s.KW % s.KH, j = k % s.KW;
+        const int64_t top = i * s.dilation[0] - s.padding[0],
+                      left = j * s.dilation[1] - s.padding[1];
+        const T *plane = image + c * s.H * s.W;
+#pragma unroll
+        for (int e = 0; e < per_thread; e++) {
+            const int64_t at =
+                (tile - k * tiles) * (threads * per_thread) + e * threads + threadIdx.x;
+            if (at >= n) break;
+            const I p = (I)(r.p0 + at), oh = p / (I)s.OW;
+            const int64_t h = (int64_t)oh * s.stride[0] + top;
+            const int64_t w = (int64_t)(p - oh * (I)s.OW) * s.stride[1] + left;
+            const bool inside = h >= 0 && h < s.H && w >= 0 && w < s.W;
+            T *out = to + k * n + at;
+            if (add) {
+                if (inside)
+                    *out = gd_store<T>(gd_load(*out) + gd_load(plane[h * s.W + w])); /* [fold] */
+            } else {
+                *out = inside ? plane[h * s.W + w] : gd_store<T>(gd_compute<T>(0));
+            }
+        }
+    }
+}
+
+// How an image [planes, H, W] gets the sums of its columns [planes KH KW, OH OW].
+template <class T>
+struct fold_target {
+    T *image;
+    const T *bias; // of each of `channels` planes, or NULL
+    int64_t planes, channels;
+    bool add;
+};
+
+// A thread has an element of the image, and looks for the windows that it is in, in order.
+template <class T, class S, class I>
+static __global__ void fold_kernel(fold_target<T> t, const S *cols, conv_sizes s)
+{
+    const int64_t P = s.OH * s.OW;
+    GD_EACH(e, t.planes * s.H * s.W)
+    {
+        const I row = (I)e / (I)s.W, plane = row / (I)s.H;
+        const int64_t w = (I)e - row * (I)s.W, h = row - plane * (I)s.H;
+        const S *from = cols + (int64_t)plane * s.KH * s.KW * P;
+        gd_compute<T> sum = 0;
+        for (int64_t i = 0; i < s.KH; i++) {
+            const int64_t down = h + s.padding[0] - i * s.dilation[0];
+            const int64_t oh = s.stride[0] == 1 ? down : down / s.stride[0];
+            if (down < 0 || oh >= s.OH || oh * s.stride[0] != down) continue;
+            for (int64_t j = 0; j < s.KW; j++) {
+                const int64_t across = w + s.padding[1] - j * s.dilation[1];
+                const int64_t ow = s.stride[1] == 1 ? across : across / s.stride[1];
+                if (across < 0 || ow >= s.OW || ow * s.stride[1] != across) continue;
+                sum += gd_load(from[(i * s.KW + j) * P + oh * s.OW + ow]); /* [unfold] */
+            }
+        }
+        if (t.bias) sum += gd_load(t.bias[plane % (I)t.channels]);
+        t.image[e] = gd_store<T>(t.add ? gd_load(t.image[e]) + sum : sum);
+    }
+}
+
+template <class T>
+static gd_status unfold(const gd_call *call, T *to, const T *image, const conv_sizes &s,
+                        const column_range &r, bool add)
+{
+    const int64_t tiles = r.rows * gd_ceil_div(r.p1 - r.p0, threads * per_thread);
+    if (tiles == 0) return GD_OK;
+    const unsigned blocks = gd_blocks(tiles, 1);
+    if (s.OH * s.OW <= INT32_MAX)
+        unfold_kernel<T, uint32_t><<<blocks, threads, 0, gd_stream(call)>>>(to, image, s, r, add);
+    else
+        unfold_kernel<T, int64_t><<<blocks, threads, 0, gd_stream(call)>>>(to, image, s, r, add);
+    return gd_launched(call);
+}
+
+template <class T, class S>
+static gd_status fold(const gd_call *call, const fold_target<T> &t, const S *cols,
+                      const conv_sizes &s)
+{
+    const int64_t count = t.planes * s.H * s.W;
+    if (count == 0) return GD_OK;
+    const unsigned blocks = gd_blocks(count, threads);
+    if (count <= INT32_MAX)
+        fold_kernel<T, S, uint32_t><<<blocks, threads, 0, gd_stream(call)>>>(t, cols, s);
+    else
+        fold_kernel<T, S, int64_t><<<blocks, threads, 0, gd_stream(call)>>>(t, cols, s);
+    return gd_launched(call);
+}
+
+// ---- The ops unfold and fold --------------------------------------------------------------------
+
+static gd_status unfold_all(const gd_call *call, const gd_tensor *image, const gd_tensor *cols,
+                            bool add)
+{
+    const conv_sizes s = conv_sizes_of_columns((const conv_args *)call->args, image);
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        const column_range all = {s.B * s.C * s.KH * s.KW, 0, conv_positions(&s)};
+        return unfold<T>(call, gd_ptr<T>(cols), gd_ptr<T>(image), s, all, add);
+    });
+}
+
+static gd_status fold_all(const gd_call *call, const gd_tensor *image, const gd_tensor *cols,
+                          bool add)
+{
+    const conv_sizes s = conv_sizes_of_columns((const conv_args *)call->args, image);
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        const fold_target<T> all = {gd_ptr<T>(image), nullptr, s.B * s.C, s.C, add};
+        return fold(call, all, gd_ptr<const T>(cols), s);
+    });
+}
+
+extern "C" gd_status unfold_forward_cuda(const gd_call *call)
+{
+    return unfold_all(call, call->input[0], call->output[0], false);
+}
+
+extern "C" gd_status unfold_backward_cuda(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    return fold_all(call, call->dinput[0], call->doutput[0], call->accumulate[0]);
+}
+
+extern "C" gd_status fold_forward_cuda(const gd_call *call)
+{
+    return fold_all(call, call->output[0], call->input[0], false);
+}
+
+extern "C" gd_status fold_backward_cuda(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    return unfold_all(call, call->doutput[0], call->dinput[0], call->accumulate[0]);
+}
+
+// ---- Products of images and groups --------------------------------------------------------------
+
+// A matrix for each image and group.
+struct conv_matrix {
+    gd_cuda_matrix first;
+    int64_t image_step, group_step; // in elements
+};
+
+struct conv_product {
+    gd_dtype dtype, c_dtype;
+    int64_t M, N, K, images, groups;
+    conv_matrix c, a, b;
+    bool accumulate;
+};
+
+static conv_product product_of(gd_dtype dtype, gd_dtype c_dtype, int64_t M, int64_t N, int64_t K,
+                               int64_t images, int64_t groups)
+{
+    conv_product p = {};
+    p.dtype = dtype, p.c_dtype = c_dtype;
+    p.M = M, p.N = N, p.K = K;
+    p.images = images, p.groups = groups;
+    return p;
+}
+
+static gd_cuda_matrix matrix_at(const conv_matrix &x, gd_dtype dtype, int64_t image, int64_t group)
+{
+    const int64_t at = image * x.image_step + group * x.group_step;
+    return {(char *)x.first.data + at * (int64_t)gd_dtype_size(dtype), x.first.row, x.first.column};
+}
+
+// Batches of images, one for each group, or of groups, one for each image: whichever are fewer.
+static gd_status multiply(const gd_call *call, const conv_product &p, gd_gemm_workspace *workspace)
+{
+    const bool over_images = p.images >= p.groups;
+    const int64_t batches = over_images ? p.groups : p.images;
+    for (int64_t i = 0; i < batches; i++) {
+        const int64_t image = over_images ? 0 : i, group = over_images ? i : 0;
+        gd_gemm g = gd_gemm_of(p.dtype, p.M, p.N, p.K, matrix_at(p.c, p.c_dtype, image, group),
+                               matrix_at(p.a, p.dtype, image, group),
+                               matrix_at(p.b, p.dtype, image, group), p.accumulate);
+        g.c_dtype = p.c_dtype;
+        g.batch = over_images ? p.images : p.groups;
+        g.c_step = over_images ? p.c.image_step : p.c.group_step;
+        g.a_step = over_images ? p.a.image_step : p.a.group_step;
+        g.b_step = over_images ? p.b.image_step : p.b.group_step;
+        const gd_status status = gd_gemm_cuda(call, g, workspace);
+        if (status) return status;
+    }
+    return GD_OK;
+}
+
+// rows [count, size] = bias[row % channels], or 0
+template <class T>
+static __global__ void begin_kernel(T *rows, const T *bias, int64_t count, int64_t size,
+                                    int64_t channels)
+{
+    const int64_t tiles = gd_ceil_div(size, threads * per_thread);
+    for (int64_t tile = blockIdx.x; tile < count * tiles; tile += gridDim.x) {
+        const int64_t row = tile / tiles, first = (tile - row * tiles) * threads * per_thread;
+        const T value = bias ? bias[row % channels] : gd_store<T>(gd_compute<T>(0));
+        for (int64_t p = first + threadIdx.x; p < min(size, first + threads * per_thread);
+             p += threads)
+            rows[row * size + p] = value;
+    }
+}
+
+template <class T>
+static gd_status begin_rows(const gd_call *call, T *rows, const T *bias, int64_t count,
+                            int64_t size, int64_t channels)
+{
+    const int64_t tiles = count * gd_ceil_div(size, threads * per_thread);
+    if (tiles == 0) return GD_OK;
+    begin_kernel<<<gd_blocks(tiles, 1), threads, 0, gd_stream(call)>>>(rows, bias, count, size,
+                                                                       channels);
+    return gd_launched(call);
+}
+
+// One of the three products of a convolution.
+template <class T>
+struct conv_work {
+    const gd_call *call;
+    conv_sizes s;
+    T *image, *other; // [B, C, H, W] and [B, O, OH, OW]
+    T *weight;        // [O, C / groups, KH, KW]
+    T *bias;          // of what is computed, or NULL
+    void *cols; // of one piece: T, or what is folded, gd_compute<T>, so that a sum is rounded once
+    bool add;
+    gd_gemm_workspace workspace;
+
+    int64_t O() const
+    {
+        return s.O / s.groups;
+    }
+    int64_t K() const
+    {
+        return conv_terms(&s);
+    }
+    int64_t P() const
+    {
+        return conv_positions(&s);
+    }
+    // How many images a piece has at most, of columns and of `beside` bytes each.
+    int64_t images(int64_t beside) const
+    {
+        if (conv_is_pointwise(&s)) return gd_max64(1, s.B);
+        const int64_t size = s.C * s.KH * s.KW * (int64_t)sizeof(T);
+        const int64_t most = PIECE_BYTES / gd_max64(1, gd_max64(size * P(), beside));
+        return gd_max64(1, gd_min64(s.B, most));
+    }
+    // How many windows of one image a piece has at most.
+    int64_t windows() const
+    {
+        if (conv_is_pointwise(&s)) return P();
+        const int64_t size = gd_max64(1, s.C * s.KH * s.KW * (int64_t)sizeof(T));
+        return gd_min64(P(), gd_max64(WINDOWS, PIECE_BYTES / size / WINDOWS * WINDOWS));
+    }
+};
+
+template <class T>
+static conv_work<T> work_of(const gd_call *call, const gd_tensor *image, const gd_tensor *other)
+{
+    conv_work<T> w = {};
+    w.call = call;
+    w.s = conv_sizes_of(call, image, other);
+    w.image = gd_ptr<T>(image);
+    w.other = gd_ptr<T>(other);
+    w.weight = gd_ptr<T>(call->input[1]);
+    return w;
+}
+
+// Memory for the columns of n images, `rows` and `windows` of each.
+template <class S, class T>
+static gd_status get_columns(conv_work<T> *w, int64_t n, int64_t rows, int64_t windows)
+{
+    if (conv_is_pointwise(&w->s)) return GD_OK;
+    w->cols = gd_call_scratch(w->call, (size_t)(n * rows * windows) * sizeof(S));
+    return w->cols ? GD_OK : gd_error_status(w->call->context);
+}
+
+// The columns of images b0 to b0 + n, windows p0 to p1: of each [C KH KW, p1 - p0].
+template <class T>
+static gd_status unfolded(const conv_work<T> &w, int64_t b0, int64_t n, int64_t p0, int64_t p1,
+                          conv_matrix *cols)
+{
+    const conv_sizes &s = w.s;
+    T *image = w.image + b0 * s.C * s.H * s.W;
+    if (conv_is_pointwise(&s)) {
+        *cols = {{image, w.P(), 1}, s.C * w.P(), s.C / s.groups * w.P()};
+        return GD_OK;
+    }
+    *cols = {{w.cols, p1 - p0, 1}, s.C * s.KH * s.KW * (p1 - p0), w.K() * (p1 - p0)};
+    return unfold<T>(w.call, (T *)w.cols, image, s, {n * s.C * s.KH * s.KW, p0, p1}, false);
+}
+
+// other (+)= weight unfold(image)
+template <class T>
+static gd_status gather(conv_work<T> w)
+{
+    const conv_sizes &s = w.s;
+    const int64_t images = w.images(0), windows = w.windows(), O = w.O(), K = w.K(), P = w.P();
+    gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
+    if (status) return status;
+    if (w.bias) status = begin_rows<T>(w.call, w.other, w.bias, s.B * s.O, P, s.O);
+    for (int64_t b = 0; b < s.B && !status; b += images) {
+        const int64_t n = gd_min64(images, s.B - b);
+        for (int64_t p0 = 0; p0 < P && !status; p0 += windows) {
+            const int64_t p1 = gd_min64(P, p0 + windows);
+            const gd_dtype dtype = w.call->kernel_dtype;
+            conv_product p = product_of(dtype, dtype, O, p1 - p0, K, n, s.groups);
+            p.c = {{w.other + b * s.O * P + p0, P, 1}, s.O * P, O * P};
+            p.a = {{w.weight, K, 1}, 0, O * K};
+            p.accumulate = w.add || w.bias;
+            status = unfolded(w, b, n, p0, p1, &p.b);
+            if (!status) status = multiply(w.call, p, &w.workspace);
+        }
+    }
+    return status;
+}
+
+// image (+)= fold(weight^T other)
+template <class T>
+static gd_status scatter(conv_work<T> w)
+{
+    using V = gd_compute<T>;
+    const conv_sizes &s = w.s;
+    const int64_t O = w.O(), K = w.K(), P = w.P(), window = s.KH * s.KW, C = s.C / s.groups;
+    const int64_t channel = gd_max64(1, window * P * (int64_t)sizeof(V)),
+                  images = w.images(s.C * channel);
+    const bool point = conv_is_pointwise(&s), whole = point || s.C * channel <= PIECE_BYTES;
+    const int64_t channels = whole ? C : gd_max64(1, gd_min64(C, PIECE_BYTES / channel));
+    const int64_t groups = whole ? s.groups : 1;
+    gd_status status = get_columns<V>(&w, images, groups * channels * window, P);
+    if (point && !w.add && !status)
+        status = begin_rows<T>(w.call, w.image, w.bias, s.B * s.C, s.H * s.W, s.C);
+    for (int64_t b = 0; b < s.B && !status; b += images) {
+        const int64_t n = gd_min64(images, s.B - b);
+        for (int64_t g = 0; g < s.groups && !status; g += groups) {
+            for (int64_t c = 0; c < C && !status; c += channels) {
+                const int64_t rows = gd_min64(channels, C - c) * window, first = g * C + c;
+                const gd_dtype dtype = w.call->kernel_dtype;
+                const gd_dtype sums = sizeof(V) == 8 ? GD_FLOAT64 : GD_FLOAT32;
+                conv_product p = product_of(dtype, point ? dtype : sums, rows, P, O, n, groups);
+                p.c = {{w.cols, P, 1}, groups * rows * P, rows * P};
+                p.a = {{w.weight + g * O * K + c * window, 1, K}, 0, O * K};
+                p.b = {{w.other + (b * s.O + g * O) * P, P, 1}, s.O * P, O * P};
+                T *image = w.image + (b * s.C + first) * s.H * s.W;
+                if (point) p.c = {{image, P, 1}, s.C * P, C * P}, p.accumulate = true;
+                status = multiply(w.call, p, &w.workspace);
+                if (status || point) continue;
+                const int64_t planes = n * groups * rows / window;
+                const fold_target<T> to = {image, w.bias ? w.bias + first : nullptr, planes,
+                                           whole ? s.C : planes, w.add};
+                status = fold(w.call, to, (const V *)w.cols, s);
+            }
+        }
+    }
+    return status;
+}
+
+// sums[i] = (add ? sums[i] : 0) + the sum of parts [count, n] over its rows, in order
+template <class G, class V>
+static __global__ void sum_kernel(G *sums, bool add, const V *parts, int64_t count, int64_t n)
+{
+    GD_EACH(i, n)
+    {
+        V sum = add ? (V)gd_load(sums[i]) : (V)0;
+        for (int64_t k = 0; k < count; k++) sum += parts[k * n + i];
+        sums[i] = gd_store<G>(sum);
+    }
+}
+
+template <class G, class V>
+static gd_status add_parts(const gd_call *call, G *sums, bool add, const V *parts, int64_t count,
+                           int64_t n)
+{
+    if (n == 0) return GD_OK;
+    sum_kernel<<<gd_blocks(n, threads), threads, 0, gd_stream(call)>>>(sums, add, parts, count, n);
+    return gd_launched(call);
+}
+
+// dweight (+)= other unfold(image)^T: of each image of a piece a sum of its own; these are added.
+template <class T>
+static gd_status dweight(conv_work<T> w)
+{
+    using V = gd_compute<T>;
+    const conv_sizes &s = w.s;
+    const int64_t O = w.O(), K = w.K(), P = w.P(), size = s.O * K, windows = w.windows();
+    const int64_t most = PIECE_BYTES / gd_max64(1, size * (int64_t)sizeof(V));
+    const int64_t images = gd_max64(1, gd_min64(most, w.images(size * (int64_t)sizeof(V))));
+    gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
+    V *parts = (V *)gd_call_scratch(w.call, (size_t)((images + 1) * size) * sizeof(V));
+    if (!parts || status) return gd_error_status(w.call->context);
+    V *total = parts + images * size;
+    bool add = false;
+    for (int64_t b = 0; b < s.B && !status; b += images) {
+        const int64_t n = gd_min64(images, s.B - b);
+        for (int64_t p0 = 0; p0 < P && !status; p0 += windows) {
+            const int64_t p1 = gd_min64(P, p0 + windows);
+            const gd_dtype sums = sizeof(V) == 8 ? GD_FLOAT64 : GD_FLOAT32;
+            conv_product p = product_of(w.call->kernel_dtype, sums, O, K, p1 - p0, n, s.groups);
+            p.c = {{parts, K, 1}, size, O * K};
+            p.a = {{w.other + b * s.O * P + p0, P, 1}, s.O * P, O * P};
+            status = unfolded(w, b, n, p0, p1, &p.b);
+            p.b.first = gd_transposed(p.b.first);
+            if (!status) status = multiply(w.call, p, &w.workspace);
+            if (!status) status = add_parts(w.call, total, add, parts, n, size);
+            add = true;
+        }
+    }
+    if (status) return status;
+    const gd_tensor *dw = w.call->dinput[1];
+    return gd_by_gradient<T>(dw, [&](auto gradient) {
+        using G = decltype(gradient);
+        return add_parts(w.call, gd_ptr<G>(dw), w.call->accumulate[1], total, add ? 1 : 0, size);
+    });
+}
+
+// ---- dbias (+)= the sum of dy over images and positions -----------------------------------------
+
+// The sum of piece blockIdx.y of channel blockIdx.x; a piece has `size` of the B P elements.
+template <class T, class V>
+static __global__ void bias_kernel(V *parts, const T *dy, int64_t B, int64_t O, int64_t P,
+                                   int64_t size)
+{
+    __shared__ V shared[32];
+    const int64_t first = blockIdx.y * size, end = min(B * P, first + size);
+    V sum = 0;
+    for (int64_t i = first + threadIdx.x; i < end; i += threads) {
+        const int64_t b = i / P;
+        sum += gd_load(dy[(b * O + blockIdx.x) * P + i - b * P]);
+    }
+    sum = gd_block_reduce(sum, shared, gd_plus());
+    if (threadIdx.x == 0) parts[blockIdx.y * O + blockIdx.x] = sum;
+}
+
+template <class T>
+static gd_status dbias(const gd_call *call)
+{
+    using V = gd_compute<T>;
+    const gd_tensor *dy = call->doutput[0], *db = call->dinput[2];
+    const int64_t B = gd_tensor_dim(dy, 0), O = gd_tensor_dim(dy, 1);
+    const int64_t P = gd_tensor_dim(dy, 2) * gd_tensor_dim(dy, 3);
+    const int64_t size = gd_max64(8192, gd_ceil_div(B * P, 1024)),
+                  pieces = gd_ceil_div(B * P, size);
+    V *parts = (V *)gd_call_scratch(call, (size_t)(pieces * O) * sizeof(V));
+    if (!parts) return gd_error_status(call->context);
+    if (O > 0 && pieces > 0) {
+        const dim3 grid((unsigned)O, (unsigned)pieces);
+        bias_kernel<T, V>
+            <<<grid, threads, 0, gd_stream(call)>>>(parts, gd_ptr<T>(dy), B, O, P, size);
+        if (gd_launched(call)) return gd_error_status(call->context);
+    }
+    return gd_by_gradient<T>(db, [&](auto gradient) {
+        using G = decltype(gradient);
+        return add_parts(call, gd_ptr<G>(db), call->accumulate[2], parts, pieces, O);
+    });
+}
+
+// ---- The ops conv2d and conv_transpose2d --------------------------------------------------------
+
+extern "C" gd_status conv2d_forward_cuda(const gd_call *call)
+{
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        conv_work<T> w = work_of<T>(call, call->input[0], call->output[0]);
+        w.bias = gd_ptr<T>(call->input[2]);
+        return gather(w);
+    });
+}
+
+extern "C" gd_status conv2d_backward_cuda(const gd_call *call)
+{
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        gd_status status = GD_OK;
+        if (call->dinput[0]) {
+            conv_work<T> w = work_of<T>(call, call->dinput[0], call->doutput[0]);
+            w.add = call->accumulate[0];
+            status = scatter(w); /* [conv2d dx] */
+        }
+        if (call->dinput[1] && !status)
+            status = dweight(work_of<T>(call, call->input[0], call->doutput[0])); /* [conv2d dw] */
+        if (call->dinput[2] && !status) status = dbias<T>(call);                  /* [conv2d db] */
+        return status;
+    });
+}
+
+extern "C" gd_status conv_transpose2d_forward_cuda(const gd_call *call)
+{
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        conv_work<T> w = work_of<T>(call, call->output[0], call->input[0]);
+        w.bias = gd_ptr<T>(call->input[2]);
+        return scatter(w);
+    });
+}
+
+extern "C" gd_status conv_transpose2d_backward_cuda(const gd_call *call)
+{
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        gd_status status = GD_OK;
+        if (call->dinput[0]) {
+            conv_work<T> w = work_of<T>(call, call->doutput[0], call->dinput[0]);
+            w.add = call->accumulate[0];
+            status = gather(w); /* [conv_transpose2d dx] */
+        }
+        if (call->dinput[1] && !status) {
+            /* [conv_transpose2d dw] */
+            status = dweight(work_of<T>(call, call->doutput[0], call->input[0]));
+        }
+        if (call->dinput[2] && !status) status = dbias<T>(call); /* [conv_transpose2d db] */
+        return status;
+    });
+}

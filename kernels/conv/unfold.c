@@ -1,0 +1,142 @@
+/* unfold.c - the ops unfold and fold: windows of an image as columns, and their sum. README.md has
+ * the derivation. */
+#include "conv/check.h"
+#include "gradus/ops.h"
+
+GD_KERNEL(unfold_forward)
+GD_KERNEL(unfold_backward)
+GD_KERNEL(fold_forward)
+GD_KERNEL(fold_backward)
+
+/* The sizes of the columns of an image [B, C, H, W]: n = C KH KW and P = OH OW. */
+static gd_status check_columns(const gd_call *call, int64_t C, const int64_t image[2], int64_t *n,
+                               int64_t *P)
+{
+    const conv_args *args = call->args;
+    int64_t out[2];
+    for (int i = 0; i < 2; i++)
+        if (conv_check_windows(call, image[i], args->kernel[i], i, &out[i]))
+            return GD_ERROR_ARGUMENT;
+    if (conv_product(call, args->kernel[0], args->kernel[1], n)) return GD_ERROR_ARGUMENT;
+    if (conv_product(call, *n, C, n)) return GD_ERROR_ARGUMENT;
+    return conv_product(call, out[0], out[1], P);
+}
+
+static gd_status unfold_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    const gd_tensor *x = call->input[0];
+    if (gd_check_real(call, 0) || conv_check_pairs(call)) return GD_ERROR_ARGUMENT;
+    if (gd_tensor_ndim(x) != 4) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x has shape %s, wanted [B, C, H, W]",
+                            gd_shape_text(x).text);
+    }
+    output[0] = (gd_spec){gd_tensor_dtype(x), 3, {gd_tensor_dim(x, 0)}};
+    return check_columns(call, gd_tensor_dim(x, 1), gd_tensor_shape(x) + 2, &output[0].shape[1],
+                         &output[0].shape[2]);
+}
+
+static gd_status fold_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    const conv_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    int64_t window, P;
+    if (gd_check_real(call, 0) || conv_check_pairs(call)) return GD_ERROR_ARGUMENT;
+    for (int i = 0; i < 2; i++) {
+        if (args->size[i] >= 0 && args->size[i] <= CONV_LARGEST) continue;
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %lld, wanted 0 to %d",
+                            i ? "width" : "height", (long long)args->size[i], CONV_LARGEST);
+    }
+    if (check_columns(call, 1, args->size, &window, &P)) return GD_ERROR_ARGUMENT;
+    if (gd_tensor_ndim(x) != 3 || gd_tensor_dim(x, 1) % window || gd_tensor_dim(x, 2) != P) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "x has shape %s, wanted [B, C %lld, %lld], the windows of [B, C, %lld, "
+                            "%lld]",
+                            gd_shape_text(x).text, (long long)window, (long long)P,
+                            (long long)args->size[0], (long long)args->size[1]);
+    }
+    output[0] = (gd_spec){
+        gd_tensor_dtype(x),
+        4,
+        {gd_tensor_dim(x, 0), gd_tensor_dim(x, 1) / window, args->size[0], args->size[1]}};
+    return GD_OK;
+}
+
+static const conv_args two = {.kernel = {2, 2}, .size = {3, 3}, CONV_PAIRS(1, 1, 0, 0, 1, 1)},
+                       padded = {.kernel = {3, 2}, .size = {4, 5}, CONV_PAIRS(1, 1, 2, 1, 1, 1)},
+                       strided = {.kernel = {2, 3}, .size = {7, 8}, CONV_PAIRS(2, 3, 0, 0, 1, 1)},
+                       dilated = {.kernel = {3, 2}, .size = {8, 7}, CONV_PAIRS(1, 2, 1, 2, 2, 3)},
+                       far = {.kernel = {2, 2}, .size = {2, 2}, CONV_PAIRS(2, 2, 3, 3, 1, 1)},
+                       point = {.kernel = {1, 1}, .size = {4, 6}, CONV_PAIRS(1, 1, 0, 0, 1, 1)},
+                       wide = {.kernel = {3, 3}, .size = {19, 37}, CONV_PAIRS(1, 1, 1, 1, 1, 1)};
+
+static const gd_case unfold_cases[] = {
+    {"two_by_two", &two, GD_INPUTS({GD_DIMS(1, 1, 3, 3)})},
+    {"padded", &padded, GD_INPUTS({GD_DIMS(2, 3, 4, 5)})},
+    {"strided", &strided, GD_INPUTS({GD_DIMS(2, 2, 7, 8)})},
+    {"dilated", &dilated, GD_INPUTS({GD_DIMS(1, 2, 8, 7)})},
+    {"windows_of_padding", &far, GD_INPUTS({GD_DIMS(1, 2, 2, 2)})},
+    {"point", &point, GD_INPUTS({GD_DIMS(2, 3, 4, 6)})},
+    {"wide", &wide, GD_INPUTS({GD_DIMS(1, 2, 19, 37)})},
+    {"no_images", &two, GD_INPUTS({GD_DIMS(0, 1, 3, 3)}), .may_be_empty = true},
+};
+
+static const gd_case fold_cases[] = {
+    {"two_by_two", &two, GD_INPUTS({GD_DIMS(1, 4, 4)})},
+    {"padded", &padded, GD_INPUTS({GD_DIMS(2, 18, 36)})},
+    {"strided", &strided, GD_INPUTS({GD_DIMS(2, 12, 6)})},
+    {"dilated", &dilated, GD_INPUTS({GD_DIMS(1, 12, 24)})},
+    {"windows_of_padding", &far, GD_INPUTS({GD_DIMS(1, 8, 16)})},
+    {"point", &point, GD_INPUTS({GD_DIMS(2, 3, 24)})},
+    {"wide", &wide, GD_INPUTS({GD_DIMS(1, 18, 703)})},
+    {"no_images", &two, GD_INPUTS({GD_DIMS(0, 4, 4)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_unfold = {
+    .name = "unfold",
+    .formula = "y[b, (c KH + i) KW + j, p] = x[b, c, h, w], the element (i, j) of window p",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(conv_args),
+    .plain_args = true,
+    .same_bits = true,
+    .shape = unfold_shape,
+    .forward = GD_ON_DEVICES(unfold_forward),
+    .backward = GD_ON_DEVICES(unfold_backward),
+    GD_CASES(unfold_cases),
+};
+
+const gd_op gd_op_fold = {
+    .name = "fold",
+    .formula =
+        "y[b, c, h, w] = sum of x[b, (c KH + i) KW + j, p] with (h, w) the element (i, j) of "
+        "window p",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(conv_args),
+    .plain_args = true,
+    .same_bits = true,
+    .shape = fold_shape,
+    .forward = GD_ON_DEVICES(fold_forward),
+    .backward = GD_ON_DEVICES(fold_backward),
+    GD_CASES(fold_cases),
+};
+
+gd_tensor *gd_unfold(gd_tensor *x, int64_t height, int64_t width, const gd_conv_options *options)
+{
+    conv_args args = conv_args_of(options);
+    args.kernel[0] = height, args.kernel[1] = width;
+    return gd_apply(&gd_op_unfold, &x, 1, &args);
+}
+
+gd_tensor *gd_fold(gd_tensor *x, int64_t H, int64_t W, int64_t height, int64_t width,
+                   const gd_conv_options *options)
+{
+    conv_args args = conv_args_of(options);
+    args.size[0] = H, args.size[1] = W;
+    args.kernel[0] = height, args.kernel[1] = width;
+    return gd_apply(&gd_op_fold, &x, 1, &args);
+}
