@@ -136,7 +136,8 @@ START_TEST(help_names_every_option)
                                           "keep",          "keep-every",
                                           "resume",        "init",
                                           "on-save-error", "tf32",
-                                          "eval-batches"};
+                                          "eval-batches",  "optimizer",
+                                          "momentum",      "average"};
     ck_assert_int_eq(program_run("-h", second), 0);
     ck_assert_int_eq(program_run("--help", first), 0);
     ck_assert_str_eq(first, second);
@@ -204,6 +205,11 @@ static const struct {
     {"--data x --lr 1e-3 --min-lr 1e-2", "--min-lr is 0.01, wanted at most --lr, 0.001\n"},
     {"--data x --schedule constant --min-lr 0", "--min-lr is never reached"},
     {"--data x --dtype f64 --tf32", "--tf32 needs --dtype f32"},
+    {"--data x --optimizer adamax",
+     "--optimizer is \"adamax\", wanted adamw|adam|sgd|rmsprop|adagrad|lion|muon\n"},
+    {"--data x --optimizer lion --momentum 0.9", "--momentum is of --optimizer sgd, rmsprop"},
+    {"--data x --average 1", "--average is \"1\", wanted a number from 0 to 0.999999"},
+    {"--ema_decay 0.9", "--ema_decay is not an option; did you mean --average?"},
     {"--data x --keep 3", "--out DIR is missing: without it no checkpoint is saved"},
     {"--data x --on-save-error die", "--on-save-error is \"die\", wanted continue|stop"},
     {"--data x --resume a --init b", "--resume and --init cannot be used together"},

@@ -201,8 +201,8 @@ GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
 
 /* Keeps a moving average of all parameters, of the masters where there are any, which every update
  * that is made moves:  a = decay a + (1 - decay) w, and a = w in the first. 0 <= decay < 1; 0.999
- * remembers some thousand updates. It is one more state, "average". Call it before the first update
- * and before states are loaded. */
+ * remembers some thousand updates. It is one more state, "average", which begins as the weights. Call
+ * it before the first update and before states are loaded. */
 GD_API gd_status gd_optimizer_average(gd_optimizer *optimizer, double decay);
 
 /* Exchanges the parameters with their average, to evaluate or save it; a second call exchanges them

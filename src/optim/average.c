@@ -5,6 +5,28 @@
 
 #include <math.h>
 
+/* n packed elements. */
+static gd_layout packed(void *data, gd_dtype dtype, const int64_t *n)
+{
+    static const int64_t stride = 1;
+    return (gd_layout){data, dtype, 1, n, &stride};
+}
+
+/* Before the first update, and where a checkpoint has none, the average is the weights. */
+static void begin_average(const gd_optimizer *optimizer)
+{
+    gd_context *ctx = optimizer->ctx;
+    const gd_params *params = optimizer->params;
+    gd_params_slice slice;
+    for (int64_t i = 0; gd_params_slice_at(params, i, &slice); i++) {
+        const int64_t n = slice.end - slice.begin;
+        if (n == 0) continue;
+        ctx->services->copy(
+            packed(gd_block_at(optimizer->average, slice.at), optimizer->average->dtype, &n),
+            packed(gd_block_at(params->values, slice.begin), params->dtype, &n), ctx);
+    }
+}
+
 gd_status gd_optimizer_average(gd_optimizer *optimizer, double decay)
 {
     const char *who = "optimizer_average";
@@ -18,15 +40,9 @@ gd_status gd_optimizer_average(gd_optimizer *optimizer, double decay)
     }
     gd_graphs_forget(ctx);
     optimizer->average_decay = decay;
-    gd_optimizer_add_state(optimizer, "average", &optimizer->average, who);
+    if (gd_optimizer_add_state(optimizer, "average", &optimizer->average, who))
+        begin_average(optimizer);
     return gd_error_status(ctx);
-}
-
-/* n packed elements. */
-static gd_layout packed(void *data, gd_dtype dtype, const int64_t *n)
-{
-    static const int64_t stride = 1;
-    return (gd_layout){data, dtype, 1, n, &stride};
 }
 
 /* Exchanges a slice of the parameters with its average. */

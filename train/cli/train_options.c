@@ -53,15 +53,26 @@ static const option_row rows[OPTIONS_MOST] = {
      .help = "S  stop after this time; 0: no limit", .unsaved = true},
     {OPTION_CHOICE, "schedule", AT(schedule), "cosine", .others = "scheduler lr_schedule",
      .help = "constant|linear|cosine|wsd  of the learning rate; wsd falls in the last fifth"},
-    {OPTION_NUMBER, "lr", AT(lr), "0.002", 0, 1e3, .others = "learning_rate",
-     .help = "X  highest learning rate"},
+    {OPTION_CHOICE, "optimizer", AT(optimizer), "adamw", .others = "optim opt",
+     .help = "adamw|adam|sgd|rmsprop|adagrad|lion|muon  muon is for the matrices of the layers, "
+             "adamw for the rest"},
+    {OPTION_NUMBER, "lr", AT(lr), NULL, 0, 1e3, .others = "learning_rate",
+     .help = "X  highest learning rate; default: 0.002; sgd 0.3, adagrad 0.02, lion 0.0007, "
+             "muon 0.01"},
     {OPTION_NUMBER, "min-lr", AT(min_lr), NULL, 0, 1e3,
      .help = "X  final learning rate; default: a tenth of --lr"},
     {OPTION_WHOLE, "warmup", AT(warmup), NULL, 0, 1e12, .others = "warmup_iters warmup_steps",
      .help = "N  steps of linear warm-up; default: a tenth of --steps, 100 at most"},
-    {OPTION_NUMBER, "weight-decay", AT(weight_decay), "0.1", 0, 100, .others = "wd",
-     .help = "X  of matrices"},
-    {OPTION_NUMBER, "beta2", AT(beta2), "0.99", 0, 0.999999, .help = "X  of AdamW; beta1 is 0.9"},
+    {OPTION_NUMBER, "weight-decay", AT(weight_decay), NULL, 0, 100, .others = "wd",
+     .help = "X  of matrices; default: 0.1 with adamw and muon, 0.3 with lion, else 0, for then it "
+             "is added to the gradient"},
+    {OPTION_NUMBER, "momentum", AT(momentum), NULL, 0, 0.999999,
+     .help = "X  default: sgd 0.9, muon 0.95, rmsprop 0"},
+    {OPTION_NUMBER, "beta2", AT(beta2), "0.99", 0, 0.999999,
+     .help = "X  of adamw, adam, lion and muon's adamw, rmsprop's alpha; beta1 is 0.9"},
+    {OPTION_NUMBER, "average", AT(average), "0", 0, 0.999999, .others = "ema ema_decay",
+     .help = "X  also keep a moving average of the weights with this decay, such as 0.99, for "
+             "--average of gradus-eval and gradus-sample; 0: none"},
     {OPTION_NUMBER, "clip", AT(clip), "1", 0, 1e9, .others = "grad_clip max_grad_norm",
      .help = "X  largest norm of the gradient; 0: no clipping"},
     {OPTION_WHOLE, "skip-nonfinite", AT(skip_nonfinite), "0", 0, 1e9,
@@ -132,14 +143,23 @@ static const option_table table = {
     .program = "gradus-train",
     .usage = "Usage: gradus-train --data FILE [OPTION...]\n\n"
              "Trains a Llama-style transformer on a text: RMSNorm, rotary positions,\n"
-             "grouped-query attention, SwiGLU; AdamW with warm-up and a schedule. Prints a\n"
-             "sample at the end.\n",
+             "grouped-query attention, SwiGLU; AdamW or another optimizer, with warm-up and a\n"
+             "schedule. Prints a sample at the end.\n",
     .rows = rows,
 };
 
 /* Options that the other options decide, unless they were given or restored. */
 static void complete(train_options *o)
 {
+    static const struct {
+        double lr, weight_decay, momentum;
+    } usual[] = {[OPTIMIZER_ADAMW] = {0.002, 0.1, 0}, [OPTIMIZER_ADAM] = {0.002, 0, 0},
+                 [OPTIMIZER_SGD] = {0.3, 0, 0.9},     [OPTIMIZER_RMSPROP] = {0.002, 0, 0},
+                 [OPTIMIZER_ADAGRAD] = {0.02, 0, 0},  [OPTIMIZER_LION] = {0.0007, 0.3, 0},
+                 [OPTIMIZER_MUON] = {0.01, 0.1, 0.95}};
+    if (o->lr < 0) o->lr = usual[o->optimizer].lr;
+    if (o->weight_decay < 0) o->weight_decay = usual[o->optimizer].weight_decay;
+    if (o->momentum < 0) o->momentum = usual[o->optimizer].momentum;
     if (o->kv_heads == 0) o->kv_heads = o->heads;
     if (o->ffn == 0) o->ffn = (o->dim * 8 / 3 + 31) / 32 * 32;
     if (o->min_lr < 0) o->min_lr = o->lr / 10;
@@ -188,6 +208,12 @@ bool train_options_check(train_options *o)
         {options_given(&o->base, "min-lr") && o->schedule == GD_SCHEDULE_CONSTANT,
          "--min-lr is never reached with --schedule constant"},
         {o->base.tf32 && o->dtype != GD_FLOAT32, "--tf32 needs --dtype f32"},
+        {o->optimizer == OPTIMIZER_MUON && gd_group_ranks(o->group) > 1,
+         "--optimizer muon needs whole matrices, of which each of several processes would have a "
+         "part; train with one, or with another optimizer"},
+        {options_given(&o->base, "momentum") && o->optimizer != OPTIMIZER_SGD &&
+             o->optimizer != OPTIMIZER_RMSPROP && o->optimizer != OPTIMIZER_MUON,
+         "--momentum is of --optimizer sgd, rmsprop and muon"},
         {!o->out && saves(&o->base), "--out DIR is missing: without it no checkpoint is saved"},
         {0},
     };
@@ -227,7 +253,8 @@ bool train_options_check(train_options *o)
 /* The rest is checked after the checkpoint has set what was not given. */
 options_outcome train_options_read(train_options *o, char **argv)
 {
-    *o = (train_options){.accumulate = -1, .min_lr = -1, .warmup = -1};
+    *o = (train_options){
+        .accumulate = -1, .lr = -1, .min_lr = -1, .weight_decay = -1, .momentum = -1, .warmup = -1};
     options_outcome outcome = options_read(&o->base, &table, argv);
     if (outcome != OPTIONS_RUN) return outcome;
     const bool device = options_given(&o->base, "device");

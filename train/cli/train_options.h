@@ -8,6 +8,17 @@
 /* What to do when a checkpoint before the last cannot be saved. */
 typedef enum save_error { SAVE_ERROR_CONTINUE, SAVE_ERROR_STOP } save_error;
 
+/* In the order of --optimizer's help. */
+typedef enum optimizer_kind {
+    OPTIMIZER_ADAMW,
+    OPTIMIZER_ADAM,
+    OPTIMIZER_SGD,
+    OPTIMIZER_RMSPROP,
+    OPTIMIZER_ADAGRAD,
+    OPTIMIZER_LION,
+    OPTIMIZER_MUON
+} optimizer_kind;
+
 typedef struct train_options {
     options base;
     const char *data;     /* a text file, or */
@@ -25,12 +36,15 @@ typedef struct train_options {
     int64_t steps;
     double max_seconds; /* 0: no limit */
     gd_schedule_kind schedule;
-    double lr, min_lr; /* min_lr below 0: a tenth of lr */
+    optimizer_kind optimizer;
+    double lr, min_lr; /* below 0: the optimizer's; a tenth of lr */
     int64_t warmup;    /* below 0: a tenth of the steps, 100 at most */
     bool overfit_one_batch, dry_run;
-    bool no_graph;          /* launch every kernel of every step from the host */
-    int64_t skip_nonfinite; /* how many steps may be skipped */
-    double weight_decay, beta2, clip;
+    bool no_graph;                 /* launch every kernel of every step from the host */
+    int64_t skip_nonfinite;        /* how many steps may be skipped */
+    double weight_decay, momentum; /* below 0: the optimizer's */
+    double beta2, clip;
+    double average; /* the decay of the weights' average; 0: there is none */
     bool recompute; /* save one tensor a layer, and compute the rest again in the backward */
 
     int64_t eval_every, log_every, sample_every, sample_length;

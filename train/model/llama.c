@@ -378,3 +378,21 @@ gd_status llama_load_state(const model *m, open_folder *in, gd_tensor *state)
 {
     return load(m, in, state);
 }
+
+int64_t llama_load_prefixed(const model *m, const gd_safetensors *file, const char *prefix)
+{
+    int64_t count = 0, found = 0;
+    llama_weight *weights = llama_weights(m, &count);
+    gd_no_grad_begin(m->ctx);
+    for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s.%s", prefix, weights[i].name);
+        if (!gd_safetensors_find(file, name)) continue;
+        gd_safetensors_read(file, name, llama_weight_view(&weights[i]));
+        found++;
+    }
+    gd_no_grad_end(m->ctx);
+    gd_step_end(m->ctx);
+    free(weights);
+    return found;
+}

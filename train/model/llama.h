@@ -58,6 +58,10 @@ gd_status llama_load(model *m, open_folder *in);
 /* The same into a block that an optimizer holds for all parameters. */
 gd_status llama_load_state(const model *m, open_folder *in, gd_tensor *state);
 
+/* Fills the weights that `file` has as PREFIX.NAME, such as "master.model.norm.weight". Returns how
+ * many it has. */
+int64_t llama_load_prefixed(const model *m, const gd_safetensors *file, const char *prefix);
+
 /* ---- Which file a weight is in (llama_config.c) ------------------------------------------- */
 
 typedef struct llama_index llama_index;

@@ -16,6 +16,17 @@ static gd_status open_state(trained *t, gd_context *ctx)
     return gd_error_status(ctx);
 }
 
+/* Checkpoints have the average with the optimizer's states. */
+static gd_status load_average(trained *t)
+{
+    gd_context *ctx = t->m.ctx;
+    if ((t->state && llama_load_prefixed(&t->m, t->state, "average") > 0) || gd_error(ctx))
+        return gd_error_status(ctx);
+    return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                   "--average: %s has no average of its weights; gradus-train --average keeps one",
+                   t->folder);
+}
+
 gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bool ids)
 {
     model_config config;
@@ -35,6 +46,7 @@ gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bo
     if (model_create(&t->m, ctx, options->dtype, &config) || llama_load(&t->m, &t->files)) {
         return gd_error_status(ctx);
     }
+    if (options->average && load_average(t)) return gd_error_status(ctx);
     if (!ids) tokenizer_load(&t->tokenizer, ctx, &t->files);
     if (t->tokenizer.kind == TOKENIZER_NONE) t->tokenizer.vocab = config.vocab;
     if (t->tokenizer.vocab > config.vocab) {

@@ -16,6 +16,7 @@ typedef struct trained_options {
     const char *model;
     int64_t context; /* 0: see trained_context */
     gd_dtype dtype;
+    bool average; /* the moving average of the weights, in their place */
 } trained_options;
 
 /* ---- The model ---------------------------------------------------------------------------- */

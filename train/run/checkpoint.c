@@ -73,21 +73,21 @@ static gd_status fail(gd_context *ctx, const char *what, const char *path)
 /* ---- Saving ------------------------------------------------------------------------------- */
 
 /* The optimizer's state of every weight, under names like "m.model.norm.weight". */
-static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, state_name **names,
+static gd_named_tensor *state_tensors(const model *m, gd_optimizer *optimizer, state_name **names,
                                       int64_t *count)
 {
     int64_t weight_count = 0, states = 0;
     llama_weight *weights = llama_weights(m, &weight_count);
-    while (gd_optimizer_state(adamw, (int)states)) states++;
+    while (gd_optimizer_state(optimizer, (int)states)) states++;
     *count = states * weight_count;
     gd_named_tensor *tensors = malloc((size_t)*count * sizeof *tensors + 1);
     *names = malloc((size_t)*count * sizeof **names + 1);
     for (int64_t i = 0; weights && tensors && *names && i < *count; i++) {
         const llama_weight *w = &weights[i / states];
         const int k = (int)(i % states);
-        (*names)[i] = checkpoint_state_name(adamw, k, w);
+        (*names)[i] = checkpoint_state_name(optimizer, k, w);
         tensors[i] = (gd_named_tensor){(*names)[i].text,
-                                       llama_state_view(m, w, gd_optimizer_state(adamw, k))};
+                                       llama_state_view(m, w, gd_optimizer_state(optimizer, k))};
     }
     if (!weights || !tensors || !*names) {
         gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
@@ -105,7 +105,7 @@ typedef struct state_texts {
 } state_texts;
 
 static void print_state(state_texts *t, const model *m, const dataset *data, const train_options *o,
-                        const gd_optimizer *adamw, const checkpoint_progress *progress)
+                        const gd_optimizer *optimizer, const checkpoint_progress *progress)
 {
     gd_random_state random = gd_random_get(m->ctx);
     const struct {
@@ -113,7 +113,7 @@ static void print_state(state_texts *t, const model *m, const dataset *data, con
         uint64_t value;
     } numbers[] = {{"step", (uint64_t)progress->step},
                    {"skipped_steps", (uint64_t)progress->skipped},
-                   {"optimizer_steps", (uint64_t)gd_optimizer_steps(adamw)},
+                   {"optimizer_steps", (uint64_t)gd_optimizer_steps(optimizer)},
                    {"random_seed", random.seed},
                    {"random_offset", random.offset},
                    {"text_hash", data->hash},
@@ -144,17 +144,18 @@ static void print_state(state_texts *t, const model *m, const dataset *data, con
 }
 
 static gd_status save_state(const model *m, const dataset *data, const train_options *o,
-                            gd_optimizer *adamw, const checkpoint_progress *progress, saving *to)
+                            gd_optimizer *optimizer, const checkpoint_progress *progress,
+                            saving *to)
 {
     state_name *names = NULL;
     int64_t count;
     state_texts texts;
-    print_state(&texts, m, data, o, adamw, progress);
+    print_state(&texts, m, data, o, optimizer, progress);
     const char *model_sum = saving_checksum(to, "model.safetensors");
     if (model_sum) texts.text[texts.count++] = (gd_named_text){model_id, model_sum};
-    if (o->group) return checkpoint_sharded_reserve(m, adamw, to, texts.text, texts.count);
+    if (o->group) return checkpoint_sharded_reserve(m, optimizer, to, texts.text, texts.count);
     gd_no_grad_begin(m->ctx);
-    gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
+    gd_named_tensor *tensors = state_tensors(m, optimizer, &names, &count);
     saving_tensors(to, CHECKPOINT_STATE, tensors, count, texts.text, texts.count);
     gd_no_grad_end(m->ctx);
     gd_step_end(m->ctx);
@@ -212,13 +213,14 @@ static gd_status open_saving(gd_context *ctx, const train_options *o, open_folde
 
 /* Everything but the state that is divided into slices, one set for each rank. */
 static gd_status begin_saving(const model *m, const dataset *data, const train_options *o,
-                              gd_optimizer *adamw, const checkpoint_progress *progress, saving *to)
+                              gd_optimizer *optimizer, const checkpoint_progress *progress,
+                              saving *to)
 {
     char tokens[TOKENIZER_TEXT];
     print_tokenizer(&data->tokenizer, tokens);
     if (llama_save(m, to, tokens) || tokenizer_save(&data->tokenizer, to))
         return gd_error_status(m->ctx);
-    return save_state(m, data, o, adamw, progress, to);
+    return save_state(m, data, o, optimizer, progress, to);
 }
 
 /* Reads it again, before an older one may go. */
@@ -258,18 +260,19 @@ static gd_status complete_saving(gd_context *ctx, const train_options *o,
 /* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets
  * its name when all have. */
 gd_status checkpoint_save(const model *m, const dataset *data, const train_options *o,
-                          gd_optimizer *adamw, const checkpoint_progress *progress)
+                          gd_optimizer *optimizer, const checkpoint_progress *progress)
 {
     gd_context *ctx = m->ctx;
     open_folder out = {0};
     saving to = {.ctx = ctx};
     char rest[FOLDER_NAME];
     const bool first = gd_group_rank(o->group) == 0;
-    if (first && !open_saving(ctx, o, &out, &to)) begin_saving(m, data, o, adamw, progress, &to);
+    if (first && !open_saving(ctx, o, &out, &to))
+        begin_saving(m, data, o, optimizer, progress, &to);
     const bool begun = first && to.folder.path[0];
     if (!checkpoint_agree(ctx, o->group) && o->group) {
         if (first || !open_saving(ctx, o, &out, &to))
-            checkpoint_sharded_write(m, adamw, &to.folder);
+            checkpoint_sharded_write(m, optimizer, &to.folder);
         checkpoint_agree(ctx, o->group);
     }
     if (!gd_error(ctx)) {
@@ -390,6 +393,19 @@ static gd_status restore(const checkpoint *from, gd_context *ctx, train_options 
     return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be parsed", from->folder);
 }
 
+/* A state of one optimizer is none of another. Checkpoints of older versions do not name theirs. */
+static gd_status check_optimizer(const checkpoint *from, gd_context *ctx, const train_options *o)
+{
+    const char *saved = gd_safetensors_metadata(from->state, "option.optimizer");
+    const char *was = saved ? saved : "adamw";
+    options_item given;
+    if (options_agree(&o->base, "optimizer", was, &given)) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                   "--optimizer is %s, but the run in %s was trained with %s; --init begins a new "
+                   "run with its weights",
+                   given.text, from->folder, was);
+}
+
 /* The model's shape comes from the folder; other options are those of the run, unless given. */
 static gd_status restore_options(const checkpoint *from, gd_context *ctx, train_options *o)
 {
@@ -408,6 +424,7 @@ static gd_status restore_options(const checkpoint *from, gd_context *ctx, train_
         restore(from, ctx, o, shape[i].name, text, true);
     }
     if (!gd_error(ctx)) restore(from, ctx, o, "tied", c->tied ? "true" : "false", true);
+    if (from->state && !gd_error(ctx)) check_optimizer(from, ctx, o);
     options_item item;
     for (int i = 0; from->state && !gd_error(ctx) && options_saved(&o->base, i, &item); i++) {
         const char *value = gd_safetensors_metadata(from->state, item.key);
@@ -586,25 +603,10 @@ gd_status checkpoint_load_model(checkpoint *from, model *m, const dataset *data)
     return llama_load(m, &from->files);
 }
 
-/* The weights of a run in 16 bits are its rounded masters; in a wider dtype they are the
- * masters. */
-static void load_masters(const checkpoint *from, const model *m)
-{
-    int64_t count = 0;
-    llama_weight *weights = llama_weights(m, &count);
-    for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
-        char name[96];
-        snprintf(name, sizeof name, "master.%s", weights[i].name);
-        if (!gd_safetensors_find(from->state, name)) continue;
-        gd_safetensors_read(from->state, name, llama_weight_view(&weights[i]));
-    }
-    free(weights);
-}
-
-static gd_tensor *masters_of(const gd_optimizer *adamw)
+static gd_tensor *masters_of(const gd_optimizer *optimizer)
 {
     gd_tensor *state;
-    for (int i = 0; (state = gd_optimizer_state(adamw, i)); i++) {
+    for (int i = 0; (state = gd_optimizer_state(optimizer, i)); i++) {
         if (!strcmp(gd_tensor_name(state), "master")) return state;
     }
     return NULL;
@@ -640,9 +642,9 @@ static gd_status load_whole_masters(checkpoint *from, const model *m, gd_tensor 
 }
 
 /* Where the masters are divided over ranks, each reads all of them and keeps its own slices. */
-static gd_status begin_masters(checkpoint *from, const model *m, const gd_optimizer *adamw)
+static gd_status begin_masters(checkpoint *from, const model *m, const gd_optimizer *optimizer)
 {
-    gd_tensor *masters = masters_of(adamw);
+    gd_tensor *masters = masters_of(optimizer);
     const int64_t length = block_length(m);
     gd_params_slice slice;
     if (!masters) return gd_error_status(m->ctx);
@@ -654,20 +656,19 @@ static gd_status begin_masters(checkpoint *from, const model *m, const gd_optimi
     return gd_error_status(m->ctx);
 }
 
-gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *adamw)
+gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *optimizer)
 {
     gd_context *ctx = m->ctx;
-    if (from->folder[0]) begin_masters(from, m, adamw);
+    if (from->folder[0]) begin_masters(from, m, optimizer);
     if (gd_error(ctx) || !from->state) return gd_error_status(ctx);
     gd_random_state random = {read_whole(from, ctx, "random_seed"),
                               read_whole(from, ctx, "random_offset")};
     uint64_t steps = read_whole(from, ctx, "optimizer_steps");
-    gd_optimizer_set_steps(adamw, (int64_t)(steps < MOST_STEPS ? steps : MOST_STEPS));
-    checkpoint_sharded_read(m, adamw, from->state);
-    gd_no_grad_begin(ctx);
-    if (steps > 0) load_masters(from, m); /* the first update makes them */
-    gd_no_grad_end(ctx);
-    gd_step_end(ctx);
+    gd_optimizer_set_steps(optimizer, (int64_t)(steps < MOST_STEPS ? steps : MOST_STEPS));
+    checkpoint_sharded_read(m, optimizer, from->state);
+    /* The weights of a run in 16 bits are its rounded masters; in a wider dtype they are the masters.
+     * The first update makes them. */
+    if (steps > 0) llama_load_prefixed(m, from->state, "master");
     gd_random_set(ctx, random);
     return gd_error_status(ctx);
 }

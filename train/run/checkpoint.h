@@ -3,8 +3,9 @@
  *     OUT/step-00000500/config.json           a Llama folder (llama.h), which others can read
  *                       model.safetensors
  *                       tokenizer.json        (tokenizer_file.h)
- *                       state.safetensors     AdamW's m and v, and the masters of 16-bit weights,
- *                                             under their names; in the metadata the steps, the
+ *                       state.safetensors     the optimizer's states, such as AdamW's m
+ *                                             and v, and the masters of 16-bit weights, under
+ *                                             their names; in the metadata the steps, the
  *                                             random state, the text's fingerprint, the loss scale
  *                                             and the options
  *                       checksums.xxh3        of all of them (checksums.h)
@@ -109,7 +110,7 @@ gd_status checkpoint_load_model(checkpoint *from, model *m, const dataset *data)
 /* Fills the optimizer's state and sets the random state. A run in 16 bits may be resumed in another
  * dtype, and vice versa: masters then become weights, or weights masters, unrounded. With --init
  * the masters begin as the weights. */
-gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *adamw);
+gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *optimizer);
 
 /* ---- The best validation (checkpoint_best.c) ------------------------------------------------ */
 
@@ -125,6 +126,6 @@ void checkpoint_link_best(const open_folder *out, int64_t step);
 /* Saves as OUT/step-N, and removes what --keep does not keep. With --keep-best the checkpoint of
  * the best validation stays too, and the link OUT/best points at it. */
 gd_status checkpoint_save(const model *m, const dataset *data, const train_options *options,
-                          gd_optimizer *adamw, const checkpoint_progress *progress);
+                          gd_optimizer *optimizer, const checkpoint_progress *progress);
 
 #endif

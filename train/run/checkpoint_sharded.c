@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-state_name checkpoint_state_name(const gd_optimizer *adamw, int index, const llama_weight *w)
+state_name checkpoint_state_name(const gd_optimizer *optimizer, int index, const llama_weight *w)
 {
     state_name name;
-    snprintf(name.text, sizeof name.text, "%s.%s", gd_tensor_name(gd_optimizer_state(adamw, index)),
-             w->name);
+    snprintf(name.text, sizeof name.text, "%s.%s",
+             gd_tensor_name(gd_optimizer_state(optimizer, index)), w->name);
     return name;
 }
 
@@ -38,7 +38,7 @@ static stretch overlap(const model *m, const llama_weight *w, const gd_params_sl
 /* Called for each stretch of each state of each weight. */
 typedef gd_status piece_action(void *user, gd_tensor *state, const char *name, stretch piece);
 
-static gd_status for_each_piece(const model *m, gd_optimizer *adamw, piece_action *action,
+static gd_status for_each_piece(const model *m, gd_optimizer *optimizer, piece_action *action,
                                 void *user)
 {
     int64_t count = 0;
@@ -47,8 +47,8 @@ static gd_status for_each_piece(const model *m, gd_optimizer *adamw, piece_actio
     gd_tensor *state;
     gd_no_grad_begin(m->ctx);
     for (int64_t i = 0; i < count; i++) {
-        for (int k = 0; (state = gd_optimizer_state(adamw, k)); k++) {
-            const state_name name = checkpoint_state_name(adamw, k, &weights[i]);
+        for (int k = 0; (state = gd_optimizer_state(optimizer, k)); k++) {
+            const state_name name = checkpoint_state_name(optimizer, k, &weights[i]);
             for (int64_t s = 0; gd_params_slice_at(m->params, s, &slice) && !gd_error(m->ctx);
                  s++) {
                 const stretch piece = overlap(m, &weights[i], &slice);
@@ -64,22 +64,23 @@ static gd_status for_each_piece(const model *m, gd_optimizer *adamw, piece_actio
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
-gd_status checkpoint_sharded_reserve(const model *m, gd_optimizer *adamw, saving *to,
+gd_status checkpoint_sharded_reserve(const model *m, gd_optimizer *optimizer, saving *to,
                                      const gd_named_text *texts, int64_t text_count)
 {
     gd_context *ctx = m->ctx;
     int64_t weight_count = 0, states = 0, count = 0;
     llama_weight *weights = llama_weights(m, &weight_count);
-    while (gd_optimizer_state(adamw, (int)states)) states++;
+    while (gd_optimizer_state(optimizer, (int)states)) states++;
     const size_t room = (size_t)(states * weight_count);
     gd_named_tensor *tensors = malloc(room * sizeof *tensors + 1);
     state_name *names = malloc(room * sizeof *names + 1);
-    gd_tensor *one = gd_tensor_create(ctx, gd_tensor_dtype(gd_optimizer_state(adamw, 0)), 0, NULL);
+    const gd_tensor *state = gd_optimizer_state(optimizer, 0); /* SGD may have none */
+    gd_tensor *one = gd_tensor_create(ctx, state ? gd_tensor_dtype(state) : GD_FLOAT32, 0, NULL);
     gd_no_grad_begin(ctx);
     for (int64_t i = 0; weights && tensors && names && i < weight_count; i++) {
         const gd_tensor *view = llama_weight_view(&weights[i]);
         for (int k = 0; k < states; k++, count++) {
-            names[count] = checkpoint_state_name(adamw, k, &weights[i]);
+            names[count] = checkpoint_state_name(optimizer, k, &weights[i]);
             tensors[count] = (gd_named_tensor){
                 names[count].text, gd_expand(one, gd_tensor_ndim(view), gd_tensor_shape(view))};
         }
@@ -130,13 +131,13 @@ static gd_status write_piece(void *user, gd_tensor *state, const char *name, str
     return gd_error_status(w->ctx);
 }
 
-gd_status checkpoint_sharded_write(const model *m, gd_optimizer *adamw, open_folder *in)
+gd_status checkpoint_sharded_write(const model *m, gd_optimizer *optimizer, open_folder *in)
 {
     writer w = {.ctx = m->ctx, .folder = in->path};
     w.file = llama_open_file(m->ctx, in, CHECKPOINT_STATE);
     w.descriptor = folder_file(in, CHECKPOINT_STATE, FOLDER_WRITE);
     if (w.descriptor < 0) fail(&w);
-    if (!gd_error(m->ctx)) for_each_piece(m, adamw, write_piece, &w);
+    if (!gd_error(m->ctx)) for_each_piece(m, optimizer, write_piece, &w);
     if (w.descriptor >= 0 && !folder_end_file(w.descriptor)) fail(&w);
     gd_safetensors_close(w.file);
     return gd_error_status(m->ctx);
@@ -154,7 +155,7 @@ static gd_status read_piece(void *user, gd_tensor *state, const char *name, stre
     const reader *r = user;
     gd_context *ctx = r->m->ctx;
     const gd_safetensors_entry *entry = gd_safetensors_find(r->file, name);
-    if (!entry && !strncmp(name, "master.", 7)) return GD_OK;
+    if (!entry && (!strncmp(name, "master.", 7) || !strncmp(name, "average.", 8))) return GD_OK;
     const size_t size = entry && entry->dtype != GD_DTYPE_COUNT ? gd_dtype_size(entry->dtype) : 0;
     const int64_t count = size ? (int64_t)(entry->bytes / size) : 0;
     if (piece.whole != count)
@@ -171,10 +172,11 @@ static gd_status read_piece(void *user, gd_tensor *state, const char *name, stre
     return gd_error_status(ctx);
 }
 
-gd_status checkpoint_sharded_read(const model *m, gd_optimizer *adamw, const gd_safetensors *file)
+gd_status checkpoint_sharded_read(const model *m, gd_optimizer *optimizer,
+                                  const gd_safetensors *file)
 {
     reader r = {m, file};
-    return for_each_piece(m, adamw, read_piece, &r);
+    return for_each_piece(m, optimizer, read_piece, &r);
 }
 
 gd_status checkpoint_sharded_masters(const model *m, gd_tensor *masters, gd_tensor *all)

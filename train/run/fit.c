@@ -1,6 +1,7 @@
 /* fit.c - see fit.h. */
 #include "fit.h"
 #include "loop.h"
+#include "optimizer.h"
 #include "report.h"
 #include "platform/memory.h"
 
@@ -18,13 +19,13 @@ static double available(const gd_context *ctx)
 
 gd_status fit_check(const model *m, const train_options *o)
 {
-    /* Gradients, AdamW's averages and the masters of 16-bit weights are at least float32. */
+    /* Gradients, the optimizer's states and the masters of 16-bit weights are at least float32. */
     const size_t weight = gd_dtype_size(o->dtype), state = weight < 4 ? 4 : weight;
     const size_t elements = (size_t)gd_params_elements(m->params);
     size_t bytes[GD_MEMORY_CLASS_COUNT] = {
         [GD_MEMORY_PARAMETERS] = elements * weight,
         [GD_MEMORY_GRADIENTS] = elements * state,
-        [GD_MEMORY_OPTIMIZER] = elements * state * (weight < 4 ? 3 : 2),
+        [GD_MEMORY_OPTIMIZER] = elements * state * (size_t)(optimizer_states(o) + (weight < 4)),
     };
     const double all = (double)bytes[GD_MEMORY_PARAMETERS] + (double)bytes[GD_MEMORY_GRADIENTS] +
                        (double)bytes[GD_MEMORY_OPTIMIZER];

@@ -2,6 +2,7 @@
 #include "loop.h"
 #include "console.h"
 #include "launch.h"
+#include "optimizer.h"
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
@@ -22,7 +23,7 @@ typedef struct training {
     const dataset *data;
     const train_options *options;
     run_log *log;
-    gd_optimizer *adamw;
+    gd_optimizer *optimizer;
     gd_graph *graph;
     gd_schedule schedule;
     gd_tensor *tokens, *targets;       /* [B, T] */
@@ -60,7 +61,7 @@ static gd_status learn_batch(void *user)
     training *t = user;
     const train_options *o = t->options;
     const double fraction = gd_group_ranks(o->group) / (double)o->accumulate;
-    return gd_optimizer_backward(t->adamw, batch_loss(t), fraction);
+    return gd_optimizer_backward(t->optimizer, batch_loss(t), fraction);
 }
 
 /* The same for the last batch of a step, and the update. */
@@ -69,7 +70,7 @@ static gd_status learn_last_batch(void *user)
     training *t = user;
     gd_params_last_backward(t->m->params);
     learn_batch(t);
-    gd_optimizer_update(t->adamw, t->options->clip);
+    gd_optimizer_update(t->optimizer, t->options->clip);
     return gd_params_clear_grads(t->m->params);
 }
 
@@ -89,7 +90,7 @@ static void ask_step(training *t)
     const int64_t step = t->asked++, batches = t->options->accumulate;
     const int ranks = gd_group_ranks(t->options->group);
     t->begun[step % ASKED_MOST] = gd_random_get(t->m->ctx);
-    gd_optimizer_set_rate(t->adamw, gd_schedule_rate(&t->schedule, step));
+    gd_optimizer_set_rate(t->optimizer, gd_schedule_rate(&t->schedule, step));
     for (int64_t k = gd_group_rank(t->options->group); k < batches; k += ranks) {
         draw_batch(t, step * batches + k);
         place_random(t, step, k);
@@ -156,14 +157,14 @@ static gd_status refuse_step(training *t, const gd_update_report *r)
         t->asked > t->done ? t->begun[t->done % ASKED_MOST] : gd_random_get(ctx);
     char why[NAME + 96];
     gd_update_report withheld;
-    while (gd_optimizer_report(t->adamw, true, &withheld)) continue;
+    while (gd_optimizer_report(t->optimizer, true, &withheld)) continue;
     t->asked = t->done;
     find_nonfinite(t, step, why, sizeof why);
     gd_random_set(ctx, after);
     if (t->skipped++ < t->options->skip_nonfinite) {
         console_notice("step %lld is skipped: the loss is %g, the norm %g; %s", number, shown[0],
                        shown[1], why);
-        return gd_optimizer_continue(t->adamw);
+        return gd_optimizer_continue(t->optimizer);
     }
     return gd_fail(ctx, GD_ERROR_STATE,
                    "step %lld: the loss is %g and the norm of the gradient %g, wanted finite "
@@ -176,7 +177,7 @@ static gd_status refuse_step(training *t, const gd_update_report *r)
 static bool take_step(training *t, report_clock *clock, bool wait, report_values *now)
 {
     gd_update_report r;
-    if (!gd_optimizer_report(t->adamw, wait, &r)) return false;
+    if (!gd_optimizer_report(t->optimizer, wait, &r)) return false;
     t->done++;
     report_clock_step(clock, r.time);
     if (isfinite(r.loss)) {
@@ -239,11 +240,11 @@ static void save(training *t, int64_t done, bool last)
     gd_context *ctx = t->m->ctx;
     const checkpoint_progress progress = {.step = done,
                                           .skipped = t->skipped,
-                                          .scale = gd_optimizer_loss_scale(t->adamw),
+                                          .scale = gd_optimizer_loss_scale(t->optimizer),
                                           .best = t->best,
                                           .losses = t->losses,
                                           .unvalidated = t->unvalidated};
-    if (!checkpoint_save(t->m, t->data, o, t->adamw, &progress)) {
+    if (!checkpoint_save(t->m, t->data, o, t->optimizer, &progress)) {
         char path[FOLDER_PATH] = "";
         folder_join(path, o->out, checkpoint_name_of(done).text);
         console_line("saved %s", path);
@@ -423,8 +424,6 @@ static gd_status begin(training *t)
 {
     const train_options *o = t->options;
     const int64_t shape[2] = {o->batch, o->context};
-    const gd_adamw_options adamw = {
-        .beta1 = 0.9, .beta2 = gd_literal(o->beta2), .weight_decay = o->weight_decay};
     t->schedule = (gd_schedule){.kind = o->schedule,
                                 .rate = o->lr,
                                 .final_rate = o->min_lr,
@@ -432,9 +431,9 @@ static gd_status begin(training *t)
                                 .warmup_steps = o->warmup,
                                 .decay_steps = o->steps / 5};
     if (o->group) gd_params_replicate(t->m->params, o->group, NULL);
-    t->adamw = gd_adamw_create(t->m->params, &adamw);
+    t->optimizer = optimizer_create(t->m->params, o);
     t->graph = gd_graph_create(t->m->ctx, &(gd_graph_options){.off = o->no_graph});
-    gd_optimizer_set_loss_scale(t->adamw, gd_loss_scale_begin(o->dtype));
+    gd_optimizer_set_loss_scale(t->optimizer, gd_loss_scale_begin(o->dtype));
     t->tokens = gd_tensor_create(t->m->ctx, GD_INT32, 2, shape);
     t->targets = gd_tensor_create(t->m->ctx, GD_INT32, 2, shape);
     t->m->training = true;
@@ -447,7 +446,7 @@ static void end(training *t)
     gd_tensor_free(t->tokens);
     gd_tensor_free(t->targets);
     gd_graph_free(t->graph);
-    gd_optimizer_free(t->adamw);
+    gd_optimizer_free(t->optimizer);
 }
 
 gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log,
@@ -467,9 +466,9 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
                   .unvalidated = before->unvalidated};
     *val = NAN;
     begin(&t);
-    checkpoint_load_state(from, m, t.adamw);
+    checkpoint_load_state(from, m, t.optimizer);
     if (options->dtype == GD_FLOAT16 && before->scale.adapts)
-        gd_optimizer_set_loss_scale(t.adamw, before->scale);
+        gd_optimizer_set_loss_scale(t.optimizer, before->scale);
     if (!gd_error(m->ctx)) {
         report_memory_at_rest(m->ctx);
         prepare_answers(&t);
