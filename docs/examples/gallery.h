@@ -1,0 +1,189 @@
+/* gallery.h - what the programs of the gallery share: random numbers for their data, shuffled batches,
+ * how often a model is right, and pictures as PNG and SVG files, written without a library. */
+#ifndef GALLERY_H
+#define GALLERY_H
+
+#include <gradus/gradus.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Random numbers, from a seed that any number starts (SplitMix64, Steele et al. 2014) ---- */
+
+static inline double gallery_uniform(uint64_t *seed) /* in [0, 1) */
+{
+    uint64_t z = *seed += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+static inline double gallery_normal(uint64_t *seed) /* Box and Muller 1958 */
+{
+    const double radius = sqrt(-2 * log(1 - gallery_uniform(seed)));
+    return radius * cos(6.283185307179586 * gallery_uniform(seed));
+}
+
+/* ---- Batches ------------------------------------------------------------------------------ */
+
+/* order [n] = 0 ... n - 1 in random order: the examples of an epoch. */
+static inline void gallery_shuffle(int32_t *order, int n, uint64_t *seed)
+{
+    for (int i = 0; i < n; i++) {
+        const int j = (int)((i + 1) * gallery_uniform(seed));
+        order[i] = order[j];
+        order[j] = (int32_t)i;
+    }
+}
+
+/* Fills x [n, ...], float32, with the examples order[0 ... n - 1] of data; and targets [n] with their
+ * labels, unless it is NULL. */
+static inline gd_status gallery_batch(gd_tensor *x, const float *data, gd_tensor *targets,
+                                      const int32_t *labels, const int32_t *order)
+{
+    const int64_t n = gd_tensor_dim(x, 0), size = n ? gd_tensor_count(x) / n : 0;
+    float *rows = malloc((size_t)(n * size) * sizeof *rows + 1);
+    int32_t *classes = malloc((size_t)n * sizeof *classes + 1);
+    gd_status status = rows && classes ? GD_OK : GD_ERROR_MEMORY;
+    for (int64_t i = 0; i < n && !status; i++) {
+        memcpy(rows + i * size, data + order[i] * size, (size_t)size * sizeof *rows);
+        if (targets) classes[i] = labels[order[i]];
+    }
+    if (!status) status = gd_tensor_write(x, rows, (size_t)(n * size) * sizeof *rows);
+    if (!status && targets) status = gd_tensor_write(targets, classes, (size_t)n * sizeof *classes);
+    free(rows);
+    free(classes);
+    return status;
+}
+
+/* How many rows of logits [n, classes] are largest at their target; 0 on error. */
+static inline int gallery_right(gd_tensor *logits, gd_tensor *targets)
+{
+    gd_tensor *right = gd_eq(gd_argmax(logits, -1, false), targets);
+    gd_tensor *count = gd_sum_all(gd_cast(right, GD_FLOAT32));
+    return count ? (int)gd_item(count) : 0;
+}
+
+/* ---- Pictures ----------------------------------------------------------------------------- */
+
+static inline uint32_t gallery_crc(uint32_t crc, const unsigned char *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    return crc;
+}
+
+static inline unsigned char *gallery_big_endian(unsigned char *to, uint32_t number)
+{
+    for (int i = 0; i < 4; i++) to[i] = (unsigned char)(number >> (24 - 8 * i));
+    return to + 4;
+}
+
+/* A chunk of a PNG file; data [size] begins 8 bytes after `chunk`, with 4 bytes free behind it. */
+static inline bool gallery_chunk(FILE *file, const char *type, unsigned char *chunk, size_t size)
+{
+    memcpy(gallery_big_endian(chunk, (uint32_t)size), type, 4);
+    gallery_big_endian(chunk + 8 + size, ~gallery_crc(0xffffffffu, chunk + 4, size + 4));
+    return fwrite(chunk, 1, size + 12, file) == size + 12;
+}
+
+/* Writes grey pixels [height, width] (width below 65535) as a PNG. Its zlib stream is not compressed:
+ * each row is one stored block (RFC 1951) of a filter byte, 0, and the pixels. False on error. */
+static inline bool gallery_png(const char *path, const unsigned char *pixels, int width, int height)
+{
+    const size_t row = (size_t)width + 1, size = 2 + (size_t)height * (row + 5) + 4;
+    unsigned char head[25] = {0}, *data = malloc(size + 12), *at;
+    FILE *file = data ? fopen(path, "wb") : NULL;
+    if (!file) {
+        free(data);
+        return false;
+    }
+    at = gallery_big_endian(gallery_big_endian(head + 8, (uint32_t)width), (uint32_t)height);
+    at[0] = 8;             /* bits of a pixel */
+    uint32_t a = 1, b = 0; /* the sums of Adler-32 */
+    at = data + 8;
+    *at++ = 0x78, *at++ = 0x01;
+    for (int y = 0; y < height; y++) {
+        const unsigned low = row & 255, high = (unsigned)(row >> 8);
+        const unsigned char start[] = {y + 1 == height,      (unsigned char)low,
+                                       (unsigned char)high,  (unsigned char)~low,
+                                       (unsigned char)~high, 0};
+        memcpy(at, start, 6);
+        memcpy(at + 6, pixels + (size_t)y * (size_t)width, (size_t)width);
+        for (size_t i = 0; i < row; i++) {
+            a = (a + at[5 + i]) % 65521;
+            b = (b + a) % 65521;
+        }
+        at += 5 + row;
+    }
+    gallery_big_endian(at, b << 16 | a);
+    unsigned char end[12];
+    bool good =
+        fwrite("\x89PNG\r\n\x1a\n", 1, 8, file) == 8 && gallery_chunk(file, "IHDR", head, 13);
+    good = good && gallery_chunk(file, "IDAT", data, size) && gallery_chunk(file, "IEND", end, 0);
+    free(data);
+    return fclose(file) == 0 && good;
+}
+
+/* images [count, height, width] side by side, `columns` in a row, each with its smallest value black
+ * and its largest white, a pixel as zoom x zoom, as a PNG. */
+static inline bool gallery_grid(const char *path, const float *images, int count, int height,
+                                int width, int columns, int zoom)
+{
+    const int down = (count + columns - 1) / columns;
+    const int W = columns * (width * zoom + 2) + 2, H = down * (height * zoom + 2) + 2;
+    unsigned char *pixels = malloc((size_t)W * (size_t)H);
+    if (!pixels) return false;
+    memset(pixels, 128, (size_t)W * (size_t)H);
+    for (int i = 0; i < count; i++) {
+        const float *image = images + (size_t)i * (size_t)(height * width);
+        float low = image[0], high = image[0];
+        for (int k = 1; k < height * width; k++) {
+            low = fminf(low, image[k]);
+            high = fmaxf(high, image[k]);
+        }
+        const int top = i / columns * (height * zoom + 2) + 2;
+        const int left = i % columns * (width * zoom + 2) + 2;
+        for (int y = 0; y < height * zoom; y++) {
+            for (int x = 0; x < width * zoom; x++) {
+                const float value = image[y / zoom * width + x / zoom] - low;
+                pixels[(top + y) * W + left + x] =
+                    (unsigned char)(high > low ? 255 * value / (high - low) : 0);
+            }
+        }
+    }
+    const bool good = gallery_png(path, pixels, W, H);
+    free(pixels);
+    return good;
+}
+
+/* Points (x, y) [n, 2] in the colour of their labels, as an SVG of the square from -extent to extent.
+ * ground [size, size], or NULL: a class for each cell of the background, its first row at the top. */
+static inline bool gallery_scatter(const char *path, const float *points, const int32_t *labels,
+                                   int n, double extent, const int32_t *ground, int size)
+{
+    static const char *const colours[] = {"#d62728", "#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd",
+                                          "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"};
+    FILE *file = fopen(path, "w");
+    if (!file) return false;
+    fprintf(file, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='%g %g %g %g' width='480'>\n",
+            -extent, -extent, 2 * extent, 2 * extent);
+    const double cell = ground ? 2 * extent / size : 0;
+    for (int i = 0; ground && i < size * size; i++) {
+        fprintf(file,
+                "<rect x='%.4g' y='%.4g' width='%.4g' height='%.4g' fill='%s' opacity='.3'/>\n",
+                i % size * cell - extent, i / size * cell - extent, cell, cell,
+                colours[ground[i] % 10]);
+    }
+    for (int i = 0; i < n; i++) {
+        fprintf(file, "<circle cx='%.4g' cy='%.4g' r='%.4g' fill='%s'/>\n", (double)points[2 * i],
+                -(double)points[2 * i + 1], extent / 100, colours[labels[i] % 10]);
+    }
+    const bool good = fprintf(file, "</svg>\n") > 0 && !ferror(file);
+    return fclose(file) == 0 && good;
+}
+
+#endif
