@@ -133,6 +133,42 @@ static void layer_norm(planted_math *m)
                   m->g[0] + i * N);
 }
 
+/* ---- batch_norm --------------------------------------------------------------------------- */
+
+enum {
+    BATCH_RIGHT,
+    BATCH_CONSTANTS, /* as if mean and rstd were constants: the backward of evaluation */
+    BATCH_NO_PROJECTION,
+    BATCH_UNBIASED, /* the variance over n - 1 in the backward */
+    BATCH_ROWS,     /* the mean over the channels of an example */
+    BATCH_OTHER_CHANNEL
+};
+
+/* dx = w rstd (dy - mean(dy) - xhat mean(dy xhat)), x [B, C] */
+static void batch_norm(planted_math *m)
+{
+    const int64_t B = planted_rows(m->call->input[0]), C = planted_columns(m->call->input[0]);
+    const double *mean = m->save[0], *rstd = m->save[1];
+    for (int64_t e = 0; e < B * C; e++) {
+        const int64_t c = e % C;
+        m->g[1][c] += m->dy[0][e] * (m->x[0][e] - mean[c]) * rstd[c];
+        m->g[2][c] += m->dy[0][e];
+    }
+    for (int64_t e = 0; e < B * C; e++) {
+        const int64_t c = e % C, at = m->variant == BATCH_OTHER_CHANNEL ? (c + 1) % C : c;
+        double n = (double)(m->variant == BATCH_UNBIASED ? B - 1 : B);
+        double mean_d = m->g[2][at] / (double)B, mean_dx = m->g[1][at] / n;
+        if (m->variant == BATCH_ROWS) {
+            mean_d = 0;
+            for (int64_t k = 0; k < C; k++) mean_d += m->dy[0][e / C * C + k] / (double)C;
+        }
+        if (m->variant == BATCH_CONSTANTS) mean_d = mean_dx = 0;
+        if (m->variant == BATCH_NO_PROJECTION) mean_dx = 0;
+        const double xhat = (m->x[0][e] - mean[c]) * rstd[c];
+        m->g[0][e] = m->x[1][c] * rstd[c] * (m->dy[0][e] - mean_d - xhat * mean_dx);
+    }
+}
+
 /* ---- The list ----------------------------------------------------------------------------- */
 
 #define RMS(number, what, ...)                                                                \
@@ -147,6 +183,11 @@ static void layer_norm(planted_math *m)
 #define LAYER(number, what, ...)                                                                  \
     {                                                                                             \
         "layer_norm", "rows4_cols64", what, .variant = number, .formula = layer_norm, __VA_ARGS__ \
+    }
+#define BATCH(number, what, words)                                                     \
+    {                                                                                  \
+        "batch_norm", "no_statistics", what, .variant = number, .formula = batch_norm, \
+                                             .finding = words                          \
     }
 
 const planted_bug planted_norms[] = {
@@ -187,5 +228,13 @@ const planted_bug planted_norms[] = {
     LAYER(LAYER_NO_CENTRE, "x is not centred",
           .finding = "each row is off by a constant and a multiple of the input"),
     LAYER(LAYER_NO_RSTD, "rstd is forgotten", .finding = "a factor for each row"),
+    BATCH(BATCH_RIGHT, "nothing", NULL),
+    BATCH(BATCH_CONSTANTS, "mean and rstd as constants",
+          "each element uses only its own dy: a sum along axis 0 is missing"),
+    BATCH(BATCH_NO_PROJECTION, "mean(dy xhat) is missing", NULL),
+    BATCH(BATCH_UNBIASED, "mean(dy xhat) over n - 1", NULL),
+    BATCH(BATCH_ROWS, "the mean over the channels",
+          "uses dy[0, 1], though that y does not depend on it"),
+    BATCH(BATCH_OTHER_CHANNEL, "the sums of another channel", "x[0, 0] does not use dy[1, 0]"),
     {NULL, NULL, NULL, .finding = NULL},
 };

@@ -90,6 +90,12 @@ GD_API void gd_no_grad_begin(gd_context *ctx);
 GD_API void gd_no_grad_end(gd_context *ctx);
 GD_API bool gd_grad_enabled(const gd_context *ctx);
 
+/* Between these two, which nest too, a forward counts as one that repeats another: batch_norm leaves
+ * its running statistics as they are. gradcheck, which calls a function many times, does so between
+ * them, and gd_recompute runs a segment again between them. */
+GD_API void gd_repeat_begin(gd_context *ctx);
+GD_API void gd_repeat_end(gd_context *ctx);
+
 /* Ends the step: frees every tensor made by an op, and empties the tape; their memory returns to
  * the pool. Pointers to them must not be used again. Works after an error, and keeps it. Calling it
  * from inside an op or a segment (gd_recompute) is an error. */
@@ -188,6 +194,9 @@ typedef struct gd_call {
     gd_tensor **input;
     gd_tensor **output;
     gd_tensor **save; /* all NULL if there will be no backward: then nothing is saved */
+    /* This forward, of an op with a backward, repeats an earlier one for gd_recompute, or is one of
+     * gradcheck's: what it updates must stay as it is. */
+    bool repeated;
 
     /* Backward only. doutput[i] is NULL if no gradient reached that output: treat it as zeros, at
      * no cost. dinput[i] is NULL if it is not needed: compute nothing for it. If accumulate[i] is
@@ -294,7 +303,8 @@ struct gd_op {
     uint32_t backward_reads_outputs;
 
     /* Which inputs forward() also writes to: tensors of the user's, or views of them, that are
-     * updated in place. It has no backward. */
+     * updated in place, unless call->repeated is set. If there is a backward, neither it nor the
+     * outputs depend on them. */
     uint32_t updates_inputs;
 
     /* Checks inputs and arguments and fills output[outputs] and save[saves]. A save that this call

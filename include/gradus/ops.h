@@ -43,7 +43,7 @@
  *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
  *     max_pool2d              the first of equal elements has the gradient, the last of NaNs
  *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
- *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
+ *     rms_norm, layer_norm,   eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
  *
  * Sums in float64 overflow, as in PyTorch: rms_norm squares x, so a row whose squares overflow
  * (|x| > 1e154 in float64; on a GPU, which sums them in float32, also |x| > 1e19 in float32 and
@@ -89,6 +89,26 @@ GD_API gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *
 /* y = (x - mean) / sqrt(var + eps) * weight + bias along the last dimension, var the biased
  * variance (Ba et al. 2016, arXiv:1607.06450).  x [..., N], weight, bias [N] or NULL. */
 GD_API gd_tensor *gd_layer_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias, double eps);
+
+typedef struct gd_batch_norm_options {
+    double eps;            /* added to the variance; unset: 1e-5 */
+    double momentum;       /* how much of the batch's statistics goes into the running ones; unset: 0.1 */
+    gd_tensor *mean, *var; /* running statistics [C], yours: begin with 0 and 1. NULL: none */
+    bool evaluate;         /* normalise by mean and var, and leave them as they are */
+} gd_batch_norm_options;
+
+/* y = (x - mean) / sqrt(var + eps) * weight + bias, with the mean and the biased variance of each
+ * channel over the batch and all places (Ioffe & Szegedy 2015, arXiv:1502.03167).
+ * x [B, C, ...] of at least two elements a channel, weight, bias [C] or NULL -> y like x. weight, bias
+ * and the running statistics may have another dtype than x.
+ *
+ * A call that does not evaluate updates the running statistics, if there are any:
+ *     mean = (1 - momentum) mean + momentum (the batch's mean)
+ *     var  = (1 - momentum) var  + momentum (the batch's variance, divided by n - 1)
+ * once in every forward, in a graph too, but neither when gd_recompute runs a segment again nor in
+ * gradcheck. They have no gradient. NULL options for the defaults. */
+GD_API gd_tensor *gd_batch_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                                const gd_batch_norm_options *options);
 
 /* ---- Matrices (kernels/matmul, kernels/linear, kernels/embedding) ------------------------- */
 

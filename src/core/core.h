@@ -143,6 +143,7 @@ struct gd_context {
     bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
     bool in_backward;
     int segments;           /* of gd_recompute that are running, nested */
+    int repeats;            /* depth of gd_repeat_begin */
     bool retain_grads;      /* of all outputs: gd_tape_record_norms */
     int64_t tape_floor;     /* nodes before this one are outside the segment being recomputed */
     struct gd_trace *trace; /* of the innermost segment that is running, see trace.c */

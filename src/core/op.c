@@ -174,6 +174,7 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
                       .op = op,
                       .args = args,
                       .threads = gd_threads(ctx),
+                      .repeated = ctx->repeats > 0 && op->backward[ctx->device->device],
                       .inputs = count,
                       .outputs = op->outputs,
                       .saves = op->saves};
@@ -297,7 +298,7 @@ static void write_back(const apply_state *state)
     gd_context *ctx = call->context;
     for (int i = 0; i < call->inputs; i++) {
         gd_tensor *t = call->input[i], *updated = state->kernel_input[i];
-        if (!t || !(call->op->updates_inputs & GD_BIT(i))) continue;
+        if (!t || call->repeated || !(call->op->updates_inputs & GD_BIT(i))) continue;
         gd_new_version(ctx, t->storage);
         if (updated == t || t->count == 0) continue;
         ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(updated), ctx);

@@ -136,7 +136,9 @@ static gd_status repeat(gd_context *ctx, recompute_args *args, gd_tensor **local
 {
     gd_random_state random = ctx->random;
     ctx->random = args->random;
+    gd_repeat_begin(ctx);
     gd_tensor *y = run_traced(ctx, args, local, count, true);
+    gd_repeat_end(ctx);
     ctx->random = random;
     if (gd_failed(ctx) || !y->requires_grad) return ctx->status;
     return gd_backward_walk(ctx, &y, 1, &doutput, false);

@@ -132,6 +132,20 @@ void gd_no_grad_begin(gd_context *ctx)
     if (ctx) ctx->no_grad++;
 }
 
+void gd_repeat_begin(gd_context *ctx)
+{
+    if (ctx) ctx->repeats++;
+}
+
+void gd_repeat_end(gd_context *ctx)
+{
+    if (!ctx) return;
+    if (ctx->repeats == 0)
+        gd_fail(ctx, GD_ERROR_STATE, "repeat_end: there was no gd_repeat_begin before it");
+    else
+        ctx->repeats--;
+}
+
 void gd_no_grad_end(gd_context *ctx)
 {
     if (!ctx) return;

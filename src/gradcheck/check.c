@@ -266,7 +266,7 @@ static gd_status make_report_inputs(gd_checker *c)
     return GD_OK;
 }
 
-gd_status gd_check_all(gd_checker *c)
+static gd_status check_all(gd_checker *c)
 {
     gd_gradcheck_report *report = c->report;
     c->in = gd_check_allocate(c, c->inputs, sizeof(gd_tensor *));
@@ -288,6 +288,14 @@ gd_status gd_check_all(gd_checker *c)
             status = gd_check_behaviour(c);
     }
     if (!status) give_verdicts(c);
+    return status;
+}
+
+gd_status gd_check_all(gd_checker *c)
+{
+    gd_repeat_begin(c->ctx);
+    const gd_status status = check_all(c);
+    gd_repeat_end(c->ctx);
     return status;
 }
 

@@ -115,6 +115,54 @@ function layerNorm(v) {
     ];
 }
 
+// x [B, C]: a channel is a column.
+function batchNorm(v) {
+    const x = rowsOf(v.x), dy = rowsOf(v.dy), B = x.length, C = x[0].length;
+    const across = (f) =>
+        Array.from({length : C}, (_, c) => mean(x.map((_, b) => f(b, c))));
+    const w = v.weight.values, m = across((b, c) => x[b][c]);
+    const va = across((b, c) => (x[b][c] - m[c]) ** 2);
+    const rstd = va.map((e) => 1 / Math.sqrt(e + v.eps));
+    const xhat = grid(B, C, (b, c) => (x[b][c] - m[c]) * rstd[c]);
+    const row = (values) => ({shape : [ C ], values});
+    const db = across((b, c) => dy[b][c]).map((e) => e * B);
+    const dw = across((b, c) => dy[b][c] * xhat.values[b * C + c]).map((e) => e * B);
+    return [
+        step('mean', '\\mu_c = \\frac1n \\sum_k x_{kc}', row(m)),
+        step('v', 'v_c = \\frac1n \\sum_k (x_{kc} - \\mu_c)^2', row(va)),
+        step('rstd', 'r_c = 1/\\sqrt{v_c + \\varepsilon}', row(rstd)),
+        step('xhat', '\\hat x_{kc} = (x_{kc} - \\mu_c)\\, r_c', xhat),
+        step('db', 'db_c = \\sum_k dy_{kc}', row(db), {mark : 'db', gradient : 'bias'}),
+        step('dw', 'dw_c = \\sum_k dy_{kc}\\,\\hat x_{kc}', row(dw),
+            {mark : 'dw', gradient : 'weight'}),
+        step('dx',
+            'dx_{kc} = w_c\\, r_c\\, (dy_{kc} - db_c / n - \\hat x_{kc}\\, dw_c / n)',
+            grid(B, C, (b, c) => w[c] * rstd[c] *
+                (dy[b][c] - db[c] / B - xhat.values[b * C + c] * dw[c] / B)),
+            {mark : 'dx', gradient : 'x'}),
+    ];
+}
+
+// The same with mean and var given.
+function batchNormFixed(v) {
+    const x = rowsOf(v.x), dy = rowsOf(v.dy), B = x.length, C = x[0].length;
+    const rstd = v.var.values.map((e) => 1 / Math.sqrt(e + v.eps));
+    const xhat = grid(B, C, (b, c) => (x[b][c] - v.mean.values[c]) * rstd[c]);
+    const across = (f) =>
+        ({shape : [ C ], values : rstd.map((_, c) => sum(x.map((_, b) => f(b, c))))});
+    return [
+        step('xhat', '\\hat x_{kc} = (x_{kc} - \\mu_c)\\, r_c', xhat),
+        step('db', 'db_c = \\sum_k dy_{kc}', across((b, c) => dy[b][c]),
+            {mark : 'db', gradient : 'bias'}),
+        step('dw', 'dw_c = \\sum_k dy_{kc}\\,\\hat x_{kc}',
+            across((b, c) => dy[b][c] * xhat.values[b * C + c]),
+            {mark : 'dw', gradient : 'weight'}),
+        step('dx', 'dx_{kc} = w_c\\, r_c\\, dy_{kc}',
+            grid(B, C, (b, c) => v.weight.values[c] * rstd[c] * dy[b][c]),
+            {mark : 'batch_norm_fixed', gradient : 'x'}),
+    ];
+}
+
 function softmax(v) {
     const y = rowsOf(v.y), dy = rowsOf(v.dy), N = y[0].length, M = y.length;
     const s = y.map((row, i) => dot(row, dy[i]));
@@ -619,6 +667,21 @@ const examples = {
         values : {weight : [ 1, 0.5, 2, 1.5 ]},
         saves : [ 'mean', 'rstd' ],
         steps : layerNorm,
+        eps : 1e-5
+    },
+    batch_norm : {
+        case : 'no_statistics',
+        shapes : {x : [ 4, 2 ], weight : [ 2 ], bias : [ 2 ]},
+        values : {weight : [ 2, 0.5 ]},
+        saves : [ 'mean', 'rstd' ],
+        steps : batchNorm,
+        eps : 1e-5
+    },
+    batch_norm_fixed : {
+        case : 'rows',
+        shapes : {x : [ 3, 2 ], weight : [ 2 ], bias : [ 2 ], mean : [ 2 ], var : [ 2 ]},
+        values : {weight : [ 2, 0.5 ], mean : [ 1, -1 ], var : [ 4, 0.25 ]},
+        steps : batchNormFixed,
         eps : 1e-5
     },
     softmax : {shapes : {x : [ 2, 4 ]}, steps : softmax},

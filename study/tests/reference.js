@@ -87,6 +87,8 @@ const turnedHeads = (x) => {
     return {q : kind(0).flatMap(turned), k : kind(1).flatMap(turned), v : kind(2).flat()};
 };
 const headShape = (s) => [1, s.qkv[1], 1, 2];
+const channelsOf = (x, s) => // the columns of x [B, C]
+    Array.from({length : s.x[1]}, (_, c) => x.x.filter((_, i) => i % s.x[1] === c));
 const headShapes = (s) => ({q : headShape(s), k : headShape(s), v : headShape(s)});
 
 const ops = (eps) => ({
@@ -100,6 +102,17 @@ const ops = (eps) => ({
         const rstd = inverse(sqrt(add(mean(centred.map((e) => mul(e, e))), 1e-5)));
         return centred.map((e, k) => add(mul(mul(e, rstd), x.weight[k]), x.bias[k]));
     }),
+    batch_norm : (x, s) => {
+        const rstd = channelsOf(x, s).map((c) => inverse(sqrt(add(variance(c), 1e-5))));
+        const m = channelsOf(x, s).map(mean);
+        return [x.x.map((e, i) => add(
+            mul(mul(sub(e, m[i % m.length]), rstd[i % m.length]), x.weight[i % m.length]),
+            x.bias[i % m.length]))];
+    },
+    batch_norm_fixed : (x) => [x.x.map((e, i) => {
+        const c = i % x.mean.length, rstd = inverse(sqrt(add(x.var[c], 1e-5)));
+        return add(mul(mul(sub(e, x.mean[c]), rstd), x.weight[c]), x.bias[c]);
+    })],
     softmax : byRow((row) => {
         const l = logSumExp(row);
         return row.map((e) => exp(sub(e, l)));
@@ -219,6 +232,10 @@ const saved = (eps) => ({
     layer_norm : [
         (x, s) => rowsOf(x.x, lastOf(s.x)).map(mean),
         (x, s) => rowsOf(x.x, lastOf(s.x)).map((row) => inverse(sqrt(add(variance(row), 1e-5))))
+    ],
+    batch_norm : [
+        (x, s) => channelsOf(x, s).map(mean),
+        (x, s) => channelsOf(x, s).map((c) => inverse(sqrt(add(variance(c), 1e-5))))
     ],
     var : [ (x, s) => rowsOf(x.x, lastOf(s.x)).map(mean) ],
     std : [
