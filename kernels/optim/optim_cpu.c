@@ -16,6 +16,7 @@ enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
 typedef struct numbers {
     REAL lr, keep, decay, rate, scale, beta1, fresh1, beta2, fresh2, eps, momentum, fresh;
     bool nesterov, first;
+    double clip; /* of each gradient */
 } numbers;
 
 static numbers numbers_of(const gd_rule *rule, const gd_update_state *state)
@@ -36,13 +37,20 @@ static numbers numbers_of(const gd_rule *rule, const gd_update_state *state)
                      .momentum = (REAL)rule->momentum,
                      .fresh = (REAL)(1 - rule->dampening),
                      .nesterov = rule->nesterov,
-                     .first = state->first};
+                     .first = state->first,
+                     .clip = rule->kind == GD_RULE_AVERAGE ? 1 : state->factor};
 }
 
 /* ---- Rules -------------------------------------------------------------------------------- */
 
+/* Rounded as in gd_params_scale_grads, so that both give the same bits. */
+static inline REAL clipped(REAL grad, double clip)
+{
+    return (REAL)(grad * clip);
+}
+
 /* One block of at most BLOCK elements: w, its states s[0], s[1], s[2], NULL where there are none,
- * and its gradients, clipped. */
+ * and its gradients, which only AdamW's clips itself. */
 typedef void rule_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
                         const numbers *f);
 
@@ -81,8 +89,9 @@ static void adamw_block(REAL *restrict w, REAL *const *s, const REAL *restrict g
     const numbers f = *given;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        m[i] = f.beta1 * m[i] + f.fresh1 * g[i];
-        v[i] = f.beta2 * v[i] + f.fresh2 * g[i] * g[i];
+        const REAL grad = clipped(g[i], f.clip);
+        m[i] = f.beta1 * m[i] + f.fresh1 * grad;
+        v[i] = f.beta2 * v[i] + f.fresh2 * grad * grad;
         w[i] = f.keep * w[i] - f.rate * m[i] / (f.scale * GD_MATH(sqrt)(v[i]) + f.eps);
     }
 }
@@ -96,6 +105,7 @@ static void adam_block(REAL *restrict w, REAL *const *s, const REAL *restrict g,
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) coupled[i] = g[i] + f.decay * w[i];
     f.keep = 1;
+    f.clip = 1;
     adamw_block(w, s, coupled, n, &f);
 }
 
@@ -184,22 +194,20 @@ typedef struct update_work {
     const gd_update_arrays *arrays;
     rule_block *block;
     numbers numbers;
-    double clip;
 } update_work;
 
 /* The whole model is read once a step, from memory and from the caches of other threads: it is
  * prefetched some blocks ahead.
  *
  * Gradients are clipped in a loop of its own, since in double a product and the sum that it goes
- * into would be rounded together; they are rounded as in gd_params_scale_grads, so that both give
- * the same bits. */
+ * into would be rounded together; AdamW has no such sum. */
 static void update_task(const void *work, int64_t block)
 {
     const update_work *u = work;
     const gd_update_arrays *a = u->arrays;
     const int64_t i = block * BLOCK, ahead = gd_min64(i + AHEAD, a->n);
     const int64_t count = gd_min64(BLOCK, a->n - i);
-    REAL *w = a->w, *s[GD_RULE_STATES] = {NULL}, clipped[BLOCK];
+    REAL *w = a->w, *s[GD_RULE_STATES] = {NULL}, scaled[BLOCK];
     const REAL *g = a->g;
     gd_prefetch_to_write(w + ahead, BYTES);
     gd_prefetch(g + ahead, BYTES);
@@ -210,10 +218,10 @@ static void update_task(const void *work, int64_t block)
         s[k] = state + i;
     }
     w += i, g += i;
-    if (u->clip != 1) {
+    if (u->numbers.clip != 1 && u->block != adamw_block) {
 #pragma omp simd
-        for (int64_t k = 0; k < count; k++) clipped[k] = (REAL)(g[k] * u->clip);
-        g = clipped;
+        for (int64_t k = 0; k < count; k++) scaled[k] = clipped(g[k], u->numbers.clip);
+        g = scaled;
     }
     if (a->rounded.data) gd_master_follow((float *)w, a->rounded, i, count);
     u->block(w, s, g, count, &u->numbers);
@@ -223,10 +231,8 @@ static void update_task(const void *work, int64_t block)
 void GD_REAL_NAME(gd_optimize)(const gd_update_arrays *arrays, const gd_rule *rule,
                                const gd_update_state *state, int threads)
 {
-    const update_work work = {.arrays = arrays,
-                              .block = blocks[rule->kind],
-                              .numbers = numbers_of(rule, state),
-                              .clip = rule->kind == GD_RULE_AVERAGE ? 1 : state->factor};
+    const update_work work = {
+        .arrays = arrays, .block = blocks[rule->kind], .numbers = numbers_of(rule, state)};
     const int64_t n = arrays->n;
     gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, BLOCK), update_task, &work);
 }
