@@ -92,7 +92,7 @@ gd_status checkpoint_newest(gd_context *ctx, const char *out, open_folder *files
 gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path, bool resume,
                           open_folder *files);
 
-/* ---- Beginning ------------------------------------------------------------------------------ */
+/* ---- Beginning (checkpoint.c) --------------------------------------------------------------- */
 
 /* Makes and locks the folder --out. Opens the checkpoint of --resume or --init, and sets the
  * options that were not given: those of the model, and with --resume all of the run. `--resume
@@ -102,6 +102,8 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *opti
 
 /* Texts among the options point into the checkpoint: close it last. */
 void checkpoint_close(checkpoint *from);
+
+/* ---- Loading (checkpoint_load.c) ------------------------------------------------------------ */
 
 /* Fills the weights. The text must be encoded with the vocabulary they were trained with; with
  * --resume it must be the same text. */
@@ -121,7 +123,7 @@ checkpoint_best checkpoint_read_best(const checkpoint *from);
  * the checkpoint itself is saved. */
 void checkpoint_link_best(const open_folder *out, int64_t step);
 
-/* ---- Saving --------------------------------------------------------------------------------- */
+/* ---- Saving (checkpoint_save.c) ------------------------------------------------------------- */
 
 /* Saves as OUT/step-N, and removes what --keep does not keep. With --keep-best the checkpoint of
  * the best validation stays too, and the link OUT/best points at it. */

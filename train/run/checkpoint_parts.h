@@ -1,0 +1,30 @@
+/* checkpoint_parts.h - what opening (checkpoint.c), saving (checkpoint_save.c) and loading
+ * (checkpoint_load.c) share. */
+#ifndef GRADUS_TRAIN_CHECKPOINT_PARTS_H
+#define GRADUS_TRAIN_CHECKPOINT_PARTS_H
+
+#include "checkpoint.h"
+#include "fingerprint.h"
+
+/* More than any count in a checkpoint. */
+#define CHECKPOINT_MOST_STEPS UINT64_C(1000000000000)
+
+/* Keys of the state's metadata: the checksum of the model.safetensors that it belongs to; there, or
+ * not; and the fingerprint of token files. */
+#define CHECKPOINT_MODEL_ID "model_xxh3"
+#define CHECKPOINT_UNVALIDATED "unvalidated"
+#define CHECKPOINT_TOKEN_FILES "token_files_" FINGERPRINT_NAME
+
+enum { TOKENIZER_TEXT = 2 * 256 + 16 };
+
+/* A description of the tokenizer: "characters:61620a" (its bytes, two digits for each, under the
+ * name that checkpoints have had from the beginning), or a fingerprint of the pieces. */
+void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT]);
+
+/* A whole number of the metadata; an error if there is none. */
+uint64_t checkpoint_read_whole(const checkpoint *from, gd_context *ctx, const char *name);
+
+/* "cannot WHAT PATH: the reason" */
+gd_status checkpoint_fail(gd_context *ctx, const char *what, const char *path);
+
+#endif

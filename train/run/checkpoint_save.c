@@ -1,0 +1,273 @@
+/* checkpoint_save.c - saving a run (checkpoint.h). */
+#include "checkpoint_parts.h"
+#include "checkpoint_sharded.h"
+#include "checksums.h"
+#include "console.h"
+#include "fnv.h"
+#include "llama.h"
+#include "tokenizer_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NUMBER_TEXT = 32 };
+
+/* ---- The state as texts ------------------------------------------------------------------- */
+
+void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
+{
+    /* FNV-1a, but of words instead of bytes; the first runs began with FNV_BEGIN. */
+    uint64_t hash = t->bpe.byte_words ? FNV_BEGIN : ~FNV_BEGIN;
+    int used = 0;
+    switch (t->kind) {
+    case TOKENIZER_NONE:
+        snprintf(text, TOKENIZER_TEXT, "ids");
+        return;
+    case TOKENIZER_BYTES:
+        used = snprintf(text, TOKENIZER_TEXT, "characters:");
+        for (int64_t i = 0; i < t->vocab; i++) {
+            snprintf(text + used + 2 * i, 3, "%02x", t->symbol[i]);
+        }
+        return;
+    case TOKENIZER_BPE:
+        for (int32_t i = 0; i < t->bpe.vocab - 256; i++) {
+            for (int side = 0; side < 2; side++) {
+                hash = (hash ^ (uint32_t)t->bpe.merge[i][side]) * 1099511628211u;
+            }
+        }
+        snprintf(text, TOKENIZER_TEXT, "pieces:%016llx", (unsigned long long)hash);
+        return;
+    }
+}
+
+static void print_whole(char text[NUMBER_TEXT], uint64_t whole)
+{
+    snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)whole);
+}
+
+/* With all its digits: it is read back as the same number. */
+static void print_number(char text[NUMBER_TEXT], double number)
+{
+    snprintf(text, NUMBER_TEXT, "%.17g", number);
+}
+
+/* The state of the run as texts, and the memory they point to. */
+typedef struct state_texts {
+    gd_named_text text[OPTIONS_MOST + 16];
+    int64_t count;
+    char room[13][NUMBER_TEXT];
+    options_item items[OPTIONS_MOST];
+} state_texts;
+
+static void print_state(state_texts *t, const model *m, const dataset *data, const train_options *o,
+                        const gd_optimizer *optimizer, const checkpoint_progress *progress)
+{
+    gd_random_state random = gd_random_get(m->ctx);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"step", (uint64_t)progress->step},
+                   {"skipped_steps", (uint64_t)progress->skipped},
+                   {"optimizer_steps", (uint64_t)gd_optimizer_steps(optimizer)},
+                   {"random_seed", random.seed},
+                   {"random_offset", random.offset},
+                   {"text_hash", data->hash},
+                   {"best_step", (uint64_t)progress->best.step},
+                   {"loss_steps", (uint64_t)progress->losses.steps},
+                   {"loss_scale", (uint64_t)progress->scale.factor},
+                   {"loss_scale_good", (uint64_t)progress->scale.good}};
+    t->count = 0;
+    t->text[t->count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
+    const size_t used = sizeof numbers / sizeof *numbers - (progress->scale.adapts ? 0 : 2);
+    for (size_t i = 0; i < used; i++) {
+        print_whole(t->room[i], numbers[i].value);
+        t->text[t->count++] = (gd_named_text){numbers[i].name, t->room[i]};
+    }
+    print_number(t->room[used], progress->best.loss);
+    t->text[t->count++] = (gd_named_text){"best_loss", t->room[used]};
+    print_number(t->room[used + 1], progress->losses.sum);
+    t->text[t->count++] = (gd_named_text){"loss_sum", t->room[used + 1]};
+    if (data->options.tokens && data->files[0]) {
+        print_whole(t->room[used + 2], data->files[0]);
+        t->text[t->count++] = (gd_named_text){CHECKPOINT_TOKEN_FILES, t->room[used + 2]};
+    }
+    if (progress->unvalidated)
+        t->text[t->count++] = (gd_named_text){CHECKPOINT_UNVALIDATED, "true"};
+    options_item *item = t->items;
+    for (int i = 0; i < OPTIONS_MOST && options_saved(&o->base, i, item); i++, item++) {
+        if (item->text) t->text[t->count++] = (gd_named_text){item->key, item->text};
+    }
+}
+
+/* ---- The tensors of the state --------------------------------------------------------------- */
+
+/* The optimizer's state of every weight, under names like "m.model.norm.weight". */
+static gd_named_tensor *state_tensors(const model *m, gd_optimizer *optimizer, state_name **names,
+                                      int64_t *count)
+{
+    int64_t weight_count = 0, states = 0;
+    llama_weight *weights = llama_weights(m, &weight_count);
+    while (gd_optimizer_state(optimizer, (int)states)) states++;
+    *count = states * weight_count;
+    gd_named_tensor *tensors = malloc((size_t)*count * sizeof *tensors + 1);
+    *names = malloc((size_t)*count * sizeof **names + 1);
+    for (int64_t i = 0; weights && tensors && *names && i < *count; i++) {
+        const llama_weight *w = &weights[i / states];
+        const int k = (int)(i % states);
+        (*names)[i] = checkpoint_state_name(optimizer, k, w);
+        tensors[i] = (gd_named_tensor){(*names)[i].text,
+                                       llama_state_view(m, w, gd_optimizer_state(optimizer, k))};
+    }
+    if (!weights || !tensors || !*names) {
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
+    }
+    free(weights);
+    return tensors;
+}
+
+static gd_status save_state(const model *m, const dataset *data, const train_options *o,
+                            gd_optimizer *optimizer, const checkpoint_progress *progress,
+                            saving *to)
+{
+    state_name *names = NULL;
+    int64_t count;
+    state_texts texts;
+    print_state(&texts, m, data, o, optimizer, progress);
+    const char *model_sum = saving_checksum(to, "model.safetensors");
+    if (model_sum) texts.text[texts.count++] = (gd_named_text){CHECKPOINT_MODEL_ID, model_sum};
+    if (o->group) return checkpoint_sharded_reserve(m, optimizer, to, texts.text, texts.count);
+    gd_no_grad_begin(m->ctx);
+    gd_named_tensor *tensors = state_tensors(m, optimizer, &names, &count);
+    saving_tensors(to, CHECKPOINT_STATE, tensors, count, texts.text, texts.count);
+    gd_no_grad_end(m->ctx);
+    gd_step_end(m->ctx);
+    free(tensors);
+    free(names);
+    return gd_error_status(m->ctx);
+}
+
+/* ---- The folder ----------------------------------------------------------------------------- */
+
+/* Says what a folder held that is not the run's own. */
+static void tell_rest(const open_folder *out, const char *name, const char *rest)
+{
+    if (rest[0])
+        console_notice("%s/%s has what is not this run's, or could not be removed: it is kept as "
+                       "%s/%s",
+                       out->path, name, out->path, rest);
+}
+
+/* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved,
+ * which is not the newest in a run that was resumed from an older checkpoint. What cannot be
+ * removed stays, with a message: the new one is saved. */
+static void thin_out(const open_folder *out, const train_options *o, int64_t saved, int64_t best)
+{
+    char rest[FOLDER_NAME];
+    int64_t *steps, count = checkpoint_list(out, &steps);
+    if (count < 0) console_notice("cannot list %s: %s", out->path, strerror(errno));
+    for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
+        if (steps[i] == saved || (o->keep_best && steps[i] == best) ||
+            (o->keep_every > 0 && steps[i] % o->keep_every == 0))
+            continue;
+        const checkpoint_name name = checkpoint_name_of(steps[i]);
+        if (!folder_remove(out, name.text, ".removing", checksums_files, rest))
+            console_notice("cannot remove %s/%s: %s", out->path, name.text, strerror(errno));
+        tell_rest(out, name.text, rest);
+    }
+    free(steps);
+}
+
+static const char saving_name[] = ".saving";
+
+/* Opens --out and the new folder in it, which rank 0 makes. */
+static gd_status open_saving(gd_context *ctx, const train_options *o, open_folder *out, saving *to)
+{
+    char rest[FOLDER_NAME] = "";
+    const bool first = gd_group_rank(o->group) == 0;
+    *to = (saving){.ctx = ctx};
+    *out = (open_folder){0};
+    if ((first && !folder_make_path(o->out)) || !folder_open(out, o->out, false) ||
+        (first && (!folder_clear(out, saving_name, "unfinished", checksums_files, rest) ||
+                   !folder_make(out, saving_name))) ||
+        !folder_enter(&to->folder, out, saving_name))
+        checkpoint_fail(ctx, "make a folder in", o->out);
+    tell_rest(out, saving_name, rest);
+    return gd_error_status(ctx);
+}
+
+/* Everything but the state that is divided into slices, one set for each rank. */
+static gd_status begin_saving(const model *m, const dataset *data, const train_options *o,
+                              gd_optimizer *optimizer, const checkpoint_progress *progress,
+                              saving *to)
+{
+    char tokens[TOKENIZER_TEXT];
+    checkpoint_print_tokenizer(&data->tokenizer, tokens);
+    if (llama_save(m, to, tokens) || tokenizer_save(&data->tokenizer, to))
+        return gd_error_status(m->ctx);
+    return save_state(m, data, o, optimizer, progress, to);
+}
+
+/* Reads it again, before an older one may go. */
+static gd_status check_saved(gd_context *ctx, saving *to)
+{
+    const char *wanted = saving_checksum(to, "model.safetensors");
+    bool complete;
+    if (checkpoint_check(ctx, &to->folder, true, &complete)) return gd_error_status(ctx);
+    gd_safetensors *state = llama_open_file(ctx, &to->folder, CHECKPOINT_STATE);
+    const char *found = gd_safetensors_metadata(state, CHECKPOINT_MODEL_ID);
+    if (state && wanted && (!found || strcmp(found, wanted) != 0))
+        gd_fail(ctx, GD_ERROR_IO, "%s/" CHECKPOINT_STATE " does not have the checksum of its model",
+                to->folder.path);
+    gd_safetensors_close(state);
+    if (!gd_error(ctx) && wanted && !complete)
+        gd_fail(ctx, GD_ERROR_IO, "%s does not have all its files and their checksums",
+                to->folder.path);
+    return gd_error_status(ctx);
+}
+
+static gd_status complete_saving(gd_context *ctx, const train_options *o,
+                                 const checkpoint_progress *progress, const open_folder *out,
+                                 saving *to)
+{
+    char rest[FOLDER_NAME];
+    const checkpoint_name name = checkpoint_name_of(progress->step);
+    if (saving_end(to) || check_saved(ctx, to)) return gd_error_status(ctx);
+    if (!folder_replace(out, saving_name, name.text, checksums_files, rest))
+        return gd_fail(ctx, GD_ERROR_IO, "cannot complete %s/%s: %s", out->path, name.text,
+                       strerror(errno));
+    tell_rest(out, name.text, rest);
+    if (o->keep_best) checkpoint_link_best(out, progress->best.step);
+    thin_out(out, o, progress->step, progress->best.step);
+    return GD_OK;
+}
+
+/* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets
+ * its name when all have. */
+gd_status checkpoint_save(const model *m, const dataset *data, const train_options *o,
+                          gd_optimizer *optimizer, const checkpoint_progress *progress)
+{
+    gd_context *ctx = m->ctx;
+    open_folder out = {0};
+    saving to = {.ctx = ctx};
+    char rest[FOLDER_NAME];
+    const bool first = gd_group_rank(o->group) == 0;
+    if (first && !open_saving(ctx, o, &out, &to))
+        begin_saving(m, data, o, optimizer, progress, &to);
+    const bool begun = first && to.folder.path[0];
+    if (!checkpoint_agree(ctx, o->group) && o->group) {
+        if (first || !open_saving(ctx, o, &out, &to))
+            checkpoint_sharded_write(m, optimizer, &to.folder);
+        checkpoint_agree(ctx, o->group);
+    }
+    if (!gd_error(ctx)) {
+        if (first) complete_saving(ctx, o, progress, &out, &to);
+        checkpoint_agree(ctx, o->group);
+    }
+    if (gd_error(ctx) && begun)
+        folder_clear(&out, saving_name, "unfinished", checksums_files, rest);
+    saving_close(&to);
+    folder_close(&out);
+    return gd_error_status(ctx);
+}
