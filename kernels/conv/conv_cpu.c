@@ -68,22 +68,27 @@ static void move_row(const columns *w, int64_t k, bool fold)
     const int64_t inside = s->W - left;
     const int64_t end =
         gd_max64(first, inside > 0 ? gd_min64(s->OW, gd_divide_up(inside, step)) : 0);
-    REAL *row = w->data + k * w->row;
-    for (int64_t p = w->p0; p < w->p1;) {
-        const int64_t oh = p / s->OW, ow = p - oh * s->OW;
-        const int64_t n = gd_min64(s->OW - ow, w->p1 - p);
-        const int64_t h = oh * s->stride[0] + i * s->dilation[0] - s->padding[0];
-        int64_t a = gd_min64(gd_max64(first, ow), ow + n), b = gd_min64(end, ow + n);
-        if (h < 0 || h >= s->H || b < a) b = a;
-        REAL *image = b > a ? w->image + (c * s->H + h) * s->W + a * step + left : NULL;
-        if (fold) {
-            if (image) put(image, step, row + a - ow, b - a); /* [unfold] */
-        } else {
-            if (!w->add) clear(row, a - ow);
-            if (image) take(row + a - ow, image, step, b - a, w->add); /* [fold] */
-            if (!w->add) clear(row + b - ow, ow + n - b);
+    const int64_t down = s->stride[0], OW = s->OW;
+    const bool add = w->add;
+    int64_t oh = w->p0 / OW, ow = w->p0 - oh * OW, rest = w->p1 - w->p0;
+    int64_t h = oh * down + i * s->dilation[0] - s->padding[0];
+    REAL *row = w->data + k * w->row, *image = w->image + (c * s->H) * s->W;
+    for (int64_t n; rest > 0; row += n, rest -= n, ow = 0, h += down) {
+        n = gd_min64(OW - ow, rest);
+        int64_t a = first, b = end;
+        if (n < OW) { /* a piece may begin and end within a row */
+            a = gd_min64(gd_max64(first, ow), ow + n);
+            b = gd_max64(a, gd_min64(end, ow + n));
         }
-        row += n, p += n;
+        if (h < 0 || h >= s->H) b = a;
+        if (!fold && !add && a > ow) clear(row, a - ow);
+        if (!fold && !add && ow + n > b) clear(row + b - ow, ow + n - b);
+        if (b == a) continue;
+        REAL *at = image + h * s->W + a * step + left;
+        if (fold)
+            put(at, step, row + a - ow, b - a); /* [unfold] */
+        else
+            take(row + a - ow, at, step, b - a, add); /* [fold] */
     }
 }
 
