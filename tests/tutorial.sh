@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that every block of code in docs/tutorial.md is what the line before it says: a part of a
-# file, or the whole of it; that each program it quotes is shown whole, once; and with a folder takes
-# the tutorial apart into it, for tests/install/tutorial to follow:
+# Checks that every block of code in docs/tutorial.md and docs/gallery.md is what the line before it
+# says: a part of a file, or the whole of it; that each program that the tutorial quotes is shown
+# whole, once; and with a folder takes the tutorial apart into it, for tests/install/tutorial to follow:
 #   fit_line.c ...             the programs
 #   CMakeLists.txt             and WAY.cmake, what takes the place of find_package in it
 #   run.sh, run-WAY.sh         the commands
@@ -10,14 +10,14 @@ set -euo pipefail
 folder=${2:+$(realpath "$2")}
 cd "$1"
 awk -v folder="$folder" '
-    function complain(what) { print "docs/tutorial.md:" NR ": " what; bad = 1 }
+    function complain(what) { print FILENAME ":" FNR ": " what; bad = 1 }
     function save(name) { if (folder != "") printf "%s", block >(folder "/" name) }
     function check(    line, source, name) {
         while ((getline line < path) > 0) source = source line "\n"
         close(path)
         if (source == "") complain("cannot read " path)
         else if (whole ? source != block : !index(source, block)) complain("not in " path ":\n" block)
-        shown[path] += whole
+        if (FILENAME ~ /tutorial/) shown[path] += whole
         if (!whole) return
         name = path
         sub(/.*\//, "", name)
@@ -59,4 +59,4 @@ awk -v folder="$folder" '
                 complain(path " is shown whole " shown[path] " times")
         print blocks " blocks of code compared"
         exit bad
-    }' docs/tutorial.md
+    }' docs/tutorial.md docs/gallery.md

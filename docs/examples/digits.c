@@ -1,0 +1,116 @@
+/* digits.c - a small convolutional net reads digits; its first filters become a picture, digits.png.
+ *   digits                                 digits that the program draws itself
+ *   digits IMAGES LABELS IMAGES LABELS     MNIST's files (IDX, unpacked), to train and to test */
+#include "digits.h"
+
+enum { BATCH = 128, EPOCHS = 4, FILTERS = 16, KERNEL = 5, WIDE = 32 };
+
+/* A convolution without a bias, batch norm, relu, and the larger of each 2 x 2. */
+typedef struct stage {
+    gd_tensor *weight, *scale, *shift; /* [O, C, KERNEL, KERNEL], [O], [O] */
+    gd_batch_norm_options norm;        /* with the running mean and variance, [O] each */
+} stage;
+
+typedef struct net {
+    gd_params *params;
+    stage stages[2];
+    gd_tensor *weight, *bias; /* [10, WIDE * 7 * 7], [10] */
+} net;
+
+static stage add_stage(gd_context *ctx, gd_params *params, const char *const names[3], int64_t C,
+                       int64_t O)
+{
+    return (stage){gd_params_add(params, names[0], GD_SHAPE(O, C, KERNEL, KERNEL), GD_DECAY),
+                   gd_params_add(params, names[1], GD_SHAPE(O), 0),
+                   gd_params_add(params, names[2], GD_SHAPE(O), 0),
+                   {.mean = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(O)),
+                    .var = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(O))}};
+}
+
+static void begin_stage(const stage *s)
+{
+    /* Small: the norm behind it makes any size right, and what is learned shows in the picture. */
+    gd_init_kaiming_normal(s->weight, GD_FAN_IN, 0.1);
+    gd_tensor_fill(s->scale, 1);
+    gd_tensor_fill(s->norm.mean, 0);
+    gd_tensor_fill(s->norm.var, 1);
+}
+
+/* x [B, 1, 28, 28] -> logits [B, 10] */
+static gd_tensor *forward(const net *n, gd_tensor *x, bool evaluate)
+{
+    const gd_conv_options same = {.padding = {KERNEL / 2, KERNEL / 2}};
+    for (int i = 0; i < 2; i++) {
+        const stage *s = &n->stages[i];
+        gd_batch_norm_options norm = s->norm;
+        norm.evaluate = evaluate;
+        x = gd_batch_norm(gd_conv2d(x, s->weight, NULL, &same), s->scale, s->shift, &norm);
+        x = gd_max_pool2d(gd_relu(x), &(gd_pool_options){.kernel = {2, 2}});
+    }
+    return gd_linear(gd_reshape(x, 2, (int64_t[]){BATCH, -1}), n->weight, n->bias);
+}
+
+/* One pass through the digits in a new order, with updates unless adamw is NULL. Returns the fraction
+ * that was read correctly, of whole batches. */
+static double pass(const net *n, const digits *d, gd_optimizer *adamw, double rate, gd_tensor *x,
+                   gd_tensor *targets, uint64_t *seed)
+{
+    gd_context *ctx = gd_tensor_context(x);
+    int32_t *order = malloc((size_t)d->count * sizeof *order + 1);
+    int right = 0, seen = 0;
+    if (order) gallery_shuffle(order, d->count, seed);
+    if (!adamw) gd_no_grad_begin(ctx);
+    for (; order && seen + BATCH <= d->count && !gd_error(ctx); seen += BATCH) {
+        gallery_batch(x, d->images, targets, d->labels, order + seen);
+        gd_tensor *logits = gd_keep(forward(n, x, !adamw));
+        right += gallery_right(logits, targets);
+        if (adamw) {
+            gd_backward(gd_cross_entropy(logits, targets));
+            gd_optimizer_step(adamw, rate);
+            gd_params_clear_grads(n->params);
+        }
+        gd_step_end(ctx);
+    }
+    if (!adamw) gd_no_grad_end(ctx);
+    free(order);
+    return seen ? (double)right / seen : 0;
+}
+
+int main(int argc, char **argv)
+{
+    const bool files = argc == 5;
+    digits train = files ? read_digits(argv[1], argv[2]) : draw_digits(4096, 1);
+    digits test = files ? read_digits(argv[3], argv[4]) : draw_digits(1024, 2);
+    gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    const net n = {
+        params,
+        {add_stage(ctx, params, (const char *const[]){"conv1", "scale1", "shift1"}, 1, FILTERS),
+         add_stage(ctx, params, (const char *const[]){"conv2", "scale2", "shift2"}, FILTERS, WIDE)},
+        gd_params_add(params, "weight", GD_SHAPE(10, WIDE * PIXELS / 16), GD_DECAY),
+        gd_params_add(params, "bias", GD_SHAPE(10), 0)};
+    gd_params_finish(params);
+    for (int i = 0; i < 2; i++) begin_stage(&n.stages[i]);
+    gd_init_kaiming_normal(n.weight, GD_FAN_IN, 1);
+
+    gd_optimizer *adamw = gd_adamw_create(params, &(gd_adamw_options){.weight_decay = 0.01});
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 1, SIDE, SIDE));
+    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
+    uint64_t seed = 3;
+    for (int epoch = 0; epoch < EPOCHS; epoch++) {
+        const double rate = epoch + 1 < EPOCHS ? 3e-3 : 5e-4;
+        printf("epoch %d: %.2f%%\n", epoch + 1,
+               100 * pass(&n, &train, adamw, rate, x, targets, &seed));
+    }
+    const double right = pass(&n, &test, NULL, 0, x, targets, &seed);
+    printf("%.2f%% of %d new digits are read correctly\n", 100 * right, test.count / BATCH * BATCH);
+    float filters[FILTERS * KERNEL * KERNEL] = {0};
+    gd_tensor_read(n.stages[0].weight, filters, sizeof filters);
+    const bool drawn = gallery_grid("digits.png", filters, FILTERS, KERNEL, KERNEL, 8, 12);
+    if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
+    gd_optimizer_free(adamw);
+    gd_params_free(params);
+    gd_context_free(ctx);
+    free(train.images), free(train.labels), free(test.images), free(test.labels);
+    return drawn && right >= 0.98 ? 0 : 1;
+}
