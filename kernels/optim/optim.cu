@@ -63,11 +63,12 @@ extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,
 //
 // A rule has what is the same in every update, in the type T that is computed in; begin() gives what
 // one update has for all elements, from the state, whose numbers are doubles: one thread of a block
-// computes it. element() updates one weight w and its states s[0], s[1], s[2] by its gradient g.
+// computes it. element() updates one weight w and its states s[0], s[1], s[2] by its gradient g. There
+// are at most `states` of them, of which the first `required` always exist.
 
 template <class T>
 struct sgd_rule {
-    static constexpr int states = 1;
+    static constexpr int states = 1, required = 0;
     static constexpr bool clips = true;
     T decay, momentum, fresh;
     double rate;
@@ -101,7 +102,7 @@ struct adam_numbers {
 
 template <class T>
 struct adamw_rule {
-    static constexpr int states = 2;
+    static constexpr int states = 2, required = 2;
     static constexpr bool clips = true;
     T beta1, fresh1, beta2, fresh2, eps;
     double decay, rate;
@@ -141,7 +142,7 @@ struct adam_rule : adamw_rule<T> {
 
 template <class T>
 struct rmsprop_rule {
-    static constexpr int states = 3;
+    static constexpr int states = 3, required = 1;
     static constexpr bool clips = true;
     T decay, momentum, beta, fresh, eps;
     double rate;
@@ -171,7 +172,7 @@ struct rmsprop_rule {
 
 template <class T>
 struct adagrad_rule {
-    static constexpr int states = 1;
+    static constexpr int states = 1, required = 1;
     static constexpr bool clips = true;
     T decay, eps;
     double rate, rate_decay;
@@ -196,7 +197,7 @@ struct adagrad_rule {
 
 template <class T>
 struct lion_rule {
-    static constexpr int states = 1;
+    static constexpr int states = 1, required = 1;
     static constexpr bool clips = true;
     T beta1, fresh1, beta2, fresh2;
     double decay, rate;
@@ -223,7 +224,7 @@ struct lion_rule {
 
 template <class T>
 struct average_rule {
-    static constexpr int states = 0;
+    static constexpr int states = 0, required = 0;
     static constexpr bool clips = false;
     T fresh;
     struct numbers {
@@ -267,7 +268,7 @@ static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, RULE
         gd_pack_load(weight, a.w, pack * V, n);
 #pragma unroll
         for (int i = 0; i < S; i++)
-            if (a.state[i]) gd_pack_load(value[i], a.state[i], pack * V, n);
+            if (i < RULE::required || a.state[i]) gd_pack_load(value[i], a.state[i], pack * V, n);
         gd_pack_load(grad, a.g, pack * V, n);
         if constexpr (RULE::clips) scale_by(grad, factor);
         if constexpr (has_rounded<T, R>) follow(weight, rounded, pack * V, n);
@@ -282,7 +283,7 @@ static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, RULE
         }
 #pragma unroll
         for (int i = 0; i < S; i++)
-            if (a.state[i]) gd_pack_store(a.state[i], value[i], pack * V, n);
+            if (i < RULE::required || a.state[i]) gd_pack_store(a.state[i], value[i], pack * V, n);
         gd_pack_store(a.w, weight, pack * V, n);
         if constexpr (has_rounded<T, R>) round_to(rounded, weight, pack * V, n);
     }
