@@ -21,6 +21,8 @@ import pathlib
 import subprocess
 import sys
 
+from common import records
+
 SHAPES = [  # B, H, T, D
     (16, 12, 1024, 64),
     (16, 12, 256, 64),
@@ -92,10 +94,7 @@ def ours(program, shape, dtype, tf32):
     if done.returncode:
         print(f"compare_attention: {done.stderr.strip()}", file=sys.stderr)
         return None
-    times = {}
-    for line in done.stdout.splitlines():
-        record = json.loads(line)
-        times[record["name"]] = record["ms"] * 1e3
+    times = {record["name"]: record["ms"] * 1e3 for record in records(done.stdout)}
     return times["attention_forward"], times["attention_backward"]
 
 

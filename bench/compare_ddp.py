@@ -33,7 +33,7 @@ import tempfile
 import time
 
 import compare_train
-from counts import counts
+from common import adamw, counts, records, steps_in, time_rounds
 
 SIDES = ("gradus", "ddp", "fsdp")
 BANDWIDTH_MIB = (1, 64, 500)
@@ -70,7 +70,7 @@ def measure_gradus(args, name, ranks, folder):
     if done.returncode:
         print(f"compare_ddp: gradus-train: {done.stderr.strip()}", file=sys.stderr)
         return None
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines = records(log.read_text())
     times = [line["ms"] for line in lines if "ms" in line and line["step"] > WARM_STEPS]
     if not times:
         print("compare_ddp: gradus-train made too few steps: raise --seconds", file=sys.stderr)
@@ -113,10 +113,7 @@ class Rank:
         self.autocast = side == "ddp"
         self.parameters = list(self.model.parameters())
         self.call = torch.compile(self.model)
-        self.optimizer = torch.optim.AdamW(
-            [{"params": [p for p in self.parameters if p.ndim >= 2], "weight_decay": 0.1},
-             {"params": [p for p in self.parameters if p.ndim < 2], "weight_decay": 0.0}],
-            lr=1e-4, betas=(0.9, 0.99), fused=True)
+        self.optimizer = adamw(torch, self.parameters, 1e-4, 0.99)
         torch.manual_seed(2 + dist.get_rank())
         self.tokens = torch.randint(vocab, (batch, context), device=self.place)
         self.targets = torch.randint(vocab, (batch, context), device=self.place)
@@ -176,17 +173,11 @@ def run_rank(name, side, device, seconds):
     rank.wait()
     each = rank.torch.tensor([time.perf_counter() - begin], device=rank.place)
     dist.broadcast(each, 0)
-    steps = max(1, min(50, int(seconds / 40 / each.item())))
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        for _ in range(steps):
-            loss = rank.step()
-        rank.wait()
-        times.append((time.perf_counter() - begin) / steps * 1e3)
+    steps = steps_in(seconds / 40, each.item())
+    figures, loss = time_rounds(rank.step, rank.wait, steps, 5)
     reduced = measure_all_reduce(rank) if side == "ddp" and dist.get_world_size() > 1 else {}
     if dist.get_rank() == 0:
-        print(json.dumps({"ms": statistics.median(times), "loss": loss.item(),
+        print(json.dumps({"ms": figures["ms"], "loss": loss.item(),
                           "optimizer_mib": rank.optimizer_bytes() / 2**20,
                           "all_reduce_ms": reduced, "torch": rank.torch.__version__}))
     dist.destroy_process_group()
@@ -211,9 +202,7 @@ def measure_torch(args, name, side, ranks):
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
-        for line in out.splitlines():
-            if line.startswith("{"):
-                figures = json.loads(line)
+        figures = (records(out) or [figures])[-1]
         if process.returncode:
             said = (err.strip() or "nothing").splitlines()[-1]
             print(f"compare_ddp: {side}, rank {rank}: {said}", file=sys.stderr)

@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 
-from counts import count
+from common import count, records
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHAIN, NUMBERS, BATCH, WIDTHS = 64, 4, 32, (2, 16, 16, 2)
@@ -42,7 +42,7 @@ def run(command):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         sys.exit(f"compare_overhead: {command[0]} failed: {done.stderr.strip()}")
-    return {line["name"]: line["ns"] for line in map(json.loads, done.stdout.splitlines())}
+    return {record["name"]: record["ns"] for record in records(done.stdout)}
 
 
 def compile_kann(sources, folder):

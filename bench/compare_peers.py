@@ -31,7 +31,7 @@ import time
 
 import torch
 
-from counts import count
+from common import count
 
 EPS = 1e-6
 DTYPES = {"float32": (torch.float32, 0), "bfloat16": (torch.bfloat16, 2)}

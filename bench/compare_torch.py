@@ -46,7 +46,7 @@ import sys
 import tempfile
 import time
 
-from counts import count
+from common import adamw, count, records, rotary, rotate
 
 WARM_STEPS = 20  # steps that are run but not counted, on every side
 
@@ -96,11 +96,6 @@ def build_model(args, vocab):
     head_dim = dim // heads
     eps = 1e-5
 
-    def rotate(x, cos, sin):
-        """RoPE: the two halves of a head are the two axes of a rotation."""
-        first, second = x.chunk(2, dim=-1)
-        return x * cos + torch.cat((-second, first), dim=-1) * sin
-
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
@@ -121,7 +116,7 @@ def build_model(args, vocab):
             k = self.wk(h).view(b, t, kv_heads, head_dim).transpose(1, 2)
             v = self.wv(h).view(b, t, kv_heads, head_dim).transpose(1, 2)
             a = F.scaled_dot_product_attention(
-                rotate(q, cos, sin), rotate(k, cos, sin), v,
+                rotate(torch, q, cos, sin), rotate(torch, k, cos, sin), v,
                 is_causal=True, enable_gqa=kv_heads != heads)
             x = x + self.wo(a.transpose(1, 2).reshape(b, t, heads * head_dim))
             h = F.rms_norm(x, (dim,), self.norm2, eps)
@@ -134,11 +129,9 @@ def build_model(args, vocab):
             self.layers = nn.ModuleList(Block() for _ in range(args.layers))
             self.norm_final = nn.Parameter(torch.ones(dim))
             self.output = nn.Linear(dim, vocab, bias=False)
-            rate = 10000.0 ** (-torch.arange(0, head_dim, 2).float() / head_dim)
-            angle = torch.outer(torch.arange(context).float(), rate)
-            angle = torch.cat((angle, angle), dim=-1)
-            self.register_buffer("cos", angle.cos())
-            self.register_buffer("sin", angle.sin())
+            cos, sin = rotary(torch, head_dim, context)
+            self.register_buffer("cos", cos)
+            self.register_buffer("sin", sin)
             for p in self.parameters():
                 if p.ndim == 2:
                     nn.init.normal_(p, std=0.02)
@@ -167,11 +160,7 @@ class TorchTrainer:
         self.model = build_model(args, vocab)
         self.parameters = list(self.model.parameters())
         self.call = torch.compile(self.model) if compiled else self.model
-        # Weight decay on matrices only, not on the RMSNorm weights.
-        self.optimizer = torch.optim.AdamW(
-            [{"params": [p for p in self.parameters if p.ndim >= 2], "weight_decay": 0.1},
-             {"params": [p for p in self.parameters if p.ndim < 2], "weight_decay": 0.0}],
-            lr=1e-3, betas=(0.9, 0.95), fused=True)
+        self.optimizer = adamw(torch, self.parameters, 1e-3, 0.95)
         self.generator = torch.Generator().manual_seed(args.seed)
 
     def batch(self):
@@ -291,21 +280,6 @@ def read_train_output(text):
     return times
 
 
-def read_bench_output(text):
-    """Return {name: ms} from lines that are JSON objects; skip other lines."""
-    found = {}
-    for line in text.splitlines():
-        line = line.strip()
-        if not line.startswith("{"):
-            continue
-        try:
-            record = json.loads(line)
-            found[record["name"]] = float(record["ms"])
-        except (ValueError, KeyError, TypeError):
-            continue
-    return found
-
-
 class Missing(Exception):
     """A side that cannot be measured; the text says why, in one line."""
 
@@ -358,7 +332,7 @@ class GradusBench:
         a = self.args
         command = [str(a.bench_program), "rms_norm", "--rows", str(a.rows), "--cols", str(a.cols),
                    "--dtype", "f32", "--json", *shlex.split(a.bench_args)]
-        found = read_bench_output(run_program(command, self.environment))
+        found = {r["name"]: float(r["ms"]) for r in records(run_program(command, self.environment))}
         if not found:
             raise Missing(f"{a.bench_program.name} printed no JSON record: gradus left out")
         return {name: [ms] for name, ms in found.items()}

@@ -29,7 +29,7 @@ import time
 import torch
 
 import gradus
-from counts import count
+from common import count
 
 EPS = 1e-6
 WIDTHS = [(16384, 2048), (8192, 4096), (8192, 5120), (8192, 8192), (32768, 4096), (262144, 128)]

@@ -35,13 +35,12 @@ import json
 import os
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import time
 
 import train_jax
-from counts import count
+from common import adamw, count, records, rotary, rotate, steps_in, time_rounds
 
 # name: vocab, dim, layers, heads, ffn, context, batch, dropout; as bench/step.c has them
 MODELS = {
@@ -67,10 +66,6 @@ def build_model(name):
     vocab, dim, layers, heads, ffn, context, _, dropout = MODELS[name]
     width, eps = dim // heads, 1e-5
 
-    def rotate(x, cos, sin):
-        first, second = x.chunk(2, dim=-1)
-        return x * cos + torch.cat((-second, first), dim=-1) * sin
-
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
@@ -85,7 +80,7 @@ def build_model(name):
             h = F.rms_norm(x, (dim,), self.norm1, eps)
             q, k, v = (p.view(b, t, heads, width).transpose(1, 2)
                        for p in self.qkv(h).split(dim, dim=2))
-            q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+            q, k = (rotate(torch, p, cos, sin).to(v.dtype) for p in (q, k))
             a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + F.dropout(self.out(a.transpose(1, 2).reshape(b, t, dim)), dropout)
             gate, up = self.gate_up(F.rms_norm(x, (dim,), self.norm2, eps)).chunk(2, dim=-1)
@@ -98,11 +93,9 @@ def build_model(name):
             self.blocks = nn.ModuleList(Block() for _ in range(layers))
             self.norm = nn.Parameter(torch.ones(dim))
             self.output = nn.Linear(dim, vocab, bias=False)
-            rate = 10000.0 ** (-torch.arange(0, width, 2).float() / width)
-            angle = torch.outer(torch.arange(context).float(), rate)
-            angle = torch.cat((angle, angle), dim=-1)
-            self.register_buffer("cos", angle.cos())
-            self.register_buffer("sin", angle.sin())
+            cos, sin = rotary(torch, width, context)
+            self.register_buffer("cos", cos)
+            self.register_buffer("sin", sin)
             for p in self.parameters():
                 if p.ndim == 2:
                     nn.init.normal_(p, std=0.02)
@@ -136,10 +129,7 @@ class Trainer:
             self.call = torch.compile(self.model)
         elif mode == "graphs":
             self.call = torch.compile(self.model, mode="reduce-overhead")
-        self.optimizer = torch.optim.AdamW(
-            [{"params": [p for p in self.parameters if p.ndim >= 2], "weight_decay": 0.1},
-             {"params": [p for p in self.parameters if p.ndim < 2], "weight_decay": 0.0}],
-            lr=1e-4, betas=(0.9, 0.95), fused=True, **self.capturable())
+        self.optimizer = adamw(torch, self.parameters, 1e-4, 0.95, **self.capturable())
         self.tokens = torch.randint(vocab, (batch, context), device=device)
         self.targets = torch.randint(vocab, (batch, context), device=device)
         self.graph = None
@@ -203,17 +193,10 @@ def measure_torch(name, precision, mode, device, rounds):
     begin = time.perf_counter()
     trainer.step()
     trainer.wait()
-    steps = max(1, min(50, int(0.3 / (time.perf_counter() - begin))))
-    times = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        for _ in range(steps):
-            loss = trainer.step()
-        trainer.wait()
-        times.append((time.perf_counter() - begin) / steps * 1e3)
+    steps = steps_in(0.3, time.perf_counter() - begin)
+    figures, loss = time_rounds(trainer.step, trainer.wait, steps, rounds)
     peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
-    return {"ms": statistics.median(times), "low": min(times), "high": max(times),
-            "peak_bytes": peak, "loss": loss.item(), "torch": torch.__version__}
+    return {**figures, "peak_bytes": peak, "loss": loss.item(), "torch": torch.__version__}
 
 
 # ---- Taking turns -----------------------------------------------------------------------------
@@ -230,9 +213,9 @@ def run(command):
     """The first line of JSON that a process prints; None, with its error on stderr, if none."""
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           check=False)
-    for line in done.stdout.splitlines():
-        if line.startswith("{"):
-            return json.loads(line)
+    found = records(done.stdout)
+    if found:
+        return found[0]
     said = why(done.stderr.strip() or done.stdout)
     print(f"compare_train: {' '.join(map(str, command))}: {said}", file=sys.stderr, flush=True)
     return None

@@ -3,8 +3,9 @@ whose parameters and moments are donated, so that they are updated in place."""
 
 import functools
 import os
-import statistics
 import time
+
+from common import steps_in, time_rounds
 
 WARM_STEPS = 12
 RATE, DECAY, BETA1, BETA2, EPS, CLIP = 1e-4, 0.1, 0.9, 0.95, 1e-8, 1.0
@@ -133,22 +134,19 @@ class Trainer:
 
 
 def time_steps(jax, trainer, rounds):
-    """Milliseconds a step, of each round, and the last loss."""
+    """The milliseconds of a step, and the last loss."""
+    def wait():
+        jax.block_until_ready(trainer.state)
+
     for _ in range(WARM_STEPS):
-        loss = trainer.step()
-    jax.block_until_ready(trainer.state)
+        trainer.step()
+    wait()
     begin = time.perf_counter()
     trainer.step()
-    jax.block_until_ready(trainer.state)
-    steps = max(1, min(50, int(0.3 / (time.perf_counter() - begin))))
-    times = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        for _ in range(steps):
-            loss = trainer.step()
-        jax.block_until_ready((trainer.state, loss))
-        times.append((time.perf_counter() - begin) / steps * 1e3)
-    return times, float(loss)
+    wait()
+    steps = steps_in(0.3, time.perf_counter() - begin)
+    figures, loss = time_rounds(trainer.step, wait, steps, rounds)
+    return {**figures, "loss": float(loss)}
 
 
 def measure(sizes, precision, device, rounds, cache):
@@ -159,14 +157,13 @@ def measure(sizes, precision, device, rounds, cache):
     for attention in ("cudnn", "xla") if device == "cuda" and precision == "bf16" else ("xla",):
         try:
             trainer = Trainer(jax, sizes, precision, attention)
-            times, loss = time_steps(jax, trainer, rounds)
+            figures = time_steps(jax, trainer, rounds)
         except (RuntimeError, ValueError, NotImplementedError) as error:
             said[attention] = f"{type(error).__name__}: {error}".splitlines()[0]
             continue
-        said[attention] = statistics.median(times)
+        said[attention] = figures["ms"]
         stats = jax.devices()[0].memory_stats() or {}  # of a CPU there are none
-        figures = {"ms": said[attention], "low": min(times), "high": max(times), "loss": loss,
-                   "peak_bytes": stats.get("peak_bytes_in_use", 0)}
+        figures["peak_bytes"] = stats.get("peak_bytes_in_use", 0)
         if best is None or figures["ms"] < best["ms"]:
             best = figures
         del trainer
