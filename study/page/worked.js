@@ -150,7 +150,8 @@ function stepHtml(s, n, theirs, format, named, blocks, line) {
                                  off < 1e-9 ? 'as in the library' : 'differs from the library'}, ${
                                  off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>`
                            : '';
-    const mark = s.mark ? ` <a class="mark" href="#mark-${s.mark}" data-mark="${s.mark}">[${s.mark}]</a>`
+    const mark = s.mark ? ` <a class="mark" href="#mark-${s.mark.replace(/ /g, '-')}" data-mark="${
+                              s.mark}">[${s.mark}]</a>`
                         : '';
     return `<div class="step" data-step="${n}"${s.mark ? ` data-line="${s.mark}"` : ''}>${
         format(s.tex)}${mark}${verdict}${s.mark ? line(s.mark) : '<br>'}${
