@@ -91,8 +91,8 @@ GD_API gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *
 GD_API gd_tensor *gd_layer_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias, double eps);
 
 typedef struct gd_batch_norm_options {
-    double eps;            /* added to the variance; unset: 1e-5 */
-    double momentum;       /* how much of the batch's statistics goes into the running ones; unset: 0.1 */
+    double eps;      /* added to the variance; unset: 1e-5 */
+    double momentum; /* how much of the batch's statistics goes into the running ones; unset: 0.1 */
     gd_tensor *mean, *var; /* running statistics [C], yours: begin with 0 and 1. NULL: none */
     bool evaluate;         /* normalise by mean and var, and leave them as they are */
 } gd_batch_norm_options;
@@ -154,7 +154,8 @@ typedef struct gd_conv_options {
  * than x with its padding is an error.
  * Temporary memory on the CPU: for each thread 256 KiB (float32), 96 windows, or the windows of one
  * channel of one image; and in the backward 16 MiB for the sums of dweight, or as much as a weight.
- * On a GPU: 64 MiB, or the windows of one channel of one image; and as much for dweight. */
+ * On a GPU: 2^24 elements (64 MiB of float32), 256 windows, or the windows of one channel of one
+ * image; and as many for the sums of dweight, or twice its size. */
 GD_API gd_tensor *gd_conv2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                             const gd_conv_options *options);
 /* The same along one axis. x [B, C, L], weight [O, C / groups, K] -> [B, O, OL]. */

@@ -1,14 +1,15 @@
 // conv.cu - unfold and fold, and convolutions as products (kernels/matmul/gemm.cuh) with the columns
-// of as many images as fit in PIECE_BYTES, of windows of one image, or, for what is folded, of
+// of as many images as make PIECE elements, of windows of one image, or, for what is folded, of
 // channels of one image: so every element of the image is written once. Products of several images
 // or groups are one batch.
 #include "conv/conv.h"
 #include "cuda.cuh"
 #include "matmul/gemm.cuh"
+#include "pack.cuh"
 
 constexpr int threads = 256, per_thread = 4;
-constexpr int64_t PIECE_BYTES = (int64_t)64 << 20;
-constexpr int64_t WINDOWS = 256; // a piece has at least so many of an image
+constexpr int64_t PIECE = (int64_t)1 << 24; // of 16 bits: they stay in the second level cache
+constexpr int64_t WINDOWS = 256;            // a piece has at least so many of an image
 
 // ---- unfold and fold ----------------------------------------------------------------------------
 
@@ -17,7 +18,7 @@ struct column_range {
     int64_t rows, p0, p1;
 };
 
-// A block has a tile of a row. I: a type that holds the number of windows.
+// A block has a tile of a row, a thread neighbours in it. I: a type that holds the number of windows.
 template <class T, class I>
 static __global__ void unfold_kernel(T *to, const T *image, conv_sizes s, column_range r, bool add)
 {
@@ -28,23 +29,21 @@ static __global__ void unfold_kernel(T *to, const T *image, conv_sizes s, column
         const int64_t top = i * s.dilation[0] - s.padding[0],
                       left = j * s.dilation[1] - s.padding[1];
         const T *plane = image + c * s.H * s.W;
+        const int64_t at = ((tile - k * tiles) * threads + threadIdx.x) * per_thread;
+        if (at >= n) continue;
+        const I p = (I)(r.p0 + at), oh = p / (I)s.OW;
+        int64_t ow = p - oh * (I)s.OW, h = (int64_t)oh * s.stride[0] + top;
+        T value[per_thread], *row = to + k * n;
 #pragma unroll
         for (int e = 0; e < per_thread; e++) {
-            const int64_t at =
-                (tile - k * tiles) * (threads * per_thread) + e * threads + threadIdx.x;
-            if (at >= n) break;
-            const I p = (I)(r.p0 + at), oh = p / (I)s.OW;
-            const int64_t h = (int64_t)oh * s.stride[0] + top;
-            const int64_t w = (int64_t)(p - oh * (I)s.OW) * s.stride[1] + left;
-            const bool inside = h >= 0 && h < s.H && w >= 0 && w < s.W;
-            T *out = to + k * n + at;
-            if (add) {
-                if (inside)
-                    *out = gd_store<T>(gd_load(*out) + gd_load(plane[h * s.W + w])); /* [fold] */
-            } else {
-                *out = inside ? plane[h * s.W + w] : gd_store<T>(gd_compute<T>(0));
-            }
+            const int64_t w = ow * s.stride[1] + left;
+            const bool inside = at + e < n && h >= 0 && h < s.H && w >= 0 && w < s.W;
+            const gd_compute<T> old = add && at + e < n ? gd_load(row[at + e]) : gd_compute<T>(0);
+            value[e] = inside ? plane[h * s.W + w] : gd_store<T>(gd_compute<T>(0));
+            if (add) value[e] = gd_store<T>(old + gd_load(value[e])); /* [fold] */
+            if (++ow == s.OW) ow = 0, h += s.stride[0];
         }
+        gd_pack_store(row, value, at, n);
     }
 }
 
@@ -260,20 +259,19 @@ struct conv_work {
     {
         return conv_positions(&s);
     }
-    // How many images a piece has at most, of columns and of `beside` bytes each.
-    int64_t images(int64_t beside) const
+    // How many images a piece has at most.
+    int64_t images() const
     {
         if (conv_is_pointwise(&s)) return gd_max64(1, s.B);
-        const int64_t size = s.C * s.KH * s.KW * (int64_t)sizeof(T);
-        const int64_t most = PIECE_BYTES / gd_max64(1, gd_max64(size * P(), beside));
-        return gd_max64(1, gd_min64(s.B, most));
+        const int64_t most = gd_max64(1, PIECE / gd_max64(1, s.C * s.KH * s.KW * P()));
+        return gd_max64(1, gd_ceil_div(s.B, gd_max64(1, gd_ceil_div(s.B, most)))); // equal pieces
     }
     // How many windows of one image a piece has at most.
     int64_t windows() const
     {
         if (conv_is_pointwise(&s)) return P();
-        const int64_t size = gd_max64(1, s.C * s.KH * s.KW * (int64_t)sizeof(T));
-        return gd_min64(P(), gd_max64(WINDOWS, PIECE_BYTES / size / WINDOWS * WINDOWS));
+        const int64_t size = gd_max64(1, s.C * s.KH * s.KW);
+        return gd_min64(P(), gd_max64(WINDOWS, PIECE / size / WINDOWS * WINDOWS));
     }
 };
 
@@ -318,7 +316,7 @@ template <class T>
 static gd_status gather(conv_work<T> w)
 {
     const conv_sizes &s = w.s;
-    const int64_t images = w.images(0), windows = w.windows(), O = w.O(), K = w.K(), P = w.P();
+    const int64_t images = w.images(), windows = w.windows(), O = w.O(), K = w.K(), P = w.P();
     gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
     if (status) return status;
     if (w.bias) status = begin_rows<T>(w.call, w.other, w.bias, s.B * s.O, P, s.O);
@@ -345,10 +343,9 @@ static gd_status scatter(conv_work<T> w)
     using V = gd_compute<T>;
     const conv_sizes &s = w.s;
     const int64_t O = w.O(), K = w.K(), P = w.P(), window = s.KH * s.KW, C = s.C / s.groups;
-    const int64_t channel = gd_max64(1, window * P * (int64_t)sizeof(V)),
-                  images = w.images(s.C * channel);
-    const bool point = conv_is_pointwise(&s), whole = point || s.C * channel <= PIECE_BYTES;
-    const int64_t channels = whole ? C : gd_max64(1, gd_min64(C, PIECE_BYTES / channel));
+    const int64_t channel = gd_max64(1, window * P), images = w.images();
+    const bool point = conv_is_pointwise(&s), whole = point || s.C * channel <= PIECE;
+    const int64_t channels = whole ? C : gd_max64(1, gd_min64(C, PIECE / channel));
     const int64_t groups = whole ? s.groups : 1;
     gd_status status = get_columns<V>(&w, images, groups * channels * window, P);
     if (point && !w.add && !status)
@@ -406,8 +403,7 @@ static gd_status dweight(conv_work<T> w)
     using V = gd_compute<T>;
     const conv_sizes &s = w.s;
     const int64_t O = w.O(), K = w.K(), P = w.P(), size = s.O * K, windows = w.windows();
-    const int64_t most = PIECE_BYTES / gd_max64(1, size * (int64_t)sizeof(V));
-    const int64_t images = gd_max64(1, gd_min64(most, w.images(size * (int64_t)sizeof(V))));
+    const int64_t images = gd_max64(1, gd_min64(PIECE / gd_max64(1, size), w.images()));
     gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
     V *parts = (V *)gd_call_scratch(w.call, (size_t)((images + 1) * size) * sizeof(V));
     if (!parts || status) return gd_error_status(w.call->context);
