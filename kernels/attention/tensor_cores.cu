@@ -5,7 +5,7 @@
 #include "cuda/device_limits.h"
 
 // The kernels for this dtype. NULL: none.
-static const attention_tensor_cores *of_dtype(const gd_call *call, int64_t widest)
+static const attention_tensor_cores *of_dtype(const gd_call *call, [[maybe_unused]] int64_t widest)
 {
 #ifdef GD_HAVE_HOPPER
     if (widest > 32 && widest <= 128 && gd_on_hopper()) {
