@@ -27,6 +27,8 @@ static const benchmark benchmarks[] = {
     {"add_rms_norm", "the same with a residual, on a GPU", NULL, add_rms_norm_on_cuda},
     {"attention", "causal attention, forward and backward", bench_attention, bench_attention},
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, NULL},
+    {"layers", "convolution, pooling and batch norm at sizes people train with", bench_layers,
+     bench_layers},
     {"overhead", "what an op on four numbers costs, and a step of a small network", bench_overhead,
      bench_overhead},
     {"step", "where the time of a training step goes, op by op", bench_step, bench_step},
@@ -46,7 +48,8 @@ static int usage(FILE *file)
             "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
             "  --cols N       columns of x (4096)\n"
             "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all);\n"
-            "                 attention, step and products: f32, tf32 (on a GPU) or bf16\n"
+            "                 attention, layers, step and products: f32, tf32 (on a\n"
+          "                 GPU) or bf16\n"
             "  --device D     cpu, or cuda (all but ops)\n"
             "  --heads H      rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads\n"
             "  --ladder       rms_norm on a GPU: the kernels that lead to it, step by step\n"
@@ -55,7 +58,7 @@ static int usage(FILE *file)
             "  --shape S      attention: BxHxTxD (on a GPU a table of shapes)\n"
             "  --threads T    CPU threads (OpenMP's default)\n"
             "  --repeats R    take the median of R runs (21)\n"
-            "  --op NAME      ops: only this one\n"
+            "  --op NAME      ops, layers: only this one\n"
             "  --model NAME   step, products: tiny (the default), toy, small, small-50257\n"
             "                 or shakespeare\n"
             "  --batch B      step, products: sequences of a batch (the model's own number)\n"

@@ -1,8 +1,8 @@
 /* pool_cpu.c - the CPU kernels of max_pool2d and avg_pool2d.
  *
- * A thread takes whole rows of the result: of y in the forward, of dx in the backward. For a row it
- * goes through the rows of the other side that its windows meet, then through the columns of the
- * kernel: the inner loop is over windows, and every sum has one writer. */
+ * A thread takes whole rows of y, of dx of the mean, and whole planes of dx of the maximum, so every
+ * sum has one writer. For a row it goes through the rows of the other side that its windows meet, then
+ * through the columns of the kernel: the inner loop is over windows. */
 #include "kernel.h"
 #include "pool/pool.h"
 
@@ -14,8 +14,8 @@ typedef struct pool_work {
     bool add;
 } pool_work;
 
-/* Computes one row of `to`, with memory for a row of sums. */
-typedef void row_function(const pool_work *w, int64_t row, double *sum);
+/* Computes a part of `to`, a row or a plane, with memory for its sums. */
+typedef void part_function(const pool_work *w, int64_t part, double *sum);
 
 /* The windows along an axis whose element `a` is in x: first to end - 1. */
 typedef struct span {
@@ -37,6 +37,12 @@ static span windows_over(const gd_pool_planes *p, int axis, int64_t i)
     const int64_t before = at - p->args.kernel[axis] + 1;
     return (span){before > 0 ? gd_divide_up(before, stride) : 0,
                   gd_min64(p->pooled[axis], at / stride + 1)};
+}
+
+static bool windows_overlap(const gd_pool_planes *p)
+{
+    return p->args.kernel[POOL_ROWS] > p->args.stride[POOL_ROWS] ||
+           p->args.kernel[POOL_COLS] > p->args.stride[POOL_COLS];
 }
 
 /* ---- max_pool2d --------------------------------------------------------------------------- */
@@ -70,23 +76,23 @@ static void max_row(const pool_work *w, int64_t to_row, double *sum)
     }
 }
 
-/* The sum of what arrives at a row of dx, to the places in it. */
-static void max_gradient_row(const pool_work *w, int64_t to_row, double *sum)
+/* A plane of dx. Only where windows overlap are there sums, of what arrives at a place. */
+static void max_gradient_plane(const pool_work *w, int64_t plane, double *sum)
 {
     const gd_pool_planes *p = &w->p;
-    const int64_t W = p->size[POOL_COLS], n = p->pooled[POOL_COLS];
-    const int64_t plane = to_row / p->size[POOL_ROWS], row = to_row % p->size[POOL_ROWS];
-    const span over = windows_over(p, POOL_ROWS, row);
-    for (int64_t j = 0; j < W; j++) sum[j] = 0;
-    for (int64_t i = over.first; i < over.end; i++) {
-        const int64_t first = (plane * p->pooled[POOL_ROWS] + i) * n;
-        for (int64_t j = 0; j < n; j++) {
-            const int64_t at = w->place[first + j] - row * W;
-            if (at >= 0 && at < W) sum[at] += (double)w->from[first + j]; /* [max_pool2d] */
-        }
+    const int64_t size = p->size[POOL_ROWS] * p->size[POOL_COLS];
+    const int64_t count = p->pooled[POOL_ROWS] * p->pooled[POOL_COLS];
+    const REAL *dy = w->from + plane * count;
+    const int32_t *place = w->place + plane * count;
+    REAL *dx = w->to + plane * size;
+    if (!windows_overlap(p)) {
+        if (!w->add) memset(dx, 0, (size_t)size * sizeof *dx);
+        for (int64_t j = 0; j < count; j++) dx[place[j]] += dy[j];
+        return;
     }
-    REAL *dx = w->to + to_row * W;
-    for (int64_t j = 0; j < W; j++) dx[j] = (REAL)(w->add ? dx[j] + sum[j] : sum[j]);
+    for (int64_t k = 0; k < size; k++) sum[k] = w->add ? (double)dx[k] : 0;
+    for (int64_t j = 0; j < count; j++) sum[place[j]] += (double)dy[j]; /* [max_pool2d] */
+    for (int64_t k = 0; k < size; k++) dx[k] = (REAL)sum[k];
 }
 
 /* ---- avg_pool2d --------------------------------------------------------------------------- */
@@ -141,50 +147,51 @@ static void avg_gradient_row(const pool_work *w, int64_t to_row, double *sum)
 
 typedef struct shares {
     const pool_work *work;
-    row_function *function;
-    double *sums; /* a row for each thread */
-    int64_t rows, cols;
+    part_function *function;
+    double *sums; /* of a part, for each thread */
+    int64_t parts, size;
     int threads;
 } shares;
 
 static void run_share(const void *work, int64_t thread)
 {
     const shares *s = work;
-    const int64_t end = s->rows * (thread + 1) / s->threads;
-    for (int64_t row = s->rows * thread / s->threads; row < end; row++)
-        s->function(s->work, row, s->sums + thread * s->cols);
+    const int64_t end = s->parts * (thread + 1) / s->threads;
+    for (int64_t part = s->parts * thread / s->threads; part < end; part++)
+        s->function(s->work, part, s->sums + thread * s->size);
 }
 
-/* Calls the function for each row of `to`. */
-static gd_status by_rows(const gd_call *call, pool_work *w, const gd_tensor *to,
-                         row_function *function)
+/* Calls the function for each part of `to`, of `size` elements. */
+static gd_status by_parts(const gd_call *call, pool_work *w, const gd_tensor *to, int64_t size,
+                          part_function *function)
 {
-    const int64_t count = gd_tensor_count(to), cols = gd_last_dim(to);
+    const int64_t count = gd_tensor_count(to);
     if (count == 0) return GD_OK;
     const int threads = gd_threads_for(call->threads, gd_tensor_count(call->input[0]));
-    double *sums = gd_call_scratch(call, (size_t)(threads * cols) * sizeof *sums);
+    double *sums = gd_call_scratch(call, (size_t)(threads * size) * sizeof *sums);
     if (!sums) return gd_error_status(call->context);
     w->to = gd_data(to);
     if (call->saves) w->place = gd_data(call->save[0]);
-    const shares s = {w, function, sums, count / cols, cols, threads};
+    const shares s = {w, function, sums, count / size, size, threads};
     gd_for_each(threads, threads, run_share, &s);
     return GD_OK;
 }
 
-static gd_status pool_forward(const gd_call *call, row_function *function)
+static gd_status pool_forward(const gd_call *call, part_function *function)
 {
     const gd_tensor *x = call->input[0], *y = call->output[0];
     pool_work w = {.p = gd_pool_planes_of(call, x, y), .from = gd_data(x)};
-    return by_rows(call, &w, y, function);
+    return by_parts(call, &w, y, w.p.pooled[POOL_COLS], function);
 }
 
-static gd_status pool_backward(const gd_call *call, row_function *function)
+static gd_status pool_backward(const gd_call *call, bool planes, part_function *function)
 {
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx) return GD_OK;
     pool_work w = {.p = gd_pool_planes_of(call, dx, dy), .from = gd_data(dy)};
     w.add = call->accumulate[0];
-    return by_rows(call, &w, dx, function);
+    return by_parts(call, &w, dx, w.p.size[POOL_COLS] * (planes ? w.p.size[POOL_ROWS] : 1),
+                    function);
 }
 
 gd_status GD_REAL_NAME(max_pool2d_forward)(const gd_call *call)
@@ -194,7 +201,7 @@ gd_status GD_REAL_NAME(max_pool2d_forward)(const gd_call *call)
 
 gd_status GD_REAL_NAME(max_pool2d_backward)(const gd_call *call)
 {
-    return pool_backward(call, max_gradient_row);
+    return pool_backward(call, true, max_gradient_plane);
 }
 
 gd_status GD_REAL_NAME(avg_pool2d_forward)(const gd_call *call)
@@ -204,5 +211,5 @@ gd_status GD_REAL_NAME(avg_pool2d_forward)(const gd_call *call)
 
 gd_status GD_REAL_NAME(avg_pool2d_backward)(const gd_call *call)
 {
-    return pool_backward(call, avg_gradient_row);
+    return pool_backward(call, false, avg_gradient_row);
 }

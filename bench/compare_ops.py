@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Time layers beside PyTorch's: convolution, pooling, batch norm.
+
+Forward and backward with all gradients, in one run on one device.  PyTorch
+runs its eager kernels (cuDNN's autotuner on, TF32 off) and the same layer
+compiled; the faster one counts.  Ours are run by gradus-bench layers, whose
+sizes are repeated here.  A figure is the median of several means, measured
+with events on a GPU.
+
+"of the ceiling" is for layers limited by memory: the time that a copy of as
+many bytes as the layer must move takes in the same run, over ours.
+
+    python3 bench/compare_ops.py
+    python3 bench/compare_ops.py --device cpu --threads 1 --dtypes float32
+"""
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+from common import count, records
+
+NAMES = {"float32": "f32", "bfloat16": "bf16"}
+
+
+def layers(torch, nn, functional):
+    """name -> (shapes of the inputs, function, tensors like x moved forward and backward)."""
+    quarter = 0.25  # a pooled plane
+    return {
+        "conv2d": ([(32, 64, 56, 56), (64, 64, 3, 3), (64,)],
+                   lambda x, w, b: functional.conv2d(x, w, b, padding=1), None),
+        "depthwise": ([(32, 64, 56, 56), (64, 1, 3, 3), (64,)],
+                      lambda x, w, b: functional.conv2d(x, w, b, padding=1, groups=64), (2, 3)),
+        "max_pool2d": ([(256, 64, 56, 56)], lambda x: functional.max_pool2d(x, 2),
+                       # y, dy and the places, of 4 bytes
+                       lambda size: (1 + quarter * (1 + 4 / size),) * 2),
+        "avg_pool2d": ([(256, 64, 56, 56)], lambda x: functional.avg_pool2d(x, 2),
+                       (1 + quarter,) * 2),
+        "batch_norm": ([(256, 64, 56, 56), (64,), (64,)],
+                       lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
+                       (3, 5)),
+    }
+
+
+class Clock:
+    """Means of consecutive calls, in microseconds."""
+
+    def __init__(self, torch, device):
+        self.torch, self.device = torch, device
+        self.calls = 4 if device == "cuda" else 1
+
+    def mean(self, run):
+        if self.device == "cpu":
+            begin = time.perf_counter()
+            for _ in range(self.calls):
+                run()
+            return (time.perf_counter() - begin) * 1e6 / self.calls
+        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.torch.cuda._sleep(10_000_000)  # the host runs ahead, as in gradus-bench
+        start.record()
+        for _ in range(self.calls):
+            run()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e3 / self.calls
+
+    def median(self, run, rounds):
+        for _ in range(3):
+            run()
+        return statistics.median(self.mean(run) for _ in range(rounds))
+
+
+def peer(torch, clock, rounds, dtype, shapes, function):
+    """(forward, backward) microseconds of the function."""
+    if clock.device == "cpu":
+        shapes = [(shapes[0][0] // 8,) + shapes[0][1:]] + shapes[1:]
+    inputs = [torch.randn(s, device=clock.device, dtype=dtype).mul_(0.05 if k else 1)
+              .requires_grad_() for k, s in enumerate(shapes)]
+    y = function(*inputs)
+    dy = torch.randn_like(y)
+    forward = clock.median(lambda: function(*inputs), rounds)
+    backward = clock.median(
+        lambda: torch.autograd.grad(y, inputs, dy, retain_graph=True), rounds)
+    return forward, backward
+
+
+def ours(program, device, dtype, rounds, threads):
+    """name -> (forward, backward) microseconds of gradus."""
+    command = [str(program), "layers", "--device", device, "--dtype", NAMES[dtype], "--json",
+               "--repeats", str(rounds)] + (["--threads", str(threads)] if threads else [])
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"compare_ops: {done.stderr.strip()}")
+    return {r["name"]: (r["forward_us"], r["backward_us"]) for r in records(done.stdout)}
+
+
+def copy_time(torch, clock, rounds, dtype, shape):
+    """Microseconds to read and write a tensor."""
+    if clock.device == "cpu":
+        shape = (shape[0] // 8,) + shape[1:]
+    x = torch.randn(shape, device=clock.device, dtype=dtype)
+    to = torch.empty_like(x)
+    return clock.median(lambda: to.copy_(x), rounds)
+
+
+def parse_arguments():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--bench", type=pathlib.Path, default=pathlib.Path("build/bin/gradus-bench"))
+    p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    p.add_argument("--dtypes", type=lambda text: text.split(","), default=list(NAMES))
+    p.add_argument("--threads", type=count, default=0, help="on the CPU, on both sides")
+    p.add_argument("--rounds", type=count, default=9)
+    p.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    args = p.parse_args()
+    for dtype in args.dtypes:
+        if dtype not in NAMES:
+            p.error(f"{dtype} is none of {', '.join(NAMES)}")
+    return args
+
+
+def main():
+    """Print the table."""
+    args = parse_arguments()
+    try:
+        import torch
+    except ImportError:
+        sys.exit("compare_ops: PyTorch is missing")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("compare_ops: no GPU")
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    clock = Clock(torch, args.device)
+    table = layers(torch, torch.nn, torch.nn.functional)
+    where = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
+    print(f"{where}, PyTorch {torch.__version__}")
+    print(f"{'layer':<12} {'dtype':<9} {'pass':<9} {'PyTorch us':>11} {'gradus us':>11} "
+          f"{'ratio':>6} {'of the ceiling':>15}")
+    for dtype in args.dtypes:
+        own = ours(args.bench, args.device, dtype, args.rounds, args.threads)
+        kind = getattr(torch, dtype)
+        for name, (shapes, function, moved) in table.items():
+            best = peer(torch, clock, args.rounds, kind, shapes, function)
+            if not args.no_compile:
+                compiled = peer(torch, clock, args.rounds, kind, shapes, torch.compile(function))
+                best = tuple(map(min, best, compiled))
+            if callable(moved):
+                moved = moved(kind.itemsize)
+            copied = moved and copy_time(torch, clock, args.rounds, kind, shapes[0])
+            for k, what in enumerate(("forward", "backward")):
+                share = f"{copied * moved[k] / 2 / own[name][k]:.2f}" if moved else ""
+                print(f"{name:<12} {dtype:<9} {what:<9} {best[k]:>11.1f} {own[name][k]:>11.1f} "
+                      f"{best[k] / own[name][k]:>6.2f} {share:>15}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+/* layers.c - layers at sizes people train with, forward and backward, all gradients included. A
+ * figure is the median of several means of consecutive calls. compare_ops.py has the same layers. */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_INPUTS = 4, SHAPE = 4 };
+
+/* The first dimension of input 0 is the batch: on the CPU an eighth. */
+typedef struct layer {
+    const char *name;
+    gd_tensor *(*run)(gd_tensor *const *in);
+    int inputs;
+    int64_t shape[MOST_INPUTS][SHAPE]; /* 0: no such dimension */
+} layer;
+
+static gd_tensor *conv3x3(gd_tensor *const *in)
+{
+    return gd_conv2d(in[0], in[1], in[2], &(gd_conv_options){.padding = {1, 1}});
+}
+
+static gd_tensor *depthwise(gd_tensor *const *in)
+{
+    return gd_conv2d(in[0], in[1], in[2], &(gd_conv_options){.padding = {1, 1}, .groups = 64});
+}
+
+static gd_tensor *max_pool(gd_tensor *const *in)
+{
+    return gd_max_pool2d(in[0], &(gd_pool_options){.kernel = {2, 2}});
+}
+
+static gd_tensor *avg_pool(gd_tensor *const *in)
+{
+    return gd_avg_pool2d(in[0], &(gd_pool_options){.kernel = {2, 2}});
+}
+
+static gd_tensor *batch_norm(gd_tensor *const *in)
+{
+    return gd_batch_norm(in[0], in[1], in[2], NULL);
+}
+
+static const layer layers[] = {
+    {"conv2d", conv3x3, 3, {{32, 64, 56, 56}, {64, 64, 3, 3}, {64}}},
+    {"depthwise", depthwise, 3, {{32, 64, 56, 56}, {64, 1, 3, 3}, {64}}},
+    {"max_pool2d", max_pool, 1, {{256, 64, 56, 56}}},
+    {"avg_pool2d", avg_pool, 1, {{256, 64, 56, 56}}},
+    {"batch_norm", batch_norm, 3, {{256, 64, 56, 56}, {64}, {64}}},
+};
+
+static void make_inputs(gd_context *ctx, const bench_options *o, const layer *l, gd_tensor **in)
+{
+    for (int k = 0; k < l->inputs; k++) {
+        int64_t shape[SHAPE];
+        int ndim = 0;
+        memcpy(shape, l->shape[k], sizeof shape);
+        while (ndim < SHAPE && shape[ndim]) ndim++;
+        if (k == 0 && o->device == GD_CPU) shape[0] /= 8;
+        in[k] = gd_tensor_create(ctx, o->dtype, ndim, shape);
+        gd_random_normal(in[k], 0, k ? 0.05 : 1);
+        gd_tensor_set_requires_grad(in[k], true);
+    }
+}
+
+/* times[0], of a forward, and times[1], of a backward, in seconds. */
+static gd_status time_layer(gd_context *ctx, device_clock *clock, const layer *l,
+                            gd_tensor *const *in, gd_tensor *dy, int calls, double *times)
+{
+    gd_tensor *y[16];
+    device_clock_hold(clock);
+    device_clock_mark(clock, 0);
+    for (int i = 0; i < calls; i++) y[i] = l->run(in);
+    device_clock_mark(clock, 1);
+    for (int i = 0; i < calls && !gd_error(ctx); i++) {
+        gd_backward_from(&y[i], 1, &(gd_backward_options){.cotangents = &dy});
+        for (int k = 0; k < l->inputs; k++) gd_grad_clear(in[k]);
+    }
+    device_clock_mark(clock, 2);
+    if (gd_synchronize(ctx)) return gd_error_status(ctx);
+    times[0] = device_clock_seconds(clock, 0, 1) / calls;
+    times[1] = device_clock_seconds(clock, 1, 2) / calls;
+    return gd_step_end(ctx), gd_error_status(ctx);
+}
+
+static gd_status print_layer(gd_context *ctx, const bench_options *o, device_clock *clock,
+                             const layer *l, double *seconds)
+{
+    const int calls = o->device == GD_CUDA ? 4 : 1;
+    gd_tensor *in[MOST_INPUTS] = {NULL};
+    make_inputs(ctx, o, l, in);
+    gd_tensor *y = l->run(in);
+    gd_tensor *dy =
+        y ? gd_tensor_create(ctx, o->dtype, gd_tensor_ndim(y), gd_tensor_shape(y)) : NULL;
+    gd_random_normal(dy, 0, 1);
+    gd_step_end(ctx);
+    for (int i = -2; i < o->repeats && !gd_error(ctx); i++) {
+        double times[2] = {0, 0};
+        if (time_layer(ctx, clock, l, in, dy, calls, times)) break;
+        seconds[i < 0 ? 0 : i] = times[0];
+        seconds[o->repeats + (i < 0 ? 0 : i)] = times[1];
+    }
+    for (int k = 0; k < l->inputs; k++) gd_tensor_free(in[k]);
+    gd_tensor_free(dy);
+    if (gd_error(ctx)) return gd_error_status(ctx);
+    const double forward = bench_median(seconds, o->repeats),
+                 backward = bench_median(seconds + o->repeats, o->repeats);
+    printf(o->json ? "{\"name\": \"%s\", \"dtype\": \"%s\", \"tf32\": %s, \"forward_us\": %.6g, "
+                     "\"backward_us\": %.6g}\n"
+                   : "%-14s %s%s: forward %10.1f us, backward %10.1f us\n",
+           l->name, gd_dtype_name(o->dtype),
+           o->json ? (o->tf32 ? "true" : "false") : (o->tf32 ? " as TF32" : ""), forward * 1e6,
+           backward * 1e6);
+    return GD_OK;
+}
+
+int bench_layers(const bench_options *o)
+{
+    gd_context *ctx = gd_context_create(
+        &(gd_context_options){.threads = o->threads, .device = o->device, .tf32 = o->tf32});
+    double *seconds = calloc((size_t)(2 * o->repeats), sizeof *seconds);
+    device_clock *clock = gd_error(ctx) ? NULL : device_clock_create(ctx, 3);
+    gd_status status = seconds && clock ? gd_error_status(ctx) : GD_ERROR_MEMORY;
+    for (size_t i = 0; !status && i < sizeof layers / sizeof *layers; i++)
+        if (!o->op || !strcmp(o->op, layers[i].name))
+            status = print_layer(ctx, o, clock, &layers[i], seconds);
+    device_clock_free(clock);
+    free(seconds);
+    if (status) return bench_fail(ctx);
+    gd_context_free(ctx);
+    return EXIT_SUCCESS;
+}
