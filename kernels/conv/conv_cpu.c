@@ -2,8 +2,7 @@
  * the unfolded image.
  *
  * The pieces bound the temporary memory: of the columns of an image a thread has PIECE elements at a
- * time, or 96 windows if those are more; of what is folded, PIECE or those of one channel. The
- * pieces depend on sizes alone, and with them the bits. Threads share images and groups, or, where
+ * time, or 96 windows if those are more. The pieces depend on sizes alone, and with them the bits. Threads share images and groups, or, where
  * these are fewer than threads, the rows of each product. */
 #include "conv/conv.h"
 #include "matmul/gemm.h"
@@ -163,8 +162,7 @@ typedef struct conv_work {
     const REAL *bias;    /* of what is computed, or NULL */
     REAL *sums;          /* of the weight's gradient: [sum_count, groups, terms, O / groups] */
     int64_t sum_count;
-    int64_t windows;  /* of a piece */
-    int64_t channels; /* of a piece of what is folded */
+    int64_t windows; /* of a piece */
     bool add;
     int64_t items;
     int teams, inner; /* teams of `inner` threads share the items */
@@ -229,10 +227,8 @@ static conv_work work_of(const gd_call *call, const gd_tensor *image, const gd_t
                    .other = gd_data(other),
                    .weight = gd_data(call->input[1])};
     const conv_sizes *s = &w.sizes;
-    const int64_t plane = s->KH * s->KW * conv_positions(s);
     w.items = s->B * s->groups;
     w.windows = conv_is_pointwise(s) ? conv_positions(s) : piece_windows(s);
-    w.channels = gd_max64(1, gd_min64(s->C / s->groups, PIECE / gd_max64(1, plane)));
     return w;
 }
 
@@ -301,32 +297,28 @@ static void scatter_item(const conv_work *w, int64_t item, REAL *piece, void *sc
     const conv_sizes *s = &w->sizes;
     const int64_t b = item / s->groups, g = item % s->groups, P = conv_positions(s);
     const int64_t O = s->O / s->groups, C = s->C / s->groups, K = conv_terms(s);
-    const int64_t plane = s->H * s->W, window = s->KH * s->KW;
-    REAL *image = image_at(w, b, g);
-    const gemm_matrix other = {other_at(w, b, g), P, 1};
-    for (int64_t c0 = 0; c0 < C; c0 += w->channels) {
-        const int64_t n = gd_min64(w->channels, C - c0);
-        const gemm_matrix weight = {w->weight + g * O * K + c0 * window, 1, K};
-        REAL *to = image + c0 * plane;
-        if (!w->add) begin_rows(to, n, plane, w->bias ? w->bias + g * C + c0 : NULL);
-        if (conv_is_pointwise(s)) {
-            gemm(to, P, weight, other, n, P, O, true, scratch, w->inner);
-            continue;
-        }
-        gemm(piece, P, weight, other, n * window, P, O, false, scratch, w->inner);
-        const columns c = {.sizes = s, .image = to, .data = piece, .row = P, .p1 = P};
-        gd_for_each(w->inner, n, fold_channel, &c);
+    REAL *image = image_at(w, b, g), *other = other_at(w, b, g);
+    const gemm_matrix weight = {w->weight + g * O * K, 1, K};
+    if (!w->add) begin_rows(image, C, s->H * s->W, w->bias ? w->bias + g * C : NULL);
+    for (int64_t p0 = 0; p0 < P; p0 += w->windows) {
+        const int64_t p1 = gd_min64(P, p0 + w->windows);
+        const gemm_matrix part = {other + p0, P, 1};
+        const bool point = conv_is_pointwise(s);
+        gemm(point ? image + p0 : piece, point ? P : p1 - p0, weight, part, K, p1 - p0, O, point,
+             scratch, w->inner);
+        const columns c = {
+            .sizes = s, .image = image, .data = piece, .row = p1 - p0, .p0 = p0, .p1 = p1};
+        if (!point) gd_for_each(w->inner, C, fold_channel, &c);
     }
 }
 
 static gd_status scatter(const gd_call *call, conv_work *w)
 {
-    const conv_sizes *s = &w->sizes;
-    const int64_t P = conv_positions(s), window = s->KH * s->KW;
-    const int64_t size[3] = {w->channels * window, P, s->O / s->groups};
+    const int64_t K = conv_terms(&w->sizes), P = conv_positions(&w->sizes);
+    const int64_t size[3] = {K, w->windows, w->sizes.O / w->sizes.groups};
     w->item = scatter_item;
-    return run_items(call, w, (gemm_matrix){NULL, 1, conv_terms(s)}, (gemm_matrix){NULL, P, 1},
-                     size, 0, s->C / s->groups * window, conv_is_pointwise(s) ? 0 : size[0] * P);
+    return run_items(call, w, (gemm_matrix){NULL, 1, K}, (gemm_matrix){NULL, P, 1}, size, 1, P,
+                     conv_is_pointwise(&w->sizes) ? 0 : K * w->windows);
 }
 
 /* ---- dweight (+)= other unfold(image)^T --------------------------------------------------- */
