@@ -8,7 +8,9 @@ module.exports = {
         'multi-head attention', 'grouped query attention', 'causal mask'
     ],
     'axis.html' : [ 'index select', 'take along dim', 'prefix sum', 'scatter' ],
+    'batch_norm.html' : [ 'batch norm', 'batch normalization' ],
     'break.html' : [ 'planted bugs', 'wrong gradient', 'debug a backward' ],
+    'conv.html' : [ 'convolution', 'conv', 'deconvolution', 'transposed convolution', 'im2col', 'depthwise' ],
     'cross_entropy.html' :
         [ 'cross entropy', 'loss', 'nll', 'negative log likelihood', 'label smoothing', 'softmax loss' ],
     'dropout.html' : [ 'mask', 'regularization' ],
@@ -20,9 +22,9 @@ module.exports = {
     'matmul.html' : [ 'matrix product', 'matrix multiplication', 'gemm' ],
     'numerics.html' : [ 'finite differences', 'gradient check', 'gradcheck', 'step size', 'rounding' ],
     'ops.html' : [
-        'batch norm', 'batch normalization', 'convolution', 'conv', 'pooling', 'max pooling', 'lstm', 'gru',
-        'group norm', 'instance norm', 'huber', 'kl divergence', 'binary cross entropy', 'bce'
+        'lstm', 'gru', 'group norm', 'instance norm', 'huber', 'kl divergence', 'binary cross entropy', 'bce'
     ],
+    'pool.html' : [ 'pooling', 'max pooling', 'average pooling' ],
     'reduce.html' : [ 'sum', 'mean', 'variance', 'standard deviation', 'log sum exp' ],
     'rms_norm.html' : [ 'rms norm', 'rmsnorm', 'root mean square', 'normalization' ],
     'rope.html' : [ 'rotary', 'rotary positions', 'rotary embedding', 'position encoding' ],

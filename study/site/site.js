@@ -323,11 +323,9 @@ function opsPage(gradus) {
             `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page use.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${
                 rows.join('')}</tbody></table></div>
 <h2 id="absent">Not in the library</h2>
-<p>Convolution and pooling; batch, group and instance norm; LSTM and GRU; Huber loss, KL divergence and
-binary cross entropy as ops of their own. Some are a few ops that are here: a batch norm is
-<a href="reduce.html#worked-mean">mean</a> and <a href="reduce.html#worked-var">var</a> over the rows,
-then <a href="elementwise.html">sub, mul, add</a>, and <a href="layer_norm.html">layer_norm</a> derives
-the same backward along the other axis. <a href="contributing.html">Contributing</a> shows how to add
+<p>Group and instance norm; LSTM and GRU; Huber loss, KL divergence and binary cross entropy as ops of
+their own. Some are a few ops that are here: a group norm is a reshape, then
+<a href="layer_norm.html">layer_norm</a> and <a href="elementwise.html">mul, add</a>. <a href="contributing.html">Contributing</a> shows how to add
 an op of your own.</p>`,
     });
 }
