@@ -40,6 +40,13 @@ static inline bool conv_is_pointwise(const conv_sizes *s)
            s->stride[1] == 1 && s->padding[0] == 0 && s->padding[1] == 0;
 }
 
+/* Whether a sum of a few products for each element is faster than a product of matrices: a group has
+ * one channel, and its weight few rows. */
+static inline bool conv_is_depthwise(const conv_sizes *s)
+{
+    return s->C == s->groups && s->O <= 4 * s->groups && !conv_is_pointwise(s);
+}
+
 /* For unfold and fold: of the image and its columns [B, C KH KW, OH OW]. */
 static inline conv_sizes conv_sizes_of_columns(const conv_args *args, const gd_tensor *image)
 {

@@ -22,10 +22,22 @@ typedef struct columns {
     const conv_sizes *sizes;
     REAL *image; /* [channels, H, W] */
     REAL *data;  /* columns p0 to p1 of all rows */
-    int64_t row; /* from one row to the next */
+    int64_t
+        row; /* from one row to the next; 0: all rows are one, the other side of a depthwise one */
     int64_t p0, p1;
     bool add;
+    REAL weight; /* of a row */
+    double *sum;
 } columns;
+
+/* What to do with a row r of the columns and what it has of the image x. */
+typedef enum move {
+    UNFOLD,  /* r (+)= x, and 0 outside of the image */
+    FOLD,    /* x += r */
+    GATHER,  /* r += weight x */
+    SCATTER, /* x += weight r */
+    DOT      /* sum += r x */
+} move;
 
 /* to [n] (+)= from, where the image has an element; 0 is what unfold takes outside of it. */
 static inline void take(REAL *to, const REAL *from, int64_t step, int64_t n, bool add)
@@ -41,14 +53,28 @@ static inline void take(REAL *to, const REAL *from, int64_t step, int64_t n, boo
     }
 }
 
-static inline void put(REAL *to, int64_t step, const REAL *from, int64_t n)
+/* to[i step] += weight from[i from_step] */
+static inline void put(REAL *to, int64_t step, const REAL *from, int64_t from_step, int64_t n,
+                       REAL weight)
 {
-    if (step == 1) {
+    if (step == 1 && from_step == 1) {
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) to[i] += from[i];
+        for (int64_t i = 0; i < n; i++) to[i] += weight * from[i];
     } else {
-        for (int64_t i = 0; i < n; i++) to[i * step] += from[i];
+        for (int64_t i = 0; i < n; i++) to[i * step] += weight * from[i * from_step];
     }
+}
+
+static inline REAL dot(const REAL *a, const REAL *b, int64_t step, int64_t n)
+{
+    REAL sum = 0;
+    if (step == 1) {
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    } else {
+        for (int64_t i = 0; i < n; i++) sum += a[i] * b[i * step];
+    }
+    return sum;
 }
 
 static inline void clear(REAL *to, int64_t n)
@@ -56,8 +82,8 @@ static inline void clear(REAL *to, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] = 0;
 }
 
-/* Row k of the columns, from the image (unfold) or added into it (fold). */
-static void move_row(const columns *w, int64_t k, bool fold)
+/* Row k of the columns. */
+static inline void move_row(const columns *w, int64_t k, move what)
 {
     const conv_sizes *s = w->sizes;
     const int64_t j = k % s->KW, i = k / s->KW % s->KH, c = k / (s->KW * s->KH);
@@ -80,32 +106,30 @@ static void move_row(const columns *w, int64_t k, bool fold)
             b = gd_max64(a, gd_min64(end, ow + n));
         }
         if (h < 0 || h >= s->H) b = a;
-        if (!fold && !add && a > ow) clear(row, a - ow);
-        if (!fold && !add && ow + n > b) clear(row + b - ow, ow + n - b);
+        if (what == UNFOLD && !add && a > ow) clear(row, a - ow);
+        if (what == UNFOLD && !add && ow + n > b) clear(row + b - ow, ow + n - b);
         if (b == a) continue;
-        REAL *at = image + h * s->W + a * step + left;
-        if (fold)
-            put(at, step, row + a - ow, b - a); /* [unfold] */
-        else
-            take(row + a - ow, at, step, b - a, add); /* [fold] */
+        REAL *at = image + h * s->W + a * step + left, *to = row + a - ow;
+        if (what == UNFOLD) take(to, at, step, b - a, add); /* [fold] */
+        if (what == FOLD) put(at, step, to, 1, b - a, 1);   /* [unfold] */
+        if (what == GATHER) put(to, 1, at, step, b - a, w->weight);
+        if (what == SCATTER) put(at, step, to, 1, b - a, w->weight);
+        if (what == DOT) *w->sum += (double)dot(to, at, step, b - a);
     }
-}
-
-/* All rows of a channel. */
-static void move_channel(const columns *w, int64_t c, bool fold)
-{
-    const int64_t window = w->sizes->KH * w->sizes->KW;
-    for (int64_t k = c * window; k < (c + 1) * window; k++) move_row(w, k, fold);
 }
 
 static void unfold_channel(const void *work, int64_t c)
 {
-    move_channel(work, c, false);
+    const columns *w = work;
+    const int64_t window = w->sizes->KH * w->sizes->KW;
+    for (int64_t k = c * window; k < (c + 1) * window; k++) move_row(w, k, UNFOLD);
 }
 
 static void fold_channel(const void *work, int64_t c)
 {
-    move_channel(work, c, true);
+    const columns *w = work;
+    const int64_t window = w->sizes->KH * w->sizes->KW;
+    for (int64_t k = c * window; k < (c + 1) * window; k++) move_row(w, k, FOLD);
 }
 
 /* ---- The ops unfold and fold -------------------------------------------------------------- */
@@ -264,6 +288,23 @@ static void begin_rows(REAL *rows, int64_t n, int64_t size, const REAL *bias)
     }
 }
 
+/* ---- Depthwise ---------------------------------------------------------------------------- */
+
+/* Row k of the columns of a channel, with output o of its group: no product of matrices. */
+static void move_depthwise(const conv_work *w, REAL *image, REAL *other, REAL weight, int64_t k,
+                           double *sum, move what)
+{
+    const columns c = {.sizes = &w->sizes,
+                       .image = image,
+                       .data = other,
+                       .p1 = conv_positions(&w->sizes),
+                       .weight = weight,
+                       .sum = sum};
+    if (what == GATHER) move_row(&c, k, GATHER);
+    if (what == SCATTER) move_row(&c, k, SCATTER);
+    if (what == DOT) move_row(&c, k, DOT);
+}
+
 /* ---- other (+)= weight unfold(image) ------------------------------------------------------ */
 
 static void gather_item(const conv_work *w, int64_t item, REAL *piece, void *scratch)
@@ -273,7 +314,12 @@ static void gather_item(const conv_work *w, int64_t item, REAL *piece, void *scr
     const int64_t O = s->O / s->groups, K = conv_terms(s);
     REAL *image = image_at(w, b, g), *other = other_at(w, b, g);
     const gemm_matrix weight = {w->weight + g * O * K, K, 1};
-    if (w->bias) begin_rows(other, O, P, w->bias + g * O);
+    const bool depthwise = conv_is_depthwise(s);
+    if (w->bias || (depthwise && !w->add))
+        begin_rows(other, O, P, w->bias ? w->bias + g * O : NULL);
+    for (int64_t i = 0; depthwise && i < O * K; i++)
+        move_depthwise(w, image, other + i / K * P, weight.data[i], i % K, NULL, GATHER);
+    if (depthwise) return;
     for (int64_t p0 = 0; p0 < P; p0 += w->windows) {
         const int64_t p1 = gd_min64(P, p0 + w->windows);
         const gemm_matrix cols = unfolded(w, image, p0, p1, piece);
@@ -300,6 +346,9 @@ static void scatter_item(const conv_work *w, int64_t item, REAL *piece, void *sc
     REAL *image = image_at(w, b, g), *other = other_at(w, b, g);
     const gemm_matrix weight = {w->weight + g * O * K, 1, K};
     if (!w->add) begin_rows(image, C, s->H * s->W, w->bias ? w->bias + g * C : NULL);
+    for (int64_t i = 0; conv_is_depthwise(s) && i < O * K; i++)
+        move_depthwise(w, image, other + i / K * P, weight.data[i], i % K, NULL, SCATTER);
+    if (conv_is_depthwise(s)) return;
     for (int64_t p0 = 0; p0 < P; p0 += w->windows) {
         const int64_t p1 = gd_min64(P, p0 + w->windows);
         const gemm_matrix part = {other + p0, P, 1};
@@ -330,8 +379,17 @@ static void dweight_item(const conv_work *w, int64_t item, REAL *piece, void *sc
     const int64_t sum = item / s->groups, g = item % s->groups, P = conv_positions(s);
     const int64_t O = s->O / s->groups, K = conv_terms(s);
     REAL *to = w->sums + item * K * O;
+    const int64_t first = s->B * sum / w->sum_count, end = s->B * (sum + 1) / w->sum_count;
+    for (int64_t i = 0; conv_is_depthwise(s) && i < O * K; i++) {
+        double total = 0;
+        for (int64_t b = first; b < end; b++)
+            move_depthwise(w, image_at(w, b, g), other_at(w, b, g) + i / K * P, 0, i % K, &total,
+                           DOT);
+        to[i % K * O + i / K] = (REAL)total;
+    }
+    if (conv_is_depthwise(s)) return;
     bool add = false;
-    for (int64_t b = s->B * sum / w->sum_count; b < s->B * (sum + 1) / w->sum_count; b++) {
+    for (int64_t b = first; b < end; b++) {
         REAL *image = image_at(w, b, g);
         for (int64_t p0 = 0; p0 < P; p0 += w->windows) {
             const int64_t p1 = gd_min64(P, p0 + w->windows);
