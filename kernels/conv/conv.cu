@@ -2,7 +2,7 @@
 // of as many images as make PIECE elements, of windows of one image, or, for what is folded, of
 // channels of one image: so every element of the image is written once. Products of several images
 // or groups are one batch.
-#include "conv/conv.h"
+#include "conv/depthwise.cuh"
 #include "cuda.cuh"
 #include "matmul/gemm.cuh"
 #include "pack.cuh"
@@ -311,10 +311,57 @@ static gd_status unfolded(const conv_work<T> &w, int64_t b0, int64_t n, int64_t 
     return unfold<T>(w.call, (T *)w.cols, image, s, {n * s.C * s.KH * s.KW, p0, p1}, false);
 }
 
+// ---- Depthwise ----------------------------------------------------------------------------------
+
+template <class T>
+static gd_depthwise<T> depthwise_of(const conv_work<T> &w)
+{
+    return {w.s, w.image, w.other, w.weight, w.bias, w.add};
+}
+
+// Whether 32 bits hold the number of elements of either side.
+static bool is_small(const conv_sizes &s)
+{
+    return s.B * s.O * s.OH * s.OW <= INT32_MAX && s.B * s.C * s.H * s.W <= INT32_MAX;
+}
+
+template <class T>
+static gd_status depthwise_gather(const conv_work<T> &w)
+{
+    const int64_t count = w.s.B * w.s.O * w.P();
+    const unsigned blocks = gd_blocks(count, GD_DEPTHWISE_THREADS);
+    const cudaStream_t stream = gd_stream(w.call);
+    const gd_depthwise<T> d = depthwise_of(w);
+    if (count == 0) return GD_OK;
+    if (is_small(w.s))
+        gd_depthwise_gather<T, uint32_t><<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d);
+    else
+        gd_depthwise_gather<T, int64_t><<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d);
+    return gd_launched(w.call);
+}
+
+template <class T>
+static gd_status depthwise_scatter(const conv_work<T> &w)
+{
+    const int64_t count = w.s.B * w.s.C * w.s.H * w.s.W;
+    const unsigned blocks = gd_blocks(count, GD_DEPTHWISE_THREADS);
+    const cudaStream_t stream = gd_stream(w.call);
+    const gd_depthwise<T> d = depthwise_of(w);
+    if (count == 0) return GD_OK;
+    if (is_small(w.s))
+        gd_depthwise_scatter<T, uint32_t><<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d);
+    else
+        gd_depthwise_scatter<T, int64_t><<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d);
+    return gd_launched(w.call);
+}
+
+// ---- The three products -------------------------------------------------------------------------
+
 // other (+)= weight unfold(image)
 template <class T>
 static gd_status gather(conv_work<T> w)
 {
+    if (conv_is_depthwise(&w.s)) return depthwise_gather(w);
     const conv_sizes &s = w.s;
     const int64_t images = w.images(), windows = w.windows(), O = w.O(), K = w.K(), P = w.P();
     gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
@@ -341,6 +388,7 @@ template <class T>
 static gd_status scatter(conv_work<T> w)
 {
     using V = gd_compute<T>;
+    if (conv_is_depthwise(&w.s)) return depthwise_scatter(w);
     const conv_sizes &s = w.s;
     const int64_t O = w.O(), K = w.K(), P = w.P(), window = s.KH * s.KW, C = s.C / s.groups;
     const int64_t channel = gd_max64(1, window * P), images = w.images();
@@ -396,12 +444,47 @@ static gd_status add_parts(const gd_call *call, G *sums, bool add, const V *part
     return gd_launched(call);
 }
 
+// The gradient that is the sum of `count` parts.
+template <class T, class V>
+static gd_status store_dweight(const conv_work<T> &w, const V *parts, int64_t count)
+{
+    const gd_tensor *dw = w.call->dinput[1];
+    return gd_by_gradient<T>(dw, [&](auto gradient) {
+        using G = decltype(gradient);
+        return add_parts(w.call, gd_ptr<G>(dw), w.call->accumulate[1], parts, count, w.s.O * w.K());
+    });
+}
+
+template <class T>
+static gd_status depthwise_dweight(const conv_work<T> &w)
+{
+    using V = gd_compute<T>;
+    const int64_t count = w.s.B * w.P(), weights = w.s.O * w.K();
+    const int64_t size = gd_max64(8192, gd_ceil_div(count, 256)), pieces = gd_ceil_div(count, size);
+    V *parts = (V *)gd_call_scratch(w.call, (size_t)(pieces * weights) * sizeof(V));
+    if (!parts) return gd_error_status(w.call->context);
+    if (pieces > 0 && weights > 0) {
+        const dim3 grid((unsigned)weights, (unsigned)pieces);
+        const cudaStream_t stream = gd_stream(w.call);
+        const gd_depthwise<T> d = depthwise_of(w);
+        if (is_small(w.s))
+            gd_depthwise_dweight<T, V, uint32_t>
+                <<<grid, GD_DEPTHWISE_THREADS, 0, stream>>>(d, parts, size);
+        else
+            gd_depthwise_dweight<T, V, int64_t>
+                <<<grid, GD_DEPTHWISE_THREADS, 0, stream>>>(d, parts, size);
+        if (gd_launched(w.call)) return gd_error_status(w.call->context);
+    }
+    return store_dweight(w, parts, pieces);
+}
+
 // dweight (+)= other unfold(image)^T: of each image of a piece a sum of its own; these are added.
 template <class T>
 static gd_status dweight(conv_work<T> w)
 {
     using V = gd_compute<T>;
     const conv_sizes &s = w.s;
+    if (conv_is_depthwise(&s)) return depthwise_dweight(w);
     const int64_t O = w.O(), K = w.K(), P = w.P(), size = s.O * K, windows = w.windows();
     const int64_t images = gd_max64(1, gd_min64(PIECE / gd_max64(1, size), w.images()));
     gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
@@ -425,11 +508,7 @@ static gd_status dweight(conv_work<T> w)
         }
     }
     if (status) return status;
-    const gd_tensor *dw = w.call->dinput[1];
-    return gd_by_gradient<T>(dw, [&](auto gradient) {
-        using G = decltype(gradient);
-        return add_parts(w.call, gd_ptr<G>(dw), w.call->accumulate[1], total, add ? 1 : 0, size);
-    });
+    return store_dweight(w, total, add ? 1 : 0);
 }
 
 // ---- dbias (+)= the sum of dy over images and positions -----------------------------------------
