@@ -42,6 +42,7 @@ int bench_rms_norm(const bench_options *options);  /* rms_norm.c */
 int bench_ops(const bench_options *options);       /* ops.c */
 int bench_attention(const bench_options *options); /* attention.c; on the CPU or a GPU */
 int bench_layers(const bench_options *options);    /* layers.c; on the CPU or a GPU */
+int bench_toys(const bench_options *options);      /* toys.c; on the CPU or a GPU */
 int bench_overhead(const bench_options *options);  /* overhead.c; on the CPU or a GPU */
 int bench_step(const bench_options *options);      /* step.c; on the CPU or a GPU */
 int bench_products(const bench_options *options);  /* step.c; on a GPU */

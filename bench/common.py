@@ -2,7 +2,12 @@
 PyTorch's part of a training step. torch is an argument, since it may be missing."""
 import argparse
 import json
+import os
+import pathlib
+import shlex
 import statistics
+import subprocess
+import sys
 import time
 
 
@@ -73,3 +78,15 @@ def time_rounds(step, wait, steps, rounds):
         wait()
         times.append((time.perf_counter() - begin) / steps * 1e3)
     return {"ms": statistics.median(times), "low": min(times), "high": max(times)}, result
+
+
+def compile_kann(sources, folder, figures):
+    """Compile the program `figures` with kann's sources in `folder`; return the command that runs it."""
+    program = pathlib.Path(folder) / "kann"
+    command = [*shlex.split(os.environ.get("CC", "cc")), "-O3", "-march=native", "-DHAVE_CBLAS",
+               f"-I{sources}", str(figures), f"{sources}/kann.c", f"{sources}/kautodiff.c", "-o",
+               str(program), "-lopenblas", "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"kann in {sources} does not compile: {done.stderr.strip()}")
+    return [str(program)]

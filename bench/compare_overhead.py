@@ -23,13 +23,12 @@ import argparse
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 import tempfile
 import time
 
-from common import count, records
+from common import compile_kann, count, records
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHAIN, NUMBERS, BATCH, WIDTHS = 64, 4, 32, (2, 16, 16, 2)
@@ -43,18 +42,6 @@ def run(command):
     if done.returncode:
         sys.exit(f"compare_overhead: {command[0]} failed: {done.stderr.strip()}")
     return {record["name"]: record["ns"] for record in records(done.stdout)}
-
-
-def compile_kann(sources, folder):
-    """Compile the figures of kann in `folder`; return the command that runs them."""
-    program = pathlib.Path(folder) / "kann"
-    command = [*shlex.split(os.environ.get("CC", "cc")), "-O3", "-march=native", "-DHAVE_CBLAS",
-               f"-I{sources}", str(HERE / "kann/overhead.c"), f"{sources}/kann.c",
-               f"{sources}/kautodiff.c", "-o", str(program), "-lopenblas", "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"compare_overhead: kann in {sources} does not compile: {done.stderr.strip()}")
-    return [str(program), "2000"]
 
 
 def least_times(torch, repeats=200):
@@ -126,7 +113,8 @@ def main():
         sides["kann"] = {}
     with tempfile.TemporaryDirectory() as folder:
         ours = [str(args.bench), "overhead", "--threads", "1", "--repeats", "5", "--json"]
-        kann = compile_kann(args.kann, folder) if args.kann else None
+        kann = args.kann and [
+            *compile_kann(args.kann, folder, HERE / "kann/overhead.c"), "2000"]
         for _ in range(args.rounds):
             for side, least in sides.items():
                 figures = (run(ours) if side == "gradus" else

@@ -29,6 +29,7 @@ static const benchmark benchmarks[] = {
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, NULL},
     {"layers", "convolution, pooling and batch norm at sizes people train with", bench_layers,
      bench_layers},
+    {"toys", "a step of small convolutional nets", bench_toys, bench_toys},
     {"overhead", "what an op on four numbers costs, and a step of a small network", bench_overhead,
      bench_overhead},
     {"step", "where the time of a training step goes, op by op", bench_step, bench_step},
@@ -49,7 +50,7 @@ static int usage(FILE *file)
             "  --cols N       columns of x (4096)\n"
             "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all);\n"
             "                 attention, layers, step and products: f32, tf32 (on a\n"
-          "                 GPU) or bf16\n"
+            "                 GPU) or bf16\n"
             "  --device D     cpu, or cuda (all but ops)\n"
             "  --heads H      rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads\n"
             "  --ladder       rms_norm on a GPU: the kernels that lead to it, step by step\n"
@@ -58,7 +59,7 @@ static int usage(FILE *file)
             "  --shape S      attention: BxHxTxD (on a GPU a table of shapes)\n"
             "  --threads T    CPU threads (OpenMP's default)\n"
             "  --repeats R    take the median of R runs (21)\n"
-            "  --op NAME      ops, layers: only this one\n"
+            "  --op NAME      ops, layers, toys: only this one\n"
             "  --model NAME   step, products: tiny (the default), toy, small, small-50257\n"
             "                 or shakespeare\n"
             "  --batch B      step, products: sequences of a batch (the model's own number)\n"
