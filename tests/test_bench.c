@@ -14,7 +14,7 @@ START_TEST(help_names_benchmarks_and_options)
         "  rms_norm ",    "  add_rms_norm ", "  ops ",        "  step ",     "  products ",
         "  --rows M",     "  --cols N",      "  --dtype T",   "  --heads H", "  --tsv FILE",
         "  --model NAME", "  --batch B",     "  --threads T", "  --repeats", "  --op NAME",
-        "  --json ",      "  overhead "};
+        "  --json ",      "  overhead ",     "  toys "};
     static const char *const calls[] = {"--help", "-h", "rms_norm --help"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         program_must(0, calls[i], output);
@@ -118,6 +118,18 @@ START_TEST(overhead)
     ck_assert_int_eq(count_lines(output), 9);
     ck_assert(json_is(json_member(output, "name"), "tanh not recorded"));
     ck_assert(strtod(json_member(output, "ns"), NULL) > 0);
+}
+END_TEST
+
+START_TEST(toys)
+{
+    program_must(0, "toys --repeats 1 --threads 2", output);
+    program_said(output, "cnn ");
+    program_said(output, "\ndigits ");
+    program_must(0, "toys --op cnn --repeats 1 --threads 2 --json", output);
+    ck_assert_int_eq(count_lines(output), 1);
+    ck_assert(json_is(json_member(output, "name"), "cnn"));
+    ck_assert(strtod(json_member(output, "us"), NULL) > 0);
 }
 END_TEST
 
@@ -233,6 +245,7 @@ int main(void)
     tcase_add_test(cases, a_step_in_json);
     tcase_add_test(cases, attention);
     tcase_add_test(cases, overhead);
+    tcase_add_test(cases, toys);
     tcase_add_test(cases, every_op);
     tcase_add_test(cases, one_op_in_json);
     tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);
