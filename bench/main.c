@@ -59,7 +59,7 @@ static int usage(FILE *file)
             "  --shape S      attention: BxHxTxD (on a GPU a table of shapes)\n"
             "  --threads T    CPU threads (OpenMP's default)\n"
             "  --repeats R    take the median of R runs (21)\n"
-            "  --op NAME      ops, layers, toys: only this one\n"
+            "  --op NAME      ops, layers: only this one\n"
             "  --model NAME   step, products: tiny (the default), toy, small, small-50257\n"
             "                 or shakespeare\n"
             "  --batch B      step, products: sequences of a batch (the model's own number)\n"
@@ -115,7 +115,8 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     if (cuda && !b->on_cuda) return "ops does not support --device cuda";
     if (o->shape[0] && !attention) return "--shape is for attention";
     if (!cuda && !b->run) return "add_rms_norm and products need --device cuda";
-    if (o->op && b->run != bench_ops) return "--op is for ops";
+    const bool layers = b->run == bench_layers, toys = b->run == bench_toys;
+    if (o->op && b->run != bench_ops && !layers) return "--op is for ops and layers";
     if ((o->model || o->batch) && !step) return "--model and --batch are for step and products";
     if ((o->rows || o->cols) && (step || attention))
         return "--rows and --cols are for rms_norm and add_rms_norm";
@@ -125,8 +126,9 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     if (o->heads && !norm) return "--heads needs rms_norm or add_rms_norm, --device cuda";
     if (o->tsv && !norm) return "--tsv needs rms_norm or add_rms_norm, --device cuda";
     if (o->mixed && !norm) return "--dtype mixed needs rms_norm or add_rms_norm, --device cuda";
-    if (o->tf32 && !(cuda && (step || attention)))
-        return "--dtype tf32 needs attention, step or products, --device cuda";
+    if (toys && o->dtype != GD_FLOAT32) return "toys runs in f32, or tf32 with --device cuda";
+    if (o->tf32 && !(cuda && (step || attention || layers || toys)))
+        return "--dtype tf32 needs attention, layers, toys, step or products, --device cuda";
     if (o->dtype == GD_BFLOAT16 && !cuda && !step)
         return "--dtype bf16 needs step or --device cuda";
     if (o->dtype == GD_FLOAT64 && cuda) return "--dtype f64 is for the CPU";

@@ -126,8 +126,8 @@ START_TEST(toys)
     program_must(0, "toys --repeats 1 --threads 2", output);
     program_said(output, "cnn ");
     program_said(output, "\ndigits ");
-    program_must(0, "toys --op cnn --repeats 1 --threads 2 --json", output);
-    ck_assert_int_eq(count_lines(output), 1);
+    program_must(0, "toys --repeats 1 --threads 2 --json", output);
+    ck_assert_int_eq(count_lines(output), 2);
     ck_assert(json_is(json_member(output, "name"), "cnn"));
     ck_assert(strtod(json_member(output, "us"), NULL) > 0);
 }
@@ -188,8 +188,9 @@ static const struct {
     {"step --model huge", "gradus-bench: unknown model \"huge\", wanted tiny, toy, small"},
     {"step --batch 0", "gradus-bench: --batch is \"0\", wanted a whole number from 1 to 1048576\n"},
     {"step --rows 4", "gradus-bench: --rows and --cols are for rms_norm and add_rms_norm\n"},
-    {"step --dtype tf32", "gradus-bench: --dtype tf32 needs attention, step or products, "
-                          "--device cuda\n"},
+    {"step --dtype tf32",
+     "gradus-bench: --dtype tf32 needs attention, layers, toys, step or products, "
+     "--device cuda\n"},
     {"ops --model toy", "gradus-bench: --model and --batch are for step and products\n"},
     {"products", "gradus-bench: add_rms_norm and products need --device cuda\n"},
     {"step --ladder", "gradus-bench: --ladder needs rms_norm --device cuda\n"},
