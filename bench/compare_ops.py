@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time layers beside PyTorch's: convolution, pooling, batch norm.
+"""Time layers beside PyTorch's: convolution, pooling, batch norm, LSTM and GRU.
 
 Forward and backward with all gradients, in one run on one device.  PyTorch
 runs its eager kernels (cuDNN's autotuner on, TF32 off) and the same layer
@@ -42,6 +42,8 @@ def layers(torch, nn, functional):
         "batch_norm": ([(256, 64, 56, 56), (64,), (64,)],
                        lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
                        (3, 5)),
+        "lstm": ([(64, 128, 512)], nn.LSTM(512, 512, batch_first=True), None),
+        "gru": ([(64, 128, 512)], nn.GRU(512, 512, batch_first=True), None),
     }
 
 
@@ -77,13 +79,18 @@ def peer(torch, clock, rounds, dtype, shapes, function):
     """(forward, backward) microseconds of the function."""
     if clock.device == "cpu":
         shapes = [(shapes[0][0] // 8,) + shapes[0][1:]] + shapes[1:]
+    module = isinstance(function, torch.nn.Module)
+    if module:  # with weights of its own
+        function.to(clock.device, dtype)
     inputs = [torch.randn(s, device=clock.device, dtype=dtype).mul_(0.05 if k else 1)
               .requires_grad_() for k, s in enumerate(shapes)]
     y = function(*inputs)
+    y = y[0] if module else y
     dy = torch.randn_like(y)
+    wanted = inputs + (list(function.parameters()) if module else [])
     forward = clock.median(lambda: function(*inputs), rounds)
     backward = clock.median(
-        lambda: torch.autograd.grad(y, inputs, dy, retain_graph=True), rounds)
+        lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True), rounds)
     return forward, backward
 
 
@@ -145,7 +152,7 @@ def main():
         kind = getattr(torch, dtype)
         for name, (shapes, function, moved) in table.items():
             best = peer(torch, clock, args.rounds, kind, shapes, function)
-            if not args.no_compile:
+            if not args.no_compile and not isinstance(function, torch.nn.Module):
                 compiled = peer(torch, clock, args.rounds, kind, shapes, torch.compile(function))
                 best = tuple(map(min, best, compiled))
             if callable(moved):

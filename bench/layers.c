@@ -41,12 +41,26 @@ static gd_tensor *batch_norm(gd_tensor *const *in)
     return gd_batch_norm(in[0], in[1], in[2], NULL);
 }
 
+static gd_tensor *lstm(gd_tensor *const *in)
+{
+    const gd_rnn_weights w = {in[1], in[2], in[3], NULL};
+    return gd_lstm(in[0], &w, 1, NULL, NULL, NULL, NULL);
+}
+
+static gd_tensor *gru(gd_tensor *const *in)
+{
+    const gd_rnn_weights w = {in[1], in[2], in[3], NULL};
+    return gd_gru(in[0], &w, 1, NULL, NULL);
+}
+
 static const layer layers[] = {
     {"conv2d", conv3x3, 3, {{32, 64, 56, 56}, {64, 64, 3, 3}, {64}}},
     {"depthwise", depthwise, 3, {{32, 64, 56, 56}, {64, 1, 3, 3}, {64}}},
     {"max_pool2d", max_pool, 1, {{256, 64, 56, 56}}},
     {"avg_pool2d", avg_pool, 1, {{256, 64, 56, 56}}},
     {"batch_norm", batch_norm, 3, {{256, 64, 56, 56}, {64}, {64}}},
+    {"lstm", lstm, 4, {{64, 128, 512}, {2048, 512}, {2048, 512}, {2048}}},
+    {"gru", gru, 4, {{64, 128, 512}, {1536, 512}, {1536, 512}, {1536}}},
 };
 
 static void make_inputs(gd_context *ctx, const bench_options *o, const layer *l, gd_tensor **in)

@@ -27,7 +27,7 @@ static const benchmark benchmarks[] = {
     {"add_rms_norm", "the same with a residual, on a GPU", NULL, add_rms_norm_on_cuda},
     {"attention", "causal attention, forward and backward", bench_attention, bench_attention},
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, NULL},
-    {"layers", "convolution, pooling and batch norm at sizes people train with", bench_layers,
+    {"layers", "layers, from convolution to LSTM, at sizes people train with", bench_layers,
      bench_layers},
     {"toys", "a step of small convolutional nets", bench_toys, bench_toys},
     {"overhead", "what an op on four numbers costs, and a step of a small network", bench_overhead,

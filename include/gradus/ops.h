@@ -176,6 +176,35 @@ GD_API gd_tensor *gd_unfold(gd_tensor *x, int64_t height, int64_t width,
 GD_API gd_tensor *gd_fold(gd_tensor *x, int64_t H, int64_t W, int64_t height, int64_t width,
                           const gd_conv_options *options);
 
+/* ---- Recurrent layers (kernels/rnn) ------------------------------------------------------- */
+
+/* The weights of a layer with H columns, in PyTorch's order: four gates i, f, g, o of an LSTM, three,
+ * r, z, n, of a GRU. */
+typedef struct gd_rnn_weights {
+    gd_tensor *input, *hidden;           /* [gates H, I], [gates H, H] */
+    gd_tensor *input_bias, *hidden_bias; /* [gates H] or NULL */
+} gd_rnn_weights;
+
+#define GD_RNN_MOST_LAYERS 64
+
+/* Layers one over the other, each over a whole sequence (Hochreiter & Schmidhuber 1997; Cho et al.
+ * 2014, arXiv:1406.1078, with the reset after the product, as cuDNN and PyTorch have it).
+ * x [B, T, I], T at least 1; `count` layers, of which the first reads I columns and the others H ->
+ * the last layer's y [B, T, H]. state, cell [count, B, H], or NULL for zeros. *last_state and
+ * *last_cell [count, B, H] are those after the last step; NULL: not needed. There is no
+ * second direction, and no dropout between layers: call one layer after the other, with gd_dropout
+ * in between. */
+GD_API gd_tensor *gd_lstm(gd_tensor *x, const gd_rnn_weights *layers, int count, gd_tensor *state,
+                          gd_tensor *cell, gd_tensor **last_state, gd_tensor **last_cell);
+GD_API gd_tensor *gd_gru(gd_tensor *x, const gd_rnn_weights *layers, int count, gd_tensor *state,
+                         gd_tensor **last_state);
+
+/* One step of one layer.  x [B, I], state, cell [B, H] or NULL for zeros -> the new state [B, H];
+ * *next_cell, unless it is NULL, gets the new cell. */
+GD_API gd_tensor *gd_lstm_cell(gd_tensor *x, gd_tensor *state, gd_tensor *cell,
+                               const gd_rnn_weights *weights, gd_tensor **next_cell);
+GD_API gd_tensor *gd_gru_cell(gd_tensor *x, gd_tensor *state, const gd_rnn_weights *weights);
+
 /* ---- Attention (kernels/rope, kernels/attention, kernels/rope_attention, kernels/decode,
  * kernels/decode) ------------------------------------------------------------------------ */
 

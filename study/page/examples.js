@@ -626,6 +626,84 @@ function pad(v) {
         {mark : 'pad', gradient : 'x'}) ];
 }
 
+// One row and one column: gates [1, 2, 3 or 4], two steps from the state 0.
+const squash = (x) => 1 / (1 + Math.exp(-x));
+function gru(v) {
+    const w = v.weight.values, bias = v.bias.values, a = rowsOf(v.gates), dy = v.dy.values;
+    const h = [ 0 ], r = [], z = [], n = [], m = [];
+    a.forEach((row, t) => {
+        r.push(squash(row[0] + h[t] * w[0] + bias[0]));
+        z.push(squash(row[1] + h[t] * w[1] + bias[1]));
+        m.push(h[t] * w[2] + bias[2]);
+        n.push(Math.tanh(row[2] + r[t] * m[t]));
+        h.push((1 - z[t]) * n[t] + z[t] * h[t]);
+    });
+    const dh = [], dn = [], dr = [], dz = [], u = [];
+    for (let t = a.length - 1, later = 0; t >= 0; t--) {
+        dh[t] = later + dy[t];
+        dn[t] = dh[t] * (1 - z[t]) * (1 - n[t] ** 2);
+        dz[t] = dh[t] * (h[t] - n[t]) * z[t] * (1 - z[t]);
+        dr[t] = dn[t] * m[t] * r[t] * (1 - r[t]);
+        u[t] = [ dr[t], dz[t], dn[t] * r[t] ];
+        later = dh[t] * z[t] + sum(u[t].map((e, k) => e * w[k]));
+    }
+    const steps = (values) => ({shape : [ a.length ], values});
+    const over = (f) => Array.from({length : 3}, (_, k) => sum(u.map((row, t) => row[k] * f(t))));
+    return [
+        step('r', 'r_t', steps(r)),
+        step('z', 'z_t', steps(z)),
+        step('n', 'n_t', steps(n)),
+        step('dh', 'dh_t = dy_t + \\text{what step } t + 1 \\text{ passes on}', steps(dh)),
+        step('dn', 'dn_t = dh_t\\, (1 - z_t)(1 - n_t^2)', steps(dn), {mark : 'gru dn'}),
+        step('dz', 'dz_t = dh_t\\, (h_{t-1} - n_t)\\, z_t (1 - z_t)', steps(dz), {mark : 'dz'}),
+        step('dr', 'dr_t = dn_t\\, m_t\\, r_t (1 - r_t)', steps(dr), {mark : 'dr'}),
+        step('da', '(dr_t, dz_t, dn_t)', like(v.gates, (_, i) =>
+            [ dr, dz, dn ][i % 3][Math.floor(i / 3)]), {mark : 'gru dn', gradient : 'gates'}),
+        step('dW', 'dW = \\sum_t u_t^T h_{t-1}', like(v.weight, (_, k) => over((t) => h[t])[k]),
+            {mark : 'dweight', gradient : 'weight'}),
+        step('db', 'db = \\sum_t u_t', like(v.bias, (_, k) => over(() => 1)[k]),
+            {mark : 'dbias', gradient : 'bias'}),
+    ];
+}
+function lstm(v) {
+    const w = v.weight.values, bias = v.bias.values, a = rowsOf(v.gates), dy = v.dy.values;
+    const h = [ 0 ], c = [ 0 ], gates = [];
+    a.forEach((row, t) => {
+        const [i, f, g, o] = row.map((e, k) => (k === 2 ? Math.tanh : squash)(e + h[t] * w[k] + bias[k]));
+        gates.push([ i, f, g, o ]);
+        c.push(f * c[t] + i * g);
+        h.push(o * Math.tanh(c[t + 1]));
+    });
+    const dh = [], dc = [], u = [];
+    const last = v.cotangents[1] ? v.cotangents[1].values[0] : 0;
+    for (let t = a.length - 1, later = 0, cell = last; t >= 0; t--) {
+        const [i, f, g, o] = gates[t], s = Math.tanh(c[t + 1]);
+        dh[t] = later + dy[t];
+        dc[t] = cell + dh[t] * o * (1 - s * s);
+        u[t] = [
+            dc[t] * g * i * (1 - i), dc[t] * c[t] * f * (1 - f), dc[t] * i * (1 - g * g),
+            dh[t] * s * o * (1 - o)
+        ];
+        cell = dc[t] * f;
+        later = sum(u[t].map((e, k) => e * w[k]));
+    }
+    const steps = (values) => ({shape : [ a.length ], values});
+    const over = (f) => Array.from({length : 4}, (_, k) => sum(u.map((row, t) => row[k] * f(t))));
+    return [
+        step('gates', '(i, f, g, o)_t', {shape : [ a.length, 4 ], values : gates.flat()}),
+        step('c', 'c_t', steps(c.slice(1))),
+        step('dh', 'dh_t = dy_t + \\text{what step } t + 1 \\text{ passes on}', steps(dh)),
+        step('dc', 'dc_t = dc_{t+1} f_{t+1} + dh_t\\, o_t\\, (1 - \\tanh^2(c_t))', steps(dc),
+            {mark : 'lstm dc'}),
+        step('da', 'u_t', like(v.gates, (_, k) => u[Math.floor(k / 4)][k % 4]),
+            {mark : 'di', gradient : 'gates'}),
+        step('dW', 'dW = \\sum_t u_t^T h_{t-1}', like(v.weight, (_, k) => over((t) => h[t])[k]),
+            {mark : 'dweight', gradient : 'weight'}),
+        step('db', 'db = \\sum_t u_t', like(v.bias, (_, k) => over(() => 1)[k]),
+            {mark : 'dbias', gradient : 'bias'}),
+    ];
+}
+
 function dropout(v) {
     const keep = like(v.x, (_, i) => (v.y.values[i] === 0 ? 0 : 1));
     return [
@@ -748,6 +826,17 @@ const examples = {
     max_pool2d : {case : 'corners', shapes : {x : [ 1, 3, 3 ]}, steps : maxPool},
     avg_pool2d : {case : 'corners', shapes : {x : [ 1, 3, 3 ]}, steps : avgPool},
     pad : {case : 'mirrored_row', shapes : {x : [ 3 ]}, steps : pad},
+    lstm : {
+        case : 'bias_alone',
+        shapes : {gates : [ 1, 2, 4 ], weight : [ 4, 1 ], bias : [ 4 ]},
+        outputs : [ 'y', 'c' ],
+        steps : lstm
+    },
+    gru : {
+        case : 'bias_alone',
+        shapes : {gates : [ 1, 2, 3 ], weight : [ 3, 1 ], bias : [ 3 ]},
+        steps : gru
+    },
     dropout : {case : 'p0.25_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
     rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}, steps : rope},
     rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ], steps : ropeQkv},

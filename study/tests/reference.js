@@ -164,6 +164,24 @@ const ops = (eps) => ({
     pad : (x) => [[ 2, 1, 0, 1, 2, 1, 0 ].map((at) => x.x[at])],
     max_pool2d : (x) => [windowsOf(x.x).map((w) => largest(w))],
     avg_pool2d : (x) => [windowsOf(x.x).map((w) => mean(w))],
+    lstm : (x) => { // one row, one column, from the state 0
+        let h = dual(0), c = dual(0);
+        const y = rowsOf(x.gates, 4).map((row) => {
+            const a = row.map((e, k) => add(e, mul(h, x.weight[k]), x.bias[k]));
+            c = add(mul(sigmoid(a[1]), c), mul(sigmoid(a[0]), tanh(a[2])));
+            return h = mul(sigmoid(a[3]), tanh(c));
+        });
+        return [ y, [ c ] ];
+    },
+    gru : (x) => {
+        let h = dual(0);
+        return [rowsOf(x.gates, 3).map((row) => {
+            const m = x.weight.map((w, k) => add(mul(h, w), x.bias[k]));
+            const z = sigmoid(add(row[1], m[1]));
+            const n = tanh(add(row[2], mul(sigmoid(add(row[0], m[0])), m[2])));
+            return h = add(mul(sub(1, z), n), mul(z, h));
+        })];
+    },
     dropout : (x, s, result) => [x.x.map(
         (e, i) => (result.outputs[0].values[i] === 0 ? mul(e, 0) : div(e, 0.75)))],
     sum : byRow((row) => [sum(row)]),

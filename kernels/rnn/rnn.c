@@ -1,0 +1,281 @@
+/* rnn.c - the ops lstm and gru, which are the recurrent part of a layer, and the layers and cells made
+ * of them. README.md has the derivation. */
+#include "rnn/rnn.h"
+#include "arguments.h"
+#include "gradus/ops.h"
+
+GD_KERNEL(lstm_forward)
+GD_KERNEL(lstm_backward)
+GD_KERNEL(gru_forward)
+GD_KERNEL(gru_backward)
+
+/* ---- The ops ------------------------------------------------------------------------------ */
+
+static gd_status wanted(const gd_call *call, int i, const char *shape)
+{
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted %s",
+                        gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text, shape);
+}
+
+/* gates [B, T, G H], weight [G H, H], bias [G H], state and cell [B, H] -> y [B, T, H] */
+static gd_status check(const gd_call *call, int gate_count, gd_spec *output)
+{
+    const gd_tensor *gates = call->input[RNN_GATES], *weight = call->input[RNN_WEIGHT];
+    char shape[96];
+    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
+    if (gd_tensor_ndim(weight) != 2 ||
+        gd_tensor_dim(weight, 0) != gate_count * gd_tensor_dim(weight, 1)) {
+        snprintf(shape, sizeof shape, "[%d H, H]", gate_count);
+        return wanted(call, RNN_WEIGHT, shape);
+    }
+    const int64_t H = gd_tensor_dim(weight, 1);
+    if (gd_tensor_ndim(gates) != 3 || gd_tensor_dim(gates, 2) != gate_count * H) {
+        snprintf(shape, sizeof shape, "[B, T, %lld]", (long long)(gate_count * H));
+        return wanted(call, RNN_GATES, shape);
+    }
+    const gd_tensor *bias = call->input[RNN_BIAS];
+    if (bias && (gd_tensor_ndim(bias) != 1 || gd_tensor_dim(bias, 0) != gate_count * H)) {
+        snprintf(shape, sizeof shape, "[%lld]", (long long)(gate_count * H));
+        return wanted(call, RNN_BIAS, shape);
+    }
+    *output = gd_spec_like(gates);
+    output->shape[2] = H;
+    for (int i = RNN_STATE; i < call->inputs; i++) {
+        const gd_tensor *t = call->input[i];
+        if (!t || (gd_tensor_ndim(t) == 2 && gd_tensor_dim(t, 0) == output->shape[0] &&
+                   gd_tensor_dim(t, 1) == H))
+            continue;
+        snprintf(shape, sizeof shape, "[%lld, %lld]", (long long)output->shape[0], (long long)H);
+        return wanted(call, i, shape);
+    }
+    return GD_OK;
+}
+
+/* Saves the gates after their functions, and every c. */
+static gd_status lstm_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)words;
+    const gd_status status = check(call, LSTM_GATE_COUNT, output);
+    if (status) return status;
+    output[1] = output[0];
+    output[1].ndim = 2;
+    output[1].shape[1] = output[0].shape[2];
+    save[0] = gd_spec_like(call->input[RNN_GATES]);
+    save[1] = output[0];
+    save[0].dtype = save[1].dtype = call->dtype;
+    return GD_OK;
+}
+
+/* Saves the gates after their functions, and the state's part of n. */
+static gd_status gru_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)words;
+    const gd_status status = check(call, GRU_GATE_COUNT, output);
+    if (status) return status;
+    save[0] = gd_spec_like(call->input[RNN_GATES]);
+    save[1] = output[0];
+    save[0].dtype = save[1].dtype = call->dtype;
+    return GD_OK;
+}
+
+#define SMALL GD_NORMAL(0, 0.5)
+
+static const gd_case lstm_cases[] = {
+    {"sequence", NULL,
+     GD_INPUTS({GD_DIMS(2, 4, 12)}, {SMALL, GD_DIMS(12, 3)}, {GD_DIMS(12)}, {GD_DIMS(2, 3)},
+               {GD_DIMS(2, 3)})},
+    {"from_zero", NULL,
+     GD_INPUTS({GD_DIMS(3, 3, 20)}, {SMALL, GD_DIMS(20, 5)}, GD_ABSENT, GD_ABSENT, GD_ABSENT)},
+    {"one_step", NULL,
+     GD_INPUTS({GD_DIMS(2, 1, 8)}, {SMALL, GD_DIMS(8, 2)}, {GD_DIMS(8)}, {GD_DIMS(2, 2)},
+               {GD_DIMS(2, 2)})},
+    {"state_alone", NULL,
+     GD_INPUTS({GD_DIMS(1, 2, 8)}, {SMALL, GD_DIMS(8, 2)}, GD_ABSENT, {GD_DIMS(1, 2)}, GD_ABSENT)},
+    {"one_column", NULL,
+     GD_INPUTS({GD_DIMS(1, 5, 4)}, {SMALL, GD_DIMS(4, 1)}, {GD_DIMS(4)}, GD_ABSENT,
+               {GD_DIMS(1, 1)})},
+    {"bias_alone", NULL,
+     GD_INPUTS({GD_DIMS(1, 3, 4)}, {SMALL, GD_DIMS(4, 1)}, {GD_DIMS(4)}, GD_ABSENT, GD_ABSENT)},
+    {"no_examples", NULL,
+     GD_INPUTS({GD_DIMS(0, 2, 8)}, {SMALL, GD_DIMS(8, 2)}, GD_ABSENT, GD_ABSENT, GD_ABSENT),
+     .may_be_empty = true},
+    {"no_steps", NULL,
+     GD_INPUTS({GD_DIMS(2, 0, 8)}, {SMALL, GD_DIMS(8, 2)}, GD_ABSENT, GD_ABSENT, GD_ABSENT),
+     .may_be_empty = true},
+};
+
+static const gd_case gru_cases[] = {
+    {"sequence", NULL,
+     GD_INPUTS({GD_DIMS(2, 4, 9)}, {SMALL, GD_DIMS(9, 3)}, {GD_DIMS(9)}, {GD_DIMS(2, 3)})},
+    {"from_zero", NULL,
+     GD_INPUTS({GD_DIMS(3, 3, 15)}, {SMALL, GD_DIMS(15, 5)}, GD_ABSENT, GD_ABSENT)},
+    {"one_step", NULL,
+     GD_INPUTS({GD_DIMS(2, 1, 6)}, {SMALL, GD_DIMS(6, 2)}, {GD_DIMS(6)}, {GD_DIMS(2, 2)})},
+    {"one_column", NULL,
+     GD_INPUTS({GD_DIMS(1, 5, 3)}, {SMALL, GD_DIMS(3, 1)}, {GD_DIMS(3)}, GD_ABSENT)},
+    {"bias_alone", NULL,
+     GD_INPUTS({GD_DIMS(2, 3, 6)}, {SMALL, GD_DIMS(6, 2)}, {GD_DIMS(6)}, GD_ABSENT)},
+    {"no_examples", NULL,
+     GD_INPUTS({GD_DIMS(0, 2, 6)}, {SMALL, GD_DIMS(6, 2)}, GD_ABSENT, GD_ABSENT),
+     .may_be_empty = true},
+    {"no_steps", NULL, GD_INPUTS({GD_DIMS(2, 0, 6)}, {SMALL, GD_DIMS(6, 2)}, GD_ABSENT, GD_ABSENT),
+     .may_be_empty = true},
+};
+
+const gd_op gd_op_lstm = {
+    .name = "lstm",
+    .formula = "i, f, g, o = gates[t] + y[t-1] weight^T + bias; c = s(f) c + s(i) tanh(g); "
+               "y[t] = s(o) tanh(c)",
+    .inputs = LSTM_INPUTS,
+    .input_names = {"gates", "weight", "bias", "state", "cell"},
+    .optional_inputs = GD_BIT(RNN_BIAS) | GD_BIT(RNN_STATE) | GD_BIT(RNN_CELL),
+    .outputs = 2,
+    .saves = 2,
+    .backward_reads_inputs = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_STATE) | GD_BIT(RNN_CELL),
+    .backward_reads_outputs = GD_BIT(0),
+    .dinput_float32 = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_BIAS),
+    .same_bits = true,
+    .shape = lstm_shape,
+    .forward = GD_ON_DEVICES(lstm_forward),
+    .backward = GD_ON_DEVICES(lstm_backward),
+    GD_CASES(lstm_cases),
+};
+
+const gd_op gd_op_gru = {
+    .name = "gru",
+    .formula =
+        "r, z, n: gates[t], and y[t-1] weight^T + bias; y[t] = (1 - s(z)) tanh(n + s(r) n') + "
+        "s(z) y[t-1]",
+    .inputs = GRU_INPUTS,
+    .input_names = {"gates", "weight", "bias", "state"},
+    .optional_inputs = GD_BIT(RNN_BIAS) | GD_BIT(RNN_STATE),
+    .outputs = 1,
+    .saves = 2,
+    .backward_reads_inputs = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_STATE),
+    .backward_reads_outputs = GD_BIT(0),
+    .dinput_float32 = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_BIAS),
+    .same_bits = true,
+    .shape = gru_shape,
+    .forward = GD_ON_DEVICES(gru_forward),
+    .backward = GD_ON_DEVICES(gru_backward),
+    GD_CASES(gru_cases),
+};
+
+/* ---- Layers ------------------------------------------------------------------------------- */
+
+/* x [B, T, I] -> y [B, T, H], of one layer; *cell: c after the last step. state, cell: NULL for 0. */
+static gd_tensor *run_layer(bool is_lstm, gd_tensor *x, const gd_rnn_weights *w, gd_tensor *state,
+                            gd_tensor **cell)
+{
+    gd_tensor *gates = gd_linear(x, w->input, w->input_bias), *output[2] = {NULL, NULL};
+    gd_tensor *inputs[] = {gates, w->hidden, w->hidden_bias, state, *cell};
+    gd_apply_multi(is_lstm ? &gd_op_lstm : &gd_op_gru, inputs, is_lstm ? LSTM_INPUTS : GRU_INPUTS,
+                   NULL, output);
+    *cell = output[1];
+    return output[0];
+}
+
+/* State k of states [L, B, H]: [B, H]; NULL for NULL. */
+static gd_tensor *state_of(gd_tensor *states, int k)
+{
+    if (!states) return NULL;
+    gd_tensor *one = gd_narrow(states, 0, k, 1);
+    return one ? gd_reshape(one, 2, gd_tensor_shape(one) + 1) : NULL;
+}
+
+/* Adds a state [B, H], or [B, 1, H], to a list as [1, B, H]. */
+static gd_tensor *as_state(gd_tensor *t)
+{
+    if (!t) return NULL;
+    const int64_t shape[] = {1, gd_tensor_dim(t, 0), gd_tensor_dim(t, -1)};
+    return gd_reshape(t, 3, shape);
+}
+
+static gd_status check_layers(gd_tensor *x, const gd_rnn_weights *layers, int count,
+                              const gd_tensor *const *states, const char *who)
+{
+    gd_context *ctx = gd_tensor_context(x);
+    if (!layers || count < 1 || count > GD_RNN_MOST_LAYERS) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: there are %d layers, wanted 1 to %d", who,
+                       layers ? count : 0, GD_RNN_MOST_LAYERS);
+    }
+    if (gd_tensor_ndim(x) != 3 || gd_tensor_dim(x, 1) < 1) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: x is %s, wanted [B, T, I] of at least one step",
+                       who, gd_shape_text(x).text);
+    }
+    for (int i = 0; i < 2; i++) {
+        const gd_tensor *t = states[i];
+        if (!t || (gd_tensor_ndim(t) == 3 && gd_tensor_dim(t, 0) == count)) continue;
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: %s is %s, wanted [%d, B, H], one for each layer", who,
+                       i ? "cell" : "state", gd_shape_text(t).text, count);
+    }
+    return GD_OK;
+}
+
+static gd_tensor *run_layers(bool is_lstm, gd_tensor *x, const gd_rnn_weights *layers, int count,
+                             gd_tensor *state, gd_tensor *cell, gd_tensor **last_state,
+                             gd_tensor **last_cell)
+{
+    gd_tensor *states[GD_RNN_MOST_LAYERS], *cells[GD_RNN_MOST_LAYERS];
+    if (last_state) *last_state = NULL;
+    if (last_cell) *last_cell = NULL;
+    if (!x || check_layers(x, layers, count, (const gd_tensor *[]){state, cell},
+                           is_lstm ? "lstm" : "gru"))
+        return NULL;
+    for (int k = 0; k < count; k++) {
+        gd_tensor *c = state_of(cell, k);
+        x = run_layer(is_lstm, x, &layers[k], state_of(state, k), &c);
+        if (!x) return NULL;
+        if (last_state) states[k] = as_state(gd_narrow(x, 1, gd_tensor_dim(x, 1) - 1, 1));
+        if (last_cell) cells[k] = as_state(c);
+    }
+    if (last_state) *last_state = gd_concat(states, count, 0);
+    if (last_cell) *last_cell = gd_concat(cells, count, 0);
+    return x;
+}
+
+gd_tensor *gd_lstm(gd_tensor *x, const gd_rnn_weights *layers, int count, gd_tensor *state,
+                   gd_tensor *cell, gd_tensor **last_state, gd_tensor **last_cell)
+{
+    return run_layers(true, x, layers, count, state, cell, last_state, last_cell);
+}
+
+gd_tensor *gd_gru(gd_tensor *x, const gd_rnn_weights *layers, int count, gd_tensor *state,
+                  gd_tensor **last_state)
+{
+    return run_layers(false, x, layers, count, state, NULL, last_state, NULL);
+}
+
+/* ---- Cells -------------------------------------------------------------------------------- */
+
+/* A sequence of one step. x [B, I] -> [B, H] */
+static gd_tensor *run_cell(bool is_lstm, gd_tensor *x, gd_tensor *state, gd_tensor **cell,
+                           const gd_rnn_weights *w)
+{
+    if (!x) return NULL;
+    if (gd_tensor_ndim(x) != 2) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT, "%s_cell: x is %s, wanted [B, I]",
+                is_lstm ? "lstm" : "gru", gd_shape_text(x).text);
+        return NULL;
+    }
+    const int64_t shape[] = {gd_tensor_dim(x, 0), 1, gd_tensor_dim(x, 1)};
+    gd_tensor *y = run_layer(is_lstm, gd_reshape(x, 3, shape), w, state, cell);
+    if (!y) return NULL;
+    const int64_t result[] = {gd_tensor_dim(y, 0), gd_tensor_dim(y, 2)};
+    return gd_reshape(y, 2, result);
+}
+
+gd_tensor *gd_lstm_cell(gd_tensor *x, gd_tensor *state, gd_tensor *cell,
+                        const gd_rnn_weights *weights, gd_tensor **next_cell)
+{
+    gd_tensor *y = run_cell(true, x, state, &cell, weights);
+    if (next_cell) *next_cell = y ? cell : NULL;
+    return y;
+}
+
+gd_tensor *gd_gru_cell(gd_tensor *x, gd_tensor *state, const gd_rnn_weights *weights)
+{
+    gd_tensor *none = NULL;
+    return run_cell(false, x, state, &none, weights);
+}
