@@ -113,7 +113,7 @@ static gd_status run_views(gd_context *ctx, const void *what)
 typedef struct small_model {
     gd_params *params;
     gd_tensor *w, *g, *x, *targets;
-    gd_optimizer *adamw, *sgd;
+    gd_optimizer *adamw, *muon;
 } small_model;
 
 static gd_tensor *loss_of(const small_model *m)
@@ -135,28 +135,30 @@ static gd_status run_training(gd_context *ctx, const void *what)
 {
     const gd_dtype dtype = *(const gd_dtype *)what;
     small_model m = {.params = gd_params_create(ctx, dtype)};
-    m.w = gd_params_add(m.params, "w", 2, (int64_t[]){8, 6}, GD_DECAY);
+    m.w = gd_params_add(m.params, "w", 2, (int64_t[]){8, 6}, GD_DECAY | GD_MUON);
     m.g = gd_params_add(m.params, "g", 1, (int64_t[]){6}, 0);
     gd_params_finish(m.params);
     m.adamw = gd_adamw_create(m.params, NULL);
-    m.sgd = gd_sgd_create(m.params, &(gd_sgd_options){.momentum = 0.9});
+    m.muon = gd_muon_create(m.params, NULL);
+    gd_optimizer_average(m.muon, 0.9);
     m.x = gd_tensor_create(ctx, dtype, 2, (int64_t[]){5, 6});
     m.targets = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){5});
-    gd_random_normal(m.w, 0, 1);
-    gd_random_normal(m.x, 0, 1);
+    gd_init_orthogonal(m.w, 1);
+    gd_init_truncated_normal(m.x, 0, 1, -2, 2);
     gd_tensor_fill(m.g, 1);
     for (int step = 0; step < 2; step++) {
         gd_backward(loss_of(&m));
         gd_params_scale_grads(m.params, 0.5);
         gd_clip_grad_norm(m.params, 1, NULL);
-        gd_optimizer_step(step ? m.sgd : m.adamw, 0.1);
+        gd_optimizer_step(step ? m.muon : m.adamw, 0.1);
         gd_params_clear_grads(m.params);
         gd_step_end(ctx);
     }
+    gd_optimizer_swap_average(m.muon);
     gd_graph *graph = gd_graph_create(ctx, NULL);
     gd_graph_run(graph, graph_step, &m);
     gd_graph_free(graph);
-    gd_optimizer_free(m.sgd);
+    gd_optimizer_free(m.muon);
     gd_optimizer_free(m.adamw);
     gd_params_free(m.params);
     gd_tensor_free(m.x);
