@@ -38,14 +38,15 @@ typedef struct benchmark {
     int (*on_cuda)(const bench_options *options); /* on a GPU; NULL: on the CPU alone */
 } benchmark;
 
-int bench_rms_norm(const bench_options *options);  /* rms_norm.c */
-int bench_ops(const bench_options *options);       /* ops.c */
-int bench_attention(const bench_options *options); /* attention.c; on the CPU or a GPU */
-int bench_layers(const bench_options *options);    /* layers.c; on the CPU or a GPU */
-int bench_toys(const bench_options *options);      /* toys.c; on the CPU or a GPU */
-int bench_overhead(const bench_options *options);  /* overhead.c; on the CPU or a GPU */
-int bench_step(const bench_options *options);      /* step.c; on the CPU or a GPU */
-int bench_products(const bench_options *options);  /* step.c; on a GPU */
+int bench_rms_norm(const bench_options *options);   /* rms_norm.c */
+int bench_ops(const bench_options *options);        /* ops.c */
+int bench_attention(const bench_options *options);  /* attention.c; on the CPU or a GPU */
+int bench_layers(const bench_options *options);     /* layers.c; on the CPU or a GPU */
+int bench_toys(const bench_options *options);       /* toys.c; on the CPU or a GPU */
+int bench_overhead(const bench_options *options);   /* overhead.c; on the CPU or a GPU */
+int bench_optimizers(const bench_options *options); /* optimizers.c; on the CPU or a GPU */
+int bench_step(const bench_options *options);       /* step.c; on the CPU or a GPU */
+int bench_products(const bench_options *options);   /* step.c; on a GPU */
 
 /* rms_norm, or add_rms_norm with its residual, on a GPU (rms_norm_cuda.cu, or no_cuda.c). */
 int bench_rms_norm_cuda(const bench_options *options, bool residual);

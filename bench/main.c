@@ -32,6 +32,8 @@ static const benchmark benchmarks[] = {
     {"toys", "a step of small convolutional nets", bench_toys, bench_toys},
     {"overhead", "what an op on four numbers costs, and a step of a small network", bench_overhead,
      bench_overhead},
+    {"optimizers", "an update by each optimizer, against a copy", bench_optimizers,
+     bench_optimizers},
     {"step", "where the time of a training step goes, op by op", bench_step, bench_step},
     {"products", "the products of a step by every algorithm of cuBLASLt, on a GPU", NULL,
      bench_products},
@@ -46,8 +48,9 @@ static int usage(FILE *file)
         fprintf(file, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
     fprintf(file,
             "\n"
-            "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
-            "  --cols N       columns of x (4096)\n"
+            "  --rows M       rows of x (4096; on a GPU a table of sizes); optimizers: of the\n"
+            "                 matrix (1024; on a GPU 4096)\n"
+            "  --cols N       columns, likewise\n"
             "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all);\n"
             "                 attention, layers, step and products: f32, tf32 (on a\n"
             "                 GPU) or bf16\n"
@@ -111,7 +114,8 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     const bool cuda = o->device == GD_CUDA;
     const bool step = b->on_cuda == bench_step || b->on_cuda == bench_products;
     const bool attention = b->run == bench_attention;
-    const bool norm = cuda && b->on_cuda && !step && !attention;
+    const bool optimizers = b->run == bench_optimizers;
+    const bool norm = cuda && b->on_cuda && !step && !attention && !optimizers;
     if (cuda && !b->on_cuda) return "ops does not support --device cuda";
     if (o->shape[0] && !attention) return "--shape is for attention";
     if (!cuda && !b->run) return "add_rms_norm and products need --device cuda";
@@ -119,7 +123,7 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     if (o->op && b->run != bench_ops && !layers) return "--op is for ops and layers";
     if ((o->model || o->batch) && !step) return "--model and --batch are for step and products";
     if ((o->rows || o->cols) && (step || attention))
-        return "--rows and --cols are for rms_norm and add_rms_norm";
+        return "--rows and --cols are for rms_norm, add_rms_norm and optimizers";
     if (o->ladder && !(norm && b->run)) return "--ladder needs rms_norm --device cuda";
     if (o->ladder && o->tsv) return "--tsv is not for --ladder";
     if (o->quick && !norm) return "--quick needs rms_norm or add_rms_norm, --device cuda";
@@ -129,8 +133,8 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     if (toys && o->dtype != GD_FLOAT32) return "toys runs in f32, or tf32 with --device cuda";
     if (o->tf32 && !(cuda && (step || attention || layers || toys)))
         return "--dtype tf32 needs attention, layers, toys, step or products, --device cuda";
-    if (o->dtype == GD_BFLOAT16 && !cuda && !step)
-        return "--dtype bf16 needs step or --device cuda";
+    if (o->dtype == GD_BFLOAT16 && !cuda && !step && !optimizers)
+        return "--dtype bf16 needs step, optimizers or --device cuda";
     if (o->dtype == GD_FLOAT64 && cuda) return "--dtype f64 is for the CPU";
     if (cuda && !o->rows != !o->cols) return "on a GPU, --rows and --cols go together";
     if (o->heads && o->rows % o->heads) return "--rows must be a multiple of --heads";
@@ -250,8 +254,9 @@ static int run(int argc, char **argv)
         return WRONG_CALL;
     }
     if (options.device == GD_CUDA) return chosen->on_cuda(&options);
-    if (!options.rows) options.rows = 4096;
-    if (!options.cols) options.cols = 4096;
+    const int64_t usual = chosen->run == bench_optimizers ? 1024 : 4096;
+    if (!options.rows) options.rows = usual;
+    if (!options.cols) options.cols = usual;
     return chosen->run(&options);
 }
 

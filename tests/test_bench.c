@@ -133,6 +133,21 @@ START_TEST(toys)
 }
 END_TEST
 
+START_TEST(optimizers)
+{
+    static const char *const figures[] = {"\nsgd ",     "\nadamw ",    "\nrmsprop_centered ",
+                                          "\nadagrad ", "\nlion ",     "\nmuon ",
+                                          "GB/s",       "the ceiling", "TFLOP/s"};
+    program_must(0, "optimizers --rows 30 --cols 50 --repeats 2 --threads 1", output);
+    program_said(output, "one update of 30 x 50 float32 on cpu");
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) program_said(output, figures[i]);
+    program_must(0, "optimizers --rows 9 --cols 7 --repeats 1 --dtype bf16 --json", output);
+    ck_assert_int_eq(count_lines(output), 9);
+    ck_assert(json_is(json_member(output, "name"), "sgd"));
+    ck_assert(strtod(json_member(output, "ms"), NULL) > 0);
+}
+END_TEST
+
 START_TEST(every_op)
 {
     program_must(0, "ops --repeats 1 --threads 1", output);
@@ -187,7 +202,8 @@ static const struct {
      "gradus-bench: --repeats is \"0\", wanted a whole number from 1 to 100000\n"},
     {"step --model huge", "gradus-bench: unknown model \"huge\", wanted tiny, toy, small"},
     {"step --batch 0", "gradus-bench: --batch is \"0\", wanted a whole number from 1 to 1048576\n"},
-    {"step --rows 4", "gradus-bench: --rows and --cols are for rms_norm and add_rms_norm\n"},
+    {"step --rows 4",
+     "gradus-bench: --rows and --cols are for rms_norm, add_rms_norm and optimizers\n"},
     {"step --dtype tf32",
      "gradus-bench: --dtype tf32 needs attention, layers, toys, step or products, "
      "--device cuda\n"},
@@ -204,7 +220,8 @@ static const struct {
     {"rms_norm --heads 8", "gradus-bench: --heads needs rms_norm or add_rms_norm, --device cuda\n"},
     {"rms_norm --tsv figures", "gradus-bench: --tsv needs rms_norm or add_rms_norm, "},
     {"rms_norm --dtype mixed", "gradus-bench: --dtype mixed needs rms_norm or add_rms_norm, "},
-    {"rms_norm --dtype bf16", "gradus-bench: --dtype bf16 needs step or --device cuda\n"},
+    {"rms_norm --dtype bf16",
+     "gradus-bench: --dtype bf16 needs step, optimizers or --device cuda\n"},
     {"rms_norm --device cuda --rows 8", "gradus-bench: on a GPU, --rows and --cols go together\n"},
     {"rms_norm --device cuda --rows 12 --cols 8 --heads 5",
      "gradus-bench: --rows must be a multiple of --heads\n"},
@@ -247,6 +264,7 @@ int main(void)
     tcase_add_test(cases, attention);
     tcase_add_test(cases, overhead);
     tcase_add_test(cases, toys);
+    tcase_add_test(cases, optimizers);
     tcase_add_test(cases, every_op);
     tcase_add_test(cases, one_op_in_json);
     tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);
