@@ -152,7 +152,7 @@ typedef struct gd_conv_options {
  * x [B, C, H, W], weight [O, C / groups, KH, KW], bias [O] or NULL -> y [B, O, OH, OW],
  * OH = (H + 2 padding - dilation (KH - 1) - 1) / stride + 1, rounded down. A window that is larger
  * than x with its padding is an error.
- * Temporary memory on the CPU: for each thread 256 KiB (float32), or 96 windows; and in the backward
+ * Temporary memory on the CPU: for each thread 512 KiB (float32), or 144 windows; and in the backward
  * 16 MiB for the sums of dweight, or as much as a weight.
  * On a GPU: 2^24 elements (64 MiB of float32), 256 windows, or the windows of one channel of one
  * image; and as many for the sums of dweight, or twice its size. */

@@ -1,18 +1,19 @@
 /* conv_cpu.c - unfold and fold, and convolutions as products (kernels/matmul/gemm.h) with pieces of
  * the unfolded image.
  *
- * The pieces bound the temporary memory: of the columns of an image a thread has PIECE elements at a
- * time, or 96 windows if those are more. The pieces depend on sizes alone, and with them the bits. Threads share images and groups, or, where
+ * The pieces bound the temporary memory: of the columns of an image a thread has 2 PIECE elements at
+ * a time, or 144 windows if those are more. The pieces depend on sizes alone, and with them the bits. Threads share images and groups, or, where
  * these are fewer than threads, the rows of each product. */
 #include "conv/conv.h"
 #include "matmul/gemm.h"
 #include "vector.h"
 
 enum {
-    PIECE = 1 << 16,   /* elements: 256 KiB of float, in the second level cache */
-    WINDOWS = 96,      /* pieces have whole multiples of these */
-    PARTIAL = 1 << 22, /* elements of partial sums of a weight's gradient, or one */
-    PARTIAL_SUMS = 16  /* and at most so many sums */
+    PIECE = 1 << 16,         /* elements: 256 KiB of float, in the second level cache */
+    HALF = VECTOR_BYTES / 2, /* bytes */
+    WINDOWS = 96,            /* a piece has at least so many, and whole multiples of the half */
+    PARTIAL = 1 << 22,       /* elements of partial sums of a weight's gradient, or one */
+    PARTIAL_SUMS = 16        /* and at most so many sums */
 };
 
 /* ---- unfold and fold ---------------------------------------------------------------------- */
@@ -48,6 +49,9 @@ static inline void take(REAL *to, const REAL *from, int64_t step, int64_t n, boo
         int64_t i = 0;
         for (; i + LANES <= n; i += LANES) vec_store(to + i, vec_load(from + i));
         if (i < n) vec_store(to + n - LANES, vec_load(from + n - LANES));
+    } else if (step == 1 && n >= LANES / 2) { /* the first and the last half vector */
+        memcpy(to, from, HALF);
+        memcpy(to + n - LANES / 2, from + n - LANES / 2, HALF);
     } else {
         for (int64_t i = 0; i < n; i++) to[i] = from[i * step];
     }
@@ -235,13 +239,14 @@ static gd_status run_items(const gd_call *call, conv_work *w, gemm_matrix a, gem
     return GD_OK;
 }
 
-/* How many windows a piece has: about PIECE elements, as equal as may be. */
+/* How many windows a piece has: pieces of about PIECE elements, at most half as many more, and equal
+ * but for whole vectors. */
 static int64_t piece_windows(const conv_sizes *s)
 {
     const int64_t P = conv_positions(s), K = gd_max64(1, conv_terms(s));
-    const int64_t most = gd_max64(WINDOWS, PIECE / K / WINDOWS * WINDOWS);
-    const int64_t pieces = gd_max64(1, gd_divide_up(P, most));
-    return gd_max64(1, gd_min64(P, gd_round_up(gd_divide_up(P, pieces), WINDOWS / 2)));
+    const int64_t pieces = gd_max64(1, (int64_t)((double)P * (double)K / PIECE + 0.5));
+    const int64_t windows = gd_round_up(gd_divide_up(P, pieces), WINDOWS / 2);
+    return gd_max64(1, gd_min64(P, gd_max64(WINDOWS, windows)));
 }
 
 static conv_work work_of(const gd_call *call, const gd_tensor *image, const gd_tensor *other)
