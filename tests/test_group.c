@@ -455,9 +455,20 @@ static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
     gd_params_free(params);
 }
 
+static void differ_in_factors(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)mine;
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_tensor *w = gd_params_add(params, "w", GD_SHAPE(4), GD_DECAY);
+    gd_params_set_factors(params, w, 1, rank == 2 ? 2 : 1);
+    gd_params_finish(params);
+    gd_params_replicate(params, group, NULL);
+    gd_params_free(params);
+}
+
 START_TEST(parameters_that_differ_are_named)
 {
-    ranks_run(3, differ);
+    ranks_run(3, _i ? differ_in_factors : differ);
     for (int r = 0; r < 3; r++)
         rank_failed(r, "params_replicate: the parameters of rank 2 differ from those of rank 0");
 }

@@ -50,7 +50,10 @@ static uint64_t fingerprint(const gd_params *params)
         const gd_tensor *t = params->list[i].tensor;
         hash = mix(hash, t->name, strlen(t->name) + 1);
         hash = mix(hash, t->shape, (size_t)t->ndim * sizeof *t->shape);
-        hash = mix(hash, &params->list[i].flags, sizeof params->list[i].flags);
+        const gd_param *p = &params->list[i];
+        hash = mix(hash, &p->flags, sizeof p->flags);
+        hash = mix(hash, &p->rate, sizeof p->rate);
+        hash = mix(hash, &p->weight_decay, sizeof p->weight_decay);
     }
     return hash;
 }
@@ -67,7 +70,7 @@ static gd_status compare(const gd_params *params, gd_group *group)
             gd_fail(
                 ctx, GD_ERROR_ARGUMENT,
                 "params_replicate: the parameters of rank %d differ from those of rank 0, wanted "
-                "the same names, shapes, dtype and flags in the same order",
+                "the same names, shapes, dtype, flags and factors in the same order",
                 i);
         }
     }
