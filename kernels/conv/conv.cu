@@ -259,11 +259,11 @@ struct conv_work {
     {
         return conv_positions(&s);
     }
-    // How many images a piece has at most.
-    int64_t images() const
+    // How many images a piece of so many elements has at most.
+    int64_t images(int64_t piece) const
     {
         if (conv_is_pointwise(&s)) return gd_max64(1, s.B);
-        const int64_t most = gd_max64(1, PIECE / gd_max64(1, s.C * s.KH * s.KW * P()));
+        const int64_t most = gd_max64(1, piece / gd_max64(1, s.C * s.KH * s.KW * P()));
         return gd_max64(1, gd_ceil_div(s.B, gd_max64(1, gd_ceil_div(s.B, most)))); // equal pieces
     }
     // How many windows of one image a piece has at most.
@@ -363,7 +363,7 @@ static gd_status gather(conv_work<T> w)
 {
     if (conv_is_depthwise(&w.s)) return depthwise_gather(w);
     const conv_sizes &s = w.s;
-    const int64_t images = w.images(), windows = w.windows(), O = w.O(), K = w.K(), P = w.P();
+    const int64_t images = w.images(PIECE), windows = w.windows(), O = w.O(), K = w.K(), P = w.P();
     gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
     if (status) return status;
     if (w.bias) status = begin_rows<T>(w.call, w.other, w.bias, s.B * s.O, P, s.O);
@@ -391,7 +391,8 @@ static gd_status scatter(conv_work<T> w)
     if (conv_is_depthwise(&w.s)) return depthwise_scatter(w);
     const conv_sizes &s = w.s;
     const int64_t O = w.O(), K = w.K(), P = w.P(), window = s.KH * s.KW, C = s.C / s.groups;
-    const int64_t channel = gd_max64(1, window * P), images = w.images();
+    const int64_t channel = gd_max64(1, window * P),
+                  images = w.images(PIECE / 2); // their columns are float32: as many bytes
     const bool point = conv_is_pointwise(&s), whole = point || s.C * channel <= PIECE;
     const int64_t channels = whole ? C : gd_max64(1, gd_min64(C, PIECE / channel));
     const int64_t groups = whole ? s.groups : 1;
@@ -486,7 +487,7 @@ static gd_status dweight(conv_work<T> w)
     const conv_sizes &s = w.s;
     if (conv_is_depthwise(&s)) return depthwise_dweight(w);
     const int64_t O = w.O(), K = w.K(), P = w.P(), size = s.O * K, windows = w.windows();
-    const int64_t images = gd_max64(1, gd_min64(PIECE / gd_max64(1, size), w.images()));
+    const int64_t images = gd_max64(1, gd_min64(PIECE / gd_max64(1, size), w.images(PIECE)));
     gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
     V *parts = (V *)gd_call_scratch(w.call, (size_t)((images + 1) * size) * sizeof(V));
     if (!parts || status) return gd_error_status(w.call->context);
