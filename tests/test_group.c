@@ -563,7 +563,7 @@ int main(void)
     tcase_add_loop_test(replicated, each_rank_keeps_its_part_of_the_state, 0, 3);
     TCase *misuse = tcase_create("misuse");
     tcase_add_test(misuse, gradients_that_were_sent_are_cleared_first);
-    tcase_add_test(misuse, parameters_that_differ_are_named);
+    tcase_add_loop_test(misuse, parameters_that_differ_are_named, 0, 2);
     tcase_add_test(misuse, sharing_comes_before_the_optimizer);
     tcase_add_test(misuse, alone_everything_stays_as_it_is);
     suite_add_tcase(suite, collective);
