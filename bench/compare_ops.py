@@ -42,6 +42,8 @@ def layers(torch, nn, functional):
         "batch_norm": ([(256, 64, 56, 56), (64,), (64,)],
                        lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
                        (3, 5)),
+        "group_norm": ([(256, 64, 56, 56), (64,), (64,)],
+                       lambda x, w, b: functional.group_norm(x, 8, w, b), (2, 3)),
         "lstm": ([(64, 128, 512)], nn.LSTM(512, 512, batch_first=True), None),
         "gru": ([(64, 128, 512)], nn.GRU(512, 512, batch_first=True), None),
     }

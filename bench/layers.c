@@ -41,6 +41,11 @@ static gd_tensor *batch_norm(gd_tensor *const *in)
     return gd_batch_norm(in[0], in[1], in[2], NULL);
 }
 
+static gd_tensor *group_norm(gd_tensor *const *in)
+{
+    return gd_group_norm(in[0], 8, in[1], in[2], 1e-5);
+}
+
 static gd_tensor *lstm(gd_tensor *const *in)
 {
     const gd_rnn_weights w = {in[1], in[2], in[3], NULL};
@@ -59,6 +64,7 @@ static const layer layers[] = {
     {"max_pool2d", max_pool, 1, {{256, 64, 56, 56}}},
     {"avg_pool2d", avg_pool, 1, {{256, 64, 56, 56}}},
     {"batch_norm", batch_norm, 3, {{256, 64, 56, 56}, {64}, {64}}},
+    {"group_norm", group_norm, 3, {{256, 64, 56, 56}, {64}, {64}}},
     {"lstm", lstm, 4, {{64, 128, 512}, {2048, 512}, {2048, 512}, {2048}}},
     {"gru", gru, 4, {{64, 128, 512}, {1536, 512}, {1536, 512}, {1536}}},
 };

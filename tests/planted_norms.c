@@ -169,6 +169,38 @@ static void batch_norm(planted_math *m)
     }
 }
 
+/* ---- group_norm --------------------------------------------------------------------------- */
+
+enum {
+    GROUP_RIGHT,
+    GROUP_CHANNELS,   /* the means over each channel, as batch_norm's */
+    GROUP_WEIGHT_LATE /* the means of dy instead of h, times the weight */
+};
+
+/* Case "images": x [2, 4, 3, 5], two groups of two channels of 15 places. */
+static void group_norm(planted_math *m)
+{
+    enum { CHANNELS = 4, EACH = 2, PLACES = 15, SIZE = EACH * PLACES };
+    const int64_t rows = gd_tensor_count(m->call->input[0]) / SIZE;
+    for (int64_t e = 0; e < rows * SIZE; e++) {
+        const int64_t row = e / SIZE, c = e / PLACES % CHANNELS;
+        const double mean = m->save[0][row], rstd = m->save[1][row];
+        const int64_t width = m->variant == GROUP_CHANNELS ? PLACES : SIZE;
+        const int64_t first = e / width * width;
+        double sum = 0, product = 0;
+        for (int64_t k = first; k < first + width; k++) {
+            const double w =
+                m->variant == GROUP_WEIGHT_LATE ? m->x[1][c] : m->x[1][k / PLACES % CHANNELS];
+            sum += m->dy[0][k] * w / (double)width;
+            product += m->dy[0][k] * w * (m->x[0][k] - mean) * rstd / (double)width;
+        }
+        const double xhat = (m->x[0][e] - mean) * rstd;
+        m->g[0][e] = rstd * (m->dy[0][e] * m->x[1][c] - sum - xhat * product);
+        m->g[1][c] += m->dy[0][e] * xhat;
+        m->g[2][c] += m->dy[0][e];
+    }
+}
+
 /* ---- The list ----------------------------------------------------------------------------- */
 
 #define RMS(number, what, ...)                                                                \
@@ -183,6 +215,10 @@ static void batch_norm(planted_math *m)
 #define LAYER(number, what, ...)                                                                  \
     {                                                                                             \
         "layer_norm", "rows4_cols64", what, .variant = number, .formula = layer_norm, __VA_ARGS__ \
+    }
+#define GROUP(number, what, words)                                                               \
+    {                                                                                            \
+        "group_norm", "images", what, .variant = number, .formula = group_norm, .finding = words \
     }
 #define BATCH(number, what, words)                                                     \
     {                                                                                  \
@@ -228,6 +264,10 @@ const planted_bug planted_norms[] = {
     LAYER(LAYER_NO_CENTRE, "x is not centred",
           .finding = "each row is off by a constant and a multiple of the input"),
     LAYER(LAYER_NO_RSTD, "rstd is forgotten", .finding = "a factor for each row"),
+    GROUP(GROUP_RIGHT, "nothing", NULL),
+    GROUP(GROUP_CHANNELS, "the means over each channel", "does not use dy[0, 1, 0, 0]"),
+    GROUP(GROUP_WEIGHT_LATE, "the weight outside of the means",
+          "the forward's own matrix is applied to dy, not its transpose"),
     BATCH(BATCH_RIGHT, "nothing", NULL),
     BATCH(BATCH_CONSTANTS, "mean and rstd as constants",
           "each element uses only its own dy: a sum along axis 0 is missing"),

@@ -1,4 +1,4 @@
-/* test_batch_norm.c - batch_norm against its definition in float64, its running statistics, when they
+/* test_batch_norm.c - batch_norm and group_norm against their definitions in float64, its running statistics, when they
  * are updated and when not, and what is refused. */
 #include "gradus/gradcheck.h"
 #include "op_test.h"
@@ -114,6 +114,45 @@ START_TEST(it_is_the_definition)
     if (running) assert_sums("mean", mean, e.mean, 1e-5), assert_sums("var", var, e.var, 1e-5);
     free_expected(&e);
     free(xv), free(wv), free(bv), free(dy), free(old_mean), free(old_var);
+}
+END_TEST
+
+/* group_norm is layer_norm over [B, groups, N], and then a weight and a bias for each channel. */
+START_TEST(group_norm_is_made_of_layer_norm)
+{
+    const gd_dtype dtype = _i % 2 ? GD_FLOAT64 : GD_FLOAT32;
+    const double tolerance = _i % 2 ? 1e-13 : 1e-5;
+    seed = 40 + (uint64_t)_i;
+    const int64_t B = random_size(&seed, 1, 4), groups = random_size(&seed, 1, 4),
+                  each = random_size(&seed, 1, 4), S = random_size(&seed, 2, 40);
+    const int64_t C = groups * each, split[] = {B, groups, each * S}, column[] = {C, 1};
+    const shape s = {3, {B, C, S}};
+    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)0, 3, 7, &seed);
+    gd_tensor *w = filled(dtype, C, 0.5, 2, true), *b = filled(dtype, C, -1, 1, true);
+    gd_tensor *leaf[] = {x, w, b};
+    double *want[4];
+    for (int pass = 0; pass < 2; pass++) {
+        gd_tensor *y;
+        if (pass) {
+            y = gd_group_norm(x, groups, w, b, 1e-3);
+        } else {
+            gd_tensor *xhat = gd_layer_norm(gd_reshape(x, 3, split), NULL, NULL, 1e-3);
+            y = gd_add(gd_mul(gd_reshape(xhat, 3, s.dim), gd_reshape(w, 2, column)),
+                       gd_reshape(b, 2, column));
+        }
+        gd_keep(y);
+        gd_backward(gd_sum(gd_mul(gd_sin(y), y), NULL, 0, false));
+        ck_assert_no_error(ctx);
+        for (int i = 0; i < 4; i++) {
+            gd_tensor *t = i ? gd_grad(leaf[i - 1]) : y;
+            if (!pass) want[i] = values_of(t);
+            if (!pass) continue;
+            assert_near(t, want[i], 1, (double)(B * S), tolerance, 0, i ? "a gradient" : "y");
+            free(want[i]);
+        }
+        for (int i = 0; i < 3; i++) gd_grad_clear(leaf[i]);
+        gd_step_end(ctx);
+    }
 }
 END_TEST
 
@@ -263,6 +302,11 @@ START_TEST(bad_input_is_refused)
     REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.evaluate = true)), "batch_norm_fixed: mean is NULL");
     REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.momentum = 1.5)), "momentum is 1.5, wanted 0 to 1");
     REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.eps = -1)), "eps is -1, wanted 0 or more");
+    REFUSED(gd_group_norm(x, 2, NULL, NULL, 1e-5),
+            "groups is 2, wanted a divisor of the 3 channels of x [2, 3, 4]");
+    REFUSED(gd_group_norm(x, 0, NULL, NULL, 1e-5), "groups is 0, wanted a divisor");
+    REFUSED(gd_group_norm(x, 3, four, NULL, 1e-5),
+            "group_norm: weight has shape [4], but x [2, 3, 4] has 3 channels");
     gd_tensor_set_requires_grad(row, true);
     REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.mean = row, .var = row)),
             "mean requires a gradient, wanted a tensor that does not");
@@ -277,6 +321,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, it_is_the_definition, 0, 160);
+    tcase_add_loop_test(tcase, group_norm_is_made_of_layer_norm, 0, 40);
     tcase_add_test(tcase, each_forward_updates_once);
     tcase_add_test(tcase, a_segment_that_runs_twice_updates_once);
     tcase_add_test(tcase, gradcheck_updates_nothing);

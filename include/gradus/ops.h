@@ -110,6 +110,12 @@ typedef struct gd_batch_norm_options {
 GD_API gd_tensor *gd_batch_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                                 const gd_batch_norm_options *options);
 
+/* The same over each of `groups` groups of channels of one example, all places together (Wu & He 2018,
+ * arXiv:1803.08494): 1 group is layer_norm over everything but the batch, C groups are instance norm.
+ * x [B, C, ...], C a multiple of groups, weight, bias [C] or NULL -> y like x. */
+GD_API gd_tensor *gd_group_norm(gd_tensor *x, int64_t groups, gd_tensor *weight, gd_tensor *bias,
+                                double eps);
+
 /* ---- Matrices (kernels/matmul, kernels/linear, kernels/embedding) ------------------------- */
 
 /* c = op(a) op(b), where op transposes the last two dimensions if asked.

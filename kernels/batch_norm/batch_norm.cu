@@ -2,109 +2,12 @@
 // the backward reads x and dy twice. Between them a kernel on C numbers makes of the sums what the
 // second pass needs, so that it is a product and a sum for each element (map.cuh).
 #include "batch_norm/batch_norm.h"
-#include "channel_sum.cuh"
-#include "map.cuh"
-#include "mean_parts.cuh"
+#include "batch_norm/channel_norm.cuh"
 
-namespace gd_batch
+namespace
 {
 
-// A vector [C] of any real dtype, or NULL.
-struct vector {
-    void *data;
-    gd_dtype dtype;
-
-    template <class C>
-    __device__ C at(int64_t channel, int64_t channels, C otherwise) const
-    {
-        if (!data) return otherwise;
-        C value[1];
-        gd_get(value, data, dtype, channel, channels);
-        return value[0];
-    }
-    template <class C>
-    __device__ void put(int64_t channel, int64_t channels, bool add, C value) const
-    {
-        const C values[1] = {value};
-        if (data) gd_put(data, dtype, channel, channels, add, values);
-    }
-};
-
-vector vector_of(const gd_tensor *t)
-{
-    if (!t) return {nullptr, GD_FLOAT32};
-    return {gd_tensor_data(t), gd_tensor_dtype(t)};
-}
-
-// What the second pass needs of each channel: y = (x - center) scale + offset; in the backward
-// dx = dy scale + (x - center) slope + offset.
-template <class C>
-struct factors {
-    C *center, *scale, *offset, *slope;
-};
-
-template <class C>
-factors<C> make_factors(const gd_call *call, int64_t channels)
-{
-    C *data = (C *)gd_call_scratch(call, 4 * (size_t)channels * sizeof(C));
-    if (!data) return {};
-    return {data, data + channels, data + 2 * channels, data + 3 * channels};
-}
-
-// A vector [C] beside x [B, C, ...].
-struct beside {
-    int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
-    int ndim;
-
-    explicit beside(const gd_tensor *x) : shape(), strides(), ndim(gd_tensor_ndim(x) - 1)
-    {
-        for (int d = 0; d < ndim; d++) shape[d] = 1;
-        shape[0] = gd_tensor_shape(x)[1];
-        strides[0] = 1;
-    }
-    gd_layout of(const void *data) const
-    {
-        return {(void *)data, GD_FLOAT32, ndim, shape, strides};
-    }
-};
-
-template <class T>
-struct terms_of_x {
-    const T *x;
-    const gd_compute<T> *center;
-
-    template <int V>
-    __device__ void add(int64_t channel, int64_t i, gd_compute<T> (&sum)[2]) const
-    {
-        const gd_pack<T, V> px = gd_load_pack<T, V>(x + i, 0);
-        const gd_compute<T> near = center[channel];
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            const gd_compute<T> d = gd_load(px.element[v]) - near;
-            sum[0] += d;
-            sum[1] += d * d;
-        }
-    }
-};
-
-template <class T>
-struct terms_of_dy {
-    const T *x, *dy;
-    const mean_kept<gd_compute<T>> *mean;
-
-    template <int V>
-    __device__ void add(int64_t channel, int64_t i, gd_compute<T> (&sum)[2]) const
-    {
-        const gd_pack<T, V> px = gd_load_pack<T, V>(x + i, 0), pd = gd_load_pack<T, V>(dy + i, 0);
-        const auto m = saved_mean(mean[channel]);
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            const gd_compute<T> d = gd_load(pd.element[v]);
-            sum[0] += d;
-            sum[1] += d * m.from(gd_load(px.element[v]));
-        }
-    }
-};
+using namespace gd_channel;
 
 // ---- Statistics ---------------------------------------------------------------------------------
 
@@ -187,41 +90,7 @@ statistics<C> statistics_of(const gd_call *call)
             (C)gd_unbiased(1, shape.B * shape.S)};
 }
 
-// The sums of all pieces, [2, pieces, C], of a Value on packs of x. NULL: no memory.
-template <class T, class Value>
-gd_compute<T> *sum_up(const gd_call *call, const gd_channels &s, int pack, const Value &value,
-                      int64_t *pieces)
-{
-    using C = gd_compute<T>;
-    const gd_channel_plan p = gd_plan_channels(s.B, s.C, s.S, pack);
-    C *partial = (C *)gd_call_scratch(call, 2 * (size_t)(p.pieces * p.C) * sizeof(C));
-    if (!partial) return nullptr;
-    const dim3 blocks((unsigned)p.columns, (unsigned)p.pieces);
-    if (pack > 1)
-        gd_sum_channels<2, gd_pack_size<T>>
-            <<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(partial, p, value);
-    else
-        gd_sum_channels<2, 1>
-            <<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(partial, p, value);
-    *pieces = p.pieces;
-    return partial;
-}
-
-template <class T>
-int pack_of(const gd_channels &s, const T *x, const T *dy)
-{
-    return gd_rows_pack<T>(s.S, x, dy) ? gd_pack_size<T> : 1;
-}
-
 // ---- Forward ------------------------------------------------------------------------------------
-
-struct normalize {
-    template <class C>
-    __device__ C operator()(C center, C scale, C offset, C x) const
-    {
-        return (x - center) * scale + offset;
-    }
-};
 
 template <class T>
 gd_status forward(const gd_call *call, bool fixed)
@@ -241,13 +110,13 @@ gd_status forward(const gd_call *call, bool fixed)
         center_kernel<T><<<warps, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(f.center, x, s.shape);
         int64_t pieces;
         const C *partial = sum_up<T>(call, s.shape, pack_of<T>(s.shape, x, x),
-                                     terms_of_x<T>{x, f.center}, &pieces);
+                                     terms_of_x<T>{x, f.center, 1}, &pieces);
         if (!partial) return gd_error_status(call->context);
         statistics_kernel<C><<<warps, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
             f, s, partial, pieces, gd_ptr<mean_kept<C>>(call->save[0]), gd_ptr<C>(call->save[1]));
     }
     if (gd_launched(call)) return gd_error_status(call->context);
-    const beside channel(input);
+    const beside channel(input, 1);
     const gd_layout in[] = {channel.of(f.center), channel.of(f.scale), channel.of(f.offset),
                             gd_cuda_layout(input)};
     return gd_map<T, C, 3>(call, gd_ptr<T>(call->output[0]), false, input, in, normalize());
@@ -295,14 +164,6 @@ __global__ void gradients_kernel(factors<C> f, gd_channels s, vector weight, gra
     }
 }
 
-struct gradient {
-    template <class C>
-    __device__ C operator()(C center, C scale, C slope, C offset, C dy, C x) const
-    {
-        return dy * scale + ((x - center) * slope + offset); /* [dx] */
-    }
-};
-
 template <class T>
 gd_status backward(const gd_call *call, bool fixed)
 {
@@ -322,15 +183,15 @@ gd_status backward(const gd_call *call, bool fixed)
         fixed_kernel<C><<<gd_blocks(s.shape.C, 256), 256, 0, gd_stream(call)>>>(f, s, mean, rstd);
     }
     int64_t pieces;
-    const C *partial =
-        sum_up<T>(call, s.shape, pack_of<T>(s.shape, x, dy), terms_of_dy<T>{x, dy, mean}, &pieces);
+    const C *partial = sum_up<T>(call, s.shape, pack_of<T>(s.shape, x, dy),
+                                 terms_of_dy<T>{x, dy, mean, 1}, &pieces);
     if (!partial) return gd_error_status(call->context);
     const gradients g = {vector_of(call->dinput[BATCH_WEIGHT]), vector_of(call->dinput[BATCH_BIAS]),
                          call->accumulate[BATCH_WEIGHT], call->accumulate[BATCH_BIAS], fixed};
     gradients_kernel<C><<<gd_channel_warps(s.shape.C), GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
         f, s.shape, s.weight, g, partial, pieces, mean, rstd);
     if (gd_launched(call) || !call->dinput[BATCH_X]) return gd_error_status(call->context);
-    const beside channel(input);
+    const beside channel(input, 1);
     const gd_layout in[] = {channel.of(f.center),
                             channel.of(f.scale),
                             channel.of(f.slope),
@@ -350,24 +211,24 @@ gd_status backward_of_dtype(const gd_call *call, bool fixed)
                        [&](auto zero) { return backward<decltype(zero)>(call, fixed); });
 }
 
-} // namespace gd_batch
+} // namespace
 
 extern "C" gd_status batch_norm_forward_cuda(const gd_call *call)
 {
-    return gd_batch::forward_of_dtype(call, false);
+    return forward_of_dtype(call, false);
 }
 
 extern "C" gd_status batch_norm_backward_cuda(const gd_call *call)
 {
-    return gd_batch::backward_of_dtype(call, false);
+    return backward_of_dtype(call, false);
 }
 
 extern "C" gd_status batch_norm_fixed_forward_cuda(const gd_call *call)
 {
-    return gd_batch::forward_of_dtype(call, true);
+    return forward_of_dtype(call, true);
 }
 
 extern "C" gd_status batch_norm_fixed_backward_cuda(const gd_call *call)
 {
-    return gd_batch::backward_of_dtype(call, true);
+    return backward_of_dtype(call, true);
 }

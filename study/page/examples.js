@@ -143,6 +143,38 @@ function batchNorm(v) {
     ];
 }
 
+// x [1, 4, 2]: two groups of two channels with two places each.
+function groupNorm(v) {
+    const N = 4, S = 2, w = v.weight.values, x = v.x.values, dy = v.dy.values;
+    const rows = (values) => [values.slice(0, N), values.slice(N)];
+    const each = (values) => ({shape : [ 1, 2 ], values});
+    const m = rows(x).map(mean);
+    const rstd = rows(x).map((row, i) =>
+        1 / Math.sqrt(mean(row.map((e) => (e - m[i]) ** 2)) + v.eps));
+    const group = (k) => Math.floor(k / N), channel = (k) => Math.floor(k / S);
+    const xhat = like(v.x, (_, k) => (x[k] - m[group(k)]) * rstd[group(k)]);
+    const h = like(v.x, (_, k) => dy[k] * w[channel(k)]);
+    const mh = rows(h.values).map(mean);
+    const mhx = rows(h.values.map((e, k) => e * xhat.values[k])).map(mean);
+    const over = (f) => like(v.weight, (_, c) => sum(x.map((_, k) => (channel(k) === c ? f(k) : 0))));
+    return [
+        step('mean', '\\mu_g', each(m)),
+        step('rstd', 'r_g', each(rstd)),
+        step('xhat', '\\hat x_k = (x_k - \\mu_g)\\, r_g', xhat),
+        step('h', 'h_k = dy_k\\, w_{c(k)}', h),
+        step('mean_h', '\\mathrm{mean}(h)_g', each(mh)),
+        step('mean_hx', '\\mathrm{mean}(h \\hat x)_g', each(mhx)),
+        step('dx', 'dx_k = r\\,(h_k - \\mathrm{mean}(h) - \\hat x_k\\,\\mathrm{mean}(h \\hat x))',
+            like(v.x, (_, k) => rstd[group(k)] *
+                (h.values[k] - mh[group(k)] - xhat.values[k] * mhx[group(k)])),
+            {mark : 'group_norm dx', gradient : 'x'}),
+        step('dw', 'dw_c = \\sum_{k \\in c} dy_k\\,\\hat x_k', over((k) => dy[k] * xhat.values[k]),
+            {mark : 'group_norm dw', gradient : 'weight'}),
+        step('db', 'db_c = \\sum_{k \\in c} dy_k', over((k) => dy[k]),
+            {mark : 'group_norm db', gradient : 'bias'}),
+    ];
+}
+
 // The same with mean and var given.
 function batchNormFixed(v) {
     const x = rowsOf(v.x), dy = rowsOf(v.dy), B = x.length, C = x[0].length;
@@ -753,6 +785,14 @@ const examples = {
         values : {weight : [ 2, 0.5 ]},
         saves : [ 'mean', 'rstd' ],
         steps : batchNorm,
+        eps : 1e-5
+    },
+    group_norm : {
+        case : 'images',
+        shapes : {x : [ 1, 4, 2 ], weight : [ 4 ], bias : [ 4 ]},
+        values : {weight : [ 1, 2, 0.5, 1.5 ]},
+        saves : [ 'mean', 'rstd' ],
+        steps : groupNorm,
         eps : 1e-5
     },
     batch_norm_fixed : {

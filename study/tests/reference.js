@@ -109,6 +109,14 @@ const ops = (eps) => ({
             mul(mul(sub(e, m[i % m.length]), rstd[i % m.length]), x.weight[i % m.length]),
             x.bias[i % m.length]))];
     },
+    group_norm : (x) => { // two groups of two channels with two places each
+        const rstd = rowsOf(x.x, 4).map((g) => inverse(sqrt(add(variance(g), 1e-5))));
+        const m = rowsOf(x.x, 4).map(mean);
+        return [x.x.map((e, k) => {
+            const g = Math.floor(k / 4), c = Math.floor(k / 2);
+            return add(mul(mul(sub(e, m[g]), rstd[g]), x.weight[c]), x.bias[c]);
+        })];
+    },
     batch_norm_fixed : (x) => [x.x.map((e, i) => {
         const c = i % x.mean.length, rstd = inverse(sqrt(add(x.var[c], 1e-5)));
         return add(mul(mul(sub(e, x.mean[c]), rstd), x.weight[c]), x.bias[c]);
@@ -254,6 +262,10 @@ const saved = (eps) => ({
     batch_norm : [
         (x, s) => channelsOf(x, s).map(mean),
         (x, s) => channelsOf(x, s).map((c) => inverse(sqrt(add(variance(c), 1e-5))))
+    ],
+    group_norm : [
+        (x) => rowsOf(x.x, 4).map(mean),
+        (x) => rowsOf(x.x, 4).map((g) => inverse(sqrt(add(variance(g), 1e-5))))
     ],
     var : [ (x, s) => rowsOf(x.x, lastOf(s.x)).map(mean) ],
     std : [
