@@ -23,6 +23,15 @@ enum {
     POW_EXPONENT, /* x^3 instead of x^2 */
     SCALE_TWICE,
     NEG_SIGN,
+    RECIPROCAL_SIGN,
+    RECIPROCAL_Y,   /* -y instead of -y^2 */
+    ATAN_NO_SQUARE, /* 1 / (1 + x) instead of 1 / (1 + x^2) */
+    MISH_GATE,      /* tanh(softplus(x)) alone */
+    LEAKY_ZERO,     /* 0 for negative x, as relu's */
+    ELU_NO_ALPHA,   /* e^x for negative x */
+    ELU_Y,          /* y for negative x, instead of y + alpha */
+    HARDTANH_ALL,   /* 1 outside, too */
+    ROUND_THROUGH,  /* 1 instead of 0 */
     GELU_TANH_RIGHT,
     GELU_TANH_CDF,   /* (1 + t) / 2 without what x moves in t */
     GELU_TANH_INNER, /* t' without u' */
@@ -67,12 +76,26 @@ static double slope(int variant, double x, double y)
         return 3 * x * x * x;
     case SCALE_TWICE:
         return 6.25;
+    case RECIPROCAL_SIGN:
+        return y * y;
+    case RECIPROCAL_Y:
+        return -y;
+    case ATAN_NO_SQUARE:
+        return 1 / (1 + fabs(x));
+    case MISH_GATE:
+        return tanh(log1p(exp(x)));
+    case LEAKY_ZERO:
+        return x > 0;
+    case ELU_NO_ALPHA:
+        return x > 0 ? 1 : exp(x);
+    case ELU_Y:
+        return x > 0 ? 1 : y;
     case GELU_TANH_RIGHT:
     case GELU_TANH_CDF:
     case GELU_TANH_INNER:
     case GELU_TANH_CUBIC:
         return gelu_tanh_slope_but(variant, x);
-    default: /* RELU_ALL, ABS_NO_SIGN, NEG_SIGN */
+    default: /* RELU_ALL, ABS_NO_SIGN, NEG_SIGN, HARDTANH_ALL, ROUND_THROUGH */
         return 1;
     }
 }
@@ -177,6 +200,19 @@ const planted_bug planted_elements[] = {
     UNARY("sigmoid", SIGMOID_Y, "without 1 - y", "it is dy y instead of dy y - dy y^2"),
     UNARY("silu", SILU_GATE, "the sigmoid alone", "it is dy y/x"),
     UNARY("gelu", GELU_CDF, "without x phi(x)", "it is dy y/x"),
+    UNARY("reciprocal", RECIPROCAL_SIGN, "the sign", "the sign is flipped"),
+    UNARY("reciprocal", RECIPROCAL_Y, "y, not y squared", "it is -dy/x instead of -dy/x^2"),
+    UNARY("atan", ATAN_NO_SQUARE, "x, not x squared", NULL),
+    UNARY("mish", MISH_GATE, "the gate alone", "it is dy y/x"),
+    UNARY("leaky_relu", LEAKY_ZERO, "0 for negative x",
+          "the gradient is zero at the wrong elements"),
+    UNARY("elu", ELU_NO_ALPHA, "without alpha", "a constant factor 4/3, at"),
+    UNARY("elu", ELU_Y, "y, not y + alpha", NULL),
+    UNARY("hardtanh", HARDTANH_ALL, "1 outside, too", "a gradient where it should be 0"),
+    UNARY("round", ROUND_THROUGH, "1 instead of 0", "the true gradient is zero throughout"),
+    UNARY("floor", ROUND_THROUGH, "1 instead of 0", "the true gradient is zero throughout"),
+    UNARY("ceil", ROUND_THROUGH, "1 instead of 0", "the true gradient is zero throughout"),
+    UNARY("sign", ROUND_THROUGH, "1 instead of 0", "the true gradient is zero throughout"),
     UNARY("gelu_tanh", GELU_TANH_RIGHT, "nothing", NULL),
     UNARY("gelu_tanh", GELU_TANH_CDF, "without the slope of tanh", "it is dy y/x"),
     UNARY("gelu_tanh", GELU_TANH_INNER, "without the inner derivative", NULL),

@@ -62,6 +62,26 @@ static gd_tensor *clamp(gd_tensor *x)
     return gd_clamp(x, -1, 1.5);
 }
 
+static gd_tensor *hardtanh(gd_tensor *x)
+{
+    return gd_hardtanh(x, -1, 1.5);
+}
+
+static gd_tensor *leaky(gd_tensor *x)
+{
+    return gd_leaky_relu(x, 0.125);
+}
+
+static gd_tensor *leaky_0(gd_tensor *x)
+{
+    return gd_leaky_relu(x, 0);
+}
+
+static gd_tensor *elu(gd_tensor *x)
+{
+    return gd_elu(x, 0.75);
+}
+
 static double logistic(double x)
 {
     return 1 / (1 + exp(-x));
@@ -115,7 +135,18 @@ static double cubic_slope(double x)
     F("erf", gd_erf, 1 - erfc(x), 2 / sqrt(acos(-1)) * exp(-x * x), -2, 2)                         \
     F("softplus", gd_softplus, log(1 + exp(x)), logistic(x), -6, 6)                                \
     F("clamp", clamp, x<-1 ? -1 : x> 1.5 ? 1.5 : x, x<-1 || x> 1.5 ? 0 : 1, -3, 3)                 \
-    F("abs", gd_abs, fabs(x), x > 0 ? 1 : -1, -2, 2)
+    F("abs", gd_abs, fabs(x), x > 0 ? 1 : -1, -2, 2)                                               \
+    F("hardtanh", hardtanh, fmin(fmax(x, -1), 1.5), x <= -1 || x >= 1.5 ? 0 : 1, -3, 3)                 \
+    F("leaky_relu", leaky, fmax(x, 0) + fmin(x, 0) / 8, x > 0 ? 1 : 0.125, -3, 3)                  \
+    F("elu", elu, x > 0 ? x : 1.5 * exp(x / 2) * sinh(x / 2), x > 0 ? 1 : 0.75 * exp(x), -6, 3)    \
+    F("mish", gd_mish, x *tanh(log1p(exp(x))),                                                     \
+      tanh(log1p(exp(x))) + x * logistic(x) / pow(cosh(log1p(exp(x))), 2), -6, 6)                  \
+    F("reciprocal", gd_reciprocal, pow(x, -1), -pow(x, -2), 0.2, 9)                                \
+    F("atan", gd_atan, atan2(x, 1), 1 / (1 + x * x), -9, 9)                                        \
+    F("sign", gd_sign, x > 0 ? 1 : -1, 0, -2, 2)                                                   \
+    F("floor", gd_floor, x - (fmod(fmod(x, 1) + 1, 1)), 0, -9, 9)                                  \
+    F("ceil", gd_ceil, x + (fmod(1 - fmod(x, 1), 1)), 0, -9, 9)                                    \
+    F("round", gd_round, nearbyint(x), 0, -9, 9)
 
 typedef struct function {
     const char *name;
@@ -244,6 +275,50 @@ START_TEST(special_values)
         {"relu", gd_relu, nan_value, nan_value, 1},
         {"abs", gd_abs, 0, 0, 0},
         {"abs", gd_abs, -inf, inf, -1},
+        {"hardtanh", hardtanh, 1.5, 1.5, 0},
+        {"hardtanh", hardtanh, -1, -1, 0},
+        {"hardtanh", hardtanh, -inf, -1, 0},
+        {"hardtanh", hardtanh, nan_value, nan_value, 0},
+        {"leaky_relu", leaky, 0, 0, 0.125},
+        {"leaky_relu", leaky, -inf, -inf, 0.125},
+        {"leaky_relu", leaky, inf, inf, 1},
+        {"leaky_relu", leaky, nan_value, nan_value, 0.125},
+        {"leaky_relu 0", leaky_0, inf, inf, 1},
+        {"leaky_relu 0", leaky_0, -inf, nan_value, 0},
+        {"elu", elu, 0, 0, 0.75},
+        {"elu", elu, -1e-20, -0.75e-20, 0.75},
+        {"elu", elu, -inf, -0.75, 0},
+        {"elu", elu, inf, inf, 1},
+        {"elu", elu, 1e30, 1e30, 1},
+        {"elu", elu, nan_value, nan_value, 1},
+        {"mish", gd_mish, -inf, 0, 0},
+        {"mish", gd_mish, inf, inf, 1},
+        {"mish", gd_mish, -1e30, 0, 0},
+        {"mish", gd_mish, 1e30, 1e30, 1},
+        {"mish", gd_mish, nan_value, nan_value, nan_value},
+        {"reciprocal", gd_reciprocal, 0, inf, -inf},
+        {"reciprocal", gd_reciprocal, -inf, 0, 0},
+        {"reciprocal", gd_reciprocal, nan_value, nan_value, nan_value},
+        {"atan", gd_atan, inf, acos(0), 0},
+        {"atan", gd_atan, -inf, -acos(0), 0},
+        {"atan", gd_atan, 0, 0, 1},
+        {"atan", gd_atan, nan_value, nan_value, nan_value},
+        {"sign", gd_sign, 0, 0, 0},
+        {"sign", gd_sign, -inf, -1, 0},
+        {"sign", gd_sign, nan_value, 0, 0},
+        {"floor", gd_floor, -0.25, -1, 0},
+        {"floor", gd_floor, 3, 3, 0},
+        {"floor", gd_floor, -inf, -inf, 0},
+        {"floor", gd_floor, nan_value, nan_value, 0},
+        {"ceil", gd_ceil, 0.25, 1, 0},
+        {"ceil", gd_ceil, nan_value, nan_value, 0},
+        {"round", gd_round, 0.5, 0, 0},
+        {"round", gd_round, 1.5, 2, 0},
+        {"round", gd_round, 2.5, 2, 0},
+        {"round", gd_round, -2.5, -2, 0},
+        {"round", gd_round, 8388609, 8388609, 0},
+        {"round", gd_round, inf, inf, 0},
+        {"round", gd_round, nan_value, nan_value, 0},
         {"pow 0", power_0, 0, 1, 0},
         {"pow 0", power_0, nan_value, 1, 0},
         {"pow 1", power_1, 0, 0, 1},
@@ -517,6 +592,8 @@ START_TEST(masked_fill_hides_what_it_fills)
     ck_assert_error(ctx, "masked_fill: mask is float32, wanted int32");
     ck_assert_ptr_null(gd_clamp(x, 1, 0));
     ck_assert_error(ctx, "clamp: low is 1 and high is 0, wanted low <= high");
+    ck_assert_ptr_null(gd_hardtanh(x, 1, 0));
+    ck_assert_error(ctx, "hardtanh: low is 1 and high is 0, wanted low <= high");
 }
 END_TEST
 

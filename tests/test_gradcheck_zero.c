@@ -82,6 +82,14 @@ START_TEST(text_has_a_line_for_the_input)
 }
 END_TEST
 
+START_TEST(a_record_may_say_that_its_gradient_is_zero)
+{
+    gd_op step = still;
+    step.zero_gradient = true;
+    ck_assert_int_eq(vacuous_lines((settings){0}, &step), 0);
+}
+END_TEST
+
 static const char *last_line(void)
 {
     const char *line = output, *end;
@@ -133,6 +141,7 @@ int main(void)
 {
     Suite *suite = suite_create("gradcheck_zero");
     TCase *cases = tcase_create("gradcheck_zero");
+    tcase_add_test(cases, a_record_may_say_that_its_gradient_is_zero);
     tcase_add_test(cases, text_has_a_line_for_the_input);
     tcase_add_test(cases, json_has_a_line_for_the_input);
     tcase_add_test(cases, a_single_case_may_be_zero);

@@ -348,6 +348,10 @@ struct gd_op {
     /* The argument struct has neither pointers nor padding, whose bytes are undefined: gd_recompute
      * compares the arguments of its two runs byte by byte. */
     bool plain_args;
+
+    /* The gradient is 0 wherever there is one, as that of steps is: gradcheck then takes zeros in all
+     * cases for what they are. Without it they are VACUOUS. */
+    bool zero_gradient;
 };
 
 /* Runs an op, and records it if a gradient is needed: returns its first output, or NULL on error.

@@ -16,12 +16,17 @@
  * formula has no value, these conventions apply (PyTorch's unless marked *):
  *
  *     abs, relu               the gradient at 0 is 0; abs: at NaN too
+ *     leaky_relu, elu         the gradient at 0 is that of negative x: slope, alpha
  *     clamp                   the gradient passes at low and high *, and is 0 outside and at NaN
+ *     hardtanh                the gradient is 0 at low and high, outside, and at NaN
+ *     sign, floor, ceil,      the gradient is 0 everywhere, also at the jumps and at NaN; sign of NaN
+ *     round                   is 0
  *     maximum, minimum        equal a and b get half each; if one is NaN, both get all of it
  *     max                     equal maxima share evenly; so do NaNs, if there are any *
- *     silu, gelu, gelu_tanh,  0 at -inf, their limit, although 0 * -inf would be NaN; and the
- *     swiglu                  slopes there and at inf are 0 and 1 *
- *     sqrt, log, rsqrt        the gradient at 0 is infinite
+ *     silu, mish, gelu,       0 at -inf, their limit, although 0 * -inf would be NaN; and the
+ *     gelu_tanh, swiglu       slopes there and at inf are 0 and 1 *
+ *     sqrt, log, rsqrt,       the gradient at 0 is infinite
+ *     reciprocal
  *     var, std                of equal elements: 0, with gradient 0; n <= correction: divided by 0,
  *                             so inf (NaN if the elements are equal), and the gradient is infinite
  *                             or NaN; over no elements: NaN
@@ -406,8 +411,10 @@ GD_API gd_tensor *gd_log1p(gd_tensor *x); /* ln(1 + x), exact for small x */
 GD_API gd_tensor *gd_expm1(gd_tensor *x); /* e^x - 1, likewise */
 GD_API gd_tensor *gd_sqrt(gd_tensor *x);
 GD_API gd_tensor *gd_rsqrt(gd_tensor *x);
+GD_API gd_tensor *gd_reciprocal(gd_tensor *x); /* 1 / x */
 GD_API gd_tensor *gd_sin(gd_tensor *x);
 GD_API gd_tensor *gd_cos(gd_tensor *x);
+GD_API gd_tensor *gd_atan(gd_tensor *x);
 GD_API gd_tensor *gd_tanh(gd_tensor *x);
 GD_API gd_tensor *gd_sigmoid(gd_tensor *x);
 GD_API gd_tensor *gd_erf(gd_tensor *x);
@@ -416,9 +423,21 @@ GD_API gd_tensor *gd_softplus(gd_tensor *x);  /* ln(1 + e^x) */
 GD_API gd_tensor *gd_gelu(gd_tensor *x);      /* x Phi(x), by erf (Hendrycks & Gimpel 2016) */
 GD_API gd_tensor *gd_gelu_tanh(gd_tensor *x); /* its tanh approximation */
 GD_API gd_tensor *gd_silu(gd_tensor *x);
+GD_API gd_tensor *gd_mish(gd_tensor *x); /* x tanh(ln(1 + e^x)) (Misra 2019, arXiv:1908.08681) */
+/* x, and where it is negative slope x, or alpha (e^x - 1) (Clevert et al. 2015, arXiv:1511.07289). */
+GD_API gd_tensor *gd_leaky_relu(gd_tensor *x, double slope);
+GD_API gd_tensor *gd_elu(gd_tensor *x, double alpha);
 GD_API gd_tensor *gd_abs(gd_tensor *x);
-/* min(max(x, low), high), low <= high; either may be infinite. */
+/* min(max(x, low), high), low <= high; either may be infinite. hardtanh is the same with another
+ * gradient at low and high: 0. */
 GD_API gd_tensor *gd_clamp(gd_tensor *x, double low, double high);
+GD_API gd_tensor *gd_hardtanh(gd_tensor *x, double low, double high);
+/* -1, 0 or 1; the whole number below x, above x, or nearest to it (the even one of two as near). Their
+ * gradient is 0. */
+GD_API gd_tensor *gd_sign(gd_tensor *x);
+GD_API gd_tensor *gd_floor(gd_tensor *x);
+GD_API gd_tensor *gd_ceil(gd_tensor *x);
+GD_API gd_tensor *gd_round(gd_tensor *x);
 
 /* ---- Reductions (kernels/reduce) ---------------------------------------------------------- */
 

@@ -38,6 +38,10 @@ double pow(double, double);
 #endif
 #if __GLIBC_PREREQ(2, 35)
 #pragma omp declare simd notinbranch
+float atanf(float);
+#pragma omp declare simd notinbranch
+double atan(double);
+#pragma omp declare simd notinbranch
 float tanhf(float);
 #pragma omp declare simd notinbranch
 double tanh(double);

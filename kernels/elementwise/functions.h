@@ -37,7 +37,7 @@ GD_FUNCTION REAL sigmoid(REAL x)
     return gd_quotient(x < 0 ? e : 1, 1 + e);
 }
 
-/* silu, gelu and gelu_tanh are x times a gate. Where the gate is 0, so is the product, at -inf too,
+/* silu, mish, gelu and gelu_tanh are x times a gate. Where the gate is 0, so is the product, at -inf too,
  * where 0 * inf would be NaN; and their slopes clamp x to a range beyond which they are 0 or 1. */
 GD_FUNCTION REAL within(REAL x, REAL limit)
 {
@@ -61,6 +61,29 @@ GD_FUNCTION REAL silu_slope(REAL x)
 {
     REAL s = sigmoid(x);
     return s * (1 + within(x, SILU_LIMIT) * (1 - s)); /* [silu slope] */
+}
+
+/* tanh(ln(1 + e^x)) = ((1 + u)^2 - 1) / ((1 + u)^2 + 1), u = e^x: that is u (u + 2) / (u (u + 2) + 2),
+ * and for positive x, with all divided by u^2 and e = 1 / u, (1 + 2 e) / (1 + 2 e + 2 e^2). */
+GD_FUNCTION REAL mish_gate(REAL x)
+{
+    REAL e = GD_MATH(exp)(-GD_MATH(fabs)(x));
+    REAL above = x < 0 ? e * (e + 2) : 1 + 2 * e;
+    return gd_quotient(above, above + (x < 0 ? 2 : 2 * e * e));
+}
+
+#define MISH_LIMIT ((REAL)1000) /* e^-1000 is 0 */
+
+GD_FUNCTION REAL mish(REAL x)
+{
+    return gated(x, mish_gate(x), MISH_LIMIT);
+}
+
+/* (x t)' = t + x t', and t' = (1 - t^2) s for t = tanh(softplus(x)), s = sigmoid(x). */
+GD_FUNCTION REAL mish_slope(REAL x)
+{
+    REAL t = mish_gate(x);
+    return t + within(x, MISH_LIMIT) * (1 - t * t) * sigmoid(x); /* [mish slope] */
 }
 
 /* ln(1 + e^x), with an exponential that is never more than 1. */

@@ -36,7 +36,7 @@ static gd_status range_shape(const gd_call *call, gd_spec *output, gd_spec *save
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
-enum { NOTHING, INPUT, OUTPUT };
+enum { NOTHING, INPUT, OUTPUT, STEPS };
 
 /* dx may be written over dy, as each element needs only the dy at its own place. */
 #define RECORD(op_name, op_formula, reads, size, op_shape)           \
@@ -52,6 +52,7 @@ enum { NOTHING, INPUT, OUTPUT };
         .backward_reads_outputs = (reads) == OUTPUT ? GD_BIT(0) : 0, \
         .dinput_over_doutput = GD_BIT(0),                            \
         .same_bits = true,                                           \
+        .zero_gradient = (reads) == STEPS,                           \
         .shape = op_shape,                                           \
         .forward = GD_ON_DEVICES(op_name##_forward),                 \
         .backward = GD_ON_DEVICES(op_name##_backward),               \
@@ -68,11 +69,11 @@ enum { NOTHING, INPUT, OUTPUT };
         return gd_apply(&gd_op_##name, &x, 1, NULL);                                    \
     }
 
-#define SCALAR(name, formula, y, dx, reads, low, high, low2, high2, p_of_cases)             \
+#define SCALAR(name, formula, y, dx, reads, low, high, low2, high2, kinks, p_of_cases)      \
     GD_KERNEL(name##_forward)                                                               \
     GD_KERNEL(name##_backward)                                                              \
     static const double name##_p[2] = {p_of_cases};                                         \
-    static const gd_case name##_cases[] = {CASES(name##_p, low, high, low2, high2, false)}; \
+    static const gd_case name##_cases[] = {CASES(name##_p, low, high, low2, high2, kinks)}; \
     RECORD(name, formula, reads, sizeof name##_p, unary_shape)                              \
     gd_tensor *gd_##name(gd_tensor *x, double p)                                            \
     {                                                                                       \

@@ -25,7 +25,7 @@ typedef void gradient_row(REAL *dx, bool add, const REAL *dy, const REAL *read, 
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                           \
         {                                                                             \
             const REAL dy = dy_row[i], x = read_row[i], y = x;                        \
-            (void)x, (void)y;                                                         \
+            (void)dy, (void)x, (void)y;                                               \
             dx_row[i] = (add ? dx_row[i] : 0) + (gradient);                           \
         }                                                                             \
     }

@@ -104,6 +104,7 @@ class Op(ctypes.Structure):
         ("dinput_over_doutput", c_uint32), ("dinput_over_input", c_uint32),
         ("dinput_float32", c_uint32), ("strided", c_bool),
         ("mixed", c_uint32), ("view", c_void_p), ("same_bits", c_bool), ("plain_args", c_bool),
+        ("zero_gradient", c_bool),
     ]
 
 

@@ -348,11 +348,11 @@ static void print_vacuous(const settings *s, const gd_op *op, const char *input,
 }
 
 /* A check that compares zeros with zeros cannot detect a backward that does nothing. This is
- * allowed for single cases, but not for all cases of an op. */
+ * allowed for single cases, but for all cases of an op only if its record says so. */
 static void judge_op(const settings *s, const gd_op *op, tally *t)
 {
     for (int i = 0; i < TRACKED_INPUTS; i++) {
-        if (!t->seen[i] || t->alive[i] || s->only_case || s->check.only_input) continue;
+        if (op->zero_gradient || !t->seen[i] || t->alive[i] || s->only_case || s->check.only_input) continue;
         t->of[GD_VERDICT_VACUOUS]++;
         print_vacuous(s, op, t->name[i], "its gradient is zero in every case");
     }

@@ -341,6 +341,8 @@ const slopes = {
     expm1 : [ 'y + 1', (x, y) => y + 1 ],
     sqrt : [ '1 / (2 y)', (x, y) => 1 / (2 * y) ],
     rsqrt : [ '-y^3 / 2', (x, y) => -(y ** 3) / 2 ],
+    reciprocal : [ '-y^2', (x, y) => -y * y ],
+    atan : [ '1 / (1 + x^2)', (x) => 1 / (1 + x * x) ],
     sin : [ '\\cos x', Math.cos ],
     cos : [ '-\\sin x', (x) => -Math.sin(x) ],
     tanh : [ '1 - y^2', (x, y) => 1 - y * y ],
@@ -357,7 +359,23 @@ const slopes = {
     ],
     softplus : [ '1 / (1 + e^{-x})', (x) => 1 / (1 + Math.exp(-x)) ],
     clamp : [ '[p \\le x \\le q],\\; p = -1,\\; q = 1.5', (x) => (x >= -1 && x <= 1.5 ? 1 : 0) ],
+    hardtanh : [ '[p < x < q],\\; p = -1,\\; q = 1.5', (x) => (x > -1 && x < 1.5 ? 1 : 0) ],
     relu : [ '[y > 0]', (x, y) => (y > 0 ? 1 : 0) ],
+    leaky_relu : [ '[x > 0] + p\\, [x \\le 0],\\; p = 0.1', (x) => (x > 0 ? 1 : 0.1) ],
+    elu : [
+        '[x > 0] + p\\, e^x\\, [x \\le 0],\\; p = 0.75', (x) => (x > 0 ? 1 : 0.75 * Math.exp(x))
+    ],
+    sign : [ '0', () => 0 ],
+    floor : [ '0', () => 0 ],
+    ceil : [ '0', () => 0 ],
+    round : [ '0', () => 0 ],
+    mish : [
+        't + x (1 - t^2) s',
+        (x) => {
+            const t = Math.tanh(Math.log1p(Math.exp(x)));
+            return t + x * (1 - t * t) / (1 + Math.exp(-x));
+        }
+    ],
     abs : [ '\\mathrm{sign}\\, x', (x) => Math.sign(x) ],
     scale : [ 'p = -2.5', () => -2.5 ],
     add_scalar : [ '1', () => 1 ],
