@@ -1,0 +1,116 @@
+/* test_cuda_conv.c - convolutions on the GPU that go in pieces of images, of windows and of channels,
+ * against the CPU. (test_cuda_ops.c compares small cases, which are one piece.) */
+#include <math.h>
+#include <string.h>
+
+#include "gpu.h"
+
+enum { PARTS = 6 };
+
+/* y = conv2d(x), z = conv_transpose2d(y); gradients of x and both weights, and of the bias. */
+typedef struct outcome {
+    double *value[PARTS];
+    int64_t count[PARTS];
+} outcome;
+
+typedef struct problem {
+    int64_t x[4], weight[4];
+    gd_conv_options options;
+} problem;
+
+static const problem problems[] = {
+    {{1, 64, 200, 210}, {8, 64, 3, 3}, {.padding = {1, 1}}},              /* windows, channels */
+    {{1, 64, 230, 200}, {8, 32, 3, 3}, {.groups = 2, .padding = {0, 1}}}, /* in two groups */
+    {{41, 32, 56, 56}, {16, 32, 3, 3}, {.stride = {1, 1}}},               /* images */
+    {{9, 6, 301, 299}, {12, 1, 5, 4}, {.groups = 6, .stride = {2, 1}}},   /* depthwise */
+    {{33, 16, 64, 64}, {24, 16, 1, 1}, {.groups = 1}},                    /* points */
+};
+
+/* A leaf of values between -1 and 1 that look random. */
+static gd_tensor *leaf(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape, double size,
+                       int64_t seed)
+{
+    gd_tensor *t = gd_tensor_create(ctx, dtype, ndim, shape);
+    const int64_t count = gd_tensor_count(t);
+    double *values = malloc((size_t)count * sizeof *values);
+    ck_assert_ptr_nonnull(values);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = size * sin(fmod(78.233 * (double)(i + 1), 6.283185307179586) * (double)seed);
+    gd_tensor_write_f64(t, values, count);
+    gd_tensor_set_requires_grad(t, true);
+    ck_assert_no_error(ctx);
+    free(values);
+    return t;
+}
+
+static outcome run(gd_context *ctx, gd_dtype dtype, const problem *p)
+{
+    const double size = 1 / sqrt((double)(p->weight[1] * p->weight[2] * p->weight[3]));
+    gd_tensor *x = leaf(ctx, dtype, 4, p->x, 1, 3), *w = leaf(ctx, dtype, 4, p->weight, size, 5);
+    gd_tensor *b = leaf(ctx, dtype, 1, p->weight, 1, 7),
+              *v = leaf(ctx, dtype, 4, p->weight, size, 9);
+    gd_tensor *y = gd_keep(gd_conv2d(x, w, b, &p->options));
+    gd_tensor *z = gd_keep(gd_conv_transpose2d(y, v, NULL, &p->options));
+    gd_tensor *dz = z ? leaf(ctx, dtype, 4, gd_tensor_shape(z), 1, 11) : NULL;
+    ck_assert_no_error(ctx);
+    gd_backward_from(&z, 1, &(gd_backward_options){.cotangents = &dz});
+    ck_assert_no_error(ctx);
+    const gd_tensor *const parts[PARTS] = {y, z, gd_grad(x), gd_grad(w), gd_grad(b), gd_grad(v)};
+    outcome out;
+    for (int i = 0; i < PARTS; i++) {
+        out.count[i] = gd_tensor_count(parts[i]);
+        out.value[i] = malloc((size_t)out.count[i] * sizeof *out.value[i]);
+        gd_tensor_read_f64(parts[i], out.value[i], out.count[i]);
+    }
+    ck_assert_no_error(ctx);
+    gd_step_end(ctx);
+    return out;
+}
+
+static void compare(const problem *p, gd_dtype dtype, double tolerance)
+{
+    static const char *const names[PARTS] = {"y", "z", "dx", "dw", "db", "dv"};
+    gd_context *cpu = gd_context_create(NULL), *gpu = gpu_context();
+    outcome want = run(cpu, dtype, p), got = run(gpu, dtype, p), again = run(gpu, dtype, p);
+    for (int i = 0; i < PARTS; i++) {
+        double largest = 0, worst = 0;
+        ck_assert_int_eq(got.count[i], want.count[i]);
+        for (int64_t k = 0; k < want.count[i]; k++) {
+            largest = fmax(largest, fabs(want.value[i][k]));
+            const double off = fabs(got.value[i][k] - want.value[i][k]);
+            if (!(off <= worst)) worst = off;
+        }
+        ck_assert_msg(worst <= tolerance * largest, "%s differs by %.3g of %.3g", names[i], worst,
+                      largest);
+        ck_assert_msg(!memcmp(got.value[i], again.value[i], (size_t)got.count[i] * sizeof(double)),
+                      "%s differs from run to run", names[i]);
+        free(want.value[i]), free(got.value[i]), free(again.value[i]);
+    }
+    gd_context_free(cpu);
+    gd_context_free(gpu);
+}
+
+START_TEST(float32_is_that_of_the_cpu)
+{
+    compare(&problems[_i], GD_FLOAT32, 2e-5);
+}
+END_TEST
+
+/* y is rounded before z and the gradients are computed from it, by both. */
+START_TEST(bfloat16_is_that_of_the_cpu)
+{
+    compare(&problems[_i], GD_BFLOAT16, 0x1p-7);
+}
+END_TEST
+
+int main(void)
+{
+    enum { PROBLEMS = sizeof problems / sizeof *problems };
+    Suite *suite = suite_create("convolution on a GPU");
+    TCase *tcase = tcase_create("pieces");
+    tcase_set_timeout(tcase, 200);
+    tcase_add_loop_test(tcase, float32_is_that_of_the_cpu, 0, PROBLEMS);
+    tcase_add_loop_test(tcase, bfloat16_is_that_of_the_cpu, 0, PROBLEMS);
+    suite_add_tcase(suite, tcase);
+    return check_main_gpu(suite);
+}
