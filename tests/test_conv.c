@@ -327,6 +327,18 @@ static gd_tensor *of(int ndim, const int64_t *shape)
     return t;
 }
 
+/* A number that is set to 0 by its name is 0. */
+START_TEST(zero_is_zero)
+{
+    const gd_conv_options none = {.padding = {GD_ZERO, GD_ZERO}};
+    gd_tensor *x = random_tensor(ctx, GD_FLOAT32, SHAPE(1, 2, 4, 4), PACKED, -1, 1, &seed);
+    gd_tensor *w = random_tensor(ctx, GD_FLOAT32, SHAPE(2, 2, 3, 3), PACKED, -1, 1, &seed);
+    double *want = values_of(gd_conv2d(x, w, NULL, NULL));
+    assert_sums("y", gd_conv2d(x, w, NULL, &none), want, 0);
+    free(want);
+}
+END_TEST
+
 START_TEST(what_is_refused)
 {
     gd_tensor *x = of(GD_SHAPE(2, 4, 5, 6)), *w = of(GD_SHAPE(6, 4, 3, 3));
@@ -353,6 +365,8 @@ START_TEST(what_is_refused)
     BAD(gd_conv2d(x, w, bias, &(options){.groups = -1}), "conv2d: groups is -1");
     BAD(gd_conv2d(x, w, bias, &(options){.stride = {1, -2}}),
         "conv2d: stride[1] is -2, wanted 1 to 1073741824");
+    BAD(gd_conv2d(x, w, bias, &(options){.stride = {GD_ZERO}}), "conv2d: stride[0] is 0, wanted 1");
+    BAD(gd_conv2d(x, w, bias, &(options){.groups = GD_ZERO}), "conv2d: groups is 0, wanted a");
     BAD(gd_conv2d(x, w, bias, &(options){.padding = {-1}}),
         "conv2d: padding[0] is -1, wanted 0 to");
     BAD(gd_conv2d(x, w, bias, &(options){.dilation = {INT64_MAX}}), "conv2d: dilation[0] is 92233");
@@ -396,6 +410,7 @@ int main(void)
     tcase_add_loop_test(tcase, bits_are_those_of_one_thread, 0, 5);
     tcase_add_test(tcase, nan_stays_in_its_windows);
     tcase_add_test(tcase, nothing_in_nothing_out);
+    tcase_add_test(tcase, zero_is_zero);
     tcase_add_test(tcase, what_is_refused);
     suite_add_tcase(suite, tcase);
     return check_main(suite);

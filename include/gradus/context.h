@@ -115,9 +115,9 @@ typedef struct gd_context_options {
     /* fill all new tensor memory with NaN, to find kernels that read uninitialised memory, or
      * forget to write */
     bool poison;
-    /* on a GPU, let matmul, linear and attention round the factors of float32 products to TF32, 10
-     * bits of mantissa, for its tensor cores: several times faster, with relative errors around
-     * 1e-3. Ignored on the CPU. */
+    /* on a GPU, let matmul, linear, attention and convolutions round the factors of float32 products
+     * to TF32, 10 bits of mantissa, for its tensor cores: several times faster, with relative errors
+     * around 1e-3. Ignored on the CPU. */
     bool tf32;
 } gd_context_options;
 

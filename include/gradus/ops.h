@@ -46,6 +46,7 @@
  *                             0) its weight *; an ignored row may hold NaN or inf: gradient 0 *
  *                             (linear_cross_entropy: that of its weight is NaN then, 0 * NaN)
  *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
+ *     conv2d and its like     the padding is zeros, of which an infinite or NaN weight may make NaN
  *     max_pool2d              the first of equal elements has the gradient, the last of NaNs
  *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm,   eps 0 and a row of zeros (layer_norm: of equal elements) give NaN

@@ -13,16 +13,21 @@
 #define CONV_PAIRS(s0, s1, p0, p1, d0, d1) \
     .stride = {s0, s1}, .padding = {p0, p1}, .dilation = {d0, d1}
 
+/* gd_option (context.h) for whole numbers of any size. */
+static inline int64_t conv_option(int64_t field, int64_t unset)
+{
+    return field == 0 ? unset : field == GD_ZERO ? 0 : field;
+}
+
 static inline conv_args conv_args_of(const gd_conv_options *options)
 {
-    conv_args args = {.groups = 1, .stride = {1, 1}, .dilation = {1, 1}};
-    if (!options) return args;
-    if (options->groups) args.groups = options->groups;
+    const gd_conv_options o = options ? *options : (gd_conv_options){.groups = 1};
+    conv_args args = {.groups = conv_option(o.groups, 1)};
     for (int i = 0; i < 2; i++) {
-        if (options->stride[i]) args.stride[i] = options->stride[i];
-        if (options->dilation[i]) args.dilation[i] = options->dilation[i];
-        args.padding[i] = options->padding[i];
-        args.output_padding[i] = options->output_padding[i];
+        args.stride[i] = conv_option(o.stride[i], 1);
+        args.dilation[i] = conv_option(o.dilation[i], 1);
+        args.padding[i] = conv_option(o.padding[i], 0);
+        args.output_padding[i] = conv_option(o.output_padding[i], 0);
     }
     return args;
 }
