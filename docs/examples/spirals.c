@@ -1,0 +1,102 @@
+/* spirals.c - mlp.c grown: three spirals, batches, and a picture of what the network decides where,
+ * spirals.svg. */
+#include "gallery.h"
+
+enum { ARMS = 3, TRAIN = 1536, TEST = 768, BATCH = 128, EPOCHS = 60, HIDDEN = 64, GRID = 72 };
+
+/* Points (x, y) [n, 2] on arms that wind around each other, with noise; labels: the arm. */
+static void make_spirals(float *points, int32_t *labels, int n, uint64_t *seed)
+{
+    for (int i = 0; i < n; i++) {
+        labels[i] = i % ARMS;
+        const double turn = 0.1 + 1.1 * gallery_uniform(seed);
+        const double angle = 6.283185307 * (turn + (double)labels[i] / ARMS);
+        points[2 * i] = (float)(turn * cos(angle) + 0.03 * gallery_normal(seed));
+        points[2 * i + 1] = (float)(turn * sin(angle) + 0.03 * gallery_normal(seed));
+    }
+}
+
+typedef struct net {
+    gd_params *params;
+    gd_tensor *weight[3], *bias[3];
+} net;
+
+static net make_net(gd_context *ctx)
+{
+    static const int64_t widths[] = {2, HIDDEN, HIDDEN, ARMS};
+    static const char *const names[3][2] = {{"w1", "b1"}, {"w2", "b2"}, {"w3", "b3"}};
+    net n = {.params = gd_params_create(ctx, GD_FLOAT32)};
+    for (int i = 0; i < 3; i++) {
+        n.weight[i] =
+            gd_params_add(n.params, names[i][0], GD_SHAPE(widths[i + 1], widths[i]), GD_DECAY);
+        n.bias[i] = gd_params_add(n.params, names[i][1], GD_SHAPE(widths[i + 1]), 0);
+    }
+    gd_params_finish(n.params);
+    for (int i = 0; i < 3; i++) gd_init_kaiming_normal(n.weight[i], GD_FAN_IN, i ? 1.4 : 3);
+    return n;
+}
+
+/* x [n, 2] -> logits [n, ARMS] */
+static gd_tensor *forward(const net *n, gd_tensor *x)
+{
+    for (int i = 0; i < 3; i++) {
+        x = gd_linear(x, n->weight[i], n->bias[i]);
+        if (i < 2) x = gd_relu(x);
+    }
+    return x;
+}
+
+/* The arm that each point is taken for. */
+static void classify(const net *n, gd_context *ctx, const float *points, int32_t *arms, int count)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(count, 2), points);
+    gd_no_grad_begin(ctx);
+    gd_tensor_read(gd_argmax(forward(n, x), -1, false), arms, (size_t)count * sizeof *arms);
+    gd_no_grad_end(ctx);
+    gd_step_end(ctx);
+    gd_tensor_free(x);
+}
+
+int main(void)
+{
+    static float points[2 * TRAIN], test[2 * TEST], cells[2 * GRID * GRID];
+    static int32_t labels[TRAIN], wanted[TEST], arms[TEST], ground[GRID * GRID], order[TRAIN];
+    const double extent = 1.4;
+    uint64_t seed = 1;
+    make_spirals(points, labels, TRAIN, &seed);
+    make_spirals(test, wanted, TEST, &seed);
+    gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1, .threads = 1});
+    const net n = make_net(ctx);
+    gd_optimizer *adamw = gd_adamw_create(n.params, &(gd_adamw_options){.weight_decay = 0.01});
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 2));
+    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
+    const gd_schedule schedule = {
+        .kind = GD_SCHEDULE_COSINE, .rate = 0.01, .final_rate = 1e-4, .steps = EPOCHS};
+    for (int epoch = 0; epoch < EPOCHS && !gd_error(ctx); epoch++) {
+        gallery_shuffle(order, TRAIN, &seed);
+        for (int i = 0; i + BATCH <= TRAIN; i += BATCH) {
+            gallery_batch(x, points, targets, labels, order + i);
+            gd_tensor *loss = gd_cross_entropy(forward(&n, x), targets);
+            gd_backward(loss);
+            if (epoch % 10 == 0 && i == 0) printf("epoch %2d  loss %.4f\n", epoch, gd_item(loss));
+            gd_optimizer_step(adamw, gd_schedule_rate(&schedule, epoch));
+            gd_params_clear_grads(n.params);
+            gd_step_end(ctx);
+        }
+    }
+    for (int i = 0; i < GRID * GRID; i++) { /* the middle of each cell, from the top left */
+        cells[2 * i] = (float)(((i % GRID + 0.5) / GRID * 2 - 1) * extent);
+        cells[2 * i + 1] = (float)((1 - (i / GRID + 0.5) / GRID * 2) * extent);
+    }
+    classify(&n, ctx, cells, ground, GRID * GRID);
+    classify(&n, ctx, test, arms, TEST);
+    int right = 0;
+    for (int i = 0; i < TEST; i++) right += arms[i] == wanted[i];
+    printf("%.1f%% of %d new points are classified correctly\n", 100.0 * right / TEST, TEST);
+    const bool drawn = gallery_scatter("spirals.svg", test, wanted, TEST, extent, ground, GRID);
+    if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
+    gd_optimizer_free(adamw);
+    gd_params_free(n.params);
+    gd_context_free(ctx);
+    return drawn && right >= 0.97 * TEST ? 0 : 1;
+}
