@@ -1,9 +1,7 @@
 /* test_cuda_conv.c - convolutions on the GPU that go in pieces of images, of windows and of channels,
  * against the CPU. (test_cuda_ops.c compares small cases, which are one piece.) */
-#include <math.h>
-#include <string.h>
-
 #include "gpu.h"
+#include "op_test.h"
 
 enum { PARTS = 6 };
 
@@ -26,21 +24,11 @@ static const problem problems[] = {
     {{33, 16, 64, 64}, {24, 16, 1, 1}, {.groups = 1}},                    /* points */
 };
 
-/* A leaf of values between -1 and 1 that look random. */
+/* A leaf of random values between -size and size: no regular ones, whose sums would cancel. */
 static gd_tensor *leaf(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape, double size,
-                       int64_t seed)
+                       uint64_t seed)
 {
-    gd_tensor *t = gd_tensor_create(ctx, dtype, ndim, shape);
-    const int64_t count = gd_tensor_count(t);
-    double *values = malloc((size_t)count * sizeof *values);
-    ck_assert_ptr_nonnull(values);
-    for (int64_t i = 0; i < count; i++)
-        values[i] = size * sin(fmod(78.233 * (double)(i + 1), 6.283185307179586) * (double)seed);
-    gd_tensor_write_f64(t, values, count);
-    gd_tensor_set_requires_grad(t, true);
-    ck_assert_no_error(ctx);
-    free(values);
-    return t;
+    return random_leaf(ctx, dtype, ndim, shape, -size, size, &seed);
 }
 
 static outcome run(gd_context *ctx, gd_dtype dtype, const problem *p)
@@ -96,7 +84,7 @@ START_TEST(float32_is_that_of_the_cpu)
 }
 END_TEST
 
-/* y is rounded before z and the gradients are computed from it, by both. */
+/* y is rounded before z and the gradients are computed from it, by both, but not always alike. */
 START_TEST(bfloat16_is_that_of_the_cpu)
 {
     compare(&problems[_i], GD_BFLOAT16, 0x1p-7);
