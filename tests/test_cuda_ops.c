@@ -179,6 +179,8 @@ static double unit(double x, gd_dtype dtype)
  *   computed from this y; in ds = p (dp - delta) the difference may be several times smaller than
  *   delta;
  * - in rope_attention, which besides rounds q and k after their rotation;
+ * - in lstm and gru, which round the state that the next step's product reads, and every step's
+ *   gradient before the products that pass it on;
  * - in linear_cross_entropy, which stores the logits, and their gradient in the same memory, in the
  *   dtype of the inputs. */
 static double tolerance(const gd_op *op, double want, double largest, const part *p, gd_dtype dtype)
@@ -190,6 +192,7 @@ static double tolerance(const gd_op *op, double want, double largest, const part
     const bool rotated = !strcmp(op->name, "rope_attention");
     if (rotated || !strcmp(op->name, "attention"))
         f32 += (rotated ? 2 : 1) * (strcmp(p->name, "output") ? 6 : 1) * unit(largest, dtype);
+    if (!strcmp(op->name, "lstm") || !strcmp(op->name, "gru")) f32 += 2 * unit(largest, dtype);
     if (!strcmp(op->name, "linear_cross_entropy")) f32 += unit(largest, dtype);
     return f32 + (p->summed ? 2 : 1) * unit(want, dtype);
 }

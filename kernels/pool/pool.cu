@@ -1,89 +1,83 @@
 // pool.cu - the CUDA kernels of max_pool2d and avg_pool2d. A thread has one element of the result, of
 // y or of dx, and every sum has one writer.
-#include "cuda.cuh"
 #include "pool/pool.h"
+#include "row_team.cuh"
 
 namespace
 {
 
 constexpr int threads = 256;
 
-// Geometry in Index, unsigned where the planes have fewer than 2^31 elements: 64-bit divisions take
-// longer than the memory does.
+// Geometry in Index, unsigned for fewer than 2^31 elements: 64-bit arithmetic takes longer than the
+// memory does.
 template <class Index>
 struct pool_sizes {
-    Index size[POOL_AXES], pooled[POOL_AXES];
-    int kernel[POOL_AXES], stride[POOL_AXES], padding[POOL_AXES];
+    Index size[POOL_AXES], pooled[POOL_AXES], kernel[POOL_AXES], stride[POOL_AXES],
+        padding[POOL_AXES];
 
-    // Places first to end - 1 along an axis: of window i, those in x.
     struct span {
-        int64_t first, end;
+        Index first, end;
     };
+    // The places of window i that are in x.
     __device__ span places(int axis, Index i) const
     {
-        const int64_t first = (int64_t)i * stride[axis] - padding[axis];
-        return {max(first, (int64_t)0), min(first + kernel[axis], (int64_t)size[axis])};
+        const Index from = i * stride[axis], skip = padding[axis], end = from + kernel[axis];
+        return {from > skip ? from - skip : 0, end > skip ? min(end - skip, size[axis]) : (Index)0};
     }
     // The windows that contain place i.
     __device__ span windows(int axis, Index i) const
     {
-        const Index at = i + padding[axis], before = at + 1 - kernel[axis];
+        const Index at = i + padding[axis], last = quotient(at, axis);
+        if (kernel[axis] <= stride[axis]) { // at most one
+            const bool inside = last < pooled[axis] && at - last * stride[axis] < kernel[axis];
+            return {last, inside ? last + 1 : last};
+        }
         const Index first =
-            at + 1 > (Index)kernel[axis] ? gd_ceil_div(before, (Index)stride[axis]) : 0;
-        return {(int64_t)first, min((int64_t)pooled[axis], (int64_t)(at / stride[axis] + 1))};
+            at + 1 > kernel[axis] ? quotient(at - kernel[axis] + stride[axis], axis) : 0;
+        return {first, min(pooled[axis], last + 1)};
     }
-    // Element e of planes of a size: its plane, row and column.
-    struct place {
-        Index plane, row, col;
-    };
-    static __device__ place place_of(Index e, const Index (&in)[POOL_AXES])
+    // x / stride; most are 1 or 2.
+    __device__ Index quotient(Index x, int axis) const
     {
-        const Index row = e / in[POOL_COLS], plane = row / in[POOL_ROWS];
-        return {plane, row - plane * in[POOL_ROWS], e - row * in[POOL_COLS]};
+        return stride[axis] == 1 ? x : stride[axis] == 2 ? x / 2 : x / stride[axis];
+    }
+};
+
+// Element e of planes of a size [rows, columns]: its plane, row and column.
+template <class Index>
+struct place {
+    Index plane, row, col;
+
+    __device__ place(Index e, Index rows, Index cols)
+    {
+        const Index line = e / cols;
+        col = e - line * cols;
+        plane = line / rows;
+        row = line - plane * rows;
     }
 };
 
 // y, and its place in the plane if it is wanted: of equal elements the first, of NaNs the last.
 template <class T, class Index>
 __global__ void __launch_bounds__(threads)
-    max_kernel(T *y, int32_t *place, const T *x, Index count, pool_sizes<Index> p)
+    max_kernel(T *y, int32_t *saved, const T *x, Index count, pool_sizes<Index> p)
 {
+    const Index H = p.size[POOL_ROWS], W = p.size[POOL_COLS];
     GD_EACH(e, count)
     {
-        const auto at = p.place_of((Index)e, p.pooled);
+        const place<Index> at((Index)e, p.pooled[POOL_ROWS], p.pooled[POOL_COLS]);
         const auto rows = p.places(POOL_ROWS, at.row), cols = p.places(POOL_COLS, at.col);
-        const int64_t W = p.size[POOL_COLS];
-        const T *plane = x + (int64_t)at.plane * p.size[POOL_ROWS] * W;
+        const T *plane = x + (int64_t)at.plane * (H * W);
         gd_compute<T> most = -INFINITY;
-        int64_t where = rows.first * W + cols.first;
-        for (int64_t a = rows.first; a < rows.end; a++) {
-            for (int64_t b = cols.first; b < cols.end; b++) {
-                const gd_compute<T> value = gd_load(plane[a * W + b]);
-                if (value > most || value != value) most = value, where = a * W + b;
+        Index where = rows.first * W + cols.first;
+        for (Index a = rows.first; a < rows.end; a++) {
+            for (Index i = a * W + cols.first; i < a * W + cols.end; i++) {
+                const gd_compute<T> value = gd_load(plane[i]);
+                if (value > most || value != value) most = value, where = i;
             }
         }
         y[e] = gd_store<T>(most);
-        if (place) place[e] = (int32_t)where;
-    }
-}
-
-template <class T, class Index>
-__global__ void __launch_bounds__(threads)
-    max_gradient_kernel(T *dx, bool add, const T *dy, const int32_t *place, Index count,
-                        pool_sizes<Index> p)
-{
-    GD_EACH(e, count)
-    {
-        const auto at = p.place_of((Index)e, p.size);
-        const auto rows = p.windows(POOL_ROWS, at.row), cols = p.windows(POOL_COLS, at.col);
-        const int32_t own = (int32_t)(at.row * p.size[POOL_COLS] + at.col);
-        const int64_t n = p.pooled[POOL_COLS], plane = at.plane * (p.pooled[POOL_ROWS] * n);
-        gd_compute<T> sum = 0;
-        for (int64_t i = rows.first; i < rows.end; i++)
-            for (int64_t j = cols.first; j < cols.end; j++)
-                if (place[plane + i * n + j] == own)
-                    sum += gd_load(dy[plane + i * n + j]); /* [max_pool2d] */
-        dx[e] = gd_store<T>(add ? gd_load(dx[e]) + sum : sum);
+        if (saved) saved[e] = (int32_t)where;
     }
 }
 
@@ -91,35 +85,72 @@ template <class T, class Index>
 __global__ void __launch_bounds__(threads)
     avg_kernel(T *y, const T *x, Index count, pool_sizes<Index> p, gd_compute<T> size)
 {
+    const Index H = p.size[POOL_ROWS], W = p.size[POOL_COLS];
     GD_EACH(e, count)
     {
-        const auto at = p.place_of((Index)e, p.pooled);
+        const place<Index> at((Index)e, p.pooled[POOL_ROWS], p.pooled[POOL_COLS]);
         const auto rows = p.places(POOL_ROWS, at.row), cols = p.places(POOL_COLS, at.col);
-        const int64_t W = p.size[POOL_COLS];
-        const T *plane = x + (int64_t)at.plane * p.size[POOL_ROWS] * W;
+        const T *plane = x + (int64_t)at.plane * (H * W);
         gd_long_sum<gd_compute<T>> sum;
-        for (int64_t a = rows.first; a < rows.end; a++)
-            for (int64_t b = cols.first; b < cols.end; b++) sum.add(gd_load(plane[a * W + b]));
+        for (Index a = rows.first; a < rows.end; a++)
+            for (Index i = a * W + cols.first; i < a * W + cols.end; i++)
+                sum.add(gd_load(plane[i]));
         y[e] = gd_store<T>(sum.value() / size);
     }
 }
 
-template <class T, class Index>
-__global__ void __launch_bounds__(threads)
-    avg_gradient_kernel(T *dx, bool add, const T *dy, Index count, pool_sizes<Index> p,
-                        gd_compute<T> size)
-{
-    GD_EACH(e, count)
+// What arrives at a place: the sum over windows first to end - 1 of a row of dy.
+template <class T>
+struct max_terms {
+    const T *dy;
+    const int32_t *saved;
+
+    template <class Index>
+    __device__ void add(gd_compute<T> &sum, int64_t plane, Index first, Index end, Index own) const
     {
-        const auto at = p.place_of((Index)e, p.size);
-        const auto rows = p.windows(POOL_ROWS, at.row), cols = p.windows(POOL_COLS, at.col);
-        const int64_t n = p.pooled[POOL_COLS], plane = at.plane * (p.pooled[POOL_ROWS] * n);
-        gd_compute<T> sum = 0;
-        for (int64_t i = rows.first; i < rows.end; i++)
-            for (int64_t j = cols.first; j < cols.end; j++)
-                sum += gd_load(dy[plane + i * n + j]); /* [avg_pool2d] */
-        sum /= size;
-        dx[e] = gd_store<T>(add ? gd_load(dx[e]) + sum : sum);
+        for (Index j = first; j < end; j++)
+            if (saved[plane + j] == (int32_t)own) sum += gd_load(dy[plane + j]); /* [max_pool2d] */
+    }
+};
+
+template <class T>
+struct avg_terms {
+    const T *dy;
+    gd_compute<T> share; // 1 / K
+
+    template <class Index>
+    __device__ void add(gd_compute<T> &sum, int64_t plane, Index first, Index end, Index) const
+    {
+        for (Index j = first; j < end; j++)
+            sum += gd_load(dy[plane + j]) * share; /* [avg_pool2d] */
+    }
+};
+
+// A thread has V neighbours of a row of dx.
+template <int V, class T, class Index, class Terms>
+__global__ void __launch_bounds__(threads)
+    gradient_kernel(T *dx, bool add, Index packs, pool_sizes<Index> p, Terms terms)
+{
+    const Index W = p.size[POOL_COLS], n = p.pooled[POOL_COLS];
+    GD_EACH(pack, packs)
+    {
+        const place<Index> at((Index)pack, p.size[POOL_ROWS], W / V);
+        const auto rows = p.windows(POOL_ROWS, at.row);
+        const int64_t plane = (int64_t)at.plane * (p.pooled[POOL_ROWS] * n);
+        gd_compute<T> sum[V] = {};
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const Index col = at.col * V + v;
+            const auto cols = p.windows(POOL_COLS, col);
+            for (Index i = rows.first; i < rows.end; i++)
+                terms.add(sum[v], plane, i * n + cols.first, i * n + cols.end, at.row * W + col);
+        }
+        gd_pack<T, V> out = {};
+        if (add) out = gd_load_pack<T, V>(dx, pack);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + sum[v] : sum[v]);
+        gd_store_pack(dx, pack, out);
     }
 }
 
@@ -130,15 +161,15 @@ pool_sizes<Index> sizes_of(const gd_pool_planes &p)
     for (int axis = 0; axis < POOL_AXES; axis++) {
         s.size[axis] = (Index)p.size[axis];
         s.pooled[axis] = (Index)p.pooled[axis];
-        s.kernel[axis] = (int)p.args.kernel[axis];
-        s.stride[axis] = (int)p.args.stride[axis];
-        s.padding[axis] = (int)p.args.padding[axis];
+        s.kernel[axis] = (Index)p.args.kernel[axis];
+        s.stride[axis] = (Index)p.args.stride[axis];
+        s.padding[axis] = (Index)p.args.padding[axis];
     }
     return s;
 }
 
-// Calls launch(zero, count, sizes, blocks) with a T and sizes in the Index that x and y need, unless
-// `to` has no elements.
+// Calls launch(zero, count, sizes) with a T, the number of elements of `to` and sizes, in the Index that
+// x and y need, unless `to` has no elements.
 template <class Launch>
 gd_status by_index(const gd_call *call, const gd_tensor *x, const gd_tensor *y, const gd_tensor *to,
                    Launch launch)
@@ -146,15 +177,33 @@ gd_status by_index(const gd_call *call, const gd_tensor *x, const gd_tensor *y, 
     const gd_pool_planes p = gd_pool_planes_of(call, x, y);
     const int64_t count = gd_tensor_count(to);
     if (count == 0) return GD_OK;
-    const unsigned blocks = gd_blocks(count, threads);
-    const bool small = gd_tensor_count(x) <= INT32_MAX && gd_tensor_count(y) <= INT32_MAX;
+    // A window may reach beyond x by its kernel.
+    const int64_t reach = p.args.kernel[POOL_ROWS] + p.args.kernel[POOL_COLS] +
+                          p.args.stride[POOL_ROWS] + p.args.stride[POOL_COLS];
+    const bool small = gd_tensor_count(x) + reach <= INT32_MAX && gd_tensor_count(y) <= INT32_MAX;
     return gd_by_kernel_dtype(call, [&](auto zero) {
         if (small)
-            launch(zero, (unsigned)count, sizes_of<unsigned>(p), blocks);
+            launch(zero, (unsigned)count, sizes_of<unsigned>(p));
         else
-            launch(zero, count, sizes_of<int64_t>(p), blocks);
+            launch(zero, count, sizes_of<int64_t>(p));
         return gd_launched(call);
     });
+}
+
+template <class T, class Index, class Terms>
+void launch_gradient(const gd_call *call, Index count, const pool_sizes<Index> &p,
+                     const Terms &terms)
+{
+    constexpr int V = 16 / sizeof(T) < 4 ? 16 / sizeof(T) : 4;
+    T *dx = gd_ptr<T>(call->dinput[0]);
+    const bool packs = p.size[POOL_COLS] % V == 0 && (uintptr_t)dx % (V * sizeof(T)) == 0;
+    const Index n = packs ? count / V : count;
+    if (packs)
+        gradient_kernel<V><<<gd_blocks(n, threads), threads, 0, gd_stream(call)>>>(
+            dx, call->accumulate[0], n, p, terms);
+    else
+        gradient_kernel<1><<<gd_blocks(n, threads), threads, 0, gd_stream(call)>>>(
+            dx, call->accumulate[0], n, p, terms);
 }
 
 double window_size(const gd_call *call)
@@ -167,11 +216,11 @@ double window_size(const gd_call *call)
 
 extern "C" gd_status max_pool2d_forward_cuda(const gd_call *call)
 {
-    const gd_tensor *x = call->input[0], *y = call->output[0], *place = call->save[0];
-    return by_index(call, x, y, y, [&](auto zero, auto count, auto sizes, unsigned blocks) {
+    const gd_tensor *x = call->input[0], *y = call->output[0], *saved = call->save[0];
+    return by_index(call, x, y, y, [&](auto zero, auto count, auto sizes) {
         using T = decltype(zero);
-        max_kernel<<<blocks, threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(y), place ? gd_ptr<int32_t>(place) : nullptr, gd_ptr<const T>(x), count,
+        max_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
+            gd_ptr<T>(y), saved ? gd_ptr<int32_t>(saved) : nullptr, gd_ptr<const T>(x), count,
             sizes);
     });
 }
@@ -180,20 +229,19 @@ extern "C" gd_status max_pool2d_backward_cuda(const gd_call *call)
 {
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx) return GD_OK;
-    return by_index(call, dx, dy, dx, [&](auto zero, auto count, auto sizes, unsigned blocks) {
+    return by_index(call, dx, dy, dx, [&](auto zero, auto count, auto sizes) {
         using T = decltype(zero);
-        max_gradient_kernel<<<blocks, threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(dx), call->accumulate[0], gd_ptr<const T>(dy),
-            gd_ptr<const int32_t>(call->save[0]), count, sizes);
+        launch_gradient<T>(call, count, sizes,
+                           max_terms<T>{gd_ptr<const T>(dy), gd_ptr<const int32_t>(call->save[0])});
     });
 }
 
 extern "C" gd_status avg_pool2d_forward_cuda(const gd_call *call)
 {
     const gd_tensor *x = call->input[0], *y = call->output[0];
-    return by_index(call, x, y, y, [&](auto zero, auto count, auto sizes, unsigned blocks) {
+    return by_index(call, x, y, y, [&](auto zero, auto count, auto sizes) {
         using T = decltype(zero);
-        avg_kernel<<<blocks, threads, 0, gd_stream(call)>>>(
+        avg_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
             gd_ptr<T>(y), gd_ptr<const T>(x), count, sizes, (gd_compute<T>)window_size(call));
     });
 }
@@ -202,10 +250,10 @@ extern "C" gd_status avg_pool2d_backward_cuda(const gd_call *call)
 {
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx) return GD_OK;
-    return by_index(call, dx, dy, dx, [&](auto zero, auto count, auto sizes, unsigned blocks) {
+    return by_index(call, dx, dy, dx, [&](auto zero, auto count, auto sizes) {
         using T = decltype(zero);
-        avg_gradient_kernel<<<blocks, threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(dx), call->accumulate[0], gd_ptr<const T>(dy), count, sizes,
-            (gd_compute<T>)window_size(call));
+        launch_gradient<T>(
+            call, count, sizes,
+            avg_terms<T>{gd_ptr<const T>(dy), (gd_compute<T>)(1 / window_size(call))});
     });
 }

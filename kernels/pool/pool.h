@@ -21,7 +21,9 @@ typedef struct gd_pool_planes {
 static inline gd_pool_planes gd_pool_planes_of(const gd_call *call, const gd_tensor *x,
                                                const gd_tensor *y)
 {
-    gd_pool_planes p = {.args = *(const gd_pool_args *)call->args, .planes = 1};
+    gd_pool_planes p;
+    p.args = *(const gd_pool_args *)call->args;
+    p.planes = 1;
     const int leading = gd_tensor_ndim(x) - POOL_AXES;
     for (int d = 0; d < leading; d++) p.planes *= gd_tensor_shape(x)[d];
     for (int axis = 0; axis < POOL_AXES; axis++) {
