@@ -18,27 +18,49 @@ struct column_range {
     int64_t rows, p0, p1;
 };
 
-// A block has a tile of a row, a thread neighbours in it. I: a type that holds the number of windows.
+// The sizes that the inner loops read, in a type that holds every place in a plane.
+template <class I>
+struct plane_sizes {
+    I H, W, OH, OW, KH, KW, stride[2], padding[2], dilation[2];
+
+    explicit plane_sizes(const conv_sizes &s)
+        : H((I)s.H), W((I)s.W), OH((I)s.OH), OW((I)s.OW), KH((I)s.KH),
+          KW((I)s.KW), stride{(I)s.stride[0], (I)s.stride[1]},
+          padding{(I)s.padding[0], (I)s.padding[1]}, dilation{(I)s.dilation[0], (I)s.dilation[1]}
+    {
+    }
+};
+
+// Whether 32 bits hold every place in a plane, with its padding, and every number between.
+static bool is_flat(const conv_sizes &s)
+{
+    const int64_t H = s.H + 2 * s.padding[0] + s.stride[0],
+                  W = s.W + 2 * s.padding[1] + s.stride[1];
+    return H < (1 << 28) && W < (1 << 28) && s.H * s.W <= INT32_MAX - threads &&
+           s.OH * s.OW <= INT32_MAX - 4;
+}
+
+// A block has a tile of a row, a thread neighbours in it. I: a type for places in a plane.
 template <class T, class I>
-static __global__ void unfold_kernel(T *to, const T *image, conv_sizes s, column_range r, bool add)
+static __global__ void unfold_kernel(T *to, const T *image, plane_sizes<I> s, column_range r,
+                                     bool add)
 {
     const int64_t n = r.p1 - r.p0, tiles = gd_ceil_div(n, threads * per_thread);
     for (int64_t tile = blockIdx.x; tile < r.rows * tiles; tile += gridDim.x) {
-        const int64_t k = tile / tiles, c = k / (s.KH * s.KW);
-        const int64_t i = k / s.KW % s.KH, j = k % s.KW;
-        const int64_t top = i * s.dilation[0] - s.padding[0],
-                      left = j * s.dilation[1] - s.padding[1];
+        const int64_t k = tile / tiles, c = k / ((int64_t)s.KH * s.KW);
+        const I i = (I)(k / s.KW % s.KH), j = (I)(k % s.KW);
+        const I left = j * s.dilation[1] - s.padding[1];
         const T *plane = image + c * s.H * s.W;
         const int64_t at = ((tile - k * tiles) * threads + threadIdx.x) * per_thread;
         if (at >= n) continue;
-        const I p = (I)(r.p0 + at), oh = p / (I)s.OW;
-        int64_t ow = p - oh * (I)s.OW, h = (int64_t)oh * s.stride[0] + top;
+        const I p = (I)(r.p0 + at), oh = p / s.OW, count = (I)min((int64_t)per_thread, n - at);
+        I ow = p - oh * s.OW, h = oh * s.stride[0] + i * s.dilation[0] - s.padding[0];
         T value[per_thread], *row = to + k * n;
 #pragma unroll
         for (int e = 0; e < per_thread; e++) {
-            const int64_t w = ow * s.stride[1] + left;
-            const bool inside = at + e < n && h >= 0 && h < s.H && w >= 0 && w < s.W;
-            const gd_compute<T> old = add && at + e < n ? gd_load(row[at + e]) : gd_compute<T>(0);
+            const I w = ow * s.stride[1] + left;
+            const bool inside = e < count && h >= 0 && h < s.H && w >= 0 && w < s.W;
+            const gd_compute<T> old = add && e < count ? gd_load(row[at + e]) : gd_compute<T>(0);
             value[e] = inside ? plane[h * s.W + w] : gd_store<T>(gd_compute<T>(0));
             if (add) value[e] = gd_store<T>(old + gd_load(value[e])); /* [fold] */
             if (++ow == s.OW) ow = 0, h += s.stride[0];
@@ -56,30 +78,35 @@ struct fold_target {
     bool add;
 };
 
-// A thread has an element of the image, and looks for the windows that it is in, in order.
+// A thread has an element of the image, and looks for the windows that it is in, in order. A block has
+// a tile of a plane. S: the type of the columns.
 template <class T, class S, class I>
-static __global__ void fold_kernel(fold_target<T> t, const S *cols, conv_sizes s)
+static __global__ void fold_kernel(fold_target<T> t, const S *cols, plane_sizes<I> s)
 {
-    const int64_t P = s.OH * s.OW;
-    GD_EACH(e, t.planes * s.H * s.W)
-    {
-        const I row = (I)e / (I)s.W, plane = row / (I)s.H;
-        const int64_t w = (I)e - row * (I)s.W, h = row - plane * (I)s.H;
-        const S *from = cols + (int64_t)plane * s.KH * s.KW * P;
+    const I size = s.H * s.W, P = s.OH * s.OW;
+    const int64_t tiles = gd_ceil_div((int64_t)size, (int64_t)threads);
+    for (int64_t tile = blockIdx.x; tile < t.planes * tiles; tile += gridDim.x) {
+        const int64_t plane = tile / tiles;
+        const I e = (I)(tile - plane * tiles) * threads + (I)threadIdx.x;
+        if (e >= size) continue;
+        const I h = e / s.W, w = e - h * s.W;
+        const S *from = cols + plane * s.KH * s.KW * P;
         gd_compute<T> sum = 0;
-        for (int64_t i = 0; i < s.KH; i++) {
-            const int64_t down = h + s.padding[0] - i * s.dilation[0];
-            const int64_t oh = s.stride[0] == 1 ? down : down / s.stride[0];
+        for (I i = 0; i < s.KH; i++, from += (int64_t)s.KW * P) {
+            const I down = h + s.padding[0] - i * s.dilation[0];
+            const I oh = s.stride[0] == 1 ? down : down / s.stride[0];
             if (down < 0 || oh >= s.OH || oh * s.stride[0] != down) continue;
-            for (int64_t j = 0; j < s.KW; j++) {
-                const int64_t across = w + s.padding[1] - j * s.dilation[1];
-                const int64_t ow = s.stride[1] == 1 ? across : across / s.stride[1];
+            const S *row = from + oh * s.OW;
+            for (I j = 0; j < s.KW; j++, row += P) {
+                const I across = w + s.padding[1] - j * s.dilation[1];
+                const I ow = s.stride[1] == 1 ? across : across / s.stride[1];
                 if (across < 0 || ow >= s.OW || ow * s.stride[1] != across) continue;
-                sum += gd_load(from[(i * s.KW + j) * P + oh * s.OW + ow]); /* [unfold] */
+                sum += gd_load(row[ow]); /* [unfold] */
             }
         }
-        if (t.bias) sum += gd_load(t.bias[plane % (I)t.channels]);
-        t.image[e] = gd_store<T>(t.add ? gd_load(t.image[e]) + sum : sum);
+        if (t.bias) sum += gd_load(t.bias[plane % t.channels]);
+        T *to = t.image + plane * size + e;
+        *to = gd_store<T>(t.add ? gd_load(*to) + sum : sum);
     }
 }
 
@@ -90,10 +117,11 @@ static gd_status unfold(const gd_call *call, T *to, const T *image, const conv_s
     const int64_t tiles = r.rows * gd_ceil_div(r.p1 - r.p0, threads * per_thread);
     if (tiles == 0) return GD_OK;
     const unsigned blocks = gd_blocks(tiles, 1);
-    if (s.OH * s.OW <= INT32_MAX)
-        unfold_kernel<T, uint32_t><<<blocks, threads, 0, gd_stream(call)>>>(to, image, s, r, add);
+    const cudaStream_t stream = gd_stream(call);
+    if (is_flat(s))
+        unfold_kernel<<<blocks, threads, 0, stream>>>(to, image, plane_sizes<int32_t>(s), r, add);
     else
-        unfold_kernel<T, int64_t><<<blocks, threads, 0, gd_stream(call)>>>(to, image, s, r, add);
+        unfold_kernel<<<blocks, threads, 0, stream>>>(to, image, plane_sizes<int64_t>(s), r, add);
     return gd_launched(call);
 }
 
@@ -101,13 +129,14 @@ template <class T, class S>
 static gd_status fold(const gd_call *call, const fold_target<T> &t, const S *cols,
                       const conv_sizes &s)
 {
-    const int64_t count = t.planes * s.H * s.W;
-    if (count == 0) return GD_OK;
-    const unsigned blocks = gd_blocks(count, threads);
-    if (count <= INT32_MAX)
-        fold_kernel<T, S, uint32_t><<<blocks, threads, 0, gd_stream(call)>>>(t, cols, s);
+    const int64_t tiles = t.planes * gd_ceil_div(s.H * s.W, threads);
+    if (tiles == 0) return GD_OK;
+    const unsigned blocks = gd_blocks(tiles, 1);
+    const cudaStream_t stream = gd_stream(call);
+    if (is_flat(s))
+        fold_kernel<<<blocks, threads, 0, stream>>>(t, cols, plane_sizes<int32_t>(s));
     else
-        fold_kernel<T, S, int64_t><<<blocks, threads, 0, gd_stream(call)>>>(t, cols, s);
+        fold_kernel<<<blocks, threads, 0, stream>>>(t, cols, plane_sizes<int64_t>(s));
     return gd_launched(call);
 }
 
