@@ -150,6 +150,50 @@ static void follow(gd_device device, gd_dtype dtype, int kind, double *master, d
     gd_context_free(ctx);
 }
 
+/* One update of a zero matrix by Muon. */
+static void orthogonalize(gd_device device, gd_dtype dtype, int64_t rows, int64_t columns,
+                          double *update)
+{
+    gd_context *ctx = open_context(device);
+    gd_params *params = gd_params_create(ctx, dtype);
+    gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){rows, columns}, GD_MUON);
+    gd_params_finish(params);
+    gd_optimizer *muon = gd_muon_create(params, NULL);
+    gd_backward_from(&w, 1, NULL);
+    gd_random_set(ctx, (gd_random_state){.seed = 3});
+    gd_random_normal(gd_grad(w), 0, 1e-3);
+    gd_optimizer_step(muon, 1);
+    gd_tensor_read_f64(w, update, rows * columns);
+    ck_assert_no_error(ctx);
+    gd_optimizer_free(muon);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+
+/* For bfloat16 the GPU's products are in bfloat16, the CPU's in float32: the steps of both point the
+ * same way. */
+START_TEST(steps_of_muon_are_those_of_the_cpu)
+{
+    enum { MOST = 96 * 160 };
+    static const int64_t shapes[][2] = {{96, 160}, {160, 96}, {33, 47}, {64, 64}};
+    static double cpu[MOST], gpu[MOST];
+    const int64_t rows = shapes[_i / 2][0], columns = shapes[_i / 2][1];
+    orthogonalize(GD_CPU, dtypes[_i % 2], rows, columns, cpu);
+    orthogonalize(GD_CUDA, dtypes[_i % 2], rows, columns, gpu);
+    double dot = 0, left = 0, right = 0;
+    for (int64_t i = 0; i < rows * columns; i++) {
+        dot += cpu[i] * gpu[i];
+        left += cpu[i] * cpu[i];
+        right += gpu[i] * gpu[i];
+    }
+    const double cosine = dot / sqrt(left * right);
+    printf("%lld x %lld %s: cosine %.6f, lengths %.4f and %.4f\n", (long long)rows,
+           (long long)columns, gd_dtype_name(dtypes[_i % 2]), cosine, sqrt(left), sqrt(right));
+    ck_assert_double_ge(cosine, 0.99);
+    ck_assert_double_le(fabs(sqrt(right / left) - 1), 0.02);
+}
+END_TEST
+
 /* The parameters are exactly the rounded masters; the masters equal the CPU's up to rounding. */
 START_TEST(masters_follow_those_of_the_cpu)
 {
@@ -177,6 +221,7 @@ int main(void)
     TCase *cases = tcase_create("against the CPU");
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, every_op_gives_float32_gradients, 0, 2 * PARAM_USES);
+    tcase_add_loop_test(cases, steps_of_muon_are_those_of_the_cpu, 0, 8);
     tcase_add_loop_test(cases, masters_follow_those_of_the_cpu, 0, 2 * OPTIMIZER_KINDS);
     suite_add_tcase(suite, cases);
     return check_main_gpu(suite);
