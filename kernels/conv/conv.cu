@@ -18,28 +18,6 @@ struct column_range {
     int64_t rows, p0, p1;
 };
 
-// The sizes that the inner loops read, in a type that holds every place in a plane.
-template <class I>
-struct plane_sizes {
-    I H, W, OH, OW, KH, KW, stride[2], padding[2], dilation[2];
-
-    explicit plane_sizes(const conv_sizes &s)
-        : H((I)s.H), W((I)s.W), OH((I)s.OH), OW((I)s.OW), KH((I)s.KH),
-          KW((I)s.KW), stride{(I)s.stride[0], (I)s.stride[1]},
-          padding{(I)s.padding[0], (I)s.padding[1]}, dilation{(I)s.dilation[0], (I)s.dilation[1]}
-    {
-    }
-};
-
-// Whether 32 bits hold every place in a plane, with its padding, and every number between.
-static bool is_flat(const conv_sizes &s)
-{
-    const int64_t H = s.H + 2 * s.padding[0] + s.stride[0],
-                  W = s.W + 2 * s.padding[1] + s.stride[1];
-    return H < (1 << 28) && W < (1 << 28) && s.H * s.W <= INT32_MAX - threads &&
-           s.OH * s.OW <= INT32_MAX - 4;
-}
-
 // A block has a tile of a row, a thread neighbours in it. I: a type for places in a plane.
 template <class T, class I>
 static __global__ void unfold_kernel(T *to, const T *image, plane_sizes<I> s, column_range r,
@@ -345,42 +323,40 @@ static gd_status unfolded(const conv_work<T> &w, int64_t b0, int64_t n, int64_t 
 template <class T>
 static gd_depthwise<T> depthwise_of(const conv_work<T> &w)
 {
-    return {w.s, w.image, w.other, w.weight, w.bias, w.add};
-}
-
-// Whether 32 bits hold the number of elements of either side.
-static bool is_small(const conv_sizes &s)
-{
-    return s.B * s.O * s.OH * s.OW <= INT32_MAX && s.B * s.C * s.H * s.W <= INT32_MAX;
+    return {w.s.B, w.s.C, w.s.O, w.image, w.other, w.weight, w.bias, w.add};
 }
 
 template <class T>
 static gd_status depthwise_gather(const conv_work<T> &w)
 {
-    const int64_t count = w.s.B * w.s.O * w.P();
-    const unsigned blocks = gd_blocks(count, GD_DEPTHWISE_THREADS);
+    const int64_t tiles = w.s.B * w.s.O * gd_ceil_div(w.P(), GD_DEPTHWISE_THREADS);
+    const unsigned blocks = gd_blocks(tiles, 1);
     const cudaStream_t stream = gd_stream(w.call);
     const gd_depthwise<T> d = depthwise_of(w);
-    if (count == 0) return GD_OK;
-    if (is_small(w.s))
-        gd_depthwise_gather<T, uint32_t><<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d);
+    if (tiles == 0) return GD_OK;
+    if (is_flat(w.s))
+        gd_depthwise_gather<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d,
+                                                                         plane_sizes<int32_t>(w.s));
     else
-        gd_depthwise_gather<T, int64_t><<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d);
+        gd_depthwise_gather<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d,
+                                                                         plane_sizes<int64_t>(w.s));
     return gd_launched(w.call);
 }
 
 template <class T>
 static gd_status depthwise_scatter(const conv_work<T> &w)
 {
-    const int64_t count = w.s.B * w.s.C * w.s.H * w.s.W;
-    const unsigned blocks = gd_blocks(count, GD_DEPTHWISE_THREADS);
+    const int64_t tiles = w.s.B * w.s.C * gd_ceil_div(w.s.H * w.s.W, GD_DEPTHWISE_THREADS);
+    const unsigned blocks = gd_blocks(tiles, 1);
     const cudaStream_t stream = gd_stream(w.call);
     const gd_depthwise<T> d = depthwise_of(w);
-    if (count == 0) return GD_OK;
-    if (is_small(w.s))
-        gd_depthwise_scatter<T, uint32_t><<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d);
+    if (tiles == 0) return GD_OK;
+    if (is_flat(w.s))
+        gd_depthwise_scatter<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(
+            d, plane_sizes<int32_t>(w.s));
     else
-        gd_depthwise_scatter<T, int64_t><<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d);
+        gd_depthwise_scatter<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(
+            d, plane_sizes<int64_t>(w.s));
     return gd_launched(w.call);
 }
 
@@ -497,12 +473,12 @@ static gd_status depthwise_dweight(const conv_work<T> &w)
         const dim3 grid((unsigned)weights, (unsigned)pieces);
         const cudaStream_t stream = gd_stream(w.call);
         const gd_depthwise<T> d = depthwise_of(w);
-        if (is_small(w.s))
-            gd_depthwise_dweight<T, V, uint32_t>
-                <<<grid, GD_DEPTHWISE_THREADS, 0, stream>>>(d, parts, size);
+        if (is_flat(w.s))
+            gd_depthwise_dweight<<<grid, GD_DEPTHWISE_THREADS, 0, stream>>>(
+                d, plane_sizes<int32_t>(w.s), parts, size);
         else
-            gd_depthwise_dweight<T, V, int64_t>
-                <<<grid, GD_DEPTHWISE_THREADS, 0, stream>>>(d, parts, size);
+            gd_depthwise_dweight<<<grid, GD_DEPTHWISE_THREADS, 0, stream>>>(
+                d, plane_sizes<int64_t>(w.s), parts, size);
         if (gd_launched(w.call)) return gd_error_status(w.call->context);
     }
     return store_dweight(w, parts, pieces);

@@ -1,6 +1,6 @@
 // depthwise.cuh - convolutions whose groups have one channel: no columns and no products of matrices.
 // A thread sums the products of one element of y, or of dx; a block those of one weight, over a piece
-// of the positions of all images. I: a type that holds the number of elements.
+// of the positions of all images. I: a type for places in a plane.
 #ifndef GD_DEPTHWISE_CUH
 #define GD_DEPTHWISE_CUH
 
@@ -9,101 +9,124 @@
 
 #define GD_DEPTHWISE_THREADS 256
 
+// The sizes that the inner loops read, in a type that holds every place in a plane.
+template <class I>
+struct plane_sizes {
+    I H, W, OH, OW, KH, KW, stride[2], padding[2], dilation[2];
+
+    explicit plane_sizes(const conv_sizes &s)
+        : H((I)s.H), W((I)s.W), OH((I)s.OH), OW((I)s.OW), KH((I)s.KH),
+          KW((I)s.KW), stride{(I)s.stride[0], (I)s.stride[1]},
+          padding{(I)s.padding[0], (I)s.padding[1]}, dilation{(I)s.dilation[0], (I)s.dilation[1]}
+    {
+    }
+};
+
+// Whether 32 bits hold every place in a plane, with its padding, and every number between.
+static inline bool is_flat(const conv_sizes &s)
+{
+    const int64_t H = s.H + 2 * s.padding[0] + s.stride[0],
+                  W = s.W + 2 * s.padding[1] + s.stride[1];
+    return H < (1 << 28) && W < (1 << 28) && s.H * s.W <= INT32_MAX - 256 &&
+           s.OH * s.OW <= INT32_MAX - 256 && s.KH * s.KW <= INT32_MAX;
+}
+
 // What a kernel works on: all but what it computes is only read.
 template <class T>
 struct gd_depthwise {
-    conv_sizes s;
+    int64_t B, C, O;
     T *image, *other; // [B, C, H, W] and [B, O, OH, OW]
     const T *weight;  // [O, KH, KW]
     const T *bias;    // of what is computed, or NULL
     bool add;
 };
 
-// other (+)= weight unfold(image)
+// other (+)= weight unfold(image). A block has a tile of a plane.
 template <class T, class I>
 static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
-    gd_depthwise_gather(gd_depthwise<T> d)
+    gd_depthwise_gather(gd_depthwise<T> d, plane_sizes<I> s)
 {
-    const conv_sizes s = d.s;
-    const int each = (int)(s.O / s.C); // outputs of a channel
-    GD_EACH(e, s.B * s.O * s.OH * s.OW)
-    {
-        const I row = (I)e / (I)s.OW, plane = row / (I)s.OH, image_index = plane / (I)s.O;
-        const int64_t o = plane - image_index * (I)s.O;
-        const int64_t h0 = (int64_t)(row - plane * (I)s.OH) * s.stride[0] - s.padding[0];
-        const int64_t w0 = (int64_t)((I)e - row * (I)s.OW) * s.stride[1] - s.padding[1];
-        const T *image = d.image + ((int64_t)image_index * s.C + (int)o / each) * s.H * s.W;
+    const I P = s.OH * s.OW;
+    const int64_t tiles = gd_ceil_div((int64_t)P, GD_DEPTHWISE_THREADS);
+    for (int64_t tile = blockIdx.x; tile < d.B * d.O * tiles; tile += gridDim.x) {
+        const int64_t plane = tile / tiles, b = plane / d.O, o = plane - b * d.O;
+        const I p = (I)(tile - plane * tiles) * GD_DEPTHWISE_THREADS + (I)threadIdx.x;
+        if (p >= P) continue;
+        const I oh = p / s.OW, top = oh * s.stride[0] - s.padding[0];
+        const I left = (p - oh * s.OW) * s.stride[1] - s.padding[1];
+        const T *image = d.image + (b * d.C + o / (d.O / d.C)) * s.H * s.W;
         const T *weight = d.weight + o * s.KH * s.KW;
         gd_compute<T> sum = d.bias ? gd_load(d.bias[o]) : gd_compute<T>(0);
-        for (int64_t i = 0; i < s.KH; i++) {
-            const int64_t h = h0 + i * s.dilation[0];
+        for (I i = 0; i < s.KH; i++, weight += s.KW) {
+            const I h = top + i * s.dilation[0];
             if (h < 0 || h >= s.H) continue;
-            for (int64_t j = 0; j < s.KW; j++) {
-                const int64_t w = w0 + j * s.dilation[1];
-                if (w >= 0 && w < s.W)
-                    sum += gd_load(weight[i * s.KW + j]) * gd_load(image[h * s.W + w]);
+            for (I j = 0; j < s.KW; j++) {
+                const I w = left + j * s.dilation[1];
+                if (w >= 0 && w < s.W) sum += gd_load(weight[j]) * gd_load(image[h * s.W + w]);
             }
         }
-        d.other[e] = gd_store<T>(d.add ? gd_load(d.other[e]) + sum : sum);
+        T *to = d.other + plane * P + p;
+        *to = gd_store<T>(d.add ? gd_load(*to) + sum : sum);
     }
 }
 
-// image (+)= fold(weight^T other)
+// image (+)= fold(weight^T other). A block has a tile of a plane.
 template <class T, class I>
 static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
-    gd_depthwise_scatter(gd_depthwise<T> d)
+    gd_depthwise_scatter(gd_depthwise<T> d, plane_sizes<I> s)
 {
-    const conv_sizes s = d.s;
-    const int each = (int)(s.O / s.C);
-    const int64_t P = s.OH * s.OW;
-    GD_EACH(e, s.B * s.C * s.H * s.W)
-    {
-        const I row = (I)e / (I)s.W, plane = row / (I)s.H, image_index = plane / (I)s.C;
-        const int64_t c = plane - image_index * (I)s.C;
-        const int64_t h = row - plane * (I)s.H, w = (I)e - row * (I)s.W;
-        const T *other = d.other + ((int64_t)image_index * s.O + c * each) * P;
-        const T *weight = d.weight + c * each * s.KH * s.KW;
+    const int each = (int)(d.O / d.C); // outputs of a channel
+    const I size = s.H * s.W, P = s.OH * s.OW, K = s.KH * s.KW;
+    const int64_t tiles = gd_ceil_div((int64_t)size, GD_DEPTHWISE_THREADS);
+    for (int64_t tile = blockIdx.x; tile < d.B * d.C * tiles; tile += gridDim.x) {
+        const int64_t plane = tile / tiles, b = plane / d.C, c = plane - b * d.C;
+        const I e = (I)(tile - plane * tiles) * GD_DEPTHWISE_THREADS + (I)threadIdx.x;
+        if (e >= size) continue;
+        const I h = e / s.W, w = e - h * s.W;
+        const T *other = d.other + (b * d.O + c * each) * P, *weight = d.weight + c * each * K;
         gd_compute<T> sum = d.bias ? gd_load(d.bias[c]) : gd_compute<T>(0);
-        for (int64_t i = 0; i < s.KH; i++) {
-            const int64_t down = h + s.padding[0] - i * s.dilation[0];
-            const int64_t oh = s.stride[0] == 1 ? down : down / s.stride[0];
+        for (I i = 0; i < s.KH; i++) {
+            const I down = h + s.padding[0] - i * s.dilation[0];
+            const I oh = s.stride[0] == 1 ? down : down / s.stride[0];
             if (down < 0 || oh >= s.OH || oh * s.stride[0] != down) continue;
-            for (int64_t j = 0; j < s.KW; j++) {
-                const int64_t across = w + s.padding[1] - j * s.dilation[1];
-                const int64_t ow = s.stride[1] == 1 ? across : across / s.stride[1];
+            for (I j = 0; j < s.KW; j++) {
+                const I across = w + s.padding[1] - j * s.dilation[1];
+                const I ow = s.stride[1] == 1 ? across : across / s.stride[1];
                 if (across < 0 || ow >= s.OW || ow * s.stride[1] != across) continue;
                 for (int o = 0; o < each; o++)
-                    sum += gd_load(weight[(o * s.KH + i) * s.KW + j]) *
-                           gd_load(other[o * P + oh * s.OW + ow]);
+                    sum += gd_load(weight[o * (int64_t)K + i * s.KW + j]) *
+                           gd_load(other[o * (int64_t)P + oh * s.OW + ow]);
             }
         }
-        d.image[e] = gd_store<T>(d.add ? gd_load(d.image[e]) + sum : sum);
+        T *to = d.image + plane * size + e;
+        *to = gd_store<T>(d.add ? gd_load(*to) + sum : sum);
     }
 }
 
 // parts [pieces, O, KH KW]: the sum for weight blockIdx.x of piece blockIdx.y of the B P positions.
 template <class T, class V, class I>
 static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
-    gd_depthwise_dweight(gd_depthwise<T> d, V *parts, int64_t size)
+    gd_depthwise_dweight(gd_depthwise<T> d, plane_sizes<I> s, V *parts, int64_t size)
 {
     __shared__ V shared[32];
-    const conv_sizes s = d.s;
-    const int64_t P = s.OH * s.OW, K = s.KH * s.KW, o = blockIdx.x / K, k = blockIdx.x % K;
-    const int64_t c = o / (s.O / s.C);
-    const int64_t top = k / s.KW * s.dilation[0] - s.padding[0];
-    const int64_t left = k % s.KW * s.dilation[1] - s.padding[1];
-    const int64_t first = blockIdx.y * size, end = min(s.B * P, first + size);
+    const I P = s.OH * s.OW, K = s.KH * s.KW, k = (I)(blockIdx.x % K);
+    const int64_t o = blockIdx.x / K, c = o / (d.O / d.C);
+    const I top = k / s.KW * s.dilation[0] - s.padding[0];
+    const I left = k % s.KW * s.dilation[1] - s.padding[1];
+    const int64_t first = blockIdx.y * size, end = min(d.B * P, first + size);
+    int64_t b = (first + threadIdx.x) / P, p = first + threadIdx.x - b * P;
     V sum = 0;
     for (int64_t e = first + threadIdx.x; e < end; e += GD_DEPTHWISE_THREADS) {
-        const I b = (I)e / (I)P, p = (I)e - b * (I)P, oh = p / (I)s.OW;
-        const int64_t h = (int64_t)oh * s.stride[0] + top;
-        const int64_t w = (int64_t)(p - oh * (I)s.OW) * s.stride[1] + left;
-        if (h < 0 || h >= s.H || w < 0 || w >= s.W) continue;
-        sum += gd_load(d.other[((int64_t)b * s.O + o) * P + p]) *
-               gd_load(d.image[(((int64_t)b * s.C + c) * s.H + h) * s.W + w]);
+        const I oh = (I)p / s.OW, h = oh * s.stride[0] + top;
+        const I w = ((I)p - oh * s.OW) * s.stride[1] + left;
+        if (h >= 0 && h < s.H && w >= 0 && w < s.W) {
+            sum += gd_load(d.other[(b * d.O + o) * P + p]) *
+                   gd_load(d.image[(b * d.C + c) * s.H * s.W + h * s.W + w]);
+        }
+        for (p += GD_DEPTHWISE_THREADS; p >= P; p -= P) b++;
     }
     sum = gd_block_reduce(sum, shared, gd_plus());
-    if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
+    if (threadIdx.x == 0) parts[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
 #endif
