@@ -1,0 +1,137 @@
+/* vae.c - a variational autoencoder (Kingma & Welling 2013, arXiv:1312.6114) learns how digits are
+ * drawn, and draws new ones, vae.png: above six rows of new digits, one that it was given and one of
+ * what it made of it. */
+#include "digits.h"
+
+enum { TRAIN = 4000, BATCH = 100, EPOCHS = 40, HIDDEN = 256, CODE = 12, ROW = 12, ROWS = 8 };
+
+/* A linear layer, and the net as a list of four: 784 -> hidden -> mean and log variance of the code,
+ * and code -> hidden -> 784. */
+typedef struct layer {
+    gd_tensor *weight, *bias;
+} layer;
+
+typedef struct net {
+    gd_params *params;
+    layer in, code, out, pixels;
+} net;
+
+static layer add_layer(gd_params *params, const char *weight, const char *bias, int64_t in,
+                       int64_t out)
+{
+    return (layer){gd_params_add(params, weight, GD_SHAPE(out, in), GD_DECAY),
+                   gd_params_add(params, bias, GD_SHAPE(out), 0)};
+}
+
+static gd_tensor *linear(const layer *l, gd_tensor *x)
+{
+    return gd_linear(x, l->weight, l->bias);
+}
+
+/* x [B, PIXELS] -> the mean of the code and the logarithm of its variance, [B, CODE] each */
+static gd_tensor *encode(const net *n, gd_tensor *x, gd_tensor **log_var)
+{
+    gd_tensor *both = linear(&n->code, gd_relu(linear(&n->in, x)));
+    *log_var = gd_slice(both, -1, CODE, 2 * CODE);
+    return gd_slice(both, -1, 0, CODE);
+}
+
+/* code [B, CODE] -> the logits of pixels [B, PIXELS] */
+static gd_tensor *decode(const net *n, gd_tensor *code)
+{
+    return linear(&n->pixels, gd_relu(linear(&n->out, code)));
+}
+
+/* The bound on -log p(x) of a digit: what a pixel costs, -x log s - (1 - x) log(1 - s) with s =
+ * sigmoid(logit), and what the code costs, its divergence from a standard normal. `noise` [B, CODE]
+ * is standard normal: the code is drawn as a function of it, through which gradients pass. */
+static gd_tensor *bound(const net *n, gd_tensor *x, gd_tensor *noise)
+{
+    gd_tensor *log_var, *mean = encode(n, x, &log_var);
+    gd_tensor *code = gd_add(mean, gd_mul(gd_exp(gd_scale(log_var, 0.5)), noise));
+    gd_tensor *logits = decode(n, code);
+    gd_tensor *pixels = gd_sum_all(gd_sub(gd_softplus(logits), gd_mul(logits, x)));
+    gd_tensor *spread = gd_sub(gd_add(gd_mul(mean, mean), gd_exp(log_var)), log_var);
+    gd_tensor *divergence = gd_scale(gd_sum_all(gd_add_scalar(spread, -1)), 0.5);
+    return gd_scale(gd_add(pixels, divergence), 1.0 / BATCH);
+}
+
+/* A row of digits, a row of what becomes of them, and rows of new ones from standard normal codes. */
+static bool draw(const net *n, gd_tensor *x, const digits *test, gd_tensor *noise)
+{
+    static float images[ROWS * ROW * PIXELS], made[BATCH * PIXELS];
+    const size_t row = (size_t)ROW * PIXELS;
+    int32_t order[BATCH];
+    gd_tensor *log_var;
+    for (int i = 0; i < BATCH; i++) order[i] = i;
+    gd_no_grad_begin(gd_tensor_context(x));
+    gallery_batch(x, test->images, NULL, NULL, order);
+    memcpy(images, test->images, row * sizeof *images);
+    gd_tensor_read(gd_sigmoid(decode(n, encode(n, x, &log_var))), made, sizeof made);
+    memcpy(images + row, made, row * sizeof *images);
+    gd_random_normal(noise, 0, 1);
+    gd_tensor_read(gd_sigmoid(decode(n, noise)), made, sizeof made);
+    memcpy(images + 2 * row, made, (ROWS - 2) * row * sizeof *images);
+    gd_no_grad_end(gd_tensor_context(x));
+    gd_step_end(gd_tensor_context(x));
+    return gallery_grid("vae.png", images, ROWS * ROW, SIDE, SIDE, ROW, 2);
+}
+
+/* The bound of digits that were not seen, by one pass; with updates if adamw is given. */
+static double pass(const net *n, const digits *d, gd_optimizer *adamw, double rate, gd_tensor *x,
+                   gd_tensor *noise, uint64_t *seed)
+{
+    gd_context *ctx = gd_tensor_context(x);
+    int32_t order[TRAIN];
+    double sum = 0;
+    gallery_shuffle(order, d->count, seed);
+    if (!adamw) gd_no_grad_begin(ctx);
+    for (int i = 0; i + BATCH <= d->count && !gd_error(ctx); i += BATCH) {
+        gallery_batch(x, d->images, NULL, NULL, order + i);
+        gd_random_normal(noise, 0, 1);
+        gd_tensor *loss = gd_keep(bound(n, x, noise));
+        if (adamw) {
+            gd_backward(loss);
+            gd_optimizer_step(adamw, rate);
+            gd_params_clear_grads(n->params);
+        }
+        sum += gd_item(loss) * BATCH / d->count;
+        gd_step_end(ctx);
+    }
+    if (!adamw) gd_no_grad_end(ctx);
+    return sum;
+}
+
+int main(void)
+{
+    digits train = draw_digits(TRAIN, 1), test = draw_digits(1000, 2);
+    if (!train.images || !test.images || !train.labels || !test.labels) return 1;
+    for (int i = 0; i < TRAIN * PIXELS; i++) train.images[i] = train.images[i] > 0.5f;
+    for (int i = 0; i < 1000 * PIXELS; i++) test.images[i] = test.images[i] > 0.5f;
+    gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
+    net n = {.params = gd_params_create(ctx, GD_FLOAT32)};
+    n.in = add_layer(n.params, "in.w", "in.b", PIXELS, HIDDEN);
+    n.code = add_layer(n.params, "code.w", "code.b", HIDDEN, 2 * CODE);
+    n.out = add_layer(n.params, "out.w", "out.b", CODE, HIDDEN);
+    n.pixels = add_layer(n.params, "pixels.w", "pixels.b", HIDDEN, PIXELS);
+    gd_params_finish(n.params);
+    const layer *const layers[] = {&n.in, &n.code, &n.out, &n.pixels};
+    for (int i = 0; i < 4; i++) gd_init_xavier_normal(layers[i]->weight, 1);
+    gd_optimizer *adamw = gd_adamw_create(n.params, &(gd_adamw_options){.weight_decay = 1e-4});
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, PIXELS));
+    gd_tensor *noise = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, CODE));
+    uint64_t seed = 3;
+    for (int epoch = 0; epoch < EPOCHS; epoch++) {
+        const double nats = pass(&n, &train, adamw, epoch < 32 ? 2e-3 : 5e-4, x, noise, &seed);
+        if (epoch % 8 == 7) printf("epoch %2d  %.1f nats a digit\n", epoch + 1, nats);
+    }
+    const double nats = pass(&n, &test, NULL, 0, x, noise, &seed);
+    printf("%.1f nats for each of 1000 new digits\n", nats);
+    const bool drawn = draw(&n, x, &test, noise);
+    if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
+    gd_optimizer_free(adamw);
+    gd_params_free(n.params);
+    gd_context_free(ctx);
+    free(train.images), free(train.labels), free(test.images), free(test.labels);
+    return drawn && nats > 0 && nats < 140 ? 0 : 1;
+}
