@@ -136,7 +136,7 @@ static double cubic_slope(double x)
     F("softplus", gd_softplus, log(1 + exp(x)), logistic(x), -6, 6)                                \
     F("clamp", clamp, x<-1 ? -1 : x> 1.5 ? 1.5 : x, x<-1 || x> 1.5 ? 0 : 1, -3, 3)                 \
     F("abs", gd_abs, fabs(x), x > 0 ? 1 : -1, -2, 2)                                               \
-    F("hardtanh", hardtanh, fmin(fmax(x, -1), 1.5), x <= -1 || x >= 1.5 ? 0 : 1, -3, 3)                 \
+    F("hardtanh", hardtanh, fmin(fmax(x, -1), 1.5), x <= -1 || x >= 1.5 ? 0 : 1, -3, 3)            \
     F("leaky_relu", leaky, fmax(x, 0) + fmin(x, 0) / 8, x > 0 ? 1 : 0.125, -3, 3)                  \
     F("elu", elu, x > 0 ? x : 1.5 * exp(x / 2) * sinh(x / 2), x > 0 ? 1 : 0.75 * exp(x), -6, 3)    \
     F("mish", gd_mish, x *tanh(log1p(exp(x))),                                                     \

@@ -352,7 +352,8 @@ static void print_vacuous(const settings *s, const gd_op *op, const char *input,
 static void judge_op(const settings *s, const gd_op *op, tally *t)
 {
     for (int i = 0; i < TRACKED_INPUTS; i++) {
-        if (op->zero_gradient || !t->seen[i] || t->alive[i] || s->only_case || s->check.only_input) continue;
+        if (op->zero_gradient || !t->seen[i] || t->alive[i] || s->only_case || s->check.only_input)
+            continue;
         t->of[GD_VERDICT_VACUOUS]++;
         print_vacuous(s, op, t->name[i], "its gradient is zero in every case");
     }
