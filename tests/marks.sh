@@ -33,7 +33,7 @@ marks_of_code()
         function flush(    i, j) {
             for (i = 1; i <= lines; i++) {
                 comment = line[i]
-                if (match(line[i], /^ *(UNARY|SCALAR|RANGE|BINARY)\([a-z_0-9]+,/)) {
+                if (match(line[i], /^ *(UNARY|SCALAR|RANGE|BINARY|LOSS)\([a-z_0-9]+,/)) {
                     code = line[i]
                     for (j = i; line[j] !~ /\)$/ && j < lines; j++) code = code " " line[j + 1]
                     gsub(/ +/, " ", code)

@@ -55,7 +55,7 @@ gd_status planted_true(const gd_call *call);
 
 /* Lists of bugs; each ends with an entry without an op. */
 extern const planted_bug planted_spoilers[], planted_norms[], planted_heads[], planted_parts[],
-    planted_elements[], planted_images[], planted_conv[], planted_rnn[];
+    planted_elements[], planted_images[], planted_conv[], planted_rnn[], planted_losses[];
 
 static inline int64_t planted_rows(const gd_tensor *t)
 {

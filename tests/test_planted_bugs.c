@@ -9,7 +9,7 @@
 
 static const planted_bug *const lists[] = {planted_spoilers, planted_norms,    planted_heads,
                                            planted_parts,    planted_elements, planted_images,
-                                           planted_rnn,      planted_conv};
+                                           planted_losses,   planted_rnn,      planted_conv};
 
 static const gd_case *find_case(const planted_bug *bug, const gd_op *op)
 {

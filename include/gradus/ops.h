@@ -45,6 +45,9 @@
  *                             class of weight or share 0 is ignored, whatever its logit or (share
  *                             0) its weight *; an ignored row may hold NaN or inf: gradient 0 *
  *                             (linear_cross_entropy: that of its weight is NaN then, 0 * NaN)
+ *     l1_loss                 the gradient is 0 where x is its target, and at NaN
+ *     huber_loss, smooth_l1_  the slope at delta, beta is that of both sides
+ *     kl_div                  a target of 0 has loss 0, whatever x *; its own gradient is -inf *
  *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
  *     conv2d and its like     the padding is zeros, of which an infinite or NaN weight may make NaN
  *     max_pool2d              the first of equal elements has the gradient, the last of NaNs
@@ -328,7 +331,12 @@ GD_API gd_tensor *gd_upsample_nearest(gd_tensor *x, int64_t rows, int64_t cols);
 GD_API gd_tensor *gd_softmax(gd_tensor *x, int axis);
 GD_API gd_tensor *gd_log_softmax(gd_tensor *x, int axis);
 
-typedef enum gd_reduction { GD_MEAN = 0, GD_SUM = 1, GD_NONE = 2 } gd_reduction;
+typedef enum gd_reduction {
+    GD_MEAN = 0,
+    GD_SUM = 1,
+    GD_NONE = 2,
+    GD_BATCHMEAN = 3 /* the sum divided by the first dimension; of gd_kl_div alone */
+} gd_reduction;
 
 typedef struct gd_cross_entropy_options {
     gd_reduction reduction; /* the mean is over the targets not ignored; GD_NONE: a loss per row */
@@ -363,6 +371,31 @@ GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
  * the mean. With class weights, smoothing, GD_NONE or probabilities it is two ops. */
 GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
                                           const gd_cross_entropy_options *options);
+
+/* ---- Losses of pairs (kernels/loss) -------------------------------------------------------- */
+
+/* A loss of each element of x and its target, and their mean, sum, or with GD_NONE all of them. x and
+ * target have one shape and dtype; the result is of that dtype, [] or like x. Both get gradients. The
+ * mean over no elements is NaN. */
+
+GD_API gd_tensor *gd_mse_loss(gd_tensor *x, gd_tensor *target,
+                              gd_reduction reduction); /* (x - t)^2 */
+GD_API gd_tensor *gd_l1_loss(gd_tensor *x, gd_tensor *target, gd_reduction reduction); /* |x - t| */
+/* With e = x - t: e^2 / 2 where |e| < delta, else delta (|e| - delta / 2); delta > 0 (Huber 1964).
+ * smooth_l1_loss is that, with beta for delta, divided by beta; 0 for beta: l1_loss. */
+GD_API gd_tensor *gd_huber_loss(gd_tensor *x, gd_tensor *target, double delta,
+                                gd_reduction reduction);
+GD_API gd_tensor *gd_smooth_l1_loss(gd_tensor *x, gd_tensor *target, double beta,
+                                    gd_reduction reduction);
+/* -(w t ln(sigmoid(x)) + (1 - t) ln(1 - sigmoid(x))), without overflow. pos_weight w broadcasts to x,
+ * and gets a gradient too; NULL: 1. */
+GD_API gd_tensor *gd_bce_with_logits(gd_tensor *x, gd_tensor *target, gd_tensor *pos_weight,
+                                     gd_reduction reduction);
+/* t (ln(t) - x) of log-probabilities x and probabilities t, 0 where t is 0; log_target: the target is
+ * ln(t). The divergence of a batch of distributions is GD_BATCHMEAN: the sum over the first dimension's
+ * size. */
+GD_API gd_tensor *gd_kl_div(gd_tensor *x, gd_tensor *target, bool log_target,
+                            gd_reduction reduction);
 
 /* ---- Parts of a transformer (kernels/swiglu, kernels/dropout) ----------------------------- */
 

@@ -52,7 +52,7 @@ class Library:
         assert message is None, message
 
     def tensor(self, value, grad):
-        value = np.ascontiguousarray(value)
+        value = np.asarray(value, order="C")  # also without dimensions
         shape = (c_int64 * max(1, value.ndim))(*value.shape)
         t = c("gd_tensor_create", c_void_p, c_void_p, c_int, c_int, c_void_p)(
             self.ctx, DTYPES[value.dtype.type], value.ndim, shape

@@ -447,6 +447,34 @@ const binary = ([ texA, da, texB, db ], mark) => (v) => {
     ];
 };
 
+// Losses of pairs, without a reduction: the slopes by x and by the target.
+const logistic = (x) => 1 / (1 + Math.exp(-x));
+const within = (e, p) => Math.max(-p, Math.min(p, e));
+const pairLosses = {
+    mse_loss : [ '2 (x - t)', (x, t) => 2 * (x - t), '-2 (x - t)', (x, t) => -2 * (x - t) ],
+    l1_loss : [
+        '\\mathrm{sign}(x - t)', (x, t) => Math.sign(x - t), '-\\mathrm{sign}(x - t)',
+        (x, t) => -Math.sign(x - t)
+    ],
+    huber_loss : [
+        'x - t \\text{ within } \\pm\\delta', (x, t) => within(x - t, 0.75), 't - x \\text{ within } \\pm\\delta',
+        (x, t) => -within(x - t, 0.75)
+    ],
+    smooth_l1_loss : [
+        '(x - t) / \\beta \\text{ within } \\pm 1', (x, t) => within((x - t) / 0.75, 1),
+        '(t - x) / \\beta \\text{ within } \\pm 1', (x, t) => -within((x - t) / 0.75, 1)
+    ],
+    bce_with_logits : [ '\\mathrm{sigmoid}(x) - t', (x, t) => logistic(x) - t, '-x', (x) => -x ],
+    kl_div : [ '-t', (x, t) => -t, '\\log t + 1 - x', (x, t) => Math.log(t) + 1 - x ],
+};
+const pairLoss = ([ texX, dx, texT, dt ], mark) => (v) => {
+    const at = (f) => like(v.x, (x, i) => v.dy.values[i] * f(x, v.target.values[i]));
+    return [
+        step('dx', `dx = dy\\; (${texX})`, at(dx), {mark, gradient : 'x'}),
+        step('dt', `dt = dy\\; (${texT})`, at(dt), {mark, gradient : 'target'}),
+    ];
+};
+
 // Over the rows of x [2, 4].
 const reduction = (tex, weight, mark) => (v) => {
     const N = last(v.x.shape),
@@ -956,6 +984,14 @@ const examples = {
         steps : variance((n, s) => 1 / (n * s), '1 / (n s)', 'std')
     },
 };
+for (const [name, slopes] of Object.entries(pairLosses)) {
+    examples[name] = {
+        case : 'none',
+        shapes : {x : [ 2, 3 ], target : [ 2, 3 ]},
+        outputs : [ 'loss' ],
+        steps : pairLoss(slopes, name)
+    };
+}
 for (const [name, part] of Object.entries(parts))
     examples[name] = {shapes : {a : [ 2, 3 ], b : [ 3 ]}, steps : binary(part, name)};
 for (const [name, slope] of Object.entries(slopes))

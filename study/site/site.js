@@ -323,9 +323,8 @@ function opsPage(gradus) {
             `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page use.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${
                 rows.join('')}</tbody></table></div>
 <h2 id="absent">Not in the library</h2>
-<p>Group and instance norm; LSTM and GRU; Huber loss, KL divergence and binary cross entropy as ops of
-their own. Some are a few ops that are here: a group norm is a reshape, then
-<a href="layer_norm.html">layer_norm</a> and <a href="elementwise.html">mul, add</a>. <a href="contributing.html">Contributing</a> shows how to add
+<p>Sorting, products along an axis, norms of vectors. Some are a few ops that are here: a norm is the
+root of a <a href="reduce.html">sum</a> of <a href="elementwise.html">squares</a>. <a href="contributing.html">Contributing</a> shows how to add
 an op of your own.</p>`,
     });
 }

@@ -55,6 +55,9 @@ const byRow = (f) => (x, s) => [rowsOf(x.x, lastOf(s.x)).flatMap((row, i) => f(r
 const each = (f) => (x) => [x.x.map(f)];
 const pair = (f) =>
     (x) => [x.a.map((a, i) => f(a, x.b[i % x.b.length]))]; // b is repeated over rows
+const targeted = (f) => (x) => [x.x.map((e, i) => f(e, x.target[i]))];
+const size = (e) => (e.v < 0 ? neg(e) : e);
+const huber = (e) => (size(e).v < 0.75 ? div(mul(e, e), 2) : mul(0.75, sub(size(e), 0.375)));
 // 2 x 2, one place apart, of a plane 3 x 3
 const windowsOf = (x) =>
     [0, 1, 3, 4].map((at) => [x[at], x[at + 1], x[at + 3], x[at + 4]]);
@@ -221,9 +224,15 @@ const ops = (eps) => ({
     erf : each((e) => sub(mul(2, phi(mul(Math.SQRT2, e))), 1)),
     softplus : each((e) => log(add(1, exp(e)))),
     clamp : each((e) => (dual(e).v < -1 ? new Dual(-1) : dual(e).v > 1.5 ? new Dual(1.5) : e)),
+    mse_loss : targeted((x, t) => mul(sub(x, t), sub(x, t))),
+    l1_loss : targeted((x, t) => size(sub(x, t))),
+    huber_loss : targeted((x, t) => huber(sub(x, t))),
+    smooth_l1_loss : targeted((x, t) => div(huber(sub(x, t)), 0.75)),
+    bce_with_logits : targeted((x, t) => sub(neg(mul(t, log(sigmoid(x)))), mul(sub(1, t), log(sub(1, sigmoid(x)))))),
+    kl_div : targeted((x, t) => mul(t, sub(log(t), x))),
     hardtanh : each((e) => (dual(e).v < -1 ? new Dual(-1) : dual(e).v > 1.5 ? new Dual(1.5) : e)),
     reciprocal : each(inverse),
-    atan : each((e) => new Dual(Math.atan(e.v), e.d.map((d) => d / (1 + e.v * e.v)))),
+    atan : each(make(Math.atan, (x) => 1 / (1 + x * x))),
     mish : each((e) => mul(e, tanh(log(add(1, exp(e)))))),
     leaky_relu : each((e) => (dual(e).v > 0 ? dual(e) : mul(0.1, e))),
     elu : each((e) => (dual(e).v > 0 ? dual(e) : mul(0.75, sub(exp(e), 1)))),

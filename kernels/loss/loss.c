@@ -1,0 +1,163 @@
+/* loss.c - the losses of pairs of elements: records, cases and public functions. README.md has the
+ * derivations. */
+#include "loss/loss.h"
+
+#include "arguments.h"
+
+/* ---- The shape rule ----------------------------------------------------------------------- */
+
+static bool same_shape(const gd_tensor *a, const gd_tensor *b)
+{
+    bool same = gd_tensor_ndim(a) == gd_tensor_ndim(b);
+    for (int d = 0; same && d < gd_tensor_ndim(a); d++)
+        same = gd_tensor_dim(a, d) == gd_tensor_dim(b, d);
+    return same;
+}
+
+static gd_status check_like_x(const gd_call *call, int i)
+{
+    const gd_tensor *x = call->input[0], *other = call->input[i];
+    if (gd_tensor_dtype(other) == gd_tensor_dtype(x) && same_shape(x, other)) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s %s, wanted %s %s, as x is",
+                        gd_input_name(call->op, i).text, gd_dtype_name(gd_tensor_dtype(other)),
+                        gd_shape_text(other).text, gd_dtype_name(gd_tensor_dtype(x)),
+                        gd_shape_text(x).text);
+}
+
+/* `most`: the last reduction that the loss has. */
+static gd_status check_reduction(const gd_call *call, int most)
+{
+    const int reduction = ((const gd_loss_args *)call->args)->reduction;
+    if (reduction < 0 || reduction > most) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "reduction is %d, wanted GD_MEAN, GD_SUM%s GD_NONE%s", reduction,
+                            most == GD_BATCHMEAN ? "," : " or",
+                            most == GD_BATCHMEAN ? " or GD_BATCHMEAN" : "");
+    }
+    if (reduction == GD_BATCHMEAN && !gd_tensor_ndim(call->input[0])) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "x is [], wanted a dimension for GD_BATCHMEAN");
+    }
+    return GD_OK;
+}
+
+/* `positive`: the name of p, or NULL if it may be anything. */
+static gd_status loss_shape(const gd_call *call, gd_spec *output, int most, const char *positive)
+{
+    const double p = ((const gd_loss_args *)call->args)->p;
+    if (positive && !(p > 0))
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %g, wanted more than 0", positive, p);
+    if (gd_check_real(call, 0) || check_reduction(call, most)) return GD_ERROR_ARGUMENT;
+    for (int i = 1; i < call->inputs; i++)
+        if (call->input[i] && check_like_x(call, i)) return GD_ERROR_ARGUMENT;
+    output[0] = gd_spec_like(call->input[0]);
+    if (((const gd_loss_args *)call->args)->reduction != GD_NONE) output[0].ndim = 0;
+    return GD_OK;
+}
+
+/* ---- Records ------------------------------------------------------------------------------ */
+
+/* x, t and, of a loss with three inputs, w, which is there if `weighted`. */
+#define PAIR(count, weighted, low, high, ...)                \
+    .inputs = (count),                                       \
+    .input = {{GD_DIMS(__VA_ARGS__)},                        \
+              {GD_UNIFORM(low, high), GD_DIMS(__VA_ARGS__)}, \
+              {GD_UNIFORM(0.5, 3), GD_DIMS(__VA_ARGS__), .absent = !(weighted)}}
+
+#define LOSS(op_name, op_formula, value, dx, dt, dw, count, most, low, high, has_kinks, p_value,  \
+             positive)                                                                            \
+    GD_KERNEL(op_name##_forward)                                                                  \
+    GD_KERNEL(op_name##_backward)                                                                 \
+    static gd_status op_name##_shape(const gd_call *call, gd_spec *output, gd_spec *save,         \
+                                     uint64_t *words)                                             \
+    {                                                                                             \
+        (void)save, (void)words;                                                                  \
+        return loss_shape(call, output, most, positive);                                          \
+    }                                                                                             \
+    static const gd_loss_args op_name##_mean = {p_value, GD_MEAN, 0},                             \
+                              op_name##_sum = {p_value, GD_SUM, 0},                               \
+                              op_name##_none = {p_value, GD_NONE, 0},                             \
+                              op_name##_most = {(most) == GD_BATCHMEAN ? 1 : (p_value), most, 0}; \
+    static const gd_case op_name##_cases[] = {                                                    \
+        {"none", &op_name##_none, PAIR(count, false, low, high, 3, 5, 7), .kinks = has_kinks},    \
+        {"mean", &op_name##_mean, PAIR(count, false, low, high, 4, 9), .kinks = has_kinks},       \
+        {"sum", &op_name##_sum, PAIR(count, false, low, high, 2, 3, 3), .kinks = has_kinks},      \
+        {"most", &op_name##_most, PAIR(count, false, low, high, 5, 3), .kinks = has_kinks},       \
+        {"weighted", &op_name##_mean, PAIR(count, true, low, high, 4, 3), .kinks = has_kinks},    \
+        {"one", &op_name##_mean, PAIR(count, false, low, high, 1), .kinks = has_kinks},           \
+        {"two_blocks", &op_name##_mean, PAIR(count, false, low, high, 3, 1367),                   \
+         .kinks = has_kinks},                                                                     \
+        {"empty", &op_name##_sum, PAIR(count, false, low, high, 0, 5), .may_be_empty = true},     \
+    };                                                                                            \
+    const gd_op gd_op_##op_name = {                                                               \
+        .name = #op_name,                                                                         \
+        .formula = op_formula,                                                                    \
+        .inputs = count,                                                                          \
+        .input_names = {"x", "target", "pos_weight"},                                             \
+        .optional_inputs = (count) == 3 ? GD_BIT(2) : 0,                                          \
+        .outputs = 1,                                                                             \
+        .args_size = sizeof(gd_loss_args),                                                        \
+        .plain_args = true,                                                                       \
+        .backward_reads_inputs = GD_ALL_INPUTS,                                                   \
+        .same_bits = true,                                                                        \
+        .shape = op_name##_shape,                                                                 \
+        .forward = GD_ON_DEVICES(op_name##_forward),                                              \
+        .backward = GD_ON_DEVICES(op_name##_backward),                                            \
+        GD_CASES(op_name##_cases),                                                                \
+    };
+#include "loss/loss.def"
+
+/* ---- Public functions --------------------------------------------------------------------- */
+
+static gd_tensor *loss(const gd_op *op, gd_tensor *x, gd_tensor *target, gd_tensor *w, double p,
+                       gd_reduction reduction)
+{
+    const gd_loss_args args = {p, (int32_t)reduction, 0};
+    return gd_apply(op, (gd_tensor *[]){x, target, w}, op->inputs, &args);
+}
+
+gd_tensor *gd_mse_loss(gd_tensor *x, gd_tensor *target, gd_reduction reduction)
+{
+    return loss(&gd_op_mse_loss, x, target, NULL, 0, reduction);
+}
+
+gd_tensor *gd_l1_loss(gd_tensor *x, gd_tensor *target, gd_reduction reduction)
+{
+    return loss(&gd_op_l1_loss, x, target, NULL, 0, reduction);
+}
+
+gd_tensor *gd_huber_loss(gd_tensor *x, gd_tensor *target, double delta, gd_reduction reduction)
+{
+    return loss(&gd_op_huber_loss, x, target, NULL, delta, reduction);
+}
+
+gd_tensor *gd_smooth_l1_loss(gd_tensor *x, gd_tensor *target, double beta, gd_reduction reduction)
+{
+    if (beta == 0) return gd_l1_loss(x, target, reduction);
+    return loss(&gd_op_smooth_l1_loss, x, target, NULL, beta, reduction);
+}
+
+/* Whether w broadcasts to the shape of x. */
+static bool broadcasts(const gd_tensor *w, const gd_tensor *x)
+{
+    const int missing = gd_tensor_ndim(x) - gd_tensor_ndim(w);
+    for (int d = 0; missing >= 0 && d < gd_tensor_ndim(w); d++) {
+        const int64_t size = gd_tensor_dim(w, d);
+        if (size != 1 && size != gd_tensor_dim(x, d + missing)) return false;
+    }
+    return missing >= 0;
+}
+
+gd_tensor *gd_bce_with_logits(gd_tensor *x, gd_tensor *target, gd_tensor *pos_weight,
+                              gd_reduction reduction)
+{
+    /* One that does not broadcast is left as it is, for the op to refuse. */
+    if (x && pos_weight && broadcasts(pos_weight, x))
+        pos_weight = gd_expand(pos_weight, gd_tensor_ndim(x), gd_tensor_shape(x));
+    return loss(&gd_op_bce_with_logits, x, target, pos_weight, 0, reduction);
+}
+
+gd_tensor *gd_kl_div(gd_tensor *x, gd_tensor *target, bool log_target, gd_reduction reduction)
+{
+    return loss(&gd_op_kl_div, x, target, NULL, log_target, reduction);
+}

@@ -1,0 +1,27 @@
+/* loss.h - shared by the records and the kernels of the losses. */
+#ifndef GRADUS_LOSS_H
+#define GRADUS_LOSS_H
+
+#include "gradus/autograd.h"
+#include "gradus/ops.h"
+
+typedef struct gd_loss_args {
+    double p; /* of the row in loss.def */
+    int32_t reduction, unused;
+} gd_loss_args;
+
+/* By what the sum is divided: the elements, or those of the first dimension, or 1. */
+static inline double gd_loss_divisor(const gd_call *call)
+{
+    const gd_tensor *x = call->input[0];
+    switch (((const gd_loss_args *)call->args)->reduction) {
+    case GD_MEAN:
+        return (double)gd_tensor_count(x);
+    case GD_BATCHMEAN:
+        return (double)gd_tensor_dim(x, 0);
+    default:
+        return 1;
+    }
+}
+
+#endif

@@ -1,0 +1,104 @@
+"""Losses of pairs, and the newer functions of one variable, against PyTorch's, in random cases."""
+
+from ctypes import c_bool, c_double, c_int, c_void_p
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from calls import Library, c
+
+CASES = 400  # of each op, half of them in float64
+REDUCTIONS = ("mean", "sum", "none", "batchmean")
+
+
+@pytest.fixture
+def library():
+    library = Library()
+    yield library
+    library.close()
+
+
+def plain(name, theirs, *numbers):
+    """The op gd_NAME(x, target, numbers ..., reduction)."""
+    f = c(name, c_void_p, c_void_p, c_void_p, *[c_double for _ in numbers], c_int)
+
+    def case(rng, shape):
+        given = [float(rng.uniform(0.1, 2)) for _ in numbers]
+        r = int(rng.integers(0, 3))
+        return (lambda x, t: f(x, t, *given, r),
+                lambda x, t: theirs(x, t, reduction=REDUCTIONS[r], **dict(zip(numbers, given))),
+                [rng.normal(size=shape), rng.normal(size=shape)])
+    return case
+
+
+def bce(rng, shape):
+    f = c("gd_bce_with_logits", c_void_p, c_void_p, c_void_p, c_void_p, c_int)
+    r = int(rng.integers(0, 3))
+    values = [rng.normal(size=shape) * 4, rng.uniform(size=shape)]
+    if rng.random() < 0.5:
+        return (lambda x, t: f(x, t, None, r),
+                lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction=REDUCTIONS[r]),
+                values)
+    weight = rng.uniform(0.5, 3, size=shape[-1:])
+
+    def theirs(x, t, w):  # the formula, as PyTorch's op has no gradient for the weight
+        loss = (1 - t) * F.softplus(x) + w * t * F.softplus(-x)
+        assert torch.allclose(loss, F.binary_cross_entropy_with_logits(
+            x, t, pos_weight=w.detach(), reduction="none"), rtol=1e-4, atol=1e-5)
+        return loss.mean() if r == 0 else loss.sum() if r == 1 else loss
+    return lambda x, t, w: f(x, t, w, r), theirs, values + [weight]
+
+
+def kl_div(rng, shape):
+    f = c("gd_kl_div", c_void_p, c_void_p, c_void_p, c_bool, c_int)
+    r, log_target = int(rng.integers(0, 4)), bool(rng.random() < 0.5)
+    logits, target = rng.normal(size=shape), rng.uniform(0.01, 1, size=shape)
+    return (lambda x, t: f(x, t, log_target, r),
+            lambda x, t: F.kl_div(x, t, reduction=REDUCTIONS[r], log_target=log_target),
+            [logits, np.log(target) if log_target else target])
+
+
+def unary(name, theirs, *numbers):
+    f = c(name, c_void_p, c_void_p, *[c_double for _ in numbers])
+
+    def case(rng, shape):
+        given = [float(rng.uniform(low, high)) for low, high in numbers]
+        x = rng.normal(size=shape) * 3
+        if name == "gd_reciprocal":
+            x = np.where(np.abs(x) < 0.1, 0.1, x)
+        if name == "gd_round":
+            x = np.round(x * 2) / 2  # halves
+        return lambda t: f(t, *given), lambda t: theirs(t, *given), [x]
+    return case
+
+
+OPS = {
+    "mse_loss": plain("gd_mse_loss", F.mse_loss),
+    "l1_loss": plain("gd_l1_loss", F.l1_loss),
+    "huber_loss": plain("gd_huber_loss", F.huber_loss, "delta"),
+    "smooth_l1_loss": plain("gd_smooth_l1_loss", F.smooth_l1_loss, "beta"),
+    "bce_with_logits": bce,
+    "kl_div": kl_div,
+    "leaky_relu": unary("gd_leaky_relu", F.leaky_relu, (-1, 1)),
+    "elu": unary("gd_elu", F.elu, (0.1, 2)),
+    "mish": unary("gd_mish", F.mish),
+    "hardtanh": unary("gd_hardtanh", F.hardtanh, (-2, 0), (0, 2)),
+    "sign": unary("gd_sign", torch.sign),
+    "floor": unary("gd_floor", torch.floor),
+    "ceil": unary("gd_ceil", torch.ceil),
+    "round": unary("gd_round", torch.round),
+    "reciprocal": unary("gd_reciprocal", torch.reciprocal),
+    "atan": unary("gd_atan", torch.atan),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_is_torchs(library, name):
+    rng = np.random.default_rng(11)
+    for i in range(CASES):
+        dtype, tolerance = (np.float64, 1e-13) if i % 2 else (np.float32, 1e-5)
+        shape = tuple(int(n) for n in rng.integers(1, 9, int(rng.integers(1, 4))))
+        ours, theirs, inputs = OPS[name](rng, shape)
+        library.compare(ours, theirs, [v.astype(dtype) for v in inputs], rng, tolerance)

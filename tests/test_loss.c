@@ -1,0 +1,264 @@
+/* test_loss.c - the losses of pairs: values and gradients by other formulas, edges, refusals, and the
+ * same bits for any number of threads. */
+#include "op_test.h"
+
+static gd_context *ctx;
+static uint64_t seed = 1;
+
+static void setup(void)
+{
+    ctx = test_context(2);
+}
+
+static void teardown(void)
+{
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+
+static gd_tensor *huber(gd_tensor *x, gd_tensor *t, gd_reduction r)
+{
+    return gd_huber_loss(x, t, 0.5, r);
+}
+
+static gd_tensor *smooth_l1(gd_tensor *x, gd_tensor *t, gd_reduction r)
+{
+    return gd_smooth_l1_loss(x, t, 0.25, r);
+}
+
+static gd_tensor *bce(gd_tensor *x, gd_tensor *t, gd_reduction r)
+{
+    return gd_bce_with_logits(x, t, NULL, r);
+}
+
+static gd_tensor *kl(gd_tensor *x, gd_tensor *t, gd_reduction r)
+{
+    return gd_kl_div(x, t, false, r);
+}
+
+static gd_tensor *kl_log(gd_tensor *x, gd_tensor *t, gd_reduction r)
+{
+    return gd_kl_div(x, t, true, r);
+}
+
+static double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* Of e: the integral of the slope from 0, whose last part is flat. */
+static double bent(double e, double at)
+{
+    const double inside = fmin(fabs(e), at);
+    return inside * inside / 2 + at * (fabs(e) - inside);
+}
+
+/* Value, slope by x and by t. */
+#define LOSSES(L)                                                                               \
+    L("mse_loss", gd_mse_loss, x *x - 2 * x * t + t * t, 2 * x - 2 * t, 2 * t - 2 * x)          \
+    L("l1_loss", gd_l1_loss, fmax(x - t, t - x), (x > t) - (x < t), (x < t) - (x > t))          \
+    L("huber_loss", huber, bent(x - t, 0.5), fmin(fmax(x - t, -0.5), 0.5),                      \
+      fmin(fmax(t - x, -0.5), 0.5))                                                             \
+    L("smooth_l1_loss", smooth_l1, bent(x - t, 0.25) / 0.25, fmin(fmax((x - t) / 0.25, -1), 1), \
+      fmin(fmax((t - x) / 0.25, -1), 1))                                                        \
+    L("bce_with_logits", bce, -t *log(logistic(x)) - (1 - t) * log(1 - logistic(x)),            \
+      logistic(x) - t, -x)                                                                      \
+    L("kl_div", kl, t *log(t) - t * x, -t, log(t) + 1 - x)                                      \
+    L("kl_div, log_target", kl_log, exp(t) * t - exp(t) * x, -exp(t), exp(t) * (t + 1 - x))
+
+static const struct {
+    const char *name;
+    gd_tensor *(*run)(gd_tensor *x, gd_tensor *t, gd_reduction r);
+} losses[] = {
+#define ENTRY(name, run, value, dx, dt) {name, run},
+    LOSSES(ENTRY)};
+enum { LOSS_COUNT = sizeof losses / sizeof *losses };
+
+static void evaluate(int which, double x, double t, double out[3])
+{
+    const double all[][3] = {
+#define ALL(name, run, value, dx, dt) {value, dx, dt},
+        LOSSES(ALL)};
+    memcpy(out, all[which], sizeof all[which]);
+}
+
+static void check_loss(int which, gd_dtype dtype, shape s, int layout, gd_reduction reduction)
+{
+    const int64_t n = count_of(s);
+    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)layout, -2, 2, &seed);
+    gd_tensor *t =
+        random_tensor(ctx, dtype, s, (enum layout)((layout + 1) % LAYOUTS), 0.1, 0.9, &seed);
+    double *xv = values_of(x), *tv = values_of(t), *y = zeros(n), *dx = zeros(n), *dt = zeros(n);
+    gd_tensor *loss = gd_keep(losses[which].run(x, t, reduction));
+    double *dy = backward_random(ctx, loss, &seed);
+    const bool none = reduction == GD_NONE;
+    const double divisor = reduction == GD_MEAN        ? (double)n
+                           : reduction == GD_BATCHMEAN ? (double)s.dim[0]
+                                                       : 1;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double out[3];
+        evaluate(which, xv[i], tv[i], out);
+        y[i] = out[0], sum += out[0] / divisor;
+        dx[i] = dy[none ? i : 0] / divisor * out[1], dt[i] = dy[none ? i : 0] / divisor * out[2];
+    }
+    ck_assert(same_shape(shape_of(loss), none ? s : SCALAR_SHAPE));
+    assert_close(loss, none ? y : &sum, 64, 1, losses[which].name);
+    if (n) assert_close(gd_grad(x), dx, 64, 1, losses[which].name);
+    if (n) assert_close(gd_grad(t), dt, 64, 1, losses[which].name);
+    free(xv), free(tv), free(y), free(dx), free(dt), free(dy);
+    gd_step_end(ctx);
+}
+
+START_TEST(losses_and_gradients)
+{
+    const shape shapes[] = {SHAPE(3, 5, 7), SHAPE(1), SHAPE(2, 2103)};
+    for (int s = 0; s < 3; s++)
+        for (int layout = 0; layout < LAYOUTS; layout++)
+            for (int dtype = 0; dtype < 4; dtype++)
+                for (int r = 0; r < 3 + (_i > 4); r++)
+                    check_loss(_i, (gd_dtype)dtype, shapes[s], layout, (gd_reduction)r);
+}
+END_TEST
+
+/* ---- Edges -------------------------------------------------------------------------------- */
+
+static void check_edge(gd_tensor *(*run)(gd_tensor *, gd_tensor *, gd_reduction), double x,
+                       double t, double y, double dx, double dt)
+{
+    for (int dtype = 0; dtype < 2; dtype++) {
+        gd_tensor *pair[2];
+        for (int k = 0; k < 2; k++) {
+            pair[k] = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(21));
+            gd_tensor_fill(pair[k], k ? t : x);
+            gd_tensor_set_requires_grad(pair[k], true);
+        }
+        gd_tensor *loss = gd_keep(run(pair[0], pair[1], GD_NONE));
+        gd_backward_from(&loss, 1, NULL);
+        double want[3][21];
+        for (int i = 0; i < 21; i++) want[0][i] = y, want[1][i] = dx, want[2][i] = dt;
+        assert_close(loss, want[0], 4, 0, "loss");
+        assert_close(gd_grad(pair[0]), want[1], 4, 0, "dx");
+        assert_close(gd_grad(pair[1]), want[2], 4, 0, "dt");
+        gd_step_end(ctx);
+    }
+}
+
+START_TEST(edges)
+{
+    const double inf = INFINITY;
+    check_edge(gd_l1_loss, 2, 2, 0, 0, 0);
+    check_edge(gd_l1_loss, NAN, 2, NAN, 0, 0);
+    check_edge(gd_mse_loss, NAN, 2, NAN, NAN, NAN);
+    check_edge(huber, inf, 0, inf, 0.5, -0.5);
+    check_edge(huber, NAN, 0, NAN, NAN, NAN);
+    check_edge(huber, 0.5, 0, 0.125, 0.5, -0.5);
+    check_edge(smooth_l1, 1e30, 0, 1e30, 1, -1);
+    check_edge(bce, 1000, 1, 0, 0, -1000);
+    check_edge(bce, 1000, 0, 1000, 1, -1000);
+    check_edge(bce, -1000, 1, 1000, -1, 1000);
+    check_edge(bce, -50, 0, exp(-50), exp(-50), 50);
+    check_edge(bce, NAN, 0.5, NAN, NAN, NAN);
+    check_edge(kl, -3, 0, 0, 0, -inf);
+    check_edge(kl, -inf, 0, 0, 0, inf - inf);
+}
+END_TEST
+
+START_TEST(no_elements)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 4));
+    ck_assert(isnan(gd_item(gd_mse_loss(x, x, GD_MEAN))));
+    ck_assert(gd_item(gd_mse_loss(x, x, GD_SUM)) == 0);
+    ck_assert(isnan(gd_item(gd_kl_div(x, x, false, GD_BATCHMEAN))));
+}
+END_TEST
+
+/* pos_weight of the classes, and its gradient, summed over the rows. */
+START_TEST(positive_weights)
+{
+    enum { ROWS = 5, CLASSES = 3 };
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(ROWS, CLASSES), -2, 2, &seed);
+    gd_tensor *t = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(ROWS, CLASSES), 0, 1, &seed);
+    gd_tensor *w = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(CLASSES), 0.5, 3, &seed);
+    double *xv = values_of(x), *tv = values_of(t), *wv = values_of(w);
+    gd_tensor *loss = gd_keep(gd_bce_with_logits(x, t, w, GD_SUM));
+    gd_backward(loss);
+    double sum = 0, dx[ROWS * CLASSES], dw[CLASSES] = {0};
+    for (int i = 0; i < ROWS * CLASSES; i++) {
+        const double p = logistic(xv[i]), c = wv[i % CLASSES] * tv[i];
+        sum -= c * log(p) + (1 - tv[i]) * log(1 - p);
+        dx[i] = (c + 1 - tv[i]) * p - c;
+        dw[i % CLASSES] -= tv[i] * log(p);
+    }
+    assert_close(loss, &sum, 64, 1, "loss");
+    assert_close(gd_grad(x), dx, 64, 1, "dx");
+    assert_close(gd_grad(w), dw, 64, 1, "dw");
+    free(xv), free(tv), free(wv);
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
+    gd_tensor *row = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4));
+    gd_tensor *three = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    gd_tensor *none = gd_tensor_create(ctx, GD_FLOAT32, 0, NULL);
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3, 4));
+    ck_assert_ptr_null(gd_mse_loss(x, row, GD_MEAN));
+    ck_assert_error(ctx, "mse_loss: target is float32 [4], wanted float32 [3, 4], as x is");
+    ck_assert_ptr_null(gd_l1_loss(x, ids, GD_MEAN));
+    ck_assert_error(ctx, "l1_loss: target is int32 [3, 4], wanted float32 [3, 4], as x is");
+    ck_assert_ptr_null(gd_l1_loss(ids, x, GD_MEAN));
+    ck_assert_error(ctx, "l1_loss: x is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_mse_loss(x, x, GD_BATCHMEAN));
+    ck_assert_error(ctx, "mse_loss: reduction is 3, wanted GD_MEAN, GD_SUM or GD_NONE");
+    ck_assert_ptr_null(gd_kl_div(x, x, false, (gd_reduction)4));
+    ck_assert_error(ctx, "kl_div: reduction is 4, wanted GD_MEAN, GD_SUM, GD_NONE or GD_BATCHMEAN");
+    ck_assert_ptr_null(gd_kl_div(none, none, false, GD_BATCHMEAN));
+    ck_assert_error(ctx, "kl_div: x is [], wanted a dimension for GD_BATCHMEAN");
+    ck_assert_ptr_null(gd_huber_loss(x, x, 0, GD_MEAN));
+    ck_assert_error(ctx, "huber_loss: delta is 0, wanted more than 0");
+    ck_assert_ptr_null(gd_smooth_l1_loss(x, x, -1, GD_MEAN));
+    ck_assert_error(ctx, "smooth_l1_loss: beta is -1, wanted more than 0");
+    ck_assert_ptr_null(gd_bce_with_logits(x, x, three, GD_MEAN));
+    ck_assert_error(ctx,
+                    "bce_with_logits: pos_weight is float32 [3], wanted float32 [3, 4], as x is");
+    ck_assert_ptr_null(gd_mse_loss(x, NULL, GD_MEAN));
+    ck_assert_error(ctx, "mse_loss: target is NULL, wanted a tensor");
+}
+END_TEST
+
+START_TEST(threads_do_not_change_a_bit)
+{
+    double first[2] = {0};
+    for (int threads = 1; threads < 5; threads++) {
+        uint64_t own_seed = 9;
+        gd_context *own = test_context(threads);
+        gd_tensor *x = random_leaf(own, GD_FLOAT32, GD_SHAPE(301, 407), -2, 2, &own_seed);
+        gd_tensor *t = random_leaf(own, GD_FLOAT32, GD_SHAPE(301, 407), 0, 1, &own_seed);
+        gd_tensor *loss = gd_keep(gd_bce_with_logits(x, t, NULL, GD_MEAN));
+        gd_backward(loss);
+        const double now[2] = {gd_item(loss), gd_item(gd_sum_all(gd_grad(x)))};
+        if (threads == 1) memcpy(first, now, sizeof now);
+        ck_assert_mem_eq(first, now, sizeof now);
+        ck_assert_no_error(own);
+        gd_context_free(own);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("loss");
+    TCase *cases = tcase_create("pairs");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_loop_test(cases, losses_and_gradients, 0, LOSS_COUNT);
+    tcase_add_test(cases, edges);
+    tcase_add_test(cases, no_elements);
+    tcase_add_test(cases, positive_weights);
+    tcase_add_test(cases, refusals);
+    tcase_add_test(cases, threads_do_not_change_a_bit);
+    tcase_set_timeout(cases, 60);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
