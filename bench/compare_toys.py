@@ -62,7 +62,7 @@ class Peer:
             return torch.nn.functional.cross_entropy(model(x), targets)
 
         if compiled:
-            mode = "max-autotune" if device == "cuda" else None
+            mode = "reduce-overhead" if device == "cuda" else None
             loss = torch.compile(loss, mode=mode)
 
         def step():
