@@ -228,6 +228,85 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* ---- Losses of a few ops ------------------------------------------------------------------ */
+
+/* nll_loss of log_softmax is cross_entropy, with every option, and so are the gradients. */
+START_TEST(nll_is_cross_entropy)
+{
+    const gd_dtype dtype = (gd_dtype)(_i % 2);
+    const int32_t ids[6] = {1, 0, 3, 1, 2, 3};
+    gd_tensor *targets = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 3), ids);
+    gd_tensor *w = random_tensor(ctx, dtype, (shape){1, {4}}, (enum layout)0, 0.5, 2, &seed);
+    gd_tensor_set_requires_grad(w, false);
+    gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(2, 3, 4), -2, 2, &seed);
+    gd_tensor *same = gd_tensor_create(ctx, dtype, GD_SHAPE(2, 3, 4));
+    double *xv = values_of(x);
+    gd_tensor_write_f64(same, xv, 24);
+    gd_tensor_set_requires_grad(same, true);
+    const gd_cross_entropy_options o = {.reduction = (gd_reduction)(_i / 2 % 3),
+                                        .ignore_index = _i / 6 % 2 ? 1 : 0,
+                                        .weight = _i / 12 ? w : NULL};
+    gd_tensor *ours = gd_keep(gd_nll_loss(gd_log_softmax(x, -1), targets, &o));
+    gd_tensor *theirs = gd_keep(gd_cross_entropy_with(same, targets, &o));
+    ck_assert_no_error(ctx);
+    ck_assert(same_shape(shape_of(ours), shape_of(theirs)));
+    gd_backward_from(&ours, 1, NULL);
+    gd_backward_from(&theirs, 1, NULL);
+    double *value = values_of(theirs), *dx = values_of(gd_grad(same));
+    assert_close(ours, value, 32, 1, "nll_loss");
+    assert_close(gd_grad(x), dx, 64, 1, "dx");
+    free(xv), free(value), free(dx);
+}
+END_TEST
+
+START_TEST(cosines)
+{
+    gd_tensor *a =
+        gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4, 2), (float[]){3, 4, 1, 0, 0, 0, 1, 1});
+    gd_tensor *b =
+        gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4, 2), (float[]){4, 3, 0, 2, 1, 2, 2, 2});
+    gd_tensor *y = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4), (float[]){1, -1, 1, -1});
+    gd_tensor_set_requires_grad(a, true);
+    gd_tensor *c = gd_keep(gd_cosine_similarity(a, b, -1, 1e-8));
+    assert_close(c, (double[]){0.96, 0, 0, 1}, 8, 1, "cosine_similarity");
+    gd_backward_from(&c, 1, NULL);
+    /* (b / |b| - c a / |a|) / |a|; of a = 0 b / |b| / eps. */
+    assert_close(gd_grad(a), (double[]){0.0448, -0.0336, 0, 1, 1e8 / sqrt(5), 2e8 / sqrt(5), 0, 0},
+                 32, 1, "da");
+    gd_tensor *loss = gd_cosine_embedding_loss(a, b, y, 0.25, GD_NONE);
+    assert_close(loss, (double[]){0.04, 0, 1, 0.75}, 32, 1, "cosine_embedding_loss");
+    ck_assert_ptr_null(gd_cosine_similarity(a, y, -1, 1e-8));
+    ck_assert_error(ctx,
+                    "cosine_similarity: a is float32 [4, 2] and b float32 [4], wanted one real "
+                    "dtype and shape, with a dimension");
+    ck_assert_ptr_null(gd_cosine_embedding_loss(a, NULL, y, 0, GD_MEAN));
+    ck_assert_error(ctx, "cosine_embedding_loss: b is NULL, wanted a tensor");
+}
+END_TEST
+
+START_TEST(norms_and_minima)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(2, 2), (double[]){3, -4, 0, 0});
+    gd_tensor_set_requires_grad(x, true);
+    const double p[] = {1, 2, INFINITY}, norm[] = {7, 5, 4};
+    const double slope[3][4] = {{1, -1, 0, 0}, {0.6, -0.8, 0, 0}, {0, -1, 0, 0}};
+    for (int i = 0; i < 3; i++) {
+        gd_tensor *y = gd_keep(gd_norm(x, p[i], (int[]){1}, 1, false));
+        gd_backward_from(&y, 1, NULL);
+        assert_close(y, (double[]){norm[i], 0}, 4, 0, "norm");
+        assert_close(gd_grad(x), slope[i], 4, 0, "dx");
+        gd_tensor_fill(gd_grad(x), 0);
+    }
+    gd_tensor *least = gd_keep(gd_min(x, NULL, 0, false));
+    gd_tensor *where = gd_argmin(x, 1, false);
+    int32_t places[2];
+    gd_tensor_read(where, places, sizeof places);
+    ck_assert(gd_item(least) == -4 && places[0] == 1 && places[1] == 0);
+    ck_assert_ptr_null(gd_norm(x, 3, NULL, 0, false));
+    ck_assert_error(ctx, "norm: p is 3, wanted 1, 2 or INFINITY");
+}
+END_TEST
+
 START_TEST(threads_do_not_change_a_bit)
 {
     double first[2] = {0};
@@ -257,6 +336,9 @@ int main(void)
     tcase_add_test(cases, no_elements);
     tcase_add_test(cases, positive_weights);
     tcase_add_test(cases, refusals);
+    tcase_add_loop_test(cases, nll_is_cross_entropy, 0, 24);
+    tcase_add_test(cases, cosines);
+    tcase_add_test(cases, norms_and_minima);
     tcase_add_test(cases, threads_do_not_change_a_bit);
     tcase_set_timeout(cases, 60);
     suite_add_tcase(suite, cases);

@@ -397,6 +397,18 @@ GD_API gd_tensor *gd_bce_with_logits(gd_tensor *x, gd_tensor *target, gd_tensor 
 GD_API gd_tensor *gd_kl_div(gd_tensor *x, gd_tensor *target, bool log_target,
                             gd_reduction reduction);
 
+/* -w[t] log_probs[..., t] of targets t: gd_cross_entropy_with of log-probabilities, with the same options
+ * but for label_smoothing. log_probs [..., V], targets GD_INT32 [...] -> [] or [...], of float32 if
+ * log_probs are 16-bit. A few ops, as are the next two (kernels/loss/composed.c). */
+GD_API gd_tensor *gd_nll_loss(gd_tensor *log_probs, gd_tensor *targets,
+                              const gd_cross_entropy_options *options);
+/* a . b / (max(|a|, eps) max(|b|, eps)) along an axis, of one shape and dtype; PyTorch's eps is 1e-8. */
+GD_API gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps);
+/* With c the cosine of a, b [..., N] along the last axis: 1 - c where the target [...] is 1, and
+ * max(0, c - margin) where it is -1. target is of a's dtype. */
+GD_API gd_tensor *gd_cosine_embedding_loss(gd_tensor *a, gd_tensor *b, gd_tensor *target,
+                                           double margin, gd_reduction reduction);
+
 /* ---- Parts of a transformer (kernels/swiglu, kernels/dropout) ----------------------------- */
 
 /* y = silu(gate) * up, silu(z) = z / (1 + exp(-z)) (Shazeer 2020, arXiv:2002.05202); all of one
@@ -480,6 +492,11 @@ GD_API gd_tensor *gd_round(gd_tensor *x);
 GD_API gd_tensor *gd_sum(gd_tensor *x, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims);
+/* -max(-x): equal minima share the gradient evenly. Over no elements: inf. */
+GD_API gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims);
+/* (sum |x|^p)^(1/p) for p = 1 and 2, and max |x| for p = INFINITY; others are an error. Where the norm
+ * is 0, so is the gradient. */
+GD_API gd_tensor *gd_norm(gd_tensor *x, double p, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims);
 /* sum((x - mean)^2) / (n - correction), and its root: correction 1 for a sample (PyTorch's
  * default), 0 for a population. In float32 and 16 bits they, and their gradients, are those of
@@ -509,6 +526,8 @@ GD_API gd_tensor *gd_cumsum(gd_tensor *x, int axis);
 /* The index of the largest element, the first of equal ones, or the first NaN: GD_INT32, without a
  * gradient. An axis of size 0 is an error. keep_dims leaves the axis in the shape with size 1. */
 GD_API gd_tensor *gd_argmax(gd_tensor *x, int axis, bool keep_dims);
+/* That of the smallest, the first of equal ones, or the first NaN. */
+GD_API gd_tensor *gd_argmin(gd_tensor *x, int axis, bool keep_dims);
 /* The k largest (or smallest) elements, 0 <= k <= size of the axis, the largest (smallest) first;
  * of equal ones the lower index comes first, and NaN counts as larger than any number. Returns the
  * values, which have a gradient, and their indices in *indices, GD_INT32, without one (NULL on

@@ -97,3 +97,8 @@ gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **
     if (indices) *indices = values ? index : NULL;
     return values;
 }
+
+gd_tensor *gd_argmin(gd_tensor *x, int axis, bool keep_dims)
+{
+    return gd_argmax(gd_neg(x), axis, keep_dims);
+}

@@ -325,3 +325,27 @@ gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims
 {
     return reduce(&gd_op_logsumexp, x, axes, count, keep_dims);
 }
+
+gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims)
+{
+    return gd_neg(gd_max(gd_neg(x), axes, count, keep_dims));
+}
+
+/* The root's slope at 0 is infinite, but the norm's there is taken as 0: a sum of 0 is hidden from the
+ * root. */
+static gd_tensor *root(gd_tensor *sum)
+{
+    gd_tensor *none = gd_eq(sum, gd_scale(sum, 0));
+    return gd_masked_fill(gd_sqrt(gd_masked_fill(sum, none, 1)), none, 0);
+}
+
+gd_tensor *gd_norm(gd_tensor *x, double p, const int *axes, int count, bool keep_dims)
+{
+    if (!x) return NULL;
+    if (p == 1) return gd_sum(gd_abs(x), axes, count, keep_dims);
+    if (p == 2) return root(gd_sum(gd_mul(x, x), axes, count, keep_dims));
+    if (p == INFINITY) return gd_max(gd_abs(x), axes, count, keep_dims);
+    gd_fail(gd_tensor_context(x), GD_ERROR_UNSUPPORTED, "norm: p is %g, wanted 1, 2 or INFINITY",
+            p);
+    return NULL;
+}

@@ -8,7 +8,7 @@ module.exports = {
         'multi-head attention', 'grouped query attention', 'causal mask'
     ],
     'axis.html' : [ 'index select', 'take along dim', 'prefix sum', 'scatter' ],
-    'batch_norm.html' : [ 'batch norm', 'batch normalization' ],
+    'batch_norm.html' : [ 'batch norm', 'batch normalization', 'group norm', 'instance norm' ],
     'break.html' : [ 'planted bugs', 'wrong gradient', 'debug a backward' ],
     'conv.html' : [ 'convolution', 'conv', 'deconvolution', 'transposed convolution', 'im2col', 'depthwise' ],
     'cross_entropy.html' :
@@ -19,14 +19,15 @@ module.exports = {
     'exercises.html' : [ 'exercise', 'write a backward', 'puzzle', 'practice' ],
     'layer_norm.html' : [ 'layer norm', 'layer normalization' ],
     'linear.html' : [ 'fully connected', 'dense layer', 'affine' ],
+    'loss.html' : [
+        'huber', 'kl divergence', 'binary cross entropy', 'bce', 'mse', 'mean squared error', 'cosine similarity'
+    ],
     'matmul.html' : [ 'matrix product', 'matrix multiplication', 'gemm' ],
     'numerics.html' : [ 'finite differences', 'gradient check', 'gradcheck', 'step size', 'rounding' ],
-    'ops.html' : [
-        'lstm', 'gru', 'group norm', 'instance norm', 'huber', 'kl divergence', 'binary cross entropy', 'bce'
-    ],
     'pool.html' : [ 'pooling', 'max pooling', 'average pooling' ],
     'reduce.html' : [ 'sum', 'mean', 'variance', 'standard deviation', 'log sum exp' ],
     'rms_norm.html' : [ 'rms norm', 'rmsnorm', 'root mean square', 'normalization' ],
+    'rnn.html' : [ 'lstm', 'gru', 'recurrent', 'backpropagation through time' ],
     'rope.html' : [ 'rotary', 'rotary positions', 'rotary embedding', 'position encoding' ],
     'shape.html' : [ 'view', 'transpose', 'stride', 'cat' ],
     'softmax.html' : [ 'softmax' ],

@@ -90,7 +90,7 @@ function opsOf(readme, gradus) {
         .map((op) => op.name)
         .filter(
             (name) => new RegExp(`const gd_op gd_op_${name} =|` +
-                                     `^(UNARY|SCALAR|RANGE|BINARY|COMPARE)\\(${name},`,
+                                     `^(UNARY|SCALAR|RANGE|BINARY|COMPARE|LOSS)\\(${name},`,
                 'm').test(text));
 }
 

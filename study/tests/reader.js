@@ -217,7 +217,7 @@ async function search(tab, url) {
         'flash attention' : /^attention/,
         'batch norm' : /^batch_norm/,
         convolution : /^conv/,
-        lstm : /^ops/,
+        lstm : /^rnn/,
         vanishing : /^vanishing/,
         exercise : /^exercises/,
         softmax : /^softmax/,

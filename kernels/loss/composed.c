@@ -1,0 +1,160 @@
+/* composed.c - losses that are a few ops: nll_loss, cosine_similarity and cosine_embedding_loss. */
+#include "gradus/ops.h"
+#include "gradus/autograd.h"
+
+#include <math.h>
+
+/* Whether both are there; else the op's sentence says which is not. */
+static bool both_given(const char *op, gd_tensor *a, const char *a_name, gd_tensor *b,
+                       const char *b_name)
+{
+    if (a && b) return true;
+    if (a || b)
+        gd_fail(gd_tensor_context(a ? a : b), GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor",
+                op, a ? b_name : a_name);
+    return false;
+}
+
+static gd_tensor *fail(const char *op, gd_tensor *x, const char *what)
+{
+    gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT, "%s: %s", op, what);
+    return NULL;
+}
+
+/* Sums and quotients of 16-bit numbers are of float32. */
+static gd_tensor *widened(gd_tensor *x)
+{
+    const bool wide = gd_tensor_dtype(x) == GD_FLOAT32 || gd_tensor_dtype(x) == GD_FLOAT64;
+    return wide ? x : gd_cast(x, GD_FLOAT32);
+}
+
+static gd_tensor *ones_like(gd_tensor *x)
+{
+    return gd_add_scalar(gd_masked_fill(x, gd_eq(x, x), 0), 1);
+}
+
+static bool known(gd_reduction r)
+{
+    return r == GD_MEAN || r == GD_SUM || r == GD_NONE;
+}
+
+/* ---- nll_loss ----------------------------------------------------------------------------- */
+
+/* table[..., index[...]] along the last axis of the table. */
+static gd_tensor *pick(gd_tensor *table, gd_tensor *index)
+{
+    const int last = gd_tensor_ndim(table) - 1;
+    return gd_squeeze(gd_gather(table, last, gd_unsqueeze(index, last)), last);
+}
+
+static bool fits(gd_tensor *x, gd_tensor *targets, gd_tensor *weight)
+{
+    const int last = gd_tensor_ndim(x) - 1;
+    bool same = gd_tensor_dtype(targets) == GD_INT32 && last >= 0 &&
+                gd_dtype_is_real(gd_tensor_dtype(x)) && gd_tensor_ndim(targets) == last;
+    for (int d = 0; same && d < last; d++) same = gd_tensor_dim(targets, d) == gd_tensor_dim(x, d);
+    if (!same) {
+        fail("nll_loss", x,
+             "wanted real log_probs [..., V], and targets int32 of their shape without the last "
+             "dimension");
+    } else if (weight &&
+               (gd_tensor_ndim(weight) != 1 || gd_tensor_dim(weight, 0) != gd_tensor_dim(x, last) ||
+                gd_tensor_dtype(weight) != gd_tensor_dtype(x))) {
+        same = false;
+        fail("nll_loss", x, "weight is not [V] of log_probs' dtype");
+    }
+    return same;
+}
+
+gd_tensor *gd_nll_loss(gd_tensor *log_probs, gd_tensor *targets,
+                       const gd_cross_entropy_options *options)
+{
+    const gd_cross_entropy_options o = options ? *options : (gd_cross_entropy_options){0};
+    if (!both_given("nll_loss", log_probs, "log_probs", targets, "targets")) return NULL;
+    if (!fits(log_probs, targets, o.weight)) return NULL;
+    if (!known(o.reduction))
+        return fail("nll_loss", log_probs, "reduction is not GD_MEAN, GD_SUM or GD_NONE");
+    if (o.label_smoothing != 0) return fail("nll_loss", log_probs, "given label_smoothing");
+
+    /* Ignored rows read class 0, and count 0. Numbers of float64 hold every target. */
+    gd_tensor *ids = gd_cast(targets, GD_FLOAT64), *ignored = NULL, *classes = targets;
+    if (o.ignore_index) {
+        gd_tensor *ignored_id = gd_scale(ones_like(ids), gd_option(o.ignore_index, 0));
+        ignored = gd_eq(ids, ignored_id);
+        classes = gd_cast(gd_masked_fill(ids, ignored, 0), GD_INT32);
+    }
+    gd_tensor *loss = gd_neg(widened(pick(log_probs, classes)));
+    gd_tensor *counted = gd_cast(ones_like(ids), gd_tensor_dtype(loss ? loss : log_probs));
+    if (o.weight && classes) {
+        const int64_t n = gd_tensor_count(targets);
+        gd_tensor *flat = gd_gather(o.weight, 0, gd_reshape(classes, 1, &n));
+        counted = gd_reshape(widened(flat), gd_tensor_ndim(targets), gd_tensor_shape(targets));
+        loss = gd_mul(loss, counted);
+    }
+    if (ignored) {
+        loss = gd_masked_fill(loss, ignored, 0);
+        counted = gd_masked_fill(counted, ignored, 0);
+    }
+    if (o.reduction == GD_NONE) return loss;
+    gd_tensor *sum = gd_sum_all(loss);
+    return o.reduction == GD_SUM ? sum : gd_div(sum, gd_sum_all(counted));
+}
+
+/* ---- Cosines ------------------------------------------------------------------------------ */
+
+/* a . b / (|a| |b|) along an axis; squares below `least` count as that, and `more` is added. */
+static gd_tensor *cosine(gd_tensor *a, gd_tensor *b, int axis, double least, double more)
+{
+    gd_tensor *x = widened(a), *y = widened(b);
+    gd_tensor *xx = gd_sum(gd_mul(x, x), &axis, 1, false);
+    gd_tensor *yy = gd_sum(gd_mul(y, y), &axis, 1, false);
+    gd_tensor *one_by_x = gd_rsqrt(gd_add_scalar(gd_clamp(xx, least, INFINITY), more));
+    gd_tensor *one_by_y = gd_rsqrt(gd_add_scalar(gd_clamp(yy, least, INFINITY), more));
+    gd_tensor *xy = gd_sum(gd_mul(x, y), &axis, 1, false);
+    return gd_cast(gd_mul(gd_mul(xy, one_by_x), one_by_y), gd_tensor_dtype(a));
+}
+
+static bool alike(const char *op, gd_tensor *a, gd_tensor *b)
+{
+    bool same = gd_tensor_ndim(a) == gd_tensor_ndim(b) && gd_tensor_ndim(a) > 0 &&
+                gd_dtype_is_real(gd_tensor_dtype(a)) && gd_tensor_dtype(a) == gd_tensor_dtype(b);
+    for (int d = 0; same && d < gd_tensor_ndim(a); d++)
+        same = gd_tensor_dim(a, d) == gd_tensor_dim(b, d);
+    if (!same)
+        gd_fail(gd_tensor_context(a), GD_ERROR_ARGUMENT,
+                "%s: a is %s %s and b %s %s, wanted one real dtype and shape, with a dimension", op,
+                gd_dtype_name(gd_tensor_dtype(a)), gd_shape_text(a).text,
+                gd_dtype_name(gd_tensor_dtype(b)), gd_shape_text(b).text);
+    return same;
+}
+
+gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps)
+{
+    if (!both_given("cosine_similarity", a, "a", b, "b")) return NULL;
+    if (!alike("cosine_similarity", a, b)) return NULL;
+    if (axis < -gd_tensor_ndim(a) || axis >= gd_tensor_ndim(a))
+        return fail("cosine_similarity", a, "axis is not one of the dimensions of a");
+    if (!(eps >= 0)) return fail("cosine_similarity", a, "eps is not at least 0");
+    return cosine(a, b, axis, eps * eps, 0);
+}
+
+gd_tensor *gd_cosine_embedding_loss(gd_tensor *a, gd_tensor *b, gd_tensor *target, double margin,
+                                    gd_reduction reduction)
+{
+    const char *op = "cosine_embedding_loss";
+    if (!both_given(op, a, "a", b, "b") || !both_given(op, a, "a", target, "target")) return NULL;
+    if (!alike(op, a, b)) return NULL;
+    const int last = gd_tensor_ndim(a) - 1;
+    bool same = gd_tensor_ndim(target) == last && gd_tensor_dtype(target) == gd_tensor_dtype(a);
+    for (int d = 0; same && d < last; d++) same = gd_tensor_dim(target, d) == gd_tensor_dim(a, d);
+    if (!same)
+        return fail(op, a, "target is not of a's dtype and shape without the last dimension");
+    if (!known(reduction)) return fail(op, a, "reduction is not GD_MEAN, GD_SUM or GD_NONE");
+
+    gd_tensor *one = ones_like(target), *c = cosine(a, b, -1, 0, 1e-12);
+    gd_tensor *apart = gd_clamp(gd_add_scalar(c, -margin), 0, INFINITY);
+    gd_tensor *none = gd_add_scalar(one, -1);
+    gd_tensor *loss = gd_where(gd_eq(target, one), gd_sub(one, c),
+                               gd_where(gd_eq(target, gd_neg(one)), apart, none));
+    return reduction == GD_NONE ? loss : reduction == GD_SUM ? gd_sum_all(loss) : gd_mean_all(loss);
+}
