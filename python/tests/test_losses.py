@@ -1,6 +1,6 @@
 """Losses of pairs, and the newer functions of one variable, against PyTorch's, in random cases."""
 
-from ctypes import c_bool, c_double, c_int, c_void_p
+from ctypes import byref, c_bool, c_double, c_int, c_void_p
 
 import numpy as np
 import pytest
@@ -74,7 +74,48 @@ def unary(name, theirs, *numbers):
     return case
 
 
+def cosine_similarity(rng, shape):
+    f = c("gd_cosine_similarity", c_void_p, c_void_p, c_void_p, c_int, c_double)
+    axis = int(rng.integers(-len(shape), len(shape)))
+    values = [rng.normal(size=shape) for _ in range(2)]
+    return (lambda x, y: f(x, y, axis, 1e-8), lambda x, y: F.cosine_similarity(x, y, axis, 1e-8),
+            [v + np.sign(v) / 2 for v in values])  # short ones have gradients left of large terms
+
+
+def cosine_embedding_loss(rng, shape):
+    shape = (shape[0], shape[-1] + 1)
+    f = c("gd_cosine_embedding_loss", c_void_p, c_void_p, c_void_p, c_void_p, c_double, c_int)
+    r, margin = int(rng.integers(0, 3)), float(rng.uniform(-0.5, 0.5))
+    sign = np.sign(rng.normal(size=shape[:1]))
+    return (lambda x, y, t: f(x, y, t, margin, r),
+            lambda x, y, t: F.cosine_embedding_loss(x, y, t.detach(), margin,
+                                                    reduction=REDUCTIONS[r]) + 0 * t.sum(),
+            [rng.normal(size=shape), rng.normal(size=shape), sign])
+
+
+def norm(rng, shape):
+    f = c("gd_norm", c_void_p, c_void_p, c_double, c_void_p, c_int, c_bool)
+    p, axis = (1, 2, np.inf)[rng.integers(0, 3)], int(rng.integers(0, len(shape)))
+    keep = bool(rng.random() < 0.5)
+    x = rng.normal(size=shape)
+    if p != np.inf and rng.random() < 0.3:
+        x *= 0
+    return (lambda t: f(t, p, byref(c_int(axis)), 1, keep),
+            lambda t: torch.linalg.vector_norm(t, p, axis, keep), [x])
+
+
+def least(rng, shape):
+    f = c("gd_min", c_void_p, c_void_p, c_void_p, c_int, c_bool)
+    axis = int(rng.integers(0, len(shape)))
+    return (lambda t: f(t, byref(c_int(axis)), 1, False), lambda t: torch.amin(t, axis),
+            [np.round(rng.normal(size=shape) * 2)])  # with ties
+
+
 OPS = {
+    "cosine_similarity": cosine_similarity,
+    "cosine_embedding_loss": cosine_embedding_loss,
+    "norm": norm,
+    "min": least,
     "mse_loss": plain("gd_mse_loss", F.mse_loss),
     "l1_loss": plain("gd_l1_loss", F.l1_loss),
     "huber_loss": plain("gd_huber_loss", F.huber_loss, "delta"),
