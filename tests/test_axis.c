@@ -335,6 +335,44 @@ START_TEST(what_is_refused)
 }
 END_TEST
 
+START_TEST(roll_split_and_index_select)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(2, 3), (double[]){1, 2, 3, 4, 5, 6});
+    gd_tensor *u = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(2, 3), (double[]){7, 8, 9, 10, 11, 12});
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *y = gd_keep(gd_roll(x, -1, 4)); /* as by 1 */
+    gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &u});
+    assert_close(y, (double[]){3, 1, 2, 6, 4, 5}, 0, 0, "roll");
+    assert_close(gd_grad(x), (double[]){8, 9, 7, 11, 12, 10}, 0, 0, "roll's dx");
+    assert_close(gd_roll(x, 1, -1), (double[]){2, 3, 1, 5, 6, 4}, 0, 0, "roll back");
+    assert_close(gd_roll(x, 0, 0), (double[]){1, 2, 3, 4, 5, 6}, 0, 0, "roll by 0");
+
+    gd_tensor *parts[2];
+    ck_assert_int_eq(gd_split(x, 1, 2, (int64_t[]){1, 2}, parts), GD_OK);
+    assert_close(parts[0], (double[]){1, 4}, 0, 0, "first part");
+    assert_close(parts[1], (double[]){2, 3, 5, 6}, 0, 0, "second part");
+    ck_assert(gd_split(x, 1, 2, (int64_t[]){1, 1}, parts) && !parts[0] && !parts[1]);
+    ck_assert_error(ctx,
+                    "split: wanted sizes of at least 0 that add up to 3, the size of axis 1 of x "
+                    "[2, 3]");
+    ck_assert(gd_split(x, 1, 2, (int64_t[]){3, 1}, parts) != GD_OK);
+    ck_assert_error(ctx,
+                    "split: wanted sizes of at least 0 that add up to 3, the size of axis 1 of x "
+                    "[2, 3]");
+
+    gd_tensor *index = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), (int32_t[]){2, 0, 2, 1});
+    gd_tensor *z = gd_keep(gd_index_select(x, 1, index));
+    gd_tensor_fill(gd_grad(x), 0);
+    gd_backward_from(&z, 1, NULL);
+    assert_close(z, (double[]){3, 1, 3, 2, 6, 4, 6, 5}, 0, 0, "index_select");
+    assert_close(gd_grad(x), (double[]){1, 1, 2, 1, 1, 2}, 0, 0, "index_select's dx");
+    ck_assert_ptr_null(gd_index_select(x, 1, u));
+    ck_assert_error(ctx, "index_select: index is float64 [2, 3], wanted int32 [K]");
+    ck_assert_ptr_null(gd_roll(x, 2, 1));
+    ck_assert_error(ctx, "roll: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("along one axis");
@@ -346,6 +384,7 @@ int main(void)
     tcase_add_loop_test(tcase, cumsum_is_the_definition, 0, 60);
     tcase_add_loop_test(tcase, topk_is_the_sorted_order, 0, 60);
     tcase_add_test(tcase, the_documented_examples);
+    tcase_add_test(tcase, roll_split_and_index_select);
     tcase_add_test(tcase, nan_and_infinity);
     tcase_add_test(tcase, sums_are_in_double);
     tcase_add_test(tcase, the_same_bits_for_any_number_of_threads);

@@ -517,6 +517,8 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
  * many dimensions as x and, except along the axis, no larger -> y of its shape. An index outside
  * [0, size of the axis) is an error, -1 too, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
+/* y[..., i, ...] = x[..., index[i], ...]: x real, index GD_INT32 [K], in any order, also repeated. */
+GD_API gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index);
 /* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: elements with the same
  * index are added in order. index as for gd_gather, and no larger than src; elements of src beyond
  * it are ignored. x, src of one dtype. */
@@ -558,6 +560,12 @@ GD_API gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape);
 GD_API gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis);
 /* Joins `count` >= 1 tensors of one dtype and shape along a new axis. */
 GD_API gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis);
+/* y[..., i, ...] = x[..., i - shift, ...], whose index counts around the end. Any shift. */
+GD_API gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift);
+/* Fills parts [count] with slices of these sizes [count] that follow one another along the axis, views;
+ * the sizes add up to the axis. NULLs on error. */
+GD_API gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes,
+                          gd_tensor **parts);
 /* A packed copy (or x itself if it is packed already). */
 GD_API gd_tensor *gd_contiguous(gd_tensor *x);
 /* Converts the dtype, rounding to nearest even. Between real dtypes it has a gradient; from

@@ -417,3 +417,55 @@ gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis)
     }
     return sum;
 }
+
+/* ---- Of slices and a gather --------------------------------------------------------------- */
+
+gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift)
+{
+    if (!x || !resolve_axis("roll", x, &axis)) return NULL;
+    const int64_t n = gd_tensor_dim(x, axis);
+    const int64_t cut = n ? ((-shift % n) + n) % n : 0; /* y begins with x[cut] */
+    if (cut == 0) return gd_contiguous(x);
+    gd_tensor *const parts[] = {gd_slice(x, axis, cut, n), gd_slice(x, axis, 0, cut)};
+    return gd_concat(parts, 2, axis);
+}
+
+gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes, gd_tensor **parts)
+{
+    for (int i = 0; i < count; i++) parts[i] = NULL;
+    if (!x || !resolve_axis("split", x, &axis)) return GD_ERROR_ARGUMENT;
+    int64_t left = gd_tensor_dim(x, axis);
+    for (int i = 0; i < count; i++) {
+        if (sizes[i] < 0 || sizes[i] > left) break;
+        left -= sizes[i];
+        if (i + 1 == count && left == 0) left = -1;
+    }
+    if (left != -1)
+        return gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                       "split: wanted sizes of at least 0 that add up to %lld, the size of axis %d "
+                       "of x %s",
+                       (long long)gd_tensor_dim(x, axis), axis, gd_shape_text(x).text);
+    int64_t start = 0;
+    for (int i = 0; i < count; start += sizes[i++])
+        parts[i] = gd_slice(x, axis, start, start + sizes[i]);
+    return count && !parts[count - 1] ? gd_error_status(gd_tensor_context(x)) : GD_OK;
+}
+
+gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
+{
+    if (!x || !resolve_axis("index_select", x, &axis)) return NULL;
+    if (!index || gd_tensor_dtype(index) != GD_INT32 || gd_tensor_ndim(index) != 1) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                "index_select: index is %s %s, wanted int32 [K]",
+                index ? gd_dtype_name(gd_tensor_dtype(index)) : "NULL",
+                index ? gd_shape_text(index).text : "");
+        return NULL;
+    }
+    int64_t flat[GD_MAX_DIMS], shape[GD_MAX_DIMS];
+    for (int d = 0; d < gd_tensor_ndim(x); d++) {
+        flat[d] = d == axis ? gd_tensor_dim(index, 0) : 1;
+        shape[d] = d == axis ? flat[d] : gd_tensor_dim(x, d);
+    }
+    gd_tensor *places = gd_reshape(index, gd_tensor_ndim(x), flat);
+    return gd_gather(x, axis, gd_expand(places, gd_tensor_ndim(x), shape));
+}
