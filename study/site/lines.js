@@ -10,7 +10,7 @@ function statement({file, line}) {
     const all = sources.read(file).split('\n').map((text) => text.replace(/\s*\/\*.*?\*\/\s*$/, '').replace(/\s*\/\/.*$/, ''));
     const ends = (text) => text === undefined || /[;{}:]\s*$/.test(text) || /^\s*($|\/\*|\*|#)/.test(text);
     let first = line - 1, last = first;
-    const row = /^(UNARY|SCALAR|RANGE|BINARY)\(/.test(all[first]);
+    const row = /^(UNARY|SCALAR|RANGE|BINARY|LOSS)\(/.test(all[first]);
     while (!row && first > 0 && last - first < 5 && !ends(all[first - 1])) first--;
     while (last - first < 7 && !(row ? /\)\s*$/ : /[;{]\s*$/).test(all[last]) && all[last + 1]) last++;
     const shown = all.slice(first, last + 1);

@@ -9,7 +9,7 @@ const inCode = /((?: \[[a-z][\w. ]*\])+) \*\/$/;
 // [{mark, file, line}] of one source file. A mark above its line counts for the line; a row
 // of a table is a mark by its name.
 exports.ofFile = (file) => sources.read(file).split('\n').flatMap((text, i) => {
-    const row = /^(?:UNARY|SCALAR|RANGE|BINARY)\((\w+),/.exec(text);
+    const row = /^(?:UNARY|SCALAR|RANGE|BINARY|LOSS)\((\w+),/.exec(text);
     if (row) return [ {mark : row[1], file, line : i + 1} ];
     const found = inCode.exec(text);
     if (!found) return [];
