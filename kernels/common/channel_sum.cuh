@@ -27,7 +27,7 @@ static inline gd_channel_plan gd_plan_channels(int64_t B, int64_t C, int64_t S, 
     if (packs > 4 * 32) p.lanes = GD_CHANNEL_THREADS;
     p.units = gd_ceil_div(packs, (int64_t)p.lanes * GD_CHANNEL_PACKS);
     p.columns = gd_ceil_div(C, GD_CHANNEL_THREADS / p.lanes);
-    p.pieces = gd_ceil_div(enough_blocks, p.columns);
+    p.pieces = p.columns ? gd_ceil_div(enough_blocks, p.columns) : 1;
     if (p.pieces > most_pieces) p.pieces = most_pieces;
     if (p.pieces > B * p.units) p.pieces = B * p.units;
     if (p.pieces < 1) p.pieces = 1;
