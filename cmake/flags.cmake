@@ -23,6 +23,19 @@ if(GRADUS_WERROR)
     gradus_c_flags(-Werror)
 endif()
 
+if(MINGW)
+    # Windows 10; printf as in standard C, also for GCC's check of formats.
+    target_compile_definitions(gradus_flags INTERFACE _WIN32_WINNT=0x0A00 __USE_MINGW_ANSI_STDIO=1)
+    if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+        target_compile_definitions(gradus_flags INTERFACE GD_PRINTF_DIALECT=gnu_printf)
+    endif()
+    # Its isfinite() converts to float in a branch that is not taken.
+    gradus_c_flags(-Wno-float-conversion)
+    # GCC's stack is aligned to 16 bytes there, and its moves of longer vectors expect theirs (bug
+    # 54412): the assembler makes them unaligned ones.
+    gradus_c_flags(-Wa,-muse-unaligned-vector-move)
+endif()
+
 # The same for nvcc and the compiler behind it.
 set(gradus_cuda_flags -Xcompiler=-Wall,-Wextra)
 if(GRADUS_WERROR)
@@ -52,7 +65,7 @@ if(OpenMP_C_FOUND)
     target_link_libraries(gradus_flags INTERFACE OpenMP::OpenMP_C)
 else()
     # The simd pragmas need no library.
-    gradus_c_flags(-fopenmp-simd -Wno-unknown-pragmas -Wno-unused-variable)
+    gradus_c_flags(-fopenmp-simd -Wno-unknown-pragmas -Wno-unused-variable -Wno-unused-parameter)
 endif()
 
 if(GRADUS_FUZZ)

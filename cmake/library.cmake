@@ -26,9 +26,13 @@ file(GLOB platform_sources CONFIGURE_DEPENDS platform/*.c)
 if(UNIX)
     list(FILTER platform_sources INCLUDE REGEX "_posix\\.c$")
     list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group/group_none.c)
-else() # WebAssembly
-    list(FILTER platform_sources INCLUDE REGEX
-         "/(clock|memory|number|file|terminal)_posix\\.c$|/process_none\\.c$")
+else()
+    if(WIN32)
+        list(FILTER platform_sources INCLUDE REGEX "_windows\\.c$")
+    else() # WebAssembly
+        list(FILTER platform_sources INCLUDE REGEX
+             "/(clock|memory|number|file|terminal)_posix\\.c$|/process_none\\.c$")
+    endif()
     list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_rendezvous|_cpu)?\\.c$")
 endif()
 
@@ -57,6 +61,10 @@ endif()
 if(OpenMP_C_FOUND)
     list(APPEND gradus_link_targets OpenMP::OpenMP_C)
     list(APPEND gradus_link_words ${OpenMP_C_LIBRARIES})
+endif()
+if(WIN32)
+    list(APPEND gradus_link_targets ntdll) # files relative to a folder
+    list(APPEND gradus_link_words ntdll)
 endif()
 
 # Compiles kernels into a library of objects.

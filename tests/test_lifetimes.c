@@ -5,6 +5,7 @@
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "needs_jansson.h"
+#include "platform/memory.h"
 
 enum { CONTEXT, PARAMS, OPTIMIZER, GRAPH, GROUP, FILE_IN_MEMORY, MOST_OBJECTS };
 
@@ -25,14 +26,14 @@ static void *count_allocate(void *user, size_t alignment, size_t bytes)
 {
     (void)user;
     blocks++;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    return gd_os_allocate_aligned(alignment, bytes);
 }
 
 static void count_release(void *user, void *memory, size_t bytes)
 {
     (void)user, (void)bytes;
     if (memory) blocks--;
-    free(memory);
+    gd_os_free_aligned(memory);
 }
 
 static gd_status train(void *user)
@@ -108,7 +109,7 @@ START_TEST(any_order)
         objects o = make();
         order_of(number, order);
         for (int i = 0; i < objects_made; i++) {
-            ck_assert_int_gt(blocks, 0);
+            if (order[i] != GROUP || o.group) ck_assert_int_gt(blocks, 0);
             release(&o, order[i]);
         }
         ck_assert_msg(blocks == 0, "order %d: %lld blocks are left", number, (long long)blocks);

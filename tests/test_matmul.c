@@ -11,12 +11,14 @@ typedef void product(float *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int6
 typedef size_t scratch_size(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
                             int threads);
 
+#ifdef GD_HAVE_BLAS
 static size_t blas_scratch(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
                            int threads)
 {
     (void)threads;
     return gd_gemm_blas_scratch_f32(a, b, M, N, K);
 }
+#endif
 
 /* c of `what` for a and b laid out by strides, against a sum in double; returns c, to be freed. */
 static float *run_product(product *multiply, scratch_size *bytes, int64_t M, int64_t N, int64_t K,
@@ -191,6 +193,7 @@ START_TEST(product_keeps_infinities_apart)
 }
 END_TEST
 
+#ifdef GD_HAVE_BLAS
 START_TEST(product_by_blas)
 {
     const int64_t sizes[][3] = {{1, 1, 1},      {7, 9, 11},  {65, 128, 70},
@@ -209,6 +212,7 @@ START_TEST(product_by_blas)
     }
 }
 END_TEST
+#endif
 
 /* ---- matmul ------------------------------------------------------------------------------- */
 
@@ -508,7 +512,9 @@ int main(void)
     tcase_add_test(tests, product_has_the_same_bits_for_any_number_of_threads);
     tcase_add_test(tests, product_has_the_accuracy_of_float32);
     tcase_add_test(tests, product_keeps_infinities_apart);
+#ifdef GD_HAVE_BLAS
     tcase_add_test(tests, product_by_blas);
+#endif
     tcase_add_test(tests, matmul_of_two_matrices);
     tcase_add_test(tests, matmul_broadcasts_the_leading_dimensions);
     tcase_add_test(tests, matmul_of_nothing);

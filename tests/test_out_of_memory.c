@@ -3,6 +3,7 @@
  * error and no leak, and the context must work afterwards. */
 #include "check_main.h"
 #include "gradus/gradus.h"
+#include "platform/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static void *allocate(void *user, size_t alignment, size_t bytes)
     }
     a->blocks++;
     a->bytes += (int64_t)bytes;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    return gd_os_allocate_aligned(alignment, bytes);
 }
 
 static void release(void *user, void *memory, size_t bytes)
@@ -35,7 +36,7 @@ static void release(void *user, void *memory, size_t bytes)
     failing_allocator *a = user;
     a->blocks--;
     a->bytes -= (int64_t)bytes;
-    free(memory);
+    gd_os_free_aligned(memory);
 }
 
 static gd_context *create(failing_allocator *a)

@@ -18,6 +18,7 @@ static const gd_case *find_case(const planted_bug *bug, const gd_op *op)
     for (int i = 0; i < op->case_count; i++)
         if (!strcmp(op->cases[i].name, bug->check)) return &op->cases[i];
     ck_abort_msg("%s has no case %s", bug->op, bug->check);
+    return NULL;
 }
 
 static bool nothing_planted(const planted_bug *bug)

@@ -40,8 +40,13 @@ extern "C" {
 #define GD_API
 #endif
 
+/* A build may define another dialect of formats, where printf is not standard C's (cmake/flags.cmake). */
+#ifndef GD_PRINTF_DIALECT
+#define GD_PRINTF_DIALECT printf
+#endif
 #if defined(__GNUC__)
-#define GD_PRINTF(format_at, args_at) __attribute__((format(printf, format_at, args_at)))
+#define GD_PRINTF(format_at, args_at) \
+    __attribute__((format(GD_PRINTF_DIALECT, format_at, args_at)))
 #else
 #define GD_PRINTF(format_at, args_at)
 #endif

@@ -8,7 +8,10 @@
 
 gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
 {
-    if (options && options->ranks > 1)
+    if (options && options->problem[0])
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "group_create: %.*s", (int)sizeof options->problem,
+                options->problem);
+    else if (options && options->ranks != 1)
         gd_fail(ctx, GD_ERROR_UNSUPPORTED,
                 "group_create: ranks is %d, wanted 1: there are no groups of several processes "
                 "on this system",

@@ -1,6 +1,7 @@
 /* llama_config.c - the JSON files of a Llama folder: config.json, and the index of its weights. */
 #include "json.h"
 #include "llama.h"
+#include "platform/file.h"
 #include "text_file.h"
 
 #include <errno.h>
@@ -247,7 +248,8 @@ llama_index *llama_index_open(gd_context *ctx, open_folder *in)
     json_object_foreach(map, weight, file)
     {
         const char *text = json_string_value(file);
-        if (text && text[0] && text[0] != '.' && !strchr(text, '/') && strlen(text) < 256) continue;
+        if (text && text[0] && text[0] != '.' && !gd_os_last_slash(text) && strlen(text) < 256)
+            continue;
         gd_fail(ctx, GD_ERROR_IO, "%s in %s: the file of \"%.80s\" is not a file name", name,
                 in->path, weight);
         break;

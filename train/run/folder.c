@@ -18,8 +18,7 @@ bool folder_copy(char path[FOLDER_PATH], const char *from)
 
 bool folder_join(char path[FOLDER_PATH], const char *folder, const char *name)
 {
-    size_t end = strlen(folder);
-    const char *slash = end > 0 && folder[end - 1] == '/' ? "" : "/";
+    const char *last = gd_os_last_slash(folder), *slash = last && !last[1] ? "" : "/";
     int length = snprintf(path, FOLDER_PATH, "%s%s%s", folder, slash, name);
     if (length >= 0 && length < FOLDER_PATH) return true;
     errno = ENAMETOOLONG;
@@ -94,16 +93,19 @@ bool folder_make_path(const char *path)
 
 bool folder_make_all(const char *path)
 {
-    char part[FOLDER_PATH];
+    char part[FOLDER_PATH], *slash;
     if (!folder_copy(part, path)) return false;
-    size_t end = strlen(part);
-    while (end > 1 && part[end - 1] == '/') part[--end] = '\0';
-    for (char *slash = part; (slash = strchr(slash + 1, '/'));) {
-        *slash = '\0';
-        if (!folder_make_path(part)) return false;
-        *slash = '/';
+    while ((slash = gd_os_last_slash(part)) && slash > part && !slash[1]) *slash = '\0';
+    const size_t whole = strlen(part);
+    bool made;
+    while (!(made = folder_make_path(part)) && errno == ENOENT &&
+           (slash = gd_os_last_slash(part)) && slash > part)
+        *slash = '\0'; /* first the folder that it is in */
+    while (made && strlen(part) < whole) {
+        part[strlen(part)] = '/';
+        made = folder_make_path(part);
     }
-    return folder_make_path(part);
+    return made;
 }
 
 bool folder_open(open_folder *f, const char *path, bool links)

@@ -1,0 +1,125 @@
+/* process_windows.c - see process.h. A process cannot be copied here, so gd_os_fork and what belongs
+ * to it are missing: train/run/launch_none.c says so. */
+#include "platform/process.h"
+#include "platform/names_windows.h"
+
+#include <fcntl.h>
+#include <io.h>
+#include <shellapi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- This process --------------------------------------------------------------------------- */
+
+const char gd_os_nowhere[] = "NUL";
+
+/* The arguments, which the C library has in a code page; those of argv where there is no memory. */
+static char **arguments_in_utf8(char **argv)
+{
+    int count = 0;
+    wchar_t **wide = CommandLineToArgvW(GetCommandLineW(), &count);
+    char **arguments = wide ? calloc((size_t)count + 1, sizeof *arguments) : NULL;
+    bool fine = arguments != NULL;
+    for (int i = 0; i < count && fine; i++)
+        fine = (arguments[i] = gd_windows_utf8(wide[i], -1)) != NULL;
+    LocalFree(wide);
+    return fine ? arguments : argv;
+}
+
+/* A console shows UTF-8 and obeys escape sequences; text that is written byte by byte must arrive
+ * there in one piece. */
+static void prepare_output(FILE *file)
+{
+    const HANDLE handle = (HANDLE)_get_osfhandle(_fileno(file));
+    DWORD mode;
+    if (!GetConsoleMode(handle, &mode)) return;
+    SetConsoleMode(handle, mode | ENABLE_VIRTUAL_TERMINAL_PROCESSING);
+    if (file == stdout) setvbuf(file, NULL, _IOFBF, 1 << 16);
+}
+
+/* A closed one of the three is NUL, opened for reading, so that writing fails. */
+char **gd_os_begin(char **argv)
+{
+    for (int next = 0; next >= 0 && next <= 2;) {
+        next = _open(gd_os_nowhere, _O_RDONLY | _O_BINARY);
+        if (next > 2) _close(next);
+    }
+    for (int file = 0; file <= 2; file++) _setmode(file, _O_BINARY);
+    SetErrorMode(SEM_FAILCRITICALERRORS | SEM_NOOPENFILEERRORBOX); /* no dialogs */
+    if (GetConsoleOutputCP()) SetConsoleOutputCP(CP_UTF8);
+    if (GetConsoleCP()) SetConsoleCP(CP_UTF8);
+    prepare_output(stdout);
+    prepare_output(stderr);
+    return arguments_in_utf8(argv);
+}
+
+/* A process cannot be replaced by another here, so they are set for what reads them later. */
+void gd_os_restart_with(const char *const *variables, char **argv)
+{
+    (void)argv;
+    for (; variables[0]; variables += 2) {
+        if (!getenv(variables[0])) gd_os_set_variable(variables[0], variables[1]);
+    }
+}
+
+bool gd_os_set_variable(const char *name, const char *value)
+{
+    return !_putenv_s(name, value);
+}
+
+_Noreturn void gd_os_leave(int status)
+{
+    _exit(status);
+}
+
+int64_t gd_os_process(void)
+{
+    return GetCurrentProcessId();
+}
+
+void gd_os_on_fork(void (*note)(void))
+{
+    (void)note;
+}
+
+/* ---- Requests to stop ----------------------------------------------------------------------- */
+
+static void (*note_stop)(int number);
+static volatile bool stops_now;
+
+/* The system ends the process when this returns FALSE; and after a closed console, the end of the
+ * session or a shutdown also when it returns TRUE, so then it waits while the program saves: the
+ * system allows five seconds. */
+static BOOL WINAPI note_event(DWORD event)
+{
+    const bool user = event == CTRL_C_EVENT || event == CTRL_BREAK_EVENT;
+    note_stop(user ? SIGINT : SIGTERM);
+    if (!stops_now && !user) Sleep(INFINITE);
+    return !stops_now;
+}
+
+/* Nobody gets a signal when a pipe's reader has gone: writing fails. */
+void gd_os_watch_stop(void (*note)(int number), void (*note_pipe)(int number))
+{
+    (void)note_pipe;
+    note_stop = note;
+    SetConsoleCtrlHandler(note_event, TRUE);
+}
+
+void gd_os_stop(int number)
+{
+    (void)number;
+    stops_now = true;
+}
+
+void gd_os_ignore(int number)
+{
+    (void)number;
+}
+
+void gd_os_write_signal(int descriptor, const char *text, size_t length)
+{
+    DWORD written;
+    WriteFile((HANDLE)_get_osfhandle(descriptor), text, (DWORD)length, &written, NULL);
+}

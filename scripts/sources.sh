@@ -1,0 +1,59 @@
+# sources.sh - what the build needs, from Debian's source packages, for other systems. Sourced by
+# scripts/cross after lib.sh.
+# shellcheck shell=bash
+
+sources=$root/.cache/sources
+
+# A mirror's list of source packages, without changing that of this machine.
+apt_sources()
+{
+    local release
+    release=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
+    [[ $(. /etc/os-release && echo "$ID") == debian ]] || release=bookworm
+    echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
+        "http://deb.debian.org/debian $release main"
+}
+
+# Fetches and unpacks jansson, xxHash, Random123 and Check, once. False: there is no mirror.
+fetch_sources()
+{
+    local apt=("-oDir::Etc::SourceList=$sources/apt.list" -oDir::Etc::SourceParts=/nowhere
+        "-oDir::State::Lists=$sources/lists" -oAPT::Sandbox::User=root) package archive
+    [[ ! -e $sources/complete ]] || return 0
+    command -v apt-get >/dev/null || return 1
+    mkdir -p "$sources/lists/partial"
+    apt_sources >"$sources/apt.list"
+    (
+        cd "$sources"
+        apt-get -qq "${apt[@]}" update
+        for package in jansson xxhash librandom123 check; do
+            apt-get -qq "${apt[@]}" source --download-only "$package"
+            archive=$(ls "$package"_*.orig.tar.*z)
+            mkdir -p "$package"
+            tar -xf "$archive" -C "$package" --strip-components 1
+        done
+        rm -rf lists
+        touch complete
+    ) </dev/null >"$sources/log" 2>&1
+}
+
+# sources_for PREFIX OPTION...: builds them for another system, with options for CMake, once.
+sources_for()
+{
+    local prefix=$1 package
+    shift
+    [[ ! -e $prefix/complete ]] || return 0
+    mkdir -p "$prefix/include"
+    cp "$sources/xxhash/xxhash.h" "$prefix/include"
+    cp -r "$sources/librandom123/include/Random123" "$prefix/include"
+    local options=(-DCMAKE_BUILD_TYPE=Release "-DCMAKE_INSTALL_PREFIX=$prefix" "$@"
+        -DCMAKE_POLICY_VERSION_MINIMUM=3.5
+        -DJANSSON_BUILD_DOCS=OFF -DJANSSON_EXAMPLES=OFF -DJANSSON_WITHOUT_TESTS=ON
+        -DCHECK_ENABLE_TESTS=OFF -DCHECK_ENABLE_SUBUNIT=OFF -DBUILD_TESTING=OFF)
+    for package in jansson check; do
+        cmake -S "$sources/$package" -B "$prefix/build-$package" "${options[@]}" &&
+            cmake --build "$prefix/build-$package" --parallel "$jobs" &&
+            cmake --install "$prefix/build-$package" || return 1
+    done >"$prefix/log" 2>&1
+    touch "$prefix/complete"
+}
