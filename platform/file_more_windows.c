@@ -16,7 +16,8 @@ int gd_os_duplicate(int file)
 {
     const HANDLE self = GetCurrentProcess();
     HANDLE copy;
-    if (!DuplicateHandle(self, gd_windows_handle(file), self, &copy, 0, FALSE, DUPLICATE_SAME_ACCESS)) {
+    if (!DuplicateHandle(self, gd_windows_handle(file), self, &copy, 0, FALSE,
+                         DUPLICATE_SAME_ACCESS)) {
         gd_windows_fail(GetLastError());
         return -1;
     }
@@ -101,8 +102,8 @@ static bool set_junction(HANDLE folder, const wchar_t *path)
                        .length = (USHORT)bytes,
                        .shown_from = (USHORT)(bytes + sizeof *path)};
     memcpy(data->path, path, bytes);
-    const bool set = DeviceIoControl(folder, FSCTL_SET_REPARSE_POINT, data, (DWORD)(HEAD + data->bytes),
-                                     NULL, 0, &got, NULL);
+    const bool set = DeviceIoControl(folder, FSCTL_SET_REPARSE_POINT, data,
+                                     (DWORD)(HEAD + data->bytes), NULL, 0, &got, NULL);
     if (!set) gd_windows_fail(GetLastError());
     free(data);
     return set;
@@ -188,10 +189,10 @@ bool gd_os_each_name(int folder, gd_os_action *action, void *user)
 /* "*" is any text, "?" any byte; names that differ in case are the same. */
 static bool matches(const char *pattern, const char *name)
 {
-    if (*pattern == '*')
-        return matches(pattern + 1, name) || (*name && matches(pattern, name + 1));
+    if (*pattern == '*') return matches(pattern + 1, name) || (*name && matches(pattern, name + 1));
     if (!*pattern || !*name) return !*pattern && !*name;
-    const bool same = *pattern == '?' || tolower((unsigned char)*pattern) == tolower((unsigned char)*name);
+    const bool same =
+        *pattern == '?' || tolower((unsigned char)*pattern) == tolower((unsigned char)*name);
     return same && matches(pattern + 1, name + 1);
 }
 
@@ -291,9 +292,9 @@ void gd_os_text_begin(gd_os_text *text)
     wchar_t folder[MAX_PATH + 1], path[MAX_PATH + 1];
     *text = (gd_os_text){0};
     if (!GetTempPathW(MAX_PATH + 1, folder) || !GetTempFileNameW(folder, L"gd", 0, path)) return;
-    const HANDLE file =
-        CreateFileW(path, GENERIC_READ | GENERIC_WRITE | DELETE, FILE_SHARE_READ | FILE_SHARE_DELETE,
-                    NULL, CREATE_ALWAYS, FILE_ATTRIBUTE_TEMPORARY | FILE_FLAG_DELETE_ON_CLOSE, NULL);
+    const HANDLE file = CreateFileW(path, GENERIC_READ | GENERIC_WRITE | DELETE,
+                                    FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, CREATE_ALWAYS,
+                                    FILE_ATTRIBUTE_TEMPORARY | FILE_FLAG_DELETE_ON_CLOSE, NULL);
     if (file == INVALID_HANDLE_VALUE) return;
     const int descriptor = _open_osfhandle((intptr_t)file, _O_BINARY | _O_NOINHERIT);
     if (descriptor < 0)

@@ -57,10 +57,12 @@ static int descriptor_of(HANDLE file, int how)
 
 int gd_os_open(int folder, const char *name, int how, unsigned mode)
 {
-    const gd_windows_open wanted = {
-        .access = access_of(how),
-        .disposition = how & GD_OS_NEW ? FILE_CREATE : how & GD_OS_MAKE ? FILE_OPEN_IF : FILE_OPEN,
-        .options = how & GD_OS_FOLDER ? FILE_DIRECTORY_FILE : FILE_NON_DIRECTORY_FILE};
+    const gd_windows_open wanted = {.access = access_of(how),
+                                    .disposition = how & GD_OS_NEW    ? FILE_CREATE
+                                                   : how & GD_OS_MAKE ? FILE_OPEN_IF
+                                                                      : FILE_OPEN,
+                                    .options = how & GD_OS_FOLDER ? FILE_DIRECTORY_FILE
+                                                                  : FILE_NON_DIRECTORY_FILE};
     (void)mode; /* a new file has the permissions of its folder */
     const HANDLE file = how & GD_OS_NO_LINK ? open_no_link(folder, name, wanted)
                                             : gd_windows_open_at(folder, name, wanted);
@@ -203,7 +205,8 @@ bool gd_os_write_at(int file, const void *data, size_t bytes, int64_t at)
 {
     const HANDLE handle = gd_windows_handle(file);
     LARGE_INTEGER before = {0}, none = {0};
-    if (!SetFilePointerEx(handle, none, &before, FILE_CURRENT)) return gd_windows_fail(GetLastError());
+    if (!SetFilePointerEx(handle, none, &before, FILE_CURRENT))
+        return gd_windows_fail(GetLastError());
     const bool written = write_all(handle, data, bytes, &at);
     const int why = errno;
     SetFilePointerEx(handle, before, NULL, FILE_BEGIN);
@@ -264,7 +267,7 @@ NTSTATUS NTAPI NtSetInformationFile(HANDLE, PIO_STATUS_BLOCK, PVOID, ULONG, FILE
 static NTSTATUS set_information(HANDLE file, void *data, size_t bytes, int class)
 {
     IO_STATUS_BLOCK block;
-    return NtSetInformationFile(file, &block, data, (ULONG)bytes, (FILE_INFORMATION_CLASS)class);
+    return NtSetInformationFile(file, &block, data, (ULONG)bytes, (FILE_INFORMATION_CLASS) class);
 }
 
 /* What a file system says that does not know a class. */
@@ -286,9 +289,8 @@ static bool remove_opened(HANDLE file)
 
 static bool remove_at(int folder, const char *name, DWORD options)
 {
-    const gd_windows_open how = {.access = DELETE,
-                                 .disposition = FILE_OPEN,
-                                 .options = options | FILE_OPEN_REPARSE_POINT};
+    const gd_windows_open how = {
+        .access = DELETE, .disposition = FILE_OPEN, .options = options | FILE_OPEN_REPARSE_POINT};
     const HANDLE file = gd_windows_open_at(folder, name, how);
     if (file == INVALID_HANDLE_VALUE) return false;
     const bool folder_wanted = options & FILE_DIRECTORY_FILE;

@@ -117,7 +117,6 @@ static wchar_t *kernel_path(const wchar_t *path)
     return all;
 }
 
-
 wchar_t *gd_windows_name(int folder, const char *name)
 {
     wchar_t *wide = gd_windows_wide(name);
@@ -154,10 +153,10 @@ HANDLE gd_windows_open_at(int folder, const char *name, gd_windows_open how)
                                folder == gd_os_here ? NULL : gd_windows_handle(folder), NULL);
     IO_STATUS_BLOCK block;
     HANDLE file = INVALID_HANDLE_VALUE;
-    const NTSTATUS status =
-        NtCreateFile(&file, how.access | SYNCHRONIZE | FILE_READ_ATTRIBUTES, &object, &block, NULL,
-                     attributes, share, how.disposition,
-                     how.options | FILE_SYNCHRONOUS_IO_NONALERT | FILE_OPEN_FOR_BACKUP_INTENT, NULL, 0);
+    const NTSTATUS status = NtCreateFile(
+        &file, how.access | SYNCHRONIZE | FILE_READ_ATTRIBUTES, &object, &block, NULL, attributes,
+        share, how.disposition,
+        how.options | FILE_SYNCHRONOUS_IO_NONALERT | FILE_OPEN_FOR_BACKUP_INTENT, NULL, 0);
     free(path);
     if (NT_SUCCESS(status)) return file;
     gd_windows_fail_status(status);
@@ -168,7 +167,8 @@ bool gd_windows_is_link(HANDLE file)
 {
     FILE_ATTRIBUTE_TAG_INFO tag;
     return GetFileInformationByHandleEx(file, FileAttributeTagInfo, &tag, sizeof tag) &&
-           tag.FileAttributes & FILE_ATTRIBUTE_REPARSE_POINT && IsReparseTagNameSurrogate(tag.ReparseTag);
+           tag.FileAttributes & FILE_ATTRIBUTE_REPARSE_POINT &&
+           IsReparseTagNameSurrogate(tag.ReparseTag);
 }
 
 wchar_t *gd_windows_path(HANDLE file)

@@ -104,6 +104,8 @@ packages_of()
     aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
     s390x) echo gcc-s390x-linux-gnu libc6-dev-s390x-cross ;;
     musl) echo musl-tools ;;
+    mingw) echo gcc-mingw-w64-x86-64 ;;
+    wine) echo wine wine64 ;;
     gnuplot) echo gnuplot-nox ;;
     *) echo "$1" ;;
     esac

@@ -1,6 +1,6 @@
 # sources.sh - what the build needs, from Debian's source packages, for other systems. Sourced by
 # scripts/cross after lib.sh.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # root and jobs are lib.sh's
 
 sources=$root/.cache/sources
 
@@ -24,7 +24,7 @@ fetch_sources()
     mkdir -p "$sources/lists/partial"
     apt_sources >"$sources/apt.list"
     (
-        cd "$sources"
+        cd "$sources" || exit 1
         apt-get -qq "${apt[@]}" update
         for package in jansson xxhash librandom123 check; do
             apt-get -qq "${apt[@]}" source --download-only "$package"
