@@ -45,8 +45,7 @@ extern "C" {
 #define GD_PRINTF_DIALECT printf
 #endif
 #if defined(__GNUC__)
-#define GD_PRINTF(format_at, args_at) \
-    __attribute__((format(GD_PRINTF_DIALECT, format_at, args_at)))
+#define GD_PRINTF(format_at, args_at) __attribute__((format(GD_PRINTF_DIALECT, format_at, args_at)))
 #else
 #define GD_PRINTF(format_at, args_at)
 #endif
