@@ -52,7 +52,8 @@
  *     conv2d and its like     the padding is zeros, of which an infinite or NaN weight may make NaN
  *     max_pool2d              the first of equal elements has the gradient, the last of NaNs
  *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
- *     rms_norm, layer_norm,   eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
+ *     rms_norm, layer_norm,   eps 0 and a row of zeros (of equal elements, but for rms_norm) give NaN
+ *     batch_norm, group_norm
  *
  * Sums in float64 overflow, as in PyTorch: rms_norm squares x, so a row whose squares overflow
  * (|x| > 1e154 in float64; on a GPU, which sums them in float32, also |x| > 1e19 in float32 and
