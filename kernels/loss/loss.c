@@ -93,7 +93,7 @@ static gd_status loss_shape(const gd_call *call, gd_spec *output, int most, cons
         .name = #op_name,                                                                         \
         .formula = op_formula,                                                                    \
         .inputs = count,                                                                          \
-        .input_names = {"x", "target", "pos_weight"},                                             \
+        .input_names = {"x", "target", (count) == 3 ? "pos_weight" : NULL},                       \
         .optional_inputs = (count) == 3 ? GD_BIT(2) : 0,                                          \
         .outputs = 1,                                                                             \
         .args_size = sizeof(gd_loss_args),                                                        \
