@@ -16,7 +16,7 @@ static void pad_row(const void *work, int64_t to_row)
     const gd_pad_axis *rows = &w->p.axis[PAD_ROWS], *cols = &w->p.axis[PAD_COLS];
     const int64_t H = gd_pad_size(rows), W = gd_pad_size(cols);
     const int64_t row = gd_pad_source(rows, to_row % H);
-    const REAL *x = w->from + (to_row / H * rows->n + row) * cols->n;
+    const REAL *x = row < 0 ? NULL : w->from + (to_row / H * rows->n + row) * cols->n;
     REAL *y = w->to + to_row * W;
     for (int64_t j = 0; j < W; j++) {
         const int64_t col = row < 0 ? -1 : gd_pad_source(cols, j);

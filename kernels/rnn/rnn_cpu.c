@@ -273,7 +273,7 @@ static gd_status rnn_backward(const gd_call *call, bool is_lstm)
     if (gd_error_status(call->context)) return gd_error_status(call->context);
     w.dc = w.dh + states;
     memset(w.dh, 0, (size_t)(2 * states) * sizeof(REAL));
-    if (is_lstm && call->doutput[1])
+    if (is_lstm && call->doutput[1] && states)
         memcpy(w.dc, gd_data(call->doutput[1]), (size_t)states * sizeof(REAL));
     const int threads = gd_threads_for(call->threads, 4 * s.B * s.G);
     for (w.t = s.T - 1; w.t >= 0 && states; w.t--) {
