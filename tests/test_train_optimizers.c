@@ -123,10 +123,12 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, each_learns, 0, KINDS);
-    tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3 * KINDS);
-    tcase_add_loop_test(cases, processes_divide_the_state, 0, KINDS - 1);
-    tcase_add_test(cases, another_optimizer_is_refused);
-    tcase_add_test(cases, the_average_is_evaluated);
+    if (!jansson_missing()) {
+        tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3 * KINDS);
+        tcase_add_loop_test(cases, processes_divide_the_state, 0, KINDS - 1);
+        tcase_add_test(cases, another_optimizer_is_refused);
+        tcase_add_test(cases, the_average_is_evaluated);
+    }
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }
