@@ -1,9 +1,9 @@
 /* conv_cpu.c - unfold and fold, and convolutions as products (kernels/matmul/gemm.h) with pieces of
  * the unfolded image.
  *
- * The pieces bound the temporary memory: of the columns of an image a thread has 2 PIECE elements at
- * a time, or 144 windows if those are more. The pieces depend on sizes alone, and with them the bits. Threads share images and groups, or, where
- * these are fewer than threads, the rows of each product. */
+ * The pieces bound the temporary memory: of the columns of an image a thread has 2 PIECE elements at a
+ * time, or 144 windows if those are more. The pieces depend on sizes alone, and with them the bits.
+ * Threads share images and groups, or, where these are fewer than threads, the rows of each product. */
 #include "conv/conv.h"
 #include "matmul/gemm.h"
 #include "vector.h"
@@ -23,8 +23,7 @@ typedef struct columns {
     const conv_sizes *sizes;
     REAL *image; /* [channels, H, W] */
     REAL *data;  /* columns p0 to p1 of all rows */
-    int64_t
-        row; /* from one row to the next; 0: all rows are one, the other side of a depthwise one */
+    int64_t row; /* from one row to the next; 0 in a depthwise one: all rows are the same */
     int64_t p0, p1;
     bool add;
     REAL weight; /* of a row */

@@ -1,26 +1,12 @@
 // pad.cu - the CUDA kernels of pad. A thread has one element of the result, and every sum one writer.
 #include "cuda.cuh"
 #include "pad/pad.h"
+#include "plane_place.cuh"
 
 namespace
 {
 
 constexpr int threads = 256;
-
-// Element e of planes of H x W: its plane, row and column. Index is unsigned for fewer than 2^31
-// elements: 64-bit divisions take longer than the memory does.
-template <class Index>
-struct place {
-    Index plane, row, col;
-
-    __device__ place(Index e, Index H, Index W)
-    {
-        const Index line = e / W;
-        col = e - line * W;
-        plane = line / H;
-        row = line - plane * H;
-    }
-};
 
 template <class T, class Index>
 __global__ void __launch_bounds__(threads)
@@ -30,7 +16,7 @@ __global__ void __launch_bounds__(threads)
     const Index H = (Index)gd_pad_size(&rows), W = (Index)gd_pad_size(&cols);
     GD_EACH(e, count)
     {
-        const place<Index> at((Index)e, H, W);
+        const gd_plane_place<Index> at((Index)e, H, W);
         const int64_t row = gd_pad_source(&rows, at.row), col = gd_pad_source(&cols, at.col);
         y[e] = row < 0 || col < 0 ? value : x[((int64_t)at.plane * rows.n + row) * cols.n + col];
     }
@@ -44,7 +30,7 @@ __global__ void __launch_bounds__(threads)
     const int64_t H = gd_pad_size(&rows), W = gd_pad_size(&cols);
     GD_EACH(e, count)
     {
-        const place<Index> at((Index)e, (Index)rows.n, (Index)cols.n);
+        const gd_plane_place<Index> at((Index)e, (Index)rows.n, (Index)cols.n);
         gd_pad_range over[PAD_RANGES], across[PAD_RANGES];
         gd_pad_images(&rows, at.row, over);
         gd_pad_images(&cols, at.col, across);

@@ -1,5 +1,6 @@
 // pool.cu - the CUDA kernels of max_pool2d and avg_pool2d. A thread has one element of the result, of
 // y or of dx, and every sum has one writer.
+#include "plane_place.cuh"
 #include "pool/pool.h"
 #include "row_team.cuh"
 
@@ -43,20 +44,6 @@ struct pool_sizes {
     }
 };
 
-// Element e of planes of a size [rows, columns]: its plane, row and column.
-template <class Index>
-struct place {
-    Index plane, row, col;
-
-    __device__ place(Index e, Index rows, Index cols)
-    {
-        const Index line = e / cols;
-        col = e - line * cols;
-        plane = line / rows;
-        row = line - plane * rows;
-    }
-};
-
 // y, and its place in the plane if it is wanted: of equal elements the first, of NaNs the last.
 template <class T, class Index>
 __global__ void __launch_bounds__(threads)
@@ -65,7 +52,7 @@ __global__ void __launch_bounds__(threads)
     const Index H = p.size[POOL_ROWS], W = p.size[POOL_COLS];
     GD_EACH(e, count)
     {
-        const place<Index> at((Index)e, p.pooled[POOL_ROWS], p.pooled[POOL_COLS]);
+        const gd_plane_place<Index> at((Index)e, p.pooled[POOL_ROWS], p.pooled[POOL_COLS]);
         const auto rows = p.places(POOL_ROWS, at.row), cols = p.places(POOL_COLS, at.col);
         const T *plane = x + (int64_t)at.plane * (H * W);
         gd_compute<T> most = -INFINITY;
@@ -88,7 +75,7 @@ __global__ void __launch_bounds__(threads)
     const Index H = p.size[POOL_ROWS], W = p.size[POOL_COLS];
     GD_EACH(e, count)
     {
-        const place<Index> at((Index)e, p.pooled[POOL_ROWS], p.pooled[POOL_COLS]);
+        const gd_plane_place<Index> at((Index)e, p.pooled[POOL_ROWS], p.pooled[POOL_COLS]);
         const auto rows = p.places(POOL_ROWS, at.row), cols = p.places(POOL_COLS, at.col);
         const T *plane = x + (int64_t)at.plane * (H * W);
         gd_long_sum<gd_compute<T>> sum;
@@ -134,7 +121,7 @@ __global__ void __launch_bounds__(threads)
     const Index W = p.size[POOL_COLS], n = p.pooled[POOL_COLS];
     GD_EACH(pack, packs)
     {
-        const place<Index> at((Index)pack, p.size[POOL_ROWS], W / V);
+        const gd_plane_place<Index> at((Index)pack, p.size[POOL_ROWS], W / V);
         const auto rows = p.windows(POOL_ROWS, at.row);
         const int64_t plane = (int64_t)at.plane * (p.pooled[POOL_ROWS] * n);
         gd_compute<T> sum[V] = {};

@@ -33,9 +33,9 @@ static inline REAL tanh_of(REAL x)
 
 typedef struct rnn_work {
     gd_rnn_shape s;
-    int64_t t;         /* the step */
-    int64_t kept;      /* steps that are saved: T, or 1 */
-    bool is_lstm, add; /* into dgates */
+    int64_t t;    /* the step */
+    int64_t kept; /* steps that are saved: T, or 1 */
+    bool add;     /* into dgates */
     const REAL *gates, *bias, *state, *cell, *dy;
     REAL *hidden;     /* [B, G]: the state's part of the gates */
     REAL *y, *dgates; /* dgates may be NULL */
@@ -172,7 +172,7 @@ static gd_status rnn_forward(const gd_call *call, bool is_lstm)
 {
     const gd_rnn_shape s = gd_rnn_shape_of(call);
     const bool saves = call->save[0];
-    rnn_work w = {.s = s, .is_lstm = is_lstm, .kept = saves ? s.T : 1};
+    rnn_work w = {.s = s, .kept = saves ? s.T : 1};
     if (s.B * s.H == 0) return GD_OK;
     w.gates = gd_data(call->input[RNN_GATES]);
     w.bias = gd_data(call->input[RNN_BIAS]);
@@ -257,7 +257,7 @@ static gd_status rnn_backward(const gd_call *call, bool is_lstm)
 {
     const gd_rnn_shape s = gd_rnn_shape_of(call);
     const int64_t states = s.B * s.H;
-    rnn_work w = {.s = s, .is_lstm = is_lstm, .kept = s.T, .add = call->accumulate[RNN_GATES]};
+    rnn_work w = {.s = s, .kept = s.T, .add = call->accumulate[RNN_GATES]};
     w.state = gd_data(call->input[RNN_STATE]);
     w.cell = is_lstm ? gd_data(call->input[RNN_CELL]) : NULL;
     w.y = gd_data(call->output[0]);
