@@ -281,6 +281,25 @@ START_TEST(cosines)
                     "dtype and shape, with a dimension");
     ck_assert_ptr_null(gd_cosine_embedding_loss(a, NULL, y, 0, GD_MEAN));
     ck_assert_error(ctx, "cosine_embedding_loss: b is NULL, wanted a tensor");
+    ck_assert_ptr_null(gd_cosine_similarity(a, b, 2, 1e-8));
+    ck_assert_error(ctx,
+                    "cosine_similarity: axis is 2, wanted one of the 2 dimensions of a [4, 2]");
+    ck_assert_ptr_null(gd_cosine_similarity(a, b, -1, -1));
+    ck_assert_error(ctx, "cosine_similarity: eps is -1, wanted 0 or more");
+    ck_assert_ptr_null(gd_cosine_embedding_loss(a, b, a, 0, GD_MEAN));
+    ck_assert_error(ctx, "cosine_embedding_loss: target is float32 [4, 2], wanted float32 and the "
+                         "shape of a [4, 2] without its last dimension");
+    ck_assert_ptr_null(gd_cosine_embedding_loss(a, b, y, 0, (gd_reduction)9));
+    ck_assert_error(ctx,
+                    "cosine_embedding_loss: reduction is 9, wanted GD_MEAN, GD_SUM or GD_NONE");
+    ck_assert_ptr_null(gd_nll_loss(a, y, NULL));
+    ck_assert_error(ctx, "nll_loss: log_probs is float32 [4, 2] and targets float32 [4], wanted a "
+                         "real [..., V], and int32 [...]");
+    gd_tensor *ids = gd_cast(y, GD_INT32);
+    ck_assert_ptr_null(gd_nll_loss(a, ids, &(gd_cross_entropy_options){.label_smoothing = 0.1}));
+    ck_assert_error(ctx, "nll_loss: label_smoothing is 0.1, wanted 0");
+    ck_assert_ptr_null(gd_nll_loss(a, ids, &(gd_cross_entropy_options){.weight = y}));
+    ck_assert_error(ctx, "nll_loss: weight is float32 [4], wanted float32 [2], a class each");
 }
 END_TEST
 

@@ -15,12 +15,6 @@ static bool both_given(const char *op, gd_tensor *a, const char *a_name, gd_tens
     return false;
 }
 
-static gd_tensor *fail(const char *op, gd_tensor *x, const char *what)
-{
-    gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT, "%s: %s", op, what);
-    return NULL;
-}
-
 /* Sums and quotients of 16-bit numbers are of float32. */
 static gd_tensor *widened(gd_tensor *x)
 {
@@ -33,9 +27,22 @@ static gd_tensor *ones_like(gd_tensor *x)
     return gd_add_scalar(gd_masked_fill(x, gd_eq(x, x), 0), 1);
 }
 
-static bool known(gd_reduction r)
+/* Otherwise the error is set. */
+static bool known(const char *op, gd_tensor *x, gd_reduction r)
 {
-    return r == GD_MEAN || r == GD_SUM || r == GD_NONE;
+    if (r == GD_MEAN || r == GD_SUM || r == GD_NONE) return true;
+    gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+            "%s: reduction is %d, wanted GD_MEAN, GD_SUM or GD_NONE", op, (int)r);
+    return false;
+}
+
+/* Whether t has the shape of x without its last dimension. */
+static bool without_last(gd_tensor *t, gd_tensor *x)
+{
+    const int last = gd_tensor_ndim(x) - 1;
+    bool same = last >= 0 && gd_tensor_ndim(t) == last;
+    for (int d = 0; same && d < last; d++) same = gd_tensor_dim(t, d) == gd_tensor_dim(x, d);
+    return same;
 }
 
 /* ---- nll_loss ----------------------------------------------------------------------------- */
@@ -49,21 +56,24 @@ static gd_tensor *pick(gd_tensor *table, gd_tensor *index)
 
 static bool fits(gd_tensor *x, gd_tensor *targets, gd_tensor *weight)
 {
-    const int last = gd_tensor_ndim(x) - 1;
-    bool same = gd_tensor_dtype(targets) == GD_INT32 && last >= 0 &&
-                gd_dtype_is_real(gd_tensor_dtype(x)) && gd_tensor_ndim(targets) == last;
-    for (int d = 0; same && d < last; d++) same = gd_tensor_dim(targets, d) == gd_tensor_dim(x, d);
-    if (!same) {
-        fail("nll_loss", x,
-             "wanted real log_probs [..., V], and targets int32 of their shape without the last "
-             "dimension");
-    } else if (weight &&
-               (gd_tensor_ndim(weight) != 1 || gd_tensor_dim(weight, 0) != gd_tensor_dim(x, last) ||
-                gd_tensor_dtype(weight) != gd_tensor_dtype(x))) {
-        same = false;
-        fail("nll_loss", x, "weight is not [V] of log_probs' dtype");
+    gd_context *ctx = gd_tensor_context(x);
+    const gd_dtype dtype = gd_tensor_dtype(x);
+    if (!gd_dtype_is_real(dtype) || gd_tensor_dtype(targets) != GD_INT32 ||
+        !without_last(targets, x)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "nll_loss: log_probs is %s %s and targets %s %s, wanted a real [..., V], and int32 "
+                "[...]",
+                gd_dtype_name(dtype), gd_shape_text(x).text,
+                gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text);
+        return false;
     }
-    return same;
+    if (!weight || (gd_tensor_ndim(weight) == 1 && gd_tensor_dtype(weight) == dtype &&
+                    gd_tensor_dim(weight, 0) == gd_tensor_dim(x, -1)))
+        return true;
+    gd_fail(ctx, GD_ERROR_ARGUMENT, "nll_loss: weight is %s %s, wanted %s [%lld], a class each",
+            gd_dtype_name(gd_tensor_dtype(weight)), gd_shape_text(weight).text,
+            gd_dtype_name(dtype), (long long)gd_tensor_dim(x, -1));
+    return false;
 }
 
 gd_tensor *gd_nll_loss(gd_tensor *log_probs, gd_tensor *targets,
@@ -72,9 +82,13 @@ gd_tensor *gd_nll_loss(gd_tensor *log_probs, gd_tensor *targets,
     const gd_cross_entropy_options o = options ? *options : (gd_cross_entropy_options){0};
     if (!both_given("nll_loss", log_probs, "log_probs", targets, "targets")) return NULL;
     if (!fits(log_probs, targets, o.weight)) return NULL;
-    if (!known(o.reduction))
-        return fail("nll_loss", log_probs, "reduction is not GD_MEAN, GD_SUM or GD_NONE");
-    if (o.label_smoothing != 0) return fail("nll_loss", log_probs, "given label_smoothing");
+    if (!known("nll_loss", log_probs, o.reduction)) return NULL;
+    if (o.label_smoothing != 0) {
+        gd_fail(gd_tensor_context(log_probs), GD_ERROR_ARGUMENT,
+                "nll_loss: label_smoothing is %g, wanted 0: gd_cross_entropy_with has it",
+                o.label_smoothing);
+        return NULL;
+    }
 
     /* Ignored rows read class 0, and count 0. Numbers of float64 hold every target. */
     gd_tensor *ids = gd_cast(targets, GD_FLOAT64), *ignored = NULL, *classes = targets;
@@ -132,9 +146,18 @@ gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps
 {
     if (!both_given("cosine_similarity", a, "a", b, "b")) return NULL;
     if (!alike("cosine_similarity", a, b)) return NULL;
-    if (axis < -gd_tensor_ndim(a) || axis >= gd_tensor_ndim(a))
-        return fail("cosine_similarity", a, "axis is not one of the dimensions of a");
-    if (!(eps >= 0)) return fail("cosine_similarity", a, "eps is not at least 0");
+    gd_context *ctx = gd_tensor_context(a);
+    const int ndim = gd_tensor_ndim(a);
+    if (axis < -ndim || axis >= ndim) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "cosine_similarity: axis is %d, wanted one of the %d dimensions of a %s", axis,
+                ndim, gd_shape_text(a).text);
+        return NULL;
+    }
+    if (!(eps >= 0)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "cosine_similarity: eps is %g, wanted 0 or more", eps);
+        return NULL;
+    }
     return cosine(a, b, axis, eps * eps, 0);
 }
 
@@ -144,12 +167,14 @@ gd_tensor *gd_cosine_embedding_loss(gd_tensor *a, gd_tensor *b, gd_tensor *targe
     const char *op = "cosine_embedding_loss";
     if (!both_given(op, a, "a", b, "b") || !both_given(op, a, "a", target, "target")) return NULL;
     if (!alike(op, a, b)) return NULL;
-    const int last = gd_tensor_ndim(a) - 1;
-    bool same = gd_tensor_ndim(target) == last && gd_tensor_dtype(target) == gd_tensor_dtype(a);
-    for (int d = 0; same && d < last; d++) same = gd_tensor_dim(target, d) == gd_tensor_dim(a, d);
-    if (!same)
-        return fail(op, a, "target is not of a's dtype and shape without the last dimension");
-    if (!known(reduction)) return fail(op, a, "reduction is not GD_MEAN, GD_SUM or GD_NONE");
+    if (gd_tensor_dtype(target) != gd_tensor_dtype(a) || !without_last(target, a)) {
+        gd_fail(gd_tensor_context(a), GD_ERROR_ARGUMENT,
+                "%s: target is %s %s, wanted %s and the shape of a %s without its last dimension",
+                op, gd_dtype_name(gd_tensor_dtype(target)), gd_shape_text(target).text,
+                gd_dtype_name(gd_tensor_dtype(a)), gd_shape_text(a).text);
+        return NULL;
+    }
+    if (!known(op, a, reduction)) return NULL;
 
     gd_tensor *one = ones_like(target), *c = cosine(a, b, -1, 0, 1e-12);
     gd_tensor *apart = gd_clamp(gd_add_scalar(c, -margin), 0, INFINITY);
