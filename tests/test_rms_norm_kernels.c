@@ -494,12 +494,14 @@ int main(void)
 {
     Suite *suite = suite_create("rms_norm_kernels");
     TCase *cases = tcase_create("calls");
+    TCase *random_calls = tcase_create("random");
     tcase_add_loop_test(cases, test_sizes, 0, GD_INT32);
     tcase_add_test(cases, test_past_the_caches);
     tcase_add_loop_test(cases, test_heads, 0, 2);
-    tcase_add_loop_test(cases, test_random_calls, 1, 7);
+    tcase_add_loop_test(random_calls, test_random_calls, 1, 7);
     tcase_add_test(cases, test_without_rstd);
     tcase_add_test(cases, test_bad_calls);
     suite_add_tcase(suite, cases);
+    suite_add_tcase(suite, random_calls);
     return check_main(suite);
 }
