@@ -83,7 +83,8 @@ class Call(ctypes.Structure):
         ("context", c_void_p), ("op", c_void_p), ("args", c_void_p), ("dtype", c_int),
         ("kernel_dtype", c_int), ("threads", c_int), ("inputs", c_int), ("outputs", c_int),
         ("saves", c_int), ("input", POINTER(c_void_p)), ("output", POINTER(c_void_p)),
-        ("save", POINTER(c_void_p)), ("doutput", POINTER(c_void_p)), ("dinput", POINTER(c_void_p)),
+        ("save", POINTER(c_void_p)), ("repeated", c_bool), ("doutput", POINTER(c_void_p)),
+        ("dinput", POINTER(c_void_p)),
         ("accumulate", POINTER(c_bool)), ("seed", c_uint64), ("random_offset", c_uint64),
         ("random_base", c_void_p),
     ]
