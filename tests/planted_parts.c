@@ -206,7 +206,10 @@ enum {
     ALL_NO_NORM,     /* logsumexp: exp(x) instead of exp(x - y) */
     ALL_NO_MEAN,     /* var, std: x instead of x - mean */
     ALL_NO_ROOT,     /* std: the gradient of var */
-    ALL_POPULATION   /* var, std: 1 / n instead of 1 / (n - 1) */
+    ALL_POPULATION,  /* var, std: 1 / n instead of 1 / (n - 1) */
+    ALL_ITSELF,      /* prod: y, with x among the factors */
+    ALL_NO_SIGN,     /* norm: |x| instead of x */
+    ALL_NO_DIVISOR   /* norm: x instead of x / y */
 };
 
 static void mean_all(planted_math *m)
@@ -251,6 +254,26 @@ static void variance_all(planted_math *m)
     share *= root ? 1 / m->y[0][0] : 2;
     for (int64_t i = 0; i < n; i++)
         m->g[0][i] = share * (m->x[0][i] - (m->variant == ALL_NO_MEAN ? 0 : mean));
+}
+
+/* Over the last axis. */
+static void prod_rows(planted_math *m)
+{
+    const int64_t n = gd_tensor_count(m->call->input[0]), N = planted_columns(m->call->input[0]);
+    for (int64_t i = 0; i < n; i++) {
+        const double part = m->dy[0][i / N] * m->y[0][i / N];
+        m->g[0][i] = part / (m->variant == ALL_ITSELF ? 1 : m->x[0][i]);
+    }
+}
+
+/* With p = 2. */
+static void norm_all(planted_math *m)
+{
+    int64_t n = gd_tensor_count(m->call->input[0]);
+    for (int64_t i = 0; i < n; i++) {
+        const double x = m->variant == ALL_NO_SIGN ? fabs(m->x[0][i]) : m->x[0][i];
+        m->g[0][i] = m->dy[0][0] * x / (m->variant == ALL_NO_DIVISOR ? 1 : m->y[0][0]);
+    }
 }
 
 /* ---- Shapes ------------------------------------------------------------------------------- */
@@ -373,6 +396,11 @@ const planted_bug planted_parts[] = {
     ALL("std", variance_all, RIGHT, "nothing", NULL),
     ALL("std", variance_all, NO_MEAN, "x instead of x - mean", "a constant is added"),
     ALL("std", variance_all, NO_ROOT, "the gradient of the variance", "a constant factor"),
+    BUG("prod", "rows", prod_rows, ALL_RIGHT, "nothing", NULL),
+    BUG("prod", "rows", prod_rows, ALL_ITSELF, "x itself among the factors", NULL),
+    ALL("norm", norm_all, RIGHT, "nothing", NULL),
+    ALL("norm", norm_all, NO_SIGN, "without the sign", "the sign is flipped"),
+    ALL("norm", norm_all, NO_DIVISOR, "x instead of x / y", "a constant factor"),
     BUG("expand", "scalar_to_7", expand_scalar, SHAPE_RIGHT, "nothing", NULL),
     BUG("expand", "scalar_to_7", expand_scalar, SHAPE_NO_SUM, "the first copy alone",
         "only dy[0] is used"),

@@ -30,6 +30,12 @@
  *     var, std                of equal elements: 0, with gradient 0; n <= correction: divided by 0,
  *                             so inf (NaN if the elements are equal), and the gradient is infinite
  *                             or NaN; over no elements: NaN
+ *     prod                    of one 0: only that element has a gradient, the product of the others; of
+ *                             several: all are 0. An infinite element's own gradient is NaN
+ *     norm                    where the norm is 0, so is the gradient; that of an x of 0 too, for
+ *                             p <= 1; for infinite p equal elements share evenly. Over no elements: 0,
+ *                             for p < 0 inf
+ *     any, all                NaN is not 0; over no elements: 0 and 1
  *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
  *                             a negative base under a fractional exponent gives NaN, but -inf as
  *                             C's pow does inf or 0 (PyTorch's scalar exponents 0.5 and -0.5: NaN)
@@ -495,8 +501,9 @@ GD_API gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_di
 GD_API gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims);
 /* -max(-x): equal minima share the gradient evenly. Over no elements: inf. */
 GD_API gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims);
-/* (sum |x|^p)^(1/p) for p = 1 and 2, and max |x| for p = INFINITY; others are an error. Where the norm
- * is 0, so is the gradient. */
+GD_API gd_tensor *gd_prod(gd_tensor *x, const int *axes, int count, bool keep_dims);
+/* (sum |x|^p)^(1/p) for any p; max |x| for p = INFINITY, min |x| for -INFINITY, and for 0 how many
+ * elements are not 0. No power overflows or vanishes. */
 GD_API gd_tensor *gd_norm(gd_tensor *x, double p, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims);
 /* sum((x - mean)^2) / (n - correction), and its root: correction 1 for a sample (PyTorch's
@@ -506,6 +513,10 @@ GD_API gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correc
                          bool keep_dims);
 GD_API gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction,
                          bool keep_dims);
+/* Whether any element is not 0, and whether all are: GD_INT32, 0 or 1, without a gradient. x of any
+ * dtype. */
+GD_API gd_tensor *gd_any(gd_tensor *x, const int *axes, int count, bool keep_dims);
+GD_API gd_tensor *gd_all(gd_tensor *x, const int *axes, int count, bool keep_dims);
 /* Over all axes: a tensor without dimensions. */
 GD_API gd_tensor *gd_sum_all(gd_tensor *x);
 GD_API gd_tensor *gd_mean_all(gd_tensor *x);

@@ -106,6 +106,11 @@ __device__ inline V gd_evaluate(const Function &f, const V (&x)[4][N], int j)
     return f(x[0][j], x[1][j], x[2][j], x[3][j]);
 }
 template <class V, int N, class Function>
+__device__ inline V gd_evaluate(const Function &f, const V (&x)[5][N], int j)
+{
+    return f(x[0][j], x[1][j], x[2][j], x[3][j], x[4][j]);
+}
+template <class V, int N, class Function>
 __device__ inline V gd_evaluate(const Function &f, const V (&x)[6][N], int j)
 {
     return f(x[0][j], x[1][j], x[2][j], x[3][j], x[4][j], x[5][j]);

@@ -1,4 +1,5 @@
-/* reduce.c - the ops sum, mean, max, logsumexp, var and std. README.md has the derivations. */
+/* reduce.c - the ops sum, mean, max, logsumexp, var, std, prod, norm, any and all. README.md has the
+ * derivations. */
 #include "reduce/reduce.h"
 #include "arguments.h"
 #include "gradus/ops.h"
@@ -15,6 +16,12 @@ GD_KERNEL(var_forward)
 GD_KERNEL(var_backward)
 GD_KERNEL(std_forward)
 GD_KERNEL(std_backward)
+GD_KERNEL(prod_forward)
+GD_KERNEL(prod_backward)
+GD_KERNEL(norm_forward)
+GD_KERNEL(norm_backward)
+GD_KERNEL(any_forward)
+GD_KERNEL(all_forward)
 
 /* ---- Arguments and shapes ----------------------------------------------------------------- */
 
@@ -264,6 +271,164 @@ const gd_op gd_op_std = {
     GD_CASES(std_cases),
 };
 
+/* Saved is the product without the zeros, as a number and a power of two that need not be within the
+ * range of the dtype, and how many zeros there are. On the CPU in double. */
+static gd_status prod_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    if (reduce_shape(call, output, save, words)) return GD_ERROR_ARGUMENT;
+    for (int i = 0; i < PRODUCT_SAVES; i++) {
+        save[i] = output[0];
+        save[i].dtype = gd_context_device(call->context) == GD_CPU ? GD_FLOAT64 : call->dtype;
+    }
+    return GD_OK;
+}
+
+/* Products of many numbers are of numbers near 1. */
+#define NEAR_1 GD_UNIFORM(0.9, 1.1)
+
+static const gd_case prod_cases[] = {
+    {"all", &all, GD_INPUTS({NEAR_1, GD_DIMS(3, 5, 7)})},
+    {"all_kept", &all_kept, GD_INPUTS({GD_DIMS(2, 3)})},
+    {"none", &none, GD_INPUTS({GD_DIMS(3, 4)})},
+    {"columns", &first, GD_INPUTS({GD_DIMS(6, 11)})},
+    {"rows", &last, GD_INPUTS({GD_DIMS(6, 5)})},
+    {"rows_kept", &last_kept, GD_INPUTS({GD_DIMS(2, 3, 5)})},
+    {"middle", &middle, GD_INPUTS({GD_DIMS(2, 5, 3)})},
+    {"outer_two", &outer_two, GD_INPUTS({NEAR_1, GD_DIMS(3, 2, 5)})},
+    {"scalar", &all, GD_INPUTS({GD_SCALAR})},
+    {"length1", &last, GD_INPUTS({GD_DIMS(3, 1)})},
+    {"wide", &last, GD_INPUTS({NEAR_1, GD_DIMS(2, 1500)})},
+    {"zero_rows", &last, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true},
+    {"zero_columns", &last, GD_INPUTS({GD_DIMS(4, 0)}), .may_be_empty = true},
+    {"signs", &last, GD_INPUTS({GD_NORMAL(0, 1), GD_DIMS(5, 6)})},
+    {"one_zero", &last, GD_INPUTS({GD_CONSTANT(0), GD_DIMS(3, 1)})},
+    {"tiny", &last, GD_INPUTS({GD_NORMAL(1e-3, 1e-4), GD_DIMS(4, 3)})},
+    {"huge", &last, GD_INPUTS({GD_NORMAL(1e5, 1e4), GD_DIMS(4, 3)})},
+};
+
+const gd_op gd_op_prod = {
+    .name = "prod",
+    .formula = "y = product of x over axes",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .saves = PRODUCT_SAVES,
+    .args_size = sizeof(gd_reduce_args),
+    .plain_args = true,
+    .backward_reads_inputs = GD_BIT(0),
+    .same_bits = true,
+    .strided = true,
+    .shape = prod_shape,
+    .forward = GD_ON_DEVICES(prod_forward),
+    .backward = GD_ON_DEVICES(prod_backward),
+    GD_CASES(prod_cases),
+};
+
+/* Saves the norm, which y has rounded to 16 bits. */
+static gd_status norm_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    const gd_norm_args *args = call->args;
+    if (reduce_shape(call, output, save, words)) return GD_ERROR_ARGUMENT;
+    if (isnan(args->p)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "p is %g, wanted a number or an infinity",
+                            args->p);
+    }
+    save[0] = output[0];
+    save[0].dtype = call->dtype;
+    return GD_OK;
+}
+
+static const gd_norm_args all_2 = {{.all = true}, 2}, first_1_norm = {{.count = 1, .axes = {0}}, 1},
+                          last_2 = {{.count = 1, .axes = {-1}, .keep_dims = true}, 2},
+                          last_max = {{.count = 1, .axes = {-1}}, INFINITY},
+                          last_min = {{.count = 1, .axes = {-1}}, -INFINITY},
+                          middle_3 = {{.count = 1, .axes = {1}}, 3},
+                          outer_half = {{.count = 2, .axes = {2, 0}}, 0.5},
+                          last_minus = {{.count = 1, .axes = {-1}}, -1.5},
+                          last_count = {{.count = 1, .axes = {-1}}, 0};
+
+static const gd_case norm_cases[] = {
+    {"all", &all_2, GD_INPUTS({GD_DIMS(3, 5, 7)})},
+    {"rows", &last_2, GD_INPUTS({GD_DIMS(6, 11)})},
+    {"columns_p1", &first_1_norm, GD_INPUTS({GD_DIMS(6, 11)}), .kinks = true},
+    {"middle_p3", &middle_3, GD_INPUTS({GD_DIMS(2, 5, 3)})},
+    {"outer_p0.5", &outer_half, GD_INPUTS({GD_UNIFORM(0.5, 2), GD_DIMS(3, 2, 5)})},
+    {"rows_p-1.5", &last_minus, GD_INPUTS({GD_UNIFORM(0.5, 2), GD_DIMS(4, 5)})},
+    {"largest", &last_max, GD_INPUTS({GD_DISTINCT, GD_DIMS(5, 7)})},
+    {"smallest", &last_min, GD_INPUTS({GD_UNIFORM(0.5, 2), GD_DIMS(5, 7)}), .kinks = true},
+    {"not_zero", &last_count, GD_INPUTS({GD_UNIFORM(0.5, 2), GD_DIMS(3, 4)}), .may_be_empty = true},
+    {"scalar", &all_2, GD_INPUTS({GD_SCALAR})},
+    {"wide", &last_2, GD_INPUTS({GD_DIMS(2, 1500)})},
+    {"zeros", &last_2, GD_INPUTS({GD_CONSTANT(0), GD_DIMS(3, 4)}), .may_be_empty = true,
+     .kinks = true},
+    {"tiny", &last_2, GD_INPUTS({GD_NORMAL(0, 1e-9), GD_DIMS(3, 8)})},
+    {"huge", &last_2, GD_INPUTS({GD_NORMAL(1e9, 1e8), GD_DIMS(3, 8)})},
+    {"zero_rows", &last_2, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true},
+    {"zero_columns", &last_2, GD_INPUTS({GD_DIMS(4, 0)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_norm = {
+    .name = "norm",
+    .formula = "y = (sum of |x|^p over axes)^(1/p)",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .saves = 1,
+    .args_size = sizeof(gd_norm_args),
+    .plain_args = true,
+    .backward_reads_inputs = GD_BIT(0),
+    .same_bits = true,
+    .strided = true,
+    .shape = norm_shape,
+    .forward = GD_ON_DEVICES(norm_forward),
+    .backward = GD_ON_DEVICES(norm_backward),
+    GD_CASES(norm_cases),
+};
+
+static gd_status found_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    const gd_status status = reduce_shape(call, output, save, words);
+    output->dtype = GD_INT32;
+    return status;
+}
+
+static const gd_case found_cases[] = {
+    {"all", &all, GD_INPUTS({GD_DIMS(3, 5, 7)}), .may_be_empty = true},
+    {"columns", &first, GD_INPUTS({GD_DIMS(6, 11)}), .may_be_empty = true},
+    {"zeros", &last_kept, GD_INPUTS({GD_CONSTANT(0), GD_DIMS(6, 11)}), .may_be_empty = true},
+    {"outer_two", &outer_two, GD_INPUTS({GD_DIMS(3, 2, 5)}), .may_be_empty = true},
+    {"zero_columns", &last, GD_INPUTS({GD_DIMS(4, 0)}), .may_be_empty = true},
+};
+
+/* Whole numbers, without a gradient. */
+const gd_op gd_op_any = {
+    .name = "any",
+    .formula = "y = whether one of x over axes is not 0",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(gd_reduce_args),
+    .plain_args = true,
+    .strided = true,
+    .shape = found_shape,
+    .forward = GD_ON_DEVICES(any_forward),
+    GD_CASES(found_cases),
+};
+
+const gd_op gd_op_all = {
+    .name = "all",
+    .formula = "y = whether none of x over axes is 0",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(gd_reduce_args),
+    .plain_args = true,
+    .strided = true,
+    .shape = found_shape,
+    .forward = GD_ON_DEVICES(all_forward),
+    GD_CASES(found_cases),
+};
+
 /* ---- Functions ---------------------------------------------------------------------------- */
 
 static gd_reduce_args args_of(const int *axes, int count, bool keep_dims)
@@ -331,21 +496,29 @@ gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims)
     return gd_neg(gd_max(gd_neg(x), axes, count, keep_dims));
 }
 
-/* The root's slope at 0 is infinite, but the norm's there is taken as 0: a sum of 0 is hidden from the
- * root. */
-static gd_tensor *root(gd_tensor *sum)
+gd_tensor *gd_prod(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
-    gd_tensor *none = gd_eq(sum, gd_scale(sum, 0));
-    return gd_masked_fill(gd_sqrt(gd_masked_fill(sum, none, 1)), none, 0);
+    return reduce(&gd_op_prod, x, axes, count, keep_dims);
 }
 
 gd_tensor *gd_norm(gd_tensor *x, double p, const int *axes, int count, bool keep_dims)
 {
-    if (!x) return NULL;
-    if (p == 1) return gd_sum(gd_abs(x), axes, count, keep_dims);
-    if (p == 2) return root(gd_sum(gd_mul(x, x), axes, count, keep_dims));
-    if (p == INFINITY) return gd_max(gd_abs(x), axes, count, keep_dims);
-    gd_fail(gd_tensor_context(x), GD_ERROR_UNSUPPORTED, "norm: p is %g, wanted 1, 2 or INFINITY",
-            p);
-    return NULL;
+    const gd_norm_args args = {args_of(axes, count, keep_dims), p};
+    return gd_apply(&gd_op_norm, &x, 1, &args);
+}
+
+/* Whole numbers as float32, which are 0 only for 0. */
+static gd_tensor *as_real(gd_tensor *x)
+{
+    return x && gd_tensor_dtype(x) == GD_INT32 ? gd_cast(x, GD_FLOAT32) : x;
+}
+
+gd_tensor *gd_any(gd_tensor *x, const int *axes, int count, bool keep_dims)
+{
+    return reduce(&gd_op_any, as_real(x), axes, count, keep_dims);
+}
+
+gd_tensor *gd_all(gd_tensor *x, const int *axes, int count, bool keep_dims)
+{
+    return reduce(&gd_op_all, as_real(x), axes, count, keep_dims);
 }

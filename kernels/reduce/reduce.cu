@@ -1,4 +1,4 @@
-// reduce.cu - the CUDA kernels of sum, mean, max, logsumexp, var and std.
+// reduce.cu - the CUDA kernels of sum, mean, max, logsumexp, var, std, prod, norm, any and all.
 //
 // As in reduce_cpu.c, `result` stands for anything of the shape of y with the reduced axes kept at
 // size 1: over the shape of x it is broadcast along them. Forward reduces (reduce.cuh), backward
@@ -418,6 +418,312 @@ static gd_status variance_backward(const gd_call *call, bool root)
     });
 }
 
+// ---- prod ---------------------------------------------------------------------------------------
+
+// number 2^exponent, which may be too large or too small for a V, of all terms but the zeros.
+template <class V>
+struct product {
+    V number;
+    int zeros; // 2 stands for more, too
+    long long exponent;
+
+    // A product of two whose numbers are from 0.5 to 1.
+    __device__ static product of(V number, long long exponent, int zeros)
+    {
+        const bool small = fabs(number) < (V)0.5;
+        return {small ? number * 2 : number, min(zeros, 2), small ? exponent - 1 : exponent};
+    }
+};
+
+// The number from 0.5 to 1 of x, if that is finite.
+template <class V>
+__device__ inline V number_of(V x, int *exponent)
+{
+    *exponent = 0;
+    return isfinite(x) ? frexp(x, exponent) : x;
+}
+
+template <class V>
+__device__ inline V scaled_by(V number, V exponent)
+{
+    return ldexp(number, (int)fmax((V)-5000, fmin((V)5000, exponent)));
+}
+
+template <class V>
+struct product_of {
+    gd_itself term;
+    V *save[PRODUCT_SAVES]; // may be NULL
+
+    __device__ product<V> identity() const
+    {
+        return {1, 0, 0};
+    }
+    __device__ product<V> combine(product<V> a, V x) const
+    {
+        if (x == 0) return {a.number, min(a.zeros + 1, 2), a.exponent};
+        int exponent;
+        const V number = number_of(x, &exponent);
+        return product<V>::of(a.number * number, a.exponent + exponent, a.zeros);
+    }
+    __device__ product<V> combine(product<V> a, product<V> b) const
+    {
+        return product<V>::of(a.number * b.number, a.exponent + b.exponent, a.zeros + b.zeros);
+    }
+    __device__ V result(product<V> total, int64_t r) const
+    {
+        const long long most = 1 << 20; // exact in float
+        const V exponent = (V)max(-most, min(most, total.exponent));
+        if (save[SAVE_NUMBER]) save[SAVE_NUMBER][r] = total.number;
+        if (save[SAVE_EXPONENT]) save[SAVE_EXPONENT][r] = exponent;
+        if (save[SAVE_ZEROS]) save[SAVE_ZEROS][r] = (V)total.zeros;
+        return total.zeros ? 0 * total.number : scaled_by(total.number, exponent);
+    }
+};
+
+static gd_status prod(const gd_call *call)
+{
+    const gd_layout in[] = {gd_cuda_layout(call->input[0])};
+    const result_layout layout = layout_of_result(call);
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        product_of<gd_compute<T>> reduction = {};
+        for (int i = 0; i < PRODUCT_SAVES; i++)
+            reduction.save[i] = gd_ptr<gd_compute<T>>(call->save[i]);
+        return gd_cuda_reduce<T>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
+                                 call->input[0], in, reduction);
+    });
+}
+
+// dy times the product of all elements of the group but x.
+struct by_others {
+    template <class V>
+    __device__ V operator()(V number, V exponent, V zeros, V dy, V x) const
+    {
+        const V product = dy * number;
+        int own;
+        if (zeros > 1 || (zeros == 1 && x != 0)) return 0 * product; /* [prod zeros] */
+        if (zeros == 1) x = 1;
+        const V own_number = number_of(x, &own);
+        return scaled_by(product / own_number, exponent - (V)own); /* [prod] */
+    }
+};
+
+static gd_status prod_backward(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    const gd_tensor *x = call->input[0];
+    const result_layout layout = layout_of_result(call);
+    const auto part = [&](const gd_tensor *t) { return layout.of(gd_tensor_data(t)); };
+    const gd_layout in[] = {part(call->save[SAVE_NUMBER]), part(call->save[SAVE_EXPONENT]),
+                            part(call->save[SAVE_ZEROS]), part(call->doutput[0]),
+                            gd_cuda_layout(x)};
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        return gd_map<T, gd_compute<T>, 3>(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x,
+                                           in, by_others());
+    });
+}
+
+// ---- norm ---------------------------------------------------------------------------------------
+
+// The largest |x|, or the smallest. With `scale`, a power of two that brings it to between 0.5 and 1
+// (if it is a number other than 0) instead.
+template <class V>
+struct extreme_size {
+    struct {
+        __device__ V operator()(V x) const
+        {
+            return fabs(x);
+        }
+    } term;
+    bool smallest, scale;
+    V *save; // may be NULL
+
+    __device__ V identity() const
+    {
+        return smallest ? (V)INFINITY : 0;
+    }
+    __device__ V combine(V a, V b) const
+    {
+        return smallest ? -gd_larger()(-a, -b) : gd_larger()(a, b);
+    }
+    __device__ V result(V size, int64_t r) const
+    {
+        const int most = sizeof(V) == sizeof(double) ? 1022 : 126;
+        int exponent;
+        if (scale) {
+            number_of(size, &exponent);
+            return ldexp((V)1, max(-most, min(most, -exponent)));
+        }
+        if (save) save[r] = size;
+        return size;
+    }
+};
+
+template <class V>
+struct power_term {
+    V p;
+
+    __device__ V operator()(V scale, V x) const
+    {
+        const V size = fabs(x) * scale;
+        return p == 0 ? (V)(x != 0) : p == 1 ? size : p == 2 ? size * size : pow(size, p);
+    }
+};
+
+template <class V>
+struct norm_of : gd_sum_of<V, power_term<V>> {
+    V one_by_p, *save; // may be NULL
+    const V *scale;
+
+    __device__ V result(V sum, int64_t r) const
+    {
+        const V p = this->term.p, root = p == 2 ? sqrt(sum) : pow(sum, one_by_p);
+        const V y = p == 0 ? sum : (p == 1 ? sum : root) / scale[r];
+        if (save) save[r] = y;
+        return y;
+    }
+};
+
+static double p_of(const gd_call *call)
+{
+    return ((const gd_norm_args *)call->args)->p;
+}
+
+template <class T>
+static gd_status norm_of_type(const gd_call *call)
+{
+    using V = gd_compute<T>;
+    const gd_tensor *x = call->input[0];
+    const result_layout layout = layout_of_result(call);
+    const gd_layout result = layout.of(nullptr), alone[] = {gd_cuda_layout(x)};
+    const double p = p_of(call);
+    T *y = gd_ptr<T>(call->output[0]);
+    V *save = gd_ptr<V>(call->save[0]);
+    const extreme_size<V> extreme = {{}, p < 0, !isinf(p), save};
+    if (isinf(p)) return gd_cuda_reduce<T>(call, y, false, result, x, alone, extreme);
+
+    V *scale = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
+    if (!scale) return gd_error_status(call->context);
+    const gd_status status = gd_cuda_reduce<T>(call, scale, false, result, x, alone, extreme);
+    if (status) return status;
+    norm_of<V> norm = {};
+    norm.term.p = (V)p;
+    norm.one_by_p = (V)(p == 0 ? 0 : 1 / p);
+    norm.save = save;
+    norm.scale = scale;
+    const gd_layout in[] = {layout.of(scale), alone[0]};
+    return gd_cuda_reduce<T, V>(call, y, false, result, x, in, norm);
+}
+
+static gd_status norm(const gd_call *call)
+{
+    return gd_by_kernel_dtype(call, [&](auto zero) { return norm_of_type<decltype(zero)>(call); });
+}
+
+// How many elements have the largest (or smallest) size.
+struct is_of_size {
+    template <class V>
+    __device__ V operator()(V y, V x) const
+    {
+        return same(fabs(x), y) ? 1 : 0;
+    }
+};
+
+template <class T>
+struct share_of_extreme : gd_sum_of<gd_compute<T>, is_of_size> {
+    const T *dy;
+
+    __device__ gd_compute<T> result(gd_compute<T> k, int64_t r) const
+    {
+        return gd_load(dy[r]) / k;
+    }
+};
+
+template <class V>
+struct norm_slope {
+    V p;
+
+    __device__ V operator()(V y, V share, V x) const
+    {
+        const V sign = x > 0 ? 1 : x < 0 ? -1 : x * 0;
+        if (y == 0 || p == 0 || (x == 0 && p < 1)) return 0;      /* [norm at 0] */
+        if (isinf(p)) return same(fabs(x), y) ? share * sign : 0; /* [norm max] */
+        if (p == 1) return share * sign;
+        if (p == 2) return share * (x / y);
+        return share * (sign * pow(fabs(x) / y, p - 1)); /* [norm] */
+    }
+};
+
+template <class T>
+static gd_status norm_backward_of_type(const gd_call *call)
+{
+    using V = gd_compute<T>;
+    const gd_tensor *x = call->input[0];
+    const result_layout layout = layout_of_result(call);
+    const gd_layout y = layout.of(gd_tensor_data(call->save[0])), x_layout = gd_cuda_layout(x);
+    const norm_slope<V> slope = {(V)p_of(call)};
+    T *dx = gd_ptr<T>(call->dinput[0]);
+    if (!isinf(p_of(call))) {
+        const gd_layout in[] = {y, layout.of(gd_tensor_data(call->doutput[0])), x_layout};
+        return gd_map<T, V>(call, dx, call->accumulate[0], x, in, slope);
+    }
+    V *share = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
+    if (!share) return gd_error_status(call->context);
+    share_of_extreme<T> reduction = {};
+    reduction.dy = gd_ptr<T>(call->doutput[0]);
+    const gd_layout sizes[] = {y, x_layout}, in[] = {y, layout.of(share), x_layout};
+    const gd_status status =
+        gd_cuda_reduce<T, V>(call, share, false, layout.of(nullptr), x, sizes, reduction);
+    return status ? status : gd_map<T, V, 2>(call, dx, call->accumulate[0], x, in, slope);
+}
+
+static gd_status norm_backward(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    return gd_by_kernel_dtype(
+        call, [&](auto zero) { return norm_backward_of_type<decltype(zero)>(call); });
+}
+
+// ---- any and all --------------------------------------------------------------------------------
+
+template <class V>
+struct found {
+    struct {
+        bool zero; // look for zeros, else for others
+
+        __device__ V operator()(V x) const
+        {
+            return (x == 0) == zero;
+        }
+    } term;
+
+    __device__ V identity() const
+    {
+        return 0;
+    }
+    __device__ V combine(V a, V b) const
+    {
+        return a > b ? a : b;
+    }
+    __device__ V result(V any, int64_t) const
+    {
+        return term.zero ? 1 - any : any;
+    }
+};
+
+static gd_status find(const gd_call *call, bool zero)
+{
+    const result_layout layout = layout_of_result(call);
+    const gd_layout in[] = {gd_cuda_layout(call->input[0])};
+    return gd_by_kernel_dtype(call, [&](auto z) {
+        using T = decltype(z);
+        const found<gd_compute<T>> reduction = {{zero}};
+        return gd_cuda_reduce<T>(call, gd_ptr<int32_t>(call->output[0]), false, layout.of(nullptr),
+                                 call->input[0], in, reduction);
+    });
+}
+
 } // namespace gd_reductions
 
 // ---- The kernels --------------------------------------------------------------------------------
@@ -484,4 +790,34 @@ extern "C" gd_status std_forward_cuda(const gd_call *call)
 extern "C" gd_status std_backward_cuda(const gd_call *call)
 {
     return gd_reductions::variance_backward(call, true);
+}
+
+extern "C" gd_status prod_forward_cuda(const gd_call *call)
+{
+    return gd_reductions::prod(call);
+}
+
+extern "C" gd_status prod_backward_cuda(const gd_call *call)
+{
+    return gd_reductions::prod_backward(call);
+}
+
+extern "C" gd_status norm_forward_cuda(const gd_call *call)
+{
+    return gd_reductions::norm(call);
+}
+
+extern "C" gd_status norm_backward_cuda(const gd_call *call)
+{
+    return gd_reductions::norm_backward(call);
+}
+
+extern "C" gd_status any_forward_cuda(const gd_call *call)
+{
+    return gd_reductions::find(call, false);
+}
+
+extern "C" gd_status all_forward_cuda(const gd_call *call)
+{
+    return gd_reductions::find(call, true);
 }

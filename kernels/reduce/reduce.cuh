@@ -20,6 +20,8 @@
 #ifndef GD_REDUCE_CUH
 #define GD_REDUCE_CUH
 
+#include <utility>
+
 #include "map.cuh"
 
 #define GD_REDUCE_THREADS 256
@@ -35,8 +37,9 @@ struct gd_itself {
     }
 };
 
-// A reduction has term(in0, in1, ...) -> V, identity(), combine(V, V), and result(V, r), which
-// makes of all terms together what is stored as result number r. This one is for sums.
+// A reduction has term(in0, in1, ...) -> V, identity() -> a total, combine(total, V or total), and
+// result(total, r), which makes of all terms together what is stored as result number r. A total is
+// mostly a V. This one is for sums.
 template <class V, class Term>
 struct gd_sum_of {
     Term term;
@@ -54,6 +57,9 @@ struct gd_sum_of {
         return sum;
     }
 };
+
+template <class Reduction>
+using gd_total = decltype(std::declval<Reduction>().identity());
 
 // ---- The plan -----------------------------------------------------------------------------------
 
@@ -139,7 +145,7 @@ __device__ inline void gd_combine_lanes(V (&total)[N], int lane, int lanes, int 
 // so that no division is needed to find them, and several loads are under way at once.
 template <bool IN_LINE, class T, class First, int K, int F, class Reduction>
 __device__ inline void
-gd_reduce_packs(gd_compute<T> (&total)[gd_pack_size<T>], int64_t t, int64_t end,
+gd_reduce_packs(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t t, int64_t end,
                 const int64_t (&start)[K], const gd_reduce_plan<K> &plan,
                 const gd_operands<T, First, K, F> &in, const Reduction &reduction)
 {
@@ -162,7 +168,7 @@ gd_reduce_packs(gd_compute<T> (&total)[gd_pack_size<T>], int64_t t, int64_t end,
 
 // The same, element by element.
 template <class T, class First, int K, int F, class Reduction>
-__device__ inline void gd_reduce_elements(gd_compute<T> (&total)[gd_pack_size<T>], int64_t t,
+__device__ inline void gd_reduce_elements(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t t,
                                           int64_t end, int64_t group, const gd_reduce_plan<K> &plan,
                                           const gd_operands<T, First, K, F> &in,
                                           const Reduction &reduction)
@@ -191,7 +197,7 @@ __device__ inline void gd_reduce_elements(gd_compute<T> (&total)[gd_pack_size<T>
 
 // total[j] = what the steps of one piece that are this lane's give for a group.
 template <class T, class First, int K, int F, class Reduction>
-__device__ inline void gd_reduce_lane(gd_compute<T> (&total)[gd_pack_size<T>], int64_t group,
+__device__ inline void gd_reduce_lane(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t group,
                                       int64_t piece, int lane, const gd_reduce_plan<K> &plan,
                                       const gd_operands<T, First, K, F> &in,
                                       const Reduction &reduction)
@@ -218,17 +224,16 @@ template <class V, class Out, class Reduction>
 __device__ inline void gd_reduce_store(Out *out, bool add, V total, int64_t r,
                                        const Reduction &reduction)
 {
-    const V result = reduction.result(total, r);
+    const auto result = reduction.result(total, r);
     out[r] = gd_store<Out>(add ? gd_load(out[r]) + result : result);
 }
 
 template <class T, class First, int K, int F, class Out, class Reduction>
 __global__ void __launch_bounds__(GD_REDUCE_THREADS)
-    gd_reduce_kernel(Out *out, bool add, gd_compute<T> *part, gd_reduce_plan<K> plan,
+    gd_reduce_kernel(Out *out, bool add, gd_total<Reduction> *part, gd_reduce_plan<K> plan,
                      gd_operands<T, First, K, F> in, Reduction reduction)
 {
     constexpr int N = gd_pack_size<T>;
-    using V = gd_compute<T>;
     // Neighbouring threads read neighbouring packs.
     const int side = GD_REDUCE_THREADS / plan.lanes, me = threadIdx.x;
     const int beside = plan.last_kept ? me % side : me / plan.lanes;
@@ -237,7 +242,7 @@ __global__ void __launch_bounds__(GD_REDUCE_THREADS)
     const int64_t tasks = gd_ceil_div(plan.groups, side) * plan.pieces;
     for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
         const int64_t piece = task % plan.pieces, group = task / plan.pieces * side + beside;
-        V total[N];
+        gd_total<Reduction> total[N];
 #pragma unroll
         for (int j = 0; j < N; j++) total[j] = reduction.identity();
         if (group < plan.groups) gd_reduce_lane(total, group, piece, lane, plan, in, reduction);
@@ -291,7 +296,7 @@ static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool 
                                             const gd_layout (&in)[K], Reduction reduction)
 {
     constexpr int N = gd_pack_size<T>;
-    using V = gd_compute<T>;
+    using V = gd_total<Reduction>;
     gd_layout layout[K + 1] = {result};
     for (int k = 0; k < K; k++) layout[k + 1] = in[k];
     const auto walk = gd_cuda_walk_over(ndim, shape, layout);

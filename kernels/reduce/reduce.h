@@ -20,6 +20,15 @@ typedef struct gd_variance_args {
 /* What var and std save, in the order of the results (reduce.c). */
 enum { SAVE_MEAN, SAVE_DEVIATION, SAVE_REST, SAVE_SCALE, VARIANCE_SAVES };
 
+/* What prod saves: its product without the zeros, as a number and a power of two, and the zeros. */
+enum { SAVE_NUMBER, SAVE_EXPONENT, SAVE_ZEROS, PRODUCT_SAVES };
+
+/* Of norm. */
+typedef struct gd_norm_args {
+    gd_reduce_args reduce;
+    double p;
+} gd_norm_args;
+
 /* n - correction, by which the sum of squares is divided; 0 if that is negative. */
 static inline double gd_variance_divisor(const gd_variance_args *args, int64_t n)
 {

@@ -1,4 +1,4 @@
-/* reduce_cpu.c - the CPU kernels of sum, mean, max, logsumexp, var and std.
+/* reduce_cpu.c - the CPU kernels of sum, mean, max, logsumexp, var, std, prod, norm, any and all.
  *
  * Below, `result` is any array of the shape of y with the reduced axes kept at size 1. Over
  * the shape of x it is a broadcast operand: its strides along the reduced axes are 0. */
@@ -337,4 +337,291 @@ gd_status GD_REAL_NAME(std_forward)(const gd_call *call)
 gd_status GD_REAL_NAME(std_backward)(const gd_call *call)
 {
     return variance_backward(call, true);
+}
+
+/* ---- prod --------------------------------------------------------------------------------- */
+
+/* number 2^exponent; beyond 5000 that is 0 or infinite anyway. */
+static double scaled(double number, double exponent)
+{
+    return ldexp(number, (int)fmax(-5000, fmin(5000, exponent)));
+}
+
+gd_status GD_REAL_NAME(prod_forward)(const gd_call *call)
+{
+    const result_layout layout = layout_of_result(call);
+    gd_reduction r = {.walk = gd_walk_like(call->input[0]), .product = true};
+    add_result(&r.walk, &layout);
+    gd_walk_add_tensor(&r.walk, call->input[0]);
+    r.data[1] = gd_data(call->input[0]);
+    const double *product = GD_REAL_NAME(gd_reduce)(call, &r);
+    if (!product) return gd_error_status(call->context);
+    const int64_t n = layout.count;
+    for (int k = 0; k < PRODUCT_SAVES; k++)
+        if (saved(call, k)) memcpy(saved(call, k), product + k * n, (size_t)n * sizeof *product);
+    REAL *y = gd_data(call->output[0]);
+    for (int64_t i = 0; i < n; i++) {
+        const bool zero = product[SAVE_ZEROS * n + i] > 0;
+        y[i] = (REAL)(zero ? 0 * product[i] : scaled(product[i], product[SAVE_EXPONENT * n + i]));
+    }
+    return GD_OK;
+}
+
+typedef struct others_work {
+    gd_rows rows;
+    REAL *dx;
+    const REAL *dy, *x;
+    const double *number, *exponent, *zeros;
+    bool add;
+} others_work;
+
+/* dy times the product of all elements of the group but x. */
+static double by_others(const others_work *w, int64_t result, double x)
+{
+    const double product = (double)w->dy[result] * w->number[result];
+    const double zeros = w->zeros[result];
+    int own = 0;
+    if (zeros > 1 || (zeros == 1 && x != 0)) return 0 * product; /* [prod zeros] */
+    if (zeros == 1) x = 1;
+    if (isfinite(x)) x = frexp(x, &own);
+    return scaled(product / x, w->exponent[result] - own); /* [prod] */
+}
+
+static void others_piece(const void *work, int64_t i)
+{
+    enum { RESULT = 1, FROM };
+    const others_work *w = work;
+    const bool add = w->add;
+    REAL buffer[GD_BLOCK];
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        const REAL *x_row = gd_piece_load(&p, FROM, w->x, buffer);
+        REAL *dx_row = w->dx + gd_piece_offset(&p, DX);
+        const int64_t at = gd_piece_offset(&p, RESULT), step = w->rows.step[RESULT];
+        for (int64_t j = 0; j < p.n; j++) {
+            const double value = by_others(w, at + j * step, (double)x_row[j]);
+            dx_row[j] = (REAL)((add ? (double)dx_row[j] : 0) + value);
+        }
+    }
+}
+
+gd_status GD_REAL_NAME(prod_backward)(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    const result_layout layout = layout_of_result(call);
+    gd_walk walk = gd_walk_like(call->input[0]);
+    gd_walk_add_tensor(&walk, call->dinput[0]);
+    add_result(&walk, &layout);
+    gd_walk_add_tensor(&walk, call->input[0]);
+    const others_work w = {gd_rows_of(walk),          gd_data(call->dinput[0]),
+                           gd_data(call->doutput[0]), gd_data(call->input[0]),
+                           saved(call, SAVE_NUMBER),  saved(call, SAVE_EXPONENT),
+                           saved(call, SAVE_ZEROS),   call->accumulate[0]};
+    gd_for_each(gd_threads_for(call->threads, gd_walk_count(&walk)), w.rows.pieces, others_piece,
+                &w);
+    return GD_OK;
+}
+
+/* ---- norm --------------------------------------------------------------------------------- */
+
+static void size_row(REAL *out, bool add, const REAL *x, const REAL *b, const REAL *c, int64_t n)
+{
+    (void)add, (void)b, (void)c;
+    for (int64_t i = 0; i < n; i++) out[i] = GD_MATH(fabs)(x[i]);
+}
+
+static void minus_size_row(REAL *out, bool add, const REAL *x, const REAL *b, const REAL *c,
+                           int64_t n)
+{
+    (void)add, (void)b, (void)c;
+    for (int64_t i = 0; i < n; i++) out[i] = -GD_MATH(fabs)(x[i]);
+}
+
+static void not_zero_row(REAL *out, bool add, const REAL *x, const REAL *b, const REAL *c,
+                         int64_t n)
+{
+    (void)add, (void)b, (void)c;
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] != 0;
+}
+
+static void scaled_row(REAL *out, bool add, const REAL *x, const REAL *scale, const REAL *c,
+                       int64_t n)
+{
+    (void)add, (void)c;
+    for (int64_t i = 0; i < n; i++) out[i] = GD_MATH(fabs)(x[i]) * scale[i];
+}
+
+static void square_row(REAL *out, bool add, const REAL *x, const REAL *scale, const REAL *c,
+                       int64_t n)
+{
+    (void)add, (void)c;
+    for (int64_t i = 0; i < n; i++) out[i] = (x[i] * scale[i]) * (x[i] * scale[i]);
+}
+
+static void power_row(REAL *out, bool add, const REAL *x, const REAL *scale, const REAL *p,
+                      int64_t n)
+{
+    (void)add;
+    for (int64_t i = 0; i < n; i++) out[i] = GD_MATH(pow)(GD_MATH(fabs)(x[i]) * scale[i], p[i]);
+}
+
+/* A power of two that brings `size` to between 0.5 and 1, if that is a number other than 0. */
+static double scale_of(double size)
+{
+    const int most = sizeof(REAL) == sizeof(double) ? 1022 : 126;
+    int exponent = 0;
+    if (isfinite(size)) frexp(size, &exponent);
+    return ldexp(1, exponent > most ? -most : exponent < -most ? most : -exponent);
+}
+
+/* y = (sum of (|x| scale)^p)^(1/p) / scale: no power overflows, and those that vanish are too small to
+ * count. */
+static gd_status norm_of_powers(const gd_call *call, const result_layout *layout, double p)
+{
+    REAL *y = gd_data(call->output[0]), *scale = NULL;
+    const REAL exponent = (REAL)p;
+    gd_row_function *const term = p == 1 ? scaled_row : p == 2 ? square_row : power_row;
+    const double *size = reduce(call, layout, p < 0 ? minus_size_row : size_row, NULL, true);
+    scale = gd_call_scratch(call, (size_t)layout->count * sizeof(REAL));
+    if (!size || !scale) return gd_error_status(call->context);
+    for (int64_t i = 0; i < layout->count; i++) scale[i] = (REAL)scale_of(size[i]);
+
+    gd_reduction r = {.walk = gd_walk_like(call->input[0]), .term = term};
+    add_result(&r.walk, layout);
+    gd_walk_add_tensor(&r.walk, call->input[0]);
+    add_result(&r.walk, layout);
+    gd_walk_add(&r.walk, 0, NULL, NULL); /* p, the same everywhere */
+    r.data[1] = gd_data(call->input[0]), r.data[2] = scale, r.data[3] = &exponent;
+    const double *sum = GD_REAL_NAME(gd_reduce)(call, &r);
+    if (!sum) return gd_error_status(call->context);
+    for (int64_t i = 0; i < layout->count; i++) {
+        const double root = p == 1 ? sum[i] : p == 2 ? sqrt(sum[i]) : pow(sum[i], 1 / p);
+        y[i] = (REAL)(root / (double)scale[i]);
+    }
+    return GD_OK;
+}
+
+static double p_of(const gd_call *call)
+{
+    return ((const gd_norm_args *)call->args)->p;
+}
+
+gd_status GD_REAL_NAME(norm_forward)(const gd_call *call)
+{
+    const result_layout layout = layout_of_result(call);
+    const double p = p_of(call);
+    REAL *y = gd_data(call->output[0]), *save = gd_data(call->save[0]);
+    if (p == 0 || isinf(p)) {
+        gd_row_function *const term = p == 0 ? not_zero_row : p < 0 ? minus_size_row : size_row;
+        const double *result = reduce(call, &layout, term, NULL, p != 0);
+        if (!result) return gd_error_status(call->context);
+        for (int64_t i = 0; i < layout.count; i++)
+            y[i] = (REAL)(p < 0 ? -result[i] : isinf(p) && layout.n == 0 ? 0 : result[i]);
+    } else {
+        const gd_status status = norm_of_powers(call, &layout, p);
+        if (status) return status;
+    }
+    if (save) memcpy(save, y, (size_t)layout.count * sizeof *y);
+    return GD_OK;
+}
+
+typedef struct norm_work {
+    gd_rows rows;
+    REAL *dx;
+    const REAL *share, *x, *y;
+    REAL p;
+    bool add;
+} norm_work;
+
+/* -1, 0 or 1; NaN for NaN. */
+static REAL sign_of(REAL x)
+{
+    return x > 0 ? 1 : x < 0 ? -1 : x * 0;
+}
+
+/* dy/dx */
+static REAL norm_slope(REAL x, REAL y, REAL p)
+{
+    if (y == 0 || p == 0 || (x == 0 && p < 1)) return 0;             /* [norm at 0] */
+    if (isinf(p)) return same(GD_MATH(fabs)(x), y) ? sign_of(x) : 0; /* [norm max] */
+    if (p == 1) return sign_of(x);
+    if (p == 2) return x / y;
+    return sign_of(x) * GD_MATH(pow)(GD_MATH(fabs)(x) / y, p - 1); /* [norm] */
+}
+
+static void norm_piece(const void *work, int64_t i)
+{
+    const norm_work *w = work;
+    const REAL p = w->p;
+    const bool add = w->add;
+    REAL buffer[3][GD_BLOCK];
+    for (gd_piece piece = gd_piece_begin(&w->rows, i); gd_piece_valid(&piece);
+         gd_piece_next(&piece)) {
+        const REAL *share = gd_piece_load(&piece, SHARE, w->share, buffer[0]);
+        const REAL *x = gd_piece_load(&piece, X, w->x, buffer[1]);
+        const REAL *y = gd_piece_load(&piece, Y, w->y, buffer[2]);
+        REAL *dx = w->dx + gd_piece_offset(&piece, DX);
+        for (int64_t j = 0; j < piece.n; j++)
+            dx[j] = (add ? dx[j] : 0) + share[j] * norm_slope(x[j], y[j], p);
+    }
+}
+
+static void same_size_row(REAL *out, bool add, const REAL *x, const REAL *y, const REAL *c,
+                          int64_t n)
+{
+    (void)add, (void)c;
+    for (int64_t i = 0; i < n; i++) out[i] = same(GD_MATH(fabs)(x[i]), y[i]) ? 1 : 0;
+}
+
+/* Equal largest (or smallest) elements share dy, as those of max do. */
+gd_status GD_REAL_NAME(norm_backward)(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    const result_layout layout = layout_of_result(call);
+    const REAL *y = gd_data(call->save[0]), *share = gd_data(call->doutput[0]);
+    if (isinf(p_of(call))) {
+        const double *k = reduce(call, &layout, same_size_row, y, false);
+        REAL *part = gd_call_scratch(call, (size_t)layout.count * sizeof(REAL));
+        if (!k || !part) return gd_error_status(call->context);
+        for (int64_t i = 0; i < layout.count; i++) part[i] = (REAL)((double)share[i] / k[i]);
+        share = part;
+    }
+    gd_walk walk = gd_walk_like(call->input[0]);
+    gd_walk_add_tensor(&walk, call->dinput[0]);
+    add_result(&walk, &layout);
+    gd_walk_add_tensor(&walk, call->input[0]);
+    add_result(&walk, &layout);
+    const norm_work w = {
+        gd_rows_of(walk), gd_data(call->dinput[0]), share, gd_data(call->input[0]), y,
+        (REAL)p_of(call), call->accumulate[0]};
+    gd_for_each(gd_threads_for(call->threads, gd_walk_count(&walk)), w.rows.pieces, norm_piece, &w);
+    return GD_OK;
+}
+
+/* ---- any and all -------------------------------------------------------------------------- */
+
+static void zero_row(REAL *out, bool add, const REAL *x, const REAL *b, const REAL *c, int64_t n)
+{
+    (void)add, (void)b, (void)c;
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] == 0;
+}
+
+/* Whether one element is what the term asks for, or if `none`, whether none is. */
+static gd_status find(const gd_call *call, gd_row_function *term, bool none)
+{
+    const result_layout layout = layout_of_result(call);
+    const double *max = reduce(call, &layout, term, NULL, true);
+    if (!max) return gd_error_status(call->context);
+    int32_t *y = gd_data(call->output[0]);
+    for (int64_t i = 0; i < layout.count; i++) y[i] = (max[i] > 0) != none;
+    return GD_OK;
+}
+
+gd_status GD_REAL_NAME(any_forward)(const gd_call *call)
+{
+    return find(call, not_zero_row, false);
+}
+
+gd_status GD_REAL_NAME(all_forward)(const gd_call *call)
+{
+    return find(call, zero_row, true);
 }

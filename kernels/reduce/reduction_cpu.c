@@ -15,8 +15,8 @@ typedef struct plan {
     int64_t strips;                   /* of STRIP columns in a row */
     int64_t kept_rows, group, groups; /* places of kept; how many a task takes; how many groups */
     int64_t terms, share, shares;     /* rows to go through (strips of them, if last is reduced) */
-    int64_t results;
-    double *part; /* [shares, results] */
+    int64_t results, plane;           /* shares * results */
+    double *part; /* [shares, results]; of a product three of these, `plane` apart */
 } plan;
 
 /* Columns taken at once. */
@@ -117,6 +117,30 @@ static double max_along(const REAL *term, int64_t n)
     return nan ? (double)NAN : (double)gd_reduced_max(max, term, n);
 }
 
+/* The product at `to` times x: the number, its exponent and the count of zeros, `plane` apart. */
+static void multiply(double *to, int64_t plane, double x)
+{
+    int exponent = 0;
+    if (x == 0) {
+        to[2 * plane]++;
+        return;
+    }
+    if (isfinite(x)) x = frexp(x, &exponent);
+    *to *= x;
+    if (fabs(*to) < 0.5) {
+        *to *= 2;
+        exponent--;
+    }
+    to[plane] += exponent;
+}
+
+static void multiply_part(double *to, int64_t plane, const double *part)
+{
+    multiply(to, plane, *part);
+    to[plane] += part[plane];
+    to[2 * plane] += part[2 * plane];
+}
+
 /* ---- Tasks -------------------------------------------------------------------------------- */
 
 /* n terms, packed, of the row whose operands start at offset[k], from column `col` on. */
@@ -138,10 +162,11 @@ static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_
                          int64_t last, double *result, const double *centre)
 {
     REAL buffer[GD_WALK_OPERANDS][STRIP];
-    const bool max = p->reduction->max;
+    const bool max = p->reduction->max, product = p->reduction->product;
     const int64_t strips = p->last_kept ? 1 : gd_max64(p->strips, 1);
     gd_walk reduced = p->reduced;
-    for (int64_t i = 0; i < n; i++) result[i] = max ? -(double)INFINITY : 0;
+    for (int64_t i = 0; i < n; i++) result[i] = max ? -(double)INFINITY : product ? 1 : 0;
+    for (int64_t i = 0; product && i < n; i++) result[p->plane + i] = result[2 * p->plane + i] = 0;
     gd_walk_seek(&reduced, first / strips);
     for (int64_t t = first; t < last; t++) {
         int64_t offset[GD_WALK_OPERANDS];
@@ -150,6 +175,8 @@ static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_
             const REAL *term = load_terms(p, offset, col, n, buffer);
             if (max)
                 max_across(result, term, n);
+            else if (product)
+                for (int64_t i = 0; i < n; i++) multiply(result + i, p->plane, (double)term[i]);
             else if (centre)
                 squares_across(result, term, centre, n);
             else
@@ -159,6 +186,8 @@ static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_
             const REAL *term = load_terms(p, offset, start, count, buffer);
             if (max)
                 *result = larger(*result, max_along(term, count));
+            else if (product)
+                for (int64_t i = 0; i < count; i++) multiply(result, p->plane, (double)term[i]);
             else if (centre)
                 *result += squares_along(term, *centre, count);
             else
@@ -192,15 +221,24 @@ static void run_task(const void *work, int64_t task)
 const double *GD_REAL_NAME(gd_reduce)(const gd_call *call, const gd_reduction *reduction)
 {
     plan p = make_plan(reduction);
-    p.part = gd_call_scratch(call, (size_t)(p.shares * p.results) * sizeof(double));
+    p.plane = p.shares * p.results;
+    const int64_t planes = reduction->product ? 3 : 1;
+    p.part = gd_call_scratch(call, (size_t)(planes * p.plane) * sizeof(double));
     if (!p.part) return NULL;
     const int64_t tasks = p.groups * (p.last_kept ? p.strips : 1) * p.shares;
     const int threads = gd_threads_for(call->threads, gd_walk_count(&reduction->walk));
     gd_for_each(threads, tasks, run_task, &p);
     for (int64_t share = 1; share < p.shares; share++) {
         const double *part = p.part + share * p.results;
-        for (int64_t i = 0; i < p.results; i++)
-            p.part[i] = reduction->max ? larger(p.part[i], part[i]) : p.part[i] + part[i];
+        for (int64_t i = 0; i < p.results; i++) {
+            if (reduction->product)
+                multiply_part(p.part + i, p.plane, part + i);
+            else
+                p.part[i] = reduction->max ? larger(p.part[i], part[i]) : p.part[i] + part[i];
+        }
     }
+    for (int plane = 1; plane < planes; plane++)
+        memmove(p.part + plane * p.results, p.part + plane * p.plane,
+                (size_t)p.results * sizeof *p.part);
     return p.part;
 }

@@ -93,15 +93,35 @@ def cosine_embedding_loss(rng, shape):
             [rng.normal(size=shape), rng.normal(size=shape), sign])
 
 
+def some_axes(rng, shape):
+    """One axis or several, for PyTorch and as arguments of the library."""
+    n = int(rng.integers(1, len(shape) + 1))
+    axes = [int(a) for a in rng.permutation(len(shape))[:n]]
+    return axes, ((c_int * n)(*axes), n)
+
+
 def norm(rng, shape):
     f = c("gd_norm", c_void_p, c_void_p, c_double, c_void_p, c_int, c_bool)
-    p, axis = (1, 2, np.inf)[rng.integers(0, 3)], int(rng.integers(0, len(shape)))
+    p = float(rng.choice([0, 0.5, 1, 1.5, 2, 3, 7.5, -1, -2.5, np.inf, -np.inf]))
+    axes, given = some_axes(rng, shape)
     keep = bool(rng.random() < 0.5)
     x = rng.normal(size=shape)
-    if p != np.inf and rng.random() < 0.3:
-        x *= 0
-    return (lambda t: f(t, p, byref(c_int(axis)), 1, keep),
-            lambda t: torch.linalg.vector_norm(t, p, axis, keep), [x])
+    if p < 0:
+        x += np.sign(x)
+    elif p != np.inf and p >= 1 and rng.random() < 0.3:
+        x *= rng.random() < 0.5
+        x.flat[0] = 0
+    return (lambda t: f(t, p, *given, keep),
+            lambda t: torch.linalg.vector_norm(t, p, axes, keep) + 0 * t.sum(), [x])
+
+
+def prod(rng, shape):
+    f = c("gd_prod", c_void_p, c_void_p, c_void_p, c_int, c_bool)
+    axis, keep = int(rng.integers(-len(shape), len(shape))), bool(rng.random() < 0.5)
+    x = rng.normal(size=shape)
+    zeros = rng.random(size=shape) < (0, 0.1, 0.4)[rng.integers(0, 3)]
+    return (lambda t: f(t, byref(c_int(axis)), 1, keep), lambda t: torch.prod(t, axis, keep),
+            [np.where(zeros, 0, x)])
 
 
 def least(rng, shape):
@@ -115,6 +135,7 @@ OPS = {
     "cosine_similarity": cosine_similarity,
     "cosine_embedding_loss": cosine_embedding_loss,
     "norm": norm,
+    "prod": prod,
     "min": least,
     "mse_loss": plain("gd_mse_loss", F.mse_loss),
     "l1_loss": plain("gd_l1_loss", F.l1_loss),

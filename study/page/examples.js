@@ -499,6 +499,22 @@ const variance = (share, tex, name) => (v) => {
     ];
 };
 
+// Over rows of which one has a zero: the product without the zeros, and what each element's slope is.
+function prod(v) {
+    const N = last(v.x.shape), rows = rowsOf(v.x), zeros = rows.map((row) => row.filter((e) => e === 0).length);
+    const P = rows.map((row) => row.reduce((p, e) => (e === 0 ? p : p * e), 1));
+    const slope = like(v.x, (e, i) => {
+        const r = Math.floor(i / N);
+        return zeros[r] > (e === 0 ? 1 : 0) ? 0 : P[r] / (e === 0 ? 1 : e);
+    });
+    return [
+        step('P', 'P = \\prod_{i:\\, x_i \\ne 0} x_i', column(P), {mark : 'prod zeros'}),
+        step('weight', '\\partial y / \\partial x_j = \\prod_{i \\ne j} x_i', slope, {mark : 'prod'}),
+        step('dx', 'dx_j = dy\\; \\partial y / \\partial x_j',
+            like(slope, (e, i) => e * v.dy.values[Math.floor(i / N)]), {mark : 'prod', gradient : 'x'}),
+    ];
+}
+
 // The one that was chosen gets dy; b [3] is repeated over the rows, and its gradient summed.
 function where(v) {
     const N = last(v.b.shape), chosen = v.condition.values;
@@ -965,6 +981,17 @@ const examples = {
         values : {x : [ 0.5, 2, -1, 2, 1.5, -0.5, 0.25, 1 ]}, // a tie in the first row
         steps : reduction('[x_j = y] / k',
             (row, j, y) => (row[j] === y ? 1 / row.filter((e) => e === y).length : 0), 'max')
+    },
+    prod : {
+        case : 'rows',
+        shapes : {x : [ 2, 3 ]},
+        values : {x : [ 2, -0.5, 3, 1.5, 0, -2 ]}, // a zero in the second row
+        steps : prod
+    },
+    norm : {
+        case : 'rows', // p = 2
+        shapes : {x : [ 2, 4 ]},
+        steps : reduction('x_j / y', (row, j, y) => row[j] / y, 'norm')
     },
     logsumexp : {
         case : 'rows',

@@ -197,6 +197,8 @@ const ops = (eps) => ({
         (e, i) => (result.outputs[0].values[i] === 0 ? mul(e, 0) : div(e, 0.75)))],
     sum : byRow((row) => [sum(row)]),
     mean : byRow((row) => [mean(row)]),
+    prod : byRow((row) => [row.reduce((p, e) => mul(p, e))]),
+    norm : byRow((row) => [sqrt(dot(row, row))]),
     logsumexp : byRow((row) => [logSumExp(row)]),
     var : byRow((row) => [variance(row)]),
     std : byRow((row) => [sqrt(variance(row))]),
