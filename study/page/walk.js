@@ -56,7 +56,7 @@ function render(request, eps) {
         list.map((v, k) => cell(step + Math.floor(k / BLOCK), v, edge(k))).join('');
     const eachBlock = (html) => Array.from({length : blocks}, (_, b) => html(b)).join('');
     const table = (title, head, row) =>
-        `<h4>${title}</h4><table class="numbers walk"><tr><th>program</th>${head}</tr>${
+        `<h3>${title}</h3><table class="numbers walk"><tr><th>program</th>${head}</tr>${
             rows.map((r, i) => `<tr><td>row ${i}</td>${row(r, i)}</tr>`).join('')}`;
     const names = (name) => eachBlock((b) => `<th colspan="${BLOCK}">block ${b}: ${name}</th>`);
     const html =

@@ -144,13 +144,13 @@ function compute(gradus, {request, check}) {
     return result;
 }
 
-function stepHtml(s, n, theirs, format, named, blocks, line) {
+function stepHtml(s, n, theirs, home, format, named, blocks, line) {
     const off = theirs ? apart(s.value, theirs) : 0;
     const verdict = theirs ? ` <span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${
                                  off < 1e-9 ? 'as in the library' : 'differs from the library'}, ${
                                  off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>`
                            : '';
-    const mark = s.mark ? ` <a class="mark" href="#mark-${s.mark.replace(/ /g, '-')}" data-mark="${
+    const mark = s.mark ? ` <a class="mark" href="${home}#mark-${s.mark.replace(/ /g, '-')}" data-mark="${
                               s.mark}">[${s.mark}]</a>`
                         : '';
     return `<div class="step" data-step="${n}"${s.mark ? ` data-line="${s.mark}"` : ''}>${
@@ -190,7 +190,7 @@ function render(it, result, format, symbols, line) {
                 .map((s, n) => {
                     const i = s.gradient ? check.inputs.findIndex((input) => input.name === s.gradient)
                                          : -1;
-                    return stepHtml(s, n, i >= 0 ? result.gradients[i] : null, format, named, blocks, line);
+                    return stepHtml(s, n, i >= 0 ? result.gradients[i] : null, it.home, format, named, blocks, line);
                 })
                 .join('');
     for (const {name, i} of inputs) {
@@ -303,7 +303,8 @@ async function start(place) {
         lines[element.dataset.line] = element.innerHTML;
     const line = (mark) => lines[mark] || '';
     const symbols = JSON.parse(place.dataset.symbols);
-    let it = example(gradus, op), shown = Infinity, result = null;
+    const fresh = () => ({...example(gradus, op), home : place.dataset.home});
+    let it = fresh(), shown = Infinity, result = null;
 
     function show(computed = compute(gradus, it)) {
         result = computed;
@@ -382,7 +383,7 @@ async function start(place) {
     button('back', () => go(shown === Infinity ? total() - 1 : Math.max(0, shown - 1)));
     button('all', () => go(Infinity));
     button('again', () => {
-        it = example(gradus, op);
+        it = fresh();
         body.replaceChildren();
         choose();
         show();

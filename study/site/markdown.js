@@ -36,14 +36,14 @@ function formula(tex, displayMode, symbols) {
 
 // A link in `file` as a link between pages; links to what has no page go to nothing.
 function resolve(href, file, known) {
-    if (/^(\w+:|#)|^\w+\.html/.test(href)) return href;
+    if (/^(\w+:|#)|^[\w-]+\.html/.test(href)) return href;
     const [target, anchor] = href.split('#');
     let name =
         path.posix.normalize(path.posix.join(path.posix.dirname(file), target)).replace(/\/$/, '');
     if (!known.has(name) && known.has(name + '/README.md')) name += '/README.md';
     const page = known.has(name) ? sources.page(name) : undefined;
     if (!page) return /\.(svg|png)$/.test(name) ? path.posix.basename(name) : undefined;
-    return page + (anchor ? '#' + anchor : '');
+    return sources.place(page, anchor);
 }
 
 // `rms_norm_cpu.c` in a page of its folder, or a path from the root.

@@ -7,13 +7,19 @@ const ladder = require('../page/ladder.js');
 const player = require('../page/player.js');
 const walk = require('../page/walk.js');
 
+exports.pages = [
+    {name : 'rms_norm.html', title : 'RMSNorm: the derivation', part : 'the derivation'},
+    {name : 'rms_norm-worked.html', title : 'RMSNorm, with numbers', part : 'with numbers'},
+    {name : 'rms_norm-gpu.html', title : 'RMSNorm on a GPU', part : 'on a GPU'}
+];
+
 const bytes = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB`
                       : n >= 1e3 ? `${(n / 1e3).toFixed(1)} kB`
                                  : `${n} B`);
 
 exports.walk = function(it) {
     const {html, steps} = walk.render(it.request, it.own.eps);
-    return `<h3 id="walk-title">Row to program, block by block</h3>
+    return `<h2 id="walk-title">Row to program, block by block</h2>
 <p>A kernel assigns each row to one program (on a GPU a block of threads). The row is longer than
 what the program holds at once, so it is processed in blocks: here 8 numbers in blocks of 4. The
 first pass accumulates the sum of squares block by block; then rstd is known, and a second pass
@@ -41,7 +47,7 @@ exports.cheatSheet = () => {
         [ 'parameters', 'dw = \\textstyle\\sum_{rows} dy\\, \\hat x, \\quad db = \\sum_{rows} dy' ],
         [ 'bytes', '2 M N \\text{ forward}, \\quad 3 M N \\text{ backward, times the size of an element}' ],
     ];
-    return `<h3 id="cheat-sheet">Cheat sheet</h3><div class="wide"><table class="cheat"><tbody>${
+    return `<h2 id="cheat-sheet">Cheat sheet</h2><div class="wide"><table class="cheat"><tbody>${
         rows.map(([ name, tex ]) => `<tr><th>${name}</th><td>${formula(tex, false, [])}</td></tr>`)
             .join('')}</tbody></table></div>`;
 };
@@ -118,7 +124,7 @@ exports.ladder = () => {
         ladder.rungs
             .map((rung, i) => (Boolean(rung.backward) === backward ? figure(rung, i, shares) : ''))
             .join('\n');
-    return `<h3 id="ladder-pictures">The ladder in pictures</h3>
+    return `<h2 id="ladder-pictures">The ladder in pictures</h2>
 <p>The rungs of the ladder at one size, 2048 rows of 8192 numbers. Each strip is a tensor in memory: rows run downwards, the sectors of a row to the right. A sector
 is the 32 bytes that memory moves at least. The colours: <b class="asked">loaded</b> in this
 iteration of the loop, by the warps of all rows; <b class="stored">written</b>;
@@ -129,7 +135,7 @@ registers that the compiler allocates. The weight, which stays in the cache, is 
 <p>What decides is how many bytes are in flight: DRAM needs some 4 MB to be busy. <a href="#the-ladder">The
 ladder</a> below says why each rung is as fast as it is.</p>
 <div class="rungs">${figures(false)}</div>
-<h3 id="ladder-backward">The backward's ladder</h3>
+<h2 id="ladder-backward">The backward's ladder</h2>
 <p>Two tensors are read, so an iteration has twice the bytes in flight; and every element of dw is a
 sum over all rows. Its partial sums are written and read again (the first rung), or added to the
 same N addresses by all blocks (the second), or kept in registers from row to row. In the third rung
@@ -137,7 +143,7 @@ these are 32 sums per thread, 154 registers in all: only one block of 256 thread
 multiprocessor, with a quarter of the first rung's bytes in flight. Ours keeps dw in registers, too,
 but lets bulk copies, which need none, run two rows ahead.</p>
 <div class="rungs">${figures(true)}</div>
-<h3 id="glossary">Glossary</h3>
+<h2 id="glossary">Glossary</h2>
 <dl>
 <dt>thread, warp, lane</dt><dd>A thread runs the kernel's code on its own data. 32 of them,
 a warp, run each instruction together; a thread's place in its warp is its lane.</dd>

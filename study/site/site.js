@@ -15,6 +15,7 @@ const marks = require('./marks.js');
 const reference = require('./reference.js');
 const rmsNorm = require('./rms_norm.js');
 const tapes = require('./tapes.js');
+const kernel = require('./kernel.js');
 const frame = require('./page.js');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
@@ -94,8 +95,8 @@ function opsOf(readme, gradus) {
                 'm').test(text));
 }
 
-function workedExample(gradus, op, symbols, lineOf) {
-    const it = example(gradus, op), formulas = {};
+function workedExample(gradus, op, symbols, lineOf, home) {
+    const it = {...example(gradus, op), home}, formulas = {};
     const format = (tex) =>
         (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
     const pairs = symbols.map((s) => [s.tex, s.name]);
@@ -118,7 +119,7 @@ function workedExample(gradus, op, symbols, lineOf) {
             .map(([ mark, html ]) => `<template data-line="${mark}">${html}</template>`)
             .join('');
     return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
-<div class="worked" data-op="${op}" data-symbols="${escape(JSON.stringify(pairs))}"><div class="controls">${
+<div class="worked" data-op="${op}" data-home="${home}" data-symbols="${escape(JSON.stringify(pairs))}"><div class="controls">${
         it.own.steps
             ? '<button type="button" data-act="step">Step</button><button type="button" data-act="back">Back</button><button type="button" data-act="all">All steps</button>'
             : ''}<button type="button" data-act="again">As it was</button>${variants}</div>
@@ -163,9 +164,10 @@ function markedLines(found, names, page) {
                         : '');
 }
 
-function workedExamples(gradus, ops, symbols, lineOf) {
+// home: the page that has the marks.
+function workedExamples(gradus, ops, symbols, lineOf, home) {
     if (!ops.length) return '';
-    const examples = ops.map((op) => workedExample(gradus, op, symbols, lineOf));
+    const examples = ops.map((op) => workedExample(gradus, op, symbols, lineOf, home));
     return `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
 <p>The numbers are the library's own, in float64, from its WebAssembly build. With JavaScript they
 follow your input.</p>` +
@@ -175,57 +177,78 @@ follow your input.</p>` +
                .join('\n');
 }
 
-function opPage(gradus, readme, page) {
+// The parts of an op's page, as HTML.
+function opParts(gradus, readme, page) {
     const ops = opsOf(readme, gradus).filter((op) => gradus.find(op).backward);
     const found = marks.ofFolder(readme, files);
     const symbols = markdown.symbolsOf(sources.read(readme));
     const names = Object.fromEntries(symbols.map((s) => [s.code, s.name]));
-    const norm = ops[0] === 'rms_norm';
-    let html = markedLines(found, names, sources.page(readme)) + workedExamples(
-                   gradus, ops, symbols, (mark) => lines.ofMark(mark, found, names));
-    if (norm)
-        html += rmsNorm.walk(example(gradus, 'rms_norm')) + rmsNorm.cheatSheet() + rmsNorm.ladder();
     const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right);
+    let practice = '';
     if (bugs.length)
-        html += `<h2 id="break">Break it</h2><p><a href="break.html#${bugs[0].op}">${
+        practice += `<h2 id="break">Break it</h2><p><a href="break.html#${bugs[0].op}">${
             bugs.length} ways to get ${
             ops.length > 1 ? 'these backwards'
                            : 'this backward'} wrong</a>, and what gradcheck reports for each.</p>`;
-
     const exercise = exercises.ladder.find((e) => ops.includes(e.op));
     if (exercise)
-        html += `<h2 id="exercise">Write it</h2><p><a href="exercises.html#${exercise.op}">Write the backward of ${
+        practice += `<h2 id="exercise">Write it</h2><p><a href="exercises.html#${exercise.op}">Write the backward of ${
             exercise.op}</a> yourself; gradcheck answers.</p>`;
 
-    // After the derivation, which ends in its lines of code; what follows there is about kernels.
+    // The derivation ends in its lines of code; what follows there is about kernels.
     const blocks = [...page.html.matchAll(/<pre class="code">[^]*?<\/pre>/g) ].filter(
         ([ block ]) => block.includes('class="mark"'));
     const last = blocks[blocks.length - 1];
     const at = last ? last.index + last[0].length : page.html.length;
-    const derivation = lines.beside(page.html.slice(0, at), found, names);
-    let rest = page.html.slice(at);
-    if (html && rest.trim() && !/^\s*<h2/.test(rest))
-        rest = '<h2 id="how-it-runs">How it runs</h2>' + rest;
     const folder = path.dirname(readme);
-    const list =
-        '<h2 id="files">Files</h2><ul>' +
-        files.filter((file) => path.dirname(file) === folder && sources.isCode(file))
-            .map((file) => `<li><a href="${sources.page(file)}">${path.basename(file)}</a></li>`)
-            .join('') +
-        '</ul>';
-    html = derivation + html + rest + list;
-    const headings = [...html.matchAll(/<h2 id="([^"]*)">([^]*?)<\/h2>/g) ].map(
-        ([, id, text ]) => ({depth : 2, id, text : plain(text)}));
     return {
-        ...page,
-        html,
-        headings,
-        about : ops,
-        scripts : [
-            'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js',
-            ...(norm ? [ 'player.js', 'walk.js', 'ladder.js' ] : [])
-        ],
+        ops,
+        practice,
+        derivation : lines.beside(page.html.slice(0, at), found, names),
+        code : markedLines(found, names, sources.page(readme)),
+        worked : workedExamples(gradus, ops, symbols, (mark) => lines.ofMark(mark, found, names), sources.page(readme)),
+        rest : page.html.slice(at),
+        files : '<h2 id="files">Files</h2><ul>' +
+                    files.filter((file) => path.dirname(file) === folder && sources.isCode(file))
+                        .map((file) => `<li><a href="${sources.page(file)}">${path.basename(file)}</a></li>`)
+                        .join('') +
+                    '</ul>'
     };
+}
+
+// A page with the headings that its HTML has.
+const withHeadings = (page) => ({
+    ...page,
+    headings : [...page.html.matchAll(/<h2 id="([^"]*)">([^]*?)<\/h2>/g) ].map(
+        ([, id, text ]) => ({depth : 2, id, text : plain(text)}))
+});
+
+const live = [ 'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js' ];
+
+function opPage(gradus, readme, page) {
+    const {ops, practice, derivation, code : marked, worked : examples, rest, files : list} = opParts(gradus, readme, page);
+    const middle = marked + examples + practice;
+    const title = middle && rest.trim() && !/^\s*<h2/.test(rest) ? '<h2 id="how-it-runs">How it runs</h2>' : '';
+    return withHeadings({...page, html : derivation + middle + title + rest + list, about : ops, scripts : live});
+}
+
+// RMSNorm has three pages: the derivation, its numbers, and its way to a GPU.
+function normPages(gradus, readme, page) {
+    const {ops, practice, derivation, code : marked, worked : examples, rest, files : list} = opParts(gradus, readme, page);
+    const [cpu, gpu] = rest.split(/(?=<h2 id="on-a-gpu">)/);
+    const it = example(gradus, 'rms_norm');
+    const [first, numbers, last] = rmsNorm.pages;
+    const parts = (here) => `<nav class="parts" aria-label="pages on RMSNorm">${
+        rmsNorm.pages
+            .map(({name, part}) => `<a href="${name}"${name === here.name ? ' aria-current="page"' : ''}>${part}</a>`)
+            .join('')}</nav>`;
+    const put = (here, html, more = {}) =>
+        write(here.name, withHeadings({...page, title : here.title, html : html.replace(/(<\/h1>)/, `$1${parts(here)}`), about : here.about, ...more}));
+    put({...first, about : ops}, derivation + marked + rmsNorm.cheatSheet() + practice + cpu + list);
+    put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${examples}${rmsNorm.walk(it)}`,
+        {scripts : [...live, 'player.js', 'walk.js' ]});
+    put(last, `<h1 id="top">RMSNorm on a GPU</h1>${gpu.replace(/(?=<h2 id="measured-on-a-gpu">)/, kernel.walk(it.request.inputs.x.slice(0, 8)))}${
+        rmsNorm.ladder()}`, {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
 }
 
 // ---- Pages of text -----------------------------------------------------------------------------
@@ -243,7 +266,10 @@ function textPages(gradus, watched) {
             page.headings.push({depth : 2, id : 'error-over-step', text : 'Why does my check fail?'});
             page.scripts = [ 'curves.js' ];
         }
-        write(sources.page(file), op ? opPage(gradus, file, page) : page);
+        if (file === 'kernels/rms_norm/README.md')
+            normPages(gradus, file, page);
+        else
+            write(sources.page(file), op ? opPage(gradus, file, page) : page);
     }
     const index = markdown.render('study/index.md', sources.read('study/index.md'), {known});
     const [head, rest] = index.html.split('<h2 id="the-path">');
@@ -312,8 +338,8 @@ function opsPage(gradus) {
     const readmes = files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file));
     const rows = readmes.flatMap((readme) => opsOf(readme, gradus).map((name) => {
         const op = gradus.find(name);
-        const worked = op.backward ? `#worked-${name}` : '';
-        return `<tr><td><a href="${sources.page(readme)}${worked}"><code>${
+        const at = op.backward ? sources.place(sources.page(readme), `worked-${name}`) : sources.page(readme);
+        return `<tr><td><a href="${at}"><code>${
             name}</code></a></td><td><code>${escape(op.formula)}</code></td><td align="right">${
             op.cases.length}</td></tr>`;
     }));

@@ -121,7 +121,7 @@ async function opPages(tab) {
 }
 
 async function rmsNorm(tab) {
-    await tab.open(url('rms_norm.html'));
+    await tab.open(url('rms_norm-worked.html'));
     await tab.until(`document.querySelector('.worked').dataset.ready`);
     for (const [i, eps] of [[ 0, 0 ], [ 2, 0.5 ], [ 3, 100 ]]) {
         await tab.evaluate(
@@ -156,6 +156,7 @@ async function rmsNorm(tab) {
                       `document.querySelectorAll('${where}[data-symbol="rstd"].lit').length`) > 0,
             where);
     // The ladder draws.
+    await tab.open(url('rms_norm-gpu.html'));
     assert.equal(await tab.evaluate(`document.querySelectorAll('figure.rung').length`), 13);
     const drawn = await tab.evaluate(`(() => {
         for (const figure of document.querySelectorAll('figure.rung'))
@@ -288,8 +289,8 @@ async function main() {
     const browser = new Browser(program);
     try {
         const tab = await browser.tab();
-        const {watch, curves, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible} = reader;
-        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone, watch, curves, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible]) {
+        const {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible} = reader;
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone, watch, kernel, curves, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible]) {
             if (only.length && !only.includes(part.name)) continue;
             const begun = Date.now();
             await part(tab, url, pages, folder);

@@ -19,7 +19,7 @@ const type = (tab, op, edit, at, text) => tab.evaluate(`(() => {
 })()`);
 
 async function open(tab, url, op) {
-    await tab.open(url(`${op}.html`));
+    await tab.open(url(`${op === 'rms_norm' ? 'rms_norm-worked' : op}.html`));
     await tab.until(`${WORKED(op)}.dataset.ready`);
 }
 
@@ -109,7 +109,7 @@ async function lines(tab, url) {
     for (const [width, height] of [[ 1200, 900 ], [ 375, 800 ]]) {
         await tab.send('Emulation.setDeviceMetricsOverride', {width, height, deviceScaleFactor : 1, mobile : width < 500});
         for (const op of ['softmax', 'rms_norm', 'attention', 'layer_norm', 'cross_entropy']) {
-            await open(tab, url, op);
+            await tab.open(url(`${op}.html`));
             const seen = await tab.evaluate(`(() => {
                 const boxes = [...document.querySelectorAll('.line-of pre, .excerpt pre')];
                 return { boxes: boxes.length, beside: document.querySelectorAll('.beside .line-of').length,
@@ -117,6 +117,7 @@ async function lines(tab, url) {
             })()`);
             assert.deepEqual(seen.cut, [], `${op}: lines cut at a width of ${width}`);
             assert.ok(seen.beside >= 2 && seen.boxes > seen.beside, op);
+            await open(tab, url, op);
             const hidden = await tab.evaluate(`(() => {
                 const place = ${WORKED(op)}, steps = place.querySelectorAll('.step').length, bad = [];
                 for (let i = 0; i < steps; i++) {
@@ -245,6 +246,41 @@ async function search(tab, url) {
     assert.equal(await tab.evaluate(`document.getElementById('search').value`), '');
 }
 
+// RMSNorm's kernel: a thought at a time, with its lines; the sums of the butterfly and of Newton's step.
+async function kernel(tab, url) {
+    await tab.open(url('rms_norm-gpu.html'));
+    await tab.until(`document.getElementById('kernel-walk').dataset.ready`);
+    const seen = await tab.evaluate(`(() => {
+        const place = document.getElementById('kernel-walk'), all = place.querySelectorAll('.thoughts > li').length, bad = [];
+        const box = place.querySelector('.sources');
+        for (let i = 1; i < all; i++) {
+            place.querySelector('[data-act=step]').click();
+            const open = [...place.querySelectorAll('.thoughts > li')].filter((li) => !li.hidden), lines = [...box.querySelectorAll('.line.now')];
+            const top = lines[0].getBoundingClientRect().top - box.getBoundingClientRect().top;
+            if (open.length !== 1 || lines.length < 1 || top < 0 || top > box.clientHeight - 20) bad.push([i, open.length, lines.length, top]);
+        }
+        return { all, bad };
+    })()`);
+    assert.ok(seen.all >= 10);
+    assert.deepEqual(seen.bad, []);
+    const sums = await tab.evaluate(`(() => {
+        const place = document.getElementById('butterfly');
+        while (place.closest('li').hidden) document.querySelector('#kernel-walk [data-act=back]').click();
+        const values = JSON.parse(place.dataset.values);
+        const total = values.reduce((a, b) => a + b, 0), rows = [...new Set([...place.querySelectorAll('.cell')].map((c) => c.dataset.row))];
+        const wrong = [...place.querySelectorAll('.cell')].filter((c) => Math.abs(Number(c.dataset.value) - c.dataset.of.split(' ').reduce((sum, lane) => sum + values[lane], 0)) > 1e-9).length;
+        place.querySelector('.cell[data-row="1"]').focus();
+        return { total, rows: rows.length, wrong, last: [...place.querySelectorAll('.cell[data-row="3"]')].every((c) => Math.abs(Number(c.dataset.value) - total) < 1e-9), lit: place.querySelectorAll('.cell.part').length };
+    })()`);
+    assert.deepEqual(sums, {total : 21.75, rows : 4, wrong : 0, last : true, lit : 3});
+    const off = `[...document.querySelectorAll('#newton td[data-off]')].map((td) => Math.abs(Number(td.dataset.off)))`;
+    for (const v of ['2.71875', '0.3', '1e10']) {
+        await tab.evaluate(`(() => { const b = document.querySelector('#newton input'); b.value = '${v}'; b.dispatchEvent(new Event('input', { bubbles: true })); })()`);
+        const [first, fused] = await tab.evaluate(off);
+        assert.ok(first >= 1.4 && fused <= 1, `${v}: ${first}, ${fused}`);
+    }
+}
+
 // Printed from a dark screen: black on white, with nothing hidden.
 async function print(tab, url) {
     await tab.send('Emulation.setEmulatedMedia',
@@ -282,8 +318,8 @@ async function accessible(tab, url, pages, folder) {
         await tab.send('Emulation.setEmulatedMedia', {features : [ {name : 'prefers-color-scheme', value : scheme} ]});
         for (const page of pages) {
             await tab.open(url(page));
-            assert.deepEqual(await axe.findings(tab, text, scheme === 'dark' ? [ 'color-contrast' ] : null), [],
-                `${page}, ${scheme}`);
+            const findings = await axe.findings(tab, text, scheme === 'dark' ? [ 'color-contrast' ] : null);
+            assert.deepEqual(findings, [], `${page}, ${scheme}: ${findings.join('\n')}`);
         }
     }
     await tab.send('Emulation.setEmulatedMedia', {features : []});
@@ -291,4 +327,4 @@ async function accessible(tab, url, pages, folder) {
     console.log(`axe finds nothing on ${pages.length} pages, light and dark`);
 }
 
-module.exports = {watch, curves, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible};
+module.exports = {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible};
