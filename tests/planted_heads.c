@@ -105,11 +105,12 @@ enum {
     SOFT_NO_TOTAL,     /* p instead of the sum of the shares times p */
     SOFT_NO_WEIGHT,    /* dtargets without the weight */
     SOFT_NO_SMOOTHING, /* as if eps were 0 */
-    SOFT_NO_MAX        /* dtargets with -x instead of L - x */
+    SOFT_NO_MAX,       /* dtargets with -x instead of L - x */
+    SOFT_LAST_ROW      /* dweight of the last row alone */
 };
 
 /* c = w ((1 - eps) q + eps / V), dlogits = dloss (sum(c) softmax - c),
- * dtargets = dloss (1 - eps) w (logsumexp - x) */
+ * dtargets = dloss (1 - eps) w (logsumexp - x), dweight = sum of dloss c / w (logsumexp - x) */
 static void soft_cross_entropy(planted_math *m)
 {
     const int64_t rows = planted_rows(m->call->input[0]), V = planted_columns(m->call->input[0]);
@@ -128,7 +129,39 @@ static void soft_cross_entropy(planted_math *m)
             const double below = (m->variant == SOFT_NO_MAX ? 0 : log(sum)) - x[j];
             m->g[0][i * V + j] = g * (total * exp(x[j]) / sum - c);
             m->g[1][i * V + j] = g * (1 - eps) * (m->variant == SOFT_NO_WEIGHT ? 1 : w[j]) * below;
+            if (m->variant == SOFT_LAST_ROW) m->g[2][j] = 0;
+            m->g[2][j] += g * (c / w[j]) * (log(sum) - x[j]);
         }
+    }
+}
+
+/* ---- nll_loss ------------------------------------------------------------------------------ */
+
+enum {
+    NLL_RIGHT,
+    NLL_SIGN,
+    NLL_NO_WEIGHT,
+    NLL_ROWS,       /* the mean over the rows, not over their weights */
+    NLL_NOT_IGNORED /* ignored rows get a gradient */
+};
+
+/* dlog_probs = -dloss w[target] / sum of w[target] at the targets that count */
+static void nll_loss(planted_math *m)
+{
+    const gd_cross_entropy_args *args = m->call->args;
+    const int64_t rows = planted_rows(m->call->input[0]), V = planted_columns(m->call->input[0]);
+    double divisor = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        const double t = m->x[1][i];
+        if (!args->use_ignore_index || t != args->ignore_index)
+            divisor += m->variant == NLL_ROWS ? 1 : m->x[2][(int64_t)t];
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t t = (int64_t)m->x[1][i];
+        const bool ignored = args->use_ignore_index && t == args->ignore_index;
+        if (ignored && m->variant != NLL_NOT_IGNORED) continue;
+        const double w = m->variant == NLL_NO_WEIGHT ? 1 : m->x[2][t];
+        m->g[0][i * V + t] = (m->variant == NLL_SIGN ? 1 : -1) * m->dy[0][0] * w / divisor;
     }
 }
 
@@ -258,6 +291,8 @@ static void rope(planted_math *m)
     BUG("cross_entropy", check, cross_entropy, ENTROPY_##number, what, finding)
 #define SOFT(number, what, finding) \
     BUG("cross_entropy", "probabilities_and_all", soft_cross_entropy, SOFT_##number, what, finding)
+#define NLL(number, what, finding) \
+    BUG("nll_loss", "ignore_12x3", nll_loss, NLL_##number, what, finding)
 #define ATTENTION(number, what, finding) \
     BUG("attention", "groups", attention, ATTENTION_##number, what, finding)
 #define BIAS(number, what, finding)                                                      \
@@ -297,6 +332,12 @@ const planted_bug planted_heads[] = {
     SOFT(NO_WEIGHT, "dtargets without the class weights", "a factor for each column: a weight"),
     SOFT(NO_SMOOTHING, "the smoothing forgotten", "a constant factor 5/4"),
     SOFT(NO_MAX, "dtargets without the logsumexp", NULL),
+    SOFT(LAST_ROW, "dweight of the last row alone", "only dy[1, 1] is used"),
+    NLL(RIGHT, "nothing", NULL),
+    NLL(SIGN, "the sign", "the sign is flipped"),
+    NLL(NO_WEIGHT, "without the class weights", "a factor for each row"),
+    NLL(ROWS, "divided by the rows, not their weights", "a constant factor"),
+    NLL(NOT_IGNORED, "ignored rows not ignored", "a gradient where it should be 0"),
     ATTENTION(RIGHT, "nothing", NULL),
     ATTENTION(NO_DELTA, "delta is missing",
               "the true gradient sums to 0 along axis 1, this one does not"),

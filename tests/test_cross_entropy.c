@@ -539,6 +539,39 @@ START_TEST(test_soft_weights)
 }
 END_TEST
 
+/* dw_j = sum over rows of q_ij (L_i - x_ij), of the logits above; a share of 0 hides a logit of -inf. */
+START_TEST(test_gradient_of_class_weights)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float l3 = 1.0986122886681098f, logits[] = {0, l3, -INFINITY, 0};
+    gd_tensor *x = logits_of(ctx, 2, 2, logits);
+    gd_tensor *w = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){3, 0});
+    gd_tensor *q = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){0.25, 0.75, 0, 1});
+    const double a = log(4) / 4,
+                 b = 0.75 * log(4.0 / 3); /* the first row's; the second has loss 0 */
+    gd_tensor_set_requires_grad(w, true);
+    for (int both = 0; both < 2; both++) { /* dx overwrites x if it can: after dw */
+        gd_cross_entropy_options options = {.weight = w};
+        gd_tensor_set_requires_grad(x, both);
+        gd_backward(gd_cross_entropy_with(gd_scale(x, 1), q, &options));
+        assert_sums("dw", gd_grad(w), (double[]){a / 2, b / 2}, 1e-6);
+        gd_backward(gd_cross_entropy_with(gd_scale(x, 1), q, &options));
+        assert_sums("added", gd_grad(w), (double[]){a, b}, 1e-6);
+        gd_grad_clear(w);
+        options.label_smoothing = 1; /* gives the -inf a share */
+        gd_backward(gd_cross_entropy_with(x, q, &options));
+        double smoothed[2];
+        gd_tensor_read_f64(gd_grad(w), smoothed, 2);
+        ck_assert_double_eq(smoothed[0], INFINITY);
+        ck_assert_double_eq_tol(smoothed[1], log(4.0 / 3) / 4, 1e-6);
+        gd_grad_clear(w);
+        gd_step_end(ctx);
+    }
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
 START_TEST(test_soft_refused)
 {
     gd_context *ctx = gd_context_create(NULL);
@@ -556,7 +589,8 @@ START_TEST(test_soft_refused)
     gd_tensor_set_requires_grad(w, true);
     options.weight = w;
     ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: weight requires a gradient, and class weights have none");
+    ck_assert_error(ctx, "cross_entropy: weight requires a gradient, which class weights have only "
+                         "with targets that are probabilities: give gd_detach(weight)");
     options = (gd_cross_entropy_options){.label_smoothing = 1.5};
     ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
     ck_assert_error(ctx, "cross_entropy: label_smoothing is 1.5, wanted 0 to 1");
@@ -594,6 +628,7 @@ int main(void)
     tcase_add_test(tcase, test_soft_adds_to_one);
     tcase_add_test(tcase, test_soft_edges);
     tcase_add_test(tcase, test_soft_weights);
+    tcase_add_test(tcase, test_gradient_of_class_weights);
     tcase_add_test(tcase, test_soft_refused);
     suite_add_tcase(suite, tcase);
     return check_main(suite);

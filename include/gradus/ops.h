@@ -348,7 +348,8 @@ typedef enum gd_reduction {
 typedef struct gd_cross_entropy_options {
     gd_reduction reduction; /* the mean is over the targets not ignored; GD_NONE: a loss per row */
     int32_t ignore_index;   /* rows with this target are ignored; unset: none are */
-    gd_tensor *weight;      /* of the classes, [V], of the logits' dtype; no gradient; NULL: 1 */
+    gd_tensor *weight;      /* of the classes, [V], of the logits' dtype; NULL: 1. It has a gradient
+                             * where targets are probabilities, and must not require one elsewhere */
     double label_smoothing; /* eps, 0 to 1 (Szegedy et al. 2016, arXiv:1512.00567); unset: 0 */
 } gd_cross_entropy_options;
 
@@ -406,10 +407,11 @@ GD_API gd_tensor *gd_kl_div(gd_tensor *x, gd_tensor *target, bool log_target,
 
 /* -w[t] log_probs[..., t] of targets t: gd_cross_entropy_with of log-probabilities, with the same options
  * but for label_smoothing. log_probs [..., V], targets GD_INT32 [...] -> [] or [...], of float32 if
- * log_probs are 16-bit. A few ops, as are the next two (kernels/loss/composed.c). */
+ * log_probs are 16-bit (kernels/cross_entropy). */
 GD_API gd_tensor *gd_nll_loss(gd_tensor *log_probs, gd_tensor *targets,
                               const gd_cross_entropy_options *options);
-/* a . b / (max(|a|, eps) max(|b|, eps)) along an axis, of one shape and dtype; PyTorch's eps is 1e-8. */
+/* A few ops, as is the next (kernels/loss/composed.c):
+ * a . b / (max(|a|, eps) max(|b|, eps)) along an axis, of one shape and dtype; PyTorch's eps is 1e-8. */
 GD_API gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps);
 /* With c the cosine of a, b [..., N] along the last axis: 1 - c where the target [...] is 1, and
  * max(0, c - margin) where it is -1. target is of a's dtype. */

@@ -33,6 +33,15 @@ gd_status cross_entropy_check(const gd_call *call, const char *name, const gd_te
     return check_reduction(call);
 }
 
+gd_status cross_entropy_check_rows(const gd_call *call)
+{
+    const gd_tensor *rows = call->input[0];
+    if (gd_tensor_ndim(rows) > 0 && gd_dtype_is_real(gd_tensor_dtype(rows))) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s %s, wanted a real [..., V]",
+                        gd_input_name(call->op, 0).text, gd_dtype_name(gd_tensor_dtype(rows)),
+                        gd_shape_text(rows).text);
+}
+
 /* Probabilities, shaped like the logits. */
 static gd_status check_probabilities(const gd_call *call)
 {
@@ -57,24 +66,30 @@ static gd_status check_probabilities(const gd_call *call)
     return check_reduction(call);
 }
 
-/* The class weights, and what goes with them. */
-static gd_status check_options(const gd_call *call)
+gd_status cross_entropy_check_weight(const gd_call *call)
 {
-    const gd_tensor *logits = call->input[0], *weight = call->input[2];
-    const double smoothing = ((const gd_cross_entropy_args *)call->args)->smoothing;
-    if (weight &&
-        (gd_tensor_ndim(weight) != 1 || gd_tensor_dim(weight, 0) != gd_tensor_dim(logits, -1) ||
-         gd_tensor_dtype(weight) != gd_tensor_dtype(logits))) {
+    const gd_tensor *rows = call->input[0], *weight = call->input[2];
+    if (!weight) return GD_OK;
+    if (gd_tensor_ndim(weight) != 1 || gd_tensor_dim(weight, 0) != gd_tensor_dim(rows, -1) ||
+        gd_tensor_dtype(weight) != gd_tensor_dtype(rows)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "weight is %s %s, wanted %s [%lld]",
                             gd_dtype_name(gd_tensor_dtype(weight)), gd_shape_text(weight).text,
-                            gd_dtype_name(gd_tensor_dtype(logits)),
-                            (long long)gd_tensor_dim(logits, -1));
+                            gd_dtype_name(gd_tensor_dtype(rows)),
+                            (long long)gd_tensor_dim(rows, -1));
     }
-    if (weight && gd_tensor_requires_grad(weight)) {
+    if (gd_tensor_requires_grad(weight) && gd_tensor_dtype(call->input[1]) == GD_INT32) {
         return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
-                            "weight requires a gradient, and class weights have none: give "
-                            "gd_detach(weight)");
+                            "weight requires a gradient, which class weights have only with "
+                            "targets that are probabilities: give gd_detach(weight)");
     }
+    return GD_OK;
+}
+
+static gd_status check_options(const gd_call *call)
+{
+    const double smoothing = ((const gd_cross_entropy_args *)call->args)->smoothing;
+    const gd_status status = cross_entropy_check_weight(call);
+    if (status) return status;
     if (!(smoothing >= 0 && smoothing <= 1)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "label_smoothing is %g, wanted 0 to 1",
                             smoothing);
@@ -91,10 +106,7 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_sp
 {
     (void)words;
     const gd_tensor *logits = call->input[0], *targets = call->input[1];
-    if (gd_tensor_ndim(logits) < 1 || !gd_dtype_is_real(gd_tensor_dtype(logits))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "logits is %s %s, wanted a real [..., V]",
-                            gd_dtype_name(gd_tensor_dtype(logits)), gd_shape_text(logits).text);
-    }
+    if (cross_entropy_check_rows(call)) return GD_ERROR_ARGUMENT;
     const bool numbers = gd_tensor_dtype(targets) == GD_INT32;
     gd_status status =
         numbers ? cross_entropy_check(call, "logits", logits, targets) : check_probabilities(call);
@@ -127,6 +139,10 @@ static const gd_cross_entropy_args mean = {.reduction = GD_MEAN}, sum = {.reduct
     {                                                    \
         GD_UNIFORM(0.2, 2), .fixed = true, GD_DIMS(size) \
     }
+#define LEARNED(size)                     \
+    {                                     \
+        GD_UNIFORM(0.2, 2), GD_DIMS(size) \
+    }
 #define PROBABILITIES(...)                     \
     {                                          \
         GD_UNIFORM(0, 1), GD_DIMS(__VA_ARGS__) \
@@ -151,7 +167,9 @@ static const gd_case cross_entropy_cases[] = {
     {"all_options", &all, GD_INPUTS({GD_DIMS(9, 4)}, {GD_INDEX(4), GD_DIMS(9)}, WEIGHT(4))},
     {"probabilities", &mean, GD_INPUTS({GD_DIMS(4, 6)}, PROBABILITIES(4, 6), GD_ABSENT)},
     {"probabilities_and_all", &smooth_none,
-     GD_INPUTS({GD_DIMS(2, 2, 5)}, PROBABILITIES(2, 2, 5), WEIGHT(5))},
+     GD_INPUTS({GD_DIMS(2, 2, 5)}, PROBABILITIES(2, 2, 5), LEARNED(5))},
+    {"probabilities_and_weight", &mean,
+     GD_INPUTS({GD_DIMS(70, 3)}, PROBABILITIES(70, 3), LEARNED(3))},
     {"no_rows_none", &smooth_none, GD_INPUTS({GD_DIMS(0, 4)}, {GD_INDEX(4), GD_DIMS(0)}, WEIGHT(4)),
      .may_be_empty = true},
 };

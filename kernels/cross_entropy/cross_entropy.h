@@ -29,6 +29,13 @@ extern "C" {
 gd_status cross_entropy_check(const gd_call *call, const char *name, const gd_tensor *rows,
                               const gd_tensor *targets);
 
+/* Fails unless input 0 is real, with a last dimension. */
+gd_status cross_entropy_check_rows(const gd_call *call);
+
+/* Fails unless the class weights, input 2, are absent, or one for each column of the rows, input 0; or
+ * if they require a gradient that they do not have. */
+gd_status cross_entropy_check_weight(const gd_call *call);
+
 /* NULL: the defaults. */
 gd_cross_entropy_args cross_entropy_args_of(const gd_cross_entropy_options *options);
 #ifdef __cplusplus

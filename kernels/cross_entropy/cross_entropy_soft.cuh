@@ -5,6 +5,7 @@
 #define GD_CROSS_ENTROPY_SOFT_CUH
 
 #include "cross_entropy/rows.cuh"
+#include "reduce/reduce.cuh"
 
 template <class T>
 struct soft_rows {
@@ -174,12 +175,62 @@ static inline gd_status launch_soft_forward(const gd_call *call)
     });
 }
 
+// The term of dw, without the factor of a row.
+template <class C>
+struct soft_weight_term {
+    C on, off;
+
+    __device__ C operator()(C max, C log_sum, C dloss, C x, C q) const
+    {
+        const C part = on * q + off;
+        return part == 0 ? (C)0 : dloss * part * -(x - max - log_sum); /* [soft dw] */
+    }
+};
+
+template <class C>
+struct soft_weight_sum : gd_sum_of<C, soft_weight_term<C>> {
+    const C *factor;
+
+    __device__ C result(C sum, int64_t) const
+    {
+        return sum * *factor;
+    }
+};
+
+// dw [V] (+)= the sums over the rows.
+template <class T>
+static inline gd_status soft_weight_gradient(const gd_call *call, const soft_rows<T> &s)
+{
+    using C = gd_compute<T>;
+    const int64_t shape[] = {s.rows, s.targets.vocab}, packed[] = {s.targets.vocab, 1};
+    const int64_t rows[] = {s.rows, 1}, apart[] = {1, 0};
+    const auto of_row = [&](const gd_tensor *t) {
+        const gd_layout layout = {gd_tensor_data(t), call->dtype, 2, rows, apart};
+        return layout;
+    };
+    const gd_layout dloss = {gd_tensor_data(call->doutput[0]), call->dtype, 0, rows, apart};
+    const gd_layout result = {nullptr, call->dtype, 1, shape + 1, packed + 1};
+    const gd_layout x = {gd_tensor_data(call->input[0]), call->dtype, 2, shape, packed};
+    const gd_layout q = {gd_tensor_data(call->input[1]), call->dtype, 2, shape, packed};
+    const gd_layout in[] = {of_row(call->save[0]), of_row(call->save[1]),
+                            s.none ? of_row(call->doutput[0]) : dloss, x, q};
+    soft_weight_sum<C> sum = {};
+    sum.term = {s.on, s.off};
+    sum.factor = gd_ptr<const C>(call->save[2]);
+    return gd_cuda_reduce_over<T, C, 3>(call, gd_ptr<T>(call->dinput[2]), call->accumulate[2],
+                                        result, 2, shape, in, sum);
+}
+
 static inline gd_status launch_soft_backward(const gd_call *call)
 {
     return gd_by_dtype(gd_tensor_dtype(call->input[0]), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
         const soft_rows<T> s = soft_rows_of<T>(call);
+        if (call->dinput[2]) { // before dx, which may be x
+            const gd_status status = soft_weight_gradient<T>(call, s);
+            if (status) return status;
+        }
         if (s.rows * s.targets.vocab == 0) return GD_OK;
         const gd_team_launch launch = gd_team_for(s.rows, s.targets.vocab);
         const auto run = [&](auto kernel) {

@@ -13,9 +13,9 @@ typedef struct soft_rows {
     double on, off;         /* a target's part, and what smoothing spreads: 1 - eps and eps / V */
     REAL *max, *log_of_sum; /* [rows], saved; NULL in a forward without a backward */
     double *losses;
-    REAL factor, *dx, *dq;
+    REAL factor, *dx, *dq, *dw;
     const REAL *dloss;
-    bool add_dx, add_dq;
+    bool add_dx, add_dq, add_dw;
 } soft_rows;
 
 static soft_rows soft_rows_of(const gd_call *call)
@@ -45,11 +45,17 @@ static double weight_of(const soft_rows *s, int64_t j)
     return s->weight ? (double)s->weight[j] : 1;
 }
 
+/* The share without the weight. */
+static double part_of(const soft_rows *s, int64_t i, int64_t j)
+{
+    double q = s->targets ? j == s->targets[i] : (double)s->given[i * s->vocab + j];
+    return s->on * q + s->off;
+}
+
 /* c_ij; an infinite weight has no share of what is 0 */
 static double share_of(const soft_rows *s, int64_t i, int64_t j)
 {
-    double q = s->targets ? j == s->targets[i] : (double)s->given[i * s->vocab + j];
-    const double part = s->on * q + s->off;
+    const double part = part_of(s, i, j);
     return part == 0 ? 0 : weight_of(s, j) * part; /* [soft c] */
 }
 
@@ -105,17 +111,29 @@ gd_status GD_REAL_NAME(cross_entropy_soft_forward)(const gd_call *call)
     return GD_OK;
 }
 
+/* The gradient of a row's loss. */
+static double row_cotangent(const soft_rows *s, int64_t i)
+{
+    return (double)s->factor * (double)s->dloss[s->args->reduction == GD_NONE ? i : 0];
+}
+
+/* log p_ij */
+static double log_probability(const soft_rows *s, int64_t i, int64_t j)
+{
+    return (double)(s->x[i * s->vocab + j] - s->max[i]) - (double)s->log_of_sum[i];
+}
+
 static void soft_row_gradient(const void *work, int64_t i)
 {
     const soft_rows *s = work;
     REAL *dx = s->dx, *dq = s->dq;
     const bool counted = row_counts(s, i);
-    const double g = (double)s->factor * (double)s->dloss[s->args->reduction == GD_NONE ? i : 0];
+    const double g = row_cotangent(s, i);
     double total = 0; /* C_i */
     for (int64_t j = 0; counted && j < s->vocab; j++) total += share_of(s, i, j);
     for (int64_t j = 0; j < s->vocab; j++) {
         const int64_t at = i * s->vocab + j;
-        const double log_p = (double)(s->x[at] - s->max[i]) - (double)s->log_of_sum[i];
+        const double log_p = log_probability(s, i, j);
         const double c = counted ? share_of(s, i, j) : 0, w = s->on * weight_of(s, j);
         const double pull = total != 0 ? total * exp(log_p) : 0;
         const double d = counted ? g * (pull - c) : 0;    /* [soft dx] */
@@ -125,8 +143,28 @@ static void soft_row_gradient(const void *work, int64_t i)
     }
 }
 
+/* Columns of dw that a task sums. */
+enum { COLUMNS = 64 };
+
+/* dw of a block of columns: the rows in order. */
+static void soft_weight_gradient(const void *work, int64_t block)
+{
+    const soft_rows *s = work;
+    const int64_t first = block * COLUMNS, n = gd_min64(COLUMNS, s->vocab - first);
+    double sum[COLUMNS] = {0};
+    for (int64_t i = 0; i < s->rows; i++) {
+        const double g = row_cotangent(s, i);
+        for (int64_t k = 0; k < n; k++) {
+            const double part = part_of(s, i, first + k);
+            if (part != 0) sum[k] += g * part * -log_probability(s, i, first + k); /* [soft dw] */
+        }
+    }
+    REAL *dw = s->dw + first;
+    for (int64_t k = 0; k < n; k++) dw[k] = (REAL)((s->add_dw ? (double)dw[k] : 0) + sum[k]);
+}
+
 /* dx[i, j] = g_i (C_i softmax(x[i])[j] - c_ij), dtargets[i, j] = g_i (1 - eps) w_j (L_i - x[i, j]),
- * where g_i is the gradient of the row's loss. dx may be x. */
+ * where g_i is the gradient of the row's loss; and dweight, before dx, which may be x. */
 gd_status GD_REAL_NAME(cross_entropy_soft_backward)(const gd_call *call)
 {
     soft_rows s = soft_rows_of(call);
@@ -136,6 +174,10 @@ gd_status GD_REAL_NAME(cross_entropy_soft_backward)(const gd_call *call)
     s.dq = gd_data(call->dinput[1]);
     s.add_dx = call->accumulate[0];
     s.add_dq = call->accumulate[1];
-    gd_for_each(gd_threads_for(call->threads, 4 * s.rows * s.vocab), s.rows, soft_row_gradient, &s);
+    s.dw = gd_data(call->dinput[2]);
+    s.add_dw = call->accumulate[2];
+    const int threads = gd_threads_for(call->threads, 4 * s.rows * s.vocab);
+    if (s.dw) gd_for_each(threads, gd_divide_up(s.vocab, COLUMNS), soft_weight_gradient, &s);
+    gd_for_each(threads, s.rows, soft_row_gradient, &s);
     return GD_OK;
 }

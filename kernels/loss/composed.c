@@ -1,4 +1,4 @@
-/* composed.c - losses that are a few ops: nll_loss, cosine_similarity and cosine_embedding_loss. */
+/* composed.c - losses that are a few ops: cosine_similarity and cosine_embedding_loss. */
 #include "gradus/ops.h"
 #include "gradus/autograd.h"
 
@@ -43,75 +43,6 @@ static bool without_last(gd_tensor *t, gd_tensor *x)
     bool same = last >= 0 && gd_tensor_ndim(t) == last;
     for (int d = 0; same && d < last; d++) same = gd_tensor_dim(t, d) == gd_tensor_dim(x, d);
     return same;
-}
-
-/* ---- nll_loss ----------------------------------------------------------------------------- */
-
-/* table[..., index[...]] along the last axis of the table. */
-static gd_tensor *pick(gd_tensor *table, gd_tensor *index)
-{
-    const int last = gd_tensor_ndim(table) - 1;
-    return gd_squeeze(gd_gather(table, last, gd_unsqueeze(index, last)), last);
-}
-
-static bool fits(gd_tensor *x, gd_tensor *targets, gd_tensor *weight)
-{
-    gd_context *ctx = gd_tensor_context(x);
-    const gd_dtype dtype = gd_tensor_dtype(x);
-    if (!gd_dtype_is_real(dtype) || gd_tensor_dtype(targets) != GD_INT32 ||
-        !without_last(targets, x)) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "nll_loss: log_probs is %s %s and targets %s %s, wanted a real [..., V], and int32 "
-                "[...]",
-                gd_dtype_name(dtype), gd_shape_text(x).text,
-                gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text);
-        return false;
-    }
-    if (!weight || (gd_tensor_ndim(weight) == 1 && gd_tensor_dtype(weight) == dtype &&
-                    gd_tensor_dim(weight, 0) == gd_tensor_dim(x, -1)))
-        return true;
-    gd_fail(ctx, GD_ERROR_ARGUMENT, "nll_loss: weight is %s %s, wanted %s [%lld], a class each",
-            gd_dtype_name(gd_tensor_dtype(weight)), gd_shape_text(weight).text,
-            gd_dtype_name(dtype), (long long)gd_tensor_dim(x, -1));
-    return false;
-}
-
-gd_tensor *gd_nll_loss(gd_tensor *log_probs, gd_tensor *targets,
-                       const gd_cross_entropy_options *options)
-{
-    const gd_cross_entropy_options o = options ? *options : (gd_cross_entropy_options){0};
-    if (!both_given("nll_loss", log_probs, "log_probs", targets, "targets")) return NULL;
-    if (!fits(log_probs, targets, o.weight)) return NULL;
-    if (!known("nll_loss", log_probs, o.reduction)) return NULL;
-    if (o.label_smoothing != 0) {
-        gd_fail(gd_tensor_context(log_probs), GD_ERROR_ARGUMENT,
-                "nll_loss: label_smoothing is %g, wanted 0: gd_cross_entropy_with has it",
-                o.label_smoothing);
-        return NULL;
-    }
-
-    /* Ignored rows read class 0, and count 0. Numbers of float64 hold every target. */
-    gd_tensor *ids = gd_cast(targets, GD_FLOAT64), *ignored = NULL, *classes = targets;
-    if (o.ignore_index) {
-        gd_tensor *ignored_id = gd_scale(ones_like(ids), gd_option(o.ignore_index, 0));
-        ignored = gd_eq(ids, ignored_id);
-        classes = gd_cast(gd_masked_fill(ids, ignored, 0), GD_INT32);
-    }
-    gd_tensor *loss = gd_neg(widened(pick(log_probs, classes)));
-    gd_tensor *counted = gd_cast(ones_like(ids), gd_tensor_dtype(loss ? loss : log_probs));
-    if (o.weight && classes) {
-        const int64_t n = gd_tensor_count(targets);
-        gd_tensor *flat = gd_gather(o.weight, 0, gd_reshape(classes, 1, &n));
-        counted = gd_reshape(widened(flat), gd_tensor_ndim(targets), gd_tensor_shape(targets));
-        loss = gd_mul(loss, counted);
-    }
-    if (ignored) {
-        loss = gd_masked_fill(loss, ignored, 0);
-        counted = gd_masked_fill(counted, ignored, 0);
-    }
-    if (o.reduction == GD_NONE) return loss;
-    gd_tensor *sum = gd_sum_all(loss);
-    return o.reduction == GD_SUM ? sum : gd_div(sum, gd_sum_all(counted));
 }
 
 /* ---- Cosines ------------------------------------------------------------------------------ */

@@ -9,6 +9,8 @@ import torch
 
 from gradus._library import lib, FLOAT32, FLOAT64
 
+INT32 = 4  # GD_INT32
+
 DTYPES = {np.float32: FLOAT32, np.float64: FLOAT64}
 
 

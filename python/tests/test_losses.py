@@ -1,13 +1,14 @@
 """Losses of pairs, and the newer functions of one variable, against PyTorch's, in random cases."""
 
-from ctypes import byref, c_bool, c_double, c_int, c_void_p
+from ctypes import Structure, byref, c_bool, c_double, c_int, c_int32, c_int64, c_void_p
+from inspect import signature
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from calls import Library, c
+from calls import INT32, Library, c
 
 CASES = 400  # of each op, half of them in float64
 REDUCTIONS = ("mean", "sum", "none", "batchmean")
@@ -131,7 +132,62 @@ def least(rng, shape):
             [np.round(rng.normal(size=shape) * 2)])  # with ties
 
 
+class EntropyOptions(Structure):
+    _fields_ = [("reduction", c_int), ("ignore_index", c_int32), ("weight", c_void_p),
+                ("label_smoothing", c_double)]
+
+
+def int_tensor(value, ctx):
+    value = np.array(value, np.int32)
+    return c("gd_tensor_from", c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p)(
+        ctx, INT32, value.ndim, (c_int64 * max(1, value.ndim))(*value.shape), value.ctypes.data)
+
+
+def nll_loss(rng, shape, ctx):
+    """With class weights, which have no gradient, and an ignore index."""
+    f = c("gd_nll_loss", c_void_p, c_void_p, c_void_p, c_void_p)
+    r, V = int(rng.integers(0, 3)), shape[-1] + 1
+    targets = np.array(rng.integers(0, V, size=shape[:-1]))
+    if r == 0:
+        targets.flat[0] = 0
+    ignore = int(rng.integers(1, V)) if V > 1 and rng.random() < 0.5 else -100
+    weight = rng.uniform(0.5, 2, size=V) if rng.random() < 0.5 else None
+
+    def ours(x):
+        w = None
+        if weight is not None:
+            w = c("gd_tensor_create", c_void_p, c_void_p, c_int, c_int, c_void_p)(
+                ctx, c("gd_tensor_dtype", c_int, c_void_p)(x), 1, (c_int64 * 1)(V))
+            c("gd_tensor_write_f64", c_int, c_void_p, c_void_p, c_int64)(w, weight.ctypes.data, V)
+        return f(x, int_tensor(targets, ctx), byref(EntropyOptions(r, ignore, w, 0)))
+
+    def theirs(x):
+        t = torch.from_numpy(targets)
+        w = None if weight is None else torch.from_numpy(weight).to(x.dtype)
+        loss = F.nll_loss(x.reshape(-1, V), t.reshape(-1), w, ignore_index=ignore,
+                          reduction=REDUCTIONS[r])
+        return loss.reshape(t.shape) if r == 2 else loss
+    return ours, theirs, [rng.normal(size=(*shape[:-1], V))]
+
+
+def cross_entropy(rng, shape):
+    """Of probabilities, with class weights, which have a gradient, and smoothing."""
+    f = c("gd_cross_entropy_with", c_void_p, c_void_p, c_void_p, c_void_p)
+    r, smooth = int(rng.integers(0, 3)), float(rng.choice([0, 0.3, 1]))
+    V = shape[-1] + 1
+    shape = (*shape[:-1], V)
+
+    def theirs(x, q, w):
+        loss = F.cross_entropy(x.reshape(-1, V), q.reshape(-1, V), w, label_smoothing=smooth,
+                               reduction=REDUCTIONS[r])
+        return loss.reshape(shape[:-1]) if r == 2 else loss
+    return (lambda x, q, w: f(x, q, byref(EntropyOptions(r, 0, w, smooth))), theirs,
+            [rng.normal(size=shape) * 3, rng.uniform(size=shape), rng.uniform(0.2, 2, size=V)])
+
+
 OPS = {
+    "nll_loss": nll_loss,
+    "cross_entropy": cross_entropy,
     "cosine_similarity": cosine_similarity,
     "cosine_embedding_loss": cosine_embedding_loss,
     "norm": norm,
@@ -162,5 +218,6 @@ def test_is_torchs(library, name):
     for i in range(CASES):
         dtype, tolerance = (np.float64, 1e-13) if i % 2 else (np.float32, 1e-5)
         shape = tuple(int(n) for n in rng.integers(1, 9, int(rng.integers(1, 4))))
-        ours, theirs, inputs = OPS[name](rng, shape)
+        context = [library.ctx] if "ctx" in signature(OPS[name]).parameters else []
+        ours, theirs, inputs = OPS[name](rng, shape, *context)
         library.compare(ours, theirs, [v.astype(dtype) for v in inputs], rng, tolerance)

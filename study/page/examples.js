@@ -235,6 +235,16 @@ function crossEntropy(v) {
     ];
 }
 
+function nllLoss(v) {
+    const w = v.weight.values, t = v.targets.values, total = sum(t.map((k) => w[k]));
+    return [
+        step('W', 'W = \\sum_i w_{t_i}', {shape : [], values : [ total ]}),
+        step('dx', 'dx_{ij} = -[j = t_i]\\; d\\mathrm{loss}\\; w_{t_i} / W',
+            grid(t.length, w.length, (i, j) => (j === t[i] ? -v.dy.values[0] * w[j] / total : 0)),
+            {mark : 'nll_loss', gradient : 'log_probs'}),
+    ];
+}
+
 function linearCrossEntropy(v) {
     const x = v.x, w = v.weight, t = v.targets.values, l = multiply(x, transposed(w));
     const [M, V] = l.shape, rows = rowsOf(l);
@@ -880,6 +890,14 @@ const examples = {
         cotangents : [ [ 1 ] ],
         outputs : [ 'loss' ],
         steps : linearCrossEntropy
+    },
+    nll_loss : {
+        case : 'mean_weight',
+        shapes : {log_probs : [ 3, 2 ], targets : [ 3 ], weight : [ 2 ]},
+        values : {targets : [ 1, 0, 1 ], weight : [ 1, 0.5 ]},
+        cotangents : [ [ 1 ] ],
+        outputs : [ 'loss' ],
+        steps : nllLoss
     },
     swiglu : {shapes : {gate : [ 2, 3 ], up : [ 2, 3 ]}, steps : swiglu},
     linear : {shapes : {x : [ 3, 4 ], weight : [ 2, 4 ], bias : [ 2 ]}, steps : linear},

@@ -134,6 +134,10 @@ const ops = (eps) => ({
     }),
     cross_entropy : (x, s) => [[ mean(rowsOf(
         x.logits, lastOf(s.logits)).map((row, i) => sub(logSumExp(row), row[x.targets[i].v]))) ]],
+    nll_loss : (x, s) => {
+        const w = x.targets.map((t) => x.weight[t.v]), rows = rowsOf(x.log_probs, lastOf(s.log_probs));
+        return [[ neg(div(sum(rows.map((row, i) => mul(w[i], row[x.targets[i].v]))), sum(w))) ]];
+    },
     linear_cross_entropy : (x, s) => {
         const K = lastOf(s.x), weight = rowsOf(x.weight, K);
         return [[ mean(rowsOf(x.x, K).map((row, i) => {

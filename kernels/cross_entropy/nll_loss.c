@@ -1,0 +1,85 @@
+/* nll_loss.c - the op: the negative log-probabilities of the targets. README.md has the derivation. */
+#include "cross_entropy/cross_entropy.h"
+
+GD_KERNEL(nll_loss_forward)
+GD_KERNEL(nll_loss_backward)
+
+/* log_probs [..., V], targets [...], weight [V] or NULL -> loss [], or [...] for GD_NONE, in float32 at
+ * least. Saves the factor [] of a row in the loss: 1, or 1 over the divisor of the mean. */
+static gd_status nll_loss_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                uint64_t *words)
+{
+    (void)words;
+    const gd_cross_entropy_args *args = call->args;
+    gd_status status = cross_entropy_check_rows(call);
+    if (!status) status = cross_entropy_check(call, "log_probs", call->input[0], call->input[1]);
+    if (!status) status = cross_entropy_check_weight(call);
+    if (status) return status;
+    if (args->smoothing != 0) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "label_smoothing is %g, wanted 0: gd_cross_entropy_with has it",
+                            args->smoothing);
+    }
+    save[0] = output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
+    if (args->reduction == GD_NONE) {
+        output[0] = gd_spec_like(call->input[1]);
+        output[0].dtype = call->dtype;
+    }
+    return GD_OK;
+}
+
+static const gd_cross_entropy_args mean = {.reduction = GD_MEAN}, sum = {.reduction = GD_SUM},
+                                   none = {.reduction = GD_NONE},
+                                   ignore = {.ignore_index = 1, .use_ignore_index = true},
+                                   ignore_none = {.reduction = GD_NONE,
+                                                  .ignore_index = 2,
+                                                  .use_ignore_index = true};
+
+#define LOGS(...)                               \
+    {                                           \
+        GD_UNIFORM(-5, 0), GD_DIMS(__VA_ARGS__) \
+    }
+#define WEIGHT(size)                                     \
+    {                                                    \
+        GD_UNIFORM(0.2, 2), .fixed = true, GD_DIMS(size) \
+    }
+
+static const gd_case nll_loss_cases[] = {
+    {"mean_5x11", &mean, GD_INPUTS(LOGS(5, 11), {GD_INDEX(11), GD_DIMS(5)}, GD_ABSENT)},
+    {"sum_weight", &sum, GD_INPUTS(LOGS(4, 7), {GD_INDEX(7), GD_DIMS(4)}, WEIGHT(7))},
+    {"mean_weight", &mean, GD_INPUTS(LOGS(6, 5), {GD_INDEX(5), GD_DIMS(6)}, WEIGHT(5))},
+    {"none", &none, GD_INPUTS(LOGS(2, 3, 5), {GD_INDEX(5), GD_DIMS(2, 3)}, GD_ABSENT)},
+    {"ignore_12x3", &ignore, GD_INPUTS(LOGS(12, 3), {GD_INDEX(3), GD_DIMS(12)}, WEIGHT(3))},
+    {"ignore_none", &ignore_none, GD_INPUTS(LOGS(9, 4), {GD_INDEX(4), GD_DIMS(9)}, WEIGHT(4))},
+    {"one_row", &mean, GD_INPUTS(LOGS(6), {GD_INDEX(6), GD_SCALAR}, GD_ABSENT)},
+    {"long", &mean, GD_INPUTS(LOGS(2100, 2), {GD_INDEX(2), GD_DIMS(2100)}, GD_ABSENT)},
+    {"no_rows", &sum, GD_INPUTS({GD_DIMS(0, 4)}, {GD_INDEX(4), GD_DIMS(0)}, GD_ABSENT),
+     .may_be_empty = true},
+};
+
+const gd_op gd_op_nll_loss = {
+    .name = "nll_loss",
+    .formula = "loss = mean or sum over rows of -weight[target] log_probs[target]",
+    .inputs = 3,
+    .input_names = {"log_probs", "targets", "weight"},
+    .optional_inputs = GD_BIT(2),
+    .outputs = 1,
+    .saves = 1,
+    .args_size = sizeof(gd_cross_entropy_args),
+    .plain_args = true,
+    .backward_reads_inputs = GD_BIT(1) | GD_BIT(2),
+    .mixed = GD_BIT(GD_CUDA),
+    .same_bits = true,
+    .shape = nll_loss_shape,
+    .forward = GD_ON_DEVICES(nll_loss_forward),
+    .backward = GD_ON_DEVICES(nll_loss_backward),
+    GD_CASES(nll_loss_cases),
+};
+
+gd_tensor *gd_nll_loss(gd_tensor *log_probs, gd_tensor *targets,
+                       const gd_cross_entropy_options *options)
+{
+    const gd_cross_entropy_args args = cross_entropy_args_of(options);
+    gd_tensor *const inputs[] = {log_probs, targets, options ? options->weight : NULL};
+    return gd_apply(&gd_op_nll_loss, inputs, 3, &args);
+}
