@@ -730,7 +730,7 @@ function pad(v) {
         {mark : 'pad', gradient : 'x'}) ];
 }
 
-// One row and one column: gates [1, 2, 3 or 4], two steps from the state 0.
+// One row and one column: gates [1, T, 3 or 4], T steps from the state 0.
 const squash = (x) => 1 / (1 + Math.exp(-x));
 function gru(v) {
     const w = v.weight.values, bias = v.bias.values, a = rowsOf(v.gates), dy = v.dy.values;
@@ -948,7 +948,7 @@ const examples = {
     pad : {case : 'mirrored_row', shapes : {x : [ 3 ]}, steps : pad},
     lstm : {
         case : 'bias_alone',
-        shapes : {gates : [ 1, 2, 4 ], weight : [ 4, 1 ], bias : [ 4 ]},
+        shapes : {gates : [ 1, 3, 4 ], weight : [ 4, 1 ], bias : [ 4 ]},
         outputs : [ 'y', 'c' ],
         steps : lstm
     },

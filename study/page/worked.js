@@ -93,7 +93,7 @@ function jacobians(gradus, request, result) {
 
 function heatMap(rows, name, output = 'y') {
     const largest = Math.max(...rows.flat().map(Math.abs)) || 1;
-    return `<div class="tensor" data-tensor="jacobian"><b>&part;${escape(output)} / &part;${
+    return `<div class="tensor" data-tensor="jacobian" data-of="${escape(name)}"><b>&part;${escape(output)} / &part;${
         escape(name)}</b> <small>[${rows.length}, ${rows[0].length}], row: element of ${
         escape(output)}; largest ${number(largest)}</small><table class="numbers jacobian">${
         rows.map((row, o) =>
@@ -131,6 +131,12 @@ function apart(a, b) {
 }
 
 const outputName = (own, k) => (own.outputs || [ 'y' ])[k] || `y${k}`;
+
+// The Jacobian by input i, of all outputs.
+function jacobian({own, check}, result, i) {
+    const names = result.outputs.map((t, k) => t && outputName(own, k)).filter(Boolean);
+    return heatMap(result.jacobians[i], check.inputs[i].name, names.length > 1 ? `(${names.join(', ')})` : names[0]);
+}
 
 // What the library says of an example, and the Jacobians where they are small enough to be shown.
 function compute(gradus, {request, check}) {
@@ -201,15 +207,27 @@ function render(it, result, format, symbols, line) {
     }
     const first = inputs.find((input) => result.gradients[input.i]);
     if (result.jacobians && first) {
-        const rows = result.jacobians[first.i].slice(0, count(result.outputs[0].shape));
         html += '<p class="sum" aria-live="polite">Point at an element of a gradient (or go there with Tab and the arrow keys): what it is the sum of lights up.</p>';
-        if (rows.length)
-            html += '<h4>Jacobian</h4>' + heatMap(rows, first.name, outputName(own, 0));
+        if (result.jacobians[first.i].length) html += '<h4>Jacobian</h4>' + jacobian(it, result, first.i);
     }
     return html;
 }
 
+// Moves the focus by an arrow key from a cell of a table to its neighbour, which Tab then comes back to.
+function rove(event, cells) {
+    const cell = event.target.closest(cells);
+    const way = {ArrowLeft : [ 0, -1 ], ArrowRight : [ 0, 1 ], ArrowUp : [ -1, 0 ], ArrowDown : [ 1, 0 ]}[event.key];
+    if (!cell || !way) return;
+    event.preventDefault();
+    const to = cell.closest('table').rows[cell.parentElement.rowIndex + way[0]]?.cells[cell.cellIndex + way[1]];
+    if (!to || !to.matches(cells)) return;
+    cell.tabIndex = -1;
+    to.tabIndex = 0;
+    to.focus();
+}
+
 const api = {
+    rove,
     compute,
     contributions,
     render,
@@ -269,15 +287,15 @@ function point(body, it, result, cell) {
     for (const lit of body.querySelectorAll('.part')) lit.classList.remove('part');
     const name = cell.closest('table').dataset.picks, j = Number(cell.dataset.pick);
     const index = it.check.inputs.findIndex((input) => input.name === name);
-    const first = result.gradients.findIndex(Boolean);
     const {terms, total} = contributions(result.jacobians[index], j, it.request.cotangents);
     cell.classList.add('part');
+    // The Jacobian is that of the input whose gradient is pointed at.
+    const map = body.querySelector('[data-tensor="jacobian"]');
+    if (map && map.dataset.of !== name) map.outerHTML = jacobian(it, result, index);
     for (const {output, o, at} of terms) {
         body.querySelector(`input[data-edit="cotangent ${output}"][data-at="${o}"]`)
             ?.parentElement.classList.add('part');
-        if (index === first)
-            body.querySelector(`.jacobian td[data-row="${at}"][data-column="${j}"]`)?.classList.add(
-                'part');
+        body.querySelector(`.jacobian td[data-row="${at}"][data-column="${j}"]`)?.classList.add('part');
     }
     const signed = (v) => (v < 0 ? `(${number(v)})` : number(v));
     const shown = terms.slice(0, 8).map(({output, o, dy, slope}) => `d${outputName(it.own, output)}${
@@ -352,22 +370,7 @@ async function start(place) {
     body.addEventListener('mouseover', pick);
     body.addEventListener('focusin', pick);
     body.addEventListener('click', pick);
-    body.addEventListener('keydown', (event) => {
-        const cell = event.target.closest('td[data-pick]');
-        const way = {
-            ArrowLeft : [ 0, -1 ],
-            ArrowRight : [ 0, 1 ],
-            ArrowUp : [ -1, 0 ],
-            ArrowDown : [ 1, 0 ]
-        }[event.key];
-        if (!cell || !way) return;
-        event.preventDefault();
-        const to = cell.closest('table').rows[cell.parentElement.rowIndex + way[0]]?.cells[cell.cellIndex + way[1]];
-        if (!to) return;
-        cell.tabIndex = -1;
-        to.tabIndex = 0;
-        to.focus();
-    });
+    body.addEventListener('keydown', (event) => rove(event, 'td[data-pick]'));
     const total = () => body.querySelectorAll('.step').length;
     const button = (name, act) =>
         place.querySelector(`[data-act=${name}]`)?.addEventListener('click', act);

@@ -21,6 +21,7 @@ require('../page/wasi.js');
 const Gradus = require('../page/module.js');
 const {example, steps} = require('../page/examples.js');
 const exercises = require('../page/exercises.js');
+const pictures = require('../page/pictures.js');
 const watch = require('../page/watch.js');
 const worked = require('../page/worked.js');
 
@@ -102,7 +103,8 @@ function workedExample(gradus, op, symbols, lineOf, home) {
     const pairs = symbols.map((s) => [s.tex, s.name]);
     const used = {};
     const line = (mark) => (used[mark] = lineOf(mark));
-    const body = worked.render(it, worked.compute(gradus, it), format, pairs, line);
+    const result = worked.compute(gradus, it);
+    const body = worked.render(it, result, format, pairs, line);
     const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${
                                            Object.keys(it.own.variants)
                                                .map((v) => `<option${
@@ -119,6 +121,7 @@ function workedExample(gradus, op, symbols, lineOf, home) {
             .map(([ mark, html ]) => `<template data-line="${mark}">${html}</template>`)
             .join('');
     return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
+${pictures.html({it, result, gradus})}
 <div class="worked" data-op="${op}" data-home="${home}" data-symbols="${escape(JSON.stringify(pairs))}"><div class="controls">${
         it.own.steps
             ? '<button type="button" data-act="step">Step</button><button type="button" data-act="back">Back</button><button type="button" data-act="all">All steps</button>'
@@ -223,13 +226,17 @@ const withHeadings = (page) => ({
         ([, id, text ]) => ({depth : 2, id, text : plain(text)}))
 });
 
-const live = [ 'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js' ];
+// What a page needs for the examples of its ops.
+const live = (ops) => [
+    'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js',
+    ...(ops.some((op) => pictures.pictures[op]) ? [ 'player.js', 'drawings.js', 'pictures.js' ] : [])
+];
 
 function opPage(gradus, readme, page) {
     const {ops, practice, derivation, code : marked, worked : examples, rest, files : list} = opParts(gradus, readme, page);
     const middle = marked + examples + practice;
     const title = middle && rest.trim() && !/^\s*<h2/.test(rest) ? '<h2 id="how-it-runs">How it runs</h2>' : '';
-    return withHeadings({...page, html : derivation + middle + title + rest + list, about : ops, scripts : live});
+    return withHeadings({...page, html : derivation + middle + title + rest + list, about : ops, scripts : live(ops)});
 }
 
 // RMSNorm has three pages: the derivation, its numbers, and its way to a GPU.
@@ -246,7 +253,7 @@ function normPages(gradus, readme, page) {
         write(here.name, withHeadings({...page, title : here.title, html : html.replace(/(<\/h1>)/, `$1${parts(here)}`), about : here.about, ...more}));
     put({...first, about : ops}, derivation + marked + rmsNorm.cheatSheet() + practice + cpu + list);
     put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${examples}${rmsNorm.walk(it)}`,
-        {scripts : [...live, 'player.js', 'walk.js' ]});
+        {scripts : [...live(ops), 'walk.js' ]});
     put(last, `<h1 id="top">RMSNorm on a GPU</h1>${gpu.replace(/(?=<h2 id="measured-on-a-gpu">)/, kernel.walk(it.request.inputs.x.slice(0, 8)))}${
         rmsNorm.ladder()}`, {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
 }

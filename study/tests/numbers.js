@@ -8,6 +8,7 @@ require('../page/wasi.js');
 const Gradus = require('../page/module.js');
 const {example, steps} = require('../page/examples.js');
 const worked = require('../page/worked.js');
+const {pictures, numbersOf} = require('../page/pictures.js');
 const walk = require('../page/walk.js');
 const {expected, apart} = require('./reference.js');
 
@@ -55,10 +56,47 @@ function check(gradus, it, eps) {
     }));
 }
 
+// The pictures of an op: what they show is what the definition says, every step can be drawn, and a cell of
+// a gradient is lit from those elements of dy that the Jacobian has it from, no other.
+function checkPictures(gradus, it, eps) {
+    const {op} = it.request, result = gradus.run(it.request), wanted = expected(it.request, result, eps);
+    const known = {y : wanted.outputs[0], h : wanted.outputs[0], dx : wanted.gradients.x, dw : wanted.gradients.weight, dy : it.request.cotangents[0]};
+    let words = '';
+    for (const [title, make] of pictures[op]) {
+        for (const {steps, draw} of make(numbersOf({it, result}), gradus)) {
+            const drawn = steps.map((step, at) => draw(at));
+            for (const text of [...drawn, ...steps.map(({said}) => said) ]) assert.doesNotMatch(text, /NaN|undefined|Infinity/, `${op}: ${title}`);
+            const shown = (name) => [...drawn[0].matchAll(new RegExp(`data-grid="${name}"[^>]* data-value="([^"]*)"`, 'g')) ].map(([ , v ]) => Number(v));
+            for (const [name, values] of Object.entries(known))
+                if (shown(name).length) same(shown(name), values, `${op}: ${name} of the picture`);
+            const jacobian = shown('dx').length ? wanted.jacobian('x') : [];
+            for (const {target, lit} of steps.filter((step) => step.target && step.target.grid === 'dx' && jacobian.length)) {
+                const met = known.dy.map((_, o) => o).filter((o) => jacobian[o][target.at] !== 0);
+                assert.deepEqual(lit.dy, met, `${op}: dx ${target.at}`);
+            }
+            words += steps.map(({said}) => said).join('\n') + '\n';
+        }
+    }
+    return words;
+}
+
 async function main() {
     const gradus = await Gradus.load(fs.readFileSync(path.join(process.argv[2], 'study.wasm')));
     const with_backward = gradus.ops().filter((op) => op.backward);
     for (const op of with_backward) check(gradus, example(gradus, op.name));
+    for (const op of Object.keys(pictures)) checkPictures(gradus, example(gradus, op));
+    // Of dx nothing is along xhat, but where eps is large.
+    const angles = (op, more = {}, eps = undefined) => {
+        const it = example(gradus, op);
+        const words = checkPictures(gradus, {...it, own : {...it.own, eps : eps || it.own.eps}, request : {...it.request, ...more}}, eps);
+        return [...words.matchAll(/at (\S+)° to x̂\.$/gm) ].map(([ , angle ]) => Number(angle));
+    };
+    for (const [op, count] of [[ 'rms_norm', 3 ], [ 'layer_norm', 2 ], [ 'batch_norm', 2 ], [ 'group_norm', 2 ]]) {
+        const found = angles(op);
+        assert.equal(found.length, 2 * count, op);
+        assert.ok(found.every((angle) => Math.abs(angle - 90) < 0.1), `${op}: ${found}`);
+    }
+    assert.ok(angles('rms_norm', {case : 'large_eps'}, 100).some((angle) => Math.abs(angle - 90) > 5));
     const norm = example(gradus, 'rms_norm');
     for (const [name, eps] of Object.values(norm.own.variants))
         check(gradus, {...norm, own : {...norm.own, eps}, request : {...norm.request, case : name}},

@@ -210,6 +210,70 @@ async function element(tab, url) {
     }
 }
 
+// The Jacobian is that of the gradient that is pointed at, and its parts are in the element's column.
+async function otherElement(tab, url) {
+    for (const [op, name] of [[ 'rms_norm', 'weight' ], [ 'layer_norm', 'bias' ], [ 'linear', 'weight' ]]) {
+        await open(tab, url, op);
+        const seen = await tab.evaluate(`(() => {
+            const place = ${WORKED(op)}, cell = place.querySelector('table[data-picks="${name}"] td[data-pick="1"]');
+            cell.dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));
+            const map = place.querySelector('[data-tensor=jacobian]'), lit = [...map.querySelectorAll('td.part')];
+            return { of: map.dataset.of, columns: [...new Set(lit.map((td) => td.dataset.column))],
+                     rows: lit.length, dy: place.querySelectorAll('input[data-edit^=cotangent]').length && [...place.querySelectorAll('td.part input[data-edit^=cotangent]')].length };
+        })()`);
+        assert.deepEqual([ seen.of, seen.columns, seen.dy ], [ name, [ '1' ], seen.rows ], op);
+        assert.ok(seen.rows >= 2, op);
+    }
+}
+
+// The pictures beside the examples: they stand still until they are played, go step by step, follow the
+// numbers, and can be pointed at by mouse and by keyboard; at a phone's width one can read them.
+async function drawn(tab, url) {
+    const pages = {softmax : 'softmax', cross_entropy : 'cross_entropy', 'rms_norm-worked' : 'rms_norm', layer_norm : 'layer_norm', batch_norm : 'batch_norm',
+        rope : 'rope', attention : 'attention', conv : 'conv2d', pool : 'max_pool2d', rnn : 'lstm'};
+    await tab.send('Emulation.setDeviceMetricsOverride', {width : 375, height : 800, deviceScaleFactor : 1, mobile : true});
+    for (const [page, op] of Object.entries(pages)) {
+        await tab.open(url(`${page}.html`));
+        await tab.until(`document.querySelector('.drawn[data-of="${op}"]')?.dataset.ready`);
+        const seen = await tab.evaluate(`(() => {
+            const place = document.querySelector('.drawn[data-of="${op}"]'), button = (act) => place.querySelector('[data-act=' + act + ']');
+            const state = () => place.querySelector('.picture').innerHTML + place.querySelector('.said').textContent;
+            const still = button('play').textContent, whole = state(), words = [], states = new Set();
+            for (let i = 0; i < 2; i++) button('play').click(), words.push(button('play').textContent);
+            const steps = Number(button('seek').max);
+            for (let i = 0; i < steps; i++) button('back').click();
+            for (let i = 0; i <= steps; i++) states.add(state()), button('step').click();
+            button('seek').value = steps, button('seek').dispatchEvent(new Event('input'));
+            const box = [...document.querySelectorAll('.worked[data-op="${op}"] input[data-edit]')].find((b) => /^(x|logits|q|gates)$/.test(b.dataset.edit));
+            box.value = Number(box.value) + 0.25, box.dispatchEvent(new Event('change', { bubbles: true }));
+            return { still, words, steps, states: states.size, bad: /NaN|undefined/.test([...states].join()), followed: 0,
+                     whole, least: Math.min(...[...place.querySelectorAll('.picture text, .picture td')].map((t) => parseFloat(getComputedStyle(t).fontSize) *
+                         (t.ownerSVGElement ? t.ownerSVGElement.getBoundingClientRect().width / 320 : 1))) };
+        })()`);
+        assert.equal(seen.still, 'Play', op);
+        assert.deepEqual(seen.words, [ 'Pause', 'Play' ], op);
+        assert.ok(seen.steps >= 2 && seen.states === seen.steps + 1 && !seen.bad, `${op}: ${seen.states} states of ${seen.steps} steps`);
+        assert.ok(seen.least >= 10, `${op}: letters of ${seen.least} pixels`);
+        await tab.until(`(() => { const p = document.querySelector('.drawn[data-of="${op}"]'); return p.querySelector('.picture').innerHTML + p.querySelector('.said').textContent !== ${JSON.stringify(seen.whole)}; })()`);
+    }
+    for (const [page, op, grid] of [[ 'attention', 'attention', 'ds' ], [ 'conv', 'conv2d', 'dx' ], [ 'pool', 'max_pool2d', 'y' ], [ 'rnn', 'lstm', 'backward' ]]) {
+        await tab.open(url(`${page}.html`));
+        await tab.until(`document.querySelector('.drawn[data-of="${op}"]')?.dataset.ready`);
+        const seen = await tab.evaluate(`(() => {
+            const place = document.querySelector('.drawn[data-of="${op}"]'), cell = (at) => place.querySelector('td[tabindex][data-grid="${grid}"][data-at="' + at + '"]');
+            const target = () => place.querySelector('td.target').dataset.at, words = () => place.querySelector('.said').textContent;
+            const first = [...place.querySelectorAll('td[tabindex="0"][data-grid="${grid}"]')];
+            first[0].focus();
+            const one = [words(), target(), place.querySelectorAll('.part').length];
+            document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+            return { reachable: first.length, one, other: words() };
+        })()`);
+        assert.equal(seen.reachable, 1, op);
+        assert.ok(seen.one[2] >= 1 && seen.one[0] !== seen.other, `${op}: ${seen.one}`);
+    }
+    await tab.send('Emulation.clearDeviceMetricsOverride');
+}
+
 async function search(tab, url) {
     await tab.open(url('index.html'));
     const wanted = {
@@ -327,4 +391,4 @@ async function accessible(tab, url, pages, folder) {
     console.log(`axe finds nothing on ${pages.length} pages, light and dark`);
 }
 
-module.exports = {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible};
+module.exports = {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, search, print, ownText, accessible};

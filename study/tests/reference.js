@@ -334,8 +334,10 @@ function expected(request, result, eps = 1e-5) {
                 0));
     const saves =
         (saved(eps)[request.op] || []).map((save) => save(values(), shapes).map((e) => dual(e).v));
-    const jacobian = (name) =>
-        outputs[0].map((_, o) => inputs[name].map((_, i) => column(name, i)[0][o]));
+    const jacobian = (name) => {
+        const columns = inputs[name].map((_, i) => column(name, i).flat());
+        return outputs.flat().map((_, row) => columns.map((values) => values[row]));
+    };
     return {outputs, saves, gradients, jacobian};
 }
 
