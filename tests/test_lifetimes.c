@@ -52,6 +52,7 @@ static objects make(void)
     objects o = {.ctx = gd_context_create(&options)};
     o.params = gd_params_create(o.ctx, GD_BFLOAT16);
     gd_params_add(o.params, "p", GD_SHAPE(3), GD_DECAY);
+    gd_params_add_buffer(o.params, "b", GD_FLOAT32, GD_SHAPE(3));
     gd_params_finish(o.params);
     o.optimizer = gd_adamw_create(o.params, NULL);
     o.graph = gd_graph_create(o.ctx, NULL);

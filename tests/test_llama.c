@@ -118,6 +118,68 @@ START_TEST(saved_and_loaded_it_is_the_same)
 }
 END_TEST
 
+/* A model with two buffers, and where they are. */
+static void make_with_buffers(model *m, int64_t size)
+{
+    const model_config config = {
+        .vocab = 7, .layers = 1, .dim = 8, .heads = 2, .kv_heads = 1, .ffn = 8, .positions = 4};
+    model_declare(m, ctx, GD_FLOAT32, &config);
+    gd_params_add_buffer(m->params, "running.mean", GD_FLOAT64, 1, &size);
+    gd_params_add_buffer(m->params, "batches", GD_INT32, 0, NULL);
+    model_fill(m);
+}
+
+static void load_with_buffers(int64_t size, const char *folder, const char *words)
+{
+    model m;
+    open_folder in;
+    ck_assert(folder_open(&in, folder, true));
+    make_with_buffers(&m, size);
+    llama_load(&m, &in);
+    if (words) {
+        ck_assert_error(ctx, words);
+    } else {
+        double mean[3];
+        int32_t seen = 0;
+        gd_tensor_read_f64(gd_params_buffer_at(m.params, 0), mean, 3);
+        gd_tensor_read(gd_params_buffer_at(m.params, 1), &seen, sizeof seen);
+        ck_assert_no_error(ctx);
+        ck_assert(mean[0] == 0.1 && mean[2] == 0.3 && seen == 12);
+    }
+    folder_close(&in);
+    model_free(&m);
+}
+
+START_TEST(buffers_are_saved_too)
+{
+    char folder[] = "/tmp/gradus_llama_XXXXXX", command[128];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    model m;
+    saving to;
+    make_with_buffers(&m, 3);
+    gd_tensor_write_f64(gd_params_buffer_at(m.params, 0), (double[]){0.1, 0.2, 0.3}, 3);
+    gd_tensor_write(gd_params_buffer_at(m.params, 1), &(int32_t){12}, sizeof(int32_t));
+    ck_assert(!saving_open(&to, ctx, folder) && !llama_save(&m, &to, "ids"));
+    saving_close(&to);
+    model_free(&m);
+    load_with_buffers(3, folder, NULL);
+    load_with_buffers(2, folder, "tensor \"running.mean\" has shape [3], wanted [2]");
+    llama_open(&m, ctx, GD_FLOAT32, folder); /* a model without them */
+    ck_assert_error(ctx, "\", which is not a weight of this model");
+    snprintf(command, sizeof command, "rm %s/*", folder);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert(!saving_open(&to, ctx, folder) && !llama_save(&m, &to, "ids"));
+    saving_close(&to);
+    model_free(&m);
+    load_with_buffers(3, folder, "has no tensor \"running.mean\"");
+    llama_open(&m, ctx, GD_FLOAT32, folder);
+    ck_assert_no_error(ctx);
+    model_free(&m);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 /* Opens the folder of a fixture as a command has changed it. */
 static void open_changed(model *m, const char *name, const char *change)
 {
@@ -376,6 +438,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, the_logits_are_those_of_transformers, 0, 4);
     tcase_add_loop_test(cases, saved_and_loaded_it_is_the_same, 0, 4);
+    tcase_add_test(cases, buffers_are_saved_too);
     tcase_add_test(cases, the_same_in_other_words);
     tcase_add_test(cases, folders_that_do_not_fit);
     tcase_add_test(cases, numbers_of_the_configuration_have_their_ranges);

@@ -8,7 +8,7 @@ enum { BATCH = 128, EPOCHS = 4, FILTERS = 16, KERNEL = 5, WIDE = 32 };
 /* A convolution without a bias, batch norm, relu, and the larger of each 2 x 2. */
 typedef struct stage {
     gd_tensor *weight, *scale, *shift; /* [O, C, KERNEL, KERNEL], [O], [O] */
-    gd_batch_norm_options norm;        /* with the running mean and variance, [O] each */
+    gd_batch_norm_options norm;        /* with two buffers, the running mean and variance, [O] */
 } stage;
 
 typedef struct net {
@@ -17,14 +17,13 @@ typedef struct net {
     gd_tensor *weight, *bias; /* [10, WIDE * 7 * 7], [10] */
 } net;
 
-static stage add_stage(gd_context *ctx, gd_params *params, const char *const names[3], int64_t C,
-                       int64_t O)
+static stage add_stage(gd_params *params, const char *const names[5], int64_t C, int64_t O)
 {
     return (stage){gd_params_add(params, names[0], GD_SHAPE(O, C, KERNEL, KERNEL), GD_DECAY),
                    gd_params_add(params, names[1], GD_SHAPE(O), 0),
                    gd_params_add(params, names[2], GD_SHAPE(O), 0),
-                   {.mean = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(O)),
-                    .var = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(O))}};
+                   {.mean = gd_params_add_buffer(params, names[3], GD_FLOAT32, GD_SHAPE(O)),
+                    .var = gd_params_add_buffer(params, names[4], GD_FLOAT32, GD_SHAPE(O))}};
 }
 
 static void begin_stage(const stage *s)
@@ -32,7 +31,6 @@ static void begin_stage(const stage *s)
     /* Small: the norm behind it makes any size right, and what is learned shows in the picture. */
     gd_init_kaiming_normal(s->weight, GD_FAN_IN, 0.1);
     gd_tensor_fill(s->scale, 1);
-    gd_tensor_fill(s->norm.mean, 0);
     gd_tensor_fill(s->norm.var, 1);
 }
 
@@ -83,10 +81,11 @@ int main(int argc, char **argv)
     digits test = files ? read_digits(argv[3], argv[4]) : draw_digits(1024, 2);
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    static const char *const names[2][5] = {{"conv1", "scale1", "shift1", "mean1", "var1"},
+                                            {"conv2", "scale2", "shift2", "mean2", "var2"}};
     const net n = {
         params,
-        {add_stage(ctx, params, (const char *const[]){"conv1", "scale1", "shift1"}, 1, FILTERS),
-         add_stage(ctx, params, (const char *const[]){"conv2", "scale2", "shift2"}, FILTERS, WIDE)},
+        {add_stage(params, names[0], 1, FILTERS), add_stage(params, names[1], FILTERS, WIDE)},
         gd_params_add(params, "weight", GD_SHAPE(10, WIDE * PIXELS / 16), GD_DECAY),
         gd_params_add(params, "bias", GD_SHAPE(10), 0)};
     gd_params_finish(params);

@@ -180,7 +180,7 @@ typedef enum gd_memory_class {
     GD_MEMORY_OPTIMIZER,
     GD_MEMORY_ACTIVATIONS, /* tensors made by ops, and what they save for their backward */
     GD_MEMORY_WORKSPACE,   /* temporaries of one call */
-    GD_MEMORY_OTHER,       /* other tensors made by the user */
+    GD_MEMORY_OTHER,       /* other tensors made by the user, and buffers of groups */
     GD_MEMORY_CLASS_COUNT
 } gd_memory_class;
 

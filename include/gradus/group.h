@@ -138,15 +138,24 @@ GD_API gd_status gd_group_broadcast_bytes(gd_group *group, void *data, size_t by
 
 typedef struct gd_replicate_options {
     int64_t bucket_bytes; /* of gradients, at least, except the last; unset: 25 MiB */
+    bool own_buffers;     /* each rank keeps its own buffers after the start; unset: see below */
 } gd_replicate_options;
 
 /* Makes the parameters replicas of rank 0's, as DistributedDataParallel does in PyTorch: after
  * gd_params_finish and before an optimizer of them is created. Values become rank 0's; optimizers
  * and gd_clip_grad_norm use the means of the gradients over all ranks, norms are those of the
  * means, and reported losses are the means of the losses. After that gd_grad is valid only for this
- * rank's slices. NULL for the options: the defaults; with a NULL group nothing is sent. */
+ * rank's slices. NULL for the options: the defaults; with a NULL group nothing is sent.
+ *
+ * Buffers (gd_params_add_buffer) become rank 0's at the start, and again in each update, after the
+ * forwards of its batches have changed them; so every step begins with those of rank 0, as with
+ * broadcast_buffers=True in PyTorch, and the other ranks' changes are lost. */
 GD_API gd_status gd_params_replicate(gd_params *params, gd_group *group,
                                      const gd_replicate_options *options);
+
+/* Parameters and buffers become rank 0's again, for instance after rank 0 has loaded them. All ranks call
+ * it, between updates. Parameters that are not replicated stay as they are. */
+GD_API gd_status gd_params_broadcast(gd_params *params);
 
 /* Says that the next backward is the last before the update: each bucket may be sent as soon as it
  * is complete. Otherwise all are sent with the update, with the same result. */

@@ -109,8 +109,10 @@ GD_API gd_tensor *gd_layer_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias
 typedef struct gd_batch_norm_options {
     double eps;      /* added to the variance; unset: 1e-5 */
     double momentum; /* how much of the batch's statistics goes into the running ones; unset: 0.1 */
-    gd_tensor *mean, *var; /* running statistics [C], yours: begin with 0 and 1. NULL: none */
-    bool evaluate;         /* normalise by mean and var, and leave them as they are */
+    /* running statistics [C], as a rule buffers (gd_params_add_buffer); they begin with 0 and 1. NULL:
+     * none */
+    gd_tensor *mean, *var;
+    bool evaluate; /* normalise by mean and var, and leave them as they are */
 } gd_batch_norm_options;
 
 /* y = (x - mean) / sqrt(var + eps) * weight + bias, with the mean and the biased variance of each
@@ -121,8 +123,9 @@ typedef struct gd_batch_norm_options {
  * A call that does not evaluate updates the running statistics, if there are any:
  *     mean = (1 - momentum) mean + momentum (the batch's mean)
  *     var  = (1 - momentum) var  + momentum (the batch's variance, divided by n - 1)
- * once in every forward, in a graph too, but neither when gd_recompute runs a segment again nor in
- * gradcheck. They have no gradient. NULL options for the defaults. */
+ * once in every forward, in a graph too, and so once for each batch whose gradients are accumulated, but
+ * neither when gd_recompute runs a segment again nor in gradcheck. They have no gradient. NULL options
+ * for the defaults. */
 GD_API gd_tensor *gd_batch_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                                 const gd_batch_norm_options *options);
 

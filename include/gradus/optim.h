@@ -51,13 +51,24 @@ GD_API void gd_params_free(gd_params *params);
 GD_API gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const int64_t *shape,
                                 unsigned flags);
 
-/* Lays all parameters out in one block of zeros, each at a multiple of 64 bytes. */
+/* Adds a buffer: a tensor of any dtype that belongs to the model but is not trained, such as the
+ * running mean and variance of gd_batch_norm. It never requires a gradient. Optimizers, clipping, weight
+ * decay and gd_optimizer_average leave it alone, and what counts parameters does not count it; it is
+ * saved, loaded (gd_params_save, gd_params_load) and replicated with them. Name and tensor are as those
+ * of gd_params_add. NULL on error. */
+GD_API gd_tensor *gd_params_add_buffer(gd_params *params, const char *name, gd_dtype dtype,
+                                       int ndim, const int64_t *shape);
+GD_API int gd_params_buffer_count(const gd_params *params);
+GD_API gd_tensor *gd_params_buffer_at(const gd_params *params, int index); /* in the order added */
+
+/* Lays all parameters out in one block of zeros, each at a multiple of 64 bytes, and all buffers in
+ * another. */
 GD_API gd_status gd_params_finish(gd_params *params);
 
 GD_API int gd_params_count(const gd_params *params);                /* parameters */
 GD_API int64_t gd_params_elements(const gd_params *params);         /* numbers in them */
 GD_API gd_tensor *gd_params_at(const gd_params *params, int index); /* in the order added */
-GD_API gd_tensor *gd_params_find(const gd_params *params, const char *name);
+GD_API gd_tensor *gd_params_find(const gd_params *params, const char *name); /* or the buffer */
 GD_API unsigned gd_params_flags(const gd_params *params, int index);
 
 /* Multiplies the learning rate and the weight decay of its optimizer for this parameter by `rate` and
@@ -207,7 +218,11 @@ GD_API gd_status gd_optimizer_average(gd_optimizer *optimizer, double decay);
 
 /* Exchanges the parameters with their average, to evaluate or save it; a second call exchanges them
  * again, to the same bits. In between there are no updates. Parameters that were written to since
- * the last update lose that if they have masters. All ranks of replicated parameters call it. */
+ * the last update lose that if they have masters. All ranks of replicated parameters call it.
+ *
+ * Buffers stay as they are: there is no average of them, as with PyTorch's AveragedModel
+ * (use_buffers=False). Running statistics that fit the averaged weights take some forwards in training
+ * mode between the two calls; copy the buffers before, and back after, to go on as if there were none. */
 GD_API gd_status gd_optimizer_swap_average(gd_optimizer *optimizer);
 
 /* ---- Updates that the device decides ------------------------------------------------------- */

@@ -26,7 +26,7 @@
 #ifndef GRADUS_SAFETENSORS_H
 #define GRADUS_SAFETENSORS_H
 
-#include "gradus/tensor.h"
+#include "gradus/optim.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -135,6 +135,19 @@ GD_API gd_status gd_safetensors_write_to(gd_context *ctx, const gd_output *to,
 GD_API gd_status gd_safetensors_reserve(gd_context *ctx, const char *path,
                                         const gd_named_tensor *tensors, int64_t tensor_count,
                                         const gd_named_text *metadata, int64_t metadata_count);
+
+/* ---- A group of parameters ---------------------------------------------------------------- */
+
+/* Writes all parameters and buffers under their names, as gd_safetensors_write does. */
+GD_API gd_status gd_params_save(const gd_params *params, const char *path,
+                                const gd_named_text *metadata, int64_t metadata_count);
+
+/* Fills all parameters and buffers from such a file, converting between dtypes as gd_tensor_copy does.
+ * A tensor that is missing, has another shape or is not of the group is an error, as with
+ * load_state_dict in PyTorch, before anything is filled; only NAME.num_batches_tracked, which
+ * PyTorch's batch norm saves, may be there in addition. Of replicated parameters every rank loads the
+ * same file, or rank 0 does and all call gd_params_broadcast. */
+GD_API gd_status gd_params_load(gd_params *params, const char *path);
 
 #ifdef __cplusplus
 }

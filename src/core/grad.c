@@ -25,6 +25,11 @@ gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
                        "set_requires_grad: the tensor %s is int32, wanted a real dtype",
                        gd_shape_text(t).text);
     }
+    if (on && t->buffer) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                       "set_requires_grad: \"%s\" is a buffer, wanted a parameter (gd_params_add)",
+                       t->name);
+    }
     t->requires_grad = on;
     if (!t->owned && t->storage) { /* a group's parameters are counted already */
         gd_storage_reclassify(t->ctx, t->storage, on ? GD_MEMORY_PARAMETERS : GD_MEMORY_OTHER);

@@ -41,9 +41,10 @@ struct gd_tensor {
     int64_t offset;               /* in elements, from storage->data */
     int64_t count;
 
-    bool step;  /* belongs to the step */
-    bool owned; /* belongs to another object (a gradient, a parameter of a group) */
-    bool freed; /* by the user */
+    bool step;   /* belongs to the step */
+    bool owned;  /* belongs to another object (a gradient, a parameter of a group) */
+    bool buffer; /* of a group: never requires a gradient */
+    bool freed;  /* by the user */
     bool requires_grad;
     bool retain_grad;    /* gd_retain_grad */
     bool grad_valid;     /* grad holds a gradient (and not garbage from an earlier step) */

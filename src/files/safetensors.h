@@ -47,6 +47,14 @@ const char *gd_safetensors_dtype_name(gd_dtype dtype);
 gd_status gd_safetensors_fetch(const gd_safetensors *file, const char *who, size_t offset, void *to,
                                size_t bytes);
 
+/* The entry, if it can become a tensor; else NULL, and the error is set. */
+const gd_safetensors_entry *gd_safetensors_usable(const gd_safetensors *file, const char *name,
+                                                  const char *who);
+
+/* An error if the entry has another shape than t. */
+gd_status gd_safetensors_check_shape(const gd_safetensors *file, const char *who,
+                                     const gd_safetensors_entry *entry, const gd_tensor *t);
+
 /* ---- The header (safetensors_header.c) -------------------------------------------------- */
 
 /* Reads and checks the header, and fills in everything else. On error the memory

@@ -197,9 +197,8 @@ static const char *family_of(const char *dtype)
                              : "bool";
 }
 
-/* The entry, if it can become a tensor. */
-static const gd_safetensors_entry *usable(const gd_safetensors *file, const char *name,
-                                          const char *who)
+const gd_safetensors_entry *gd_safetensors_usable(const gd_safetensors *file, const char *name,
+                                                  const char *who)
 {
     if (!file || gd_failed(file->ctx)) return NULL;
     const gd_excerpt path = gd_excerpt_of(file->path),
@@ -235,7 +234,7 @@ static gd_status fill(const gd_safetensors *file, const gd_safetensors_entry *en
 {
     gd_context *ctx = file->ctx;
     if (is_plain(t, entry->dtype)) {
-        t->storage->version++;
+        gd_new_version(file->ctx, t->storage);
         return gd_safetensors_fetch(file, who, entry->offset, gd_tensor_data(t), entry->bytes);
     }
     if (entry->data) return gd_tensor_write(t, entry->data, entry->bytes);
@@ -258,14 +257,14 @@ static gd_tensor *make_tensor(const gd_safetensors *file, const gd_safetensors_e
 gd_tensor *gd_safetensors_tensor(const gd_safetensors *file, const char *name)
 {
     const char *who = "safetensors_tensor";
-    const gd_safetensors_entry *entry = usable(file, name, who);
+    const gd_safetensors_entry *entry = gd_safetensors_usable(file, name, who);
     gd_tensor *t = entry ? make_tensor(file, entry, who) : NULL;
     if (t) gd_tensor_set_name(t, name);
     return t;
 }
 
-static gd_status check_shape(const gd_safetensors *file, const char *who,
-                             const gd_safetensors_entry *entry, const gd_tensor *t)
+gd_status gd_safetensors_check_shape(const gd_safetensors *file, const char *who,
+                                     const gd_safetensors_entry *entry, const gd_tensor *t)
 {
     const size_t bytes = (size_t)entry->ndim * sizeof *entry->shape;
     gd_tensor shown = {.ndim = entry->ndim};
@@ -281,10 +280,10 @@ gd_status gd_safetensors_read(const gd_safetensors *file, const char *name, gd_t
     if (!file) return GD_ERROR_ARGUMENT;
     const char *who = "safetensors_read";
     gd_context *ctx = file->ctx;
-    const gd_safetensors_entry *entry = usable(file, name, who);
+    const gd_safetensors_entry *entry = gd_safetensors_usable(file, name, who);
     if (!entry) return gd_error_status(ctx);
     if (!tensor) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: tensor is NULL, wanted one", who);
-    if (!gd_tensor_writable(tensor, who) || check_shape(file, who, entry, tensor))
+    if (!gd_tensor_writable(tensor, who) || gd_safetensors_check_shape(file, who, entry, tensor))
         return gd_error_status(ctx);
     if (is_plain(tensor, entry->dtype)) return fill(file, entry, who, tensor);
     gd_tensor *source = make_tensor(file, entry, who);

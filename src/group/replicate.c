@@ -31,7 +31,8 @@ typedef struct buckets {
     bucket *bucket;      /* in the order in which they are sent */
     int64_t count, next; /* next: the first bucket that was not sent */
     bool last;           /* buckets are sent as soon as they are complete */
-    gd_tensor *squares;  /* [count + 1] float64: a sum for each own slice, and replica.norm */
+    bool own_buffers;
+    gd_tensor *squares; /* [count + 1] float64: a sum for each own slice, and replica.norm */
 } buckets;
 
 /* ---- Making --------------------------------------------------------------------------------- */
@@ -55,6 +56,12 @@ static uint64_t fingerprint(const gd_params *params)
         hash = mix(hash, &p->rate, sizeof p->rate);
         hash = mix(hash, &p->weight_decay, sizeof p->weight_decay);
     }
+    for (int64_t i = 0; i < params->buffers; i++) {
+        const gd_tensor *t = params->buffer[i];
+        hash = mix(hash, t->name, strlen(t->name) + 1);
+        hash = mix(hash, &t->dtype, sizeof t->dtype);
+        hash = mix(hash, t->shape, (size_t)t->ndim * sizeof *t->shape);
+    }
     return hash;
 }
 
@@ -70,7 +77,8 @@ static gd_status compare(const gd_params *params, gd_group *group)
             gd_fail(
                 ctx, GD_ERROR_ARGUMENT,
                 "params_replicate: the parameters of rank %d differ from those of rank 0, wanted "
-                "the same names, shapes, dtype, flags and factors in the same order",
+                "the same names, shapes, dtype, flags and factors in the same order, and the same "
+                "buffers",
                 i);
         }
     }
@@ -244,6 +252,30 @@ static gd_status gather(gd_replica *replica, int64_t index)
     return index + 1 < s->count ? GD_OK : group->transport->join(group);
 }
 
+/* All buffers, in one message. */
+static gd_status broadcast_buffers(gd_params *params, gd_group *group)
+{
+    if (params->buffer_block->count == 0) return gd_error_status(params->ctx);
+    for (int64_t i = 0; i < params->buffers; i++)
+        gd_new_version(params->ctx, params->buffer[i]->storage);
+    return gd_group_broadcast(group, params->buffer_block, 0);
+}
+
+static gd_status send_buffers(gd_replica *replica)
+{
+    const buckets *s = (const buckets *)replica;
+    return s->own_buffers ? GD_OK : broadcast_buffers(s->params, s->group);
+}
+
+gd_status gd_params_broadcast(gd_params *params)
+{
+    if (!gd_params_ready(params, "params_broadcast"))
+        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+    gd_group *group = params->replica ? ((buckets *)params->replica)->group : NULL;
+    if (!group || gd_group_broadcast(group, params->values, 0)) return gd_error_status(params->ctx);
+    return broadcast_buffers(params, group);
+}
+
 /* ---- Sharing -------------------------------------------------------------------------------- */
 
 static void free_buckets(gd_replica *replica)
@@ -262,9 +294,10 @@ static const gd_replica_calls calls = {.free = free_buckets,
                                        .reduce = reduce,
                                        .squares = squares,
                                        .sum = sum,
-                                       .gather = gather};
+                                       .gather = gather,
+                                       .send_buffers = send_buffers};
 
-static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes)
+static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes, bool own_buffers)
 {
     const char *who = "params_replicate";
     gd_context *ctx = params->ctx;
@@ -273,6 +306,7 @@ static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes)
     *s = (buckets){.replica = {.calls = &calls, .ranks = group->ranks},
                    .params = params,
                    .group = group,
+                   .own_buffers = own_buffers,
                    .listener = {.hook = arrived, .user = s}};
     gd_listen(ctx, &s->listener);
     s->bucket = gd_host_allocate(ctx, (size_t)params->count * sizeof *s->bucket, who);
@@ -311,7 +345,6 @@ gd_status gd_params_replicate(gd_params *params, gd_group *group,
                        who, group->ctx == ctx ? "the same" : "another", (long long)bytes);
     }
     if (gd_group_begin(group, who) || compare(params, group)) return ctx->status;
-    if (gd_group_broadcast(group, params->values, 0)) return ctx->status;
-    params->replica = create(params, group, bytes);
-    return gd_error_status(ctx);
+    params->replica = create(params, group, bytes, options && options->own_buffers);
+    return params->replica ? gd_params_broadcast(params) : ctx->status;
 }

@@ -131,7 +131,7 @@ static uint64_t mix_tensor(uint64_t hash, const gd_tensor *t)
 
 uint64_t gd_graph_key(const gd_context *ctx)
 {
-    uint64_t hash = mix((uint64_t)ctx->no_grad, ctx->generation);
+    uint64_t hash = mix(mix((uint64_t)ctx->no_grad, ctx->generation), (uint64_t)(ctx->repeats > 0));
     for (const gd_listener *l = ctx->listeners; l; l = l->next) {
         hash = mix(mix(hash, (uintptr_t)l->hook), (uintptr_t)l->user);
     }

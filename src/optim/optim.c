@@ -175,7 +175,8 @@ static void update_average(const gd_optimizer *optimizer, const gd_params_slice 
     ctx->services->optimize(&arrays, &rule, optimizer->update, ctx);
 }
 
-/* Each slice is sent to the other ranks while the next one is updated. */
+/* Each slice is sent to the other ranks while the next one is updated; then rank 0's buffers are,
+ * which the forwards of this step have changed. */
 void gd_optimizer_apply(const gd_optimizer *optimizer)
 {
     const gd_params *params = optimizer->params;
@@ -185,6 +186,7 @@ void gd_optimizer_apply(const gd_optimizer *optimizer)
         if (optimizer->average) update_average(optimizer, &slice);
         if (params->replica && params->replica->calls->gather(params->replica, i)) return;
     }
+    if (params->replica) params->replica->calls->send_buffers(params->replica);
 }
 
 gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index)

@@ -8,7 +8,9 @@
  * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
  * decay and one without, for any number of parameters; of others than that, those that are updated
  * alike (gd_params_set_factors, before gd_params_finish) are neighbours, too. The gaps that align each parameter to 64
- * bytes hold zeros in every block, and stay zero under every rule of optim.c. */
+ * bytes hold zeros in every block, and stay zero under every rule of optim.c.
+ *
+ * Buffers, which have no gradient, have a block of their own (buffers.c). */
 #include "optim/params.h"
 
 #include "optim/graph.h"
@@ -47,6 +49,7 @@ void gd_params_free(gd_params *params)
     gd_graphs_forget(ctx);
     if (params->replica) params->replica->calls->free(params->replica);
     for (int64_t i = 0; i < params->count; i++) gd_tensor_destroy(params->list[i].tensor);
+    gd_buffers_free(params);
     if (params->values) gd_tensor_destroy(params->values);
     if (params->grads) gd_tensor_destroy(params->grads);
     gd_host_release(ctx, params->order, order_bytes(params));
@@ -55,20 +58,22 @@ void gd_params_free(gd_params *params)
     gd_context_drop(ctx);
 }
 
-static gd_status check_name(const gd_params *params, const char *name)
+bool gd_params_can_add(const gd_params *params, const char *name, const char *who)
 {
     gd_context *ctx = params->ctx;
     const size_t most = sizeof params->list->tensor->name;
-    if (!name || !*name || strlen(name) >= most) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "params_add: name is %s%s%s, wanted 1 to %zu bytes",
-                       name ? "\"" : "", name ? name : "NULL", name ? "\"" : "", most - 1);
+    if (params->values) {
+        gd_fail(ctx, GD_ERROR_STATE,
+                "%s: \"%s\" was added after gd_params_finish, wanted it before", who,
+                name ? name : "");
+    } else if (!name || !*name || strlen(name) >= most) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: name is %s%s%s, wanted 1 to %zu bytes", who,
+                name ? "\"" : "", name ? name : "NULL", name ? "\"" : "", most - 1);
+    } else if (gd_params_find(params, name)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "%s: name is \"%s\", wanted one that the group does not have yet", who, name);
     }
-    if (gd_params_find(params, name)) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "params_add: name is \"%s\", wanted one that the group does not have yet",
-                       name);
-    }
-    return GD_OK;
+    return !gd_failed(ctx);
 }
 
 gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const int64_t *shape,
@@ -76,12 +81,7 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
 {
     if (!params || gd_failed(params->ctx)) return NULL;
     gd_context *ctx = params->ctx;
-    if (params->values) {
-        gd_fail(ctx, GD_ERROR_STATE,
-                "params_add: \"%s\" was added after gd_params_finish, wanted it before",
-                name ? name : "");
-        return NULL;
-    }
+    if (!gd_params_can_add(params, name, "params_add")) return NULL;
     if (flags & ~(unsigned)(GD_DECAY | GD_MUON)) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "params_add: flags is %#x, wanted 0, GD_DECAY or GD_MUON",
                 flags);
@@ -89,15 +89,12 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
     }
     if (flags & GD_MUON && ndim != 2) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "params_add: \"%s\" has GD_MUON and %d dimensions, wanted a matrix",
-                name ? name : "", ndim);
+                "params_add: \"%s\" has GD_MUON and %d dimensions, wanted a matrix", name, ndim);
         return NULL;
     }
-    if (check_name(params, name) ||
-        !gd_host_grow(ctx, (void **)&params->list, &params->capacity, params->count + 1,
-                      sizeof *params->list, "params_add")) {
+    if (!gd_host_grow(ctx, (void **)&params->list, &params->capacity, params->count + 1,
+                      sizeof *params->list, "params_add"))
         return NULL;
-    }
     gd_tensor *t = gd_tensor_header(ctx, "params_add", false, params->dtype, ndim, shape);
     if (!t) return NULL;
     t->owned = true;
@@ -179,6 +176,7 @@ static void undo_finish(gd_params *params)
         if (t->grad) gd_tensor_destroy(t->grad);
         t->grad = NULL;
     }
+    gd_buffers_undo(params);
     if (params->grads) gd_tensor_destroy(params->grads);
     if (params->values) gd_tensor_destroy(params->values);
     params->grads = params->values = NULL;
@@ -209,7 +207,7 @@ gd_status gd_params_finish(gd_params *params)
     for (int64_t i = 0; i < params->count && params->grads; i++) {
         if (create_grad(params->list[i].tensor, params->grads)) break;
     }
-    if (gd_failed(ctx)) {
+    if (gd_failed(ctx) || gd_buffers_finish(params)) {
         undo_finish(params);
         return ctx->status;
     }
@@ -240,6 +238,9 @@ gd_tensor *gd_params_find(const gd_params *params, const char *name)
 {
     for (int64_t i = 0; params && name && i < params->count; i++) {
         if (!strcmp(params->list[i].tensor->name, name)) return params->list[i].tensor;
+    }
+    for (int64_t i = 0; params && name && i < params->buffers; i++) {
+        if (!strcmp(params->buffer[i]->name, name)) return params->buffer[i];
     }
     return NULL;
 }

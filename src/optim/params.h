@@ -17,8 +17,11 @@ struct gd_params {
     int64_t count, capacity;
     int64_t *order; /* [count]: the parameters in the order of the block; after gd_params_finish */
     gd_tensor *values, *grads; /* the blocks [block]; NULL before gd_params_finish */
-    bool has_optimizer;        /* or had one */
-    gd_replica *replica;       /* with other processes; NULL: with none */
+    gd_tensor **buffer;        /* in the order added (buffers.c) */
+    int64_t buffers, buffer_capacity;
+    gd_tensor *buffer_block; /* the memory of all of them; NULL before gd_params_finish */
+    bool has_optimizer;      /* or had one */
+    gd_replica *replica;     /* with other processes; NULL: with none */
 };
 
 /* The factor of the optimizer's weight decay. */
@@ -41,6 +44,14 @@ static inline gd_dtype gd_params_state_dtype(const gd_params *params)
 
 /* Elements of a parameter in the block, including the gap after it. */
 int64_t gd_params_room(const gd_tensor *t);
+
+/* Whether `name` can be that of a new parameter or buffer, and the group can still get one. */
+bool gd_params_can_add(const gd_params *params, const char *name, const char *who);
+
+/* Gives all buffers their memory, zeroed; undone by gd_buffers_undo, also after an error. */
+gd_status gd_buffers_finish(gd_params *params);
+void gd_buffers_undo(gd_params *params);
+void gd_buffers_free(gd_params *params);
 
 /* A one-dimensional tensor of zeros that belongs to a group or an optimizer. */
 gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,

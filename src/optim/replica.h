@@ -23,6 +23,8 @@ typedef struct gd_replica_calls {
     /* All-gathers the values of a bucket. With the last bucket the context waits for all of
      * them. */
     gd_status (*gather)(gd_replica *replica, int64_t index);
+    /* The buffers become rank 0's, unless each rank keeps its own. */
+    gd_status (*send_buffers)(gd_replica *replica);
 } gd_replica_calls;
 
 struct gd_replica {
