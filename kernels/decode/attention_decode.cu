@@ -48,7 +48,7 @@ __device__ inline C weight_of(C score, C largest)
 
 // Sums over some keys: of the weights relative to 2^largest, and of V columns of the values.
 template <class C, int V>
-struct step_sums {
+struct decode_sums {
     C largest, total, out[V];
 
     __device__ void rescale(C to)
@@ -94,10 +94,10 @@ __device__ inline void sum_over_lanes(C (&v)[N], int lanes)
 
 // The sums of parts in order: of largest[], total[] and, of one column, out[].
 template <int MOST, class C>
-__device__ inline step_sums<C, 1> join(const C *largest, const C *total, const C *out, int columns,
-                                       int parts)
+__device__ inline decode_sums<C, 1> join(const C *largest, const C *total, const C *out,
+                                         int columns, int parts)
 {
-    step_sums<C, 1> all = {-INFINITY, 0, {}};
+    decode_sums<C, 1> all = {-INFINITY, 0, {}};
 #pragma unroll
     for (int i = 0; i < MOST; i++)
         if (i < parts) all.largest = max(all.largest, largest[i]);
@@ -139,140 +139,238 @@ __device__ inline C *in_first_block(C *p)
 #endif
 }
 
-// V: 1, or the elements in 16 bytes if D is a multiple of them and all addresses are aligned.
-template <class T, int V>
-static __global__ void __launch_bounds__(threads)
-    step_kernel(const __grid_constant__ decode_pass<T> s)
-{
-    using C = gd_compute<T>;
-    using pack = gd_raw_pack<T, V>;
-    __shared__ C largest_of[warps], total_of[warps], out_of[warps][32 * V];
-    __shared__ C part_largest[most_splits], part_total[most_splits], part_out[most_splits][32 * V];
-    __shared__ C q[widest], own_k[widest];
-    const int D = (int)s.z.D, lanes = s.lanes, H = (int)s.z.H, half = threads / 2;
-    const int group = threadIdx.x / lanes, groups = threads / lanes * s.splits;
-    const int lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
-    const bool clustered = GD_HOPPER && s.splits > 1;
-    const int first_split = clustered ? blockIdx.x % s.splits : 0;
-    const int end_split = clustered ? first_split + 1 : s.splits;
-    const int n = clustered ? blockIdx.x / s.splits : blockIdx.x;
-    const int b = n / H, h = n % H, per_key = H / (int)s.z.KV, kv = h / per_key;
-    // Of this head; of the keys and values, the token's own and those of all positions.
-    const T *const token = s.qkv + (b * (H + 2 * s.z.KV)) * D;
-    const T *const new_v = token + (H + s.z.KV + kv) * D;
-    const int64_t row = s.z.KV * D;
-    T *const keys = s.keys + b * s.z.capacity * row + kv * D;
-    T *const values = s.values + b * s.z.capacity * row + kv * D;
+// Sums of the block's warps, and of the parts in the first block; the rotated heads.
+template <class C, int V>
+struct decode_shared {
+    C largest_of[warps], total_of[warps], out_of[warps][32 * V];
+    C part_largest[most_splits], part_total[most_splits], part_out[most_splits][32 * V];
+    C q[widest], own_k[widest];
+};
 
-    if (clustered) gd_async::cluster_arrive(); // all of its blocks have begun when all have arrived
-    gd_async::let_next_start();
-    gd_async::wait_for_previous();
-    const int64_t position = *s.position;
-    const bool valid = position >= 0 && position < s.z.capacity;
-    const int64_t earlier = valid ? position : 0;
+// What a thread works on: its head (one of queries and its head of keys), splits and group.
+template <class T>
+struct decode_place {
+    const decode_pass<T> &s;
+    int D, lanes, group, groups, lane, warp;
+    bool clustered;
+    int first_split, end_split; // of the block
+    int n, b, h, per_key, kv;   // head n of all is head h of text b, whose head of keys is kv
+    const T *token, *new_v;     // the token's heads; its values for this head
+    T *keys, *values;           // of this head, at position 0
+    int64_t row, earlier;       // elements of a position; how many positions are earlier
 
-    // V columns, from `column` on, of rows j0 + u groups + mine; some row for those not earlier.
-    const auto load = [&](T(&to)[at_once][V], const T *from, int64_t j0, int split, int column) {
+    __device__ explicit decode_place(const decode_pass<T> &s) : s(s)
+    {
+        const int H = (int)s.z.H;
+        D = (int)s.z.D, lanes = s.lanes;
+        group = threadIdx.x / lanes, groups = threads / lanes * s.splits;
+        lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
+        clustered = GD_HOPPER && s.splits > 1;
+        first_split = clustered ? blockIdx.x % s.splits : 0;
+        end_split = clustered ? first_split + 1 : s.splits;
+        n = clustered ? blockIdx.x / s.splits : blockIdx.x;
+        b = n / H, h = n % H, per_key = H / (int)s.z.KV, kv = h / per_key;
+        token = s.qkv + (b * (H + 2 * s.z.KV)) * D;
+        new_v = token + (H + s.z.KV + kv) * D;
+        row = s.z.KV * D;
+        keys = s.keys + b * s.z.capacity * row + kv * D;
+        values = s.values + b * s.z.capacity * row + kv * D;
+    }
+
+    // The position of the group's key u of those from j0 on.
+    __device__ int64_t key_position(int64_t j0, int u, int split) const
+    {
+        return j0 + u * groups + group * s.splits + split;
+    }
+
+    // V columns, from `column` on, of the group's keys or values; some row for those not earlier.
+    template <int V>
+    __device__ void load(T (&to)[at_once][V], const T *from, int64_t j0, int split,
+                         int column) const
+    {
+        using pack = gd_raw_pack<T, V>;
 #pragma unroll
         for (int u = 0; u < at_once; u++) {
-            const int64_t j = j0 + u * groups + group * s.splits + split;
+            const int64_t j = key_position(j0, u, split);
             const T *const at = from + (j < earlier ? j : 0) * row + (column < D ? column : 0);
             const pack raw = *(const pack *)at;
             memcpy(to[u], &raw, sizeof raw);
         }
-    };
-    T key[at_once][V], value[at_once][V];
-    if (earlier > 0) {
-        load(key, keys, 0, first_split, lane * V);
-        load(value, values, 0, first_split, lane * V);
     }
+};
 
+// The rotated and scaled query, and the token's own rotated key.
+template <class T, class C, int V>
+__device__ inline void rotate_heads(decode_shared<C, V> &shared, const decode_place<T> &p,
+                                    int64_t position)
+{
+    const int half = threads / 2;
+    const T *const own_k = p.token + (p.s.z.H + p.kv) * p.D;
     if (threadIdx.x < half)
-        rotate(q, token + h * D, s, position, s.scale, threadIdx.x);
+        rotate(shared.q, p.token + p.h * p.D, p.s, position, p.s.scale, threadIdx.x);
     else
-        rotate(own_k, token + (H + kv) * D, s, position, (C)1, threadIdx.x - half);
+        rotate(shared.own_k, own_k, p.s, position, (C)1, threadIdx.x - half);
     __syncthreads();
-    if (!valid) {
-        if (threadIdx.x == 0 && s.fault) *s.fault = 1;
-        for (int d = threadIdx.x; first_split == 0 && d < D; d += threads)
-            s.y[(int64_t)n * D + d] = T(0.0f);
-        return;
+}
+
+// A position outside of the cache: an error for the host, and zeros.
+template <class T>
+__device__ inline void refuse_position(const decode_place<T> &p)
+{
+    if (threadIdx.x == 0 && p.s.fault) *p.s.fault = 1;
+    for (int d = threadIdx.x; p.first_split == 0 && d < p.D; d += threads)
+        p.s.y[(int64_t)p.n * p.D + d] = T(0.0f);
+}
+
+// Stores the token's own key and value; one block for each head of keys does.
+template <class T, class C, int V>
+__device__ inline void store_own(const decode_place<T> &p, const decode_shared<C, V> &shared,
+                                 int64_t position)
+{
+    for (int d = threadIdx.x; p.h % p.per_key == 0 && p.first_split == 0 && d < p.D; d += threads) {
+        p.keys[position * p.row + d] = gd_store<T>(shared.own_k[d]);
+        p.values[position * p.row + d] = p.new_v[d];
     }
-    for (int d = threadIdx.x; h % per_key == 0 && first_split == 0 && d < D; d += threads) {
-        keys[position * row + d] = gd_store<T>(own_k[d]);
-        values[position * row + d] = new_v[d];
-    }
-    C own_score[1] = {};
-    for (int first = lane * V; first < D; first += lanes * V)
+}
+
+// The product of the rotated query and the token's own rotated key.
+template <class T, class C, int V>
+__device__ inline C own_score_of(const decode_place<T> &p, const decode_shared<C, V> &shared)
+{
+    C score[1] = {};
+    for (int first = p.lane * V; first < p.D; first += p.lanes * V)
 #pragma unroll
-        for (int i = 0; i < V; i++) own_score[0] += q[first + i] * own_k[first + i];
-    sum_over_lanes(own_score, lanes);
+        for (int i = 0; i < V; i++) score[0] += shared.q[first + i] * shared.own_k[first + i];
+    sum_over_lanes(score, p.lanes);
+    return score[0];
+}
+
+// The sums of V columns from `column` on before any earlier key: the first group of the first split
+// has the token's own.
+template <int V, class T, class C>
+__device__ inline decode_sums<C, V> begin_sums(const decode_place<T> &p, C own_score, int column,
+                                               int split)
+{
+    const bool own = p.group + split == 0;
+    decode_sums<C, V> sums = {own ? own_score : (C)-INFINITY, own ? (C)1 : (C)0, {}};
+    for (int i = 0; own && i < V && column + i < p.D; i++)
+        sums.out[i] = gd_load(p.new_v[column + i]);
+    return sums;
+}
+
+// Adds the keys from j0 on, which `key` and `value` have (of the keys, the first lanes * V columns).
+template <class T, class C, int V>
+__device__ inline void add_keys(decode_sums<C, V> &sums, T (&key)[at_once][V],
+                                T (&value)[at_once][V], const decode_place<T> &p, const C *q,
+                                int64_t j0, int split)
+{
+    C score[at_once] = {}, most = sums.largest;
+    for (int first = p.lane * V; first < p.D; first += p.lanes * V) {
+        if (first > p.lane * V) p.load(key, p.keys, j0, split, first);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+#pragma unroll
+            for (int u = 0; u < at_once; u++) score[u] += q[first + i] * gd_load(key[u][i]);
+    }
+    sum_over_lanes(score, p.lanes);
+#pragma unroll
+    for (int u = 0; u < at_once; u++) {
+        if (p.key_position(j0, u, split) >= p.earlier) {
+            score[u] = -INFINITY; // of weight 0, and 0 times infinity is NaN
+#pragma unroll
+            for (int i = 0; i < V; i++) value[u][i] = T(0.0f);
+        }
+        most = max(most, score[u]);
+    }
+    sums.rescale(most);
+#pragma unroll
+    for (int u = 0; u < at_once; u++) sums.add(weight_of(score[u], most), value[u]);
+}
+
+// Combines the groups' sums, and leaves them as those of part `split` in the first block.
+template <class T, class C, int V>
+__device__ inline void combine_groups(decode_sums<C, V> &sums, const decode_place<T> &p,
+                                      decode_shared<C, V> &shared, int split)
+{
+    sums.combine(p.lanes);
+    if (threadIdx.x % 32 < p.lanes) {
+        shared.largest_of[p.warp] = sums.largest;
+        shared.total_of[p.warp] = sums.total;
+#pragma unroll
+        for (int i = 0; i < V; i++) shared.out_of[p.warp][p.lane * V + i] = sums.out[i];
+    }
+    __syncthreads();
+    if (p.clustered) gd_async::cluster_wait();
+    for (int c = threadIdx.x; c < p.lanes * V; c += threads) {
+        const auto all =
+            join<warps>(shared.largest_of, shared.total_of, &shared.out_of[0][c], 32 * V, warps);
+        *in_first_block(&shared.part_out[split][c]) = all.out[0];
+        if (c > 0) continue;
+        *in_first_block(&shared.part_largest[split]) = all.largest;
+        *in_first_block(&shared.part_total[split]) = all.total;
+    }
+    if (!p.clustered) __syncthreads();
+}
+
+// y's columns from `begin` on, of the sums of all splits.
+template <class T, class C, int V>
+__device__ inline void write_columns(T *y, const decode_place<T> &p,
+                                     const decode_shared<C, V> &shared, int begin)
+{
+    for (int c = threadIdx.x; c < p.lanes * V && begin + c < p.D; c += threads) {
+        const auto all = join<most_splits>(shared.part_largest, shared.part_total,
+                                           &shared.part_out[0][c], 32 * V, p.s.splits);
+        y[(int64_t)p.n * p.D + begin + c] = gd_store<T>(all.out[0] / all.total);
+    }
+}
+
+// V: 1, or the elements in 16 bytes if D is a multiple of them and all addresses are aligned.
+template <class T, int V>
+static __global__ void __launch_bounds__(threads)
+    decode_kernel(const __grid_constant__ decode_pass<T> s)
+{
+    using C = gd_compute<T>;
+    __shared__ decode_shared<C, V> shared;
+    decode_place<T> p(s);
+    const int D = p.D, lanes = p.lanes;
+
+    if (p.clustered) gd_async::cluster_arrive(); // all blocks have begun when all have arrived
+    gd_async::let_next_start();
+    gd_async::wait_for_previous();
+    const int64_t position = *s.position;
+    const bool valid = position >= 0 && position < s.z.capacity;
+    p.earlier = valid ? position : 0;
+
+    T key[at_once][V], value[at_once][V];
+    if (p.earlier > 0) {
+        p.load(key, p.keys, 0, p.first_split, p.lane * V);
+        p.load(value, p.values, 0, p.first_split, p.lane * V);
+    }
+    rotate_heads(shared, p, position);
+    if (!valid) return refuse_position(p);
+    store_own(p, shared, position);
+    const C own_score = own_score_of(p, shared);
 
     for (int begin = 0; begin < D; begin += lanes * V) {
-        const int column = begin + lane * V; // of this thread's sums
-        for (int split = first_split; split < end_split; split++) {
-            // The token's own key is in the first group of the first split.
-            const bool own = group + split == 0;
-            step_sums<C, V> sums = {own ? own_score[0] : (C)-INFINITY, own ? (C)1 : (C)0, {}};
-            for (int i = 0; own && i < V && column + i < D; i++)
-                sums.out[i] = gd_load(new_v[column + i]);
+        const int column = begin + p.lane * V; // of this thread's sums
+        for (int split = p.first_split; split < p.end_split; split++) {
+            decode_sums<C, V> sums = begin_sums<V>(p, own_score, column, split);
             // The same number of turns for all groups, since they shuffle together.
-            for (int64_t j0 = 0; j0 < earlier; j0 += groups * at_once) {
-                if (begin + j0 > 0 || split > first_split) {
-                    load(key, keys, j0, split, lane * V);
-                    load(value, values, j0, split, column);
+            for (int64_t j0 = 0; j0 < p.earlier; j0 += p.groups * at_once) {
+                if (begin + j0 > 0 || split > p.first_split) {
+                    p.load(key, p.keys, j0, split, p.lane * V);
+                    p.load(value, p.values, j0, split, column);
                 }
-                C score[at_once] = {}, most = sums.largest;
-                for (int first = lane * V; first < D; first += lanes * V) {
-                    if (first > lane * V) load(key, keys, j0, split, first);
-#pragma unroll
-                    for (int i = 0; i < V; i++)
-#pragma unroll
-                        for (int u = 0; u < at_once; u++)
-                            score[u] += q[first + i] * gd_load(key[u][i]);
-                }
-                sum_over_lanes(score, lanes);
-#pragma unroll
-                for (int u = 0; u < at_once; u++) {
-                    if (j0 + u * groups + group * s.splits + split >= earlier) {
-                        score[u] = -INFINITY; // of weight 0, and 0 times infinity is NaN
-#pragma unroll
-                        for (int i = 0; i < V; i++) value[u][i] = T(0.0f);
-                    }
-                    most = max(most, score[u]);
-                }
-                sums.rescale(most);
-#pragma unroll
-                for (int u = 0; u < at_once; u++) sums.add(weight_of(score[u], most), value[u]);
+                add_keys(sums, key, value, p, shared.q, j0, split);
             }
-            sums.combine(lanes);
-            if (threadIdx.x % 32 < lanes) {
-                largest_of[warp] = sums.largest;
-                total_of[warp] = sums.total;
-#pragma unroll
-                for (int i = 0; i < V; i++) out_of[warp][lane * V + i] = sums.out[i];
-            }
-            __syncthreads();
-            if (clustered) gd_async::cluster_wait();
-            for (int c = threadIdx.x; c < lanes * V; c += threads) {
-                const auto all = join<warps>(largest_of, total_of, &out_of[0][c], 32 * V, warps);
-                *in_first_block(&part_out[split][c]) = all.out[0];
-                if (c > 0) continue;
-                *in_first_block(&part_largest[split]) = all.largest;
-                *in_first_block(&part_total[split]) = all.total;
-            }
-            if (!clustered) __syncthreads();
+            combine_groups(sums, p, shared, split);
         }
-        if (clustered) {
+        if (p.clustered) {
             gd_async::cluster_arrive();
-            if (first_split > 0) return; // the last columns, since it is split
+            if (p.first_split > 0) return; // the last columns, since it is split
             gd_async::cluster_wait();
         }
-        for (int c = threadIdx.x; c < lanes * V && begin + c < D; c += threads) {
-            const auto all =
-                join<most_splits>(part_largest, part_total, &part_out[0][c], 32 * V, s.splits);
-            s.y[(int64_t)n * D + begin + c] = gd_store<T>(all.out[0] / all.total);
-        }
+        write_columns(s.y, p, shared, begin);
         __syncthreads();
     }
 }
@@ -287,14 +385,15 @@ static int splits_of(int64_t heads, bool one_turn)
 }
 
 template <int V, class T>
-static gd_status step_with(const gd_call *call, decode_pass<T> s)
+static gd_status decode_with(const gd_call *call, decode_pass<T> s)
 {
     const int64_t heads = s.z.B * s.z.H, packs = gd_packs(s.z.D, V);
     s.lanes = 1;
     while (s.lanes < packs && s.lanes < 32) s.lanes *= 2;
     s.splits = splits_of(heads, s.lanes >= packs);
     const int cluster = gd_cuda_device_limits().cluster >= s.splits ? s.splits : 1;
-    gd_async::launch<step_kernel<T, V>>({heads * cluster, threads, 0, cluster}, gd_stream(call), s);
+    gd_async::launch<decode_kernel<T, V>>({heads * cluster, threads, 0, cluster}, gd_stream(call),
+                                          s);
     return gd_launched(call);
 }
 
@@ -329,6 +428,6 @@ extern "C" gd_status attention_decode_forward_cuda(const gd_call *call)
         s.scale = (C)(1 / (sqrt((double)z.D) * 0.69314718055994530942));
         s.interleaved = args->interleaved;
         const uintptr_t begins = (uintptr_t)s.keys | (uintptr_t)s.values;
-        return z.D % V || begins % 16 ? step_with<1>(call, s) : step_with<V>(call, s);
+        return z.D % V || begins % 16 ? decode_with<1>(call, s) : decode_with<V>(call, s);
     });
 }
