@@ -67,7 +67,7 @@ document.addEventListener('DOMContentLoaded', () => {
                 LEAST} or more.`;
             return false;
         }
-        const bytes = Uint8Array.from(atob(root.trainWasm), (c) => c.charCodeAt(0));
+        const bytes = await root.wasi.unpack(root.trainWasm);
         training = await Training.load(bytes, text.value);
         const state = training.open(1);
         losses = [];

@@ -82,8 +82,15 @@ async function start(bytes, {args = [ 'gradus' ], print = () => {}, page = {}} =
     return instance.exports;
 }
 
+// The bytes of a module as a page carries it: gzip, as base64.
+function unpack(text) {
+    const packed = new Blob([ Uint8Array.from(atob(text), (c) => c.charCodeAt(0)) ]);
+    return new Response(packed.stream().pipeThrough(new DecompressionStream('gzip'))).arrayBuffer();
+}
+
 root.wasi = {
     start,
+    unpack,
     Exit
 };
 })(typeof globalThis === 'undefined' ? this : globalThis);

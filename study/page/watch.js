@@ -134,7 +134,7 @@ if (typeof module !== 'undefined') {
 document.addEventListener('DOMContentLoaded', async () => {
     const place = document.getElementById('watch');
     const said = place.querySelector('.said'), refused = place.querySelector('.refused');
-    const library = await Watched.load(Uint8Array.from(atob(root.watchWasm), (c) => c.charCodeAt(0)));
+    const library = await Watched.load(await root.wasi.unpack(root.watchWasm));
     const given = {w : start.w, x : [...start.x ], y : [...start.y ]};
     let result = library.run(given), all = steps(result);
     const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;

@@ -5,6 +5,7 @@
 'use strict';
 const fs = require('fs');
 const path = require('path');
+const zlib = require('zlib');
 const {katexFolder, escape, plain} = require('./tools.js');
 const sources = require('./sources.js');
 const markdown = require('./markdown.js');
@@ -228,7 +229,7 @@ const withHeadings = (page) => ({
 
 // What a page needs for the examples of its ops.
 const live = (ops) => [
-    'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js',
+    'ops-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js',
     ...(ops.some((op) => pictures.pictures[op]) ? [ 'player.js', 'drawings.js', 'pictures.js' ] : [])
 ];
 
@@ -356,8 +357,7 @@ function opsPage(gradus) {
             `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page use.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${
                 rows.join('')}</tbody></table></div>
 <h2 id="absent">Not in the library</h2>
-<p>Sorting, products along an axis, norms of vectors. Some are a few ops that are here: a norm is the
-root of a <a href="reduce.html">sum</a> of <a href="elementwise.html">squares</a>. <a href="contributing.html">Contributing</a> shows how to add
+<p>Sorting, for example. Some of what is absent is a few ops that are here. <a href="contributing.html">Contributing</a> shows how to add
 an op of your own.</p>`,
     });
 }
@@ -466,11 +466,18 @@ then which follow which, then words. <a href="${
 own: 66 bytes or more</summary><textarea data-part="text" rows="12" aria-label="text to learn from"></textarea></details>
 <noscript>Training takes JavaScript.</noscript></div>`,
     });
-    const bytes = fs.readFileSync(path.join(programs, 'study_train.wasm'));
     const text =
         files.filter((file) => file.startsWith('include/gradus/')).map(sources.read).join('\n');
-    fs.writeFileSync(path.join(out, 'train-wasm.js'),
-        `trainWasm = '${bytes.toString('base64')}';\ntrainText = ${JSON.stringify(text)};\n`);
+    carry('train', 'study_train', `trainText = ${JSON.stringify(text)};\n`);
+}
+
+// ---- Modules -----------------------------------------------------------------------------------
+
+// NAME-wasm.js: a module as a script, since a page opened from a file may not fetch. Packed, as
+// wasi.unpack() takes it: base64 of the bytes themselves would leave a server little to compress.
+function carry(name, program, more = '', variable = name) {
+    const bytes = zlib.gzipSync(fs.readFileSync(path.join(programs, `${program}.wasm`)), {level : 9});
+    fs.writeFileSync(path.join(out, `${name}-wasm.js`), `${variable}Wasm = '${bytes.toString('base64')}';\n${more}`);
 }
 
 // ---- All of it ---------------------------------------------------------------------------------
@@ -479,11 +486,10 @@ async function main() {
     fs.mkdirSync(path.join(out, 'katex/fonts'), {recursive : true});
     const bytes = fs.readFileSync(path.join(programs, 'study.wasm'));
     const gradus = await Gradus.load(bytes);
-    fs.writeFileSync(
-        path.join(out, 'gradus-wasm.js'), `gradusWasm = '${bytes.toString('base64')}';\n`);
-    const small = fs.readFileSync(path.join(programs, 'study_watch.wasm'));
-    const watched = await watch.Watched.load(small);
-    fs.writeFileSync(path.join(out, 'watch-wasm.js'), `watchWasm = '${small.toString('base64')}';\n`);
+    carry('ops', 'study_ops', '', 'gradus');
+    carry('gradus', 'study');
+    carry('watch', 'study_watch');
+    const watched = await watch.Watched.load(fs.readFileSync(path.join(programs, 'study_watch.wasm')));
     for (const script of fs.readdirSync(path.join(__dirname, '../page')))
         fs.copyFileSync(path.join(__dirname, '../page', script), path.join(out, script));
     fs.copyFileSync(path.join(katexFolder, 'katex.min.css'), path.join(out, 'katex/katex.min.css'));

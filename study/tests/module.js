@@ -34,17 +34,16 @@ async function train(folder) {
 }
 
 async function main() {
-    const bytes = fs.readFileSync(path.join(process.argv[2], 'study.wasm'));
-    const packed = zlib.gzipSync(bytes, {level : 9}).length;
-    console.log(`study.wasm: ${bytes.length} bytes, ${packed} gzipped`);
-    assert.ok(packed < 270000, 'the module has 270 kB or more, gzipped');
-
-    for (const {module : from, name} of WebAssembly.Module.imports(new WebAssembly.Module(bytes)))
-        if (from === 'env') assert.match(name, /_f32$/, `${name} is not in the module`);
-
-    const small = zlib.gzipSync(fs.readFileSync(path.join(process.argv[2], 'study_watch.wasm')), {level : 9}).length;
-    console.log(`study_watch.wasm: ${small} gzipped`);
-    assert.ok(small <= 60000, 'the first page has more than 60 kB of WebAssembly, gzipped');
+    const modules = {study : 240000, study_ops : 180000, study_watch : 60000}; // bytes, gzipped, at most
+    const [bytes] = Object.entries(modules).map(([ name, most ]) => {
+        const module = fs.readFileSync(path.join(process.argv[2], `${name}.wasm`));
+        const packed = zlib.gzipSync(module, {level : 9}).length;
+        console.log(`${name}.wasm: ${module.length} bytes, ${packed} gzipped`);
+        assert.ok(packed <= most, `${name}.wasm has more than ${most} bytes, gzipped`);
+        for (const {module : from, name : wanted} of WebAssembly.Module.imports(new WebAssembly.Module(module)))
+            if (from === 'env') assert.match(wanted, /_f32$/, `${wanted} is not in ${name}.wasm`);
+        return module;
+    });
 
     const gradus = await Gradus.load(bytes);
     let wrong = 0, right = 0;

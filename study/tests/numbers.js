@@ -81,7 +81,7 @@ function checkPictures(gradus, it, eps) {
 }
 
 async function main() {
-    const gradus = await Gradus.load(fs.readFileSync(path.join(process.argv[2], 'study.wasm')));
+    const gradus = await Gradus.load(fs.readFileSync(path.join(process.argv[2], 'study_ops.wasm')));
     const with_backward = gradus.ops().filter((op) => op.backward);
     for (const op of with_backward) check(gradus, example(gradus, op.name));
     for (const op of Object.keys(pictures)) checkPictures(gradus, example(gradus, op));
