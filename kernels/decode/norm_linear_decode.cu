@@ -14,7 +14,7 @@
 constexpr int threads = 256, warps = threads / 32;
 
 template <class T>
-struct step_pass {
+struct norm_linear_pass {
     T *y, *sum;
     const T *x, *residual, *norm_weight, *weight;
     int64_t M, N, K;
@@ -23,7 +23,7 @@ struct step_pass {
 
 // V: 1, or the elements in 16 bytes if K is a multiple of them and all addresses are aligned.
 template <class T, int V, int PACKS>
-static __global__ void __launch_bounds__(threads) step_kernel(step_pass<T> s)
+static __global__ void __launch_bounds__(threads) norm_linear_kernel(norm_linear_pass<T> s)
 {
     using C = gd_compute<T>;
     constexpr int piece = 32 * PACKS; // packs
@@ -93,13 +93,13 @@ static __global__ void __launch_bounds__(threads) step_kernel(step_pass<T> s)
 }
 
 template <int V, class T>
-static gd_status step_with(const gd_call *call, const step_pass<T> &s)
+static gd_status norm_linear_with(const gd_call *call, const norm_linear_pass<T> &s)
 {
     const gd_async::Shape shape = {gd_ceil_div(s.N, warps), threads};
     if (s.K <= 32 * 4 * V)
-        gd_async::launch<step_kernel<T, V, 4>>(shape, gd_stream(call), s);
+        gd_async::launch<norm_linear_kernel<T, V, 4>>(shape, gd_stream(call), s);
     else
-        gd_async::launch<step_kernel<T, V, 8>>(shape, gd_stream(call), s);
+        gd_async::launch<norm_linear_kernel<T, V, 8>>(shape, gd_stream(call), s);
     return gd_launched(call);
 }
 
@@ -109,13 +109,14 @@ extern "C" gd_status norm_linear_decode_forward_cuda(const gd_call *call)
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         constexpr int V = gd_pack_size<T>;
-        step_pass<T> s = {};
+        norm_linear_pass<T> s = {};
         s.M = gd_row_count(call->input[0]), s.K = gd_last_dim(call->input[0]);
         s.N = gd_last_dim(call->output[0]);
         s.x = gd_ptr<T>(call->input[0]), s.residual = gd_ptr<T>(call->input[1]);
         s.norm_weight = gd_ptr<T>(call->input[2]), s.weight = gd_ptr<T>(call->input[3]);
         s.y = gd_ptr<T>(call->output[0]), s.sum = gd_ptr<T>(call->output[1]);
         s.eps = (gd_compute<T>)((const norm_linear_decode_args *)call->args)->eps;
-        return s.K % V || (uintptr_t)s.weight % 16 ? step_with<1>(call, s) : step_with<V>(call, s);
+        return s.K % V || (uintptr_t)s.weight % 16 ? norm_linear_with<1>(call, s)
+                                                   : norm_linear_with<V>(call, s);
     });
 }
