@@ -8,7 +8,7 @@ const SECTOR = 32, FLOAT = 4, LANES = 32; // bytes, bytes, threads of a warp
 // An H200: multiprocessors, and what each has for the blocks that run on it at the same time.
 const MULTIPROCESSORS = 132, THREADS = 2048, REGISTERS = 65536;
 const WALKERS = 528, ADDED_AT_ONCE = 32; // blocks of the last rung; rows of sum_rows
-const M = 2048, N = 4096;                // what the pictures are of
+const M = 262144, N = 4096;              // the size that all is shown at
 const ROWS = [ 0, WALKERS, 2 * WALKERS, 3 * WALKERS ].flatMap((r) => [r, r + 1, r + 2, r + 3]);
 
 // ---- The rungs ---------------------------------------------------------------------------------
@@ -140,8 +140,11 @@ const rungs = [
         ...backward(0, {}),
         name : 'ours, backward',
         source : 'backward.cu',
+        threads : 512,
+        width : 4,
+        address : byColumn(512, 4),
         walkers : MULTIPROCESSORS,
-        stages : 2,
+        stages : 1,
         code : [
             'for (int step = at.block; step < rows.steps; step += at.blocks) {',
             'slots.copy<S_PARTS>(to, row.x + i * V, packs - i);',
@@ -152,10 +155,8 @@ const rungs = [
 
 // ---- Bytes -------------------------------------------------------------------------------------
 
-// One load of one warp: the sectors it touches, bytes asked and bytes moved. Of a bulk copy, which
-// is not a warp's: one row.
+// One load of one warp: the sectors it touches, bytes asked and bytes moved.
 function load(rung, N, block, warp, turn) {
-    if (rung.stages) return {sectors : [], asked : N * FLOAT, moved : N * FLOAT};
     const sectors = new Set();
     for (let lane = 0; lane < LANES; lane++) {
         const at = rung.address(N, block, warp * LANES + lane, turn);
@@ -169,11 +170,9 @@ function load(rung, N, block, warp, turn) {
     };
 }
 
-// The sectors that each lane of the first warp asks for in its first load. A bulk copy is ordered
-// by one lane.
+// The sectors that each lane of the first warp asks for in its first load.
 function lanes(rung, N) {
     return Array.from({length : LANES}, (_, lane) => {
-        if (rung.stages) return lane ? [] : [ 0, N * FLOAT / SECTOR - 1 ];
         const at = rung.address(N, 0, lane, 0);
         return [ Math.floor(at / SECTOR), Math.floor((at + rung.width * FLOAT - 1) / SECTOR) ];
     });
@@ -188,7 +187,7 @@ function blocksOfOne({threads, registers, most = 32}) {
     return Math.min(most, Math.floor(THREADS / threads), Math.floor(REGISTERS / (each * threads)));
 }
 
-// Blocks that run at the same time; of bulk copies, blocks that there are.
+// Blocks that run at the same time; where copies run ahead, blocks that there are.
 function atOnce(rung, M) {
     if (rung.stages) return rung.walkers;
     const blocks = rung.walkers || (rung.threadARow ? Math.ceil(M / rung.threads) : M);
@@ -196,7 +195,7 @@ function atOnce(rung, M) {
 }
 
 // Bytes that memory can be at work on at once: of all threads that are there, what each has asked
-// for before it must wait; of bulk copies, all stages.
+// for before it must wait; of copies that run ahead, all stages.
 function onTheirWay(rung, M, N) {
     const reads = rung.passes[0].reads.length;
     if (rung.stages) return rung.walkers * rung.stages * reads * N * FLOAT;
@@ -271,10 +270,10 @@ function frames(rung) {
             list[2 * visit + 1] = list[2 * visit + 1] || {marks : []};
         });
         list.forEach((frame, f) => {
-            frame.said = f === 0  ? 'copies of two rows for each block are issued'
+            frame.said = f === 0  ? 'each block issues the copies of its first row'
                          : f % 2 ? `visit ${(f - 1) / 2}: the row has arrived and is summed`
-                                 : `visit ${f / 2 - 1}: dx is written, the copies of visit ${
-                                       f / 2 + 1} are issued`;
+                                 : `visit ${f / 2 - 1}: dx is written; the copies of visit ${
+                                       f / 2 - 1 + rung.stages} are on their way`;
         });
     } else {
         const turns = turnsOf(rung, N);
@@ -330,6 +329,7 @@ const api = {
     onTheirWay,
     panels,
     frames,
+    M,
     N
 };
 root.ladder = api;
@@ -377,7 +377,26 @@ function player(figure) {
     return root.player.attach(figure, {steps : () => frames_of().length, show, pace : 350, begin : 1});
 }
 
+// The story: one card at a time; the plot beside it, and the buttons of a card, lead to another.
+function story(place) {
+    const cards = [...place.querySelectorAll('figure.rung') ], links = [...place.querySelectorAll('.plot a') ];
+    function go(to, seen) {
+        cards.forEach((card, i) => card.classList.toggle('away', i !== to));
+        links.forEach((link, i) => (i === to ? link.setAttribute('aria-current', 'true') : link.removeAttribute('aria-current')));
+        if (seen) cards[to].scrollIntoView({block : 'nearest'});
+    }
+    place.addEventListener('click', (event) => {
+        const link = event.target.closest('a[data-go]');
+        if (!link) return;
+        event.preventDefault();
+        go(Number(link.dataset.go), true);
+        if (!link.closest('.plot')) cards[link.dataset.go].querySelector(`a[data-way=${link.dataset.way}]`)?.focus();
+    });
+    go(0);
+}
+
 document.addEventListener('DOMContentLoaded', () => {
+    document.querySelectorAll('.story').forEach(story);
     const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
     for (const figure of document.querySelectorAll('figure.rung')) {
         // It begins when it is seen, and without motion where that is asked for.

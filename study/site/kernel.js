@@ -76,7 +76,7 @@ size and constant indices are registers; with a variable index they would be in 
 bytes would be as well coalesced, but four times as many instructions, and with the same number of loads under way a
 quarter of the bytes in flight. DRAM answers after about 0.8 microseconds; to be busy it needs some 30 KB in flight
 for each multiprocessor. All loads are issued before the first value is used: nothing in this loop reads x[k].${widths()}In
-the <a href="#the-ladder">ladder</a> this step takes 2048 rows of 8192 from 73.9 to 48.6 microseconds. It is also why a row
+the <a href="#the-ladder">ladder</a> this step takes 262144 rows of 4096 from 3196 to 2146 microseconds. It is also why a row
 must consist of whole packs here; the others go to <code>plain.cu</code>.`
     ],
     [

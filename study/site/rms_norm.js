@@ -13,7 +13,8 @@ exports.pages = [
     {name : 'rms_norm-gpu.html', title : 'RMSNorm on a GPU', part : 'on a GPU'}
 ];
 
-const bytes = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB`
+const bytes = (n) => (n >= 1e9   ? `${(n / 1e9).toFixed(1)} GB`
+                      : n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB`
                       : n >= 1e3 ? `${(n / 1e3).toFixed(1)} kB`
                                  : `${n} B`);
 
@@ -44,22 +45,25 @@ exports.cheatSheet = () => {
             'backward',
             'h = dy\\, g, \\quad m = \\mathrm{mean}(h \\hat x), \\quad dx = \\mathrm{rstd}\\,(h - \\hat x\\, m)'
         ],
+        [ 'length', '|\\hat x|^2 = N a / (a + \\varepsilon)' ],
+        [ 'along x', '\\textstyle\\sum_k x_k\\, dx_k = N m\\, \\varepsilon / (a + \\varepsilon) \\text{: 0 where } \\varepsilon = 0' ],
         [ 'parameters', 'dw = \\textstyle\\sum_{rows} dy\\, \\hat x, \\quad db = \\sum_{rows} dy' ],
         [ 'bytes', '2 M N \\text{ forward}, \\quad 3 M N \\text{ backward, times the size of an element}' ],
+        [ 'bandwidth', '\\text{bytes in flight} / \\text{latency of a load}' ],
     ];
     return `<h2 id="cheat-sheet">Cheat sheet</h2><div class="wide"><table class="cheat"><tbody>${
         rows.map(([ name, tex ]) => `<tr><th>${name}</th><td>${formula(tex, false, [])}</td></tr>`)
             .join('')}</tbody></table></div>`;
 };
 
-// The rows of README's table of the ladder: {name: share at 2048 x 8192}.
+// The rows of README's table of the ladder at the size of the pictures: {name: {us, share}}; and when and
+// where it was measured.
 function measured() {
-    const shares = {};
-    for (const [, name, share] of sources.read('kernels/rms_norm/README.md')
-             .matchAll(
-                 /^\| ([^|]+) \| [\d.]+ \| \d+ \| ([\d.]+) \| [\d.]+ \| \d+ \| ([\d.]+) \|$/gm))
-        shares[name] = share;
-    return shares;
+    const text = sources.read('kernels/rms_norm/README.md'), figures = {};
+    for (const [, name, us, share] of text.matchAll(/^\| ([^|]+) \| [\d.]+ \| \d+ \| [\d.]+ \| ([\d.]+) \| \d+ \| ([\d.]+) \|$/gm))
+        figures[name] = {us : Number(us), share : Number(share)};
+    const [, where] = /them\. (float32, [^(]*?\d{4}) \(/.exec(text.replace(/\s+/g, ' '));
+    return {figures, where};
 }
 
 // Which rows a picture shows: the first four, and the next that their blocks or others have.
@@ -76,20 +80,17 @@ function rowsOf(rung) {
     return words + (rung.threadARow ? ', the first 64 sectors of each' : '');
 }
 
-function figure(rung, i, shares) {
-    const {asked, moved} = ladder.load(rung, 8192, 0, 0, 0), all = ladder.total(rung, 2048, 8192);
-    const share = shares[rung.name] || '?';
-    const [M, N] = [ 2048, 8192 ];
+function figure(rung, i, {us, share}, why) {
+    const {M, N, rungs} = ladder, {asked, moved} = ladder.load(rung, N, 0, 0, 0), all = ladder.total(rung, M, N);
     const way = ladder.onTheirWay(rung, M, N), blocks = ladder.atOnce(rung, M);
-    const row = (what, value, shown) => `<tr><td>${what}</td><td${
-        value === null ? '' : ` data-value="${value}"`}>${shown}</td></tr>`;
+    const row = (what, value, shown) => `<tr><td>${what}</td><td data-value="${value}">${shown}</td></tr>`;
     const canvases =
         ladder.panels(rung)
             .map(({name, rows}) => `<div class="memory"><code>${name}</code><canvas data-tensor="${
                      name}" width="1024" height="${rows.length * 20}" role="img" aria-label="sectors of ${
                      name} that are loaded or written"></canvas></div>`)
             .join('');
-    const first = ladder.lanes(rung, 8192);
+    const first = ladder.lanes(rung, N);
     const strip = first.map((sectors, lane) => {
         const [from, to] = sectors, odd = first.slice(0, lane + 1).filter(
             (s, k) => k && s[0] !== first[k - 1][0]).length % 2;
@@ -97,52 +98,71 @@ function figure(rung, i, shares) {
             from === undefined ? 'nothing' : from === to ? `sector ${from}` : `sectors ${from} to ${to}`}"></i>`;
     }).join('');
     const sectors = new Set(first.map((s) => s[0])).size;
-    return `<figure class="rung" data-rung="${i}"><figcaption><b>${escape(rung.name)}</b></figcaption>
+    const link = (to, way, words) => (rungs[to] ? `<a href="#rung-${to}" data-go="${to}" data-way="${way}">${words}</a>` : '');
+    return `<figure class="rung" data-rung="${i}" id="rung-${i}"><div class="path">${link(i - 1, 'back', '&larr; Previous')}<span>${
+        i + 1} of ${rungs.length}</span>${link(i + 1, 'on', 'Next &rarr;')}</div>
+<figcaption><b>${escape(rung.name)}</b></figcaption><p>${why}</p>
 <div class="memory"><code>lanes</code><div class="lanes" role="img" aria-label="the lanes of a warp by sector">${
         strip}</div></div><small>${
-        rung.stages ? 'one lane issues the copy of a row'
-                    : `the ${first.length} lanes of a warp load ${sectors} sectors: ${
-                          sectors === first.length ? `one each, ${first[1][0]} apart`
-                                                   : `${first.length / sectors} lanes per sector`}`}</small>
+        `the ${first.length} lanes of a warp load ${sectors} sectors: ${
+            sectors === first.length ? `one each, ${first[1][0]} apart` : `${first.length / sectors} lanes per sector`}`}</small>
 ${canvases}<p class="turn"></p>
 ${player.controls(`<small>rows ${rowsOf(rung)}</small>`)}
 <table class="numbers left">${
-        row(rung.stages ? 'a bulk copy requests' : 'a load of a warp requests', asked, bytes(asked))}${
+        row('a load of a warp requests', asked, bytes(asked))}${
         row('memory moves', moved, bytes(moved))}${
         row('all loads and stores', all.asked, bytes(all.asked))}${
         row('must move', all.moved, bytes(all.moved))}${
         row('resident blocks', blocks, blocks)}${
         row('in flight at once, at most', way, bytes(way))}${
-        row('measured share of the ceiling', null, share)}</table>
-<div class="bar" role="img" aria-label="${share} of the ceiling"><i style="width:${100 * share}%"></i></div>
+        row('measured', us, `${us} us`)}${row('of the ceiling', share, share)}</table>
 <pre class="code">${rung.code.map(escape).join('\n')}</pre></figure>`;
 }
 
-exports.ladder = () => {
-    const shares = measured();
-    const figures = (backward) =>
-        ladder.rungs
-            .map((rung, i) => (Boolean(rung.backward) === backward ? figure(rung, i, shares) : ''))
-            .join('\n');
-    return `<h2 id="ladder-pictures">The ladder in pictures</h2>
-<p>The rungs of the ladder at one size, 2048 rows of 8192 numbers. Each strip is a tensor in memory: rows run downwards, the sectors of a row to the right. A sector
-is the 32 bytes that memory moves at least. The colours: <b class="asked">loaded</b> in this
-iteration of the loop, by the warps of all rows; <b class="stored">written</b>;
-<b class="added">added to</b>, by many blocks at once; pale: accessed before. The pictures are
-computed from the index formula under them, which is the kernel's; they show rows of 4096. As
-many blocks run at a time as fit on an H200, limited by threads, by shared memory, and by the
+// What it takes beside PyTorch: a size a card, from the table of python/README.md.
+function peers() {
+    const text = sources.read('python/README.md'), [head] = /^\| rows x columns \| pass \|[^]*?Liger.*$/m.exec(text.slice(text.indexOf('On an H200')));
+    const names = head.split('|').slice(3, -1).map((name) => name.trim().replace(/^torch$/, 'torch, eager')), sizes = [];
+    const [, where] = /(On an H200, [^(]*) \(/.exec(text), table = text.slice(text.indexOf(head)).split('\n\n')[0];
+    for (const line of table.split('\n').slice(2)) {
+        const [, size, pass, ...times] = line.split('|').map((cell) => cell.trim());
+        if (size) sizes.push({size, passes : []});
+        sizes[sizes.length - 1].passes.push({pass, times : times.slice(0, names.length).map(Number)});
+    }
+    const card = ({size, passes}) => {
+        const most = Math.max(...passes.flatMap(({times}) => times));
+        return `<figure><figcaption><b>${size}</b></figcaption>${
+            passes.map(({pass, times}) => `<table class="times"><caption>${pass}, us</caption>${
+                           times.map((us, i) => `<tr class="${i ? '' : 'ours'}"><th scope="row">${names[i]}</th><td><i style="width:${
+                                                    (100 * us / most).toFixed(1)}%"></i></td><td>${us}</td></tr>`)
+                               .join('')}</table>`)
+                .join('')}</figure>`;
+    };
+    return `<h3 id="peers">Beside PyTorch</h3><p>${where}, in bfloat16, through autograd; torch.compile is PyTorch's compiled norm, Liger and
+QuACK are libraries of kernels (<code>python/README.md</code> says how it was measured).</p><div class="peers">${sizes.map(card).join('')}</div>`;
+}
+
+// section: README's part on the ladder as HTML: a table, and a point for each rung, in their order, which
+// stand in the cards here.
+exports.ladder = (section) => {
+    const {figures, where} = measured(), {rungs, M, N} = ladder, why = [...section.matchAll(/<li>([^]*?)<\/li>/g) ].map(([ , html ]) => html);
+    if (why.length !== rungs.length) throw new Error(`the ladder has ${rungs.length} rungs, README says why of ${why.length}`);
+    const [table] = /<table>[^]*?<\/table>/.exec(section);
+    const bar = (rung, i) => `<li><a href="#rung-${i}" data-go="${i}"><span>${escape(rung.name)}</span><i style="width:${
+        Math.round(60 * figures[rung.name].share)}%"></i><small>${figures[rung.name].us} us, ${figures[rung.name].share}</small></a></li>`;
+    const bars = (backward) => `<ol>${rungs.map((rung, i) => (Boolean(rung.backward) === backward ? bar(rung, i) : '')).join('')}</ol>`;
+    return `<h2 id="the-ladder">The ladder</h2>
+<p>From one thread a row to the library's kernels, one idea a rung, all at one size: ${M} rows of ${N} numbers. DRAM needs some 4 MB
+in flight to be busy, and that decides more than anything else. Each strip in a card is a tensor in memory: rows run downwards, the sectors of
+a row, of 32 bytes, to the right. <b class="asked">Loaded</b> in this iteration of the loop, by the warps of all rows; <b
+class="stored">written</b>; <b class="added">added to</b>, by many blocks at once; pale: accessed before. It is computed from the index
+formula under it, which is the kernel's. As many blocks run at a time as fit on an H200, limited by threads, by shared memory, and by the
 registers that the compiler allocates. The weight, which stays in the cache, is not drawn.</p>
-<p>What decides is how many bytes are in flight: DRAM needs some 4 MB to be busy. <a href="#the-ladder">The
-ladder</a> below says why each rung is as fast as it is.</p>
-<div class="rungs">${figures(false)}</div>
-<h2 id="ladder-backward">The backward's ladder</h2>
-<p>Two tensors are read, so an iteration has twice the bytes in flight; and every element of dw is a
-sum over all rows. Its partial sums are written and read again (the first rung), or added to the
-same N addresses by all blocks (the second), or kept in registers from row to row. In the third rung
-these are 32 sums per thread, 154 registers in all: only one block of 256 threads fits on a
-multiprocessor, with a quarter of the first rung's bytes in flight. Ours keeps dw in registers, too,
-but lets bulk copies, which need none, run two rows ahead.</p>
-<div class="rungs">${figures(true)}</div>
+<div class="story"><nav class="plot" aria-label="rungs of the ladder"><p>${where}. Bars: the speed as a part of the ceiling, a plain copy's.</p><b>Forward</b>${
+        bars(false)}<b>Backward</b>${bars(true)}</nav>
+<div class="rungs">${rungs.map((rung, i) => figure(rung, i, figures[rung.name], why[i])).join('\n')}</div></div>
+<details><summary>Two sizes as a table</summary><div class="wide">${table}</div></details>
+${peers()}
 <h2 id="glossary">Glossary</h2>
 <dl>
 <dt>thread, warp, lane</dt><dd>A thread runs the kernel's code on its own data. 32 of them,

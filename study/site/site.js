@@ -243,7 +243,7 @@ function opPage(gradus, readme, page) {
 // RMSNorm has three pages: the derivation, its numbers, and its way to a GPU.
 function normPages(gradus, readme, page) {
     const {ops, practice, derivation, code : marked, worked : examples, rest, files : list} = opParts(gradus, readme, page);
-    const [cpu, gpu] = rest.split(/(?=<h2 id="on-a-gpu">)/);
+    const [cpu, gpu, rungs] = rest.split(/(?=<h2 id="on-a-gpu">|<h2 id="the-ladder">)/);
     const it = example(gradus, 'rms_norm');
     const [first, numbers, last] = rmsNorm.pages;
     const parts = (here) => `<nav class="parts" aria-label="pages on RMSNorm">${
@@ -256,7 +256,7 @@ function normPages(gradus, readme, page) {
     put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${examples}${rmsNorm.walk(it)}`,
         {scripts : [...live(ops), 'walk.js' ]});
     put(last, `<h1 id="top">RMSNorm on a GPU</h1>${gpu.replace(/(?=<h2 id="measured-on-a-gpu">)/, kernel.walk(it.request.inputs.x.slice(0, 8)))}${
-        rmsNorm.ladder()}`, {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
+        rmsNorm.ladder(rungs)}`, {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
 }
 
 // ---- Pages of text -----------------------------------------------------------------------------

@@ -289,8 +289,8 @@ async function main() {
     const browser = new Browser(program);
     try {
         const tab = await browser.tab();
-        const {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, search, print, ownText, accessible} = reader;
-        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone, watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, search, print, ownText, accessible]) {
+        const {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible} = reader;
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone, watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible]) {
             if (only.length && !only.includes(part.name)) continue;
             const begun = Date.now();
             await part(tab, url, pages, folder);

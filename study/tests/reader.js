@@ -310,6 +310,23 @@ async function search(tab, url) {
     assert.equal(await tab.evaluate(`document.getElementById('search').value`), '');
 }
 
+// The ladder: one card at a time, by its links, from the plot and by keyboard; printed, all of them.
+async function ladder(tab, url) {
+    await tab.open(url('rms_norm-gpu.html'));
+    const cards = `[...document.querySelectorAll('figure.rung')].flatMap((f, i) => getComputedStyle(f).display === 'none' ? [] : [i])`;
+    assert.deepEqual(await tab.evaluate(cards), [ 0 ]);
+    await tab.evaluate(`document.querySelector('#rung-0 a[data-way=on]').click()`);
+    assert.deepEqual(await tab.evaluate(cards), [ 1 ]);
+    assert.equal(await tab.evaluate(`document.activeElement.closest('figure').id`), 'rung-1');
+    await tab.evaluate(`document.querySelector('.plot a[data-go="12"]').click()`);
+    assert.deepEqual(await tab.evaluate(cards), [ 12 ]);
+    assert.equal(await tab.evaluate(`document.querySelectorAll('.plot a[aria-current]').length`), 1);
+    assert.equal(await tab.evaluate(`document.querySelectorAll('#rung-12 a[data-way=on]').length`), 0);
+    await tab.send('Emulation.setEmulatedMedia', {media : 'print'});
+    assert.equal((await tab.evaluate(cards)).length, 13);
+    await tab.send('Emulation.setEmulatedMedia', {media : '', features : []});
+}
+
 // RMSNorm's kernel: a thought at a time, with its lines; the sums of the butterfly and of Newton's step.
 async function kernel(tab, url) {
     await tab.open(url('rms_norm-gpu.html'));
@@ -391,4 +408,4 @@ async function accessible(tab, url, pages, folder) {
     console.log(`axe finds nothing on ${pages.length} pages, light and dark`);
 }
 
-module.exports = {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, search, print, ownText, accessible};
+module.exports = {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible};
