@@ -6,6 +6,8 @@
   digits  the net of docs/examples/digits.c: twice a convolution 5 x 5 (16 and
           32 channels), batch norm, relu and max pooling, then a linear layer;
           batch 128, 28 x 28
+  gru     64 letters as vectors with a single 1, a GRU of 128 units, a linear
+          layer, and the loss at each step; batch 32, 50 steps
 
 gradus and PyTorch (fused) update by AdamW.  PyTorch runs eager and compiled,
 on a GPU with CUDA graphs (TF32 off, cuDNN's autotuner on); the faster one
@@ -32,31 +34,45 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def models(torch):
-    """name -> (batch, model)"""
+    """name -> (the shape of x, how many targets, classes, model)"""
     nn = torch.nn
+
+    class Letters(nn.Module):
+        """A GRU and what it says of the next letter."""
+
+        def __init__(self):
+            super().__init__()
+            self.gru, self.out = nn.GRU(64, 128, batch_first=True), nn.Linear(128, 64)
+
+        def forward(self, x):
+            return self.out(self.gru(x)[0]).flatten(0, 1)
 
     def stage(channels, outputs):
         return (nn.Conv2d(channels, outputs, 5, padding=2, bias=False), nn.BatchNorm2d(outputs),
                 nn.ReLU(), nn.MaxPool2d(2))
 
     return {
-        "cnn": (64, nn.Sequential(
+        "cnn": ((64, 1, 28, 28), 64, 10, nn.Sequential(
             nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), nn.Linear(32 * 12 * 12, 128), nn.ReLU(), nn.Linear(128, 10))),
-        "digits": (128, nn.Sequential(
+        "digits": ((128, 1, 28, 28), 128, 10, nn.Sequential(
             *stage(1, 16), *stage(16, 32), nn.Flatten(), nn.Linear(32 * 7 * 7, 10))),
+        "gru": ((32, 50, 64), 32 * 50, 64, Letters()),
     }
 
 
 class Peer:
     """Steps of a model in PyTorch, eager or compiled."""
 
-    def __init__(self, torch, device, batch, model, compiled):
+    def __init__(self, torch, device, toy, compiled):
+        shape, rows, classes, model = toy
         self.wait = torch.cuda.synchronize if device == "cuda" else lambda: None
         model = model.to(device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-        x = torch.randn(batch, 1, 28, 28, device=device)
-        targets = torch.randint(10, (batch,), device=device)
+        x = torch.randn(shape, device=device)
+        if len(shape) == 3:  # a single 1 in each vector
+            x = torch.nn.functional.one_hot(x.argmax(-1), shape[-1]).to(x.dtype)
+        targets = torch.randint(classes, (rows,), device=device)
 
         def loss():
             return torch.nn.functional.cross_entropy(model(x), targets)
@@ -120,8 +136,8 @@ def main():
     ours += ["--threads", str(args.threads)] if args.threads else []
     peers = {}
     for compiled in [False] if args.no_compile else [False, True]:
-        for name, (batch, model) in models(torch).items():
-            peers[name, compiled] = Peer(torch, args.device, batch, model, compiled)
+        for name, toy in models(torch).items():
+            peers[name, compiled] = Peer(torch, args.device, toy, compiled)
     steps = 50 if args.device == "cuda" else 5
     best = {}
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 enum { MOST = 16, SIDE = 28, CLASSES = 10, STEPS = 8 };
+enum { LETTERS = 64, UNITS = 128, TIME = 50, ROWS = 32 }; /* of gru */
 
 /* A model while it is timed. */
 typedef struct toy {
@@ -95,13 +96,39 @@ static gd_tensor *digits_logits(const toy *t)
     return gd_linear(flat(h), t->w[6], t->w[7]);
 }
 
+/* ---- gru: letters, each a vector with a single 1, and what comes next ------------------------------ */
+
+static void make_gru(toy *t)
+{
+    add(t, GD_SHAPE(3 * UNITS, LETTERS));
+    add(t, GD_SHAPE(3 * UNITS, UNITS));
+    add(t, GD_SHAPE(3 * UNITS));
+    add(t, GD_SHAPE(3 * UNITS));
+    add(t, GD_SHAPE(LETTERS, UNITS));
+    add(t, GD_SHAPE(LETTERS));
+    t->x = gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(ROWS, TIME, LETTERS));
+    t->targets = gd_tensor_create(t->ctx, GD_INT32, GD_SHAPE(ROWS, TIME));
+    gd_random_integers(t->targets, 0, LETTERS);
+    static float x[ROWS * TIME][LETTERS];
+    for (int i = 0; i < ROWS * TIME; i++) x[i][i * i % LETTERS] = 1;
+    gd_tensor_write(t->x, x, sizeof x);
+}
+
+static gd_tensor *gru_logits(const toy *t)
+{
+    const gd_rnn_weights weights = {t->w[0], t->w[1], t->w[2], t->w[3]};
+    return gd_linear(gd_gru(t->x, &weights, 1, NULL, NULL), t->w[4], t->w[5]);
+}
+
 /* ---- Timing ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
     void (*make)(toy *t);
     gd_tensor *(*logits)(const toy *t);
-} toys[] = {{"cnn", make_cnn, cnn_logits}, {"digits", make_digits, digits_logits}};
+} toys[] = {{"cnn", make_cnn, cnn_logits},
+            {"digits", make_digits, digits_logits},
+            {"gru", make_gru, gru_logits}};
 
 static gd_status train_step(void *user)
 {

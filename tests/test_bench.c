@@ -126,8 +126,9 @@ START_TEST(toys)
     program_must(0, "toys --repeats 1 --threads 2", output);
     program_said(output, "cnn ");
     program_said(output, "\ndigits ");
+    program_said(output, "\ngru ");
     program_must(0, "toys --repeats 1 --threads 2 --json", output);
-    ck_assert_int_eq(count_lines(output), 2);
+    ck_assert_int_eq(count_lines(output), 3);
     ck_assert(json_is(json_member(output, "name"), "cnn"));
     ck_assert(strtod(json_member(output, "us"), NULL) > 0);
 }
