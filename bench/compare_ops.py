@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Time layers beside PyTorch's: convolution, pooling, batch norm, LSTM and GRU.
+"""Time layers beside PyTorch's: convolution, pooling, norms, LSTM and GRU, losses.
 
 Forward and backward with all gradients, in one run on one device.  PyTorch
 runs its eager kernels (cuDNN's autotuner on, TF32 off) and the same layer
 compiled; the faster one counts.  Ours are run by gradus-bench layers, whose
 sizes are repeated here.  A figure is the median of several means, measured
 with events on a GPU.
+
+Losses have no gradient by their targets, but for cosine_similarity.
 
 "of the ceiling" is for layers limited by memory: the time that a copy of as
 many bytes as the layer must move takes in the same run, over ours.
@@ -24,6 +26,11 @@ import time
 from common import count, records
 
 NAMES = {"float32": "f32", "bfloat16": "bf16"}
+PAIR = [(32768, 1024), (32768, 1024)]
+ROWS = [(32768, 1024), (32768,)]
+# What the second input is, with x's batch: numbers from 0 to 1, classes, or like x.
+TARGETS = dict.fromkeys(("mse_loss", "l1_loss", "huber_loss", "bce_with_logits", "kl_div"), "real")
+TARGETS |= {"nll_loss": "class", "cross_entropy": "class", "cosine_similarity": "like x"}
 
 
 def layers(torch, nn, functional):
@@ -46,6 +53,14 @@ def layers(torch, nn, functional):
                        lambda x, w, b: functional.group_norm(x, 8, w, b), (2, 3)),
         "lstm": ([(64, 128, 512)], nn.LSTM(512, 512, batch_first=True), None),
         "gru": ([(64, 128, 512)], nn.GRU(512, 512, batch_first=True), None),
+        "mse_loss": (PAIR, functional.mse_loss, (2, 3)),
+        "l1_loss": (PAIR, functional.l1_loss, (2, 3)),
+        "huber_loss": (PAIR, lambda x, t: functional.huber_loss(x, t, delta=0.5), (2, 3)),
+        "bce_with_logits": (PAIR, functional.binary_cross_entropy_with_logits, (2, 3)),
+        "kl_div": (PAIR, lambda x, t: functional.kl_div(x, t, reduction="batchmean"), (2, 2)),
+        "nll_loss": (ROWS, functional.nll_loss, (0, 1)),
+        "cross_entropy": (ROWS, functional.cross_entropy, (1, 2)),
+        "cosine_similarity": (PAIR, functional.cosine_similarity, (2, 4)),
     }
 
 
@@ -77,19 +92,30 @@ class Clock:
         return statistics.median(self.mean(run) for _ in range(rounds))
 
 
-def peer(torch, clock, rounds, dtype, shapes, function):
+def make_inputs(torch, device, dtype, shapes, second):
+    """x, and weights, or with `second` what it says."""
+    if device == "cpu":
+        shapes = [(s[0] // 8,) + s[1:] if second or not k else s for k, s in enumerate(shapes)]
+    if second == "class":
+        other = torch.randint(shapes[0][-1], shapes[1], device=device)
+    elif second == "real":
+        other = torch.rand(shapes[1], device=device, dtype=dtype)
+    else:
+        return [torch.randn(s, device=device, dtype=dtype).mul_(0.05 if k and not second else 1)
+                .requires_grad_() for k, s in enumerate(shapes)]
+    return [torch.randn(shapes[0], device=device, dtype=dtype).requires_grad_(), other]
+
+
+def peer(torch, clock, rounds, dtype, shapes, function, second):
     """(forward, backward) microseconds of the function."""
-    if clock.device == "cpu":
-        shapes = [(shapes[0][0] // 8,) + shapes[0][1:]] + shapes[1:]
     module = isinstance(function, torch.nn.Module)
     if module:  # with weights of its own
         function.to(clock.device, dtype)
-    inputs = [torch.randn(s, device=clock.device, dtype=dtype).mul_(0.05 if k else 1)
-              .requires_grad_() for k, s in enumerate(shapes)]
+    inputs = make_inputs(torch, clock.device, dtype, shapes, second)
     y = function(*inputs)
     y = y[0] if module else y
     dy = torch.randn_like(y)
-    wanted = inputs + (list(function.parameters()) if module else [])
+    wanted = [t for t in inputs if t.requires_grad] + (list(function.parameters()) if module else [])
     forward = clock.median(lambda: function(*inputs), rounds)
     backward = clock.median(
         lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True), rounds)
@@ -147,22 +173,24 @@ def main():
     table = layers(torch, torch.nn, torch.nn.functional)
     where = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
     print(f"{where}, PyTorch {torch.__version__}")
-    print(f"{'layer':<12} {'dtype':<9} {'pass':<9} {'PyTorch us':>11} {'gradus us':>11} "
+    print(f"{'layer':<17} {'dtype':<9} {'pass':<9} {'PyTorch us':>11} {'gradus us':>11} "
           f"{'ratio':>6} {'of the ceiling':>15}")
     for dtype in args.dtypes:
         own = ours(args.bench, args.device, dtype, args.rounds, args.threads)
         kind = getattr(torch, dtype)
         for name, (shapes, function, moved) in table.items():
-            best = peer(torch, clock, args.rounds, kind, shapes, function)
+            second = TARGETS.get(name)
+            best = peer(torch, clock, args.rounds, kind, shapes, function, second)
             if not args.no_compile and not isinstance(function, torch.nn.Module):
-                compiled = peer(torch, clock, args.rounds, kind, shapes, torch.compile(function))
+                compiled = peer(torch, clock, args.rounds, kind, shapes, torch.compile(function),
+                                second)
                 best = tuple(map(min, best, compiled))
             if callable(moved):
                 moved = moved(kind.itemsize)
             copied = moved and copy_time(torch, clock, args.rounds, kind, shapes[0])
             for k, what in enumerate(("forward", "backward")):
-                share = f"{copied * moved[k] / 2 / own[name][k]:.2f}" if moved else ""
-                print(f"{name:<12} {dtype:<9} {what:<9} {best[k]:>11.1f} {own[name][k]:>11.1f} "
+                share = f"{copied * moved[k] / 2 / own[name][k]:.2f}" if moved and moved[k] else ""
+                print(f"{name:<17} {dtype:<9} {what:<9} {best[k]:>11.1f} {own[name][k]:>11.1f} "
                       f"{best[k] / own[name][k]:>6.2f} {share:>15}", flush=True)
 
 

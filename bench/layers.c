@@ -8,12 +8,21 @@
 
 enum { MOST_INPUTS = 4, SHAPE = 4 };
 
+/* What the inputs after the first are. */
+typedef enum others {
+    WEIGHTS,
+    LIKE_X,  /* they have x's batch */
+    TARGETS, /* they have x's batch and no gradient: numbers from 0 to 1 */
+    CLASSES  /* the same, whole numbers: places in x's last dimension */
+} others;
+
 /* The first dimension of input 0 is the batch: on the CPU an eighth. */
 typedef struct layer {
     const char *name;
     gd_tensor *(*run)(gd_tensor *const *in);
     int inputs;
     int64_t shape[MOST_INPUTS][SHAPE]; /* 0: no such dimension */
+    others others;
 } layer;
 
 static gd_tensor *conv3x3(gd_tensor *const *in)
@@ -58,15 +67,63 @@ static gd_tensor *gru(gd_tensor *const *in)
     return gd_gru(in[0], &w, 1, NULL, NULL);
 }
 
+static gd_tensor *mse(gd_tensor *const *in)
+{
+    return gd_mse_loss(in[0], in[1], GD_MEAN);
+}
+
+static gd_tensor *l1(gd_tensor *const *in)
+{
+    return gd_l1_loss(in[0], in[1], GD_MEAN);
+}
+
+static gd_tensor *huber(gd_tensor *const *in)
+{
+    return gd_huber_loss(in[0], in[1], 0.5, GD_MEAN);
+}
+
+static gd_tensor *bce(gd_tensor *const *in)
+{
+    return gd_bce_with_logits(in[0], in[1], NULL, GD_MEAN);
+}
+
+static gd_tensor *kl_div(gd_tensor *const *in)
+{
+    return gd_kl_div(in[0], in[1], false, GD_BATCHMEAN);
+}
+
+static gd_tensor *nll(gd_tensor *const *in)
+{
+    return gd_nll_loss(in[0], in[1], NULL);
+}
+
+static gd_tensor *cross_entropy(gd_tensor *const *in)
+{
+    return gd_cross_entropy(in[0], in[1]);
+}
+
+static gd_tensor *cosine(gd_tensor *const *in)
+{
+    return gd_cosine_similarity(in[0], in[1], -1, 1e-8);
+}
+
 static const layer layers[] = {
-    {"conv2d", conv3x3, 3, {{32, 64, 56, 56}, {64, 64, 3, 3}, {64}}},
-    {"depthwise", depthwise, 3, {{32, 64, 56, 56}, {64, 1, 3, 3}, {64}}},
-    {"max_pool2d", max_pool, 1, {{256, 64, 56, 56}}},
-    {"avg_pool2d", avg_pool, 1, {{256, 64, 56, 56}}},
-    {"batch_norm", batch_norm, 3, {{256, 64, 56, 56}, {64}, {64}}},
-    {"group_norm", group_norm, 3, {{256, 64, 56, 56}, {64}, {64}}},
-    {"lstm", lstm, 4, {{64, 128, 512}, {2048, 512}, {2048, 512}, {2048}}},
-    {"gru", gru, 4, {{64, 128, 512}, {1536, 512}, {1536, 512}, {1536}}},
+    {"conv2d", conv3x3, 3, {{32, 64, 56, 56}, {64, 64, 3, 3}, {64}}, WEIGHTS},
+    {"depthwise", depthwise, 3, {{32, 64, 56, 56}, {64, 1, 3, 3}, {64}}, WEIGHTS},
+    {"max_pool2d", max_pool, 1, {{256, 64, 56, 56}}, WEIGHTS},
+    {"avg_pool2d", avg_pool, 1, {{256, 64, 56, 56}}, WEIGHTS},
+    {"batch_norm", batch_norm, 3, {{256, 64, 56, 56}, {64}, {64}}, WEIGHTS},
+    {"group_norm", group_norm, 3, {{256, 64, 56, 56}, {64}, {64}}, WEIGHTS},
+    {"lstm", lstm, 4, {{64, 128, 512}, {2048, 512}, {2048, 512}, {2048}}, WEIGHTS},
+    {"gru", gru, 4, {{64, 128, 512}, {1536, 512}, {1536, 512}, {1536}}, WEIGHTS},
+    {"mse_loss", mse, 2, {{32768, 1024}, {32768, 1024}}, TARGETS},
+    {"l1_loss", l1, 2, {{32768, 1024}, {32768, 1024}}, TARGETS},
+    {"huber_loss", huber, 2, {{32768, 1024}, {32768, 1024}}, TARGETS},
+    {"bce_with_logits", bce, 2, {{32768, 1024}, {32768, 1024}}, TARGETS},
+    {"kl_div", kl_div, 2, {{32768, 1024}, {32768, 1024}}, TARGETS},
+    {"nll_loss", nll, 2, {{32768, 1024}, {32768}}, CLASSES},
+    {"cross_entropy", cross_entropy, 2, {{32768, 1024}, {32768}}, CLASSES},
+    {"cosine_similarity", cosine, 2, {{32768, 1024}, {32768, 1024}}, LIKE_X},
 };
 
 static void make_inputs(gd_context *ctx, const bench_options *o, const layer *l, gd_tensor **in)
@@ -76,10 +133,16 @@ static void make_inputs(gd_context *ctx, const bench_options *o, const layer *l,
         int ndim = 0;
         memcpy(shape, l->shape[k], sizeof shape);
         while (ndim < SHAPE && shape[ndim]) ndim++;
-        if (k == 0 && o->device == GD_CPU) shape[0] /= 8;
-        in[k] = gd_tensor_create(ctx, o->dtype, ndim, shape);
-        gd_random_normal(in[k], 0, k ? 0.05 : 1);
-        gd_tensor_set_requires_grad(in[k], true);
+        const others kind = k ? l->others : LIKE_X;
+        if (kind != WEIGHTS && o->device == GD_CPU) shape[0] /= 8;
+        in[k] = gd_tensor_create(ctx, kind == CLASSES ? GD_INT32 : o->dtype, ndim, shape);
+        if (kind == CLASSES)
+            gd_random_integers(in[k], 0, gd_tensor_dim(in[0], -1));
+        else if (kind == TARGETS)
+            gd_random_uniform(in[k], 0, 1);
+        else
+            gd_random_normal(in[k], 0, kind == WEIGHTS ? 0.05 : 1);
+        if (kind == WEIGHTS || kind == LIKE_X) gd_tensor_set_requires_grad(in[k], true);
     }
 }
 
@@ -111,7 +174,7 @@ static gd_status print_layer(gd_context *ctx, const bench_options *o, device_clo
     make_inputs(ctx, o, l, in);
     gd_tensor *y = l->run(in);
     gd_tensor *dy =
-        y ? gd_tensor_create(ctx, o->dtype, gd_tensor_ndim(y), gd_tensor_shape(y)) : NULL;
+        y ? gd_tensor_create(ctx, gd_tensor_dtype(y), gd_tensor_ndim(y), gd_tensor_shape(y)) : NULL;
     gd_random_normal(dy, 0, 1);
     gd_step_end(ctx);
     for (int i = -2; i < o->repeats && !gd_error(ctx); i++) {
@@ -127,7 +190,7 @@ static gd_status print_layer(gd_context *ctx, const bench_options *o, device_clo
                  backward = bench_median(seconds + o->repeats, o->repeats);
     printf(o->json ? "{\"name\": \"%s\", \"dtype\": \"%s\", \"tf32\": %s, \"forward_us\": %.6g, "
                      "\"backward_us\": %.6g}\n"
-                   : "%-14s %s%s: forward %10.1f us, backward %10.1f us\n",
+                   : "%-17s %s%s: forward %10.1f us, backward %10.1f us\n",
            l->name, gd_dtype_name(o->dtype),
            o->json ? (o->tf32 ? "true" : "false") : (o->tf32 ? " as TF32" : ""), forward * 1e6,
            backward * 1e6);

@@ -121,6 +121,17 @@ START_TEST(overhead)
 }
 END_TEST
 
+START_TEST(losses)
+{
+    program_must(0, "layers --op mse_loss --repeats 1 --threads 2", output);
+    program_said(output, "mse_loss          float32: forward ");
+    program_must(0, "layers --op nll_loss --repeats 1 --threads 2 --json", output);
+    ck_assert_int_eq(count_lines(output), 1);
+    ck_assert(json_is(json_member(output, "name"), "nll_loss"));
+    ck_assert(strtod(json_member(output, "backward_us"), NULL) > 0);
+}
+END_TEST
+
 START_TEST(toys)
 {
     program_must(0, "toys --repeats 1 --threads 2", output);
@@ -264,6 +275,7 @@ int main(void)
     tcase_add_test(cases, a_step_in_json);
     tcase_add_test(cases, attention);
     tcase_add_test(cases, overhead);
+    tcase_add_test(cases, losses);
     tcase_add_test(cases, toys);
     tcase_add_test(cases, optimizers);
     tcase_add_test(cases, every_op);
