@@ -10,7 +10,7 @@ const functions = {
     'exp(x) at 1' : {x : 1, f : (x, r) => r(Math.exp(x)), slope : Math.exp},
     'sin(20 x) at 1' : {x : 1, f : (x, r) => r(Math.sin(r(20 * x))), slope : (x) => 20 * Math.cos(20 * x)},
     'exp(x) + 1000 at 1' : {x : 1, f : (x, r) => r(r(Math.exp(x)) + 1000), slope : Math.exp},
-    '|x - 1| at 1.001, beside a kink' : {x : 1.001, f : (x, r) => r(Math.abs(r(x - 1))), slope : () => 1}
+    '|x - 1| at 1.001, beside a kink' : {x : 1.001, f : (x, r) => r(Math.abs(r(x - 1))), slope : () => 1, kink : 1e-3} // away
 };
 const round = {float64 : (v) => v, float32 : Math.fround};
 
@@ -69,12 +69,73 @@ function stack({activation, gain, residual, norm}, x0 = input) {
     return {loss, norms, gradient : g};
 }
 
+// ---- The pictures, as HTML ------------------------------------------------------------------------
+
+const W = 340, H = 230, LEFT = 40, BOTTOM = 34;
+const clamp = (v, a, b) => Math.max(a, Math.min(b, v));
+
+// Axes with powers of ten; x and y map exponents to places.
+function axes([x0, x1, each], [y0, y1, step], across, up) {
+    const x = (e) => LEFT + (W - LEFT - 8) * (e - x0) / (x1 - x0), y = (e) => H - BOTTOM - (H - BOTTOM - 18) * (e - y0) / (y1 - y0);
+    let html = `<text x="${LEFT}" y="10">${up}</text><text x="${W - 8}" y="${H - 4}" text-anchor="end">${across}</text>`;
+    for (let e = y0; e <= y1; e += step)
+        html += `<line x1="${LEFT}" x2="${W}" y1="${y(e)}" y2="${y(e)}" class="tick"/><text x="${LEFT - 4}" y="${y(e) + 4}" text-anchor="end">1e${e}</text>`;
+    for (let e = x0; each && e <= x1; e += each) html += `<text x="${x(e)}" y="${H - 20}" text-anchor="${e < x1 ? 'middle' : 'end'}">1e${e}</text>`;
+    return {x, y, html};
+}
+
+// The steps of the picture with their errors; a step at which x + h is x - h has none.
+const steps = Array.from({length : 151}, (_, i) => -15 + i / 10);
+const points = (name, type) => steps.map((e) => ({e, error : difference(name, type, 10 ** e).error})).filter(({error}) => !Number.isNaN(error));
+
+// {svg, said}: the error over the step 10^e, and where h stands.
+function errorPicture(name, log_h) {
+    const {x, y, html} = axes([ -15, 0, 3 ], [ -14, 2, 4 ], 'step h', 'error'), h = 10 ** log_h;
+    const place = (error) => y(clamp(Math.log10(error || 1e-14), -14, 2));
+    const {kink} = functions[name], right = kink ? 'across the kink' : 'truncation';
+    const lowest = Object.fromEntries(Object.keys(round).map(
+        (type) => [type, kink ? Math.log10(kink) : points(name, type).reduce((a, b) => (b.error < a.error ? b : a)).e]));
+    const lines = Object.keys(round).map(
+        (type) => `<polyline class="${type}" points="${points(name, type).map(({e, error}) => `${x(e).toFixed(1)},${place(error).toFixed(1)}`).join(' ')}"/>`);
+    const middle = x(lowest.float64);
+    const sides = `<text x="${middle - 4}" y="10" text-anchor="end">&larr; rounding</text><text x="${middle + 4}" y="10">${right} &rarr;</text>`;
+    const words = Object.keys(round).map((type) => {
+        const {estimate, error} = difference(name, type, h);
+        return Number.isNaN(error) ? `${type}: x + h and x - h are the same number`
+                                   : `${type}: ${estimate.toPrecision(8)}, error ${error.toExponential(1)}, ${
+                                         Math.abs(log_h - lowest[type]) < 0.5 && !kink ? 'about the lowest' : log_h < lowest[type] ? 'mostly rounding' : kink ? right : `mostly ${right}`}`;
+    });
+    return {
+        svg : `${html}${sides}${lines.join('')}<line class="here" x1="${x(log_h)}" x2="${x(log_h)}" y1="14" y2="${H - BOTTOM}"/>`,
+        said : `h = ${h.toExponential(1)}. ${words.join('; ')}.`
+    };
+}
+
+function stackPicture(options) {
+    const {norms} = stack(options), {y, html} = axes([ 0, 1, 0 ], [ -16, 8, 4 ], 'layer, from the first to the last', '|gradient|');
+    const width = (W - LEFT - 8) / norms.length;
+    const bars = norms.map((v, l) => {
+        const top = y(clamp(Math.log10(v || 1e-16), -16, 8));
+        return `<rect x="${LEFT + l * width + 1.5}" y="${top}" width="${width - 3}" height="${H - BOTTOM - top}"><title>before layer ${l}: ${v.toExponential(1)}</title></rect>`;
+    });
+    const last = norms[norms.length - 1], ratio = norms[0] / last;
+    return {
+        svg : html + bars.join(''),
+        said : `At the last layer the gradient has the norm ${last.toPrecision(3)}, at the first ${norms[0].toExponential(2)}: ${
+            ratio < 1e-3 ? 'it vanishes' : ratio > 1e3 ? 'it explodes' : 'it arrives'}.`
+    };
+}
+
 root.curves = {
     functions,
     difference,
     activations,
     stack,
-    input
+    input,
+    errorPicture,
+    stackPicture,
+    W,
+    H
 };
 if (typeof module !== 'undefined') {
     module.exports = root.curves;
@@ -83,66 +144,38 @@ if (typeof module !== 'undefined') {
 
 // ---- In the page ---------------------------------------------------------------------------------
 
-const W = 560, H = 260, LEFT = 52, BOTTOM = 30;
-const clamp = (v, a, b) => Math.max(a, Math.min(b, v));
-
-// Axes with powers of ten; x and y map exponents to places.
-function axes(x0, x1, y0, y1, across, up) {
-    const x = (e) => LEFT + (W - LEFT - 8) * (e - x0) / (x1 - x0), y = (e) => H - BOTTOM - (H - BOTTOM - 8) * (e - y0) / (y1 - y0);
-    let html = '';
-    for (let e = Math.ceil(y0); e <= y1; e += Math.ceil((y1 - y0) / 6))
-        html += `<line x1="${LEFT}" x2="${W}" y1="${y(e)}" y2="${y(e)}" class="tick"/><text x="${LEFT - 6}" y="${y(e) + 4}" text-anchor="end">1e${e}</text>`;
-    html += `<text x="${W - 8}" y="${H - 2}" text-anchor="end">${across}</text><text x="${LEFT + 4}" y="14">${up}</text>`;
-    return {x, y, html};
-}
-
-function errorCurve(place) {
-    const select = place.querySelector('select'), slider = place.querySelector('input'), said = place.querySelector('.said');
-    const svg = place.querySelector('svg');
+// Shows what draw() returns, now and after whatever changes in `place`.
+function live(place, draw) {
     const show = () => {
-        const name = select.value, log_h = Number(slider.value), h = 10 ** log_h;
-        const {x, y, html} = axes(-15, 0, -14, 2, 'step h, from 1e-15 to 1', 'error');
-        const place_of = (error) => y(clamp(Math.log10(error || 1e-14), -14, 2));
-        const lines = Object.keys(round).map((type) => {
-            const points = [];
-            for (let e = -15; e <= 0; e += 0.1) {
-                const {error} = difference(name, type, 10 ** e);
-                if (!Number.isNaN(error)) points.push(`${x(e).toFixed(1)},${place_of(error).toFixed(1)}`);
-            }
-            return `<polyline class="${type}" points="${points.join(' ')}"/>`;
-        });
-        svg.innerHTML = html + lines.join('') + `<line class="here" x1="${x(log_h)}" x2="${x(log_h)}" y1="8" y2="${H - BOTTOM}"/>`;
-        const words = Object.keys(round).map((type) => {
-            const {estimate, error} = difference(name, type, h);
-            return Number.isNaN(error) ? `${type}: x + h and x - h are the same number`
-                                       : `${type}: ${estimate.toPrecision(8)}, error ${error.toExponential(1)}`;
-        });
-        said.textContent = `h = ${h.toExponential(1)}. ${words.join('; ')}.`;
-    };
-    select.addEventListener('change', show);
-    slider.addEventListener('input', show);
-    show();
-    place.dataset.ready = '1';
-}
-
-function deepStack(place) {
-    const get = (name) => place.querySelector(`[name=${name}]`), svg = place.querySelector('svg');
-    const show = () => {
-        const gain = Number(get('gain').value);
-        const {norms} = stack({activation : get('activation').value, gain, residual : get('residual').checked, norm : get('norm').checked});
-        const {y, html} = axes(0, 1, -16, 8, 'layer, from the first to the last', '|gradient|');
-        const width = (W - LEFT - 8) / norms.length;
-        svg.innerHTML = html + norms.map((v, l) => {
-            const top = y(clamp(Math.log10(v || 1e-16), -16, 8));
-            return `<rect x="${LEFT + l * width + 2}" y="${top}" width="${width - 4}" height="${H - BOTTOM - top}"/>`;
-        }).join('');
-        place.querySelector('output').textContent = gain;
-        place.querySelector('.said').textContent = `At the last layer the gradient has the norm ${
-            norms[norms.length - 1].toPrecision(3)}, at the first ${norms[0].toExponential(2)}.`;
+        const {svg, said} = draw();
+        place.querySelector('svg').innerHTML = svg;
+        place.querySelector('.said').textContent = said;
     };
     place.addEventListener('input', show);
     show();
     place.dataset.ready = '1';
+}
+
+function errorCurve(place) {
+    const select = place.querySelector('select'), slider = place.querySelector('input'), svg = place.querySelector('svg');
+    // The step can be dragged in the picture as well.
+    const drag = (event) => {
+        if (event.type === 'pointermove' && !event.buttons) return;
+        const box = svg.getBoundingClientRect(), at = ((event.clientX - box.left) / box.width * W - LEFT) / (W - LEFT - 8);
+        slider.value = -15 + 15 * at;
+        slider.dispatchEvent(new Event('input', {bubbles : true}));
+    };
+    for (const event of ['pointerdown', 'pointermove']) svg.addEventListener(event, drag);
+    live(place, () => errorPicture(select.value, Number(slider.value)));
+}
+
+function deepStack(place) {
+    const get = (name) => place.querySelector(`[name=${name}]`);
+    live(place, () => {
+        const gain = Number(get('gain').value);
+        place.querySelector('output').textContent = gain;
+        return stackPicture({activation : get('activation').value, gain, residual : get('residual').checked, norm : get('norm').checked});
+    });
 }
 
 document.addEventListener('DOMContentLoaded', () => {

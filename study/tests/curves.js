@@ -3,7 +3,7 @@
 //     node curves.js
 'use strict';
 const assert = require('assert');
-const {difference, functions, activations, stack, input} = require('../page/curves.js');
+const {difference, functions, activations, stack, input, errorPicture, stackPicture} = require('../page/curves.js');
 
 const error = (name, type, h) => difference(name, type, h).error;
 for (const type of ['float64', 'float32']) {
@@ -18,6 +18,9 @@ assert.ok(Math.abs(ratio - 100) < 1);
 assert.ok(error('exp(x) + 1000 at 1', 'float64', 1e-7) > 10 * error('exp(x) at 1', 'float64', 1e-7));
 const kink = Object.keys(functions).find((name) => /kink/.test(name));
 assert.ok(error(kink, 'float64', 5e-4) < 1e-9 && error(kink, 'float64', 1e-2) > 0.8);
+
+assert.match(errorPicture(kink, -2).said, /across the kink; .*across the kink/);
+assert.match(errorPicture(kink, -6).said, /float64: [^;]*mostly rounding/);
 
 for (const activation of Object.keys(activations))
     for (const residual of [false, true])
@@ -35,4 +38,6 @@ const first = (options) => stack({gain : 1, residual : false, norm : false, ...o
 assert.ok(first({activation : 'sigmoid'}) < 1e-8, 'a stack of sigmoids vanishes');
 assert.ok(first({activation : 'relu', gain : 4}) > 1e3, 'a gain of 4 explodes');
 assert.ok(first({activation : 'sigmoid', residual : true}) > 0.1, 'a residual stream keeps it');
+for (const [words, options] of [['vanishes', {activation : 'sigmoid', gain : 1}], ['explodes', {activation : 'relu', gain : 4}], ['arrives', {activation : 'relu', gain : 1.4}]])
+    assert.match(stackPicture({residual : false, norm : false, ...options}).said, new RegExp(words));
 console.log('the curves are right');

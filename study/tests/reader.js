@@ -184,6 +184,20 @@ async function curves(tab, url) {
         })()`);
         assert.deepEqual(seen, [ true, false ], page);
     }
+    // Without JavaScript's help the picture is in the page; the step is dragged in the picture as well; at a
+    // phone's width one can read it.
+    await tab.send('Emulation.setDeviceMetricsOverride', {width : 375, height : 800, deviceScaleFactor : 1, mobile : true});
+    await tab.open(url('numerics.html'));
+    await tab.until(`document.getElementById('error-curve').dataset.ready`);
+    const dragged = await tab.evaluate(`(() => {
+        const svg = document.querySelector('#error-curve svg'), box = svg.getBoundingClientRect();
+        const to = (at) => (svg.dispatchEvent(new PointerEvent('pointerdown', { clientX: box.left + at * box.width, bubbles: true })), document.querySelector('#error-curve .said').textContent);
+        return { left: to(0.3), right: to(0.95), least: box.width / 340 * 11 };
+    })()`);
+    assert.match(dragged.left, /float64: \S+ error \S+ mostly rounding; float32: x \+ h and x - h are the same number/);
+    assert.match(dragged.right, /float64: [^;]*mostly truncation; float32: [^;]*mostly truncation/);
+    assert.ok(dragged.least >= 9.5, `letters of ${dragged.least} pixels`);
+    await tab.send('Emulation.clearDeviceMetricsOverride');
 }
 
 // One element of a gradient: by mouse and by arrow keys, its parts light up and add up to it.

@@ -86,6 +86,8 @@ for (const op of sources.read('kernels/ops.def').matchAll(/^GD_OP\((\w+)\)/gm)) 
         (body.match(/data-value=/g) || []).length >= 4, `${op[1]}: no numbers in the page itself`);
 }
 assert.ok((pages['break.html'].match(/data-bug=/g) || []).length >= 300);
+assert.match(pages['numerics.html'], /<polyline class="float32" points="[-\d., ]{400,}"/);
+assert.ok((pages['vanishing.html'].match(/<rect /g) || []).length === 21);
 assert.ok((pages['tape.html'].match(/<svg/g) || []).length >= 4);
 
 // A table of symbols for every derivation, with names that the code has.
