@@ -3,7 +3,12 @@
 
 # Stops, and names the package of what is missing.
 function(gradus_missing what debian_package)
-    message(FATAL_ERROR "gradus needs ${what}. On Debian or Ubuntu: apt install ${debian_package}")
+    set(how "On Debian or Ubuntu: apt install ${debian_package}")
+    if(APPLE) # Homebrew's names are the same without lib and -dev
+        string(REGEX REPLACE "^lib|-dev$" "" package ${debian_package})
+        set(how "With Homebrew: brew install ${package}")
+    endif()
+    message(FATAL_ERROR "gradus needs ${what}. ${how}")
 endfunction()
 
 # ---- BLAS: linked by the library alone, called from one thread at a time --------------------
@@ -18,6 +23,12 @@ if(GRADUS_BLAS)
                        libopenblas-dev)
     endif()
 
+    if(BLA_VENDOR STREQUAL "Apple" AND NOT GRADUS_CBLAS_INCLUDE)
+        # Its cblas.h lies in a framework inside the framework, which only this header reaches.
+        file(WRITE ${PROJECT_BINARY_DIR}/accelerate/cblas.h
+             "#define ACCELERATE_NEW_LAPACK\n#include <Accelerate/Accelerate.h>\n")
+        set(GRADUS_CBLAS_INCLUDE ${PROJECT_BINARY_DIR}/accelerate CACHE PATH "")
+    endif()
     find_path(GRADUS_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas openblas-pthread openblas-openmp)
     mark_as_advanced(GRADUS_CBLAS_INCLUDE)
     if(NOT GRADUS_CBLAS_INCLUDE)
@@ -82,9 +93,16 @@ endif()
 # ---- OpenMP -------------------------------------------------------------------------------------
 
 if(GRADUS_OPENMP)
+    if(APPLE AND NOT DEFINED OpenMP_ROOT) # where Homebrew has libomp, and no compiler looks
+        set(OpenMP_ROOT /opt/homebrew/opt/libomp /usr/local/opt/libomp)
+    endif()
     find_package(OpenMP QUIET COMPONENTS C)
     if(NOT OpenMP_C_FOUND)
-        message(STATUS "No OpenMP for this compiler: gradus will use one thread")
+        set(how "")
+        if(APPLE)
+            set(how ". With Homebrew: brew install libomp")
+        endif()
+        message(STATUS "No OpenMP for this compiler: gradus will use one thread${how}")
     endif()
 endif()
 

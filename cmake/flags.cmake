@@ -18,11 +18,15 @@ endfunction()
 gradus_c_flags(-Wall -Wextra -Wpedantic -Wconversion)
 if(CMAKE_C_COMPILER_ID MATCHES "Clang")
     gradus_c_flags(-Wno-pass-failed) # a simd loop that clang leaves as it is is slower, not wrong
+    gradus_c_flags(-Wno-enum-float-conversion) # enum { N = 8 } is an int with a name
 endif()
 if(GRADUS_WERROR)
     gradus_c_flags(-Werror)
 endif()
 
+if(APPLE) # what is not POSIX's is declared, whatever a file asks for
+    target_compile_definitions(gradus_flags INTERFACE _DARWIN_C_SOURCE)
+endif()
 if(MINGW)
     # Windows 10; printf as in standard C, also for GCC's check of formats.
     target_compile_definitions(gradus_flags INTERFACE _WIN32_WINNT=0x0A00 __USE_MINGW_ANSI_STDIO=1)

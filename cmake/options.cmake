@@ -48,7 +48,11 @@ gradus_choice(GRADUS_CUDA AUTO
 gradus_choice(GRADUS_NCCL AUTO
     "Train on several GPUs, with NCCL: AUTO (if it is found, in a build for CUDA), ON or OFF"
     AUTO ON OFF)
-set(GRADUS_BLAS "OpenBLAS" CACHE STRING
+set(blas OpenBLAS)
+if(APPLE)
+    set(blas Apple) # Accelerate
+endif()
+set(GRADUS_BLAS ${blas} CACHE STRING
     "Which CBLAS to use: a vendor's name as in CMake's FindBLAS; OFF: none")
 if(GRADUS_BLAS MATCHES "^(1|[Oo][Nn]|[Yy]([Ee][Ss])?|[Tt][Rr][Uu][Ee])$")
     message(FATAL_ERROR "GRADUS_BLAS is \"${GRADUS_BLAS}\", wanted a vendor's name, such as "

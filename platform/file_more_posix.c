@@ -1,9 +1,6 @@
 /* file_more_posix.c - see file.h: what the programs need beyond the library. */
 #define _GNU_SOURCE          /* syscall, fcntl's locks of open files */
 #define _FILE_OFFSET_BITS 64 /* off_t, where it could have 32 */
-#ifdef __APPLE__
-#define _DARWIN_C_SOURCE /* renameatx_np */
-#endif
 #include "platform/file.h"
 
 #include <dirent.h>

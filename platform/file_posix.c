@@ -1,9 +1,6 @@
 /* file_posix.c - see file.h: what the library needs. */
 #define _POSIX_C_SOURCE 200809L /* openat, pread */
 #define _FILE_OFFSET_BITS 64    /* off_t, where it could have 32 */
-#ifdef __APPLE__
-#define _DARWIN_C_SOURCE /* F_FULLFSYNC */
-#endif
 #include "platform/file.h"
 
 #include <errno.h>

@@ -1,8 +1,5 @@
 /* memory_posix.c - see memory.h. */
 #define _DEFAULT_SOURCE /* madvise, MAP_ANONYMOUS */
-#ifdef __APPLE__
-#define _DARWIN_C_SOURCE /* sysctlbyname */
-#endif
 #include "platform/memory.h"
 
 #include <math.h>

@@ -1,8 +1,5 @@
 /* number_posix.c - see number.h. */
 #define _POSIX_C_SOURCE 200809L /* newlocale */
-#ifdef __APPLE__
-#define _DARWIN_C_SOURCE /* xlocale.h */
-#endif
 #include "platform/number.h"
 
 #include <locale.h>

@@ -27,6 +27,9 @@ _Noreturn void gd_os_leave(int status);
 int64_t gd_os_process(void); /* its number */
 int gd_os_processors(void);  /* on which it may run */
 
+/* Whether this process may use the registers of AMX, which some systems allow only who asks. */
+bool gd_os_ask_for_amx(void);
+
 /* Unpredictable bytes, at most 256. */
 bool gd_os_random(void *bytes, size_t count);
 
@@ -63,7 +66,7 @@ void gd_os_hold_signals(void);
 int gd_os_wait_signal(void);
 
 /* A copy of this process: its number in the parent, 0 in the child, -1 on error. A child gets a
- * request to stop when its parent ends, at once or when it looks. */
+ * request to stop when its parent ends. */
 int64_t gd_os_fork(void);
 
 /* Asks a child to stop, sends it a signal, or ends it. */

@@ -1,8 +1,5 @@
 /* process_posix.c - see process.h. */
-#define _GNU_SOURCE /* sched_getaffinity, getentropy */
-#ifdef __APPLE__
-#define _DARWIN_C_SOURCE
-#endif
+#define _GNU_SOURCE /* sched_getaffinity, getentropy, syscall */
 #include "platform/process.h"
 
 #include <errno.h>
@@ -19,9 +16,11 @@
 #ifdef __linux__
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #endif
 #ifdef __APPLE__
 #include <mach-o/dyld.h>
+#include <sys/event.h>
 #include <sys/random.h>
 #endif
 
@@ -88,6 +87,16 @@ int gd_os_processors(void)
     if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
 #endif
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+bool gd_os_ask_for_amx(void)
+{
+#if defined(__linux__) && defined(__x86_64__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+#else
+    return false;
+#endif
 }
 
 bool gd_os_random(void *bytes, size_t count)
@@ -196,11 +205,33 @@ int gd_os_wait_signal(void)
 
 #endif
 
-/* SIGTERM, so that a child saves and exits. */
+#ifdef __APPLE__
+
+/* A thread that waits for the parent's end, of which the system says nothing by itself. */
+static void *watch_parent(void *parent)
+{
+    struct kevent wanted, ended;
+    const int queue = kqueue();
+    int count;
+    EV_SET(&wanted, (uintptr_t)parent, EVFILT_PROC, EV_ADD, NOTE_EXIT, 0, NULL);
+    do count = kevent(queue, &wanted, 1, &ended, 1, NULL);
+    while (count < 0 && errno == EINTR);
+    if (count > 0) kill(getpid(), SIGTERM); /* it has ended, or had before */
+    return NULL;
+}
+
+#endif
+
+/* SIGTERM, so that a child saves and exits. The requests are still held back: they are not for the
+ * thread. */
 static void end_with_parent(pid_t parent)
 {
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+#elif defined(__APPLE__)
+    pthread_t watcher;
+    if (!pthread_create(&watcher, NULL, watch_parent, (void *)(intptr_t)parent))
+        pthread_detach(watcher);
 #endif
     if (getppid() != parent) raise(SIGTERM);
 }
@@ -209,8 +240,8 @@ int64_t gd_os_fork(void)
 {
     const pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        release_signals();
         end_with_parent(parent);
+        release_signals();
     }
     return child;
 }

@@ -1,8 +1,5 @@
 /* socket_posix.c - see socket.h. */
 #define _DEFAULT_SOURCE /* getaddrinfo */
-#ifdef __APPLE__
-#define _DARWIN_C_SOURCE
-#endif
 #include "platform/socket.h"
 #include "platform/clock.h"
 

@@ -1,8 +1,5 @@
 /* terminal_posix.c - see terminal.h. */
 #define _DEFAULT_SOURCE /* TIOCGWINSZ */
-#ifdef __APPLE__
-#define _DARWIN_C_SOURCE
-#endif
 #include "platform/terminal.h"
 
 #include <stdlib.h>

@@ -1,8 +1,12 @@
 # lib.sh - shared by the scripts: installing what the build needs, and building. Sourced, not run.
 # shellcheck shell=bash
 
+((BASH_VERSINFO[0] >= 4)) || {
+    echo "bash ${BASH_VERSION} is too old: 4 or newer is needed (Homebrew: brew install bash)" >&2
+    exit 1
+}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-jobs=$(nproc 2>/dev/null || echo 2)
+jobs=$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$jobs}
 
 # ---- Help ---------------------------------------------------------------------------------------
@@ -16,6 +20,13 @@ help_for()
 }
 
 # ---- Dependencies -------------------------------------------------------------------------------
+
+# Compilers do not look where Homebrew installs on Apple Silicon.
+if [[ $(uname) == Darwin ]] && command -v brew >/dev/null; then
+    homebrew=$(brew --prefix)
+    export C_INCLUDE_PATH=${C_INCLUDE_PATH:+$C_INCLUDE_PATH:}$homebrew/include
+    export LIBRARY_PATH=${LIBRARY_PATH:+$LIBRARY_PATH:}$homebrew/lib
+fi
 
 # Each probe tests whether a dependency is usable, however it was installed.
 compiles() # LIBRARIES... < source
@@ -59,6 +70,8 @@ probe_cmake()
 }
 probe_openblas()
 {
+    # On macOS CMake takes Accelerate.
+    [[ $(uname) != Darwin ]] || return 0
     # The header may be in a subfolder; CMake finds it.
     compiles -I/usr/include/openblas -I/usr/local/include/openblas -lopenblas <<'EOC'
 #include <cblas.h>
@@ -104,10 +117,25 @@ packages_of()
     aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
     s390x) echo gcc-s390x-linux-gnu libc6-dev-s390x-cross ;;
     musl) echo musl-tools ;;
+    pip) echo python3-pip ;;
     mingw) echo gcc-mingw-w64-x86-64 ;;
     wine) echo wine wine64 ;;
     gnuplot) echo gnuplot-nox ;;
     *) echo "$1" ;;
+    esac
+}
+# Homebrew's, where there is no apt. Of what is not here nobody knows one.
+formula_of()
+{
+    case $1 in
+    cc | cxx | clang) echo llvm ;;
+    clang_format) echo llvm@14 ;;
+    make) echo ninja ;;
+    pkg_config) echo pkgconf ;;
+    pip | python3) echo python ;;
+    wasm) echo llvm lld wasi-libc ;;
+    mingw) echo mingw-w64 ;;
+    check | cmake | gnuplot | graphviz | jansson | jq | node | random123 | shellcheck | xxhash) echo "$1" ;;
     esac
 }
 meaning_of()
@@ -143,7 +171,7 @@ missing_of()
 # need THING...: installs missing packages with apt; if that is not possible, names each and stops.
 need()
 {
-    local missing packages=() as_root=() thing
+    local missing packages=() as_root=() thing how
     mapfile -t missing < <(missing_of "$@")
     ((${#missing[@]})) || return 0
 
@@ -159,7 +187,12 @@ need()
         mapfile -t missing < <(missing_of "$@")
     fi
     for thing in "${missing[@]}"; do
-        echo "missing: $(meaning_of "$thing") (Debian, Ubuntu: apt install $(packages_of "$thing"))" >&2
+        how="Debian, Ubuntu: apt install $(packages_of "$thing")"
+        if [[ $(uname) == Darwin ]]; then
+            how=$(formula_of "$thing")
+            how=${how:+Homebrew: brew install $how}
+        fi
+        echo "missing: $(meaning_of "$thing")${how:+ ($how)}" >&2
     done
     ((${#missing[@]} == 0)) || exit 1
 }

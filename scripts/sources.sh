@@ -1,5 +1,5 @@
-# sources.sh - what the build needs, from Debian's source packages, for other systems. Sourced by
-# scripts/cross after lib.sh.
+# sources.sh - what the build needs for other systems: libraries from Debian's source packages, and a
+# compiler. Sourced by scripts/cross after lib.sh.
 # shellcheck shell=bash disable=SC2154 # root and jobs are lib.sh's
 
 sources=$root/.cache/sources
@@ -56,4 +56,24 @@ sources_for()
             cmake --install "$prefix/build-$package" || return 1
     done >"$prefix/log" 2>&1
     touch "$prefix/complete"
+}
+
+# Fetches zig, whose clang compiles for macOS and brings its headers, from PyPI, once. False: there is
+# no index.
+fetch_zig()
+{
+    [[ -x $root/.cache/zig/ziglang/zig ]] || python3 -m pip install -q --disable-pip-version-check \
+        --target "$root/.cache/zig" ziglang==0.17.1 >/dev/null 2>&1
+}
+
+# zig_tools TARGET: prints a folder with cc, ar and ranlib.
+zig_tools()
+{
+    local folder=$root/.cache/zig/$1 tool
+    mkdir -p "$folder"
+    for tool in "cc -target $1" ar ranlib; do
+        printf '#!/bin/sh\nexec %q %s "$@"\n' "$root/.cache/zig/ziglang/zig" "$tool" >"$folder/${tool%% *}"
+        chmod +x "$folder/${tool%% *}"
+    done
+    echo "$folder"
 }

@@ -26,6 +26,13 @@ static inline int check_main(Suite *suite)
 #define ck_assert_no_error(ctx) \
     ck_assert_msg(gd_error(ctx) == NULL, "unexpected error: %s", gd_error(ctx))
 
+/* A gd_text, which a call returns: Check uses its strings after the expression's end. */
+#define ck_assert_text_eq(gotten, words)       \
+    do {                                       \
+        const gd_text text_ = (gotten);        \
+        ck_assert_str_eq(text_.text, (words)); \
+    } while (0)
+
 /* The context has an error that contains the words. Clears it. */
 #define ck_assert_error(ctx, words)                                                  \
     do {                                                                             \

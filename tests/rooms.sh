@@ -8,7 +8,8 @@
 # it has only a header of a room, the header must declare the function; and a room that has include/
 # but not src/core/ may call what include/ declares. The tables of kernels/registry.c count as
 # src/core/'s, whose services.h declares them. Files of one room that call each other in a circle must
-# be in the list of such circles below the table.
+# be in the list of such circles below the table. No other room than platform/ has an #if for a
+# system.
 set -euo pipefail
 cd "$1"
 nm=${2:-} objects=${3:-}
@@ -156,8 +157,20 @@ awk '
     }
     begun && /^[^-F]/ { exit }' docs/architecture.md >"$work/circles"
 
+# Only platform/ asks which system it is compiled for. Prints the files of others that do.
+ask_for_systems()
+{
+    local systems='_WIN32|_WIN64|__MINGW|_MSC_VER|__CYGWIN__|__APPLE__|__linux|__unix|BSD__|__wasi__'
+    grep -rnE --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.def' \
+        "^ *# *(el)?if.*($systems)" "$@"
+}
+
 failed=0
 check "$work/includes" "$work/symbols" || failed=1
+if ask_for_systems include src kernels train bench tests python docs study; then
+    echo "only platform/ may have code for one system"
+    failed=1
+fi
 
 # It must notice what is planted.
 planted()
@@ -174,6 +187,8 @@ planted "$work/some_includes" "src/core/memory.c src/optim/graph.h"
 planted "$work/some_includes" "kernels/copy/copy.c src/core/core.h"
 planted "$work/some_includes" "platform/file_posix.c include/gradus/context.h"
 planted "$work/some_includes" "src/cuda/device_cuda.c src/group/group.h"
+printf '#  if defined(x) && defined(__APPLE__)\n' >"$work/planted.h"
+ask_for_systems "$work" >/dev/null || { echo "not noticed: code for one system" && failed=1; }
 if [[ -n $nm ]]; then
     planted "$work/some" "src/core/backward.c gd_update_create U"
     planted "$work/some" "src/core/error.c gd_backward U" # a circle

@@ -468,7 +468,7 @@ START_TEST(records_and_scratch)
     BAD(gd_call_scratch(&call, 8), "scale: temporary memory of 8 bytes was asked for outside of");
     ck_assert_int_eq(gd_call_fail(NULL, GD_ERROR_ARGUMENT, "nobody"), GD_ERROR_ARGUMENT);
     ck_assert_int_eq(gd_spec_like(NULL).ndim, 0);
-    ck_assert_str_eq(gd_input_name(NULL, 3).text, "input 3");
+    ck_assert_text_eq(gd_input_name(NULL, 3), "input 3");
 }
 END_TEST
 

@@ -220,8 +220,8 @@ START_TEST(a_tensor_knows_its_shape)
     ck_assert_int_eq(gd_tensor_dim(t, 3), 0);
     ck_assert_int_eq(gd_tensor_strides(t)[0], 12);
     ck_assert(gd_tensor_is_contiguous(t));
-    ck_assert_str_eq(gd_shape_text(t).text, "[2, 3, 4]");
-    ck_assert_str_eq(gd_shape_text(NULL).text, "(none)");
+    ck_assert_text_eq(gd_shape_text(t), "[2, 3, 4]");
+    ck_assert_text_eq(gd_shape_text(NULL), "(none)");
     ck_assert_str_eq(gd_tensor_name(t), "");
     gd_tensor_set_name(t, "weight");
     ck_assert_str_eq(gd_tensor_name(t), "weight");

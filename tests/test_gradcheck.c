@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h> /* mkdtemp, where stdlib.h lacks it */
 
 /* ---- An op whose value and slope are chosen by its arguments ------------------------------ */
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h> /* mkdtemp, where stdlib.h lacks it */
 
 enum { ROWS = 3, LENGTH = 11, VOCAB = 24, COUNT = ROWS * LENGTH * VOCAB };
 

@@ -581,7 +581,6 @@ END_TEST
 /* The ranks save and exit although their parent was killed. */
 START_TEST(nobody_outlives_the_starter)
 {
-#ifdef __linux__
     const pid_t starter =
         begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --processes 3 "
               "--eval-every 0 --timeout 20 --out a",
@@ -596,7 +595,6 @@ START_TEST(nobody_outlives_the_starter)
     shell(
         "cd '%s' && for i in $(seq 200); do flock -n a true && exit 0; sleep 0.05; done; exit 1%s",
         folder, ""); /* the lock of the run is free: rank 0 has ended */
-#endif
 }
 END_TEST
 

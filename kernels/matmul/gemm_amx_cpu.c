@@ -23,16 +23,14 @@
  *
  * Every element's sums are the same in any block and any thread.
  */
-#define _DEFAULT_SOURCE /* syscall */
 #include "gemm.h"
+#include "platform/process.h"
 #include "vector.h"
 
-#if defined(__AMX_BF16__) && defined(__linux__) && VECTOR_BYTES == 64 && !defined(GD_REAL_DOUBLE)
+#if defined(__AMX_BF16__) && VECTOR_BYTES == 64 && !defined(GD_REAL_DOUBLE)
 
 #include <immintrin.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum {
     LINES = 16, /* of a tile */
@@ -214,13 +212,11 @@ static void store_sums(float *c, int64_t c_row, const float *sums, int64_t m, in
 
 /* ---- A product ---------------------------------------------------------------------------- */
 
-/* Linux lets a process use the registers only after it has asked. */
 static bool is_allowed(void)
 {
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, UNKNOWN = 0, YES, NO };
+    enum { UNKNOWN, YES, NO };
     static atomic_int allowed;
-    if (allowed == UNKNOWN)
-        allowed = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 ? YES : NO;
+    if (allowed == UNKNOWN) allowed = gd_os_ask_for_amx() ? YES : NO;
     return allowed == YES;
 }
 
