@@ -283,7 +283,8 @@ enum {
     SHAPE_NO_SUM,   /* expand: the first copy instead of the sum of all */
     SHAPE_AVERAGE,  /* expand: the mean */
     SHAPE_NOT_BACK, /* permute: dy as it lies */
-    SHAPE_FIRST     /* concat: every part takes dy from its beginning */
+    SHAPE_FIRST,    /* concat: every part takes dy from its beginning */
+    SHAPE_ALL       /* tril: dy where y is 0, too */
 };
 
 /* x [] expanded to [n] */
@@ -311,6 +312,22 @@ static void concat_rows(planted_math *m)
         for (int64_t i = 0; i < n; i++) m->g[k][i] = dy[i];
         if (m->variant != SHAPE_FIRST) dy += n;
     }
+}
+
+/* x [A, B], its rows in reverse. */
+static void flip_rows(planted_math *m)
+{
+    int64_t A = gd_tensor_dim(m->call->input[0], 0), B = gd_tensor_dim(m->call->input[0], 1);
+    for (int64_t i = 0; i < A * B; i++)
+        m->g[0][i] = m->dy[0][m->variant == SHAPE_NOT_BACK ? i : (A - 1 - i / B) * B + i % B];
+}
+
+/* x [N, N] */
+static void tril(planted_math *m)
+{
+    int64_t N = gd_tensor_dim(m->call->input[0], 1);
+    for (int64_t i = 0; i < N * N; i++)
+        m->g[0][i] = i % N <= i / N || m->variant == SHAPE_ALL ? m->dy[0][i] : 0;
 }
 
 /* ---- The list ----------------------------------------------------------------------------- */
@@ -411,5 +428,10 @@ const planted_bug planted_parts[] = {
     BUG("concat", "rows", concat_rows, SHAPE_RIGHT, "nothing", NULL),
     BUG("concat", "rows", concat_rows, SHAPE_FIRST, "every part from the beginning",
         "does not use dy[2, 0], but x[1][0, 0] uses dy[0, 0]"),
+    BUG("flip", "columns", flip_rows, SHAPE_RIGHT, "nothing", NULL),
+    BUG("flip", "columns", flip_rows, SHAPE_NOT_BACK, "not turned back",
+        "the right values in the wrong places"),
+    BUG("tril", "square", tril, SHAPE_RIGHT, "nothing", NULL),
+    BUG("tril", "square", tril, SHAPE_ALL, "dy everywhere", "a gradient where it should be 0"),
     BUG(NULL, NULL, NULL, 0, NULL, NULL),
 };

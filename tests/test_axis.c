@@ -1,4 +1,4 @@
-/* test_axis.c - gather, scatter_add, cumsum, argmax and topk against loops over coordinates, as
+/* test_axis.c - gather, scatter_add, cumsum, argmax, topk and sort against loops over coordinates, as
  * PyTorch's documentation defines them, and at their edges. */
 #include "op_test.h"
 
@@ -147,7 +147,7 @@ START_TEST(topk_is_the_sorted_order)
     seed = 100 + (uint64_t)_i;
     const shape s = random_shape();
     const int axis = (int)random_below(&seed, s.ndim);
-    const int64_t n = s.dim[axis], k = random_size(&seed, 0, n);
+    const int64_t n = s.dim[axis], k = _i % 2 ? n : random_size(&seed, 0, n);
     const bool largest = _i % 3;
     shape t = s;
     t.dim[axis] = k;
@@ -158,7 +158,9 @@ START_TEST(topk_is_the_sorted_order)
         xv[i] = random_chance(&seed, 0.1) ? NAN : floor(random_in(&seed, -4, 4)) / 2;
     gd_tensor_write_f64(x, xv, count_of(s));
     gd_tensor_set_requires_grad(x, true);
-    gd_tensor *y = gd_keep(gd_topk(x, k, axis, largest, &index));
+    gd_tensor *y = k == n && _i % 4 < 3 ? gd_sort(x, axis - s.ndim, largest, &index)
+                                        : gd_topk(x, k, axis, largest, &index);
+    gd_keep(y);
     double *dy = backward_random(ctx, y, &seed);
     for (int64_t i = 0; i < count_of(s); i++) {
         int64_t here[GD_MAX_DIMS], before = 0;
@@ -261,7 +263,7 @@ START_TEST(the_same_bits_for_any_number_of_threads)
         gd_tensor *index = random_leaf(c, GD_INT32, GD_SHAPE(70, 900), 0, 400, &s);
         gd_tensor *y = gd_gather(gd_cumsum(x, 0), 1, index);
         gd_tensor *z = gd_keep(gd_scatter_add(x, 1, index, y));
-        gd_tensor *top = gd_topk(z, 7, 0, true, &at);
+        gd_tensor *top = gd_sort(gd_topk(z, 7, 0, true, &at), 1, false, NULL);
         gd_keep(top), gd_keep(at);
         gd_backward_from((gd_tensor *[]){z, top}, 2, NULL);
         ck_assert_no_error(c);
@@ -284,6 +286,55 @@ END_TEST
         ck_assert_ptr_null(call);    \
         ck_assert_error(ctx, words); \
     } while (0)
+
+/* Stable, also where many are equal, and long; 0 and -0 are equal. */
+START_TEST(long_sorts)
+{
+    enum { N = 30000 };
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, N)), *index;
+    double *xv = zeros(2 * N);
+    for (int i = 0; i < 2 * N; i++)
+        xv[i] = i < N ? floor(random_in(&seed, -40, 40)) / 8 * (i % 2 ? 1 : -1)
+                      : random_in(&seed, -1, 1);
+    gd_tensor_write_f64(x, xv, 2 * N);
+    gd_tensor_read_f64(x, xv, 2 * N); /* rounded */
+    for (int descending = 0; descending < 2; descending++) {
+        gd_tensor *y = gd_sort(x, 1, descending, &index);
+        double *v = values_of(y), *at = values_of(index);
+        for (int i = 0; i < 2 * N; i++) {
+            ck_assert_double_eq(v[i], xv[i / N * N + (int)at[i]]);
+            if (i % N == 0) continue;
+            ck_assert(descending ? v[i] <= v[i - 1] : v[i] >= v[i - 1]);
+            if (v[i] == v[i - 1]) ck_assert(at[i] > at[i - 1]);
+        }
+        free(v), free(at);
+    }
+    free(xv);
+}
+END_TEST
+
+START_TEST(one_hot_rows)
+{
+    gd_tensor *ids = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){2, 0, 1, 2});
+    for (int dtype = 0; dtype < GD_DTYPE_COUNT; dtype++) {
+        gd_tensor *y = gd_one_hot(ids, 3, (gd_dtype)dtype);
+        ck_assert(gd_tensor_dtype(y) == (gd_dtype)dtype);
+        ck_assert(same_shape(shape_of(y), SHAPE(2, 2, 3)));
+        assert_sums("one_hot", y, (double[]){0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1}, 0);
+    }
+    gd_tensor *column = gd_slice(ids, 1, 1, 2); /* strided */
+    assert_sums("column", gd_one_hot(column, 3, GD_FLOAT32), (double[]){1, 0, 0, 0, 0, 1}, 0);
+    gd_tensor *none = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(0));
+    ck_assert(same_shape(shape_of(gd_one_hot(none, 0, GD_FLOAT32)), SHAPE(0, 0)));
+    BAD(gd_one_hot(ids, 2, GD_FLOAT32), "one_hot: ids[0] is 2, wanted 0 to 1");
+    BAD(gd_one_hot(ids, -1, GD_FLOAT32), "one_hot: classes is -1, wanted 0 to 2147483647");
+    BAD(gd_one_hot(ids, 3, (gd_dtype)9), "one_hot: dtype is 9, wanted one of gd_dtype");
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2));
+    BAD(gd_one_hot(x, 3, GD_FLOAT32), "one_hot: ids is float32 [2], wanted int32");
+    BAD(gd_sort(x, 1, true, &none), "sort: axis is 1, wanted one of the 1 dimensions of x [2]");
+    ck_assert_ptr_null(none);
+}
+END_TEST
 
 START_TEST(what_is_refused)
 {
@@ -384,6 +435,8 @@ int main(void)
     tcase_add_loop_test(tcase, cumsum_is_the_definition, 0, 60);
     tcase_add_loop_test(tcase, topk_is_the_sorted_order, 0, 60);
     tcase_add_test(tcase, the_documented_examples);
+    tcase_add_test(tcase, long_sorts);
+    tcase_add_test(tcase, one_hot_rows);
     tcase_add_test(tcase, roll_split_and_index_select);
     tcase_add_test(tcase, nan_and_infinity);
     tcase_add_test(tcase, sums_are_in_double);

@@ -1,5 +1,5 @@
-/* test_shape.c - reshape, permute, slice, expand, concat, contiguous and cast, against plain loops
- * over indices. */
+/* test_shape.c - reshape, permute, slice, expand, concat, flip, tril, triu, contiguous, cast and
+ * arange, against plain loops over indices. */
 #include "op_test.h"
 
 #include "shape/shape.h"
@@ -452,6 +452,81 @@ END_TEST
 
 /* ---- Refusals ----------------------------------------------------------------------------- */
 
+/* Of every dtype, any layout, added and not. */
+START_TEST(flips_and_triangles)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const shape s = {3, {2, 4, 5}};
+    const int axes[] = {-1, 0};
+    for (int k = 0; k < 80; k++) {
+        const int op = k % 5; /* flip of two axes, of all, of none; tril; triu */
+        const int64_t diagonal = k / 5 % 8 - 4;
+        gd_tensor *x =
+            random_tensor(ctx, dtypes[k / 20], s, (enum layout)(k % LAYOUTS), -2, 2, &seed);
+        gd_tensor *y = op < 3 ? gd_flip(x, op == 1 ? NULL : axes, op == 0 ? 2 : 0)
+                              : (op == 3 ? gd_tril : gd_triu)(x, diagonal);
+        gd_tensor *twice = gd_add(y, gd_scale(x, 0.5)); /* so that a gradient is added to one */
+        double *xv = values_of(x), *want = zeros(40), *dx = zeros(40);
+        double *dy = backward_random(ctx, gd_keep(twice), &seed);
+        for (int i = 0; i < 40; i++) {
+            const int a = i / 20, b = i / 5 % 4, c = i % 5;
+            const int from = op == 0 ? (1 - a) * 20 + b * 5 + 4 - c : op == 1 ? 39 - i : i;
+            const bool kept = op < 3 || (op == 3 ? c - b <= diagonal : c - b >= diagonal);
+            want[i] = (kept ? xv[from] : 0) + 0.5 * xv[i];
+            dx[from] += kept ? dy[i] : 0;
+            dx[i] += 0.5 * dy[i];
+        }
+        assert_close(twice, want, 2, 1, "y");
+        assert_close(gd_grad(x), dx, 4, 1, "dx");
+        free(xv), free(want), free(dx), free(dy);
+        gd_step_end(ctx);
+    }
+    gd_tensor *ids =
+        gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){1, 2, 3, 1 << 24 | 1});
+    assert_close(gd_flip(ids, NULL, 0), (double[]){1 << 24 | 1, 3, 2, 1}, 0, 0, "ids");
+    assert_close(gd_triu(ids, 0), (double[]){1, 2, 0, 1 << 24 | 1}, 0, 0, "ids");
+    assert_close(gd_tril(ids, INT64_MIN), (double[]){0, 0, 0, 0}, 0, 0, "nothing");
+    assert_close(gd_tril(ids, INT64_MAX), (double[]){1, 2, 3, 1 << 24 | 1}, 0, 0, "everything");
+    gd_tensor *nan = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 2));
+    gd_tensor_fill(nan, NAN);
+    assert_close(gd_tril(nan, 0), (double[]){NAN, 0, NAN, NAN}, 0, 0, "NaN is replaced");
+    ck_assert_ptr_null(gd_tril(gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3)), 0));
+    ck_assert_error(ctx, "tril: x is [3], wanted [..., M, N]");
+    ck_assert_ptr_null(gd_flip(nan, (int[]){0, -2}, 2));
+    ck_assert_error(ctx, "flip: axis -2 of x [2, 2] is listed twice");
+    ck_assert_ptr_null(gd_flip(nan, (int[]){2}, 1));
+    ck_assert_error(ctx, "flip: axis is 2, wanted one of the 2 dimensions of x [2, 2]");
+}
+END_TEST
+
+START_TEST(ranges)
+{
+    gd_tensor *t = gd_arange(ctx, GD_INT32, 3, -4, -2);
+    assert_close(t, (double[]){3, 1, -1, -3}, 0, 0, "down");
+    gd_tensor_free(t);
+    t = gd_arange(ctx, GD_FLOAT32, 0, 1, 0.25);
+    assert_close(t, (double[]){0, 0.25, 0.5, 0.75}, 0, 0, "without the end");
+    gd_tensor_free(t);
+    t = gd_arange(ctx, GD_FLOAT16, 0, 5000, 1);
+    ck_assert_int_eq(gd_tensor_dim(t, 0), 5000);
+    ck_assert_double_eq(gd_item(gd_slice(t, 0, 4999, 5000)), 5000); /* of 11 bits */
+    gd_tensor_free(t);
+    t = gd_arange(ctx, GD_FLOAT32, 2, 2, 1);
+    ck_assert_int_eq(gd_tensor_count(t), 0);
+    gd_tensor_free(t);
+    t = gd_arange(ctx, GD_FLOAT32, 2, 1, 1);
+    ck_assert_int_eq(gd_tensor_count(t), 0);
+    gd_tensor_free(t);
+    ck_assert_ptr_null(gd_arange(ctx, GD_FLOAT32, 0, 1, 0));
+    ck_assert_error(ctx,
+                    "arange: start is 0, end 1 and step 0, wanted finite numbers, a step other");
+    ck_assert_ptr_null(gd_arange(ctx, GD_FLOAT32, 0, INFINITY, 1));
+    ck_assert_error(ctx, "arange: start is 0, end inf and step 1");
+    ck_assert_ptr_null(gd_arange(ctx, GD_INT32, 0, 2, 0.5));
+    ck_assert_error(ctx, "element 1 is 0.5, wanted a whole number that int32 can hold");
+}
+END_TEST
+
 START_TEST(refusals)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
@@ -566,6 +641,8 @@ int main(void)
     tcase_add_test(all, stack_joins_along_a_new_axis);
     tcase_add_test(all, casts_round_once);
     tcase_add_test(all, casts_from_and_to_whole_numbers);
+    tcase_add_test(all, flips_and_triangles);
+    tcase_add_test(all, ranges);
     tcase_add_test(all, refusals);
     tcase_set_timeout(all, 60);
     suite_add_tcase(suite, all);

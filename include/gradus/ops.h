@@ -57,7 +57,7 @@
  *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
  *     conv2d and its like     the padding is zeros, of which an infinite or NaN weight may make NaN
  *     max_pool2d              the first of equal elements has the gradient, the last of NaNs
- *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
+ *     argmax, topk, sort      NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm,   eps 0 and a row of zeros (of equal elements, but for rms_norm) give NaN
  *     batch_norm, group_norm
  *
@@ -553,6 +553,13 @@ GD_API gd_tensor *gd_argmin(gd_tensor *x, int axis, bool keep_dims);
  * error; indices may be NULL). */
 GD_API gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **indices);
 
+/* All elements in order, rising or descending: of equal ones the lower index comes first, and NaN counts
+ * as larger than any number. Values and *indices as of gd_topk. */
+GD_API gd_tensor *gd_sort(gd_tensor *x, int axis, bool descending, gd_tensor **indices);
+/* y[..., j] = 1 where j is ids[...], else 0: ids GD_INT32 [...] -> [..., classes] of any dtype, without a
+ * gradient. An id outside [0, classes) is an error, on a GPU at the next wait for it. */
+GD_API gd_tensor *gd_one_hot(gd_tensor *ids, int64_t classes, gd_dtype dtype);
+
 /* ---- Shapes (kernels/shape) --------------------------------------------------------------- */
 
 /* These take every dtype; whole numbers, such as token ids, have no gradient. */
@@ -579,6 +586,12 @@ GD_API gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis);
 GD_API gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis);
 /* y[..., i, ...] = x[..., i - shift, ...], whose index counts around the end. Any shift. */
 GD_API gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift);
+/* The elements in reverse along the `count` axes listed, or along all of them if axes is NULL. */
+GD_API gd_tensor *gd_flip(gd_tensor *x, const int *axes, int count);
+/* x [..., M, N], and 0 where column j of row i is above (tril) or below (triu) a diagonal: kept is
+ * j - i <= diagonal, and j - i >= diagonal. 0 also replaces NaN. */
+GD_API gd_tensor *gd_tril(gd_tensor *x, int64_t diagonal);
+GD_API gd_tensor *gd_triu(gd_tensor *x, int64_t diagonal);
 /* Fills parts [count] with slices of these sizes [count] that follow one another along the axis, views;
  * the sizes add up to the axis. NULLs on error. */
 GD_API gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes,

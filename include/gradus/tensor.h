@@ -69,6 +69,11 @@ GD_API gd_tensor *gd_tensor_create(gd_context *ctx, gd_dtype dtype, int ndim, co
 GD_API gd_tensor *gd_tensor_from(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
                                  const void *data);
 
+/* start, start + step, ... below end (above, for a negative step): ceil((end - start) / step) numbers,
+ * each computed in double and rounded. NULL on error: a step of 0, numbers that are not finite, a
+ * GD_INT32 that would not be whole or in range. */
+GD_API gd_tensor *gd_arange(gd_context *ctx, gd_dtype dtype, double start, double end, double step);
+
 /* A tensor on host memory that the caller keeps alive and aligned to the dtype's size; CPU only.
  * Nothing is copied, and freeing the tensor does not free the memory. Writing to it other than by
  * the functions below is not detected by a backward (see gd_tensor_data). */

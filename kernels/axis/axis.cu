@@ -1,8 +1,9 @@
-// axis.cu - the CUDA kernels of the ops along one axis: gather, scatter_add, cumsum, topk. Every
+// axis.cu - the CUDA kernels of the ops along one axis: gather, scatter_add, cumsum, topk, sort. Every
 // number has one writer, and every sum an order that the sizes decide.
 #include "axis/axis.h"
 #include "cuda.cuh"
 #include "cuda/device_cuda.h"
+#include "embedding/sort.cuh"
 
 extern "C" gd_status same_order_backward_cuda(const gd_call *call); // kernels/shape: dx = dy
 
@@ -90,6 +91,23 @@ static __global__ void put_kernel(T *to, const T *from, const int32_t *index, ax
     }
 }
 
+// The same where no two indices are equal: a thread has one element of index.
+template <class T>
+static __global__ void put_distinct_kernel(T *to, const T *from, const int32_t *index, axis_lines l)
+{
+    const int64_t m = l.n[INDEX];
+    GD_EACH(e, l.walk.count * m)
+    {
+        const int64_t line = e / m, i = e - line * m;
+        int64_t at[OPERANDS];
+        l.walk.at(line, at);
+        const int64_t k = index[at[INDEX] + i * l.step[INDEX]];
+        if (k < 0 || k >= l.n[TO]) continue;
+        T *out = to + at[TO] + k * l.step[TO];
+        *out = gd_store<T>(gd_load(*out) + gd_load(from[at[FROM] + i * l.step[FROM]]));
+    }
+}
+
 static gd_status take(const gd_call *call, const gd_tensor *to, bool add, const gd_tensor *from,
                       int64_t *fault)
 {
@@ -110,10 +128,16 @@ static gd_status put(const gd_call *call, const gd_tensor *to, const gd_tensor *
 {
     const gd_tensor *index = call->input[1];
     const axis_lines l = lines_of(index, axis_of(call), {to, from, index});
-    const int64_t count = l.walk.count * l.n[TO];
+    const bool distinct = ((const gd_axis_args *)call->args)->distinct;
+    const int64_t count = l.walk.count * l.n[distinct ? INDEX : TO];
     if (count == 0 || gd_tensor_count(index) == 0) return GD_OK;
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
+        if (distinct) {
+            put_distinct_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
+                gd_ptr<T>(to), gd_ptr<const T>(from), gd_ptr<const int32_t>(index), l);
+            return gd_launched(call);
+        }
         put_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
             gd_ptr<T>(to), gd_ptr<const T>(from), gd_ptr<const int32_t>(index), l, fault);
         return gd_launched(call);
@@ -284,4 +308,132 @@ extern "C" gd_status topk_forward_cuda(const gd_call *call)
             gd_ptr<int32_t>(y), gd_ptr<const T>(x), l, smallest);
         return gd_launched(call);
     });
+}
+
+// ---- sort ---------------------------------------------------------------------------------------
+
+// A whole number for each element, of the same order; equal elements, as 0 and -0 are, have the same,
+// and NaN the largest. `falling`: of the reverse order.
+__device__ static uint64_t key_of(double x, bool falling)
+{
+    uint64_t key = (uint64_t)__double_as_longlong(x == 0 ? 0. : x);
+    key = x != x ? ~0ull : key >> 63 ? ~key : key | 1ull << 63;
+    return falling ? ~key : key;
+}
+
+__device__ static uint64_t key_of(float x, bool falling)
+{
+    uint32_t key = __float_as_uint(x == 0 ? 0.f : x);
+    key = x != x ? ~0u : key >> 31 ? ~key : key | 1u << 31;
+    return falling ? (uint32_t)~key : key;
+}
+
+// Elements are numbered line by line. Their ids for one sort are a word of the key, or the line.
+template <class T>
+static __global__ void key_kernel(gd_id_sort::sequence s, const T *x, axis_lines l, int shift,
+                                  bool falling, bool first)
+{
+    const int64_t n = l.n[FROM];
+    GD_EACH(e, l.walk.count * n)
+    {
+        const int64_t position = first ? e : s.position[e], line = position / n;
+        int64_t at[OPERANDS];
+        l.walk.at(line, at);
+        const T value = x[at[FROM] + (position - line * n) * l.step[FROM]];
+        s.id[e] = (uint32_t)(key_of(gd_load(value), falling) >> shift);
+        if (first) s.position[e] = position;
+    }
+}
+
+static __global__ void line_kernel(gd_id_sort::sequence s, int64_t count, int64_t n)
+{
+    GD_EACH(e, count) s.id[e] = (uint32_t)(s.position[e] / n);
+}
+
+static __global__ void place_kernel(int32_t *to, gd_id_sort::sequence s, axis_lines l)
+{
+    const int64_t n = l.n[TO];
+    GD_EACH(e, l.walk.count * n)
+    {
+        const int64_t line = e / n;
+        int64_t at[OPERANDS];
+        l.walk.at(line, at);
+        to[at[TO] + (e - line * n) * l.step[TO]] = (int32_t)(s.position[e] - line * n);
+    }
+}
+
+// All lines at once: by the key, its lowest word first, then by the line. Each sort keeps the order of
+// equal ids.
+template <class T>
+static gd_status sort_lines(const gd_call *call, const axis_lines &l, int64_t count)
+{
+    const size_t N = (size_t)count, places = gd_id_sort::most_tiles * gd_id_sort::bytes;
+    gd_id_sort::sequence s = {(uint32_t *)gd_call_scratch(call, N * sizeof(uint32_t)),
+                              (int64_t *)gd_call_scratch(call, N * sizeof(int64_t))};
+    gd_id_sort::sequence other = {(uint32_t *)gd_call_scratch(call, N * sizeof(uint32_t)),
+                                  (int64_t *)gd_call_scratch(call, N * sizeof(int64_t))};
+    int64_t *counts = (int64_t *)gd_call_scratch(call, places * sizeof(int64_t));
+    if (!s.id || !s.position || !other.id || !other.position || !counts)
+        return gd_error_status(call->context);
+    const bool falling = !((const gd_axis_args *)call->args)->smallest;
+    const unsigned blocks = gd_blocks(count, threads);
+    const auto sort_by_id = [&](uint32_t largest) {
+        const gd_id_sort::sequence a = s;
+        s = gd_id_sort::sort(call, a, other, counts, count, largest);
+        if (s.id == other.id) other = a;
+    };
+    for (int shift = 0; shift < 8 * (int)sizeof(gd_compute<T>); shift += 32) {
+        key_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s, gd_ptr<const T>(call->input[0]), l,
+                                                            shift, falling, shift == 0);
+        sort_by_id(UINT32_MAX);
+    }
+    if (l.walk.count > 1) {
+        line_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s, count, l.n[FROM]);
+        sort_by_id((uint32_t)(l.walk.count - 1));
+    }
+    place_kernel<<<blocks, threads, 0, gd_stream(call)>>>(gd_ptr<int32_t>(call->output[0]), s, l);
+    return gd_launched(call);
+}
+
+extern "C" gd_status sort_forward_cuda(const gd_call *call)
+{
+    const gd_tensor *y = call->output[0], *x = call->input[0];
+    const int64_t count = gd_tensor_count(y);
+    if (count == 0) return GD_OK;
+    const axis_lines l = lines_of(y, axis_of(call), {y, x, x});
+    return gd_by_kernel_dtype(
+        call, [&](auto zero) { return sort_lines<decltype(zero)>(call, l, count); });
+}
+
+// ---- one_hot ------------------------------------------------------------------------------------
+
+template <class T>
+static __global__ void one_hot_kernel(T *y, const int32_t *ids, int64_t n, int64_t classes,
+                                      int64_t *fault)
+{
+    GD_EACH(i, n)
+    {
+        const int32_t id = ids[i];
+        if (id >= 0 && id < classes)
+            y[i * classes + id] = T(1.f);
+        else if (fault)
+            *fault = 1 + i;
+    }
+}
+
+extern "C" gd_status one_hot_forward_cuda(const gd_call *call)
+{
+    const gd_tensor *y = call->output[0], *ids = call->input[0];
+    const int64_t n = gd_tensor_count(ids), classes = gd_tensor_dim(y, -1);
+    gd_fill_cuda(gd_tensor_data(y), gd_tensor_dtype(y), 0, n * classes, call->context);
+    if (n == 0) return gd_error_status(call->context);
+    int64_t *fault = gd_cuda_fault_word(call, classes);
+    const auto run = [&](auto zero) {
+        using T = decltype(zero);
+        one_hot_kernel<<<gd_blocks(n, threads), threads, 0, gd_stream(call)>>>(
+            gd_ptr<T>(y), gd_ptr<const int32_t>(ids), n, classes, fault);
+        return gd_launched(call);
+    };
+    if (gd_tensor_dtype(y) == GD_INT32) return run(int32_t());
+    return gd_by_dtype(gd_tensor_dtype(y), run);
 }

@@ -1,4 +1,4 @@
-/* axis_cpu.c - the CPU kernels of the ops along one axis: gather, scatter_add, cumsum, topk.
+/* axis_cpu.c - the CPU kernels of the ops along one axis: gather, scatter_add, cumsum, topk, sort.
  *
  * A line is the elements of a tensor along the axis, with all other indices fixed: lines are
  * independent. So a thread takes whole lines, in order, and every sum has one writer. */
@@ -14,7 +14,7 @@ typedef struct lines {
     int64_t n[GD_WALK_OPERANDS], step[GD_WALK_OPERANDS]; /* of a line of each operand */
     int64_t work;                                        /* elements of all lines */
     bool add;                                            /* to what is there */
-    bool reversed; /* cumsum: from the end; topk: the smallest first */
+    bool reversed; /* cumsum: from the end; topk, sort: the smallest first */
 } lines;
 
 /* As many lines as `like` has. The other operands may be larger: their first lines are taken. */
@@ -281,4 +281,70 @@ gd_status GD_REAL_NAME(topk_forward)(const gd_call *call)
     add_operand(&l, call->output[0], args->axis);
     add_operand(&l, call->input[0], args->axis);
     return run_lines(call, &l, topk_line, (size_t)args->k * sizeof(int32_t));
+}
+
+/* ---- sort --------------------------------------------------------------------------------- */
+
+/* Merges the runs a [from, middle) and [middle, end) into b. */
+static void merge(const lines *l, const REAL *x, int32_t *b, const int32_t *a, int64_t from,
+                  int64_t middle, int64_t end)
+{
+    int64_t left = from, right = middle;
+    for (int64_t i = from; i < end; i++) {
+        const bool first = right == end || (left < middle && before(l, x, a[left], a[right]));
+        b[i] = a[first ? left++ : right++];
+    }
+}
+
+/* Runs of 1, 2, 4, ... elements are merged. The order is total, so that any sort would do; this one's
+ * time does not depend on the numbers. */
+static void sort_line(const lines *l, const int64_t *offset, void *scratch)
+{
+    const int64_t n = l->n[FROM];
+    int32_t *a = scratch, *b = a + n, *to = (int32_t *)l->data[TO] + offset[TO];
+    const REAL *x = (const REAL *)l->data[FROM] + offset[FROM];
+    for (int64_t i = 0; i < n; i++) a[i] = (int32_t)i;
+    for (int64_t run = 1; run < n; run *= 2) {
+        for (int64_t i = 0; i < n; i += 2 * run)
+            merge(l, x, b, a, i, gd_min64(i + run, n), gd_min64(i + 2 * run, n));
+        int32_t *const sorted = b;
+        b = a;
+        a = sorted;
+    }
+    for (int64_t i = 0; i < n; i++) to[i * l->step[TO]] = a[i];
+}
+
+gd_status GD_REAL_NAME(sort_forward)(const gd_call *call)
+{
+    const gd_axis_args *args = call->args;
+    lines l = lines_of(call->output[0], args->axis);
+    l.reversed = args->smallest;
+    add_operand(&l, call->output[0], args->axis);
+    add_operand(&l, call->input[0], args->axis);
+    return run_lines(call, &l, sort_line, (size_t)args->k * 2 * sizeof(int32_t));
+}
+
+/* ---- one_hot ------------------------------------------------------------------------------ */
+
+gd_status GD_REAL_NAME(one_hot_forward)(const gd_call *call)
+{
+    const gd_tensor *ids = call->input[0], *y = call->output[0];
+    const int32_t *id = gd_data(ids);
+    const int64_t n = gd_tensor_count(ids), V = gd_tensor_dim(y, -1);
+    for (int64_t i = 0; i < n; i++) {
+        if (id[i] >= 0 && id[i] < V) continue;
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "ids[%lld] is %d, wanted 0 to %lld",
+                            (long long)i, (int)id[i], (long long)V - 1);
+    }
+    gd_fill_cpu(gd_data(y), gd_tensor_dtype(y), 0, n * V, call->context);
+    const bool whole = gd_tensor_dtype(y) == GD_INT32;
+    REAL *real = gd_data(y);
+    int32_t *number = gd_data(y);
+    for (int64_t i = 0; i < n; i++) {
+        if (whole)
+            number[i * V + id[i]] = 1;
+        else
+            real[i * V + id[i]] = 1;
+    }
+    return GD_OK;
 }

@@ -126,6 +126,13 @@ gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index)
     return gd_apply(&gd_op_gather, (gd_tensor *[]){x, index}, 2, &args);
 }
 
+gd_tensor *gd_gather_distinct(gd_tensor *x, int axis, gd_tensor *index)
+{
+    gd_axis_args args = gd_axis_args_of(x, axis);
+    args.distinct = true;
+    return gd_apply(&gd_op_gather, (gd_tensor *[]){x, index}, 2, &args);
+}
+
 gd_tensor *gd_scatter_add(gd_tensor *x, int axis, gd_tensor *index, gd_tensor *src)
 {
     const gd_axis_args args = gd_axis_args_of(x, axis);

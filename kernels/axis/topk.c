@@ -1,8 +1,9 @@
-/* topk.c - the ops topk and argmax: where the largest elements are. Both give whole numbers, so
- * they have no backward; the values that gd_topk returns are gathered, and gather has one. */
+/* topk.c - the ops topk, sort and argmax: where the largest elements are. They give whole numbers, so
+ * they have no backward; the values that gd_topk and gd_sort return are gathered, and gather has one. */
 #include "axis/axis.h"
 
 GD_KERNEL(topk_forward)
+GD_KERNEL(sort_forward)
 
 extern const gd_op gd_op_topk;
 
@@ -65,6 +66,32 @@ const gd_op gd_op_topk = {
     GD_CASES(topk_cases),
 };
 
+static const gd_axis_args rising = {.axis = 1, .smallest = true, .k = 9},
+                          falling = {.axis = 1, .k = 9},
+                          columns = {.axis = 0, .smallest = true, .k = 6};
+
+static const gd_case sort_cases[] = {
+    {"rising", &rising, GD_INPUTS({GD_DIMS(4, 9)}), .may_be_empty = true},
+    {"falling", &falling, GD_INPUTS({GD_DIMS(4, 9)}), .may_be_empty = true},
+    {"columns", &columns, GD_INPUTS({GD_DIMS(6, 5)}), .may_be_empty = true},
+    {"ties", &falling, GD_INPUTS({GD_CONSTANT(2), GD_DIMS(2, 9)}), .may_be_empty = true},
+    {"no_rows", &rising, GD_INPUTS({GD_DIMS(0, 9)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_sort = {
+    .name = "sort",
+    .formula = "y = where the elements of x along an axis are, in order",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(gd_axis_args),
+    .plain_args = true,
+    .strided = true,
+    .shape = topk_shape,
+    .forward = GD_ON_DEVICES(sort_forward),
+    GD_CASES(sort_cases),
+};
+
 const gd_op gd_op_argmax = {
     .name = "argmax",
     .formula = "y = where the largest of x along an axis is",
@@ -87,15 +114,30 @@ gd_tensor *gd_argmax(gd_tensor *x, int axis, bool keep_dims)
     return keep_dims || !index ? index : gd_squeeze(index, args.axis);
 }
 
+/* The index, and what it gathers. */
+static gd_tensor *values_by(const gd_op *op, gd_tensor *x, const gd_axis_args *args,
+                            gd_tensor **indices)
+{
+    gd_tensor *index = gd_apply(op, &x, 1, args);
+    gd_tensor *values = index ? gd_gather_distinct(x, args->axis, index) : NULL;
+    if (indices) *indices = values ? index : NULL;
+    return values;
+}
+
+gd_tensor *gd_sort(gd_tensor *x, int axis, bool descending, gd_tensor **indices)
+{
+    gd_axis_args args = gd_axis_args_of(x, axis);
+    args.k = gd_tensor_dim(x, args.axis);
+    args.smallest = !descending;
+    return values_by(&gd_op_sort, x, &args, indices);
+}
+
 gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **indices)
 {
     gd_axis_args args = gd_axis_args_of(x, axis);
     args.k = k;
     args.smallest = !largest;
-    gd_tensor *index = gd_apply(&gd_op_topk, &x, 1, &args);
-    gd_tensor *values = index ? gd_gather(x, args.axis, index) : NULL;
-    if (indices) *indices = values ? index : NULL;
-    return values;
+    return values_by(&gd_op_topk, x, &args, indices);
 }
 
 gd_tensor *gd_argmin(gd_tensor *x, int axis, bool keep_dims)

@@ -156,7 +156,7 @@ struct runs {
     uint32_t bad;
 };
 
-static __global__ void number_kernel(gd_sort::sequence to, const int32_t *ids, int64_t rows,
+static __global__ void number_kernel(gd_id_sort::sequence to, const int32_t *ids, int64_t rows,
                                      int64_t vocab, uint32_t bad, int64_t *fault)
 {
     GD_EACH(i, rows)
@@ -283,21 +283,22 @@ static gd_status sort_rows(const gd_call *call, int64_t vocab, runs *r)
 {
     const gd_tensor *ids = call->input[1];
     const int64_t n = gd_tensor_count(ids);
-    gd_sort::sequence sequences[2];
-    for (gd_sort::sequence &s : sequences) {
+    gd_id_sort::sequence sequences[2];
+    for (gd_id_sort::sequence &s : sequences) {
         s.id = (uint32_t *)gd_call_scratch(call, (size_t)n * sizeof *s.id);
         s.position = (int64_t *)gd_call_scratch(call, (size_t)n * sizeof *s.position);
         if (!s.id || !s.position) return gd_error_status(call->context);
     }
-    int64_t *count =
-        (int64_t *)gd_call_scratch(call, gd_sort::most_tiles * gd_sort::bytes * sizeof(int64_t));
+    int64_t *count = (int64_t *)gd_call_scratch(call, gd_id_sort::most_tiles * gd_id_sort::bytes *
+                                                          sizeof(int64_t));
     if (!count) return gd_error_status(call->context);
 
     const uint32_t beyond = 1u << 31; // no id of 32 bits with a sign is so large
     const uint32_t bad = vocab < beyond ? (uint32_t)vocab : beyond;
     number_kernel<<<gd_blocks(n, sum_threads), sum_threads, 0, gd_stream(call)>>>(
         sequences[0], gd_ptr<const int32_t>(ids), n, vocab, bad, gd_cuda_fault_word(call, vocab));
-    const gd_sort::sequence sorted = gd_sort::sort(call, sequences[0], sequences[1], count, n, bad);
+    const gd_id_sort::sequence sorted =
+        gd_id_sort::sort(call, sequences[0], sequences[1], count, n, bad);
     *r = {sorted.id, sorted.position, n, bad};
     return gd_launched(call);
 }

@@ -11,7 +11,7 @@
 
 #include "cuda.cuh"
 
-namespace gd_sort
+namespace gd_id_sort
 {
 
 struct sequence {
@@ -127,5 +127,5 @@ static inline sequence sort(const gd_call *call, sequence a, sequence b, int64_t
     return a;
 }
 
-} // namespace gd_sort
+} // namespace gd_id_sort
 #endif

@@ -11,19 +11,6 @@ GD_KERNEL(slice_backward)
 GD_KERNEL(concat_forward)
 GD_KERNEL(concat_backward)
 
-/* An axis from the user, negative ones counted from the end; false, with the error set, if x has no
- * such axis. */
-static bool resolve_axis(const char *op, const gd_tensor *x, int *axis)
-{
-    int ndim = gd_tensor_ndim(x), given = *axis;
-    if (given < 0) *axis += ndim;
-    if (*axis >= 0 && *axis < ndim) return true;
-    gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
-            "%s: axis is %d, wanted one of the %d dimensions of x %s", op, given, ndim,
-            gd_shape_text(x).text);
-    return false;
-}
-
 /* ---- permute ------------------------------------------------------------------------------ */
 
 static gd_status permute_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
@@ -100,7 +87,8 @@ gd_tensor *gd_permute(gd_tensor *x, const int *axes)
 gd_tensor *gd_transpose(gd_tensor *x, int axis_a, int axis_b)
 {
     int axes[GD_MAX_DIMS];
-    if (!x || !resolve_axis("transpose", x, &axis_a) || !resolve_axis("transpose", x, &axis_b)) {
+    if (!x || !gd_resolve_axis("transpose", x, &axis_a) ||
+        !gd_resolve_axis("transpose", x, &axis_b)) {
         return NULL;
     }
     for (int d = 0; d < gd_tensor_ndim(x); d++) axes[d] = d;
@@ -167,14 +155,14 @@ const gd_op gd_op_slice = {
 
 gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end)
 {
-    if (!x || !resolve_axis("slice", x, &axis)) return NULL;
+    if (!x || !gd_resolve_axis("slice", x, &axis)) return NULL;
     gd_slice_args args = {.axis = axis, .start = start, .end = end};
     return gd_apply(&gd_op_slice, &x, 1, &args);
 }
 
 gd_tensor *gd_narrow(gd_tensor *x, int axis, int64_t start, int64_t length)
 {
-    if (!x || !resolve_axis("narrow", x, &axis)) return NULL;
+    if (!x || !gd_resolve_axis("narrow", x, &axis)) return NULL;
     const int64_t size = gd_tensor_shape(x)[axis];
     if (start < 0 || length < 0 || start > size || length > size - start) {
         gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
@@ -327,7 +315,7 @@ static gd_tensor *first_of(gd_tensor *const *x, int count)
 gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis)
 {
     const gd_tensor *first = first_of(x, count);
-    if (!first || !resolve_axis("concat", first, &axis)) return NULL;
+    if (!first || !gd_resolve_axis("concat", first, &axis)) return NULL;
     gd_concat_args args = {axis};
     return gd_apply(&gd_op_concat, x, count, &args);
 }
@@ -361,7 +349,7 @@ gd_tensor *gd_unsqueeze(gd_tensor *x, int axis)
 
 gd_tensor *gd_squeeze(gd_tensor *x, int axis)
 {
-    if (!x || !resolve_axis("squeeze", x, &axis)) return NULL;
+    if (!x || !gd_resolve_axis("squeeze", x, &axis)) return NULL;
     int64_t shape[GD_MAX_DIMS];
     if (gd_tensor_shape(x)[axis] != 1) {
         gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
@@ -422,7 +410,7 @@ gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis)
 
 gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift)
 {
-    if (!x || !resolve_axis("roll", x, &axis)) return NULL;
+    if (!x || !gd_resolve_axis("roll", x, &axis)) return NULL;
     const int64_t n = gd_tensor_dim(x, axis);
     const int64_t cut = n ? ((-shift % n) + n) % n : 0; /* y begins with x[cut] */
     if (cut == 0) return gd_contiguous(x);
@@ -433,7 +421,7 @@ gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift)
 gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes, gd_tensor **parts)
 {
     for (int i = 0; i < count; i++) parts[i] = NULL;
-    if (!x || !resolve_axis("split", x, &axis)) return GD_ERROR_ARGUMENT;
+    if (!x || !gd_resolve_axis("split", x, &axis)) return GD_ERROR_ARGUMENT;
     int64_t left = gd_tensor_dim(x, axis);
     for (int i = 0; i < count; i++) {
         if (sizes[i] < 0 || sizes[i] > left) break;
@@ -453,7 +441,7 @@ gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes, gd_t
 
 gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
 {
-    if (!x || !resolve_axis("index_select", x, &axis)) return NULL;
+    if (!x || !gd_resolve_axis("index_select", x, &axis)) return NULL;
     if (!index || gd_tensor_dtype(index) != GD_INT32 || gd_tensor_ndim(index) != 1) {
         gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
                 "index_select: index is %s %s, wanted int32 [K]",

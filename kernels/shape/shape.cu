@@ -167,3 +167,98 @@ extern "C" gd_status expand_backward_cuda(const gd_call *call)
                                  terms, gd_sum_of<gd_compute<T>, gd_itself>{});
     });
 }
+
+// ---- flip --------------------------------------------------------------------------------------
+
+extern "C" gd_status flip_forward_cuda(const gd_call *call)
+{
+    const gd_flip_args *args = (const gd_flip_args *)call->args;
+    return move(call, whole(call->output[0]), flipped(call->input[0], args->axes), false);
+}
+
+// Each element goes back to where it came from.
+extern "C" gd_status flip_backward_cuda(const gd_call *call)
+{
+    const gd_flip_args *args = (const gd_flip_args *)call->args;
+    const gd_tensor *dx = call->dinput[0];
+    if (!dx) return GD_OK;
+    const view dy = flipped(call->doutput[0], args->axes);
+    return move(call, whole(dx), dy, call->accumulate[0]); /* [flip] */
+}
+
+// ---- tril and triu ------------------------------------------------------------------------------
+
+constexpr int triangle_side = 32, triangle_rows = 8; // a block of threads
+
+// A warp has a row. Unit: a number of type T, or where nothing is added any type of that size.
+template <class Unit, bool ADD>
+static __global__ void triangle_kernel(Unit *to, const Unit *from, int64_t rows, int64_t M,
+                                       int64_t N, int64_t diagonal, bool upper)
+{
+    for (int64_t row = (int64_t)blockIdx.x * triangle_rows + threadIdx.y; row < rows;
+         row += (int64_t)gridDim.x * triangle_rows) {
+        const gd_kept_columns kept = gd_triangle_row(row % M, N, diagonal, upper);
+        for (int64_t j = threadIdx.x; j < N; j += triangle_side) {
+            const bool inside = j >= kept.first && j < kept.end;
+            Unit *out = to + row * N + j;
+            if constexpr (ADD) {
+                if (inside) *out = gd_store<Unit>(gd_load(*out) + gd_load(from[row * N + j]));
+            } else {
+                *out = inside ? from[row * N + j] : Unit(); /* [tril] [triu] */
+            }
+        }
+    }
+}
+
+template <class Unit, bool ADD>
+static gd_status launch_triangle(const gd_call *call, const gd_tensor *to, const gd_tensor *from,
+                                 bool upper)
+{
+    const int64_t M = gd_tensor_dim(to, -2), N = gd_tensor_dim(to, -1);
+    const int64_t rows = gd_tensor_count(to) / N;
+    triangle_kernel<Unit, ADD>
+        <<<gd_blocks(rows, triangle_rows), dim3(triangle_side, triangle_rows), 0,
+           gd_stream(call)>>>(gd_ptr<Unit>(to), gd_ptr<const Unit>(from), rows, M, N,
+                              ((const gd_triangle_args *)call->args)->diagonal, upper);
+    return gd_launched(call);
+}
+
+static gd_status move_triangle(const gd_call *call, const gd_tensor *to, const gd_tensor *from,
+                               bool upper, bool add)
+{
+    if (!to || gd_tensor_count(to) == 0) return GD_OK;
+    if (add) {
+        return gd_by_dtype(gd_tensor_dtype(to), [&](auto zero) {
+            return launch_triangle<decltype(zero), true>(call, to, from, upper);
+        });
+    }
+    switch (gd_dtype_size(gd_tensor_dtype(to))) {
+    case 2:
+        return launch_triangle<uint16_t, false>(call, to, from, upper);
+    case 4:
+        return launch_triangle<uint32_t, false>(call, to, from, upper);
+    default:
+        return launch_triangle<uint64_t, false>(call, to, from, upper);
+    }
+}
+
+extern "C" gd_status tril_forward_cuda(const gd_call *call)
+{
+    return move_triangle(call, call->output[0], call->input[0], false, false);
+}
+
+extern "C" gd_status triu_forward_cuda(const gd_call *call)
+{
+    return move_triangle(call, call->output[0], call->input[0], true, false);
+}
+
+// What was replaced by 0 has no gradient.
+extern "C" gd_status tril_backward_cuda(const gd_call *call)
+{
+    return move_triangle(call, call->dinput[0], call->doutput[0], false, call->accumulate[0]);
+}
+
+extern "C" gd_status triu_backward_cuda(const gd_call *call)
+{
+    return move_triangle(call, call->dinput[0], call->doutput[0], true, call->accumulate[0]);
+}

@@ -198,3 +198,92 @@ gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
     gd_walk_add_tensor(&r.walk, dy);
     return gd_reduce_into(dx, call->accumulate[0], call, &r); /* [expand] */
 }
+
+/* ---- flip --------------------------------------------------------------------------------- */
+
+gd_status GD_REAL_NAME(flip_forward)(const gd_call *call)
+{
+    const gd_flip_args *args = call->args;
+    move(whole(call->output[0]), flipped(call->input[0], args->axes), false, call->context);
+    return GD_OK;
+}
+
+/* Each element goes back to where it came from. */
+gd_status GD_REAL_NAME(flip_backward)(const gd_call *call)
+{
+    const gd_flip_args *args = call->args;
+    const gd_tensor *dx = call->dinput[0];
+    if (!dx) return GD_OK;
+    move(whole(dx), flipped(call->doutput[0], args->axes), call->accumulate[0], /* [flip] */
+         call->context);
+    return GD_OK;
+}
+
+/* ---- tril and triu ------------------------------------------------------------------------ */
+
+/* Rows of matrices, of elements that a kernel moves and adds as REAL, or moves as int32. */
+typedef struct triangle {
+    char *to;
+    const char *from;
+    int64_t M, N, diagonal;
+    size_t size; /* of an element, in bytes */
+    bool upper, add;
+} triangle;
+
+static void triangle_row(const void *work, int64_t row)
+{
+    const triangle *w = work;
+    const size_t at = (size_t)(row * w->N) * w->size;
+    const gd_kept_columns kept = gd_triangle_row(row % w->M, w->N, w->diagonal, w->upper);
+    const size_t before = (size_t)kept.first * w->size, length = (size_t)(kept.end - kept.first);
+    char *to = w->to + at;
+    if (w->add) {
+        REAL *sum = (REAL *)(void *)(to + before);
+        const REAL *part = (const REAL *)(const void *)(w->from + at + before);
+        for (size_t j = 0; j < length; j++) sum[j] += part[j];
+        return;
+    }
+    memset(to, 0, before);
+    memcpy(to + before, w->from + at + before, length * w->size); /* [tril] [triu] */
+    memset(to + before + length * w->size, 0, (size_t)(w->N - kept.end) * w->size);
+}
+
+/* to (+)= the triangle of from, both packed. */
+static gd_status move_triangle(const gd_call *call, const gd_tensor *to, const gd_tensor *from,
+                               bool upper, bool add)
+{
+    if (!to || gd_tensor_count(to) == 0) return GD_OK;
+    const gd_triangle_args *args = call->args;
+    const triangle w = {.to = gd_data(to),
+                        .from = gd_data(from),
+                        .M = gd_tensor_dim(to, -2),
+                        .N = gd_tensor_dim(to, -1),
+                        .diagonal = args->diagonal,
+                        .size = gd_dtype_size(gd_tensor_dtype(to)),
+                        .upper = upper,
+                        .add = add};
+    const int64_t count = gd_tensor_count(to);
+    gd_for_each(gd_threads_for(call->threads, count), count / w.N, triangle_row, &w);
+    return GD_OK;
+}
+
+gd_status GD_REAL_NAME(tril_forward)(const gd_call *call)
+{
+    return move_triangle(call, call->output[0], call->input[0], false, false);
+}
+
+gd_status GD_REAL_NAME(triu_forward)(const gd_call *call)
+{
+    return move_triangle(call, call->output[0], call->input[0], true, false);
+}
+
+/* What was replaced by 0 has no gradient. */
+gd_status GD_REAL_NAME(tril_backward)(const gd_call *call)
+{
+    return move_triangle(call, call->dinput[0], call->doutput[0], false, call->accumulate[0]);
+}
+
+gd_status GD_REAL_NAME(triu_backward)(const gd_call *call)
+{
+    return move_triangle(call, call->dinput[0], call->doutput[0], true, call->accumulate[0]);
+}

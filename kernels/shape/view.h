@@ -64,6 +64,18 @@ static inline view part(const gd_tensor *t, int axis, int64_t start, int64_t siz
     return w;
 }
 
+/* t with the axes whose bits are set in reverse: the strides are negative, from the last element on. */
+static inline view flipped(const gd_tensor *t, uint32_t axes)
+{
+    view w = whole(t);
+    for (int d = 0; d < w.ndim; d++) {
+        if (!(axes >> d & 1) || !w.data || w.shape[d] == 0) continue;
+        w.data = (char *)w.data + (w.shape[d] - 1) * w.strides[d] * (int64_t)gd_dtype_size(w.dtype);
+        w.strides[d] = -w.strides[d];
+    }
+    return w;
+}
+
 /* x seen with y's shape: stride 0 along what is repeated. */
 static inline view repeated(const gd_tensor *x, const gd_tensor *y)
 {

@@ -185,7 +185,52 @@ def cross_entropy(rng, shape):
             [rng.normal(size=shape) * 3, rng.uniform(size=shape), rng.uniform(0.2, 2, size=V)])
 
 
+def sort(rng, shape):
+    """The values and, by them, the gradient; ties and NaN are in the next one."""
+    f = c("gd_sort", c_void_p, c_void_p, c_int, c_bool, c_void_p)
+    axis, falling = int(rng.integers(-len(shape), len(shape))), bool(rng.random() < 0.5)
+    return (lambda t: f(t, axis, falling, None),
+            lambda t: torch.sort(t, dim=axis, descending=falling, stable=True)[0],
+            [np.round(rng.normal(size=shape) * 2) / 2])
+
+
+def sorted_places(rng, shape):
+    """Where the elements are: ours, as numbers, and 0 times x, so that there is a gradient."""
+    f = c("gd_sort", c_void_p, c_void_p, c_int, c_bool, c_void_p)
+    cast = c("gd_cast", c_void_p, c_void_p, c_int)
+    add, scale = c("gd_add", c_void_p, c_void_p, c_void_p), c("gd_scale", c_void_p, c_void_p, c_double)
+    kind = c("gd_tensor_dtype", c_int, c_void_p)
+    axis, falling = int(rng.integers(-len(shape), len(shape))), bool(rng.random() < 0.5)
+    x = np.round(rng.normal(size=shape) * 2) / 2
+
+    def ours(t):
+        index = c_void_p()
+        f(t, axis, falling, byref(index))
+        return add(cast(index, kind(t)), scale(t, 0))
+    return (ours, lambda t: torch.sort(t, dim=axis, descending=falling, stable=True)[1] + 0 * t, [x])
+
+
+def flip(rng, shape):
+    f = c("gd_flip", c_void_p, c_void_p, c_void_p, c_int)
+    axes, given = some_axes(rng, shape)
+    return lambda t: f(t, *given), lambda t: torch.flip(t, axes), [rng.normal(size=shape)]
+
+
+def triangle(name, theirs):
+    f = c(name, c_void_p, c_void_p, c_int64)
+
+    def case(rng, shape):
+        shape, k = (*shape, 3) if len(shape) == 1 else shape, int(rng.integers(-9, 10))
+        return lambda t: f(t, k), lambda t: theirs(t, k), [rng.normal(size=shape)]
+    return case
+
+
 OPS = {
+    "sort": sort,
+    "sorted_places": sorted_places,
+    "flip": flip,
+    "tril": triangle("gd_tril", torch.tril),
+    "triu": triangle("gd_triu", torch.triu),
     "nll_loss": nll_loss,
     "cross_entropy": cross_entropy,
     "cosine_similarity": cosine_similarity,
@@ -210,6 +255,35 @@ OPS = {
     "reciprocal": unary("gd_reciprocal", torch.reciprocal),
     "atan": unary("gd_atan", torch.atan),
 }
+
+
+def test_sort_nan(library):
+    """NaN counts as the largest, and equal elements keep their order."""
+    f = c("gd_sort", c_void_p, c_void_p, c_int, c_bool, c_void_p)
+    rng = np.random.default_rng(3)
+    for i in range(400):
+        x = np.round(rng.normal(size=(3, 17)) * 2).astype((np.float32, np.float64)[i % 2])
+        x[rng.random(size=x.shape) < 0.2] = (np.nan, -np.inf, -0.0)[i % 3]
+        t, index = library.tensor(x, False), c_void_p()
+        f(t, 1, i % 4 < 2, byref(index))
+        wanted = torch.sort(torch.from_numpy(x), dim=1, descending=i % 4 < 2, stable=True)[1]
+        assert (library.read(index, wanted) == wanted.numpy()).all()
+
+
+def test_arange_and_one_hot(library):
+    arange = c("gd_arange", c_void_p, c_void_p, c_int, c_double, c_double, c_double)
+    one_hot = c("gd_one_hot", c_void_p, c_void_p, c_int64, c_int)
+    rng = np.random.default_rng(4)
+    for i in range(400):
+        start, end = (float(v) for v in rng.uniform(-20, 20, 2))
+        step = float(rng.uniform(0.1, 3)) * (1 if end >= start else -1)
+        wanted = torch.arange(start, end, step, dtype=(torch.float32, torch.float64)[i % 2])
+        value = library.read(arange(library.ctx, i % 2, start, end, step), wanted)
+        assert np.allclose(value, wanted.numpy(), rtol=(1e-6, 1e-14)[i % 2], atol=1e-6)
+        shape = tuple(int(n) for n in rng.integers(0, 5, int(rng.integers(0, 4))))
+        ids = np.array(rng.integers(0, 7, size=shape))
+        wanted = F.one_hot(torch.from_numpy(ids), 7)
+        assert (library.read(one_hot(int_tensor(ids, library.ctx), 7, i % 5), wanted) == wanted.numpy()).all()
 
 
 @pytest.mark.parametrize("name", OPS)

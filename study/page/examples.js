@@ -624,6 +624,14 @@ const expand = (v) => [step('dx', 'dx_j = \\textstyle\\sum_i dy_{ij} \\text{, ov
 },
     {mark : 'expand', gradient : 'x'})];
 
+// Along the last axis of x [2, 3].
+const flip = (v) => [step('dx', 'dx_{i,\\, n - 1 - j} = dy_{ij}',
+    like(v.x, (_, i) => v.dy.values[Math.floor(i / 3) * 3 + 2 - i % 3]), {mark : 'flip', gradient : 'x'})];
+
+// Of x [3, 3], and the main diagonal.
+const triangle = (tex, kept, mark) => (v) => [step('dx', `dx_{ij} = dy_{ij} \\text{ where } ${tex} \\text{, else } 0`,
+    like(v.x, (_, i) => (kept(Math.floor(i / 3), i % 3) ? v.dy.values[i] : 0)), {mark, gradient : 'x'})];
+
 // Each input's rows of dy.
 function concat(v) {
     const [a, b] = [ v['x[0]'], v['x[1]'] ], own = a.values.length;
@@ -975,6 +983,9 @@ const examples = {
     slice : {case : 'rows', steps : slice},
     expand : {steps : expand},
     concat : {steps : concat},
+    flip : {case : 'rows', shapes : {x : [ 2, 3 ]}, steps : flip},
+    tril : {case : 'square', shapes : {x : [ 3, 3 ]}, steps : triangle('j \\le i', (i, j) => j <= i, 'tril')},
+    triu : {case : 'square', shapes : {x : [ 3, 3 ]}, steps : triangle('j \\ge i', (i, j) => j >= i, 'triu')},
     masked_fill : {
         shapes : {x : [ 2, 3 ], mask : [ 2, 3 ]},
         values : {mask : [ 1, 0, 0, 1, 0, 1 ]},

@@ -269,6 +269,9 @@ const ops = (eps) => ({
     slice : (x, s) => [x.x.slice(s.x[1], 3 * s.x[1])],
     expand : (x) => [Array.from({length : 4}, () => x.x).flat()],
     concat : (x) => [[...x['x[0]'], ...x['x[1]'] ]],
+    flip : byRow((row) => [...row].reverse()),
+    tril : (x) => [x.x.map((e, i) => (i % 3 <= Math.floor(i / 3) ? e : mul(e, 0)))],
+    triu : (x) => [x.x.map((e, i) => (i % 3 >= Math.floor(i / 3) ? e : mul(e, 0)))],
 });
 
 // What is kept for the backward, where an example shows it.

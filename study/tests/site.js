@@ -76,7 +76,7 @@ const flat = new Set( // the ops without a backward
     [...sources.read('kernels/elementwise/compare.def').matchAll(/^COMPARE\((\w+),/gm) ].map(
         ([, name ]) => name));
 assert.equal(flat.size, 6);
-flat.add('any').add('all').add('topk').add('argmax').add('attention_decode').add('sample_token').add('norm_linear_decode');
+flat.add('any').add('all').add('topk').add('sort').add('one_hot').add('argmax').add('attention_decode').add('sample_token').add('norm_linear_decode');
 for (const op of sources.read('kernels/ops.def').matchAll(/^GD_OP\((\w+)\)/gm)) {
     if (flat.has(op[1])) continue;
     const home = Object.entries(pages).find(([, html ]) => html.includes(`data-op="${op[1]}"`));

@@ -1,0 +1,57 @@
+/* flip.c - the op flip: the elements in reverse along some axes. */
+#include "gradus/ops.h"
+#include "shape/shape.h"
+
+GD_KERNEL(flip_forward)
+GD_KERNEL(flip_backward)
+
+static gd_status flip_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    output[0] = gd_spec_like(call->input[0]);
+    return GD_OK;
+}
+
+static const gd_flip_args first = {1}, second = {2}, outer_two = {5};
+
+static const gd_case cases[] = {
+    {"rows", &second, GD_INPUTS({GD_DIMS(3, 5)})},
+    {"columns", &first, GD_INPUTS({GD_DIMS(4, 3)})},
+    {"outer_two", &outer_two, GD_INPUTS({GD_DIMS(2, 3, 4)})},
+    {"one", &first, GD_INPUTS({GD_DIMS(1)})},
+    {"empty", &first, GD_INPUTS({GD_DIMS(0, 5)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_flip = {
+    .name = "flip",
+    .formula = "y[..., i, ...] = x[..., n - 1 - i, ...]",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(gd_flip_args),
+    .plain_args = true,
+    .same_bits = true,
+    .strided = true,
+    .shape = flip_shape,
+    .forward = GD_ON_DEVICES(flip_forward),
+    .backward = GD_ON_DEVICES(flip_backward),
+    GD_CASES(cases),
+};
+
+gd_tensor *gd_flip(gd_tensor *x, const int *axes, int count)
+{
+    if (!x) return NULL;
+    const int ndim = gd_tensor_ndim(x);
+    gd_flip_args args = {axes ? 0 : (UINT32_C(1) << ndim) - 1};
+    for (int i = 0; axes && i < count; i++) {
+        int axis = axes[i];
+        if (!gd_resolve_axis("flip", x, &axis)) return NULL;
+        if (args.axes >> axis & 1) {
+            gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                    "flip: axis %d of x %s is listed twice", axes[i], gd_shape_text(x).text);
+            return NULL;
+        }
+        args.axes |= UINT32_C(1) << axis;
+    }
+    return gd_apply(&gd_op_flip, &x, 1, &args);
+}
