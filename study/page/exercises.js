@@ -2,9 +2,10 @@
 (function(root) {
 'use strict';
 const formula = root.formula || require('./formula.js');
+const practice = root.practice || require('./practice.js');
 
-// op, case: of the library's record. output: what y is called. numbers: its arguments. begin: what the
-// box holds at first; answer: what passes.
+// op, case: of the library's record. outputs: what they are called, y if nothing is said. numbers: its
+// arguments. begin: what the box holds at first; answer: what passes.
 const ladder = [
     {
         op : 'pow', case : 'odd', numbers : {exponent : 3}, says : 'y = x^exponent, for each element; exponent is 3.',
@@ -26,7 +27,7 @@ const ladder = [
         begin : 'dx[i, k] = dy[i];', answer : 'dx[i, k] = dy[i] / 11;'
     },
     {
-        op : 'matmul', case : 'rows3_inner5_cols7', output : 'c', says : 'c[i, j] = sum(k, a[i, k] * b[k, j]).',
+        op : 'matmul', case : 'rows3_inner5_cols7', outputs : [ 'c' ], says : 'c[i, j] = sum(k, a[i, k] * b[k, j]).',
         begin : 'da[i, k] = b[k, i];\ndb[k, j] = a[i, k];',
         answer : 'da[i, k] = sum(j, dc[i, j] * b[k, j]);\ndb[k, j] = sum(i, a[i, k] * dc[i, j]);'
     },
@@ -40,7 +41,7 @@ const ladder = [
         answer : 's[i] = sum(k, dy[i, k] * y[i, k]);\ndx[i, k] = y[i, k] * (dy[i, k] - s[i]);'
     },
     {
-        op : 'cross_entropy', case : 'mean_5x11', output : 'loss',
+        op : 'cross_entropy', case : 'mean_5x11', outputs : [ 'loss' ],
         says : 'loss = the mean over the 5 rows of log(sum(j, exp(logits[i, j]))) - logits[i, targets[i]].',
         begin : 'dlogits[i, j] = dloss / 5 * (j == targets[i]);',
         answer : 'z[i] = sum(j, exp(logits[i, j]));\ndlogits[i, j] = dloss / 5 * (exp(logits[i, j]) / z[i] - (j == targets[i]));'
@@ -59,6 +60,16 @@ const ladder = [
     }
 ];
 
+const all = [...ladder, ...practice ];
+
+// The lines to choose from, the right one among them, in an order that says nothing; and the program
+// with one of them.
+const lines = ({answer, at, wrong}) => [answer.split('\n')[at], ...wrong ].sort();
+const withLine = ({answer, at}, line) => answer.split('\n').map((each, i) => (i === at ? line : each)).join('\n');
+
+// In the language "x[0]" would be an element.
+const plainName = (name) => name.replace(/\[(\d+)\]$/, '$1');
+
 // gradcheck on what was written: {error} or {words, report}.
 function check(gradus, exercise, text) {
     let statements, error = '';
@@ -69,33 +80,34 @@ function check(gradus, exercise, text) {
         return {error : fault.message};
     }
     const record = gradus.find(exercise.op).cases.find((c) => c.name === exercise.case);
-    const names = record.inputs.filter((input) => !input.absent).map((input) => input.name);
-    const output = exercise.output || 'y';
+    const inputs = record.inputs.map((input, i) => ({...input, i, name : plainName(input.name)})).filter((input) => !input.absent);
     const found = gradus.checkFormula(exercise.op, exercise.case, (math) => {
         if (error) return;
         const given = {}, wanted = {};
         for (const [name, v] of Object.entries(exercise.numbers || {})) given[name] = {shape : [], values : [ v ]};
-        record.inputs.forEach((input, i) => { if (!input.absent) given[input.name] = math.tensor('x', i); });
-        given[output] = math.tensor('y', 0);
-        given['d' + output] = math.tensor('dy', 0);
-        record.inputs.forEach((input, i) => {
-            if (!input.absent && !input.fixed && input.fill !== 4) wanted['d' + input.name] = given[input.name].shape;
+        for (const {name, i} of inputs) given[name] = math.tensor('x', i);
+        (exercise.outputs || [ 'y' ]).forEach((name, k) => {
+            given[name] = math.tensor('y', k);
+            given['d' + name] = math.tensor('dy', k);
         });
+        const differentiable = inputs.filter((input) => !input.fixed && input.fill !== 4);
+        for (const {name} of differentiable) wanted['d' + name] = given[name].shape;
         try {
-            const all = formula.run(statements, given, wanted);
-            record.inputs.forEach((input, i) => {
-                if (wanted['d' + input.name]) math.put(i, all['d' + input.name].values);
-            });
+            const results = formula.run(statements, given, wanted);
+            for (const {name, i} of differentiable) math.put(i, results['d' + name].values);
         } catch (fault) {
             if (!(fault instanceof formula.Fault)) throw fault;
             error = fault.message;
         }
     });
-    return error ? {error, names} : {...found, names};
+    return error ? {error} : found;
 }
 
 root.exercises = {
     ladder,
+    all,
+    lines,
+    withLine,
     check
 };
 if (typeof module !== 'undefined') {
@@ -135,34 +147,56 @@ function say(place, found) {
     return passed;
 }
 
+// What the reader has made of an exercise: the text of the box, or the program with the chosen line.
+function written(place, exercise) {
+    if (!exercise.wrong) return place.querySelector('textarea').value;
+    const chosen = place.querySelector('input:checked');
+    return chosen && withLine(exercise, lines(exercise)[chosen.value]);
+}
+
+function start(place, gradus, count) {
+    const exercise = all[Number(place.dataset.exercise)], text = place.querySelector('textarea');
+    const mark = () => {
+        place.dataset.done = '1';
+        place.querySelector('.state').textContent = ' done';
+    };
+    if (text) text.value = kept(exercise.op) || exercise.begin;
+    if (kept(exercise.op + ' done')) mark();
+    place.querySelector('[data-act=check]').addEventListener('click', () => {
+        const program = written(place, exercise);
+        if (program === null) return say(place, {error : 'Choose a line first.'});
+        if (text) kept(exercise.op, program);
+        if (say(place, check(gradus, exercise, program)) !== true) return;
+        kept(exercise.op + ' done', '1');
+        mark();
+        count();
+    });
+    place.querySelector('[data-act=again]')?.addEventListener('click', () => {
+        text.value = exercise.begin;
+        place.querySelector('.answer').replaceChildren();
+    });
+}
+
 document.addEventListener('DOMContentLoaded', async () => {
     const gradus = await root.Gradus.here();
     const places = [...document.querySelectorAll('.exercise') ];
     const count = () => {
-        const done = places.filter((place) => place.dataset.done).length;
-        document.getElementById('done').textContent = `${done} of ${places.length} done`;
+        const done = (list) => list.filter((place) => place.dataset.done).length, n = ladder.length;
+        document.getElementById('done').textContent = `${done(places.slice(0, n))} of ${n} done, and ${
+            done(places.slice(n))} of the ${places.length - n} others`;
     };
-    for (const place of places) {
-        const exercise = ladder[Number(place.dataset.exercise)], text = place.querySelector('textarea');
-        const mark = () => {
-            place.dataset.done = '1';
-            place.querySelector('h2 .state').textContent = ' done';
-        };
-        text.value = kept(exercise.op) || exercise.begin;
-        if (kept(exercise.op + ' done')) mark();
-        place.querySelector('[data-act=check]').addEventListener('click', () => {
-            kept(exercise.op, text.value);
-            if (say(place, check(gradus, exercise, text.value)) !== true) return;
-            kept(exercise.op + ' done', '1');
-            mark();
-            count();
-        });
-        place.querySelector('[data-act=again]').addEventListener('click', () => {
-            text.value = exercise.begin;
-            place.querySelector('.answer').replaceChildren();
-        });
-    }
+    for (const place of places) start(place, gradus, count);
     count();
+    // A link to an exercise opens the group that it is in.
+    const open = () => {
+        const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+        const group = target && target.closest('details.group');
+        if (!group) return;
+        group.open = true;
+        target.scrollIntoView();
+    };
+    addEventListener('hashchange', open);
+    open();
     document.getElementById('done').dataset.ready = '1';
 });
 })(globalThis);

@@ -16,7 +16,20 @@ class Fault extends Error {
     }
 }
 
+// By the series whose terms are all positive; |x| beyond 6 is 1 to the last bit.
+function erf(x) {
+    if (!(Math.abs(x) < 6)) return x === x ? Math.sign(x) : x;
+    let term = x, total = 0;
+    for (let n = 1; total + term !== total; n++) {
+        total += term;
+        term *= 2 * x * x / (2 * n + 1);
+    }
+    return 2 / Math.sqrt(Math.PI) * Math.exp(-x * x) * total;
+}
+
 const functions = {
+    erf,
+    floor : Math.floor,
     exp : Math.exp,
     log : Math.log,
     sqrt : Math.sqrt,
@@ -144,20 +157,22 @@ function parse(text) {
 
 // ---- Running -------------------------------------------------------------------------------------
 
-// Where an index is used as one, its range is that of the axis. {index: size}
-function ranges(node, tensors, found) {
+// Where an index is used as one, its range is that of the axis; `found` has those that the wanted
+// gradient gives. {index: size}
+function ranges(node, tensors, found, fixed = new Set(Object.keys(found))) {
     if (!node || typeof node !== 'object') return found;
     if (node.kind === 'name' && node.indices) {
         const t = tensors[node.name];
         node.indices.forEach((index, d) => {
             if (index.kind !== 'name' || index.indices || !t || t.shape[d] === undefined) return;
+            if (fixed.has(index.name)) return; // a place outside of a shorter axis is an error where it is read
             if (found[index.name] !== undefined && found[index.name] !== t.shape[d])
                 throw new Fault(`${index.name} runs over ${found[index.name]} elsewhere, but axis ${d} of ${node.name} has ${t.shape[d]}`, index);
             found[index.name] = t.shape[d];
         });
     }
     for (const child of [node.left, node.right, node.of, node.condition, node.yes, node.no, ...node.args || [], ...node.indices || []])
-        ranges(child, tensors, found);
+        ranges(child, tensors, found, fixed);
     return found;
 }
 
@@ -195,7 +210,11 @@ function run(statements, given, wanted, budget = STEPS) {
             if (n === undefined) throw new Fault(`no tensor is read at ${node.index}, so it has no range`, node);
             if (Object.prototype.hasOwnProperty.call(index, node.index)) throw new Fault(`${node.index} is in use already`, node);
             let result = first;
-            for (let i = 0; i < n; i++) result = fold(result, value(node.of, {...index, [node.index] : i}, size));
+            for (let i = 0; i < n; i++) {
+                index[node.index] = i;
+                result = fold(result, value(node.of, index, size));
+            }
+            delete index[node.index];
             return node.name === 'mean' ? result / n : result;
         }
         default : return read(node, index, size);

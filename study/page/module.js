@@ -85,7 +85,10 @@ class Gradus {
         const view = (kind, i, sizes) => new Float64Array(
             x.memory.buffer, x.study_part(letter(kind), i), sizes.reduce((a, b) => a * b, 1));
         return {
-            tensor : (kind, i) => ({shape : shape(kind, i), values : Array.from(view(kind, i, shape(kind, i)))}),
+            tensor(kind, i) { // a cotangent that is not there is zeros
+                const sizes = shape(kind, i), there = x.study_part(letter(kind), i);
+                return {shape : sizes, values : there ? Array.from(view(kind, i, sizes)) : Array(sizes.reduce((a, b) => a * b, 1)).fill(0)};
+            },
             put : (i, values) => view('g', i, shape('g', i)).set(values)
         };
     }

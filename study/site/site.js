@@ -194,10 +194,9 @@ function opParts(gradus, readme, page) {
             bugs.length} ways to get ${
             ops.length > 1 ? 'these backwards'
                            : 'this backward'} wrong</a>, and what gradcheck reports for each.</p>`;
-    const exercise = exercises.ladder.find((e) => ops.includes(e.op));
-    if (exercise)
-        practice += `<h2 id="exercise">Write it</h2><p><a href="exercises.html#${exercise.op}">Write the backward of ${
-            exercise.op}</a> yourself; gradcheck answers.</p>`;
+    if (ops.length)
+        practice += `<h2 id="exercise">Write it</h2><p>An exercise, which gradcheck answers: ${
+            ops.map((op) => `<a href="exercises.html#${op}">${op}</a>`).join(', ')}.</p>`;
 
     // The derivation ends in its lines of code; what follows there is about kernels.
     const blocks = [...page.html.matchAll(/<pre class="code">[^]*?<\/pre>/g) ].filter(
@@ -419,29 +418,56 @@ ${list}`,
 
 // ---- Exercises ---------------------------------------------------------------------------------
 
-function exercisesPage(gradus) {
-    const one = ({op, says, answer}, i) => {
-        const home = files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file)).find((file) => opsOf(file, gradus).includes(op));
-        return `<div class="panel exercise" data-exercise="${i}"><h2 id="${op}" class="small">${i + 1}. ${op}<span class="state good"></span></h2>
-<p>${escape(says)} <a href="${sources.page(home)}">the derivation</a></p>
-<textarea rows="${answer.split('\n').length + 2}" spellcheck="false" aria-label="the backward of ${op}"></textarea>
-<div class="controls"><button type="button" data-act="check">Check</button><button type="button" data-act="again">As it was</button></div>
+// The lines to choose from, in the place of one of the lines that are given.
+function choice(exercise, i) {
+    const given = exercise.answer.split('\n'), pre = (list) => (list.length ? `<pre class="code words">${escape(list.join('\n'))}</pre>` : '');
+    const radios = exercises.lines(exercise).map(
+        (line, k) => `<label class="line-choice"><input type="radio" name="choice-${i}" value="${k}"> <code>${escape(line)}</code></label>`);
+    return `${pre(given.slice(0, exercise.at))}<fieldset><legend>Which line comes ${
+        given.length > 1 ? 'here' : 'in'}?</legend>${radios.join('')}</fieldset>${pre(given.slice(exercise.at + 1))}`;
+}
+
+function exercisePanel(gradus, exercise, number, home, level) {
+    const {op, answer} = exercise, i = exercises.all.indexOf(exercise);
+    const numbers = Object.entries(exercise.numbers || {}).map(([ name, v ]) => `${name} = ${v === Math.PI ? '3.14159...' : v}`).join(', ');
+    return `<div class="panel exercise" data-exercise="${i}"><h${level} id="${op}" class="small">${number ? number + '. ' : ''}${op}<span class="state good"></span></h${level}>
+<p>${escape(exercise.says || gradus.find(op).formula)}${/\.$/.test(exercise.says || '') ? '' : '.'}${
+        numbers && !exercise.says ? ` Here ${numbers}.` : ''} <a href="${sources.page(home)}">the derivation</a></p>
+${exercise.wrong ? choice(exercise, i)
+                 : `<textarea rows="${answer.split('\n').length + 2}" spellcheck="false" aria-label="the backward of ${op}"></textarea>`}
+<div class="controls"><button type="button" data-act="check">Check</button>${
+        exercise.wrong ? '' : '<button type="button" data-act="again">As it was</button>'}</div>
 <div class="answer" aria-live="polite"></div>
-<details><summary>An answer</summary><pre class="code words">${escape(answer)}</pre></details></div>`;
-    };
+<details><summary>An answer</summary><pre class="code words">${escape(exercise.wrong ? answer.split('\n')[exercise.at] : answer)}</pre></details></div>`;
+}
+
+function exercisesPage(gradus) {
+    const readmes = files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file));
+    const homes = Object.fromEntries(readmes.flatMap((file) => opsOf(file, gradus).map((op) => [op, file])));
+    const rest = readmes.map((file) => ({file, list : exercises.all.slice(exercises.ladder.length).filter(({op}) => homes[op] === file)}))
+                     .filter(({list}) => list.length);
+    const title = (file) => plain(markdown.render(file, sources.read(file), {known}).title);
     write('exercises.html', {
         title : 'Exercises',
-        scripts : [ 'gradus-wasm.js', 'wasi.js', 'module.js', 'formula.js', 'exercises.js' ],
-        headings : exercises.ladder.map((e, i) => ({depth : 2, id : e.op, text : `${i + 1}. ${e.op}`})),
+        scripts : [ 'gradus-wasm.js', 'wasi.js', 'module.js', 'formula.js', 'practice.js', 'exercises.js' ],
+        headings : [
+            ...exercises.ladder.map((e, i) => ({depth : 2, id : e.op, text : `${i + 1}. ${e.op}`})),
+            {depth : 2, id : 'every-op', text : 'Every other op'}
+        ],
         html : `<h1 id="top">Write a backward</h1>
-<p class="lead">Ten, from a power to attention. You write the gradient; the library's gradcheck compares it
-with finite differences of the forward and names what is wrong, here in this page. <span id="done"></span></p>
+<p class="lead">Ten, from a power to attention, and then one for every other op. You write the gradient; the
+library's gradcheck compares it with finite differences of the forward and names what is wrong, here in this page.
+<span id="done"></span></p>
 <p>One tensor a line: <code>h[i, k] = dy[i, k] * w[k];</code> The indices on the left run over all elements.
 <code>sum(j, x[i, j])</code>, <code>mean</code> and <code>max</code> run over one more index, whose range is that of the
-axis where it is read. There are exp, log, sqrt, sin, cos, tanh, abs, pow, comparisons, which are 1 or 0, and
+axis where it is read. There are exp, log, sqrt, sin, cos, tanh, erf, abs, floor, pow, comparisons, which are 1 or 0, and
 <code>a ? b : c</code>. What you define in one line can be read in the next. Each box begins with a mistake. What
 you write is kept in this browser.</p><noscript>Checking takes JavaScript.</noscript>
-${exercises.ladder.map(one).join('\n')}`,
+${exercises.ladder.map((e, i) => exercisePanel(gradus, e, i + 1, homes[e.op], 2)).join('\n')}
+<h2 id="every-op">Every other op</h2>
+<p>Where a backward is long, all of it is given but a line, to be chosen.</p>
+${rest.map(({file, list}) => `<details class="group"><summary>${escape(title(file))}: ${list.length}</summary>${
+            list.map((e) => exercisePanel(gradus, e, 0, homes[e.op], 3)).join('\n')}</details>`).join('\n')}`
     });
 }
 

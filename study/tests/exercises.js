@@ -7,18 +7,28 @@ const fs = require('fs');
 const path = require('path');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
-const {ladder, check} = require('../page/exercises.js');
+const {ladder, all, lines, withLine, check} = require('../page/exercises.js');
 const formula = require('../page/formula.js');
+const practice = require('../page/practice.js');
 
 async function main() {
     const gradus = await Gradus.load(fs.readFileSync(path.join(process.argv[2], 'study.wasm')));
     assert.equal(ladder.length, 10);
-    for (const exercise of ladder) {
+    const wanted = gradus.ops().filter((op) => op.backward).map((op) => op.name);
+    assert.deepEqual(wanted.filter((op) => all.filter((e) => e.op === op).length !== 1), [], 'ops without an exercise in study/page/practice.js');
+    assert.equal(all.length, wanted.length);
+    for (const exercise of all) {
         const right = check(gradus, exercise, exercise.answer);
         assert.ok(!right.error, `${exercise.op}: ${right.error}`);
         assert.equal(right.report.verdict, 'PASS', `${exercise.op}: ${right.words}`);
-        const first = check(gradus, exercise, exercise.begin);
-        assert.ok(first.error || first.report.verdict === 'FAIL', `${exercise.op} begins with the answer`);
+        const others = exercise.wrong ? lines(exercise).filter((line) => withLine(exercise, line) !== exercise.answer).map((line) => withLine(exercise, line))
+                                      : [ exercise.begin ];
+        assert.equal(others.length, exercise.wrong ? exercise.wrong.length : 1);
+        for (const text of others) {
+            const other = check(gradus, exercise, text);
+            assert.ok(exercise.wrong ? !other.error : true, `${exercise.op}: ${other.error}`);
+            assert.ok(other.error || other.report.verdict === 'FAIL', `${exercise.op}: ${text} passes`);
+        }
     }
     // gradcheck names what is wrong.
     const softmax = ladder.find((e) => e.op === 'softmax');
@@ -48,9 +58,15 @@ async function main() {
         assert.match(found.error || 'no error', words, text.slice(0, 80));
         assert.ok(Date.now() - begun < 5000, text);
     }
+    // The exercise that CONTRIBUTING.md adds for sinh.
+    const row = /```exercise\n([^]*?)```/.exec(fs.readFileSync(path.join(__dirname, '../../CONTRIBUTING.md'), 'utf8'))[1];
+    const [sinh] = practice.written('i', 'odd', new Function(`return [${row}]`)());
+    const vector = (...values) => ({shape : [ values.length ], values});
+    const {dx} = formula.run(formula.parse(sinh.answer), {x : vector(0.5, -1), y : vector(Math.sinh(0.5), Math.sinh(-1)), dy : vector(2, 3)}, {dx : [ 2 ]});
+    assert.ok(Math.abs(dx.values[0] - 2 * Math.cosh(0.5)) < 1e-12 && Math.abs(dx.values[1] - 3 * Math.cosh(1)) < 1e-12);
     const {y} = formula.run(formula.parse('y[i] = i > 0 ? x[i] - 1 : -x[i] / 2'), {x : {shape : [ 2 ], values : [ 4, 8 ]}}, {y : [ 2 ]});
     assert.deepEqual(y.values, [ -2, 7 ]);
-    console.log(`${ladder.length} exercises, ${Object.keys(faults).length} mistakes in the language named`);
+    console.log(`${all.length} exercises, ${all.filter((e) => e.wrong).length} of them with lines to choose from, ${Object.keys(faults).length} mistakes in the language named`);
 }
 
 main().catch((error) => {

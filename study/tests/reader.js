@@ -166,6 +166,18 @@ async function exercise(tab, url) {
     await tab.open(url('exercises.html'));
     await tab.until(ready);
     assert.match(await tab.evaluate(`document.getElementById('done').textContent`), /^1 of 10/);
+    // Lines to choose from, in a group that a link opens.
+    await tab.open('about:blank');
+    await tab.open(url('exercises.html') + '#lstm');
+    await tab.until(ready);
+    const seen = await tab.evaluate(`(() => {
+        const place = document.getElementById('lstm').closest('.exercise'), open = place.closest('details').open;
+        const said = () => { place.querySelector('[data-act=check]').click(); return place.querySelector('.answer').textContent; };
+        const first = said();
+        return { open, first, all: [...place.querySelectorAll('input')].map((box) => { box.click(); return said().slice(0, 4); }).sort() };
+    })()`);
+    assert.deepEqual(seen, {open : true, first : 'Choose a line first.', all : [ 'FAIL', 'FAIL', 'FAIL', 'PASS' ]});
+    assert.match(await tab.evaluate(`document.getElementById('done').textContent`), /and 1 of the \d\d others/);
     await tab.evaluate(`localStorage.clear()`);
 }
 
