@@ -75,18 +75,20 @@ function crossEntropy(v) {
 
 // ---- Norms: an arrow and its projection --------------------------------------------------------------
 
-// Each vector that is normalised: {name, xhat, h, dx, rstd}. centred: the mean is taken away as well.
+// Each vector that is normalised: {name, xhat, h, dx, rstd, where: the places of its elements, by: what dy is
+// multiplied by in h}.
 function vectors({s, gradient, shapes, inputs, dy, op}) {
     const count = s.rstd.length, N = s.xhat.length / count, columns = op === 'batch_norm';
-    const h = s.h || dy.map((v, i) => v * inputs.weight[i % count]), dx = s.through || gradient.x.values;
+    const weights = dy.map((_, i) => inputs.weight[columns ? i % count : op === 'group_norm' ? Math.floor(i / shapes.x[2]) % shapes.x[1] : i % N]);
+    const h = dy.map((v, i) => v * weights[i]), dx = s.through || gradient.x.values;
     const name = columns ? 'channel' : shapes.x.length > 2 ? 'group' : 'row';
     return of(count, (c) => {
-        const pick = (values) => of(N, (k) => values[columns ? k * count + c : c * N + k]);
-        return {name : `${name} ${c}`, N, xhat : pick(s.xhat), h : pick(h), dx : pick(dx), rstd : s.rstd[c]};
+        const where = of(N, (k) => (columns ? k * count + c : c * N + k)), pick = (values) => where.map((i) => values[i]);
+        return {name : `${name} ${c}`, N, xhat : pick(s.xhat), h : pick(h), dx : pick(dx), rstd : s.rstd[c], where, by : pick(weights)};
     });
 }
 
-function normStory(centred, {name, N, xhat, h : given, dx, rstd}) {
+function normStory(centred, {name, N, xhat, h : given, dx, rstd, where, by}) {
     const mean = centred ? sum(given) / N : 0, h = given.map((v) => v - mean), m = dot(h, xhat) / N, long = size(xhat);
     const along = dot(h, xhat) / (long || 1), across = h.map((v, k) => v - along * xhat[k] / (long || 1)), high = size(across);
     const left = [ along - m * long, high ], to = [ dot(dx, xhat) / (long || 1), high ? dot(dx, across) / high : 0 ];
@@ -112,6 +114,13 @@ function normStory(centred, {name, N, xhat, h : given, dx, rstd}) {
         name,
         pace : 3000,
         steps,
+        angle : Math.atan2(high, along) * 180 / Math.PI,
+        // dy for which h is at that angle to x̂, as long as it is: [place, value]. A weight of 0 hides its dy.
+        aim : (degrees) => where.flatMap((i, k) => {
+            const angle = degrees * Math.PI / 180;
+            const v = mean + size(h) * (Math.cos(angle) * xhat[k] / (long || 1) + Math.sin(angle) * across[k] / (high || 1));
+            return by[k] ? [ [ i, Math.round(v / by[k] * 1e4) / 1e4 ] ] : [];
+        }),
         draw : (at) => plane(arrows.map((one, i) => ({...one, later : i > at + 1})), `x̂, ${what}, and the projection that is taken away, as arrows`)
     };
 }
@@ -325,7 +334,8 @@ function html({it, result, gradus}) {
     return (pictures[op] || []).map(([ title, make ], k) => {
         const stories = make(numbersOf({it, result}), gradus), [{steps, draw}] = stories;
         const choice = stories.length > 1 ? `<select data-act="story" aria-label="which">${stories.map(({name}) => `<option>${escape(name)}</option>`).join('')}</select>` : '';
-        return `<div class="panel drawn" data-of="${op}" data-picture="${k}"><h4>${title}</h4>${player.controls(choice)}
+        const aim = stories[0].aim ? `<label>angle of h to x̂ <input type="range" data-act="aim" min="1" max="179" value="${Math.round(stories[0].angle)}"></label>` : '';
+        return `<div class="panel drawn" data-of="${op}" data-picture="${k}"><h4>${title}</h4>${player.controls(choice + aim)}
 <div class="both"><p class="said">${escape(steps[steps.length - 1].said)}</p><div class="picture">${draw(steps.length - 1)}</div></div></div>`;
     }).join('');
 }
@@ -344,7 +354,7 @@ if (typeof module !== 'undefined') {
 
 // Returns a function that takes new numbers.
 function start(place, [, make]) {
-    const body = place.querySelector('.picture'), said = place.querySelector('.said'), which = place.querySelector('select[data-act=story]');
+    const body = place.querySelector('.picture'), said = place.querySelector('.said'), which = place.querySelector('select[data-act=story]'), aim = place.querySelector('[data-act=aim]');
     let stories = null, drawn = body.innerHTML, play = null;
     const chosen = () => stories[which ? which.selectedIndex : 0];
     function light({said : words, target, lit = {}}) {
@@ -359,6 +369,7 @@ function start(place, [, make]) {
         const {steps, draw} = chosen(), fresh = draw(at);
         if (fresh !== drawn) body.innerHTML = drawn = fresh;
         light(steps[at]);
+        if (aim && aim !== document.activeElement) aim.value = Math.round(chosen().angle);
         place.dataset.at = at;
     }
     const pick = ({target}) => {
@@ -374,6 +385,8 @@ function start(place, [, make]) {
         play = player.attach(place, {steps : () => chosen().steps.length - 1, show, pace : () => chosen().pace});
         for (const event of ['mouseover', 'focusin', 'click']) body.addEventListener(event, pick);
         body.addEventListener('keydown', (event) => rove(event, 'td[data-grid][tabindex]'));
+        aim?.addEventListener('input', () => place.dispatchEvent(
+            new CustomEvent('cotangent', {bubbles : true, detail : {op : place.dataset.of, values : chosen().aim(Number(aim.value))}})));
         which?.addEventListener('change', () => play.go(play.at()));
         place.dataset.ready = '1';
     }

@@ -367,6 +367,12 @@ async function start(place) {
         const cell = event.target.closest && event.target.closest('td[data-pick]');
         if (cell && result.jacobians) point(body, it, result, cell);
     };
+    // A picture that is dragged sets elements of the first dy: [place, value].
+    document.addEventListener('cotangent', ({detail}) => {
+        if (detail.op !== op) return;
+        for (const [at, value] of detail.values) it.request.cotangents[0][at] = value;
+        show();
+    });
     body.addEventListener('mouseover', pick);
     body.addEventListener('focusin', pick);
     body.addEventListener('click', pick);

@@ -282,6 +282,22 @@ async function drawn(tab, url) {
         assert.ok(seen.least >= 10, `${op}: letters of ${seen.least} pixels`);
         await tab.until(`(() => { const p = document.querySelector('.drawn[data-of="${op}"]'); return p.querySelector('.picture').innerHTML + p.querySelector('.said').textContent !== ${JSON.stringify(seen.whole)}; })()`);
     }
+    // The arrow of a norm can be dragged: dy, the steps and dx follow.
+    for (const [page, op] of [[ 'rms_norm-worked', 'rms_norm' ], [ 'batch_norm', 'batch_norm' ], [ 'batch_norm', 'group_norm' ], [ 'layer_norm', 'layer_norm' ]]) {
+        await tab.open(url(`${page}.html`));
+        await tab.until(`document.querySelector('.drawn[data-of="${op}"]')?.dataset.ready`);
+        const say = (degrees) => `(() => {
+            const place = document.querySelector('.drawn[data-of="${op}"]'), aim = place.querySelector('[data-act=aim]');
+            aim.value = ${degrees}, aim.dispatchEvent(new Event('input', { bubbles: true }));
+        })()`;
+        const first = `document.querySelector('.drawn[data-of="${op}"] [data-act=seek]')`;
+        await tab.evaluate(`${first}.value = 0, ${first}.dispatchEvent(new Event('input', { bubbles: true }))`);
+        for (const degrees of [20, 90, 135]) {
+            await tab.evaluate(say(degrees));
+            await tab.until(`Math.abs(Number(/between them is ([\\d.]+)°/.exec(document.querySelector('.drawn[data-of="${op}"] .said').textContent)[1]) - ${degrees}) < 0.1`);
+        }
+        assert.equal(await tab.evaluate(`[...${WORKED(op)}.querySelectorAll('[data-agrees]')].filter((e) => !(Number(e.dataset.agrees) < 1e-9)).length`), 0, op);
+    }
     for (const [page, op, grid] of [[ 'attention', 'attention', 'ds' ], [ 'conv', 'conv2d', 'dx' ], [ 'pool', 'max_pool2d', 'y' ], [ 'rnn', 'lstm', 'backward' ]]) {
         await tab.open(url(`${page}.html`));
         await tab.until(`document.querySelector('.drawn[data-of="${op}"]')?.dataset.ready`);
