@@ -73,10 +73,9 @@ static void make_digits(toy *t)
         add(t, GD_SHAPE(O, C, 5, 5));
         add(t, GD_SHAPE(O));
         add(t, GD_SHAPE(O));
-        t->mean[i] = gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(O));
-        t->var[i] = gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(O));
-        gd_tensor_fill(t->mean[i], 0);
-        gd_tensor_fill(t->var[i], 1);
+        t->mean[i] =
+            gd_params_add_buffer(t->params, i ? "mean2" : "mean1", GD_FLOAT32, GD_SHAPE(O));
+        t->var[i] = gd_params_add_buffer(t->params, i ? "var2" : "var1", GD_FLOAT32, GD_SHAPE(O));
     }
     add(t, GD_SHAPE(CLASSES, 32 * 7 * 7));
     add(t, GD_SHAPE(CLASSES));
@@ -166,8 +165,7 @@ static gd_status time_toy(gd_context *ctx, const bench_options *o, int which, do
     gd_graph_free(graph);
     gd_optimizer_free(t.adamw);
     gd_params_free(t.params);
-    gd_tensor *const own[] = {t.x, t.targets, t.mean[0], t.var[0], t.mean[1], t.var[1]};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) gd_tensor_free(own[i]);
+    gd_tensor_free(t.x), gd_tensor_free(t.targets);
     if (gd_error(ctx)) return gd_error_status(ctx);
     printf(o->json ? "{\"name\": \"%s\", \"us\": %.6g}\n" : "%-8s %10.1f us a step\n",
            toys[which].name, bench_median(seconds, o->repeats) * 1e6);

@@ -111,6 +111,7 @@ static bool find_nonfinite_here(training *t, int64_t step, char op[NAME])
     gd_context *ctx = t->m->ctx;
     int64_t node = -1;
     gd_random_set(ctx, t->begun[step % ASKED_MOST]);
+    gd_repeat_begin(ctx);
     for (int64_t k = gd_group_rank(t->options->group); k < batches && node < 0 && !gd_error(ctx);
          k += gd_group_ranks(t->options->group)) {
         draw_batch(t, step * batches + k);
@@ -119,6 +120,7 @@ static bool find_nonfinite_here(training *t, int64_t step, char op[NAME])
         node = gd_tape_find_nonfinite(ctx, op, NAME);
         gd_step_end(ctx);
     }
+    gd_repeat_end(ctx);
     return node >= 0;
 }
 
