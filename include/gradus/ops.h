@@ -216,9 +216,10 @@ typedef struct gd_rnn_weights {
  * 2014, arXiv:1406.1078, with the reset after the product, as cuDNN and PyTorch have it).
  * x [B, T, I], T at least 1; `count` layers, of which the first reads I columns and the others H ->
  * the last layer's y [B, T, H]. state, cell [count, B, H], or NULL for zeros. *last_state and
- * *last_cell [count, B, H] are those after the last step; NULL: not needed. There is no
- * second direction, and no dropout between layers: call one layer after the other, with gd_dropout
- * in between. */
+ * *last_cell [count, B, H] are those after the last step; NULL: not needed. There is
+ * neither a second direction nor dropout between layers, PyTorch's bidirectional and dropout: both are
+ * calls around one layer after the other, gd_flip with gd_concat, and gd_dropout (kernels/rnn/README.md
+ * shows them). */
 GD_API gd_tensor *gd_lstm(gd_tensor *x, const gd_rnn_weights *layers, int count, gd_tensor *state,
                           gd_tensor *cell, gd_tensor **last_state, gd_tensor **last_cell);
 GD_API gd_tensor *gd_gru(gd_tensor *x, const gd_rnn_weights *layers, int count, gd_tensor *state,

@@ -128,3 +128,37 @@ def test_layers_are_torchs(library, name):
         values += [rng.normal(0, 0.5, (layers, B, H)) for _ in range(states)]
         values += [rng.normal(0, 0.5, s) for s in shapes]
         library.compare(ours, theirs, [v.astype(dtype) for v in values], rng, tolerance)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_two_directions_are_torchs(library, name):
+    """As kernels/rnn/README.md makes them of gd_flip and gd_concat."""
+    rng = np.random.default_rng(17)
+    lstm = name == "lstm"
+    f = c(f"gd_{name}", c_void_p, c_void_p, c_void_p, c_int, *[c_void_p] * (4 if lstm else 2))
+    turn = c("gd_flip", c_void_p, c_void_p, c_void_p, c_int)
+    join = c("gd_concat", c_void_p, c_void_p, c_int, c_int)
+    time = byref(c_int(1))
+    for i in range(CASES // 4):
+        dtype, tolerance = (np.float64, 1e-12) if i % 2 else (np.float32, 2e-5)
+        B, T, width, H, layers = (int(n) for n in rng.integers(1, [4, 7, 6, 9, 3]))
+        module = (torch.nn.LSTM if lstm else torch.nn.GRU)(
+            width, H, layers, batch_first=True, bidirectional=True)
+        names = [n for n, _ in module.named_parameters()]
+
+        def ours(x, *tensors):
+            def one(x, k):
+                return f(x, byref(Weights(*tensors[4 * k:4 * k + 4])), 1,
+                         *[None] * (4 if lstm else 2))
+
+            for k in range(layers):
+                back = turn(one(turn(x, time, 1), 2 * k + 1), time, 1)
+                x = join((c_void_p * 2)(one(x, 2 * k), back), 2, 2)
+            return x
+
+        def theirs(x, *tensors):
+            return torch.func.functional_call(module, dict(zip(names, tensors)), (x,))[0]
+
+        values = [rng.normal(size=(B, T, width))]
+        values += [rng.normal(0, 0.5, tuple(p.shape)) for p in module.parameters()]
+        library.compare(ours, theirs, [v.astype(dtype) for v in values], rng, tolerance)
