@@ -67,7 +67,7 @@ START_TEST(a_gradient_that_a_backward_needs)
 {
     gd_backward(total(gd_mul(x, x)));
     gd_step_end(ctx);
-    gd_tensor *g = gd_grad(x);
+    gd_tensor *g = gd_detach(gd_grad(x));
     gd_grad_clear(x);
     gd_backward(total(gd_mul(gd_mul(x, g), x)));
     ck_assert_error(ctx,
@@ -81,22 +81,58 @@ START_TEST(a_gradient_that_a_backward_needs)
     ck_assert_values(gd_grad(x), 4, 16, 36);
     gd_step_end(ctx);
 
-    gd_mul(x, gd_grad(x)); /* not what the next loss is made of */
+    gd_mul(x, gd_detach(gd_grad(x))); /* not what the next loss is made of */
     gd_backward(total(x));
     ck_assert_values(gd_grad(x), 5, 17, 37);
 }
 END_TEST
 
-/* g = 2 x, but to the ops that read it just a number: the gradient of g + g x is g, not 2 + 4 x. */
-START_TEST(a_gradient_is_a_constant)
+/* g = 2 x: the gradient of g + g x is 2 + 4 x, but would be g, as if g were a number. */
+START_TEST(second_derivatives_are_refused)
+{
+    const char *words =
+        "mul: a [3] is a gradient, or made of one, and there are no second derivatives: "
+        "give gd_detach of it if it is to be a constant";
+    gd_backward(total(gd_mul(x, x)));
+    gd_step_end(ctx);
+    gd_tensor *g = gd_grad(x);
+    ck_assert_ptr_null(gd_add(g, gd_mul(g, x)));
+    ck_assert_error(ctx, words);
+    ck_assert_ptr_null(gd_mul(gd_scale(gd_slice(g, 0, 0, 3), 2), x)); /* made of it */
+    ck_assert_error(ctx, words);
+    ck_assert_ptr_null(gd_mul(x, gd_add(g, x)));
+    ck_assert_error(ctx, "add: a [3] is a gradient");
+    ck_assert_double_eq(gd_item(total(gd_mul(g, g))), 4 + 16 + 36);     /* as a number */
+    ck_assert_ptr_nonnull(gd_mul(gd_cast(gd_gt(g, x), GD_FLOAT32), x)); /* as of a mask */
+
+    gd_tensor *constant = gd_detach(g), *z = gd_add(constant, gd_mul(constant, x));
+    gd_grad_clear(x);
+    gd_backward(total(z));
+    ck_assert_values(gd_grad(x), 2, 4, 6);
+    gd_no_grad_begin(ctx);
+    gd_tensor *made = gd_scale(gd_grad(x), 3);
+    gd_no_grad_end(ctx);
+    gd_grad_clear(x);
+    gd_backward(total(gd_mul(made, x)));
+    ck_assert_no_error(ctx);
+    ck_assert_values(gd_grad(x), 6, 12, 18);
+}
+END_TEST
+
+static gd_tensor *times_gradient(void *user, gd_tensor *const *in, int count)
+{
+    (void)count;
+    return gd_mul(in[0], gd_grad(user));
+}
+
+/* A segment's first run is not recorded: its second is. */
+START_TEST(second_derivatives_are_refused_in_segments)
 {
     gd_backward(total(gd_mul(x, x)));
     gd_step_end(ctx);
-    gd_tensor *g = gd_grad(x), *z = gd_add(g, gd_mul(g, x));
-    gd_grad_clear(x);
-    gd_backward(total(z));
-    ck_assert_no_error(ctx);
-    ck_assert_values(gd_grad(x), 2, 4, 6);
+    gd_tensor *y = gd_recompute(ctx, times_gradient, x, &x, 1);
+    if (y) gd_backward(total(y));
+    ck_assert_error(ctx, "mul: b [3] is a gradient, or made of one");
 }
 END_TEST
 
@@ -108,8 +144,8 @@ START_TEST(a_gradient_that_its_own_backward_needs)
     gd_tensor *a = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N, N));
     gd_tensor_fill(a, 1);
     gd_tensor_set_requires_grad(a, true);
-    gd_backward(total(gd_mul(a, a)));             /* g = 2 */
-    gd_backward(total(gd_matmul(gd_grad(a), a))); /* and now the sum of a column of it */
+    gd_backward(total(gd_mul(a, a)));                        /* g = 2 */
+    gd_backward(total(gd_matmul(gd_detach(gd_grad(a)), a))); /* and now the sum of a column of it */
     gd_tensor_read_f64(gd_grad(a), da, N * N);
     for (int i = 0; i < N * N; i++) ck_assert_double_eq(da[i], 2 + 2 * N);
     gd_step_end(ctx);
@@ -377,7 +413,8 @@ int main(void)
     tcase_add_test(misuse, an_output_that_its_backward_needs);
     tcase_add_test(misuse, leaves_whose_values_no_backward_needs);
     tcase_add_test(misuse, a_gradient_that_a_backward_needs);
-    tcase_add_test(misuse, a_gradient_is_a_constant);
+    tcase_add_test(misuse, second_derivatives_are_refused);
+    tcase_add_test(misuse, second_derivatives_are_refused_in_segments);
     tcase_add_test(misuse, a_gradient_that_its_own_backward_needs);
     tcase_add_test(misuse, tensors_of_a_step_that_has_ended);
     tcase_add_test(misuse, segments_that_end_the_step_or_go_back);

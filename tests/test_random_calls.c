@@ -94,7 +94,7 @@ static void go_back_from_two(void)
 static void read_gradient(void)
 {
     gd_tensor *t = any();
-    if (gd_grad(t)) note(gd_mul(gd_grad(t), t));
+    if (gd_grad(t)) note(gd_mul(pick(4) ? gd_detach(gd_grad(t)) : gd_grad(t), t));
     if (pick(3) == 0) gd_grad_clear(t);
 }
 

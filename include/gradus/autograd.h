@@ -52,11 +52,12 @@ GD_API gd_status gd_backward_from(gd_tensor *const *outputs, int count,
  * backward.
  *
  * Gradients are numbers, not functions: how they were computed is not on the tape, and there are no
- * second derivatives. To ops that read it a gradient is a constant, as in PyTorch without
- * create_graph. That is not noticed: with x = 3 and g = gd_grad(x) = 3 x^2 = 27, the gradient of
- * g + g x is 27, not 99. What is refused: a backward inside a backward; and, since the next
- * backward writes to the same memory, one that needs a gradient which it has already changed, as
- * for gd_mul(gd_mul(gd_grad(x), x), x): give the op a copy. */
+ * second derivatives. So an op with an input that requires a gradient refuses one that is a gradient,
+ * or was made of one by ops: with x = 3 and g = gd_grad(x) = 3 x^2 = 27, the gradient of g + g x would
+ * be 27, not 99. gd_detach(g) is a constant, as a gradient is in PyTorch without create_graph; so is
+ * what ops make of it between gd_no_grad_begin and gd_no_grad_end. Refused, too: a backward inside a
+ * backward; and, since the next backward writes to the same memory, one that needs a gradient which
+ * it has already changed, as for gd_mul(gd_mul(gd_detach(gd_grad(x)), x), x): give the op a copy. */
 GD_API gd_tensor *gd_grad(const gd_tensor *t);
 
 /* Clears the gradient of t; the next backward starts from zero. */

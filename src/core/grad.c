@@ -58,8 +58,9 @@ gd_status gd_tensor_need_grad(gd_tensor *t)
 
 gd_tensor *gd_grad(const gd_tensor *t)
 {
-    if (t && t->retained) return t->retained;
-    return t && t->grad_valid ? t->grad : NULL;
+    gd_tensor *grad = t && t->retained ? t->retained : t && t->grad_valid ? t->grad : NULL;
+    if (grad) grad->gradient = true;
+    return grad;
 }
 
 gd_status gd_grad_clear(gd_tensor *t)

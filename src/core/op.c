@@ -228,6 +228,24 @@ static gd_status run_shape(apply_state *state)
     return gd_trace_call(call, ctx->frame->outer);
 }
 
+/* An input that is a gradient, or made of one without being recorded; -1: none. */
+static int gradient_input(const gd_call *call)
+{
+    for (int i = 0; i < call->inputs; i++)
+        if (call->input[i] && call->input[i]->gradient) return i;
+    return -1;
+}
+
+/* How a gradient was computed is not on the tape: a backward would take it for a constant. */
+static gd_status refuse_second_derivative(const gd_call *call, int input)
+{
+    return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
+                        "%s %s is a gradient, or made of one, and there are no second derivatives: "
+                        "give gd_detach of it if it is to be a constant",
+                        gd_input_name(call->op, input).text,
+                        gd_shape_text(call->input[input]).text);
+}
+
 /* Whether all elements of a view are within its storage. */
 static bool view_fits(const gd_tensor *t, const gd_storage *storage)
 {
@@ -369,6 +387,8 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
     if (!status) status = prepare_state(state, ctx, op, inputs, count, args);
     if (!status) status = run_shape(state);
     if (status) return status;
+    const int gradient = gradient_input(&state->call);
+    if (state->record && gradient >= 0) return refuse_second_derivative(&state->call, gradient);
     if (!run_view(state)) {
         status = allocate_results(state);
         if (!status) status = run_forward(state);
@@ -377,6 +397,8 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
     for (int i = 0; i < op->outputs; i++) {
         state->call.output[i]->call = state->number;
         state->call.output[i]->output = i;
+        const bool real = gd_dtype_is_real(state->call.output[i]->dtype);
+        state->call.output[i]->gradient = gradient >= 0 && real && ctx->no_grad == 0;
     }
     if (state->record) return gd_tape_append(&state->call) ? GD_OK : ctx->status;
     /* An op of a segment is recorded when the segment runs again, in the backward. */

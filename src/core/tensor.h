@@ -45,6 +45,7 @@ struct gd_tensor {
     bool owned;  /* belongs to another object (a gradient, a parameter of a group) */
     bool buffer; /* of a group: never requires a gradient */
     bool freed;  /* by the user */
+    bool gradient; /* one that the user has, or made of one: not a constant to what is recorded */
     bool requires_grad;
     bool retain_grad;    /* gd_retain_grad */
     bool grad_valid;     /* grad holds a gradient (and not garbage from an earlier step) */
