@@ -36,6 +36,14 @@ else()
     list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_rendezvous|_cpu)?\\.c$")
 endif()
 
+# A tile (kernels/matmul/tile.h) fills the registers. GCC for ARM would load all of a tile's factors
+# first, and keep sums in memory for it (for x86 this pass is off anyway).
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    set_source_files_properties(
+        kernels/matmul/gemm_cpu.c kernels/attention/attention_forward_cpu.c
+        kernels/attention/attention_backward_cpu.c PROPERTIES COMPILE_OPTIONS -fno-schedule-insns)
+endif()
+
 # *_cpu.c is written on REAL: float here ...
 add_library(gradus_objects OBJECT ${core_sources} ${op_sources} ${platform_sources})
 # ... and double here.

@@ -119,6 +119,45 @@ START_TEST(product_has_the_same_bits_for_any_number_of_threads)
 }
 END_TEST
 
+#if !defined(GD_HAVE_BLAS) || defined(__AVX2__) /* where it is not BLAS's */
+#if defined(__OPTIMIZE__) && (defined(__FMA__) || defined(__aarch64__))
+#define MULTIPLY_ADD(a, b, c) fmaf(a, b, c)
+#else
+#define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* Of up to 128 terms, every element is one chain of multiply-adds in order: so two processors give
+ * the same bits if both fuse a multiplication and an addition, however wide their vectors are. */
+START_TEST(product_is_a_chain_of_multiply_adds)
+{
+    enum { M = 23, N = 47, K = 128 };
+    static float a[M * K], b[K * N], c[M * N];
+    uint64_t seed = 1;
+    for (int i = 0; i < M * K; i++) a[i] = (float)random_in(&seed, -1, 1);
+    for (int i = 0; i < K * N; i++) b[i] = (float)random_in(&seed, -1, 1);
+    for (int layout = 0; layout < 4; layout++) {
+        gemm_matrix x = layout & 1 ? (gemm_matrix){a, 1, M} : (gemm_matrix){a, K, 1};
+        gemm_matrix y = layout & 2 ? (gemm_matrix){b, 1, K} : (gemm_matrix){b, N, 1};
+        void *scratch = malloc(gd_gemm_scratch_f32(x, y, M, N, K, 1) + 1);
+        gd_gemm_f32(c, N, x, y, M, N, K, false, scratch, 1);
+        for (int i = 0; i < M; i++) {
+            for (int j = 0; j < N; j++) {
+                float sum = 0;
+                for (int k = 0; k < K; k++) {
+                    sum = MULTIPLY_ADD(x.data[i * x.row + k * x.column],
+                                       y.data[k * y.row + j * y.column], sum);
+                }
+                if (memcmp(&c[i * N + j], &sum, sizeof sum) == 0) continue;
+                ck_abort_msg("layout %d: c[%d, %d] is %a, wanted %a", layout, i, j,
+                             (double)c[i * N + j], (double)sum);
+            }
+        }
+        free(scratch);
+    }
+}
+END_TEST
+#endif
+
 /* Factors of very different sizes: the rms error in units of 2^-24 of the norm of the terms. Without
  * the smallest of the parts that gemm_amx_cpu.c makes of a number it is 40. */
 START_TEST(product_has_the_accuracy_of_float32)
@@ -510,6 +549,9 @@ int main(void)
     tcase_add_test(tests, product_at_every_edge);
     tcase_add_test(tests, product_of_larger_sizes);
     tcase_add_test(tests, product_has_the_same_bits_for_any_number_of_threads);
+#if !defined(GD_HAVE_BLAS) || defined(__AVX2__)
+    tcase_add_test(tests, product_is_a_chain_of_multiply_adds);
+#endif
     tcase_add_test(tests, product_has_the_accuracy_of_float32);
     tcase_add_test(tests, product_keeps_infinities_apart);
 #ifdef GD_HAVE_BLAS
