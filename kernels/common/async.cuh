@@ -334,7 +334,7 @@ __device__ inline uint64_t load_policy(bool keep)
 {
     uint64_t last = 0, normal = 0;
     GD_ASM_80("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
-    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+    GD_ASM_80("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
     return keep ? last : normal;
 }
 
