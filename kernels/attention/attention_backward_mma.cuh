@@ -155,6 +155,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
             delta[m][r] = shared.delta[0][warp_row + row];
         }
 
+    const int widest = (int)(z.D > z.E ? z.D : z.E);
     attention_mma_sums<M, W> dq = {};
     int stage = 0;
     for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
@@ -163,10 +164,10 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         if (s0 + N < end) load(stage ^ 1, s0 + N);
         if (s0 >= warp_end) continue;
         const auto *k = shared.right[stage][0], *v = shared.right[stage][1];
-        attention_mma_sums<M, N> weight, dscore;
-        attention_mma_scores<F>(weight, shared.left[0] + warp_row, k, (int)z.D);
+        attention_mma_sums<M, N> both[2], &weight = both[0], &dscore = both[1];
+        attention_mma_two_scores<F>(both, {shared.left[0] + warp_row, shared.left[1] + warp_row},
+                                    {k, v}, widest);
         weights_by_query(weight, lse, p.scale_of_exponents, view, t, s0);
-        attention_mma_scores<F>(dscore, shared.left[1] + warp_row, v, (int)z.E);
         if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, b * z.H + h, t, s0);
         score_gradients<false>(dscore, weight, p.dropout,
                                [&](int m, int) { return make_float2(delta[m][0], delta[m][1]); });
@@ -255,6 +256,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     attention_mma_load<ROWS>(shared.left[1], values, z.E);
     if (end > 0) load(0);
 
+    const int widest = (int)(z.D > z.E ? z.D : z.E);
     attention_mma_sums<M, W> dk = {}, dv = {};
     for (int n = 0; n < end; n++) {
         const int stage = n % 2, t = from + n % tiles * N;
@@ -263,14 +265,14 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         if (n + 1 < end) load(n + 1);
         if (s >= view.S || view.seen_by(t + N - 1) <= s) continue;
         const auto *q = shared.right[stage][0], *dy = shared.right[stage][1];
-        attention_mma_sums<M, N> weight, dscore;
-        attention_mma_scores<F>(weight, shared.left[0] + warp_row, q, (int)z.D);
+        attention_mma_sums<M, N> both[2], &weight = both[0], &dscore = both[1];
+        attention_mma_two_scores<F>(both, {shared.left[0] + warp_row, shared.left[1] + warp_row},
+                                    {q, dy}, widest);
         weights_by_key(weight, shared.lse[stage], p.scale_of_exponents, view, s, t);
         if (p.dropout.threshold)
             attention_draw<true>(weight.at, p.dropout, b * z.H + kv * G + n / tiles, s, t);
         if (DV && p.dv.data) attention_mma_weigh<F, true>(dv, weight, dy, (int)z.E);
         if (!DK || !p.dk.data) continue;
-        attention_mma_scores<F>(dscore, shared.left[1] + warp_row, dy, (int)z.E);
         score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
             return *(const float2 *)&shared.delta[stage][attention_mma_column_of(n, 0)];
         });

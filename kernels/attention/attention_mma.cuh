@@ -208,39 +208,65 @@ attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
     return gd_mma::fragment_of<F>(b);
 }
 
-// score = left right^T, where left(a, m, d) loads the fragment of columns d of this warp's rows
-// from 16 m on.
+// Products of a warp that are independent of each other. A tensor core's result can be added to
+// tens of cycles later, and few warps share one: a warp should have eight sums at work.
+template <class F, int M>
+constexpr int attention_mma_at_once = gd_mma::in_parts<F> || M > 1 ? 4 : 8;
+
+// Adds columns d to d + COUNT to score = left right^T, where left(a, m, d) loads the fragment of
+// columns d of this warp's rows from 16 m on.
+template <class F, int COUNT, class T, int W, int M, int N, class Left>
+__device__ inline void attention_mma_add_scores(attention_mma_sums<M, N> &score, Left left,
+                                                const attention_mma_row<T, W> *right, int d)
+{
+    constexpr int most = attention_mma_at_once<F, M>, NS = N / 8 < most ? N / 8 : most;
+#pragma unroll
+    for (int n = 0; n < N; n += 8 * NS)
+        attention_mma_products<F, M, NS, COUNT>(
+            [&](int m, int i) -> float(&)[4] { return score.at[m][n / 8 + i]; },
+            [&](int m, int k) {
+                uint32_t a[4];
+                left(a, m, d + k);
+                return gd_mma::fragment_of<F>(a);
+            },
+            [&](int k) { return attention_mma_right<F, NS>(right, n, d + k); });
+}
+
+// Wider rows than this end in whole blocks of zeros more often than not: they are left out.
+constexpr int attention_mma_all_columns = 128;
+
+// score = left right^T.
 template <class F, class T, int W, int M, int N, class Left>
 __device__ inline void attention_mma_scores_of(attention_mma_sums<M, N> &score, Left left,
                                                const attention_mma_row<T, W> *right, int columns)
 {
-    constexpr int AT_ONCE = 32, NS = N < 32 ? N / 8 : 4;
     score = {};
 #pragma unroll
-    for (int d = 0; d < W; d += AT_ONCE) {
-        if (W > 64 && d >= columns) break; // only zeros
-#pragma unroll
-        for (int n = 0; n < N; n += 8 * NS)
-            attention_mma_products<F, M, NS, AT_ONCE>(
-                [&](int m, int i) -> float(&)[4] { return score.at[m][n / 8 + i]; },
-                [&](int m, int k) {
-                    uint32_t a[4];
-                    left(a, m, d + k);
-                    return gd_mma::fragment_of<F>(a);
-                },
-                [&](int k) { return attention_mma_right<F, NS>(right, n, d + k); });
+    for (int d = 0; d < W; d += 32) {
+        if (W > attention_mma_all_columns && d >= columns) break;
+        attention_mma_add_scores<F, 32>(score, left, right, d);
     }
 }
 
-// score = left right^T, with the rows of a tile.
+// The same of two pairs of tiles, by turns: sums of one while those of the other are on their way.
 template <class F, class T, int W, int M, int N>
-__device__ inline void attention_mma_scores(attention_mma_sums<M, N> &score,
-                                            const attention_mma_row<T, W> *left,
-                                            const attention_mma_row<T, W> *right, int columns)
+__device__ inline void attention_mma_two_scores(attention_mma_sums<M, N> (&score)[2],
+                                                const attention_mma_row<T, W> *const (&left)[2],
+                                                const attention_mma_row<T, W> *const (&right)[2],
+                                                int columns)
 {
-    attention_mma_scores_of<F>(
-        score, [&](uint32_t(&a)[4], int m, int d) { attention_mma_left(a, left, 16 * m, d); },
-        right, columns);
+    constexpr int STEP = gd_mma::in_parts<F> ? 32 : attention_mma_step<T>;
+    score[0] = score[1] = {};
+#pragma unroll
+    for (int d = 0; d < W; d += STEP) {
+        if (W > attention_mma_all_columns && d % 32 == 0 && d >= columns) break;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            attention_mma_add_scores<F, STEP>(
+                score[i],
+                [&](uint32_t(&a)[4], int m, int k) { attention_mma_left(a, left[i], 16 * m, k); },
+                right[i], d);
+    }
 }
 
 // The A fragment of columns k of the weights, which have the C layout of mma.cuh. In 16 bits two
@@ -266,29 +292,32 @@ attention_mma_weights(const attention_mma_sums<M, N> &weight, int m, int k)
     return gd_mma::fragment_of<F>(a);
 }
 
-// The B fragments of four products, from rows k and columns c to c + 32 of a tile. With TF32 a lane
-// loads its four products' columns at once: product j has columns c + 4 g + j for B's g. So a C of
-// product j has columns c + 8 t + j and c + 8 t + 4 + j.
-template <class F, class T, int W>
-__device__ inline gd_mma::fragment<F, 8>
+// The B fragments of NS products, from rows k and columns c to c + 8 NS of a tile. With TF32 a lane
+// loads its columns of four products at once: of each 32 columns, product j has columns 4 g + j for
+// B's g. So a C of product j has columns 8 t + j and 8 t + 4 + j of them.
+template <class F, int NS, class T, int W>
+__device__ inline gd_mma::fragment<F, 2 * NS>
 attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int c)
 {
     const int lane = attention_mma_lane();
-    uint32_t b[8];
-    if constexpr (gd_mma::is_16_bit<F>) {
-        uint32_t half[2][4];
+    uint32_t b[2 * NS];
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            gd_mma::ldmatrix_transposed(half[h],
-                                        &right[k + lane % 16].at[c + 16 * h + lane / 16 * 8]);
+    for (int first = 0; first < 2 * NS; first += 8, c += 32) {
+        if constexpr (gd_mma::is_16_bit<F>) {
+            uint32_t half[2][4];
 #pragma unroll
-        for (int i = 0; i < 8; i++) b[i] = half[i / 4][i % 4];
-    } else {
-        const auto *row = &right[k + lane % 4 * 2];
-        const uint4 x = *(const uint4 *)&row[0].at[c + lane / 4 * 4];
-        const uint4 y = *(const uint4 *)&row[1].at[c + lane / 4 * 4];
-        b[0] = x.x, b[2] = x.y, b[4] = x.z, b[6] = x.w;
-        b[1] = y.x, b[3] = y.y, b[5] = y.z, b[7] = y.w;
+            for (int h = 0; h < 2; h++)
+                gd_mma::ldmatrix_transposed(half[h],
+                                            &right[k + lane % 16].at[c + 16 * h + lane / 16 * 8]);
+#pragma unroll
+            for (int i = 0; i < 8; i++) b[first + i] = half[i / 4][i % 4];
+        } else {
+            const auto *row = &right[k + lane % 4 * 2];
+            const uint4 x = *(const uint4 *)&row[0].at[c + lane / 4 * 4];
+            const uint4 y = *(const uint4 *)&row[1].at[c + lane / 4 * 4];
+            b[first + 0] = x.x, b[first + 2] = x.y, b[first + 4] = x.z, b[first + 6] = x.w;
+            b[first + 1] = y.x, b[first + 3] = y.y, b[first + 5] = y.z, b[first + 7] = y.w;
+        }
     }
     return gd_mma::fragment_of<F>(b);
 }
@@ -299,13 +328,14 @@ __device__ inline void attention_mma_weigh(attention_mma_sums<M, W> &sum,
                                            const attention_mma_sums<M, N> &weight,
                                            const attention_mma_row<T, W> *right, int columns)
 {
+    constexpr int NS = W % 64 ? 4 : attention_mma_at_once<F, M>;
 #pragma unroll
-    for (int c = 0; c < W; c += 32) {
-        if (W > 64 && c >= columns) break; // only zeros
-        attention_mma_products<F, M, 4, N>(
+    for (int c = 0; c < W; c += 8 * NS) {
+        if (W > attention_mma_all_columns && c >= columns) break; // only zeros
+        attention_mma_products<F, M, NS, N>(
             [&](int m, int i) -> float(&)[4] { return sum.at[m][c / 8 + i]; },
             [&](int m, int k) { return attention_mma_weights<F, KEPT>(weight, m, k); },
-            [&](int k) { return attention_mma_right_transposed<F>(right, k, c); });
+            [&](int k) { return attention_mma_right_transposed<F, NS>(right, k, c); });
     }
 }
 
@@ -410,6 +440,7 @@ static inline gd_status attention_mma_by_width(const attention_sizes &z, Body bo
     const int64_t widest = z.D > z.E ? z.D : z.E;
     if (widest <= 32) return body(attention_mma_width<32>());
     if (widest <= 64) return body(attention_mma_width<64>());
+    if (widest <= 96) return body(attention_mma_width<96>());
     if (widest <= 128) return body(attention_mma_width<128>());
     return body(attention_mma_width<256>());
 }
