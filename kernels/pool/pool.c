@@ -77,6 +77,7 @@ static const gd_pool_args halves = {{2, 2}, {2, 2}, {0, 0}}, overlapping = {{3, 
 /* Of a maximum two elements must not be so close that a step of gradcheck exchanges them. */
 static const gd_case pool_cases[] = {
     {"halves", &halves, GD_INPUTS({GD_DISTINCT, GD_DIMS(2, 3, 4, 6)})},
+    {"packs", &halves, GD_INPUTS({GD_DISTINCT, GD_DIMS(2, 4, 8)})},
     {"a_row_left_over", &halves, GD_INPUTS({GD_DISTINCT, GD_DIMS(3, 5, 7)})},
     {"overlapping", &overlapping, GD_INPUTS({GD_DISTINCT, GD_DIMS(2, 7, 8)})},
     {"gaps", &gaps, GD_INPUTS({GD_DISTINCT, GD_DIMS(2, 9, 5)})},
