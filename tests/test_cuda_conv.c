@@ -1,15 +1,7 @@
 /* test_cuda_conv.c - convolutions on the GPU that go in pieces of images, of windows and of channels,
  * against the CPU. (test_cuda_ops.c compares small cases, which are one piece.) */
-#include "gpu.h"
+#include "gpu_outcome.h"
 #include "op_test.h"
-
-enum { PARTS = 6 };
-
-/* y = conv2d(x), z = conv_transpose2d(y); gradients of x and both weights, and of the bias. */
-typedef struct outcome {
-    double *value[PARTS];
-    int64_t count[PARTS];
-} outcome;
 
 typedef struct problem {
     int64_t x[4], weight[4];
@@ -31,8 +23,10 @@ static gd_tensor *leaf(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t 
     return random_leaf(ctx, dtype, ndim, shape, -size, size, &seed);
 }
 
-static outcome run(gd_context *ctx, gd_dtype dtype, const problem *p)
+/* y = conv2d(x), z = conv_transpose2d(y); gradients of x and both weights, and of the bias. */
+static outcome run(gd_context *ctx, gd_dtype dtype, const void *problem_)
 {
+    const problem *p = problem_;
     const double size = 1 / sqrt((double)(p->weight[1] * p->weight[2] * p->weight[3]));
     gd_tensor *x = leaf(ctx, dtype, 4, p->x, 1, 3), *w = leaf(ctx, dtype, 4, p->weight, size, 5);
     gd_tensor *b = leaf(ctx, dtype, 1, p->weight, 1, 7),
@@ -43,51 +37,28 @@ static outcome run(gd_context *ctx, gd_dtype dtype, const problem *p)
     ck_assert_no_error(ctx);
     gd_backward_from(&z, 1, &(gd_backward_options){.cotangents = &dz});
     ck_assert_no_error(ctx);
-    const gd_tensor *const parts[PARTS] = {y, z, gd_grad(x), gd_grad(w), gd_grad(b), gd_grad(v)};
-    outcome out;
-    for (int i = 0; i < PARTS; i++) {
-        out.count[i] = gd_tensor_count(parts[i]);
-        out.value[i] = malloc((size_t)out.count[i] * sizeof *out.value[i]);
-        gd_tensor_read_f64(parts[i], out.value[i], out.count[i]);
-    }
+    outcome out = {0};
+    add_part(&out, "y", y);
+    add_part(&out, "z", z);
+    add_part(&out, "dx", gd_grad(x));
+    add_part(&out, "dw", gd_grad(w));
+    add_part(&out, "db", gd_grad(b));
+    add_part(&out, "dv", gd_grad(v));
     ck_assert_no_error(ctx);
     gd_step_end(ctx);
     return out;
 }
 
-static void compare(const problem *p, gd_dtype dtype, double tolerance)
-{
-    static const char *const names[PARTS] = {"y", "z", "dx", "dw", "db", "dv"};
-    gd_context *cpu = gd_context_create(NULL), *gpu = gpu_context();
-    outcome want = run(cpu, dtype, p), got = run(gpu, dtype, p), again = run(gpu, dtype, p);
-    for (int i = 0; i < PARTS; i++) {
-        double largest = 0, worst = 0;
-        ck_assert_int_eq(got.count[i], want.count[i]);
-        for (int64_t k = 0; k < want.count[i]; k++) {
-            largest = fmax(largest, fabs(want.value[i][k]));
-            const double off = fabs(got.value[i][k] - want.value[i][k]);
-            if (!(off <= worst)) worst = off;
-        }
-        ck_assert_msg(worst <= tolerance * largest, "%s differs by %.3g of %.3g", names[i], worst,
-                      largest);
-        ck_assert_msg(!memcmp(got.value[i], again.value[i], (size_t)got.count[i] * sizeof(double)),
-                      "%s differs from run to run", names[i]);
-        free(want.value[i]), free(got.value[i]), free(again.value[i]);
-    }
-    gd_context_free(cpu);
-    gd_context_free(gpu);
-}
-
 START_TEST(float32_is_that_of_the_cpu)
 {
-    compare(&problems[_i], GD_FLOAT32, 2e-5);
+    compare_with_cpu(run, GD_FLOAT32, &problems[_i], 2e-5);
 }
 END_TEST
 
 /* y is rounded before z and the gradients are computed from it, by both, but not always alike. */
 START_TEST(bfloat16_is_that_of_the_cpu)
 {
-    compare(&problems[_i], GD_BFLOAT16, 0x1p-7);
+    compare_with_cpu(run, GD_BFLOAT16, &problems[_i], 0x1p-7);
 }
 END_TEST
 

@@ -1,6 +1,6 @@
 // batch_norm.cu - the CUDA kernels of batch_norm. The forward reads x twice, for the sums and for y;
 // the backward reads x and dy twice. Between them a kernel on C numbers makes of the sums what the
-// second pass needs, so that it is a product and a sum for each element (map.cuh).
+// second pass needs, so that it is a product and a sum for each element.
 #include "batch_norm/batch_norm.h"
 #include "batch_norm/channel_norm.cuh"
 
@@ -96,8 +96,7 @@ template <class T>
 gd_status forward(const gd_call *call, bool fixed)
 {
     using C = gd_compute<T>;
-    const gd_tensor *input = call->input[BATCH_X];
-    const T *x = gd_ptr<T>(input);
+    const T *x = gd_ptr<T>(call->input[BATCH_X]);
     statistics<C> s = statistics_of<C>(call);
     const factors<C> f = make_factors<C>(call, s.shape.C);
     if (!f.center) return gd_error_status(call->context);
@@ -116,10 +115,7 @@ gd_status forward(const gd_call *call, bool fixed)
             f, s, partial, pieces, gd_ptr<mean_kept<C>>(call->save[0]), gd_ptr<C>(call->save[1]));
     }
     if (gd_launched(call)) return gd_error_status(call->context);
-    const beside channel(input, 1);
-    const gd_layout in[] = {channel.of(f.center), channel.of(f.scale), channel.of(f.offset),
-                            gd_cuda_layout(input)};
-    return gd_map<T, C, 3>(call, gd_ptr<T>(call->output[0]), false, input, in, normalize());
+    return second_pass<T>(call, s.shape, f, gd_ptr<T>(call->output[0]), false, x, nullptr);
 }
 
 gd_status forward_of_dtype(const gd_call *call, bool fixed)
@@ -168,8 +164,7 @@ template <class T>
 gd_status backward(const gd_call *call, bool fixed)
 {
     using C = gd_compute<T>;
-    const gd_tensor *input = call->input[BATCH_X];
-    const T *x = gd_ptr<T>(input), *dy = gd_ptr<T>(call->doutput[0]);
+    const T *x = gd_ptr<T>(call->input[BATCH_X]), *dy = gd_ptr<T>(call->doutput[0]);
     const statistics<C> s = statistics_of<C>(call);
     const factors<C> f = make_factors<C>(call, s.shape.C);
     if (!f.center) return gd_error_status(call->context);
@@ -191,15 +186,8 @@ gd_status backward(const gd_call *call, bool fixed)
     gradients_kernel<C><<<gd_channel_warps(s.shape.C), GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
         f, s.shape, s.weight, g, partial, pieces, mean, rstd);
     if (gd_launched(call) || !call->dinput[BATCH_X]) return gd_error_status(call->context);
-    const beside channel(input, 1);
-    const gd_layout in[] = {channel.of(f.center),
-                            channel.of(f.scale),
-                            channel.of(f.slope),
-                            channel.of(f.offset),
-                            gd_cuda_layout(call->doutput[0]),
-                            gd_cuda_layout(input)};
-    return gd_map<T, C, 4>(call, gd_ptr<T>(call->dinput[BATCH_X]), call->accumulate[BATCH_X], input,
-                           in, gradient());
+    return second_pass<T>(call, s.shape, f, gd_ptr<T>(call->dinput[BATCH_X]),
+                          call->accumulate[BATCH_X], x, dy);
 }
 
 // Of an array without elements: zeros for dw and db.

@@ -1,12 +1,12 @@
-// channel_norm.cuh - what batch_norm and group_norm share on a GPU: sums of each channel, and the second
-// pass over x, which is a product and a sum for each element.
+// channel_norm.cuh - what batch_norm and group_norm share on a GPU: sums of each channel, and the
+// second pass over x, which is a product and a sum for each element.
 #ifndef GD_CHANNEL_NORM_CUH
 #define GD_CHANNEL_NORM_CUH
 
 #include "batch_norm/batch_norm.h"
 #include "channel_sum.cuh"
-#include "map.cuh"
 #include "mean_parts.cuh"
+#include "pack.cuh"
 
 namespace gd_channel
 {
@@ -53,24 +53,6 @@ factors<C> make_factors(const gd_call *call, int64_t channels)
     return {data, data + channels, data + 2 * channels, data + 3 * channels};
 }
 
-// A number for each channel beside x [B, C, ...]: of all examples, [C], or of each, [B, C].
-struct beside {
-    int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
-    int ndim;
-
-    beside(const gd_tensor *x, int64_t examples) : shape(), strides(), ndim(gd_tensor_ndim(x))
-    {
-        const int64_t channels = gd_tensor_shape(x)[1];
-        for (int d = 2; d < ndim; d++) shape[d] = 1;
-        shape[0] = examples, strides[0] = channels;
-        shape[1] = channels, strides[1] = 1;
-    }
-    gd_layout of(const void *data) const
-    {
-        return {(void *)data, GD_FLOAT32, ndim, shape, strides};
-    }
-};
-
 template <class T>
 struct terms_of_x {
     const T *x;
@@ -78,9 +60,16 @@ struct terms_of_x {
     int64_t group; // channels that have one center
 
     template <int V>
-    __device__ void add(int64_t channel, int64_t i, gd_compute<T> (&sum)[2]) const
+    using packs = gd_raw_pack<T, V>;
+    template <int V>
+    __device__ packs<V> load(int64_t i) const
     {
-        const gd_pack<T, V> px = gd_load_pack<T, V>(x + i, 0);
+        return gd_load_raw<T, V>(x + i);
+    }
+    template <int V>
+    __device__ void add(int64_t channel, const packs<V> &raw, gd_compute<T> (&sum)[2]) const
+    {
+        const gd_pack<T, V> px = gd_unpack<T, V>(raw);
         const gd_compute<T> near = center[channel / group];
 #pragma unroll
         for (int v = 0; v < V; v++) {
@@ -98,9 +87,18 @@ struct terms_of_dy {
     int64_t group; // channels that have one mean
 
     template <int V>
-    __device__ void add(int64_t channel, int64_t i, gd_compute<T> (&sum)[2]) const
+    struct packs {
+        gd_raw_pack<T, V> x, dy;
+    };
+    template <int V>
+    __device__ packs<V> load(int64_t i) const
     {
-        const gd_pack<T, V> px = gd_load_pack<T, V>(x + i, 0), pd = gd_load_pack<T, V>(dy + i, 0);
+        return {gd_load_raw<T, V>(x + i), gd_load_raw<T, V>(dy + i)};
+    }
+    template <int V>
+    __device__ void add(int64_t channel, const packs<V> &raw, gd_compute<T> (&sum)[2]) const
+    {
+        const gd_pack<T, V> px = gd_unpack<T, V>(raw.x), pd = gd_unpack<T, V>(raw.dy);
         const auto m = saved_mean(mean[channel / group]);
 #pragma unroll
         for (int v = 0; v < V; v++) {
@@ -111,48 +109,78 @@ struct terms_of_dy {
     }
 };
 
-// The sums of all pieces, [2, pieces, C], of a Value on packs of x. NULL: no memory.
+// The sums of all pieces, [2, pieces, C], of a Value on x. NULL: an error.
 template <class T, class Value>
 gd_compute<T> *sum_up(const gd_call *call, const gd_channels &s, int pack, const Value &value,
                       int64_t *pieces)
 {
-    using C = gd_compute<T>;
-    const gd_channel_plan p = gd_plan_channels(s.B, s.C, s.S, pack);
-    C *partial = (C *)gd_call_scratch(call, 2 * (size_t)(p.pieces * p.C) * sizeof(C));
-    if (!partial) return nullptr;
-    *pieces = p.pieces;
-    if (p.columns == 0) return partial;
-    const dim3 blocks((unsigned)p.columns, (unsigned)p.pieces);
-    if (pack > 1)
-        gd_sum_channels<2, gd_pack_size<T>>
-            <<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(partial, p, value);
-    else
-        gd_sum_channels<2, 1>
-            <<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(partial, p, value);
-    return partial;
+    return gd_channel_sums<2, T>(call, s.B, s.C, s.S, pack > 1, value, pieces);
 }
 
 template <class T>
-inline int pack_of(const gd_channels &s, const T *x, const T *dy)
+inline int pack_of(const gd_channels &s, const T *a, const T *b = nullptr, const T *c = nullptr)
 {
-    return gd_rows_pack<T>(s.S, x, dy) ? gd_pack_size<T> : 1;
+    return gd_rows_pack<T>(s.S, a, b, c) ? gd_pack_size<T> : 1;
 }
 
-struct normalize {
-    template <class C>
-    __device__ C operator()(C center, C scale, C offset, C x) const
-    {
-        return (x - center) * scale + offset;
-    }
-};
+// ---- The second pass ----------------------------------------------------------------------------
 
-struct gradient {
-    template <class C>
-    __device__ C operator()(C center, C scale, C slope, C offset, C dy, C x) const
-    {
-        return dy * scale + ((x - center) * slope + offset); /* [dx] */
+// y, or with dy dx, of the factors. What the sums read last is read first: some of it is in L2 still.
+template <int V, bool GRADIENT, class T>
+__global__ void __launch_bounds__(GD_CHANNEL_THREADS)
+    second_kernel(T *out, bool add, gd_channel_plan p, factors<gd_compute<T>> f, const T *x,
+                  const T *dy)
+{
+    using C = gd_compute<T>;
+    const gd_channel_work work(p, p.pieces - 1 - blockIdx.y);
+    if (work.channel >= p.C) return;
+    const C center = f.center[work.channel], scale = f.scale[work.channel],
+            offset = f.offset[work.channel], slope = GRADIENT ? f.slope[work.channel] : 0;
+    for (int64_t unit = work.end; unit-- > work.begin;) {
+        const gd_channel_unit<V> at(p, work, unit);
+        gd_raw_pack<T, V> raw_x[GD_CHANNEL_PACKS], raw_dy[GD_CHANNEL_PACKS];
+        // All loads first: out may be dy, so that the compiler would have a load wait for a store.
+#pragma unroll
+        for (int k = 0; k < GD_CHANNEL_PACKS; k++) {
+            if (k * p.lanes >= at.packs) continue;
+            raw_x[k] = gd_load_raw<T, V>(x + at.first + k * p.lanes * V);
+            if (GRADIENT) raw_dy[k] = gd_load_raw<T, V>(dy + at.first + k * p.lanes * V);
+        }
+#pragma unroll
+        for (int k = 0; k < GD_CHANNEL_PACKS; k++) {
+            if (k * p.lanes >= at.packs) continue;
+            gd_pack<T, V> px = gd_unpack<T, V>(raw_x[k]), pd, old = {};
+            if (GRADIENT) pd = gd_unpack<T, V>(raw_dy[k]);
+            if (add) old = gd_load_pack<T, V>(out + at.first, k * p.lanes);
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                const C d = gd_load(px.element[v]) - center;
+                C value = d * scale + offset;
+                if (GRADIENT) /* [dx] */
+                    value = gd_load(pd.element[v]) * scale + (d * slope + offset);
+                px.element[v] = gd_store<T>(add ? gd_load(old.element[v]) + value : value);
+            }
+            gd_store_pack(out + at.first, k * p.lanes, px);
+        }
     }
-};
+}
+
+template <class T>
+gd_status second_pass(const gd_call *call, const gd_channels &s, const factors<gd_compute<T>> &f,
+                      T *out, bool add, const T *x, const T *dy)
+{
+    constexpr int most = gd_pack_size<T>;
+    const int pack = pack_of<T>(s, x, dy, out);
+    const gd_channel_plan p = gd_plan_channels(s.B, s.C, s.S, pack);
+    const dim3 blocks = gd_channel_blocks(p);
+    if (p.columns * p.S == 0) return GD_OK;
+    auto launch = [&](auto kernel) {
+        kernel<<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(out, add, p, f, x, dy);
+        return gd_launched(call);
+    };
+    if (dy) return launch(pack > 1 ? second_kernel<most, true, T> : second_kernel<1, true, T>);
+    return launch(pack > 1 ? second_kernel<most, false, T> : second_kernel<1, false, T>);
+}
 
 } // namespace gd_channel
 

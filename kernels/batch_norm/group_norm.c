@@ -50,6 +50,7 @@ static const gd_case group_norm_cases[] = {
     {"each_channel", &three, GD_INPUTS({GD_DIMS(2, 3, 8)}, {AROUND_HALF, GD_DIMS(3)}, GD_ABSENT)},
     {"rows", &two, GD_INPUTS({GD_DIMS(3, 6)}, {AROUND_HALF, GD_DIMS(6)}, {GD_DIMS(6)})},
     {"no_weight", &two, GD_INPUTS({GD_DIMS(2, 4, 33)}, GD_ABSENT, GD_ABSENT)},
+    {"packs", &two, GD_INPUTS({GD_DIMS(1, 6, 64)}, {AROUND_HALF, GD_DIMS(6)}, {GD_DIMS(6)})},
     {"far_from_zero", &two,
      GD_INPUTS({GD_NORMAL(50, 1), GD_DIMS(2, 4, 3)}, {AROUND_HALF, GD_DIMS(4)}, {GD_DIMS(4)})},
     {"no_examples", &two, GD_INPUTS({GD_DIMS(0, 4, 3)}, GD_ABSENT, GD_ABSENT),

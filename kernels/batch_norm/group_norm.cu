@@ -1,8 +1,9 @@
-// group_norm.cu - the CUDA kernels of group_norm. Sums are those of each channel of each example
-// (channel_norm.cuh, with B C channels of one example); a warp for each group adds those of its
-// channels, and leaves what the second pass needs.
+// group_norm.cu - the CUDA kernels of group_norm. A group that fits in shared memory has a block, which
+// reads it once (group_norm_block.cuh). For larger ones, sums are those of each channel of each
+// example (channel_norm.cuh, with B C channels of one example); a warp for each group adds those of
+// its channels, and leaves what the second pass needs.
 #include "batch_norm/channel_norm.cuh"
-#include "batch_norm/group_norm.h"
+#include "batch_norm/group_norm_block.cuh"
 
 namespace
 {
@@ -94,33 +95,40 @@ __global__ void factors_kernel(factors<C> f, gd_groups g, channel_sums<C> sums, 
     }
 }
 
-// dw and db: a warp for each channel, over the examples.
+// dw and db: a block for each channel, over the examples.
 template <class C>
-__global__ void weight_kernel(gd_groups g, channel_sums<C> sums, const C *rstd_in, vector dweight,
-                              vector dbias, bool add_weight, bool add_bias)
+__global__ void __launch_bounds__(GD_CHANNEL_THREADS)
+    weight_kernel(gd_groups g, channel_sums<C> sums, const C *rstd_in, vector dweight, vector dbias,
+                  bool add_weight, bool add_bias)
 {
+    __shared__ C shared[32];
     const int64_t channels = g.groups * g.channels, examples = g.size ? g.rows / g.groups : 0;
-    GD_EACH_CHANNEL(channel, channels)
-    {
+    for (int64_t channel = blockIdx.x; channel < channels; channel += gridDim.x) {
+        const int64_t group = channel / g.channels;
         C dw = 0, db = 0;
-        for (int64_t b = threadIdx.x % 32; b < examples; b += 32) {
-            const C rstd = rstd_in[b * g.groups + channel / g.channels];
+        for (int64_t b = threadIdx.x; b < examples; b += GD_CHANNEL_THREADS) {
+            const C rstd = rstd_in[b * g.groups + group];
             db += sums.at(0, b * channels + channel);        /* [group_norm db] */
             dw += sums.at(1, b * channels + channel) * rstd; /* [group_norm dw] */
         }
-        db = gd_warp_reduce(db, gd_plus());
-        dw = gd_warp_reduce(dw, gd_plus());
-        if (threadIdx.x % 32) continue;
+        db = gd_block_reduce(db, shared, gd_plus());
+        dw = gd_block_reduce(dw, shared, gd_plus());
+        if (threadIdx.x > 0) continue;
         dweight.put(channel, channels, add_weight, dw);
         dbias.put(channel, channels, add_bias, db);
     }
+}
+
+gd_channels channels_of(const gd_groups &g)
+{
+    return {1, g.rows * g.channels, g.S};
 }
 
 template <class T, class Value>
 channel_sums<gd_compute<T>> sums_of(const gd_call *call, const gd_groups &g, const T *x,
                                     const T *dy, const Value &value)
 {
-    const gd_channels s = {1, g.rows * g.channels, g.S};
+    const gd_channels s = channels_of(g);
     channel_sums<gd_compute<T>> sums = {nullptr, 0, s.C};
     sums.partial = sum_up<T>(call, s, pack_of<T>(s, x, dy), value, &sums.pieces);
     return sums;
@@ -130,10 +138,16 @@ template <class T>
 gd_status forward(const gd_call *call)
 {
     using C = gd_compute<T>;
-    const gd_group_norm_args *args = (const gd_group_norm_args *)call->args;
+    const C eps = (C)((const gd_group_norm_args *)call->args)->eps;
     const gd_groups g = gd_groups_of(call);
-    const gd_tensor *input = call->input[0];
-    const T *x = gd_ptr<T>(input);
+    const T *x = gd_ptr<T>(call->input[0]);
+    T *y = gd_ptr<T>(call->output[0]);
+    const vector weight = vector_of(call->input[1]), bias = vector_of(call->input[2]);
+    auto *mean = gd_ptr<mean_kept<C>>(call->save[0]);
+    C *rstd = gd_ptr<C>(call->save[1]);
+    const int pack = pack_of<T>(channels_of(g), x, y);
+    if (const auto plan = plan_group_blocks(g, pack, sizeof(T), false); plan.threads)
+        return group_blocks_forward<T>(call, plan, y, x, g, weight, bias, eps, mean, rstd);
     const factors<C> f = make_factors<C>(call, g.rows * g.channels);
     C *center = (C *)gd_call_scratch(call, (size_t)g.rows * sizeof(C));
     if (!f.center || !center) return gd_error_status(call->context);
@@ -142,13 +156,9 @@ gd_status forward(const gd_call *call)
     const auto sums = sums_of<T>(call, g, x, x, terms_of_x<T>{x, center, g.channels});
     if (!sums.partial) return gd_error_status(call->context);
     statistics_kernel<C><<<warps, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
-        f, g, center, sums, vector_of(call->input[1]), vector_of(call->input[2]), (C)args->eps,
-        gd_ptr<mean_kept<C>>(call->save[0]), gd_ptr<C>(call->save[1]));
+        f, g, center, sums, weight, bias, eps, mean, rstd);
     if (gd_launched(call)) return gd_error_status(call->context);
-    const beside channel(input, gd_tensor_shape(input)[0]);
-    const gd_layout in[] = {channel.of(f.center), channel.of(f.scale), channel.of(f.offset),
-                            gd_cuda_layout(input)};
-    return gd_map<T, C, 3>(call, gd_ptr<T>(call->output[0]), false, input, in, normalize());
+    return second_pass<T>(call, channels_of(g), f, y, false, x, nullptr);
 }
 
 template <class T>
@@ -156,33 +166,37 @@ gd_status backward(const gd_call *call)
 {
     using C = gd_compute<T>;
     const gd_groups g = gd_groups_of(call);
-    const gd_tensor *input = call->input[0];
-    const T *x = gd_ptr<T>(input), *dy = gd_ptr<T>(call->doutput[0]);
+    const T *x = gd_ptr<T>(call->input[0]), *dy = gd_ptr<T>(call->doutput[0]);
+    T *dx = gd_ptr<T>(call->dinput[0]);
+    const bool add = call->accumulate[0];
+    const vector weight = vector_of(call->input[1]);
     const auto *mean = gd_ptr<mean_kept<C>>(call->save[0]);
     const C *rstd = gd_ptr<C>(call->save[1]);
+    const int pack = pack_of<T>(channels_of(g), x, dy, dx);
+    const auto plan = plan_group_blocks(g, pack, sizeof(T), true);
+    channel_sums<C> sums = {nullptr, 1, g.rows * g.channels};
+    if (plan.threads) {
+        C *partial = (C *)gd_call_scratch(call, 2 * (size_t)sums.channels * sizeof(C));
+        if (!partial) return gd_error_status(call->context);
+        sums.partial = partial;
+        if (group_blocks_backward<T>(call, plan, dx, add, x, dy, g, weight, mean, rstd, partial))
+            return gd_error_status(call->context);
+    } else {
+        sums = sums_of<T>(call, g, x, dy, terms_of_dy<T>{x, dy, mean, g.channels});
+        if (!sums.partial) return gd_error_status(call->context);
+    }
+    weight_kernel<C>
+        <<<gd_blocks(g.groups * g.channels, 1), GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
+            g, sums, rstd, vector_of(call->dinput[1]), vector_of(call->dinput[2]),
+            call->accumulate[1], call->accumulate[2]);
+    if (gd_launched(call) || plan.threads || !dx || g.rows * g.size == 0)
+        return gd_error_status(call->context);
     const factors<C> f = make_factors<C>(call, g.rows * g.channels);
     if (!f.center) return gd_error_status(call->context);
-    const auto sums = sums_of<T>(call, g, x, dy, terms_of_dy<T>{x, dy, mean, g.channels});
-    if (!sums.partial) return gd_error_status(call->context);
-    const vector weight = vector_of(call->input[1]);
-    const unsigned warps = gd_channel_warps(g.groups * g.channels);
-    weight_kernel<C><<<warps, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
-        g, sums, rstd, vector_of(call->dinput[1]), vector_of(call->dinput[2]), call->accumulate[1],
-        call->accumulate[2]);
-    if (gd_launched(call) || !call->dinput[0] || g.rows * g.size == 0)
-        return gd_error_status(call->context);
     factors_kernel<C><<<gd_channel_warps(g.rows), GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
         f, g, sums, weight, mean, rstd);
     if (gd_launched(call)) return gd_error_status(call->context);
-    const beside channel(input, gd_tensor_shape(input)[0]);
-    const gd_layout in[] = {channel.of(f.center),
-                            channel.of(f.scale),
-                            channel.of(f.slope),
-                            channel.of(f.offset),
-                            gd_cuda_layout(call->doutput[0]),
-                            gd_cuda_layout(input)};
-    return gd_map<T, C, 4>(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], input, in,
-                           gradient());
+    return second_pass<T>(call, channels_of(g), f, dx, add, x, dy);
 }
 
 } // namespace

@@ -7,13 +7,14 @@
 #ifndef GD_CHANNEL_SUM_CUH
 #define GD_CHANNEL_SUM_CUH
 
+#include "pack.cuh"
 #include "row_team.cuh"
 
 enum { GD_CHANNEL_THREADS = 256, GD_CHANNEL_PACKS = 4 };
 
 struct gd_channel_plan {
     int64_t B, C, S;
-    int lanes;       // of a team: 1 to 32, or the whole block
+    int lanes;       // of a team: a power of 2, up to the whole block
     int64_t units;   // of an example
     int64_t pieces;  // of all units
     int64_t columns; // blocks side by side
@@ -21,10 +22,10 @@ struct gd_channel_plan {
 
 static inline gd_channel_plan gd_plan_channels(int64_t B, int64_t C, int64_t S, int V)
 {
-    const int64_t packs = S / V, enough_blocks = 1024, most_pieces = 256;
+    // Several waves of blocks: the last one may have few.
+    const int64_t packs = S / V, enough_blocks = 4096, most_pieces = 256;
     gd_channel_plan p = {B, C, S, 1, 0, 0, 0};
-    while (p.lanes < 32 && p.lanes < packs) p.lanes *= 2;
-    if (packs > 4 * 32) p.lanes = GD_CHANNEL_THREADS;
+    while (p.lanes < GD_CHANNEL_THREADS && p.lanes * GD_CHANNEL_PACKS < packs) p.lanes *= 2;
     p.units = gd_ceil_div(packs, (int64_t)p.lanes * GD_CHANNEL_PACKS);
     p.columns = gd_ceil_div(C, GD_CHANNEL_THREADS / p.lanes);
     p.pieces = p.columns ? gd_ceil_div(enough_blocks, p.columns) : 1;
@@ -34,36 +35,113 @@ static inline gd_channel_plan gd_plan_channels(int64_t B, int64_t C, int64_t S, 
     return p;
 }
 
-// value.add<V>(channel, i, sum) adds the terms of elements i ... i + V - 1 to sum[0 ... K - 1].
+static inline dim3 gd_channel_blocks(const gd_channel_plan &p)
+{
+    return dim3((unsigned)p.columns, (unsigned)p.pieces);
+}
+
+// This thread's part of the plan: its channel, and the units of its block's piece.
+struct gd_channel_work {
+    int lane;
+    int64_t channel, begin, end;
+
+    __device__ gd_channel_work(const gd_channel_plan &p, int64_t piece)
+    {
+        const int teams = GD_CHANNEL_THREADS / p.lanes;
+        const int64_t all = p.B * p.units;
+        lane = (int)threadIdx.x % p.lanes;
+        channel = (int64_t)blockIdx.x * teams + threadIdx.x / p.lanes;
+        begin = all * piece / p.pieces, end = all * (piece + 1) / p.pieces;
+    }
+};
+
+// Unit `unit` of a channel: its thread's first element, and how many packs the row has from there on.
+// The next pack is p.lanes further.
+template <int V>
+struct gd_channel_unit {
+    int64_t first;
+    int packs;
+
+    __device__ gd_channel_unit(const gd_channel_plan &p, const gd_channel_work &work, int64_t unit)
+    {
+        const int64_t b = p.units == 1 ? unit : unit / p.units; // a division takes long
+        const int64_t pack = (unit - b * p.units) * p.lanes * GD_CHANNEL_PACKS + work.lane;
+        first = (b * p.C + work.channel) * p.S + pack * V;
+        packs = (int)min(p.S / V - pack, (int64_t)p.lanes * GD_CHANNEL_PACKS);
+    }
+};
+
+// A pack as raw bits: otherwise 16-bit numbers that wait for others take a register each.
+template <class T, int V>
+__device__ inline gd_raw_pack<T, V> gd_load_raw(const T *from)
+{
+    return *(const gd_raw_pack<T, V> *)from;
+}
+template <class T, int V>
+__device__ inline gd_pack<T, V> gd_unpack(const gd_raw_pack<T, V> &raw)
+{
+    gd_pack<T, V> pack;
+    memcpy(&pack, &raw, sizeof pack);
+    return pack;
+}
+
+// value.load<V>(i) is what is read of elements i ... i + V - 1, and value.add<V>(channel, that, sum)
+// adds their terms to sum[0 ... K - 1].
 template <int K, int V, class C, class Value>
 __global__ static void __launch_bounds__(GD_CHANNEL_THREADS)
     gd_sum_channels(C *partial, gd_channel_plan p, Value value)
 {
-    __shared__ C shared[32];
-    const int lane = (int)threadIdx.x % p.lanes, team = (int)threadIdx.x / p.lanes;
-    const int64_t channel = (int64_t)blockIdx.x * (GD_CHANNEL_THREADS / p.lanes) + team;
-    const int64_t packs = p.S / V, all = p.B * p.units;
-    const int64_t end = all * (blockIdx.y + 1) / p.pieces;
+    __shared__ C shared[K][GD_CHANNEL_THREADS / 32];
+    const gd_channel_work work(p, blockIdx.y);
     C sum[K] = {};
-    if (channel < p.C) {
-#pragma unroll 2
-        for (int64_t unit = all * blockIdx.y / p.pieces; unit < end; unit++) {
-            const int64_t b = unit / p.units, first = (unit - b * p.units) * p.lanes;
-            const int64_t row = (b * p.C + channel) * p.S;
+    if (work.channel < p.C) {
+        for (int64_t unit = work.begin; unit < work.end; unit++) {
+            const gd_channel_unit<V> at(p, work, unit);
+            typename Value::template packs<V> own[GD_CHANNEL_PACKS];
 #pragma unroll
-            for (int k = 0; k < GD_CHANNEL_PACKS; k++) {
-                const int64_t pack = first * GD_CHANNEL_PACKS + k * p.lanes + lane;
-                if (pack < packs) value.template add<V>(channel, row + pack * V, sum);
-            }
+            for (int k = 0; k < GD_CHANNEL_PACKS; k++)
+                if (k * p.lanes < at.packs)
+                    own[k] = value.template load<V>(at.first + k * p.lanes * V);
+#pragma unroll
+            for (int k = 0; k < GD_CHANNEL_PACKS; k++)
+                if (k * p.lanes < at.packs) value.template add<V>(work.channel, own[k], sum);
         }
     }
+    const int warp = (int)threadIdx.x / 32, warps = p.lanes / 32;
 #pragma unroll
     for (int k = 0; k < K; k++) {
-        sum[k] = p.lanes > 32 ? gd_block_reduce(sum[k], shared, gd_plus())
-                              : gd_lane_sum(sum[k], (unsigned)p.lanes);
-        if (lane == 0 && channel < p.C)
-            partial[(k * p.pieces + blockIdx.y) * p.C + channel] = sum[k];
+        sum[k] = gd_lane_sum(sum[k], (unsigned)min(p.lanes, 32));
+        if (threadIdx.x % 32 == 0) shared[k][warp] = sum[k];
     }
+    if (warps > 1) __syncthreads();
+    if (work.lane > 0 || work.channel >= p.C) return;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        for (int w = warp + 1; w < warp + warps; w++) sum[k] += shared[k][w];
+        partial[(k * p.pieces + blockIdx.y) * p.C + work.channel] = sum[k];
+    }
+}
+
+// The sums of all pieces, [K, pieces, C], of `value` on x [B, C, S], by packs if that is `packed`. NULL:
+// no memory, or no launch.
+template <int K, class T, class Value>
+static gd_compute<T> *gd_channel_sums(const gd_call *call, int64_t B, int64_t C, int64_t S,
+                                      bool packed, const Value &value, int64_t *pieces)
+{
+    constexpr int V = 16 / sizeof(T);
+    const gd_channel_plan p = gd_plan_channels(B, C, S, packed ? V : 1);
+    auto *partial =
+        (gd_compute<T> *)gd_call_scratch(call, K * (size_t)(p.pieces * C) * sizeof(gd_compute<T>));
+    *pieces = p.pieces;
+    if (!partial || p.columns == 0) return partial;
+    const dim3 blocks = gd_channel_blocks(p);
+    if (packed)
+        gd_sum_channels<K, V>
+            <<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(partial, p, value);
+    else
+        gd_sum_channels<K, 1>
+            <<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(partial, p, value);
+    return gd_launched(call) ? nullptr : partial;
 }
 
 // sum[k] = that of all pieces; for a warp of each channel, all of whose lanes get it.

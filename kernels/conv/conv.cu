@@ -2,6 +2,7 @@
 // of as many images as make PIECE elements, of windows of one image, or, for what is folded, of
 // channels of one image: so every element of the image is written once. Products of several images
 // or groups are one batch.
+#include "channel_sum.cuh"
 #include "conv/depthwise.cuh"
 #include "cuda.cuh"
 #include "matmul/gemm.cuh"
@@ -13,37 +14,46 @@ constexpr int64_t WINDOWS = 256;            // a piece has at least so many of a
 
 // ---- unfold and fold ----------------------------------------------------------------------------
 
-// Of columns [rows, p1 - p0], row k of all images' C KH KW rows, the windows p0 to p1.
+// The windows p0 to p1 of the columns [C KH KW, OH OW] of `planes` planes: the rows [planes KH KW,
+// p1 - p0].
 struct column_range {
-    int64_t rows, p0, p1;
+    int64_t planes, p0, p1;
 };
 
-// A block has a tile of a row, a thread neighbours in it. I: a type for places in a plane.
+// A block has a tile of a plane's windows, a thread some of them, `threads` apart: so the places of a
+// window are found once for all KH KW rows. I: a type for places in a plane.
 template <class T, class I>
 static __global__ void unfold_kernel(T *to, const T *image, plane_sizes<I> s, column_range r,
                                      bool add)
 {
-    const int64_t n = r.p1 - r.p0, tiles = gd_ceil_div(n, threads * per_thread);
-    for (int64_t tile = blockIdx.x; tile < r.rows * tiles; tile += gridDim.x) {
-        const int64_t k = tile / tiles, c = k / ((int64_t)s.KH * s.KW);
-        const I i = (I)(k / s.KW % s.KH), j = (I)(k % s.KW);
-        const I left = j * s.dilation[1] - s.padding[1];
-        const T *plane = image + c * s.H * s.W;
-        const int64_t at = ((tile - k * tiles) * threads + threadIdx.x) * per_thread;
-        if (at >= n) continue;
-        const I p = (I)(r.p0 + at), oh = p / s.OW, count = (I)min((int64_t)per_thread, n - at);
-        I ow = p - oh * s.OW, h = oh * s.stride[0] + i * s.dilation[0] - s.padding[0];
-        T value[per_thread], *row = to + k * n;
+    const int64_t n = r.p1 - r.p0,
+                  first = blockIdx.x * (int64_t)(threads * per_thread) + threadIdx.x;
+    I top[per_thread], left[per_thread];
 #pragma unroll
-        for (int e = 0; e < per_thread; e++) {
-            const I w = ow * s.stride[1] + left;
-            const bool inside = e < count && h >= 0 && h < s.H && w >= 0 && w < s.W;
-            const gd_compute<T> old = add && e < count ? gd_load(row[at + e]) : gd_compute<T>(0);
-            value[e] = inside ? plane[h * s.W + w] : gd_store<T>(gd_compute<T>(0));
-            if (add) value[e] = gd_store<T>(old + gd_load(value[e])); /* [fold] */
-            if (++ow == s.OW) ow = 0, h += s.stride[0];
+    for (int e = 0; e < per_thread; e++) {
+        const I p = (I)(r.p0 + first) + e * threads, oh = p / s.OW;
+        top[e] = oh * s.stride[0] - s.padding[0];
+        left[e] = (p - oh * s.OW) * s.stride[1] - s.padding[1];
+    }
+    const int count = (int)min((n - first + threads - 1) / threads, (int64_t)per_thread);
+    gd_each_plane(c, r.planes)
+    {
+        const T *plane = image + c * s.H * s.W;
+        T *row = to + c * s.KH * s.KW * n + first;
+        for (I i = 0; i < s.KH; i++) {
+            for (I j = 0; j < s.KW; j++, row += n) {
+#pragma unroll
+                for (int e = 0; e < per_thread; e++) {
+                    if (e >= count) break;
+                    const I h = top[e] + i * s.dilation[0], w = left[e] + j * s.dilation[1];
+                    T value = gd_store<T>(gd_compute<T>(0));
+                    if (h >= 0 && h < s.H && w >= 0 && w < s.W) value = plane[h * s.W + w];
+                    if (add) /* [fold] */
+                        value = gd_store<T>(gd_load(row[e * threads]) + gd_load(value));
+                    row[e * threads] = value;
+                }
+            }
         }
-        gd_pack_store(row, value, at, n);
     }
 }
 
@@ -61,13 +71,11 @@ struct fold_target {
 template <class T, class S, class I>
 static __global__ void fold_kernel(fold_target<T> t, const S *cols, plane_sizes<I> s)
 {
-    const I size = s.H * s.W, P = s.OH * s.OW;
-    const int64_t tiles = gd_ceil_div((int64_t)size, (int64_t)threads);
-    for (int64_t tile = blockIdx.x; tile < t.planes * tiles; tile += gridDim.x) {
-        const int64_t plane = tile / tiles;
-        const I e = (I)(tile - plane * tiles) * threads + (I)threadIdx.x;
-        if (e >= size) continue;
-        const I h = e / s.W, w = e - h * s.W;
+    const I size = s.H * s.W, P = s.OH * s.OW, e = (I)blockIdx.x * threads + (I)threadIdx.x;
+    if (e >= size) return;
+    const I h = e / s.W, w = e - h * s.W;
+    gd_each_plane(plane, t.planes)
+    {
         const S *from = cols + plane * s.KH * s.KW * P;
         gd_compute<T> sum = 0;
         for (I i = 0; i < s.KH; i++, from += (int64_t)s.KW * P) {
@@ -92,9 +100,9 @@ template <class T>
 static gd_status unfold(const gd_call *call, T *to, const T *image, const conv_sizes &s,
                         const column_range &r, bool add)
 {
-    const int64_t tiles = r.rows * gd_ceil_div(r.p1 - r.p0, threads * per_thread);
-    if (tiles == 0) return GD_OK;
-    const unsigned blocks = gd_blocks(tiles, 1);
+    const int64_t tiles = gd_ceil_div(r.p1 - r.p0, threads * per_thread);
+    if (tiles * r.planes * s.KH * s.KW == 0) return GD_OK;
+    const dim3 blocks = gd_plane_blocks(tiles, r.planes);
     const cudaStream_t stream = gd_stream(call);
     if (is_flat(s))
         unfold_kernel<<<blocks, threads, 0, stream>>>(to, image, plane_sizes<int32_t>(s), r, add);
@@ -107,9 +115,9 @@ template <class T, class S>
 static gd_status fold(const gd_call *call, const fold_target<T> &t, const S *cols,
                       const conv_sizes &s)
 {
-    const int64_t tiles = t.planes * gd_ceil_div(s.H * s.W, threads);
-    if (tiles == 0) return GD_OK;
-    const unsigned blocks = gd_blocks(tiles, 1);
+    const int64_t tiles = gd_ceil_div(s.H * s.W, threads);
+    if (tiles * t.planes == 0) return GD_OK;
+    const dim3 blocks = gd_plane_blocks(tiles, t.planes);
     const cudaStream_t stream = gd_stream(call);
     if (is_flat(s))
         fold_kernel<<<blocks, threads, 0, stream>>>(t, cols, plane_sizes<int32_t>(s));
@@ -126,7 +134,7 @@ static gd_status unfold_all(const gd_call *call, const gd_tensor *image, const g
     const conv_sizes s = conv_sizes_of_columns((const conv_args *)call->args, image);
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        const column_range all = {s.B * s.C * s.KH * s.KW, 0, conv_positions(&s)};
+        const column_range all = {s.B * s.C, 0, conv_positions(&s)};
         return unfold<T>(call, gd_ptr<T>(cols), gd_ptr<T>(image), s, all, add);
     });
 }
@@ -221,13 +229,14 @@ template <class T>
 static __global__ void begin_kernel(T *rows, const T *bias, int64_t count, int64_t size,
                                     int64_t channels)
 {
-    const int64_t tiles = gd_ceil_div(size, threads * per_thread);
-    for (int64_t tile = blockIdx.x; tile < count * tiles; tile += gridDim.x) {
-        const int64_t row = tile / tiles, first = (tile - row * tiles) * threads * per_thread;
-        const T value = bias ? bias[row % channels] : gd_store<T>(gd_compute<T>(0));
-        for (int64_t p = first + threadIdx.x; p < min(size, first + threads * per_thread);
-             p += threads)
-            rows[row * size + p] = value;
+    gd_each_plane(row, count)
+    {
+        T value[per_thread];
+        const T begin = bias ? bias[row % channels] : gd_store<T>(gd_compute<T>(0));
+        for (int e = 0; e < per_thread; e++) value[e] = begin;
+        const int64_t pack = blockIdx.x * (int64_t)threads + threadIdx.x;
+        if (pack * per_thread < size)
+            gd_pack_store(rows + row * size, value, pack * per_thread, size);
     }
 }
 
@@ -235,10 +244,10 @@ template <class T>
 static gd_status begin_rows(const gd_call *call, T *rows, const T *bias, int64_t count,
                             int64_t size, int64_t channels)
 {
-    const int64_t tiles = count * gd_ceil_div(size, threads * per_thread);
-    if (tiles == 0) return GD_OK;
-    begin_kernel<<<gd_blocks(tiles, 1), threads, 0, gd_stream(call)>>>(rows, bias, count, size,
-                                                                       channels);
+    const int64_t tiles = gd_ceil_div(size, threads * per_thread);
+    if (count * tiles == 0) return GD_OK;
+    begin_kernel<<<gd_plane_blocks(tiles, count), threads, 0, gd_stream(call)>>>(rows, bias, count,
+                                                                                 size, channels);
     return gd_launched(call);
 }
 
@@ -315,7 +324,7 @@ static gd_status unfolded(const conv_work<T> &w, int64_t b0, int64_t n, int64_t 
         return GD_OK;
     }
     *cols = {{w.cols, p1 - p0, 1}, s.C * s.KH * s.KW * (p1 - p0), w.K() * (p1 - p0)};
-    return unfold<T>(w.call, (T *)w.cols, image, s, {n * s.C * s.KH * s.KW, p0, p1}, false);
+    return unfold<T>(w.call, (T *)w.cols, image, s, {n * s.C, p0, p1}, false);
 }
 
 // ---- Depthwise ----------------------------------------------------------------------------------
@@ -329,11 +338,11 @@ static gd_depthwise<T> depthwise_of(const conv_work<T> &w)
 template <class T>
 static gd_status depthwise_gather(const conv_work<T> &w)
 {
-    const int64_t tiles = w.s.B * w.s.O * gd_ceil_div(w.P(), GD_DEPTHWISE_THREADS);
-    const unsigned blocks = gd_blocks(tiles, 1);
+    const int64_t tiles = gd_ceil_div(w.P(), GD_DEPTHWISE_THREADS), planes = w.s.B * w.s.O;
+    const dim3 blocks = gd_plane_blocks(tiles, planes);
     const cudaStream_t stream = gd_stream(w.call);
     const gd_depthwise<T> d = depthwise_of(w);
-    if (tiles == 0) return GD_OK;
+    if (tiles * planes == 0) return GD_OK;
     if (is_flat(w.s))
         gd_depthwise_gather<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d,
                                                                          plane_sizes<int32_t>(w.s));
@@ -346,11 +355,11 @@ static gd_status depthwise_gather(const conv_work<T> &w)
 template <class T>
 static gd_status depthwise_scatter(const conv_work<T> &w)
 {
-    const int64_t tiles = w.s.B * w.s.C * gd_ceil_div(w.s.H * w.s.W, GD_DEPTHWISE_THREADS);
-    const unsigned blocks = gd_blocks(tiles, 1);
+    const int64_t tiles = gd_ceil_div(w.s.H * w.s.W, GD_DEPTHWISE_THREADS), planes = w.s.B * w.s.C;
+    const dim3 blocks = gd_plane_blocks(tiles, planes);
     const cudaStream_t stream = gd_stream(w.call);
     const gd_depthwise<T> d = depthwise_of(w);
-    if (tiles == 0) return GD_OK;
+    if (tiles * planes == 0) return GD_OK;
     if (is_flat(w.s))
         gd_depthwise_scatter<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(
             d, plane_sizes<int32_t>(w.s));
@@ -519,21 +528,25 @@ static gd_status dweight(conv_work<T> w)
 
 // ---- dbias (+)= the sum of dy over images and positions -----------------------------------------
 
-// The sum of piece blockIdx.y of channel blockIdx.x; a piece has `size` of the B P elements.
-template <class T, class V>
-static __global__ void bias_kernel(V *parts, const T *dy, int64_t B, int64_t O, int64_t P,
-                                   int64_t size)
-{
-    __shared__ V shared[32];
-    const int64_t first = blockIdx.y * size, end = min(B * P, first + size);
-    V sum = 0;
-    for (int64_t i = first + threadIdx.x; i < end; i += threads) {
-        const int64_t b = i / P;
-        sum += gd_load(dy[(b * O + blockIdx.x) * P + i - b * P]);
+template <class T>
+struct dbias_terms {
+    const T *dy;
+
+    template <int V>
+    using packs = gd_raw_pack<T, V>;
+    template <int V>
+    __device__ packs<V> load(int64_t i) const
+    {
+        return gd_load_raw<T, V>(dy + i);
     }
-    sum = gd_block_reduce(sum, shared, gd_plus());
-    if (threadIdx.x == 0) parts[blockIdx.y * O + blockIdx.x] = sum;
-}
+    template <int V>
+    __device__ void add(int64_t, const packs<V> &raw, gd_compute<T> (&sum)[1]) const
+    {
+        const gd_pack<T, V> d = gd_unpack<T, V>(raw);
+#pragma unroll
+        for (int v = 0; v < V; v++) sum[0] += gd_load(d.element[v]);
+    }
+};
 
 template <class T>
 static gd_status dbias(const gd_call *call)
@@ -542,16 +555,10 @@ static gd_status dbias(const gd_call *call)
     const gd_tensor *dy = call->doutput[0], *db = call->dinput[2];
     const int64_t B = gd_tensor_dim(dy, 0), O = gd_tensor_dim(dy, 1);
     const int64_t P = gd_tensor_dim(dy, 2) * gd_tensor_dim(dy, 3);
-    const int64_t size = gd_max64(8192, gd_ceil_div(B * P, 1024)),
-                  pieces = gd_ceil_div(B * P, size);
-    V *parts = (V *)gd_call_scratch(call, (size_t)(pieces * O) * sizeof(V));
+    int64_t pieces;
+    const V *parts = gd_channel_sums<1, T>(call, B, O, P, gd_rows_pack<T>(P, gd_ptr<T>(dy)),
+                                           dbias_terms<T>{gd_ptr<T>(dy)}, &pieces);
     if (!parts) return gd_error_status(call->context);
-    if (O > 0 && pieces > 0) {
-        const dim3 grid((unsigned)O, (unsigned)pieces);
-        bias_kernel<T, V>
-            <<<grid, threads, 0, gd_stream(call)>>>(parts, gd_ptr<T>(dy), B, O, P, size);
-        if (gd_launched(call)) return gd_error_status(call->context);
-    }
     return gd_by_gradient<T>(db, [&](auto gradient) {
         using G = decltype(gradient);
         return add_parts(call, gd_ptr<G>(db), call->accumulate[2], parts, pieces, O);

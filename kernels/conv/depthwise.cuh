@@ -31,6 +31,16 @@ static inline bool is_flat(const conv_sizes &s)
            s.OH * s.OW <= INT32_MAX - 256 && s.KH * s.KW <= INT32_MAX;
 }
 
+// Blocks for tiles of planes: those of a plane side by side, and all planes, or as many as a grid has
+// rows of blocks; gd_each_plane(plane, planes) takes the others.
+static inline dim3 gd_plane_blocks(int64_t tiles, int64_t planes)
+{
+    const int64_t most = 65535;
+    return dim3((unsigned)tiles, (unsigned)(planes < most ? planes : most));
+}
+#define gd_each_plane(plane, planes) \
+    for (int64_t plane = blockIdx.y; plane < (planes); plane += gridDim.y)
+
 // What a kernel works on: all but what it computes is only read.
 template <class T>
 struct gd_depthwise {
@@ -47,13 +57,13 @@ static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
     gd_depthwise_gather(gd_depthwise<T> d, plane_sizes<I> s)
 {
     const I P = s.OH * s.OW;
-    const int64_t tiles = gd_ceil_div((int64_t)P, GD_DEPTHWISE_THREADS);
-    for (int64_t tile = blockIdx.x; tile < d.B * d.O * tiles; tile += gridDim.x) {
-        const int64_t plane = tile / tiles, b = plane / d.O, o = plane - b * d.O;
-        const I p = (I)(tile - plane * tiles) * GD_DEPTHWISE_THREADS + (I)threadIdx.x;
-        if (p >= P) continue;
-        const I oh = p / s.OW, top = oh * s.stride[0] - s.padding[0];
-        const I left = (p - oh * s.OW) * s.stride[1] - s.padding[1];
+    const I p = (I)blockIdx.x * GD_DEPTHWISE_THREADS + (I)threadIdx.x;
+    if (p >= P) return;
+    const I oh = p / s.OW, top = oh * s.stride[0] - s.padding[0];
+    const I left = (p - oh * s.OW) * s.stride[1] - s.padding[1];
+    gd_each_plane(plane, d.B * d.O)
+    {
+        const int64_t b = plane / d.O, o = plane - b * d.O;
         const T *image = d.image + (b * d.C + o / (d.O / d.C)) * s.H * s.W;
         const T *weight = d.weight + o * s.KH * s.KW;
         gd_compute<T> sum = d.bias ? gd_load(d.bias[o]) : gd_compute<T>(0);
@@ -77,12 +87,12 @@ static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
 {
     const int each = (int)(d.O / d.C); // outputs of a channel
     const I size = s.H * s.W, P = s.OH * s.OW, K = s.KH * s.KW;
-    const int64_t tiles = gd_ceil_div((int64_t)size, GD_DEPTHWISE_THREADS);
-    for (int64_t tile = blockIdx.x; tile < d.B * d.C * tiles; tile += gridDim.x) {
-        const int64_t plane = tile / tiles, b = plane / d.C, c = plane - b * d.C;
-        const I e = (I)(tile - plane * tiles) * GD_DEPTHWISE_THREADS + (I)threadIdx.x;
-        if (e >= size) continue;
-        const I h = e / s.W, w = e - h * s.W;
+    const I e = (I)blockIdx.x * GD_DEPTHWISE_THREADS + (I)threadIdx.x;
+    if (e >= size) return;
+    const I h = e / s.W, w = e - h * s.W;
+    gd_each_plane(plane, d.B * d.C)
+    {
+        const int64_t b = plane / d.C, c = plane - b * d.C;
         const T *other = d.other + (b * d.O + c * each) * P, *weight = d.weight + c * each * K;
         gd_compute<T> sum = d.bias ? gd_load(d.bias[c]) : gd_compute<T>(0);
         for (I i = 0; i < s.KH; i++) {
