@@ -29,6 +29,7 @@ from common import count, records
 NAMES = {"float32": "f32", "bfloat16": "bf16"}
 PAIR = [(32768, 1024), (32768, 1024)]
 ROWS = [(32768, 1024), (32768,)]
+MATRIX = [(32768, 1024)]
 # What the second input is, with x's batch: numbers from 0 to 1, classes, or like x.
 TARGETS = dict.fromkeys(("mse_loss", "l1_loss", "huber_loss", "bce_with_logits", "kl_div"), "real")
 TARGETS |= {"nll_loss": "class", "cross_entropy": "class", "cosine_similarity": "like x"}
@@ -62,6 +63,11 @@ def layers(torch, nn, functional):
         "nll_loss": (ROWS, functional.nll_loss, (0, 1)),
         "cross_entropy": (ROWS, functional.cross_entropy, (1, 2)),
         "cosine_similarity": (PAIR, functional.cosine_similarity, (2, 4)),
+        "prod": (MATRIX, lambda x: x.prod(-1), (1, 2)),
+        "norm": (MATRIX, lambda x: torch.linalg.vector_norm(x, 2, -1), (1, 2)),
+        "sort": (MATRIX, lambda x: x.sort(dim=-1, stable=True)[0], None),
+        "flip": (MATRIX, lambda x: x.flip(-1), (2, 2)),
+        "tril": ([(32, 1024, 1024)], torch.tril, (2, 2)),
     }
 
 

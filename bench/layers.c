@@ -1,5 +1,6 @@
-/* layers.c - layers at sizes people train with, forward and backward, all gradients included. A
- * figure is the median of several means of consecutive calls. compare_ops.py has the same layers. */
+/* layers.c - layers, losses and a few other ops at sizes people train with, forward and backward, all
+ * gradients included. A figure is the median of several means of consecutive calls. compare_ops.py has
+ * the same ones. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -107,6 +108,31 @@ static gd_tensor *cosine(gd_tensor *const *in)
     return gd_cosine_similarity(in[0], in[1], -1, 1e-8);
 }
 
+static gd_tensor *prod(gd_tensor *const *in)
+{
+    return gd_prod(in[0], (int[]){-1}, 1, false);
+}
+
+static gd_tensor *norm(gd_tensor *const *in)
+{
+    return gd_norm(in[0], 2, (int[]){-1}, 1, false);
+}
+
+static gd_tensor *sort(gd_tensor *const *in)
+{
+    return gd_sort(in[0], -1, false, NULL);
+}
+
+static gd_tensor *flip(gd_tensor *const *in)
+{
+    return gd_flip(in[0], (int[]){-1}, 1);
+}
+
+static gd_tensor *tril(gd_tensor *const *in)
+{
+    return gd_tril(in[0], 0);
+}
+
 static const layer layers[] = {
     {"conv2d", conv3x3, 3, {{32, 64, 56, 56}, {64, 64, 3, 3}, {64}}, WEIGHTS},
     {"depthwise", depthwise, 3, {{32, 64, 56, 56}, {64, 1, 3, 3}, {64}}, WEIGHTS},
@@ -124,6 +150,11 @@ static const layer layers[] = {
     {"nll_loss", nll, 2, {{32768, 1024}, {32768}}, CLASSES},
     {"cross_entropy", cross_entropy, 2, {{32768, 1024}, {32768}}, CLASSES},
     {"cosine_similarity", cosine, 2, {{32768, 1024}, {32768, 1024}}, LIKE_X},
+    {"prod", prod, 1, {{32768, 1024}}, LIKE_X},
+    {"norm", norm, 1, {{32768, 1024}}, LIKE_X},
+    {"sort", sort, 1, {{32768, 1024}}, LIKE_X},
+    {"flip", flip, 1, {{32768, 1024}}, LIKE_X},
+    {"tril", tril, 1, {{32, 1024, 1024}}, LIKE_X},
 };
 
 static void make_inputs(gd_context *ctx, const bench_options *o, const layer *l, gd_tensor **in)

@@ -29,7 +29,7 @@ typedef struct gd_reduction {
  * -inf for max. NULL, with the error set, if there is no memory.
  *
  * Of a product, which may be too large or too small for a double, there are three arrays [results],
- * one after the other: numbers from 0.5 to 1 (1 itself over no elements) or not finite, the powers of
+ * one after the other: numbers from 0.5 to 1 or not finite, the powers of
  * two by which to multiply them, and how many terms are 0, which the others leave out. */
 const double *GD_REAL_NAME(gd_reduce)(const gd_call *call, const gd_reduction *reduction);
 

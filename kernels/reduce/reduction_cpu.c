@@ -117,21 +117,28 @@ static double max_along(const REAL *term, int64_t n)
     return nan ? (double)NAN : (double)gd_reduced_max(max, term, n);
 }
 
-/* The product at `to` times x: the number, its exponent and the count of zeros, `plane` apart. */
+/* x as a number from 0.5 to 1, if it is finite and not 0; the power of two is added to *exponent. */
+static double fraction_of(double x, double *exponent)
+{
+    int own = 0;
+    if (isfinite(x)) x = frexp(x, &own);
+    *exponent += own;
+    return x;
+}
+
+/* The product at `to` times x: the number, its exponent and the count of zeros, `plane` apart. The number
+ * is kept away from the ends of double's range. */
 static void multiply(double *to, int64_t plane, double x)
 {
-    int exponent = 0;
-    if (x == 0) {
+    const double product = *to * x, size = fabs(product);
+    if (size > 0x1p-400 && size < 0x1p400) {
+        *to = product;
+    } else if (x == 0) {
         to[2 * plane]++;
-        return;
+    } else {
+        x = fraction_of(x, &to[plane]);
+        *to = fraction_of(*to, &to[plane]) * x;
     }
-    if (isfinite(x)) x = frexp(x, &exponent);
-    *to *= x;
-    if (fabs(*to) < 0.5) {
-        *to *= 2;
-        exponent--;
-    }
-    to[plane] += exponent;
 }
 
 static void multiply_part(double *to, int64_t plane, const double *part)
@@ -237,6 +244,8 @@ const double *GD_REAL_NAME(gd_reduce)(const gd_call *call, const gd_reduction *r
                 p.part[i] = reduction->max ? larger(p.part[i], part[i]) : p.part[i] + part[i];
         }
     }
+    for (int64_t i = 0; reduction->product && i < p.results; i++)
+        p.part[i] = fraction_of(p.part[i], &p.part[p.plane + i]);
     for (int plane = 1; plane < planes; plane++)
         memmove(p.part + plane * p.results, p.part + plane * p.plane,
                 (size_t)p.results * sizeof *p.part);

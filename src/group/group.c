@@ -80,6 +80,7 @@ static gd_status poll_rank(gd_group *group, int i)
     if (look == GD_WIRE_PART || m.kind == MESSAGE_GATHER || m.kind == MESSAGE_BROADCAST)
         return GD_OK;
     gd_wire_receive(group->line[i], &m, sizeof m, gd_os_now());
+    group->heard[i] = gd_os_now();
     if (m.kind == MESSAGE_ABORT) return receive_abort(group, i, &m, gd_os_now() + 1);
     if (m.kind == MESSAGE_LEAVE) gd_wire_close(&group->line[i]);
     return GD_OK;
@@ -105,9 +106,39 @@ gd_status gd_group_poll(gd_group *group, double seconds)
 void gd_group_heartbeat(gd_group *group)
 {
     const message m = {.kind = MESSAGE_HEARTBEAT};
-    for (int i = 1; i < group->ranks; i++) {
+    for (int i = 0; i < group->ranks; i++) {
         if (group->line[i] >= 0) gd_wire_send(group->line[i], &m, sizeof m, gd_os_now());
     }
+}
+
+double gd_group_keep_alive(gd_group *group, double since, double *beat)
+{
+    const double now = gd_os_now(), end = since + group->timeout;
+    if (now >= *beat) {
+        gd_group_heartbeat(group);
+        *beat = now + group->timeout / 4;
+    }
+    return now < end ? fmin(*beat, end) : *beat;
+}
+
+static bool is_alive(const gd_group *group, int i)
+{
+    return gd_os_now() < group->heard[i] + group->timeout;
+}
+
+int gd_group_find_silent(const gd_group *group, const bool *missing, double since)
+{
+    const double waited = gd_os_now() - since;
+    int first = -1, silent = -1, count = 0;
+    if (waited < group->timeout) return -1;
+    for (int i = 0; i < group->ranks; i++) {
+        if (!missing[i]) continue;
+        if (first < 0) first = i;
+        if (is_alive(group, i)) continue;
+        if (count++ == 0) silent = i;
+    }
+    if (group->rank > 0 && count > 1 && is_alive(group, 0)) silent = -1;
+    return silent < 0 && waited >= 2 * group->timeout ? first : silent;
 }
 
 static gd_status send_message(gd_group *group, int to, message_kind kind, const void *data,
@@ -135,6 +166,7 @@ static gd_status receive_message(gd_group *group, int from, message_kind kind, v
         const double deadline = gd_os_now() + group->timeout;
         if (!gd_wire_receive(group->line[from], &m, sizeof m, deadline))
             return gd_group_abort(group, from, gd_wire_why());
+        group->heard[from] = gd_os_now();
         if (m.kind == MESSAGE_ABORT) return receive_abort(group, from, &m, deadline);
         if (m.kind == MESSAGE_HEARTBEAT) continue;
         if (m.kind == MESSAGE_LEAVE) return gd_group_abort(group, from, "has left");
@@ -151,32 +183,36 @@ static gd_status receive_message(gd_group *group, int from, message_kind kind, v
     }
 }
 
+/* Takes a heartbeat off the line to rank i, if that is what comes next. */
+static bool take_heartbeat(gd_group *group, int i)
+{
+    message m;
+    const gd_wire_look look = gd_wire_peek(group->line[i], &m, sizeof m);
+    return look == GD_WIRE_WHOLE && m.kind == MESSAGE_HEARTBEAT && !poll_rank(group, i);
+}
+
 /* Rank 0: receives from all others, in the order of arrival. */
 static gd_status receive_all(gd_group *group, char *all, size_t bytes)
 {
     int waiting[GD_GROUP_MOST];
-    bool ready[GD_GROUP_MOST], received[GD_GROUP_MOST] = {false};
-    const double deadline = gd_os_now() + group->timeout;
+    bool ready[GD_GROUP_MOST], missing[GD_GROUP_MOST] = {false};
+    const double begun = gd_os_now();
+    double beat = begun + group->timeout / 4;
     memcpy(waiting, group->line, (size_t)group->ranks * sizeof *waiting);
+    for (int i = 1; i < group->ranks; i++) missing[i] = true;
     for (int left = group->ranks - 1; left > 0;) {
-        const double slice = gd_os_now() + group->timeout / 4;
         for (int i = 1; i < group->ranks; i++) {
-            if (!received[i] && group->line[i] < 0) return gd_group_abort(group, i, "has left");
+            if (missing[i] && group->line[i] < 0) return gd_group_abort(group, i, "has left");
         }
-        if (!gd_wire_wait(waiting, group->ranks, fmin(slice, deadline), ready)) {
-            if (gd_os_now() < deadline) {
-                gd_group_heartbeat(group);
-                continue;
-            }
-            int silent = 1;
-            while (received[silent]) silent++;
-            return gd_group_abort(group, silent, "is silent");
-        }
+        const int silent = gd_group_find_silent(group, missing, begun);
+        if (silent > 0) return gd_group_abort(group, silent, "is silent");
+        const double until = gd_group_keep_alive(group, begun, &beat);
+        if (!gd_wire_wait(waiting, group->ranks, until, ready)) continue;
         for (int i = 1; i < group->ranks; i++) {
-            if (!ready[i]) continue;
+            if (!ready[i] || take_heartbeat(group, i)) continue;
             if (receive_message(group, i, MESSAGE_GATHER, all + (size_t)i * bytes, bytes))
                 return group->ctx->status;
-            received[i] = true;
+            missing[i] = false;
             waiting[i] = -1;
             left--;
         }
@@ -256,10 +292,12 @@ static gd_status check_options(gd_context *ctx, const gd_group_options *o)
 static gd_status meet(gd_group *group)
 {
     gd_context *ctx = group->ctx;
-    const size_t lines = (size_t)group->ranks * sizeof *group->line;
-    group->line = gd_host_allocate(ctx, lines, "a group");
-    if (!group->line) return ctx->status;
-    for (int i = 0; i < group->ranks; i++) group->line[i] = -1;
+    const size_t ranks = (size_t)group->ranks;
+    group->line = gd_host_allocate(ctx, ranks * sizeof *group->line, "a group");
+    for (int i = 0; group->line && i < group->ranks; i++) group->line[i] = -1;
+    group->heard = gd_host_allocate(ctx, ranks * sizeof *group->heard, "a group");
+    if (gd_failed(ctx)) return ctx->status;
+    for (int i = 0; i < group->ranks; i++) group->heard[i] = 0;
     if (group->ranks == 1) return GD_OK;
     if (gd_rendezvous_meet(group)) return ctx->status;
     /* No rank continues before all have connected. */
@@ -306,6 +344,7 @@ void gd_group_free(gd_group *group)
     if (group->line) gd_wire_hang_up(group->line, group->ranks);
     gd_wire_close(&group->listener);
     gd_host_release(ctx, group->line, (size_t)group->ranks * sizeof *group->line);
+    gd_host_release(ctx, group->heard, (size_t)group->ranks * sizeof *group->heard);
     gd_host_release(ctx, group, sizeof *group);
     gd_context_drop(ctx);
 }

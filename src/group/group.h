@@ -33,6 +33,7 @@ struct gd_group {
     const char *who; /* the current call, for messages */
     int listener;    /* rank 0's, while the others connect; else -1 */
     int *line;       /* [ranks] rank 0: a socket to each rank; else only [0], to rank 0; -1: none */
+    double *heard;   /* [ranks] when something last came on the line; 0: never */
     bool aborted;    /* the reason is the context's error, and was sent to the others */
     const gd_transport *transport;
     void *state; /* the transport's */
@@ -71,8 +72,15 @@ gd_status gd_group_all_gather_within(gd_group *group, const void *mine, size_t b
 /* Sends rank 0's data to all ranks. */
 gd_status gd_group_broadcast_within(gd_group *group, void *data, size_t bytes);
 
-/* Rank 0: tells the ranks that wait for it that it is itself waiting, so that they do not take it
- * for silent. */
+/* Sends a heartbeat on the lines: this rank is itself waiting. */
 void gd_group_heartbeat(gd_group *group);
+
+/* For a rank that has waited since the moment `since`: sends a heartbeat at *beat, four times in the
+ * timeout, and returns until when to wait. */
+double gd_group_keep_alive(gd_group *group, double since, double *beat);
+
+/* The rank to blame if none of those that are missing has moved since then: the first that has sent
+ * no heartbeat either. -1: nobody yet, or rank 0, which hears those of all, will say. */
+int gd_group_find_silent(const gd_group *group, const bool *missing, double since);
 
 #endif

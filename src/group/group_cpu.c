@@ -84,7 +84,8 @@ static gd_status lost(gd_group *group, int rank)
     const mesh *m = group->state;
     const bool told = group->rank > 0 && rank > 0 && group->line[0] >= 0;
     const double moment = fmin(group->timeout / 4, 1);
-    const double left = told ? m->heard + group->timeout - gd_os_now() : 0;
+    const double heard = fmax(m->heard, group->heard[0]);
+    const double left = told ? heard + group->timeout - gd_os_now() : 0;
     if (gd_group_poll(group, fmax(moment, left))) return gd_error_status(group->ctx);
     if (told && group->line[0] >= 0) return gd_group_abort(group, 0, "is silent");
     return gd_group_abort(group, rank, "is gone");
@@ -138,31 +139,31 @@ static gd_status pull(gd_group *group, int rank, int wire, piece *p)
     return GD_OK;
 }
 
-/* Fills `set` [2 ranks]: the peers with data left to send or receive, then the lines. Returns the
- * first such peer, -1 if there is none. */
-static int wanted(const gd_group *group, gd_wire_event *set)
+/* Fills `set` [2 ranks]: the peers with data left to send or receive, which are `missing`, then the
+ * lines. False if there is no such peer. */
+static bool wanted(const gd_group *group, gd_wire_event *set, bool *missing)
 {
     const mesh *m = group->state;
-    int first = -1;
+    bool any = false;
     for (int i = 0; i < group->ranks; i++) {
         const piece *p = &m->piece[i];
-        const bool rest = i != group->rank && !(sent_all(p) && got_all(p));
+        missing[i] = i != group->rank && !(sent_all(p) && got_all(p));
+        any = any || missing[i];
         set[i] = (gd_wire_event){
-            .wire = rest ? m->peer[i] : -1, .reads = !got_all(p), .writes = !sent_all(p)};
-        if (rest && first < 0) first = i;
+            .wire = missing[i] ? m->peer[i] : -1, .reads = !got_all(p), .writes = !sent_all(p)};
         set[group->ranks + i] = (gd_wire_event){.wire = group->line[i], .reads = true};
     }
-    return first;
+    return any;
 }
 
-/* Sends and receives m->piece[i] for every rank i but this one. If no data moves for the whole
- * timeout, the first rank that is not finished counts as silent. */
+/* Sends and receives m->piece[i] for every rank i but this one. Where no data moves
+ * for the whole timeout, a rank that is not finished is silent. */
 static gd_status exchange(gd_group *group)
 {
     mesh *m = group->state;
     gd_wire_event set[2 * GD_GROUP_MOST];
+    bool missing[GD_GROUP_MOST];
     const int ranks = group->ranks;
-    int missing;
     m->exchanges++;
     for (int i = 0; i < ranks; i++) {
         piece *p = &m->piece[i];
@@ -171,10 +172,12 @@ static gd_status exchange(gd_group *group)
         snprintf(p->header_out.call, sizeof p->header_out.call, "%s", group->who);
     }
     m->heard = gd_os_now();
-    while ((missing = wanted(group, set)) >= 0) {
-        const double left = m->heard + group->timeout - gd_os_now();
-        if (left <= 0) return gd_group_abort(group, missing, "is silent");
-        if (!gd_wire_wait_for(set, 2 * ranks, m->heard + group->timeout)) continue;
+    double beat = m->heard + group->timeout / 4;
+    while (wanted(group, set, missing)) {
+        const int silent = gd_group_find_silent(group, missing, m->heard);
+        if (silent >= 0) return gd_group_abort(group, silent, "is silent");
+        if (!gd_wire_wait_for(set, 2 * ranks, gd_group_keep_alive(group, m->heard, &beat)))
+            continue;
         for (int i = 0; i < ranks; i++) {
             if (!set[i].ready) continue;
             if (push(group, i, m->peer[i], &m->piece[i]) ||
