@@ -1,6 +1,6 @@
 /* test_axis.c - gather, scatter_add, cumsum, argmax, topk and sort against loops over coordinates, as
  * PyTorch's documentation defines them, and at their edges. */
-#include "op_test.h"
+#include "long_sorts.h"
 
 static gd_context *ctx;
 static uint64_t seed = 1;
@@ -287,29 +287,9 @@ END_TEST
         ck_assert_error(ctx, words); \
     } while (0)
 
-/* Stable, also where many are equal, and long; 0 and -0 are equal. */
 START_TEST(long_sorts)
 {
-    enum { N = 30000 };
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, N)), *index;
-    double *xv = zeros(2 * N);
-    for (int i = 0; i < 2 * N; i++)
-        xv[i] = i < N ? floor(random_in(&seed, -40, 40)) / 8 * (i % 2 ? 1 : -1)
-                      : random_in(&seed, -1, 1);
-    gd_tensor_write_f64(x, xv, 2 * N);
-    gd_tensor_read_f64(x, xv, 2 * N); /* rounded */
-    for (int descending = 0; descending < 2; descending++) {
-        gd_tensor *y = gd_sort(x, 1, descending, &index);
-        double *v = values_of(y), *at = values_of(index);
-        for (int i = 0; i < 2 * N; i++) {
-            ck_assert_double_eq(v[i], xv[i / N * N + (int)at[i]]);
-            if (i % N == 0) continue;
-            ck_assert(descending ? v[i] <= v[i - 1] : v[i] >= v[i - 1]);
-            if (v[i] == v[i - 1]) ck_assert(at[i] > at[i - 1]);
-        }
-        free(v), free(at);
-    }
-    free(xv);
+    check_long_sorts(ctx, dtypes[_i], &seed);
 }
 END_TEST
 
@@ -435,7 +415,7 @@ int main(void)
     tcase_add_loop_test(tcase, cumsum_is_the_definition, 0, 60);
     tcase_add_loop_test(tcase, topk_is_the_sorted_order, 0, 60);
     tcase_add_test(tcase, the_documented_examples);
-    tcase_add_test(tcase, long_sorts);
+    tcase_add_loop_test(tcase, long_sorts, 0, 4);
     tcase_add_test(tcase, one_hot_rows);
     tcase_add_test(tcase, roll_split_and_index_select);
     tcase_add_test(tcase, nan_and_infinity);

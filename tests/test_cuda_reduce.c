@@ -1,6 +1,8 @@
-/* test_cuda_reduce.c - var and std on a GPU over the whole range of float32: the cases of
- * test_cuda_ops.c are of ordinary sizes. */
+/* test_cuda_reduce.c - reductions on a GPU over the whole range of float32, of zeros and NaN, and long
+ * sorts: the cases of test_cuda_ops.c are of ordinary numbers and sizes. */
 #include "gpu.h"
+#include "long_sorts.h"
+#include "special_reductions.h"
 #include "variance_ranges.h"
 
 static gd_context *ctx;
@@ -29,6 +31,25 @@ START_TEST(variances_of_nothing_and_of_nan)
 }
 END_TEST
 
+START_TEST(products_norms_and_truth)
+{
+    uint64_t seed = 1;
+    check_products_with_zeros(ctx);
+    check_products_over_axes(ctx, &seed);
+    check_norms(ctx);
+    check_norms_of_any_size(ctx);
+    check_any_and_all(ctx);
+}
+END_TEST
+
+START_TEST(long_sorts)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 1;
+    check_long_sorts(ctx, dtypes[_i], &seed);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cuda reduce");
@@ -36,6 +57,8 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, variances_of_any_size, 0, VARIANCE_RANGES);
     tcase_add_test(tcase, variances_of_nothing_and_of_nan);
+    tcase_add_test(tcase, products_norms_and_truth);
+    tcase_add_loop_test(tcase, long_sorts, 0, 4);
     suite_add_tcase(suite, tcase);
     return check_main_gpu(suite);
 }
