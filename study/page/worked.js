@@ -91,13 +91,14 @@ function jacobians(gradus, request, result) {
     return rows;
 }
 
-function heatMap(rows, name, output = 'y') {
+// dy: what each row is multiplied by, which stands before it.
+function heatMap(rows, name, output, dy) {
     const largest = Math.max(...rows.flat().map(Math.abs)) || 1;
     return `<div class="tensor" data-tensor="jacobian" data-of="${escape(name)}"><b>&part;${escape(output)} / &part;${
         escape(name)}</b> <small>[${rows.length}, ${rows[0].length}], row: element of ${
-        escape(output)}; largest ${number(largest)}</small><table class="numbers jacobian">${
+        escape(output)}, after its gradient; largest ${number(largest)}</small><table class="numbers jacobian">${
         rows.map((row, o) =>
-                     '<tr>' +
+                     `<tr><th scope="row" data-row="${o}">${number(dy[o])}</th>` +
                      row.map((v, i) => `<td data-value="${v}" data-row="${o}" data-column="${
                                  i}" title="${number(v)}" style="background:rgba(var(${
                                  v < 0 ? '--minus' : '--plus'}),${
@@ -133,9 +134,9 @@ function apart(a, b) {
 const outputName = (own, k) => (own.outputs || [ 'y' ])[k] || `y${k}`;
 
 // The Jacobian by input i, of all outputs.
-function jacobian({own, check}, result, i) {
+function jacobian({own, check, request}, result, i) {
     const names = result.outputs.map((t, k) => t && outputName(own, k)).filter(Boolean);
-    return heatMap(result.jacobians[i], check.inputs[i].name, names.length > 1 ? `(${names.join(', ')})` : names[0]);
+    return heatMap(result.jacobians[i], check.inputs[i].name, names.length > 1 ? `(${names.join(', ')})` : names[0], request.cotangents.flat());
 }
 
 // What the library says of an example, and the Jacobians where they are small enough to be shown.
@@ -295,7 +296,8 @@ function point(body, it, result, cell) {
     for (const {output, o, at} of terms) {
         body.querySelector(`input[data-edit="cotangent ${output}"][data-at="${o}"]`)
             ?.parentElement.classList.add('part');
-        body.querySelector(`.jacobian td[data-row="${at}"][data-column="${j}"]`)?.classList.add('part');
+        for (const part of body.querySelectorAll(`.jacobian th[data-row="${at}"], .jacobian td[data-row="${at}"][data-column="${j}"]`))
+            part.classList.add('part');
     }
     const signed = (v) => (v < 0 ? `(${number(v)})` : number(v));
     const shown = terms.slice(0, 8).map(({output, o, dy, slope}) => `d${outputName(it.own, output)}${

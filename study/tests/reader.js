@@ -245,9 +245,9 @@ async function otherElement(tab, url) {
             cell.dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));
             const map = place.querySelector('[data-tensor=jacobian]'), lit = [...map.querySelectorAll('td.part')];
             return { of: map.dataset.of, columns: [...new Set(lit.map((td) => td.dataset.column))],
-                     rows: lit.length, dy: place.querySelectorAll('input[data-edit^=cotangent]').length && [...place.querySelectorAll('td.part input[data-edit^=cotangent]')].length };
+                     rows: lit.length, heads: map.querySelectorAll('th.part').length, dy: place.querySelectorAll('input[data-edit^=cotangent]').length && [...place.querySelectorAll('td.part input[data-edit^=cotangent]')].length };
         })()`);
-        assert.deepEqual([ seen.of, seen.columns, seen.dy ], [ name, [ '1' ], seen.rows ], op);
+        assert.deepEqual([ seen.of, seen.columns, seen.dy, seen.heads ], [ name, [ '1' ], seen.rows, seen.rows ], op);
         assert.ok(seen.rows >= 2, op);
     }
 }
