@@ -137,6 +137,22 @@ function tap(event) {
     if (tapped) light('symbol', tapped, true);
 }
 
+// ---- A formula that is wider than its place is set smaller, down to 52% --------------------------
+
+function fit() {
+    for (const element of document.querySelectorAll('.formula, .step')) {
+        const formula = element.querySelector('.katex');
+        if (!formula) continue;
+        formula.style.fontSize = '';
+        const own = element.classList.contains('formula') ? element : formula;
+        const wide = Math.max(own.scrollWidth, ...[...formula.querySelectorAll('.base') ].map((e) => e.offsetWidth));
+        if (wide > element.clientWidth + 1) {
+            const size = parseFloat(getComputedStyle(formula).fontSize);
+            formula.style.fontSize = `${size * Math.max(0.52, (element.clientWidth - 4) / wide)}px`;
+        }
+    }
+}
+
 // ---- What scrolls sideways can be scrolled by keyboard -----------------------------------------
 
 function reachable() {
@@ -166,8 +182,13 @@ document.addEventListener('DOMContentLoaded', () => {
     });
     addEventListener('beforeprint',
         () => document.querySelectorAll('details').forEach((details) => { details.open = true; }));
-    for (const event of ['resize', 'numbers', 'load']) addEventListener(event, reachable);
-    document.addEventListener('toggle', reachable, true);
-    reachable();
+    const arrange = () => {
+        fit();
+        reachable();
+    };
+    for (const event of ['resize', 'numbers', 'load']) addEventListener(event, arrange);
+    document.addEventListener('toggle', arrange, true);
+    document.fonts?.ready.then(arrange);
+    arrange();
 });
 })();

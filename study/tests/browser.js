@@ -10,6 +10,7 @@ const {pathToFileURL} = require('url');
 const {find, Browser} = require('./chromium.js');
 const {expected, apart} = require('./reference.js');
 const reader = require('./reader.js');
+const mended = require('./mended.js');
 
 const folder = path.resolve(process.argv[2]), only = process.argv.slice(3);
 const url = (page) => pathToFileURL(path.join(folder, page)).href;
@@ -269,17 +270,6 @@ async function frame(tab) {
     await tab.send('Emulation.setEmulatedMedia', {features : []});
 }
 
-async function phone(tab) {
-    await tab.send('Emulation.setDeviceMetricsOverride',
-        {width : 375, height : 800, deviceScaleFactor : 2, mobile : true});
-    for (const page of pages) {
-        await tab.open(url(page));
-        const width = await tab.evaluate(`document.documentElement.scrollWidth`);
-        assert.ok(width <= 375, `${page} is ${width} wide on a phone of 375`);
-    }
-    await tab.send('Emulation.clearDeviceMetricsOverride');
-}
-
 async function main() {
     const program = find();
     if (!program) {
@@ -290,7 +280,8 @@ async function main() {
     try {
         const tab = await browser.tab();
         const {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible} = reader;
-        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone, watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible]) {
+        const {again, wording, cut, points} = mended;
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, again, wording, cut, points, accessible]) {
             if (only.length && !only.includes(part.name)) continue;
             const begun = Date.now();
             await part(tab, url, pages, folder);
