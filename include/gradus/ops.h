@@ -52,7 +52,8 @@
  *                             0) its weight *; an ignored row may hold NaN or inf: gradient 0 *
  *                             (linear_cross_entropy: that of its weight is NaN then, 0 * NaN)
  *     l1_loss                 the gradient is 0 where x is its target, and at NaN
- *     huber_loss, smooth_l1_  the slope at delta, beta is that of both sides
+ *     huber_loss,             the slope at delta, beta is that of both sides
+ *     smooth_l1_loss
  *     kl_div                  a target of 0 has loss 0, whatever x *; its own gradient is -inf *
  *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
  *     conv2d and its like     the padding is zeros, of which an infinite or NaN weight may make NaN

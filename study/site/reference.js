@@ -39,7 +39,7 @@ const table = (list) => `<div class="wide"><table><tbody>${
     list.map(([ name, said ]) => `<tr><td><code>${escape(name)}</code></td><td>${escape(said)}</td></tr>`).join('')}</tbody></table></div>`;
 
 function indented(part) {
-    const list = !isCode(part) && twoColumns(part);
+    const list = !/\bgd_\w+\(/.test(part) && twoColumns(part);
     return list ? table(list) : `<pre class="code">${isCode(part) ? highlight(part) : escape(part)}</pre>`;
 }
 

@@ -93,7 +93,7 @@ function opsOf(readme, gradus) {
         .map((op) => op.name)
         .filter(
             (name) => new RegExp(`const gd_op gd_op_${name} =|` +
-                                     `^(UNARY|SCALAR|RANGE|BINARY|COMPARE|LOSS)\\(${name},`,
+                                     `^[A-Z]+\\(${name},`,
                 'm').test(text));
 }
 
@@ -194,9 +194,10 @@ function opParts(gradus, readme, page) {
             bugs.length} ways to get ${
             ops.length > 1 ? 'these backwards'
                            : 'this backward'} wrong</a>, and what gradcheck reports for each.</p>`;
-    if (ops.length)
+    const exercised = ops.filter((op) => exercises.all.some((e) => e.op === op));
+    if (exercised.length)
         practice += `<h2 id="exercise">Write it</h2><p>An exercise, which gradcheck answers: ${
-            ops.map((op) => `<a href="exercises.html#${op}">${op}</a>`).join(', ')}.</p>`;
+            exercised.map((op) => `<a href="exercises.html#${op}">${op}</a>`).join(', ')}.</p>`;
 
     // The derivation ends in its lines of code; what follows there is about kernels.
     const blocks = [...page.html.matchAll(/<pre class="code">[^]*?<\/pre>/g) ].filter(
