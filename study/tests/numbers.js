@@ -58,6 +58,7 @@ function check(gradus, it, eps) {
 
 // The pictures of an op: what they show is what the definition says, every step can be drawn, and a cell of
 // a gradient is lit from those elements of dy that the Jacobian has it from, no other.
+let products = 0;
 function checkPictures(gradus, it, eps) {
     const {op} = it.request, result = gradus.run(it.request), wanted = expected(it.request, result, eps);
     const known = {y : wanted.outputs[0], h : wanted.outputs[0], dx : wanted.gradients.x, dw : wanted.gradients.weight, dy : it.request.cotangents[0]};
@@ -74,6 +75,22 @@ function checkPictures(gradus, it, eps) {
                 const met = known.dy.map((_, o) => o).filter((o) => jacobian[o][target.at] !== 0);
                 assert.deepEqual(lit.dy, met, `${op}: dx ${target.at}`);
             }
+            // A sum of products that is written out is what it is said to be; its numbers have two decimals.
+            for (const {said} of steps)
+                for (const [, left, right] of said.replace(/−/g, '-').matchAll(/= ([^=a-z]*×[^=a-z]*(?:\+ bias [^=]*)?)= (-?\d+(?:\.\d+)?)/g)) {
+                    if (left.includes(' - ')) continue;
+                    const value = left.replace('bias', '').split(' + ').map((term) => term.split('×').map((v) => Number(v.replace(/[()]/g, ''))));
+                    const total = value.reduce((all, factors) => all + factors.reduce((x, y) => x * y, 1), 0);
+                    assert.ok(Math.abs(total - right) < 0.03, `${op}: ${said}`);
+                    products++;
+                }
+            const bars = [...drawn[drawn.length - 1].matchAll(/<rect class="\w+" data-value="([^"]*)"/g) ].map(([ , v ]) => Number(v));
+            const gradient = wanted.gradients.x || wanted.gradients.logits;
+            if (bars.length) same(bars.slice(-gradient.length), gradient, `${op}: the last bars`);
+            if (op === 'cross_entropy') {
+                const [p, hot] = [ bars.slice(0, 8), bars.slice(8, 16) ];
+                same(p.map((v, i) => (v - hot[i]) / 2), gradient, 'p less the targets');
+            }
             words += steps.map(({said}) => said).join('\n') + '\n';
         }
     }
@@ -85,6 +102,7 @@ async function main() {
     const with_backward = gradus.ops().filter((op) => op.backward);
     for (const op of with_backward) check(gradus, example(gradus, op.name));
     for (const op of Object.keys(pictures)) checkPictures(gradus, example(gradus, op));
+    assert.ok(products >= 29, `${products} sums written out`);
     // Of dx nothing is along xhat, but where eps is large.
     const angles = (op, more = {}, eps = undefined) => {
         const it = example(gradus, op);
