@@ -53,6 +53,14 @@ static const REAL *previous(const rnn_work *w, const REAL *first, const REAL *al
     return first ? first + b * s.H : NULL;
 }
 
+/* p[j], or 0 without p. `other` is read in its place, since a load on a condition keeps a loop from being
+ * vectorized. */
+static inline REAL value_at(const REAL *p, const REAL *other, int64_t j)
+{
+    const REAL value = (p ? p : other)[j];
+    return p ? value : 0;
+}
+
 static void lstm_row(const void *work, int64_t b)
 {
     const rnn_work *w = work;
@@ -61,15 +69,17 @@ static void lstm_row(const void *work, int64_t b)
     const REAL *x = w->gates + (b * s.T + w->t) * s.G, *hidden = w->hidden + b * s.G;
     const REAL *before = previous(w, w->cell, w->second, w->kept, b);
     REAL *a = w->active + at * s.G, *c = w->second + at * H, *y = w->y + (b * s.T + w->t) * H;
-    for (int64_t k = 0; k < s.G; k++) a[k] = x[k] + hidden[k] + (w->bias ? w->bias[k] : 0);
+#pragma omp simd
+    for (int64_t k = 0; k < s.G; k++) a[k] = x[k] + hidden[k] + value_at(w->bias, x, k);
 #pragma omp simd
     for (int64_t j = 0; j < 2 * H; j++) a[j] = sigmoid(a[j]);
 #pragma omp simd
     for (int64_t j = LSTM_G * H; j < (LSTM_G + 1) * H; j++) a[j] = tanh_of(a[j]);
 #pragma omp simd
     for (int64_t j = LSTM_O * H; j < (LSTM_O + 1) * H; j++) a[j] = sigmoid(a[j]);
+#pragma omp simd
     for (int64_t j = 0; j < H; j++)
-        c[j] = a[LSTM_F * H + j] * (before ? before[j] : 0) + a[LSTM_I * H + j] * a[LSTM_G * H + j];
+        c[j] = a[LSTM_F * H + j] * value_at(before, a, j) + a[LSTM_I * H + j] * a[LSTM_G * H + j];
 #pragma omp simd
     for (int64_t j = 0; j < H; j++) y[j] = a[LSTM_O * H + j] * tanh_of(c[j]);
 }
@@ -83,7 +93,9 @@ static void gru_row(const void *work, int64_t b)
     const REAL *before = previous(w, w->state, w->y, s.T, b);
     REAL *hidden = w->hidden + b * s.G, *a = w->active + at * s.G, *part = w->second + at * H;
     REAL *y = w->y + (b * s.T + w->t) * H;
-    for (int64_t k = 0; bias && k < s.G; k++) hidden[k] += bias[k];
+    const int64_t biases = bias ? s.G : 0;
+#pragma omp simd
+    for (int64_t k = 0; k < biases; k++) hidden[k] += bias[k];
 #pragma omp simd
     for (int64_t j = 0; j < 2 * H; j++) a[j] = sigmoid(x[j] + hidden[j]);
 #pragma omp simd
@@ -92,9 +104,10 @@ static void gru_row(const void *work, int64_t b)
         part[j] = hidden[n];
         a[n] = tanh_of(x[n] + a[j] * hidden[n]);
     }
+#pragma omp simd
     for (int64_t j = 0; j < H; j++) {
         const REAL z = a[GRU_Z * H + j];
-        y[j] = (1 - z) * a[GRU_N * H + j] + z * (before ? before[j] : 0);
+        y[j] = (1 - z) * a[GRU_N * H + j] + z * value_at(before, a, j);
     }
 }
 
@@ -103,7 +116,10 @@ static void put_gates(const rnn_work *w, int64_t b, const REAL *d)
 {
     const gd_rnn_shape s = w->s;
     REAL *to = w->dgates ? w->dgates + (b * s.T + w->t) * s.G : NULL;
-    for (int64_t k = 0; to && k < s.G; k++) to[k] = w->add ? to[k] + d[k] : d[k];
+    if (to && !w->add) memcpy(to, d, (size_t)s.G * sizeof *to);
+    if (!to || !w->add) return;
+#pragma omp simd
+    for (int64_t k = 0; k < s.G; k++) to[k] += d[k];
 }
 
 /* In: dh and dc, what later steps pass on. Out: dc for the step before, and the gradient of the gates
@@ -117,14 +133,15 @@ static void lstm_gradient_row(const void *work, int64_t b)
     const REAL *before = previous(w, w->cell, w->second, s.T, b);
     const REAL *dy = w->dy ? w->dy + at * H : NULL;
     REAL *dh = w->dh + b * H, *dc = w->dc + b * H, *d = w->dhidden + at * s.G;
+#pragma omp simd
     for (int64_t j = 0; j < H; j++) {
         const REAL i = a[j], f = a[LSTM_F * H + j], g = a[LSTM_G * H + j], o = a[LSTM_O * H + j];
-        const REAL h = tanh_of(c[j]), all = dh[j] + (dy ? dy[j] : 0);
-        const REAL dcell = dc[j] + all * o * (1 - h * h);                   /* [lstm dc] */
-        d[j] = dcell * g * i * (1 - i);                                     /* [di] */
-        d[LSTM_F * H + j] = dcell * (before ? before[j] : 0) * f * (1 - f); /* [df] */
-        d[LSTM_G * H + j] = dcell * i * (1 - g * g);                        /* [dg] */
-        d[LSTM_O * H + j] = all * h * o * (1 - o);                          /* [do] */
+        const REAL h = tanh_of(c[j]), all = dh[j] + value_at(dy, a, j);
+        const REAL dcell = dc[j] + all * o * (1 - h * h);                 /* [lstm dc] */
+        d[j] = dcell * g * i * (1 - i);                                   /* [di] */
+        d[LSTM_F * H + j] = dcell * value_at(before, a, j) * f * (1 - f); /* [df] */
+        d[LSTM_G * H + j] = dcell * i * (1 - g * g);                      /* [dg] */
+        d[LSTM_O * H + j] = all * h * o * (1 - o);                        /* [do] */
         dc[j] = dcell * f;
     }
     put_gates(w, b, d);
@@ -141,16 +158,18 @@ static void gru_gradient_row(const void *work, int64_t b)
     const REAL *before = previous(w, w->state, w->y, s.T, b);
     const REAL *dy = w->dy ? w->dy + at * H : NULL;
     REAL *dh = w->dh + b * H, *d = w->dhidden + at * s.G;
+#pragma omp simd
     for (int64_t j = 0; j < H; j++) {
         const REAL r = a[j], z = a[GRU_Z * H + j], n = a[GRU_N * H + j];
-        const REAL all = dh[j] + (dy ? dy[j] : 0);
-        const REAL dn = all * (1 - z) * (1 - n * n);                           /* [gru dn] */
-        d[j] = dn * part[j] * r * (1 - r);                                     /* [dr] */
-        d[GRU_Z * H + j] = all * ((before ? before[j] : 0) - n) * z * (1 - z); /* [dz] */
+        const REAL all = dh[j] + value_at(dy, a, j);
+        const REAL dn = all * (1 - z) * (1 - n * n);                         /* [gru dn] */
+        d[j] = dn * part[j] * r * (1 - r);                                   /* [dr] */
+        d[GRU_Z * H + j] = all * (value_at(before, a, j) - n) * z * (1 - z); /* [dz] */
         d[GRU_N * H + j] = dn;
         dh[j] = all * z;
     }
     put_gates(w, b, d);
+#pragma omp simd
     for (int64_t j = 0; j < H; j++) d[GRU_N * H + j] *= a[j]; /* [reset] */
 }
 
