@@ -364,6 +364,22 @@ START_TEST(some_are_kept)
 }
 END_TEST
 
+/* Otherwise the disk would have the space of one that is removed only after the run. */
+START_TEST(a_resumed_run_lets_its_checkpoint_go)
+{
+    char number[16];
+    int status;
+    train_well("--data text %s --steps 4 --out a");
+    pid_t child =
+        begin("--resume auto --out a --steps 1000000 --checkpoint-every 5 --keep 1000", 0);
+    wait_for("a/step-00000005");
+    snprintf(number, sizeof number, "%d", (int)child);
+    shell("! ls -l /proc/%s/fd | grep -F '%s/a/step-00000004'", number, folder); /* Linux alone */
+    kill(child, SIGTERM);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+}
+END_TEST
+
 /* ---- Stopping ----------------------------------------------------------------------------- */
 
 static void nap(int milliseconds)
@@ -472,6 +488,7 @@ int main(void)
     tcase_add_test(cases, names_that_a_checkpoint_can_keep);
     tcase_add_test(cases, the_tokenizer_lies_beside_the_model);
     tcase_add_test(cases, some_are_kept);
+    tcase_add_test(cases, a_resumed_run_lets_its_checkpoint_go);
     tcase_add_loop_test(cases, signals_save_and_leave, 0, test_brief() ? 3 : 5);
     tcase_add_test(cases, a_second_signal_ends_it_at_once);
     tcase_add_test(cases, killed_again_and_again);

@@ -138,8 +138,28 @@ static gd_status check_optimizer(const checkpoint *from, gd_context *ctx, const 
                    given.text, from->folder, was);
 }
 
+struct checkpoint_text {
+    struct checkpoint_text *next;
+    char text[];
+};
+
+/* A copy that lives as long as the checkpoint: its files are closed earlier. NULL: no memory. */
+static const char *copy_text(checkpoint *from, gd_context *ctx, const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    struct checkpoint_text *copy = malloc(sizeof *copy + bytes);
+    if (!copy) {
+        gd_fail(ctx, GD_ERROR_MEMORY, "no memory for the options of the run in %s", from->folder);
+        return NULL;
+    }
+    memcpy(copy->text, text, bytes);
+    copy->next = from->texts;
+    from->texts = copy;
+    return copy->text;
+}
+
 /* The model's shape comes from the folder; other options are those of the run, unless given. */
-static gd_status restore_options(const checkpoint *from, gd_context *ctx, train_options *o)
+static gd_status restore_options(checkpoint *from, gd_context *ctx, train_options *o)
 {
     const model_config *c = &from->config;
     const struct {
@@ -160,7 +180,8 @@ static gd_status restore_options(const checkpoint *from, gd_context *ctx, train_
     options_item item;
     for (int i = 0; from->state && !gd_error(ctx) && options_saved(&o->base, i, &item); i++) {
         const char *value = gd_safetensors_metadata(from->state, item.key);
-        if (value) restore(from, ctx, o, item.name, value, !strcmp(item.name, "vocab"));
+        const char *text = value ? copy_text(from, ctx, value) : NULL;
+        if (text) restore(from, ctx, o, item.name, text, !strcmp(item.name, "vocab"));
     }
     return gd_error_status(ctx);
 }
@@ -282,13 +303,23 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     return gd_error_status(ctx);
 }
 
-void checkpoint_close(checkpoint *from)
+void checkpoint_close_files(checkpoint *from)
 {
     gd_safetensors_close(from->state);
-    tokenizer_free(&from->tokenizer);
     folder_close(&from->files);
+    from->state = NULL;
+}
+
+void checkpoint_close(checkpoint *from)
+{
+    checkpoint_close_files(from);
+    tokenizer_free(&from->tokenizer);
+    while (from->texts) {
+        struct checkpoint_text *next = from->texts->next;
+        free(from->texts);
+        from->texts = next;
+    }
     if (from->lock >= 0) folder_unlock(&from->out, lock_name, from->lock);
     folder_close(&from->out);
-    from->state = NULL;
     from->lock = -1;
 }

@@ -58,8 +58,9 @@ typedef struct checkpoint {
     gd_safetensors *state;    /* NULL with --init, which takes only weights */
     checkpoint_progress progress;
     tokenizer tokenizer; /* TOKENIZER_NONE if the folder has none; then one is made from the text */
-    open_folder out;     /* --out, if it is locked */
-    int lock;            /* its lock; -1: none */
+    struct checkpoint_text *texts; /* of options */
+    open_folder out;               /* --out, if it is locked */
+    int lock;                      /* its lock; -1: none */
 } checkpoint;
 
 /* ---- Which one (checkpoint_find.c) --------------------------------------------------------- */
@@ -113,6 +114,10 @@ gd_status checkpoint_load_model(checkpoint *from, model *m, const dataset *data)
  * dtype, and vice versa: masters then become weights, or weights masters, unrounded. With --init
  * the masters begin as the weights. */
 gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *optimizer);
+
+/* Closes its files once all is loaded: when the run removes them the disk has their space again, and
+ * Windows lets them go. */
+void checkpoint_close_files(checkpoint *from);
 
 /* ---- The best validation (checkpoint_best.c) ------------------------------------------------ */
 

@@ -471,6 +471,7 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
     checkpoint_load_state(from, m, t.optimizer);
     if (options->dtype == GD_FLOAT16 && before->scale.adapts)
         gd_optimizer_set_loss_scale(t.optimizer, before->scale);
+    checkpoint_close_files(from);
     if (!gd_error(m->ctx)) {
         report_memory_at_rest(m->ctx);
         prepare_answers(&t);
