@@ -61,6 +61,58 @@ program eval --model 'gerade läufe/tief' --data 'täxt 字.txt' >evaluated || c
 program gradcheck --json sum >checked || complain "gradcheck: $?"
 grep -q '"largest_error": [0-9.e-]*,' checked || complain "gradcheck --json: $(head -c 300 checked)"
 
+# ---- The console ------------------------------------------------------------------------------
+
+cp 'täxt 字.txt' text
+
+# at_console COMMAND...: with a terminal, which wine shows programs as a console of Windows; prints
+# what is on it, without the escape sequences that draw it.
+at_console()
+{
+    local quoted
+    printf -v quoted '%q ' "$@"
+    script -qec "stty cols 150 rows 60; $quoted" /dev/null </dev/null 2>&1 |
+        sed 's/\x1b\[[0-9;?]*[a-zA-Z]//g; s/\r//g'
+}
+
+if ! command -v script >/dev/null; then
+    echo "windows.sh: without util-linux's script there is no console to test"
+else
+    at_console "${run[@]}" "$bin/gradus-train.exe" --data 'täxt 字.txt' "${small[@]}" --steps 2 >shown
+    grep -q 'text   täxt 字.txt: ' shown || complain "the console shows: $(head -3 shown)"
+
+    # Ctrl-C: the run saves, and goes on from there as if nothing had been.
+    long=(--data text "${small[@]}" --steps 300 --checkpoint-every 20)
+    program train "${long[@]}" --out whole >straight || complain "a run ends with $?"
+    at_console "${run[@]}" "$bin/tests/beside.exe" ctrl-c stopped/step-00000020/config.json \
+        "$bin/gradus-train.exe" "${long[@]}" --out stopped >shown || true
+    grep -q 'stopped by a signal' shown || complain "Ctrl-C: $(tail -3 shown)"
+    [[ ! -e stopped/step-00000300 ]] || complain "Ctrl-C came too late"
+    program train --data text --out stopped --resume auto >again || complain "after Ctrl-C: $?"
+    [[ $(weights straight) && $(weights straight) == "$(weights again)" ]] ||
+        complain "weights after Ctrl-C $(weights again), straight $(weights straight)"
+    # The checkpoint that it came from is not needed any more, and not kept.
+    [[ $(ls stopped) == $'log.jsonl\nstep-00000280\nstep-00000300' ]] || complain "kept: $(ls stopped)"
+fi
+
+# ---- What another program has open ------------------------------------------------------------
+
+held() # SENTENCE FILE PROGRAM ARGUMENT...
+{
+    "${run[@]}" "$bin/tests/beside.exe" hold "$2" "$bin/gradus-$3.exe" "${@:4}" >said 2>&1 || true
+    grep -q "$1" said || complain "with $2 open: $(tail -3 said)"
+}
+program train --data text "${small[@]}" --steps 20 --keep 1 --out first >/dev/null
+cp -r first second
+held 'could not be removed: it is kept as first/step-00000020.rest' \
+    first/step-00000020/model.safetensors train --data text --out first --resume auto --steps 40
+[[ -e first/step-00000040/model.safetensors ]] || complain "no checkpoint: $(ls first)"
+cmp first/step-00000020.rest/model.safetensors second/step-00000020/model.safetensors ||
+    complain "a checkpoint that was open has changed"
+held 'cannot write the log second/log.jsonl: Permission denied' \
+    second/log.jsonl train --data text --out second --resume auto --steps 40
+[[ $(ls second) == $'log.jsonl\nstep-00000020' ]] || complain "after a refusal: $(ls second)"
+
 # ---- Refusals ---------------------------------------------------------------------------------
 
 refused() # STATUS SENTENCE PROGRAM ARGUMENT...
@@ -87,5 +139,5 @@ if [[ -c /dev/full ]]; then
     [[ $status == 2 && $said == *'cannot write to stdout'* ]] || complain "full: $status, $said"
 fi
 
-((failed)) || echo "the programs run: names, line ends, resuming, refusals, a full disk"
+((failed)) || echo "the programs run: names, line ends, resuming, the console, open files, refusals, a full disk"
 exit $failed
