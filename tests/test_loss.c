@@ -259,6 +259,33 @@ START_TEST(nll_is_cross_entropy)
 }
 END_TEST
 
+/* Ignored rows, and classes of weight 0, may hold anything. */
+START_TEST(nll_of_what_does_not_count)
+{
+    gd_tensor *x =
+        gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3, 2), (float[]){NAN, NAN, -1, -2, -INFINITY, -3});
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(3), (int32_t[]){-100, 1, 0});
+    gd_tensor *w = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){0, 0.5});
+    gd_tensor_set_requires_grad(x, true);
+    gd_cross_entropy_options o = {.ignore_index = -100, .weight = w};
+    gd_tensor *mean = gd_keep(gd_nll_loss(x, t, &o));
+    gd_backward(mean);
+    ck_assert_double_eq(gd_item(mean), 2);
+    assert_close(gd_grad(x), (double[]){0, 0, 0, -1, 0, 0}, 0, 0, "dx");
+    o.reduction = GD_NONE;
+    assert_close(gd_nll_loss(x, t, &o), (double[]){0, 1, 0}, 0, 0, "each");
+    gd_tensor_fill(w, 0);
+    o.reduction = GD_MEAN;
+    ck_assert_double_nan(gd_item(gd_nll_loss(x, t, &o)));
+    o.ignore_index = 0;
+    ck_assert_ptr_null(gd_nll_loss(x, t, &o));
+    ck_assert_error(ctx, "nll_loss: targets[0] is -100, wanted 0 to 1");
+    gd_tensor_set_requires_grad(w, true);
+    ck_assert_ptr_null(gd_nll_loss(x, t, &o));
+    ck_assert_error(ctx, "nll_loss: weight requires a gradient, which class weights have only");
+}
+END_TEST
+
 START_TEST(cosines)
 {
     gd_tensor *a =
@@ -346,6 +373,7 @@ int main(void)
     tcase_add_test(cases, positive_weights);
     tcase_add_test(cases, refusals);
     tcase_add_loop_test(cases, nll_is_cross_entropy, 0, 24);
+    tcase_add_test(cases, nll_of_what_does_not_count);
     tcase_add_test(cases, cosines);
     tcase_add_test(cases, minima);
     tcase_add_test(cases, threads_do_not_change_a_bit);

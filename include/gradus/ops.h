@@ -32,9 +32,8 @@
  *                             or NaN; over no elements: NaN
  *     prod                    of one 0: only that element has a gradient, the product of the others; of
  *                             several: all are 0. An infinite element's own gradient is NaN
- *     norm                    where the norm is 0, so is the gradient; that of an x of 0 too, for
- *                             p <= 1; for infinite p equal elements share evenly. Over no elements: 0,
- *                             for p < 0 inf
+ *     norm                    the gradient is 0 where x is, also where the norm is; for infinite p
+ *                             equal elements share evenly. Over no elements: 0, for p < 0 inf
  *     any, all                NaN is not 0; over no elements: 0 and 1
  *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
  *                             a negative base under a fractional exponent gives NaN, but -inf as
@@ -46,9 +45,10 @@
  *                             hidden from by a mask, too (0 * NaN); those that causal or window
  *                             hide may or may not be read
  *     logsumexp               of a row that is all -inf: -inf with gradient 0 *; with +inf: +inf
- *     mean, cross_entropy     over no elements: NaN; sum: 0; max and logsumexp: -inf
- *     cross_entropy           class weights of all targets 0: the mean and its gradient are NaN; a
- *                             class of weight or share 0 is ignored, whatever its logit or (share
+ *     mean, cross_entropy,    over no elements: NaN; sum: 0; max and logsumexp: -inf
+ *     nll_loss
+ *     cross_entropy,          class weights of all targets 0: the mean and its gradient are NaN; a
+ *     nll_loss                class of weight or share 0 is ignored, whatever its logit or (share
  *                             0) its weight *; an ignored row may hold NaN or inf: gradient 0 *
  *                             (linear_cross_entropy: that of its weight is NaN then, 0 * NaN)
  *     l1_loss                 the gradient is 0 where x is its target, and at NaN
