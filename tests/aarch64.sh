@@ -119,22 +119,23 @@ for test in test_matmul test_rms_norm; do
     tail -1 said
 done
 
-# train NAME PROGRAM OPTION...: a run in the folder NAME, and what it says in NAME.said.
+# train NAME PROGRAM OPTION...: a run whose log is in the folder NAME; what it says is in NAME.said.
 train()
 {
+    mkdir -p "$1"
     "${@:2}" --data "$source/README.md" --layers 1 --dim 48 --heads 4 --kv-heads 2 --context 32 \
         --batch 12 --dropout 0.1 --eval-every 0 --sample-length 0 --log-every 1 --steps 40 \
-        --checkpoint-every 20 --keep 0 --out "$1" >"$1.said" || complain "a run ends with $?: $1"
+        --log "$1/log.jsonl" >"$1.said" || complain "a run ends with $?: $1"
 }
 weights() { sed -n 's/^weights \([0-9a-f]*\).*/\1/p' "$1.said"; }
 losses() { sed -n 's/.*"step": \([0-9]*\),.*"loss": \([0-9.e+-]*\),.*/\1 \2/p' "$1/log.jsonl"; }
 
-trainer=("${run[@]}" "$build/bin/gradus-train")
-train one "${trainer[@]}" --threads 1
-train four "${trainer[@]}" --threads 4
+trainer=("${run[@]}" "$build/bin/gradus-train" --checkpoint-every 20 --keep 0)
+train one "${trainer[@]}" --out one --threads 1
+train four "${trainer[@]}" --out four --threads 4
 cp -r four resumed
 rm -r resumed/step-00000040
-train resumed "${trainer[@]}" --threads 1 --resume auto
+train resumed "${trainer[@]}" --out resumed --threads 1 --resume auto
 grep -q 'from *resumed.step-00000020' resumed.said || complain "not resumed: $(<resumed.said)"
 for other in four resumed; do
     [[ $(weights one) && $(weights one) == "$(weights $other)" ]] ||
