@@ -139,12 +139,8 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
 static gd_tensor *tape_view(gd_tensor *t)
 {
     if (!t->freed || !t->step || !t->storage || t->storage->released) return t;
-    gd_tensor *view = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
+    gd_tensor *view = gd_tensor_view(t, "backward");
     if (!view) return NULL;
-    memcpy(view->strides, t->strides, sizeof view->strides);
-    view->offset = t->offset;
-    view->freed = false;
-    gd_tensor_attach(view, t->storage);
     /* `readers` keeps the memory of a step's storage until now; all views of a leaf's close at
      * gd_step_end. */
     if (view->storage->step) view->storage->views--;

@@ -225,6 +225,9 @@ gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const c
 /* Makes t a view of a storage. */
 void gd_tensor_attach(gd_tensor *t, gd_storage *storage);
 
+/* A step tensor that sees what t sees, of no node. */
+gd_tensor *gd_tensor_view(const gd_tensor *t, const char *who);
+
 /* The content of a storage is about to change. */
 static inline void gd_new_version(gd_context *ctx, gd_storage *storage)
 {

@@ -132,6 +132,20 @@ void gd_no_grad_begin(gd_context *ctx)
     if (ctx) ctx->no_grad++;
 }
 
+/* Leaves one level of what begins with gd_NAME_begin. */
+static void leave(gd_context *ctx, int *depth, const char *name)
+{
+    if (*depth > 0)
+        --*depth;
+    else
+        gd_fail(ctx, GD_ERROR_STATE, "%s_end: there was no gd_%s_begin before it", name, name);
+}
+
+void gd_no_grad_end(gd_context *ctx)
+{
+    if (ctx) leave(ctx, &ctx->no_grad, "no_grad");
+}
+
 void gd_repeat_begin(gd_context *ctx)
 {
     if (ctx) ctx->repeats++;
@@ -139,21 +153,7 @@ void gd_repeat_begin(gd_context *ctx)
 
 void gd_repeat_end(gd_context *ctx)
 {
-    if (!ctx) return;
-    if (ctx->repeats == 0)
-        gd_fail(ctx, GD_ERROR_STATE, "repeat_end: there was no gd_repeat_begin before it");
-    else
-        ctx->repeats--;
-}
-
-void gd_no_grad_end(gd_context *ctx)
-{
-    if (!ctx) return;
-    if (ctx->no_grad == 0) {
-        gd_fail(ctx, GD_ERROR_STATE, "no_grad_end: there was no gd_no_grad_begin before it");
-    } else {
-        ctx->no_grad--;
-    }
+    if (ctx) leave(ctx, &ctx->repeats, "repeat");
 }
 
 bool gd_grad_enabled(const gd_context *ctx)
@@ -186,12 +186,9 @@ gd_tensor *gd_retain_grad(gd_tensor *t)
 gd_tensor *gd_detach(gd_tensor *t)
 {
     if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "detach", "tensor")) return NULL;
-    gd_tensor *view = gd_tensor_header(t->ctx, "detach", true, t->dtype, t->ndim, t->shape);
+    gd_tensor *view = gd_tensor_view(t, "detach");
     if (!view) return NULL;
-    memcpy(view->strides, t->strides, sizeof view->strides);
-    view->offset = t->offset;
     view->call = t->call;
     view->output = t->output;
-    gd_tensor_attach(view, t->storage);
     return view;
 }

@@ -162,6 +162,16 @@ void gd_tensor_attach(gd_tensor *t, gd_storage *storage)
     storage->views++;
 }
 
+gd_tensor *gd_tensor_view(const gd_tensor *t, const char *who)
+{
+    gd_tensor *view = gd_tensor_header(t->ctx, who, true, t->dtype, t->ndim, t->shape);
+    if (!view) return NULL;
+    memcpy(view->strides, t->strides, sizeof view->strides);
+    view->offset = t->offset;
+    gd_tensor_attach(view, t->storage);
+    return view;
+}
+
 gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const char *who)
 {
     gd_context *ctx = t->ctx;

@@ -56,41 +56,49 @@ static gd_status check_host(const gd_tensor *t, const char *who, const void *hos
     return GD_OK;
 }
 
+/* t if it is packed and of this dtype, else a packed temporary of the frame, which begins here. NULL
+ * on error. */
+static gd_tensor *packed_of(const gd_tensor *t, gd_dtype dtype, gd_call_frame *frame,
+                            const char *who)
+{
+    gd_frame_begin(t->ctx, frame);
+    if (dtype == t->dtype && gd_tensor_is_contiguous(t)) return (gd_tensor *)t;
+    return gd_frame_tensor(t->ctx, dtype, t, who);
+}
+
 static gd_status read_as(const gd_tensor *t, gd_dtype dtype, void *host, const char *who)
 {
     gd_context *ctx = t->ctx;
-    if (t->count == 0) return GD_OK;
-    size_t bytes = (size_t)t->count * gd_dtype_size(dtype);
-    if (dtype == t->dtype && gd_tensor_is_contiguous(t)) {
-        return ctx->device->download(ctx, host, gd_tensor_data(t), bytes);
-    }
     gd_call_frame frame;
-    gd_frame_begin(ctx, &frame);
-    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
-    if (packed) {
+    if (t->count == 0) return GD_OK;
+    const gd_tensor *packed = packed_of(t, dtype, &frame, who);
+    if (packed && packed != t)
         ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx);
-        ctx->device->download(ctx, host, gd_tensor_data(packed), bytes);
+    if (packed) {
+        ctx->device->download(ctx, host, gd_tensor_data(packed),
+                              (size_t)t->count * gd_dtype_size(dtype));
     }
     gd_frame_end(ctx, &frame);
     return gd_error_status(ctx);
 }
 
-static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, const char *who)
+/* `host`: the elements, in `dtype`; NULL: each is `value`. */
+static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, double value,
+                          const char *who)
 {
     gd_context *ctx = t->ctx;
-    if (t->count == 0) return GD_OK;
-    size_t bytes = (size_t)t->count * gd_dtype_size(dtype);
-    if (dtype == t->dtype && gd_tensor_is_contiguous(t)) {
-        gd_new_version(ctx, t->storage);
-        return ctx->device->upload(ctx, gd_tensor_data(t), host, bytes);
-    }
     gd_call_frame frame;
-    gd_frame_begin(ctx, &frame);
-    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
-    if (packed && !ctx->device->upload(ctx, gd_tensor_data(packed), host, bytes)) {
-        gd_new_version(ctx, t->storage);
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
+    if (t->count == 0) return GD_OK;
+    gd_tensor *packed = packed_of(t, dtype, &frame, who);
+    if (packed) gd_new_version(ctx, t->storage);
+    if (packed && host) {
+        ctx->device->upload(ctx, gd_tensor_data(packed), host,
+                            (size_t)t->count * gd_dtype_size(dtype));
+    } else if (packed) {
+        ctx->services->fill(gd_tensor_data(packed), dtype, value, t->count, ctx);
     }
+    if (packed != t && !gd_failed(ctx))
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
     gd_frame_end(ctx, &frame);
     return gd_error_status(ctx);
 }
@@ -108,7 +116,7 @@ gd_status gd_tensor_write(gd_tensor *t, const void *host, size_t bytes)
         return refused(t);
     }
     if (check_host(t, "tensor_write", host, bytes)) return gd_error_status(t->ctx);
-    return write_as(t, t->dtype, host, "tensor_write");
+    return write_as(t, t->dtype, host, 0, "tensor_write");
 }
 
 static gd_status check_count(const gd_tensor *t, const char *who, const double *host, int64_t count)
@@ -144,7 +152,7 @@ gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
                            (long long)i, host[i]);
         }
     }
-    return write_as(t, GD_FLOAT64, host, who);
+    return write_as(t, GD_FLOAT64, host, 0, who);
 }
 
 gd_tensor *gd_arange(gd_context *ctx, gd_dtype dtype, double start, double end, double step)
@@ -210,27 +218,12 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
 gd_status gd_tensor_fill(gd_tensor *t, double value)
 {
     if (!gd_tensor_writable(t, "tensor_fill")) return refused(t);
-    gd_context *ctx = t->ctx;
     if (t->dtype == GD_INT32 && !is_int32(value)) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
                        "tensor_fill: value is %g, wanted a whole number that int32 can hold",
                        value);
     }
-    if (t->count == 0) return GD_OK;
-    gd_new_version(ctx, t->storage);
-    if (gd_tensor_is_contiguous(t)) {
-        ctx->services->fill(gd_tensor_data(t), t->dtype, value, t->count, ctx);
-        return gd_error_status(ctx);
-    }
-    gd_call_frame frame;
-    gd_frame_begin(ctx, &frame);
-    gd_tensor *packed = gd_frame_tensor(ctx, t->dtype, t, "tensor_fill");
-    if (packed) {
-        ctx->services->fill(gd_tensor_data(packed), t->dtype, value, t->count, ctx);
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
-    }
-    gd_frame_end(ctx, &frame);
-    return gd_error_status(ctx);
+    return write_as(t, t->dtype, NULL, value, "tensor_fill");
 }
 
 double gd_item(const gd_tensor *t)
