@@ -27,6 +27,14 @@ struct gd_safetensors {
     size_t char_count;
 };
 
+/* The one name in a header that is not a tensor's; and the message of a build without jansson. */
+extern const char gd_safetensors_metadata_name[], gd_safetensors_no_jansson[];
+
+/* The format's name of a dtype. */
+const char *gd_safetensors_dtype_name(gd_dtype dtype);
+
+/* ---- Bytes (safetensors_bytes.c) --------------------------------------------------------- */
+
 /* The beginning of a text from a file, short enough for a sentence. */
 typedef struct gd_excerpt {
     char text[100];
@@ -34,18 +42,16 @@ typedef struct gd_excerpt {
 
 gd_excerpt gd_excerpt_of(const char *text);
 
-/* The one name in a header that is not a tensor's; and the message of a build without jansson. */
-extern const char gd_safetensors_metadata_name[], gd_safetensors_no_jansson[];
-
-/* The format's name of a dtype. */
-const char *gd_safetensors_dtype_name(gd_dtype dtype);
-
-/* ---- Bytes (safetensors_read.c) ---------------------------------------------------------- */
+/* An error "WHO: PATH: WHY". */
+gd_status gd_safetensors_refuse(gd_context *ctx, const char *who, const char *path,
+                                const char *why);
 
 /* Copies bytes [offset, offset + bytes) of the file, which its size covers. `who` is the function
  * for the message. */
 gd_status gd_safetensors_fetch(const gd_safetensors *file, const char *who, size_t offset, void *to,
                                size_t bytes);
+
+/* ---- Entries (safetensors_read.c) -------------------------------------------------------- */
 
 /* The entry, if it can become a tensor; else NULL, and the error is set. */
 const gd_safetensors_entry *gd_safetensors_usable(const gd_safetensors *file, const char *name,

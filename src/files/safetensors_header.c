@@ -57,20 +57,6 @@ const char *gd_safetensors_dtype_name(gd_dtype dtype)
     return NULL;
 }
 
-gd_excerpt gd_excerpt_of(const char *text)
-{
-    gd_excerpt cut;
-    size_t most = sizeof cut.text - 4, i = 0;
-    for (; text[i] && i < most; i++) cut.text[i] = text[i];
-    if (text[i]) {
-        while (i > 0 && ((unsigned char)text[i] & 0xc0) == 0x80) i--; /* do not cut a character */
-        memcpy(cut.text + i, "...", 3);
-        i += 3;
-    }
-    cut.text[i] = '\0';
-    return cut;
-}
-
 const char gd_safetensors_metadata_name[] = "__metadata__";
 const char gd_safetensors_no_jansson[] = "this build of gradus has no jansson (GRADUS_JANSSON)";
 

@@ -1,46 +1,10 @@
-/* safetensors_read.c - an open safetensors file, and tensors from it.
- *
- * A file on disk is read, not mapped: one that another process shortens, or a disk that fails, is
- * then an error of read() and not a signal. */
+/* safetensors_read.c - an open safetensors file, and tensors from it. */
 #include "files/safetensors.h"
 #include "platform/file.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- Bytes -------------------------------------------------------------------------------- */
-
-static gd_status refuse_file(gd_context *ctx, const char *who, const char *path, const char *why)
-{
-    return gd_fail(ctx, GD_ERROR_IO, "%s: %s: %s", who, gd_excerpt_of(path).text, why);
-}
-
-static gd_status fetch_from_disk(const gd_safetensors *file, const char *who, size_t offset,
-                                 char *to, size_t bytes)
-{
-    while (bytes > 0) {
-        const ptrdiff_t got = gd_os_read_at(file->descriptor, to, bytes, (int64_t)offset);
-        if (got < 0) return refuse_file(file->ctx, who, file->path, strerror(errno));
-        if (got == 0) {
-            errno = EIO; /* not every C library has ENODATA */
-            return refuse_file(file->ctx, who, file->path,
-                               "the file has become shorter since it was opened");
-        }
-        to += got;
-        offset += (size_t)got;
-        bytes -= (size_t)got;
-    }
-    return GD_OK;
-}
-
-gd_status gd_safetensors_fetch(const gd_safetensors *file, const char *who, size_t offset, void *to,
-                               size_t bytes)
-{
-    if (!file->bytes) return fetch_from_disk(file, who, offset, to, bytes);
-    if (bytes > 0) memcpy(to, file->bytes + offset, bytes);
-    return GD_OK;
-}
 
 /* ---- Opening ------------------------------------------------------------------------------ */
 
@@ -61,11 +25,11 @@ static gd_status measure(gd_safetensors *file, const char *path)
     gd_os_status status;
     if (!gd_os_status_of(file->descriptor, &status)) {
         file->reason = errno;
-        return refuse_file(file->ctx, opening, path, strerror(errno));
+        return gd_safetensors_refuse(file->ctx, opening, path, strerror(errno));
     }
     if (status.kind != GD_OS_IS_FILE) {
         file->reason = EINVAL;
-        return refuse_file(file->ctx, opening, path, "not a regular file");
+        return gd_safetensors_refuse(file->ctx, opening, path, "not a regular file");
     }
     file->size = (size_t)status.size;
     return GD_OK;
@@ -110,7 +74,7 @@ gd_safetensors *gd_safetensors_open(gd_context *ctx, const char *path)
     const int descriptor = gd_os_open(gd_os_here, path, GD_OS_READ | GD_OS_NO_WAIT, 0);
     if (descriptor >= 0) return gd_safetensors_open_descriptor(ctx, descriptor, path);
     const int why = errno;
-    refuse_file(ctx, opening, path, strerror(why));
+    gd_safetensors_refuse(ctx, opening, path, strerror(why));
     errno = why;
     return NULL;
 }

@@ -1,6 +1,6 @@
-/* optimizer.h - internals of an optimizer: rules.c makes one of each kind, optim.c updates the
- * parameters, average.c exchanges them with their average, update.c submits updates to the device and reads their
- * outcome. */
+/* optimizer.h - internals of an optimizer: rules.c makes one of each kind, optim.c has its states,
+ * average.c exchanges parameters with their average, update.c submits updates to the device and reads
+ * their outcome, apply.c makes them. */
 #ifndef GRADUS_OPTIMIZER_H
 #define GRADUS_OPTIMIZER_H
 

@@ -8,7 +8,7 @@
  * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
  * decay and one without, for any number of parameters; of others than that, those that are updated
  * alike (gd_params_set_factors, before gd_params_finish) are neighbours, too. The gaps that align each parameter to 64
- * bytes hold zeros in every block, and stay zero under every rule of optim.c.
+ * bytes hold zeros in every block, and stay zero under every rule of apply.c.
  *
  * Buffers, which have no gradient, have a block of their own (buffers.c). */
 #include "optim/params.h"

@@ -1,4 +1,4 @@
-/* params.h - internals of a group of parameters: params.c creates it, optim.c updates it. */
+/* params.h - internals of a group of parameters: params.c creates it, apply.c updates it. */
 #ifndef GRADUS_PARAMS_H
 #define GRADUS_PARAMS_H
 
