@@ -146,6 +146,30 @@ START_TEST(the_silence_of_rank_0_is_named_too)
 }
 END_TEST
 
+/* A rank that waits for the silent one, in another call, is not silent. */
+static void wait_in_two_calls(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    int own = 1, all[RANKS];
+    (void)mine;
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 1, &n);
+    if (rank == CULPRIT)
+        ranks_sleep(2.5 * ranks_timeout);
+    else if (rank == 0)
+        gd_group_all_gather_bytes(group, &own, sizeof own, all);
+    else
+        gd_group_all_reduce(group, t, false);
+}
+
+START_TEST(who_waits_is_not_silent)
+{
+    n = 1000;
+    ranks_timeout = 1;
+    ranks_run(RANKS, wait_in_two_calls);
+    for (int r = 0; r < RANKS; r++)
+        if (r != CULPRIT) rank_failed(r, "rank 2 is silent");
+}
+END_TEST
+
 /* ---- Other calls ---------------------------------------------------------------------------- */
 
 static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
@@ -394,6 +418,7 @@ int main(void)
     tcase_add_loop_test(more, all_others_end_and_name_it, 4 * 2, 4 * CALLS);
     TCase *silence = tcase_create("silence of rank 0");
     tcase_add_loop_test(silence, the_silence_of_rank_0_is_named_too, 0, 3);
+    tcase_add_test(silence, who_waits_is_not_silent);
     TCase *meeting = tcase_create("meeting");
     tcase_add_test(meeting, who_does_not_come_is_named);
     tcase_add_test(meeting, rank_0_that_is_not_there_is_named);

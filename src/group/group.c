@@ -297,7 +297,7 @@ static gd_status meet(gd_group *group)
     for (int i = 0; group->line && i < group->ranks; i++) group->line[i] = -1;
     group->heard = gd_host_allocate(ctx, ranks * sizeof *group->heard, "a group");
     if (gd_failed(ctx)) return ctx->status;
-    for (int i = 0; i < group->ranks; i++) group->heard[i] = 0;
+    for (int i = 0; i < group->ranks; i++) group->heard[i] = -HUGE_VAL;
     if (group->ranks == 1) return GD_OK;
     if (gd_rendezvous_meet(group)) return ctx->status;
     /* No rank continues before all have connected. */

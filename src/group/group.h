@@ -33,7 +33,7 @@ struct gd_group {
     const char *who; /* the current call, for messages */
     int listener;    /* rank 0's, while the others connect; else -1 */
     int *line;       /* [ranks] rank 0: a socket to each rank; else only [0], to rank 0; -1: none */
-    double *heard;   /* [ranks] when something last came on the line; 0: never */
+    double *heard;   /* [ranks] when something last came on the line; -infinity: never */
     bool aborted;    /* the reason is the context's error, and was sent to the others */
     const gd_transport *transport;
     void *state; /* the transport's */

@@ -156,8 +156,8 @@ static bool wanted(const gd_group *group, gd_wire_event *set, bool *missing)
     return any;
 }
 
-/* Sends and receives m->piece[i] for every rank i but this one. Where no data moves
- * for the whole timeout, a rank that is not finished is silent. */
+/* Sends and receives m->piece[i] for every rank i but this one. Where no data moves for
+ * the whole timeout, a rank that is not finished is silent. */
 static gd_status exchange(gd_group *group)
 {
     mesh *m = group->state;
