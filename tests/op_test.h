@@ -227,30 +227,35 @@ static inline bool is_near(double got, double want, double allowed)
     return isinf(want) ? got == want : fabs(got - want) <= allowed;
 }
 
-/* For sums, whose terms cancel: got is within `tolerance` of want relative to the largest of want,
- * or to `size` (of the terms) where that is larger; and `ulps` units of the dtype on top, for what
- * was rounded to be stored. NaN and infinities must match. */
-static inline void arrays_near(const double *got, const double *want, int64_t count, double size,
-                               double tolerance, gd_dtype dtype, double ulps, const char *what)
+/* For sums, whose terms cancel: a number is within `tolerance` of what is wanted, relative to the
+ * largest that is wanted, or to `size` (of the terms) where that is larger; and `ulps` units of the
+ * dtype on top, for what was rounded to be stored. All 0: equal. */
+typedef struct bound {
+    double size, tolerance, ulps;
+} bound;
+
+/* NaN and infinities must match. */
+static inline void arrays_near(const double *got, const double *want, int64_t count, bound most,
+                               gd_dtype dtype, const char *what)
 {
-    double largest = size;
+    double largest = most.size;
     for (int64_t i = 0; i < count; i++)
         if (isfinite(want[i])) largest = fmax(largest, fabs(want[i]));
     for (int64_t i = 0; i < count; i++) {
-        double allowed = tolerance * largest + ulps * ulp_of(want[i], dtype);
+        double allowed = most.tolerance * largest + most.ulps * ulp_of(want[i], dtype);
         if (!is_near(got[i], want[i], allowed)) not_near(what, i, got[i], want[i], allowed);
     }
 }
 
 /* The same for t, wanted to be `factor` times want. */
-static inline void assert_near(const gd_tensor *t, const double *want, double factor, double size,
-                               double tolerance, double ulps, const char *what)
+static inline void assert_near(const gd_tensor *t, const double *want, double factor, bound most,
+                               const char *what)
 {
     ck_assert_msg(t != NULL, "%s is missing", what);
     int64_t count = gd_tensor_count(t);
     double *got = values_of(t), *scaled = zeros(count);
     for (int64_t i = 0; i < count; i++) scaled[i] = factor * want[i];
-    arrays_near(got, scaled, count, size, tolerance, gd_tensor_dtype(t), ulps, what);
+    arrays_near(got, scaled, count, most, gd_tensor_dtype(t), what);
     free(got), free(scaled);
 }
 
@@ -258,7 +263,7 @@ static inline void assert_near(const gd_tensor *t, const double *want, double fa
 static inline void assert_sums(const char *what, const gd_tensor *t, const double *want,
                                double tolerance)
 {
-    assert_near(t, want, 1, 1, tolerance, 0, what);
+    assert_near(t, want, 1, (bound){1, tolerance, 0}, what);
 }
 
 /* For elements that stand alone: each is within one rounding of its dtype and `roundings` of the

@@ -23,31 +23,32 @@ static double limited(double e, double limit)
     return fmin(fmax(e, -limit), limit);
 }
 
-static void slopes(int variant, double x, double t, double w, double p, double *dx, double *dt)
+typedef struct slope {
+    double dx, dt;
+} slope;
+
+static slope slopes(int variant, double x, double t, double w, double p)
 {
     const double e = x - t, s = 1 / (1 + exp(-x));
     switch (variant) {
     case HUBER_OPEN:
-        *dx = e, *dt = -e;
-        break;
+        return (slope){e, -e};
     case SMOOTH_NO_BETA:
-        *dx = limited(e, p), *dt = -*dx;
-        break;
+        return (slope){limited(e, p), -limited(e, p)};
     case BCE_RIGHT:
     case BCE_NO_WEIGHT:
     case BCE_TARGET:
         if (variant == BCE_NO_WEIGHT) w = 1;
-        *dx = variant == BCE_TARGET ? s : (1 - t) * s - w * t * (1 - s);
-        *dt = w * log1p(exp(-x)) - log1p(exp(x));
-        break;
+        return (slope){variant == BCE_TARGET ? s : (1 - t) * s - w * t * (1 - s),
+                       w * log1p(exp(-x)) - log1p(exp(x))};
     case KL_RIGHT:
     case KL_TARGET:
-        *dx = -t, *dt = log(t) - x + (variant == KL_RIGHT);
-        break;
+        return (slope){-t, log(t) - x + (variant == KL_RIGHT)};
     default: /* of mse_loss */
-        *dx = variant == MSE_HALF ? e : 2 * e;
-        *dt = variant == MSE_SAME_SIGN ? *dx : -*dx;
+        break;
     }
+    const double dx = variant == MSE_HALF ? e : 2 * e;
+    return (slope){dx, variant == MSE_SAME_SIGN ? dx : -dx};
 }
 
 static void loss(planted_math *m)
@@ -58,10 +59,9 @@ static void loss(planted_math *m)
     for (int64_t i = 0; i < gd_tensor_count(m->call->input[0]); i++) {
         const double x = m->x[0][i], dy = m->dy[0][none ? i : 0] / divisor;
         const double w = m->call->inputs > 2 && m->call->input[2] ? m->x[2][i] : 1;
-        double dx, dt;
-        slopes(m->variant, x, m->x[1][i], w, args->p, &dx, &dt);
-        m->g[0][i] = dy * dx;
-        m->g[1][i] = dy * dt;
+        const slope s = slopes(m->variant, x, m->x[1][i], w, args->p);
+        m->g[0][i] = dy * s.dx;
+        m->g[1][i] = dy * s.dt;
         if (m->call->inputs > 2 && m->call->input[2]) m->g[2][i] = dy * m->x[1][i] * log1p(exp(-x));
     }
 }

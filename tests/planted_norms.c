@@ -21,11 +21,16 @@ enum {
     RMS_STALE         /* rstd of the call before */
 };
 
+typedef struct rms_row {
+    const double *x, *dy;
+    double rstd, *dx;
+    bool last;
+} rms_row;
+
 /* dx = rstd (h - xhat mean(h xhat)), h = dy weight; dweight = sum over rows of dy xhat. */
-static void rms_row(const planted_math *m, int64_t N, const double *x, const double *dy,
-                    double rstd, bool last, double *dx, double *dw)
+static void rms_backward(const planted_math *m, int64_t N, rms_row r, double *dw)
 {
-    const double *w = m->x[1];
+    const double *x = r.x, *dy = r.dy, rstd = r.rstd, *w = m->x[1];
     double dot = 0, power = m->variant == RMS_SQUARED ? 1 : rstd;
     for (int64_t j = 0; j < N; j++) {
         double h = m->variant == RMS_NO_WEIGHT ? dy[j] : dy[j] * w[j];
@@ -37,10 +42,10 @@ static void rms_row(const planted_math *m, int64_t N, const double *x, const dou
     for (int64_t j = 0; j < N; j++) {
         double h = m->variant == RMS_NO_WEIGHT ? dy[j] : dy[j] * w[j];
         double xhat = x[j] * rstd;
-        dx[j] = rstd * h - power * xhat * mean;
+        r.dx[j] = rstd * h - power * xhat * mean;
         if (m->variant == RMS_DW_WITHOUT_X) xhat = 1;
         if (m->variant == RMS_DW_RSTD) xhat = x[j];
-        if (m->variant != RMS_DW_ROWS || !last) dw[j] += dy[j] * xhat;
+        if (m->variant != RMS_DW_ROWS || !r.last) dw[j] += dy[j] * xhat;
     }
 }
 
@@ -56,8 +61,13 @@ static void rms_norm(planted_math *m)
             stale[i] = rstd;
             if (old != 0) rstd = old;
         }
-        rms_row(m, N, m->x[0] + i * N, m->dy[0] + i * N, rstd, i == M - 1, m->g[0] + i * N,
-                m->g[1]);
+        rms_backward(m, N,
+                     (rms_row){.x = m->x[0] + i * N,
+                               .dy = m->dy[0] + i * N,
+                               .rstd = rstd,
+                               .last = i == M - 1,
+                               .dx = m->g[0] + i * N},
+                     m->g[1]);
     }
 }
 
@@ -78,8 +88,13 @@ static void add_rms_norm(planted_math *m)
     planted_math inner = {.x = {NULL, m->x[2]}, .variant = RMS_RIGHT};
     for (int64_t i = 0; i < M && m->dy[0]; i++) {
         if (m->variant == ADD_NO_DY && !m->dy[1]) break;
-        rms_row(&inner, N, m->y[1] + i * N, m->dy[0] + i * N, m->save[0][i], false, m->g[0] + i * N,
-                m->g[2]);
+        rms_backward(&inner, N,
+                     (rms_row){.x = m->y[1] + i * N,
+                               .dy = m->dy[0] + i * N,
+                               .rstd = m->save[0][i],
+                               .last = false,
+                               .dx = m->g[0] + i * N},
+                     m->g[2]);
     }
     for (int64_t k = 0; k < M * N; k++) {
         double dsum = m->dy[1] ? m->dy[1][k] : m->variant == ADD_ONES ? 1 : 0;
@@ -102,9 +117,10 @@ enum {
 };
 
 /* dx = rstd (h - mean(h) - xhat mean(h xhat)) */
-static void layer_row(const planted_math *m, int64_t N, const double *x, const double *dy,
-                      double mean, double rstd, double *dx)
+static void layer_row(const planted_math *m, int64_t N, int64_t i)
 {
+    const double *x = m->x[0] + i * N, *dy = m->dy[0] + i * N, rstd = m->save[1][i];
+    double *dx = m->g[0] + i * N, mean = m->save[0][i];
     double sum = 0, dot = 0, n = (double)(m->variant == LAYER_DEGREES ? N - 1 : N);
     if (m->variant == LAYER_NO_CENTRE) mean = 0;
     for (int64_t j = 0; j < N; j++) {
@@ -128,9 +144,7 @@ static void layer_norm(planted_math *m)
 {
     const gd_tensor *x = m->call->input[0];
     int64_t M = planted_rows(x), N = planted_columns(x);
-    for (int64_t i = 0; i < M; i++)
-        layer_row(m, N, m->x[0] + i * N, m->dy[0] + i * N, m->save[0][i], m->save[1][i],
-                  m->g[0] + i * N);
+    for (int64_t i = 0; i < M; i++) layer_row(m, N, i);
 }
 
 /* ---- batch_norm --------------------------------------------------------------------------- */

@@ -12,13 +12,18 @@ typedef struct reference {
     double *ds; /* [B, H, T, S]: by the scores, as scaled and masked */
 } reference;
 
-/* With weights p_ij = softmax_j(scale q_i k_j + bias_ij), times keep_ij (both [B, H, T, S], where
- * they are given; a row that is -inf throughout has weights 0):
+typedef struct operands {
+    const double *q, *k, *v, *dy;
+    const double *keep, *bias; /* [B, H, T, S], or NULL */
+} operands;
+
+/* With weights p_ij = softmax_j(scale q_i k_j + bias_ij), times keep_ij (where they are
+ * given; a row that is -inf throughout has weights 0):
  * y_i = sum p_ij v_j,  dv_j = sum p_ij dy_i,
  * ds_ij = p_ij (dy_i v_j - sum_j p_ij dy_i v_j),  dq_i = scale sum ds_ij k_j,  dk_j alike. */
-static reference attend(const sizes *z, const double *q, const double *k, const double *v,
-                        const double *dy, const double *keep, const double *bias)
+static reference attend(const sizes *z, operands in)
 {
+    const double *q = in.q, *k = in.k, *v = in.v, *dy = in.dy, *keep = in.keep, *bias = in.bias;
     int64_t G = z->H / z->KV, offset = z->S - z->T;
     double scale = z->scale != 0 ? z->scale : 1 / sqrt((double)z->D);
     reference r = {zeros(z->B * z->T * z->H * z->E), zeros(z->B * z->T * z->H * z->D),
@@ -78,19 +83,23 @@ enum { PLAIN, BY_HEADS, SPREAD, HEAD_LAYOUTS };
 
 /* [B, rows, heads, columns], either so, or as a view of [B, heads, rows, columns] (packed along
  * the last dimension), or of [B, rows, columns, heads] (not packed). */
-static gd_tensor *input_of(gd_context *ctx, gd_tensor **leaf, gd_dtype dtype, int layout, int64_t B,
-                           int64_t rows, int64_t heads, int64_t columns, double scale,
-                           uint64_t *seed)
+typedef struct how {
+    gd_context *ctx;
+    gd_dtype dtype;
+    int layout;
+    uint64_t *seed;
+} how;
+
+static gd_tensor *input_of(const how *h, gd_tensor **leaf, shape s, double scale)
 {
-    if (layout == BY_HEADS) {
-        *leaf = random_leaf(ctx, dtype, GD_SHAPE(B, heads, rows, columns), -scale, scale, seed);
-        return gd_transpose(*leaf, 1, 2);
+    const int axis = h->layout == BY_HEADS ? 1 : 2; /* which goes behind the next */
+    const int64_t moved = s.dim[axis];
+    if (h->layout != PLAIN) {
+        s.dim[axis] = s.dim[axis + 1];
+        s.dim[axis + 1] = moved;
     }
-    if (layout == SPREAD) {
-        *leaf = random_leaf(ctx, dtype, GD_SHAPE(B, rows, columns, heads), -scale, scale, seed);
-        return gd_transpose(*leaf, 2, 3);
-    }
-    return *leaf = random_leaf(ctx, dtype, GD_SHAPE(B, rows, heads, columns), -scale, scale, seed);
+    *leaf = random_leaf(h->ctx, h->dtype, s.ndim, s.dim, -scale, scale, h->seed);
+    return h->layout == PLAIN ? *leaf : gd_transpose(*leaf, axis, axis + 1);
 }
 
 /* The gradient of a leaf of input_of in the order of the op's input. */
@@ -106,16 +115,17 @@ static void check_attention(int threads, gd_dtype dtype, int layout, const sizes
                             uint64_t *seed)
 {
     gd_context *ctx = test_context(threads);
+    const how by = {ctx, dtype, layout, seed};
     gd_tensor *leaf[3];
-    gd_tensor *q = input_of(ctx, &leaf[0], dtype, layout, z->B, z->T, z->H, z->D, size, seed);
-    gd_tensor *k = input_of(ctx, &leaf[1], dtype, layout, z->B, z->S, z->KV, z->D, size, seed);
-    gd_tensor *v = input_of(ctx, &leaf[2], dtype, layout, z->B, z->S, z->KV, z->E, 1, seed);
+    gd_tensor *q = input_of(&by, &leaf[0], SHAPE(z->B, z->T, z->H, z->D), size);
+    gd_tensor *k = input_of(&by, &leaf[1], SHAPE(z->B, z->S, z->KV, z->D), size);
+    gd_tensor *v = input_of(&by, &leaf[2], SHAPE(z->B, z->S, z->KV, z->E), 1);
     gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(z->B, z->T, z->H, z->E), -1, 1, seed);
     gd_attention_options options = {.causal = z->causal, .scale = z->scale};
     gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
     ck_assert_no_error(ctx);
     double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
-    reference want = attend(z, vq, vk, vv, vdy, NULL, NULL);
+    reference want = attend(z, (operands){.q = vq, .k = vk, .v = vv, .dy = vdy});
     /* The scores of size 100 inputs have as many digits less before their exponential. */
     double tolerance = tolerance_of(dtype) * size * size;
     assert_sums("y", y, want.y, tolerance);
@@ -260,7 +270,7 @@ START_TEST(attention_gives_each_gradient_alone)
             gd_tensor_set_requires_grad(x[i], wanted >> i & 1);
         }
         gd_attention_options options = {.causal = true};
-        reference want = attend(&z, v[0], v[1], v[2], vdy, NULL, NULL);
+        reference want = attend(&z, (operands){.q = v[0], .k = v[1], .v = v[2], .dy = vdy});
         double *gradient[3] = {want.dq, want.dk, want.dv};
         for (int round = 1; round <= 2; round++) { /* the second adds */
             backward_with(gd_attention(x[0], x[1], x[2], &options), dy);
@@ -362,7 +372,7 @@ START_TEST(attention_drops_weights)
     ck_assert_msg(fabs(stay / count - (1 - p)) < 4 * sqrt(p * (1 - p) / count), "%g of %g stay",
                   stay, count);
     double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
-    reference want = attend(&z, vq, vk, vv, vdy, keep, NULL);
+    reference want = attend(&z, (operands){.q = vq, .k = vk, .v = vv, .dy = vdy, .keep = keep});
     gd_random_set(ctx, drawn);
     gd_tensor *y = gd_keep(gd_attention(q, k, v, &dropping));
     assert_sums("y", y, want.y, 1e-12);
@@ -419,7 +429,7 @@ START_TEST(attention_with_a_mask)
         if (!in_window(&z, window, i / z.S % z.T, i % z.S)) bias[i] = -INFINITY;
     }
     double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
-    reference want = attend(&z, vq, vk, vv, vdy, NULL, bias);
+    reference want = attend(&z, (operands){.q = vq, .k = vk, .v = vv, .dy = vdy, .bias = bias});
     for (int64_t i = 0; i < count_of(whole); i++) dbias[broadcast_place(s, whole, i)] += want.ds[i];
     gd_attention_options options = {.causal = z.causal, .mask = mask, .window = window};
     gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
@@ -465,8 +475,8 @@ START_TEST(attention_masks_agree)
         y[i] = values_of(out), dq[i] = values_of(gd_grad(q));
         gd_grad_clear(q);
         gd_step_end(ctx);
-        arrays_near(y[i], y[0], N, 1, 1e-14, GD_FLOAT64, 0, "y");
-        arrays_near(dq[i], dq[0], N, 1, 1e-13, GD_FLOAT64, 0, "dq");
+        arrays_near(y[i], y[0], N, (bound){1, 1e-14, 0}, GD_FLOAT64, "y");
+        arrays_near(dq[i], dq[0], N, (bound){1, 1e-13, 0}, GD_FLOAT64, "dq");
     }
     double *once = NULL;
     gd_tensor_set_requires_grad(bias, true);
@@ -567,7 +577,7 @@ static void check_rope_attention(int threads, gd_dtype dtype, const sizes *z,
     double *q = some_heads(x, rows, all, D, 0, H), *k = some_heads(x, rows, all, D, H, KV);
     double *v = some_heads(x, rows, all, D, H + KV, KV);
     turn(q, z, H, rope, 1), turn(k, z, KV, rope, 1);
-    reference want = attend(z, q, k, v, vdy, NULL, NULL);
+    reference want = attend(z, (operands){.q = q, .k = k, .v = v, .dy = vdy});
     turn(want.dq, z, H, rope, -1), turn(want.dk, z, KV, rope, -1);
     const double *part[3] = {want.dq, want.dk, want.dv};
     for (int64_t i = 0; i < rows * all * D; i++) {

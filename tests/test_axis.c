@@ -247,9 +247,10 @@ START_TEST(sums_are_in_double)
     gd_tensor *one = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(N));
     gd_tensor_fill(src, 0.1), gd_tensor_fill(zero, 0), gd_tensor_fill(one, 1);
     const double sum = N * (double)0.1f;
-    assert_near(gd_scatter_add(zero, 0, one, src), (double[]){0, sum}, 1, 0, 1e-7, 0, "added");
+    assert_near(gd_scatter_add(zero, 0, one, src), (double[]){0, sum}, 1, (bound){0, 1e-7, 0},
+                "added");
     gd_tensor *last = gd_slice(gd_cumsum(src, 0), 0, N - 1, N);
-    assert_near(last, &sum, 1, 0, 1e-7, 0, "summed");
+    assert_near(last, &sum, 1, (bound){0, 1e-7, 0}, "summed");
 }
 END_TEST
 

@@ -11,10 +11,9 @@ static gd_context *ctx, *other;
 static gd_tensor *x, *x64, *w5, *ids, *matrix, *scalar, *elsewhere, *freed, *spent;
 static int refused;
 
-static gd_tensor *make(gd_context *in, gd_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c,
-                       int64_t d)
+static gd_tensor *make(gd_context *in, gd_dtype dtype, int ndim, const int64_t *shape)
 {
-    gd_tensor *t = gd_tensor_create(in, dtype, ndim, (int64_t[]){a, b, c, d});
+    gd_tensor *t = gd_tensor_create(in, dtype, ndim, shape);
     if (dtype != GD_INT32) gd_tensor_set_requires_grad(t, true);
     return t;
 }
@@ -23,14 +22,14 @@ static void open_contexts(void)
 {
     ctx = gd_context_create(NULL);
     other = gd_context_create(NULL);
-    x = make(ctx, GD_FLOAT32, 2, 3, 4, 0, 0);
-    x64 = make(ctx, GD_FLOAT64, 2, 3, 4, 0, 0);
-    w5 = make(ctx, GD_FLOAT32, 1, 5, 0, 0, 0);
-    ids = make(ctx, GD_INT32, 1, 3, 0, 0, 0);
-    matrix = make(ctx, GD_FLOAT32, 2, 6, 7, 0, 0);
-    scalar = make(ctx, GD_FLOAT32, 0, 0, 0, 0, 0);
-    elsewhere = make(other, GD_FLOAT32, 2, 3, 4, 0, 0);
-    freed = make(ctx, GD_FLOAT32, 2, 3, 4, 0, 0);
+    x = make(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
+    x64 = make(ctx, GD_FLOAT64, GD_SHAPE(3, 4));
+    w5 = make(ctx, GD_FLOAT32, GD_SHAPE(5));
+    ids = make(ctx, GD_INT32, GD_SHAPE(3));
+    matrix = make(ctx, GD_FLOAT32, GD_SHAPE(6, 7));
+    scalar = make(ctx, GD_FLOAT32, 0, NULL);
+    elsewhere = make(other, GD_FLOAT32, GD_SHAPE(3, 4));
+    freed = make(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
     gd_neg(x); /* so that the headers of what is freed wait for the end of the step */
     gd_tensor_free(freed);
     spent = gd_sum(gd_mul(x, x), NULL, 0, false);
@@ -176,7 +175,7 @@ START_TEST(shapes)
     BAD(gd_narrow(x, 1, 2, -1), "narrow: start is 2 and length is -1");
     BAD(gd_narrow(x, 1, INT64_MAX, INT64_MAX), "narrow: start is 9223372036854775807 and length");
     BAD(gd_narrow(x, 2, 0, 1), "narrow: axis is 2");
-    gd_tensor *long_ones[8], *long_one = make(ctx, GD_FLOAT32, 2, 0, INT64_C(1) << 60, 0, 0);
+    gd_tensor *long_ones[8], *long_one = make(ctx, GD_FLOAT32, GD_SHAPE(0, INT64_C(1) << 60));
     for (int i = 0; i < 8; i++) long_ones[i] = long_one;
     BAD(gd_concat(long_ones, 8, 1), "concat: the sizes along axis 1 overflow");
     BAD(gd_cast(x, (gd_dtype)12), "cast: dtype is 12");
@@ -188,8 +187,8 @@ START_TEST(ops)
 {
     gd_rope_options negative = {.position = -1}, base = {.base = -2};
     gd_cross_entropy_options reduction = {.reduction = (gd_reduction)5};
-    gd_tensor *heads = make(ctx, GD_FLOAT32, 4, 2, 3, 4, 5);
-    gd_tensor *bad_ids = make(ctx, GD_INT32, 1, 3, 0, 0, 0);
+    gd_tensor *heads = make(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4, 5));
+    gd_tensor *bad_ids = make(ctx, GD_INT32, GD_SHAPE(3));
     gd_tensor_write_f64(bad_ids, (double[]){0, 6, 1}, 3);
     BAD(gd_layer_norm(x, w5, NULL, 1e-5),
         "layer_norm: weight has shape [5], but the last dimension of x [3, 4] is 4");
@@ -207,8 +206,8 @@ START_TEST(ops)
     BAD(gd_embedding(matrix, deep), "embedding: ids has 8 dimensions, wanted at most 7");
     BAD(gd_rope(x, NULL), "rope: x is float32 [3, 4], wanted a real [B, T, H, D] with D even");
     BAD(gd_rope(heads, NULL), "rope: x is float32 [2, 3, 4, 5]");
-    BAD(gd_rope(make(ctx, GD_FLOAT32, 4, 2, 3, 4, 6), &negative), "rope: position is -1");
-    BAD(gd_rope(make(ctx, GD_FLOAT32, 4, 2, 3, 4, 6), &base), "rope: base is -2");
+    BAD(gd_rope(make(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4, 6)), &negative), "rope: position is -1");
+    BAD(gd_rope(make(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4, 6)), &base), "rope: base is -2");
     BAD(gd_softmax(x, 2), "softmax: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
     BAD(gd_softmax(x, -3), "softmax: axis is -3");
     BAD(gd_log_softmax(ids, 0), "log_softmax: x is int32, wanted a real dtype");
@@ -258,9 +257,10 @@ START_TEST(norms_and_products)
     const gd_rms_norm_options negative = {.eps = -1}, strange = {.offset = NAN},
                               good = {.eps = 1e-5};
     const gd_attention_options scale = {.scale = INFINITY};
-    gd_tensor *q = make(ctx, GD_FLOAT32, 4, 2, 3, 4, 6), *k = make(ctx, GD_FLOAT32, 4, 2, 5, 2, 6);
-    gd_tensor *k3 = make(ctx, GD_FLOAT32, 4, 2, 5, 3, 6),
-              *v7 = make(ctx, GD_FLOAT32, 4, 2, 7, 2, 6);
+    gd_tensor *q = make(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4, 6)),
+              *k = make(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 2, 6));
+    gd_tensor *k3 = make(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 3, 6)),
+              *v7 = make(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 6));
     BAD(gd_rms_norm(x, w5, 1e-5),
         "rms_norm: weight has shape [5], but the last dimension of x [3, 4] is 4");
     BAD(gd_rms_norm(x, NULL, -1), "rms_norm: eps is -1");
@@ -278,7 +278,7 @@ START_TEST(norms_and_products)
     BAD(gd_matmul(x, w5), "matmul: b has shape [5], wanted at least 2 dimensions");
     BAD(gd_matmul(x, x64), "matmul: b is float64, but a is float32");
     BAD(gd_linear(x, matrix, NULL), "linear: weight has shape [6, 7], wanted [N, 4] for x [3, 4]");
-    BAD(gd_linear(x, make(ctx, GD_FLOAT32, 2, 2, 4, 0, 0), w5),
+    BAD(gd_linear(x, make(ctx, GD_FLOAT32, GD_SHAPE(2, 4)), w5),
         "linear: bias has shape [5], wanted [2]");
     BAD(gd_linear(scalar, matrix, NULL), "linear: x has no dimensions");
     BAD(gd_linear(x, NULL, NULL), "linear: weight is NULL");
@@ -368,7 +368,7 @@ START_TEST(random_numbers)
     BAD(gd_random_integers(x, 0, 1), "random_integers: the tensor is float32 [3, 4], wanted int32");
     BAD(gd_random_integers(ids, 5, 5), "low is 5 and high is 5, wanted low < high");
     BAD(gd_random_integers(ids, 0, INT64_C(1) << 40), "within int32");
-    BAD(gd_random_permutation(make(ctx, GD_INT32, 2, 2, 2, 0, 0)),
+    BAD(gd_random_permutation(make(ctx, GD_INT32, GD_SHAPE(2, 2))),
         "random_permutation: the tensor is [2, 2]");
 }
 END_TEST
@@ -404,7 +404,7 @@ START_TEST(options_filled_with_ones)
     rope.interleaved = attention.causal = sgd.nesterov = rmsprop.centered = muon.plain =
         muon.match_adamw = check.only_numbers = true;
     group.several_hosts = graph.off = scale.adapts = true;
-    gd_tensor *heads = make(ctx, GD_FLOAT32, 4, 1, 3, 3, 4), *y = gd_mul(x, x), *q, *k, *v;
+    gd_tensor *heads = make(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 3, 4)), *y = gd_mul(x, x), *q, *k, *v;
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_params_finish(params);
     gd_optimizer *optimizer = gd_sgd_create(params, NULL);

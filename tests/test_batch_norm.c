@@ -147,7 +147,8 @@ START_TEST(group_norm_is_made_of_layer_norm)
             gd_tensor *t = i ? gd_grad(leaf[i - 1]) : y;
             if (!pass) want[i] = values_of(t);
             if (!pass) continue;
-            assert_near(t, want[i], 1, (double)(B * S), tolerance, 0, i ? "a gradient" : "y");
+            assert_near(t, want[i], 1, (bound){(double)(B * S), tolerance, 0},
+                        i ? "a gradient" : "y");
             free(want[i]);
         }
         for (int i = 0; i < 3; i++) gd_grad_clear(leaf[i]);

@@ -1,4 +1,5 @@
-/* test_core.c - contexts, errors, memory and tensors. */
+/* test_core.c - contexts report the first error and run nothing after it; memory is counted, reused
+ * and returned; tensors are read and written as they lie. */
 #define _POSIX_C_SOURCE 200809L /* fork */
 #include "check_main.h"
 #include "gradus/gradus.h"

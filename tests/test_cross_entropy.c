@@ -10,6 +10,8 @@ typedef struct problem {
     gd_cross_entropy_options options;
     bool ignores;
     int32_t ignored;
+    double mean, scale; /* of x */
+    uint64_t seed;
 } problem;
 
 static bool counts(const problem *p, int64_t row)
@@ -47,11 +49,11 @@ static gd_tensor *make_targets(gd_context *ctx, const problem *p, int ndim, cons
     return t;
 }
 
-static void check_problem(problem p, gd_dtype dtype, int ndim, const int64_t *shape, double mean,
-                          double scale, uint64_t seed)
+static void check_problem(problem p, gd_dtype dtype, int ndim, const int64_t *shape)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2, .poison = true});
-    gd_tensor *x = random_leaf(ctx, dtype, ndim, shape, mean - 2 * scale, mean + 2 * scale, &seed);
+    const double low = p.mean - 2 * p.scale, high = p.mean + 2 * p.scale;
+    gd_tensor *x = random_leaf(ctx, dtype, ndim, shape, low, high, &p.seed);
     gd_tensor *targets = make_targets(ctx, &p, ndim - 1, shape);
     p.x = values_of(x);
     double *dx = zeros(p.rows * p.vocab), loss = reference(&p, dx);
@@ -60,7 +62,8 @@ static void check_problem(problem p, gd_dtype dtype, int ndim, const int64_t *sh
     ck_assert_int_eq(gd_tensor_ndim(y), 0);
     double rtol = dtype == GD_FLOAT64 ? 1e-13 : 2e-6;
     double got = gd_item(y);
-    arrays_near(&got, &loss, 1, 1, rtol, dtype, 1, "loss"); /* a difference of terms of size 1 */
+    arrays_near(&got, &loss, 1, (bound){1, rtol, 1}, dtype,
+                "loss"); /* a difference of terms of size 1 */
     gd_tensor *u = gd_tensor_create(ctx, dtype, 0, NULL);
     gd_tensor_fill(u, 0.75);
     double term = p.options.reduction == GD_SUM ? 1 : 1 / (double)p.rows;
@@ -68,8 +71,8 @@ static void check_problem(problem p, gd_dtype dtype, int ndim, const int64_t *sh
     for (int backwards = 1; backwards <= 2; backwards++) {
         gd_backward_from(&y, 1, &options);
         ck_assert_no_error(ctx);
-        assert_near(gd_grad(x), dx, 0.75 * backwards, 0.75 * backwards * term, rtol, backwards,
-                    "dx");
+        assert_near(gd_grad(x), dx, 0.75 * backwards,
+                    (bound){0.75 * backwards * term, rtol, backwards}, "dx");
     }
     free((void *)p.x), free(dx);
     gd_context_free(ctx);
@@ -97,7 +100,8 @@ START_TEST(test_random)
     p.targets = targets;
     if (p.vocab == 1) p.ignores = false, memset(targets, 0, (size_t)rows * 4);
     if (p.ignores) p.options.ignore_index = p.ignored ? p.ignored : GD_ZERO;
-    check_problem(p, dtypes[_i % 4], ndim, shape, 0, 3, seed);
+    p.scale = 3, p.seed = seed;
+    check_problem(p, dtypes[_i % 4], ndim, shape);
     free(targets);
 }
 END_TEST
@@ -109,9 +113,11 @@ START_TEST(test_far_from_zero)
     static const double means[] = {-1e4, 1e4, 500, 1e6};
     int32_t targets[] = {0, 7, 19, 3, 3, 12};
     problem p = {.rows = 6, .vocab = 20, .targets = targets};
-    check_problem(p, GD_FLOAT32, 2, (int64_t[]){6, 20}, means[_i], 2, 1);
-    check_problem(p, GD_FLOAT64, 2, (int64_t[]){6, 20}, means[_i], 2, 2);
-    check_problem(p, GD_FLOAT32, 2, (int64_t[]){6, 20}, 0, 300, 3);
+    p.mean = means[_i], p.scale = 2, p.seed = 1;
+    check_problem(p, GD_FLOAT32, GD_SHAPE(6, 20));
+    check_problem(p, GD_FLOAT64, GD_SHAPE(6, 20));
+    p.mean = 0, p.scale = 300;
+    check_problem(p, GD_FLOAT32, GD_SHAPE(6, 20));
 }
 END_TEST
 
@@ -145,7 +151,7 @@ START_TEST(test_infinities_and_nan)
         gd_backward(y);
         ck_assert_no_error(ctx);
         double loss = gd_item(y);
-        arrays_near(&loss, &rows[i].loss, 1, 0, 1e-6, GD_FLOAT32, 0, "loss");
+        arrays_near(&loss, &rows[i].loss, 1, (bound){0, 1e-6, 0}, GD_FLOAT32, "loss");
         double *dx = values_of(gd_grad(x));
         for (int j = 0; j < 3; j++) ck_assert(isfinite(dx[j]) || !rows[i].finite_gradient);
         if (i == 0) ck_assert(dx[1] == 0 && fabs(dx[2] - 0.5) < 1e-6);
@@ -221,7 +227,7 @@ START_TEST(test_gradient_over_logits)
         ck_assert_no_error(ctx);
         double *dx = values_of(gd_grad(x));
         first = first ? first : memcpy(zeros(ROWS * VOCAB), dx, ROWS * VOCAB * sizeof *dx);
-        arrays_near(dx, first, ROWS * VOCAB, 0, 0, GD_FLOAT32, 0, "dx");
+        arrays_near(dx, first, ROWS * VOCAB, (bound){0}, GD_FLOAT32, "dx");
         free(dx);
         gd_context_free(ctx);
     }
@@ -370,8 +376,8 @@ START_TEST(test_soft)
     if (reduction == GD_MEAN) sum /= divisor;
     const double fine = dtype == GD_FLOAT64 ? 1e-13 : 3e-6;
     assert_sums("loss", y, reduction == GD_NONE ? losses : &sum, fine);
-    assert_near(gd_grad(x), dx, 1, 0, fine, 1, "dx");
-    if (given) assert_near(gd_grad(t), dq, 1, 0, fine, 1, "dq");
+    assert_near(gd_grad(x), dx, 1, (bound){0, fine, 1}, "dx");
+    if (given) assert_near(gd_grad(t), dq, 1, (bound){0, fine, 1}, "dq");
     free(vx), free(vw), free(vt), free(losses), free(dx), free(dq), free(dy), free(targets);
     gd_context_free(ctx);
 }

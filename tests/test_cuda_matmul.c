@@ -49,10 +49,16 @@ static double *exact(gd_tensor *a, gd_tensor *b, bool ta, bool tb, bool sizes)
 static const double unit = 0x1p-24;
 enum { ERRORS = 16, ERRORS_OF_POSITIVE_BATCHES = 64 };
 
-/* c = a b: every element within `most` units of |a| |b|. */
-static void assert_product(gd_tensor *c, gd_tensor *a, gd_tensor *b, bool ta, bool tb, double most,
-                           const char *what)
+typedef struct factor {
+    gd_tensor *t;
+    bool transposed;
+} factor;
+
+/* c = l r: every element within `most` units of |l| |r|. */
+static void assert_product(gd_tensor *c, factor l, factor r, double most, const char *what)
 {
+    gd_tensor *a = l.t, *b = r.t;
+    const bool ta = l.transposed, tb = r.transposed;
     double *got = values_of(c), *want = exact(a, b, ta, tb, false);
     double *size = exact(a, b, ta, tb, true);
     for (int64_t i = 0; i < gd_tensor_count(c); i++) {
@@ -86,8 +92,8 @@ START_TEST(products_are_those_of_float32)
             char what[96];
             snprintf(what, sizeof what, "size %zu%s%s%s", n, ta ? ", a^T" : "", tb ? ", b^T" : "",
                      positive ? ", positive" : "");
-            assert_product(c, a, b, ta, tb, B > 1 && positive ? ERRORS_OF_POSITIVE_BATCHES : ERRORS,
-                           what);
+            assert_product(c, (factor){a, ta}, (factor){b, tb},
+                           B > 1 && positive ? ERRORS_OF_POSITIVE_BATCHES : ERRORS, what);
             double *first = values_of(c), *second = values_of(again);
             ck_assert_msg(!memcmp(first, second, (size_t)gd_tensor_count(c) * sizeof *first),
                           "%s: differs from run to run", what);
@@ -119,10 +125,10 @@ START_TEST(a_linear_layer_and_its_gradients)
     }
     gd_backward_from(y, 2, &(gd_backward_options){.cotangents = dy});
     ck_assert_no_error(gpu);
-    assert_product(gd_sub(y[0], bias), x[0], w, false, true, ERRORS, "y");
-    assert_product(gd_grad(x[0]), dy[0], w, false, false, ERRORS, "dx");
-    assert_product(gd_grad(w), rows_of(dy[0], dy[1]), rows_of(x[0], x[1]), true, false, ERRORS,
-                   "dw");
+    assert_product(gd_sub(y[0], bias), (factor){x[0], false}, (factor){w, true}, ERRORS, "y");
+    assert_product(gd_grad(x[0]), (factor){dy[0], false}, (factor){w, false}, ERRORS, "dx");
+    assert_product(gd_grad(w), (factor){rows_of(dy[0], dy[1]), true},
+                   (factor){rows_of(x[0], x[1]), false}, ERRORS, "dw");
 }
 END_TEST
 
@@ -140,7 +146,8 @@ START_TEST(gradients_with_tf32)
         gd_tensor *y = gd_keep(gd_linear(x, w, NULL));
         gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
         ck_assert_no_error(gpu);
-        assert_product(gd_grad(x), dy, w, false, false, 0x1p-10 / unit, "dx with TF32");
+        assert_product(gd_grad(x), (factor){dy, false}, (factor){w, false}, 0x1p-10 / unit,
+                       "dx with TF32");
         gd_step_end(gpu);
         gd_tensor_free(x), gd_tensor_free(w), gd_tensor_free(dy);
     }

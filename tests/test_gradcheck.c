@@ -1,4 +1,5 @@
-/* test_gradcheck.c - verdicts, kinks, samples, functions, reports: on ops made for the purpose. */
+/* test_gradcheck.c - a right backward passes, a wrong one fails, and what finite differences cannot
+ * decide is neither: verdicts, kinks, samples, functions and reports, on ops made for the purpose. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
 #include "gradcheck/check.h"

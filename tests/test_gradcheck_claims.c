@@ -506,30 +506,24 @@ static void free_fault(faulty_op *f)
     gd_context_free(f->side);
 }
 
-static void one_fault(const gd_op *op, const gd_case *which, int input, gd_dtype dtype,
-                      uint64_t seed, uint64_t kind, uint64_t second, tally *t)
+/* `f` says which op, case, input, seed and faults. */
+static void one_fault(faulty_op f, gd_dtype dtype, tally *t)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
-    faulty_op f = {.op = *op,
-                   .real = op,
-                   .which = which,
-                   .seed = seed,
-                   .kind = kind,
-                   .second = second,
-                   .input = input};
+    f.op = *f.real;
     f.side = gd_context_create(&(gd_context_options){.threads = 1});
     f.op.backward[GD_CPU] = faulty_backward;
     f.op.backward_reads_inputs = f.op.backward_reads_outputs = UINT32_MAX;
     f.op.dinput_over_doutput = f.op.dinput_over_input = 0;
     f.op.strided = false;
-    const gd_gradcheck_options options = {.dtype = &dtype, .seed = seed, .only_numbers = true};
+    const gd_gradcheck_options options = {.dtype = &dtype, .seed = f.seed, .only_numbers = true};
     gd_gradcheck_report report;
-    gd_gradcheck_case(ctx, &f.op, which, &options, &report);
+    gd_gradcheck_case(ctx, &f.op, f.which, &options, &report);
     ck_assert_no_error(ctx);
     t->faults++;
     t->failed += report.verdict == GD_VERDICT_FAIL;
     for (int k = 0; k < report.inputs && f.ready; k++)
-        if (report.input[k].index == input) compare(&f, dtype, &report.input[k], t);
+        if (report.input[k].index == f.input) compare(&f, dtype, &report.input[k], t);
     gd_gradcheck_report_free(&report);
     free_fault(&f);
     gd_context_free(ctx);
@@ -565,8 +559,13 @@ static void all_faults(gd_dtype dtype, tally *t)
                     const bool twice = kind < LINEAR_FAULTS && random_chance(&seed, 0.3);
                     const uint64_t second =
                         twice ? (uint64_t)random_below(&seed, LINEAR_FAULTS) : FAULTS;
-                    one_fault(op, which, input, dtype, random_bits(&seed) % 100000, kind, second,
-                              t);
+                    const faulty_op f = {.real = op,
+                                         .which = which,
+                                         .seed = random_bits(&seed) % 100000,
+                                         .kind = kind,
+                                         .second = second,
+                                         .input = input};
+                    one_fault(f, dtype, t);
                 }
             }
         }

@@ -72,15 +72,15 @@ static void check_configuration(const configuration *c, uint64_t seed)
     problem p = {count / N, N, c->eps, values[0], values[1], values[2], values[3]};
     reference(&p, want_y, want_dx, want_dw, want_db);
     double rtol = c->dtype == GD_FLOAT64 ? 1e-11 : 4e-6;
-    assert_near(y, want_y, 1, 0, rtol, 1, "y");
+    assert_near(y, want_y, 1, (bound){0, rtol, 1}, "y");
     gd_backward_options options = {.cotangents = &dy, .keep_tape = true};
     for (int backwards = 1; backwards <= 2; backwards++) { /* the second adds to the leaves' */
         gd_backward_from(&y, 1, &options);
         ck_assert_no_error(ctx);
         if (backwards == 1 || !c->sliced)
-            assert_near(gd_grad(x), want_dx, backwards, 0, rtol, backwards, "dx");
-        if (w) assert_near(gd_grad(w), want_dw, backwards, 0, rtol, backwards, "dw");
-        if (b) assert_near(gd_grad(b), want_db, backwards, 0, rtol, backwards, "db");
+            assert_near(gd_grad(x), want_dx, backwards, (bound){0, rtol, backwards}, "dx");
+        if (w) assert_near(gd_grad(w), want_dw, backwards, (bound){0, rtol, backwards}, "dw");
+        if (b) assert_near(gd_grad(b), want_db, backwards, (bound){0, rtol, backwards}, "db");
     }
     for (int i = 0; i < 4; i++) free(values[i]);
     free(want_y), free(want_dx), free(want_dw), free(want_db);

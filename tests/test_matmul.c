@@ -20,10 +20,20 @@ static size_t blas_scratch(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, i
 }
 #endif
 
-/* c of `what` for a and b laid out by strides, against a sum in double; returns c, to be freed. */
-static float *run_product(product *multiply, scratch_size *bytes, int64_t M, int64_t N, int64_t K,
-                          int layout, bool accumulate, int threads)
+/* A product of a [M, K] and b [K, N], laid out by strides as the bits of `layout` say. */
+typedef struct product_case {
+    product *multiply;
+    scratch_size *bytes;
+    int64_t M, N, K;
+    int layout, threads;
+    bool accumulate;
+} product_case;
+
+/* Its c, against a sum in double; to be freed. */
+static float *run_product(product_case p)
 {
+    const int64_t M = p.M, N = p.N, K = p.K;
+    const int layout = p.layout;
     uint64_t seed = (uint64_t)(M * 1000003 + N * 1009 + K);
     int64_t gap = layout & 4 ? 3 : 0; /* rows, or columns, further apart than they are long */
     int64_t a_size = (M + gap) * (K + gap) * 2, b_size = (K + gap) * (N + gap) * 2;
@@ -39,10 +49,10 @@ static float *run_product(product *multiply, scratch_size *bytes, int64_t M, int
     float *c = malloc((size_t)(M * c_row + 1) * sizeof *c);
     double *want = malloc((size_t)(M * c_row + 1) * sizeof *want);
     for (int64_t i = 0; i < M * c_row; i++)
-        c[i] = accumulate ? (float)random_in(&seed, -1, 1) : NAN;
+        c[i] = p.accumulate ? (float)random_in(&seed, -1, 1) : NAN;
     for (int64_t i = 0; i < M; i++) {
         for (int64_t j = 0; j < c_row; j++) {
-            double sum = accumulate || j >= N ? (double)c[i * c_row + j] : 0;
+            double sum = p.accumulate || j >= N ? (double)c[i * c_row + j] : 0;
             for (int64_t k = 0; j < N && k < K; k++) {
                 sum += (double)x.data[i * x.row + k * x.column] *
                        (double)y.data[k * y.row + j * y.column];
@@ -50,8 +60,8 @@ static float *run_product(product *multiply, scratch_size *bytes, int64_t M, int
             want[i * c_row + j] = sum;
         }
     }
-    void *scratch = malloc(bytes(x, y, M, N, K, threads) + 1);
-    multiply(c, c_row, x, y, M, N, K, accumulate, scratch, threads);
+    void *scratch = malloc(p.bytes(x, y, M, N, K, p.threads) + 1);
+    p.multiply(c, c_row, x, y, M, N, K, p.accumulate, scratch, p.threads);
     for (int64_t i = 0; i < M * c_row; i++) {
         double error = fabs((double)c[i] - want[i]);
         if ((isnan(c[i]) && isnan(want[i])) || error <= 1e-6 * sqrt((double)K + 1)) continue;
@@ -75,8 +85,8 @@ START_TEST(product_at_every_edge)
             for (size_t k = 0; k < sizeof inner / sizeof *inner; k++) {
                 layout = (layout + 1) % 12;
                 int64_t M = rows[m], N = columns[n], K = inner[k];
-                free(run_product(gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout,
-                                 (m + n + k) % 2 == 0, 1));
+                free(run_product((product_case){gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout,
+                                                1, (m + n + k) % 2 == 0}));
             }
         }
     }
@@ -93,7 +103,8 @@ START_TEST(product_of_larger_sizes)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
         for (int layout = 0; layout < 12; layout += 1 + (int)i % 5) {
-            free(run_product(gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, layout % 2, 2));
+            free(run_product(
+                (product_case){gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, 2, layout % 2}));
         }
     }
 }
@@ -106,10 +117,11 @@ START_TEST(product_has_the_same_bits_for_any_number_of_threads)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
         for (int layout = 0; layout < 4; layout++) {
-            float *one = run_product(gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, true, 1);
+            float *one = run_product(
+                (product_case){gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, 1, true});
             for (int threads = 2; threads <= 7; threads += 1 + threads / 3) {
-                float *many =
-                    run_product(gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, true, threads);
+                float *many = run_product((product_case){gd_gemm_f32, gd_gemm_scratch_f32, M, N, K,
+                                                         layout, threads, true});
                 ck_assert_int_eq(memcmp(one, many, (size_t)(M * N) * sizeof *one), 0);
                 free(many);
             }
@@ -240,10 +252,10 @@ START_TEST(product_by_blas)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
         for (int layout = 0; layout < 12; layout++) {
-            float *one =
-                run_product(gd_gemm_blas_f32, blas_scratch, M, N, K, layout, layout % 2, 1);
-            float *two =
-                run_product(gd_gemm_blas_f32, blas_scratch, M, N, K, layout, layout % 2, 2);
+            float *one = run_product(
+                (product_case){gd_gemm_blas_f32, blas_scratch, M, N, K, layout, 1, layout % 2});
+            float *two = run_product(
+                (product_case){gd_gemm_blas_f32, blas_scratch, M, N, K, layout, 2, layout % 2});
             int64_t row = N + (layout & 4 ? 3 : 0);
             ck_assert_int_eq(memcmp(one, two, (size_t)(M * row) * sizeof *one), 0);
             free(one), free(two);

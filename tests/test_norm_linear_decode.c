@@ -2,9 +2,14 @@
  * inputs; calls that it refuses. */
 #include "op_test.h"
 
-static void check_rows(gd_dtype dtype, double tolerance, int64_t M, int64_t N, int64_t K,
-                       double eps, uint64_t *seed)
+typedef struct kind {
+    gd_dtype dtype;
+    double tolerance;
+} kind;
+
+static void check_rows(kind as, int64_t M, int64_t N, int64_t K, double eps, uint64_t *seed)
 {
+    const gd_dtype dtype = as.dtype;
     gd_context *ctx = test_context(1 + (int)random_below(seed, 2));
     gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(M, 1, K), -2, 2, seed);
     gd_tensor *residual = random_leaf(ctx, dtype, GD_SHAPE(M, 1, K), -2, 2, seed);
@@ -32,7 +37,7 @@ static void check_rows(gd_dtype dtype, double tolerance, int64_t M, int64_t N, i
                 terms += fabsl(h * w[n * K + k]);
             }
             const double error = (double)fabsl(got[m * N + n] - want);
-            ck_assert_msg(error <= tolerance * (double)terms, "[%lld, %lld] is %g, wanted %g",
+            ck_assert_msg(error <= as.tolerance * (double)terms, "[%lld, %lld] is %g, wanted %g",
                           (long long)m, (long long)n, got[m * N + n], (double)want);
         }
     }
@@ -42,15 +47,13 @@ static void check_rows(gd_dtype dtype, double tolerance, int64_t M, int64_t N, i
 
 START_TEST(rows_are_those_of_exact_sums)
 {
-    static const struct {
-        gd_dtype dtype;
-        double tolerance;
-    } kinds[] = {{GD_FLOAT64, 1e-14}, {GD_FLOAT32, 2e-6}, {GD_BFLOAT16, 0.004}, {GD_FLOAT16, 6e-4}};
+    static const kind kinds[] = {
+        {GD_FLOAT64, 1e-14}, {GD_FLOAT32, 2e-6}, {GD_BFLOAT16, 0.004}, {GD_FLOAT16, 6e-4}};
     uint64_t seed = 11;
     for (int i = 0; i < 80; i++) {
         const int64_t K = random_size(&seed, 1, i % 5 ? 60 : 3000);
-        check_rows(kinds[i % 4].dtype, kinds[i % 4].tolerance, random_size(&seed, 0, 3),
-                   random_size(&seed, 1, 40), K, i % 3 ? 1e-5 : 0.5, &seed);
+        check_rows(kinds[i % 4], random_size(&seed, 0, 3), random_size(&seed, 1, 40), K,
+                   i % 3 ? 1e-5 : 0.5, &seed);
     }
 }
 END_TEST

@@ -67,8 +67,8 @@ START_TEST(one_row_can_have_columns_added)
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
     gd_tensor_write_f64(t, x, 3);
     const gd_pad_options both = {.left = 2, .right = 2, .mode = GD_PAD_REFLECT};
-    assert_near(gd_pad(t, &both), mirrored, 1, 0, 0, 0, "y");
-    assert_near(gd_pad(t, NULL), x, 1, 0, 0, 0, "nothing added");
+    assert_near(gd_pad(t, &both), mirrored, 1, (bound){0}, "y");
+    assert_near(gd_pad(t, NULL), x, 1, (bound){0}, "nothing added");
     gd_step_end(ctx);
     gd_tensor_free(t);
 }
@@ -80,11 +80,11 @@ START_TEST(upsampling_repeats)
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(1, 2, 2));
     gd_tensor_write_f64(t, x, 4);
     gd_tensor_set_requires_grad(t, true);
-    assert_near(gd_upsample_nearest(t, 1, 3), y, 1, 0, 0, 0, "y");
+    assert_near(gd_upsample_nearest(t, 1, 3), y, 1, (bound){0}, "y");
     gd_tensor *twice = gd_upsample_nearest(t, 2, 2);
     ck_assert(same_shape(shape_of(twice), (shape){3, {1, 4, 4}}));
     gd_backward(gd_sum(gd_mul(twice, twice), NULL, 0, false));
-    assert_near(gd_grad(t), x, 8, 0, 0, 0, "dx"); /* four times 2 x */
+    assert_near(gd_grad(t), x, 8, (bound){0}, "dx"); /* four times 2 x */
     gd_step_end(ctx);
     gd_tensor_free(t);
 }

@@ -162,7 +162,7 @@ static void compare(const run *r, const gd_tensor *t, const double *want, double
                     double ulps, const char *what)
 {
     if (r->p.round_xhat != GD_FLOAT64) ulps += 1; /* a tie may fall to the other side */
-    assert_near(t, want, factor, 0, r->rtol, ulps, what);
+    assert_near(t, want, factor, (bound){0, r->rtol, ulps}, what);
 }
 
 static void compare_sum(const run *r)
@@ -350,10 +350,10 @@ START_TEST(test_large_and_misaligned)
         }
         for (int64_t i = 0; i < N; i++)
             want_dx[i] = p.dy[i] * ws[i] / root - p.x[i] * dot / (N * root * root * root);
-        arrays_near(ys + m * N, want_y, N, 0, 1e-6, GD_FLOAT32, 1, "y");
-        arrays_near(dxs + m * N, want_dx, N, 0, 1e-6, GD_FLOAT32, 1, "dx");
+        arrays_near(ys + m * N, want_y, N, (bound){0, 1e-6, 1}, GD_FLOAT32, "y");
+        arrays_near(dxs + m * N, want_dx, N, (bound){0, 1e-6, 1}, GD_FLOAT32, "dx");
     }
-    arrays_near(dws, dw, N, 0, 1e-6, GD_FLOAT32, 1, "dw");
+    arrays_near(dws, dw, N, (bound){0, 1e-6, 1}, GD_FLOAT32, "dw");
     free(xs), free(ws), free(dys), free(dw), free(ys), free(dxs), free(dws);
     gd_context_free(ctx);
 }

@@ -33,9 +33,12 @@ typedef struct run {
     array x, residual, weight, bias, y, sum, rstd, dy, dsum, dx, dbranch, dw, db, workspace;
 } run;
 
-/* deviation 0: all poison. */
+typedef struct numbers {
+    double mean, deviation; /* 0: all poison */
+} numbers;
+
 static array make_array(run *r, bool present, gd_dtype dtype, int64_t rows, int64_t cols,
-                        double mean, double deviation)
+                        numbers of)
 {
     bool packed = cols == 1 || rows == 1;
     array a = {.rows = rows, .cols = cols, .shift = r->c.shift};
@@ -46,9 +49,10 @@ static array make_array(run *r, bool present, gd_dtype dtype, int64_t rows, int6
     ck_assert_no_error(r->ctx);
     double *values = zeros(count);
     for (int64_t i = 0; i < count; i++) values[i] = NAN;
-    for (int64_t i = 0; i < rows && deviation > 0; i++)
+    for (int64_t i = 0; i < rows && of.deviation > 0; i++)
         for (int64_t j = 0; j < cols; j++)
-            values[a.shift + i * a.stride + j] = mean + random_in(&r->seed, -1.7, 1.7) * deviation;
+            values[a.shift + i * a.stride + j] =
+                of.mean + random_in(&r->seed, -1.7, 1.7) * of.deviation;
     gd_tensor_write_f64(a.t, values, count);
     free(values);
     a.before = values_of(a.t);
@@ -100,22 +104,26 @@ static run make_run(const call_case *c, uint64_t seed)
     const int64_t T = c->tokens, width = c->heads * c->cols;
     const int64_t sums = c->per_head ? width : c->cols;
     gd_dtype x_dtype = c->residual ? c->y_dtype : c->dtype;
-    r.x = make_array(&r, true, x_dtype, T, width, 0.3, 1.7);
-    r.residual = make_array(&r, c->residual, c->dtype, T, width, -0.2, 1.1);
-    r.weight = make_array(&r, !c->no_weight, c->weight_dtype, 1, sums, 0.7, 0.5);
-    r.bias = make_array(&r, c->bias, c->weight_dtype, 1, sums, 0, 1);
-    r.y = make_array(&r, true, c->y_dtype, T, width, 0, 0);
-    r.sum = make_array(&r, c->residual, c->dtype, T, width, 0, 0);
-    r.rstd = make_array(&r, true, is_wide(c) ? GD_FLOAT64 : GD_FLOAT32, T * c->heads, 1, 0, 0);
-    r.dy = make_array(&r, true, c->y_dtype, c->flat_dy ? 1 : T, width, 0.1, 1);
-    r.dsum = make_array(&r, c->dsum, c->dtype, T, width, 0.05, 0.8);
-    r.dx = make_array(&r, !c->no_dx, c->dtype, T, width, 0.2, c->accumulate_dx ? 0.9 : 0);
-    r.dbranch =
-        make_array(&r, c->dbranch, c->y_dtype, T, width, -0.1, c->accumulate_dbranch ? 0.5 : 0);
-    r.dw = make_array(&r, !c->no_dw, c->dweight_dtype, 1, sums, 2.5, c->accumulate_dw ? 1 : 0);
-    r.db = make_array(&r, c->db, c->dweight_dtype, 1, sums, -1.5, c->accumulate_dw ? 1 : 0);
-    r.workspace =
-        make_array(&r, true, GD_FLOAT64, 1, (int64_t)gd_cpu_rms_norm_workspace(&r.p) / 8, 0, 0);
+    r.x = make_array(&r, true, x_dtype, T, width, (numbers){0.3, 1.7});
+    r.residual = make_array(&r, c->residual, c->dtype, T, width, (numbers){-0.2, 1.1});
+    r.weight = make_array(&r, !c->no_weight, c->weight_dtype, 1, sums, (numbers){0.7, 0.5});
+    r.bias = make_array(&r, c->bias, c->weight_dtype, 1, sums, (numbers){0, 1});
+    r.y = make_array(&r, true, c->y_dtype, T, width, (numbers){0});
+    r.sum = make_array(&r, c->residual, c->dtype, T, width, (numbers){0});
+    r.rstd =
+        make_array(&r, true, is_wide(c) ? GD_FLOAT64 : GD_FLOAT32, T * c->heads, 1, (numbers){0});
+    r.dy = make_array(&r, true, c->y_dtype, c->flat_dy ? 1 : T, width, (numbers){0.1, 1});
+    r.dsum = make_array(&r, c->dsum, c->dtype, T, width, (numbers){0.05, 0.8});
+    r.dx =
+        make_array(&r, !c->no_dx, c->dtype, T, width, (numbers){0.2, c->accumulate_dx ? 0.9 : 0});
+    r.dbranch = make_array(&r, c->dbranch, c->y_dtype, T, width,
+                           (numbers){-0.1, c->accumulate_dbranch ? 0.5 : 0});
+    r.dw = make_array(&r, !c->no_dw, c->dweight_dtype, 1, sums,
+                      (numbers){2.5, c->accumulate_dw ? 1 : 0});
+    r.db =
+        make_array(&r, c->db, c->dweight_dtype, 1, sums, (numbers){-1.5, c->accumulate_dw ? 1 : 0});
+    r.workspace = make_array(&r, true, GD_FLOAT64, 1, (int64_t)gd_cpu_rms_norm_workspace(&r.p) / 8,
+                             (numbers){0});
     if (c->in_place) {
         if (x_dtype == c->y_dtype) replace(&r.y, &r.x);
         if (c->residual) replace(&r.sum, &r.residual);

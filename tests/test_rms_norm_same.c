@@ -136,9 +136,9 @@ START_TEST(test_missing_cotangents)
         double *dx = values_of(gd_grad(x)), *dr = values_of(gd_grad(r));
         double *dw = values_of(gd_grad(w));
         for (int i = 0; i < 60; i++) dx[i] /= round, dr[i] /= round;
-        arrays_near(dx, want, 60, 0, 0, GD_FLOAT32, 0, "dx");
-        arrays_near(dr, want, 60, 0, 0, GD_FLOAT32, 0, "dresidual");
-        arrays_near(dw, nothing, 10, 0, 0, GD_FLOAT32, 0, "dw");
+        arrays_near(dx, want, 60, (bound){0}, GD_FLOAT32, "dx");
+        arrays_near(dr, want, 60, (bound){0}, GD_FLOAT32, "dresidual");
+        arrays_near(dw, nothing, 10, (bound){0}, GD_FLOAT32, "dw");
         free(dx), free(dr), free(dw);
     }
     gd_grad_clear(x), gd_grad_clear(w);
@@ -154,8 +154,8 @@ START_TEST(test_missing_cotangents)
     gd_backward_from(&y, 1, &given);
     ck_assert_no_error(ctx);
     double *plain_dx = values_of(gd_grad(plain)), *plain_dw = values_of(gd_grad(w));
-    arrays_near(dx, plain_dx, 60, 0, 0, GD_FLOAT32, 0, "dx");
-    arrays_near(dw, plain_dw, 10, 0, 0, GD_FLOAT32, 0, "dw");
+    arrays_near(dx, plain_dx, 60, (bound){0}, GD_FLOAT32, "dx");
+    arrays_near(dw, plain_dw, 10, (bound){0}, GD_FLOAT32, "dw");
     free(want), free(nothing), free(dx), free(dw), free(added), free(rest);
     free(plain_dx), free(plain_dw);
     gd_context_free(ctx);
@@ -183,8 +183,8 @@ START_TEST(test_dx_in_place_of_dy)
         double *dx = values_of(gd_grad(x)), *dw = values_of(gd_grad(w));
         first = first ? first : memcpy(zeros(6300), dx, 6000 * sizeof *dx);
         if (keep) memcpy(first + 6000, dw, 300 * sizeof *dw);
-        arrays_near(dx, first, 6000, 0, 0, GD_FLOAT32, 0, "dx");
-        arrays_near(dw, first + 6000, 300, 0, 0, GD_FLOAT32, 0, "dw");
+        arrays_near(dx, first, 6000, (bound){0}, GD_FLOAT32, "dx");
+        arrays_near(dw, first + 6000, 300, (bound){0}, GD_FLOAT32, "dw");
         free(dx), free(dw);
         gd_step_end(ctx);
     }

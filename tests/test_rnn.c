@@ -167,7 +167,8 @@ START_TEST(layers_are_what_they_are_made_of)
             if (i < 3 && !t) continue;
             got = values_of(t);
             if (pass)
-                arrays_near(got, want[i], gd_tensor_count(t), 1, tolerance * 8, dtype, 0, what);
+                arrays_near(got, want[i], gd_tensor_count(t), (bound){1, tolerance * 8, 0}, dtype,
+                            what);
             if (pass)
                 free(got), free(want[i]);
             else
@@ -212,7 +213,7 @@ START_TEST(a_sequence_can_be_continued)
     half.x = gd_narrow(p.x, 1, 2, p.T - 2);
     half.state = first.state, half.cell = first.cell;
     gd_tensor *y = gd_concat((gd_tensor *[]){first.y, fused(&half).y}, 2, 1);
-    assert_near(y, whole, 1, 1, 1e-15, 0, "y");
+    assert_near(y, whole, 1, (bound){1, 1e-15, 0}, "y");
     free(whole);
     gd_step_end(ctx);
 }
@@ -230,12 +231,13 @@ START_TEST(cells_are_steps)
         h = gd_lstm_cell(at(p.x, 1, t), h, c, &p.w[0], &c);
         y[t] = gd_reshape(h, 3, step);
     }
-    assert_near(gd_concat(y, (int)p.T, 1), want, 1, 1, 1e-15, 0, "y");
+    assert_near(gd_concat(y, (int)p.T, 1), want, 1, (bound){1, 1e-15, 0}, "y");
     free(want);
     problem q = random_problem(false, GD_FLOAT64);
     q.layers = 1, q.T = 1, q.x = gd_narrow(q.x, 1, 0, 1), q.state = NULL;
     want = values_of(fused(&q).y);
-    assert_near(gd_gru_cell(at(q.x, 1, 0), NULL, &q.w[0]), want, 1, 1, 1e-15, 0, "y of gru");
+    assert_near(gd_gru_cell(at(q.x, 1, 0), NULL, &q.w[0]), want, 1, (bound){1, 1e-15, 0},
+                "y of gru");
     free(want);
     gd_step_end(ctx);
 }

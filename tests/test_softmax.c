@@ -80,12 +80,12 @@ static void check_configuration(const configuration *c, uint64_t seed)
     double rtol = c->dtype == GD_FLOAT64 ? 1e-13 : 2e-6;
     double rtol_dx = narrow ? 8 * ulp_of(1, c->dtype) * (c->log_of ? fabs(log(1e-4)) : 1) : rtol;
     /* The terms of a gradient are of size 1 even where they cancel. */
-    assert_near(y, want_y, 1, 1, rtol, 1, "y");
+    assert_near(y, want_y, 1, (bound){1, rtol, 1}, "y");
     gd_backward_options options = {.cotangents = &dy, .keep_tape = true};
     for (int backwards = 1; backwards <= (c->transposed ? 1 : 2); backwards++) {
         gd_backward_from(&y, 1, &options);
         ck_assert_no_error(ctx);
-        assert_near(gd_grad(x), want_dx, backwards, 1, 4 * rtol_dx, backwards, "dx");
+        assert_near(gd_grad(x), want_dx, backwards, (bound){1, 4 * rtol_dx, backwards}, "dx");
     }
     free((void *)p.x), free((void *)p.dy), free(want_y), free(want_dx);
     gd_context_free(ctx);

@@ -81,10 +81,19 @@ static inline void check_variance_group(const variance_group *g)
                               weight * largest);
 }
 
-static inline void check_variance_case(gd_context *ctx, const variance_problem *p, int64_t A,
-                                       int64_t B, int axis, bool turned, bool root,
-                                       double correction, double tolerance)
+/* [A, B] along an axis, as it is or as a transposed view. */
+typedef struct variance_case {
+    int64_t A, B;
+    int axis;
+    bool turned, root;
+    double correction, tolerance;
+} variance_case;
+
+static inline void check_variance_case(gd_context *ctx, const variance_problem *p, variance_case c)
 {
+    const int64_t A = c.A, B = c.B;
+    const int axis = c.axis;
+    const bool turned = c.turned, root = c.root;
     uint64_t seed = 7;
     gd_tensor *leaf = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(turned ? B : A, turned ? A : B));
     double *values = zeros(A * B);
@@ -94,7 +103,7 @@ static inline void check_variance_case(gd_context *ctx, const variance_problem *
     gd_tensor_set_requires_grad(leaf, true);
     gd_tensor *x = turned ? gd_transpose(leaf, 0, 1) : leaf;
     gd_tensor *y =
-        root ? gd_std(x, &axis, 1, correction, false) : gd_var(x, &axis, 1, correction, false);
+        root ? gd_std(x, &axis, 1, c.correction, false) : gd_var(x, &axis, 1, c.correction, false);
     gd_backward_options options = {.keep_tape = true};
     gd_backward_from(&y, 1, &options);
     ck_assert_no_error(ctx);
@@ -109,8 +118,8 @@ static inline void check_variance_case(gd_context *ctx, const variance_problem *
                                                .n = axis ? B : A,
                                                .step = axis ? 1 : B,
                                                .y = yv[i],
-                                               .correction = correction,
-                                               .tolerance = tolerance,
+                                               .correction = c.correction,
+                                               .tolerance = c.tolerance,
                                                .root = root,
                                                .name = p->name});
     }
@@ -129,7 +138,8 @@ static inline void check_variances(gd_context *ctx, const variance_problem *p, d
             const int64_t A = sizes[i][0], B = sizes[i][1];
             const int axis = way & 1;
             if ((axis ? B : A) < 2) continue;
-            check_variance_case(ctx, p, A, B, axis, way & 2, way & 4, way & 4 ? 0.5 : 1, tolerance);
+            const variance_case c = {A, B, axis, way & 2, way & 4, way & 4 ? 0.5 : 1, tolerance};
+            check_variance_case(ctx, p, c);
         }
     }
 }
