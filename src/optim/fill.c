@@ -1,4 +1,4 @@
-/* fill.c - random fills of tensors, from the context's stream. */
+/* fill.c - random fills of tensors, from the context's stream, and numbers at equal distances. */
 #include "core/core.h"
 
 #include <float.h>
@@ -119,4 +119,28 @@ gd_status gd_random_integers(gd_tensor *t, int64_t low, int64_t high)
 gd_status gd_random_permutation(gd_tensor *t)
 {
     return run_fill(&(fill){.kind = FILL_PERMUTATION, .name = "random_permutation"}, t);
+}
+
+gd_tensor *gd_arange(gd_context *ctx, gd_dtype dtype, double start, double end, double step)
+{
+    if (gd_error_status(ctx)) return NULL;
+    const double size = ceil((end - start) / step);
+    const int64_t count = size > 0 && size < 0x1p52 ? (int64_t)size : 0;
+    if (!isfinite(start) || !isfinite(end) || !isfinite(step) || step == 0 || size >= 0x1p52) {
+        gd_fail(
+            ctx, GD_ERROR_ARGUMENT,
+            "arange: start is %g, end %g and step %g, wanted finite numbers, a step other than 0, "
+            "and fewer than 2^52 of them",
+            start, end, step);
+        return NULL;
+    }
+    gd_tensor *t = gd_tensor_create(ctx, dtype, 1, &count);
+    const size_t bytes = (size_t)count * sizeof(double);
+    double *value = t ? gd_host_allocate(ctx, bytes, "arange") : NULL;
+    for (int64_t i = 0; value && i < count; i++) value[i] = start + (double)i * step;
+    if (value) gd_tensor_write_f64(t, value, count);
+    gd_host_release(ctx, value, bytes);
+    if (!gd_failed(ctx)) return t;
+    if (t) gd_tensor_destroy(t);
+    return NULL;
 }

@@ -1,22 +1,6 @@
 /* optim.c - optimizers: their states and numbers. */
 #include "optim/optimizer.h"
 
-#include <math.h>
-
-bool gd_option_in_range(gd_context *ctx, const char *who, const char *option, double value,
-                        double low, double high)
-{
-    if (value >= low && value < high) return true;
-    if (isinf(high)) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is %g, wanted a finite number of at least %g", who,
-                option, value, low);
-    } else {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is %g, wanted at least %g and less than %g", who,
-                option, value, low, high);
-    }
-    return false;
-}
-
 bool gd_optimizer_add_state(gd_optimizer *optimizer, const char *name, gd_tensor **state,
                             const char *who)
 {

@@ -13,6 +13,20 @@
 #include <math.h>
 #include <stddef.h>
 
+bool gd_option_in_range(gd_context *ctx, const char *who, const char *option, double value,
+                        double low, double high)
+{
+    if (value >= low && value < high) return true;
+    if (isinf(high)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is %g, wanted a finite number of at least %g", who,
+                option, value, low);
+    } else {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is %g, wanted at least %g and less than %g", who,
+                option, value, low, high);
+    }
+    return false;
+}
+
 /* ---- The device's part -------------------------------------------------------------------- */
 
 static gd_status write_state(gd_optimizer *optimizer, size_t offset, const void *value, size_t size)
