@@ -284,7 +284,7 @@ START_TEST(a_second_direction_begins_at_the_end)
     ck_assert_no_error(ctx);
     ck_assert_int_eq(gd_tensor_dim(x, 2), 2 * p.H);
     double *wanted = values_of(want);
-    assert_near(x, wanted, 1, 1, 1e-14, 0, "y");
+    assert_near(x, wanted, 1, (bound){1, 1e-14, 0}, "y");
     free(wanted);
     gd_step_end(ctx);
 }
