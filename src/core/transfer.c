@@ -155,30 +155,6 @@ gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
     return write_as(t, GD_FLOAT64, host, 0, who);
 }
 
-gd_tensor *gd_arange(gd_context *ctx, gd_dtype dtype, double start, double end, double step)
-{
-    if (gd_error_status(ctx)) return NULL;
-    const double size = ceil((end - start) / step);
-    const int64_t count = size > 0 && size < 0x1p52 ? (int64_t)size : 0;
-    if (!isfinite(start) || !isfinite(end) || !isfinite(step) || step == 0 || size >= 0x1p52) {
-        gd_fail(
-            ctx, GD_ERROR_ARGUMENT,
-            "arange: start is %g, end %g and step %g, wanted finite numbers, a step other than 0, "
-            "and fewer than 2^52 of them",
-            start, end, step);
-        return NULL;
-    }
-    gd_tensor *t = gd_tensor_create(ctx, dtype, 1, &count);
-    const size_t bytes = (size_t)count * sizeof(double);
-    double *value = t ? gd_host_allocate(ctx, bytes, "arange") : NULL;
-    for (int64_t i = 0; value && i < count; i++) value[i] = start + (double)i * step;
-    if (value) gd_tensor_write_f64(t, value, count);
-    gd_host_release(ctx, value, bytes);
-    if (!gd_failed(ctx)) return t;
-    gd_tensor_free(t);
-    return NULL;
-}
-
 /* For a segment (trace.c) a copy is one of its ops. */
 static const gd_op copy_op = {.name = "tensor_copy", .inputs = 1, .input_names = {"src"}};
 
