@@ -140,28 +140,30 @@ function tap(event) {
 // ---- A formula that is wider than its place is set smaller, down to 52% --------------------------
 
 function fit() {
-    for (const element of document.querySelectorAll('.formula, .step')) {
-        const formula = element.querySelector('.katex');
-        if (!formula) continue;
-        formula.style.fontSize = '';
-        const own = element.classList.contains('formula') ? element : formula;
+    const all = [...document.querySelectorAll('.formula, .step') ].map((place) => ({place, formula : place.querySelector('.katex')}))
+                    .filter(({formula}) => formula);
+    for (const {formula} of all)
+        if (formula.style.fontSize) formula.style.fontSize = '';
+    // All are measured before any is changed, so that the page is laid out once.
+    const sizes = all.map(({place, formula}) => {
+        const own = place.classList.contains('formula') ? place : formula, room = place.clientWidth;
         const wide = Math.max(own.scrollWidth, ...[...formula.querySelectorAll('.base') ].map((e) => e.offsetWidth));
-        if (wide > element.clientWidth + 1) {
-            const size = parseFloat(getComputedStyle(formula).fontSize);
-            formula.style.fontSize = `${size * Math.max(0.52, (element.clientWidth - 4) / wide)}px`;
-        }
-    }
+        return wide > room + 1 && room ? parseFloat(getComputedStyle(formula).fontSize) * Math.max(0.52, (room - 4) / wide) : 0;
+    });
+    all.forEach(({formula}, i) => { if (sizes[i]) formula.style.fontSize = `${sizes[i]}px`; });
 }
 
 // ---- What scrolls sideways can be scrolled by keyboard -----------------------------------------
 
 function reachable() {
-    for (const element of document.querySelectorAll('.wide, .formula, pre.code, .worked, .panel')) {
-        if (element.scrollWidth > element.clientWidth + 1 || element.scrollHeight > element.clientHeight + 1)
+    const all = [...document.querySelectorAll('.wide, .formula, pre.code, .worked, .panel') ];
+    const scrolls = all.map((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1);
+    all.forEach((element, i) => {
+        if (scrolls[i])
             element.tabIndex = 0;
         else
             element.removeAttribute('tabindex');
-    }
+    });
 }
 
 document.addEventListener('DOMContentLoaded', () => {
@@ -186,8 +188,13 @@ document.addEventListener('DOMContentLoaded', () => {
         fit();
         reachable();
     };
-    for (const event of ['resize', 'numbers', 'load']) addEventListener(event, arrange);
-    document.addEventListener('toggle', arrange, true);
+    let resting = 0;
+    const soon = () => {
+        clearTimeout(resting);
+        resting = setTimeout(arrange, 200);
+    };
+    for (const event of ['resize', 'numbers', 'load']) addEventListener(event, soon);
+    document.addEventListener('toggle', soon, true);
     document.fonts?.ready.then(arrange);
     arrange();
 });

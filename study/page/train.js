@@ -30,6 +30,21 @@ if (typeof module !== 'undefined') {
     return;
 }
 
+// ---- In a worker, so that the page stays at hand: it opens a text, then takes a step a message ----
+
+if (typeof document === 'undefined') {
+    let training = null;
+    root.onmessage = async ({data}) => {
+        if (data.packed) {
+            training = await Training.load(await root.wasi.unpack(data.packed), data.text);
+            return root.postMessage({opened : training.open(1)});
+        }
+        const state = training.step(data.rate);
+        root.postMessage({state, sample : state.step % 25 ? '' : training.sample(200, 0.8)});
+    };
+    return;
+}
+
 // ---- In the page ---------------------------------------------------------------------------
 
 // The losses as a line; the dashed one is that of a uniform guess.
@@ -56,47 +71,61 @@ document.addEventListener('DOMContentLoaded', () => {
     const place = document.getElementById('train');
     const get = (name) => place.querySelector(`[data-part=${name}]`);
     const text = get('text'), said = get('said'), written = get('sample');
-    let training = null, losses = [], first = 0, running = false;
+    let worker = null, asked = false, losses = [], first = 0, running = false;
     text.value = root.trainText;
 
     // False: the text is too short to be cut into windows, which is said.
-    async function begin() {
+    function begin() {
         const length = new TextEncoder().encode(text.value).length;
         if (length < LEAST) {
             said.textContent = `The text has ${length} bytes. A window is 64 bytes and the one after it, so it takes ${
                 LEAST} or more.`;
             return false;
         }
-        const bytes = await root.wasi.unpack(root.trainWasm);
-        training = await Training.load(bytes, text.value);
-        const state = training.open(1);
+        // A page from a file may not name a worker's script, but may make one.
+        worker = new Worker(URL.createObjectURL(new Blob([ root.trainScripts ], {type : 'text/javascript'})));
+        worker.onmessage = ({data}) => {
+            asked = false;
+            if (data.opened)
+                opened(data.opened);
+            else
+                stepped(data);
+            ask();
+        };
+        asked = true;
+        worker.postMessage({packed : root.trainWasm, text : text.value});
         losses = [];
-        first = state.loss;
-        said.textContent = `${state.parameters} parameters, ${state.vocab} different bytes`;
         return true;
     }
-    function turn() {
-        if (!running) return;
-        const state = training.step(Number(get('rate').value));
+    function ask() {
+        if (!running || asked) return;
+        asked = true;
+        worker.postMessage({rate : Number(get('rate').value)});
+    }
+    function opened(state) {
+        first = state.loss;
+        said.textContent = `${state.parameters} parameters, ${state.vocab} different bytes`;
+    }
+    function stepped({state, sample}) {
         losses.push(state.loss);
         said.textContent =
             state.error || `step ${state.step}, loss ${
                                state.loss.toFixed(3)} (uniform guess: ${first.toFixed(3)})`;
         plot(get('loss'), losses, first);
-        if (state.step % 25 === 0) written.textContent = training.sample(200, 0.8);
+        if (sample) written.textContent = sample;
         place.dataset.steps = state.step;
         if (state.error || !(state.loss >= 0)) running = false;
-        setTimeout(turn, 0);
     }
-    get('go').addEventListener('click', async () => {
-        if (!training && !await begin()) return;
+    get('go').addEventListener('click', () => {
+        if (!worker && !begin()) return;
         running = !running;
         get('go').textContent = running ? 'Pause' : 'Continue';
-        turn();
+        ask();
     });
     get('again').addEventListener('click', () => {
-        running = false;
-        training = null;
+        if (worker) worker.terminate();
+        worker = null;
+        running = asked = false;
         get('go').textContent = 'Train';
         get('loss').innerHTML = written.textContent = said.textContent = '';
     });

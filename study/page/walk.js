@@ -113,8 +113,8 @@ document.addEventListener('DOMContentLoaded', () => {
     let steps = Number(place.dataset.steps);
     const play = root.player.attach(place, {steps : () => steps, show});
     // It walks through the numbers of the example above, as the reader has them.
-    document.addEventListener('numbers', ({detail : {it}}) => {
-        if (it.request.op !== 'rms_norm') return;
+    document.addEventListener('numbers', ({detail : {it, dragged}}) => {
+        if (dragged || it.request.op !== 'rms_norm') return;
         const fresh = render(it.request, it.own.eps);
         body.innerHTML = fresh.html;
         steps = fresh.steps;

@@ -167,6 +167,8 @@ document.addEventListener('DOMContentLoaded', async () => {
         play.go(play.at());
     });
     place.dataset.ready = '1';
-    if (!calm) place.querySelector('[data-act=play]').click();
+    if (calm) return;
+    play.go(1); // it moves at once
+    place.querySelector('[data-act=play]').click();
 });
 })(globalThis);

@@ -324,7 +324,7 @@ async function start(place) {
     const line = (mark) => lines[mark] || '';
     const symbols = JSON.parse(place.dataset.symbols);
     const fresh = () => ({...example(gradus, op), home : place.dataset.home});
-    let it = fresh(), shown = Infinity, result = null;
+    let it = fresh(), shown = Infinity, result = null, resting = 0;
 
     function show(computed = compute(gradus, it)) {
         result = computed;
@@ -373,7 +373,11 @@ async function start(place) {
     document.addEventListener('cotangent', ({detail}) => {
         if (detail.op !== op) return;
         for (const [at, value] of detail.values) it.request.cotangents[0][at] = value;
-        show();
+        // The Jacobians stay, and the picture comes first: the tables follow when it rests.
+        result = {...gradus.run(it.request), jacobians : result.jacobians};
+        place.dispatchEvent(new CustomEvent('numbers', {bubbles : true, detail : {it, result, dragged : true}}));
+        clearTimeout(resting);
+        resting = setTimeout(() => show(result), 150);
     });
     body.addEventListener('mouseover', pick);
     body.addEventListener('focusin', pick);

@@ -477,7 +477,7 @@ ${rest.map(({file, list}) => `<details class="group"><summary>${escape(title(fil
 function trainPage() {
     write('train.html', {
         title : 'Train',
-        scripts : [ 'train-wasm.js', 'wasi.js', 'train.js' ],
+        scripts : [ 'train-wasm.js', 'train.js' ],
         html : `<h1 id="top">A model learns, in this page</h1>
 <p class="lead">The transformer of <code>gradus-train</code>, 2 layers and 64 wide, trained in
 this page by the library: forward, backward, clipping, AdamW, in the same C.</p>
@@ -495,7 +495,8 @@ own: 66 bytes or more</summary><textarea data-part="text" rows="12" aria-label="
     });
     const text =
         files.filter((file) => file.startsWith('include/gradus/')).map(sources.read).join('\n');
-    carry('train', 'study_train', `trainText = ${JSON.stringify(text)};\n`);
+    const scripts = [ 'wasi.js', 'train.js' ].map((name) => sources.read(`study/page/${name}`)).join('\n');
+    carry('train', 'study_train', `trainText = ${JSON.stringify(text)};\ntrainScripts = ${JSON.stringify(scripts)};\n`);
 }
 
 // ---- Modules -----------------------------------------------------------------------------------

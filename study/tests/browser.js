@@ -11,6 +11,7 @@ const {find, Browser} = require('./chromium.js');
 const {expected, apart} = require('./reference.js');
 const reader = require('./reader.js');
 const mended = require('./mended.js');
+const {pace, keyboard} = require('./pace.js');
 
 const folder = path.resolve(process.argv[2]), only = process.argv.slice(3);
 const url = (page) => pathToFileURL(path.join(folder, page)).href;
@@ -281,7 +282,7 @@ async function main() {
         const tab = await browser.tab();
         const {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible} = reader;
         const {again, wording, cut, points} = mended;
-        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, again, wording, cut, points, accessible]) {
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, again, wording, cut, points, pace, keyboard, accessible]) {
             if (only.length && !only.includes(part.name)) continue;
             const begun = Date.now();
             await part(tab, url, pages, folder);

@@ -1,0 +1,107 @@
+// pace.js - how soon the first picture moves, how long a script keeps a frame, and whether a keyboard is
+// enough. Both times are printed; a machine that does other things, too, has four times as long.
+'use strict';
+const assert = require('assert');
+
+const WATCH = `(() => {
+    window.took = [];
+    const timed = (f, what) => function (...args) {
+        const begun = performance.now();
+        try { return f.apply(this, args); } finally { took.push([what, performance.now() - begun]); }
+    };
+    for (const name of ['requestAnimationFrame', 'setInterval', 'setTimeout']) {
+        const real = window[name];
+        window[name] = (f, ...rest) => real.call(window, typeof f === 'function' ? timed(f, name) : f, ...rest);
+    }
+    const add = EventTarget.prototype.addEventListener;
+    EventTarget.prototype.addEventListener = function (type, f, options) {
+        return add.call(this, type, typeof f === 'function' && /input|message/.test(type) ? timed(f, type) : f, options);
+    };
+    document.addEventListener('DOMContentLoaded', () => new MutationObserver(() => {
+        if (!window.moved && document.querySelector('#watch animateMotion')) window.moved = performance.now();
+    }).observe(document.body, { childList: true, subtree: true }));
+})()`;
+
+async function pace(tab, url, pages) {
+    const {identifier} = await tab.send('Page.addScriptToEvaluateOnNewDocument', {source : WATCH});
+    await tab.open(url('index.html'));
+    await tab.until('window.moved');
+    const moved = await tab.evaluate('window.moved');
+    const longest = [];
+    let atRest = 0;
+    for (const page of pages) {
+        await tab.open(url(page));
+        // Everything that plays plays, and what is dragged is dragged, for a second and a half.
+        const moving = await tab.evaluate(`(async () => {
+            const rest = (ms) => new Promise((done) => setTimeout(done, ms));
+            await rest(300);
+            took.length = 0;
+            const shown = (e) => e.offsetParent, players = [...document.querySelectorAll('[data-act=play]')].filter(shown);
+            for (const button of players) if (button.textContent === 'Play') button.click();
+            if (document.getElementById('train')) document.querySelector('#train [data-part=go]').click();
+            const sliders = [...document.querySelectorAll('input[type=range]:not([data-act=seek])')].filter(shown);
+            if (!players.length && !sliders.length && !document.getElementById('train')) return 0;
+            for (let i = 0; i < 5; i++) {
+                for (const slider of sliders) {
+                    slider.value = Number(slider.min) + (Number(slider.max) - Number(slider.min)) * (i + 1) / 6;
+                    slider.dispatchEvent(new Event('input', { bubbles: true }));
+                }
+                await rest(300);
+            }
+            return players.length + sliders.length;
+        })()`);
+        if (!moving) continue;
+        // A timeout redraws the tables once what was dragged rests; no frame waits for it.
+        const most = (test) => tab.evaluate(`took.filter(([what]) => ${test}).reduce((most, one) => (one[1] > most[1] ? one : most), ['nothing', 0])`);
+        const [what, ms] = await most(`what !== 'setTimeout'`);
+        longest.push([ ms, page, what ]);
+        atRest = Math.max(atRest, (await most(`what === 'setTimeout'`))[1]);
+    }
+    await tab.send('Page.removeScriptToEvaluateOnNewDocument', {identifier});
+    longest.sort((a, b) => b[0] - a[0]);
+    console.log(`the first picture moves after ${Math.round(moved)} ms; the longest scripts of a frame, of ${longest.length} pages that move: ${
+        longest.slice(0, 4).map(([ ms, page, what ]) => `${ms.toFixed(1)} ms ${page} (${what})`).join(', ')}; once a drag rests, ${atRest.toFixed(1)} ms`);
+    assert.ok(moved <= 4000);
+    assert.ok(longest[0][0] <= 32);
+}
+
+// By keyboard alone: each thing that can be clicked has the focus at some time as Tab goes on, or is in a
+// group that arrow keys go through; and Enter and the space bar do what a click does.
+async function keyboard(tab, url) {
+    const press = async (key, code = key) => {
+        for (const type of ['keyDown', 'keyUp'])
+            await tab.send('Input.dispatchKeyEvent', {type, key, code, windowsVirtualKeyCode : {Tab : 9, Enter : 13, ' ' : 32, ArrowRight : 39}[key],
+                ...(type === 'keyDown' && key === ' ' ? {text : ' '} : key === 'Enter' && type === 'keyDown' ? {text : '\r'} : {})});
+    };
+    for (const page of ['index.html', 'softmax.html', 'rms_norm-gpu.html', 'exercises.html', 'break.html', 'vanishing.html', 'tape.html', 'train.html']) {
+        await tab.open(url(page));
+        await new Promise((done) => setTimeout(done, 400));
+        const left = await tab.evaluate(`(() => {
+            const all = [...document.querySelectorAll('main button, main input, main select, main textarea, main summary, main a[href]:not([tabindex="-1"])')].filter((e) => e.offsetParent);
+            return all.filter((e) => e.tabIndex < 0 && !e.closest('table[data-picks]')).map((e) => e.outerHTML.slice(0, 80));
+        })()`);
+        assert.deepEqual(left, [], `${page}: out of the keyboard's reach`);
+        const clicked = await tab.evaluate(`[...document.querySelectorAll('main [data-pick], main .cell, main .sources .line')].filter((e) => e.offsetParent && e.tabIndex < 0 && !e.closest('[tabindex="0"], table')).length`);
+        assert.equal(clicked, 0, page);
+    }
+    // The kernel's walk, by Tab and the space bar; its lines by the slider's arrow keys.
+    await tab.open(url('rms_norm-gpu.html'));
+    await tab.until(`document.getElementById('kernel-walk').dataset.ready`);
+    const thought = `[...document.querySelectorAll('.thoughts > li')].findIndex((li) => !li.hidden)`;
+    await tab.evaluate(`document.querySelector('#kernel-walk [data-act=play]').focus()`);
+    await press('Tab');
+    await press('Tab');
+    await press(' ', 'Space');
+    assert.equal(await tab.evaluate(thought), 1);
+    await press('Tab');
+    await press('ArrowRight');
+    assert.equal(await tab.evaluate(thought), 2);
+    // The first page: Tab from the top comes to the link past the header, and Enter follows it.
+    await tab.open(url('index.html'));
+    await press('Tab');
+    assert.equal(await tab.evaluate(`document.activeElement.className`), 'skip');
+    await press('Enter');
+    assert.equal(await tab.evaluate(`document.activeElement.id`), 'main');
+}
+
+module.exports = {pace, keyboard};
