@@ -1,0 +1,90 @@
+/* test_muon.c - Muon makes updates of matrices nearly orthogonal, with the same bits for any number of
+ * threads. Its formula is compared with loops in test_optim.c. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <stdint.h>
+
+static gd_context *context(int threads)
+{
+    gd_context *ctx =
+        gd_context_create(&(gd_context_options){.seed = 1, .threads = threads, .poison = true});
+    ck_assert_ptr_nonnull(ctx);
+    return ctx;
+}
+
+/* One update of a zero matrix [rows, columns] by a random gradient: minus lr size U. */
+static void orthogonalize(gd_context *ctx, gd_dtype dtype, int64_t rows, int64_t columns,
+                          double *update)
+{
+    gd_params *params = gd_params_create(ctx, dtype);
+    gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){rows, columns}, GD_MUON);
+    gd_params_finish(params);
+    gd_optimizer *muon = gd_muon_create(params, NULL);
+    gd_backward_from(&w, 1, NULL);
+    gd_random_set(ctx, (gd_random_state){.seed = 7});
+    gd_random_normal(gd_grad(w), 0, 1e-3);
+    gd_optimizer_step(muon, 1);
+    gd_tensor_read_f64(w, update, rows * columns);
+    ck_assert_no_error(ctx);
+    gd_optimizer_free(muon);
+    gd_params_free(params);
+}
+
+/* The singular values of U are between 0.6 and 1.3: so is |U a| / |a| for any a on the smaller side,
+ * and the sum of squares is about the rank. A matrix and its transpose have the same ones. */
+START_TEST(muon_makes_matrices_nearly_orthogonal)
+{
+    static const int64_t shapes[][2] = {{5, 50}, {12, 60}, {60, 12}, {1, 9}, {9, 1}, {40, 32}};
+    const int64_t rows = shapes[_i][0], columns = shapes[_i][1];
+    const int64_t small = rows < columns ? rows : columns, large = rows + columns - small;
+    const double size = rows > columns ? sqrt((double)rows / (double)columns) : 1;
+    gd_context *ctx = context(1);
+    double u[60 * 60], squares = 0;
+    orthogonalize(ctx, GD_FLOAT64, rows, columns, u);
+    for (int64_t i = 0; i < rows * columns; i++) squares += u[i] * u[i] / (size * size);
+    ck_assert_double_ge(squares, 0.4 * (double)small);
+    ck_assert_double_le(squares, 1.6 * (double)small);
+    for (int trial = 0; trial < 20; trial++) {
+        double length = 0, image = 0, a[60];
+        for (int64_t i = 0; i < small; i++) {
+            a[i] = sin(12.9898 * (double)i + 78.233 * trial + 1);
+            length += a[i] * a[i];
+        }
+        for (int64_t j = 0; j < large; j++) {
+            double dot = 0;
+            for (int64_t i = 0; i < small; i++)
+                dot += a[i] * (rows < columns ? u[i * columns + j] : u[j * columns + i]) / size;
+            image += dot * dot;
+        }
+        ck_assert_double_ge(sqrt(image / length), 0.6);
+        ck_assert_double_le(sqrt(image / length), 1.3);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* The products are large enough for several threads and tiles. */
+START_TEST(threads_do_not_change_muon)
+{
+    enum { ROWS = 150, COLUMNS = 301 };
+    static double update[2][ROWS * COLUMNS];
+    for (int run = 0; run < 2; run++) {
+        gd_context *ctx = context(1 + 2 * run);
+        orthogonalize(ctx, _i ? GD_BFLOAT16 : GD_FLOAT32, ROWS, COLUMNS, update[run]);
+        gd_context_free(ctx);
+    }
+    ck_assert_mem_eq(update[0], update[1], sizeof update[0]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("muon");
+    TCase *cases = tcase_create("muon");
+    tcase_add_loop_test(cases, muon_makes_matrices_nearly_orthogonal, 0, 6);
+    tcase_add_loop_test(cases, threads_do_not_change_muon, 0, 2);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
