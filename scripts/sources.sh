@@ -27,10 +27,11 @@ fetch_sources()
         cd "$sources" || exit 1
         apt-get -qq "${apt[@]}" update
         for package in jansson xxhash librandom123 check; do
+            # Of a package only the original is needed: a mirror may lack Debian's changes.
             apt-get -qq "${apt[@]}" source --download-only "$package"
-            archive=$(ls "$package"_*.orig.tar.*z)
+            archive=$(ls "$package"_*.orig.tar.*z) || exit 1
             mkdir -p "$package"
-            tar -xf "$archive" -C "$package" --strip-components 1
+            tar -xf "$archive" -C "$package" --strip-components 1 || exit 1
         done
         rm -rf lists
         touch complete
