@@ -1,199 +1,5 @@
 /* claims.c - the truth of each sentence that gradcheck may say of a gradient. */
-#include "claims.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef struct reader {
-    const claims_truth *t;
-    const char *at; /* what is not read yet */
-    double largest, slack;
-    const char *wrong; /* the first sentence that is false */
-} reader;
-
-static double ours(const reader *c, int64_t r, int64_t k)
-{
-    return c->t->ours[r * c->t->y.count + k];
-}
-
-static double right(const reader *c, int64_t r, int64_t k)
-{
-    return c->t->right[r * c->t->y.count + k];
-}
-
-static int64_t rows(const reader *c)
-{
-    return c->t->x.count;
-}
-
-static int64_t columns(const reader *c)
-{
-    return c->t->y.count;
-}
-
-static int64_t index_of(const claims_array *a, int64_t element, int axis)
-{
-    for (int k = a->ndim - 1; k > axis; k--) element /= a->shape[k];
-    return element % a->shape[axis];
-}
-
-static bool same(const reader *c, double a, double b)
-{
-    return fabs(a - b) <= c->slack;
-}
-
-static void judge(reader *c, bool truth, const char *sentence)
-{
-    if (!truth && !c->wrong) c->wrong = sentence;
-}
-
-/* Whether the text comes next; then it is read. */
-static bool next(reader *c, const char *text)
-{
-    const size_t length = strlen(text);
-    if (strncmp(c->at, text, length) != 0) return false;
-    c->at += length;
-    return true;
-}
-
-static double number(reader *c)
-{
-    char *end;
-    double value = strtod(c->at, &end);
-    c->at = end;
-    if (*end == '/' && end[1] >= '0' && end[1] <= '9') {
-        value /= strtod(end + 1, &end);
-        c->at = end;
-    }
-    return value;
-}
-
-/* ---- Rows --------------------------------------------------------------------------------- */
-
-static double row_gap(const reader *c, int64_t r)
-{
-    double gap = 0;
-    for (int64_t k = 0; k < columns(c); k++) gap = fmax(gap, fabs(ours(c, r, k) - right(c, r, k)));
-    return gap;
-}
-
-static bool row_wrong(const reader *c, int64_t r)
-{
-    return row_gap(c, r) > c->slack;
-}
-
-static bool row_is(const reader *c, int64_t r, const double *j, double factor)
-{
-    for (int64_t k = 0; k < columns(c); k++)
-        if (fabs(ours(c, r, k) - factor * j[k]) > c->slack * fmax(1, fabs(factor))) return false;
-    return true;
-}
-
-static bool row_is_multiple(const reader *c, int64_t r, double factor)
-{
-    return row_is(c, r, c->t->right + r * columns(c), factor);
-}
-
-/* How many rows are more off than `slack`. */
-static double rows_off(const reader *c, double slack)
-{
-    double n = 0;
-    for (int64_t r = 0; r < rows(c); r++) n += row_gap(c, r) > slack;
-    return n;
-}
-
-static bool wrong_rows_are(const reader *c, double factor)
-{
-    for (int64_t r = 0; r < rows(c); r++)
-        if (row_wrong(c, r) && !row_is_multiple(c, r, factor)) return false;
-    return true;
-}
-
-static bool row_zero(const reader *c, const double *j, int64_t r, double most)
-{
-    for (int64_t k = 0; k < columns(c); k++)
-        if (fabs(j[r * columns(c) + k]) > most) return false;
-    return true;
-}
-
-/* "all in row 3 (the last)" */
-static void where_all(reader *c)
-{
-    const claims_array *x = &c->t->x;
-    int axis = -1;
-    next(c, "all ");
-    if (next(c, "in column "))
-        axis = x->ndim - 1;
-    else if (next(c, "in row "))
-        axis = 0;
-    else
-        judge(c, next(c, "at "), "all at");
-    const int64_t index = (int64_t)number(c);
-    if (next(c, " along axis ")) axis = (int)number(c);
-    if (axis < 0) axis = 0;
-    if (next(c, " (the last)")) judge(c, index == x->shape[axis] - 1, "(the last)");
-    for (int64_t r = 0; r < rows(c); r++)
-        judge(c, !row_wrong(c, r) || index_of(x, r, axis) == index, "all in ...");
-}
-
-/* ", all in row 3", ", at 4 of 12 elements", or nothing. Returns whether there was something. */
-static bool where(reader *c)
-{
-    if (next(c, ", at ")) {
-        const double some = number(c);
-        const bool all = next(c, " of ") && number(c) == (double)rows(c) && next(c, " elements");
-        judge(c, all && some >= rows_off(c, c->slack) && some <= rows_off(c, c->slack / 50),
-              "at N of M elements");
-        return true;
-    }
-    if (strncmp(c->at, ", all ", 6) != 0) return false;
-    next(c, ", ");
-    where_all(c);
-    return true;
-}
-
-static double row_distance(const reader *c, int64_t r, int64_t from)
-{
-    double most = 0;
-    for (int64_t k = 0; k < columns(c); k++)
-        most = fmax(most, fabs(ours(c, r, k) - right(c, from, k)));
-    return most;
-}
-
-/* Whether each row is one of the true ones: the nearest that is not taken. */
-static bool permutation(const reader *c)
-{
-    bool *taken = calloc((size_t)rows(c), 1), all = true;
-    for (int64_t r = 0; r < rows(c) && all; r++) {
-        int64_t best = -1;
-        for (int64_t from = 0; from < rows(c); from++)
-            if (!taken[from] && (best < 0 || row_distance(c, r, from) < row_distance(c, r, best)))
-                best = from;
-        taken[best] = true;
-        all = row_distance(c, r, best) <= c->slack;
-    }
-    free(taken);
-    return all;
-}
-
-static bool shifted(const reader *c, int64_t by)
-{
-    for (int64_t r = 0; r < rows(c); r++)
-        if (!row_is(c, (r + by) % rows(c), c->t->right + r * columns(c), 1)) return false;
-    return true;
-}
-
-static bool transposed_places(const reader *c)
-{
-    const claims_array *x = &c->t->x;
-    const int64_t n = x->ndim ? x->shape[x->ndim - 1] : 1, m = rows(c) / n;
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++)
-            if (!row_is(c, j * m + i, c->t->right + (i * n + j) * columns(c), 1)) return false;
-    return true;
-}
+#include "claims_reader.h"
 
 /* ---- The error of lines of elements ------------------------------------------------------- */
 
@@ -324,12 +130,6 @@ static int64_t one_place(reader *c, const claims_array *a, const char *name)
     return found < 0 ? 0 : found;
 }
 
-static bool alike(const reader *c)
-{
-    const claims_array *x = &c->t->x, *y = &c->t->y;
-    return x->ndim == y->ndim && !memcmp(x->shape, y->shape, (size_t)x->ndim * sizeof *x->shape);
-}
-
 static bool on_a_line(const reader *c, int64_t r, int64_t k, int axis)
 {
     for (int other = 0; other < c->t->y.ndim; other++)
@@ -430,173 +230,12 @@ static void uses(reader *c)
     judge(c, ours(c, s, l) != 0 && fabs(right(c, s, l)) <= c->slack, "but uses");
 }
 
-/* ---- Formulas ----------------------------------------------------------------------------- */
-
-/* An input broadcast over y, or y, at element k of y. */
-static double symbol(reader *c, int64_t k)
-{
-    const claims_truth *t = c->t;
-    if (next(c, "exp(y)")) return exp(t->y.value[k]);
-    for (int i = 0; i < t->inputs; i++) {
-        const claims_array *a = &t->input[i];
-        const size_t length = a->name ? strlen(a->name) : 0;
-        if (!a->value || !length || strncmp(c->at, a->name, length) != 0) continue;
-        const char after = c->at[length];
-        if ((after >= 'a' && after <= 'z') || (after >= '0' && after <= '9')) continue;
-        c->at += length;
-        int64_t at = 0;
-        for (int axis = 0; axis < a->ndim; axis++)
-            at = at * a->shape[axis] +
-                 (a->shape[axis] == 1 ? 0 : index_of(&t->y, k, t->y.ndim - a->ndim + axis));
-        return a->value[at];
-    }
-    if (next(c, "y")) return t->y.value[k];
-    judge(c, false, "a symbol");
-    return NAN;
-}
-
-static double power(reader *c, int64_t k)
-{
-    const double base = symbol(c, k);
-    return next(c, "^") ? pow(base, number(c)) : base;
-}
-
-static bool is_symbol(const reader *c)
-{
-    const char first = *c->at;
-    return first >= 'a' && first <= 'z' && strncmp(c->at, "is ", 3) != 0 &&
-           strncmp(c->at, "instead", 7) != 0;
-}
-
-/* "2/3 dy x^2/(y z)" */
-static double term(reader *c, int64_t k)
-{
-    double value = 1;
-    if (*c->at >= '0' && *c->at <= '9') value = number(c);
-    for (;;) {
-        const char *before = c->at;
-        next(c, " ");
-        if (!is_symbol(c)) {
-            c->at = before;
-            break;
-        }
-        if (strncmp(c->at, "dy", 2) == 0 && (c->at[2] < 'a' || c->at[2] > 'z'))
-            next(c, "dy");
-        else
-            value *= power(c, k);
-    }
-    if (!next(c, "/")) return value;
-    if (!next(c, "(")) return value / power(c, k);
-    while (!next(c, ")") && !c->wrong) {
-        value /= power(c, k);
-        next(c, " ");
-    }
-    return value;
-}
-
-/* The value of a formula at element k of y; it is read. */
-static double formula(reader *c, int64_t k)
-{
-    double sum = next(c, "-") ? -term(c, k) : term(c, k);
-    if (next(c, " - ")) return sum - term(c, k);
-    return next(c, " + ") ? sum + term(c, k) : sum;
-}
-
-/* Whether all entries that are not 0 are those of the formula: of `j`, or of right - ours. */
-static void entries_are(reader *c, const double *j, const char *sentence)
-{
-    const char *begin = c->at;
-    for (int64_t k = 0; k < columns(c); k++) {
-        c->at = begin;
-        const double wanted = formula(c, k);
-        for (int64_t r = 0; r < rows(c); r++) {
-            if (ours(c, r, k) == 0 && right(c, r, k) == 0) continue;
-            const double is = j ? j[r * columns(c) + k] : right(c, r, k) - ours(c, r, k);
-            judge(c, same(c, is, wanted), sentence);
-        }
-    }
-}
-
-/* "7/10", "64, the size of axis 1", "n/(n - 1), n = 64 the size of axis 1", a number */
-static bool factor_number(reader *c, double *factor)
-{
-    const claims_array *x = &c->t->x;
-    if (next(c, "n/(n - 1), n = ")) {
-        const double n = number(c);
-        *factor = n / (n - 1);
-        if (!next(c, " the size of axis ")) return false;
-        const int axis = (int)number(c);
-        return axis < x->ndim && (double)x->shape[axis] == n;
-    }
-    char *end;
-    (void)strtod(c->at, &end);
-    if (end == c->at) return false;
-    *factor = number(c);
-    if (!next(c, ", the size of axis ")) return true;
-    const int axis = (int)number(c);
-    const double n = axis < x->ndim ? (double)x->shape[axis] : 0;
-    return *factor == n || fabs(*factor * n - 1) < 1e-9;
-}
-
-static bool of_others(bool others, int64_t r, int64_t k)
-{
-    return !others || r != k;
-}
-
-/* "the wrong sign", "an extra factor ...", of all dy or those of other elements */
-static void dy_factor(reader *c, bool others)
-{
-    double factor = -1;
-    const char *begin;
-    if (next(c, "an extra factor for each index along its axis ")) {
-        const int axis = (int)number(c);
-        for (int64_t i = 0; i < c->t->y.shape[axis]; i++) {
-            double an = 0, nn = 0;
-            for (int pass = 0; pass < 2; pass++)
-                for (int64_t k = 0; k < columns(c); k++)
-                    for (int64_t r = 0; r < rows(c); r++) {
-                        if (index_of(&c->t->y, k, axis) != i || !of_others(others, r, k)) continue;
-                        const double o = ours(c, r, k), w = right(c, r, k);
-                        if (!pass) an += o * w, nn += w * w;
-                        if (pass)
-                            judge(c, same(c, o, nn > 0 ? an / nn * w : 0), "a factor for each");
-                    }
-        }
-        return;
-    }
-    if (!next(c, "the wrong sign")) judge(c, next(c, "an extra factor "), "a factor");
-    begin = c->at;
-    bool numeric = begin[-1] == 'n' || factor_number(c, &factor);
-    if (numeric && (*c->at == ' ' && strncmp(c->at, " with", 5) != 0)) numeric = false;
-    if (numeric && *c->at == '/') numeric = false;
-    bool by[2] = {true, true}; /* dy's element, or x's */
-    const char *end = c->at;
-    for (int side = 0; side < (numeric ? 1 : 2); side++)
-        for (int64_t i = 0; i < (side ? rows(c) : columns(c)); i++) {
-            c->at = begin;
-            if (!numeric && side && !alike(c)) {
-                by[1] = false;
-                continue;
-            }
-            if (!numeric) factor = formula(c, i), end = c->at;
-            for (int64_t m = 0; m < (side ? columns(c) : rows(c)); m++) {
-                const int64_t r = side ? i : m, k = side ? m : i;
-                if (ours(c, r, k) == 0 && right(c, r, k) == 0) continue;
-                if (of_others(others, r, k) && !(fabs(ours(c, r, k) - factor * right(c, r, k)) <=
-                                                 c->slack * fmax(1, fabs(factor))))
-                    by[side] = false;
-            }
-        }
-    c->at = end;
-    judge(c, by[0] || (!numeric && by[1]), "an extra factor");
-}
-
 /* ---- Sentences ---------------------------------------------------------------------------- */
 
 static void constant_factor(reader *c, bool given)
 {
     double factor = -1;
-    if (given) judge(c, factor_number(c, &factor), "a factor");
+    if (given) judge(c, claims_factor_number(c, &factor), "a factor");
     judge(c, wrong_rows_are(c, factor), "a constant factor");
     if (where(c)) return;
     for (int64_t r = 0; r < rows(c); r++)
@@ -776,17 +415,17 @@ static void sentence(reader *c)
     } else if (next(c, "of the dy summed into ")) {
         counts(c);
     } else if (next(c, "it is ") || next(c, "the summed term is ")) {
-        entries_are(c, t->ours, "it is that");
-        if (next(c, " instead of ")) entries_are(c, t->right, "instead of that");
+        claims_entries_are(c, t->ours, "it is that");
+        if (next(c, " instead of ")) claims_entries_are(c, t->right, "instead of that");
     } else if (next(c, "the term ")) {
-        entries_are(c, NULL, "that term is missing");
+        claims_entries_are(c, NULL, "that term is missing");
         judge(c, next(c, " is missing"), "the term is missing");
     } else if (next(c, "dy is summed without its factor")) {
         without_factor(c);
     } else if (next(c, "dy has ")) {
-        dy_factor(c, false);
+        claims_dy_factor(c, false);
     } else if (next(c, "the dy of other elements has ")) {
-        dy_factor(c, true);
+        claims_dy_factor(c, true);
     } else if (next(c, "a sum runs along axis ")) {
         wrong_axis(c);
     } else if (strncmp(begin, t->x.name, strlen(t->x.name)) == 0) {
