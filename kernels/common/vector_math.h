@@ -13,8 +13,16 @@
 
 #include <math.h>
 
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#if __GLIBC_PREREQ(2, 22)
+/* Since which glibc 2.* libmvec has them all, for vectors of any length that GCC may want. */
+#if !defined(__GLIBC__) || !defined(__GNUC__) || defined(__clang__)
+#elif defined(__x86_64__)
+#define LIBMVEC_SINCE(x86, arm) __GLIBC_PREREQ(2, x86)
+#elif defined(__aarch64__)
+#define LIBMVEC_SINCE(x86, arm) __GLIBC_PREREQ(2, arm)
+#endif
+
+#ifdef LIBMVEC_SINCE
+#if LIBMVEC_SINCE(22, 39)
 #pragma omp declare simd notinbranch
 float expf(float);
 #pragma omp declare simd notinbranch
@@ -31,16 +39,28 @@ double sin(double);
 float cosf(float);
 #pragma omp declare simd notinbranch
 double cos(double);
+#endif
+#if LIBMVEC_SINCE(22, 40)
 #pragma omp declare simd notinbranch
 float powf(float, float);
 #pragma omp declare simd notinbranch
 double pow(double, double);
 #endif
-#if __GLIBC_PREREQ(2, 35)
+#if LIBMVEC_SINCE(35, 39)
 #pragma omp declare simd notinbranch
 float atanf(float);
 #pragma omp declare simd notinbranch
 double atan(double);
+#pragma omp declare simd notinbranch
+float log1pf(float);
+#pragma omp declare simd notinbranch
+double log1p(double);
+#pragma omp declare simd notinbranch
+float expm1f(float);
+#pragma omp declare simd notinbranch
+double expm1(double);
+#endif
+#if LIBMVEC_SINCE(35, 40)
 #pragma omp declare simd notinbranch
 float tanhf(float);
 #pragma omp declare simd notinbranch
@@ -53,15 +73,8 @@ double erfc(double);
 float erff(float);
 #pragma omp declare simd notinbranch
 double erf(double);
-#pragma omp declare simd notinbranch
-float log1pf(float);
-#pragma omp declare simd notinbranch
-double log1p(double);
-#pragma omp declare simd notinbranch
-float expm1f(float);
-#pragma omp declare simd notinbranch
-double expm1(double);
 #endif
+#undef LIBMVEC_SINCE
 #endif
 
 #endif
