@@ -98,10 +98,7 @@ static int compare_names(const void *a, const void *b)
 
 START_TEST(names_are_utf8)
 {
-    static const char *const wanted[] = {"a b.txt",
-                                         "gr\xc3\xb6\xc3\x9f"
-                                         "e",
-                                         "\xe6\xbc\xa2.txt"};
+    static const char *const wanted[] = {"a b.txt", "gr\303\266\303\237e", "\xe6\xbc\xa2.txt"};
     names n = {0};
     for (int i = 0; i < 3; i++) make_with(wanted[i], "x");
     ck_assert(gd_os_each_name(folder, note_name, &n));
@@ -270,8 +267,7 @@ END_TEST
 
 START_TEST(line_ends_stay_as_they_are)
 {
-    static const char text[] = "a\r\nb\n\x1a"
-                               "c\n";
+    static const char text[] = "a\r\nb\n\032c\n";
     const int file = make("text");
     FILE *stream = gd_os_stream_of(gd_os_duplicate(file), "w");
     ck_assert_ptr_nonnull(stream);
