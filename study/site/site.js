@@ -243,7 +243,9 @@ function opPage(gradus, readme, page) {
 // RMSNorm has three pages: the derivation, its numbers, and its way to a GPU.
 function normPages(gradus, readme, page) {
     const {ops, practice, derivation, code : marked, worked : examples, rest, files : list} = opParts(gradus, readme, page);
-    const [cpu, gpu, rungs] = rest.split(/(?=<h2 id="on-a-gpu">|<h2 id="the-ladder">)/);
+    const sections = rest.split(/(?=<h2 id=")/), named = (id) => sections.find((html) => html.startsWith(`<h2 id="${id}">`)) || '';
+    const gpu = named('on-a-gpu') + named('measured-on-a-gpu'), rungs = named('the-ladder');
+    const cpu = sections.filter((html) => !gpu.includes(html) && html !== rungs).join('');
     const it = example(gradus, 'rms_norm');
     const [first, numbers, last] = rmsNorm.pages;
     const parts = (here) => `<nav class="parts" aria-label="pages on RMSNorm">${
