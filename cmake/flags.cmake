@@ -49,7 +49,13 @@ endif()
 # Allows fused multiply-adds, and ignores errno and floating-point traps. NaN, infinities and the
 # order of operations are preserved: this is not -ffast-math.
 gradus_c_flags(-ffp-contract=fast -fno-math-errno -fno-trapping-math)
-if(GRADUS_NATIVE)
+# GCC 12 with SVE reads the sums of a simd loop before it stores them. NEON is in every build for ARM.
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+    set(gradus_native OFF)
+else()
+    set(gradus_native ${GRADUS_NATIVE})
+endif()
+if(gradus_native)
     gradus_c_flags(-march=native)
     # Where there is AVX-512, use its whole width: layer_norm runs in 4/5 of the time.
     gradus_c_flags(-mprefer-vector-width=512)
