@@ -41,10 +41,10 @@ struct gd_tensor {
     int64_t offset;               /* in elements, from storage->data */
     int64_t count;
 
-    bool step;   /* belongs to the step */
-    bool owned;  /* belongs to another object (a gradient, a parameter of a group) */
-    bool buffer; /* of a group: never requires a gradient */
-    bool freed;  /* by the user */
+    bool step;     /* belongs to the step */
+    bool owned;    /* belongs to another object (a gradient, a parameter of a group) */
+    bool buffer;   /* of a group: never requires a gradient */
+    bool freed;    /* by the user */
     bool gradient; /* one that the user has, or made of one: not a constant to what is recorded */
     bool requires_grad;
     bool retain_grad;    /* gd_retain_grad */
