@@ -232,7 +232,8 @@ __device__ inline void attention_mma_add_scores(attention_mma_sums<M, N> &score,
             [&](int k) { return attention_mma_right<F, NS>(right, n, d + k); });
 }
 
-// Wider rows than this end in whole blocks of zeros more often than not: they are left out.
+// Only of wider rows are blocks of zero columns left out: a branch for each block would keep the compiler
+// from ordering products across it.
 constexpr int attention_mma_all_columns = 128;
 
 // score = left right^T.

@@ -1,6 +1,6 @@
 // pool.cu - the CUDA kernels of max_pool2d and avg_pool2d. A thread has elements of the result, of y
 // or of dx, and every sum has one writer. Windows of 2 x 2 side by side, the usual ones, have kernels
-// of their own, which move whole packs: 2 to 3 times as fast.
+// of their own, which move whole packs: on an H100 1.2 to 2.9 times as fast.
 #include "plane_place.cuh"
 #include "pool/pool.h"
 #include "row_team.cuh"
