@@ -354,7 +354,7 @@ static const gd_case norm_cases[] = {
     {"middle_p3", &middle_3, GD_INPUTS({GD_DIMS(2, 5, 3)})},
     {"outer_p0.5", &outer_half, GD_INPUTS({GD_UNIFORM(0.5, 2), GD_DIMS(3, 2, 5)})},
     {"rows_p-1.5", &last_minus, GD_INPUTS({GD_UNIFORM(0.5, 2), GD_DIMS(4, 5)})},
-    {"largest", &last_max, GD_INPUTS({GD_DISTINCT, GD_DIMS(5, 7)})},
+    {"largest", &last_max, GD_INPUTS({GD_DISTINCT, GD_DIMS(5, 7)}), .kinks = true},
     {"smallest", &last_min, GD_INPUTS({GD_UNIFORM(0.5, 2), GD_DIMS(5, 7)}), .kinks = true},
     {"not_zero", &last_count, GD_INPUTS({GD_UNIFORM(0.5, 2), GD_DIMS(3, 4)}), .may_be_empty = true},
     {"scalar", &all_2, GD_INPUTS({GD_SCALAR})},
