@@ -127,6 +127,7 @@ static const char *const damaged[] = {
     "{\"step\": 2, \"\xff\": 1}\n",
     "{\"step\": 2, \"lo" STEP("2"),
     "{\"program\": \"gradus-train\", \"first_step\": 1}\n",
+    "\xef\xbb\xbf" STEP("2"), /* only a file may begin with a byte order mark */
 };
 
 /* Everything that the log does not keep. */

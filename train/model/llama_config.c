@@ -29,7 +29,8 @@ static json_t *read_object(gd_context *ctx, open_folder *in, const char *name, s
         }
         return NULL;
     }
-    json_t *object = json_parse(text, length, &error);
+    const size_t begin = json_begin(text, length);
+    json_t *object = json_parse(text + begin, length - begin, &error);
     const char *pointer = text_file_pointer(text, length);
     free(text);
     if (json_is_object(object)) return object;

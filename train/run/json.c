@@ -48,9 +48,6 @@ void json_watch_memory(void)
 /* Twice: jansson calls a token invalid if there was no memory for it. */
 json_t *json_parse(const char *text, size_t length, json_error_t *why)
 {
-    const size_t begin = json_begin(text, length);
-    text += begin;
-    length -= begin;
     json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, why);
     if (!value) value = json_loadb(text, length, JSON_REJECT_DUPLICATES, why);
     if (!value && !why->text[0]) snprintf(why->text, sizeof why->text, "out of memory");

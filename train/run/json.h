@@ -13,7 +13,7 @@ void json_watch_memory(void);
 #ifdef GD_HAVE_JANSSON
 #include <jansson.h>
 
-/* Where a JSON text begins: after the byte order mark that some editors write. */
+/* Where the JSON text of a file begins: after the byte order mark that some editors write. */
 size_t json_begin(const char *text, size_t length);
 
 /* A JSON text without duplicate names; NULL, and why, if it is not valid. */
