@@ -105,6 +105,19 @@ static inline bool exists(const char *name)
     return access(path, F_OK) == 0;
 }
 
+/* The text of a file in the folder. */
+static inline const char *text_of(const char *name)
+{
+    static char text[1 << 16];
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
 /* ---- In the background --------------------------------------------------------------------- */
 
 /* Starts the program in the folder with its output in a file, `nap` milliseconds ago. */
