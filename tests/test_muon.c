@@ -1,18 +1,9 @@
 /* test_muon.c - Muon makes updates of matrices nearly orthogonal, with the same bits for any number of
  * threads. Its formula is compared with loops in test_optim.c. */
-#include "check_main.h"
-#include "gradus/gradus.h"
+#include "op_test.h"
 
 #include <math.h>
 #include <stdint.h>
-
-static gd_context *context(int threads)
-{
-    gd_context *ctx =
-        gd_context_create(&(gd_context_options){.seed = 1, .threads = threads, .poison = true});
-    ck_assert_ptr_nonnull(ctx);
-    return ctx;
-}
 
 /* One update of a zero matrix [rows, columns] by a random gradient: minus lr size U. */
 static void orthogonalize(gd_context *ctx, gd_dtype dtype, int64_t rows, int64_t columns,
@@ -40,7 +31,7 @@ START_TEST(muon_makes_matrices_nearly_orthogonal)
     const int64_t rows = shapes[_i][0], columns = shapes[_i][1];
     const int64_t small = rows < columns ? rows : columns, large = rows + columns - small;
     const double size = rows > columns ? sqrt((double)rows / (double)columns) : 1;
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     double u[60 * 60], squares = 0;
     orthogonalize(ctx, GD_FLOAT64, rows, columns, u);
     for (int64_t i = 0; i < rows * columns; i++) squares += u[i] * u[i] / (size * size);
@@ -71,7 +62,7 @@ START_TEST(threads_do_not_change_muon)
     enum { ROWS = 150, COLUMNS = 301 };
     static double update[2][ROWS * COLUMNS];
     for (int run = 0; run < 2; run++) {
-        gd_context *ctx = context(1 + 2 * run);
+        gd_context *ctx = test_context(1 + 2 * run);
         orthogonalize(ctx, _i ? GD_BFLOAT16 : GD_FLOAT32, ROWS, COLUMNS, update[run]);
         gd_context_free(ctx);
     }

@@ -1,232 +1,7 @@
-/* test_optim.c - groups of parameters, clipping and optimizers, against loops in double written out
- * here. What happens without memory is test_out_of_memory.c's. */
-#include "check_main.h"
-#include "gradus/gradus.h"
+/* test_optim.c - optimizers, against loops in double written out here; factors of a parameter, the
+ * average, frozen parameters, resuming. What happens without memory is test_out_of_memory.c's. */
+#include "param_group.h"
 #include "param_uses.h"
-
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* ---- A group to work on ------------------------------------------------------------------- */
-
-/* Decaying and other parameters mixed, of sizes that leave gaps in the block. */
-enum { PARAMETERS = 5, TOTAL = 3 * 7 + 7 + 1 + 40 + 2 };
-
-static const struct {
-    const char *name;
-    int ndim;
-    int64_t shape[2];
-    unsigned flags;
-} layout[PARAMETERS] = {{"w1", 2, {3, 7}, GD_DECAY},
-                        {"b1", 1, {7}, 0},
-                        {"scale", 0, {0}, 0},
-                        {"w2", 2, {20, 2}, GD_DECAY | GD_MUON},
-                        {"b2", 1, {2}, 0}};
-
-static gd_context *context(int threads)
-{
-    gd_context *ctx =
-        gd_context_create(&(gd_context_options){.seed = 1, .threads = threads, .poison = true});
-    ck_assert_ptr_nonnull(ctx);
-    return ctx;
-}
-
-static gd_params *group(gd_context *ctx, gd_dtype dtype)
-{
-    gd_params *params = gd_params_create(ctx, dtype);
-    for (int i = 0; i < PARAMETERS; i++) {
-        gd_params_add(params, layout[i].name, layout[i].ndim, layout[i].shape, layout[i].flags);
-    }
-    gd_params_finish(params);
-    return params;
-}
-
-/* Gives t the gradient `values`, in place of what a tape would send: a leaf that is itself the
- * output of a backward gets the cotangent. */
-static void give_grad(gd_tensor *t, const double *values)
-{
-    gd_context *ctx = gd_tensor_context(t);
-    gd_tensor *u = gd_tensor_create(ctx, gd_tensor_dtype(t), gd_tensor_ndim(t), gd_tensor_shape(t));
-    gd_tensor_write_f64(u, values, gd_tensor_count(u));
-    gd_backward_from(&t, 1, &(gd_backward_options){.cotangents = &u});
-    gd_tensor_free(u);
-    ck_assert_no_error(ctx);
-}
-
-/* All parameters' values, or gradients, one after the other. */
-static void read_all(const gd_params *params, double *values)
-{
-    for (int i = 0; i < gd_params_count(params); i++) {
-        gd_tensor *t = gd_params_at(params, i);
-        gd_tensor_read_f64(t, values, gd_tensor_count(t));
-        values += gd_tensor_count(t);
-    }
-}
-
-static void read_grads(const gd_params *params, double *values)
-{
-    for (int i = 0; i < gd_params_count(params); i++) {
-        gd_tensor *t = gd_params_at(params, i);
-        ck_assert_ptr_nonnull(gd_grad(t));
-        gd_tensor_read_f64(gd_grad(t), values, gd_tensor_count(t));
-        values += gd_tensor_count(t);
-    }
-}
-
-static void write_all(gd_params *params, const double *values)
-{
-    for (int i = 0; i < gd_params_count(params); i++) {
-        gd_tensor *t = gd_params_at(params, i);
-        gd_tensor_write_f64(t, values, gd_tensor_count(t));
-        values += gd_tensor_count(t);
-    }
-}
-
-static void give_all(gd_params *params, const double *grads)
-{
-    for (int i = 0; i < gd_params_count(params); i++) {
-        give_grad(gd_params_at(params, i), grads);
-        grads += gd_tensor_count(gd_params_at(params, i));
-    }
-}
-
-/* Numbers that look random and are floats exactly. */
-static void some_numbers(double *values, int n, int seed)
-{
-    for (int i = 0; i < n; i++) {
-        values[i] = (double)((float)sin(12.9898 * i + 78.233 * seed) * (i % 3 ? 1.0F : 0.01F));
-    }
-}
-
-/* ---- Groups ------------------------------------------------------------------------------- */
-
-START_TEST(one_block_decayed_first)
-{
-    gd_context *ctx = context(1);
-    gd_params *params = group(ctx, GD_FLOAT32);
-    ck_assert_no_error(ctx);
-    ck_assert_int_eq(gd_params_count(params), PARAMETERS);
-    ck_assert_int_eq(gd_params_elements(params), TOTAL);
-    /* 21, 40 | 7, 1, 2 elements, each rounded up to 16 */
-    static const uintptr_t places[PARAMETERS] = {0, 80, 96, 32, 112};
-    uintptr_t block = (uintptr_t)gd_tensor_data(gd_params_find(params, "w1"));
-    for (int i = 0; i < PARAMETERS; i++) {
-        gd_tensor *t = gd_params_at(params, i);
-        ck_assert_str_eq(gd_tensor_name(t), layout[i].name);
-        ck_assert_ptr_eq(gd_params_find(params, layout[i].name), t);
-        ck_assert_uint_eq(gd_params_flags(params, i), layout[i].flags);
-        ck_assert_uint_eq((uintptr_t)gd_tensor_data(t), block + 4 * places[i]);
-        ck_assert_uint_eq((uintptr_t)gd_tensor_data(t) % 64, 0);
-        ck_assert(gd_tensor_requires_grad(t));
-        ck_assert_ptr_null(gd_grad(t));
-    }
-    ck_assert_ptr_null(gd_params_find(params, "w3"));
-    ck_assert_ptr_null(gd_params_at(params, PARAMETERS));
-    ck_assert_ptr_null(gd_params_at(params, -1));
-    double values[TOTAL];
-    read_all(params, values);
-    for (int i = 0; i < TOTAL; i++) ck_assert(values[i] == 0);
-
-    gd_memory_stats memory = gd_memory(ctx);
-    ck_assert_uint_eq(memory.current[GD_MEMORY_PARAMETERS], 128 * 4);
-    ck_assert_uint_eq(memory.current[GD_MEMORY_GRADIENTS], 128 * 4);
-    gd_optimizer *adamw = gd_adamw_create(params, NULL);
-    ck_assert_uint_eq(gd_memory(ctx).current[GD_MEMORY_OPTIMIZER], 2 * 128 * 4);
-    ck_assert_str_eq(gd_tensor_name(gd_optimizer_state(adamw, 1)), "v");
-    ck_assert_ptr_null(gd_optimizer_state(adamw, 2));
-    gd_optimizer_free(adamw);
-    gd_params_free(params);
-    ck_assert_uint_eq(gd_memory(ctx).current_total, 0);
-    gd_context_free(ctx);
-}
-END_TEST
-
-/* A gradient that was cleared counts as zero, even where a new one never comes. */
-START_TEST(cleared_gradients_do_not_come_back)
-{
-    gd_context *ctx = context(1);
-    gd_params *params = group(ctx, GD_FLOAT64);
-    double grads[TOTAL], got[TOTAL], norm;
-    some_numbers(grads, TOTAL, 1);
-    give_all(params, grads);
-    give_all(params, grads); /* accumulates */
-    read_grads(params, got);
-    for (int i = 0; i < TOTAL; i++) ck_assert(got[i] == 2 * grads[i]);
-
-    gd_params_clear_grads(params);
-    ck_assert_ptr_null(gd_grad(gd_params_at(params, 0)));
-    give_grad(gd_params_find(params, "b2"), (double[]){3, 4});
-    gd_clip_grad_norm(params, 0, &norm);
-    ck_assert(norm == 5);
-    gd_optimizer *sgd = gd_sgd_create(params, NULL);
-    gd_optimizer_step(sgd, 0.5);
-    read_all(params, got);
-    for (int i = 0; i < TOTAL - 2; i++) ck_assert(got[i] == 0);
-    ck_assert(got[TOTAL - 2] == -1.5 && got[TOTAL - 1] == -2);
-    ck_assert_no_error(ctx);
-    gd_optimizer_free(sgd);
-    gd_params_free(params);
-    gd_context_free(ctx);
-}
-END_TEST
-
-START_TEST(a_group_without_elements)
-{
-    gd_context *ctx = context(1);
-    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
-    gd_params_add(params, "nothing", 2, (int64_t[]){0, 5}, GD_DECAY);
-    gd_params_finish(params);
-    gd_optimizer *adamw = gd_adamw_create(params, NULL);
-    double norm = 1;
-    gd_clip_grad_norm(params, 1, &norm);
-    gd_optimizer_step(adamw, 1);
-    ck_assert_no_error(ctx);
-    ck_assert(norm == 0);
-    gd_optimizer_free(adamw);
-    gd_params_free(params);
-    gd_context_free(ctx);
-}
-END_TEST
-
-/* ---- Clipping ----------------------------------------------------------------------------- */
-
-START_TEST(clipping)
-{
-    for (int dtype = GD_FLOAT32; dtype <= GD_FLOAT64; dtype++) {
-        gd_context *ctx = context(1);
-        gd_params *params = group(ctx, (gd_dtype)dtype);
-        double tolerance = dtype == GD_FLOAT32 ? 1e-6 : 1e-15;
-        double grads[TOTAL], got[TOTAL], norm = 0, wanted = 0;
-        some_numbers(grads, TOTAL, 2);
-        for (int i = 0; i < TOTAL; i++) wanted += grads[i] * grads[i];
-        wanted = sqrt(wanted);
-        give_all(params, grads);
-
-        gd_clip_grad_norm(params, wanted * 1.01, &norm); /* short enough: left alone */
-        ck_assert_double_eq_tol(norm, wanted, 1e-14 * wanted);
-        read_grads(params, got);
-        ck_assert_mem_eq(got, grads, sizeof got);
-
-        gd_clip_grad_norm(params, 0.5, NULL);
-        read_grads(params, got);
-        for (int i = 0; i < TOTAL; i++) {
-            ck_assert_double_eq_tol(got[i], grads[i] * 0.5 / (wanted + 1e-6), tolerance);
-        }
-
-        grads[5] = INFINITY; /* nothing finite to scale by: left alone */
-        gd_params_clear_grads(params);
-        give_all(params, grads);
-        gd_clip_grad_norm(params, 1, &norm);
-        ck_assert(isinf(norm));
-        read_grads(params, got);
-        ck_assert_mem_eq(got, grads, sizeof got);
-        gd_params_free(params);
-        gd_context_free(ctx);
-    }
-}
-END_TEST
 
 /* ---- Optimizers against plain loops -------------------------------------------------------- */
 
@@ -238,8 +13,8 @@ static bool decays(int element)
 {
     for (int i = 0; i < PARAMETERS; i++) {
         int count = 1;
-        for (int k = 0; k < layout[i].ndim; k++) count *= (int)layout[i].shape[k];
-        if (element < count) return layout[i].flags & GD_DECAY;
+        for (int k = 0; k < parameter[i].ndim; k++) count *= (int)parameter[i].shape[k];
+        if (element < count) return parameter[i].flags & GD_DECAY;
         element -= count;
     }
     return false;
@@ -322,7 +97,7 @@ enum { SGD_VARIANTS = 7, ADAMW_VARIANTS = 3, NAMED = SGD_VARIANTS + ADAMW_VARIAN
 
 static void follow(gd_dtype dtype, int variant)
 {
-    gd_context *ctx = context(2);
+    gd_context *ctx = test_context(2);
     gd_params *params = group(ctx, dtype);
     bool sgd = variant < SGD_VARIANTS;
     gd_optimizer *optimizer = sgd ? gd_sgd_create(params, &sgd_options[variant])
@@ -367,7 +142,7 @@ END_TEST
 
 START_TEST(the_defaults_of_adamw)
 {
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT64);
     gd_tensor *w = gd_params_add(params, "w", 0, NULL, GD_DECAY);
     gd_params_finish(params);
@@ -391,11 +166,11 @@ START_TEST(factors_are_optimizers_of_their_own)
     static const double decays[PARAMETERS] = {2, 1, 1, 0, 1};
     double start[TOTAL], grads[TOTAL], got[TOTAL];
     some_numbers(start, TOTAL, 3);
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT64);
     for (int i = 0; i < PARAMETERS; i++) {
-        gd_tensor *t =
-            gd_params_add(params, layout[i].name, layout[i].ndim, layout[i].shape, layout[i].flags);
+        gd_tensor *t = gd_params_add(params, parameter[i].name, parameter[i].ndim,
+                                     parameter[i].shape, parameter[i].flags);
         if (_i) gd_params_set_factors(params, t, rates[i], decays[i]);
     }
     gd_params_finish(params);
@@ -416,8 +191,8 @@ START_TEST(factors_are_optimizers_of_their_own)
     int element = 0;
     for (int i = 0; i < PARAMETERS; i++) {
         gd_params *alone = gd_params_create(ctx, GD_FLOAT64);
-        gd_tensor *t =
-            gd_params_add(alone, layout[i].name, layout[i].ndim, layout[i].shape, layout[i].flags);
+        gd_tensor *t = gd_params_add(alone, parameter[i].name, parameter[i].ndim,
+                                     parameter[i].shape, parameter[i].flags);
         gd_params_finish(alone);
         gd_tensor_write_f64(t, start + element, gd_tensor_count(t));
         gd_optimizer *own = gd_adamw_create(
@@ -449,7 +224,7 @@ END_TEST
 START_TEST(the_average_can_take_the_place_of_the_parameters)
 {
     const gd_dtype dtype = (gd_dtype)_i;
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtype);
     gd_optimizer *lion = gd_lion_create(params, NULL);
     gd_optimizer_average(lion, 0.75);
@@ -486,7 +261,7 @@ END_TEST
 START_TEST(frozen_parameters_stay)
 {
     for (int frozen = 0; frozen < PARAMETERS; frozen++) {
-        gd_context *ctx = context(1);
+        gd_context *ctx = test_context(1);
         gd_params *params = group(ctx, GD_FLOAT64);
         gd_optimizer *adamw = gd_adamw_create(params, &adamw_options[1]);
         double before[TOTAL], after[TOTAL], grads[TOTAL];
@@ -516,7 +291,7 @@ END_TEST
 START_TEST(resuming_repeats)
 {
     double whole[TOTAL], resumed[TOTAL], grads[TOTAL];
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params[2] = {group(ctx, GD_FLOAT32), group(ctx, GD_FLOAT32)};
     gd_optimizer *optimizer[2];
     for (int run = 0; run < 2; run++) {
@@ -557,7 +332,7 @@ START_TEST(threads_change_nothing)
     static double one[N], three[N];
     for (int kind = 0; kind < 2; kind++) {
         for (int threads = 1; threads <= 3; threads += 2) {
-            gd_context *ctx = context(threads);
+            gd_context *ctx = test_context(threads);
             gd_params *params = gd_params_create(ctx, GD_FLOAT32);
             gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){N}, GD_DECAY);
             gd_params_finish(params);
@@ -586,7 +361,7 @@ END_TEST
 /* An update between a forward and its backward would give gradients of another function. */
 START_TEST(an_update_before_the_backward_is_noticed)
 {
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_tensor *table = gd_params_add(params, "w", 2, (int64_t[]){4, 4}, 0);
     gd_params_finish(params);
@@ -604,59 +379,9 @@ END_TEST
 
 /* ---- Bad calls ---------------------------------------------------------------------------- */
 
-START_TEST(bad_groups_are_refused)
-{
-    gd_context *ctx = context(1);
-    ck_assert_ptr_null(gd_params_create(ctx, GD_INT32));
-    ck_assert_error(ctx, "params_create: dtype is int32, wanted a real one");
-    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
-    gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){3}, 0);
-    gd_random_normal(w, 0, 1);
-    ck_assert_error(ctx, "\"w\" has no memory yet, call gd_params_finish");
-    gd_tensor_free(w);
-    ck_assert_error(ctx, "belongs to another object");
-    ck_assert_ptr_null(gd_params_add(params, NULL, 0, NULL, 0));
-    ck_assert_error(ctx, "params_add: name is NULL");
-    gd_params_add(params, "", 0, NULL, 0);
-    ck_assert_error(ctx, "params_add: name is \"\"");
-    gd_params_add(params, "w", 0, NULL, 0);
-    ck_assert_error(ctx, "params_add: name is \"w\", wanted one that the group does not have");
-    gd_params_add(params, "x", 1, (int64_t[]){-1}, 0);
-    ck_assert_error(ctx, "params_add: shape is [-1]");
-    gd_params_clear_grads(params);
-    ck_assert_error(ctx, "params_clear_grads: the parameters have no memory yet");
-    double norm = 1;
-    gd_clip_grad_norm(params, 1, &norm);
-    ck_assert(isnan(norm));
-    ck_assert_error(ctx, "clip_grad_norm: the parameters have no memory yet");
-    ck_assert_ptr_null(gd_adamw_create(params, NULL));
-    ck_assert_error(ctx, "adamw_create: the parameters have no memory yet");
-    ck_assert_int_eq(gd_params_finish(params), GD_OK);
-    gd_params_finish(params);
-    ck_assert_error(ctx, "params_finish: it was called before");
-    gd_params_add(params, "late", 0, NULL, 0);
-    ck_assert_error(ctx, "params_add: \"late\" was added after gd_params_finish");
-    gd_clip_grad_norm(params, NAN, NULL);
-    ck_assert_error(ctx, "clip_grad_norm: max_norm is nan");
-    gd_params_free(params);
-
-    params = gd_params_create(ctx, GD_FLOAT32);
-    gd_params_add(params, "a", 1, (int64_t[]){INT64_C(1) << 60}, 0);
-    gd_params_add(params, "b", 1, (int64_t[]){INT64_C(1) << 60}, 0);
-    gd_params_finish(params);
-    ck_assert_error(ctx, "params_finish: the parameters have more than");
-    gd_params_free(params);
-    gd_params_free(NULL);
-    ck_assert_int_eq(gd_params_count(NULL), 0);
-    ck_assert_int_eq(gd_params_finish(NULL), GD_ERROR_ARGUMENT);
-    ck_assert_int_eq(gd_clip_grad_norm(NULL, 1, NULL), GD_ERROR_ARGUMENT);
-    gd_context_free(ctx);
-}
-END_TEST
-
 START_TEST(bad_optimizers_are_refused)
 {
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, GD_FLOAT32);
     ck_assert_ptr_null(gd_sgd_create(params, &(gd_sgd_options){.momentum = -1}));
     ck_assert_error(ctx, "sgd_create: momentum is -1, wanted a finite number of at least 0");
@@ -700,10 +425,6 @@ int main(void)
 {
     Suite *suite = suite_create("optim");
     TCase *cases = tcase_create("optim");
-    tcase_add_test(cases, one_block_decayed_first);
-    tcase_add_test(cases, cleared_gradients_do_not_come_back);
-    tcase_add_test(cases, a_group_without_elements);
-    tcase_add_test(cases, clipping);
     tcase_add_loop_test(cases, optimizers_follow_their_formulas, 0, NAMED + 5);
     tcase_add_test(cases, the_defaults_of_adamw);
     tcase_add_test(cases, frozen_parameters_stay);
@@ -712,7 +433,6 @@ int main(void)
     tcase_add_loop_test(cases, resuming_repeats, 0, OPTIMIZER_KINDS);
     tcase_add_test(cases, threads_change_nothing);
     tcase_add_test(cases, an_update_before_the_backward_is_noticed);
-    tcase_add_test(cases, bad_groups_are_refused);
     tcase_add_test(cases, bad_optimizers_are_refused);
     suite_add_tcase(suite, cases);
     return check_main(suite);

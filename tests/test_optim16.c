@@ -1,21 +1,12 @@
 /* test_optim16.c - parameters in 16 bits: gradients of float32, masters of float32, and what the
  * ops see of both. */
-#include "check_main.h"
-#include "gradus/gradus.h"
+#include "op_test.h"
 #include "param_uses.h"
 
 #include <math.h>
 #include <string.h>
 
 static const gd_dtype dtypes[2] = {GD_BFLOAT16, GD_FLOAT16};
-
-static gd_context *context(int threads)
-{
-    gd_context *ctx =
-        gd_context_create(&(gd_context_options){.seed = 1, .threads = threads, .poison = true});
-    ck_assert_ptr_nonnull(ctx);
-    return ctx;
-}
 
 /* A group of two parameters, "w" [n] which decays and "b" [3] which does not. */
 enum { N = 37, GAP = 64, ALL = 96 }; /* w has 64 places, b 32 */
@@ -56,7 +47,7 @@ static void round_all(gd_context *ctx, gd_dtype dtype, double *values, int64_t n
 
 START_TEST(gradients_and_state_are_float32)
 {
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_find(params, "w");
     gd_memory_stats memory = gd_memory(ctx);
@@ -102,7 +93,7 @@ static gd_tensor *master_of(const gd_optimizer *optimizer)
 START_TEST(the_master_is_what_a_float32_group_would_be)
 {
     const gd_dtype dtype = dtypes[_i % 2];
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *narrow = group(ctx, dtype), *wide = group(ctx, GD_FLOAT32);
     gd_optimizer *optimizers[2] = {optimizer_of_kind(narrow, _i / 2),
                                    optimizer_of_kind(wide, _i / 2)};
@@ -144,7 +135,7 @@ END_TEST
  * away. */
 START_TEST(updates_too_small_for_16_bits_add_up)
 {
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_find(params, "w");
     gd_optimizer *sgd = gd_sgd_create(params, NULL);
@@ -168,7 +159,7 @@ END_TEST
 /* What is written to a parameter counts, whatever the master was; the others go on. */
 START_TEST(parameters_may_be_written)
 {
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_find(params, "w");
     gd_optimizer *sgd = gd_sgd_create(params, NULL);
@@ -204,7 +195,7 @@ END_TEST
 /* Six steps, or three, and three more from copies of parameters and state: the same bits. */
 START_TEST(resuming_repeats)
 {
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params[2] = {group(ctx, dtypes[_i % 2]), group(ctx, dtypes[_i % 2])};
     gd_optimizer *optimizer[2] = {optimizer_of_kind(params[0], _i / 2),
                                   optimizer_of_kind(params[1], _i / 2)};
@@ -244,7 +235,7 @@ START_TEST(threads_change_nothing)
     enum { MANY = 100003 };
     static double values[2][MANY];
     for (int run = 0; run < 2; run++) {
-        gd_context *ctx = context(1 + 2 * run);
+        gd_context *ctx = test_context(1 + 2 * run);
         gd_params *params = gd_params_create(ctx, dtypes[_i % 2]);
         gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){MANY}, GD_DECAY);
         gd_params_finish(params);
@@ -272,7 +263,7 @@ END_TEST
 
 START_TEST(scaling_gradients)
 {
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_find(params, "w"), *b = gd_params_find(params, "b");
     double grads[N], got[N], norm;
@@ -301,7 +292,7 @@ START_TEST(every_op_gives_float32_gradients)
     const gd_dtype dtype = dtypes[_i % 2];
     const int op = _i / 2;
     const bool several = param_use_is_long(op);
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, dtype);
     gd_tensor *w[2] = {
         gd_params_add(params, "w", 2, (int64_t[]){PARAM_WIDTH, PARAM_WIDTH}, GD_DECAY)};
@@ -366,7 +357,7 @@ END_TEST
 START_TEST(many_batches_add_up)
 {
     enum { BATCHES = 200 };
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){5, 7}, GD_DECAY);
     gd_params_finish(params);
@@ -394,7 +385,7 @@ END_TEST
 START_TEST(the_loss_is_float32)
 {
     enum { BATCH = 11, VOCAB = 400 };
-    gd_context *ctx = context(1);
+    gd_context *ctx = test_context(1);
     gd_tensor *logits = gd_tensor_create(ctx, dtypes[_i], 2, (int64_t[]){BATCH, VOCAB});
     gd_tensor *wide = gd_tensor_create(ctx, GD_FLOAT64, 2, (int64_t[]){BATCH, VOCAB});
     gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){BATCH});
