@@ -2,12 +2,6 @@
  * what numbers. kernels/optim has the rules themselves. */
 #include "optim/optimizer.h"
 
-void *gd_block_at(const gd_tensor *block, int64_t start)
-{
-    if (!block) return NULL;
-    return (char *)gd_tensor_data(block) + (size_t)start * gd_dtype_size(block->dtype);
-}
-
 /* Elements [start, end) of the block, of which the state begins at `at`. */
 static gd_update_arrays arrays_of(const gd_optimizer *optimizer, int64_t start, int64_t end,
                                   int64_t at)

@@ -5,24 +5,6 @@
  * statistics of one layer may change while the backward of another, which is fixed, reads its own. */
 #include "optim/params.h"
 
-enum { ALIGNMENT_BYTES = 64 };
-
-gd_tensor *gd_params_add_buffer(gd_params *params, const char *name, gd_dtype dtype, int ndim,
-                                const int64_t *shape)
-{
-    const char *who = "params_add_buffer";
-    if (!params || gd_failed(params->ctx) || !gd_params_can_add(params, name, who)) return NULL;
-    gd_context *ctx = params->ctx;
-    if (!gd_host_grow(ctx, (void **)&params->buffer, &params->buffer_capacity, params->buffers + 1,
-                      sizeof(gd_tensor *), who))
-        return NULL;
-    gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, ndim, shape);
-    if (!t) return NULL;
-    t->owned = t->buffer = true;
-    gd_tensor_set_name(t, name);
-    return params->buffer[params->buffers++] = t;
-}
-
 int gd_params_buffer_count(const gd_params *params)
 {
     return params ? (int)params->buffers : 0;
@@ -33,11 +15,9 @@ gd_tensor *gd_params_buffer_at(const gd_params *params, int index)
     return params && index >= 0 && index < params->buffers ? params->buffer[index] : NULL;
 }
 
-/* Bytes of a buffer in the block, including the gap after it. */
 static int64_t block_bytes(const gd_tensor *t)
 {
-    const int64_t bytes = t->count * (int64_t)gd_dtype_size(t->dtype);
-    return (bytes + ALIGNMENT_BYTES - 1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
+    return gd_params_room(t) * (int64_t)gd_dtype_size(t->dtype);
 }
 
 gd_status gd_buffers_finish(gd_params *params)
@@ -48,7 +28,7 @@ gd_status gd_buffers_finish(gd_params *params)
     for (int64_t i = 0; i < params->buffers; i++) {
         const gd_tensor *t = params->buffer[i];
         const int64_t size = (int64_t)gd_dtype_size(t->dtype);
-        if (t->count > (PTRDIFF_MAX - bytes - ALIGNMENT_BYTES) / size) {
+        if (t->count > (PTRDIFF_MAX - bytes - GD_BLOCK_ALIGNMENT) / size) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the buffers have more than %td bytes", who,
                            (ptrdiff_t)PTRDIFF_MAX);
         }

@@ -40,9 +40,6 @@ gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,
 bool gd_optimizer_add_state(gd_optimizer *optimizer, const char *name, gd_tensor **state,
                             const char *who);
 
-/* Element `start` of a block; NULL for a block that the optimizer does not have. */
-void *gd_block_at(const gd_tensor *block, int64_t start);
-
 /* The parameters of a slice in the dtype of the states. */
 void *gd_precise_values(const gd_optimizer *optimizer, const gd_params_slice *slice);
 

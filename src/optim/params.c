@@ -18,8 +18,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { ALIGNMENT_BYTES = 64 };
-
 /* ---- A group of parameters ---------------------------------------------------------------- */
 
 gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype)
@@ -58,7 +56,8 @@ void gd_params_free(gd_params *params)
     gd_context_drop(ctx);
 }
 
-bool gd_params_can_add(const gd_params *params, const char *name, const char *who)
+/* Whether `name` can be that of a new parameter or buffer, and the group can still get one. */
+static bool can_add(const gd_params *params, const char *name, const char *who)
 {
     gd_context *ctx = params->ctx;
     const size_t most = sizeof params->list->tensor->name;
@@ -81,7 +80,7 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
 {
     if (!params || gd_failed(params->ctx)) return NULL;
     gd_context *ctx = params->ctx;
-    if (!gd_params_can_add(params, name, "params_add")) return NULL;
+    if (!can_add(params, name, "params_add")) return NULL;
     if (flags & ~(unsigned)(GD_DECAY | GD_MUON)) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "params_add: flags is %#x, wanted 0, GD_DECAY or GD_MUON",
                 flags);
@@ -105,10 +104,20 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
     return t;
 }
 
-int64_t gd_params_room(const gd_tensor *t)
+gd_tensor *gd_params_add_buffer(gd_params *params, const char *name, gd_dtype dtype, int ndim,
+                                const int64_t *shape)
 {
-    const int64_t unit = ALIGNMENT_BYTES / (int64_t)gd_dtype_size(t->dtype);
-    return (t->count + unit - 1) / unit * unit;
+    const char *who = "params_add_buffer";
+    if (!params || gd_failed(params->ctx) || !can_add(params, name, who)) return NULL;
+    gd_context *ctx = params->ctx;
+    if (!gd_host_grow(ctx, (void **)&params->buffer, &params->buffer_capacity, params->buffers + 1,
+                      sizeof(gd_tensor *), who))
+        return NULL;
+    gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, ndim, shape);
+    if (!t) return NULL;
+    t->owned = t->buffer = true;
+    gd_tensor_set_name(t, name);
+    return params->buffer[params->buffers++] = t;
 }
 
 /* Whether `a` and `b` are neighbours in the block. */
@@ -121,7 +130,7 @@ static bool belong_together(const gd_param *a, const gd_param *b)
 static bool lay_out(gd_params *params, int64_t *block)
 {
     const int64_t limit =
-        PTRDIFF_MAX / (int64_t)gd_dtype_size(gd_params_state_dtype(params)) - ALIGNMENT_BYTES;
+        PTRDIFF_MAX / (int64_t)gd_dtype_size(gd_params_state_dtype(params)) - GD_BLOCK_ALIGNMENT;
     int64_t next = 0, placed = 0;
     for (int64_t i = 0; i < params->count; i++) params->list[i].tensor->offset = -1; /* no place */
     for (int64_t k = 0; k < 2 * params->count; k++) { /* those that decay, then the others */
@@ -139,20 +148,6 @@ static bool lay_out(gd_params *params, int64_t *block)
     }
     *block = next;
     return true;
-}
-
-gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
-                           gd_memory_class memory_class, const char *who)
-{
-    gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, 1, &block);
-    if (!t) return NULL;
-    t->owned = true;
-    if (gd_tensor_allocate(t, memory_class, who) ||
-        ctx->device->fill_bytes(ctx, t->storage->data, 0, t->storage->bytes)) {
-        gd_tensor_destroy(t);
-        return NULL;
-    }
-    return t;
 }
 
 /* The gradient of t, at the same place in the block of gradients. */

@@ -1,4 +1,5 @@
-/* params.h - internals of a group of parameters: params.c creates it, apply.c updates it. */
+/* params.h - internals of a group of parameters: params.c creates it, block.c and buffers.c give it
+ * memory, apply.c updates it. */
 #ifndef GRADUS_PARAMS_H
 #define GRADUS_PARAMS_H
 
@@ -42,20 +43,22 @@ static inline gd_dtype gd_params_state_dtype(const gd_params *params)
     return params->dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
 }
 
-/* Elements of a parameter in the block, including the gap after it. */
+enum { GD_BLOCK_ALIGNMENT = 64 }; /* bytes */
+
+/* Elements of a parameter or buffer in a block, including the gap after it. */
 int64_t gd_params_room(const gd_tensor *t);
 
-/* Whether `name` can be that of a new parameter or buffer, and the group can still get one. */
-bool gd_params_can_add(const gd_params *params, const char *name, const char *who);
+/* A one-dimensional tensor of zeros that belongs to a group or an optimizer. */
+gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
+                           gd_memory_class memory_class, const char *who);
+
+/* Element `start` of a block; NULL for a block that is not there. */
+void *gd_block_at(const gd_tensor *block, int64_t start);
 
 /* Gives all buffers their memory, zeroed; undone by gd_buffers_undo, also after an error. */
 gd_status gd_buffers_finish(gd_params *params);
 void gd_buffers_undo(gd_params *params);
 void gd_buffers_free(gd_params *params);
-
-/* A one-dimensional tensor of zeros that belongs to a group or an optimizer. */
-gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
-                           gd_memory_class memory_class, const char *who);
 
 /* True if the group can be used: there is no error, and it has memory. */
 bool gd_params_ready(const gd_params *params, const char *who);
