@@ -33,7 +33,7 @@ else()
         list(FILTER platform_sources INCLUDE REGEX
              "/(clock|memory|number|file|terminal)_posix\\.c$|/process_none\\.c$")
     endif()
-    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_rendezvous|_cpu)?\\.c$")
+    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_messages|_rendezvous|_cpu)?\\.c$")
 endif()
 
 # A tile (kernels/matmul/tile.h) fills the registers. GCC for ARM would load all of a tile's factors

@@ -1,6 +1,6 @@
-/* group.h - the internals of a group: group.c handles messages between hosts over the sockets of
- * platform/socket.h, group_rendezvous.c connects the ranks, a transport (group_cpu.c or
- * group_cuda.c) does the collectives. */
+/* group.h - the internals of a group: group_messages.c handles messages between hosts over the sockets
+ * of platform/socket.h, group_rendezvous.c connects the ranks, a transport (group_cpu.c or
+ * group_cuda.c) does the collectives, group.c has the calls. None calls what comes after it. */
 #ifndef GRADUS_GROUP_INTERNAL_H
 #define GRADUS_GROUP_INTERNAL_H
 
@@ -39,6 +39,12 @@ struct gd_group {
     void *state; /* the transport's */
 };
 
+/* Elements of each rank's slice of n; what remains belongs to the last rank, too. */
+static inline int64_t gd_slice_length(int64_t n, int ranks)
+{
+    return n / ranks / 16 * 16;
+}
+
 /* ---- Connecting all ranks (group_rendezvous.c) --------------------------------------------- */
 
 /* Opens the lines. Connections of strangers are closed. */
@@ -53,18 +59,18 @@ enum { GD_HMAC_BYTES = 32 };
 void gd_hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes,
                     uint8_t digest[GD_HMAC_BYTES]);
 
-/* ---- Messages between hosts (group.c) ----------------------------------------------------- */
+/* ---- Messages between hosts (group_messages.c) -------------------------------------------- */
 
 /* Ends the group because `rank` failed: sets the error, "reduce_scatter: rank 2 is gone", and sends
  * it to the others. */
 gd_status gd_group_abort(gd_group *group, int rank, const char *why);
 
+/* Tells the others that this rank leaves the group, and its error if there is one. */
+void gd_group_leave(gd_group *group);
+
 /* Waits up to `seconds` for a rank to report a failure or to disappear; if one does, ends the group
  * and returns the error. Messages that belong to a call are left for that call. */
 gd_status gd_group_poll(gd_group *group, double seconds);
-
-/* Notes that the call `who` begins. An error if the context or the group has one. */
-gd_status gd_group_begin(gd_group *group, const char *who);
 
 /* gd_group_all_gather_bytes as part of another call. */
 gd_status gd_group_all_gather_within(gd_group *group, const void *mine, size_t bytes, void *all);
@@ -82,5 +88,10 @@ double gd_group_keep_alive(gd_group *group, double since, double *beat);
 /* The rank to blame if none of those that are missing has moved since then: the first that has sent
  * no heartbeat either. -1: nobody yet, or rank 0, which hears those of all, will say. */
 int gd_group_find_silent(const gd_group *group, const bool *missing, double since);
+
+/* ---- Calls (group.c) ---------------------------------------------------------------------- */
+
+/* Notes that the call `who` begins. An error if the context or the group has one. */
+gd_status gd_group_begin(gd_group *group, const char *who);
 
 #endif

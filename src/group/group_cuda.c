@@ -189,7 +189,7 @@ static ncclDataType_t type_of(gd_dtype dtype)
     return types[dtype];
 }
 
-/* NCCL needs slices of equal length; the remainder belongs to the last rank (gd_group_slice). */
+/* NCCL needs slices of equal length; the remainder belongs to the last rank (gd_slice_length). */
 typedef struct parts {
     size_t each, rest; /* elements */
     char *own, *over;  /* this rank's slice, and the remainder */
@@ -198,7 +198,7 @@ typedef struct parts {
 static parts cut(const gd_group *group, void *data, gd_dtype dtype, int64_t n)
 {
     const size_t size = gd_dtype_size(dtype), ranks = (size_t)group->ranks;
-    const size_t each = (size_t)n / ranks / 16 * 16;
+    const size_t each = (size_t)gd_slice_length(n, group->ranks);
     return (parts){.each = each,
                    .rest = (size_t)n - each * ranks,
                    .own = (char *)data + (size_t)group->rank * each * size,
