@@ -7,9 +7,8 @@
 # symbol of an object that is undefined there and defined in another. Calls follow the same column; if
 # it has only a header of a room, the header must declare the function; and a room that has include/
 # but not src/core/ may call what include/ declares. The tables of kernels/registry.c count as
-# src/core/'s, whose services.h declares them. Files of one room that call each other in a circle must
-# be in the list of such circles below the table. No other room than platform/ has an #if for a
-# system.
+# src/core/'s, whose services.h declares them. No files of one room call each other in a circle. No
+# other room than platform/ has an #if for a system.
 set -euo pipefail
 cd "$1"
 nm=${2:-} objects=${3:-}
@@ -80,7 +79,6 @@ check()
             return (from, "*") in may
         }
         FILENAME ~ /table$/ { rooms[$1]; may[$1, $2]; next }
-        FILENAME ~ /circles$/ { listed[$0]; next }
         FILENAME ~ /declared$/ {
             in_header[$1, $2]
             if ($1 ~ /^include/) public[$2]
@@ -96,8 +94,6 @@ check()
                 complain($1 " includes " $2 ", but " from " may not include " to)
             next
         }
-        { present[$1] }
-        $2 ~ /^json_/ { json = 1 }
         $3 == "D" { file_of[$2] = $1; next }
         { calls[++count] = $0 }
         END {
@@ -127,35 +123,17 @@ check()
             for (pair in edge) reach[pair]
             for (k in files) for (i in files) if ((i, k) in reach)
                 for (j in files) if ((k, j) in reach) reach[i, j]
-            for (i in files) if ((i, i) in reach && !(i in listed)) {
+            for (i in files) if ((i, i) in reach) {
                 circle = ""
                 for (j in files) if ((i, j) in reach && (j, i) in reach) circle = circle " " j
                 complain(i " is in a circle of calls:" circle)
             }
-            # Only in a build with everything: without CUDA or jansson some calls are not there.
-            full = json
-            for (i in listed) if (!(i in present)) full = 0
-            for (i in listed) if (full && !((i, i) in reach))
-                complain("docs/architecture.md lists " i ", which is in no circle of calls")
             for (a in rooms) for (b in rooms) if (a != b && (a, b) in may && (b, a) in may)
                 complain(a " and " b " may include each other")
             printf "%d includes, %d calls\n", checked, called
             exit wrong
-        }' "$work/table" "$work/circles" "$work/declared" "$1" "$2"
+        }' "$work/table" "$work/declared" "$1" "$2"
 }
-
-# The list "- `src/group/`: `group.c`, ..." below the table.
-awk '
-    /^Files that call each other/ { begun = 1 }
-    begun && /^- `/ {
-        match($0, /`[^`]*`/)
-        folder = substr($0, RSTART + 1, RLENGTH - 2)
-        for (rest = substr($0, RSTART + RLENGTH); match(rest, /`[^`]*`/);) {
-            print folder substr(rest, RSTART + 1, RLENGTH - 2)
-            rest = substr(rest, RSTART + RLENGTH)
-        }
-    }
-    begun && /^[^-F]/ { exit }' docs/architecture.md >"$work/circles"
 
 # Only platform/ asks which system it is compiled for. Prints the files of others that do.
 ask_for_systems()

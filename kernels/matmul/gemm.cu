@@ -343,14 +343,6 @@ static gd_status fill(const gd_call *call, const gd_gemm &g)
     });
 }
 
-gd_status gd_gemm_reserve(const gd_call *call, size_t bytes, gd_gemm_workspace *workspace)
-{
-    if (bytes <= workspace->bytes) return GD_OK;
-    workspace->data = gd_call_scratch(call, bytes);
-    workspace->bytes = workspace->data ? bytes : 0;
-    return gd_error_status(call->context);
-}
-
 static gd_status run_plan(const gd_call *call, gemm_plan *plan, const gd_gemm &g,
                           gd_gemm_workspace *workspace)
 {

@@ -52,6 +52,16 @@ struct gd_gemm_workspace {
     size_t bytes;
 };
 
+// Makes the workspace at least so large.
+static inline gd_status gd_gemm_reserve(const gd_call *call, size_t bytes,
+                                        gd_gemm_workspace *workspace)
+{
+    if (bytes <= workspace->bytes) return GD_OK;
+    workspace->data = gd_call_scratch(call, bytes);
+    workspace->bytes = workspace->data ? bytes : 0;
+    return gd_error_status(call->context);
+}
+
 // Queues the product. `workspace` is {} before the first of a call.
 gd_status gd_gemm_cuda(const gd_call *call, const gd_gemm &product, gd_gemm_workspace *workspace);
 

@@ -9,7 +9,4 @@
 bool gd_tf32x3(const gd_call *call, const gd_gemm &product, gd_gemm_workspace *workspace,
                gd_status *status);
 
-// Makes the workspace at least so large (gemm.cu).
-gd_status gd_gemm_reserve(const gd_call *call, size_t bytes, gd_gemm_workspace *workspace);
-
 #endif

@@ -3,40 +3,7 @@
 #include "rope_attention/rope_attention.h"
 #include "attention/dropout.h"
 
-/* ---- The calls ---------------------------------------------------------------------------- */
-
-/* Of q (i = 0), k or v, from qkv [B, T, H + 2 KV, D]. */
-static gd_spec part_spec(const gd_call *call, int i)
-{
-    const int64_t kv_heads = ((const rope_attention_args *)call->args)->rope.kv_heads;
-    gd_spec spec = gd_spec_like(call->input[0]);
-    spec.dtype = call->kernel_dtype;
-    spec.shape[2] = i == 0 ? spec.shape[2] - 2 * kv_heads : kv_heads;
-    return spec;
-}
-
-gd_status rope_attention_open(const gd_call *call, rope_attention_calls *calls)
-{
-    const rope_attention_args *args = call->args;
-    memset(calls, 0, sizeof *calls);
-    for (int i = 0; i < 3; i++) {
-        gd_tensor *saved = call->save[SAVE_Q + i];
-        calls->part[i] = saved ? saved : gd_call_tensor(call, part_spec(call, i));
-        if (!calls->part[i]) return gd_error_status(call->context);
-    }
-    calls->rope = calls->attention = *call;
-    calls->rope.op = &gd_op_rope_qkv;
-    calls->rope.args = &args->rope;
-    calls->rope.output = calls->part, calls->rope.outputs = 3;
-    calls->rope.doutput = calls->dpart;
-    calls->attention.op = &gd_op_attention;
-    calls->attention.args = &args->attention;
-    calls->attention.input = calls->part, calls->attention.inputs = 4;
-    calls->attention.save = &call->save[SAVE_LSE], calls->attention.saves = 1;
-    calls->attention.dinput = calls->dpart;
-    calls->attention.accumulate = calls->accumulate;
-    return GD_OK;
-}
+/* ---- The CPU's kernels --------------------------------------------------------------------- */
 
 static gd_status rope_attention_forward_cpu(const gd_call *call)
 {
@@ -45,18 +12,6 @@ static gd_status rope_attention_forward_cpu(const gd_call *call)
     if (!status) status = gd_op_rope_qkv.forward[GD_CPU](&calls.rope);
     if (!status) status = gd_op_attention.forward[GD_CPU](&calls.attention);
     return status;
-}
-
-gd_status rope_attention_backward_in_two(const gd_call *call, rope_attention_calls *calls)
-{
-    const gd_device device = gd_context_device(call->context);
-    gd_status status = GD_OK;
-    for (int i = 0; i < 3 && call->doutput[0]; i++) { /* without dy they stay NULL, for zeros */
-        calls->dpart[i] = gd_call_tensor(call, part_spec(call, i));
-        if (!calls->dpart[i]) return gd_error_status(call->context);
-    }
-    if (call->doutput[0]) status = gd_op_attention.backward[device](&calls->attention);
-    return status ? status : gd_op_rope_qkv.backward[device](&calls->rope); /* [dqkv] */
 }
 
 static gd_status rope_attention_backward_cpu(const gd_call *call)

@@ -14,6 +14,16 @@ typedef struct rope_attention_args {
  * use them (tensor_cores.h). */
 enum { SAVE_LSE, SAVE_Q, SAVE_K, SAVE_V, SAVE_ANGLES, ROPE_ATTENTION_SAVES };
 
+/* What q (i = 0), k or v is, from qkv [B, T, H + 2 KV, D]. */
+static inline gd_spec part_spec(const gd_call *call, int i)
+{
+    const int64_t kv_heads = ((const rope_attention_args *)call->args)->rope.kv_heads;
+    gd_spec spec = gd_spec_like(call->input[0]);
+    spec.dtype = call->kernel_dtype;
+    spec.shape[2] = i == 0 ? spec.shape[2] - 2 * kv_heads : kv_heads;
+    return spec;
+}
+
 /* Two calls with the tensors that their pointers refer to; not to be copied. */
 typedef struct rope_attention_calls {
     gd_call rope, attention;
