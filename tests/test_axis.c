@@ -1,22 +1,7 @@
 /* test_axis.c - gather, scatter_add, cumsum, argmax, topk and sort against loops over coordinates, as
  * PyTorch's documentation defines them, and at their edges. */
 #include "long_sorts.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = test_context(2);
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
-
-static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+#include "one_context.h"
 
 /* The place in an array of shape s of the element at `index`. */
 static int64_t place_of(shape s, const int64_t *index)

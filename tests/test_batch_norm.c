@@ -1,23 +1,7 @@
 /* test_batch_norm.c - batch_norm and group_norm against their definitions in float64, its running statistics, when they
  * are updated and when not, and what is refused. */
 #include "gradus/gradcheck.h"
-#include "op_test.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = test_context(2);
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
-
-static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+#include "one_context.h"
 
 /* ---- The definition ----------------------------------------------------------------------- */
 

@@ -1,20 +1,6 @@
 /* test_broadcast.c - functions of two and three tensors, with broadcast, against formulas in double and
  * plain loops: arithmetic, comparisons, pow, masked_fill, where; ties and NaN. */
-#include "op_test.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 2});
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
+#include "one_context.h"
 
 /* ---- Functions of two variables, with broadcast ------------------------------------------- */
 

@@ -1,22 +1,6 @@
 /* test_conv.c - unfold, fold, conv1d, conv2d and conv_transpose2d against loops over coordinates, as
  * PyTorch's documentation defines them; and at their edges. */
-#include "op_test.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = test_context(2);
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
-
-static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+#include "one_context.h"
 
 /* A convolution: an image [B, C, H, W] and its windows. */
 typedef struct conv {

@@ -1,21 +1,7 @@
 /* test_elementwise.c - functions of one variable against formulas in double: values, slopes, NaN,
  * infinity and the edges of their domains; and the same bits for any number of threads. Functions of
  * two variables are in test_broadcast.c. */
-#include "op_test.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 2});
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
+#include "one_context.h"
 
 /* ---- Functions of one variable ------------------------------------------------------------ */
 

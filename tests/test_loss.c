@@ -1,20 +1,6 @@
 /* test_loss.c - the losses of pairs: values and gradients by other formulas, edges, refusals, and the
  * same bits for any number of threads. */
-#include "op_test.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = test_context(2);
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
+#include "one_context.h"
 
 static gd_tensor *huber(gd_tensor *x, gd_tensor *t, gd_reduction r)
 {

@@ -1,21 +1,5 @@
 /* test_pad.c - pad and upsample_nearest against the definition, place by place, and at their edges. */
-#include "op_test.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = test_context(2);
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
-
-static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+#include "one_context.h"
 
 /* Walks from place i of an axis, outside it by any number, to the place that is shown; -1: none. */
 static int64_t shown(int64_t i, int64_t n, gd_pad_mode mode)

@@ -1,21 +1,7 @@
 /* test_reduce.c - sum, mean, max and logsumexp against plain loops in double. */
-#include "op_test.h"
+#include "one_context.h"
 #include "special_reductions.h"
 #include "variance_ranges.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 2});
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
 
 typedef gd_tensor *reduction(gd_tensor *x, const int *axes, int count, bool keep_dims);
 

@@ -1,19 +1,5 @@
 /* test_rnn.c - lstm and gru against the same layers made of other ops, and at their edges. */
-#include "op_test.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = test_context(2);
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
+#include "one_context.h"
 
 /* ---- Made of other ops -------------------------------------------------------------------- */
 

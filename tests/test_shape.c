@@ -1,22 +1,8 @@
 /* test_shape.c - reshape, permute, slice, expand, concat, flip, tril, triu, contiguous, cast and
  * arange, against plain loops over indices. */
-#include "op_test.h"
+#include "one_context.h"
 
 #include "shape/shape.h"
-
-static gd_context *ctx;
-static uint64_t seed = 1;
-
-static void setup(void)
-{
-    ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 2});
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
 
 /* ---- A model of a view: which element of the leaf each of its elements is ------------------- */
 
