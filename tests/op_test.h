@@ -135,6 +135,34 @@ static inline void *bytes_of(const gd_tensor *t, size_t *size)
     return bytes;
 }
 
+/* The bytes of some results. */
+typedef struct result_bits {
+    unsigned char *all;
+    size_t bytes;
+} result_bits;
+
+/* The results have the same bits in every call. `first` is {0} before the first one, and its memory
+ * is freed after the last. */
+static inline void assert_same_bits(result_bits *first, gd_tensor *const *results, int count)
+{
+    result_bits own = {0};
+    for (int i = 0; i < count; i++) {
+        size_t size;
+        void *part = bytes_of(results[i], &size);
+        own.all = realloc(own.all, own.bytes + size + 1);
+        memcpy(own.all + own.bytes, part, size);
+        own.bytes += size;
+        free(part);
+    }
+    if (!first->all) {
+        *first = own;
+        return;
+    }
+    ck_assert_uint_eq(first->bytes, own.bytes);
+    ck_assert_msg(!memcmp(first->all, own.all, own.bytes), "other bits than at first");
+    free(own.all);
+}
+
 /* A user's tensor with elements in [low, high); it requires a gradient, unless they are whole. */
 static inline gd_tensor *random_leaf(gd_context *ctx, gd_dtype dtype, int ndim,
                                      const int64_t *shape, double low, double high, uint64_t *seed)

@@ -221,7 +221,7 @@ END_TEST
 
 START_TEST(attention_has_the_same_bits_for_any_number_of_threads)
 {
-    void *first[4] = {0};
+    result_bits first = {0};
     for (int threads = 1; threads <= 5; threads++) {
         gd_context *ctx = test_context(threads);
         uint64_t seed = 9;
@@ -233,19 +233,10 @@ START_TEST(attention_has_the_same_bits_for_any_number_of_threads)
         gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
         backward_with(y, dy);
         gd_tensor *results[4] = {y, gd_grad(q), gd_grad(k), gd_grad(v)};
-        for (int i = 0; i < 4; i++) {
-            size_t size;
-            void *bytes = bytes_of(results[i], &size);
-            if (!first[i]) {
-                first[i] = bytes;
-                continue;
-            }
-            ck_assert_int_eq(memcmp(first[i], bytes, size), 0);
-            free(bytes);
-        }
+        assert_same_bits(&first, results, 4);
         gd_context_free(ctx);
     }
-    for (int i = 0; i < 4; i++) free(first[i]);
+    free(first.all);
 }
 END_TEST
 

@@ -241,7 +241,7 @@ END_TEST
 
 START_TEST(the_same_bits_for_any_number_of_threads)
 {
-    void *first[4] = {0};
+    result_bits first = {0};
     for (int threads = 1; threads <= 5; threads += 2) {
         gd_context *c = test_context(threads);
         uint64_t s = 9;
@@ -253,17 +253,10 @@ START_TEST(the_same_bits_for_any_number_of_threads)
         gd_keep(top), gd_keep(at);
         gd_backward_from((gd_tensor *[]){z, top}, 2, NULL);
         ck_assert_no_error(c);
-        gd_tensor *results[4] = {z, top, at, gd_grad(x)};
-        for (int i = 0; i < 4; i++) {
-            size_t size;
-            void *bytes = bytes_of(results[i], &size);
-            if (first[i]) ck_assert_msg(!memcmp(first[i], bytes, size), "%d: other bits", i);
-            if (first[i]) free(bytes);
-            if (!first[i]) first[i] = bytes;
-        }
+        assert_same_bits(&first, (gd_tensor *[]){z, top, at, gd_grad(x)}, 4);
         gd_context_free(c);
     }
-    for (int i = 0; i < 4; i++) free(first[i]);
+    free(first.all);
 }
 END_TEST
 

@@ -163,8 +163,8 @@ END_TEST
 
 START_TEST(test_threads)
 {
-    unsigned char *first = NULL;
-    enum { M = 301, N = 113, FLOATS = 2 * M * N + 2 * N };
+    result_bits first = {0};
+    enum { M = 301, N = 113 };
     for (int threads = 1; threads <= 4; threads++) {
         uint64_t seed = 9;
         gd_context *ctx = gd_context_create(&(gd_context_options){.threads = threads});
@@ -172,20 +172,12 @@ START_TEST(test_threads)
         gd_tensor *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(N), 0, 2, &seed);
         gd_tensor *b = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(N), 0, 2, &seed);
         gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, N), -2, 2, &seed);
-        gd_tensor *y = gd_layer_norm(x, w, b, 1e-5);
-        gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
-        ck_assert_no_error(ctx);
-        float *all = malloc(FLOATS * sizeof *all);
-        memcpy(all, gd_tensor_data(y), M * N * sizeof *all);
-        memcpy(all + M * N, gd_tensor_data(gd_grad(x)), M * N * sizeof *all);
-        memcpy(all + 2 * M * N, gd_tensor_data(gd_grad(w)), N * sizeof *all);
-        memcpy(all + 2 * M * N + N, gd_tensor_data(gd_grad(b)), N * sizeof *all);
-        if (!first) first = memcpy(malloc(FLOATS * sizeof *all), all, FLOATS * sizeof *all);
-        ck_assert_msg(!memcmp(first, all, FLOATS * sizeof *all), "%d threads: other bits", threads);
-        free(all);
+        gd_tensor *y = gd_keep(gd_layer_norm(x, w, b, 1e-5));
+        backward_with(y, dy);
+        assert_same_bits(&first, (gd_tensor *[]){y, gd_grad(x), gd_grad(w), gd_grad(b)}, 4);
         gd_context_free(ctx);
     }
-    free(first);
+    free(first.all);
 }
 END_TEST
 

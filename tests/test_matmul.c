@@ -526,7 +526,7 @@ END_TEST
 /* Gradients of a larger layer, with 1, 2 and 5 threads: the same bits. */
 START_TEST(linear_has_the_same_bits_for_any_number_of_threads)
 {
-    void *first[3] = {0};
+    result_bits first = {0};
     for (int threads = 1; threads <= 5; threads += threads == 1 ? 1 : 3) {
         gd_context *ctx = test_context(threads);
         uint64_t seed = 11;
@@ -537,19 +537,10 @@ START_TEST(linear_has_the_same_bits_for_any_number_of_threads)
         gd_tensor *y = gd_keep(gd_linear(x, w, bias));
         backward_with(y, dy);
         gd_tensor *results[3] = {gd_grad(x), gd_grad(w), gd_grad(bias)};
-        for (int i = 0; i < 3; i++) {
-            size_t size;
-            void *bytes = bytes_of(results[i], &size);
-            if (!first[i]) {
-                first[i] = bytes;
-                continue;
-            }
-            ck_assert_int_eq(memcmp(first[i], bytes, size), 0);
-            free(bytes);
-        }
+        assert_same_bits(&first, results, 3);
         gd_context_free(ctx);
     }
-    for (int i = 0; i < 3; i++) free(first[i]);
+    free(first.all);
 }
 END_TEST
 

@@ -5,11 +5,10 @@
 
 /* ---- What must not make a difference ------------------------------------------------------ */
 
-/* The bits of sum, dx, dresidual, dw, db and y of one problem with parameters [N] or [H, N], one
- * after the other. */
-static unsigned char *all_bits(int threads, gd_dtype dtype, bool per_head, size_t *bytes)
+/* sum, dx, dresidual, dw, db and y of one problem with parameters [N] or [H, N]. */
+static void run_with_threads(int threads, gd_dtype dtype, bool per_head, result_bits *first)
 {
-    enum { M = 701, H = 6, N = 17, RESULTS = 6 };
+    enum { M = 701, H = 6, N = 17 };
     uint64_t seed = 77;
     gd_context *ctx = test_context(threads);
     const int64_t shape[] = {M, H, N}, *param = per_head ? shape + 1 : shape + 2;
@@ -23,33 +22,17 @@ static unsigned char *all_bits(int threads, gd_dtype dtype, bool per_head, size_
     gd_backward_from((gd_tensor *[]){y, sum}, 2,
                      &(gd_backward_options){.cotangents = (gd_tensor *[]){dy, dy}});
     ck_assert_no_error(ctx);
-    gd_tensor *all[RESULTS] = {sum, gd_grad(x), gd_grad(r), gd_grad(w), gd_grad(b), y};
-    *bytes = 0;
-    unsigned char *bits = NULL;
-    for (int i = 0; i < RESULTS; i++) {
-        size_t size;
-        void *part = bytes_of(all[i], &size);
-        bits = realloc(bits, *bytes + size);
-        memcpy(bits + *bytes, part, size);
-        *bytes += size;
-        free(part);
-    }
+    gd_tensor *all[] = {sum, gd_grad(x), gd_grad(r), gd_grad(w), gd_grad(b), y};
+    assert_same_bits(first, all, 6);
     gd_context_free(ctx);
-    return bits;
 }
 
 START_TEST(test_threads)
 {
     gd_dtype dtype = _i % 2 ? GD_FLOAT64 : GD_FLOAT32;
-    size_t bytes, other_bytes;
-    unsigned char *one = all_bits(1, dtype, _i / 2, &bytes);
-    for (int n = 2; n <= 5; n++) {
-        unsigned char *other = all_bits(n, dtype, _i / 2, &other_bytes);
-        ck_assert_uint_eq(bytes, other_bytes);
-        ck_assert_msg(!memcmp(one, other, bytes), "%d threads give other bits than one", n);
-        free(other);
-    }
-    free(one);
+    result_bits first = {0};
+    for (int n = 1; n <= 5; n++) run_with_threads(n, dtype, _i / 2, &first);
+    free(first.all);
 }
 END_TEST
 
