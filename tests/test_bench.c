@@ -8,6 +8,16 @@
 
 static char output[PROGRAM_OUTPUT];
 
+/* It prints so many lines of JSON, the first of which has this name, and a figure above 0. */
+static void prints_json(const char *arguments, int lines, const char *name, const char *figure)
+{
+    program_must(0, arguments, output);
+    ck_assert_int_eq(count_lines(output), lines);
+    ck_assert_ptr_eq(json_end(output), strchr(output, '\n'));
+    ck_assert(json_is(json_member(output, "name"), name));
+    ck_assert(strtod(json_member(output, figure), NULL) > 0);
+}
+
 START_TEST(help_names_benchmarks_and_options)
 {
     static const char *const words[] = {
@@ -100,10 +110,8 @@ START_TEST(attention)
     program_must(0, "attention --shape 1x2x40x8 --repeats 1 --threads 1", output);
     program_said(output, "attention_forward  B 1, H 2, T 40, D 8 float32 ");
     program_said(output, "\nattention_backward B 1, H 2, T 40, D 8 float32 ");
-    program_must(0, "attention --shape 1x1x3x4 --repeats 2 --threads 1 --json", output);
-    ck_assert_int_eq(count_lines(output), 2);
-    ck_assert_ptr_eq(json_end(output), strchr(output, '\n'));
-    ck_assert(strtod(json_member(output, "ms"), NULL) > 0);
+    prints_json("attention --shape 1x1x3x4 --repeats 2 --threads 1 --json", 2, "attention_forward",
+                "ms");
 }
 END_TEST
 
@@ -114,10 +122,7 @@ START_TEST(overhead)
                                           "\nmul backward ",    "\nmlp 2-16-16-2 step "};
     program_must(0, "overhead --repeats 1 --threads 1", output);
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) program_said(output, figures[i]);
-    program_must(0, "overhead --repeats 1 --threads 1 --json", output);
-    ck_assert_int_eq(count_lines(output), 9);
-    ck_assert(json_is(json_member(output, "name"), "tanh not recorded"));
-    ck_assert(strtod(json_member(output, "ns"), NULL) > 0);
+    prints_json("overhead --repeats 1 --threads 1 --json", 9, "tanh not recorded", "ns");
 }
 END_TEST
 
@@ -125,10 +130,8 @@ START_TEST(losses)
 {
     program_must(0, "layers --op mse_loss --repeats 1 --threads 2", output);
     program_said(output, "mse_loss          float32: forward ");
-    program_must(0, "layers --op nll_loss --repeats 1 --threads 2 --json", output);
-    ck_assert_int_eq(count_lines(output), 1);
-    ck_assert(json_is(json_member(output, "name"), "nll_loss"));
-    ck_assert(strtod(json_member(output, "backward_us"), NULL) > 0);
+    prints_json("layers --op nll_loss --repeats 1 --threads 2 --json", 1, "nll_loss",
+                "backward_us");
 }
 END_TEST
 
@@ -138,10 +141,7 @@ START_TEST(toys)
     program_said(output, "cnn ");
     program_said(output, "\ndigits ");
     program_said(output, "\ngru ");
-    program_must(0, "toys --repeats 1 --threads 2 --json", output);
-    ck_assert_int_eq(count_lines(output), 3);
-    ck_assert(json_is(json_member(output, "name"), "cnn"));
-    ck_assert(strtod(json_member(output, "us"), NULL) > 0);
+    prints_json("toys --repeats 1 --threads 2 --json", 3, "cnn", "us");
 }
 END_TEST
 
@@ -153,10 +153,7 @@ START_TEST(optimizers)
     program_must(0, "optimizers --rows 30 --cols 50 --repeats 2 --threads 1", output);
     program_said(output, "one update of 30 x 50 float32 on cpu");
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) program_said(output, figures[i]);
-    program_must(0, "optimizers --rows 9 --cols 7 --repeats 1 --dtype bf16 --json", output);
-    ck_assert_int_eq(count_lines(output), 9);
-    ck_assert(json_is(json_member(output, "name"), "sgd"));
-    ck_assert(strtod(json_member(output, "ms"), NULL) > 0);
+    prints_json("optimizers --rows 9 --cols 7 --repeats 1 --dtype bf16 --json", 9, "sgd", "ms");
 }
 END_TEST
 
@@ -177,10 +174,7 @@ END_TEST
 
 START_TEST(one_op_in_json)
 {
-    program_must(0, "ops --op attention --repeats 3 --threads 1 --json", output);
-    ck_assert_int_eq(count_lines(output), 2);
-    ck_assert_ptr_eq(json_end(output), strchr(output, '\n'));
-    ck_assert(json_is(json_member(output, "name"), "attention_forward"));
+    prints_json("ops --op attention --repeats 3 --threads 1 --json", 2, "attention_forward", "ms");
     ck_assert(json_is(json_member(strchr(output, '\n'), "name"), "attention_backward"));
 }
 END_TEST
