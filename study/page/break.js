@@ -69,15 +69,25 @@ dx   = rstd * ${on.mean ? 'h' : `(h ${term})`}
 dw   = sum of dy * xhat over the rows`;
 }
 
-document.addEventListener('DOMContentLoaded', async () => {
+document.addEventListener('DOMContentLoaded', () => {
     const select = document.getElementById('bug'), result = document.getElementById('result');
     const switches = document.getElementById('switches'), boxes = [...switches.querySelectorAll('input')];
-    const gradus = await Gradus.here();
-    const run = () => { result.innerHTML = show(gradus.breakIt(Number(select.value), true)); };
+    const controls = document.querySelector('#break .controls');
+    let asked = '';
+    // of: what the result is of
+    const check = async (question, of) => {
+        asked = of;
+        const found = await workers.ask(question, controls);
+        if (asked !== of) return; // another has begun
+        result.innerHTML = found.error ? `<p class="bad">${escape(found.error)}</p>` : show(found);
+        result.dataset.of = of;
+    };
+    const run = () => check({bug : Number(select.value)}, select.value);
     const turn = () => {
         const on = Object.fromEntries(boxes.map((box) => [box.name, box.checked]));
         switches.querySelector('pre').textContent = formula(on);
-        result.innerHTML = show(gradus.switchIt(boxes.reduce((n, box, i) => n + (box.checked << i), 0)));
+        const parts = boxes.reduce((n, box, i) => n + (box.checked << i), 0);
+        check({parts}, `parts ${parts}`);
     };
     select.addEventListener('change', run);
     document.getElementById('run').addEventListener('click', run);
@@ -89,6 +99,5 @@ document.addEventListener('DOMContentLoaded', async () => {
                !/: nothing$/.test(o.text));
     if (wrong) select.value = wrong.value;
     run();
-    result.dataset.ready = '1';
 });
 })();

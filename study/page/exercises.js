@@ -1,7 +1,6 @@
 // exercises.js - backwards to write: ten, from a power to attention. The library's gradcheck answers.
 (function(root) {
 'use strict';
-const formula = root.formula || require('./formula.js');
 const practice = root.practice || require('./practice.js');
 
 // op, case: of the library's record. outputs: what they are called, y if nothing is said. numbers: its
@@ -67,48 +66,11 @@ const all = [...ladder, ...practice ];
 const lines = ({answer, at, wrong}) => [answer.split('\n')[at], ...wrong ].sort();
 const withLine = ({answer, at}, line) => answer.split('\n').map((each, i) => (i === at ? line : each)).join('\n');
 
-// In the language "x[0]" would be an element.
-const plainName = (name) => name.replace(/\[(\d+)\]$/, '$1');
-
-// gradcheck on what was written: {error} or {words, report}.
-function check(gradus, exercise, text) {
-    let statements, error = '';
-    try {
-        statements = formula.parse(text);
-    } catch (fault) {
-        if (!(fault instanceof formula.Fault)) throw fault;
-        return {error : fault.message};
-    }
-    const record = gradus.find(exercise.op).cases.find((c) => c.name === exercise.case);
-    const inputs = record.inputs.map((input, i) => ({...input, i, name : plainName(input.name)})).filter((input) => !input.absent);
-    const found = gradus.checkFormula(exercise.op, exercise.case, (math) => {
-        if (error) return;
-        const given = {}, wanted = {};
-        for (const [name, v] of Object.entries(exercise.numbers || {})) given[name] = {shape : [], values : [ v ]};
-        for (const {name, i} of inputs) given[name] = math.tensor('x', i);
-        (exercise.outputs || [ 'y' ]).forEach((name, k) => {
-            given[name] = math.tensor('y', k);
-            given['d' + name] = math.tensor('dy', k);
-        });
-        const differentiable = inputs.filter((input) => !input.fixed && input.fill !== 4);
-        for (const {name} of differentiable) wanted['d' + name] = given[name].shape;
-        try {
-            const results = formula.run(statements, given, wanted);
-            for (const {name, i} of differentiable) math.put(i, results['d' + name].values);
-        } catch (fault) {
-            if (!(fault instanceof formula.Fault)) throw fault;
-            error = fault.message;
-        }
-    });
-    return error ? {error} : found;
-}
-
 root.exercises = {
     ladder,
     all,
     lines,
-    withLine,
-    check
+    withLine
 };
 if (typeof module !== 'undefined') {
     module.exports = root.exercises;
@@ -154,38 +116,39 @@ function written(place, exercise) {
     return chosen && withLine(exercise, lines(exercise)[chosen.value]);
 }
 
-function start(place, gradus, count) {
-    const exercise = all[Number(place.dataset.exercise)], text = place.querySelector('textarea');
+function start(place, count) {
+    const exercise = all[Number(place.dataset.exercise)], text = place.querySelector('textarea'), answer = place.querySelector('.answer');
     const mark = () => {
         place.dataset.done = '1';
         place.querySelector('.state').textContent = ' done';
     };
     if (text) text.value = kept(exercise.op) || exercise.begin;
     if (kept(exercise.op + ' done')) mark();
-    place.querySelector('[data-act=check]').addEventListener('click', () => {
+    place.querySelector('[data-act=check]').addEventListener('click', async () => {
         const program = written(place, exercise);
         if (program === null) return say(place, {error : 'Choose a line first.'});
         if (text) kept(exercise.op, program);
-        if (say(place, check(gradus, exercise, program)) !== true) return;
+        answer.replaceChildren();
+        const found = await root.workers.ask({exercise, text : program}, place.querySelector('.controls'));
+        if (say(place, found) !== true) return;
         kept(exercise.op + ' done', '1');
         mark();
         count();
     });
     place.querySelector('[data-act=again]')?.addEventListener('click', () => {
         text.value = exercise.begin;
-        place.querySelector('.answer').replaceChildren();
+        answer.replaceChildren();
     });
 }
 
-document.addEventListener('DOMContentLoaded', async () => {
-    const gradus = await root.Gradus.here();
+document.addEventListener('DOMContentLoaded', () => {
     const places = [...document.querySelectorAll('.exercise') ];
     const count = () => {
         const done = (list) => list.filter((place) => place.dataset.done).length, n = ladder.length;
         document.getElementById('done').textContent = `${done(places.slice(0, n))} of ${n} done, and ${
             done(places.slice(n))} of the ${places.length - n} others`;
     };
-    for (const place of places) start(place, gradus, count);
+    for (const place of places) start(place, count);
     count();
     // A link to an exercise opens the group that it is in.
     const open = () => {

@@ -189,12 +189,13 @@ document.addEventListener('DOMContentLoaded', () => {
         reachable();
     };
     let resting = 0;
-    const soon = () => {
+    const soon = (f) => () => {
         clearTimeout(resting);
-        resting = setTimeout(arrange, 200);
+        resting = setTimeout(f, 200);
     };
-    for (const event of ['resize', 'numbers', 'load']) addEventListener(event, soon);
-    document.addEventListener('toggle', soon, true);
+    for (const event of ['resize', 'load']) addEventListener(event, soon(arrange));
+    addEventListener('numbers', soon(reachable)); // formulas stay as they are
+    document.addEventListener('toggle', soon(arrange), true);
     document.fonts?.ready.then(arrange);
     arrange();
 });

@@ -35,26 +35,42 @@ function tape(place) {
     const target = (edge) => by(edge.dataset.id.replace(/^n\d+_\d+_/, ''));
     const source = (edge) => /^(n\d+_\d+)_/.exec(edge.dataset.id)[1];
 
-    // What a step says; before: the steps before it.
-    function words({node, edge, backward, last}, before) {
+    // After how many steps an element has each of its classes, so that a step looks at nothing else.
+    const since = new Map(all.map((g) => [g, {}])), plain = new Map(all.map((g) => [g, g.getAttribute('class')]));
+    const set = (g, name, at) => { if (g) since.get(g)[name] ??= at; };
+    steps.forEach((step, i) => {
+        const at = i + 1;
+        step.to = step.edge && target(step.edge);
+        step.arrival = steps.slice(0, i).filter(({to}) => to && to === step.to).length + 1;
+        if (!step.backward) {
+            set(step.node, 'seen', at), set(step.node, 'alive', at);
+            for (const edge of into(step.node)) set(edge, 'seen', at), set(by(edge.dataset.id.replace(/_n\d+_\d+$/, '')), 'seen', at);
+        }
+        if (step.edge) set(step.edge, 'seen', at), set(step.to, 'reached', at);
+        if (step.last) set(step.node, 'freed', at);
+    });
+
+    function words({node, edge, backward, last, to, arrival}) {
         if (!backward) {
             const value = values[node.dataset.id];
             return `forward: ${name(node)}${value ? ` = ${value}` : ''}`;
         }
         if (!edge) return `backward: ${name(node)}`;
-        const to = target(edge), from = source(edge), bytes = last ? saved(node) : 0;
-        const earlier = before.filter((s) => s.edge && target(s.edge) === to).length;
+        const from = source(edge), bytes = last ? saved(node) : 0;
         let text = `backward: ${name(node)} sends d${name(to).replace(/^#\d+ /, '')} ${parts[from] || ''}`;
-        if (earlier && totals[from])
-            text += `, arrival ${earlier + 1}: added to what was there it is ${totals[from]}`;
+        if (arrival > 1 && totals[from])
+            text += `, arrival ${arrival}: added to what was there it is ${totals[from]}`;
         if (bytes) text += `; the ${bytes} bytes it had saved are freed`;
         return text;
     }
 
-    // Scrolls the picture, not the page.
+    // Scrolls the picture, not the page. Where it has no part out of sight nothing is measured.
+    const frame = svg.parentElement;
+    let wide = false;
+    new ResizeObserver(() => { wide = frame.scrollWidth > frame.clientWidth || frame.scrollHeight > frame.clientHeight; }).observe(frame);
     function bring(node) {
-        const frame = svg.parentElement, outer = frame.getBoundingClientRect();
-        const inner = node.getBoundingClientRect();
+        if (!wide) return;
+        const outer = frame.getBoundingClientRect(), inner = node.getBoundingClientRect();
         if (inner.top < outer.top || inner.bottom > outer.bottom)
             frame.scrollTop += inner.top - outer.top - outer.height / 2;
         if (inner.left < outer.left || inner.right > outer.right)
@@ -62,32 +78,18 @@ function tape(place) {
     }
 
     function show(at) {
+        const current = steps[at - 1], whole = at === steps.length;
+        if (current && !whole) bring(current.node); // before anything is changed, when its place is known
         for (const g of all) {
-            g.classList.remove('alive', 'freed', 'reached', 'now');
-            g.classList.toggle('hidden', at < steps.length || !steps.length);
+            const {seen, ...more} = since.get(g);
+            let names = plain.get(g);
+            if (!whole && !(seen <= at)) names += ' hidden';
+            for (const name in more)
+                if (more[name] <= at) names += ` ${name}`;
+            if (current && (g === current.node || g === current.edge)) names += ' now';
+            if (g.getAttribute('class') !== names) g.setAttribute('class', names);
         }
-        const done = steps.slice(0, at), current = steps[at - 1];
-        for (const step of done) {
-            if (!step.backward) {
-                step.node.classList.remove('hidden');
-                step.node.classList.add('alive');
-                for (const edge of into(step.node)) {
-                    edge.classList.remove('hidden');
-                    by(edge.dataset.id.replace(/_n\d+_\d+$/, ''))?.classList.remove('hidden');
-                }
-            }
-            if (step.edge) {
-                step.edge.classList.remove('hidden');
-                target(step.edge)?.classList.add('reached');
-            }
-            if (step.last) step.node.classList.add('freed');
-        }
-        current?.node.classList.add('now');
-        current?.edge?.classList.add('now');
-        if (current && at < steps.length) bring(current.node);
-        said.textContent = !current ? 'nothing has been computed yet'
-                                    : words(current, done.slice(0, -1)) +
-                                          (at === steps.length ? '. End of the tape' : '');
+        said.textContent = current ? words(current) + (whole ? '. End of the tape' : '') : 'nothing has been computed yet';
     }
     player.attach(place,
         {steps : () => steps.length, show, pace : Math.max(250, Math.min(900, 20000 / steps.length))});

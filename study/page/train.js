@@ -82,8 +82,7 @@ document.addEventListener('DOMContentLoaded', () => {
                 LEAST} or more.`;
             return false;
         }
-        // A page from a file may not name a worker's script, but may make one.
-        worker = new Worker(URL.createObjectURL(new Blob([ root.trainScripts ], {type : 'text/javascript'})));
+        worker = root.workers.start('train', {text : text.value});
         worker.onmessage = ({data}) => {
             asked = false;
             if (data.opened)
@@ -93,7 +92,6 @@ document.addEventListener('DOMContentLoaded', () => {
             ask();
         };
         asked = true;
-        worker.postMessage({packed : root.trainWasm, text : text.value});
         losses = [];
         return true;
     }

@@ -1,6 +1,5 @@
 // worked.js - an op's worked example: numbers in, what the forward keeps, each step of the
-// backward, gradients, the Jacobian. The build writes it into the page with numbers; in the page
-// they change.
+// backward, gradients, the Jacobian. The build writes it into the page; there its numbers change.
 (function(root) {
 'use strict';
 const {example, steps, count} = root.examples || require('./examples.js');
@@ -151,67 +150,64 @@ function compute(gradus, {request, check}) {
     return result;
 }
 
-function stepHtml(s, n, theirs, home, format, named, blocks, line) {
-    const off = theirs ? apart(s.value, theirs) : 0;
-    const verdict = theirs ? ` <span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${
-                                 off < 1e-9 ? 'as in the library' : 'differs from the library'}, ${
-                                 off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>`
-                           : '';
-    const mark = s.mark ? ` <a class="mark" href="${home}#mark-${s.mark.replace(/ /g, '-')}" data-mark="${
-                              s.mark}">[${s.mark}]</a>`
-                        : '';
-    return `<div class="step" data-step="${n}"${s.mark ? ` data-line="${s.mark}"` : ''}>${
-        format(s.tex)}${mark}${verdict}${s.mark ? line(s.mark) : '<br>'}${
-        named(s.name, s.value,
-            {id : 'step ' + s.name, label : ' ', blocks : s.value.shape[1] === 8 ? blocks : 0})}</div>`;
+// How far a step is from the library's gradient, in words.
+function verdictOf(value, theirs) {
+    const off = apart(value, theirs);
+    return `<span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${
+        off < 1e-9 ? 'as in the library' : 'differs from the library'}, ${
+        off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>`;
 }
 
-// format(tex): a formula as HTML, line(mark): the lines of code at a mark; in the page, those that
-// the build has set. result: of compute().
-function render(it, result, format, symbols, line) {
-    const {request, check, own} = it;
-    if (result.error) return `<p class="bad words">${escape(result.error)}</p>`;
-    const blocks = own.blocks, named = (name, t, more) => tensor(name, t, {symbols, ...more});
-    const blocksOf = (shape) => (shape.slice(-1)[0] === 8 ? blocks : 0);
+// What stands in an example, in order: {heading}, or {name, t, more} for a tensor, of a step with {step, n,
+// theirs: what it must agree with}.
+function parts({request, check, own, ...it}, result) {
+    const {blocks} = own, blocksOf = (shape) => (shape.slice(-1)[0] === 8 ? blocks : 0);
     const inputs = check.inputs.map((input, i) => ({...input, i})).filter((input) => !input.absent);
-    let html = '<h4>Inputs</h4>';
+    const list = [ {heading : 'Inputs'} ], add = (name, t, more, step = {}) => list.push({name, t, more, ...step});
     for (const {name} of inputs) {
         const shape = request.shapes[name];
-        html += named(name, {shape, values : request.inputs[name]},
-            {edit : name, blocks : blocksOf(shape)});
+        add(name, {shape, values : request.inputs[name]}, {edit : name, blocks : blocksOf(shape)});
     }
-    html += '<h4>Forward</h4>';
+    list.push({heading : 'Forward'});
     (result.saves || []).forEach((t, k) => {
         if (t && own.saves && own.saves[k])
-            html += named(own.saves[k], t,
-                {id : 'saved ' + own.saves[k], label : `saved: <code>${own.saves[k]}</code>`});
+            add(own.saves[k], t, {id : 'saved ' + own.saves[k], label : `saved: <code>${own.saves[k]}</code>`});
     });
-    result.outputs.forEach((t, k) => { html += t ? named(outputName(own, k), t, {blocks}) : ''; });
-    html += '<h4>Backward</h4>';
-    result.outputs.forEach((t, k) => {
-        if (t)
-            html += named('d' + outputName(own, k), {shape : t.shape, values : request.cotangents[k]},
-                {edit : 'cotangent ' + k, blocks});
+    result.outputs.forEach((t, k) => t && add(outputName(own, k), t, {blocks}));
+    list.push({heading : 'Backward'});
+    result.outputs.forEach((t, k) => t && add('d' + outputName(own, k), {shape : t.shape, values : request.cotangents[k]}, {edit : 'cotangent ' + k, blocks}));
+    steps({request, check, own, ...it}, result).forEach((step, n) => {
+        const i = step.gradient ? check.inputs.findIndex((input) => input.name === step.gradient) : -1;
+        add(step.name, step.value, {id : 'step ' + step.name, label : ' ', blocks : step.value.shape[1] === 8 ? blocks : 0},
+            {step, n, theirs : i >= 0 && result.gradients[i]});
     });
-    html += steps(it, result)
-                .map((s, n) => {
-                    const i = s.gradient ? check.inputs.findIndex((input) => input.name === s.gradient)
-                                         : -1;
-                    return stepHtml(s, n, i >= 0 ? result.gradients[i] : null, it.home, format, named, blocks, line);
-                })
-                .join('');
     for (const {name, i} of inputs) {
         const g = result.gradients[i];
-        if (g)
-            html += named('d' + name, g,
-                {blocks : blocksOf(g.shape), pick : result.jacobians ? name : undefined});
+        if (g) add('d' + name, g, {blocks : blocksOf(g.shape), pick : result.jacobians ? name : undefined});
     }
-    const first = inputs.find((input) => result.gradients[input.i]);
-    if (result.jacobians && first) {
-        html += '<p class="sum" aria-live="polite">Point at an element of a gradient (or go there with Tab and the arrow keys): what it is the sum of lights up.</p>';
-        if (result.jacobians[first.i].length) html += '<h4>Jacobian</h4>' + jacobian(it, result, first.i);
-    }
-    return html;
+    return list;
+}
+
+const invitation = 'Point at an element of a gradient (or go there with Tab and the arrow keys): what it is the sum of lights up.';
+
+// The input whose Jacobian is shown at first; -1: of none.
+const firstOf = ({check}, result) =>
+    check.inputs.findIndex((input, i) => !input.absent && result.gradients[i] && result.jacobians);
+
+// The build's: format(tex) is a formula as HTML, line(mark) the lines of code at a mark; result: of compute().
+function render(it, result, format, symbols, line) {
+    if (result.error) return `<p class="bad words">${escape(result.error)}</p>`;
+    const one = ({heading, name, t, more, step, n, theirs}) => {
+        if (heading) return `<h4>${heading}</h4>`;
+        const html = tensor(name, t, {symbols, ...more}), mark = step?.mark;
+        if (!step) return html;
+        return `<div class="step" data-step="${n}"${mark ? ` data-line="${mark}"` : ''}>${format(step.tex)}${
+            mark ? ` <a class="mark" href="${it.home}#mark-${mark.replace(/ /g, '-')}" data-mark="${mark}">[${mark}]</a>` : ''}${
+            theirs ? ` ${verdictOf(t, theirs)}` : ''}${mark ? line(mark) : '<br>'}${html}</div>`;
+    };
+    const first = firstOf(it, result);
+    return parts(it, result).map(one).join('') + (first < 0 ? '' : `<p class="sum" aria-live="polite">${invitation}</p>${
+        result.jacobians[first].length ? `<h4>Jacobian</h4>${jacobian(it, result, first)}` : ''}`);
 }
 
 // Moves the focus by an arrow key from a cell of a table to its neighbour, which Tab then comes back to.
@@ -248,25 +244,30 @@ if (typeof module !== 'undefined') {
 
 const finite = (t) => !t || t.values.every((v) => typeof v === 'number');
 
-// Puts what has changed of `html` into the page and leaves the boxes that are typed into where they
-// are, so that Tab goes from one to the next.
-function replace(body, html) {
-    const fresh = document.createElement('div');
-    fresh.innerHTML = html;
-    const old = [...body.children ], next = [...fresh.children ];
-    if (old.length !== next.length || old.some((e, i) => e.dataset.tensor !== next[i].dataset.tensor))
-        return body.replaceChildren(...next);
-    old.forEach((element, i) => {
-        const boxes = element.querySelectorAll('input[data-edit]');
-        if (!boxes.length) {
-            if (element.outerHTML !== next[i].outerHTML) element.replaceWith(next[i]);
-            return;
-        }
-        next[i].querySelectorAll('input[data-edit]').forEach((box, k) => {
-            boxes[k].value = box.value;
-            boxes[k].parentElement.dataset.value = box.parentElement.dataset.value;
-        });
+// Puts new numbers into the cells that are there, so that Tab goes on from box to box, and no table and no
+// formula is made again. before: the result whose Jacobian is shown.
+function renew(body, it, result, before) {
+    for (const lit of body.querySelectorAll('.part')) lit.classList.remove('part');
+    const places = body.querySelectorAll('.tensor:not([data-tensor="jacobian"])'), verdicts = body.querySelectorAll('[data-agrees]');
+    const all = parts(it, result).filter(({t}) => t);
+    all.forEach(({t}, k) => places[k].querySelectorAll('td[data-value]').forEach((cell, i) => {
+        const v = t.values[i], box = cell.firstElementChild;
+        if (box && box.value !== String(v)) box.value = v;
+        if (cell.dataset.value === String(v)) return;
+        cell.dataset.value = v;
+        if (!box) cell.textContent = number(v);
+    }));
+    all.filter(({theirs}) => theirs).forEach(({t, theirs}, k) => {
+        const html = verdictOf(t, theirs);
+        if (verdicts[k].outerHTML !== html) verdicts[k].outerHTML = html;
     });
+    const first = firstOf(it, result), map = body.querySelector('[data-tensor="jacobian"]');
+    if (first >= 0) body.querySelector('.sum').textContent = invitation;
+    if (!map) return;
+    if (map.dataset.of !== it.check.inputs[first].name || before.jacobians !== result.jacobians)
+        map.outerHTML = jacobian(it, result, first);
+    else
+        map.querySelectorAll('th').forEach((th, o) => { th.textContent = number(it.request.cotangents.flat()[o]); });
 }
 
 // The sentence under a tensor whose number was refused.
@@ -314,21 +315,11 @@ function point(body, it, result, cell) {
 async function start(place) {
     const gradus = await root.Gradus.here();
     const op = place.dataset.op, body = place.querySelector('.body');
-    const formulas = {};
-    for (const element of place.querySelectorAll('template[data-tex]'))
-        formulas[element.dataset.tex] = element.innerHTML;
-    const format = (tex) => formulas[tex] || `<code>${escape(tex)}</code>`;
-    const lines = {};
-    for (const element of place.querySelectorAll('template[data-line]'))
-        lines[element.dataset.line] = element.innerHTML;
-    const line = (mark) => lines[mark] || '';
-    const symbols = JSON.parse(place.dataset.symbols);
-    const fresh = () => ({...example(gradus, op), home : place.dataset.home});
-    let it = fresh(), shown = Infinity, result = null, resting = 0;
+    let it = example(gradus, op), shown = Infinity, result = null, resting = 0;
 
     function show(computed = compute(gradus, it)) {
+        renew(body, it, computed, result || computed);
         result = computed;
-        replace(body, render(it, result, format, symbols, line));
         mask();
         place.dispatchEvent(new CustomEvent('numbers', {bubbles : true, detail : {it, result}}));
     }
@@ -398,8 +389,8 @@ async function start(place) {
     button('back', () => go(shown === Infinity ? total() - 1 : Math.max(0, shown - 1)));
     button('all', () => go(Infinity));
     button('again', () => {
-        it = fresh();
-        body.replaceChildren();
+        it = example(gradus, op);
+        for (const box of body.querySelectorAll('[aria-invalid]')) refuse(box, '');
         choose();
         show();
     });

@@ -98,14 +98,9 @@ function opsOf(readme, gradus) {
 }
 
 function workedExample(gradus, op, symbols, lineOf, home) {
-    const it = {...example(gradus, op), home}, formulas = {};
-    const format = (tex) =>
-        (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
-    const pairs = symbols.map((s) => [s.tex, s.name]);
-    const used = {};
-    const line = (mark) => (used[mark] = lineOf(mark));
+    const it = {...example(gradus, op), home}, pairs = symbols.map((s) => [s.tex, s.name]);
     const result = worked.compute(gradus, it);
-    const body = worked.render(it, result, format, pairs, line);
+    const body = worked.render(it, result, (tex) => markdown.formula(tex, false, symbols), pairs, lineOf);
     const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${
                                            Object.keys(it.own.variants)
                                                .map((v) => `<option${
@@ -114,20 +109,13 @@ function workedExample(gradus, op, symbols, lineOf, home) {
                                                             : ''}>${v}</option>`)
                                                .join('')}</select>`
                                      : '';
-    const templates =
-        Object.entries(formulas)
-            .map(([ tex, html ]) => `<template data-tex="${escape(tex)}">${html}</template>`)
-            .join('') +
-        Object.entries(used)
-            .map(([ mark, html ]) => `<template data-line="${mark}">${html}</template>`)
-            .join('');
     return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
 ${pictures.html({it, result, gradus})}
-<div class="worked" data-op="${op}" data-home="${home}" data-symbols="${escape(JSON.stringify(pairs))}"><div class="controls">${
+<div class="worked" data-op="${op}"><div class="controls">${
         it.own.steps
             ? '<button type="button" data-act="step">Step</button><button type="button" data-act="back">Back</button><button type="button" data-act="all">All steps</button>'
             : ''}<button type="button" data-act="again">As it was</button>${variants}</div>
-<div class="body">${body}</div>${templates}</div>`;
+<div class="body">${body}</div></div>`;
 }
 
 // Lines of one file that are near each other, as one piece each.
@@ -393,7 +381,7 @@ function breakPage(gradus) {
     write('break.html', {
         title : 'Break it',
         scripts :
-            [ 'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js', 'break.js' ],
+            [ 'gradus-wasm.js', 'worker.js', 'examples.js', 'worked.js', 'break.js' ],
         headings : [ {depth : 2, text : 'Every planted bug', id : 'all'} ],
         html : `<h1 id="top">Break it</h1>
 <p class="lead">A wrong backward still trains, only worse. Choose a mistake; gradcheck compares
@@ -452,7 +440,7 @@ function exercisesPage(gradus) {
     const title = (file) => plain(markdown.render(file, sources.read(file), {known}).title);
     write('exercises.html', {
         title : 'Exercises',
-        scripts : [ 'gradus-wasm.js', 'wasi.js', 'module.js', 'formula.js', 'practice.js', 'exercises.js' ],
+        scripts : [ 'gradus-wasm.js', 'worker.js', 'practice.js', 'exercises.js' ],
         headings : [
             ...exercises.ladder.map((e, i) => ({depth : 2, id : e.op, text : `${i + 1}. ${e.op}`})),
             {depth : 2, id : 'every-op', text : 'Every other op'}
@@ -479,7 +467,7 @@ ${rest.map(({file, list}) => `<details class="group"><summary>${escape(title(fil
 function trainPage() {
     write('train.html', {
         title : 'Train',
-        scripts : [ 'train-wasm.js', 'train.js' ],
+        scripts : [ 'train-wasm.js', 'worker.js', 'train.js' ],
         html : `<h1 id="top">A model learns, in this page</h1>
 <p class="lead">The transformer of <code>gradus-train</code>, 2 layers and 64 wide, trained in
 this page by the library: forward, backward, clipping, AdamW, in the same C.</p>
@@ -497,8 +485,7 @@ own: 66 bytes or more</summary><textarea data-part="text" rows="12" aria-label="
     });
     const text =
         files.filter((file) => file.startsWith('include/gradus/')).map(sources.read).join('\n');
-    const scripts = [ 'wasi.js', 'train.js' ].map((name) => sources.read(`study/page/${name}`)).join('\n');
-    carry('train', 'study_train', `trainText = ${JSON.stringify(text)};\ntrainScripts = ${JSON.stringify(scripts)};\n`);
+    carry('train', 'study_train', `trainText = ${JSON.stringify(text)};\n${scriptsFor('train', [ 'wasi.js', 'train.js' ])}`);
 }
 
 // ---- Modules -----------------------------------------------------------------------------------
@@ -510,6 +497,10 @@ function carry(name, program, more = '', variable = name) {
     fs.writeFileSync(path.join(out, `${name}-wasm.js`), `${variable}Wasm = '${bytes.toString('base64')}';\n${more}`);
 }
 
+// The scripts of a worker that runs the module, for page/worker.js.
+const scriptsFor = (name, scripts) =>
+    `${name}Scripts = ${JSON.stringify(scripts.map((script) => sources.read(`study/page/${script}`)).join('\n'))};\n`;
+
 // ---- All of it ---------------------------------------------------------------------------------
 
 async function main() {
@@ -517,7 +508,7 @@ async function main() {
     const bytes = fs.readFileSync(path.join(programs, 'study.wasm'));
     const gradus = await Gradus.load(bytes);
     carry('ops', 'study_ops', '', 'gradus');
-    carry('gradus', 'study');
+    carry('gradus', 'study', scriptsFor('gradus', [ 'wasi.js', 'module.js', 'formula.js', 'check.js' ]));
     carry('watch', 'study_watch');
     const watched = await watch.Watched.load(fs.readFileSync(path.join(programs, 'study_watch.wasm')));
     for (const script of fs.readdirSync(path.join(__dirname, '../page')))

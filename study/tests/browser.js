@@ -175,14 +175,17 @@ async function rmsNorm(tab) {
 
 async function breakIt(tab) {
     await tab.open(url('break.html'));
-    await tab.until(`document.getElementById('result').dataset.ready`);
-    const outcomes = await tab.evaluate(`(() => {
-        const select = document.getElementById('bug');
-        return [...select.options].map((option) => {
+    await tab.until(`document.getElementById('result').dataset.of`);
+    const outcomes = await tab.evaluate(`(async () => {
+        const select = document.getElementById('bug'), result = document.getElementById('result'), list = [];
+        for (const option of select.options) {
             select.value = option.value;
+            result.dataset.of = '';
             select.dispatchEvent(new Event('change'));
-            return [option.text, document.querySelector('#verdict b').textContent, document.querySelectorAll('#result .grid').length];
-        });
+            while (!result.dataset.of) await new Promise((done) => new MutationObserver(done).observe(result, { attributes: true }));
+            list.push([option.text, result.querySelector('#verdict b').textContent, result.querySelectorAll('.grid').length]);
+        }
+        return list;
     })()`);
     for (const [what, verdict, grids] of outcomes) {
         assert.equal(verdict, /: nothing$/.test(what) ? 'PASS' : 'FAIL', what);
@@ -192,11 +195,16 @@ async function breakIt(tab) {
     console.log(`${outcomes.length} planted bugs and controls chosen`);
     // RMSNorm's switches, one after the other: on fails, off again passes, and the formula says it.
     for (const [name, words] of [['mean', 'dx   = rstd * h'], ['sign', 'h + xhat'], ['weight', 'h    = dy\n'], ['stale', 'before']]) {
-        const seen = await tab.evaluate(`[0, 1].map(() => {
-            const box = document.querySelector('#switches [name=${name}]');
-            box.click();
-            return [document.querySelector('#verdict b').textContent, document.querySelector('#switches pre').textContent];
-        })`);
+        const seen = await tab.evaluate(`(async () => {
+            const box = document.querySelector('#switches [name=${name}]'), result = document.getElementById('result'), list = [];
+            for (let i = 0; i < 2; i++) {
+                result.dataset.of = '';
+                box.click();
+                while (!result.dataset.of) await new Promise((done) => setTimeout(done, 5));
+                list.push([result.querySelector('#verdict b').textContent, document.querySelector('#switches pre').textContent]);
+            }
+            return list;
+        })()`);
         assert.equal(seen[0][0], 'FAIL', name);
         assert.ok(seen[0][1].includes(words), seen[0][1]);
         assert.equal(seen[1][0], 'PASS', name);

@@ -100,7 +100,33 @@ class Browser {
             }
             throw new Error(`it never came: ${expression}`);
         };
+        tab.trace = (work) => this.trace(work);
         return tab;
+    }
+
+    // The functions of pages that the browser called from its loop while work() went on: [{ms, url, line}], where ms
+    // is processor time of the thread, which a busy machine does not lengthen by making it wait.
+    async trace(work) {
+        const calls = [];
+        let ended = null;
+        const handler = ({method, params}) => {
+            if (method === 'Tracing.tracingComplete') ended();
+            if (method !== 'Tracing.dataCollected') return;
+            for (const {name, tdur, args} of params.value)
+                if (name === 'FunctionCall' && /^file:/.test(args.data?.url || ''))
+                    calls.push({ms : tdur / 1000, url : args.data.url, line : args.data.lineNumber});
+        };
+        this.handlers.add(handler);
+        await this.send('Tracing.start', {transferMode : 'ReportEvents', traceConfig : {includedCategories : [ 'devtools.timeline' ]}});
+        try {
+            await work();
+        } finally {
+            const complete = new Promise((done) => { ended = done; });
+            await this.send('Tracing.end');
+            await complete;
+            this.handlers.delete(handler);
+        }
+        return calls;
     }
 
     async close() {

@@ -7,7 +7,8 @@ const fs = require('fs');
 const path = require('path');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
-const {ladder, all, lines, withLine, check} = require('../page/exercises.js');
+const {ladder, all, lines, withLine} = require('../page/exercises.js');
+const check = require('../page/check.js');
 const formula = require('../page/formula.js');
 const practice = require('../page/practice.js');
 

@@ -1,68 +1,45 @@
 // pace.js - how soon the first picture moves, how long a script keeps a frame, and whether a keyboard is
-// enough. Both times are printed; a machine that does other things, too, has four times as long.
+// enough. Both times are printed.
 'use strict';
 const assert = require('assert');
+const path = require('path');
 
-const WATCH = `(() => {
-    window.took = [];
-    const timed = (f, what) => function (...args) {
-        const begun = performance.now();
-        try { return f.apply(this, args); } finally { took.push([what, performance.now() - begun]); }
-    };
-    for (const name of ['requestAnimationFrame', 'setInterval', 'setTimeout']) {
-        const real = window[name];
-        window[name] = (f, ...rest) => real.call(window, typeof f === 'function' ? timed(f, name) : f, ...rest);
-    }
-    const add = EventTarget.prototype.addEventListener;
-    EventTarget.prototype.addEventListener = function (type, f, options) {
-        return add.call(this, type, typeof f === 'function' && /input|message/.test(type) ? timed(f, type) : f, options);
-    };
-    document.addEventListener('DOMContentLoaded', () => new MutationObserver(() => {
-        if (!window.moved && document.querySelector('#watch animateMotion')) window.moved = performance.now();
-    }).observe(document.body, { childList: true, subtree: true }));
-})()`;
+const WATCH = `document.addEventListener('DOMContentLoaded', () => new MutationObserver(() => {
+    if (!window.moved && document.querySelector('#watch animateMotion')) window.moved = performance.now();
+}).observe(document.body, { childList: true, subtree: true }))`;
 
 async function pace(tab, url, pages) {
     const {identifier} = await tab.send('Page.addScriptToEvaluateOnNewDocument', {source : WATCH});
     await tab.open(url('index.html'));
     await tab.until('window.moved');
     const moved = await tab.evaluate('window.moved');
+    await tab.send('Page.removeScriptToEvaluateOnNewDocument', {identifier});
     const longest = [];
-    let atRest = 0;
     for (const page of pages) {
         await tab.open(url(page));
+        const shown = '(e) => e.offsetParent', players = `[...document.querySelectorAll('[data-act=play]')].filter(${shown})`;
+        const sliders = `[...document.querySelectorAll('input[type=range]:not([data-act=seek])')].filter(${shown})`;
+        if (!await tab.evaluate(`${players}.length + ${sliders}.length + Boolean(document.getElementById('train'))`)) continue;
+        await new Promise((done) => setTimeout(done, 300));
         // Everything that plays plays, and what is dragged is dragged, for a second and a half.
-        const moving = await tab.evaluate(`(async () => {
-            const rest = (ms) => new Promise((done) => setTimeout(done, ms));
-            await rest(300);
-            took.length = 0;
-            const shown = (e) => e.offsetParent, players = [...document.querySelectorAll('[data-act=play]')].filter(shown);
-            for (const button of players) if (button.textContent === 'Play') button.click();
+        const calls = await tab.trace(() => tab.evaluate(`(async () => {
+            for (const button of ${players}) if (button.textContent === 'Play') button.click();
             if (document.getElementById('train')) document.querySelector('#train [data-part=go]').click();
-            const sliders = [...document.querySelectorAll('input[type=range]:not([data-act=seek])')].filter(shown);
-            if (!players.length && !sliders.length && !document.getElementById('train')) return 0;
             for (let i = 0; i < 5; i++) {
-                for (const slider of sliders) {
+                for (const slider of ${sliders}) {
                     slider.value = Number(slider.min) + (Number(slider.max) - Number(slider.min)) * (i + 1) / 6;
                     slider.dispatchEvent(new Event('input', { bubbles: true }));
                 }
-                await rest(300);
+                await new Promise((done) => setTimeout(done, 300));
             }
-            return players.length + sliders.length;
-        })()`);
-        if (!moving) continue;
-        // A timeout redraws the tables once what was dragged rests; no frame waits for it.
-        const most = (test) => tab.evaluate(`took.filter(([what]) => ${test}).reduce((most, one) => (one[1] > most[1] ? one : most), ['nothing', 0])`);
-        const [what, ms] = await most(`what !== 'setTimeout'`);
-        longest.push([ ms, page, what ]);
-        atRest = Math.max(atRest, (await most(`what === 'setTimeout'`))[1]);
+        })()`));
+        longest.push(calls.reduce((most, one) => (one.ms > most.ms ? {...one, page} : most), {ms : 0, page}));
     }
-    await tab.send('Page.removeScriptToEvaluateOnNewDocument', {identifier});
-    longest.sort((a, b) => b[0] - a[0]);
+    longest.sort((a, b) => b.ms - a.ms);
     console.log(`the first picture moves after ${Math.round(moved)} ms; the longest scripts of a frame, of ${longest.length} pages that move: ${
-        longest.slice(0, 4).map(([ ms, page, what ]) => `${ms.toFixed(1)} ms ${page} (${what})`).join(', ')}; once a drag rests, ${atRest.toFixed(1)} ms`);
+        longest.slice(0, 4).map(({ms, page, url, line}) => `${ms.toFixed(1)} ms ${page} (${path.basename(url)}:${line})`).join(', ')}`);
     assert.ok(moved <= 4000);
-    assert.ok(longest[0][0] <= 32);
+    assert.ok(longest[0].ms > 0 && longest[0].ms <= 10);
 }
 
 // By keyboard alone: each thing that can be clicked has the focus at some time as Tab goes on, or is in a

@@ -148,6 +148,14 @@ async function path_of_stops(tab, url) {
     }
 }
 
+// Resolves with the answer of an exercise's panel.
+const ANSWER = `async (place) => {
+    const answer = place.querySelector('.answer');
+    place.querySelector('[data-act=check]').click();
+    while (!answer.textContent) await new Promise((done) => setTimeout(done, 5));
+    return answer.textContent;
+}`;
+
 // An exercise: a mistake in the language, a wrong gradient, the answer; and it is kept.
 async function exercise(tab, url) {
     await tab.open(url('exercises.html'));
@@ -156,8 +164,7 @@ async function exercise(tab, url) {
     const write = (text) => tab.evaluate(`(() => {
         const place = document.querySelector('.exercise[data-exercise="6"]');
         place.querySelector('textarea').value = ${JSON.stringify(text)};
-        place.querySelector('[data-act=check]').click();
-        return place.querySelector('.answer').textContent;
+        return (${ANSWER})(place);
     })()`);
     assert.match(await write('dx[i, k] = y[i, k] *'), /^line 1, column 21: expected a number or a name/);
     assert.match(await write('dx[i, k] = -y[i, k] * (dy[i, k] - sum(j, dy[i, j] * y[i, j]))'), /^FAIL.*sign/);
@@ -170,14 +177,31 @@ async function exercise(tab, url) {
     await tab.open('about:blank');
     await tab.open(url('exercises.html') + '#lstm');
     await tab.until(ready);
-    const seen = await tab.evaluate(`(() => {
-        const place = document.getElementById('lstm').closest('.exercise'), open = place.closest('details').open;
-        const said = () => { place.querySelector('[data-act=check]').click(); return place.querySelector('.answer').textContent; };
-        const first = said();
-        return { open, first, all: [...place.querySelectorAll('input')].map((box) => { box.click(); return said().slice(0, 4); }).sort() };
+    const seen = await tab.evaluate(`(async () => {
+        const place = document.getElementById('lstm').closest('.exercise'), open = place.closest('details').open, all = [];
+        const first = await (${ANSWER})(place);
+        for (const box of place.querySelectorAll('input')) box.click(), all.push((await (${ANSWER})(place)).slice(0, 4));
+        return { open, first, all: all.sort() };
     })()`);
     assert.deepEqual(seen, {open : true, first : 'Choose a line first.', all : [ 'FAIL', 'FAIL', 'FAIL', 'PASS' ]});
     assert.match(await tab.evaluate(`document.getElementById('done').textContent`), /and 1 of the \d\d others/);
+    // A long check leaves the page at hand; it says how far it is, and can be stopped, by another one, too.
+    const stopped = await tab.evaluate(`(async () => {
+        const place = document.getElementById('attention').closest('.exercise'), other = document.getElementById('pow').closest('.exercise');
+        const answer = (${ANSWER})(place);
+        let ticks = 0;
+        const clock = setInterval(() => ticks++, 1), until = async (seen) => { while (!seen()) await new Promise((done) => setTimeout(done, 1)); };
+        await until(() => /^[1-9]\\d* backwards$/.test(place.querySelector('.busy small')?.textContent));
+        place.querySelector('[data-act=stop]').focus();
+        place.querySelector('[data-act=stop]').click();
+        const words = [ await answer, document.activeElement.dataset.act, place.querySelectorAll('.busy').length ];
+        clearInterval(clock);
+        const again = (${ANSWER})(place), next = await (${ANSWER})(other);
+        return { ticks, words, again: await again, next: next.slice(0, 4) };
+    })()`);
+    assert.ok(stopped.ticks >= 10, `${stopped.ticks} ticks of a millisecond while gradcheck was at work`);
+    assert.deepEqual(stopped.words, [ 'Stopped.', 'check', 0 ]);
+    assert.deepEqual([ stopped.again, stopped.next ], [ 'Stopped: another check has begun.', 'FAIL' ]);
     await tab.evaluate(`localStorage.clear()`);
 }
 

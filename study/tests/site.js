@@ -81,7 +81,7 @@ for (const op of sources.read('kernels/ops.def').matchAll(/^GD_OP\((\w+)\)/gm)) 
     if (flat.has(op[1])) continue;
     const home = Object.entries(pages).find(([, html ]) => html.includes(`data-op="${op[1]}"`));
     assert.ok(home, `no page has an example of ${op[1]}`);
-    const body = home[1].split(`data-op="${op[1]}"`)[1].split('</template>')[0];
+    const body = home[1].split(`data-op="${op[1]}"`)[1].split('class="worked"')[0];
     assert.ok(
         (body.match(/data-value=/g) || []).length >= 4, `${op[1]}: no numbers in the page itself`);
 }
