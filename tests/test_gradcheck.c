@@ -21,11 +21,9 @@ typedef struct curve_args {
     int64_t wrong_at;     /* an element whose gradient is doubled; -1: none */
 } curve_args;
 
-static gd_status curve_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status curve_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 

@@ -191,10 +191,9 @@ END_TEST
 /* y = a b; db may be another number if it is the only one wanted. */
 static double off; /* by how many units in the last place, or relative if it is below 1 */
 
-static gd_status product_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status product_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 
@@ -233,8 +232,7 @@ static const gd_op product_op = {
     .shape = product_shape,
     .forward = {[GD_CPU] = product_forward},
     .backward = {[GD_CPU] = product_backward},
-    .cases = product_cases,
-    .case_count = 1,
+    GD_CASES(product_cases),
 };
 
 START_TEST(rounding_is_remarked_on_unless_the_record_claims_bits)

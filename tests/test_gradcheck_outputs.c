@@ -5,12 +5,10 @@
 #include <string.h>
 
 /* y = 2 x, and the index of each element. */
-static gd_status shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
-    output[0] = output[1] = gd_spec_like(call->input[0]);
-    output[1].dtype = GD_INT32;
+    out->output[0] = out->output[1] = gd_spec_like(call->input[0]);
+    out->output[1].dtype = GD_INT32;
     return GD_OK;
 }
 
@@ -44,8 +42,7 @@ static const gd_op twice = {.name = "twice",
                             .shape = shape,
                             .forward = {forward, NULL},
                             .backward = {backward, NULL},
-                            .cases = cases,
-                            .case_count = 1};
+                            GD_CASES(cases)};
 
 START_TEST(integers_get_no_cotangent)
 {

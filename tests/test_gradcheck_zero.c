@@ -10,11 +10,9 @@
 #include "gradus/gradus.h"
 #include "json.h"
 
-static gd_status still_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status still_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 
@@ -44,8 +42,7 @@ static const gd_op still = {.name = "still",
                             .shape = still_shape,
                             .forward = {still_forward, NULL},
                             .backward = {still_backward, NULL},
-                            .cases = still_cases,
-                            .case_count = 2};
+                            GD_CASES(still_cases)};
 
 static char output[1 << 16];
 

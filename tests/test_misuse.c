@@ -230,10 +230,9 @@ START_TEST(segments_that_end_the_step_or_go_back)
 }
 END_TEST
 
-static gd_status shape_like_x(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status shape_like_x(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 
@@ -275,10 +274,10 @@ static struct {
     int64_t strides[2], offset;
 } window;
 
-static gd_status window_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status window_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)call, (void)save, (void)words;
-    output[0] = window.output;
+    (void)call;
+    out->output[0] = window.output;
     return GD_OK;
 }
 

@@ -95,11 +95,9 @@ static void read_file(gd_tensor *t)
 }
 
 /* An op that updates its input. */
-static gd_status updating_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                uint64_t *words)
+static gd_status updating_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 

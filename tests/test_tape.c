@@ -9,12 +9,10 @@
 
 /* ---- The ops: square(x), plus(a, b), noise(x), and one without a backward ------------------- */
 
-static gd_status shape_like_first(const gd_call *call, gd_spec *output, gd_spec *save,
-                                  uint64_t *words)
+static gd_status shape_like_first(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    output[0] = gd_spec_like(call->input[0]);
-    *words = (uint64_t)gd_tensor_count(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
+    out->random_words = (uint64_t)gd_tensor_count(call->input[0]);
     return GD_OK;
 }
 

@@ -36,10 +36,9 @@ static void close_contexts(void)
 
 enum { MANY = 12 };
 
-static gd_status shape_like_x(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status shape_like_x(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
-    for (int k = 0; k < call->outputs; k++) output[k] = gd_spec_like(call->input[0]);
+    for (int k = 0; k < call->outputs; k++) out->output[k] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 
@@ -97,9 +96,9 @@ START_TEST(an_op_for_another_device_is_refused)
 }
 END_TEST
 
-static gd_status shape_refuses(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status shape_refuses(const gd_call *call, gd_shapes *out)
 {
-    shape_like_x(call, output, save, words);
+    shape_like_x(call, out);
     return GD_ERROR_ARGUMENT;
 }
 

@@ -31,10 +31,8 @@ static void put(gd_tensor *t, int64_t i, double value)
 }
 
 /* What the output looks like; here every bad call is found, and said in one sentence. */
-static gd_status shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *random_words)
+static gd_status shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)random_words;
     const gd_tensor *x = call->input[0], *beta = call->input[1];
     const gd_dtype of_x = gd_tensor_dtype(x), of_beta = gd_tensor_dtype(beta);
     if (!gd_dtype_is_real(of_x) || !gd_dtype_is_real(of_beta)) {
@@ -47,7 +45,7 @@ static gd_status shape(const gd_call *call, gd_spec *output, gd_spec *save, uint
                             "beta is %s, wanted the last dimension of x %s",
                             gd_shape_text(beta).text, gd_shape_text(x).text);
     }
-    output[0] = gd_spec_like(x);
+    out->output[0] = gd_spec_like(x);
     return GD_OK;
 }
 

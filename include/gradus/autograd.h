@@ -179,6 +179,13 @@ typedef struct gd_spec {
     int64_t shape[GD_MAX_DIMS];
 } gd_spec;
 
+/* What shape() fills. */
+typedef struct gd_shapes {
+    gd_spec *output;       /* [outputs] */
+    gd_spec *save;         /* [saves]; one that this call does not need is marked with ndim = -1 */
+    uint64_t random_words; /* of the random stream, for a record with `random`; 0 unless set */
+} gd_shapes;
+
 typedef struct gd_call {
     gd_context *context;
     const gd_op *op;
@@ -297,7 +304,7 @@ struct gd_op {
     int outputs;              /* at least 1 */
     int saves;                /* tensors that forward() leaves for backward(), e.g. rstd */
     size_t args_size;         /* of the argument struct, which is copied; 0: none */
-    bool random;              /* draws random numbers; shape() sets *random_words */
+    bool random;              /* draws random numbers; shape() sets random_words */
 
     /* What backward() reads besides saves and doutput; the tape frees the rest. */
     uint32_t backward_reads_inputs;
@@ -308,9 +315,8 @@ struct gd_op {
      * outputs depend on them. */
     uint32_t updates_inputs;
 
-    /* Checks inputs and arguments and fills output[outputs] and save[saves]. A save that this call
-     * does not need is marked with ndim = -1. */
-    gd_status (*shape)(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *random_words);
+    /* Checks inputs and arguments, and fills `out`. */
+    gd_status (*shape)(const gd_call *call, gd_shapes *out);
 
     /* Per device; NULL: none. An op whose outputs are all whole numbers, such as masks, needs no
      * backward: nothing is recorded. A gradient that reaches any other op without one is an error

@@ -63,8 +63,7 @@ gd_status attention_check_args(const gd_call *call, const attention_args *args)
     return GD_OK;
 }
 
-static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                 uint64_t *words)
+static gd_status attention_shape(const gd_call *call, gd_shapes *out)
 {
     static const char *const wanted[] = {"[B, T, H, D]", "[B, S, KV, D]", "[B, S, KV, E]"};
     gd_call reals = *call;
@@ -90,12 +89,12 @@ static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *
     }
     const attention_args *args = call->args;
     if (check_mask(call) || attention_check_args(call, args)) return GD_ERROR_ARGUMENT;
-    output[0] = gd_spec_like(q);
-    output[0].shape[3] = gd_tensor_dim(v, 3);
+    out->output[0] = gd_spec_like(q);
+    out->output[0].shape[3] = gd_tensor_dim(v, 3);
     gd_dtype dtype = gd_tensor_dtype(q) == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
-    save[0] = (gd_spec){.dtype = dtype, .ndim = 3, .shape = {gd_tensor_dim(q, 0), H, T}};
+    out->save[0] = (gd_spec){.dtype = dtype, .ndim = 3, .shape = {gd_tensor_dim(q, 0), H, T}};
     const attention_sizes z = attention_sizes_of(call);
-    *words = attention_dropout_words(args, &z);
+    out->random_words = attention_dropout_words(args, &z);
     return GD_OK;
 }
 

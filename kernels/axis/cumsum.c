@@ -4,10 +4,9 @@
 GD_KERNEL(cumsum_forward)
 GD_KERNEL(cumsum_backward)
 
-static gd_status cumsum_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status cumsum_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return gd_check_axis(call);
 }
 

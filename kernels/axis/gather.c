@@ -33,19 +33,16 @@ static gd_status check_index(const gd_call *call, int i, bool free_axis)
                         free_axis ? " except along the axis" : "");
 }
 
-static gd_status gather_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status gather_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     if (gd_check_axis(call) || check_index(call, 0, true)) return GD_ERROR_ARGUMENT;
-    output[0] = gd_spec_like(call->input[1]);
-    output[0].dtype = gd_tensor_dtype(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[1]);
+    out->output[0].dtype = gd_tensor_dtype(call->input[0]);
     return GD_OK;
 }
 
-static gd_status scatter_add_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                   uint64_t *words)
+static gd_status scatter_add_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_dtype x = gd_tensor_dtype(call->input[0]), src = gd_tensor_dtype(call->input[2]);
     if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
     if (src != x) {
@@ -53,7 +50,7 @@ static gd_status scatter_add_shape(const gd_call *call, gd_spec *output, gd_spec
                             gd_dtype_name(src), gd_dtype_name(x));
     }
     if (check_index(call, 0, true) || check_index(call, 2, false)) return GD_ERROR_ARGUMENT;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 

@@ -9,9 +9,8 @@ typedef struct gd_one_hot_args {
     int unused;
 } gd_one_hot_args;
 
-static gd_status one_hot_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status one_hot_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_one_hot_args *args = call->args;
     const gd_tensor *ids = call->input[0];
     if (gd_tensor_dtype(ids) != GD_INT32 || gd_tensor_ndim(ids) == GD_MAX_DIMS) {
@@ -27,9 +26,9 @@ static gd_status one_hot_shape(const gd_call *call, gd_spec *output, gd_spec *sa
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "dtype is %d, wanted one of gd_dtype",
                             (int)args->dtype);
     }
-    output[0] = gd_spec_like(ids);
-    output[0].dtype = args->dtype;
-    output[0].shape[output[0].ndim++] = args->classes;
+    out->output[0] = gd_spec_like(ids);
+    out->output[0].dtype = args->dtype;
+    out->output[0].shape[out->output[0].ndim++] = args->classes;
     return GD_OK;
 }
 

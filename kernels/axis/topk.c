@@ -7,9 +7,8 @@ GD_KERNEL(sort_forward)
 
 extern const gd_op gd_op_topk;
 
-static gd_status topk_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status topk_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_axis_args *args = call->args;
     const gd_tensor *x = call->input[0];
     if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
@@ -28,9 +27,9 @@ static gd_status topk_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                             "axis %d of x %s has %lld elements, wanted %lld to %d", args->axis,
                             gd_shape_text(x).text, (long long)n, (long long)args->k, INT32_MAX);
     }
-    output[0] = gd_spec_like(x);
-    output[0].dtype = GD_INT32;
-    output[0].shape[args->axis] = args->k;
+    out->output[0] = gd_spec_like(x);
+    out->output[0].dtype = GD_INT32;
+    out->output[0].shape[args->axis] = args->k;
     return GD_OK;
 }
 

@@ -54,10 +54,8 @@ static gd_status check(const gd_call *call)
 
 /* x [B, C, ...] -> y like x; saves mean and rstd [C], in double for every dtype: far from 0 the
  * rounding error of a float32 mean is as large as the differences of the x's. */
-static gd_status batch_norm_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                  uint64_t *words)
+static gd_status batch_norm_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)words;
     const gd_tensor *x = call->input[BATCH_X];
     const gd_status status = check(call);
     if (status) return status;
@@ -68,18 +66,16 @@ static gd_status batch_norm_shape(const gd_call *call, gd_spec *output, gd_spec 
                             "has no variance",
                             gd_shape_text(x).text);
     }
-    output[0] = gd_spec_like(x);
-    save[0] = (gd_spec){GD_FLOAT64, 1, {shape.C}};
-    save[1] = save[0];
+    out->output[0] = gd_spec_like(x);
+    out->save[0] = (gd_spec){GD_FLOAT64, 1, {shape.C}};
+    out->save[1] = out->save[0];
     return GD_OK;
 }
 
-static gd_status batch_norm_fixed_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                        uint64_t *words)
+static gd_status batch_norm_fixed_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_status status = check(call);
-    if (!status) output[0] = gd_spec_like(call->input[BATCH_X]);
+    if (!status) out->output[0] = gd_spec_like(call->input[BATCH_X]);
     return status;
 }
 

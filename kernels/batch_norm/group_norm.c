@@ -7,10 +7,8 @@ GD_KERNEL(group_norm_forward)
 GD_KERNEL(group_norm_backward)
 
 /* x [B, C, ...] -> y like x; saves mean and rstd [B, groups], in double for every dtype. */
-static gd_status group_norm_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                  uint64_t *words)
+static gd_status group_norm_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)words;
     const gd_group_norm_args *args = call->args;
     const gd_tensor *x = call->input[0];
     if (gd_tensor_ndim(x) < 2 || !gd_dtype_is_real(gd_tensor_dtype(x))) {
@@ -34,9 +32,9 @@ static gd_status group_norm_shape(const gd_call *call, gd_spec *output, gd_spec 
                             gd_shape_text(x).text, (long long)C);
     }
     if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    output[0] = gd_spec_like(x);
-    save[0] = (gd_spec){GD_FLOAT64, 2, {gd_tensor_dim(x, 0), args->groups}};
-    save[1] = save[0];
+    out->output[0] = gd_spec_like(x);
+    out->save[0] = (gd_spec){GD_FLOAT64, 2, {gd_tensor_dim(x, 0), args->groups}};
+    out->save[1] = out->save[0];
     return GD_OK;
 }
 

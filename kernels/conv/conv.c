@@ -46,31 +46,28 @@ static gd_status check_inputs(const gd_call *call, int weight_outputs)
     return GD_OK;
 }
 
-static gd_status conv2d_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status conv2d_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     if (check_inputs(call, 0)) return GD_ERROR_ARGUMENT;
     const gd_tensor *x = call->input[0], *weight = call->input[1];
-    output[0] = gd_spec_like(x);
-    output[0].shape[1] = gd_tensor_dim(weight, 0);
+    out->output[0] = gd_spec_like(x);
+    out->output[0].shape[1] = gd_tensor_dim(weight, 0);
     for (int i = 0; i < 2; i++) {
         if (conv_check_windows(call, gd_tensor_dim(x, 2 + i), gd_tensor_dim(weight, 2 + i), i,
-                               &output[0].shape[2 + i]))
+                               &out->output[0].shape[2 + i]))
             return GD_ERROR_ARGUMENT;
     }
     return GD_OK;
 }
 
 /* y has the size of which conv2d makes that of x: (H - 1) stride - 2 padding + span + output_padding. */
-static gd_status conv_transpose2d_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                        uint64_t *words)
+static gd_status conv_transpose2d_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     if (check_inputs(call, 1)) return GD_ERROR_ARGUMENT;
     const gd_tensor *x = call->input[0], *weight = call->input[1];
     const conv_args *args = call->args;
-    output[0] = gd_spec_like(x);
-    output[0].shape[1] = gd_tensor_dim(weight, 1) * args->groups;
+    out->output[0] = gd_spec_like(x);
+    out->output[0].shape[1] = gd_tensor_dim(weight, 1) * args->groups;
     for (int i = 0; i < 2; i++) {
         const int64_t n = gd_tensor_dim(x, 2 + i), kernel = gd_tensor_dim(weight, 2 + i);
         const int64_t extra = args->output_padding[i];
@@ -99,7 +96,7 @@ static gd_status conv_transpose2d_shape(const gd_call *call, gd_spec *output, gd
                                 i, (long long)args->padding[i], i ? "columns" : "rows",
                                 gd_shape_text(x).text, gd_shape_text(weight).text);
         }
-        output[0].shape[2 + i] = size;
+        out->output[0].shape[2 + i] = size;
     }
     return GD_OK;
 }

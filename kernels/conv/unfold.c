@@ -22,23 +22,21 @@ static gd_status check_columns(const gd_call *call, int64_t C, const int64_t ima
     return conv_product(call, out[0], out[1], P);
 }
 
-static gd_status unfold_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status unfold_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_tensor *x = call->input[0];
     if (gd_check_real(call, 0) || conv_check_pairs(call)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_ndim(x) != 4) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "x has shape %s, wanted [B, C, H, W]",
                             gd_shape_text(x).text);
     }
-    output[0] = (gd_spec){gd_tensor_dtype(x), 3, {gd_tensor_dim(x, 0)}};
-    return check_columns(call, gd_tensor_dim(x, 1), gd_tensor_shape(x) + 2, &output[0].shape[1],
-                         &output[0].shape[2]);
+    out->output[0] = (gd_spec){gd_tensor_dtype(x), 3, {gd_tensor_dim(x, 0)}};
+    return check_columns(call, gd_tensor_dim(x, 1), gd_tensor_shape(x) + 2,
+                         &out->output[0].shape[1], &out->output[0].shape[2]);
 }
 
-static gd_status fold_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status fold_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const conv_args *args = call->args;
     const gd_tensor *x = call->input[0];
     int64_t window, P;
@@ -56,7 +54,7 @@ static gd_status fold_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                             gd_shape_text(x).text, (long long)window, (long long)P,
                             (long long)args->size[0], (long long)args->size[1]);
     }
-    output[0] = (gd_spec){
+    out->output[0] = (gd_spec){
         gd_tensor_dtype(x),
         4,
         {gd_tensor_dim(x, 0), gd_tensor_dim(x, 1) / window, args->size[0], args->size[1]}};

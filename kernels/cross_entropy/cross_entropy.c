@@ -101,10 +101,8 @@ static gd_status check_options(const gd_call *call)
  * in float32 at least: in 16 bits a loss of 4 would have steps of 1/32. Saves the two parts of
  * logsumexp, the maximum [...] and the logarithm of the sum [...], and the factor [] of a row in
  * the loss: 1, or 1 over the divisor of the mean. */
-static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                     uint64_t *words)
+static gd_status cross_entropy_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)words;
     const gd_tensor *logits = call->input[0], *targets = call->input[1];
     if (cross_entropy_check_rows(call)) return GD_ERROR_ARGUMENT;
     const bool numbers = gd_tensor_dtype(targets) == GD_INT32;
@@ -116,9 +114,9 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_sp
     gd_spec rows = gd_spec_like(logits);
     rows.dtype = call->dtype;
     rows.ndim--;
-    output[0] = ((const gd_cross_entropy_args *)call->args)->reduction == GD_NONE ? rows : one;
-    save[0] = save[1] = rows;
-    save[2] = one;
+    out->output[0] = ((const gd_cross_entropy_args *)call->args)->reduction == GD_NONE ? rows : one;
+    out->save[0] = out->save[1] = rows;
+    out->save[2] = one;
     return GD_OK;
 }
 

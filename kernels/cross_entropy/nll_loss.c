@@ -6,10 +6,8 @@ GD_KERNEL(nll_loss_backward)
 
 /* log_probs [..., V], targets [...], weight [V] or NULL -> loss [], or [...] for GD_NONE, in float32 at
  * least. Saves the factor [] of a row in the loss: 1, or 1 over the divisor of the mean. */
-static gd_status nll_loss_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                uint64_t *words)
+static gd_status nll_loss_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)words;
     const gd_cross_entropy_args *args = call->args;
     gd_status status = cross_entropy_check_rows(call);
     if (!status) status = cross_entropy_check(call, "log_probs", call->input[0], call->input[1]);
@@ -20,10 +18,10 @@ static gd_status nll_loss_shape(const gd_call *call, gd_spec *output, gd_spec *s
                             "label_smoothing is %g, wanted 0: gd_cross_entropy_with has it",
                             args->smoothing);
     }
-    save[0] = output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
+    out->save[0] = out->output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
     if (args->reduction == GD_NONE) {
-        output[0] = gd_spec_like(call->input[1]);
-        output[0].dtype = call->dtype;
+        out->output[0] = gd_spec_like(call->input[1]);
+        out->output[0].dtype = call->dtype;
     }
     return GD_OK;
 }

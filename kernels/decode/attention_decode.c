@@ -37,10 +37,8 @@ static gd_status check_kept(const gd_call *call, int i)
         (long long)gd_tensor_dim(qkv, 3), gd_shape_text(qkv).text);
 }
 
-static gd_status attention_decode_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                        uint64_t *words)
+static gd_status attention_decode_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const attention_decode_args *args = call->args;
     const gd_tensor *position = call->input[3];
     if (check_qkv(call) || check_kept(call, 1) || check_kept(call, 2)) return GD_ERROR_ARGUMENT;
@@ -57,8 +55,8 @@ static gd_status attention_decode_shape(const gd_call *call, gd_spec *output, gd
                             "tensor here",
                             (long long)args->position);
     }
-    output[0] = gd_spec_like(call->input[0]);
-    output[0].shape[2] = attention_decode_sizes_of(call).H;
+    out->output[0] = gd_spec_like(call->input[0]);
+    out->output[0].shape[2] = attention_decode_sizes_of(call).H;
     return GD_OK;
 }
 

@@ -15,10 +15,8 @@ static gd_status check_shape(const gd_call *call, int i, bool fits, const char *
                         gd_shape_text(call->input[0]).text);
 }
 
-static gd_status norm_linear_decode_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                          uint64_t *words)
+static gd_status norm_linear_decode_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_tensor *x = call->input[0], *residual = call->input[1], *norm = call->input[2];
     const gd_tensor *weight = call->input[3];
     const double eps = ((const norm_linear_decode_args *)call->args)->eps;
@@ -43,8 +41,8 @@ static gd_status norm_linear_decode_shape(const gd_call *call, gd_spec *output, 
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
                             "eps is %g, wanted a finite number of at least 0", eps);
     }
-    output[0] = output[1] = gd_spec_like(x);
-    output[0].shape[output[0].ndim - 1] = gd_tensor_dim(weight, 0);
+    out->output[0] = out->output[1] = gd_spec_like(x);
+    out->output[0].shape[out->output[0].ndim - 1] = gd_tensor_dim(weight, 0);
     return GD_OK;
 }
 

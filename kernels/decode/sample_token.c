@@ -15,10 +15,8 @@ static gd_status check_whole(const gd_call *call, int i, bool fits, const char *
                         gd_shape_text(t).text, wanted);
 }
 
-static gd_status sample_token_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                    uint64_t *words)
+static gd_status sample_token_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
     const sample_token_args *args = call->args;
     const gd_tensor *logits = call->input[0], *next = call->input[1], *ids = call->input[2];
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
@@ -39,8 +37,8 @@ static gd_status sample_token_shape(const gd_call *call, gd_spec *output, gd_spe
                             "temperature is %g, wanted a finite number, at least 0",
                             args->temperature);
     }
-    output[0] = (gd_spec){.dtype = GD_INT32};
-    *words = 1;
+    out->output[0] = (gd_spec){.dtype = GD_INT32};
+    out->random_words = 1;
     return GD_OK;
 }
 

@@ -6,17 +6,16 @@
 GD_KERNEL(dropout_forward)
 GD_KERNEL(dropout_backward)
 
-static gd_status dropout_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status dropout_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
     const gd_dropout_args *args = call->args;
     if (!(args->p >= 0 && args->p < 1)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "p is %g, wanted 0 <= p < 1", args->p);
     }
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     const int64_t count = gd_tensor_count(call->input[0]);
-    *words = gd_dropout_threshold(args->p) ? (uint64_t)gd_divide_up(count, 2) : 0;
+    out->random_words = gd_dropout_threshold(args->p) ? (uint64_t)gd_divide_up(count, 2) : 0;
     return GD_OK;
 }
 

@@ -47,8 +47,9 @@ static int first_real(const gd_call *call)
     return 0;
 }
 
-gd_status gd_broadcast_shape(const gd_call *call, gd_spec *spec)
+gd_status gd_broadcast_shape(const gd_call *call, gd_shapes *out)
 {
+    gd_spec *spec = out->output;
     const int first = first_real(call);
     spec->dtype = gd_tensor_dtype(call->input[first]);
     for (int i = 0; i < call->inputs; i++) {
@@ -68,11 +69,10 @@ gd_status gd_broadcast_shape(const gd_call *call, gd_spec *spec)
     return GD_OK;
 }
 
-static gd_status binary_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status binary_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     if (gd_check_real(call, 0) || gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
-    return gd_broadcast_shape(call, output);
+    return gd_broadcast_shape(call, out);
 }
 
 /* ---- Cases, the same for all -------------------------------------------------------------- */

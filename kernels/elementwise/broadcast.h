@@ -4,8 +4,8 @@
 
 #include "gradus/autograd.h"
 
-/* Fills `spec` with the shape that all inputs of the call broadcast to, and the dtype that its real
- * inputs share; refuses inputs that do not broadcast. */
-gd_status gd_broadcast_shape(const gd_call *call, gd_spec *spec);
+/* The output has the shape that all inputs of the call broadcast to, and the dtype that its real
+ * inputs share. Refuses inputs that do not broadcast. */
+gd_status gd_broadcast_shape(const gd_call *call, gd_shapes *out);
 
 #endif

@@ -5,12 +5,11 @@
 #include "elementwise/broadcast.h"
 #include "gradus/ops.h"
 
-static gd_status compare_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status compare_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     if (gd_check_real(call, 0) || gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
-    const gd_status status = gd_broadcast_shape(call, output);
-    output->dtype = GD_INT32;
+    const gd_status status = gd_broadcast_shape(call, out);
+    out->output[0].dtype = GD_INT32;
     return status;
 }
 

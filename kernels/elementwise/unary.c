@@ -3,22 +3,21 @@
 #include "arguments.h"
 #include "gradus/ops.h"
 
-static gd_status unary_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status unary_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 
-static gd_status range_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status range_shape(const gd_call *call, gd_shapes *out)
 {
     const double *range = call->args;
     if (!(range[0] <= range[1])) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "low is %g and high is %g, wanted low <= high",
                             range[0], range[1]);
     }
-    return unary_shape(call, output, save, words);
+    return unary_shape(call, out);
 }
 
 /* ---- Cases, the same for all -------------------------------------------------------------- */

@@ -6,9 +6,8 @@
 GD_KERNEL(where_forward)
 GD_KERNEL(where_backward)
 
-static gd_status where_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status where_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     for (int i = 0; i < 3; i++) {
         gd_dtype dtype = gd_tensor_dtype(call->input[i]);
         if (gd_dtype_is_real(dtype) != (i > 0))
@@ -16,7 +15,7 @@ static gd_status where_shape(const gd_call *call, gd_spec *output, gd_spec *save
                                 gd_input_name(call->op, i).text, gd_dtype_name(dtype),
                                 i ? "a real dtype" : "int32");
     }
-    return gd_broadcast_shape(call, output);
+    return gd_broadcast_shape(call, out);
 }
 
 static const gd_case cases[] = {

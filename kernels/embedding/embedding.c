@@ -6,11 +6,8 @@ GD_KERNEL(embedding_forward)
 GD_KERNEL(embedding_backward)
 
 /* table [V, C], ids [...] -> y [..., C] */
-static gd_status embedding_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                 uint64_t *words)
+static gd_status embedding_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_tensor *table = call->input[0], *ids = call->input[1];
     if (gd_tensor_ndim(table) != 2 || !gd_dtype_is_real(gd_tensor_dtype(table))) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "table is %s %s, wanted a real [V, C]",
@@ -25,10 +22,10 @@ static gd_status embedding_shape(const gd_call *call, gd_spec *output, gd_spec *
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "ids has %d dimensions, wanted at most %d",
                             ndim, GD_MAX_DIMS - 1);
     }
-    output[0] = gd_spec_like(ids);
-    output[0].dtype = gd_tensor_dtype(table);
-    output[0].ndim = ndim + 1;
-    output[0].shape[ndim] = gd_tensor_dim(table, 1);
+    out->output[0] = gd_spec_like(ids);
+    out->output[0].dtype = gd_tensor_dtype(table);
+    out->output[0].ndim = ndim + 1;
+    out->output[0].shape[ndim] = gd_tensor_dim(table, 1);
     return GD_OK;
 }
 

@@ -27,10 +27,8 @@ static gd_status check_vector(const gd_call *call, int i)
 
 /* x [..., N] -> y like x; saves mean and rstd [...], in double for every dtype: far from 0 the
  * rounding error of a float32 mean is as large as the differences of the x's. */
-static gd_status layer_norm_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                  uint64_t *words)
+static gd_status layer_norm_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)words;
     const gd_layer_norm_args *args = call->args;
     const gd_tensor *x = call->input[0];
     if (gd_tensor_ndim(x) < 1 || !gd_dtype_is_real(gd_tensor_dtype(x))) {
@@ -43,11 +41,11 @@ static gd_status layer_norm_shape(const gd_call *call, gd_spec *output, gd_spec 
     gd_status status = check_vector(call, 1);
     if (!status) status = check_vector(call, 2);
     if (status) return status;
-    output[0] = gd_spec_like(x);
-    save[0] = gd_spec_like(x);
-    save[0].ndim--;
-    save[0].dtype = GD_FLOAT64;
-    save[1] = save[0];
+    out->output[0] = gd_spec_like(x);
+    out->save[0] = gd_spec_like(x);
+    out->save[0].ndim--;
+    out->save[0].dtype = GD_FLOAT64;
+    out->save[1] = out->save[0];
     return GD_OK;
 }
 

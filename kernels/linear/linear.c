@@ -2,9 +2,8 @@
 #include "arguments.h"
 #include "gradus/ops.h"
 
-static gd_status linear_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status linear_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_tensor *x = call->input[0], *weight = call->input[1], *bias = call->input[2];
     if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_ndim(x) < 1) {
@@ -23,8 +22,8 @@ static gd_status linear_shape(const gd_call *call, gd_spec *output, gd_spec *sav
                             "bias has shape %s, wanted [%lld] for weight %s",
                             gd_shape_text(bias).text, (long long)N, gd_shape_text(weight).text);
     }
-    output[0] = gd_spec_like(x);
-    output[0].shape[output[0].ndim - 1] = N;
+    out->output[0] = gd_spec_like(x);
+    out->output[0].shape[out->output[0].ndim - 1] = N;
     return GD_OK;
 }
 

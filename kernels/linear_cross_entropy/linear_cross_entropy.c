@@ -27,10 +27,8 @@ static gd_status check_weight(const gd_call *call)
  * a row in the loss, and the data for the gradients, without that factor and dloss: those for
  * dlogits, d = softmax(logits) - [j = target] [rows, head_columns]; or, where the rows go in
  * pieces, d weight and d^T x, if needed. */
-static gd_status linear_cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                            uint64_t *words)
+static gd_status linear_cross_entropy_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)words;
     const gd_tensor *x = call->input[0], *targets = call->input[2];
     if (check_weight(call)) return GD_ERROR_ARGUMENT;
     if (cross_entropy_check(call, "x", x, targets)) return GD_ERROR_ARGUMENT;
@@ -38,11 +36,11 @@ static gd_status linear_cross_entropy_shape(const gd_call *call, gd_spec *output
     const gd_dtype dtype = gpu ? gd_tensor_dtype(x) : call->dtype;
     const head_sizes s = head_sizes_of(call);
     const bool pieces = head_in_pieces(&s, gd_dtype_size(dtype), gd_dtype_size(call->dtype));
-    output[0] = save[SAVE_FACTOR] = (gd_spec){.dtype = call->dtype, .ndim = 0};
-    save[SAVE_D] = (gd_spec){
+    out->output[0] = out->save[SAVE_FACTOR] = (gd_spec){.dtype = call->dtype, .ndim = 0};
+    out->save[SAVE_D] = (gd_spec){
         .dtype = dtype, .ndim = pieces ? -1 : 2, .shape = {s.M, head_columns(call, dtype)}};
     for (int i = 0; i < 2; i++) {
-        gd_spec *gradient = &save[SAVE_DX + i];
+        gd_spec *gradient = &out->save[SAVE_DX + i];
         *gradient = gd_spec_like(call->input[i]);
         gradient->dtype = call->dtype;
         if (i == 1) gradient->shape[0] = head_columns(call, dtype);

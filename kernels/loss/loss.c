@@ -42,7 +42,7 @@ static gd_status check_reduction(const gd_call *call, int most)
 }
 
 /* `positive`: the name of p, or NULL if it may be anything. */
-static gd_status loss_shape(const gd_call *call, gd_spec *output, int most, const char *positive)
+static gd_status loss_shape(const gd_call *call, gd_shapes *out, int most, const char *positive)
 {
     const double p = ((const gd_loss_args *)call->args)->p;
     if (positive && !(p > 0))
@@ -50,8 +50,8 @@ static gd_status loss_shape(const gd_call *call, gd_spec *output, int most, cons
     if (gd_check_real(call, 0) || check_reduction(call, most)) return GD_ERROR_ARGUMENT;
     for (int i = 1; i < call->inputs; i++)
         if (call->input[i] && check_like_x(call, i)) return GD_ERROR_ARGUMENT;
-    output[0] = gd_spec_like(call->input[0]);
-    if (((const gd_loss_args *)call->args)->reduction != GD_NONE) output[0].ndim = 0;
+    out->output[0] = gd_spec_like(call->input[0]);
+    if (((const gd_loss_args *)call->args)->reduction != GD_NONE) out->output[0].ndim = 0;
     return GD_OK;
 }
 
@@ -68,11 +68,9 @@ static gd_status loss_shape(const gd_call *call, gd_spec *output, int most, cons
              positive)                                                                            \
     GD_KERNEL(op_name##_forward)                                                                  \
     GD_KERNEL(op_name##_backward)                                                                 \
-    static gd_status op_name##_shape(const gd_call *call, gd_spec *output, gd_spec *save,         \
-                                     uint64_t *words)                                             \
+    static gd_status op_name##_shape(const gd_call *call, gd_shapes *out)                         \
     {                                                                                             \
-        (void)save, (void)words;                                                                  \
-        return loss_shape(call, output, most, positive);                                          \
+        return loss_shape(call, out, most, positive);                                             \
     }                                                                                             \
     static const gd_loss_args op_name##_mean = {p_value, GD_MEAN, 0},                             \
                               op_name##_sum = {p_value, GD_SUM, 0},                               \

@@ -15,9 +15,8 @@ static int64_t op_columns(const gd_tensor *x, bool transpose)
     return gd_tensor_dim(x, transpose ? -2 : -1);
 }
 
-static gd_status matmul_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status matmul_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const matmul_args *args = call->args;
     const gd_tensor *a = call->input[0], *b = call->input[1];
     if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
@@ -35,7 +34,7 @@ static gd_status matmul_shape(const gd_call *call, gd_spec *output, gd_spec *sav
             gd_shape_text(b).text, args->transpose_b ? " transposed" : "", (long long)b_rows);
     }
     int na = gd_tensor_ndim(a), nb = gd_tensor_ndim(b), n = na > nb ? na : nb;
-    output[0] = (gd_spec){.dtype = gd_tensor_dtype(a), .ndim = n};
+    out->output[0] = (gd_spec){.dtype = gd_tensor_dtype(a), .ndim = n};
     for (int i = 3; i <= n; i++) { /* counted from the end */
         int64_t da = i <= na ? gd_tensor_dim(a, -i) : 1, db = i <= nb ? gd_tensor_dim(b, -i) : 1;
         if (da != db && da != 1 && db != 1) {
@@ -43,10 +42,10 @@ static gd_status matmul_shape(const gd_call *call, gd_spec *output, gd_spec *sav
                                 "the leading dimensions of a %s and b %s do not broadcast",
                                 gd_shape_text(a).text, gd_shape_text(b).text);
         }
-        output[0].shape[n - i] = da == 1 ? db : da;
+        out->output[0].shape[n - i] = da == 1 ? db : da;
     }
-    output[0].shape[n - 2] = op_rows(a, args->transpose_a);
-    output[0].shape[n - 1] = op_columns(b, args->transpose_b);
+    out->output[0].shape[n - 2] = op_rows(a, args->transpose_a);
+    out->output[0].shape[n - 1] = op_columns(b, args->transpose_b);
     return GD_OK;
 }
 

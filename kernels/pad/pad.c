@@ -33,9 +33,8 @@ static gd_status check_padding(const gd_call *call, int a, int64_t n)
 }
 
 /* x [..., H, W] -> y [..., top + H + bottom, left + W + right] */
-static gd_status pad_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status pad_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_pad_args *args = call->args;
     const gd_tensor *x = call->input[0];
     const int ndim = gd_tensor_ndim(x);
@@ -49,13 +48,13 @@ static gd_status pad_shape(const gd_call *call, gd_spec *output, gd_spec *save, 
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s, wanted %s", gd_shape_text(x).text,
                             rows ? "[..., H, W], to add rows" : "[..., W], to add columns");
     }
-    *output = gd_spec_like(x);
+    out->output[0] = gd_spec_like(x);
     for (int a = 0; a < PAD_AXES; a++) {
         const int d = ndim - PAD_AXES + a;
         if (d < 0) continue;
-        const gd_status status = check_padding(call, a, output->shape[d]);
+        const gd_status status = check_padding(call, a, out->output[0].shape[d]);
         if (status) return status;
-        output->shape[d] += args->before[a] + args->after[a];
+        out->output[0].shape[d] += args->before[a] + args->after[a];
     }
     return GD_OK;
 }

@@ -7,7 +7,8 @@ GD_KERNEL(max_pool2d_backward)
 GD_KERNEL(avg_pool2d_forward)
 GD_KERNEL(avg_pool2d_backward)
 
-static gd_status pool_shape(const gd_call *call, gd_spec *output)
+/* x [..., H, W] -> y [..., H', W'] */
+static gd_status pool_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_pool_args *args = call->args;
     const gd_tensor *x = call->input[0];
@@ -16,7 +17,7 @@ static gd_status pool_shape(const gd_call *call, gd_spec *output)
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s %s, wanted a real [..., H, W]",
                             gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text);
     }
-    *output = gd_spec_like(x);
+    out->output[0] = gd_spec_like(x);
     for (int axis = 0; axis < POOL_AXES; axis++) {
         const int64_t kernel = args->kernel[axis], stride = args->stride[axis],
                       padding = args->padding[axis], n = gd_tensor_dim(x, axis - POOL_AXES);
@@ -38,35 +39,25 @@ static gd_status pool_shape(const gd_call *call, gd_spec *output)
                                 (long long)kernel, name, gd_shape_text(x).text,
                                 (long long)(n + 2 * padding));
         }
-        output->shape[ndim - POOL_AXES + axis] = (n + 2 * padding - kernel) / stride + 1;
+        out->output[0].shape[ndim - POOL_AXES + axis] = (n + 2 * padding - kernel) / stride + 1;
     }
     return GD_OK;
 }
 
-/* x [..., H, W] -> y [..., H', W']; saves the place of each maximum in its plane. */
-static gd_status max_pool2d_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                  uint64_t *words)
+/* Saves the place of each maximum in its plane. */
+static gd_status max_pool2d_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)words;
     const gd_tensor *x = call->input[0];
-    const gd_status status = pool_shape(call, output);
+    const gd_status status = pool_shape(call, out);
     if (status) return status;
     if (gd_tensor_dim(x, -2) > 0 && gd_tensor_dim(x, -1) > INT32_MAX / gd_tensor_dim(x, -2)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
                             "x is %s, wanted planes of at most 2^31 - 1 elements",
                             gd_shape_text(x).text);
     }
-    *save = *output;
-    save->dtype = GD_INT32;
+    out->save[0] = out->output[0];
+    out->save[0].dtype = GD_INT32;
     return GD_OK;
-}
-
-/* x [..., H, W] -> y [..., H', W'] */
-static gd_status avg_pool2d_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                  uint64_t *words)
-{
-    (void)save, (void)words;
-    return pool_shape(call, output);
 }
 
 static const gd_pool_args halves = {{2, 2}, {2, 2}, {0, 0}}, overlapping = {{3, 3}, {2, 2}, {1, 1}},
@@ -113,7 +104,7 @@ const gd_op gd_op_avg_pool2d = {
     .args_size = sizeof(gd_pool_args),
     .plain_args = true,
     .same_bits = true,
-    .shape = avg_pool2d_shape,
+    .shape = pool_shape,
     .forward = GD_ON_DEVICES(avg_pool2d_forward),
     .backward = GD_ON_DEVICES(avg_pool2d_backward),
     GD_CASES(pool_cases),

@@ -49,21 +49,19 @@ static gd_status check_axes(const gd_call *call, const gd_reduce_args *args)
     return GD_OK;
 }
 
-static gd_status reduce_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status reduce_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_reduce_args *args = call->args;
     const gd_tensor *x = call->input[0];
     const int ndim = gd_tensor_ndim(x);
     if (gd_check_real(call, 0) || check_axes(call, args)) return GD_ERROR_ARGUMENT;
 
     const unsigned reduced = gd_reduced_axes(args, ndim);
-    output->dtype = gd_tensor_dtype(x);
-    output->ndim = 0;
+    gd_spec *y = out->output;
+    *y = (gd_spec){.dtype = gd_tensor_dtype(x)};
     for (int d = 0; d < ndim; d++) {
         bool kept = !(reduced >> d & 1);
-        if (kept || args->keep_dims)
-            output->shape[output->ndim++] = kept ? gd_tensor_shape(x)[d] : 1;
+        if (kept || args->keep_dims) y->shape[y->ndim++] = kept ? gd_tensor_shape(x)[d] : 1;
     }
     return GD_OK;
 }
@@ -176,27 +174,27 @@ const gd_op gd_op_logsumexp = {
  * are computed from. On the CPU, in double: the mean, and the deviation of std. On a GPU, where
  * double is slow and squares of float overflow, they are of x scaled by a power of two
  * (reduce.cu). */
-static gd_status std_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status std_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_variance_args *args = call->args;
-    if (reduce_shape(call, output, save, words)) return GD_ERROR_ARGUMENT;
+    if (reduce_shape(call, out)) return GD_ERROR_ARGUMENT;
     if (!isfinite(args->correction)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "correction is %g, wanted a finite number",
                             args->correction);
     }
     const bool cpu = gd_context_device(call->context) == GD_CPU;
     for (int i = 0; i < VARIANCE_SAVES; i++) {
-        save[i] = output[0];
-        save[i].dtype = cpu ? GD_FLOAT64 : call->dtype;
+        out->save[i] = out->output[0];
+        out->save[i].dtype = cpu ? GD_FLOAT64 : call->dtype;
     }
-    if (cpu) save[SAVE_REST].ndim = save[SAVE_SCALE].ndim = -1;
+    if (cpu) out->save[SAVE_REST].ndim = out->save[SAVE_SCALE].ndim = -1;
     return GD_OK;
 }
 
-static gd_status var_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status var_shape(const gd_call *call, gd_shapes *out)
 {
-    const gd_status status = std_shape(call, output, save, words);
-    save[SAVE_DEVIATION].ndim = -1;
+    const gd_status status = std_shape(call, out);
+    out->save[SAVE_DEVIATION].ndim = -1;
     return status;
 }
 
@@ -273,12 +271,12 @@ const gd_op gd_op_std = {
 
 /* Saved is the product without the zeros, as a number and a power of two that need not be within the
  * range of the dtype, and how many zeros there are. On the CPU in double. */
-static gd_status prod_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status prod_shape(const gd_call *call, gd_shapes *out)
 {
-    if (reduce_shape(call, output, save, words)) return GD_ERROR_ARGUMENT;
+    if (reduce_shape(call, out)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < PRODUCT_SAVES; i++) {
-        save[i] = output[0];
-        save[i].dtype = gd_context_device(call->context) == GD_CPU ? GD_FLOAT64 : call->dtype;
+        out->save[i] = out->output[0];
+        out->save[i].dtype = gd_context_device(call->context) == GD_CPU ? GD_FLOAT64 : call->dtype;
     }
     return GD_OK;
 }
@@ -325,16 +323,16 @@ const gd_op gd_op_prod = {
 };
 
 /* Saves the norm, which y has rounded to 16 bits. */
-static gd_status norm_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status norm_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_norm_args *args = call->args;
-    if (reduce_shape(call, output, save, words)) return GD_ERROR_ARGUMENT;
+    if (reduce_shape(call, out)) return GD_ERROR_ARGUMENT;
     if (isnan(args->p)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "p is %g, wanted a number or an infinity",
                             args->p);
     }
-    save[0] = output[0];
-    save[0].dtype = call->dtype;
+    out->save[0] = out->output[0];
+    out->save[0].dtype = call->dtype;
     return GD_OK;
 }
 
@@ -385,10 +383,10 @@ const gd_op gd_op_norm = {
     GD_CASES(norm_cases),
 };
 
-static gd_status found_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status found_shape(const gd_call *call, gd_shapes *out)
 {
-    const gd_status status = reduce_shape(call, output, save, words);
-    output->dtype = GD_INT32;
+    const gd_status status = reduce_shape(call, out);
+    out->output[0].dtype = GD_INT32;
     return status;
 }
 

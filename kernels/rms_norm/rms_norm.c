@@ -67,21 +67,17 @@ static gd_spec rstd_spec(const gd_call *call)
     return spec;
 }
 
-static gd_status rms_norm_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                uint64_t *random_words)
+static gd_status rms_norm_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)random_words;
     gd_status status = check(call, 1);
     if (status) return status;
-    output[0] = gd_spec_like(call->input[0]);
-    save[0] = rstd_spec(call);
+    out->output[0] = gd_spec_like(call->input[0]);
+    out->save[0] = rstd_spec(call);
     return GD_OK;
 }
 
-static gd_status add_rms_norm_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                    uint64_t *random_words)
+static gd_status add_rms_norm_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)random_words;
     const gd_tensor *x = call->input[0], *residual = call->input[1];
     gd_status status = check(call, 2);
     if (!status) status = gd_check_real(call, 1);
@@ -92,9 +88,9 @@ static gd_status add_rms_norm_shape(const gd_call *call, gd_spec *output, gd_spe
     if (!same)
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "residual has shape %s, but that of x is %s",
                             gd_shape_text(residual).text, gd_shape_text(x).text);
-    output[0] = gd_spec_like(x);
-    output[1] = gd_spec_like(residual);
-    save[0] = rstd_spec(call);
+    out->output[0] = gd_spec_like(x);
+    out->output[1] = gd_spec_like(residual);
+    out->save[0] = rstd_spec(call);
     return GD_OK;
 }
 

@@ -52,29 +52,27 @@ static gd_status check(const gd_call *call, int gate_count, gd_spec *output)
 }
 
 /* Saves the gates after their functions, and every c. */
-static gd_status lstm_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status lstm_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)words;
-    const gd_status status = check(call, LSTM_GATE_COUNT, output);
+    const gd_status status = check(call, LSTM_GATE_COUNT, out->output);
     if (status) return status;
-    output[1] = output[0];
-    output[1].ndim = 2;
-    output[1].shape[1] = output[0].shape[2];
-    save[0] = gd_spec_like(call->input[RNN_GATES]);
-    save[1] = output[0];
-    save[0].dtype = save[1].dtype = call->dtype;
+    out->output[1] = out->output[0];
+    out->output[1].ndim = 2;
+    out->output[1].shape[1] = out->output[0].shape[2];
+    out->save[0] = gd_spec_like(call->input[RNN_GATES]);
+    out->save[1] = out->output[0];
+    out->save[0].dtype = out->save[1].dtype = call->dtype;
     return GD_OK;
 }
 
 /* Saves the gates after their functions, and the state's part of n. */
-static gd_status gru_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status gru_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)words;
-    const gd_status status = check(call, GRU_GATE_COUNT, output);
+    const gd_status status = check(call, GRU_GATE_COUNT, out->output);
     if (status) return status;
-    save[0] = gd_spec_like(call->input[RNN_GATES]);
-    save[1] = output[0];
-    save[0].dtype = save[1].dtype = call->dtype;
+    out->save[0] = gd_spec_like(call->input[RNN_GATES]);
+    out->save[1] = out->output[0];
+    out->save[0].dtype = out->save[1].dtype = call->dtype;
     return GD_OK;
 }
 

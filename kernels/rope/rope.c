@@ -43,12 +43,10 @@ gd_rope_args rope_args_of(const gd_rope_options *options)
 /* ---- rope --------------------------------------------------------------------------------- */
 
 /* x [B, T, H, D] -> like x */
-static gd_status rope_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status rope_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     if (check_x(call, "x", "H") || check_args(call, call->args)) return GD_ERROR_ARGUMENT;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 
@@ -107,17 +105,14 @@ gd_status rope_qkv_check(const gd_call *call, const gd_rope_qkv_args *args)
 }
 
 /* qkv [B, T, H + 2 KV, D] -> q [B, T, H, D], k and v [B, T, KV, D] */
-static gd_status rope_qkv_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                uint64_t *words)
+static gd_status rope_qkv_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_rope_qkv_args *args = call->args;
     if (rope_qkv_check(call, args)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < call->outputs; i++) {
-        output[i] = gd_spec_like(call->input[0]);
-        if (i == 0) output[i].shape[2] -= 2 * args->kv_heads;
-        if (i > 0) output[i].shape[2] = args->kv_heads;
+        out->output[i] = gd_spec_like(call->input[0]);
+        if (i == 0) out->output[i].shape[2] -= 2 * args->kv_heads;
+        if (i > 0) out->output[i].shape[2] = args->kv_heads;
     }
     return GD_OK;
 }

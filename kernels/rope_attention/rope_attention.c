@@ -24,8 +24,7 @@ static gd_status rope_attention_backward_cpu(const gd_call *call)
 /* ---- The op ------------------------------------------------------------------------------- */
 
 /* qkv [B, T, H + 2 KV, D] -> [B, T, H, D] */
-static gd_status rope_attention_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                      uint64_t *words)
+static gd_status rope_attention_shape(const gd_call *call, gd_shapes *out)
 {
     const rope_attention_args *args = call->args;
     if (rope_qkv_check(call, &args->rope) || attention_check_args(call, &args->attention)) {
@@ -39,16 +38,16 @@ static gd_status rope_attention_shape(const gd_call *call, gd_spec *output, gd_s
                             "of keys",
                             gd_shape_text(call->input[0]).text, (long long)H, (long long)KV);
     }
-    output[0] = q;
-    output[0].dtype = gd_tensor_dtype(call->input[0]);
-    save[SAVE_LSE] = (gd_spec){.dtype = call->dtype, .ndim = 3, .shape = {B, H, T}};
-    for (int i = 0; i < 3; i++) save[SAVE_Q + i] = part_spec(call, i);
-    save[SAVE_ANGLES] = (gd_spec){.dtype = GD_FLOAT32, .ndim = 3, .shape = {T, D / 2, 2}};
+    out->output[0] = q;
+    out->output[0].dtype = gd_tensor_dtype(call->input[0]);
+    out->save[SAVE_LSE] = (gd_spec){.dtype = call->dtype, .ndim = 3, .shape = {B, H, T}};
+    for (int i = 0; i < 3; i++) out->save[SAVE_Q + i] = part_spec(call, i);
+    out->save[SAVE_ANGLES] = (gd_spec){.dtype = GD_FLOAT32, .ndim = 3, .shape = {T, D / 2, 2}};
     if (gd_context_device(call->context) == GD_CPU || args->rope.rope.interleaved) {
-        save[SAVE_ANGLES].ndim = -1;
+        out->save[SAVE_ANGLES].ndim = -1;
     }
     const attention_sizes z = {.B = B, .T = T, .S = T, .H = H};
-    *words = attention_dropout_words(&args->attention, &z);
+    out->random_words = attention_dropout_words(&args->attention, &z);
     return GD_OK;
 }
 

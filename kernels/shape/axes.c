@@ -13,14 +13,12 @@ GD_KERNEL(concat_backward)
 
 /* ---- permute ------------------------------------------------------------------------------ */
 
-static gd_status permute_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status permute_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_permute_args *args = call->args;
     const gd_tensor *x = call->input[0];
     unsigned seen = 0;
-    output[0] = gd_spec_like(x);
+    out->output[0] = gd_spec_like(x);
     for (int d = 0; d < gd_tensor_ndim(x); d++) {
         int axis = args->axes[d];
         if (axis < 0 || axis >= gd_tensor_ndim(x) || (seen >> axis & 1)) {
@@ -29,7 +27,7 @@ static gd_status permute_shape(const gd_call *call, gd_spec *output, gd_spec *sa
                                 axis, gd_tensor_ndim(x), gd_shape_text(x).text);
         }
         seen |= 1u << axis;
-        output[0].shape[d] = gd_tensor_shape(x)[axis];
+        out->output[0].shape[d] = gd_tensor_shape(x)[axis];
     }
     return GD_OK;
 }
@@ -99,10 +97,8 @@ gd_tensor *gd_transpose(gd_tensor *x, int axis_a, int axis_b)
 
 /* ---- slice -------------------------------------------------------------------------------- */
 
-static gd_status slice_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status slice_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_slice_args *args = call->args;
     const gd_tensor *x = call->input[0];
     int64_t size = gd_tensor_dim(x, args->axis);
@@ -113,8 +109,8 @@ static gd_status slice_shape(const gd_call *call, gd_spec *output, gd_spec *save
                             (long long)args->start, (long long)args->end, (long long)size,
                             args->axis, gd_shape_text(x).text);
     }
-    output[0] = gd_spec_like(x);
-    output[0].shape[args->axis] = args->end - args->start;
+    out->output[0] = gd_spec_like(x);
+    out->output[0].shape[args->axis] = args->end - args->start;
     return GD_OK;
 }
 
@@ -176,19 +172,17 @@ gd_tensor *gd_narrow(gd_tensor *x, int axis, int64_t start, int64_t length)
 
 /* ---- expand ------------------------------------------------------------------------------- */
 
-static gd_status expand_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status expand_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_shape_args *args = call->args;
     const gd_tensor *x = call->input[0];
     int missing = args->ndim - gd_tensor_ndim(x);
     bool fits = missing >= 0;
-    output[0] = (gd_spec){.dtype = gd_tensor_dtype(x), .ndim = args->ndim};
+    out->output[0] = (gd_spec){.dtype = gd_tensor_dtype(x), .ndim = args->ndim};
     for (int d = 0; d < args->ndim; d++) {
         int64_t size = d < missing || !fits ? 1 : gd_tensor_shape(x)[d - missing];
         fits = fits && args->shape[d] >= 0 && (size == 1 || size == args->shape[d]);
-        output[0].shape[d] = args->shape[d];
+        out->output[0].shape[d] = args->shape[d];
     }
     if (fits) return GD_OK;
     return gd_call_fail(call, GD_ERROR_ARGUMENT,
@@ -247,14 +241,12 @@ gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape)
 
 /* ---- concat ------------------------------------------------------------------------------- */
 
-static gd_status concat_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status concat_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_concat_args *args = call->args;
     const gd_tensor *first = call->input[0];
-    output[0] = gd_spec_like(first);
-    output[0].shape[args->axis] = 0;
+    out->output[0] = gd_spec_like(first);
+    out->output[0].shape[args->axis] = 0;
     for (int i = 0; i < call->inputs; i++) {
         const gd_tensor *t = call->input[i];
         bool fits = gd_tensor_dtype(t) == gd_tensor_dtype(first) &&
@@ -270,8 +262,8 @@ static gd_status concat_shape(const gd_call *call, gd_spec *output, gd_spec *sav
                                 gd_dtype_name(gd_tensor_dtype(first)), gd_shape_text(first).text,
                                 args->axis);
         }
-        if (__builtin_add_overflow(output[0].shape[args->axis], gd_tensor_dim(t, args->axis),
-                                   &output[0].shape[args->axis])) {
+        if (__builtin_add_overflow(out->output[0].shape[args->axis], gd_tensor_dim(t, args->axis),
+                                   &out->output[0].shape[args->axis])) {
             return gd_call_fail(call, GD_ERROR_ARGUMENT, "the sizes along axis %d overflow",
                                 args->axis);
         }

@@ -5,10 +5,9 @@
 GD_KERNEL(flip_forward)
 GD_KERNEL(flip_backward)
 
-static gd_status flip_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status flip_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 

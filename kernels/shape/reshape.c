@@ -8,10 +8,8 @@ GD_KERNEL(cast_forward)
 
 /* ---- reshape ------------------------------------------------------------------------------ */
 
-static gd_status reshape_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status reshape_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_shape_args *args = call->args;
     const gd_tensor *x = call->input[0];
     int64_t product = 1;
@@ -26,11 +24,11 @@ static gd_status reshape_shape(const gd_call *call, gd_spec *output, gd_spec *sa
         if (size == -1) open = d;
         if (size >= 0 && __builtin_mul_overflow(product, size, &product)) product = INT64_MAX;
     }
-    output[0] = (gd_spec){.dtype = gd_tensor_dtype(x), .ndim = args->ndim};
-    memcpy(output[0].shape, args->shape, sizeof output[0].shape);
+    out->output[0] = (gd_spec){.dtype = gd_tensor_dtype(x), .ndim = args->ndim};
+    memcpy(out->output[0].shape, args->shape, sizeof out->output[0].shape);
     int64_t count = gd_tensor_count(x);
     if (open >= 0 && product > 0 && count % product == 0) {
-        output[0].shape[open] = count / product;
+        out->output[0].shape[open] = count / product;
         return GD_OK;
     }
     if (open < 0 && product == count) return GD_OK;
@@ -133,12 +131,9 @@ gd_tensor *gd_reshape(gd_tensor *x, int ndim, const int64_t *shape)
 
 /* ---- contiguous --------------------------------------------------------------------------- */
 
-static gd_status contiguous_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                  uint64_t *words)
+static gd_status contiguous_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 
@@ -172,17 +167,15 @@ gd_tensor *gd_contiguous(gd_tensor *x)
 
 /* ---- cast --------------------------------------------------------------------------------- */
 
-static gd_status cast_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status cast_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_cast_args *args = call->args;
     if (gd_dtype_size(args->dtype) == 0) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "dtype is %d, wanted one of gd_dtype",
                             (int)args->dtype);
     }
-    output[0] = gd_spec_like(call->input[0]);
-    output[0].dtype = args->dtype;
+    out->output[0] = gd_spec_like(call->input[0]);
+    out->output[0].dtype = args->dtype;
     return GD_OK;
 }
 

@@ -7,16 +7,14 @@ GD_KERNEL(tril_backward)
 GD_KERNEL(triu_forward)
 GD_KERNEL(triu_backward)
 
-static gd_status triangle_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                uint64_t *words)
+static gd_status triangle_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save, (void)words;
     const gd_tensor *x = call->input[0];
     if (gd_tensor_ndim(x) < 2) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s, wanted [..., M, N]",
                             gd_shape_text(x).text);
     }
-    output[0] = gd_spec_like(x);
+    out->output[0] = gd_spec_like(x);
     return GD_OK;
 }
 

@@ -8,10 +8,8 @@ GD_KERNEL(softmax_backward)
 GD_KERNEL(log_softmax_forward)
 GD_KERNEL(log_softmax_backward)
 
-static gd_status softmax_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status softmax_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_softmax_args *args = call->args;
     const gd_tensor *x = call->input[0];
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
@@ -20,7 +18,7 @@ static gd_status softmax_shape(const gd_call *call, gd_spec *output, gd_spec *sa
                             "axis is %d, wanted one of the %d dimensions of x %s", args->axis,
                             gd_tensor_ndim(x), gd_shape_text(x).text);
     }
-    output[0] = gd_spec_like(x);
+    out->output[0] = gd_spec_like(x);
     return GD_OK;
 }
 

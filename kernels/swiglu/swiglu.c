@@ -7,7 +7,7 @@ GD_KERNEL(swiglu_forward)
 GD_KERNEL(swiglu_backward)
 
 /* One tensor for both: its last dimension has two halves. */
-static gd_status halves_shape(const gd_call *call, gd_spec *output)
+static gd_status halves_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *gate = call->input[0];
     const int last = gd_tensor_ndim(gate) - 1;
@@ -17,17 +17,15 @@ static gd_status halves_shape(const gd_call *call, gd_spec *output)
                             "both",
                             gd_dtype_name(gd_tensor_dtype(gate)), gd_shape_text(gate).text);
     }
-    output[0] = gd_spec_like(gate);
-    output[0].shape[last] /= 2;
+    out->output[0] = gd_spec_like(gate);
+    out->output[0].shape[last] /= 2;
     return GD_OK;
 }
 
-static gd_status swiglu_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status swiglu_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_tensor *gate = call->input[0], *up = call->input[1];
-    if (!up) return halves_shape(call, output);
+    if (!up) return halves_shape(call, out);
     bool same =
         gd_tensor_dtype(gate) == gd_tensor_dtype(up) && gd_tensor_ndim(gate) == gd_tensor_ndim(up);
     for (int d = 0; same && d < gd_tensor_ndim(gate); d++) {
@@ -39,7 +37,7 @@ static gd_status swiglu_shape(const gd_call *call, gd_spec *output, gd_spec *sav
                             gd_dtype_name(gd_tensor_dtype(up)), gd_shape_text(up).text,
                             gd_dtype_name(gd_tensor_dtype(gate)), gd_shape_text(gate).text);
     }
-    output[0] = gd_spec_like(gate);
+    out->output[0] = gd_spec_like(gate);
     return GD_OK;
 }
 

@@ -78,6 +78,10 @@ class Spec(ctypes.Structure):
     _fields_ = [("dtype", c_int), ("ndim", c_int), ("shape", c_int64 * 8)]
 
 
+class Shapes(ctypes.Structure):
+    _fields_ = [("output", POINTER(Spec)), ("save", POINTER(Spec)), ("random_words", c_uint64)]
+
+
 class Call(ctypes.Structure):
     _fields_ = [
         ("context", c_void_p), ("op", c_void_p), ("args", c_void_p), ("dtype", c_int),
@@ -90,7 +94,7 @@ class Call(ctypes.Structure):
     ]
 
 
-SHAPE_RULE = CFUNCTYPE(c_int, POINTER(Call), POINTER(Spec), POINTER(Spec), POINTER(c_uint64))
+SHAPE_RULE = CFUNCTYPE(c_int, POINTER(Call), POINTER(Shapes))
 KERNEL = CFUNCTYPE(c_int, POINTER(Call))
 
 
@@ -144,7 +148,7 @@ def complaint(op, tensors, args):
             text = ctypes.create_string_buffer(args, len(args))
             call = Call(context=context, op=ctypes.cast(record, c_void_p), inputs=len(tensors),
                         args=ctypes.addressof(text), input=inputs, outputs=record.contents.outputs)
-            record.contents.shape(call, (Spec * 4)(), (Spec * 4)(), c_uint64())
+            record.contents.shape(call, Shapes((Spec * 4)(), (Spec * 4)()))
         sentence = error(context)
         return sentence and sentence.decode()
     finally:

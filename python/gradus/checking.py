@@ -481,9 +481,10 @@ class _Check:
         finally:
             sys.unraisablehook = before
 
-    def _shape(self, call, output, save, words):
-        output[0].dtype, output[0].ndim = self.output_dtype, len(self.shape)
-        output[0].shape[: len(self.shape)] = self.shape
+    def _shape(self, call, out):
+        y = out.contents.output[0]
+        y.dtype, y.ndim = self.output_dtype, len(self.shape)
+        y.shape[: len(self.shape)] = self.shape
         return c.OK
 
     def _view(self, call, tensor, shape):

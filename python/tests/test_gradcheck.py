@@ -405,7 +405,8 @@ def test_the_structs_are_the_librarys():
 
 
 @pytest.mark.parametrize("name, mirror", [
-    ("gd_spec", _library.Spec), ("gd_call", _library.Call), ("gd_op", _library.Op)])
+    ("gd_spec", _library.Spec), ("gd_shapes", _library.Shapes), ("gd_call", _library.Call),
+    ("gd_op", _library.Op)])
 def test_struct_has_the_members_of_the_header(name, mirror):
     header = pathlib.Path(__file__).parents[2] / "include/gradus/autograd.h"
     body = re.search(r"struct " + name + r" \{\n(.*?)\n\}", header.read_text(), re.S).group(1)

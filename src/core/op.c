@@ -157,7 +157,7 @@ static gd_status check_args(gd_context *ctx, const gd_op *op, const void *args)
  * CPU, unsupported strides) are replaced by temporaries. */
 typedef struct apply_state {
     gd_call call;
-    gd_spec *output_spec, *save_spec;
+    gd_shapes shapes;
     gd_tensor **kernel_input, **kernel_output; /* after conversion */
     bool wanted;     /* an input requires a gradient, and the op has one */
     bool record;     /* and recording is on */
@@ -180,10 +180,10 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
                       .saves = op->saves};
     const int64_t tensors = 2 * ((int64_t)count + op->outputs) + op->saves;
     gd_tensor **tensor = gd_arena_array(ctx, tensors, sizeof *tensor, what);
-    state->output_spec =
+    state->shapes.output =
         gd_arena_array(ctx, (int64_t)op->outputs + op->saves, sizeof(gd_spec), what);
     if (gd_failed(ctx)) return ctx->status;
-    state->save_spec = state->output_spec + op->outputs;
+    state->shapes.save = state->shapes.output + op->outputs;
     call->input = tensor;
     state->kernel_input = call->input + count;
     call->output = state->kernel_input + count;
@@ -207,21 +207,20 @@ static gd_status run_shape(apply_state *state)
 {
     gd_call *call = &state->call;
     gd_context *ctx = call->context;
-    uint64_t words = 0;
-    gd_status status = call->op->shape(call, state->output_spec, state->save_spec, &words);
+    gd_status status = call->op->shape(call, &state->shapes);
     if (status == GD_OK) status = ctx->status;
     if (status) {
         return gd_fail(ctx, status, "%s: its shape() refused the inputs", call->op->name);
     }
     bool real_output = false;
     for (int i = 0; i < call->outputs; i++) {
-        widen(call, state->output_spec[i].dtype, &state->seen_real);
-        real_output = real_output || gd_dtype_is_real(state->output_spec[i].dtype);
+        widen(call, state->shapes.output[i].dtype, &state->seen_real);
+        real_output = real_output || gd_dtype_is_real(state->shapes.output[i].dtype);
     }
     if (!real_output) state->wanted = state->record = false; /* whole numbers have no gradient */
     if (call->op->random) {
         call->seed = ctx->random.seed;
-        call->random_offset = gd_random_take(ctx, words);
+        call->random_offset = gd_random_take(ctx, state->shapes.random_words);
         call->random_base = ctx->random_base;
     }
     state->number = ++ctx->calls;
@@ -271,7 +270,7 @@ static bool run_view(apply_state *state)
     int64_t strides[GD_MAX_DIMS], offset;
     if (!op->view || !x) return false;
     for (int i = 0; i < call->outputs; i++) {
-        const gd_spec *spec = &state->output_spec[i];
+        const gd_spec *spec = &state->shapes.output[i];
         memset(strides, 0, sizeof strides);
         offset = 0;
         if (!op->view(call, i, strides, &offset)) return false;
@@ -300,7 +299,7 @@ static gd_status allocate_results(apply_state *state)
     bool wants_saves = state->record && call->op->backward[ctx->device->device];
     for (int i = 0; i < call->outputs + call->saves; i++) {
         bool save = i >= call->outputs;
-        const gd_spec *spec = save ? &state->save_spec[i - call->outputs] : &state->output_spec[i];
+        const gd_spec *spec = &state->shapes.output[i]; /* the saves follow */
         if (save && (!wants_saves || spec->ndim < 0)) continue;
         gd_tensor *t = gd_tensor_header(ctx, name, true, spec->dtype, spec->ndim, spec->shape);
         if (!t || gd_tensor_allocate(t, GD_MEMORY_ACTIVATIONS, name)) return ctx->status;

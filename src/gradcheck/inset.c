@@ -7,11 +7,9 @@
 
 /* ---- copy: y = x -------------------------------------------------------------------------- */
 
-static gd_status copy_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status copy_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
-    output[0] = gd_spec_like(call->input[0]);
+    out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 
@@ -83,14 +81,12 @@ int64_t gd_check_inset_at(const gd_inset *w, int64_t element)
     return at;
 }
 
-static gd_status inset_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status inset_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)save;
-    (void)words;
     const gd_inset *w = call->args;
-    output[0].dtype = gd_tensor_dtype(call->input[0]);
-    output[0].ndim = w->ndim;
-    for (int axis = 0; axis < w->ndim; axis++) output[0].shape[axis] = w->shape[axis];
+    out->output[0].dtype = gd_tensor_dtype(call->input[0]);
+    out->output[0].ndim = w->ndim;
+    for (int axis = 0; axis < w->ndim; axis++) out->output[0].shape[axis] = w->shape[axis];
     return GD_OK;
 }
 

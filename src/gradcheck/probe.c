@@ -51,10 +51,10 @@ static gd_status watched_forward(const gd_call *call)
     return real.op->forward[gd_context_device(call->context)](&real);
 }
 
-static gd_status watched_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+static gd_status watched_shape(const gd_call *call, gd_shapes *out)
 {
     gd_call real = real_call(call);
-    return real.op->shape(&real, output, save, words);
+    return real.op->shape(&real, out);
 }
 
 static bool watched_view(const gd_call *call, int index, int64_t *strides, int64_t *offset)
