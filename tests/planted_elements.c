@@ -8,6 +8,10 @@
 enum {
     EXP_X,         /* x instead of e^x */
     LOG_X,         /* x instead of 1 / x */
+    LOG1P_LOG,     /* 1 / x instead of 1 / (1 + x) */
+    EXPM1_Y,       /* y instead of y + 1 */
+    ERF_NO_FACTOR, /* without 2 / sqrt(pi) */
+    SOFTPLUS_SIGN, /* the sigmoid of -x */
     SQRT_HALF,     /* 1 / y instead of 1 / (2 y) */
     RSQRT_SQUARED, /* y^2 instead of y^3 */
     SIN_SIN,
@@ -22,6 +26,7 @@ enum {
     POW_NO_FACTOR,
     POW_EXPONENT, /* x^3 instead of x^2 */
     SCALE_TWICE,
+    TERM_FACTOR, /* the term as a factor */
     NEG_SIGN,
     RECIPROCAL_SIGN,
     RECIPROCAL_Y,   /* -y instead of -y^2 */
@@ -31,6 +36,7 @@ enum {
     ELU_NO_ALPHA,   /* e^x for negative x */
     ELU_Y,          /* y for negative x, instead of y + alpha */
     HARDTANH_ALL,   /* 1 outside, too */
+    CLAMP_LOW,      /* 1 above the upper limit, too */
     ROUND_THROUGH,  /* 1 instead of 0 */
     GELU_TANH_RIGHT,
     GELU_TANH_CDF,   /* (1 + t) / 2 without what x moves in t */
@@ -53,6 +59,18 @@ static double slope(int variant, double x, double y)
     case EXP_X:
     case LOG_X:
         return x;
+    case LOG1P_LOG:
+        return 1 / x;
+    case EXPM1_Y:
+        return y;
+    case ERF_NO_FACTOR:
+        return exp(-x * x);
+    case SOFTPLUS_SIGN:
+        return 1 / (1 + exp(x));
+    case TERM_FACTOR:
+        return 0.75;
+    case CLAMP_LOW:
+        return x >= -1;
     case SQRT_HALF:
         return 1 / y;
     case RSQRT_SQUARED:
@@ -115,7 +133,9 @@ enum {
     DIV_NO_SIGN,   /* db = dy a / b^2 */
     DIV_NO_SQUARE, /* db = -dy a / b */
     MAXIMUM_BOTH,  /* both take all */
-    MAXIMUM_LESS   /* the smaller one takes it */
+    MAXIMUM_LESS,  /* the smaller one takes it */
+    MINIMUM_MORE,  /* the larger one takes it */
+    POWER_NO_LOG   /* db = dy y */
 };
 
 static void binary(planted_math *m)
@@ -141,6 +161,14 @@ static void binary(planted_math *m)
         case MAXIMUM_LESS:
             da = a < b ? dy : 0;
             db = a < b ? 0 : dy;
+            break;
+        case MINIMUM_MORE:
+            da = a > b ? dy : 0;
+            db = a > b ? 0 : dy;
+            break;
+        case POWER_NO_LOG:
+            da = dy * b * pow(a, b - 1);
+            db = dy * m->y[0][i];
             break;
         default: /* SUB_NO_SIGN, MAXIMUM_BOTH */
             break;
@@ -180,6 +208,18 @@ static void where(planted_math *m)
     }
 }
 
+/* ---- masked_fill --------------------------------------------------------------------------- */
+
+enum { MASK_RIGHT, MASK_ALL };
+
+/* The mask is a row. */
+static void masked_fill(planted_math *m)
+{
+    const int64_t columns = gd_tensor_count(m->call->input[1]);
+    for (int64_t i = 0; i < gd_tensor_count(m->call->input[0]); i++)
+        m->g[0][i] = m->variant == MASK_RIGHT && m->x[1][i % columns] != 0 ? 0 : m->dy[0][i];
+}
+
 /* ---- The list ----------------------------------------------------------------------------- */
 
 #define BUG(op, check, function, number, what, finding)                  \
@@ -192,6 +232,11 @@ static void where(planted_math *m)
 const planted_bug planted_elements[] = {
     UNARY("exp", EXP_X, "dy x", "it is dy x instead of dy y"),
     UNARY("log", LOG_X, "dy x", "it is dy x instead of dy/x"),
+    UNARY("log1p", LOG1P_LOG, "dy/x, as log's", "it is dy/x"),
+    UNARY("expm1", EXPM1_Y, "dy y, as exp's", "it is dy y instead of dy + dy y"),
+    UNARY("erf", ERF_NO_FACTOR, "without 2 / sqrt(pi)", "a constant factor 0.886227"),
+    UNARY("softplus", SOFTPLUS_SIGN, "the sigmoid of -x", NULL),
+    UNARY("clamp", CLAMP_LOW, "the lower limit alone", "a gradient where it should be 0"),
     UNARY("sqrt", SQRT_HALF, "without the half", "a constant factor 2"),
     UNARY("rsqrt", RSQRT_SQUARED, "y squared, not cubed", "it is -1/2 dy/x instead of -1/2 dy y/x"),
     UNARY("sin", SIN_SIN, "dy sin(x)", "it is dy y"),
@@ -223,6 +268,7 @@ const planted_bug planted_elements[] = {
     UNARY("pow", POW_NO_FACTOR, "without the exponent", "a constant factor 1/3"),
     UNARY("pow", POW_EXPONENT, "the exponent stays", "it is 3 dy y instead of 3 dy x^2"),
     UNARY("scale", SCALE_TWICE, "the factor twice", "a constant factor -5/2"),
+    UNARY("add_scalar", TERM_FACTOR, "the term as a factor", "a constant factor 3/4"),
     UNARY("neg", NEG_SIGN, "the sign", "the sign is flipped"),
     BINARY("add", ADD_SIGN, "the sign of db", "the sign is flipped"),
     BINARY("sub", SUB_NO_SIGN, "the sign of db", "the sign is flipped"),
@@ -231,6 +277,11 @@ const planted_bug planted_elements[] = {
     BINARY("div", DIV_NO_SQUARE, "b, not b squared, in db", "it is -dy y instead of -dy y/b"),
     BINARY("maximum", MAXIMUM_BOTH, "both take all", "a gradient where it should be 0"),
     BINARY("maximum", MAXIMUM_LESS, "the smaller takes it", "zeros in the wrong places"),
+    BINARY("minimum", MINIMUM_MORE, "the larger takes it", "zeros in the wrong places"),
+    BINARY("pow_tensor", POWER_NO_LOG, "db without ln(a)", "it is dy y"),
+    BUG("masked_fill", "mask_row", masked_fill, MASK_RIGHT, "nothing", NULL),
+    BUG("masked_fill", "mask_row", masked_fill, MASK_ALL, "dy where the mask is, too",
+        "a gradient where it should be 0"),
     BUG("add", "b_row", add_row, ROW_RIGHT, "nothing", NULL),
     BUG("add", "b_row", add_row, ROW_FIRST, "db of the first row alone", "only dy[0, :] is used"),
     BUG("add", "b_row", add_row, ROW_LAST, "db of the last row alone", "only dy[3, :] is used"),

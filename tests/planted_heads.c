@@ -135,6 +135,40 @@ static void soft_cross_entropy(planted_math *m)
     }
 }
 
+/* ---- linear_cross_entropy, mean ----------------------------------------------------------- */
+
+enum {
+    HEAD_RIGHT,
+    HEAD_NO_TARGET, /* dlogits without - 1 at the target */
+    HEAD_LAST_PIECE /* dweight of the last two rows alone: pieces overwrite each other */
+};
+
+/* dlogits = dloss / M (softmax(x weight^T) - onehot), dx = dlogits weight, dweight = dlogits^T x */
+static void linear_cross_entropy(planted_math *m)
+{
+    const int64_t M = planted_rows(m->call->input[0]), K = planted_columns(m->call->input[0]);
+    const int64_t V = gd_tensor_dim(m->call->input[1], 0);
+    double *p = calloc((size_t)V, sizeof *p);
+    for (int64_t i = 0; i < M; i++) {
+        const double *x = m->x[0] + i * K, *w = m->x[1];
+        double sum = 0;
+        for (int64_t j = 0; j < V; j++) {
+            double logit = 0;
+            for (int64_t k = 0; k < K; k++) logit += x[k] * w[j * K + k];
+            sum += p[j] = exp(logit);
+        }
+        for (int64_t j = 0; j < V; j++) {
+            const bool one = j == (int64_t)m->x[2][i] && m->variant != HEAD_NO_TARGET;
+            const double d = m->dy[0][0] / (double)M * (p[j] / sum - one);
+            for (int64_t k = 0; k < K; k++) {
+                m->g[0][i * K + k] += d * w[j * K + k];
+                if (m->variant != HEAD_LAST_PIECE || i >= M - 2) m->g[1][j * K + k] += d * x[k];
+            }
+        }
+    }
+    free(p);
+}
+
 /* ---- nll_loss ------------------------------------------------------------------------------ */
 
 enum {
@@ -277,6 +311,47 @@ static void rope(planted_math *m)
     }
 }
 
+/* ---- rope_qkv and rope_attention, halves -------------------------------------------------- */
+
+enum {
+    QKV_RIGHT,
+    QKV_VALUES, /* v is turned back, too */
+    QKV_KEYS    /* k is not */
+};
+
+/* A head of D, at a position from 0, turned by the angles times `sign`. */
+static void turn(double *to, const double *from, int64_t D, int64_t position, double sign)
+{
+    for (int64_t i = 0; i < D / 2; i++) {
+        const double angle = sign * (double)position * pow(1e4, -2.0 * (double)i / (double)D);
+        const double a = from[i], b = from[i + D / 2];
+        to[i] = a * cos(angle) - b * sin(angle);
+        to[i + D / 2] = a * sin(angle) + b * cos(angle);
+    }
+}
+
+/* qkv [B, T, 3, D]: one head of each. */
+static void rope_qkv(planted_math *m)
+{
+    const int64_t *n = gd_tensor_shape(m->call->input[0]);
+    for (int64_t row = 0; row < n[0] * n[1] * 3; row++) {
+        const int64_t part = row % 3, D = n[3];
+        const double turned[] = {-1, m->variant == QKV_KEYS ? 0 : -1,
+                                 m->variant == QKV_VALUES ? -1 : 0};
+        if (m->dy[part])
+            turn(m->g[0] + row * D, m->dy[part] + row / 3 * D, D, row / 3 % n[1], turned[part]);
+    }
+}
+
+/* Turns dq and dk forward again: as if rope had no backward. */
+static void turned_again(planted_op *p, const gd_call *call, double *g, int64_t count)
+{
+    (void)p;
+    const int64_t *n = gd_tensor_shape(call->input[0]);
+    for (int64_t row = 0; row < count / n[3]; row++)
+        if (row % 3 < 2) turn(g + row * n[3], g + row * n[3], n[3], row / 3 % n[1], 1);
+}
+
 /* ---- The list ----------------------------------------------------------------------------- */
 
 #define BUG(op, check, function, number, what, finding)                  \
@@ -302,6 +377,11 @@ static void rope(planted_math *m)
     }
 #define ROPE(number, what, finding) \
     BUG("rope", "halves_from_12", rope, ROPE_##number, what, finding)
+
+#define HEAD(number, what, finding) \
+    BUG("linear_cross_entropy", "mean_5x3x11", linear_cross_entropy, HEAD_##number, what, finding)
+#define QKV(number, what, finding) \
+    BUG("rope_qkv", "one_each_2x5x3x8", rope_qkv, QKV_##number, what, finding)
 
 const planted_bug planted_heads[] = {
     SOFTMAX(RIGHT, "nothing", NULL),
@@ -333,6 +413,10 @@ const planted_bug planted_heads[] = {
     SOFT(NO_SMOOTHING, "the smoothing forgotten", "a constant factor 5/4"),
     SOFT(NO_MAX, "dtargets without the logsumexp", NULL),
     SOFT(LAST_ROW, "dweight of the last row alone", "only dy[1, 1] is used"),
+    HEAD(RIGHT, "nothing", NULL),
+    HEAD(NO_TARGET, "dlogits without the target",
+         "the true gradient sums to 0 along axis 0, this one does not"),
+    HEAD(LAST_PIECE, "dweight of the last piece of rows", NULL),
     NLL(RIGHT, "nothing", NULL),
     NLL(SIGN, "the sign", "the sign is flipped"),
     NLL(NO_WEIGHT, "without the class weights", "a factor for each row"),
@@ -361,5 +445,9 @@ const planted_bug planted_heads[] = {
     ROPE(INTERLEAVED, "the other pairs",
          "does not use dy[0, 0, 0, 3], but x[0, 0, 0, 0] uses dy[0, 0, 0, 1]"),
     ROPE(FREQUENCY, "the exponent halved", NULL),
+    QKV(RIGHT, "nothing", NULL),
+    QKV(VALUES, "v is turned back, too", "all at 2 along axis 2"),
+    QKV(KEYS, "k is not turned back", "all at 1 along axis 2"),
+    {"rope_attention", "full", "dq and dk are not turned back", NULL, .spoil = turned_again},
     BUG(NULL, NULL, NULL, 0, NULL, NULL),
 };

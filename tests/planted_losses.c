@@ -11,6 +11,7 @@ enum {
     LOSS_SUM,       /* the mean's gradient without 1 / n */
     HUBER_OPEN,     /* the slope of the square everywhere */
     SMOOTH_NO_BETA, /* not divided by beta */
+    L1_NO_SIGN,     /* the slope is 1 */
     BCE_RIGHT,
     BCE_NO_WEIGHT, /* without pos_weight */
     BCE_TARGET,    /* sigmoid alone */
@@ -33,6 +34,8 @@ static slope slopes(int variant, double x, double t, double w, double p)
     switch (variant) {
     case HUBER_OPEN:
         return (slope){e, -e};
+    case L1_NO_SIGN:
+        return (slope){1, -1};
     case SMOOTH_NO_BETA:
         return (slope){limited(e, p), -limited(e, p)};
     case BCE_RIGHT:
@@ -76,6 +79,7 @@ const planted_bug planted_losses[] = {
     BUG("mse_loss", "none", MSE_HALF, "without the 2", "a constant factor 1/2"),
     BUG("mse_loss", "none", MSE_SAME_SIGN, "the sign of the target's", "the sign is flipped"),
     BUG("mse_loss", "mean", LOSS_SUM, "the sum's gradient", "a constant factor 36"),
+    BUG("l1_loss", "none", L1_NO_SIGN, "without the sign", "the sign is flipped"),
     BUG("huber_loss", "none", HUBER_OPEN, "the slope of the square everywhere",
         "it is dy x - dy target"),
     BUG("smooth_l1_loss", "none", SMOOTH_NO_BETA, "not divided by beta", "a constant factor 3/4"),

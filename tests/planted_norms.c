@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "batch_norm/batch_norm.h"
+
 /* ---- rms_norm ----------------------------------------------------------------------------- */
 
 enum {
@@ -183,6 +185,30 @@ static void batch_norm(planted_math *m)
     }
 }
 
+/* ---- batch_norm_fixed --------------------------------------------------------------------- */
+
+enum {
+    FIXED_RIGHT,
+    FIXED_TRAINING, /* the mean over the batch is taken away, as in training */
+    FIXED_VARIANCE  /* divided by var + eps, not by its root */
+};
+
+/* dx = w rstd dy, x [B, C] */
+static void batch_norm_fixed(planted_math *m)
+{
+    const double eps = ((const gd_batch_norm_args *)m->call->args)->eps;
+    const int64_t n = gd_tensor_count(m->call->input[0]), C = planted_columns(m->call->input[0]);
+    for (int64_t e = 0; e < n; e++) m->g[2][e % C] += m->dy[0][e];
+    for (int64_t e = 0; e < n; e++) {
+        const int64_t c = e % C;
+        const double var = m->x[4][c] + eps, rstd = 1 / sqrt(var);
+        const double less = m->variant == FIXED_TRAINING ? m->g[2][c] * (double)C / (double)n : 0;
+        m->g[0][e] =
+            m->x[1][c] * (m->variant == FIXED_VARIANCE ? 1 / var : rstd) * (m->dy[0][e] - less);
+        m->g[1][c] += m->dy[0][e] * (m->x[0][e] - m->x[3][c]) * rstd;
+    }
+}
+
 /* ---- group_norm --------------------------------------------------------------------------- */
 
 enum {
@@ -240,6 +266,12 @@ static void group_norm(planted_math *m)
                                              .finding = words                          \
     }
 
+#define FIXED(number, what, words)                                                        \
+    {                                                                                     \
+        "batch_norm_fixed", "rows", what, .variant = number, .formula = batch_norm_fixed, \
+                                          .finding = words                                \
+    }
+
 const planted_bug planted_norms[] = {
     RMS(RMS_RIGHT, "nothing", .finding = NULL),
     RMS(RMS_NO_WEIGHT, "the weight is forgotten", .finding = "dy has an extra factor 1/weight"),
@@ -290,5 +322,8 @@ const planted_bug planted_norms[] = {
     BATCH(BATCH_ROWS, "the mean over the channels",
           "uses dy[0, 1], though that y does not depend on it"),
     BATCH(BATCH_OTHER_CHANNEL, "the sums of another channel", "x[0, 0] does not use dy[1, 0]"),
+    FIXED(FIXED_RIGHT, "nothing", NULL),
+    FIXED(FIXED_TRAINING, "dx as in training", "though that y does not depend on it"),
+    FIXED(FIXED_VARIANCE, "divided by the variance", "a factor for each column"),
     {NULL, NULL, NULL, .finding = NULL},
 };

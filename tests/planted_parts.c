@@ -284,8 +284,37 @@ enum {
     SHAPE_AVERAGE,  /* expand: the mean */
     SHAPE_NOT_BACK, /* permute: dy as it lies */
     SHAPE_FIRST,    /* concat: every part takes dy from its beginning */
-    SHAPE_ALL       /* tril: dy where y is 0, too */
+    SHAPE_ALL,      /* tril: dy where y is 0, too */
+    SHAPE_DIAGONAL, /* triu: without the diagonal */
+    SHAPE_ORDER,    /* reshape: column by column */
+    SHAPE_STRIDES,  /* contiguous: dx lies as x does */
+    SHAPE_ROUNDED,  /* cast: through float32 */
+    SHAPE_START     /* slice: at the beginning of x */
 };
+
+/* The elements in the same order: reshape, contiguous, cast. x [A, B] */
+static void same_order(planted_math *m)
+{
+    const gd_tensor *x = m->call->input[0];
+    const int64_t A = gd_tensor_dim(x, 0), B = gd_tensor_dim(x, 1), *stride = gd_tensor_strides(x);
+    for (int64_t i = 0; i < A * B; i++) {
+        int64_t to = i;
+        if (m->variant == SHAPE_ORDER) to = i % A * B + i / A;
+        if (m->variant == SHAPE_STRIDES) to = i / B * stride[0] + i % B * stride[1];
+        const double dy = m->dy[0][i];
+        if (to >= 0 && to < A * B)
+            m->g[0][to] = m->variant == SHAPE_ROUNDED ? (double)(float)dy : dy;
+    }
+}
+
+/* Rows 1 to 3 of x [4, N] */
+static void slice_rows(planted_math *m)
+{
+    const int64_t N = planted_columns(m->call->input[0]);
+    const int64_t first = m->variant == SHAPE_START ? 0 : N;
+    for (int64_t i = 0; i < gd_tensor_count(m->call->output[0]); i++)
+        m->g[0][first + i] = m->dy[0][i];
+}
 
 /* x [] expanded to [n] */
 static void expand_scalar(planted_math *m)
@@ -328,6 +357,13 @@ static void tril(planted_math *m)
     int64_t N = gd_tensor_dim(m->call->input[0], 1);
     for (int64_t i = 0; i < N * N; i++)
         m->g[0][i] = i % N <= i / N || m->variant == SHAPE_ALL ? m->dy[0][i] : 0;
+}
+
+static void triu(planted_math *m)
+{
+    int64_t N = gd_tensor_dim(m->call->input[0], 1);
+    for (int64_t i = 0; i < N * N; i++)
+        m->g[0][i] = i % N >= i / N + (m->variant == SHAPE_DIAGONAL) ? m->dy[0][i] : 0;
 }
 
 /* ---- The list ----------------------------------------------------------------------------- */
@@ -433,5 +469,18 @@ const planted_bug planted_parts[] = {
         "the right values in the wrong places"),
     BUG("tril", "square", tril, SHAPE_RIGHT, "nothing", NULL),
     BUG("tril", "square", tril, SHAPE_ALL, "dy everywhere", "a gradient where it should be 0"),
+    BUG("triu", "square", triu, SHAPE_RIGHT, "nothing", NULL),
+    BUG("triu", "square", triu, SHAPE_DIAGONAL, "without the diagonal",
+        "zero at the wrong elements"),
+    BUG("reshape", "3x4_to_6x2", same_order, SHAPE_RIGHT, "nothing", NULL),
+    BUG("reshape", "3x4_to_6x2", same_order, SHAPE_ORDER, "column by column",
+        "the right values in the wrong places"),
+    BUG("contiguous", "3x4", same_order, SHAPE_RIGHT, "nothing", NULL),
+    BUG("contiguous", "3x4", same_order, SHAPE_STRIDES, "dx laid out as x",
+        "with strided inputs and cotangents"),
+    BUG("cast", "to_float64", same_order, SHAPE_RIGHT, "nothing", NULL),
+    BUG("cast", "to_float64", same_order, SHAPE_ROUNDED, "rounded to float32", "float32"),
+    BUG("slice", "rows", slice_rows, SHAPE_RIGHT, "nothing", NULL),
+    BUG("slice", "rows", slice_rows, SHAPE_START, "at the beginning of x", "moved by"),
     BUG(NULL, NULL, NULL, 0, NULL, NULL),
 };
