@@ -962,7 +962,7 @@ const examples = {
     },
     gru : {
         case : 'bias_alone',
-        shapes : {gates : [ 1, 2, 3 ], weight : [ 3, 1 ], bias : [ 3 ]},
+        shapes : {gates : [ 1, 3, 3 ], weight : [ 3, 1 ], bias : [ 3 ]},
         steps : gru
     },
     dropout : {case : 'p0.25_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},

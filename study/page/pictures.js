@@ -217,42 +217,89 @@ function attention(v) {
 const plain = ([R, C], values, name) => ({name, shape : [ R, C ], values});
 const point = 'Point at a number, or go to it by Tab and the arrow keys, to see what reaches it; Play goes through all.';
 
-// One channel of x, one kernel, windows one place apart.
-function conv2d(v) {
-    const [H, N] = v.shapes.x.slice(-2), [A, B] = v.shapes.weight.slice(-2), [R, C] = v.y.shape.slice(-2), steps = [];
-    const {x, weight : w, bias} = v.inputs, {dy} = v, y = v.y.values, [dx, dw] = [ v.gradient.x.values, v.gradient.weight.values ];
-    const place = (k, p) => N * (Math.floor(p / C) + Math.floor(k / B)) + p % C + k % B;
-    const name = (grid, at, columns) => `${grid}[${Math.floor(at / columns)}, ${at % columns}]`;
-    const K = of(A * B, (k) => k), P = of(R * C, (p) => p);
-    for (const p of P)
-        steps.push({
-            target : {grid : 'y', at : p},
-            lit : {x : K.map((k) => place(k, p)), w : K},
-            said : `${name('y', p, C)} = ${sumOf(K.map((k) => [x[place(k, p)], w[k]]))} + bias ${signed(bias[0])} = ${short(y[p])}: the kernel lies on the window.`
-        });
-    for (let m = 0; m < H * N; m++) {
-        const met = P.flatMap((p) => K.filter((k) => place(k, p) === m).map((k) => [p, k]));
-        steps.push({
-            target : {grid : 'dx', at : m},
-            lit : {dy : met.map(([ p ]) => p), w : met.map(([ , k ]) => k)},
-            said : `${name('dx', m, N)} = ${sumOf(met.map(([ p, k ]) => [dy[p], w[k]]))} = ${short(dx[m])}: ${
-                met.length} ${met.length === 1 ? 'window has' : 'windows have'} it, each with another weight. To the right in dy is to the left in w: the kernel lies on dy upside down.`
-        });
+const name = (grid, at, columns) => `${grid}[${Math.floor(at / columns)}, ${at % columns}]`;
+
+// One channel, one kernel, windows one place apart. An image has a window for each element of the other
+// side: forward a convolution reads windows of x, the transposed one lays kernels on windows of y.
+const conv = (transposed) => (v) => {
+    const shapes = [ v.shapes.x, v.y.shape ].map((shape) => shape.slice(-2)), [[H, N], [R, C]] = transposed ? shapes.reverse() : shapes, [A, B] = v.shapes.weight.slice(-2);
+    const {weight : w, bias} = v.inputs, steps = [], values = {x : v.inputs.x, y : v.y.values, dy : v.dy, dx : v.gradient.x.values, dw : v.gradient.weight.values};
+    const K = of(A * B, (k) => k), P = of(R * C, (p) => p), place = (k, p) => N * (Math.floor(p / C) + Math.floor(k / B)) + p % C + k % B;
+    const add = (grid, at, columns, lit, terms, why) => steps.push({
+        target : {grid, at},
+        lit,
+        said : `${name(grid, at, columns)} = ${sumOf(terms)}${grid === 'y' ? ` + bias ${signed(bias[0])}` : ''} = ${short(values[grid][at])}: ${why}.`
+    });
+    // Each element of `to` from a window of the image `from`; each element of the image from those whose windows it is in.
+    const read = (to, from, why) => P.forEach((p) => add(to, p, C, {[from] : K.map((k) => place(k, p)), w : K}, K.map((k) => [values[from][place(k, p)], w[k]]), why));
+    const spread = (to, from, why) => of(H * N, (m) => P.flatMap((p) => K.filter((k) => place(k, p) === m).map((k) => [p, k])))
+                                          .forEach((met, m) => add(to, m, N, {[from] : met.map(([ p ]) => p), w : met.map(([ , k ]) => k)}, met.map(([ p, k ]) => [values[from][p], w[k]]), why(met.length)));
+    const [one, image] = transposed ? [ 'x', 'dy' ] : [ 'dy', 'x' ];
+    if (transposed) {
+        spread('y', 'x', (n) => `${n} of the kernels that x lays down ${n === 1 ? 'is' : 'are'} here`);
+        read('dx', 'dy', 'the kernel lies on a window of dy, as that of a convolution forward');
+    } else {
+        read('y', 'x', 'the kernel lies on the window');
+        spread('dx', 'dy', (n) => `${n} ${n === 1 ? 'window has' : 'windows have'} it, each with another weight. To the right in dy is to the left in w: the kernel lies on dy upside down`);
     }
     for (const k of K)
+        add('dw', k, B, {[one] : P, [image] : P.map((p) => place(k, p))}, P.map((p) => [values[one][p], values[image][place(k, p)]]),
+            transposed ? 'every x lays this weight down once' : 'one weight is in every window');
+    const [x, y] = transposed ? [ [ R, C ], [ H, N ] ] : [ [ H, N ], [ R, C ] ], grid = (shape, name) => plain(shape, values[name], name);
+    return story([ grid(x, 'x'), plain([ A, B ], w, 'w'), grid(y, 'y'), grid(y, 'dy'), grid(x, 'dx'), grid([ A, B ], 'dw') ], steps, point);
+};
+
+// A row with as many mirrored places before as after it.
+function pad(v) {
+    const {x} = v.inputs, y = v.y.values, {dy} = v, dx = v.gradient.x.values, N = x.length, before = (y.length - N) / 2, period = 2 * (N - 1), steps = [];
+    const source = y.map((_, l) => Math.abs((l - before + N - 1 + period) % period - (N - 1)));
+    source.forEach((k, l) => steps.push({
+        target : {grid : 'y', at : l},
+        lit : {x : [ k ]},
+        said : `y[${l}] = x[${k}] = ${short(y[l])}${l < before || l >= before + N ? ': beyond the edge y shows x as in a mirror, without the edge itself' : ''}.`
+    }));
+    dx.forEach((d, k) => {
+        const shows = of(y.length, (l) => l).filter((l) => source[l] === k);
         steps.push({
-            target : {grid : 'dw', at : k},
-            lit : {dy : P, x : P.map((p) => place(k, p))},
-            said : `${name('dw', k, B)} = ${sumOf(P.map((p) => [dy[p], x[place(k, p)]]))} = ${short(dw[k])}: one weight is in every window.`
+            target : {grid : 'dx', at : k},
+            lit : {dy : shows, x : [ k ]},
+            said : `dx[${k}] = ${shows.map((l) => signed(dy[l])).join(' + ')} = ${short(d)}: y shows x[${k}] in ${shows.length} places, and what arrives at each adds up.`
         });
-    return story([ plain([ H, N ], x, 'x'), plain([ A, B ], w, 'w'), plain([ R, C ], y, 'y'), plain([ R, C ], dy, 'dy'), plain([ H, N ], dx, 'dx'), plain([ A, B ], dw, 'dw') ], steps, point);
+    });
+    return story([ plain([ 1, N ], x, 'x'), plain([ 1, y.length ], y, 'y'), plain([ 1, y.length ], dy, 'dy'), plain([ 1, N ], dx, 'dx') ], steps, point);
+}
+
+// Rows that are looked up: a gradient's row adds up what arrives wherever its id stood.
+function embedding(v) {
+    const {table, ids} = v.inputs, y = v.y.values, {dy} = v, d = v.gradient.table.values, [V, C] = v.shapes.table, steps = [];
+    y.forEach((e, i) => {
+        const row = Math.floor(i / C), from = ids[row] * C + i % C;
+        steps.push({
+            target : {grid : 'y', at : i},
+            lit : {ids : [ row ], table : [ from ]},
+            said : `${name('y', i, C)} = ${name('table', from, C)} = ${short(e)}, since ids[${row}] = ${ids[row]}: a row is copied, nothing is multiplied.`
+        });
+    });
+    d.forEach((e, j) => {
+        const rows = of(ids.length, (i) => i).filter((i) => ids[i] === Math.floor(j / C)), from = rows.map((i) => i * C + j % C);
+        steps.push({
+            target : {grid : 'dtable', at : j},
+            lit : {ids : rows, dy : from},
+            said : `${name('dtable', j, C)} = ${from.map((i) => signed(dy[i])).join(' + ') || 0}${from.length > 1 ? ` = ${short(e)}` : ''}: ${
+                from.length ? `the id ${Math.floor(j / C)} stands ${from.length === 1 ? 'once' : `${from.length} times, and what arrives adds up`}` : `no id is ${Math.floor(j / C)}, so this row did nothing`}.`
+        });
+    });
+    const numbered = (count) => of(count, String);
+    return story([
+        {...plain([ V, C ], table, 'table'), rows : numbered(V)}, {...plain([ ids.length, 1 ], ids, 'ids'), whole : Infinity}, {...plain([ ids.length, C ], y, 'y'), beside : true},
+        {...plain([ ids.length, C ], dy, 'dy'), beside : true}, {...plain([ V, C ], d, 'dtable'), rows : numbered(V)}
+    ], steps, point);
 }
 
 // Windows of two by two, one place apart, of one plane.
 const pool = (max) => (v) => {
     const [H, N] = v.shapes.x.slice(-2), [R, C] = v.y.shape.slice(-2), {x} = v.inputs, y = v.y.values, {dy} = v, dx = v.gradient.x.values;
     const windows = of(R * C, (p) => [0, 1, N, N + 1].map((k) => N * Math.floor(p / C) + p % C + k)), steps = [];
-    const name = (grid, at, columns) => `${grid}[${Math.floor(at / columns)}, ${at % columns}]`;
     const first = (p) => windows[p].find((k) => x[k] === y[p]);
     windows.forEach((window, p) => steps.push({
         target : {grid : 'y', at : p},
@@ -307,6 +354,37 @@ function lstm(v) {
         steps, `Forward, time goes to the right; backward, to the left. ${point}`);
 }
 
+// The same for two gates and no cell; m is what the state before gives to n, before r.
+function gru(v) {
+    const T = v.shapes.gates[1], h = v.y.values, {r, z, n, dh, dn, dz, dr} = v.s, steps = [], cell = (k, t) => k * T + t;
+    const [, , w] = v.inputs.weight, [, , b] = v.inputs.bias, old = (t) => (t ? h[t - 1] : 0), m = (t) => old(t) * w + b;
+    const add = (grid, at, forward, backward, said) => steps.push({target : {grid, at}, lit : {forward, backward}, said});
+    const R = 0, Z = 1, N = 2, H = 3, DY = 0, DH = 1, DN = 2, DZ = 3, DR = 4;
+    for (let t = 0; t < T; t++) {
+        const h0 = t ? [ cell(H, t - 1) ] : [], from = `from x_${t}${t ? ` and h_${t - 1}` : ''}`, before = t ? `h_${t - 1}` : '0';
+        add('forward', cell(R, t), h0, [], `r_${t} = ${short(r[t])}: by sigmoid, 0 is closed and 1 is open: how much of the state before n may use; ${from}.`);
+        add('forward', cell(Z, t), h0, [], `z_${t} = ${short(z[t])}: by sigmoid, how much of the state before is kept; ${from}.`);
+        add('forward', cell(N, t), [ cell(R, t), ...h0 ], [], `n_${t} = tanh(x's part + r m) = ${short(n[t])}, the new state as proposed; m = ${before} w + b = ${short(m(t))}.`);
+        add('forward', cell(H, t), [ cell(Z, t), cell(N, t), ...h0 ], [],
+            `h_${t} = (1 − z) n + z ${before} = ${short(1 - z[t])} × ${signed(n[t])} + ${short(z[t])} × ${signed(old(t))} = ${short(h[t])}.`);
+    }
+    for (let t = T - 1; t >= 0; t--) {
+        const after = t + 1 < T ? [ t + 1 ] : [], h0 = t ? [ cell(H, t - 1) ] : [], before = t ? `h_${t - 1}` : '0';
+        add('backward', cell(DH, t), after.flatMap((a) => [cell(R, a), cell(Z, a)]), [ cell(DY, t), ...after.flatMap((a) => [DH, DN, DZ, DR].map((k) => cell(k, a))) ],
+            `dh_${t} = dy_${t}${after.map((a) => ` + dh_${a} z_${a} + what the gates of step ${a} send back = ${short(v.dy[t])} + ${signed(dh[a] * z[a])} + ${
+                signed(dh[t] - v.dy[t] - dh[a] * z[a])}`).join('')} = ${short(dh[t])}${after.length ? '. From state to state there is one factor, z: near 1, it lets the gradient through' : ''}.`);
+        add('backward', cell(DN, t), [ cell(Z, t), cell(N, t) ], [ cell(DH, t) ], `dn_${t} = dh (1 − z) (1 − n²) = ${short(dn[t])}, before tanh.`);
+        add('backward', cell(DZ, t), [ cell(Z, t), cell(N, t), ...h0 ], [ cell(DH, t) ], `dz_${t} = dh (${before} − n) z (1 − z) = ${short(dz[t])}, before sigmoid.`);
+        add('backward', cell(DR, t), [ cell(R, t), ...h0 ], [ cell(DN, t) ], `dr_${t} = dn m r (1 − r) = ${short(dr[t])}, before sigmoid.`);
+    }
+    const columns = of(T, (t) => `t = ${t}`);
+    return story([
+        {name : 'forward', label : 'forward', shape : [ 4, T ], values : [...r, ...z, ...n, ...h ], rows : [ 'r', 'z', 'n', 'h' ], columns, whole : 1},
+        {name : 'backward', label : 'backward', shape : [ 5, T ], values : [...v.dy, ...dh, ...dn, ...dz, ...dr ], rows : [ 'dy', 'dh', 'dn', 'dz', 'dr' ], columns}
+    ],
+        steps, `Forward, time goes to the right; backward, to the left. ${point}`);
+}
+
 // ---- All of them: by op, titles and pictures ----------------------------------------------------------------
 
 const scores = [ 'Probabilities, and what reaches the scores', softmax ], arrows = (centred) => [ [ 'What is taken away', norm(centred) ] ];
@@ -322,10 +400,14 @@ const pictures = {
     rope : [ [ 'Rotated, and rotated back', rope ], [ 'A hand for each pair', clocks ] ],
     attention : [ [ 'Queries and keys', attention ] ],
     rope_attention : [ [ 'Queries and keys', attention ] ],
-    conv2d : [ [ 'The kernel on its windows', conv2d ] ],
+    embedding : [ [ 'Rows, and who gets the gradient', embedding ] ],
+    conv2d : [ [ 'The kernel on its windows', conv(false) ] ],
+    conv_transpose2d : [ [ 'The kernels that x lays down', conv(true) ] ],
+    pad : [ [ 'A mirror at either edge', pad ] ],
     max_pool2d : [ [ 'Who gets the gradient', pool(true) ] ],
     avg_pool2d : [ [ 'Who gets the gradient', pool(false) ] ],
-    lstm : [ [ 'Gates through time', lstm ] ]
+    lstm : [ [ 'Gates through time', lstm ] ],
+    gru : [ [ 'Gates through time', gru ] ]
 };
 
 // The places of an op's pictures, as they are before a reader changes anything: {it, result, gradus}.

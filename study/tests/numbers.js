@@ -58,10 +58,10 @@ function check(gradus, it, eps) {
 
 // The pictures of an op: what they show is what the definition says, every step can be drawn, and a cell of
 // a gradient is lit from those elements of dy that the Jacobian has it from, no other.
-let products = 0;
+let products = 0, reached = 0;
 function checkPictures(gradus, it, eps) {
     const {op} = it.request, result = gradus.run(it.request), wanted = expected(it.request, result, eps);
-    const known = {y : wanted.outputs[0], h : wanted.outputs[0], dx : wanted.gradients.x, dw : wanted.gradients.weight, dy : it.request.cotangents[0]};
+    const known = {y : wanted.outputs[0], h : wanted.outputs[0], dx : wanted.gradients.x, dw : wanted.gradients.weight, dtable : wanted.gradients.table, dy : it.request.cotangents[0]};
     let words = '';
     for (const [title, make] of pictures[op]) {
         for (const {steps, draw} of make(numbersOf({it, result}), gradus)) {
@@ -70,10 +70,19 @@ function checkPictures(gradus, it, eps) {
             const shown = (name) => [...drawn[0].matchAll(new RegExp(`data-grid="${name}"[^>]* data-value="([^"]*)"`, 'g')) ].map(([ , v ]) => Number(v));
             for (const [name, values] of Object.entries(known))
                 if (shown(name).length) same(shown(name), values, `${op}: ${name} of the picture`);
-            const jacobian = shown('dx').length ? wanted.jacobian('x') : [];
-            for (const {target, lit} of steps.filter((step) => step.target && step.target.grid === 'dx' && jacobian.length)) {
-                const met = known.dy.map((_, o) => o).filter((o) => jacobian[o][target.at] !== 0);
-                assert.deepEqual(lit.dy, met, `${op}: dx ${target.at}`);
+            for (const name of ['x', 'table'].filter((name) => shown(`d${name}`).length)) {
+                const jacobian = wanted.jacobian(name);
+                for (const {target, lit} of steps.filter((step) => step.target && step.target.grid === `d${name}`)) {
+                    const met = known.dy.map((_, o) => o).filter((o) => jacobian[o][target.at] !== 0);
+                    assert.deepEqual(lit.dy, met, `${op}: d${name} ${target.at}`);
+                    reached++;
+                }
+            }
+            if (/^(lstm|gru)$/.test(op)) { // from the library: the last row forward is h; the last backward, before the gates' functions
+                const T = wanted.outputs[0].length, gates = wanted.gradients.gates, G = gates.length / T;
+                same(shown('forward').slice(-T), wanted.outputs[0], `${op}: h of the picture`);
+                const order = op === 'lstm' ? [ 0, 1, 2, 3 ] : [ 2, 1, 0 ];
+                same(shown('backward').slice(-T * G), order.flatMap((k) => gates.filter((_, i) => i % G === k)), `${op}: gates of the picture`);
             }
             // A sum of products that is written out is what it is said to be; its numbers have two decimals.
             for (const {said} of steps)
@@ -102,7 +111,7 @@ async function main() {
     const with_backward = gradus.ops().filter((op) => op.backward);
     for (const op of with_backward) check(gradus, example(gradus, op.name));
     for (const op of Object.keys(pictures)) checkPictures(gradus, example(gradus, op));
-    assert.ok(products >= 29, `${products} sums written out`);
+    assert.ok(products >= 49 && reached >= 42, `${products} sums written out, ${reached} elements of gradients lit`);
     // Of dx nothing is along xhat, but where eps is large.
     const angles = (op, more = {}, eps = undefined) => {
         const it = example(gradus, op);

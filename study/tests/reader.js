@@ -279,10 +279,10 @@ async function otherElement(tab, url) {
 // The pictures beside the examples: they stand still until they are played, go step by step, follow the
 // numbers, and can be pointed at by mouse and by keyboard; at a phone's width one can read them.
 async function drawn(tab, url) {
-    const pages = {softmax : 'softmax', cross_entropy : 'cross_entropy', 'rms_norm-worked' : 'rms_norm', layer_norm : 'layer_norm', batch_norm : 'batch_norm',
-        rope : 'rope', attention : 'attention', conv : 'conv2d', pool : 'max_pool2d', rnn : 'lstm'};
+    const pages = {softmax : 'softmax', cross_entropy : 'cross_entropy', rms_norm : 'rms_norm-worked', layer_norm : 'layer_norm', batch_norm : 'batch_norm',
+        rope : 'rope', attention : 'attention', conv2d : 'conv', conv_transpose2d : 'conv', max_pool2d : 'pool', lstm : 'rnn', gru : 'rnn', pad : 'pad', embedding : 'embedding'};
     await tab.send('Emulation.setDeviceMetricsOverride', {width : 375, height : 800, deviceScaleFactor : 1, mobile : true});
-    for (const [page, op] of Object.entries(pages)) {
+    for (const [op, page] of Object.entries(pages)) {
         await tab.open(url(`${page}.html`));
         await tab.until(`document.querySelector('.drawn[data-of="${op}"]')?.dataset.ready`);
         const seen = await tab.evaluate(`(() => {
@@ -294,7 +294,7 @@ async function drawn(tab, url) {
             for (let i = 0; i < steps; i++) button('back').click();
             for (let i = 0; i <= steps; i++) states.add(state()), button('step').click();
             button('seek').value = steps, button('seek').dispatchEvent(new Event('input'));
-            const box = [...document.querySelectorAll('.worked[data-op="${op}"] input[data-edit]')].find((b) => /^(x|logits|q|gates)$/.test(b.dataset.edit));
+            const box = [...document.querySelectorAll('.worked[data-op="${op}"] input[data-edit]')].find((b) => /^(x|logits|q|gates|table)$/.test(b.dataset.edit));
             box.value = Number(box.value) + 0.25, box.dispatchEvent(new Event('change', { bubbles: true }));
             return { still, words, steps, states: states.size, bad: /NaN|undefined/.test([...states].join()), followed: 0,
                      whole, least: Math.min(...[...place.querySelectorAll('.picture text, .picture td')].map((t) => parseFloat(getComputedStyle(t).fontSize) *
@@ -322,7 +322,8 @@ async function drawn(tab, url) {
         }
         assert.equal(await tab.evaluate(`[...${WORKED(op)}.querySelectorAll('[data-agrees]')].filter((e) => !(Number(e.dataset.agrees) < 1e-9)).length`), 0, op);
     }
-    for (const [page, op, grid] of [[ 'attention', 'attention', 'ds' ], [ 'conv', 'conv2d', 'dx' ], [ 'pool', 'max_pool2d', 'y' ], [ 'rnn', 'lstm', 'backward' ]]) {
+    for (const [page, op, grid] of [[ 'attention', 'attention', 'ds' ], [ 'conv', 'conv2d', 'dx' ], [ 'pool', 'max_pool2d', 'y' ], [ 'rnn', 'lstm', 'backward' ],
+             [ 'rnn', 'gru', 'backward' ], [ 'conv', 'conv_transpose2d', 'dx' ], [ 'pad', 'pad', 'dx' ], [ 'embedding', 'embedding', 'dtable' ]]) {
         await tab.open(url(`${page}.html`));
         await tab.until(`document.querySelector('.drawn[data-of="${op}"]')?.dataset.ready`);
         const seen = await tab.evaluate(`(() => {
