@@ -20,7 +20,7 @@ function heat(title, shape, values, largest) {
                     .join('') +
                 '</tr>';
     }
-    return `<div class="tensor"><b>${title}</b><table class="numbers jacobian grid">${
+    return `<div class="tensor"><b>${title}</b><table class="numbers jacobian grid" style="--columns:${N}">${
         rows}</table></div>`;
 }
 

@@ -38,7 +38,8 @@ function table(t, more = {}) {
         const pick = more.pick ? ` tabindex="${i ? -1 : 0}" data-pick="${i}"` : '';
         return `<td${edge}${pick} data-value="${v}">${what}</td>`;
     };
-    let html = `<table class="numbers"${more.pick ? ` data-picks="${escape(more.pick)}"` : ''}>`;
+    // On a phone a row of more than six goes on in a second line.
+    let html = `<table class="numbers${N > 6 ? ' long' : ''}"${more.pick ? ` data-picks="${escape(more.pick)}"` : ''}>`;
     for (let at = 0; at < t.values.length; at += N)
         html += `<tr>${t.values.slice(at, at + N).map((v, k) => cell(v, at + k)).join('')}</tr>`;
     return html + '</table>';
@@ -95,7 +96,7 @@ function heatMap(rows, name, output, dy) {
     const largest = Math.max(...rows.flat().map(Math.abs)) || 1;
     return `<div class="tensor" data-tensor="jacobian" data-of="${escape(name)}"><b>&part;${escape(output)} / &part;${
         escape(name)}</b> <small>[${rows.length}, ${rows[0].length}], row: element of ${
-        escape(output)}, after its gradient; largest ${number(largest)}</small><table class="numbers jacobian">${
+        escape(output)}, after its gradient; largest ${number(largest)}</small><table class="numbers jacobian" style="--columns:${rows[0].length}">${
         rows.map((row, o) =>
                      `<tr><th scope="row" data-row="${o}">${number(dy[o])}</th>` +
                      row.map((v, i) => `<td data-value="${v}" data-row="${o}" data-column="${

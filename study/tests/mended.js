@@ -61,7 +61,8 @@ async function wording(tab, url, pages, folder) {
     assert.ok(await tab.evaluate(`document.querySelectorAll('main table tr').length`) > 20, 'the table of NaN is a table');
 }
 
-// At both widths nothing is cut: what is wider than the page scrolls, and formulas do not even that.
+// At both widths nothing is cut: what is wider than the page scrolls, with a shadow and by keyboard; formulas
+// and the numbers of examples do not even that.
 async function cut(tab, url, pages) {
     for (const width of [1200, 375]) {
         await tab.send('Emulation.setDeviceMetricsOverride', {width, height : 800, deviceScaleFactor : 1, mobile : width < 500});
@@ -71,12 +72,14 @@ async function cut(tab, url, pages) {
                 const scrolls = (e) => { for (; e && e !== document.body; e = e.parentElement) if (/auto|scroll/.test(getComputedStyle(e).overflowX)) return true; return false; };
                 const out = [...document.querySelectorAll('main table, main .katex-html, main pre, main svg, main img, main canvas')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && e.getBoundingClientRect().width && !scrolls(e));
                 const formulas = [...document.querySelectorAll('.formula')].filter((e) => e.scrollWidth > e.clientWidth + 1);
+                const tables = [...document.querySelectorAll('.tensor table, .grids table')].filter((e) => e.getBoundingClientRect().right > e.closest('.worked, .panel').getBoundingClientRect().right);
+                const unseen = [...document.querySelectorAll('.wide, .worked, .panel')].filter((e) => e.scrollWidth > e.clientWidth + 1 && (e.tabIndex < 0 || getComputedStyle(e).backgroundImage === 'none'));
                 const header = document.querySelector('header');
-                return { out: out.map((e) => e.tagName), formulas: formulas.map((e) => e.textContent.slice(0, 40)),
+                return { out: out.map((e) => e.tagName), formulas: formulas.map((e) => e.textContent.slice(0, 40)), tables: tables.map((e) => e.parentElement.dataset.tensor || ''), unseen: unseen.map((e) => e.outerHTML.slice(0, 60)),
                          width: document.documentElement.scrollWidth, header: getComputedStyle(header).position === 'sticky' ? header.offsetHeight : 0 };
             })`);
             assert.ok(seen.width <= width, `${page} is ${seen.width} wide on a screen of ${width}`);
-            assert.deepEqual([ seen.out, seen.formulas ], [ [], [] ], `${page}, ${width} wide`);
+            assert.deepEqual([ seen.out, seen.formulas, seen.tables, seen.unseen ], [ [], [], [], [] ], `${page}, ${width} wide`);
             assert.ok(seen.header <= 64, `${page}, ${width} wide: a header of ${seen.header} covers headings`);
         }
     }
