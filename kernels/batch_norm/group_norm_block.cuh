@@ -129,6 +129,28 @@ __device__ inline void store_once(T *row, int p, const gd_pack<T, V> &pack)
     }
 }
 
+// dx = scale dy + slope (x - center) + offset of a group, whose dx begins at `begin`.
+template <class T, int V, class C>
+__device__ __forceinline__ void
+store_group_dx(T *dx, int64_t begin, bool add, const T *x, const T *dy, const C *scale, int packs,
+               const gd_groups &g, const mean_parts<C> &mean, C slope, C offset)
+{
+#pragma unroll 2
+    for (int p = threadIdx.x; p < packs * (int)g.channels; p += blockDim.x) {
+        const C factor = scale[p / packs];
+        const gd_pack<T, V> px = gd_load_pack<T, V>(x, p), pd = gd_load_pack<T, V>(dy, p);
+        gd_pack<T, V> out = {};
+        if (add) out = gd_load_pack<T, V>(dx + begin, p);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const C d = gd_load(px.element[v]) - mean.high;
+            const C value = gd_load(pd.element[v]) * factor + (d * slope + offset);
+            out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + value : value);
+        }
+        store_once<T, V>(dx + begin, p, out);
+    }
+}
+
 // sums [2, channels of all rows]: of dy, and of dy (x - mean).
 template <class T, int V, bool KEEP_DY>
 __global__ void __launch_bounds__(1024, 2)
@@ -187,21 +209,8 @@ __global__ void __launch_bounds__(1024, 2)
     const C slope = -rstd * mean_hx * rstd; /* [group_norm dx] */
     const C offset = -rstd * mean_h - slope * mean.low;
     __syncthreads();
-#pragma unroll 2
-    for (int p = threadIdx.x; p < packs * (int)g.channels; p += blockDim.x) {
-        const C factor = scale[p / packs];
-        const gd_pack<T, V> px = gd_load_pack<T, V>(kept, p),
-                            pd = gd_load_pack<T, V>(KEEP_DY ? kept_dy : dy, p);
-        gd_pack<T, V> out = {};
-        if (add) out = gd_load_pack<T, V>(dx + row * g.size, p);
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            const C d = gd_load(px.element[v]) - mean.high;
-            const C value = gd_load(pd.element[v]) * factor + (d * slope + offset);
-            out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + value : value);
-        }
-        store_once<T, V>(dx + row * g.size, p, out);
-    }
+    store_group_dx<T, V>(dx, row * g.size, add, kept, KEEP_DY ? kept_dy : dy, scale, packs, g, mean,
+                         slope, offset);
 }
 
 // KERNEL with a block for each group.
