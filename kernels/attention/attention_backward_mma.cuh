@@ -100,6 +100,21 @@ __device__ inline void weights_by_query(attention_mma_sums<M, N> &score, const f
         }
 }
 
+// delta of the block's queries from t0 on, a thread for each, whose dy is there: kept, and stored for the
+// second kernel.
+template <class T, class Shared>
+__device__ __forceinline__ void attention_mma_delta(const attention_backward_mma_pass<T> &p,
+                                                    Shared &shared, int64_t b, int64_t h, int t0)
+{
+    const int r = threadIdx.x;
+    float sum = 0;
+    if (t0 + r < p.view.T) {
+        sum = attention_row_product(p.y.at(b, t0 + r, h), shared.left[1][r].at, (int)p.z.E, 0, 1);
+        p.delta[(b * p.z.H + h) * p.z.T + t0 + r] = sum;
+    }
+    shared.delta[0][r] = sum;
+}
+
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
 static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
@@ -136,15 +151,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     if (end > 0) load(0, 0);
     gd_async::copy_wait_all();
     __syncthreads();
-    if (threadIdx.x < ROWS) { // delta, one thread per row
-        const int r = threadIdx.x;
-        float sum = 0;
-        if (t0 + r < view.T) {
-            sum = attention_row_product(p.y.at(b, t0 + r, h), shared.left[1][r].at, (int)z.E, 0, 1);
-            p.delta[(b * z.H + h) * z.T + t0 + r] = sum;
-        }
-        shared.delta[0][r] = sum;
-    }
+    if (threadIdx.x < ROWS) attention_mma_delta(p, shared, b, h, t0);
     if (!p.dq.data) return;
     __syncthreads();
     float lse[M][2], delta[M][2];
@@ -210,6 +217,21 @@ __device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const flo
         }
 }
 
+// Loads lse and delta of N queries from t0 on.
+template <int N, class T>
+__device__ __forceinline__ void attention_mma_load_columns(const attention_backward_mma_pass<T> &p,
+                                                           float *lse, float *delta, int b, int h,
+                                                           int t0)
+{
+    const int i = threadIdx.x % N;
+    const bool inside = t0 + i < p.view.T;
+    const int64_t at = (b * p.z.H + h) * p.z.T + (inside ? t0 + i : 0);
+    if (threadIdx.x < N)
+        gd_async::copy_4(gd_async::shared_address(&lse[i]), p.lse + at, inside);
+    else if (threadIdx.x < 2 * N)
+        gd_async::copy_4(gd_async::shared_address(&delta[i]), p.delta + at, inside);
+}
+
 // A task is a block's keys of one key head. Early keys, which most queries see, come first.
 // Computes dk, dv, or both if the registers hold them.
 template <class F, int W, bool DK, bool DV>
@@ -240,14 +262,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
         attention_mma_load<N>(shared.right[stage][0], q, z.D);
         attention_mma_load<N>(shared.right[stage][1], dy, z.E);
-        const int i = threadIdx.x % N;
-        const bool inside = t0 + i < view.T;
-        const int64_t at = (b * z.H + h) * z.T + (inside ? t0 + i : 0);
-        if (threadIdx.x < N)
-            gd_async::copy_4(gd_async::shared_address(&shared.lse[stage][i]), p.lse + at, inside);
-        else if (threadIdx.x < 2 * N)
-            gd_async::copy_4(gd_async::shared_address(&shared.delta[stage][i]), p.delta + at,
-                             inside);
+        attention_mma_load_columns<N>(p, shared.lse[stage], shared.delta[stage], b, h, t0);
     };
 
     const attention_rows<T> keys = {p.k.at(b, s0, kv), p.k.row, view.S - s0};

@@ -71,6 +71,42 @@ __device__ inline void attention_forward_copy(const attention_forward_hopper_pas
     }
 }
 
+// Tile n of the keys of a task: its scores and weights. The product of the tile before, if there is
+// one, with its values runs alongside, so that the tensor core has work during the exponentials.
+// `before`: tiles of earlier tasks.
+template <class F, int W, bool BEFORE, class Queries>
+__device__ __forceinline__ void
+attention_forward_step(const attention_forward_hopper_pass<typename F::stored> &f,
+                       attention_forward_hopper_shared<typename F::stored, W> &shared,
+                       const Queries &q, const attention_forward_task &task, int group, int t,
+                       int before, int n, attention_mma_sums<1, W> &out,
+                       attention_hopper_weights<attention_hopper_tile> &weight,
+                       attention_online<1> &online)
+{
+    constexpr int N = attention_hopper_tile;
+    const attention_key_stage<typename F::stored, W> &tile = shared.keys.wait(before + n);
+    attention_mma_sums<1, N> score;
+    float factor[1][2];
+    gd_wgmma::fence();
+    attention_hopper_scores<F>(score, q, 64 * group, tile.k);
+    gd_wgmma::commit();
+    if constexpr (BEFORE) {
+        attention_hopper_weigh<F>(out, weight, shared.keys.at(before + n - 1).v);
+        gd_wgmma::commit();
+    }
+    gd_wgmma::wait<BEFORE>(); // scores
+    scale_and_mask(score, f.scale, f.view, t, n * N);
+    const bool changed = online_softmax(score, online, factor);
+    if (f.dropout.threshold)
+        attention_draw<false>(score.at, f.dropout, task.b * (int)f.z.H + task.h, t, n * N);
+    if constexpr (BEFORE) {
+        gd_wgmma::wait<0>(); // out
+        shared.keys.release(before + n - 1);
+    }
+    if (changed) rescale(out, factor);
+    attention_hopper_round<F, true>(weight, score);
+}
+
 // A group that has finished a task goes on to the next, whose data is there already, while others
 // may still be in the task before.
 template <class F, int W>
@@ -79,7 +115,6 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
         const __grid_constant__ attention_forward_hopper_pass<typename F::stored> f)
 {
     using T = typename F::stored;
-    using stage = attention_key_stage<T, W>;
     constexpr int N = attention_hopper_tile, GROUPS = attention_forward_groups<W>;
     constexpr int at_start = 65536 / attention_forward_threads<W> / 8 * 8;
     static_assert(GROUPS * attention_forward_registers<W> + attention_copy_registers <=
@@ -117,36 +152,13 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
         for (int r = 0; r < 2; r++) online.largest[0][r] = -INFINITY, online.total[0][r] = 0;
         auto &q = shared.q.wait(round);
         attention_hopper_weights<N> weight; // of the tile before
-        // Tile n: its scores and weights. The product of the tile before with its values runs
-        // alongside, so that the tensor core has work during the exponentials.
-        const auto step = [&](int n, auto has_before) {
-            constexpr bool BEFORE = decltype(has_before)::value;
-            const stage &tile = shared.keys.wait(before + n);
-            attention_mma_sums<1, N> score;
-            float factor[1][2];
-            gd_wgmma::fence();
-            attention_hopper_scores<F>(score, q, 64 * group, tile.k);
-            gd_wgmma::commit();
-            if constexpr (BEFORE) {
-                attention_hopper_weigh<F>(out, weight, shared.keys.at(before + n - 1).v);
-                gd_wgmma::commit();
-            }
-            gd_wgmma::wait<BEFORE>(); // scores
-            scale_and_mask(score, f.scale, view, t, n * N);
-            const bool changed = online_softmax(score, online, factor);
-            if (f.dropout.threshold)
-                attention_draw<false>(score.at, f.dropout, task.b * (int)z.H + task.h, t, n * N);
-            if constexpr (BEFORE) {
-                gd_wgmma::wait<0>(); // out
-                shared.keys.release(before + n - 1);
-            }
-            if (changed) rescale(out, factor);
-            attention_hopper_round<F, true>(weight, score);
-        };
         int n = 0;
         if (group_end > 0) {
-            step(n, attention_constant<false>());
-            for (n++; n * N < group_end; n++) step(n, attention_constant<true>());
+            attention_forward_step<F, W, false>(f, shared, q, task, group, t, before, n, out,
+                                                weight, online);
+            for (n++; n * N < group_end; n++)
+                attention_forward_step<F, W, true>(f, shared, q, task, group, t, before, n, out,
+                                                   weight, online);
             gd_wgmma::fence();
             attention_hopper_weigh<F>(out, weight, shared.keys.at(before + n - 1).v);
             gd_wgmma::commit();

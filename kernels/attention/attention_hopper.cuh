@@ -16,12 +16,6 @@
 
 constexpr int attention_hopper_tile = 64; // rows of the other side
 
-// A bool as a type.
-template <bool VALUE>
-struct attention_constant {
-    static constexpr bool value = VALUE;
-};
-
 // A tile of ROWS rows and W columns, panel by panel.
 template <class T, int ROWS, int W>
 struct alignas(gd_wgmma::aligned) attention_hopper_panels {
