@@ -217,7 +217,7 @@ const withHeadings = (page) => ({
 
 // What a page needs for the examples of its ops.
 const live = (ops) => [
-    'ops-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js',
+    'wasi.js', 'module.js', 'examples.js', 'worked.js',
     ...(ops.some((op) => pictures.pictures[op]) ? [ 'player.js', 'drawings.js', 'pictures.js' ] : [])
 ];
 
