@@ -48,8 +48,9 @@ function render(request, eps) {
     const {rows, dw} = numbers(
         {x : request.inputs.x, weight : request.inputs.weight, dy : request.cotangents[0], N, eps});
     const blocks = N / BLOCK, ofRow = 2 * blocks + 1, backward = rows.length * ofRow;
-    const cell = (step, v, kind = '') =>
-        `<td data-at="${step}" data-value="${v}" class="${kind}">${number(v)}</td>`;
+    // label: what is said before the number where the rows are turned, on a phone
+    const cell = (step, v, kind = '', label = '') =>
+        `<td data-at="${step}" data-value="${v}" class="${kind}"${label && ` data-label="${label}"`}>${number(v)}</td>`;
     const edge = (k) => (k % BLOCK ? '' : 'edge');
     // results(row, step of its first block): cells of the row's N results
     const results = (list, step) =>
@@ -66,18 +67,18 @@ function render(request, eps) {
             (row, i) => row.blocks
                             .map(({x, squares}, b) =>
                                      x.map((v, k) => cell(i * ofRow + b, v, edge(k))).join('') +
-                                     cell(i * ofRow + b, squares, 'sum'))
+                                     cell(i * ofRow + b, squares, 'sum', 'sum of squares'))
                             .join('') +
-                        cell(i * ofRow + blocks, row.total, 'edge sum') +
-                        cell(i * ofRow + blocks, row.mean) + cell(i * ofRow + blocks, row.rstd)) +
+                        cell(i * ofRow + blocks, row.total, 'edge sum', 'sum') +
+                        cell(i * ofRow + blocks, row.mean, '', 'mean a') + cell(i * ofRow + blocks, row.rstd, '', 'rstd')) +
         '</table>' +
         table('Forward, second pass: y', names('y'),
             (row, i) => results(row.y, i * ofRow + blocks + 1)) +
         '</table>' +
         table('Backward, first pass: the sum of h xhat',
             eachBlock((b) => `<th>block ${b}: h xhat</th>`) + `<th>sum / ${N} = m</th>`,
-            (row, i) => row.products.map((v, b) => cell(backward + i * ofRow + b, v, 'sum')).join('') +
-                        cell(backward + i * ofRow + blocks, row.m, 'edge sum')) +
+            (row, i) => row.products.map((v, b) => cell(backward + i * ofRow + b, v, 'sum', `block ${b}`)).join('') +
+                        cell(backward + i * ofRow + blocks, row.m, 'edge sum', `sum / ${N} = m`)) +
         '</table>' +
         table('Backward, second pass: dx', names('dx'),
             (row, i) => results(row.dx, backward + i * ofRow + blocks + 1)) +

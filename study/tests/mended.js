@@ -72,7 +72,7 @@ async function cut(tab, url, pages) {
                 const scrolls = (e) => { for (; e && e !== document.body; e = e.parentElement) if (/auto|scroll/.test(getComputedStyle(e).overflowX)) return true; return false; };
                 const out = [...document.querySelectorAll('main table, main .katex-html, main pre, main svg, main img, main canvas')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && e.getBoundingClientRect().width && !scrolls(e));
                 const formulas = [...document.querySelectorAll('.formula')].filter((e) => e.scrollWidth > e.clientWidth + 1);
-                const tables = [...document.querySelectorAll('.tensor table, .grids table')].filter((e) => e.getBoundingClientRect().right > e.closest('.worked, .panel').getBoundingClientRect().right);
+                const tables = [...document.querySelectorAll('.tensor table, .grids table' + (innerWidth < 640 ? ', .walk' : ''))].filter((e) => e.getBoundingClientRect().right > e.closest('.worked, .panel').getBoundingClientRect().right);
                 const unseen = [...document.querySelectorAll('.wide, .worked, .panel')].filter((e) => e.scrollWidth > e.clientWidth + 1 && (e.tabIndex < 0 || getComputedStyle(e).backgroundImage === 'none'));
                 const header = document.querySelector('header');
                 return { out: out.map((e) => e.tagName), formulas: formulas.map((e) => e.textContent.slice(0, 40)), tables: tables.map((e) => e.parentElement.dataset.tensor || ''), unseen: unseen.map((e) => e.outerHTML.slice(0, 60)),
