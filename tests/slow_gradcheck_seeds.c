@@ -3,7 +3,7 @@
 #include "all_cases.h"
 #include "check_main.h"
 
-enum { SEEDS = 20 };
+enum { SEEDS = 8 };
 
 START_TEST(no_false_alarm_in_float64)
 {

@@ -1,7 +1,7 @@
 // browser.js - the study in a real browser, from files, with the network off: every number that is
 // shown, before and after a reader changes one, against an independent computation; every planted
 // bug chosen; search, steps, light and dark, a phone's width; and no error in the console.
-//     node browser.js FOLDER [PART...]
+//     node browser.js FOLDER [PART...]     -PART: all but that
 'use strict';
 const assert = require('assert');
 const fs = require('fs');
@@ -13,7 +13,8 @@ const reader = require('./reader.js');
 const mended = require('./mended.js');
 const {pace, keyboard} = require('./pace.js');
 
-const folder = path.resolve(process.argv[2]), only = process.argv.slice(3);
+const folder = path.resolve(process.argv[2]), parts = process.argv.slice(3);
+const wanted = (name) => parts.includes(name) || !parts.includes(`-${name}`) && !parts.some((part) => part[0] !== '-');
 const url = (page) => pathToFileURL(path.join(folder, page)).href;
 const pages =
     fs.readdirSync(folder).filter((name) => name.endsWith('.html') && !name.startsWith('code-'));
@@ -291,7 +292,7 @@ async function main() {
         const {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible} = reader;
         const {again, wording, cut, points} = mended;
         for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, again, wording, cut, points, pace, keyboard, accessible]) {
-            if (only.length && !only.includes(part.name)) continue;
+            if (!wanted(part.name)) continue;
             const begun = Date.now();
             await part(tab, url, pages, folder);
             console.log(`${part.name}: ${((Date.now() - begun) / 1000).toFixed(1)} s`);
