@@ -201,16 +201,6 @@ START_TEST(a_tokenizer_that_others_have_written)
 }
 END_TEST
 
-static void read_into_output(const char *name)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
-    ck_assert_ptr_nonnull(file);
-    output[fread(output, 1, sizeof output - 1, file)] = '\0';
-    fclose(file);
-}
-
 /* The run in tests/first_run is of version 0.1.0 and cut words after 64 bytes, which tokenizer.json
  * did not say: it is resumed with those pieces, and its new checkpoints say it. */
 START_TEST(pieces_of_the_first_runs_are_kept)
@@ -224,8 +214,8 @@ START_TEST(pieces_of_the_first_runs_are_kept)
     program_said(output, "step 4/4");
     train_well("--data text --init step-00000003 --steps 1 --context 8 --sample-length 0");
     program_said(output, "text: 1187 tokens (pieces, 290 different), 101 more for validation");
-    read_into_output("step-00000003/tokenizer.json");
-    ck_assert_ptr_nonnull(strstr(output, "\"pretokenizers\": [\n    {\"type\": \"ByteLevel\""));
+    ck_assert_ptr_nonnull(strstr(text_of("step-00000003/tokenizer.json"),
+                                 "\"pretokenizers\": [\n    {\"type\": \"ByteLevel\""));
     shell("cd '%s' && cmp step-00000003/tokenizer.json step-00000004/tokenizer.json%s", folder, "");
     /* The same pieces by another rule are not those of the model. */
     train_well("--data text --vocab 290 %s --steps 1 --out new");
@@ -332,18 +322,18 @@ END_TEST
 START_TEST(the_tokenizer_lies_beside_the_model)
 {
     train_well("--data text %s --steps 1 --out a");
-    read_into_output("a/step-00000001/tokenizer.json");
-    program_said(output, "\"vocab\": {\n      \"\xc4\x8a\": 0,\n      \"\xc4\xa0\": 1,\n"
-                         "      \"a\": 2,\n      \"b\": 3,\n      \"c\": 4,\n      \"d\": 5,\n"
-                         "      \"e\": 6\n    },\n    \"merges\": []\n");
+    program_said(text_of("a/step-00000001/tokenizer.json"),
+                 "\"vocab\": {\n      \"\xc4\x8a\": 0,\n      \"\xc4\xa0\": 1,\n"
+                 "      \"a\": 2,\n      \"b\": 3,\n      \"c\": 4,\n      \"d\": 5,\n"
+                 "      \"e\": 6\n    },\n    \"merges\": []\n");
     train_well("--data text --vocab 300 %s --steps 1 --out b");
-    read_into_output("b/step-00000001/tokenizer.json");
-    program_said(output, "\"Regex\": \" ?[^\\\\x00-\\\\x40");
-    program_said(output, "      \"\xc4\x80\": 0,\n"); /* byte 0 is U+0100 */
-    program_said(output, "      \"\\\"\": 34,\n");
-    program_said(output, "      \"\xc3\xbf\": 255,\n");
-    program_said(output, "\"merges\": [\n      [\"");
-    ck_assert_int_eq(count_lines(strstr(output, "\"merges\"")), 300 - 256 + 3);
+    const char *tokenizer = text_of("b/step-00000001/tokenizer.json");
+    program_said(tokenizer, "\"Regex\": \" ?[^\\\\x00-\\\\x40");
+    program_said(tokenizer, "      \"\xc4\x80\": 0,\n"); /* byte 0 is U+0100 */
+    program_said(tokenizer, "      \"\\\"\": 34,\n");
+    program_said(tokenizer, "      \"\xc3\xbf\": 255,\n");
+    program_said(tokenizer, "\"merges\": [\n      [\"");
+    ck_assert_int_eq(count_lines(strstr(tokenizer, "\"merges\"")), 300 - 256 + 3);
 }
 END_TEST
 

@@ -146,10 +146,7 @@ gd_status gd_group_broadcast_bytes(gd_group *group, void *data, size_t bytes)
 
 void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin, int64_t *end)
 {
-    const int ranks = gd_group_ranks(group);
-    const int64_t each = gd_slice_length(n, ranks);
-    *begin = rank * each;
-    *end = rank == ranks - 1 ? n : *begin + each;
+    gd_slice_of(n, gd_group_ranks(group), rank, begin, end);
 }
 
 /* Begins a collective on t. False on error, and where no other rank takes part. */

@@ -45,6 +45,14 @@ static inline int64_t gd_slice_length(int64_t n, int ranks)
     return n / ranks / 16 * 16;
 }
 
+/* Elements [begin, end) of n are a rank's slice. */
+static inline void gd_slice_of(int64_t n, int ranks, int rank, int64_t *begin, int64_t *end)
+{
+    const int64_t each = gd_slice_length(n, ranks);
+    *begin = rank * each;
+    *end = rank == ranks - 1 ? n : *begin + each;
+}
+
 /* ---- Connecting all ranks (group_rendezvous.c) --------------------------------------------- */
 
 /* Opens the lines. Connections of strangers are closed. */

@@ -210,15 +210,16 @@ typedef struct stretch {
 static stretch chunk_of(const gd_group *group, int rank, gd_dtype dtype, int64_t n, int64_t at)
 {
     const size_t size = gd_dtype_size(dtype);
-    const int64_t each = gd_slice_length(n, group->ranks), begin = rank * each;
-    const int64_t length = rank == group->ranks - 1 ? n - begin : each;
-    return (stretch){(size_t)(begin + at) * size, (size_t)clip(length - at, 0, CHUNK) * size};
+    int64_t begin, end;
+    gd_slice_of(n, group->ranks, rank, &begin, &end);
+    return (stretch){(size_t)(begin + at) * size, (size_t)clip(end - begin - at, 0, CHUNK) * size};
 }
 
-/* The last one, which includes the remainder. */
 static int64_t longest_slice(const gd_group *group, int64_t n)
 {
-    return n - (group->ranks - 1) * gd_slice_length(n, group->ranks);
+    int64_t begin, end;
+    gd_slice_of(n, group->ranks, group->ranks - 1, &begin, &end); /* includes the remainder */
+    return end - begin;
 }
 
 /* Adds up the received chunks and this rank's own, in the order of ranks. */

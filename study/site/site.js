@@ -492,9 +492,9 @@ own: 66 bytes or more</summary><textarea data-part="text" rows="12" aria-label="
 
 // NAME-wasm.js: a module as a script, since a page opened from a file may not fetch. Packed, as
 // wasi.unpack() takes it: base64 of the bytes themselves would leave a server little to compress.
-function carry(name, program, more = '', variable = name) {
+function carry(name, program, more = '') {
     const bytes = zlib.gzipSync(fs.readFileSync(path.join(programs, `${program}.wasm`)), {level : 9});
-    fs.writeFileSync(path.join(out, `${name}-wasm.js`), `${variable}Wasm = '${bytes.toString('base64')}';\n${more}`);
+    fs.writeFileSync(path.join(out, `${name}-wasm.js`), `${name}Wasm = '${bytes.toString('base64')}';\n${more}`);
 }
 
 // The scripts of a worker that runs the module, for page/worker.js.
@@ -507,7 +507,7 @@ async function main() {
     fs.mkdirSync(path.join(out, 'katex/fonts'), {recursive : true});
     const bytes = fs.readFileSync(path.join(programs, 'study.wasm'));
     const gradus = await Gradus.load(bytes);
-    carry('ops', 'study_ops', '', 'gradus');
+    carry('ops', 'study_ops');
     carry('gradus', 'study', scriptsFor('gradus', [ 'wasi.js', 'module.js', 'formula.js', 'check.js' ]));
     carry('watch', 'study_watch');
     const watched = await watch.Watched.load(fs.readFileSync(path.join(programs, 'study_watch.wasm')));
