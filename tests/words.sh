@@ -38,5 +38,6 @@ gd_(check_)?window@src tests
 turn_back\b|\bstruct turn\b@kernels
 ->(asked|told)\b@src/optim
 ^(static|__global__)[^(]*[ *](backward|forward|run)\(@kernels src
+__launch_bounds__\([^()]*,@kernels
 LIST
 exit $bad

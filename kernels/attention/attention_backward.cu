@@ -98,7 +98,7 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_s
 }
 
 template <class T, int W, attention_gradient WHICH>
-static __global__ void __launch_bounds__(attention_threads, 1)
+static __global__ void GD_LAUNCH_BOUNDS(attention_threads, 1)
     attention_backward_kernel(const __grid_constant__ attention_backward_pass<T> p)
 {
     using A = gd_compute<T>;

@@ -110,7 +110,7 @@ __device__ inline void attention_ds_store(gd_wgmma::blocks &to,
 
 // A task is a tile of keys of one key head. Early keys, which most queries see, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(gd_wgmma::group, attention_dkv_blocks<W>)
+static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group, attention_dkv_blocks<W>)
     attention_dkv_hopper_kernel(
         const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {
@@ -223,8 +223,8 @@ struct attention_dq_shared {
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(gd_wgmma::group *attention_dq_groups,
-                                         attention_dq_blocks<W>)
+static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group *attention_dq_groups,
+                                        attention_dq_blocks<W>)
     attention_dq_hopper_kernel(
         const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {

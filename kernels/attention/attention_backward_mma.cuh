@@ -117,8 +117,8 @@ __device__ __forceinline__ void attention_mma_delta(const attention_backward_mma
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
-                                         attention_mma_plan<F, W>::blocks)
+static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
+                                        attention_mma_plan<F, W>::blocks)
     attention_dq_mma_kernel(
         const __grid_constant__ attention_backward_mma_pass<typename F::stored> p)
 {
@@ -235,8 +235,8 @@ __device__ __forceinline__ void attention_mma_load_columns(const attention_backw
 // A task is a block's keys of one key head. Early keys, which most queries see, come first.
 // Computes dk, dv, or both if the registers hold them.
 template <class F, int W, bool DK, bool DV>
-static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
-                                         attention_mma_plan<F, W>::blocks)
+static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
+                                        attention_mma_plan<F, W>::blocks)
     attention_dkv_mma_kernel(
         const __grid_constant__ attention_backward_mma_pass<typename F::stored> p)
 {

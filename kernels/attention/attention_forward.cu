@@ -56,7 +56,7 @@ online_softmax(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
 // A task is SIDE queries of one head, in a chunk of W columns of the values. Late queries, which
 // see the most keys, come first.
 template <class T, int W>
-static __global__ void __launch_bounds__(attention_threads, 1)
+static __global__ void GD_LAUNCH_BOUNDS(attention_threads, 1)
     attention_forward_kernel(const __grid_constant__ attention_forward_pass<T> f)
 {
     using A = gd_compute<T>;

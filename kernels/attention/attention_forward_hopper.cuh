@@ -110,7 +110,7 @@ attention_forward_step(const attention_forward_hopper_pass<typename F::stored> &
 // A group that has finished a task goes on to the next, whose data is there already, while others
 // may still be in the task before.
 template <class F, int W>
-static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
+static __global__ void GD_LAUNCH_BOUNDS(attention_forward_threads<W>, 1)
     attention_forward_hopper_kernel(
         const __grid_constant__ attention_forward_hopper_pass<typename F::stored> f)
 {

@@ -124,8 +124,8 @@ __device__ inline void finish_sums(const attention_forward_mma_pass<T> &f,
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
-                                         attention_mma_plan<F, W>::blocks)
+static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
+                                        attention_mma_plan<F, W>::blocks)
     attention_forward_mma_kernel(
         const __grid_constant__ attention_forward_mma_pass<typename F::stored> f)
 {

@@ -25,14 +25,6 @@ struct group_plan {
 
 enum { MOST_GROUP_CHANNELS = 256 };
 
-// Blocks of 1024 threads at a time: a multiprocessor has 2048 on 8.0, 9.0 and 10.x, 1024 on 7.5, and
-// 1536 on the others.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1100)
-enum { GROUP_BLOCKS = 1 };
-#else
-enum { GROUP_BLOCKS = 2 };
-#endif
-
 inline group_plan plan_group_blocks(const gd_groups &g, int pack, size_t element, bool backward)
 {
     const gd_cuda_limits limits = gd_cuda_device_limits();
@@ -62,7 +54,7 @@ __device__ inline T *group_kept()
 }
 
 template <class T, int V>
-__global__ void __launch_bounds__(1024, GROUP_BLOCKS)
+__global__ void GD_LAUNCH_BOUNDS(1024, 2)
     group_forward_kernel(T *y, const T *x, gd_groups g, int packs, vector weight, vector bias,
                          gd_compute<T> eps, mean_kept<gd_compute<T>> *mean_out,
                          gd_compute<T> *rstd_out)
@@ -161,7 +153,7 @@ store_group_dx(T *dx, int64_t begin, bool add, const T *x, const T *dy, const C 
 
 // sums [2, channels of all rows]: of dy, and of dy (x - mean).
 template <class T, int V, bool KEEP_DY>
-__global__ void __launch_bounds__(1024, GROUP_BLOCKS)
+__global__ void GD_LAUNCH_BOUNDS(1024, 2)
     group_backward_kernel(T *dx, bool add, const T *x, const T *dy, gd_groups g, int packs,
                           int lanes, vector weight, const mean_kept<gd_compute<T>> *mean_in,
                           const gd_compute<T> *rstd_in, gd_compute<T> *sums)

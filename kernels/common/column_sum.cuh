@@ -32,7 +32,7 @@ static inline gd_row_pieces gd_row_pieces_of(int64_t M)
 // S sums at once: value.add(row, column, sum) adds the terms at that place to sum[0 ... S - 1].
 // partial [S, pieces, N]
 template <int S, class C, class Value>
-__global__ static void __launch_bounds__(GD_SUM_COLUMNS *GD_SUM_WARPS, 4)
+__global__ static void GD_LAUNCH_BOUNDS(GD_SUM_COLUMNS *GD_SUM_WARPS, 4)
     gd_sum_columns(int64_t M, int64_t N, int64_t piece_rows, Value value, C *partial)
 {
     __shared__ C shared[S][GD_SUM_WARPS][GD_SUM_COLUMNS];
@@ -107,7 +107,7 @@ __device__ inline void gd_finish_sums(gd_sums<C, V> &sum, int lanes, int warps,
 enum { GD_SUM_AT_ONCE = 9 };
 
 template <class C, int V>
-__global__ static void __launch_bounds__(256, 4)
+__global__ static void GD_LAUNCH_BOUNDS(256, 4)
     gd_partials_kernel(gd_sum_place out, const C *partial, int64_t P, int64_t N, int lanes)
 {
     using Pack = gd_sums<C, V>;

@@ -21,6 +21,29 @@
 #define GD_HOPPER 0
 #endif
 
+// Launch bounds: the threads of a block, and how many blocks run at a time; fewer where a
+// multiprocessor does not have the threads (CUDA C++ Programming Guide, table of compute
+// capabilities), because there the compiler warns and drops the bound.
+#define GD_LAUNCH_BOUNDS(...) \
+    __launch_bounds__(gd_bound_threads(__VA_ARGS__), gd_bound_blocks(__VA_ARGS__))
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define GD_MULTIPROCESSOR_THREADS 1024
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && \
+    (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1100)
+#define GD_MULTIPROCESSOR_THREADS 1536
+#else
+#define GD_MULTIPROCESSOR_THREADS 2048
+#endif
+constexpr int gd_bound_threads(int threads, int blocks)
+{
+    return (void)blocks, threads;
+}
+constexpr int gd_bound_blocks(int threads, int blocks)
+{
+    return blocks * threads <= GD_MULTIPROCESSOR_THREADS ? blocks
+                                                         : GD_MULTIPROCESSOR_THREADS / threads;
+}
+
 // n / unit, rounded up.
 __host__ __device__ static inline int64_t gd_ceil_div(int64_t n, int64_t unit)
 {

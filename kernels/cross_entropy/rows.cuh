@@ -81,7 +81,7 @@ __device__ inline void copy_pack(T *kept, const T *x, int64_t p)
 // KEEP: a row is kept in shared memory. Each thread copies the packs that it reads itself, so that
 // it need not wait for others.
 template <class T, int V, bool BLOCK, bool KEEP>
-__global__ static void __launch_bounds__(BLOCK ? 512 : 256, KEEP ? 2 : 1)
+__global__ static void GD_LAUNCH_BOUNDS(BLOCK ? 512 : 256, KEEP ? 2 : 1)
     row_kernel(row_results<T> out, const T *x, int64_t columns, target_list targets, int64_t rows)
 {
     using C = gd_compute<T>;

@@ -395,9 +395,9 @@ __device__ void multiply_tasks(const problem &p, shared &r, int64_t tasks)
 }
 
 template <bool A_DEEP, bool B_DEEP>
-__global__ static __launch_bounds__(THREADS,
-                                    1) void multiply_tiles(const __grid_constant__ problem p,
-                                                           int64_t tasks)
+__global__ static GD_LAUNCH_BOUNDS(THREADS,
+                                   1) void multiply_tiles(const __grid_constant__ problem p,
+                                                          int64_t tasks)
 {
     extern __shared__ char memory[];
     const uint32_t past = gd_async::shared_address(memory) % gd_wgmma::aligned;

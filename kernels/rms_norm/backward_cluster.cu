@@ -57,7 +57,7 @@ struct BackwardWork {
 
 // CHUNKS: packs of a row per thread. One block per multiprocessor, as in forward_cluster.cu.
 template <class S, class B, bool ADD, int CHUNKS>
-__global__ void __launch_bounds__(most_consumers(CHUNKS) + 32, 1)
+__global__ void GD_LAUNCH_BOUNDS(most_consumers(CHUNKS) + 32, 1)
     backward_cluster_kernel(const __grid_constant__ Backward a, int stages)
 {
 #if GD_HOPPER

@@ -54,7 +54,7 @@ struct ForwardWork {
 // CHUNKS: packs of a row per thread. One block per multiprocessor; without this launch bound the
 // compiler leaves room for two, which have too few registers.
 template <class S, class B, bool ADD, int CHUNKS>
-__global__ void __launch_bounds__(512 + 32, 1)
+__global__ void GD_LAUNCH_BOUNDS(512 + 32, 1)
     forward_cluster_kernel(const __grid_constant__ Forward a, int stages)
 {
 #if GD_HOPPER

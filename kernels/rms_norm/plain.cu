@@ -200,7 +200,7 @@ __device__ inline void get_input(A (&x)[TILE], const Forward &a, const Row &row,
 }
 
 template <class A, bool PACKED>
-__global__ void __launch_bounds__(THREADS, sizeof(A) == 4 ? 3 : 1)
+__global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
     forward_kernel(const __grid_constant__ Forward a, int team)
 {
     const bool held = a.cols <= (int64_t)team * TILE; // one tile: it is not read again
@@ -253,7 +253,7 @@ __device__ inline void put_gradient(const Backward &a, const Row &row, const Spa
 }
 
 template <class A, bool PACKED>
-__global__ void __launch_bounds__(THREADS, sizeof(A) == 4 ? 3 : 1)
+__global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
     rows_kernel(const __grid_constant__ Backward a, int team)
 {
     const bool held = a.cols <= (int64_t)team * TILE;
@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(A) == 4 ? 3 : 1)
 // Blocks: [pieces of the tokens, heads * stripes of columns]. `lanes` threads have a stripe of one
 // token, those behind them the next token.
 template <class A, bool PACKED>
-__global__ void __launch_bounds__(THREADS, sizeof(A) == 4 ? 3 : 1)
+__global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
     columns_kernel(const __grid_constant__ Backward a, int lanes, int stripes, bool of_bias)
 {
     using At = Span<PACKED>;

@@ -60,7 +60,7 @@ __device__ inline void store_pairs(T *to, const T (&a)[V], const T (&b)[V], int6
 // is loaded while the one before is turned. All that is written was read by the same thread before,
 // so the result may lie where the heads come from.
 template <bool INTERLEAVED, class T, int V>
-static __global__ void __launch_bounds__(threads, blocks_each)
+static __global__ void GD_LAUNCH_BOUNDS(threads, blocks_each)
     turn_kernel(rope_pass pass, rope_rates rates)
 {
     using C = gd_compute<T>;
