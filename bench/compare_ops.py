@@ -32,7 +32,8 @@ ROWS = [(32768, 1024), (32768,)]
 MATRIX = [(32768, 1024)]
 # What the second input is, with x's batch: numbers from 0 to 1, classes, or like x.
 TARGETS = dict.fromkeys(("mse_loss", "l1_loss", "huber_loss", "bce_with_logits", "kl_div"), "real")
-TARGETS |= {"nll_loss": "class", "cross_entropy": "class", "cosine_similarity": "like x"}
+TARGETS |= dict.fromkeys(("nll_loss", "cross_entropy", "gather", "gather_rows", "index_select"),
+                         "class") | {"cosine_similarity": "like x"}
 
 
 def layers(torch, nn, functional):
@@ -66,6 +67,9 @@ def layers(torch, nn, functional):
         "prod": (MATRIX, lambda x: x.prod(-1), (1, 2)),
         "norm": (MATRIX, lambda x: torch.linalg.vector_norm(x, 2, -1), (1, 2)),
         "sort": (MATRIX, lambda x: x.sort(dim=-1, stable=True)[0], None),
+        "gather": ([(1 << 20,)] * 2, lambda x, i: x.gather(-1, i), None),
+        "gather_rows": (MATRIX * 2, lambda x, i: x.gather(-1, i), None),
+        "index_select": ([(4096, 8192), (8192,)], lambda x, i: x.index_select(-1, i), None),
         "flip": (MATRIX, lambda x: x.flip(-1), (2, 2)),
         "tril": ([(32, 1024, 1024)], torch.tril, (2, 2)),
     }

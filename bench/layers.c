@@ -123,6 +123,16 @@ static gd_tensor *sort(gd_tensor *const *in)
     return gd_sort(in[0], -1, false, NULL);
 }
 
+static gd_tensor *gather(gd_tensor *const *in)
+{
+    return gd_gather(in[0], -1, in[1]);
+}
+
+static gd_tensor *index_select(gd_tensor *const *in)
+{
+    return gd_index_select(in[0], -1, in[1]);
+}
+
 static gd_tensor *flip(gd_tensor *const *in)
 {
     return gd_flip(in[0], (int[]){-1}, 1);
@@ -153,6 +163,9 @@ static const layer layers[] = {
     {"prod", prod, 1, {{32768, 1024}}, LIKE_X},
     {"norm", norm, 1, {{32768, 1024}}, LIKE_X},
     {"sort", sort, 1, {{32768, 1024}}, LIKE_X},
+    {"gather", gather, 2, {{1 << 20}, {1 << 20}}, CLASSES},
+    {"gather_rows", gather, 2, {{32768, 1024}, {32768, 1024}}, CLASSES},
+    {"index_select", index_select, 2, {{4096, 8192}, {8192}}, CLASSES},
     {"flip", flip, 1, {{32768, 1024}}, LIKE_X},
     {"tril", tril, 1, {{32, 1024, 1024}}, LIKE_X},
 };

@@ -1,25 +1,8 @@
 /* test_axis.c - gather, scatter_add, cumsum, argmax, topk and sort against loops over coordinates, as
  * PyTorch's documentation defines them, and at their edges. */
+#include "long_gathers.h"
 #include "long_sorts.h"
 #include "one_context.h"
-
-/* The place in an array of shape s of the element at `index`. */
-static int64_t place_of(shape s, const int64_t *index)
-{
-    int64_t place = 0;
-    for (int d = 0; d < s.ndim; d++) place = place * s.dim[d] + index[d];
-    return place;
-}
-
-/* Where element `place` of an array of shape `from` points in one of shape `to`: to the same
- * coordinates, but `at` along the axis. */
-static int64_t pointed(shape from, shape to, int64_t place, int axis, int64_t at)
-{
-    int64_t index[GD_MAX_DIMS];
-    unravel(from, place, index);
-    index[axis] = at;
-    return place_of(to, index);
-}
 
 /* A shape of 1 to 3 dimensions; and one that is nowhere larger, or anywhere along the axis. */
 static shape random_shape(void)
@@ -272,6 +255,12 @@ START_TEST(long_sorts)
 }
 END_TEST
 
+START_TEST(long_gathers_are_the_definition)
+{
+    check_long_gather(ctx, &long_gathers[_i / 4], dtypes[_i % 4], &seed);
+}
+END_TEST
+
 START_TEST(one_hot_rows)
 {
     gd_tensor *ids = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){2, 0, 1, 2});
@@ -395,6 +384,7 @@ int main(void)
     tcase_add_loop_test(tcase, topk_is_the_sorted_order, 0, 60);
     tcase_add_test(tcase, the_documented_examples);
     tcase_add_loop_test(tcase, long_sorts, 0, 4);
+    tcase_add_loop_test(tcase, long_gathers_are_the_definition, 0, 4 * (LONG_GATHERS - 1));
     tcase_add_test(tcase, one_hot_rows);
     tcase_add_test(tcase, roll_split_and_index_select);
     tcase_add_test(tcase, nan_and_infinity);

@@ -3,7 +3,7 @@
 #include "axis/axis.h"
 #include "cuda.cuh"
 #include "cuda/device_cuda.h"
-#include "embedding/sort.cuh"
+#include "embedding/runs.cuh"
 
 extern "C" gd_status same_order_backward_cuda(const gd_call *call); // kernels/shape: dx = dy
 
@@ -14,19 +14,24 @@ constexpr int threads = 256;
 struct axis_lines {
     gd_cuda_walk<OPERANDS> walk;
     int64_t n[OPERANDS], step[OPERANDS]; // of a line of each operand
-    int64_t inner;                       // lines that begin in neighbouring places, of `like`
+
+    // Where element i of a line is.
+    __device__ int64_t place(int operand, int64_t line, int64_t i) const
+    {
+        int64_t at[OPERANDS];
+        walk.at(line, at);
+        return at[operand] + i * step[operand];
+    }
 };
 
-// As many lines as `like` has. The operands may be larger: their first lines are taken.
+// As many lines as `like` has. The operands may be larger: their first lines are taken. One with a single
+// line has it for all.
 static axis_lines lines_of(const gd_tensor *like, int axis, const gd_tensor *const (&t)[OPERANDS])
 {
     int64_t shape[GD_MAX_DIMS];
     axis_lines l = {};
-    l.inner = 1;
-    for (int d = 0; d < gd_tensor_ndim(like); d++) {
+    for (int d = 0; d < gd_tensor_ndim(like); d++)
         shape[d] = d == axis ? 1 : gd_tensor_shape(like)[d];
-        if (d > axis) l.inner *= shape[d];
-    }
     gd_layout layout[OPERANDS];
     for (int k = 0; k < OPERANDS; k++) {
         layout[k] = gd_cuda_layout(t[k]);
@@ -44,22 +49,25 @@ static int axis_of(const gd_call *call)
 
 // ---- gather and scatter_add ---------------------------------------------------------------------
 
-// to[i] (+)= from[index[i]]; a thread has one element of index.
+// to[i] (+)= from[index[i]], or with `put`, for lines in which no two indices are equal,
+// to[index[i]] += from[i]. A thread has one element of index.
 template <class T>
-static __global__ void take_kernel(T *to, const T *from, const int32_t *index, axis_lines l,
-                                   bool add, int64_t *fault)
+static __global__ void move_kernel(T *to, const T *from, const int32_t *index, axis_lines l,
+                                   bool put, bool add, int64_t *fault)
 {
-    const int64_t m = l.n[INDEX];
+    const int64_t m = l.n[INDEX], n = l.n[put ? TO : FROM];
     GD_EACH(e, l.walk.count * m)
     {
         const int64_t line = e / m, i = e - line * m;
         int64_t at[OPERANDS];
         l.walk.at(line, at);
-        const int64_t k = index[at[INDEX] + i * l.step[INDEX]];
-        const bool good = k >= 0 && k < l.n[FROM];
-        if (!good && fault) *fault = 1 + (line / l.inner * m + i) * l.inner + line % l.inner;
-        T *out = to + at[TO] + i * l.step[TO];
-        const gd_compute<T> value = good ? gd_load(from[at[FROM] + k * l.step[FROM]]) : 0;
+        const int64_t place = at[INDEX] + i * l.step[INDEX], k = index[place]; // index is packed
+        const bool good = k >= 0 && k < n;
+        if (!good && fault) *fault = 1 + place;
+        if (!good && put) continue;
+        T *out = to + at[TO] + (put ? k : i) * l.step[TO];
+        const T *in = from + at[FROM] + (put ? i : k) * l.step[FROM];
+        const gd_compute<T> value = good ? gd_load(*in) : 0;
         *out = gd_store<T>(add ? gd_load(*out) + value : value); /* [scatter_add] */
     }
 }
@@ -79,9 +87,8 @@ static __global__ void put_kernel(T *to, const T *from, const int32_t *index, ax
         gd_compute<T> sum = 0;
         bool any = false;
         for (int64_t i = 0; i < m; i++) {
-            const int64_t t = index[at[INDEX] + i * l.step[INDEX]];
-            if (k == 0 && fault && (t < 0 || t >= n))
-                *fault = 1 + (line / l.inner * m + i) * l.inner + line % l.inner;
+            const int64_t place = at[INDEX] + i * l.step[INDEX], t = index[place];
+            if (k == 0 && fault && (t < 0 || t >= n)) *fault = 1 + place;
             if (t != k) continue;
             sum += gd_load(from[at[FROM] + i * l.step[FROM]]); /* [gather] */
             any = true;
@@ -91,55 +98,89 @@ static __global__ void put_kernel(T *to, const T *from, const int32_t *index, ax
     }
 }
 
-// The same where no two indices are equal: a thread has one element of index.
-template <class T>
-static __global__ void put_distinct_kernel(T *to, const T *from, const int32_t *index, axis_lines l)
-{
-    const int64_t m = l.n[INDEX];
-    GD_EACH(e, l.walk.count * m)
+// The same for long lines: the elements of index are sorted by where they point, equal ones by their
+// place, so that an element of `to` gets the sum of neighbours. All lines are sorted at once, or one that
+// they share, and then are the columns of its rows.
+
+constexpr int64_t most_scanned = 512;    // of lines no longer, put_kernel scans the index
+constexpr int64_t most_sorted = 1 << 20; // at once, 24 bytes each, unless a line has more
+
+template <class Type>
+struct line_rows {
+    using T = Type;
+    using C = gd_compute<T>;
+    static constexpr int V = 1;
+    T *to;
+    const T *from;
+    const int32_t *index;
+    axis_lines l;
+    int64_t *fault;
+    int64_t first; // line of those that are sorted at once
+    int64_t width; // ids of a line
+    uint32_t bad;
+
+    __device__ uint32_t id(int64_t row) const
     {
-        const int64_t line = e / m, i = e - line * m;
-        int64_t at[OPERANDS];
-        l.walk.at(line, at);
-        const int64_t k = index[at[INDEX] + i * l.step[INDEX]];
-        if (k < 0 || k >= l.n[TO]) continue;
-        T *out = to + at[TO] + k * l.step[TO];
-        *out = gd_store<T>(gd_load(*out) + gd_load(from[at[FROM] + i * l.step[FROM]]));
+        const int64_t m = l.n[INDEX], line = row / m;
+        const int64_t place = l.place(INDEX, first + line, row - line * m), k = index[place];
+        const bool good = k >= 0 && k < l.n[TO];
+        if (!good && fault) *fault = 1 + place;
+        return good ? (uint32_t)(line * width + k) : bad;
     }
+
+    __device__ void load(T (&value)[V], int64_t row, int64_t column) const
+    {
+        const int64_t m = l.n[INDEX], line = row / m;
+        value[0] = from[l.place(FROM, first + line + column, row - line * m)];
+    }
+
+    __device__ void finish(uint32_t id, const C (&sum)[V], int64_t column) const
+    {
+        const int64_t line = id / width;
+        T *out = to + l.place(TO, first + line + column, id - line * width);
+        *out = gd_store<T>(gd_load(*out) + sum[0]); /* [gather] */
+    }
+};
+
+template <class T>
+static gd_status put_sorted(const gd_call *call, line_rows<T> r)
+{
+    const bool shared = ((const gd_axis_args *)call->args)->shared;
+    const int64_t m = r.l.n[INDEX], lines = shared ? 1 : r.l.walk.count;
+    r.width = gd_min64(r.l.n[TO], (int64_t)1 << 31); // no index is larger
+    const int64_t most = gd_min64(most_sorted / m, UINT32_MAX / r.width);
+    const int64_t some = gd_min64(lines, gd_max64(1, most));
+    r.bad = (uint32_t)(some * r.width);
+    gd_id_sort::sorter s = gd_id_sort::sorter_for(call, some * m);
+    gd_status status = GD_OK;
+    for (; !status && r.first < lines; r.first += some)
+        status = gd_id_sort::sum_by_id(call, r, s, gd_min64(some, lines - r.first) * m,
+                                       r.l.walk.count / lines);
+    return status;
 }
 
-static gd_status take(const gd_call *call, const gd_tensor *to, bool add, const gd_tensor *from,
-                      int64_t *fault)
+// Whether the index is put to `to` or taken by; it has the shape of `like`, but for the lines that share it.
+static gd_status move(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
+                      const gd_tensor *from, bool put, bool add, int64_t *fault)
 {
     const gd_tensor *index = call->input[1];
-    const axis_lines l = lines_of(index, axis_of(call), {to, from, index});
-    const int64_t count = gd_tensor_count(index);
+    const axis_lines l = lines_of(like, axis_of(call), {to, from, index});
+    const int64_t count = gd_tensor_count(like), n = l.n[TO], m = l.n[INDEX];
+    const bool distinct = !put || m == 1 || ((const gd_axis_args *)call->args)->distinct;
     if (count == 0) return GD_OK;
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        take_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(to), gd_ptr<const T>(from), gd_ptr<const int32_t>(index), l, add, fault);
-        return gd_launched(call);
-    });
-}
-
-static gd_status put(const gd_call *call, const gd_tensor *to, const gd_tensor *from,
-                     int64_t *fault)
-{
-    const gd_tensor *index = call->input[1];
-    const axis_lines l = lines_of(index, axis_of(call), {to, from, index});
-    const bool distinct = ((const gd_axis_args *)call->args)->distinct;
-    const int64_t count = l.walk.count * l.n[distinct ? INDEX : TO];
-    if (count == 0 || gd_tensor_count(index) == 0) return GD_OK;
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        if (distinct) {
-            put_distinct_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
-                gd_ptr<T>(to), gd_ptr<const T>(from), gd_ptr<const int32_t>(index), l);
-            return gd_launched(call);
-        }
-        put_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(to), gd_ptr<const T>(from), gd_ptr<const int32_t>(index), l, fault);
+        T *const out = gd_ptr<T>(to);
+        const T *const in = gd_ptr<const T>(from);
+        const int32_t *const at = gd_ptr<const int32_t>(index);
+        if (distinct)
+            move_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
+                out, in, at, l, put, add, fault);
+        else if (gd_max64(n, m) > most_scanned)
+            return put_sorted<T>(call, {out, in, at, l, fault});
+        else
+            put_kernel<<<gd_blocks(l.walk.count * n, threads), threads, 0, gd_stream(call)>>>(
+                out, in, at, l, fault);
         return gd_launched(call);
     });
 }
@@ -159,15 +200,16 @@ static int64_t *fault_of(const gd_call *call)
 
 extern "C" gd_status gather_forward_cuda(const gd_call *call)
 {
-    return take(call, call->output[0], false, call->input[0], fault_of(call));
+    const gd_tensor *y = call->output[0];
+    return move(call, y, y, call->input[0], false, false, fault_of(call));
 }
 
 extern "C" gd_status gather_backward_cuda(const gd_call *call)
 {
-    const gd_tensor *dx = call->dinput[0];
+    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
     begin_gradient(call, 0);
-    return put(call, dx, call->doutput[0], nullptr);
+    return move(call, dy, dx, dy, true, true, nullptr);
 }
 
 extern "C" gd_status scatter_add_forward_cuda(const gd_call *call)
@@ -175,7 +217,7 @@ extern "C" gd_status scatter_add_forward_cuda(const gd_call *call)
     const gd_tensor *y = call->output[0];
     if (gd_tensor_count(y) > 0)
         gd_copy_cuda(gd_cuda_layout(y), gd_cuda_layout(call->input[0]), call->context);
-    return put(call, y, call->input[2], fault_of(call));
+    return move(call, call->input[1], y, call->input[2], true, true, fault_of(call));
 }
 
 extern "C" gd_status scatter_add_backward_cuda(const gd_call *call)
@@ -183,7 +225,8 @@ extern "C" gd_status scatter_add_backward_cuda(const gd_call *call)
     const gd_tensor *dsrc = call->dinput[2];
     if (dsrc && gd_tensor_count(dsrc) > 0) {
         begin_gradient(call, 2);
-        const gd_status status = take(call, dsrc, true, call->doutput[0], nullptr);
+        const gd_status status =
+            move(call, call->input[1], dsrc, call->doutput[0], false, true, nullptr);
         if (status) return status;
     }
     return same_order_backward_cuda(call);
@@ -337,9 +380,7 @@ static __global__ void key_kernel(gd_id_sort::sequence s, const T *x, axis_lines
     GD_EACH(e, l.walk.count * n)
     {
         const int64_t position = first ? e : s.position[e], line = position / n;
-        int64_t at[OPERANDS];
-        l.walk.at(line, at);
-        const T value = x[at[FROM] + (position - line * n) * l.step[FROM]];
+        const T value = x[l.place(FROM, line, position - line * n)];
         s.id[e] = (uint32_t)(key_of(gd_load(value), falling) >> shift);
         if (first) s.position[e] = position;
     }
@@ -356,9 +397,7 @@ static __global__ void place_kernel(int32_t *to, gd_id_sort::sequence s, axis_li
     GD_EACH(e, l.walk.count * n)
     {
         const int64_t line = e / n;
-        int64_t at[OPERANDS];
-        l.walk.at(line, at);
-        to[at[TO] + (e - line * n) * l.step[TO]] = (int32_t)(s.position[e] - line * n);
+        to[l.place(TO, line, e - line * n)] = (int32_t)(s.position[e] - line * n);
     }
 }
 
@@ -367,31 +406,21 @@ static __global__ void place_kernel(int32_t *to, gd_id_sort::sequence s, axis_li
 template <class T>
 static gd_status sort_lines(const gd_call *call, const axis_lines &l, int64_t count)
 {
-    const size_t N = (size_t)count, places = gd_id_sort::most_tiles * gd_id_sort::bytes;
-    gd_id_sort::sequence s = {(uint32_t *)gd_call_scratch(call, N * sizeof(uint32_t)),
-                              (int64_t *)gd_call_scratch(call, N * sizeof(int64_t))};
-    gd_id_sort::sequence other = {(uint32_t *)gd_call_scratch(call, N * sizeof(uint32_t)),
-                                  (int64_t *)gd_call_scratch(call, N * sizeof(int64_t))};
-    int64_t *counts = (int64_t *)gd_call_scratch(call, places * sizeof(int64_t));
-    if (!s.id || !s.position || !other.id || !other.position || !counts)
-        return gd_error_status(call->context);
+    gd_id_sort::sorter s = gd_id_sort::sorter_for(call, count);
+    if (!s.count) return gd_error_status(call->context);
     const bool falling = !((const gd_axis_args *)call->args)->smallest;
     const unsigned blocks = gd_blocks(count, threads);
-    const auto sort_by_id = [&](uint32_t largest) {
-        const gd_id_sort::sequence a = s;
-        s = gd_id_sort::sort(call, a, other, counts, count, largest);
-        if (s.id == other.id) other = a;
-    };
     for (int shift = 0; shift < 8 * (int)sizeof(gd_compute<T>); shift += 32) {
-        key_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s, gd_ptr<const T>(call->input[0]), l,
-                                                            shift, falling, shift == 0);
-        sort_by_id(UINT32_MAX);
+        key_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s.ids, gd_ptr<const T>(call->input[0]),
+                                                            l, shift, falling, shift == 0);
+        gd_id_sort::sort(call, s, count, UINT32_MAX);
     }
     if (l.walk.count > 1) {
-        line_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s, count, l.n[FROM]);
-        sort_by_id((uint32_t)(l.walk.count - 1));
+        line_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s.ids, count, l.n[FROM]);
+        gd_id_sort::sort(call, s, count, (uint32_t)(l.walk.count - 1));
     }
-    place_kernel<<<blocks, threads, 0, gd_stream(call)>>>(gd_ptr<int32_t>(call->output[0]), s, l);
+    place_kernel<<<blocks, threads, 0, gd_stream(call)>>>(gd_ptr<int32_t>(call->output[0]), s.ids,
+                                                          l);
     return gd_launched(call);
 }
 

@@ -17,7 +17,8 @@ typedef struct lines {
     bool reversed; /* cumsum: from the end; topk, sort: the smallest first */
 } lines;
 
-/* As many lines as `like` has. The other operands may be larger: their first lines are taken. */
+/* As many lines as `like` has. The other operands may be larger: their first lines are taken. One with a
+ * single line has it for all. */
 static lines lines_of(const gd_tensor *like, int axis)
 {
     lines l = {.walk = gd_walk_like(like)};
@@ -133,12 +134,12 @@ static void put_line(const lines *l, const int64_t *offset, void *scratch)
     for (int64_t k = 0; k < n; k++) to[k * step] = (REAL)sum[k];
 }
 
-/* One of the two for each line of index (input 1). */
-static gd_status by_index(const gd_call *call, const gd_tensor *to, bool add, const gd_tensor *from,
-                          line_function *function)
+/* One of the two for each line of `like`, by index (input 1). */
+static gd_status by_index(const gd_call *call, const gd_tensor *like, const gd_tensor *to, bool add,
+                          const gd_tensor *from, line_function *function)
 {
     const int axis = axis_of(call);
-    lines l = lines_of(call->input[1], axis);
+    lines l = lines_of(like, axis);
     l.add = add;
     add_operand(&l, to, axis);
     add_operand(&l, from, axis);
@@ -150,7 +151,7 @@ static gd_status by_index(const gd_call *call, const gd_tensor *to, bool add, co
 gd_status GD_REAL_NAME(gather_forward)(const gd_call *call)
 {
     if (check_indices(call)) return GD_ERROR_ARGUMENT;
-    return by_index(call, call->output[0], false, call->input[0], take_line);
+    return by_index(call, call->output[0], call->output[0], false, call->input[0], take_line);
 }
 
 /* A gradient to be added to: zeros, if there is none yet. */
@@ -165,7 +166,7 @@ gd_status GD_REAL_NAME(gather_backward)(const gd_call *call)
     const gd_tensor *dx = call->dinput[0];
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
     begin_gradient(call, 0);
-    return by_index(call, dx, true, call->doutput[0], put_line);
+    return by_index(call, call->doutput[0], dx, true, call->doutput[0], put_line);
 }
 
 gd_status GD_REAL_NAME(scatter_add_forward)(const gd_call *call)
@@ -174,7 +175,7 @@ gd_status GD_REAL_NAME(scatter_add_forward)(const gd_call *call)
     if (check_indices(call)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_count(y) == 0) return GD_OK;
     gd_copy_cpu(gd_layout_of(y), gd_layout_of(call->input[0]), call->context);
-    return by_index(call, y, true, call->input[2], put_line);
+    return by_index(call, call->input[1], y, true, call->input[2], put_line);
 }
 
 /* dx = dy; dsrc is gathered from it, with zeros where src has no index. */
@@ -183,7 +184,7 @@ gd_status GD_REAL_NAME(scatter_add_backward)(const gd_call *call)
     const gd_tensor *dsrc = call->dinput[2];
     if (dsrc && gd_tensor_count(dsrc) > 0) {
         begin_gradient(call, 2);
-        gd_status status = by_index(call, dsrc, true, call->doutput[0], take_line);
+        gd_status status = by_index(call, call->input[1], dsrc, true, call->doutput[0], take_line);
         if (status) return status;
     }
     return call->dinput[0] ? GD_REAL_NAME(same_order_backward)(call) : GD_OK;

@@ -16,7 +16,8 @@ static gd_status check_index(const gd_call *call, int i, bool free_axis)
     const int ndim = gd_tensor_ndim(t);
     bool fits = gd_tensor_dtype(index) == GD_INT32 && gd_tensor_ndim(index) == ndim;
     for (int d = 0; fits && d < ndim; d++) {
-        fits = gd_tensor_dim(index, d) <= gd_tensor_dim(t, d) || (free_axis && d == args->axis);
+        fits = gd_tensor_dim(index, d) <= gd_tensor_dim(t, d) || (free_axis && d == args->axis) ||
+               args->shared;
     }
     if (fits && gd_tensor_count(index) > 0 && gd_tensor_dim(call->input[0], args->axis) == 0) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
@@ -36,7 +37,9 @@ static gd_status check_index(const gd_call *call, int i, bool free_axis)
 static gd_status gather_shape(const gd_call *call, gd_shapes *out)
 {
     if (gd_check_axis(call) || check_index(call, 0, true)) return GD_ERROR_ARGUMENT;
-    out->output[0] = gd_spec_like(call->input[1]);
+    const gd_axis_args *args = call->args;
+    out->output[0] = gd_spec_like(call->input[args->shared ? 0 : 1]);
+    out->output[0].shape[args->axis] = gd_tensor_dim(call->input[1], args->axis);
     out->output[0].dtype = gd_tensor_dtype(call->input[0]);
     return GD_OK;
 }
@@ -54,7 +57,8 @@ static gd_status scatter_add_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
-static const gd_axis_args first = {.axis = 0}, second = {.axis = 1}, third = {.axis = 2};
+static const gd_axis_args first = {.axis = 0}, second = {.axis = 1}, third = {.axis = 2},
+                          shared = {.axis = 1, .shared = true};
 
 static const gd_case gather_cases[] = {
     {"rows", &second, GD_INPUTS({GD_DIMS(4, 5)}, {GD_INDEX(5), GD_DIMS(4, 3)})},
@@ -63,6 +67,9 @@ static const gd_case gather_cases[] = {
     {"first_axis", &first, GD_INPUTS({GD_DIMS(7, 3)}, {GD_INDEX(7), GD_DIMS(4, 3)})},
     {"middle_of_fewer", &second, GD_INPUTS({GD_DIMS(3, 5, 4)}, {GD_INDEX(5), GD_DIMS(2, 6, 3)})},
     {"last_of_three", &third, GD_INPUTS({GD_DIMS(2, 3, 70)}, {GD_INDEX(70), GD_DIMS(2, 3, 9)})},
+    {"long_lines", &second, GD_INPUTS({GD_DIMS(2, 600)}, {GD_INDEX(3), GD_DIMS(2, 400)})},
+    {"one_for_all_lines", &shared,
+     GD_INPUTS({GD_DIMS(3, 520, 2)}, {GD_INDEX(9), GD_DIMS(1, 70, 1)})},
     {"one", &first, GD_INPUTS({GD_DIMS(1)}, {GD_INDEX(1), GD_DIMS(1)})},
     {"nothing", &second, GD_INPUTS({GD_DIMS(3, 4)}, {GD_INDEX(4), GD_DIMS(3, 0)})},
 };
@@ -77,6 +84,8 @@ static const gd_case scatter_add_cases[] = {
      GD_INPUTS({GD_DIMS(7, 3)}, {GD_INDEX(7), GD_DIMS(4, 3)}, {GD_DIMS(4, 3)})},
     {"middle_of_more", &second,
      GD_INPUTS({GD_DIMS(3, 5, 4)}, {GD_INDEX(5), GD_DIMS(2, 6, 3)}, {GD_DIMS(4, 7, 3)})},
+    {"long_lines", &second,
+     GD_INPUTS({GD_DIMS(2, 600)}, {GD_INDEX(3), GD_DIMS(2, 90)}, {GD_DIMS(2, 90)})},
     {"one", &first, GD_INPUTS({GD_DIMS(1)}, {GD_INDEX(1), GD_DIMS(1)}, {GD_DIMS(1)})},
     {"nothing", &second, GD_INPUTS({GD_DIMS(3, 4)}, {GD_INDEX(4), GD_DIMS(3, 0)}, {GD_DIMS(3, 0)}),
      .may_be_empty = true},
@@ -117,17 +126,14 @@ const gd_op gd_op_scatter_add = {
     GD_CASES(scatter_add_cases),
 };
 
-gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index)
+gd_tensor *gd_gather_by(gd_tensor *x, gd_tensor *index, gd_axis_args args)
 {
-    const gd_axis_args args = gd_axis_args_of(x, axis);
     return gd_apply(&gd_op_gather, (gd_tensor *[]){x, index}, 2, &args);
 }
 
-gd_tensor *gd_gather_distinct(gd_tensor *x, int axis, gd_tensor *index)
+gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index)
 {
-    gd_axis_args args = gd_axis_args_of(x, axis);
-    args.distinct = true;
-    return gd_apply(&gd_op_gather, (gd_tensor *[]){x, index}, 2, &args);
+    return gd_gather_by(x, index, gd_axis_args_of(x, axis));
 }
 
 gd_tensor *gd_scatter_add(gd_tensor *x, int axis, gd_tensor *index, gd_tensor *src)

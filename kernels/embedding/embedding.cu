@@ -1,7 +1,6 @@
 // embedding.cu - the CUDA kernels of embedding: rows gathered, and summed back in sorted order.
 #include "cuda/device_cuda.h"
-#include "embedding/sort.cuh"
-#include "pack.cuh"
+#include "embedding/runs.cuh"
 
 // ---- Forward ----------------------------------------------------------------------------------
 
@@ -143,183 +142,44 @@ static __global__ void __launch_bounds__(few_threads)
 // ---- Backward -----------------------------------------------------------------------------------
 //
 // The rows of dy are taken in the order of their ids, so each row of dtable is the sum over one run
-// of equal ids. Runs are of very different lengths (a comma, a rare word), so blocks do not take
-// runs but chunks of equal length. A run inside one chunk is finished there. For one that continues
-// in the next chunk, each chunk stores its part, and a second kernel adds the parts in order.
+// of equal ids.
 
-constexpr int chunk_rows = 32, sum_threads = 128;
-
-struct runs {
-    const uint32_t *id;      // ascending; `bad` for those that are no row of the table
-    const int64_t *position; // the row of dy
-    int64_t count;
+template <class G, class Type>
+struct table_rows {
+    using T = Type;
+    using C = gd_compute<T>;
+    static constexpr int V = gd_pack_size<T>;
+    G *dtable;
+    const T *dy;
+    const int32_t *ids;
+    int64_t columns;
+    bool add;
     uint32_t bad;
-};
+    int64_t *fault;
 
-static __global__ void number_kernel(gd_id_sort::sequence to, const int32_t *ids, int64_t rows,
-                                     int64_t vocab, uint32_t bad, int64_t *fault)
-{
-    GD_EACH(i, rows)
+    __device__ uint32_t id(int64_t row) const
     {
-        const int64_t id = ids[i];
-        const bool good = id >= 0 && id < vocab;
-        if (!good && fault) *fault = 1 + i;
-        to.id[i] = good ? (uint32_t)id : bad;
-        to.position[i] = i;
+        const uint32_t id = (uint32_t)ids[row];
+        if (id >= bad && fault) *fault = 1 + row;
+        return id < bad ? id : bad;
     }
-}
 
-// The parts of a chunk: its first run may have begun in the chunk before, its last one may continue
-// in the next.
-template <class C>
-__device__ inline C *part_of(C *parts, int64_t chunk, bool from_begin, int64_t columns)
-{
-    return parts + (2 * chunk + !from_begin) * columns;
-}
-
-// dtable[id, first ...] (+)= sum
-template <class T, class S, int V>
-__device__ inline void finish(T *dtable, uint32_t id, const S (&sum)[V], int64_t first,
-                              int64_t columns, bool add)
-{
-    T *row = dtable + id * columns, value[V];
-    if (add) gd_pack_load(value, row, first, columns);
-#pragma unroll
-    for (int v = 0; v < V; v++) value[v] = gd_store<T>(add ? gd_load(value[v]) + sum[v] : sum[v]);
-    gd_pack_store(row, value, first, columns);
-}
-
-// A block has a chunk, a thread a pack of columns.
-template <class G, class T>
-static __global__ void sum_kernel(G *dtable, gd_compute<T> *parts, const T *dy, runs r,
-                                  int64_t columns, bool add)
-{
-    constexpr int V = gd_pack_size<T>, ahead = 4;
-    const int64_t chunk = blockIdx.x, begin = chunk * chunk_rows;
-    const int64_t end = begin + chunk_rows < r.count ? begin + chunk_rows : r.count;
-    for (int64_t first = ((int64_t)blockIdx.y * sum_threads + threadIdx.x) * V; first < columns;
-         first += (int64_t)gridDim.y * sum_threads * V) {
-        gd_compute<T> sum[V] = {};
-        int64_t run = begin;
-        for (int64_t k = begin; k < end; k += ahead) {
-            T value[ahead][V];
-#pragma unroll
-            for (int a = 0; a < ahead; a++) {
-                if (k + a < end)
-                    gd_pack_load(value[a], dy + r.position[k + a] * columns, first, columns);
-            }
-#pragma unroll
-            for (int a = 0; a < ahead; a++) {
-                const int64_t next = k + a + 1;
-                if (next > end) break;
-                const uint32_t id = r.id[next - 1];
-#pragma unroll
-                for (int v = 0; v < V; v++) sum[v] += gd_load(value[a][v]); /* [dtable] */
-                const bool goes_on = next < r.count && r.id[next] == id;
-                if (goes_on && next < end) continue;
-                const bool came = run == begin && begin > 0 && r.id[begin - 1] == id;
-                if (goes_on || came)
-                    gd_pack_store(part_of(parts, chunk, run == begin, columns), sum, first,
-                                  columns);
-                else if (id != r.bad)
-                    finish(dtable, id, sum, first, columns, add);
-                run = next;
-#pragma unroll
-                for (int v = 0; v < V; v++) sum[v] = 0;
-            }
-        }
+    __device__ void load(T (&value)[V], int64_t position, int64_t first) const
+    {
+        gd_pack_load(value, dy + position * columns, first, columns);
     }
-}
 
-// The end of the run of `id` that `from` is in, by bisection.
-__device__ static int64_t run_end(const runs &r, uint32_t id, int64_t from)
-{
-    int64_t low = from, high = r.count; // r.id[low - 1] is id, r.id[high] is not
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (r.id[middle] == id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-// The block of the chunk in which a run begins adds the parts of all chunks that it reaches.
-template <class T>
-static __global__ void join_kernel(T *dtable, const gd_compute<T> *parts, runs r, int64_t columns,
-                                   bool add)
-{
-    constexpr int V = gd_pack_size<T>;
-    using C = gd_compute<T>;
-    const int64_t chunk = blockIdx.x, begin = chunk * chunk_rows, end = begin + chunk_rows;
-    if (end >= r.count || r.id[end] != r.id[end - 1]) return; // no run continues
-    const uint32_t id = r.id[end - 1];
-    const bool from_begin = r.id[begin] == id;
-    if (from_begin && begin > 0 && r.id[begin - 1] == id) return; // it began before
-    if (id == r.bad) return;
-    const int64_t last = (run_end(r, id, end) - 1) / chunk_rows;
-    for (int64_t first = ((int64_t)blockIdx.y * sum_threads + threadIdx.x) * V; first < columns;
-         first += (int64_t)gridDim.y * sum_threads * V) {
-        C part[V];
-        gd_long_sum<C> sum[V]; // there may be many parts
-        gd_pack_load(part, part_of(parts, chunk, from_begin, columns), first, columns);
+    // dtable[id, first ...] (+)= sum
+    __device__ void finish(uint32_t id, const C (&sum)[V], int64_t first) const
+    {
+        G *row = dtable + id * columns, value[V];
+        if (add) gd_pack_load(value, row, first, columns);
 #pragma unroll
-        for (int v = 0; v < V; v++) sum[v].add(part[v]);
-#pragma unroll 4
-        for (int64_t next = chunk + 1; next <= last; next++) {
-            gd_pack_load(part, part_of(parts, next, true, columns), first, columns);
-#pragma unroll
-            for (int v = 0; v < V; v++) sum[v].add(part[v]);
-        }
-#pragma unroll
-        for (int v = 0; v < V; v++) part[v] = sum[v].value();
-        finish(dtable, id, part, first, columns, add);
+        for (int v = 0; v < V; v++)
+            value[v] = gd_store<G>(add ? gd_load(value[v]) + sum[v] : sum[v]);
+        gd_pack_store(row, value, first, columns);
     }
-}
-
-// The rows of dy by their ids.
-static gd_status sort_rows(const gd_call *call, int64_t vocab, runs *r)
-{
-    const gd_tensor *ids = call->input[1];
-    const int64_t n = gd_tensor_count(ids);
-    gd_id_sort::sequence sequences[2];
-    for (gd_id_sort::sequence &s : sequences) {
-        s.id = (uint32_t *)gd_call_scratch(call, (size_t)n * sizeof *s.id);
-        s.position = (int64_t *)gd_call_scratch(call, (size_t)n * sizeof *s.position);
-        if (!s.id || !s.position) return gd_error_status(call->context);
-    }
-    int64_t *count = (int64_t *)gd_call_scratch(call, gd_id_sort::most_tiles * gd_id_sort::bytes *
-                                                          sizeof(int64_t));
-    if (!count) return gd_error_status(call->context);
-
-    const uint32_t beyond = 1u << 31; // no id of 32 bits with a sign is so large
-    const uint32_t bad = vocab < beyond ? (uint32_t)vocab : beyond;
-    number_kernel<<<gd_blocks(n, sum_threads), sum_threads, 0, gd_stream(call)>>>(
-        sequences[0], gd_ptr<const int32_t>(ids), n, vocab, bad, gd_cuda_fault_word(call, vocab));
-    const gd_id_sort::sequence sorted =
-        gd_id_sort::sort(call, sequences[0], sequences[1], count, n, bad);
-    *r = {sorted.id, sorted.position, n, bad};
-    return gd_launched(call);
-}
-
-template <class T, class G>
-static gd_status sum_runs(const gd_call *call, const runs &r)
-{
-    gd_tensor *dtable = call->dinput[0];
-    const int64_t columns = gd_tensor_dim(dtable, 1), chunks = gd_ceil_div(r.count, chunk_rows);
-    const int64_t groups = gd_ceil_div(columns, sum_threads * gd_pack_size<T>);
-    const dim3 blocks((unsigned)chunks, (unsigned)(groups < 65535 ? groups : 65535));
-    using C = gd_compute<T>;
-    C *parts = (C *)gd_call_scratch(call, (size_t)(2 * chunks * columns) * sizeof(C));
-    if (!parts) return gd_error_status(call->context);
-    sum_kernel<<<blocks, sum_threads, 0, gd_stream(call)>>>(gd_ptr<G>(dtable), parts,
-                                                            gd_ptr<const T>(call->doutput[0]), r,
-                                                            columns, call->accumulate[0]);
-    join_kernel<<<blocks, sum_threads, 0, gd_stream(call)>>>(gd_ptr<G>(dtable), (const C *)parts, r,
-                                                             columns, call->accumulate[0]);
-    return gd_launched(call);
-}
+};
 
 static gd_status sum_few(const gd_call *call)
 {
@@ -344,19 +204,28 @@ static gd_status sum_few(const gd_call *call)
 // dtable[v, :] = the sum of dy[i, :] over all i with ids[i] = v
 extern "C" gd_status embedding_backward_cuda(const gd_call *call)
 {
-    gd_tensor *dtable = call->dinput[0];
+    const gd_tensor *dtable = call->dinput[0], *ids = call->input[1];
     if (!dtable || gd_tensor_count(dtable) == 0) return GD_OK;
-    if (is_few(gd_tensor_dim(dtable, 0), gd_tensor_count(call->input[1]))) return sum_few(call);
+    if (is_few(gd_tensor_dim(dtable, 0), gd_tensor_count(ids))) return sum_few(call);
     if (!call->accumulate[0]) { // rows that no id names
         gd_fill_cuda(gd_tensor_data(dtable), gd_tensor_dtype(dtable), 0, gd_tensor_count(dtable),
                      call->context);
     }
-    if (gd_tensor_count(call->input[1]) == 0) return gd_error_status(call->context);
-    runs r;
-    if (sort_rows(call, gd_tensor_dim(dtable, 0), &r)) return gd_error_status(call->context);
+    if (gd_tensor_count(ids) == 0) return gd_error_status(call->context);
+    const int64_t vocab = gd_tensor_dim(dtable, 0), columns = gd_tensor_dim(dtable, 1);
+    const int64_t count = gd_tensor_count(ids);
+    const int32_t *id = gd_ptr<const int32_t>(ids);
+    const bool add = call->accumulate[0];
+    const uint32_t bad = (uint32_t)gd_min64(vocab, (int64_t)1 << 31); // no id is larger
+    int64_t *fault = gd_cuda_fault_word(call, vocab);
+    gd_id_sort::sorter s = gd_id_sort::sorter_for(call, count);
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        return gd_by_gradient<T>(
-            dtable, [&](auto gradient) { return sum_runs<T, decltype(gradient)>(call, r); });
+        const T *dy = gd_ptr<const T>(call->doutput[0]);
+        return gd_by_gradient<T>(dtable, [&](auto gradient) {
+            using G = decltype(gradient);
+            const table_rows<G, T> rows = {gd_ptr<G>(dtable), dy, id, columns, add, bad, fault};
+            return gd_id_sort::sum_by_id(call, rows, s, count, columns);
+        });
     });
 }

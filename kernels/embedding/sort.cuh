@@ -109,22 +109,35 @@ static __global__ void move_to_places(sequence to, sequence from, const int64_t 
     }
 }
 
-// Sorts the n > 0 ids of `a`, none above `largest`. `b` is as large; count has room for
-// most_tiles * bytes. Returns the one of both that holds the result.
-static inline sequence sort(const gd_call *call, sequence a, sequence b, int64_t *count, int64_t n,
-                            uint32_t largest)
+// Ids to be sorted, and what that takes.
+struct sorter {
+    sequence ids, other; // other is as large
+    int64_t *count;      // [most_tiles, bytes]; NULL: there was no memory
+};
+
+static inline sorter sorter_for(const gd_call *call, int64_t n)
+{
+    const int64_t counts = most_tiles * bytes; // an id has half the bytes of a position
+    int64_t *count = (int64_t *)gd_call_scratch(call, (size_t)(counts + 3 * n) * sizeof *count);
+    if (!count) return {};
+    int64_t *position = count + counts;
+    uint32_t *id = (uint32_t *)(position + 2 * n);
+    return {{id, position}, {id + n, position + n}, count};
+}
+
+// Sorts n > 0 ids, none above `largest`.
+static inline void sort(const gd_call *call, sorter &s, int64_t n, uint32_t largest)
 {
     const tiling t = tiling_of(n);
     const cudaStream_t stream = gd_stream(call);
     for (int shift = 0; shift < 32 && largest >> shift; shift += 8) {
-        count_bytes<<<(unsigned)t.tiles, bytes, 0, stream>>>(count, a.id, t, shift);
-        find_places<<<1, bytes, 0, stream>>>(count, t.tiles);
-        move_to_places<<<(unsigned)t.tiles, 32, 0, stream>>>(b, a, count, t, shift);
-        const sequence sorted = b;
-        b = a;
-        a = sorted;
+        count_bytes<<<(unsigned)t.tiles, bytes, 0, stream>>>(s.count, s.ids.id, t, shift);
+        find_places<<<1, bytes, 0, stream>>>(s.count, t.tiles);
+        move_to_places<<<(unsigned)t.tiles, 32, 0, stream>>>(s.other, s.ids, s.count, t, shift);
+        const sequence sorted = s.other;
+        s.other = s.ids;
+        s.ids = sorted;
     }
-    return a;
 }
 
 } // namespace gd_id_sort

@@ -1,5 +1,5 @@
 /* axes.c - the same elements along other axes: permute, expand, slice, concat. */
-#include "gradus/ops.h"
+#include "axis/axis.h"
 #include "shape/shape.h"
 
 GD_KERNEL(permute_forward)
@@ -441,11 +441,8 @@ gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
                 index ? gd_shape_text(index).text : "");
         return NULL;
     }
-    int64_t flat[GD_MAX_DIMS], shape[GD_MAX_DIMS];
-    for (int d = 0; d < gd_tensor_ndim(x); d++) {
-        flat[d] = d == axis ? gd_tensor_dim(index, 0) : 1;
-        shape[d] = d == axis ? flat[d] : gd_tensor_dim(x, d);
-    }
-    gd_tensor *places = gd_reshape(index, gd_tensor_ndim(x), flat);
-    return gd_gather(x, axis, gd_expand(places, gd_tensor_ndim(x), shape));
+    int64_t line[GD_MAX_DIMS];
+    for (int d = 0; d < gd_tensor_ndim(x); d++) line[d] = d == axis ? gd_tensor_dim(index, 0) : 1;
+    return gd_gather_by(x, gd_reshape(index, gd_tensor_ndim(x), line),
+                        (gd_axis_args){.axis = axis, .shared = true});
 }

@@ -1,0 +1,155 @@
+// runs.cuh - sums of rows that are sorted by id: one over each run of equal ids, in the order of the rows.
+// Runs are of very different lengths (a comma, a rare word), so blocks do not take runs but chunks of
+// equal length. A run inside one chunk is finished there. For one that continues in the next chunk,
+// each chunk stores its part, and a second kernel adds the parts in order.
+//
+// `Rows` says what is added and where a sum goes, V neighbouring columns at a time:
+//
+//     using T = ..., C = gd_compute<T>;
+//     static constexpr int V;
+//     uint32_t bad;                               // the largest id, of rows that are left out
+//     __device__ uint32_t id(int64_t row) const;
+//     __device__ void load(T (&value)[V], int64_t row, int64_t first) const;
+//     __device__ void finish(uint32_t id, const C (&sum)[V], int64_t first) const;
+#ifndef GD_EMBEDDING_RUNS_CUH
+#define GD_EMBEDDING_RUNS_CUH
+
+#include "embedding/sort.cuh"
+#include "kernel.h"
+#include "pack.cuh"
+
+namespace gd_id_sort
+{
+
+constexpr int chunk_rows = 32, sum_threads = 128;
+
+template <class Rows>
+static __global__ void id_kernel(sequence s, Rows rows, int64_t count)
+{
+    GD_EACH(row, count)
+    {
+        s.id[row] = rows.id(row);
+        s.position[row] = row;
+    }
+}
+
+// The parts of a chunk: its first run may have begun in the chunk before, its last one may continue
+// in the next.
+template <class C>
+__device__ inline C *part_of(C *parts, int64_t chunk, bool from_begin, int64_t columns)
+{
+    return parts + (2 * chunk + !from_begin) * columns;
+}
+
+// Where columns are few, a block has several chunks.
+__device__ inline int64_t chunk_of_thread()
+{
+    return (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+}
+
+template <class Rows>
+static __global__ void sum_kernel(Rows rows, typename Rows::C *parts, sequence s, int64_t count,
+                                  int64_t columns)
+{
+    constexpr int V = Rows::V, ahead = 4;
+    const int64_t chunk = chunk_of_thread(), begin = chunk * chunk_rows;
+    const int64_t end = begin + chunk_rows < count ? begin + chunk_rows : count;
+    for (int64_t first = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * V; first < columns;
+         first += (int64_t)gridDim.y * blockDim.x * V) {
+        typename Rows::C sum[V] = {};
+        int64_t run = begin;
+        for (int64_t k = begin; k < end; k += ahead) {
+            typename Rows::T value[ahead][V];
+#pragma unroll
+            for (int a = 0; a < ahead; a++) {
+                if (k + a < end) rows.load(value[a], s.position[k + a], first);
+            }
+#pragma unroll
+            for (int a = 0; a < ahead; a++) {
+                const int64_t next = k + a + 1;
+                if (next > end) break;
+                const uint32_t id = s.id[next - 1];
+#pragma unroll
+                for (int v = 0; v < V; v++) sum[v] += gd_load(value[a][v]); /* [dtable] */
+                const bool goes_on = next < count && s.id[next] == id;
+                if (goes_on && next < end) continue;
+                const bool came = run == begin && begin > 0 && s.id[begin - 1] == id;
+                if (goes_on || came)
+                    gd_pack_store(part_of(parts, chunk, run == begin, columns), sum, first,
+                                  columns);
+                else if (id != rows.bad)
+                    rows.finish(id, sum, first);
+                run = next;
+#pragma unroll
+                for (int v = 0; v < V; v++) sum[v] = 0;
+            }
+        }
+    }
+}
+
+// The end of the run of `id` that `low` is in, by bisection.
+__device__ static inline int64_t run_end(sequence s, int64_t count, uint32_t id, int64_t low)
+{
+    int64_t high = count; // not in the run
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        (s.id[middle] == id ? low : high) = middle;
+    }
+    return high;
+}
+
+// The threads of the chunk in which a run begins add the parts of all chunks that it reaches.
+template <class Rows>
+static __global__ void join_kernel(Rows rows, const typename Rows::C *parts, sequence s,
+                                   int64_t count, int64_t columns)
+{
+    constexpr int V = Rows::V;
+    using C = typename Rows::C;
+    const int64_t chunk = chunk_of_thread(), begin = chunk * chunk_rows, end = begin + chunk_rows;
+    if (end >= count || s.id[end] != s.id[end - 1]) return; // no run continues
+    const uint32_t id = s.id[end - 1];
+    const bool from_begin = s.id[begin] == id;
+    if (from_begin && begin > 0 && s.id[begin - 1] == id) return; // it began before
+    if (id == rows.bad) return;
+    const int64_t last = (run_end(s, count, id, end) - 1) / chunk_rows;
+    for (int64_t first = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * V; first < columns;
+         first += (int64_t)gridDim.y * blockDim.x * V) {
+        C part[V];
+        gd_long_sum<C> sum[V]; // there may be many parts
+        gd_pack_load(part, part_of(parts, chunk, from_begin, columns), first, columns);
+#pragma unroll
+        for (int v = 0; v < V; v++) sum[v].add(part[v]);
+#pragma unroll 4
+        for (int64_t next = chunk + 1; next <= last; next++) {
+            gd_pack_load(part, part_of(parts, next, true, columns), first, columns);
+#pragma unroll
+            for (int v = 0; v < V; v++) sum[v].add(part[v]);
+        }
+#pragma unroll
+        for (int v = 0; v < V; v++) part[v] = sum[v].value();
+        rows.finish(id, part, first);
+    }
+}
+
+// Adds up `count` rows by their ids. s has memory for as many.
+template <class Rows>
+static gd_status sum_by_id(const gd_call *call, const Rows &rows, sorter &s, int64_t count,
+                           int64_t columns)
+{
+    using C = typename Rows::C;
+    const cudaStream_t stream = gd_stream(call);
+    const int64_t chunks = gd_ceil_div(count, chunk_rows), packs = gd_packs(columns, Rows::V);
+    const unsigned x = (unsigned)gd_min64(packs, sum_threads), y = sum_threads / x;
+    const dim3 threads(x, y),
+        blocks((unsigned)gd_ceil_div(chunks, y), (unsigned)gd_min64(gd_ceil_div(packs, x), 65535));
+    C *parts = (C *)gd_call_scratch(call, (size_t)(2 * chunks * columns) * sizeof(C));
+    if (!s.count || !parts) return gd_error_status(call->context);
+    id_kernel<<<gd_blocks(count, sum_threads), sum_threads, 0, stream>>>(s.ids, rows, count);
+    sort(call, s, count, rows.bad);
+    sum_kernel<<<blocks, threads, 0, stream>>>(rows, parts, s.ids, count, columns);
+    join_kernel<<<blocks, threads, 0, stream>>>(rows, (const C *)parts, s.ids, count, columns);
+    return gd_launched(call);
+}
+
+} // namespace gd_id_sort
+#endif
