@@ -70,8 +70,7 @@ static void print(const bench_options *o, const int64_t *shape, double *seconds)
 int bench_attention(const bench_options *o)
 {
     const bool one = o->shape[0] > 0, gpu = o->device == GD_CUDA;
-    gd_context *ctx = gd_context_create(
-        &(gd_context_options){.threads = o->threads, .device = o->device, .tf32 = o->tf32});
+    gd_context *ctx = bench_context(o);
     double *seconds = calloc((size_t)(2 * o->repeats), sizeof *seconds);
     gd_status status = seconds ? gd_error_status(ctx) : GD_ERROR_MEMORY;
     for (int i = gpu; !status && i < (one || !gpu ? gpu + 1 : SHAPES); i++) {

@@ -80,6 +80,9 @@ typedef struct bench_series {
  * of JSON. Series without bytes are printed in microseconds. ceiling NULL: no share. */
 void bench_print(const bench_series *series, int count, const bench_series *ceiling, bool json);
 
+/* A context for what the options ask; a note on its device goes to stderr. */
+gd_context *bench_context(const bench_options *options);
+
 /* Prints the error of the context, and returns the exit status of a failure. */
 int bench_fail(gd_context *ctx);
 

@@ -250,8 +250,7 @@ static gd_status print_layer(gd_context *ctx, const bench_options *o, device_clo
 
 int bench_layers(const bench_options *o)
 {
-    gd_context *ctx = gd_context_create(
-        &(gd_context_options){.threads = o->threads, .device = o->device, .tf32 = o->tf32});
+    gd_context *ctx = bench_context(o);
     double *seconds = calloc((size_t)(2 * o->repeats), sizeof *seconds);
     device_clock *clock = gd_error(ctx) ? NULL : device_clock_create(ctx, 4);
     gd_status status = seconds && clock ? gd_error_status(ctx) : GD_ERROR_MEMORY;

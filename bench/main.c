@@ -29,7 +29,7 @@ static const benchmark benchmarks[] = {
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, NULL},
     {"layers", "layers, from convolution to LSTM, at sizes people train with", bench_layers,
      bench_layers},
-    {"toys", "a step of small convolutional nets", bench_toys, bench_toys},
+    {"toys", "a step of small networks: convolutions, and a GRU", bench_toys, bench_toys},
     {"overhead", "what an op on four numbers costs, and a step of a small network", bench_overhead,
      bench_overhead},
     {"optimizers", "an update by each optimizer, against a copy", bench_optimizers,
@@ -125,7 +125,7 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     if ((o->rows || o->cols) && (step || attention))
         return "--rows and --cols are for rms_norm, add_rms_norm and optimizers";
     if (o->ladder && !(norm && b->run)) return "--ladder needs rms_norm --device cuda";
-    if (o->ladder && o->tsv) return "--tsv is not for --ladder";
+    if (o->ladder && (o->tsv || o->json)) return "--tsv and --json are not for --ladder";
     if (o->quick && !norm) return "--quick needs rms_norm or add_rms_norm, --device cuda";
     if (o->heads && !norm) return "--heads needs rms_norm or add_rms_norm, --device cuda";
     if (o->tsv && !norm) return "--tsv needs rms_norm or add_rms_norm, --device cuda";

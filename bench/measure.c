@@ -54,6 +54,15 @@ void bench_print(const bench_series *series, int count, const bench_series *ceil
     }
 }
 
+gd_context *bench_context(const bench_options *o)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){
+        .device = o->device, .threads = o->threads, .seed = 1, .tf32 = o->tf32});
+    const char *note = gd_context_device_note(ctx);
+    if (note) terminal_message("gradus-bench", "%s", note);
+    return ctx;
+}
+
 int bench_fail(gd_context *ctx)
 {
     terminal_message("gradus-bench", "%s", gd_error(ctx) ? gd_error(ctx) : "out of memory");

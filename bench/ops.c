@@ -78,7 +78,7 @@ static gd_status time_op(gd_context *ctx, const bench_options *o, const gd_op *o
 
 int bench_ops(const bench_options *o)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = o->threads});
+    gd_context *ctx = bench_context(o);
     double *seconds = calloc((size_t)(2 * o->repeats), sizeof *seconds);
     gd_status status = seconds ? gd_error_status(ctx) : GD_ERROR_MEMORY;
     const gd_op *op;

@@ -84,8 +84,7 @@ int bench_optimizers(const bench_options *o)
 {
     const int64_t rows = o->rows ? o->rows : 4096, cols = o->cols ? o->cols : 4096;
     const double n = (double)rows * (double)cols;
-    gd_context *ctx =
-        gd_context_create(&(gd_context_options){.device = o->device, .threads = o->threads});
+    gd_context *ctx = bench_context(o);
     if (gd_error(ctx)) return bench_fail(ctx);
     gd_params *params = gd_params_create(ctx, o->dtype);
     gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){rows, cols}, GD_DECAY | GD_MUON);

@@ -141,8 +141,7 @@ static void print_op(const char *op, const op_times *t, bool json)
 int bench_overhead(const bench_options *o)
 {
     static const char *const names[] = {"tanh", "mul"};
-    gd_context *ctx =
-        gd_context_create(&(gd_context_options){.device = o->device, .threads = o->threads});
+    gd_context *ctx = bench_context(o);
     if (gd_error(ctx)) return bench_fail(ctx);
     chain c = {.ctx = ctx,
                .x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(NUMBERS)),

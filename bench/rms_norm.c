@@ -25,7 +25,7 @@ static gd_tensor *random_tensor(gd_context *ctx, gd_dtype dtype, int ndim, const
 
 static setup prepare(const bench_options *o)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = o->threads});
+    gd_context *ctx = bench_context(o);
     const int64_t shape[] = {o->rows, o->cols};
     setup s = {.ctx = ctx, .op = bench_time_op(gd_find_op(NULL, "rms_norm"))};
     s.x = random_tensor(ctx, o->dtype, 2, shape, 0);

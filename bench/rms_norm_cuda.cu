@@ -320,16 +320,19 @@ static void print_host_times(Table *table)
 extern "C" int bench_rms_norm_cuda(const bench_options *o, bool residual)
 {
     constexpr int skipped = 77;
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) || devices == 0) {
-        fprintf(stderr, "gradus-bench: no CUDA device\n");
-        return skipped;
+    gd_context *ctx = bench_context(o);
+    if (gd_error(ctx)) {
+        const bool absent = gd_error_status(ctx) == GD_ERROR_DEVICE;
+        const int failure = bench_fail(ctx);
+        return absent ? skipped : failure;
     }
     cudaDeviceProp properties;
     must(cudaGetDeviceProperties(&properties, 0), "device");
-    if (!o->json)
-        printf("%s, %d multiprocessors, L2 %d MB\n", properties.name,
-               properties.multiProcessorCount, properties.l2CacheSize >> 20);
+    printf(o->json ? "{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_mb\": %d}\n"
+                   : "%s, %d multiprocessors, L2 %d MB\n",
+           gd_context_device_name(ctx), properties.multiProcessorCount,
+           properties.l2CacheSize >> 20);
+    gd_context_free(ctx); // the kernels need none
     if (o->ladder) return bench_rms_norm_ladder(o) ? 0 : 1;
 
     static bench_case cases[MAX_BENCH_CASES];

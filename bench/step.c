@@ -181,8 +181,7 @@ static gd_status begin(stepper *s)
     const int64_t batch = o->batch ? o->batch : s->known->batch;
     const int64_t shape[2] = {batch, s->known->context};
     const gd_adamw_options adamw = {.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
-    s->ctx = gd_context_create(&(gd_context_options){
-        .device = o->device, .threads = o->threads, .seed = 1, .tf32 = o->tf32});
+    s->ctx = bench_context(o);
     if (gd_error(s->ctx)) return gd_error_status(s->ctx);
     model_create(&s->m, s->ctx, o->dtype, &s->known->config);
     s->m.training = true;

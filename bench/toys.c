@@ -174,8 +174,7 @@ static gd_status time_toy(gd_context *ctx, const bench_options *o, int which, do
 
 int bench_toys(const bench_options *o)
 {
-    gd_context *ctx = gd_context_create(
-        &(gd_context_options){.threads = o->threads, .device = o->device, .tf32 = o->tf32});
+    gd_context *ctx = bench_context(o);
     double *seconds = calloc((size_t)o->repeats, sizeof *seconds);
     gd_status status = seconds ? gd_error_status(ctx) : GD_ERROR_MEMORY;
     for (int i = 0; !status && i < (int)(sizeof toys / sizeof *toys); i++)

@@ -218,6 +218,8 @@ static const struct {
     {"ops --model toy", "gradus-bench: --model and --batch are for step and products\n"},
     {"products", "gradus-bench: add_rms_norm and products need --device cuda\n"},
     {"step --ladder", "gradus-bench: --ladder needs rms_norm --device cuda\n"},
+    {"rms_norm --device cuda --ladder --json",
+     "gradus-bench: --tsv and --json are not for --ladder\n"},
     {"step --device cuda --heads 8", "gradus-bench: --heads needs rms_norm or add_rms_norm, "},
     {"step --quick", "gradus-bench: --quick needs rms_norm or add_rms_norm, --device cuda\n"},
     {"ops --op nope", "gradus-bench: --op is \"nope\", wanted the name of an op\n"},

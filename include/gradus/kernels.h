@@ -23,9 +23,10 @@
  * x[t * x_stride + h * N + j].
  *
  * Numbers. Sums and rstd are float32, or float64 if dtype, y_dtype or weight_dtype is GD_FLOAT64.
- * The bits of the result depend on the sizes and dtypes, not on scheduling or the number of
- * threads, and those of a row not on other rows. Sums of squares beyond the range of float32
- * (|x| > 1e19) make the row 0 on a GPU.
+ * The bits of the result depend on the sizes, dtypes, strides and alignment, on a GPU also on its
+ * compute capability and limits (as of shared memory), and on nothing else, such as scheduling or the
+ * number of threads or multiprocessors; those of a row not on what other rows hold. Sums of squares
+ * beyond the range of float32 (|x| > 1e19) make the row 0 on a GPU.
  *
  * The fast kernels on a GPU need pointers and rows (stride times size) on 16-byte boundaries, N a
  * multiple of 16 bytes, 16-bit tensors combined with each other or with float32 ones, and weights
@@ -127,9 +128,10 @@ GD_API gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *problem,
 GD_API size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *problem);
 
 /* Writes for which GPUs this library has code, cut off at `size`: "7.5 (PTX), 8.0, 9.0" for these
- * compute capabilities (PTX is compiled by the driver), "none" without CUDA. Returns whether some
- * of it runs on a GPU of compute capability `capability`, 89 for 8.9. */
-GD_API bool gd_cuda_code(int capability, char *text, size_t size);
+ * compute capabilities, "none" without CUDA. Returns what of it runs on a GPU of compute capability
+ * `capability`, 89 for 8.9: 0 nothing, 1 PTX, which the driver compiles when it is first used and
+ * keeps, 2 machine code. */
+GD_API int gd_cuda_code(int capability, char *text, size_t size);
 
 /* The same on the CPU, by `threads` threads at most (at least 1). */
 GD_API gd_status gd_cpu_rms_norm_forward(const gd_rms_norm_problem *problem,

@@ -7,6 +7,7 @@ rows are not packed, or whose rows have a different order in memory than x, is c
 
 import functools
 import struct
+import warnings
 
 import torch
 
@@ -26,6 +27,17 @@ _gradients = struct.Struct(c.GRADIENTS).pack
 # torch.empty. On a GPU the memory is that of the current device.
 _empty_on_cpu = torch._C._dynamo.guards._empty_strided_cpu
 _empty_on_cuda = torch._C._dynamo.guards._empty_strided_cuda
+
+
+@functools.cache
+def warn_of_ptx(device):
+    """Says, once for each GPU, why the first call takes long where the driver compiles the code."""
+    major, minor = torch.cuda.get_device_capability(device)
+    if c.cuda_code((major, minor))[0] == c.PTX:
+        warnings.warn(
+            f"gradus has no machine code for this GPU ({torch.cuda.get_device_name(device)}, "
+            f"{major}.{minor}): the driver compiles it when it is first used, which may take a "
+            "minute, and keeps the result")
 
 
 class Problem:
@@ -48,6 +60,7 @@ class Problem:
         """Adds what a call on x's device uses, the tensors being contiguous."""
         if x.is_cuda:
             self.device = x.get_device()
+            warn_of_ptx(self.device)
             self.empty, self.workspace = _empty_on_cuda, c.cuda_workspace
             self.forward, self.backward = c.cuda_forward, c.cuda_backward
             self.stream = functools.partial(torch._C._cuda_getCurrentRawStream, self.device)
@@ -83,8 +96,8 @@ class Problem:
         why = c.status_name(status).decode()
         if self.device is not None:
             major, minor = torch.cuda.get_device_capability(self.device)
-            runs, code = c.cuda_code((major, minor))
-            if not runs:
+            kind, code = c.cuda_code((major, minor))
+            if kind == c.NO_CODE:
                 why = (f"this build has GPU code for {code}, and this GPU "
                        f"({torch.cuda.get_device_name(self.device)}) is {major}.{minor}: build with "
                        f"pip install ./python -C cmake.define.GRADUS_CUDA=KERNELS "

@@ -49,14 +49,16 @@ cpu_workspace = _declare("gd_cpu_rms_norm_workspace", c_size_t, c_char_p)
 cuda_forward = _declare("gd_cuda_rms_norm_forward", c_int, c_char_p, c_char_p, c_void_p)
 cuda_backward = _declare("gd_cuda_rms_norm_backward", c_int, c_char_p, c_char_p, c_void_p)
 cuda_workspace = _declare("gd_cuda_rms_norm_workspace", c_size_t, c_char_p)
-_cuda_code = _declare("gd_cuda_code", c_bool, c_int, c_char_p, c_size_t)
+_cuda_code = _declare("gd_cuda_code", c_int, c_int, c_char_p, c_size_t)
+NO_CODE, PTX, MACHINE_CODE = range(3)
 
 
 def cuda_code(capability):
-    """Whether the library has code for a GPU, (8, 9) for 8.9, and for which it has, as text."""
+    """What code the library has for a GPU, (8, 9) for 8.9: NO_CODE, PTX or MACHINE_CODE; and for
+    which GPUs it has code, as text."""
     text = ctypes.create_string_buffer(128)
-    runs = _cuda_code(10 * capability[0] + capability[1], text, len(text))
-    return runs, text.value.decode()
+    kind = _cuda_code(10 * capability[0] + capability[1], text, len(text))
+    return kind, text.value.decode()
 
 
 # gd_rms_norm_problem, gd_rms_norm_values, gd_rms_norm_gradients

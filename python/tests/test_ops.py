@@ -580,11 +580,11 @@ def test_module_refuses_another_width():
 
 
 @pytest.mark.parametrize("code, wanted", [
-    ((False, "8.0 (PTX), 9.0"), "this build has GPU code for 8.0 (PTX), 9.0, and this GPU (T4) is "
+    ((_library.NO_CODE, "8.0 (PTX), 9.0"), "this build has GPU code for 8.0 (PTX), 9.0, and this GPU (T4) is "
      "7.5: build with pip install ./python -C cmake.define.GRADUS_CUDA=KERNELS -C "
      "cmake.define.CMAKE_CUDA_ARCHITECTURES=75"),
     (None, "this build has GPU code for none, and this GPU (T4) is 7.5: build with pip"),
-    ((True, "7.5"), "device error")])
+    ((_library.MACHINE_CODE, "7.5"), "device error")])
 def test_a_gpu_without_code_is_named(monkeypatch, code, wanted):
     if code is None and _library.cuda_code((7, 5))[1] != "none":
         pytest.skip("the library has GPU code")
@@ -597,3 +597,17 @@ def test_a_gpu_without_code_is_named(monkeypatch, code, wanted):
     with pytest.raises(RuntimeError) as error:
         problem.fail(_library.ERROR_DEVICE)
     assert str(error.value).startswith("gradus: RMSNorm on cuda:3: " + wanted)
+
+
+@pytest.mark.parametrize("kind", [_library.NO_CODE, _library.PTX, _library.MACHINE_CODE])
+def test_code_that_the_driver_compiles_is_announced_once(monkeypatch, recwarn, kind):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "T4")
+    monkeypatch.setattr(_library, "cuda_code", lambda capability: (kind, "7.5 (PTX)"))
+    _kernels.warn_of_ptx.cache_clear()
+    for _ in range(2):
+        _kernels.warn_of_ptx(3)
+    _kernels.warn_of_ptx.cache_clear()
+    messages = [str(w.message) for w in recwarn]
+    assert len(messages) == (kind == _library.PTX)
+    assert all("no machine code for this GPU (T4, 7.5)" in message for message in messages)

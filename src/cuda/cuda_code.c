@@ -72,8 +72,8 @@ void gd_cuda_code_text(const char *list, char *text, size_t size)
     }
 }
 
-bool gd_cuda_code(int capability, char *text, size_t size)
+int gd_cuda_code(int capability, char *text, size_t size)
 {
     gd_cuda_code_text(gd_cuda_code_list, text, size);
-    return gd_cuda_code_for(gd_cuda_code_list, capability) != GD_CUDA_CODE_NONE;
+    return (int)gd_cuda_code_for(gd_cuda_code_list, capability);
 }

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 typedef enum gd_cuda_code_kind {
-    GD_CUDA_CODE_NONE,
+    GD_CUDA_CODE_NONE,   /* what gd_cuda_code returns: 0, 1, 2 */
     GD_CUDA_CODE_PTX,    /* which the driver compiles when it is first used */
     GD_CUDA_CODE_MACHINE /* of the same major version and no newer minor one */
 } gd_cuda_code_kind;

@@ -467,6 +467,8 @@ static int run_checks(settings *s)
     gd_context *ctx = gd_context_create(&s->context);
     tally t = {0};
     int status = WRONG_CALL;
+    const char *note = gd_context_device_note(ctx);
+    if (note) tell("%s", note);
     if (gd_error(ctx))
         tell("%s", gd_error(ctx));
     else if (run_all(ctx, s, &t))
