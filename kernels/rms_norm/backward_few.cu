@@ -102,7 +102,9 @@ cudaError_t backward_few(const Backward &a, cudaStream_t stream)
         using S = decltype(s);
         using B = decltype(b);
         const int packs = (int)a.cols / pack_size<S, B>, chunks = packs <= 512 ? 1 : 2;
-        const int wide = packs <= 128 && a.rows > 256 ? 2 : packs <= 512 && a.rows > 64 ? 4 : 8;
+        int wide = 8; // fewer for more rows and fewer packs: blocks enough for all multiprocessors
+        if (packs <= 512 && a.rows > 64) wide = 4;
+        if (packs <= 128 && a.rows > 256) wide = 2;
         const int threads = 32 * (int)gd_ceil_div(packs, 32 * chunks);
         const int dweight_blocks = a.dweight ? (int)gd_ceil_div(packs, wide) : 0;
         const Shape shape = {dweight_blocks + (a.dx || a.dbranch ? a.rows : 0),

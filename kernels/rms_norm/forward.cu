@@ -47,7 +47,9 @@ constexpr int forward_cap(int chunks)
     if (chunks == 8) return 64;
     if (V == 4) return chunks == 6 ? 48 : 40;
     const bool wide = sizeof(W) > sizeof(B); // a weight of float
-    return chunks == 2 ? (wide ? 48 : 40) : chunks == 4 ? (wide ? 56 : 48) : 56;
+    if (chunks == 2) return wide ? 48 : 40;
+    if (chunks == 4) return wide ? 56 : 48;
+    return 56;
 }
 
 template <class S, class B, class W, bool ADD, int CHUNKS>

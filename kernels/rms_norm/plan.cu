@@ -1,5 +1,5 @@
 // plan.cu - which kernel runs which size, with which launch parameters. The rules come from
-// measurements on one H200 (CUDA.md has the figures).
+// measurements on an H100 and an H200 (CUDA.md has the figures).
 #include "rms_norm/plan.cuh"
 
 #include "row_ring.cuh"
@@ -30,6 +30,27 @@ static int lanes_for(int64_t n)
     return lanes;
 }
 
+// A row of a table: a value for sizes up to `size`.
+struct UpTo {
+    int64_t size;
+    int value;
+};
+constexpr int64_t ANY = INT64_MAX;
+
+template <int N>
+static int look_up(const UpTo (&table)[N], int64_t size)
+{
+    int i = 0;
+    while (size > table[i].size) i++;
+    return table[i].value;
+}
+
+// Packs of a thread by those of a row, in forwards with a row to a block.
+static const UpTo forward_two_loads[] = {{640, 2}, {2048, 4}, {ANY, 8}};      // for each pack
+static const UpTo forward_two_loads_few[] = {{1024, 2}, {2048, 4}, {ANY, 8}}; // latency counts more
+static const UpTo forward_float32[] = {{256, 2}, {512, 4}, {3584, 6}, {ANY, 8}};
+static const UpTo forward_16_bits[] = {{192, 3}, {1280, 4}, {2304, 6}, {ANY, 8}};
+
 // About 64 bytes of a row per thread (float32: up to 96): enough in flight to keep DRAM busy, in
 // blocks small enough that a multiprocessor holds several, some reading while others write. A
 // residual counts as well. Rows too wide for that take more per thread.
@@ -40,10 +61,13 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     // Where x has at most 16 MB, a row's latency counts more than the bytes in flight.
     const bool small = s.rows * s.packs <= 1 << 20;
     // A warp has a row, or several rows, if a block for each would be too little work.
-    const int64_t narrow = adds || s.rows <= 1024 ? 64 : wide || s.rows < 16384 ? 128 : 192;
+    int64_t narrow = 192;
+    if (wide || s.rows < 16384) narrow = 128;
+    if (adds || s.rows <= 1024) narrow = 64;
     if (s.packs <= narrow) {
         const bool two = s.packs <= 32 || adds || wide || (small && s.packs > 48);
-        const int each = s.packs > 128 ? 6 : s.packs <= 64 && two ? 2 : 4;
+        int each = s.packs <= 64 && two ? 2 : 4;
+        if (s.packs > 128) each = 6;
         p.threads = 128, p.threads_per_row = lanes_for(gd_ceil_div(s.packs, each));
         p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
         // Three packs a thread where that leaves fewer lanes idle: of rows of 9 to 12 packs and 17
@@ -56,15 +80,12 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     }
     // A residual, or float32 x where y has 16 bits: each pack takes two loads.
     if (adds || (s.pack_bytes > 16 && s.packs <= 2048))
-        p.chunks = s.packs <= 640 || (s.rows <= 256 && s.packs <= 1024) ? 2
-                   : s.packs <= 2048                                    ? 4
-                                                                        : 8;
+        p.chunks = s.rows <= 256 ? look_up(forward_two_loads_few, s.packs)
+                                 : look_up(forward_two_loads, s.packs);
     else if (small && s.packs <= 2048)
         p.chunks = s.packs <= 512 || s.rows <= MULTIPROCESSORS ? 2 : 3;
-    else if (wide)
-        p.chunks = s.packs <= 256 ? 2 : s.packs <= 512 ? 4 : s.packs <= 3584 ? 6 : 8;
     else
-        p.chunks = s.packs <= 192 ? 3 : s.packs <= 1280 ? 4 : s.packs <= 2304 ? 6 : 8;
+        p.chunks = look_up(wide ? forward_float32 : forward_16_bits, s.packs);
     p.threads = p.threads_per_row = round_up(gd_ceil_div(s.packs, p.chunks), 32);
     p.blocks = s.rows;
     return p;
@@ -122,16 +143,19 @@ BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
     if (!whole && s.heads > 1) return p;
     p.parts = whole ? 1 : (int)gd_ceil_div(s.packs, PART_PACKS);
     p.part_packs = (int)gd_ceil_div(s.packs, p.parts);
-    p.chunks = p.part_packs <= 128 ? 1 : p.part_packs <= 2 * BLOCK_THREADS ? 2 : 4;
+    static const UpTo chunks[] = {{128, 1}, {2 * BLOCK_THREADS, 2}, {ANY, 4}};
+    p.chunks = look_up(chunks, p.part_packs);
     const int64_t share = gd_ceil_div(p.part_packs, p.chunks);
     const int team = share <= 32 ? lanes_for(share) : round_up(share, 32);
     // Of 384 threads a team of 193 to 256 would leave a third idle.
     const bool large = team > 384 || (whole && team > 192 && team <= 256) || !l.async_copies;
-    const int at_once = p.chunks == 1 ? 768 : large || !whole ? BLOCK_THREADS : 384;
+    int at_once = large || !whole ? BLOCK_THREADS : 384; // on a multiprocessor
+    if (p.chunks == 1) at_once = 768;
     set_teams(&p, s, team, p.chunks == 1 || !whole ? at_once / 2 : at_once);
     const int blocks = at_once / p.threads;
     const bool few = s.rows * s.packs * s.pack_bytes <= 128 << 20;
-    int stages = !l.async_copies ? 0 : large && !few ? 1 : 2;
+    int stages = large && !few ? 1 : 2;
+    if (!l.async_copies) stages = 0;
     for (set_stages(&p, s, stages); stages > 0 && !fits(p, blocks, l);) set_stages(&p, s, --stages);
     if (!fits(p, 1, l)) return {};
     set_blocks(&p, s, (int64_t)blocks * gd_cuda_plan_multiprocessors(&l));
@@ -143,22 +167,22 @@ BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
 // threads has 0.60 of the speed at 8448 columns of 16 bits.
 ClusterPlan plan_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l)
 {
+    // Blocks by packs of a row, packs of a thread by packs of a block.
+    static const UpTo backward_blocks[] = {{2880, 2}, {5760, 4}, {19200, 8}, {ANY, 16}};
+    static const UpTo forward_blocks[] = {{4800, 2}, {8320, 4}, {16640, 8}, {ANY, 16}};
+    static const UpTo backward_chunks[] = {{1440, 3}, {2400, 5}, {ANY, 9}};
+    static const UpTo forward_chunks[] = {{2400, 5}, {ANY, 8}};
     ClusterPlan p = {};
-    int flight;
+    p.cluster = look_up(backward ? backward_blocks : forward_blocks, s.packs);
+    const int64_t share = gd_ceil_div(s.packs, p.cluster);
+    p.chunks = backward ? look_up(backward_chunks, share) : look_up(forward_chunks, share);
+    int flight = p.cluster == 16 ? 64 : 52; // KB
     const bool two = backward && s.packs <= (s.pack_elements == 8 ? 1152 : 768);
-    if (backward) {
-        p.cluster = s.packs <= 2880 ? 2 : s.packs <= 5760 ? 4 : s.packs <= 19200 ? 8 : 16;
-        const int64_t share = gd_ceil_div(s.packs, p.cluster);
-        p.chunks = share <= 1440 ? 3 : share <= 2400 ? 5 : 9;
-        flight = (!two ? 88 : s.pack_elements == 8 ? 24 : 60) * 1024;
-    } else {
-        p.cluster = s.packs <= 4800 ? 2 : s.packs <= 8320 ? 4 : s.packs <= 16640 ? 8 : 16;
-        p.chunks = gd_ceil_div(s.packs, p.cluster) <= 2400 ? 5 : 8;
-        flight = (p.cluster == 16 ? 64 : 52) * 1024;
-    }
-    p.consumers = round_up(gd_ceil_div(gd_ceil_div(s.packs, p.cluster), p.chunks), 32);
+    if (backward) flight = 88;
+    if (two) flight = s.pack_elements == 8 ? 24 : 60;
+    p.consumers = round_up(gd_ceil_div(share, p.chunks), 32);
     const int stage = p.consumers * s.pack_bytes;
-    const int wanted = p.chunks + (backward ? 0 : 1) + (int)gd_ceil_div(flight, stage);
+    const int wanted = p.chunks + (backward ? 0 : 1) + (int)gd_ceil_div(flight * 1024, stage);
     p.stages = least(least(wanted, (l.block_shared - RING_AT) / stage), MOST_STAGES);
     // As many clusters as an H200 runs at the same time.
     const int at_once[] = {66, 30, 15, 7};
@@ -173,7 +197,8 @@ static bool cluster_fits(const Sizes &s, bool backward, const gd_cuda_limits &l)
 {
     if (!l.bulk_copies || s.heads > 1) return false;
     const ClusterPlan p = plan_cluster(s, backward, l);
-    const int most_chunks = !backward ? 8 : s.pack_elements == 4 ? 9 : 5;
+    int most_chunks = 8;
+    if (backward) most_chunks = s.pack_elements == 4 ? 9 : 5;
     return p.cluster <= l.cluster && p.chunks <= most_chunks &&
            p.consumers <= most_consumers(p.chunks) && p.stages > p.chunks + (backward ? 0 : 1);
 }

@@ -2,6 +2,7 @@
 #include "cuda/device_limits.h"
 
 #include <cuda_runtime.h>
+#include <limits.h>
 #include <stdlib.h>
 
 enum { KILOBYTE = 1024 };
@@ -20,20 +21,34 @@ static void set_features(gd_cuda_limits *l)
 {
     const int major = l->capability / 10;
     const bool since_9 = l->code >= 90 && l->capability >= 90;
-    l->cluster = !since_9 ? 1 : major == 9 || major == 10 ? 16 : 8;
+    l->cluster = 1;
+    if (since_9) l->cluster = major == 9 || major == 10 ? 16 : 8;
     l->async_copies = l->code >= 80;
     l->bulk_copies = since_9;
     l->wgmma = l->capability == 90;
 }
 
+// Of a multiprocessor: KB of shared memory, and threads, up to a compute capability.
+static const struct {
+    int capability, shared, threads;
+} multiprocessors[] = {
+    {79, 64, 1024},       // 7.5
+    {80, 164, 2048},      // A100
+    {86, 100, 1536},      // RTX A6000
+    {87, 164, 1536},      // Orin
+    {89, 100, 1536},      // RTX 4090
+    {109, 228, 2048},     // H100, H200, B200
+    {INT_MAX, 100, 1536}, // RTX 5090
+};
+
 gd_cuda_limits gd_cuda_limits_of(int capability)
 {
-    const int major = capability / 10;
-    const bool large = capability == 80 || capability == 87 || major == 9 || major == 10;
+    int i = 0;
+    while (capability > multiprocessors[i].capability) i++;
     gd_cuda_limits l = {capability, capability, 0, 0, 0, 64 * 1024, 1, false, false, false};
-    l.multiprocessor_shared = (major < 8 ? 64 : !large ? 100 : major == 8 ? 164 : 228) * KILOBYTE;
-    l.block_shared = l.multiprocessor_shared - (major < 8 ? 0 : 1) * KILOBYTE;
-    l.multiprocessor_threads = major < 8 ? 1024 : large && capability != 87 ? 2048 : 1536;
+    l.multiprocessor_shared = multiprocessors[i].shared * KILOBYTE;
+    l.block_shared = l.multiprocessor_shared - (capability < 80 ? 0 : 1) * KILOBYTE;
+    l.multiprocessor_threads = multiprocessors[i].threads;
     set_features(&l);
     return l;
 }
