@@ -33,6 +33,7 @@ typedef struct outcome {
 
 static outcome *outcomes; /* [RANKS_MOST] */
 static double ranks_timeout = 20;
+static gd_device ranks_device = GD_CPU;
 
 /* What a rank does. `group` is NULL where it could not be made. */
 typedef void rank_body(gd_context *ctx, gd_group *group, int rank, outcome *mine);
@@ -71,13 +72,27 @@ static inline void ranks_notice(void *mine, const char *sentence)
     snprintf(o->notices + used, sizeof o->notices - used, "%s\n", sentence);
 }
 
+/* A rank sees one GPU, that of its number. */
+static inline void rank_sees_its_gpu(int rank)
+{
+    static const char name[] = "CUDA_VISIBLE_DEVICES";
+    const char *list = getenv(name);
+    char own[128];
+    snprintf(own, sizeof own, "%d", rank);
+    for (int i = 0; list && i < rank; i++) list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL;
+    if (list) snprintf(own, sizeof own, "%.*s", (int)strcspn(list, ","), list);
+    setenv(name, own, 1);
+}
+
 static inline void rank_main(gd_group_options o, rank_body *body)
 {
     outcome *mine = &outcomes[o.rank];
     const double begun = ranks_now();
     o.notice = ranks_notice;
     o.notice_user = mine;
-    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1, .seed = 3});
+    if (ranks_device == GD_CUDA) rank_sees_its_gpu(o.rank);
+    gd_context *ctx =
+        gd_context_create(&(gd_context_options){.device = ranks_device, .threads = 1, .seed = 3});
     gd_group *group = gd_group_create(ctx, &o);
     body(ctx, group, o.rank, mine);
     if (gd_error(ctx)) snprintf(mine->error, sizeof mine->error, "%s", gd_error(ctx));

@@ -4,6 +4,7 @@
 
 #include "gpu.h"
 #include "core/services.h"
+#include "cuda/device_limits.h"
 #include "param_uses.h"
 
 static gd_context *gpu, *cpu;
@@ -268,6 +269,31 @@ START_TEST(auto_takes_the_gpu)
 }
 END_TEST
 
+/* A GPU for which the build has no code is refused in a sentence; where any device will do, the CPU
+ * is taken, and the sentence is its note. */
+START_TEST(a_gpu_without_code_is_named)
+{
+#ifdef GD_HAVE_CUDA
+    gd_cuda_limits limits = gd_cuda_device_limits();
+    limits.code = 0;
+    gd_cuda_cap_limits(&limits);
+    gd_context *refused = gd_context_create(&(gd_context_options){.device = GD_CUDA});
+    gd_context *any = gd_context_create(&(gd_context_options){.device = GD_DEVICE_AUTO});
+    gd_cuda_cap_limits(NULL);
+    char end[80];
+    snprintf(end, sizeof end, ") is %d.%d: build with -DCMAKE_CUDA_ARCHITECTURES=native",
+             limits.capability / 10, limits.capability % 10);
+    ck_assert_int_eq(gd_error_status(refused), GD_ERROR_UNSUPPORTED);
+    ck_assert_int_eq(strncmp(gd_error(refused), "this build has GPU code for ", 28), 0);
+    ck_assert_ptr_nonnull(strstr(gd_error(refused), end));
+    ck_assert_no_error(any);
+    ck_assert_int_eq(gd_context_device(any), GD_CPU);
+    ck_assert_str_eq(gd_context_device_note(any), gd_error(refused));
+    gd_context_free(any), gd_context_free(refused);
+#endif
+}
+END_TEST
+
 /* A kernel finds a bad index, and the next wait reports it. Good calls work afterwards. */
 START_TEST(bad_indices_are_reported)
 {
@@ -352,6 +378,7 @@ int main(void)
     tcase_add_test(tcase, initial_values_are_the_same);
     tcase_add_test(tcase, optimizers_go_the_same_way);
     tcase_add_test(tcase, auto_takes_the_gpu);
+    tcase_add_test(tcase, a_gpu_without_code_is_named);
     tcase_add_test(tcase, bad_indices_are_reported);
     tcase_add_test(tcase, whole_numbers_are_moved);
     tcase_add_test(tcase, no_memory_is_an_error);

@@ -4,7 +4,7 @@
  * dtype, which computes in float32 and rounds once. Each case runs three times: with packed inputs,
  * with inputs that are windows (rows have gaps and begin at odd addresses), and with packed inputs
  * again, which must give the same bits. The backward runs twice over the same tape: the first
- * overwrites the gradients, the second adds to them. */
+ * overwrites the gradients, the second adds to them. Inputs that an op updates are compared, too. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -121,6 +121,12 @@ static void run(const problem *p, gd_context *ctx, gd_dtype dtype, bool windows,
         keep(out, "output", false, output[i]);
         if (!p->op->backward[GD_CPU]) continue; /* whole numbers */
         cotangent[i] = make_cotangent(ctx, output[i], p->seed + (uint64_t)i);
+    }
+    for (int i = 0; i < p->c->inputs; i++) {
+        if (!input[i] || !(p->op->updates_inputs & GD_BIT(i))) continue;
+        char name[64];
+        snprintf(name, sizeof name, "%.40s, updated", gd_input_name(p->op, i).text);
+        keep(out, name, false, input[i]);
     }
     gd_backward_options options = {.cotangents = cotangent, .keep_tape = true};
     for (int turn = 0; turn < 2 && p->op->backward[GD_CPU]; turn++) {
