@@ -240,6 +240,7 @@ static void run(learner *l, int accumulate)
 START_TEST(a_replayed_step_has_the_same_bits)
 {
     const kind *k = &kinds[_i];
+    if (gpu_refuses(k->dtype)) return;
     const int steps = steps_of_a_run();
     learner *graph = make(k, true), *plain = make(k, false);
     run(graph, k->accumulate);
@@ -319,6 +320,7 @@ static void run_with_breaks(learner *l, double *validation)
 
 START_TEST(what_comes_between_does_not_matter)
 {
+    if (gpu_refuses(kinds[_i].dtype)) return;
     learner *graph = make(&kinds[_i], true), *plain = make(&kinds[_i], false);
     double left[4], right[4];
     run_with_breaks(graph, left);
@@ -336,6 +338,7 @@ END_TEST
 
 START_TEST(the_host_waits_for_no_warm_step)
 {
+    if (gpu_refuses(kinds[_i].dtype)) return;
     learner *l = make(&kinds[_i], true);
     share s = {l, 1};
     int step = 0;

@@ -184,6 +184,7 @@ static void statistics_moved(const learner *l)
 START_TEST(a_replayed_loop_has_the_same_bits)
 {
     const kind *k = &kinds[_i];
+    if (gpu_refuses(k->dtype)) return;
     learner *graph = make(k, true), *plain = make(k, false);
     run(graph), run(plain);
     ck_assert_int_eq(graph->reports, STEPS);
