@@ -48,6 +48,9 @@ int bench_optimizers(const bench_options *options); /* optimizers.c; on the CPU 
 int bench_step(const bench_options *options);       /* step.c; on the CPU or a GPU */
 int bench_products(const bench_options *options);   /* step.c; on a GPU */
 
+/* Whether `layers` has a row of that name (layers.c). */
+bool bench_is_layer(const char *name);
+
 /* rms_norm, or add_rms_norm with its residual, on a GPU (rms_norm_cuda.cu, or no_cuda.c). */
 int bench_rms_norm_cuda(const bench_options *options, bool residual);
 

@@ -53,7 +53,7 @@ static int usage(FILE *file)
             "  --cols N       columns, likewise\n"
             "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all);\n"
             "                 attention, layers, step and products: f32, tf32 (on a\n"
-            "                 GPU) or bf16\n"
+            "                 GPU) or bf16; all of these but products, and optimizers: f16\n"
             "  --device D     cpu, or cuda (all but ops)\n"
             "  --heads H      rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads\n"
             "  --ladder       rms_norm on a GPU: the kernels that lead to it, step by step\n"
@@ -85,7 +85,8 @@ static bool read_dtype(const char *text, bench_options *options)
     static const struct {
         const char *name;
         gd_dtype dtype;
-    } dtypes[] = {{"f32", GD_FLOAT32}, {"f64", GD_FLOAT64}, {"bf16", GD_BFLOAT16}};
+    } dtypes[] = {
+        {"f32", GD_FLOAT32}, {"f64", GD_FLOAT64}, {"bf16", GD_BFLOAT16}, {"f16", GD_FLOAT16}};
     options->mixed = !strcmp(text, "mixed");
     if (options->mixed) return options->dtype_given = true;
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
@@ -115,7 +116,7 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     const bool step = b->on_cuda == bench_step || b->on_cuda == bench_products;
     const bool attention = b->run == bench_attention;
     const bool optimizers = b->run == bench_optimizers;
-    const bool norm = cuda && b->on_cuda && !step && !attention && !optimizers;
+    const bool norm = cuda && (b->on_cuda == rms_norm_on_cuda || !b->run) && !step;
     if (cuda && !b->on_cuda) return "ops does not support --device cuda";
     if (o->shape[0] && !attention) return "--shape is for attention";
     if (!cuda && !b->run) return "add_rms_norm and products need --device cuda";
@@ -133,8 +134,10 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     if (toys && o->dtype != GD_FLOAT32) return "toys runs in f32, or tf32 with --device cuda";
     if (o->tf32 && !(cuda && (step || attention || layers || toys)))
         return "--dtype tf32 needs attention, layers, toys, step or products, --device cuda";
-    if (o->dtype == GD_BFLOAT16 && !cuda && !step && !optimizers)
-        return "--dtype bf16 needs step, optimizers or --device cuda";
+    if (gd_dtype_size(o->dtype) == 2 && !cuda && !step && !optimizers)
+        return "--dtype bf16 and f16 need step, optimizers or --device cuda";
+    if (o->dtype == GD_FLOAT16 && (norm || b->on_cuda == bench_products))
+        return "--dtype f16 is not for rms_norm, add_rms_norm and products";
     if (o->dtype == GD_FLOAT64 && cuda) return "--dtype f64 is for the CPU";
     if (cuda && !o->rows != !o->cols) return "on a GPU, --rows and --cols go together";
     if (o->heads && o->rows % o->heads) return "--rows must be a multiple of --heads";
@@ -183,7 +186,7 @@ static bool read_option(bench_options *options, const char *name, const char *va
     }
     if (!strcmp(name, "--op")) {
         options->op = value;
-        return gd_find_op(NULL, value) != NULL;
+        return gd_find_op(NULL, value) || bench_is_layer(value);
     }
     return false;
 }
@@ -201,7 +204,7 @@ static int refuse(const char *name, const char *value)
         {"--batch", "a whole number from 1 to 1048576"},
         {"--model", "the name of a model"},
         {"--shape", "four whole numbers from 1, like 8x12x1024x64"},
-        {"--dtype", "f32, f64, tf32, bf16 or mixed"},
+        {"--dtype", "f32, f64, tf32, bf16, f16 or mixed"},
         {"--device", "cpu or cuda"},
         {"--tsv", "the name of a file"},
         {"--op", "the name of an op"}};

@@ -46,7 +46,7 @@ static gd_optimizer *create(gd_params *params, int i)
 static double bytes_of(const kind *k, double n, gd_dtype dtype)
 {
     const double size = dtype == GD_FLOAT64 ? 8 : 4;
-    return n * (size * (3 + 2 * k->states) + (dtype == GD_BFLOAT16 ? 4 : 0));
+    return n * (size * (3 + 2 * k->states) + (gd_dtype_size(dtype) == 2 ? 4 : 0));
 }
 
 /* Five steps of three products. */

@@ -186,6 +186,7 @@ static gd_status begin(stepper *s)
     model_create(&s->m, s->ctx, o->dtype, &s->known->config);
     s->m.training = true;
     s->adamw = gd_adamw_create(s->m.params, &adamw);
+    gd_optimizer_set_loss_scale(s->adamw, gd_loss_scale_begin(o->dtype));
     s->graph = gd_graph_create(s->ctx, NULL);
     gd_optimizer_set_rate(s->adamw, 1e-4);
     s->tokens = gd_tensor_create(s->ctx, GD_INT32, 2, shape);

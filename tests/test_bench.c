@@ -78,6 +78,8 @@ START_TEST(a_step)
     program_must(0, "step --batch 1 --repeats 1 --threads 2", output);
     program_said(output, "tiny float32, [1, 64] tokens, cpu, 2 threads\n");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) program_said(output, lines[i]);
+    program_must(0, "step --batch 1 --repeats 1 --threads 2 --dtype f16", output);
+    program_said(output, "tiny float16, [1, 64] tokens, cpu, 2 threads\n");
 }
 END_TEST
 
@@ -126,12 +128,20 @@ START_TEST(overhead)
 }
 END_TEST
 
-START_TEST(losses)
+START_TEST(layers)
 {
+    static const char *const names[] = {"nll_loss", "conv1d", "batch_norm_fixed", "index_select"};
     program_must(0, "layers --op mse_loss --repeats 1 --threads 2", output);
     program_said(output, "mse_loss          float32: forward ");
-    prints_json("layers --op nll_loss --repeats 1 --threads 2 --json", 1, "nll_loss",
-                "backward_us");
+    for (size_t i = 0; i < (test_brief() ? 1 : sizeof names / sizeof *names); i++) {
+        char line[80];
+        snprintf(line, sizeof line, "layers --op %s --repeats 1 --threads 2 --json", names[i]);
+        prints_json(line, 1, names[i], "forward_us");
+        ck_assert(strtod(json_member(output, "backward_us"), NULL) !=
+                  0); /* less than a copy, or more */
+    }
+    prints_json("layers --op one_hot --repeats 1 --threads 2 --json", 1, "one_hot", "forward_us");
+    ck_assert_double_eq(strtod(json_member(output, "backward_us"), NULL), 0); /* has none */
 }
 END_TEST
 
@@ -156,6 +166,7 @@ START_TEST(optimizers)
     program_said(output, "one update of 30 x 50 float32 on cpu");
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) program_said(output, figures[i]);
     prints_json("optimizers --rows 9 --cols 7 --repeats 1 --dtype bf16 --json", 9, "sgd", "ms");
+    prints_json("optimizers --rows 9 --cols 7 --repeats 1 --dtype f16 --json", 9, "sgd", "ms");
 }
 END_TEST
 
@@ -199,8 +210,12 @@ static const struct {
      "gradus-bench: --cols is \"-3\", wanted a whole number from 1 to 1099511627776\n"},
     {"rms_norm --cols ''",
      "gradus-bench: --cols is \"\", wanted a whole number from 1 to 1099511627776\n"},
-    {"rms_norm --dtype f16",
-     "gradus-bench: --dtype is \"f16\", wanted f32, f64, tf32, bf16 or mixed\n"},
+    {"rms_norm --dtype f8",
+     "gradus-bench: --dtype is \"f8\", wanted f32, f64, tf32, bf16, f16 or mixed\n"},
+    {"rms_norm --device cuda --dtype f16",
+     "gradus-bench: --dtype f16 is not for rms_norm, add_rms_norm and products\n"},
+    {"layers --dtype f16",
+     "gradus-bench: --dtype bf16 and f16 need step, optimizers or --device cuda\n"},
     {"rms_norm --threads 5000",
      "gradus-bench: --threads is \"5000\", wanted a whole number from 1 to 4096\n"},
     {"attention --shape 2x3",
@@ -231,7 +246,8 @@ static const struct {
     {"rms_norm --tsv figures", "gradus-bench: --tsv needs rms_norm or add_rms_norm, "},
     {"rms_norm --dtype mixed", "gradus-bench: --dtype mixed needs rms_norm or add_rms_norm, "},
     {"rms_norm --dtype bf16",
-     "gradus-bench: --dtype bf16 needs step, optimizers or --device cuda\n"},
+     "gradus-bench: --dtype bf16 and f16 need step, optimizers or --device cuda\n"},
+    {"layers --quick --device cuda", "gradus-bench: --quick needs rms_norm or add_rms_norm, "},
     {"rms_norm --device cuda --rows 8", "gradus-bench: on a GPU, --rows and --cols go together\n"},
     {"rms_norm --device cuda --rows 12 --cols 8 --heads 5",
      "gradus-bench: --rows must be a multiple of --heads\n"},
@@ -273,7 +289,7 @@ int main(void)
     tcase_add_test(cases, a_step_in_json);
     tcase_add_test(cases, attention);
     tcase_add_test(cases, overhead);
-    tcase_add_test(cases, losses);
+    tcase_add_test(cases, layers);
     tcase_add_test(cases, toys);
     tcase_add_test(cases, optimizers);
     tcase_add_test(cases, every_op);
