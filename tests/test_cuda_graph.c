@@ -35,12 +35,18 @@ static const kind kinds[] = {
     {"float32, no random numbers, two batches", GD_FLOAT32, 0, .accumulate = 2},
     {"float32, SGD", GD_FLOAT32, 0.1, .optimizer = 1, .accumulate = 1},
     {"float32, Adam", GD_FLOAT32, 0.1, .optimizer = 4, .accumulate = 1},
+    {"float32, RMSprop", GD_FLOAT32, 0.1, .optimizer = 5, .accumulate = 1},
+    {"float32, RMSprop, centered", GD_FLOAT32, 0.1, .optimizer = 6, .accumulate = 1},
     {"float32, Adagrad", GD_FLOAT32, 0.1, .optimizer = 7, .accumulate = 1},
+    {"float32, Lion", GD_FLOAT32, 0.1, .optimizer = 8, .accumulate = 1},
+    {"float32, Muon", GD_FLOAT32, 0.1, .optimizer = 9, .accumulate = 1},
     {"bfloat16, Lion", GD_BFLOAT16, 0.1, .optimizer = 8, .accumulate = 1},
     {"bfloat16, Muon", GD_BFLOAT16, 0.1, .optimizer = 9, .accumulate = 1},
     {"bfloat16, dropout, three batches", GD_BFLOAT16, 0.1, .accumulate = 3},
     {"bfloat16, recomputed", GD_BFLOAT16, 0.1, .recompute = true, .accumulate = 1},
     {"float16, loss scale", GD_FLOAT16, 0.1, .accumulate = 2},
+    {"float16, RMSprop", GD_FLOAT16, 0.1, .optimizer = 6, .accumulate = 1},
+    {"float16, Muon", GD_FLOAT16, 0.1, .optimizer = 9, .accumulate = 1},
     {"float64", GD_FLOAT64, 0.1, .accumulate = 1},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };

@@ -16,8 +16,15 @@ static const char *const kinds[] = {"",
                                     "--dtype bf16 --recompute",
                                     "--dtype f16 --accumulate 2",
                                     "--clip 0.05 --log-every 1",
-                                    "--tf32 --overfit-one-batch"};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+                                    "--tf32 --overfit-one-batch",
+                                    "--optimizer adam --dtype bf16 --average 0.9",
+                                    "--optimizer sgd --average 0.9",
+                                    "--optimizer rmsprop --momentum 0.5 --dtype f16",
+                                    "--optimizer adagrad",
+                                    "--optimizer lion --dtype bf16 --average 0.9",
+                                    "--optimizer muon"};
+/* Those before the first with an optimizer of its own: test_cuda_graph has graphs of all optimizers. */
+enum { KINDS = sizeof kinds / sizeof *kinds, GRAPHS = 6 };
 
 static void run(const char *more, const char *out)
 {
@@ -99,7 +106,7 @@ int main(void)
     Suite *suite = suite_create("gradus-train on the GPU");
     TCase *tcase = tcase_create("runs");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_loop_test(tcase, a_graph_leaves_no_trace, 0, KINDS);
+    tcase_add_loop_test(tcase, a_graph_leaves_no_trace, 0, GRAPHS);
     tcase_add_loop_test(tcase, a_resumed_run_has_the_same_bits, 0, KINDS);
     tcase_add_loop_test(tcase, a_step_that_is_not_finite_is_named, 0, 6);
     tcase_add_test(tcase, auto_takes_the_gpu_and_says_so);

@@ -44,13 +44,13 @@ END_TEST
 /* 16 steps, or 8 and 8 more: every file of the checkpoint is the same, the average included. */
 START_TEST(a_resumed_run_has_the_same_bits)
 {
-    static const char *const dtypes[] = {"f32", "bf16", "f64"};
+    static const char *const dtypes[] = {"f32", "bf16", "f64", "f16"};
     char more[256];
     snprintf(more, sizeof more,
              "--data text --dropout 0.1 --dtype %s --average 0.9 --steps 16 --checkpoint-every 8 "
              "--keep 0 --out a",
-             dtypes[_i % 3]);
-    run(kinds[_i / 3], more);
+             dtypes[_i % 4]);
+    run(kinds[_i / 4], more);
     train_well("--resume a/step-00000008 --out b");
     shell("cd '%s' && diff -r a/step-00000016 b/step-00000016 && rm -r a b%s", folder, "");
 }
@@ -133,7 +133,7 @@ int main(void)
     }
     tcase_add_loop_test(learning, each_learns, 0, KINDS);
     if (saves) {
-        tcase_add_loop_test(resuming, a_resumed_run_has_the_same_bits, 0, 3 * KINDS);
+        tcase_add_loop_test(resuming, a_resumed_run_has_the_same_bits, 0, 4 * KINDS);
         tcase_add_loop_test(averages, processes_divide_the_state, 0, KINDS - 1);
         tcase_add_test(averages, another_optimizer_is_refused);
         tcase_add_test(averages, the_average_is_evaluated);
