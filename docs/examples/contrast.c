@@ -1,7 +1,7 @@
 /* contrast.c - digits find their places in a plane without anyone naming them: two drawings of one
  * digit belong together, and those of different digits do not (InfoNCE, van den Oord et al. 2018,
  * arXiv:1807.03748). The places are a picture, contrast.svg. */
-#include "digits.h"
+#include "gallery.h"
 
 enum { EACH = 400, SETS = 12, HIDDEN = 128, STEPS = 400, TEST = 1000 };
 
@@ -81,7 +81,7 @@ int main(void)
         x[k] = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(SETS * 10, PIXELS));
     gd_optimizer *adamw = gd_adamw_create(n.params, &(gd_adamw_options){.weight_decay = 0.01});
     const gd_schedule schedule = {.kind = GD_SCHEDULE_COSINE, .rate = 2e-3, .steps = STEPS};
-    for (int step = 0; step < STEPS && train.images && !gd_error(ctx); step++) {
+    for (int step = 0; step < STEPS && train.count && !gd_error(ctx); step++) {
         for (int k = 0; k < 2; k++) { /* digit c is at c, c + 10, c + 20 ... */
             for (int i = 0; i < SETS * 10; i++)
                 order[k][i] = i % 10 + 10 * (int32_t)(EACH * gallery_uniform(&seed));
@@ -99,19 +99,19 @@ int main(void)
     gd_tensor *pictures = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(TEST, PIXELS));
     for (int i = 0; i < TEST; i++) all[i] = i;
     gd_no_grad_begin(ctx);
-    if (test.images) gallery_batch(pictures, test.images, NULL, NULL, all);
+    if (test.count) gallery_batch(pictures, test.images, NULL, NULL, all);
     gd_tensor_read(embed(&n, pictures), places, sizeof places);
     gd_no_grad_end(ctx);
     if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
-    const double right = test.labels ? nearest_mean(places, test.labels, TEST) : 0;
+    const double right = test.count ? nearest_mean(places, test.labels, TEST) : 0;
     double extent = 1;
     for (int i = 0; i < 2 * TEST; i++) extent = fmax(extent, 1.05 * fabs((double)places[i]));
     printf("%.1f%% of %d new digits are nearest to the mean of their own\n", 100 * right, TEST);
     const bool drawn =
-        test.labels && gallery_scatter("contrast.svg", places, test.labels, TEST, extent, NULL, 0);
+        test.count && gallery_scatter("contrast.svg", places, test.labels, TEST, extent, NULL, 0);
     gd_optimizer_free(adamw);
     gd_params_free(n.params);
     gd_context_free(ctx);
-    free(train.images), free(train.labels), free(test.images), free(test.labels);
+    free_digits(train), free_digits(test);
     return drawn && right >= 0.9 ? 0 : 1;
 }

@@ -1,7 +1,7 @@
 /* digits.c - a small convolutional net reads digits; its first filters become a picture, digits.png.
  *   digits                                 digits that the program draws itself
  *   digits IMAGES LABELS IMAGES LABELS     MNIST's files (IDX, unpacked), to train and to test */
-#include "digits.h"
+#include "gallery.h"
 
 enum { BATCH = 128, EPOCHS = 4, FILTERS = 16, KERNEL = 5, WIDE = 32 };
 
@@ -79,6 +79,7 @@ int main(int argc, char **argv)
     const bool files = argc == 5;
     digits train = files ? read_digits(argv[1], argv[2]) : draw_digits(4096, 1);
     digits test = files ? read_digits(argv[3], argv[4]) : draw_digits(1024, 2);
+    if (!train.count || !test.count) return free_digits(train), free_digits(test), 1;
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     static const char *const names[2][5] = {{"conv1", "scale1", "shift1", "mean1", "var1"},
@@ -110,6 +111,7 @@ int main(int argc, char **argv)
     gd_optimizer_free(adamw);
     gd_params_free(params);
     gd_context_free(ctx);
-    free(train.images), free(train.labels), free(test.images), free(test.labels);
+    free_digits(train);
+    free_digits(test);
     return drawn && right >= 0.98 ? 0 : 1;
 }

@@ -1,5 +1,5 @@
 /* gallery.h - what the programs of the gallery share: random numbers for their data, shuffled batches,
- * how often a model is right, and pictures as PNG and SVG files, written without a library. */
+ * how often a model is right, pictures as PNG and SVG files, written without a library, and digits. */
 #ifndef GALLERY_H
 #define GALLERY_H
 
@@ -198,6 +198,128 @@ static inline bool gallery_scatter(const char *path, const float *points, const 
     }
     const bool good = fprintf(file, "</svg>\n") > 0 && !ferror(file);
     return fclose(file) == 0 && good;
+}
+
+/* ---- Digits: MNIST's files, or strokes that are drawn here, each in its own way ---------------- */
+
+enum { SIDE = 28, PIXELS = SIDE * SIDE };
+
+typedef struct digits {
+    int count;
+    float *images; /* [count, 1, SIDE, SIDE], from 0 to 1 */
+    int32_t *labels;
+} digits;
+
+/* Strokes through points (x, y), x from 0 to 6 and y from 0 to 8; a space lifts the pen. */
+static const char *const digit_strokes[10] = {
+    "204062664828060220",   "123038",      "02204062640868",
+    "0060245466482806",     "400565 4248", "6000034365664808",
+    "50210406284866442406", "006028",      "20406244240220 240628486644",
+    "624424022040626448"};
+
+/* The distance from (x, y) to the nearest stroke. */
+static inline double distance_to(const char *path, double x, double y)
+{
+    double nearest = 100;
+    for (; path[2]; path += path[2] == ' ' ? 3 : 2) {
+        if (path[2] == ' ') continue;
+        const double ax = path[0] - '0', ay = path[1] - '0';
+        const double dx = path[2] - '0' - ax, dy = path[3] - '0' - ay;
+        const double t = ((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy);
+        const double near = fmin(fmax(t, 0), 1);
+        nearest = fmin(nearest, hypot(x - ax - near * dx, y - ay - near * dy));
+    }
+    return nearest;
+}
+
+/* Turned by up to 17 degrees, sheared, scaled, shifted by up to 3 pixels, with any pen, and noise. */
+static inline void draw_digit(int digit, float *image, uint64_t *seed)
+{
+    const double turn = 0.6 * gallery_uniform(seed) - 0.3,
+                 shear = 0.6 * gallery_uniform(seed) - 0.3;
+    const double scale = 1.9 + 0.7 * gallery_uniform(seed), pen = 0.5 + 0.5 * gallery_uniform(seed);
+    const double left = 11 + 6 * gallery_uniform(seed), top = 11 + 6 * gallery_uniform(seed);
+    for (int i = 0; i < PIXELS; i++) {
+        const double x = (i % SIDE - left) / scale, y = (i / SIDE - top) / scale;
+        const double u = cos(turn) * x + sin(turn) * y, v = cos(turn) * y - sin(turn) * x;
+        const double ink = 1.5 - distance_to(digit_strokes[digit], 3 + u + shear * v, 4 + v) / pen;
+        image[i] = (float)fmin(fmax(fmin(fmax(ink, 0), 1) + 0.15 * gallery_normal(seed), 0), 1);
+    }
+}
+
+/* None (count 0) if there is no memory. */
+static inline digits allocate_digits(int count)
+{
+    digits d = {count, malloc((size_t)count * PIXELS * sizeof(float)),
+                malloc((size_t)count * sizeof(int32_t))};
+    if (!d.images || !d.labels) d.count = 0;
+    return d;
+}
+
+static inline void free_digits(digits d)
+{
+    free(d.images);
+    free(d.labels);
+}
+
+static inline digits draw_digits(int count, uint64_t seed)
+{
+    digits d = allocate_digits(count);
+    for (int i = 0; i < d.count; i++)
+        draw_digit(d.labels[i] = i % 10, d.images + (size_t)i * PIXELS, &seed);
+    return d;
+}
+
+/* What is behind the head of an IDX file: 0 0 8 DIMENSIONS, each dimension in four bytes, and then bytes.
+ * Its first dimension becomes *count; the others, if there are any, are SIDE. NULL, and a sentence, if
+ * that is not what the file has. */
+static inline unsigned char *read_idx(const char *path, unsigned char dimensions, int *count)
+{
+    const size_t head = 4 + 4 * (size_t)dimensions, each = dimensions == 1 ? 1 : PIXELS;
+    unsigned char h[16] = {0}, *bytes = NULL;
+    FILE *file = fopen(path, "rb");
+    const bool whole = file && fread(h, 1, head, file) == head;
+    const uint32_t n = (uint32_t)h[4] << 24 | (uint32_t)h[5] << 16 | (uint32_t)h[6] << 8 | h[7];
+    const long size = whole && !fseek(file, 0, SEEK_END) ? ftell(file) : 0;
+    if (!file)
+        printf("%s cannot be opened\n", path);
+    else if (!whole || memcmp(h, (const unsigned char[]){0, 0, 8, dimensions}, 4) != 0)
+        printf("%s does not begin as an unpacked IDX file of bytes does: 0 0 8 %d\n", path,
+               dimensions);
+    else if (dimensions == 3 &&
+             memcmp(h + 8, (const unsigned char[]){0, 0, 0, SIDE, 0, 0, 0, SIDE}, 8) != 0)
+        printf("%s has no pictures of %d x %d\n", path, SIDE, SIDE);
+    else if (n == 0 || n > INT32_MAX / PIXELS || (size_t)size != head + n * each)
+        printf("%s says that it has %lu of %lu bytes, but %ld bytes follow\n", path,
+               (unsigned long)n, (unsigned long)each, size - (long)head);
+    else if (!(bytes = malloc(n * each)) || fseek(file, (long)head, SEEK_SET) ||
+             fread(bytes, 1, n * each, file) != n * each)
+        printf("%s cannot be read\n", path), free(bytes), bytes = NULL;
+    if (file) fclose(file);
+    *count = (int)n;
+    return bytes;
+}
+
+/* MNIST's files; none (count 0), and a sentence, if they are not right. */
+static inline digits read_digits(const char *images, const char *labels)
+{
+    int count = 0, other = 0;
+    digits d = {0};
+    unsigned char *pixels = read_idx(images, 3, &count);
+    unsigned char *classes = pixels ? read_idx(labels, 1, &other) : NULL;
+    if (classes && count != other)
+        printf("%s has %d pictures, but %s %d labels\n", images, count, labels, other);
+    else if (classes)
+        d = allocate_digits(count);
+    for (int i = 0; i < d.count; i++) {
+        d.labels[i] = classes[i];
+        if (classes[i] < 10) continue;
+        printf("label %d of %s is %d, more than 9\n", i, labels, classes[i]);
+        d.count = 0;
+    }
+    for (size_t i = 0; i < (size_t)d.count * PIXELS; i++) d.images[i] = (float)pixels[i] / 255;
+    free(pixels), free(classes);
+    return d;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* vae.c - a variational autoencoder (Kingma & Welling 2013, arXiv:1312.6114) learns how digits are
  * drawn, and draws new ones, vae.png: above six rows of new digits, one that it was given and one of
  * what it made of it. */
-#include "digits.h"
+#include "gallery.h"
 
 enum { TRAIN = 4000, BATCH = 100, EPOCHS = 40, HIDDEN = 256, CODE = 12, ROW = 12, ROWS = 8 };
 
@@ -105,7 +105,7 @@ static double pass(const net *n, const digits *d, gd_optimizer *adamw, double ra
 int main(void)
 {
     digits train = draw_digits(TRAIN, 1), test = draw_digits(1000, 2);
-    if (!train.images || !test.images || !train.labels || !test.labels) return 1;
+    if (!train.count || !test.count) return 1;
     for (int i = 0; i < TRAIN * PIXELS; i++) train.images[i] = train.images[i] > 0.5f;
     for (int i = 0; i < 1000 * PIXELS; i++) test.images[i] = test.images[i] > 0.5f;
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
@@ -132,6 +132,6 @@ int main(void)
     gd_optimizer_free(adamw);
     gd_params_free(n.params);
     gd_context_free(ctx);
-    free(train.images), free(train.labels), free(test.images), free(test.labels);
+    free_digits(train), free_digits(test);
     return drawn && nats > 0 && nats < 140 ? 0 : 1;
 }
