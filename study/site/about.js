@@ -7,7 +7,9 @@ module.exports = {
         'attention', 'flash attention', 'self attention', 'scaled dot product attention', 'sdpa',
         'multi-head attention', 'grouped query attention', 'causal mask'
     ],
-    'axis.html' : [ 'index select', 'take along dim', 'prefix sum', 'scatter' ],
+    'axis.html' : [
+        'index select', 'take along dim', 'prefix sum', 'scatter', 'sort', 'sorting', 'top k', 'argmin', 'one hot'
+    ],
     'batch_norm.html' : [ 'batch norm', 'batch normalization', 'group norm', 'instance norm' ],
     'break.html' : [ 'planted bugs', 'wrong gradient', 'debug a backward' ],
     'conv.html' : [ 'convolution', 'conv', 'deconvolution', 'transposed convolution', 'im2col', 'depthwise' ],
@@ -24,12 +26,15 @@ module.exports = {
     ],
     'matmul.html' : [ 'matrix product', 'matrix multiplication', 'gemm' ],
     'numerics.html' : [ 'finite differences', 'gradient check', 'gradcheck', 'step size', 'rounding' ],
+    'pad.html' : [ 'padding', 'reflect', 'replicate', 'upsampling', 'upsample', 'interpolate', 'nearest neighbour' ],
     'pool.html' : [ 'pooling', 'max pooling', 'average pooling' ],
-    'reduce.html' : [ 'sum', 'mean', 'variance', 'standard deviation', 'log sum exp' ],
+    'reduce.html' : [
+        'sum', 'mean', 'variance', 'standard deviation', 'log sum exp', 'prod', 'product', 'norm', 'any', 'all', 'min'
+    ],
     'rms_norm.html' : [ 'rms norm', 'rmsnorm', 'root mean square', 'normalization' ],
     'rnn.html' : [ 'lstm', 'gru', 'recurrent', 'backpropagation through time' ],
     'rope.html' : [ 'rotary', 'rotary positions', 'rotary embedding', 'position encoding' ],
-    'shape.html' : [ 'view', 'transpose', 'stride', 'cat' ],
+    'shape.html' : [ 'view', 'transpose', 'stride', 'cat', 'roll', 'flip', 'split', 'stack', 'tril', 'triu' ],
     'softmax.html' : [ 'softmax' ],
     'swiglu.html' : [ 'swish', 'silu', 'gated linear unit', 'glu', 'mlp' ],
     'tape.html' : [ 'computation graph', 'autograd', 'tape' ],
