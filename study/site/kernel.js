@@ -122,7 +122,7 @@ r + r/2 (1 - v r r). The difference 1 - v r r is tiny, and all its digits come f
 The results go out in stores of 16 bytes.`
     ],
     [
-        'A cap on registers', [ [ 'forward_kernel', '__maxnreg__' ], [ 'forward_cap', 'if (chunks == 8) return 64', 'return chunks == 2' ] ],
+        'A cap on registers', [ [ 'forward_kernel', '__maxnreg__' ], [ 'forward_cap', 'if (chunks == 8) return 64', 'return 56' ] ],
         `A multiprocessor has 65536 registers. At 64 a thread it runs 1024 threads, at 40 some 1600, and more threads are
 more bytes in flight. So the compiler is told how many it may use, even where it then has to spill a few.`
     ]
