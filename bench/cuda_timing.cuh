@@ -6,6 +6,8 @@
 #ifndef GRADUS_CUDA_TIMING_CUH
 #define GRADUS_CUDA_TIMING_CUH
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdint.h>
@@ -15,6 +17,8 @@
 #include <algorithm>
 #include <functional>
 #include <vector>
+
+#include "gradus/tensor.h"
 
 static void must(cudaError_t error, const char *what)
 {
@@ -36,16 +40,21 @@ static __device__ inline float normal_of(uint32_t h)
     return (float)(sum - 510) / 147.8f;
 }
 
-// Fills p with normal numbers of 4 or 2 bytes, float or bfloat16.
-static __global__ void fill_numbers(uint32_t *p, size_t words, int size, uint32_t seed)
+static __device__ inline uint32_t bits_of(float x, gd_dtype dtype)
+{
+    if (dtype == GD_FLOAT32) return __float_as_uint(x);
+    return dtype == GD_FLOAT16 ? __half_as_ushort(__float2half(x)) : __float_as_uint(x) >> 16;
+}
+
+// Fills p with normal numbers.
+static __global__ void fill_numbers(uint32_t *p, size_t words, gd_dtype dtype, uint32_t seed)
 {
     const uint32_t key = mixed(seed);
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words;
          i += (size_t)gridDim.x * blockDim.x) {
         const uint32_t h = mixed(((uint32_t)i ^ key) * 2654435761u);
-        const uint32_t high = __float_as_uint(normal_of(h));
-        const uint32_t low = __float_as_uint(normal_of(mixed(h + key)));
-        p[i] = size == 4 ? high : (high & 0xffff0000u) | low >> 16;
+        const uint32_t high = bits_of(normal_of(h), dtype);
+        p[i] = dtype == GD_FLOAT32 ? high : high << 16 | bits_of(normal_of(mixed(h + key)), dtype);
     }
 }
 
@@ -55,8 +64,8 @@ struct Rotation {
     std::vector<char *> memory;
     int sets;
 
-    // Filled with normal numbers, of 4 or 2 bytes as element_sizes says.
-    Rotation(const std::vector<size_t> &bytes, const std::vector<int> &element_sizes, int most)
+    // Filled with normal numbers.
+    Rotation(const std::vector<size_t> &bytes, const std::vector<gd_dtype> &dtypes, int most)
         : sizes(bytes)
     {
         double all = 0;
@@ -67,7 +76,7 @@ struct Rotation {
                 char *p = nullptr;
                 if (sizes[b]) {
                     must(cudaMalloc(&p, sizes[b] + 256), "cudaMalloc");
-                    fill_numbers<<<1024, 256>>>((uint32_t *)p, sizes[b] / 4, element_sizes[b],
+                    fill_numbers<<<1024, 256>>>((uint32_t *)p, sizes[b] / 4, dtypes[b],
                                                 (uint32_t)memory.size() + 1);
                 }
                 memory.push_back(p);

@@ -51,9 +51,9 @@ static int usage(FILE *file)
             "  --rows M       rows of x (4096; on a GPU a table of sizes); optimizers: of the\n"
             "                 matrix (1024; on a GPU 4096)\n"
             "  --cols N       columns, likewise\n"
-            "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all);\n"
-            "                 attention, layers, step and products: f32, tf32 (on a\n"
-            "                 GPU) or bf16; all of these but products, and optimizers: f16\n"
+            "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all), or\n"
+            "                 f16; attention, layers, step and products: f32, tf32 (on a\n"
+            "                 GPU), bf16 or f16\n"
             "  --device D     cpu, or cuda (all but ops)\n"
             "  --heads H      rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads\n"
             "  --ladder       rms_norm on a GPU: the kernels that lead to it, step by step\n"
@@ -136,8 +136,6 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
         return "--dtype tf32 needs attention, layers, toys, step or products, --device cuda";
     if (gd_dtype_size(o->dtype) == 2 && !cuda && !step && !optimizers)
         return "--dtype bf16 and f16 need step, optimizers or --device cuda";
-    if (o->dtype == GD_FLOAT16 && (norm || b->on_cuda == bench_products))
-        return "--dtype f16 is not for rms_norm, add_rms_norm and products";
     if (o->dtype == GD_FLOAT64 && cuda) return "--dtype f64 is for the CPU";
     if (cuda && !o->rows != !o->cols) return "on a GPU, --rows and --cols go together";
     if (o->heads && o->rows % o->heads) return "--rows must be a multiple of --heads";

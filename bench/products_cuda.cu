@@ -99,13 +99,15 @@ std::string name_of(const cublasLtMatmulAlgo_t &algorithm)
 
 void measure(cublasLtHandle_t blas, const product &p, const bench_options *o)
 {
-    const bool half = o->dtype == GD_BFLOAT16;
-    const problem q = describe(p, half ? CUDA_R_16BF : CUDA_R_32F, o->tf32);
+    const cudaDataType_t type = o->dtype == GD_BFLOAT16  ? CUDA_R_16BF
+                                : o->dtype == GD_FLOAT16 ? CUDA_R_16F
+                                                         : CUDA_R_32F;
+    const problem q = describe(p, type, o->tf32);
     cublasLtMatmulHeuristicResult_t found[candidates_most];
-    const int count = candidates(blas, q, found), size = half ? 2 : 4;
+    const int count = candidates(blas, q, found), size = (int)gd_dtype_size(o->dtype);
     const size_t most = (size_t)std::max(
         std::max(p.rows * p.depth * size, p.depth * p.columns * size), p.rows * p.columns * 4);
-    const Rotation r({most, most, most}, {size, size, size}, 64);
+    const Rotation r({most, most, most}, {o->dtype, o->dtype, o->dtype}, 64);
     void *workspace;
     must(cudaMalloc(&workspace, workspace_most), "cudaMalloc");
     double first = NAN, best = NAN;
@@ -148,7 +150,7 @@ extern "C" int bench_products_cuda(const bench_options *o, int64_t M, const benc
     for (int i = 0; i < count; i++) {
         const bench_layer &l = layers[i];
         const std::string name = l.name;
-        const bool wide = o->dtype == GD_BFLOAT16;
+        const bool wide = o->dtype != GD_FLOAT32;
         const std::string dx = name + " dx", dw = name + " dw";
         measure(blas, {name.c_str(), M, l.out, l.in, false, true, false}, o);
         measure(blas, {dx.c_str(), M, l.in, l.out, false, false, false}, o);

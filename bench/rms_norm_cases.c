@@ -61,12 +61,14 @@ typedef struct precision {
     gd_dtype dtype, y_dtype;
 } precision;
 
-static const precision precisions[] = {{GD_FLOAT32, GD_FLOAT32}, {GD_BFLOAT16, GD_BFLOAT16}},
-                       mixed = {GD_FLOAT32, GD_BFLOAT16};
+static const precision precisions[] = {{GD_FLOAT32, GD_FLOAT32},
+                                       {GD_BFLOAT16, GD_BFLOAT16},
+                                       {GD_FLOAT16, GD_FLOAT16}}, /* only if it is asked for */
+    mixed = {GD_FLOAT32, GD_BFLOAT16};
 
 static bool is_asked_for(const bench_options *o, precision p)
 {
-    if (!o->dtype_given) return true;
+    if (!o->dtype_given) return p.dtype != GD_FLOAT16;
     return o->mixed ? p.dtype != p.y_dtype : p.dtype == o->dtype && p.y_dtype == o->dtype;
 }
 

@@ -19,19 +19,13 @@
 
 // ---- dw over all rows, against float64 on the GPU -----------------------------------------------
 
-static __device__ double number_of(const char *p, int size, size_t i)
-{
-    if (size == 4) return ((const float *)p)[i];
-    return __uint_as_float((uint32_t)((const uint16_t *)p)[i] << 16);
-}
-
 // One block per row.
-static __global__ void exact_rstd(double *rstd, const char *x, int size, size_t cols)
+static __global__ void exact_rstd(double *rstd, const char *x, gd_dtype dtype, size_t cols)
 {
     __shared__ double sums[256];
     double sum = 0;
     for (size_t j = threadIdx.x; j < cols; j += 256) {
-        const double v = number_of(x, size, blockIdx.x * cols + j);
+        const double v = number(x, dtype, blockIdx.x * cols + j);
         sum += v * v;
     }
     sums[threadIdx.x] = sum;
@@ -45,8 +39,8 @@ static __global__ void exact_rstd(double *rstd, const char *x, int size, size_t 
 // One thread per weight: the error of its dw, and the largest |dy xhat| of its column. The rows
 // here are tokens, as wide as all weights; `cols` numbers of a token share an rstd.
 static __global__ void dw_errors(double *error, double *largest, const float *dw, const char *dy,
-                                 int dy_size, const char *x, int x_size, const double *rstd,
-                                 size_t tokens, size_t weights, size_t cols)
+                                 gd_dtype dy_dtype, const char *x, gd_dtype dtype,
+                                 const double *rstd, size_t tokens, size_t weights, size_t cols)
 {
     const size_t j = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (j >= weights) return;
@@ -54,7 +48,7 @@ static __global__ void dw_errors(double *error, double *largest, const float *dw
 #pragma unroll 16
     for (size_t i = 0; i < tokens; i++) {
         const size_t at = i * weights + j;
-        const double v = number_of(dy, dy_size, at) * number_of(x, x_size, at) * rstd[at / cols];
+        const double v = number(dy, dy_dtype, at) * number(x, dtype, at) * rstd[at / cols];
         sum += v, most = fmax(most, fabs(v));
     }
     error[j] = fabs(dw[j] - sum), largest[j] = most;
@@ -67,12 +61,10 @@ static double dw_share(const Work &w)
     const Memory exact(M * 8), error(w.weights * 8), largest(w.weights * 8);
     if (!w.prepare_rstd(0) || !w.backward(0, nullptr)) return NAN;
     const char *const dy = w.buffers.get(0, BRANCH), *const x = w.buffers.get(0, STREAM);
-    const int dy_size = (int)gd_dtype_size(w.shape.y_dtype);
-    const int x_size = (int)gd_dtype_size(w.shape.dtype);
-    exact_rstd<<<(unsigned)M, 256>>>((double *)exact.p, x, x_size, N);
+    exact_rstd<<<(unsigned)M, 256>>>((double *)exact.p, x, w.shape.dtype, N);
     dw_errors<<<(unsigned)((w.weights + 63) / 64), 64>>>(
-        (double *)error.p, (double *)largest.p, (const float *)w.dweight.p, dy, dy_size, x, x_size,
-        (const double *)exact.p, tokens, w.weights, N);
+        (double *)error.p, (double *)largest.p, (const float *)w.dweight.p, dy, w.shape.y_dtype, x,
+        w.shape.dtype, (const double *)exact.p, tokens, w.weights, N);
     must(cudaGetLastError(), "dw_errors");
     const std::vector<char> errors = to_host(error.p, w.weights * 8);
     const std::vector<char> all_largest = to_host(largest.p, w.weights * 8);

@@ -39,13 +39,11 @@ struct Shape {
 // residual x is in STREAM both ways.
 enum { BRANCH, STREAM, SUM, DX, Y, BUFFERS };
 
-static double number(const char *p, gd_dtype dtype, size_t i)
+static __host__ __device__ inline double number(const char *p, gd_dtype dtype, size_t i)
 {
     if (dtype == GD_FLOAT32) return ((const float *)p)[i];
-    const uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
-    float v;
-    memcpy(&v, &bits, 4);
-    return v;
+    if (dtype == GD_FLOAT16) return __half2float(((const __half *)p)[i]);
+    return __bfloat162float(((const __nv_bfloat16 *)p)[i]);
 }
 
 static std::vector<char> to_host(const void *device, size_t bytes)
@@ -82,12 +80,13 @@ struct Work {
     explicit Work(const Shape &s, int most_sets = 64)
         : shape(s), problem(problem_of(s)),
           weights((size_t)(s.heads > 1 ? s.heads * s.cols : s.cols)), y_slot(s.mixed() ? Y : DX),
-          buffers(buffer_bytes(s), buffer_elements(s), most_sets),
+          buffers(buffer_bytes(s), buffer_dtypes(s), most_sets),
           weight(weights * gd_dtype_size(problem.weight_dtype)), rstd((size_t)s.rows * 4),
           dweight(weights * 4), dbias(weights * 4), workspace(gd_cuda_rms_norm_workspace(&problem))
     {
-        const int size = (int)gd_dtype_size(problem.weight_dtype);
-        fill_numbers<<<64, 256>>>((uint32_t *)weight.p, (weights * (size_t)size + 3) / 4, size, 99);
+        const gd_dtype dtype = problem.weight_dtype;
+        fill_numbers<<<64, 256>>>((uint32_t *)weight.p, (weights * gd_dtype_size(dtype) + 3) / 4,
+                                  dtype, 99);
         must(cudaDeviceSynchronize(), "filling the weight");
     }
 
@@ -102,20 +101,19 @@ struct Work {
         p.eps = 1e-5;
         return p;
     }
-    static std::vector<int> buffer_elements(const Shape &s)
+    static std::vector<gd_dtype> buffer_dtypes(const Shape &s)
     {
-        std::vector<int> sizes(BUFFERS);
-        sizes[BRANCH] = sizes[Y] = (int)gd_dtype_size(s.y_dtype);
-        sizes[STREAM] = sizes[SUM] = sizes[DX] = (int)gd_dtype_size(s.dtype);
-        return sizes;
+        std::vector<gd_dtype> dtypes(BUFFERS, s.dtype);
+        dtypes[BRANCH] = dtypes[Y] = s.y_dtype;
+        return dtypes;
     }
     // Whole vectors of 16 bytes, which is what the ceilings move.
     static std::vector<size_t> buffer_bytes(const Shape &s)
     {
         const size_t count = ((size_t)(s.rows * s.cols) + 7) / 8 * 8;
         std::vector<size_t> bytes(BUFFERS);
-        const std::vector<int> sizes = buffer_elements(s);
-        for (int b = 0; b < BUFFERS; b++) bytes[(size_t)b] = count * (size_t)sizes[(size_t)b];
+        const std::vector<gd_dtype> dtypes = buffer_dtypes(s);
+        for (size_t b = 0; b < BUFFERS; b++) bytes[b] = count * gd_dtype_size(dtypes[b]);
         if (!s.residual) bytes[SUM] = 0;
         if (!s.mixed()) bytes[Y] = 0;
         return bytes;
@@ -187,7 +185,12 @@ static double worse(double a, double b)
 struct Compared {
     double error = 0, largest = 0, allowed;
 
-    explicit Compared(gd_dtype dtype) : allowed(dtype == GD_BFLOAT16 ? 1.0 / 256 : 1e-5) {}
+    explicit Compared(gd_dtype dtype)
+        : allowed(dtype == GD_BFLOAT16  ? 1.0 / 256
+                  : dtype == GD_FLOAT16 ? 1.0 / 2048
+                                        : 1e-5)
+    {
+    }
     void add(double got, double want)
     {
         error = worse(error, fabs(got - want));

@@ -212,8 +212,6 @@ static const struct {
      "gradus-bench: --cols is \"\", wanted a whole number from 1 to 1099511627776\n"},
     {"rms_norm --dtype f8",
      "gradus-bench: --dtype is \"f8\", wanted f32, f64, tf32, bf16, f16 or mixed\n"},
-    {"rms_norm --device cuda --dtype f16",
-     "gradus-bench: --dtype f16 is not for rms_norm, add_rms_norm and products\n"},
     {"layers --dtype f16",
      "gradus-bench: --dtype bf16 and f16 need step, optimizers or --device cuda\n"},
     {"rms_norm --threads 5000",
