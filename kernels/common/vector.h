@@ -40,6 +40,20 @@ static inline void vec_store(REAL *p, vec v)
     *(vec_at *)p = v;
 }
 
+/* The first n lanes, n <= LANES, whose elements have this many bytes. (A memcpy of a varying size
+ * is slow.) */
+static inline void lanes_store(void *to, const void *lanes, int64_t n, size_t element)
+{
+    char *p = to;
+    const char *from = lanes;
+#pragma GCC unroll 8
+    for (int count = LANES; count > 0; count /= 2) {
+        if (!(n & count)) continue;
+        memcpy(p, from, (size_t)count * element);
+        p += (size_t)count * element, from += (size_t)count * element;
+    }
+}
+
 /* x in every lane (x - 0 is x, for every x). */
 static inline vec vec_all(REAL x)
 {
@@ -70,6 +84,18 @@ static inline vec vec_exchange(vec v, int s)
     return result;
 #else
     return __builtin_shuffle(v, lane_numbers() ^ s);
+#endif
+}
+
+/* Lanes 0, 2, 4 ... of p, then of q. */
+static inline vec vec_even(vec p, vec q)
+{
+#if defined(__clang__)
+    vec result;
+    for (int i = 0; i < LANES; i++) result[i] = 2 * i < LANES ? p[2 * i] : q[2 * i - LANES];
+    return result;
+#else
+    return __builtin_shuffle(p, q, 2 * lane_numbers());
 #endif
 }
 

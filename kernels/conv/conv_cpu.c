@@ -3,17 +3,21 @@
  *
  * The pieces bound the temporary memory: of the columns of an image a thread has 2 PIECE elements at a
  * time, or 144 windows if those are more. The pieces depend on sizes alone, and with them the bits.
+ *
+ * At small images half of the time would be spent on what is around the few elements of a row. So, of
+ * a stride of 1 across, unfold moves whole vectors, without regard to where a row ends; and fold, of
+ * short rows, has the sums of a vector of the image in a register.
+ *
  * Threads share images and groups, or, where these are fewer than threads, the rows of each product. */
 #include "conv/conv.h"
 #include "matmul/gemm.h"
 #include "vector.h"
 
 enum {
-    PIECE = 1 << 16,         /* elements: 256 KiB of float, in the second level cache */
-    HALF = VECTOR_BYTES / 2, /* bytes */
-    WINDOWS = 96,            /* a piece has at least so many, and whole multiples of the half */
-    PARTIAL = 1 << 22,       /* elements of partial sums of a weight's gradient, or one */
-    PARTIAL_SUMS = 16        /* and at most so many sums */
+    PIECE = 1 << 16,   /* elements: 256 KiB of float, in the second level cache */
+    WINDOWS = 96,      /* a piece has at least so many, and whole multiples of the half */
+    PARTIAL = 1 << 22, /* elements of partial sums of a weight's gradient, or one */
+    PARTIAL_SUMS = 16  /* and at most so many sums */
 };
 
 /* ---- unfold and fold ---------------------------------------------------------------------- */
@@ -25,6 +29,7 @@ typedef struct columns {
     REAL *data;  /* columns p0 to p1 of all rows */
     int64_t row; /* from one row to the next; 0 in a depthwise one: all rows are the same */
     int64_t p0, p1;
+    int64_t channels; /* of the image; for unfolding */
     bool add;
     REAL weight; /* of a row */
     double *sum;
@@ -44,15 +49,40 @@ static inline void take(REAL *to, const REAL *from, int64_t step, int64_t n, boo
 {
     if (add) {
         for (int64_t i = 0; i < n; i++) to[i] += from[i * step];
-    } else if (step == 1 && n >= LANES) {
-        int64_t i = 0;
-        for (; i + LANES <= n; i += LANES) vec_store(to + i, vec_load(from + i));
-        if (i < n) vec_store(to + n - LANES, vec_load(from + n - LANES));
-    } else if (step == 1 && n >= LANES / 2) { /* the first and the last half vector */
-        memcpy(to, from, HALF);
-        memcpy(to + n - LANES / 2, from + n - LANES / 2, HALF);
     } else {
         for (int64_t i = 0; i < n; i++) to[i] = from[i * step];
+    }
+}
+
+/* Lanes a to b - 1 of x, and 0 in the others. */
+static inline vec lanes_within(vec x, lane_number a, lane_number b)
+{
+    const lanes lane = lane_numbers();
+    return vec_choose((lane >= a) & (lane < b), x, (vec){0});
+}
+
+/* The lane of element n of a row, or the first or the end. */
+static inline lane_number lane_of(int64_t n)
+{
+    return (lane_number)gd_min64(gd_max64(n, 0), LANES);
+}
+
+/* Rows [rows, n] at to (+)= those at from, but 0 before a and from b on. In whole vectors: after each
+ * row up to LANES - 1 elements are written, too, or 0 is added to them. */
+static inline void take_rows(REAL *to, const REAL *from, int64_t from_row, int64_t rows, int64_t n,
+                             int64_t a, int64_t b, bool add)
+{
+    if (n <= LANES && !add) { /* a loop of a load and a store */
+        for (; rows > 0; rows--, to += n, from += from_row)
+            vec_store(to, lanes_within(vec_load(from), lane_of(a), lane_of(b)));
+        return;
+    }
+    for (; rows > 0; rows--, to += n, from += from_row) {
+        for (int64_t i = 0; i < n; i += LANES) {
+            vec x = vec_load(from + i);
+            if (i < a || i + LANES > b) x = lanes_within(x, lane_of(a - i), lane_of(b - i));
+            vec_store(to + i, add ? vec_load(to + i) + x : x);
+        }
     }
 }
 
@@ -85,22 +115,30 @@ static inline void clear(REAL *to, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] = 0;
 }
 
-/* Row k of the columns. */
-static inline void move_row(const columns *w, int64_t k, move what)
+/* How many windows along an axis begin within the first n elements; n may be negative, or more than
+ * there are. */
+static inline int64_t windows_within(const conv_sizes *s, int axis, int64_t n)
+{
+    const int64_t step = s->stride[axis], most = axis ? s->OW : s->OH;
+    return n <= 0 ? 0 : gd_min64(most, step == 1 ? n : gd_divide_up(n, step));
+}
+
+/* Windows p0 to p1 of row (c, i, j) of the columns. */
+static inline void move_row(const columns *w, int64_t c, int64_t i, int64_t j, int64_t p0,
+                            int64_t p1, move what)
 {
     const conv_sizes *s = w->sizes;
-    const int64_t j = k % s->KW, i = k / s->KW % s->KH, c = k / (s->KW * s->KH);
+    const int64_t k = (c * s->KH + i) * s->KW + j;
+    if (p0 >= p1) return;
     const int64_t left = j * s->dilation[1] - s->padding[1], step = s->stride[1];
     /* The windows whose element is inside the image: ow from `first` to `end`. */
-    const int64_t first = left < 0 ? gd_min64(s->OW, gd_divide_up(-left, step)) : 0;
-    const int64_t inside = s->W - left;
-    const int64_t end =
-        gd_max64(first, inside > 0 ? gd_min64(s->OW, gd_divide_up(inside, step)) : 0);
+    const int64_t first = windows_within(s, 1, -left);
+    const int64_t end = gd_max64(first, windows_within(s, 1, s->W - left));
     const int64_t down = s->stride[0], OW = s->OW;
     const bool add = w->add;
-    int64_t oh = w->p0 / OW, ow = w->p0 - oh * OW, rest = w->p1 - w->p0;
+    int64_t oh = p0 / OW, ow = p0 - oh * OW, rest = p1 - p0;
     int64_t h = oh * down + i * s->dilation[0] - s->padding[0];
-    REAL *row = w->data + k * w->row, *image = w->image + (c * s->H) * s->W;
+    REAL *row = w->data + k * w->row + p0 - w->p0, *image = w->image + c * s->H * s->W;
     for (int64_t n; rest > 0; row += n, rest -= n, ow = 0, h += down) {
         n = gd_min64(OW - ow, rest);
         int64_t a = first, b = end;
@@ -121,18 +159,119 @@ static inline void move_row(const columns *w, int64_t k, move what)
     }
 }
 
+/* Windows p0 to p1 of row (c, i, j) of the columns, of a stride of 1 across, whose elements are inside
+ * the image from its top to its bottom; rows r0 to r1 of windows are whole. These are moved by vectors:
+ * what they read beyond a row of the image is another row's and does not count; what they write beyond
+ * a row of windows is written again, or, with `add`, unchanged. */
+static inline void unfold_row(const columns *w, int64_t c, int64_t i, int64_t j, int64_t p0,
+                              int64_t p1, int64_t r0, int64_t r1)
+{
+    const conv_sizes *s = w->sizes;
+    const int64_t OW = s->OW, plane = s->H * s->W, below = s->stride[0] * s->W;
+    const int64_t left = j * s->dilation[1] - s->padding[1], whole = gd_round_up(OW, LANES);
+    const int64_t a = windows_within(s, 1, -left), b = windows_within(s, 1, s->W - left);
+    const int64_t row = ((c * s->KH + i) * s->KW + j) * w->row - w->p0; /* in data */
+    const int64_t row_end = (c + 1) * s->KH * s->KW * w->row;           /* of the channel's */
+    const int64_t at =
+        c * plane + (i * s->dilation[0] - s->padding[0]) * s->W + left; /* in image */
+    while (r0 < r1 && at + r0 * below < 0) r0++;
+    while (r0 < r1 && (at + (r1 - 1) * below + whole > w->channels * plane ||
+                       row + (r1 - 1) * OW + whole > row_end))
+        r1--;
+    if (r0 >= r1) {
+        move_row(w, c, i, j, p0, p1, UNFOLD);
+        return;
+    }
+    move_row(w, c, i, j, p0, r0 * OW, UNFOLD);
+    take_rows(w->data + row + r0 * OW, w->image + at + r0 * below, below, r1 - r0, OW, a, b,
+              w->add);
+    move_row(w, c, i, j, r1 * OW, p1, UNFOLD);
+}
+
 static void unfold_channel(const void *work, int64_t c)
 {
     const columns *w = work;
-    const int64_t window = w->sizes->KH * w->sizes->KW;
-    for (int64_t k = c * window; k < (c + 1) * window; k++) move_row(w, k, UNFOLD);
+    const conv_sizes *s = w->sizes;
+    const int64_t OW = s->OW, begin = gd_divide_up(w->p0, OW), end = w->p1 / OW;
+    for (int64_t i = 0; i < s->KH; i++) {
+        const int64_t above = s->padding[0] - i * s->dilation[0];
+        const int64_t r0 = windows_within(s, 0, above), r1 = windows_within(s, 0, s->H + above);
+        const int64_t p0 = gd_min64(w->p1, gd_max64(w->p0, r0 * OW));
+        const int64_t p1 = gd_max64(p0, gd_min64(w->p1, r1 * OW));
+        for (int64_t j = 0; j < s->KW; j++) {
+            if (s->stride[1] != 1) {
+                move_row(w, c, i, j, w->p0, w->p1, UNFOLD);
+                continue;
+            }
+            REAL *row = w->data + ((c * s->KH + i) * s->KW + j) * w->row - w->p0;
+            if (!w->add) clear(row + w->p0, p0 - w->p0);
+            unfold_row(w, c, i, j, p0, p1, gd_max64(begin, r0), gd_min64(end, r1));
+            if (!w->add) clear(row + p1, w->p1 - p1);
+        }
+    }
+}
+
+/* x and what the columns, of a stride of 1 across, have of these elements of the image: of row h of
+ * channel c, from w0 on; beyond the row, anything. The sums stay in registers, and are of the terms in
+ * order. */
+static inline vec fold_vector(const columns *w, int64_t c, int64_t h, int64_t w0, vec x)
+{
+    const conv_sizes *s = w->sizes;
+    const int64_t OW = s->OW, size = s->KH * s->KW * w->row, down = s->stride[0];
+    const REAL *data = w->data + c * size;
+    const lanes lane = lane_numbers();
+    for (int64_t i = 0; i < s->KH; i++) {
+        const int64_t h_in = h + s->padding[0] - i * s->dilation[0];
+        const int64_t oh = down == 1 ? h_in : h_in / down;
+        if (h_in < 0 || oh * down != h_in || oh >= s->OH) continue;
+        const int64_t p = oh * OW - w->p0; /* a piece may begin and end within a row */
+        const int64_t first = gd_max64(0, -p), end = gd_min64(OW, w->p1 - oh * OW);
+        int64_t ow = w0 + s->padding[1], from = i * s->KW * w->row + p + ow;
+        for (int64_t j = 0; j < s->KW; j++, ow -= s->dilation[1], from += w->row - s->dilation[1]) {
+            const lane_number a = (lane_number)(first - ow), b = (lane_number)(end - ow);
+            vec term = {0};
+            if (from >= 0 && from + LANES <= size) {
+                term = vec_load(data + from);
+            } else {
+                REAL some[LANES] = {0};
+                for (int64_t l = gd_max64(a, 0); l < gd_min64(b, LANES); l++)
+                    some[l] = data[from + l];
+                term = vec_load(some);
+            }
+            x += vec_choose((lane >= a) & (lane < b), term, (vec){0}); /* [unfold] */
+        }
+    }
+    return x;
 }
 
 static void fold_channel(const void *work, int64_t c)
 {
     const columns *w = work;
-    const int64_t window = w->sizes->KH * w->sizes->KW;
-    for (int64_t k = c * window; k < (c + 1) * window; k++) move_row(w, k, FOLD);
+    const conv_sizes *s = w->sizes;
+    const bool short_rows = s->stride[1] == 1 && s->OW <= LANES;
+    for (int64_t k = 0; !short_rows && k < s->KH * s->KW; k++)
+        move_row(w, c, k / s->KW, k % s->KW, w->p0, w->p1, FOLD);
+    if (!short_rows || w->p0 == w->p1) return;
+    REAL *image = w->image + c * s->H * s->W;
+    /* Its rows that the windows meet. */
+    const int64_t top = w->p0 / s->OW * s->stride[0] - s->padding[0];
+    const int64_t bottom =
+        (w->p1 - 1) / s->OW * s->stride[0] - s->padding[0] + (s->KH - 1) * s->dilation[0];
+    for (int64_t h = gd_max64(0, top); h < gd_min64(s->H, bottom + 1); h++) {
+        for (int64_t w0 = 0; w0 < s->W; w0 += LANES) {
+            const int64_t n = gd_min64(LANES, s->W - w0), at = h * s->W + w0;
+            REAL *to = image + at, some[LANES] = {0};
+            if (at + LANES <= s->H * s->W) { /* what is beyond the row stays */
+                const vec x = vec_load(to);
+                vec_store(to, vec_choose(lane_numbers() < (lane_number)n,
+                                         fold_vector(w, c, h, w0, x), x));
+            } else {
+                for (int64_t l = 0; l < n; l++) some[l] = to[l];
+                vec_store(some, fold_vector(w, c, h, w0, vec_load(some)));
+                for (int64_t l = 0; l < n; l++) to[l] = some[l];
+            }
+        }
+    }
 }
 
 /* ---- The ops unfold and fold -------------------------------------------------------------- */
@@ -151,8 +290,13 @@ static gd_status move_all(const gd_call *call, gd_tensor *image, gd_tensor *cols
 {
     const conv_sizes s = conv_sizes_of_columns(call->args, image);
     const int64_t P = conv_positions(&s);
-    const columns w = {
-        .sizes = &s, .image = gd_data(image), .data = gd_data(cols), .row = P, .p1 = P, .add = add};
+    const columns w = {.sizes = &s,
+                       .image = gd_data(image),
+                       .data = gd_data(cols),
+                       .row = P,
+                       .p1 = P,
+                       .channels = s.B * s.C,
+                       .add = add};
     gd_for_each(gd_threads_for(call->threads, gd_tensor_count(cols)), s.B * s.C, task, &w);
     return GD_OK;
 }
@@ -265,8 +409,13 @@ static gemm_matrix unfolded(const conv_work *w, REAL *image, int64_t p0, int64_t
 {
     const int64_t P = conv_positions(&w->sizes);
     if (conv_is_pointwise(&w->sizes)) return (gemm_matrix){image + p0, P, 1};
-    const columns c = {
-        .sizes = &w->sizes, .image = image, .data = piece, .row = p1 - p0, .p0 = p0, .p1 = p1};
+    const columns c = {.sizes = &w->sizes,
+                       .image = image,
+                       .data = piece,
+                       .row = p1 - p0,
+                       .p0 = p0,
+                       .p1 = p1,
+                       .channels = w->sizes.C / w->sizes.groups};
     gd_for_each(w->inner, w->sizes.C / w->sizes.groups, unfold_channel, &c);
     return (gemm_matrix){piece, p1 - p0, 1};
 }
@@ -304,9 +453,10 @@ static void move_depthwise(const conv_work *w, REAL *image, REAL *other, REAL we
                        .p1 = conv_positions(&w->sizes),
                        .weight = weight,
                        .sum = sum};
-    if (what == GATHER) move_row(&c, k, GATHER);
-    if (what == SCATTER) move_row(&c, k, SCATTER);
-    if (what == DOT) move_row(&c, k, DOT);
+    const int64_t i = k / w->sizes.KW, j = k % w->sizes.KW;
+    if (what == GATHER) move_row(&c, 0, i, j, 0, c.p1, GATHER);
+    if (what == SCATTER) move_row(&c, 0, i, j, 0, c.p1, SCATTER);
+    if (what == DOT) move_row(&c, 0, i, j, 0, c.p1, DOT);
 }
 
 /* ---- other (+)= weight unfold(image) ------------------------------------------------------ */

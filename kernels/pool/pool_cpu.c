@@ -5,22 +5,25 @@
  * through the columns of the kernel: the inner loop is over windows. */
 #include "kernel.h"
 #include "pool/pool.h"
-
-typedef struct pool_work {
-    gd_pool_planes p;
-    const REAL *from; /* x, or dy */
-    REAL *to;         /* y, or dx */
-    int32_t *place;   /* of the maximum in its plane */
-    bool add;
-} pool_work;
-
-/* Computes a part of `to`, a row or a plane, with memory for its sums. */
-typedef void part_function(const pool_work *w, int64_t part, double *sum);
+#include "vector.h"
 
 /* The windows along an axis whose element `a` is in x: first to end - 1. */
 typedef struct span {
     int64_t first, end;
 } span;
+
+typedef struct pool_work {
+    gd_pool_planes p;
+    const REAL *from; /* x, or dy */
+    int64_t elements; /* of it */
+    REAL *to;         /* y, or dx */
+    int32_t *place;   /* of the maximum in its plane */
+    bool add;
+    const span *across; /* windows_at each column of the kernel */
+} pool_work;
+
+/* Computes a part of `to`, a row or a plane, with memory for its sums. */
+typedef void part_function(const pool_work *w, int64_t part, double *sum);
 
 static span windows_at(const gd_pool_planes *p, int axis, int64_t a)
 {
@@ -47,32 +50,61 @@ static bool windows_overlap(const gd_pool_planes *p)
 
 /* ---- max_pool2d --------------------------------------------------------------------------- */
 
+/* x[at], x[at + stride] ... of x [size]; what is outside of it counts for nothing. */
+static inline vec strided(const REAL *x, int64_t size, int64_t at, int64_t stride)
+{
+    if (at >= 0 && at + LANES * stride <= size) {
+        if (stride == 1) return vec_load(x + at);
+        if (stride == 2) return vec_even(vec_load(x + at), vec_load(x + at + LANES));
+    }
+    REAL v[LANES];
+    for (int l = 0; l < LANES; l++, at += stride) v[l] = at >= 0 && at < size ? x[at] : 0;
+    return vec_load(v);
+}
+
+/* The windows j0 to j0 + LANES - 1 of a row: their maximum, and in place[] where it is. */
+static inline vec max_windows(const pool_work *w, int64_t plane, int64_t top, int64_t j0,
+                              lanes *place)
+{
+    const gd_pool_planes *p = &w->p;
+    const int64_t H = p->size[POOL_ROWS], W = p->size[POOL_COLS];
+    const int64_t stride = p->args.stride[POOL_COLS];
+    const int64_t begin = gd_max64(top, 0), end = gd_min64(top + p->args.kernel[POOL_ROWS], H);
+    const lanes lane = lane_numbers(), step = lane * (lane_number)stride;
+    const int64_t left = j0 * stride - p->args.padding[POOL_COLS];
+    const lanes first = step + (lane_number)left; /* the place, if all are -inf */
+    vec best = vec_all(-(REAL)INFINITY);
+    *place = (first & (first > 0)) + (lane_number)(begin * W);
+    for (int64_t a = begin; a < end; a++) {
+        for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
+            const span in = w->across[b];
+            const int64_t at = a * W + left + b;
+            const vec value = strided(w->from, w->elements, plane * H * W + at, stride);
+            const lanes inside = (lane >= (lane_number)gd_max64(in.first - j0, 0)) &
+                                 (lane < (lane_number)gd_min64(in.end - j0, LANES));
+            const lanes larger = ((value > best) | (value != value)) & inside;
+            best = vec_choose(larger, value, best);
+            *place = ((step + (lane_number)at) & larger) | (*place & ~larger);
+        }
+    }
+    return best;
+}
+
 static void max_row(const pool_work *w, int64_t to_row, double *sum)
 {
     (void)sum;
     const gd_pool_planes *p = &w->p;
-    const int64_t H = p->size[POOL_ROWS], W = p->size[POOL_COLS], n = p->pooled[POOL_COLS];
-    const int64_t row = to_row % p->pooled[POOL_ROWS], stride = p->args.stride[POOL_COLS];
+    const int64_t n = p->pooled[POOL_COLS], plane = to_row / p->pooled[POOL_ROWS];
+    const int64_t row = to_row - plane * p->pooled[POOL_ROWS];
     const int64_t top = row * p->args.stride[POOL_ROWS] - p->args.padding[POOL_ROWS];
-    const REAL *x = w->from + to_row / p->pooled[POOL_ROWS] * H * W;
-    REAL *y = w->to + to_row * n;
-    int32_t *place = w->place ? w->place + to_row * n : NULL;
-    for (int64_t j = 0; j < n; j++) y[j] = -(REAL)INFINITY;
-    for (int64_t j = 0; place && j < n; j++) { /* of the first, if all are -inf */
-        const int64_t left = j * stride - p->args.padding[POOL_COLS];
-        place[j] = (int32_t)(gd_max64(top, 0) * W + gd_max64(left, 0));
-    }
-    for (int64_t a = gd_max64(top, 0); a < gd_min64(top + p->args.kernel[POOL_ROWS], H); a++) {
-        for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
-            const span in = windows_at(p, POOL_COLS, b);
-            const int64_t left = b - p->args.padding[POOL_COLS];
-            for (int64_t j = in.first; j < in.end; j++) {
-                const REAL value = x[a * W + j * stride + left];
-                const bool larger = value > y[j] || value != value;
-                y[j] = larger ? value : y[j];
-                if (place) place[j] = larger ? (int32_t)(a * W + j * stride + left) : place[j];
-            }
-        }
+    for (int64_t j0 = 0; j0 < n; j0 += LANES) {
+        lanes place;
+        const vec y = max_windows(w, plane, top, j0, &place);
+        const int64_t at = to_row * n + j0, count = gd_min64(LANES, n - j0);
+        lanes_store(w->to + at, &y, count, sizeof y[0]);
+        int32_t places[LANES];
+        for (int l = 0; l < LANES; l++) places[l] = (int32_t)place[l];
+        if (w->place) lanes_store(w->place + at, places, count, sizeof *places);
     }
 }
 
@@ -112,7 +144,7 @@ static void avg_row(const pool_work *w, int64_t to_row, double *sum)
     for (int64_t j = 0; j < n; j++) sum[j] = 0;
     for (int64_t a = gd_max64(top, 0); a < gd_min64(top + p->args.kernel[POOL_ROWS], H); a++) {
         for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
-            const span in = windows_at(p, POOL_COLS, b);
+            const span in = w->across[b];
             const REAL *from = x + a * W + b - p->args.padding[POOL_COLS];
             for (int64_t j = in.first; j < in.end; j++) sum[j] += (double)from[j * stride];
         }
@@ -132,7 +164,7 @@ static void avg_gradient_row(const pool_work *w, int64_t to_row, double *sum)
     for (int64_t i = over.first; i < over.end; i++) {
         const REAL *dy = w->from + (plane * p->pooled[POOL_ROWS] + i) * n;
         for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
-            const span in = windows_at(p, POOL_COLS, b);
+            const span in = w->across[b];
             const int64_t left = b - p->args.padding[POOL_COLS];
             for (int64_t j = in.first; j < in.end; j++)
                 sum[j * stride + left] += (double)dy[j]; /* [avg_pool2d] */
@@ -168,8 +200,12 @@ static gd_status by_parts(const gd_call *call, pool_work *w, const gd_tensor *to
     const int64_t count = gd_tensor_count(to);
     if (count == 0) return GD_OK;
     const int threads = gd_threads_for(call->threads, gd_tensor_count(call->input[0]));
+    const int64_t columns = w->p.args.kernel[POOL_COLS];
     double *sums = gd_call_scratch(call, (size_t)(threads * size) * sizeof *sums);
-    if (!sums) return gd_error_status(call->context);
+    span *across = gd_call_scratch(call, (size_t)columns * sizeof *across);
+    if (!sums || !across) return gd_error_status(call->context);
+    for (int64_t b = 0; b < columns; b++) across[b] = windows_at(&w->p, POOL_COLS, b);
+    w->across = across;
     w->to = gd_data(to);
     if (call->saves) w->place = gd_data(call->save[0]);
     const shares s = {w, function, sums, count / size, size, threads};
@@ -180,7 +216,8 @@ static gd_status by_parts(const gd_call *call, pool_work *w, const gd_tensor *to
 static gd_status pool_forward(const gd_call *call, part_function *function)
 {
     const gd_tensor *x = call->input[0], *y = call->output[0];
-    pool_work w = {.p = gd_pool_planes_of(call, x, y), .from = gd_data(x)};
+    pool_work w = {
+        .p = gd_pool_planes_of(call, x, y), .from = gd_data(x), .elements = gd_tensor_count(x)};
     return by_parts(call, &w, y, w.p.pooled[POOL_COLS], function);
 }
 
@@ -188,7 +225,8 @@ static gd_status pool_backward(const gd_call *call, bool planes, part_function *
 {
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx) return GD_OK;
-    pool_work w = {.p = gd_pool_planes_of(call, dx, dy), .from = gd_data(dy)};
+    pool_work w = {
+        .p = gd_pool_planes_of(call, dx, dy), .from = gd_data(dy), .elements = gd_tensor_count(dy)};
     w.add = call->accumulate[0];
     return by_parts(call, &w, dx, w.p.size[POOL_COLS] * (planes ? w.p.size[POOL_ROWS] : 1),
                     function);
