@@ -345,6 +345,9 @@ START_TEST(roll_split_and_index_select)
     assert_close(gd_grad(x), (double[]){8, 9, 7, 11, 12, 10}, 0, 0, "roll's dx");
     assert_close(gd_roll(x, 1, -1), (double[]){2, 3, 1, 5, 6, 4}, 0, 0, "roll back");
     assert_close(gd_roll(x, 0, 0), (double[]){1, 2, 3, 4, 5, 6}, 0, 0, "roll by 0");
+    gd_tensor *five = gd_arange(ctx, GD_FLOAT64, 0, 5, 1);
+    assert_close(gd_roll(five, 0, INT64_MIN), (double[]){3, 4, 0, 1, 2}, 0, 0, "roll far back");
+    assert_close(gd_roll(five, 0, INT64_MAX), (double[]){3, 4, 0, 1, 2}, 0, 0, "roll far");
 
     gd_tensor *parts[2];
     ck_assert_int_eq(gd_split(x, 1, 2, (int64_t[]){1, 2}, parts), GD_OK);
@@ -359,6 +362,11 @@ START_TEST(roll_split_and_index_select)
                     "split: wanted sizes of at least 0 that add up to 3, the size of axis 1 of x "
                     "[2, 3]");
 
+    ck_assert(gd_split(x, 1, 2, NULL, parts) && !parts[0]);
+    ck_assert_error(ctx, "split: sizes is NULL, wanted [2]");
+    ck_assert(gd_split(x, 1, 2, (int64_t[]){1, 2}, NULL));
+    ck_assert_error(ctx, "split: parts is NULL, wanted [2]");
+
     gd_tensor *index = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), (int32_t[]){2, 0, 2, 1});
     gd_tensor *z = gd_keep(gd_index_select(x, 1, index));
     gd_tensor_fill(gd_grad(x), 0);
@@ -367,6 +375,8 @@ START_TEST(roll_split_and_index_select)
     assert_close(gd_grad(x), (double[]){1, 1, 2, 1, 1, 2}, 0, 0, "index_select's dx");
     ck_assert_ptr_null(gd_index_select(x, 1, u));
     ck_assert_error(ctx, "index_select: index is float64 [2, 3], wanted int32 [K]");
+    ck_assert_ptr_null(gd_index_select(index, 0, index));
+    ck_assert_error(ctx, "index_select: x is int32, wanted a real dtype");
     ck_assert_ptr_null(gd_roll(x, 2, 1));
     ck_assert_error(ctx, "roll: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
 }

@@ -389,6 +389,11 @@ START_TEST(options_filled_with_ones)
     FILLED(gd_rope_options, rope);
     FILLED(gd_attention_options, attention);
     FILLED(gd_cross_entropy_options, entropy);
+    FILLED(gd_batch_norm_options, batch);
+    FILLED(gd_conv_options, conv);
+    FILLED(gd_pool_options, pool);
+    FILLED(gd_pad_options, pad);
+    FILLED(gd_replicate_options, replicate);
     FILLED(gd_sgd_options, sgd);
     FILLED(gd_adamw_options, adamw);
     FILLED(gd_rmsprop_options, rmsprop);
@@ -403,10 +408,12 @@ START_TEST(options_filled_with_ones)
     context.poison = context.tf32 = backward.keep_tape = norm.round_before_weight = true;
     rope.interleaved = attention.causal = sgd.nesterov = rmsprop.centered = muon.plain =
         muon.match_adamw = check.only_numbers = true;
+    batch.evaluate = replicate.own_buffers = true;
     group.several_hosts = graph.off = scale.adapts = true;
     gd_tensor *heads = make(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 3, 4)), *y = gd_mul(x, x), *q, *k, *v;
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_params_finish(params);
+    BAD(gd_params_replicate(params, NULL, &replicate), "params_replicate: bucket_bytes is -1");
     gd_optimizer *optimizer = gd_sgd_create(params, NULL);
     gd_gradcheck_report report;
     ck_assert_no_error(ctx);
@@ -418,8 +425,20 @@ START_TEST(options_filled_with_ones)
     BAD(gd_attention(heads, heads, heads, &attention), "attention: mask is at ");
     BAD(gd_rope_attention(heads, 1, NULL, &attention), "rope_attention: options->mask is given");
     BAD(gd_cross_entropy_with(x, ids, &entropy), "cross_entropy: weight is at ");
-    BAD(gd_linear_cross_entropy(x, x, ids, &entropy), "cross_entropy: weight is at ");
-    attention.mask = entropy.weight = NULL;
+    BAD(gd_linear_cross_entropy(x, x, ids, &entropy),
+        "linear_cross_entropy: options->weight is at ");
+    BAD(gd_batch_norm(x, NULL, NULL, &batch), "batch_norm: mean is at ");
+    BAD(gd_conv2d(heads, heads, NULL, &conv), "conv2d: output_padding is of conv_transpose2d");
+    BAD(gd_conv1d(x, x, NULL, &conv), "conv1d: stride[1] is -1");
+    BAD(gd_conv_transpose2d(heads, heads, NULL, &conv), "conv_transpose2d: stride[0] is -1");
+    BAD(gd_unfold(heads, 2, 2, &conv), "unfold: stride[0] is -1");
+    BAD(gd_fold(heads, 2, 2, 2, 2, &conv), "fold: stride[0] is -1");
+    BAD(gd_max_pool2d(x, &pool), "max_pool2d: the kernel has -1 rows and a stride of -1");
+    BAD(gd_avg_pool2d(x, &pool), "avg_pool2d: the kernel has -1 rows and a stride of -1");
+    BAD(gd_pad(x, &pad), "pad: mode is ");
+    attention.mask = entropy.weight = batch.mean = batch.var = NULL;
+    batch.evaluate = false;
+    BAD(gd_batch_norm(x, NULL, NULL, &batch), "batch_norm: eps is ");
     BAD(gd_attention(heads, heads, heads, &attention), "attention: scale is ");
     BAD(gd_cross_entropy_with(x, ids, &entropy), "cross_entropy: reduction is -1");
     BAD(gd_sgd_create(params, &sgd), "sgd_create: momentum is ");

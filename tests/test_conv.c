@@ -347,6 +347,16 @@ START_TEST(what_is_refused)
         "conv1d: weight has shape [2, 4, 5, 6], wanted [O, C / groups, K]");
     BAD(gd_conv1d(flat, flat, NULL, &(options){.padding = {1, 1}}),
         "conv1d: padding[1] is 1, wanted 0: there is one axis");
+    gd_tensor *k = of(GD_SHAPE(6, 4, 3));
+    BAD(gd_conv1d(flat, of(GD_SHAPE(6, 4, 6)), NULL, NULL),
+        "conv1d: K is 6, which spans 6 with dilation 1, wanted at most 5, L with its padding");
+    BAD(gd_conv1d(flat, of(GD_SHAPE(6, 3, 3)), NULL, NULL),
+        "conv1d: weight has shape [6, 3, 3], wanted [O, C / groups, K] with C 4 of x [2, 4, 5]");
+    BAD(gd_conv1d(flat, k, of(GD_SHAPE(5)), NULL), "conv1d: bias has shape [5], wanted [6]");
+    BAD(gd_conv1d(flat, k, NULL, &(options){.stride = {-2}}), "conv1d: stride[0] is -2, wanted 1");
+    BAD(gd_conv1d(flat, k, NULL, &(options){.groups = 3}), "conv1d: groups is 3, wanted a divisor");
+    BAD(gd_conv1d(flat, k, NULL, &(options){.output_padding = {1}}),
+        "conv1d: output_padding is of conv_transpose2d, wanted 0");
     gd_tensor *t = of(GD_SHAPE(4, 3, 3, 3));
     BAD(gd_conv_transpose2d(x, w, NULL, NULL),
         "conv_transpose2d: weight has shape [6, 4, 3, 3], wanted [C, O / groups, KH, KW] with C 4");

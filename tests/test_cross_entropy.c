@@ -591,7 +591,7 @@ START_TEST(test_soft_refused)
     options.weight = w;
     ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
     ck_assert_error(ctx, "cross_entropy: weight requires a gradient, which class weights have only "
-                         "with targets that are probabilities: give gd_detach(weight)");
+                         "with targets that are probabilities: give gd_detach of it");
     options = (gd_cross_entropy_options){.label_smoothing = 1.5};
     ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
     ck_assert_error(ctx, "cross_entropy: label_smoothing is 1.5, wanted 0 to 1");

@@ -205,8 +205,8 @@ START_TEST(says_what_does_not_fit)
     ck_assert_ptr_null(gd_linear_cross_entropy(x, half, t, NULL));
     ck_assert_error(ctx, "linear_cross_entropy: weight is bfloat16 [5, 3], wanted float32 [V, 3]");
     ck_assert_ptr_null(gd_linear_cross_entropy(x, w, x, NULL));
-    ck_assert_error(ctx, "cross_entropy: targets is float32 [2, 3], wanted int32 and the shape of "
-                         "logits [2, 5] without its last dimension");
+    ck_assert_error(ctx, "linear_cross_entropy: targets is float32 [2, 3], wanted int32 and the "
+                         "shape of x weight^T [2, 5] without its last dimension");
     ck_assert_ptr_null(
         gd_linear_cross_entropy(x, w, gd_tensor_create(ctx, GD_INT32, 0, NULL), NULL));
     ck_assert_error(ctx, "linear_cross_entropy: targets is int32 [], wanted int32 and the shape of "

@@ -309,15 +309,24 @@ START_TEST(bad_input_is_refused)
 #define REFUSED(call, words)  \
     ck_assert_ptr_null(call); \
     ck_assert_error(ctx, words)
-    REFUSED(gd_lstm(x, &w, 1, NULL, NULL, NULL, NULL), "lstm: weight is [6, 2], wanted [4 H, H]");
+    REFUSED(gd_lstm(x, &w, 1, NULL, NULL, NULL, NULL), "lstm: hidden is [6, 2], wanted [4 H, H]");
     REFUSED(gd_gru(x, &w, 0, NULL, NULL), "gru: there are 0 layers, wanted 1 to 64");
     REFUSED(gd_gru(row, &w, 1, NULL, NULL), "gru: x is [4], wanted [B, T, I] of at least one step");
     REFUSED(gd_gru(none, &w, 1, NULL, NULL), "gru: x is [2, 0, 4], wanted [B, T, I]");
-    REFUSED(gd_gru(x, &w, 1, row, NULL), "gru: state is [4], wanted [1, B, H], one for each layer");
+    REFUSED(gd_gru(x, &w, 1, row, NULL), "gru: state is [4], wanted [1, 2, 2], one for each layer");
     REFUSED(gd_gru_cell(x, NULL, &w), "gru_cell: x is [2, 3, 4], wanted [B, I]");
     gd_tensor *state = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 2));
-    REFUSED(gd_gru(x, &w, 1, state, NULL), "gru: state is [3, 2], wanted [2, 2]");
-    ck_assert_ptr_null(gd_gru(NULL, &w, 1, NULL, NULL));
+    REFUSED(gd_gru(x, &w, 1, state, NULL), "gru: state is [1, 3, 2], wanted [1, 2, 2]");
+    gd_rnn_weights two[2] = {
+        {w.input, gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(6, 2)), NULL, NULL}, w};
+    REFUSED(gd_gru_cell(row, NULL, NULL), "gru_cell: weights is NULL, wanted a layer's");
+    REFUSED(gd_lstm_cell(row, NULL, NULL, NULL, NULL), "lstm_cell: weights is NULL");
+    REFUSED(gd_gru(x, two, 2, NULL, NULL), "gru: layers[1]: input is [6, 4], wanted [6, 2]");
+    two[0].input_bias = row;
+    REFUSED(gd_gru(x, two, 1, NULL, NULL), "gru: input_bias is [4], wanted [6]");
+    ck_assert_ptr_null(gd_gru(NULL, two, 1, NULL, NULL));
+    REFUSED(NULL, "gru: x is NULL, wanted a tensor");
+    gd_tensor_free(two[0].hidden);
     gd_tensor *const all[] = {x, row, none, w.input, w.hidden, state};
     for (int i = 0; i < 6; i++) gd_tensor_free(all[i]);
 }

@@ -192,6 +192,7 @@ START_TEST(rope_qkv_says_what_does_not_fit)
     ck_assert_error(ctx, "rope_qkv: kv_heads is 0, wanted 1 to 2");
     gd_rope_qkv(qkv, 1, NULL, &q, NULL, &v);
     ck_assert_error(ctx, "rope_qkv: k is NULL, wanted a place for the tensor");
+    ck_assert(!q && !v && gd_rope_qkv(NULL, 1, NULL, NULL, NULL, NULL));
     gd_rope_qkv(qkv, 1, &(gd_rope_options){.base = -1}, &q, &k, &v);
     ck_assert_error(ctx, "rope_qkv: base is -1, wanted more than 0");
     gd_context_free(ctx);

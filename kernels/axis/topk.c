@@ -142,5 +142,10 @@ gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **
 
 gd_tensor *gd_argmin(gd_tensor *x, int axis, bool keep_dims)
 {
+    static const gd_op argmin = {
+        .name = "argmin", .inputs = 1, .input_names = {"x"}, .shape = topk_shape};
+    gd_axis_args args = gd_axis_args_of(x, axis);
+    args.k = 1;
+    if (!gd_accepts(&argmin, &x, 1, &args)) return NULL;
     return gd_argmax(gd_neg(x), axis, keep_dims);
 }

@@ -4,6 +4,12 @@
 
 #include "kernel.h"
 
+/* gd_option (context.h) for whole numbers of any size. */
+static inline int64_t gd_whole_option(int64_t field, int64_t unset)
+{
+    return field == 0 ? unset : field == GD_ZERO ? 0 : field;
+}
+
 /* Fails unless input i is real. */
 static inline gd_status gd_check_real(const gd_call *call, int i)
 {

@@ -7,15 +7,15 @@ GD_KERNEL(conv2d_backward)
 GD_KERNEL(conv_transpose2d_forward)
 GD_KERNEL(conv_transpose2d_backward)
 
-/* The shapes of x, weight and bias, but for x's channels. */
-static gd_status check_inputs(const gd_call *call, int weight_outputs)
+/* The shapes of x, weight and bias, but for x's channels. Along `axes` axes: two, or conv1d's one. */
+static gd_status check_inputs(const gd_call *call, int weight_outputs, int axes)
 {
     const gd_tensor *x = call->input[0], *weight = call->input[1], *bias = call->input[2];
     const conv_args *args = call->args;
-    if (gd_check_one_dtype(call) || conv_check_pairs(call)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_ndim(x) != 4) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x has shape %s, wanted [B, C, H, W]",
-                            gd_shape_text(x).text);
+    if (gd_check_one_dtype(call) || conv_check_pairs(call, axes)) return GD_ERROR_ARGUMENT;
+    if (gd_tensor_ndim(x) != 2 + axes) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x has shape %s, wanted [B, C, %s]",
+                            gd_shape_text(x).text, axes == 1 ? "L" : "H, W");
     }
     const int64_t C = gd_tensor_dim(x, 1);
     if (args->groups < 1 || C % args->groups) {
@@ -24,12 +24,12 @@ static gd_status check_inputs(const gd_call *call, int weight_outputs)
                             (long long)args->groups, (long long)C, gd_shape_text(x).text);
     }
     const int64_t wanted = weight_outputs == 0 ? C / args->groups : C;
-    if (gd_tensor_ndim(weight) != 4 || gd_tensor_dim(weight, 1 - weight_outputs) != wanted) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "weight has shape %s, wanted [%s, KH, KW] with C %lld of x %s%s",
-                            gd_shape_text(weight).text,
-                            weight_outputs == 0 ? "O, C / groups" : "C, O / groups", (long long)C,
-                            gd_shape_text(x).text, args->groups > 1 ? " in groups" : "");
+    if (gd_tensor_ndim(weight) != 2 + axes || gd_tensor_dim(weight, 1 - weight_outputs) != wanted) {
+        return gd_call_fail(
+            call, GD_ERROR_ARGUMENT, "weight has shape %s, wanted [%s, %s] with C %lld of x %s%s",
+            gd_shape_text(weight).text, weight_outputs == 0 ? "O, C / groups" : "C, O / groups",
+            axes == 1 ? "K" : "KH, KW", (long long)C, gd_shape_text(x).text,
+            args->groups > 1 ? " in groups" : "");
     }
     int64_t O = gd_tensor_dim(weight, weight_outputs);
     if (weight_outputs == 1 && conv_product(call, O, args->groups, &O)) return GD_ERROR_ARGUMENT;
@@ -46,9 +46,16 @@ static gd_status check_inputs(const gd_call *call, int weight_outputs)
     return GD_OK;
 }
 
+static gd_status no_output_padding(const gd_call *call)
+{
+    const conv_args *args = call->args;
+    if (!args->output_padding[0] && !args->output_padding[1]) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "output_padding is of conv_transpose2d, wanted 0");
+}
+
 static gd_status conv2d_shape(const gd_call *call, gd_shapes *out)
 {
-    if (check_inputs(call, 0)) return GD_ERROR_ARGUMENT;
+    if (no_output_padding(call) || check_inputs(call, 0, 2)) return GD_ERROR_ARGUMENT;
     const gd_tensor *x = call->input[0], *weight = call->input[1];
     out->output[0] = gd_spec_like(x);
     out->output[0].shape[1] = gd_tensor_dim(weight, 0);
@@ -63,7 +70,7 @@ static gd_status conv2d_shape(const gd_call *call, gd_shapes *out)
 /* y has the size of which conv2d makes that of x: (H - 1) stride - 2 padding + span + output_padding. */
 static gd_status conv_transpose2d_shape(const gd_call *call, gd_shapes *out)
 {
-    if (check_inputs(call, 1)) return GD_ERROR_ARGUMENT;
+    if (check_inputs(call, 1, 2)) return GD_ERROR_ARGUMENT;
     const gd_tensor *x = call->input[0], *weight = call->input[1];
     const conv_args *args = call->args;
     out->output[0] = gd_spec_like(x);
@@ -194,43 +201,43 @@ const gd_op gd_op_conv_transpose2d = {
 gd_tensor *gd_conv2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                      const gd_conv_options *options)
 {
-    conv_args args = conv_args_of(options);
-    if (options && x && (options->output_padding[0] || options->output_padding[1])) {
-        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
-                "conv2d: output_padding is of conv_transpose2d, wanted 0");
-        return NULL;
-    }
+    const conv_args args = conv_args_of(options);
     return gd_apply(&gd_op_conv2d, (gd_tensor *[]){x, weight, bias}, 3, &args);
+}
+
+/* Of the calls of conv1d, with the second of each pair as it was given: unset is 0. */
+static gd_status conv1d_shape(const gd_call *call, gd_shapes *out)
+{
+    static const char *const names[] = {"stride", "padding", "dilation"};
+    const conv_args *args = call->args;
+    const int64_t second[] = {args->stride[1], args->padding[1], args->dilation[1]};
+    for (int i = 0; i < 3; i++) {
+        if (!second[i]) continue;
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s[1] is %lld, wanted 0: there is one axis",
+                            names[i], (long long)second[i]);
+    }
+    if (no_output_padding(call) || check_inputs(call, 0, 1)) return GD_ERROR_ARGUMENT;
+    return conv_check_windows(call, gd_tensor_dim(call->input[0], 2),
+                              gd_tensor_dim(call->input[1], 2), 2, out->output->shape);
 }
 
 gd_tensor *gd_conv1d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                      const gd_conv_options *options)
 {
-    gd_conv_options flat = options ? *options : (gd_conv_options){.groups = 1};
-    gd_tensor *const inputs[] = {x, weight};
-    for (int i = 0; i < 2; i++) {
-        if (!inputs[i] || gd_tensor_ndim(inputs[i]) == 3) continue;
-        gd_fail(gd_tensor_context(inputs[i]), GD_ERROR_ARGUMENT,
-                "conv1d: %s has shape %s, wanted %s", i ? "weight" : "x",
-                gd_shape_text(inputs[i]).text, i ? "[O, C / groups, K]" : "[B, C, L]");
-        return NULL;
-    }
-    int64_t *const pairs[] = {flat.stride, flat.padding, flat.dilation};
-    for (int i = 0; i < 3; i++) {
-        if (x && pairs[i][1]) {
-            gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
-                    "conv1d: %s[1] is %lld, wanted 0: there is one axis",
-                    i == 0   ? "stride"
-                    : i == 1 ? "padding"
-                             : "dilation",
-                    (long long)pairs[i][1]);
-            return NULL;
-        }
-        pairs[i][1] = pairs[i][0];
-        pairs[i][0] = 0;
-    }
-    gd_tensor *y = gd_conv2d(gd_unsqueeze(x, 2), gd_unsqueeze(weight, 2), bias, &flat);
-    return gd_squeeze(y, 2);
+    static const gd_op conv1d = {.name = "conv1d",
+                                 .inputs = 3,
+                                 .input_names = {"x", "weight", "bias"},
+                                 .optional_inputs = GD_BIT(2),
+                                 .shape = conv1d_shape};
+    conv_args args = conv_args_of(options);
+    args.stride[1] = options ? gd_whole_option(options->stride[1], 0) : 0;
+    args.dilation[1] = options ? gd_whole_option(options->dilation[1], 0) : 0;
+    if (!gd_accepts(&conv1d, (gd_tensor *[]){x, weight, bias}, 3, &args)) return NULL;
+    args.stride[1] = args.stride[0], args.padding[1] = args.padding[0];
+    args.dilation[1] = args.dilation[0];
+    args.stride[0] = args.dilation[0] = 1, args.padding[0] = 0;
+    gd_tensor *const inputs[] = {gd_unsqueeze(x, 2), gd_unsqueeze(weight, 2), bias};
+    return gd_squeeze(gd_apply(&gd_op_conv2d, inputs, 3, &args), 2);
 }
 
 gd_tensor *gd_conv_transpose2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,

@@ -25,7 +25,7 @@ static gd_status check_columns(const gd_call *call, int64_t C, const int64_t ima
 static gd_status unfold_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *x = call->input[0];
-    if (gd_check_real(call, 0) || conv_check_pairs(call)) return GD_ERROR_ARGUMENT;
+    if (gd_check_real(call, 0) || conv_check_pairs(call, 2)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_ndim(x) != 4) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "x has shape %s, wanted [B, C, H, W]",
                             gd_shape_text(x).text);
@@ -40,7 +40,7 @@ static gd_status fold_shape(const gd_call *call, gd_shapes *out)
     const conv_args *args = call->args;
     const gd_tensor *x = call->input[0];
     int64_t window, P;
-    if (gd_check_real(call, 0) || conv_check_pairs(call)) return GD_ERROR_ARGUMENT;
+    if (gd_check_real(call, 0) || conv_check_pairs(call, 2)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < 2; i++) {
         if (args->size[i] >= 0 && args->size[i] <= CONV_LARGEST) continue;
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %lld, wanted 0 to %d",

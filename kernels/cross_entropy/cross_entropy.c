@@ -15,9 +15,9 @@ static gd_status check_reduction(const gd_call *call)
                         "reduction is %d, wanted GD_MEAN, GD_SUM or GD_NONE", (int)args->reduction);
 }
 
-gd_status cross_entropy_check(const gd_call *call, const char *name, const gd_tensor *rows,
-                              const gd_tensor *targets)
+gd_status cross_entropy_check(const gd_call *call, const gd_tensor *targets)
 {
+    const gd_tensor *rows = call->input[0];
     const int ndim = gd_tensor_ndim(rows);
     bool same = gd_tensor_dtype(targets) == GD_INT32 && gd_tensor_ndim(targets) == ndim - 1;
     for (int d = 0; same && d + 1 < ndim; d++) {
@@ -28,7 +28,7 @@ gd_status cross_entropy_check(const gd_call *call, const char *name, const gd_te
                             "targets is %s %s, wanted int32 and the shape of %s %s without its "
                             "last dimension",
                             gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text,
-                            name, gd_shape_text(rows).text);
+                            gd_input_name(call->op, 0).text, gd_shape_text(rows).text);
     }
     return check_reduction(call);
 }
@@ -54,10 +54,11 @@ static gd_status check_probabilities(const gd_call *call)
     }
     if (!same) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "targets is %s %s, wanted int32 and the shape of logits %s without its "
+                            "targets is %s %s, wanted int32 and the shape of %s %s without its "
                             "last dimension, or probabilities, %s and of the whole shape",
                             gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text,
-                            gd_shape_text(logits).text, gd_dtype_name(gd_tensor_dtype(logits)));
+                            gd_input_name(call->op, 0).text, gd_shape_text(logits).text,
+                            gd_dtype_name(gd_tensor_dtype(logits)));
     }
     if (((const gd_cross_entropy_args *)call->args)->use_ignore_index) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
@@ -72,15 +73,16 @@ gd_status cross_entropy_check_weight(const gd_call *call)
     if (!weight) return GD_OK;
     if (gd_tensor_ndim(weight) != 1 || gd_tensor_dim(weight, 0) != gd_tensor_dim(rows, -1) ||
         gd_tensor_dtype(weight) != gd_tensor_dtype(rows)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "weight is %s %s, wanted %s [%lld]",
-                            gd_dtype_name(gd_tensor_dtype(weight)), gd_shape_text(weight).text,
-                            gd_dtype_name(gd_tensor_dtype(rows)),
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s %s, wanted %s [%lld]",
+                            gd_input_name(call->op, 2).text, gd_dtype_name(gd_tensor_dtype(weight)),
+                            gd_shape_text(weight).text, gd_dtype_name(gd_tensor_dtype(rows)),
                             (long long)gd_tensor_dim(rows, -1));
     }
     if (gd_tensor_requires_grad(weight) && gd_tensor_dtype(call->input[1]) == GD_INT32) {
         return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
-                            "weight requires a gradient, which class weights have only with "
-                            "targets that are probabilities: give gd_detach(weight)");
+                            "%s requires a gradient, which class weights have only with targets "
+                            "that are probabilities: give gd_detach of it",
+                            gd_input_name(call->op, 2).text);
     }
     return GD_OK;
 }
@@ -106,8 +108,7 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_shapes *out)
     const gd_tensor *logits = call->input[0], *targets = call->input[1];
     if (cross_entropy_check_rows(call)) return GD_ERROR_ARGUMENT;
     const bool numbers = gd_tensor_dtype(targets) == GD_INT32;
-    gd_status status =
-        numbers ? cross_entropy_check(call, "logits", logits, targets) : check_probabilities(call);
+    gd_status status = numbers ? cross_entropy_check(call, targets) : check_probabilities(call);
     if (!status) status = check_options(call);
     if (status) return status;
     const gd_spec one = {.dtype = call->dtype, .ndim = 0};

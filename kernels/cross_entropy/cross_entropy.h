@@ -24,10 +24,9 @@ static inline bool cross_entropy_plain(const gd_call *call)
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Fails unless targets are int32 and have the shape of rows, `name`, without its last dimension,
- * and the reduction is one. */
-gd_status cross_entropy_check(const gd_call *call, const char *name, const gd_tensor *rows,
-                              const gd_tensor *targets);
+/* Fails unless targets are int32 and have the shape of input 0 without its last dimension, and the
+ * reduction is one. */
+gd_status cross_entropy_check(const gd_call *call, const gd_tensor *targets);
 
 /* Fails unless input 0 is real, with a last dimension. */
 gd_status cross_entropy_check_rows(const gd_call *call);

@@ -10,7 +10,7 @@ static gd_status nll_loss_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_cross_entropy_args *args = call->args;
     gd_status status = cross_entropy_check_rows(call);
-    if (!status) status = cross_entropy_check(call, "log_probs", call->input[0], call->input[1]);
+    if (!status) status = cross_entropy_check(call, call->input[1]);
     if (!status) status = cross_entropy_check_weight(call);
     if (status) return status;
     if (args->smoothing != 0) {

@@ -2,6 +2,8 @@
  * README.md has the derivation. */
 #include "linear_cross_entropy/linear_cross_entropy.h"
 
+extern const gd_op gd_op_cross_entropy;
+
 GD_KERNEL(linear_cross_entropy_forward)
 GD_KERNEL(linear_cross_entropy_backward)
 
@@ -23,6 +25,12 @@ static gd_status check_weight(const gd_call *call)
     return GD_OK;
 }
 
+static gd_status head_shape(const gd_call *call, gd_shapes *out)
+{
+    (void)out;
+    return check_weight(call);
+}
+
 /* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves the factor [] of
  * a row in the loss, and the data for the gradients, without that factor and dloss: those for
  * dlogits, d = softmax(logits) - [j = target] [rows, head_columns]; or, where the rows go in
@@ -31,7 +39,7 @@ static gd_status linear_cross_entropy_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *x = call->input[0], *targets = call->input[2];
     if (check_weight(call)) return GD_ERROR_ARGUMENT;
-    if (cross_entropy_check(call, "x", x, targets)) return GD_ERROR_ARGUMENT;
+    if (cross_entropy_check(call, targets)) return GD_ERROR_ARGUMENT;
     const bool gpu = gd_context_device(call->context) != GD_CPU;
     const gd_dtype dtype = gpu ? gd_tensor_dtype(x) : call->dtype;
     const head_sizes s = head_sizes_of(call);
@@ -94,6 +102,27 @@ const gd_op gd_op_linear_cross_entropy = {
     GD_CASES(cases),
 };
 
+/* As two ops, whose errors name the arguments of this one. */
+static gd_tensor *in_two(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
+                         const gd_cross_entropy_options *options, const gd_cross_entropy_args *args)
+{
+    const char *name = gd_op_linear_cross_entropy.name;
+    const gd_op head = {.name = name,
+                        .inputs = 3,
+                        .input_names = {"x", "weight", "targets"},
+                        .shape = head_shape},
+                loss = {.name = name,
+                        .inputs = 3,
+                        .input_names = {"x weight^T", "targets", "options->weight"},
+                        .optional_inputs = GD_BIT(2),
+                        .shape = gd_op_cross_entropy.shape};
+    if (!gd_accepts(&head, (gd_tensor *[]){x, weight, targets}, 3, NULL)) return NULL;
+    gd_tensor *logits = gd_linear(x, weight, NULL);
+    gd_tensor *const inputs[] = {logits, targets, options ? options->weight : NULL};
+    if (!logits || !gd_accepts(&loss, inputs, 3, args)) return NULL;
+    return gd_cross_entropy_with(logits, targets, options);
+}
+
 gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
                                    const gd_cross_entropy_options *options)
 {
@@ -101,7 +130,7 @@ gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *t
     const bool probabilities = targets && gd_tensor_dtype(targets) != GD_INT32;
     if (probabilities || args.smoothing != 0 || args.reduction == GD_NONE ||
         (options && options->weight)) {
-        return gd_cross_entropy_with(gd_linear(x, weight, NULL), targets, options);
+        return in_two(x, weight, targets, options, &args);
     }
     return gd_apply(&gd_op_linear_cross_entropy, (gd_tensor *[]){x, weight, targets}, 3, &args);
 }

@@ -1,19 +1,8 @@
 /* composed.c - losses that are a few ops: cosine_similarity and cosine_embedding_loss. */
 #include "gradus/ops.h"
-#include "gradus/autograd.h"
+#include "core/services.h"
 
 #include <math.h>
-
-/* Whether both are there; else the op's sentence says which is not. */
-static bool both_given(const char *op, gd_tensor *a, const char *a_name, gd_tensor *b,
-                       const char *b_name)
-{
-    if (a && b) return true;
-    if (a || b)
-        gd_fail(gd_tensor_context(a ? a : b), GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor",
-                op, a ? b_name : a_name);
-    return false;
-}
 
 /* Sums and quotients of 16-bit numbers are of float32. */
 static gd_tensor *widened(gd_tensor *x)
@@ -25,24 +14,6 @@ static gd_tensor *widened(gd_tensor *x)
 static gd_tensor *ones_like(gd_tensor *x)
 {
     return gd_add_scalar(gd_masked_fill(x, gd_eq(x, x), 0), 1);
-}
-
-/* Otherwise the error is set. */
-static bool known(const char *op, gd_tensor *x, gd_reduction r)
-{
-    if (r == GD_MEAN || r == GD_SUM || r == GD_NONE) return true;
-    gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
-            "%s: reduction is %d, wanted GD_MEAN, GD_SUM or GD_NONE", op, (int)r);
-    return false;
-}
-
-/* Whether t has the shape of x without its last dimension. */
-static bool without_last(gd_tensor *t, gd_tensor *x)
-{
-    const int last = gd_tensor_ndim(x) - 1;
-    bool same = last >= 0 && gd_tensor_ndim(t) == last;
-    for (int d = 0; same && d < last; d++) same = gd_tensor_dim(t, d) == gd_tensor_dim(x, d);
-    return same;
 }
 
 /* ---- Cosines ------------------------------------------------------------------------------ */
@@ -59,53 +30,75 @@ static gd_tensor *cosine(gd_tensor *a, gd_tensor *b, int axis, double least, dou
     return gd_cast(gd_mul(gd_mul(xy, one_by_x), one_by_y), gd_tensor_dtype(a));
 }
 
-static bool alike(const char *op, gd_tensor *a, gd_tensor *b)
+typedef struct cosine_args {
+    int axis;
+    double eps;
+    gd_reduction reduction;
+} cosine_args;
+
+/* a, b, and the target of cosine_embedding_loss */
+static gd_status cosine_shape(const gd_call *call, gd_shapes *out)
 {
-    bool same = gd_tensor_ndim(a) == gd_tensor_ndim(b) && gd_tensor_ndim(a) > 0 &&
-                gd_dtype_is_real(gd_tensor_dtype(a)) && gd_tensor_dtype(a) == gd_tensor_dtype(b);
-    for (int d = 0; same && d < gd_tensor_ndim(a); d++)
-        same = gd_tensor_dim(a, d) == gd_tensor_dim(b, d);
+    (void)out;
+    const cosine_args *args = call->args;
+    const gd_tensor *a = call->input[0], *b = call->input[1];
+    const int ndim = gd_tensor_ndim(a);
+    bool same = gd_tensor_ndim(b) == ndim && ndim > 0 && gd_dtype_is_real(gd_tensor_dtype(a)) &&
+                gd_tensor_dtype(a) == gd_tensor_dtype(b);
+    for (int d = 0; same && d < ndim; d++) same = gd_tensor_dim(a, d) == gd_tensor_dim(b, d);
     if (!same)
-        gd_fail(gd_tensor_context(a), GD_ERROR_ARGUMENT,
-                "%s: a is %s %s and b %s %s, wanted one real dtype and shape, with a dimension", op,
-                gd_dtype_name(gd_tensor_dtype(a)), gd_shape_text(a).text,
-                gd_dtype_name(gd_tensor_dtype(b)), gd_shape_text(b).text);
-    return same;
+        return gd_call_fail(
+            call, GD_ERROR_ARGUMENT,
+            "a is %s %s and b %s %s, wanted one real dtype and shape, with a dimension",
+            gd_dtype_name(gd_tensor_dtype(a)), gd_shape_text(a).text,
+            gd_dtype_name(gd_tensor_dtype(b)), gd_shape_text(b).text);
+    if (args->axis < -ndim || args->axis >= ndim)
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "axis is %d, wanted one of the %d dimensions of a %s", args->axis, ndim,
+                            gd_shape_text(a).text);
+    if (!(args->eps >= 0))
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted 0 or more", args->eps);
+    return GD_OK;
 }
 
 gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps)
 {
-    if (!both_given("cosine_similarity", a, "a", b, "b")) return NULL;
-    if (!alike("cosine_similarity", a, b)) return NULL;
-    gd_context *ctx = gd_tensor_context(a);
-    const int ndim = gd_tensor_ndim(a);
-    if (axis < -ndim || axis >= ndim) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "cosine_similarity: axis is %d, wanted one of the %d dimensions of a %s", axis,
-                ndim, gd_shape_text(a).text);
-        return NULL;
-    }
-    if (!(eps >= 0)) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "cosine_similarity: eps is %g, wanted 0 or more", eps);
-        return NULL;
-    }
+    static const gd_op op = {
+        .name = "cosine_similarity", .inputs = 2, .input_names = {"a", "b"}, .shape = cosine_shape};
+    const cosine_args args = {axis, eps, GD_NONE};
+    if (!gd_accepts(&op, (gd_tensor *[]){a, b}, 2, &args)) return NULL;
     return cosine(a, b, axis, eps * eps, 0);
+}
+
+static gd_status embedding_loss_shape(const gd_call *call, gd_shapes *out)
+{
+    const gd_reduction reduction = ((const cosine_args *)call->args)->reduction;
+    const gd_tensor *a = call->input[0], *target = call->input[2];
+    const int last = gd_tensor_ndim(a) - 1;
+    if (cosine_shape(call, out)) return GD_ERROR_ARGUMENT;
+    bool same = gd_tensor_dtype(target) == gd_tensor_dtype(a) && gd_tensor_ndim(target) == last;
+    for (int d = 0; same && d < last; d++) same = gd_tensor_dim(target, d) == gd_tensor_dim(a, d);
+    if (!same)
+        return gd_call_fail(
+            call, GD_ERROR_ARGUMENT,
+            "target is %s %s, wanted %s and the shape of a %s without its last dimension",
+            gd_dtype_name(gd_tensor_dtype(target)), gd_shape_text(target).text,
+            gd_dtype_name(gd_tensor_dtype(a)), gd_shape_text(a).text);
+    if (reduction != GD_MEAN && reduction != GD_SUM && reduction != GD_NONE)
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "reduction is %d, wanted GD_MEAN, GD_SUM or GD_NONE", (int)reduction);
+    return GD_OK;
 }
 
 gd_tensor *gd_cosine_embedding_loss(gd_tensor *a, gd_tensor *b, gd_tensor *target, double margin,
                                     gd_reduction reduction)
 {
-    const char *op = "cosine_embedding_loss";
-    if (!both_given(op, a, "a", b, "b") || !both_given(op, a, "a", target, "target")) return NULL;
-    if (!alike(op, a, b)) return NULL;
-    if (gd_tensor_dtype(target) != gd_tensor_dtype(a) || !without_last(target, a)) {
-        gd_fail(gd_tensor_context(a), GD_ERROR_ARGUMENT,
-                "%s: target is %s %s, wanted %s and the shape of a %s without its last dimension",
-                op, gd_dtype_name(gd_tensor_dtype(target)), gd_shape_text(target).text,
-                gd_dtype_name(gd_tensor_dtype(a)), gd_shape_text(a).text);
-        return NULL;
-    }
-    if (!known(op, a, reduction)) return NULL;
+    static const gd_op op = {.name = "cosine_embedding_loss",
+                             .inputs = 3,
+                             .input_names = {"a", "b", "target"},
+                             .shape = embedding_loss_shape};
+    const cosine_args args = {-1, 0, reduction};
+    if (!gd_accepts(&op, (gd_tensor *[]){a, b, target}, 3, &args)) return NULL;
 
     gd_tensor *one = ones_like(target), *c = cosine(a, b, -1, 0, 1e-12);
     gd_tensor *apart = gd_clamp(gd_add_scalar(c, -margin), 0, INFINITY);

@@ -131,7 +131,13 @@ gd_tensor *gd_huber_loss(gd_tensor *x, gd_tensor *target, double delta, gd_reduc
 
 gd_tensor *gd_smooth_l1_loss(gd_tensor *x, gd_tensor *target, double beta, gd_reduction reduction)
 {
-    if (beta == 0) return gd_l1_loss(x, target, reduction);
+    if (beta == 0) {
+        gd_op smooth = gd_op_l1_loss;
+        smooth.name = gd_op_smooth_l1_loss.name;
+        const gd_loss_args args = {0, (int32_t)reduction, 0};
+        if (!gd_accepts(&smooth, (gd_tensor *[]){x, target}, 2, &args)) return NULL;
+        return gd_l1_loss(x, target, reduction);
+    }
     return loss(&gd_op_smooth_l1_loss, x, target, NULL, beta, reduction);
 }
 
@@ -150,7 +156,8 @@ gd_tensor *gd_bce_with_logits(gd_tensor *x, gd_tensor *target, gd_tensor *pos_we
                               gd_reduction reduction)
 {
     /* One that does not broadcast is left as it is, for the op to refuse. */
-    if (x && pos_weight && broadcasts(pos_weight, x))
+    if (x && pos_weight && broadcasts(pos_weight, x) &&
+        gd_tensor_usable(pos_weight, gd_op_bce_with_logits.name, "pos_weight"))
         pos_weight = gd_expand(pos_weight, gd_tensor_ndim(x), gd_tensor_shape(x));
     return loss(&gd_op_bce_with_logits, x, target, pos_weight, 0, reduction);
 }

@@ -98,10 +98,12 @@ gd_tensor *gd_pad(gd_tensor *x, const gd_pad_options *options)
 {
     gd_pad_args args = {{0, 0}, {0, 0}, GD_PAD_CONSTANT, 0};
     if (options) {
-        args.before[PAD_ROWS] = options->top, args.after[PAD_ROWS] = options->bottom;
-        args.before[PAD_COLS] = options->left, args.after[PAD_COLS] = options->right;
+        args.before[PAD_ROWS] = gd_whole_option(options->top, 0);
+        args.after[PAD_ROWS] = gd_whole_option(options->bottom, 0);
+        args.before[PAD_COLS] = gd_whole_option(options->left, 0);
+        args.after[PAD_COLS] = gd_whole_option(options->right, 0);
         args.mode = options->mode;
-        args.value = options->value;
+        args.value = gd_option(options->value, 0);
     }
     return gd_apply(&gd_op_pad, &x, 1, &args);
 }
@@ -109,7 +111,7 @@ gd_tensor *gd_pad(gd_tensor *x, const gd_pad_options *options)
 /* [..., H, W] -> [..., H, 1, W, 1] -> [..., H, rows, W, cols] -> [..., H rows, W cols] */
 gd_tensor *gd_upsample_nearest(gd_tensor *x, int64_t rows, int64_t cols)
 {
-    if (!x) return NULL;
+    if (!gd_tensor_usable(x, "upsample_nearest", "x")) return NULL;
     const int ndim = gd_tensor_ndim(x);
     gd_context *ctx = gd_tensor_context(x);
     if (ndim < 2 || ndim + 2 > GD_MAX_DIMS || rows < 1 || cols < 1) {
@@ -127,7 +129,17 @@ gd_tensor *gd_upsample_nearest(gd_tensor *x, int64_t rows, int64_t cols)
     apart[ndim - 1] = 1, apart[ndim] = W, apart[ndim + 1] = 1;
     memcpy(repeated, apart, sizeof repeated);
     repeated[ndim - 1] = rows, repeated[ndim + 1] = cols;
-    all[ndim - 2] = H * rows, all[ndim - 1] = W * cols;
+    int64_t bytes = (int64_t)gd_dtype_size(gd_tensor_dtype(x));
+    bool large = __builtin_mul_overflow(H, rows, &all[ndim - 2]) ||
+                 __builtin_mul_overflow(W, cols, &all[ndim - 1]);
+    for (int d = 0; d < ndim && !large; d++)
+        large = __builtin_mul_overflow(bytes, gd_max64(all[d], 1), &bytes);
+    if (large) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "upsample_nearest: x %s is to be repeated %lld x %lld times, which is too large",
+                gd_shape_text(x).text, (long long)rows, (long long)cols);
+        return NULL;
+    }
     gd_tensor *y = gd_expand(gd_reshape(x, ndim + 2, apart), ndim + 2, repeated);
     return gd_reshape(y, ndim, all);
 }

@@ -491,6 +491,10 @@ gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims
 
 gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
+    static const gd_op min = {
+        .name = "min", .inputs = 1, .input_names = {"x"}, .shape = reduce_shape};
+    const gd_reduce_args args = args_of(axes, count, keep_dims);
+    if (!gd_accepts(&min, &x, 1, &args)) return NULL;
     return gd_neg(gd_max(gd_neg(x), axes, count, keep_dims));
 }
 
@@ -505,18 +509,20 @@ gd_tensor *gd_norm(gd_tensor *x, double p, const int *axes, int count, bool keep
     return gd_apply(&gd_op_norm, &x, 1, &args);
 }
 
-/* Whole numbers as float32, which are 0 only for 0. */
-static gd_tensor *as_real(gd_tensor *x)
+/* Of whole numbers as float32, which are 0 only for 0. */
+static gd_tensor *find(const gd_op *op, gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
-    return x && gd_tensor_dtype(x) == GD_INT32 ? gd_cast(x, GD_FLOAT32) : x;
+    const bool whole = gd_tensor_dtype(x) == GD_INT32;
+    if (whole && !gd_tensor_usable(x, op->name, "x")) return NULL;
+    return reduce(op, whole ? gd_cast(x, GD_FLOAT32) : x, axes, count, keep_dims);
 }
 
 gd_tensor *gd_any(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
-    return reduce(&gd_op_any, as_real(x), axes, count, keep_dims);
+    return find(&gd_op_any, x, axes, count, keep_dims);
 }
 
 gd_tensor *gd_all(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
-    return reduce(&gd_op_all, as_real(x), axes, count, keep_dims);
+    return find(&gd_op_all, x, axes, count, keep_dims);
 }

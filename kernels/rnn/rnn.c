@@ -161,6 +161,88 @@ const gd_op gd_op_gru = {
 
 /* ---- Layers ------------------------------------------------------------------------------- */
 
+/* What a caller of layers or a cell has: x of ndim dimensions, [B, T, I] or [B, I], for `count` layers, or
+ * 0 for a cell. H: the columns of a layer, 0 for any. */
+typedef struct layer_args {
+    int gate_count, ndim, count;
+    int64_t H;
+} layer_args;
+
+/* x, input [G H, I], hidden [G H, H], both biases [G H] */
+static gd_status layer_shape(const gd_call *call, gd_shapes *out)
+{
+    (void)out;
+    const layer_args *args = call->args;
+    const gd_tensor *x = call->input[0], *hidden = call->input[2];
+    const int64_t H = args->H ? args->H : gd_tensor_dim(hidden, 1), rows = args->gate_count * H;
+    const int64_t columns[] = {0, gd_tensor_dim(x, -1), H};
+    char shape[96];
+    if (gd_tensor_ndim(x) != args->ndim || (args->ndim == 3 && gd_tensor_dim(x, 1) < 1))
+        return wanted(call, 0, args->ndim == 3 ? "[B, T, I] of at least one step" : "[B, I]");
+    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
+    if (!args->H && (gd_tensor_ndim(hidden) != 2 || gd_tensor_dim(hidden, 0) != rows)) {
+        snprintf(shape, sizeof shape, "[%d H, H]", args->gate_count);
+        return wanted(call, 2, shape);
+    }
+    for (int i = 1; i < call->inputs; i++) {
+        const gd_tensor *t = call->input[i];
+        const bool matrix = i < 3;
+        if (!t || (gd_tensor_ndim(t) == 1 + matrix && gd_tensor_dim(t, 0) == rows &&
+                   (!matrix || gd_tensor_dim(t, 1) == columns[i])))
+            continue;
+        snprintf(shape, sizeof shape, matrix ? "[%lld, %lld]" : "[%lld]", (long long)rows,
+                 (long long)(matrix ? columns[i] : 0));
+        return wanted(call, i, shape);
+    }
+    return GD_OK;
+}
+
+/* x, hidden, state and cell [count, B, H], or [B, H] */
+static gd_status states_shape(const gd_call *call, gd_shapes *out)
+{
+    (void)out;
+    const layer_args *args = call->args;
+    const int64_t B = gd_tensor_dim(call->input[0], 0), H = gd_tensor_dim(call->input[1], 1);
+    char shape[96], layers[16] = "";
+    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
+    for (int i = 2; i < call->inputs; i++) {
+        const gd_tensor *t = call->input[i];
+        if (!t ||
+            (gd_tensor_ndim(t) == args->ndim && gd_tensor_dim(t, -2) == B &&
+             gd_tensor_dim(t, -1) == H && (!args->count || gd_tensor_dim(t, 0) == args->count)))
+            continue;
+        if (args->count) snprintf(layers, sizeof layers, "%d, ", args->count);
+        snprintf(shape, sizeof shape, "[%s%lld, %lld]%s", layers, (long long)B, (long long)H,
+                 args->count ? ", one for each layer" : "");
+        return wanted(call, i, shape);
+    }
+    return GD_OK;
+}
+
+/* Whether all that is given fits, layer k of w in particular; else the error says what does not. */
+static bool accepts(const char *who, const layer_args *args, int k, gd_tensor *x,
+                    const gd_rnn_weights *w, gd_tensor *state, gd_tensor *cell)
+{
+    char name[48];
+    if (args->count > 1) {
+        snprintf(name, sizeof name, "%s: layers[%d]", who, k);
+        who = name;
+    }
+    const gd_op layer = {.name = who,
+                         .inputs = 5,
+                         .input_names = {"x", "input", "hidden", "input_bias", "hidden_bias"},
+                         .optional_inputs = GD_BIT(3) | GD_BIT(4),
+                         .shape = layer_shape};
+    const gd_op states = {.name = who,
+                          .inputs = 4,
+                          .input_names = {"x", "hidden", "state", "cell"},
+                          .optional_inputs = GD_BIT(2) | GD_BIT(3),
+                          .shape = states_shape};
+    gd_tensor *const weights[] = {x, w->input, w->hidden, w->input_bias, w->hidden_bias};
+    return gd_accepts(&layer, weights, 5, args) &&
+           gd_accepts(&states, (gd_tensor *[]){x, w->hidden, state, cell}, 4, args);
+}
+
 /* x [B, T, I] -> y [B, T, H], of one layer; *cell: c after the last step. state, cell: NULL for 0. */
 static gd_tensor *run_layer(bool is_lstm, gd_tensor *x, const gd_rnn_weights *w, gd_tensor *state,
                             gd_tensor **cell)
@@ -189,39 +271,23 @@ static gd_tensor *as_state(gd_tensor *t)
     return gd_reshape(t, 3, shape);
 }
 
-static gd_status check_layers(gd_tensor *x, const gd_rnn_weights *layers, int count,
-                              const gd_tensor *const *states, const char *who)
-{
-    gd_context *ctx = gd_tensor_context(x);
-    if (!layers || count < 1 || count > GD_RNN_MOST_LAYERS) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: there are %d layers, wanted 1 to %d", who,
-                       layers ? count : 0, GD_RNN_MOST_LAYERS);
-    }
-    if (gd_tensor_ndim(x) != 3 || gd_tensor_dim(x, 1) < 1) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: x is %s, wanted [B, T, I] of at least one step",
-                       who, gd_shape_text(x).text);
-    }
-    for (int i = 0; i < 2; i++) {
-        const gd_tensor *t = states[i];
-        if (!t || (gd_tensor_ndim(t) == 3 && gd_tensor_dim(t, 0) == count)) continue;
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: %s is %s, wanted [%d, B, H], one for each layer", who,
-                       i ? "cell" : "state", gd_shape_text(t).text, count);
-    }
-    return GD_OK;
-}
-
 static gd_tensor *run_layers(bool is_lstm, gd_tensor *x, const gd_rnn_weights *layers, int count,
                              gd_tensor *state, gd_tensor *cell, gd_tensor **last_state,
                              gd_tensor **last_cell)
 {
+    const char *who = is_lstm ? "lstm" : "gru";
+    layer_args args = {is_lstm ? LSTM_GATE_COUNT : GRU_GATE_COUNT, 3, count, 0};
     gd_tensor *states[GD_RNN_MOST_LAYERS], *cells[GD_RNN_MOST_LAYERS];
     if (last_state) *last_state = NULL;
     if (last_cell) *last_cell = NULL;
-    if (!x || check_layers(x, layers, count, (const gd_tensor *[]){state, cell},
-                           is_lstm ? "lstm" : "gru"))
+    if (!layers || count < 1 || count > GD_RNN_MOST_LAYERS) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT, "%s: there are %d layers, wanted 1 to %d",
+                who, layers ? count : 0, GD_RNN_MOST_LAYERS);
         return NULL;
+    }
     for (int k = 0; k < count; k++) {
+        if (!accepts(who, &args, k, x, &layers[k], state, cell)) return NULL;
+        args.H = gd_tensor_dim(layers[k].hidden, 1);
         gd_tensor *c = state_of(cell, k);
         x = run_layer(is_lstm, x, &layers[k], state_of(state, k), &c);
         if (!x) return NULL;
@@ -251,12 +317,14 @@ gd_tensor *gd_gru(gd_tensor *x, const gd_rnn_weights *layers, int count, gd_tens
 static gd_tensor *run_cell(bool is_lstm, gd_tensor *x, gd_tensor *state, gd_tensor **cell,
                            const gd_rnn_weights *w)
 {
-    if (!x) return NULL;
-    if (gd_tensor_ndim(x) != 2) {
-        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT, "%s_cell: x is %s, wanted [B, I]",
-                is_lstm ? "lstm" : "gru", gd_shape_text(x).text);
+    const char *who = is_lstm ? "lstm_cell" : "gru_cell";
+    const layer_args args = {is_lstm ? LSTM_GATE_COUNT : GRU_GATE_COUNT, 2, 0, 0};
+    if (!w) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT, "%s: weights is NULL, wanted a layer's",
+                who);
         return NULL;
     }
+    if (!accepts(who, &args, 0, x, w, state, *cell)) return NULL;
     const int64_t shape[] = {gd_tensor_dim(x, 0), 1, gd_tensor_dim(x, 1)};
     gd_tensor *y = run_layer(is_lstm, gd_reshape(x, 3, shape), w, state, cell);
     if (!y) return NULL;

@@ -1,6 +1,7 @@
 /* rope.c - the ops: rotary position embedding, of one tensor (rope), and of the queries and keys in
  * a product of queries, keys and values (rope_qkv). README.md has the derivation. */
 #include "rope/rope.h"
+#include "arguments.h"
 
 GD_KERNEL(rope_forward)
 GD_KERNEL(rope_backward)
@@ -36,7 +37,7 @@ gd_rope_args rope_args_of(const gd_rope_options *options)
 {
     const gd_rope_options o = options ? *options : (gd_rope_options){0};
     return (gd_rope_args){.base = gd_option(o.base, 10000),
-                          .position = o.position == GD_ZERO ? 0 : o.position,
+                          .position = gd_whole_option(o.position, 0),
                           .interleaved = o.interleaved};
 }
 
@@ -149,15 +150,16 @@ gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *o
                       gd_tensor **q, gd_tensor **k, gd_tensor **v)
 {
     const gd_rope_qkv_args args = {rope_args_of(options), kv_heads};
-    gd_tensor *outputs[3] = {NULL};
-    if (qkv && (!q || !k || !v)) {
-        return gd_fail(gd_tensor_context(qkv), GD_ERROR_ARGUMENT,
-                       "rope_qkv: %s is NULL, wanted a place for the tensor",
-                       !q   ? "q"
-                       : !k ? "k"
-                            : "v");
+    gd_tensor **const to[] = {q, k, v}, *outputs[3] = {NULL};
+    gd_status status = GD_OK;
+    for (int i = 0; i < 3; i++) {
+        if (to[i])
+            *to[i] = NULL;
+        else if (!status)
+            status = gd_fail(gd_tensor_context(qkv), GD_ERROR_ARGUMENT,
+                             "rope_qkv: %c is NULL, wanted a place for the tensor", "qkv"[i]);
     }
-    gd_status status = gd_apply_multi(&gd_op_rope_qkv, &qkv, 1, &args, outputs);
-    *q = outputs[0], *k = outputs[1], *v = outputs[2];
+    if (!status) status = gd_apply_multi(&gd_op_rope_qkv, &qkv, 1, &args, outputs);
+    for (int i = 0; i < 3 && !status; i++) *to[i] = outputs[i];
     return status;
 }

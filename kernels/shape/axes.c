@@ -85,10 +85,8 @@ gd_tensor *gd_permute(gd_tensor *x, const int *axes)
 gd_tensor *gd_transpose(gd_tensor *x, int axis_a, int axis_b)
 {
     int axes[GD_MAX_DIMS];
-    if (!x || !gd_resolve_axis("transpose", x, &axis_a) ||
-        !gd_resolve_axis("transpose", x, &axis_b)) {
+    if (!gd_resolve_axis("transpose", x, &axis_a) || !gd_resolve_axis("transpose", x, &axis_b))
         return NULL;
-    }
     for (int d = 0; d < gd_tensor_ndim(x); d++) axes[d] = d;
     axes[axis_a] = axis_b;
     axes[axis_b] = axis_a;
@@ -151,14 +149,14 @@ const gd_op gd_op_slice = {
 
 gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end)
 {
-    if (!x || !gd_resolve_axis("slice", x, &axis)) return NULL;
+    if (!gd_resolve_axis("slice", x, &axis)) return NULL;
     gd_slice_args args = {.axis = axis, .start = start, .end = end};
     return gd_apply(&gd_op_slice, &x, 1, &args);
 }
 
 gd_tensor *gd_narrow(gd_tensor *x, int axis, int64_t start, int64_t length)
 {
-    if (!x || !gd_resolve_axis("narrow", x, &axis)) return NULL;
+    if (!gd_resolve_axis("narrow", x, &axis)) return NULL;
     const int64_t size = gd_tensor_shape(x)[axis];
     if (start < 0 || length < 0 || start > size || length > size - start) {
         gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
@@ -245,6 +243,11 @@ static gd_status concat_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_concat_args *args = call->args;
     const gd_tensor *first = call->input[0];
+    if (args->axis < 0 || args->axis >= gd_tensor_ndim(first)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "axis is %d, wanted one of the %d dimensions of x[0] %s", args->axis,
+                            gd_tensor_ndim(first), gd_shape_text(first).text);
+    }
     out->output[0] = gd_spec_like(first);
     out->output[0].shape[args->axis] = 0;
     for (int i = 0; i < call->inputs; i++) {
@@ -296,19 +299,10 @@ const gd_op gd_op_concat = {
     GD_CASES(concat_cases),
 };
 
-/* The first tensor that is not NULL; NULL if there is none. */
-static gd_tensor *first_of(gd_tensor *const *x, int count)
-{
-    for (int i = 0; x && i < count; i++)
-        if (x[i]) return x[i];
-    return NULL;
-}
-
 gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis)
 {
-    const gd_tensor *first = first_of(x, count);
-    if (!first || !gd_resolve_axis("concat", first, &axis)) return NULL;
-    gd_concat_args args = {axis};
+    const int ndim = x && count > 0 ? gd_tensor_ndim(x[0]) : 0;
+    const gd_concat_args args = {axis < 0 && axis + ndim >= 0 ? axis + ndim : axis};
     return gd_apply(&gd_op_concat, x, count, &args);
 }
 
@@ -319,6 +313,7 @@ gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis)
 static bool resolve_place(const char *op, const gd_tensor *x, int *axis)
 {
     const int ndim = gd_tensor_ndim(x), given = *axis;
+    if (!gd_tensor_usable(x, op, "x")) return false;
     if (given < 0) *axis += ndim + 1;
     if (*axis >= 0 && *axis <= ndim && ndim < GD_MAX_DIMS) return true;
     gd_fail(
@@ -330,7 +325,7 @@ static bool resolve_place(const char *op, const gd_tensor *x, int *axis)
 
 gd_tensor *gd_unsqueeze(gd_tensor *x, int axis)
 {
-    if (!x || !resolve_place("unsqueeze", x, &axis)) return NULL;
+    if (!resolve_place("unsqueeze", x, &axis)) return NULL;
     int64_t shape[GD_MAX_DIMS];
     const int ndim = gd_tensor_ndim(x);
     for (int d = 0; d <= ndim; d++) {
@@ -341,7 +336,7 @@ gd_tensor *gd_unsqueeze(gd_tensor *x, int axis)
 
 gd_tensor *gd_squeeze(gd_tensor *x, int axis)
 {
-    if (!x || !gd_resolve_axis("squeeze", x, &axis)) return NULL;
+    if (!gd_resolve_axis("squeeze", x, &axis)) return NULL;
     int64_t shape[GD_MAX_DIMS];
     if (gd_tensor_shape(x)[axis] != 1) {
         gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
@@ -355,39 +350,32 @@ gd_tensor *gd_squeeze(gd_tensor *x, int axis)
     return gd_reshape(x, gd_tensor_ndim(x) - 1, shape);
 }
 
-/* Whether all are there and alike; else false, with the error set. */
-static bool alike(gd_tensor *const *x, int count, const gd_tensor *first)
+/* All are alike. */
+static gd_status stack_shape(const gd_call *call, gd_shapes *out)
 {
-    gd_context *ctx = gd_tensor_context(first);
-    for (int i = 0; i < count; i++) {
-        if (!x[i]) {
-            gd_fail(ctx, GD_ERROR_ARGUMENT, "stack: x[%d] is NULL, wanted a tensor", i);
-            return false;
-        }
-        if (gd_tensor_context(x[i]) != ctx) {
-            gd_fail(ctx, GD_ERROR_ARGUMENT,
-                    "stack: x[%d] is a tensor of another context, wanted all inputs from one", i);
-            return false;
-        }
+    (void)out;
+    const gd_tensor *first = call->input[0];
+    for (int i = 1; i < call->inputs; i++) {
+        const gd_tensor *t = call->input[i];
         const int ndim = gd_tensor_ndim(first);
-        bool same = gd_tensor_dtype(x[i]) == gd_tensor_dtype(first) && gd_tensor_ndim(x[i]) == ndim;
+        bool same = gd_tensor_dtype(t) == gd_tensor_dtype(first) && gd_tensor_ndim(t) == ndim;
         for (int d = 0; same && d < ndim; d++)
-            same = gd_tensor_shape(x[i])[d] == gd_tensor_shape(first)[d];
+            same = gd_tensor_dim(t, d) == gd_tensor_dim(first, d);
         if (!same) {
-            gd_fail(ctx, GD_ERROR_ARGUMENT, "stack: x[%d] is %s %s, wanted %s %s as x[0]", i,
-                    gd_dtype_name(gd_tensor_dtype(x[i])), gd_shape_text(x[i]).text,
-                    gd_dtype_name(gd_tensor_dtype(first)), gd_shape_text(first).text);
-            return false;
+            return gd_call_fail(call, GD_ERROR_ARGUMENT, "x[%d] is %s %s, wanted %s %s as x[0]", i,
+                                gd_dtype_name(gd_tensor_dtype(t)), gd_shape_text(t).text,
+                                gd_dtype_name(gd_tensor_dtype(first)), gd_shape_text(first).text);
         }
     }
-    return true;
+    return GD_OK;
 }
 
 gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis)
 {
     enum { FEW = 16 };
-    const gd_tensor *first = first_of(x, count);
-    if (!first || !resolve_place("stack", first, &axis) || !alike(x, count, first)) return NULL;
+    static const gd_op stack = {
+        .name = "stack", .inputs = GD_ANY_INPUTS, .input_names = {"x"}, .shape = stack_shape};
+    if (!gd_accepts(&stack, x, count, NULL) || !resolve_place("stack", x[0], &axis)) return NULL;
     gd_tensor *few[FEW], *sum = NULL;
     for (int i = 0; i < count; i += FEW) { /* joined in groups, to allow any number */
         int n = 0;
@@ -402,9 +390,9 @@ gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis)
 
 gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift)
 {
-    if (!x || !gd_resolve_axis("roll", x, &axis)) return NULL;
-    const int64_t n = gd_tensor_dim(x, axis);
-    const int64_t cut = n ? ((-shift % n) + n) % n : 0; /* y begins with x[cut] */
+    if (!gd_resolve_axis("roll", x, &axis)) return NULL;
+    const int64_t n = gd_tensor_dim(x, axis), by = n ? shift % n : 0;
+    const int64_t cut = by > 0 ? n - by : -by; /* y begins with x[cut] */
     if (cut == 0) return gd_contiguous(x);
     gd_tensor *const parts[] = {gd_slice(x, axis, cut, n), gd_slice(x, axis, 0, cut)};
     return gd_concat(parts, 2, axis);
@@ -412,15 +400,16 @@ gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift)
 
 gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes, gd_tensor **parts)
 {
-    for (int i = 0; i < count; i++) parts[i] = NULL;
-    if (!x || !gd_resolve_axis("split", x, &axis)) return GD_ERROR_ARGUMENT;
+    for (int i = 0; parts && i < count; i++) parts[i] = NULL;
+    if (!gd_resolve_axis("split", x, &axis)) return GD_ERROR_ARGUMENT;
+    if (count > 0 && (!sizes || !parts))
+        return gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT, "split: %s is NULL, wanted [%d]",
+                       sizes ? "parts" : "sizes", count);
     int64_t left = gd_tensor_dim(x, axis);
-    for (int i = 0; i < count; i++) {
-        if (sizes[i] < 0 || sizes[i] > left) break;
-        left -= sizes[i];
-        if (i + 1 == count && left == 0) left = -1;
-    }
-    if (left != -1)
+    int fitting = 0;
+    while (fitting < count && sizes[fitting] >= 0 && sizes[fitting] <= left)
+        left -= sizes[fitting++];
+    if (fitting != count || left)
         return gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
                        "split: wanted sizes of at least 0 that add up to %lld, the size of axis %d "
                        "of x %s",
@@ -428,12 +417,26 @@ gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes, gd_t
     int64_t start = 0;
     for (int i = 0; i < count; start += sizes[i++])
         parts[i] = gd_slice(x, axis, start, start + sizes[i]);
-    return count && !parts[count - 1] ? gd_error_status(gd_tensor_context(x)) : GD_OK;
+    return count > 0 && !parts[count - 1] ? gd_error_status(gd_tensor_context(x)) : GD_OK;
+}
+
+static gd_status index_select_shape(const gd_call *call, gd_shapes *out)
+{
+    (void)out;
+    const gd_dtype dtype = gd_tensor_dtype(call->input[0]);
+    if (gd_dtype_is_real(dtype)) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s, wanted a real dtype",
+                        gd_dtype_name(dtype));
 }
 
 gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
 {
-    if (!x || !gd_resolve_axis("index_select", x, &axis)) return NULL;
+    static const gd_op select = {.name = "index_select",
+                                 .inputs = 2,
+                                 .input_names = {"x", "index"},
+                                 .shape = index_select_shape};
+    if (!gd_accepts(&select, (gd_tensor *[]){x, index}, 2, NULL)) return NULL;
+    if (!gd_resolve_axis("index_select", x, &axis)) return NULL;
     if (!index || gd_tensor_dtype(index) != GD_INT32 || gd_tensor_ndim(index) != 1) {
         gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
                 "index_select: index is %s %s, wanted int32 [K]",

@@ -17,10 +17,11 @@ typedef struct gd_shape_args {
 } gd_shape_args;
 
 /* An axis from the user, negative ones counted from the end; false, with the error set, if x has no
- * such axis. */
+ * such axis, or was freed. */
 static inline bool gd_resolve_axis(const char *op, const gd_tensor *x, int *axis)
 {
     int ndim = gd_tensor_ndim(x), given = *axis;
+    if (!gd_tensor_usable(x, op, "x")) return false;
     if (given < 0) *axis += ndim;
     if (*axis >= 0 && *axis < ndim) return true;
     gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,

@@ -258,10 +258,7 @@ static inline bool gd_tensor_readable(const gd_tensor *t)
     return t->storage && !t->storage->released && !t->freed;
 }
 
-/* False, with the error set, if t is NULL or freed, or its memory was released. */
-bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument);
-
-/* The same for a tensor to be written to, which an expanded view cannot be. */
+/* gd_tensor_usable (services.h) for a tensor to be written to, which an expanded view cannot be. */
 bool gd_tensor_writable(const gd_tensor *t, const char *who);
 
 /* Product of the dimensions; false if a dimension is negative or the bytes overflow. */

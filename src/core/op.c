@@ -129,15 +129,29 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const
             return refuse_input(ctx, op, i, t);
         if (op->updates_inputs & GD_BIT(i) && !gd_tensor_writable(t, op->name)) return ctx->status;
     }
-    if (!op->forward[ctx->device->device]) {
-        return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
-                       ctx->device_name);
-    }
     return GD_OK;
+}
+
+bool gd_accepts(const gd_op *op, gd_tensor *const *inputs, int count, const void *args)
+{
+    gd_context *ctx = context_of(inputs, count);
+    if (!ctx || gd_failed(ctx) || check_inputs(ctx, op, inputs, count)) return false;
+    gd_spec output[2], save[4];
+    gd_shapes shapes = {.output = output, .save = save};
+    const gd_call call = {.context = ctx,
+                          .op = op,
+                          .args = args,
+                          .inputs = count,
+                          .input = (gd_tensor **)inputs};
+    return op->shape(&call, &shapes) == GD_OK;
 }
 
 static gd_status check_args(gd_context *ctx, const gd_op *op, const void *args)
 {
+    if (!op->forward[ctx->device->device]) {
+        return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
+                       ctx->device_name);
+    }
     if (args && op->args_size == 0) { /* the backward could not read them */
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "%s: given arguments, but its record has no args_size", op->name);

@@ -223,6 +223,14 @@ gd_advance_service gd_advance_cuda;
  * others. Of no more elements than an input has. */
 gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec);
 
+/* For functions of several ops, whose errors are to name the function and its arguments. Whether a
+ * record, of which name, inputs and shape() are used, takes these inputs; shape() may fill two
+ * outputs and four saves. */
+bool gd_accepts(const gd_op *op, gd_tensor *const *inputs, int count, const void *args);
+
+/* False, with the error set, if t is NULL or freed, or its memory was released. */
+bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument);
+
 /* The random_base of a gd_call, for a service. */
 const gd_random_state *gd_random_base(const gd_context *ctx);
 

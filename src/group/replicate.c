@@ -335,15 +335,15 @@ gd_status gd_params_replicate(gd_params *params, gd_group *group,
                        "optimizer is made",
                        who, params->replica ? "it was called" : "the parameters have an optimizer");
     }
-    if (!group || group->ranks == 1) return GD_OK;
     const int64_t bytes =
         options && options->bucket_bytes ? options->bucket_bytes : (int64_t)BUCKET_BYTES;
-    if (group->ctx != ctx || bytes < 0) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: the group is of %s context and bucket_bytes %lld, wanted the same "
-                       "context and at least 1",
-                       who, group->ctx == ctx ? "the same" : "another", (long long)bytes);
+    if (bytes < 0) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: bucket_bytes is %lld, wanted at least 1", who,
+                       (long long)bytes);
     }
+    if (!group || group->ranks == 1) return GD_OK;
+    if (group->ctx != ctx)
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the group is of another context", who);
     if (gd_group_begin(group, who) || compare(params, group)) return ctx->status;
     params->replica = create(params, group, bytes, options && options->own_buffers);
     return params->replica ? gd_params_broadcast(params) : ctx->status;
