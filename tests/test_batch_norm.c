@@ -284,7 +284,7 @@ START_TEST(bad_input_is_refused)
             "mean is given, but var is NULL, wanted both or none");
     REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.mean = row, .var = four)),
             "var has shape [4], but x [2, 3, 4] has 3 channels");
-    REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.evaluate = true)), "batch_norm_fixed: mean is NULL");
+    REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.evaluate = true)), "batch_norm: mean is NULL");
     REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.momentum = 1.5)), "momentum is 1.5, wanted 0 to 1");
     REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.eps = -1)), "eps is -1, wanted 0 or more");
     REFUSED(gd_group_norm(x, 2, NULL, NULL, 1e-5),

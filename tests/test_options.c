@@ -108,6 +108,51 @@ START_TEST(adamw_may_have_no_momentum)
 }
 END_TEST
 
+/* Numbers whose default is 0 may be set to 0, too. */
+START_TEST(images_may_have_zeros)
+{
+    gd_tensor *x = gd_reshape(row(3, 4), GD_SHAPE(1, 1, 1, 2));
+    gd_tensor *w = gd_reshape(row(5, 6), GD_SHAPE(1, 1, 1, 2));
+#define ZEROS            \
+    {                    \
+        GD_ZERO, GD_ZERO \
+    }
+    const gd_conv_options conv = {.padding = ZEROS, .output_padding = ZEROS};
+    const gd_conv_options no_stride = {.stride = ZEROS};
+    const gd_pool_options pool = {.kernel = {1, 2}, .padding = ZEROS}, still = {{1, 2}, ZEROS, {0}};
+    const gd_pad_options pad = {GD_ZERO, 1, GD_ZERO, GD_ZERO, GD_PAD_CONSTANT, GD_ZERO};
+    ck_assert_double_eq(first(gd_conv2d(x, w, NULL, &conv)), 39);
+    ck_assert_double_eq(first(gd_conv_transpose2d(x, w, NULL, &conv)), 15);
+    ck_assert_double_eq(first(gd_conv1d(gd_squeeze(x, 2), gd_squeeze(w, 2), NULL, &conv)), 39);
+    ck_assert_double_eq(first(gd_unfold(x, 1, 2, &conv)), 3);
+    ck_assert_double_eq(first(gd_max_pool2d(x, &pool)), 4);
+    ck_assert_double_eq(first(gd_avg_pool2d(x, &pool)), 3.5);
+    ck_assert_double_eq(gd_item(gd_sum_all(gd_pad(x, &pad))), 7);
+    ck_assert_ptr_null(gd_conv2d(x, w, NULL, &no_stride));
+    ck_assert_error(ctx, "conv2d: stride[0] is 0, wanted 1");
+    ck_assert_ptr_null(gd_max_pool2d(x, &still));
+    ck_assert_error(ctx, "max_pool2d: the kernel has 1 rows and a stride of 0, wanted 1");
+}
+END_TEST
+
+START_TEST(batch_norm_may_have_neither_eps_nor_momentum)
+{
+    gd_tensor *x = gd_reshape(row(-1, 1), GD_SHAPE(2, 1));
+    gd_tensor *mean = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(1)),
+              *var = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(1));
+    const gd_batch_norm_options exact = {.eps = GD_ZERO},
+                                still = {.momentum = GD_ZERO, .mean = mean, .var = var},
+                                usual = {.mean = mean, .var = var};
+    gd_tensor_fill(var, 9);
+    ck_assert_double_eq(first(gd_batch_norm(x, NULL, NULL, &exact)), -1);
+    ck_assert_double_gt(first(gd_batch_norm(x, NULL, NULL, NULL)), -1);
+    gd_batch_norm(x, NULL, NULL, &still);
+    ck_assert_double_eq(gd_item(var), 9);
+    gd_batch_norm(x, NULL, NULL, &usual);
+    ck_assert_double_eq_tol(gd_item(var), 0.9 * 9 + 0.1 * 2, 1e-14);
+}
+END_TEST
+
 START_TEST(the_first_element_can_be_checked_alone)
 {
     const gd_op *op = gd_find_op(ctx, "exp");
@@ -140,6 +185,8 @@ int main(void)
     tcase_add_test(tcase, attention_may_have_no_scale);
     tcase_add_test(tcase, class_0_may_be_ignored);
     tcase_add_test(tcase, adamw_may_have_no_momentum);
+    tcase_add_test(tcase, images_may_have_zeros);
+    tcase_add_test(tcase, batch_norm_may_have_neither_eps_nor_momentum);
     tcase_add_test(tcase, the_first_element_can_be_checked_alone);
     tcase_add_test(tcase, sums_and_means_of_all);
     suite_add_tcase(suite, tcase);

@@ -180,9 +180,11 @@ gd_tensor *gd_batch_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                          const gd_batch_norm_options *options)
 {
     const gd_batch_norm_options none = {0}, *o = options ? options : &none;
-    const gd_batch_norm_args args = {o->eps != 0 ? o->eps : 1e-5,
-                                     o->momentum != 0 ? o->momentum : 0.1};
+    const gd_batch_norm_args args = {gd_option(o->eps, 1e-5), gd_option(o->momentum, 0.1)};
     gd_tensor *inputs[] = {x, weight, bias, o->mean, o->var};
-    return gd_apply(o->evaluate ? &gd_op_batch_norm_fixed : &gd_op_batch_norm, inputs, BATCH_INPUTS,
-                    &args);
+    if (!o->evaluate) return gd_apply(&gd_op_batch_norm, inputs, BATCH_INPUTS, &args);
+    gd_op evaluating = gd_op_batch_norm_fixed;
+    evaluating.name = gd_op_batch_norm.name; /* for what the caller has done wrong */
+    if (!gd_accepts(&evaluating, inputs, BATCH_INPUTS, &args)) return NULL;
+    return gd_apply(&gd_op_batch_norm_fixed, inputs, BATCH_INPUTS, &args);
 }

@@ -115,8 +115,8 @@ static gd_tensor *apply(const gd_op *op, gd_tensor *x, const gd_pool_options *op
     gd_pool_args args = {{0, 0}, {0, 0}, {0, 0}};
     for (int axis = 0; options && axis < POOL_AXES; axis++) {
         args.kernel[axis] = options->kernel[axis];
-        args.stride[axis] = options->stride[axis] ? options->stride[axis] : options->kernel[axis];
-        args.padding[axis] = options->padding[axis];
+        args.stride[axis] = gd_whole_option(options->stride[axis], options->kernel[axis]);
+        args.padding[axis] = gd_whole_option(options->padding[axis], 0);
     }
     return gd_apply(op, &x, 1, &args);
 }
