@@ -394,7 +394,7 @@ START_TEST(shapes)
     const given parts[] = {REAL("x[0]", 3, 4), REAL("x[1]", 3, 4)};
     WITH(reshape, I(2), P(((const int64_t[]){N(4), N(3)})));
     WITH(expand, I(2), P(((const int64_t[]){N(3), N(4)})));
-    WITH(permute, P(((const int[]){I(1), I(0)})));
+    WITH(permute, P(((const int[]){I(1), I(0), 2})));
     WITH(transpose, I(0), I(1));
     WITH(slice, I(0), N(1), N(2));
     WITH(narrow, I(0), N(1), N(2));

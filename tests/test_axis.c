@@ -375,6 +375,8 @@ START_TEST(roll_split_and_index_select)
     assert_close(gd_grad(x), (double[]){1, 1, 2, 1, 1, 2}, 0, 0, "index_select's dx");
     ck_assert_ptr_null(gd_index_select(x, 1, u));
     ck_assert_error(ctx, "index_select: index is float64 [2, 3], wanted int32 [K]");
+    ck_assert_ptr_null(gd_index_select(x, 0, index));
+    ck_assert_error(ctx, "index_select: element 0 of index [4, 1] is 2, wanted 0 to 1");
     ck_assert_ptr_null(gd_index_select(index, 0, index));
     ck_assert_error(ctx, "index_select: x is int32, wanted a real dtype");
     ck_assert_ptr_null(gd_roll(x, 2, 1));

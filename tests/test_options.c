@@ -59,9 +59,11 @@ START_TEST(attention_may_have_no_scale)
 {
     gd_tensor *q = gd_reshape(row(5, 1), GD_SHAPE(1, 2, 1, 1));
     gd_tensor *v = gd_reshape(row(1, 3), GD_SHAPE(1, 2, 1, 1));
-    const gd_attention_options even = {.scale = GD_ZERO}, unit = {.scale = 1};
+    const gd_attention_options even = {.scale = GD_ZERO}, unit = {.scale = 1},
+                               widest = {.window = INT64_MAX};
     ck_assert_double_eq_tol(first(gd_attention(q, q, v, &even)), 2, 1e-14);
     ck_assert_double_eq(first(gd_attention(q, q, v, NULL)), first(gd_attention(q, q, v, &unit)));
+    ck_assert_double_eq(first(gd_attention(q, q, v, NULL)), first(gd_attention(q, q, v, &widest)));
 }
 END_TEST
 

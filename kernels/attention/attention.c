@@ -189,7 +189,7 @@ attention_args attention_args_of(const gd_attention_options *options, const gd_t
     attention_args args = {.causal = options && options->causal};
     args.scale = gd_option(options ? options->scale : 0, 1 / sqrt((double)gd_max64(D, 1)));
     args.dropout = gd_option(options ? options->dropout : 0, 0);
-    args.window = options ? options->window : 0;
+    args.window = options ? gd_min64(options->window, INT64_MAX / 4) : 0; /* no sum overflows */
     return args;
 }
 

@@ -108,6 +108,23 @@ const gd_op gd_op_gather = {
     GD_CASES(gather_cases),
 };
 
+/* The same by the name of the function, for its errors. */
+static const gd_op index_select = {
+    .name = "index_select",
+    .formula = "y[..., i, ...] = x[..., index[i], ...]",
+    .inputs = 2,
+    .input_names = {"x", "index"},
+    .outputs = 1,
+    .args_size = sizeof(gd_axis_args),
+    .plain_args = true,
+    .backward_reads_inputs = GD_BIT(1),
+    .same_bits = true,
+    .strided = true,
+    .shape = gather_shape,
+    .forward = GD_ON_DEVICES(gather_forward),
+    .backward = GD_ON_DEVICES(gather_backward),
+};
+
 const gd_op gd_op_scatter_add = {
     .name = "scatter_add",
     .formula = "y = x; y[..., index[..., i, ...], ...] += src[..., i, ...]",
@@ -128,7 +145,8 @@ const gd_op gd_op_scatter_add = {
 
 gd_tensor *gd_gather_by(gd_tensor *x, gd_tensor *index, gd_axis_args args)
 {
-    return gd_apply(&gd_op_gather, (gd_tensor *[]){x, index}, 2, &args);
+    const gd_op *op = args.shared ? &index_select : &gd_op_gather;
+    return gd_apply(op, (gd_tensor *[]){x, index}, 2, &args);
 }
 
 gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index)

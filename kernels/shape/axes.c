@@ -423,10 +423,11 @@ gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes, gd_t
 static gd_status index_select_shape(const gd_call *call, gd_shapes *out)
 {
     (void)out;
-    const gd_dtype dtype = gd_tensor_dtype(call->input[0]);
-    if (gd_dtype_is_real(dtype)) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s, wanted a real dtype",
-                        gd_dtype_name(dtype));
+    const gd_tensor *index = call->input[1];
+    if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
+    if (gd_tensor_dtype(index) == GD_INT32 && gd_tensor_ndim(index) == 1) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "index is %s %s, wanted int32 [K]",
+                        gd_dtype_name(gd_tensor_dtype(index)), gd_shape_text(index).text);
 }
 
 gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
@@ -435,17 +436,11 @@ gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
                                  .inputs = 2,
                                  .input_names = {"x", "index"},
                                  .shape = index_select_shape};
-    if (!gd_accepts(&select, (gd_tensor *[]){x, index}, 2, NULL)) return NULL;
-    if (!gd_resolve_axis("index_select", x, &axis)) return NULL;
-    if (!index || gd_tensor_dtype(index) != GD_INT32 || gd_tensor_ndim(index) != 1) {
-        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
-                "index_select: index is %s %s, wanted int32 [K]",
-                index ? gd_dtype_name(gd_tensor_dtype(index)) : "NULL",
-                index ? gd_shape_text(index).text : "");
-        return NULL;
-    }
+    gd_axis_args args = gd_axis_args_of(x, axis);
+    args.shared = true;
+    if (!gd_accepts(&select, (gd_tensor *[]){x, index}, 2, &args)) return NULL;
     int64_t line[GD_MAX_DIMS];
-    for (int d = 0; d < gd_tensor_ndim(x); d++) line[d] = d == axis ? gd_tensor_dim(index, 0) : 1;
-    return gd_gather_by(x, gd_reshape(index, gd_tensor_ndim(x), line),
-                        (gd_axis_args){.axis = axis, .shared = true});
+    for (int d = 0; d < gd_tensor_ndim(x); d++)
+        line[d] = d == args.axis ? gd_tensor_dim(index, 0) : 1;
+    return gd_gather_by(x, gd_reshape(index, gd_tensor_ndim(x), line), args);
 }
