@@ -25,11 +25,7 @@ static const gd_case cases[] = {
 const gd_op gd_op_cumsum = {
     .name = "cumsum",
     .formula = "y_i = x_0 + ... + x_i along an axis",
-    .inputs = 1,
-    .input_names = {"x"},
-    .outputs = 1,
-    .args_size = sizeof(gd_axis_args),
-    .plain_args = true,
+    GD_OF_X(gd_axis_args),
     .same_bits = true,
     .strided = true,
     .shape = cumsum_shape,

@@ -91,19 +91,15 @@ static const gd_case scatter_add_cases[] = {
      .may_be_empty = true},
 };
 
+#define GATHER                                                                                   \
+    .inputs = 2, .input_names = {"x", "index"}, .outputs = 1, .args_size = sizeof(gd_axis_args), \
+    .plain_args = true, .backward_reads_inputs = GD_BIT(1), .same_bits = true, .strided = true,  \
+    .shape = gather_shape, .forward = GD_ON_DEVICES(gather_forward)
+
 const gd_op gd_op_gather = {
     .name = "gather",
     .formula = "y[..., i, ...] = x[..., index[..., i, ...], ...]",
-    .inputs = 2,
-    .input_names = {"x", "index"},
-    .outputs = 1,
-    .args_size = sizeof(gd_axis_args),
-    .plain_args = true,
-    .backward_reads_inputs = GD_BIT(1),
-    .same_bits = true,
-    .strided = true,
-    .shape = gather_shape,
-    .forward = GD_ON_DEVICES(gather_forward),
+    GATHER,
     .backward = GD_ON_DEVICES(gather_backward),
     GD_CASES(gather_cases),
 };
@@ -112,16 +108,7 @@ const gd_op gd_op_gather = {
 static const gd_op index_select = {
     .name = "index_select",
     .formula = "y[..., i, ...] = x[..., index[i], ...]",
-    .inputs = 2,
-    .input_names = {"x", "index"},
-    .outputs = 1,
-    .args_size = sizeof(gd_axis_args),
-    .plain_args = true,
-    .backward_reads_inputs = GD_BIT(1),
-    .same_bits = true,
-    .strided = true,
-    .shape = gather_shape,
-    .forward = GD_ON_DEVICES(gather_forward),
+    GATHER,
     .backward = GD_ON_DEVICES(gather_backward),
 };
 

@@ -62,6 +62,10 @@
     }
 #endif
 
+/* In a record: one input, x, and one output, with plain arguments of this type. */
+#define GD_OF_X(type) \
+    .inputs = 1, .input_names = {"x"}, .outputs = 1, .args_size = sizeof(type), .plain_args = true
+
 /* The maximum of x [n] from what `omp simd reduction(max)` gives, which clang starts at the lowest
  * finite number: that, if it is not among x, stands for -inf. */
 static inline REAL gd_reduced_max(REAL max, const REAL *x, int64_t n)

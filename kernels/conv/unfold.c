@@ -94,11 +94,7 @@ static const gd_case fold_cases[] = {
 const gd_op gd_op_unfold = {
     .name = "unfold",
     .formula = "y[b, (c KH + i) KW + j, p] = x[b, c, h, w], the element (i, j) of window p",
-    .inputs = 1,
-    .input_names = {"x"},
-    .outputs = 1,
-    .args_size = sizeof(conv_args),
-    .plain_args = true,
+    GD_OF_X(conv_args),
     .same_bits = true,
     .shape = unfold_shape,
     .forward = GD_ON_DEVICES(unfold_forward),
@@ -111,11 +107,7 @@ const gd_op gd_op_fold = {
     .formula =
         "y[b, c, h, w] = sum of x[b, (c KH + i) KW + j, p] with (h, w) the element (i, j) of "
         "window p",
-    .inputs = 1,
-    .input_names = {"x"},
-    .outputs = 1,
-    .args_size = sizeof(conv_args),
-    .plain_args = true,
+    GD_OF_X(conv_args),
     .same_bits = true,
     .shape = fold_shape,
     .forward = GD_ON_DEVICES(fold_forward),

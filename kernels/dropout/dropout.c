@@ -31,11 +31,7 @@ static const gd_case dropout_cases[] = {
 const gd_op gd_op_dropout = {
     .name = "dropout",
     .formula = "y = x * keep / (1 - p), keep = 1 with probability 1 - p",
-    .inputs = 1,
-    .input_names = {"x"},
-    .outputs = 1,
-    .args_size = sizeof(gd_dropout_args),
-    .plain_args = true,
+    GD_OF_X(gd_dropout_args),
     .dinput_over_doutput = GD_BIT(0),
     .random = true,
     .same_bits = true,

@@ -106,16 +106,10 @@ const gd_op gd_op_linear_cross_entropy = {
 static gd_tensor *in_two(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
                          const gd_cross_entropy_options *options, const gd_cross_entropy_args *args)
 {
-    const char *name = gd_op_linear_cross_entropy.name;
-    const gd_op head = {.name = name,
-                        .inputs = 3,
-                        .input_names = {"x", "weight", "targets"},
-                        .shape = head_shape},
-                loss = {.name = name,
-                        .inputs = 3,
-                        .input_names = {"x weight^T", "targets", "options->weight"},
-                        .optional_inputs = GD_BIT(2),
-                        .shape = gd_op_cross_entropy.shape};
+    gd_op head = gd_op_linear_cross_entropy, loss = gd_op_cross_entropy;
+    head.shape = head_shape;
+    loss.name = head.name, loss.input_names[0] = "x weight^T",
+    loss.input_names[2] = "options->weight";
     if (!gd_accepts(&head, (gd_tensor *[]){x, weight, targets}, 3, NULL)) return NULL;
     gd_tensor *logits = gd_linear(x, weight, NULL);
     gd_tensor *const inputs[] = {logits, targets, options ? options->weight : NULL};

@@ -132,10 +132,8 @@ gd_tensor *gd_huber_loss(gd_tensor *x, gd_tensor *target, double delta, gd_reduc
 gd_tensor *gd_smooth_l1_loss(gd_tensor *x, gd_tensor *target, double beta, gd_reduction reduction)
 {
     if (beta == 0) {
-        gd_op smooth = gd_op_l1_loss;
-        smooth.name = gd_op_smooth_l1_loss.name;
-        const gd_loss_args args = {0, (int32_t)reduction, 0};
-        if (!gd_accepts(&smooth, (gd_tensor *[]){x, target}, 2, &args)) return NULL;
+        const gd_loss_args args = {1, (int32_t)reduction, 0};
+        if (!gd_accepts(&gd_op_smooth_l1_loss, (gd_tensor *[]){x, target}, 2, &args)) return NULL;
         return gd_l1_loss(x, target, reduction);
     }
     return loss(&gd_op_smooth_l1_loss, x, target, NULL, beta, reduction);

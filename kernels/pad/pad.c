@@ -82,11 +82,7 @@ static const gd_case pad_cases[] = {
 const gd_op gd_op_pad = {
     .name = "pad",
     .formula = "y[i, j] = x[r(i), c(j)], or a value where there is none",
-    .inputs = 1,
-    .input_names = {"x"},
-    .outputs = 1,
-    .args_size = sizeof(gd_pad_args),
-    .plain_args = true,
+    GD_OF_X(gd_pad_args),
     .same_bits = true,
     .shape = pad_shape,
     .forward = GD_ON_DEVICES(pad_forward),

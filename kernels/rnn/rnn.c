@@ -17,37 +17,48 @@ static gd_status wanted(const gd_call *call, int i, const char *shape)
                         gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text, shape);
 }
 
+/* Fails unless input i, if it is given, has this shape of at most three dimensions. */
+static gd_status check_shape(const gd_call *call, int i, int ndim, const int64_t *shape)
+{
+    const gd_tensor *t = call->input[i];
+    bool same = !t || gd_tensor_ndim(t) == ndim;
+    char text[96] = "";
+    for (int d = 0, n = 0; d < ndim; d++) {
+        same = same && (!t || gd_tensor_dim(t, d) == shape[d]);
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld%s", d ? ", " : "[",
+                      (long long)shape[d], d + 1 < ndim ? "" : "]");
+    }
+    return same ? GD_OK : wanted(call, i, text);
+}
+
+/* Fails unless input i is a weight [gate_count H, H]. */
+static gd_status check_hidden(const gd_call *call, int i, int gate_count)
+{
+    const gd_tensor *t = call->input[i];
+    char shape[32];
+    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
+    if (gd_tensor_ndim(t) == 2 && gd_tensor_dim(t, 0) == gate_count * gd_tensor_dim(t, 1))
+        return GD_OK;
+    snprintf(shape, sizeof shape, "[%d H, H]", gate_count);
+    return wanted(call, i, shape);
+}
+
 /* gates [B, T, G H], weight [G H, H], bias [G H], state and cell [B, H] -> y [B, T, H] */
 static gd_status check(const gd_call *call, int gate_count, gd_spec *output)
 {
-    const gd_tensor *gates = call->input[RNN_GATES], *weight = call->input[RNN_WEIGHT];
+    const gd_tensor *gates = call->input[RNN_GATES];
+    if (check_hidden(call, RNN_WEIGHT, gate_count)) return GD_ERROR_ARGUMENT;
+    const int64_t H = gd_tensor_dim(call->input[RNN_WEIGHT], 1), rows = gate_count * H;
     char shape[96];
-    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_ndim(weight) != 2 ||
-        gd_tensor_dim(weight, 0) != gate_count * gd_tensor_dim(weight, 1)) {
-        snprintf(shape, sizeof shape, "[%d H, H]", gate_count);
-        return wanted(call, RNN_WEIGHT, shape);
-    }
-    const int64_t H = gd_tensor_dim(weight, 1);
-    if (gd_tensor_ndim(gates) != 3 || gd_tensor_dim(gates, 2) != gate_count * H) {
-        snprintf(shape, sizeof shape, "[B, T, %lld]", (long long)(gate_count * H));
+    if (gd_tensor_ndim(gates) != 3 || gd_tensor_dim(gates, 2) != rows) {
+        snprintf(shape, sizeof shape, "[B, T, %lld]", (long long)rows);
         return wanted(call, RNN_GATES, shape);
-    }
-    const gd_tensor *bias = call->input[RNN_BIAS];
-    if (bias && (gd_tensor_ndim(bias) != 1 || gd_tensor_dim(bias, 0) != gate_count * H)) {
-        snprintf(shape, sizeof shape, "[%lld]", (long long)(gate_count * H));
-        return wanted(call, RNN_BIAS, shape);
     }
     *output = gd_spec_like(gates);
     output->shape[2] = H;
-    for (int i = RNN_STATE; i < call->inputs; i++) {
-        const gd_tensor *t = call->input[i];
-        if (!t || (gd_tensor_ndim(t) == 2 && gd_tensor_dim(t, 0) == output->shape[0] &&
-                   gd_tensor_dim(t, 1) == H))
-            continue;
-        snprintf(shape, sizeof shape, "[%lld, %lld]", (long long)output->shape[0], (long long)H);
-        return wanted(call, i, shape);
-    }
+    if (check_shape(call, RNN_BIAS, 1, &rows)) return GD_ERROR_ARGUMENT;
+    for (int i = RNN_STATE; i < call->inputs; i++)
+        if (check_shape(call, i, 2, (int64_t[]){output->shape[0], H})) return GD_ERROR_ARGUMENT;
     return GD_OK;
 }
 
@@ -173,27 +184,15 @@ static gd_status layer_shape(const gd_call *call, gd_shapes *out)
 {
     (void)out;
     const layer_args *args = call->args;
-    const gd_tensor *x = call->input[0], *hidden = call->input[2];
-    const int64_t H = args->H ? args->H : gd_tensor_dim(hidden, 1), rows = args->gate_count * H;
-    const int64_t columns[] = {0, gd_tensor_dim(x, -1), H};
-    char shape[96];
+    const gd_tensor *x = call->input[0];
     if (gd_tensor_ndim(x) != args->ndim || (args->ndim == 3 && gd_tensor_dim(x, 1) < 1))
         return wanted(call, 0, args->ndim == 3 ? "[B, T, I] of at least one step" : "[B, I]");
-    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    if (!args->H && (gd_tensor_ndim(hidden) != 2 || gd_tensor_dim(hidden, 0) != rows)) {
-        snprintf(shape, sizeof shape, "[%d H, H]", args->gate_count);
-        return wanted(call, 2, shape);
-    }
-    for (int i = 1; i < call->inputs; i++) {
-        const gd_tensor *t = call->input[i];
-        const bool matrix = i < 3;
-        if (!t || (gd_tensor_ndim(t) == 1 + matrix && gd_tensor_dim(t, 0) == rows &&
-                   (!matrix || gd_tensor_dim(t, 1) == columns[i])))
-            continue;
-        snprintf(shape, sizeof shape, matrix ? "[%lld, %lld]" : "[%lld]", (long long)rows,
-                 (long long)(matrix ? columns[i] : 0));
-        return wanted(call, i, shape);
-    }
+    if (check_hidden(call, 2, args->gate_count)) return GD_ERROR_ARGUMENT;
+    const int64_t H = args->H ? args->H : gd_tensor_dim(call->input[2], 1);
+    const int64_t rows = args->gate_count * H, columns[] = {0, gd_tensor_dim(x, -1), H};
+    for (int i = 1; i < call->inputs; i++)
+        if (check_shape(call, i, i < 3 ? 2 : 1, (int64_t[]){rows, columns[i < 3 ? i : 0]}))
+            return GD_ERROR_ARGUMENT;
     return GD_OK;
 }
 
@@ -202,20 +201,12 @@ static gd_status states_shape(const gd_call *call, gd_shapes *out)
 {
     (void)out;
     const layer_args *args = call->args;
-    const int64_t B = gd_tensor_dim(call->input[0], 0), H = gd_tensor_dim(call->input[1], 1);
-    char shape[96], layers[16] = "";
+    const int64_t shape[] = {args->count, gd_tensor_dim(call->input[0], 0),
+                             gd_tensor_dim(call->input[1], 1)};
     if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    for (int i = 2; i < call->inputs; i++) {
-        const gd_tensor *t = call->input[i];
-        if (!t ||
-            (gd_tensor_ndim(t) == args->ndim && gd_tensor_dim(t, -2) == B &&
-             gd_tensor_dim(t, -1) == H && (!args->count || gd_tensor_dim(t, 0) == args->count)))
-            continue;
-        if (args->count) snprintf(layers, sizeof layers, "%d, ", args->count);
-        snprintf(shape, sizeof shape, "[%s%lld, %lld]%s", layers, (long long)B, (long long)H,
-                 args->count ? ", one for each layer" : "");
-        return wanted(call, i, shape);
-    }
+    for (int i = 2; i < call->inputs; i++)
+        if (check_shape(call, i, args->ndim, shape + (args->count ? 0 : 1)))
+            return GD_ERROR_ARGUMENT;
     return GD_OK;
 }
 

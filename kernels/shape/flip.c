@@ -24,11 +24,7 @@ static const gd_case cases[] = {
 const gd_op gd_op_flip = {
     .name = "flip",
     .formula = "y[..., i, ...] = x[..., n - 1 - i, ...]",
-    .inputs = 1,
-    .input_names = {"x"},
-    .outputs = 1,
-    .args_size = sizeof(gd_flip_args),
-    .plain_args = true,
+    GD_OF_X(gd_flip_args),
     .same_bits = true,
     .strided = true,
     .shape = flip_shape,
