@@ -97,9 +97,22 @@ class Weights(Structure):
     _fields_ = [(name, c_void_p) for name in ("input", "hidden", "input_bias", "hidden_bias")]
 
 
+def in_a_row(*tensors):
+    """Tensors of the library as one, so that all of them are compared and get gradients."""
+    flat = c("gd_reshape", c_void_p, c_void_p, c_int, c_void_p)
+    join = c("gd_concat", c_void_p, c_void_p, c_int, c_int)
+    rows = [flat(t, 1, byref(c_int64(-1))) for t in tensors]
+    return join((c_void_p * len(rows))(*rows), len(rows), 0)
+
+
+def torch_in_a_row(*tensors):
+    return torch.cat([t.reshape(-1) for t in tensors])
+
+
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_layers_are_torchs(library, name):
-    """The weights are PyTorch's parameters, in its order; the state and the cell are given."""
+    """The weights are PyTorch's parameters, in its order; the state and the cell are given. Compared are y
+    and the last states, with the gradients of all."""
     rng = np.random.default_rng(13)
     lstm = name == "lstm"
     states = 2 if lstm else 1
@@ -117,17 +130,49 @@ def test_layers_are_torchs(library, name):
             table = (Weights * layers)()
             for k in range(layers):
                 table[k] = Weights(*tensors[states + k * each:states + (k + 1) * each])
-            return f(x, table, layers, *tensors[:states], *[None] * states)
+            last = [c_void_p() for _ in range(states)]
+            y = f(x, table, layers, *tensors[:states], *map(byref, last))
+            return in_a_row(y, *last)
 
         def theirs(x, *tensors):
             given_states = tensors[:states] if lstm else tensors[0]
             parameters = dict(zip(names, tensors[states:]))
-            return torch.func.functional_call(module, parameters, (x, given_states))[0]
+            y, last = torch.func.functional_call(module, parameters, (x, given_states))
+            return torch_in_a_row(y, *(last if lstm else (last,)))
 
         values = [rng.normal(size=(B, T, width))]
         values += [rng.normal(0, 0.5, (layers, B, H)) for _ in range(states)]
         values += [rng.normal(0, 0.5, s) for s in shapes]
         library.compare(ours, theirs, [v.astype(dtype) for v in values], rng, tolerance)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_cells_are_torchs(library, name):
+    rng = np.random.default_rng(19)
+    lstm = name == "lstm"
+    states = 2 if lstm else 1
+    f = c(f"gd_{name}_cell", c_void_p, *[c_void_p] * (5 if lstm else 3))
+    for i in range(CASES):
+        dtype, tolerance = (np.float64, 1e-12) if i % 2 else (np.float32, 2e-5)
+        B, width, H = (int(n) for n in rng.integers(1, [4, 6, 9]))
+        module = (torch.nn.LSTMCell if lstm else torch.nn.GRUCell)(width, H, bool(rng.random() < 0.8))
+        names, parameters = zip(*module.named_parameters())
+
+        def ours(x, *tensors):
+            weights, cell = byref(Weights(*tensors[states:])), c_void_p()
+            if not lstm:
+                return f(x, tensors[0], weights)
+            return in_a_row(f(x, *tensors[:2], weights, byref(cell)), cell)
+
+        def theirs(x, *tensors):
+            given_states = tensors[:2] if lstm else tensors[0]
+            new = torch.func.functional_call(module, dict(zip(names, tensors[states:])),
+                                             (x, given_states))
+            return torch_in_a_row(*new) if lstm else new
+
+        shapes = [(B, width), *[(B, H)] * states, *(tuple(p.shape) for p in parameters)]
+        values = [rng.normal(0, 0.5, s).astype(dtype) for s in shapes]
+        library.compare(ours, theirs, values, rng, tolerance)
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])

@@ -125,6 +125,62 @@ def prod(rng, shape):
             [np.where(zeros, 0, x)])
 
 
+def as_numbers(f, axis, *rest):
+    """The whole numbers that f gives, as x's dtype, and 0 times x's sum, so that there is a gradient."""
+    cast = c("gd_cast", c_void_p, c_void_p, c_int)
+    add, scale = c("gd_add", c_void_p, c_void_p, c_void_p), c("gd_scale", c_void_p, c_void_p, c_double)
+    kind, total = c("gd_tensor_dtype", c_int, c_void_p), c("gd_sum_all", c_void_p, c_void_p)
+    return lambda t: add(cast(f(t, axis, *rest), kind(t)), scale(total(t), 0))
+
+
+def found(name, theirs):
+    f = c(name, c_void_p, c_void_p, c_void_p, c_int, c_bool)
+
+    def case(rng, shape):
+        axis, keep = int(rng.integers(-len(shape), len(shape))), bool(rng.random() < 0.5)
+        x = rng.integers(-1, 2, size=shape) * rng.integers(0, 2, size=shape)
+        return (as_numbers(f, byref(c_int(axis)), 1, keep),
+                lambda t: theirs(t, axis, keep).to(t.dtype) + 0 * t.sum(), [x])
+    return case
+
+
+def argmin(rng, shape):
+    """Of equal ones the first; PyTorch promises none."""
+    f = c("gd_argmin", c_void_p, c_void_p, c_int, c_bool)
+    axis, keep = int(rng.integers(-len(shape), len(shape))), bool(rng.random() < 0.5)
+    return (as_numbers(f, axis, keep),
+            lambda t: torch.argmin(t, axis, keep).to(t.dtype) + 0 * t.sum(), [rng.normal(size=shape)])
+
+
+def index_select(rng, shape, ctx):
+    f = c("gd_index_select", c_void_p, c_void_p, c_int, c_void_p)
+    axis = int(rng.integers(-len(shape), len(shape)))
+    index = rng.integers(0, shape[axis], size=int(rng.integers(0, 12)))
+    return (lambda t: f(t, axis, int_tensor(index, ctx)),
+            lambda t: torch.index_select(t, axis, torch.from_numpy(index)), [rng.normal(size=shape)])
+
+
+def roll(rng, shape):
+    f = c("gd_roll", c_void_p, c_void_p, c_int, c_int64)
+    axis, shift = int(rng.integers(-len(shape), len(shape))), int(rng.integers(-20, 21))
+    return lambda t: f(t, axis, shift), lambda t: torch.roll(t, shift, axis), [rng.normal(size=shape)]
+
+
+def split(rng, shape):
+    """One of the parts."""
+    f = c("gd_split", c_int, c_void_p, c_int, c_int, c_void_p, c_void_p)
+    axis = int(rng.integers(-len(shape), len(shape)))
+    cuts = np.sort(rng.integers(0, shape[axis] + 1, int(rng.integers(0, 4))))
+    sizes = np.diff([0, *cuts, shape[axis]]).tolist()
+    n, which = len(sizes), int(rng.integers(0, len(sizes)))
+
+    def ours(t):
+        parts = (c_void_p * n)()
+        assert f(t, axis, n, (c_int64 * n)(*sizes), parts) == 0
+        return parts[which]
+    return ours, lambda t: torch.split(t, sizes, axis)[which], [rng.normal(size=shape)]
+
+
 def least(rng, shape):
     f = c("gd_min", c_void_p, c_void_p, c_void_p, c_int, c_bool)
     axis = int(rng.integers(0, len(shape)))
@@ -195,19 +251,16 @@ def sort(rng, shape):
 
 
 def sorted_places(rng, shape):
-    """Where the elements are: ours, as numbers, and 0 times x, so that there is a gradient."""
+    """Where the elements are."""
     f = c("gd_sort", c_void_p, c_void_p, c_int, c_bool, c_void_p)
-    cast = c("gd_cast", c_void_p, c_void_p, c_int)
-    add, scale = c("gd_add", c_void_p, c_void_p, c_void_p), c("gd_scale", c_void_p, c_void_p, c_double)
-    kind = c("gd_tensor_dtype", c_int, c_void_p)
     axis, falling = int(rng.integers(-len(shape), len(shape))), bool(rng.random() < 0.5)
     x = np.round(rng.normal(size=shape) * 2) / 2
 
-    def ours(t):
+    def places(t, *rest):
         index = c_void_p()
-        f(t, axis, falling, byref(index))
-        return add(cast(index, kind(t)), scale(t, 0))
-    return (ours, lambda t: torch.sort(t, dim=axis, descending=falling, stable=True)[1] + 0 * t, [x])
+        f(t, *rest, byref(index))
+        return index
+    return (as_numbers(places, axis, falling), lambda t: torch.sort(t, dim=axis, descending=falling, stable=True)[1] + 0 * t, [x])
 
 
 def flip(rng, shape):
@@ -238,6 +291,12 @@ OPS = {
     "norm": norm,
     "prod": prod,
     "min": least,
+    "any": found("gd_any", torch.any),
+    "all": found("gd_all", torch.all),
+    "argmin": argmin,
+    "index_select": index_select,
+    "roll": roll,
+    "split": split,
     "mse_loss": plain("gd_mse_loss", F.mse_loss),
     "l1_loss": plain("gd_l1_loss", F.l1_loss),
     "huber_loss": plain("gd_huber_loss", F.huber_loss, "delta"),
