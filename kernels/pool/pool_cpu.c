@@ -50,7 +50,15 @@ static bool windows_overlap(const gd_pool_planes *p)
 
 /* ---- max_pool2d --------------------------------------------------------------------------- */
 
-/* x[at], x[at + stride] ... of x [size]; what is outside of it counts for nothing. */
+/* x[at], x[at + stride] ... of x [size]; what is outside of it counts for nothing. (Inlined, the
+ * addresses of the elements would be computed for every vector.) */
+static __attribute__((noinline)) void gather(REAL v[LANES], const REAL *x, int64_t size, int64_t at,
+                                             int64_t stride)
+{
+    for (int l = 0; l < LANES; l++, at += stride) v[l] = at >= 0 && at < size ? x[at] : 0;
+}
+
+/* The same, in a vector. */
 static inline vec strided(const REAL *x, int64_t size, int64_t at, int64_t stride)
 {
     if (at >= 0 && at + LANES * stride <= size) {
@@ -58,7 +66,7 @@ static inline vec strided(const REAL *x, int64_t size, int64_t at, int64_t strid
         if (stride == 2) return vec_even(vec_load(x + at), vec_load(x + at + LANES));
     }
     REAL v[LANES];
-    for (int l = 0; l < LANES; l++, at += stride) v[l] = at >= 0 && at < size ? x[at] : 0;
+    gather(v, x, size, at, stride);
     return vec_load(v);
 }
 
