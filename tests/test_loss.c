@@ -288,6 +288,18 @@ START_TEST(cosines)
                  32, 1, "da");
     gd_tensor *loss = gd_cosine_embedding_loss(a, b, y, 0.25, GD_NONE);
     assert_close(loss, (double[]){0.04, 0, 1, 0.75}, 32, 1, "cosine_embedding_loss");
+    /* Nothing overflows or vanishes, neither an eps below the range nor vectors near its ends; at the
+     * margin the gradient is 0. */
+    gd_tensor *far = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3, 2),
+                                    (float[]){1e30F, 1e30F, 3e-30F, 4e-30F, 0, 0});
+    gd_tensor *ones = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3, 2), (float[]){1, 1, 3, 4, 1, 2});
+    gd_tensor_set_requires_grad(far, true);
+    c = gd_keep(gd_cosine_similarity(far, ones, 1, 1e-35));
+    assert_close(c, (double[]){1, 1, 0}, 8, 1, "cosine_similarity far out");
+    gd_tensor *apart = gd_neg(gd_slice(y, 0, 0, 1));
+    gd_tensor *zero = gd_slice(far, 0, 2, 3), *one = gd_slice(ones, 0, 2, 3);
+    gd_backward(gd_cosine_embedding_loss(zero, one, apart, 0, GD_SUM));
+    assert_close(gd_grad(far), (double[]){0, 0, 0, 0, 0, 0}, 0, 1, "at the margin");
     ck_assert_ptr_null(gd_cosine_similarity(a, y, -1, 1e-8));
     ck_assert_error(ctx,
                     "cosine_similarity: a is float32 [4, 2] and b float32 [4], wanted one real "

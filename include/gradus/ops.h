@@ -22,7 +22,7 @@
  *     sign, floor, ceil,      the gradient is 0 everywhere, also at the jumps and at NaN; sign of NaN
  *     round                   is 0
  *     maximum, minimum        equal a and b get half each; if one is NaN, both get all of it
- *     max                     equal maxima share evenly; so do NaNs, if there are any *
+ *     max, min                equal maxima (minima) share evenly; so do NaNs, if there are any *
  *     silu, mish, gelu,       0 at -inf, their limit, although 0 * -inf would be NaN; and the
  *     gelu_tanh, swiglu       slopes there and at inf are 0 and 1 *
  *     sqrt, log, rsqrt,       the gradient at 0 is infinite
@@ -55,10 +55,19 @@
  *     huber_loss,             the slope at delta, beta is that of both sides
  *     smooth_l1_loss
  *     kl_div                  a target of 0 has loss 0, whatever x *; its own gradient is -inf *
+ *     bce_with_logits         at +-inf: inf *, but NaN for a target of 1 at inf, of 0 at -inf (0 * inf);
+ *                             the gradient is its limit
+ *     cosine_similarity       a zero vector: 0, with gradient b / (|b| eps); if eps is 0, too: NaN. A
+ *                             vector shorter than eps has the gradient of a . b / (eps |b|) *
+ *     cosine_embedding_loss   a zero vector has the cosine 0 to any; at the margin the gradient is 0; a
+ *                             target that is neither 1 nor -1: loss 0, if it is not NaN *
+ *     lstm, gru               an infinite gate: its function's limit, with gradient 0, which is NaN by
+ *                             the weight (0 * inf); a NaN is in all later steps, and in all gradients
  *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
  *     conv2d and its like     the padding is zeros, of which an infinite or NaN weight may make NaN
  *     max_pool2d              the first of equal elements has the gradient, the last of NaNs
- *     argmax, topk, sort      NaN counts as the largest; equal elements: the first one first *
+ *     avg_pool2d              a NaN or inf is in every window over it, and in no other
+ *     argmax, topk, sort      NaN counts as the largest (argmin: the smallest); equal: the first first *
  *     rms_norm, layer_norm,   eps 0 and a row of zeros (of equal elements, but for rms_norm) give NaN
  *     batch_norm, group_norm
  *

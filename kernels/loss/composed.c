@@ -18,16 +18,21 @@ static gd_tensor *ones_like(gd_tensor *x)
 
 /* ---- Cosines ------------------------------------------------------------------------------ */
 
-/* a . b / (|a| |b|) along an axis; squares below `least` count as that, and `more` is added. */
-static gd_tensor *cosine(gd_tensor *a, gd_tensor *b, int axis, double least, double more)
+/* x / max(|x|, eps) along an axis: no square overflows or vanishes. */
+static gd_tensor *unit(gd_tensor *x, int axis, double eps)
 {
+    return gd_div(x, gd_clamp(gd_norm(x, 2, &axis, 1, true), eps, INFINITY));
+}
+
+/* a . b / (sqrt(a . a + 1e-12) sqrt(b . b + 1e-12)) along the last axis, as PyTorch's loss has it. */
+static gd_tensor *cosine(gd_tensor *a, gd_tensor *b)
+{
+    const int last = -1;
     gd_tensor *x = widened(a), *y = widened(b);
-    gd_tensor *xx = gd_sum(gd_mul(x, x), &axis, 1, false);
-    gd_tensor *yy = gd_sum(gd_mul(y, y), &axis, 1, false);
-    gd_tensor *one_by_x = gd_rsqrt(gd_add_scalar(gd_clamp(xx, least, INFINITY), more));
-    gd_tensor *one_by_y = gd_rsqrt(gd_add_scalar(gd_clamp(yy, least, INFINITY), more));
-    gd_tensor *xy = gd_sum(gd_mul(x, y), &axis, 1, false);
-    return gd_cast(gd_mul(gd_mul(xy, one_by_x), one_by_y), gd_tensor_dtype(a));
+    gd_tensor *by_x = gd_rsqrt(gd_add_scalar(gd_sum(gd_mul(x, x), &last, 1, false), 1e-12));
+    gd_tensor *by_y = gd_rsqrt(gd_add_scalar(gd_sum(gd_mul(y, y), &last, 1, false), 1e-12));
+    gd_tensor *xy = gd_sum(gd_mul(x, y), &last, 1, false);
+    return gd_cast(gd_mul(gd_mul(xy, by_x), by_y), gd_tensor_dtype(a));
 }
 
 typedef struct cosine_args {
@@ -67,7 +72,8 @@ gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps
         .name = "cosine_similarity", .inputs = 2, .input_names = {"a", "b"}, .shape = cosine_shape};
     const cosine_args args = {axis, eps, GD_NONE};
     if (!gd_accepts(&op, (gd_tensor *[]){a, b}, 2, &args)) return NULL;
-    return cosine(a, b, axis, eps * eps, 0);
+    gd_tensor *product = gd_mul(unit(widened(a), axis, eps), unit(widened(b), axis, eps));
+    return gd_cast(gd_sum(product, &axis, 1, false), gd_tensor_dtype(a));
 }
 
 static gd_status embedding_loss_shape(const gd_call *call, gd_shapes *out)
@@ -100,8 +106,8 @@ gd_tensor *gd_cosine_embedding_loss(gd_tensor *a, gd_tensor *b, gd_tensor *targe
     const cosine_args args = {-1, 0, reduction};
     if (!gd_accepts(&op, (gd_tensor *[]){a, b, target}, 3, &args)) return NULL;
 
-    gd_tensor *one = ones_like(target), *c = cosine(a, b, -1, 0, 1e-12);
-    gd_tensor *apart = gd_clamp(gd_add_scalar(c, -margin), 0, INFINITY);
+    gd_tensor *one = ones_like(target), *c = cosine(a, b);
+    gd_tensor *apart = gd_relu(gd_add_scalar(c, -margin));
     gd_tensor *none = gd_add_scalar(one, -1);
     gd_tensor *loss = gd_where(gd_eq(target, one), gd_sub(one, c),
                                gd_where(gd_eq(target, gd_neg(one)), apart, none));

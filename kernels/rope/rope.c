@@ -66,11 +66,7 @@ static const gd_case rope_cases[] = {
 const gd_op gd_op_rope = {
     .name = "rope",
     .formula = "pairs of x turned by the angle position * base^(-2i/D)",
-    .inputs = 1,
-    .input_names = {"x"},
-    .outputs = 1,
-    .args_size = sizeof(gd_rope_args),
-    .plain_args = true,
+    GD_OF_X(gd_rope_args),
     .dinput_over_doutput = GD_BIT(0),
     .same_bits = true,
     .strided = true,
