@@ -24,26 +24,42 @@ static void pad_row(const void *work, int64_t to_row)
     }
 }
 
+/* Columns taken at once. */
+enum { STRIP = 512 };
+
+/* sum [n] += what dy, a row of y, has of the columns of x from `first` on. */
+static void add_row(double *sum, const REAL *dy, const gd_pad_axis *cols, int64_t first, int64_t n)
+{
+    const REAL *middle = dy + cols->before + first;
+    const int64_t edge = gd_max64(cols->before + 1, cols->n - 1 - cols->after) - first;
+    for (int64_t k = 0; k < n; k++) sum[k] += (double)middle[k]; /* [pad] */
+    if (cols->mode == GD_PAD_CONSTANT) return;
+    for (int64_t k = 0; k < n; k++) { /* columns near an edge are shown beyond it too */
+        if (first + k > cols->before && k < edge) k = edge;
+        if (k >= n) break;
+        gd_pad_range across[PAD_RANGES];
+        gd_pad_images(cols, first + k, across);
+        for (int b = 1; b < PAD_RANGES; b++)
+            for (int64_t j = across[b].first; j < across[b].end; j++) sum[k] += (double)dy[j];
+    }
+}
+
 static void gradient_row(const void *work, int64_t to_row)
 {
     const pad_work *w = work;
     const gd_pad_axis *rows = &w->p.axis[PAD_ROWS], *cols = &w->p.axis[PAD_COLS];
-    const int64_t W = gd_pad_size(cols), plane = to_row / rows->n;
-    gd_pad_range over[PAD_RANGES], across[PAD_RANGES];
+    const REAL *plane = w->from + to_row / rows->n * gd_pad_size(rows) * gd_pad_size(cols);
+    gd_pad_range over[PAD_RANGES];
     gd_pad_images(rows, to_row % rows->n, over);
-    REAL *dx = w->to + to_row * cols->n;
-    for (int64_t k = 0; k < cols->n; k++) {
-        double sum = w->add ? (double)dx[k] : 0;
-        gd_pad_images(cols, k, across);
-        for (int a = 0; a < PAD_RANGES; a++) {
-            for (int64_t i = over[a].first; i < over[a].end; i++) {
-                const REAL *dy = w->from + (plane * gd_pad_size(rows) + i) * W;
-                for (int b = 0; b < PAD_RANGES; b++)
-                    for (int64_t j = across[b].first; j < across[b].end; j++)
-                        sum += (double)dy[j]; /* [pad] */
-            }
-        }
-        dx[k] = (REAL)sum;
+    double sum[STRIP];
+    for (int64_t first = 0; first < cols->n; first += STRIP) {
+        const int64_t n = gd_min64(STRIP, cols->n - first);
+        REAL *dx = w->to + to_row * cols->n + first;
+        for (int64_t k = 0; k < n; k++) sum[k] = w->add ? (double)dx[k] : 0;
+        for (int a = 0; a < PAD_RANGES; a++)
+            for (int64_t i = over[a].first; i < over[a].end; i++)
+                add_row(sum, plane + i * gd_pad_size(cols), cols, first, n);
+        for (int64_t k = 0; k < n; k++) dx[k] = (REAL)sum[k];
     }
 }
 

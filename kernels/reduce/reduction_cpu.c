@@ -22,6 +22,9 @@ typedef struct plan {
 /* Columns taken at once. */
 #define STRIP 1024
 
+/* A last axis this short is short. */
+#define SHORT 16
+
 /* The walk over those dimensions along which the result moves, or over the others. */
 static gd_walk select_axes(const gd_walk *walk, bool kept)
 {
@@ -31,6 +34,22 @@ static gd_walk select_axes(const gd_walk *walk, bool kept)
     return selected;
 }
 
+/* If the last axis is reduced and short, its rows take longer to find than to sum: the last kept axis, if
+ * longer, becomes the last one. Its elements are then some apart, but so few that no cache line is left
+ * before all of it is used. */
+static void move_kept_last(gd_walk *walk)
+{
+    const int last = walk->ndim - 1;
+    int d = last;
+    while (d >= 0 && walk->stride[0][d] == 0) d--;
+    if (d < 0 || walk->shape[last] > SHORT || walk->shape[last] >= walk->shape[d]) return;
+    const gd_walk old = *walk;
+    gd_walk_remove(walk, d);
+    walk->ndim++;
+    walk->shape[last] = old.shape[d];
+    for (int k = 0; k < walk->operands; k++) walk->stride[k][last] = old.stride[k][d];
+}
+
 /* All numbers depend only on the sizes. The terms are divided if there are few results, so that all
  * threads have work. */
 static plan make_plan(const gd_reduction *reduction)
@@ -38,6 +57,7 @@ static plan make_plan(const gd_reduction *reduction)
     plan p = {.reduction = reduction};
     gd_walk walk = reduction->walk;
     gd_walk_merge(&walk);
+    move_kept_last(&walk);
     p.last_kept = walk.ndim > 0 && walk.stride[0][walk.ndim - 1] != 0;
     p.cols = gd_walk_take_last(&walk, p.step);
     p.kept = select_axes(&walk, true);
