@@ -138,11 +138,8 @@ bool gd_accepts(const gd_op *op, gd_tensor *const *inputs, int count, const void
     if (!ctx || gd_failed(ctx) || check_inputs(ctx, op, inputs, count)) return false;
     gd_spec output[2], save[4];
     gd_shapes shapes = {.output = output, .save = save};
-    const gd_call call = {.context = ctx,
-                          .op = op,
-                          .args = args,
-                          .inputs = count,
-                          .input = (gd_tensor **)inputs};
+    const gd_call call = {
+        .context = ctx, .op = op, .args = args, .inputs = count, .input = (gd_tensor **)inputs};
     return op->shape(&call, &shapes) == GD_OK;
 }
 
