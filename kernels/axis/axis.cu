@@ -177,7 +177,7 @@ static gd_status move(const gd_call *call, const gd_tensor *like, const gd_tenso
             move_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
                 out, in, at, l, put, add, fault);
         else if (gd_max64(n, m) > most_scanned)
-            return put_sorted<T>(call, {out, in, at, l, fault});
+            return put_sorted<T>(call, {out, in, at, l, fault, 0, 0, 0});
         else
             put_kernel<<<gd_blocks(l.walk.count * n, threads), threads, 0, gd_stream(call)>>>(
                 out, in, at, l, fault);
