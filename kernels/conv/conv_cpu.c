@@ -47,11 +47,7 @@ typedef enum move {
 /* to [n] (+)= from, where the image has an element; 0 is what unfold takes outside of it. */
 static inline void take(REAL *to, const REAL *from, int64_t step, int64_t n, bool add)
 {
-    if (add) {
-        for (int64_t i = 0; i < n; i++) to[i] += from[i * step];
-    } else {
-        for (int64_t i = 0; i < n; i++) to[i] = from[i * step];
-    }
+    for (int64_t i = 0; i < n; i++) to[i] = add ? to[i] + from[i * step] : from[i * step];
 }
 
 /* Lanes a to b - 1 of x, and 0 in the others. */
@@ -162,7 +158,7 @@ static inline void move_row(const columns *w, int64_t c, int64_t i, int64_t j, i
 /* Windows p0 to p1 of row (c, i, j) of the columns, of a stride of 1 across, whose elements are inside
  * the image from its top to its bottom; rows r0 to r1 of windows are whole. These are moved by vectors:
  * what they read beyond a row of the image is another row's and does not count; what they write beyond
- * a row of windows is written again, or, with `add`, unchanged. */
+ * a row of windows is written again, or, with `add`, has 0 added to it. */
 static inline void unfold_row(const columns *w, int64_t c, int64_t i, int64_t j, int64_t p0,
                               int64_t p1, int64_t r0, int64_t r1)
 {
@@ -229,7 +225,7 @@ static inline vec fold_vector(const columns *w, int64_t c, int64_t h, int64_t w0
         int64_t ow = w0 + s->padding[1], from = i * s->KW * w->row + p + ow;
         for (int64_t j = 0; j < s->KW; j++, ow -= s->dilation[1], from += w->row - s->dilation[1]) {
             const lane_number a = (lane_number)(first - ow), b = (lane_number)(end - ow);
-            vec term = {0};
+            vec term;
             if (from >= 0 && from + LANES <= size) {
                 term = vec_load(data + from);
             } else {
@@ -244,14 +240,10 @@ static inline vec fold_vector(const columns *w, int64_t c, int64_t h, int64_t w0
     return x;
 }
 
-static void fold_channel(const void *work, int64_t c)
+/* Of rows of at most LANES windows. */
+static void fold_short_rows(const columns *w, int64_t c)
 {
-    const columns *w = work;
     const conv_sizes *s = w->sizes;
-    const bool short_rows = s->stride[1] == 1 && s->OW <= LANES;
-    for (int64_t k = 0; !short_rows && k < s->KH * s->KW; k++)
-        move_row(w, c, k / s->KW, k % s->KW, w->p0, w->p1, FOLD);
-    if (!short_rows || w->p0 == w->p1) return;
     REAL *image = w->image + c * s->H * s->W;
     /* Its rows that the windows meet. */
     const int64_t top = w->p0 / s->OW * s->stride[0] - s->padding[0];
@@ -260,18 +252,26 @@ static void fold_channel(const void *work, int64_t c)
     for (int64_t h = gd_max64(0, top); h < gd_min64(s->H, bottom + 1); h++) {
         for (int64_t w0 = 0; w0 < s->W; w0 += LANES) {
             const int64_t n = gd_min64(LANES, s->W - w0), at = h * s->W + w0;
-            REAL *to = image + at, some[LANES] = {0};
-            if (at + LANES <= s->H * s->W) { /* what is beyond the row stays */
-                const vec x = vec_load(to);
-                vec_store(to, vec_choose(lane_numbers() < (lane_number)n,
-                                         fold_vector(w, c, h, w0, x), x));
-            } else {
-                for (int64_t l = 0; l < n; l++) some[l] = to[l];
-                vec_store(some, fold_vector(w, c, h, w0, vec_load(some)));
-                for (int64_t l = 0; l < n; l++) to[l] = some[l];
-            }
+            const bool last = at + LANES > s->H * s->W;
+            REAL some[LANES] = {0}, *to = last ? some : image + at;
+            for (int64_t l = 0; last && l < n; l++) some[l] = image[at + l];
+            const vec x = vec_load(to), sum = fold_vector(w, c, h, w0, x);
+            vec_store(to, vec_choose(lane_numbers() < (lane_number)n, sum, x)); /* the row alone */
+            for (int64_t l = 0; last && l < n; l++) image[at + l] = some[l];
         }
     }
+}
+
+static void fold_channel(const void *work, int64_t c)
+{
+    const columns *w = work;
+    const conv_sizes *s = w->sizes;
+    if (s->stride[1] == 1 && s->OW <= LANES) {
+        fold_short_rows(w, c);
+        return;
+    }
+    for (int64_t i = 0; i < s->KH; i++)
+        for (int64_t j = 0; j < s->KW; j++) move_row(w, c, i, j, w->p0, w->p1, FOLD);
 }
 
 /* ---- The ops unfold and fold -------------------------------------------------------------- */
