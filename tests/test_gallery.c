@@ -34,7 +34,7 @@ static uint32_t remainder_of(const unsigned char *message, size_t size)
 {
     uint64_t rest = 0; /* bit 31 has the highest power */
     for (size_t i = 0; i < 8 * size + 32; i++) {
-        const uint64_t bit = i < 8 * size ? message[i / 8] >> i % 8 & 1 : 0;
+        const uint64_t bit = i < 8 * size ? (uint64_t)(message[i / 8] >> i % 8 & 1) : 0;
         rest = rest << 1 | (bit ^ (i < 32));
         if (rest >> 32) rest ^= 0x104c11db7;
     }
