@@ -241,9 +241,11 @@ struct Rows {
     {
         return step * p.tokens + at.token;
     }
+    // Whether the team has a row there. One without a head has none; its first row would be past the
+    // last of all.
     __device__ bool has(int step) const
     {
-        return step < steps && token(step) < tokens;
+        return at.works && token(step) < tokens;
     }
     __device__ RowInputs<S, B> inputs(int step) const
     {
