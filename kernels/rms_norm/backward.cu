@@ -241,11 +241,9 @@ struct Rows {
     {
         return step * p.tokens + at.token;
     }
-    // Whether the team has a row there. One without a head has none; its first row would be past the
-    // last of all.
     __device__ bool has(int step) const
     {
-        return at.works && token(step) < tokens;
+        return at.works && token(step) < tokens; // a team without a head has no row, nor its rstd
     }
     __device__ RowInputs<S, B> inputs(int step) const
     {
