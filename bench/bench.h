@@ -19,7 +19,7 @@ typedef struct bench_options {
     bool mixed;       /* on a GPU: float32 x, sums and their gradients beside bfloat16 y and dy */
     gd_device device;
     int threads; /* 0: what OpenMP suggests */
-    int repeats;
+    int repeats; /* until the benchmark runs, 0: not given */
     bool json;
     int64_t shape[4];   /* of attention: B, H, T, D; zeros: a table of sizes, or one on the CPU */
     bool ladder, quick; /* on a GPU: the rungs of the ladder; fewer sizes */

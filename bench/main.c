@@ -109,36 +109,50 @@ static bool read_switch(bench_options *options, const char *name)
     return false;
 }
 
-/* The first conflict between options; NULL if there is none. */
+/* The first option that the benchmark cannot take, or that would have no effect; NULL if there is
+ * none. */
 static const char *contradiction(const benchmark *b, const bench_options *o)
 {
-    const bool cuda = o->device == GD_CUDA;
+    const bool cuda = o->device == GD_CUDA, narrow = gd_dtype_size(o->dtype) == 2;
     const bool step = b->on_cuda == bench_step || b->on_cuda == bench_products;
-    const bool attention = b->run == bench_attention;
-    const bool optimizers = b->run == bench_optimizers;
-    const bool norm = cuda && (b->on_cuda == rms_norm_on_cuda || !b->run) && !step;
-    if (cuda && !b->on_cuda) return "ops does not support --device cuda";
-    if (o->shape[0] && !attention) return "--shape is for attention";
-    if (!cuda && !b->run) return "add_rms_norm and products need --device cuda";
+    const bool attention = b->run == bench_attention, optimizers = b->run == bench_optimizers;
     const bool layers = b->run == bench_layers, toys = b->run == bench_toys;
-    if (o->op && b->run != bench_ops && !layers) return "--op is for ops and layers";
-    if ((o->model || o->batch) && !step) return "--model and --batch are for step and products";
-    if ((o->rows || o->cols) && (step || attention))
-        return "--rows and --cols are for rms_norm, add_rms_norm and optimizers";
-    if (o->ladder && !(norm && b->run)) return "--ladder needs rms_norm --device cuda";
-    if (o->ladder && (o->tsv || o->json)) return "--tsv and --json are not for --ladder";
-    if (o->quick && !norm) return "--quick needs rms_norm or add_rms_norm, --device cuda";
-    if (o->heads && !norm) return "--heads needs rms_norm or add_rms_norm, --device cuda";
-    if (o->tsv && !norm) return "--tsv needs rms_norm or add_rms_norm, --device cuda";
-    if (o->mixed && !norm) return "--dtype mixed needs rms_norm or add_rms_norm, --device cuda";
-    if (toys && o->dtype != GD_FLOAT32) return "toys runs in f32, or tf32 with --device cuda";
-    if (o->tf32 && !(cuda && (step || attention || layers || toys)))
-        return "--dtype tf32 needs attention, layers, toys, step or products, --device cuda";
-    if (gd_dtype_size(o->dtype) == 2 && !cuda && !step && !optimizers)
-        return "--dtype bf16 and f16 need step, optimizers or --device cuda";
-    if (o->dtype == GD_FLOAT64 && cuda) return "--dtype f64 is for the CPU";
-    if (cuda && !o->rows != !o->cols) return "on a GPU, --rows and --cols go together";
-    if (o->heads && o->rows % o->heads) return "--rows must be a multiple of --heads";
+    const bool norm = b->on_cuda == rms_norm_on_cuda || b->on_cuda == add_rms_norm_on_cuda;
+    const struct {
+        bool found;
+        const char *message;
+    } faults[] = {
+        {cuda && !b->on_cuda, "ops does not support --device cuda"},
+        {o->shape[0] && !attention, "--shape is for attention"},
+        {!cuda && !b->run, "add_rms_norm and products need --device cuda"},
+        {o->op && b->run != bench_ops && !layers, "--op is for ops and layers"},
+        {o->op && layers && !bench_is_layer(o->op), "--op is not one of the layers"},
+        {o->op && !layers && !gd_find_op(NULL, o->op), "--op is a layer, and not an op"},
+        {(o->model || o->batch) && !step, "--model and --batch are for step and products"},
+        {(o->rows || o->cols) && !norm && !optimizers,
+         "--rows and --cols are for rms_norm, add_rms_norm and optimizers"},
+        {o->ladder && !(norm && cuda && b->run), "--ladder needs rms_norm --device cuda"},
+        {o->ladder && (o->tsv || o->json), "--tsv and --json are not for --ladder"},
+        {o->ladder && (o->heads || o->dtype_given), "--heads and --dtype are not for --ladder"},
+        {o->quick && !(norm && cuda), "--quick needs rms_norm or add_rms_norm, --device cuda"},
+        {o->quick && o->rows, "--quick is for the table of sizes, not for --rows and --cols"},
+        {o->heads && !(norm && cuda), "--heads needs rms_norm or add_rms_norm, --device cuda"},
+        {o->tsv && !(norm && cuda), "--tsv needs rms_norm or add_rms_norm, --device cuda"},
+        {o->mixed && !(norm && cuda),
+         "--dtype mixed needs rms_norm or add_rms_norm, --device cuda"},
+        {norm && cuda && o->repeats, "--repeats is not for rms_norm and add_rms_norm on a GPU"},
+        {toys && o->dtype != GD_FLOAT32, "toys runs in f32, or tf32 with --device cuda"},
+        {o->tf32 && !(cuda && (step || attention || layers || toys)),
+         "--dtype tf32 needs attention, layers, toys, step or products, --device cuda"},
+        {b->run == bench_overhead && o->dtype_given, "overhead runs in f32: --dtype is not for it"},
+        {narrow && !cuda && !step && !optimizers,
+         "--dtype bf16 and f16 need step, optimizers or --device cuda"},
+        {o->dtype == GD_FLOAT64 && cuda, "--dtype f64 is for the CPU"},
+        {cuda && !o->rows != !o->cols, "on a GPU, --rows and --cols go together"},
+        {o->heads && o->rows % o->heads, "--rows must be a multiple of --heads"},
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (faults[i].found) return faults[i].message;
     return NULL;
 }
 
@@ -189,6 +203,13 @@ static bool read_option(bench_options *options, const char *name, const char *va
     return false;
 }
 
+/* Whether a text was given, of which there can be one; the last of several numbers counts. */
+static bool is_set(const bench_options *o, const char *name)
+{
+    return (!strcmp(name, "--model") && o->model) || (!strcmp(name, "--op") && o->op) ||
+           (!strcmp(name, "--tsv") && o->tsv) || (!strcmp(name, "--shape") && o->shape[0]);
+}
+
 /* After an option that read_option does not take; value NULL: there is none. */
 static int refuse(const char *name, const char *value)
 {
@@ -233,7 +254,7 @@ static const benchmark *find_benchmark(const char *name)
 
 static int run(int argc, char **argv)
 {
-    bench_options options = {.dtype = GD_FLOAT32, .repeats = 21};
+    bench_options options = {.dtype = GD_FLOAT32};
     if (argc < 2) return usage(stderr);
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return usage(stdout);
@@ -246,6 +267,10 @@ static int run(int argc, char **argv)
     for (int i = 2; i < argc; i++) {
         if (read_switch(&options, argv[i])) continue;
         const char *value = argv[i + 1];
+        if (is_set(&options, argv[i])) {
+            terminal_message("gradus-bench", "%s is given twice, wanted once", argv[i]);
+            return WRONG_CALL;
+        }
         if (!value || !read_option(&options, argv[i], value)) return refuse(argv[i], value);
         i++;
     }
@@ -254,6 +279,7 @@ static int run(int argc, char **argv)
         terminal_message("gradus-bench", "%s", bad);
         return WRONG_CALL;
     }
+    if (!options.repeats) options.repeats = 21;
     if (options.device == GD_CUDA) return chosen->on_cuda(&options);
     const int64_t usual = chosen->run == bench_optimizers ? 1024 : 4096;
     if (!options.rows) options.rows = usual;

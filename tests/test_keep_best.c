@@ -125,7 +125,7 @@ START_TEST(without_it_there_is_none)
     snprintf(line, sizeof line, "%s --steps 10 --out a", wild);
     train_well(line);
     ck_assert(!exists("a/best"));
-    train_badly("--data text %s --steps 2 --keep-best", "--out DIR is missing");
+    train_badly("--data text %s --steps 2 --keep-best", "--keep-best needs --out DIR");
 }
 END_TEST
 

@@ -188,7 +188,8 @@ START_TEST(nothing_wraps)
                 {50, 50, "", " | val ", " | eta "}, {40, 40, "", " | loss ", " | val "}};
     int drawn;
     run_on_terminal(rows[_i].environment, rows[_i].columns,
-                    "--steps 1200 --log-every 600 --eval-every 600 --sample-every 600");
+                    "--steps 1200 --log-every 600 --eval-every 600 --sample-every 600 "
+                    "--sample-length 3");
     show(rows[_i].width, &drawn);
     for (char *line = shown, *end; (end = strchr(line, '\n')); line = end + 1)
         ck_assert_msg(end - line < rows[_i].width, "%d columns: %.*s", rows[_i].width,
@@ -269,7 +270,8 @@ END_TEST
 START_TEST(what_stays_is_what_a_file_would_hold)
 {
     char line[512];
-    static const char more[] = "--steps 60 --log-every 20 --eval-every 30 --sample-every 15";
+    static const char more[] = "--steps 60 --log-every 20 --eval-every 30 --sample-every 15 "
+                               "--sample-length 3";
     int drawn;
     run_on_terminal("", 200, more);
     show(200, &drawn);

@@ -88,14 +88,15 @@ START_TEST(a_run_goes_on_with_another_number)
 {
     static const char *const run =
         "--data text %s --log-every 1 --schedule constant --accumulate 4 "
-        "--timeout 20 --checkpoint-every 0";
+        "--checkpoint-every 0";
     char arguments[400];
     static const int ranks[] = {3, 0, 4, 2};
     snprintf(arguments, sizeof arguments, "%s --steps 12 --out one", run);
     train_well(arguments);
     for (int i = 0; i < 4; i++) {
-        snprintf(arguments, sizeof arguments, "%s --resume auto --processes %d --steps %d --out b",
-                 run, ranks[i], 3 * (i + 1));
+        snprintf(arguments, sizeof arguments,
+                 "%s --resume auto --timeout 20 --processes %d --steps %d --out b", run, ranks[i],
+                 3 * (i + 1));
         train_well(arguments);
     }
     assert_near("one", "b", 2e-5);

@@ -99,7 +99,7 @@ START_TEST(a_signal_to_any_rank_saves_once)
         "cd '%s' && test $(grep -c '^saved' out.0) -ge 2 && test $(ls -d a/step-* | wc -l) -le 3%s",
         folder, "");
     /* The newest checkpoint is that of the last step. */
-    train_well("--resume auto --out a --steps 1 --timeout 20");
+    train_well("--resume auto --out a --steps 1");
     program_said(output, " of 1 steps; a larger --steps N continues it");
 }
 END_TEST

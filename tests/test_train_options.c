@@ -133,6 +133,7 @@ static const struct {
     {"steps = '5\n", ":1: steps is \"'5\", wanted a whole number"},
     {"steps = # 5\n", ":1: steps is \"\", wanted a whole number"},
     {"config = x", ":1: a config file cannot name another"},
+    {"log = a\nsteps = 1\nlog = b\n", ":3: log is given twice, wanted once"},
     {"= 3", ":1: \"= 3\" is not of the form option = value"},
 };
 
@@ -414,6 +415,12 @@ START_TEST(the_log_has_a_line_for_each)
     }
     ck_assert_ptr_null(fgets(line, sizeof line, file));
     fclose(file);
+    ck_assert_ptr_null(strstr(output, ".old"));
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1 --log %s", path("text"),
+             path("log.jsonl"));
+    run(arguments, output);
+    program_said(output, "log.jsonl of an earlier run is now in ");
+    ck_assert_int_eq(access(path("log.jsonl.old"), F_OK), 0);
     snprintf(arguments, sizeof arguments, "--data %s --log %s", path("text"), path("text"));
     program_must(1, arguments, output);
     program_said(output, "text was not changed: it is not a log of gradus-train; choose another");

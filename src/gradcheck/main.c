@@ -108,13 +108,20 @@ static bool parse_switch(settings *s, const char *name)
     return false;
 }
 
-/* An option with a value. -1: no such option; 0: an invalid value; 1: fine. */
+/* An option with a value. -2: a text that was given before, and there can be one; -1: no such option;
+ * 0: an invalid value; 1: fine. */
 static int parse_value(settings *s, const char *name, const char *value)
 {
     int64_t n = 0;
-    if (!strcmp(name, "--case")) return s->only_case = value, 1;
-    if (!strcmp(name, "--input")) return s->check.only_input = value, 1;
-    if (!strcmp(name, "--at")) return s->at = value, 1;
+    const struct {
+        const char *name, **text;
+    } texts[] = {{"--case", &s->only_case}, {"--input", &s->check.only_input}, {"--at", &s->at}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (strcmp(name, texts[i].name)) continue;
+        const bool again = *texts[i].text != NULL;
+        *texts[i].text = value;
+        return again ? -2 : 1;
+    }
     if (!strcmp(name, "--step")) return parse_step(value, &s->check.step);
     if (!strcmp(name, "--dtype")) return parse_dtype(value, &s->dtype);
     if (!strcmp(name, "--device")) return parse_device(value, &s->context.device);
@@ -187,7 +194,9 @@ static int parse_option(settings *s, const char *option, const char *next)
     const char *value = inside ? option + length + 1 : next;
     const int parsed = parse_value(s, name, value ? value : "");
     if (parsed > 0 && value) return inside ? 1 : 2;
-    if (parsed < 0 && inside && parse_switch(s, name))
+    if (parsed == -2)
+        tell("%s is given twice, wanted once", name);
+    else if (parsed < 0 && inside && parse_switch(s, name))
         tell("%s takes no value (see --help)", name);
     else if (parsed < 0)
         refuse_option(option);
@@ -213,6 +222,14 @@ static int parse(settings *s, int argc, char **argv)
         const int used = parse_option(s, name, argv[i + 1]);
         if (!used) return WRONG_CALL;
         i += used - 1;
+    }
+    if (s->list && argc > 2) {
+        tell("--list takes neither an OP nor another option");
+        return WRONG_CALL;
+    }
+    if (s->json && s->verbose) {
+        tell("--verbose has no effect with --json, whose lines have all details");
+        return WRONG_CALL;
     }
     if (s->at && (s->op_count != 1 || !s->only_case || !s->check.only_input)) {
         tell("--at also needs one OP, --case and --input");

@@ -53,6 +53,13 @@ static const option_table table = {
     .rows = rows,
 };
 
+/* A text has no ids whose width could be said. */
+static bool check_width(const eval_command *o, bool tokens)
+{
+    const option_use uses[] = {{"token-bytes", tokens, "is of --tokens, not of a text"}, {0}};
+    return options_used(&o->from.base, uses);
+}
+
 static bool check(const eval_command *o)
 {
     const options_fault faults[] = {
@@ -62,7 +69,7 @@ static bool check(const eval_command *o)
         {o->whole && !o->data, "--whole needs --data FILE"},
         {0},
     };
-    return options_fit(faults);
+    return options_fit(faults) && check_width(o, !o->data && !o->val_data);
 }
 
 /* ---- The text ----------------------------------------------------------------------------- */
@@ -104,6 +111,7 @@ static bool load(dataset *data, trained *t, eval_command *o)
         console_message("%s " TOKENIZER_WANTED, tokenizer_missing(&t->files, missing));
         return false;
     }
+    if (!check_width(o, wanted.tokens)) return false;
     tokenizer own = t->tokenizer;
     if (wanted.text) {
         wanted.tokenizer = &own; /* now the data's */

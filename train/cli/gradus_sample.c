@@ -72,7 +72,14 @@ static bool check(const sample_command *o)
         {o->stop && strlen(o->stop) > TEXT_STREAM_STOP, "--stop is longer than 255 bytes"},
         {0},
     };
-    return options_fit(faults);
+    static const char certain[] = "has no effect with --temperature 0, the likeliest token";
+    static const char none[] = "has no effect with --length 0";
+    const bool drawn = o->temperature > 0, any = o->length > 0;
+    const option_use uses[] = {
+        {"temperature", any, none}, {"stop", any, none},      {"top-k", any, none},
+        {"top-p", any, none},       {"seed", any, none},      {"top-k", drawn, certain},
+        {"top-p", drawn, certain},  {"seed", drawn, certain}, {0}};
+    return options_fit(faults) && options_used(&o->from.base, uses);
 }
 
 typedef struct ids {

@@ -161,7 +161,12 @@ bool options_set(options *o, const char *where, const char *word, size_t length,
 {
     const option_row *row = find(o, word, length);
     if (!row) return refuse(o, where, word);
-    o->given[row - o->table->rows] = true;
+    char *given = &o->given[row - o->table->rows];
+    if (*given == o->reading && (row->kind == OPTION_TEXT || row->kind == OPTION_PATH)) {
+        console_message("%s%s%s is given twice, wanted once", where, *where ? "" : "--", row->name);
+        return false;
+    }
+    *given = o->reading;
     return set(o, where, row, value);
 }
 
@@ -188,6 +193,7 @@ static bool take_option(options *o, char ***word)
 
 static options_outcome read_arguments(options *o, char **argv)
 {
+    o->reading++;
     for (char **word = argv + 1; *word; word++) {
         if (!strcmp(*word, "--help") || !strcmp(*word, "-h")) {
             options_print_help(o->table);
@@ -214,9 +220,10 @@ options_outcome options_read(options *o, const option_table *table, char **argv)
     options_outcome outcome = read_arguments(o, argv);
     if (outcome != OPTIONS_RUN || !o->config) return outcome;
     memset(o->given, 0, sizeof o->given);
+    o->reading++;
     if (!options_read_file(o, o->config)) return OPTIONS_BAD;
     if (table->operand) /* the command line may still have one */
-        o->given[find(o, table->operand, strlen(table->operand)) - table->rows] = false;
+        o->given[find(o, table->operand, strlen(table->operand)) - table->rows] = 0;
     return read_arguments(o, argv);
 }
 
@@ -231,6 +238,16 @@ bool options_fit(const options_fault *faults)
     for (; faults->message; faults++) {
         if (!faults->found) continue;
         console_notice("%s", faults->message);
+        return false;
+    }
+    return true;
+}
+
+bool options_used(const options *o, const option_use *uses)
+{
+    for (; uses->name; uses++) {
+        if (uses->used || !options_given(o, uses->name)) continue;
+        console_notice("--%s %s", uses->name, uses->message);
         return false;
     }
     return true;

@@ -45,7 +45,8 @@ typedef struct option_table {
 /* The first member of every program's struct; common.def has the rows. */
 typedef struct options {
     const option_table *table;
-    bool given[OPTIONS_MOST]; /* by the command line or the file */
+    char given[OPTIONS_MOST]; /* by the command line or the file: in which reading; 0: not given */
+    char reading;             /* that of the command line, of the file, or of the line again */
     char *config_text;        /* of the file; texts among the values point into it */
 
     const char *config; /* a file of options */
@@ -83,6 +84,16 @@ typedef struct options_fault {
 /* False after the message of the first fault found. */
 bool options_fit(const options_fault *faults);
 
+/* Options that only some values of others give an effect. */
+typedef struct option_use {
+    const char *name; /* NULL ends a list */
+    bool used;
+    const char *message; /* of one that is given, but not used: what follows "--NAME " */
+} option_use;
+
+/* False after the message of the first option that was given in vain. */
+bool options_used(const options *o, const option_use *uses);
+
 /* ---- As texts, for checkpoints ------------------------------------------------------------ */
 
 typedef struct options_item {
@@ -110,7 +121,8 @@ void options_print_json(const options *o, FILE *file);
 /* ---- Parts of options_read ---------------------------------------------------------------- */
 
 /* Sets the option whose name is the first `length` bytes of `word`. `where` begins the message of
- * an error: "FILE:LINE: ", or "" for the command line. */
+ * an error: "FILE:LINE: ", or "" for the command line. Of several numbers, choices and switches the
+ * last counts; a text or a path that comes twice is an error, since both may be wanted. */
 bool options_set(options *o, const char *where, const char *word, size_t length, const char *value);
 
 /* Reads a file of lines "option = value" (options_file.c). False after a message. */

@@ -32,6 +32,9 @@ static const gd_device devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO}; /* as in -
 int program_main(options *command, options_outcome outcome,
                  int (*run)(gd_context *ctx, options *command))
 {
+    const option_use uses[] = {
+        {"tf32", !command->tf32 || devices[command->device] != GD_CPU, "is for a GPU"}, {0}};
+    if (outcome == OPTIONS_RUN && !options_used(command, uses)) outcome = OPTIONS_BAD;
     int status = outcome == OPTIONS_DONE && console_arrived() ? EXIT_SUCCESS : 2;
     if (outcome == OPTIONS_RUN) {
         const gd_context_options machine = {.device = devices[command->device],

@@ -2,6 +2,7 @@
 #include "train_options.h"
 #include "console.h"
 #include "json.h"
+#include "optimizer.h"
 #include "programs/terminal.h"
 #include "tokens.h"
 
@@ -167,12 +168,39 @@ static void complete(train_options *o)
     if (o->warmup < 0) o->warmup = o->steps < 1000 ? o->steps / 10 : 100;
 }
 
-/* Options about checkpoints, which without --out do nothing. */
-static bool saves(const options *o)
+/* Options that other options leave without an effect. */
+static bool all_have_an_effect(const train_options *o)
 {
-    return options_given(o, "checkpoint-every") || options_given(o, "keep") ||
-           options_given(o, "keep-every") || options_given(o, "keep-best") ||
-           options_given(o, "on-save-error");
+    static const char unsaved[] = "needs --out DIR: without it no checkpoint is saved";
+    static const char silent[] = "has no effect with --sample-length 0";
+    const bool sgd = o->optimizer == OPTIMIZER_SGD, rmsprop = o->optimizer == OPTIMIZER_RMSPROP;
+    const bool early = o->checkpoint_every > 0 || o->keep_best; /* checkpoints before the last */
+    const option_use uses[] = {
+        {"token-bytes", o->tokens, "is of --tokens, not of a text"},
+        {"min-lr", o->schedule != GD_SCHEDULE_CONSTANT,
+         "is never reached with --schedule constant"},
+        {"momentum", sgd || rmsprop || o->optimizer == OPTIMIZER_MUON,
+         "is of --optimizer sgd, rmsprop and muon"},
+        {"beta2", optimizer_has_beta2(o), "is of --optimizer adamw, adam, rmsprop, lion and muon"},
+        {"no-graph", !o->no_graph || o->base.device != GD_CPU, "is for a GPU"},
+        {"timeout",
+         gd_group_ranks(o->group) > 1 || options_given(&o->base, "gpus") ||
+             options_given(&o->base, "processes"),
+         "is of several processes, and this run is one"},
+        {"sample-every", o->sample_length > 0, silent},
+        {"temperature", o->sample_length > 0, silent},
+        {"average", o->out || o->dry_run, unsaved},
+        {"checkpoint-every", o->out, unsaved},
+        {"keep", o->out, unsaved},
+        {"keep-every", o->out, unsaved},
+        {"keep-every", o->keep > 0, "has no effect with --keep 0, which keeps all checkpoints"},
+        {"keep-every", early, "has no effect with --checkpoint-every 0"},
+        {"keep-best", o->out, unsaved},
+        {"on-save-error", o->out, unsaved},
+        {"on-save-error", early, "has no effect with --checkpoint-every 0: there is only the last"},
+        {0},
+    };
+    return options_used(&o->base, uses);
 }
 
 /* Checkpoints keep the names of texts, and give them back only so. */
@@ -205,19 +233,14 @@ bool train_options_check(train_options *o)
         {o->data && o->tokens, "--data and --tokens cannot be used together"},
         {o->tokens && !o->val_data, "--tokens needs --val-data PATTERN, the tokens for validation"},
         {o->tokens && o->vocab == 0, "--tokens needs --vocab N, the number of different tokens"},
-        {options_given(&o->base, "min-lr") && o->schedule == GD_SCHEDULE_CONSTANT,
-         "--min-lr is never reached with --schedule constant"},
         {o->base.tf32 && o->dtype != GD_FLOAT32, "--tf32 needs --dtype f32"},
         {o->optimizer == OPTIMIZER_MUON && gd_group_ranks(o->group) > 1,
          "--optimizer muon needs whole matrices, of which each of several processes would have a "
          "part; train with one, or with another optimizer"},
-        {options_given(&o->base, "momentum") && o->optimizer != OPTIMIZER_SGD &&
-             o->optimizer != OPTIMIZER_RMSPROP && o->optimizer != OPTIMIZER_MUON,
-         "--momentum is of --optimizer sgd, rmsprop and muon"},
-        {!o->out && saves(&o->base), "--out DIR is missing: without it no checkpoint is saved"},
         {0},
     };
-    if (!options_fit(faults) || !is_multiple("dim", o->dim, "heads", o->heads) ||
+    if (!options_fit(faults) || !all_have_an_effect(o) ||
+        !is_multiple("dim", o->dim, "heads", o->heads) ||
         !is_multiple("heads", o->heads, "kv-heads", o->kv_heads) || !can_be_saved(o))
         return false;
     if (o->dim / o->heads % 2) {

@@ -43,6 +43,8 @@ gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bo
         return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be parsed",
                        t->folder);
     }
+    if (options->base.tf32 && options->dtype != GD_FLOAT32)
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "--tf32 needs --dtype f32");
     if (model_create(&t->m, ctx, options->dtype, &config) || llama_load(&t->m, &t->files)) {
         return gd_error_status(ctx);
     }

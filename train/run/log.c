@@ -176,8 +176,12 @@ static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uin
                        "the log %s was not changed: its last lines cannot be moved to %s.old: %s",
                        log->path, log->path, folder_reason());
     }
-    if (fine && gd_os_cut(log->file, log->size)) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_IO, "cannot continue the log %s: %s", log->path, strerror(errno));
+    if (!fine || !gd_os_cut(log->file, log->size))
+        return gd_fail(ctx, GD_ERROR_IO, "cannot continue the log %s: %s", log->path,
+                       strerror(errno));
+    if (first_step == 0 && status.size > 0)
+        console_message("the log %s of an earlier run is now in %s.old", log->path, log->path);
+    return GD_OK;
 }
 
 /* Opens a pipe for writing, which waits for a reader. */

@@ -38,6 +38,11 @@ gd_optimizer *optimizer_create(gd_params *params, const train_options *o)
     return optimizer;
 }
 
+bool optimizer_has_beta2(const train_options *o)
+{
+    return o->optimizer != OPTIMIZER_SGD && o->optimizer != OPTIMIZER_ADAGRAD;
+}
+
 int optimizer_states(const train_options *o)
 {
     const bool momentum = o->momentum > 0, average = o->average > 0;

@@ -3,6 +3,7 @@
 #include "platform/clock.h"
 #include "console.h"
 #include "fnv.h"
+#include "optimizer.h"
 #include "peak.h"
 
 #include <math.h>
@@ -217,10 +218,13 @@ void report_configuration(const model *m, const dataset *data, const train_optio
     static const char *const optimizers[] = {"AdamW",   "Adam", "SGD", "RMSprop",
                                              "Adagrad", "Lion", "Muon"};
     const model_config *c = &m->config;
-    char several[32] = "", more[64] = "";
-    if (o->momentum > 0) snprintf(more, sizeof more, ", momentum %g", o->momentum);
+    char several[32] = "", more[96] = "";
+    int used = 0;
+    if (optimizer_has_beta2(o)) used += snprintf(more, sizeof more, ", beta2 %g", o->beta2);
+    if (o->momentum > 0)
+        used += snprintf(more + used, sizeof more - (size_t)used, ", momentum %g", o->momentum);
     if (o->average > 0)
-        snprintf(more + strlen(more), sizeof more - strlen(more), ", average %g", o->average);
+        snprintf(more + used, sizeof more - (size_t)used, ", average %g", o->average);
     if (o->group) snprintf(several, sizeof several, "%d processes on ", gd_group_ranks(o->group));
     console_line("gradus-train %s on %s%s, %s, seed %lld", gd_version(), several,
                  gd_context_device_name(m->ctx), gd_dtype_name(o->dtype), (long long)o->seed);
@@ -233,12 +237,12 @@ void report_configuration(const model *m, const dataset *data, const train_optio
     console_line("       %lld parameters, %.2f million operations a token",
                  (long long)gd_params_elements(m->params),
                  model_flops_per_token(m, o->context) / 1e6);
-    console_line(
-        "train  %lld steps of %lld x %lld x %lld tokens, lr %g to %g (%s) after %lld "
-        "steps of warm-up, %s, weight decay %g, beta2 %g%s, clip %g",
-        (long long)o->steps, (long long)o->accumulate, (long long)o->batch, (long long)o->context,
-        o->lr, o->schedule == GD_SCHEDULE_CONSTANT ? o->lr : o->min_lr, schedules[o->schedule],
-        (long long)o->warmup, optimizers[o->optimizer], o->weight_decay, o->beta2, more, o->clip);
+    console_line("train  %lld steps of %lld x %lld x %lld tokens, lr %g to %g (%s) after %lld "
+                 "steps of warm-up, %s, weight decay %g%s, clip %g",
+                 (long long)o->steps, (long long)o->accumulate, (long long)o->batch,
+                 (long long)o->context, o->lr,
+                 o->schedule == GD_SCHEDULE_CONSTANT ? o->lr : o->min_lr, schedules[o->schedule],
+                 (long long)o->warmup, optimizers[o->optimizer], o->weight_decay, more, o->clip);
     console_line("       %lld tokens a step: batches (--accumulate) x sequences (--batch) x "
                  "tokens (--context)",
                  (long long)(o->accumulate * o->batch * o->context));
