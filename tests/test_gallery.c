@@ -253,7 +253,7 @@ START_TEST(digits_are_read)
 {
     const files f = good_files();
     write_files(&f);
-    digits d = read_digits("gallery-images", "gallery-labels");
+    digits d = read_digits("gallery-images", "gallery-labels", FEW);
     ck_assert_int_eq(d.count, FEW);
     for (int i = 0; i < FEW * PIXELS; i++)
         ck_assert_float_eq(d.images[i], (float)(i * 7 % 256) / 255);
@@ -300,13 +300,53 @@ START_TEST(bad_files_are_refused)
     if (bad[_i].images_size < f.images_size) f.images_size = bad[_i].images_size;
     if (bad[_i].labels_size < f.labels_size) f.labels_size = bad[_i].labels_size;
     write_files(&f);
-    digits d = read_digits("gallery-images", "gallery-labels");
+    digits d = read_digits("gallery-images", "gallery-labels", FEW);
     ck_assert_int_eq(d.count, 0);
     free_digits(d);
     if (program_missing("the example digits")) return;
     program_must(1, "gallery-images gallery-labels gallery-images gallery-labels", output);
     program_said(output, bad[_i].message);
     ck_assert_int_eq(count_lines(output), 2); /* of both pairs, and then nothing */
+}
+END_TEST
+
+/* With fewer digits than a batch nothing would be trained. */
+START_TEST(few_digits_are_refused)
+{
+    const files f = good_files();
+    write_files(&f);
+    digits d = read_digits("gallery-images", "gallery-labels", FEW + 1);
+    ck_assert_int_eq(d.count, 0);
+    free_digits(d);
+    if (program_missing("the example digits")) return;
+    program_must(1, "gallery-images gallery-labels gallery-images gallery-labels", output);
+    program_said(output, "gallery-images has 3 pictures, wanted a batch of 128 at least\n");
+    ck_assert_int_eq(count_lines(output), 2);
+}
+END_TEST
+
+static const char *const programs[] = {"digits", "spirals", "contrast", "vae", "names"};
+
+/* Nothing is trained on other data than what was named. */
+START_TEST(other_arguments_are_refused)
+{
+    if (program_missing("the example digits")) return;
+    ck_assert_int_eq(program_run_other(programs[_i], "gallery-images", output), 2);
+    ck_assert_str_eq(output, _i ? "1 arguments, wanted none\n"
+                                : "1 arguments, wanted none or IMAGES LABELS IMAGES LABELS\n");
+}
+END_TEST
+
+START_TEST(a_picture_that_cannot_be_written_is_named)
+{
+    char folder[] = "/tmp/gradus_gallery_XXXXXX", command[128];
+    if (program_missing("the example digits")) return;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(command, sizeof command, "mkdir '%s/spirals.svg'", folder);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(program_run_in(folder, "spirals", ">/dev/null", output), 1);
+    ck_assert_str_eq(output, "spirals.svg cannot be written: Is a directory\n");
+    remove_folder(folder);
 }
 END_TEST
 
@@ -330,6 +370,9 @@ int main(void)
     tcase_add_checked_fixture(cases, NULL, tear_down);
     tcase_add_test(cases, digits_are_read);
     tcase_add_loop_test(cases, bad_files_are_refused, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, few_digits_are_refused);
+    tcase_add_loop_test(cases, other_arguments_are_refused, 0, sizeof programs / sizeof *programs);
+    tcase_add_test(cases, a_picture_that_cannot_be_written_is_named);
     tcase_add_test(cases, missing_files_are_named);
     suite_add_tcase(suite, pictures);
     suite_add_tcase(suite, cases);

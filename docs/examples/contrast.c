@@ -66,8 +66,10 @@ static double nearest_mean(const float *at, const int32_t *labels, int n)
     return (double)right / n;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
+    if (!gallery_arguments(argc, "")) return 2;
     digits train = draw_digits(10 * EACH, 1), test = draw_digits(TEST, 2);
     static int32_t order[2][SETS * 10], own[SETS * 10], all[TEST];
     static float places[2 * TEST];
@@ -102,16 +104,12 @@ int main(void)
     if (test.count) gallery_batch(pictures, test.images, NULL, NULL, all);
     gd_tensor_read(embed(&n, pictures), places, sizeof places);
     gd_no_grad_end(ctx);
-    if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
     const double right = test.count ? nearest_mean(places, test.labels, TEST) : 0;
     double extent = 1;
     for (int i = 0; i < 2 * TEST; i++) extent = fmax(extent, 1.05 * fabs((double)places[i]));
     printf("%.1f%% of %d new digits are nearest to the mean of their own\n", 100 * right, TEST);
     const bool drawn =
         test.count && gallery_scatter("contrast.svg", places, test.labels, TEST, extent, NULL, 0);
-    gd_optimizer_free(adamw);
-    gd_params_free(n.params);
-    gd_context_free(ctx);
     free_digits(train), free_digits(test);
-    return drawn && right >= 0.9 ? 0 : 1;
+    return gallery_end(adamw, n.params, ctx, drawn, right >= 0.9);
 }

@@ -76,9 +76,10 @@ static double pass(const net *n, const digits *d, gd_optimizer *adamw, double ra
 
 int main(int argc, char **argv)
 {
-    const bool files = argc == 5;
-    digits train = files ? read_digits(argv[1], argv[2]) : draw_digits(4096, 1);
-    digits test = files ? read_digits(argv[3], argv[4]) : draw_digits(1024, 2);
+    if (!gallery_arguments(argc, "IMAGES LABELS IMAGES LABELS")) return 2;
+    const bool files = argc > 1;
+    digits train = files ? read_digits(argv[1], argv[2], BATCH) : draw_digits(4096, 1);
+    digits test = files ? read_digits(argv[3], argv[4], BATCH) : draw_digits(1024, 2);
     if (!train.count || !test.count) return free_digits(train), free_digits(test), 1;
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
@@ -107,11 +108,7 @@ int main(int argc, char **argv)
     float filters[FILTERS * KERNEL * KERNEL] = {0};
     gd_tensor_read(n.stages[0].weight, filters, sizeof filters);
     const bool drawn = gallery_grid("digits.png", filters, FILTERS, KERNEL, KERNEL, 8, 12);
-    if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
-    gd_optimizer_free(adamw);
-    gd_params_free(params);
-    gd_context_free(ctx);
     free_digits(train);
     free_digits(test);
-    return drawn && right >= 0.98 ? 0 : 1;
+    return gallery_end(adamw, params, ctx, drawn, right >= 0.98);
 }

@@ -1,13 +1,42 @@
-/* gallery.h - what the programs of the gallery share: random numbers for their data, shuffled batches,
- * how often a model is right, pictures as PNG and SVG files, written without a library, and digits. */
+/* gallery.h - what the programs of the gallery share: their arguments and their end, random numbers for
+ * their data, shuffled batches, how often a model is right, pictures as PNG and SVG files, written
+ * without a library, and digits. What fails has a sentence on stderr. */
 #ifndef GALLERY_H
 #define GALLERY_H
 
+#include <errno.h>
 #include <gradus/gradus.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- The beginning and the end ------------------------------------------------------------ */
+
+/* Whether there are no arguments, or as many as `usage` has words. */
+static inline bool gallery_arguments(int argc, const char *usage)
+{
+    int words = 0;
+    for (const char *at = usage; *at; at += strcspn(at, " "), at += strspn(at, " ")) words++;
+    if (argc <= 1 || argc == words + 1) return true;
+    fprintf(stderr, "%d arguments, wanted none%s%s\n", argc - 1, words ? " or " : "", usage);
+    return false;
+}
+
+/* Says what failed, frees all, and returns the exit status. */
+static inline int gallery_end(gd_optimizer *optimizer, gd_params *params, gd_context *ctx,
+                              bool drawn, bool learned)
+{
+    const bool good = !gd_error(ctx) && drawn && learned;
+    if (gd_error(ctx))
+        fprintf(stderr, "%s\n", gd_error(ctx));
+    else if (!learned)
+        fprintf(stderr, "it has learned less than it should\n");
+    gd_optimizer_free(optimizer);
+    gd_params_free(params);
+    gd_context_free(ctx);
+    return good ? 0 : 1;
+}
 
 /* ---- Random numbers, from a seed that any number starts (SplitMix64, Steele et al. 2014) ---- */
 
@@ -45,7 +74,9 @@ static inline gd_status gallery_batch(gd_tensor *x, const float *data, gd_tensor
     const int64_t n = gd_tensor_dim(x, 0), size = n ? gd_tensor_count(x) / n : 0;
     float *rows = malloc((size_t)(n * size) * sizeof *rows + 1);
     int32_t *classes = malloc((size_t)n * sizeof *classes + 1);
-    gd_status status = rows && classes ? GD_OK : GD_ERROR_MEMORY;
+    gd_status status = GD_OK;
+    if (!rows || !classes)
+        status = gd_fail(gd_tensor_context(x), GD_ERROR_MEMORY, "out of memory: a batch");
     for (int64_t i = 0; i < n && !status; i++) {
         memcpy(rows + i * size, data + order[i] * size, (size_t)size * sizeof *rows);
         if (targets) classes[i] = labels[order[i]];
@@ -81,6 +112,16 @@ static inline int gallery_right(const gd_tensor *logits, const gd_tensor *target
 
 /* ---- Pictures ----------------------------------------------------------------------------- */
 
+/* Closes a picture's file; file NULL: it could not be opened. What is not whole is removed. */
+static inline bool gallery_close(const char *path, FILE *file, bool good)
+{
+    const int why = errno;
+    if (file && !fclose(file) && good) return true;
+    fprintf(stderr, "%s cannot be written: %s\n", path, strerror(file && good ? errno : why));
+    if (file) remove(path);
+    return false;
+}
+
 static inline uint32_t gallery_crc(uint32_t crc, const unsigned char *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
@@ -113,7 +154,7 @@ static inline bool gallery_png(const char *path, const unsigned char *pixels, in
     FILE *file = data ? fopen(path, "wb") : NULL;
     if (!file) {
         free(data);
-        return false;
+        return gallery_close(path, NULL, false);
     }
     at = gallery_big_endian(gallery_big_endian(head + 8, (uint32_t)width), (uint32_t)height);
     at[0] = 8;             /* bits of a pixel */
@@ -139,7 +180,7 @@ static inline bool gallery_png(const char *path, const unsigned char *pixels, in
         fwrite("\x89PNG\r\n\x1a\n", 1, 8, file) == 8 && gallery_chunk(file, "IHDR", head, 13);
     good = good && gallery_chunk(file, "IDAT", data, size) && gallery_chunk(file, "IEND", end, 0);
     free(data);
-    return fclose(file) == 0 && good;
+    return gallery_close(path, file, good);
 }
 
 /* images [count, height, width] side by side, `columns` in a row, each with its smallest value black
@@ -150,7 +191,7 @@ static inline bool gallery_grid(const char *path, const float *images, int count
     const int down = (count + columns - 1) / columns;
     const int W = columns * (width * zoom + 2) + 2, H = down * (height * zoom + 2) + 2;
     unsigned char *pixels = malloc((size_t)W * (size_t)H);
-    if (!pixels) return false;
+    if (!pixels) return gallery_close(path, NULL, false);
     memset(pixels, 128, (size_t)W * (size_t)H);
     for (int i = 0; i < count; i++) {
         const float *image = images + (size_t)i * (size_t)(height * width);
@@ -182,7 +223,7 @@ static inline bool gallery_scatter(const char *path, const float *points, const 
     static const char *const colours[] = {"#d62728", "#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd",
                                           "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"};
     FILE *file = fopen(path, "w");
-    if (!file) return false;
+    if (!file) return gallery_close(path, NULL, false);
     fprintf(file, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='%g %g %g %g' width='480'>\n",
             -extent, -extent, 2 * extent, 2 * extent);
     const double cell = ground ? 2 * extent / size : 0;
@@ -196,8 +237,7 @@ static inline bool gallery_scatter(const char *path, const float *points, const 
         fprintf(file, "<circle cx='%.4g' cy='%.4g' r='%.4g' fill='%s'/>\n", (double)points[2 * i],
                 -(double)points[2 * i + 1], extent / 100, colours[labels[i] % 10]);
     }
-    const bool good = fprintf(file, "</svg>\n") > 0 && !ferror(file);
-    return fclose(file) == 0 && good;
+    return gallery_close(path, file, fprintf(file, "</svg>\n") > 0 && !ferror(file));
 }
 
 /* ---- Digits: MNIST's files, or strokes that are drawn here, each in its own way ---------------- */
@@ -247,12 +287,14 @@ static inline void draw_digit(int digit, float *image, uint64_t *seed)
     }
 }
 
-/* None (count 0) if there is no memory. */
+/* None (count 0), and a sentence, if there is no memory. */
 static inline digits allocate_digits(int count)
 {
     digits d = {count, malloc((size_t)count * PIXELS * sizeof(float)),
                 malloc((size_t)count * sizeof(int32_t))};
-    if (!d.images || !d.labels) d.count = 0;
+    if (d.images && d.labels) return d;
+    fprintf(stderr, "out of memory: %d digits\n", count);
+    d.count = 0;
     return d;
 }
 
@@ -282,39 +324,44 @@ static inline unsigned char *read_idx(const char *path, unsigned char dimensions
     const uint32_t n = (uint32_t)h[4] << 24 | (uint32_t)h[5] << 16 | (uint32_t)h[6] << 8 | h[7];
     const long size = whole && !fseek(file, 0, SEEK_END) ? ftell(file) : 0;
     if (!file)
-        printf("%s cannot be opened\n", path);
+        fprintf(stderr, "%s cannot be opened\n", path);
     else if (!whole || memcmp(h, (const unsigned char[]){0, 0, 8, dimensions}, 4) != 0)
-        printf("%s does not begin as an unpacked IDX file of bytes does: 0 0 8 %d\n", path,
-               dimensions);
+        fprintf(stderr, "%s does not begin as an unpacked IDX file of bytes does: 0 0 8 %d\n", path,
+                dimensions);
     else if (dimensions == 3 &&
              memcmp(h + 8, (const unsigned char[]){0, 0, 0, SIDE, 0, 0, 0, SIDE}, 8) != 0)
-        printf("%s has no pictures of %d x %d\n", path, SIDE, SIDE);
+        fprintf(stderr, "%s has no pictures of %d x %d\n", path, SIDE, SIDE);
     else if (n == 0 || n > INT32_MAX / PIXELS || (size_t)size != head + n * each)
-        printf("%s says that it has %lu of %lu bytes, but %ld bytes follow\n", path,
-               (unsigned long)n, (unsigned long)each, size - (long)head);
+        fprintf(stderr, "%s says that it has %lu of %lu bytes, but %ld bytes follow\n", path,
+                (unsigned long)n, (unsigned long)each, size - (long)head);
     else if (!(bytes = malloc(n * each)) || fseek(file, (long)head, SEEK_SET) ||
              fread(bytes, 1, n * each, file) != n * each)
-        printf("%s cannot be read\n", path), free(bytes), bytes = NULL;
+        fprintf(stderr, "%s cannot be read\n", path), free(bytes), bytes = NULL;
     if (file) fclose(file);
     *count = (int)n;
     return bytes;
 }
 
-/* MNIST's files; none (count 0), and a sentence, if they are not right. */
-static inline digits read_digits(const char *images, const char *labels)
+/* MNIST's files, with `least` digits or more; none (count 0), and a sentence, if they are not right. */
+static inline digits read_digits(const char *images, const char *labels, int least)
 {
     int count = 0, other = 0;
     digits d = {0};
     unsigned char *pixels = read_idx(images, 3, &count);
     unsigned char *classes = pixels ? read_idx(labels, 1, &other) : NULL;
     if (classes && count != other)
-        printf("%s has %d pictures, but %s %d labels\n", images, count, labels, other);
+        fprintf(stderr, "%s has %d pictures, but %s %d labels\n", images, count, labels, other);
     else if (classes)
         d = allocate_digits(count);
     for (int i = 0; i < d.count; i++) {
         d.labels[i] = classes[i];
         if (classes[i] < 10) continue;
-        printf("label %d of %s is %d, more than 9\n", i, labels, classes[i]);
+        fprintf(stderr, "label %d of %s is %d, more than 9\n", i, labels, classes[i]);
+        d.count = 0;
+    }
+    if (d.count && d.count < least) {
+        fprintf(stderr, "%s has %d pictures, wanted a batch of %d at least\n", images, count,
+                least);
         d.count = 0;
     }
     for (size_t i = 0; i < (size_t)d.count * PIXELS; i++) d.images[i] = (float)pixels[i] / 255;

@@ -87,8 +87,10 @@ static int make_name(const net *n, gd_context *ctx, char *name, float *states, u
     return length;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
+    if (!gallery_arguments(argc, "")) return 2;
     const char *start[sizeof names / 2];
     int count = 0;
     uint64_t seed = 1;
@@ -133,9 +135,5 @@ int main(void)
     }
     printf("%.3f nats a letter, %d letters in %d new names\n", loss, letters, SHOWN);
     const bool drawn = gallery_grid("names.png", picture[0], SHOWN, 24, LONGEST, 3, 6);
-    if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
-    gd_optimizer_free(adamw);
-    gd_params_free(n.params);
-    gd_context_free(ctx);
-    return drawn && loss < 1.6 && letters >= 3 * SHOWN ? 0 : 1;
+    return gallery_end(adamw, n.params, ctx, drawn, loss < 1.6 && letters >= 3 * SHOWN);
 }

@@ -57,8 +57,10 @@ static void classify(const net *n, gd_context *ctx, const float *points, int32_t
     gd_tensor_free(x);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
+    if (!gallery_arguments(argc, "")) return 2;
     static float points[2 * TRAIN], test[2 * TEST], cells[2 * GRID * GRID];
     static int32_t labels[TRAIN], wanted[TEST], arms[TEST], ground[GRID * GRID], order[TRAIN];
     const double extent = 1.4;
@@ -94,9 +96,5 @@ int main(void)
     for (int i = 0; i < TEST; i++) right += arms[i] == wanted[i];
     printf("%.1f%% of %d new points are classified correctly\n", 100.0 * right / TEST, TEST);
     const bool drawn = gallery_scatter("spirals.svg", test, wanted, TEST, extent, ground, GRID);
-    if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
-    gd_optimizer_free(adamw);
-    gd_params_free(n.params);
-    gd_context_free(ctx);
-    return drawn && right >= 0.97 * TEST ? 0 : 1;
+    return gallery_end(adamw, n.params, ctx, drawn, right >= 0.97 * TEST);
 }

@@ -102,10 +102,12 @@ static double pass(const net *n, const digits *d, gd_optimizer *adamw, double ra
     return sum;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
+    if (!gallery_arguments(argc, "")) return 2;
     digits train = draw_digits(TRAIN, 1), test = draw_digits(1000, 2);
-    if (!train.count || !test.count) return 1;
+    if (!train.count || !test.count) return free_digits(train), free_digits(test), 1;
     for (int i = 0; i < TRAIN * PIXELS; i++) train.images[i] = train.images[i] > 0.5f;
     for (int i = 0; i < 1000 * PIXELS; i++) test.images[i] = test.images[i] > 0.5f;
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
@@ -128,10 +130,6 @@ int main(void)
     const double nats = pass(&n, &test, NULL, 0, x, noise, &seed);
     printf("%.1f nats for each of 1000 new digits\n", nats);
     const bool drawn = draw(&n, x, &test, noise);
-    if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
-    gd_optimizer_free(adamw);
-    gd_params_free(n.params);
-    gd_context_free(ctx);
     free_digits(train), free_digits(test);
-    return drawn && nats > 0 && nats < 140 ? 0 : 1;
+    return gallery_end(adamw, n.params, ctx, drawn, nats > 0 && nats < 140);
 }
