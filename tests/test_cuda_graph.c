@@ -289,7 +289,7 @@ static double validate(learner *l)
 }
 
 /* Validations, batches of other sizes, tensors created and freed, memory trimmed, the random state
- * set, and a step without gd_graph_run. */
+ * set, parameters frozen for a while, and a step without gd_graph_run. */
 static void run_with_breaks(learner *l, double *validation)
 {
     share s = {l, 1};
@@ -300,6 +300,8 @@ static void run_with_breaks(learner *l, double *validation)
         if (step % 10 == 3) validation[step / 10] = validate(l);
         if (step % 5 == 0) make_batch(l, step % 10 ? BATCH : BATCH - 1);
         if (step == 12) gd_memory_trim(ctx);
+        if (step % 8 == 4)
+            gd_tensor_set_requires_grad(gd_params_at(l->m.params, 2), step % 16 == 4);
         if (step == 17 || step == 18)
             gd_random_set(ctx, (gd_random_state){.seed = 8, .offset = 41});
         if (step >= 20 && step < 28) { /* kept, and must not be overwritten */

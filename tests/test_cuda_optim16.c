@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "frozen_times.h"
 #include "gpu.h"
-#include "param_uses.h"
 
 static const gd_dtype dtypes[2] = {GD_BFLOAT16, GD_FLOAT16};
 
@@ -217,6 +217,16 @@ START_TEST(masters_follow_those_of_the_cpu)
 }
 END_TEST
 
+START_TEST(what_is_frozen_for_a_while_goes_on_as_alone)
+{
+    const gd_dtype dtype = (gd_dtype)(_i % 4);
+    if (gpu_refuses(dtype)) return;
+    gd_context *ctx = open_context(GD_CUDA);
+    ck_assert_frozen_as_alone(ctx, dtype, _i / 4);
+    gd_context_free(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("16-bit parameters on the GPU");
@@ -226,6 +236,8 @@ int main(void)
     tcase_add_loop_test(products, every_op_gives_float32_gradients, 0, 2 * PARAM_USES);
     tcase_add_loop_test(products, steps_of_muon_are_those_of_the_cpu, 0, 8);
     tcase_add_loop_test(masters, masters_follow_those_of_the_cpu, 0, 2 * OPTIMIZER_KINDS);
+    tcase_add_loop_test(masters, what_is_frozen_for_a_while_goes_on_as_alone, 0,
+                        4 * OPTIMIZER_KINDS);
     suite_add_tcase(suite, products);
     suite_add_tcase(suite, masters);
     return check_main_gpu(suite);

@@ -232,6 +232,7 @@ static void step(const net *m, gd_optimizer *adamw, int64_t s, gd_group *group, 
     double loss = 0, norm = 0;
     /* From here on w3's memory has the gradient of an earlier step, which must not be used. */
     if (s == STEPS / 2) gd_tensor_set_requires_grad(m->w3, false);
+    if (s == STEPS - 2) gd_tensor_set_requires_grad(m->frozen, true); /* as of its first update */
     for (int b = gd_group_rank(group); b < batches; b += ranks) {
         draw(m, s * batches + b);
         if (early && b + ranks >= batches) gd_params_last_backward(m->params);

@@ -1,7 +1,6 @@
 /* test_optim.c - optimizers, against loops in double written out here; factors of a parameter, the
  * average, frozen parameters, resuming. What happens without memory is test_out_of_memory.c's. */
-#include "param_group.h"
-#include "param_uses.h"
+#include "frozen_times.h"
 
 /* ---- Optimizers against plain loops -------------------------------------------------------- */
 
@@ -287,6 +286,50 @@ START_TEST(frozen_parameters_stay)
 }
 END_TEST
 
+START_TEST(what_is_frozen_for_a_while_goes_on_as_alone)
+{
+    gd_context *ctx = test_context(2);
+    ck_assert_frozen_as_alone(ctx, (gd_dtype)(_i % 4), _i / 4);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Adam's first move is lr for any gradient. There are as many different counts as parameters. */
+START_TEST(parameters_are_unfrozen_one_by_one)
+{
+    enum { MANY = 150 };
+    gd_context *ctx = test_context(1);
+    gd_params *params = gd_params_create(ctx, GD_FLOAT64);
+    char name[16];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "w%d", i);
+        gd_params_add(params, name, 0, NULL, 0);
+    }
+    gd_params_finish(params);
+    gd_optimizer *adam = gd_adam_create(params, NULL);
+    for (int i = 0; i < MANY; i++) gd_tensor_set_requires_grad(gd_params_at(params, i), false);
+    for (int i = 0; i < MANY; i++) {
+        gd_tensor *t = gd_params_at(params, i);
+        gd_tensor_set_requires_grad(t, true);
+        gd_params_clear_grads(params);
+        for (int k = 0; k <= i; k++) give_grad(gd_params_at(params, k), &(double){i % 2 ? 3 : 7});
+        gd_optimizer_step(adam, 0.01);
+        ck_assert_double_eq_tol(gd_item(t), -0.01, 1e-9);
+    }
+    ck_assert_int_eq(gd_optimizer_steps(adam), MANY);
+    gd_optimizer_set_steps(adam, 0); /* of all */
+    for (int i = 0; i < gd_params_count(params); i++) gd_tensor_fill(gd_params_at(params, i), 0);
+    for (int i = 0; i < 2; i++) gd_tensor_fill(gd_optimizer_state(adam, i), 0);
+    gd_optimizer_step(adam, 0.01);
+    for (int i = 0; i < MANY; i++)
+        ck_assert_double_eq_tol(gd_item(gd_params_at(params, i)), -0.01, 1e-9);
+    ck_assert_no_error(ctx);
+    gd_optimizer_free(adam);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
 /* Six steps, or three, and three more from copies of values and state: the same bits. */
 START_TEST(resuming_repeats)
 {
@@ -428,6 +471,8 @@ int main(void)
     tcase_add_loop_test(cases, optimizers_follow_their_formulas, 0, NAMED + 5);
     tcase_add_test(cases, the_defaults_of_adamw);
     tcase_add_test(cases, frozen_parameters_stay);
+    tcase_add_loop_test(cases, what_is_frozen_for_a_while_goes_on_as_alone, 0, 4 * OPTIMIZER_KINDS);
+    tcase_add_test(cases, parameters_are_unfrozen_one_by_one);
     tcase_add_loop_test(cases, factors_are_optimizers_of_their_own, 0, 2);
     tcase_add_loop_test(cases, the_average_can_take_the_place_of_the_parameters, 0, 4);
     tcase_add_loop_test(cases, resuming_repeats, 0, OPTIMIZER_KINDS);

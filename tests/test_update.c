@@ -436,6 +436,10 @@ START_TEST(bad_calls)
     ck_assert_error(l.ctx, "optimizer_set_loss_scale: factor is 2");
     gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.factor = 1, .good = -1});
     ck_assert_error(l.ctx, "optimizer_set_loss_scale: factor is 1 and good -1");
+    gd_optimizer_set_loss_scale(l.optimizer,
+                                (gd_loss_scale){.adapts = true, .factor = 1024, .good = INT64_MAX});
+    ck_assert_error(l.ctx, "factor is 1024 and good 9223372036854775807, wanted a power of two (1 "
+                           "if it does not adapt) and 0 to 2^53");
     gd_optimizer_set_steps(l.optimizer, -1);
     ck_assert_error(l.ctx, "optimizer_set_steps: steps is -1");
     ck_assert_int_eq(gd_optimizer_update(NULL, 1), GD_ERROR_ARGUMENT);

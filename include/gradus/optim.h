@@ -194,11 +194,12 @@ GD_API void gd_optimizer_free(gd_optimizer *optimizer);
 
 /* One update with learning rate `lr`, from the current gradients. Parameters that no longer require
  * a gradient (gd_tensor_set_requires_grad) do not change; a gradient that is required but was not
- * computed counts as zero. */
+ * computed counts as zero. "Update t" and "the first update" above are those of each parameter: one
+ * that was frozen until now begins with its first. */
 GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
 
-/* The number of updates so far (waits for the device); set it when a run is resumed, to at most
- * 2^53. */
+/* The number of updates so far (waits for the device), and of each parameter that was not frozen in
+ * any; setting it, to at most 2^53, sets it for all parameters. */
 GD_API int64_t gd_optimizer_steps(const gd_optimizer *optimizer);
 GD_API gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps);
 
@@ -291,7 +292,7 @@ GD_API gd_status gd_optimizer_continue(gd_optimizer *optimizer);
 typedef struct gd_loss_scale {
     bool adapts;    /* otherwise factor stays 1 */
     int64_t factor; /* a power of two, at least 1 */
-    int64_t good;   /* updates since it last changed */
+    int64_t good;   /* updates since it last changed, at most 2^53 */
 } gd_loss_scale;
 
 /* The initial scale: 65536 for GD_FLOAT16. Other dtypes go down to 1e-38 and are not scaled. */

@@ -58,14 +58,20 @@ GD_DECIDE void gd_decide(gd_update_state *s, gd_update_slot *slots, const gd_upd
     s->halted = s->halted || outcome == GD_UPDATE_NOT_FINITE;
     s->factor = rule->max_norm > 0 && clip < 1 ? clip / scale : 1 / scale;
     s->rate = rate;
-    s->first = s->made == 0;
     s->decided++;
     s->made += s->apply;
     s->loss = 0;
     if (s->apply || outcome == GD_UPDATE_OVERFLOWED) gd_adapt_scale(&s->scale, !s->apply);
-    if (!s->apply) return;
-    s->rate_by_bias1 = s->rate / (1 - pow(rule->beta1, (double)s->made));
-    s->root_by_bias2 = 1 / sqrt(1 - pow(rule->beta2, (double)s->made));
+}
+
+/* Counts the update among those of counts[i], if it is made and is one of theirs. */
+GD_DECIDE void gd_count_update(const gd_update_state *s, const gd_update_rule *rule, int i)
+{
+    if (!s->apply || !(rule->trained >> i & 1)) return;
+    gd_update_count *count = &rule->counts[i];
+    const double t = (double)++count->made;
+    count->rate_by_bias1 = s->rate / (1 - pow(rule->beta1, t));
+    count->root_by_bias2 = 1 / sqrt(1 - pow(rule->beta2, t));
 }
 
 #endif

@@ -21,7 +21,9 @@ void gd_decide_cpu(gd_update_state *state, gd_update_slot *slots, const gd_updat
                    gd_context *ctx)
 {
     (void)ctx;
-    gd_decide(state, slots, rule, false, gd_os_now());
+    if (slots) gd_decide(state, slots, rule, false, gd_os_now());
+    for (int i = 0; i < GD_UPDATE_COUNTS && rule->trained >> i; i++)
+        gd_count_update(state, rule, i);
 }
 
 void gd_optimize_cpu(const gd_update_arrays *arrays, const gd_rule *rule,

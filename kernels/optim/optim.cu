@@ -39,6 +39,8 @@ extern "C" void gd_add_loss_cuda(gd_update_state *state, void *dloss, const void
 
 // A thread for each note that kernels may have left (device_cuda.h), which lies in the host's
 // memory and so takes a microsecond to be read: all are read at once. The slot lies there, too.
+// Then a thread for each count.
+static_assert(GD_CUDA_FAULTS == GD_UPDATE_COUNTS, "a block has a thread for each of both");
 static __global__ void __launch_bounds__(GD_CUDA_FAULTS)
     decide_kernel(gd_update_state *state, gd_update_slot *slots, gd_update_rule rule,
                   const volatile int64_t *fault_words, int faults)
@@ -47,7 +49,9 @@ static __global__ void __launch_bounds__(GD_CUDA_FAULTS)
     const bool any = __syncthreads_or(fault);
     unsigned long long nanoseconds; // the same clock for all kernels, also across graphs
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
-    if (threadIdx.x == 0) gd_decide(state, slots, &rule, any, (double)nanoseconds * 1e-9);
+    if (threadIdx.x == 0 && slots) gd_decide(state, slots, &rule, any, (double)nanoseconds * 1e-9);
+    __syncthreads();
+    gd_count_update(state, &rule, threadIdx.x);
 }
 
 extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,
@@ -62,8 +66,8 @@ extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,
 // ---- Rules ------------------------------------------------------------------------------------
 //
 // A rule has what is the same in every update, in the type T that is computed in; begin() gives what
-// one update has for all elements, from the state, whose numbers are doubles: one thread of a block
-// computes it. element() updates one weight w and its states s[0], s[1], s[2] by its gradient g. There
+// one update has for all elements, from the state and their count, whose numbers are doubles: one
+// thread of a block computes it. element() updates one weight w and its states s[0], s[1], s[2] by its gradient g. There
 // are at most `states` of them, of which the first `required` always exist.
 
 template <class T>
@@ -83,9 +87,9 @@ struct sgd_rule {
           plain(!has_velocity)
     {
     }
-    __device__ numbers begin(const gd_update_state *state) const
+    __device__ numbers begin(const gd_update_state *state, const gd_update_count *count) const
     {
-        return {(T)(state->rate * rate), plain || state->first};
+        return {(T)(state->rate * rate), plain || count->made == 1};
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
@@ -112,10 +116,10 @@ struct adamw_rule {
           eps((T)r.eps), decay(r.weight_decay), rate(r.rate)
     {
     }
-    __device__ numbers begin(const gd_update_state *state) const
+    __device__ numbers begin(const gd_update_state *state, const gd_update_count *count) const
     {
-        return {(T)(1 - state->rate * rate * decay), (T)(state->rate_by_bias1 * rate),
-                (T)state->root_by_bias2};
+        return {(T)(1 - state->rate * rate * decay), (T)(count->rate_by_bias1 * rate),
+                (T)count->root_by_bias2};
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
@@ -155,7 +159,7 @@ struct rmsprop_rule {
           fresh((T)(1 - r.beta2)), eps((T)r.eps), rate(r.rate), centered(has_mean)
     {
     }
-    __device__ numbers begin(const gd_update_state *state) const
+    __device__ numbers begin(const gd_update_state *state, const gd_update_count *) const
     {
         return {(T)(state->rate * rate)};
     }
@@ -183,9 +187,9 @@ struct adagrad_rule {
         : decay((T)r.weight_decay), eps((T)r.eps), rate(r.rate), rate_decay(r.rate_decay)
     {
     }
-    __device__ numbers begin(const gd_update_state *state) const
+    __device__ numbers begin(const gd_update_state *state, const gd_update_count *count) const
     {
-        return {(T)(state->rate * rate / (1 + (double)(state->made - 1) * rate_decay))};
+        return {(T)(state->rate * rate / (1 + (double)(count->made - 1) * rate_decay))};
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
@@ -209,7 +213,7 @@ struct lion_rule {
           decay(r.weight_decay), rate(r.rate)
     {
     }
-    __device__ numbers begin(const gd_update_state *state) const
+    __device__ numbers begin(const gd_update_state *state, const gd_update_count *) const
     {
         return {(T)(1 - state->rate * rate * decay), (T)(state->rate * rate)};
     }
@@ -231,9 +235,9 @@ struct average_rule {
         bool first;
     };
     explicit average_rule(const gd_rule &r, bool) : fresh((T)(1 - r.beta1)) {}
-    __device__ numbers begin(const gd_update_state *state) const
+    __device__ numbers begin(const gd_update_state *state, const gd_update_count *) const
     {
-        return {state->first};
+        return {state->made == 1};
     }
     __device__ void element(T &w, T *, T g, const numbers &u) const
     {
@@ -251,14 +255,14 @@ struct arrays_of {
 
 template <class RULE, class T, class R>
 static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, RULE rule,
-                                     const gd_update_state *state)
+                                     const gd_update_state *state, const gd_update_count *count)
 {
     constexpr int V = gd_pack_size<T>, S = RULE::states;
     if (!state->apply) return;
     __shared__ typename RULE::numbers numbers;
     __shared__ gd_factor<T> factor;
     if (threadIdx.x == 0) { // once, since the state's numbers are doubles
-        numbers = rule.begin(state);
+        numbers = rule.begin(state, count);
         factor = gd_factor<T>::of(state->factor);
     }
     __syncthreads();
@@ -297,7 +301,7 @@ static void update(const gd_update_arrays *arrays, bool optional, const gd_rule 
     for (int i = 0; i < GD_RULE_STATES; i++) a.state[i] = (T *)arrays->state[i];
     by_rounded<T>(arrays->rounded, [&](auto *data) {
         update_kernel<<<gd_blocks(arrays->n, threads * gd_pack_size<T>), threads, 0, stream>>>(
-            a, data, arrays->n, RULE<T>(*rule, optional), state);
+            a, data, arrays->n, RULE<T>(*rule, optional), state, arrays->count);
     });
 }
 

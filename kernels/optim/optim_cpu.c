@@ -19,16 +19,19 @@ typedef struct numbers {
     double clip; /* of each gradient */
 } numbers;
 
-static numbers numbers_of(const gd_rule *rule, const gd_update_state *state)
+static numbers numbers_of(const gd_rule *rule, const gd_update_state *state,
+                          const gd_update_count *count)
 {
+    static const gd_update_count none;
     const double lr = state->rate * rule->rate;
+    if (!count) count = &none;
     const double late =
-        rule->kind == GD_RULE_ADAGRAD ? 1 + (double)(state->made - 1) * rule->rate_decay : 1;
+        rule->kind == GD_RULE_ADAGRAD ? 1 + (double)(count->made - 1) * rule->rate_decay : 1;
     return (numbers){.lr = (REAL)(lr / late),
                      .keep = (REAL)(1 - lr * rule->weight_decay),
                      .decay = (REAL)rule->weight_decay,
-                     .rate = (REAL)(state->rate_by_bias1 * rule->rate),
-                     .scale = (REAL)state->root_by_bias2,
+                     .rate = (REAL)(count->rate_by_bias1 * rule->rate),
+                     .scale = (REAL)count->root_by_bias2,
                      .beta1 = (REAL)rule->beta1,
                      .fresh1 = (REAL)(1 - rule->beta1),
                      .beta2 = (REAL)rule->beta2,
@@ -37,7 +40,7 @@ static numbers numbers_of(const gd_rule *rule, const gd_update_state *state)
                      .momentum = (REAL)rule->momentum,
                      .fresh = (REAL)(1 - rule->dampening),
                      .nesterov = rule->nesterov,
-                     .first = state->first,
+                     .first = (rule->kind == GD_RULE_AVERAGE ? state->made : count->made) == 1,
                      .clip = rule->kind == GD_RULE_AVERAGE ? 1 : state->factor};
 }
 
@@ -231,8 +234,9 @@ static void update_task(const void *work, int64_t block)
 void GD_REAL_NAME(gd_optimize)(const gd_update_arrays *arrays, const gd_rule *rule,
                                const gd_update_state *state, int threads)
 {
-    const update_work work = {
-        .arrays = arrays, .block = blocks[rule->kind], .numbers = numbers_of(rule, state)};
+    const update_work work = {.arrays = arrays,
+                              .block = blocks[rule->kind],
+                              .numbers = numbers_of(rule, state, arrays->count)};
     const int64_t n = arrays->n;
     gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, BLOCK), update_task, &work);
 }

@@ -43,7 +43,7 @@ typedef struct gd_layout {
 typedef struct gd_update_state {
     /* Between updates. */
     int64_t decided; /* updates submitted and decided: the number of the next one */
-    int64_t made;    /* of these, made: AdamW's t */
+    int64_t made;    /* of these, made */
     gd_loss_scale scale;
     bool halted; /* one was not finite: none is made until the host resumes */
     /* Of the current step. */
@@ -53,9 +53,16 @@ typedef struct gd_update_state {
     bool apply;
     double factor; /* of each gradient: clipping, and one over the loss scale */
     double rate;   /* the learning rate */
-    double rate_by_bias1, root_by_bias2; /* AdamW: rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
-    bool first;                          /* no update was made before: SGD's v has no value yet */
 } gd_update_state;
+
+/* The updates of parameters that were always updated together, on the device: those that were frozen
+ * for a while have had fewer than others. */
+typedef struct gd_update_count {
+    int64_t made;                        /* of them, with the one that was decided: AdamW's t */
+    double rate_by_bias1, root_by_bias2; /* AdamW: rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
+} gd_update_count;
+
+enum { GD_UPDATE_COUNTS = 64 }; /* of one call of gd_decide_service */
 
 /* The host's input to an update, and the device's report. Update n uses slot n mod GD_UPDATE_SLOTS
  * of memory that both see, and the host does not ask for it before the last update of that slot is
@@ -67,11 +74,13 @@ typedef struct gd_update_slot {
 
 enum { GD_UPDATE_SLOTS = 8 };
 
-/* The same in every update of an optimizer. */
+/* What the host decides of an update. */
 typedef struct gd_update_rule {
     bool measured;   /* state->squares is measured, for clipping and for refusing an update */
     double max_norm; /* <= 0: not clipped */
     double beta1, beta2;
+    gd_update_count *counts; /* on the device */
+    uint64_t trained;        /* bit i: counts[i] is of parameters that it updates */
 } gd_update_rule;
 
 typedef enum gd_rule_kind {
@@ -116,6 +125,7 @@ enum { GD_RULE_STATES = 3 };
 typedef struct gd_update_arrays {
     void *w, *state[GD_RULE_STATES];
     const void *g;
+    const gd_update_count *count; /* of the average: NULL */
     gd_dtype dtype;
     gd_rounded rounded;
     int64_t n;
@@ -154,8 +164,8 @@ typedef void gd_permutation_service(int32_t *dst, int64_t n, uint64_t seed, uint
 typedef void gd_add_loss_service(gd_update_state *state, void *dloss, const void *loss,
                                  gd_dtype dtype, double fraction, gd_context *ctx);
 
-/* Decides whether the next update is made (optim.h has the conditions) and reports to its
- * slot. */
+/* Decides whether the next update is made (optim.h has the conditions) and reports to its slot;
+ * without slots it was decided by an earlier call. If so, it is counted. */
 typedef void gd_decide_service(gd_update_state *state, gd_update_slot *slots,
                                const gd_update_rule *rule, gd_context *ctx);
 

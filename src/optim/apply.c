@@ -2,14 +2,20 @@
  * what numbers. kernels/optim has the rules themselves. */
 #include "optim/optimizer.h"
 
-/* Elements [start, end) of the block, of which the state begins at `at`. */
-static gd_update_arrays arrays_of(const gd_optimizer *optimizer, int64_t start, int64_t end,
-                                  int64_t at)
+static int64_t count_of(const gd_optimizer *optimizer, const gd_param *p)
+{
+    return optimizer->history[p - optimizer->params->list].of;
+}
+
+/* Elements [start, end) of the block, of which the state begins at `at`, of parameters like p. */
+static gd_update_arrays arrays_of(const gd_optimizer *optimizer, const gd_param *p, int64_t start,
+                                  int64_t end, int64_t at)
 {
     const gd_params *params = optimizer->params;
     void *values = gd_block_at(params->values, start);
     gd_update_arrays arrays = {.w = values,
                                .g = gd_block_at(params->grads, start),
+                               .count = &optimizer->counts[count_of(optimizer, p)],
                                .dtype = gd_params_state_dtype(params),
                                .rounded = {NULL, params->dtype},
                                .n = end - start};
@@ -32,7 +38,7 @@ static void update_range(const gd_optimizer *optimizer, const gd_params_slice *s
     if (start >= end) return;
     gd_context *ctx = optimizer->ctx;
     const gd_update_arrays arrays =
-        arrays_of(optimizer, start, end, slice->at + start - slice->begin);
+        arrays_of(optimizer, p, start, end, slice->at + start - slice->begin);
     gd_rule rule = optimizer->rule;
     rule.rate *= p->rate;
     rule.weight_decay *= gd_param_decay(p);
@@ -45,7 +51,7 @@ static void update_matrix(const gd_optimizer *optimizer, const gd_param *p)
     const gd_tensor *t = p->tensor;
     gd_context *ctx = optimizer->ctx;
     const gd_update_arrays arrays =
-        arrays_of(optimizer, t->offset, t->offset + t->count, t->offset);
+        arrays_of(optimizer, p, t->offset, t->offset + t->count, t->offset);
     gd_muon_rule rule = optimizer->muon;
     rule.rate *= p->rate;
     rule.weight_decay *= gd_param_decay(p);
@@ -69,7 +75,8 @@ static void update_slice(const gd_optimizer *optimizer, const gd_params_slice *s
             update_matrix(optimizer, p);
             continue;
         }
-        if (!first || t->offset != end || !gd_param_alike(first, p)) {
+        if (!first || t->offset != end || !gd_param_alike(first, p) ||
+            count_of(optimizer, first) != count_of(optimizer, p)) {
             if (first) update_range(optimizer, slice, start, end, first);
             first = p;
             start = t->offset;

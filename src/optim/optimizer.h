@@ -1,12 +1,18 @@
 /* optimizer.h - internals of an optimizer: rules.c makes one of each kind, optim.c has its states,
  * average.c exchanges parameters with their average, update.c submits updates to the device and reads
- * their outcome, apply.c makes them. */
+ * their outcome, apply.c makes them, counts.c counts them for each parameter. */
 #ifndef GRADUS_OPTIMIZER_H
 #define GRADUS_OPTIMIZER_H
 
 #include "optim/params.h"
 
 enum { GD_MAX_STATES = GD_RULE_STATES + 2 };
+
+typedef struct gd_history {
+    int64_t of;           /* of a parameter: its count */
+    bool trained, frozen; /* of a count: the running update changes, leaves out parameters of it */
+    int64_t next;         /* of a count: that of those left out, when they part */
+} gd_history;
 
 struct gd_optimizer {
     gd_context *ctx; /* of the params, which may be freed before the optimizer is */
@@ -23,6 +29,9 @@ struct gd_optimizer {
 
     gd_update_state *update; /* on the device */
     gd_update_slot *slots;   /* GD_UPDATE_SLOTS, shared by host and device */
+    gd_update_count *counts; /* on the device, [params_count + 1], of which `histories` are used */
+    gd_history *history;     /* [params_count + 1] */
+    int64_t params_count, histories;
     int64_t mark[GD_UPDATE_SLOTS];
     int64_t submitted, collected; /* updates, and their reports */
     double rate;
@@ -31,6 +40,21 @@ struct gd_optimizer {
 /* The device's part of a new optimizer; false, with the error set, if there is no memory. */
 bool gd_update_create(gd_optimizer *optimizer);
 void gd_update_free(gd_optimizer *optimizer);
+
+/* The counts of a new optimizer; false, with the error set, if there is no memory. */
+bool gd_counts_create(gd_optimizer *optimizer);
+void gd_counts_free(gd_optimizer *optimizer);
+
+/* Sets and gets how often each parameter, in the order added, was updated. */
+gd_status gd_counts_set_all(gd_optimizer *optimizer, int64_t made);
+gd_status gd_counts_set(gd_optimizer *optimizer, const int64_t *made);
+gd_status gd_counts_get(const gd_optimizer *optimizer, int64_t *made);
+
+/* Before an update: parameters that it leaves out get another count than those with it. */
+gd_status gd_counts_part(gd_optimizer *optimizer);
+
+/* Which counts from `first` on are of parameters that it changes (gd_update_rule). */
+uint64_t gd_counts_trained(const gd_optimizer *optimizer, int64_t first);
 
 /* An optimizer by this rule. `state_names` are the rule's, NULL for a state that it does not have. */
 gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,

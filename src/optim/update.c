@@ -62,13 +62,15 @@ bool gd_update_create(gd_optimizer *optimizer)
     optimizer->slots = ctx->device->shared_allocate(ctx, slots);
     if (!optimizer->slots)
         gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for updates", slots);
-    return !gd_failed(ctx) && !write_state(optimizer, 0, &begin, sizeof begin);
+    return !gd_failed(ctx) && !write_state(optimizer, 0, &begin, sizeof begin) &&
+           gd_counts_create(optimizer);
 }
 
 void gd_update_free(gd_optimizer *optimizer)
 {
     gd_context *ctx = optimizer->ctx;
     gd_graphs_forget(ctx);
+    gd_counts_free(optimizer);
     gd_pool_release(ctx, GD_POOL_LASTING, optimizer->update, sizeof *optimizer->update,
                     GD_MEMORY_OTHER);
     if (optimizer->slots) {
@@ -148,8 +150,13 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
     }
     if (ctx->capture ? gd_capture_update(ctx, ask, optimizer) : ask(optimizer)) return ctx->status;
     if (gd_params_complete_grads(params)) return ctx->status;
-    if (rule->measured && measure(optimizer)) return ctx->status;
-    services->decide(optimizer->update, optimizer->slots, rule, ctx);
+    if (gd_counts_part(optimizer) || (rule->measured && measure(optimizer))) return ctx->status;
+    for (int64_t k = 0; k < optimizer->histories; k += GD_UPDATE_COUNTS) {
+        gd_update_rule counted = *rule;
+        counted.counts = optimizer->counts + k;
+        counted.trained = gd_counts_trained(optimizer, k);
+        services->decide(optimizer->update, k ? NULL : optimizer->slots, &counted, ctx);
+    }
     gd_optimizer_apply(optimizer);
     if (!ctx->capture) gd_mark(ctx);
     return gd_error_status(ctx);
@@ -258,6 +265,7 @@ gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps)
                        "optimizer_set_steps: steps is %lld, wanted at least 0 and at most 2^53",
                        (long long)steps);
     }
+    if (gd_counts_set_all(optimizer, steps)) return gd_error_status(optimizer->ctx);
     return WRITE_STATE(optimizer, made, &steps);
 }
 
@@ -273,10 +281,11 @@ gd_status gd_optimizer_set_loss_scale(gd_optimizer *optimizer, gd_loss_scale sca
 {
     if (!ready(optimizer)) return refused(optimizer);
     const bool power = scale.factor >= 1 && !(scale.factor & (scale.factor - 1));
-    if (!power || scale.good < 0 || (!scale.adapts && scale.factor != 1)) {
+    if (!power || scale.good < 0 || scale.good > MAX_STEPS ||
+        (!scale.adapts && scale.factor != 1)) {
         return gd_fail(optimizer->ctx, GD_ERROR_ARGUMENT,
                        "optimizer_set_loss_scale: factor is %lld and good %lld, wanted a power of "
-                       "two (1 if it does not adapt) and at least 0",
+                       "two (1 if it does not adapt) and 0 to 2^53",
                        (long long)scale.factor, (long long)scale.good);
     }
     return WRITE_STATE(optimizer, scale, &scale);
