@@ -55,15 +55,21 @@ typedef struct gd_os_status {
     gd_os_kind kind;
     int64_t size;
     int64_t names;           /* hard links; 0: it has been removed */
-    unsigned mode;           /* permissions; 0 where there are none of POSIX's */
+    unsigned mode;           /* permissions; 0 where there are none of POSIX's, */
+    unsigned owner, group;   /* and so are these */
     uint64_t volume, number; /* which file it is */
 } gd_os_status;
 
 bool gd_os_status_of(int file, gd_os_status *status);
 bool gd_os_status_at(int folder, const char *name, bool follow, gd_os_status *status);
 
-/* Whether files can be made and renamed in the folder. */
-bool gd_os_can_write_in(const char *path);
+/* What a symbolic link leads to, seen from its folder; no system has more than 4095 bytes. EACCES:
+ * somebody else has put it where everybody may put one. */
+bool gd_os_read_link(int folder, const char *name, char *target, size_t size);
+
+/* Gives a file of this process the permissions of another and, as far as possible, its owner and group.
+ * Where that is not possible, nobody else may do more with it than with the other. */
+void gd_os_set_access(int file, const gd_os_status *like);
 
 /* ---- Bytes ---------------------------------------------------------------------------------- */
 
@@ -109,9 +115,6 @@ bool gd_os_exchange(int folder, const char *from, const char *to);
 
 /* Makes a symbolic link. */
 bool gd_os_link(int folder, const char *name, const char *target);
-
-/* Sets a file's permissions, where there are any. */
-void gd_os_set_mode(int file, unsigned mode);
 
 /* Calls `action` with each name in a folder but "." and "..", until it returns false. */
 typedef bool gd_os_action(void *user, int folder, const char *name);

@@ -34,16 +34,6 @@ int64_t gd_os_stream_at(FILE *file)
     return ftello(file);
 }
 
-bool gd_os_can_write_in(const char *path)
-{
-    return !access(path, W_OK | X_OK);
-}
-
-void gd_os_set_mode(int file, unsigned mode)
-{
-    (void)!fchmod(file, (mode_t)mode);
-}
-
 /* ---- Bytes ---------------------------------------------------------------------------------- */
 
 ptrdiff_t gd_os_write_some(int file, const void *data, size_t bytes)
@@ -105,21 +95,20 @@ bool gd_os_each_name(int folder, gd_os_action *action, void *user)
 {
     const int again = gd_os_open(folder, ".", GD_OS_READ | GD_OS_FOLDER, 0);
     DIR *list = again < 0 ? NULL : fdopendir(again);
-    bool fine = list != NULL;
-    int why = errno;
-    if (!list && again >= 0) close(again);
-    while (fine) {
+    bool fine = list != NULL, more = fine;
+    while (more) {
         errno = 0;
         const struct dirent *entry = readdir(list);
-        if (!entry) fine = errno == 0;
-        if (!entry) break;
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-        fine = action(user, folder, entry->d_name);
+        more = entry != NULL;
+        if (!more) fine = errno == 0;
+        if (!more || !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        more = fine = action(user, folder, entry->d_name);
     }
-    if (list) {
-        why = errno;
+    const int why = errno;
+    if (list)
         closedir(list);
-    }
+    else if (again >= 0)
+        close(again);
     errno = why;
     return fine;
 }

@@ -36,22 +36,6 @@ int64_t gd_os_stream_at(FILE *file)
     return _ftelli64(file);
 }
 
-bool gd_os_can_write_in(const char *path)
-{
-    const gd_windows_open how = {.access = FILE_ADD_FILE | FILE_ADD_SUBDIRECTORY,
-                                 .disposition = 1 /* FILE_OPEN */,
-                                 .options = 1 /* FILE_DIRECTORY_FILE */};
-    const HANDLE folder = gd_windows_open_at(gd_os_here, path, how);
-    if (folder == INVALID_HANDLE_VALUE) return false;
-    CloseHandle(folder);
-    return true;
-}
-
-void gd_os_set_mode(int file, unsigned mode)
-{
-    (void)file, (void)mode;
-}
-
 /* ---- Bytes ---------------------------------------------------------------------------------- */
 
 /* A pipe cannot be waited for, so it is asked every 10 ms. */

@@ -1,6 +1,6 @@
 /* file_posix.c - see file.h: what the library needs. */
-#define _POSIX_C_SOURCE 200809L /* openat, pread */
-#define _FILE_OFFSET_BITS 64    /* off_t, where it could have 32 */
+#define _XOPEN_SOURCE 700    /* openat, pread, S_ISVTX */
+#define _FILE_OFFSET_BITS 64 /* off_t, where it could have 32 */
 #include "platform/file.h"
 
 #include <errno.h>
@@ -8,6 +8,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifdef __wasi__ /* where nobody owns anything */
+#define fchown(file, owner, group) ((void)(file), (void)(owner), (void)(group), 0)
+#define fchmod(file, mode) ((void)(file), (void)(mode), 0)
+#define geteuid() ((uid_t)0)
+#endif
 
 _Static_assert(sizeof(off_t) == 8, "offsets have 64 bits");
 
@@ -42,6 +48,8 @@ static void translate(const struct stat *from, gd_os_status *to)
                          .size = from->st_size,
                          .names = (int64_t)from->st_nlink,
                          .mode = from->st_mode & 07777,
+                         .owner = from->st_uid,
+                         .group = from->st_gid,
                          .volume = (uint64_t)from->st_dev,
                          .number = (uint64_t)from->st_ino};
     if (kind == S_IFREG) to->kind = GD_OS_IS_FILE;
@@ -67,6 +75,35 @@ bool gd_os_status_at(int folder, const char *name, bool follow, gd_os_status *st
     return true;
 }
 
+/* In a folder where everybody may put one, only the follower's own link or the folder's owner's is
+ * followed: so does Linux itself where fs.protected_symlinks is set. */
+bool gd_os_read_link(int folder, const char *name, char *target, size_t size)
+{
+    const mode_t anybody = S_ISVTX | S_IWOTH;
+    struct stat in, link;
+    if (fstatat(folder, ".", &in, 0) || fstatat(folder, name, &link, AT_SYMLINK_NOFOLLOW))
+        return false;
+    const bool planted =
+        (in.st_mode & anybody) == anybody && link.st_uid != in.st_uid && link.st_uid != geteuid();
+    const ssize_t length = planted ? -1 : readlinkat(folder, name, target, size - 1);
+    if (planted) errno = EACCES;
+    target[length < 0 ? 0 : length] = '\0';
+    return length >= 0;
+}
+
+/* Only the administrator may give a file away, and others only to a group of their own. */
+void gd_os_set_access(int file, const gd_os_status *like)
+{
+    struct stat now;
+    unsigned mode = like->mode;
+    const unsigned both = mode >> 3 & mode & 07;
+    if (fchown(file, like->owner, like->group)) (void)!fchown(file, (uid_t)-1, like->group);
+    if (fstat(file, &now)) return;
+    if (now.st_uid != like->owner) mode &= 01777;
+    if (now.st_gid != like->group) mode = (mode & 01700) | both << 3 | both;
+    (void)!fchmod(file, (mode_t)mode);
+}
+
 /* ---- Bytes ---------------------------------------------------------------------------------- */
 
 static const size_t MOST = (size_t)1 << 30; /* of one call; Linux and macOS have limits near 2^31 */
@@ -87,32 +124,30 @@ ptrdiff_t gd_os_read_at(int file, void *data, size_t bytes, int64_t at)
     return got;
 }
 
-/* A write may be partial. */
-bool gd_os_write(int file, const void *data, size_t bytes)
-{
-    for (const char *at = data; bytes > 0;) {
-        const ssize_t written = write(file, at, bytes < MOST ? bytes : MOST);
-        if (written < 0 && errno == EINTR) continue;
-        if (written == 0) errno = ENOSPC;
-        if (written <= 0) return false;
-        at += written;
-        bytes -= (size_t)written;
-    }
-    return true;
-}
-
-bool gd_os_write_at(int file, const void *data, size_t bytes, int64_t at)
+/* A write may be partial. `at` moves along; NULL: the file's position. */
+static bool write_all(int file, const void *data, size_t bytes, int64_t *at)
 {
     for (const char *from = data; bytes > 0;) {
-        const ssize_t written = pwrite(file, from, bytes < MOST ? bytes : MOST, at);
+        const size_t most = bytes < MOST ? bytes : MOST;
+        const ssize_t written = at ? pwrite(file, from, most, *at) : write(file, from, most);
         if (written < 0 && errno == EINTR) continue;
         if (written == 0) errno = ENOSPC;
         if (written <= 0) return false;
         from += written;
-        at += written;
         bytes -= (size_t)written;
+        if (at) *at += written;
     }
     return true;
+}
+
+bool gd_os_write(int file, const void *data, size_t bytes)
+{
+    return write_all(file, data, bytes, NULL);
+}
+
+bool gd_os_write_at(int file, const void *data, size_t bytes, int64_t at)
+{
+    return write_all(file, data, bytes, &at);
 }
 
 bool gd_os_skip(int file, size_t bytes)

@@ -63,7 +63,7 @@ int gd_os_open(int folder, const char *name, int how, unsigned mode)
                                                                       : FILE_OPEN,
                                     .options = how & GD_OS_FOLDER ? FILE_DIRECTORY_FILE
                                                                   : FILE_NON_DIRECTORY_FILE};
-    (void)mode; /* a new file has the permissions of its folder */
+    (void)mode; /* as gd_os_set_access says */
     const HANDLE file = how & GD_OS_NO_LINK ? open_no_link(folder, name, wanted)
                                             : gd_windows_open_at(folder, name, wanted);
     return file == INVALID_HANDLE_VALUE ? -1 : descriptor_of(file, how);
@@ -124,6 +124,27 @@ bool gd_os_status_at(int folder, const char *name, bool follow, gd_os_status *st
     const bool known = status_of(file, status);
     CloseHandle(file);
     return known;
+}
+
+/* The whole path of what it leads to, which must exist. */
+bool gd_os_read_link(int folder, const char *name, char *target, size_t size)
+{
+    const HANDLE file =
+        gd_windows_open_at(folder, name, (gd_windows_open){.disposition = FILE_OPEN});
+    wchar_t *path = file == INVALID_HANDLE_VALUE ? NULL : gd_windows_path(file);
+    const bool fits =
+        path && WideCharToMultiByte(CP_UTF8, 0, path, -1, target, (int)size, NULL, NULL) > 0;
+    const int why = path ? ENAMETOOLONG : errno;
+    if (file != INVALID_HANDLE_VALUE) CloseHandle(file);
+    free(path);
+    errno = why;
+    return fits;
+}
+
+/* A new file has the permissions of its folder. */
+void gd_os_set_access(int file, const gd_os_status *like)
+{
+    (void)file, (void)like;
 }
 
 /* ---- Bytes ---------------------------------------------------------------------------------- */

@@ -126,7 +126,7 @@ wchar_t *gd_windows_name(int folder, const char *name)
         return NULL;
     }
     for (wchar_t *c = wide; *c; c++) *c = *c == L'/' ? L'\\' : *c;
-    if (folder == gd_os_here) {
+    if (folder == gd_os_here || *wide == L'\\') {
         wchar_t *path = kernel_path(wide);
         free(wide);
         return path;

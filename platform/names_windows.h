@@ -17,7 +17,7 @@ wchar_t *gd_windows_wide(const char *text);
 char *gd_windows_utf8(const wchar_t *text, int length);
 
 /* A name within a folder as the kernel wants it, to be freed: without the folder, or, where that is
- * gd_os_here, a whole path; empty for ".", the folder itself. NULL with errno. */
+ * gd_os_here or the name begins at a root, a whole path; empty for ".", the folder itself. NULL with errno. */
 wchar_t *gd_windows_name(int folder, const char *name);
 
 /* What NtCreateFile is asked for. */

@@ -73,6 +73,18 @@ has_curves one.svg training,validation,norm,rate,speed
 is_png one.png 1200 800
 [[ $(points one.svg training) == 23 ]] || fail "one.svg: $(points one.svg training) points of 23"
 
+# A picture that is drawn again: a link to it stays, and so do its permissions.
+mkdir elsewhere
+echo old >elsewhere/real.svg
+chmod 600 elsewhere/real.svg
+ln -s elsewhere/real.svg linked.svg
+ln -s elsewhere/new.svg dangling.svg
+for name in linked dangling; do "$plot" one.jsonl -o $name.svg >/dev/null; done
+[[ -L linked.svg && -L dangling.svg ]] || fail "a link has become a file"
+for name in real new; do cmp one.svg elsewhere/$name.svg || fail "$name.svg is not the picture"; done
+[[ $(stat -c %a elsewhere/real.svg) == 600 ]] || fail "a picture that was private is not any more"
+[[ $(find elsewhere | wc -l) == 3 ]] || fail "something is left beside the picture"
+
 "$plot" one.jsonl "it's <b" -o two.svg
 two="one.jsonl: training,it's &lt;b: training,one.jsonl: validation,it's &lt;b: validation"
 for curve in norm rate speed; do two+=",one.jsonl: $curve,it's &lt;b: $curve"; done

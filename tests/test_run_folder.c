@@ -66,6 +66,27 @@ START_TEST(what_is_in_the_way_stays)
 }
 END_TEST
 
+/* Names that look like a checkpoint that was put aside, but are none: nothing happens to them. */
+START_TEST(folders_of_others_are_not_repaired)
+{
+    static const char *const names[] = {".replaced.",     ".replaced..",        ".replaced...",
+                                        ".replaced.mine", ".replaced.step-4",   ".replaced.step-",
+                                        ".replaced.best", ".replaced.log.jsonl"};
+    char line[128];
+    train_well(begin_a);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(line, sizeof line, "mkdir %s && touch %s/checksums.xxh3", names[i], names[i]);
+        shell("cd '%s/a' && %s", folder, line);
+    }
+    train_well(go_on);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(line, sizeof line, "a/%s/checksums.xxh3", names[i]);
+        ck_assert_msg(exists(line), "%s", line);
+    }
+    ck_assert(exists("a/step-00000006/checksums.xxh3") && !exists("a/step-00000004"));
+}
+END_TEST
+
 /* Files and folders of the user's in checkpoints that are replaced or removed. */
 START_TEST(what_is_not_the_run_s_own_stays)
 {
@@ -89,6 +110,21 @@ START_TEST(what_is_not_the_run_s_own_stays)
           folder, "");
     shell("cd '%s/a' && test \"$(echo step-*)\" = 'step-00000002.rest step-00000002.rest-2 "
           "step-00000004.rest step-00000008'%s",
+          folder, "");
+}
+END_TEST
+
+/* Of a checkpoint that is replaced, and of a log whose last lines are put aside. */
+START_TEST(permissions_stay)
+{
+    umask(022);
+    train_well(begin_a);
+    shell("cd '%s/a' && chmod 700 step-00000004 && chmod 600 step-00000004/model.safetensors "
+          "log.jsonl%s",
+          folder, "");
+    train_well("--resume a/step-00000002 --steps 4 --out a");
+    shell("cd '%s/a' && test \"$(stat -c %%a step-00000004 step-00000004/model.safetensors "
+          "step-00000004/config.json log.jsonl log.jsonl.old | xargs)\" = '700 600 644 600 600'%s",
           folder, "");
 }
 END_TEST
@@ -256,7 +292,9 @@ int main(void)
     TCase *cases = tcase_create("folder");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, what_is_in_the_way_stays, 0, THINGS);
+    tcase_add_test(cases, folders_of_others_are_not_repaired);
     tcase_add_test(cases, what_is_not_the_run_s_own_stays);
+    tcase_add_test(cases, permissions_stay);
     tcase_add_test(cases, the_link_to_the_best_is_the_run_s_own);
     tcase_add_test(cases, the_log_is_a_file_of_the_folder);
     tcase_add_test(cases, a_linked_checkpoint_is_not_taken);

@@ -107,6 +107,11 @@ typedef struct gd_named_tensor {
  * under another name in the same folder and flushed to the disk, then renamed, and the folder is
  * flushed. On error an older file of that name is unchanged.
  *
+ * The new file has the permissions of the older one and, where this process may give them, its owner
+ * and group; with another owner or group it grants nobody more. A symbolic link stays, and the file that
+ * it leads to is written, whether or not there is one yet; in a folder where everybody may put links
+ * (/tmp), somebody else's is refused. Other names of the older file (hard links) keep its contents.
+ *
  * The elements begin at a multiple of 64 bytes; wider dtypes come first, so that each tensor is
  * aligned. Names are unique, in UTF-8, and not "__metadata__". */
 GD_API gd_status gd_safetensors_write(gd_context *ctx, const char *path,

@@ -74,20 +74,22 @@ char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int6
 
 /* ---- Files that appear whole or not at all (whole_file.c) ------------------------------- */
 
+/* Bytes of a path; of a name that is part of the temporary one. */
+enum { GD_WHOLE_PATH = 4096, GD_WHOLE_NAME = 96 };
+
 typedef struct gd_whole_file {
     gd_context *ctx;
     const char *who, *path;
-    char *temporary; /* its name until it is complete */
-    size_t temporary_bytes;
-    int descriptor;
+    char place[2][GD_WHOLE_PATH + 1];          /* where links lead */
+    char *name, temporary[GD_WHOLE_NAME + 40]; /* in the folder; until it is complete */
+    int folder, descriptor;
 } gd_whole_file;
 
 gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *who,
                               const char *path);
-/* False, with errno, on error. */
-bool gd_whole_file_write(gd_whole_file *file, const void *data, size_t bytes);
-/* Continues after so many zeros. */
-bool gd_whole_file_skip(gd_whole_file *file, size_t bytes);
+/* The functions of a gd_output, whose user is the file: what follows, or so many zeros. */
+bool gd_whole_file_write(void *file, const void *data, size_t bytes);
+bool gd_whole_file_skip(void *file, size_t bytes);
 /* Flushes and renames, or, after an error, removes what was written. */
 gd_status gd_whole_file_end(gd_whole_file *file);
 

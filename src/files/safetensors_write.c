@@ -271,16 +271,6 @@ gd_status gd_safetensors_write_to(gd_context *ctx, const gd_output *to,
 
 /* ---- A file on disk ----------------------------------------------------------------------- */
 
-static bool write_whole(void *user, const void *bytes, size_t count)
-{
-    return gd_whole_file_write(user, bytes, count);
-}
-
-static bool skip_whole(void *user, size_t count)
-{
-    return gd_whole_file_skip(user, count);
-}
-
 /* `elements`: those of the tensors, or zeros. */
 static gd_status write_file(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
                             int64_t tensor_count, const gd_named_text *metadata,
@@ -288,7 +278,7 @@ static gd_status write_file(gd_context *ctx, const char *path, const gd_named_te
 {
     contents c;
     gd_whole_file file;
-    const gd_output to = {path, write_whole, elements ? NULL : skip_whole, &file};
+    const gd_output to = {path, gd_whole_file_write, elements ? NULL : gd_whole_file_skip, &file};
     if (gd_error_status(ctx)) return gd_error_status(ctx);
     if (!path)
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_write: path is NULL, wanted a file");

@@ -2,7 +2,6 @@
 #include "checkpoint_parts.h"
 #include "checksums.h"
 #include "llama.h"
-#include "platform/file.h"
 #include "tokenizer_file.h"
 
 #include <errno.h>
@@ -190,6 +189,14 @@ static gd_status restore_options(checkpoint *from, gd_context *ctx, train_option
 
 static const char lock_name[] = ".lock";
 
+/* What a run has left that was killed goes. The folder that is made and removed shows before the first
+ * step whether a checkpoint can be saved. */
+static bool tidy(const open_folder *out)
+{
+    return checkpoint_clear(out, CHECKPOINT_REMOVING) && checkpoint_clear(out, CHECKPOINT_SAVING) &&
+           folder_make(out, CHECKPOINT_SAVING) && checkpoint_clear(out, CHECKPOINT_SAVING);
+}
+
 /* Two runs in one folder would mix the model of one with the state of the other. On a file system
  * without locks nothing prevents it. Who has the lock brings back a checkpoint whose replacement
  * was interrupted. */
@@ -203,9 +210,9 @@ static gd_status lock_out(checkpoint *from, gd_context *ctx, const char *out)
     if (from->lock < 0)
         return gd_fail(ctx, GD_ERROR_IO, "--out %s: cannot lock %s in it: %s", out, lock_name,
                        folder_reason());
-    if (!folder_repair(&from->out, checksums_files))
+    if (!folder_repair(&from->out, CHECKPOINT_PREFIX, checksums_files))
         return checkpoint_fail(ctx, "repair the folder", out);
-    return GD_OK;
+    return tidy(&from->out) ? GD_OK : checkpoint_fail(ctx, "write in the folder", out);
 }
 
 /* A new run must not mix its checkpoints with those of another. */
@@ -213,7 +220,6 @@ static gd_status make_out(checkpoint *from, gd_context *ctx, const train_options
 {
     int64_t *steps = NULL, count = 0;
     if (!folder_make_all(o->out)) return checkpoint_fail(ctx, "make the folder", o->out);
-    if (!gd_os_can_write_in(o->out)) return checkpoint_fail(ctx, "write in the folder", o->out);
     if (lock_out(from, ctx, o->out) || o->resume) return gd_error_status(ctx);
     count = checkpoint_list(&from->out, &steps);
     if (count < 0) checkpoint_fail(ctx, "list", o->out);

@@ -1,6 +1,6 @@
 /* checkpoint_find.c - finding the folder of a model, or the newest whole checkpoint of a run. See
  * checkpoint.h. */
-#include "checkpoint.h"
+#include "checkpoint_parts.h"
 #include "checksums.h"
 #include "console.h"
 #include "llama.h"
@@ -10,18 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char prefix[] = "step-";
-
 checkpoint_name checkpoint_name_of(int64_t step)
 {
     checkpoint_name name;
-    snprintf(name.text, sizeof name.text, "%s%08lld", prefix, (long long)step);
+    snprintf(name.text, sizeof name.text, CHECKPOINT_PREFIX "%08lld", (long long)step);
     return name;
 }
 
 int64_t checkpoint_list(const open_folder *out, int64_t **steps)
 {
-    return folder_list(out, prefix, steps);
+    return folder_list(out, CHECKPOINT_PREFIX, steps);
 }
 
 /* ---- One checkpoint ------------------------------------------------------------------------- */

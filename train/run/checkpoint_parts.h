@@ -17,6 +17,14 @@
 
 enum { TOKENIZER_TEXT = 2 * 256 + 16 };
 
+/* Folders in --out: of a checkpoint, before its step in digits; of one until it is whole, and of an old one that is being removed. */
+#define CHECKPOINT_PREFIX "step-"
+#define CHECKPOINT_SAVING ".saving"
+#define CHECKPOINT_REMOVING ".removing"
+
+/* Removes one of them, as folder_clear. A message says what it held that is not the run's own. */
+bool checkpoint_clear(const open_folder *out, const char *name);
+
 /* A description of the tokenizer: "characters:61620a" (its bytes, two digits for each, under the
  * name that checkpoints have had from the beginning), or a fingerprint of the pieces. */
 void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT]);

@@ -159,6 +159,14 @@ static void tell_rest(const open_folder *out, const char *name, const char *rest
                        out->path, name, out->path, rest);
 }
 
+bool checkpoint_clear(const open_folder *out, const char *name)
+{
+    char rest[FOLDER_NAME];
+    const bool cleared = folder_clear(out, name, "unfinished", checksums_files, rest);
+    tell_rest(out, name, rest);
+    return cleared;
+}
+
 /* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved,
  * which is not the newest in a run that was resumed from an older checkpoint. What cannot be
  * removed stays, with a message: the new one is saved. */
@@ -172,28 +180,24 @@ static void thin_out(const open_folder *out, const train_options *o, int64_t sav
             (o->keep_every > 0 && steps[i] % o->keep_every == 0))
             continue;
         const checkpoint_name name = checkpoint_name_of(steps[i]);
-        if (!folder_remove(out, name.text, ".removing", checksums_files, rest))
+        if (!folder_remove(out, name.text, CHECKPOINT_REMOVING, checksums_files, rest))
             console_notice("cannot remove %s/%s: %s", out->path, name.text, strerror(errno));
         tell_rest(out, name.text, rest);
     }
     free(steps);
 }
 
-static const char saving_name[] = ".saving";
-
 /* Opens --out and the new folder in it, which rank 0 makes. */
 static gd_status open_saving(gd_context *ctx, const train_options *o, open_folder *out, saving *to)
 {
-    char rest[FOLDER_NAME] = "";
     const bool first = gd_group_rank(o->group) == 0;
     *to = (saving){.ctx = ctx};
     *out = (open_folder){0};
     if ((first && !folder_make_path(o->out)) || !folder_open(out, o->out, false) ||
-        (first && (!folder_clear(out, saving_name, "unfinished", checksums_files, rest) ||
-                   !folder_make(out, saving_name))) ||
-        !folder_enter(&to->folder, out, saving_name))
+        (first &&
+         (!checkpoint_clear(out, CHECKPOINT_SAVING) || !folder_make(out, CHECKPOINT_SAVING))) ||
+        !folder_enter(&to->folder, out, CHECKPOINT_SAVING))
         checkpoint_fail(ctx, "make a folder in", o->out);
-    tell_rest(out, saving_name, rest);
     return gd_error_status(ctx);
 }
 
@@ -234,7 +238,7 @@ static gd_status complete_saving(gd_context *ctx, const train_options *o,
     char rest[FOLDER_NAME];
     const checkpoint_name name = checkpoint_name_of(progress->step);
     if (saving_end(to) || check_saved(ctx, to)) return gd_error_status(ctx);
-    if (!folder_replace(out, saving_name, name.text, checksums_files, rest))
+    if (!folder_replace(out, CHECKPOINT_SAVING, name.text, checksums_files, rest))
         return gd_fail(ctx, GD_ERROR_IO, "cannot complete %s/%s: %s", out->path, name.text,
                        strerror(errno));
     tell_rest(out, name.text, rest);
@@ -251,7 +255,6 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
     gd_context *ctx = m->ctx;
     open_folder out = {0};
     saving to = {.ctx = ctx};
-    char rest[FOLDER_NAME];
     const bool first = gd_group_rank(o->group) == 0;
     if (first && !open_saving(ctx, o, &out, &to))
         begin_saving(m, data, o, optimizer, progress, &to);
@@ -265,8 +268,7 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
         if (first) complete_saving(ctx, o, progress, &out, &to);
         checkpoint_agree(ctx, o->group);
     }
-    if (gd_error(ctx) && begun)
-        folder_clear(&out, saving_name, "unfinished", checksums_files, rest);
+    if (gd_error(ctx) && begun) checkpoint_clear(&out, CHECKPOINT_SAVING);
     saving_close(&to);
     folder_close(&out);
     return gd_error_status(ctx);

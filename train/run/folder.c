@@ -409,6 +409,28 @@ static bool replace_in_two(const open_folder *in, const char *from, const char *
     return gd_os_flush_folder(at) && clear(in, aside, to, own, rest);
 }
 
+/* What takes the place of the user's own folder has its permissions, and those of its files. */
+static void keep_access(const open_folder *in, const char *from, const char *to,
+                        const char *const *own)
+{
+    open_folder old = {0}, fresh = {0};
+    gd_os_status was, is;
+    if (folder_enter(&old, in, to) && folder_enter(&fresh, in, from) &&
+        gd_os_status_of(old.descriptor, &was) && gd_os_status_of(fresh.descriptor, &is) &&
+        was.owner == is.owner) {
+        gd_os_set_access(fresh.descriptor, &was);
+        for (; *own; own++) {
+            const bool there = gd_os_status_at(old.descriptor, *own, false, &was) &&
+                               was.kind == GD_OS_IS_FILE && was.owner == is.owner;
+            const int file = there ? open_checked(&fresh, *own, FOLDER_WRITE) : -1;
+            if (file >= 0) gd_os_set_access(file, &was);
+            if (file >= 0) gd_os_close(file);
+        }
+    }
+    folder_close(&old);
+    folder_close(&fresh);
+}
+
 bool folder_replace(const open_folder *in, const char *from, const char *to, const char *const *own,
                     char rest[FOLDER_NAME])
 {
@@ -417,6 +439,7 @@ bool folder_replace(const open_folder *in, const char *from, const char *to, con
     rest[0] = '\0';
     if (!kind && errno) return false;
     if (kind && kind != GD_OS_IS_FOLDER && !keep_rest(in, to, to, rest)) return false;
+    if (kind == GD_OS_IS_FOLDER) keep_access(in, from, to, own);
     if (gd_os_rename(at, from, to)) return gd_os_flush_folder(at);
     if (errno != ENOTEMPTY && errno != EEXIST) return false;
     if (!gd_os_exchange(at, from, to)) return replace_in_two(in, from, to, own, rest);
@@ -438,6 +461,7 @@ bool folder_remove(const open_folder *in, const char *name, const char *removing
 
 typedef struct repair {
     const open_folder *in;
+    const char *prefix;
     const char *const *own;
 } repair;
 
@@ -447,14 +471,16 @@ static bool repair_one(void *user, int at, const char *aside)
     const size_t prefix = sizeof replaced - 1;
     const char *name = aside + prefix;
     char rest[FOLDER_NAME];
-    if (strncmp(aside, replaced, prefix) != 0 || kind_at(at, aside) != GD_OS_IS_FOLDER) return true;
+    if (strncmp(aside, replaced, prefix) != 0 || number_of(name, r->prefix) < 0 ||
+        kind_at(at, aside) != GD_OS_IS_FOLDER)
+        return true;
     if (kind_at(at, name)) return clear(r->in, aside, name, r->own, rest);
     return !errno && gd_os_rename(at, aside, name);
 }
 
-bool folder_repair(const open_folder *in, const char *const *own)
+bool folder_repair(const open_folder *in, const char *prefix, const char *const *own)
 {
-    repair r = {in, own};
+    repair r = {in, prefix, own};
     return gd_os_each_name(in->descriptor, repair_one, &r);
 }
 
@@ -479,7 +505,8 @@ int folder_lock(const open_folder *in, const char *name)
         const int how = GD_OS_READ | GD_OS_WRITE | GD_OS_MAKE | GD_OS_NO_LINK | GD_OS_NO_WAIT;
         const int file = gd_os_open(in->descriptor, name, how, mode);
         if (file < 0) return -1;
-        if (!kind) gd_os_set_mode(file, mode); /* whatever the umask; only a convenience */
+        status.mode = mode;
+        if (!kind) gd_os_set_access(file, &status); /* whatever the umask; only a convenience */
         if (!gd_os_lock(file)) {
             close_failed(file);
             return -1;

@@ -146,6 +146,10 @@ static bool set_aside(const run_log *log)
     errno = ENAMETOOLONG;
     const int length = snprintf(old_name, sizeof old_name, "%s.old", name);
     const int old = length < FOLDER_NAME ? folder_file(&in, old_name, FOLDER_APPEND) : -1;
+    gd_os_status made, status;
+    if (old >= 0 && gd_os_status_of(old, &made) && made.size == 0 &&
+        gd_os_status_of(log->file, &status))
+        gd_os_set_access(old, &status); /* who may not read the log may not read its lines there */
     bool fine = old >= 0 && append_rest(log, old);
     const int why = errno;
     if (old >= 0) fine = folder_end_file(old) && fine;
