@@ -347,6 +347,16 @@ def test_right_functions_that_misbehave_in_no_way():
     assert gradus.gradcheck(lambda t: (t.relu(), t.round(), t * 2), leaf(5, 4))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_that_are_zero_but_for_rounding(seed):
+    """Their noise has as few digits as float32 numbers, and was once taken for rounded gradients."""
+    torch.manual_seed(seed)
+    assert gradus.gradcheck(lambda x: F.normalize(x, dim=1), leaf(6, 1), seed=seed)
+    assert gradus.gradcheck(torch.corrcoef, leaf(6, 2), seed=seed)
+    assert gradus.gradcheck(lambda x, b: F.batch_norm(x + b, None, None, training=True),
+                            (leaf(6, 4), leaf(4)), seed=seed)
+
+
 def test_scalars():
     assert gradus.gradcheck(torch.exp, leaf())
     assert gradus.gradcheck(lambda x, y: x * y, (leaf(), leaf(3, 4)))

@@ -42,6 +42,7 @@ typedef struct gd_expectation {
     double *const *held;
     double *const *gradient; /* [inputs] */
     double *const *parts[2]; /* terms of the gradient, for its rounding error; or NULL */
+    const double *noise;     /* [inputs] by gd_check_shake; NULL: not known */
     gd_sameness same;
     bool repeat;    /* a NaN must be one again; else nothing is expected instead of one */
     char when[160]; /* "with a cotangent of zeros" */
@@ -68,26 +69,10 @@ static bool equal(const gd_checker *c, const gd_expectation *e, bool bitwise, in
         double g = got[*at], w = e->gradient[i][*at];
         if (!memcmp(&g, &w, sizeof g) || (isnan(w) && (isnan(g) || !e->repeat))) continue;
         if (!bitwise && gd_check_overflows(c->input[i].dtype, g, w)) continue;
-        if (bitwise || !(g == w || fabs(g - w) <= close_enough(c->dtype) * size)) return false;
+        const double most = close_enough(c->dtype) * size + (e->noise ? 8 * e->noise[i] : 0);
+        if (bitwise || !(g == w || fabs(g - w) <= most)) return false;
     }
     return true;
-}
-
-/* The gradients for the same cotangents with every second sign changed. A gradient whose terms
- * cancel says nothing about their size, but then this one does. */
-static gd_status other_signs(gd_checker *c, double *const *cotangent, double ***gradient)
-{
-    double **changed = gd_check_allocate(c, c->outputs, sizeof *changed);
-    gd_status status = gd_check_make_gradients(c, gradient);
-    if (!changed || status) return GD_ERROR_MEMORY;
-    for (int o = 0; o < c->outputs; o++) {
-        const int64_t count = c->output[o].count;
-        if (!cotangent[o]) continue;
-        changed[o] = gd_check_numbers(c, count);
-        if (!changed[o]) return GD_ERROR_MEMORY;
-        for (int64_t k = 0; k < count; k++) changed[o][k] = (k % 2 ? -1 : 1) * cotangent[o][k];
-    }
-    return gd_check_backward(c, changed, *gradient);
 }
 
 /* For printing: a NaN without a sign. */
@@ -105,11 +90,9 @@ static gd_status compare(gd_checker *c, gd_expectation *e, int i, const double *
     int64_t at, bit = -1;
     if (e->same == BITS_IF_CLAIMED && !bitwise && !equal(c, e, true, i, got, &at)) bit = at;
     bool fine = equal(c, e, bitwise, i, got, &at);
-    if (!fine && !bitwise && !e->parts[0]) {
-        double **other;
-        gd_status status = other_signs(c, e->cotangent, &other);
-        if (status) return status;
-        e->parts[0] = other;
+    if (!fine && !bitwise && !e->noise) {
+        e->noise = gd_check_shake(c, e->cotangent, close_enough(c->dtype));
+        if (!e->noise) return gd_error_status(c->ctx);
         fine = equal(c, e, false, i, got, &at);
     }
     if (fine && bit < 0) return GD_OK;
@@ -177,27 +160,42 @@ static gd_status expect_same(gd_checker *c, const gd_run *how, gd_sameness same,
     return expect(c, how, &e, 1, kept);
 }
 
-/* A float64 gradient of float32 values: the cotangents have more digits, so it was rounded. Inputs
- * that are wrong or inconclusive have other trouble. */
+/* How many of an input's gradients, but for zeros, are float32 numbers above `noise` [sets]; 0 if
+ * any has more digits. */
+static int64_t float32_numbers(const gd_checker *c, int input, const double *noise)
+{
+    int64_t count = 0;
+    for (int set = 0; set < c->sets; set++) {
+        for (int64_t e = 0; e < c->input[input].count; e++) {
+            const double g = c->analytic[set][input][e];
+            if ((double)(float)g != g) return 0;
+            count += fabs(g) > noise[set];
+        }
+    }
+    return count;
+}
+
+/* A float64 gradient of float32 values: the cotangents have more digits, so it was rounded. What is
+ * left of terms that cancel, below 2^26 times their rounding error, has no more digits than a float32
+ * number. Inputs that are wrong or inconclusive have other trouble. */
 static gd_status keeps_digits(gd_checker *c)
 {
+    double *noise = gd_check_numbers(c, c->sets);
+    if (!noise) return GD_ERROR_MEMORY;
     for (int o = 0; o < c->outputs; o++)
         if (c->output[o].real && c->output[o].dtype != GD_FLOAT64) return GD_OK;
     for (int k = 0; k < c->report->inputs; k++) {
         const gd_gradcheck_input *in = &c->report->input[k];
-        const gd_argument *a = &c->input[in->index];
-        int64_t rounded = 0, others = 0;
-        if (a->dtype != GD_FLOAT64 || in->wrong || in->inconclusive) continue;
-        for (int set = 0; set < c->sets; set++) {
-            for (int64_t e = 0; e < a->count; e++) {
-                const double g = c->analytic[set][in->index][e];
-                const bool few = (double)(float)g == g;
-                rounded += few && g != 0;
-                others += !few;
-            }
+        const int i = in->index;
+        memset(noise, 0, (size_t)c->sets * sizeof *noise);
+        if (c->input[i].dtype != GD_FLOAT64 || in->wrong || in->inconclusive) continue;
+        for (int set = 0; set < c->sets && float32_numbers(c, i, noise) >= 4; set++) {
+            const double *moved = gd_check_shake(c, c->cotangent[set], 0x1p-50);
+            if (!moved) return gd_error_status(c->ctx);
+            noise[set] = 0x1p26 * moved[i];
         }
-        if (rounded >= 4 && !others)
-            gd_check_complain(c, in->index, "all its values are float32 numbers: it was rounded");
+        if (float32_numbers(c, i, noise) >= 4)
+            gd_check_complain(c, i, "all its values are float32 numbers: it was rounded");
     }
     return GD_OK;
 }
@@ -266,6 +264,9 @@ static gd_status make_held(gd_checker *c, gd_sums *s)
         const gd_argument *a = &c->input[i];
         if (!a->wanted) continue;
         double largest = largest_of(c->analytic[0][i], a->count);
+        /* It is not as small as the rounding of a gradient that is 0. */
+        if (gd_check_precision(a->dtype) >= 24)
+            largest = fmax(largest, c->options.atol / c->options.rtol * c->unit[0] / a->scale);
         if (!(largest > 0)) largest = 1;
         int exponent; /* what is held has few significant bits, so it is exact in every dtype */
         frexp(largest, &exponent);

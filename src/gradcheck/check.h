@@ -159,6 +159,7 @@ enum {
     GD_STREAM_HELD = 900,      /* + input: what a gradient holds already */
     GD_STREAM_SAMPLE = 1000,
     GD_STREAM_PROBE = 1200,    /* + 50 probe + output */
+    GD_STREAM_SHAKE = 1700,    /* + 50 time + output */
     GD_STREAM_DIRECTION = 2000 /* + direction */
 };
 
@@ -205,6 +206,10 @@ typedef struct gd_run {
 gd_status gd_check_run(gd_checker *c, const gd_run *run);
 /* The plain backward: one walk for all inputs that want a gradient. */
 gd_status gd_check_backward(gd_checker *c, double *const *cotangent, double **gradient);
+/* How far the gradients move, at most, [inputs], if each cotangent moves by the fraction `by` of
+ * itself, up or down. Terms that cancel move by so much of their own size, and the rounding of terms
+ * that always cancel is another one; the gradient itself says nothing about either. NULL on error. */
+const double *gd_check_shake(gd_checker *c, double *const *cotangent, double by);
 
 /* An op whose output is a view of a larger tensor, with a border of one element on each side.
  * Reversed, the last dimension is the slowest in memory; else rows are packed, with gaps between

@@ -17,6 +17,7 @@ typedef struct gd_comparison {
     double **numeric;        /* [sets][capacity] */
     char **state;            /* [sets][capacity] */
     double *largest, *floor; /* [sets] */
+    bool *shaken;            /* [sets] whether the floor is above the rounding of a gradient of 0 */
     double typical;          /* the median size of the sampled values that are not 0, over scale */
     bool lost;               /* a direction disagrees, but no single element does */
 } gd_comparison;
@@ -150,6 +151,20 @@ static gd_status climb(gd_comparison *m, int set, int64_t at, gd_ladder *ladder,
     }
 }
 
+/* If the gradient is 0, what backward gives may be its rounding: raises the floor above that. */
+static gd_status raise_floor(gd_comparison *m, int set)
+{
+    gd_checker *c = m->c;
+    if (m->shaken[set] || m->largest[set] > m->floor[set]) return GD_OK;
+    const double by = 8 * gd_check_rounding(c->dtype);
+    const double *moved = gd_check_shake(c, c->cotangent[set], by);
+    if (!moved) return gd_error_status(c->ctx);
+    m->shaken[set] = true;
+    if (isfinite(moved[m->input]))
+        m->floor[set] = fmax(m->floor[set], 8 * moved[m->input] / c->options.rtol);
+    return GD_OK;
+}
+
 static gd_status judge(gd_comparison *m, int set, int64_t e)
 {
     double tolerance = tolerance_of(m, set), numeric;
@@ -159,11 +174,14 @@ static gd_status judge(gd_comparison *m, int set, int64_t e)
     gd_state state;
     gd_status status = climb(m, set, m->at[e], &ladder, &state, &numeric);
     if (status) return status;
-    m->state[set][e] = (char)state;
     /* The ladder's slope is accurate enough for the verdict; if the usual step agrees with it,
      * that slope has more digits. */
     if (!(fabs(m->numeric[set][e] - numeric) <= tolerance / 4)) m->numeric[set][e] = numeric;
-    return GD_OK;
+    if (state == GD_STATE_WRONG) status = raise_floor(m, set);
+    if (state == GD_STATE_WRONG && gap_of(m, set, e) <= tolerance_of(m, set))
+        state = GD_STATE_RIGHT;
+    m->state[set][e] = (char)state;
+    return status;
 }
 
 /* The tolerance depends on the largest gradient, and that on slopes which a ladder corrects: judges
@@ -483,7 +501,8 @@ static gd_status prepare(gd_comparison *m)
     m->state = gd_check_allocate(c, c->sets, sizeof *m->state);
     m->largest = gd_check_numbers(c, c->sets);
     m->floor = gd_check_numbers(c, c->sets);
-    if (!m->numeric || !m->state || !m->largest || !m->floor) return GD_ERROR_MEMORY;
+    m->shaken = gd_check_allocate(c, c->sets, sizeof *m->shaken);
+    if (!m->numeric || !m->state || !m->largest || !m->floor || !m->shaken) return GD_ERROR_MEMORY;
     for (int set = 0; set < c->sets; set++) {
         m->numeric[set] = gd_check_numbers(c, m->capacity);
         m->state[set] = gd_check_allocate(c, m->capacity, 1);

@@ -247,3 +247,28 @@ gd_status gd_check_backward(gd_checker *c, double *const *cotangent, double **gr
     const gd_walk walk = {.cotangent = cotangent, .gradient = gradient};
     return gd_check_run(c, &(gd_run){.walk = &walk, .walks = 1});
 }
+
+const double *gd_check_shake(gd_checker *c, double *const *cotangent, double by)
+{
+    enum { TIMES = 3 };
+    double **u = gd_check_allocate(c, c->outputs, sizeof *u), **gradient[2];
+    double *noise = gd_check_numbers(c, c->inputs);
+    if (!u || !noise || gd_check_make_gradients(c, &gradient[0])) return NULL;
+    if (gd_check_make_gradients(c, &gradient[1])) return NULL;
+    for (int o = 0; o < c->outputs; o++)
+        if (cotangent[o] && !(u[o] = gd_check_numbers(c, c->output[o].count))) return NULL;
+    for (int time = 0; time <= TIMES; time++) {
+        for (int o = 0; o < c->outputs; o++) {
+            const uint64_t stream = GD_STREAM_SHAKE + 50 * (uint64_t)time + (uint64_t)o;
+            if (!u[o]) continue;
+            gd_check_signs(u[o], c->output[o].count, c->options.seed, stream);
+            for (int64_t k = 0; k < c->output[o].count; k++)
+                u[o][k] = cotangent[o][k] * (1 + (time ? by * u[o][k] : 0));
+        }
+        if (gd_check_backward(c, u, gradient[time > 0])) return NULL;
+        for (int i = 0; i < c->inputs && time; i++)
+            for (int64_t k = 0; c->input[i].wanted && k < c->input[i].count; k++)
+                noise[i] = fmax(noise[i], fabs(gradient[1][i][k] - gradient[0][i][k]));
+    }
+    return noise;
+}
