@@ -1,6 +1,7 @@
 /* registry.c - the tables for the core (src/core/services.h): the records of all ops, and each
  * device with its services. */
 #include "core/services.h"
+#include "gradus/ops.h"
 #include "kernel.h"
 
 #define GD_OP(name) extern const gd_op gd_op_##name;
@@ -12,6 +13,8 @@ const gd_op *const gd_builtin_ops[] = {
 #include "ops.def"
 #undef GD_OP
     NULL};
+
+const gd_joining_ops gd_joining = {gd_add, gd_cast, gd_contiguous};
 
 const int gd_builtin_op_count = (int)(sizeof gd_builtin_ops / sizeof *gd_builtin_ops) - 1;
 

@@ -91,8 +91,9 @@ END_TEST
 START_TEST(second_derivatives_are_refused)
 {
     const char *words =
-        "mul: a [3] is a gradient, or made of one, and there are no second derivatives: "
-        "give gd_detach of it if it is to be a constant";
+        "mul: a [3] is a gradient, or made of one, and how that was computed is not on the tape: "
+        "use "
+        "gd_gradients with differentiable, or give gd_detach of it if it is to be a constant";
     gd_backward(total(gd_mul(x, x)));
     gd_step_end(ctx);
     gd_tensor *g = gd_grad(x);
@@ -102,7 +103,11 @@ START_TEST(second_derivatives_are_refused)
     ck_assert_error(ctx, words);
     ck_assert_ptr_null(gd_mul(x, gd_add(g, x)));
     ck_assert_error(ctx, "add: a [3] is a gradient");
-    ck_assert_double_eq(gd_item(total(gd_mul(g, g))), 4 + 16 + 36);     /* as a number */
+    gd_tensor *made_of_g = total(gd_mul(g, g)); /* a number, but not a loss */
+    ck_assert_double_eq(gd_item(made_of_g), 4 + 16 + 36);
+    gd_backward(made_of_g);
+    ck_assert_error(ctx, "backward: output [] was made of a gradient, and how that was computed is "
+                         "not on the tape; use gd_gradients with differentiable");
     ck_assert_ptr_nonnull(gd_mul(gd_cast(gd_gt(g, x), GD_FLOAT32), x)); /* as of a mask */
 
     gd_tensor *constant = gd_detach(g), *z = gd_add(constant, gd_mul(constant, x));

@@ -51,13 +51,14 @@ GD_API gd_status gd_backward_from(gd_tensor *const *outputs, int count,
  * Owned by t. A tensor made by an op has one only if gd_retain_grad(t) was called before the
  * backward.
  *
- * Gradients are numbers, not functions: how they were computed is not on the tape, and there are no
- * second derivatives. So an op with an input that requires a gradient refuses one that is a gradient,
- * or was made of one by ops: with x = 3 and g = gd_grad(x) = 3 x^2 = 27, the gradient of g + g x would
- * be 27, not 99. gd_detach(g) is a constant, as a gradient is in PyTorch without create_graph; so is
- * what ops make of it between gd_no_grad_begin and gd_no_grad_end. Refused, too: a backward inside a
- * backward; and, since the next backward writes to the same memory, one that needs a gradient which
- * it has already changed, as for gd_mul(gd_mul(gd_detach(gd_grad(x)), x), x): give the op a copy. */
+ * These gradients are numbers, not functions: how they were computed is not on the tape. So an op with
+ * an input that requires a gradient refuses one that is a gradient, or was made of one by ops, and a
+ * backward of nothing else is refused too: with x = 3 and g = gd_grad(x) = 3 x^2 = 27, the gradient of
+ * g + g x would be 27, not 99. gd_gradients with `differentiable` gives gradients that are functions;
+ * gd_detach(g) is a constant, as a gradient is in PyTorch without create_graph; so is what ops make of
+ * it between gd_no_grad_begin and gd_no_grad_end. Refused, too: a backward inside a backward; and,
+ * since the next backward writes to the same memory, one that needs a gradient which it has already
+ * changed, as for gd_mul(gd_mul(gd_detach(gd_grad(x)), x), x): give the op a copy. */
 GD_API gd_tensor *gd_grad(const gd_tensor *t);
 
 /* Clears the gradient of t; the next backward starts from zero. */
@@ -70,6 +71,45 @@ GD_API gd_tensor *gd_retain_grad(gd_tensor *t);
 /* Keeps the value of a tensor made by an op through gd_backward until the step ends, so that it can
  * still be read. (A loss given to gd_backward is kept anyway.) Returns t. */
 GD_API gd_tensor *gd_keep(gd_tensor *t);
+
+/* ---- Gradients as tensors ------------------------------------------------------------------ */
+
+typedef struct gd_gradients_options {
+    gd_tensor *const *cotangents; /* as of gd_backward_options */
+    bool keep_tape;               /* likewise */
+    /* The gradients are functions of what the outputs were made of: they are computed by ops, which
+     * are recorded, and may be differentiated again, any number of times. (In PyTorch: create_graph.)
+     * The tape is kept. */
+    bool differentiable;
+    bool zeros; /* for inputs that no output depends on; otherwise these are an error */
+} gd_gradients_options;
+
+/* Fills gradients [n] with sum_i (doutputs[i]/dinputs[j])^T cotangents[i], and with NULL on error. An
+ * input is a tensor of yours that requires a gradient, or one made by an op on the way to an output.
+ * The gradient of neither is touched, hooks (gd_on_gradient) are not called, ranks send nothing; only
+ * nodes between the inputs and the outputs are visited, and used up unless the tape is kept.
+ *
+ * The gradients belong to the step, and can be read until it ends, also after a backward. They are
+ * contiguous, of the shape and dtype of their input, in float32 for the parameters of a 16-bit group;
+ * sums over several uses are taken in float32 at least, for 16-bit tensors too if `differentiable`, and
+ * rounded once. An input that is listed twice gets one tensor twice. A view of a tensor is another
+ * input than the tensor.
+ *
+ * If not `differentiable`, the gradients are numbers, as those of gd_grad, and the kernels are those
+ * of gd_backward. If so, they are computed by the ops that the records of the outputs' ops give as
+ * derivative or definition (see gd_op), also between gd_no_grad_begin and gd_no_grad_end; each must
+ * find the values that it reads as the forward saw them, of a definition all inputs of the op. Dropout
+ * repeats its mask, and statistics are not updated again. A segment of gd_recompute is run again, and
+ * then stays on the tape. gd_backward of a loss that contains such gradients visits all these nodes,
+ * with the kernels of any op, and gives their memory back; nodes that it does not visit keep theirs
+ * until the step ends.
+ *
+ * It is an error inside an op, a backward (so in a hook), a segment, or another call of it. */
+GD_API gd_status gd_gradients(gd_tensor *const *outputs, int count,
+                              const gd_gradients_options *options, gd_tensor *const *inputs, int n,
+                              gd_tensor **gradients);
+
+/* ---- Complete gradients -------------------------------------------------------------------- */
 
 /* Called in each backward when the gradient of a leaf is complete, so that work that uses it, such
  * as a sum over several GPUs, may be queued while the backward continues. It is called for each
@@ -226,6 +266,9 @@ typedef struct gd_call {
 /* forward() and backward() return GD_OK or the status of gd_call_fail. */
 typedef gd_status (*gd_kernel)(const gd_call *call);
 
+/* How the op is made of other ops, see gd_op; on an error these set the context's. */
+typedef void (*gd_derivation)(const gd_call *call);
+
 /* How to fill one input of a gradcheck case. */
 typedef enum gd_fill_kind {
     GD_FILL_NORMAL = 0, /* normal with mean `a` and standard deviation `b` (0 means 1) */
@@ -327,6 +370,23 @@ struct gd_op {
     const gd_case *cases; /* for gradcheck; GD_CASES(array) sets both */
     int case_count;
 
+    /* ---- What a differentiable gradient needs (gd_gradients): one of the two -------------- */
+
+    /* What the op is: makes call->output[] of call->input[] by ops, each in place of a tensor that has
+     * its shape alone. It is run when a gradient is to be differentiated, and must give what forward()
+     * gave, but for rounding. It changes nothing, such as running statistics. */
+    gd_derivation definition;
+
+    /* The backward by ops, where that is shorter or faster than what follows from the definition:
+     * replaces each call->dinput[i] that is not NULL by a tensor of the shape of call->input[i],
+     * linear in call->doutput[], or by NULL for zeros. doutput[i] may be NULL as in backward(). Of
+     * inputs and outputs that backward_reads_inputs and backward_reads_outputs do not list, it may
+     * read the shape alone; there are no saves.
+     *
+     * In both all real tensors have call->dtype: 16 bits are float32. The stream of random numbers is
+     * where the forward found it. */
+    gd_derivation derivative;
+
     /* ---- What saves time or memory, or promises more: an op is right without ---------------- */
 
     /* Which dinput may share memory with a tensor of the same shape that is not needed after this
@@ -398,6 +458,11 @@ GD_API gd_text gd_shape_text(const gd_tensor *t);
 
 /* The name of input i of a record: "weight"; "x[2]"; "input 2" if the record has none. */
 GD_API gd_text gd_input_name(const gd_op *op, int i);
+
+/* A tensor of the step, all of whose elements are `value`; of any dtype and, with ndim 0, a number
+ * that ops broadcast. For definitions and derivatives. */
+GD_API gd_tensor *gd_constant(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
+                              double value);
 
 /* Fills a spec with the dtype and shape of t. */
 GD_API gd_spec gd_spec_like(const gd_tensor *t);

@@ -10,6 +10,13 @@ static gd_status cumsum_shape(const gd_call *call, gd_shapes *out)
     return gd_check_axis(call);
 }
 
+/* dx_i = dy_i + ... + dy_n */
+static void cumsum_derivative(const gd_call *call)
+{
+    const int axis = ((const gd_axis_args *)call->args)->axis;
+    call->dinput[0] = gd_flip(gd_cumsum(gd_flip(call->doutput[0], &axis, 1), axis), &axis, 1);
+}
+
 static const gd_axis_args first = {.axis = 0}, second = {.axis = 1};
 
 static const gd_case cases[] = {
@@ -31,6 +38,7 @@ const gd_op gd_op_cumsum = {
     .shape = cumsum_shape,
     .forward = GD_ON_DEVICES(cumsum_forward),
     .backward = GD_ON_DEVICES(cumsum_backward),
+    .derivative = cumsum_derivative,
     GD_CASES(cases),
 };
 

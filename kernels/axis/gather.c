@@ -1,6 +1,7 @@
 /* gather.c - the ops gather and scatter_add: elements chosen, and added, by their place along one
  * axis. README.md has the derivations. */
 #include "axis/axis.h"
+#include "derivation.h"
 
 GD_KERNEL(gather_forward)
 GD_KERNEL(gather_backward)
@@ -57,6 +58,27 @@ static gd_status scatter_add_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* dx[..., index[..., i, ...], ...] += dy[..., i, ...] */
+static void gather_derivative(const gd_call *call)
+{
+    const gd_axis_args *args = call->args;
+    gd_tensor *x = call->input[0], *index = call->input[1], *dy = call->doutput[0];
+    if (args->shared) index = repeated_as(index, dy);
+    call->dinput[0] = gd_scatter_add(all_of(x, 0), args->axis, index, dy);
+}
+
+/* dx = dy, dsrc = what dy has at the places of the index, and 0 beyond it. */
+static void scatter_add_derivative(const gd_call *call)
+{
+    const gd_axis_args *args = call->args;
+    gd_tensor *index = call->input[1], *dy = call->doutput[0];
+    if (call->dinput[0]) call->dinput[0] = dy;
+    if (!call->dinput[2]) return;
+    gd_tensor *g = gd_gather(dy, args->axis, index);
+    for (int d = 0; d < gd_tensor_ndim(dy); d++) g = among_zeros(g, call->input[2], d, 0);
+    call->dinput[2] = g;
+}
+
 static const gd_axis_args first = {.axis = 0}, second = {.axis = 1}, third = {.axis = 2},
                           shared = {.axis = 1, .shared = true};
 
@@ -101,6 +123,7 @@ const gd_op gd_op_gather = {
     .formula = "y[..., i, ...] = x[..., index[..., i, ...], ...]",
     GATHER,
     .backward = GD_ON_DEVICES(gather_backward),
+    .derivative = gather_derivative,
     GD_CASES(gather_cases),
 };
 
@@ -110,6 +133,7 @@ static const gd_op index_select = {
     .formula = "y[..., i, ...] = x[..., index[i], ...]",
     GATHER,
     .backward = GD_ON_DEVICES(gather_backward),
+    .derivative = gather_derivative,
 };
 
 const gd_op gd_op_scatter_add = {
@@ -127,6 +151,7 @@ const gd_op gd_op_scatter_add = {
     .shape = scatter_add_shape,
     .forward = GD_ON_DEVICES(scatter_add_forward),
     .backward = GD_ON_DEVICES(scatter_add_backward),
+    .derivative = scatter_add_derivative,
     GD_CASES(scatter_add_cases),
 };
 

@@ -3,6 +3,8 @@
 #include "conv/check.h"
 #include "gradus/ops.h"
 
+extern const gd_op gd_op_unfold, gd_op_fold;
+
 GD_KERNEL(unfold_forward)
 GD_KERNEL(unfold_backward)
 GD_KERNEL(fold_forward)
@@ -61,6 +63,20 @@ static gd_status fold_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* Each is the adjoint of the other, with the same windows. */
+static void unfold_derivative(const gd_call *call)
+{
+    conv_args args = *(const conv_args *)call->args;
+    const gd_tensor *x = call->input[0];
+    args.size[0] = gd_tensor_dim(x, 2), args.size[1] = gd_tensor_dim(x, 3);
+    call->dinput[0] = gd_apply(&gd_op_fold, call->doutput, 1, &args);
+}
+
+static void fold_derivative(const gd_call *call)
+{
+    call->dinput[0] = gd_apply(&gd_op_unfold, call->doutput, 1, call->args);
+}
+
 static const conv_args two = {.kernel = {2, 2}, .size = {3, 3}, CONV_PAIRS(1, 1, 0, 0, 1, 1)},
                        padded = {.kernel = {3, 2}, .size = {4, 5}, CONV_PAIRS(1, 1, 2, 1, 1, 1)},
                        strided = {.kernel = {2, 3}, .size = {7, 8}, CONV_PAIRS(2, 3, 0, 0, 1, 1)},
@@ -99,6 +115,7 @@ const gd_op gd_op_unfold = {
     .shape = unfold_shape,
     .forward = GD_ON_DEVICES(unfold_forward),
     .backward = GD_ON_DEVICES(unfold_backward),
+    .derivative = unfold_derivative,
     GD_CASES(unfold_cases),
 };
 
@@ -112,6 +129,7 @@ const gd_op gd_op_fold = {
     .shape = fold_shape,
     .forward = GD_ON_DEVICES(fold_forward),
     .backward = GD_ON_DEVICES(fold_backward),
+    .derivative = fold_derivative,
     GD_CASES(fold_cases),
 };
 

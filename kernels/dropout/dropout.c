@@ -19,6 +19,12 @@ static gd_status dropout_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* The stream is where the forward found it, so the mask is the same. */
+static void dropout_derivative(const gd_call *call)
+{
+    call->dinput[0] = gd_apply(call->op, call->doutput, 1, call->args);
+}
+
 static const gd_dropout_args none = {0}, some = {0.25}, most = {0.9};
 
 static const gd_case dropout_cases[] = {
@@ -38,6 +44,7 @@ const gd_op gd_op_dropout = {
     .shape = dropout_shape,
     .forward = GD_ON_DEVICES(dropout_forward),
     .backward = GD_ON_DEVICES(dropout_backward),
+    .derivative = dropout_derivative,
     GD_CASES(dropout_cases),
 };
 

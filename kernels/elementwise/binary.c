@@ -2,6 +2,7 @@
  * table in binary.def; and the rule of broadcasting, which README.md derives. */
 #include "elementwise/broadcast.h"
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 
 /* ---- Shapes ------------------------------------------------------------------------------- */
@@ -123,6 +124,39 @@ static const gd_case positive_cases[] = {
 #define KINKS kinked_cases
 #define POSITIVE positive_cases
 
+/* ---- Derivatives -------------------------------------------------------------------------- */
+
+/* The part of dy that goes to a, the larger of the two, half of it where they are equal. */
+static gd_tensor *share(gd_tensor *a, gd_tensor *b, gd_tensor *dy)
+{
+    return unless(gd_lt(a, b), gd_where(gd_eq(a, b), times(dy, 0.5), dy), 0);
+}
+
+/* b a^(b - 1), and 0 for b = 0. */
+static gd_tensor *base_slope(gd_tensor *a, gd_tensor *b)
+{
+    gd_tensor *none = is(b, 0), *there = gd_where(none, number(a, 1), a);
+    return gd_where(none, number(a, 0), mul(b, gd_pow_tensor(there, plus(b, -1))));
+}
+
+/* a^b ln a, and 0 for 0^b, b >= 0. */
+static gd_tensor *exponent_slope(gd_tensor *a, gd_tensor *b)
+{
+    gd_tensor *none = is(only(is(a, 0), only(gd_ge(b, number(b, 0)), number(a, 1))), 1);
+    gd_tensor *there = gd_where(none, number(a, 1), a);
+    return gd_where(none, number(a, 0), mul(gd_pow_tensor(there, b), gd_log(there)));
+}
+
+#define D(op_name, slope)
+#define D2(op_name, da, db)                                                         \
+    static void op_name##_derivative(const gd_call *call)                           \
+    {                                                                               \
+        gd_tensor *a = call->input[0], *b = call->input[1], *dy = call->doutput[0]; \
+        if (call->dinput[0]) call->dinput[0] = sum_to(da, a);                       \
+        if (call->dinput[1]) call->dinput[1] = sum_to(db, b);                       \
+    }
+#include "elementwise/derivatives.def"
+
 /* ---- Records ------------------------------------------------------------------------------ */
 
 enum { NOTHING, INPUTS };
@@ -144,6 +178,7 @@ enum { NOTHING, INPUTS };
         .shape = binary_shape,                                             \
         .forward = GD_ON_DEVICES(op_name##_forward),                       \
         .backward = GD_ON_DEVICES(op_name##_backward),                     \
+        .derivative = op_name##_derivative,                                \
         GD_CASES(op_cases),                                                \
     };                                                                     \
     gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b)                    \

@@ -1,5 +1,6 @@
 /* masked_fill.c - y = value where the mask is set, else x. dx = dy where it is not, else 0. */
 #include "arguments.h"
+#include "derivation.h"
 #include "elementwise/broadcast.h"
 #include "gradus/ops.h"
 
@@ -20,6 +21,11 @@ static gd_status masked_fill_shape(const gd_call *call, gd_shapes *out)
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "mask %s does not broadcast to x %s",
                             gd_shape_text(mask).text, gd_shape_text(x).text);
     return GD_OK;
+}
+
+static void masked_fill_derivative(const gd_call *call)
+{
+    call->dinput[0] = unless(call->input[1], call->doutput[0], 0);
 }
 
 static const double filling = -2.5;
@@ -48,6 +54,7 @@ const gd_op gd_op_masked_fill = {
     .shape = masked_fill_shape,
     .forward = GD_ON_DEVICES(masked_fill_forward),
     .backward = GD_ON_DEVICES(masked_fill_backward),
+    .derivative = masked_fill_derivative,
     GD_CASES(cases),
 };
 

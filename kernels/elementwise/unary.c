@@ -1,6 +1,7 @@
 /* unary.c - the functions of one variable: records, cases and public functions, made from the
  * table in unary.def. README.md has the derivatives. */
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 
 static gd_status unary_shape(const gd_call *call, gd_shapes *out)
@@ -33,6 +34,56 @@ static gd_status range_shape(const gd_call *call, gd_shapes *out)
         "zero_rows", args, GD_INPUTS({GD_DIMS(0, 5)}), .may_be_empty = true                        \
     }
 
+/* ---- Derivatives -------------------------------------------------------------------------- */
+
+/* The slopes of functions.h by ops, with the same limits. */
+
+static gd_tensor *silu_slope(gd_tensor *x)
+{
+    gd_tensor *s = gd_sigmoid(x), *c = gd_clamp(x, -1000, 1000);
+    return mul(s, plus(mul(c, minus(1, s)), 1));
+}
+
+static gd_tensor *mish_slope(gd_tensor *x)
+{
+    gd_tensor *t = gd_tanh(gd_softplus(x)), *c = gd_clamp(x, -1000, 1000);
+    return add(t, mul(mul(c, minus(1, square(t))), gd_sigmoid(x)));
+}
+
+static gd_tensor *gelu_slope(gd_tensor *x)
+{
+    gd_tensor *c = gd_clamp(x, -100, 100);
+    gd_tensor *density = times(gd_exp(times(square(c), -0.5)), 0.39894228040143267794);
+    gd_tensor *cdf = plus(times(gd_erf(times(c, 0.70710678118654752440)), 0.5), 0.5);
+    return add(cdf, mul(c, density));
+}
+
+static gd_tensor *gelu_tanh_slope(gd_tensor *x)
+{
+    const double k = 0.79788456080286535588, cubic = 0.044715;
+    gd_tensor *c = gd_clamp(x, -20, 20), *cc = square(c);
+    gd_tensor *t = gd_tanh(times(mul(c, plus(times(cc, cubic), 1)), k));
+    gd_tensor *du = plus(times(cc, 3 * cubic * k), k);
+    return times(plus(add(t, mul(mul(c, minus(1, square(t))), du)), 1), 0.5);
+}
+
+static gd_tensor *erf_slope(gd_tensor *x)
+{
+    return times(gd_exp(gd_neg(square(gd_clamp(x, -40, 40)))), 1.12837916709551257390);
+}
+
+#define D(op_name, slope)                                                                \
+    static void op_name##_derivative(const gd_call *call)                                \
+    {                                                                                    \
+        gd_tensor *x = call->input[0], *y = call->output[0], *dy = call->doutput[0];     \
+        const double *numbers = call->op->args_size ? call->args : (const double[2]){0}; \
+        const double p = numbers[0], q = numbers[1];                                     \
+        (void)x, (void)y, (void)dy, (void)p, (void)q;                                    \
+        call->dinput[0] = slope;                                                         \
+    }
+#define D2(op_name, da, db)
+#include "elementwise/derivatives.def"
+
 /* ---- Records ------------------------------------------------------------------------------ */
 
 enum { NOTHING, INPUT, OUTPUT, STEPS };
@@ -55,6 +106,7 @@ enum { NOTHING, INPUT, OUTPUT, STEPS };
         .shape = op_shape,                                           \
         .forward = GD_ON_DEVICES(op_name##_forward),                 \
         .backward = GD_ON_DEVICES(op_name##_backward),               \
+        .derivative = op_name##_derivative,                          \
         GD_CASES(op_name##_cases),                                   \
     };
 

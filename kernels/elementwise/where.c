@@ -1,5 +1,6 @@
 /* where.c - y = a where the condition holds, else b. */
 #include "elementwise/broadcast.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 #include "kernel.h"
 
@@ -16,6 +17,13 @@ static gd_status where_shape(const gd_call *call, gd_shapes *out)
                                 i ? "a real dtype" : "int32");
     }
     return gd_broadcast_shape(call, out);
+}
+
+static void where_derivative(const gd_call *call)
+{
+    gd_tensor *mask = call->input[0], *dy = call->doutput[0], *zero = number(dy, 0);
+    if (call->dinput[1]) call->dinput[1] = sum_to(gd_where(mask, dy, zero), call->input[1]);
+    if (call->dinput[2]) call->dinput[2] = sum_to(gd_where(mask, zero, dy), call->input[2]);
 }
 
 static const gd_case cases[] = {
@@ -45,6 +53,7 @@ const gd_op gd_op_where = {
     .shape = where_shape,
     .forward = GD_ON_DEVICES(where_forward),
     .backward = GD_ON_DEVICES(where_backward),
+    .derivative = where_derivative,
     GD_CASES(cases),
 };
 

@@ -1,4 +1,5 @@
 /* embedding.c - the op: rows of a table by their number. README.md has the derivation. */
+#include "derivation.h"
 #include "gradus/ops.h"
 #include "kernel.h"
 
@@ -29,6 +30,16 @@ static gd_status embedding_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* dtable[ids[i], :] += dy[i, :] */
+static void embedding_derivative(const gd_call *call)
+{
+    gd_tensor *table = call->input[0], *ids = call->input[1];
+    const int64_t n = gd_tensor_count(ids), C = gd_tensor_dim(table, 1);
+    gd_tensor *index = gd_expand(gd_reshape(ids, GD_SHAPE(n, 1)), GD_SHAPE(n, C));
+    gd_tensor *dy = gd_reshape(call->doutput[0], GD_SHAPE(n, C));
+    call->dinput[0] = gd_scatter_add(all_of(table, 0), 0, index, dy);
+}
+
 static const gd_case embedding_cases[] = {
     {"v11_c5_ids2x7", NULL, GD_INPUTS({GD_DIMS(11, 5)}, {GD_INDEX(11), GD_DIMS(2, 7)})},
     {"every_id_repeated", NULL, GD_INPUTS({GD_DIMS(3, 4)}, {GD_INDEX(3), GD_DIMS(40)})},
@@ -50,6 +61,7 @@ const gd_op gd_op_embedding = {
     .shape = embedding_shape,
     .forward = GD_ON_DEVICES(embedding_forward),
     .backward = GD_ON_DEVICES(embedding_backward),
+    .derivative = embedding_derivative,
     GD_CASES(embedding_cases),
 };
 

@@ -1,5 +1,6 @@
 /* linear.c - y = x weight^T + bias, the layer. README.md derives the gradients. */
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 
 static gd_status linear_shape(const gd_call *call, gd_shapes *out)
@@ -30,6 +31,24 @@ static gd_status linear_shape(const gd_call *call, gd_shapes *out)
 GD_KERNEL(linear_forward)
 GD_KERNEL(linear_backward)
 
+/* x or dy as rows. */
+static gd_tensor *as_rows(gd_tensor *x, const gd_tensor *y, int64_t columns)
+{
+    const int64_t rows = gd_row_count(y);
+    return gd_reshape(x, GD_SHAPE(rows, columns));
+}
+
+/* dx = dy weight, dweight = dy^T x, dbias = the sum of dy's rows. */
+static void linear_derivative(const gd_call *call)
+{
+    gd_tensor *x = call->input[0], *weight = call->input[1];
+    const int64_t N = gd_tensor_dim(weight, 0), K = gd_tensor_dim(weight, 1);
+    gd_tensor *dy = as_rows(call->doutput[0], x, N);
+    if (call->dinput[0]) call->dinput[0] = shaped_as(gd_matmul(dy, weight), x);
+    if (call->dinput[1]) call->dinput[1] = gd_matmul_with(dy, as_rows(x, x, K), true, false);
+    if (call->dinput[2]) call->dinput[2] = sum_to(dy, call->input[2]);
+}
+
 static const gd_case cases[] = {
     {"rows4_5_to_7", NULL, GD_INPUTS({GD_DIMS(4, 5)}, {GD_DIMS(7, 5)}, {GD_DIMS(7)})},
     {"no_bias", NULL, GD_INPUTS({GD_DIMS(4, 5)}, {GD_DIMS(7, 5)}, GD_ABSENT)},
@@ -57,6 +76,7 @@ const gd_op gd_op_linear = {
     .shape = linear_shape,
     .forward = GD_ON_DEVICES(linear_forward),
     .backward = GD_ON_DEVICES(linear_backward),
+    .derivative = linear_derivative,
     GD_CASES(cases),
 };
 

@@ -1,6 +1,7 @@
 /* matmul.c - c = op(a) op(b) over the last two dimensions, the others broadcast. README.md derives
  * the gradients. */
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 #include "matmul/matmul.h"
 
@@ -52,6 +53,34 @@ static gd_status matmul_shape(const gd_call *call, gd_shapes *out)
 GD_KERNEL(matmul_forward)
 GD_KERNEL(matmul_backward)
 
+/* ---- Derivative --------------------------------------------------------------------------- */
+
+/* All leading dimensions as rows. */
+static gd_tensor *as_rows(gd_tensor *x)
+{
+    return gd_reshape(x, GD_SHAPE(-1, gd_tensor_dim(x, -1)));
+}
+
+/* da = dc op(b)^T and db = op(a)^T dc, transposed where the input is, and summed where it was repeated:
+ * for one matrix b in the product of all rows. README.md derives them. */
+static void matmul_derivative(const gd_call *call)
+{
+    const matmul_args *args = call->args;
+    const bool ta = args->transpose_a, tb = args->transpose_b;
+    gd_tensor *a = call->input[0], *b = call->input[1], *dc = call->doutput[0];
+    if (call->dinput[0]) {
+        gd_tensor *da = ta ? gd_matmul_with(b, dc, tb, true) : gd_matmul_with(dc, b, false, !tb);
+        call->dinput[0] = sum_to(da, a);
+    }
+    if (!call->dinput[1]) return;
+    if (!ta && gd_tensor_ndim(b) == 2 && gd_tensor_ndim(a) > 2 && gd_tensor_count(dc)) {
+        a = as_rows(a);
+        dc = as_rows(dc);
+    }
+    gd_tensor *db = tb ? gd_matmul_with(dc, a, true, ta) : gd_matmul_with(a, dc, !ta, false);
+    call->dinput[1] = sum_to(db, b);
+}
+
 /* ---- Cases -------------------------------------------------------------------------------- */
 
 static const matmul_args plain = {false, false}, ta = {true, false}, tb = {false, true},
@@ -93,6 +122,7 @@ const gd_op gd_op_matmul = {
     .shape = matmul_shape,
     .forward = GD_ON_DEVICES(matmul_forward),
     .backward = GD_ON_DEVICES(matmul_backward),
+    .derivative = matmul_derivative,
     GD_CASES(cases),
 };
 

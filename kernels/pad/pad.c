@@ -1,6 +1,7 @@
 /* pad.c - the op pad, and upsampling, which needs no kernel. README.md has the derivation. */
 #include "pad/pad.h"
 #include "arguments.h"
+#include "derivation.h"
 
 GD_KERNEL(pad_forward)
 GD_KERNEL(pad_backward)
@@ -59,6 +60,43 @@ static gd_status pad_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+/* `count` places beside x along an axis, before or after it. */
+static gd_tensor *beside(const gd_call *call, gd_tensor *x, int axis, int64_t count, bool after)
+{
+    const gd_pad_args *args = call->args;
+    const int64_t n = gd_tensor_dim(x, axis);
+    int64_t shape[GD_MAX_DIMS];
+    memcpy(shape, gd_tensor_shape(x), sizeof shape);
+    shape[axis] = count;
+    if (args->mode == GD_PAD_REFLECT) {
+        const int64_t first = after ? n - 1 - count : 1;
+        return gd_flip(gd_slice(x, axis, first, first + count), &axis, 1);
+    }
+    if (args->mode == GD_PAD_REPLICATE) {
+        const int64_t edge = after ? n - 1 : 0;
+        return gd_expand(gd_slice(x, axis, edge, edge + 1), gd_tensor_ndim(x), shape);
+    }
+    return gd_constant(call->context, call->dtype, gd_tensor_ndim(x), shape, args->value);
+}
+
+static void pad_definition(const gd_call *call)
+{
+    const gd_pad_args *args = call->args;
+    gd_tensor *x = call->input[0];
+    for (int a = 0; a < PAD_AXES && x; a++) {
+        const int axis = gd_tensor_ndim(x) - PAD_AXES + a;
+        gd_tensor *part[3], *y = x;
+        int parts = 0;
+        if (args->before[a]) part[parts++] = beside(call, y, axis, args->before[a], false);
+        part[parts++] = y;
+        if (args->after[a]) part[parts++] = beside(call, y, axis, args->after[a], true);
+        if (parts > 1) x = gd_concat(part, parts, axis);
+    }
+    call->output[0] = x;
+}
+
 static const gd_pad_args constant = {{1, 2}, {0, 3}, GD_PAD_CONSTANT, 0.5},
                          reflect = {{2, 3}, {1, 4}, GD_PAD_REFLECT, 0},
                          both_sides = {{0, 3}, {0, 3}, GD_PAD_REFLECT, 0},
@@ -87,6 +125,7 @@ const gd_op gd_op_pad = {
     .shape = pad_shape,
     .forward = GD_ON_DEVICES(pad_forward),
     .backward = GD_ON_DEVICES(pad_backward),
+    .definition = pad_definition,
     GD_CASES(pad_cases),
 };
 

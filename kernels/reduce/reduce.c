@@ -110,6 +110,7 @@ const gd_op gd_op_sum = {
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(sum_forward),
     .backward = GD_ON_DEVICES(sum_backward),
+    .derivative = gd_sum_derivative,
     GD_CASES(smooth_cases),
 };
 
@@ -122,6 +123,7 @@ const gd_op gd_op_mean = {
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(mean_forward),
     .backward = GD_ON_DEVICES(mean_backward),
+    .derivative = gd_mean_derivative,
     GD_CASES(smooth_cases),
 };
 
@@ -136,6 +138,7 @@ const gd_op gd_op_max = {
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(max_forward),
     .backward = GD_ON_DEVICES(max_backward),
+    .derivative = gd_max_derivative,
     GD_CASES(distinct_cases),
 };
 
@@ -150,6 +153,7 @@ const gd_op gd_op_logsumexp = {
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(logsumexp_forward),
     .backward = GD_ON_DEVICES(logsumexp_backward),
+    .derivative = gd_logsumexp_derivative,
     GD_CASES(smooth_cases),
 };
 
@@ -228,6 +232,7 @@ const gd_op gd_op_var = {
     .shape = var_shape,
     .forward = GD_ON_DEVICES(var_forward),
     .backward = GD_ON_DEVICES(var_backward),
+    .derivative = gd_var_derivative,
     GD_CASES(var_cases),
 };
 
@@ -242,6 +247,7 @@ const gd_op gd_op_std = {
     .shape = std_shape,
     .forward = GD_ON_DEVICES(std_forward),
     .backward = GD_ON_DEVICES(std_backward),
+    .derivative = gd_std_derivative,
     GD_CASES(std_cases),
 };
 
@@ -291,6 +297,7 @@ const gd_op gd_op_prod = {
     .shape = prod_shape,
     .forward = GD_ON_DEVICES(prod_forward),
     .backward = GD_ON_DEVICES(prod_backward),
+    .definition = gd_prod_definition,
     GD_CASES(prod_cases),
 };
 
@@ -348,6 +355,7 @@ const gd_op gd_op_norm = {
     .shape = norm_shape,
     .forward = GD_ON_DEVICES(norm_forward),
     .backward = GD_ON_DEVICES(norm_backward),
+    .derivative = gd_norm_derivative,
     GD_CASES(norm_cases),
 };
 

@@ -36,6 +36,16 @@ static inline double gd_variance_divisor(const gd_variance_args *args, int64_t n
     return left > 0 ? left : 0;
 }
 
+/* By ops (derivations.c). */
+void gd_sum_derivative(const gd_call *call);
+void gd_mean_derivative(const gd_call *call);
+void gd_max_derivative(const gd_call *call);
+void gd_logsumexp_derivative(const gd_call *call);
+void gd_var_derivative(const gd_call *call);
+void gd_std_derivative(const gd_call *call);
+void gd_norm_derivative(const gd_call *call);
+void gd_prod_definition(const gd_call *call);
+
 /* The axes as bits: bit d is set if axis d of a tensor with ndim dimensions is reduced. */
 static inline unsigned gd_reduced_axes(const gd_reduce_args *args, int ndim)
 {

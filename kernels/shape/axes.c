@@ -1,5 +1,6 @@
 /* axes.c - the same elements along other axes: permute, expand, slice, concat. */
 #include "axis/axis.h"
+#include "derivation.h"
 #include "shape/shape.h"
 
 GD_KERNEL(permute_forward)
@@ -43,6 +44,15 @@ static bool permute_view(const gd_call *call, int index, int64_t *strides, int64
     return true;
 }
 
+/* The inverse permutation. */
+static void permute_derivative(const gd_call *call)
+{
+    const gd_permute_args *args = call->args;
+    int axes[GD_MAX_DIMS] = {0};
+    for (int d = 0; d < gd_tensor_ndim(call->input[0]); d++) axes[args->axes[d]] = d;
+    call->dinput[0] = gd_permute(call->doutput[0], axes);
+}
+
 static const gd_permute_args swap_two = {{1, 0}}, turn_three = {{2, 0, 1}};
 
 static const gd_case permute_cases[] = {
@@ -60,6 +70,7 @@ const gd_op gd_op_permute = {
     .view = permute_view,
     .forward = GD_ON_DEVICES(permute_forward),
     .backward = GD_ON_DEVICES(permute_backward),
+    .derivative = permute_derivative,
     GD_CASES(permute_cases),
 };
 
@@ -118,6 +129,12 @@ static bool slice_view(const gd_call *call, int index, int64_t *strides, int64_t
     return true;
 }
 
+static void slice_derivative(const gd_call *call)
+{
+    const gd_slice_args *args = call->args;
+    call->dinput[0] = among_zeros(call->doutput[0], call->input[0], args->axis, args->start);
+}
+
 static const gd_slice_args rows_1_3 = {.start = 1, .end = 3}, columns_0_2 = {.axis = 1, .end = 2},
                            nothing = {.start = 2, .end = 2};
 
@@ -136,6 +153,7 @@ const gd_op gd_op_slice = {
     .view = slice_view,
     .forward = GD_ON_DEVICES(slice_forward),
     .backward = GD_ON_DEVICES(slice_backward),
+    .derivative = slice_derivative,
     GD_CASES(slice_cases),
 };
 
@@ -194,6 +212,11 @@ static bool expand_view(const gd_call *call, int index, int64_t *strides, int64_
     return true;
 }
 
+static void expand_derivative(const gd_call *call)
+{
+    call->dinput[0] = sum_to(call->doutput[0], call->input[0]);
+}
+
 static const gd_shape_args to_4_3 = {.ndim = 2, .shape = {4, 3}},
                            to_2_3_5 = {.ndim = 3, .shape = {2, 3, 5}},
                            to_7 = {.ndim = 1, .shape = {7}}, to_0_3 = {.ndim = 2, .shape = {0, 3}};
@@ -215,6 +238,7 @@ const gd_op gd_op_expand = {
     .view = expand_view,
     .forward = GD_ON_DEVICES(expand_forward),
     .backward = GD_ON_DEVICES(expand_backward),
+    .derivative = expand_derivative,
     GD_CASES(expand_cases),
 };
 
@@ -262,6 +286,16 @@ static gd_status concat_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+static void concat_derivative(const gd_call *call)
+{
+    const gd_concat_args *args = call->args;
+    int64_t start = 0, end = 0;
+    for (int i = 0; i < call->inputs; i++, start = end) {
+        end = start + gd_tensor_dim(call->input[i], args->axis);
+        if (call->dinput[i]) call->dinput[i] = gd_slice(call->doutput[0], args->axis, start, end);
+    }
+}
+
 static const gd_concat_args along_0 = {0}, along_1 = {1};
 
 static const gd_case concat_cases[] = {
@@ -284,6 +318,7 @@ const gd_op gd_op_concat = {
     .shape = concat_shape,
     .forward = GD_ON_DEVICES(concat_forward),
     .backward = GD_ON_DEVICES(concat_backward),
+    .derivative = concat_derivative,
     GD_CASES(concat_cases),
 };
 

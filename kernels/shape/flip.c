@@ -11,6 +11,11 @@ static gd_status flip_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+static void flip_derivative(const gd_call *call)
+{
+    call->dinput[0] = gd_apply(call->op, call->doutput, 1, call->args);
+}
+
 static const gd_flip_args first = {1}, second = {2}, outer_two = {5};
 
 static const gd_case cases[] = {
@@ -30,6 +35,7 @@ const gd_op gd_op_flip = {
     .shape = flip_shape,
     .forward = GD_ON_DEVICES(flip_forward),
     .backward = GD_ON_DEVICES(flip_backward),
+    .derivative = flip_derivative,
     GD_CASES(cases),
 };
 

@@ -1,4 +1,5 @@
 /* reshape.c - the elements in the same order under another shape: reshape, contiguous, cast. */
+#include "derivation.h"
 #include "gradus/ops.h"
 #include "shape/shape.h"
 
@@ -93,6 +94,11 @@ static bool reshape_view(const gd_call *call, int index, int64_t *strides, int64
     return true;
 }
 
+static void reshape_derivative(const gd_call *call)
+{
+    call->dinput[0] = shaped_as(call->doutput[0], call->input[0]);
+}
+
 static const gd_shape_args to_6_2 = {.ndim = 2, .shape = {6, 2}},
                            to_any_3 = {.ndim = 2, .shape = {-1, 3}},
                            to_scalar = {.ndim = 0, .shape = {0}},
@@ -115,6 +121,7 @@ const gd_op gd_op_reshape = {
     .view = reshape_view,
     .forward = GD_ON_DEVICES(same_order_forward),
     .backward = GD_ON_DEVICES(same_order_backward),
+    .derivative = reshape_derivative,
     GD_CASES(reshape_cases),
 };
 
@@ -131,6 +138,12 @@ static gd_status contiguous_shape(const gd_call *call, gd_shapes *out)
 {
     out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
+}
+
+/* Of contiguous and cast; what is rounded has the gradient of what is not. */
+static void same_derivative(const gd_call *call)
+{
+    call->dinput[0] = call->doutput[0];
 }
 
 static const gd_case contiguous_cases[] = {
@@ -150,6 +163,7 @@ const gd_op gd_op_contiguous = {
     .shape = contiguous_shape,
     .forward = GD_ON_DEVICES(same_order_forward),
     .backward = GD_ON_DEVICES(same_order_backward),
+    .derivative = same_derivative,
     GD_CASES(contiguous_cases),
 };
 
@@ -192,6 +206,7 @@ const gd_op gd_op_cast = {
     .shape = cast_shape,
     .forward = GD_ON_DEVICES(cast_forward),
     .backward = GD_ON_DEVICES(same_order_backward),
+    .derivative = same_derivative,
     GD_CASES(cast_cases),
 };
 

@@ -18,6 +18,11 @@ static gd_status triangle_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+static void triangle_derivative(const gd_call *call)
+{
+    call->dinput[0] = gd_apply(call->op, call->doutput, 1, call->args);
+}
+
 static const gd_triangle_args main_diagonal = {0}, above = {2}, below = {-1}, far_off = {9};
 
 static const gd_case cases[] = {
@@ -42,6 +47,7 @@ static const gd_case cases[] = {
         .shape = triangle_shape,                       \
         .forward = GD_ON_DEVICES(op_name##_forward),   \
         .backward = GD_ON_DEVICES(op_name##_backward), \
+        .derivative = triangle_derivative,             \
         GD_CASES(cases),                               \
     };
 TRIANGLE(tril, "y[..., i, j] = x[..., i, j] where j - i <= diagonal, else 0")

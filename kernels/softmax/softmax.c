@@ -1,6 +1,7 @@
 /* softmax.c - the ops softmax and log_softmax. README.md has the derivations. */
 #include "softmax/softmax.h"
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 
 GD_KERNEL(softmax_forward)
@@ -20,6 +21,44 @@ static gd_status softmax_shape(const gd_call *call, gd_shapes *out)
     }
     out->output[0] = gd_spec_like(x);
     return GD_OK;
+}
+
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+/* x less the maximum of its row, of which the result does not depend. */
+static gd_tensor *shifted(gd_tensor *x, int axis)
+{
+    return sub(x, gd_detach(gd_max(x, &axis, 1, true)));
+}
+
+static void softmax_definition(const gd_call *call)
+{
+    const int axis = ((const gd_softmax_args *)call->args)->axis;
+    gd_tensor *e = gd_exp(shifted(call->input[0], axis));
+    call->output[0] = over(e, gd_sum(e, &axis, 1, true));
+}
+
+/* dx = y (dy - sum(dy y)) */
+static void softmax_derivative(const gd_call *call)
+{
+    const int axis = ((const gd_softmax_args *)call->args)->axis;
+    gd_tensor *y = call->output[0], *dy = call->doutput[0];
+    call->dinput[0] = mul(y, sub(dy, gd_sum(mul(dy, y), &axis, 1, true)));
+}
+
+static void log_softmax_definition(const gd_call *call)
+{
+    const int axis = ((const gd_softmax_args *)call->args)->axis;
+    gd_tensor *z = shifted(call->input[0], axis);
+    call->output[0] = sub(z, gd_log(gd_sum(gd_exp(z), &axis, 1, true)));
+}
+
+/* dx = dy - e^y sum(dy) */
+static void log_softmax_derivative(const gd_call *call)
+{
+    const int axis = ((const gd_softmax_args *)call->args)->axis;
+    gd_tensor *dy = call->doutput[0];
+    call->dinput[0] = sub(dy, mul(gd_exp(call->output[0]), gd_sum(dy, &axis, 1, true)));
 }
 
 static const gd_softmax_args first = {0}, second = {1};
@@ -43,6 +82,8 @@ const gd_op gd_op_softmax = {
     .shape = softmax_shape,
     .forward = GD_ON_DEVICES(softmax_forward),
     .backward = GD_ON_DEVICES(softmax_backward),
+    .definition = softmax_definition,
+    .derivative = softmax_derivative,
     GD_CASES(softmax_cases),
 };
 
@@ -55,6 +96,8 @@ const gd_op gd_op_log_softmax = {
     .shape = softmax_shape,
     .forward = GD_ON_DEVICES(log_softmax_forward),
     .backward = GD_ON_DEVICES(log_softmax_backward),
+    .definition = log_softmax_definition,
+    .derivative = log_softmax_derivative,
     GD_CASES(softmax_cases),
 };
 

@@ -34,43 +34,67 @@ static gd_status seed_ones(gd_tensor *t)
 
 /* ---- Which nodes ------------------------------------------------------------------------ */
 
+static const char *who(const gd_context *ctx)
+{
+    return ctx->gradients ? "gradients" : "backward";
+}
+
+static gd_status refuse_constant(gd_context *ctx, const gd_tensor *output)
+{
+    return gd_fail(
+        ctx, GD_ERROR_STATE,
+        output->gradient
+            ? "%s: output %s was made of a gradient, and how that was computed is not on "
+              "the tape; use gd_gradients with differentiable"
+            : "%s: output %s does not depend on any tensor that requires a gradient",
+        who(ctx), gd_shape_text(output).text);
+}
+
 static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int count,
                                gd_tensor *const *cotangents)
 {
+    const bool constants = ctx->gradients && ctx->gradients->zeros;
     for (int i = 0; i < count; i++) {
         gd_tensor *t = outputs[i];
-        if (!t->requires_grad) {
-            return gd_fail(ctx, GD_ERROR_STATE,
-                           "backward: output %s does not depend on any tensor that requires a "
-                           "gradient",
-                           gd_shape_text(t).text);
-        }
+        if (!t->requires_grad && !(constants && !t->gradient)) return refuse_constant(ctx, t);
         if (t->node && t->node->used) {
             return gd_fail(ctx, GD_ERROR_STATE,
-                           "backward: the tape of output %s was used up by an earlier backward; "
-                           "run the forward again, or use gd_backward_from with keep_tape",
-                           gd_shape_text(t).text);
+                           "%s: the tape of output %s was used up by an earlier backward; run the "
+                           "forward again, or use keep_tape",
+                           who(ctx), gd_shape_text(t).text);
         }
         const gd_tensor *u = cotangents ? cotangents[i] : NULL;
         if (!u) continue;
         if (u->ctx != ctx || !gd_dtype_is_real(u->dtype) || u->ndim != t->ndim ||
             memcmp(u->shape, t->shape, (size_t)t->ndim * sizeof *t->shape)) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                           "backward: cotangent %d is %s %s, wanted a real tensor of the output's "
+                           "%s: cotangent %d is %s %s, wanted a real tensor of the output's "
                            "shape %s and context",
-                           i, gd_dtype_name(u->dtype), gd_shape_text(u).text,
+                           who(ctx), i, gd_dtype_name(u->dtype), gd_shape_text(u).text,
                            gd_shape_text(t).text);
         }
-        if (!gd_tensor_usable(u, "backward", "cotangent")) return gd_error_status(ctx);
+        if (!gd_tensor_usable(u, who(ctx), "cotangent")) return gd_error_status(ctx);
     }
     return GD_OK;
+}
+
+void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end)
+{
+    for (int64_t i = first; i < end; i++) {
+        gd_node *node = ctx->tape[i];
+        node->leads = node->trace && gd_trace_reads_wanted(node->trace);
+        for (int k = 0; k < node->inputs && !node->leads; k++)
+            node->leads = node->input[k] && node->input[k]->wanted;
+        for (int k = 0; k < node->outputs && node->leads; k++)
+            node->output[k]->wanted = node->output[k]->requires_grad;
+    }
 }
 
 static gd_status mark_maker(gd_node *node, gd_tensor *input)
 {
     gd_context *ctx = input->ctx;
     gd_node *maker = input->node;
-    if (!maker || maker->marked) return GD_OK;
+    if (!maker || maker->marked || (ctx->gradients && !maker->leads)) return GD_OK;
     if (maker->index < ctx->tape_floor) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "recompute: the segment uses a tensor %s made by %s outside of it; pass it "
@@ -79,9 +103,9 @@ static gd_status mark_maker(gd_node *node, gd_tensor *input)
     }
     if (maker->used) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "backward: %s reads the tensor %s made by %s, whose tape was used up by an "
+                       "%s: %s reads the tensor %s made by %s, whose tape was used up by an "
                        "earlier backward; add the losses before one gd_backward, or use keep_tape",
-                       node->op->name, gd_shape_text(input).text, maker->op->name);
+                       who(ctx), node->op->name, gd_shape_text(input).text, maker->op->name);
     }
     maker->marked = true;
     maker->via = node;
@@ -93,9 +117,11 @@ static int64_t mark(gd_context *ctx, gd_tensor *const *outputs, int count)
 {
     int64_t top = ctx->tape_floor;
     for (int64_t i = ctx->tape_floor; i < ctx->tape_length; i++) ctx->tape[i]->marked = false;
+    if (ctx->gradients) gd_mark_wanted(ctx, ctx->tape_floor, ctx->tape_length);
     for (int i = 0; i < count; i++) {
         gd_node *node = outputs[i]->node;
-        if (!node) continue;
+        outputs[i]->reached = outputs[i]->wanted;
+        if (!node || (ctx->gradients && !node->leads)) continue;
         node->marked = true;
         node->via = NULL;
         if (node->index >= top) top = node->index + 1;
@@ -104,12 +130,21 @@ static int64_t mark(gd_context *ctx, gd_tensor *const *outputs, int count)
         gd_node *node = ctx->tape[i];
         for (int k = 0; node->marked && k < node->inputs; k++) {
             gd_tensor *input = node->input[k];
-            if (!input || !input->requires_grad) continue;
-            if (!input->step) input->awaited = true;
+            if (!input || !gd_walk_needs(ctx, input)) continue;
+            input->reached = input->wanted;
+            if (!input->step && !ctx->gradients) input->awaited = true;
             if (mark_maker(node, input)) return top;
         }
     }
     return top;
+}
+
+gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
+                       gd_tensor *const *cotangents, int64_t *top)
+{
+    if (check_outputs(ctx, outputs, count, cotangents)) return gd_error_status(ctx);
+    *top = mark(ctx, outputs, count);
+    return gd_error_status(ctx);
 }
 
 /* ---- Giving memory back ----------------------------------------------------------------- */
@@ -157,21 +192,20 @@ static void finish_gradients(gd_node *node)
 /* ---- One node --------------------------------------------------------------------------- */
 
 /* The values that the backward reads must exist, and must be those that the forward saw. */
-static gd_status check_value(const gd_node *node, const gd_tensor *t, const char *role,
-                             uint64_t version)
+gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose,
+                         const char *role, uint64_t version)
 {
     const char *name = node->op->name;
     /* A step tensor that the user freed keeps its memory while it has readers. */
     if (!t->storage || t->storage->released || (t->freed && !t->step)) {
-        return gd_fail(t->ctx, GD_ERROR_STATE,
-                       "%s: its backward needs the %s %s, but that was freed", name, role,
-                       gd_shape_text(t).text);
+        return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s, but that was freed",
+                       name, whose, role, gd_shape_text(t).text);
     }
     if (version != t->storage->version) {
         return gd_fail(t->ctx, GD_ERROR_STATE,
-                       "%s: its backward needs the %s %s as it was in the forward, but that was "
+                       "%s: its %s needs the %s %s as it was in the forward, but that was "
                        "overwritten since",
-                       name, role, gd_shape_text(t).text);
+                       name, whose, role, gd_shape_text(t).text);
     }
     return GD_OK;
 }
@@ -180,13 +214,14 @@ static gd_status check_values(const gd_node *node)
 {
     for (int i = 0; i < node->inputs; i++) {
         if (!node->input[i] || !gd_op_reads_input(node->op, i)) continue;
-        if (check_value(node, node->input[i], "input", node->versions[i])) {
+        if (gd_check_value(node, node->input[i], "backward", "input", node->versions[i])) {
             return gd_error_status(node->input[i]->ctx);
         }
     }
     for (int i = 0; i < node->outputs; i++) {
         if (!gd_op_reads_output(node->op, i)) continue;
-        if (check_value(node, node->output[i], "output", node->versions[node->inputs + i])) {
+        if (gd_check_value(node, node->output[i], "backward", "output",
+                           node->versions[node->inputs + i])) {
             return gd_error_status(node->output[i]->ctx);
         }
     }
@@ -212,12 +247,12 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape)
 {
-    if (check_outputs(ctx, outputs, count, cotangents)) return gd_error_status(ctx);
-    int64_t top = mark(ctx, outputs, count);
-    if (gd_failed(ctx)) return gd_error_status(ctx);
+    int64_t top;
+    if (gd_walk_mark(ctx, outputs, count, cotangents, &top)) return gd_error_status(ctx);
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
-        if (!outputs[i]->step) outputs[i]->awaited = true;
+        if (!gd_walk_needs(ctx, outputs[i])) continue;
+        if (!outputs[i]->step && !ctx->gradients) outputs[i]->awaited = true;
         const bool there = u && u == outputs[i]->grad; /* by gd_optimizer_backward */
         if (!there && (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i]))) break;
         /* The loss stays readable: gd_item after gd_backward is common. */
@@ -236,7 +271,7 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
         finish_gradients(node);
         if (!keep_tape) use_up(node);
-        gd_finish_uses(node);
+        if (!ctx->gradients || !keep_tape) gd_finish_uses(node);
         node->marked = false;
     }
     return gd_error_status(ctx);

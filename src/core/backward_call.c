@@ -179,7 +179,7 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
     }
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
-        if (!t || !t->requires_grad) continue;
+        if (!t || !gd_walk_needs(ctx, t)) continue;
         if (place_gradient(node, call, i, accumulate, slots, keep_tape)) {
             return gd_error_status(ctx);
         }

@@ -142,6 +142,8 @@ struct gd_context {
     int no_grad;       /* depth of gd_no_grad_begin */
     bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
     bool in_backward;
+    /* Of gd_gradients, while it runs: walks are for the tensors that are `wanted`. Otherwise NULL. */
+    const gd_gradients_options *gradients;
     int segments;           /* of gd_recompute that are running, nested */
     int repeats;            /* depth of gd_repeat_begin */
     bool retain_grads;      /* of all outputs: gd_tape_record_norms */
@@ -334,6 +336,9 @@ void gd_trace_end(gd_context *ctx, gd_trace *trace, gd_tensor *y);
  * call. An error if a second run differs from the first. */
 gd_status gd_trace_call(const gd_call *call, const gd_call_frame *frame);
 
+/* Whether the segment reads a leaf whose gradient is wanted. */
+bool gd_trace_reads_wanted(const gd_trace *trace);
+
 /* ---- The tape (tape.c, backward.c, backward_call.c, recompute.c) ------------------------ */
 
 struct gd_node {
@@ -345,10 +350,12 @@ struct gd_node {
     gd_tensor **input, **output, **save;
     uint64_t *versions; /* [inputs + outputs] of their storages after the forward */
     uint64_t seed, random_offset;
-    int64_t index; /* on the tape */
-    bool used;     /* a backward has visited it */
-    bool marked;   /* the running backward will visit it */
-    gd_node *via;  /* the node that it was reached from, for messages */
+    int64_t index;         /* on the tape */
+    const gd_trace *trace; /* of a segment; otherwise NULL */
+    bool used;             /* a backward has visited it */
+    bool marked;           /* the running backward will visit it */
+    bool leads;            /* of gd_gradients: it reads a tensor that is wanted */
+    gd_node *via;          /* the node that it was reached from, for messages */
 };
 
 /* Appends a node. It takes over the call's arrays, which are in the arena; the arguments are copied
@@ -366,6 +373,26 @@ static inline bool gd_op_reads_output(const gd_op *op, int i)
     return op->backward_reads_outputs & GD_BIT(i);
 }
 
+/* Whether the running walk needs the gradient of t. */
+static inline bool gd_walk_needs(const gd_context *ctx, const gd_tensor *t)
+{
+    return t->requires_grad && (!ctx->gradients || t->wanted);
+}
+
+/* Of gd_gradients: finds which of the nodes [first, end) read a tensor that is wanted; their outputs
+ * are, too. */
+void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end);
+
+/* Checks the outputs and cotangents of a walk, and marks every node that they depend on (of
+ * gd_gradients, those that lead to its inputs). Sets *top to the index after the last of them. */
+gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
+                       gd_tensor *const *cotangents, int64_t *top);
+
+/* An error if value t of a node, with `version` in the forward, was freed or overwritten since. `whose`
+ * and `role` name it: "backward", "input". */
+gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose,
+                         const char *role, uint64_t version);
+
 /* Drops the nodes from `length` on. */
 void gd_tape_truncate(gd_context *ctx, int64_t length);
 
@@ -377,6 +404,11 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
 /* Runs the backward of a node's op, which writes the inputs' gradients or adds to them. The
  * `backward` of every node except those of gd_recompute. */
 gd_status gd_node_backward(gd_node *node, bool keep_tape);
+
+/* ---- Gradients as tensors (gradients.c, derive.c) ----------------------------------------- */
+
+/* The differentiable walk: each input that the outputs depend on gets its cotangent, made by ops. */
+gd_status gd_derive(gd_context *ctx, gd_tensor *const *outputs, int count);
 
 /* ---- Complete gradients (listeners.c) ----------------------------------------------------- */
 

@@ -249,11 +249,12 @@ static int gradient_input(const gd_call *call)
 /* How a gradient was computed is not on the tape: a backward would take it for a constant. */
 static gd_status refuse_second_derivative(const gd_call *call, int input)
 {
-    return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
-                        "%s %s is a gradient, or made of one, and there are no second derivatives: "
-                        "give gd_detach of it if it is to be a constant",
-                        gd_input_name(call->op, input).text,
-                        gd_shape_text(call->input[input]).text);
+    return gd_call_fail(
+        call, GD_ERROR_UNSUPPORTED,
+        "%s %s is a gradient, or made of one, and how that was computed is not on the "
+        "tape: use gd_gradients with differentiable, or give "
+        "gd_detach of it if it is to be a constant",
+        gd_input_name(call->op, input).text, gd_shape_text(call->input[input]).text);
 }
 
 /* Whether all elements of a view are within its storage. */

@@ -9,17 +9,6 @@
 
 #include <string.h>
 
-/* Represents every segment on the tape. Its nodes have their own backward, recompute_backward: the
- * segment takes tensors as they are, while a kernel gets them converted. */
-static const gd_op recompute_op = {
-    .name = "recompute",
-    .formula = "y = segment(inputs), computed again in the backward",
-    .inputs = GD_ANY_INPUTS,
-    .outputs = 1,
-    .optional_inputs = GD_ALL_INPUTS,
-    .backward_reads_inputs = GD_ALL_INPUTS,
-};
-
 typedef struct recompute_args {
     gd_segment segment;
     void *user;
@@ -112,6 +101,30 @@ static gd_status check_inputs(gd_context *ctx, gd_segment segment, gd_tensor *co
     return GD_OK;
 }
 
+/* A gradient that is to be differentiated needs the segment's nodes on the tape: it runs again, on its
+ * own inputs. */
+static void recompute_definition(const gd_call *call)
+{
+    recompute_args *args = (recompute_args *)call->args;
+    gd_context *ctx = call->context;
+    const gd_random_state random = ctx->random;
+    ctx->random = args->random;
+    call->output[0] = run_traced(ctx, args, call->input, call->inputs, true);
+    ctx->random = random;
+}
+
+/* Represents every segment on the tape. Its nodes have their own backward, recompute_backward: the
+ * segment takes tensors as they are, while a kernel gets them converted. */
+static const gd_op recompute_op = {
+    .name = "recompute",
+    .formula = "y = segment(inputs), computed again in the backward",
+    .inputs = GD_ANY_INPUTS,
+    .outputs = 1,
+    .optional_inputs = GD_ALL_INPUTS,
+    .backward_reads_inputs = GD_ALL_INPUTS,
+    .definition = recompute_definition,
+};
+
 /* ---- Backward ----------------------------------------------------------------------------- */
 
 static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
@@ -126,6 +139,7 @@ static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
         t->freed = freed;
         if (!local[i]) return NULL;
         local[i]->requires_grad = t->requires_grad;
+        local[i]->wanted = t->wanted;
     }
     return local;
 }
@@ -206,6 +220,7 @@ gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user, gd_tens
     gd_node *node = gd_tape_append(&call);
     if (!node) return NULL;
     node->args = args;
+    node->trace = &args->trace;
     node->backward = recompute_backward;
     return y;
 }

@@ -213,6 +213,14 @@ extern const gd_device_table *const gd_devices[GD_DEVICE_COUNT];
 extern const gd_op *const gd_builtin_ops[];
 extern const int gd_builtin_op_count;
 
+/* The ops that join the derivatives of others. */
+typedef struct gd_joining_ops {
+    gd_tensor *(*add)(gd_tensor *a, gd_tensor *b);
+    gd_tensor *(*cast)(gd_tensor *x, gd_dtype dtype);
+    gd_tensor *(*contiguous)(gd_tensor *x);
+} gd_joining_ops;
+extern const gd_joining_ops gd_joining;
+
 /* The functions in the tables (kernels/copy, kernels/random, kernels/optim). */
 gd_copy_service gd_copy_cpu, gd_copy_cuda;
 gd_accumulate_service gd_accumulate_cpu, gd_accumulate_cuda;

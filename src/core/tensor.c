@@ -349,6 +349,16 @@ gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, const int64
     return t;
 }
 
+gd_tensor *gd_constant(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
+                       double value)
+{
+    if (gd_error_status(ctx)) return NULL;
+    gd_tensor *t = gd_tensor_header(ctx, "constant", true, dtype, ndim, shape);
+    if (!t || gd_tensor_allocate(t, GD_MEMORY_ACTIVATIONS, "constant")) return NULL;
+    if (t->count) ctx->services->fill(gd_tensor_data(t), dtype, value, t->count, ctx);
+    return gd_failed(ctx) ? NULL : t;
+}
+
 /* ---- Looking ---------------------------------------------------------------------------- */
 
 gd_context *gd_tensor_context(const gd_tensor *t)

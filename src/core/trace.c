@@ -192,3 +192,14 @@ void gd_trace_end(gd_context *ctx, gd_trace *trace, gd_tensor *y)
     ctx->trace = trace->outer;
     if (!gd_failed(ctx)) add(trace, &call);
 }
+
+bool gd_trace_reads_wanted(const gd_trace *trace)
+{
+    for (const traced_call *c = trace->first; c; c = c->next) {
+        for (int i = 0; i < c->call.inputs; i++) {
+            const gd_tensor *t = c->input[i].t;
+            if (t && !t->step && t->wanted) return true;
+        }
+    }
+    return false;
+}

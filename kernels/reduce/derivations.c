@@ -1,0 +1,161 @@
+/* derivations.c - the reductions by ops (gd_op in autograd.h): their derivatives, and what prod is. */
+#include "arguments.h"
+#include "derivation.h"
+#include "reduce/reduce.h"
+
+/* ---- Axes --------------------------------------------------------------------------------- */
+
+/* A result, or its cotangent, repeated along the reduced axes: in x's shape. */
+static gd_tensor *back(const gd_call *call, gd_tensor *t)
+{
+    const gd_tensor *x = call->input[0];
+    const unsigned reduced = gd_reduced_axes(call->args, gd_tensor_ndim(x));
+    int64_t kept[GD_MAX_DIMS];
+    for (int d = 0; d < gd_tensor_ndim(x); d++)
+        kept[d] = reduced >> d & 1 ? 1 : gd_tensor_shape(x)[d];
+    return repeated_as(gd_reshape(t, gd_tensor_ndim(x), kept), x);
+}
+
+/* The number of elements of which a result is made. */
+static double reduced_count(const gd_call *call)
+{
+    const gd_tensor *x = call->input[0];
+    const unsigned reduced = gd_reduced_axes(call->args, gd_tensor_ndim(x));
+    double n = 1;
+    for (int d = 0; d < gd_tensor_ndim(x); d++)
+        if (reduced >> d & 1) n *= (double)gd_tensor_shape(x)[d];
+    return n;
+}
+
+/* x reduced by an op over the same axes, in the shape of the result; and its mean, in x's shape. */
+static gd_tensor *total(const gd_call *call, gd_tensor *x)
+{
+    const gd_reduce_args *args = call->args;
+    return gd_sum(x, args->all ? NULL : args->axes, args->count, args->keep_dims);
+}
+
+static gd_tensor *mean_back(const gd_call *call, gd_tensor *x)
+{
+    const gd_reduce_args *args = call->args;
+    return back(call, gd_mean(x, args->all ? NULL : args->axes, args->count, args->keep_dims));
+}
+
+/* ---- Sums --------------------------------------------------------------------------------- */
+
+void gd_sum_derivative(const gd_call *call)
+{
+    call->dinput[0] = back(call, call->doutput[0]);
+}
+
+void gd_mean_derivative(const gd_call *call)
+{
+    call->dinput[0] = back(call, times(call->doutput[0], 1 / reduced_count(call)));
+}
+
+/* dx = dy e^(x - y); a y of -inf, where all x are, stands for any number. */
+void gd_logsumexp_derivative(const gd_call *call)
+{
+    gd_tensor *x = call->input[0], *y = call->output[0];
+    gd_tensor *p = gd_exp(sub(x, back(call, unless(is(y, -INFINITY), y, 0))));
+    call->dinput[0] = mul(back(call, call->doutput[0]), p);
+}
+
+/* dx = 2 dy (x - mean) / (n - correction) */
+void gd_var_derivative(const gd_call *call)
+{
+    gd_tensor *x = call->input[0];
+    const double divisor = gd_variance_divisor(call->args, (int64_t)reduced_count(call));
+    gd_tensor *d = sub(x, mean_back(call, x));
+    call->dinput[0] = mul(back(call, times(call->doutput[0], 2 / divisor)), d);
+}
+
+/* dx = dy (x - mean) / (y (n - correction)), and 0 where y is; y is computed again, since the tape does
+ * not keep it. */
+void gd_std_derivative(const gd_call *call)
+{
+    const gd_variance_args *args = call->args;
+    const gd_reduce_args *reduce = &args->reduce;
+    gd_tensor *x = call->input[0];
+    const double divisor = gd_variance_divisor(args, (int64_t)reduced_count(call));
+    gd_tensor *y = gd_std(x, reduce->all ? NULL : reduce->axes, reduce->count, args->correction,
+                          reduce->keep_dims);
+    gd_tensor *none = is(y, 0);
+    gd_tensor *part = unless(none, over(call->doutput[0], unless(none, y, 1)), 0);
+    call->dinput[0] = mul(back(call, times(part, 1 / divisor)), sub(x, mean_back(call, x)));
+}
+
+/* ---- Choices ------------------------------------------------------------------------------ */
+
+/* dy shared evenly by the elements x that equal y, or by those that are NaN. */
+static gd_tensor *shared(const gd_call *call, gd_tensor *x, gd_tensor *y)
+{
+    gd_tensor *one = number(x, 1), *zero = number(x, 0);
+    gd_tensor *hit = gd_where(gd_eq(x, back(call, y)), one, gd_where(is_nan(x), one, zero));
+    return mul(back(call, over(call->doutput[0], total(call, hit))), hit);
+}
+
+void gd_max_derivative(const gd_call *call)
+{
+    call->dinput[0] = shared(call, call->input[0], call->output[0]);
+}
+
+/* dx = dy sign(x) |x / y|^(p - 1), and 0 where x or y is; dy x / y for p = 2. The norm is computed
+ * again, since the tape does not keep it. */
+void gd_norm_derivative(const gd_call *call)
+{
+    const gd_norm_args *args = call->args;
+    const gd_reduce_args *reduce = &args->reduce;
+    gd_tensor *x = call->input[0], *dy = call->doutput[0];
+    if (args->p == 0) {
+        call->dinput[0] = NULL;
+        return;
+    }
+    gd_tensor *y =
+        gd_norm(x, args->p, reduce->all ? NULL : reduce->axes, reduce->count, reduce->keep_dims);
+    gd_tensor *none = is(y, 0);
+    if (isinf(args->p)) {
+        call->dinput[0] = mul(shared(call, gd_abs(x), y), gd_sign(x));
+    } else if (args->p == 1) {
+        call->dinput[0] = mul(back(call, dy), gd_sign(x));
+    } else if (args->p == 2) {
+        call->dinput[0] = mul(back(call, unless(none, over(dy, unless(none, y, 1)), 0)), x);
+    } else {
+        gd_tensor *zero = is(x, 0);
+        gd_tensor *ratio = over(unless(zero, gd_abs(x), 1), back(call, unless(none, y, 1)));
+        gd_tensor *part = mul(gd_pow(ratio, args->p - 1), gd_sign(x));
+        call->dinput[0] = mul(back(call, unless(none, dy, 0)), unless(zero, part, 0));
+    }
+}
+
+/* ---- prod --------------------------------------------------------------------------------- */
+
+/* x [n, ...] multiplied along its first axis by halves, so that all derivatives are products too,
+ * whatever is 0. */
+static gd_tensor *halves(gd_tensor *x)
+{
+    int64_t n = gd_tensor_dim(x, 0);
+    while (x && n > 1) {
+        const int64_t half = n / 2;
+        gd_tensor *y = mul(gd_slice(x, 0, 0, half), gd_slice(x, 0, half, 2 * half));
+        if (n % 2) y = gd_concat((gd_tensor *[]){y, gd_slice(x, 0, 2 * half, n)}, 2, 0);
+        x = y;
+        n = gd_tensor_dim(x, 0);
+    }
+    return x;
+}
+
+/* With the reduced axes first, as one. */
+void gd_prod_definition(const gd_call *call)
+{
+    gd_tensor *x = call->input[0];
+    const int ndim = gd_tensor_ndim(x);
+    const unsigned reduced = gd_reduced_axes(call->args, ndim);
+    int axes[GD_MAX_DIMS], count = 0;
+    for (int kept = 0; kept < 2; kept++)
+        for (int d = 0; d < ndim; d++)
+            if ((int)(reduced >> d & 1) != kept) axes[count++] = d;
+    const int64_t n = (int64_t)reduced_count(call), rows = gd_tensor_count(call->output[0]);
+    gd_tensor *y = n ? halves(gd_reshape(gd_permute(x, axes), GD_SHAPE(n, rows)))
+                     : gd_constant(call->context, call->dtype, GD_SHAPE(1, rows), 1);
+    call->output[0] = shaped_as(y, call->output[0]);
+}
