@@ -11,7 +11,7 @@ enum { RANKS = 3 };
 
 typedef struct ranks {
     int port, reserved;
-    const char *environment; /* NULL: an id of their own */
+    const char *environment; /* NULL: an id and a secret of their own */
     const char *inside;      /* a folder within that of the test, or NULL */
     pid_t pid[RANKS];
 } ranks;
@@ -26,9 +26,10 @@ static inline ranks new_ranks(void)
 /* Starts a rank as torchrun does; rank r writes to the files out.r and err.r. */
 static inline void begin_rank(ranks *all, int rank, const char *arguments)
 {
-    char line[1024], command[2048], id[64];
+    char line[1024], command[2048], id[128];
     snprintf(line, sizeof line, arguments, small);
-    snprintf(id, sizeof id, "TORCHELASTIC_RUN_ID=test-%d-%d", (int)getpid(), all->port);
+    snprintf(id, sizeof id, "TORCHELASTIC_RUN_ID=test-%d GRADUS_GROUP_SECRET=test-%d",
+             (int)getpid(), all->port);
     snprintf(command, sizeof command,
              "cd '%s/%s' && RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d MASTER_ADDR=127.0.0.1 "
              "MASTER_PORT=%d %s exec '%s' %s >'%s/out.%d' 2>'%s/err.%d'",

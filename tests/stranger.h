@@ -16,7 +16,7 @@
 
 typedef struct hello {
     char magic[8];
-    uint8_t nonce[16], run[32];
+    uint8_t nonce[16];
 } hello;
 
 typedef struct talk {
@@ -24,10 +24,10 @@ typedef struct talk {
     struct {
         int32_t rank, ranks;
         char version[16];
-        uint8_t proof[32];
+        uint8_t run_proof[32], proof[32];
     } claim;
     struct {
-        int32_t kind; /* 0: welcome, 1: another secret, 2: does not fit */
+        int32_t kind; /* 0: welcome, 1: another secret, 2: does not fit, 3: another run */
         char problem[140];
         uint8_t proof[32];
     } verdict;
@@ -66,30 +66,34 @@ static inline void give(int wire, const void *data, size_t bytes)
     send(wire, data, bytes, MSG_NOSIGNAL);
 }
 
-static inline void fill_hello(talk *t, const char *run)
+static inline void fill_hello(talk *t)
 {
     memset(t, 0, sizeof *t);
-    memcpy(t->rank.magic, "gdgroup2", 8);
+    memcpy(t->rank.magic, "gdgroup3", 8);
     memset(t->rank.nonce, 'n', sizeof t->rank.nonce);
-    gd_hmac_sha256("run", 3, run, strlen(run), t->rank.run);
 }
 
-static inline void fill_claim(talk *t, const char *secret, int rank, int ranks, const char *version)
+static inline void fill_claim(talk *t, const char *run, const char *secret, int rank, int ranks,
+                              const char *version)
 {
+    uint8_t id[32], key[32];
     t->claim.rank = rank;
     t->claim.ranks = ranks;
     memcpy(t->claim.version, version, strlen(version));
-    gd_hmac_sha256(secret, strlen(secret), t, offsetof(talk, claim.proof), t->claim.proof);
+    gd_hmac_sha256("run", 3, run, strlen(run), id);
+    gd_hmac_sha256(id, sizeof id, secret, strlen(secret), key);
+    gd_hmac_sha256(id, sizeof id, t, offsetof(talk, claim.run_proof), t->claim.run_proof);
+    gd_hmac_sha256(key, sizeof key, t, offsetof(talk, claim.proof), t->claim.proof);
 }
 
 /* The kind of the verdict on a claim; -1: none came. The wire stays open. */
 static inline int claim_as(int wire, int rank, int ranks, const char *version, const char *secret,
                            talk *t)
 {
-    fill_hello(t, group.run);
+    fill_hello(t);
     give(wire, &t->rank, sizeof t->rank);
     if (!take(wire, &t->listener, sizeof t->listener)) return -1;
-    fill_claim(t, secret, rank, ranks, version);
+    fill_claim(t, group.run, secret, rank, ranks, version);
     give(wire, &t->claim, sizeof t->claim);
     return take(wire, &t->verdict, sizeof t->verdict) ? t->verdict.kind : -1;
 }
@@ -176,7 +180,7 @@ static inline void makes_noise(int wire)
 static inline void says_half_a_hello(int wire)
 {
     talk t;
-    fill_hello(&t, group.run);
+    fill_hello(&t);
     give(wire, &t.rank, 20);
 }
 
@@ -184,7 +188,7 @@ static inline void says_hello_and_is_reset(int wire)
 {
     talk t;
     const struct linger now = {1, 0};
-    fill_hello(&t, group.run);
+    fill_hello(&t);
     give(wire, &t.rank, sizeof t.rank);
     setsockopt(wire, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     close(wire);

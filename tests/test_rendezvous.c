@@ -24,7 +24,7 @@ static void sends_noise(int wire)
 static void says_hello_alone(int wire)
 {
     talk t;
-    fill_hello(&t, group.run);
+    fill_hello(&t);
     give(wire, &t.rank, sizeof t.rank);
     ck_assert(take(wire, &t.listener, sizeof t.listener));
 }
@@ -32,26 +32,59 @@ static void says_hello_alone(int wire)
 static void makes_half_a_claim(int wire)
 {
     talk t;
-    fill_hello(&t, group.run);
+    fill_hello(&t);
     give(wire, &t.rank, sizeof t.rank);
     ck_assert(take(wire, &t.listener, sizeof t.listener));
-    fill_claim(&t, group.secret, 1, 2, gd_version());
+    fill_claim(&t, group.run, group.secret, 1, 2, gd_version());
     give(wire, &t.claim, 30);
 }
 
+static const uint8_t nothing[32];
+
+/* Nothing that the listener says depends on its run's id, until the newcomer has proved that it knows
+ * it: the verdict has no proof, by which a stranger could tell whether a guess is right. */
 static void is_of_another_run(int wire)
 {
     talk t;
-    fill_hello(&t, "job 8");
+    fill_hello(&t);
     give(wire, &t.rank, sizeof t.rank);
     ck_assert(take(wire, &t.listener, sizeof t.listener));
+    fill_claim(&t, "job 8", group.secret, 1, 2, gd_version());
+    give(wire, &t.claim, sizeof t.claim);
+    ck_assert(take(wire, &t.verdict, sizeof t.verdict));
+    ck_assert_int_eq(t.verdict.kind, 3);
+    ck_assert_int_eq(t.verdict.problem[0], 0);
+    ck_assert_mem_eq(t.verdict.proof, nothing, sizeof nothing);
     ck_assert(was_closed(wire));
+}
+
+/* Takes what the listener has said as the key to the run. */
+static void repeats_what_it_hears(int wire)
+{
+    talk t;
+    fill_hello(&t);
+    give(wire, &t.rank, sizeof t.rank);
+    ck_assert(take(wire, &t.listener, sizeof t.listener));
+    const int second = knock();
+    t.rank = t.listener;
+    give(second, &t.rank, sizeof t.rank);
+    ck_assert(take(second, &t.listener, sizeof t.listener));
+    t.claim.rank = 1;
+    t.claim.ranks = 2;
+    memcpy(t.claim.version, gd_version(), strlen(gd_version()));
+    gd_hmac_sha256("", 0, &t, offsetof(talk, claim.run_proof), t.claim.run_proof);
+    gd_hmac_sha256("", 0, &t, offsetof(talk, claim.proof), t.claim.proof);
+    give(second, &t.claim, sizeof t.claim);
+    ck_assert(take(second, &t.verdict, sizeof t.verdict));
+    ck_assert_int_eq(t.verdict.kind, 3);
+    close(second);
 }
 
 static void guesses_the_secret(int wire)
 {
     talk t;
     ck_assert_int_eq(claim_as(wire, 1, 2, gd_version(), "password", &t), 1);
+    ck_assert_mem_eq(t.verdict.proof, nothing, sizeof nothing);
     ck_assert(was_closed(wire));
 }
 
@@ -61,12 +94,12 @@ static void mirrors_the_proof(int wire)
     talk t, again;
     claim_as(wire, 1, 2, gd_version(), "password", &t);
     const int second = knock();
-    fill_hello(&again, group.run);
+    fill_hello(&again);
     memcpy(again.rank.nonce, t.listener.nonce, sizeof t.listener.nonce);
     give(second, &again.rank, sizeof again.rank);
     ck_assert(take(second, &again.listener, sizeof again.listener));
     ck_assert(memcmp(again.listener.nonce, t.listener.nonce, 16) != 0);
-    fill_claim(&again, "password", 1, 2, gd_version());
+    fill_claim(&again, group.run, "password", 1, 2, gd_version());
     memcpy(again.claim.proof, t.verdict.proof, 32);
     give(second, &again.claim, sizeof again.claim);
     ck_assert(take(second, &again.verdict, sizeof again.verdict));
@@ -130,6 +163,7 @@ static const stranger strangers[] = {
     {says_hello_alone, ""},
     {makes_half_a_claim, ""},
     {is_of_another_run, "from 127.0.0.1 is turned away: it is of another run\n"},
+    {repeats_what_it_hears, "from 127.0.0.1 is turned away: it is of another run\n"},
     {guesses_the_secret, "turned away: it does not know the secret of this run\n"},
     {mirrors_the_proof, "turned away: it does not know the secret of this run\n"},
     {says_it_is_rank_0, "turned away: rank 0 is not between 1 and 1\n"},
@@ -155,6 +189,7 @@ START_TEST(no_stranger_joins_or_ends_a_group)
     const char *notices = outcomes[0].notices;
     ck_assert_msg(strstr(notices, s->notice) != NULL, "\"%s\" without \"%s\"", notices, s->notice);
     ck_assert_int_eq(strstr(notices, "has neither an id nor a secret") != NULL, mode == OPEN);
+    ck_assert_int_eq(strstr(notices, "has an id but no secret") != NULL, mode == WITH_ID);
     ck_assert_str_eq(outcomes[1].notices, "");
 }
 END_TEST

@@ -64,7 +64,7 @@ START_TEST(rank_0_listens_where_its_address_is)
     const bool has_own = find_own(&at[2]);
     int port;
     if (!p->host[0] && !has_own) return;
-    prepare(2, WITH_ID);
+    prepare(2, WITH_SECRET);
     close(group.listener);
     group.listener = 0;
     const int reserved = port_reserve(&port);

@@ -142,15 +142,16 @@ static void pretend(int wire, int how)
 {
     talk t;
     char text[] = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n                 ";
-    fill_hello(&t, how == IS_OF_ANOTHER_RUN ? "other" : group.run);
+    fill_hello(&t);
     t.listener = t.rank;
+    t.verdict.kind = how == IS_OF_ANOTHER_RUN ? 3 : 0;
     if (how == CLOSES) return;
     if (how == IS_MUTE) ranks_sleep(3);
     if (!take(wire, &t.rank, sizeof t.rank)) return;
     if (how == IS_NO_GROUP) give(wire, text, sizeof text);
     if (how == ECHOES) give(wire, &t.rank, sizeof t.rank);
     if (how == IS_OF_ANOTHER_RUN || how == WELCOMES) give(wire, &t.listener, sizeof t.listener);
-    if (how == WELCOMES && take(wire, &t.claim, sizeof t.claim))
+    if ((how == IS_OF_ANOTHER_RUN || how == WELCOMES) && take(wire, &t.claim, sizeof t.claim))
         give(wire, &t.verdict, sizeof t.verdict);
     ranks_sleep(0.1);
 }
@@ -212,10 +213,11 @@ static void relay(int listener, record *r)
     }
 }
 
-START_TEST(the_secret_is_never_sent_and_a_proof_counts_once)
+START_TEST(neither_secret_nor_id_is_sent_and_a_proof_counts_once)
 {
     talk t;
     int port;
+    uint8_t id[32];
     record *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     prepare(2, WITH_SECRET);
     const int listener = ranks_listen(&port), host = group.port;
@@ -232,8 +234,11 @@ START_TEST(the_secret_is_never_sent_and_a_proof_counts_once)
     kill(spy, SIGKILL);
     waitpid(spy, NULL, 0);
     ck_assert_uint_ge(r->count, sizeof(talk));
-    for (size_t i = 0; i + 8 < r->count; i++) /* not even a part of it */
+    gd_hmac_sha256("run", 3, run_id, strlen(run_id), id);
+    for (size_t i = 0; i + 8 < r->count; i++) { /* not even a part of it, or a hash of the id */
         ck_assert(memcmp(r->heard + i, secret_text + 5, 8) != 0);
+        ck_assert(memcmp(r->heard + i, id, 8) != 0);
+    }
     /* The same words once more. */
     prepare(2, WITH_SECRET);
     const pid_t again = start_rank_0();
@@ -242,7 +247,7 @@ START_TEST(the_secret_is_never_sent_and_a_proof_counts_once)
     ck_assert(take(wire, &t.listener, sizeof t.listener));
     give(wire, r->said + sizeof t.rank, sizeof t.claim);
     ck_assert(take(wire, &t.verdict, sizeof t.verdict));
-    ck_assert_int_eq(t.verdict.kind, 1);
+    ck_assert_int_eq(t.verdict.kind, 3);
     come_together(again);
     munmap(r, sizeof *r);
 }
@@ -256,7 +261,7 @@ int main(void)
     tcase_add_test(others, the_reasons_are_told_at_the_deadline);
     tcase_add_loop_test(others, no_stranger_joins_a_mesh, 0, MODES);
     tcase_add_loop_test(others, an_impostor_is_found_out, 0, IMPOSTORS);
-    tcase_add_test(others, the_secret_is_never_sent_and_a_proof_counts_once);
+    tcase_add_test(others, neither_secret_nor_id_is_sent_and_a_proof_counts_once);
     suite_add_tcase(suite, others);
     return check_main(suite);
 }

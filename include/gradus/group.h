@@ -88,13 +88,13 @@ GD_API gd_group_options gd_group_environment(void);
  *
  * Who may join. Any program can connect to the ports of a group. One that is not a rank, has
  * another `run` or another `secret`, or is not a missing rank of this group, is turned away, and
- * the group goes on waiting. Ranks prove that they know the secret with HMAC-SHA256 of random
- * numbers of both ends, so it is never sent. It should be random, such as 32 digits of `openssl
- * rand -hex 16`: one that can be guessed can be found from a recorded proof. `run` is not secret;
- * it only keeps runs apart. What ranks send after that is neither encrypted nor signed: whoever can
+ * the group goes on waiting. Ranks prove that they know both with HMAC-SHA256 of random numbers of
+ * both ends, so neither is ever sent; whoever connects does so first. The secret should be random,
+ * such as 32 digits of `openssl rand -hex 16`: one that can be guessed can be found from a recorded
+ * proof. `run` only keeps runs apart: a job's number can be guessed by trying. What ranks send after that is neither encrypted nor signed: whoever can
  * change packets on the way can change it.
  *
- * Notices: that the group has neither a run nor a secret; that rank 0 listens on all interfaces,
+ * Notices: that the group has no secret; that rank 0 listens on all interfaces,
  * because `host` is not an address of its host; the first connection that is turned away, and why.
  */
 GD_API gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options);

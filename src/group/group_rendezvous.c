@@ -3,15 +3,16 @@
  * A rank connects to a listener: that of rank 0, which becomes its line, or, in a mesh, that of
  * each lower rank. Any program can do the same, so first both ends say who they are:
  *
- *     rank -> listener   hello: a random number, and a hash of the run's id
+ *     rank -> listener   hello: a random number
  *     listener -> rank   hello
- *     rank -> listener   claim: its number, the number of ranks, its version; and a proof
+ *     rank -> listener   claim: its number, the number of ranks, its version; and two proofs
  *     listener -> rank   verdict: welcome, or why not; and a proof
  *
- * A proof is the HMAC of everything said so far, by the group's secret: the secret itself is never
- * sent, and a proof is worth nothing on another connection. The id and the proof are compared
- * before anything else is believed. Whoever does not fit is turned away, and the listener goes on
- * waiting: only its deadline ends the group.
+ * A proof is the HMAC of everything said so far, by the run's id or by that and the group's secret:
+ * neither is ever sent, and a proof is worth nothing on another connection. The claim's proofs are
+ * compared before anything else is believed, and the listener proves nothing to those who have not:
+ * an id such as a job's number could be found from a proof. Whoever does not fit is turned away, and
+ * the listener goes on waiting: only its deadline ends the group.
  *
  * Strangers cost little: the listener serves all connections at once, and a connection in which
  * nothing is proved has a fixed size and HELLO_SECONDS. If there are too many the oldest one is
@@ -28,25 +29,25 @@
 
 enum { LOBBY = 255, HELLO_SECONDS = 5, PROBLEM = 140 };
 
-static const uint64_t MAGIC = 0x3270756f72676467; /* "gdgroup2" */
+static const uint64_t MAGIC = 0x3370756f72676467; /* "gdgroup3" */
 
 typedef struct hello {
     uint64_t magic;
-    uint8_t nonce[16], run[GD_HMAC_BYTES];
+    uint8_t nonce[16];
 } hello;
 
 typedef struct claim {
     int32_t rank, ranks;
     char version[16];
-    uint8_t proof[GD_HMAC_BYTES];
+    uint8_t run_proof[GD_HMAC_BYTES], proof[GD_HMAC_BYTES];
 } claim;
 
-enum { WELCOME, OTHER_SECRET, MISFIT };
+enum { WELCOME, OTHER_SECRET, MISFIT, OTHER_RUN };
 
 typedef struct verdict {
     int32_t kind;
-    char problem[PROBLEM]; /* of a misfit */
-    uint8_t proof[GD_HMAC_BYTES];
+    char problem[PROBLEM];        /* of a misfit */
+    uint8_t proof[GD_HMAC_BYTES]; /* zeros for another run or secret */
 } verdict;
 
 /* What was said on a connection, in this order. Without padding, since all of it is hashed. */
@@ -56,14 +57,13 @@ typedef struct handshake {
     verdict verdict;
 } handshake;
 
-_Static_assert(sizeof(handshake) == 2 * 56 + 56 + 4 + PROBLEM + 32, "a handshake has no padding");
+_Static_assert(sizeof(handshake) == 2 * 24 + 88 + 4 + PROBLEM + 32, "a handshake has no padding");
 
 /* What decides who may join. */
 typedef struct gate {
-    const char *secret;
-    uint8_t run[GD_HMAC_BYTES];
-    uint8_t seed[GD_HMAC_BYTES]; /* of this gate's random numbers, */
-    uint64_t drawn;              /* which are numbered */
+    uint8_t run[GD_HMAC_BYTES], key[GD_HMAC_BYTES]; /* of proofs: the id, the id and the secret */
+    uint8_t seed[GD_HMAC_BYTES];                    /* of this gate's random numbers, */
+    uint64_t drawn;                                 /* which are numbered */
 } gate;
 
 /* ---- Ids and proofs ------------------------------------------------------------------------- */
@@ -71,8 +71,10 @@ typedef struct gate {
 /* `run` [bytes] is the run's id. */
 static gd_status open_gate(gd_group *group, gate *g, const void *run, size_t bytes)
 {
-    *g = (gate){.secret = group->options.secret};
+    const char *secret = group->options.secret;
+    *g = (gate){0};
     gd_hmac_sha256("run", 3, run, bytes, g->run);
+    gd_hmac_sha256(g->run, sizeof g->run, secret, strlen(secret), g->key);
     if (gd_os_random(g->seed, sizeof g->seed)) return GD_OK;
     return gd_fail(group->ctx, GD_ERROR_IO, "%s: the system has no random numbers: %s", group->who,
                    strerror(errno));
@@ -82,17 +84,16 @@ static void make_hello(gate *g, hello *h)
 {
     uint8_t random[GD_HMAC_BYTES];
     h->magic = MAGIC;
-    memcpy(h->run, g->run, sizeof h->run);
     g->drawn++;
     gd_hmac_sha256(g->seed, sizeof g->seed, &g->drawn, sizeof g->drawn, random);
     memcpy(h->nonce, random, sizeof h->nonce);
 }
 
-/* The proof of a claim covers the handshake before it; that of a verdict also the claim. */
-static void prove(const gate *g, const handshake *t, const uint8_t *before,
+/* A proof covers the handshake before it: that of a verdict also the claim. */
+static void prove(const uint8_t key[GD_HMAC_BYTES], const handshake *t, const uint8_t *before,
                   uint8_t proof[GD_HMAC_BYTES])
 {
-    gd_hmac_sha256(g->secret, strlen(g->secret), t, (size_t)(before - (const uint8_t *)t), proof);
+    gd_hmac_sha256(key, GD_HMAC_BYTES, t, (size_t)(before - (const uint8_t *)t), proof);
 }
 
 /* In the same time wherever they differ. */
@@ -103,10 +104,11 @@ static bool same(const uint8_t a[GD_HMAC_BYTES], const uint8_t b[GD_HMAC_BYTES])
     return difference == 0;
 }
 
-static bool proved(const gate *g, const handshake *t, const uint8_t proof[GD_HMAC_BYTES])
+static bool proved(const uint8_t key[GD_HMAC_BYTES], const handshake *t,
+                   const uint8_t proof[GD_HMAC_BYTES])
 {
     uint8_t wanted[GD_HMAC_BYTES];
-    prove(g, t, proof, wanted);
+    prove(key, t, proof, wanted);
     return same(proof, wanted);
 }
 
@@ -212,7 +214,10 @@ static void judge(lobby *l, guest *g)
 {
     handshake *t = &g->handshake;
     verdict *v = &t->verdict;
-    if (!proved(l->gate, t, t->claim.proof)) {
+    if (!proved(l->gate->run, t, t->claim.run_proof)) {
+        v->kind = OTHER_RUN;
+        turn_away(l, g, &l->other_run, "it is of another run");
+    } else if (!proved(l->gate->key, t, t->claim.proof)) {
         v->kind = OTHER_SECRET;
         turn_away(l, g, &l->other_secret, "it does not know the secret of this run");
     } else if (!fits(l, &t->claim, v->problem)) {
@@ -220,7 +225,7 @@ static void judge(lobby *l, guest *g)
         memcpy(l->misfit, v->problem, sizeof l->misfit);
         turn_away(l, g, &l->misfits, v->problem);
     }
-    prove(l->gate, t, v->proof, v->proof);
+    if (v->kind == WELCOME || v->kind == MISFIT) prove(l->gate->key, t, v->proof, v->proof);
     if (!gd_wire_send(g->wire, v, sizeof *v, 0) || v->kind != WELCOME) return;
     l->wire[t->claim.rank] = g->wire;
     g->wire = -1;
@@ -247,10 +252,7 @@ static bool attend(lobby *l, guest *g)
         return false;
     }
     make_hello(l->gate, &t->listener);
-    const bool sent = gd_wire_send(g->wire, &t->listener, sizeof t->listener, 0);
-    if (same(t->rank.run, l->gate->run)) return sent;
-    turn_away(l, g, &l->other_run, "it is of another run");
-    return false;
+    return gd_wire_send(g->wire, &t->listener, sizeof t->listener, 0);
 }
 
 /* Takes in those who have connected. For lack of descriptors or memory the oldest guest has to go;
@@ -377,14 +379,15 @@ static outcome introduce(const gd_group *group, gate *g, int wire, double deadli
         return LOST;
     /* A port without a listener can be connected with itself. */
     if (!memcmp(t.listener.nonce, t.rank.nonce, sizeof t.rank.nonce)) return LOST;
-    if (!same(t.listener.run, g->run))
-        return turned_away(problem, "what listens there is of another run");
     snprintf(t.claim.version, sizeof t.claim.version, "%s", gd_version());
-    prove(g, &t, t.claim.proof, t.claim.proof);
+    prove(g->run, &t, t.claim.run_proof, t.claim.run_proof);
+    prove(g->key, &t, t.claim.proof, t.claim.proof);
     if (!gd_wire_send(wire, &t.claim, sizeof t.claim, deadline) ||
         !gd_wire_receive(wire, &t.verdict, sizeof t.verdict, deadline))
         return LOST;
-    if (t.verdict.kind == OTHER_SECRET || !proved(g, &t, t.verdict.proof))
+    if (t.verdict.kind == OTHER_RUN)
+        return turned_away(problem, "what listens there is of another run");
+    if (t.verdict.kind == OTHER_SECRET || !proved(g->key, &t, t.verdict.proof))
         return turned_away(problem, "what listens there has another secret");
     if (t.verdict.kind == WELCOME) return JOINED;
     t.verdict.problem[PROBLEM - 1] = '\0';
@@ -461,11 +464,12 @@ static void warn_if_open(gd_group *group)
 {
     const gd_group_options *o = &group->options;
     char text[300];
-    if (o->run[0] || o->secret[0]) return;
+    if (o->secret[0]) return;
     snprintf(text, sizeof text,
-             "%s: the group has neither an id nor a secret: any program that can reach port %d of "
-             "rank 0 can join it (GRADUS_GROUP_SECRET keeps strangers out)",
-             group->who, o->port);
+             "%s: the group has %s: any program that can reach port %d of rank 0%s can join it "
+             "(GRADUS_GROUP_SECRET keeps strangers out)",
+             group->who, o->run[0] ? "an id but no secret" : "neither an id nor a secret", o->port,
+             o->run[0] ? " and knows or guesses the id" : "");
     notice(group, text);
 }
 
