@@ -58,6 +58,7 @@ typedef struct gd_os_status {
     unsigned mode;           /* permissions; 0 where there are none of POSIX's, */
     unsigned owner, group;   /* and so are these */
     uint64_t volume, number; /* which file it is */
+    int64_t written;         /* when it was last written, in a unit of the system */
 } gd_os_status;
 
 bool gd_os_status_of(int file, gd_os_status *status);

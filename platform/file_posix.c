@@ -44,6 +44,11 @@ bool gd_os_close(int file)
 static void translate(const struct stat *from, gd_os_status *to)
 {
     const mode_t kind = from->st_mode & S_IFMT;
+#ifdef __APPLE__
+    const long nanoseconds = from->st_mtimensec;
+#else
+    const long nanoseconds = from->st_mtim.tv_nsec;
+#endif
     *to = (gd_os_status){.kind = GD_OS_IS_OTHER,
                          .size = from->st_size,
                          .names = (int64_t)from->st_nlink,
@@ -51,7 +56,8 @@ static void translate(const struct stat *from, gd_os_status *to)
                          .owner = from->st_uid,
                          .group = from->st_gid,
                          .volume = (uint64_t)from->st_dev,
-                         .number = (uint64_t)from->st_ino};
+                         .number = (uint64_t)from->st_ino,
+                         .written = (int64_t)from->st_mtime * 1000000000 + nanoseconds};
     if (kind == S_IFREG) to->kind = GD_OS_IS_FILE;
     if (kind == S_IFDIR) to->kind = GD_OS_IS_FOLDER;
     if (kind == S_IFLNK) to->kind = GD_OS_IS_LINK;

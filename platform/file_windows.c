@@ -106,7 +106,9 @@ static bool status_of(HANDLE file, gd_os_status *status)
                              .size = standard.EndOfFile.QuadPart,
                              .names = standard.DeletePending ? 0 : standard.NumberOfLinks,
                              .volume = found.dwVolumeSerialNumber,
-                             .number = (uint64_t)found.nFileIndexHigh << 32 | found.nFileIndexLow};
+                             .number = (uint64_t)found.nFileIndexHigh << 32 | found.nFileIndexLow,
+                             .written = (int64_t)found.ftLastWriteTime.dwHighDateTime << 32 |
+                                        found.ftLastWriteTime.dwLowDateTime};
     return true;
 }
 

@@ -257,6 +257,84 @@ START_TEST(a_lock_can_only_be_opened_by_who_may_write)
 }
 END_TEST
 
+/* ---- While others move it ------------------------------------------------------------------- */
+
+static void stop_well(pid_t child)
+{
+    int status;
+    kill(child, SIGINT);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+}
+
+/* The run has the folder, and not the name: by that another run could make one of its own. */
+START_TEST(a_folder_that_is_moved_is_saved_to)
+{
+    static const char *const processes[] = {"", "--processes 2 --accumulate 2"};
+    char line[256];
+    snprintf(line, sizeof line,
+             "--data text %%s --steps 1000000 --checkpoint-every 5 --keep 0 --out p/a %s",
+             processes[_i]);
+    const pid_t child = begin(line, 0);
+    wait_for("p/a/step-00000005");
+    shell(
+        "cd '%s' && mv p q && until grep -q 'the folder p/a was moved: this run saves in it where "
+        "it is now' log; do sleep 0.02; done%s",
+        folder, "");
+    shell("cd '%s/q/a' && n=$(ls | wc -l) && until test $(ls | wc -l) -gt $((n + 2)); do sleep "
+          "0.02; done%s",
+          folder, "");
+    ck_assert(exists("q/a/.lock") && !exists("p"));
+    train_badly("--resume auto --out q/a", "another run is saving its checkpoints there");
+    stop_well(child);
+    shell("cd '%s' && test $(grep -c 'was moved' log) = 1 && test ! -e p && test ! -e q/a/.lock%s",
+          folder, "");
+    train_well("--resume auto --out q/a --steps 1");
+    program_said(output, "from   q/a/step-");
+}
+END_TEST
+
+/* Where the folder was, another run begins: what looks for the first by its name would find that. */
+START_TEST(the_name_of_a_folder_that_was_moved_is_of_one_run)
+{
+    static const char arguments[] =
+        "--data text %s --steps 1000000 --checkpoint-every 5 --keep 0 --resume auto --out a";
+    int status;
+    const pid_t first = begin(arguments, 0);
+    wait_for("a/step-00000005");
+    shell("cd '%s' && mv a b && mkdir a%s", folder, ""); /* nobody's: the run goes on */
+    shell("cd '%s/b' && n=$(ls | wc -l) && until test $(ls | wc -l) -gt $((n + 2)); do sleep 0.02; "
+          "done%s",
+          folder, "");
+    shell("cd '%s' && mv log first%s", folder, "");
+    const pid_t second = begin(arguments, 0);
+    ck_assert_int_eq(waitpid(first, &status, 0), first);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    shell(
+        "grep -q 'out a: another run is saving its checkpoints under this name; this one has saved "
+        "in its own folder, which was moved, and ends' '%s/first'%s",
+        folder, "");
+    wait_for("a/step-00000005");
+    stop_well(second);
+    train_well("--resume auto --out b --steps 1");
+}
+END_TEST
+
+START_TEST(what_a_killed_run_has_left_goes)
+{
+    train_well("--data text %s --steps 6 --checkpoint-every 2 --keep 0 --out a");
+    shell("cd '%s/a' && cp -r step-00000002 .saving && cp -r step-00000002 .removing && "
+          "rm .removing/config.json%s",
+          folder, "");
+    train_well("--resume auto --steps 6 --keep 2 --out a"); /* there is no step left to make */
+    shell("cd '%s/a' && test \"$(ls -A | LC_ALL=C sort | xargs)\" = 'log.jsonl step-00000004 "
+          "step-00000006'%s",
+          folder, "");
+    train_well("--resume a/step-00000006 --steps 6 --keep 1 --out c"); /* a is not its own */
+    ck_assert(exists("a/step-00000004") && exists("a/step-00000006"));
+}
+END_TEST
+
 /* ---- While others write --------------------------------------------------------------------- */
 
 START_TEST(a_model_is_read_while_a_run_removes_it)
@@ -300,6 +378,9 @@ int main(void)
     tcase_add_test(cases, a_linked_checkpoint_is_not_taken);
     tcase_add_test(cases, a_reader_keeps_no_run_out);
     tcase_add_test(cases, a_lock_can_only_be_opened_by_who_may_write);
+    tcase_add_loop_test(cases, a_folder_that_is_moved_is_saved_to, 0, 2);
+    tcase_add_test(cases, the_name_of_a_folder_that_was_moved_is_of_one_run);
+    tcase_add_test(cases, what_a_killed_run_has_left_goes);
     tcase_add_test(cases, a_model_is_read_while_a_run_removes_it);
     suite_add_tcase(suite, cases);
     return check_main(suite);

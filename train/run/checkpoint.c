@@ -1,6 +1,7 @@
 /* checkpoint.c - opening a checkpoint and the folder of a run (checkpoint.h). */
 #include "checkpoint_parts.h"
 #include "checksums.h"
+#include "console.h"
 #include "llama.h"
 #include "tokenizer_file.h"
 
@@ -309,6 +310,47 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     return gd_error_status(ctx);
 }
 
+gd_status checkpoint_open_out(checkpoint *run, gd_context *ctx, const train_options *o)
+{
+    if (gd_error(ctx) || !o->out || run->out.path[0] || folder_open(&run->out, o->out, false))
+        return gd_error_status(ctx);
+    return checkpoint_fail(ctx, "open the folder", o->out);
+}
+
+gd_status checkpoint_check_name(const checkpoint *run, gd_context *ctx, const train_options *o)
+{
+    open_folder other;
+    if (!run->moved || folder_is_there(&run->out) || !folder_open(&other, o->out, false))
+        return gd_error_status(ctx);
+    const int lock = folder_lock(&other, lock_name);
+    if (lock >= 0)
+        folder_unlock(&other, lock_name, lock);
+    else if (errno == EWOULDBLOCK)
+        gd_fail(
+            ctx, GD_ERROR_IO,
+            "--out %s: another run is saving its checkpoints under this name; this one has saved "
+            "in its own folder, which was moved, and ends",
+            o->out);
+    folder_close(&other);
+    return gd_error_status(ctx);
+}
+
+static void close_out(checkpoint *run)
+{
+    if (run->lock >= 0) folder_unlock(&run->out, lock_name, run->lock);
+    folder_close(&run->out);
+    run->lock = -1;
+}
+
+bool checkpoint_open_again(checkpoint *run, gd_context *ctx, const train_options *o)
+{
+    close_out(run);
+    if (gd_group_rank(o->group) > 0) return folder_open(&run->out, o->out, false);
+    if (!folder_make_path(o->out) || lock_out(run, ctx, o->out)) return false;
+    console_notice("the folder %s was removed; it is made anew", o->out);
+    return true;
+}
+
 void checkpoint_close_files(checkpoint *from)
 {
     gd_safetensors_close(from->state);
@@ -325,7 +367,5 @@ void checkpoint_close(checkpoint *from)
         free(from->texts);
         from->texts = next;
     }
-    if (from->lock >= 0) folder_unlock(&from->out, lock_name, from->lock);
-    folder_close(&from->out);
-    from->lock = -1;
+    close_out(from);
 }

@@ -59,8 +59,10 @@ typedef struct checkpoint {
     checkpoint_progress progress;
     tokenizer tokenizer; /* TOKENIZER_NONE if the folder has none; then one is made from the text */
     struct checkpoint_text *texts; /* of options */
-    open_folder out;               /* --out, if it is locked */
-    int lock;                      /* its lock; -1: none */
+    open_folder
+        out;    /* --out: the checkpoints go there, wherever it is moved; rank 0 has it locked */
+    int lock;   /* its lock; -1: none */
+    bool moved; /* it was said that the name of --out does not lead there any more */
 } checkpoint;
 
 /* ---- Which one (checkpoint_find.c) --------------------------------------------------------- */
@@ -101,6 +103,14 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
  * it in any case. */
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *options);
 
+/* The other ranks open --out, once rank 0 has made it. */
+gd_status checkpoint_open_out(checkpoint *run, gd_context *ctx, const train_options *options);
+
+/* Of a folder that was moved: an error if another run saves under its name by now. Who looks for this
+ * run by its name, also to resume it, would find the other. */
+gd_status checkpoint_check_name(const checkpoint *run, gd_context *ctx,
+                                const train_options *options);
+
 /* Texts among the options point into the checkpoint: close it last. */
 void checkpoint_close(checkpoint *from);
 
@@ -131,8 +141,15 @@ void checkpoint_link_best(const open_folder *out, int64_t step);
 /* ---- Saving (checkpoint_save.c) ------------------------------------------------------------- */
 
 /* Saves as OUT/step-N, and removes what --keep does not keep. With --keep-best the checkpoint of
- * the best validation stays too, and the link OUT/best points at it. */
-gd_status checkpoint_save(const model *m, const dataset *data, const train_options *options,
-                          gd_optimizer *optimizer, const checkpoint_progress *progress);
+ * the best validation stays too, and the link OUT/best points at it. A folder that was moved is saved to
+ * where it is, after a message; one that was removed is made anew and locked. */
+gd_status checkpoint_save(checkpoint *run, const model *m, const dataset *data,
+                          const train_options *options, gd_optimizer *optimizer,
+                          const checkpoint_progress *progress);
+
+/* Removes what --keep does not keep and a run that was killed has left. Only of --out that has the
+ * checkpoint of this step, from which the run is resumed. */
+void checkpoint_tidy(const checkpoint *run, const train_options *options,
+                     const checkpoint_progress *progress);
 
 #endif

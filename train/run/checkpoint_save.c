@@ -187,18 +187,41 @@ static void thin_out(const open_folder *out, const train_options *o, int64_t sav
     free(steps);
 }
 
-/* Opens --out and the new folder in it, which rank 0 makes. */
-static gd_status open_saving(gd_context *ctx, const train_options *o, open_folder *out, saving *to)
+/* Says that a folder is not where the run has found it. */
+static void tell_moved(checkpoint *run, const train_options *o)
+{
+    if (folder_is_there(&run->out) || run->moved) return;
+    console_notice("the folder %s was moved: this run saves in it where it is now", o->out);
+    run->moved = true;
+}
+
+void checkpoint_tidy(const checkpoint *run, const train_options *o,
+                     const checkpoint_progress *progress)
+{
+    const checkpoint_name name = checkpoint_name_of(progress->step);
+    if (run->lock >= 0 && o->resume && folder_has(&run->out, name.text))
+        thin_out(&run->out, o, progress->step, progress->best.step);
+}
+
+/* Opens the new folder in --out, which rank 0 makes. */
+static gd_status open_saving(gd_context *ctx, const train_options *o, checkpoint *run, saving *to)
 {
     const bool first = gd_group_rank(o->group) == 0;
+    const open_folder *out = &run->out;
     *to = (saving){.ctx = ctx};
-    *out = (open_folder){0};
-    if ((first && !folder_make_path(o->out)) || !folder_open(out, o->out, false) ||
-        (first &&
-         (!checkpoint_clear(out, CHECKPOINT_SAVING) || !folder_make(out, CHECKPOINT_SAVING))) ||
-        !folder_enter(&to->folder, out, CHECKPOINT_SAVING))
-        checkpoint_fail(ctx, "make a folder in", o->out);
-    return gd_error_status(ctx);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        errno = ENOENT;
+        if (out->path[0] &&
+            (!first ||
+             (checkpoint_clear(out, CHECKPOINT_SAVING) && folder_make(out, CHECKPOINT_SAVING))) &&
+            folder_enter(&to->folder, out, CHECKPOINT_SAVING)) {
+            if (first) tell_moved(run, o);
+            return GD_OK;
+        }
+        const bool gone = errno == ENOENT || errno == ESTALE; /* as NFS says it */
+        if (attempt || !gone || !checkpoint_open_again(run, ctx, o)) break;
+    }
+    return checkpoint_fail(ctx, "make a folder in", o->out);
 }
 
 /* Everything but the state that is divided into slices, one set for each rank. */
@@ -249,27 +272,25 @@ static gd_status complete_saving(gd_context *ctx, const train_options *o,
 
 /* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets
  * its name when all have. */
-gd_status checkpoint_save(const model *m, const dataset *data, const train_options *o,
-                          gd_optimizer *optimizer, const checkpoint_progress *progress)
+gd_status checkpoint_save(checkpoint *run, const model *m, const dataset *data,
+                          const train_options *o, gd_optimizer *optimizer,
+                          const checkpoint_progress *progress)
 {
     gd_context *ctx = m->ctx;
-    open_folder out = {0};
     saving to = {.ctx = ctx};
     const bool first = gd_group_rank(o->group) == 0;
-    if (first && !open_saving(ctx, o, &out, &to))
-        begin_saving(m, data, o, optimizer, progress, &to);
+    if (first && !open_saving(ctx, o, run, &to)) begin_saving(m, data, o, optimizer, progress, &to);
     const bool begun = first && to.folder.path[0];
     if (!checkpoint_agree(ctx, o->group) && o->group) {
-        if (first || !open_saving(ctx, o, &out, &to))
+        if (first || !open_saving(ctx, o, run, &to))
             checkpoint_sharded_write(m, optimizer, &to.folder);
         checkpoint_agree(ctx, o->group);
     }
     if (!gd_error(ctx)) {
-        if (first) complete_saving(ctx, o, progress, &out, &to);
+        if (first) complete_saving(ctx, o, progress, &run->out, &to);
         checkpoint_agree(ctx, o->group);
     }
-    if (gd_error(ctx) && begun) checkpoint_clear(&out, CHECKPOINT_SAVING);
+    if (gd_error(ctx) && begun) checkpoint_clear(&run->out, CHECKPOINT_SAVING);
     saving_close(&to);
-    folder_close(&out);
     return gd_error_status(ctx);
 }

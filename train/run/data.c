@@ -268,7 +268,10 @@ static gd_status refuse_ids(gd_context *ctx, const dataset *data, const token_sh
     const char *path = shard->path ? shard->path : "the text";
     if (bad == TOKENS_UNREADABLE) {
         return gd_fail(ctx, GD_ERROR_IO, "%s: tokens from %lld on cannot be read: %s", path,
-                       (long long)at, errno == ENODATA ? "the file ends before" : strerror(errno));
+                       (long long)at,
+                       errno == ENODATA  ? "the file ends before"
+                       : errno == ESTALE ? "the file was replaced or changed after it was opened"
+                                         : strerror(errno));
     }
     const int64_t id = tokens_at(shard, at + bad);
     return gd_fail(ctx, GD_ERROR_ARGUMENT,

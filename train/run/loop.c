@@ -23,6 +23,7 @@ typedef struct training {
     const dataset *data;
     const train_options *options;
     run_log *log;
+    checkpoint *run;
     gd_optimizer *optimizer;
     gd_graph *graph;
     gd_schedule schedule;
@@ -246,12 +247,13 @@ static void save(training *t, int64_t done, bool last)
                                           .best = t->best,
                                           .losses = t->losses,
                                           .unvalidated = t->unvalidated};
-    if (!checkpoint_save(t->m, t->data, o, t->optimizer, &progress)) {
+    if (!checkpoint_save(t->run, t->m, t->data, o, t->optimizer, &progress)) {
         char path[FOLDER_PATH] = "";
         folder_join(path, o->out, checkpoint_name_of(done).text);
         console_line("saved %s", path);
         t->saved = done;
         prepare_answers(t);
+        if (!last && gd_group_rank(o->group) == 0) checkpoint_check_name(t->run, ctx, o);
     } else if (!last && o->on_save_error == SAVE_ERROR_CONTINUE &&
                gd_error_status(ctx) != GD_ERROR_DEVICE) {
         console_notice("%s; training continues", gd_error(ctx));
@@ -459,6 +461,7 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
                   .data = data,
                   .options = options,
                   .log = log,
+                  .run = from,
                   .asked = before->step,
                   .done = before->step,
                   .skipped = before->skipped,
@@ -472,7 +475,8 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
     if (options->dtype == GD_FLOAT16 && before->scale.adapts)
         gd_optimizer_set_loss_scale(t.optimizer, before->scale);
     checkpoint_close_files(from);
-    if (!gd_error(m->ctx)) {
+    if (!checkpoint_open_out(from, m->ctx, options)) {
+        checkpoint_tidy(from, options, before);
         report_memory_at_rest(m->ctx);
         prepare_answers(&t);
         stop_watch(); /* until here a signal just ended the program: there was nothing to save */

@@ -1,6 +1,5 @@
 /* tokens.c - see tokens.h. */
 #include "tokens.h"
-#include "platform/file.h"
 #include "text_file.h"
 #include "token_format.h"
 
@@ -25,6 +24,18 @@ static uint64_t id_at(const token_shard *shard, const unsigned char *p)
     return id;
 }
 
+/* Writing changes the time before the bytes: what was read before this is that of the file that was
+ * found. */
+static bool is_unchanged(const token_shard *shard, int file)
+{
+    gd_os_status now;
+    const gd_os_status *was = &shard->found;
+    if (!gd_os_status_of(file, &now)) return false;
+    errno = ESTALE;
+    return now.volume == was->volume && now.number == was->number && now.size == was->size &&
+           now.written == was->written;
+}
+
 int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
                     int32_t *ids)
 {
@@ -47,6 +58,8 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
             ids[done + i] = (int32_t)(uint32_t)id;
         }
     }
+    if (file >= 0 && bad != TOKENS_UNREADABLE && !is_unchanged(shard, file))
+        bad = TOKENS_UNREADABLE;
     const int why = errno;
     if (file >= 0) gd_os_close(file);
     errno = why;
@@ -125,7 +138,8 @@ static bool understand(token_shard *shard, int file, int width, int64_t vocab,
                            .negative = format.negative,
                            .dtype = format.dtype,
                            .length = format.length,
-                           .begin = format.begin};
+                           .begin = format.begin,
+                           .found = status};
     return !format.headerless || width || check_width(file, size, why);
 }
 

@@ -5,6 +5,8 @@
 #ifndef GRADUS_TRAIN_TOKENS_H
 #define GRADUS_TRAIN_TOKENS_H
 
+#include "platform/file.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,8 +16,9 @@ typedef struct token_shard {
     bool negative;     /* they are signed */
     const char *dtype; /* of an .npy file, "uint16"; else NULL */
     int64_t length;
-    char *path;    /* NULL: not from a file */
-    int64_t begin; /* the first id's byte in the file */
+    char *path;         /* NULL: not from a file */
+    int64_t begin;      /* the first id's byte in the file */
+    gd_os_status found; /* the file, when it was opened first */
 } token_shard;
 
 typedef struct token_source {
@@ -45,7 +48,8 @@ bool tokens_own(token_source *source, void *ids, int width, int64_t length);
 void tokens_close(token_source *source);
 
 /* Copies ids [at, at + count) of a shard, which must have them. Returns the index of the first one
- * not below `vocab`, -1 if all are, or TOKENS_UNREADABLE with the reason in errno. */
+ * not below `vocab`, -1 if all are, or TOKENS_UNREADABLE with the reason in errno: ESTALE if another
+ * file has the name by now, or it was written to. */
 enum { TOKENS_UNREADABLE = -2 };
 int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
                     int32_t *ids);
