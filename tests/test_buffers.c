@@ -259,6 +259,78 @@ START_TEST(each_batch_changes_them_once)
 }
 END_TEST
 
+/* One step of all its batches; what became of it. */
+static gd_update_outcome whole_step(net *n, bool graph)
+{
+    gd_update_report report;
+    for (int b = 0; b < n->batches; b++) {
+        gd_status (*work)(void *) = b + 1 < n->batches ? learn : learn_last;
+        next_batch(n);
+        if (graph) gd_graph_run(n->graph, work, n);
+        if (!graph) work(n), gd_step_end(ctx);
+    }
+    ck_assert(gd_optimizer_report(n->optimizer, true, &report));
+    return report.outcome;
+}
+
+/* In float16 65536 is infinite, and so is the gradient of the loss: it overflows three times. */
+START_TEST(a_withheld_update_leaves_them)
+{
+    const bool graph = _i % 2;
+    net n = make_net(GD_FLOAT16);
+    double mean[OUT], var[OUT];
+    n.batches = 1 + _i / 2 % 2;
+    n.recompute = _i / 4;
+    for (int turn = 0; turn < 3;
+         turn++) { /* their first values, those of an update, written ones */
+        if (turn == 2) {
+            gd_tensor_write_f64(n.norm.mean, (double[]){3, 4, 5}, OUT);
+            gd_tensor_fill(n.norm.var, 2);
+            for (int c = 0; c < OUT; c++) n.mean[c] = 3 + c, n.var[c] = 2;
+        }
+        gd_optimizer_set_loss_scale(
+            n.optimizer, (gd_loss_scale){.adapts = true, .factor = (int64_t)n.batches << 18});
+        for (int k = 0; k < 3; k++) {
+            gd_tensor_read_f64(n.norm.mean, mean, OUT), gd_tensor_read_f64(n.norm.var, var, OUT);
+            ck_assert_int_eq(whole_step(&n, graph), GD_UPDATE_OVERFLOWED);
+            memcpy(n.mean, mean, sizeof mean), memcpy(n.var, var, sizeof var);
+            compare(&n, 1e-12); /* the same */
+        }
+        ck_assert_int_eq(whole_step(&n, graph), GD_UPDATE_MADE);
+        compare(&n, 2e-3);
+    }
+    gd_tensor_fill(n.x, 1e6); /* infinite */
+    (graph ? gd_graph_run(n.graph, learn_last, &n) : learn_last(&n)), gd_step_end(ctx);
+    compare(&n, 2e-3);
+    ck_assert_no_error(ctx);
+    free_net(&n);
+}
+END_TEST
+
+/* Without an optimizer nothing is withheld: but what is not finite goes no further than its batch. */
+START_TEST(a_batch_that_is_not_finite_leaves_them)
+{
+    static const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};
+    const gd_dtype dtype = _i % 2 ? GD_FLOAT32 : GD_FLOAT64;
+    const int64_t places = _i / 2 % 2 ? 1 : 3;
+    double values[4 * OUT * 3], mean[OUT], var[OUT];
+    gd_tensor *x = gd_tensor_create(ctx, dtype, 3, (int64_t[]){4, OUT, places});
+    const gd_batch_norm_options norm = {.mean = gd_tensor_create(ctx, dtype, GD_SHAPE(OUT)),
+                                        .var = gd_tensor_create(ctx, dtype, GD_SHAPE(OUT))};
+    gd_tensor_fill(norm.mean, 7), gd_tensor_fill(norm.var, 8);
+    for (int i = 0; i < 4 * OUT * places; i++) values[i] = i;
+    values[places] = bad[_i / 4]; /* of the second channel; its square overflows */
+    gd_tensor_write_f64(x, values, 4 * OUT * places);
+    gd_batch_norm(x, NULL, NULL, &norm);
+    gd_tensor_read_f64(norm.mean, mean, OUT), gd_tensor_read_f64(norm.var, var, OUT);
+    ck_assert(mean[1] == 7 && var[1] == 8);
+    for (int c = 0; c < OUT; c += 2) ck_assert(isfinite(mean[c]) && mean[c] != 7 && var[c] != 8);
+    ck_assert_no_error(ctx);
+    gd_step_end(ctx);
+    gd_tensor_free(norm.mean), gd_tensor_free(norm.var), gd_tensor_free(x);
+}
+END_TEST
+
 /* Evaluation, gradcheck and what stands between gd_repeat_begin and gd_repeat_end change nothing. */
 START_TEST(other_forwards_leave_them)
 {
@@ -557,6 +629,8 @@ int main(void)
     tcase_add_test(tcase, they_are_counted_apart);
     tcase_add_test(tcase, wrong_calls_are_refused);
     tcase_add_loop_test(tcase, each_batch_changes_them_once, 0, 36);
+    tcase_add_loop_test(tcase, a_withheld_update_leaves_them, 0, 8);
+    tcase_add_loop_test(tcase, a_batch_that_is_not_finite_leaves_them, 0, 16);
     tcase_add_test(tcase, other_forwards_leave_them);
     tcase_add_test(tcase, segments_that_share_them_run_again);
     tcase_add_test(tcase, a_frozen_norm_stands_before_one_that_learns);

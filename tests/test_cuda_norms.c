@@ -70,6 +70,70 @@ START_TEST(bfloat16_is_that_of_the_cpu)
 }
 END_TEST
 
+typedef struct learner {
+    gd_params *params;
+    gd_optimizer *optimizer;
+    gd_tensor *x, *weight;
+    gd_batch_norm_options norm;
+} learner;
+
+static gd_status learn(void *user)
+{
+    const learner *l = user;
+    gd_tensor *y = gd_batch_norm(l->x, l->weight, NULL, &l->norm);
+    gd_optimizer_backward(l->optimizer, gd_mean_all(gd_sin(y)), 1);
+    gd_optimizer_update(l->optimizer, 1);
+    return gd_params_clear_grads(l->params);
+}
+
+/* In float16 65536 is infinite, and so is the gradient of the loss; and then x is. */
+START_TEST(a_withheld_update_leaves_the_running_statistics)
+{
+    enum { CHANNELS = 70 };
+    gd_context *ctx = gpu_context();
+    learner l = {.params = gd_params_create(ctx, GD_FLOAT16)};
+    l.weight = gd_params_add(l.params, "weight", GD_SHAPE(CHANNELS), 0);
+    l.norm.mean = gd_params_add_buffer(l.params, "mean", GD_FLOAT32, GD_SHAPE(CHANNELS));
+    l.norm.var = gd_params_add_buffer(l.params, "var", GD_FLOAT32, GD_SHAPE(CHANNELS));
+    gd_params_finish(l.params);
+    l.optimizer = gd_adamw_create(l.params, NULL);
+    l.x = gd_tensor_create(ctx, GD_FLOAT16, GD_SHAPE(20, CHANNELS));
+    gd_tensor_fill(l.norm.var, 1), gd_tensor_fill(l.weight, 1);
+    gd_graph *graph = gd_graph_create(ctx, &(gd_graph_options){.off = _i});
+    gd_optimizer_set_rate(l.optimizer, 0.01);
+    for (int step = 0; step < 12; step++) {
+        float before[2][CHANNELS], after[2][CHANNELS];
+        gd_update_report report;
+        const int64_t factor = step % 3 == 1 ? 65536 : 1024;
+        gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.adapts = true, .factor = factor});
+        gd_random_normal(l.x, 2, 1);
+        if (step % 3 == 2) gd_tensor_fill(l.x, INFINITY);
+        if (step == 7) gd_tensor_fill(l.norm.mean, 5); /* stays */
+        gd_tensor_read(l.norm.mean, before[0], sizeof before[0]);
+        gd_tensor_read(l.norm.var, before[1], sizeof before[1]);
+        gd_graph_run(graph, learn, &l);
+        gd_optimizer_report(l.optimizer, true, &report);
+        gd_optimizer_continue(l.optimizer);
+        gd_tensor_read(l.norm.mean, after[0], sizeof after[0]);
+        gd_tensor_read(l.norm.var, after[1], sizeof after[1]);
+        ck_assert_no_error(ctx);
+        static const gd_update_outcome outcomes[] = {GD_UPDATE_MADE, GD_UPDATE_OVERFLOWED,
+                                                     GD_UPDATE_NOT_FINITE};
+        ck_assert_int_eq(report.outcome, outcomes[step % 3]);
+        for (int c = 0; c < CHANNELS; c++) {
+            ck_assert(isfinite(after[0][c]) && isfinite(after[1][c]));
+            ck_assert_int_eq(before[0][c] != after[0][c], step % 3 == 0);
+            ck_assert_int_eq(before[1][c] != after[1][c], step % 3 == 0);
+        }
+    }
+    gd_graph_free(graph);
+    gd_optimizer_free(l.optimizer);
+    gd_params_free(l.params);
+    gd_tensor_free(l.x);
+    gd_context_free(ctx);
+}
+END_TEST
+
 int main(void)
 {
     enum { PROBLEMS = sizeof problems / sizeof *problems };
@@ -80,6 +144,7 @@ int main(void)
     tcase_add_loop_test(tcase, float64_is_that_of_the_cpu, 0, brief ? 0 : PROBLEMS);
     tcase_add_loop_test(tcase, float32_is_that_of_the_cpu, 0, PROBLEMS);
     tcase_add_loop_test(tcase, bfloat16_is_that_of_the_cpu, 0, brief ? 0 : PROBLEMS);
+    tcase_add_loop_test(tcase, a_withheld_update_leaves_the_running_statistics, 0, 2);
     suite_add_tcase(suite, tcase);
     return check_main_gpu(suite);
 }

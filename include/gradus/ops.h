@@ -134,8 +134,9 @@ typedef struct gd_batch_norm_options {
  *     mean = (1 - momentum) mean + momentum (the batch's mean)
  *     var  = (1 - momentum) var  + momentum (the batch's variance, divided by n - 1)
  * once in every forward, in a graph too, and so once for each batch whose gradients are accumulated, but
- * neither when gd_recompute runs a segment again nor in gradcheck. They have no gradient. NULL options
- * for the defaults. */
+ * neither when gd_recompute runs a segment again nor in gradcheck. They have no gradient. A batch of which
+ * they would become NaN or infinite leaves those of that channel as they are; so does, for buffers, a step
+ * whose update is withheld (gd_params_add_buffer). NULL options for the defaults. */
 GD_API gd_tensor *gd_batch_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                                 const gd_batch_norm_options *options);
 

@@ -54,8 +54,9 @@ GD_API gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, c
 /* Adds a buffer: a tensor of any dtype that belongs to the model but is not trained, such as the
  * running mean and variance of gd_batch_norm. It never requires a gradient. Optimizers, clipping, weight
  * decay and gd_optimizer_average leave it alone, and what counts parameters does not count it; it is
- * saved, loaded (gd_params_save, gd_params_load) and replicated with them. Name and tensor are as those
- * of gd_params_add. NULL on error. */
+ * saved, loaded (gd_params_save, gd_params_load) and replicated with them. A gd_optimizer_update that is
+ * not made sets it back: to its value after the last update that was made, or to what was written to it
+ * since, between two steps. Name and tensor are as those of gd_params_add. NULL on error. */
 GD_API gd_tensor *gd_params_add_buffer(gd_params *params, const char *name, gd_dtype dtype,
                                        int ndim, const int64_t *shape);
 GD_API int gd_params_buffer_count(const gd_params *params);

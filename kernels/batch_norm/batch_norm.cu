@@ -53,10 +53,11 @@ __global__ void statistics_kernel(factors<C> f, statistics<C> s, const C *partia
         if (!s.running_mean.data) continue;
         const C old_mean = s.running_mean.at(c, channels, (C)0);
         const C old_var = s.running_var.at(c, channels, (C)0);
-        s.running_mean.put(c, channels, false,
-                           (1 - part) * old_mean + part * (mean.high + mean.low));
-        s.running_var.put(c, channels, false,
-                          (1 - part) * old_var + part * (variance * s.unbiased));
+        const C new_mean = (1 - part) * old_mean + part * (mean.high + mean.low);
+        const C new_var = (1 - part) * old_var + part * (variance * s.unbiased);
+        if (!isfinite(new_mean) || !isfinite(new_var)) continue;
+        s.running_mean.put(c, channels, false, new_mean);
+        s.running_var.put(c, channels, false, new_var);
     }
 }
 

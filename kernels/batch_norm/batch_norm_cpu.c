@@ -73,8 +73,10 @@ static void strip_statistics(const norm_work *w, int64_t first, int64_t channels
         w->rstd[first + c] = 1 / sqrt(variance + w->eps);
         if (!w->running_mean || n == 0) continue;
         REAL *old_mean = w->running_mean + first + c, *old_var = w->running_var + first + c;
-        *old_mean = (REAL)((1 - m) * (double)*old_mean + m * mean[c]);
-        *old_var = (REAL)((1 - m) * (double)*old_var + m * gd_unbiased(variance, n));
+        const REAL new_mean = (REAL)((1 - m) * (double)*old_mean + m * mean[c]);
+        const REAL new_var = (REAL)((1 - m) * (double)*old_var + m * gd_unbiased(variance, n));
+        if (!isfinite(new_mean) || !isfinite(new_var)) continue;
+        *old_mean = new_mean, *old_var = new_var;
     }
 }
 

@@ -6,6 +6,8 @@
 #include "optim/optim.h"
 #include "platform/clock.h"
 
+#include <string.h>
+
 void gd_add_loss_cpu(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
                      double fraction, gd_context *ctx)
 {
@@ -34,6 +36,13 @@ void gd_optimize_cpu(const gd_update_arrays *arrays, const gd_rule *rule,
         gd_optimize_f64(arrays, rule, state, gd_context_threads(ctx));
     else
         gd_optimize_f32(arrays, rule, state, gd_context_threads(ctx));
+}
+
+void gd_settle_cpu(void *current, void *committed, int64_t bytes, const gd_update_state *state,
+                   gd_context *ctx)
+{
+    (void)ctx;
+    memcpy(state->apply ? committed : current, state->apply ? current : committed, (size_t)bytes);
 }
 
 /* Muon is no op, but its products take memory, and fail, as those of ops do. */

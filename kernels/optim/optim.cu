@@ -63,6 +63,26 @@ extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,
     gd_service_launched(ctx, "decide");
 }
 
+// ---- Buffers ----------------------------------------------------------------------------------
+
+static __global__ void settle_kernel(int4 *current, int4 *committed, int64_t n,
+                                     const gd_update_state *state)
+{
+    int4 *to = state->apply ? committed : current;
+    const int4 *from = state->apply ? current : committed;
+    GD_EACH(i, n) to[i] = from[i];
+}
+
+extern "C" void gd_settle_cuda(void *current, void *committed, int64_t bytes,
+                               const gd_update_state *state, gd_context *ctx)
+{
+    const int64_t n = bytes / (int64_t)sizeof(int4);
+    if (n == 0) return;
+    settle_kernel<<<gd_blocks(n, threads), threads, 0, stream_of(ctx)>>>(
+        (int4 *)current, (int4 *)committed, n, state);
+    gd_service_launched(ctx, "settle");
+}
+
 // ---- Rules ------------------------------------------------------------------------------------
 //
 // A rule has what is the same in every update, in the type T that is computed in; begin() gives what

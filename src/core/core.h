@@ -236,6 +236,10 @@ static inline void gd_new_version(gd_context *ctx, gd_storage *storage)
     storage->version = ++ctx->versions;
 }
 
+/* It has changed, by a call of the user's. In a buffer that stays between steps; in a step it is part of
+ * it, as what its ops do to buffers. */
+void gd_written(gd_context *ctx, gd_storage *storage);
+
 /* A storage header, heap or arena, without memory. */
 gd_storage *gd_storage_create(gd_context *ctx, bool step);
 

@@ -179,6 +179,11 @@ typedef void gd_muon_service(const gd_update_arrays *arrays, int64_t rows, int64
                              const gd_muon_rule *rule, const gd_update_state *state,
                              gd_context *ctx);
 
+/* Makes `committed` what is in `current`, if the update is made, and otherwise `current` what is in
+ * `committed`; both have `bytes`, a multiple of 64. */
+typedef void gd_settle_service(void *current, void *committed, int64_t bytes,
+                               const gd_update_state *state, gd_context *ctx);
+
 /* state->offset += words; `state` is device memory. NULL on devices without graphs. */
 typedef void gd_advance_service(gd_random_state *state, uint64_t words, gd_context *ctx);
 
@@ -196,6 +201,7 @@ typedef struct gd_services {
     gd_decide_service *decide;
     gd_optimize_service *optimize;
     gd_muon_service *muon;
+    gd_settle_service *settle;
     gd_advance_service *advance;
 } gd_services;
 
@@ -235,6 +241,7 @@ gd_add_loss_service gd_add_loss_cpu, gd_add_loss_cuda;
 gd_decide_service gd_decide_cpu, gd_decide_cuda;
 gd_optimize_service gd_optimize_cpu, gd_optimize_cuda;
 gd_muon_service gd_muon_cpu, gd_muon_cuda;
+gd_settle_service gd_settle_cpu, gd_settle_cuda;
 gd_advance_service gd_advance_cuda;
 
 /* A packed tensor for this call only, as gd_call_scratch: for an op that calls the kernels of

@@ -96,6 +96,15 @@ void gd_storage_release(gd_context *ctx, gd_storage *storage)
     storage->released = true;
 }
 
+/* Buffers fill whole multiples of 64 bytes (optim/buffers.c). */
+void gd_written(gd_context *ctx, gd_storage *storage)
+{
+    const int64_t words = (int64_t)((storage->bytes + 3) / 4), stride = 1;
+    if (!storage->committed || words == 0 || ctx->tape_length > 0 || gd_failed(ctx)) return;
+    ctx->services->copy((gd_layout){storage->committed, GD_INT32, 1, &words, &stride},
+                        (gd_layout){storage->data, GD_INT32, 1, &words, &stride}, ctx);
+}
+
 /* ---- Headers ---------------------------------------------------------------------------- */
 
 static void list_push(gd_tensor **list, gd_tensor *t)

@@ -28,6 +28,7 @@ struct gd_storage {
     uint64_t version; /* another after every write, so that a backward detects that an input
                        * changed; no two contents in a context have the same (gd_new_version) */
     int views, readers;
+    void *committed;  /* of a buffer: what it holds again if the next update is withheld; or NULL */
     gd_storage *next; /* in step_storages */
 };
 

@@ -99,6 +99,7 @@ static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, double
     }
     if (packed != t && !gd_failed(ctx))
         ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
+    gd_written(ctx, t->storage);
     gd_frame_end(ctx, &frame);
     return gd_error_status(ctx);
 }
@@ -186,6 +187,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
     if (src) {
         gd_new_version(ctx, dst->storage);
         ctx->services->copy(gd_tensor_layout(dst), gd_tensor_layout(src), ctx);
+        gd_written(ctx, dst->storage);
     }
     gd_frame_end(ctx, &frame);
     return gd_error_status(ctx);

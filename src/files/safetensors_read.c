@@ -198,8 +198,10 @@ static gd_status fill(const gd_safetensors *file, const gd_safetensors_entry *en
 {
     gd_context *ctx = file->ctx;
     if (is_plain(t, entry->dtype)) {
-        gd_new_version(file->ctx, t->storage);
-        return gd_safetensors_fetch(file, who, entry->offset, gd_tensor_data(t), entry->bytes);
+        gd_new_version(ctx, t->storage);
+        gd_safetensors_fetch(file, who, entry->offset, gd_tensor_data(t), entry->bytes);
+        gd_written(ctx, t->storage);
+        return gd_error_status(ctx);
     }
     if (entry->data) return gd_tensor_write(t, entry->data, entry->bytes);
     void *host = gd_host_allocate(ctx, entry->bytes, "a tensor of a file");

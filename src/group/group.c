@@ -174,7 +174,8 @@ static bool begin(gd_group *group, gd_tensor *t, bool sums, const char *who)
 
 static gd_status done(gd_group *group, gd_tensor *t, bool begun)
 {
-    if (begun && !gd_failed(t->ctx)) group->transport->join(group);
+    if (begun && !gd_failed(t->ctx) && !group->transport->join(group))
+        gd_written(t->ctx, t->storage);
     return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
 }
 

@@ -272,8 +272,11 @@ gd_status gd_params_broadcast(gd_params *params)
     if (!gd_params_ready(params, "params_broadcast"))
         return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
     gd_group *group = params->replica ? ((buckets *)params->replica)->group : NULL;
-    if (!group || gd_group_broadcast(group, params->values, 0)) return gd_error_status(params->ctx);
-    return broadcast_buffers(params, group);
+    if (!group || gd_group_broadcast(group, params->values, 0) || broadcast_buffers(params, group))
+        return gd_error_status(params->ctx);
+    for (int64_t i = 0; i < params->buffers; i++)
+        gd_written(params->ctx, params->buffer[i]->storage);
+    return gd_error_status(params->ctx);
 }
 
 /* ---- Sharing -------------------------------------------------------------------------------- */

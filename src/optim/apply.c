@@ -105,7 +105,7 @@ static void update_average(const gd_optimizer *optimizer, const gd_params_slice 
 }
 
 /* Each slice is sent to the other ranks while the next one is updated; then rank 0's buffers are,
- * which the forwards of this step have changed. */
+ * which the forwards of this step have changed, and whether that stays is known now. */
 void gd_optimizer_apply(const gd_optimizer *optimizer)
 {
     const gd_params *params = optimizer->params;
@@ -115,5 +115,9 @@ void gd_optimizer_apply(const gd_optimizer *optimizer)
         if (optimizer->average) update_average(optimizer, &slice);
         if (params->replica && params->replica->calls->gather(params->replica, i)) return;
     }
-    if (params->replica) params->replica->calls->send_buffers(params->replica);
+    if (params->replica && params->replica->calls->send_buffers(params->replica)) return;
+    if (!params->committed) return;
+    optimizer->ctx->services->settle(
+        gd_tensor_data(params->buffer_block), gd_tensor_data(params->committed),
+        params->committed->count * (int64_t)sizeof(int32_t), optimizer->update, optimizer->ctx);
 }

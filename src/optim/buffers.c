@@ -2,7 +2,10 @@
  *
  * The memory of all buffers is one block, so that ranks exchange it in one message. Each has a storage
  * of its own, though: by storage a backward knows whether what it reads was overwritten, and the
- * statistics of one layer may change while the backward of another, which is fixed, reads its own. */
+ * statistics of one layer may change while the backward of another, which is fixed, reads its own.
+ *
+ * Forwards change buffers before an update is decided on. So there is a second block, of what they held
+ * after the last update that was made; each update copies one to the other (gd_settle_service). */
 #include "optim/params.h"
 
 int gd_params_buffer_count(const gd_params *params)
@@ -59,9 +62,27 @@ void gd_buffers_undo(gd_params *params)
     params->buffer_block = NULL;
 }
 
+gd_status gd_buffers_commit(gd_params *params)
+{
+    gd_context *ctx = params->ctx;
+    const gd_tensor *block = params->buffer_block;
+    if (params->committed || block->count == 0) return gd_error_status(ctx);
+    params->committed =
+        gd_params_block(ctx, block->dtype, block->count, GD_MEMORY_OTHER, "an optimizer");
+    char *next = params->committed ? gd_tensor_data(params->committed) : NULL;
+    for (int64_t i = 0; i < params->buffers && !gd_failed(ctx); i++) {
+        const gd_tensor *t = params->buffer[i];
+        if (t->count == 0) continue;
+        t->storage->committed = next;
+        next += block_bytes(t);
+    }
+    return params->committed ? gd_tensor_copy(params->committed, block) : ctx->status;
+}
+
 void gd_buffers_free(gd_params *params)
 {
     for (int64_t i = 0; i < params->buffers; i++) gd_tensor_destroy(params->buffer[i]);
+    if (params->committed) gd_tensor_destroy(params->committed);
     if (params->buffer_block) gd_tensor_destroy(params->buffer_block);
     gd_host_release(params->ctx, params->buffer,
                     (size_t)params->buffer_capacity * sizeof *params->buffer);

@@ -93,6 +93,7 @@ static gd_status run_fill(const fill *f, gd_tensor *t)
         fill_packed(f, target, gd_random_take(ctx, words_for(f, t)));
         gd_new_version(ctx, t->storage);
         if (!packed) gd_tensor_copy(t, target);
+        gd_written(ctx, t->storage);
     }
     gd_frame_end(ctx, &frame);
     return gd_error_status(ctx);

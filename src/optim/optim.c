@@ -40,7 +40,7 @@ gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,
         return NULL;
     }
     params->has_optimizer = true;
-    if (!gd_update_create(optimizer)) {
+    if (!gd_update_create(optimizer) || gd_buffers_commit(params)) {
         gd_optimizer_free(optimizer);
         return NULL;
     }

@@ -21,8 +21,10 @@ struct gd_params {
     gd_tensor **buffer;        /* in the order added (buffers.c) */
     int64_t buffers, buffer_capacity;
     gd_tensor *buffer_block; /* the memory of all of them; NULL before gd_params_finish */
-    bool has_optimizer;      /* or had one */
-    gd_replica *replica;     /* with other processes; NULL: with none */
+    gd_tensor
+        *committed;      /* what it held after the last update; NULL before there is an optimizer */
+    bool has_optimizer;  /* or had one */
+    gd_replica *replica; /* with other processes; NULL: with none */
 };
 
 /* The factor of the optimizer's weight decay. */
@@ -59,6 +61,9 @@ void *gd_block_at(const gd_tensor *block, int64_t start);
 gd_status gd_buffers_finish(gd_params *params);
 void gd_buffers_undo(gd_params *params);
 void gd_buffers_free(gd_params *params);
+
+/* From now on updates commit the buffers, or bring back what is committed. */
+gd_status gd_buffers_commit(gd_params *params);
 
 /* True if the group can be used: there is no error, and it has memory. */
 bool gd_params_ready(const gd_params *params, const char *who);
