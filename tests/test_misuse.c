@@ -202,6 +202,52 @@ START_TEST(tensors_of_a_step_that_has_ended)
 }
 END_TEST
 
+/* The step's handles are not handed out again for two steps, with `poison` for a thousand, whatever the
+ * steps between make: the kept one is never another tensor. */
+START_TEST(tensors_of_earlier_steps)
+{
+    const int rests[] = {2, 1000};
+    for (int poison = 0; poison < 2; poison++) {
+        const gd_context_options options = {.threads = 1, .poison = poison};
+        gd_context *c = gd_context_create(&options);
+        gd_tensor *t = gd_tensor_from(c, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 2, 3});
+        gd_tensor *kept = gd_add(t, t);
+        gd_step_end(c);
+        for (int step = 1; step <= rests[poison]; step++) {
+            for (int i = 0; i < 1 + step % 7; i++) ck_assert_ptr_ne(gd_add(t, t), kept);
+            ck_assert_ptr_null(gd_mul(t, kept));
+            ck_assert_error(c, "mul: b [3] belongs to a step that gd_step_end has ended");
+            gd_step_end(c);
+        }
+        gd_context_free(c);
+    }
+}
+END_TEST
+
+START_TEST(tensors_that_were_freed)
+{
+    gd_tensor *a = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3)), *y = gd_add(x, x);
+    gd_tensor_free(a);
+    gd_tensor_free(y);
+    for (int step = 0; step < 2; step++) {
+        ck_assert_ptr_null(gd_add(x, a));
+        ck_assert_error(ctx, "add: b [3] was freed");
+        gd_tensor_free(a);
+        ck_assert_error(ctx, "tensor_free: the tensor [3] was freed already");
+        if (step > 0) break;
+        gd_tensor_free(y);
+        ck_assert_error(ctx, "tensor_free: the tensor [3] was freed already");
+        gd_step_end(ctx);
+    }
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_tensor *w = gd_params_add(params, "w", GD_SHAPE(3), 0);
+    gd_params_finish(params);
+    gd_params_free(params);
+    ck_assert_ptr_null(gd_add(x, w));
+    ck_assert_error(ctx, "add: b [3] was freed");
+}
+END_TEST
+
 static gd_tensor *ends_the_step(void *user, gd_tensor *const *inputs, int count)
 {
     (void)user, (void)count;
@@ -421,6 +467,8 @@ int main(void)
     tcase_add_test(misuse, second_derivatives_are_refused_in_segments);
     tcase_add_test(misuse, a_gradient_that_its_own_backward_needs);
     tcase_add_test(misuse, tensors_of_a_step_that_has_ended);
+    tcase_add_test(misuse, tensors_of_earlier_steps);
+    tcase_add_test(misuse, tensors_that_were_freed);
     tcase_add_test(misuse, segments_that_end_the_step_or_go_back);
     tcase_add_test(misuse, an_op_that_ends_the_step);
     tcase_add_test(misuse, an_op_that_frees_its_input);

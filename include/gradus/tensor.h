@@ -13,7 +13,9 @@
  *   - Tensors you make (this page): yours until gd_tensor_free. Parameters, inputs, targets.
  *   - Tensors made by ops: they belong to the step. They are freed together by gd_step_end();
  *     their memory may be reused earlier, when gd_backward no longer needs them (gd_keep() exempts
- *     one). Reading one after that is an error that says so.
+ *     one). Using one after that is an error that says so, until the headers are used again: of a step
+ *     after two more steps (a thousand with the context's option `poison`), of your own tensors after
+ *     256 more were freed.
  *
  * Sizes are int64_t everywhere: tensors may have more than 2^31 elements, and a loop with signed
  * indices may count down. A dimension may be 0; a tensor with no dimensions has one element.
@@ -82,7 +84,7 @@ GD_API gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, cons
 
 /* Frees a tensor. One that you created is freed with its gradient; a backward that still needs its
  * values is then an error. The memory of one made by an op is released as soon as no backward needs
- * it, which saves memory in long forward passes. NULL is fine. */
+ * it, which saves memory in long forward passes. NULL is fine; a tensor that you have freed is an error. */
 GD_API void gd_tensor_free(gd_tensor *t);
 
 /* ---- Looking at one ----------------------------------------------------------------------- */

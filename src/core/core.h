@@ -13,8 +13,8 @@
  * memory goes back to the pool before the step ends: `views`, tensors that still look at it, and
  * `readers`, nodes of the tape whose backward will read it.
  *
- * Headers of step tensors, of their storages and of nodes come from an arena that is emptied as a
- * whole by gd_step_end, so nothing has to count references to them.
+ * Headers of step tensors, of their storages and of nodes come from an arena. gd_step_end gives up all of
+ * a step at once, so nothing has to count references to them.
  */
 #ifndef GRADUS_CORE_H
 #define GRADUS_CORE_H
@@ -36,7 +36,8 @@ typedef struct gd_pool_class {
 
 typedef struct gd_arena_chunk gd_arena_chunk;
 typedef struct gd_arena {
-    gd_arena_chunk *first, *current;
+    gd_arena_chunk *current; /* of a ring */
+    uint64_t step;           /* how many have ended */
 } gd_arena;
 
 typedef struct gd_slab gd_slab;
@@ -56,13 +57,13 @@ void gd_host_release(gd_context *ctx, void *memory, size_t bytes);
 bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t wanted, size_t size,
                   const char *what);
 
-/* Memory, uninitialised, that lives until gd_arena_reset, which gd_step_end calls. */
+/* Memory, uninitialised, that lives until gd_arena_end_step, which gd_step_end calls. */
 void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what);
 
 /* An array of zeros there; not NULL even for no elements. */
 void *gd_arena_array(gd_context *ctx, int64_t count, size_t size, const char *what);
 
-void gd_arena_reset(gd_context *ctx);
+void gd_arena_end_step(gd_context *ctx);
 void gd_arena_free(gd_context *ctx);
 
 /* Device memory, at least 64-byte aligned, uninitialised (or poisoned). NULL for 0 bytes, which is
@@ -133,7 +134,9 @@ struct gd_context {
     gd_arena arena;
 
     gd_tensor *user_tensors; /* created by the user; doubly linked */
-    gd_tensor *graveyard;    /* freed by the user during a step; the headers are freed at its end */
+    gd_tensor *graveyard;    /* headers of what the user has freed, the newest first */
+    gd_tensor *oldest_grave; /* the end of that list */
+    int64_t graves;          /* its length */
     gd_tensor *step_tensors; /* made by ops */
     gd_storage *step_storages;
 
@@ -252,8 +255,10 @@ void gd_tensor_destroy(gd_tensor *t);
 /* Removes a heap tensor from the context's list: another tensor will free it. */
 void gd_tensor_unlist(gd_tensor *t);
 
-/* Frees the headers in the graveyard. */
-void gd_tensor_bury(gd_context *ctx);
+/* Frees the headers in the graveyard but for the `keep` newest: using one of these is an error that says
+ * so. */
+void gd_tensor_bury(gd_context *ctx, int64_t keep);
+enum { GD_KEPT_GRAVES = 256 };
 
 /* The kernels' view of t. */
 gd_layout gd_tensor_layout(const gd_tensor *t);

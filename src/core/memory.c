@@ -39,14 +39,18 @@ bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t want
 
 /* ---- The arena ---------------------------------------------------------------------------- */
 
-/* A list of chunks filled from the front. Headers, nodes and arguments of a step are never freed
- * one by one: the step's end empties all chunks at once, and keeps them for the next step. */
+/* A ring of chunks, filled one after the other. Headers, nodes and arguments of a step are never freed one
+ * by one: the step's end gives up all of them at once. A chunk is used again only RESTING_STEPS later, so
+ * that until then a handle of a step that has ended is still the tensor that it was, and using it is an
+ * error. */
 struct gd_arena_chunk {
     gd_arena_chunk *next;
     size_t capacity, used; /* of bytes after this header */
+    uint64_t step;         /* the last that used it */
 };
 
 enum { ARENA_CHUNK_BYTES = 1 << 16, ARENA_ALIGNMENT = 16, CHUNK_HEADER_BYTES = 64 };
+enum { RESTING_STEPS = 2, RESTING_STEPS_POISONED = 1000 };
 
 static gd_arena_chunk *arena_chunk_create(gd_context *ctx, size_t bytes, const char *what)
 {
@@ -56,30 +60,41 @@ static gd_arena_chunk *arena_chunk_create(gd_context *ctx, size_t bytes, const c
     return chunk;
 }
 
-void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what)
+/* Makes a chunk with room for `bytes` the current one: the next that has rested and is large enough, or a
+ * new one. */
+static gd_arena_chunk *arena_next_chunk(gd_context *ctx, size_t bytes, const char *what)
 {
     gd_arena *arena = &ctx->arena;
+    const uint64_t rest = ctx->options.poison ? RESTING_STEPS_POISONED : RESTING_STEPS;
+    gd_arena_chunk *last = arena->current, *next = last;
+    while (next && arena->step - next->next->step > rest) {
+        next = next->next;
+        next->used = 0;
+        next->step = arena->step; /* also of one that is too small, so that this ends */
+        if (next->capacity >= bytes) return arena->current = next;
+    }
+    gd_arena_chunk *chunk = arena_chunk_create(ctx, bytes, what);
+    if (!chunk) return NULL;
+    chunk->step = arena->step;
+    chunk->next = next ? next->next : chunk;
+    if (next) next->next = chunk;
+    return arena->current = chunk;
+}
+
+void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what)
+{
+    gd_arena_chunk *chunk = ctx->arena.current;
     if (bytes > PTRDIFF_MAX) {
         gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
         return NULL;
     }
     bytes = (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
-    while (arena->current && arena->current->capacity - arena->current->used < bytes &&
-           arena->current->next) {
-        arena->current = arena->current->next;
-    }
-    if (!arena->current || arena->current->capacity - arena->current->used < bytes) {
-        gd_arena_chunk *chunk = arena_chunk_create(ctx, bytes, what);
+    if (!chunk || chunk->capacity - chunk->used < bytes) {
+        chunk = arena_next_chunk(ctx, bytes, what);
         if (!chunk) return NULL;
-        if (arena->current) {
-            arena->current->next = chunk; /* current is the last chunk here */
-        } else {
-            arena->first = chunk;
-        }
-        arena->current = chunk;
     }
-    void *memory = (char *)arena->current + CHUNK_HEADER_BYTES + arena->current->used;
-    arena->current->used += bytes;
+    void *memory = (char *)chunk + CHUNK_HEADER_BYTES + chunk->used;
+    chunk->used += bytes;
     return memory;
 }
 
@@ -90,17 +105,26 @@ void *gd_arena_array(gd_context *ctx, int64_t count, size_t size, const char *wh
     return array ? memset(array, 0, bytes) : NULL;
 }
 
-void gd_arena_reset(gd_context *ctx)
+/* The next step begins with another chunk, whose first bytes are in the cache; with `poison` it goes on
+ * in this one, or small steps would take a thousand chunks. */
+void gd_arena_end_step(gd_context *ctx)
 {
-    for (gd_arena_chunk *chunk = ctx->arena.first; chunk; chunk = chunk->next) chunk->used = 0;
-    ctx->arena.current = ctx->arena.first;
+    gd_arena *arena = &ctx->arena;
+    arena->step++;
+    if (!arena->current) return;
+    if (ctx->options.poison)
+        arena->current->step = arena->step;
+    else
+        arena->current->used = arena->current->capacity;
 }
 
 void gd_arena_free(gd_context *ctx)
 {
-    for (gd_arena_chunk *chunk = ctx->arena.first, *next; chunk; chunk = next) {
-        next = chunk->next;
+    gd_arena_chunk *last = ctx->arena.current, *chunk = last ? last->next : NULL;
+    while (chunk) {
+        gd_arena_chunk *next = chunk == last ? NULL : chunk->next;
         gd_host_release(ctx, chunk, CHUNK_HEADER_BYTES + chunk->capacity);
+        chunk = next;
     }
     ctx->arena = (gd_arena){0};
 }

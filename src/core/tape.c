@@ -123,8 +123,8 @@ void gd_step_end(gd_context *ctx)
     }
     ctx->step_tensors = NULL;
     ctx->step_storages = NULL;
-    gd_tensor_bury(ctx);
-    gd_arena_reset(ctx);
+    gd_tensor_bury(ctx, GD_KEPT_GRAVES);
+    gd_arena_end_step(ctx);
 }
 
 void gd_no_grad_begin(gd_context *ctx)

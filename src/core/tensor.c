@@ -222,15 +222,17 @@ void gd_tensor_destroy(gd_tensor *t)
     t->requires_grad = false; /* a tape that reaches it has no tensor to give a gradient to */
     list_remove(&ctx->user_tensors, t);
     drop_view(t);
-    /* The tape, or a variable of the user, may still point here until the step ends. */
+    /* The tape may still point here until the step ends, and a variable of the user for ever. */
     list_push(&ctx->graveyard, t);
-    if (ctx->tape_length == 0 && !ctx->step_tensors) gd_tensor_bury(ctx);
+    if (ctx->graves++ == 0) ctx->oldest_grave = t;
+    if (ctx->tape_length == 0 && !ctx->step_tensors) gd_tensor_bury(ctx, GD_KEPT_GRAVES);
 }
 
-void gd_tensor_bury(gd_context *ctx)
+void gd_tensor_bury(gd_context *ctx, int64_t keep)
 {
-    while (ctx->graveyard) {
-        gd_tensor *t = ctx->graveyard;
+    for (; ctx->graves > keep; ctx->graves--) {
+        gd_tensor *t = ctx->oldest_grave;
+        ctx->oldest_grave = t->previous;
         list_remove(&ctx->graveyard, t);
         gd_host_release(ctx, t, sizeof *t);
     }
@@ -245,9 +247,19 @@ static void free_step_tensor(gd_tensor *t)
     if (--storage->views == 0 && storage->readers == 0) gd_storage_release(t->ctx, storage);
 }
 
+/* What a step's end has freed may be freed again; what the user has freed may not. */
+static bool may_be_freed(const gd_tensor *t)
+{
+    if (!t->freed) return true;
+    if (!t->step || t->storage)
+        gd_fail(t->ctx, GD_ERROR_STATE, "tensor_free: the tensor %s was freed already",
+                gd_shape_text(t).text);
+    return false;
+}
+
 void gd_tensor_free(gd_tensor *t)
 {
-    if (!t || t->freed) return;
+    if (!t || !may_be_freed(t)) return;
     if (t->owned) {
         gd_fail(t->ctx, GD_ERROR_ARGUMENT,
                 "tensor_free: this tensor belongs to another object, wanted one made by "
@@ -276,7 +288,7 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
     } else if (t->storage->released) {
         gd_fail(ctx, GD_ERROR_STATE,
                 "%s: the memory of %s %s, made by %s, was reused after gd_backward; call gd_keep "
-                "on it before",
+                "on it before, or add all losses before one gd_backward",
                 who, argument, gd_shape_text(t).text, t->node ? t->node->op->name : "an op");
     }
     return !gd_failed(ctx);
