@@ -1,6 +1,6 @@
 /* test_gradcheck_everyday.c - no false alarm in everyday models: gradients that are 0 but for rounding (a
- * bias before a norm, attention's key bias, all that softmax does not see).
- * GRADUS_SEEDS: how many seeds, instead of 6. */
+ * bias before a norm, attention's key bias, all that softmax does not see), and ties, where each
+ * output may choose. GRADUS_SEEDS: how many seeds, instead of 6. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 
@@ -9,7 +9,8 @@
 
 enum { MOST = 5 };
 
-typedef enum kind_of_values { NORMAL, LARGE, SMALL, FAR } kind_of_values;
+/* What the values of an input are: normal, or few whole numbers, so that there are ties. */
+typedef enum kind_of_values { NORMAL, LARGE, SMALL, FAR, TIES } kind_of_values;
 
 typedef struct model {
     const char *name;
@@ -140,6 +141,63 @@ static gd_tensor *mlp(gd_tensor *const *in)
                      in[3], NULL);
 }
 
+/* ---- Ties ------------------------------------------------------------------------------------ */
+
+static gd_tensor *pool(gd_tensor *const *in)
+{
+    return gd_max_pool2d(in[0], &(gd_pool_options){.kernel = {2, 2}, .stride = {1, 1}});
+}
+
+static gd_tensor *pool_relu(gd_tensor *const *in)
+{
+    return gd_max_pool2d(gd_relu(in[0]), &(gd_pool_options){.kernel = {1, 3}, .stride = {1, 1}});
+}
+
+static gd_tensor *relu_pool(gd_tensor *const *in)
+{
+    gd_tensor *x = gd_relu(gd_add_scalar(in[0], -1));
+    return gd_tanh(gd_max_pool2d(x, &(gd_pool_options){.kernel = {2, 2}, .stride = {1, 1}}));
+}
+
+static gd_tensor *sorted(gd_tensor *const *in)
+{
+    return gd_sort(in[0], 1, false, NULL);
+}
+
+static gd_tensor *sorted_relu(gd_tensor *const *in)
+{
+    return gd_sort(gd_relu(in[0]), 1, true, NULL);
+}
+
+static gd_tensor *median(gd_tensor *const *in)
+{
+    return gd_slice(gd_sort(in[0], 1, false, NULL), 1, 2, 3);
+}
+
+static gd_tensor *top(gd_tensor *const *in)
+{
+    return gd_topk(in[0], 2, 1, true, NULL);
+}
+
+static gd_tensor *largest(gd_tensor *const *in)
+{
+    return gd_concat(
+        (gd_tensor *[]){gd_max(in[0], (int[]){1}, 1, true), gd_min(in[0], (int[]){1}, 1, true)}, 2,
+        1);
+}
+
+static gd_tensor *of_two(gd_tensor *const *in)
+{
+    return gd_concat((gd_tensor *[]){gd_maximum(in[0], in[1]), gd_minimum(in[0], in[1])}, 2, 1);
+}
+
+static gd_tensor *losses(gd_tensor *const *in)
+{
+    return gd_concat(
+        (gd_tensor *[]){gd_l1_loss(in[0], in[1], GD_NONE), gd_clamp(in[0], -1, 1), gd_abs(in[0])},
+        3, 1);
+}
+
 #define MATRIX(m, n)      \
     {                     \
         2, {m, n}, NORMAL \
@@ -184,6 +242,17 @@ static const model models[] = {
      .in = {MATRIX(6, 4), MATRIX(5, 4), VECTOR(5), MATRIX(5, 5)}},
     {"linear, layer_norm, gelu, linear", mlp,
      .in = {MATRIX(6, 4), MATRIX(5, 4), VECTOR(5), MATRIX(3, 5)}},
+
+    {"max_pool2d", pool, .in = {{4, {1, 2, 4, 4}, TIES}}, .kinks = true},
+    {"max_pool2d of relu", pool_relu, .in = {{4, {1, 1, 2, 8}, TIES}}, .kinks = true},
+    {"tanh, max_pool2d, relu", relu_pool, .in = {{4, {1, 1, 4, 5}, TIES}}, .kinks = true},
+    {"sort", sorted, .in = {{2, {2, 8}, TIES}}, .kinks = true},
+    {"sort of relu", sorted_relu, .in = {{2, {2, 8}, TIES}}, .kinks = true},
+    {"the median", median, .in = {{2, {4, 5}, TIES}}, .kinks = true},
+    {"topk", top, .in = {{2, {2, 8}, TIES}}, .kinks = true},
+    {"max and min", largest, .in = {{2, {3, 6}, TIES}}, .kinks = true},
+    {"maximum and minimum", of_two, .in = {{2, {3, 4}, TIES}, {2, {3, 4}, TIES}}, .kinks = true},
+    {"l1_loss, clamp and abs", losses, .in = {{2, {3, 4}, TIES}, {2, {3, 4}, TIES}}, .kinks = true},
 };
 
 static void fill(gd_tensor *x, kind_of_values how)
@@ -194,6 +263,7 @@ static void fill(gd_tensor *x, kind_of_values how)
     gd_random_normal(x, 0, 1);
     gd_tensor_read_f64(x, v, n);
     for (int64_t i = 0; i < n; i++) {
+        if (how == TIES) v[i] = (double)(int)(v[i] + 3) - 3; /* toward 0 */
         if (how == LARGE) v[i] *= 1e3;
         if (how == SMALL) v[i] *= 1e-4;
         if (how == FAR) v[i] += 2e3;
@@ -262,6 +332,98 @@ START_TEST(everyday_models_pass_in_float32)
 }
 END_TEST
 
+/* ---- A choice at ties, of an op that is not the library's ------------------------------------ */
+
+/* y[i] = max(x[i], x[i + 1]); where both are equal, dx gets these parts of dy. */
+typedef struct parts {
+    double first, second;
+    bool right;
+} parts;
+
+static gd_status pairs_shape(const gd_call *call, gd_shapes *out)
+{
+    out->output[0] = gd_spec_like(call->input[0]);
+    out->output[0].shape[0]--;
+    return GD_OK;
+}
+
+static gd_status pairs_forward(const gd_call *call)
+{
+    const double *x = gd_tensor_data(call->input[0]);
+    double *y = gd_tensor_data(call->output[0]);
+    for (int64_t i = 0; i < gd_tensor_count(call->output[0]); i++)
+        y[i] = x[i] > x[i + 1] ? x[i] : x[i + 1];
+    return GD_OK;
+}
+
+static gd_status pairs_backward(const gd_call *call)
+{
+    const parts *p = call->args;
+    const double *x = gd_tensor_data(call->input[0]), *dy = gd_tensor_data(call->doutput[0]);
+    double *dx = gd_tensor_data(call->dinput[0]);
+    const int64_t n = gd_tensor_count(call->input[0]);
+    for (int64_t i = 0; i < n && !call->accumulate[0]; i++) dx[i] = 0;
+    for (int64_t i = 0; i < n - 1; i++) {
+        const bool tie = x[i] == x[i + 1], first = x[i] > x[i + 1];
+        dx[i] += dy[i] * (tie ? p->first : first);
+        dx[i + 1] += dy[i] * (tie ? p->second : !first);
+    }
+    return GD_OK;
+}
+
+static const parts kinds[] = {{1, 0, true},       {0, 1, true},      {0.5, 0.5, true},
+                              {0.1, 0.9, true},   {1.2, 0, false},   {0, 2, false},
+                              {-0.3, 1.3, false}, {0.5, -0.5, false}};
+
+static const gd_op pairs = {.name = "pairs",
+                            .inputs = 1,
+                            .input_names = {"x"},
+                            .outputs = 1,
+                            .args_size = sizeof(parts),
+                            .backward_reads_inputs = GD_BIT(0),
+                            .shape = pairs_shape,
+                            .forward = {pairs_forward, NULL},
+                            .backward = {pairs_backward, NULL}};
+
+static gd_tensor *pairs_of(void *user, gd_tensor *const *in, int count)
+{
+    (void)count;
+    return gd_apply(&pairs, in, 1, user);
+}
+
+static void ck_choice(gd_context *ctx, const parts *p, const gd_gradcheck_report *report, int seed)
+{
+    ck_assert_no_error(ctx);
+    const bool passes = report->verdict == GD_VERDICT_PASS || report->verdict == GD_VERDICT_KINK;
+    ck_assert_msg(p->right ? passes : report->verdict == GD_VERDICT_FAIL,
+                  "with %g and %g of dy, seed %d: %s", p->first, p->second, seed,
+                  gd_verdict_name(report->verdict));
+}
+
+START_TEST(each_output_may_choose_at_ties)
+{
+    const parts *p = &kinds[_i];
+    const gd_case all_equal = {"all_equal", p, GD_INPUTS({GD_CONSTANT(2), GD_DIMS(6)}),
+                               .kinks = true};
+    for (int seed = 0; seed < 20; seed++) {
+        const gd_gradcheck_options options = {.seed = (uint64_t)seed};
+        gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
+        gd_gradcheck_report report;
+        gd_gradcheck_case(ctx, &pairs, &all_equal, &options, &report);
+        ck_choice(ctx, p, &report, seed);
+        gd_gradcheck_report_free(&report);
+
+        gd_tensor *x =
+            gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(8), (double[]){1, 1, 1, 2, 2, 3, 0, 0});
+        gd_tensor_set_requires_grad(x, true);
+        gd_gradcheck_function(ctx, "pairs", pairs_of, (void *)p, &x, 1, &options, &report);
+        ck_choice(ctx, p, &report, seed);
+        gd_gradcheck_report_free(&report);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gradcheck of everyday models");
@@ -270,6 +432,7 @@ int main(void)
     tcase_set_timeout(tcase, 300);
     tcase_add_loop_test(tcase, everyday_models_pass_in_float64, 0, count);
     tcase_add_loop_test(tcase, everyday_models_pass_in_float32, 0, count);
+    tcase_add_loop_test(tcase, each_output_may_choose_at_ties, 0, sizeof kinds / sizeof *kinds);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }

@@ -133,7 +133,8 @@ typedef gd_tensor *(*gd_function)(void *user, gd_tensor *const *inputs, int coun
  * restored; their gradients are cleared, and those of other tensors that the function uses are
  * added to, as by any backward. The function must give the same result each time for the same
  * inputs; the random state is reset before each call so that dropout repeats. Elements at which
- * the two one-sided slopes differ are skipped as kinks if the gradient is between the slopes.
+ * the two one-sided slopes differ are skipped as kinks if the gradient is between the slopes, or is
+ * made of such a choice for each output.
  * A tensor may be given for several inputs; the first of them is then checked, with a gradient that
  * is the sum over all. Different tensors on the same memory are an error, as are tensors made by
  * ops. The inputs are passed as they are: strided inputs, reused memory and other checks of

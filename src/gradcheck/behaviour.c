@@ -41,7 +41,6 @@ typedef struct gd_expectation {
     double *const *cotangent;
     double *const *held;
     double *const *gradient; /* [inputs] */
-    double *const *parts[2]; /* terms of the gradient, for its rounding error; or NULL */
     const double *noise;     /* [inputs] by gd_check_shake; NULL: not known */
     gd_sameness same;
     bool repeat;    /* a NaN must be one again; else nothing is expected instead of one */
@@ -63,8 +62,7 @@ static bool equal(const gd_checker *c, const gd_expectation *e, bool bitwise, in
 {
     int64_t count = c->input[i].count;
     double size = largest_of(e->gradient[i], count);
-    for (int k = 0; k < 2; k++)
-        if (e->parts[k] && e->parts[k][i]) size = fmax(size, largest_of(e->parts[k][i], count));
+    if (e->held && e->held[i]) size = fmax(size, largest_of(e->held[i], count));
     for (*at = 0; *at < count; ++*at) {
         double g = got[*at], w = e->gradient[i][*at];
         if (!memcmp(&g, &w, sizeof g) || (isnan(w) && (isnan(g) || !e->repeat))) continue;
@@ -364,7 +362,6 @@ static gd_status add_walk(gd_checker *c, gd_sums *s, int *count, uint32_t some, 
         held[i] = exists ? s->held[i] : NULL;
         wanted[i] = exists ? s->sum[set][i] : c->analytic[set][i];
     }
-    if (old) e->parts[0] = s->held, e->parts[1] = c->analytic[set];
     say_when(c, s, some, old, set, e->when, sizeof e->when);
     return GD_OK;
 }
@@ -507,9 +504,6 @@ static gd_status takes_same_twice(gd_checker *c, int i, int j)
     to->value = from->value;
     status = gd_check_backward(c, c->cotangent[0], separate);
     bool finite = true;
-    double *parts[2][GD_CASE_MAX_INPUTS] = {{0}};
-    parts[0][i] = separate[i];
-    parts[1][i] = separate[j];
     for (int64_t k = 0; k < from->count; k++) {
         sum[i][k] = separate[i][k] + separate[j][k];
         finite = finite && isfinite(sum[i][k]);
@@ -520,7 +514,6 @@ static gd_status takes_same_twice(gd_checker *c, int i, int j)
     const gd_run run = {.same_from = i, .same_to = j, .wanted = wanted};
     gd_expectation e = {.cotangent = c->cotangent[0],
                         .gradient = sum,
-                        .parts = {parts[0], parts[1]},
                         .when = "with the same tensor as two inputs"};
     if (!status && finite) status = expect(c, &run, &e, 1, NULL);
     to->value = own;

@@ -103,7 +103,9 @@ static gd_status describe_output(gd_checker *c, int o)
     r->plus = c->plus[o] = gd_check_numbers(c, r->count);
     r->minus = c->minus[o] = gd_check_numbers(c, r->count);
     r->moves = gd_check_allocate(c, r->count, 1);
-    return r->base && r->plus && r->minus && r->moves ? GD_OK : GD_ERROR_MEMORY;
+    r->low = gd_check_numbers(c, c->kinks ? 2 * r->count : 0);
+    r->high = r->low && c->kinks ? r->low + r->count : r->low;
+    return r->base && r->plus && r->minus && r->moves && r->low ? GD_OK : GD_ERROR_MEMORY;
 }
 
 static gd_dtype coarser(gd_dtype a, gd_dtype b)
@@ -195,8 +197,9 @@ static gd_status make_analytic(gd_checker *c)
         if (c->input[i].count > largest) largest = c->input[i].count;
     c->moved = gd_check_numbers(c, largest);
     c->moved_back = gd_check_numbers(c, largest);
+    c->moved_near = gd_check_numbers(c, c->kinks ? largest : 0);
     c->analytic = gd_check_allocate(c, c->sets, sizeof *c->analytic);
-    if (!c->moved || !c->moved_back || !c->analytic) return GD_ERROR_MEMORY;
+    if (!c->moved || !c->moved_back || !c->moved_near || !c->analytic) return GD_ERROR_MEMORY;
     for (int set = 0; set < c->sets; set++) {
         gd_status status = gd_check_make_gradients(c, &c->analytic[set]);
         if (!status) status = gd_check_backward(c, c->cotangent[set], c->analytic[set]);

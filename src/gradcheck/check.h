@@ -50,6 +50,7 @@ typedef struct gd_result {
     int64_t count;
     double *base;         /* [count], at the unperturbed inputs */
     double *plus, *minus; /* [count], at perturbed ones */
+    double *low, *high;   /* [count], the range of its slopes near x (gd_check_choice) */
     char *moves; /* [count]: whether it moved on this ladder; else it has no rounding error */
 } gd_result;
 
@@ -101,11 +102,11 @@ struct gd_checker {
     int *alone;   /* [sets]: the output that has one; -1: all */
     double *unit; /* [sets]: scale(u) * scale(f(x)), the magnitude of a gradient times scale(x) */
 
-    double ***analytic;             /* [sets][inputs]: gradients by backward */
-    double **plus, **minus, **base; /* [outputs]: the outputs' own, as lists */
-    double *moved, *moved_back;     /* room for the largest input */
-    double ***got;                  /* [walks][inputs]: room for gradients to compare with those */
-    gd_slope *slope;                /* scratch: [sets] */
+    double ***analytic;                      /* [sets][inputs]: gradients by backward */
+    double **plus, **minus, **base;          /* [outputs]: the outputs' own, as lists */
+    double *moved, *moved_back, *moved_near; /* room for the largest input */
+    double ***got;   /* [walks][inputs]: room for gradients to compare with those */
+    gd_slope *slope; /* scratch: [sets] */
 
     struct gd_block *blocks; /* memory.c */
 };
@@ -158,9 +159,10 @@ enum {
     GD_STREAM_COTANGENT = 100, /* + 50 set + output */
     GD_STREAM_HELD = 900,      /* + input: what a gradient holds already */
     GD_STREAM_SAMPLE = 1000,
-    GD_STREAM_PROBE = 1200,    /* + 50 probe + output */
-    GD_STREAM_SHAKE = 1700,    /* + 50 time + output */
-    GD_STREAM_DIRECTION = 2000 /* + direction */
+    GD_STREAM_PROBE = 1200,     /* + 50 probe + output */
+    GD_STREAM_SHAKE = 1700,     /* + 50 time + output */
+    GD_STREAM_DIRECTION = 2000, /* + direction */
+    GD_STREAM_NEAR = 3000,      /* + 50 sample + input */
 };
 
 /* The values of a case's input, which depend only on the seed and the stream. With GD_FILL_DISTINCT
@@ -282,6 +284,11 @@ bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate,
 /* Whether an analytic slope agrees with the ladder; *numeric is the slope it was compared with. */
 gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
                         double *numeric);
+
+/* Whether an analytic slope that was judged to be wrong is made of a choice for each output at ties:
+ * near x, without ties, each output has slopes between which its own may be. */
+gd_status gd_check_choice(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
+                          double tolerance, bool *is);
 
 /* ---- compare.c, behaviour.c, report.c ----------------------------------------------------- */
 

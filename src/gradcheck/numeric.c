@@ -8,7 +8,8 @@
  *
  * A kink is a point where the slopes to the left and to the right differ, and keep differing as h
  * shrinks; for a smooth function their difference shrinks with h. At a kink any gradient between
- * the two slopes is accepted (a subgradient). A gradient outside is wrong. */
+ * the two slopes is accepted (a subgradient), and any that is made of a choice for each output. A
+ * gradient outside is wrong. */
 #include <math.h>
 #include <string.h>
 
@@ -325,4 +326,90 @@ gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double toleran
     }
     if (gd_check_contradicted(ladder, &estimate, analytic, tolerance)) return GD_STATE_UNSTABLE;
     return gap > tolerance + 3 * estimate.error ? GD_STATE_WRONG : GD_STATE_UNSTABLE;
+}
+
+/* ---- Ties --------------------------------------------------------------------------------- */
+
+/* Moves all inputs by about `radius` of their scale, at random, so that there are no ties; c->moved_near gets that of `move`. */
+static gd_status leave_ties(gd_checker *c, const gd_move *move, int sample, double radius)
+{
+    double *moved = c->moved_near;
+    gd_status status = GD_OK;
+    for (int k = 1; k <= c->inputs && !status; k++) { /* that of the move is the last */
+        const int i = (move->input + k) % c->inputs;
+        const gd_argument *a = &c->input[i];
+        if (!a->wanted) continue;
+        gd_check_normal(moved, a->count, c->options.seed,
+                        GD_STREAM_NEAR + 50 * (uint64_t)sample + (uint64_t)i);
+        for (int64_t e = 0; e < a->count; e++)
+            moved[e] = a->value[e] + radius * a->scale * moved[e];
+        status = gd_tensor_write_f64(a->measured, moved, a->count);
+    }
+    return status;
+}
+
+/* The slopes of each output near x, for one set of cotangents. */
+typedef struct gd_range {
+    double low, high; /* the sums of u times the least and the largest slopes */
+    double steepest;  /* of all outputs */
+} gd_range;
+
+/* Widens the range by the slopes just measured, or begins it. */
+static gd_range widen(const gd_checker *c, int set, double apart, bool begin)
+{
+    gd_range sum = {0};
+    for (int o = 0; o < c->outputs; o++) {
+        const gd_result *r = &c->output[o];
+        const double *u = c->cotangent[set][o];
+        for (int64_t k = 0; k < r->count && u; k++) {
+            const double slope = difference(r->plus[k], r->minus[k]) / apart;
+            r->low[k] = begin ? slope : fmin(r->low[k], slope);
+            r->high[k] = begin ? slope : fmax(r->high[k], slope);
+            sum.low += fmin(u[k] * r->low[k], u[k] * r->high[k]);
+            sum.high += fmax(u[k] * r->low[k], u[k] * r->high[k]);
+            sum.steepest = fmax(sum.steepest, fmax(fabs(r->low[k]), fabs(r->high[k])));
+        }
+    }
+    return sum;
+}
+
+/* Whether the range at points about 16 h from x, with steps h, holds the analytic slope. */
+static gd_status in_range(gd_checker *c, const gd_move *move, int set, double h, double slack,
+                          gd_range *range, bool *is)
+{
+    enum { FLAT = 24, MOST = 128 };
+    gd_argument *a = &c->input[move->input];
+    double *own = a->value;
+    const double analytic = c->analytic[set][move->input][move->element];
+    gd_status status = GD_OK;
+    *is = false;
+    for (int sample = 0; sample < MOST && !status && !*is; sample++) {
+        status = leave_ties(c, move, sample, 16 * h);
+        a->value = c->moved_near;
+        if (!status) status = gd_check_slopes(c, move, h, c->slope);
+        a->value = own;
+        *range = widen(c, set, 2 * h * a->scale * c->moved[move->element], !sample);
+        const bool flat = range->high - range->low <= 2 * slack;
+        *is = !flat && analytic >= range->low - slack && analytic <= range->high + slack;
+        if (sample == FLAT && flat) break;
+    }
+    return status;
+}
+
+gd_status gd_check_choice(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
+                          double tolerance, bool *is)
+{
+    const double factor = noise_factor(ladder);
+    const int rung = finest(ladder, tolerance / factor);
+    const double h = ladder->step[rung], slack = tolerance + 4 * factor * ladder->slope[rung].noise;
+    gd_range fine, coarse;
+    gd_status status = in_range(c, move, set, h, slack, &fine, is);
+    /* Where outputs jump, as those that are rounded inside, longer steps show less of a slope. */
+    if (*is && !status) status = in_range(c, move, set, 4 * h, slack, &coarse, is);
+    *is = *is && fine.steepest <= 2 * coarse.steepest;
+    for (int i = 0; i < c->inputs && !status; i++) {
+        const gd_argument *a = &c->input[i];
+        if (a->wanted) status = gd_tensor_write_f64(a->measured, a->value, a->count);
+    }
+    return status;
 }
