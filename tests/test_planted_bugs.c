@@ -258,6 +258,53 @@ START_TEST(near_misses_give_no_finding)
 }
 END_TEST
 
+/* ---- Errors near the tolerance ------------------------------------------------------------ */
+
+static void times_each_nearly(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    for (int64_t i = 0; i < n; i++) g[i] *= 1 + p->bug->factor * noise(i);
+}
+
+static const char *const many_ops[] = {
+    "softmax",   "neg",        "layer_norm", "linear",        "rms_norm", "mul",
+    "attention", "gelu",       "tanh",       "cumsum",        "matmul",   "conv2d",
+    "silu",      "swiglu",     "add",        "cross_entropy", "exp",      "sigmoid",
+    "div",       "batch_norm", "group_norm", "rope",          "lstm",     "log_softmax"};
+static const double near_one[] = {1.0000015, 1.000003, 0.999997, 1.00001, 1.0001, 0.9999, 1.001};
+
+/* A factor of all elements is named, though only some of them are off by more than the tolerance. */
+START_TEST(a_factor_near_one_is_named)
+{
+    for (size_t i = 0; i < sizeof many_ops / sizeof *many_ops; i++) {
+        const planted_bug bug = {
+            many_ops[i],           NULL, "factor", "a constant factor ", .spoil = times_factor,
+            .factor = near_one[_i]};
+        const outcome o = run_bug(&bug);
+        ck_assert_msg(o.verdict == GD_VERDICT_FAIL && o.named && !strstr(o.said, "element"),
+                      "%s times %.7g: %s '%s'", bug.op, bug.factor, gd_verdict_name(o.verdict),
+                      o.said);
+    }
+}
+END_TEST
+
+/* Where all elements are off, most within the tolerance, it is not a single one, nor one factor. */
+START_TEST(errors_of_all_elements_are_not_those_of_one)
+{
+    for (size_t i = 0; i < sizeof many_ops / sizeof *many_ops; i++) {
+        const planted_bug bug = {many_ops[i],
+                                 NULL,
+                                 "factors",
+                                 NULL,
+                                 .spoil = times_each_nearly,
+                                 .factor = near_one[_i] - 1};
+        const outcome o = run_bug(&bug);
+        ck_assert_msg(!strstr(o.said, "single") && !strstr(o.said, "constant"),
+                      "%s times 1 + %.2g: %s", bug.op, bug.factor, o.said);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("planted bugs");
@@ -267,6 +314,9 @@ int main(void)
     tcase_add_test(tcase, a_factor_of_one_is_no_finding);
     tcase_add_test(tcase, the_formulas_without_a_mistake_pass);
     tcase_add_loop_test(tcase, near_misses_give_no_finding, 0, sizeof nearly / sizeof *nearly);
+    const int factors = sizeof near_one / sizeof *near_one;
+    tcase_add_loop_test(tcase, a_factor_near_one_is_named, 0, factors);
+    tcase_add_loop_test(tcase, errors_of_all_elements_are_not_those_of_one, 0, factors);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }

@@ -163,13 +163,14 @@ static gd_text where(const gd_evidence *s)
     return text;
 }
 
-/* The element that is off with a set's cotangents, -1 if none is; or -2 for several. */
+/* The element that is off with a set's cotangents, -1 if none is; or -2 for several, also if all but
+ * one are within the tolerance. */
 static int64_t only_one(const gd_evidence *s, int set)
 {
     int64_t one = -1;
     for (int64_t e = 0; e < s->count; e++) {
         const double gap = fabs(s->analytic[set][e] - s->numeric[set][e]);
-        if (s->skip[e] || gap <= 2 * s->rtol * s->scale[set]) continue;
+        if (s->skip[e] || gap <= 2 * s->slack[set]) continue;
         if (one >= 0) return -2;
         one = e;
     }
@@ -201,8 +202,11 @@ static bool single(const gd_evidence *s, gd_gradcheck_input *out)
     if (s->count < 3 || s->others ||
         (one ? out->wrong != 1 : !known || !one_for_each_dy(s, factor)))
         return false;
-    for (int64_t e = 0; e < s->count && one; e++)
-        if (s->wrong[e]) multiple = multiple && is_multiple(s, e, factor);
+    for (int set = 0; set < s->sets && one; set++) {
+        const int64_t e = only_one(s, set);
+        if (e == -2 || (e >= 0 && !s->wrong[e])) return false;
+        multiple = multiple && (e < 0 || is_multiple(s, e, factor));
+    }
     gd_check_say(out, "a single element is off");
     if (multiple) gd_check_say(out, ", by %.3g%%", 100 * (factor - 1));
     if (!one) gd_check_say(out, ", another one with each dy");
@@ -211,14 +215,19 @@ static bool single(const gd_evidence *s, gd_gradcheck_input *out)
 
 /* ---- A factor ----------------------------------------------------------------------------- */
 
-/* The ratios analytic / numeric of the wrong elements, sorted; elements near 0 are left out. */
-static int64_t ratios(const gd_evidence *s, double *ratio)
+/* Notes the ratios analytic / numeric of the wrong elements, but for those near 0. Returns how many
+ * there are. */
+static int64_t note_ratios(const gd_evidence *s, gd_gradcheck_input *out)
 {
+    double *ratio = s->scratch;
     int64_t n = 0;
     for (int64_t e = 0; e < s->count; e++)
         if (s->wrong[e] && fabs(numeric(s, e)) > 1e-2 * s->scale[s->set])
             ratio[n++] = analytic(s, e) / numeric(s, e);
     gd_check_sort(ratio, n);
+    if (!n) return 0;
+    out->ratio_median = ratio[n / 2];
+    out->ratio_spread = fmax(ratio[n - 1] - ratio[n / 2], ratio[n / 2] - ratio[0]);
     return n;
 }
 
@@ -233,35 +242,56 @@ static void say_which(const gd_evidence *s, gd_gradcheck_input *out)
                      (long long)s->count);
 }
 
+/* The factor of elements of which `largest` is the largest numeric one. */
+static void say_factor(const gd_evidence *s, double factor, double largest, gd_gradcheck_input *out)
+{
+    const double tolerance = s->slack[s->set] * fmax(1, fabs(factor)) / largest;
+    if (fabs(factor + 1) <= tolerance)
+        gd_check_say(out, "the sign is flipped");
+    else
+        gd_check_say(out, "a constant factor %s",
+                     gd_check_factor(s->argument, factor, tolerance).text);
+}
+
+/* All elements share a factor, also those that are within the tolerance, and for two it is not 1. */
+static bool same_factor(const gd_evidence *s, gd_gradcheck_input *out)
+{
+    double up = 0, down = 0, largest = 0;
+    int64_t shown = 0;
+    for (int64_t e = 0; e < s->count; e++) {
+        if (s->skip[e]) continue;
+        up += analytic(s, e) * numeric(s, e), down += numeric(s, e) * numeric(s, e);
+        largest = fmax(largest, fabs(numeric(s, e)));
+    }
+    for (int64_t e = 0; e < s->count; e++) {
+        if (!s->skip[e] && !is_multiple(s, e, up / down)) return false;
+        shown += !s->skip[e] && !is_multiple(s, e, 1);
+    }
+    if (shown < 2 && s->count > 1) return false;
+    note_ratios(s, out);
+    say_factor(s, up / down, largest, out);
+    return true;
+}
+
+/* Some elements do. */
 static bool constant_factor(const gd_evidence *s, gd_gradcheck_input *out)
 {
-    int64_t n = ratios(s, s->scratch), wrongs = count_wrong(s);
+    const int64_t n = note_ratios(s, out), wrongs = count_wrong(s);
     double largest = 0;
-    bool zero = true, all = true;
-    if (!n) return false;
-    double median = s->scratch[n / 2];
-    out->ratio_median = median;
-    out->ratio_spread = fmax(s->scratch[n - 1] - median, median - s->scratch[0]);
-    if ((wrongs < 2 && s->count > 1) || 2 * n < wrongs) return false;
+    bool zero = true;
+    if (wrongs < 2 || 2 * n < wrongs) return false;
     for (int64_t e = 0; e < s->count; e++) {
-        const bool multiple = s->skip[e] || is_multiple(s, e, median);
-        all = all && multiple;
         if (!s->wrong[e]) continue;
-        if (!multiple) return false;
+        if (!is_multiple(s, e, out->ratio_median)) return false;
         zero = zero && is_zero(s, e);
         largest = fmax(largest, fabs(numeric(s, e)));
     }
-    const double tolerance = s->slack[s->set] * fmax(1, fabs(median)) / largest;
-    if (fabs(median + 1) <= tolerance) {
-        gd_check_say(out, "the sign is flipped");
-    } else if (zero) {
+    if (zero) {
         gd_check_say(out, "the gradient is zero at the wrong elements%s", where(s).text);
         return true;
-    } else {
-        gd_check_say(out, "a constant factor %s",
-                     gd_check_factor(s->argument, median, tolerance).text);
     }
-    if (!all) say_which(s, out);
+    say_factor(s, out->ratio_median, largest, out);
+    say_which(s, out);
     return true;
 }
 
@@ -589,13 +619,14 @@ static bool loses_zero_sum(const gd_evidence *s, gd_gradcheck_input *out)
 gd_status gd_check_diagnose(gd_evidence *s, gd_gradcheck_input *out)
 {
     static bool (*const questions[])(const gd_evidence *, gd_gradcheck_input *) = {
-        all_zero, single, wrong_mask, constant_factor, permuted, one_a_row};
+        single, wrong_mask, constant_factor, permuted, one_a_row};
     gd_status status = not_finite(s, out);
     if (status || out->finding[0]) return status;
     /* One element shows nothing of the others, and those that could not be judged may be wrong. */
-    if (s->unknown || (s->c->options.only_element && s->argument->count > 1)) return GD_OK;
+    if (s->c->options.only_element && s->argument->count > 1) return GD_OK;
     status = gd_check_evidence(s);
     if (status || !s->sure) return status;
+    if (all_zero(s, out) || same_factor(s, out) || s->unknown) return GD_OK;
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)
         if (questions[i](s, out)) return GD_OK;
     status = of_another(s, out);
