@@ -49,6 +49,19 @@ static gd_tensor *rounded_inside(gd_tensor *x)
     return gd_cast(gd_sin(gd_cast(x, GD_FLOAT32)), GD_FLOAT64);
 }
 
+/* A straight-through estimator: the gradient is 1, but the function is flat between its steps. */
+static gd_tensor *straight_through(gd_tensor *x)
+{
+    gd_tensor *steps = gd_scale(gd_round(gd_scale(x, 256)), 1.0 / 256);
+    return gd_add(x, gd_detach(gd_sub(steps, x)));
+}
+
+static gd_tensor *twice_rounded_inside(gd_tensor *x)
+{
+    gd_tensor *y = rounded_inside(x);
+    return gd_sub(gd_scale(y, 2), gd_detach(y));
+}
+
 /* The gradient without the factor of `inside`. */
 static gd_tensor *half_detached(gd_tensor *x)
 {
@@ -104,6 +117,9 @@ static const hard_case cases[] = {
     {"1/x beside 0 in float32", inverse, beside_zero, GD_FLOAT32, false, false},
     {"rounded to float32 inside", rounded_inside, plain, GD_FLOAT64, false, false},
     {"log of many sizes, wrong", half_detached, wide, GD_FLOAT64, false, true},
+    {"flat steps, passed straight through", straight_through, plain, GD_FLOAT64, false, true},
+    {"rounded to float32 inside, twice too much", twice_rounded_inside, plain, GD_FLOAT64, false,
+     true},
     {"sin 1e4 x, wrong", half_detached_sine, plain, GD_FLOAT64, false, true},
 };
 
