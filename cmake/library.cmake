@@ -79,10 +79,12 @@ endif()
 function(gradus_cuda_objects target)
     add_library(${target} OBJECT ${ARGN})
     set_target_properties(${target} PROPERTIES CUDA_STANDARD 17 CUDA_VISIBILITY_PRESET hidden)
-    # Without what would need the C++ runtime: the library is linked as C.
+    # Without what would need the C++ runtime: the library is linked as C. And without unique symbols,
+    # which objcopy does not hide.
     target_compile_options(
         ${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gradus_cuda_flags}
-                          -Xcompiler=-fno-exceptions,-fno-rtti,-fno-threadsafe-statics>)
+                          -Xcompiler=-fno-exceptions,-fno-rtti,-fno-threadsafe-statics>
+                          $<$<C_COMPILER_ID:GNU>:$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique>>)
     target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 endfunction()
 

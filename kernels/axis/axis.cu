@@ -1,5 +1,7 @@
 // axis.cu - the CUDA kernels of the ops along one axis: gather, scatter_add, cumsum, topk, sort. Every
 // number has one writer, and every sum an order that the sizes decide.
+#include <cub/block/block_radix_sort.cuh>
+
 #include "axis/axis.h"
 #include "cuda.cuh"
 #include "cuda/device_cuda.h"
@@ -47,6 +49,29 @@ static int axis_of(const gd_call *call)
     return ((const gd_axis_args *)call->args)->axis;
 }
 
+// A block of THREADS sorts a line of up to `most` keys in shared memory, each with its place, by five bits
+// at a time. A thread has ITEMS neighbours of the line, since the sort keeps the order of equal keys.
+template <class K, int THREADS, int ITEMS>
+struct line_sort {
+    using key = K;
+    using sort = cub::BlockRadixSort<K, THREADS, ITEMS, uint16_t, 5>;
+    static constexpr int threads = THREADS, items = ITEMS, most = THREADS * ITEMS;
+};
+
+constexpr int64_t most_in_block = 4096;
+
+// Calls f with a line_sort for lines of n <= most_in_block. ITEMS: of a thread, for lines of about 1024.
+template <class K, int ITEMS, class F>
+static void by_line_sort(int64_t n, F f)
+{
+    if (n <= 256)
+        f(line_sort<K, 32, 8>());
+    else if (n <= 1024)
+        f(line_sort<K, 1024 / ITEMS, ITEMS>());
+    else
+        f(line_sort<K, 256, 16>());
+}
+
 // ---- gather and scatter_add ---------------------------------------------------------------------
 
 // to[i] (+)= from[index[i]], or with `put`, for lines in which no two indices are equal,
@@ -72,8 +97,9 @@ static __global__ void move_kernel(T *to, const T *from, const int32_t *index, a
     }
 }
 
-// to[index[i]] += from[i], in the order of i. A thread has one element of `to` and looks for its
-// index: neighbours read the same one.
+// to[index[i]] += from[i], in the order of i: by one of three ways.
+//
+// Of short lines, a thread has one element of `to` and looks for its index: neighbours read the same one.
 template <class T>
 static __global__ void put_kernel(T *to, const T *from, const int32_t *index, axis_lines l,
                                   int64_t *fault)
@@ -98,12 +124,65 @@ static __global__ void put_kernel(T *to, const T *from, const int32_t *index, ax
     }
 }
 
-// The same for long lines: the elements of index are sorted by where they point, equal ones by their
-// place, so that an element of `to` gets the sum of neighbours. All lines are sorted at once, or one that
-// they share, and then are the columns of its rows.
+constexpr int64_t most_scanned = 128; // elements of a line
 
-constexpr int64_t most_scanned = 512;    // of lines no longer, put_kernel scans the index
-constexpr int64_t most_sorted = 1 << 20; // at once, 24 bytes each, unless a line has more
+// Of longer lines, a block sorts a line of index by where its elements point; the thread at which a run of
+// equal ones begins adds up what they take.
+template <class T, class Sort>
+static __global__ void __launch_bounds__(Sort::threads)
+    put_line_kernel(T *to, const T *from, const int32_t *index, axis_lines l, uint32_t bad,
+                    int bits, int64_t *fault)
+{
+    __shared__ union {
+        typename Sort::sort::TempStorage sort;
+        struct {
+            uint32_t id[Sort::most];
+            uint16_t place[Sort::most];
+        } sorted;
+    } shared;
+    const int first = (int)threadIdx.x * Sort::items, m = (int)l.n[INDEX];
+    for (int64_t line = blockIdx.x; line < l.walk.count; line += gridDim.x) {
+        int64_t at[OPERANDS];
+        l.walk.at(line, at);
+        uint32_t id[Sort::items];
+        uint16_t place[Sort::items];
+#pragma unroll
+        for (int k = 0; k < Sort::items; k++) {
+            const int i = first + k;
+            const int64_t from_index = at[INDEX] + i * l.step[INDEX];
+            id[k] = i < m ? (uint32_t)index[from_index] : bad;
+            if (id[k] > bad || (id[k] == bad && i < m)) {
+                if (fault) *fault = 1 + from_index;
+                id[k] = bad;
+            }
+            place[k] = (uint16_t)i;
+        }
+        typename Sort::sort(shared.sort).Sort(id, place, 0, bits);
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < Sort::items; k++) {
+            shared.sorted.id[first + k] = id[k];
+            shared.sorted.place[first + k] = place[k];
+        }
+        __syncthreads();
+        for (int r = (int)threadIdx.x; r < m; r += Sort::threads) {
+            const uint32_t own = shared.sorted.id[r];
+            if (own == bad || (r > 0 && shared.sorted.id[r - 1] == own)) continue;
+            gd_compute<T> sum = 0;
+            for (int next = r; next < m && shared.sorted.id[next] == own; next++)
+                sum += gd_load(
+                    from[at[FROM] + shared.sorted.place[next] * l.step[FROM]]); /* [gather] */
+            T *out = to + at[TO] + own * l.step[TO];
+            *out = gd_store<T>(gd_load(*out) + sum);
+        }
+        __syncthreads();
+    }
+}
+
+// Lines that are too long for a block, or that share one of index, are sorted at once; the lines that share
+// it are the columns of its rows.
+
+constexpr int64_t most_sorted = 1 << 20; // at once, 16 bytes each, unless a line has more
 
 template <class Type>
 struct line_rows {
@@ -117,12 +196,15 @@ struct line_rows {
     int64_t *fault;
     int64_t first; // line of those that are sorted at once
     int64_t width; // ids of a line
+    int64_t begin;
+    bool add; // as always
     uint32_t bad;
 
     __device__ uint32_t id(int64_t row) const
     {
-        const int64_t m = l.n[INDEX], line = row / m;
-        const int64_t place = l.place(INDEX, first + line, row - line * m), k = index[place];
+        const int64_t m = l.n[INDEX], line = (begin + row) / m;
+        const int64_t place = l.place(INDEX, first + line, begin + row - line * m),
+                      k = index[place];
         const bool good = k >= 0 && k < l.n[TO];
         if (!good && fault) *fault = 1 + place;
         return good ? (uint32_t)(line * width + k) : bad;
@@ -130,8 +212,8 @@ struct line_rows {
 
     __device__ void load(T (&value)[V], int64_t row, int64_t column) const
     {
-        const int64_t m = l.n[INDEX], line = row / m;
-        value[0] = from[l.place(FROM, first + line + column, row - line * m)];
+        const int64_t m = l.n[INDEX], line = (begin + row) / m;
+        value[0] = from[l.place(FROM, first + line + column, begin + row - line * m)];
     }
 
     __device__ void finish(uint32_t id, const C (&sum)[V], int64_t column) const
@@ -143,9 +225,8 @@ struct line_rows {
 };
 
 template <class T>
-static gd_status put_sorted(const gd_call *call, line_rows<T> r)
+static gd_status put_sorted(const gd_call *call, line_rows<T> r, bool shared)
 {
-    const bool shared = ((const gd_axis_args *)call->args)->shared;
     const int64_t m = r.l.n[INDEX], lines = shared ? 1 : r.l.walk.count;
     r.width = gd_min64(r.l.n[TO], (int64_t)1 << 31); // no index is larger
     const int64_t most = gd_min64(most_sorted / m, UINT32_MAX / r.width);
@@ -166,6 +247,7 @@ static gd_status move(const gd_call *call, const gd_tensor *like, const gd_tenso
     const gd_tensor *index = call->input[1];
     const axis_lines l = lines_of(like, axis_of(call), {to, from, index});
     const int64_t count = gd_tensor_count(like), n = l.n[TO], m = l.n[INDEX];
+    const bool shared = ((const gd_axis_args *)call->args)->shared;
     const bool distinct = !put || m == 1 || ((const gd_axis_args *)call->args)->distinct;
     if (count == 0) return GD_OK;
     return gd_by_kernel_dtype(call, [&](auto zero) {
@@ -176,11 +258,19 @@ static gd_status move(const gd_call *call, const gd_tensor *like, const gd_tenso
         if (distinct)
             move_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
                 out, in, at, l, put, add, fault);
-        else if (gd_max64(n, m) > most_scanned)
-            return put_sorted<T>(call, {out, in, at, l, fault, 0, 0, 0});
-        else
+        else if (gd_max64(n, m) <= most_scanned)
             put_kernel<<<gd_blocks(l.walk.count * n, threads), threads, 0, gd_stream(call)>>>(
                 out, in, at, l, fault);
+        else if (shared || m > most_in_block)
+            return put_sorted<T>(call, {out, in, at, l, fault, 0, 0, 0, true, 0}, shared);
+        else
+            by_line_sort<uint32_t, 8>(m, [&](auto sort) {
+                using S = decltype(sort);
+                const uint32_t bad = (uint32_t)gd_min64(n, (int64_t)1 << 31); // no index is larger
+                put_line_kernel<T, S>
+                    <<<gd_blocks(l.walk.count, 1), S::threads, 0, gd_stream(call)>>>(
+                        out, in, at, l, bad, gd_id_sort::bits_of(bad), fault);
+            });
         return gd_launched(call);
     });
 }
@@ -364,74 +454,126 @@ __device__ static uint64_t key_of(double x, bool falling)
     return falling ? ~key : key;
 }
 
-__device__ static uint64_t key_of(float x, bool falling)
+__device__ static uint32_t key_of(float x, bool falling)
 {
     uint32_t key = __float_as_uint(x == 0 ? 0.f : x);
     key = x != x ? ~0u : key >> 31 ? ~key : key | 1u << 31;
-    return falling ? (uint32_t)~key : key;
+    return falling ? ~key : key;
 }
 
-// Elements are numbered line by line. Their ids for one sort are a word of the key, or the line.
+// The lowest bit in which the keys of T differ: float's last bits are zeros in 16 bits.
 template <class T>
-static __global__ void key_kernel(gd_id_sort::sequence s, const T *x, axis_lines l, int shift,
-                                  bool falling, bool first)
+constexpr int lowest_bit = 0;
+template <>
+constexpr int lowest_bit<__nv_bfloat16> = 16;
+template <>
+constexpr int lowest_bit<__half> = 13;
+
+// One line for each block.
+template <class T, class Sort>
+static __global__ void __launch_bounds__(Sort::threads)
+    sort_line_kernel(int32_t *to, const T *x, axis_lines l, bool falling)
+{
+    using K = typename Sort::key;
+    __shared__ typename Sort::sort::TempStorage shared;
+    const int first = (int)threadIdx.x * Sort::items, n = (int)l.n[FROM];
+    for (int64_t line = blockIdx.x; line < l.walk.count; line += gridDim.x) {
+        int64_t at[OPERANDS];
+        l.walk.at(line, at);
+        K key[Sort::items];
+        uint16_t place[Sort::items];
+#pragma unroll
+        for (int k = 0; k < Sort::items; k++) {
+            const int i = first + k;
+            key[k] = i < n ? (K)key_of(gd_load(x[at[FROM] + i * l.step[FROM]]), falling) : ~(K)0;
+            place[k] = (uint16_t)i;
+        }
+        typename Sort::sort(shared).SortBlockedToStriped(key, place, lowest_bit<T>, 8 * sizeof(K));
+#pragma unroll
+        for (int k = 0; k < Sort::items; k++) {
+            const int i = k * Sort::threads + (int)threadIdx.x;
+            if (i < n) to[at[TO] + i * l.step[TO]] = place[k];
+        }
+        __syncthreads();
+    }
+}
+
+// Of longer lines elements are numbered line by line. Their ids for one sort are a word of the key, or the
+// line.
+template <class T>
+static __global__ void key_kernel(gd_id_sort::sequence s, const T *x, axis_lines l, int64_t begin,
+                                  int64_t count, int shift, bool falling, bool first)
 {
     const int64_t n = l.n[FROM];
-    GD_EACH(e, l.walk.count * n)
+    GD_EACH(e, count)
     {
-        const int64_t position = first ? e : s.position[e], line = position / n;
-        const T value = x[l.place(FROM, line, position - line * n)];
-        s.id[e] = (uint32_t)(key_of(gd_load(value), falling) >> shift);
-        if (first) s.position[e] = position;
+        const int64_t position = first ? e : s.position(e), line = position / n;
+        const T value = x[l.place(FROM, begin + line, position - line * n)];
+        s.set(e, (uint32_t)(key_of(gd_load(value), falling) >> shift), position);
     }
 }
 
 static __global__ void line_kernel(gd_id_sort::sequence s, int64_t count, int64_t n)
 {
-    GD_EACH(e, count) s.id[e] = (uint32_t)(s.position[e] / n);
+    GD_EACH(e, count) s.set(e, (uint32_t)(s.position(e) / n), s.position(e));
 }
 
-static __global__ void place_kernel(int32_t *to, gd_id_sort::sequence s, axis_lines l)
+static __global__ void place_kernel(int32_t *to, gd_id_sort::sequence s, axis_lines l,
+                                    int64_t begin, int64_t count)
 {
     const int64_t n = l.n[TO];
-    GD_EACH(e, l.walk.count * n)
+    GD_EACH(e, count)
     {
         const int64_t line = e / n;
-        to[l.place(TO, line, e - line * n)] = (int32_t)(s.position[e] - line * n);
+        to[l.place(TO, begin + line, e - line * n)] = (int32_t)(s.position(e) - line * n);
     }
 }
 
-// All lines at once: by the key, its lowest word first, then by the line. Each sort keeps the order of
+// Many lines at once: by the key, its lowest word first, then by the line. Each sort keeps the order of
 // equal ids.
 template <class T>
-static gd_status sort_lines(const gd_call *call, const axis_lines &l, int64_t count)
+static gd_status sort_lines(const gd_call *call, const axis_lines &l, bool falling)
 {
-    gd_id_sort::sorter s = gd_id_sort::sorter_for(call, count);
-    if (!s.count) return gd_error_status(call->context);
-    const bool falling = !((const gd_axis_args *)call->args)->smallest;
-    const unsigned blocks = gd_blocks(count, threads);
-    for (int shift = 0; shift < 8 * (int)sizeof(gd_compute<T>); shift += 32) {
-        key_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s.ids, gd_ptr<const T>(call->input[0]),
-                                                            l, shift, falling, shift == 0);
-        gd_id_sort::sort(call, s, count, UINT32_MAX);
+    const int64_t n = l.n[FROM], most = gd_max64(1, (int64_t)INT32_MAX / n);
+    const int64_t lines = gd_min64(l.walk.count, most);
+    gd_id_sort::sorter s = gd_id_sort::sorter_for(call, lines * n);
+    if (!s.workspace) return gd_error_status(call->context);
+    for (int64_t begin = 0; begin < l.walk.count; begin += lines) {
+        const int64_t own = gd_min64(lines, l.walk.count - begin), count = own * n;
+        const unsigned blocks = gd_blocks(count, threads);
+        for (int shift = 0; shift < 8 * (int)sizeof(gd_compute<T>); shift += 32) {
+            key_kernel<<<blocks, threads, 0, gd_stream(call)>>>(
+                s.ids, gd_ptr<const T>(call->input[0]), l, begin, count, shift, falling,
+                shift == 0);
+            gd_id_sort::sort(call, s, count, lowest_bit<T>, 32);
+        }
+        if (own > 1) {
+            line_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s.ids, count, n);
+            gd_id_sort::sort(call, s, count, 0, gd_id_sort::bits_of((uint32_t)(own - 1)));
+        }
+        place_kernel<<<blocks, threads, 0, gd_stream(call)>>>(gd_ptr<int32_t>(call->output[0]),
+                                                              s.ids, l, begin, count);
     }
-    if (l.walk.count > 1) {
-        line_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s.ids, count, l.n[FROM]);
-        gd_id_sort::sort(call, s, count, (uint32_t)(l.walk.count - 1));
-    }
-    place_kernel<<<blocks, threads, 0, gd_stream(call)>>>(gd_ptr<int32_t>(call->output[0]), s.ids,
-                                                          l);
     return gd_launched(call);
 }
 
 extern "C" gd_status sort_forward_cuda(const gd_call *call)
 {
     const gd_tensor *y = call->output[0], *x = call->input[0];
-    const int64_t count = gd_tensor_count(y);
-    if (count == 0) return GD_OK;
+    if (gd_tensor_count(y) == 0) return GD_OK;
     const axis_lines l = lines_of(y, axis_of(call), {y, x, x});
-    return gd_by_kernel_dtype(
-        call, [&](auto zero) { return sort_lines<decltype(zero)>(call, l, count); });
+    const bool falling = !((const gd_axis_args *)call->args)->smallest;
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        if (l.n[FROM] > most_in_block) return sort_lines<T>(call, l, falling);
+        using K = decltype(key_of(gd_compute<T>(), falling));
+        by_line_sort<K, 16>(l.n[FROM], [&](auto sort) {
+            using S = decltype(sort);
+            sort_line_kernel<T, S><<<gd_blocks(l.walk.count, 1), S::threads, 0, gd_stream(call)>>>(
+                gd_ptr<int32_t>(y), gd_ptr<const T>(x), l, falling);
+        });
+        return gd_launched(call);
+    });
 }
 
 // ---- one_hot ------------------------------------------------------------------------------------

@@ -152,21 +152,21 @@ struct table_rows {
     G *dtable;
     const T *dy;
     const int32_t *ids;
-    int64_t columns;
+    int64_t columns, begin;
     bool add;
     uint32_t bad;
     int64_t *fault;
 
     __device__ uint32_t id(int64_t row) const
     {
-        const uint32_t id = (uint32_t)ids[row];
-        if (id >= bad && fault) *fault = 1 + row;
+        const uint32_t id = (uint32_t)ids[begin + row];
+        if (id >= bad && fault) *fault = 1 + begin + row;
         return id < bad ? id : bad;
     }
 
     __device__ void load(T (&value)[V], int64_t position, int64_t first) const
     {
-        gd_pack_load(value, dy + position * columns, first, columns);
+        gd_pack_load(value, dy + (begin + position) * columns, first, columns);
     }
 
     // dtable[id, first ...] (+)= sum
@@ -224,7 +224,7 @@ extern "C" gd_status embedding_backward_cuda(const gd_call *call)
         const T *dy = gd_ptr<const T>(call->doutput[0]);
         return gd_by_gradient<T>(dtable, [&](auto gradient) {
             using G = decltype(gradient);
-            const table_rows<G, T> rows = {gd_ptr<G>(dtable), dy, id, columns, add, bad, fault};
+            const table_rows<G, T> rows = {gd_ptr<G>(dtable), dy, id, columns, 0, add, bad, fault};
             return gd_id_sort::sum_by_id(call, rows, s, count, columns);
         });
     });

@@ -7,6 +7,8 @@
 //
 //     using T = ..., C = gd_compute<T>;
 //     static constexpr int V;
+//     int64_t begin;                              // from which the rows below count
+//     bool add;                                   // to what a sum's place has
 //     uint32_t bad;                               // the largest id, of rows that are left out
 //     __device__ uint32_t id(int64_t row) const;
 //     __device__ void load(T (&value)[V], int64_t row, int64_t first) const;
@@ -27,10 +29,7 @@ template <class Rows>
 static __global__ void id_kernel(sequence s, Rows rows, int64_t count)
 {
     GD_EACH(row, count)
-    {
-        s.id[row] = rows.id(row);
-        s.position[row] = row;
-    }
+    s.set(row, rows.id(row), row);
 }
 
 // The parts of a chunk: its first run may have begun in the chunk before, its last one may continue
@@ -62,18 +61,18 @@ static __global__ void sum_kernel(Rows rows, typename Rows::C *parts, sequence s
             typename Rows::T value[ahead][V];
 #pragma unroll
             for (int a = 0; a < ahead; a++) {
-                if (k + a < end) rows.load(value[a], s.position[k + a], first);
+                if (k + a < end) rows.load(value[a], s.position(k + a), first);
             }
 #pragma unroll
             for (int a = 0; a < ahead; a++) {
                 const int64_t next = k + a + 1;
                 if (next > end) break;
-                const uint32_t id = s.id[next - 1];
+                const uint32_t id = s.id(next - 1);
 #pragma unroll
                 for (int v = 0; v < V; v++) sum[v] += gd_load(value[a][v]); /* [dtable] */
-                const bool goes_on = next < count && s.id[next] == id;
+                const bool goes_on = next < count && s.id(next) == id;
                 if (goes_on && next < end) continue;
-                const bool came = run == begin && begin > 0 && s.id[begin - 1] == id;
+                const bool came = run == begin && begin > 0 && s.id(begin - 1) == id;
                 if (goes_on || came)
                     gd_pack_store(part_of(parts, chunk, run == begin, columns), sum, first,
                                   columns);
@@ -93,7 +92,7 @@ __device__ static inline int64_t run_end(sequence s, int64_t count, uint32_t id,
     int64_t high = count; // not in the run
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
-        (s.id[middle] == id ? low : high) = middle;
+        (s.id(middle) == id ? low : high) = middle;
     }
     return high;
 }
@@ -106,10 +105,10 @@ static __global__ void join_kernel(Rows rows, const typename Rows::C *parts, seq
     constexpr int V = Rows::V;
     using C = typename Rows::C;
     const int64_t chunk = chunk_of_thread(), begin = chunk * chunk_rows, end = begin + chunk_rows;
-    if (end >= count || s.id[end] != s.id[end - 1]) return; // no run continues
-    const uint32_t id = s.id[end - 1];
-    const bool from_begin = s.id[begin] == id;
-    if (from_begin && begin > 0 && s.id[begin - 1] == id) return; // it began before
+    if (end >= count || s.id(end) != s.id(end - 1)) return; // no run continues
+    const uint32_t id = s.id(end - 1);
+    const bool from_begin = s.id(begin) == id;
+    if (from_begin && begin > 0 && s.id(begin - 1) == id) return; // it began before
     if (id == rows.bad) return;
     const int64_t last = (run_end(s, count, id, end) - 1) / chunk_rows;
     for (int64_t first = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * V; first < columns;
@@ -131,10 +130,15 @@ static __global__ void join_kernel(Rows rows, const typename Rows::C *parts, seq
     }
 }
 
-// Adds up `count` rows by their ids. s has memory for as many.
+static inline int bits_of(uint32_t largest)
+{
+    return largest ? 32 - __builtin_clz(largest) : 0;
+}
+
+// Adds up the `count` rows that are sorted at once.
 template <class Rows>
-static gd_status sum_by_id(const gd_call *call, const Rows &rows, sorter &s, int64_t count,
-                           int64_t columns)
+static gd_status sum_sorted(const gd_call *call, const Rows &rows, sorter &s, int64_t count,
+                            int64_t columns)
 {
     using C = typename Rows::C;
     const cudaStream_t stream = gd_stream(call);
@@ -143,12 +147,23 @@ static gd_status sum_by_id(const gd_call *call, const Rows &rows, sorter &s, int
     const dim3 threads(x, y),
         blocks((unsigned)gd_ceil_div(chunks, y), (unsigned)gd_min64(gd_ceil_div(packs, x), 65535));
     C *parts = (C *)gd_call_scratch(call, (size_t)(2 * chunks * columns) * sizeof(C));
-    if (!s.count || !parts) return gd_error_status(call->context);
+    if (!s.workspace || !parts) return gd_error_status(call->context);
     id_kernel<<<gd_blocks(count, sum_threads), sum_threads, 0, stream>>>(s.ids, rows, count);
-    sort(call, s, count, rows.bad);
+    sort(call, s, count, 0, bits_of(rows.bad));
     sum_kernel<<<blocks, threads, 0, stream>>>(rows, parts, s.ids, count, columns);
     join_kernel<<<blocks, threads, 0, stream>>>(rows, (const C *)parts, s.ids, count, columns);
     return gd_launched(call);
+}
+
+// Adds up `count` rows by their ids. s has memory for as many.
+template <class Rows>
+static gd_status sum_by_id(const gd_call *call, Rows rows, sorter &s, int64_t count,
+                           int64_t columns)
+{
+    gd_status status = GD_OK;
+    for (; !status && rows.begin < count; rows.begin += most_items, rows.add = true)
+        status = sum_sorted(call, rows, s, gd_min64(count - rows.begin, most_items), columns);
+    return status;
 }
 
 } // namespace gd_id_sort
