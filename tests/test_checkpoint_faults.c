@@ -114,6 +114,24 @@ START_TEST(a_checkpoint_names_no_file_to_be_written)
 }
 END_TEST
 
+/* Another form of a tensor: its transpose, all in one row, or another dtype. */
+static gd_tensor *other_form(gd_context *ctx, const gd_tensor *t, int form)
+{
+    const int64_t count = gd_tensor_count(t), *shape = gd_tensor_shape(t);
+    const int64_t turned[2] = {shape[1], shape[0]};
+    return gd_tensor_create(ctx,
+                            form == 2   ? GD_INT32
+                            : form == 3 ? GD_BFLOAT16
+                                        : GD_FLOAT32,
+                            form == 1 ? 1 : 2,
+                            form == 0   ? turned
+                            : form == 1 ? &count
+                                        : shape);
+}
+
+static const char reshaped[] = "m.model.layers.0.mlp.down_proj.weight";
+static int form; /* of that tensor, if it is the name that set_metadata is given */
+
 /* Gives the state of copy/step-00000002 another text in its metadata. */
 static void set_metadata(const char *name, const char *value)
 {
@@ -128,7 +146,13 @@ static void set_metadata(const char *name, const char *value)
     gd_safetensors *state = gd_safetensors_open(ctx, path);
     for (; count < gd_safetensors_count(state); count++) {
         const char *tensor = gd_safetensors_at(state, count)->name;
-        tensors[count] = (gd_named_tensor){tensor, gd_safetensors_tensor(state, tensor)};
+        gd_tensor *t = gd_safetensors_tensor(state, tensor);
+        if (!strcmp(name, reshaped) && !strcmp(tensor, name)) {
+            gd_tensor *other = other_form(ctx, t, form);
+            gd_tensor_free(t);
+            t = other;
+        }
+        tensors[count] = (gd_named_tensor){tensor, t};
     }
     for (int64_t i = 0; (text = gd_safetensors_metadata_at(state, i)); i++)
         if (strcmp(text->name, name) != 0) texts[text_count++] = *text;
@@ -163,6 +187,23 @@ START_TEST(foreign_metadata_is_only_read)
         set_metadata(rows[i].name, rows[i].value);
         train_badly("--resume copy/step-00000002", rows[i].wanted);
         ck_assert(!strchr(output, 27) && !strchr(output, 7) && !strstr(output, "\xc2\x9b"));
+    }
+}
+END_TEST
+
+/* As many elements do not make it a state. */
+START_TEST(a_state_of_another_shape_or_dtype)
+{
+    static const char *const wanted[] = {"of another shape", "of another shape", "I32", "BF16"};
+    train_well("--data text %s --steps 2 --out a");
+    for (form = 0; form < 4; form++) {
+        char words[160];
+        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
+              "");
+        set_metadata(reshaped, "");
+        snprintf(words, sizeof words, "state.safetensors: the tensor \"%s\" is %s, wanted F32",
+                 reshaped, wanted[form]);
+        train_badly("--resume copy/step-00000002 --steps 3", words);
     }
 }
 END_TEST
@@ -365,6 +406,7 @@ int main(void)
     tcase_add_test(cases, a_model_is_not_taken_with_the_state_of_another);
     tcase_add_test(cases, a_checkpoint_names_no_file_to_be_written);
     tcase_add_test(cases, foreign_metadata_is_only_read);
+    tcase_add_test(cases, a_state_of_another_shape_or_dtype);
     tcase_add_test(cases, sizes_that_the_files_do_not_have);
     tcase_add_test(cases, hostile_checkpoints_are_named);
     tcase_add_test(cases, hostile_indexes_are_named);

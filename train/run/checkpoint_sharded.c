@@ -22,7 +22,6 @@ state_name checkpoint_state_name(const gd_optimizer *optimizer, int index, const
  * the weight and from index `at` of the state. */
 typedef struct stretch {
     int64_t first, at, count;
-    int64_t whole; /* elements of the weight */
 } stretch;
 
 static stretch overlap(const model *m, const llama_weight *w, const gd_params_slice *slice)
@@ -31,12 +30,12 @@ static stretch overlap(const model *m, const llama_weight *w, const gd_params_sl
     llama_weight_place(m, w, &begin, &count);
     const int64_t low = begin > slice->begin ? begin : slice->begin;
     const int64_t high = begin + count < slice->end ? begin + count : slice->end;
-    return (stretch){low - begin, slice->at + low - slice->begin, high > low ? high - low : 0,
-                     count};
+    return (stretch){low - begin, slice->at + low - slice->begin, high > low ? high - low : 0};
 }
 
-/* Called for each stretch of each state of each weight. */
-typedef gd_status piece_action(void *user, gd_tensor *state, const char *name, stretch piece);
+/* Called for each stretch of each state of each weight, which has the shape of `view`. */
+typedef gd_status piece_action(void *user, gd_tensor *state, const char *name,
+                               const gd_tensor *view, stretch piece);
 
 static gd_status for_each_piece(const model *m, gd_optimizer *optimizer, piece_action *action,
                                 void *user)
@@ -47,12 +46,13 @@ static gd_status for_each_piece(const model *m, gd_optimizer *optimizer, piece_a
     gd_tensor *state;
     gd_no_grad_begin(m->ctx);
     for (int64_t i = 0; i < count; i++) {
+        const gd_tensor *view = llama_weight_view(&weights[i]);
         for (int k = 0; (state = gd_optimizer_state(optimizer, k)); k++) {
             const state_name name = checkpoint_state_name(optimizer, k, &weights[i]);
             for (int64_t s = 0; gd_params_slice_at(m->params, s, &slice) && !gd_error(m->ctx);
                  s++) {
                 const stretch piece = overlap(m, &weights[i], &slice);
-                if (piece.count > 0) action(user, state, name.text, piece);
+                if (piece.count > 0) action(user, state, name.text, view, piece);
             }
         }
         gd_step_end(m->ctx);
@@ -115,9 +115,11 @@ static gd_status write_at(const writer *w, const char *data, size_t bytes, size_
     return gd_os_write_at(w->descriptor, data, bytes, (int64_t)offset) ? GD_OK : fail(w);
 }
 
-static gd_status write_piece(void *user, gd_tensor *state, const char *name, stretch piece)
+static gd_status write_piece(void *user, gd_tensor *state, const char *name, const gd_tensor *view,
+                             stretch piece)
 {
     const writer *w = user;
+    (void)view;
     const gd_safetensors_entry *entry = gd_safetensors_find(w->file, name);
     const size_t size = gd_dtype_size(gd_tensor_dtype(state)), bytes = (size_t)piece.count * size;
     if (!entry)
@@ -150,17 +152,33 @@ typedef struct reader {
     const gd_safetensors *file;
 } reader;
 
-static gd_status read_piece(void *user, gd_tensor *state, const char *name, stretch piece)
+/* An error unless it can be a state of a weight like `view`. States are float32 for weights of 16 bits. */
+static gd_status check_entry(gd_context *ctx, const char *name, const gd_safetensors_entry *entry,
+                             const gd_tensor *view)
+{
+    const char *what = !entry ? "missing"
+                       : entry->dtype != GD_FLOAT32 && entry->dtype != GD_FLOAT64
+                           ? entry->format_dtype
+                       : entry->ndim != gd_tensor_ndim(view) ||
+                               memcmp(entry->shape, gd_tensor_shape(view),
+                                      (size_t)entry->ndim * sizeof *entry->shape) != 0
+                           ? "of another shape"
+                           : NULL;
+    if (!what) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_IO,
+                   CHECKPOINT_STATE ": the tensor \"%s\" is %s, wanted F32 or F64 of shape %s",
+                   name, what, gd_shape_text(view).text);
+}
+
+static gd_status read_piece(void *user, gd_tensor *state, const char *name, const gd_tensor *view,
+                            stretch piece)
 {
     const reader *r = user;
     gd_context *ctx = r->m->ctx;
     const gd_safetensors_entry *entry = gd_safetensors_find(r->file, name);
     if (!entry && (!strncmp(name, "master.", 7) || !strncmp(name, "average.", 8))) return GD_OK;
-    const size_t size = entry && entry->dtype != GD_DTYPE_COUNT ? gd_dtype_size(entry->dtype) : 0;
-    const int64_t count = size ? (int64_t)(entry->bytes / size) : 0;
-    if (piece.whole != count)
-        return gd_fail(ctx, GD_ERROR_IO, "the checkpoint has no tensor \"%s\" of this size", name);
-    const size_t bytes = (size_t)piece.count * size;
+    if (check_entry(ctx, name, entry, view)) return gd_error_status(ctx);
+    const size_t size = gd_dtype_size(entry->dtype), bytes = (size_t)piece.count * size;
     void *host = malloc(bytes);
     if (!host) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
     gd_tensor *source = NULL;
