@@ -4,6 +4,7 @@
  *   tensor.h      arrays with a dtype and a shape; copies in and out
  *   ops.h         the differentiable operations
  *   autograd.h    the tape: backward, gradients, no-grad, recomputation, your own ops
+ *   derivatives.h products with Jacobians and Hessians
  *   optim.h       parameters, optimizers, clipping, schedules, an average of the weights
  *   init.h        initial values: Xavier, Kaiming, orthogonal, truncated normal
  *   graph.h       a whole step as one launch on a GPU
@@ -34,6 +35,7 @@
 #include "gradus/tensor.h"
 #include "gradus/ops.h"
 #include "gradus/autograd.h"
+#include "gradus/derivatives.h"
 #include "gradus/optim.h"
 #include "gradus/init.h"
 #include "gradus/graph.h"

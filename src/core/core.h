@@ -326,6 +326,11 @@ gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
 
 /* ---- Segments (trace.c, recompute.c) ---------------------------------------------------- */
 
+/* Returns the memory of all that was made for the step since, but for `except` and what is kept, and
+ * drops the headers. */
+void gd_drop_since(gd_context *ctx, const gd_tensor *tensor_before,
+                   const gd_storage *storage_before, const gd_storage *except);
+
 /* What a segment of gd_recompute did in its first run, in the arena. */
 typedef struct gd_trace {
     struct gd_trace *outer; /* of the segment around this one */

@@ -16,9 +16,8 @@ typedef struct recompute_args {
     gd_trace trace;
 } recompute_args;
 
-/* Returns the memory of everything made since, except `except`, and drops the headers. */
-static void drop_since(gd_context *ctx, const gd_tensor *tensor_before,
-                       const gd_storage *storage_before, const gd_storage *except)
+void gd_drop_since(gd_context *ctx, const gd_tensor *tensor_before,
+                   const gd_storage *storage_before, const gd_storage *except)
 {
     for (gd_tensor *t = ctx->step_tensors; t != tensor_before; t = t->next) {
         if (t->storage && t->storage->step && t->storage != except && !t->storage->keep) {
@@ -76,7 +75,7 @@ static gd_tensor *run_unrecorded(gd_context *ctx, recompute_args *args, gd_tenso
         y = gd_detach(y);
     }
     if (gd_failed(ctx)) y = NULL;
-    drop_since(ctx, tensor_before, storage_before, y ? y->storage : NULL);
+    gd_drop_since(ctx, tensor_before, storage_before, y ? y->storage : NULL);
     if (y) y->freed = false;
     return y;
 }
@@ -185,7 +184,7 @@ static gd_status recompute_backward(gd_node *node, bool keep_tape)
         gd_tensor *t = node->input[i];
         if (t && t->grad && t->step) t->grad->storage->keep = true;
     }
-    drop_since(ctx, tensor_before, storage_before, NULL);
+    gd_drop_since(ctx, tensor_before, storage_before, NULL);
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (t && t->grad && t->step) t->grad->storage->keep = false;
