@@ -187,6 +187,15 @@ static void thin_out(const open_folder *out, const train_options *o, int64_t sav
     free(steps);
 }
 
+/* Whether errno says that the folder in which something was to be made was removed. */
+static bool is_gone(void)
+{
+#ifdef ESTALE
+    if (errno == ESTALE) return true; /* NFS says so */
+#endif
+    return errno == ENOENT;
+}
+
 /* Says that a folder is not where the run has found it. */
 static void tell_moved(checkpoint *run, const train_options *o)
 {
@@ -218,8 +227,7 @@ static gd_status open_saving(gd_context *ctx, const train_options *o, checkpoint
             if (first) tell_moved(run, o);
             return GD_OK;
         }
-        const bool gone = errno == ENOENT || errno == ESTALE; /* as NFS says it */
-        if (attempt || !gone || !checkpoint_open_again(run, ctx, o)) break;
+        if (attempt || !is_gone() || !checkpoint_open_again(run, ctx, o)) break;
     }
     return checkpoint_fail(ctx, "make a folder in", o->out);
 }

@@ -83,8 +83,9 @@ static bool hash_ids(const token_shard *shard, const char *option, uint64_t *has
     const int64_t count = shard->length < most ? shard->length : most;
     int32_t *ids = malloc((size_t)count * sizeof *ids + 1);
     if (!ids) return no_memory();
-    const bool fine = tokens_read(shard, 0, count, INT64_MAX, ids) != TOKENS_UNREADABLE;
-    if (!fine) console_message("%s %s: %s", option, shard->path, strerror(errno));
+    const int64_t bad = tokens_read(shard, 0, count, INT64_MAX, ids);
+    const bool fine = bad >= -1;
+    if (!fine) console_message("%s %s: %s", option, shard->path, tokens_reason(bad));
     *hash = FNV_BEGIN;
     for (int64_t i = 0; fine && i < count; i++) {
         const uint32_t id = (uint32_t)ids[i];
@@ -266,12 +267,9 @@ static gd_status refuse_ids(gd_context *ctx, const dataset *data, const token_sh
                             int64_t at, int64_t bad)
 {
     const char *path = shard->path ? shard->path : "the text";
-    if (bad == TOKENS_UNREADABLE) {
+    if (bad < -1) {
         return gd_fail(ctx, GD_ERROR_IO, "%s: tokens from %lld on cannot be read: %s", path,
-                       (long long)at,
-                       errno == ENODATA  ? "the file ends before"
-                       : errno == ESTALE ? "the file was replaced or changed after it was opened"
-                                         : strerror(errno));
+                       (long long)at, tokens_reason(bad));
     }
     const int64_t id = tokens_at(shard, at + bad);
     return gd_fail(ctx, GD_ERROR_ARGUMENT,

@@ -30,10 +30,8 @@ static bool is_unchanged(const token_shard *shard, int file)
 {
     gd_os_status now;
     const gd_os_status *was = &shard->found;
-    if (!gd_os_status_of(file, &now)) return false;
-    errno = ESTALE;
-    return now.volume == was->volume && now.number == was->number && now.size == was->size &&
-           now.written == was->written;
+    return gd_os_status_of(file, &now) && now.volume == was->volume && now.number == was->number &&
+           now.size == was->size && now.written == was->written;
 }
 
 int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
@@ -58,12 +56,17 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
             ids[done + i] = (int32_t)(uint32_t)id;
         }
     }
-    if (file >= 0 && bad != TOKENS_UNREADABLE && !is_unchanged(shard, file))
-        bad = TOKENS_UNREADABLE;
+    if (file >= 0 && bad != TOKENS_UNREADABLE && !is_unchanged(shard, file)) bad = TOKENS_CHANGED;
     const int why = errno;
     if (file >= 0) gd_os_close(file);
     errno = why;
     return bad;
+}
+
+const char *tokens_reason(int64_t bad)
+{
+    if (bad == TOKENS_CHANGED) return "the file was replaced or changed after it was opened";
+    return errno == ENODATA ? "the file ends before" : strerror(errno);
 }
 
 int64_t tokens_at(const token_shard *shard, int64_t at)
