@@ -73,6 +73,13 @@ has_curves one.svg training,validation,norm,rate,speed
 is_png one.png 1200 800
 [[ $(points one.svg training) == 23 ]] || fail "one.svg: $(points one.svg training) points of 23"
 
+# Whatever the folder of temporary files is called, gnuplot obeys no word of it.
+odd="a'; print 'obeyed'; set title 'b\\t \"\$x"
+mkdir "$odd"
+TMPDIR=$PWD/$odd "$plot" one.jsonl -o odd.svg >said 2>&1 || fail "TMPDIR is $odd: $(<said)"
+cmp one.svg odd.svg || fail "TMPDIR is $odd: another picture"
+[[ $(<said) == odd.svg ]] || fail "TMPDIR is $odd: $(<said)"
+
 # A picture that is drawn again: a link to it stays, and so do its permissions.
 mkdir elsewhere
 echo old >elsewhere/real.svg

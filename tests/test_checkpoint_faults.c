@@ -169,8 +169,8 @@ START_TEST(foreign_metadata_is_only_read)
     static const struct {
         const char *name, *value, *wanted;
     } rows[] = {
-        {"option.data", "text\x1b[31m", "data is \"text?[31m\", wanted no control characters"},
-        {"option.data", "text\xc2\x9b[31m", "data is \"text??[31m\", wanted no control"},
+        {"option.data", "text\x1b[31m", "data is \"text\\x1b[31m\", wanted no control characters"},
+        {"option.data", "text\xc2\x9b[31m", "data is \"text\\u009b[31m\", wanted no control"},
         {"option.schedule", "\a", "wanted no control characters"},
         {"step", "1\x1b[31m", "has no whole number \"step\""},
         {"step", "-5", "has no whole number \"step\""},

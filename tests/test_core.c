@@ -37,6 +37,12 @@ START_TEST(a_message_is_one_line)
     gd_context *ctx = gd_context_create(NULL);
     gd_fail(ctx, GD_ERROR_IO, "near %s: bad", "a\nb\t\x7f\x1b[2J \xc3\xa9");
     ck_assert_str_eq(gd_error(ctx), "near a?b???[2J \xc3\xa9: bad");
+    gd_error_clear(ctx);
+    /* the same in eight bits, alone, behind a character and in a broken one; others stay */
+    gd_fail(ctx, GD_ERROR_IO, "%s",
+            "\x9b"
+            "2J \xc2\x9b \xc3\xa9\x9b \xe2\x82\xac\x80 \xe2 \x85 \xf0\x9f\x91\xa8");
+    ck_assert_str_eq(gd_error(ctx), "?2J ?? \xc3\xa9? \xe2\x82\xac? \xe2 ? \xf0\x9f\x91\xa8");
     gd_context_free(ctx);
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* test_terminal.c - text from elsewhere on a pseudo-terminal: what a terminal would obey is made
- * visible there, and a pipe gets the bytes. */
+ * visible there, and in messages everywhere; a pipe gets the bytes of the rest. */
 #define _GNU_SOURCE /* posix_openpt, ptsname */
 #include <fcntl.h>
 #include <stdint.h>
@@ -321,6 +321,10 @@ START_TEST(names_are_harmless)
         if (strstr(shown, "not found")) return; /* gradus-bench may not be built */
         ck_assert_uint_gt(strlen(shown), 10);
         assert_harmless(shown);
+        char errors[sizeof command + 32]; /* to a pipe, whose reader may show them on a terminal */
+        snprintf(errors, sizeof errors, "{ %s; } 2>&1 >/dev/null", command);
+        run_in_pipe(errors);
+        assert_harmless(piped);
     }
 }
 END_TEST

@@ -204,8 +204,8 @@ int gd_threads(const gd_context *ctx);
 
 /* ---- Errors (error.c) -------------------------------------------------------------------- */
 
-/* Replaces each control character, of ASCII and of U+0080 to U+009F, by "?": a name, or text from a
- * file, may contain line breaks or control sequences of a terminal. */
+/* Replaces each control character, of ASCII and of U+0080 to U+009F, encoded or as a byte, by "?": a
+ * name, or text from a file, may contain line breaks or control sequences of a terminal. */
 void gd_replace_controls(char *text);
 
 /* False, with the error set, inside the function of a graph, which must not wait for the device. */

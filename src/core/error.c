@@ -44,10 +44,13 @@ static void keep_ends(char *error, size_t size, const char *whole)
 
 void gd_replace_controls(char *text)
 {
+    int rest = 0; /* bytes that belong to a character which has begun */
     for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
-        const bool c1 = before == 0xc2 && c >= 0x80 && c < 0xa0; /* U+0080 to U+009F */
+        const bool within = rest > 0 && c >= 0x80 && c < 0xc0, high = c >= 0x80 && c < 0xa0;
+        const bool c1 = before == 0xc2 && high; /* U+0080 to U+009F */
         if (c1) text[-1] = '?';
-        if (c < 0x20 || c == 0x7f || c1) *text = '?';
+        if (c < 0x20 || c == 0x7f || c1 || (high && !within)) *text = '?';
+        rest = within ? rest - 1 : (c >= 0xc2) + (c >= 0xe0) + (c >= 0xf0);
     }
 }
 

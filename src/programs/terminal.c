@@ -80,26 +80,13 @@ bool terminal_has_controls(const char *text)
     return false;
 }
 
-static void replace_controls(char *text)
-{
-    unsigned char *c = (unsigned char *)text;
-    while (*c) {
-        const int bytes = utf8_length(c, 4);
-        if (is_control(bytes ? utf8_code(c, bytes) : 'A')) memset(c, '?', (size_t)bytes);
-        c += bytes ? bytes : 1;
-    }
-}
-
 void terminal_vmessage(const char *program, const char *format, va_list arguments)
 {
     enum { TEXT = 2 * 4096 + 1024 }; /* two paths */
     char text[TEXT], seen[4 * TEXT], line[4 * TEXT + 128];
     vsnprintf(text, sizeof text, format, arguments);
-    if (terminal_is(stderr))
-        terminal_visible(seen, sizeof seen, text, strlen(text), false);
-    else
-        replace_controls(text);
-    snprintf(line, sizeof line, "%.100s: %s\n", program, terminal_is(stderr) ? seen : text);
+    terminal_visible(seen, sizeof seen, text, strlen(text), false);
+    snprintf(line, sizeof line, "%.100s: %s\n", program, seen);
     fputs(line, stderr); /* in one write, so that messages of several processes do not mix */
 }
 

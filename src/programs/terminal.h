@@ -2,7 +2,8 @@
  *
  * A terminal obeys some characters: they clear the screen, write the clipboard, or change the order
  * in which text is shown. So on a terminal they are made visible: "\x1b" for a control character or
- * a byte that is not UTF-8, "\u202e" for a character beyond ASCII. A file or a pipe gets the bytes.
+ * a byte that is not UTF-8, "\u202e" for a character beyond ASCII. A file or a pipe gets the bytes of
+ * what is written to stdout; messages end on a terminal, whichever way they take.
  *
  * Part of the programs, not of the library. Whatever a program writes to stdout or stderr that is
  * not its own goes through here. */
@@ -31,8 +32,8 @@ size_t terminal_visible(char *buffer, size_t size, const char *text, size_t leng
  * text_stream.h sees to that. */
 void terminal_write(FILE *file, const char *text, size_t length);
 
-/* Writes "program: ..." and a line break to stderr, in one piece. It is one line: elsewhere than on
- * a terminal, too, control characters become "?". */
+/* Writes "program: ..." and a line break to stderr, in one piece: a line of visible characters,
+ * wherever stderr leads. */
 void terminal_message(const char *program, const char *format, ...) GD_PRINTF(2, 3);
 void terminal_vmessage(const char *program, const char *format, va_list arguments);
 

@@ -197,8 +197,9 @@ function run(statements, given, wanted, budget = STEPS) {
     wanted = map(wanted);
     let left = budget;
     const names = (extra) => [...Object.keys(tensors), ...Object.keys(extra)].join(', ');
+    const tooLong = (node) => new Fault(`this takes more than ${budget} steps; give what is needed again a name of its own`, node);
     function value(node, index, size) {
-        if (--left < 0) throw new Fault(`this takes more than ${budget} steps; give what is needed again a name of its own`, node);
+        if (--left < 0) throw tooLong(node);
         switch (node.kind) {
         case 'number' : return node.value;
         case 'minus' : return -value(node.of, index, size);
@@ -249,7 +250,9 @@ function run(statements, given, wanted, budget = STEPS) {
             if (size[index] === undefined) throw new Fault(`no tensor on the right is read at ${index}, so it has no range`, statement);
             return size[index];
         });
-        const count = shape.reduce((a, b) => a * b, 1), values = new Array(count);
+        const count = shape.reduce((a, b) => a * b, 1);
+        if (!(count <= left)) throw tooLong(statement); // before there is an array of so many elements
+        const values = new Array(count);
         for (let e = 0; e < count; e++) {
             const index = Object.fromEntries(indices.map((each) => [each, 0]));
             for (let d = shape.length - 1, rest = e; d >= 0; d--) {

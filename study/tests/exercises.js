@@ -12,6 +12,12 @@ const check = require('../page/check.js');
 const formula = require('../page/formula.js');
 const practice = require('../page/practice.js');
 
+// A statement of a tensor with so many axes, each as long as a row of softmax's y.
+function axes(count) {
+    const names = Array.from({length : count}, (_, i) => `a${i}`);
+    return `s[${names}] = ${names.map((name) => `y[0,${name}]`).join('+')}`;
+}
+
 async function main() {
     const gradus = await Gradus.load(fs.readFileSync(path.join(process.argv[2], 'study.wasm')));
     assert.equal(ladder.length, 10);
@@ -50,6 +56,9 @@ async function main() {
         'dx[i, k] = dy[i, k] dy[i, k]' : /^line 1, column 21: expected the end of the line/,
         'dx[i, k] = sum(a, sum(b, sum(c, sum(d, y[0, a] * y[0, b] * y[0, c] * y[0, d]))))' : /takes more than \d+ steps/,
         ['dx[i, k] = ' + '('.repeat(3000)] : /nested too deeply/,
+        [axes(14)] : /^line 1, column 1: this takes more than \d+ steps/, // an array of 17^14 elements
+        [axes(21)] : /^line 1, column 1: this takes more than \d+ steps/,
+        [axes(280)] : /^line 1, column 1: this takes more than \d+ steps/,
         ['dx[i, k] = ' + '-'.repeat(5000) + '1'] : /longer than 4000/,
         ['dx[i, k] = ' + '-'.repeat(3900) + 'z'] : /z is not known/,
         '' : /dx is not defined/
