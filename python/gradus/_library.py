@@ -108,6 +108,7 @@ class Op(ctypes.Structure):
         ("backward_reads_outputs", c_uint32), ("updates_inputs", c_uint32),
         ("shape", SHAPE_RULE), ("forward", KERNEL * 2), ("backward", KERNEL * 2),
         ("cases", c_void_p), ("case_count", c_int),
+        ("definition", c_void_p), ("derivative", c_void_p),
         ("dinput_over_doutput", c_uint32), ("dinput_over_input", c_uint32),
         ("dinput_float32", c_uint32), ("strided", c_bool),
         ("mixed", c_uint32), ("view", c_void_p), ("same_bits", c_bool), ("plain_args", c_bool),
