@@ -336,6 +336,7 @@ START_TEST(every_op)
     printf("%d cases, %d wrong; %d ops have neither\n", checked, wrong, missing);
     ck_assert_int_gt(checked, 0);
     ck_assert_int_eq(wrong, 0);
+    ck_assert_int_eq(missing, 0);
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }

@@ -2,6 +2,7 @@
 #include "attention/attention.h"
 #include "attention/dropout.h"
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 
 /* k and v against q; `what` is "k" or "v", `last` the size wanted of its last dimension or -1. */
@@ -98,6 +99,82 @@ static gd_status attention_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+/* 0, 1, 2, ... down a column [count, 1], or along a row [1, count] */
+static gd_tensor *places(const gd_call *call, int64_t count, int axis)
+{
+    gd_tensor *ones = gd_constant(call->context, GD_FLOAT64, 2,
+                                  (int64_t[]){axis ? 1 : count, axis ? count : 1}, 1);
+    return plus(gd_cumsum(ones, axis), -1);
+}
+
+/* The scores with -inf where a query does not see a key. */
+static gd_tensor *seen(const gd_call *call, const attention_sizes *z, gd_tensor *score)
+{
+    const attention_args *args = call->args;
+    gd_tensor *mask = call->input[3];
+    /* of key s before the own key of query t */
+    gd_tensor *ahead =
+        sub(places(call, z->S, 1), plus(places(call, z->T, 0), (double)(z->S - z->T)));
+    if (mask && gd_tensor_dtype(mask) == GD_INT32)
+        score = unless(is(gd_cast(mask, GD_FLOAT64), 0), score, -INFINITY);
+    else if (mask)
+        score = add(score, mask);
+    if (args->causal) score = unless(above(ahead, 0), score, -INFINITY);
+    if (args->window)
+        score = unless(above(gd_abs(ahead), (double)args->window - 1), score, -INFINITY);
+    return score;
+}
+
+/* The softmax of each row, and zeros in a row without a key to see. */
+static gd_tensor *weights_of(gd_tensor *score)
+{
+    const int last = 3;
+    gd_tensor *hidden = is(score, -INFINITY), *top = gd_detach(gd_max(score, &last, 1, true));
+    top = unless(is(top, -INFINITY), top, 0);
+    gd_tensor *e = unless(hidden, gd_exp(sub(gd_where(hidden, top, score), top)), 0);
+    gd_tensor *total = gd_sum(e, &last, 1, true);
+    return over(e, unless(is(total, 0), total, 1));
+}
+
+/* What dropout makes of ones, in the order in which attention draws (dropout.h): by tiles of 16 queries
+ * and 16 keys, in which t = 8 t1 + t0 and s = 8 s2 + 2 s1 + s0 go by t0, s1, t1, s2, s0. */
+static gd_tensor *kept(const gd_call *call, const attention_sizes *z)
+{
+    static const int axes[] = {0, 1, 5, 3, 2, 6, 4, 7};
+    const int64_t T = gd_divide_up(z->T, 16), S = gd_divide_up(z->S, 16);
+    gd_tensor *tiles = gd_constant(call->context, call->dtype, 8,
+                                   (int64_t[]){z->B * z->H, T, S, 8, 4, 2, 2, 2}, 1);
+    gd_tensor *y =
+        gd_permute(gd_dropout(tiles, ((const attention_args *)call->args)->dropout), axes);
+    y = gd_reshape(y, GD_SHAPE(z->B, z->H, T * 16, S * 16));
+    return gd_narrow(gd_narrow(y, 2, 0, z->T), 3, 0, z->S);
+}
+
+/* [B, N, heads, D] -> [B, heads, N, D], or back; and each head repeated G times */
+static gd_tensor *heads_first(gd_tensor *x, int64_t G)
+{
+    gd_tensor *y = gd_transpose(x, 1, 2);
+    const int64_t *n = gd_tensor_shape(y);
+    if (G == 1 || !y) return y;
+    y = gd_expand(gd_unsqueeze(y, 2), GD_SHAPE(n[0], n[1], G, n[2], n[3]));
+    return gd_reshape(y, GD_SHAPE(n[0], n[1] * G, n[2], n[3]));
+}
+
+/* y = softmax(scale q k^T + mask) v per head */
+static void attention_definition(const gd_call *call)
+{
+    const attention_sizes z = attention_sizes_of(call);
+    const attention_args *args = call->args;
+    gd_tensor *q = heads_first(call->input[0], 1), *k = heads_first(call->input[1], z.G),
+              *v = heads_first(call->input[2], z.G);
+    gd_tensor *score = times(gd_matmul_with(q, k, false, true), args->scale);
+    gd_tensor *p = weights_of(seen(call, &z, score));
+    if (args->dropout > 0) p = mul(p, kept(call, &z));
+    call->output[0] = heads_first(gd_matmul(p, v), 1);
+}
+
 GD_KERNEL(attention_forward)
 GD_KERNEL(attention_backward)
 
@@ -180,6 +257,7 @@ const gd_op gd_op_attention = {
     .shape = attention_shape,
     .forward = GD_ON_DEVICES(attention_forward),
     .backward = GD_ON_DEVICES(attention_backward),
+    .definition = attention_definition,
     GD_CASES(cases),
 };
 

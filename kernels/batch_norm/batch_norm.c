@@ -2,6 +2,7 @@
  * the derivation. */
 #include "batch_norm/batch_norm.h"
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 
 GD_KERNEL(batch_norm_forward)
@@ -79,6 +80,33 @@ static gd_status batch_norm_fixed_shape(const gd_call *call, gd_shapes *out)
     return status;
 }
 
+/* xhat weight + bias, of each channel */
+static gd_tensor *of_channels(const gd_call *call, gd_tensor *xhat)
+{
+    return scaled_and_shifted(xhat, by_channel(call->input[BATCH_WEIGHT], xhat),
+                              by_channel(call->input[BATCH_BIAS], xhat));
+}
+
+/* The mean and the variance are over all axes but that of the channels. */
+static void batch_norm_definition(const gd_call *call)
+{
+    gd_tensor *x = call->input[BATCH_X];
+    int axes[GD_MAX_DIMS], count = 0;
+    for (int d = 0; d < gd_tensor_ndim(x); d++)
+        if (d != 1) axes[count++] = d;
+    const double eps = ((const gd_batch_norm_args *)call->args)->eps;
+    call->output[0] = of_channels(call, of_unit_square(centred(x, axes, count), axes, count, eps));
+}
+
+static void batch_norm_fixed_definition(const gd_call *call)
+{
+    gd_tensor *x = call->input[BATCH_X];
+    gd_tensor *rstd =
+        gd_rsqrt(plus(call->input[BATCH_VAR], ((const gd_batch_norm_args *)call->args)->eps));
+    gd_tensor *xhat = mul(sub(x, by_channel(call->input[BATCH_MEAN], x)), by_channel(rstd, x));
+    call->output[0] = of_channels(call, xhat);
+}
+
 static const gd_batch_norm_args usual = {1e-5, 0.1}, large_eps = {0.5, 0.25};
 
 #define AROUND_HALF GD_NORMAL(0.5, 1)
@@ -153,6 +181,7 @@ const gd_op gd_op_batch_norm = {
     .shape = batch_norm_shape,
     .forward = GD_ON_DEVICES(batch_norm_forward),
     .backward = GD_ON_DEVICES(batch_norm_backward),
+    .definition = batch_norm_definition,
     GD_CASES(batch_norm_cases),
 };
 
@@ -173,6 +202,7 @@ const gd_op gd_op_batch_norm_fixed = {
     .shape = batch_norm_fixed_shape,
     .forward = GD_ON_DEVICES(batch_norm_fixed_forward),
     .backward = GD_ON_DEVICES(batch_norm_fixed_backward),
+    .definition = batch_norm_fixed_definition,
     GD_CASES(batch_norm_fixed_cases),
 };
 

@@ -1,6 +1,7 @@
 /* group_norm.c - the op group_norm. README.md has the derivation. */
 #include "batch_norm/group_norm.h"
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 
 GD_KERNEL(group_norm_forward)
@@ -38,6 +39,19 @@ static gd_status group_norm_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* layer_norm of each group, and a weight and a bias for each channel */
+static void group_norm_definition(const gd_call *call)
+{
+    const gd_groups g = gd_groups_of(call);
+    const double eps = ((const gd_group_norm_args *)call->args)->eps;
+    gd_tensor *x = call->input[0];
+    const int last = 2;
+    gd_tensor *rows = gd_reshape(x, GD_SHAPE(gd_tensor_dim(x, 0), g.groups, g.size));
+    gd_tensor *xhat = shaped_as(of_unit_square(centred(rows, &last, 1), &last, 1, eps), x);
+    call->output[0] =
+        scaled_and_shifted(xhat, by_channel(call->input[1], x), by_channel(call->input[2], x));
+}
+
 static const gd_group_norm_args two = {2, 1e-5}, one = {1, 1e-5}, three = {3, 0.5};
 
 #define AROUND_HALF GD_NORMAL(0.5, 1)
@@ -72,6 +86,7 @@ const gd_op gd_op_group_norm = {
     .shape = group_norm_shape,
     .forward = GD_ON_DEVICES(group_norm_forward),
     .backward = GD_ON_DEVICES(group_norm_backward),
+    .definition = group_norm_definition,
     GD_CASES(group_norm_cases),
 };
 

@@ -1,4 +1,4 @@
-/* derivation.c - the adjoints of broadcasting and slicing, by ops. */
+/* derivation.c - what definitions and derivatives share: adjoints of shapes, and normalisation. */
 #include "derivation.h"
 
 #include <string.h>
@@ -33,4 +33,28 @@ gd_tensor *among_zeros(gd_tensor *g, const gd_tensor *t, int axis, int64_t start
             part[parts++] = gd_constant(gd_tensor_context(g), gd_tensor_dtype(g), ndim, shape, 0);
     }
     return parts == 1 ? g : gd_concat(part, parts, axis);
+}
+
+gd_tensor *by_channel(gd_tensor *t, const gd_tensor *x)
+{
+    int64_t shape[GD_MAX_DIMS] = {gd_tensor_dim(t, 0)};
+    const int ndim = gd_tensor_ndim(x) - 1;
+    for (int d = 1; d < ndim; d++) shape[d] = 1;
+    return t ? gd_reshape(t, ndim, shape) : NULL;
+}
+
+gd_tensor *of_unit_square(gd_tensor *x, const int *axes, int count, double eps)
+{
+    return mul(x, gd_rsqrt(plus(gd_mean(square(x), axes, count, true), eps)));
+}
+
+gd_tensor *centred(gd_tensor *x, const int *axes, int count)
+{
+    return sub(x, gd_mean(x, axes, count, true));
+}
+
+gd_tensor *scaled_and_shifted(gd_tensor *x, gd_tensor *weight, gd_tensor *bias)
+{
+    if (weight) x = mul(x, weight);
+    return bias ? add(x, bias) : x;
 }

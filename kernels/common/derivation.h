@@ -110,10 +110,24 @@ static inline gd_tensor *repeated_as(gd_tensor *x, const gd_tensor *t)
     return gd_expand(x, gd_tensor_ndim(t), gd_tensor_shape(t));
 }
 
+/* t [C] against the channels of x [B, C, ...]; NULL for NULL. */
+gd_tensor *by_channel(gd_tensor *t, const gd_tensor *x);
+
 /* The adjoint of broadcasting t: g summed over the axes along which t was repeated, in t's shape. */
 gd_tensor *sum_to(gd_tensor *g, const gd_tensor *t);
 
 /* The adjoint of slicing t, from `start` on along an axis: g with zeros around it, in t's size there. */
 gd_tensor *among_zeros(gd_tensor *g, const gd_tensor *t, int axis, int64_t start);
+
+/* ---- Normalisation ------------------------------------------------------------------------ */
+
+/* x / sqrt(mean(x^2) + eps), over some axes. */
+gd_tensor *of_unit_square(gd_tensor *x, const int *axes, int count, double eps);
+
+/* x less its mean. */
+gd_tensor *centred(gd_tensor *x, const int *axes, int count);
+
+/* x weight + bias, each of which may be NULL. */
+gd_tensor *scaled_and_shifted(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
 
 #endif

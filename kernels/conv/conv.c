@@ -1,6 +1,7 @@
 /* conv.c - the ops conv2d and conv_transpose2d, and conv1d as a conv2d of one row. README.md has the
  * derivation. */
 #include "conv/check.h"
+#include "derivation.h"
 
 GD_KERNEL(conv2d_forward)
 GD_KERNEL(conv2d_backward)
@@ -108,6 +109,58 @@ static gd_status conv_transpose2d_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+static gd_conv_options windows_of(const conv_args *args)
+{
+    return (gd_conv_options){.stride = {args->stride[0], args->stride[1]},
+                             .padding = {args->padding[0], args->padding[1]},
+                             .dilation = {args->dilation[0], args->dilation[1]}};
+}
+
+static gd_tensor *with_bias(const gd_call *call, gd_tensor *y)
+{
+    gd_tensor *bias = call->input[2];
+    return bias ? add(y, by_channel(bias, y)) : y;
+}
+
+/* y = weight unfold(x) + bias, in each group */
+static void conv2d_definition(const gd_call *call)
+{
+    const conv_args *args = call->args;
+    const gd_conv_options windows = windows_of(args);
+    gd_tensor *x = call->input[0], *weight = call->input[1];
+    const int64_t G = args->groups, O = gd_tensor_dim(weight, 0);
+    gd_tensor *columns = gd_unfold(x, gd_tensor_dim(weight, 2), gd_tensor_dim(weight, 3), &windows);
+    columns = gd_reshape(columns, GD_SHAPE(gd_tensor_dim(x, 0), G, gd_tensor_dim(columns, 1) / G,
+                                           gd_tensor_dim(columns, 2)));
+    gd_tensor *rows = gd_reshape(weight, GD_SHAPE(G, O / G, gd_tensor_dim(columns, 2)));
+    call->output[0] = with_bias(call, shaped_as(gd_matmul(rows, columns), call->output[0]));
+}
+
+/* y = fold(weight^T x) + bias, in each group. Where output_padding is a stride or more, y has windows
+ * beyond those of x, which are zeros. */
+static void conv_transpose2d_definition(const gd_call *call)
+{
+    const conv_args *args = call->args;
+    const gd_conv_options windows = windows_of(args);
+    const gd_pad_options beyond = {.bottom = args->output_padding[0] / args->stride[0],
+                                   .right = args->output_padding[1] / args->stride[1]};
+    gd_tensor *x = call->input[0], *weight = call->input[1], *y = call->output[0];
+    const int64_t B = gd_tensor_dim(x, 0), G = args->groups, C = gd_tensor_dim(x, 1) / G,
+                  KH = gd_tensor_dim(weight, 2), KW = gd_tensor_dim(weight, 3),
+                  n = gd_tensor_dim(weight, 1) * KH * KW;
+    if (beyond.bottom || beyond.right) x = gd_pad(x, &beyond);
+    const int64_t P = gd_tensor_dim(x, 2) * gd_tensor_dim(x, 3);
+    gd_tensor *rows = gd_reshape(weight, GD_SHAPE(G, C, n));
+    gd_tensor *columns = gd_matmul_with(rows, gd_reshape(x, GD_SHAPE(B, G, C, P)), true, false);
+    gd_tensor *image = gd_fold(gd_reshape(columns, GD_SHAPE(B, G * n, P)), gd_tensor_dim(y, 2),
+                               gd_tensor_dim(y, 3), KH, KW, &windows);
+    call->output[0] = with_bias(call, image);
+}
+
+/* ---- Records ------------------------------------------------------------------------------ */
+
 static const conv_args plain = {CONV_PAIRS(1, 1, 0, 0, 1, 1), .groups = 1},
                        padded = {CONV_PAIRS(1, 1, 1, 2, 1, 1), .groups = 1},
                        strided = {CONV_PAIRS(2, 3, 1, 0, 1, 1), .groups = 1},
@@ -177,6 +230,7 @@ const gd_op gd_op_conv2d = {
     .shape = conv2d_shape,
     .forward = GD_ON_DEVICES(conv2d_forward),
     .backward = GD_ON_DEVICES(conv2d_backward),
+    .definition = conv2d_definition,
     GD_CASES(conv2d_cases),
 };
 
@@ -195,6 +249,7 @@ const gd_op gd_op_conv_transpose2d = {
     .shape = conv_transpose2d_shape,
     .forward = GD_ON_DEVICES(conv_transpose2d_forward),
     .backward = GD_ON_DEVICES(conv_transpose2d_backward),
+    .definition = conv_transpose2d_definition,
     GD_CASES(conv_transpose2d_cases),
 };
 

@@ -1,6 +1,7 @@
 /* cross_entropy.c - the op: softmax, logarithm and the choice of the target in one. README.md has
  * the derivation. */
 #include "cross_entropy/cross_entropy.h"
+#include "derivation.h"
 
 GD_KERNEL(cross_entropy_forward)
 GD_KERNEL(cross_entropy_backward)
@@ -121,6 +122,66 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+gd_tensor *cross_entropy_ignored(const gd_cross_entropy_args *args, gd_tensor *targets)
+{
+    return args->use_ignore_index ? is(gd_cast(targets, GD_FLOAT64), args->ignore_index) : NULL;
+}
+
+gd_tensor *cross_entropy_targets(const gd_call *call, gd_tensor *ignored)
+{
+    const gd_tensor *rows = call->input[0];
+    gd_tensor *targets = call->input[1];
+    if (ignored) /* a target that is ignored may be outside the vocabulary */
+        targets = gd_cast(unless(ignored, gd_cast(targets, GD_FLOAT64), 0), GD_INT32);
+    gd_tensor *one = gd_one_hot(targets, gd_tensor_dim(rows, -1), call->dtype);
+    if (call->input[2]) one = mul(one, call->input[2]);
+    return ignored ? unless(gd_unsqueeze(ignored, -1), one, 0) : one;
+}
+
+/* loss_i = -sum_j c_ij log_softmax(x_i)_j, with the shares c of the classes. A share of 0 adds nothing, even
+ * where the logit is -inf. */
+static gd_tensor *row_losses(const gd_call *call, gd_tensor *share, gd_tensor *ignored)
+{
+    const int last = gd_tensor_ndim(call->input[0]) - 1;
+    gd_tensor *x = call->input[0];
+    if (ignored) x = unless(gd_unsqueeze(ignored, -1), x, 0);
+    gd_tensor *y = gd_log_softmax(x, last);
+    y = gd_where(is(share, 0), unless(is(y, -INFINITY), y, 0), y);
+    gd_tensor *loss = gd_sum(mul(share, gd_neg(y)), &last, 1, false);
+    return ignored ? unless(ignored, loss, 0) : loss;
+}
+
+static void cross_entropy_definition(const gd_call *call)
+{
+    const gd_cross_entropy_args *args = call->args;
+    gd_tensor *weight = call->input[2], *ignored = NULL, *share = call->input[1], *part;
+    const int64_t V = gd_tensor_dim(call->input[0], -1);
+    const bool numbers = gd_tensor_dtype(share) == GD_INT32;
+    if (numbers) {
+        ignored = cross_entropy_ignored(args, share);
+        share = cross_entropy_targets(call, ignored);
+    } else if (weight) {
+        share = mul(share, weight);
+    }
+    gd_tensor *divisor = numbers ? gd_sum_all(share) : NULL;
+    if (args->smoothing != 0) { /* a part for each class */
+        part = all_of(share, args->smoothing / (double)V);
+        share = add(times(share, 1 - args->smoothing), weight ? mul(part, weight) : part);
+    }
+    gd_tensor *loss = row_losses(call, share, ignored);
+    if (args->reduction != GD_NONE) {
+        const double rows = (double)gd_tensor_count(loss);
+        loss = gd_sum_all(loss);
+        if (args->reduction == GD_MEAN)
+            loss = numbers ? over(loss, divisor) : times(loss, 1 / rows);
+    }
+    call->output[0] = loss;
+}
+
+/* ---- Cases -------------------------------------------------------------------------------- */
+
 static const gd_cross_entropy_args mean = {.reduction = GD_MEAN}, sum = {.reduction = GD_SUM},
                                    none = {.reduction = GD_NONE},
                                    ignore = {.ignore_index = 1, .use_ignore_index = true},
@@ -190,6 +251,7 @@ const gd_op gd_op_cross_entropy = {
     .shape = cross_entropy_shape,
     .forward = GD_ON_DEVICES(cross_entropy_forward),
     .backward = GD_ON_DEVICES(cross_entropy_backward),
+    .definition = cross_entropy_definition,
     GD_CASES(cross_entropy_cases),
 };
 

@@ -35,6 +35,12 @@ gd_status cross_entropy_check_rows(const gd_call *call);
  * if they require a gradient that they do not have. */
 gd_status cross_entropy_check_weight(const gd_call *call);
 
+/* By ops: the rows that are ignored, int32 [...], or NULL for none; the share of each class in each row's
+ * loss, without smoothing, [..., V]: one for the target, or the weight of its class; 0 in rows that are
+ * ignored. targets GD_INT32 [...], weight [V] or NULL. */
+gd_tensor *cross_entropy_ignored(const gd_cross_entropy_args *args, gd_tensor *targets);
+gd_tensor *cross_entropy_targets(const gd_call *call, gd_tensor *ignored);
+
 /* NULL: the defaults. */
 gd_cross_entropy_args cross_entropy_args_of(const gd_cross_entropy_options *options);
 #ifdef __cplusplus

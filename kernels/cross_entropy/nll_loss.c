@@ -1,5 +1,6 @@
 /* nll_loss.c - the op: the negative log-probabilities of the targets. README.md has the derivation. */
 #include "cross_entropy/cross_entropy.h"
+#include "derivation.h"
 
 GD_KERNEL(nll_loss_forward)
 GD_KERNEL(nll_loss_backward)
@@ -24,6 +25,18 @@ static gd_status nll_loss_shape(const gd_call *call, gd_shapes *out)
         out->output[0].dtype = call->dtype;
     }
     return GD_OK;
+}
+
+/* dx = -dloss c, with the shares c of the targets */
+static void nll_loss_derivative(const gd_call *call)
+{
+    const gd_cross_entropy_args *args = call->args;
+    gd_tensor *ignored = cross_entropy_ignored(args, call->input[1]);
+    gd_tensor *share = cross_entropy_targets(call, ignored), *dloss = gd_neg(call->doutput[0]);
+    if (args->reduction == GD_NONE) dloss = gd_unsqueeze(dloss, -1);
+    if (args->reduction == GD_MEAN) dloss = over(dloss, gd_sum_all(share));
+    call->dinput[0] = mul(share, dloss);
+    if (call->dinput[2]) call->dinput[2] = NULL;
 }
 
 static const gd_cross_entropy_args mean = {.reduction = GD_MEAN}, sum = {.reduction = GD_SUM},
@@ -71,6 +84,7 @@ const gd_op gd_op_nll_loss = {
     .shape = nll_loss_shape,
     .forward = GD_ON_DEVICES(nll_loss_forward),
     .backward = GD_ON_DEVICES(nll_loss_backward),
+    .derivative = nll_loss_derivative,
     GD_CASES(nll_loss_cases),
 };
 

@@ -1,5 +1,6 @@
 /* layer_norm.c - the op. README.md has the derivation. */
 #include "layer_norm/layer_norm.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 
 GD_KERNEL(layer_norm_forward)
@@ -49,6 +50,15 @@ static gd_status layer_norm_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* y = (x - mean) rstd weight + bias */
+static void layer_norm_definition(const gd_call *call)
+{
+    const int last = gd_tensor_ndim(call->input[0]) - 1;
+    const double eps = ((const gd_layer_norm_args *)call->args)->eps;
+    gd_tensor *xhat = of_unit_square(centred(call->input[0], &last, 1), &last, 1, eps);
+    call->output[0] = scaled_and_shifted(xhat, call->input[1], call->input[2]);
+}
+
 static const gd_layer_norm_args usual = {1e-5}, large_eps = {0.5};
 
 #define AROUND_HALF GD_NORMAL(0.5, 1)
@@ -84,6 +94,7 @@ const gd_op gd_op_layer_norm = {
     .shape = layer_norm_shape,
     .forward = GD_ON_DEVICES(layer_norm_forward),
     .backward = GD_ON_DEVICES(layer_norm_backward),
+    .definition = layer_norm_definition,
     GD_CASES(layer_norm_cases),
 };
 

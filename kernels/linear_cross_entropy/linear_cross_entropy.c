@@ -57,6 +57,13 @@ static gd_status linear_cross_entropy_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+static void linear_cross_entropy_definition(const gd_call *call)
+{
+    gd_tensor *logits = gd_linear(call->input[0], call->input[1], NULL);
+    call->output[0] = gd_apply(&gd_op_cross_entropy, (gd_tensor *[]){logits, call->input[2], NULL},
+                               3, call->args);
+}
+
 static const gd_cross_entropy_args mean = {.reduction = GD_MEAN}, sum = {.reduction = GD_SUM},
                                    ignore = {.ignore_index = 1, .use_ignore_index = true},
                                    ignore_sum = {.reduction = GD_SUM,
@@ -99,6 +106,7 @@ const gd_op gd_op_linear_cross_entropy = {
     .shape = linear_cross_entropy_shape,
     .forward = GD_ON_DEVICES(linear_cross_entropy_forward),
     .backward = GD_ON_DEVICES(linear_cross_entropy_backward),
+    .definition = linear_cross_entropy_definition,
     GD_CASES(cases),
 };
 

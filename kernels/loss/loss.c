@@ -3,6 +3,7 @@
 #include "loss/loss.h"
 
 #include "arguments.h"
+#include "derivation.h"
 
 /* ---- The shape rule ----------------------------------------------------------------------- */
 
@@ -55,6 +56,53 @@ static gd_status loss_shape(const gd_call *call, gd_shapes *out, int most, const
     return GD_OK;
 }
 
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+/* What loss.def has, of all elements: e is x - t. */
+
+static gd_tensor *huber(gd_tensor *e, double p)
+{
+    gd_tensor *c = gd_clamp(e, -p, p); /* the slope */
+    return mul(c, sub(e, times(c, 0.5)));
+}
+
+static gd_tensor *kl_div(gd_tensor *x, gd_tensor *t, bool log_target)
+{
+    gd_tensor *none = is(t, log_target ? -INFINITY : 0); /* of the probability */
+    gd_tensor *log_t = log_target ? unless(none, t, 0) : gd_log(unless(none, t, 1));
+    gd_tensor *share = log_target ? gd_exp(log_t) : t;
+    return unless(none, mul(share, sub(log_t, unless(none, x, 0))), 0);
+}
+
+static gd_tensor *bce_with_logits(gd_tensor *x, gd_tensor *t, gd_tensor *w)
+{
+    gd_tensor *one = mul(t, gd_softplus(gd_neg(x)));
+    return add(mul(minus(1, t), gd_softplus(x)), w ? mul(w, one) : one);
+}
+
+/* The sum of a loss's elements, or a mean, as asked. */
+static gd_tensor *reduced(const gd_call *call, gd_tensor *elements)
+{
+    if (((const gd_loss_args *)call->args)->reduction == GD_NONE) return elements;
+    return times(gd_sum_all(elements), 1 / gd_loss_divisor(call));
+}
+
+#define DEFINITION(name, elements)                              \
+    static void name##_definition(const gd_call *call)          \
+    {                                                           \
+        gd_tensor *x = call->input[0], *t = call->input[1];     \
+        const double p = ((const gd_loss_args *)call->args)->p; \
+        (void)p;                                                \
+        call->output[0] = reduced(call, elements);              \
+    }
+
+DEFINITION(mse_loss, square(sub(x, t)))
+DEFINITION(l1_loss, gd_abs(sub(x, t)))
+DEFINITION(huber_loss, huber(sub(x, t), p))
+DEFINITION(smooth_l1_loss, times(huber(sub(x, t), p), 1 / p))
+DEFINITION(bce_with_logits, bce_with_logits(x, t, call->input[2]))
+DEFINITION(kl_div, kl_div(x, t, p != 0))
+
 /* ---- Records ------------------------------------------------------------------------------ */
 
 /* x, t and, of a loss with three inputs, w, which is there if `weighted`. */
@@ -101,6 +149,7 @@ static gd_status loss_shape(const gd_call *call, gd_shapes *out, int most, const
         .shape = op_name##_shape,                                                                 \
         .forward = GD_ON_DEVICES(op_name##_forward),                                              \
         .backward = GD_ON_DEVICES(op_name##_backward),                                            \
+        .definition = op_name##_definition,                                                       \
         GD_CASES(op_name##_cases),                                                                \
     };
 #include "loss/loss.def"

@@ -1,6 +1,7 @@
 /* pool.c - the ops max_pool2d and avg_pool2d. README.md has the derivations. */
 #include "pool/pool.h"
 #include "arguments.h"
+#include "derivation.h"
 
 GD_KERNEL(max_pool2d_forward)
 GD_KERNEL(max_pool2d_backward)
@@ -60,6 +61,50 @@ static gd_status max_pool2d_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+/* The windows of the planes of x, padded, are the columns of an image of one channel [planes, 1, H, W]. */
+static gd_tensor *as_image(gd_tensor *x, const gd_tensor *of)
+{
+    return gd_reshape(x, GD_SHAPE(-1, 1, gd_tensor_dim(of, -2), gd_tensor_dim(of, -1)));
+}
+
+/* Of each window the first of its largest elements. */
+static void max_pool2d_definition(const gd_call *call)
+{
+    const gd_pool_args *args = call->args;
+    const gd_pad_options around = {.left = args->padding[POOL_COLS],
+                                   .right = args->padding[POOL_COLS],
+                                   .top = args->padding[POOL_ROWS],
+                                   .bottom = args->padding[POOL_ROWS],
+                                   .value = -INFINITY};
+    const gd_conv_options windows = {.stride = {args->stride[0], args->stride[1]}};
+    gd_tensor *x = gd_pad(as_image(call->input[0], call->input[0]), &around);
+    gd_tensor *columns = gd_unfold(x, args->kernel[0], args->kernel[1], &windows);
+    gd_tensor *y = gd_gather(columns, 1, gd_argmax(columns, 1, true));
+    call->output[0] = shaped_as(y, call->output[0]);
+}
+
+/* Each element of a window gets an equal part of dy. */
+static void avg_pool2d_derivative(const gd_call *call)
+{
+    const gd_pool_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    const int64_t size = args->kernel[0] * args->kernel[1];
+    const gd_conv_options windows = {.stride = {args->stride[0], args->stride[1]},
+                                     .padding = {args->padding[0], args->padding[1]}};
+    gd_tensor *part = gd_reshape(
+        times(call->doutput[0], 1 / (double)size),
+        GD_SHAPE(gd_tensor_count(x) / (gd_tensor_dim(x, -2) * gd_tensor_dim(x, -1)), 1, -1));
+    gd_tensor *columns =
+        gd_expand(part, GD_SHAPE(gd_tensor_dim(part, 0), size, gd_tensor_dim(part, 2)));
+    gd_tensor *dx = gd_fold(columns, gd_tensor_dim(x, -2), gd_tensor_dim(x, -1), args->kernel[0],
+                            args->kernel[1], &windows);
+    call->dinput[0] = shaped_as(dx, x);
+}
+
+/* ---- Records ------------------------------------------------------------------------------ */
+
 static const gd_pool_args halves = {{2, 2}, {2, 2}, {0, 0}}, overlapping = {{3, 3}, {2, 2}, {1, 1}},
                           gaps = {{2, 1}, {3, 2}, {0, 0}}, dense = {{3, 5}, {1, 1}, {1, 2}},
                           all = {{4, 7}, {1, 1}, {0, 0}}, one = {{1, 1}, {1, 1}, {0, 0}},
@@ -88,6 +133,7 @@ const gd_op gd_op_max_pool2d = {
     .shape = max_pool2d_shape,
     .forward = GD_ON_DEVICES(max_pool2d_forward),
     .backward = GD_ON_DEVICES(max_pool2d_backward),
+    .definition = max_pool2d_definition,
     GD_CASES(pool_cases),
 };
 
@@ -99,6 +145,7 @@ const gd_op gd_op_avg_pool2d = {
     .shape = pool_shape,
     .forward = GD_ON_DEVICES(avg_pool2d_forward),
     .backward = GD_ON_DEVICES(avg_pool2d_backward),
+    .derivative = avg_pool2d_derivative,
     GD_CASES(pool_cases),
 };
 

@@ -5,6 +5,7 @@
  * Saved: rstd [M], one number per row; the tape keeps x (add_rms_norm: the sum) anyway. xhat is not
  * saved: x * rstd is cheaper than reading it. */
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 #include "rms_norm/rms_norm.h"
 
@@ -92,6 +93,28 @@ static gd_status add_rms_norm_shape(const gd_call *call, gd_shapes *out)
     out->output[1] = gd_spec_like(residual);
     out->save[0] = rstd_spec(call);
     return GD_OK;
+}
+
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+/* y = x rstd (offset + weight) + bias; a row is the last dimension. */
+static gd_tensor *normalised(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                             const gd_rms_norm_args *args)
+{
+    const int last = gd_tensor_ndim(x) - 1;
+    if (weight && args->offset != 0) weight = plus(weight, args->offset);
+    return scaled_and_shifted(of_unit_square(x, &last, 1, args->eps), weight, bias);
+}
+
+static void rms_norm_definition(const gd_call *call)
+{
+    call->output[0] = normalised(call->input[0], call->input[1], call->input[2], call->args);
+}
+
+static void add_rms_norm_definition(const gd_call *call)
+{
+    call->output[1] = add(call->input[0], call->input[1]);
+    call->output[0] = normalised(call->output[1], call->input[2], call->input[3], call->args);
 }
 
 /* ---- What users call ---------------------------------------------------------------------- */
@@ -216,6 +239,7 @@ const gd_op gd_op_rms_norm = {
     .shape = rms_norm_shape,
     .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward},
     .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
+    .definition = rms_norm_definition,
     GD_CASES(rms_norm_cases),
 };
 
@@ -239,5 +263,6 @@ const gd_op gd_op_add_rms_norm = {
     .shape = add_rms_norm_shape,
     .forward = {[GD_CPU] = add_rms_norm_forward, [GD_CUDA] = add_rms_norm_forward},
     .backward = {[GD_CPU] = add_rms_norm_backward, [GD_CUDA] = add_rms_norm_backward},
+    .definition = add_rms_norm_definition,
     GD_CASES(add_rms_norm_cases),
 };

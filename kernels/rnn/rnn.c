@@ -2,6 +2,7 @@
  * of them. README.md has the derivation. */
 #include "rnn/rnn.h"
 #include "arguments.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 
 GD_KERNEL(lstm_forward)
@@ -87,6 +88,84 @@ static gd_status gru_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+/* Step t of gates [B, T, G H], or gate g of a step [B, G H]. */
+static gd_tensor *step_of(gd_tensor *gates, int64_t t)
+{
+    return gd_squeeze(gd_narrow(gates, 1, t, 1), 1);
+}
+
+static gd_tensor *gate(gd_tensor *gates, int g, int64_t H)
+{
+    return gd_narrow(gates, 1, g * H, H);
+}
+
+/* A state that is not given is zeros. */
+static gd_tensor *state_or_zeros(const gd_call *call, int i)
+{
+    const gd_rnn_shape s = gd_rnn_shape_of(call);
+    if (call->input[i]) return call->input[i];
+    return gd_constant(call->context, call->dtype, 2, (int64_t[]){s.B, s.H}, 0);
+}
+
+/* The states of the steps so far, one after the other. */
+typedef struct states {
+    gd_tensor *part[64];
+    int count;
+} states;
+
+static gd_tensor *joined(states *y)
+{
+    if (y->count > 1) y->part[0] = gd_concat(y->part, y->count, 1);
+    y->count = 1;
+    return y->part[0];
+}
+
+static void append(states *y, gd_tensor *state)
+{
+    if (y->count == sizeof y->part / sizeof *y->part) joined(y);
+    y->part[y->count++] = gd_unsqueeze(state, 1);
+}
+
+/* c = s(f) c + s(i) tanh(g); y = s(o) tanh(c) */
+static void lstm_definition(const gd_call *call)
+{
+    const gd_rnn_shape s = gd_rnn_shape_of(call);
+    gd_tensor *y = state_or_zeros(call, RNN_STATE), *c = state_or_zeros(call, RNN_CELL);
+    states all = {.count = 0};
+    for (int64_t t = 0; t < s.T; t++) {
+        gd_tensor *z = add(step_of(call->input[RNN_GATES], t),
+                           gd_linear(y, call->input[RNN_WEIGHT], call->input[RNN_BIAS]));
+        c = add(mul(gd_sigmoid(gate(z, LSTM_F, s.H)), c),
+                mul(gd_sigmoid(gate(z, LSTM_I, s.H)), gd_tanh(gate(z, LSTM_G, s.H))));
+        y = mul(gd_sigmoid(gate(z, LSTM_O, s.H)), gd_tanh(c));
+        append(&all, y);
+    }
+    call->output[0] = s.T ? joined(&all) : all_of(call->output[0], 0);
+    call->output[1] = s.T || call->input[RNN_CELL] ? c : all_of(call->output[1], 0);
+}
+
+/* n = tanh(a_n + s(r) b_n); y = (1 - s(z)) n + s(z) y, with a = gates[t] and b = y weight^T + bias */
+static void gru_definition(const gd_call *call)
+{
+    const gd_rnn_shape s = gd_rnn_shape_of(call);
+    gd_tensor *y = state_or_zeros(call, RNN_STATE);
+    states all = {.count = 0};
+    for (int64_t t = 0; t < s.T; t++) {
+        gd_tensor *a = step_of(call->input[RNN_GATES], t),
+                  *b = gd_linear(y, call->input[RNN_WEIGHT], call->input[RNN_BIAS]),
+                  *ab = add(a, b);
+        gd_tensor *r = gd_sigmoid(gate(ab, GRU_R, s.H)), *z = gd_sigmoid(gate(ab, GRU_Z, s.H));
+        gd_tensor *n = gd_tanh(add(gate(a, GRU_N, s.H), mul(r, gate(b, GRU_N, s.H))));
+        y = add(mul(minus(1, z), n), mul(z, y));
+        append(&all, y);
+    }
+    call->output[0] = s.T ? joined(&all) : all_of(call->output[0], 0);
+}
+
+/* ---- Records ------------------------------------------------------------------------------ */
+
 #define SMALL GD_NORMAL(0, 0.5)
 
 static const gd_case lstm_cases[] = {
@@ -147,6 +226,7 @@ const gd_op gd_op_lstm = {
     .shape = lstm_shape,
     .forward = GD_ON_DEVICES(lstm_forward),
     .backward = GD_ON_DEVICES(lstm_backward),
+    .definition = lstm_definition,
     GD_CASES(lstm_cases),
 };
 
@@ -167,6 +247,7 @@ const gd_op gd_op_gru = {
     .shape = gru_shape,
     .forward = GD_ON_DEVICES(gru_forward),
     .backward = GD_ON_DEVICES(gru_backward),
+    .definition = gru_definition,
     GD_CASES(gru_cases),
 };
 

@@ -2,6 +2,9 @@
  * a product of queries, keys and values (rope_qkv). README.md has the derivation. */
 #include "rope/rope.h"
 #include "arguments.h"
+#include "derivation.h"
+
+extern const gd_op gd_op_rope;
 
 GD_KERNEL(rope_forward)
 GD_KERNEL(rope_backward)
@@ -41,6 +44,38 @@ gd_rope_args rope_args_of(const gd_rope_options *options)
                           .interleaved = o.interleaved};
 }
 
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+/* Pairs of x turned back. With s, the sign of the second element of each pair turned, a rotation by the
+ * opposite angle is s rope(s x); NULL for NULL. */
+static gd_tensor *turned_back(gd_tensor *x, const gd_rope_args *args)
+{
+    if (!x) return NULL;
+    const int64_t D = gd_tensor_dim(x, 3);
+    gd_tensor *sign[2];
+    for (int i = 0; i < 2; i++)
+        sign[i] =
+            gd_constant(gd_tensor_context(x), gd_tensor_dtype(x), GD_SHAPE(D / 2, 1), i ? -1 : 1);
+    gd_tensor *s = gd_reshape(gd_concat(sign, 2, args->interleaved), GD_SHAPE(D)), *y = mul(s, x);
+    return mul(s, gd_apply(&gd_op_rope, &y, 1, args));
+}
+
+static void rope_derivative(const gd_call *call)
+{
+    call->dinput[0] = turned_back(call->doutput[0], call->args);
+}
+
+static void rope_qkv_derivative(const gd_call *call)
+{
+    const gd_rope_qkv_args *args = call->args;
+    gd_tensor *part[3];
+    for (int i = 0; i < 3; i++) {
+        part[i] = i < 2 ? turned_back(call->doutput[i], &args->rope) : call->doutput[i];
+        if (!part[i]) part[i] = all_of(call->output[i], 0);
+    }
+    call->dinput[0] = gd_concat(part, 3, 2);
+}
+
 /* ---- rope --------------------------------------------------------------------------------- */
 
 /* x [B, T, H, D] -> like x */
@@ -73,6 +108,7 @@ const gd_op gd_op_rope = {
     .shape = rope_shape,
     .forward = GD_ON_DEVICES(rope_forward),
     .backward = GD_ON_DEVICES(rope_backward),
+    .derivative = rope_derivative,
     GD_CASES(rope_cases),
 };
 
@@ -139,6 +175,7 @@ const gd_op gd_op_rope_qkv = {
     .shape = rope_qkv_shape,
     .forward = GD_ON_DEVICES(rope_forward),
     .backward = GD_ON_DEVICES(rope_backward),
+    .derivative = rope_qkv_derivative,
     GD_CASES(rope_qkv_cases),
 };
 

@@ -21,6 +21,16 @@ static gd_status rope_attention_backward_cpu(const gd_call *call)
     return status ? status : rope_attention_backward_in_two(call, &calls);
 }
 
+/* ---- By ops ------------------------------------------------------------------------------- */
+
+static void rope_attention_definition(const gd_call *call)
+{
+    const rope_attention_args *args = call->args;
+    gd_tensor *in[4] = {NULL}; /* q, k, v, and no mask */
+    gd_apply_multi(&gd_op_rope_qkv, call->input, 1, &args->rope, in);
+    call->output[0] = gd_apply(&gd_op_attention, in, 4, &args->attention);
+}
+
 /* ---- The op ------------------------------------------------------------------------------- */
 
 /* qkv [B, T, H + 2 KV, D] -> [B, T, H, D] */
@@ -90,6 +100,7 @@ const gd_op gd_op_rope_attention = {
     .shape = rope_attention_shape,
     .forward = GD_ON_DEVICES(rope_attention_forward),
     .backward = GD_ON_DEVICES(rope_attention_backward),
+    .definition = rope_attention_definition,
     GD_CASES(cases),
 };
 

@@ -1,5 +1,6 @@
 /* swiglu.c - the op: a gated unit. README.md has the derivation. */
 #include "swiglu/swiglu.h"
+#include "derivation.h"
 #include "gradus/ops.h"
 #include "kernel.h"
 
@@ -41,6 +42,19 @@ static gd_status swiglu_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
+/* y = silu(gate) up */
+static void swiglu_definition(const gd_call *call)
+{
+    gd_tensor *gate = call->input[0], *up = call->input[1];
+    const int last = gd_tensor_ndim(gate) - 1;
+    if (!up) {
+        const int64_t n = gd_tensor_dim(gate, last) / 2;
+        up = gd_narrow(gate, last, n, n);
+        gate = gd_narrow(gate, last, 0, n);
+    }
+    call->output[0] = mul(gd_silu(gate), up);
+}
+
 /* Without up, gate has two halves. */
 static const gd_case swiglu_cases[] = {
     {"3x17", NULL, GD_INPUTS({GD_DIMS(3, 17)}, {GD_DIMS(3, 17)})},
@@ -68,6 +82,7 @@ const gd_op gd_op_swiglu = {
     .shape = swiglu_shape,
     .forward = GD_ON_DEVICES(swiglu_forward),
     .backward = GD_ON_DEVICES(swiglu_backward),
+    .definition = swiglu_definition,
     GD_CASES(swiglu_cases),
 };
 
