@@ -158,42 +158,30 @@ static gd_status expect_same(gd_checker *c, const gd_run *how, gd_sameness same,
     return expect(c, how, &e, 1, kept);
 }
 
-/* How many of an input's gradients, but for zeros, are float32 numbers above `noise` [sets]; 0 if
- * any has more digits. */
-static int64_t float32_numbers(const gd_checker *c, int input, const double *noise)
-{
-    int64_t count = 0;
-    for (int set = 0; set < c->sets; set++) {
-        for (int64_t e = 0; e < c->input[input].count; e++) {
-            const double g = c->analytic[set][input][e];
-            if ((double)(float)g != g) return 0;
-            count += fabs(g) > noise[set];
-        }
-    }
-    return count;
-}
-
 /* A float64 gradient of float32 values: the cotangents have more digits, so it was rounded. What is
  * left of terms that cancel, below 2^26 times their rounding error, has no more digits than a float32
  * number. Inputs that are wrong or inconclusive have other trouble. */
 static gd_status keeps_digits(gd_checker *c)
 {
-    double *noise = gd_check_numbers(c, c->sets);
-    if (!noise) return GD_ERROR_MEMORY;
     for (int o = 0; o < c->outputs; o++)
         if (c->output[o].real && c->output[o].dtype != GD_FLOAT64) return GD_OK;
     for (int k = 0; k < c->report->inputs; k++) {
         const gd_gradcheck_input *in = &c->report->input[k];
-        const int i = in->index;
-        memset(noise, 0, (size_t)c->sets * sizeof *noise);
-        if (c->input[i].dtype != GD_FLOAT64 || in->wrong || in->inconclusive) continue;
-        for (int set = 0; set < c->sets && float32_numbers(c, i, noise) >= 4; set++) {
+        const int64_t count = c->input[in->index].count;
+        int64_t rounded = 0, above = 0;
+        if (c->input[in->index].dtype != GD_FLOAT64 || in->wrong || in->inconclusive) continue;
+        for (int64_t n = 0; n < c->sets * count && rounded >= 0; n++) {
+            const double g = c->analytic[n / count][in->index][n % count];
+            rounded = (double)(float)g == g ? rounded + (g != 0) : -1;
+        }
+        for (int set = 0; set < c->sets && rounded >= 4; set++) {
             const double *moved = gd_check_shake(c, c->cotangent[set], 0x1p-50);
             if (!moved) return gd_error_status(c->ctx);
-            noise[set] = 0x1p26 * moved[i];
+            for (int64_t e = 0; e < count; e++)
+                above += fabs(c->analytic[set][in->index][e]) > 0x1p26 * moved[in->index];
         }
-        if (float32_numbers(c, i, noise) >= 4)
-            gd_check_complain(c, i, "all its values are float32 numbers: it was rounded");
+        if (above >= 4)
+            gd_check_complain(c, in->index, "all its values are float32 numbers: it was rounded");
     }
     return GD_OK;
 }

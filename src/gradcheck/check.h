@@ -287,8 +287,8 @@ gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double toleran
 
 /* Whether an analytic slope that was judged to be wrong is made of a choice for each output at ties:
  * near x, without ties, each output has slopes between which its own may be. */
-gd_status gd_check_choice(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
-                          double tolerance, bool *is);
+gd_status gd_check_choice(gd_checker *c, int input, int64_t element, int set,
+                          const gd_ladder *ladder, double tolerance, bool *is);
 
 /* ---- compare.c, behaviour.c, report.c ----------------------------------------------------- */
 

@@ -166,19 +166,6 @@ static gd_status raise_floor(gd_comparison *m, int set)
     return GD_OK;
 }
 
-/* Whether a wrong element is a right choice at ties. Where some are not, it is not asked of all. */
-static gd_status chooses(gd_comparison *m, int set, int64_t at, const gd_ladder *ladder,
-                         gd_state *state)
-{
-    const gd_move move = {.input = m->input, .element = at};
-    bool is = false;
-    if (!m->c->kinks || m->smooth >= 4) return GD_OK;
-    gd_status status = gd_check_choice(m->c, &move, set, ladder, tolerance_of(m, set), &is);
-    m->smooth += !is;
-    if (is) *state = GD_STATE_KINK;
-    return status;
-}
-
 static gd_status judge(gd_comparison *m, int set, int64_t e)
 {
     double tolerance = tolerance_of(m, set), numeric;
@@ -194,7 +181,14 @@ static gd_status judge(gd_comparison *m, int set, int64_t e)
     if (state == GD_STATE_WRONG) status = raise_floor(m, set);
     if (state == GD_STATE_WRONG && gap_of(m, set, e) <= tolerance_of(m, set))
         state = GD_STATE_RIGHT;
-    if (state == GD_STATE_WRONG && !status) status = chooses(m, set, m->at[e], &ladder, &state);
+    /* Where some elements are wrong, and at no ties, it is not asked of all. */
+    if (state == GD_STATE_WRONG && !status && m->c->kinks && m->smooth < 4) {
+        bool is = false;
+        tolerance = tolerance_of(m, set);
+        status = gd_check_choice(m->c, m->input, m->at[e], set, &ladder, tolerance, &is);
+        if (is) state = GD_STATE_KINK;
+        m->smooth += !is;
+    }
     m->state[set][e] = (char)state;
     return status;
 }

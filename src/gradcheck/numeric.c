@@ -330,20 +330,21 @@ gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double toleran
 
 /* ---- Ties --------------------------------------------------------------------------------- */
 
-/* Moves all inputs by about `radius` of their scale, at random, so that there are no ties; c->moved_near gets that of `move`. */
-static gd_status leave_ties(gd_checker *c, const gd_move *move, int sample, double radius)
+/* Moves all inputs by about `radius` of their scale, at random, so that there are no ties; with 0 back
+ * again. c->moved_near gets what `input` is. */
+static gd_status leave_ties(gd_checker *c, int input, int sample, double radius)
 {
     double *moved = c->moved_near;
     gd_status status = GD_OK;
-    for (int k = 1; k <= c->inputs && !status; k++) { /* that of the move is the last */
-        const int i = (move->input + k) % c->inputs;
+    for (int k = 1; k <= c->inputs && !status; k++) { /* `input` is the last */
+        const int i = (input + k) % c->inputs;
+        const uint64_t stream = GD_STREAM_NEAR + 50 * (uint64_t)sample + (uint64_t)i;
         const gd_argument *a = &c->input[i];
         if (!a->wanted) continue;
-        gd_check_normal(moved, a->count, c->options.seed,
-                        GD_STREAM_NEAR + 50 * (uint64_t)sample + (uint64_t)i);
+        gd_check_normal(moved, a->count, c->options.seed, stream);
         for (int64_t e = 0; e < a->count; e++)
             moved[e] = a->value[e] + radius * a->scale * moved[e];
-        status = gd_tensor_write_f64(a->measured, moved, a->count);
+        status = gd_tensor_write_f64(a->measured, radius > 0 ? moved : a->value, a->count);
     }
     return status;
 }
@@ -373,43 +374,34 @@ static gd_range widen(const gd_checker *c, int set, double apart, bool begin)
     return sum;
 }
 
-/* Whether the range at points about 16 h from x, with steps h, holds the analytic slope. */
-static gd_status in_range(gd_checker *c, const gd_move *move, int set, double h, double slack,
-                          gd_range *range, bool *is)
+gd_status gd_check_choice(gd_checker *c, int input, int64_t element, int set,
+                          const gd_ladder *ladder, double tolerance, bool *is)
 {
     enum { FLAT = 24, MOST = 128 };
-    gd_argument *a = &c->input[move->input];
-    double *own = a->value;
-    const double analytic = c->analytic[set][move->input][move->element];
-    gd_status status = GD_OK;
-    *is = false;
-    for (int sample = 0; sample < MOST && !status && !*is; sample++) {
-        status = leave_ties(c, move, sample, 16 * h);
-        a->value = c->moved_near;
-        if (!status) status = gd_check_slopes(c, move, h, c->slope);
-        a->value = own;
-        *range = widen(c, set, 2 * h * a->scale * c->moved[move->element], !sample);
-        const bool flat = range->high - range->low <= 2 * slack;
-        *is = !flat && analytic >= range->low - slack && analytic <= range->high + slack;
-        if (sample == FLAT && flat) break;
-    }
-    return status;
-}
-
-gd_status gd_check_choice(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
-                          double tolerance, bool *is)
-{
-    const double factor = noise_factor(ladder);
+    gd_argument *a = &c->input[input];
+    const gd_move move = {.input = input, .element = element};
+    const double analytic = c->analytic[set][input][element], factor = noise_factor(ladder);
     const int rung = finest(ladder, tolerance / factor);
-    const double h = ladder->step[rung], slack = tolerance + 4 * factor * ladder->slope[rung].noise;
-    gd_range fine, coarse;
-    gd_status status = in_range(c, move, set, h, slack, &fine, is);
-    /* Where outputs jump, as those that are rounded inside, longer steps show less of a slope. */
-    if (*is && !status) status = in_range(c, move, set, 4 * h, slack, &coarse, is);
-    *is = *is && fine.steepest <= 2 * coarse.steepest;
-    for (int i = 0; i < c->inputs && !status; i++) {
-        const gd_argument *a = &c->input[i];
-        if (a->wanted) status = gd_tensor_write_f64(a->measured, a->value, a->count);
+    const double slack = tolerance + 4 * factor * ladder->slope[rung].noise;
+    double *own = a->value, h = ladder->step[rung], steepest = 0;
+    gd_status status = GD_OK;
+    *is = true;
+    for (int pass = 0; pass < 2 && *is && !status; pass++, h *= 4) {
+        gd_range range;
+        *is = false;
+        for (int sample = 0; sample < MOST && !status && !*is; sample++) {
+            status = leave_ties(c, input, sample, 16 * h);
+            a->value = c->moved_near;
+            if (!status) status = gd_check_slopes(c, &move, h, c->slope);
+            a->value = own;
+            range = widen(c, set, 2 * h * a->scale * c->moved[element], !sample);
+            const bool flat = range.high - range.low <= 2 * slack;
+            *is = !flat && analytic >= range.low - slack && analytic <= range.high + slack;
+            if (sample == FLAT && flat) break;
+        }
+        /* Where outputs jump, as those that are rounded inside, longer steps show less of a slope. */
+        *is = *is && (!pass || steepest <= 2 * range.steepest);
+        steepest = range.steepest;
     }
-    return status;
+    return status ? status : leave_ties(c, input, 0, 0);
 }
