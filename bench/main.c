@@ -29,7 +29,7 @@ static const benchmark benchmarks[] = {
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, NULL},
     {"layers", "layers, from convolution to LSTM, at sizes people train with", bench_layers,
      bench_layers},
-    {"toys", "a step of small networks: convolutions, and a GRU", bench_toys, bench_toys},
+    {"toys", "a step of small networks, two with gradients in their loss", bench_toys, bench_toys},
     {"overhead", "what an op on four numbers costs, and a step of a small network", bench_overhead,
      bench_overhead},
     {"optimizers", "an update by each optimizer, against a copy", bench_optimizers,

@@ -1,5 +1,6 @@
 /* toys.c - a step of small models of other kinds than a transformer: forward, backward and AdamW, on a
- * GPU as one graph. compare_toys.py has the same models. */
+ * GPU as one graph. Two have gradients in their loss, and one step is a product with a Hessian.
+ * compare_toys.py has the same models. */
 #include "bench.h"
 
 #include <math.h>
@@ -7,6 +8,14 @@
 #include <stdlib.h>
 
 enum { MOST = 16, SIDE = 28, CLASSES = 10, STEPS = 8 };
+enum {
+    POINTS = 2048,
+    REAL = 256,
+    VOCAB = 11,
+    CONTEXT = 8,
+    DIM = 16,
+    HEADS = 4
+};                                                        /* of the last three */
 enum { LETTERS = 64, UNITS = 128, TIME = 50, ROWS = 32 }; /* of gru */
 
 /* A model while it is timed. */
@@ -16,8 +25,9 @@ typedef struct toy {
     gd_tensor *w[MOST]; /* its parameters, in the order in which they were added */
     int count;
     gd_tensor *x, *targets, *mean[2], *var[2];
+    gd_tensor *v[MOST]; /* the direction of a product with a Hessian */
     gd_optimizer *adamw;
-    gd_tensor *(*logits)(const struct toy *toy);
+    gd_tensor *(*loss)(const struct toy *toy);
 } toy;
 
 static void add(toy *t, int ndim, const int64_t *shape)
@@ -55,12 +65,13 @@ static void make_cnn(toy *t)
     add_images(t, 64);
 }
 
-static gd_tensor *cnn_logits(const toy *t)
+static gd_tensor *cnn_loss(const toy *t)
 {
     gd_tensor *h = gd_relu(gd_conv2d(t->x, t->w[0], t->w[1], NULL));
     h = gd_relu(gd_conv2d(h, t->w[2], t->w[3], NULL));
     h = flat(gd_max_pool2d(h, &(gd_pool_options){.kernel = {2, 2}}));
-    return gd_linear(gd_relu(gd_linear(h, t->w[4], t->w[5])), t->w[6], t->w[7]);
+    h = gd_linear(gd_relu(gd_linear(h, t->w[4], t->w[5])), t->w[6], t->w[7]);
+    return gd_cross_entropy(h, t->targets);
 }
 
 /* ---- digits: the net of docs/examples/digits.c ------------------------------------------------ */
@@ -82,7 +93,7 @@ static void make_digits(toy *t)
     add_images(t, 128);
 }
 
-static gd_tensor *digits_logits(const toy *t)
+static gd_tensor *digits_loss(const toy *t)
 {
     gd_tensor *h = t->x;
     for (int i = 0; i < 2; i++) {
@@ -92,7 +103,7 @@ static gd_tensor *digits_logits(const toy *t)
                           &(gd_batch_norm_options){.mean = t->mean[i], .var = t->var[i]});
         h = gd_max_pool2d(gd_relu(h), &(gd_pool_options){.kernel = {2, 2}});
     }
-    return gd_linear(flat(h), t->w[6], t->w[7]);
+    return gd_cross_entropy(gd_linear(flat(h), t->w[6], t->w[7]), t->targets);
 }
 
 /* ---- gru: letters, each a vector with a single 1, and what comes next ------------------------------ */
@@ -113,36 +124,159 @@ static void make_gru(toy *t)
     gd_tensor_write(t->x, x, sizeof x);
 }
 
-static gd_tensor *gru_logits(const toy *t)
+static gd_tensor *gru_loss(const toy *t)
 {
     const gd_rnn_weights weights = {t->w[0], t->w[1], t->w[2], t->w[3]};
-    return gd_linear(gd_gru(t->x, &weights, 1, NULL, NULL), t->w[4], t->w[5]);
+    gd_tensor *logits = gd_linear(gd_gru(t->x, &weights, 1, NULL, NULL), t->w[4], t->w[5]);
+    return gd_cross_entropy(logits, t->targets);
+}
+
+/* ---- pinn: Burgers' equation, u_t + u u_x = u_xx / 100, at points (t, x) ------------------------- */
+
+static const gd_gradients_options again = {.differentiable = true};
+
+/* 2 - units - units - units - 1 */
+static void add_mlp(toy *t, int64_t units)
+{
+    const int64_t size[] = {2, units, units, units, 1};
+    for (int i = 0; i < 4; i++) {
+        add(t, GD_SHAPE(size[i + 1], size[i]));
+        add(t, GD_SHAPE(size[i + 1]));
+    }
+}
+
+static gd_tensor *mlp(const toy *t, gd_tensor *x, gd_tensor *(*activation)(gd_tensor *))
+{
+    for (int i = 0; i < 4; i++) {
+        x = gd_linear(x, t->w[2 * i], t->w[2 * i + 1]);
+        if (i < 3) x = activation(x);
+    }
+    return x;
+}
+
+static gd_tensor *column(gd_tensor *x, int64_t k)
+{
+    return gd_narrow(x, 1, k, 1);
+}
+
+static void make_pinn(toy *t)
+{
+    add_mlp(t, 64);
+    t->x = gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(POINTS, 2));
+    gd_random_uniform(t->x, -1, 1);
+    gd_tensor_set_requires_grad(t->x, true);
+}
+
+static gd_tensor *pinn_loss(const toy *t)
+{
+    gd_tensor *x = t->x, *u = mlp(t, x, gd_tanh), *slope = NULL, *second = NULL, *u_x;
+    gd_gradients(&u, 1, &again, &x, 1, &slope);
+    u_x = column(slope, 1);
+    gd_gradients(&u_x, 1, &again, &x, 1, &second);
+    gd_tensor *left = gd_add(column(slope, 0), gd_mul(u, u_x));
+    gd_tensor *residual = gd_sub(left, gd_scale(column(second, 1), 0.01));
+    return gd_mean_all(gd_mul(residual, residual));
+}
+
+/* ---- wgan: a critic of points and a penalty for gradients of another norm than 1 ------------------ */
+
+static void make_wgan(toy *t)
+{
+    add_mlp(t, 512);
+    t->x = gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(3 * REAL, 2)); /* real, made, between */
+    gd_random_normal(t->x, 0, 1);
+    gd_tensor_set_requires_grad(t->x, true);
+}
+
+static gd_tensor *wgan_loss(const toy *t)
+{
+    const int last = 1;
+    gd_tensor *real = gd_narrow(t->x, 0, 0, REAL), *made = gd_narrow(t->x, 0, REAL, REAL),
+              *between = gd_narrow(t->x, 0, 2 * REAL, REAL), *slope = NULL;
+    gd_tensor *score = mlp(t, between, gd_softplus);
+    gd_gradients(&score, 1, &again, &between, 1, &slope);
+    gd_tensor *off = gd_add_scalar(gd_norm(slope, 2, &last, 1, false), -1);
+    gd_tensor *difference =
+        gd_sub(gd_mean_all(mlp(t, made, gd_softplus)), gd_mean_all(mlp(t, real, gd_softplus)));
+    return gd_add(difference, gd_scale(gd_mean_all(gd_mul(off, off)), 10));
+}
+
+/* ---- hvp: the block of docs/examples/transformer_block.c, one head of keys for each two ----------- */
+
+static void make_hvp(toy *t)
+{
+    const int64_t heads = HEADS * 4, keys = heads / 2;
+    const int64_t size[][2] = {{VOCAB, DIM}, {heads, DIM}, {keys, DIM}, {keys, DIM},
+                               {DIM, heads}, {40, DIM},    {40, DIM},   {DIM, 40}};
+    for (int i = 0; i < 8; i++) add(t, GD_SHAPE(size[i][0], size[i][1]));
+    for (int i = 0; i < 3; i++) add(t, GD_SHAPE(DIM));
+    t->x = gd_tensor_create(t->ctx, GD_INT32, GD_SHAPE(2, CONTEXT));
+    t->targets = gd_tensor_create(t->ctx, GD_INT32, GD_SHAPE(2, CONTEXT));
+    gd_random_integers(t->x, 0, VOCAB);
+    gd_random_integers(t->targets, 0, VOCAB);
+    for (int i = 0; i < 11; i++) {
+        t->v[i] = i < 8 ? gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(size[i][0], size[i][1]))
+                        : gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(DIM));
+        gd_random_normal(t->v[i], 0, 1);
+    }
+}
+
+static gd_tensor *heads_of(gd_tensor *x, gd_tensor *w, int64_t count)
+{
+    return gd_reshape(gd_linear(x, w, NULL), GD_SHAPE(2, CONTEXT, count, 4));
+}
+
+static gd_tensor *block_loss(const toy *t)
+{
+    gd_tensor *const *w = t->w, *stream = gd_embedding(w[0], t->x);
+    gd_tensor *x = gd_rms_norm(stream, w[8], 1e-5);
+    gd_tensor *q = gd_rope(heads_of(x, w[1], HEADS), NULL);
+    gd_tensor *k = gd_rope(heads_of(x, w[2], HEADS / 2), NULL), *v = heads_of(x, w[3], HEADS / 2);
+    gd_tensor *y = gd_attention(q, k, v, &(gd_attention_options){.causal = true});
+    y = gd_linear(gd_reshape(y, GD_SHAPE(2, CONTEXT, HEADS * 4)), w[4], NULL);
+    x = gd_add_rms_norm(y, stream, w[9], NULL, NULL, &stream);
+    y = gd_linear(gd_swiglu(gd_linear(x, w[5], NULL), gd_linear(x, w[6], NULL)), w[7], NULL);
+    x = gd_add_rms_norm(y, stream, w[10], NULL, NULL, NULL);
+    return gd_cross_entropy(gd_linear(x, w[0], NULL), t->targets);
 }
 
 /* ---- Timing ----------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    void (*make)(toy *t);
-    gd_tensor *(*logits)(const toy *t);
-} toys[] = {{"cnn", make_cnn, cnn_logits},
-            {"digits", make_digits, digits_logits},
-            {"gru", make_gru, gru_logits}};
-
 static gd_status train_step(void *user)
 {
     toy *t = user;
-    gd_optimizer_backward(t->adamw, gd_cross_entropy(t->logits(t), t->targets), 1);
+    gd_optimizer_backward(t->adamw, t->loss(t), 1);
     gd_optimizer_update(t->adamw, 0);
+    if (gd_tensor_requires_grad(t->x)) gd_grad_clear(t->x);
     return gd_params_clear_grads(t->params);
 }
+
+static gd_status hessian_step(void *user)
+{
+    toy *t = user;
+    gd_tensor *products[MOST];
+    return gd_hvp(t->loss(t), t->w, t->v, t->count, NULL, products);
+}
+
+static const struct {
+    const char *name;
+    void (*make)(toy *t);
+    gd_tensor *(*loss)(const toy *t);
+    gd_status (*step)(void *user);
+} toys[] = {
+    {"cnn", make_cnn, cnn_loss, train_step},    {"digits", make_digits, digits_loss, train_step},
+    {"gru", make_gru, gru_loss, train_step},    {"pinn", make_pinn, pinn_loss, train_step},
+    {"wgan", make_wgan, wgan_loss, train_step}, {"hvp", make_hvp, block_loss, hessian_step}};
 
 static void begin_weights(const toy *t)
 {
     for (int i = 0; i < t->count && !gd_error(t->ctx); i++) {
         const int64_t rows = gd_tensor_dim(t->w[i], 0);
         const double terms = (double)(gd_tensor_count(t->w[i]) / rows);
-        if (gd_tensor_ndim(t->w[i]) > 1) gd_random_normal(t->w[i], 0, sqrt(1 / terms));
+        if (gd_tensor_ndim(t->w[i]) > 1)
+            gd_random_normal(t->w[i], 0, sqrt(1 / terms));
+        else if (t->loss == block_loss)
+            gd_tensor_fill(t->w[i], 1); /* of norms */
     }
 }
 
@@ -150,7 +284,7 @@ static gd_status time_toy(gd_context *ctx, const bench_options *o, int which, do
 {
     toy t = {.ctx = ctx, .params = gd_params_create(ctx, GD_FLOAT32)};
     toys[which].make(&t);
-    t.logits = toys[which].logits;
+    t.loss = toys[which].loss;
     gd_params_finish(t.params);
     begin_weights(&t);
     t.adamw = gd_adamw_create(t.params, NULL);
@@ -158,7 +292,7 @@ static gd_status time_toy(gd_context *ctx, const bench_options *o, int which, do
     gd_graph *graph = gd_graph_create(ctx, NULL);
     for (int i = -2; i < o->repeats && !gd_error(ctx); i++) {
         const double start = bench_now();
-        for (int k = 0; k < STEPS; k++) gd_graph_run(graph, train_step, &t);
+        for (int k = 0; k < STEPS; k++) gd_graph_run(graph, toys[which].step, &t);
         gd_synchronize(ctx);
         seconds[i < 0 ? 0 : i] = (bench_now() - start) / STEPS;
     }
@@ -166,6 +300,7 @@ static gd_status time_toy(gd_context *ctx, const bench_options *o, int which, do
     gd_optimizer_free(t.adamw);
     gd_params_free(t.params);
     gd_tensor_free(t.x), gd_tensor_free(t.targets);
+    for (int i = 0; i < MOST; i++) gd_tensor_free(t.v[i]);
     if (gd_error(ctx)) return gd_error_status(ctx);
     printf(o->json ? "{\"name\": \"%s\", \"us\": %.6g}\n" : "%-8s %10.1f us a step\n",
            toys[which].name, bench_median(seconds, o->repeats) * 1e6);

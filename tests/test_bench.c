@@ -152,8 +152,11 @@ START_TEST(toys)
         program_said(output, "cnn ");
         program_said(output, "\ndigits ");
         program_said(output, "\ngru ");
+        program_said(output, "\npinn ");
+        program_said(output, "\nwgan ");
+        program_said(output, "\nhvp ");
     }
-    prints_json("toys --repeats 1 --threads 2 --json", 3, "cnn", "us");
+    prints_json("toys --repeats 1 --threads 2 --json", 6, "cnn", "us");
 }
 END_TEST
 
