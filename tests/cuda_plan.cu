@@ -1,13 +1,18 @@
 // cuda_plan.cu - the plans of plan.cu for the RMSNorm kernels, at every supported N: that a row,
 // its stages and its registers fit, and that cuda_rms_norm tests that kind of plan. It needs no
 // GPU.
+//   cuda_plan FILE      also compares the list of all ways to divide a problem with FILE
+//   cuda_plan --list    prints the list
 #include <stdio.h>
+#include <string.h>
+
+#include <fstream>
 
 #include <set>
 #include <vector>
 
+#include "cuda_plans.cuh"
 #include "cuda_widths.h"
-#include "rms_norm/plan.cuh"
 #include "row_ring.cuh"
 
 using namespace gd_rms;
@@ -127,14 +132,6 @@ static std::vector<int> way_of(const Sizes &s, bool backward, bool more, const g
     return {kernel};
 }
 
-// The bytes of a pack of all inputs, without and with a residual or dsum.
-struct Types {
-    int elements, forward[2], backward[2];
-};
-static const Types types[] = {{4, {16, 32}, {32, 48}},  // float32
-                              {8, {16, 32}, {32, 48}},  // 16 bits
-                              {8, {32, 48}, {48, 80}}}; // float32 and 16 bits
-
 static void check(const Sizes &s, bool backward, bool more, const gd_cuda_limits &l)
 {
     const Kernel kernel = plan_kernel(s, backward, l);
@@ -147,35 +144,28 @@ static void check(const Sizes &s, bool backward, bool more, const gd_cuda_limits
 // the limits are under which it was chosen.
 static std::set<std::vector<int>> tested[3][2][2];
 
-static Sizes sizes_of(const Types &t, int more, int64_t rows, int64_t heads, int64_t packs,
-                      int back)
-{
-    return {rows, heads, packs, t.elements, back ? t.backward[more] : t.forward[more]};
-}
-
 static void note_tested(int type, int more, const gd_cuda_limits &l)
 {
-    const Types &t = types[type];
+    const int elements = plan_types[type].elements;
     for (int64_t cols : cuda_widths)
         for (int back = 0; back < 2; back++)
-            if (cols % t.elements == 0)
+            if (cols % elements == 0)
                 tested[type][more][back].insert(
-                    way_of(sizes_of(t, more, cuda_rows(cols, false), 1, cols / t.elements, back),
+                    way_of(plan_sizes(type, more, back, cuda_rows(cols, false), 1, cols / elements),
                            back, more, l));
 }
 
 static void check_all(int type, int more, const gd_cuda_limits &l)
 {
-    const Types &t = types[type];
     const auto sizes = [&](int64_t rows, int64_t heads, int64_t packs, int back) {
-        return sizes_of(t, more, rows, heads, packs, back);
+        return plan_sizes(type, more, back, rows, heads, packs);
     };
     for (int64_t packs = 1; packs <= 75000; packs += packs < 3000 ? 1 : 11)
         for (int64_t rows : {1, 6, 100, 1000, 1000000})
             for (int back = 0; back < 2; back++) {
                 const Sizes s = sizes(rows, 1, packs, back);
                 check(s, back, more, l);
-                if (rows >= 1000 && packs * t.elements <= 262144)
+                if (rows >= 1000 && packs * plan_types[type].elements <= 262144)
                     expect(tested[type][more][back].count(way_of(s, back, more, l)),
                            back ? "backward: not tested on a GPU" : "forward: not tested on a GPU",
                            s);
@@ -188,8 +178,53 @@ static void check_all(int type, int more, const gd_cuda_limits &l)
     expect(plan_kernel(many, true, l) == PLAIN, "too many rows", many);
 }
 
-int main()
+// ---- The list of all ways -----------------------------------------------------------------------
+
+// On Hopper, of code for 9.0; of code for 8.0; the same under the limits of an 8.9.
+static std::vector<std::pair<std::string, gd_cuda_limits>> listed_limits()
 {
+    gd_cuda_limits older = gd_cuda_limits_of(90);
+    older.code = 80, older.cluster = 1, older.bulk_copies = false;
+    return {{"9.0", gd_cuda_limits_of(90)}, {"8.0", older}, {"8.9", gd_cuda_limits_of(89)}};
+}
+
+// A line for each way: of how many kinds of inputs (of three, without and with one more) under which
+// limits.
+static std::vector<std::string> list_ways()
+{
+    std::map<std::string, std::string> ways;
+    for (const auto &named : listed_limits()) {
+        std::map<std::string, int> kinds;
+        for (const PlanCase &c : plan_cases(named.second))
+            kinds[(c.back ? "backward, " : "forward, ") + c.way]++;
+        for (const auto &kind : kinds)
+            ways[kind.first] += "; " + named.first + ": " + std::to_string(kind.second);
+    }
+    std::vector<std::string> lines;
+    for (const auto &way : ways) lines.push_back(way.first + way.second);
+    return lines;
+}
+
+static int print_list()
+{
+    for (const std::string &line : list_ways()) printf("%s\n", line.c_str());
+    return 0;
+}
+
+static void compare_list(const char *path)
+{
+    std::ifstream file(path);
+    std::set<std::string> want;
+    for (std::string line; std::getline(file, line);) want.insert(line);
+    if (want.empty()) printf("%s: no lines\n", path), failures++;
+    for (const std::string &line : list_ways())
+        if (!want.erase(line)) printf("not in %s: %s\n", path, line.c_str()), failures++;
+    for (const std::string &line : want) printf("no longer a way: %s\n", line.c_str()), failures++;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && !strcmp(argv[1], "--list")) return print_list();
     std::vector<gd_cuda_limits> all;
     for (int capability : {75, 80, 86, 87, 89, 90, 100, 120, 121})
         all.push_back(gd_cuda_limits_of(capability));
@@ -206,6 +241,7 @@ int main()
             for (int type = 0; type < 3; type++)
                 for (int more = 0; more < 2; more++)
                     (pass ? check_all : note_tested)(type, more, l);
+    if (argc == 2) compare_list(argv[1]);
     printf("%d forwards, %d blocks, %d clusters, %d failures\n", forwards, blocks, clusters,
            failures);
     return failures || !forwards || !blocks || !clusters;

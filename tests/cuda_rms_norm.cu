@@ -1,9 +1,10 @@
 // cuda_rms_norm.cu - the kernels of gradus/kernels.h against the formulas in float64.
-//   cuda_rms_norm [--short] [--huge] [--limits CAPABILITY]
+//   cuda_rms_norm [--short] [--huge] [--limits CAPABILITY] [--plans]
 // --short is for compute-sanitizer: fewer and smaller sizes, no calls next to other work, since under
 // it kernels do not run at the same time, and arrays that end with their last number. --huge adds tensors of more than 2^31 elements.
 // --limits 89 lets the library see the limits of a GPU of compute capability 8.9; without it many
-// calls are made again with such limits. Exits with 77 if there is no GPU.
+// calls are made again with such limits. --plans runs nothing but the problems of cuda_plans.cuh, with
+// --short the small ones. Exits with 77 if there is no GPU.
 //
 // Outputs and workspace are poisoned with NaN before each call, the gaps between rows are checked
 // to be unchanged, and every call is made twice and must give the same bits (cuda_rms_norm.cuh).
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cuda_plans.cuh"
 #include "cuda_widths.h"
 #include "cuda/device_limits.h"
 
@@ -331,9 +333,11 @@ static void run_chain(Case c)
         for (Array *a : all) {
             const std::vector<char> alone = a->after;
             a->down();
-            // (The memset takes the poison behind y.)
-            const size_t bytes = (size_t)(a->rows * a->stride) * gd_dtype_size(a->dtype);
-            expect(way == ALONE || !memcmp(alone.data(), a->after.data(), bytes),
+            // (The memset takes the poison around y.)
+            const size_t size = gd_dtype_size(a->dtype), first = (size_t)a->shift * size;
+            const size_t bytes = (size_t)((a->rows - 1) * a->stride + a->cols) * size;
+            expect(way == ALONE || a->rows == 0 ||
+                       !memcmp(alone.data() + first, a->after.data() + first, bytes),
                    way == GRAPH ? "a chain in a graph" : "a chain on a stream", c);
         }
     }
@@ -502,6 +506,23 @@ static void run_huge()
     }
 }
 
+// ---- Every plan ---------------------------------------------------------------------------------
+
+static void run_plans(bool brief)
+{
+    const int64_t most = brief ? 1 << 15 : PLAN_MOST; // packs
+    int runs = 0;
+    for (const PlanCase &p : plan_cases(gd_cuda_device_limits())) {
+        const gd_dtype y = p.type == 0 ? f32 : bf16;
+        Case c(p.tokens, p.packs * plan_types[p.type].elements, p.type == 1 ? bf16 : f32);
+        c.y_dtype = y;
+        if (p.more) c = c.added(y);
+        for (int own = 0; p.size() <= most && own < (p.heads > 1 ? 2 : 1); own++, runs++)
+            run(c.with_heads(p.heads, own));
+    }
+    printf("%d problems for every plan\n", runs);
+}
+
 // ---- With lower limits --------------------------------------------------------------------------
 
 // Those of another GPU, but for the code.
@@ -544,11 +565,12 @@ static void run_limits()
 
 int main(int argc, char **argv)
 {
-    bool brief = false, huge = false;
+    bool brief = false, huge = false, plans = false;
     int limits = 0;
     for (int i = 1; i < argc; i++) {
         brief |= !strcmp(argv[i], "--short");
         huge |= !strcmp(argv[i], "--huge");
+        plans |= !strcmp(argv[i], "--plans");
         if (!strcmp(argv[i], "--limits") && i + 1 < argc) limits = atoi(argv[i + 1]);
     }
     int devices = 0;
@@ -565,6 +587,10 @@ int main(int argc, char **argv)
     };
     const gd_cuda_limits caps = limits_of(limits);
     if (limits) gd_cuda_cap_limits(&caps);
+    if (plans) {
+        run_plans(brief), done("plans");
+        return failures ? 1 : 0;
+    }
     run_statuses();
     run_widths(brief), done("widths");
     run_options(brief), done("options");

@@ -98,28 +98,30 @@ static void in_parallel(int64_t count, int64_t work_of_one, const Body &body)
 }
 
 static uint64_t fills;
-// Arrays end with their last number, for compute-sanitizer; without it, eight more show what is
-// written there.
+// Arrays begin and end with their numbers, for compute-sanitizer, which knows where an allocation ends.
 static bool exact;
 
 // [rows, cols] on the GPU, `stride` from row to row: the contents before a call and after it.
 // Everything that is not filled, between the rows too, is the poison 0xff, a NaN of every dtype. A
 // copy has the same address on the GPU.
 struct Array {
+    enum { MARGIN = 512 }; // bytes of poison on both sides, unless they are exact
     gd_dtype dtype;
-    int64_t rows, cols, stride, shift;
-    bool present; // absent: NULL to the library
-    size_t ahead; // bytes of zeros on the GPU before these contents
+    int64_t rows, cols, stride, shift; // shift: elements before the first
+    bool present;                      // absent: NULL to the library
+    size_t ahead;                      // bytes of zeros on the GPU before these contents
     std::vector<char> before, after;
     std::shared_ptr<char> device;
 
-    // `shift` elements of misalignment; `more` unchecked rows before it.
+    // `off` elements of misalignment; `more` unchecked rows before it, instead of a margin.
     Array(bool is_present, gd_dtype d, int64_t m, int64_t n, int64_t s, int64_t off = 0,
           int64_t more = 0)
         : dtype(d), rows(is_present ? m : 0), cols(n), stride(s), shift(off), present(is_present)
     {
         const size_t size = gd_dtype_size(dtype);
-        const int64_t behind = !exact ? 8 : rows ? cols - stride : 1;
+        int64_t behind = rows ? cols - stride : 1;
+        if (!exact) behind += MARGIN / (int64_t)size;
+        if (!exact && more == 0) shift += MARGIN / (int64_t)size;
         before.assign((size_t)(shift + rows * stride + behind) * size, (char)0xff);
         ahead = present ? (size_t)(more * stride) * size : 0;
         own();
