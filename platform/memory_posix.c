@@ -26,8 +26,8 @@ const bool gd_os_has_huge_pages = false;
 
 void *gd_os_allocate_aligned(size_t alignment, size_t bytes)
 {
-    if (bytes > SIZE_MAX - alignment) return NULL;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    void *memory = NULL; /* aligned_alloc would round up, and hide from tools where a block ends */
+    return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
 }
 
 void gd_os_free_aligned(void *memory)

@@ -1,10 +1,13 @@
 // cuda_rms_norm.cu - the kernels of gradus/kernels.h against the formulas in float64.
-//   cuda_rms_norm [--short] [--huge] [--limits CAPABILITY] [--plans]
+//   cuda_rms_norm [--short] [--huge] [--limits CAPABILITY]
+//   cuda_rms_norm [--short] --plans
+//   cuda_rms_norm --random COUNT SEED
 // --short is for compute-sanitizer: fewer and smaller sizes, no calls next to other work, since under
-// it kernels do not run at the same time, and arrays that end with their last number. --huge adds tensors of more than 2^31 elements.
-// --limits 89 lets the library see the limits of a GPU of compute capability 8.9; without it many
-// calls are made again with such limits. --plans runs nothing but the problems of cuda_plans.cuh, with
-// --short the small ones. Exits with 77 if there is no GPU.
+// it kernels do not run at the same time, and arrays that end with their last number. --huge adds
+// tensors of more than 2^31 elements. --limits 89 lets the library see the limits of a GPU of compute
+// capability 8.9; without it many calls are made again with such limits. --plans runs the problems of
+// cuda_plans.cuh instead, with --short the small ones; --random as many random ones. Exits with 77 if
+// there is no GPU.
 //
 // Outputs and workspace are poisoned with NaN before each call, the gaps between rows are checked
 // to be unchanged, and every call is made twice and must give the same bits (cuda_rms_norm.cuh).
@@ -125,9 +128,9 @@ static void run_heads(bool brief)
 }
 
 // Random combinations of sizes and options.
-static void run_random(int count, int64_t most)
+static void run_random(int count, int64_t most, unsigned seed = 7)
 {
-    srand(7);
+    srand(seed);
     auto one_in = [](int n) { return rand() % n == 0; };
     auto any_dtype = [&] { return one_in(8) ? f64 : dtypes[rand() % 3]; };
     for (int i = 0; i < count; i++) {
@@ -566,11 +569,14 @@ static void run_limits()
 int main(int argc, char **argv)
 {
     bool brief = false, huge = false, plans = false;
-    int limits = 0;
+    int limits = 0, random = 0;
+    unsigned random_seed = 0;
     for (int i = 1; i < argc; i++) {
         brief |= !strcmp(argv[i], "--short");
         huge |= !strcmp(argv[i], "--huge");
         plans |= !strcmp(argv[i], "--plans");
+        if (!strcmp(argv[i], "--random") && i + 2 < argc)
+            random = atoi(argv[i + 1]), random_seed = (unsigned)atoi(argv[i + 2]);
         if (!strcmp(argv[i], "--limits") && i + 1 < argc) limits = atoi(argv[i + 1]);
     }
     int devices = 0;
@@ -587,10 +593,9 @@ int main(int argc, char **argv)
     };
     const gd_cuda_limits caps = limits_of(limits);
     if (limits) gd_cuda_cap_limits(&caps);
-    if (plans) {
-        run_plans(brief), done("plans");
-        return failures ? 1 : 0;
-    }
+    if (plans) run_plans(brief), done("plans");
+    if (random) run_random(random, 20000, random_seed), done("random cases");
+    if (plans || random) return failures ? 1 : 0;
     run_statuses();
     run_widths(brief), done("widths");
     run_options(brief), done("options");

@@ -5,15 +5,11 @@
 #include <stdio.h>
 
 #include "check_main.h"
-#include "gradus/gradus.h"
+#include "watched.h"
 
-/* A context on the GPU whose fresh memory is NaN, unless GRADUS_TEST_NO_POISON is in the
- * environment. */
 static inline gd_context *gpu_context(void)
 {
-    bool poison = !getenv("GRADUS_TEST_NO_POISON");
-    gd_context_options options = {.device = GD_CUDA, .seed = 1, .poison = poison};
-    return gd_context_create(&options);
+    return watched_context((gd_context_options){.device = GD_CUDA, .seed = 1});
 }
 
 /* Whether the GPU has no products of a dtype, as 7.5 has none of bfloat16; then it says so. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "check_main.h"
-#include "gradus/gradus.h"
+#include "watched.h"
 
 /* ---- Random numbers ----------------------------------------------------------------------- */
 
@@ -100,11 +100,9 @@ static inline int64_t broadcast_place(shape from, shape to, int64_t place)
 
 /* ---- Tensors and arrays ------------------------------------------------------------------- */
 
-/* A context whose fresh memory is NaN, with this many threads. */
 static inline gd_context *test_context(int threads)
 {
-    gd_context_options options = {.threads = threads, .seed = 1, .poison = true};
-    return gd_context_create(&options);
+    return watched_context((gd_context_options){.threads = threads, .seed = 1});
 }
 
 /* An array of zeros; one element more than asked for, so that none has an address too. */

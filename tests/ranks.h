@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "check_main.h"
-#include "gradus/gradus.h"
+#include "watched.h"
 
 enum { RANKS_MOST = 5, RANK_NUMBERS = 1 << 16 };
 
@@ -92,7 +92,7 @@ static inline void rank_main(gd_group_options o, rank_body *body)
     o.notice_user = mine;
     if (ranks_device == GD_CUDA) rank_sees_its_gpu(o.rank);
     gd_context *ctx =
-        gd_context_create(&(gd_context_options){.device = ranks_device, .threads = 1, .seed = 3});
+        watched_context((gd_context_options){.device = ranks_device, .threads = 1, .seed = 3});
     gd_group *group = gd_group_create(ctx, &o);
     body(ctx, group, o.rank, mine);
     if (gd_error(ctx)) snprintf(mine->error, sizeof mine->error, "%s", gd_error(ctx));

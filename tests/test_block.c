@@ -3,7 +3,7 @@
  * (make_block_reference.py). Gradcheck can only say that a backward belongs to our forward; this
  * shows that both are the intended model. */
 #include "check_main.h"
-#include "gradus/gradus.h"
+#include "watched.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -171,8 +171,7 @@ static double difference(const gd_tensor *t, const record *r)
 
 static void compare(gd_device device, gd_dtype dtype, bool fused, double tolerance)
 {
-    gd_context_options options = {.device = device, .poison = true};
-    gd_context *ctx = gd_context_create(&options);
+    gd_context *ctx = watched_context((gd_context_options){.device = device});
     read_file();
     parameter_count = 0;
     gd_tensor *logits = gd_keep(model(ctx, dtype, fused));

@@ -152,10 +152,9 @@ START_TEST(attention_is_that_of_the_cpu)
 {
     const format *format = &formats[_i];
     const gd_dtype dtype = format->dtype;
-    bool poison = !getenv("GRADUS_TEST_NO_POISON");
     const bool brief = test_brief(); /* under a sanitizer: one way for each size */
-    gd_context *gpu = gd_context_create(&(gd_context_options){
-        .device = GD_CUDA, .seed = 1, .poison = poison, .tf32 = format->tf32});
+    gd_context *gpu =
+        watched_context((gd_context_options){.device = GD_CUDA, .seed = 1, .tf32 = format->tf32});
     gd_context *cpu = test_context(2);
     for (size_t n = 0; n < sizeof all_sizes / sizeof *all_sizes; n++) {
         const sizes *z = &all_sizes[n];
@@ -228,8 +227,8 @@ START_TEST(rope_attention_is_that_of_the_cpu)
         {1, 140, 140, 2, 1, 256, 256, true, 0}, {1, 77, 77, 4, 2, 48, 48, true, 0},
         {1, 40, 40, 2, 2, 264, 264, true, 0},
     };
-    gd_context *gpu = gd_context_create(
-        &(gd_context_options){.device = GD_CUDA, .seed = 1, .poison = true, .tf32 = format.tf32});
+    gd_context *gpu =
+        watched_context((gd_context_options){.device = GD_CUDA, .seed = 1, .tf32 = format.tf32});
     gd_context *cpu = test_context(2);
     for (int n = 0; n < 2 * (int)(sizeof of / sizeof *of); n++) {
         char what[96];
@@ -267,8 +266,8 @@ END_TEST
 START_TEST(attention_of_huge_scores)
 {
     const gd_dtype dtype = formats[_i].dtype;
-    gd_context *gpu = gd_context_create(
-        &(gd_context_options){.device = GD_CUDA, .seed = 1, .tf32 = formats[_i].tf32});
+    gd_context *gpu = watched_context(
+        (gd_context_options){.device = GD_CUDA, .seed = 1, .tf32 = formats[_i].tf32});
     const int64_t shape[4] = {1, 150, 2, 64};
     gd_tensor *q = make(gpu, dtype, dtype, shape, 1);
     gd_tensor *v = make(gpu, dtype, dtype, shape, 2);
@@ -296,8 +295,8 @@ END_TEST
 START_TEST(attention_of_scores_far_below_zero)
 {
     const gd_dtype dtype = formats[_i].dtype;
-    gd_context *gpu = gd_context_create(
-        &(gd_context_options){.device = GD_CUDA, .seed = 1, .tf32 = formats[_i].tf32});
+    gd_context *gpu = watched_context(
+        (gd_context_options){.device = GD_CUDA, .seed = 1, .tf32 = formats[_i].tf32});
     const int64_t shape[4] = {1, 70, 1, 64};
     gd_tensor *input[3];
     for (int i = 0; i < 3; i++) {

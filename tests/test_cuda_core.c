@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "gpu.h"
-#include "core/services.h"
+#include "core/core.h"
 #include "cuda/device_limits.h"
 #include "param_uses.h"
 
@@ -18,6 +18,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
+    gd_synchronize(gpu); /* which looks at the margins of memory, if there are any */
     ck_assert_no_error(gpu);
     ck_assert_no_error(cpu);
     gd_context_free(gpu);
@@ -366,6 +367,44 @@ START_TEST(recomputation_repeats_dropout)
 }
 END_TEST
 
+/* ---- Guarded memory ------------------------------------------------------------------------- */
+
+/* From the second run on it writes to the byte before the exponentials. */
+typedef struct overrun {
+    gd_tensor *x;
+    int runs;
+} overrun;
+
+static gd_status overrun_exp(void *user)
+{
+    overrun *o = user;
+    gd_context *ctx = gd_tensor_context(o->x);
+    gd_tensor *y = gd_exp(o->x);
+    if (o->runs++) ctx->device->fill_bytes(ctx, (char *)gd_tensor_data(y) - 1, 0, 1);
+    return GD_OK;
+}
+
+START_TEST(memory_that_is_overrun_is_named)
+{
+    gd_context *ctx =
+        gd_context_create(&(gd_context_options){.device = GD_CUDA, .guard = GD_GUARD_MARGINS});
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    ctx->device->fill_bytes(ctx, (char *)gd_tensor_data(t) + 12, 0, 1);
+    gd_tensor_free(t);
+    ck_assert_error(ctx, "tensor_create: its memory of 12 bytes was written to behind its end");
+    overrun o = {.x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3))};
+    gd_graph *graph = gd_graph_create(ctx, NULL);
+    ck_assert_int_eq(gd_graph_run(graph, overrun_exp, &o), GD_OK);
+    gd_graph_run(graph, overrun_exp, &o); /* captured, and replayed */
+    ck_assert_int_eq(gd_graph_count(graph).captures, 1);
+    ck_assert_error(ctx, "exp: its memory of 12 bytes was written to before its beginning");
+    gd_graph_free(graph);
+    gd_tensor_free(o.x);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("the core on the GPU");
@@ -383,6 +422,7 @@ int main(void)
     tcase_add_test(tcase, whole_numbers_are_moved);
     tcase_add_test(tcase, no_memory_is_an_error);
     tcase_add_test(tcase, recomputation_repeats_dropout);
+    tcase_add_test(tcase, memory_that_is_overrun_is_named);
     suite_add_tcase(suite, tcase);
     return check_main_gpu(suite);
 }

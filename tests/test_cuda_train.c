@@ -30,8 +30,8 @@ typedef struct learner {
 
 static void learner_create(learner *l, gd_device device, gd_dtype dtype)
 {
-    gd_context *ctx = gd_context_create(
-        &(gd_context_options){.device = device, .seed = 3, .threads = 1, .poison = true});
+    gd_context *ctx =
+        watched_context((gd_context_options){.device = device, .seed = 3, .threads = 1});
     ck_assert_no_error(ctx);
     model_create(&l->m, ctx, dtype, &config);
     l->m.training = true;
@@ -90,7 +90,8 @@ START_TEST(losses_agree_over_100_steps)
     printf("losses over %d steps differ by at most %.2e\n", STEPS, worst);
     ck_assert_double_le(worst, 1e-4);
     ck_assert_double_lt(last, first - 0.5);
-    ck_assert_uint_eq(gd_memory(gpu.m.ctx).system_calls, warm);
+    if (!getenv("GRADUS_TEST_GUARD")) /* with which nothing is used again */
+        ck_assert_uint_eq(gd_memory(gpu.m.ctx).system_calls, warm);
 
     /* Now with exactly the same weights. */
     for (int i = 0; i < gd_params_count(cpu.m.params); i++) {
@@ -144,7 +145,7 @@ START_TEST(nothing_large_is_copied_in_16_bits)
     double activations[2], workspace[2];
     if (gpu_refuses(GD_BFLOAT16)) return;
     for (int narrow = 0; narrow < 2; narrow++) {
-        gd_context *ctx = gd_context_create(&(gd_context_options){.device = GD_CUDA, .seed = 3});
+        gd_context *ctx = watched_context((gd_context_options){.device = GD_CUDA, .seed = 3});
         model m;
         model_create(&m, ctx, narrow ? GD_BFLOAT16 : GD_FLOAT32, &wide);
         gd_optimizer *adamw = gd_adamw_create(m.params, NULL);

@@ -2,6 +2,7 @@
  * kind: one that is off, or suppressed, would find nothing in the other tests either. */
 #define _XOPEN_SOURCE 700 /* fork, pipe */
 #include "check_main.h"
+#include "gradus/gradus.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -26,6 +27,46 @@ static void read_what_was_freed(void)
     place = malloc(sizeof *place);
     free(place);
     eleven = *place;
+}
+
+/* A tensor of three numbers; the block that the pool has for it is larger. */
+static volatile float *three_numbers(gd_guard guard, bool freed)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.guard = guard});
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    volatile float *data = gd_tensor_data(t);
+    if (freed) gd_tensor_free(t);
+    return data;
+}
+
+static void read_past_a_tensor(void)
+{
+    eleven = (int)three_numbers(GD_GUARD_NONE, false)[3];
+}
+
+static void read_a_freed_tensor(void)
+{
+    eleven = (int)three_numbers(GD_GUARD_NONE, true)[0];
+}
+
+static void read_behind_a_margin_begins(void)
+{
+    eleven = (int)three_numbers(GD_GUARD_MARGINS, false)[3];
+}
+
+static void read_where_a_margin_ends(void)
+{
+    eleven = (int)three_numbers(GD_GUARD_MARGINS, false)[-1];
+}
+
+static void write_far_into_a_margin(void)
+{
+    three_numbers(GD_GUARD_MARGINS, false)[100] = 0;
+}
+
+static void read_past_an_exact_end(void)
+{
+    eleven = (int)three_numbers(GD_GUARD_EXACT, false)[3];
 }
 
 static void leak(void)
@@ -67,6 +108,12 @@ static const struct {
 } rows[] = {
     {"address", read_past_the_end, "heap-buffer-overflow"},
     {"address", read_what_was_freed, "heap-use-after-free"},
+    {"address", read_past_a_tensor, "use-after-poison"},
+    {"address", read_a_freed_tensor, "use-after-poison"},
+    {"address", read_behind_a_margin_begins, "use-after-poison"},
+    {"address", read_where_a_margin_ends, "use-after-poison"},
+    {"address", write_far_into_a_margin, "use-after-poison"},
+    {"address", read_past_an_exact_end, "heap-buffer-overflow"},
     {"address", leak, "detected memory leaks"},
     {"undefined", overflow, "signed integer overflow"},
     {"undefined", shift_too_far, "shift exponent 33"},

@@ -107,6 +107,23 @@ typedef struct gd_allocator {
     void *user;
 } gd_allocator;
 
+/* How a context watches its memory, to find kernels that read or write outside of a tensor or a
+ * workspace. Each of these is then an allocation of its own, which is freed with it; work recorded in
+ * a graph keeps its memory until gd_memory_trim. That is slow, and on a GPU waits for all work
+ * whenever memory is freed. Not watched are the parameters of a group among each other, which are one
+ * block, pinned memory of the host, and memory of libraries, such as NCCL's buffers. */
+typedef enum gd_guard {
+    GD_GUARD_NONE = 0,
+    /* 512 bytes of NaN on both sides, which show in the results of what reads them. A write there is
+     * an error, "rms_norm: its memory of 4096 bytes was written to behind its end": when the memory
+     * is freed, in gd_synchronize, or after the replay of a graph. AddressSanitizer, if the library is
+     * built with it, also reports reads on the CPU. */
+    GD_GUARD_MARGINS,
+    /* Nothing around it, for tools that know where an allocation ends, as on a GPU
+     * compute-sanitizer --tool memcheck --padding 512. */
+    GD_GUARD_EXACT
+} gd_guard;
+
 /* The options of a context. */
 typedef struct gd_context_options {
     gd_device device; /* GD_CPU */
@@ -123,6 +140,7 @@ typedef struct gd_context_options {
      * to TF32, 10 bits of mantissa, for its tensor cores: several times faster, with relative errors
      * around 1e-3. Ignored on the CPU. */
     bool tf32;
+    gd_guard guard;
 } gd_context_options;
 
 /* Creates a context; NULL for the defaults. Returns NULL only if there is no memory for it. Any

@@ -98,6 +98,8 @@ gd_context *gd_context_create(const gd_context_options *options)
     if (allocator.allocate == gd_host_default_allocate) ctx->allocator.user = &ctx->slabs;
     const bool fits = chosen.threads >= 0 && chosen.threads <= MAX_THREADS;
     ctx->threads = fits && chosen.threads ? chosen.threads : default_threads();
+    const bool guards = (unsigned)chosen.guard <= GD_GUARD_EXACT;
+    if (!guards) ctx->options.guard = GD_GUARD_NONE;
     ctx->random.seed = chosen.seed;
     watch_forks();
     choose_device(ctx);
@@ -109,6 +111,11 @@ gd_context *gd_context_create(const gd_context_options *options)
     if (!fits) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 to %d", chosen.threads,
                 MAX_THREADS);
+    }
+    if (!guards) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "context: guard is %d, wanted GD_GUARD_NONE, GD_GUARD_MARGINS or GD_GUARD_EXACT",
+                (int)chosen.guard);
     }
     return ctx;
 }
@@ -175,5 +182,6 @@ void *gd_context_stream(const gd_context *ctx)
 gd_status gd_synchronize(gd_context *ctx)
 {
     if (gd_error_status(ctx) || !gd_outside_graph(ctx, "synchronize")) return gd_error_status(ctx);
-    return ctx->device->synchronize(ctx);
+    if (!ctx->device->synchronize(ctx)) gd_guard_look(ctx);
+    return ctx->status;
 }

@@ -21,6 +21,9 @@
 
 #include "gradus/gradus.h"
 #include "core/services.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
@@ -33,6 +36,15 @@ typedef struct gd_pool_class {
 } gd_pool_class;
 
 #define GD_POOL_CLASSES 256
+#define GD_MARGIN 512
+
+/* With gd_context_options.guard: a piece of memory, which has its block to itself. */
+typedef struct gd_guarded {
+    char *data;
+    size_t bytes;
+    bool held; /* recorded work uses it: freed by gd_memory_trim */
+    char what[47];
+} gd_guarded;
 
 typedef struct gd_arena_chunk gd_arena_chunk;
 typedef struct gd_arena {
@@ -74,6 +86,13 @@ void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t byte
                      gd_memory_class memory_class);
 void gd_pool_free(gd_context *ctx);
 
+/* Guarded memory (guard.c), for the pool; NULL if there is none. An error if, at its release, a margin
+ * was written to; gd_guard_look looks at all of it, gd_guard_trim frees what recorded work has used. */
+void *gd_guard_allocate(gd_context *ctx, size_t bytes, const char *what);
+void gd_guard_release(gd_context *ctx, const void *data);
+void gd_guard_look(gd_context *ctx);
+void gd_guard_trim(gd_context *ctx);
+
 /* Moves a storage's bytes to another class of the statistics. */
 void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class);
 
@@ -91,6 +110,8 @@ struct gd_device_table {
     gd_status (*upload)(gd_context *ctx, void *dst, const void *host, size_t bytes);
     gd_status (*download)(gd_context *ctx, void *host, const void *src, size_t bytes);
     gd_status (*fill_bytes)(gd_context *ctx, void *dst, int byte, size_t bytes);
+    /* Whether all bytes, at most GD_MARGIN, are this one after all work queued so far. */
+    bool (*is_filled)(gd_context *ctx, const void *data, int byte, size_t bytes);
     gd_status (*synchronize)(gd_context *ctx);
     /* Memory that the host and the device access at the same address. */
     void *(*shared_allocate)(gd_context *ctx, size_t bytes);
@@ -130,6 +151,8 @@ struct gd_context {
     bool freed;      /* by the user; the last object frees it */
 
     gd_pool_class pool[GD_POOL_KINDS][GD_POOL_CLASSES];
+    gd_guarded *guarded;
+    int64_t guarded_count, guarded_capacity;
     gd_memory_stats stats;
     gd_arena arena;
 
@@ -177,6 +200,16 @@ struct gd_context {
     const gd_op **user_ops;
     int64_t user_op_count, user_op_capacity;
 };
+
+/* From now on AddressSanitizer lets programs touch this memory of the CPU, or reports them. */
+static inline void gd_allow(const gd_context *ctx, const void *data, size_t bytes, bool allowed)
+{
+    (void)ctx, (void)data, (void)bytes, (void)allowed;
+#ifdef __SANITIZE_ADDRESS__
+    if (ctx->device->device == GD_CPU)
+        (allowed ? __asan_unpoison_memory_region : __asan_poison_memory_region)(data, bytes);
+#endif
+}
 
 /* An object that needs the context begins and ends to exist. The context lives as long as they do,
  * so that they may be freed after gd_context_free. */

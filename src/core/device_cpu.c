@@ -60,6 +60,14 @@ static gd_status cpu_fill_bytes(gd_context *ctx, void *dst, int byte, size_t byt
     return GD_OK;
 }
 
+static bool cpu_is_filled(gd_context *ctx, const void *data, int byte, size_t bytes)
+{
+    (void)ctx;
+    const unsigned char *at = data;
+    while (bytes && *at == byte) at++, bytes--;
+    return bytes == 0;
+}
+
 static gd_status cpu_mark(gd_context *ctx, int64_t number)
 {
     (void)ctx;
@@ -90,6 +98,7 @@ const gd_device_table gd_device_cpu = {
     .upload = cpu_copy,
     .download = cpu_copy,
     .fill_bytes = cpu_fill_bytes,
+    .is_filled = cpu_is_filled,
     .synchronize = cpu_synchronize,
     .shared_allocate = cpu_allocate,
     .shared_release = cpu_release,

@@ -199,19 +199,34 @@ static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *wh
     return data;
 }
 
+static void *pool_take(gd_context *ctx, gd_pool_kind kind, size_t bytes, const char *what)
+{
+    size_t block_bytes;
+    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
+    pool->block_bytes = block_bytes;
+    char *data =
+        pool->free_count ? pool->free_blocks[--pool->free_count] : pool_new_block(ctx, pool, what);
+    if (!data) return NULL;
+    gd_allow(ctx, data, bytes, true);
+    gd_allow(ctx, data + bytes, block_bytes - bytes, false);
+    return data;
+}
+
+static void pool_return(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes)
+{
+    size_t block_bytes;
+    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
+    pool->free_blocks[pool->free_count++] = data;
+    gd_allow(ctx, data, block_bytes, false);
+}
+
 gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
                            gd_memory_class memory_class, const char *what, void **data)
 {
     *data = NULL;
     if (bytes == 0) return GD_OK;
-    size_t block_bytes;
-    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
-    pool->block_bytes = block_bytes;
-    if (pool->free_count) {
-        *data = pool->free_blocks[--pool->free_count];
-    } else {
-        *data = pool_new_block(ctx, pool, what);
-    }
+    *data = ctx->options.guard ? gd_guard_allocate(ctx, bytes, what)
+                               : pool_take(ctx, kind, bytes, what);
     if (!*data) {
         return gd_fail(ctx, GD_ERROR_MEMORY,
                        "%s: out of memory: wanted %zu bytes, %zu are in use on %s", what, bytes,
@@ -226,9 +241,10 @@ void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t byte
                      gd_memory_class memory_class)
 {
     if (!data) return;
-    size_t block_bytes;
-    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
-    pool->free_blocks[pool->free_count++] = data;
+    if (ctx->options.guard)
+        gd_guard_release(ctx, data);
+    else
+        pool_return(ctx, kind, data, bytes);
     ctx->stats.current[memory_class] -= bytes;
     ctx->stats.current_total -= bytes;
 }
@@ -252,11 +268,14 @@ void gd_memory_trim(gd_context *ctx)
     for (int i = 0; i < ALL_CLASSES; i++) {
         gd_pool_class *pool = class_at(ctx, i);
         while (pool->free_count) {
-            ctx->device->release(ctx, pool->free_blocks[--pool->free_count], pool->block_bytes);
+            void *block = pool->free_blocks[--pool->free_count];
+            gd_allow(ctx, block, pool->block_bytes, true);
+            ctx->device->release(ctx, block, pool->block_bytes);
             ctx->stats.held -= pool->block_bytes;
             pool->blocks--;
         }
     }
+    gd_guard_trim(ctx);
 }
 
 void gd_pool_free(gd_context *ctx)
@@ -267,6 +286,7 @@ void gd_pool_free(gd_context *ctx)
         gd_host_release(ctx, pool->free_blocks, (size_t)pool->capacity * sizeof(void *));
         *pool = (gd_pool_class){0};
     }
+    gd_host_release(ctx, ctx->guarded, (size_t)ctx->guarded_capacity * sizeof *ctx->guarded);
 }
 
 /* ---- Looking at it ------------------------------------------------------------------------ */

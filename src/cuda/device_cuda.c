@@ -259,6 +259,19 @@ static cudaError_t wait_for_stream(gd_context *ctx)
     return error ? error : wait_for_event(ctx, cuda->end);
 }
 
+/* Not by a download, which would report faults that an update has yet to see. */
+static bool cuda_is_filled(gd_context *ctx, const void *data, int byte, size_t bytes)
+{
+    unsigned char host[GD_MARGIN];
+    cudaStream_t stream = gd_cuda_of(ctx)->stream;
+    cudaError_t error = cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, stream);
+    if (!error) error = wait_for_stream(ctx);
+    if (gd_cuda_check(ctx, error, "guard")) return true; /* of which nothing is known */
+    size_t same = 0;
+    while (same < bytes && host[same] == byte) same++;
+    return same == bytes;
+}
+
 static gd_status cuda_synchronize(gd_context *ctx)
 {
     ctx->waits++;
@@ -429,6 +442,7 @@ const gd_device_table gd_device_cuda = {
     .upload = gd_cuda_upload,
     .download = cuda_download,
     .fill_bytes = cuda_fill_bytes,
+    .is_filled = cuda_is_filled,
     .synchronize = cuda_synchronize,
     .shared_allocate = cuda_shared_allocate,
     .shared_release = cuda_shared_release,

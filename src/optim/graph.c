@@ -240,6 +240,7 @@ static gd_status replay(gd_graph *graph, gd_capture *c)
     }
     if (ctx->device->replay(ctx, c->ready)) return ctx->status;
     if (c->updates && gd_mark(ctx)) return ctx->status;
+    gd_guard_look(ctx);
     int64_t i = 0;
     for (gd_tensor *t = ctx->user_tensors; t && i < c->tensors; t = t->next)
         t->grad_valid = c->has_grads[i++];

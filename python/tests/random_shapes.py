@@ -1,0 +1,166 @@
+"""Random calls of rms_norm and add_rms_norm, forward and backward, against the formula in float64: shapes
+from one element on, views with offsets and gaps between rows, tensors whose elements lie apart, weights of
+each head, every dtype and option. Not one of pytest's tests: it takes as long as it is told.
+
+    GRADUS_LIBRARY=build/lib/libgradus.so PYTHONPATH=python \\
+        python3 python/tests/random_shapes.py --device cuda --count 20000 --seed 1
+"""
+
+import argparse
+import collections
+import math
+import random
+import time
+
+import torch
+
+import gradus
+
+REAL = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+ROUNDING = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1.2e-2, torch.float16: 2e-3}
+EPS = 1e-5
+
+
+class Calls:
+    def __init__(self, seed, device, most):
+        self.rng = random.Random(seed)
+        self.noise = torch.Generator(device).manual_seed(seed)
+        self.device, self.most = device, most
+        self.kinds = collections.Counter()
+
+    def one_in(self, n):
+        return self.rng.randrange(n) == 0
+
+    def size(self, most):
+        """Small ones and large ones as often, and those beside powers of two."""
+        n = int(2 ** self.rng.uniform(0, math.log2(most)))
+        if self.one_in(3):
+            n = 2 ** round(math.log2(max(1, n))) + self.rng.choice((-1, 0, 1, 4, 8))
+        return max(1, min(n, most))
+
+    def shape(self):
+        cols = self.size(min(self.most, 70000))
+        if self.one_in(2):  # multiples of eight have kernels of their own
+            cols = min((cols + 7) // 8 * 8, max(8, self.most // 8 * 8))
+        rows = self.size(max(1, self.most // cols))
+        heads = self.size(min(rows, 64)) if cols <= 1024 and self.one_in(2) else 0
+        if not heads:
+            return (rows, cols) if self.one_in(2) else (cols,) if rows == 1 else (1, rows, cols)
+        return (max(1, rows // heads), heads, cols)
+
+    def tensor(self, shape, dtype):
+        """Contiguous, or a view of a larger tensor, the rest of which is NaN."""
+        values = torch.randn(shape, device=self.device, generator=self.noise).to(dtype)
+        way = self.rng.choice(("contiguous", "contiguous", "offset", "padded", "sliced", "transposed"))
+        self.kinds[way] += 1
+        if way == "contiguous":
+            return values
+        if way == "transposed":
+            return values.transpose(0, -1).contiguous().transpose(0, -1)
+        gap = self.rng.choice((1, 3, 8, 64))
+        if way == "offset":  # also by less than the alignment of vectors
+            room = torch.full((gap + values.numel(),), math.nan, dtype=dtype, device=self.device)
+            view = room[gap:].view(shape)
+        elif way == "padded":
+            room = torch.full((*shape[:-1], shape[-1] + gap), math.nan, dtype=dtype,
+                              device=self.device)
+            view = room[..., : shape[-1]]
+        else:  # one of three, as q, k and v are
+            room = torch.full((*shape[:-1], 3, shape[-1]), math.nan, dtype=dtype, device=self.device)
+            view = room[..., 1, :]
+        view.copy_(values)
+        return view
+
+    def leaf(self, shape, dtype):
+        return self.tensor(shape, dtype).detach().requires_grad_(not self.one_in(6))
+
+    def run(self):
+        """A description of what is wrong, or None."""
+        shape, x_dtype = self.shape(), self.rng.choice(REAL)
+        add, own_weights = self.one_in(2), len(shape) == 3 and self.one_in(2)
+        param_shape = shape[-2:] if own_weights else shape[-1:]
+        w_dtype = x_dtype if self.one_in(2) else self.rng.choice(REAL)
+        x = self.leaf(shape, x_dtype)
+        r = self.leaf(shape, x_dtype if self.one_in(2) else self.rng.choice(REAL)) if add else None
+        w = None if self.one_in(6) else self.leaf(param_shape, w_dtype)
+        b = self.leaf(param_shape, w_dtype) if self.one_in(4) else None
+        offset = self.rng.choice((0.0, 0.0, 1.0))
+        self.kinds["add_rms_norm" if add else "rms_norm"] += 1
+        self.kinds["heads"] += len(shape) == 3
+        self.kinds["weights of heads"] += own_weights
+        text = (f"{'add_' if add else ''}rms_norm {list(shape)} {x_dtype}, residual "
+                f"{r.dtype if add else None}, weight {w.dtype if w is not None else None}, "
+                f"{'per head, ' if own_weights else ''}strides {x.stride()}, offset {offset}")
+        if add:
+            results = gradus.add_rms_norm(x, r, w, b, eps=EPS, offset=offset)
+        else:
+            results = (gradus.rms_norm(x, w, b, eps=EPS, offset=offset),)
+        return self.compare(text, x, r, w, b, offset, results)
+
+    def compare(self, text, x, r, w, b, offset, results):
+        doubles = [None if t is None else t.detach().double().requires_grad_() for t in (x, r, w, b)]
+        dx, dr, dw, db = doubles
+        total = dx
+        if r is not None:  # the norm is computed from the sum as it was rounded
+            total = dx + dr + (results[1].detach().double() - dx.detach() - dr.detach())
+        wanted = total * torch.rsqrt(total.square().mean(-1, keepdim=True) + EPS)
+        if w is not None:
+            wanted = wanted * (offset + dw)
+        wanted = [wanted if b is None else wanted + db] + ([total] if r is not None else [])
+        coarse = max(ROUNDING[t.dtype] for t in (x, *results))
+        for name, got, want in zip(("y", "sum"), results, wanted):
+            wrong = self.near(name, got, want, ROUNDING[got.dtype])
+            if wrong:
+                return f"{wrong}: {text}"
+        leaves = [(n, t, d) for n, t, d in zip(("dx", "dresidual", "dweight", "dbias"), (x, r, w, b),
+                                               doubles) if t is not None and t.requires_grad]
+        if not leaves:
+            return None
+        dy = [self.tensor(t.shape, t.dtype) for t in results]
+        got = torch.autograd.grad(results, [t for _, t, _ in leaves], dy, allow_unused=True)
+        want = torch.autograd.grad(wanted, [d for _, _, d in leaves], [g.double() for g in dy],
+                                   allow_unused=True)
+        for (name, t, _), g, v in zip(leaves, got, want):
+            g = torch.zeros_like(t) if g is None else g
+            v = torch.zeros_like(t, dtype=torch.float64) if v is None else v
+            rows = x.numel() // t.numel() if name in ("dweight", "dbias") else 1
+            wrong = self.near(name, g, v, max(ROUNDING[t.dtype], coarse) * max(1.0, rows ** 0.5 / 8))
+            if wrong:
+                return f"{wrong}: {text}"
+        return None
+
+    @staticmethod
+    def near(name, got, want, allowed):
+        if got.shape != want.shape:
+            return f"{name} is {list(got.shape)}, wanted {list(want.shape)}"
+        error = (got.detach().double() - want.detach()).abs().max().item()
+        scale = max(1.0, want.detach().abs().max().item())
+        return None if error <= allowed * scale else f"{name} is {error:.3g} off, of {scale:.3g}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most", type=int, default=1 << 17, help="elements of a tensor, at most")
+    options = parser.parse_args()
+    calls = Calls(options.seed, options.device, options.most)
+    began, wrong = time.monotonic(), []
+    for i in range(options.count):
+        found = calls.run()
+        if found:
+            wrong.append(found)
+            print(f"call {i}: {found}", flush=True)
+        if len(wrong) == 20:
+            break
+    if options.device == "cuda":
+        torch.cuda.synchronize()
+    print(f"{i + 1} random calls on {options.device}, seed {options.seed}, "
+          f"{time.monotonic() - began:.0f} s: {len(wrong)} wrong")
+    print(", ".join(f"{n} {kind}" for kind, n in sorted(calls.kinds.items())))
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
