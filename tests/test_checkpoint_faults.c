@@ -366,7 +366,9 @@ START_TEST(a_folder_that_vanishes)
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == _i, "status 0x%x", status);
-    shell("grep -q 'gradus-train: .*No such file or directory' '%s/log'%s", folder, "");
+    /* It may be in the middle of a save, and miss a file that it has just written. */
+    shell("grep -q 'gradus-train: .*%s' '%s/log'", _i ? " p/a" : "No such file or directory",
+          folder);
 }
 END_TEST
 
