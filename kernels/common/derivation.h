@@ -49,6 +49,9 @@ static inline gd_tensor *minus(double number, gd_tensor *x)
     return gd_add_scalar(gd_neg(x), number);
 }
 
+/* dy (1 - y^2) in one pass. */
+gd_tensor *gd_tanh_gradient(gd_tensor *dy, gd_tensor *y);
+
 /* ---- Constants and choices ---------------------------------------------------------------- */
 
 /* A number, of t's dtype, that ops broadcast. */
@@ -76,7 +79,7 @@ static inline gd_tensor *unless(gd_tensor *mask, gd_tensor *x, double value)
     return gd_masked_fill(x, mask, value);
 }
 
-/* Masks: x == a number, x < it, x > it; and where x is NaN. */
+/* Masks: x == a number, x < it, x <= it, x > it; and where x is NaN. */
 static inline gd_tensor *is(gd_tensor *x, double value)
 {
     return x ? gd_eq(x, number(x, value)) : NULL;
@@ -85,6 +88,11 @@ static inline gd_tensor *is(gd_tensor *x, double value)
 static inline gd_tensor *below(gd_tensor *x, double value)
 {
     return x ? gd_lt(x, number(x, value)) : NULL;
+}
+
+static inline gd_tensor *at_most(gd_tensor *x, double value)
+{
+    return x ? gd_le(x, number(x, value)) : NULL;
 }
 
 static inline gd_tensor *above(gd_tensor *x, double value)

@@ -1,0 +1,288 @@
+/* test_gradients_kinks.c - derivatives by ops where ops.h makes a promise: at kinks, zeros, infinities
+ * and NaN. The first is that of the kernels, also where that is NaN; the second and the third are
+ * finite wherever ops.h promises a finite gradient, and 0 at kinks. */
+#include "op_test.h"
+
+static gd_context *ctx;
+
+static void open_context(void)
+{
+    ctx = test_context(1);
+}
+
+static void close_context(void)
+{
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+
+/* A function of x, with a constant number or tensor of its own. */
+typedef gd_tensor *(*function)(gd_tensor *x);
+
+static gd_tensor *gradient(gd_tensor *y, gd_tensor *x, bool differentiable)
+{
+    const gd_gradients_options options = {
+        .keep_tape = true, .differentiable = differentiable, .zeros = true};
+    gd_tensor *g = NULL;
+    gd_gradients(&y, 1, &options, &x, 1, &g);
+    ck_assert_no_error(ctx);
+    return g;
+}
+
+/* Of the functions of one element at the values: orders 1 to 3. Checks the first against the
+ * kernels'. */
+static void derive(const char *name, function f, const double *at, int64_t n, double (*order)[16])
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(n), at);
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *g = f(x);
+    double *right = values_of(gradient(g, x, false));
+    for (int k = 0; k < 3; k++) {
+        g = gradient(g, x, true);
+        gd_tensor_read_f64(g, order[k], n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const bool same = fabs(order[0][i] - right[i]) <= 1e-14 * (1 + fabs(right[i])) ||
+                          order[0][i] == right[i] || (isnan(order[0][i]) && isnan(right[i]));
+        ck_assert_msg(same, "%s at %g: %g by ops, %g by the kernel", name, at[i], order[0][i],
+                      right[i]);
+    }
+    free(right);
+    gd_step_end(ctx);
+    gd_tensor_free(x);
+}
+
+/* ---- Functions of one element ------------------------------------------------------------- */
+
+static gd_tensor *leaky(gd_tensor *x)
+{
+    return gd_leaky_relu(x, 0.1);
+}
+
+static gd_tensor *elu(gd_tensor *x)
+{
+    return gd_elu(x, 0.5);
+}
+
+static gd_tensor *clamp(gd_tensor *x)
+{
+    return gd_clamp(x, -1, 2);
+}
+
+static gd_tensor *hardtanh(gd_tensor *x)
+{
+    return gd_hardtanh(x, -1, 2);
+}
+
+static gd_tensor *to_the(gd_tensor *x)
+{
+    return gd_pow(x, 3);
+}
+
+static gd_tensor *to_the_1(gd_tensor *x)
+{
+    return gd_pow(x, 1);
+}
+
+static gd_tensor *to_the_0(gd_tensor *x)
+{
+    return gd_pow(x, 0);
+}
+
+#define F(f)  \
+    {         \
+#f, f \
+    }
+static const struct {
+    const char *name;
+    function f;
+} bounded[] = {F(gd_relu),  F(leaky),        F(elu),         F(gd_silu),  F(gd_mish),
+               F(gd_gelu),  F(gd_gelu_tanh), F(gd_softplus), F(gd_tanh),  F(gd_sigmoid),
+               F(gd_erf),   F(clamp),        F(hardtanh),    F(gd_abs),   F(gd_sign),
+               F(gd_floor), F(gd_ceil),      F(gd_round),    F(to_the_1), F(to_the_0)};
+
+START_TEST(saturated_and_kinked)
+{
+    const double at[] = {0,   -0.0, 1,    -1,    2,      0.5,      30,
+                         -30, 800,  -800, 1e300, -1e300, INFINITY, -INFINITY};
+    enum { N = sizeof at / sizeof *at };
+    double order[3][16];
+    for (size_t k = 0; k < sizeof bounded / sizeof *bounded; k++) {
+        derive(bounded[k].name, bounded[k].f, at, N, order);
+        for (int i = 0; i < N; i++) {
+            for (int o = 0; o < 3; o++) {
+                ck_assert_msg(isfinite(order[o][i]), "%s at %g: derivative %d is %g",
+                              bounded[k].name, at[i], o + 1, order[o][i]);
+            }
+        }
+    }
+    derive("pow", to_the, (double[]){0}, 1, order);
+    ck_assert_double_eq(order[1][0], 0);
+    ck_assert_double_eq(order[2][0], 6);
+    const function kinked[] = {gd_relu, leaky, gd_abs, clamp, hardtanh};
+    for (int k = 0; k < 5; k++) {
+        derive("a kink", kinked[k], (double[]){0, -1, 2}, 3, order);
+        for (int i = 0; i < 3; i++) ck_assert_double_eq(order[1][i], 0);
+    }
+}
+END_TEST
+
+START_TEST(not_a_number)
+{
+    double order[3][16];
+    for (size_t k = 0; k < sizeof bounded / sizeof *bounded; k++)
+        derive(bounded[k].name, bounded[k].f, (double[]){NAN}, 1, order);
+}
+END_TEST
+
+/* ---- Two variables ------------------------------------------------------------------------ */
+
+static gd_tensor *other; /* the second variable, a constant */
+
+static gd_tensor *larger(gd_tensor *x)
+{
+    return gd_maximum(x, other);
+}
+
+static gd_tensor *smaller(gd_tensor *x)
+{
+    return gd_minimum(other, x);
+}
+
+static gd_tensor *powered(gd_tensor *x)
+{
+    return gd_pow_tensor(x, other);
+}
+
+static gd_tensor *exponent(gd_tensor *x)
+{
+    return gd_pow_tensor(other, x);
+}
+
+static gd_tensor *chosen(gd_tensor *x)
+{
+    gd_tensor *positive = gd_gt(x, gd_constant(ctx, GD_FLOAT64, 0, NULL, 0));
+    return gd_where(positive, gd_log(x), gd_mul(x, x));
+}
+
+static gd_tensor *chosen_safely(gd_tensor *x)
+{
+    gd_tensor *none = gd_le(x, gd_constant(ctx, GD_FLOAT64, 0, NULL, 0));
+    return gd_masked_fill(gd_sqrt(gd_masked_fill(x, none, 1)), none, 0);
+}
+
+START_TEST(two_variables)
+{
+    double order[3][16];
+    other = gd_constant(ctx, GD_FLOAT64, 0, NULL, 1);
+    const double ties[] = {0, 1, 2, INFINITY, -INFINITY, NAN};
+    gd_keep(other);
+    for (int k = 0; k < 2; k++) {
+        other = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(1), (double[]){1});
+        derive("maximum", k ? larger : smaller, ties, 6, order);
+        for (int i = 0; i < 6; i++) ck_assert_double_eq(order[1][i], 0);
+    }
+    other = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(4), (double[]){0, 1, 2, 3});
+    derive("pow_tensor", powered, (double[]){0, 0, 0, 0}, 4, order);
+    ck_assert_double_eq(order[0][1], 1);
+    ck_assert_double_eq(order[1][2], 2);
+    ck_assert_double_eq(order[2][3], 6);
+    ck_assert_double_eq(order[2][0], 0);
+    other = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(2), (double[]){0, 2});
+    derive("pow_tensor", exponent, (double[]){0.5, 0.5}, 2, order);
+    ck_assert_double_eq(order[2][0], 0);
+    ck_assert_double_eq_tol(order[2][1], sqrt(2) * pow(log(2), 3), 1e-15);
+    /* what is not chosen is infinite, or its slope is: 0 in each order but that of log(0) itself */
+    derive("where", chosen, (double[]){2}, 1, order);
+    derive("masked_fill", chosen_safely, (double[]){0, -1, 4}, 3, order);
+    for (int o = 0; o < 3; o++) ck_assert_double_eq(order[o][0], 0);
+    ck_assert_double_eq_tol(order[1][2], -1. / 32, 1e-16);
+}
+END_TEST
+
+/* ---- Reductions --------------------------------------------------------------------------- */
+
+static gd_tensor *last_logsumexp(gd_tensor *x)
+{
+    return gd_logsumexp(x, NULL, 0, false);
+}
+
+static gd_tensor *last_prod(gd_tensor *x)
+{
+    return gd_prod(x, NULL, 0, false);
+}
+
+static gd_tensor *last_std(gd_tensor *x)
+{
+    return gd_std(x, NULL, 0, 1, false);
+}
+
+static gd_tensor *last_max(gd_tensor *x)
+{
+    return gd_max(x, NULL, 0, false);
+}
+
+static double the_p;
+
+static gd_tensor *last_norm(gd_tensor *x)
+{
+    return gd_norm(x, the_p, NULL, 0, false);
+}
+
+static void all_finite(const char *name, double (*order)[16], int n)
+{
+    for (int o = 0; o < 3; o++)
+        for (int i = 0; i < n; i++)
+            ck_assert_msg(isfinite(order[o][i]), "%s: derivative %d of element %d is %g", name,
+                          o + 1, i, order[o][i]);
+}
+
+START_TEST(reductions)
+{
+    double order[3][16];
+    const double hidden[] = {1, -INFINITY, 2, -INFINITY}, none[] = {-INFINITY, -INFINITY};
+    derive("logsumexp", last_logsumexp, hidden, 4, order);
+    all_finite("logsumexp", order, 4);
+    derive("logsumexp", last_logsumexp, none, 2, order);
+    all_finite("logsumexp", order, 2);
+    ck_assert_double_eq(order[1][0], 0);
+    derive("std", last_std, (double[]){3, 3, 3}, 3, order);
+    all_finite("std", order, 3);
+    derive("max", last_max, (double[]){1, 4, 4, 2}, 4, order);
+    ck_assert_double_eq(order[0][1], 0.5);
+    derive("max", last_max, (double[]){1, NAN, 4, NAN}, 4, order);
+    const double powers[] = {2, 1, 3, 1.5, 0.5, 0, INFINITY, -INFINITY, -1.5};
+    for (int k = 0; k < 9; k++) {
+        the_p = powers[k];
+        derive("norm", last_norm, (double[]){0, 0, 0}, 3, order);
+        all_finite("norm", order, 3);
+        derive("norm", last_norm, (double[]){0, 3, -4}, 3, order);
+        all_finite("norm", order, 3);
+    }
+    /* d/dx_i of sum_j dy/dx_j of a product: the sums of products of what is left */
+    derive("prod", last_prod, (double[]){0, 2, 3, 5}, 4, order);
+    ck_assert_double_eq(order[1][0], 15 + 10 + 6);
+    ck_assert_double_eq(order[1][1], 15);
+    derive("prod", last_prod, (double[]){0, 0, 3, 5}, 4, order);
+    ck_assert_double_eq(order[1][0], 15);
+    ck_assert_double_eq(order[1][2], 0);
+    ck_assert_double_eq(order[2][2], 2 * 5);
+    derive("prod", last_prod, (double[]){0, 0, 0, 5}, 4, order);
+    ck_assert_double_eq(order[1][0], 0);
+    ck_assert_double_eq(order[2][0], 2 * 5);
+    ck_assert_double_eq(order[2][3], 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("gradients_kinks");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, open_context, close_context);
+    tcase_add_test(all, saturated_and_kinked);
+    tcase_add_test(all, not_a_number);
+    tcase_add_test(all, two_variables);
+    tcase_add_test(all, reductions);
+    suite_add_tcase(suite, all);
+    return check_main(suite);
+}
