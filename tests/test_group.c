@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "needs_jansson.h"
 #include "param_uses.h"
 #include "ranks.h"
 
@@ -422,6 +423,83 @@ START_TEST(each_rank_keeps_its_part_of_the_state)
 }
 END_TEST
 
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+static const char *state_path;
+static int64_t saved_at; /* the step before which the state is saved, or from which one goes on */
+static bool goes_on;
+
+/* All steps, with a file made on the way; or those after it, from the file, by a net with other numbers. */
+static void learn_and_save(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank;
+    if (goes_on) gd_random_set(ctx, (gd_random_state){.seed = 77});
+    net m = make_net(ctx, group);
+    gd_optimizer *optimizer = optimizer_of_kind(m.params, kind);
+    gd_optimizer_average(optimizer, 0.9);
+    if (goes_on) gd_optimizer_load(optimizer, state_path, NULL);
+    for (int64_t s = goes_on ? saved_at : 0; s < STEPS; s++) {
+        if (s == saved_at && !goes_on) gd_optimizer_save(optimizer, state_path, NULL, 0);
+        if (s > STEPS / 2 && s == saved_at) gd_tensor_set_requires_grad(m.w3, false);
+        step(&m, optimizer, s, group, mine);
+    }
+    mine->count = 0; /* the values alone */
+    note_values(&m, mine);
+    gd_optimizer_swap_average(optimizer);
+    note_values(&m, mine);
+    gd_optimizer_free(optimizer);
+    gd_params_free(m.params);
+}
+
+/* With as many ranks the same bits, with others the same up to the order of sums. */
+START_TEST(any_number_of_ranks_goes_on_from_a_file)
+{
+    static outcome whole;
+    char path[] = "/tmp/gradus_ranks_XXXXXX";
+    close(mkstemp(path));
+    state_path = path;
+    dtype = _i ? GD_BFLOAT16 : GD_FLOAT64;
+    batches = 4, by_hand = false, early = true, max_norm = 0.05, kind = 3;
+    for (saved_at = 2; saved_at < STEPS; saved_at += 2) {
+        for (int from = 1; from <= 3; from++) {
+            goes_on = false;
+            ranks_run_well(from, learn_and_save);
+            whole = outcomes[0];
+            goes_on = true;
+            for (int to = 1; to <= 3; to++) {
+                ranks_run_well(to, learn_and_save);
+                const double tolerance = to == from ? 0 : _i ? 2e-2 : 1e-12;
+                ck_assert_int_eq(outcomes[to - 1].count, whole.count);
+                for (int64_t i = 0; i < whole.count; i++)
+                    ck_assert_double_le(fabs(outcomes[to - 1].number[i] - whole.number[i]),
+                                        tolerance * (1 + fabs(whole.number[i])));
+            }
+        }
+    }
+    unlink(path);
+}
+END_TEST
+
+static void save_nowhere(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank, (void)mine;
+    net m = make_net(ctx, group);
+    gd_optimizer *adamw = gd_adamw_create(m.params, NULL);
+    gd_optimizer_save(adamw, "/nowhere/at/all", NULL, 0);
+    gd_optimizer_free(adamw);
+    gd_params_free(m.params);
+}
+
+START_TEST(a_file_that_rank_0_cannot_write_is_an_error_of_all)
+{
+    dtype = GD_FLOAT32;
+    ranks_run(3, save_nowhere);
+    rank_failed(0, "safetensors_write: /nowhere/at/all");
+    for (int r = 1; r < 3; r++)
+        rank_failed(r, "optimizer_save: rank 0 has an error, which it reports");
+}
+END_TEST
+
 /* ---- Buffers -------------------------------------------------------------------------------- */
 
 enum { CHANNELS = 5, COLUMN = 4 };
@@ -693,6 +771,10 @@ int main(void)
     tcase_add_test(replicated, muon_is_refused);
     tcase_add_loop_test(replicated, each_rank_keeps_its_part_of_the_state, 0, 3);
     tcase_add_loop_test(replicated, buffers_are_those_of_rank_0, 0, 16);
+    if (!jansson_missing()) {
+        tcase_add_loop_test(replicated, any_number_of_ranks_goes_on_from_a_file, 0, 2);
+        tcase_add_test(replicated, a_file_that_rank_0_cannot_write_is_an_error_of_all);
+    }
     TCase *misuse = tcase_create("misuse");
     tcase_add_test(misuse, gradients_that_were_sent_are_cleared_first);
     tcase_add_loop_test(misuse, parameters_that_differ_are_named, 0, 3);

@@ -149,10 +149,37 @@ GD_API gd_status gd_params_save(const gd_params *params, const char *path,
 
 /* Fills all parameters and buffers from such a file, converting between dtypes as gd_tensor_copy does.
  * A tensor that is missing, has another shape or is not of the group is an error, as with
- * load_state_dict in PyTorch, before anything is filled; only NAME.num_batches_tracked, which
- * PyTorch's batch norm saves, may be there in addition. Of replicated parameters every rank loads the
- * same file, or rank 0 does and all call gd_params_broadcast. */
+ * load_state_dict in PyTorch; only NAME.num_batches_tracked, which PyTorch's batch norm saves, and what
+ * gd_optimizer_save adds may be there in addition. Everything is read into host memory first: after an
+ * error all is as it was. Of replicated parameters every rank loads the same file, or rank 0 does and
+ * all call gd_params_broadcast. */
 GD_API gd_status gd_params_load(gd_params *params, const char *path);
+
+/* For what was trained on something else. With `matching` those tensors are loaded that the file has with
+ * the same name and shape, and the rest stays as it is. */
+typedef struct gd_load_options {
+    bool matching;
+    /* NULL, or called for every tensor that stays as it is, or is in the file only, with the reason:
+     * "is not in the file", "has shape [10, 64] in the file, wanted [3, 64]", "is not of the group" */
+    void (*unmatched)(void *user, const char *name, const char *why);
+    void *user;
+} gd_load_options;
+GD_API gd_status gd_params_load_with(gd_params *params, const char *path,
+                                     const gd_load_options *options);
+
+/* The same with everything else that an update depends on: the optimizer's states with masters and
+ * average, how often it has updated each parameter, the loss scale, and the random state of the context.
+ * After the load the next steps have the same bits. It is for between two updates: gradients and losses
+ * that were added up are not saved. All ranks of replicated parameters save together, which takes memory
+ * for the whole state on each, and rank 0 writes; any number of ranks loads, all of them the same file.
+ *
+ * The optimizer that loads is made as the one that saved: of another kind, or with other states, it is
+ * refused, and with `matching` only parameters and buffers are loaded from a file of another kind. Its
+ * options and its learning rate are not in the file. */
+GD_API gd_status gd_optimizer_save(const gd_optimizer *optimizer, const char *path,
+                                   const gd_named_text *metadata, int64_t metadata_count);
+GD_API gd_status gd_optimizer_load(gd_optimizer *optimizer, const char *path,
+                                   const gd_load_options *options);
 
 #ifdef __cplusplus
 }

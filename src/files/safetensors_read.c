@@ -229,16 +229,26 @@ gd_tensor *gd_safetensors_tensor(const gd_safetensors *file, const char *name)
     return t;
 }
 
+bool gd_safetensors_has_shape(const gd_safetensors_entry *entry, const gd_tensor *t)
+{
+    return t->ndim == entry->ndim &&
+           !memcmp(t->shape, entry->shape, (size_t)entry->ndim * sizeof *entry->shape);
+}
+
+gd_text gd_safetensors_shape_text(const gd_safetensors_entry *entry)
+{
+    gd_tensor shown = {.ndim = entry->ndim < GD_MAX_DIMS ? entry->ndim : GD_MAX_DIMS};
+    memcpy(shown.shape, entry->shape, (size_t)shown.ndim * sizeof *entry->shape);
+    return gd_shape_text(&shown);
+}
+
 gd_status gd_safetensors_check_shape(const gd_safetensors *file, const char *who,
                                      const gd_safetensors_entry *entry, const gd_tensor *t)
 {
-    const size_t bytes = (size_t)entry->ndim * sizeof *entry->shape;
-    gd_tensor shown = {.ndim = entry->ndim};
-    if (t->ndim == entry->ndim && !memcmp(t->shape, entry->shape, bytes)) return GD_OK;
-    memcpy(shown.shape, entry->shape, bytes);
+    if (gd_safetensors_has_shape(entry, t)) return GD_OK;
     return gd_fail(file->ctx, GD_ERROR_IO, "%s: %s: tensor \"%s\" has shape %s, wanted %s", who,
                    gd_excerpt_of(file->path).text, gd_excerpt_of(entry->name).text,
-                   gd_shape_text(&shown).text, gd_shape_text(t).text);
+                   gd_safetensors_shape_text(entry).text, gd_shape_text(t).text);
 }
 
 gd_status gd_safetensors_read(const gd_safetensors *file, const char *name, gd_tensor *tensor)

@@ -239,14 +239,13 @@ static gd_status sum(gd_replica *replica, double *values, int64_t n)
 
 /* ---- Values --------------------------------------------------------------------------------- */
 
-static gd_status gather(gd_replica *replica, int64_t index)
+static gd_status gather(gd_replica *replica, int64_t index, const gd_tensor *block)
 {
     const buckets *s = (const buckets *)replica;
     gd_group *group = s->group;
-    const gd_tensor *values = s->params->values;
     const bucket *b = &s->bucket[index];
     if (gd_group_begin(group, "all_gather") || group->transport->fork(group) ||
-        group->transport->all_gather(group, element(values, b->begin), values->dtype,
+        group->transport->all_gather(group, element(block, b->begin), block->dtype,
                                      b->end - b->begin))
         return group->ctx->status;
     return index + 1 < s->count ? GD_OK : group->transport->join(group);
@@ -265,6 +264,25 @@ static gd_status send_buffers(gd_replica *replica)
 {
     const buckets *s = (const buckets *)replica;
     return s->own_buffers ? GD_OK : broadcast_buffers(s->params, s->group);
+}
+
+static gd_status agree(gd_replica *replica, const char *who)
+{
+    gd_group *group = ((buckets *)replica)->group;
+    gd_context *ctx = group->ctx;
+    const gd_status mine = ctx->status;
+    const size_t bytes = (size_t)group->ranks * sizeof mine;
+    char why[sizeof ctx->error];
+    memcpy(why, ctx->error, sizeof why);
+    gd_error_clear(ctx);
+    gd_status *all = gd_host_allocate(ctx, bytes, who);
+    if (all && !gd_group_all_gather_within(group, &mine, sizeof mine, all)) {
+        for (int i = 0; i < group->ranks && !mine && !gd_failed(ctx); i++)
+            if (all[i]) gd_fail(ctx, all[i], "%s: rank %d has an error, which it reports", who, i);
+    }
+    gd_host_release(ctx, all, bytes);
+    if (mine) gd_error_clear(ctx);
+    return mine ? gd_fail(ctx, mine, "%s", why) : gd_error_status(ctx);
 }
 
 gd_status gd_params_broadcast(gd_params *params)
@@ -298,7 +316,8 @@ static const gd_replica_calls calls = {.free = free_buckets,
                                        .squares = squares,
                                        .sum = sum,
                                        .gather = gather,
-                                       .send_buffers = send_buffers};
+                                       .send_buffers = send_buffers,
+                                       .agree = agree};
 
 static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes, bool own_buffers)
 {
@@ -306,7 +325,7 @@ static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes, boo
     gd_context *ctx = params->ctx;
     buckets *s = gd_host_allocate(ctx, sizeof *s, who);
     if (!s) return NULL;
-    *s = (buckets){.replica = {.calls = &calls, .ranks = group->ranks},
+    *s = (buckets){.replica = {.calls = &calls, .rank = group->rank, .ranks = group->ranks},
                    .params = params,
                    .group = group,
                    .own_buffers = own_buffers,

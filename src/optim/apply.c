@@ -113,7 +113,8 @@ void gd_optimizer_apply(const gd_optimizer *optimizer)
     for (int64_t i = 0; gd_params_slice_at(params, i, &slice); i++) {
         update_slice(optimizer, &slice);
         if (optimizer->average) update_average(optimizer, &slice);
-        if (params->replica && params->replica->calls->gather(params->replica, i)) return;
+        if (params->replica && params->replica->calls->gather(params->replica, i, params->values))
+            return;
     }
     if (params->replica && params->replica->calls->send_buffers(params->replica)) return;
     if (!params->committed) return;

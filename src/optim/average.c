@@ -83,7 +83,7 @@ gd_status gd_optimizer_swap_average(gd_optimizer *optimizer)
     gd_params_slice slice;
     for (int64_t i = 0; gd_params_slice_at(params, i, &slice) && !gd_failed(ctx); i++) {
         swap_slice(optimizer, &slice, spare);
-        if (params->replica) params->replica->calls->gather(params->replica, i);
+        if (params->replica) params->replica->calls->gather(params->replica, i, params->values);
     }
     gd_tensor_destroy(spare);
     gd_new_version(ctx, params->values->storage);

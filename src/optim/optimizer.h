@@ -41,6 +41,12 @@ struct gd_optimizer {
 bool gd_update_create(gd_optimizer *optimizer);
 void gd_update_free(gd_optimizer *optimizer);
 
+/* The number of updates of all parameters together (gd_optimizer_steps). */
+gd_status gd_update_set_made(gd_optimizer *optimizer, int64_t made);
+
+/* The largest count that a double holds exactly: the bias correction is a power of it. */
+#define GD_MAX_UPDATES ((int64_t)1 << 53)
+
 /* The counts of a new optimizer; false, with the error set, if there is no memory. */
 bool gd_counts_create(gd_optimizer *optimizer);
 void gd_counts_free(gd_optimizer *optimizer);

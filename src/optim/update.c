@@ -254,19 +254,21 @@ int64_t gd_optimizer_steps(const gd_optimizer *optimizer)
     return optimizer ? read_state(optimizer).made : 0;
 }
 
-/* The largest count that a double holds exactly: the bias correction is a power of it. */
-static const int64_t MAX_STEPS = (int64_t)1 << 53;
+gd_status gd_update_set_made(gd_optimizer *optimizer, int64_t made)
+{
+    return WRITE_STATE(optimizer, made, &made);
+}
 
 gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps)
 {
     if (!ready(optimizer)) return refused(optimizer);
-    if (steps < 0 || steps > MAX_STEPS) {
+    if (steps < 0 || steps > GD_MAX_UPDATES) {
         return gd_fail(optimizer->ctx, GD_ERROR_ARGUMENT,
                        "optimizer_set_steps: steps is %lld, wanted at least 0 and at most 2^53",
                        (long long)steps);
     }
     if (gd_counts_set_all(optimizer, steps)) return gd_error_status(optimizer->ctx);
-    return WRITE_STATE(optimizer, made, &steps);
+    return gd_update_set_made(optimizer, steps);
 }
 
 /* ---- The loss scale ----------------------------------------------------------------------- */
@@ -281,7 +283,7 @@ gd_status gd_optimizer_set_loss_scale(gd_optimizer *optimizer, gd_loss_scale sca
 {
     if (!ready(optimizer)) return refused(optimizer);
     const bool power = scale.factor >= 1 && !(scale.factor & (scale.factor - 1));
-    if (!power || scale.good < 0 || scale.good > MAX_STEPS ||
+    if (!power || scale.good < 0 || scale.good > GD_MAX_UPDATES ||
         (!scale.adapts && scale.factor != 1)) {
         return gd_fail(optimizer->ctx, GD_ERROR_ARGUMENT,
                        "optimizer_set_loss_scale: factor is %lld and good %lld, wanted a power of "

@@ -1,0 +1,249 @@
+/* params_load.c - a group of parameters, or an optimizer and its group, from a file (params_save.c).
+ *
+ * What can fail comes first: names and shapes are compared, numbers are read, and all elements are read
+ * into host memory, in the dtype that they will have. Then everything is set at once. */
+#include "files/params_parts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct load {
+    gd_context *ctx;
+    gd_params *params;
+    gd_optimizer *optimizer; /* NULL: of the group alone */
+    gd_load_options options;
+    const char *who;
+    gd_safetensors *file;
+    gd_part *parts;
+    int64_t count;
+    bool same_kind; /* the file has the state of an optimizer like this */
+    int64_t steps, *made;
+    gd_loss_scale scale;
+    gd_random_state random;
+} load;
+
+/* ---- Names and shapes ---------------------------------------------------------------------- */
+
+static void tell(const load *l, const char *name, const char *why)
+{
+    if (l->options.unmatched) l->options.unmatched(l->options.user, name, why);
+}
+
+/* The entry of a part, if it is loaded. */
+static const gd_safetensors_entry *match(const load *l, const gd_part *p)
+{
+    char why[440];
+    const gd_safetensors_entry *entry = gd_safetensors_find(l->file, p->name);
+    if (!l->options.matching) {
+        entry = gd_safetensors_usable(l->file, p->name, l->who);
+        if (entry) gd_safetensors_check_shape(l->file, l->who, entry, p->tensor);
+        return entry;
+    }
+    if (entry && entry->dtype == GD_DTYPE_COUNT)
+        snprintf(why, sizeof why, "holds %.20s in the file", entry->format_dtype);
+    else if (entry && !gd_safetensors_has_shape(entry, p->tensor))
+        snprintf(why, sizeof why, "has shape %s in the file, wanted %s",
+                 gd_safetensors_shape_text(entry).text, gd_shape_text(p->tensor).text);
+    else if (entry && p->state >= 0 && !l->same_kind)
+        snprintf(why, sizeof why, "is a state of another optimizer");
+    else if (entry)
+        return entry;
+    else
+        snprintf(why, sizeof why, "is not in the file");
+    tell(l, p->name, why);
+    return NULL;
+}
+
+/* PyTorch's batch norm counts its batches, for a momentum of None. */
+static bool is_count(const char *name)
+{
+    static const char tail[] = ".num_batches_tracked";
+    const size_t length = strlen(name), end = sizeof tail - 1;
+    return length >= end && !strcmp(name + length - end, tail);
+}
+
+/* What the file alone has. */
+static void match_rest(const load *l)
+{
+    const gd_safetensors_entry *entry;
+    for (int64_t i = 0; (entry = gd_safetensors_at(l->file, i)) && !gd_failed(l->ctx); i++) {
+        const char *name = entry->name;
+        int64_t k = 0;
+        while (k < l->count && strcmp(l->parts[k].name, name) != 0) k++;
+        if (k < l->count || is_count(name) ||
+            (!l->optimizer && !strncmp(name, GD_PART_PREFIX, strlen(GD_PART_PREFIX))))
+            continue;
+        if (l->options.matching)
+            tell(l, name, "is not of the group");
+        else
+            gd_fail(l->ctx, GD_ERROR_IO,
+                    "%s: %s has a tensor \"%s\", wanted only those of the group", l->who,
+                    gd_excerpt_of(l->file->path).text, gd_excerpt_of(name).text);
+    }
+}
+
+/* ---- Numbers ------------------------------------------------------------------------------- */
+
+/* Whether the metadata have this number, which else is an error. */
+static uint64_t read_number(const load *l, const char *name, uint64_t most)
+{
+    const char *text = gd_safetensors_metadata(l->file, name);
+    char *end = NULL;
+    errno = 0;
+    const unsigned long long value = text ? strtoull(text, &end, 10) : 0;
+    if (text && *text >= '0' && *text <= '9' && !*end && !errno && value <= most) return value;
+    gd_fail(l->ctx, GD_ERROR_IO, "%s: %s has \"%s\" for \"%s\" in its metadata, wanted 0 to %llu",
+            l->who, gd_excerpt_of(l->file->path).text, gd_excerpt_of(text ? text : "").text, name,
+            (unsigned long long)most);
+    return 0;
+}
+
+static gd_status check_kind(load *l)
+{
+    const char *kind = gd_safetensors_metadata(l->file, GD_PART_PREFIX "kind");
+    const char *own = gd_optimizer_kind(l->optimizer);
+    l->same_kind = kind && !strcmp(kind, own);
+    if (l->same_kind || l->options.matching) return GD_OK;
+    return gd_fail(l->ctx, GD_ERROR_IO, "%s: %s has %s%s, wanted the state of %s", l->who,
+                   gd_excerpt_of(l->file->path).text,
+                   kind ? "the state of " : "no optimizer's state",
+                   kind ? gd_excerpt_of(kind).text : "", own);
+}
+
+static bool is_loaded(const load *l, int64_t parameter)
+{
+    for (int64_t i = 0; i < l->count; i++)
+        if (l->parts[i].index == parameter && !l->parts[i].entry) return false;
+    return true;
+}
+
+static void read_numbers(load *l)
+{
+    const uint64_t most = (uint64_t)GD_MAX_UPDATES;
+    l->made = gd_host_allocate(l->ctx, (size_t)(l->params->count + 1) * sizeof *l->made, l->who);
+    if (!l->made) return;
+    l->made[0] = 0; /* if there is no parameter */
+    if (gd_counts_get(l->optimizer, l->made)) return;
+    l->steps = (int64_t)read_number(l, GD_PART_PREFIX "steps", most);
+    l->scale.factor = (int64_t)read_number(l, GD_PART_PREFIX "loss_scale", INT64_MAX);
+    l->scale.adapts = read_number(l, GD_PART_PREFIX "loss_scale_adapts", 1);
+    l->scale.good = (int64_t)read_number(l, GD_PART_PREFIX "loss_scale_good", most);
+    l->random.seed = read_number(l, "random.seed", UINT64_MAX);
+    l->random.offset = read_number(l, "random.offset", UINT64_MAX);
+    for (int64_t i = 0; i < l->params->count; i++) {
+        char name[128];
+        snprintf(name, sizeof name, GD_PART_PREFIX "steps.%s", l->params->list[i].tensor->name);
+        const bool own = gd_safetensors_metadata(l->file, name);
+        if (is_loaded(l, i)) l->made[i] = own ? (int64_t)read_number(l, name, most) : l->steps;
+    }
+}
+
+/* ---- Elements ------------------------------------------------------------------------------ */
+
+static gd_dtype dtype_of(const load *l, const gd_part *p)
+{
+    return p->state >= 0 ? l->optimizer->state[p->state]->dtype : p->tensor->dtype;
+}
+
+static void read_elements(const load *l, gd_part *p)
+{
+    gd_context *ctx = l->ctx;
+    const gd_dtype dtype = dtype_of(l, p);
+    p->bytes = (size_t)p->tensor->count * gd_dtype_size(dtype);
+    p->host = gd_host_allocate(ctx, p->bytes, l->who);
+    if (!p->host) return;
+    if (p->entry->dtype == dtype) {
+        gd_safetensors_fetch(l->file, l->who, p->entry->offset, p->host, p->bytes);
+        return;
+    }
+    gd_tensor *source = gd_safetensors_tensor(l->file, p->name);
+    gd_tensor *converted = gd_tensor_create(ctx, dtype, p->tensor->ndim, p->tensor->shape);
+    if (!gd_failed(ctx) && !gd_tensor_copy(converted, source))
+        gd_tensor_read(converted, p->host, p->bytes);
+    gd_tensor_free(source);
+    gd_tensor_free(converted);
+}
+
+/* A state as far as this rank has it. */
+static void set_state(const load *l, const gd_part *p)
+{
+    const gd_tensor *state = l->optimizer->state[p->state], *t = p->tensor;
+    const int64_t size = (int64_t)gd_dtype_size(state->dtype), last = t->offset + t->count;
+    gd_params_slice slice;
+    for (int64_t i = 0; gd_params_slice_at(l->params, i, &slice); i++) {
+        const int64_t begin = slice.begin > t->offset ? slice.begin : t->offset;
+        const int64_t end = slice.end < last ? slice.end : last;
+        if (begin < end)
+            l->ctx->device->upload(l->ctx, gd_block_at(state, slice.at + begin - slice.begin),
+                                   (const char *)p->host + (begin - t->offset) * size,
+                                   (size_t)((end - begin) * size));
+    }
+}
+
+static void set_all(const load *l)
+{
+    gd_context *ctx = l->ctx;
+    if (l->same_kind &&
+        (gd_optimizer_set_loss_scale(l->optimizer, l->scale) ||
+         gd_counts_set(l->optimizer, l->made) || gd_update_set_made(l->optimizer, l->steps)))
+        return;
+    if (l->same_kind) gd_random_set(ctx, l->random);
+    for (int64_t i = 0; i < l->count; i++) {
+        const gd_part *p = &l->parts[i];
+        if (!p->entry || p->tensor->count == 0) continue;
+        if (p->state >= 0) {
+            set_state(l, p);
+            continue;
+        }
+        gd_new_version(ctx, p->tensor->storage);
+        ctx->device->upload(ctx, gd_tensor_data(p->tensor), p->host, p->bytes);
+        gd_written(ctx, p->tensor->storage);
+    }
+}
+
+/* ---- Loading ------------------------------------------------------------------------------- */
+
+static gd_status load_parts(load *l, const char *path, const gd_load_options *options)
+{
+    gd_context *ctx = l->ctx = l->params->ctx;
+    if (options) l->options = *options;
+    l->file = gd_safetensors_open(ctx, path);
+    if (l->file) l->parts = gd_parts_create(l->params, l->optimizer, &l->count, l->who);
+    if (l->parts && l->optimizer) check_kind(l);
+    for (int64_t i = 0; l->parts && i < l->count && !gd_failed(ctx); i++)
+        l->parts[i].entry = match(l, &l->parts[i]);
+    if (l->parts) match_rest(l);
+    if (l->same_kind && !gd_failed(ctx)) read_numbers(l);
+    for (int64_t i = 0; l->parts && i < l->count && !gd_failed(ctx); i++)
+        if (l->parts[i].entry) read_elements(l, &l->parts[i]);
+    if (!gd_failed(ctx)) set_all(l);
+    gd_host_release(ctx, l->made, (size_t)(l->params->count + 1) * sizeof *l->made);
+    if (l->parts) gd_parts_free(ctx, l->parts, l->count);
+    gd_safetensors_close(l->file);
+    return gd_error_status(ctx);
+}
+
+gd_status gd_params_load_with(gd_params *params, const char *path, const gd_load_options *options)
+{
+    load l = {.params = params, .who = "params_load"};
+    if (!gd_parts_ready(params, NULL, l.who))
+        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+    return load_parts(&l, path, options);
+}
+
+gd_status gd_params_load(gd_params *params, const char *path)
+{
+    return gd_params_load_with(params, path, NULL);
+}
+
+gd_status gd_optimizer_load(gd_optimizer *optimizer, const char *path,
+                            const gd_load_options *options)
+{
+    load l = {.optimizer = optimizer, .who = "optimizer_load"};
+    if (!optimizer) return GD_ERROR_ARGUMENT;
+    l.params = optimizer->params;
+    if (!gd_parts_ready(l.params, optimizer, l.who)) return gd_error_status(optimizer->ctx);
+    return load_parts(&l, path, options);
+}

@@ -1,0 +1,226 @@
+/* params_save.c - a group of parameters and its buffers, and what an optimizer needs to go on, as a file.
+ *
+ *     NAME                   a parameter or buffer
+ *     optimizer.STATE.NAME   a state of a parameter: its part of the state's block
+ *     metadata               "optimizer.kind", "optimizer.steps", "optimizer.steps.NAME" where a
+ *                            parameter was updated less often, "optimizer.loss_scale", "random.seed" ... */
+#include "files/params_parts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Parts --------------------------------------------------------------------------------- */
+
+gd_part *gd_parts_create(const gd_params *params, const gd_optimizer *optimizer, int64_t *count,
+                         const char *who)
+{
+    const int64_t own = params->count + params->buffers;
+    const int64_t states = optimizer ? optimizer->states : 0;
+    *count = own + states * params->count;
+    gd_part *parts = gd_host_allocate(params->ctx, (size_t)(*count + 1) * sizeof *parts, who);
+    for (int64_t i = 0; parts && i < *count; i++) {
+        gd_part *p = &parts[i];
+        const int64_t k = i < own ? i : (i - own) % params->count;
+        *p = (gd_part){.index = k, .state = i < own ? -1 : (int)((i - own) / params->count)};
+        p->tensor = k < params->count ? params->list[k].tensor : params->buffer[k - params->count];
+        if (p->state >= 0)
+            snprintf(p->name, sizeof p->name, GD_PART_PREFIX "%.40s.%s",
+                     optimizer->state[p->state]->name, p->tensor->name);
+        else
+            snprintf(p->name, sizeof p->name, "%s", p->tensor->name);
+    }
+    return parts;
+}
+
+void gd_parts_free(gd_context *ctx, gd_part *parts, int64_t count)
+{
+    for (int64_t i = 0; parts && i < count; i++)
+        gd_host_release(ctx, parts[i].host, parts[i].bytes);
+    gd_host_release(ctx, parts, (size_t)(count + 1) * sizeof *parts);
+}
+
+const char *gd_optimizer_kind(const gd_optimizer *optimizer)
+{
+    static const char *const names[GD_RULE_KINDS] = {
+        [GD_RULE_SGD] = "sgd",         [GD_RULE_ADAMW] = "adamw",     [GD_RULE_ADAM] = "adam",
+        [GD_RULE_RMSPROP] = "rmsprop", [GD_RULE_ADAGRAD] = "adagrad", [GD_RULE_LION] = "lion"};
+    return optimizer->has_muon ? "muon" : names[optimizer->rule.kind];
+}
+
+bool gd_parts_ready(const gd_params *params, const gd_optimizer *optimizer, const char *who)
+{
+    if (!gd_params_ready(params, who) || !gd_outside_graph(params->ctx, who)) return false;
+    if (optimizer && optimizer->averaged)
+        gd_fail(params->ctx, GD_ERROR_STATE,
+                "%s: the parameters are their average, wanted gd_optimizer_swap_average before",
+                who);
+    return !gd_failed(params->ctx);
+}
+
+/* ---- States -------------------------------------------------------------------------------- */
+
+/* The state of all parameters: of several ranks, which have a slice each, all slices together. */
+static gd_tensor *whole_state(const gd_params *params, gd_tensor *state, const char *who)
+{
+    gd_context *ctx = params->ctx;
+    gd_replica *replica = params->replica;
+    gd_params_slice slice;
+    if (!replica) return state;
+    gd_tensor *whole =
+        gd_params_block(ctx, state->dtype, params->values->count, GD_MEMORY_WORKSPACE, who);
+    for (int64_t i = 0; whole && gd_params_slice_at(params, i, &slice) && !gd_failed(ctx); i++) {
+        const int64_t n = slice.end - slice.begin, stride = 1;
+        const gd_layout to = {gd_block_at(whole, slice.begin), whole->dtype, 1, &n, &stride};
+        const gd_layout from = {gd_block_at(state, slice.at), state->dtype, 1, &n, &stride};
+        if (n) ctx->services->copy(to, from, ctx);
+        replica->calls->gather(replica, i, whole);
+    }
+    return whole;
+}
+
+/* A view of the parameter's part of a block. */
+static gd_tensor *view_of(const gd_tensor *parameter, gd_tensor *block, const char *who)
+{
+    gd_tensor *view =
+        gd_tensor_header(block->ctx, who, false, block->dtype, parameter->ndim, parameter->shape);
+    if (!view) return NULL;
+    view->offset = parameter->offset;
+    gd_tensor_attach(view, block->storage);
+    return view;
+}
+
+/* ---- Numbers ------------------------------------------------------------------------------- */
+
+typedef struct number {
+    char name[128], text[24];
+} number;
+
+enum { NUMBERS = 7 }; /* and one for each parameter */
+
+static void add_number(number *list, int64_t *count, const char *name, uint64_t value)
+{
+    number *n = &list[(*count)++];
+    snprintf(n->name, sizeof n->name, "%s", name);
+    snprintf(n->text, sizeof n->text, "%" PRIu64, value);
+}
+
+static void add_numbers(const gd_optimizer *optimizer, const int64_t *made, number *list,
+                        int64_t *count)
+{
+    const int64_t steps = gd_optimizer_steps(optimizer);
+    const gd_loss_scale scale = gd_optimizer_loss_scale(optimizer);
+    const gd_random_state random = gd_random_get(optimizer->ctx);
+    add_number(list, count, GD_PART_PREFIX "steps", (uint64_t)steps);
+    add_number(list, count, GD_PART_PREFIX "loss_scale", (uint64_t)scale.factor);
+    add_number(list, count, GD_PART_PREFIX "loss_scale_adapts", scale.adapts);
+    add_number(list, count, GD_PART_PREFIX "loss_scale_good", (uint64_t)scale.good);
+    add_number(list, count, "random.seed", random.seed);
+    add_number(list, count, "random.offset", random.offset);
+    for (int64_t i = 0; i < optimizer->params_count; i++) {
+        char name[128];
+        snprintf(name, sizeof name, GD_PART_PREFIX "steps.%s",
+                 optimizer->params->list[i].tensor->name);
+        if (made[i] != steps) add_number(list, count, name, (uint64_t)made[i]);
+    }
+}
+
+/* ---- Writing ------------------------------------------------------------------------------- */
+
+/* What is written, and the memory for it. */
+typedef struct contents {
+    gd_part *parts;
+    gd_named_tensor *tensors;
+    int64_t count;
+    gd_tensor *whole[GD_MAX_STATES];
+    int64_t *made; /* [parameters + 1] */
+    number *numbers;
+    gd_named_text *texts;
+    int64_t number_count, text_most;
+} contents;
+
+static gd_status prepare(contents *c, const gd_params *params, const gd_optimizer *optimizer,
+                         const gd_named_text *metadata, int64_t metadata_count, const char *who)
+{
+    gd_context *ctx = params->ctx;
+    c->parts = gd_parts_create(params, optimizer, &c->count, who);
+    if (!c->parts) return ctx->status;
+    c->text_most = metadata_count + params->count + NUMBERS + 1;
+    c->tensors = gd_host_allocate(ctx, (size_t)(c->count + 1) * sizeof *c->tensors, who);
+    c->texts = gd_host_allocate(ctx, (size_t)c->text_most * sizeof *c->texts, who);
+    c->numbers = gd_host_allocate(ctx, (size_t)c->text_most * sizeof *c->numbers, who);
+    c->made = gd_host_allocate(ctx, (size_t)(params->count + 1) * sizeof *c->made, who);
+    for (int i = 0; optimizer && i < optimizer->states && !gd_failed(ctx); i++)
+        c->whole[i] = whole_state(params, optimizer->state[i], who);
+    for (int64_t i = 0; c->tensors && i < c->count; i++) {
+        const gd_part *p = &c->parts[i];
+        c->tensors[i] = (gd_named_tensor){p->name, p->tensor};
+        if (p->state >= 0)
+            c->tensors[i].tensor =
+                gd_failed(ctx) ? NULL : view_of(p->tensor, c->whole[p->state], who);
+    }
+    if (gd_failed(ctx) || (optimizer && gd_counts_get(optimizer, c->made))) return ctx->status;
+    if (optimizer) add_numbers(optimizer, c->made, c->numbers, &c->number_count);
+    for (int64_t i = 0; i < metadata_count; i++) c->texts[i] = metadata[i];
+    for (int64_t i = 0; i < c->number_count; i++)
+        c->texts[metadata_count + i] = (gd_named_text){c->numbers[i].name, c->numbers[i].text};
+    if (optimizer)
+        c->texts[metadata_count + c->number_count++] =
+            (gd_named_text){GD_PART_PREFIX "kind", gd_optimizer_kind(optimizer)};
+    return gd_error_status(ctx);
+}
+
+static void discard(contents *c, const gd_params *params, const gd_optimizer *optimizer)
+{
+    gd_context *ctx = params->ctx;
+    for (int64_t i = 0; c->tensors && i < c->count; i++) {
+        gd_tensor *view = (gd_tensor *)(uintptr_t)c->tensors[i].tensor;
+        if (c->parts[i].state >= 0 && view) gd_tensor_destroy(view);
+    }
+    for (int i = 0; params->replica && optimizer && i < optimizer->states; i++)
+        if (c->whole[i]) gd_tensor_destroy(c->whole[i]);
+    if (!c->parts) return;
+    gd_host_release(ctx, c->tensors, (size_t)(c->count + 1) * sizeof *c->tensors);
+    gd_host_release(ctx, c->texts, (size_t)c->text_most * sizeof *c->texts);
+    gd_host_release(ctx, c->numbers, (size_t)c->text_most * sizeof *c->numbers);
+    gd_host_release(ctx, c->made, (size_t)(params->count + 1) * sizeof *c->made);
+    gd_parts_free(ctx, c->parts, c->count);
+}
+
+/* Of several ranks rank 0 writes, and all have its error. */
+static gd_status write_parts(const gd_params *params, const gd_optimizer *optimizer,
+                             const char *path, const gd_named_text *metadata,
+                             int64_t metadata_count, const char *who)
+{
+    gd_context *ctx = params->ctx;
+    gd_replica *replica = optimizer ? params->replica : NULL;
+    contents c = {.parts = NULL};
+    if (metadata_count < 0 || (metadata_count > 0 && !metadata))
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: given %lld metadata%s, wanted an array of 0 or more", who,
+                       (long long)metadata_count, metadata ? "" : " at NULL");
+    if (!prepare(&c, params, optimizer, metadata, metadata_count, who) &&
+        (!replica || replica->rank == 0))
+        gd_safetensors_write(ctx, path, c.tensors, c.count, c.texts,
+                             metadata_count + c.number_count);
+    discard(&c, params, optimizer);
+    return replica ? replica->calls->agree(replica, who) : gd_error_status(ctx);
+}
+
+gd_status gd_params_save(const gd_params *params, const char *path, const gd_named_text *metadata,
+                         int64_t metadata_count)
+{
+    const char *who = "params_save";
+    if (!gd_parts_ready(params, NULL, who))
+        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+    return write_parts(params, NULL, path, metadata, metadata_count, who);
+}
+
+gd_status gd_optimizer_save(const gd_optimizer *optimizer, const char *path,
+                            const gd_named_text *metadata, int64_t metadata_count)
+{
+    const char *who = "optimizer_save";
+    if (!optimizer) return GD_ERROR_ARGUMENT;
+    if (!gd_parts_ready(optimizer->params, optimizer, who)) return gd_error_status(optimizer->ctx);
+    return write_parts(optimizer->params, optimizer, path, metadata, metadata_count, who);
+}
