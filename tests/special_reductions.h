@@ -3,6 +3,8 @@
 #ifndef GRADUS_SPECIAL_REDUCTIONS_H
 #define GRADUS_SPECIAL_REDUCTIONS_H
 
+#include <float.h>
+
 #include "op_test.h"
 
 /* x [n] in one group: its product and slopes. */
@@ -120,6 +122,67 @@ static inline void check_norms_of_any_size(gd_context *ctx)
     ck_assert_double_eq(gd_item(gd_norm(none, -1, (int[]){1}, 1, false)), INFINITY);
     ck_assert_ptr_null(gd_norm(none, NAN, NULL, 0, false));
     ck_assert_error(ctx, "norm: p is nan, wanted a number or an infinity");
+}
+
+/* |y - wanted| of numbers that both may be beyond the range of the dtype, with `ulps` of its eps. */
+static inline void assert_norm_near(double y, long double wanted, bool wide, double ulps,
+                                    const char *of, double p)
+{
+    const long double most = wide ? DBL_MAX : FLT_MAX, least = wide ? 0x1p-1074 : 0x1p-149;
+    const long double eps = wide ? DBL_EPSILON : FLT_EPSILON;
+    if (isinf(y) ? wanted > most / (1 + ulps * eps)
+                 : fabsl(y - wanted) <= ulps * eps * wanted + 2 * least)
+        return;
+    ck_abort_msg("%s of p = %g is %g, wanted %Lg", of, p, y, wanted);
+}
+
+/* y = |(x_0, x_1)|_p and its slopes by logarithms, which neither overflow nor vanish:
+ * ln y = ln(sum e^(p ln x)) / p, and the slopes are e^((p - 1) (ln x - ln y)). */
+static inline void check_norm_of_two(gd_context *ctx, gd_dtype dtype, const double *x, double p)
+{
+    const bool wide = dtype == GD_FLOAT64;
+    const double ulps = 256 + 16 * (fabs(p) + 1 / fabs(p));
+    double dx[2];
+    gd_tensor *t = gd_tensor_create(ctx, dtype, GD_SHAPE(2));
+    gd_tensor_write_f64(t, x, 2);
+    gd_tensor_set_requires_grad(t, true);
+    gd_tensor *y = gd_norm(t, p, NULL, 0, false);
+    const double value = gd_item(y);
+    gd_backward(y);
+    gd_tensor_read_f64(gd_grad(t), dx, 2);
+    const long double a = logl(wide ? x[0] : (float)x[0]), b = logl(wide ? x[1] : (float)x[1]);
+    const long double most = p * (p > 0 ? fmaxl(a, b) : fminl(a, b));
+    const long double log_y = (most + logl(expl(p * a - most) + expl(p * b - most))) / p;
+    assert_norm_near(value, expl(log_y), wide, ulps, "the norm", p);
+    assert_norm_near(dx[0], expl((p - 1) * (a - log_y)), wide, ulps, "the first slope", p);
+    assert_norm_near(dx[1], expl((p - 1) * (b - log_y)), wide, ulps, "the second slope", p);
+    gd_step_end(ctx);
+    gd_tensor_free(t);
+}
+
+/* Powers, quotients and norms beyond the range of the dtype. */
+static inline void check_norms_of_any_power(gd_context *ctx)
+{
+    const double powers[] = {1080, 150, 33.3, 3,     2,    1.001, 1,    0.9,
+                             0.5,  0.1, 0.01, -0.01, -0.5, -1,    -130, -1030};
+    const double pairs[][2] = {{1, 0.5},        {100, 1},         {1e-30, 3.7e19},   {1, 1},
+                               {3e38, 3e38},    {3e38, 1e-44},    {1e-44, 1e-44},    {1e-44, 7e-45},
+                               {1e300, 1e-300}, {1e-320, 3e-320}, {1.7e308, 1.7e308}};
+    for (int i = 0; i < 11; i++) {
+        for (int k = 0; k < 16; k++) {
+            if (i < 8) check_norm_of_two(ctx, GD_FLOAT32, pairs[i], powers[k]);
+            check_norm_of_two(ctx, GD_FLOAT64, pairs[i], powers[k]);
+        }
+    }
+    /* Powers that are beyond the range of the dtype themselves: nearly infinite ones, and nearly 0. */
+    check_norm_of_two(ctx, GD_FLOAT32, (double[]){3, 1}, 1e300);
+    check_norm_of_two(ctx, GD_FLOAT32, (double[]){3, 1}, -1e300);
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){0, 3, 2, 3});
+    assert_close(gd_norm(x, 1e-60, (int[]){1}, 1, false), (double[]){3, INFINITY}, 0, 0, "near 0");
+    gd_tensor *half = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(2));
+    gd_tensor_write_f64(half, (double[]){100, 1}, 2);
+    ck_assert_double_eq(gd_item(gd_norm(half, 150, NULL, 0, false)), 100);
+    ck_assert_double_eq(gd_item(gd_norm(half, -130, NULL, 0, false)), 1);
 }
 
 static inline void check_any_and_all(gd_context *ctx)

@@ -39,6 +39,7 @@ START_TEST(products_norms_and_truth)
     check_products_over_axes(ctx, &seed);
     check_norms(ctx);
     check_norms_of_any_size(ctx);
+    check_norms_of_any_power(ctx);
     check_any_and_all(ctx);
 }
 END_TEST

@@ -399,6 +399,12 @@ START_TEST(norms_of_any_size)
 }
 END_TEST
 
+START_TEST(norms_of_any_power)
+{
+    check_norms_of_any_power(ctx);
+}
+END_TEST
+
 START_TEST(any_and_all)
 {
     check_any_and_all(ctx);
@@ -426,6 +432,7 @@ int main(void)
     tcase_add_test(values, products_over_axes);
     tcase_add_test(values, norms);
     tcase_add_test(values, norms_of_any_size);
+    tcase_add_test(values, norms_of_any_power);
     tcase_add_test(values, any_and_all);
     tcase_set_timeout(values, 60);
     suite_add_tcase(suite, values);

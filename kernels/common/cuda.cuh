@@ -48,6 +48,7 @@
 #include "cuda/device_limits.h"
 #include "gradus/autograd.h"
 #include "launch.cuh"
+#include "option.h"
 #include "core/services.h"
 
 // ---- Types ------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@
 
 #include "gradus/autograd.h"
 #include "core/services.h"
+#include "option.h"
 
 #ifdef GD_REAL_DOUBLE
 #define REAL double

@@ -301,7 +301,6 @@ const gd_op gd_op_prod = {
     GD_CASES(prod_cases),
 };
 
-/* Saves the norm, which y has rounded to 16 bits. */
 static gd_status norm_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_norm_args *args = call->args;
@@ -310,8 +309,10 @@ static gd_status norm_shape(const gd_call *call, gd_shapes *out)
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "p is %g, wanted a number or an infinity",
                             args->p);
     }
-    out->save[0] = out->output[0];
-    out->save[0].dtype = call->dtype;
+    for (int i = 0; i < NORM_SAVES; i++) {
+        out->save[i] = out->output[0];
+        out->save[i].dtype = call->dtype;
+    }
     return GD_OK;
 }
 
@@ -348,7 +349,7 @@ const gd_op gd_op_norm = {
     .name = "norm",
     .formula = "y = (sum of |x|^p over axes)^(1/p)",
     GD_OF_X(gd_norm_args),
-    .saves = 1,
+    .saves = NORM_SAVES,
     .backward_reads_inputs = GD_BIT(0),
     .same_bits = true,
     .strided = true,

@@ -457,77 +457,95 @@ static void square_row(REAL *out, bool add, const REAL *x, const REAL *scale, co
     for (int64_t i = 0; i < n; i++) out[i] = (x[i] * scale[i]) * (x[i] * scale[i]);
 }
 
-static void power_row(REAL *out, bool add, const REAL *x, const REAL *scale, const REAL *p,
+/* (a / b)^p of a and b of at least 0, also where the quotient is beyond the range of its type. */
+static REAL power_of_quotient(REAL a, REAL b, REAL p)
+{
+    const REAL least = sizeof(REAL) == sizeof(double) ? (REAL)DBL_MIN : FLT_MIN;
+    const REAL quotient = a / b, most = 1 / least;
+    if (!(quotient < least || quotient > most)) return GD_MATH(pow)(quotient, p);
+    const REAL quarter = GD_MATH(sqrt)(GD_MATH(sqrt)(a)) / GD_MATH(sqrt)(GD_MATH(sqrt)(b));
+    REAL power = GD_MATH(pow)(quarter, p);
+    power *= power;
+    return power * power;
+}
+
+static void power_row(REAL *out, bool add, const REAL *x, const REAL *extreme, const REAL *p,
                       int64_t n)
 {
     (void)add;
-    for (int64_t i = 0; i < n; i++) out[i] = GD_MATH(pow)(GD_MATH(fabs)(x[i]) * scale[i], p[i]);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = power_of_quotient(GD_MATH(fabs)(x[i]), extreme[i], p[i]);
 }
 
-/* A power of two that brings `size` to between 0.5 and 1, if that is a number other than 0. */
+/* A power of two that brings `size` to between 0.5 and 1, if that is a number other than 0; 0 for inf. */
 static double scale_of(double size)
 {
     const int most = sizeof(REAL) == sizeof(double) ? 1022 : 126;
     int exponent = 0;
-    if (isfinite(size)) frexp(size, &exponent);
+    if (isinf(size)) return 0;
+    if (!isnan(size)) frexp(size, &exponent);
     return ldexp(1, exponent > most ? -most : exponent < -most ? most : -exponent);
 }
 
-/* y = (sum of (|x| scale)^p)^(1/p) / scale: no power overflows, and those that vanish are too small to
- * count. */
+/* With m the largest |x| of a group (for p < 0 the smallest)
+ *     y = m s^(1/p),  dy/dm = s^(1/p - 1),  s = sum of (|x| / m)^p:
+ * no power is above 1, and s is between 1 and n. If m is 0 or not finite, so is y. For p = 1 and 2, m is
+ * a power of two near the largest |x|, by whose inverse x is multiplied. `unit` is m or that inverse. */
 static gd_status norm_of_powers(const gd_call *call, const result_layout *layout, double p)
 {
-    REAL *y = gd_data(call->output[0]), *scale = NULL;
+    const bool whole = p == 1 || p == 2;
+    REAL *y = gd_data(call->output[0]), *unit = gd_data(call->save[SAVE_UNIT]);
+    REAL *slope = gd_data(call->save[SAVE_SLOPE]);
     const REAL exponent = (REAL)p;
     gd_row_function *const term = p == 1 ? scaled_row : p == 2 ? square_row : power_row;
     const double *size = reduce(call, layout, p < 0 ? minus_size_row : size_row, NULL, true);
-    scale = gd_call_scratch(call, (size_t)layout->count * sizeof(REAL));
-    if (!size || !scale) return gd_error_status(call->context);
-    for (int64_t i = 0; i < layout->count; i++) scale[i] = (REAL)scale_of(size[i]);
+    if (!unit) unit = gd_call_scratch(call, (size_t)layout->count * sizeof(REAL));
+    if (!size || !unit) return gd_error_status(call->context);
+    for (int64_t i = 0; i < layout->count; i++)
+        unit[i] = (REAL)(whole ? scale_of(size[i]) : fabs(size[i]));
 
     gd_reduction r = {.walk = gd_walk_like(call->input[0]), .term = term};
     add_result(&r.walk, layout);
     gd_walk_add_tensor(&r.walk, call->input[0]);
     add_result(&r.walk, layout);
     gd_walk_add(&r.walk, 0, NULL, NULL); /* p, the same everywhere */
-    r.data[1] = gd_data(call->input[0]), r.data[2] = scale, r.data[3] = &exponent;
+    r.data[1] = gd_data(call->input[0]), r.data[2] = unit, r.data[3] = &exponent;
     const double *sum = GD_REAL_NAME(gd_reduce)(call, &r);
     if (!sum) return gd_error_status(call->context);
     for (int64_t i = 0; i < layout->count; i++) {
-        const double root = p == 1 ? sum[i] : p == 2 ? sqrt(sum[i]) : pow(sum[i], 1 / p);
-        y[i] = (REAL)(root / (double)scale[i]);
+        const double s = sum[i], m = layout->n || p < 0 ? fabs(size[i]) : 0;
+        const bool number = m > 0 && !isinf(m);
+        const double root = p == 1 ? s : p == 2 ? sqrt(s) : pow(s, 1 / p);
+        y[i] = (REAL)(number ? whole ? root / (double)unit[i] : root * m : m);
+        if (slope) slope[i] = (REAL)(number ? pow(s, 1 / p - 1) : isinf(m) ? 1 : m);
     }
     return GD_OK;
 }
 
 static double p_of(const gd_call *call)
 {
-    return ((const gd_norm_args *)call->args)->p;
+    return gd_option_of_dtype(call->dtype, ((const gd_norm_args *)call->args)->p);
 }
 
 gd_status GD_REAL_NAME(norm_forward)(const gd_call *call)
 {
     const result_layout layout = layout_of_result(call);
     const double p = p_of(call);
-    REAL *y = gd_data(call->output[0]), *save = gd_data(call->save[0]);
-    if (p == 0 || isinf(p)) {
-        gd_row_function *const term = p == 0 ? not_zero_row : p < 0 ? minus_size_row : size_row;
-        const double *result = reduce(call, &layout, term, NULL, p != 0);
-        if (!result) return gd_error_status(call->context);
-        for (int64_t i = 0; i < layout.count; i++)
-            y[i] = (REAL)(p < 0 ? -result[i] : isinf(p) && layout.n == 0 ? 0 : result[i]);
-    } else {
-        const gd_status status = norm_of_powers(call, &layout, p);
-        if (status) return status;
-    }
-    if (save) memcpy(save, y, (size_t)layout.count * sizeof *y);
+    REAL *y = gd_data(call->output[0]), *unit = gd_data(call->save[SAVE_UNIT]);
+    if (p != 0 && !isinf(p)) return norm_of_powers(call, &layout, p);
+    gd_row_function *const term = p == 0 ? not_zero_row : p < 0 ? minus_size_row : size_row;
+    const double *result = reduce(call, &layout, term, NULL, p != 0);
+    if (!result) return gd_error_status(call->context);
+    for (int64_t i = 0; i < layout.count; i++)
+        y[i] = (REAL)(p < 0 ? -result[i] : isinf(p) && layout.n == 0 ? 0 : result[i]);
+    if (unit) memcpy(unit, y, (size_t)layout.count * sizeof *y);
     return GD_OK;
 }
 
 typedef struct norm_work {
     gd_rows rows;
     REAL *dx;
-    const REAL *share, *x, *y;
+    const REAL *share, *x, *unit;
     REAL p;
     bool add;
 } norm_work;
@@ -538,14 +556,14 @@ static REAL sign_of(REAL x)
     return x > 0 ? 1 : x < 0 ? -1 : x * 0;
 }
 
-/* dy/dx */
-static REAL norm_slope(REAL x, REAL y, REAL p)
+/* dy/dx over dy/dm */
+static REAL norm_slope(REAL x, REAL unit, REAL p)
 {
-    if (y == 0 || p == 0 || (x == 0 && p < 1)) return 0;             /* [norm at 0] */
-    if (isinf(p)) return same(GD_MATH(fabs)(x), y) ? sign_of(x) : 0; /* [norm max] */
+    if (x == 0 || p == 0) return 0;                                     /* [norm at 0] */
+    if (isinf(p)) return same(GD_MATH(fabs)(x), unit) ? sign_of(x) : 0; /* [norm max] */
     if (p == 1) return sign_of(x);
-    if (p == 2) return x / y;
-    return sign_of(x) * GD_MATH(pow)(GD_MATH(fabs)(x) / y, p - 1); /* [norm] */
+    if (p == 2) return x * unit;
+    return sign_of(x) * power_of_quotient(GD_MATH(fabs)(x), unit, p - 1); /* [norm] */
 }
 
 static void norm_piece(const void *work, int64_t i)
@@ -558,10 +576,10 @@ static void norm_piece(const void *work, int64_t i)
          gd_piece_next(&piece)) {
         const REAL *share = gd_piece_load(&piece, SHARE, w->share, buffer[0]);
         const REAL *x = gd_piece_load(&piece, X, w->x, buffer[1]);
-        const REAL *y = gd_piece_load(&piece, Y, w->y, buffer[2]);
+        const REAL *unit = gd_piece_load(&piece, Y, w->unit, buffer[2]);
         REAL *dx = w->dx + gd_piece_offset(&piece, DX);
         for (int64_t j = 0; j < piece.n; j++)
-            dx[j] = (add ? dx[j] : 0) + share[j] * norm_slope(x[j], y[j], p);
+            dx[j] = (add ? dx[j] : 0) + share[j] * norm_slope(x[j], unit[j], p);
     }
 }
 
@@ -572,27 +590,34 @@ static void same_size_row(REAL *out, bool add, const REAL *x, const REAL *y, con
     for (int64_t i = 0; i < n; i++) out[i] = same(GD_MATH(fabs)(x[i]), y[i]) ? 1 : 0;
 }
 
-/* Equal largest (or smallest) elements share dy, as those of max do. */
+/* dy times dy/dm: equal largest (or smallest) elements share that of an infinite p, as those of max do. */
+static const REAL *norm_shares(const gd_call *call, const result_layout *layout, double p)
+{
+    const REAL *unit = gd_data(call->save[SAVE_UNIT]), *slope = gd_data(call->save[SAVE_SLOPE]);
+    const REAL *dy = gd_data(call->doutput[0]);
+    const double *k = isinf(p) ? reduce(call, layout, same_size_row, unit, false) : NULL;
+    REAL *share = gd_call_scratch(call, (size_t)layout->count * sizeof(REAL));
+    if ((isinf(p) && !k) || !share) return NULL;
+    for (int64_t i = 0; i < layout->count; i++)
+        share[i] = k ? (REAL)((double)dy[i] / k[i]) : p == 0 ? dy[i] : dy[i] * slope[i];
+    return share;
+}
+
 gd_status GD_REAL_NAME(norm_backward)(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
     const result_layout layout = layout_of_result(call);
-    const REAL *y = gd_data(call->save[0]), *share = gd_data(call->doutput[0]);
-    if (isinf(p_of(call))) {
-        const double *k = reduce(call, &layout, same_size_row, y, false);
-        REAL *part = gd_call_scratch(call, (size_t)layout.count * sizeof(REAL));
-        if (!k || !part) return gd_error_status(call->context);
-        for (int64_t i = 0; i < layout.count; i++) part[i] = (REAL)((double)share[i] / k[i]);
-        share = part;
-    }
+    const double p = p_of(call);
+    const REAL *share = norm_shares(call, &layout, p);
+    if (!share) return gd_error_status(call->context);
     gd_walk walk = gd_walk_like(call->input[0]);
     gd_walk_add_tensor(&walk, call->dinput[0]);
     add_result(&walk, &layout);
     gd_walk_add_tensor(&walk, call->input[0]);
     add_result(&walk, &layout);
-    const norm_work w = {
-        gd_rows_of(walk), gd_data(call->dinput[0]), share, gd_data(call->input[0]), y,
-        (REAL)p_of(call), call->accumulate[0]};
+    const norm_work w = {gd_rows_of(walk),        gd_data(call->dinput[0]),       share,
+                         gd_data(call->input[0]), gd_data(call->save[SAVE_UNIT]), (REAL)p,
+                         call->accumulate[0]};
     gd_for_each(gd_threads_for(call->threads, gd_walk_count(&walk)), w.rows.pieces, norm_piece, &w);
     return GD_OK;
 }
