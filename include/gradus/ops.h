@@ -5,6 +5,9 @@
  * input described as optional may be NULL. If all inputs are NULL, there is no context for an
  * error: the result is just NULL.
  *
+ * No function returns its argument: what has nothing to compute, such as a reshape to the same shape, is
+ * a view with a node of its own, so that its recording, freeing and gd_retain_grad are not its input's.
+ *
  * Shapes are written as [M, N]; `...` stands for any number of leading dimensions, none included.
  * "Broadcast" is NumPy's rule: align the shapes at the right; a missing dimension or one of size 1
  * is repeated. Real means any dtype but GD_INT32; unless something else is said, the real inputs
@@ -596,7 +599,8 @@ GD_API gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape);
 GD_API gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis);
 /* Joins `count` >= 1 tensors of one dtype and shape along a new axis. */
 GD_API gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis);
-/* y[..., i, ...] = x[..., i - shift, ...], whose index counts around the end. Any shift. */
+/* y[..., i, ...] = x[..., i - shift, ...], whose index counts around the end. Any shift; of a multiple of
+ * the axis it is what gd_contiguous gives. */
 GD_API gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift);
 /* The elements in reverse along the `count` axes listed, or along all of them if axes is NULL. */
 GD_API gd_tensor *gd_flip(gd_tensor *x, const int *axes, int count);
@@ -608,7 +612,7 @@ GD_API gd_tensor *gd_triu(gd_tensor *x, int64_t diagonal);
  * the sizes add up to the axis. NULLs on error. */
 GD_API gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes,
                           gd_tensor **parts);
-/* A packed copy (or x itself if it is packed already). */
+/* A packed copy, or a view if x is packed already. */
 GD_API gd_tensor *gd_contiguous(gd_tensor *x);
 /* Converts the dtype, rounding to nearest even. Between real dtypes it has a gradient; from
  * GD_INT32 it has none; to GD_INT32 it truncates. */
