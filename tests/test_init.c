@@ -297,6 +297,30 @@ START_TEST(views_and_dtypes)
 }
 END_TEST
 
+/* Nothing beyond the bounds, though 0.04 is none of the numbers of 16 bits: the nearest is above it. */
+START_TEST(rounded_within_the_bounds)
+{
+    enum { N = 1 << 16 };
+    for (int dtype = 0; dtype < 4; dtype++) {
+        gd_tensor *t = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(N));
+        gd_init_truncated_normal(t, 0, 0.02, -0.04, 0.04);
+        double *x = values_of(t);
+        for (int i = 0; i < N; i++) ck_assert(fabs(x[i]) <= 0.04);
+        free(x);
+        gd_init_kaiming_uniform(gd_reshape(t, GD_SHAPE(64, 1024)), GD_FAN_IN, 1);
+        x = values_of(t);
+        for (int i = 0; i < N; i++) ck_assert(fabs(x[i]) <= sqrt(3. / 1024));
+        free(x);
+        gd_step_end(ctx);
+        gd_tensor_free(t);
+    }
+    gd_tensor *t = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(2));
+    ck_assert(gd_init_truncated_normal(t, 1, 1, 1.001, 1.002));
+    ck_assert_error(ctx, "init_truncated_normal: no bfloat16 is between 1.001 and 1.002");
+    gd_tensor_free(t);
+}
+END_TEST
+
 START_TEST(nothing_to_fill)
 {
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 5)),
@@ -357,6 +381,7 @@ int main(void)
     tcase_add_loop_test(cases, the_distribution_is_the_truncated_one, 0, CUTS);
     tcase_add_test(cases, elements_are_quantiles);
     tcase_add_test(cases, views_and_dtypes);
+    tcase_add_test(cases, rounded_within_the_bounds);
     tcase_add_test(cases, nothing_to_fill);
     tcase_add_test(cases, bad_calls_are_sentences);
     suite_add_tcase(suite, cases);

@@ -4,6 +4,7 @@
 #include "gradus/gradus.h"
 #include "random/philox.h"
 #include "random/random.h"
+#include "core/services.h"
 
 #include <math.h>
 #include <string.h>
@@ -154,22 +155,81 @@ START_TEST(uniform_is_as_documented)
 }
 END_TEST
 
+static gd_distribution within(gd_dtype dtype, double low, double high)
+{
+    gd_distribution d = {.a = low, .b = high};
+    gd_numbers_within(dtype, low, high, &d.first, &d.last);
+    return d;
+}
+
 START_TEST(uniform_never_reaches_high)
 {
     const uint32_t ones[4] = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff};
     const uint32_t zeros[4] = {0};
     float f[2];
     double d[2];
-    gd_uniform_from_words_f32(f, ones, 1, 1, 2); /* 1 + (1 - 2^-24) would round to 2 */
-    gd_uniform_from_words_f64(d, ones, 1, 1, 2);
+    const gd_distribution f1 = within(GD_FLOAT32, 1, 2), d1 = within(GD_FLOAT64, 1, 2);
+    gd_uniform_from_words_f32(f, ones, 1, &f1); /* 1 + (1 - 2^-24) would round to 2 */
+    gd_uniform_from_words_f64(d, ones, 1, &d1);
     ck_assert(f[0] == nextafterf(2, 0));
     ck_assert(d[0] == nextafter(2, 0));
-    gd_uniform_from_words_f32(f, ones, 1, -1, 0);
+    const gd_distribution below = within(GD_FLOAT32, -1, 0), three = within(GD_FLOAT32, 3, 3);
+    gd_uniform_from_words_f32(f, ones, 1, &below);
     ck_assert(f[0] < 0);
-    gd_uniform_from_words_f32(f, zeros, 1, -1, 0);
+    gd_uniform_from_words_f32(f, zeros, 1, &below);
     ck_assert(f[0] == -1);
-    gd_uniform_from_words_f32(f, ones, 1, 3, 3);
+    gd_uniform_from_words_f32(f, ones, 1, &three);
     ck_assert(f[0] == 3);
+}
+END_TEST
+
+/* The numbers of each dtype at the ends of an interval. */
+START_TEST(numbers_within)
+{
+    static const struct {
+        gd_dtype dtype;
+        double low, high, first, last;
+    } rows[] = {
+        {GD_FLOAT32, 0, 1, 0, 1 - 0x1p-24},
+        {GD_FLOAT64, 0, 1, 0, 1 - 0x1p-53},
+        {GD_BFLOAT16, 0, 1, 0, 1 - 0x1p-8},
+        {GD_FLOAT16, 0, 1, 0, 1 - 0x1p-11},
+        {GD_BFLOAT16, -1, 0, -1, -0x1p-133}, /* the least numbers of all */
+        {GD_FLOAT16, -0x1p-30, 0x1p-30, 0, 0},
+        {GD_BFLOAT16, 1.001, 2.001, 1 + 0x1p-7, 2},
+        {GD_BFLOAT16, 1.006, 1.02, 1 + 0x1p-7, 1 + 0x1p-6},
+        {GD_FLOAT32, 0.7, 0.9, 0.7f + 0x1p-24, 0.9f - 0x1p-24 * (0.9f >= 0.9)},
+        {GD_FLOAT16, -1e5, 1e9, -65504, 65504},
+        {GD_BFLOAT16, -INFINITY, INFINITY, -INFINITY, 0x1.fep127},
+        {GD_BFLOAT16, 1.001, 1.002, 1, 1}, /* none */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const gd_distribution d = within(rows[i].dtype, rows[i].low, rows[i].high);
+        ck_assert_msg(d.first == rows[i].first && d.last == rows[i].last, "row %zu: %.9g to %.9g",
+                      i, d.first, d.last);
+    }
+}
+END_TEST
+
+/* Also of 16 bits, whose rounding comes after that of float32. */
+START_TEST(uniform_stays_within)
+{
+    enum { N = 1 << 18 };
+    gd_context *ctx = context(1, 2);
+    double *x = malloc(N * sizeof *x);
+    for (int dtype = 0; dtype < 4; dtype++) {
+        gd_tensor *t = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(N));
+        for (int k = 0; k < 2; k++) {
+            const double low = k ? -0.3 : 0, high = k ? 0.7 : 1;
+            gd_random_uniform(t, low, high);
+            gd_tensor_read_f64(t, x, N);
+            for (int i = 0; i < N; i++) ck_assert(x[i] >= low && x[i] < high);
+        }
+        gd_tensor_free(t);
+    }
+    free(x);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
 }
 END_TEST
 
@@ -222,8 +282,8 @@ START_TEST(normal_of_extreme_words)
         uint32_t wide[4] = {words[0], words[0], words[1], words[1]};
         float f[2];
         double d[2];
-        gd_normal_from_words_f32(f, words, 2, 0, 1);
-        gd_normal_from_words_f64(d, wide, 2, 0, 1);
+        gd_normal_from_words_f32(f, words, 2, &(gd_distribution){0, 1, 0, 0});
+        gd_normal_from_words_f64(d, wide, 2, &(gd_distribution){0, 1, 0, 0});
         long double a = (words[0] + 0.5L) * 0x1p-32L, b = (words[1] + 0.5L) * 0x1p-32L;
         for (int j = 0; j < 2; j++) {
             ck_assert_double_eq_tol(f[j], (double)model_normal(a, b, j), 1e-4);
@@ -458,6 +518,8 @@ int main(void)
     tcase_add_test(cases, the_state_moves_by_blocks_and_repeats);
     tcase_add_test(cases, uniform_is_as_documented);
     tcase_add_test(cases, uniform_never_reaches_high);
+    tcase_add_test(cases, numbers_within);
+    tcase_add_test(cases, uniform_stays_within);
     tcase_add_test(cases, normal_is_as_documented);
     tcase_add_test(cases, normal_of_extreme_words);
     tcase_add_test(cases, integers_are_as_documented);

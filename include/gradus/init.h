@@ -42,7 +42,7 @@ GD_API gd_status gd_init_kaiming_normal(gd_tensor *t, gd_fan fan, double gain);
 GD_API gd_status gd_init_orthogonal(gd_tensor *t, double gain);
 
 /* A normal distribution within [low, high], as if numbers outside were drawn again. low < high; either
- * may be infinite. stddev is above 0 and finite. Element i uses words 2i and 2i + 1, for every dtype; the
+ * may be infinite, and a number of t's dtype lies between. stddev is above 0 and finite. Element i uses words 2i and 2i + 1, for every dtype; the
  * host computes it. */
 GD_API gd_status gd_init_truncated_normal(gd_tensor *t, double mean, double stddev, double low,
                                           double high);

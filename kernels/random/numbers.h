@@ -50,14 +50,15 @@ GD_NUMBERS BITS gd_wide(const uint32_t *words)
 }
 #endif
 
-/* low + range * u for u in [0, 1) from one number's words. Rounding may carry the sum to the upper
- * end, which is not in the interval: then it is `last`, the number before it. */
-GD_NUMBERS REAL gd_uniform_number(const uint32_t *words, REAL low, REAL range, REAL last)
+/* low + range * u for u in [0, 1) from one number's words. Rounding, later to 16 bits too, may carry it out
+ * of the interval: then it is the first or last number of the tensor's dtype that is inside. */
+GD_NUMBERS REAL gd_uniform_number(const uint32_t *words, REAL low, REAL range, REAL first,
+                                  REAL last)
 {
     const REAL unit = 1 / (REAL)((BITS)1 << UNIFORM_BITS);
     const REAL u = (REAL)(gd_wide(words) >> (WIDTH - UNIFORM_BITS)) * unit;
     const REAL value = GD_MATH(fma)(range, u, low);
-    return value < last ? value : last;
+    return value < first ? first : value < last ? value : last;
 }
 
 /* log u for a normal number u > 0. With u = 2^e m and m in [sqrt(1/2), sqrt(2)),

@@ -3,6 +3,7 @@
  * Word i of the stream depends on i alone, so any thread may compute any piece. */
 #include "kernel.h"
 
+#include "copy/convert.h"
 #include "random/philox.h"
 #include "random/random.h"
 
@@ -33,14 +34,14 @@ void gd_philox(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t cou
 
 /* Computes n values of a real type from `words_each` words per value and stores them; 16-bit types
  * are rounded from float. */
-typedef void (*from_words)(void *y, const uint32_t *words, int64_t n, double a, double b);
+typedef void (*from_words)(void *y, const uint32_t *words, int64_t n, const gd_distribution *d);
 
 typedef struct values {
     void *dst;
     gd_dtype dtype;
     int64_t n;
     from_words make;
-    double a, b;
+    gd_distribution distribution;
     uint64_t seed, offset;
     gd_context *ctx;
 } values;
@@ -55,7 +56,7 @@ static void fill_piece(const void *work, int64_t p)
     /* Normal values come in pairs. */
     const int64_t word_count = (count + count % 2) * words_each;
     gd_philox(v->seed, 0, v->offset + (uint64_t)(start * words_each), word_count, words);
-    v->make(made, words, count, v->a, v->b);
+    v->make(made, words, count, &v->distribution);
 
     void *at = (char *)v->dst + (size_t)start * gd_dtype_size(v->dtype);
     if (v->dtype == GD_FLOAT32 || v->dtype == GD_FLOAT64) {
@@ -68,26 +69,61 @@ static void fill_piece(const void *work, int64_t p)
     }
 }
 
-static void fill(void *dst, gd_dtype dtype, int64_t n, from_words make, double a, double b,
-                 uint64_t seed, uint64_t offset, gd_context *ctx)
+static void fill(void *dst, gd_dtype dtype, int64_t n, from_words make,
+                 gd_distribution distribution, uint64_t seed, uint64_t offset, gd_context *ctx)
 {
-    const values v = {dst, dtype, n, make, a, b, seed, offset, ctx};
+    const values v = {dst, dtype, n, make, distribution, seed, offset, ctx};
     gd_for_each(gd_threads_for(gd_context_threads(ctx), n), n / PIECE + (n % PIECE != 0),
                 fill_piece, &v);
 }
+
+/* ---- The numbers of a dtype in an interval --------------------------------------------------- */
+
+static double rounded(gd_dtype dtype, double x)
+{
+    double bits = 0, y;
+    gd_find_converter(dtype, GD_FLOAT64)(&bits, 1, &x, 1, 1);
+    gd_find_converter(GD_FLOAT64, dtype)(&y, 1, &bits, 1, 1);
+    return y;
+}
+
+/* The least number that is not below x. Half of the first d that helps reaches no further than to the
+ * middle between two numbers, so d does not reach beyond the upper one. */
+static double rounded_up(gd_dtype dtype, double x)
+{
+    static const double largest[] = {[GD_FLOAT32] = (double)FLT_MAX,
+                                     [GD_FLOAT64] = DBL_MAX,
+                                     [GD_BFLOAT16] = 0x1.fep127,
+                                     [GD_FLOAT16] = 65504};
+    if (isfinite(x)) x = fmax(x, -largest[dtype]);
+    double y = rounded(dtype, x);
+    for (double d = fmax(fabs(x) * 0x1p-53, 0x1p-1074); y < x; d *= 2) y = rounded(dtype, x + d);
+    return y;
+}
+
+void gd_numbers_within(gd_dtype dtype, double low, double high, double *first, double *last)
+{
+    *first = rounded_up(dtype, low);
+    *last = -rounded_up(dtype, -nextafter(high, low));
+    if (!(*first <= *last)) *first = *last = rounded(dtype, low);
+}
+
+/* ---- Fills -------------------------------------------------------------------------------- */
 
 void gd_uniform_cpu(void *dst, gd_dtype dtype, int64_t n, double low, double high, uint64_t seed,
                     uint64_t offset, gd_context *ctx)
 {
     from_words make = dtype == GD_FLOAT64 ? gd_uniform_from_words_f64 : gd_uniform_from_words_f32;
-    fill(dst, dtype, n, make, low, high, seed, offset, ctx);
+    gd_distribution uniform = {.a = low, .b = high};
+    gd_numbers_within(dtype, low, high, &uniform.first, &uniform.last);
+    fill(dst, dtype, n, make, uniform, seed, offset, ctx);
 }
 
 void gd_normal_cpu(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev, uint64_t seed,
                    uint64_t offset, gd_context *ctx)
 {
     from_words make = dtype == GD_FLOAT64 ? gd_normal_from_words_f64 : gd_normal_from_words_f32;
-    fill(dst, dtype, n, make, mean, stddev, seed, offset, ctx);
+    fill(dst, dtype, n, make, (gd_distribution){.a = mean, .b = stddev}, seed, offset, ctx);
 }
 
 typedef struct whole_numbers {

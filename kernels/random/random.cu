@@ -35,18 +35,19 @@ constexpr int numbers_each = 16 / (int)sizeof(R);
 
 template <class R>
 struct uniform {
-    R low, range, last; // the last number below low + range
+    R low, range, first, last; // the outermost numbers of T in [low, low + range)
 
     __device__ void make(const uint32_t *words, float *out) const
     {
 #pragma unroll
-        for (int k = 0; k < 4; k++) out[k] = single::gd_uniform_number(words + k, low, range, last);
+        for (int k = 0; k < 4; k++)
+            out[k] = single::gd_uniform_number(words + k, low, range, first, last);
     }
     __device__ void make(const uint32_t *words, double *out) const
     {
 #pragma unroll
         for (int k = 0; k < 2; k++)
-            out[k] = wide::gd_uniform_number(words + 2 * k, low, range, last);
+            out[k] = wide::gd_uniform_number(words + 2 * k, low, range, first, last);
     }
 };
 
@@ -116,12 +117,12 @@ extern "C" void gd_uniform_cuda(void *dst, gd_dtype dtype, int64_t n, double low
                                 uint64_t seed, uint64_t offset, gd_context *ctx)
 {
     if (n == 0) return;
+    double first, last;
+    gd_numbers_within(dtype, low, high, &first, &last);
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
         using R = gd_compute<T>;
-        const R last =
-            sizeof(R) == 8 ? (R)nextafter(high, low) : (R)nextafterf((float)high, (float)low);
-        const uniform<R> maker = {(R)low, (R)(high - low), last};
+        const uniform<R> maker = {(R)low, (R)(high - low), (R)first, (R)last};
         return fill<T>(dst, n, maker, seed, offset, ctx);
     });
 }

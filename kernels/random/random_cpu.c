@@ -4,22 +4,22 @@
 #include "random/numbers.h"
 #include "random/random.h"
 
-void GD_REAL_NAME(gd_uniform_from_words)(void *out, const uint32_t *words, int64_t n, double low,
-                                         double high)
+void GD_REAL_NAME(gd_uniform_from_words)(void *out, const uint32_t *words, int64_t n,
+                                         const gd_distribution *d)
 {
     REAL *restrict y = out;
-    const REAL a = (REAL)low, range = (REAL)(high - low);
-    const REAL last = GD_MATH(nextafter)((REAL)high, (REAL)low);
+    const REAL low = (REAL)d->a, range = (REAL)(d->b - d->a);
+    const REAL first = (REAL)d->first, last = (REAL)d->last;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        y[i] = gd_uniform_number(words + WORDS_EACH * i, a, range, last);
+        y[i] = gd_uniform_number(words + WORDS_EACH * i, low, range, first, last);
 }
 
-void GD_REAL_NAME(gd_normal_from_words)(void *out, const uint32_t *words, int64_t n, double mean,
-                                        double stddev)
+void GD_REAL_NAME(gd_normal_from_words)(void *out, const uint32_t *words, int64_t n,
+                                        const gd_distribution *d)
 {
     REAL *restrict y = out;
-    const REAL mu = (REAL)mean, sigma = (REAL)stddev;
+    const REAL mu = (REAL)d->a, sigma = (REAL)d->b;
     const int64_t pairs = n / 2 + n % 2;
 #pragma omp simd
     for (int64_t j = 0; j < pairs; j++)

@@ -233,6 +233,9 @@ gd_accumulate_service gd_accumulate_cpu, gd_accumulate_cuda;
 gd_fill_service gd_fill_cpu, gd_fill_cuda;
 gd_sum_squares_service gd_sum_squares_cpu, gd_sum_squares_cuda;
 gd_scale_service gd_scale_cpu, gd_scale_cuda;
+/* The first and the last number of a real dtype in [low, high); if there is none, both are low, rounded. */
+void gd_numbers_within(gd_dtype dtype, double low, double high, double *first, double *last);
+
 gd_uniform_service gd_uniform_cpu, gd_uniform_cuda;
 gd_normal_service gd_normal_cpu, gd_normal_cuda;
 gd_integers_service gd_integers_cpu, gd_integers_cuda;

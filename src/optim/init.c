@@ -222,11 +222,18 @@ gd_status gd_init_truncated_normal(gd_tensor *t, double mean, double stddev, dou
                        who, mean, stddev, low, high);
     }
     if (t->count == 0) return GD_OK;
+    double first, last;
+    gd_numbers_within(t->dtype, low, nextafter(high, INFINITY), &first, &last);
+    if (first < low || last > high) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: no %s is between %g and %g, wanted a wider interval", who,
+                       gd_dtype_name(t->dtype), low, high);
+    }
     double *values = draw(t, false, who);
     if (!values) return ctx->status;
     for (int64_t i = 0; i < t->count; i++) {
         const double x = mean + stddev * side * normal_quantile(least + all * values[i]);
-        values[i] = fmin(fmax(x, low), high);
+        values[i] = fmin(fmax(x, first), last);
     }
     return put(t, values);
 }
