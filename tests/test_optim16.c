@@ -354,6 +354,82 @@ END_TEST
 
 /* 200 batches whose gradients are all the same: in 16 bits the sum would stop growing where a batch
  * is less than half a unit of it. */
+/* What is made of a matrix w [6, 8] by functions whose backward only moves dy or sums it. */
+enum { MADE = 14 };
+static gd_tensor *made_of(int which, gd_tensor *w, gd_dtype dtype)
+{
+    gd_tensor *parts[2];
+    switch (which) {
+    case 0:
+        return gd_reshape(w, GD_SHAPE(12, 4));
+    case 1:
+        return gd_transpose(w, 0, 1);
+    case 2:
+        return gd_slice(w, 1, 2, 7);
+    case 3:
+        return gd_contiguous(gd_transpose(w, 0, 1));
+    case 4:
+        return gd_concat((gd_tensor *[]){w, gd_slice(w, 0, 1, 3)}, 2, 0);
+    case 5:
+        return gd_roll(w, 1, 3);
+    case 6:
+        return gd_flip(w, NULL, 0);
+    case 7:
+        return gd_squeeze(gd_unsqueeze(w, 1), 1);
+    case 8:
+        return gd_tril(w, 1);
+    case 9:
+        return gd_cast(gd_cast(w, GD_FLOAT32), dtype);
+    case 10:
+        return gd_reshape(gd_expand(gd_unsqueeze(w, 0), GD_SHAPE(3, 6, 8)), GD_SHAPE(18, 8));
+    case 11:
+        return gd_add(w, gd_neg(gd_flip(w, (int[]){0}, 1)));
+    case 12:
+        return gd_split(w, 0, 2, (int64_t[]){2, 4}, parts) ? NULL : parts[1];
+    default:
+        return gd_reshape(gd_stack((gd_tensor *[]){w, w}, 2, 0), GD_SHAPE(12, 8));
+    }
+}
+
+/* The loss of such a parameter as a layer's weight, by sums of 31 products: float32 holds its gradient,
+ * 16 bits do not. which = MADE: conv1d's. */
+static void weight_gradient(gd_context *ctx, gd_dtype dtype, gd_dtype digits, int which, double *dw)
+{
+    gd_params *params = gd_params_create(ctx, dtype);
+    gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){6, 8}, 0);
+    double values[31 * 64];
+    gd_params_finish(params);
+    for (int i = 0; i < 48; i++) values[i] = noise(i, 3);
+    round_all(ctx, digits, values, 48);
+    gd_tensor_write_f64(w, values, 48);
+    gd_tensor *weight = which < MADE ? made_of(which, w, dtype) : gd_reshape(w, GD_SHAPE(3, 4, 4));
+    const int64_t columns = which < MADE ? gd_tensor_dim(weight, 1) : 64;
+    gd_tensor *x = gd_tensor_create(ctx, dtype, GD_SHAPE(31, columns));
+    for (int i = 0; i < 31 * columns; i++) values[i] = noise(i, 5);
+    round_all(ctx, digits, values, 31 * columns);
+    gd_tensor_write_f64(x, values, 31 * columns);
+    gd_tensor *y = which < MADE ? gd_linear(x, weight, NULL)
+                                : gd_conv1d(gd_reshape(x, GD_SHAPE(31, 4, 16)), weight, NULL, NULL);
+    gd_backward_from(&y, 1, NULL);
+    ck_assert_no_error(ctx);
+    gd_tensor_read_f64(gd_grad(w), dw, 48);
+    gd_step_end(ctx);
+    gd_tensor_free(x);
+    gd_params_free(params);
+}
+
+START_TEST(gradients_pass_unrounded_through_what_moves_them)
+{
+    gd_context *ctx = test_context(1);
+    const gd_dtype dtype = dtypes[_i % 2];
+    double dw[48], wanted[48];
+    weight_gradient(ctx, dtype, dtype, _i / 2, dw);
+    weight_gradient(ctx, GD_FLOAT64, dtype, _i / 2, wanted);
+    for (int i = 0; i < 48; i++) ck_assert_double_eq_tol(dw[i], wanted[i], 2e-5);
+    gd_context_free(ctx);
+}
+END_TEST
+
 START_TEST(many_batches_add_up)
 {
     enum { BATCHES = 200 };
@@ -415,6 +491,7 @@ int main(void)
     tcase_add_loop_test(cases, threads_change_nothing, 0, 2 * OPTIMIZER_KINDS);
     tcase_add_loop_test(cases, scaling_gradients, 0, 2);
     tcase_add_loop_test(cases, every_op_gives_float32_gradients, 0, 2 * PARAM_USES);
+    tcase_add_loop_test(cases, gradients_pass_unrounded_through_what_moves_them, 0, 2 * (MADE + 1));
     tcase_add_loop_test(cases, many_batches_add_up, 0, 2);
     tcase_add_loop_test(cases, the_loss_is_float32, 0, 2);
     suite_add_tcase(suite, cases);

@@ -47,7 +47,8 @@ GD_API gd_status gd_backward_from(gd_tensor *const *outputs, int count,
                                   const gd_backward_options *options);
 
 /* The gradient of t: a contiguous tensor of t's shape and dtype (of float32 for the parameters of a
- * 16-bit group), or NULL (which is not an error) if none was computed since it was last cleared.
+ * 16-bit group, and for what is made of parameters alone by ops whose backward reads only dy, such as
+ * gd_reshape), or NULL (which is not an error) if none was computed since it was last cleared.
  * Owned by t. A tensor made by an op has one only if gd_retain_grad(t) was called before the
  * backward.
  *
@@ -249,7 +250,8 @@ typedef struct gd_call {
     /* Backward only. doutput[i] is NULL if no gradient reached that output: treat it as zeros, at
      * no cost. dinput[i] is NULL if it is not needed: compute nothing for it. If accumulate[i] is
      * set, add into dinput[i]; otherwise overwrite it, its content is garbage. All are contiguous
-     * and have the shape of their tensor, and its dtype except for `dinput_float32`. */
+     * and have the shape of their tensor, and its dtype except for `dinput_float32`; of calls that pass
+     * the gradients of parameters on (gd_grad), all are of float32, and so is kernel_dtype. */
     gd_tensor **doutput;
     gd_tensor **dinput;
     const bool *accumulate;

@@ -18,7 +18,7 @@ typedef struct gradient_slot {
 
 static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
 {
-    return t->dtype == other->dtype && t->count == other->count;
+    return gd_gradient_dtype(t) == gd_gradient_dtype(other) && t->count == other->count;
 }
 
 /* dinput may be written over dy: the gradient of output 0, if it is not needed later. */
@@ -36,15 +36,17 @@ static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool
     gd_tensor *t = node->input[i];
     if (keep_tape || !(node->op->dinput_over_input & GD_BIT(i))) return false;
     const gd_storage *storage = t->storage;
-    return t->node && storage->step && !storage->keep && storage->readers == 1 &&
-           !storage->released && call->input[i] == t && gd_tensor_is_contiguous(t) &&
+    return t->node && gd_gradient_dtype(t) == t->dtype && storage->step && !storage->keep &&
+           storage->readers == 1 && !storage->released && call->input[i] == t &&
+           gd_tensor_is_contiguous(t) &&
            storage->bytes == (size_t)t->count * gd_dtype_size(t->dtype);
 }
 
 /* A gradient header for t on an existing storage. */
 static gd_tensor *grad_view(gd_tensor *t, gd_storage *storage)
 {
-    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
+    const gd_dtype dtype = gd_gradient_dtype(t);
+    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", true, dtype, t->ndim, t->shape);
     if (!grad) return NULL;
     gd_tensor_attach(grad, storage);
     grad->owned = true;
@@ -70,19 +72,15 @@ static gd_status take_input(gd_node *node, gd_call *call, int i)
     return gd_error_status(ctx);
 }
 
-static gd_dtype kept_dtype(const gd_tensor *t)
-{
-    return t->grad ? t->grad->dtype : t->dtype;
-}
-
 /* The dtype in which the kernel writes the gradient of input i: that in which it takes the input,
- * or float32 if the gradient is stored so and the kernel can write it. */
+ * or float32 if the gradient is stored so and the kernel can write it, or works in it (gd_tape_append). */
 static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
 {
     const gd_tensor *t = node->input[i];
     const gd_dtype dtype = gd_kernel_dtype(call, t);
-    const bool wide = node->op->dinput_float32 & GD_BIT(i);
-    return wide && kept_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32 : dtype;
+    const bool wide = node->op->dinput_float32 & GD_BIT(i) || node->output[0]->wide_grad;
+    return wide && gd_gradient_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32
+                                                                                   : dtype;
 }
 
 /* Whether the gradient of t, as it was before this backward, is an input of the node. */
@@ -116,7 +114,7 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
     for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
     slot->target = t;
     gd_dtype dtype = written_dtype(node, call, i);
-    if (repeated || kept_dtype(t) != dtype || reads_gradient(node, t)) {
+    if (repeated || gd_gradient_dtype(t) != dtype || reads_gradient(node, t)) {
         slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
         return gd_error_status(ctx);
     }
@@ -167,7 +165,8 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
         gd_tensor *t = node->output[i];
         gd_dtype dtype = gd_kernel_dtype(call, t);
         if (t->grad_valid) {
-            call->doutput[i] = gd_frame_prepare(ctx, t->grad, dtype, false, op->name);
+            const gd_dtype taken = t->wide_grad ? t->grad->dtype : dtype;
+            call->doutput[i] = gd_frame_prepare(ctx, t->grad, taken, false, op->name);
             if (!call->doutput[i]) return gd_error_status(ctx);
         }
         if (gd_op_reads_output(op, i)) {
@@ -219,7 +218,7 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape)
                     .op = op,
                     .args = node->args,
                     .dtype = node->dtype,
-                    .kernel_dtype = node->kernel_dtype,
+                    .kernel_dtype = node->output[0]->wide_grad ? node->dtype : node->kernel_dtype,
                     .threads = gd_threads(ctx),
                     .inputs = node->inputs,
                     .outputs = node->outputs,

@@ -313,6 +313,13 @@ bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_
 /* A packed row-major gradient buffer for t; allocated at its first use, content undefined. */
 gd_status gd_tensor_need_grad(gd_tensor *t);
 
+/* The dtype in which the gradient of t is stored. */
+static inline gd_dtype gd_gradient_dtype(const gd_tensor *t)
+{
+    const bool wide = t->wide_grad && gd_dtype_size(t->dtype) == 2;
+    return t->grad ? t->grad->dtype : wide ? GD_FLOAT32 : t->dtype;
+}
+
 /* Adds src (of t's shape, any strides and real dtype) to the gradient of t, or makes a copy of it
  * the gradient. */
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);

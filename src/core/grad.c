@@ -44,7 +44,8 @@ gd_status gd_tensor_need_grad(gd_tensor *t)
         gd_new_version(t->ctx, t->grad->storage);
         return GD_OK;
     }
-    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, t->dtype, t->ndim, t->shape);
+    const gd_dtype dtype = gd_gradient_dtype(t);
+    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, dtype, t->ndim, t->shape);
     if (!grad) return gd_error_status(t->ctx);
     if (gd_tensor_allocate(grad, GD_MEMORY_GRADIENTS, "backward")) {
         if (!t->step) gd_tensor_destroy(grad);

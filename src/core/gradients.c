@@ -81,16 +81,11 @@ typedef struct own_gradient {
     bool grad_valid, retain_grad;
 } own_gradient;
 
-static gd_dtype gradient_dtype(const gd_tensor *t)
-{
-    return t->grad ? t->grad->dtype : t->dtype;
-}
-
 /* Puts the gradient of an input aside: that of a leaf gets other memory, of the step. */
 static gd_status put_aside(gd_tensor *t, own_gradient *own)
 {
     gd_context *ctx = t->ctx;
-    const gd_dtype dtype = gradient_dtype(t);
+    const gd_dtype dtype = gd_gradient_dtype(t);
     *own = (own_gradient){false, t->grad, t->retained, t->grad_valid, t->retain_grad};
     t->grad = t->retained = NULL;
     t->grad_valid = false;
@@ -147,7 +142,7 @@ static gd_tensor *result(gd_tensor *t, int i, const gd_gradients_options *option
                 i, gd_shape_text(t).text);
         return NULL;
     }
-    const gd_dtype dtype = gradient_dtype(t);
+    const gd_dtype dtype = gd_gradient_dtype(t);
     if (!g) g = gd_constant(ctx, dtype, t->ndim, t->shape, 0);
     /* a packed tensor of its own */
     const bool fit = g && g->dtype == dtype && g->storage->step && !g->storage->keep &&

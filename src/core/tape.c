@@ -36,6 +36,21 @@ static void count_readers(gd_node *node, int change)
     }
 }
 
+/* Whether a backward that reads dy alone passes it on to parameters (of float32, or with gradients of
+ * float32), directly or through others of this kind: then none of these gradients is rounded to 16 bits. */
+static bool passes_wide_gradients(const gd_call *call)
+{
+    const gd_op *op = call->op;
+    bool wide = op->backward[call->context->device->device] && !op->backward_reads_inputs &&
+                !op->backward_reads_outputs && !op->saves && !op->random;
+    for (int i = 0; wide && i < call->inputs; i++) {
+        const gd_tensor *t = call->input[i];
+        wide = t && t->requires_grad && (!t->node || t->wide_grad) &&
+               gd_gradient_dtype(t) == GD_FLOAT32;
+    }
+    return wide;
+}
+
 gd_node *gd_tape_append(const gd_call *call)
 {
     gd_context *ctx = call->context;
@@ -65,9 +80,11 @@ gd_node *gd_tape_append(const gd_call *call)
     for (int i = 0; i < node->inputs; i++) {
         if (node->input[i]) node->versions[i] = node->input[i]->storage->version;
     }
+    const bool wide = passes_wide_gradients(call);
     for (int i = 0; i < node->outputs; i++) {
         gd_tensor *t = node->output[i];
         t->node = node;
+        t->wide_grad = wide;
         node->versions[node->inputs + i] = t->storage->version;
         t->requires_grad = gd_dtype_is_real(t->dtype);
         t->retain_grad = ctx->retain_grads && t->requires_grad;

@@ -48,6 +48,7 @@ struct gd_tensor {
     bool freed;    /* by the user */
     bool gradient; /* one that the user has, or made of one: not a constant to what is recorded */
     bool requires_grad;
+    bool wide_grad;      /* made of parameters alone: its gradient is float32, as theirs are */
     bool retain_grad;    /* gd_retain_grad */
     bool grad_valid;     /* grad holds a gradient (and not garbage from an earlier step) */
     gd_tensor *grad;     /* of this shape, contiguous */
