@@ -56,6 +56,56 @@ START_TEST(muon_makes_matrices_nearly_orthogonal)
 }
 END_TEST
 
+/* The step for a gradient with two equal singular values, however small: U does not depend on its size. */
+START_TEST(no_gradient_is_too_small_for_muon)
+{
+    gd_context *ctx = test_context(1);
+    for (int wide = 0; wide < 2; wide++) {
+        for (double norm = 1; norm > (wide ? 1e-140 : 1e-35); norm *= 1e-5) {
+            gd_params *params = gd_params_create(ctx, wide ? GD_FLOAT64 : GD_FLOAT32);
+            gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){2, 2}, GD_MUON);
+            gd_params_finish(params);
+            gd_optimizer *muon = gd_muon_create(params, NULL);
+            double u[4];
+            gd_backward_from(&w, 1, NULL);
+            gd_tensor_write_f64(gd_grad(w), (double[]){norm, 0, 0, -norm}, 4);
+            gd_optimizer_step(muon, 1);
+            gd_tensor_read_f64(w, u, 4);
+            ck_assert_double_ge(-u[0], 0.68);
+            ck_assert_double_le(-u[0], 1.21);
+            ck_assert_double_eq_tol(u[3], -u[0], 1e-6);
+            ck_assert_no_error(ctx);
+            gd_optimizer_free(muon);
+            gd_params_free(params);
+        }
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* One of 0, or in float64 with squares that vanish, moves nothing. */
+START_TEST(nothing_moves_by_nothing)
+{
+    gd_context *ctx = test_context(1);
+    for (int i = 0; i < 2; i++) {
+        gd_params *params = gd_params_create(ctx, GD_FLOAT64);
+        gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){2, 2}, GD_MUON);
+        gd_params_finish(params);
+        gd_optimizer *muon = gd_muon_create(params, NULL);
+        double u[4];
+        gd_backward_from(&w, 1, NULL);
+        gd_tensor_fill(gd_grad(w), i ? 1e-160 : 0);
+        gd_optimizer_step(muon, 1);
+        gd_tensor_read_f64(w, u, 4);
+        for (int k = 0; k < 4; k++) ck_assert(u[k] == 0);
+        ck_assert_no_error(ctx);
+        gd_optimizer_free(muon);
+        gd_params_free(params);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
 /* The products are large enough for several threads and tiles. */
 START_TEST(threads_do_not_change_muon)
 {
@@ -76,6 +126,8 @@ int main(void)
     TCase *cases = tcase_create("muon");
     tcase_add_loop_test(cases, muon_makes_matrices_nearly_orthogonal, 0, 6);
     tcase_add_loop_test(cases, threads_do_not_change_muon, 0, 2);
+    tcase_add_test(cases, no_gradient_is_too_small_for_muon);
+    tcase_add_test(cases, nothing_moves_by_nothing);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

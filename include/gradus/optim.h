@@ -183,11 +183,13 @@ typedef struct gd_muon_options {
 /* Muon (Jordan et al. 2024) for the parameters with GD_MUON, AdamW for the others:
  *   m = momentum m + (1 - momentum) g;  U = UV^T of the singular value decomposition of m, about
  *   w = w - lr wd w - lr size U
- * U is five steps of Newton and Schulz, of which the singular values are between 0.7 and 1.2. The
- * products are those of gd_matmul in the state's dtype; on a GPU in bfloat16 if the parameters are.
- * They need temporary memory for two copies of the largest matrix, and for two squares of its smaller
- * side. The state is as large as AdamW's, though v is not used for matrices. Replicated parameters are
- * refused: each rank would have a slice of a matrix. NULL for the defaults. */
+ * U is five steps of Newton and Schulz, of which the singular values are between 0.7 and 1.2 however
+ * small m is, but for those below a 480th of its norm; there is no eps. Where m is 0, or in float64 its
+ * norm is below 1e-145, U is 0. The products are those of gd_matmul in the state's dtype; on a GPU in
+ * bfloat16 if the parameters are. They need temporary memory for two copies of the largest matrix, and
+ * for two squares of its smaller side. The state is as large as AdamW's, though v is not used for
+ * matrices. Replicated parameters are refused: each rank would have a slice of a matrix. NULL for the
+ * defaults. */
 GD_API gd_optimizer *gd_muon_create(gd_params *params, const gd_muon_options *options);
 
 /* Frees the optimizer and its state. NULL is fine. */

@@ -65,15 +65,14 @@ template <class T, class P>
 static __global__ void muon_normalize_kernel(P *x, int64_t n, const double *squares)
 {
     constexpr int V = gd_pack_size<T>;
-    __shared__ T factor;
-    if (threadIdx.x == 0) factor = (T)(1 / fmax(sqrt(*squares), MUON_EPS));
+    __shared__ gd_factor<T> factor;
+    if (threadIdx.x == 0) factor = gd_factor<T>::of(*squares < MUON_LEAST ? 0 : 1 / sqrt(*squares));
     __syncthreads();
     GD_EACH(pack, gd_packs(n, V))
     {
         T value[V];
         muon_load(value, x, pack * V, n);
-#pragma unroll
-        for (int k = 0; k < V; k++) value[k] *= factor;
+        scale_by(value, factor);
         muon_store(x, value, pack * V, n);
     }
 }

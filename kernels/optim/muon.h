@@ -11,7 +11,7 @@ enum { MUON_STEPS = 5 };
 #define MUON_A 3.4445
 #define MUON_B (-4.7750)
 #define MUON_C 2.0315
-#define MUON_EPS 1e-7 /* the least norm that the first X is divided by */
+#define MUON_LEAST 0x1p-968 /* sums of squares below it have lost digits: there is no step */
 
 /* What the learning rate is multiplied by for a matrix of this shape. */
 static inline double muon_size(const gd_muon_rule *rule, int64_t rows, int64_t columns)
