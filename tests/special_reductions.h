@@ -92,6 +92,14 @@ static inline void check_norms(gd_context *ctx)
     assert_close(gd_grad(z), (double[]){1 / 3., -1 / 3., 0, 1 / 3.}, 2, 0, "shared");
     gd_tensor_fill(z, NAN);
     for (int i = 1; i < 8; i++) ck_assert_double_nan(gd_item(gd_norm(z, p[i], NULL, 0, false)));
+    for (int i = 1; i < 8; i++) { /* for p = 1 and infinite p, the others have a slope */
+        const bool alone = p[i] == 1 || isinf(p[i]);
+        const double other = !alone ? NAN : p[i] == 1 ? -1 : 0;
+        gd_tensor_write_f64(z, (double[]){NAN, -2, -1, 0}, 4);
+        gd_grad_clear(z);
+        gd_backward(gd_norm(z, p[i], NULL, 0, false));
+        assert_close(gd_grad(z), (double[]){NAN, other, other, alone ? 0 : NAN}, 0, 0, "at NaN");
+    }
 }
 
 /* Powers that would overflow or vanish, in 32 and 16 bits. */

@@ -11,7 +11,12 @@
  * Shapes are written as [M, N]; `...` stands for any number of leading dimensions, none included.
  * "Broadcast" is NumPy's rule: align the shapes at the right; a missing dimension or one of size 1
  * is repeated. Real means any dtype but GD_INT32; unless something else is said, the real inputs
- * of one op have one dtype, and the output has it too. Zero-sized dimensions are fine everywhere.
+ * of one op have one dtype, and the output has it too. Zero-sized dimensions are fine, except where at
+ * least one element is needed: of windows and what they lie in (convolutions, pooling), padding by
+ * reflection or replication, the steps of lstm and gru, the logits of sample_token, argmax and argmin
+ * along their axis; and batch_norm refuses a batch of one element of each channel.
+ * Options are doubles. An op that computes in float32 (on 16 bits, too) takes the nearest float32, but
+ * none that is 0 or infinite for a number that is not.
  * Each op's derivation, and its kernels, are in kernels/NAME/.
  *
  * Kinks, NaN and infinity. NaN and infinity follow IEEE 754: NaN in an element gives NaN in all
@@ -21,7 +26,7 @@
  *     abs, relu               the gradient at 0 is 0; abs: at NaN too
  *     leaky_relu, elu         the gradient at 0 is that of negative x: slope, alpha
  *     clamp                   the gradient passes at low and high *, and is 0 outside and at NaN
- *     hardtanh                the gradient is 0 at low and high, outside, and at NaN
+ *     hardtanh                the gradient is 0 at low and high, outside, and at NaN *
  *     sign, floor, ceil,      the gradient is 0 everywhere, also at the jumps and at NaN; sign of NaN
  *     round                   is 0
  *     maximum, minimum        equal a and b get half each; if one is NaN, both get all of it
@@ -36,7 +41,8 @@
  *     prod                    of one 0: only that element has a gradient, the product of the others; of
  *                             several: all are 0. An infinite element's own gradient is NaN
  *     norm                    the gradient is 0 where x is, also where the norm is; for infinite p
- *                             equal elements share evenly. Over no elements: 0, for p < 0 inf
+ *                             equal elements share evenly. Over no elements: 0, for p < 0 inf. A NaN
+ *                             has the gradient NaN *, and the others, but for p = 1 and infinite p
  *     any, all                NaN is not 0; over no elements: 0 and 1
  *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
  *                             a negative base under a fractional exponent gives NaN, but -inf as
@@ -57,7 +63,8 @@
  *     l1_loss                 the gradient is 0 where x is its target, and at NaN
  *     huber_loss,             the slope at delta, beta is that of both sides
  *     smooth_l1_loss
- *     kl_div                  a target of 0 has loss 0, whatever x *; its own gradient is -inf *
+ *     kl_div                  a target of 0 has loss 0, whatever x *; its own gradient is -inf *, and
+ *                             that of its logarithm, -inf, is 0 *
  *     bce_with_logits         at +-inf: inf *, but NaN for a target of 1 at inf, of 0 at -inf (0 * inf);
  *                             the gradient is its limit
  *     cosine_similarity       a zero vector: 0, with gradient b / (|b| eps); if eps is 0, too: NaN. A
@@ -130,8 +137,8 @@ typedef struct gd_batch_norm_options {
 
 /* y = (x - mean) / sqrt(var + eps) * weight + bias, with the mean and the biased variance of each
  * channel over the batch and all places (Ioffe & Szegedy 2015, arXiv:1502.03167).
- * x [B, C, ...] of at least two elements a channel, weight, bias [C] or NULL -> y like x. weight, bias
- * and the running statistics may have another dtype than x.
+ * x [B, C, ...] of no element a channel, or at least two, weight, bias [C] or NULL -> y like x. weight,
+ * bias and the running statistics may have another dtype than x.
  *
  * A call that does not evaluate updates the running statistics, if there are any:
  *     mean = (1 - momentum) mean + momentum (the batch's mean)

@@ -76,7 +76,7 @@ struct norm_of : gd_sum_of<V, power_term<V>> {
         const bool number = m > 0 && !isinf(m);
         const V root = p == 1 ? s : p == 2 ? sqrt(s) : pow(s, one_by_p);
         const V by_m = p == 1 ? (V)1 : p == 2 ? 1 / root : pow(s, slope_power);
-        if (slope) slope[r] = number ? by_m : isinf(m) ? (V)1 : m;
+        if (slope) slope[r] = p == 1 || isinf(m) ? (V)1 : number ? by_m : m;
         return !number ? m : whole ? root / u : root * u;
     }
 };

@@ -517,7 +517,7 @@ static gd_status norm_of_powers(const gd_call *call, const result_layout *layout
         const bool number = m > 0 && !isinf(m);
         const double root = p == 1 ? s : p == 2 ? sqrt(s) : pow(s, 1 / p);
         y[i] = (REAL)(number ? whole ? root / (double)unit[i] : root * m : m);
-        if (slope) slope[i] = (REAL)(number ? pow(s, 1 / p - 1) : isinf(m) ? 1 : m);
+        if (slope) slope[i] = (REAL)(p == 1 || isinf(m) ? 1 : number ? pow(s, 1 / p - 1) : m);
     }
     return GD_OK;
 }
