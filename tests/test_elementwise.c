@@ -351,6 +351,21 @@ START_TEST(flat_places_stop_infinite_gradients)
 }
 END_TEST
 
+/* A number that float32 cannot hold is the nearest, and neither 0 nor infinite: 0 times it is 0. */
+START_TEST(parameters_beyond_float32)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){0, 2});
+    assert_close(gd_scale(x, 1e300), (double[]){0, INFINITY}, 0, 0, "scale");
+    assert_close(gd_leaky_relu(x, 1e300), (double[]){0, 2}, 0, 0, "leaky_relu");
+    assert_close(gd_elu(x, -1e300), (double[]){0, 2}, 0, 0, "elu");
+    assert_close(gd_pow(x, 1e-300), (double[]){0, 1}, 0, 0, "pow");
+    assert_close(gd_div(gd_sub(x, x), gd_clamp(gd_sub(x, x), 1e-300, INFINITY)), (double[]){0, 0},
+                 0, 0, "a quotient by clamp");
+    gd_tensor *zeros = gd_sub(x, x);
+    assert_close(gd_cosine_similarity(zeros, zeros, 0, 1e-300), (double[]){0}, 0, 0, "cosine");
+}
+END_TEST
+
 /* ---- Threads, and refusals ---------------------------------------------------------------- */
 
 /* y, da and db of a few functions in a context of its own. */
@@ -415,6 +430,7 @@ int main(void)
     tcase_add_test(one, functions_of_one_variable);
     tcase_add_test(one, special_values);
     tcase_add_test(one, flat_places_stop_infinite_gradients);
+    tcase_add_test(one, parameters_beyond_float32);
     tcase_set_timeout(one, 60);
     suite_add_tcase(suite, one);
 

@@ -147,6 +147,60 @@ START_TEST(edges)
     check_edge(bce, NAN, 0.5, NAN, NAN, NAN);
     check_edge(kl, -3, 0, 0, 0, -inf);
     check_edge(kl, -inf, 0, 0, 0, inf - inf);
+    check_edge(kl_log, -3, -inf, 0, 0, 0);
+    check_edge(kl_log, -inf, -inf, 0, 0, 0);
+    check_edge(kl_log, NAN, -inf, 0, 0, 0);
+    check_edge(kl_log, -1, log(0.5), 0.5 * (log(0.5) + 1), -0.5, 0.5 * (log(0.5) + 2));
+}
+END_TEST
+
+/* smooth_l1_loss and its slope, of numbers whose products with beta or quotients by it are out of range;
+ * a beta that float32 cannot hold is nearly 0, or nearly infinite. huber_loss likewise. */
+START_TEST(any_beta)
+{
+    static const struct {
+        double e, beta, loss, slope;
+    } rows[] = {
+        {0.3, 1e-30, 0.3, 1},
+        {0.3, 1e-44, 0.3, 1},
+        {0.3, 1e-46, 0.3, 1},
+        {-0.3, 1e-300, 0.3, -1},
+        {1e38, 10, 1e38, 1},
+        {1e-25, 1e-24, 0.5e-26, 0.1},
+        {0, 1e-60, 0, 0},
+        {1e30, 1e38, 0.5e22, 1e-8},
+        {3e38, 1e300, 0, 0},
+        {-1e38, 2e38, 0.25e38, -0.5},
+        {INFINITY, 1e-60, INFINITY, 1},
+        {2, 1e-60, 2, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double slope;
+        gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
+        gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
+        gd_tensor_fill(x, rows[i].e);
+        gd_tensor_fill(zero, 0);
+        gd_tensor_set_requires_grad(x, true);
+        gd_tensor *loss = gd_smooth_l1_loss(x, zero, rows[i].beta, GD_SUM);
+        const double value = gd_item(loss);
+        gd_backward(loss);
+        gd_tensor_read_f64(gd_grad(x), &slope, 1);
+        if (rows[i].beta < 1e300) {
+            ck_assert(value == rows[i].loss || fabs(value / rows[i].loss - 1) < 1e-6);
+            ck_assert_double_eq_tol(slope, rows[i].slope, 1e-6);
+        } else {
+            ck_assert(isfinite(value) && slope >= 0 && slope <= 1);
+        }
+        gd_step_end(ctx);
+        gd_tensor_free(x);
+        gd_tensor_free(zero);
+    }
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
+    gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
+    gd_tensor_fill(x, 2e19);
+    gd_tensor_fill(zero, 0);
+    ck_assert_double_eq_tol(gd_item(gd_huber_loss(x, zero, 1e300, GD_SUM)), 2e38, 1e32);
+    ck_assert_double_ge(gd_item(gd_huber_loss(x, zero, 1e-60, GD_SUM)), 0);
 }
 END_TEST
 
@@ -366,6 +420,7 @@ int main(void)
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_loop_test(cases, losses_and_gradients, 0, LOSS_COUNT);
     tcase_add_test(cases, edges);
+    tcase_add_test(cases, any_beta);
     tcase_add_test(cases, no_elements);
     tcase_add_test(cases, positive_weights);
     tcase_add_test(cases, refusals);

@@ -86,7 +86,7 @@ statistics<C> statistics_of(const gd_call *call)
             vector_of(call->input[BATCH_BIAS]),
             vector_of(call->input[BATCH_MEAN]),
             vector_of(call->input[BATCH_VAR]),
-            (C)args->eps,
+            (C)gd_option_of_dtype(call->dtype, args->eps),
             (C)args->momentum,
             (C)gd_unbiased(1, shape.B * shape.S)};
 }

@@ -138,7 +138,7 @@ template <class T>
 gd_status forward(const gd_call *call)
 {
     using C = gd_compute<T>;
-    const C eps = (C)((const gd_group_norm_args *)call->args)->eps;
+    const C eps = (C)gd_option_of_dtype(call->dtype, ((const gd_group_norm_args *)call->args)->eps);
     const gd_groups g = gd_groups_of(call);
     const T *x = gd_ptr<T>(call->input[0]);
     T *y = gd_ptr<T>(call->output[0]);

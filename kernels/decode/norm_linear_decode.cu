@@ -115,7 +115,8 @@ extern "C" gd_status norm_linear_decode_forward_cuda(const gd_call *call)
         s.x = gd_ptr<T>(call->input[0]), s.residual = gd_ptr<T>(call->input[1]);
         s.norm_weight = gd_ptr<T>(call->input[2]), s.weight = gd_ptr<T>(call->input[3]);
         s.y = gd_ptr<T>(call->output[0]), s.sum = gd_ptr<T>(call->output[1]);
-        s.eps = (gd_compute<T>)((const norm_linear_decode_args *)call->args)->eps;
+        const double eps = ((const norm_linear_decode_args *)call->args)->eps;
+        s.eps = (gd_compute<T>)gd_option_of_dtype(call->dtype, eps);
         return s.K % V || (uintptr_t)s.weight % 16 ? norm_linear_with<1>(call, s)
                                                    : norm_linear_with<V>(call, s);
     });

@@ -36,7 +36,7 @@ namespace gd_elementwise
 // p and q of the row; 0 where it has none.
 static double parameter(const gd_call *call, int i)
 {
-    return call->args ? ((const double *)call->args)[i] : 0;
+    return call->args ? gd_option_of_dtype(call->dtype, ((const double *)call->args)[i]) : 0;
 }
 
 template <template <class> class Value>

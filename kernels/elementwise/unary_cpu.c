@@ -41,7 +41,7 @@ typedef void gradient_row(REAL *dx, bool add, const REAL *dy, const REAL *read, 
 /* p and q of the row; 0 where it has none. */
 static REAL parameter(const gd_call *call, int i)
 {
-    return call->args ? (REAL)((const double *)call->args)[i] : 0;
+    return call->args ? (REAL)gd_option_of_dtype(call->dtype, ((const double *)call->args)[i]) : 0;
 }
 
 typedef struct blocks {

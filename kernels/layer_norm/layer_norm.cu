@@ -70,7 +70,7 @@ extern "C" gd_status layer_norm_forward_cuda(const gd_call *call)
             row_forward<T, decltype(pack)::value, decltype(block)::value>
                 <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(
                     y, x, w, b, gd_ptr<mean_kept<C>>(call->save[0]), gd_ptr<C>(call->save[1]), rows,
-                    n, (C)args->eps);
+                    n, (C)gd_option_of_dtype(call->dtype, args->eps));
         });
         return gd_launched(call);
     });

@@ -14,7 +14,14 @@ GD_FUNCTION REAL step(REAL e)
 GD_FUNCTION REAL huber(REAL e, REAL p)
 {
     REAL size = GD_MATH(fabs)(e);
-    return size < p ? e * e / 2 : p * (size - p / 2);
+    return size < p ? e / 2 * e : p * (size - p / 2);
+}
+
+/* The same over p, in which no product overflows or vanishes where the loss does not. */
+GD_FUNCTION REAL smooth_l1(REAL e, REAL p)
+{
+    REAL size = GD_MATH(fabs)(e);
+    return size < p ? size / p * size / 2 : size - p / 2;
 }
 
 /* The probability that the target stands for. */
@@ -23,17 +30,21 @@ GD_FUNCTION REAL kl_share(REAL t, REAL log_target)
     return log_target != 0 ? GD_MATH(exp)(t) : t;
 }
 
-/* t ln(t) is 0 at 0, its limit. */
+/* t ln(t) is 0 at 0, its limit, and so is e^t t at -inf. */
 GD_FUNCTION REAL kl_div(REAL x, REAL t, REAL log_target)
 {
     REAL log_t = log_target != 0 ? t : GD_MATH(log)(t);
-    return log_target == 0 && t == 0 ? 0 : kl_share(t, log_target) * (log_t - x);
+    return t == (log_target != 0 ? -(REAL)INFINITY : 0) ? 0 : kl_share(t, log_target) * (log_t - x);
+}
+
+GD_FUNCTION REAL kl_log_target_slope(REAL x, REAL t)
+{
+    return t == -(REAL)INFINITY ? 0 : GD_MATH(exp)(t) * (t - x + 1); /* [kl_div target] */
 }
 
 GD_FUNCTION REAL kl_target_slope(REAL x, REAL t, REAL log_target)
 {
-    /* [kl_div target] */
-    return log_target != 0 ? GD_MATH(exp)(t) * (t - x + 1) : GD_MATH(log)(t) - x + 1;
+    return log_target != 0 ? kl_log_target_slope(x, t) : GD_MATH(log)(t) - x + 1;
 }
 
 #endif

@@ -72,7 +72,7 @@ static gd_status loss_forward(const gd_call *call)
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         using V = gd_compute<T>;
-        const Value<V> f = {(V)args_of(call)->p, w != nullptr};
+        const Value<V> f = {(V)gd_loss_parameter(call), w != nullptr};
         if (args_of(call)->reduction == GD_NONE) return gd_map(call, gd_ptr<T>(y), false, x, in, f);
         divided_sum<V, Value<V>> sum = {};
         sum.term = f;
@@ -91,7 +91,7 @@ static gd_status input_backward(const gd_call *call, int k)
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         using V = gd_compute<T>;
-        const Slope<V> f = {(V)args_of(call)->p, (V)gd_loss_divisor(call), w != nullptr};
+        const Slope<V> f = {(V)gd_loss_parameter(call), (V)gd_loss_divisor(call), w != nullptr};
         return gd_map(call, gd_ptr<T>(call->dinput[k]), call->accumulate[k], x, in, f);
     });
 }

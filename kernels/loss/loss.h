@@ -4,11 +4,17 @@
 
 #include "gradus/autograd.h"
 #include "gradus/ops.h"
+#include "option.h"
 
 typedef struct gd_loss_args {
     double p; /* of the row in loss.def */
     int32_t reduction, unused;
 } gd_loss_args;
+
+static inline double gd_loss_parameter(const gd_call *call)
+{
+    return gd_option_of_dtype(call->dtype, ((const gd_loss_args *)call->args)->p);
+}
 
 /* By what the sum is divided: the elements, or those of the first dimension, or 1. */
 static inline double gd_loss_divisor(const gd_call *call)

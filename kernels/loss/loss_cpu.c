@@ -68,7 +68,7 @@ static pair_blocks blocks_of(const gd_call *call, loss_row *row)
     return (pair_blocks){.x = gd_data(call->input[0]),
                          .t = gd_data(call->input[1]),
                          .w = call->inputs > 2 ? gd_data(call->input[2]) : NULL,
-                         .p = (REAL)((const gd_loss_args *)call->args)->p,
+                         .p = (REAL)gd_loss_parameter(call),
                          .factor = 1,
                          .n = gd_tensor_count(call->input[0]),
                          .row = row};

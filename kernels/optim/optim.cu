@@ -91,6 +91,12 @@ extern "C" void gd_settle_cuda(void *current, void *committed, int64_t bytes,
 // are at most `states` of them, of which the first `required` always exist.
 
 template <class T>
+static T eps_of(const gd_rule &r)
+{
+    return (T)gd_option_of_dtype(sizeof(T) == sizeof(double) ? GD_FLOAT64 : GD_FLOAT32, r.eps);
+}
+
+template <class T>
 struct sgd_rule {
     static constexpr int states = 1, required = 0;
     static constexpr bool clips = true;
@@ -133,7 +139,7 @@ struct adamw_rule {
     using numbers = adam_numbers<T>;
     explicit adamw_rule(const gd_rule &r, bool)
         : beta1((T)r.beta1), fresh1((T)(1 - r.beta1)), beta2((T)r.beta2), fresh2((T)(1 - r.beta2)),
-          eps((T)r.eps), decay(r.weight_decay), rate(r.rate)
+          eps(eps_of<T>(r)), decay(r.weight_decay), rate(r.rate)
     {
     }
     __device__ numbers begin(const gd_update_state *state, const gd_update_count *count) const
@@ -176,7 +182,7 @@ struct rmsprop_rule {
     };
     explicit rmsprop_rule(const gd_rule &r, bool has_mean)
         : decay((T)r.weight_decay), momentum((T)r.momentum), beta((T)r.beta2),
-          fresh((T)(1 - r.beta2)), eps((T)r.eps), rate(r.rate), centered(has_mean)
+          fresh((T)(1 - r.beta2)), eps(eps_of<T>(r)), rate(r.rate), centered(has_mean)
     {
     }
     __device__ numbers begin(const gd_update_state *state, const gd_update_count *) const
@@ -204,7 +210,7 @@ struct adagrad_rule {
         T lr;
     };
     explicit adagrad_rule(const gd_rule &r, bool)
-        : decay((T)r.weight_decay), eps((T)r.eps), rate(r.rate), rate_decay(r.rate_decay)
+        : decay((T)r.weight_decay), eps(eps_of<T>(r)), rate(r.rate), rate_decay(r.rate_decay)
     {
     }
     __device__ numbers begin(const gd_update_state *state, const gd_update_count *count) const

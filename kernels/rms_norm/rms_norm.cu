@@ -22,7 +22,7 @@ static int size_of(gd_dtype dtype)
 
 static Problem problem_of(const gd_rms_norm_problem &p, bool backward)
 {
-    Problem a = {p, false, false, (float)p.eps, (float)p.offset, 0};
+    Problem a = {p, false, false, (float)gd_option_of_dtype(GD_FLOAT32, p.eps), (float)p.offset, 0};
     if (a.heads < 1) a.heads = 1;
     if (a.cols > 0) a.per_col = 1.0f / (float)a.cols;
     a.is_double = a.dtype == GD_FLOAT64 || a.y_dtype == GD_FLOAT64 || a.weight_dtype == GD_FLOAT64;
