@@ -196,7 +196,7 @@ static std::vector<std::string> list_ways()
     for (const auto &named : listed_limits()) {
         std::map<std::string, int> kinds;
         for (const PlanCase &c : plan_cases(named.second))
-            kinds[(c.back ? "backward, " : "forward, ") + c.way]++;
+            kinds[(c.back ? "backward, " : "forward, ") + c.way(named.second)]++;
         for (const auto &kind : kinds)
             ways[kind.first] += "; " + named.first + ": " + std::to_string(kind.second);
     }
@@ -219,7 +219,8 @@ static void compare_list(const char *path)
     if (want.empty()) printf("%s: no lines\n", path), failures++;
     for (const std::string &line : list_ways())
         if (!want.erase(line)) printf("not in %s: %s\n", path, line.c_str()), failures++;
-    for (const std::string &line : want) printf("no longer a way: %s\n", line.c_str()), failures++;
+    for (const std::string &line : want)
+        printf("no longer a way, fix %s by --list: %s\n", path, line.c_str()), failures++;
 }
 
 int main(int argc, char **argv)

@@ -19,7 +19,7 @@ struct PlanTypes {
 static const PlanTypes plan_types[] = {{"float32", 4, {16, 32}, {32, 48}},
                                        {"16 bits", 8, {16, 32}, {32, 48}},
                                        {"float32 and 16 bits", 8, {32, 48}, {48, 80}}};
-enum { PLAN_TYPES = 3, PLAN_MOST = 1 << 21 }; // packs of a problem, at most
+enum { PLAN_TYPES = 3, PLAN_MOST = 1 << 23 }; // packs of a problem, at most
 
 static gd_rms::Sizes plan_sizes(int type, bool more, bool back, int64_t rows, int64_t heads,
                                 int64_t packs)
@@ -28,145 +28,169 @@ static gd_rms::Sizes plan_sizes(int type, bool more, bool back, int64_t rows, in
     return {rows, heads, packs, t.elements, back ? t.backward[more] : t.forward[more]};
 }
 
-// How a problem is divided, in words. Numbers that follow from the sizes alone, such as that of the
-// blocks, are left out.
-struct PlanWay {
+// How a problem is divided: as one number, and in words. Numbers that follow from the sizes alone, such
+// as that of the blocks, are left out.
+struct PlanKey {
+    uint64_t key = 0;
+    int at = 0;
+
+    void number(const char *, int n)
+    {
+        key |= (uint64_t)n << at, at += 8;
+    }
+    void is(const char *, bool holds)
+    {
+        key |= (uint64_t)holds << at++;
+    }
+};
+struct PlanWords {
     std::string text;
 
-    void add(const char *what, int number)
+    void number(const char *what, int n)
     {
-        text += std::string(text.empty() ? "" : " ") + what + " " + std::to_string(number);
+        text += std::string(text.empty() ? "" : " ") + what + " " + std::to_string(n);
     }
-    void add(const char *what, bool is)
+    void is(const char *what, bool holds)
     {
-        if (is) text += std::string(", ") + what;
+        if (holds) text += std::string(", ") + what;
     }
 };
 
-static PlanWay forward_way(const gd_rms::Sizes &s, bool more)
+template <class Way>
+static void forward_way(Way &way, const gd_rms::Sizes &s, bool more)
 {
     const gd_rms::ForwardPlan p = gd_rms::plan_forward(s, more);
-    const int rows = p.threads / p.threads_per_row;
-    PlanWay way;
-    way.add("chunks", p.chunks);
-    way.add("team", p.threads_per_row <= 32 ? p.threads_per_row : 64);
-    way.add("idle lanes", p.threads_per_row * p.chunks > s.packs);
-    way.add("idle teams", s.rows % rows != 0);
-    way.add("heads", s.heads > 1);
-    return way;
+    way.number("chunks", p.chunks);
+    way.number("team", p.threads_per_row <= 32 ? p.threads_per_row : 64);
+    way.is("idle lanes", p.threads_per_row * p.chunks > s.packs);
+    way.is("idle teams", s.rows % (p.threads / p.threads_per_row) != 0);
+    way.is("heads", s.heads > 1);
 }
 
-static PlanWay block_way(const gd_rms::Sizes &s, const gd_cuda_limits &l)
+template <class Way>
+static void block_way(Way &way, const gd_rms::Sizes &s, const gd_cuda_limits &l)
 {
     const gd_rms::BlockPlan p = gd_rms::plan_block(s, l);
-    const int64_t tokens = s.rows / s.heads, steps = gd_ceil_div(tokens, p.tokens);
-    PlanWay way;
-    way.add("chunks", p.chunks);
-    way.add("team", p.team <= 32 ? p.team : 64);
-    way.add("stages", p.async ? p.stages : 0);
-    way.add("parts", p.parts > 1);
-    way.add("a partial part", (int64_t)p.parts * p.part_packs > s.packs);
-    way.add("idle lanes", p.team * p.chunks > p.part_packs);
-    way.add("idle teams", p.threads > p.slice * p.tokens * p.team);
-    way.add("heads", s.heads > 1);
-    way.add("slices", p.slices > 1);
-    way.add("a partial slice", s.heads > 1 && (int64_t)p.slice * p.slices > s.heads);
-    way.add("tokens side by side", p.tokens > 1);
-    way.add("a partial step", tokens % p.tokens != 0);
-    way.add("several steps", steps > p.partials);
-    return way;
+    const int64_t tokens = s.rows / s.heads;
+    way.number("chunks", p.chunks);
+    way.number("team", p.team <= 32 ? p.team : 64);
+    way.number("stages", p.async ? p.stages : 0);
+    way.is("parts", p.parts > 1);
+    way.is("a partial part", (int64_t)p.parts * p.part_packs > s.packs);
+    way.is("idle lanes", p.team * p.chunks > p.part_packs);
+    way.is("idle teams", p.threads > p.slice * p.tokens * p.team);
+    way.is("heads", s.heads > 1);
+    way.is("slices", p.slices > 1);
+    way.is("a partial slice", s.heads > 1 && (int64_t)p.slice * p.slices > s.heads);
+    way.is("tokens side by side", p.tokens > 1);
+    way.is("a partial step", tokens % p.tokens != 0);
+    way.is("several steps", gd_ceil_div(tokens, p.tokens) > p.partials);
 }
 
-static PlanWay cluster_way(const gd_rms::Sizes &s, bool back, const gd_cuda_limits &l)
+template <class Way>
+static void cluster_way(Way &way, const gd_rms::Sizes &s, bool back, const gd_cuda_limits &l)
 {
     const gd_rms::ClusterPlan p = gd_rms::plan_cluster(s, back, l);
     const int64_t share = gd_ceil_div(s.packs, p.cluster);
-    PlanWay way;
-    way.add("cluster", p.cluster);
-    way.add("chunks", p.chunks);
-    way.add("idle threads", (int64_t)p.consumers * p.chunks > share);
-    way.add("a partial block", share * p.cluster > s.packs);
-    way.add("several rows", s.rows > p.clusters);
-    return way;
+    way.number("cluster", p.cluster);
+    way.number("chunks", p.chunks);
+    way.is("idle threads", (int64_t)p.consumers * p.chunks > share);
+    way.is("a partial block", share * p.cluster > s.packs);
+    way.is("several rows", s.rows > p.clusters);
 }
 
-static PlanWay few_way(const gd_rms::Sizes &s)
+template <class Way>
+static void few_way(Way &way, const gd_rms::Sizes &s) // by the limits of backward_few
 {
-    PlanWay way; // by the limits of backward_few
-    way.add("chunks", s.packs <= 512 ? 1 : 2);
-    way.add("columns", s.packs <= 128 && s.rows > 256 ? 2 : s.packs <= 512 && s.rows > 64 ? 4 : 8);
-    way.add("a partial block", s.packs % 8 != 0);
-    way.add("idle threads", s.packs % 256 != 0);
-    return way;
+    way.number("chunks", s.packs <= 512 ? 1 : 2);
+    way.number("columns", s.packs <= 128 && s.rows > 256  ? 2
+                          : s.packs <= 512 && s.rows > 64 ? 4
+                                                          : 8);
+    way.is("a partial block", s.packs % 8 != 0);
+    way.is("idle threads", s.packs % 256 != 0);
 }
 
-static std::string plan_text(const gd_rms::Sizes &s, bool back, bool more, const gd_cuda_limits &l)
+static const char *const plan_kernels[] = {"plain", "few", "block", "cluster"};
+
+template <class Way>
+static gd_rms::Kernel plan_way(Way &way, const gd_rms::Sizes &s, bool back, bool more,
+                               const gd_cuda_limits &l)
 {
-    switch (gd_rms::plan_kernel(s, back, l)) {
-    case gd_rms::PLAIN:
-        return "plain";
-    case gd_rms::FEW:
-        return "few: " + few_way(s).text;
-    case gd_rms::BLOCK:
-        return "block: " + (back ? block_way(s, l) : forward_way(s, more)).text;
-    default:
-        return "cluster: " + cluster_way(s, back, l).text;
-    }
+    const gd_rms::Kernel kernel = gd_rms::plan_kernel(s, back, l);
+    if (kernel == gd_rms::FEW) few_way(way, s);
+    if (kernel == gd_rms::BLOCK && !back) forward_way(way, s, more);
+    if (kernel == gd_rms::BLOCK && back) block_way(way, s, l);
+    if (kernel == gd_rms::CLUSTER) cluster_way(way, s, back, l);
+    return kernel;
 }
 
-// A way, and the smallest problem that is divided so.
+// A problem, the smallest that is divided in its way.
 struct PlanCase {
     int type;
     bool more, back;
     int64_t tokens, heads, packs;
-    std::string way;
 
     int64_t size() const
     {
         return tokens * heads * packs;
     }
-    std::string text() const
+    gd_rms::Sizes sizes() const
     {
-        return std::string(plan_types[type].name) + (back ? ", backward" : ", forward") +
-               (!more  ? ""
-                : back ? ", dsum"
-                       : ", residual") +
-               ": " + way + ": " + std::to_string(tokens) + " x " + std::to_string(heads) + " x " +
-               std::to_string(packs * plan_types[type].elements);
+        return plan_sizes(type, more, back, tokens * heads, heads, packs);
+    }
+    std::string way(const gd_cuda_limits &l) const
+    {
+        PlanWords words;
+        const gd_rms::Kernel kernel = plan_way(words, sizes(), back, more, l);
+        return plan_kernels[kernel] + (words.text.empty() ? "" : ": " + words.text);
     }
 };
 
-static void plan_cases_of(int type, bool more, bool back, const gd_cuda_limits &l,
-                          std::vector<PlanCase> *all)
+using PlanCases = std::map<uint64_t, PlanCase>;
+
+static void consider(PlanCases *least, const PlanCase &c, const gd_cuda_limits &l)
 {
-    std::map<std::string, PlanCase> least;
-    const auto consider = [&](int64_t tokens, int64_t heads, int64_t packs) {
-        const gd_rms::Sizes s = plan_sizes(type, more, back, tokens * heads, heads, packs);
-        const PlanCase c = {type, more, back, tokens, heads, packs, plan_text(s, back, more, l)};
-        const auto known = least.find(c.way);
-        if (known == least.end())
-            least.insert({c.way, c});
-        else if (c.size() < known->second.size())
-            known->second = c;
-    };
-    const auto next = [](int64_t n, int64_t all) { return n < all ? n + 1 : n + n / 7; };
-    for (int64_t tokens = 1; tokens < 60000; tokens = next(tokens, 40))
-        for (int64_t up : {0, 1}) { // to full blocks of whatever teams, too
-            const int64_t some = up ? gd_ceil_div(tokens, 32) * 32 : tokens;
-            for (int64_t heads = 1; heads < 100; heads = next(heads, 34))
-                for (int64_t packs = 1; packs <= (heads == 1 ? 3000 : 300); packs = next(packs, 70))
-                    if (some * heads * packs <= PLAN_MOST) consider(some, heads, packs);
-            for (int64_t packs = 3000; packs < 80000; packs += 211)
-                if (some * packs <= PLAN_MOST) consider(some, 1, packs);
+    PlanKey way;
+    const uint64_t kernel = plan_way(way, c.sizes(), c.back, c.more, l);
+    const auto known = least->insert({way.key << 2 | kernel, c}).first;
+    if (c.size() < known->second.size()) known->second = c;
+}
+
+// Numbers of tokens between which rules of plan.cu choose differently; each also in full steps, and
+// with one more.
+static void consider_tokens(PlanCases *least, PlanCase c, const gd_cuda_limits &l)
+{
+    int64_t step = 32, at_once = 133;
+    c.tokens = 1 << 20;
+    const gd_rms::BlockPlan p = c.back ? gd_rms::plan_block(c.sizes(), l) : gd_rms::BlockPlan();
+    if (p.blocks) step = p.tokens, at_once = gd_ceil_div(c.tokens, p.tokens) > 0 ? p.partials : 1;
+    const int64_t bytes = c.sizes().pack_bytes, row = c.heads * c.packs;
+    for (int64_t least_tokens : {(int64_t)1, (int64_t)2, (int64_t)3, (int64_t)65, (int64_t)257,
+                                 (int64_t)513, (int64_t)1025, (int64_t)16384, at_once * step + 1,
+                                 (1 << 20) / row + 1, (128 << 20) / (row * bytes) + 1})
+        for (int64_t more : {0, 1, 2}) {
+            c.tokens = more ? gd_ceil_div(least_tokens, step) * step + more - 1 : least_tokens;
+            if (c.size() <= PLAN_MOST) consider(least, c, l);
         }
-    for (const auto &c : least) all->push_back(c.second);
 }
 
 static std::vector<PlanCase> plan_cases(const gd_cuda_limits &l)
 {
     std::vector<PlanCase> all;
+    std::vector<int64_t> widths; // in packs
+    for (int64_t n = 1; n < 72; n++) widths.push_back(n);
+    for (int64_t n = 72; n < 80000; n += n < 1200 ? 8 : 16)
+        for (int64_t packs : {n - 1, n, n + 1}) widths.push_back(packs);
     for (int type = 0; type < PLAN_TYPES; type++)
-        for (int k = 0; k < 4; k++) plan_cases_of(type, k & 1, k & 2, l, &all);
+        for (int k = 0; k < 4; k++) {
+            PlanCases least;
+            for (int64_t heads = 1; heads <= 128; heads++)
+                for (int64_t packs : widths)
+                    if (heads == 1 || packs < 1100)
+                        consider_tokens(&least, {type, (k & 1) != 0, (k & 2) != 0, 1, heads, packs},
+                                        l);
+            for (const auto &c : least) all.push_back(c.second);
+        }
     return all;
 }
 
