@@ -7,11 +7,27 @@
 #
 # It complains about a mark that is missing in one of the three, a README's line that is not in the
 # code at the mark, an op with a backward but without a README or a mark ([NAME] or [NAME ...]; any
-# mark if its folder has its name), and a mark of NAME_cpu.c that is missing in the CUDA code of a
-# folder with a NAME.cu, unless the README says "on the CPU alone: [dx]".
+# mark if its folder has its name); about a mark that stands twice in code, in formula.h or a loop, and
+# a marked line without an operator or an index, or without two names of the README's table of symbols.
 set -euo pipefail
 cd "$1"
 shopt -s nullglob
+
+# Folders whose formulas still stand once for each device, with marks in both; the list only shrinks.
+# There a mark of NAME_cpu.c must be in the CUDA code of NAME.cu too, unless the README says "on the CPU
+# alone: [dx]".
+unconverted=(attention axis batch_norm conv cross_entropy dropout elementwise embedding layer_norm
+    linear linear_cross_entropy loss matmul pad pool reduce rms_norm rope rope_attention shape softmax)
+
+# FOLDER MARK: why its line is not a formula in the letters of the table.
+exceptions()
+{
+    cat <<'END'
+rnn dstate      a product, by a library
+rnn dweight     a product, by a library
+END
+}
+
 failed=0 compared=0 marked=()
 complain()
 {
@@ -84,6 +100,17 @@ marks_of_readme()
         }' "$1"
 }
 
+# is_formula LINE README: whether it has an operator or an index, and two names of the table of symbols.
+is_formula()
+{
+    local name names=0
+    [[ ${1//->/.} =~ [-+*/?\<\>\[] ]] || return 1
+    while read -r name; do
+        ! [[ " ${1//[^A-Za-z0-9_]/ } " == *" $name "* ]] || names=$((names + 1))
+    done < <(awk -F'|' '/^\| .*`.*\|/ { print $3 }' "$2" | grep -o '`[A-Za-z_0-9]*`' | tr -d '`' | sort -u)
+    ((names >= 2))
+}
+
 for folder in kernels/*/; do
     [[ -e $folder/README.md ]] || ! grep -qs '^ *\.backward =' "$folder"*.c ||
         complain "$folder: an op with a backward, but no README.md"
@@ -92,9 +119,10 @@ done
 for readme in kernels/*/README.md; do
     folder=${readme%/README.md}
     sources=("$folder"/*.c "$folder"/*.h "$folder"/*.cu "$folder"/*.cuh "$folder"/*.def)
-    declare -A code=() line=() text=()
+    declare -A code=() line=() text=() times=()
     while IFS=$'\t' read -r mark where; do
         code[$mark]+=" $where"
+        times[$mark]=$((${times[$mark]-0} + 1))
     done < <(marks_of_code "${sources[@]}")
     while IFS=$'\t' read -r kind mark where; do
         if [[ $kind == line ]]; then line[$mark]=$where; else text[$mark]=1; fi
@@ -104,8 +132,10 @@ for readme in kernels/*/README.md; do
     while IFS=$'\t' read -r mark where; do
         cuda[$mark]=1
     done < <(marks_of_code "$folder"/*.cu "$folder"/*.cuh /dev/null)
+    converted=1
+    [[ " ${unconverted[*]} " != *" ${folder##*/} "* ]] || converted=
     for source in "$folder"/*_cpu.c; do
-        [[ -e ${source%_cpu.c}.cu ]] || continue
+        [[ -e ${source%_cpu.c}.cu && ! $converted ]] || continue
         while IFS=$'\t' read -r mark where; do
             [[ ${cuda[$mark]+there} ]] || grep -q "on the CPU alone:.*\[$mark\]" "$readme" ||
                 complain "$source: no CUDA code in $folder has [$mark]"
@@ -127,6 +157,11 @@ for readme in kernels/*/README.md; do
         fi
         [[ ${text[$mark]+there} ]] ||
             complain "$readme: no step of the derivation has [$mark]"
+        [[ $converted && ${code[$mark]+there} ]] || continue
+        ((${times[$mark]} == 1)) ||
+            complain "$folder: [$mark] stands ${times[$mark]} times in code, not once"
+        exceptions | grep -q "^${folder##*/} $mark  " || is_formula "${line[$mark]}" "$readme" ||
+            complain "$readme: [$mark] is no formula in letters of the table: ${line[$mark]}"
     done
 
     # The ops of this folder that have a backward.
@@ -148,7 +183,7 @@ for readme in kernels/*/README.md; do
         ((found)) || complain "$readme: $op has a backward, but no mark [$op]"
     done
     marked+=("${ops[@]}")
-    unset code cuda line text
+    unset code cuda line text times
 done
 # None was overlooked: all ops but these, which have no backward.
 without=(eq ne lt le gt ge any all argmax topk sort one_hot attention_decode norm_linear_decode

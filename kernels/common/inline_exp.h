@@ -1,4 +1,4 @@
-/* inline_exp.h - e^x as plain arithmetic, for the inside of `#pragma omp simd` loops.
+/* inline_exp.h - e^x and tanh(x) as plain arithmetic, for the inside of `#pragma omp simd` loops.
  *
  * With n the whole number nearest to x / ln 2 and r = x - n ln 2, |r| <= 0.35:
  *
@@ -55,6 +55,23 @@ static inline REAL inline_exp(REAL x)
     result += exponent << MANTISSA;
     memcpy(&sum, &result, sizeof sum);
     return x < low ? 0 : sum;
+}
+
+/* (1 - e) / (1 + e) with e = exp(-2 |x|) cancels near 0, where the series of tanh is used for float; a
+ * double needs too many of its terms. */
+static inline REAL inline_tanh(REAL x)
+{
+#ifdef GD_REAL_DOUBLE
+    return tanh(x);
+#else
+    const REAL size = fabsf(x), e = inline_exp(-2 * size), s = x * x;
+    const REAL series =
+        x + x * s *
+                (-1 / 3.0f + s * (2 / 15.0f + s * (-17 / 315.0f +
+                                                   s * (62 / 2835.0f + s * (-1382 / 155925.0f)))));
+    const REAL far = (1 - e) / (1 + e);
+    return size < 0.35f ? series : x < 0 ? -far : far;
+#endif
 }
 
 #endif

@@ -30,6 +30,7 @@
 #include "core/services.h"
 #include "option.h"
 
+#ifndef __CUDACC__ /* there they are parameters of templates (formulas.h) */
 #ifdef GD_REAL_DOUBLE
 #define REAL double
 #define GD_REAL_NAME(name) name##_f64
@@ -39,6 +40,17 @@
 #define REAL float
 #define GD_REAL_NAME(name) name##_f32
 #define GD_MATH(function) function##f
+#endif
+
+/* The maximum of x [n] from what `omp simd reduction(max)` gives, which clang starts at the lowest
+ * finite number: that, if it is not among x, stands for -inf. */
+static inline REAL gd_reduced_max(REAL max, const REAL *x, int64_t n)
+{
+    if ((double)max > -(double)FLT_MAX) return max;
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] == max) return max;
+    return -(REAL)INFINITY;
+}
 #endif
 
 #define GD_KERNEL(name)                                                         \
@@ -66,16 +78,6 @@
 /* In a record: one input, x, and one output, with plain arguments of this type. */
 #define GD_OF_X(type) \
     .inputs = 1, .input_names = {"x"}, .outputs = 1, .args_size = sizeof(type), .plain_args = true
-
-/* The maximum of x [n] from what `omp simd reduction(max)` gives, which clang starts at the lowest
- * finite number: that, if it is not among x, stands for -inf. */
-static inline REAL gd_reduced_max(REAL max, const REAL *x, int64_t n)
-{
-    if ((double)max > -(double)FLT_MAX) return max;
-    for (int64_t i = 0; i < n; i++)
-        if (x[i] == max) return max;
-    return -(REAL)INFINITY;
-}
 
 /* Elements per piece of an elementwise loop. */
 #define GD_BLOCK 4096

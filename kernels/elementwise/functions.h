@@ -1,31 +1,8 @@
-/* functions.h - the functions that unary.def and binary.def call, written once for all devices.
- *
- * In C, REAL is float or double: the file is compiled twice (kernel.h). In CUDA each function is
- * a template, and REAL its parameter; there exp is the name for both types, while C has expf and
- * exp. */
+/* functions.h - the functions that unary.def and binary.def call, and those that other ops have too. */
 #ifndef GRADUS_FUNCTIONS_H
 #define GRADUS_FUNCTIONS_H
 
-#ifdef __CUDACC__
-#define GD_FUNCTION       \
-    template <class REAL> \
-    __device__ inline
-#define GD_MATH(function) ::function
-/* a / b within two units in the last place, in far fewer instructions; b up to 2^126. */
-__device__ inline float gd_quotient(float a, float b)
-{
-    return __fdividef(a, b);
-}
-__device__ inline double gd_quotient(double a, double b)
-{
-    return a / b;
-}
-#else
-#include "kernel.h"
-#include "vector_math.h"
-#define GD_FUNCTION static inline
-#define gd_quotient(a, b) ((a) / (b))
-#endif
+#include "formulas.h"
 
 /* ---- One variable ------------------------------------------------------------------------- */
 
@@ -33,7 +10,7 @@ __device__ inline double gd_quotient(double a, double b)
  * e^x / (1 + e^x). Either way the exponential is of -|x|, at most 1. */
 GD_FUNCTION REAL sigmoid(REAL x)
 {
-    REAL e = GD_MATH(exp)(-GD_MATH(fabs)(x));
+    REAL e = GD_EXP(-GD_MATH(fabs)(x));
     return gd_quotient(x < 0 ? e : 1, 1 + e);
 }
 
@@ -67,7 +44,7 @@ GD_FUNCTION REAL silu_slope(REAL x)
  * and for positive x, with all divided by u^2 and e = 1 / u, (1 + 2 e) / (1 + 2 e + 2 e^2). */
 GD_FUNCTION REAL mish_gate(REAL x)
 {
-    REAL e = GD_MATH(exp)(-GD_MATH(fabs)(x));
+    REAL e = GD_EXP(-GD_MATH(fabs)(x));
     REAL above = x < 0 ? e * (e + 2) : 1 + 2 * e;
     return gd_quotient(above, above + (x < 0 ? 2 : 2 * e * e));
 }

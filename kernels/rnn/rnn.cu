@@ -5,29 +5,13 @@
 #include "matmul/gemm.cuh"
 #include "rnn/rnn.h"
 
+#define GD_EXACT_QUOTIENT
+#include "rnn/formula.h"
+
 namespace gd_rnn
 {
 
 constexpr int threads = 256;
-
-__device__ inline float sigmoid(float x)
-{
-    const float e = expf(-fabsf(x));
-    return (x < 0 ? e : 1) / (1 + e);
-}
-__device__ inline double sigmoid(double x)
-{
-    const double e = exp(-fabs(x));
-    return (x < 0 ? e : 1) / (1 + e);
-}
-__device__ inline float tanh_of(float x)
-{
-    return tanhf(x);
-}
-__device__ inline double tanh_of(double x)
-{
-    return tanh(x);
-}
 
 // What a step reads and writes. All [B, T, ...] tensors have their steps T apart, kept ones `kept`.
 template <class T>
@@ -86,13 +70,13 @@ __global__ void __launch_bounds__(threads) lstm_kernel(step<T> w)
     {
         const int64_t b = e / H, j = e - b * H;
         const C i = sigmoid(w.gate_of(b, j, true)), f = sigmoid(w.gate_of(b, LSTM_F * H + j, true));
-        const C g = tanh_of(w.gate_of(b, LSTM_G * H + j, true));
+        const C g = GD_TANH(w.gate_of(b, LSTM_G * H + j, true));
         const C o = sigmoid(w.gate_of(b, LSTM_O * H + j, true));
-        const C c = f * w.cell_before(b, j) + i * g;
+        const C c = lstm_cell(i, f, g, w.cell_before(b, j));
         C *a = w.active ? w.active + w.at(b) * w.s.G + j : nullptr;
         if (a) a[0] = i, a[LSTM_F * H] = f, a[LSTM_G * H] = g, a[LSTM_O * H] = o;
         w.second[w.at(b) * H + j] = c;
-        w.y[(b * w.s.T + w.t) * H + j] = gd_store<T>(o * tanh_of(c));
+        w.y[(b * w.s.T + w.t) * H + j] = gd_store<T>(o * GD_TANH(c));
     }
 }
 
@@ -106,13 +90,13 @@ __global__ void __launch_bounds__(threads) gru_kernel(step<T> w)
         const int64_t b = e / H, j = e - b * H, n_at = GRU_N * H + j;
         const C r = sigmoid(w.gate_of(b, j, true)), z = sigmoid(w.gate_of(b, GRU_Z * H + j, true));
         const C part = w.gate_of(b, n_at, false);
-        const C n = tanh_of(gd_load(w.gates[(b * w.s.T + w.t) * w.s.G + n_at]) + r * part);
+        const C n = GD_TANH(gd_load(w.gates[(b * w.s.T + w.t) * w.s.G + n_at]) + r * part);
         if (w.active) {
             C *a = w.active + w.at(b) * w.s.G + j;
             a[0] = r, a[GRU_Z * H] = z, a[GRU_N * H] = n;
             w.second[w.at(b) * H + j] = part;
         }
-        w.y[(b * w.s.T + w.t) * H + j] = gd_store<T>((1 - z) * n + z * w.state_before(b, j));
+        w.y[(b * w.s.T + w.t) * H + j] = gd_store<T>(gru_state(z, n, w.state_before(b, j)));
     }
 }
 
@@ -128,12 +112,10 @@ __global__ void __launch_bounds__(threads) lstm_gradient_kernel(step<T> w)
         const int64_t b = e / H, j = e - b * H;
         const C *a = w.active + w.at(b) * w.s.G + j;
         const C i = a[0], f = a[LSTM_F * H], g = a[LSTM_G * H], o = a[LSTM_O * H];
-        const C h = tanh_of(w.second[w.at(b) * H + j]), all = w.arriving(b, j);
-        const C dcell = w.dc[e] + all * o * (1 - h * h);        /* [lstm dc] */
-        const C di = dcell * g * i * (1 - i);                   /* [di] */
-        const C df = dcell * w.cell_before(b, j) * f * (1 - f); /* [df] */
-        const C dg = dcell * i * (1 - g * g);                   /* [dg] */
-        const C d_o = all * h * o * (1 - o);                    /* [do] */
+        const C h = GD_TANH(w.second[w.at(b) * H + j]), all = w.arriving(b, j);
+        const C dcell = lstm_dc(w.dc[e], all, o, h);
+        const C di = lstm_di(dcell, g, i), df = lstm_df(dcell, w.cell_before(b, j), f);
+        const C dg = lstm_dg(dcell, i, g), d_o = lstm_do(all, h, o);
         w.put(b, j, di, di);
         w.put(b, LSTM_F * H + j, df, df);
         w.put(b, LSTM_G * H + j, dg, dg);
@@ -154,12 +136,11 @@ __global__ void __launch_bounds__(threads) gru_gradient_kernel(step<T> w)
         const int64_t b = e / H, j = e - b * H;
         const C *a = w.active + w.at(b) * w.s.G + j;
         const C r = a[0], z = a[GRU_Z * H], n = a[GRU_N * H], all = w.arriving(b, j);
-        const C dn = all * (1 - z) * (1 - n * n);                    /* [gru dn] */
-        const C dr = dn * w.second[w.at(b) * H + j] * r * (1 - r);   /* [dr] */
-        const C dz = all * (w.state_before(b, j) - n) * z * (1 - z); /* [dz] */
+        const C dn = gru_dn(all, z, n), dr = gru_dr(dn, w.second[w.at(b) * H + j], r);
+        const C dz = gru_dz(all, w.state_before(b, j), n, z);
         w.put(b, j, dr, dr);
         w.put(b, GRU_Z * H + j, dz, dz);
-        w.put(b, GRU_N * H + j, dn, dn * r); /* [reset] */
+        w.put(b, GRU_N * H + j, dn, gru_dm(dn, r));
         w.dh[e] = all * z;
     }
 }
@@ -270,7 +251,7 @@ struct bias_terms {
 
     __device__ void add(int64_t row, int64_t column, gd_compute<T> *sum) const
     {
-        sum[0] += gd_load(d[row * N + column]); /* [dbias] */
+        sum[0] += gd_load(d[row * N + column]);
     }
 };
 
@@ -291,7 +272,7 @@ gd_status add_up(const gd_call *call, const step<T> &w, gd_gemm_workspace *works
             gd_gemm_of(call->kernel_dtype, s.G, s.H, rows, {gd_tensor_data(dweight), s.H, 1},
                        {w.dhidden, 1, s.G}, {states, s.H, 1}, call->accumulate[RNN_WEIGHT]);
         product.c_dtype = gd_tensor_dtype(dweight);
-        const gd_status status = gd_gemm_cuda(call, product, workspace); /* [dweight] */
+        const gd_status status = gd_gemm_cuda(call, product, workspace);
         if (status) return status;
     }
     const bias_terms<T> terms = {w.dhidden, s.G};
@@ -329,7 +310,7 @@ gd_status backward(const gd_call *call, bool is_lstm)
         gd_gemm product = gd_gemm_of(call->kernel_dtype, s.B, s.H, s.G, {w.dh, s.H, 1},
                                      {w.dhidden + w.t * s.G, s.T * s.G, 1}, weight, !is_lstm);
         product.c_dtype = sums<T>;
-        const gd_status status = gd_gemm_cuda(call, product, &workspace); /* [dstate] */
+        const gd_status status = gd_gemm_cuda(call, product, &workspace);
         if (status) return status;
     }
     T *dstate = gd_ptr<T>(call->dinput[RNN_STATE]);

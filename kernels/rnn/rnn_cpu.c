@@ -4,30 +4,9 @@
 #include "matmul/gemm.h"
 #include "rnn/rnn.h"
 
-/* ---- Functions of the gates --------------------------------------------------------------- */
-
-static inline REAL sigmoid(REAL x)
-{
-    const REAL e = inline_exp(x < 0 ? x : -x);
-    return (x < 0 ? e : 1) / (1 + e);
-}
-
-/* (1 - e) / (1 + e) with e = exp(-2 |x|) cancels near 0, where the series of tanh is used for float; a
- * double needs too many of its terms. */
-static inline REAL tanh_of(REAL x)
-{
-#ifdef GD_REAL_DOUBLE
-    return tanh(x);
-#else
-    const REAL size = fabsf(x), e = inline_exp(-2 * size), s = x * x;
-    const REAL series =
-        x + x * s *
-                (-1 / 3.0f + s * (2 / 15.0f + s * (-17 / 315.0f +
-                                                   s * (62 / 2835.0f + s * (-1382 / 155925.0f)))));
-    const REAL far = (1 - e) / (1 + e);
-    return size < 0.35f ? series : x < 0 ? -far : far;
-#endif
-}
+#define GD_EXP inline_exp
+#define GD_TANH inline_tanh
+#include "rnn/formula.h"
 
 /* ---- One step ----------------------------------------------------------------------------- */
 
@@ -74,14 +53,15 @@ static void lstm_row(const void *work, int64_t b)
 #pragma omp simd
     for (int64_t j = 0; j < 2 * H; j++) a[j] = sigmoid(a[j]);
 #pragma omp simd
-    for (int64_t j = LSTM_G * H; j < (LSTM_G + 1) * H; j++) a[j] = tanh_of(a[j]);
+    for (int64_t j = LSTM_G * H; j < (LSTM_G + 1) * H; j++) a[j] = GD_TANH(a[j]);
 #pragma omp simd
     for (int64_t j = LSTM_O * H; j < (LSTM_O + 1) * H; j++) a[j] = sigmoid(a[j]);
 #pragma omp simd
     for (int64_t j = 0; j < H; j++)
-        c[j] = a[LSTM_F * H + j] * value_at(before, a, j) + a[LSTM_I * H + j] * a[LSTM_G * H + j];
+        c[j] = lstm_cell(a[LSTM_I * H + j], a[LSTM_F * H + j], a[LSTM_G * H + j],
+                         value_at(before, a, j));
 #pragma omp simd
-    for (int64_t j = 0; j < H; j++) y[j] = a[LSTM_O * H + j] * tanh_of(c[j]);
+    for (int64_t j = 0; j < H; j++) y[j] = a[LSTM_O * H + j] * GD_TANH(c[j]);
 }
 
 static void gru_row(const void *work, int64_t b)
@@ -102,12 +82,11 @@ static void gru_row(const void *work, int64_t b)
     for (int64_t j = 0; j < H; j++) {
         const int64_t n = GRU_N * H + j;
         part[j] = hidden[n];
-        a[n] = tanh_of(x[n] + a[j] * hidden[n]);
+        a[n] = GD_TANH(x[n] + a[j] * hidden[n]);
     }
 #pragma omp simd
     for (int64_t j = 0; j < H; j++) {
-        const REAL z = a[GRU_Z * H + j];
-        y[j] = (1 - z) * a[GRU_N * H + j] + z * value_at(before, a, j);
+        y[j] = gru_state(a[GRU_Z * H + j], a[GRU_N * H + j], value_at(before, a, j));
     }
 }
 
@@ -136,12 +115,12 @@ static void lstm_gradient_row(const void *work, int64_t b)
 #pragma omp simd
     for (int64_t j = 0; j < H; j++) {
         const REAL i = a[j], f = a[LSTM_F * H + j], g = a[LSTM_G * H + j], o = a[LSTM_O * H + j];
-        const REAL h = tanh_of(c[j]), all = dh[j] + value_at(dy, a, j);
-        const REAL dcell = dc[j] + all * o * (1 - h * h);                 /* [lstm dc] */
-        d[j] = dcell * g * i * (1 - i);                                   /* [di] */
-        d[LSTM_F * H + j] = dcell * value_at(before, a, j) * f * (1 - f); /* [df] */
-        d[LSTM_G * H + j] = dcell * i * (1 - g * g);                      /* [dg] */
-        d[LSTM_O * H + j] = all * h * o * (1 - o);                        /* [do] */
+        const REAL h = GD_TANH(c[j]), all = dh[j] + value_at(dy, a, j);
+        const REAL dcell = lstm_dc(dc[j], all, o, h);
+        d[j] = lstm_di(dcell, g, i);
+        d[LSTM_F * H + j] = lstm_df(dcell, value_at(before, a, j), f);
+        d[LSTM_G * H + j] = lstm_dg(dcell, i, g);
+        d[LSTM_O * H + j] = lstm_do(all, h, o);
         dc[j] = dcell * f;
     }
     put_gates(w, b, d);
@@ -162,15 +141,15 @@ static void gru_gradient_row(const void *work, int64_t b)
     for (int64_t j = 0; j < H; j++) {
         const REAL r = a[j], z = a[GRU_Z * H + j], n = a[GRU_N * H + j];
         const REAL all = dh[j] + value_at(dy, a, j);
-        const REAL dn = all * (1 - z) * (1 - n * n);                         /* [gru dn] */
-        d[j] = dn * part[j] * r * (1 - r);                                   /* [dr] */
-        d[GRU_Z * H + j] = all * (value_at(before, a, j) - n) * z * (1 - z); /* [dz] */
+        const REAL dn = gru_dn(all, z, n);
+        d[j] = gru_dr(dn, part[j], r);
+        d[GRU_Z * H + j] = gru_dz(all, value_at(before, a, j), n, z);
         d[GRU_N * H + j] = dn;
         dh[j] = all * z;
     }
     put_gates(w, b, d);
 #pragma omp simd
-    for (int64_t j = 0; j < H; j++) d[GRU_N * H + j] *= a[j]; /* [reset] */
+    for (int64_t j = 0; j < H; j++) d[GRU_N * H + j] = gru_dm(d[GRU_N * H + j], a[j]);
 }
 
 /* ---- Sequences ---------------------------------------------------------------------------- */

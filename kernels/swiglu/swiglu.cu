@@ -1,8 +1,8 @@
 // swiglu.cu - the CUDA kernels of swiglu: one pass each, in packs of 16 bytes (pack.cuh).
 #include "async.cuh"
-#include "elementwise/functions.h"
 #include "launch.cuh"
 #include "pack.cuh"
+#include "swiglu/formula.h"
 #include "swiglu/swiglu.h"
 
 namespace gd_swiglu_cuda
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(threads)
         gd_pack_load(up_pack, up + at.row * r.step, at.first, r.n);
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            gate_pack[j] = gd_store<T>(silu((V)gd_load(gate_pack[j])) * gd_load(up_pack[j]));
+            gate_pack[j] = gd_store<T>(swiglu((V)gd_load(gate_pack[j]), (V)gd_load(up_pack[j])));
         }
         gd_pack_store(y + at.row * r.n, gate_pack, at.first, r.n);
     }
@@ -55,7 +55,6 @@ __device__ inline void store(T *out, bool add, const V (&x)[N], int64_t first, i
     gd_pack_store(out, value, first, n);
 }
 
-// With s = sigmoid(gate):  dgate = dy up s (1 + gate (1 - s)),  dup = dy gate s.
 // dgate and dup may be NULL, and may be the memory of gate and of up or dy.
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -77,8 +76,8 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const V z = gd_load(gate_pack[j]), d = gd_load(dy_pack[j]);
-            for_gate[j] = d * gd_load(up_pack[j]) * silu_slope(z); /* [s] [dgate] */
-            for_up[j] = d * silu(z);                               /* [dup] */
+            for_gate[j] = swiglu_dgate(d, z, (V)gd_load(up_pack[j]));
+            for_up[j] = swiglu_dup(d, z);
         }
         if (dgate) store(dgate + row, add_gate, for_gate, first, r.n);
         if (dup) store(dup + row, add_up, for_up, first, r.n);

@@ -2,22 +2,10 @@
 #include "inline_exp.h"
 #include "swiglu/swiglu.h"
 
+#define GD_EXP inline_exp
+#include "swiglu/formula.h"
+
 enum { BLOCK = 512, AT_ONCE = 64 / (int)sizeof(REAL) };
-
-/* sigmoid(z) = 1 / (1 + exp(-z)), with an exponential that is never more than 1. */
-static inline REAL sigmoid(REAL z)
-{
-    REAL e = inline_exp(z < 0 ? z : -z);
-    return (z < 0 ? e : 1) / (1 + e);
-}
-
-#define LIMIT ((REAL)1000)
-
-/* If sigmoid(z) is 0, silu(z) = z sigmoid(z) is 0 too, not the NaN of -inf * 0. */
-static inline REAL within(REAL z)
-{
-    return z < -LIMIT ? -LIMIT : z;
-}
 
 /* A block of a row: `size` elements from `first` on of gate and up, and at `y` in the packed
  * output. */
@@ -51,10 +39,7 @@ static void forward_block(const void *work, int64_t k)
     const REAL *gate = w->gates + b.first, *up = w->ups + b.first;
     REAL *y = w->ys + b.y;
 #pragma omp simd simdlen(AT_ONCE)
-    for (int64_t i = 0; i < b.size; i++) {
-        REAL z = gate[i];
-        y[i] = within(z) * sigmoid(z) * up[i];
-    }
+    for (int64_t i = 0; i < b.size; i++) y[i] = swiglu(gate[i], up[i]);
 }
 
 gd_status GD_REAL_NAME(swiglu_forward)(const gd_call *call)
@@ -89,17 +74,13 @@ static void backward_block(const void *work, int64_t k)
     REAL for_gate[BLOCK], for_up[BLOCK];
 #pragma omp simd simdlen(AT_ONCE)
     for (int64_t i = 0; i < b.size; i++) {
-        REAL z = gate[i], d = dy[i];
-        REAL s = sigmoid(z);                                  /* [s] */
-        REAL high = z > LIMIT ? LIMIT : within(z);            /* s is 1 there, and inf * 0 is NaN */
-        for_gate[i] = d * up[i] * (s * (1 + high * (1 - s))); /* [dgate] */
-        for_up[i] = d * (within(z) * s);                      /* [dup] */
+        for_gate[i] = swiglu_dgate(dy[i], gate[i], up[i]);
+        for_up[i] = swiglu_dup(dy[i], gate[i]);
     }
     put(w->dgate ? w->dgate + b.first : NULL, for_gate, b.size, w->add_gate);
     put(w->dup ? w->dup + b.first : NULL, for_up, b.size, w->add_up);
 }
 
-/* With s = sigmoid(gate):  dgate = dy up s (1 + gate (1 - s)),  dup = dy gate s. */
 gd_status GD_REAL_NAME(swiglu_backward)(const gd_call *call)
 {
     const swiglu_rows r = swiglu_rows_of(call);

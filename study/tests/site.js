@@ -110,7 +110,7 @@ for (const readme of sources.list().filter((file) => /^kernels\/\w+\/README\.md$
 // The lines at the marks, for both machines, where a folder has code for both.
 for (const [name, html] of Object.entries(pages).filter(([, html ]) => html.includes('id="marked"')))
     for (const [machine, code] of [[ 'CPU', /code-kernels-[^"]*_cpu\.c\.html/ ], [ 'CUDA', /code-kernels-[^"]*\.cu\.html/ ]])
-        assert.ok(!code.test(html) || html.includes(`<figcaption>${machine}: `),
+        assert.ok(!code.test(html) || html.includes(`<figcaption>${machine}: `) || html.includes('<figcaption>CPU and CUDA: '),
             `${name} has no line for ${machine}`);
 
 // ---- The reference -----------------------------------------------------------------------------
