@@ -1,6 +1,7 @@
 // dropout.cu - the CUDA kernel of dropout, forward and backward (dropout_cpu.c says why one is
 // enough).
 #include "dropout/dropout.h"
+#include "dropout/formula.h"
 #include "pack.cuh"
 #include "random/philox.cuh"
 
@@ -30,8 +31,8 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const uint32_t bits = words[j / 2] >> 16 * (j % 2) & 0xffff;
-            /* [dx] */
-            const gd_compute<T> kept = bits < threshold ? 0 : gd_load(x[j]) * scale;
+            const gd_compute<T> kept =
+                dropout(gd_compute<T>(gd_load(x[j])), bits >= threshold, scale);
             y[j] = gd_store<T>(add ? gd_load(y[j]) + kept : kept);
         }
         gd_pack_store(out, y, N * pack, n);
@@ -60,7 +61,6 @@ extern "C" gd_status dropout_forward_cuda(const gd_call *call)
     return gd_dropout_cuda::apply_mask(call, call->output[0], call->input[0], false);
 }
 
-// dx = dy keep / (1 - p)
 extern "C" gd_status dropout_backward_cuda(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;

@@ -1,5 +1,6 @@
 /* dropout_cpu.c - the CPU kernels of dropout. */
 #include "dropout/dropout.h"
+#include "dropout/formula.h"
 
 typedef struct mask {
     const gd_call *call;
@@ -16,21 +17,20 @@ static void mask_block(const void *work, int64_t index)
     const int64_t block = index * GD_BLOCK;
     const REAL *in = m->in, scale = m->scale;
     REAL *out = m->out;
-    uint32_t words[GD_BLOCK / 2] = {0}, threshold = m->threshold;
-    uint16_t bits[GD_BLOCK];
+    const uint32_t threshold = m->threshold;
+    union { /* the lower half of a word is the first, as processors are little-endian */
+        uint32_t words[GD_BLOCK / 2];
+        uint16_t bits[GD_BLOCK];
+    } drawn = {{0}};
     int64_t size = gd_min64(GD_BLOCK, m->n - block), word_count = gd_divide_up(size, 2);
     if (threshold) {
         gd_philox(m->call->seed, 0, m->call->random_offset + (uint64_t)block / 2, word_count,
-                  words);
-    }
-    for (int64_t i = 0; i < word_count; i++) {
-        bits[2 * i] = (uint16_t)words[i];
-        bits[2 * i + 1] = (uint16_t)(words[i] >> 16);
+                  drawn.words);
     }
     const bool add = m->add;
 #pragma omp simd
     for (int64_t i = 0; i < size; i++) {
-        REAL kept = bits[i] < threshold ? 0 : in[block + i] * scale; /* [dx] */
+        REAL kept = dropout(in[block + i], drawn.bits[i] >= threshold, scale);
         out[block + i] = add ? out[block + i] + kept : kept;
     }
 }
@@ -53,7 +53,6 @@ gd_status GD_REAL_NAME(dropout_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* dx = dy keep / (1 - p) */
 gd_status GD_REAL_NAME(dropout_backward)(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
