@@ -49,6 +49,7 @@ probe_wasm()
     rm -f "$out"
     return $status
 }
+probe_aarch64() { command -v aarch64-linux-gnu-gcc && command -v qemu-aarch64; } >/dev/null
 probe_node() { command -v node >/dev/null; }
 # Where study/site/tools.js looks.
 probe_katex()

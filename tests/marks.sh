@@ -16,8 +16,8 @@ shopt -s nullglob
 # Folders whose formulas still stand once for each device, with marks in both; the list only shrinks.
 # There a mark of NAME_cpu.c must be in the CUDA code of NAME.cu too, unless the README says "on the CPU
 # alone: [dx]".
-unconverted=(attention axis batch_norm conv cross_entropy elementwise embedding layer_norm
-    linear linear_cross_entropy loss matmul pad pool reduce rms_norm rope rope_attention shape softmax)
+unconverted=(attention axis batch_norm conv cross_entropy elementwise embedding layer_norm rope
+    linear linear_cross_entropy loss matmul pad pool reduce rms_norm rope_attention shape)
 
 # FOLDER MARK: why its line is not a formula in the letters of the table.
 exceptions()
@@ -25,6 +25,7 @@ exceptions()
     cat <<'END'
 rnn dstate      a product, by a library
 rnn dweight     a product, by a library
+rope rope_qkv   a copy
 END
 }
 
@@ -107,7 +108,12 @@ is_formula()
     [[ ${1//->/.} =~ [-+*/?\<\>\[] ]] || return 1
     while read -r name; do
         ! [[ " ${1//[^A-Za-z0-9_]/ } " == *" $name "* ]] || names=$((names + 1))
-    done < <(awk -F'|' '/^\| .*`.*\|/ { print $3 }' "$2" | grep -o '`[A-Za-z_0-9]*`' | tr -d '`' | sort -u)
+    done < <(awk -F'|' '/^\| .*`.*\|/ {
+        while (match($3, /`[A-Za-z_0-9]+`/)) {
+            print substr($3, RSTART + 1, RLENGTH - 2)
+            $3 = substr($3, RSTART + RLENGTH)
+        }
+    }' "$2" | sort -u)
     ((names >= 2))
 }
 

@@ -1,6 +1,7 @@
 // softmax.cu - the CUDA kernels of softmax and log_softmax. x is seen as [outer, N, inner] with the
 // axis in the middle; where inner is 1 that is rows.
 #include "row_team.cuh"
+#include "softmax/formula.h"
 #include "softmax/softmax.h"
 
 struct softmax_view {
@@ -16,24 +17,10 @@ static softmax_view view_of(const gd_call *call, const gd_tensor *t)
     return v;
 }
 
-// softmax: exp(x - max) / sum;  log_softmax: (x - max) - log(sum). `s` is 1 / sum or log(sum).
-template <bool LOG, class C>
-__device__ static inline C result(C x, C max, C s)
-{
-    return LOG ? (x - max) - s : exp(x - max) * s;
-}
-
-// softmax: y (dy - sum dy y);  log_softmax: dy - exp(y) sum dy. `s` is that sum, of terms.
 template <bool LOG, class C>
 __device__ static inline C gradient(C y, C dy, C s)
 {
-    return LOG ? dy - exp(y) * s : y * (dy - s); /* [softmax] [log_softmax] */
-}
-
-template <bool LOG, class C>
-__device__ static inline C term(C y, C dy)
-{
-    return LOG ? dy : dy * y; /* [s] */
+    return LOG ? log_softmax_dx(y, dy, s) : softmax_dx(y, dy, s);
 }
 
 // ---- Rows: a team each ------------------------------------------------------------------------
@@ -58,7 +45,8 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
         for (int64_t p = team.rank; p < n / V; p += team.size) { // again: from a cache
             gd_pack<T, V> pack = gd_load_pack<T, V>(from, p);
             for (int v = 0; v < V; v++) {
-                pack.element[v] = gd_store<T>(result<LOG>(gd_load(pack.element[v]), row.max, s));
+                pack.element[v] =
+                    gd_store<T>(softmax(C(gd_load(pack.element[v])), row.max, s, LOG));
             }
             gd_store_pack(to, p, pack);
         }
@@ -80,7 +68,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
             const gd_pack<T, V> py = gd_load_pack<T, V>(row_y, p),
                                 pd = gd_load_pack<T, V>(row_dy, p);
             for (int v = 0; v < V; v++) {
-                s += term<LOG>(gd_load(py.element[v]), gd_load(pd.element[v]));
+                s += softmax_term(C(gd_load(py.element[v])), C(gd_load(pd.element[v])), LOG);
             }
         }
         s = team.reduce(s, shared, gd_plus());
@@ -113,7 +101,7 @@ __global__ static void column_forward(T *y, const T *x, softmax_view v)
         const C sum = column.max > -(C)INFINITY ? column.sum : (C)NAN; // as gd_sum_exp::reduce
         const C s = LOG ? log(sum) : 1 / sum;
         for (int64_t i = 0; i < v.n; i++) {
-            const C value = result<LOG>((C)gd_load(x[at + i * v.inner]), column.max, s);
+            const C value = softmax((C)gd_load(x[at + i * v.inner]), column.max, s, LOG);
             y[at + i * v.inner] = gd_store<T>(value);
         }
     }
@@ -129,7 +117,7 @@ __global__ static void column_backward(T *dx, const T *y, const T *dy, softmax_v
         C s = 0;
         for (int64_t i = 0; i < v.n; i++) {
             const int64_t e = at + i * v.inner;
-            s += term<LOG>((C)gd_load(y[e]), (C)gd_load(dy[e]));
+            s += softmax_term((C)gd_load(y[e]), (C)gd_load(dy[e]), LOG);
         }
         for (int64_t i = 0; i < v.n; i++) {
             const int64_t e = at + i * v.inner;

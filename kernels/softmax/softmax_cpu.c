@@ -3,6 +3,7 @@
  * x is treated as [outer, N, inner] with the axis in the middle. A task is one outer index and up
  * to COLUMNS inner ones: its columns are processed together in the loops, so that memory is read in
  * order for every axis. With inner = 1 a task is a row, and the loops run along it instead. */
+#include "softmax/formula.h"
 #include "softmax/softmax.h"
 #include "softmax/sum_exp.h"
 
@@ -33,27 +34,20 @@ static void row_forward(REAL *y, const REAL *x, int64_t n, bool log_of)
 {
     REAL max;
     double sum = gd_sum_exp(x, n, &max);
-    if (log_of) {
-        REAL log_sum = (REAL)log(sum);
-        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - max) - log_sum;
-    } else {
-        REAL scale = (REAL)(1 / sum);
+    const REAL s = (REAL)(log_of ? log(sum) : 1 / sum);
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) y[i] = GD_MATH(exp)(x[i] - max) * scale;
-    }
+    for (int64_t i = 0; i < n; i++) y[i] = softmax(x[i], max, s, log_of);
 }
 
-/* softmax: dx_i = y_i (dy_i - sum_j dy_j y_j);  log_softmax: dx_i = dy_i - exp(y_i) sum_j dy_j */
 static void row_backward(REAL *dx, const REAL *y, const REAL *dy, int64_t n, bool log_of, bool add)
 {
     double dot = 0;
 #pragma omp simd reduction(+ : dot)
-    for (int64_t i = 0; i < n; i++) dot += (double)dy[i] * (log_of ? 1 : (double)y[i]); /* [s] */
+    for (int64_t i = 0; i < n; i++) dot += softmax_term(y[i], dy[i], log_of);
     REAL s = (REAL)dot;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        /* [softmax] [log_softmax] */
-        REAL d = log_of ? dy[i] - GD_MATH(exp)(y[i]) * s : y[i] * (dy[i] - s);
+        REAL d = log_of ? log_softmax_dx(y[i], dy[i], s) : softmax_dx(y[i], dy[i], s);
         dx[i] = add ? dx[i] + d : d;
     }
 }
@@ -81,8 +75,7 @@ static void columns_forward(REAL *y, const REAL *x, int64_t n, int64_t stride, i
     for (int64_t i = 0; i < n; i++) {
 #pragma omp simd
         for (int64_t c = 0; c < columns; c++) {
-            REAL above = x[i * stride + c] - max[c], s = (REAL)sum[c];
-            y[i * stride + c] = log_of ? above - s : GD_MATH(exp)(above) * s;
+            y[i * stride + c] = softmax(x[i * stride + c], max[c], (REAL)sum[c], log_of);
         }
     }
 }
@@ -93,8 +86,7 @@ static void columns_backward(REAL *dx, const REAL *y, const REAL *dy, int64_t n,
     double dot[COLUMNS] = {0};
     for (int64_t i = 0; i < n; i++) {
         for (int64_t c = 0; c < columns; c++) {
-            double d = (double)dy[i * stride + c];
-            dot[c] += log_of ? d : d * (double)y[i * stride + c];
+            dot[c] += softmax_term(y[i * stride + c], dy[i * stride + c], log_of);
         }
     }
     for (int64_t i = 0; i < n; i++) {
@@ -102,7 +94,7 @@ static void columns_backward(REAL *dx, const REAL *y, const REAL *dy, int64_t n,
         for (int64_t c = 0; c < columns; c++) {
             int64_t at = i * stride + c;
             REAL s = (REAL)dot[c];
-            REAL d = log_of ? dy[at] - GD_MATH(exp)(y[at]) * s : y[at] * (dy[at] - s);
+            REAL d = log_of ? log_softmax_dx(y[at], dy[at], s) : softmax_dx(y[at], dy[at], s);
             dx[at] = add ? dx[at] + d : d;
         }
     }
