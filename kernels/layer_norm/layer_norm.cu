@@ -1,5 +1,6 @@
 // layer_norm.cu - the CUDA kernels of layer_norm.
 #include "column_sum.cuh"
+#include "layer_norm/formula.h"
 #include "layer_norm/layer_norm.h"
 #include "mean_parts.cuh"
 #include "row_team.cuh"
@@ -42,7 +43,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
             if (w) pw = gd_load_pack<T, V>(w, p);
             if (b) pb = gd_load_pack<T, V>(b, p);
             for (int v = 0; v < V; v++) {
-                const C xhat = mean.from(gd_load(px.element[v])) * rstd;
+                const C xhat = layer_norm_xhat(mean.from(gd_load(px.element[v])), rstd);
                 const C scaled = w ? xhat * gd_load(pw.element[v]) : xhat;
                 px.element[v] = gd_store<T>(b ? scaled + gd_load(pb.element[v]) : scaled);
             }
@@ -78,7 +79,7 @@ extern "C" gd_status layer_norm_forward_cuda(const gd_call *call)
 
 // ---- Backward: dx -------------------------------------------------------------------------------
 
-// With h = dy w:  dx = rstd (h - mean(h) - xhat mean(h xhat)).  dx may be dy.
+// dx may be dy.
 template <class T, int V, bool BLOCK>
 __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     row_backward(T *dx, const T *x, const T *w, const T *dy,
@@ -98,14 +99,14 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
             gd_pack<T, V> pw = {};
             if (w) pw = gd_load_pack<T, V>(w, p);
             for (int v = 0; v < V; v++) {
-                const C d = gd_load(pd.element[v]), h = w ? d * gd_load(pw.element[v]) : d;
+                const C d = gd_load(pd.element[v]);
+                const C h = w ? layer_norm_h(d, C(gd_load(pw.element[v]))) : d;
                 sum_h += h;
                 sum_hx += h * mean.from(gd_load(px.element[v]));
             }
         }
-        /* [means] */
-        const C mean_h = team.reduce(sum_h, shared, gd_plus()) / (C)n;
-        const C mean_hx = team.reduce(sum_hx, shared, gd_plus()) / (C)n * rstd;
+        const C mean_h = layer_norm_mean(team.reduce(sum_h, shared, gd_plus()), (C)n);
+        const C mean_hx = layer_norm_mean(team.reduce(sum_hx, shared, gd_plus()), (C)n) * rstd;
         for (int64_t p = team.rank; p < n / V; p += team.size) {
             const gd_pack<T, V> px = gd_load_pack<T, V>(x + r * n, p),
                                 pd = gd_load_pack<T, V>(dy + r * n, p);
@@ -113,10 +114,10 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
             if (w) pw = gd_load_pack<T, V>(w, p);
             if (add) out = gd_load_pack<T, V>(dx + r * n, p);
             for (int v = 0; v < V; v++) {
-                /* [h] */
-                const C d = gd_load(pd.element[v]), h = w ? d * gd_load(pw.element[v]) : d;
-                const C xhat = mean.from(gd_load(px.element[v])) * rstd; /* [xhat] */
-                const C value = rstd * (h - mean_h - xhat * mean_hx);    /* [dx] */
+                const C d = gd_load(pd.element[v]);
+                const C h = w ? layer_norm_h(d, C(gd_load(pw.element[v]))) : d;
+                const C xhat = layer_norm_xhat(mean.from(gd_load(px.element[v])), rstd);
+                const C value = layer_norm_dx(h, mean_h, xhat, mean_hx, rstd);
                 out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + value : value);
             }
             gd_store_pack(dx + r * n, p, out);
@@ -138,9 +139,9 @@ struct weight_terms {
     {
         using C = gd_compute<T>;
         const C d = gd_load(dy[row * N + column]);
-        /* [dw] */
-        sum[0] += d * (saved_mean(mean[row]).from(gd_load(x[row * N + column])) * rstd[row]);
-        sum[1] += d; /* [db] */
+        const C centred = saved_mean(mean[row]).from(gd_load(x[row * N + column]));
+        sum[0] += layer_norm_dw(d, layer_norm_xhat(centred, rstd[row]));
+        sum[1] += d;
     }
 };
 

@@ -1,4 +1,5 @@
 /* layer_norm_cpu.c - the CPU kernels of layer_norm. */
+#include "layer_norm/formula.h"
 #include "layer_norm/layer_norm.h"
 
 /* One row. The variance is taken around the mean in a second pass over the row, which is in cache:
@@ -14,7 +15,7 @@ static void row_forward(REAL *y, const REAL *x, const REAL *w, const REAL *b, in
     for (int64_t i = 0; i < n; i++) squares += ((double)x[i] - mean) * ((double)x[i] - mean);
     double rstd = 1 / sqrt(squares / (double)n + eps);
     for (int64_t i = 0; i < n; i++) {
-        double xhat = ((double)x[i] - mean) * rstd;
+        double xhat = layer_norm_xhat((double)x[i] - mean, rstd);
         y[i] = (REAL)(xhat * (w ? (double)w[i] : 1) + (b ? (double)b[i] : 0));
     }
     if (mean_out) *mean_out = mean;
@@ -53,27 +54,26 @@ gd_status GD_REAL_NAME(layer_norm_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* One row: with h = dy w and xhat = (x - mean) rstd,
- *     dx = rstd (h - mean(h) - xhat mean(h xhat)),  dw += dy xhat,  db += dy */
+/* One row. dx may be dy. */
 static void row_backward(REAL *dx, double *dw, double *db, const REAL *x, const REAL *w,
                          const REAL *dy, double mean, double rstd, int64_t n, bool add)
 {
     double sum_h = 0, sum_hx = 0;
 #pragma omp simd reduction(+ : sum_h, sum_hx)
     for (int64_t i = 0; i < n; i++) {
-        double h = (double)dy[i] * (w ? (double)w[i] : 1);
+        double h = layer_norm_h(dy[i], w ? (double)w[i] : 1);
         sum_h += h;
-        sum_hx += h * ((double)x[i] - mean) * rstd;
+        sum_hx += h * ((double)x[i] - mean);
     }
-    double mean_h = sum_h / (double)n, mean_hx = sum_hx / (double)n; /* [means] */
+    const double mean_h = layer_norm_mean(sum_h, (double)n);
+    const double mean_hx = layer_norm_mean(sum_hx, (double)n) * rstd;
     for (int64_t i = 0; i < n; i++) {
-        double d = (double)dy[i], xhat = ((double)x[i] - mean) * rstd; /* [xhat] */
-        double h = d * (w ? (double)w[i] : 1);                         /* [h] */
-        if (dw) dw[i] += d * xhat;                                     /* [dw] */
-        if (db) db[i] += d;                                            /* [db] */
+        double d = (double)dy[i], xhat = layer_norm_xhat((double)x[i] - mean, rstd);
+        double h = layer_norm_h(d, w ? (double)w[i] : 1);
+        if (dw) dw[i] += layer_norm_dw(d, xhat);
+        if (db) db[i] += d; /* [db] */
         if (dx) {
-            /* last, as dx may be dy [dx] */
-            double value = rstd * (h - mean_h - xhat * mean_hx);
+            double value = layer_norm_dx(h, mean_h, xhat, mean_hx, rstd);
             dx[i] = (REAL)(add ? (double)dx[i] + value : value);
         }
     }
