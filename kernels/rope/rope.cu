@@ -5,6 +5,7 @@
 // writes one only for rope_attention, whose backward reads it.
 #include "pack.cuh"
 #include "rope/angle.cuh"
+#include "rope/formula.h"
 #include "rope/rope.h"
 
 constexpr int threads = 256, rates_most = 1024;
@@ -109,9 +110,8 @@ static __global__ void GD_LAUNCH_BOUNDS(threads, blocks_each)
 #pragma unroll
             for (int v = 0; v < V; v++) {
                 const C p = gd_load(x[v]), q = gd_load(y[v]);
-                /* [dx] [rope_qkv] */
-                const C turned_x = h.turned ? p * cosine[v] - q * sine[v] : p;
-                const C turned_y = h.turned ? p * sine[v] + q * cosine[v] : q;
+                const C turned_x = h.turned ? rope_first(p, q, cosine[v], sine[v]) : p;
+                const C turned_y = h.turned ? rope_second(p, q, cosine[v], sine[v]) : q;
                 x[v] = gd_store<T>(h.add ? gd_load(old_x[v]) + turned_x : turned_x);
                 y[v] = gd_store<T>(h.add ? gd_load(old_y[v]) + turned_y : turned_y);
             }

@@ -1,7 +1,7 @@
 /* rope_cpu.c - the CPU kernel of rope and rope_qkv: one rotation, by the angle or by its
  * negative. */
+#include "rope/formula.h"
 #include "rope/rope.h"
-#include "vector_math.h"
 
 typedef struct tables {
     REAL *cosine, *sine; /* [T, D/2] */
@@ -46,7 +46,7 @@ static void turn_halves(REAL *to, const REAL *from, const REAL *cosine, const RE
 #pragma omp simd
     for (int64_t i = 0; i < pairs; i++) {
         REAL a = from[i], b = from[i + pairs], c = cosine[i], s = sine[i];
-        REAL turned_a = a * c - b * s, turned_b = a * s + b * c; /* [dx] */
+        REAL turned_a = rope_first(a, b, c, s), turned_b = rope_second(a, b, c, s);
         to[i] = add ? to[i] + turned_a : turned_a;
         to[i + pairs] = add ? to[i + pairs] + turned_b : turned_b;
     }
@@ -59,7 +59,7 @@ static void turn_any(REAL *to, const REAL *from, int64_t step, const REAL *cosin
     for (int64_t i = 0; i < pairs; i++) {
         int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : i + pairs;
         REAL a = from[first * step], b = from[second * step], c = cosine[i], s = sine[i];
-        REAL turned_a = a * c - b * s, turned_b = a * s + b * c;
+        REAL turned_a = rope_first(a, b, c, s), turned_b = rope_second(a, b, c, s);
         to[first] = add ? to[first] + turned_a : turned_a;
         to[second] = add ? to[second] + turned_b : turned_b;
     }
@@ -69,7 +69,7 @@ static void turn_any(REAL *to, const REAL *from, int64_t step, const REAL *cosin
 static void pass_on(REAL *to, const REAL *from, int64_t step, int64_t width, bool add)
 {
     for (int64_t i = 0; i < width; i++) {
-        REAL value = from ? from[i * step] : 0;
+        REAL value = from ? from[i * step] : 0; /* [rope_qkv] */
         to[i] = add ? to[i] + value : value;
     }
 }
@@ -87,7 +87,7 @@ static void move_heads(const rope_pass *pass, const rope_heads *h, const tables 
                                          row * h->from_stride[1] + i * h->from_stride[2]
                                    : NULL;
         if (!from || !h->turned) {
-            pass_on(to, from, step, 2 * pass->pairs, h->add); /* [rope_qkv] */
+            pass_on(to, from, step, 2 * pass->pairs, h->add);
         } else if (halves) {
             turn_halves(to, from, cosine, sine, pass->pairs, h->add);
         } else {

@@ -555,7 +555,7 @@ const turnedBack = (t) => ({
 const rope = (v) => [
     ...angles(v.x.shape[1]),
     step('dx', 'dx_t = \\begin{pmatrix} c_t & s_t \\\\ -s_t & c_t \\end{pmatrix} dy_t', turnedBack(v.dy),
-        {mark : 'dx', gradient : 'x'}),
+        {mark : 'dx a', gradient : 'x'}),
 ];
 
 // One head of each: row t of qkv is q, k and v of position t.
@@ -563,8 +563,8 @@ function ropeQkv(v) {
     const [dq, dk, dv] = v.cotangents, back = [ turnedBack(dq), turnedBack(dk), dv ].map(rowsOf);
     return [
         ...angles(v.qkv.shape[1]),
-        step('q', 'R_t^T\\, dq_t', turnedBack(dq), {mark : 'dx'}),
-        step('k', 'R_t^T\\, dk_t', turnedBack(dk), {mark : 'dx'}),
+        step('q', 'R_t^T\\, dq_t', turnedBack(dq), {mark : 'dx a'}),
+        step('k', 'R_t^T\\, dk_t', turnedBack(dk), {mark : 'dx a'}),
         step('dqkv', 'd\\mathrm{qkv} = (R^T dq,\\; R^T dk,\\; dv)', {
             shape : v.qkv.shape,
             values : back[0].flatMap((row, t) => [...row, ...back[1][t], ...back[2][t] ])
