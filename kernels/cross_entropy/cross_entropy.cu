@@ -47,8 +47,8 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
             if (add) out = gd_load_pack<T, V>(to, p);
             for (int v = 0; v < V; v++) {
                 C d = 0;
-                if (counts) d = exp(gd_load(in.element[v]) - m - l) * scale; /* [dx] */
-                if (counts && p * V + v == target) d -= scale;               /* [dx target] */
+                if (counts) d = cross_entropy_dx(C(gd_load(in.element[v])), m, l, scale);
+                if (counts && p * V + v == target) d = cross_entropy_dx_target(d, scale);
                 out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + d : d);
             }
             gd_store_pack(to, p, out);

@@ -1,4 +1,5 @@
 /* cross_entropy_cpu.c - the CPU kernels of cross_entropy. */
+#include "cross_entropy/formula.h"
 #include "cross_entropy/targets.h"
 #include "softmax/sum_exp.h"
 
@@ -75,13 +76,12 @@ static void row_gradient(const void *work, int64_t i)
     }
     if (w->add) {
 #pragma omp simd
-        for (int64_t j = 0; j < vocab; j++) to[j] += GD_MATH(exp)(from[j] - m - l) * scale;
+        for (int64_t j = 0; j < vocab; j++) to[j] += cross_entropy_dx(from[j], m, l, scale);
     } else {
 #pragma omp simd
-        /* [dx] */
-        for (int64_t j = 0; j < vocab; j++) to[j] = GD_MATH(exp)(from[j] - m - l) * scale;
+        for (int64_t j = 0; j < vocab; j++) to[j] = cross_entropy_dx(from[j], m, l, scale);
     }
-    to[targets[i]] -= scale; /* [dx target] */
+    to[targets[i]] = cross_entropy_dx_target(to[targets[i]], scale);
 }
 
 /* dx[i, j] = dloss * factor * (softmax(x[i])[j] - [j = t_i]); dx may be x. */

@@ -4,6 +4,7 @@
 #ifndef GD_CROSS_ENTROPY_SOFT_CUH
 #define GD_CROSS_ENTROPY_SOFT_CUH
 
+#include "cross_entropy/formula.h"
 #include "cross_entropy/rows.cuh"
 #include "reduce/reduce.cuh"
 
@@ -26,14 +27,14 @@ struct soft_rows {
         return weight ? gd_load(weight[j]) : (gd_compute<T>)1;
     }
 
-    // c_ij; an infinite weight has no share of what is 0
+    // c_ij
     __device__ gd_compute<T> share_of(int64_t row, int64_t j) const
     {
         using C = gd_compute<T>;
         const C q =
             given ? (C)gd_load(given[row * targets.vocab + j]) : (C)(j == targets.target[row]);
-        const C part = on * q + off;
-        return part == 0 ? (C)0 : weight_of(j) * part; /* [soft c] */
+        const C part = cross_entropy_part(q, on, off);
+        return part == 0 ? (C)0 : cross_entropy_share(weight_of(j), part);
     }
 };
 
@@ -142,10 +143,9 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
         for (int64_t j = team.rank; j < vocab; j += team.size) {
             const int64_t at = r * vocab + j;
             const C log_p = gd_load(s.x[at]) - m - l, w = s.on * s.weight_of(j);
-            const C c = counts ? s.share_of(r, j) : (C)0;
-            const C pull = total != 0 ? total * exp(log_p) : (C)0;
-            const C d = counts ? g * (pull - c) : (C)0;     /* [soft dx] */
-            const C slope = w != 0 ? g * w * -log_p : (C)0; /* [soft dq] */
+            const C c = counts ? s.share_of(r, j) : (C)0, pull = cross_entropy_pull(total, log_p);
+            const C d = counts ? cross_entropy_soft_dx(g, pull, c) : (C)0;
+            const C slope = cross_entropy_soft_dq(g, w, log_p);
             if (dq) dq[at] = gd_store<T>(add_q ? gd_load(dq[at]) + slope : slope);
             if (dx) dx[at] = gd_store<T>(add_x ? gd_load(dx[at]) + d : d);
         }
@@ -182,8 +182,7 @@ struct soft_weight_term {
 
     __device__ C operator()(C max, C log_sum, C dloss, C x, C q) const
     {
-        const C part = on * q + off;
-        return part == 0 ? (C)0 : dloss * part * -(x - max - log_sum); /* [soft dw] */
+        return cross_entropy_soft_dw(dloss, cross_entropy_part(q, on, off), x - max - log_sum);
     }
 };
 

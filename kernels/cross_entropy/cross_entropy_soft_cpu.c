@@ -1,6 +1,7 @@
 /* cross_entropy_soft_cpu.c - cross_entropy where a row has more than one target, or none is worth
  * exactly 1: class weights, label smoothing, probabilities, a loss for each row. README.md derives
  * it from the shares c_ij of the classes. */
+#include "cross_entropy/formula.h"
 #include "cross_entropy/targets.h"
 #include "softmax/sum_exp.h"
 
@@ -49,14 +50,14 @@ static double weight_of(const soft_rows *s, int64_t j)
 static double part_of(const soft_rows *s, int64_t i, int64_t j)
 {
     double q = s->targets ? j == s->targets[i] : (double)s->given[i * s->vocab + j];
-    return s->on * q + s->off;
+    return cross_entropy_part(q, s->on, s->off);
 }
 
-/* c_ij; an infinite weight has no share of what is 0 */
+/* c_ij */
 static double share_of(const soft_rows *s, int64_t i, int64_t j)
 {
     const double part = part_of(s, i, j);
-    return part == 0 ? 0 : weight_of(s, j) * part; /* [soft c] */
+    return part == 0 ? 0 : cross_entropy_share(weight_of(s, j), part);
 }
 
 /* The divisor of the mean: the sum of the weights of the targets not ignored, or the number of
@@ -135,9 +136,9 @@ static void soft_row_gradient(const void *work, int64_t i)
         const int64_t at = i * s->vocab + j;
         const double log_p = log_probability(s, i, j);
         const double c = counted ? share_of(s, i, j) : 0, w = s->on * weight_of(s, j);
-        const double pull = total != 0 ? total * exp(log_p) : 0;
-        const double d = counted ? g * (pull - c) : 0;    /* [soft dx] */
-        const double slope = w != 0 ? g * w * -log_p : 0; /* [soft dq] */
+        const double pull = cross_entropy_pull(total, log_p);
+        const double d = counted ? cross_entropy_soft_dx(g, pull, c) : 0;
+        const double slope = cross_entropy_soft_dq(g, w, log_p);
         if (dq) dq[at] = (REAL)((s->add_dq ? (double)dq[at] : 0) + slope);
         if (dx) dx[at] = (REAL)((s->add_dx ? (double)dx[at] : 0) + d);
     }
@@ -155,16 +156,15 @@ static void soft_weight_gradient(const void *work, int64_t block)
     for (int64_t i = 0; i < s->rows; i++) {
         const double g = row_cotangent(s, i);
         for (int64_t k = 0; k < n; k++) {
-            const double part = part_of(s, i, first + k);
-            if (part != 0) sum[k] += g * part * -log_probability(s, i, first + k); /* [soft dw] */
+            const double log_p = log_probability(s, i, first + k);
+            sum[k] += cross_entropy_soft_dw(g, part_of(s, i, first + k), log_p);
         }
     }
     REAL *dw = s->dw + first;
     for (int64_t k = 0; k < n; k++) dw[k] = (REAL)((s->add_dw ? (double)dw[k] : 0) + sum[k]);
 }
 
-/* dx[i, j] = g_i (C_i softmax(x[i])[j] - c_ij), dtargets[i, j] = g_i (1 - eps) w_j (L_i - x[i, j]),
- * where g_i is the gradient of the row's loss; and dweight, before dx, which may be x. */
+/* dweight comes before dx, which may be x. */
 gd_status GD_REAL_NAME(cross_entropy_soft_backward)(const gd_call *call)
 {
     soft_rows s = soft_rows_of(call);

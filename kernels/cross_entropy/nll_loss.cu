@@ -1,4 +1,5 @@
 // nll_loss.cu - the CUDA kernels of nll_loss.
+#include "cross_entropy/formula.h"
 #include "cross_entropy/rows.cuh"
 
 namespace
@@ -50,7 +51,7 @@ __global__ void nll_backward(T *dx, const gd_compute<T> *dloss, const gd_compute
         const int32_t t = targets.target[r];
         T *to = dx + r * targets.vocab + t;
         const C w = weight ? gd_load(weight[t]) : (C)1;
-        const C value = -w * (*factor * dloss[none ? r : 0]); /* [nll_loss] */
+        const C value = nll_loss_dx(w, *factor * dloss[none ? r : 0]);
         *to = gd_store<T>(gd_load(*to) + value);
     }
 }

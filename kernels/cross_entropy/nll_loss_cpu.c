@@ -1,4 +1,5 @@
 /* nll_loss_cpu.c - the CPU kernels of nll_loss. */
+#include "cross_entropy/formula.h"
 #include "cross_entropy/targets.h"
 
 typedef struct nll_rows {
@@ -62,8 +63,7 @@ static void nll_row_gradient(const void *work, int64_t i)
     REAL *dx = w->dx + i * w->vocab;
     if (!w->add) memset(dx, 0, (size_t)w->vocab * sizeof *dx);
     if (!target_counts(w->args, w->targets[i])) return;
-    const REAL value = -target_weight(w, i) * row_factor(w, i); /* [nll_loss] */
-    dx[w->targets[i]] += value;
+    dx[w->targets[i]] += nll_loss_dx(target_weight(w, i), row_factor(w, i));
 }
 
 gd_status GD_REAL_NAME(nll_loss_backward)(const gd_call *call)
