@@ -43,7 +43,8 @@ enum {
 GD_API gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype);
 
 /* Frees the group and all its parameters, gradients included. Its optimizer may be freed before
- * or after it, but must not be used after it. NULL is fine. */
+ * or after it, but must not be used after it. NULL is fine. Refused, as all that frees objects, inside an
+ * op, a hook, a watcher, a segment or the function of a graph. */
 GD_API void gd_params_free(gd_params *params);
 
 /* Adds a parameter, which requires a gradient. Its memory comes with gd_params_finish; until then

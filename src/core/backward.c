@@ -289,6 +289,7 @@ static gd_status walk_back(gd_context *ctx, gd_tensor *const *outputs, int count
                        "backward: called from inside a segment, wanted a call after gd_recompute");
     }
     ctx->in_backward = true;
+    ctx->before = ctx->user_tensors;
     gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
     gd_finish_leaves(ctx);
     ctx->in_backward = false;

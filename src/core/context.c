@@ -138,7 +138,7 @@ static void destroy(gd_context *ctx)
 
 void gd_context_free(gd_context *ctx)
 {
-    if (!ctx) return;
+    if (!ctx || !gd_outside_calls(ctx, "context_free", true)) return;
     gd_step_end(ctx);
     ctx->freed = true;
     if (ctx->objects == 0) destroy(ctx);

@@ -168,6 +168,7 @@ struct gd_context {
     int no_grad;       /* depth of gd_no_grad_begin */
     bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
     bool in_backward;
+    const gd_tensor *before; /* the user's newest tensor when the backward began */
     /* Of gd_gradients, while it runs: walks are for the tensors that are `wanted`. Otherwise NULL. */
     const gd_gradients_options *gradients;
     int segments;           /* of gd_recompute that are running, nested */
@@ -243,6 +244,10 @@ void gd_replace_controls(char *text);
 
 /* False, with the error set, inside the function of a graph, which must not wait for the device. */
 bool gd_outside_graph(gd_context *ctx, const char *who);
+
+/* False, with the error set, inside an op, a hook, a watcher or a segment, which use what the call would
+ * free, and with `graphs` also inside the function of a graph. */
+bool gd_outside_calls(gd_context *ctx, const char *who, bool graphs);
 
 /* Whether there is an error; every public call checks it first. */
 static inline bool gd_failed(const gd_context *ctx)
@@ -342,6 +347,7 @@ typedef struct gd_temporary {
 
 typedef struct gd_call_frame {
     struct gd_call_frame *outer;
+    const gd_tensor *before; /* the user's newest tensor when it began */
     gd_temporary *temporaries;
 } gd_call_frame;
 

@@ -88,6 +88,18 @@ void gd_error_clear(gd_context *ctx)
     if (!ctx->device) gd_fail(ctx, GD_ERROR_DEVICE, "this context has no device");
 }
 
+bool gd_outside_calls(gd_context *ctx, const char *who, bool graphs)
+{
+    const char *inside = ctx->segments                    ? "a segment"
+                         : ctx->frame || ctx->in_backward ? "an op"
+                         : graphs && ctx->in_graph        ? "the function of a graph"
+                                                          : NULL;
+    if (inside)
+        gd_fail(ctx, GD_ERROR_STATE, "%s: called from inside %s, wanted a call after it", who,
+                inside);
+    return !inside;
+}
+
 bool gd_outside_graph(gd_context *ctx, const char *who)
 {
     if (!ctx->in_graph) return true;

@@ -9,7 +9,7 @@
 
 void gd_frame_begin(gd_context *ctx, gd_call_frame *frame)
 {
-    *frame = (gd_call_frame){.outer = ctx->frame};
+    *frame = (gd_call_frame){.outer = ctx->frame, .before = ctx->user_tensors};
     ctx->frame = frame;
 }
 

@@ -114,13 +114,7 @@ int64_t gd_tape_length(const gd_context *ctx)
 
 void gd_step_end(gd_context *ctx)
 {
-    if (!ctx) return;
-    if (ctx->frame || ctx->in_backward || ctx->segments) { /* the memory is still in use */
-        gd_fail(ctx, GD_ERROR_STATE,
-                "step_end: called from inside %s, wanted a call after the backward",
-                ctx->segments ? "a segment" : "an op");
-        return;
-    }
+    if (!ctx || !gd_outside_calls(ctx, "step_end", false)) return;
     ctx->tape_length = 0;
     ctx->tape_floor = 0;
     for (gd_tensor *t = ctx->step_tensors; t; t = t->next) {

@@ -238,19 +238,34 @@ void gd_tensor_bury(gd_context *ctx, int64_t keep)
     }
 }
 
-/* A step tensor's memory is released when no tensor uses it and no backward will read it. */
+/* A step tensor's memory is released when no tensor uses it and no backward will read it; inside an op,
+ * which may be reading it, by the end of the step. */
 static void free_step_tensor(gd_tensor *t)
 {
     t->freed = true;
     gd_storage *storage = t->storage;
-    if (!storage || !storage->step) return;
+    if (!storage || !storage->step || t->ctx->frame) return;
     if (--storage->views == 0 && storage->readers == 0) gd_storage_release(t->ctx, storage);
+}
+
+/* Whether a tensor of the user's was made before the op or the backward that is running, which may use
+ * it. */
+static bool may_be_in_use(const gd_tensor *t)
+{
+    const gd_context *ctx = t->ctx;
+    const gd_call_frame *frame = ctx->frame;
+    if (t->step || (!frame && !ctx->in_backward)) return false;
+    while (frame && frame->outer) frame = frame->outer;
+    const gd_tensor *before = ctx->in_backward ? ctx->before : frame->before;
+    for (const gd_tensor *u = ctx->user_tensors; u && u != before; u = u->next)
+        if (u == t) return false;
+    return true;
 }
 
 /* What a step's end has freed may be freed again; what the user has freed may not. */
 static bool may_be_freed(const gd_tensor *t)
 {
-    if (!t->freed) return true;
+    if (!t->freed) return !may_be_in_use(t) || gd_outside_calls(t->ctx, "tensor_free", false);
     if (!t->step || t->storage)
         gd_fail(t->ctx, GD_ERROR_STATE, "tensor_free: the tensor %s was freed already",
                 gd_shape_text(t).text);

@@ -67,6 +67,19 @@ static gd_status meet(gd_group *group)
     return group->transport->open(group);
 }
 
+static void destroy(gd_group *group)
+{
+    gd_context *ctx = group->ctx;
+    if (group->line) gd_group_leave(group);
+    if (group->state) group->transport->close(group);
+    if (group->line) gd_wire_hang_up(group->line, group->ranks);
+    gd_wire_close(&group->listener);
+    gd_host_release(ctx, group->line, (size_t)group->ranks * sizeof *group->line);
+    gd_host_release(ctx, group->heard, (size_t)group->ranks * sizeof *group->heard);
+    gd_host_release(ctx, group, sizeof *group);
+    gd_context_drop(ctx);
+}
+
 gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
 {
     if (gd_error_status(ctx) || !gd_outside_graph(ctx, "group_create")) return NULL;
@@ -88,22 +101,13 @@ gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
                         .transport = transports[gd_context_device(ctx)]};
     gd_context_hold(ctx);
     if (!meet(group)) return group;
-    gd_group_free(group);
+    destroy(group);
     return NULL;
 }
 
 void gd_group_free(gd_group *group)
 {
-    if (!group) return;
-    gd_context *ctx = group->ctx;
-    if (group->line) gd_group_leave(group);
-    if (group->state) group->transport->close(group);
-    if (group->line) gd_wire_hang_up(group->line, group->ranks);
-    gd_wire_close(&group->listener);
-    gd_host_release(ctx, group->line, (size_t)group->ranks * sizeof *group->line);
-    gd_host_release(ctx, group->heard, (size_t)group->ranks * sizeof *group->heard);
-    gd_host_release(ctx, group, sizeof *group);
-    gd_context_drop(ctx);
+    if (group && gd_outside_calls(group->ctx, "group_free", true)) destroy(group);
 }
 
 int gd_group_rank(const gd_group *group)

@@ -49,6 +49,25 @@ struct gd_graph {
 
 /* ---- Making and freeing ------------------------------------------------------------------- */
 
+static void forget(gd_context *ctx, gd_capture *c)
+{
+    if (c->ready) ctx->device->graph_free(ctx, c->ready);
+    gd_host_release(ctx, c->has_grads, (size_t)c->tensors * sizeof *c->has_grads);
+    *c = (gd_capture){0};
+}
+
+static void destroy(gd_graph *graph)
+{
+    gd_context *ctx = graph->ctx;
+    for (int i = 0; i < CAPTURES; i++) forget(ctx, &graph->capture[i]);
+    gd_graph **link = &ctx->graphs;
+    while (*link != graph) link = &(*link)->next;
+    *link = graph->next;
+    gd_pool_release(ctx, GD_POOL_LASTING, graph->random, sizeof *graph->random, GD_MEMORY_OTHER);
+    gd_host_release(ctx, graph, sizeof *graph);
+    gd_context_drop(ctx);
+}
+
 gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options)
 {
     if (gd_error_status(ctx) || !gd_outside_graph(ctx, "graph_create")) return NULL;
@@ -63,19 +82,12 @@ gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options)
     graph->random = random;
     if (gd_failed(ctx) ||
         ctx->device->upload(ctx, random, &graph->random_is, sizeof graph->random_is)) {
-        gd_graph_free(graph);
+        destroy(graph);
         return NULL;
     }
     /* By 0, so that its kernel is loaded before a capture. */
     if (ctx->services->advance) ctx->services->advance(random, 0, ctx);
     return graph;
-}
-
-static void forget(gd_context *ctx, gd_capture *c)
-{
-    if (c->ready) ctx->device->graph_free(ctx, c->ready);
-    gd_host_release(ctx, c->has_grads, (size_t)c->tensors * sizeof *c->has_grads);
-    *c = (gd_capture){0};
 }
 
 void gd_graphs_forget(gd_context *ctx)
@@ -92,15 +104,7 @@ void gd_graphs_forget(gd_context *ctx)
 
 void gd_graph_free(gd_graph *graph)
 {
-    if (!graph || !gd_outside_graph(graph->ctx, "graph_free")) return;
-    gd_context *ctx = graph->ctx;
-    for (int i = 0; i < CAPTURES; i++) forget(ctx, &graph->capture[i]);
-    gd_graph **link = &ctx->graphs;
-    while (*link != graph) link = &(*link)->next;
-    *link = graph->next;
-    gd_pool_release(ctx, GD_POOL_LASTING, graph->random, sizeof *graph->random, GD_MEMORY_OTHER);
-    gd_host_release(ctx, graph, sizeof *graph);
-    gd_context_drop(ctx);
+    if (graph && gd_outside_calls(graph->ctx, "graph_free", true)) destroy(graph);
 }
 
 gd_graph_counts gd_graph_count(const gd_graph *graph)

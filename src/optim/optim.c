@@ -36,12 +36,12 @@ gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,
     *optimizer = (gd_optimizer){.ctx = ctx, .params = params, .rule = *rule};
     gd_context_hold(ctx);
     if (!add_states(optimizer, state_names, who)) {
-        gd_optimizer_free(optimizer);
+        gd_optimizer_destroy(optimizer);
         return NULL;
     }
     params->has_optimizer = true;
     if (!gd_update_create(optimizer) || gd_buffers_commit(params)) {
-        gd_optimizer_free(optimizer);
+        gd_optimizer_destroy(optimizer);
         return NULL;
     }
     return optimizer;
@@ -49,7 +49,12 @@ gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,
 
 void gd_optimizer_free(gd_optimizer *optimizer)
 {
-    if (!optimizer) return;
+    if (optimizer && gd_outside_calls(optimizer->ctx, "optimizer_free", true))
+        gd_optimizer_destroy(optimizer);
+}
+
+void gd_optimizer_destroy(gd_optimizer *optimizer)
+{
     gd_context *ctx = optimizer->ctx;
     for (int i = 0; i < optimizer->states; i++) gd_tensor_destroy(optimizer->state[i]);
     gd_update_free(optimizer);

@@ -66,6 +66,9 @@ uint64_t gd_counts_trained(const gd_optimizer *optimizer, int64_t first);
 gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,
                                   const char *const state_names[GD_RULE_STATES], const char *who);
 
+/* Frees it, wherever that is called. */
+void gd_optimizer_destroy(gd_optimizer *optimizer);
+
 /* One more state, of the length of the others; false, with the error set, if there is no memory. */
 bool gd_optimizer_add_state(gd_optimizer *optimizer, const char *name, gd_tensor **state,
                             const char *who);

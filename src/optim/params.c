@@ -42,7 +42,7 @@ static size_t order_bytes(const gd_params *params)
 
 void gd_params_free(gd_params *params)
 {
-    if (!params) return;
+    if (!params || !gd_outside_calls(params->ctx, "params_free", true)) return;
     gd_context *ctx = params->ctx;
     gd_graphs_forget(ctx);
     if (params->replica) params->replica->calls->free(params->replica);

@@ -104,7 +104,7 @@ gd_optimizer *gd_adagrad_create(gd_params *params, const gd_adagrad_options *opt
     if (!gd_option_in_range(params->ctx, who, "initial", initial, 0, INFINITY)) return NULL;
     gd_optimizer *optimizer = create(params, &rule, (const char *[]){"v", NULL, NULL}, who);
     if (optimizer && gd_tensor_fill(optimizer->of_rule[0], initial)) {
-        gd_optimizer_free(optimizer);
+        gd_optimizer_destroy(optimizer);
         return NULL;
     }
     return optimizer;
