@@ -66,6 +66,12 @@ static gd_tensor *huber(gd_tensor *e, double p)
     return mul(c, sub(e, times(c, 0.5)));
 }
 
+static gd_tensor *smooth_l1(gd_tensor *e, double p)
+{
+    gd_tensor *c = gd_clamp(times(e, 1 / p), -1, 1);
+    return mul(c, sub(e, times(c, p / 2)));
+}
+
 static gd_tensor *kl_div(gd_tensor *x, gd_tensor *t, bool log_target)
 {
     gd_tensor *none = is(t, log_target ? -INFINITY : 0); /* of the probability */
@@ -87,19 +93,19 @@ static gd_tensor *reduced(const gd_call *call, gd_tensor *elements)
     return times(gd_sum_all(elements), 1 / gd_loss_divisor(call));
 }
 
-#define DEFINITION(name, elements)                              \
-    static void name##_definition(const gd_call *call)          \
-    {                                                           \
-        gd_tensor *x = call->input[0], *t = call->input[1];     \
-        const double p = ((const gd_loss_args *)call->args)->p; \
-        (void)p;                                                \
-        call->output[0] = reduced(call, elements);              \
+#define DEFINITION(name, elements)                          \
+    static void name##_definition(const gd_call *call)      \
+    {                                                       \
+        gd_tensor *x = call->input[0], *t = call->input[1]; \
+        const double p = gd_loss_parameter(call);           \
+        (void)p;                                            \
+        call->output[0] = reduced(call, elements);          \
     }
 
 DEFINITION(mse_loss, square(sub(x, t)))
 DEFINITION(l1_loss, gd_abs(sub(x, t)))
 DEFINITION(huber_loss, huber(sub(x, t), p))
-DEFINITION(smooth_l1_loss, times(huber(sub(x, t), p), 1 / p))
+DEFINITION(smooth_l1_loss, smooth_l1(sub(x, t), p))
 DEFINITION(bce_with_logits, bce_with_logits(x, t, call->input[2]))
 DEFINITION(kl_div, kl_div(x, t, p != 0))
 
