@@ -387,7 +387,7 @@ gd_status gd_check_choice(gd_checker *c, int input, int64_t element, int set,
     gd_status status = GD_OK;
     *is = true;
     for (int pass = 0; pass < 2 && *is && !status; pass++, h *= 4) {
-        gd_range range;
+        gd_range range = {0};
         *is = false;
         for (int sample = 0; sample < MOST && !status && !*is; sample++) {
             status = leave_ties(c, input, sample, 16 * h);
