@@ -197,7 +197,7 @@ START_TEST(bad_calls)
     gd_graph_run(graph, run_again, graph);
     ck_assert_error(n.ctx, "graph_run: called from a function of gd_graph_run");
     gd_graph_run(graph, frees_itself, graph);
-    ck_assert_error(n.ctx, "graph_free: called from a function of gd_graph_run");
+    ck_assert_error(n.ctx, "graph_free: called from inside the function of a graph");
     ck_assert_ptr_null(gd_graph_create(NULL, NULL));
     gd_graph_free(NULL);
     gd_graph_free(graph);

@@ -330,7 +330,11 @@ START_TEST(the_loss_falls)
     train("--eval-every 8", first);
     int count = read_lines(first, first_lines, 64);
     ck_assert_int_eq(count, 20);
-    const gd_schedule schedule = {GD_SCHEDULE_COSINE, 0.01, 0.001, 20, 5, 0};
+    const gd_schedule schedule = {.kind = GD_SCHEDULE_COSINE,
+                                  .rate = 0.01,
+                                  .final_rate = 0.001,
+                                  .steps = 20,
+                                  .warmup_steps = 5};
     for (int i = 0; i < count; i++) {
         const line *l = &first_lines[i];
         ck_assert_int_eq(l->step, i + 1);

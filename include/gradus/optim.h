@@ -312,7 +312,14 @@ typedef enum gd_schedule_kind {
     GD_SCHEDULE_CONSTANT, /* rate, without end */
     GD_SCHEDULE_LINEAR,   /* straight down from rate to final_rate at the last step */
     GD_SCHEDULE_COSINE,   /* half a cosine from rate to final_rate (Loshchilov & Hutter 2017) */
-    GD_SCHEDULE_WSD       /* warm-up, stable, decay: rate, then linear over the last decay_steps */
+    GD_SCHEDULE_WSD,      /* warm-up, stable, decay: rate, then linear over the last decay_steps */
+    /* Without end, counted from the warm-up's, but not below final_rate: */
+    GD_SCHEDULE_STEP,        /* rate, multiplied by factor after every decay_steps */
+    GD_SCHEDULE_EXPONENTIAL, /* rate, multiplied by factor after every step */
+    /* half a cosine from first_rate in step 0 up to rate in the last step of the warm-up, and half a
+     * cosine down to final_rate (Smith & Topin 2018): PyTorch's OneCycleLR with first_rate = rate / 25,
+     * final_rate = rate / 250000 and a warm-up of 0.3 steps */
+    GD_SCHEDULE_ONE_CYCLE
 } gd_schedule_kind;
 
 typedef struct gd_schedule {
@@ -321,12 +328,29 @@ typedef struct gd_schedule {
     /* of the whole run: the last one, steps - 1, has final_rate, unless it still belongs to the
      * warm-up, or to a WSD without decay; so have all steps after it */
     int64_t steps;
-    int64_t warmup_steps; /* every kind begins with rate * (step + 1) / warmup_steps */
-    int64_t decay_steps;  /* GD_SCHEDULE_WSD only */
+    int64_t warmup_steps; /* all but one cycle begin with rate * (step + 1) / warmup_steps */
+    int64_t decay_steps;  /* GD_SCHEDULE_WSD and GD_SCHEDULE_STEP only */
+    double factor;        /* GD_SCHEDULE_STEP and GD_SCHEDULE_EXPONENTIAL only */
+    double first_rate;    /* GD_SCHEDULE_ONE_CYCLE only */
 } gd_schedule;
 
 /* The learning rate for step 0, 1, 2, ... */
 GD_API double gd_schedule_rate(const gd_schedule *schedule, int64_t step);
+
+/* A rate that falls when a loss no longer does, as PyTorch's ReduceLROnPlateau. Set the first five; the
+ * rest is its state, zeros at first, to be saved with them if the run is. */
+typedef struct gd_plateau {
+    double rate;       /* now */
+    double factor;     /* of the rate, when it falls; unset: 0.1 */
+    double threshold;  /* a loss below (1 - threshold) best is better; unset: 1e-4 */
+    double final_rate; /* no rate is below it */
+    int64_t patience;  /* losses that are not better; with one more the rate falls */
+    double best;
+    int64_t losses, bad; /* so far; not better, one after the other */
+} gd_plateau;
+
+/* The rate after one more loss, such as that of each validation. NaN is not better. */
+GD_API double gd_plateau_rate(gd_plateau *plateau, double loss);
 
 #ifdef __cplusplus
 }

@@ -94,7 +94,7 @@ void gd_graphs_forget(gd_context *ctx)
 {
     if (ctx->capture) {
         gd_fail(ctx, GD_ERROR_STATE,
-                "graph_run: its function frees parameters or an optimizer, wanted this outside");
+                "graph_run: its function resets what a captured step uses, wanted this outside");
         return;
     }
     for (gd_graph *graph = ctx->graphs; graph; graph = graph->next) {
