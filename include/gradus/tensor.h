@@ -26,8 +26,9 @@
 #include "gradus/context.h"
 
 #ifdef __cplusplus
+#include <array>
 #include <cstdint>
-#include <initializer_list>
+#include <type_traits>
 extern "C" {
 #endif
 
@@ -48,11 +49,25 @@ GD_API bool gd_dtype_is_real(gd_dtype dtype);     /* everything but GD_INT32 */
 
 typedef struct gd_tensor gd_tensor;
 
-/* Shape arguments read well as gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(32, 64)). */
+/* Shape arguments read well as gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(32, 64)). A dimension may
+ * have any type of whole numbers, and is evaluated once. */
 #ifdef __cplusplus
+extern "C++" {
+template <class WHOLE>
+constexpr std::int64_t gd_dimension(WHOLE n)
+{
+    static_assert(!std::is_floating_point<WHOLE>::value, "a dimension is a whole number");
+    return static_cast<std::int64_t>(n);
+}
+template <class... WHOLE>
+constexpr std::array<std::int64_t, sizeof...(WHOLE)> gd_shape(WHOLE... n)
+{
+    return {{gd_dimension(n)...}};
+}
+}
 #define GD_SHAPE(...)                                                          \
-    static_cast<int>(std::initializer_list<std::int64_t>{__VA_ARGS__}.size()), \
-        std::initializer_list<std::int64_t>{__VA_ARGS__}.begin()
+    static_cast<int>(std::tuple_size<decltype(gd_shape(__VA_ARGS__))>::value), \
+        gd_shape(__VA_ARGS__).data()
 #else
 #define GD_SHAPE(...)                                                                  \
     (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) \

@@ -14,7 +14,10 @@ int main()
     gd_backward(loss);
     std::vector<double> dx(6);
     gd_tensor_read_f64(gd_grad(x), dx.data(), 6);
-    const bool failed = gd_error(ctx) != nullptr || gd_item(loss) != 24.0 || dx[5] != 4.0;
+    int rows = 1; // a dimension may have any type of whole numbers, and is evaluated once
+    const gd_tensor *shaped = gd_reshape(x, GD_SHAPE(++rows, dx.size() / 2));
+    const bool failed = rows != 2 || gd_tensor_dim(shaped, 1) != 3 || gd_error(ctx) != nullptr ||
+                        gd_item(loss) != 24.0 || dx[5] != 4.0;
     std::printf("%s\n", failed ? "wrong" : "ok");
     gd_context_free(ctx);
     return failed;
