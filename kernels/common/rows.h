@@ -1,7 +1,7 @@
 /* rows.h - several strided arrays of one shape, divided into pieces of rows for the threads.
  *
  * The index space of a walk is treated as [rows, cols], where cols is the last dimension after
- * merging. A piece is at most GD_BLOCK places: a part of one long row, or several short rows.
+ * merging. A piece is at most GD_PIECE places: a part of one long row, or several short rows.
  * Kernels on rows are written for packed operands only: gd_row_load copies an operand with another
  * stride into a buffer first, so that one loop serves packed, repeated and strided operands, and
  * gives the same bits for all of them. */
@@ -10,6 +10,9 @@
 
 #include "kernel.h"
 #include "walk.h"
+
+/* 16 KiB, so that a few buffers fit on the stack of any thread. */
+enum { GD_PIECE = (1 << 14) / sizeof(REAL) };
 
 typedef struct gd_rows {
     gd_walk walk; /* over the rows */
@@ -26,8 +29,8 @@ static inline gd_rows gd_rows_of(gd_walk walk)
     rows.cols = gd_walk_take_last(&walk, rows.step);
     rows.rows = gd_walk_count(&walk);
     rows.walk = walk;
-    rows.width = gd_min64(GD_BLOCK, gd_max64(rows.cols, 1));
-    rows.height = GD_BLOCK / rows.width;
+    rows.width = gd_min64(GD_PIECE, gd_max64(rows.cols, 1));
+    rows.height = GD_PIECE / rows.width;
     rows.pieces_per_row = gd_divide_up(rows.cols, rows.width);
     rows.pieces = rows.pieces_per_row * gd_divide_up(rows.rows, rows.height);
     return rows;

@@ -92,7 +92,7 @@ static void gradient_piece(const void *work, int64_t i)
 {
     const gradient_pieces *w = work;
     const gd_reduction *r = w->r;
-    REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
+    REAL a_buffer[GD_PIECE], b_buffer[GD_PIECE];
     for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
         const REAL *dy = r->data[DY] + gd_piece_offset(&p, DY);
         const REAL *a = gd_piece_load(&p, A, r->data[A], a_buffer);

@@ -15,7 +15,7 @@ typedef struct pieces {
 static void fill_piece(const void *work, int64_t i)
 {
     const pieces *w = work;
-    REAL buffer[GD_BLOCK];
+    REAL buffer[GD_PIECE];
     const REAL value = w->value;
     const bool add = w->add;
     for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {

@@ -19,7 +19,7 @@ static void pair_piece(const void *work, int64_t i)
 {
     enum { Y, A, B };
     const pairs *w = work;
-    REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
+    REAL a_buffer[GD_PIECE], b_buffer[GD_PIECE];
     for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
         const REAL *a_row = gd_piece_load(&p, A, w->a, a_buffer);
         const REAL *b_row = gd_piece_load(&p, B, w->b, b_buffer);

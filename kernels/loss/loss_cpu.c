@@ -42,25 +42,29 @@ struct pair_blocks {
     loss_row *row;
 };
 
+enum { PART = GD_BLOCK / 4 }; /* of a block: three of them are on the stack */
+
 static const REAL *block_or_same(const REAL *from, int64_t first, REAL same, REAL *buffer)
 {
     if (from) return from + first;
-    for (int64_t i = 0; i < GD_BLOCK; i++) buffer[i] = same;
+    for (int64_t i = 0; i < PART; i++) buffer[i] = same;
     return buffer;
 }
 
 static void pair_block(const void *work, int64_t block)
 {
     const pair_blocks *b = work;
-    const int64_t first = block * GD_BLOCK, n = gd_min64(GD_BLOCK, b->n - first);
-    REAL dy_buffer[GD_BLOCK], w_buffer[GD_BLOCK], values[GD_BLOCK];
-    b->row(b->out ? b->out + first : values, b->add,
-           block_or_same(b->dy, first, b->factor, dy_buffer), b->x + first, b->t + first,
-           block_or_same(b->w, first, 1, w_buffer), b->p, n);
-    if (!b->sums) return;
+    const int64_t end = gd_min64(b->n, (block + 1) * GD_BLOCK);
+    REAL dy_buffer[PART], w_buffer[PART], values[PART];
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)values[i];
-    b->sums[block] = sum;
+    for (int64_t first = block * GD_BLOCK; first < end; first += PART) {
+        const int64_t n = gd_min64(PART, end - first);
+        b->row(b->out ? b->out + first : values, b->add,
+               block_or_same(b->dy, first, b->factor, dy_buffer), b->x + first, b->t + first,
+               block_or_same(b->w, first, 1, w_buffer), b->p, n);
+        for (int64_t i = 0; b->sums && i < n; i++) sum += (double)values[i];
+    }
+    if (b->sums) b->sums[block] = sum;
 }
 
 static pair_blocks blocks_of(const gd_call *call, loss_row *row)

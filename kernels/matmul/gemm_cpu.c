@@ -131,11 +131,10 @@ static bool b_in_place(const product *p)
 }
 
 /* Columns n0 to n1 and terms k0 to k1 of rows m0 to m1. `packed` holds the result of
- * pack_columns. */
+ * pack_columns, a_packed has place for ROWS rows. */
 static void multiply_block(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
-                           int64_t k0, int64_t k1, const REAL *packed)
+                           int64_t k0, int64_t k1, const REAL *packed, REAL *a_packed)
 {
-    REAL a_packed[ROWS * K_CHUNK] __attribute__((aligned(VECTOR_BYTES)));
     bool in_place = b_in_place(p);
     for (int64_t i = m0; i < m1; i += ROWS) {
         int64_t m = gd_min64(ROWS, m1 - i);
@@ -178,7 +177,13 @@ static int64_t packed_columns(int64_t K)
     return columns / TILE_COLUMNS * TILE_COLUMNS;
 }
 
-/* Rows m0 to m1, and columns n0 (a multiple of TILE_COLUMNS) to n1. */
+/* Elements of ROWS rows of a, packed; a multiple of LANES. */
+static int64_t packed_rows(int64_t M, int64_t K)
+{
+    return gd_round_up(gd_min64(ROWS, gd_round_up(M, TILE_ROWS)) * gd_min64(K, K_CHUNK), LANES);
+}
+
+/* Rows m0 to m1, and columns n0 (a multiple of TILE_COLUMNS) to n1. `packed`: packed_elements. */
 static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1, REAL *packed)
 {
     if (p->by_amx) {
@@ -187,6 +192,8 @@ static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64
         return;
     }
     int64_t columns = packed_columns(p->K);
+    REAL *a_packed = packed;
+    packed += packed_rows(p->M, p->K);
     /* If passes through c cost little, pack less at a time. */
     int64_t terms = p->M * p->N <= 2 * PACK_LIMIT ? K_CHUNK : K_BLOCK;
     for (int64_t k0 = 0; k0 < p->K; k0 += terms) {
@@ -194,7 +201,7 @@ static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64
         for (int64_t j0 = n0; j0 < n1; j0 += columns) {
             int64_t j1 = gd_min64(j0 + columns, n1);
             pack_columns(p, j0, j1, k0, k1, packed);
-            multiply_block(p, m0, m1, j0, j1, k0, k1, packed);
+            multiply_block(p, m0, m1, j0, j1, k0, k1, packed, a_packed);
         }
     }
 }
@@ -220,7 +227,8 @@ static bool by_blas(int64_t M, int64_t N, int64_t K)
 static int64_t packed_elements(int64_t M, int64_t N, int64_t K)
 {
     if (gemm_amx_takes(M, N, K)) return GEMM_AMX_SCRATCH / (int64_t)sizeof(REAL);
-    return gd_min64(K, K_BLOCK) * gd_min64(packed_columns(K), gd_round_up(N, LANES));
+    return packed_rows(M, K) +
+           gd_min64(K, K_BLOCK) * gd_min64(packed_columns(K), gd_round_up(N, LANES));
 }
 
 /* A long sum into a small c, such as the gradient of a weight, is divided into pieces of this many

@@ -118,7 +118,7 @@ typedef struct spread_work {
 static void spread_piece(const void *work, int64_t i)
 {
     const spread_work *w = work;
-    REAL buffer[3][GD_BLOCK];
+    REAL buffer[3][GD_PIECE];
     for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
         const REAL *share_row = gd_piece_load(&p, SHARE, w->share, buffer[0]);
         const REAL *x_row = w->x ? gd_piece_load(&p, X, w->x, buffer[1]) : NULL;
@@ -277,7 +277,7 @@ static void distance_piece(const void *work, int64_t i)
     const distance_work *w = work;
     const double *share = w->share, *mean = w->mean;
     const bool add = w->add;
-    REAL buffer[GD_BLOCK];
+    REAL buffer[GD_PIECE];
     for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
         const REAL *x_row = gd_piece_load(&p, FROM, w->x, buffer);
         REAL *dx_row = w->dx + gd_piece_offset(&p, DX);
@@ -392,7 +392,7 @@ static void others_piece(const void *work, int64_t i)
     enum { RESULT = 1, FROM };
     const others_work *w = work;
     const bool add = w->add;
-    REAL buffer[GD_BLOCK];
+    REAL buffer[GD_PIECE];
     for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
         const REAL *x_row = gd_piece_load(&p, FROM, w->x, buffer);
         REAL *dx_row = w->dx + gd_piece_offset(&p, DX);
@@ -571,7 +571,7 @@ static void norm_piece(const void *work, int64_t i)
     const norm_work *w = work;
     const REAL p = w->p;
     const bool add = w->add;
-    REAL buffer[3][GD_BLOCK];
+    REAL buffer[3][GD_PIECE];
     for (gd_piece piece = gd_piece_begin(&w->rows, i); gd_piece_valid(&piece);
          gd_piece_next(&piece)) {
         const REAL *share = gd_piece_load(&piece, SHARE, w->share, buffer[0]);

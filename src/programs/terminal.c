@@ -83,10 +83,11 @@ bool terminal_has_controls(const char *text)
 void terminal_vmessage(const char *program, const char *format, va_list arguments)
 {
     enum { TEXT = 2 * 4096 + 1024 }; /* two paths */
-    char text[TEXT], seen[4 * TEXT], line[4 * TEXT + 128];
+    char text[TEXT], line[4 * TEXT + 128];
     vsnprintf(text, sizeof text, format, arguments);
-    terminal_visible(seen, sizeof seen, text, strlen(text), false);
-    snprintf(line, sizeof line, "%.100s: %s\n", program, seen);
+    const int used = snprintf(line, sizeof line, "%.100s: ", program);
+    terminal_visible(line + used, sizeof line - (size_t)used - 1, text, strlen(text), false);
+    strcat(line, "\n");
     fputs(line, stderr); /* in one write, so that messages of several processes do not mix */
 }
 

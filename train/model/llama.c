@@ -269,7 +269,7 @@ static gd_status turn_to(source *s, const char *weight, bool *changed)
 static bool same_elements(const gd_safetensors *first, const gd_safetensors_entry *a,
                           const gd_safetensors *second, const gd_safetensors_entry *b)
 {
-    enum { PIECE = 1 << 16 };
+    enum { PIECE = 1 << 14 };
     char left[PIECE], right[PIECE];
     bool same = a->bytes == b->bytes;
     for (size_t at = 0; same && at < a->bytes; at += PIECE) {
