@@ -164,7 +164,7 @@ foreach(objects IN LISTS gradus_object_libraries)
         target_include_directories(${objects} SYSTEM PRIVATE ${GRADUS_JANSSON_INCLUDE})
         target_compile_definitions(${objects} PRIVATE GD_HAVE_JANSSON)
     endif()
-    target_link_libraries(${objects} PRIVATE gradus_flags)
+    target_link_libraries(${objects} PRIVATE gradus_flags gradus_small_frames)
     if(GRADUS_BLAS AND GRADUS_HAVE_OPENBLAS)
         target_compile_definitions(${objects} PRIVATE GD_HAVE_OPENBLAS)
     endif()
@@ -199,12 +199,13 @@ if(shared_libraries)
     if(CMAKE_EXECUTABLE_FORMAT STREQUAL "ELF" AND NOT GRADUS_SANITIZE)
         target_link_options(gradus PRIVATE -Wl,--no-undefined)
     endif()
+    target_link_options(gradus PRIVATE ${gradus_link_hardened})
 endif()
 
 # Hidden symbols are still seen by the linker inside an archive. So link the objects into one, and
 # make local what is hidden there; without objcopy (not on ELF) they stay visible.
 if(CMAKE_OBJCOPY AND CMAKE_LINKER AND CMAKE_EXECUTABLE_FORMAT STREQUAL "ELF")
-    set(one_object ${PROJECT_BINARY_DIR}/gradus_static${CMAKE_C_OUTPUT_EXTENSION})
+    set(one_object ${PROJECT_BINARY_DIR}/gradus_static-$<CONFIG>${CMAKE_C_OUTPUT_EXTENSION})
     add_custom_command(
         OUTPUT ${one_object}
         COMMAND ${CMAKE_LINKER} -r -o ${one_object} ${gradus_object_files}

@@ -35,6 +35,7 @@ gradus_option(GRADUS_EXAMPLES "Build the examples of the documentation" ${PROJEC
 gradus_option(GRADUS_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 gradus_option(GRADUS_NATIVE "Compile for the processor of this machine" ON)
 gradus_option(GRADUS_WERROR "Treat warnings as errors" OFF)
+gradus_option(GRADUS_HARDENING "Stack protector, checks of the C library, read-only relocations" ON)
 gradus_option(GRADUS_OPENMP "Use several threads, by OpenMP, if the compiler has it" ON)
 gradus_option(GRADUS_STUDY "Build the study's programs, as scripts/study does" OFF)
 gradus_option(GRADUS_FUZZ "Build the libFuzzer targets; needs clang" OFF)

@@ -5,7 +5,7 @@ file(GLOB sources CONFIGURE_DEPENDS src/programs/*.c)
 add_library(gradus_program_parts STATIC EXCLUDE_FROM_ALL ${sources} ${platform_sources})
 set_target_properties(gradus_program_parts PROPERTIES C_EXTENSIONS OFF)
 target_include_directories(gradus_program_parts PUBLIC . src PRIVATE include)
-target_link_libraries(gradus_program_parts PRIVATE gradus_flags)
+target_link_libraries(gradus_program_parts PRIVATE gradus_flags gradus_small_frames)
 if(WIN32)
     target_link_libraries(gradus_program_parts PUBLIC ntdll)
 endif()
@@ -16,7 +16,8 @@ function(gradus_program name)
     endif()
     add_executable(${name} ${ARGN})
     set_target_properties(${name} PROPERTIES C_EXTENSIONS OFF)
-    target_link_libraries(${name} PRIVATE gradus_program_parts gradus_static gradus_flags)
+    target_link_libraries(${name} PRIVATE gradus_program_parts gradus_static gradus_flags
+                                          gradus_small_frames)
     set_property(GLOBAL APPEND PROPERTY gradus_programs ${name})
 endfunction()
 
@@ -38,7 +39,8 @@ if(GRADUS_TRAIN OR GRADUS_TESTS OR GRADUS_BENCH)
         gradus_train_parts
         PUBLIC train/text train/model train/run train/cli
         PRIVATE $<TARGET_PROPERTY:gradus_static,INTERFACE_INCLUDE_DIRECTORIES>)
-    target_link_libraries(gradus_train_parts PUBLIC gradus_program_parts PRIVATE gradus_flags)
+    target_link_libraries(gradus_train_parts PUBLIC gradus_program_parts
+                          PRIVATE gradus_flags gradus_small_frames)
     if(gradus_jansson)
         target_compile_definitions(gradus_train_parts PUBLIC GD_HAVE_JANSSON)
         target_include_directories(gradus_train_parts SYSTEM PUBLIC ${GRADUS_JANSSON_INCLUDE})

@@ -35,7 +35,7 @@ says 'GRADUS_CUDA is "maybe", wanted AUTO, ON, OFF or KERNELS' GRADUS_CUDA=maybe
 for name in NCCL JANSSON XXHASH; do
     says "GRADUS_$name is \"KERNELS\", wanted AUTO, ON or OFF" GRADUS_$name=KERNELS
 done
-for name in TESTS BENCH TRAIN EXAMPLES INSTALL NATIVE WERROR OPENMP STUDY FUZZ; do
+for name in TESTS BENCH TRAIN EXAMPLES INSTALL NATIVE WERROR HARDENING OPENMP STUDY FUZZ; do
     says "GRADUS_$name is \"maybe\", wanted ON or OFF" GRADUS_$name=maybe
 done
 says 'GRADUS_BLAS is "ON", wanted a vendor'"'"'s name' GRADUS_BLAS=ON

@@ -304,7 +304,8 @@ static size_t npy(unsigned char *bytes, int version, const char *header, int wid
     memcpy(bytes, "\x93NUMPY", 6);
     memcpy(bytes + 6, (unsigned char[]){(unsigned char)version, 0, (unsigned char)length, 0, 0, 0},
            fixed - 6);
-    snprintf((char *)bytes + fixed, 512, "%s\n", header);
+    memcpy(bytes + fixed, header, length - 1);
+    bytes[fixed + length - 1] = '\n';
     for (int i = 0; i < 3 * width; i++)
         bytes[fixed + length + (size_t)i] = i % width < 3 ? (unsigned char)(i + 1) : 0;
     return fixed + length + 3 * (size_t)width;
