@@ -198,16 +198,23 @@ need()
     ((${#missing[@]} == 0)) || exit 1
 }
 
+# fetch_tool NAME FOLDER: unpacks a wheel of scripts/tools.txt, from PyPI, if it has one of its hashes.
+fetch_tool()
+{
+    mkdir -p "$2"
+    grep "^$1==" "$root/scripts/tools.txt" >"$2/wanted.txt"
+    python3 -m pip download -q --disable-pip-version-check --no-deps --require-hashes -d "$2" \
+        -r "$2/wanted.txt" >/dev/null 2>&1 || return 1
+    python3 -m zipfile -e "$2/${1//-/_}"-*.whl "$2"
+}
+
 # fetch_cuda_tools: cuobjdump and nvdisasm, which a CUDA toolkit may lack, from PyPI into an ignored
 # folder. Prints the folder; nothing if it cannot.
 fetch_cuda_tools()
 {
     local to=$root/.cache/cuda-tools
     if [[ ! -x $to/nvidia/cu13/bin/nvdisasm ]]; then
-        mkdir -p "$to"
-        python3 -m pip download -q --no-deps -d "$to" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm \
-            >/dev/null 2>&1 || return 0
-        for wheel in "$to"/*.whl; do python3 -m zipfile -e "$wheel" "$to"; done
+        fetch_tool nvidia-cuda-cuobjdump "$to" && fetch_tool nvidia-cuda-nvdisasm "$to" || return 0
         chmod +x "$to"/nvidia/cu13/bin/*
     fi
     echo "$to/nvidia/cu13/bin"

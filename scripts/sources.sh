@@ -65,8 +65,8 @@ sources_for()
 # no index.
 fetch_zig()
 {
-    [[ -x $root/.cache/zig/ziglang/zig ]] || python3 -m pip install -q --disable-pip-version-check \
-        --target "$root/.cache/zig" ziglang==0.17.1 >/dev/null 2>&1
+    [[ -x $root/.cache/zig/ziglang/zig ]] ||
+        { fetch_tool ziglang "$root/.cache/zig" && chmod +x "$root/.cache/zig/ziglang/zig"; }
 }
 
 # zig_tools TARGET: prints a folder with cc, ar and ranlib.

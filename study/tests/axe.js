@@ -13,7 +13,9 @@ function find(build) {
         const run = (...args) => execFileSync('python3', [ '-m', ...args ], {stdio : 'ignore', timeout : 60000});
         try {
             fs.mkdirSync(folder, {recursive : true});
-            run('pip', 'download', '--quiet', '--no-deps', '--dest', folder, 'axe-playwright-python==0.1.8');
+            const wanted = path.join(folder, 'wanted.txt'), tools = path.join(__dirname, '../../scripts/tools.txt');
+            fs.writeFileSync(wanted, fs.readFileSync(tools, 'utf8').match(/^axe-.*\n/m)[0]);
+            run('pip', 'download', '--quiet', '--no-deps', '--require-hashes', '--dest', folder, '-r', wanted);
             run('zipfile', '-e', path.join(folder, fs.readdirSync(folder).find((name) => name.endsWith('.whl'))), folder);
         } catch {
             return null;
