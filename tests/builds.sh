@@ -2,7 +2,7 @@
 # What another project, or the command line, may ask of the build, as far as its rules show it without
 # building: several configurations in one folder, each made of its own objects; one compilation of a
 # file each, without link-time optimization, though all targets are to have others; and an export set
-# of a project around this one, which names the libraries.
+# of a project around this one, which names the libraries. What CI and scripts fetch has a hash.
 #   tests/builds.sh SOURCE_DIR WORK_DIR [CMAKE]
 set -euo pipefail
 source=$1 work=$2 cmake=${3:-cmake}
@@ -25,6 +25,11 @@ configure()
     "$cmake" -B "$folder" -DGRADUS_CUDA=OFF "$@" >"$folder.log" 2>&1 ||
         fail "$* cannot be configured: $(tail -n 12 "$folder.log")"
 }
+
+! grep -E 'uses:|ref:' "$source"/.github/workflows/*.yml | grep -vE '[ @][0-9a-f]{40} # v' ||
+    fail "an action or a repository above has no hash"
+! grep -rnE -e "-m pip (download|install)|'pip', '(download|install)" "$source"/{scripts,study/tests,.ci} | grep -v require-hashes ||
+    fail "a tool above has no hash"
 
 configure several -S "$source" -G "Ninja Multi-Config" -DCMAKE_CROSS_CONFIGS=all \
     "-DCMAKE_CONFIGURATION_TYPES=Debug;Release"

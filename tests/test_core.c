@@ -47,6 +47,26 @@ START_TEST(a_message_is_one_line)
 }
 END_TEST
 
+/* What is cut stays UTF-8, without a byte that is a control character by itself. */
+START_TEST(a_long_message_has_whole_characters)
+{
+    static char path[12000];
+    gd_context *ctx = gd_context_create(NULL);
+    for (int length = 300; length < 6000; length += length < 320 ? 1 : 5600) {
+        path[0] = '\0';
+        for (int i = 0; i < length; i++) memcpy(path + 2 * i, "\xc3\x9b", 3);
+        for (int shift = 0; shift < 2; shift++) {
+            gd_fail(ctx, GD_ERROR_IO, "%.*s%s%s", shift, "a", path, path);
+            const char *c = gd_error(ctx) + shift;
+            for (; *c; c += *c == ' ' || *c == '.' ? 1 : 2)
+                ck_assert_msg(*c == ' ' || *c == '.' || !memcmp(c, "\xc3\x9b", 2), "%s", c);
+            gd_error_clear(ctx);
+        }
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
 START_TEST(the_first_error_stays)
 {
     gd_context *ctx = gd_context_create(NULL);
@@ -377,6 +397,7 @@ int main(void)
     TCase *contexts = tcase_create("contexts");
     tcase_add_test(contexts, a_forked_child_works);
     tcase_add_test(contexts, a_message_is_one_line);
+    tcase_add_test(contexts, a_long_message_has_whole_characters);
     tcase_add_test(contexts, the_first_error_stays);
     tcase_add_test(contexts, a_long_message_loses_its_middle);
     tcase_add_test(contexts, a_missing_cuda_device_is_reported);

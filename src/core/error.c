@@ -26,8 +26,15 @@ const char *gd_status_name(gd_status status)
     return "unknown status";
 }
 
-/* A message that is too long loses its middle: the reason comes after a path of up to some thousand
- * bytes. */
+/* Where the character of UTF-8 at text[at] begins. */
+static size_t begin_of(const char *text, size_t at)
+{
+    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
+    return at;
+}
+
+/* A message that is too long loses its middle, of whole characters: the reason comes after a path of
+ * up to some thousand bytes. */
 static void keep_ends(char *error, size_t size, const char *whole)
 {
     static const char dots[] = " ... ";
@@ -36,10 +43,10 @@ static void keep_ends(char *error, size_t size, const char *whole)
         memcpy(error, whole, length + 1);
         return;
     }
-    size_t head = size - tail - strlen(dots);
-    memcpy(error, whole, head);
-    memcpy(error + head, dots, strlen(dots));
-    memcpy(error + size - tail, whole + length + 1 - tail, tail);
+    const size_t head = begin_of(whole, size - tail - strlen(dots));
+    const char *end = whole + length + 1 - tail;
+    while (((unsigned char)*end & 0xc0) == 0x80) end++;
+    snprintf(error, size, "%.*s%s%s", (int)head, whole, dots, end);
 }
 
 void gd_replace_controls(char *text)
@@ -62,7 +69,8 @@ gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
     char whole[10000]; /* room for two paths */
     va_list args;
     va_start(args, format);
-    vsnprintf(whole, sizeof whole, format, args);
+    if (vsnprintf(whole, sizeof whole, format, args) >= (int)sizeof whole)
+        whole[begin_of(whole, sizeof whole - 2)] = '\0';
     va_end(args);
     gd_replace_controls(whole);
     keep_ends(ctx->error, sizeof ctx->error, whole);
