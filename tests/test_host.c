@@ -155,6 +155,32 @@ START_TEST(little_address_space)
 }
 END_TEST
 
+/* OpenBLAS's data take half of each thread's; jansson would go 2048 brackets deep. */
+START_TEST(little_stack)
+{
+    if (!limited) return;
+    host(0, "ulimit -s 128; $T --data text $small --steps 2 --vocab 300 --out deep --threads 2");
+    host(0, "ulimit -s 128; $T --resume deep --steps 4 --accumulate 2 --processes 2");
+    host(1, "ulimit -s 128; $T --data none $small");
+    host(0, "ulimit -s 128; ${T%train}sample deep --length 9; ${T%train}eval deep");
+    host(0, "ulimit -s 128; ${T%train}gradcheck linear norm var huber_loss add --threads 2");
+    host(0, "ulimit -s 128; ${T%train}gradcheck linear norm huber_loss --threads 2 --dtype f32");
+    static const char *const nested[][2] = {
+        {"config.json", "config.json in nested is not a JSON object: it is nested too deeply"},
+        {"tokenizer.json", "tokenizer.json in nested"}};
+    for (int i = 0; i < 2; i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "rm -rf nested; cp -r deep/step-00000004 nested; rm -f nested/checksums.xxh3; "
+                 "{ printf '{\"a\":'; printf '%%2000s' '' | tr ' ' '['; } >nested/%s; "
+                 "ulimit -s 128; ${T%%train}sample nested --length 9",
+                 nested[i][0]);
+        host(1, line);
+        program_said(output, nested[i][1]);
+    }
+}
+END_TEST
+
 /* A step that fails although its estimate is below what is free: no message says that both are
  * so. */
 START_TEST(a_dry_run_does_not_contradict_itself)
@@ -189,6 +215,7 @@ int main(void)
     tcase_add_loop_test(cases, tokens_that_vanish_end_a_run_that_is_saved, 0, 5);
     tcase_add_test(cases, absurd_numbers_of_threads);
     tcase_add_test(cases, little_address_space);
+    tcase_add_test(cases, little_stack);
     tcase_add_test(cases, a_dry_run_does_not_contradict_itself);
     tcase_set_timeout(cases, 120); /* 256 threads on two processors, under a sanitizer */
     suite_add_tcase(suite, cases);

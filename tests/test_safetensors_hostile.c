@@ -305,6 +305,7 @@ START_TEST(what_is_deep_or_long_is_no_danger)
 {
     judge_nested("{\"a\":", '[', "", ']', "}", not_fields);
     judge_nested("{\"__metadata__\":", '[', "", ']', "}", "__metadata__ is not an object");
+    judge_nested("{\"a\":{\"x\":", '[', "", ']', "}}", "the header is nested too deeply at byte 5");
     judge_nested("{\"__metadata__\":{\"a\":\"", 'x', "", 'y', "\"}}", NULL);
     judge_nested("{", ' ', "", ' ', "}", NULL);
     judge_nested("{\"", 'n', "\":" FIELDS("F32", "[0]", "[0,0]") "}", ' ', " ", NULL);

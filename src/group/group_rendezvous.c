@@ -339,7 +339,8 @@ static gd_status take_in(gd_group *group, gate *g, int listener, int *wire, doub
 {
     lobby *l = gd_host_allocate(group->ctx, sizeof *l, "a group");
     if (!l) return group->ctx->status;
-    *l = (lobby){.group = group, .gate = g, .listener = listener, .wire = wire};
+    memset(l, 0, sizeof *l); /* a literal would be on the stack, unless an optimizer runs */
+    l->group = group, l->gate = g, l->listener = listener, l->wire = wire;
     l->next = gd_os_now() + group->timeout / 4;
     while (first_missing(l) < group->ranks && !gd_failed(group->ctx)) {
         if (gd_os_now() >= deadline)

@@ -50,6 +50,7 @@ static json_t *take_value(walk *w)
     enum { MOST = 1 << 14 }; /* of two tokens, or of what transformers adds */
     json_error_t error;
     const size_t rest = w->length - w->at;
+    if (json_is_deep(w->text + w->at, rest < MOST ? rest : MOST)) return NULL;
     json_t *value =
         json_loadb(w->text + w->at, rest < MOST ? rest : MOST,
                    JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &error);
