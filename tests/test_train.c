@@ -189,7 +189,7 @@ static const struct {
     {"--layers 2x", "--layers is \"2x\", wanted a whole number"},
     {"--layers ''", "--layers is \"\", wanted a whole number"},
     {"--layers ' 3'", "--layers is \" 3\", wanted a whole number"},
-    {"--layers '\t3'", "--layers is \"?3\", wanted a whole number"},
+    {"--layers '\t3'", "--layers is \"\\x093\", wanted a whole number"},
     {"--steps -1", "--steps is \"-1\", wanted a whole number from 0"},
     {"--steps 1e400", "--steps is \"1e400\", wanted a whole number"},
     {"--batch 0x10", "--batch is \"0x10\", wanted a whole number"},
