@@ -167,7 +167,7 @@ START_TEST(little_stack)
     host(0, "ulimit -s 128; ${T%train}gradcheck linear norm huber_loss --threads 2 --dtype f32");
     static const char *const nested[][2] = {
         {"config.json", "config.json in nested is not a JSON object: it is nested too deeply"},
-        {"tokenizer.json", "tokenizer.json in nested"}};
+        {"tokenizer.json", "nested/tokenizer.json is not a tokenizer"}};
     for (int i = 0; i < 2; i++) {
         char line[512];
         snprintf(line, sizeof line,
