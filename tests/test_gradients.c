@@ -136,6 +136,58 @@ START_TEST(uses_are_counted)
 }
 END_TEST
 
+/* A hook is called when the gradient is complete, although a segment on the kept tape has run again. */
+typedef struct seen {
+    double gradient;
+    int told;
+} seen;
+
+static void look(void *user, gd_tensor *leaf)
+{
+    seen *s = user;
+    double values[3];
+    s->told++;
+    gd_tensor_read_f64(gd_grad(leaf), values, 3);
+    s->gradient = values[2];
+}
+
+static gd_tensor *cube_segment(void *user, gd_tensor *const *in, int count)
+{
+    (void)user, (void)count;
+    return cube(in[0]);
+}
+
+START_TEST(uses_are_counted_in_segments)
+{
+    seen s = {0, 0};
+    gd_on_gradient(ctx, look, &s);
+    gd_tensor *first = gd_exp(x), *h = gd_recompute(ctx, cube_segment, NULL, &x, 1);
+    gd_tensor *y = gd_sum_all(gd_add(first, h));
+    ck_assert_ptr_nonnull(gradient(y, x, &keeping));
+    ck_assert_ptr_nonnull(gradient(y, x, &by_ops));
+    gd_backward(y);
+    ck_assert_int_eq(s.told, 1);
+    ck_assert_double_eq_tol(s.gradient, exp(3) + 27, 1e-12);
+    gd_on_gradient(ctx, NULL, &s);
+    gd_step_end(ctx);
+}
+END_TEST
+
+/* The gradient that is kept of an intermediate is neither returned nor added to. */
+START_TEST(retained_gradients_are_not_touched)
+{
+    gd_tensor *h = gd_mul(x, x), *y = gd_sum_all(gd_mul(h, h));
+    gd_retain_grad(h);
+    ck_assert_values(gradient(y, x, &keeping), 4, 32, 108);
+    ck_assert_ptr_null(gd_grad(h));
+    gd_backward_from(&y, 1, &(gd_backward_options){.keep_tape = true});
+    ck_assert_values(gradient(y, h, &keeping), 2, 8, 18);
+    ck_assert_values(gradient(y, x, &by_ops), 4, 32, 108);
+    ck_assert_values(gd_grad(h), 2, 8, 18);
+    gd_step_end(ctx);
+}
+END_TEST
+
 /* ---- Inputs and outputs ------------------------------------------------------------------- */
 
 /* y = h^2 + h x with h = x^2: dy/dh = 2 h + x, dy/dx = 4 x^3 + 3 x^2. */
@@ -417,6 +469,29 @@ START_TEST(rounded_once)
 }
 END_TEST
 
+/* The gradient of a parameter in 16 bits is a float32, as gd_grad's is. */
+START_TEST(parameters_in_16_bits)
+{
+    gd_params *group = gd_params_create(ctx, GD_BFLOAT16);
+    gd_tensor *w = gd_params_add(group, "w", GD_SHAPE(3), 0), *g;
+    gd_params_finish(group);
+    ck_assert_no_error(ctx);
+    gd_tensor_fill(w, 1.5);
+    for (int differentiable = 0; differentiable < 2; differentiable++) {
+        gd_tensor *y = gd_scale(gd_mul(w, gd_mul(w, w)), 1.001);
+        const gd_gradients_options options = {.differentiable = differentiable};
+        gd_gradients(&y, 1, &options, &w, 1, &g);
+        ck_assert_int_eq(gd_tensor_dtype(g), GD_FLOAT32);
+        ck_assert_ptr_null(gd_grad(w));
+        gd_step_end(ctx);
+    }
+    gd_tensor *h = gd_mul(w, gd_mul(w, w)), *twice = gradient(gradient(h, w, &by_ops), w, NULL);
+    ck_assert_values(twice, 9, 9, 9);
+    gd_step_end(ctx);
+    gd_params_free(group);
+}
+END_TEST
+
 /* ---- Ops of a user's ---------------------------------------------------------------------- */
 
 static gd_status same_shape_as_x(const gd_call *call, gd_shapes *out)
@@ -472,6 +547,27 @@ static void calls_gradients(const gd_call *call)
     call->output[0] = gradient(gd_mul(call->input[0], call->input[0]), call->input[0], NULL);
 }
 
+static void calls_backward(const gd_call *call)
+{
+    gd_backward(gd_sum_all(call->input[0]));
+}
+
+static void calls_step_end(const gd_call *call)
+{
+    gd_step_end(call->context);
+}
+
+static void frees_its_input(const gd_call *call)
+{
+    gd_tensor_free(call->input[0]);
+}
+
+static gd_status forward_calls_gradients(const gd_call *call)
+{
+    gradient(call->input[0], call->input[0], NULL);
+    return square_forward(call);
+}
+
 START_TEST(ops_of_a_user)
 {
     const gd_op plain = {.name = "my_square",
@@ -499,6 +595,9 @@ START_TEST(ops_of_a_user)
         {NULL, wrong_shape, "my_square: its derivative made a tensor [], wanted [3]"},
         {NULL, reads_too_much, "mul: b [3]"},
         {calls_gradients, NULL, "gradients: called from inside a definition or derivative"},
+        {calls_backward, NULL, "backward: called from inside a definition or derivative"},
+        {frees_its_input, NULL, "tensor_free: called from inside a definition or derivative"},
+        {calls_step_end, NULL, "step_end: called from inside a definition or derivative"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         op.definition = cases[i].definition;
@@ -518,6 +617,9 @@ START_TEST(ops_of_a_user)
         ck_assert_values(gradient(cube(x), x, &by_ops), 3, 12, 27);
         gd_step_end(ctx);
     }
+    op.forward[GD_CPU] = forward_calls_gradients;
+    ck_assert_ptr_null(gd_apply(&op, &x, 1, NULL));
+    ck_assert_error(ctx, "gradients: called from inside an op");
 }
 END_TEST
 
@@ -562,6 +664,8 @@ int main(void)
     tcase_add_test(all, a_loss_that_contains_gradients);
     tcase_add_test(all, nothing_else_is_touched);
     tcase_add_test(all, uses_are_counted);
+    tcase_add_test(all, uses_are_counted_in_segments);
+    tcase_add_test(all, retained_gradients_are_not_touched);
     tcase_add_test(all, intermediates_repeats_and_views);
     tcase_add_test(all, outputs_and_cotangents);
     tcase_add_test(all, what_nothing_reaches);
@@ -571,6 +675,7 @@ int main(void)
     tcase_add_test(all, values_that_are_gone);
     tcase_add_test(all, segments_have_second_derivatives);
     tcase_add_test(all, rounded_once);
+    tcase_add_test(all, parameters_in_16_bits);
     tcase_add_test(all, ops_of_a_user);
     tcase_add_test(all, no_growth);
     suite_add_tcase(suite, all);

@@ -81,6 +81,14 @@
  *     rms_norm, layer_norm,   eps 0 and a row of zeros (of equal elements, but for rms_norm) give NaN
  *     batch_norm, group_norm
  *
+ * Gradients of gradients (gd_gradients in autograd.h) follow these conventions: their first order is
+ * that of the kernels, also at kinks, NaN and infinities. At a kink the second derivative is 0, or that
+ * of the side whose gradient is taken (elu: of negative x), so where the gradient of a function jumps,
+ * nothing is known of the jump. Where a gradient is said to be 0 or finite, so are its derivatives: a
+ * choice (where, masked_fill, clamp, hidden keys, ignored rows) is made again, and nothing that is not
+ * chosen is multiplied by 0. But in prod they are products of the dtype, which may overflow on the way
+ * where prod does not.
+ *
  * Sums in float64 overflow, as in PyTorch: rms_norm squares x, so a row whose squares overflow
  * (|x| > 1e154 in float64; on a GPU, which sums them in float32, also |x| > 1e19 in float32 and
  * bfloat16) becomes 0, and mean and layer_norm need n |x| below 1.8e308.

@@ -181,7 +181,7 @@ static void finish_gradients(gd_node *node)
 {
     for (int i = 0; i < node->outputs; i++) {
         gd_tensor *t = node->output[i];
-        if (t->retain_grad && t->grad_valid) {
+        if (t->grad_valid && gd_walk_retains(t->ctx, t)) {
             gd_grad_retain(t);
         } else {
             gd_grad_release(t);
@@ -271,7 +271,7 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
         finish_gradients(node);
         if (!keep_tape) use_up(node);
-        if (!ctx->gradients || !keep_tape) gd_finish_uses(node);
+        if (!ctx->gradients || !ctx->gradients->keep_tape) gd_finish_uses(node);
         node->marked = false;
     }
     return gd_error_status(ctx);
@@ -281,8 +281,9 @@ static gd_status walk_back(gd_context *ctx, gd_tensor *const *outputs, int count
                            gd_tensor *const *cotangents, bool keep_tape)
 {
     if (gd_failed(ctx)) return ctx->status;
-    if (ctx->in_backward) {
-        return gd_fail(ctx, GD_ERROR_STATE, "backward: called from inside a backward");
+    if (ctx->in_backward || ctx->gradients) {
+        return gd_fail(ctx, GD_ERROR_STATE, "backward: called from inside a %s",
+                       ctx->in_backward ? "backward" : "definition or derivative");
     }
     if (ctx->segments) {
         return gd_fail(ctx, GD_ERROR_STATE,

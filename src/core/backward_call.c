@@ -26,7 +26,7 @@ static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 {
     gd_tensor *t = node->input[i], *y = node->output[0];
     if (!(node->op->dinput_over_doutput & GD_BIT(i))) return false;
-    return t->step && y->grad_valid && !y->retain_grad && call->doutput[0] == y->grad &&
+    return t->step && y->grad_valid && !gd_walk_retains(t->ctx, y) && call->doutput[0] == y->grad &&
            y->grad->storage->views == 1 && same_memory_shape(t, y);
 }
 

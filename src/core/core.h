@@ -168,7 +168,7 @@ struct gd_context {
     int no_grad;       /* depth of gd_no_grad_begin */
     bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
     bool in_backward;
-    const gd_tensor *before; /* the user's newest tensor when the backward began */
+    const gd_tensor *before; /* the user's newest tensor when the backward or gd_gradients began */
     /* Of gd_gradients, while it runs: walks are for the tensors that are `wanted`. Otherwise NULL. */
     const gd_gradients_options *gradients;
     int segments;           /* of gd_recompute that are running, nested */
@@ -245,7 +245,7 @@ void gd_replace_controls(char *text);
 /* False, with the error set, inside the function of a graph, which must not wait for the device. */
 bool gd_outside_graph(gd_context *ctx, const char *who);
 
-/* False, with the error set, inside an op, a hook, a watcher or a segment, which use what the call would
+/* False, with the error set, inside an op, a hook, a watcher, a segment or a definition, which use what the call would
  * free, and with `graphs` also inside the function of a graph. */
 bool gd_outside_calls(gd_context *ctx, const char *who, bool graphs);
 
@@ -437,6 +437,12 @@ static inline bool gd_op_reads_output(const gd_op *op, int i)
 static inline bool gd_walk_needs(const gd_context *ctx, const gd_tensor *t)
 {
     return t->requires_grad && (!ctx->gradients || t->wanted);
+}
+
+/* Whether its gradient outlives the running walk. */
+static inline bool gd_walk_retains(const gd_context *ctx, const gd_tensor *t)
+{
+    return ctx->gradients ? t->cotangent != NULL : t->retain_grad;
 }
 
 /* Of gd_gradients: finds which of the nodes [first, end) read a tensor that is wanted; their outputs

@@ -100,6 +100,7 @@ bool gd_outside_calls(gd_context *ctx, const char *who, bool graphs)
 {
     const char *inside = ctx->segments                    ? "a segment"
                          : ctx->frame || ctx->in_backward ? "an op"
+                         : ctx->gradients                 ? "a definition or derivative"
                          : graphs && ctx->in_graph        ? "the function of a graph"
                                                           : NULL;
     if (inside)

@@ -78,7 +78,7 @@ static gd_status check(gd_context *ctx, gd_tensor *const *outputs, int count,
 typedef struct own_gradient {
     bool repeated; /* the input has an entry already */
     gd_tensor *grad, *retained;
-    bool grad_valid, retain_grad;
+    bool grad_valid;
 } own_gradient;
 
 /* Puts the gradient of an input aside: that of a leaf gets other memory, of the step. */
@@ -86,10 +86,10 @@ static gd_status put_aside(gd_tensor *t, own_gradient *own)
 {
     gd_context *ctx = t->ctx;
     const gd_dtype dtype = gd_gradient_dtype(t);
-    *own = (own_gradient){false, t->grad, t->retained, t->grad_valid, t->retain_grad};
+    *own = (own_gradient){false, t->grad, t->retained, t->grad_valid};
     t->grad = t->retained = NULL;
     t->grad_valid = false;
-    t->retain_grad = true;
+    t->cotangent = t; /* see gd_walk_retains */
     if (t->step) return GD_OK;
     gd_tensor *grad = gd_tensor_header(ctx, "gradients", true, dtype, t->ndim, t->shape);
     if (grad && !gd_tensor_allocate(grad, GD_MEMORY_GRADIENTS, "gradients")) t->grad = grad;
@@ -104,7 +104,6 @@ static void take_back(gd_tensor *t, const own_gradient *own)
     t->grad = own->grad;
     t->retained = own->retained;
     t->grad_valid = own->grad_valid;
-    t->retain_grad = own->retain_grad;
 }
 
 static gd_status by_kernels(gd_context *ctx, gd_tensor *const *outputs, int count,
@@ -192,6 +191,7 @@ gd_status gd_gradients(gd_tensor *const *outputs, int count, const gd_gradients_
     if (check(ctx, outputs, count, &chosen, inputs, n, gradients)) return ctx->status;
     const int no_grad = ctx->no_grad;
     ctx->gradients = &chosen;
+    ctx->before = ctx->user_tensors;
     if (chosen.differentiable) {
         for (int i = 0; i < n; i++) inputs[i]->wanted = true;
         gd_derive(ctx, outputs, count);

@@ -248,15 +248,16 @@ static void free_step_tensor(gd_tensor *t)
     if (--storage->views == 0 && storage->readers == 0) gd_storage_release(t->ctx, storage);
 }
 
-/* Whether a tensor of the user's was made before the op or the backward that is running, which may use
- * it. */
+/* Whether a tensor of the user's was made before the op, the backward or the gd_gradients that is
+ * running, which may use it. */
 static bool may_be_in_use(const gd_tensor *t)
 {
     const gd_context *ctx = t->ctx;
     const gd_call_frame *frame = ctx->frame;
-    if (t->step || (!frame && !ctx->in_backward)) return false;
+    const bool walk = ctx->in_backward || ctx->gradients;
+    if (t->step || (!frame && !walk)) return false;
     while (frame && frame->outer) frame = frame->outer;
-    const gd_tensor *before = ctx->in_backward ? ctx->before : frame->before;
+    const gd_tensor *before = walk ? ctx->before : frame->before;
     for (const gd_tensor *u = ctx->user_tensors; u && u != before; u = u->next)
         if (u == t) return false;
     return true;

@@ -61,9 +61,10 @@ struct gd_tensor {
     bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
 
     /* Of gd_gradients, while it runs. */
-    bool wanted;          /* it is one of the inputs, or was made of one */
-    bool reached;         /* an output depends on it */
-    gd_tensor *cotangent; /* made by ops; NULL: zeros */
+    bool wanted;  /* it is one of the inputs, or was made of one */
+    bool reached; /* an output depends on it */
+    gd_tensor
+        *cotangent; /* made by ops; by kernels: an input's own gradient is put aside. Or NULL */
 
     gd_tensor *next, *previous; /* in one of the context's lists */
     char name[64];
