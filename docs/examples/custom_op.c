@@ -95,6 +95,13 @@ static gd_status backward(const gd_call *call)
     return GD_OK;
 }
 
+/* What the op is, in ops: for gradients that are differentiated again. */
+static void definition(const gd_call *call)
+{
+    gd_tensor *x = call->input[0], *beta = call->input[1];
+    call->output[0] = gd_mul(x, gd_sigmoid(gd_mul(x, beta)));
+}
+
 /* The same, but dx forgets that s depends on x as well. */
 static gd_status wrong_backward(const gd_call *call)
 {
@@ -123,6 +130,7 @@ static const gd_op swish = {
     .shape = shape,
     .forward = {[GD_CPU] = forward},
     .backward = {[GD_CPU] = backward},
+    .definition = definition,
     GD_CASES(cases),
 };
 
@@ -164,6 +172,15 @@ int main(void)
     double dbeta[3] = {0};
     gd_tensor_read_f64(gd_grad(beta), dbeta, 3);
     printf("dbeta = %.4f %.4f %.4f\n", dbeta[0], dbeta[1], dbeta[2]);
+    gd_step_end(ctx);
+
+    /* By its definition the gradient has a gradient, too; here x is its own beta. */
+    gd_tensor *y = apply_swish(beta, beta), *dy = NULL, *ddy = NULL;
+    gd_gradients(&y, 1, &(gd_gradients_options){.differentiable = true}, &beta, 1, &dy);
+    gd_gradients(&dy, 1, NULL, &beta, 1, &ddy);
+    double second[3] = {0};
+    gd_tensor_read_f64(ddy, second, 3);
+    printf("the second derivative of x / (1 + exp(-x^2)) at 1 is %.4f\n", second[0]);
     gd_step_end(ctx);
 
     /* And it says what is wrong with a bad call. */

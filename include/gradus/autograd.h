@@ -91,8 +91,8 @@ typedef struct gd_gradients_options {
  * nodes between the inputs and the outputs are visited, and used up unless the tape is kept.
  *
  * The gradients belong to the step, and can be read until it ends, also after a backward. They are
- * contiguous, of the shape and dtype of their input, in float32 for the parameters of a 16-bit group;
- * sums over several uses are taken in float32 at least, for 16-bit tensors too if `differentiable`, and
+ * contiguous, of the shape of their input, and of the dtype of gd_grad: float32 for the parameters of a
+ * 16-bit group, and for what is made of these alone. Sums over several uses are taken in float32 at least, for 16-bit tensors too if `differentiable`, and
  * rounded once. An input that is listed twice gets one tensor twice. A view of a tensor is another
  * input than the tensor.
  *
