@@ -5,6 +5,7 @@
 
 #include "frozen_times.h"
 #include "gpu.h"
+#include "needs_jansson.h"
 
 static const gd_dtype dtypes[2] = {GD_BFLOAT16, GD_FLOAT16};
 
@@ -227,6 +228,48 @@ START_TEST(what_is_frozen_for_a_while_goes_on_as_alone)
 }
 END_TEST
 
+/* From a file that was written between two updates, with what was frozen until then. */
+START_TEST(going_on_from_a_file_has_the_same_bits)
+{
+    const char *path = "test_cuda_go_on.safetensors";
+    const gd_dtype dtype = (gd_dtype)(_i % 4);
+    if (gpu_refuses(dtype)) return;
+    double grads[TOTAL], got[2][TOTAL];
+    gd_context *ctx = open_context(GD_CUDA);
+    gd_params *params[2] = {group(ctx, dtype), group(ctx, dtype)};
+    gd_optimizer *optimizer[2];
+    for (int k = 0; k < 2; k++) {
+        optimizer[k] = optimizer_of_kind(params[k], _i / 4);
+        gd_optimizer_average(optimizer[k], 0.9);
+    }
+    for (int s = 0; s < FROZEN_UPDATES; s++) {
+        for (int k = 0; k <= (s >= 6); k++) {
+            for (int i = 0; i < PARAMETERS; i++)
+                gd_tensor_set_requires_grad(gd_params_at(params[k], i), trained_in(i, s));
+            some_numbers(grads, TOTAL, s);
+            frozen_update(params[k], optimizer[k], grads);
+        }
+        if (s != 5) continue;
+        gd_optimizer_save(optimizer[0], path, NULL, 0);
+        gd_optimizer_load(optimizer[1], path, NULL);
+    }
+    for (int k = 0; k < 2; k++) read_all(params[k], got[k]);
+    ck_assert_mem_eq(got[0], got[1], sizeof got[0]);
+    gd_tensor *state;
+    for (int i = 0; (state = gd_optimizer_state(optimizer[0], i)); i++) {
+        const gd_tensor *other = gd_optimizer_state(optimizer[1], i);
+        double values[2][1024];
+        gd_tensor_read_f64(state, values[0], gd_tensor_count(state));
+        gd_tensor_read_f64(other, values[1], gd_tensor_count(other));
+        ck_assert_mem_eq(values[0], values[1], (size_t)gd_tensor_count(state) * sizeof(double));
+    }
+    ck_assert_no_error(ctx);
+    remove(path);
+    for (int k = 0; k < 2; k++) gd_optimizer_free(optimizer[k]), gd_params_free(params[k]);
+    gd_context_free(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("16-bit parameters on the GPU");
@@ -238,6 +281,9 @@ int main(void)
     tcase_add_loop_test(masters, masters_follow_those_of_the_cpu, 0, 2 * OPTIMIZER_KINDS);
     tcase_add_loop_test(masters, what_is_frozen_for_a_while_goes_on_as_alone, 0,
                         4 * OPTIMIZER_KINDS);
+    if (!jansson_missing())
+        tcase_add_loop_test(masters, going_on_from_a_file_has_the_same_bits, 0,
+                            4 * OPTIMIZER_KINDS);
     suite_add_tcase(suite, products);
     suite_add_tcase(suite, masters);
     return check_main_gpu(suite);

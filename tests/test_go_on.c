@@ -303,6 +303,31 @@ START_TEST(a_load_is_all_or_nothing)
 }
 END_TEST
 
+/* An older file stays, whichever allocation fails. */
+START_TEST(a_save_without_memory_leaves_the_older_file)
+{
+    cuts = false, fails_at = -1;
+    learner one = make(GD_FLOAT32, 3, 5, NULL), other = make(GD_FLOAT32, 3, 7, NULL);
+    learner two = make(GD_FLOAT32, 3, 6,
+                       &(gd_allocator){.allocate = count_allocate, .release = count_release});
+    learn(&one, 0), learn(&two, 0), learn(&two, 1);
+    save(&one, false);
+    gd_status status = GD_ERROR_IO;
+    int failed = 0;
+    for (int64_t k = 0; k < 400 && status; k++, failed += status != GD_OK) {
+        calls = 0, fails_at = k;
+        status = gd_optimizer_save(two.optimizer, path, NULL, 0);
+        fails_at = -1;
+        if (status) ck_assert_error(two.ctx, "out of memory");
+        ck_assert_int_eq(gd_optimizer_load(other.optimizer, path, NULL), GD_OK);
+        ck_assert_same(&other, status ? &one : &two);
+    }
+    ck_assert_int_eq(status, GD_OK);
+    ck_assert_int_gt(failed, 5);
+    destroy(&one), destroy(&two), destroy(&other);
+}
+END_TEST
+
 /* ---- Refused ----------------------------------------------------------------------------------- */
 
 START_TEST(what_makes_no_sense_is_refused)
@@ -373,6 +398,7 @@ int main(void)
     tcase_add_test(cases, a_group_loads_the_file_of_an_optimizer);
     tcase_add_test(cases, what_matches_is_loaded);
     tcase_add_loop_test(cases, a_load_is_all_or_nothing, 0, 8);
+    tcase_add_test(cases, a_save_without_memory_leaves_the_older_file);
     tcase_add_test(cases, what_makes_no_sense_is_refused);
     suite_add_tcase(suite, cases);
     return check_main(suite);
