@@ -134,9 +134,7 @@ struct gradients {
     bool add_weight, add_bias, fixed;
 };
 
-// dw and db from the sums of a channel, and its part of dx:
-//
-//     dx = scale (dy - mean(dy) - xhat mean(dy xhat)),    xhat = (x - center - low) rstd
+// dw and db from the sums of a channel, and its part of dx.
 template <class C>
 __global__ void gradients_kernel(factors<C> f, gd_channels s, vector weight, gradients g,
                                  const C *partial, int64_t pieces, const mean_kept<C> *mean_in,
@@ -149,15 +147,15 @@ __global__ void gradients_kernel(factors<C> f, gd_channels s, vector weight, gra
         gd_add_pieces(sum, partial, pieces, s.C, c);
         if (threadIdx.x % 32 > 0) continue;
         const mean_parts<C> mean = saved_mean(mean_in[c]);
-        const C rstd = rstd_in[c], dw = n > 0 ? sum[1] * rstd : 0;
-        g.dweight.put(c, s.C, g.add_weight, dw); /* [dw] */
-        g.dbias.put(c, s.C, g.add_bias, sum[0]); /* [db] */
-        C mean_d = sum[0] / n, mean_dx = dw / n; /* [means] */
-        if (g.fixed) mean_d = mean_dx = 0;       /* [batch_norm_fixed] */
+        const C rstd = rstd_in[c], dw = batch_norm_dw(sum[1], rstd, n);
+        g.dweight.put(c, s.C, g.add_weight, dw);
+        g.dbias.put(c, s.C, g.add_bias, sum[0]);
+        const C mean_d = batch_norm_mean(sum[0], n, g.fixed);
+        const C mean_dx = batch_norm_mean(dw, n, g.fixed);
         f.center[c] = mean.high;
         f.scale[c] = rstd * weight.at(c, s.C, (C)1);
-        f.slope[c] = -f.scale[c] * mean_dx * rstd; /* [xhat] */
-        f.offset[c] = -f.scale[c] * mean_d - f.slope[c] * mean.low;
+        f.slope[c] = norm_slope(f.scale[c], mean_dx, rstd);
+        f.offset[c] = norm_offset(f.scale[c], mean_d, f.slope[c], mean.low);
     }
 }
 

@@ -4,6 +4,7 @@
  * that memory is read in lines. The inner loop goes along memory: over the places of a channel, or
  * over the channels of the strip. */
 #include "batch_norm/batch_norm.h"
+#include "batch_norm/formula.h"
 #include "kernel.h"
 
 enum { STRIP = 32 };
@@ -113,20 +114,19 @@ static void backward_strip(const void *work, int64_t strip)
         add_products(sum_dx, dy, x, mean, channels, s.S);
     }
     for (int64_t c = 0; c < channels; c++) {
-        w->db[first + c] = sum_d[c];                                   /* [db] */
-        w->dw[first + c] = n > 0 ? sum_dx[c] * w->rstd[first + c] : 0; /* [dw] */
+        w->db[first + c] = sum_d[c]; /* [db] */
+        w->dw[first + c] = batch_norm_dw(sum_dx[c], w->rstd[first + c], n);
     }
     for (int64_t b = 0; b < s.B && w->dx; b++) {
         for (int64_t c = 0; c < channels; c++) {
             const int64_t at = (b * s.C + first + c) * s.S;
             const double rstd = w->rstd[first + c];
             const double scale = rstd * (w->weight ? (double)w->weight[first + c] : 1);
-            double mean_d = w->db[first + c] / n, mean_dx = w->dw[first + c] / n; /* [means] */
-            if (w->fixed) mean_d = mean_dx = 0; /* [batch_norm_fixed] */
+            const double mean_d = batch_norm_mean(w->db[first + c], n, w->fixed);
+            const double mean_dx = batch_norm_mean(w->dw[first + c], n, w->fixed);
             for (int64_t i = at; i < at + s.S; i++) {
-                const double d = (double)w->dy[i];
-                const double xhat = ((double)w->x[i] - mean[c]) * rstd;     /* [xhat] */
-                const double value = scale * (d - mean_d - xhat * mean_dx); /* [dx] */
+                const double xhat = norm_xhat((double)w->x[i] - mean[c], rstd);
+                const double value = norm_dx(scale, w->dy[i], mean_d, xhat, mean_dx);
                 w->dx[i] = (REAL)(w->add ? (double)w->dx[i] + value : value);
             }
         }

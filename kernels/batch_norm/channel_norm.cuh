@@ -4,6 +4,7 @@
 #define GD_CHANNEL_NORM_CUH
 
 #include "batch_norm/batch_norm.h"
+#include "batch_norm/formula.h"
 #include "channel_sum.cuh"
 #include "mean_parts.cuh"
 #include "pack.cuh"
@@ -156,8 +157,8 @@ __global__ void __launch_bounds__(GD_CHANNEL_THREADS)
             for (int v = 0; v < V; v++) {
                 const C d = gd_load(px.element[v]) - center;
                 C value = d * scale + offset;
-                if (GRADIENT) /* [dx] */
-                    value = gd_load(pd.element[v]) * scale + (d * slope + offset);
+                if (GRADIENT)
+                    value = norm_dx_fused(C(gd_load(pd.element[v])), scale, d, slope, offset);
                 px.element[v] = gd_store<T>(add ? gd_load(old.element[v]) + value : value);
             }
             gd_store_pack(out + at.first, k * p.lanes, px);

@@ -89,8 +89,8 @@ __global__ void factors_kernel(factors<C> f, gd_groups g, channel_sums<C> sums, 
             const int64_t to = row * g.channels + c, channel = row % g.groups * g.channels + c;
             f.center[to] = mean.high;
             f.scale[to] = rstd * weight.at(channel, channels, (C)1);
-            f.slope[to] = -rstd * mean_hx * rstd; /* [group_norm dx] */
-            f.offset[to] = -rstd * mean_h - f.slope[to] * mean.low;
+            f.slope[to] = norm_slope(rstd, mean_hx, rstd);
+            f.offset[to] = norm_offset(rstd, mean_h, f.slope[to], mean.low);
         }
     }
 }
@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(GD_CHANNEL_THREADS)
         C dw = 0, db = 0;
         for (int64_t b = threadIdx.x; b < examples; b += GD_CHANNEL_THREADS) {
             const C rstd = rstd_in[b * g.groups + group];
-            db += sums.at(0, b * channels + channel);        /* [group_norm db] */
-            dw += sums.at(1, b * channels + channel) * rstd; /* [group_norm dw] */
+            db += sums.at(0, b * channels + channel);
+            dw += sums.at(1, b * channels + channel) * rstd;
         }
         db = gd_block_reduce(db, shared, gd_plus());
         dw = gd_block_reduce(dw, shared, gd_plus());

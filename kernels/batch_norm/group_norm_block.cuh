@@ -144,7 +144,7 @@ store_group_dx(T *dx, int64_t begin, bool add, const T *x, const T *dy, const C 
 #pragma unroll
         for (int v = 0; v < V; v++) {
             const C d = gd_load(px.element[v]) - mean.high;
-            const C value = gd_load(pd.element[v]) * factor + (d * slope + offset);
+            const C value = norm_dx_fused(C(gd_load(pd.element[v])), factor, d, slope, offset);
             out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + value : value);
         }
         store_once<T, V>(dx + begin, p, out);
@@ -206,8 +206,8 @@ __global__ void GD_LAUNCH_BOUNDS(1024, 2)
     if (!dx) return;
     mean_h = gd_warp_reduce(mean_h, gd_plus()) / (C)g.size;
     mean_hx = gd_warp_reduce(mean_hx, gd_plus()) * rstd / (C)g.size;
-    const C slope = -rstd * mean_hx * rstd; /* [group_norm dx] */
-    const C offset = -rstd * mean_h - slope * mean.low;
+    const C slope = norm_slope(rstd, mean_hx, rstd);
+    const C offset = norm_offset(rstd, mean_h, slope, mean.low);
     __syncthreads();
     store_group_dx<T, V>(dx, row * g.size, add, kept, KEEP_DY ? kept_dy : dy, scale, packs, g, mean,
                          slope, offset);

@@ -1,5 +1,6 @@
 /* group_norm_cpu.c - the CPU kernels of group_norm. The variance is taken around the mean in a second
  * pass over a group, which is in cache. */
+#include "batch_norm/formula.h"
 #include "batch_norm/group_norm.h"
 #include "kernel.h"
 
@@ -79,8 +80,9 @@ static void backward_row(const group_work *w, int64_t row, double *dw, double *d
         const double weight = w->weight ? (double)w->weight[first + c] : 1;
         const int64_t at = row * g.size + c * g.S;
         for (int64_t i = at; i < at + g.S; i++) {
-            const double h = (double)w->dy[i] * weight, xhat = ((double)w->x[i] - mean) * rstd;
-            const double value = rstd * (h - mean_h - xhat * mean_hx); /* [group_norm dx] */
+            const double h = (double)w->dy[i] * weight,
+                         xhat = norm_xhat((double)w->x[i] - mean, rstd);
+            const double value = norm_dx(rstd, h, mean_h, xhat, mean_hx);
             w->dx[i] = (REAL)(w->add ? (double)w->dx[i] + value : value);
         }
     }
