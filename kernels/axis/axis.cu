@@ -93,7 +93,7 @@ static __global__ void move_kernel(T *to, const T *from, const int32_t *index, a
         T *out = to + at[TO] + (put ? k : i) * l.step[TO];
         const T *in = from + at[FROM] + (put ? i : k) * l.step[FROM];
         const gd_compute<T> value = good ? gd_load(*in) : 0;
-        *out = gd_store<T>(add ? gd_load(*out) + value : value); /* [scatter_add] */
+        *out = gd_store<T>(add ? gd_load(*out) + value : value);
     }
 }
 
@@ -116,7 +116,7 @@ static __global__ void put_kernel(T *to, const T *from, const int32_t *index, ax
             const int64_t place = at[INDEX] + i * l.step[INDEX], t = index[place];
             if (k == 0 && fault && (t < 0 || t >= n)) *fault = 1 + place;
             if (t != k) continue;
-            sum += gd_load(from[at[FROM] + i * l.step[FROM]]); /* [gather] */
+            sum += gd_load(from[at[FROM] + i * l.step[FROM]]);
             any = true;
         }
         T *out = to + at[TO] + k * l.step[TO];
@@ -170,8 +170,7 @@ static __global__ void __launch_bounds__(Sort::threads)
             if (own == bad || (r > 0 && shared.sorted.id[r - 1] == own)) continue;
             gd_compute<T> sum = 0;
             for (int next = r; next < m && shared.sorted.id[next] == own; next++)
-                sum += gd_load(
-                    from[at[FROM] + shared.sorted.place[next] * l.step[FROM]]); /* [gather] */
+                sum += gd_load(from[at[FROM] + shared.sorted.place[next] * l.step[FROM]]);
             T *out = to + at[TO] + own * l.step[TO];
             *out = gd_store<T>(gd_load(*out) + sum);
         }
@@ -220,7 +219,7 @@ struct line_rows {
     {
         const int64_t line = id / width;
         T *out = to + l.place(TO, first + line + column, id - line * width);
-        *out = gd_store<T>(gd_load(*out) + sum[0]); /* [gather] */
+        *out = gd_store<T>(gd_load(*out) + sum[0]);
     }
 };
 
@@ -375,7 +374,6 @@ extern "C" gd_status cumsum_forward_cuda(const gd_call *call)
 extern "C" gd_status cumsum_backward_cuda(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
-    /* [cumsum] */
     return sums(call, call->dinput[0], call->accumulate[0], call->doutput[0], true);
 }
 

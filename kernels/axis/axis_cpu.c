@@ -111,8 +111,8 @@ static void take_line(const lines *l, const int64_t *offset, void *scratch)
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
     for (int64_t i = 0; i < l->n[INDEX]; i++, to += l->step[TO], index += l->step[INDEX]) {
-        const REAL value = from[*index * l->step[FROM]];
-        *to = l->add ? *to + value : value; /* [scatter_add] */
+        const REAL value = from[*index * l->step[FROM]]; /* [scatter_add] */
+        *to = l->add ? *to + value : value;
     }
 }
 
@@ -202,7 +202,7 @@ static void sum_line(const lines *l, const int64_t *offset, void *scratch)
     for (int64_t i = 0; i < l->n[TO]; i++) {
         const int64_t at = l->reversed ? l->n[TO] - 1 - i : i;
         REAL *place = to + at * l->step[TO];
-        sum += (double)from[at * l->step[FROM]];
+        sum += (double)from[at * l->step[FROM]]; /* [cumsum] */
         *place = (REAL)((l->add ? (double)*place : 0) + sum);
     }
 }
@@ -227,7 +227,7 @@ gd_status GD_REAL_NAME(cumsum_forward)(const gd_call *call)
 gd_status GD_REAL_NAME(cumsum_backward)(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
-    return sums(call, call->dinput[0], call->accumulate[0], call->doutput[0], true); /* [cumsum] */
+    return sums(call, call->dinput[0], call->accumulate[0], call->doutput[0], true);
 }
 
 /* ---- topk --------------------------------------------------------------------------------- */

@@ -57,7 +57,6 @@ static gd_status input_backward(const gd_call *call, int k)
         if (gd_tensor_count(dx) == gd_tensor_count(dy))
             return gd_map(call, out, call->accumulate[k], dy, in, Gradient());
         const gd_sum_of<gd_compute<T>, Gradient> sum = {};
-        /* [broadcast] */
         return gd_cuda_reduce<T>(call, out, call->accumulate[k], gd_cuda_layout(dx), dy, in, sum);
     });
 }

@@ -143,6 +143,12 @@ GD_FUNCTION REAL share(REAL a, REAL b)
     return a < b ? 0 : a == b ? (REAL)0.5 : 1;
 }
 
+/* The backward fills dy with 0. */
+GD_FUNCTION REAL masked(REAL x, bool mask, REAL value)
+{
+    return mask ? value : x; /* [masked_fill] */
+}
+
 /* d(a^b)/da = b a^(b - 1): 0 for b = 0 and any a. */
 GD_FUNCTION REAL base_slope(REAL a, REAL b)
 {

@@ -1,4 +1,5 @@
 // masked_fill.cu - the CUDA kernels of masked_fill: each is map.cuh's.
+#include "elementwise/functions.h"
 #include "map.cuh"
 
 namespace gd_elementwise
@@ -10,7 +11,7 @@ struct filled {
 
     __device__ REAL operator()(REAL mask, REAL x) const
     {
-        return mask != 0 ? value : x; /* [masked_fill] */
+        return masked(x, mask != 0, value);
     }
 };
 

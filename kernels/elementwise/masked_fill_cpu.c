@@ -1,4 +1,5 @@
 /* masked_fill_cpu.c - the CPU kernels of masked_fill. */
+#include "elementwise/functions.h"
 #include "rows.h"
 
 enum { OUT, FROM, MASK };
@@ -24,7 +25,7 @@ static void fill_piece(const void *work, int64_t i)
         REAL *row = w->to + gd_piece_offset(&p, OUT);
         const int64_t step = w->rows.step[MASK];
         for (int64_t k = 0; k < p.n; k++)
-            row[k] = (add ? row[k] : 0) + (set[k * step] ? value : x_row[k]);
+            row[k] = (add ? row[k] : 0) + masked(x_row[k], set[k * step] != 0, value);
     }
 }
 
@@ -50,6 +51,5 @@ gd_status GD_REAL_NAME(masked_fill_forward)(const gd_call *call)
 gd_status GD_REAL_NAME(masked_fill_backward)(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
-    /* [masked_fill] */
     return fill(call, call->dinput[0], call->accumulate[0], call->doutput[0], 0);
 }

@@ -19,7 +19,7 @@ struct part {
     template <class V>
     __device__ V operator()(V condition, V dy) const
     {
-        return (condition != 0) == wanted ? dy : 0; /* [where] */
+        return (condition != 0) == wanted ? dy : 0; // as a call, in 4 registers more
     }
 };
 

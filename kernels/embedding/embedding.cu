@@ -120,7 +120,7 @@ static __global__ void __launch_bounds__(few_threads)
             T value[V];
             gd_pack_load(value, dy + (begin + shared.list[m]) * columns, first, columns);
 #pragma unroll
-            for (int v = 0; v < V; v++) sum[v] += gd_load(value[v]); /* [dtable] */
+            for (int v = 0; v < V; v++) sum[v] += gd_load(value[v]);
         }
         __syncthreads();
     }

@@ -66,14 +66,14 @@ static void sum_piece(const void *work, int64_t piece)
 {
     const table_gradient *w = work;
     const int64_t v = piece / w->across, first = piece % w->across * COLUMNS;
-    const int64_t columns = w->columns, *start = w->start;
+    const int64_t columns = w->columns, *start = w->start, *order = w->order;
+    const REAL *dy = w->dy + first;
     double sum[COLUMNS] = {0};
     int64_t n = gd_min64(COLUMNS, columns - first);
     REAL *to = w->dtable + v * columns + first;
     for (int64_t k = start[v]; k < start[v + 1]; k++) {
-        const REAL *from = w->dy + w->order[k] * columns + first;
 #pragma omp simd
-        for (int64_t c = 0; c < n; c++) sum[c] += (double)from[c]; /* [dtable] */
+        for (int64_t c = 0; c < n; c++) sum[c] += (double)dy[order[k] * columns + c]; /* [dtable] */
     }
     if (w->add && start[v] == start[v + 1]) return;
     for (int64_t c = 0; c < n; c++) to[c] = (REAL)(w->add ? (double)to[c] + sum[c] : sum[c]);

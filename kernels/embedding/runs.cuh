@@ -69,7 +69,7 @@ static __global__ void sum_kernel(Rows rows, typename Rows::C *parts, sequence s
                 if (next > end) break;
                 const uint32_t id = s.id(next - 1);
 #pragma unroll
-                for (int v = 0; v < V; v++) sum[v] += gd_load(value[a][v]); /* [dtable] */
+                for (int v = 0; v < V; v++) sum[v] += gd_load(value[a][v]);
                 const bool goes_on = next < count && s.id(next) == id;
                 if (goes_on && next < end) continue;
                 const bool came = run == begin && begin > 0 && s.id(begin - 1) == id;

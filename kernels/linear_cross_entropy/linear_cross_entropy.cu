@@ -37,12 +37,11 @@ static gd_gemm gradient_product(const gd_call *call, int gradient, const gd_tens
     gd_gemm product;
     if (gradient == 0) {
         out.data = (char *)out.data + before * (int64_t)gd_dtype_size(c_dtype);
-        product =
-            gd_gemm_of(dtype, rows, s.K, columns, out, residual, {weight, s.K, 1}, add); /* [dx] */
+        product = gd_gemm_of(dtype, rows, s.K, columns, out, residual, {weight, s.K, 1}, add);
     } else {
         x.data = (char *)x.data + before * (int64_t)gd_dtype_size(dtype);
-        product = gd_gemm_of(dtype, gd_tensor_dim(c, 0), s.K, rows, out, gd_transposed(residual), x,
-                             add); /* [dw] */
+        product =
+            gd_gemm_of(dtype, gd_tensor_dim(c, 0), s.K, rows, out, gd_transposed(residual), x, add);
     }
     product.c_dtype = c_dtype;
     return product;
@@ -83,7 +82,6 @@ static gd_status run_rows(const gd_call *call, T *logits, void *weight, double *
     }
     targets.target += first;
     targets.first = first;
-    /* [d] */
     const row_results<T> out = {losses + first, nullptr, nullptr,
                                 call->save[SAVE_FACTOR] ? logits : nullptr};
     gd_status status = launch_rows<T>(call, out, logits, columns, targets, rows);
@@ -135,7 +133,7 @@ template <class C>
 __global__ static void scalar_kernel(C *scalars, const C *dloss, const C *factor, bool add_dx,
                                      bool add_dweight)
 {
-    scalars[0] = scalars[2] = *dloss * *factor; /* [alpha] */
+    scalars[0] = scalars[2] = *dloss * *factor;
     scalars[1] = add_dx;
     scalars[3] = add_dweight;
 }

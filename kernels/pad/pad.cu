@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
                 for (int b = 0; b < PAD_RANGES; b++)
                     for (int64_t j = across[b].first; j < across[b].end; j++)
-                        sum.add(gd_load(dy[(at.plane * H + i) * W + j])); /* [pad] */
+                        sum.add(gd_load(dy[(at.plane * H + i) * W + j]));
         dx[e] = gd_store<T>(sum.value());
     }
 }

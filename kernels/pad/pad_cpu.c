@@ -32,7 +32,7 @@ static void add_row(double *sum, const REAL *dy, const gd_pad_axis *cols, int64_
 {
     const REAL *middle = dy + cols->before + first;
     const int64_t edge = gd_max64(cols->before + 1, cols->n - 1 - cols->after) - first;
-    for (int64_t k = 0; k < n; k++) sum[k] += (double)middle[k]; /* [pad] */
+    for (int64_t k = 0; k < n; k++) sum[k] += (double)middle[k]; /* the one place of most */
     if (cols->mode == GD_PAD_CONSTANT) return;
     for (int64_t k = 0; k < n; k++) { /* columns near an edge are shown beyond it too */
         if (first + k > cols->before && k < edge) k = edge;
@@ -40,7 +40,8 @@ static void add_row(double *sum, const REAL *dy, const gd_pad_axis *cols, int64_
         gd_pad_range across[PAD_RANGES];
         gd_pad_images(cols, first + k, across);
         for (int b = 1; b < PAD_RANGES; b++)
-            for (int64_t j = across[b].first; j < across[b].end; j++) sum[k] += (double)dy[j];
+            for (int64_t j = across[b].first; j < across[b].end; j++)
+                sum[k] += (double)dy[j]; /* [pad] */
     }
 }
 

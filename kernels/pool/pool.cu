@@ -97,7 +97,7 @@ struct max_terms {
     __device__ void add(gd_compute<T> &sum, int64_t plane, Index first, Index end, Index own) const
     {
         for (Index j = first; j < end; j++)
-            if (saved[plane + j] == (int32_t)own) sum += gd_load(dy[plane + j]); /* [max_pool2d] */
+            if (saved[plane + j] == (int32_t)own) sum += gd_load(dy[plane + j]);
     }
 };
 
@@ -109,8 +109,7 @@ struct avg_terms {
     template <class Index>
     __device__ void add(gd_compute<T> &sum, int64_t plane, Index first, Index end, Index) const
     {
-        for (Index j = first; j < end; j++)
-            sum += gd_load(dy[plane + j]) * share; /* [avg_pool2d] */
+        for (Index j = first; j < end; j++) sum += gd_load(dy[plane + j]) * share;
     }
 };
 
@@ -222,9 +221,9 @@ __global__ void __launch_bounds__(threads)
                 const C arrives = gd_load(d.element[v / 2]);
                 C sum = 0;
                 if (!saved)
-                    sum += arrives * (C)0.25; /* [avg_pool2d] */
+                    sum += arrives * (C)0.25;
                 else if (place.element[v / 2] == (int32_t)(first + r * q.width + v))
-                    sum += arrives; /* [max_pool2d] */
+                    sum += arrives;
                 out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + sum : sum);
             }
             gd_store_pack(to, at.col / V, out);

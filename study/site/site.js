@@ -131,7 +131,7 @@ function pieces(lines) {
     return list;
 }
 
-// The lines of code at the marks: those for the CPU, and beside them the same steps for CUDA.
+// The lines of code at the marks, and beside those for the CPU what CUDA has of its own.
 function markedLines(found, names, page) {
     if (!found.length) return '';
     const rows = found.filter((at) => at.file.endsWith('.def'));
@@ -147,7 +147,7 @@ function markedLines(found, names, page) {
         return `<div class="pair"><div>${show([ piece ])}</div><div>${
             show(pieces(partners))}</div></div>`;
     });
-    return '<h2 id="marked">The lines</h2>\n<p>The steps of the derivation in the code, for the CPU and for CUDA. Point at a mark or a symbol to highlight it everywhere.</p>' +
+    return '<h2 id="marked">The lines</h2>\n<p>The steps of the derivation in the code. Point at a mark or a symbol to highlight it everywhere.</p>' +
            pairs.join('\n') +
            (rows.length ? `<p>Rows of tables: ${
                               rows.map((at) => `<a class="mark" data-mark="${at.mark}" href="${
