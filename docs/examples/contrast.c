@@ -5,36 +5,6 @@
 
 enum { EACH = 400, SETS = 12, HIDDEN = 128, STEPS = 400, TEST = 1000 };
 
-typedef struct net {
-    gd_params *params;
-    gd_tensor *weight[3], *bias[3];
-} net;
-
-static net make_net(gd_context *ctx)
-{
-    static const int64_t widths[] = {PIXELS, HIDDEN, HIDDEN, 2};
-    static const char *const names[3][2] = {{"w1", "b1"}, {"w2", "b2"}, {"w3", "b3"}};
-    net n = {.params = gd_params_create(ctx, GD_FLOAT32)};
-    for (int i = 0; i < 3; i++) {
-        n.weight[i] =
-            gd_params_add(n.params, names[i][0], GD_SHAPE(widths[i + 1], widths[i]), GD_DECAY);
-        n.bias[i] = gd_params_add(n.params, names[i][1], GD_SHAPE(widths[i + 1]), 0);
-    }
-    gd_params_finish(n.params);
-    for (int i = 0; i < 3; i++) gd_init_kaiming_normal(n.weight[i], GD_FAN_IN, sqrt(2));
-    return n;
-}
-
-/* x [..., PIXELS] -> places [..., 2] */
-static gd_tensor *embed(const net *n, gd_tensor *x)
-{
-    for (int i = 0; i < 3; i++) {
-        x = gd_linear(x, n->weight[i], n->bias[i]);
-        if (i < 2) x = gd_relu(x);
-    }
-    return x;
-}
-
 /* a, b [SETS, 10, 2]: two places of each digit. The logit of the pair (i, j) is -|a_i - b_j|^2, and
  * that of (i, i) should be the largest of row i. |a_i|^2 is the same for all of a row. */
 static gd_tensor *info_nce(gd_tensor *a, gd_tensor *b, gd_tensor *own)
@@ -75,7 +45,8 @@ int main(int argc, char **argv)
     static float places[2 * TEST];
     uint64_t seed = 3;
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
-    const net n = make_net(ctx);
+    const gallery_net n =
+        gallery_net_create(ctx, 3, (const int64_t[]){PIXELS, HIDDEN, HIDDEN, 2}, sqrt(2));
     for (int i = 0; i < SETS * 10; i++) own[i] = i % 10;
     gd_tensor *targets = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(SETS, 10), own);
     gd_tensor *x[2];
@@ -89,8 +60,10 @@ int main(int argc, char **argv)
                 order[k][i] = i % 10 + 10 * (int32_t)(EACH * gallery_uniform(&seed));
             gallery_batch(x[k], train.images, NULL, NULL, order[k]);
         }
-        gd_tensor *a = gd_reshape(embed(&n, x[0]), 3, (const int64_t[]){SETS, 10, 2});
-        gd_tensor *b = gd_reshape(embed(&n, x[1]), 3, (const int64_t[]){SETS, 10, 2});
+        gd_tensor *a =
+            gd_reshape(gallery_net_run(&n, x[0], gd_relu), 3, (const int64_t[]){SETS, 10, 2});
+        gd_tensor *b =
+            gd_reshape(gallery_net_run(&n, x[1], gd_relu), 3, (const int64_t[]){SETS, 10, 2});
         gd_tensor *loss = info_nce(a, b, targets);
         gd_backward(loss);
         if (step % 50 == 0) printf("step %3d  loss %.4f\n", step, gd_item(loss));
@@ -102,7 +75,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < TEST; i++) all[i] = i;
     gd_no_grad_begin(ctx);
     if (test.count) gallery_batch(pictures, test.images, NULL, NULL, all);
-    gd_tensor_read(embed(&n, pictures), places, sizeof places);
+    gd_tensor_read(gallery_net_run(&n, pictures, gd_relu), places, sizeof places);
     gd_no_grad_end(ctx);
     const double right = test.count ? nearest_mean(places, test.labels, TEST) : 0;
     double extent = 1;

@@ -1,5 +1,5 @@
 /* gallery.h - what the programs of the gallery share: their arguments and their end, random numbers for
- * their data, shuffled batches, how often a model is right, pictures as PNG and SVG files, written
+ * their data, a network, shuffled batches, how often a model is right, pictures as PNG and SVG files, written
  * without a library, and digits. What fails has a sentence on stderr. */
 #ifndef GALLERY_H
 #define GALLERY_H
@@ -52,6 +52,44 @@ static inline double gallery_normal(uint64_t *seed) /* Box and Muller 1958 */
 {
     const double radius = sqrt(-2 * log(1 - gallery_uniform(seed)));
     return radius * cos(6.283185307179586 * gallery_uniform(seed));
+}
+
+/* ---- A network of linear layers ----------------------------------------------------------- */
+
+enum { GALLERY_LAYERS = 4 };
+
+typedef struct gallery_net {
+    gd_params *params;
+    int layers;
+    gd_tensor *weight[GALLERY_LAYERS], *bias[GALLERY_LAYERS];
+} gallery_net;
+
+/* widths [layers + 1] */
+static inline gallery_net gallery_net_create(gd_context *ctx, int layers, const int64_t *widths,
+                                             double gain)
+{
+    gallery_net n = {.params = gd_params_create(ctx, GD_FLOAT32), .layers = layers};
+    char name[8];
+    for (int i = 0; i < layers; i++) {
+        snprintf(name, sizeof name, "w%d", i);
+        n.weight[i] = gd_params_add(n.params, name, GD_SHAPE(widths[i + 1], widths[i]), GD_DECAY);
+        *name = 'b';
+        n.bias[i] = gd_params_add(n.params, name, GD_SHAPE(widths[i + 1]), 0);
+    }
+    gd_params_finish(n.params);
+    for (int i = 0; i < layers; i++) gd_init_kaiming_normal(n.weight[i], GD_FAN_IN, gain);
+    return n;
+}
+
+/* x [..., widths[0]] -> [..., widths[layers]] */
+static inline gd_tensor *gallery_net_run(const gallery_net *n, gd_tensor *x,
+                                         gd_tensor *(*activation)(gd_tensor *))
+{
+    for (int i = 0; i < n->layers; i++) {
+        x = gd_linear(x, n->weight[i], n->bias[i]);
+        if (i + 1 < n->layers) x = activation(x);
+    }
+    return x;
 }
 
 /* ---- Batches ------------------------------------------------------------------------------ */
