@@ -72,6 +72,45 @@ START_TEST(a_function_is_checked_and_left_as_it_was)
 }
 END_TEST
 
+static gd_tensor *same(void *user, gd_tensor *const *in, int count)
+{
+    (void)count, (void)user;
+    return gd_tanh(in[0]);
+}
+
+/* The gradient of a user's function, of second and third order. */
+START_TEST(a_function_of_higher_order)
+{
+    gd_tensor *in[] = {random_tensor(GD_FLOAT64, 5, 4, "x"), random_tensor(GD_FLOAT64, 4, 3, "w")};
+    double p = 0.5;
+    for (int order = 0; order <= 3; order++) {
+        for (int dropout = 0; dropout < 2; dropout++) {
+            const gd_gradcheck_options options = {.order = order};
+            gd_gradcheck_report_free(&report);
+            gd_gradcheck_function(ctx, "loss", loss_of, dropout ? &p : NULL, in, 2, &options,
+                                  &report);
+            ck_assert_no_error(ctx);
+            ck_verdict(GD_VERDICT_PASS);
+            ck_assert_int_eq(report.order, order ? order : 1);
+            ck_assert_int_eq(report.inputs, order > 1 ? 3 : 2);
+            if (order > 1) ck_assert_str_eq(report.input[2].name, "u");
+            ck_assert(gd_tensor_requires_grad(in[0]) && gd_tensor_requires_grad(in[1]));
+        }
+    }
+    const gd_dtype half = GD_FLOAT16;
+    const gd_gradcheck_options wrong[] = {
+        {.order = 4}, {.order = -1}, {.order = 2, .dtype = &half}};
+    const char *const said[] = {"gradcheck: order is 4, wanted 1, 2 or 3", "gradcheck: order is -1",
+                                "gradcheck: order is 2 with dtype float16, wanted float32"};
+    for (int i = 0; i < 3; i++) {
+        gd_gradcheck_report other;
+        gd_gradcheck_function(ctx, "tanh", same, NULL, in, 1, &wrong[i], &other);
+        ck_assert_ptr_nonnull(strstr(gd_error(ctx), said[i]));
+        gd_error_clear(ctx);
+    }
+}
+END_TEST
+
 START_TEST(a_function_in_float32)
 {
     gd_tensor *in[] = {random_tensor(GD_FLOAT32, 5, 4, "x"), random_tensor(GD_FLOAT32, 4, 3, "w")};
@@ -169,6 +208,7 @@ int main(void)
     TCase *tcase = tcase_create("functions");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_function_is_checked_and_left_as_it_was);
+    tcase_add_test(tcase, a_function_of_higher_order);
     tcase_add_test(tcase, a_function_in_float32);
     tcase_add_test(tcase, wrong_functions_fail);
     tcase_add_test(tcase, zeros_may_give_nan_where_an_output_is_infinite);

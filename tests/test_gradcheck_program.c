@@ -32,9 +32,10 @@ END_TEST
 
 START_TEST(help_and_version)
 {
-    static const char *const options[] = {
-        "--case",    "--dtype", "--device",  "--seed",   "--seeds", "--input", "--at",     "--step",
-        "--threads", "--json",  "--verbose", "--record", "--list",  "--help",  "--version"};
+    static const char *const options[] = {"--case",   "--dtype",   "--device", "--seed",
+                                          "--seeds",  "--input",   "--at",     "--step",
+                                          "--order",  "--threads", "--json",   "--verbose",
+                                          "--record", "--list",    "--help",   "--version"};
     char wanted[64];
     program_must(0, "--help", output);
     program_must(0, "swiglu -h", again);
@@ -147,6 +148,18 @@ START_TEST(threads_change_nothing)
     program_must(0, "rms_norm matmul softmax --json 2>/dev/null", output);
     program_must(0, "rms_norm matmul softmax --json --threads 3 2>/dev/null", again);
     ck_assert_str_eq(output, again);
+}
+END_TEST
+
+START_TEST(orders)
+{
+    program_must(0, "tanh softmax --order 2 --json 2>/dev/null", output);
+    ck_assert(json_is(json_member(output, "verdict"), "PASS"));
+    program_said(output, "\"order\": 2");
+    program_said(output, "{\"name\": \"u\"");
+    program_must(0, "swiglu --case 3x17 --order 3 --input u --verbose", output);
+    program_said(output, "  u [3, 17]: ok, 51 elements, 51 compared, 0 at kinks");
+    ck_assert_ptr_null(strstr(output, "up ["));
 }
 END_TEST
 
@@ -292,6 +305,8 @@ static const struct {
     {"--json=1", "--json takes no value (see --help)"},
     {"--dtype int32", "--dtype is \"int32\", wanted f64, f32, f16 or bf16"},
     {"--device gpu", "--device is \"gpu\", wanted cpu or cuda"},
+    {"--order 4", "--order is \"4\", wanted 1, 2 or 3"},
+    {"--order 2 --dtype f16", "--order 2 needs --dtype f32 or f64"},
     {"--step 0", "--step is \"0\", wanted a number above 0"},
     {"--step inf", "--step is \"inf\", wanted a number above 0"},
     {"--step 1x", "--step is \"1x\", wanted a number above 0"},
@@ -350,6 +365,7 @@ int main(void)
     tcase_add_test(cases, dtypes);
     tcase_add_test(cases, seeds);
     tcase_add_test(cases, threads_change_nothing);
+    tcase_add_test(cases, orders);
     tcase_add_test(cases, verbose_says_more);
     tcase_add_test(cases, json_is_a_line_for_each_case);
     tcase_add_test(cases, json_reader_is_strict);

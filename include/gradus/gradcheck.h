@@ -25,6 +25,19 @@
  * gradient that is all zeros has no such scale; so errors are never measured against less than
  *
  *     atol / rtol * scale(u) * scale(f(x)) / scale(x).
+ *
+ * Higher orders. With the option `order` 2 what is checked is the gradient of the function,
+ *
+ *     G(x, u) = (dy/dx)^T u,
+ *
+ * as a function of the inputs that require a gradient and of the cotangents u of the outputs (a report
+ * calls them u, or u[0], u[1] ...): its gradient, of which gd_gradients with `differentiable` lays the
+ * tape, is compared with finite differences of G by the kernels. With 3 it is the gradient of G . v by
+ * x and u, for a random v. First the gradients by ops must equal those of the kernels, and so must an
+ * op's outputs and gradients by its definition; after that, u . H v must equal v . H u. There is no
+ * other check of behaviour, the dtype is float64 or float32, and every function may have kinks: where
+ * the gradient jumps its gradient must be 0 or that of one side. An op whose record has neither a
+ * definition nor a derivative is GD_VERDICT_UNSUPPORTED.
  */
 #ifndef GRADUS_GRADCHECK_H
 #define GRADUS_GRADCHECK_H
@@ -63,6 +76,7 @@ typedef struct gd_gradcheck_options {
     int64_t max_elements;   /* per input; beyond it a sample of that many. 256 */
     int directions;         /* random directions, if a sample is taken. 4 */
     int cotangents;         /* random cotangents. 2 */
+    int order;              /* 1, 2 or 3, see "Higher orders" above. 1 */
     bool only_numbers;      /* skip the checks of behaviour */
     const char *only_input; /* check this input alone, */
     int64_t only_element;   /* and of it this element alone (flat index, GD_ZERO for the first);
@@ -102,6 +116,7 @@ typedef struct gd_gradcheck_report {
     gd_verdict verdict;    /* the worst of the inputs': fail, inconclusive, vacuous ... */
     gd_device device;
     gd_dtype dtype;
+    int order;
     uint64_t seed;
     double step, rtol, atol;
     bool step_given; /* in the options; false: the default */

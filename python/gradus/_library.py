@@ -167,15 +167,15 @@ class Options(ctypes.Structure):
     _fields_ = [
         ("dtype", POINTER(c_int)), ("seed", c_uint64), ("step", c_double), ("rtol", c_double),
         ("atol", c_double), ("max_elements", c_int64), ("directions", c_int), ("cotangents", c_int),
-        ("only_numbers", c_bool), ("only_input", c_char_p), ("only_element", c_int64),
+        ("order", c_int), ("only_numbers", c_bool), ("only_input", c_char_p), ("only_element", c_int64),
     ]
 
 
 class Report(ctypes.Structure):
     _fields_ = [
         ("op", c_char * 64), ("name", c_char * 64), ("verdict", c_int), ("device", c_int),
-        ("dtype", c_int), ("seed", c_uint64), ("step", c_double), ("rtol", c_double),
-        ("atol", c_double), ("step_given", c_bool), ("inputs", c_int), ("input", c_void_p),
+        ("dtype", c_int), ("order", c_int), ("seed", c_uint64), ("step", c_double),
+        ("rtol", c_double), ("atol", c_double), ("step_given", c_bool), ("inputs", c_int), ("input", c_void_p),
         ("message", c_char * 512),
     ]
 

@@ -7,8 +7,7 @@
 
 #include "gradcheck/check.h"
 
-/* The relative difference that rounding may cause if the same sums are computed in another way. */
-static double close_enough(gd_dtype dtype)
+double gd_check_close(gd_dtype dtype)
 {
     switch (dtype) {
     case GD_FLOAT64:
@@ -67,7 +66,7 @@ static bool equal(const gd_checker *c, const gd_expectation *e, bool bitwise, in
         double g = got[*at], w = e->gradient[i][*at];
         if (!memcmp(&g, &w, sizeof g) || (isnan(w) && (isnan(g) || !e->repeat))) continue;
         if (!bitwise && gd_check_overflows(c->input[i].dtype, g, w)) continue;
-        const double most = close_enough(c->dtype) * size + (e->noise ? 8 * e->noise[i] : 0);
+        const double most = gd_check_close(c->dtype) * size + (e->noise ? 8 * e->noise[i] : 0);
         if (bitwise || !(g == w || fabs(g - w) <= most)) return false;
     }
     return true;
@@ -89,7 +88,7 @@ static gd_status compare(gd_checker *c, gd_expectation *e, int i, const double *
     if (e->same == BITS_IF_CLAIMED && !bitwise && !equal(c, e, true, i, got, &at)) bit = at;
     bool fine = equal(c, e, bitwise, i, got, &at);
     if (!fine && !bitwise && !e->noise) {
-        e->noise = gd_check_shake(c, e->cotangent, close_enough(c->dtype));
+        e->noise = gd_check_shake(c, e->cotangent, gd_check_close(c->dtype));
         if (!e->noise) return gd_error_status(c->ctx);
         fine = equal(c, e, false, i, got, &at);
     }
@@ -524,6 +523,20 @@ static gd_status takes_same(gd_checker *c)
 }
 
 /* ---- All ---------------------------------------------------------------------------------- */
+
+gd_status gd_check_by_ops(gd_checker *c, const char *whose)
+{
+    gd_status status = GD_OK;
+    c->got = gd_check_allocate(c, 1, sizeof *c->got);
+    if (!c->got) return GD_ERROR_MEMORY;
+    for (int set = 0; set < c->sets && !status; set++) {
+        gd_expectation e = {
+            .cotangent = c->cotangent[set], .gradient = c->analytic[set], .repeat = true};
+        snprintf(e.when, sizeof e.when, "the gradient by %s", whose);
+        status = expect(c, &(gd_run){.by_ops = true}, &e, 1, NULL);
+    }
+    return status;
+}
 
 gd_status gd_check_behaviour(gd_checker *c)
 {

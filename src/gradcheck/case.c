@@ -7,7 +7,7 @@
 
 static gd_status apply_op(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
 {
-    return gd_apply_multi(&c->probe->op, in, c->inputs, c->args, out);
+    return gd_apply_multi(&c->probe->op, in, c->arguments, c->args, out);
 }
 
 /* Checks a record and a case before anything is run. */
@@ -76,9 +76,10 @@ static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
 }
 
 /* Applies only_input and only_element; an error if they do not fit the case. */
-static gd_status choose_input(gd_checker *c, const char *what)
+gd_status gd_check_choose_input(gd_checker *c)
 {
     const gd_gradcheck_options *o = &c->options;
+    const char *what = c->report->op;
     const int64_t element = o->only_element == GD_ZERO ? 0 : o->only_element;
     bool found = false;
     for (int i = 0; i < c->inputs && o->only_input; i++) {
@@ -104,7 +105,7 @@ static gd_status choose_input(gd_checker *c, const char *what)
 
 static gd_status make_inputs(gd_checker *c, const gd_op *op, const gd_case *check)
 {
-    c->inputs = check->inputs > op->inputs ? check->inputs : op->inputs;
+    c->inputs = c->arguments = check->inputs > op->inputs ? check->inputs : op->inputs;
     c->outputs = op->outputs;
     c->op = op;
     c->args = check->args;
@@ -120,7 +121,7 @@ static gd_status make_inputs(gd_checker *c, const gd_op *op, const gd_case *chec
         gd_status status = make_input(c, &check->input[i], i);
         if (status) return status;
     }
-    return choose_input(c, op->name);
+    return GD_OK;
 }
 
 /* Whether the op is missing on this device; the report says so. An op without a backward on any
@@ -183,7 +184,7 @@ gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *che
 
 static gd_status apply_function(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
 {
-    out[0] = c->function(c->user, in, c->inputs);
+    out[0] = c->function(c->user, in, c->arguments);
     if (!out[0] && !gd_error(c->ctx))
         gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: the function %s returned NULL",
                 c->report->op);
@@ -261,12 +262,11 @@ gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function f
     c.user = user;
     c.apply = apply_function;
     c.kinks = true;
-    c.inputs = count;
+    c.inputs = c.arguments = count;
     c.outputs = 1;
     c.input = gd_check_allocate(&c, count, sizeof *c.input);
     if (!c.input) status = GD_ERROR_MEMORY;
     for (int i = 0; i < count && !status; i++) status = borrow_input(&c, inputs[i], i);
-    if (!status) status = choose_input(&c, report->op);
     if (!status) status = gd_check_all(&c);
     return gd_check_end(&c, status);
 }

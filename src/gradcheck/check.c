@@ -33,6 +33,7 @@ static gd_gradcheck_options with_defaults(gd_gradcheck_options o, gd_dtype measu
     if (o.directions == 0) o.directions = 4;
     if (o.directions == GD_ZERO) o.directions = 0;
     if (o.cotangents == 0) o.cotangents = 2;
+    if (o.order == 0) o.order = 1;
     return o;
 }
 
@@ -47,7 +48,8 @@ static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)
                    {"atol", gd_option(o->atol, 0), 0},
                    {"max_elements", (double)(o->max_elements ? o->max_elements : 1), 1},
                    {"directions", gd_option(o->directions, 0), 0},
-                   {"cotangents", o->cotangents ? o->cotangents : 1, 1}};
+                   {"cotangents", o->cotangents ? o->cotangents : 1, 1},
+                   {"order", o->order, 0}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (numbers[i].value >= numbers[i].least && isfinite(numbers[i].value)) continue;
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
@@ -61,6 +63,13 @@ static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)
                        (uintptr_t)o->dtype == garbage ? "dtype" : "name");
     if (o->dtype && !gd_dtype_is_real(*o->dtype))
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: dtype is %s, wanted a real one",
+                       gd_dtype_name(*o->dtype));
+    if (o->order > 3)
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: order is %d, wanted 1, 2 or 3",
+                       o->order);
+    if (o->order > 1 && o->dtype && gd_dtype_size(*o->dtype) == 2)
+        return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
+                       "gradcheck: order is %d with dtype %s, wanted float32 or float64", o->order,
                        gd_dtype_name(*o->dtype));
     return GD_OK;
 }
@@ -81,6 +90,7 @@ gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_opti
     c->options = with_defaults(c->given, gd_check_measured_dtype(c->dtype), c->dtype);
     *report = (gd_gradcheck_report){.device = gd_context_device(ctx),
                                     .dtype = c->dtype,
+                                    .order = c->options.order,
                                     .seed = c->given.seed,
                                     .step = c->options.step,
                                     .rtol = c->options.rtol,
@@ -164,8 +174,9 @@ static gd_status make_set(gd_checker *c, int set, int alone)
         if (!r->real || (alone >= 0 && alone != o)) continue;
         u[o] = gd_check_cotangent(c, o, GD_STREAM_COTANGENT + 50 * (uint64_t)set + (uint64_t)o);
         if (!u[o]) return GD_ERROR_MEMORY;
-        double scale = sqrt(mean_square(u[o], r->count) * mean_square(r->base, r->count));
-        c->unit[set] = fmax(c->unit[set], scale);
+        const double size = sqrt(mean_square(r->base, r->count));
+        const double scale = fmax(size, c->least ? c->least[o] : 0);
+        c->unit[set] = fmax(c->unit[set], sqrt(mean_square(u[o], r->count)) * scale);
     }
     return GD_OK;
 }
@@ -244,50 +255,74 @@ static void give_verdicts(gd_checker *c)
 
 /* ---- The whole check ---------------------------------------------------------------------- */
 
+void gd_check_report_input(gd_checker *c, int input)
+{
+    const gd_argument *a = &c->input[input];
+    gd_gradcheck_input *in = &c->report->input[c->report->inputs++];
+    *in = (gd_gradcheck_input){.index = input,
+                               .ndim = a->ndim,
+                               .elements = a->count,
+                               .worst = -1,
+                               .ratio_median = NAN,
+                               .ratio_spread = NAN};
+    gd_check_copy_name(in->name, sizeof in->name, a->name);
+    memcpy(in->shape, a->shape, (size_t)a->ndim * sizeof *a->shape);
+}
+
 static gd_status make_report_inputs(gd_checker *c)
 {
     gd_gradcheck_report *report = c->report;
     int wanted = 0;
     for (int i = 0; i < c->inputs; i++) wanted += c->input[i].wanted;
     if (!wanted) return GD_OK;
+    if (c->options.order > 1) wanted += c->outputs;
     report->input = calloc((size_t)wanted, sizeof *report->input);
     if (!report->input)
         return gd_fail(c->ctx, GD_ERROR_MEMORY, "gradcheck: out of memory: the report");
-    for (int i = 0; i < c->inputs; i++) {
-        const gd_argument *a = &c->input[i];
-        if (!a->wanted) continue;
-        gd_gradcheck_input *in = &report->input[report->inputs++];
-        *in = (gd_gradcheck_input){.index = i,
-                                   .ndim = a->ndim,
-                                   .elements = a->count,
-                                   .worst = -1,
-                                   .ratio_median = NAN,
-                                   .ratio_spread = NAN};
-        gd_check_copy_name(in->name, sizeof in->name, a->name);
-        memcpy(in->shape, a->shape, (size_t)a->ndim * sizeof *a->shape);
-    }
+    for (int i = 0; i < c->inputs; i++)
+        if (c->input[i].wanted) gd_check_report_input(c, i);
     return GD_OK;
 }
 
-static gd_status check_all(gd_checker *c)
+/* The outputs, cotangents for them, and the gradients by backward. */
+static gd_status prepare(gd_checker *c)
 {
-    gd_gradcheck_report *report = c->report;
     c->in = gd_check_allocate(c, c->inputs, sizeof(gd_tensor *));
     c->out = gd_check_allocate(c, c->outputs, sizeof(gd_tensor *));
     if (!c->in || !c->out) return GD_ERROR_MEMORY;
-    gd_status status = make_report_inputs(c);
-    c->running = !status;
-    if (!status) status = look_at_outputs(c);
+    gd_gradcheck_report *report = c->report;
+    gd_status status = look_at_outputs(c);
     report->step = c->options.step;
     report->step_given = c->given.step > 0;
     report->rtol = c->options.rtol;
     report->atol = c->options.atol;
     if (!status) status = make_cotangents(c);
+    return status || !report->inputs || !c->sets ? status : make_analytic(c);
+}
+
+/* From the function to its gradient, which is then what is checked. */
+static gd_status raise_order(gd_checker *c)
+{
+    gd_status status = gd_check_definition(c);
+    if (!status) status = gd_check_raise(c);
+    if (!status) status = prepare(c);
+    if (!status) gd_check_symmetry(c);
+    return status;
+}
+
+static gd_status check_all(gd_checker *c)
+{
+    gd_gradcheck_report *report = c->report;
+    const bool higher = c->options.order > 1;
+    gd_status status = higher ? GD_OK : gd_check_choose_input(c);
+    if (!status) status = make_report_inputs(c);
+    c->running = !status;
+    if (!status) status = prepare(c);
     if (!status && report->inputs && c->sets) {
-        status = make_analytic(c);
+        if (higher) status = raise_order(c);
         for (int k = 0; k < report->inputs && !status; k++)
             status = gd_check_compare(c, report->input[k].index, &report->input[k]);
-        if (!status && !c->options.only_numbers && !c->options.only_element)
+        if (!status && !higher && !c->options.only_numbers && !c->options.only_element)
             status = gd_check_behaviour(c);
     }
     if (!status) give_verdicts(c);

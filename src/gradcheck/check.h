@@ -8,6 +8,7 @@
  *     numeric.c          the numeric derivative of one element, and its accuracy
  *     compare.c          which elements, and whether they agree
  *     behaviour.c        everything about a backward but its numbers
+ *     higher.c           the second and the third order: the function is a gradient
  *     probe.c            an op's record with instrumented kernels
  *     report.c, json.c   the report as text and as JSON
  *     diagnose/          what is wrong (diagnose.h)
@@ -91,6 +92,8 @@ struct gd_checker {
     void *user;
 
     int inputs, outputs;
+    int arguments; /* the inputs of the op or the user's function: the first ones of all */
+    struct gd_higher *higher; /* of a higher order, see there */
     gd_argument *input;
     gd_result *output;
     gd_tensor **in, **out; /* room for one call: [inputs], [outputs] */
@@ -99,8 +102,9 @@ struct gd_checker {
      * at once, then, if there are several outputs, a set for each output alone. */
     int sets;
     double ***cotangent;
-    int *alone;   /* [sets]: the output that has one; -1: all */
-    double *unit; /* [sets]: scale(u) * scale(f(x)), the magnitude of a gradient times scale(x) */
+    int *alone;    /* [sets]: the output that has one; -1: all */
+    double *unit;  /* [sets]: scale(u) * scale(f(x)), the magnitude of a gradient times scale(x) */
+    double *least; /* [outputs]: scale(f(x)) at least, of a gradient that may be 0; NULL: 0 */
 
     double ***analytic;                      /* [sets][inputs]: gradients by backward */
     double **plus, **minus, **base;          /* [outputs]: the outputs' own, as lists */
@@ -127,6 +131,10 @@ gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_opti
 gd_status gd_check_all(gd_checker *c);
 /* Frees everything; turns an error into a verdict if it is the function's. */
 gd_status gd_check_end(gd_checker *c, gd_status status);
+/* Appends an input to the report. */
+void gd_check_report_input(gd_checker *c, int input);
+/* Applies only_input and only_element; an error if they do not fit the function. */
+gd_status gd_check_choose_input(gd_checker *c);
 
 /* ---- checker.c ---------------------------------------------------------------------------- */
 
@@ -159,6 +167,7 @@ enum {
     GD_STREAM_COTANGENT = 100, /* + 50 set + output */
     GD_STREAM_HELD = 900,      /* + input: what a gradient holds already */
     GD_STREAM_SAMPLE = 1000,
+    GD_STREAM_HIGHER = 1100,    /* + input */
     GD_STREAM_PROBE = 1200,     /* + 50 probe + output */
     GD_STREAM_SHAKE = 1700,     /* + 50 time + output */
     GD_STREAM_DIRECTION = 2000, /* + direction */
@@ -201,6 +210,7 @@ typedef struct gd_run {
     bool op_made_outputs;   /* their values and gradients are the tape's own, to reuse */
     bool strided, reversed; /* inputs and cotangents are views of larger tensors */
     bool interrupted;       /* the op runs on other data between forward and backward */
+    bool by_ops;            /* gradients by ops, those of gd_gradients with `differentiable` */
     int same_from, same_to; /* if same_to > 0: input same_to is the tensor of same_from */
 } gd_run;
 
@@ -284,6 +294,9 @@ bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate,
 /* Whether an analytic slope agrees with the ladder; *numeric is the slope it was compared with. */
 gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
                         double *numeric);
+/* Whether the function jumps at x, or is not finite near it: its slopes grow at least as fast as the
+ * steps shrink, and no faster than their square. */
+bool gd_check_jumps(const gd_ladder *ladder);
 
 /* Whether an analytic slope that was judged to be wrong is made of a choice for each output at ties:
  * near x, without ties, each output has slopes between which its own may be. */
@@ -294,6 +307,19 @@ gd_status gd_check_choice(gd_checker *c, int input, int64_t element, int set,
 
 gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out);
 gd_status gd_check_behaviour(gd_checker *c);
+/* Whether gradients by ops equal those of the kernels but for rounding. `whose`: "its derivative". */
+gd_status gd_check_by_ops(gd_checker *c, const char *whose);
+/* The relative difference that rounding may cause if the same sums are computed in another way. */
+double gd_check_close(gd_dtype dtype);
+
+/* ---- higher.c ----------------------------------------------------------------------------- */
+
+/* Whether definition and derivative agree with the kernels. */
+gd_status gd_check_definition(gd_checker *c);
+/* Makes the gradient of the function, of the order before that of the options, what is checked. */
+gd_status gd_check_raise(gd_checker *c);
+/* Whether u . H v = v . H u. */
+void gd_check_symmetry(gd_checker *c);
 
 /* A ratio with enough digits to show its difference from 1: "0.5", "1.00004". */
 gd_text gd_check_ratio(double ratio);

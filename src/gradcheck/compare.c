@@ -146,6 +146,14 @@ static gd_status climb(gd_comparison *m, int set, int64_t at, gd_ladder *ladder,
             *ladder = next;
             *numeric = value;
         }
+        if (c->higher && *state != GD_STATE_RIGHT && gd_check_jumps(&next)) {
+            /* At a kink of the function its gradient jumps; what is right there is zero, or the slope
+             * of one side, which counts as a kink. */
+            const bool zero = fabs(analytic) <= tolerance;
+            if (*state != GD_STATE_KINK) *state = zero ? GD_STATE_RIGHT : GD_STATE_UNSTABLE;
+            *numeric = zero ? 0 : NAN;
+            return GD_OK;
+        }
         if (*state == GD_STATE_RIGHT || !isfinite(analytic) || !(shorter > own) || own == 0)
             return GD_OK;
         shorter = fmax(shorter / 256, own);

@@ -92,6 +92,7 @@ static void print_report(const gd_gradcheck_report *report, FILE *file)
     print_string(file, "verdict", gd_verdict_name(report->verdict));
     print_string(file, "device", report->device == GD_CPU ? "cpu" : "cuda");
     print_string(file, "dtype", gd_dtype_name(report->dtype));
+    print_integer(file, "order", report->order);
     fprintf(file, ", \"seed\": %llu", (unsigned long long)report->seed);
     print_number(file, "step", report->step);
     print_number(file, "rtol", report->rtol);

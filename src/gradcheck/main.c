@@ -24,6 +24,7 @@ static const char usage[] =
     "  --device cpu|cuda where to run (cpu)\n"
     "  --seed S          seed of the inputs and cotangents (0)\n"
     "  --seeds N         check N seeds, starting at S (1)\n"
+    "  --order 1|2|3     check the gradient of the gradient, and the gradient of that (1)\n"
     "  --input INPUT     check this input only, in the cases that have it\n"
     "  --at I,J,...      and this element of it only; needs OP, --case and --input\n"
     "  --step H          step relative to the scale of the input (1e-5; f32: 1e-2)\n"
@@ -130,6 +131,11 @@ static int parse_value(settings *s, const char *name, const char *value)
         s->check.seed = (uint64_t)n;
         return fine;
     }
+    if (!strcmp(name, "--order")) {
+        bool fine = parse_number(value, 1, &n) && n <= 3;
+        s->check.order = (int)n;
+        return fine;
+    }
     if (!strcmp(name, "--seeds")) return parse_number(value, 1, &s->seeds);
     if (!strcmp(name, "--threads")) {
         bool fine = parse_number(value, 1, &n) && n <= 4096;
@@ -145,6 +151,7 @@ static const char *const option_values[][2] = {{"--case", "a name"},
                                                {"--device", "cpu or cuda"},
                                                {"--seed", "a whole number of at least 0"},
                                                {"--seeds", "a whole number of at least 1"},
+                                               {"--order", "1, 2 or 3"},
                                                {"--input", "a name"},
                                                {"--at", "whole numbers"},
                                                {"--step", "a number above 0"},
@@ -229,6 +236,10 @@ static int parse(settings *s, int argc, char **argv)
     }
     if (s->json && s->verbose) {
         tell("--verbose has no effect with --json, whose lines have all details");
+        return WRONG_CALL;
+    }
+    if (s->check.order > 1 && gd_dtype_size(s->dtype) == 2) {
+        tell("--order %d needs --dtype f32 or f64", s->check.order);
         return WRONG_CALL;
     }
     if (s->at && (s->op_count != 1 || !s->only_case || !s->check.only_input)) {
@@ -355,6 +366,7 @@ static void print_vacuous(const settings *s, const gd_op *op, const char *input,
     gd_gradcheck_report r = {.verdict = GD_VERDICT_VACUOUS,
                              .device = s->context.device,
                              .dtype = s->dtype,
+                             .order = s->check.order,
                              .seed = s->check.seed,
                              .inputs = input != NULL,
                              .input = &in};
@@ -369,7 +381,8 @@ static void print_vacuous(const settings *s, const gd_op *op, const char *input,
 static void judge_op(const settings *s, const gd_op *op, tally *t)
 {
     for (int i = 0; i < TRACKED_INPUTS; i++) {
-        if (op->zero_gradient || !t->seen[i] || t->alive[i] || s->only_case || s->check.only_input)
+        if (op->zero_gradient || s->check.order > 1 || !t->seen[i] || t->alive[i] || s->only_case ||
+            s->check.only_input)
             continue;
         t->of[GD_VERDICT_VACUOUS]++;
         print_vacuous(s, op, t->name[i], "its gradient is zero in every case");

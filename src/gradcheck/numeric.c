@@ -268,6 +268,18 @@ static bool too_fine(const gd_ladder *ladder, const gd_estimate *estimate, doubl
     return false;
 }
 
+bool gd_check_jumps(const gd_ladder *ladder)
+{
+    const gd_slope *s = &ladder->slope[GD_RUNGS - 1];
+    for (int i = 0; i < 3; i++, s--) {
+        const double fine = fmax(fabs(s->left), fabs(s->right));
+        const double coarse = fmax(fabs(s[-1].left), fabs(s[-1].right));
+        const bool grows = fine > 3.5 * coarse && fine < 18 * coarse;
+        if (!grows || !(fine > 64 * s->noise)) return false;
+    }
+    return true;
+}
+
 /* How far the function moves within a step, at most, at three rungs. */
 static double most_moved(const gd_ladder *ladder, int rung)
 {

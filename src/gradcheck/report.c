@@ -200,7 +200,9 @@ static void print_again(const gd_gradcheck_report *report, FILE *file)
     if (report->dtype != GD_FLOAT64) fprintf(file, " --dtype %s", dtype_text(report->dtype));
     if (report->device != GD_CPU) fprintf(file, " --device cuda");
     if (report->step_given) fprintf(file, " --step %g", report->step);
-    if (worst) {
+    if (report->order > 1) fprintf(file, " --order %d", report->order);
+    if (worst && report->order > 1) fprintf(file, " --input %s", worst->name);
+    if (worst && report->order <= 1) {
         char at[192];
         snprintf(at, sizeof at, "%s", place(worst).text);
         fprintf(file, " --input %s --at ", worst->name);

@@ -101,8 +101,8 @@ static int make_cotangents(gd_checker *c, const gd_run *run, double *const *cota
     for (int o = 0; o < c->outputs; o++) {
         const gd_result *r = &c->output[o];
         if (!cotangent[o]) continue;
-        /* Of some inputs it may be independent. */
-        if (run->wanted && !gd_tensor_requires_grad(c->out[o])) continue;
+        /* Of some inputs it may be independent; and a gradient of all. */
+        if ((run->wanted || c->higher) && !gd_tensor_requires_grad(c->out[o])) continue;
         if (run->strided) {
             gd_no_grad_begin(c->ctx);
             dy[count] = strided_tensor(c, r->dtype, r->ndim, r->shape, r->count, cotangent[o],
@@ -130,12 +130,10 @@ static void prepare_gradients(const gd_checker *c, const gd_walk *walk, gd_tenso
     }
 }
 
-/* Reads the gradient of input i from its source. */
 static gd_status read_gradient(gd_checker *c, const gd_run *run, const gd_walk *walk, int i,
-                               const gd_tensor *source)
+                               const gd_tensor *gradient)
 {
     const gd_argument *a = &c->input[i];
-    const gd_tensor *gradient = gd_grad(source);
     double *to = walk->gradient[i];
     for (int64_t k = 0; k < a->count && !gradient; k++)
         to[k] = walk->held && walk->held[i] ? walk->held[i][k] : 0;
@@ -169,20 +167,42 @@ static gd_status interrupt(gd_checker *c, gd_tensor **other)
 
 /* ---- A whole run -------------------------------------------------------------------------- */
 
+/* Gradients by ops of the inputs that want one, in the order of the inputs. */
+static gd_status walk_by_ops(gd_checker *c, gd_tensor *const *y, int count, gd_tensor *const *dy,
+                             gd_tensor *const *source, gd_tensor **gradient)
+{
+    gd_tensor **x = gd_check_allocate(c, c->inputs, sizeof(gd_tensor *));
+    const gd_gradients_options options = {.cotangents = dy, .differentiable = true, .zeros = true};
+    int n = 0;
+    if (!x) return GD_ERROR_MEMORY;
+    for (int i = 0; i < c->inputs; i++)
+        if (c->input[i].wanted) x[n++] = source[i];
+    gd_status status = gd_gradients(y, count, &options, x, n, gradient);
+    for (int i = c->inputs - 1; i >= 0; i--)
+        gradient[i] = c->input[i].wanted ? gradient[--n] : NULL;
+    return status;
+}
+
 /* Walks the tape. `own` [outputs] gets the cotangents. */
 static gd_status walk_tape(gd_checker *c, const gd_run *run, const gd_walk *walk, bool last,
                            gd_tensor **source, gd_tensor **own)
 {
-    gd_tensor **y = gd_check_allocate(c, 2 * (int64_t)c->outputs, sizeof(gd_tensor *));
+    const int64_t capacity = 2 * (int64_t)c->outputs + c->inputs;
+    gd_tensor **y = gd_check_allocate(c, capacity, sizeof(gd_tensor *));
     if (!y) return GD_ERROR_MEMORY;
-    gd_tensor **dy = y + c->outputs;
+    gd_tensor **dy = y + c->outputs, **gradient = dy + c->outputs;
     prepare_gradients(c, walk, source);
     const int count = make_cotangents(c, run, walk->cotangent, y, dy, own);
     const gd_backward_options options = {.cotangents = dy, .keep_tape = !last};
     gd_status status = gd_error_status(c->ctx);
-    if (count > 0) status = gd_backward_from(y, count, &options);
-    for (int i = 0; i < c->inputs && !status; i++)
-        if (walk->gradient[i] && source[i]) status = read_gradient(c, run, walk, i, source[i]);
+    if (count > 0 && run->by_ops)
+        status = walk_by_ops(c, y, count, dy, source, gradient);
+    else if (count > 0)
+        status = gd_backward_from(y, count, &options);
+    for (int i = 0; i < c->inputs && !status; i++) {
+        if (!run->by_ops && source[i]) gradient[i] = gd_grad(source[i]);
+        if (walk->gradient[i] && source[i]) status = read_gradient(c, run, walk, i, gradient[i]);
+    }
     return status;
 }
 

@@ -1,0 +1,255 @@
+/* higher.c - gradients of gradients: what is checked is the gradient of a function, as a function of
+ * the inputs and of the cotangents u of its outputs,
+ *
+ *     G(x, u) = (dy/dx)^T u,
+ *
+ * and of third order the gradient of G . v by x and u, with a constant v. Where it is recorded it is
+ * made by ops, so that its backward is what definitions and derivatives say; where finite differences
+ * call it, its last gradient comes from the kernels, which share nothing with these. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+/* The function whose gradient is checked. */
+struct gd_higher {
+    gd_status (*apply)(gd_checker *c, gd_tensor *const *in, gd_tensor **out);
+    int outputs;
+    int n, all;    /* how many inputs it is differentiated by; and with the cotangents */
+    int *variable; /* [all] these among the inputs */
+    int *u;        /* [outputs] the input that is the cotangent of each; -1: none */
+    int v;         /* the first input that is a part of v */
+    gd_tensor **y, **cotangent; /* room: [outputs] */
+    gd_tensor **x, **g;         /* [all] */
+    double *least;              /* [all] see gd_checker */
+};
+
+/* ---- Definition and derivative ------------------------------------------------------------ */
+
+/* The outputs by the definition of c->op, in c->out. */
+static gd_status define(gd_checker *c)
+{
+    gd_random_set(c->ctx, (gd_random_state){.seed = c->options.seed});
+    for (int i = 0; i < c->inputs; i++) c->in[i] = c->input[i].leaf;
+    gd_status status = c->apply(c, c->in, c->out);
+    const gd_call call = {.context = c->ctx,
+                          .op = c->op,
+                          .args = c->args,
+                          .dtype = c->dtype,
+                          .kernel_dtype = c->dtype,
+                          .threads = 1,
+                          .inputs = c->inputs,
+                          .outputs = c->outputs,
+                          .input = c->in,
+                          .output = c->out,
+                          .repeated = true,
+                          .seed = c->options.seed};
+    gd_random_set(c->ctx, (gd_random_state){.seed = c->options.seed});
+    if (!status) c->op->definition(&call);
+    return gd_error_status(c->ctx);
+}
+
+static void compare_output(gd_checker *c, int o, const double *y)
+{
+    const gd_result *r = &c->output[o];
+    double largest = 0;
+    for (int64_t k = 0; k < r->count; k++)
+        if (isfinite(r->base[k])) largest = fmax(largest, fabs(r->base[k]));
+    for (int64_t k = 0; k < r->count; k++) {
+        const double right = r->base[k];
+        if (y[k] == right || (isnan(y[k]) && isnan(right))) continue;
+        if (fabs(y[k] - right) <= gd_check_close(c->dtype) * largest) continue;
+        gd_check_complain(c, -1, "by its definition output %d%s is %.9g instead of %.9g", o,
+                          gd_check_place(r->ndim, r->shape, k).text, y[k], right);
+        return;
+    }
+}
+
+static gd_status check_outputs(gd_checker *c)
+{
+    gd_no_grad_begin(c->ctx);
+    gd_status status = define(c);
+    for (int o = 0; o < c->outputs && !status; o++) {
+        const gd_result *r = &c->output[o];
+        if (!r->real) continue;
+        if (!c->out[o] || gd_tensor_ndim(c->out[o]) != r->ndim ||
+            memcmp(gd_tensor_shape(c->out[o]), r->shape, (size_t)r->ndim * sizeof *r->shape)) {
+            gd_check_complain(c, -1, "by its definition output %d is %s instead of %s", o,
+                              c->out[o] ? gd_shape_text(c->out[o]).text : "NULL",
+                              gd_check_shape(r->ndim, r->shape).text);
+            continue;
+        }
+        status = gd_tensor_read_f64(c->out[o], c->plus[o], r->count);
+        if (!status) compare_output(c, o, c->plus[o]);
+    }
+    gd_no_grad_end(c->ctx);
+    gd_step_end(c->ctx);
+    return status;
+}
+
+gd_status gd_check_definition(gd_checker *c)
+{
+    const gd_op *op = c->op;
+    if (!op) return gd_check_by_ops(c, "ops");
+    gd_status status = op->definition ? check_outputs(c) : GD_OK;
+    if (!status) status = gd_check_by_ops(c, op->derivative ? "its derivative" : "its definition");
+    if (status || !op->derivative || !op->definition) return status;
+    c->probe->op.derivative = NULL;
+    status = gd_check_by_ops(c, "its definition");
+    c->probe->op.derivative = op->derivative;
+    return status;
+}
+
+/* ---- The gradient as a function ----------------------------------------------------------- */
+
+static gd_status differentiate(gd_checker *c, gd_tensor *const *in, gd_tensor **out, bool recorded)
+{
+    struct gd_higher *h = c->higher;
+    const bool third = c->options.order > 2;
+    int count = 0;
+    for (int k = 0; k < h->all; k++) {
+        h->x[k] = in[h->variable[k]];
+        if (k < h->n || third) gd_tensor_set_requires_grad(h->x[k], true);
+    }
+    gd_status status = h->apply(c, in, h->y);
+    for (int o = 0; o < h->outputs && !status; o++) {
+        if (h->u[o] < 0 || !gd_tensor_requires_grad(h->y[o])) continue;
+        h->cotangent[count] = in[h->u[o]];
+        h->y[count++] = h->y[o];
+    }
+    const gd_gradients_options first = {
+        .cotangents = h->cotangent, .differentiable = recorded || third, .zeros = true};
+    if (!status) status = gd_gradients(h->y, count, &first, h->x, h->n, third ? h->g : out);
+    if (status || !third) return status;
+    const gd_gradients_options second = {
+        .cotangents = in + h->v, .differentiable = recorded, .zeros = true};
+    return gd_gradients(h->g, h->n, &second, h->x, h->all, out);
+}
+
+static gd_status apply_gradient(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
+{
+    const bool recorded = gd_grad_enabled(c->ctx);
+    int hidden = 0;
+    for (; !gd_grad_enabled(c->ctx); hidden++) gd_no_grad_end(c->ctx);
+    gd_status status = differentiate(c, in, out, recorded);
+    for (; hidden > 0; hidden--) gd_no_grad_begin(c->ctx);
+    return status;
+}
+
+/* ---- The inputs --------------------------------------------------------------------------- */
+
+/* Appends an input with random values. */
+static gd_status append(gd_checker *c, const char *name, gd_dtype dtype, int ndim,
+                        const int64_t *shape, int64_t count, bool wanted)
+{
+    const int i = c->inputs++;
+    gd_argument *a = &c->input[i];
+    *a = (gd_argument){
+        .dtype = dtype, .ndim = ndim, .count = count, .given = true, .wanted = wanted};
+    gd_check_copy_name(a->name, sizeof a->name, name);
+    memcpy(a->shape, shape, (size_t)ndim * sizeof *shape);
+    if (!count) c->may_be_empty = true;
+    a->value = gd_check_numbers(c, count);
+    if (!a->value) return GD_ERROR_MEMORY;
+    gd_check_normal(a->value, count, c->options.seed, GD_STREAM_HIGHER + (uint64_t)i);
+    return gd_check_make_leaf(c, a);
+}
+
+static gd_status append_cotangents(gd_checker *c, struct gd_higher *h)
+{
+    gd_status status = GD_OK;
+    for (int o = 0; o < h->outputs && !status; o++) {
+        const gd_result *r = &c->output[o];
+        char name[16];
+        h->u[o] = -1;
+        if (!r->real) continue;
+        snprintf(name, sizeof name, h->outputs > 1 ? "u[%d]" : "u", o);
+        h->u[o] = h->variable[h->all++] = c->inputs;
+        status = append(c, name, r->dtype, r->ndim, r->shape, r->count, true);
+        gd_check_report_input(c, h->u[o]);
+    }
+    return status;
+}
+
+/* Of the report and of what is compared only one input is left, if the options say so. */
+static gd_status choose(gd_checker *c)
+{
+    gd_gradcheck_report *report = c->report;
+    int left = 0;
+    c->running = false;
+    gd_status status = gd_check_choose_input(c);
+    c->running = !status;
+    for (int k = 0; k < report->inputs && !status; k++)
+        if (c->input[report->input[k].index].wanted) report->input[left++] = report->input[k];
+    if (!status) report->inputs = left;
+    return status;
+}
+
+gd_status gd_check_raise(gd_checker *c)
+{
+    struct gd_higher *h = gd_check_allocate(c, 1, sizeof *h);
+    const int most = 2 * c->inputs + c->outputs, all = c->inputs + c->outputs;
+    gd_argument *input = gd_check_allocate(c, most, sizeof *input);
+    if (!h || !input) return GD_ERROR_MEMORY;
+    *h = (struct gd_higher){.apply = c->apply,
+                            .outputs = c->outputs,
+                            .variable = gd_check_allocate(c, all, sizeof *h->variable),
+                            .u = gd_check_allocate(c, c->outputs, sizeof *h->u),
+                            .y = gd_check_allocate(c, c->outputs, sizeof(gd_tensor *)),
+                            .cotangent = gd_check_allocate(c, c->outputs, sizeof(gd_tensor *)),
+                            .x = gd_check_allocate(c, all, sizeof(gd_tensor *)),
+                            .g = gd_check_allocate(c, all, sizeof(gd_tensor *))};
+    h->least = gd_check_numbers(c, all);
+    if (!h->variable || !h->u || !h->y || !h->cotangent || !h->x || !h->g || !h->least)
+        return GD_ERROR_MEMORY;
+    memcpy(input, c->input, (size_t)c->inputs * sizeof *input);
+    c->input = input;
+    for (int i = 0; i < c->inputs; i++)
+        if (input[i].wanted) h->variable[h->n++] = i;
+    h->all = h->n;
+    gd_status status = append_cotangents(c, h);
+    h->v = c->inputs;
+    for (int k = 0; k < h->n && c->options.order > 2 && !status; k++) {
+        const gd_argument *x = &input[h->variable[k]];
+        status = append(c, "v", x->dtype, x->ndim, x->shape, x->count, false);
+    }
+    double usual = c->unit[0];
+    for (int k = 0; k < h->n && c->options.order > 2; k++)
+        usual = fmax(k ? usual : 0, c->unit[0] / input[h->variable[k]].scale);
+    for (int k = 0; k < h->all; k++) h->least[k] = usual / input[h->variable[k]].scale;
+    c->least = h->least;
+    c->higher = h;
+    c->apply = apply_gradient;
+    c->outputs = c->options.order > 2 ? h->all : h->n;
+    c->sets = 0;
+    c->kinks = true;
+    return status ? status : choose(c);
+}
+
+/* ---- Symmetry ----------------------------------------------------------------------------- */
+
+/* u . H v for u and v of two sets; adds to *most how far rounding may move it. */
+static double product(const gd_checker *c, int u, int v, double *most)
+{
+    double sum = 0;
+    for (int k = 0; k < c->outputs; k++) {
+        const int i = c->higher->variable[k];
+        const double usual = c->unit[v] / c->input[i].scale, by = gd_check_close(c->dtype);
+        for (int64_t e = 0; e < c->output[k].count; e++) {
+            const double factor = c->cotangent[u][k][e], term = factor * c->analytic[v][i][e];
+            sum += term;
+            *most += by * (fabs(term) + fabs(factor) * usual);
+        }
+    }
+    return sum;
+}
+
+void gd_check_symmetry(gd_checker *c)
+{
+    if (c->options.cotangents < 2 || c->options.only_input) return;
+    double most = 0;
+    const double a = product(c, 0, 1, &most), b = product(c, 1, 0, &most);
+    if (isfinite(a) && isfinite(b) && !(fabs(a - b) <= most))
+        gd_check_complain(c, -1, "u . H v is %.9g, but v . H u is %.9g", a, b);
+}
