@@ -15,9 +15,10 @@
  * without some cotangents (each with each: of up to three wanted gradients every subset may exist
  * already), with 1 thread and 3, when the tape reuses memory and with strided inputs, that it
  * changes neither the inputs nor what the forward saved, that float64 gradients are not rounded to
- * float32, that the op may run on other data between a forward and its backward, and that every
- * call returns outputs of the same shapes and dtypes. The context option `poison` makes these
- * checks stricter.
+ * float32, that the op may run on other data between a forward and its backward, that every call
+ * returns outputs of the same shapes and dtypes, and that gradients by the record's derivative and
+ * definition (gd_gradients with `differentiable`) equal those of the kernels. The context option
+ * `poison` makes these checks stricter.
  *
  * All numbers of a report are relative to two scales, so that inputs of 1e-20 are judged as
  * strictly as inputs of 1: steps to scale(x), the standard deviation of the input's values (at

@@ -75,34 +75,6 @@ static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
     return status;
 }
 
-/* Applies only_input and only_element; an error if they do not fit the case. */
-gd_status gd_check_choose_input(gd_checker *c)
-{
-    const gd_gradcheck_options *o = &c->options;
-    const char *what = c->report->op;
-    const int64_t element = o->only_element == GD_ZERO ? 0 : o->only_element;
-    bool found = false;
-    for (int i = 0; i < c->inputs && o->only_input; i++) {
-        gd_argument *a = &c->input[i];
-        if (strcmp(a->name, o->only_input)) {
-            a->wanted = false;
-            continue;
-        }
-        found = true;
-        if (o->only_element && (element < 0 || element >= a->count))
-            return gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: %s: element %lld is not in %s %s",
-                           what, (long long)element, a->name,
-                           gd_check_shape(a->ndim, a->shape).text);
-    }
-    if (o->only_element && !o->only_input)
-        return gd_fail(c->ctx, GD_ERROR_ARGUMENT,
-                       "gradcheck: %s: only_element needs only_input as well", what);
-    if (o->only_input && !found)
-        return gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: %s has no input %s", what,
-                       o->only_input);
-    return GD_OK;
-}
-
 static gd_status make_inputs(gd_checker *c, const gd_op *op, const gd_case *check)
 {
     c->inputs = c->arguments = check->inputs > op->inputs ? check->inputs : op->inputs;

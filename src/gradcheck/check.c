@@ -255,20 +255,6 @@ static void give_verdicts(gd_checker *c)
 
 /* ---- The whole check ---------------------------------------------------------------------- */
 
-void gd_check_report_input(gd_checker *c, int input)
-{
-    const gd_argument *a = &c->input[input];
-    gd_gradcheck_input *in = &c->report->input[c->report->inputs++];
-    *in = (gd_gradcheck_input){.index = input,
-                               .ndim = a->ndim,
-                               .elements = a->count,
-                               .worst = -1,
-                               .ratio_median = NAN,
-                               .ratio_spread = NAN};
-    gd_check_copy_name(in->name, sizeof in->name, a->name);
-    memcpy(in->shape, a->shape, (size_t)a->ndim * sizeof *a->shape);
-}
-
 static gd_status make_report_inputs(gd_checker *c)
 {
     gd_gradcheck_report *report = c->report;
@@ -300,6 +286,14 @@ static gd_status prepare(gd_checker *c)
     return status || !report->inputs || !c->sets ? status : make_analytic(c);
 }
 
+/* Whether backward agrees with finite differences, so that gradients by ops may be expected to. */
+static bool all_right(const gd_checker *c)
+{
+    for (int k = 0; k < c->report->inputs; k++)
+        if (c->report->input[k].wrong || c->report->input[k].inconclusive) return false;
+    return true;
+}
+
 /* From the function to its gradient, which is then what is checked. */
 static gd_status raise_order(gd_checker *c)
 {
@@ -322,8 +316,10 @@ static gd_status check_all(gd_checker *c)
         if (higher) status = raise_order(c);
         for (int k = 0; k < report->inputs && !status; k++)
             status = gd_check_compare(c, report->input[k].index, &report->input[k]);
-        if (!status && !higher && !c->options.only_numbers && !c->options.only_element)
-            status = gd_check_behaviour(c);
+        const bool all = !higher && !c->options.only_numbers && !c->options.only_element;
+        if (!status && all) status = gd_check_behaviour(c);
+        if (!status && all && c->op && (c->op->definition || c->op->derivative) && all_right(c))
+            status = gd_check_definition(c);
     }
     if (!status) give_verdicts(c);
     return status;

@@ -131,10 +131,6 @@ gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_opti
 gd_status gd_check_all(gd_checker *c);
 /* Frees everything; turns an error into a verdict if it is the function's. */
 gd_status gd_check_end(gd_checker *c, gd_status status);
-/* Appends an input to the report. */
-void gd_check_report_input(gd_checker *c, int input);
-/* Applies only_input and only_element; an error if they do not fit the function. */
-gd_status gd_check_choose_input(gd_checker *c);
 
 /* ---- checker.c ---------------------------------------------------------------------------- */
 
@@ -146,10 +142,14 @@ bool gd_check_overlap(const gd_tensor *a, const gd_tensor *b);
 /* Makes the leaf of an input from its values, and reads back what was stored. */
 gd_status gd_check_make_leaf(gd_checker *c, gd_argument *a);
 gd_status gd_check_read_leaf(gd_argument *a); /* values and scale */
+/* Applies only_input and only_element; an error if they do not fit the function. */
+gd_status gd_check_choose_input(gd_checker *c);
 /* A random cotangent for an output, of few enough bits to be exact in its dtype. */
 double *gd_check_cotangent(gd_checker *c, int output, uint64_t stream);
 /* Room for a gradient of each wanted input. */
 gd_status gd_check_make_gradients(gd_checker *c, double ***gradient);
+/* Appends an input to the report. */
+void gd_check_report_input(gd_checker *c, int input);
 /* Notes what is wrong with the behaviour of an input's gradient (-1: of no particular input); the
  * first complaint is kept. */
 void gd_check_complain(gd_checker *c, int input, const char *format, ...) GD_PRINTF(3, 4);

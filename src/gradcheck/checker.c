@@ -81,6 +81,33 @@ bool gd_check_overlap(const gd_tensor *a, const gd_tensor *b)
     return a_begin < b_end && b_begin < a_end;
 }
 
+gd_status gd_check_choose_input(gd_checker *c)
+{
+    const gd_gradcheck_options *o = &c->options;
+    const char *what = c->report->op;
+    const int64_t element = o->only_element == GD_ZERO ? 0 : o->only_element;
+    bool found = false;
+    for (int i = 0; i < c->inputs && o->only_input; i++) {
+        gd_argument *a = &c->input[i];
+        if (strcmp(a->name, o->only_input)) {
+            a->wanted = false;
+            continue;
+        }
+        found = true;
+        if (o->only_element && (element < 0 || element >= a->count))
+            return gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: %s: element %lld is not in %s %s",
+                           what, (long long)element, a->name,
+                           gd_check_shape(a->ndim, a->shape).text);
+    }
+    if (o->only_element && !o->only_input)
+        return gd_fail(c->ctx, GD_ERROR_ARGUMENT,
+                       "gradcheck: %s: only_element needs only_input as well", what);
+    if (o->only_input && !found)
+        return gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: %s has no input %s", what,
+                       o->only_input);
+    return GD_OK;
+}
+
 /* ---- Cotangents and gradients ------------------------------------------------------------- */
 
 double *gd_check_cotangent(gd_checker *c, int output, uint64_t stream)
@@ -116,6 +143,20 @@ void gd_check_copy_name(char *to, size_t size, const char *from)
     size_t end = size - 1;
     while (end > 0 && ((unsigned char)from[end] & 0xC0) == 0x80) end--;
     to[end] = 0;
+}
+
+void gd_check_report_input(gd_checker *c, int input)
+{
+    const gd_argument *a = &c->input[input];
+    gd_gradcheck_input *in = &c->report->input[c->report->inputs++];
+    *in = (gd_gradcheck_input){.index = input,
+                               .ndim = a->ndim,
+                               .elements = a->count,
+                               .worst = -1,
+                               .ratio_median = NAN,
+                               .ratio_spread = NAN};
+    gd_check_copy_name(in->name, sizeof in->name, a->name);
+    memcpy(in->shape, a->shape, (size_t)a->ndim * sizeof *a->shape);
 }
 
 /* The report on an input. */
