@@ -10,6 +10,7 @@
 #include "platform/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* AddressSanitizer knows the bounds of the C library's blocks, but not of ours. */
 static bool uses_slabs(void)
@@ -85,4 +86,33 @@ void gd_host_default_release(void *user, void *memory, size_t bytes)
         free(slab);
         return;
     }
+}
+
+/* ---- From the context's allocator --------------------------------------------------------- */
+
+void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what)
+{
+    void *memory = ctx->allocator.allocate(ctx->allocator.user, 64, bytes ? bytes : 1);
+    if (!memory) gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
+    return memory;
+}
+
+void gd_host_release(gd_context *ctx, void *memory, size_t bytes)
+{
+    if (memory) ctx->allocator.release(ctx->allocator.user, memory, bytes ? bytes : 1);
+}
+
+bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t wanted, size_t size,
+                  const char *what)
+{
+    if (wanted <= *capacity) return true;
+    int64_t grown = *capacity ? *capacity : 16;
+    while (grown < wanted) grown *= 2;
+    void *memory = gd_host_allocate(ctx, (size_t)grown * size, what);
+    if (!memory) return false;
+    if (*array) memcpy(memory, *array, (size_t)*capacity * size);
+    gd_host_release(ctx, *array, (size_t)*capacity * size);
+    *array = memory;
+    *capacity = grown;
+    return true;
 }

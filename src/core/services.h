@@ -150,6 +150,11 @@ typedef void gd_sum_squares_service(double *sum, const void *x, gd_dtype dtype, 
 /* x[i] *= factor */
 typedef void gd_scale_service(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx);
 
+/* The first and the last number of a real dtype in [low, high); if there is none, both are low, rounded. On
+ * the host. */
+typedef void gd_numbers_within_service(gd_dtype dtype, double low, double high, double *first,
+                                       double *last);
+
 /* Fills of packed arrays as random.h defines them, from word `offset` of stream (seed, 0). */
 typedef void gd_uniform_service(void *dst, gd_dtype dtype, int64_t n, double low, double high,
                                 uint64_t seed, uint64_t offset, gd_context *ctx);
@@ -194,6 +199,7 @@ typedef struct gd_services {
     gd_sum_squares_service *sum_squares;
     gd_scale_service *scale;
     gd_uniform_service *uniform;
+    gd_numbers_within_service *numbers_within;
     gd_normal_service *normal;
     gd_integers_service *integers;
     gd_permutation_service *permutation;
@@ -233,9 +239,7 @@ gd_accumulate_service gd_accumulate_cpu, gd_accumulate_cuda;
 gd_fill_service gd_fill_cpu, gd_fill_cuda;
 gd_sum_squares_service gd_sum_squares_cpu, gd_sum_squares_cuda;
 gd_scale_service gd_scale_cpu, gd_scale_cuda;
-/* The first and the last number of a real dtype in [low, high); if there is none, both are low, rounded. */
-void gd_numbers_within(gd_dtype dtype, double low, double high, double *first, double *last);
-
+gd_numbers_within_service gd_numbers_within;
 gd_uniform_service gd_uniform_cpu, gd_uniform_cuda;
 gd_normal_service gd_normal_cpu, gd_normal_cuda;
 gd_integers_service gd_integers_cpu, gd_integers_cuda;

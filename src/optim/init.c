@@ -223,7 +223,7 @@ gd_status gd_init_truncated_normal(gd_tensor *t, double mean, double stddev, dou
     }
     if (t->count == 0) return GD_OK;
     double first, last;
-    gd_numbers_within(t->dtype, low, nextafter(high, INFINITY), &first, &last);
+    ctx->services->numbers_within(t->dtype, low, nextafter(high, INFINITY), &first, &last);
     if (first < low || last > high) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "%s: no %s is between %g and %g, wanted a wider interval", who,
