@@ -1,4 +1,4 @@
-/* example.c - ends an example after 50 updates of its weights and prints a hash of them. scripts/bits
+/* example.c - ends an example after UPDATES updates of its weights and prints a hash of them. scripts/bits
  * links it with --wrap: the example's calls of the library's functions come here.
  *
  *   EXAMPLE - - - PARAMETER COUNT HASH */
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UPDATES = 50, GROUPS = 4 };
+enum { GROUPS = 4 };
 
 gd_status __real_gd_params_finish(gd_params *params);
 gd_status __wrap_gd_params_finish(gd_params *params);
