@@ -5,6 +5,12 @@
 
 #include "elementwise/functions.h"
 
+/* A loss of the sum, and the part of its gradient that each element gets. */
+GD_FUNCTION ACC loss_divided(ACC sum, ACC divisor)
+{
+    return sum / divisor; /* [reduction] */
+}
+
 /* The slope of |e|: 0 at 0 and at NaN. */
 GD_FUNCTION REAL step(REAL e)
 {

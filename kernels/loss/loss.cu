@@ -30,7 +30,7 @@ namespace gd_loss
                                    [[maybe_unused]] REAL w) const                             \
         {                                                                                     \
             w = weighted ? w : 1;                                                             \
-            return dy / divisor * (slope);                                                    \
+            return loss_divided(dy, divisor) * (slope);                                       \
         }                                                                                     \
     };
 #define LOSS(name, formula, value, dx, dt, dw, ...) \
@@ -47,7 +47,7 @@ struct divided_sum : gd_sum_of<V, Term> {
 
     __device__ V result(V sum, int64_t) const
     {
-        return sum / divisor; /* [reduction] */
+        return loss_divided(sum, divisor);
     }
 };
 

@@ -99,7 +99,7 @@ static gd_status loss_forward(const gd_call *call, loss_row *row)
     run_blocks(call, &b);
     double sum = 0;
     for (int64_t i = 0; i < blocks; i++) sum += b.sums[i];
-    *loss = (REAL)(sum / gd_loss_divisor(call)); /* [reduction] */
+    *loss = (REAL)loss_divided(sum, gd_loss_divisor(call));
     return GD_OK;
 }
 
@@ -111,7 +111,7 @@ static gd_status loss_backward(const gd_call *call, loss_row *const row[3])
         if (!call->dinput[k]) continue;
         pair_blocks b = blocks_of(call, row[k]);
         b.dy = none ? dy : NULL;
-        if (!none) b.factor = (REAL)((double)*dy / gd_loss_divisor(call)); /* [reduction] */
+        if (!none) b.factor = (REAL)loss_divided(*dy, gd_loss_divisor(call));
         b.out = gd_data(call->dinput[k]);
         b.add = call->accumulate[k];
         run_blocks(call, &b);
