@@ -307,6 +307,7 @@ static const struct {
     {"--device gpu", "--device is \"gpu\", wanted cpu or cuda"},
     {"--order 4", "--order is \"4\", wanted 1, 2 or 3"},
     {"--order 2 --dtype f16", "--order 2 needs --dtype f32 or f64"},
+    {"tanh --case odd --order 2 --input u --at 0,0", "--at needs an input of the op, not u"},
     {"--step 0", "--step is \"0\", wanted a number above 0"},
     {"--step inf", "--step is \"inf\", wanted a number above 0"},
     {"--step 1x", "--step is \"1x\", wanted a number above 0"},

@@ -328,12 +328,19 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
                      tally *t)
 {
     gd_gradcheck_options options = s->check;
+    bool found = !s->at || options.order < 2;
     for (int i = 0; s->at && i < check->inputs; i++) {
         const gd_case_input *input = &check->input[i];
         if (strcmp(gd_input_name(op, i).text, options.only_input)) continue;
         const int64_t element = flat_index(s->at, input);
         if (element < 0) return refuse_place(s, op, check, i);
         options.only_element = element ? element : GD_ZERO;
+        found = true;
+    }
+    if (!found) {
+        tell("%s, case %s: --at needs an input of the op, not %s", op->name, check->name,
+             options.only_input);
+        return false;
     }
     for (int64_t k = 0; k < s->seeds; k++, options.seed++) {
         gd_gradcheck_report report;
