@@ -359,7 +359,8 @@ START_TEST(the_host_waits_for_no_warm_step)
         take(l, false);
     }
     ck_assert_int_eq(l->m.ctx->waits, waits);
-    ck_assert_uint_eq(gd_memory(l->m.ctx).system_calls, calls);
+    if (!l->m.ctx->options.guard) /* which asks the system for each block */
+        ck_assert_uint_eq(gd_memory(l->m.ctx).system_calls, calls);
     take(l, true);
     ck_assert_int_eq(l->reports, 3 + GD_UPDATE_SLOTS - 1);
     destroy(l);
