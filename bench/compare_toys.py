@@ -322,6 +322,7 @@ def main():
                       if not (compiled and way is pinn_in_reverse)]
     try:
         import jax
+        jax.config.update("jax_default_matmul_precision", "highest")  # no TF32, as on the other sides
         peers += [("JAX", name, JaxPeer(jax, *one)) for name, one in jax_steps(jax).items()
                   if name in args.toys]
     except ImportError:

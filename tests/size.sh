@@ -58,10 +58,10 @@ is "CUDA rms_norm" 50
 is "all code" $((919 + $(wc -l <scripts/lib.sh)))
 
 file 401 kernels/mul/mul_cpu.c
-file 5000 src/core/tape.c
+file 6000 src/core/tape.c
 said=$(scripts/size 2>&1) && complain "too much is no failure"
 is cpu "401  TOO MUCH"
-is src/core "5030  TOO MUCH"
+is src/core "6030  TOO MUCH"
 is kernels 590
 [[ $said == *"raise the budget in scripts/size"* ]] || complain "$said"
 

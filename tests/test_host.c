@@ -155,16 +155,23 @@ START_TEST(little_address_space)
 }
 END_TEST
 
-/* OpenBLAS's data take half of each thread's; jansson would go 2048 brackets deep. */
+/* OpenBLAS's data take half of each thread's, CUDA's libraries more than all; jansson would go 2048
+ * brackets deep. */
+#ifdef GD_HAVE_CUDA
+#define LITTLE_STACK "ulimit -s 256; "
+#else
+#define LITTLE_STACK "ulimit -s 128; "
+#endif
+
 START_TEST(little_stack)
 {
     if (!limited) return;
-    host(0, "ulimit -s 128; $T --data text $small --steps 2 --vocab 300 --out deep --threads 2");
-    host(0, "ulimit -s 128; $T --resume deep --steps 4 --accumulate 2 --processes 2");
-    host(1, "ulimit -s 128; $T --data none $small");
-    host(0, "ulimit -s 128; ${T%train}sample deep --length 9; ${T%train}eval deep");
-    host(0, "ulimit -s 128; ${T%train}gradcheck linear norm var huber_loss add --threads 2");
-    host(0, "ulimit -s 128; ${T%train}gradcheck linear norm huber_loss --threads 2 --dtype f32");
+    host(0, LITTLE_STACK "$T --data text $small --steps 2 --vocab 300 --out deep --threads 2");
+    host(0, LITTLE_STACK "$T --resume deep --steps 4 --accumulate 2 --processes 2");
+    host(1, LITTLE_STACK "$T --data none $small");
+    host(0, LITTLE_STACK "${T%train}sample deep --length 9; ${T%train}eval deep");
+    host(0, LITTLE_STACK "${T%train}gradcheck linear norm var huber_loss add --threads 2");
+    host(0, LITTLE_STACK "${T%train}gradcheck linear norm huber_loss --threads 2 --dtype f32");
     static const char *const nested[][2] = {
         {"config.json", "config.json in nested is not a JSON object: it is nested too deeply"},
         {"tokenizer.json", "nested/tokenizer.json is not a tokenizer"}};
@@ -172,8 +179,8 @@ START_TEST(little_stack)
         char line[512];
         snprintf(line, sizeof line,
                  "rm -rf nested; cp -r deep/step-00000004 nested; rm -f nested/checksums.xxh3; "
-                 "{ printf '{\"a\":'; printf '%%2000s' '' | tr ' ' '['; } >nested/%s; "
-                 "ulimit -s 128; ${T%%train}sample nested --length 9",
+                 "{ printf '{\"a\":'; printf '%%2000s' '' | tr ' ' '['; } >nested/%s; " LITTLE_STACK
+                 "${T%%train}sample nested --length 9",
                  nested[i][0]);
         host(1, line);
         program_said(output, nested[i][1]);
