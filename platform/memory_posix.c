@@ -27,6 +27,7 @@ const bool gd_os_has_huge_pages = false;
 void *gd_os_allocate_aligned(size_t alignment, size_t bytes)
 {
     void *memory = NULL; /* aligned_alloc would round up, and hide from tools where a block ends */
+    if (bytes > SIZE_MAX - alignment) return NULL; /* which sanitizers take for a mistake */
     return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
 }
 
