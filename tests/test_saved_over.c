@@ -2,6 +2,7 @@
  * and every name that the file system takes can be saved to. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, symlink, lchown */
 #include "check_main.h"
+#include "needs_jansson.h"
 #include "gradus/gradus.h"
 
 #include <dirent.h>
@@ -236,6 +237,7 @@ END_TEST
 
 int main(void)
 {
+    if (jansson_missing()) return 77;
     Suite *suite = suite_create("files that are saved over");
     TCase *cases = tcase_create("saved over");
     tcase_add_checked_fixture(cases, set_up, tear_down);
