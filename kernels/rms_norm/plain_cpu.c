@@ -1,5 +1,5 @@
 /* plain_cpu.c - RMSNorm as README.md derives it: one loop for one formula, for every dtype, stride
- * and option. It runs where rms_norm_cpu.c does not; tests/test_rms_norm_kernels.c compares both with
+ * and option. It runs where rms_norm_cpu.c does not; kernels/rms_norm/test_rms_norm_kernels.c compares both with
  * the same formulas in double. One row of N numbers:
  *
  *     forward                                   backward

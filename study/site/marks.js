@@ -19,7 +19,8 @@ exports.ofFile = (file) => sources.read(file).split('\n').flatMap((text, i) => {
 
 // The same of all sources in the folder of a README.
 exports.ofFolder = (readme, files) =>
-    files.filter((file) => path.dirname(file) === path.dirname(readme) && sources.isCode(file))
+    files.filter((file) => path.dirname(file) === path.dirname(readme) && sources.isCode(file) &&
+                          !sources.isTest(file))
         .flatMap(exports.ofFile);
 
 exports.inCode = inCode;

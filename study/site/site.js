@@ -86,7 +86,8 @@ function write(name, page) {
 // The ops whose records stand in the folder of a README.
 function opsOf(readme, gradus) {
     const folder = path.dirname(readme);
-    const text = files.filter((file) => path.dirname(file) === folder && /\.(c|def)$/.test(file))
+    const text = files.filter((file) => path.dirname(file) === folder && /\.(c|def)$/.test(file) &&
+                                   !sources.isTest(file))
                      .map(sources.read)
                      .join('\n');
     return gradus.ops()

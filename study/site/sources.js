@@ -37,6 +37,8 @@ exports.list = function list() {
 exports.path = (file) => path.join(exports.root, file);
 exports.read = (file) => fs.readFileSync(exports.path(file), 'utf8');
 exports.isCode = (file) => shown.test(file);
+// What lies in an op's folder to test it.
+exports.isTest = (file) => /^kernels\/\w+\/(test|planted|cuda_)\w*\.\w+$/.test(file);
 
 // The page of a file: kernels/softmax/README.md is softmax.html, kernels/softmax/softmax.c is
 // code-kernels-softmax-softmax.c.html. undefined: the file has none.

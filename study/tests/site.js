@@ -100,7 +100,8 @@ for (const readme of sources.list().filter((file) => /^kernels\/\w+\/README\.md$
     const symbols = markdown.symbolsOf(sources.read(readme)), folder = path.dirname(readme);
     assert.ok(symbols.length >= 3, `${readme} has no table of symbols`);
     const code = sources.list()
-                     .filter((file) => path.dirname(file) === folder && sources.isCode(file))
+                     .filter((file) => path.dirname(file) === folder && sources.isCode(file) &&
+                                       !sources.isTest(file))
                      .map(sources.read)
                      .join('\n');
     for (const {code : name} of symbols)

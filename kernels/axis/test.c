@@ -1,0 +1,408 @@
+/* test.c - gather, scatter_add, cumsum, argmax, topk and sort against loops over coordinates, as
+ * PyTorch's documentation defines them, and at their edges. */
+#include "test_long_gathers.h"
+#include "test_long_sorts.h"
+#include "one_context.h"
+
+/* A shape of 1 to 3 dimensions; and one that is nowhere larger, or anywhere along the axis. */
+static shape random_shape(void)
+{
+    shape s = {(int)random_size(&seed, 1, 3), {0}};
+    for (int d = 0; d < s.ndim; d++) s.dim[d] = random_size(&seed, 1, d ? 9 : 40);
+    return s;
+}
+
+static shape smaller_shape(shape s, int free_axis)
+{
+    for (int d = 0; d < s.ndim; d++)
+        s.dim[d] = d == free_axis ? random_size(&seed, 0, 30) : random_size(&seed, 1, s.dim[d]);
+    return s;
+}
+
+START_TEST(gather_is_the_definition)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    seed = 100 + (uint64_t)_i;
+    const shape s = random_shape();
+    const int axis = (int)random_below(&seed, s.ndim);
+    const shape t = smaller_shape(s, axis);
+    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)(_i % LAYOUTS), -2, 2, &seed);
+    gd_tensor *index = random_tensor(ctx, GD_INT32, t, (enum layout)(_i / 4 % EXPANDED), 0,
+                                     (double)s.dim[axis], &seed);
+    double *xv = values_of(x), *at = values_of(index), *want = zeros(count_of(t)),
+           *dx = zeros(count_of(s));
+    gd_tensor *y = gd_keep(gd_gather(x, _i % 2 ? axis : axis - s.ndim, index));
+    double *dy = backward_random(ctx, y, &seed);
+    for (int64_t i = 0; i < count_of(t); i++) {
+        const int64_t from = pointed(t, s, i, axis, (int64_t)at[i]);
+        want[i] = xv[from];
+        dx[from] += dy[i];
+    }
+    ck_assert(same_shape(shape_of(y), t));
+    assert_sums("y", y, want, 0);
+    assert_sums("dx", gd_grad(x), dx, tolerance_of(dtype));
+    free(xv), free(at), free(want), free(dx), free(dy);
+}
+END_TEST
+
+START_TEST(scatter_add_is_the_definition)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    seed = 100 + (uint64_t)_i;
+    const shape s = random_shape();
+    const int axis = (int)random_below(&seed, s.ndim);
+    shape t = smaller_shape(s, axis), u = t;
+    for (int d = 0; d < u.ndim; d++) u.dim[d] += random_below(&seed, 3);
+    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)(_i % LAYOUTS), -2, 2, &seed);
+    gd_tensor *src = random_tensor(ctx, dtype, u, (enum layout)(_i / 4 % LAYOUTS), -2, 2, &seed);
+    gd_tensor *index = random_tensor(ctx, GD_INT32, t, PACKED, 0, (double)s.dim[axis], &seed);
+    double *y_want = values_of(x), *sv = values_of(src), *at = values_of(index),
+           *ds = zeros(count_of(u));
+    gd_tensor *y = gd_keep(gd_scatter_add(x, axis, index, src));
+    double *dy = backward_random(ctx, y, &seed);
+    for (int64_t i = 0; i < count_of(t); i++) {
+        int64_t coordinates[GD_MAX_DIMS];
+        unravel(t, i, coordinates);
+        const int64_t to = pointed(t, s, i, axis, (int64_t)at[i]), from = place_of(u, coordinates);
+        y_want[to] += sv[from];
+        ds[from] = dy[to];
+    }
+    assert_sums("y", y, y_want, tolerance_of(dtype));
+    assert_sums("dx", gd_grad(x), dy, 0);
+    assert_sums("dsrc", gd_grad(src), ds, 0);
+    free(y_want), free(sv), free(at), free(ds), free(dy);
+}
+END_TEST
+
+START_TEST(cumsum_is_the_definition)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    seed = 100 + (uint64_t)_i;
+    const shape s = random_shape();
+    const int axis = (int)random_below(&seed, s.ndim);
+    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)(_i % LAYOUTS), -2, 2, &seed);
+    double *xv = values_of(x), *want = zeros(count_of(s)), *dx = zeros(count_of(s));
+    gd_tensor *y = gd_keep(gd_cumsum(x, _i % 2 ? axis : axis - s.ndim));
+    double *dy = backward_random(ctx, y, &seed);
+    for (int64_t i = 0; i < count_of(s); i++) {
+        int64_t index[GD_MAX_DIMS];
+        unravel(s, i, index);
+        for (int64_t j = 0; j < s.dim[axis]; j++) {
+            const int64_t other = pointed(s, s, i, axis, j);
+            if (j <= index[axis]) want[i] += xv[other];
+            if (j >= index[axis]) dx[i] += dy[other];
+        }
+    }
+    assert_sums("y", y, want, tolerance_of(dtype));
+    assert_sums("dx", gd_grad(x), dx, tolerance_of(dtype));
+    free(xv), free(want), free(dx), free(dy);
+}
+END_TEST
+
+/* Whether a comes before b among the largest (smallest). */
+static bool comes_first(const double *v, int64_t a, int64_t b, bool largest)
+{
+    if (isnan(v[a]) && isnan(v[b])) return a < b;
+    if (isnan(v[a]) || isnan(v[b])) return (bool)isnan(v[a]) == largest;
+    if (v[a] == v[b]) return a < b;
+    return (v[a] > v[b]) == largest;
+}
+
+/* The place of each element in the order is how many come before it. */
+START_TEST(topk_is_the_sorted_order)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    seed = 100 + (uint64_t)_i;
+    const shape s = random_shape();
+    const int axis = (int)random_below(&seed, s.ndim);
+    const int64_t n = s.dim[axis], k = _i % 2 ? n : random_size(&seed, 0, n);
+    const bool largest = _i % 3;
+    shape t = s;
+    t.dim[axis] = k;
+    gd_tensor *x = gd_tensor_create(ctx, dtype, s.ndim, s.dim), *index;
+    double *xv = zeros(count_of(s)), *want = zeros(count_of(t)), *at = zeros(count_of(t)),
+           *dx = zeros(count_of(s)), *line = zeros(n);
+    for (int64_t i = 0; i < count_of(s); i++) /* of few values, so that many are equal */
+        xv[i] = random_chance(&seed, 0.1) ? NAN : floor(random_in(&seed, -4, 4)) / 2;
+    gd_tensor_write_f64(x, xv, count_of(s));
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *y = k == n && _i % 4 < 3 ? gd_sort(x, axis - s.ndim, largest, &index)
+                                        : gd_topk(x, k, axis, largest, &index);
+    gd_keep(y);
+    double *dy = backward_random(ctx, y, &seed);
+    for (int64_t i = 0; i < count_of(s); i++) {
+        int64_t here[GD_MAX_DIMS], before = 0;
+        unravel(s, i, here);
+        for (int64_t j = 0; j < n; j++) line[j] = xv[pointed(s, s, i, axis, j)];
+        for (int64_t j = 0; j < n; j++) before += comes_first(line, j, here[axis], largest);
+        if (before >= k) continue;
+        const int64_t to = pointed(s, t, i, axis, before);
+        want[to] = xv[i];
+        at[to] = (double)here[axis];
+        dx[i] = dy[to];
+    }
+    ck_assert(same_shape(shape_of(y), t) && same_shape(shape_of(index), t));
+    assert_sums("values", y, want, 0);
+    assert_sums("indices", index, at, 0);
+    assert_sums("dx", gd_grad(x), dx, 0);
+    if (k > 0 && largest) { /* the first of them */
+        gd_tensor *first = gd_argmax(x, axis - s.ndim, true);
+        ck_assert_int_eq(gd_tensor_dim(first, axis), 1);
+        double *a = values_of(first), *b = values_of(gd_slice(index, axis, 0, 1));
+        ck_assert(memcmp(a, b, (size_t)gd_tensor_count(first) * sizeof *a) == 0);
+        ck_assert_int_eq(gd_tensor_ndim(gd_argmax(x, axis, false)), s.ndim - 1);
+        free(a), free(b);
+    }
+    free(xv), free(want), free(at), free(dx), free(line), free(dy);
+}
+END_TEST
+
+/* The examples of PyTorch's documentation: torch.gather, Tensor.scatter_add_, torch.cumsum. */
+START_TEST(the_documented_examples)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){1, 2, 3, 4});
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){0, 0, 1, 0});
+    assert_sums("gather", gd_gather(x, 1, t), (double[]){1, 1, 4, 3}, 0);
+    gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 5));
+    gd_tensor *ones = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5));
+    gd_tensor_fill(zero, 0);
+    gd_tensor_fill(ones, 1);
+    gd_tensor *row = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(1, 5), (int32_t[]){0, 1, 2, 0, 0});
+    gd_tensor *two =
+        gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 5), (int32_t[]){0, 1, 2, 0, 0, 0, 1, 2, 2, 2});
+    assert_sums("one row", gd_scatter_add(zero, 0, row, ones),
+                (double[]){1, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0}, 0);
+    assert_sums("two rows", gd_scatter_add(zero, 0, two, ones),
+                (double[]){2, 0, 0, 1, 1, 0, 2, 0, 0, 0, 0, 0, 2, 1, 1}, 0);
+    gd_tensor *five = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(5), (float[]){1, 2, 3, 4, 5}), *at;
+    assert_sums("cumsum", gd_cumsum(five, 0), (double[]){1, 3, 6, 10, 15}, 0);
+    assert_sums("topk", gd_topk(five, 3, 0, true, &at), (double[]){5, 4, 3}, 0);
+    assert_sums("its indices", at, (double[]){4, 3, 2}, 0);
+}
+END_TEST
+
+/* NaN and infinity stay on their line. */
+START_TEST(nan_and_infinity)
+{
+    const float values[] = {1, INFINITY, -INFINITY, 2, NAN, 3, 4, 5};
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 4), values);
+    assert_sums("cumsum", gd_cumsum(x, 1), (double[]){1, INFINITY, NAN, NAN, NAN, NAN, NAN, NAN},
+                0);
+    assert_sums("argmax", gd_argmax(x, 1, false), (double[]){1, 0}, 0);
+    gd_tensor *lowest;
+    gd_topk(x, 2, 1, false, &lowest);
+    assert_sums("lowest", lowest, (double[]){2, 0, 1, 2}, 0);
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){0, 3, 1, 3});
+    assert_sums("gather", gd_gather(x, 1, t), (double[]){1, 2, 3, 5}, 0);
+    gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 2));
+    gd_tensor_fill(zero, -0.0); /* keeps its sign, as in any copy */
+    double copy[2];
+    gd_tensor_read_f64(gd_gather(zero, 0, gd_slice(t, 1, 0, 1)), copy, 2);
+    ck_assert(signbit(copy[0]) && signbit(copy[1]));
+    gd_tensor_fill(zero, 0);
+    gd_tensor *first = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 4));
+    gd_tensor_fill(first, 1);
+    assert_sums("scatter_add", gd_scatter_add(zero, 1, first, x), (double[]){0, NAN, 0, NAN}, 0);
+}
+END_TEST
+
+/* 200000 times 0.1, summed in float, would be off in the third digit. */
+START_TEST(sums_are_in_double)
+{
+    enum { N = 200000 };
+    gd_tensor *src = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N));
+    gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2));
+    gd_tensor *one = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(N));
+    gd_tensor_fill(src, 0.1), gd_tensor_fill(zero, 0), gd_tensor_fill(one, 1);
+    const double sum = N * (double)0.1f;
+    assert_near(gd_scatter_add(zero, 0, one, src), (double[]){0, sum}, 1, (bound){0, 1e-7, 0},
+                "added");
+    gd_tensor *last = gd_slice(gd_cumsum(src, 0), 0, N - 1, N);
+    assert_near(last, &sum, 1, (bound){0, 1e-7, 0}, "summed");
+}
+END_TEST
+
+START_TEST(the_same_bits_for_any_number_of_threads)
+{
+    result_bits first = {0};
+    for (int threads = 1; threads <= 5; threads += 2) {
+        gd_context *c = test_context(threads);
+        uint64_t s = 9;
+        gd_tensor *x = random_leaf(c, GD_FLOAT32, GD_SHAPE(70, 400), -1, 1, &s), *at;
+        gd_tensor *index = random_leaf(c, GD_INT32, GD_SHAPE(70, 900), 0, 400, &s);
+        gd_tensor *y = gd_gather(gd_cumsum(x, 0), 1, index);
+        gd_tensor *z = gd_keep(gd_scatter_add(x, 1, index, y));
+        gd_tensor *top = gd_sort(gd_topk(z, 7, 0, true, &at), 1, false, NULL);
+        gd_keep(top), gd_keep(at);
+        gd_backward_from((gd_tensor *[]){z, top}, 2, NULL);
+        ck_assert_no_error(c);
+        assert_same_bits(&first, (gd_tensor *[]){z, top, at, gd_grad(x)}, 4);
+        gd_context_free(c);
+    }
+    free(first.all);
+}
+END_TEST
+
+#define BAD(call, words)             \
+    do {                             \
+        ck_assert_ptr_null(call);    \
+        ck_assert_error(ctx, words); \
+    } while (0)
+
+START_TEST(long_sorts)
+{
+    check_long_sorts(ctx, dtypes[_i], &seed);
+}
+END_TEST
+
+START_TEST(long_gathers_are_the_definition)
+{
+    check_long_gather(ctx, &long_gathers[_i / 4], dtypes[_i % 4], &seed);
+}
+END_TEST
+
+START_TEST(one_hot_rows)
+{
+    gd_tensor *ids = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){2, 0, 1, 2});
+    for (int dtype = 0; dtype < GD_DTYPE_COUNT; dtype++) {
+        gd_tensor *y = gd_one_hot(ids, 3, (gd_dtype)dtype);
+        ck_assert(gd_tensor_dtype(y) == (gd_dtype)dtype);
+        ck_assert(same_shape(shape_of(y), SHAPE(2, 2, 3)));
+        assert_sums("one_hot", y, (double[]){0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1}, 0);
+    }
+    gd_tensor *column = gd_slice(ids, 1, 1, 2); /* strided */
+    assert_sums("column", gd_one_hot(column, 3, GD_FLOAT32), (double[]){1, 0, 0, 0, 0, 1}, 0);
+    gd_tensor *none = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(0));
+    ck_assert(same_shape(shape_of(gd_one_hot(none, 0, GD_FLOAT32)), SHAPE(0, 0)));
+    BAD(gd_one_hot(ids, 2, GD_FLOAT32), "one_hot: ids[0] is 2, wanted 0 to 1");
+    BAD(gd_one_hot(ids, -1, GD_FLOAT32), "one_hot: classes is -1, wanted 0 to 2147483647");
+    BAD(gd_one_hot(ids, 3, (gd_dtype)9), "one_hot: dtype is 9, wanted one of gd_dtype");
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2));
+    BAD(gd_one_hot(x, 3, GD_FLOAT32), "one_hot: ids is float32 [2], wanted int32");
+    BAD(gd_sort(x, 1, true, &none), "sort: axis is 1, wanted one of the 1 dimensions of x [2]");
+    ck_assert_ptr_null(none);
+}
+END_TEST
+
+START_TEST(what_is_refused)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3)), *at = x;
+    gd_tensor *wide = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2, 3));
+    gd_tensor *none = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 0));
+    gd_tensor *scalar = gd_tensor_create(ctx, GD_FLOAT32, 0, NULL);
+    const int32_t below[] = {0, -1, 2, 0}, above[] = {0, 1, 3, 0};
+    gd_tensor *low = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), below);
+    gd_tensor *high = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), above);
+    gd_tensor *flat = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2));
+    gd_tensor *tall = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3, 3));
+    gd_tensor *good = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 3));
+    gd_tensor_fill(good, 0);
+    BAD(gd_gather(x, 1, low),
+        "gather: element 1 of index [2, 2] is -1, wanted 0 to 2, along axis 1 of x [2, 3]");
+    BAD(gd_gather(x, 1, high), "gather: element 2 of index [2, 2] is 3, wanted 0 to 2");
+    BAD(gd_gather(none, 1, good),
+        "gather: index is [2, 3], but axis 1 of x [2, 0] has no elements, wanted no indices");
+    BAD(gd_gather(x, 0, high),
+        "gather: element 2 of index [2, 2] is 3, wanted 0 to 1, along axis 0");
+    BAD(gd_gather(x, 2, good), "gather: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
+    BAD(gd_gather(x, -3, good), "gather: axis is -3");
+    BAD(gd_gather(scalar, 0, flat), "gather: axis is 0, wanted one of the 0 dimensions");
+    BAD(gd_gather(x, 1, flat), "gather: index is int32 [2], wanted int32 with 2 dimensions, none");
+    BAD(gd_gather(x, 1, tall), "gather: index is int32 [3, 3]");
+    BAD(gd_gather(x, 1, x), "gather: index is float32 [2, 3], wanted int32");
+    BAD(gd_gather(good, 1, good), "gather: x is int32, wanted a real dtype");
+    BAD(gd_gather(x, 1, NULL), "gather: index is NULL");
+    BAD(gd_scatter_add(none, 1, good, x), "scatter_add: index is [2, 3], but axis 1 of x [2, 0]");
+    BAD(gd_scatter_add(x, 1, low, x), "scatter_add: element 1 of index [2, 2] is -1");
+    BAD(gd_scatter_add(x, 1, good, wide),
+        "scatter_add: src is float64, but x is float32, wanted one dtype");
+    BAD(gd_scatter_add(x, 0, tall, x),
+        "scatter_add: index is int32 [3, 3], wanted int32 with 2 dimensions, none larger than "
+        "that of src [2, 3]");
+    BAD(gd_scatter_add(x, 1, good, scalar), "with 0 dimensions, none larger than that of src []");
+    BAD(gd_cumsum(x, 2), "cumsum: axis is 2");
+    BAD(gd_cumsum(good, 0), "cumsum: x is int32");
+    BAD(gd_argmax(none, 1, false),
+        "argmax: axis 1 of x [2, 0] has 0 elements, wanted 1 to 2147483647");
+    BAD(gd_argmax(scalar, 0, false), "argmax: axis is 0");
+    BAD(gd_topk(x, 4, 1, true, &at),
+        "topk: k is 4, wanted at most 3, the size of axis 1 of x [2, 3]");
+    ck_assert_ptr_null(at);
+    BAD(gd_topk(x, -1, 1, true, NULL), "topk: k is -1, wanted 0 or more");
+    BAD(gd_argmax(gd_expand(scalar, 1, (int64_t[]){INT64_C(1) << 31}), 0, false),
+        "argmax: axis 0 of x [2147483648] has 2147483648 elements, wanted 1 to 2147483647");
+}
+END_TEST
+
+START_TEST(roll_split_and_index_select)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(2, 3), (double[]){1, 2, 3, 4, 5, 6});
+    gd_tensor *u = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(2, 3), (double[]){7, 8, 9, 10, 11, 12});
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *y = gd_keep(gd_roll(x, -1, 4)); /* as by 1 */
+    gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &u});
+    assert_close(y, (double[]){3, 1, 2, 6, 4, 5}, 0, 0, "roll");
+    assert_close(gd_grad(x), (double[]){8, 9, 7, 11, 12, 10}, 0, 0, "roll's dx");
+    assert_close(gd_roll(x, 1, -1), (double[]){2, 3, 1, 5, 6, 4}, 0, 0, "roll back");
+    assert_close(gd_roll(x, 0, 0), (double[]){1, 2, 3, 4, 5, 6}, 0, 0, "roll by 0");
+    gd_tensor *five = gd_arange(ctx, GD_FLOAT64, 0, 5, 1);
+    assert_close(gd_roll(five, 0, INT64_MIN), (double[]){3, 4, 0, 1, 2}, 0, 0, "roll far back");
+    assert_close(gd_roll(five, 0, INT64_MAX), (double[]){3, 4, 0, 1, 2}, 0, 0, "roll far");
+
+    gd_tensor *parts[2];
+    ck_assert_int_eq(gd_split(x, 1, 2, (int64_t[]){1, 2}, parts), GD_OK);
+    assert_close(parts[0], (double[]){1, 4}, 0, 0, "first part");
+    assert_close(parts[1], (double[]){2, 3, 5, 6}, 0, 0, "second part");
+    ck_assert(gd_split(x, 1, 2, (int64_t[]){1, 1}, parts) && !parts[0] && !parts[1]);
+    ck_assert_error(ctx,
+                    "split: wanted sizes of at least 0 that add up to 3, the size of axis 1 of x "
+                    "[2, 3]");
+    ck_assert(gd_split(x, 1, 2, (int64_t[]){3, 1}, parts) != GD_OK);
+    ck_assert_error(ctx,
+                    "split: wanted sizes of at least 0 that add up to 3, the size of axis 1 of x "
+                    "[2, 3]");
+
+    ck_assert(gd_split(x, 1, 2, NULL, parts) && !parts[0]);
+    ck_assert_error(ctx, "split: sizes is NULL, wanted [2]");
+    ck_assert(gd_split(x, 1, 2, (int64_t[]){1, 2}, NULL));
+    ck_assert_error(ctx, "split: parts is NULL, wanted [2]");
+
+    gd_tensor *index = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), (int32_t[]){2, 0, 2, 1});
+    gd_tensor *z = gd_keep(gd_index_select(x, 1, index));
+    gd_tensor_fill(gd_grad(x), 0);
+    gd_backward_from(&z, 1, NULL);
+    assert_close(z, (double[]){3, 1, 3, 2, 6, 4, 6, 5}, 0, 0, "index_select");
+    assert_close(gd_grad(x), (double[]){1, 1, 2, 1, 1, 2}, 0, 0, "index_select's dx");
+    ck_assert_ptr_null(gd_index_select(x, 1, u));
+    ck_assert_error(ctx, "index_select: index is float64 [2, 3], wanted int32 [K]");
+    ck_assert_ptr_null(gd_index_select(x, 0, index));
+    ck_assert_error(ctx, "index_select: element 0 of index [4, 1] is 2, wanted 0 to 1");
+    ck_assert_ptr_null(gd_index_select(index, 0, index));
+    ck_assert_error(ctx, "index_select: x is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_roll(x, 2, 1));
+    ck_assert_error(ctx, "roll: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("along one axis");
+    TCase *tcase = tcase_create("along one axis");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, gather_is_the_definition, 0, 60);
+    tcase_add_loop_test(tcase, scatter_add_is_the_definition, 0, 60);
+    tcase_add_loop_test(tcase, cumsum_is_the_definition, 0, 60);
+    tcase_add_loop_test(tcase, topk_is_the_sorted_order, 0, 60);
+    tcase_add_test(tcase, the_documented_examples);
+    tcase_add_loop_test(tcase, long_sorts, 0, 4);
+    tcase_add_loop_test(tcase, long_gathers_are_the_definition, 0, 4 * (LONG_GATHERS - 1));
+    tcase_add_test(tcase, one_hot_rows);
+    tcase_add_test(tcase, roll_split_and_index_select);
+    tcase_add_test(tcase, nan_and_infinity);
+    tcase_add_test(tcase, sums_are_in_double);
+    tcase_add_test(tcase, the_same_bits_for_any_number_of_threads);
+    tcase_add_test(tcase, what_is_refused);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}

@@ -1,0 +1,395 @@
+/* test.c - unfold, fold, conv1d, conv2d and conv_transpose2d against loops over coordinates, as
+ * PyTorch's documentation defines them; and at their edges. */
+#include "one_context.h"
+
+/* A convolution: an image [B, C, H, W] and its windows. */
+typedef struct conv {
+    gd_conv_options o;
+    int64_t B, C, H, W, O, KH, KW, OH, OW;
+} conv;
+
+static int64_t windows(int64_t n, int64_t kernel, const gd_conv_options *o, int axis)
+{
+    return (n + 2 * o->padding[axis] - o->dilation[axis] * (kernel - 1) - 1) / o->stride[axis] + 1;
+}
+
+static conv random_conv(bool larger)
+{
+    conv c = {.o = {.groups = random_size(&seed, 1, 3)}};
+    for (int i = 0; i < 2; i++) {
+        c.o.stride[i] = random_size(&seed, 1, 3);
+        c.o.padding[i] = random_size(&seed, 0, 3);
+        c.o.dilation[i] = random_size(&seed, 1, 3);
+    }
+    const int64_t most = larger ? 9 : 3;
+    c.B = random_size(&seed, 1, 3);
+    c.C = c.o.groups * random_size(&seed, 1, most);
+    c.O = c.o.groups * random_size(&seed, 1, most);
+    c.KH = random_size(&seed, 1, 4), c.KW = random_size(&seed, 1, 4);
+    c.H = c.o.dilation[0] * (c.KH - 1) + 1 + random_size(&seed, 0, larger ? 30 : 6);
+    c.W = c.o.dilation[1] * (c.KW - 1) + 1 + random_size(&seed, 0, larger ? 40 : 8);
+    c.OH = windows(c.H, c.KH, &c.o, 0), c.OW = windows(c.W, c.KW, &c.o, 1);
+    return c;
+}
+
+/* Calls f(user, image place, weight place, other place) for every term of the convolution. */
+typedef void term(void *user, int64_t image, int64_t weight, int64_t other);
+
+static void each_term(const conv *c, term *f, void *user)
+{
+    const int64_t Cg = c->C / c->o.groups, Og = c->O / c->o.groups;
+    for (int64_t b = 0; b < c->B; b++)
+        for (int64_t o = 0; o < c->O; o++)
+            for (int64_t p = 0; p < c->OH * c->OW; p++)
+                for (int64_t k = 0; k < Cg * c->KH * c->KW; k++) {
+                    const int64_t channel = o / Og * Cg + k / (c->KH * c->KW);
+                    const int64_t i = k / c->KW % c->KH, j = k % c->KW;
+                    const int64_t h =
+                        p / c->OW * c->o.stride[0] + i * c->o.dilation[0] - c->o.padding[0];
+                    const int64_t w =
+                        p % c->OW * c->o.stride[1] + j * c->o.dilation[1] - c->o.padding[1];
+                    if (h < 0 || h >= c->H || w < 0 || w >= c->W) continue;
+                    f(user, ((b * c->C + channel) * c->H + h) * c->W + w,
+                      o * Cg * c->KH * c->KW + k, (b * c->O + o) * c->OH * c->OW + p);
+                }
+}
+
+typedef struct sums {
+    const double *image, *weight, *other;       /* read */
+    double *image_sum, *weight_sum, *other_sum; /* added to, or NULL */
+} sums;
+
+static void add_term(void *user, int64_t image, int64_t weight, int64_t other)
+{
+    sums *s = user;
+    if (s->image_sum) s->image_sum[image] += s->weight[weight] * s->other[other];
+    if (s->weight_sum) s->weight_sum[weight] += s->image[image] * s->other[other];
+    if (s->other_sum) s->other_sum[other] += s->weight[weight] * s->image[image];
+}
+
+static double *sum_channels(const double *dy, int64_t B, int64_t O, int64_t P)
+{
+    double *db = zeros(O);
+    for (int64_t i = 0; i < B * O * P; i++) db[i / P % O] += dy[i];
+    return db;
+}
+
+static double tolerance(gd_dtype dtype)
+{
+    return 3 * tolerance_of(dtype);
+}
+
+START_TEST(conv2d_is_the_definition)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    seed = 100 + (uint64_t)_i;
+    const conv c = random_conv(_i % 3 == 0);
+    const shape xs = SHAPE(c.B, c.C, c.H, c.W), ws = SHAPE(c.O, c.C / c.o.groups, c.KH, c.KW);
+    gd_tensor *x = random_tensor(ctx, dtype, xs, (enum layout)(_i % LAYOUTS), -1, 1, &seed);
+    gd_tensor *w = random_tensor(ctx, dtype, ws, (enum layout)(_i / 4 % LAYOUTS), -1, 1, &seed);
+    gd_tensor *bias =
+        _i % 5 == 4 ? NULL : random_tensor(ctx, dtype, SHAPE(c.O), PACKED, -1, 1, &seed);
+    gd_tensor *y = gd_keep(gd_conv2d(x, w, bias, &c.o));
+    ck_assert_no_error(ctx);
+    ck_assert(same_shape(shape_of(y), SHAPE(c.B, c.O, c.OH, c.OW)));
+    const int64_t P = c.OH * c.OW;
+    double *xv = values_of(x), *wv = values_of(w), *want = zeros(gd_tensor_count(y));
+    double *bv = bias ? values_of(bias) : zeros(c.O), *dy = backward_random(ctx, y, &seed);
+    for (int64_t i = 0; i < gd_tensor_count(y); i++) want[i] = bv[i / P % c.O];
+    double *dx = zeros(count_of(xs)), *dw = zeros(count_of(ws));
+    sums forward = {xv, wv, NULL, NULL, NULL, want}, backward = {xv, wv, dy, dx, dw, NULL};
+    each_term(&c, add_term, &forward);
+    each_term(&c, add_term, &backward);
+    double *db = sum_channels(dy, c.B, c.O, P);
+    assert_sums("y", y, want, tolerance(dtype));
+    assert_sums("dx", gd_grad(x), dx, tolerance(dtype));
+    assert_sums("dw", gd_grad(w), dw, tolerance(dtype));
+    if (bias) assert_sums("db", gd_grad(bias), db, tolerance(dtype));
+    free(xv), free(wv), free(bv), free(want), free(dy), free(dx), free(dw), free(db);
+}
+END_TEST
+
+START_TEST(conv_transpose2d_is_the_adjoint)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    seed = 200 + (uint64_t)_i;
+    conv c = random_conv(_i % 3 == 0);
+    /* Any image with that many windows will do: output_padding says which. */
+    gd_conv_options o = c.o;
+    const int64_t kernel[2] = {c.KH, c.KW};
+    int64_t *size[2] = {&c.H, &c.W};
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = i ? c.OW : c.OH;
+        const int64_t least =
+            (n - 1) * o.stride[i] - 2 * o.padding[i] + o.dilation[i] * (kernel[i] - 1) + 1;
+        o.output_padding[i] = *size[i] - least;
+    }
+    const shape xs = SHAPE(c.B, c.O, c.OH, c.OW), ws = SHAPE(c.O, c.C / c.o.groups, c.KH, c.KW);
+    gd_tensor *x = random_tensor(ctx, dtype, xs, (enum layout)(_i % LAYOUTS), -1, 1, &seed);
+    gd_tensor *w = random_tensor(ctx, dtype, ws, (enum layout)(_i / 4 % LAYOUTS), -1, 1, &seed);
+    gd_tensor *bias =
+        _i % 5 == 4 ? NULL : random_tensor(ctx, dtype, SHAPE(c.C), PACKED, -1, 1, &seed);
+    gd_tensor *y = gd_keep(gd_conv_transpose2d(x, w, bias, &o));
+    ck_assert_no_error(ctx);
+    ck_assert(same_shape(shape_of(y), SHAPE(c.B, c.C, c.H, c.W)));
+    const int64_t P = c.H * c.W;
+    double *xv = values_of(x), *wv = values_of(w), *want = zeros(gd_tensor_count(y));
+    double *bv = bias ? values_of(bias) : zeros(c.C), *dy = backward_random(ctx, y, &seed);
+    for (int64_t i = 0; i < gd_tensor_count(y); i++) want[i] = bv[i / P % c.C];
+    double *dx = zeros(count_of(xs)), *dw = zeros(count_of(ws));
+    sums forward = {NULL, wv, xv, want, NULL, NULL}, backward = {dy, wv, xv, NULL, dw, dx};
+    each_term(&c, add_term, &forward);
+    each_term(&c, add_term, &backward);
+    double *db = sum_channels(dy, c.B, c.C, P);
+    assert_sums("y", y, want, tolerance(dtype));
+    assert_sums("dx", gd_grad(x), dx, tolerance(dtype));
+    assert_sums("dw", gd_grad(w), dw, tolerance(dtype));
+    if (bias) assert_sums("db", gd_grad(bias), db, tolerance(dtype));
+    free(xv), free(wv), free(bv), free(want), free(dy), free(dx), free(dw), free(db);
+}
+END_TEST
+
+/* Row k = (c, i, j) of the columns is what a weight that is 1 at k, and 0 elsewhere, would give. */
+static void add_column(void *user, int64_t image, int64_t weight, int64_t other)
+{
+    const conv *c = ((void **)user)[0];
+    const double *from = ((void **)user)[1];
+    double *to = ((void **)user)[2];
+    const bool fold = ((void **)user)[3] != NULL;
+    const int64_t P = c->OH * c->OW, K = c->C * c->KH * c->KW, p = other % P, b = other / P / c->O;
+    const int64_t column = (b * K + weight) * P + p;
+    to[fold ? image : column] += from[fold ? column : image];
+}
+
+START_TEST(unfold_and_fold_are_the_definition)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    const bool fold = _i / 4 % 2;
+    seed = 300 + (uint64_t)_i;
+    conv c = random_conv(_i % 3 == 0);
+    c.o.groups = 1, c.O = 1;
+    const shape image = SHAPE(c.B, c.C, c.H, c.W),
+                columns = SHAPE(c.B, c.C * c.KH * c.KW, c.OH * c.OW);
+    const shape from = fold ? columns : image, to = fold ? image : columns;
+    gd_tensor *x = random_tensor(ctx, dtype, from, (enum layout)(_i % LAYOUTS), -1, 1, &seed);
+    gd_tensor *y = fold ? gd_fold(x, c.H, c.W, c.KH, c.KW, &c.o) : gd_unfold(x, c.KH, c.KW, &c.o);
+    gd_keep(y);
+    ck_assert_no_error(ctx);
+    ck_assert(same_shape(shape_of(y), to));
+    double *xv = values_of(x), *want = zeros(count_of(to)), *dx = zeros(count_of(from));
+    double *dy = backward_random(ctx, y, &seed);
+    each_term(&c, add_column, (void *[]){&c, xv, want, fold ? &c : NULL});
+    each_term(&c, add_column, (void *[]){&c, dy, dx, fold ? NULL : &c});
+    assert_sums("y", y, want, fold ? tolerance(dtype) : 0);
+    assert_sums("dx", gd_grad(x), dx, fold ? 0 : tolerance(dtype));
+    free(xv), free(want), free(dx), free(dy);
+}
+END_TEST
+
+START_TEST(conv1d_is_a_conv2d_of_one_row)
+{
+    const gd_conv_options one = {.stride = {2}, .padding = {3}, .dilation = {2}, .groups = 2};
+    const gd_conv_options two = {
+        .stride = {1, 2}, .padding = {0, 3}, .dilation = {1, 2}, .groups = 2};
+    gd_tensor *x = random_tensor(ctx, GD_FLOAT32, SHAPE(3, 4, 29), PACKED, -1, 1, &seed);
+    gd_tensor *w = random_tensor(ctx, GD_FLOAT32, SHAPE(6, 2, 5), PACKED, -1, 1, &seed);
+    gd_tensor *bias = random_tensor(ctx, GD_FLOAT32, SHAPE(6), PACKED, -1, 1, &seed);
+    gd_tensor *y = gd_keep(gd_conv1d(x, w, bias, &one));
+    gd_tensor *want = gd_conv2d(gd_unsqueeze(x, 2), gd_unsqueeze(w, 2), bias, &two);
+    ck_assert(same_shape(shape_of(y), SHAPE(3, 6, 14)));
+    double *values = values_of(want);
+    assert_sums("y", y, values, 0);
+    free(backward_random(ctx, y, &seed));
+    ck_assert_ptr_nonnull(gd_grad(w));
+    gd_tensor *plain = gd_conv1d(x, gd_slice(w, 1, 0, 2), NULL, &(gd_conv_options){.groups = 2});
+    ck_assert(same_shape(shape_of(plain), SHAPE(3, 6, 25)));
+    free(values);
+}
+END_TEST
+
+/* The bits must not depend on the threads: sizes with pieces of windows, of channels, several sums of
+ * dweight, and fewer images than threads. */
+static void run_with_threads(int threads, int which, result_bits *first)
+{
+    static const struct {
+        int64_t x[4], w[4];
+        gd_conv_options o;
+    } of[] = {
+        {{19, 8, 20, 21}, {12, 8, 3, 3}, {.padding = {1, 1}}},
+        {{1, 48, 40, 33}, {40, 48, 3, 3}, {.stride = {1, 2}}},
+        {{2, 12, 40, 41}, {24, 4, 5, 3}, {.groups = 3, .dilation = {2, 1}}},
+        {{3, 96, 17, 16}, {80, 96, 1, 1}, {.groups = 1}},
+        {{2, 64, 30, 30}, {64, 1, 3, 3}, {.groups = 64}},
+    };
+    gd_context *c = test_context(threads);
+    uint64_t s = 9;
+    gd_tensor *x = random_leaf(c, GD_FLOAT32, 4, of[which].x, -1, 1, &s);
+    gd_tensor *w = random_leaf(c, GD_FLOAT32, 4, of[which].w, -1, 1, &s);
+    gd_tensor *b = random_leaf(c, GD_FLOAT32, 1, of[which].w, -1, 1, &s);
+    gd_tensor *y = gd_keep(gd_conv2d(x, w, b, &of[which].o));
+    gd_tensor *back = gd_keep(gd_conv_transpose2d(y, w, NULL, &of[which].o));
+    gd_tensor *loss = gd_sum_all(gd_mul(back, back));
+    ck_assert_int_eq(gd_backward(loss), GD_OK);
+    gd_tensor *all[] = {back, y, gd_grad(x), gd_grad(w), gd_grad(b)};
+    assert_same_bits(first, all, 5);
+    ck_assert_no_error(c);
+    gd_context_free(c);
+}
+
+START_TEST(bits_are_those_of_one_thread)
+{
+    static const int threads[] = {1, 2, 3, 7};
+    result_bits first = {0};
+    for (int i = 0; i < 4; i++) run_with_threads(threads[i], _i, &first);
+    free(first.all);
+}
+END_TEST
+
+/* NaN reaches the windows that it is in, and no others; padding is 0, not NaN. */
+START_TEST(nan_stays_in_its_windows)
+{
+    float v[25] = {0};
+    v[12] = NAN;
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 1, 5, 5), v);
+    gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 1, 2, 2));
+    gd_tensor_fill(w, 1);
+    double *y = values_of(gd_conv2d(x, w, NULL, &(gd_conv_options){.padding = {1, 1}}));
+    for (int64_t i = 0; i < 36; i++) {
+        const int64_t h = i / 6, j = i % 6;
+        ck_assert_int_eq(isnan(y[i]) != 0, (h == 2 || h == 3) && (j == 2 || j == 3));
+    }
+    free(y);
+}
+END_TEST
+
+START_TEST(nothing_in_nothing_out)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 0, 4, 4));
+    gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 0, 2, 2));
+    gd_tensor *bias = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 2, 3});
+    double *y = values_of(gd_conv2d(x, w, bias, NULL));
+    for (int i = 0; i < 54; i++) ck_assert_double_eq(y[i], i / 9 % 3 + 1);
+    gd_tensor *none =
+        gd_conv2d(gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 2, 4, 4)),
+                  gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 2, 2, 2)), bias, NULL);
+    ck_assert(same_shape(shape_of(none), SHAPE(0, 3, 3, 3)));
+    gd_tensor *wide =
+        gd_conv_transpose2d(gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 0, 2, 2)),
+                            gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 3, 2, 2)), bias, NULL);
+    double *z = values_of(wide);
+    for (int i = 0; i < 27; i++) ck_assert_double_eq(z[i], i / 9 + 1);
+    free(y), free(z);
+}
+END_TEST
+
+#define BAD(call, words)             \
+    do {                             \
+        ck_assert_ptr_null(call);    \
+        ck_assert_error(ctx, words); \
+    } while (0)
+
+static gd_tensor *of(int ndim, const int64_t *shape)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, ndim, shape);
+    gd_tensor_fill(t, 1);
+    return t;
+}
+
+/* A number that is set to 0 by its name is 0. */
+START_TEST(zero_is_zero)
+{
+    const gd_conv_options none = {.padding = {GD_ZERO, GD_ZERO}};
+    gd_tensor *x = random_tensor(ctx, GD_FLOAT32, SHAPE(1, 2, 4, 4), PACKED, -1, 1, &seed);
+    gd_tensor *w = random_tensor(ctx, GD_FLOAT32, SHAPE(2, 2, 3, 3), PACKED, -1, 1, &seed);
+    double *want = values_of(gd_conv2d(x, w, NULL, NULL));
+    assert_sums("y", gd_conv2d(x, w, NULL, &none), want, 0);
+    free(want);
+}
+END_TEST
+
+START_TEST(what_is_refused)
+{
+    gd_tensor *x = of(GD_SHAPE(2, 4, 5, 6)), *w = of(GD_SHAPE(6, 4, 3, 3));
+    gd_tensor *bias = of(GD_SHAPE(6)), *flat = of(GD_SHAPE(2, 4, 5));
+    gd_tensor *wide = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(6, 4, 3, 3));
+    typedef gd_conv_options options;
+    BAD(gd_conv2d(flat, w, NULL, NULL), "conv2d: x has shape [2, 4, 5], wanted [B, C, H, W]");
+    BAD(gd_conv2d(x, flat, NULL, NULL),
+        "conv2d: weight has shape [2, 4, 5], wanted [O, C / groups, KH, KW] with C 4 of x");
+    BAD(gd_conv2d(x, wide, NULL, NULL), "conv2d: weight is float64, but x is float32");
+    BAD(gd_conv2d(x, of(GD_SHAPE(6, 3, 3, 3)), NULL, NULL),
+        "conv2d: weight has shape [6, 3, 3, 3], wanted [O, C / groups, KH, KW] with C 4 of x [2, "
+        "4");
+    BAD(gd_conv2d(x, w, of(GD_SHAPE(5)), NULL),
+        "conv2d: bias has shape [5], wanted [6] for weight");
+    BAD(gd_conv2d(x, of(GD_SHAPE(6, 4, 6, 3)), NULL, NULL),
+        "conv2d: KH is 6, which spans 6 with dilation 1, wanted at most 5, H with its padding");
+    BAD(gd_conv2d(x, w, bias, &(options){.dilation = {1, 3}}),
+        "conv2d: KW is 3, which spans 7 with dilation 3, wanted at most 6, W with its padding");
+    BAD(gd_conv2d(x, w, bias, &(options){.groups = 3}),
+        "conv2d: groups is 3, wanted a divisor of the 4 channels of x [2, 4, 5, 6]");
+    BAD(gd_conv2d(x, of(GD_SHAPE(6, 1, 3, 3)), bias, &(options){.groups = 4}),
+        "conv2d: groups is 4, wanted a divisor of the 6 outputs of weight [6, 1, 3, 3]");
+    BAD(gd_conv2d(x, w, bias, &(options){.groups = -1}), "conv2d: groups is -1");
+    BAD(gd_conv2d(x, w, bias, &(options){.stride = {1, -2}}),
+        "conv2d: stride[1] is -2, wanted 1 to 1073741824");
+    BAD(gd_conv2d(x, w, bias, &(options){.stride = {GD_ZERO}}), "conv2d: stride[0] is 0, wanted 1");
+    BAD(gd_conv2d(x, w, bias, &(options){.groups = GD_ZERO}), "conv2d: groups is 0, wanted a");
+    BAD(gd_conv2d(x, w, bias, &(options){.padding = {-1}}),
+        "conv2d: padding[0] is -1, wanted 0 to");
+    BAD(gd_conv2d(x, w, bias, &(options){.dilation = {INT64_MAX}}), "conv2d: dilation[0] is 92233");
+    BAD(gd_conv2d(x, w, bias, &(options){.output_padding = {1}}),
+        "conv2d: output_padding is of conv_transpose2d, wanted 0");
+    BAD(gd_conv2d(x, of(GD_SHAPE(6, 4, 0, 3)), NULL, NULL), "conv2d: KH is 0, wanted 1 to");
+    BAD(gd_conv2d(x, NULL, NULL, NULL), "conv2d: weight is NULL");
+    BAD(gd_conv1d(x, flat, NULL, NULL), "conv1d: x has shape [2, 4, 5, 6], wanted [B, C, L]");
+    BAD(gd_conv1d(flat, x, NULL, NULL),
+        "conv1d: weight has shape [2, 4, 5, 6], wanted [O, C / groups, K]");
+    BAD(gd_conv1d(flat, flat, NULL, &(options){.padding = {1, 1}}),
+        "conv1d: padding[1] is 1, wanted 0: there is one axis");
+    gd_tensor *k = of(GD_SHAPE(6, 4, 3));
+    BAD(gd_conv1d(flat, of(GD_SHAPE(6, 4, 6)), NULL, NULL),
+        "conv1d: K is 6, which spans 6 with dilation 1, wanted at most 5, L with its padding");
+    BAD(gd_conv1d(flat, of(GD_SHAPE(6, 3, 3)), NULL, NULL),
+        "conv1d: weight has shape [6, 3, 3], wanted [O, C / groups, K] with C 4 of x [2, 4, 5]");
+    BAD(gd_conv1d(flat, k, of(GD_SHAPE(5)), NULL), "conv1d: bias has shape [5], wanted [6]");
+    BAD(gd_conv1d(flat, k, NULL, &(options){.stride = {-2}}), "conv1d: stride[0] is -2, wanted 1");
+    BAD(gd_conv1d(flat, k, NULL, &(options){.groups = 3}), "conv1d: groups is 3, wanted a divisor");
+    BAD(gd_conv1d(flat, k, NULL, &(options){.output_padding = {1}}),
+        "conv1d: output_padding is of conv_transpose2d, wanted 0");
+    gd_tensor *t = of(GD_SHAPE(4, 3, 3, 3));
+    BAD(gd_conv_transpose2d(x, w, NULL, NULL),
+        "conv_transpose2d: weight has shape [6, 4, 3, 3], wanted [C, O / groups, KH, KW] with C 4");
+    BAD(gd_conv_transpose2d(x, t, bias, NULL), "conv_transpose2d: bias has shape [6], wanted [3]");
+    BAD(gd_conv_transpose2d(x, t, NULL, &(options){.padding = {4}}),
+        "conv_transpose2d: padding[0] is 4, which leaves y no rows for x [2, 4, 5, 6] and weight");
+    BAD(gd_conv_transpose2d(x, t, NULL, &(options){.stride = {2}, .output_padding = {2}}),
+        "conv_transpose2d: output_padding[0] is 2, wanted less than stride 2 or dilation 1");
+    BAD(gd_unfold(flat, 2, 2, NULL), "unfold: x has shape [2, 4, 5], wanted [B, C, H, W]");
+    BAD(gd_unfold(x, 0, 2, NULL), "unfold: KH is 0, wanted 1 to");
+    BAD(gd_unfold(x, 6, 2, NULL), "unfold: KH is 6, which spans 6");
+    BAD(gd_fold(flat, 4, 4, 2, 2, NULL),
+        "fold: x has shape [2, 4, 5], wanted [B, C 4, 9], the windows of [B, C, 4, 4]");
+    BAD(gd_fold(flat, -1, 4, 2, 2, NULL), "fold: height is -1, wanted 0 to");
+    BAD(gd_fold(x, 4, 4, 2, 2, NULL), "fold: x has shape [2, 4, 5, 6]");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("convolution");
+    TCase *tcase = tcase_create("convolution");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, conv2d_is_the_definition, 0, 120);
+    tcase_add_loop_test(tcase, conv_transpose2d_is_the_adjoint, 0, 120);
+    tcase_add_loop_test(tcase, unfold_and_fold_are_the_definition, 0, 80);
+    tcase_add_test(tcase, conv1d_is_a_conv2d_of_one_row);
+    tcase_add_loop_test(tcase, bits_are_those_of_one_thread, 0, 5);
+    tcase_add_test(tcase, nan_stays_in_its_windows);
+    tcase_add_test(tcase, nothing_in_nothing_out);
+    tcase_add_test(tcase, zero_is_zero);
+    tcase_add_test(tcase, what_is_refused);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}

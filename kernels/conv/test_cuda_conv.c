@@ -1,0 +1,84 @@
+/* test_cuda_conv.c - convolutions on the GPU that go in pieces of images, of windows and of channels,
+ * against the CPU. (test_cuda_ops.c compares small cases, which are one piece.) */
+#include "gpu_outcome.h"
+#include "op_test.h"
+
+typedef struct problem {
+    int64_t x[4], weight[4];
+    gd_conv_options options;
+} problem;
+
+static const problem problems[] = {
+    {{1, 64, 200, 210}, {8, 64, 3, 3}, {.padding = {1, 1}}},              /* windows, channels */
+    {{1, 64, 230, 200}, {8, 32, 3, 3}, {.groups = 2, .padding = {0, 1}}}, /* in two groups */
+    {{41, 32, 56, 56}, {16, 32, 3, 3}, {.stride = {1, 1}}},               /* images */
+    {{9, 6, 301, 299}, {12, 1, 5, 4}, {.groups = 6, .stride = {2, 1}}},   /* depthwise */
+    {{33, 16, 64, 64}, {24, 16, 1, 1}, {.groups = 1}},                    /* points */
+};
+
+/* A leaf of random values between -size and size: no regular ones, whose sums would cancel. */
+static gd_tensor *leaf(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape, double size,
+                       uint64_t seed)
+{
+    return random_leaf(ctx, dtype, ndim, shape, -size, size, &seed);
+}
+
+/* y = conv2d(x), z = conv_transpose2d(y); gradients of x and both weights, and of the bias. */
+static outcome run_conv(gd_context *ctx, gd_dtype dtype, const void *problem_)
+{
+    const problem *p = problem_;
+    const double size = 1 / sqrt((double)(p->weight[1] * p->weight[2] * p->weight[3]));
+    gd_tensor *x = leaf(ctx, dtype, 4, p->x, 1, 3), *w = leaf(ctx, dtype, 4, p->weight, size, 5);
+    gd_tensor *b = leaf(ctx, dtype, 1, p->weight, 1, 7),
+              *v = leaf(ctx, dtype, 4, p->weight, size, 9);
+    gd_tensor *y = gd_keep(gd_conv2d(x, w, b, &p->options));
+    gd_tensor *z = gd_keep(gd_conv_transpose2d(y, v, NULL, &p->options));
+    gd_tensor *dz = z ? leaf(ctx, dtype, 4, gd_tensor_shape(z), 1, 11) : NULL;
+    ck_assert_no_error(ctx);
+    gd_backward_from(&z, 1, &(gd_backward_options){.cotangents = &dz});
+    ck_assert_no_error(ctx);
+    outcome out = {0};
+    add_part(&out, "y", y);
+    add_part(&out, "z", z);
+    add_part(&out, "dx", gd_grad(x));
+    add_part(&out, "dw", gd_grad(w));
+    add_part(&out, "db", gd_grad(b));
+    add_part(&out, "dv", gd_grad(v));
+    ck_assert_no_error(ctx);
+    gd_step_end(ctx);
+    return out;
+}
+
+START_TEST(float32_is_that_of_the_cpu)
+{
+    compare_with_cpu(run_conv, GD_FLOAT32, &problems[_i], 2e-5);
+}
+END_TEST
+
+/* y is rounded before z and the gradients are computed from it, by both, but not always alike. */
+START_TEST(bfloat16_is_that_of_the_cpu)
+{
+    if (!gpu_refuses(GD_BFLOAT16)) compare_with_cpu(run_conv, GD_BFLOAT16, &problems[_i], 0x1p-7);
+}
+END_TEST
+
+int main(void)
+{
+    enum { PROBLEMS = sizeof problems / sizeof *problems, DEPTHWISE = 3 };
+    const bool brief =
+        test_brief(); /* under a sanitizer; some have trouble with cuBLAS's kernels */
+    Suite *suite = suite_create("convolution on a GPU");
+    TCase *tcase = tcase_create("pieces");
+    TCase *depthwise = tcase_create("depthwise");
+    tcase_set_timeout(tcase, 200);
+    tcase_set_timeout(depthwise, 200);
+    tcase_add_loop_test(tcase, float32_is_that_of_the_cpu, 0, brief ? 2 : DEPTHWISE);
+    tcase_add_loop_test(tcase, float32_is_that_of_the_cpu, DEPTHWISE + 1, PROBLEMS);
+    tcase_add_loop_test(tcase, bfloat16_is_that_of_the_cpu, 0, brief ? 0 : DEPTHWISE);
+    tcase_add_loop_test(tcase, bfloat16_is_that_of_the_cpu, DEPTHWISE + 1, PROBLEMS);
+    tcase_add_loop_test(depthwise, float32_is_that_of_the_cpu, DEPTHWISE, DEPTHWISE + 1);
+    tcase_add_loop_test(depthwise, bfloat16_is_that_of_the_cpu, DEPTHWISE, DEPTHWISE + 1);
+    suite_add_tcase(suite, tcase);
+    suite_add_tcase(suite, depthwise);
+    return check_main_gpu(suite);
+}

@@ -1,0 +1,636 @@
+/* test.c - cross_entropy against -log(softmax(x)[t]) in long double. */
+#include "op_test.h"
+
+#include <string.h>
+
+typedef struct problem {
+    int64_t rows, vocab;
+    const double *x;
+    const int32_t *targets;
+    gd_cross_entropy_options options;
+    bool ignores;
+    int32_t ignored;
+    double mean, scale; /* of x */
+    uint64_t seed;
+} problem;
+
+static bool counts(const problem *p, int64_t row)
+{
+    return !p->ignores || p->targets[row] != p->ignored;
+}
+
+/* The loss, and for a gradient of 1 that arrives at it dx. */
+static double reference(const problem *p, double *dx)
+{
+    long double loss = 0;
+    int64_t counting = 0;
+    for (int64_t i = 0; i < p->rows; i++) counting += counts(p, i);
+    long double factor = p->options.reduction == GD_MEAN ? 1.0L / (long double)counting : 1;
+    for (int64_t i = 0; i < p->rows; i++) {
+        const double *x = p->x + i * p->vocab;
+        for (int64_t j = 0; j < p->vocab; j++) dx[i * p->vocab + j] = 0;
+        if (!counts(p, i)) continue;
+        long double sum = 0, max = -INFINITY;
+        for (int64_t j = 0; j < p->vocab; j++) max = fmaxl(max, x[j]);
+        for (int64_t j = 0; j < p->vocab; j++) sum += expl(x[j] - max);
+        loss += logl(sum) + (max - x[p->targets[i]]);
+        for (int64_t j = 0; j < p->vocab; j++) {
+            long double gradient = expl(x[j] - max) / sum - (j == p->targets[i] ? 1 : 0);
+            dx[i * p->vocab + j] = (double)(factor * gradient);
+        }
+    }
+    return (double)(factor * loss);
+}
+
+static gd_tensor *make_targets(gd_context *ctx, const problem *p, int ndim, const int64_t *shape)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, ndim, shape);
+    gd_tensor_write(t, p->targets, (size_t)p->rows * sizeof *p->targets);
+    return t;
+}
+
+static void check_problem(problem p, gd_dtype dtype, int ndim, const int64_t *shape)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2, .poison = true});
+    const double low = p.mean - 2 * p.scale, high = p.mean + 2 * p.scale;
+    gd_tensor *x = random_leaf(ctx, dtype, ndim, shape, low, high, &p.seed);
+    gd_tensor *targets = make_targets(ctx, &p, ndim - 1, shape);
+    p.x = values_of(x);
+    double *dx = zeros(p.rows * p.vocab), loss = reference(&p, dx);
+    gd_tensor *y = gd_cross_entropy_with(x, targets, &p.options);
+    ck_assert_no_error(ctx);
+    ck_assert_int_eq(gd_tensor_ndim(y), 0);
+    double rtol = dtype == GD_FLOAT64 ? 1e-13 : 2e-6;
+    double got = gd_item(y);
+    arrays_near(&got, &loss, 1, (bound){1, rtol, 1}, dtype,
+                "loss"); /* a difference of terms of size 1 */
+    gd_tensor *u = gd_tensor_create(ctx, dtype, 0, NULL);
+    gd_tensor_fill(u, 0.75);
+    double term = p.options.reduction == GD_SUM ? 1 : 1 / (double)p.rows;
+    gd_backward_options options = {.cotangents = &u, .keep_tape = true};
+    for (int backwards = 1; backwards <= 2; backwards++) {
+        gd_backward_from(&y, 1, &options);
+        ck_assert_no_error(ctx);
+        assert_near(gd_grad(x), dx, 0.75 * backwards,
+                    (bound){0.75 * backwards * term, rtol, backwards}, "dx");
+    }
+    free((void *)p.x), free(dx);
+    gd_context_free(ctx);
+}
+
+START_TEST(test_random)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    static const int64_t vocabs[] = {1, 2, 3, 7, 17, 64, 65, 257, 1000};
+    uint64_t seed = 300 + (uint64_t)_i;
+    int ndim = (int)random_size(&seed, 1, 3);
+    int64_t shape[3] = {1, 1, 1}, rows = 1;
+    for (int d = 0; d + 1 < ndim; d++) rows *= shape[d] = random_size(&seed, 1, 11);
+    problem p = {.rows = rows, .vocab = shape[ndim - 1] = vocabs[random_below(&seed, 9)]};
+    p.options.reduction = _i / 4 % 2 ? GD_SUM : GD_MEAN;
+    p.ignores = random_chance(&seed, 0.5);
+    p.ignored = random_chance(&seed, 0.5) ? -100 : 0;
+    int32_t *targets = malloc((size_t)rows * sizeof *targets);
+    for (int64_t i = 0; i < rows; i++) {
+        targets[i] = (int32_t)random_below(&seed, p.vocab);
+        if (p.ignores && i > 0 && random_chance(&seed, 0.3)) targets[i] = p.ignored;
+    }
+    if (p.ignores && p.ignored == 0) targets[0] = 0;
+    if (p.vocab > 1) targets[0] = 1; /* at least one row counts */
+    p.targets = targets;
+    if (p.vocab == 1) p.ignores = false, memset(targets, 0, (size_t)rows * 4);
+    if (p.ignores) p.options.ignore_index = p.ignored ? p.ignored : GD_ZERO;
+    p.scale = 3, p.seed = seed;
+    check_problem(p, dtypes[_i % 4], ndim, shape);
+    free(targets);
+}
+END_TEST
+
+/* exp overflows at 88 in float32; a logsumexp of 10000, rounded to float32, would be off by 0.0005
+ * and so would be every probability. */
+START_TEST(test_far_from_zero)
+{
+    static const double means[] = {-1e4, 1e4, 500, 1e6};
+    int32_t targets[] = {0, 7, 19, 3, 3, 12};
+    problem p = {.rows = 6, .vocab = 20, .targets = targets};
+    p.mean = means[_i], p.scale = 2, p.seed = 1;
+    check_problem(p, GD_FLOAT32, GD_SHAPE(6, 20));
+    check_problem(p, GD_FLOAT64, GD_SHAPE(6, 20));
+    p.mean = 0, p.scale = 300;
+    check_problem(p, GD_FLOAT32, GD_SHAPE(6, 20));
+}
+END_TEST
+
+static gd_tensor *logits_of(gd_context *ctx, int64_t rows, int64_t vocab, const float *values)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(rows, vocab), values);
+    gd_tensor_set_requires_grad(x, true);
+    return x;
+}
+
+START_TEST(test_infinities_and_nan)
+{
+    static const struct {
+        float x[3];
+        int32_t target;
+        double loss; /* NaN: NaN */
+        bool finite_gradient;
+    } rows[] = {
+        {{1, -INFINITY, 1}, 0, 0.69314718, true}, /* a masked class has no probability */
+        {{1, -INFINITY, 1}, 1, INFINITY, true},   /* and is infinitely surprising */
+        {{-INFINITY, -INFINITY, -INFINITY}, 0, NAN, false},
+        {{1, INFINITY, 1}, 1, NAN, false},
+        {{1, NAN, 1}, 0, NAN, false},
+        {{3e38f, -3e38f, 0}, 0, 0, true},
+    };
+    gd_context *ctx = gd_context_create(NULL);
+    for (int i = 0; i < 6; i++) {
+        gd_tensor *x = logits_of(ctx, 1, 3, rows[i].x);
+        gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(1), &rows[i].target);
+        gd_tensor *y = gd_cross_entropy(x, t);
+        gd_backward(y);
+        ck_assert_no_error(ctx);
+        double loss = gd_item(y);
+        arrays_near(&loss, &rows[i].loss, 1, (bound){0, 1e-6, 0}, GD_FLOAT32, "loss");
+        double *dx = values_of(gd_grad(x));
+        for (int j = 0; j < 3; j++) ck_assert(isfinite(dx[j]) || !rows[i].finite_gradient);
+        if (i == 0) ck_assert(dx[1] == 0 && fabs(dx[2] - 0.5) < 1e-6);
+        free(dx);
+        gd_step_end(ctx);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Rows that do not count have a gradient of 0 even where their logits are NaN, and without any row
+ * the mean is NaN and the sum 0. */
+START_TEST(test_ignored)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float values[] = {NAN, 1, 2, 1, 1, 1};
+    const int32_t one[] = {-1, 2}, none[] = {-1, -1};
+    gd_tensor *x = logits_of(ctx, 2, 3, values);
+    for (int sum = 0; sum < 2; sum++) {
+        gd_cross_entropy_options options = {.reduction = sum ? GD_SUM : GD_MEAN,
+                                            .ignore_index = -1};
+        gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), one);
+        gd_tensor *y = gd_cross_entropy_with(x, t, &options);
+        gd_backward(y);
+        ck_assert_no_error(ctx);
+        ck_assert(fabs(gd_item(y) - log(3)) < 1e-6);
+        const float *dx = gd_tensor_data(gd_grad(x));
+        ck_assert(dx[0] == 0 && dx[1] == 0 && dx[2] == 0 && fabs(dx[5] + 2.0 / 3) < 1e-6);
+        gd_grad_clear(x);
+        gd_tensor_write(t, none, sizeof none);
+        y = gd_cross_entropy_with(x, t, &options);
+        gd_backward(y);
+        ck_assert_no_error(ctx);
+        ck_assert(sum ? gd_item(y) == 0 : isnan(gd_item(y)));
+        dx = gd_tensor_data(gd_grad(x));
+        for (int i = 0; i < 6; i++) ck_assert(dx[i] == 0);
+        gd_grad_clear(x);
+        gd_step_end(ctx);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(test_empty)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 4));
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(0));
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *mean = gd_cross_entropy(x, t);
+    gd_tensor *sum = gd_cross_entropy_with(x, t, &(gd_cross_entropy_options){.reduction = GD_SUM});
+    gd_backward_from((gd_tensor *[]){mean, sum}, 2, NULL);
+    ck_assert_no_error(ctx);
+    ck_assert(isnan(gd_item(mean)) && gd_item(sum) == 0);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Logits that an op made and nobody else reads: the gradient takes their memory. */
+START_TEST(test_gradient_over_logits)
+{
+    enum { ROWS = 5, VOCAB = 33 };
+    const int32_t targets[ROWS] = {0, 32, 5, 17, 5};
+    double *first = NULL;
+    for (int keep = 0; keep < 2; keep++) {
+        uint64_t seed = 4;
+        gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+        gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(ROWS, VOCAB), -2, 2, &seed);
+        gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(ROWS), targets);
+        gd_tensor *logits = gd_rms_norm(x, NULL, 0.1);
+        if (keep) gd_keep(logits);
+        gd_backward(gd_cross_entropy(logits, t));
+        ck_assert_no_error(ctx);
+        double *dx = values_of(gd_grad(x));
+        first = first ? first : memcpy(zeros(ROWS * VOCAB), dx, ROWS * VOCAB * sizeof *dx);
+        arrays_near(dx, first, ROWS * VOCAB, (bound){0}, GD_FLOAT32, "dx");
+        free(dx);
+        gd_context_free(ctx);
+    }
+    free(first);
+}
+END_TEST
+
+START_TEST(test_threads)
+{
+    enum { ROWS = 211, VOCAB = 150 };
+    result_bits first = {0};
+    for (int threads = 1; threads <= 4; threads++) {
+        uint64_t seed = 9;
+        gd_context *ctx = gd_context_create(&(gd_context_options){.threads = threads});
+        gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(ROWS, VOCAB), -2, 2, &seed);
+        int32_t targets[ROWS];
+        for (int i = 0; i < ROWS; i++) targets[i] = (int32_t)random_below(&seed, VOCAB);
+        gd_tensor *y = gd_cross_entropy(x, gd_tensor_from(ctx, GD_INT32, GD_SHAPE(ROWS), targets));
+        gd_backward(gd_keep(y));
+        ck_assert_no_error(ctx);
+        assert_same_bits(&first, (gd_tensor *[]){y, gd_grad(x)}, 2);
+        gd_context_free(ctx);
+    }
+    free(first.all);
+}
+END_TEST
+
+START_TEST(test_refused)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    const int32_t bad[] = {0, 3, -1, 4};
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4, 4));
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), bad);
+    gd_tensor *three = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3));
+    ck_assert_ptr_null(gd_cross_entropy(x, t));
+    ck_assert_error(ctx, "cross_entropy: targets[2] is -1, wanted 0 to 3");
+    gd_cross_entropy_options options = {.ignore_index = -1};
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: targets[3] is 4, wanted 0 to 3 or the ignore index");
+    ck_assert_ptr_null(gd_cross_entropy(x, three));
+    ck_assert_error(ctx,
+                    "cross_entropy: targets is int32 [3], wanted int32 and the shape of logits "
+                    "[4, 4] without its last dimension");
+    ck_assert_ptr_null(gd_cross_entropy(x, gd_slice(x, 0, 0, 3)));
+    ck_assert_error(ctx, "cross_entropy: targets is float32 [3, 4]");
+    ck_assert_ptr_null(gd_cross_entropy(t, three));
+    ck_assert_error(ctx, "cross_entropy: logits is int32 [4]");
+    options = (gd_cross_entropy_options){.reduction = (gd_reduction)7};
+    gd_tensor_fill(t, 0);
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: reduction is 7, wanted GD_MEAN, GD_SUM or GD_NONE");
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- Class weights, smoothing, a loss a row, probabilities -------------------------------- */
+
+typedef struct soft {
+    int64_t rows, vocab;
+    const double *x, *w, *q; /* w NULL: ones; q NULL: the targets */
+    const int32_t *targets;
+    double eps;
+    int32_t ignored; /* -100: none */
+} soft;
+
+/* PyTorch's definitions. For targets
+ * l_i = (1 - eps) (-w[t] log p[t]) + eps / V sum_j -w[j] log p[j],  and the mean divides by the sum
+ * of w[t]; for probabilities  l_i = -sum_j w[j] q'[j] log p[j]  with
+ * q' = (1 - eps) q + eps / V, and the mean divides by the rows. Returns the divisor; fills losses,
+ * and the derivatives of each row's own loss. */
+static double soft_reference(const soft *s, double *losses, double *dx, double *dq)
+{
+    long double divisor = s->q ? (long double)s->rows : 0;
+    for (int64_t i = 0; i < s->rows; i++) {
+        const double *x = s->x + i * s->vocab;
+        long double sum = 0, max = -INFINITY, down = 0;
+        const bool ignored = !s->q && s->targets[i] == s->ignored;
+        losses[i] = 0;
+        for (int64_t j = 0; j < s->vocab; j++) dx[i * s->vocab + j] = 0;
+        if (ignored) continue;
+        if (!s->q) divisor += s->w ? s->w[s->targets[i]] : 1;
+        for (int64_t j = 0; j < s->vocab; j++) max = fmaxl(max, x[j]);
+        for (int64_t j = 0; j < s->vocab; j++) sum += expl(x[j] - max);
+        for (int64_t j = 0; j < s->vocab; j++) { /* by log p: dl, and then by x */
+            long double log_p = x[j] - max - logl(sum), w = s->w ? s->w[j] : 1, dl;
+            if (s->q) {
+                dl = -w * ((1 - s->eps) * s->q[i * s->vocab + j] + s->eps / (double)s->vocab);
+                dq[i * s->vocab + j] = (double)(-w * log_p * (1 - s->eps));
+            } else {
+                dl = -w * s->eps / (long double)s->vocab;
+                if (j == s->targets[i]) dl -= (1 - s->eps) * w;
+            }
+            losses[i] += (double)(dl * log_p);
+            dx[i * s->vocab + j] = (double)dl;
+            down += dl;
+        }
+        for (int64_t j = 0; j < s->vocab; j++)
+            dx[i * s->vocab + j] -= (double)(down * expl(x[j] - max) / sum);
+    }
+    return (double)divisor;
+}
+
+START_TEST(test_soft)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const gd_dtype dtype = dtypes[_i % 4];
+    const gd_reduction reduction = (gd_reduction)(_i / 4 % 3);
+    uint64_t seed = 900 + (uint64_t)_i;
+    const int64_t rows = random_size(&seed, 1, 20), vocab = random_size(&seed, 2, 90);
+    const bool given = _i / 12 % 2, weighted = random_chance(&seed, 0.6);
+    gd_context *ctx = test_context(2);
+    gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(rows, vocab), -3, 3, &seed);
+    gd_tensor *w = random_leaf(ctx, dtype, GD_SHAPE(vocab), 0.2, 2, &seed);
+    gd_tensor *t = given ? random_leaf(ctx, dtype, GD_SHAPE(rows, vocab), 0, 1, &seed)
+                         : random_leaf(ctx, GD_INT32, GD_SHAPE(rows), 0, (double)vocab, &seed);
+    gd_cross_entropy_options options = {.reduction = reduction,
+                                        .label_smoothing = random_chance(&seed, 0.6) ? 0.25 : 0,
+                                        .weight = weighted ? gd_detach(w) : NULL};
+    double *vx = values_of(x), *vw = values_of(w), *vt = values_of(t), *losses = zeros(rows),
+           *dx = zeros(rows * vocab), *dq = zeros(rows * vocab), sum = 0;
+    int32_t *targets = calloc((size_t)rows, sizeof *targets);
+    for (int64_t i = 0; i < rows && !given; i++) targets[i] = (int32_t)vt[i];
+    if (rows > 1 && !given && random_chance(&seed, 0.5) && targets[1] != targets[0])
+        options.ignore_index = targets[1] ? targets[1] : GD_ZERO;
+    const soft s = {rows,
+                    vocab,
+                    vx,
+                    weighted ? vw : NULL,
+                    given ? vt : NULL,
+                    targets,
+                    options.label_smoothing,
+                    options.ignore_index ? targets[1] : -100};
+    const double divisor = soft_reference(&s, losses, dx, dq);
+    gd_tensor *y = gd_keep(gd_cross_entropy_with(x, t, &options));
+    double *dy = backward_random(ctx, y, &seed);
+    for (int64_t i = 0; i < rows; i++) {
+        const double g = reduction == GD_NONE ? dy[i] : reduction == GD_SUM ? *dy : *dy / divisor;
+        sum += losses[i];
+        for (int64_t j = i * vocab; j < (i + 1) * vocab; j++) dx[j] *= g, dq[j] *= g;
+    }
+    if (reduction == GD_MEAN) sum /= divisor;
+    const double fine = dtype == GD_FLOAT64 ? 1e-13 : 3e-6;
+    assert_sums("loss", y, reduction == GD_NONE ? losses : &sum, fine);
+    assert_near(gd_grad(x), dx, 1, (bound){0, fine, 1}, "dx");
+    if (given) assert_near(gd_grad(t), dq, 1, (bound){0, fine, 1}, "dq");
+    free(vx), free(vw), free(vt), free(losses), free(dx), free(dq), free(dy), free(targets);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Log-probabilities of ln 1/4 and ln 3/4, by hand. */
+START_TEST(test_soft_by_hand)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float l3 = 1.0986122886681098f, logits[] = {0, l3, l3, 0};
+    gd_tensor *x = logits_of(ctx, 2, 2, logits);
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){0, 0});
+    gd_tensor *w = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){3, 1});
+    gd_tensor *q = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){0.5, 0.5, 1, 0});
+    const double a = log(4), b = log(4.0 / 3); /* the losses of the two probabilities */
+    gd_cross_entropy_options options = {.reduction = GD_NONE};
+    assert_sums("none", gd_cross_entropy_with(x, t, &options), (double[]){a, b}, 1e-6);
+    options.weight = w;
+    assert_sums("weight", gd_cross_entropy_with(x, t, &options), (double[]){3 * a, 3 * b}, 1e-6);
+    options.reduction = GD_MEAN;
+    assert_sums("mean", gd_cross_entropy_with(x, t, &options), (double[]){(a + b) / 2}, 1e-6);
+    assert_sums("q", gd_cross_entropy_with(x, q, &options),
+                (double[]){(1.5 * a + 0.5 * b + 3 * b) / 2}, 1e-6);
+    options = (gd_cross_entropy_options){.reduction = GD_SUM, .label_smoothing = 0.5};
+    assert_sums("smoothing", gd_cross_entropy_with(x, t, &options), (double[]){a + b}, 1e-6);
+    options.label_smoothing = 1;
+    assert_sums("all of it", gd_cross_entropy_with(x, t, &options), (double[]){a + b}, 1e-6);
+    gd_tensor *matrix = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 1), (float[]){0, l3});
+    gd_tensor *one = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 1), (float[]){1});
+    gd_tensor *first = gd_slice(t, 0, 0, 1);
+    options.label_smoothing = 0.5; /* gd_linear_cross_entropy as two ops */
+    assert_sums("linear", gd_linear_cross_entropy(one, matrix, first, &options),
+                (double[]){0.75 * a + 0.25 * b}, 1e-6);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* One of the two gradients is there before, and is added to: that of x, or that of the targets. */
+START_TEST(test_soft_adds_to_one)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    double fresh[2][2], got[2];
+    for (int held = -1; held < 2; held++) {
+        gd_tensor *in[] = {gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 2), (float[]){0, 1}),
+                           gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 2), (float[]){0.25, 0.75})};
+        for (int k = 0; k < 2; k++) gd_tensor_set_requires_grad(in[k], true);
+        if (held >= 0) gd_backward(gd_sum(in[held], NULL, 0, false));
+        gd_backward(gd_cross_entropy_with(in[0], in[1], NULL));
+        for (int k = 0; k < 2; k++) {
+            double *to = held < 0 ? fresh[k] : got;
+            gd_tensor_read_f64(gd_grad(in[k]), to, 2);
+            for (int i = 0; i < 2; i++)
+                ck_assert_double_eq_tol(to[i], fresh[k][i] + (held == k), 1e-6);
+        }
+        gd_step_end(ctx);
+    }
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Weights that are all 0 leave nothing to divide by; a class without a share may be -inf. */
+START_TEST(test_soft_edges)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float logits[] = {0, -INFINITY, 0, NAN, 1, 2};
+    gd_tensor *x = logits_of(ctx, 2, 3, logits);
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){0, 1});
+    gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    gd_tensor *q = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 3), (float[]){.5, 0, .5, 0, 0, 0});
+    gd_tensor_fill(zero, 0);
+    gd_cross_entropy_options options = {.weight = zero};
+    gd_tensor *y = gd_cross_entropy_with(x, t, &options);
+    gd_backward(y);
+    ck_assert_no_error(ctx);
+    double *dx = values_of(gd_grad(x));
+    ck_assert(isnan(gd_item(y)));
+    for (int i = 0; i < 6; i++) ck_assert(isnan(dx[i]));
+    free(dx);
+    gd_grad_clear(x);
+    gd_tensor_set_requires_grad(q, true);
+    options = (gd_cross_entropy_options){.reduction = GD_SUM};
+    y = gd_cross_entropy_with(x, q, &options);
+    gd_backward(y);
+    ck_assert_no_error(ctx);
+    ck_assert(fabs(gd_item(y) - log(2)) < 1e-6);
+    assert_sums("dx", gd_grad(x), (double[]){0, 0, 0, 0, 0, 0}, 1e-6);
+    assert_sums("dq", gd_grad(q), (double[]){log(2), INFINITY, log(2), NAN, NAN, NAN}, 1e-6);
+    gd_grad_clear(x);
+    /* Ignored rows count for nothing, with smoothing too; without any row the mean is NaN. */
+    options = (gd_cross_entropy_options){.ignore_index = 1, .label_smoothing = 0.1};
+    gd_tensor *both = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){1, 1});
+    y = gd_cross_entropy_with(x, both, &options);
+    gd_backward(y);
+    ck_assert_no_error(ctx);
+    ck_assert(isnan(gd_item(y)));
+    assert_sums("dx", gd_grad(x), (double[]){0, 0, 0, 0, 0, 0}, 0);
+    options.reduction = GD_NONE;
+    assert_sums("none", gd_cross_entropy_with(x, both, &options), (double[]){0, 0}, 0);
+    gd_tensor *none = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 3));
+    y = gd_cross_entropy(none, none);
+    ck_assert(isnan(gd_item(y)));
+    y = gd_cross_entropy_with(none, none, &(gd_cross_entropy_options){.reduction = GD_NONE});
+    ck_assert_int_eq(gd_tensor_count(y), 0);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Where PyTorch's loss is NaN, or would be without the shares of 0. */
+START_TEST(test_soft_weights)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float logits[] = {0.5F, -0.25F, 1, 0, 2, -1};
+    const int32_t all_zero[] = {0, 0};
+    gd_tensor *x = logits_of(ctx, 2, 3, logits);
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), all_zero);
+    gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    gd_tensor_write_f64(w, (double[]){0, 2, 0.5}, 3);
+    for (int reduction = GD_MEAN; reduction <= GD_NONE; reduction++) {
+        for (double eps = 0.1; eps <= 1; eps += 0.9) { /* the targets' weights are 0 */
+            gd_cross_entropy_options options = {
+                .reduction = (gd_reduction)reduction, .weight = w, .label_smoothing = eps};
+            gd_tensor *y = gd_cross_entropy_with(x, t, &options);
+            gd_backward_from(&y, 1, NULL);
+            double *loss = values_of(y), *dx = values_of(gd_grad(x));
+            ck_assert_no_error(ctx);
+            for (int64_t i = 0; i < gd_tensor_count(y); i++)
+                ck_assert(reduction == GD_MEAN ? isnan(loss[i]) : isfinite(loss[i]));
+            for (int i = 0; i < 6; i++)
+                ck_assert(reduction == GD_MEAN ? isnan(dx[i]) : isfinite(dx[i]));
+            free(loss);
+            free(dx);
+            gd_grad_clear(x);
+        }
+    }
+    /* An infinite weight of a class that is no target. */
+    gd_tensor_write_f64(w, (double[]){1, INFINITY, 1}, 3);
+    gd_tensor *y = gd_cross_entropy_with(x, t, &(gd_cross_entropy_options){.weight = w});
+    gd_backward(y);
+    const double weighted = gd_item(y);
+    double *dx = values_of(gd_grad(x));
+    gd_grad_clear(x);
+    y = gd_cross_entropy(x, t);
+    gd_backward(y);
+    ck_assert_double_eq_tol(weighted, gd_item(y), 1e-6);
+    assert_sums("dx", gd_grad(x), dx, 1e-6);
+    free(dx);
+    /* Ignored rows may hold anything. */
+    gd_tensor *odd = logits_of(ctx, 2, 3, (float[]){NAN, INFINITY, 1, 0, 2, -1});
+    gd_tensor_write(t, (int32_t[]){2, 0}, 8);
+    for (double eps = 0; eps < 0.2; eps += 0.1) {
+        y = gd_cross_entropy_with(
+            odd, t, &(gd_cross_entropy_options){.ignore_index = 2, .label_smoothing = eps});
+        gd_backward(y);
+        dx = values_of(gd_grad(odd));
+        ck_assert(isfinite(gd_item(y)) && isfinite(dx[3]) && dx[3] != 0);
+        ck_assert(dx[0] == 0 && dx[1] == 0 && dx[2] == 0);
+        free(dx);
+        gd_grad_clear(odd);
+    }
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* dw_j = sum over rows of q_ij (L_i - x_ij), of the logits above; a share of 0 hides a logit of -inf. */
+START_TEST(test_gradient_of_class_weights)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float l3 = 1.0986122886681098f, logits[] = {0, l3, -INFINITY, 0};
+    gd_tensor *x = logits_of(ctx, 2, 2, logits);
+    gd_tensor *w = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){3, 0});
+    gd_tensor *q = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){0.25, 0.75, 0, 1});
+    const double a = log(4) / 4,
+                 b = 0.75 * log(4.0 / 3); /* the first row's; the second has loss 0 */
+    gd_tensor_set_requires_grad(w, true);
+    for (int both = 0; both < 2; both++) { /* dx overwrites x if it can: after dw */
+        gd_cross_entropy_options options = {.weight = w};
+        gd_tensor_set_requires_grad(x, both);
+        gd_backward(gd_cross_entropy_with(gd_scale(x, 1), q, &options));
+        assert_sums("dw", gd_grad(w), (double[]){a / 2, b / 2}, 1e-6);
+        gd_backward(gd_cross_entropy_with(gd_scale(x, 1), q, &options));
+        assert_sums("added", gd_grad(w), (double[]){a, b}, 1e-6);
+        gd_grad_clear(w);
+        options.label_smoothing = 1; /* gives the -inf a share */
+        gd_backward(gd_cross_entropy_with(x, q, &options));
+        double smoothed[2];
+        gd_tensor_read_f64(gd_grad(w), smoothed, 2);
+        ck_assert_double_eq(smoothed[0], INFINITY);
+        ck_assert_double_eq_tol(smoothed[1], log(4.0 / 3) / 4, 1e-6);
+        gd_grad_clear(w);
+        gd_step_end(ctx);
+    }
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(test_soft_refused)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3));
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2));
+    gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    gd_tensor *wide = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(3));
+    gd_tensor_fill(t, 0);
+    gd_cross_entropy_options options = {.weight = wide};
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: weight is float64 [3], wanted float32 [3]");
+    options.weight = gd_slice(w, 0, 0, 2);
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: weight is float32 [2], wanted float32 [3]");
+    gd_tensor_set_requires_grad(w, true);
+    options.weight = w;
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: weight requires a gradient, which class weights have only "
+                         "with targets that are probabilities: give gd_detach of it");
+    options = (gd_cross_entropy_options){.label_smoothing = 1.5};
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: label_smoothing is 1.5, wanted 0 to 1");
+    options.label_smoothing = NAN;
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: label_smoothing is nan");
+    options = (gd_cross_entropy_options){.ignore_index = 1};
+    ck_assert_ptr_null(gd_cross_entropy_with(x, x, &options));
+    ck_assert_error(ctx, "cross_entropy: given an ignore index, but targets are probabilities");
+    options = (gd_cross_entropy_options){.reduction = GD_NONE};
+    gd_tensor_fill(t, 3);
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: targets[0] is 3, wanted 0 to 2");
+    ck_assert_ptr_null(gd_cross_entropy_with(x, w, &options));
+    ck_assert_error(ctx, "cross_entropy: targets is float32 [3], wanted int32 and the shape of");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cross_entropy");
+    TCase *tcase = tcase_create("cross_entropy");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, test_random, 0, 120);
+    tcase_add_loop_test(tcase, test_far_from_zero, 0, 4);
+    tcase_add_test(tcase, test_infinities_and_nan);
+    tcase_add_test(tcase, test_ignored);
+    tcase_add_test(tcase, test_empty);
+    tcase_add_test(tcase, test_gradient_over_logits);
+    tcase_add_test(tcase, test_threads);
+    tcase_add_test(tcase, test_refused);
+    tcase_add_loop_test(tcase, test_soft, 0, 72);
+    tcase_add_test(tcase, test_soft_by_hand);
+    tcase_add_test(tcase, test_soft_adds_to_one);
+    tcase_add_test(tcase, test_soft_edges);
+    tcase_add_test(tcase, test_soft_weights);
+    tcase_add_test(tcase, test_gradient_of_class_weights);
+    tcase_add_test(tcase, test_soft_refused);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}

@@ -1,0 +1,444 @@
+/* test.c - functions of one variable against formulas in double: values, slopes, NaN,
+ * infinity and the edges of their domains; and the same bits for any number of threads. Functions of
+ * two variables are in test_broadcast.c. */
+#include "one_context.h"
+
+/* ---- Functions of one variable ------------------------------------------------------------ */
+
+static gd_tensor *scale_by(gd_tensor *x)
+{
+    return gd_scale(x, -1.5);
+}
+
+static gd_tensor *add_quarter(gd_tensor *x)
+{
+    return gd_add_scalar(x, 0.25);
+}
+
+static gd_tensor *power_0(gd_tensor *x)
+{
+    return gd_pow(x, 0);
+}
+
+static gd_tensor *power_1(gd_tensor *x)
+{
+    return gd_pow(x, 1);
+}
+
+static gd_tensor *power_2(gd_tensor *x)
+{
+    return gd_pow(x, 2);
+}
+
+static gd_tensor *power_3(gd_tensor *x)
+{
+    return gd_pow(x, 3);
+}
+
+static gd_tensor *power_half(gd_tensor *x)
+{
+    return gd_pow(x, 0.5);
+}
+
+static gd_tensor *power_minus_1(gd_tensor *x)
+{
+    return gd_pow(x, -1);
+}
+
+static gd_tensor *clamp(gd_tensor *x)
+{
+    return gd_clamp(x, -1, 1.5);
+}
+
+static gd_tensor *hardtanh(gd_tensor *x)
+{
+    return gd_hardtanh(x, -1, 1.5);
+}
+
+static gd_tensor *leaky(gd_tensor *x)
+{
+    return gd_leaky_relu(x, 0.125);
+}
+
+static gd_tensor *leaky_0(gd_tensor *x)
+{
+    return gd_leaky_relu(x, 0);
+}
+
+static gd_tensor *elu(gd_tensor *x)
+{
+    return gd_elu(x, 0.75);
+}
+
+static double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double density(double x)
+{
+    return exp(-x * x / 2) / sqrt(2 * acos(-1));
+}
+
+/* gelu_tanh: (1 + tanh(u)) / 2 is logistic(2 u). */
+static double cubic(double x)
+{
+    return sqrt(2 / acos(-1)) * (x + 0.044715 * pow(x, 3));
+}
+
+static double cubic_slope(double x)
+{
+    return sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x);
+}
+
+/* Value and slope, by other formulas than the kernels' where there are any. */
+#define FUNCTIONS(F)                                                                               \
+    F("neg", gd_neg, -x, -1, -3, 3)                                                                \
+    F("scale", scale_by, -1.5 * x, -1.5, -3, 3)                                                    \
+    F("add_scalar", add_quarter, x + 0.25, 1, -3, 3)                                               \
+    F("pow 0", power_0, 1, 0, -3, 3)                                                               \
+    F("pow 1", power_1, x, 1, -3, 3)                                                               \
+    F("pow 2", power_2, x *x, 2 * x, -3, 3)                                                        \
+    F("pow 3", power_3, x *x *x, 3 * x * x, -3, 3)                                                 \
+    F("pow 0.5", power_half, sqrt(x), 0.5 / sqrt(x), 0.1, 4)                                       \
+    F("pow -1", power_minus_1, 1 / x, -1 / (x * x), -3, -0.2)                                      \
+    F("exp", gd_exp, exp(x), exp(x), -4, 4)                                                        \
+    F("log", gd_log, log(x), 1 / x, 0.1, 9)                                                        \
+    F("sqrt", gd_sqrt, sqrt(x), 0.5 / sqrt(x), 0.1, 9)                                             \
+    F("rsqrt", gd_rsqrt, 1 / sqrt(x), -0.5 / (x * sqrt(x)), 0.1, 9)                                \
+    F("sin", gd_sin, sin(x), cos(x), -9, 9)                                                        \
+    F("cos", gd_cos, cos(x), -sin(x), -9, 9)                                                       \
+    F("tanh", gd_tanh, tanh(x), 1 / (cosh(x) * cosh(x)), -3, 3)                                    \
+    F("sigmoid", gd_sigmoid, logistic(x), logistic(x) * logistic(-x), -6, 6)                       \
+    F("relu", gd_relu, x > 0 ? x : 0, x > 0 ? 1 : 0, -2, 2)                                        \
+    F("gelu", gd_gelu, x *(1 + erf(x / sqrt(2))) / 2, (1 + erf(x / sqrt(2))) / 2 + x * density(x), \
+      -4, 4)                                                                                       \
+    F("gelu_tanh", gd_gelu_tanh, x *logistic(2 * cubic(x)),                                        \
+      logistic(2 * cubic(x)) +                                                                     \
+          x * logistic(2 * cubic(x)) * logistic(-2 * cubic(x)) * 2 * cubic_slope(x),               \
+      -4, 4)                                                                                       \
+    F("silu", gd_silu, x *logistic(x), logistic(x) + x * logistic(x) * logistic(-x), -6, 6)        \
+    F("log1p", gd_log1p, log(1 + x), 1 / (1 + x), -0.5, 9)                                         \
+    F("expm1", gd_expm1, 2 * exp(x / 2) * sinh(x / 2), exp(x), -2, 3)                              \
+    F("erf", gd_erf, 1 - erfc(x), 2 / sqrt(acos(-1)) * exp(-x * x), -2, 2)                         \
+    F("softplus", gd_softplus, log(1 + exp(x)), logistic(x), -6, 6)                                \
+    F("clamp", clamp, x<-1 ? -1 : x> 1.5 ? 1.5 : x, x<-1 || x> 1.5 ? 0 : 1, -3, 3)                 \
+    F("abs", gd_abs, fabs(x), x > 0 ? 1 : -1, -2, 2)                                               \
+    F("hardtanh", hardtanh, fmin(fmax(x, -1), 1.5), x <= -1 || x >= 1.5 ? 0 : 1, -3, 3)            \
+    F("leaky_relu", leaky, fmax(x, 0) + fmin(x, 0) / 8, x > 0 ? 1 : 0.125, -3, 3)                  \
+    F("elu", elu, x > 0 ? x : 1.5 * exp(x / 2) * sinh(x / 2), x > 0 ? 1 : 0.75 * exp(x), -6, 3)    \
+    F("mish", gd_mish, x *tanh(log1p(exp(x))),                                                     \
+      tanh(log1p(exp(x))) + x * logistic(x) / pow(cosh(log1p(exp(x))), 2), -6, 6)                  \
+    F("reciprocal", gd_reciprocal, pow(x, -1), -pow(x, -2), 0.2, 9)                                \
+    F("atan", gd_atan, atan2(x, 1), 1 / (1 + x * x), -9, 9)                                        \
+    F("sign", gd_sign, x > 0 ? 1 : -1, 0, -2, 2)                                                   \
+    F("floor", gd_floor, x - (fmod(fmod(x, 1) + 1, 1)), 0, -9, 9)                                  \
+    F("ceil", gd_ceil, x + (fmod(1 - fmod(x, 1), 1)), 0, -9, 9)                                    \
+    F("round", gd_round, nearbyint(x), 0, -9, 9)
+
+typedef struct function {
+    const char *name;
+    gd_tensor *(*run)(gd_tensor *x);
+    double low, high;
+} function;
+
+#define ENTRY(name, run, value, slope, low, high) {name, run, low, high},
+static const function functions[] = {FUNCTIONS(ENTRY)};
+enum { FUNCTION_COUNT = sizeof functions / sizeof *functions };
+
+/* Value and slope of function `which` at x. */
+static void evaluate(int which, double x, double *value, double *slope)
+{
+    const double values[] = {
+#define VALUE(name, run, value, slope, low, high) value,
+        FUNCTIONS(VALUE)};
+    const double slopes[] = {
+#define SLOPE(name, run, value, slope, low, high) slope,
+        FUNCTIONS(SLOPE)};
+    *value = values[which];
+    *slope = slopes[which];
+}
+
+static void check_function(int which, gd_dtype dtype, shape s, int layout)
+{
+    const function *f = &functions[which];
+    int64_t count = count_of(s);
+    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)layout, f->low, f->high, &seed);
+    double *at = values_of(x), *y = zeros(count);
+    double *dx = zeros(count);
+    gd_tensor *result = f->run(x);
+    gd_keep(result);
+    double *dy = backward_random(ctx, result, &seed);
+    for (int64_t i = 0; i < count; i++) {
+        evaluate(which, at[i], &y[i], &dx[i]);
+        dx[i] *= dy[i];
+    }
+    /* What a 16-bit y has lost is missing in a slope that is made from it. */
+    bool coarse = dtype == GD_BFLOAT16 || dtype == GD_FLOAT16;
+    ck_assert(same_shape(shape_of(result), s));
+    assert_close(result, y, 16, 1, f->name);
+    double lost = coarse ? 8 * rounding_of(dtype) / 0x1p-24 : 0;
+    if (count) assert_close(gd_grad(x), dx, 32 + lost, 1, f->name);
+    free(at), free(y), free(dx), free(dy);
+    gd_step_end(ctx);
+}
+
+START_TEST(functions_of_one_variable)
+{
+    const shape shapes[] = {SHAPE(3, 5, 7), SHAPE(1), SCALAR_SHAPE, SHAPE(2, 2103), SHAPE(4, 0)};
+    for (int which = 0; which < FUNCTION_COUNT; which++)
+        for (int s = 0; s < 5; s++)
+            for (int layout = 0; layout < LAYOUTS; layout++)
+                for (int dtype = 0; dtype < 4; dtype++)
+                    check_function(which, (gd_dtype)dtype, shapes[s], layout);
+}
+END_TEST
+
+/* ---- Special values ----------------------------------------------------------------------- */
+
+typedef struct special {
+    const char *name;
+    gd_tensor *(*run)(gd_tensor *x);
+    double x, y, slope;
+} special;
+
+static const double inf = INFINITY, nan_value = NAN;
+
+START_TEST(special_values)
+{
+    const special table[] = {
+        {"exp", gd_exp, -inf, 0, 0},
+        {"exp", gd_exp, inf, inf, inf},
+        {"exp", gd_exp, nan_value, nan_value, nan_value},
+        {"log", gd_log, 0, -inf, inf},
+        {"log", gd_log, inf, inf, 0},
+        {"log", gd_log, -inf, nan_value, 0},
+        {"sqrt", gd_sqrt, 0, 0, inf},
+        {"sqrt", gd_sqrt, inf, inf, 0},
+        {"sqrt", gd_sqrt, -1, nan_value, nan_value},
+        {"rsqrt", gd_rsqrt, 0, inf, -inf},
+        {"rsqrt", gd_rsqrt, inf, 0, 0},
+        {"sin", gd_sin, inf, nan_value, nan_value},
+        {"tanh", gd_tanh, inf, 1, 0},
+        {"tanh", gd_tanh, -inf, -1, 0},
+        {"sigmoid", gd_sigmoid, inf, 1, 0},
+        {"sigmoid", gd_sigmoid, -inf, 0, 0},
+        {"sigmoid", gd_sigmoid, -1e30, 0, 0},
+        {"sigmoid", gd_sigmoid, 1e30, 1, 0},
+        {"sigmoid", gd_sigmoid, nan_value, nan_value, nan_value},
+        {"silu", gd_silu, 1e30, 1e30, 1},
+        {"silu", gd_silu, -1e30, 0, 0},
+        {"silu", gd_silu, nan_value, nan_value, nan_value},
+        {"gelu", gd_gelu, 1e30, 1e30, 1},
+        {"gelu", gd_gelu, -1e30, 0, 0},
+        {"gelu", gd_gelu, nan_value, nan_value, nan_value},
+        {"gelu_tanh", gd_gelu_tanh, 1e30, 1e30, 1},
+        {"gelu_tanh", gd_gelu_tanh, -1e30, 0, 0},
+        {"gelu_tanh", gd_gelu_tanh, nan_value, nan_value, nan_value},
+        {"silu", gd_silu, -inf, 0, 0},
+        {"silu", gd_silu, inf, inf, 1},
+        {"gelu", gd_gelu, -inf, 0, 0},
+        {"gelu", gd_gelu, inf, inf, 1},
+        {"gelu_tanh", gd_gelu_tanh, -inf, 0, 0},
+        {"gelu_tanh", gd_gelu_tanh, inf, inf, 1},
+        {"gelu_tanh", gd_gelu_tanh, 3.4e38, 3.4e38, 1},
+        {"gelu_tanh", gd_gelu_tanh, -3.4e38, 0, 0},
+        {"softplus", gd_softplus, inf, inf, 1},
+        {"softplus", gd_softplus, -inf, 0, 0},
+        {"softplus", gd_softplus, 1e30, 1e30, 1},
+        {"softplus", gd_softplus, nan_value, nan_value, nan_value},
+        {"erf", gd_erf, inf, 1, 0},
+        {"erf", gd_erf, nan_value, nan_value, nan_value},
+        {"log1p", gd_log1p, -1, -inf, inf},
+        {"log1p", gd_log1p, 1e-20, 1e-20, 1},
+        {"expm1", gd_expm1, -inf, -1, 0},
+        {"expm1", gd_expm1, 1e-20, 1e-20, 1},
+        {"clamp", clamp, 1.5, 1.5, 1},
+        {"clamp", clamp, inf, 1.5, 0},
+        {"clamp", clamp, nan_value, nan_value, 0},
+        {"abs", gd_abs, nan_value, nan_value, 0},
+        {"relu", gd_relu, 0, 0, 0},
+        {"relu", gd_relu, inf, inf, 1},
+        {"relu", gd_relu, -inf, 0, 0},
+        {"relu", gd_relu, nan_value, nan_value, 1},
+        {"abs", gd_abs, 0, 0, 0},
+        {"abs", gd_abs, -inf, inf, -1},
+        {"hardtanh", hardtanh, 1.5, 1.5, 0},
+        {"hardtanh", hardtanh, -1, -1, 0},
+        {"hardtanh", hardtanh, -inf, -1, 0},
+        {"hardtanh", hardtanh, nan_value, nan_value, 0},
+        {"leaky_relu", leaky, 0, 0, 0.125},
+        {"leaky_relu", leaky, -inf, -inf, 0.125},
+        {"leaky_relu", leaky, inf, inf, 1},
+        {"leaky_relu", leaky, nan_value, nan_value, 0.125},
+        {"leaky_relu 0", leaky_0, inf, inf, 1},
+        {"leaky_relu 0", leaky_0, -inf, nan_value, 0},
+        {"elu", elu, 0, 0, 0.75},
+        {"elu", elu, -1e-20, -0.75e-20, 0.75},
+        {"elu", elu, -inf, -0.75, 0},
+        {"elu", elu, inf, inf, 1},
+        {"elu", elu, 1e30, 1e30, 1},
+        {"elu", elu, nan_value, nan_value, 1},
+        {"mish", gd_mish, -inf, 0, 0},
+        {"mish", gd_mish, inf, inf, 1},
+        {"mish", gd_mish, -1e30, 0, 0},
+        {"mish", gd_mish, 1e30, 1e30, 1},
+        {"mish", gd_mish, nan_value, nan_value, nan_value},
+        {"reciprocal", gd_reciprocal, 0, inf, -inf},
+        {"reciprocal", gd_reciprocal, -inf, 0, 0},
+        {"reciprocal", gd_reciprocal, nan_value, nan_value, nan_value},
+        {"atan", gd_atan, inf, acos(0), 0},
+        {"atan", gd_atan, -inf, -acos(0), 0},
+        {"atan", gd_atan, 0, 0, 1},
+        {"atan", gd_atan, nan_value, nan_value, nan_value},
+        {"sign", gd_sign, 0, 0, 0},
+        {"sign", gd_sign, -inf, -1, 0},
+        {"sign", gd_sign, nan_value, 0, 0},
+        {"floor", gd_floor, -0.25, -1, 0},
+        {"floor", gd_floor, 3, 3, 0},
+        {"floor", gd_floor, -inf, -inf, 0},
+        {"floor", gd_floor, nan_value, nan_value, 0},
+        {"ceil", gd_ceil, 0.25, 1, 0},
+        {"ceil", gd_ceil, nan_value, nan_value, 0},
+        {"round", gd_round, 0.5, 0, 0},
+        {"round", gd_round, 1.5, 2, 0},
+        {"round", gd_round, 2.5, 2, 0},
+        {"round", gd_round, -2.5, -2, 0},
+        {"round", gd_round, 8388609, 8388609, 0},
+        {"round", gd_round, inf, inf, 0},
+        {"round", gd_round, nan_value, nan_value, 0},
+        {"pow 0", power_0, 0, 1, 0},
+        {"pow 0", power_0, nan_value, 1, 0},
+        {"pow 1", power_1, 0, 0, 1},
+        {"pow 2", power_2, 0, 0, 0},
+        {"pow 3", power_3, 0, 0, 0},
+        {"pow 3", power_3, -2, -8, 12},
+        {"pow 0.5", power_half, 0, 0, inf},
+        {"pow 0.5", power_half, -1, nan_value, nan_value},
+        {"pow 0.5", power_half, -inf, inf, 0},
+        {"pow -1", power_minus_1, 0, inf, -inf},
+        {"pow -1", power_minus_1, -inf, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const special *s = &table[i];
+        /* 21 copies: the vector loop and its tail. */
+        for (int dtype = 0; dtype < 2; dtype++) {
+            gd_tensor *x = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(21));
+            gd_tensor_set_requires_grad(x, true);
+            gd_tensor_fill(x, s->x);
+            gd_tensor *y = s->run(x);
+            gd_keep(y);
+            gd_backward_from(&y, 1, NULL);
+            double wanted_y[21], wanted_dx[21];
+            for (int k = 0; k < 21; k++) wanted_y[k] = s->y, wanted_dx[k] = s->slope;
+            assert_close(y, wanted_y, 4, 0, s->name);
+            assert_close(gd_grad(x), wanted_dx, 4, 0, s->name);
+            gd_step_end(ctx);
+        }
+    }
+}
+END_TEST
+
+/* relu and abs let dy be anything where they are flat: 0 times infinity must not come out. */
+START_TEST(flat_places_stop_infinite_gradients)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){-1, 0});
+    gd_tensor *u = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){INFINITY, INFINITY});
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *y = gd_relu(x);
+    gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &u});
+    assert_close(gd_grad(x), (double[]){0, 0}, 0, 0, "relu");
+}
+END_TEST
+
+/* A number that float32 cannot hold is the nearest, and neither 0 nor infinite: 0 times it is 0. */
+START_TEST(parameters_beyond_float32)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){0, 2});
+    assert_close(gd_scale(x, 1e300), (double[]){0, INFINITY}, 0, 0, "scale");
+    assert_close(gd_leaky_relu(x, 1e300), (double[]){0, 2}, 0, 0, "leaky_relu");
+    assert_close(gd_elu(x, -1e300), (double[]){0, 2}, 0, 0, "elu");
+    assert_close(gd_pow(x, 1e-300), (double[]){0, 1}, 0, 0, "pow");
+    assert_close(gd_div(gd_sub(x, x), gd_clamp(gd_sub(x, x), 1e-300, INFINITY)), (double[]){0, 0},
+                 0, 0, "a quotient by clamp");
+    gd_tensor *zeros = gd_sub(x, x);
+    assert_close(gd_cosine_similarity(zeros, zeros, 0, 1e-300), (double[]){0}, 0, 0, "cosine");
+}
+END_TEST
+
+/* ---- Threads, and refusals ---------------------------------------------------------------- */
+
+/* y, da and db of a few functions in a context of its own. */
+static void run_with_threads(int threads, shape b_shape, result_bits *first)
+{
+    uint64_t seed = 12345;
+    gd_context *own = gd_context_create(&(gd_context_options){.threads = threads});
+    gd_tensor *a = random_leaf(own, GD_FLOAT32, GD_SHAPE(301, 407), 0.1, 2, &seed);
+    gd_tensor *b = random_leaf(own, GD_FLOAT32, b_shape.ndim, b_shape.dim, 0.1, 2, &seed);
+    gd_tensor *result = gd_div(gd_gelu(gd_mul(gd_exp(a), b)), gd_log(gd_add_scalar(b, 2)));
+    gd_keep(result);
+    free(backward_random(own, result, &seed));
+    assert_same_bits(first, (gd_tensor *[]){result, gd_grad(a), gd_grad(b)}, 3);
+    ck_assert_no_error(own);
+    gd_context_free(own);
+}
+
+START_TEST(threads_do_not_change_a_bit)
+{
+    const shape shapes[] = {SHAPE(301, 407), SHAPE(407), SHAPE(301, 1), SCALAR_SHAPE};
+    for (int s = 0; s < 4; s++) {
+        result_bits first = {0};
+        for (int threads = 1; threads < 5; threads++) run_with_threads(threads, shapes[s], &first);
+        free(first.all);
+    }
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3, 4));
+    ck_assert_ptr_null(gd_exp(ids));
+    ck_assert_error(ctx, "exp: x is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_mul(x, ids));
+    ck_assert_error(ctx, "mul: b is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_add(x, gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3))));
+    ck_assert_error(ctx, "add: a [3, 4] and b [3] cannot be broadcast together");
+    ck_assert_ptr_null(gd_sub(gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 0)),
+                              gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3))));
+    ck_assert_error(ctx, "sub: a [2, 0] and b [2, 3] cannot be broadcast together");
+    ck_assert_ptr_null(gd_div(x, gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(4))));
+    ck_assert_error(ctx, "div: b is float64, but a is float32; use gd_cast");
+    ck_assert_ptr_null(gd_where(x, x, x));
+    ck_assert_error(ctx, "where: condition is float32, wanted int32");
+    ck_assert_ptr_null(gd_where(ids, x, ids));
+    ck_assert_error(ctx, "where: b is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_where(ids, x, gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(4))));
+    ck_assert_error(ctx, "where: b is bfloat16, but a is float32; use gd_cast");
+    ck_assert_ptr_null(gd_where(ids, x, gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5))));
+    ck_assert_error(ctx, "where: condition [3, 4] and b [5] cannot be broadcast together");
+    ck_assert_ptr_null(gd_add(x, NULL));
+    ck_assert_error(ctx, "add: b is NULL, wanted a tensor");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("elementwise");
+    TCase *one = tcase_create("one variable");
+    tcase_add_checked_fixture(one, setup, teardown);
+    tcase_add_test(one, functions_of_one_variable);
+    tcase_add_test(one, special_values);
+    tcase_add_test(one, flat_places_stop_infinite_gradients);
+    tcase_add_test(one, parameters_beyond_float32);
+    tcase_set_timeout(one, 60);
+    suite_add_tcase(suite, one);
+
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_test(all, threads_do_not_change_a_bit);
+    tcase_add_test(all, refusals);
+    tcase_set_timeout(all, 60);
+    suite_add_tcase(suite, all);
+    return check_main(suite);
+}

@@ -1,0 +1,121 @@
+/* test.c - rows of a table, and their gradient as sums. */
+#include "op_test.h"
+
+/* ids [2, n / 2] random below vocab. */
+static gd_tensor *random_ids(gd_context *ctx, int64_t n, int64_t vocab, uint64_t *seed)
+{
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, n / 2));
+    ck_assert_no_error(ctx);
+    int32_t *id = gd_tensor_data(ids);
+    for (int64_t i = 0; i < gd_tensor_count(ids); i++) {
+        id[i] = (int32_t)random_size(seed, 0, vocab - 1);
+    }
+    return ids;
+}
+
+START_TEST(embedding_is_the_loop)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const int64_t sizes[][3] = {{1, 1, 2}, {7, 5, 40}, {300, 130, 60}, {3, 64, 0}, {5, 0, 8}};
+    uint64_t seed = 1;
+    for (int i = 0; i < 40; i++) {
+        int64_t V = sizes[i / 8][0], C = sizes[i / 8][1], n = sizes[i / 8][2];
+        gd_dtype dtype = dtypes[i % 4];
+        gd_context *ctx = test_context(1 + i / 4 % 2);
+        gd_tensor *table = random_leaf(ctx, dtype, GD_SHAPE(V, C), -1, 1, &seed);
+        gd_tensor *ids = random_ids(ctx, n, V, &seed);
+        gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(2, n / 2, C), -1, 1, &seed);
+        gd_tensor *y = gd_keep(gd_embedding(table, ids));
+        ck_assert_no_error(ctx);
+        const int32_t *id = gd_tensor_data(ids);
+        double *rows = values_of(table), *vdy = values_of(dy);
+        double *want = zeros(n * C);
+        double *dtable = zeros(V * C);
+        for (int64_t k = 0; k < n; k++) {
+            for (int64_t c = 0; c < C; c++) {
+                want[k * C + c] = rows[id[k] * C + c];
+                dtable[id[k] * C + c] += vdy[k * C + c];
+            }
+        }
+        assert_sums("y", y, want, 0);
+        backward_with(y, dy);
+        assert_sums("dtable", gd_grad(table), dtable, tolerance_of(dtype));
+        gd_step_end(ctx);
+        /* Once more: the second backward adds. */
+        backward_with(gd_embedding(table, ids), dy);
+        for (int64_t k = 0; k < V * C; k++) dtable[k] *= 2;
+        assert_sums("dtable", gd_grad(table), dtable, tolerance_of(dtype));
+        free(rows), free(vdy), free(want), free(dtable);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
+/* A sum of 200000 times 0.1 in float would be wrong in the third digit. */
+START_TEST(embedding_sums_many_equal_ids)
+{
+    gd_context *ctx = test_context(2);
+    uint64_t seed = 2;
+    gd_tensor *table = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 3), -1, 1, &seed);
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(200000));
+    gd_tensor *dy = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(200000, 3));
+    gd_tensor_fill(ids, 1);
+    gd_tensor_fill(dy, 0.1);
+    backward_with(gd_embedding(table, ids), dy);
+    double sum = 200000 * (double)0.1f, want[6] = {0, 0, 0, sum, sum, sum};
+    assert_sums("dtable", gd_grad(table), want, 1e-7);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(embedding_has_the_same_bits_for_any_number_of_threads)
+{
+    result_bits first = {0};
+    for (int threads = 1; threads <= 5; threads += 2) {
+        gd_context *ctx = test_context(threads);
+        uint64_t seed = 3;
+        gd_tensor *table = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(65, 200), -1, 1, &seed);
+        gd_tensor *ids = random_ids(ctx, 2000, 65, &seed);
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 1000, 200), -1, 1, &seed);
+        backward_with(gd_embedding(table, ids), dy);
+        assert_same_bits(&first, (gd_tensor *[]){gd_grad(table)}, 1);
+        gd_context_free(ctx);
+    }
+    free(first.all);
+}
+END_TEST
+
+START_TEST(embedding_says_what_does_not_fit)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *table = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5, 2));
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(4));
+    gd_tensor *real = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4));
+    ((int32_t *)gd_tensor_data(ids))[2] = 5;
+    ck_assert_ptr_null(gd_embedding(table, ids));
+    ck_assert_error(ctx, "embedding: ids[2] is 5, wanted 0 to 4, the rows of table [5, 2]");
+    ((int32_t *)gd_tensor_data(ids))[2] = -1;
+    ck_assert_ptr_null(gd_embedding(table, ids));
+    ck_assert_error(ctx, "embedding: ids[2] is -1");
+    ck_assert_ptr_null(gd_embedding(table, real));
+    ck_assert_error(ctx, "embedding: ids is float32 [4], wanted int32");
+    ck_assert_ptr_null(gd_embedding(real, ids));
+    ck_assert_error(ctx, "embedding: table is float32 [4], wanted a real [V, C]");
+    ck_assert_ptr_null(gd_embedding(table, NULL));
+    ck_assert_error(ctx, "embedding: ids is NULL");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("embedding");
+    TCase *tests = tcase_create("embedding");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, embedding_is_the_loop);
+    tcase_add_test(tests, embedding_sums_many_equal_ids);
+    tcase_add_test(tests, embedding_has_the_same_bits_for_any_number_of_threads);
+    tcase_add_test(tests, embedding_says_what_does_not_fit);
+    suite_add_tcase(suite, tests);
+    return check_main(suite);
+}

@@ -1,0 +1,236 @@
+/* test.c - the loss of a last layer against -log(softmax(x w^T)[t]) in long
+ * double. */
+#include "op_test.h"
+
+typedef struct problem {
+    int64_t M, K, V;
+    const double *x, *w;
+    const int32_t *targets;
+    gd_cross_entropy_options options;
+} problem;
+
+static bool counts(const problem *p, int64_t row)
+{
+    return !p->options.ignore_index || p->targets[row] != p->options.ignore_index;
+}
+
+/* The loss; and for a gradient of 1 that arrives at it, dx and dw. */
+static double reference(const problem *p, double *dx, double *dw)
+{
+    long double loss = 0, *logits = malloc((size_t)p->V * sizeof *logits);
+    int64_t counting = 0;
+    for (int64_t i = 0; i < p->M; i++) counting += counts(p, i);
+    const long double factor = p->options.reduction == GD_MEAN ? 1.0L / (long double)counting : 1;
+    for (int64_t i = 0; i < p->M; i++) {
+        long double sum = 0, max = -INFINITY;
+        if (!counts(p, i)) continue;
+        for (int64_t j = 0; j < p->V; j++) {
+            logits[j] = 0;
+            for (int64_t k = 0; k < p->K; k++) {
+                logits[j] += (long double)p->x[i * p->K + k] * p->w[j * p->K + k];
+            }
+            max = fmaxl(max, logits[j]);
+        }
+        for (int64_t j = 0; j < p->V; j++) sum += expl(logits[j] - max);
+        loss += factor * (logl(sum) + max - logits[p->targets[i]]);
+        for (int64_t j = 0; j < p->V; j++) {
+            const long double d =
+                factor * (expl(logits[j] - max) / sum - (j == p->targets[i] ? 1 : 0));
+            for (int64_t k = 0; k < p->K; k++) {
+                dx[i * p->K + k] += (double)(d * p->w[j * p->K + k]);
+                dw[j * p->K + k] += (double)(d * p->x[i * p->K + k]);
+            }
+        }
+    }
+    free(logits);
+    return (double)loss;
+}
+
+/* Two backwards, the second of which adds. */
+static void check_problem(problem p, gd_dtype dtype, double cotangent, uint64_t seed)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2, .poison = true});
+    gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(p.M, p.K), -1, 1, &seed);
+    gd_tensor *w = random_leaf(ctx, dtype, GD_SHAPE(p.V, p.K), -1, 1, &seed);
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(p.M), p.targets);
+    p.x = values_of(x), p.w = values_of(w);
+    double *dx = zeros(p.M * p.K), *dw = zeros(p.V * p.K), loss = reference(&p, dx, dw);
+    const double rtol = dtype == GD_FLOAT64 ? 1e-12 : 2e-6 * (double)(p.K + 4);
+    gd_tensor *y = gd_linear_cross_entropy(x, w, t, &p.options);
+    ck_assert_no_error(ctx);
+    double got = gd_item(y);
+    arrays_near(&got, &loss, 1, (bound){1, rtol, 1}, dtype == GD_FLOAT64 ? dtype : GD_FLOAT32,
+                "loss");
+    gd_tensor *u = gd_tensor_create(ctx, GD_FLOAT64, 0, NULL);
+    gd_tensor_fill(u, cotangent);
+    const double term = cotangent * (p.options.reduction == GD_SUM ? 1 : 1 / (double)p.M);
+    gd_backward_options options = {.cotangents = &u, .keep_tape = true};
+    for (int times = 1; times <= 2; times++) {
+        gd_backward_from(&y, 1, &options);
+        ck_assert_no_error(ctx);
+        assert_near(gd_grad(x), dx, cotangent * times, (bound){term * times, rtol, times}, "dx");
+        assert_near(gd_grad(w), dw, cotangent * times, (bound){term * times * 4, rtol, times},
+                    "dweight");
+    }
+    gd_no_grad_begin(ctx);
+    double alone = gd_item(gd_linear_cross_entropy(x, w, t, &p.options));
+    gd_no_grad_end(ctx);
+    arrays_near(&alone, &loss, 1, (bound){1, rtol, 1}, dtype == GD_FLOAT64 ? dtype : GD_FLOAT32,
+                "loss without a tape");
+    free((void *)p.x), free((void *)p.w), free(dx), free(dw);
+    gd_context_free(ctx);
+}
+
+START_TEST(is_its_formula)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 100 + (uint64_t)_i;
+    problem p = {.M = random_size(&seed, 1, 40),
+                 .K = random_size(&seed, 1, 20),
+                 .V = random_size(&seed, 2, _i % 5 ? 30 : 1100)};
+    p.options.reduction = _i / 4 % 2 ? GD_SUM : GD_MEAN;
+    const bool ignores = random_chance(&seed, 0.5);
+    if (ignores) p.options.ignore_index = -100;
+    int32_t *targets = malloc((size_t)p.M * sizeof *targets);
+    for (int64_t i = 0; i < p.M; i++) {
+        targets[i] = (int32_t)random_below(&seed, p.V);
+        if (ignores && i > 0 && random_chance(&seed, 0.3)) targets[i] = -100;
+    }
+    p.targets = targets;
+    check_problem(p, dtypes[_i % 4], _i % 3 ? 0.75 : 1, seed);
+    free(targets);
+}
+END_TEST
+
+/* So many rows that the forward computes the gradients in pieces, the last of a few rows. */
+START_TEST(gradients_in_pieces)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 500 + (uint64_t)_i;
+    problem p = {.M = 3 * 4096 + 5, .K = 3, .V = 40};
+    p.options.reduction = _i / 4 ? GD_SUM : GD_MEAN;
+    p.options.ignore_index = 7;
+    int32_t *targets = malloc((size_t)p.M * sizeof *targets);
+    for (int64_t i = 0; i < p.M; i++) targets[i] = (int32_t)random_below(&seed, p.V);
+    p.targets = targets;
+    check_problem(p, dtypes[_i % 4], 0.75, seed);
+    free(targets);
+}
+END_TEST
+
+/* In pieces d is never in memory as a whole, and a gradient that is not needed is not computed. One
+ * that is required only after the forward is refused. */
+START_TEST(pieces_save_what_is_needed)
+{
+    enum { M = 16384, K = 2, V = 100 };
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2});
+    uint64_t seed = 3;
+    gd_tensor *in[2] = {random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, K), -1, 1, &seed),
+                        random_leaf(ctx, GD_FLOAT32, GD_SHAPE(V, K), -1, 1, &seed)};
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(M));
+    gd_random_integers(t, 0, V);
+    gd_memory_reset_peak(ctx);
+    const size_t before = gd_memory(ctx).peak_total;
+    gd_backward(gd_linear_cross_entropy(in[0], in[1], t, NULL));
+    ck_assert_uint_lt(gd_memory(ctx).peak_total - before, (size_t)M * V * sizeof(float) / 2);
+    ck_assert_no_error(ctx);
+    for (int i = 0; i < 2; i++) {
+        size_t size, same_size;
+        void *both = bytes_of(gd_grad(in[i]), &size);
+        gd_step_end(ctx);
+        gd_grad_clear(in[0]), gd_grad_clear(in[1]);
+        gd_tensor_set_requires_grad(in[1 - i], false);
+        const size_t empty = gd_memory(ctx).current_total;
+        gd_tensor *loss = gd_linear_cross_entropy(in[0], in[1], t, NULL);
+        const size_t saved = gd_memory(ctx).current_total - empty;
+        ck_assert_uint_eq(saved,
+                          (size_t)gd_tensor_count(in[i]) * sizeof(float) + 2 * sizeof(float));
+        gd_backward(loss);
+        ck_assert_no_error(ctx);
+        void *alone = bytes_of(gd_grad(in[i]), &same_size);
+        ck_assert(size == same_size && !memcmp(both, alone, size));
+        ck_assert_ptr_null(gd_grad(in[1 - i]));
+        free(both), free(alone);
+        loss = gd_linear_cross_entropy(in[0], in[1], t, NULL);
+        gd_tensor_set_requires_grad(in[1 - i], true);
+        gd_backward(loss);
+        char message[128];
+        snprintf(message, sizeof message,
+                 "linear_cross_entropy: %s requires a gradient, but did not in the forward",
+                 i ? "x" : "weight");
+        ck_assert_error(ctx, message);
+        gd_step_end(ctx);
+        gd_grad_clear(in[0]), gd_grad_clear(in[1]);
+        gd_backward(gd_linear_cross_entropy(in[0], in[1], t, NULL));
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Without a backward to come the logits are made in pieces of rows: their memory shows it, and the
+ * loss does not. */
+START_TEST(pieces)
+{
+    enum { M = 700, K = 3, V = 100000 };
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2});
+    uint64_t seed = 1;
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, K), -1, 1, &seed);
+    gd_tensor *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(V, K), -1, 1, &seed);
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(M));
+    gd_random_integers(t, 0, V);
+    gd_no_grad_begin(ctx);
+    double loss = gd_item(gd_linear_cross_entropy(x, w, t, NULL));
+    const size_t peak = gd_memory(ctx).peak_total;
+    gd_step_end(ctx);
+    double want = gd_item(gd_cross_entropy(gd_linear(x, w, NULL), t));
+    gd_no_grad_end(ctx);
+    ck_assert_no_error(ctx);
+    ck_assert_double_eq_tol(loss, want, 1e-5);
+    ck_assert_uint_lt(peak, (size_t)M * V * sizeof(float) / 2);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(says_what_does_not_fit)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3));
+    gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5, 3));
+    gd_tensor *wrong = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5, 4));
+    gd_tensor *half = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(5, 3));
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), ((const int32_t[]){4, 5}));
+    const gd_cross_entropy_options reduction = {.reduction = (gd_reduction)7};
+    ck_assert_ptr_null(gd_linear_cross_entropy(x, wrong, t, NULL));
+    ck_assert_error(ctx, "linear_cross_entropy: weight is float32 [5, 4], wanted float32 [V, 3]");
+    ck_assert_ptr_null(gd_linear_cross_entropy(x, half, t, NULL));
+    ck_assert_error(ctx, "linear_cross_entropy: weight is bfloat16 [5, 3], wanted float32 [V, 3]");
+    ck_assert_ptr_null(gd_linear_cross_entropy(x, w, x, NULL));
+    ck_assert_error(ctx, "linear_cross_entropy: targets is float32 [2, 3], wanted int32 and the "
+                         "shape of x weight^T [2, 5] without its last dimension");
+    ck_assert_ptr_null(
+        gd_linear_cross_entropy(x, w, gd_tensor_create(ctx, GD_INT32, 0, NULL), NULL));
+    ck_assert_error(ctx, "linear_cross_entropy: targets is int32 [], wanted int32 and the shape of "
+                         "x [2, 3] without its last dimension");
+    ck_assert_ptr_null(gd_linear_cross_entropy(t, w, t, NULL));
+    ck_assert_error(ctx, "linear_cross_entropy: x is int32 [2], wanted a real [..., K]");
+    ck_assert_ptr_null(gd_linear_cross_entropy(x, w, t, &reduction));
+    ck_assert_error(ctx, "linear_cross_entropy: reduction is 7");
+    ck_assert_ptr_null(gd_linear_cross_entropy(x, w, t, NULL));
+    ck_assert_error(ctx, "linear_cross_entropy: targets[1] is 5, wanted 0 to 4");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("linear_cross_entropy");
+    TCase *cases = tcase_create("linear_cross_entropy");
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases, is_its_formula, 0, 40);
+    tcase_add_loop_test(cases, gradients_in_pieces, 0, 8);
+    tcase_add_test(cases, pieces_save_what_is_needed);
+    tcase_add_test(cases, pieces);
+    tcase_add_test(cases, says_what_does_not_fit);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

@@ -1,0 +1,575 @@
+/* test.c - matmul and linear against triple loops in double, and the matrix product below
+ * them at every edge of its tiles. */
+/* Build: all symbols. */
+#include "op_test.h"
+
+#include "matmul/gemm.h"
+
+/* ---- The product itself ------------------------------------------------------------------- */
+
+typedef void product(float *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M, int64_t N,
+                     int64_t K, bool accumulate, void *scratch, int threads);
+typedef size_t scratch_size(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
+                            int threads);
+
+#ifdef GD_HAVE_BLAS
+static size_t blas_scratch(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
+                           int threads)
+{
+    (void)threads;
+    return gd_gemm_blas_scratch_f32(a, b, M, N, K);
+}
+#endif
+
+/* A product of a [M, K] and b [K, N], laid out by strides as the bits of `layout` say. */
+typedef struct product_case {
+    product *multiply;
+    scratch_size *bytes;
+    int64_t M, N, K;
+    int layout, threads;
+    bool accumulate;
+} product_case;
+
+/* Its c, against a sum in double; to be freed. */
+static float *run_product(product_case p)
+{
+    const int64_t M = p.M, N = p.N, K = p.K;
+    const int layout = p.layout;
+    uint64_t seed = (uint64_t)(M * 1000003 + N * 1009 + K);
+    int64_t gap = layout & 4 ? 3 : 0; /* rows, or columns, further apart than they are long */
+    int64_t a_size = (M + gap) * (K + gap) * 2, b_size = (K + gap) * (N + gap) * 2;
+    float *a = malloc((size_t)(a_size + 1) * sizeof *a),
+          *b = malloc((size_t)(b_size + 1) * sizeof *b);
+    for (int64_t i = 0; i < a_size; i++) a[i] = (float)random_in(&seed, -1, 1);
+    for (int64_t i = 0; i < b_size; i++) b[i] = (float)random_in(&seed, -1, 1);
+    gemm_matrix x = {a, K + gap, 1}, y = {b, N + gap, 1};
+    if (layout & 1) x = (gemm_matrix){a, 1, M + gap};
+    if (layout & 2) y = (gemm_matrix){b, 1, K + gap};
+    if (layout & 8) x = (gemm_matrix){a, 2 * K, 2}, y = (gemm_matrix){b, 2 * N, 2};
+    int64_t c_row = N + gap;
+    float *c = malloc((size_t)(M * c_row + 1) * sizeof *c);
+    double *want = malloc((size_t)(M * c_row + 1) * sizeof *want);
+    for (int64_t i = 0; i < M * c_row; i++)
+        c[i] = p.accumulate ? (float)random_in(&seed, -1, 1) : NAN;
+    for (int64_t i = 0; i < M; i++) {
+        for (int64_t j = 0; j < c_row; j++) {
+            double sum = p.accumulate || j >= N ? (double)c[i * c_row + j] : 0;
+            for (int64_t k = 0; j < N && k < K; k++) {
+                sum += (double)x.data[i * x.row + k * x.column] *
+                       (double)y.data[k * y.row + j * y.column];
+            }
+            want[i * c_row + j] = sum;
+        }
+    }
+    void *scratch = malloc(p.bytes(x, y, M, N, K, p.threads) + 1);
+    p.multiply(c, c_row, x, y, M, N, K, p.accumulate, scratch, p.threads);
+    for (int64_t i = 0; i < M * c_row; i++) {
+        double error = fabs((double)c[i] - want[i]);
+        if ((isnan(c[i]) && isnan(want[i])) || error <= 1e-6 * sqrt((double)K + 1)) continue;
+        /* Each assertion is a message to another process, which takes longer than an element. */
+        ck_abort_msg("M %d N %d K %d layout %d: c[%d] is %g, wanted %g", (int)M, (int)N, (int)K,
+                     layout, (int)i, (double)c[i], want[i]);
+    }
+    free(a), free(b), free(want), free(scratch);
+    return c;
+}
+
+/* All sizes around those of a tile, all layouts, added or written. */
+START_TEST(product_at_every_edge)
+{
+    const int64_t rows[] = {1, 2, 3, 5, 7, 8, 9, 16, 23},
+                  columns[] = {1, 2, 15, 16, 17, 31, 33, 47, 48, 49, 65, 97};
+    const int64_t inner[] = {0, 1, 2, 9, 64, 129};
+    int layout = 0;
+    for (size_t m = 0; m < sizeof rows / sizeof *rows; m++) {
+        for (size_t n = 0; n < sizeof columns / sizeof *columns; n++) {
+            for (size_t k = 0; k < sizeof inner / sizeof *inner; k++) {
+                layout = (layout + 1) % 12;
+                int64_t M = rows[m], N = columns[n], K = inner[k];
+                free(run_product((product_case){gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout,
+                                                1, (m + n + k) % 2 == 0}));
+            }
+        }
+    }
+}
+END_TEST
+
+/* Sizes that cross every block: rows, packed columns, terms. Those below 64 rows or columns are
+ * computed by tiles on every machine. */
+START_TEST(product_of_larger_sizes)
+{
+    const int64_t sizes[][3] = {{70, 100, 600},  {300, 65, 130},  {9, 700, 520},
+                                {65, 128, 1100}, {130, 1030, 40}, {300, 63, 130},
+                                {63, 530, 600},  {96, 64, 257},   {1030, 63, 1100}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
+        for (int layout = 0; layout < 12; layout += 1 + (int)i % 5) {
+            free(run_product(
+                (product_case){gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, 2, layout % 2}));
+        }
+    }
+}
+END_TEST
+
+START_TEST(product_has_the_same_bits_for_any_number_of_threads)
+{
+    const int64_t sizes[][3] = {{1, 1, 1},      {5, 300, 70},   {65, 128, 768},
+                                {200, 65, 129}, {33, 97, 1500}, {9, 40, 5000}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
+        for (int layout = 0; layout < 4; layout++) {
+            float *one = run_product(
+                (product_case){gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, 1, true});
+            for (int threads = 2; threads <= 7; threads += 1 + threads / 3) {
+                float *many = run_product((product_case){gd_gemm_f32, gd_gemm_scratch_f32, M, N, K,
+                                                         layout, threads, true});
+                ck_assert_int_eq(memcmp(one, many, (size_t)(M * N) * sizeof *one), 0);
+                free(many);
+            }
+            free(one);
+        }
+    }
+}
+END_TEST
+
+#if !defined(GD_HAVE_BLAS) || defined(__AVX2__) /* where it is not BLAS's */
+#if defined(__OPTIMIZE__) && (defined(__FMA__) || defined(__aarch64__))
+#define MULTIPLY_ADD(a, b, c) fmaf(a, b, c)
+#else
+#define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* Of up to 128 terms, every element is one chain of multiply-adds in order: so two processors give
+ * the same bits if both fuse a multiplication and an addition, however wide their vectors are. */
+START_TEST(product_is_a_chain_of_multiply_adds)
+{
+    enum { M = 23, N = 47, K = 128 };
+    static float a[M * K], b[K * N], c[M * N];
+    uint64_t seed = 1;
+    for (int i = 0; i < M * K; i++) a[i] = (float)random_in(&seed, -1, 1);
+    for (int i = 0; i < K * N; i++) b[i] = (float)random_in(&seed, -1, 1);
+    for (int layout = 0; layout < 4; layout++) {
+        gemm_matrix x = layout & 1 ? (gemm_matrix){a, 1, M} : (gemm_matrix){a, K, 1};
+        gemm_matrix y = layout & 2 ? (gemm_matrix){b, 1, K} : (gemm_matrix){b, N, 1};
+        void *scratch = malloc(gd_gemm_scratch_f32(x, y, M, N, K, 1) + 1);
+        gd_gemm_f32(c, N, x, y, M, N, K, false, scratch, 1);
+        for (int i = 0; i < M; i++) {
+            for (int j = 0; j < N; j++) {
+                float sum = 0;
+                for (int k = 0; k < K; k++) {
+                    sum = MULTIPLY_ADD(x.data[i * x.row + k * x.column],
+                                       y.data[k * y.row + j * y.column], sum);
+                }
+                if (memcmp(&c[i * N + j], &sum, sizeof sum) == 0) continue;
+                ck_abort_msg("layout %d: c[%d, %d] is %a, wanted %a", layout, i, j,
+                             (double)c[i * N + j], (double)sum);
+            }
+        }
+        free(scratch);
+    }
+}
+END_TEST
+#endif
+
+/* Factors of very different sizes: the rms error in units of 2^-24 of the norm of the terms. Without
+ * the smallest of the parts that gemm_amx_cpu.c makes of a number it is 40. */
+START_TEST(product_has_the_accuracy_of_float32)
+{
+    enum { M = 96, N = 80, K = 256 };
+    for (int layout = 0; layout < 4; layout++) {
+        uint64_t seed = 12;
+        float *a = malloc(M * K * sizeof *a), *b = malloc(K * N * sizeof *b);
+        float *c = malloc(M * N * sizeof *c);
+        for (int i = 0; i < M * K; i++)
+            a[i] = (float)ldexp(random_in(&seed, -1, 1), (int)random_size(&seed, -30, 30));
+        for (int i = 0; i < K * N; i++)
+            b[i] = (float)ldexp(random_in(&seed, -1, 1), (int)random_size(&seed, -30, 30));
+        gemm_matrix x = layout & 1 ? (gemm_matrix){a, 1, M} : (gemm_matrix){a, K, 1};
+        gemm_matrix y = layout & 2 ? (gemm_matrix){b, 1, K} : (gemm_matrix){b, N, 1};
+        void *scratch = malloc(gd_gemm_scratch_f32(x, y, M, N, K, 1) + 1);
+        gd_gemm_f32(c, N, x, y, M, N, K, false, scratch, 1);
+        double errors = 0;
+        for (int i = 0; i < M * N; i++) {
+            double sum = 0, squares = 0;
+            for (int k = 0; k < K; k++) {
+                double term = (double)x.data[i / N * x.row + k * x.column] *
+                              (double)y.data[k * y.row + i % N * y.column];
+                sum += term, squares += term * term;
+            }
+            double error = ((double)c[i] - sum) / ldexp(sqrt(squares), -24);
+            errors += error * error;
+        }
+        ck_assert_double_lt(sqrt(errors / (M * N)), 5);
+        free(a), free(b), free(c), free(scratch);
+    }
+}
+END_TEST
+
+/* Each c is NaN, infinite or finite where a float32 sum is, also where it is added to something,
+ * and has the same bits for any number of threads. */
+START_TEST(product_keeps_infinities_apart)
+{
+    enum { M = 70, N = 66, K = 300 };
+    for (int layout = 0; layout < 8; layout++) {
+        bool accumulate = layout & 4;
+        uint64_t seed = 13;
+        float *a = malloc(M * K * sizeof *a), *b = malloc(K * N * sizeof *b);
+        float *c = malloc(M * N * sizeof *c), *again = malloc(M * N * sizeof *again);
+        for (int i = 0; i < M * K; i++) a[i] = (float)random_in(&seed, 0.5, 1);
+        for (int i = 0; i < K * N; i++) b[i] = (float)random_in(&seed, 0.5, 1);
+        for (int i = 0; i < M * N; i++) c[i] = again[i] = accumulate ? 1 : NAN;
+        gemm_matrix x = layout & 1 ? (gemm_matrix){a, 1, M} : (gemm_matrix){a, K, 1};
+        gemm_matrix y = layout & 2 ? (gemm_matrix){b, 1, K} : (gemm_matrix){b, N, 1};
+        a[3 * x.row + 290 * x.column] = INFINITY;
+        a[40 * x.row + 7 * x.column] = -INFINITY;
+        a[69 * x.row + 100 * x.column] = NAN;
+        a[50 * x.row] = FLT_MAX;         /* which rounds to a bfloat16 infinity */
+        b[5 * y.column + 7 * y.row] = 0; /* times -inf: NaN */
+        b[65 * y.column + 290 * y.row] = -INFINITY;
+        b[64 * y.column] = 0x1p-100f;
+        b[33 * y.column] = 2; /* times FLT_MAX: infinite */
+        void *scratch = malloc(gd_gemm_scratch_f32(x, y, M, N, K, 3) + 1);
+        gd_gemm_f32(c, N, x, y, M, N, K, accumulate, scratch, 1);
+        gd_gemm_f32(again, N, x, y, M, N, K, accumulate, scratch, 3);
+        ck_assert_int_eq(memcmp(c, again, M * N * sizeof *c), 0);
+        for (int i = 0; i < M * N; i++) {
+            float sum = 0;
+            for (int k = 0; k < K; k++)
+                sum += x.data[i / N * x.row + k * x.column] * y.data[k * y.row + i % N * y.column];
+            bool same = isnan(sum) ? isnan(c[i]) : isinf(sum) ? c[i] == sum : isfinite(c[i]);
+            ck_assert_msg(same, "layout %d: c[%d, %d] is %g, wanted %g", layout, i / N, i % N,
+                          (double)c[i], (double)sum);
+        }
+        free(a), free(b), free(c), free(again), free(scratch);
+    }
+}
+END_TEST
+
+#ifdef GD_HAVE_BLAS
+START_TEST(product_by_blas)
+{
+    const int64_t sizes[][3] = {{1, 1, 1},      {7, 9, 11},  {65, 128, 70},
+                                {200, 530, 33}, {400, 3, 5}, {3, 2, 1}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
+        for (int layout = 0; layout < 12; layout++) {
+            float *one = run_product(
+                (product_case){gd_gemm_blas_f32, blas_scratch, M, N, K, layout, 1, layout % 2});
+            float *two = run_product(
+                (product_case){gd_gemm_blas_f32, blas_scratch, M, N, K, layout, 2, layout % 2});
+            int64_t row = N + (layout & 4 ? 3 : 0);
+            ck_assert_int_eq(memcmp(one, two, (size_t)(M * row) * sizeof *one), 0);
+            free(one), free(two);
+        }
+    }
+}
+END_TEST
+#endif
+
+/* ---- matmul ------------------------------------------------------------------------------- */
+
+/* Reference: out[.., m, n] += sum over k, with broadcast, by walking the output's index. */
+typedef struct matrix_stack {
+    int ndim;
+    int64_t shape[GD_MAX_DIMS];
+    bool transpose;
+} matrix_stack;
+
+/* The flat position in s of element (row, column) of op(s) at batch index `index` [dims]. */
+static int64_t position(const matrix_stack *s, const int64_t *index, int dims, int64_t row,
+                        int64_t column)
+{
+    int64_t at = 0;
+    for (int i = 0; i < s->ndim - 2; i++) {
+        int64_t x = index[dims - (s->ndim - 2) + i];
+        at = at * s->shape[i] + (s->shape[i] == 1 ? 0 : x);
+    }
+    int64_t r = s->transpose ? column : row, c = s->transpose ? row : column;
+    return (at * s->shape[s->ndim - 2] + r) * s->shape[s->ndim - 1] + c;
+}
+
+/* Checks c = op(a) op(b) and both gradients for one set of shapes. */
+static void check_matmul(int threads, gd_dtype dtype, matrix_stack sa, matrix_stack sb, bool views,
+                         uint64_t *seed)
+{
+    gd_context *ctx = test_context(threads);
+    gd_tensor *a = random_leaf(ctx, dtype, sa.ndim, sa.shape, -1, 1, seed),
+              *b = random_leaf(ctx, dtype, sb.ndim, sb.shape, -1, 1, seed);
+    gd_tensor *x = a, *y = b;
+    matrix_stack shown_a = sa, shown_b = sb;
+    if (views) { /* the same matrices by way of transposed views */
+        x = gd_transpose(a, -1, -2), y = gd_transpose(b, -1, -2);
+        shown_a.transpose = !sa.transpose, shown_b.transpose = !sb.transpose;
+    }
+    gd_tensor *c = gd_matmul_with(x, y, shown_a.transpose, shown_b.transpose);
+    ck_assert_no_error(ctx);
+    gd_keep(c);
+    int dims = gd_tensor_ndim(c) - 2;
+    const int64_t *shape = gd_tensor_shape(c);
+    int64_t M = shape[dims], N = shape[dims + 1], K = sa.shape[sa.ndim - (sa.transpose ? 2 : 1)];
+    int64_t batch = 1;
+    for (int i = 0; i < dims; i++) batch *= shape[i];
+    gd_tensor *dc = random_leaf(ctx, dtype, dims + 2, shape, -1, 1, seed);
+    double *va = values_of(a), *vb = values_of(b), *vdc = values_of(dc);
+    double *want = zeros(batch * M * N);
+    double *da = zeros(gd_tensor_count(a));
+    double *db = zeros(gd_tensor_count(b));
+    for (int64_t o = 0; o < batch; o++) {
+        int64_t index[GD_MAX_DIMS], rest = o;
+        for (int d = dims - 1; d >= 0; d--) index[d] = rest % shape[d], rest /= shape[d];
+        for (int64_t m = 0; m < M; m++) {
+            for (int64_t n = 0; n < N; n++) {
+                int64_t at = (o * M + m) * N + n;
+                for (int64_t k = 0; k < K; k++) {
+                    int64_t ia = position(&sa, index, dims, m, k),
+                            ib = position(&sb, index, dims, k, n);
+                    want[at] += va[ia] * vb[ib];
+                    da[ia] += vdc[at] * vb[ib];
+                    db[ib] += vdc[at] * va[ia];
+                }
+            }
+        }
+    }
+    assert_sums("c", c, want, tolerance_of(dtype));
+    backward_with(c, dc);
+    assert_sums("da", gd_grad(a), da, tolerance_of(dtype));
+    assert_sums("db", gd_grad(b), db, tolerance_of(dtype));
+    free(va), free(vb), free(vdc), free(want), free(da), free(db);
+    gd_context_free(ctx);
+}
+
+START_TEST(matmul_of_two_matrices)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 5;
+    for (int i = 0; i < 64; i++) {
+        int64_t M = random_size(&seed, 1, 40), N = random_size(&seed, 1, 60),
+                K = random_size(&seed, 1, 80);
+        bool ta = i & 1, tb = i & 2;
+        matrix_stack a = {2, {ta ? K : M, ta ? M : K}, ta}, b = {2, {tb ? N : K, tb ? K : N}, tb};
+        check_matmul(1 + i % 3, dtypes[i / 4 % 4], a, b, i & 16, &seed);
+    }
+}
+END_TEST
+
+START_TEST(matmul_broadcasts_the_leading_dimensions)
+{
+    const matrix_stack pairs[][2] = {
+        {{3, {4, 3, 5}, false}, {3, {4, 5, 6}, false}},
+        {{4, {2, 3, 4, 5}, false}, {2, {5, 6}, false}},
+        {{4, {2, 3, 5, 4}, true}, {2, {6, 5}, true}},
+        {{2, {4, 5}, false}, {4, {2, 3, 5, 6}, false}},
+        {{4, {3, 1, 2, 5}, false}, {4, {1, 4, 3, 5}, true}},
+        {{5, {2, 1, 3, 2, 7}, false}, {4, {4, 1, 7, 3}, false}},
+        {{3, {1, 4, 5}, false}, {3, {7, 5, 2}, false}},
+        {{3, {7, 4, 5}, false}, {3, {1, 5, 2}, false}},
+        {{4, {1, 3, 4, 5}, false}, {4, {1, 3, 5, 6}, false}}, /* one sequence, three heads */
+        {{5, {2, 1, 3, 4, 5}, false}, {5, {2, 1, 3, 5, 6}, false}},
+        {{8, {1, 2, 1, 2, 1, 2, 3, 2}, false}, {8, {2, 1, 2, 1, 2, 1, 2, 3}, false}},
+    };
+    uint64_t seed = 6;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        for (int t = 0; t < 8; t++) {
+            check_matmul(1 + (t & 1), t & 2 ? GD_FLOAT32 : GD_FLOAT64, pairs[i][0], pairs[i][1],
+                         t & 4, &seed);
+        }
+    }
+}
+END_TEST
+
+START_TEST(matmul_of_nothing)
+{
+    uint64_t seed = 7;
+    const matrix_stack pairs[][2] = {
+        {{2, {0, 5}, false}, {2, {5, 3}, false}},
+        {{2, {4, 0}, false}, {2, {0, 3}, false}},
+        {{2, {4, 5}, false}, {2, {5, 0}, false}},
+        {{3, {0, 2, 5}, false}, {2, {5, 3}, false}},
+        {{3, {0, 2, 5}, false}, {3, {1, 5, 3}, false}},
+        {{3, {2, 2, 0}, false}, {2, {0, 3}, false}},
+        {{4, {3, 0, 2, 5}, false}, {3, {1, 5, 3}, false}},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        check_matmul(2, GD_FLOAT32, pairs[i][0], pairs[i][1], false, &seed);
+    }
+}
+END_TEST
+
+/* Slices and expanded tensors as inputs. */
+START_TEST(matmul_of_views)
+{
+    gd_context *ctx = test_context(2);
+    uint64_t seed = 8;
+    gd_tensor *a = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(6, 20, 9), -1, 1, &seed);
+    gd_tensor *b = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(9, 1), -1, 1, &seed);
+    gd_tensor *x = gd_slice(gd_slice(a, 1, 3, 17), 2, 2, 7);         /* [6, 14, 5] */
+    gd_tensor *y = gd_slice(gd_expand(b, GD_SHAPE(9, 11)), 0, 4, 9); /* [5, 11] */
+    gd_tensor *views = gd_keep(gd_matmul(x, y));
+    gd_tensor *copies = gd_keep(gd_matmul(gd_contiguous(x), gd_contiguous(y)));
+    ck_assert_no_error(ctx);
+    double *want = values_of(copies);
+    assert_sums("c", views, want, 1e-6);
+    free(want);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(matmul_carries_nan_along_its_row)
+{
+    gd_context *ctx = test_context(1);
+    uint64_t seed = 9;
+    gd_tensor *a = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(11, 20), -1, 1, &seed),
+              *b = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(20, 19), -1, 1, &seed);
+    ((float *)gd_tensor_data(a))[4 * 20 + 7] = NAN;
+    ((float *)gd_tensor_data(a))[6 * 20 + 7] = INFINITY;
+    double *c = values_of(gd_matmul(a, b));
+    for (int i = 0; i < 11 * 19; i++) {
+        ck_assert_int_eq(isnan(c[i]) != 0, i / 19 == 4);
+        ck_assert_int_eq(isinf(c[i]) != 0, i / 19 == 6);
+    }
+    free(c);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(matmul_says_what_does_not_fit)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *a = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3)),
+              *b = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4, 5));
+    gd_tensor *v = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3)),
+              *d = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(3, 2));
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3, 2));
+    gd_tensor *s = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4)),
+              *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4, 5));
+    ck_assert_ptr_null(gd_matmul(a, b));
+    ck_assert_error(ctx, "matmul: a [2, 3] has 3 columns, but b [4, 5] has 4 rows");
+    ck_assert_ptr_null(gd_matmul_with(a, b, true, true));
+    ck_assert_error(
+        ctx, "matmul: a [2, 3] transposed has 2 columns, but b [4, 5] transposed has 5 rows");
+    ck_assert_ptr_null(gd_matmul(a, v));
+    ck_assert_error(ctx, "matmul: b has shape [3], wanted at least 2 dimensions");
+    ck_assert_ptr_null(gd_matmul(a, d));
+    ck_assert_error(ctx, "matmul: b is float64, but a is float32, wanted one dtype");
+    ck_assert_ptr_null(gd_matmul(a, ids));
+    ck_assert_error(ctx, "matmul: b is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_matmul(s, t));
+    ck_assert_error(
+        ctx, "matmul: the leading dimensions of a [2, 3, 4] and b [3, 4, 5] do not broadcast");
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- linear ------------------------------------------------------------------------------- */
+
+START_TEST(linear_is_the_loop)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16};
+    const int64_t sizes[][3] = {{1, 1, 1}, {5, 7, 3},     {0, 4, 3},    {4, 3, 0},
+                                {4, 0, 0}, {600, 33, 20}, {70, 65, 128}};
+    uint64_t seed = 10;
+    for (int i = 0; i < 42; i++) {
+        gd_dtype dtype = dtypes[i % 3];
+        int64_t M = sizes[i / 6][0], N = sizes[i / 6][1], K = sizes[i / 6][2];
+        bool with_bias = i / 3 % 2;
+        gd_context *ctx = test_context(1 + i % 2);
+        gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(M, 1, K), -1, 1, &seed),
+                  *w = random_leaf(ctx, dtype, GD_SHAPE(N, K), -1, 1, &seed);
+        gd_tensor *bias = random_leaf(ctx, dtype, GD_SHAPE(N), -1, 1, &seed),
+                  *dy = random_leaf(ctx, dtype, GD_SHAPE(M, 1, N), -1, 1, &seed);
+        gd_tensor *y = gd_keep(gd_linear(x, w, with_bias ? bias : NULL));
+        ck_assert_no_error(ctx);
+        double *vx = values_of(x), *vw = values_of(w), *vb = values_of(bias), *vdy = values_of(dy);
+        double *want = zeros(M * N), *dx = zeros(M * K);
+        double *dw = zeros(N * K), *db = zeros(N);
+        for (int64_t m = 0; m < M; m++) {
+            for (int64_t n = 0; n < N; n++) {
+                want[m * N + n] = with_bias ? vb[n] : 0;
+                db[n] += vdy[m * N + n];
+                for (int64_t k = 0; k < K; k++) {
+                    want[m * N + n] += vx[m * K + k] * vw[n * K + k];
+                    dx[m * K + k] += vdy[m * N + n] * vw[n * K + k];
+                    dw[n * K + k] += vdy[m * N + n] * vx[m * K + k];
+                }
+            }
+        }
+        assert_sums("y", y, want, tolerance_of(dtype));
+        backward_with(y, dy);
+        assert_sums("dx", gd_grad(x), dx, tolerance_of(dtype));
+        assert_sums("dw", gd_grad(w), dw, tolerance_of(dtype));
+        if (with_bias) assert_sums("db", gd_grad(bias), db, tolerance_of(dtype));
+        free(vx), free(vw), free(vb), free(vdy), free(want), free(dx), free(dw), free(db);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
+START_TEST(linear_says_what_does_not_fit)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3)),
+              *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5, 4));
+    gd_tensor *fits = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5, 3)),
+              *bias = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4));
+    gd_tensor *scalar = gd_tensor_create(ctx, GD_FLOAT32, 0, NULL);
+    ck_assert_ptr_null(gd_linear(x, w, NULL));
+    ck_assert_error(ctx, "linear: weight has shape [5, 4], wanted [N, 3] for x [2, 3]");
+    ck_assert_ptr_null(gd_linear(x, fits, bias));
+    ck_assert_error(ctx, "linear: bias has shape [4], wanted [5] for weight [5, 3]");
+    ck_assert_ptr_null(gd_linear(scalar, fits, NULL));
+    ck_assert_error(ctx, "linear: x has no dimensions, wanted [..., K] for weight [5, 3]");
+    ck_assert_ptr_null(gd_linear(x, NULL, NULL));
+    ck_assert_error(ctx, "linear: weight is NULL");
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Gradients of a larger layer, with 1, 2 and 5 threads: the same bits. */
+START_TEST(linear_has_the_same_bits_for_any_number_of_threads)
+{
+    result_bits first = {0};
+    for (int threads = 1; threads <= 5; threads += threads == 1 ? 1 : 3) {
+        gd_context *ctx = test_context(threads);
+        uint64_t seed = 11;
+        gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(768, 128), -1, 1, &seed),
+                  *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(65, 128), -1, 1, &seed);
+        gd_tensor *bias = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(65), -1, 1, &seed),
+                  *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(768, 65), -1, 1, &seed);
+        gd_tensor *y = gd_keep(gd_linear(x, w, bias));
+        backward_with(y, dy);
+        gd_tensor *results[3] = {gd_grad(x), gd_grad(w), gd_grad(bias)};
+        assert_same_bits(&first, results, 3);
+        gd_context_free(ctx);
+    }
+    free(first.all);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("matmul");
+    TCase *tests = tcase_create("matmul");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, product_at_every_edge);
+    tcase_add_test(tests, product_of_larger_sizes);
+    tcase_add_test(tests, product_has_the_same_bits_for_any_number_of_threads);
+#if !defined(GD_HAVE_BLAS) || defined(__AVX2__)
+    tcase_add_test(tests, product_is_a_chain_of_multiply_adds);
+#endif
+    tcase_add_test(tests, product_has_the_accuracy_of_float32);
+    tcase_add_test(tests, product_keeps_infinities_apart);
+#ifdef GD_HAVE_BLAS
+    tcase_add_test(tests, product_by_blas);
+#endif
+    tcase_add_test(tests, matmul_of_two_matrices);
+    tcase_add_test(tests, matmul_broadcasts_the_leading_dimensions);
+    tcase_add_test(tests, matmul_of_nothing);
+    tcase_add_test(tests, matmul_of_views);
+    tcase_add_test(tests, matmul_carries_nan_along_its_row);
+    tcase_add_test(tests, matmul_says_what_does_not_fit);
+    tcase_add_test(tests, linear_is_the_loop);
+    tcase_add_test(tests, linear_says_what_does_not_fit);
+    tcase_add_test(tests, linear_has_the_same_bits_for_any_number_of_threads);
+    suite_add_tcase(suite, tests);
+    return check_main(suite);
+}

@@ -1,0 +1,170 @@
+/* test.c - max_pool2d and avg_pool2d against loops over windows, as PyTorch's documentation
+ * defines them, and at their edges. */
+#include "one_context.h"
+
+/* A problem on planes [H, W], and its reference. */
+typedef struct pooling {
+    gd_pool_options options;
+    bool max;
+    int64_t planes, size[2], pooled[2];
+} pooling;
+
+static pooling random_pooling(bool max)
+{
+    pooling p = {.max = max, .planes = random_size(&seed, 1, 5)};
+    for (int axis = 0; axis < 2; axis++) {
+        const int64_t kernel = random_size(&seed, 1, 5), stride = random_size(&seed, 1, 4);
+        const int64_t padding = random_below(&seed, kernel / 2 + 1);
+        p.size[axis] = random_size(&seed, kernel, 40);
+        p.pooled[axis] = (p.size[axis] + 2 * padding - kernel) / stride + 1;
+        p.options.kernel[axis] = kernel;
+        p.options.stride[axis] = stride;
+        p.options.padding[axis] = padding;
+    }
+    return p;
+}
+
+static bool inside(const pooling *p, int64_t a, int64_t b)
+{
+    return a >= 0 && a < p->size[0] && b >= 0 && b < p->size[1];
+}
+
+/* y and dx by going through every window in turn. */
+static void reference(const pooling *p, const double *x, const double *dy, double *y, double *dx)
+{
+    const gd_pool_options *o = &p->options;
+    int64_t e = 0;
+    for (int64_t plane = 0; plane < p->planes; plane++) {
+        const int64_t begin = plane * p->size[0] * p->size[1];
+        for (int64_t i = 0; i < p->pooled[0]; i++) {
+            for (int64_t j = 0; j < p->pooled[1]; j++, e++) {
+                double most = -INFINITY, sum = 0;
+                int64_t at = -1;
+                for (int pass = 0; pass < 2; pass++) {
+                    for (int64_t k = 0; k < o->kernel[0] * o->kernel[1]; k++) {
+                        const int64_t a = i * o->stride[0] - o->padding[0] + k / o->kernel[1],
+                                      b = j * o->stride[1] - o->padding[1] + k % o->kernel[1];
+                        if (!inside(p, a, b)) continue;
+                        const int64_t place = begin + a * p->size[1] + b;
+                        if (pass) {
+                            if (!p->max) dx[place] += dy[e] / (double)(o->kernel[0] * o->kernel[1]);
+                            continue;
+                        }
+                        sum += x[place];
+                        if (at < 0 || x[place] > most || isnan(x[place]))
+                            most = x[place], at = place;
+                    }
+                }
+                y[e] = p->max ? most : sum / (double)(o->kernel[0] * o->kernel[1]);
+                if (p->max) dx[at] += dy[e];
+            }
+        }
+    }
+}
+
+static gd_tensor *pool(const pooling *p, gd_tensor *x)
+{
+    return p->max ? gd_max_pool2d(x, &p->options) : gd_avg_pool2d(x, &p->options);
+}
+
+START_TEST(pooling_is_the_definition)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    seed = 300 + (uint64_t)_i;
+    const pooling p = random_pooling(_i / 4 % 2);
+    const shape s = {3, {p.planes, p.size[0], p.size[1]}};
+    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)(_i % LAYOUTS), -2, 2, &seed);
+    gd_tensor *y = gd_keep(pool(&p, x));
+    double *xv = values_of(x), *dy = backward_random(ctx, y, &seed);
+    double *want = zeros(gd_tensor_count(y)), *dx = zeros(count_of(s));
+    reference(&p, xv, dy, want, dx);
+    ck_assert(same_shape(shape_of(y), (shape){3, {p.planes, p.pooled[0], p.pooled[1]}}));
+    assert_sums("y", y, want, p.max ? 0 : tolerance_of(dtype));
+    assert_sums("dx", gd_grad(x), dx, tolerance_of(dtype));
+    free(xv), free(dy), free(want), free(dx);
+}
+END_TEST
+
+/* y of one window over x [1, 4], and dx for dy = 1. */
+static void check_window(const double *x, double y, const double *dx)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 4));
+    gd_tensor_write_f64(t, x, 4);
+    gd_tensor_set_requires_grad(t, true);
+    gd_tensor *r = gd_keep(gd_max_pool2d(t, &(gd_pool_options){.kernel = {1, 4}}));
+    gd_backward(gd_sum(r, NULL, 0, false));
+    double *got = values_of(gd_grad(t)), *value = values_of(r);
+    ck_assert(*value == y || (isnan(*value) && isnan(y)));
+    for (int i = 0; i < 4; i++) ck_assert_double_eq(got[i], dx[i]);
+    free(got), free(value);
+    gd_step_end(ctx);
+    gd_tensor_free(t);
+}
+
+START_TEST(one_element_has_the_gradient)
+{
+    check_window((double[]){1, 3, 3, 2}, 3, (double[]){0, 1, 0, 0});
+    check_window((double[]){-INFINITY, -INFINITY, -INFINITY, -INFINITY}, -INFINITY,
+                 (double[]){1, 0, 0, 0});
+    check_window((double[]){1, NAN, NAN, 5}, NAN, (double[]){0, 0, 1, 0});
+    check_window((double[]){INFINITY, 2, INFINITY, 1}, INFINITY, (double[]){1, 0, 0, 0});
+}
+END_TEST
+
+START_TEST(padding_is_no_element)
+{
+    const double below[4] = {-5, -6, -7, -8};
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2, 2));
+    gd_tensor_write_f64(x, below, 4);
+    const gd_pool_options options = {.kernel = {2, 2}, .stride = {2, 2}, .padding = {1, 1}};
+    assert_near(gd_max_pool2d(x, &options), below, 1, (bound){0}, "max");
+    assert_near(gd_avg_pool2d(x, &options), below, 0.25, (bound){0}, "mean");
+    gd_step_end(ctx);
+    gd_tensor_free(x);
+}
+END_TEST
+
+static void refused(gd_tensor *x, gd_pool_options options, const char *words)
+{
+    ck_assert_ptr_null(gd_max_pool2d(x, &options));
+    ck_assert_error(ctx, words);
+    ck_assert_ptr_null(gd_avg_pool2d(x, &options));
+    ck_assert_error(ctx, words);
+}
+
+START_TEST(bad_windows_are_refused)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 4));
+    gd_tensor *row = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5));
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(5, 5));
+    refused(x, (gd_pool_options){.kernel = {2, 0}},
+            "the kernel has 0 columns and a stride of 0, wanted 1 to 2147483647");
+    refused(x, (gd_pool_options){.kernel = {2, 2}, .stride = {-1, 1}}, "a stride of -1");
+    refused(x, (gd_pool_options){.kernel = {2, 2}, .padding = {2, 0}},
+            "padding is 2 rows, wanted 0 to half of the kernel's 2");
+    refused(x, (gd_pool_options){.kernel = {6, 2}},
+            "the kernel has 6 rows, but x [2, 5, 4] with its padding only 5");
+    refused(x, (gd_pool_options){.kernel = {INT64_MAX, 1}, .padding = {INT64_MAX / 2, 0}},
+            "the kernel has 9223372036854775807 rows");
+    refused(row, (gd_pool_options){.kernel = {1, 1}},
+            "x is float32 [5], wanted a real [..., H, W]");
+    refused(ids, (gd_pool_options){.kernel = {1, 1}}, "x is int32 [5, 5], wanted a real");
+    ck_assert_ptr_null(gd_max_pool2d(x, NULL));
+    ck_assert_error(ctx, "the kernel has 0 rows");
+    gd_tensor_free(x), gd_tensor_free(row), gd_tensor_free(ids);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pooling");
+    TCase *tcase = tcase_create("pooling");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, pooling_is_the_definition, 0, 200);
+    tcase_add_test(tcase, one_element_has_the_gradient);
+    tcase_add_test(tcase, padding_is_no_element);
+    tcase_add_test(tcase, bad_windows_are_refused);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}

@@ -1,0 +1,236 @@
+/* test.c - rope as multiplication with exp(i angle), in double complex numbers. */
+#include "op_test.h"
+
+#include <complex.h>
+
+typedef struct rope_case {
+    int64_t B, T, H, D;
+    gd_rope_options options;
+} rope_case;
+
+/* out = x turned by `way` times the angles. */
+static double *turned(const rope_case *c, const double *x, double way)
+{
+    int64_t pairs = c->D / 2;
+    double base = c->options.base != 0 ? c->options.base : 10000;
+    double *out = zeros(c->B * c->T * c->H * c->D);
+    for (int64_t row = 0; row < c->B * c->T * c->H; row++) {
+        double position = (double)(c->options.position + row / c->H % c->T);
+        for (int64_t i = 0; i < pairs; i++) {
+            int64_t a = c->options.interleaved ? 2 * i : i;
+            int64_t b = c->options.interleaved ? 2 * i + 1 : i + pairs;
+            double angle = way * position * pow(base, -2.0 * (double)i / (double)c->D);
+            double complex z = (x[row * c->D + a] + I * x[row * c->D + b]) * cexp(I * angle);
+            out[row * c->D + a] = creal(z), out[row * c->D + b] = cimag(z);
+        }
+    }
+    return out;
+}
+
+static void check_rope(const rope_case *c, gd_dtype dtype, int threads, bool by_heads,
+                       uint64_t *seed)
+{
+    gd_context *ctx = test_context(threads);
+    gd_tensor *leaf = by_heads
+                          ? random_leaf(ctx, dtype, GD_SHAPE(c->B, c->H, c->T, c->D), -1, 1, seed)
+                          : random_leaf(ctx, dtype, GD_SHAPE(c->B, c->T, c->H, c->D), -1, 1, seed);
+    gd_tensor *x = by_heads ? gd_transpose(leaf, 1, 2) : leaf;
+    gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(c->B, c->T, c->H, c->D), -1, 1, seed);
+    gd_tensor *y = gd_keep(gd_rope(x, &c->options));
+    ck_assert_no_error(ctx);
+    double *vx = values_of(x), *vdy = values_of(dy);
+    double *want = turned(c, vx, 1), *dx = turned(c, vdy, -1);
+    /* An angle of n radians has an error of n roundings. */
+    double farthest = (double)(c->options.position + c->T);
+    double tolerance = fmax(tolerance_of(dtype), 1e-15 * farthest);
+    assert_sums("y", y, want, tolerance);
+    backward_with(y, dy);
+    gd_tensor *gradient = by_heads ? gd_transpose(gd_grad(leaf), 1, 2) : gd_grad(leaf);
+    assert_sums("dx", gradient, dx, tolerance);
+    free(vx), free(vdy), free(want), free(dx);
+    gd_context_free(ctx);
+}
+
+START_TEST(rope_is_a_complex_product)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 1;
+    for (int i = 0; i < 64; i++) {
+        rope_case c = {.options = {.base = i % 3 ? 0 : 500, .interleaved = i & 1}};
+        c.B = random_size(&seed, 1, 3);
+        c.T = random_size(&seed, 1, 70);
+        c.H = random_size(&seed, 1, 4);
+        c.D = 2 * random_size(&seed, 0, 40);
+        c.options.position = i & 2 ? random_size(&seed, 0, 3000) : 0;
+        check_rope(&c, dtypes[i / 4 % 4], 1 + i % 2, i & 8, &seed);
+    }
+}
+END_TEST
+
+/* Position 100 million: the angle of the first pair has no fraction left in float. */
+START_TEST(rope_far_out)
+{
+    uint64_t seed = 2;
+    rope_case c = {1, 5, 2, 8, {.position = 100000000}};
+    check_rope(&c, GD_FLOAT32, 1, false, &seed);
+    rope_case nothing = {2, 0, 3, 8, {.position = 0}};
+    check_rope(&nothing, GD_FLOAT32, 2, false, &seed);
+}
+END_TEST
+
+/* A product of a turned query and a turned key depends on the distance alone. */
+START_TEST(rope_is_relative)
+{
+    gd_context *ctx = test_context(1);
+    uint64_t seed = 3;
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 2, 1, 16), -1, 1, &seed);
+    double product[2];
+    for (int i = 0; i < 2; i++) {
+        gd_rope_options options = {.position = i * 777};
+        double *y = values_of(gd_rope(x, &options));
+        product[i] = 0;
+        for (int d = 0; d < 16; d++) product[i] += y[d] * y[16 + d];
+        free(y);
+    }
+    ck_assert_double_eq_tol(product[0], product[1], 1e-12);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Elements of a head that lie apart: no copy of x is made for the kernels. */
+START_TEST(rope_of_any_strides)
+{
+    uint64_t seed = 4;
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        const rope_case c = {2, 5, 3, 8, {.position = 7, .interleaved = interleaved}};
+        gd_context *ctx = test_context(2);
+        gd_tensor *leaf = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 8, 3), -1, 1, &seed);
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 3, 8), -1, 1, &seed);
+        gd_tensor *x = gd_transpose(leaf, 2, 3), *y = gd_keep(gd_rope(x, &c.options));
+        ck_assert_no_error(ctx);
+        double *vx = values_of(x), *vdy = values_of(dy);
+        double *want = turned(&c, vx, 1), *dx = turned(&c, vdy, -1);
+        assert_sums("y", y, want, tolerance_of(GD_FLOAT32));
+        backward_with(y, dy);
+        assert_sums("dx", gd_transpose(gd_grad(leaf), 2, 3), dx, tolerance_of(GD_FLOAT32));
+        free(vx), free(vdy), free(want), free(dx);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
+/* The heads from `first` on of all [B, T, heads, D]. */
+static double *some_heads(const rope_case *c, const double *all, int64_t heads, int64_t first)
+{
+    double *some = zeros(c->B * c->T * c->H * c->D);
+    for (int64_t row = 0; row < c->B * c->T; row++) {
+        memcpy(some + row * c->H * c->D, all + (row * heads + first) * c->D,
+               (size_t)(c->H * c->D) * sizeof *some);
+    }
+    return some;
+}
+
+/* Queries, keys and values by one op: against the same complex products, and values as they are.
+ * The gradients of one, two or all three of the outputs come back. */
+START_TEST(rope_qkv_is_rope_of_q_and_k)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 5;
+    for (int i = 0; i < 56; i++) {
+        const gd_dtype dtype = dtypes[i % 4];
+        const int64_t kv = 1 + i % 3, H = kv * (1 + i / 3 % 3), all = H + 2 * kv;
+        const int64_t B = 1 + i % 5, T = 1 + i % 7, D = 2 * (1 + i % 9);
+        const gd_rope_options options = {.position = i, .interleaved = i & 4};
+        const int64_t heads[3] = {H, kv, kv}, first[3] = {0, H, H + kv};
+        gd_context *ctx = test_context(1 + i % 2);
+        gd_tensor *qkv = random_leaf(ctx, dtype, GD_SHAPE(B, T, all, D), -1, 1, &seed);
+        gd_tensor *out[3] = {NULL}, *dy[3] = {NULL}, *ends[3], *cotangents[3];
+        gd_rope_qkv(qkv, kv, &options, &out[0], &out[1], &out[2]);
+        ck_assert_no_error(ctx);
+        double *x = values_of(qkv), *dx = zeros(B * T * all * D);
+        int count = 0;
+        for (int k = 0; k < 3; k++) {
+            const rope_case c = {B, T, heads[k], D, options};
+            double *some = some_heads(&c, x, all, first[k]);
+            double *want = k < 2 ? turned(&c, some, 1) : some;
+            assert_sums("an output", gd_keep(out[k]), want, tolerance_of(dtype));
+            dy[k] = random_leaf(ctx, dtype, GD_SHAPE(B, T, heads[k], D), -1, 1, &seed);
+            if (want != some) free(want);
+            free(some);
+            if (!((i % 7 + 1) >> k & 1)) continue;
+            double *d = values_of(dy[k]), *back = k < 2 ? turned(&c, d, -1) : d;
+            for (int64_t row = 0; row < B * T; row++) {
+                memcpy(dx + (row * all + first[k]) * D, back + row * heads[k] * D,
+                       (size_t)(heads[k] * D) * sizeof *dx);
+            }
+            if (back != d) free(back);
+            free(d);
+            ends[count] = out[k], cotangents[count++] = dy[k];
+        }
+        gd_backward_from(ends, count, &(gd_backward_options){.cotangents = cotangents});
+        ck_assert_no_error(ctx);
+        assert_sums("dqkv", gd_grad(qkv), dx, tolerance_of(dtype));
+        free(x), free(dx);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
+START_TEST(rope_qkv_says_what_does_not_fit)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *qkv = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 6, 4));
+    gd_tensor *odd = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 6, 5));
+    gd_tensor *q, *k, *v;
+    ck_assert_int_ne(gd_rope_qkv(odd, 1, NULL, &q, &k, &v), GD_OK);
+    ck_assert_error(ctx,
+                    "rope_qkv: qkv is float32 [1, 2, 6, 5], wanted a real [B, T, H + 2 KV, D]");
+    ck_assert(!q && !k && !v);
+    gd_rope_qkv(qkv, 3, NULL, &q, &k, &v);
+    ck_assert_error(ctx, "rope_qkv: kv_heads is 3, wanted 1 to 2, since qkv [1, 2, 6, 4] has 6");
+    gd_rope_qkv(qkv, 0, NULL, &q, &k, &v);
+    ck_assert_error(ctx, "rope_qkv: kv_heads is 0, wanted 1 to 2");
+    gd_rope_qkv(qkv, 1, NULL, &q, NULL, &v);
+    ck_assert_error(ctx, "rope_qkv: k is NULL, wanted a place for the tensor");
+    ck_assert(!q && !v && gd_rope_qkv(NULL, 1, NULL, NULL, NULL, NULL));
+    gd_rope_qkv(qkv, 1, &(gd_rope_options){.base = -1}, &q, &k, &v);
+    ck_assert_error(ctx, "rope_qkv: base is -1, wanted more than 0");
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(rope_says_what_does_not_fit)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 3, 4));
+    gd_tensor *odd = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 3, 5));
+    gd_tensor *flat = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4));
+    ck_assert_ptr_null(gd_rope(odd, NULL));
+    ck_assert_error(ctx, "rope: x is float32 [1, 2, 3, 5], wanted a real [B, T, H, D] with D even");
+    ck_assert_ptr_null(gd_rope(flat, NULL));
+    ck_assert_error(ctx, "rope: x is float32 [2, 3, 4]");
+    ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.base = -1}));
+    ck_assert_error(ctx, "rope: base is -1, wanted more than 0");
+    ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.position = -2}));
+    ck_assert_error(ctx, "rope: position is -2, wanted 0 to 9007199254740992");
+    ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.position = INT64_MAX}));
+    ck_assert_error(ctx, "rope: position is 9223372036854775807, wanted 0 to");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rope");
+    TCase *tests = tcase_create("rope");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, rope_is_a_complex_product);
+    tcase_add_test(tests, rope_far_out);
+    tcase_add_test(tests, rope_is_relative);
+    tcase_add_test(tests, rope_of_any_strides);
+    tcase_add_test(tests, rope_qkv_is_rope_of_q_and_k);
+    tcase_add_test(tests, rope_qkv_says_what_does_not_fit);
+    tcase_add_test(tests, rope_says_what_does_not_fit);
+    suite_add_tcase(suite, tests);
+    return check_main(suite);
+}

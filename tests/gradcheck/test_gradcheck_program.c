@@ -1,0 +1,380 @@
+/* test_gradcheck_program.c - the program gradus-gradcheck, run as a user would. */
+/* Build: runs gradus-gradcheck. */
+#define _POSIX_C_SOURCE 200809L /* popen */
+#include "check_main.h"
+#include "gradus/gradus.h"
+#include "json.h"
+#include "program.h"
+
+static char output[PROGRAM_OUTPUT], again[PROGRAM_OUTPUT];
+
+/* ---- What there is ------------------------------------------------------------------------ */
+
+START_TEST(list_names_every_op)
+{
+    program_must(0, "--list", output);
+    const gd_op *op;
+    const char *line = output;
+    int i = 0;
+    for (; (op = gd_op_at(NULL, i)); i++) {
+        char name[64], formula[512];
+        int cases = 0;
+        ck_assert_msg(sscanf(line, "%63s %d cases %511[^\n]", name, &cases, formula) == 3, "%.80s",
+                      line);
+        ck_assert_str_eq(name, op->name);
+        ck_assert_int_eq(cases, op->case_count);
+        ck_assert_str_eq(formula, op->formula);
+        line = strchr(line, '\n') + 1;
+    }
+    ck_assert_int_ge(i, 40);
+    ck_assert_str_eq(line, "");
+}
+END_TEST
+
+START_TEST(help_and_version)
+{
+    static const char *const options[] = {"--case",   "--dtype",   "--device", "--seed",
+                                          "--seeds",  "--input",   "--at",     "--step",
+                                          "--order",  "--threads", "--json",   "--verbose",
+                                          "--record", "--list",    "--help",   "--version"};
+    char wanted[64];
+    program_must(0, "--help", output);
+    program_must(0, "swiglu -h", again);
+    ck_assert_str_eq(output, again);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) program_said(output, options[i]);
+    snprintf(wanted, sizeof wanted, "gradus-gradcheck %s\n", gd_version());
+    program_must(0, "--version", output);
+    ck_assert_str_eq(output, wanted);
+}
+END_TEST
+
+/* ---- What it checks ----------------------------------------------------------------------- */
+
+START_TEST(everything_passes)
+{
+    program_must(0, "--record", output);
+    const gd_op *op;
+    for (int i = 0; (op = gd_op_at(NULL, i)); i++) {
+        char begin[80];
+        snprintf(begin, sizeof begin, "\n%-14s ", op->name);
+        if (i > 0) program_said(output, begin);
+    }
+    long long ops, checks, compared, pass, empty;
+    const char *end = strstr(output, "\nlargest relative error ");
+    ck_assert_ptr_nonnull(end);
+    ck_assert_double_lt(strtod(end + strlen("\nlargest relative error "), NULL), 1e-6);
+    end = strstr(end, "\nlargest of smooth cases ");
+    ck_assert_ptr_nonnull(end);
+    end = strchr(end + 1, '\n');
+    ck_assert_int_eq(sscanf(end + 1,
+                            "%lld ops, %lld checks, %lld elements compared: %lld PASS, "
+                            "%lld EMPTY\n",
+                            &ops, &checks, &compared, &pass, &empty),
+                     5);
+    /* A line for each check, and three that sum up. */
+    ck_assert_int_eq(checks, count_lines(output) - 3);
+    ck_assert_int_eq(checks, pass + empty);
+    ck_assert_int_gt(compared, 10000);
+}
+END_TEST
+
+START_TEST(one_op_and_one_case)
+{
+    program_must(0, "swiglu", output);
+    program_said(output,
+                 "swiglu         3x17                     gate       [3, 17]          PASS");
+    program_said(output,
+                 "swiglu         3x17                     up         [3, 17]          PASS");
+    program_said(output, "1 ops, 12 checks, 594 elements compared: 9 PASS, 3 EMPTY\n");
+}
+END_TEST
+
+START_TEST(a_case_of_one_op)
+{
+    program_must(0, "swiglu --case 3x17", output);
+    ck_assert_int_eq(count_lines(output), 3);
+    program_must(0, "swiglu --case 3x17 --input up", output);
+    ck_assert_int_eq(count_lines(output), 2);
+    program_must(0, "swiglu --case 3x17 --input up --at 2,16", output);
+    program_said(output, "PASS  1 compared");
+    program_must(0, "relu --case scalar --input x --at 0", output);
+    program_said(output, "PASS  1 compared");
+    /* Cases without that input are left out: no VACUOUS, which would be status 1. */
+    program_must(0, "rms_norm --input=bias", output);
+    ck_assert_ptr_null(strstr(output, "VACUOUS"));
+    program_said(output,
+                 "rms_norm       bias                     bias       [17]             PASS");
+    /* Of all ops, those that have a case of that name. */
+    program_must(0, "--case 3x17", output);
+    program_said(output, "1 ops, 2 checks, 102 elements compared: 2 PASS\n");
+}
+END_TEST
+
+START_TEST(dtypes)
+{
+    static const char *const names[][2] = {
+        {"f64", "float64"}, {"f32", "float32"}, {"f16", "float16"}, {"bf16", "bfloat16"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char arguments[96];
+        snprintf(arguments, sizeof arguments, "rms_norm --case bias --dtype %s --json 2>/dev/null",
+                 names[i][0]);
+        program_must(0, arguments, output);
+        ck_assert(json_is(json_member(output, "dtype"), names[i][1]));
+        snprintf(arguments, sizeof arguments, "rms_norm --case bias --dtype %s --json 2>/dev/null",
+                 names[i][1]);
+        program_must(0, arguments, again);
+        ck_assert_str_eq(output, again);
+    }
+}
+END_TEST
+
+/* The same seed draws the same numbers, another others; --seeds goes on from --seed. */
+START_TEST(seeds)
+{
+    const char *second;
+    program_must(0, "matmul --case rows3_inner5_cols7 --json --seed 7 2>/dev/null", output);
+    program_must(0, "matmul --case rows3_inner5_cols7 --json --seed 7 2>/dev/null", again);
+    ck_assert_str_eq(output, again);
+    program_must(0, "matmul --case rows3_inner5_cols7 --json --seed 6 --seeds 2 2>/dev/null",
+                 again);
+    ck_assert_int_eq(count_lines(again), 2);
+    ck_assert_ptr_nonnull(second = strchr(again, '\n') + 1);
+    ck_assert_str_eq(second, output);
+    ck_assert_int_ne(strncmp(again, output, strlen(output)), 0);
+}
+END_TEST
+
+START_TEST(threads_change_nothing)
+{
+    program_must(0, "rms_norm matmul softmax --json 2>/dev/null", output);
+    program_must(0, "rms_norm matmul softmax --json --threads 3 2>/dev/null", again);
+    ck_assert_str_eq(output, again);
+}
+END_TEST
+
+START_TEST(orders)
+{
+    program_must(0, "tanh softmax --order 2 --json 2>/dev/null", output);
+    ck_assert(json_is(json_member(output, "verdict"), "PASS"));
+    program_said(output, "\"order\": 2");
+    program_said(output, "{\"name\": \"u\"");
+    program_must(0, "swiglu --case 3x17 --order 3 --input u --verbose", output);
+    program_said(output, "  u [3, 17]: ok, 51 elements, 51 compared, 0 at kinks");
+    ck_assert_ptr_null(strstr(output, "up ["));
+}
+END_TEST
+
+START_TEST(verbose_says_more)
+{
+    program_must(0, "swiglu --case 3x17 --verbose", output);
+    program_said(output, "gradcheck swiglu  PASS  case 3x17 seed 0  cpu f64  h 1e-05 central");
+    program_said(output, "  up [3, 17]: ok, 51 elements, 51 compared, 0 at kinks, largest error ");
+}
+END_TEST
+
+/* ---- JSON --------------------------------------------------------------------------------- */
+
+static void check_input(const char *in)
+{
+    static const char *const numbers[] = {
+        "elements",      "compared",         "kinks",    "wrong",  "inconclusive", "directions",
+        "largest_error", "largest_gradient", "analytic", "numeric"};
+    ck_assert_ptr_nonnull(json_member(in, "name"));
+    ck_assert(json_is(json_member(in, "verdict"), "PASS") ||
+              json_is(json_member(in, "verdict"), "EMPTY"));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const char *value = json_member(in, numbers[i]);
+        ck_assert_msg(value && json_number(value), "%s is no number: %.400s", numbers[i], in);
+    }
+    double elements = 1;
+    const char *size, *shape = json_member(in, "shape");
+    for (int d = 0; (size = json_item(shape, d)); d++) elements *= strtod(size, NULL);
+    ck_assert(strtod(json_member(in, "elements"), NULL) == elements);
+}
+
+START_TEST(json_is_a_line_for_each_case)
+{
+    char arguments[1000] = "--json 2>/dev/null";
+    const gd_op *op;
+    const int each = test_brief() ? 8 : 1;
+    for (int i = 0; each > 1 && (op = gd_op_at(NULL, i)); i += each)
+        snprintf(arguments + strlen(arguments), 80, " %s", op->name);
+    program_must(0, arguments, output);
+    const char *at = output;
+    for (int i = 0; (op = gd_op_at(NULL, i)); i += each) {
+        for (int c = 0; c < op->case_count; c++) {
+            const char *end = json_end(at);
+            ck_assert_msg(*at == '{' && end && *end == '\n', "not JSON: %.200s", at);
+            ck_assert(json_is(json_member(at, "op"), op->name));
+            ck_assert(json_is(json_member(at, "case"), op->cases[c].name));
+            ck_assert(json_is(json_member(at, "device"), "cpu"));
+            ck_assert(json_is(json_member(at, "dtype"), "float64"));
+            ck_assert(json_is(json_member(at, "message"), ""));
+            ck_assert(strtod(json_member(at, "step"), NULL) > 0);
+            const char *in;
+            for (int k = 0; (in = json_item(json_member(at, "inputs"), k)); k++) check_input(in);
+            at = end + 1;
+        }
+    }
+    ck_assert_str_eq(at, "");
+    /* The count goes to the other stream. */
+    program_must(0, "swiglu --json >/dev/null", output);
+    ck_assert_str_eq(output, "1 ops, 12 checks, 594 elements compared: 9 PASS, 3 EMPTY\n");
+}
+END_TEST
+
+/* What the test relies on: the reader refuses what is not JSON. */
+START_TEST(json_reader_is_strict)
+{
+    static const char *const good[] = {"{}", "[]",
+                                       ("{\"a\": [1, -0.5e+3, \"\\u00e9\\n\"], \"b\": "
+                                        "null}"),
+                                       "true", "[[], {}]"};
+    static const char *const bad[] = {"{",        "[1,]",    "{\"a\" 1}", "{a: 1}",     "[1 2]",
+                                      "nan",      "inf",     "01",        "1.",         "-",
+                                      "\"a\nb\"", "\"\\x\"", "{\"a\": }", "\"\\u12\"",  "",
+                                      "[1, nan]", "\"open",  "1e",        "[\"a\" : 1]"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        const char *end = json_end(good[i]);
+        ck_assert_msg(end && !*end, "refused: %s", good[i]);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const char *end = json_end(bad[i]);
+        ck_assert_msg(!end || *end, "taken: %s", bad[i]);
+    }
+}
+END_TEST
+
+/* ---- What goes wrong ---------------------------------------------------------------------- */
+
+START_TEST(a_failed_check_is_status_1)
+{
+    /* A step far below float32's spacing moves no input. */
+    program_must(1, "rms_norm --case bias --dtype f32 --step 1e-12", output);
+    program_said(output, "INCONCLUSIVE");
+    program_said(output, "again: gradus-gradcheck rms_norm --case bias --seed 0 --dtype f32 "
+                         "--step 1e-12 --input ");
+    /* The line that it gives repeats it. */
+    char line[256];
+    const char *arguments = strstr(output, "again: gradus-gradcheck ") + 24;
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(arguments, "\n"), arguments);
+    program_must(1, line, output);
+    program_said(output, "1 ops, 1 checks, 0 elements compared: 1 INCONCLUSIVE\n");
+    /* Nothing compared is nothing shown. */
+    program_must(1, "swiglu --case empty", output);
+    program_said(output, "0 elements compared: 2 EMPTY\n");
+}
+END_TEST
+
+static const struct {
+    const char *arguments, *message;
+} bad[] = {
+    {"nope", "there is no op nope (see --list)"},
+    {"swiglu nope", "there is no op nope (see --list)"},
+    {"swiglu --case nope",
+     "swiglu has no case nope; it has 3x17, large_gates, one, halves_3x2x17, halves_2x3x2x16, "
+     "large_halves, empty, empty_halves"},
+    {"--case nope", "no op has a case nope"},
+    {"--bogus", "unknown option --bogus (see --help)"},
+    {"-x", "unknown option -x (see --help)"},
+    {"--seedz 3", "unknown option --seedz (see --help); did you mean --seed?"},
+    {"--dtyp=f32", "unknown option --dtyp=f32 (see --help); did you mean --dtype?"},
+    {"-device cpu", "unknown option -device (see --help); did you mean --device?"},
+    {"--Verbos", "unknown option --Verbos (see --help); did you mean --verbose?"},
+    {"--versoin", "unknown option --versoin (see --help); did you mean --version?"},
+    {"rmsnorm", "there is no op rmsnorm (see --list); did you mean rms_norm?"},
+    {"softmax crossentropy",
+     "there is no op crossentropy (see --list); did you mean cross_entropy?"},
+    {"--list mul", "--list takes neither an OP nor another option"},
+    {"--list --json", "--list takes neither an OP nor another option"},
+    {"mul --json --verbose", "--verbose has no effect with --json"},
+    {"mul --case 3x17 --case one", "--case is given twice, wanted once"},
+    {"mul --input a --input=b", "--input is given twice, wanted once"},
+    {"--list --bogus", "unknown option --bogus (see --help)"},
+    {"--seed", "--seed needs a value (see --help)"},
+    {"--case", "--case needs a value (see --help)"},
+    {"--seed x", "--seed is \"x\", wanted a whole number of at least 0"},
+    {"--seed -1", "--seed is \"-1\", wanted a whole number of at least 0"},
+    {"--seed 99999999999999999999",
+     "--seed is \"99999999999999999999\", wanted a whole number of at least 0"},
+    {"--seed ''", "--seed is \"\", wanted a whole number of at least 0"},
+    {"--seeds 0", "--seeds is \"0\", wanted a whole number of at least 1"},
+    {"--threads 0", "--threads is \"0\", wanted a whole number from 1 to 4096"},
+    {"--threads 5000", "--threads is \"5000\", wanted a whole number from 1 to 4096"},
+    {"--dtype=int32", "--dtype is \"int32\", wanted f64, f32, f16 or bf16"},
+    {"--bogus=1", "unknown option --bogus=1 (see --help)"},
+    {"--json=1", "--json takes no value (see --help)"},
+    {"--dtype int32", "--dtype is \"int32\", wanted f64, f32, f16 or bf16"},
+    {"--device gpu", "--device is \"gpu\", wanted cpu or cuda"},
+    {"--order 4", "--order is \"4\", wanted 1, 2 or 3"},
+    {"--order 2 --dtype f16", "--order 2 needs --dtype f32 or f64"},
+    {"tanh --case odd --order 2 --input u --at 0,0", "--at needs an input of the op, not u"},
+    {"--step 0", "--step is \"0\", wanted a number above 0"},
+    {"--step inf", "--step is \"inf\", wanted a number above 0"},
+    {"--step 1x", "--step is \"1x\", wanted a number above 0"},
+    {"swiglu --at 1", "--at also needs one OP, --case and --input"},
+    {"swiglu --case 3x17 --input nope", "swiglu, case 3x17: gradcheck: swiglu has no input nope"},
+    {"swiglu --case 3x17 --input up --at 3,0",
+     "swiglu, case 3x17: --at 3,0 is not an element of up [3, 17]"},
+    {"swiglu --case 3x17 --input up --at 1", "--at 1 is not an element of up [3, 17]"},
+    {"swiglu --case 3x17 --input up --at 1,2,3", "--at 1,2,3 is not an element of up [3, 17]"},
+    {"swiglu --case one --input up --at 1", "--at 1 is not an element of up []"},
+};
+
+START_TEST(bad_calls_are_named)
+{
+    program_must(2, bad[_i].arguments, output);
+    ck_assert_int_eq(strncmp(output, "gradus-gradcheck: ", 18), 0);
+    program_said(output, bad[_i].message);
+    ck_assert_int_eq(count_lines(output), 1);
+}
+END_TEST
+
+/* Where there is a GPU, the op passes on it, or has no kernel for it. */
+START_TEST(cuda_is_there_or_missed)
+{
+    int status = program_run("swiglu --device cuda", output);
+    if (strncmp(output, "gradus-gradcheck: no CUDA device: ", 34)) {
+        int wanted = strstr(output, "UNSUPPORTED") ? 1 : 0;
+        ck_assert_msg(status == wanted, "exit status %d\n%s", status, output);
+    } else {
+        ck_assert_int_eq(status, 2);
+        ck_assert_int_eq(count_lines(output), 1);
+    }
+}
+END_TEST
+
+START_TEST(a_full_disk_is_noticed)
+{
+    FILE *full = fopen("/dev/full", "w");
+    if (!full) return; /* not on this system */
+    fclose(full);
+    program_must(2, "swiglu >/dev/full", output);
+    ck_assert_str_eq(output, "gradus-gradcheck: cannot write to stdout: No space left on device\n");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-gradcheck")) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("gradcheck_program");
+    TCase *cases = tcase_create("gradcheck_program");
+    tcase_add_test(cases, list_names_every_op);
+    tcase_add_test(cases, help_and_version);
+    if (!test_brief()) tcase_add_test(cases, everything_passes); /* as in test_gradcheck_ops */
+    tcase_add_test(cases, one_op_and_one_case);
+    tcase_add_test(cases, a_case_of_one_op);
+    tcase_add_test(cases, dtypes);
+    tcase_add_test(cases, seeds);
+    tcase_add_test(cases, threads_change_nothing);
+    tcase_add_test(cases, orders);
+    tcase_add_test(cases, verbose_says_more);
+    tcase_add_test(cases, json_is_a_line_for_each_case);
+    tcase_add_test(cases, json_reader_is_strict);
+    tcase_add_test(cases, a_failed_check_is_status_1);
+    tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, cuda_is_there_or_missed);
+    tcase_add_test(cases, a_full_disk_is_noticed);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

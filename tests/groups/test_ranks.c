@@ -1,0 +1,298 @@
+/* test_ranks.c - gradus-train starts several processes: the same run as with one, for any number;
+ * checkpoints that any number of processes can read; how a rank and the starter end. */
+/* Build: a test for each case, runs gradus-train, the CPU's bits. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
+#include <math.h>
+
+#include "check_main.h"
+#include "needs_jansson.h"
+#include "runs.h"
+
+/* ---- Losses --------------------------------------------------------------------------------- */
+
+enum { STEPS_MOST = 64 };
+
+/* A number of each line in a run's log, which has one for every step. */
+static int read_log(const char *run, const char *name, double *number)
+{
+    char path[160], line[4096];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/%s/log.jsonl", folder, run);
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s is missing", path);
+    while (fgets(line, sizeof line, file)) {
+        const char *at = strstr(line, "{\"step\": ");
+        if (!at) continue;
+        ck_assert_int_lt(count, STEPS_MOST);
+        number[count++] = number_after(line, name);
+        ck_assert_int_eq((int)number_after(line, "\"step\": "), count); /* each once, in order */
+    }
+    fclose(file);
+    return count;
+}
+
+static void assert_near(const char *a, const char *b, double tolerance)
+{
+    double x[STEPS_MOST], y[STEPS_MOST];
+    const int count = read_log(a, "\"loss\": ", x);
+    ck_assert_int_gt(count, 4);
+    ck_assert_int_eq(read_log(b, "\"loss\": ", y), count);
+    for (int i = 0; i < count; i++) {
+        ck_assert_msg(fabs(x[i] - y[i]) <= tolerance, "step %d: %s has %.9g, %s has %.9g", i + 1, a,
+                      x[i], b, y[i]);
+    }
+}
+
+static void assert_same_files(const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "cd '%s' && cmp %s/model.safetensors %s/model.safetensors && "
+             "cmp %s/state.safetensors %s/state.safetensors",
+             folder, a, b, a, b);
+    ck_assert_msg(system(command) == 0, "%s", command);
+}
+
+/* ---- The same run --------------------------------------------------------------------------- */
+
+/* Dropout's masks, the batches and validations are the same as with one process. */
+START_TEST(any_number_of_processes_makes_the_same_run)
+{
+    static const char *const dtypes[] = {"", " --dtype f64", " --dtype bf16"};
+    static const double near[] = {2e-5, 1e-9, 2e-2};
+    char arguments[300];
+    snprintf(arguments, sizeof arguments,
+             "--data text %%s --log-every 1 --steps 9 --accumulate 5%s --out one", dtypes[_i]);
+    train_well(arguments);
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        for (int again = 0; again < 2; again++) {
+            snprintf(arguments, sizeof arguments,
+                     "--data text %%s --log-every 1 --steps 9 --accumulate 5%s --timeout 20 "
+                     "--processes %d --out %s%d",
+                     dtypes[_i], ranks, again ? "again" : "several", ranks);
+            train_well(arguments);
+            ck_assert_ptr_eq(strstr(strstr(output, "step 9/9") + 1, "step 9/9"), NULL);
+            program_said(output, "steps of 5 x 4 x 12 tokens");
+        }
+        snprintf(arguments, sizeof arguments, "several%d", ranks);
+        assert_near("one", arguments, near[_i]);
+        char a[64], b[64];
+        snprintf(a, sizeof a, "several%d/step-00000009", ranks);
+        snprintf(b, sizeof b, "again%d/step-00000009", ranks);
+        assert_same_files(a, b);
+    }
+}
+END_TEST
+
+/* Continues with 3 processes, then 1, 4 and 2. */
+START_TEST(a_run_goes_on_with_another_number)
+{
+    static const char *const run =
+        "--data text %s --log-every 1 --schedule constant --accumulate 4 "
+        "--checkpoint-every 0";
+    char arguments[400];
+    static const int ranks[] = {3, 0, 4, 2};
+    snprintf(arguments, sizeof arguments, "%s --steps 12 --out one", run);
+    train_well(arguments);
+    for (int i = 0; i < 4; i++) {
+        snprintf(arguments, sizeof arguments,
+                 "%s --resume auto --timeout 20 --processes %d --steps %d --out b", run, ranks[i],
+                 3 * (i + 1));
+        train_well(arguments);
+    }
+    assert_near("one", "b", 2e-5);
+    train_badly("--resume auto --processes 5 --out b",
+                "--accumulate is 4, but there are 5 processes");
+    train_well("--resume b --processes 2 --batch 2 --accumulate 8 --steps 13 --timeout 20");
+    program_said(output, "steps of 8 x 2 x 12 tokens");
+}
+END_TEST
+
+/* Reports of several steps are read in one go before a validation and at the end. Each line has the
+ * time of its own step all the same: none is a small part of the usual one, and the sum is the
+ * whole. */
+START_TEST(every_step_has_a_time_of_its_own)
+{
+    double ms[STEPS_MOST], seconds[STEPS_MOST];
+    train_well("--data text %s --dim 64 --ffn 128 --log-every 1 --eval-every 10 --steps 40 "
+               "--processes 2 --timeout 20 --out a");
+    const int count = read_log("a", "\"ms\": ", ms);
+    ck_assert_int_eq(count, 40);
+    ck_assert_int_eq(read_log("a", "\"seconds\": ", seconds), count);
+    for (int i = 1; i < count; i++) {
+        ck_assert_double_eq_tol(seconds[i] - seconds[i - 1], ms[i] / 1e3, 1e-6);
+        ck_assert_msg(ms[i] > seconds[count - 1] * 1e3 / count / 50,
+                      "step %d took %g ms of %g s for %d steps", i + 1, ms[i], seconds[count - 1],
+                      count);
+    }
+}
+END_TEST
+
+/* Masters of 16-bit weights are read in slices too. */
+START_TEST(sixteen_bits_go_on_with_another_number)
+{
+    train_well("--data text %s --dtype bf16 --log-every 1 --schedule constant --accumulate 2 "
+               "--steps 8 --out one");
+    train_well("--data text %s --dtype bf16 --log-every 1 --schedule constant --accumulate 2 "
+               "--steps 4 --processes 2 --out b");
+    train_well("--resume b --log-every 1 --steps 8");
+    assert_near("one", "b", 2e-2);
+    train_well("--data text --init one --dtype bf16 --processes 2 --context 12 --steps 1 --out c");
+}
+END_TEST
+
+START_TEST(each_process_has_a_batch_by_default)
+{
+    train_well("--data text %s --steps 1 --processes 3 --log-every 1");
+    program_said(output, "3 processes on cpu, 1 thread");
+    program_said(output, "1 steps of 3 x 4 x 12 tokens");
+    train_well("--data text %s --steps 2 --processes 1 --log-every 1");
+    program_said(output, "2 steps of 1 x 4 x 12 tokens");
+    train_well("--data text %s --steps 2 --processes 2 --dry-run");
+}
+END_TEST
+
+/* ---- Ranks that gradus-train starts --------------------------------------------------------- */
+
+/* Each rank reports it once, and all but rank 0 say that it was rank 0. */
+START_TEST(a_disk_that_is_full)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "cd '%s' && ulimit -f 8 && '%s' --data text %s --steps 2 --processes 2 --timeout 20 "
+             "--out a >log 2>&1; test $? = 1",
+             folder, (const char *)GRADUS_PROGRAM, small);
+    ck_assert_int_eq(system(command), 0);
+    shell("grep -q '^gradus-train: rank 0: safetensors_write: a/.saving/model' '%s/log'%s", folder,
+          "");
+    shell("grep -q '^gradus-train: rank 1: rank 0: safetensors_write: a/.saving/' '%s/log'%s",
+          folder, "");
+    shell("! grep -q 'rank 0: rank 0' '%s/log'%s", folder, "");
+    ck_assert(!exists("a/step-00000002") && !exists("a/.saving"));
+}
+END_TEST
+
+START_TEST(the_starter_passes_signals_on)
+{
+    const pid_t starter =
+        begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --processes 3 "
+              "--eval-every 0 --timeout 20 --out a",
+              0);
+    int status;
+    wait_for("a/step-00000020");
+    kill(starter, _i ? SIGTERM : SIGINT);
+    ck_assert_int_eq(waitpid(starter, &status, 0), starter);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", text_of("log"));
+    program_said(text_of("log"), "stopped by a signal");
+    ck_assert_ptr_eq(strstr(text_of("log"), "rank"), NULL);
+}
+END_TEST
+
+/* The process of a rank: children are started in this order. */
+static pid_t child_of(pid_t starter, int rank)
+{
+    char command[64];
+    int pid = 0;
+    snprintf(command, sizeof command, "pgrep -P %d | sort -n | sed -n %dp", (int)starter, rank + 1);
+    FILE *pipe = popen(command, "r");
+    ck_assert_ptr_nonnull(pipe);
+    ck_assert_int_eq(fscanf(pipe, "%d", &pid), 1);
+    pclose(pipe);
+    return pid;
+}
+
+/* The other ranks have ended, because of one that was killed, before the starter looks: it sees all
+ * of them at once, the killed one last. */
+START_TEST(the_killed_rank_is_named_first)
+{
+    struct timespec moment = {0, 20000000};
+    char command[64];
+    int status;
+    const pid_t starter =
+        begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --processes 3 "
+              "--eval-every 0 --timeout 20 --out a",
+              0);
+    wait_for("a/step-00000020");
+    const pid_t culprit = child_of(starter, _i);
+    kill(starter, SIGSTOP);
+    kill(culprit, SIGKILL);
+    snprintf(command, sizeof command, "test $(pgrep -P %d -r Z | wc -l) = 3", (int)starter);
+    for (int i = 0; i < 1000 && system(command) != 0; i++) nanosleep(&moment, NULL);
+    kill(starter, SIGCONT);
+    ck_assert_int_eq(waitpid(starter, &status, 0), starter);
+    snprintf(command, sizeof command, "gradus-train: rank %d was ended by signal 9", _i);
+    program_said(text_of("log"), command);
+    ck_assert_int_eq(WEXITSTATUS(status), 128 + 9);
+}
+END_TEST
+
+/* The ranks save and exit although their parent was killed. */
+START_TEST(nobody_outlives_the_starter)
+{
+    const pid_t starter =
+        begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --processes 3 "
+              "--eval-every 0 --timeout 20 --out a",
+              0);
+    wait_for("a/step-00000020");
+    kill(starter, SIGKILL);
+    waitpid(starter, NULL, 0);
+    struct timespec moment = {0, 20000000};
+    for (int i = 0; i < 500 && !strstr(text_of("log"), "stopped by a signal"); i++)
+        nanosleep(&moment, NULL);
+    program_said(text_of("log"), "stopped by a signal");
+    shell(
+        "cd '%s' && for i in $(seq 200); do flock -n a true && exit 0; sleep 0.05; done; exit 1%s",
+        folder, ""); /* the lock of the run is free: rank 0 has ended */
+}
+END_TEST
+
+START_TEST(what_makes_no_sense_is_refused)
+{
+    train_badly("--data text %s --processes 2 --gpus 2",
+                "--gpus and --processes cannot be used together");
+    train_badly("--data text %s --gpus 2 --device cpu", "--processes is for the CPU");
+    train_badly("--data text %s --processes 2 --device cuda", "--gpus N takes a GPU for each");
+    train_badly("--data text %s --processes 4 --accumulate 3",
+                "--accumulate is 3, but there are 4 processes: a step needs at least one batch");
+    train_badly("--data text %s --processes 1025", "--processes");
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("RANK", "0", 1);
+    train_badly("--data text %s --processes 2",
+                "--processes starts processes, but this one was started as one of several");
+    setenv("RANK", "5", 1);
+    train_badly("--data text %s", "group_create: rank is 5 of 2");
+    setenv("RANK", "zero", 1);
+    train_badly("--data text %s", "RANK is \"zero\", wanted a whole number");
+    unsetenv("RANK");
+    train_badly("--data text %s", "WORLD_SIZE is set, but RANK is not");
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("RANK", "0", 1);
+    train_well("--data text %s --steps 1");
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    train_badly("--data text %s --steps 1 --gpus 2 --timeout 2", "no CUDA device");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("several processes");
+    TCase *same = tcase_create("the same run");
+    tcase_add_checked_fixture(same, set_up, tear_down);
+    tcase_add_loop_test(same, any_number_of_processes_makes_the_same_run, 0, 3);
+    tcase_add_test(same, a_run_goes_on_with_another_number);
+    tcase_add_test(same, every_step_has_a_time_of_its_own);
+    tcase_add_test(same, sixteen_bits_go_on_with_another_number);
+    tcase_add_test(same, each_process_has_a_batch_by_default);
+    TCase *starter = tcase_create("ranks that it starts");
+    tcase_add_checked_fixture(starter, set_up, tear_down);
+    tcase_add_test(starter, a_disk_that_is_full);
+    tcase_add_loop_test(starter, the_starter_passes_signals_on, 0, 2);
+    tcase_add_loop_test(starter, the_killed_rank_is_named_first, 0, 3);
+    tcase_add_test(starter, nobody_outlives_the_starter);
+    tcase_add_test(starter, what_makes_no_sense_is_refused);
+    suite_add_tcase(suite, same);
+    suite_add_tcase(suite, starter);
+    return check_main(suite);
+}

@@ -1,0 +1,318 @@
+/* test_bench.c - the program gradus-bench, run as a user would, on sizes too small to measure
+ * anything: that it runs, and what it prints. No figure is judged. */
+/* Build: runs gradus-bench. */
+#define _POSIX_C_SOURCE 200809L /* popen */
+#include "check_main.h"
+#include "gradus/gradus.h"
+#include "json.h"
+#include "program.h"
+
+static char output[PROGRAM_OUTPUT];
+
+/* It prints so many lines of JSON, the first of which has this name, and a figure above 0. */
+static void prints_json(const char *arguments, int lines, const char *name, const char *figure)
+{
+    program_must(0, arguments, output);
+    ck_assert_int_eq(count_lines(output), lines);
+    ck_assert_ptr_eq(json_end(output), strchr(output, '\n'));
+    ck_assert(json_is(json_member(output, "name"), name));
+    ck_assert(strtod(json_member(output, figure), NULL) > 0);
+}
+
+START_TEST(help_names_benchmarks_and_options)
+{
+    static const char *const words[] = {
+        "  rms_norm ",    "  add_rms_norm ", "  ops ",        "  step ",     "  products ",
+        "  --rows M",     "  --cols N",      "  --dtype T",   "  --heads H", "  --tsv FILE",
+        "  --model NAME", "  --batch B",     "  --threads T", "  --repeats", "  --op NAME",
+        "  --json ",      "  overhead ",     "  toys "};
+    static const char *const calls[] = {"--help", "-h", "rms_norm --help"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        program_must(0, calls[i], output);
+        ck_assert_int_eq(strncmp(output, "Usage: gradus-bench BENCHMARK [options]\n", 40), 0);
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++) program_said(output, words[k]);
+    }
+}
+END_TEST
+
+START_TEST(rms_norm)
+{
+    program_must(0, "rms_norm --rows 7 --cols 33 --repeats 2 --threads 2", output);
+    program_said(output, "rms_norm float32, x [7, 33], weight [33], cpu, 2 threads, median of 2\n");
+    program_said(output, "\nrms_norm_forward ");
+    program_said(output, "\nrms_norm_backward ");
+    program_said(output, "\ncopy (memcpy) ");
+    program_must(0, "rms_norm --rows 1 --cols 1 --repeats 1 --threads 1 --dtype f64", output);
+    program_said(output, "rms_norm float64, x [1, 1], ");
+}
+END_TEST
+
+START_TEST(rms_norm_in_json)
+{
+    static const char *const names[] = {"rms_norm_forward", "rms_norm_backward", "copy"};
+    program_must(0, "rms_norm --rows 7 --cols 33 --repeats 1 --threads 1 --json", output);
+    const char *at = output;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *end = json_end(at);
+        ck_assert_msg(*at == '{' && end && *end == '\n', "not JSON: %.200s", at);
+        ck_assert(json_is(json_member(at, "name"), names[i]));
+        ck_assert(strtod(json_member(at, "ms"), NULL) > 0);
+        ck_assert(strtod(json_member(at, "gbps"), NULL) > 0);
+        ck_assert_ptr_nonnull(json_member(at, "share"));
+        at = end + 1;
+    }
+    ck_assert_str_eq(at, "");
+}
+END_TEST
+
+/* A whole step of a small model: a line for each op and pass, whose shares add up. */
+START_TEST(a_step)
+{
+    static const char *const lines[] = {"\nlinear                 forward ",
+                                        "\nlinear                 backward ",
+                                        "\nrope_attention         forward ",
+                                        "\nlinear_cross_entropy   backward ",
+                                        "\nrope_attention         backward",
+                                        "\nadamw                  update  ",
+                                        "\na step: ",
+                                        "\nceilings: "};
+    program_must(0, "step --batch 1 --repeats 1 --threads 2", output);
+    program_said(output, "tiny float32, [1, 64] tokens, cpu, 2 threads\n");
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) program_said(output, lines[i]);
+    program_must(0, "step --batch 1 --repeats 1 --threads 2 --dtype f16", output);
+    program_said(output, "tiny float16, [1, 64] tokens, cpu, 2 threads\n");
+}
+END_TEST
+
+START_TEST(a_step_in_json)
+{
+    program_must(0, "step --batch 2 --repeats 2 --threads 1 --dtype bf16 --json", output);
+    const char *at = output, *end = json_end(at);
+    ck_assert(end && *end == '\n');
+    ck_assert(json_is(json_member(at, "benchmark"), "step"));
+    ck_assert(json_is(json_member(at, "dtype"), "bfloat16"));
+    static const char *const numbers[] = {"ms",   "tokens_per_second", "peak_bytes",
+                                          "loss", "ceiling_gbps",      "ceiling_tflops"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        ck_assert(strtod(json_member(at, numbers[i]), NULL) > 0);
+    double shares = 0, calls = 0;
+    for (at = end + 1; *at; at = end + 1) {
+        end = json_end(at);
+        ck_assert_msg(*at == '{' && end && *end == '\n', "not JSON: %.200s", at);
+        shares += strtod(json_member(at, "share"), NULL);
+        if (json_is(json_member(at, "name"), "linear"))
+            calls += strtod(json_member(at, "calls"), NULL);
+    }
+    ck_assert_double_eq_tol(shares, 1, 0.01);
+    ck_assert_double_eq(calls, 2 * 2 * 4); /* both passes, two layers, four products in each */
+}
+END_TEST
+
+START_TEST(attention)
+{
+    program_must(0, "attention --shape 1x2x40x8 --repeats 1 --threads 1", output);
+    program_said(output, "attention_forward  B 1, H 2, T 40, D 8 float32 ");
+    program_said(output, "\nattention_backward B 1, H 2, T 40, D 8 float32 ");
+    prints_json("attention --shape 1x1x3x4 --repeats 2 --threads 1 --json", 2, "attention_forward",
+                "ms");
+}
+END_TEST
+
+START_TEST(overhead)
+{
+    static const char *const figures[] = {"tanh not recorded ", "\ntanh forward ",
+                                          "\ntanh backward ",   "\ntanh step_end ",
+                                          "\nmul backward ",    "\nmlp 2-16-16-2 step "};
+    program_must(0, "overhead --repeats 1 --threads 1", output);
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) program_said(output, figures[i]);
+    prints_json("overhead --repeats 1 --threads 1 --json", 9, "tanh not recorded", "ns");
+}
+END_TEST
+
+START_TEST(layers)
+{
+    static const char *const names[] = {"nll_loss", "conv1d", "batch_norm_fixed", "index_select"};
+    program_must(0, "layers --op mse_loss --repeats 1 --threads 2", output);
+    program_said(output, "mse_loss          float32: forward ");
+    for (size_t i = 0; i < (test_brief() ? 1 : sizeof names / sizeof *names); i++) {
+        char line[80];
+        snprintf(line, sizeof line, "layers --op %s --repeats 1 --threads 2 --json", names[i]);
+        prints_json(line, 1, names[i], "forward_us");
+        ck_assert(strtod(json_member(output, "backward_us"), NULL) !=
+                  0); /* less than a copy, or more */
+    }
+    prints_json("layers --op one_hot --repeats 1 --threads 2 --json", 1, "one_hot", "forward_us");
+    ck_assert_double_eq(strtod(json_member(output, "backward_us"), NULL), 0); /* has none */
+}
+END_TEST
+
+START_TEST(toys)
+{
+    if (!test_brief()) {
+        program_must(0, "toys --repeats 1 --threads 2", output);
+        program_said(output, "cnn ");
+        program_said(output, "\ndigits ");
+        program_said(output, "\ngru ");
+        program_said(output, "\npinn ");
+        program_said(output, "\nwgan ");
+        program_said(output, "\nhvp ");
+    }
+    prints_json("toys --repeats 1 --threads 2 --json", 6, "cnn", "us");
+}
+END_TEST
+
+START_TEST(optimizers)
+{
+    static const char *const figures[] = {"\nsgd ",     "\nadamw ",    "\nrmsprop_centered ",
+                                          "\nadagrad ", "\nlion ",     "\nmuon ",
+                                          "GB/s",       "the ceiling", "TFLOP/s"};
+    program_must(0, "optimizers --rows 30 --cols 50 --repeats 2 --threads 1", output);
+    program_said(output, "one update of 30 x 50 float32 on cpu");
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) program_said(output, figures[i]);
+    prints_json("optimizers --rows 9 --cols 7 --repeats 1 --dtype bf16 --json", 9, "sgd", "ms");
+    prints_json("optimizers --rows 9 --cols 7 --repeats 1 --dtype f16 --json", 9, "sgd", "ms");
+}
+END_TEST
+
+START_TEST(every_op)
+{
+    program_must(0, "ops --repeats 1 --threads 1", output);
+    const gd_op *op;
+    for (int i = 0; (op = gd_op_at(NULL, i)); i++) {
+        char word[80];
+        if (!op->backward[GD_CPU]) continue;
+        snprintf(word, sizeof word, "%s_forward ", op->name);
+        program_said(output, word);
+        snprintf(word, sizeof word, "%s_backward ", op->name);
+        program_said(output, word);
+    }
+}
+END_TEST
+
+START_TEST(one_op_in_json)
+{
+    prints_json("ops --op attention --repeats 3 --threads 1 --json", 2, "attention_forward", "ms");
+    ck_assert(json_is(json_member(strchr(output, '\n'), "name"), "attention_backward"));
+}
+END_TEST
+
+static const struct {
+    const char *arguments, *message;
+} bad[] = {
+    {"", "Usage: gradus-bench BENCHMARK [options]\n"},
+    {"nope", "gradus-bench: unknown benchmark \"nope\"\n"},
+    {"rms_norm --bogus", "gradus-bench: unknown option --bogus (see --help)\n"},
+    {"rms_norm --repeat 3",
+     "gradus-bench: unknown option --repeat (see --help); did you mean --repeats?\n"},
+    {"rms_norm --jsno", "gradus-bench: unknown option --jsno (see --help); did you mean --json?\n"},
+    {"rms_norm --rows", "gradus-bench: --rows needs a value (see --help)\n"},
+    {"rms_norm --rows 0",
+     "gradus-bench: --rows is \"0\", wanted a whole number from 1 to 1099511627776\n"},
+    {"rms_norm --rows 3x",
+     "gradus-bench: --rows is \"3x\", wanted a whole number from 1 to 1099511627776\n"},
+    {"rms_norm --cols -3",
+     "gradus-bench: --cols is \"-3\", wanted a whole number from 1 to 1099511627776\n"},
+    {"rms_norm --cols ''",
+     "gradus-bench: --cols is \"\", wanted a whole number from 1 to 1099511627776\n"},
+    {"rms_norm --dtype f8",
+     "gradus-bench: --dtype is \"f8\", wanted f32, f64, tf32, bf16, f16 or mixed\n"},
+    {"layers --dtype f16",
+     "gradus-bench: --dtype bf16 and f16 need step, optimizers or --device cuda\n"},
+    {"rms_norm --threads 5000",
+     "gradus-bench: --threads is \"5000\", wanted a whole number from 1 to 4096\n"},
+    {"attention --shape 2x3",
+     "gradus-bench: --shape is \"2x3\", wanted four whole numbers from 1, like 8x12x1024x64\n"},
+    {"ops --shape 1x2x3x4", "gradus-bench: --shape is for attention\n"},
+    {"rms_norm --repeats 0",
+     "gradus-bench: --repeats is \"0\", wanted a whole number from 1 to 100000\n"},
+    {"step --model huge", "gradus-bench: unknown model \"huge\", wanted tiny, toy, small"},
+    {"step --batch 0", "gradus-bench: --batch is \"0\", wanted a whole number from 1 to 1048576\n"},
+    {"step --rows 4",
+     "gradus-bench: --rows and --cols are for rms_norm, add_rms_norm and optimizers\n"},
+    {"step --dtype tf32",
+     "gradus-bench: --dtype tf32 needs attention, layers, toys, step or products, "
+     "--device cuda\n"},
+    {"ops --model toy", "gradus-bench: --model and --batch are for step and products\n"},
+    {"products", "gradus-bench: add_rms_norm and products need --device cuda\n"},
+    {"step --ladder", "gradus-bench: --ladder needs rms_norm --device cuda\n"},
+    {"rms_norm --device cuda --ladder --json",
+     "gradus-bench: --tsv and --json are not for --ladder\n"},
+    {"step --device cuda --heads 8", "gradus-bench: --heads needs rms_norm or add_rms_norm, "},
+    {"step --quick", "gradus-bench: --quick needs rms_norm or add_rms_norm, --device cuda\n"},
+    {"ops --op nope", "gradus-bench: --op is \"nope\", wanted the name of an op\n"},
+    {"ops --device cuda", "gradus-bench: ops does not support --device cuda"},
+    {"add_rms_norm", "gradus-bench: add_rms_norm and products need --device cuda\n"},
+    {"add_rms_norm --device cuda --ladder",
+     "gradus-bench: --ladder needs rms_norm --device cuda\n"},
+    {"rms_norm --heads 8", "gradus-bench: --heads needs rms_norm or add_rms_norm, --device cuda\n"},
+    {"rms_norm --tsv figures", "gradus-bench: --tsv needs rms_norm or add_rms_norm, "},
+    {"rms_norm --dtype mixed", "gradus-bench: --dtype mixed needs rms_norm or add_rms_norm, "},
+    {"rms_norm --dtype bf16",
+     "gradus-bench: --dtype bf16 and f16 need step, optimizers or --device cuda\n"},
+    {"toys --rows 4",
+     "gradus-bench: --rows and --cols are for rms_norm, add_rms_norm and optimizers\n"},
+    {"overhead --dtype f64", "gradus-bench: overhead runs in f32: --dtype is not for it\n"},
+    {"layers --op mul", "gradus-bench: --op is not one of the layers\n"},
+    {"ops --op depthwise", "gradus-bench: --op is a layer, and not an op\n"},
+    {"ops --op mul --op add", "gradus-bench: --op is given twice, wanted once\n"},
+    {"attention --shape 1x1x3x4 --shape 1x1x3x4",
+     "gradus-bench: --shape is given twice, wanted once\n"},
+    {"rms_norm --device cuda --ladder --dtype f32",
+     "gradus-bench: --heads and --dtype are not for --ladder\n"},
+    {"rms_norm --device cuda --quick --rows 8 --cols 8",
+     "gradus-bench: --quick is for the table of sizes, not for --rows and --cols\n"},
+    {"rms_norm --device cuda --repeats 3",
+     "gradus-bench: --repeats is not for rms_norm and add_rms_norm on a GPU\n"},
+    {"layers --quick --device cuda", "gradus-bench: --quick needs rms_norm or add_rms_norm, "},
+    {"rms_norm --device cuda --rows 8", "gradus-bench: on a GPU, --rows and --cols go together\n"},
+    {"rms_norm --device cuda --rows 12 --cols 8 --heads 5",
+     "gradus-bench: --rows must be a multiple of --heads\n"},
+};
+
+START_TEST(bad_calls_are_named)
+{
+    program_must(2, bad[_i].arguments, output);
+    ck_assert_int_eq(strncmp(output, bad[_i].message, strlen(bad[_i].message)), 0);
+}
+END_TEST
+
+START_TEST(a_full_disk_is_noticed)
+{
+    FILE *full = fopen("/dev/full", "w");
+    if (!full) return; /* not on this system */
+    fclose(full);
+    program_must(1, "attention --shape 1x1x3x4 --repeats 1 --threads 1 >/dev/full", output);
+    ck_assert_str_eq(output, "gradus-bench: cannot write to stdout: No space left on device\n");
+}
+END_TEST
+
+START_TEST(too_large_is_an_error)
+{
+    program_must(1, "rms_norm --rows 1099511627776 --cols 1099511627776", output);
+    program_said(output, "gradus-bench: tensor_create: shape is [1099511627776, 1099511627776]");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-bench")) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("bench");
+    TCase *cases = tcase_create("bench");
+    tcase_add_test(cases, help_names_benchmarks_and_options);
+    tcase_add_test(cases, rms_norm);
+    tcase_add_test(cases, rms_norm_in_json);
+    tcase_add_test(cases, a_step);
+    tcase_add_test(cases, a_step_in_json);
+    tcase_add_test(cases, attention);
+    tcase_add_test(cases, overhead);
+    tcase_add_test(cases, layers);
+    tcase_add_test(cases, toys);
+    tcase_add_test(cases, optimizers);
+    tcase_add_test(cases, every_op);
+    tcase_add_test(cases, one_op_in_json);
+    tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, a_full_disk_is_noticed);
+    tcase_add_test(cases, too_large_is_an_error);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

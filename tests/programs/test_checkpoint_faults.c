@@ -1,0 +1,422 @@
+/* test_checkpoint_faults.c - gradus-train with damaged files, and with disks that are full or
+ * gone. */
+/* Build: runs gradus-train, the CPU's bits. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
+#include "check_main.h"
+#include "needs_jansson.h"
+#include "runs.h"
+
+START_TEST(a_broken_checkpoint_is_passed_over)
+{
+    train_well("--data text %s --steps 12 --checkpoint-every 4 --keep 0 --out a");
+    shell(
+        "cd '%s/a/step-00000012' && head -c 1000 state.safetensors >x && mv x state.safetensors%s",
+        folder, "");
+    shell("rm '%s/a/step-00000008/config.json'%s", folder, "");
+    train_well("--resume auto --out a");
+    program_said(output, "a/step-00000012 is skipped: safetensors_open: ");
+    program_said(output, "a/step-00000008 is skipped: there is no config.json");
+    program_said(output, "from   a/step-00000004");
+    ck_assert(exists("a/step-00000012/tokenizer.json"));
+    train_well("--resume a/step-00000012 --out b"); /* the broken one was replaced */
+}
+END_TEST
+
+/* A run whose checkpoints only lack a permission or a disk does not start over. */
+START_TEST(a_run_that_cannot_resume_does_not_start_over)
+{
+    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
+    shell("cd '%s/a' && for f in step-*/state.safetensors; do truncate -s 1000 $f; done%s", folder,
+          "");
+    shell("cd '%s' && cp -r a before%s", folder, "");
+    train_badly("--data text %s --resume auto --out a",
+                "none of the 2 checkpoints in a can be used; nothing was changed; use another "
+                "--out for a new run");
+    program_said(output, "a/step-00000008 is skipped: safetensors_open: ");
+    program_said(output, "a/step-00000004 is skipped: safetensors_open: ");
+    shell("cd '%s' && diff -r a before%s", folder, "");
+    train_well("--data text %s --steps 2 --resume auto --out b");
+}
+END_TEST
+
+/* The log is not what keeps them apart. */
+START_TEST(two_runs_do_not_share_a_folder)
+{
+    static const char *const second[] = {"--data text %s --resume auto --out a --log /dev/null",
+                                         "--resume a --log /dev/null"};
+    int status;
+    pid_t child = begin("--data text %s --steps 1000000 --checkpoint-every 5 --keep 1000 "
+                        "--out a --log /dev/null",
+                        0);
+    wait_for("a/step-00000005");
+    for (int i = 0; i < 2; i++)
+        train_badly(second[i], "--out a: another run is saving its checkpoints there");
+    train_well("--resume a --dry-run"); /* saves nothing */
+    kill(child, SIGTERM);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    train_well("--resume a --max-seconds 0.01");
+}
+END_TEST
+
+static bool has_checksums(void)
+{
+    return exists("a/step-00000004/checksums.xxh3");
+}
+
+START_TEST(a_flipped_bit_is_noticed)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "state.safetensors", "checksums.xxh3"};
+    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
+    if (!has_checksums()) return; /* a build without xxHash */
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char flip[512];
+        /* "positions": 12 in config.json; anywhere in the others */
+        snprintf(flip, sizeof flip,
+                 "cd '%%s/b/step-00000008' && perl -e 'open F, \"+<\", \"%s\"; $at = -s F; "
+                 "$at = int($at * 0.8); seek F, $at, 0; read F, $c, 1; seek F, $at, 0; "
+                 "print F chr(ord($c) ^ 1)'%%s",
+                 files[i]);
+        shell("cd '%s' && rm -rf b && cp -r a b%s", folder, "");
+        shell(flip, folder, "");
+        train_badly("--resume b/step-00000008", "does not match its checksum in checksums.xxh3");
+        train_badly("--data text --init b/step-00000008 --steps 0", "does not match its checksum");
+        train_well("--resume b --steps 8");
+        program_said(output, "b/step-00000008 is skipped: ");
+        program_said(output, "from   b/step-00000004\n");
+    }
+    shell("cd '%s' && rm -rf b && cp -r a b && cd b/step-00000008 && "
+          "sed -i s/1e-05/1e-06/ config.json && rm checksums.xxh3%s",
+          folder, "");
+    train_well("--resume b --steps 9"); /* it was meant */
+    program_said(output, "from   b/step-00000008\n");
+}
+END_TEST
+
+START_TEST(a_model_is_not_taken_with_the_state_of_another)
+{
+    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
+    shell("cd '%s/a' && cp step-00000004/model.safetensors step-00000008/ && rm -f "
+          "step-00000008/checksums.xxh3%s",
+          folder, "");
+    train_badly(
+        "--resume a/step-00000008",
+        "a/step-00000008: model.safetensors is not the one that state.safetensors was saved");
+}
+END_TEST
+
+/* Where a run writes is said on its command line, and not by a file from somewhere. */
+START_TEST(a_checkpoint_names_no_file_to_be_written)
+{
+    train_well("--data text %s --steps 4 --log mine --out a");
+    shell("cd '%s' && cp mine before%s", folder, "");
+    train_well("--resume a --steps 5 --out b");
+    shell("cd '%s' && cmp mine before && test -s b/log.jsonl%s", folder, "");
+}
+END_TEST
+
+/* Another form of a tensor: its transpose, all in one row, or another dtype. */
+static gd_tensor *other_form(gd_context *ctx, const gd_tensor *t, int form)
+{
+    const int64_t count = gd_tensor_count(t), *shape = gd_tensor_shape(t);
+    const int64_t turned[2] = {shape[1], shape[0]};
+    return gd_tensor_create(ctx,
+                            form == 2   ? GD_INT32
+                            : form == 3 ? GD_BFLOAT16
+                                        : GD_FLOAT32,
+                            form == 1 ? 1 : 2,
+                            form == 0   ? turned
+                            : form == 1 ? &count
+                                        : shape);
+}
+
+static const char reshaped[] = "m.model.layers.0.mlp.down_proj.weight";
+static int form; /* of that tensor, if it is the name that set_metadata is given */
+
+/* Gives the state of copy/step-00000002 another text in its metadata. */
+static void set_metadata(const char *name, const char *value)
+{
+    enum { MOST = 160 };
+    gd_named_tensor tensors[MOST];
+    gd_named_text texts[MOST];
+    char path[256];
+    int64_t count = 0, text_count = 0;
+    const gd_named_text *text;
+    snprintf(path, sizeof path, "%s/copy/step-00000002/state.safetensors", folder);
+    gd_context *ctx = gd_context_create(NULL);
+    gd_safetensors *state = gd_safetensors_open(ctx, path);
+    for (; count < gd_safetensors_count(state); count++) {
+        const char *tensor = gd_safetensors_at(state, count)->name;
+        gd_tensor *t = gd_safetensors_tensor(state, tensor);
+        if (!strcmp(name, reshaped) && !strcmp(tensor, name)) {
+            gd_tensor *other = other_form(ctx, t, form);
+            gd_tensor_free(t);
+            t = other;
+        }
+        tensors[count] = (gd_named_tensor){tensor, t};
+    }
+    for (int64_t i = 0; (text = gd_safetensors_metadata_at(state, i)); i++)
+        if (strcmp(text->name, name) != 0) texts[text_count++] = *text;
+    texts[text_count++] = (gd_named_text){name, value};
+    ck_assert_int_eq(gd_safetensors_write(ctx, path, tensors, count, texts, text_count), GD_OK);
+    for (int64_t i = 0; i < count; i++) gd_tensor_free((gd_tensor *)(uintptr_t)tensors[i].tensor);
+    gd_safetensors_close(state);
+    gd_context_free(ctx);
+}
+
+/* Foreign texts in a checkpoint neither create a file nor control the terminal. */
+START_TEST(foreign_metadata_is_only_read)
+{
+    static const struct {
+        const char *name, *value, *wanted;
+    } rows[] = {
+        {"option.data", "text\x1b[31m", "data is \"text\\x1b[31m\", wanted no control characters"},
+        {"option.data", "text\xc2\x9b[31m", "data is \"text\\u009b[31m\", wanted no control"},
+        {"option.schedule", "\a", "wanted no control characters"},
+        {"step", "1\x1b[31m", "has no whole number \"step\""},
+        {"step", "-5", "has no whole number \"step\""},
+    };
+    train_well("--data text %s --steps 2 --out a");
+    shell("cd '%s' && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder, "");
+    set_metadata("option.log", "mine");
+    set_metadata("option.out", "elsewhere");
+    train_well("--resume copy/step-00000002 --steps 3");
+    ck_assert(!exists("mine") && !exists("elsewhere"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
+              "");
+        set_metadata(rows[i].name, rows[i].value);
+        train_badly("--resume copy/step-00000002", rows[i].wanted);
+        ck_assert(!strchr(output, 27) && !strchr(output, 7) && !strstr(output, "\xc2\x9b"));
+    }
+}
+END_TEST
+
+/* As many elements do not make it a state. */
+START_TEST(a_state_of_another_shape_or_dtype)
+{
+    static const char *const wanted[] = {"of another shape", "of another shape", "I32", "BF16"};
+    train_well("--data text %s --steps 2 --out a");
+    for (form = 0; form < 4; form++) {
+        char words[160];
+        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
+              "");
+        set_metadata(reshaped, "");
+        snprintf(words, sizeof words, "state.safetensors: the tensor \"%s\" is %s, wanted F32",
+                 reshaped, wanted[form]);
+        train_badly("--resume copy/step-00000002 --steps 3", words);
+    }
+}
+END_TEST
+
+/* What config.json says is compared with the files before memory of that size is asked for. */
+START_TEST(sizes_that_the_files_do_not_have)
+{
+    static const struct {
+        const char *change, *wanted;
+    } rows[] = {
+        {"s/.vocab_size.: 7/\"vocab_size\": 100000000/", "does not have the shape [100000000, 16]"},
+        {"s/.num_hidden_layers.: 2/\"num_hidden_layers\": 999/",
+         "has no tensor \"model.layers.2.input_layernorm.weight\""},
+        {"s/.intermediate_size.: 24/\"intermediate_size\": 1048576/",
+         "\"model.layers.0.mlp.gate_proj.weight\" does not have the shape [1048576, 16]"},
+    };
+    train_well("--data text %s --steps 2 --out a");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
+              "");
+        shell("cd '%s' && sed -i '%s' copy/*/config.json", folder, rows[i].change);
+        train_badly("--resume copy/step-00000002", rows[i].wanted);
+        train_badly("--data text --init copy/step-00000002", rows[i].wanted);
+        if (program_run_in(folder, "gradus-eval", "--version", output) == 0) {
+            ck_assert_int_eq(program_run_in(folder, "gradus-eval", "copy --data text", output), 1);
+            program_said(output, rows[i].wanted);
+        }
+    }
+}
+END_TEST
+
+static void write_copy(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/copy/step-00000002/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+START_TEST(hostile_checkpoints_are_named)
+{
+    static const struct {
+        const char *file, *text, *wanted;
+    } rows[] = {
+        {"config.json", "{", "config.json in copy/step-00000002 is not a JSON object"},
+        {"config.json", "[]", "config.json in copy/step-00000002 is not a JSON object"},
+        {"config.json", "{\"a\":1,\"a\":2}", "is not a JSON object: duplicate object key"},
+        {"config.json", "{}", "model_type is not \"llama\""},
+        {"config.json", "{\"model_type\":\"llama\"}", "num_attention_heads is not a whole number"},
+        {"config.json", "{\"model_type\":\"gpt2\"}", "model_type is not \"llama\", but \"gpt2\"\n"},
+        {"config.json", "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act is not"},
+        {"config.json", "{\"model_type\":\"llama\",\"mlp_bias\":true}", "mlp_bias is not false"},
+        {"model.safetensors", "", "shorter than 8 bytes"},
+        {"tokenizer.json", "{}", "is not a tokenizer of this program"},
+        {"tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid x\n",
+         "tokenizer.json: it is a Git LFS pointer"},
+    };
+    train_well("--data text %s --steps 2 --out a");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
+              "");
+        write_copy(rows[i].file, rows[i].text);
+        train_badly("--resume copy/step-00000002", rows[i].wanted);
+        shell("cd '%s' && rm copy/step-00000002/%s", folder, rows[i].file);
+        shell("cd '%s' && mkfifo copy/step-00000002/%s", folder, rows[i].file);
+        train_badly("--resume copy/step-00000002", "not a regular file");
+    }
+}
+END_TEST
+
+/* It counts where there is no model.safetensors. */
+START_TEST(hostile_indexes_are_named)
+{
+    static const char index[] = "model.safetensors.index.json";
+    static const struct {
+        const char *text, *wanted;
+    } rows[] = {
+        {"{}", "has no weight_map"},
+        {"{\"weight_map\":{\"a\":\"../b\"}}", "not a file name"},
+        {"{\"weight_map\":{\"a\":\"b\"}}", "does not list \"model.embed_tokens.weight\""},
+    };
+    static const char begin[] = "--data text --init copy/step-00000002 --steps 0";
+    train_well("--data text %s --steps 2 --out a");
+    shell("cd '%s' && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder, "");
+    write_copy(index, rows[0].text);
+    train_well(begin);
+    shell("cd '%s' && rm copy/step-00000002/model.safetensors%s", folder, "");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_copy(index, rows[i].text);
+        train_badly(begin, rows[i].wanted);
+    }
+    shell("cd '%s' && rm copy/step-00000002/%s", folder, index);
+    shell("cd '%s' && mkfifo copy/step-00000002/%s", folder, index);
+    train_badly(begin, "not a regular file");
+}
+END_TEST
+
+START_TEST(a_disk_that_is_full)
+{
+    train_well("--data text %s --steps 3 --out a");
+    /* ulimit -f: no file may have more than that many blocks of 512 bytes */
+    train_well("--version");
+    char command[1024], line[512];
+    snprintf(line, sizeof line,
+             "--data text %s --steps 9 --checkpoint-every 3 --out a --resume auto", small);
+    snprintf(command, sizeof command, "cd '%s' && ulimit -f 20 && '%s' %s >log 2>&1; test $? = 1",
+             folder, (const char *)GRADUS_PROGRAM, line);
+    ck_assert_int_eq(system(command), 0);
+    shell("grep -q 'cannot write to it: File too large; training continues' '%s/log'%s", folder,
+          "");
+    ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
+    train_well("--resume auto --out a --steps 6");
+    program_said(output, "from   a/step-00000003");
+    train_badly("--data text %s --steps 1 --out text/such/folder",
+                "cannot make the folder text/such/folder: Not a dir");
+    train_badly("--data text %s --steps 1 --out text", "cannot make the folder text: Not a dir");
+}
+END_TEST
+
+START_TEST(a_disk_that_is_full_ends_a_run_where_asked)
+{
+    char command[1024], line[512];
+    train_well("--data text %s --steps 3 --out a");
+    snprintf(line, sizeof line,
+             "--steps 9 --checkpoint-every 3 --out a --resume auto --on-save-error stop");
+    snprintf(command, sizeof command, "cd '%s' && ulimit -f 20 && '%s' %s >log 2>&1; test $? = 1",
+             folder, (const char *)GRADUS_PROGRAM, line);
+    ck_assert_int_eq(system(command), 0);
+    shell("grep -q 'cannot write to it: File too large$' '%s/log'%s", folder, "");
+    shell("! grep -q 'step [789]/9' '%s/log'%s", folder, "");
+    ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
+}
+END_TEST
+
+/* The folder of the checkpoints is removed, with the one that it is in. */
+START_TEST(a_folder_that_vanishes)
+{
+    static const char *const more[] = {"", "--on-save-error stop"};
+    char line[512];
+    int status;
+    shell("mkdir '%s/p'%s", folder, "");
+    snprintf(line, sizeof line,
+             "--data text %%s --steps 1000000 --checkpoint-every 5 --keep 1000 --out p/a %s",
+             more[_i]);
+    pid_t child = begin(line, 0);
+    wait_for("p/a/step-00000005");
+    shell("cd '%s' && until rm -rf p 2>/dev/null; do :; done%s", folder, "");
+    if (_i == 0) { /* it goes on without, and tries again */
+        shell("until grep -q 'No such file or directory; training continues' '%s/log'; do sleep "
+              "0.02; "
+              "done%s",
+              folder, "");
+        shell("mkdir '%s/p'%s", folder, "");
+        struct timespec moment = {0, 2000000};
+        while (!exists("p/a/.lock")) nanosleep(&moment, NULL); /* made anew, and locked */
+        train_badly("--resume auto --out p/a", "another run is saving its checkpoints there");
+        kill(child, SIGINT);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == _i, "status 0x%x", status);
+    /* It may be in the middle of a save, and miss a file that it has just written. */
+    shell("grep -q 'gradus-train: .*%s' '%s/log'", _i ? " p/a" : "No such file or directory",
+          folder);
+}
+END_TEST
+
+/* A token file that becomes shorter: the run ends with an error, after saving its steps if it has a
+ * folder. */
+START_TEST(tokens_that_vanish_end_a_run)
+{
+    static const char *const more[] = {"", "--out a"};
+    char line[512];
+    int status;
+    shell("cd '%s' && head -c 8000 /dev/zero >ids && cp ids others%s", folder, "");
+    snprintf(line, sizeof line,
+             "--tokens ids --val-data others --vocab 256 %%s --eval-every 0 "
+             "--log-every 1 --steps 1000000 %s",
+             more[_i]);
+    pid_t child = begin(line, 0);
+    shell("until grep -q '^step 5/' '%s/log'; do sleep 0.02; done; : >'%s/ids'", folder, folder);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status 0x%x", status);
+    shell("grep -q 'ids: tokens from .* on cannot be read: the file ends before' '%s/log'%s",
+          folder, "");
+    shell(_i == 0 ? "! grep -q '^saved' '%s/log'%s" : "grep -q '^saved a/step-' '%s/log'%s", folder,
+          "");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("faults of checkpoints");
+    TCase *cases = tcase_create("faults");
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_test(cases, a_broken_checkpoint_is_passed_over);
+    tcase_add_test(cases, a_run_that_cannot_resume_does_not_start_over);
+    tcase_add_test(cases, two_runs_do_not_share_a_folder);
+    tcase_add_test(cases, a_flipped_bit_is_noticed);
+    tcase_add_test(cases, a_model_is_not_taken_with_the_state_of_another);
+    tcase_add_test(cases, a_checkpoint_names_no_file_to_be_written);
+    tcase_add_test(cases, foreign_metadata_is_only_read);
+    tcase_add_test(cases, a_state_of_another_shape_or_dtype);
+    tcase_add_test(cases, sizes_that_the_files_do_not_have);
+    tcase_add_test(cases, hostile_checkpoints_are_named);
+    tcase_add_test(cases, hostile_indexes_are_named);
+    tcase_add_test(cases, a_disk_that_is_full);
+    tcase_add_test(cases, a_disk_that_is_full_ends_a_run_where_asked);
+    tcase_add_loop_test(cases, a_folder_that_vanishes, 0, 2);
+    tcase_add_loop_test(cases, tokens_that_vanish_end_a_run, 0, 2);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

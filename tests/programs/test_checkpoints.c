@@ -1,0 +1,491 @@
+/* test_checkpoints.c - gradus-train saved, stopped, killed and resumed: the same bits as without an
+ * interruption, and never half a checkpoint. */
+/* Build: runs gradus-train, the CPU's bits. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
+#include "check_main.h"
+#include "needs_jansson.h"
+#include "runs.h"
+
+/* Every file of both is the same, byte by byte. */
+static void assert_same(const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof command, "cd '%s' && diff -r %s %s", folder, a, b);
+    ck_assert_msg(system(command) == 0, "%s and %s differ", a, b);
+}
+
+static void assert_same_weights(const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof command, "cd '%s' && cmp %s/model.safetensors %s/model.safetensors",
+             folder, a, b);
+    ck_assert_msg(system(command) == 0, "%s and %s differ", a, b);
+}
+
+/* ---- Resuming ----------------------------------------------------------------------------- */
+
+START_TEST(a_resumed_run_has_the_same_bits)
+{
+    static const char *const kinds[] = {"", "--dtype f64 --tied", "--recompute --clip 0"};
+    char line[256];
+    snprintf(line, sizeof line,
+             "--data text %%s %s --steps 24 --checkpoint-every 8 --keep 0 --out a", kinds[_i]);
+    train_well(line);
+    ck_assert(exists("a/step-00000008") && exists("a/step-00000016") && exists("a/step-00000024"));
+    train_well("--resume a/step-00000008 --out b");
+    program_said(output, "from   a/step-00000008");
+    assert_same("a/step-00000016", "b/step-00000016");
+    assert_same("a/step-00000024", "b/step-00000024");
+    train_well("--resume auto --out b"); /* nothing is left to do */
+    program_said(output, "from   b/step-00000024\n       which has done 24 of 24 steps");
+    ck_assert_ptr_null(strstr(output, "\nstep "));
+    train_well("--data text %s --steps 3 --resume auto --out new"); /* there is none yet */
+    ck_assert(exists("new/step-00000003"));
+}
+END_TEST
+
+/* What was measured in these steps (a regular expression), without the time it took. */
+static void assert_same_lines(const char *a, const char *b, const char *steps)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "cd '%s' && for run in %s %s; do grep -E '^.\"step\": (%s),' $run/log.jsonl |"
+             " sed 's/, \"ms\".*//' >$run/measured; done; test -s %s/measured &&"
+             " cmp %s/measured %s/measured",
+             folder, a, b, steps, a, a, b);
+    ck_assert_msg(system(command) == 0, "%s", command);
+}
+
+START_TEST(a_resumed_run_has_the_same_log)
+{
+    train_well("--data text %s --steps 24 --log-every 1 --out a");
+    train_well("--data text %s --steps 24 --log-every 1 --out b --checkpoint-every 8 --keep 0");
+    train_well("--resume b/step-00000008 --out b --steps 24"); /* steps 9 to 24 once more */
+    assert_same_lines("a", "b", ".*");
+    shell("cd '%s' && printf '{\"step\": 25, \"loss\": 1.' >>b/log.jsonl%s", folder, "");
+    train_well("--resume auto --out b");
+    shell("test $(grep -c . '%s/b/log.jsonl'%s) = 27", folder, ""); /* 24 steps, 3 beginnings */
+    shell("cd '%s' && cp text b/log.jsonl%s", folder, "");
+    train_badly("--resume auto --out b", "b/log.jsonl was not changed: it is not a log of");
+    shell("cd '%s' && cmp text b/log.jsonl%s", folder, "");
+}
+END_TEST
+
+/* A line shows the mean loss since the one before. A run that was stopped between two of them, also
+ * by the time, after which it has a line more, goes on with the same means. */
+START_TEST(a_resumed_run_has_the_same_means)
+{
+    static const char *const stops[] = {"--steps 8", "--max-seconds 0.000001",
+                                        "--checkpoint-every 8 --keep 0"};
+    char line[256];
+    train_well("--data text %s --steps 24 --log-every 5 --schedule constant --out a");
+    snprintf(line, sizeof line,
+             "--data text %%s --steps 24 --log-every 5 --schedule constant --out b %s", stops[_i]);
+    train_well(line);
+    snprintf(line, sizeof line, "--resume b/step-0000000%d --steps 24 --out b", _i == 1 ? 1 : 8);
+    train_well(line);
+    assert_same_lines("a", "b", "5|7|10|14|15|20|21|24");
+}
+END_TEST
+
+START_TEST(given_options_override_those_of_the_checkpoint)
+{
+    train_well("--data text %s --steps 4 --out a");
+    train_well("--resume a/step-00000004 --out a --steps 6 --lr 0.003 --min-lr 0.001");
+    program_said(output, "6 steps of 1 x 4 x 12 tokens, lr 0.003 to 0.001");
+    program_said(output, "2 layers, dim 16, 4 heads, 2 kv heads, ffn 24, context 12, dropout 0.1");
+    train_badly("--resume a/step-00000006 --layers 3",
+                "--layers is 3, but the model in a/step-00000006 has 2\n");
+    train_badly("--resume a/step-00000006 --tied",
+                "--tied is true, but the model in a/step-00000006 has false");
+    train_badly("--resume a/step-00000006 --data other",
+                "which is not in the vocabulary of the model");
+    train_badly("--resume a/step-00000006 --data same", "was trained on another text; --init");
+}
+END_TEST
+
+/* A run's folder means its newest complete checkpoint; a run resumed from it continues there. */
+START_TEST(the_folder_of_a_run_means_its_newest_checkpoint)
+{
+    train_well("--data text %s --schedule constant --steps 8 --checkpoint-every 4 --out a");
+    train_well("--resume a/ --steps 12 --checkpoint-every 0");
+    program_said(output, "from   a/step-00000008\n");
+    program_said(output, "saved a/step-00000012\n");
+    train_well("--data text %s --schedule constant --steps 12 --out b");
+    assert_same_weights("a/step-00000012", "b/step-00000012");
+    train_well("--data same --init a --steps 1 --context 8 --out c");
+    program_said(output, "from   a/step-00000012\n");
+    train_well("--resume a/step-00000012 --steps 13"); /* of one checkpoint, as ever, only --out */
+    ck_assert(!exists("a/step-00000013"));
+    shell("rm '%s/a/step-00000012/state.safetensors'%s", folder, "");
+    train_well("--data same --init a --steps 1 --context 8 --out d");
+    program_said(output, "from   a/step-00000012\n"); /* its weights are whole */
+    train_badly("--resume a/step-00000012", "has no state.safetensors, which is needed to resume");
+    train_well("--resume a --dry-run");
+    program_said(output, "a/step-00000012 is skipped: safetensors_open: ");
+    program_said(output, "from   a/step-00000008\n");
+    shell("rm '%s'/a/*/config.json%s", folder, "");
+    train_badly("--resume a", "--resume a: it has neither a model (config.json) nor a complete");
+}
+END_TEST
+
+START_TEST(runs_do_not_mix)
+{
+    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
+    train_badly("--data text %s --steps 2 --out a",
+                "--out a: it holds the checkpoints of a run, up to step 8; use --resume auto to "
+                "continue it");
+    train_badly("--data text --init a --steps 2 --out a", "--out a: it holds the checkpoints of");
+    ck_assert(exists("a/step-00000004") && exists("a/step-00000008"));
+    train_well("--data text %s --steps 8 --out a --dry-run");
+    train_well("--data text %s --steps 8 --out b --dry-run");
+    train_well("--data text %s --steps 1 --out c/d/e"); /* made with all that it is in */
+    ck_assert(exists("c/d/e/step-00000001"));
+    ck_assert(!exists("b"));
+    /* One that goes back keeps what it saves, not only what is newer. */
+    train_well("--resume a/step-00000004 --out a --steps 5 --keep 1");
+    ck_assert(exists("a/step-00000005"));
+}
+END_TEST
+
+/* --vocab is not needed if the model has it. */
+START_TEST(ids_of_a_model)
+{
+    shell("cd '%s' && cp -r '%s/files/llama/grouped' llama", folder, GRADUS_TEST_DIR);
+    shell("cd '%s' && head -c 4000 /dev/zero >ids%s", folder, "");
+    train_well("--tokens ids --val-data ids --init llama --context 16 --steps 2 --out ids_run "
+               "--sample-length 3");
+    program_said(output, "ids: 2000 tokens (ids, 24 different), 2000 more for validation");
+    train_well("--resume ids_run --steps 3 --sample-length 3");
+    program_said(output, "(ids, 24 different)");
+    /* Ids that differ in their second byte alone are another text. */
+    shell("cd '%s' && head -c 4000 /dev/zero | tr '\\000' '\\001' >ones%s", folder, "");
+    train_well("--tokens ones --val-data ones --vocab 258 --steps 1 --out wide_run");
+    shell("cd '%s' && for i in $(seq 2000); do printf '\\001\\000'; done >ones%s", folder, "");
+    train_badly("--resume wide_run --steps 2", "was trained on another text");
+    train_badly("--tokens ids --val-data ids --init llama --vocab 25 --context 16",
+                "has 25 different tokens, but the model in llama has only 24");
+}
+END_TEST
+
+/* As transformers writes it again, and with parts that would change what it does. */
+START_TEST(a_tokenizer_that_others_have_written)
+{
+    static const struct {
+        const char *change;
+        bool same;
+    } rows[] = {
+        {"s/^{$/{\"truncation\": null, \"normalizer\": null, \"post_processor\": {\"single\": "
+         "[{\"Sequence\": {\"id\": \"A\"}}], \"special_tokens\": {}},/; "
+         "s/\"type\": \"BPE\",/\"type\": \"BPE\", \"dropout\": null, \"fuse_unk\": false,/",
+         true},
+        {"s/  */ /g", true},
+        {"1s/^/\\xef\\xbb\\xbf/", true}, /* a byte order mark */
+        {"s/\"Isolated\"/\"Removed\"/", false},
+        {"s/^{$/{\"normalizer\": {\"type\": \"Lowercase\"},/", false},
+        {"s/^{$/{\"post_processor\": {\"special_tokens\": {\"<s>\": {}}},/", false},
+        {"s/\"type\": \"BPE\",/\"type\": \"BPE\", \"dropout\": 0.1,/", false},
+        {"s/\"decoder\"/\"coder\"/", false},
+        {"s/\"a\": 97/\"a\": 98/; s/\"b\": 98/\"b\": 97/", false},
+    };
+    train_well("--data text --vocab 280 %s --steps 3 --out pieces");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("cd '%s' && cp -r pieces/step-00000003 changed && rm -f changed/checksums.xxh3 && "
+              "sed -i '%s' changed/tokenizer.json",
+              folder, rows[i].change);
+        if (rows[i].same)
+            train_well("--data text --init changed --steps 0");
+        else
+            train_badly("--data text --init changed --steps 0", "is not a tokenizer of this pro");
+        shell("cd '%s' && rm -r changed%s", folder, "");
+    }
+}
+END_TEST
+
+/* The run in tests/programs/first_run is of version 0.1.0 and cut words after 64 bytes, which tokenizer.json
+ * did not say: it is resumed with those pieces, and its new checkpoints say it. */
+START_TEST(pieces_of_the_first_runs_are_kept)
+{
+    shell("cp -r '%s/programs/first_run/.' '%s'", GRADUS_TEST_DIR, folder);
+    shell("grep -q 'gradus-train 0.1.0' '%s/step-00000002/state.safetensors'%s", folder, "");
+    train_well("--resume . --steps 3 --sample-length 0");
+    program_said(output, "text: 1187 tokens (pieces, 290 different), 101 more for validation");
+    train_well("--resume . --steps 4 --sample-length 0");
+    program_said(output, "text: 1187 tokens (pieces, 290 different), 101 more for validation");
+    program_said(output, "step 4/4");
+    train_well("--data text --init step-00000003 --steps 1 --context 8 --sample-length 0");
+    program_said(output, "text: 1187 tokens (pieces, 290 different), 101 more for validation");
+    ck_assert_ptr_nonnull(strstr(text_of("step-00000003/tokenizer.json"),
+                                 "\"pretokenizers\": [\n    {\"type\": \"ByteLevel\""));
+    shell("cd '%s' && cmp step-00000003/tokenizer.json step-00000004/tokenizer.json%s", folder, "");
+    /* The same pieces by another rule are not those of the model. */
+    train_well("--data text --vocab 290 %s --steps 1 --out new");
+    program_said(output, "text: 1159 tokens (pieces, 290 different), 92 more for validation");
+    shell(
+        "cd '%s/new/step-00000001' && sed -i 's/x00-.*x7B-/x00-@\\\\\\\\[-`{-/' tokenizer.json && "
+        "rm checksums.xxh3%s",
+        folder, "");
+    train_badly("--resume new --steps 2",
+                "the vocabulary of the model in new/step-00000001 differs");
+}
+END_TEST
+
+/* The bytes of a text are not ids of a model's own tokenizer. */
+START_TEST(a_text_needs_the_tokenizer_of_the_model)
+{
+    static const struct {
+        const char *others, *wanted;
+    } rows[] = {
+        {"",
+         "m has no tokenizer.json of gradus-train, which a text needs; --tokens takes token ids"},
+        {"tokenizer.model", "m has tokenizer.model, but no tokenizer.json of gradus-train, which"},
+        {"vocab.json m/merges.txt", "m has vocab.json, merges.txt, but no tokenizer.json of"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("cd '%s' && rm -rf m && cp -r " GRADUS_TEST_DIR
+              "/files/llama/grouped m && touch m/x m/%s",
+              folder, rows[i].others);
+        train_badly("--data text --init m --context 12 --steps 1 --out n", rows[i].wanted);
+        train_badly("--data text --vocab 300 --init m --context 12 --steps 1", rows[i].wanted);
+    }
+    train_well("--data text %s --steps 1 --out run");
+    shell("cd '%s' && rm run/*/tokenizer.json run/*/checksums.xxh3%s", folder, "");
+    train_badly("--resume run --steps 2",
+                "run/step-00000001 has tokenizer_config.json, but no tok");
+    train_badly("--data text --init run --steps 2", "but no tokenizer.json of gradus-train");
+}
+END_TEST
+
+START_TEST(weights_begin_a_new_run)
+{
+    train_well("--data text %s --steps 8 --out a");
+    train_well("--data same --init a/step-00000008 --steps 2 --context 8 --eval-every 0 --out b "
+               "--sample-length 20");
+    program_said(output, "2 layers, dim 16, 4 heads, 2 kv heads, ffn 24, context 8, dropout 0");
+    program_said(output, "step 2/2");
+    /* The pieces are those that the weights know, whatever the text. */
+    train_well("--data text --vocab 280 %s --steps 3 --out pieces");
+    train_well("--data other --init pieces/step-00000003 --steps 1 --context 8 --out c");
+    train_badly("--data other --init pieces/step-00000003 --vocab 300",
+                "--vocab and --init cannot be used together: the vocabulary");
+    train_badly("--resume pieces/step-00000003 --vocab 300",
+                "--vocab is 300, but the model in pieces/step-00000003 has 280");
+    shell("cd '%s' && cmp pieces/step-00000003/tokenizer.json c/step-00000001/tokenizer.json%s",
+          folder, "");
+    train_badly("--data text --init no/such", "--init no/such: No such file or directory");
+    train_badly("--data text --init text", "--init text: Not a directory");
+    train_badly("--data text --init .", "--init .: it has neither a model (config.json) nor");
+}
+END_TEST
+
+/* A model of others (tests/files/llama), of more tokens than the text has. */
+START_TEST(the_weights_of_others_can_be_trained_on)
+{
+    static const char *const models[] = {"grouped", "tied", "bfloat16", "sharded"};
+    char line[512];
+    write_tokens("ids", 24);
+    snprintf(line, sizeof line,
+             "--tokens ids --val-data ids --init %s/files/llama/%s --steps 30 --lr 0.01 --warmup 2 "
+             "--context 12 "
+             "--log-every 1 --eval-every 0 --sample-length 8 --out b",
+             GRADUS_TEST_DIR, models[_i]);
+    train_well(line);
+    double first = strtod(strstr(output, "| loss ") + 7, NULL);
+    double last = strtod(strstr(output, "step 30/30 | loss ") + 18, NULL);
+    ck_assert_double_lt(last, 0.7 * first);
+    train_well("--resume auto --out b --steps 31"); /* eps and theta are in the folder */
+    ck_assert_double_lt(strtod(strstr(output, "step 31/31 | loss ") + 18, NULL), 0.8 * first);
+}
+END_TEST
+
+/* A checkpoint keeps the name of the text in JSON, and gives no control characters back. */
+START_TEST(names_that_a_checkpoint_can_keep)
+{
+    static const char *const bad[][2] = {
+        {"a\tb", "a\\x09b"}, {"a\xff", "a\\xff"}, {"\xc2\x85", "\\u0085"}};
+    char line[256], wanted[128];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text(bad[i][0], "abcde \n");
+        snprintf(line, sizeof line, "--data '%s' %%s --steps 1 --out a", bad[i][0]);
+        snprintf(wanted, sizeof wanted, "--data is \"%s\", wanted UTF-8 without control characters",
+                 bad[i][1]);
+        train_badly(line, wanted);
+        ck_assert(!exists("a/log.jsonl"));
+        snprintf(line, sizeof line, "--data '%s' %%s --steps 1", bad[i][0]);
+        train_well(line);
+    }
+    write_text("\xc3\xa9 \"\\", "abcde \n");
+    train_well("--data '\xc3\xa9 \"\\' %s --steps 1 --out a");
+    train_well("--resume auto --out a --steps 2");
+    program_said(output, "text   \xc3\xa9 \"\\: ");
+}
+END_TEST
+
+/* A line break is written as U+010A and a space as U+0120, as in GPT-2's vocabulary. */
+START_TEST(the_tokenizer_lies_beside_the_model)
+{
+    train_well("--data text %s --steps 1 --out a");
+    program_said(text_of("a/step-00000001/tokenizer.json"),
+                 "\"vocab\": {\n      \"\xc4\x8a\": 0,\n      \"\xc4\xa0\": 1,\n"
+                 "      \"a\": 2,\n      \"b\": 3,\n      \"c\": 4,\n      \"d\": 5,\n"
+                 "      \"e\": 6\n    },\n    \"merges\": []\n");
+    train_well("--data text --vocab 300 %s --steps 1 --out b");
+    const char *tokenizer = text_of("b/step-00000001/tokenizer.json");
+    program_said(tokenizer, "\"Regex\": \" ?[^\\\\x00-\\\\x40");
+    program_said(tokenizer, "      \"\xc4\x80\": 0,\n"); /* byte 0 is U+0100 */
+    program_said(tokenizer, "      \"\\\"\": 34,\n");
+    program_said(tokenizer, "      \"\xc3\xbf\": 255,\n");
+    program_said(tokenizer, "\"merges\": [\n      [\"");
+    ck_assert_int_eq(count_lines(strstr(tokenizer, "\"merges\"")), 300 - 256 + 3);
+}
+END_TEST
+
+START_TEST(some_are_kept)
+{
+    train_well("--data text %s --steps 1");
+    program_said(output, "\nout    none: no checkpoint is saved without --out DIR\n");
+    train_well("--data text %s --steps 20 --checkpoint-every 2 --keep 3 --keep-every 6 --out a");
+    program_said(output, "\nout    a: a checkpoint every 2 steps and at the end, the newest 3 are "
+                         "kept, and those of every 6 steps\n");
+    for (int step = 1; step <= 20; step++) {
+        char name[32];
+        snprintf(name, sizeof name, "a/step-%08d", step);
+        bool kept = step % 2 == 0 && (step > 14 || step % 6 == 0);
+        ck_assert_msg(exists(name) == kept, "%s is %s", name, kept ? "gone" : "there");
+    }
+    ck_assert(!exists("a/.saving") && !exists("a/.removing"));
+}
+END_TEST
+
+/* Otherwise the disk would have the space of one that is removed only after the run. */
+START_TEST(a_resumed_run_lets_its_checkpoint_go)
+{
+    char number[16];
+    int status;
+    train_well("--data text %s --steps 4 --out a");
+    pid_t child =
+        begin("--resume auto --out a --steps 1000000 --checkpoint-every 5 --keep 1000", 0);
+    wait_for("a/step-00000005");
+    snprintf(number, sizeof number, "%d", (int)child);
+    shell("! ls -l /proc/%s/fd | grep -F '%s/a/step-00000004'", number, folder); /* Linux alone */
+    kill(child, SIGTERM);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+}
+END_TEST
+
+/* ---- Stopping ----------------------------------------------------------------------------- */
+
+static void nap(int milliseconds)
+{
+    struct timespec time = {0, milliseconds * 1000000L};
+    nanosleep(&time, NULL);
+}
+
+/* `timeout` and some schedulers signal a program and then its group: that is one request. */
+START_TEST(signals_save_and_leave)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGINT, SIGTERM, SIGHUP};
+    int status, number = numbers[_i];
+    pid_t child =
+        begin(_i < 2 ? "--data text %s --steps 1000000 --checkpoint-every 5 --keep 1000 --out a"
+                     : "--data text %s --steps 1000000 --checkpoint-every 5 --keep 1000 --out a "
+                       "--dim 64 --batch 16 --context 64",
+              0);
+    wait_for("a/step-00000005");
+    kill(child, number);
+    if (_i >= 2) {
+        nap(2);
+        kill(child, number);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", status);
+    train_well("--resume auto --out a --max-seconds 0.01"); /* what it saved is whole */
+    program_said(output, "from   a/step-");
+}
+END_TEST
+
+/* In the midst of a step that takes longer than anybody waits. */
+START_TEST(a_second_signal_ends_it_at_once)
+{
+    int status;
+    pid_t child = begin("--data text --layers 8 --dim 256 --context 512 --batch 1024 --steps 9 "
+                        "--log-every 1 --out a",
+                        0);
+    wait_for("a/log.jsonl");
+    nap(100);
+    kill(child, SIGINT);
+    nap(200);
+    kill(child, SIGINT);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT, "status 0x%x", status);
+}
+END_TEST
+
+/* SIGKILL at any moment, saving or not; whatever it leaves, the run comes to the same end. */
+START_TEST(killed_again_and_again)
+{
+    train_well("--data text %s --steps 60 --checkpoint-every 60 --out whole");
+    int status, killed = 0;
+    for (int i = 0; i < 200; i++) {
+        pid_t child = begin("--data text %s --steps 60 --checkpoint-every 1 --resume auto --out a",
+                            8 + i * 7 % 23 + i / 8);
+        kill(child, SIGKILL);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        killed += WIFSIGNALED(status);
+        if (WIFEXITED(status)) break;
+        if (i > 6 && exists("a/step-00000060")) break;
+    }
+    train_well("--data text %s --steps 60 --checkpoint-every 1 --resume auto --out a");
+    printf("killed %d times before the end\n", killed);
+    ck_assert_int_gt(killed, 0);
+    shell("cmp '%s'/whole/step-00000060/model.safetensors %s/a/step-00000060/model.safetensors",
+          folder, folder);
+    ck_assert_ptr_null(strstr(output, " is skipped: "));
+}
+END_TEST
+
+/* The steps skipped before the break count towards --skip-nonfinite. */
+START_TEST(skipped_steps_are_counted_across_a_resume)
+{
+    static const char wild[] = " is skipped: ";
+    int count = 0;
+    train_well("--data text --layers 1 --dim 8 --heads 1 --context 8 --lr 1000 --weight-decay 100 "
+               "--warmup 0 --clip 0 --steps 12 --skip-nonfinite 20 --out a --sample-length 0");
+    for (const char *at = output; (at = strstr(at, wild)); at++) count++;
+    ck_assert_int_gt(count, 0);
+    ck_assert_int_le(count, 12);
+    train_badly("--resume auto --out a --steps 100", "wanted finite numbers");
+    for (const char *at = output; (at = strstr(at, wild)); at++) count++;
+    ck_assert_int_eq(count, 20);
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("checkpoints");
+    TCase *cases = tcase_create("checkpoints");
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3);
+    tcase_add_test(cases, a_resumed_run_has_the_same_log);
+    tcase_add_loop_test(cases, a_resumed_run_has_the_same_means, 0, 3);
+    tcase_add_test(cases, given_options_override_those_of_the_checkpoint);
+    tcase_add_test(cases, the_folder_of_a_run_means_its_newest_checkpoint);
+    tcase_add_test(cases, runs_do_not_mix);
+    tcase_add_test(cases, a_text_needs_the_tokenizer_of_the_model);
+    tcase_add_test(cases, weights_begin_a_new_run);
+    tcase_add_test(cases, ids_of_a_model);
+    tcase_add_test(cases, a_tokenizer_that_others_have_written);
+    tcase_add_test(cases, pieces_of_the_first_runs_are_kept);
+    tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
+    tcase_add_test(cases, names_that_a_checkpoint_can_keep);
+    tcase_add_test(cases, the_tokenizer_lies_beside_the_model);
+    tcase_add_test(cases, some_are_kept);
+    tcase_add_test(cases, a_resumed_run_lets_its_checkpoint_go);
+    tcase_add_loop_test(cases, signals_save_and_leave, 0, test_brief() ? 3 : 5);
+    tcase_add_test(cases, a_second_signal_ends_it_at_once);
+    tcase_add_test(cases, killed_again_and_again);
+    tcase_add_test(cases, skipped_steps_are_counted_across_a_resume);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

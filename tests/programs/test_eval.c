@@ -1,0 +1,343 @@
+/* test_eval.c - gradus-eval: the losses that gradus-train found, found again. */
+/* Build: runs gradus-eval, beside gradus-train, the CPU's bits. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen */
+#include "check_main.h"
+#include "needs_jansson.h"
+#include "program.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/gradus_eval_XXXXXX";
+static char output[PROGRAM_OUTPUT];
+
+enum { LINES = 300 };
+
+static void train(const char *more)
+{
+    char line[1024];
+    snprintf(line, sizeof line,
+             "--layers 2 --dim 16 --heads 2 --ffn 24 --context 12 --batch 5 --steps 6 --lr 0.01 "
+             "--eval-every 3 --checkpoint-every 3 --keep 0 --sample-length 0 %s",
+             more);
+    ck_assert_msg(program_run_in(folder, "gradus-train", line, output) == 0, "%s\n%s", more,
+                  output);
+}
+
+static void evaluate(const char *arguments)
+{
+    int status = program_run_in(folder, "gradus-eval", arguments, output);
+    ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, output);
+}
+
+static double number(const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\": ", name);
+    const char *at = strstr(output, key);
+    ck_assert_msg(at != NULL, "no %s in %s", key, output);
+    return strtod(at + strlen(key), NULL);
+}
+
+static void set_up(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    FILE *text = fopen("text", "w"), *second = fopen("second", "w"), *ids = fopen("ids", "w"),
+         *few = fopen("few", "w");
+    for (int i = 0; i < LINES; i++) {
+        fprintf(text, i % 7 % 3 ? "the cat sat. " : "%d of them\n", i);
+        fprintf(second, "the cats sat. them %d\n", i * i);
+        for (int k = 0; k < 16; k++) {
+            fputc((k * i + 3) % 50, ids);
+            fputc(0, ids);
+            fputc((k * i + 3) % 20, few);
+            fputc(0, few);
+        }
+    }
+    FILE *lfs = fopen("lfs", "w");
+    fputs("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4096\n", lfs);
+    fclose(lfs);
+    fclose(fopen("empty", "w"));
+    fclose(text);
+    fclose(second);
+    fclose(ids);
+    fclose(few);
+    ck_assert_int_eq(chdir("/"), 0);
+    train("--data text --out run");
+}
+
+static void tear_down(void)
+{
+    remove_folder(folder);
+}
+
+/* ---- The same loss ------------------------------------------------------------------------ */
+
+/* The validation loss of a step in the log, a text of digits. */
+static void logged(int step, char text[64])
+{
+    char line[1 << 14], key[32], path[128];
+    snprintf(key, sizeof key, "{\"step\": %d,", step);
+    snprintf(path, sizeof path, "%s/log", folder);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    text[0] = '\0';
+    while (fgets(line, sizeof line, file)) {
+        const char *val = strstr(line, "\"val\": ");
+        if (!strncmp(line, key, strlen(key)) && val) sscanf(val + 7, "%63[0-9.e+-]", text);
+    }
+    fclose(file);
+    ck_assert_msg(text[0] != '\0', "no validation of step %d in the log", step);
+}
+
+START_TEST(the_loss_of_the_run_is_found_again)
+{
+    static const struct {
+        const char *train, *data;
+    } runs[] = {{"--data text", "--data text"},
+                {"--data text --vocab 280 --dropout 0.2", "--data text"},
+                {"--data text --val-data second", "--val-data second"},
+                {"--data text --dtype f64 --threads 2", "--data text"},
+                {"--data text --dtype bf16", "--data text"},
+                {"--tokens ids --val-data ids --vocab 60", "--tokens ids"}};
+    char line[512], wanted[64], found[64];
+    snprintf(line, sizeof line, "%s --log log --out run%d", runs[_i].train, _i);
+    train(line);
+    for (int step = 3; step <= 6; step += 3) {
+        logged(step, wanted);
+        for (int kind = 0; kind < 2; kind++) { /* the run's own text; the same named */
+            snprintf(line, sizeof line, "run%d/step-%08d --json %s", _i, step,
+                     kind ? runs[_i].data : "");
+            evaluate(line);
+            snprintf(found, sizeof found, "%.9g", number("loss"));
+            ck_assert_msg(strtod(found, NULL) == strtod(wanted, NULL) ||
+                              number("loss") == strtod(wanted, NULL),
+                          "%s: %s, but the run had %s", line, found, wanted);
+        }
+    }
+    double loss = number("loss");
+    snprintf(line, sizeof line, "run%d --json --threads 1", _i); /* the newest */
+    evaluate(line);
+    ck_assert(number("loss") == loss);
+    snprintf(line, sizeof line, "run%d --json --batch 3", _i); /* another order of the sum */
+    evaluate(line);
+    ck_assert_double_eq_tol(number("loss"), loss, 1e-5);
+}
+END_TEST
+
+/* Ids [at, at + count) in a file of their own, and the loss of `run` on them. */
+static double loss_of_part(const char *run, int at, int count)
+{
+    char line[256];
+    snprintf(line, sizeof line, "cd '%s' && tail -c +%d ids | head -c %d >part", folder, 2 * at + 1,
+             2 * count);
+    ck_assert_int_eq(system(line), 0);
+    snprintf(line, sizeof line, "%s --tokens part --json", run);
+    evaluate(line);
+    return number("loss");
+}
+
+/* 4800 ids are 399 windows of 12, in 80 batches of 5, the last of 4: of three, those from windows
+ * 0, 130 (batch 26) and 265 on. */
+START_TEST(a_validation_may_take_fewer_batches)
+{
+    static const int begins[] = {0, 130, 265};
+    static const char tokens[] = "--tokens ids --val-data ids --vocab 60 --log log";
+    char few[64], all[64], line[256];
+    double sum = 0;
+    snprintf(line, sizeof line, "%s --out three --eval-batches 3", tokens);
+    train(line);
+    program_said(output, "each validation reads at most 3 x 5 x 12 of them");
+    logged(6, few);
+    for (int i = 0; i < 3; i++) sum += loss_of_part("three", begins[i] * 12, 5 * 12 + 1);
+    ck_assert_double_eq_tol(strtod(few, NULL), sum / 3, 1e-6);
+    for (int batches = 80; batches <= 81; batches++) {
+        snprintf(line, sizeof line, "%s --steps 6 --resume three --eval-batches %d", tokens,
+                 batches);
+        train(line); /* no step is left, so that this is all it does */
+        const char *said = strstr(output, "validation loss ");
+        ck_assert_ptr_nonnull(said);
+        evaluate("three --json");
+        snprintf(all, sizeof all, "validation loss %.4f ", number("loss"));
+        ck_assert_msg(!strncmp(said, all, strlen(all)), "%s, wanted %s", said, all);
+    }
+}
+END_TEST
+
+/* ---- What is printed ---------------------------------------------------------------------- */
+
+START_TEST(figures_follow_from_the_loss)
+{
+    train("--data text --vocab 280 --out pieces");
+    evaluate("pieces --data second --whole --json");
+    double loss = number("loss"), tokens = number("tokens"), bytes = number("bytes");
+    ck_assert_double_eq_tol(number("perplexity"), exp(loss), 1e-12 * exp(loss));
+    ck_assert_double_eq_tol(number("bits_per_byte"), loss * tokens / bytes / log(2), 1e-12);
+    ck_assert_double_gt(bytes, tokens); /* a piece is a byte or more */
+    ck_assert(number("windows") * 12 == tokens);
+    evaluate("pieces --val-data second --json");
+    ck_assert(number("loss") == loss);
+    evaluate("pieces --data second --json");
+    ck_assert_double_lt(number("tokens"), tokens / 8);
+    evaluate("pieces --data second --whole");
+    char words[64];
+    snprintf(words, sizeof words, "loss %.4f | perplexity %.3f | ", loss, exp(loss));
+    program_said(output, words);
+    program_said(output, " bits per byte | ");
+    program_said(output, "text   second, whole: ");
+    train("--tokens ids --val-data ids --vocab 60 --out ids_run");
+    evaluate("ids_run --json");
+    program_said(output, "\"bytes\": null");
+    program_said(output, "\"bits_per_byte\": null");
+}
+END_TEST
+
+/* All bytes of a text but the first, which nothing predicts, and the last few. */
+START_TEST(bytes_are_counted)
+{
+    evaluate("run --data text --whole --context 10 --json");
+    ck_assert(number("bytes") == number("tokens"));
+    ck_assert(number("context") == 10);
+    ck_assert_int_eq(strncmp(output, "{", 1), 0);
+    evaluate("run --data text --whole --context 13 --json");
+    program_said(output, "gradus-eval: --context is 13, but the model was made for 12\n");
+    ck_assert(number("context") == 13);
+    evaluate("run --data text --whole --context 10 --json");
+    char command[256];
+    snprintf(command, sizeof command, "%s/text", folder);
+    FILE *file = fopen(command, "r");
+    fseek(file, 0, SEEK_END);
+    long size = ftell(file);
+    fclose(file);
+    ck_assert(number("tokens") == (double)((size - 1) / 10 * 10));
+}
+END_TEST
+
+static const struct {
+    const char *arguments;
+    int status;
+    const char *message;
+} bad[] = {
+    {"", 2, "--model DIR is missing"},
+    {"run --data a --tokens b", 2, "--data, --val-data and --tokens cannot be used together"},
+    {"run --whole", 2, "--whole needs --data FILE"},
+    {"run --token-bytes 2", 1, "--token-bytes is of --tokens, not of a text"},
+    {"run --data text --token-bytes 2", 2, "--token-bytes is of --tokens, not of a text"},
+    {"run --data text --data text", 2, "--data is given twice, wanted once"},
+    {"run --batch x", 2, "--batch is \"x\", wanted a whole number"},
+    {"run --prompt x", 2, "--prompt is not an option"},
+    {"nowhere", 1, "--model nowhere: No such file or directory"},
+    {"run --data nothing", 1, "--data nothing: No such file"},
+    {"run --val-data empty", 1, "--val-data empty: it is empty"},
+    {"run >/dev/full", 1, "cannot write to stdout: No space left on device"},
+    {"run --tokens 'no*'", 1, "no*: no such file"},
+    {"run --val-data run/step-00000003/config.json", 1,
+     "config.json: byte 0 is 123 ('{'), which is not in the vocabulary of the model"},
+    {GRADUS_TEST_DIR "/files/llama/tied", 1, "--data FILE is missing: a text to evaluate on"},
+    {"run --data /dev/zero", 1, "--data /dev/zero: it is a device, wanted a file or a pipe"},
+    {"run --val-data /dev/zero", 1, "--val-data /dev/zero: it is a device"},
+    {"run --tokens /dev/zero", 1, "--tokens /dev/zero: it is not a regular file"},
+    {"run --data lfs", 1, "--data lfs: it is a Git LFS pointer; \"git lfs pull\" fetches the file"},
+    {"run --tokens lfs", 1, "lfs: it is a Git LFS pointer; \"git lfs pull\" fetches the file"},
+    {GRADUS_TEST_DIR "/files/llama/tied --data text", 1,
+     "/llama/tied has no tokenizer.json of gradus-train, which a text needs"},
+};
+
+START_TEST(bad_options_are_named)
+{
+    int status = program_run_in(folder, "gradus-eval", bad[_i].arguments, output);
+    ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
+    ck_assert_int_eq(strncmp(output, "gradus-eval: ", 13), 0);
+    program_said(output, bad[_i].message);
+    ck_assert_int_eq(count_lines(output), 1);
+}
+END_TEST
+
+/* A model of others on token files. */
+START_TEST(models_of_others_are_judged)
+{
+    evaluate(GRADUS_TEST_DIR "/files/llama/grouped --tokens few --context 16 --json");
+    ck_assert_double_gt(number("loss"), 1);
+    double loss = number("loss");
+    evaluate(GRADUS_TEST_DIR "/files/llama/grouped --tokens few --context 16 --json --dtype f64");
+    ck_assert_double_eq_tol(number("loss"), loss, 1e-5);
+}
+END_TEST
+
+/* Writes the ids of "few" with `width` bytes each. */
+static void widen(const char *name, int width)
+{
+    ck_assert_int_eq(chdir(folder), 0);
+    FILE *from = fopen("few", "r"), *to = fopen(name, "w");
+    for (int c; (c = fgetc(from)) != EOF; fgetc(from)) {
+        fputc(c, to);
+        for (int k = 1; k < width; k++) fputc(0, to);
+    }
+    fclose(from);
+    fclose(to);
+    ck_assert_int_eq(chdir("/"), 0);
+}
+
+/* The same ids in files of other widths, which the command line must say; a run says it. */
+START_TEST(wider_ids_are_the_same)
+{
+    evaluate(GRADUS_TEST_DIR "/files/llama/grouped --tokens few --context 16 --json");
+    const double loss = number("loss"), tokens = number("tokens");
+    for (int width = 4; width <= 8; width += 4) {
+        char line[256];
+        widen("wide", width);
+        snprintf(line, sizeof line, "%s/files/llama/grouped --tokens wide --context 16 --json",
+                 GRADUS_TEST_DIR);
+        ck_assert_int_eq(program_run_in(folder, "gradus-eval", line, output), 1);
+        snprintf(line, sizeof line, "--token-bytes %d reads it so", width);
+        program_said(output, line);
+        snprintf(line, sizeof line,
+                 "%s/files/llama/grouped --tokens wide --token-bytes %d --context 16 --json",
+                 GRADUS_TEST_DIR, width);
+        evaluate(line);
+        ck_assert_double_eq(number("loss"), loss);
+        ck_assert_double_eq(number("tokens"), tokens);
+    }
+    train("--tokens wide --val-data wide --token-bytes 8 --vocab 60 --out wide_run");
+    evaluate("wide_run --json");
+    ck_assert_double_gt(number("tokens"), tokens * 0.9);
+    train("--resume wide_run --steps 9");
+    ck_assert_int_eq(program_run_in(folder, "gradus-eval", "wide_run --tokens wide", output), 1);
+    ck_assert_int_eq(
+        program_run_in(folder, "gradus-train", "--tokens few --val-data few --vocab 65537", output),
+        1);
+    program_said(output, "uint16 is too small for a vocabulary of 65537 ids");
+}
+END_TEST
+
+START_TEST(help_is_complete)
+{
+    evaluate("--help");
+    program_said(output, "Usage: gradus-eval DIR [OPTION...]");
+    static const char *const names[] = {"model", "data", "val-data", "tokens",
+                                        "whole", "json", "batch",    "context"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) program_said(output, names[i]);
+    evaluate("--version");
+    ck_assert_str_eq(output, "gradus-eval " GD_VERSION_STRING "\n");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-eval") || jansson_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("gradus-eval");
+    TCase *cases = tcase_create("gradus-eval");
+    tcase_add_unchecked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, the_loss_of_the_run_is_found_again, 0, 6);
+    tcase_add_test(cases, a_validation_may_take_fewer_batches);
+    tcase_add_test(cases, figures_follow_from_the_loss);
+    tcase_add_test(cases, bytes_are_counted);
+    tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, models_of_others_are_judged);
+    tcase_add_test(cases, wider_ids_are_the_same);
+    tcase_add_test(cases, help_is_complete);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

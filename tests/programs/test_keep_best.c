@@ -1,0 +1,145 @@
+/* test_keep_best.c - gradus-train --keep-best: the checkpoint of the best validation stays. */
+/* Build: runs gradus-train, the CPU's bits. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
+#include "check_main.h"
+#include "needs_jansson.h"
+#include "runs.h"
+
+#include <math.h>
+
+/* The step of the lowest validation in a log, and how many validations there are. */
+static long long best_in_log(const char *run, int *validations)
+{
+    char path[128], line[1024];
+    double best = INFINITY;
+    long long best_step = 0;
+    snprintf(path, sizeof path, "%s/%s/log.jsonl", folder, run);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    *validations = 0;
+    while (fgets(line, sizeof line, file)) {
+        const char *step = strstr(line, "{\"step\": "), *val = strstr(line, "\"val\": ");
+        if (!step || !val || !strncmp(val + 7, "null", 4)) continue;
+        ++*validations;
+        const double loss = strtod(val + 7, NULL);
+        if (loss < best) best = loss, best_step = atoll(step + 9);
+    }
+    fclose(file);
+    return best_step;
+}
+
+/* The link leads to that step, which is a model; with --keep 1 only the last is kept besides. */
+static void check_best(const char *run, long long best, long long last)
+{
+    char wanted[64], command[256];
+    snprintf(wanted, sizeof wanted, "step-%08lld", best);
+    snprintf(command, sizeof command, "cd '%s' && test \"$(readlink %s/best)\" = %s", folder, run,
+             wanted);
+    ck_assert_msg(system(command) == 0, "best is not %s", wanted);
+    snprintf(command, sizeof command, "cd '%s' && ls %s/best/model.safetensors >/dev/null", folder,
+             run);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(command, sizeof command, "cd '%s' && test $(ls -d %s/step-* | wc -l) = %d", folder,
+             run, best == last ? 1 : 2);
+    ck_assert_msg(system(command) == 0, "there are others than the best and the last");
+}
+
+/* A run that overfits one batch has its best validation early. */
+static const char wild[] = "--data text %s --eval-every 2 --checkpoint-every 5 --keep 1 --lr 0.03 "
+                           "--schedule constant --warmup 0 --overfit-one-batch";
+
+START_TEST(the_best_validation_stays)
+{
+    char line[512];
+    int validations;
+    snprintf(line, sizeof line, "%s --steps 40 --keep-best --out a", wild);
+    train_well(line);
+    const long long best = best_in_log("a", &validations);
+    ck_assert_int_eq(validations, 20);
+    ck_assert_int_lt(best, 40); /* or this shows nothing */
+    check_best("a", best, 40);
+    train_well("--data text --init a/best --steps 0"); /* it is a model like any other */
+    program_said(output, "from   a/best\n");
+}
+END_TEST
+
+/* A resumed run knows the best validation so far. */
+START_TEST(a_resumed_run_knows_the_best)
+{
+    char line[512];
+    int validations;
+    snprintf(line, sizeof line, "%s --steps 40 --keep-best --out a", wild);
+    train_well(line);
+    const long long best = best_in_log("a", &validations);
+    for (int stop = 10; stop <= 30; stop += 10) {
+        shell("rm -rf '%s/b'%s", folder, "");
+        snprintf(line, sizeof line, "%s --steps %d --keep-best --out b", wild, stop);
+        train_well(line);
+        train_well("--resume auto --out b --steps 40");
+        ck_assert_int_eq(best_in_log("b", &validations), best);
+        check_best("b", best, 40);
+    }
+}
+END_TEST
+
+/* A signal during a validation ends the run after its step; the resumed run makes up for it. */
+START_TEST(a_validation_that_a_signal_ends_is_made_later)
+{
+    static const char run[] =
+        "--data text --val-data long %s --eval-every 3 --checkpoint-every 100 "
+        "--log-every 1 --steps 6 --lr 0.03 --keep-best";
+    const struct timespec moment = {0, 100000000};
+    char line[512];
+    int validations, status;
+    shell("cd '%s' && for i in %s; do cat text text text; done >long", folder,
+          test_brief() ? "1 2" : "1 2 3 4 5 6 7 8 9 10"); /* a sanitizer is slow enough */
+    snprintf(line, sizeof line, "%s --out a", run);
+    train_well(line);
+    const long long best = best_in_log("a", &validations);
+    ck_assert_int_eq(validations, 2);
+    for (int step = 3; step <= 6; step += 3) {
+        snprintf(line, sizeof line, "%s --out b", run);
+        const pid_t child = begin(line, 0);
+        shell("until grep -q '\"step\": %s,' '%s/b/log.jsonl'; do sleep 0.01; done 2>/dev/null",
+              step == 3 ? "2" : "5", folder);
+        nanosleep(&moment, NULL);
+        kill(child, SIGINT);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", status);
+        best_in_log("b", &validations);
+        ck_assert_int_eq(validations, step / 3 - 1); /* or this shows nothing */
+        for (int again = 0; again < 2; again++) {    /* from the same step, if that is the last */
+            train_well("--resume auto --out b");
+            ck_assert_int_eq(best_in_log("b", &validations), best);
+            ck_assert_int_eq(validations, 2);
+        }
+        shell("cd '%s' && cmp a/%s/model.safetensors b/best/model.safetensors", folder, "best");
+        shell("cd '%s' && test $(readlink a/best) = $(readlink %s/best)", folder, "b");
+        shell("cd '%s' && rm -r %s", folder, "b");
+    }
+}
+END_TEST
+
+START_TEST(without_it_there_is_none)
+{
+    char line[512];
+    snprintf(line, sizeof line, "%s --steps 10 --out a", wild);
+    train_well(line);
+    ck_assert(!exists("a/best"));
+    train_badly("--data text %s --steps 2 --keep-best", "--keep-best needs --out DIR");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("the best checkpoint");
+    TCase *tcase = tcase_create("keep-best");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, the_best_validation_stays);
+    tcase_add_test(tcase, a_resumed_run_knows_the_best);
+    tcase_add_test(tcase, a_validation_that_a_signal_ends_is_made_later);
+    tcase_add_test(tcase, without_it_there_is_none);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}

@@ -1,0 +1,218 @@
+/* test_launch.c - parts of runs on several devices from inside: the secret that the starter gives
+ * its ranks, fingerprints of files, messages of ranks that are not what they should be. */
+/* Build: links gradus_train_parts. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, mkdtemp */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "checkpoint_sharded.h"
+#include "fingerprint.h"
+#include "launch.h"
+#include "ranks.h"
+
+/* ---- The secret ----------------------------------------------------------------------------- */
+
+enum { STARTED = 3 };
+typedef struct secrets {
+    char text[2][STARTED][256];
+} secrets;
+
+/* Starts ranks as --processes does, and notes their secrets. */
+static void start_ranks(secrets *s, int run)
+{
+    char *arguments[] = {"gradus-train", "--data", "text", "--processes", "3", NULL};
+    train_options o;
+    int status;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        ck_assert_int_eq(train_options_read(&o, arguments), OPTIONS_RUN);
+        if (launch(&o, &status) == LAUNCH_MEMBER) {
+            memcpy(s->text[run][o.member.rank], o.member.secret, sizeof o.member.secret);
+            _exit(0);
+        }
+        _exit(status);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+START_TEST(ranks_inherit_a_secret_of_their_own)
+{
+    secrets *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(s, MAP_FAILED);
+    for (int run = 0; run < 2; run++) {
+        start_ranks(s, run);
+        ck_assert_uint_eq(strlen(s->text[run][0]), 64);
+        for (int r = 1; r < STARTED; r++) ck_assert_str_eq(s->text[run][r], s->text[run][0]);
+    }
+    ck_assert_str_ne(s->text[0][0], s->text[1][0]);
+    munmap(s, sizeof *s);
+}
+END_TEST
+
+/* ---- Fingerprints --------------------------------------------------------------------------- */
+
+enum { MIB = 1 << 20 };
+static char folder[] = "/tmp/gradus_launch_XXXXXX";
+
+static void set_up(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+}
+
+static void tear_down(void)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+}
+
+/* `bytes` bytes, of which the one at `odd` is another. */
+static void write_file(const char *name, int64_t bytes, int64_t odd)
+{
+    FILE *file = fopen(name, "w");
+    ck_assert_ptr_nonnull(file);
+    for (int64_t i = 0; i < bytes; i++) putc((int)(i * 31 >> 3 & 255) ^ (i == odd), file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static uint64_t print_of(const char *first, const char *second, int64_t whole)
+{
+    const char *const paths[] = {first, second};
+    uint64_t print;
+    int failed;
+    ck_assert(fingerprint_files(paths, second ? 2 : 1, whole, &print, &failed));
+    return print;
+}
+
+/* Ten pieces, the last of one byte. */
+START_TEST(every_byte_of_a_file_counts)
+{
+    static const int64_t places[] = {0, 1, MIB - 1, MIB, 5 * MIB + 77, 9 * MIB};
+    const int64_t bytes = 9 * MIB + 1;
+    write_file("a", bytes, -1);
+    const uint64_t a = print_of("a", NULL, FINGERPRINT_WHOLE);
+    ck_assert_uint_eq(print_of("a", NULL, FINGERPRINT_WHOLE), a);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        write_file("b", bytes, places[i]);
+        ck_assert_uint_ne(print_of("b", NULL, FINGERPRINT_WHOLE), a);
+    }
+    write_file("b", bytes - 1, -1);
+    ck_assert_uint_ne(print_of("b", NULL, FINGERPRINT_WHOLE), a);
+    write_file("c", 1, -1);
+    ck_assert_uint_ne(print_of("b", "c", FINGERPRINT_WHOLE), a); /* nor where files are cut */
+    ck_assert_uint_ne(print_of("b", "c", FINGERPRINT_WHOLE), print_of("c", "b", FINGERPRINT_WHOLE));
+}
+END_TEST
+
+/* Nine mebibytes and a byte, of which three may be read: pieces 0, 4, 8 and the last. */
+START_TEST(of_large_files_pieces_count)
+{
+    static const int64_t read[] = {0, 4 * MIB + 9, 9 * MIB - 1, 9 * MIB};
+    static const int64_t unread[] = {MIB, 4 * MIB - 1, 5 * MIB, 7 * MIB};
+    const int64_t bytes = 9 * MIB + 1, whole = 3 * MIB;
+    write_file("a", bytes, -1);
+    const uint64_t a = print_of("a", NULL, whole);
+    for (int i = 0; i < 4; i++) {
+        write_file("b", bytes, read[i]);
+        ck_assert_uint_ne(print_of("b", NULL, whole), a);
+        write_file("b", bytes, unread[i]);
+        ck_assert_uint_eq(print_of("b", NULL, whole), a);
+    }
+    write_file("b", bytes - 1, -1);
+    ck_assert_uint_ne(print_of("b", NULL, whole), a);
+}
+END_TEST
+
+START_TEST(files_that_cannot_be_read_are_named)
+{
+    const char *const paths[] = {"a", "missing", "."};
+    uint64_t print;
+    int failed;
+    write_file("a", 3, -1);
+    ck_assert(!fingerprint_files(paths, 2, MIB, &print, &failed));
+    ck_assert_int_eq(failed, 1);
+    ck_assert_int_eq(errno, ENOENT);
+    ck_assert(!fingerprint_files(paths + 2, 1, MIB, &print, &failed));
+    ck_assert(!fingerprint_model("missing", MIB, &print));
+}
+END_TEST
+
+START_TEST(a_model_is_all_of_its_files)
+{
+    uint64_t before, after;
+    write_file("config.json", 10, -1);
+    write_file("model.safetensors", 1000, -1);
+    ck_assert(fingerprint_model(".", MIB, &before));
+    write_file("notes.txt", 5, -1);
+    ck_assert(fingerprint_model(".", MIB, &after));
+    ck_assert_uint_eq(after, before);
+    write_file("config.json", 10, 3);
+    ck_assert(fingerprint_model(".", MIB, &after));
+    ck_assert_uint_ne(after, before);
+    write_file("config.json", 10, -1);
+    ck_assert_int_eq(rename("model.safetensors", "other.safetensors"), 0);
+    ck_assert(fingerprint_model(".", MIB, &after));
+    ck_assert_uint_ne(after, before);
+}
+END_TEST
+
+/* ---- Texts without an end ------------------------------------------------------------------- */
+
+static int what;
+
+/* Rank 0 sends letters without a NUL where a text belongs. */
+static void send_letters(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    enum { LINES = 20000, WHY = 400 };
+    static char letters[LINES], all[2 * WHY];
+    char *arguments[] = {"gradus-train", "--data", "text", NULL};
+    train_options o;
+    (void)mine;
+    memset(letters, 'A', sizeof letters);
+    if (rank == 0 && what == 0) {
+        gd_group_broadcast_bytes(group, letters, LINES);
+        gd_group_all_gather_bytes(group, NULL, 0, NULL);
+    } else if (rank == 0) {
+        gd_group_all_gather_bytes(group, letters, WHY, all);
+    } else if (what == 0) {
+        train_options_read(&o, arguments);
+        o.group = group;
+        launch_compare(&o, ctx, NULL, "");
+    } else {
+        checkpoint_agree(ctx, group);
+    }
+}
+
+START_TEST(letters_without_end_are_harmless)
+{
+    what = _i;
+    ranks_timeout = 5;
+    ranks_run(2, send_letters);
+    rank_failed(1, what == 0 ? "this process differs from rank 0: the device is the CPU, on rank 0 "
+                               "AAAAAAAA"
+                             : "rank 0: AAAAAAAA");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("launch");
+    TCase *secret = tcase_create("secret");
+    tcase_add_test(secret, ranks_inherit_a_secret_of_their_own);
+    TCase *prints = tcase_create("fingerprints");
+    tcase_add_checked_fixture(prints, set_up, tear_down);
+    tcase_add_test(prints, every_byte_of_a_file_counts);
+    tcase_add_test(prints, of_large_files_pieces_count);
+    tcase_add_test(prints, files_that_cannot_be_read_are_named);
+    tcase_add_test(prints, a_model_is_all_of_its_files);
+    TCase *letters = tcase_create("letters");
+    tcase_add_loop_test(letters, letters_without_end_are_harmless, 0, 2);
+    suite_add_tcase(suite, secret);
+    suite_add_tcase(suite, prints);
+    suite_add_tcase(suite, letters);
+    return check_main(suite);
+}

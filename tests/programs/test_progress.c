@@ -1,0 +1,322 @@
+/* test_progress.c - gradus-train on a pseudo-terminal, where a line redraws itself, and elsewhere,
+ * where it prints plain lines; the remaining text is the same. */
+/* Build: runs gradus-train, beside gradus-eval, the CPU's bits. */
+#define _GNU_SOURCE /* posix_openpt, TIOCSWINSZ */
+#include "check_main.h"
+#include "needs_jansson.h"
+#include "program.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+static char text_path[] = "/tmp/gradus_progress_XXXXXX";
+static char raw[PROGRAM_OUTPUT], shown[PROGRAM_OUTPUT], plain[PROGRAM_OUTPUT];
+
+static void set_up(void)
+{
+    int file = mkstemp(text_path);
+    ck_assert_int_ge(file, 0);
+    for (int i = 0; i < 500; i++) ck_assert_int_eq(write(file, "a text of some length", 21), 21);
+    close(file);
+}
+
+static void tear_down(void)
+{
+    remove(text_path);
+}
+
+static void arguments(const char *more, char *line, size_t size)
+{
+    snprintf(line, size,
+             "--data %s --layers 1 --dim 8 --heads 1 --ffn 16 --context 8 --batch 2 --lr 0.01 "
+             "--sample-length 0 --threads 1 %s",
+             text_path, more);
+}
+
+/* The master of a pseudo-terminal, or -1 where there are none, as in a root without /dev/pts. */
+static int open_master(void)
+{
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master >= 0 && !grantpt(master) && !unlockpt(master)) return master;
+    if (master >= 0) close(master);
+    return -1;
+}
+
+/* A program with stdout and stderr on a terminal, and what it has written so far, in `raw`. */
+typedef struct terminal {
+    int master;
+    pid_t child;
+    size_t used;
+} terminal;
+
+/* Starts a command on a terminal of so many columns; 0: the terminal does not know. */
+static terminal begin_command(const char *command, int columns)
+{
+    terminal t = {.master = open_master()};
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    ck_assert_int_ge(t.master, 0);
+    ck_assert_int_eq(ioctl(t.master, TIOCSWINSZ, &size), 0);
+    int slave = open(ptsname(t.master), O_RDWR | O_NOCTTY);
+    ck_assert_int_ge(slave, 0);
+    t.child = fork();
+    if (t.child == 0) {
+        dup2(slave, STDOUT_FILENO);
+        dup2(slave, STDERR_FILENO);
+        close(t.master);
+        close(slave);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    close(slave);
+    raw[0] = '\0';
+    return t;
+}
+
+static terminal begin_on_terminal(const char *environment, int columns, const char *more)
+{
+    char line[512], command[1024];
+    arguments(more, line, sizeof line);
+    snprintf(command, sizeof command, "exec env -u NO_COLOR -u COLUMNS TERM=xterm %s '%s' %s",
+             environment, (const char *)GRADUS_PROGRAM, line);
+    return begin_command(command, columns);
+}
+
+/* Reads until it has said the words, or to the end. */
+static void read_terminal(terminal *t, const char *words)
+{
+    ssize_t got;
+    while ((!words || !strstr(raw, words)) &&
+           (got = read(t->master, raw + t->used, sizeof raw - 1 - t->used)) > 0) {
+        t->used += (size_t)got;
+        raw[t->used] = '\0';
+    }
+    if (words) program_said(raw, words);
+}
+
+static int end_terminal(terminal *t)
+{
+    int status;
+    read_terminal(t, NULL);
+    close(t->master);
+    ck_assert_int_eq(waitpid(t->child, &status, 0), t->child);
+    return status;
+}
+
+static void run_on_terminal(const char *environment, int columns, const char *more)
+{
+    terminal t = begin_on_terminal(environment, columns, more);
+    const int status = end_terminal(&t);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x\n%s", status, raw);
+}
+
+/* What a terminal that knows CR, LF and "erase to the end of the line" shows in the end. */
+static void show(int columns, int *drawn)
+{
+    size_t begin = 0, end = 0, at = 0; /* the current line, and the place in it */
+    *drawn = 0;
+    for (const char *c = raw; *c; c++) {
+        if (*c == '\r') {
+            at = begin;
+        } else if (*c == '\n') {
+            shown[end++] = '\n';
+            begin = at = end;
+        } else if (*c == '\033') {
+            ck_assert_msg(!strncmp(c, "\033[K", 3), "another sequence: %.5s", c + 1);
+            ck_assert_msg(at - begin < (size_t)columns, "a live line of %zu columns on %d",
+                          at - begin, columns);
+            *drawn += at > begin;
+            end = at;
+            c += 2;
+        } else {
+            shown[at++] = *c;
+            if (at > end) end = at;
+        }
+    }
+    shown[end] = '\0';
+}
+
+/* Digits that time decides are not compared, nor how many there are: those of a step's line from
+ * the ETA to the speed. */
+static void blank_times(char *text)
+{
+    char *to = text;
+    for (char *line = text, *next; *line; line = next) {
+        const char *newline = strchr(line, '\n'), *end = strstr(line, " | norm ");
+        const char *begin = strncmp(line, "validation loss", 15) ? strstr(line, " | eta ") : line;
+        next = newline ? (char *)newline + 1 : line + strlen(line);
+        if (begin == line) end = next;
+        for (char *c = line; c < next; c++) {
+            const bool timed = begin && begin < next && c > begin && c < end;
+            if (!timed || !strchr("0123456789.kM:", *c)) *to++ = *c;
+        }
+    }
+    *to = '\0';
+}
+
+START_TEST(a_terminal_sees_a_line_that_redraws_itself)
+{
+    static const char more[] =
+        "--steps 100000000 --max-seconds 0.5 --log-every 100000000 --eval-every 0";
+    const int columns = _i ? 40 : 200;
+    int drawn;
+    run_on_terminal("", columns, more);
+    show(columns, &drawn);
+    ck_assert_int_ge(drawn, 3);
+    ck_assert_int_le(drawn, 8); /* ten a second */
+    const char *step = strstr(shown, "\nstep 1/");
+    ck_assert_ptr_nonnull(step);
+    ck_assert_ptr_nonnull(step = strstr(step + 1, "\nstep "));
+    ck_assert_ptr_null(strstr(step + 1, "\nstep ")); /* the first line and the last stay */
+    ck_assert_ptr_nonnull(strstr(step, "\nvalidation loss "));
+}
+END_TEST
+
+/* No line is wider than the terminal, and the most important fields of a step are there. One that
+ * does not know its width (0) is as wide as COLUMNS says, or 80. */
+START_TEST(nothing_wraps)
+{
+    static const struct {
+        int columns, width;
+        const char *environment, *least, *never;
+    } rows[] = {{200, 200, "", " MiB\n", NULL},     {80, 80, "COLUMNS=40", " tok/s", " MiB\n"},
+                {0, 80, "", " tok/s", " MiB\n"},    {0, 60, "COLUMNS=60", " | eta 0:00", " ms"},
+                {50, 50, "", " | val ", " | eta "}, {40, 40, "", " | loss ", " | val "}};
+    int drawn;
+    run_on_terminal(rows[_i].environment, rows[_i].columns,
+                    "--steps 1200 --log-every 600 --eval-every 600 --sample-every 600 "
+                    "--sample-length 3");
+    show(rows[_i].width, &drawn);
+    for (char *line = shown, *end; (end = strchr(line, '\n')); line = end + 1)
+        ck_assert_msg(end - line < rows[_i].width, "%d columns: %.*s", rows[_i].width,
+                      (int)(end - line), line);
+    const char *step = strstr(shown, "\nstep 1200/1200 | loss ");
+    ck_assert_ptr_nonnull(step);
+    char line[256];
+    snprintf(line, sizeof line, "%.*s\n", (int)strcspn(step + 1, "\n"), step + 1);
+    program_said(line, rows[_i].least);
+    if (rows[_i].never) ck_assert_msg(!strstr(line, rows[_i].never), "%s", line);
+    program_said(shown, "\n---- sample after step 600, ");
+}
+END_TEST
+
+/* Ctrl-C is answered while the step goes on; a second one ends the run at once. */
+START_TEST(an_interrupt_is_answered_at_once)
+{
+    static const struct {
+        bool out, twice;
+        const char *first, *last;
+    } rows[] = {{false, false, "without saving: there is no --out; again to stop now\r\n",
+                 "\r\nstopped by a signal; nothing was saved, without --out\r\n"},
+                {true, false, "gradus-train: stopping after this step; again to stop now\r\n",
+                 "\r\nstopped by a signal; --resume auto continues the run\r\n"},
+                {false, true, "again to stop now\r\n",
+                 "gradus-train: stopped at once; nothing was saved\r\n"},
+                {true, true, "again to stop now\r\n",
+                 "gradus-train: stopped at once; the newest checkpoint is that of step 1\r\n"}};
+    const struct timespec moment = {0, 100000000};
+    char more[256], out[80];
+    snprintf(out, sizeof out, "%s.run", text_path);
+    snprintf(more, sizeof more, "--batch 20000 --steps 9 %s%s",
+             rows[_i].out ? "--checkpoint-every 1 --out " : "", rows[_i].out ? out : "");
+    terminal t = begin_on_terminal("", 100, more);
+    read_terminal(&t, rows[_i].out ? "saved " : "step 1/9");
+    kill(t.child, SIGINT);
+    read_terminal(&t, rows[_i].first);
+    ck_assert_ptr_null(strstr(raw, "step 3/9"));
+    if (rows[_i].twice) nanosleep(&moment, NULL);
+    if (rows[_i].twice) kill(t.child, SIGINT);
+    const int status = end_terminal(&t);
+    program_said(raw, rows[_i].last);
+    if (rows[_i].twice)
+        ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+    else
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    if (rows[_i].out) remove_folder(out);
+}
+END_TEST
+
+/* gradus-eval shows how far it is: on stderr, too, while stdout is a file. */
+START_TEST(an_evaluation_shows_its_progress)
+{
+    char out[80], more[256], program[256], command[1024];
+    int drawn;
+    snprintf(out, sizeof out, "%s.run", text_path);
+    snprintf(more, sizeof more, "--steps 1 --out %s", out);
+    run_on_terminal("", 80, more);
+    snprintf(program, sizeof program, "%s", (const char *)GRADUS_PROGRAM);
+    strcpy(strrchr(program, '-'), "-eval");
+    snprintf(command, sizeof command, "exec env -u NO_COLOR TERM=xterm '%s' %s %s", program, out,
+             _i ? "--json >/dev/null" : "");
+    terminal t = begin_command(command, 80);
+    ck_assert_int_eq(end_terminal(&t), 0);
+    program_said(raw, "\rvalidation 1/");
+    program_said(raw, " | eta 0:0");
+    show(80, &drawn);
+    ck_assert_int_ge(drawn, 1);
+    if (_i)
+        ck_assert_str_eq(shown, "");
+    else
+        program_said(shown, "\nloss ");
+    ck_assert_ptr_null(strstr(shown, "validation"));
+    remove_folder(out);
+}
+END_TEST
+
+START_TEST(what_stays_is_what_a_file_would_hold)
+{
+    char line[512];
+    static const char more[] = "--steps 60 --log-every 20 --eval-every 30 --sample-every 15 "
+                               "--sample-length 3";
+    int drawn;
+    run_on_terminal("", 200, more);
+    show(200, &drawn);
+    ck_assert_int_ge(drawn, 1);
+    arguments(more, line, sizeof line);
+    program_must(0, line, plain);
+    blank_times(shown);
+    blank_times(plain);
+    ck_assert_str_eq(shown, plain);
+}
+END_TEST
+
+START_TEST(elsewhere_lines_are_plain)
+{
+    static const char *const environments[] = {"TERM=dumb", "NO_COLOR=1", "TERM="};
+    char line[512];
+    for (int i = 0; i < 3; i++) {
+        run_on_terminal(environments[i], 200, "--steps 20 --log-every 5");
+        ck_assert_ptr_null(strchr(raw, '\033'));
+        for (const char *c = raw; *c; c++) ck_assert(*c != '\r' || c[1] == '\n'); /* the tty's */
+    }
+    arguments("--steps 20 --log-every 5", line, sizeof line);
+    program_must(0, line, plain);
+    for (const char *c = plain; *c; c++) ck_assert(*c == '\n' || !iscntrl((unsigned char)*c));
+}
+END_TEST
+
+int main(void)
+{
+    int master = open_master();
+    if (master < 0) fprintf(stderr, "no pseudo-terminals here: skipped\n");
+    if (master < 0 || program_missing("gradus-train")) return PROGRAM_SKIPPED;
+    close(master);
+    Suite *suite = suite_create("progress");
+    TCase *cases = tcase_create("progress");
+    tcase_add_unchecked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, a_terminal_sees_a_line_that_redraws_itself, 0, 2);
+    tcase_add_loop_test(cases, nothing_wraps, 0, 6);
+    if (!jansson_missing()) {
+        tcase_add_loop_test(cases, an_interrupt_is_answered_at_once, 0, 4);
+        tcase_add_loop_test(cases, an_evaluation_shows_its_progress, 0, 2);
+    }
+    tcase_add_test(cases, what_stays_is_what_a_file_would_hold);
+    tcase_add_test(cases, elsewhere_lines_are_plain);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

@@ -1,0 +1,282 @@
+/* test_sample_program.c - gradus-sample, run as a user would, on models of gradus-train. */
+/* Build: runs gradus-sample, beside gradus-train gradus-eval, the CPU's bits. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen */
+#include "check_main.h"
+#include "needs_jansson.h"
+#include "program.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/gradus_sample_XXXXXX";
+static char output[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
+
+static void sample_aloud(const char *arguments, char *to)
+{
+    int status = program_run_in(folder, "gradus-sample", arguments, to);
+    ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, to);
+}
+
+/* What it says on stderr is left out. */
+static void sample(const char *arguments, char *to)
+{
+    char line[1024];
+    snprintf(line, sizeof line, "%s 2>/dev/null", arguments);
+    sample_aloud(line, to);
+}
+
+/* Runs of gradus-train: of bytes, of pieces, of ids. */
+static void set_up(void)
+{
+    static const char small[] = "--layers 2 --dim 16 --heads 2 --ffn 24 --context 12 --batch 4 "
+                                "--lr 0.01 --eval-every 0 --threads 1 --temperature 0";
+    char line[1024];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    FILE *file = fopen("text", "w"), *ids = fopen("ids", "w");
+    for (int i = 0; i < 400; i++) {
+        fputs(i % 3 ? "the caf\xc3\xa9 sat. " : "one of them\n", file);
+        for (int k = 0; k < 16; k++) {
+            fputc((k * i + 3) % 50, ids);
+            fputc(0, ids);
+        }
+    }
+    fclose(file);
+    fclose(ids);
+    FILE *zero = fopen("zero", "w");
+    fwrite("3\0 4", 1, 4, zero);
+    fclose(zero);
+    static const char *const kinds[] = {"--data text --out run --steps 40 --checkpoint-every 20",
+                                        "--data text --vocab 300 --out pieces --steps 40",
+                                        ("--tokens ids --val-data ids --vocab 60 --out ids_run "
+                                         "--steps 5")};
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "%s --sample-length 60 %s", small, kinds[i]);
+        ck_assert_msg(program_run_other("gradus-train", line, i ? other : output) == 0, "%s",
+                      i ? other : output);
+    }
+    ck_assert_int_eq(chdir("/"), 0);
+}
+
+static void tear_down(void)
+{
+    remove_folder(folder);
+}
+
+START_TEST(a_checkpoint_writes_what_its_run_wrote)
+{
+    char *begin = strstr(output, "---- sample, temperature 0\n"), text[1024];
+    ck_assert_ptr_nonnull(begin);
+    begin = strchr(begin, '\n') + 1;
+    char *end = strstr(begin, "\n----\n");
+    ck_assert(end && end - begin < 1000);
+    snprintf(text, sizeof text, "%.*s\n", (int)(end - begin), begin);
+    sample("run --temperature 0 --length 60", other);
+    ck_assert_str_eq(other, text);
+    sample("--model run/step-00000040 --temperature 0 --length 60 --threads 2", other);
+    ck_assert_str_eq(other, text);
+    sample("run --top-k 1 --length 60", other);
+    ck_assert_str_eq(other, text);
+}
+END_TEST
+
+START_TEST(texts_continue_a_prompt)
+{
+    sample("pieces --prompt 'the caf' --length 40 --temperature 1", output);
+    ck_assert_int_eq(strncmp(output, "the caf", 7), 0);
+    sample("pieces --prompt 'the caf' --length 40 --temperature 1", other);
+    ck_assert_str_eq(output, other); /* the same seed */
+    sample("pieces --prompt 'the caf' --length 40 --temperature 1 --seed 2", other);
+    ck_assert_str_ne(output, other);
+    sample("pieces --prompt 'the caf' --length 40 --temperature 1 --samples 2", other);
+    ck_assert_int_eq(strncmp(output, other, strlen(output)), 0);
+    ck_assert_int_eq(strncmp(other + strlen(output), "----\nthe caf", 12), 0);
+    sample("pieces --prompt-file text --length 5", output); /* longer than the context */
+    sample("pieces --prompt-file - --length 0 <text", output);
+    sample("pieces --prompt-file text --length 0", other);
+    ck_assert_str_eq(output, other);
+    sample("pieces --prompt 'abc' --length 0", output);
+    ck_assert_str_eq(output, "abc\n");
+    sample("pieces --prompt '' --length 0", output);
+    ck_assert_str_eq(output, "\n");
+    sample("run --prompt 'the caf' --length 200 --temperature 0 --stop sat", output);
+    ck_assert_ptr_null(strstr(output, "sat"));
+    sample_aloud("run --length 3 --timing 2>&1 >/dev/null", output);
+    ck_assert_str_eq(strtok(output, "\n"), "gradus-sample: the model is run/step-00000040");
+    ck_assert_int_eq(strncmp(strtok(NULL, "\n"), "gradus-sample: 3 tokens in ", 27), 0);
+    sample_aloud("run --length 3 --timing", output);
+    program_said(output, "\ngradus-sample: 3 tokens in ");
+    sample("run --context 1 --length 20", output); /* it forgets at once */
+    ck_assert_uint_ge(strlen(output), 20);
+}
+END_TEST
+
+/* A model on the command line overrides that of the file of options, with its name or without. */
+START_TEST(a_file_of_options_names_a_model)
+{
+    char command[256], from_file[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
+    snprintf(command, sizeof command, "cd '%s' && printf 'model = pieces\nlength = 9\n' >options",
+             folder);
+    ck_assert_int_eq(system(command), 0);
+    sample("pieces --length 9", other);
+    sample("--config options", from_file);
+    ck_assert_str_eq(from_file, other);
+    sample("run --length 9", other);
+    sample("run --config options", from_file);
+    ck_assert_str_eq(from_file, other);
+    sample("--model run --config options", from_file);
+    ck_assert_str_eq(from_file, other);
+}
+END_TEST
+
+START_TEST(ids_are_taken_where_they_mean_nothing)
+{
+    sample("ids_run --prompt '3 4 59' --length 4", output);
+    ck_assert_int_eq(strncmp(output, "3 4 59 ", 7), 0);
+    int a, b, c, d;
+    ck_assert_int_eq(sscanf(output + 7, "%d %d %d %d", &a, &b, &c, &d), 4);
+    sample("run --ids --prompt '3 4' --length 1", output);
+    ck_assert_int_eq(sscanf(output, "%d %d %d %d", &a, &b, &c, &d), 3);
+}
+END_TEST
+
+/* Not at a digit of another id; at the first of several. */
+START_TEST(ids_stop_before_ids)
+{
+    static const char begin[] = "ids_run --prompt '3 4' --length 60 --temperature 3 ";
+    char whole[PROGRAM_OUTPUT], line[256], wanted[PROGRAM_OUTPUT];
+    sample(begin, whole);
+    for (int stop = 0; stop < 60; stop++) {
+        char id[8];
+        snprintf(id, sizeof id, " %d ", stop);
+        const char *first = strstr(whole + 3, id), *other = strstr(whole + 3, " 59 ");
+        const char *end = first && (!other || first < other) ? first : other;
+        const int length = end ? (int)(end + 1 - whole) : (int)strlen(whole) - 1;
+        snprintf(wanted, sizeof wanted, "%.*s\n", length, whole);
+        snprintf(line, sizeof line, "%s --stop '59,%d'", begin, stop);
+        sample(line, output);
+        ck_assert_str_eq(output, wanted);
+    }
+    sample("run --ids --prompt '3 4' --length 9 --stop 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14", output);
+    ck_assert_str_eq(output, "3 4 \n");
+}
+END_TEST
+
+static const struct {
+    const char *arguments;
+    int status;
+    const char *message;
+} bad[] = {
+    {"", 2, "--model DIR is missing"},
+    {"run more", 2, "more is not an option"},
+    {"run --prompt a --prompt-file b", 2, "--prompt and --prompt-file cannot be used together"},
+    {"run --stop ''", 2, "--stop must not be empty"},
+    {"run --temperature 0 --top-k 3", 2, "--top-k has no effect with --temperature 0"},
+    {"run --temperature 0 --top-p 0.5", 2, "--top-p has no effect with --temperature 0"},
+    {"run --seed 2 --temperature 0", 2, "--seed has no effect with --temperature 0"},
+    {"run --length 0 --temperature 1", 2, "--temperature has no effect with --length 0"},
+    {"run --length 0 --stop x", 2, "--stop has no effect with --length 0"},
+    {"run --tf32 --device cpu", 2, "--tf32 is for a GPU"},
+    {"run --tf32 --dtype f64", 1, "--tf32 needs --dtype f32"},
+    {"run --prompt a --prompt b", 2, "--prompt is given twice, wanted once"},
+    {"run --model run", 2, "--model is given twice, wanted once"},
+    {"run --top-p 1.5", 2, "--top-p is \"1.5\", wanted a number from 0 to 1"},
+    {"run --length -1", 2, "--length is \"-1\""},
+    {"run --samples 0", 2, "--samples is \"0\""},
+    {"nowhere", 1, "--model nowhere: No such file or directory"},
+    {".", 1, "--model .: it has neither a model (config.json) nor a complete checkpoint (step-N)"},
+    {"text", 1, "--model text: Not a directory"},
+    {"run --prompt x", 1, "byte 0 of the prompt is 120 ('x'), which is not in"},
+    {"run --prompt-file nothing", 1, "--prompt-file nothing: No such file"},
+    {"run --prompt-file .", 1, "--prompt-file .: Is a directory"},
+    {"run --prompt-file /dev/zero", 1, "--prompt-file /dev/zero: it is a device, wanted a file"},
+    {"run --config /dev/zero", 2, "--config /dev/zero: it is a device, wanted a file"},
+    {"ids_run --prompt '3 60'", 1, "the prompt has \"60\", wanted a token id"},
+    {"ids_run --prompt '3 x'", 1, "the prompt has \"x\", wanted"},
+    {"ids_run --prompt '-3'", 1, "the prompt has \"-3\", wanted"},
+    {"ids_run --prompt x", 1, "ids_run/step-00000005 has no tokenizer.json"},
+    {"run --ids --stop 15", 1, "--stop has \"15\", wanted a token id, a whole number from 0 to 14"},
+    {"run --ids --stop '3 x'", 1, "--stop has \"x\", wanted a token id"},
+    {"run --ids --stop ' '", 1, "--stop has no token id"},
+    {"ids_run --stop end", 1, "--stop has \"end\", wanted a token id"},
+    {"ids_run --prompt-file zero", 1, "the prompt has \"\", wanted"},
+    {"run/step-00000040 --length 3 >/dev/full", 1,
+     "cannot write to stdout: No space left on device"},
+};
+
+START_TEST(bad_options_are_named)
+{
+    int status = program_run_in(folder, "gradus-sample", bad[_i].arguments, output);
+    ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
+    program_said(output, "gradus-sample: ");
+    program_said(output, bad[_i].message);
+    ck_assert_int_eq(count_lines(output), 1);
+}
+END_TEST
+
+START_TEST(a_checkpoint_that_is_not_whole_is_passed_over)
+{
+    char command[256];
+    snprintf(command, sizeof command, "cd '%s' && cp -r run half && rm half/step-*40/config.json",
+             folder);
+    ck_assert_int_eq(system(command), 0);
+    sample_aloud("half --length 5", output);
+    program_said(output, "gradus-sample: the model is half/step-00000020\n");
+    program_said(output,
+                 "gradus-sample: half/step-00000040 is skipped: there is no config.json in half/");
+}
+END_TEST
+
+/* The last four bytes of the weights become a NaN. */
+START_TEST(nonfinite_logits_are_reported)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "cd '%s' && cp -r run/step-00000040 nan && rm -f nan/checksums.xxh3 && truncate -s -4 "
+             "nan/model.safetensors && "
+             "printf '\\000\\000\\300\\177' >>nan/model.safetensors",
+             folder);
+    ck_assert_int_eq(system(command), 0);
+    static const char *const ways[] = {"", "--temperature 0", "--top-k 3", "--samples 3"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(command, sizeof command, "nan --length 9 %s", ways[i]);
+        ck_assert_int_eq(program_run_in(folder, "gradus-sample", command, output), 1);
+        program_said(output, "gradus-sample: the logits are not finite (");
+        ck_assert_int_eq(count_lines(output), 2); /* what there is of the text; the message */
+    }
+    ck_assert_int_eq(program_run_in(folder, "gradus-eval", "nan --json", output), 1);
+    program_said(output, "\"loss\": null");
+    program_said(output, "gradus-eval: the loss is not finite (");
+}
+END_TEST
+
+START_TEST(help_is_complete)
+{
+    sample("--help", output);
+    program_said(output, "Usage: gradus-sample DIR [OPTION...]");
+    static const char *const names[] = {"model", "prompt", "length", "temperature", "top-k",
+                                        "top-p", "seed",   "device", "threads",     "dtype"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) program_said(output, names[i]);
+    sample("--version", output);
+    ck_assert_str_eq(output, "gradus-sample " GD_VERSION_STRING "\n");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-sample") || jansson_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("gradus-sample");
+    TCase *cases = tcase_create("gradus-sample");
+    tcase_add_unchecked_fixture(cases, set_up, tear_down);
+    tcase_add_test(cases, a_checkpoint_writes_what_its_run_wrote);
+    tcase_add_test(cases, texts_continue_a_prompt);
+    tcase_add_test(cases, a_file_of_options_names_a_model);
+    tcase_add_test(cases, ids_are_taken_where_they_mean_nothing);
+    tcase_add_test(cases, ids_stop_before_ids);
+    tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, a_checkpoint_that_is_not_whole_is_passed_over);
+    tcase_add_test(cases, nonfinite_logits_are_reported);
+    tcase_add_test(cases, help_is_complete);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

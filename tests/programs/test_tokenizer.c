@@ -1,0 +1,269 @@
+/* test_tokenizer.c - reading tokenizer.json: what is accepted, what is refused, and the memory that
+ * it takes. What is written is tested in test_checkpoints.c. */
+/* Build: links gradus_train_parts. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "check_main.h"
+#include "tokenizer_file.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef GD_HAVE_JANSSON
+#include <jansson.h>
+
+static gd_context *ctx;
+static char folder[] = "/tmp/gradus_tokenizer_XXXXXX", path[64];
+
+static void set_up(void)
+{
+    ctx = gd_context_create(NULL);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+}
+
+static void tear_down(void)
+{
+    unlink(path);
+    ck_assert_int_eq(rmdir(folder), 0);
+    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+    gd_context_free(ctx);
+}
+
+static bool load(tokenizer *t)
+{
+    open_folder in;
+    ck_assert(folder_open(&in, folder, true));
+    const bool loaded = !tokenizer_load(t, ctx, &in);
+    folder_close(&in);
+    return loaded;
+}
+
+/* ---- Files --------------------------------------------------------------------------------- */
+
+/* The character of a byte, as UTF-8. */
+static const char *character(int byte)
+{
+    static char text[3];
+    int code = 0;
+    while (tokenizer_byte_of(code) != byte) code++;
+    memset(text, 0, sizeof text);
+    text[0] = (char)(code < 128 ? code : 0xc0 | code >> 6);
+    if (code >= 128) text[1] = (char)(0x80 | (code & 0x3f));
+    return text;
+}
+
+static void write_begin(FILE *file, tokenizer_form form)
+{
+    fprintf(file,
+            "{\"version\": \"1.0\", \"added_tokens\": [], \"decoder\": %s,\n\"pre_tokenizer\": ",
+            tokenizer_byte_level);
+    tokenizer_print_words(form, file);
+    fprintf(file, ",\n\"model\": {\"type\": \"BPE\", \"vocab\": {\n");
+    for (int byte = 0; byte < 256; byte++) {
+        const char *text = character(byte);
+        const bool escaped = *text == '"' || *text == '\\';
+        fprintf(file, "%s\"%s%s\": %d", byte ? ", " : "", escaped ? "\\" : "", text, byte);
+    }
+}
+
+/* A file of pieces; `entries` and `merges` begin with a comma, and without. */
+static void write_pieces(tokenizer_form form, const char *entries, const char *merges)
+{
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    write_begin(file, form);
+    fprintf(file, "%s}, \"merges\": [%s]}}\n", entries, merges);
+    fclose(file);
+}
+
+static int64_t count_ids(const tokenizer *t, const char *text)
+{
+    int64_t count;
+    free(bpe_encode(&t->bpe, (const uint8_t *)text, (int64_t)strlen(text), &count));
+    return count;
+}
+
+/* ---- Words --------------------------------------------------------------------------------- */
+
+/* 22 times U+65E5, of which the merges make one token each: 66 bytes. Cut after 64 bytes, the last
+ * character is one byte and two. */
+START_TEST(each_form_says_where_words_end)
+{
+    char text[22 * 3 + 1] = "";
+    for (int i = 0; i < 22; i++) strcat(text, "\xe6\x97\xa5");
+    for (tokenizer_form form = TOKENIZER_CHARACTERS; form < TOKENIZER_FORMS; form++) {
+        char entries[64], merges[64];
+        tokenizer t;
+        /* U+00E6 stands for e6, U+0139 for 97, U+00A5 for a5 */
+        snprintf(entries, sizeof entries, ", \"\u00e6\u0139\": 256, \"\u00e6\u0139\u00a5\": 257");
+        snprintf(merges, sizeof merges, "[\"\u00e6\", \"\u0139\"], [\"\u00e6\u0139\", \"\u00a5\"]");
+        write_pieces(form, entries, merges);
+        ck_assert_msg(load(&t), "form %d: %s", (int)form, gd_error(ctx));
+        ck_assert_int_eq(t.vocab, 258);
+        ck_assert(t.bpe.byte_words == (form != TOKENIZER_CHARACTERS));
+        ck_assert_int_eq(count_ids(&t, text), form == TOKENIZER_CHARACTERS ? 22 : 21 + 3);
+        tokenizer_free(&t);
+    }
+}
+END_TEST
+
+/* ---- What is not a tokenizer ---------------------------------------------------------------- */
+
+static const struct {
+    const char *entries, *merges;
+    bool fits;
+} pieces[] = {
+    {"", "", true},
+    {", \"ab\": 256", "[\"a\", \"b\"]", true},
+    {", \"\\u0061b\": 256", "[ \"a\" ,\n\"b\" ]", true},
+    {", \"ab\": 256", "", false},                      /* a token of no merge */
+    {"", "[\"a\", \"b\"]", false},                     /* a merge of no token */
+    {", \"ab\": 257", "[\"a\", \"b\"]", false},        /* beyond the vocabulary */
+    {", \"ab\": 97", "[\"a\", \"b\"]", false},         /* of another token */
+    {", \"a\": 97", "[\"a\", \"b\"]", false},          /* twice */
+    {", \"ac\": 256", "[\"a\", \"b\"]", false},        /* other bytes */
+    {", \"ab\": 256.0", "[\"a\", \"b\"]", false},      /* not a whole number */
+    {", \"ab\": \"256\"", "[\"a\", \"b\"]", false},    /* */
+    {", \"ab\": 256", "[\"a\", \"b\", \"c\"]", false}, /* of three */
+    {", \"ab\": 256", "\"a b\"", false},               /* in another form */
+    {", \"ab\": 256", "[\"a\", \"bc\"]", false},       /* of an unknown token */
+    {", \"ab\": 256, \"b\": 257", "[\"a\", \"b\"], [\"a\", \"b\"]", false}, /* twice */
+    {", \"\xe4\x84\x80\xc2\xa1\": 256", "[\"a\", \"b\"]", false}, /* a character beyond U+0800 */
+    {", \"\": 256", "[\"a\", \"b\"]", false},
+    {", \"ab\": 256", "[\"a\", \"b\"],", false},
+    {", \"ab\": 256,", "[\"a\", \"b\"]", false},
+};
+
+START_TEST(pieces_must_be_those_of_the_merges)
+{
+    tokenizer t;
+    write_pieces(TOKENIZER_CHARACTERS, pieces[_i].entries, pieces[_i].merges);
+    ck_assert_msg(load(&t) == pieces[_i].fits, "%s: %s", pieces[_i].entries, gd_error(ctx));
+    ck_assert_int_eq(t.kind, pieces[_i].fits ? TOKENIZER_BPE : TOKENIZER_NONE);
+    if (!pieces[_i].fits)
+        ck_assert_ptr_nonnull(strstr(gd_error(ctx), "is not a tokenizer of this"));
+    tokenizer_free(&t);
+}
+END_TEST
+
+/* Parts of the file in other places, twice, or missing. */
+START_TEST(parts_have_their_places)
+{
+    static const char *const wholes[][2] = {
+        {"\"version\": \"1.0\", ", "\"added_tokens\": [], "},
+        {"\"version\": \"1.0\", \"version\": \"1.0\", ", "\"added_tokens\": [], "},
+        {"", "\"added_tokens\": [], "},
+        {"\"version\": \"2.0\", ", "\"added_tokens\": [], "},
+        {"\"version\": \"1.0\", ", "\"added_tokens\": [{}], "},
+        {"\"version\": \"1.0\", ", "\"added_tokens\": [], \"normalizer\": {\"type\": \"NFC\"}, "},
+        {"\"version\": \"1.0\", ", "\"added_tokens\": [], \"type\": \"BPE\", "},
+        {"\"version\": \"1.0\", ", "\"added_tokens\": [], \"normalizer\": null, "}};
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
+        tokenizer t;
+        FILE *file = fopen(path, "w");
+        ck_assert_ptr_nonnull(file);
+        fprintf(file, "{%s%s\"decoder\": %s, \"pre_tokenizer\": ", wholes[i][0], wholes[i][1],
+                tokenizer_byte_level);
+        tokenizer_print_words(TOKENIZER_NO_WORDS, file);
+        fprintf(file, ", \"model\": {\"merges\": [], \"vocab\": {\"a\": 0, \"b\": 1}, "
+                      "\"type\": \"BPE\"}}");
+        fclose(file);
+        const bool fits = i == 0 || i == sizeof wholes / sizeof *wholes - 1;
+        ck_assert_msg(load(&t) == fits, "%s%s", wholes[i][0], wholes[i][1]);
+        if (fits) ck_assert_int_eq(t.id_of['b'], 1);
+        gd_error_clear(ctx);
+        tokenizer_free(&t);
+    }
+}
+END_TEST
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+static size_t held, most;
+
+static void *count_malloc(size_t size)
+{
+    size_t *block = malloc(size + 16);
+    if (!block) return NULL;
+    *block = size;
+    held += size;
+    if (held > most) most = held;
+    return block + 16 / sizeof *block;
+}
+
+static void count_free(void *memory)
+{
+    size_t *block = (size_t *)memory - 16 / sizeof(size_t);
+    if (!memory) return;
+    held -= *block;
+    free(block);
+}
+
+/* 18508 pieces: all pairs and triples of letters, 695 kB of text; jansson holds one at a time.
+ * Of a hostile file, too. */
+START_TEST(a_file_takes_little_memory)
+{
+    enum { LETTERS = 26, LIMIT = 1 << 15 };
+    json_set_alloc_funcs(count_malloc, count_free);
+    tokenizer t;
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    write_begin(file, TOKENIZER_CHARACTERS);
+    int id = 256;
+    for (int i = 0; i < LETTERS * LETTERS; i++)
+        fprintf(file, ", \"%c%c\": %d", 'a' + i / LETTERS, 'a' + i % LETTERS, id++);
+    for (int i = 0; i < LETTERS * LETTERS * LETTERS; i++)
+        fprintf(file, ",\n      \"%c%c%c\": %d", 'a' + i / LETTERS / LETTERS,
+                'a' + i / LETTERS % LETTERS, 'a' + i % LETTERS, id++);
+    fprintf(file, "}, \"merges\": [");
+    for (int i = 0; i < LETTERS * LETTERS; i++)
+        fprintf(file, "%s[\"%c\", \"%c\"]", i ? ", " : "", 'a' + i / LETTERS, 'a' + i % LETTERS);
+    for (int i = 0; i < LETTERS * LETTERS * LETTERS; i++)
+        fprintf(file, ",\n      [\"%c%c\", \"%c\"]", 'a' + i / LETTERS / LETTERS,
+                'a' + i / LETTERS % LETTERS, 'a' + i % LETTERS);
+    fprintf(file, "]}}");
+    ck_assert_int_gt(ftell(file), 600000);
+    fclose(file);
+    ck_assert_msg(load(&t), "%s", gd_error(ctx));
+    ck_assert_int_eq(t.vocab, id);
+    ck_assert_int_eq(count_ids(&t, "abcd xyz"), 4); /* abc, d, a space, xyz */
+    ck_assert_uint_eq(held, 0);
+    ck_assert_msg(most < LIMIT, "jansson held %zu bytes", most);
+    tokenizer_free(&t);
+    static const char *const begins[] = {"{\"a\": [", "{\"model\": {\"merges\": ["};
+    for (int i = 0; i < 2; i++) {
+        file = fopen(path, "w");
+        fputs(begins[i], file);
+        for (int k = 0; k < 300000; k++) fputs("[],", file);
+        fclose(file);
+        ck_assert(!load(&t));
+        gd_error_clear(ctx);
+        ck_assert_msg(held == 0 && most < 64 * LIMIT, "jansson held %zu bytes", most);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tokenizer.json");
+    TCase *cases = tcase_create("tokenizer");
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_test(cases, each_form_says_where_words_end);
+    tcase_add_loop_test(cases, pieces_must_be_those_of_the_merges, 0,
+                        sizeof pieces / sizeof *pieces);
+    tcase_add_test(cases, parts_have_their_places);
+    tcase_add_test(cases, a_file_takes_little_memory);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
+
+#else
+
+int main(void)
+{
+    return 77; /* no jansson: skipped */
+}
+
+#endif

@@ -1,0 +1,393 @@
+/* test_train16.c - gradus-train --dtype bf16 and f16: it goes where float32 goes, keeps its
+ * masters, and is resumed bit for bit. */
+/* Build: runs gradus-train, the CPU's bits. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen */
+#include "check_main.h"
+#include "gradus/gradus.h"
+#include "needs_jansson.h"
+#include "program.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/gradus_train16_XXXXXX";
+static char output[PROGRAM_OUTPUT];
+
+static const char *const dtypes[2] = {"bf16", "f16"};
+
+/* Sentences of a few words, so that there is something to learn; also as ids below 24. */
+static void set_up(void)
+{
+    static const char *const words[] = {"the cat ", "sat ", "on a mat ", "and saw ", "dogs run.\n"};
+    char path[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/text", folder);
+    FILE *file = fopen(path, "w");
+    snprintf(path, sizeof path, "%s/ids", folder);
+    FILE *ids = fopen(path, "w");
+    ck_assert(file && ids);
+    uint32_t state = 1;
+    for (int i = 0; i < 2000; i++) {
+        state = state * 1664525u + 1013904223u;
+        const char *word = words[(state >> 16) % 5];
+        fputs(word, file);
+        for (; *word; word++) {
+            fputc(*word % 24, ids);
+            fputc(0, ids);
+        }
+    }
+    fclose(file);
+    fclose(ids);
+}
+
+static void tear_down(void)
+{
+    remove_folder(folder);
+    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+}
+
+/* Runs gradus-train in the folder. The text and the small model go before a run that is not
+ * resumed. */
+static int run(const char *format, const char *a, const char *b)
+{
+    static const char small[] = "--data text --layers 2 --dim 32 --heads 4 --kv-heads 2 --ffn 48 "
+                                "--context 24 --batch 6 --warmup 5 --lr 0.003 --eval-every 0 "
+                                "--log-every 1 --sample-length 0 --threads 1 ";
+    char own[512], all[1024];
+    snprintf(own, sizeof own, format, a, b);
+    snprintf(all, sizeof all, "%s%s", strstr(own, "--resume") ? "" : small, own);
+    ck_assert_int_eq(chdir(folder), 0);
+    int status = program_run(all, output);
+    ck_assert_int_eq(chdir("/"), 0);
+    return status;
+}
+
+static void run_well(const char *format, const char *a, const char *b)
+{
+    int status = run(format, a, b);
+    ck_assert_msg(status == 0, "%s: exit status %d\n%s", format, status, output);
+}
+
+static void shell(const char *command)
+{
+    char line[512];
+    snprintf(line, sizeof line, "cd '%s' && %s", folder, command);
+    ck_assert_msg(system(line) == 0, "%s", command);
+}
+
+enum { STEPS = 100 };
+
+/* The losses of all steps, NaN where there was none. */
+static void read_losses(double *losses)
+{
+    for (int i = 0; i < STEPS; i++) losses[i] = NAN;
+    for (const char *at = output; (at = strstr(at, "step ")); at++) {
+        int step, steps;
+        double loss;
+        if (sscanf(at, "step %d/%d | loss %lf", &step, &steps, &loss) == 3) losses[step - 1] = loss;
+    }
+}
+
+/* ---- Where it goes ------------------------------------------------------------------------ */
+
+/* From a loss of 2.9 to one of 0.6. The first steps differ by rounding alone; later ones also by
+ * where that led. */
+START_TEST(losses_are_those_of_float32)
+{
+    static double wide[STEPS], narrow[STEPS];
+    run_well("--steps 100", "", "");
+    read_losses(wide);
+    double wide_end = number_after(output, "\nvalidation loss ");
+    run_well("--steps 100 --dtype %s", dtypes[_i], "");
+    read_losses(narrow);
+    double worst = 0, first = 0;
+    for (int i = 0; i < STEPS; i++) {
+        ck_assert(isfinite(wide[i]) && isfinite(narrow[i]));
+        worst = fmax(worst, fabs(wide[i] - narrow[i]));
+        if (i < 10) first = fmax(first, fabs(wide[i] - narrow[i]));
+    }
+    printf("%s: losses differ from those of float32 by %.4f in 10 steps, by %.4f in 100\n",
+           dtypes[_i], first, worst);
+    ck_assert_double_lt(wide[STEPS - 1], wide[0] - 1.5);
+    ck_assert_double_le(first, _i ? 0.001 : 0.005);
+    ck_assert_double_le(worst, _i ? 0.01 : 0.05);
+    ck_assert_double_le(fabs(number_after(output, "\nvalidation loss ") - wide_end), 0.03);
+}
+END_TEST
+
+START_TEST(threads_change_nothing)
+{
+    uint64_t weights[2];
+    for (int k = 0; k < 2; k++) {
+        run_well("--steps 12 --dim 64 --dropout 0.1 --accumulate 2 --dtype %s --threads %s",
+                 dtypes[_i], k ? "2" : "1");
+        weights[k] = strtoull(strstr(output, "\nweights ") + 9, NULL, 16);
+    }
+    ck_assert(weights[0] == weights[1] && weights[0] != 0);
+}
+END_TEST
+
+/* 24 steps, or 12 and 12 more: every file of the checkpoint is the same. */
+START_TEST(a_resumed_run_has_the_same_bits)
+{
+    static const char *const kinds[] = {"", "--tied --recompute --dropout 0.1",
+                                        "--accumulate 3 --clip 0"};
+    run_well("--steps 24 --checkpoint-every 12 --keep 0 --out a --dtype %s %s", dtypes[_i % 2],
+             kinds[_i / 2]);
+    run_well("--resume a/step-00000012 --out b", "", "");
+    program_said(output, _i % 2 ? "float16, seed" : "bfloat16, seed");
+    shell("diff -r a/step-00000024 b/step-00000024 && rm -r a b");
+}
+END_TEST
+
+/* ---- The checkpoint ----------------------------------------------------------------------- */
+
+/* model.safetensors is 16-bit, and is the masters of state.safetensors, rounded. */
+START_TEST(the_folder_holds_the_masters_rounded)
+{
+    char path[2][128];
+    run_well("--steps 7 --out a --dtype %s", dtypes[_i], "");
+    shell(_i ? "grep -q '\"torch_dtype\": \"float16\"' a/step-00000007/config.json"
+             : "grep -q '\"torch_dtype\": \"bfloat16\"' a/step-00000007/config.json");
+    snprintf(path[0], sizeof path[0], "%s/a/step-00000007/model.safetensors", folder);
+    snprintf(path[1], sizeof path[1], "%s/a/step-00000007/state.safetensors", folder);
+    gd_context *ctx = gd_context_create(NULL);
+    gd_safetensors *model = gd_safetensors_open(ctx, path[0]);
+    gd_safetensors *state = gd_safetensors_open(ctx, path[1]);
+    ck_assert_no_error(ctx);
+    int64_t weights = gd_safetensors_count(model), differ = 0;
+    ck_assert_int_eq(weights, 2 * 9 + 3);
+    ck_assert_int_eq(gd_safetensors_count(state), 3 * weights);
+    for (int64_t i = 0; i < weights; i++) {
+        char name[128];
+        const gd_safetensors_entry *entry = gd_safetensors_at(model, i);
+        ck_assert_str_eq(entry->format_dtype, _i ? "F16" : "BF16");
+        snprintf(name, sizeof name, "master.%s", entry->name);
+        gd_tensor *weight = gd_safetensors_tensor(model, entry->name);
+        gd_tensor *master = gd_safetensors_tensor(state, name);
+        gd_tensor *rounded =
+            gd_tensor_create(ctx, gd_tensor_dtype(weight), entry->ndim, entry->shape);
+        ck_assert_int_eq(gd_tensor_dtype(master), GD_FLOAT32);
+        gd_tensor_copy(rounded, master);
+        ck_assert_no_error(ctx);
+        ck_assert_mem_eq(gd_tensor_data(rounded), gd_tensor_data(weight), entry->bytes);
+        gd_tensor *wide = gd_cast(weight, GD_FLOAT32);
+        differ += memcmp(gd_tensor_data(wide), gd_tensor_data(master),
+                         (size_t)gd_tensor_count(master) * sizeof(float)) != 0;
+        gd_step_end(ctx);
+        gd_tensor_free(weight);
+        gd_tensor_free(master);
+        gd_tensor_free(rounded);
+    }
+    ck_assert_int_gt(differ, weights / 2); /* the masters say more */
+    gd_safetensors_close(model);
+    gd_safetensors_close(state);
+    gd_context_free(ctx);
+    shell("rm -r a");
+}
+END_TEST
+
+/* Any dtype may follow any other, and the loss goes on where it was. */
+START_TEST(a_run_resumes_in_another_dtype)
+{
+    static const char *const all[] = {"f32", "bf16", "f16", "f64"};
+    run_well("--steps 60 --out a --dtype %s", all[_i], "");
+    double before = number_after(output, "\nvalidation loss ");
+    for (int k = 0; k < 4; k++) {
+        run_well("--resume a/step-00000060 --dtype %s --steps 61 --lr 1e-6 --min-lr 0", all[k], "");
+        ck_assert_double_eq_tol(number_after(output, "\nvalidation loss "), before, 0.01);
+        run_well("--init a/step-00000060 --dtype %s --steps 1 --lr 1e-6 --min-lr 0", all[k], "");
+        ck_assert_double_eq_tol(number_after(output, "\nvalidation loss "), before, 0.01);
+    }
+    shell("rm -r a");
+}
+END_TEST
+
+/* The masters of a checkpoint, after a step with a rate of 0, are the weights of another folder. */
+static void assert_masters(const char *folder_of_weights)
+{
+    char path[2][256];
+    int64_t differ = 0;
+    snprintf(path[0], sizeof path[0], "%s/model.safetensors", folder_of_weights);
+    snprintf(path[1], sizeof path[1], "%s/b/step-00000006/state.safetensors", folder);
+    gd_context *ctx = gd_context_create(NULL);
+    gd_safetensors *model = gd_safetensors_open(ctx, path[0]);
+    gd_safetensors *state = gd_safetensors_open(ctx, path[1]);
+    ck_assert_no_error(ctx);
+    for (int64_t i = 0; i < gd_safetensors_count(model); i++) {
+        char name[128];
+        const gd_safetensors_entry *weight = gd_safetensors_at(model, i);
+        snprintf(name, sizeof name, "master.%s", weight->name);
+        const gd_safetensors_entry *master = gd_safetensors_find(state, name);
+        ck_assert_msg(master != NULL, "no %s", name);
+        ck_assert_str_eq(weight->format_dtype, "F32");
+        ck_assert_uint_eq(master->bytes, weight->bytes);
+        gd_tensor *left = gd_safetensors_tensor(state, name);
+        gd_tensor *right = gd_safetensors_tensor(model, weight->name);
+        ck_assert_no_error(ctx);
+        differ += memcmp(gd_tensor_data(left), gd_tensor_data(right), weight->bytes) != 0;
+        gd_tensor_free(left);
+        gd_tensor_free(right);
+    }
+    ck_assert_msg(differ == 0, "%lld masters are not the weights", (long long)differ);
+    gd_safetensors_close(model);
+    gd_safetensors_close(state);
+    gd_context_free(ctx);
+    shell("rm -r b");
+}
+
+START_TEST(masters_begin_with_all_bits)
+{
+    char line[512], weights[128];
+    snprintf(weights, sizeof weights, "%s/a/step-00000005", folder);
+    run_well("--steps 5 --out a", "", "");
+    run_well("--resume a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s", dtypes[_i],
+             "");
+    assert_masters(weights);
+    run_well("--init a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s", dtypes[_i],
+             "");
+    assert_masters(weights);
+    snprintf(weights, sizeof weights, "%s/files/llama/grouped", GRADUS_TEST_DIR);
+    snprintf(line, sizeof line,
+             "--tokens ids --val-data ids --init %s --steps 6 --lr 0 --min-lr 0 --context 12 "
+             "--sample-length 0 "
+             "--out b --dtype %s",
+             weights, dtypes[_i]);
+    ck_assert_int_eq(chdir(folder), 0);
+    program_must(0, line, output);
+    ck_assert_int_eq(chdir("/"), 0);
+    assert_masters(weights);
+    shell("rm -r a");
+}
+END_TEST
+
+/* A model of others (tests/files/llama), whatever it is stored in. */
+START_TEST(the_weights_of_others_can_be_trained_on)
+{
+    static const char *const models[] = {"bfloat16", "grouped"};
+    char line[512];
+    snprintf(line, sizeof line,
+             "--tokens ids --val-data ids --init %s/files/llama/%s --steps 30 --lr 0.01 --warmup 2 "
+             "--context 12 --log-every 1 --eval-every 0 --sample-length 8 --dtype %%s",
+             GRADUS_TEST_DIR, models[_i / 2]);
+    char all[600];
+    snprintf(all, sizeof all, line, dtypes[_i % 2]);
+    ck_assert_int_eq(chdir(folder), 0);
+    program_must(0, all, output);
+    ck_assert_int_eq(chdir("/"), 0);
+    ck_assert_double_lt(number_after(output, "step 30/30 | loss "),
+                        0.7 * number_after(output, "step 1/30 | loss "));
+}
+END_TEST
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+/* 2 bytes a parameter, 4 a gradient, 12 of state; in float32 4, 4 and 8. MiB have one digit. */
+START_TEST(a_dry_run_counts_the_masters)
+{
+    for (int narrow = 0; narrow < 2; narrow++) {
+        run_well("--dry-run --dim 256 --ffn 704 --dtype %s", narrow ? dtypes[_i] : "f32", "");
+        const char *line = strstr(output, " parameters, ");
+        ck_assert_ptr_nonnull(line);
+        while (line[-1] != ' ') line--;
+        double unit = strtod(line, NULL) / 1048576;
+        ck_assert_double_eq_tol(number_after(output, ": parameters "), (narrow ? 2 : 4) * unit,
+                                0.06);
+        ck_assert_double_ge(number_after(output, ", gradients "), 4 * unit - 0.06);
+        ck_assert_double_eq_tol(number_after(output, ", optimizer "), (narrow ? 12 : 8) * unit,
+                                0.06);
+        ck_assert_ptr_null(strstr(output, "\nstep "));
+    }
+}
+END_TEST
+
+/* ---- The loss scale ----------------------------------------------------------------------- */
+
+/* Writes a/step-00000005/state.safetensors anew, with another loss scale. */
+static void set_scale(const char *scale)
+{
+    enum { MOST = 128 };
+    gd_named_tensor tensors[MOST];
+    gd_named_text texts[MOST];
+    char path[128];
+    int64_t count = 0, text_count = 0;
+    const gd_named_text *text;
+    snprintf(path, sizeof path, "%s/a/step-00000005/state.safetensors", folder);
+    shell("rm -f a/step-00000005/checksums.xxh3");
+    gd_context *ctx = gd_context_create(NULL);
+    gd_safetensors *state = gd_safetensors_open(ctx, path);
+    for (; count < gd_safetensors_count(state); count++) {
+        const char *name = gd_safetensors_at(state, count)->name;
+        tensors[count] = (gd_named_tensor){name, gd_safetensors_tensor(state, name)};
+    }
+    for (; (text = gd_safetensors_metadata_at(state, text_count)); text_count++) {
+        texts[text_count] = *text;
+        if (!strcmp(text->name, "loss_scale")) texts[text_count].text = scale;
+    }
+    gd_safetensors_write(ctx, path, tensors, count, texts, text_count);
+    ck_assert_no_error(ctx);
+    for (int64_t i = 0; i < count; i++) gd_tensor_free((gd_tensor *)(uintptr_t)tensors[i].tensor);
+    gd_safetensors_close(state);
+    gd_context_free(ctx);
+}
+
+/* With a scale far too large, steps are skipped, each with half the scale, and then it learns; none
+ * of them counts as a fault. A run that is stopped among them goes on in the same way. */
+START_TEST(overflows_are_survived)
+{
+    static const char words[] = "is skipped: a gradient overflows float16";
+    int left_out = 0;
+    run_well("--steps 5 --out a --dtype f16", "", "");
+    set_scale("17179869184");
+    run_well("--resume a/step-00000005 --steps 60 --out b --checkpoint-every 9 --keep 0", "", "");
+    for (const char *at = output; (at = strstr(at, words)); at++) left_out++;
+    printf("%d steps were skipped\n", left_out);
+    ck_assert_int_ge(left_out, 10);
+    ck_assert_int_le(left_out, 34);
+    ck_assert_double_lt(number_after(output, "step 60/60 | loss "),
+                        number_after(output, "step 6/60 | loss ") - 0.5);
+    run_well("--resume b/step-00000009 --out c --keep 0", "", "");
+    program_said(output, words);
+    shell("diff -r b/step-00000060 c/step-00000060");
+    set_scale("3");
+    ck_assert_int_eq(run("--resume a/step-00000005", "", ""), 1);
+    program_said(output, "loss_scale is 3, wanted a power of two");
+    set_scale("0");
+    ck_assert_int_eq(run("--resume a/step-00000005", "", ""), 1);
+    program_said(output, "loss_scale is 0, wanted a power of two");
+    shell("rm -r a b c");
+}
+END_TEST
+
+/* A loss that is not finite is a fault in any dtype. */
+START_TEST(a_run_that_diverges_stops)
+{
+    int status = run("--lr 1000 --weight-decay 100 --warmup 0 --clip 0 --dtype %s", dtypes[_i], "");
+    ck_assert_msg(status == 1, "exit status %d\n%s", status, output);
+    program_said(output, "wanted finite numbers; a lower --lr may help");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train")) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("train16");
+    TCase *cases = tcase_create("train16");
+    tcase_add_unchecked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, losses_are_those_of_float32, 0, test_brief() ? 1 : 2);
+    tcase_add_loop_test(cases, threads_change_nothing, 0, test_brief() ? 1 : 2);
+    tcase_add_loop_test(cases, a_dry_run_counts_the_masters, 0, 2);
+    tcase_add_loop_test(cases, a_run_that_diverges_stops, 0, 2);
+    if (!jansson_missing()) {
+        tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, test_brief() ? 3 : 6);
+        tcase_add_loop_test(cases, the_folder_holds_the_masters_rounded, 0, 2);
+        tcase_add_loop_test(cases, a_run_resumes_in_another_dtype, 0, 4);
+        tcase_add_loop_test(cases, masters_begin_with_all_bits, 0, 2);
+        tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
+        tcase_add_test(cases, overflows_are_survived);
+    }
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

@@ -1,0 +1,459 @@
+/* test_train_options.c - gradus-train: the configuration file, the data it takes, the log. */
+/* Build: runs gradus-train, the CPU's bits. */
+#define _POSIX_C_SOURCE 200809L /* popen, mkdtemp, mkfifo */
+#include "check_main.h"
+#include "gradus/gradus.h"
+#include "program.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/gradus_options_XXXXXX";
+static char output[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
+
+/* ---- Files -------------------------------------------------------------------------------- */
+
+static const char *path(const char *name)
+{
+    static char all[8][128];
+    static int turn;
+    char *p = all[turn++ % 8];
+    snprintf(p, sizeof all[0], "%s/%s", folder, name);
+    return p;
+}
+
+static void write_file(const char *name, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path(name), "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+enum { TEXT = 20000 };
+
+static char text[TEXT + 16];
+
+/* "the cat sat on a mat. the dog ..." in random order; token files of the same. */
+static void set_up(void)
+{
+    static const char *const words[] = {"the cat ", "sat ", "on a mat ", "and saw ", "dogs run.\n"};
+    static uint16_t ids[512 + TEXT];
+    uint32_t state = 5;
+    size_t used = 0;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    while (used < TEXT) {
+        state = state * 1664525u + 1013904223u;
+        const char *word = words[(state >> 16) % 5];
+        memcpy(text + used, word, strlen(word) + 1);
+        used += strlen(word);
+    }
+    write_file("text", text, TEXT);
+    write_file("val", text, 2000);
+    for (int i = 0; i < TEXT; i++) ids[512 + i] = (uint16_t)text[i];
+    write_file("train_0.bin", ids + 512, TEXT); /* nanoGPT: half of the text */
+    const int32_t header[3] = {20240520, 1, TEXT};
+    memcpy(ids, header, sizeof header); /* llm.c */
+    write_file("train_1.bin", ids, sizeof ids);
+    write_file("val.bin", ids, sizeof ids);
+}
+
+static void tear_down(void)
+{
+    remove_folder(folder);
+}
+
+/* A small model; must succeed. */
+static void run(const char *more, char *to)
+{
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "--layers 1 --dim 16 --heads 2 --ffn 32 --context 16 --batch 4 --warmup 2 --lr 0.01 "
+             "--log-every 1 --eval-every 0 --sample-length 20 --threads 1 %s",
+             more);
+    program_must(0, arguments, to);
+}
+
+/* ---- The configuration file ---------------------------------------------------------------- */
+
+START_TEST(a_file_says_what_the_command_line_does_not)
+{
+    char config[512], arguments[512];
+    snprintf(config, sizeof config,
+             "# a comment\n\n  steps = 7  \r\ndata=%s\ntied = true\nschedule = linear\ndry-run = "
+             "false\n",
+             path("text"));
+    write_file("config", config, strlen(config));
+    snprintf(arguments, sizeof arguments, "--config %s", path("config"));
+    run(arguments, output);
+    program_said(output, "step 7/7 ");
+    program_said(output, " tied output");
+    snprintf(arguments, sizeof arguments, "--steps 3 --tied=false --config %s", path("config"));
+    run(arguments, output);
+    program_said(output, "step 3/3 ");
+    ck_assert_ptr_null(strstr(output, " tied output"));
+}
+END_TEST
+
+/* As in a file that once was Python. */
+START_TEST(values_may_be_quoted_and_commented)
+{
+    static const char *const rows[] = {"'%s'", "\"%s\" # here", "%s # here", "\t'%s'\t#'", "%s"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char config[512], value[256], arguments[256];
+        write_file(i < 4 ? "te#xt" : "te#xt 'a'", text, TEXT);
+        snprintf(value, sizeof value, rows[i], path(i < 4 ? "te#xt" : "te#xt 'a'"));
+        snprintf(config, sizeof config,
+                 "  # all of it\nsteps = 2 # two\ntied = true\t# \"or\" not\ndata = %s\n", value);
+        write_file("config", config, strlen(config));
+        snprintf(arguments, sizeof arguments, "--config %s", path("config"));
+        run(arguments, output);
+        program_said(output, "step 2/2 ");
+        program_said(output, " tied output");
+    }
+}
+END_TEST
+
+static const struct {
+    const char *text, *message;
+} bad[] = {
+    {"steps = 5\nbogus = 1\n", ":2: bogus is not an option; see --help"},
+    {"steps\n", ":1: \"steps\" is not of the form option = value"},
+    {"steps = five\n", ":1: steps is \"five\", wanted a whole number"},
+    {"\n\ntied = yes", ":3: tied is \"yes\", wanted true or false"},
+    {"device = tpu", ":1: device is \"tpu\", wanted cpu|cuda|auto"},
+    {"lernrate = 0.1", ":1: lernrate is not an option; did you mean lr? --help lists all"},
+    {"\xef\xbb\xbfsteps = five\n", "config:1: steps is \"five\", wanted a whole number"},
+    {"\xff\xfes", "it is in UTF-16, wanted UTF-8"},
+    {"\xfe\xffs", "it is in UTF-16, wanted UTF-8"},
+    {"n_layer = 6", ":1: n_layer is not an option; did you mean layers? --help lists all"},
+    {"steps = 5 five # 5\n", ":1: steps is \"5 five\", wanted a whole number"},
+    {"steps = '5\n", ":1: steps is \"'5\", wanted a whole number"},
+    {"steps = # 5\n", ":1: steps is \"\", wanted a whole number"},
+    {"config = x", ":1: a config file cannot name another"},
+    {"log = a\nsteps = 1\nlog = b\n", ":3: log is given twice, wanted once"},
+    {"= 3", ":1: \"= 3\" is not of the form option = value"},
+};
+
+START_TEST(bad_files_are_named)
+{
+    char arguments[256];
+    write_file("config", bad[_i].text, strlen(bad[_i].text));
+    snprintf(arguments, sizeof arguments, "--data x --config %s", path("config"));
+    program_must(2, arguments, output);
+    program_said(output, bad[_i].message);
+    write_file("config", "steps = 1\0\n", 11);
+    program_must(2, arguments, output);
+    program_said(output, "it contains a NUL byte");
+}
+END_TEST
+
+/* ---- Files that are none ------------------------------------------------------------------- */
+
+START_TEST(devices_are_refused_at_once)
+{
+    static const struct {
+        const char *arguments, *message;
+    } rows[] = {
+        {"--data /dev/zero", "--data /dev/zero: it is a device, wanted a file or a pipe\n"},
+        {"--data /dev/null", "--data /dev/null: it is a device, wanted a file or a pipe\n"},
+        {"--data %s --val-data /dev/zero", "--val-data /dev/zero: it is a device"},
+        {"--data %s --config /dev/zero", "--config /dev/zero: it is a device"},
+        {"--tokens /dev/zero --val-data x --vocab 9", "--tokens /dev/zero: it is not a regular"},
+        {"--tokens %s --val-data /dev/zero --vocab 9", "--val-data /dev/zero: it is not a regular"},
+        {"--tokens %s --val-data / --vocab 9", "--val-data /: it is not a regular file"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char arguments[256];
+        bool ids = !strncmp(rows[i].arguments, "--tokens", 8);
+        snprintf(arguments, sizeof arguments, rows[i].arguments, path(ids ? "val.bin" : "text"));
+        ck_assert_int_ne(program_run(arguments, output), 0);
+        program_said(output, rows[i].message);
+        ck_assert_int_eq(count_lines(output), 1);
+    }
+}
+END_TEST
+
+/* A pipe is read to its end, and waited for where nobody writes yet. */
+START_TEST(pipes_are_read)
+{
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "--data /dev/stdin --steps 1 < '%s'", path("text"));
+    run(arguments, output);
+    ck_assert_int_eq(mkfifo(path("fifo"), 0600), 0);
+    snprintf(arguments, sizeof arguments,
+             "--data %s --steps 1 & sleep 1.3; cat %s >%s; echo steps=3 >%s; wait $!", path("fifo"),
+             path("text"), path("fifo"), path("config"));
+    run(arguments, other);
+    snprintf(arguments, sizeof arguments, "%s: waiting for a writer\n", path("fifo"));
+    program_said(other, arguments);
+    ck_assert_int_eq(strncmp(weights(other), weights(output), 16), 0);
+    snprintf(arguments, sizeof arguments, "--data %s --config %s & cat %s >%s; wait $!",
+             path("text"), path("fifo"), path("config"), path("fifo"));
+    run(arguments, output);
+    program_said(output, "step 3/3 ");
+}
+END_TEST
+
+/* They are not cut, except in the message. */
+START_TEST(long_paths_are_refused)
+{
+    static const char *const options[] = {"data", "val-data", "tokens", "config",
+                                          "out",  "log",      "resume", "init"};
+    static const char *const lengths[] = {"4096", "0"};
+    char arguments[128], wanted[80];
+    for (size_t i = 0; i < 2 * sizeof options / sizeof *options; i++) {
+        snprintf(arguments, sizeof arguments, "--%s \"$(printf %%%ss | tr ' ' a)\"", options[i / 2],
+                 lengths[i % 2]);
+        program_must(2, arguments, output);
+        snprintf(wanted, sizeof wanted, "gradus-train: --%s is \"%s", options[i / 2],
+                 i % 2 ? "\", " : "aaaaa");
+        program_said(output, wanted);
+        program_said(output, i % 2 ? "is \"\", wanted" : "aaaaa...\", wanted");
+        program_said(output, "wanted a path of 1 to 4095 bytes\n");
+        ck_assert_int_eq(count_lines(output), 1);
+        ck_assert_uint_lt(strlen(output), 400);
+    }
+    program_must(1, "--data \"$(printf %4095s | tr ' ' a)\"", output);
+    program_said(output, "aaa: File name too long\n");
+}
+END_TEST
+
+/* ---- Data --------------------------------------------------------------------------------- */
+
+START_TEST(pieces_are_learned_and_written)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --vocab 270 --steps 5", path("text"));
+    run(arguments, output);
+    program_said(output, "(pieces, 270 different)");
+    double tokens = number_after(strstr(output, "\ntext "), ": ");
+    ck_assert_double_lt(tokens, 0.6 * TEXT);
+    ck_assert_double_gt(tokens, 1000);
+}
+END_TEST
+
+START_TEST(a_second_file_validates)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --val-data %s --steps 2", path("text"),
+             path("val"));
+    run(arguments, output);
+    program_said(output, "20000 tokens (bytes");
+    program_said(output, "2000 more for validation: ");
+    write_file("val", "the \x01 cat", 9);
+    snprintf(arguments, sizeof arguments, "--data %s --val-data %s", path("text"), path("val"));
+    program_must(1, arguments, output);
+    program_said(output, "byte 4 is 1, which does not occur in the training text");
+}
+END_TEST
+
+/* Ids where a text is wanted are a text of sorts, and many a text might be ids. */
+START_TEST(ids_and_texts_are_not_confused)
+{
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("val.bin"));
+    run(arguments, output);
+    program_said(output, "val.bin: it contains NUL bytes, which are rare in text; use --tokens");
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("text"));
+    run(arguments, output);
+    ck_assert_ptr_null(strstr(output, "bytes of 0"));
+    snprintf(arguments, sizeof arguments, "--tokens '%s' --val-data x --vocab 50257", path("text"));
+    program_must(1, arguments, output);
+    program_said(output, "text: it is a text, wanted token ids; use --data FILE for a text");
+}
+END_TEST
+
+START_TEST(token_files_are_read)
+{
+    static const char few[400] = {1};
+    char arguments[512];
+    snprintf(arguments, sizeof arguments,
+             "--tokens '%s' --val-data '%s' --vocab 128 --steps 4 --sample-length 5",
+             path("train_*.bin"), path("val.bin"));
+    run(arguments, output);
+    program_said(output, ": 30000 tokens (ids, 128 different), 20000 more for validation");
+    /* One beyond the vocabulary: among those for validation it is found before the first step. */
+    snprintf(arguments, sizeof arguments,
+             "--tokens '%s' --val-data '%s' --vocab 60 --steps 4 --context 8", path("train_*.bin"),
+             path("val.bin"));
+    program_must(1, arguments, output);
+    program_said(output, "val.bin: token ");
+    ck_assert_ptr_null(strstr(output, "before the first step"));
+    write_file("few.bin", few, sizeof few);
+    snprintf(arguments, sizeof arguments,
+             "--tokens '%s' --val-data '%s' --vocab 60 --steps 4 --context 8", path("train_*.bin"),
+             path("few.bin"));
+    program_must(1, arguments, output);
+    const char *said = strstr(strstr(output, "gradus-train: "), "train_");
+    int shard, place, id;
+    ck_assert_msg(said && sscanf(said, "train_%d.bin: token %d is %d, wanted less than 60, ",
+                                 &shard, &place, &id) == 3,
+                  "%s", output);
+    ck_assert_int_eq(id, text[place]);
+    ck_assert_int_ge(id, 60);
+    snprintf(arguments, sizeof arguments, "--tokens '%s' --val-data x --vocab 60", path("no*"));
+    program_must(1, arguments, output);
+    program_said(output, "no such file");
+}
+END_TEST
+
+/* ---- The run ------------------------------------------------------------------------------ */
+
+/* Two batches of 2 are one of 4: the same windows, the same mean. */
+START_TEST(accumulated_batches_are_one_large_one)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --steps 6", path("text"));
+    run(arguments, output);
+    snprintf(arguments, sizeof arguments, "--data %s --steps 6 --batch 2 --accumulate 2",
+             path("text"));
+    run(arguments, other);
+    double a = number_after(output, "step 6/6 | loss "),
+           b = number_after(other, "step 6/6 | loss ");
+    ck_assert_double_le(fabs(a - b), 2e-4);
+    ck_assert(strncmp(weights(output), weights(other), 16) != 0 || a == b);
+}
+END_TEST
+
+START_TEST(one_batch_is_learned_by_heart)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "--data %s --steps 150 --overfit-one-batch --schedule constant --batch 1 "
+             "--weight-decay 0",
+             path("text"));
+    run(arguments, output);
+    ck_assert_double_lt(number_after(output, "step 150/150 | loss "), 0.05);
+}
+END_TEST
+
+START_TEST(a_dry_run_only_looks)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --dry-run", path("text"));
+    run(arguments, output);
+    program_said(output, " parameters, ");
+    program_said(output, "operations a token");
+    program_said(output, "activations ");
+    ck_assert_ptr_null(strstr(output, "step "));
+    ck_assert_ptr_null(strstr(output, "validation loss"));
+}
+END_TEST
+
+/* What a model needs that does not fit, in GiB, before it has taken any, and what would help. */
+START_TEST(a_model_that_does_not_fit_is_refused)
+{
+    static const char *const rows[][3] = {
+        {"--dry-run --layers 500 --dim 65536", " GiB before the first step: parameters ",
+         " GiB are free; fewer --layers or a smaller --dim need less"},
+        {"--layers 500 --dim 65536", " GiB before the first step: parameters ",
+         " GiB are free; fewer --layers or a smaller --dim need less"},
+        {"--dry-run --layers 20 --dim 64 --context 500 --batch 65536", "a step needs about ",
+         " GiB are free; a smaller --batch with a larger --accumulate"}};
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "--data %s --threads 1 %s", path("text"), rows[_i][0]);
+    const int status = program_run(arguments, output);
+    ck_assert_msg(status == 1, "%s: exit status %d\n%s", arguments, status, output);
+    program_said(output, rows[_i][1]);
+    program_said(output, rows[_i][2]);
+    ck_assert_ptr_null(strstr(output, "\nstep "));
+}
+END_TEST
+
+/* A validation on the training text is remarked on, also on a copy of it. */
+START_TEST(validation_on_the_training_text_is_remarked_on)
+{
+    static const char words[] = "gradus-train: --val-data has what the model trains on";
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "cp '%s' '%s'", path("text"), path("copy"));
+    ck_assert_int_eq(system(arguments), 0);
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1 --val-data %s", path("text"),
+             path("copy"));
+    run(arguments, output);
+    program_said(output, words);
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("text"));
+    run(arguments, output);
+    ck_assert_ptr_null(strstr(output, words));
+}
+END_TEST
+
+START_TEST(samples_come_in_between)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --steps 3 --sample-every 1", path("text"));
+    run(arguments, output);
+    const char *one = strstr(output, "step 1/3"), *two = strstr(output, "step 2/3");
+    ck_assert(one && two && two - one > 20 + 60);
+}
+END_TEST
+
+START_TEST(the_log_has_a_line_for_each)
+{
+    char arguments[256], line[4096];
+    snprintf(arguments, sizeof arguments, "--data %s --steps 5 --eval-every 2 --log %s",
+             path("text"), path("log.jsonl"));
+    run(arguments, output);
+    FILE *file = fopen(path("log.jsonl"), "r");
+    ck_assert_ptr_nonnull(file);
+    for (int i = 0; i < 6; i++) {
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
+        size_t length = strlen(line);
+        ck_assert(line[0] == '{' && line[length - 2] == '}' && line[length - 1] == '\n');
+        if (i == 0) {
+            program_said(line, "\"version\": \"");
+            program_said(line, "\"text_hash\": \"");
+            program_said(line, "\"steps\": 5");
+            program_said(line, "\"schedule\": \"cosine\"");
+        } else {
+            ck_assert_double_eq(number_after(line, "\"step\": "), i);
+            ck_assert((strstr(line, "\"val\": null") == NULL) == (i == 2 || i >= 4));
+            ck_assert_double_gt(number_after(line, "\"loss\": "), 0);
+        }
+    }
+    ck_assert_ptr_null(fgets(line, sizeof line, file));
+    fclose(file);
+    ck_assert_ptr_null(strstr(output, ".old"));
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1 --log %s", path("text"),
+             path("log.jsonl"));
+    run(arguments, output);
+    program_said(output, "log.jsonl of an earlier run is now in ");
+    ck_assert_int_eq(access(path("log.jsonl.old"), F_OK), 0);
+    snprintf(arguments, sizeof arguments, "--data %s --log %s", path("text"), path("text"));
+    program_must(1, arguments, output);
+    program_said(output, "text was not changed: it is not a log of gradus-train; choose another");
+    snprintf(arguments, sizeof arguments, "--data %s --log /no/such/folder/log", path("text"));
+    program_must(1, arguments, output);
+    program_said(output, "cannot write the log /no/such/folder/log: ");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train")) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("options of gradus-train");
+    TCase *tcase = tcase_create("options");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, a_file_says_what_the_command_line_does_not);
+    tcase_add_test(tcase, values_may_be_quoted_and_commented);
+    tcase_add_loop_test(tcase, bad_files_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(tcase, devices_are_refused_at_once);
+    tcase_add_test(tcase, pipes_are_read);
+    tcase_add_test(tcase, long_paths_are_refused);
+    tcase_add_test(tcase, pieces_are_learned_and_written);
+    tcase_add_test(tcase, a_second_file_validates);
+    tcase_add_test(tcase, ids_and_texts_are_not_confused);
+    tcase_add_test(tcase, token_files_are_read);
+    tcase_add_test(tcase, accumulated_batches_are_one_large_one);
+    tcase_add_test(tcase, one_batch_is_learned_by_heart);
+    tcase_add_test(tcase, a_dry_run_only_looks);
+    tcase_add_loop_test(tcase, a_model_that_does_not_fit_is_refused, 0, 3);
+    tcase_add_test(tcase, validation_on_the_training_text_is_remarked_on);
+    tcase_add_test(tcase, samples_come_in_between);
+    tcase_add_test(tcase, the_log_has_a_line_for_each);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}

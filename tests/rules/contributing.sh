@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Adds two ops to a copy of the project exactly as CONTRIBUTING.md says, and checks their marks and
+# gradients; then breaks a backward and sees that gradcheck notices.
+#   tests/rules/contributing.sh SOURCE_DIR WORK_DIR
+# shellcheck disable=SC2094 # what block gets is a name in the page, not a file
+set -euo pipefail
+source_dir=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work/project"
+cd "$source_dir"
+cp -r CMakeLists.txt LICENSE README.md CHANGELOG.md cmake include platform src kernels "$work/project"
+cd "$work/project"
+
+# The fenced blocks of one language, or of the file that a C block names in its first line. A block
+# ends at a fence as long as its first.
+block()
+{
+    awk -v kind="$1" -v path="$2" '
+        /^```/ && !fence { fence = $0; sub(/[^`].*/, "", fence); inside = $0 == fence kind
+                           first = inside; next }
+        $0 == fence { fence = ""; inside = 0; next }
+        inside && first { first = 0; wanted = path == "" || index($0, "/* " path " ") == 1 }
+        inside && wanted { print }' "$source_dir/CONTRIBUTING.md"
+}
+
+mkdir kernels/cube
+block markdown "" >kernels/cube/README.md
+block c kernels/cube/cube_cpu.c >kernels/cube/cube_cpu.c
+block c kernels/cube/cube.c >kernels/cube/cube.c
+block cuda kernels/cube/cube.cu >kernels/cube/cube.cu
+block unary "" >>kernels/elementwise/unary.def
+block derivative "" >>kernels/elementwise/derivatives.def
+block row "" >>kernels/ops.def
+block sentence "" >sentence
+block slope "" >slope
+sed -i -e '/^\*\*From the input\.\*\*/{
+    r sentence
+}' -e '/^dy \* GD_MATH(cos)(x)/{
+    r slope
+}' kernels/elementwise/README.md
+block declaration "" >declaration
+sed -i '/^GD_API gd_tensor \*gd_neg/{
+    r declaration
+}' include/gradus/ops.h
+grep -q gd_cube include/gradus/ops.h
+grep -q gd_sinh include/gradus/ops.h
+
+bash "$source_dir/tests/rules/marks.sh" .
+
+check()
+{
+    cmake -S . -B build -DCMAKE_BUILD_TYPE=Debug -DGRADUS_CUDA=OFF -DGRADUS_TESTS=OFF \
+        -DGRADUS_TRAIN=OFF -DGRADUS_BENCH=OFF -DGRADUS_EXAMPLES=OFF -DGRADUS_WERROR=ON >/dev/null
+    cmake --build build --target gradus-gradcheck --parallel 2 >build.log 2>&1 ||
+        { cat build.log; exit 1; }
+    build/bin/gradus-gradcheck cube sinh
+}
+
+# The whole CUDA build takes minutes, and its other files are built elsewhere.
+if command -v nvcc >/dev/null; then
+    nvcc -std=c++17 -arch=sm_80 --Werror=all-warnings -Iinclude -Isrc -Ikernels -Ikernels/common -c \
+        -o "$work/cube.o" kernels/cube/cube.cu
+    nm "$work/cube.o" | grep -q 'T cube_backward_cuda'
+fi
+
+check | tee report
+grep -q "^cube .*PASS" report
+grep -q "^sinh .*PASS" report
+
+sed -i 's/3 \* x\[i\] \* x\[i\] \* dy/x[i] * x[i] * dy/' kernels/cube/cube_cpu.c
+if check >report; then
+    echo "the forgotten factor was not noticed"
+    exit 1
+fi
+grep -q FAIL report
+grep -q '1/3' report
