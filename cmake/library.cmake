@@ -39,6 +39,18 @@ else()
     list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_messages|_rendezvous|_cpu)?\\.c$")
 endif()
 
+# The list of ops, of the records in the folders.
+file(GLOB op_tables CONFIGURE_DEPENDS kernels/*/*.def)
+set(generated ${PROJECT_BINARY_DIR}/generated)
+set(record_sources ${op_sources} ${op_tables})
+list(FILTER record_sources EXCLUDE REGEX "_cpu\\.c$")
+add_custom_command(
+    OUTPUT ${generated}/op_list.h
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${generated}/op_list.h "-DSOURCES=${record_sources}" -P
+            ${PROJECT_SOURCE_DIR}/cmake/ops.cmake
+    DEPENDS ${record_sources} ${PROJECT_SOURCE_DIR}/cmake/ops.cmake
+    VERBATIM)
+
 # A tile (kernels/matmul/tile.h) fills the registers. GCC for ARM would load all of a tile's factors
 # first, and keep sums in memory for it (for x86 this pass is off anyway).
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
@@ -56,7 +68,9 @@ if(gradus_link_hardened)
 endif()
 
 # *_cpu.c is written on REAL: float here ...
-add_library(gradus_objects OBJECT ${core_sources} ${op_sources} ${platform_sources})
+add_library(gradus_objects OBJECT ${core_sources} ${op_sources} ${platform_sources}
+                                  ${generated}/op_list.h)
+target_include_directories(gradus_objects PRIVATE ${generated})
 # ... and double here.
 set(gradus_object_libraries gradus_objects)
 if(real_sources)

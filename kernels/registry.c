@@ -5,12 +5,12 @@
 #include "kernel.h"
 
 #define GD_OP(name) extern const gd_op gd_op_##name;
-#include "ops.def"
+#include "op_list.h"
 #undef GD_OP
 
 const gd_op *const gd_builtin_ops[] = {
 #define GD_OP(name) &gd_op_##name,
-#include "ops.def"
+#include "op_list.h"
 #undef GD_OP
     NULL};
 

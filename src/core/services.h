@@ -221,7 +221,7 @@ typedef struct gd_device_table gd_device_table;
 extern const gd_device_table gd_device_cpu, gd_device_cuda;
 extern const gd_device_table *const gd_devices[GD_DEVICE_COUNT];
 
-/* The ops of the library, in the order of kernels/ops.def. */
+/* The ops of the library, by folder. */
 extern const gd_op *const gd_builtin_ops[];
 extern const int gd_builtin_op_count;
 

@@ -81,7 +81,11 @@ const flat = new Set(
         ([, name ]) => name));
 assert.equal(flat.size, 6);
 flat.add('any').add('all').add('topk').add('sort').add('one_hot').add('argmax').add('attention_decode').add('sample_token').add('norm_linear_decode');
-for (const op of sources.read('kernels/ops.def').matchAll(/^GD_OP\((\w+)\)/gm)) {
+const records = sources.list()
+                    .filter((file) => /^kernels\/\w+\/\w+\.(c|def)$/.test(file) && !sources.isTest(file))
+                    .flatMap((file) => [...sources.read(file).matchAll(/^(?:const gd_op gd_op_|[A-Z]+\()(\w+)(?: =|, ")/gm)]);
+assert.ok(records.length >= 112);
+for (const op of records) {
     if (flat.has(op[1])) continue;
     const home = Object.entries(pages).find(([, html ]) => html.includes(`data-op="${op[1]}"`));
     assert.ok(home, `no page has an example of ${op[1]}`);

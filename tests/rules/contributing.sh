@@ -30,7 +30,6 @@ block c kernels/cube/cube.c >kernels/cube/cube.c
 block cuda kernels/cube/cube.cu >kernels/cube/cube.cu
 block unary "" >>kernels/elementwise/unary.def
 block derivative "" >>kernels/elementwise/derivatives.def
-block row "" >>kernels/ops.def
 block sentence "" >sentence
 block slope "" >slope
 sed -i -e '/^\*\*From the input\.\*\*/{
