@@ -48,8 +48,7 @@ static __global__ void unfold_kernel(T *to, const T *image, plane_sizes<I> s, co
                     const I h = top[e] + i * s.dilation[0], w = left[e] + j * s.dilation[1];
                     T value = gd_store<T>(gd_compute<T>(0));
                     if (h >= 0 && h < s.H && w >= 0 && w < s.W) value = plane[h * s.W + w];
-                    if (add) /* [fold] */
-                        value = gd_store<T>(gd_load(row[e * threads]) + gd_load(value));
+                    if (add) value = gd_store<T>(gd_load(row[e * threads]) + gd_load(value));
                     row[e * threads] = value;
                 }
             }
@@ -87,7 +86,7 @@ static __global__ void fold_kernel(fold_target<T> t, const S *cols, plane_sizes<
                 const I across = w + s.padding[1] - j * s.dilation[1];
                 const I ow = s.stride[1] == 1 ? across : across / s.stride[1];
                 if (across < 0 || ow >= s.OW || ow * s.stride[1] != across) continue;
-                sum += gd_load(row[ow]); /* [unfold] */
+                sum += gd_load(row[ow]);
             }
         }
         if (t.bias) sum += gd_load(t.bias[plane % t.channels]);
@@ -577,6 +576,7 @@ extern "C" gd_status conv2d_forward_cuda(const gd_call *call)
     });
 }
 
+/* dx, dw and db are [conv2d dx], [conv2d dw] and [conv2d db] in plain_cpu.c. */
 extern "C" gd_status conv2d_backward_cuda(const gd_call *call)
 {
     return gd_by_kernel_dtype(call, [&](auto zero) {
@@ -585,11 +585,11 @@ extern "C" gd_status conv2d_backward_cuda(const gd_call *call)
         if (call->dinput[0]) {
             conv_work<T> w = work_of<T>(call, call->dinput[0], call->doutput[0]);
             w.add = call->accumulate[0];
-            status = scatter(w); /* [conv2d dx] */
+            status = scatter(w);
         }
         if (call->dinput[1] && !status)
-            status = dweight(work_of<T>(call, call->input[0], call->doutput[0])); /* [conv2d dw] */
-        if (call->dinput[2] && !status) status = dbias<T>(call);                  /* [conv2d db] */
+            status = dweight(work_of<T>(call, call->input[0], call->doutput[0]));
+        if (call->dinput[2] && !status) status = dbias<T>(call);
         return status;
     });
 }
@@ -604,6 +604,7 @@ extern "C" gd_status conv_transpose2d_forward_cuda(const gd_call *call)
     });
 }
 
+/* dx, dw and db are [conv_transpose2d dx], [conv_transpose2d dw] and [conv_transpose2d db] in plain_cpu.c. */
 extern "C" gd_status conv_transpose2d_backward_cuda(const gd_call *call)
 {
     return gd_by_kernel_dtype(call, [&](auto zero) {
@@ -612,13 +613,12 @@ extern "C" gd_status conv_transpose2d_backward_cuda(const gd_call *call)
         if (call->dinput[0]) {
             conv_work<T> w = work_of<T>(call, call->doutput[0], call->dinput[0]);
             w.add = call->accumulate[0];
-            status = gather(w); /* [conv_transpose2d dx] */
+            status = gather(w);
         }
         if (call->dinput[1] && !status) {
-            /* [conv_transpose2d dw] */
             status = dweight(work_of<T>(call, call->doutput[0], call->input[0]));
         }
-        if (call->dinput[2] && !status) status = dbias<T>(call); /* [conv_transpose2d db] */
+        if (call->dinput[2] && !status) status = dbias<T>(call);
         return status;
     });
 }

@@ -147,8 +147,8 @@ static inline void move_row(const columns *w, int64_t c, int64_t i, int64_t j, i
         if (what == UNFOLD && !add && ow + n > b) clear(row + b - ow, ow + n - b);
         if (b == a) continue;
         REAL *at = image + h * s->W + a * step + left, *to = row + a - ow;
-        if (what == UNFOLD) take(to, at, step, b - a, add); /* [fold] */
-        if (what == FOLD) put(at, step, to, 1, b - a, 1);   /* [unfold] */
+        if (what == UNFOLD) take(to, at, step, b - a, add);
+        if (what == FOLD) put(at, step, to, 1, b - a, 1);
         if (what == GATHER) put(to, 1, at, step, b - a, w->weight);
         if (what == SCATTER) put(at, step, to, 1, b - a, w->weight);
         if (what == DOT) *w->sum += (double)dot(to, at, step, b - a);
@@ -234,7 +234,7 @@ static inline vec fold_vector(const columns *w, int64_t c, int64_t h, int64_t w0
                     some[l] = data[from + l];
                 term = vec_load(some);
             }
-            x += vec_choose((lane >= a) & (lane < b), term, (vec){0}); /* [unfold] */
+            x += vec_choose((lane >= a) & (lane < b), term, (vec){0});
         }
     }
     return x;
@@ -642,19 +642,20 @@ gd_status GD_REAL_NAME(conv2d_forward)(const gd_call *call)
     return gather(call, &w);
 }
 
+/* dx, dw and db are [conv2d dx], [conv2d dw] and [conv2d db] in plain_cpu.c. */
 gd_status GD_REAL_NAME(conv2d_backward)(const gd_call *call)
 {
     gd_status status = GD_OK;
     if (call->dinput[0]) {
         conv_work w = work_of(call, call->dinput[0], call->doutput[0]);
         w.add = call->accumulate[0];
-        status = scatter(call, &w); /* [conv2d dx] */
+        status = scatter(call, &w);
     }
     if (call->dinput[1] && !status) {
         conv_work w = work_of(call, call->input[0], call->doutput[0]);
-        status = dweight(call, &w); /* [conv2d dw] */
+        status = dweight(call, &w);
     }
-    if (call->dinput[2] && !status) status = dbias(call); /* [conv2d db] */
+    if (call->dinput[2] && !status) status = dbias(call);
     return status;
 }
 
@@ -665,18 +666,19 @@ gd_status GD_REAL_NAME(conv_transpose2d_forward)(const gd_call *call)
     return scatter(call, &w);
 }
 
+/* dx, dw and db are [conv_transpose2d dx], [conv_transpose2d dw] and [conv_transpose2d db] in plain_cpu.c. */
 gd_status GD_REAL_NAME(conv_transpose2d_backward)(const gd_call *call)
 {
     gd_status status = GD_OK;
     if (call->dinput[0]) {
         conv_work w = work_of(call, call->doutput[0], call->dinput[0]);
         w.add = call->accumulate[0];
-        status = gather(call, &w); /* [conv_transpose2d dx] */
+        status = gather(call, &w);
     }
     if (call->dinput[1] && !status) {
         conv_work w = work_of(call, call->doutput[0], call->input[0]);
-        status = dweight(call, &w); /* [conv_transpose2d dw] */
+        status = dweight(call, &w);
     }
-    if (call->dinput[2] && !status) status = dbias(call); /* [conv_transpose2d db] */
+    if (call->dinput[2] && !status) status = dbias(call);
     return status;
 }

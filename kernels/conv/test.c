@@ -1,6 +1,14 @@
 /* test.c - unfold, fold, conv1d, conv2d and conv_transpose2d against loops over coordinates, as
  * PyTorch's documentation defines them; and at their edges. */
+/* Build: all symbols. */
+#include "conv/conv.h"
 #include "one_context.h"
+#include "twin.h"
+
+TWIN(unfold)
+TWIN(fold)
+TWIN(conv2d)
+TWIN(conv_transpose2d)
 
 /* A convolution: an image [B, C, H, W] and its windows. */
 typedef struct conv {
@@ -146,6 +154,45 @@ START_TEST(conv_transpose2d_is_the_adjoint)
     assert_sums("dw", gd_grad(w), dw, tolerance(dtype));
     if (bias) assert_sums("db", gd_grad(bias), db, tolerance(dtype));
     free(xv), free(wv), free(bv), free(want), free(dy), free(dx), free(dw), free(db);
+}
+END_TEST
+
+static conv_args args_of(const conv *c)
+{
+    conv_args args = {.kernel = {c->KH, c->KW}, .size = {c->H, c->W}, .groups = c->o.groups};
+    for (int i = 0; i < 2; i++) {
+        const int64_t size = i ? c->W : c->H, kernel = i ? c->KW : c->KH, n = i ? c->OW : c->OH;
+        args.stride[i] = c->o.stride[i];
+        args.padding[i] = c->o.padding[i];
+        args.dilation[i] = c->o.dilation[i];
+        args.output_padding[i] = size + 2 * args.padding[i] - (n - 1) * args.stride[i] -
+                                 args.dilation[i] * (kernel - 1) - 1;
+    }
+    return args;
+}
+
+/* The kernels against the loops of the derivation. */
+START_TEST(kernels_are_their_plain_twins)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    const int op = _i / 4 % 4; /* conv2d, conv_transpose2d, unfold, fold */
+    seed = 700 + (uint64_t)_i;
+    conv c = random_conv(_i % 3 == 0);
+    if (op > 1) c.o.groups = 1;
+    conv_args args = args_of(&c);
+    const shape image = SHAPE(c.B, c.C, c.H, c.W), other = SHAPE(c.B, c.O, c.OH, c.OW),
+                columns = SHAPE(c.B, c.C * c.KH * c.KW, c.OH * c.OW);
+    const shape xs = op == 3 ? columns : op == 1 ? other : image;
+    const layout way = (layout)(_i % LAYOUTS), weight_way = (layout)(_i / 4 % LAYOUTS);
+    gd_tensor *in[3] = {random_tensor(ctx, dtype, xs, way, -1, 1, &seed), NULL, NULL};
+    if (op < 2) {
+        const shape ws = SHAPE(c.O, c.C / c.o.groups, c.KH, c.KW);
+        in[1] = random_tensor(ctx, dtype, ws, weight_way, -1, 1, &seed);
+        if (_i % 5) in[2] = random_tensor(ctx, dtype, SHAPE(op ? c.C : c.O), PACKED, -1, 1, &seed);
+    }
+    if (op != 1) args.output_padding[0] = args.output_padding[1] = 0;
+    const gd_op *twins[] = {conv2d_twin(), conv_transpose2d_twin(), unfold_twin(), fold_twin()};
+    assert_twin(twins[op], in, op < 2 ? 3 : 1, &args, tolerance(dtype), &seed);
 }
 END_TEST
 
@@ -384,6 +431,7 @@ int main(void)
     tcase_add_loop_test(tcase, conv2d_is_the_definition, 0, 120);
     tcase_add_loop_test(tcase, conv_transpose2d_is_the_adjoint, 0, 120);
     tcase_add_loop_test(tcase, unfold_and_fold_are_the_definition, 0, 80);
+    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 160);
     tcase_add_test(tcase, conv1d_is_a_conv2d_of_one_row);
     tcase_add_loop_test(tcase, bits_are_those_of_one_thread, 0, 5);
     tcase_add_test(tcase, nan_stays_in_its_windows);

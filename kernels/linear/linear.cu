@@ -116,7 +116,7 @@ struct dy_terms {
 
     __device__ void add(int64_t row, int64_t column, gd_compute<T> *sum) const
     {
-        sum[0] += gd_load(dy[row * N + column]); /* [db] */
+        sum[0] += gd_load(dy[row * N + column]);
     }
 };
 
@@ -132,13 +132,13 @@ extern "C" gd_status linear_backward_cuda(const gd_call *call)
     gd_gemm_workspace workspace = {};
     gd_status status = GD_OK;
     if (dx) {
-        /* [dx] */
+        /* dx = dy weight ([dx] in plain_cpu.c) */
         const gd_gemm product = gd_gemm_of(call->kernel_dtype, M, K, N, {gd_tensor_data(dx), K, 1},
                                            dy, weight, call->accumulate[0]);
         status = gd_gemm_cuda(call, product, &workspace);
     }
     if (dweight && !status) {
-        /* [dw] */
+        /* dweight = dy^T x ([dw] in plain_cpu.c) */
         gd_gemm product = gd_gemm_of(call->kernel_dtype, N, K, M, {gd_tensor_data(dweight), K, 1},
                                      gd_transposed(dy), x, call->accumulate[1]);
         product.c_dtype = gd_tensor_dtype(dweight);

@@ -62,7 +62,7 @@ static gd_status sum_rows(const gd_call *call, REAL *db, const REAL *dy, int64_t
     return GD_OK;
 }
 
-/* dx = dy weight,  dweight = dy^T x,  dbias = sum of dy's rows */
+/* dx = dy weight,  dweight = dy^T x,  dbias = sum of dy's rows ([dx], [dw], [db] in plain_cpu.c) */
 gd_status GD_REAL_NAME(linear_backward)(const gd_call *call)
 {
     const REAL *x = gd_data(call->input[0]), *weight = gd_data(call->input[1]);
@@ -73,15 +73,13 @@ gd_status GD_REAL_NAME(linear_backward)(const gd_call *call)
     int64_t N = gd_last_dim(call->output[0]);
     gd_status status = GD_OK;
     if (dx) {
-        /* [dx] */
         status = product(call, dx, (gemm_matrix){dy, N, 1}, (gemm_matrix){weight, K, 1}, M, K, N,
                          call->accumulate[0]);
     }
     if (dweight && !status) {
-        /* [dw] */
         status = product(call, dweight, (gemm_matrix){dy, 1, N}, (gemm_matrix){x, K, 1}, N, K, M,
                          call->accumulate[1]);
     }
-    if (dbias && !status) status = sum_rows(call, dbias, dy, M, N, call->accumulate[2]); /* [db] */
+    if (dbias && !status) status = sum_rows(call, dbias, dy, M, N, call->accumulate[2]);
     return status;
 }

@@ -26,7 +26,7 @@ static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matri
 }
 
 /* With d [rows, V] of `rows` rows from `first` on: c (+)= d weight, only these rows of it (gradient
- * 0, dx), or c (+)= d^T x (gradient 1, dweight). */
+ * 0, dx), or c (+)= d^T x (gradient 1, dweight): [dx] and [dw] in plain_cpu.c. */
 static gd_status gradient_product(const gd_call *call, int gradient, REAL *c, const REAL *residual,
                                   int64_t first, int64_t rows, bool add, workspace *memory)
 {
@@ -35,14 +35,14 @@ static gd_status gradient_product(const gd_call *call, int gradient, REAL *c, co
     const gemm_matrix weight = {gd_data(call->input[1]), s.K, 1}, d = {residual, s.V, 1};
     if (gradient == 0) {
         c += first * s.K;
-        return product(call, c, d, weight, rows, s.K, s.V, add, memory); /* [dx] */
+        return product(call, c, d, weight, rows, s.K, s.V, add, memory);
     }
-    return product(call, c, gemm_transposed(d), x, s.V, s.K, rows, add, memory); /* [dw] */
+    return product(call, c, gemm_transposed(d), x, s.V, s.K, rows, add, memory);
 }
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* The loss of a row of logits; stores softmax(x) - [j = target] in x if needed. */
+/* The loss of a row of logits; stores softmax(x) - [j = target] in x if needed ([d] in plain_cpu.c). */
 static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
 {
     REAL max = 0;
@@ -61,7 +61,7 @@ static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
     const REAL scale = (REAL)(1 / sum);
 #pragma omp simd
     for (int64_t j = 0; j < vocab; j++) x[j] *= scale;
-    x[target] -= 1; /* [d] */
+    x[target] -= 1;
     return log(sum) - (at_target - (double)largest);
 }
 
@@ -181,7 +181,7 @@ static gd_status scaled_product(const gd_call *call, int i, REAL alpha)
 gd_status GD_REAL_NAME(linear_cross_entropy_backward)(const gd_call *call)
 {
     const REAL dloss = *(const REAL *)gd_data(call->doutput[0]);
-    const REAL alpha = dloss * *(const REAL *)gd_data(call->save[SAVE_FACTOR]); /* [alpha] */
+    const REAL alpha = dloss * *(const REAL *)gd_data(call->save[SAVE_FACTOR]);
     gd_status status = scaled_product(call, 0, alpha);
     return status ? status : scaled_product(call, 1, alpha);
 }

@@ -1,6 +1,10 @@
 /* test.c - the loss of a last layer against -log(softmax(x w^T)[t]) in long
  * double. */
-#include "op_test.h"
+/* Build: all symbols. */
+#include "cross_entropy/cross_entropy.h"
+#include "twin.h"
+
+TWIN(linear_cross_entropy)
 
 typedef struct problem {
     int64_t M, K, V;
@@ -99,6 +103,27 @@ START_TEST(is_its_formula)
     p.targets = targets;
     check_problem(p, dtypes[_i % 4], _i % 3 ? 0.75 : 1, seed);
     free(targets);
+}
+END_TEST
+
+/* The kernels, which save d or products with it, against the loops of the derivation. */
+START_TEST(kernels_are_their_plain_twin)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const gd_dtype dtype = dtypes[_i % 4];
+    uint64_t seed = 900 + (uint64_t)_i;
+    gd_context *ctx = test_context(2);
+    const int64_t M = _i / 4 % 4 ? random_size(&seed, 1, 50) : 3 * 4096 + 5,
+                  K = random_size(&seed, 1, 9), V = random_size(&seed, 20, 60);
+    const gd_cross_entropy_args args = {.reduction = _i / 16 % 2 ? GD_SUM : GD_MEAN,
+                                        .ignore_index = 3,
+                                        .use_ignore_index = random_chance(&seed, 0.5)};
+    const layout way = (layout)(_i % LAYOUTS);
+    gd_tensor *in[] = {random_tensor(ctx, dtype, SHAPE(M, K), way, -1, 1, &seed),
+                       random_tensor(ctx, dtype, SHAPE(V, K), way, -1, 1, &seed),
+                       random_leaf(ctx, GD_INT32, GD_SHAPE(M), 0, (double)V, &seed)};
+    assert_twin(linear_cross_entropy_twin(), in, 3, &args, 20 * tolerance_of(dtype), &seed);
+    gd_context_free(ctx);
 }
 END_TEST
 
@@ -227,6 +252,7 @@ int main(void)
     TCase *cases = tcase_create("linear_cross_entropy");
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, is_its_formula, 0, 40);
+    tcase_add_loop_test(cases, kernels_are_their_plain_twin, 0, 32);
     tcase_add_loop_test(cases, gradients_in_pieces, 0, 8);
     tcase_add_test(cases, pieces_save_what_is_needed);
     tcase_add_test(cases, pieces);

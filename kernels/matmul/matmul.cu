@@ -260,7 +260,7 @@ extern "C" gd_status matmul_backward_cuda(const gd_call *call)
         status = input_stack(call, x1, args->transpose_b, y, &b);
         if (status) return status;
         const bool add = call->accumulate[0];
-        /* [da] */
+        /* da = dc b^T ([da] in plain_cpu.c) */
         status = args->transpose_a ? multiply_stacks(call, y, da, b, transposed(dc), N, add)
                                    : multiply_stacks(call, y, da, dc, transposed(b), N, add);
     }
@@ -269,7 +269,7 @@ extern "C" gd_status matmul_backward_cuda(const gd_call *call)
         status = input_stack(call, x0, args->transpose_a, y, &a);
         if (status) return status;
         const bool add = call->accumulate[1];
-        /* [db] */
+        /* db = a^T dc ([db] in plain_cpu.c) */
         status = args->transpose_b ? multiply_stacks(call, y, db, transposed(dc), a, M, add)
                                    : multiply_stacks(call, y, db, transposed(a), dc, M, add);
     }

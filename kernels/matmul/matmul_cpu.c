@@ -183,14 +183,14 @@ gd_status GD_REAL_NAME(matmul_backward)(const gd_call *call)
     if (dx0) {
         stack da = stack_of(dx0, gd_data(dx0), true, false, y);
         bool add = call->accumulate[0];
-        /* [da] */
+        /* da = dc b^T ([da] in plain_cpu.c) */
         status = args->transpose_a ? multiply_stacks(call, y, da, b, transposed(dc), K, M, N, add)
                                    : multiply_stacks(call, y, da, dc, transposed(b), M, K, N, add);
     }
     if (dx1 && !status) {
         stack db = stack_of(dx1, gd_data(dx1), true, false, y);
         bool add = call->accumulate[1];
-        /* [db] */
+        /* db = a^T dc ([db] in plain_cpu.c) */
         status = args->transpose_b ? multiply_stacks(call, y, db, transposed(dc), a, N, K, M, add)
                                    : multiply_stacks(call, y, db, transposed(a), dc, K, N, M, add);
     }

@@ -1,9 +1,13 @@
 /* test.c - matmul and linear against triple loops in double, and the matrix product below
  * them at every edge of its tiles. */
 /* Build: all symbols. */
-#include "op_test.h"
+#include "twin.h"
 
 #include "matmul/gemm.h"
+#include "matmul/matmul.h"
+
+TWIN(matmul)
+TWIN(linear)
 
 /* ---- The product itself ------------------------------------------------------------------- */
 
@@ -545,6 +549,39 @@ START_TEST(linear_has_the_same_bits_for_any_number_of_threads)
 }
 END_TEST
 
+/* ---- Plain twins -------------------------------------------------------------------------- */
+
+/* Random sizes, layouts and leading dimensions that are broadcast, against the loops of the
+ * derivations. */
+START_TEST(kernels_are_their_plain_twins)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const gd_dtype dtype = dtypes[_i % 4];
+    uint64_t seed = 800 + (uint64_t)_i;
+    const matmul_args args = {.transpose_a = random_chance(&seed, 0.5),
+                              .transpose_b = random_chance(&seed, 0.5)};
+    const int64_t M = random_size(&seed, 0, 70), N = random_size(&seed, 0, 70),
+                  K = random_size(&seed, 0, 150), H = random_size(&seed, 1, 3);
+    const layout a_way = (layout)(_i % LAYOUTS), b_way = (layout)(_i / 4 % LAYOUTS);
+    const int64_t a_rows = args.transpose_a ? K : M, b_rows = args.transpose_b ? N : K;
+    const int64_t a_columns = M + K - a_rows, b_columns = K + N - b_rows;
+    gd_context *ctx = test_context(1 + _i % 3);
+    const shape as[] = {SHAPE(a_rows, a_columns), SHAPE(H, 1, a_rows, a_columns),
+                        SHAPE(2, H, a_rows, a_columns)};
+    const shape bs[] = {SHAPE(b_rows, b_columns), SHAPE(2, b_rows, b_columns),
+                        SHAPE(H, b_rows, b_columns)};
+    const int64_t of = _i / 16 % 3;
+    gd_tensor *pair[] = {random_tensor(ctx, dtype, as[of], a_way, -1, 1, &seed),
+                         random_tensor(ctx, dtype, bs[of], b_way, -1, 1, &seed)};
+    assert_twin(matmul_twin(), pair, 2, &args, 3 * tolerance_of(dtype), &seed);
+    gd_tensor *in[] = {random_tensor(ctx, dtype, SHAPE(M, 2, K), a_way, -1, 1, &seed),
+                       random_tensor(ctx, dtype, SHAPE(N, K), b_way, -1, 1, &seed),
+                       _i % 5 ? random_tensor(ctx, dtype, SHAPE(N), PACKED, -1, 1, &seed) : NULL};
+    assert_twin(linear_twin(), in, 3, NULL, 3 * tolerance_of(dtype), &seed);
+    gd_context_free(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("matmul");
@@ -570,6 +607,7 @@ int main(void)
     tcase_add_test(tests, linear_is_the_loop);
     tcase_add_test(tests, linear_says_what_does_not_fit);
     tcase_add_test(tests, linear_has_the_same_bits_for_any_number_of_threads);
+    tcase_add_loop_test(tests, kernels_are_their_plain_twins, 0, 96);
     suite_add_tcase(suite, tests);
     return check_main(suite);
 }

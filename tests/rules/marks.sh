@@ -16,7 +16,7 @@ shopt -s nullglob extglob
 # Folders whose formulas still stand once for each device, with marks in both; the list only shrinks.
 # There a mark of NAME_cpu.c must be in the CUDA code of NAME.cu too, unless the README says "on the CPU
 # alone: [dx]".
-unconverted=(attention conv linear matmul reduce rms_norm rope_attention shape)
+unconverted=(attention reduce rms_norm rope_attention shape)
 
 # FOLDER MARK: why its line is not a formula in the letters of the table.
 exceptions()
@@ -24,8 +24,6 @@ exceptions()
     cat <<'END'
 rnn dstate      a product, by a library
 rnn dweight     a product, by a library
-linear_cross_entropy dx  a product, by a library
-linear_cross_entropy dw  a product, by a library
 rope rope_qkv   a copy
 elementwise broadcast  a sum over axes, by reduce
 elementwise erf slope  a function of x alone
