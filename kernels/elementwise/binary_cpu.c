@@ -1,6 +1,6 @@
 /* binary_cpu.c - the CPU kernels of the functions of two variables (binary.def), with broadcast. */
 #include "elementwise/functions.h"
-#include "elementwise/pairs.h"
+#include "loops.h"
 #include "reduce/reduction.h"
 
 /* ---- Rows, by table ----------------------------------------------------------------------- */
@@ -9,7 +9,7 @@
     static void row_name(REAL *out, bool add, const REAL *dy_row, const REAL *a_row, \
                          const REAL *b_row, int64_t n)                               \
     {                                                                                \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                          \
+        GD_EACH(i, n)                                                                \
         {                                                                            \
             const REAL dy = dy_row[i], a = a_row[i], b = b_row[i];                   \
             (void)a, (void)b;                                                        \
@@ -17,17 +17,9 @@
         }                                                                            \
     }
 
-#define BINARY(name, formula, value, da, db, ...)                                    \
-    static void name##_row(void *y, const REAL *a_row, const REAL *b_row, int64_t n) \
-    {                                                                                \
-        REAL *y_row = y;                                                             \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                          \
-        {                                                                            \
-            const REAL a = a_row[i], b = b_row[i];                                   \
-            y_row[i] = value;                                                        \
-        }                                                                            \
-    }                                                                                \
-    GRADIENT_ROW(name##_da_row, da)                                                  \
+#define BINARY(name, formula, value, da, db, ...) \
+    GD_MAP_ROW(name##_row, a, b, c, d, value)     \
+    GRADIENT_ROW(name##_da_row, da)               \
     GRADIENT_ROW(name##_db_row, db)
 #include "elementwise/binary.def"
 #undef BINARY
@@ -65,7 +57,7 @@ static void add_operand(gd_walk *walk, const gd_tensor *t, const operand *o)
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-static gd_status binary_forward(const gd_call *call, pair_row *row)
+static gd_status binary_forward(const gd_call *call, gd_map_row *row)
 {
     operand a, b;
     if (!load_operand(call, call->input[0], &a) || !load_operand(call, call->input[1], &b))
@@ -74,39 +66,23 @@ static gd_status binary_forward(const gd_call *call, pair_row *row)
     gd_walk_add_tensor(&walk, call->output[0]);
     add_operand(&walk, call->input[0], &a);
     add_operand(&walk, call->input[1], &b);
-    return for_each_pair(call, walk, a.data, b.data, row);
+    return gd_map_walk(call, walk,
+                       &(gd_map){.out = gd_data(call->output[0]),
+                                 .size = sizeof(REAL),
+                                 .in = {a.data, b.data},
+                                 .row = row});
 }
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
 enum { DX, DY, A, B };
 
-typedef struct gradient_pieces {
-    gd_rows rows;
-    const gd_reduction *r;
-    REAL *dx;
-    bool add;
-} gradient_pieces;
-
-static void gradient_piece(const void *work, int64_t i)
-{
-    const gradient_pieces *w = work;
-    const gd_reduction *r = w->r;
-    REAL a_buffer[GD_PIECE], b_buffer[GD_PIECE];
-    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-        const REAL *dy = r->data[DY] + gd_piece_offset(&p, DY);
-        const REAL *a = gd_piece_load(&p, A, r->data[A], a_buffer);
-        const REAL *b = gd_piece_load(&p, B, r->data[B], b_buffer);
-        r->term(w->dx + gd_piece_offset(&p, DX), w->add, dy, a, b, p.n);
-    }
-}
-
 /* dx of an operand that has y's size: each element by itself. */
-static void direct(const gd_call *call, const gd_reduction *r, REAL *dx, bool add)
+static void term_row(void *dx, const REAL *dy, const REAL *a, const REAL *b, const void *unused,
+                     const gd_map *m, int64_t n)
 {
-    const gradient_pieces w = {gd_rows_of(r->walk), r, dx, add};
-    gd_for_each(gd_threads_for(call->threads, gd_walk_count(&r->walk)), w.rows.pieces,
-                gradient_piece, &w);
+    (void)unused;
+    ((const gd_reduction *)m->more)->term(dx, m->add, dy, a, b, n);
 }
 
 /* dx of input k, by a row of terms from dy, a and b [2]. If the input was broadcast, dx is the sum
@@ -129,10 +105,14 @@ static gd_status input_backward(const gd_call *call, int k, const operand *input
         r.data[A + i] = inputs ? inputs[i].data : r.data[DY];
     }
     const bool add = call->accumulate[k];
-    if (gd_tensor_count(dx) == gd_tensor_count(dy)) {
-        direct(call, &r, gd_data(dx), add);
-        return GD_OK;
-    }
+    if (gd_tensor_count(dx) == gd_tensor_count(dy))
+        return gd_map_walk(call, r.walk,
+                           &(gd_map){.out = gd_data(dx),
+                                     .size = sizeof(REAL),
+                                     .in = {r.data[DY], r.data[A], r.data[B]},
+                                     .add = add,
+                                     .more = &r,
+                                     .row = term_row});
     return gd_reduce_into(dx, add, call, &r); /* [broadcast] */
 }
 
@@ -157,13 +137,7 @@ static gd_status binary_backward(const gd_call *call, gd_row_function *da_row,
 
 /* ---- The kernels -------------------------------------------------------------------------- */
 
-#define BINARY(name, ...)                                           \
-    gd_status GD_REAL_NAME(name##_forward)(const gd_call *call)     \
-    {                                                               \
-        return binary_forward(call, name##_row);                    \
-    }                                                               \
-    gd_status GD_REAL_NAME(name##_backward)(const gd_call *call)    \
-    {                                                               \
-        return binary_backward(call, name##_da_row, name##_db_row); \
-    }
+#define BINARY(name, ...)                                               \
+    GD_KERNEL_OF_REAL(name##_forward, binary_forward(call, name##_row)) \
+    GD_KERNEL_OF_REAL(name##_backward, binary_backward(call, name##_da_row, name##_db_row))
 #include "elementwise/binary.def"

@@ -149,6 +149,12 @@ GD_FUNCTION REAL masked(REAL x, bool mask, REAL value)
     return mask ? value : x; /* [masked_fill] */
 }
 
+/* The part of dy that goes to a, for which it is chosen, or to b. */
+GD_FUNCTION REAL where_part(REAL dy, bool chosen)
+{
+    return chosen ? dy : 0; /* [where] */
+}
+
 /* d(a^b)/da = b a^(b - 1): 0 for b = 0 and any a. */
 GD_FUNCTION REAL base_slope(REAL a, REAL b)
 {

@@ -1,0 +1,186 @@
+/* loops.h - the loops of CPU kernels: an op's file says which of them it takes, and with what formula.
+ *
+ *     map        each element by itself, of operands that may be broadcast
+ *     rows       sums along a row, then a map (GD_SUM, GD_EACH)
+ *     columns    sums over rows
+ *     shares     parts of a result, with memory for each thread: windows, and lines along an axis
+ *
+ * Each divides its work by the sizes alone, so that all bits are the same for any number of threads
+ * (kernel.h says how). */
+#ifndef GRADUS_LOOPS_H
+#define GRADUS_LOOPS_H
+
+#include "rows.h"
+
+/* ---- Kernels and what they are given -------------------------------------------------------- */
+
+/* The kernel `name` for REAL, whose status is an expression in `call`. */
+#define GD_KERNEL_OF_REAL(name, status)               \
+    gd_status GD_REAL_NAME(name)(const gd_call *call) \
+    {                                                 \
+        return status;                                \
+    }
+
+/* The data of gradients, of which a forward has none; NULL: absent, or not wanted. */
+static inline const REAL *gd_dy(const gd_call *call, int i)
+{
+    return call->doutput ? gd_data(call->doutput[i]) : NULL;
+}
+
+static inline REAL *gd_dx(const gd_call *call, int i)
+{
+    return call->dinput ? gd_data(call->dinput[i]) : NULL;
+}
+
+/* Whether dx of input i is added to. */
+static inline bool gd_adds(const gd_call *call, int i)
+{
+    return call->accumulate && call->accumulate[i];
+}
+
+/* The task for `count` independent pieces of a work of so many elements. */
+static inline gd_status gd_each_piece(const gd_call *call, int64_t elements, int64_t count,
+                                      gd_task *task, const void *work)
+{
+    gd_for_each(gd_threads_for(call->threads, elements), count, task, work);
+    return GD_OK;
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------- */
+
+#define GD_PRAGMA(text) _Pragma(#text)
+
+/* for each i below n, several at once */
+#define GD_EACH(i, n) GD_PRAGMA(omp simd) for (int64_t i = 0; i < (n); i++)
+
+/* double sum = the sum of `term` over all i below n, in an order that depends on n alone */
+#define GD_SUM(sum, i, n, term) \
+    double sum = 0;             \
+    GD_PRAGMA(omp simd reduction(+ : sum)) for (int64_t i = 0; i < (n); i++) sum += (term)
+
+/* to (+)= from [n]; to NULL: nothing */
+static inline void gd_put(REAL *to, const REAL *from, int64_t n, bool add)
+{
+    if (to && !add) memcpy(to, from, (size_t)n * sizeof *to);
+    if (!to || !add) return;
+    GD_EACH(i, n) to[i] += from[i];
+}
+
+/* ---- Map ------------------------------------------------------------------------------------ */
+
+enum { GD_MAP_OPERANDS = 4 };
+
+/* out[i] (+)= a function of the elements i of the operands, which are packed and of n elements. */
+typedef struct gd_map gd_map;
+/* n elements of `out` from those of the operands; as arguments, these are in registers. The last may be
+ * a condition of int32. */
+typedef void gd_map_row(void *to, const REAL *in0, const REAL *in1, const REAL *in2,
+                        const void *in3, const gd_map *m, int64_t n);
+struct gd_map {
+    void *out;                       /* of REAL, or of int32_t */
+    size_t size;                     /* bytes of its elements, where the operands have strides */
+    const REAL *in[GD_MAP_OPERANDS]; /* all four, or with strides those there are */
+    const int32_t *chosen;           /* a condition, in the place of the last, or NULL */
+    REAL p, q;                       /* numbers */
+    bool add;                        /* to what is there */
+    int64_t n;
+    const void *more; /* for the row */
+    gd_map_row *row;
+};
+
+/* Defines a row: out[i] = value, an expression in its operands a, b, c, d, in p, q and chosen[i]. */
+#define GD_ROW(type, name, a, b, c, d, value)                                                      \
+    static void name(void *to, const REAL *in0, const REAL *in1, const REAL *in2, const void *in3, \
+                     const gd_map *m, int64_t n)                                                   \
+    {                                                                                              \
+        type *const out = to;                                                                      \
+        const REAL *const last = in3, p = m->p, q = m->q;                                          \
+        const int32_t *const chosen = in3;                                                         \
+        const bool add = m->add;                                                                   \
+        (void)p, (void)q, (void)chosen, (void)add;                                                 \
+        GD_EACH(i, n)                                                                              \
+        {                                                                                          \
+            const REAL a = in0[i], b = in1[i], c = in2[i], d = last[i];                            \
+            (void)a, (void)b, (void)c, (void)d;                                                    \
+            out[i] = value;                                                                        \
+        }                                                                                          \
+    }
+#define GD_MAP_ROW(name, a, b, c, d, value) GD_ROW(REAL, name, a, b, c, d, value)
+#define GD_GRADIENT_ROW(name, a, b, c, d, gradient) \
+    GD_ROW(REAL, name, a, b, c, d, (add ? out[i] : 0) + (gradient))
+
+static inline void gd_map_block(const void *work, int64_t block)
+{
+    const gd_map *m = work;
+    const int64_t first = block * GD_BLOCK;
+    m->row((REAL *)m->out + first, m->in[0] + first, m->in[1] + first, m->in[2] + first,
+           m->in[3] + first, m, gd_min64(GD_BLOCK, m->n - first));
+}
+
+/* Packed operands: in blocks, whose ends do not move (kernel.h says why). */
+static inline gd_status gd_map_elements(const gd_call *call, const gd_map *m)
+{
+    return gd_each_piece(call, m->n, gd_divide_up(m->n, GD_BLOCK), gd_map_block, m);
+}
+
+/* Operands with strides, by pieces of rows (rows.h). Operand 0 of the walk is `out`, packed; then come
+ * in[0] and so on, and the last is `chosen`. */
+typedef struct gd_strided_map {
+    const gd_map *map;
+    gd_rows rows;
+} gd_strided_map;
+
+/* gd_row_load for a condition. */
+static inline const int32_t *gd_condition_load(int32_t *buffer, const int32_t *x, int64_t stride,
+                                               int64_t n)
+{
+    if (stride == 1) return x;
+    for (int64_t i = 0; i < n; i++) buffer[i] = x[i * stride];
+    return buffer;
+}
+
+static inline void gd_map_piece(const void *work, int64_t i)
+{
+    const gd_strided_map *w = work;
+    const gd_map *m = w->map;
+    REAL buffer0[GD_PIECE], buffer1[GD_PIECE];
+    union {
+        REAL real[GD_PIECE];
+        int32_t condition[GD_PIECE]; /* of two operands at most */
+    } buffer2;
+    const int last = w->rows.walk.operands - 1;
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        const REAL *in0 = gd_piece_load(&p, 1, m->in[0], buffer0);
+        const REAL *in1 = m->in[1] ? gd_piece_load(&p, 2, m->in[1], buffer1) : in0;
+        const REAL *in2 = m->in[2] ? gd_piece_load(&p, 3, m->in[2], buffer2.real) : in0;
+        const void *in3 = in0;
+        if (m->chosen)
+            in3 = gd_condition_load(buffer2.condition, m->chosen + gd_piece_offset(&p, last),
+                                    w->rows.step[last], p.n);
+        m->row((char *)m->out + gd_piece_offset(&p, 0) * (int64_t)m->size, in0, in1, in2, in3, m,
+               p.n);
+    }
+}
+
+static inline gd_status gd_map_walk(const gd_call *call, gd_walk walk, const gd_map *m)
+{
+    const gd_strided_map w = {m, gd_rows_of(walk)};
+    return gd_each_piece(call, gd_walk_count(&walk), w.rows.pieces, gd_map_piece, &w);
+}
+
+/* Of tensors that broadcast to the shape of `like`, which m.out has. `chosen`: int32, or NULL. */
+static inline gd_status gd_map_tensors(const gd_call *call, const gd_tensor *like, int inputs,
+                                       gd_tensor *const *in, const gd_tensor *chosen, gd_map *m)
+{
+    gd_walk walk = gd_walk_like(like);
+    gd_walk_add_tensor(&walk, like);
+    for (int k = 0; k < inputs; k++) {
+        m->in[k] = gd_data(in[k]);
+        gd_walk_add_tensor(&walk, in[k]);
+    }
+    m->chosen = gd_data(chosen);
+    if (chosen) gd_walk_add_tensor(&walk, chosen);
+    return gd_map_walk(call, walk, m);
+}
+
+#endif
