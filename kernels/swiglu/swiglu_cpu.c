@@ -1,5 +1,6 @@
 /* swiglu_cpu.c - the CPU kernels of swiglu: one pass each, in blocks (kernel.h says why). */
 #include "inline_exp.h"
+#include "loops.h"
 #include "swiglu/swiglu.h"
 
 #define GD_EXP inline_exp
@@ -7,16 +8,18 @@
 
 enum { BLOCK = 512, AT_ONCE = 64 / (int)sizeof(REAL) };
 
+typedef struct swiglu_work {
+    swiglu_rows r;
+    const REAL *gate, *up, *dy;
+    REAL *y, *dgate, *dup;
+    bool add_gate, add_up;
+} swiglu_work;
+
 /* A block of a row: `size` elements from `first` on of gate and up, and at `y` in the packed
  * output. */
 typedef struct block {
     int64_t first, y, size;
 } block;
-
-static int64_t block_count(const swiglu_rows *r)
-{
-    return r->rows * gd_divide_up(r->n, BLOCK);
-}
 
 static block block_at(const swiglu_rows *r, int64_t i)
 {
@@ -25,77 +28,50 @@ static block block_at(const swiglu_rows *r, int64_t i)
     return (block){row * r->step + column, row * r->n + column, gd_min64(BLOCK, r->n - column)};
 }
 
-typedef struct blocks {
-    swiglu_rows r;
-    const REAL *gates, *ups, *dys;
-    REAL *ys, *dgate, *dup;
-    bool add_gate, add_up;
-} blocks;
-
 static void forward_block(const void *work, int64_t k)
 {
-    const blocks *w = work;
+    const swiglu_work *w = work;
     const block b = block_at(&w->r, k);
-    const REAL *gate = w->gates + b.first, *up = w->ups + b.first;
-    REAL *y = w->ys + b.y;
+    const REAL *gate = w->gate + b.first, *up = w->up + b.first;
+    REAL *y = w->y + b.y;
 #pragma omp simd simdlen(AT_ONCE)
     for (int64_t i = 0; i < b.size; i++) y[i] = swiglu(gate[i], up[i]);
 }
 
-gd_status GD_REAL_NAME(swiglu_forward)(const gd_call *call)
-{
-    const swiglu_rows r = swiglu_rows_of(call);
-    const REAL *gates = gd_data(call->input[0]);
-    const blocks w = {.r = r,
-                      .gates = gates,
-                      .ups = r.halves ? gates + r.n : gd_data(call->input[1]),
-                      .ys = gd_data(call->output[0])};
-    gd_for_each(gd_threads_for(call->threads, r.rows * r.n), block_count(&r), forward_block, &w);
-    return GD_OK;
-}
-
-/* to (+)= from */
-static void put(REAL *to, const REAL *from, int64_t n, bool add)
-{
-    if (!to) return;
-    if (!add) {
-        memcpy(to, from, (size_t)n * sizeof *to);
-        return;
-    }
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) to[i] += from[i];
-}
-
 static void backward_block(const void *work, int64_t k)
 {
-    const blocks *w = work;
+    const swiglu_work *w = work;
     const block b = block_at(&w->r, k);
-    const REAL *gate = w->gates + b.first, *up = w->ups + b.first, *dy = w->dys + b.y;
+    const REAL *gate = w->gate + b.first, *up = w->up + b.first, *dy = w->dy + b.y;
     REAL for_gate[BLOCK], for_up[BLOCK];
 #pragma omp simd simdlen(AT_ONCE)
     for (int64_t i = 0; i < b.size; i++) {
         for_gate[i] = swiglu_dgate(dy[i], gate[i], up[i]);
         for_up[i] = swiglu_dup(dy[i], gate[i]);
     }
-    put(w->dgate ? w->dgate + b.first : NULL, for_gate, b.size, w->add_gate);
-    put(w->dup ? w->dup + b.first : NULL, for_up, b.size, w->add_up);
+    if (w->dgate) gd_put(w->dgate + b.first, for_gate, b.size, w->add_gate);
+    if (w->dup) gd_put(w->dup + b.first, for_up, b.size, w->add_up);
 }
 
-gd_status GD_REAL_NAME(swiglu_backward)(const gd_call *call)
+/* For both passes: a forward has no gradients. */
+static gd_status by_blocks(const gd_call *call, gd_task *task)
 {
     const swiglu_rows r = swiglu_rows_of(call);
-    const REAL *gates = gd_data(call->input[0]);
-    REAL *dgate = gd_data(call->dinput[0]);
-    const blocks w = {.r = r,
-                      .gates = gates,
-                      .ups = r.halves ? gates + r.n : gd_data(call->input[1]),
-                      .dys = gd_data(call->doutput[0]),
-                      .dgate = dgate,
-                      .dup = !r.halves ? gd_data(call->dinput[1])
-                             : dgate   ? dgate + r.n
-                                       : NULL,
-                      .add_gate = call->accumulate[0],
-                      .add_up = call->accumulate[r.halves ? 0 : 1]};
-    gd_for_each(gd_threads_for(call->threads, r.rows * r.n), block_count(&r), backward_block, &w);
-    return GD_OK;
+    const int up = r.halves ? 0 : 1;       /* the input in which up is, */
+    const int64_t at = r.halves ? r.n : 0; /* and where */
+    const REAL *ups = gd_data(call->input[up]);
+    REAL *dup = gd_dx(call, up);
+    const swiglu_work w = {.r = r,
+                           .gate = gd_data(call->input[0]),
+                           .up = ups + at,
+                           .dy = gd_dy(call, 0),
+                           .y = gd_data(call->output[0]),
+                           .dgate = gd_dx(call, 0),
+                           .dup = dup ? dup + at : NULL,
+                           .add_gate = gd_adds(call, 0),
+                           .add_up = gd_adds(call, up)};
+    return gd_each_piece(call, r.rows * r.n, r.rows * gd_divide_up(r.n, BLOCK), task, &w);
 }
+
+GD_KERNEL_OF_REAL(swiglu_forward, by_blocks(call, forward_block))
+GD_KERNEL_OF_REAL(swiglu_backward, by_blocks(call, backward_block))
