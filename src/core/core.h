@@ -255,7 +255,7 @@ static inline bool gd_failed(const gd_context *ctx)
     return ctx->status != GD_OK;
 }
 
-/* ---- Tensors (tensor.c, transfer.c) ----------------------------------------------------- */
+/* ---- Tensors (tensor.c) ------------------------------------------------------------------ */
 
 /* A header from the heap (user) or the arena (step), without a storage. Checks the shape; `who`
  * begins the message. */
@@ -470,11 +470,6 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
 /* Runs the backward of a node's op, which writes the inputs' gradients or adds to them. The
  * `backward` of every node except those of gd_recompute. */
 gd_status gd_node_backward(gd_node *node, bool keep_tape);
-
-/* ---- Gradients as tensors (gradients.c, derive.c) ----------------------------------------- */
-
-/* The differentiable walk: each input that the outputs depend on gets its cotangent, made by ops. */
-gd_status gd_derive(gd_context *ctx, gd_tensor *const *outputs, int count);
 
 /* ---- Complete gradients (listeners.c) ----------------------------------------------------- */
 

@@ -310,6 +310,28 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
     return !gd_failed(ctx);
 }
 
+/* Elements of an expanded view share memory, so writing one would write others. */
+static bool is_expanded(const gd_tensor *t)
+{
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] > 1 && t->strides[i] == 0) return true;
+    }
+    return false;
+}
+
+bool gd_tensor_writable(const gd_tensor *t, const char *who)
+{
+    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, who, "tensor")) return false;
+    if (is_expanded(t)) {
+        gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                "%s: the tensor %s is an expanded view, whose elements share memory; wanted one "
+                "with an element for each index",
+                who, gd_shape_text(t).text);
+        return false;
+    }
+    return true;
+}
+
 /* ---- Making ----------------------------------------------------------------------------- */
 
 static gd_tensor *create(gd_context *ctx, const char *who, gd_dtype dtype, int ndim,

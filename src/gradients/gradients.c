@@ -3,7 +3,7 @@
  * A gradient that is a number comes from the walk of backward.c, with the same kernels. While it runs,
  * the gradient of each input is put aside, and the walk computes another; it leaves alone what leads
  * to no input (gd_walk_needs). One that is to be differentiated comes from derive.c. */
-#include "core/core.h"
+#include "gradients/derive.h"
 
 #include <string.h>
 

@@ -14,7 +14,7 @@
  *
  * The cotangent of a 16-bit tensor is a float32, and definitions and derivatives get 16-bit tensors
  * cast to float32. So a gradient is rounded to 16 bits once, at its end. */
-#include "core/core.h"
+#include "gradients/derive.h"
 
 #include <string.h>
 
