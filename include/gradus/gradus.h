@@ -6,6 +6,7 @@
  *   autograd.h    the tape: backward, gradients, no-grad, recomputation, your own ops
  *   derivatives.h products with Jacobians and Hessians
  *   optim.h       parameters, optimizers, clipping, schedules, an average of the weights
+ *   layers.h      layers with their parameters: linear, convolution, norm, LSTM, GRU, attention
  *   init.h        initial values: Xavier, Kaiming, orthogonal, truncated normal
  *   graph.h       a whole step as one launch on a GPU
  *   group.h       several devices, one process each: replicated parameters, collectives
@@ -37,6 +38,7 @@
 #include "gradus/autograd.h"
 #include "gradus/derivatives.h"
 #include "gradus/optim.h"
+#include "gradus/layers.h"
 #include "gradus/init.h"
 #include "gradus/graph.h"
 #include "gradus/group.h"

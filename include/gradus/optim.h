@@ -52,6 +52,36 @@ GD_API void gd_params_free(gd_params *params);
 GD_API gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const int64_t *shape,
                                 unsigned flags);
 
+/* How a parameter or buffer begins; {0}: with zeros. */
+typedef enum gd_init_kind {
+    GD_INIT_CONSTANT, /* a */
+    GD_INIT_UNIFORM,  /* from a to b */
+    GD_INIT_NORMAL,   /* of mean a and deviation b */
+    GD_INIT_FAN,      /* uniform within 1 / sqrt(a) of 0, as in PyTorch's layers with a inputs */
+    GD_INIT_XAVIER_UNIFORM, /* these with the gain a: init.h; Kaiming's by GD_FAN_IN */
+    GD_INIT_XAVIER_NORMAL,
+    GD_INIT_KAIMING_UNIFORM,
+    GD_INIT_KAIMING_NORMAL,
+    GD_INIT_ORTHOGONAL
+} gd_init_kind;
+
+typedef struct gd_init {
+    gd_init_kind kind;
+    double a, b;
+} gd_init;
+
+/* Adds a parameter as gd_params_add does, with how it begins and a name as printf writes it:
+ * gd_params_addf(params, GD_DECAY, GD_SHAPE(64, 32), (gd_init){GD_INIT_FAN, 32}, "l%d.weight", i). */
+GD_API gd_tensor *gd_params_addf(gd_params *params, unsigned flags, int ndim, const int64_t *shape,
+                                 gd_init init, const char *format, ...) GD_PRINTF(6, 7);
+
+/* Before gd_params_finish: how a parameter or buffer of the group begins, instead of what was said before. */
+GD_API gd_status gd_params_set_init(gd_params *params, gd_tensor *t, gd_init init);
+
+/* Before gd_params_finish, and also after an error: frees all parameters but the first `count`, and all
+ * buffers but the first `buffers`. So what is added as a whole can be taken back. */
+GD_API void gd_params_truncate(gd_params *params, int count, int buffers);
+
 /* Adds a buffer: a tensor of any dtype that belongs to the model but is not trained, such as the
  * running mean and variance of gd_batch_norm. It never requires a gradient. Optimizers, clipping, weight
  * decay and gd_optimizer_average leave it alone, and what counts parameters does not count it; it is
@@ -64,14 +94,19 @@ GD_API int gd_params_buffer_count(const gd_params *params);
 GD_API gd_tensor *gd_params_buffer_at(const gd_params *params, int index); /* in the order added */
 
 /* Lays all parameters out in one block of zeros, each at a multiple of 64 bytes, and all buffers in
- * another. */
+ * another, and gives them their initial values, in the order in which each was first said. */
 GD_API gd_status gd_params_finish(gd_params *params);
 
+GD_API gd_context *gd_params_context(const gd_params *params);
 GD_API int gd_params_count(const gd_params *params);                /* parameters */
 GD_API int64_t gd_params_elements(const gd_params *params);         /* numbers in them */
 GD_API gd_tensor *gd_params_at(const gd_params *params, int index); /* in the order added */
 GD_API gd_tensor *gd_params_find(const gd_params *params, const char *name); /* or the buffer */
 GD_API unsigned gd_params_flags(const gd_params *params, int index);
+
+/* Writes a table of all parameters and buffers: name, shape, how many numbers, and the 2-norms of these and
+ * of the gradient, or "-" where there is none, as before gd_params_finish. */
+GD_API gd_status gd_params_print(const gd_params *params, FILE *file);
 
 /* Multiplies the learning rate and the weight decay of its optimizer for this parameter by `rate` and
  * `weight_decay`, finite and at least 0, in all updates from now on; both are 1 at first. Without

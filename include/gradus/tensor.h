@@ -23,6 +23,8 @@
 #ifndef GRADUS_TENSOR_H
 #define GRADUS_TENSOR_H
 
+#include <stdio.h>
+
 #include "gradus/context.h"
 
 #ifdef __cplusplus
@@ -146,6 +148,11 @@ GD_API gd_status gd_tensor_fill(gd_tensor *t, double value);
 
 /* The value of a tensor with one element, e.g. a loss. Waits for the device. NaN on error. */
 GD_API double gd_item(const gd_tensor *t);
+
+/* Writes a line with name, dtype, shape, the least number, the mean, the largest, and how many are NaN (which
+ * count in none of these), and then the elements as NumPy prints a large array: the first three and the last
+ * three of each axis. Reads all of it: on the host that takes eight bytes for each element. */
+GD_API gd_status gd_tensor_print(const gd_tensor *t, FILE *file);
 
 /* ---- Gradients ---------------------------------------------------------------------------- */
 

@@ -16,6 +16,8 @@
 #include "optim/graph.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- A group of parameters ---------------------------------------------------------------- */
@@ -51,6 +53,8 @@ void gd_params_free(gd_params *params)
     if (params->values) gd_tensor_destroy(params->values);
     if (params->grads) gd_tensor_destroy(params->grads);
     gd_host_release(ctx, params->order, order_bytes(params));
+    gd_host_release(ctx, params->initial,
+                    (size_t)params->initial_capacity * sizeof *params->initial);
     gd_host_release(ctx, params->list, (size_t)params->capacity * sizeof *params->list);
     gd_host_release(ctx, params, sizeof *params);
     gd_context_drop(ctx);
@@ -102,6 +106,35 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
     params->list[params->count++] =
         (gd_param){.tensor = t, .flags = flags, .rate = 1, .weight_decay = 1};
     return t;
+}
+
+gd_tensor *gd_params_addf(gd_params *params, unsigned flags, int ndim, const int64_t *shape,
+                          gd_init init, const char *format, ...)
+{
+    char name[256];
+    va_list arguments;
+    va_start(arguments, format);
+    if (format) vsnprintf(name, sizeof name, format, arguments);
+    va_end(arguments);
+    gd_tensor *t = gd_params_add(params, format ? name : NULL, ndim, shape, flags);
+    if (!t || !gd_params_set_init(params, t, init)) return t;
+    gd_params_truncate(params, (int)params->count - 1, (int)params->buffers);
+    return NULL;
+}
+
+void gd_params_truncate(gd_params *params, int count, int buffers)
+{
+    if (!params) return;
+    if (params->values) {
+        gd_fail(params->ctx, GD_ERROR_STATE,
+                "params_truncate: called after gd_params_finish, wanted before");
+        return;
+    }
+    while (params->count > count && params->count > 0)
+        gd_tensor_destroy(params->list[--params->count].tensor);
+    while (params->buffers > buffers && params->buffers > 0)
+        gd_tensor_destroy(params->buffer[--params->buffers]);
+    gd_initials_truncate(params);
 }
 
 gd_tensor *gd_params_add_buffer(gd_params *params, const char *name, gd_dtype dtype, int ndim,
@@ -170,6 +203,8 @@ static void undo_finish(gd_params *params)
         gd_tensor *t = params->list[i].tensor;
         if (t->grad) gd_tensor_destroy(t->grad);
         t->grad = NULL;
+        if (t->storage) t->storage->views--;
+        t->storage = NULL;
     }
     gd_buffers_undo(params);
     if (params->grads) gd_tensor_destroy(params->grads);
@@ -209,7 +244,13 @@ gd_status gd_params_finish(gd_params *params)
     for (int64_t i = 0; i < params->count; i++) {
         gd_tensor_attach(params->list[i].tensor, params->values->storage);
     }
-    return GD_OK;
+    if (gd_params_begin(params)) undo_finish(params);
+    return gd_error_status(ctx);
+}
+
+gd_context *gd_params_context(const gd_params *params)
+{
+    return params ? params->ctx : NULL;
 }
 
 int gd_params_count(const gd_params *params)

@@ -11,6 +11,11 @@ typedef struct gd_param {
     double rate, weight_decay; /* factors of the optimizer's (gd_params_set_factors) */
 } gd_param;
 
+typedef struct gd_initial {
+    gd_tensor *tensor;
+    gd_init init;
+} gd_initial;
+
 struct gd_params {
     gd_context *ctx;
     gd_dtype dtype;
@@ -18,7 +23,9 @@ struct gd_params {
     int64_t count, capacity;
     int64_t *order; /* [count]: the parameters in the order of the block; after gd_params_finish */
     gd_tensor *values, *grads; /* the blocks [block]; NULL before gd_params_finish */
-    gd_tensor **buffer;        /* in the order added (buffers.c) */
+    gd_initial *initial;       /* in the order said (initial.c) */
+    int64_t initials, initial_capacity;
+    gd_tensor **buffer; /* in the order added (buffers.c) */
     int64_t buffers, buffer_capacity;
     gd_tensor *buffer_block; /* the memory of all of them; NULL before gd_params_finish */
     gd_tensor
@@ -61,6 +68,11 @@ void *gd_block_at(const gd_tensor *block, int64_t start);
 gd_status gd_buffers_finish(gd_params *params);
 void gd_buffers_undo(gd_params *params);
 void gd_buffers_free(gd_params *params);
+
+/* Gives the parameters and buffers their initial values; and forgets those of tensors that the group does
+ * not have any more. */
+gd_status gd_params_begin(gd_params *params);
+void gd_initials_truncate(gd_params *params);
 
 /* From now on updates commit the buffers, or bring back what is committed. */
 gd_status gd_buffers_commit(gd_params *params);

@@ -1,4 +1,4 @@
-# Every public header compiles alone, as C11 and as C++17 (where there is a C++ compiler), without a
+# Every public header compiles alone, as C11, C++17 and C++20 (where there is a C++ compiler), without a
 # warning for the file that includes it.
 #   cmake -DC=compiler [-DCXX=compiler] -DINCLUDE=folder -P headers.cmake
 
@@ -24,6 +24,7 @@ foreach(header IN LISTS headers)
     compile(${header} ${C} -std=c11 -x c)
     if(CXX)
         compile(${header} ${CXX} -std=c++17 -x c++)
+        compile(${header} ${CXX} -std=c++20 -x c++)
     endif()
 endforeach()
 if(CXX)

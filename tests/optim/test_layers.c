@@ -1,0 +1,643 @@
+/* test_layers.c - layers.h, and how parameters begin: the names and shapes of PyTorch's modules, the
+ * distribution of the initial values, each layer against the plain ops, its gradients, and what is
+ * refused, which leaves a group as it was. */
+#include "op_test.h"
+
+static gd_context *ctx;
+static gd_params *params;
+
+static void set_up(void)
+{
+    ctx = test_context(2);
+    params = gd_params_create(ctx, GD_FLOAT32);
+}
+
+static void tear_down(void)
+{
+    gd_params_free(params);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+
+/* ---- One of each -------------------------------------------------------------------------------- */
+
+enum { LAYERS = 15 };
+
+typedef struct layer {
+    gd_linear_layer linear;
+    gd_mlp mlp;
+    gd_conv_layer conv;
+    gd_norm_layer norm;
+    gd_rnn_layers rnn;
+    gd_attention_layer attention;
+} layer;
+
+static layer make(gd_params *p, int kind, const char *name)
+{
+    static const int64_t widths[] = {4, 6, 3};
+    static const gd_conv_options twos = {.stride = {2, 2}, .padding = {1, 1}, .groups = 2};
+    layer l = {0};
+    switch (kind) {
+    case 0:
+        l.linear = gd_make_linear(p, 0, 4, 6, name);
+        break;
+    case 1:
+        l.linear = gd_make_linear(p, GD_NO_BIAS | GD_MUON, 4, 6, name);
+        break;
+    case 2:
+        l.mlp = gd_make_mlp(p, 0, 2, widths, name);
+        break;
+    case 3:
+        l.linear = gd_make_embedding(p, 5, 4, name);
+        break;
+    case 4:
+        l.conv = gd_make_conv(p, 0, gd_conv2d, 4, 6, 3, 2, &twos, name);
+        break;
+    case 5:
+        l.conv = gd_make_conv(p, GD_NO_BIAS, gd_conv1d, 4, 6, 3, 0, NULL, name);
+        break;
+    case 6:
+        l.conv = gd_make_conv(p, 0, gd_conv_transpose2d, 4, 6, 2, 3, &twos, name);
+        break;
+    case 7:
+        l.norm = gd_make_norm(p, GD_LAYER_NORM, 0, 4, name);
+        break;
+    case 8:
+        l.norm = gd_make_norm(p, GD_RMS_NORM, 0, 4, name);
+        break;
+    case 9:
+        l.norm = gd_make_norm(p, GD_GROUP_NORM, 2, 4, name);
+        break;
+    case 10:
+        l.norm = gd_make_norm(p, GD_BATCH_NORM, 0, 4, name);
+        break;
+    case 11:
+        l.rnn = gd_make_rnn(p, 0, 4, 4, 6, 2, name);
+        break;
+    case 12:
+        l.rnn = gd_make_rnn(p, 0, 3, 4, 6, 1, name);
+        break;
+    case 13:
+        l.attention = gd_make_attention(p, 0, 4, 2, name);
+        break;
+    default:
+        l.attention = gd_make_attention(p, GD_NO_BIAS, 4, 2, name);
+    }
+    return l;
+}
+
+/* The parameters of state_dict() in PyTorch, in its order, and then the buffers. */
+static const char *const state_dicts[LAYERS] = {
+    "weight [6, 4] bias [6] ",
+    "weight [6, 4] ",
+    "0.weight [6, 4] 0.bias [6] 2.weight [3, 6] 2.bias [3] ",
+    "weight [5, 4] ",
+    "weight [6, 2, 3, 2] bias [6] ",
+    "weight [6, 4, 3] ",
+    "weight [4, 3, 2, 3] bias [6] ",
+    "weight [4] bias [4] ",
+    "weight [4] ",
+    "weight [4] bias [4] ",
+    "weight [4] bias [4] running_mean [4] running_var [4] ",
+    "weight_ih_l0 [24, 4] weight_hh_l0 [24, 6] bias_ih_l0 [24] bias_hh_l0 [24] "
+    "weight_ih_l1 [24, 6] weight_hh_l1 [24, 6] bias_ih_l1 [24] bias_hh_l1 [24] ",
+    "weight_ih_l0 [18, 4] weight_hh_l0 [18, 6] bias_ih_l0 [18] bias_hh_l0 [18] ",
+    "in_proj_weight [12, 4] in_proj_bias [12] out_proj.weight [4, 4] out_proj.bias [4] ",
+    "in_proj_weight [12, 4] out_proj.weight [4, 4] "};
+
+static gd_tensor *at(const gd_params *p, int i)
+{
+    const int count = gd_params_count(p);
+    return i < count ? gd_params_at(p, i) : gd_params_buffer_at(p, i - count);
+}
+
+static int count_all(const gd_params *p)
+{
+    return gd_params_count(p) + gd_params_buffer_count(p);
+}
+
+START_TEST(names_and_shapes)
+{
+    char text[1024] = "", wanted[1024] = "";
+    make(params, _i, _i % 2 ? "a.b" : "");
+    ck_assert_no_error(ctx);
+    for (int i = 0; i < count_all(params); i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s %s ",
+                 gd_tensor_name(at(params, i)), gd_shape_text(at(params, i)).text);
+    for (const char *p = state_dicts[_i]; *p; p++) { /* "a.b." before each name */
+        const bool begins = p == state_dicts[_i] || (p[-1] == ' ' && *p != '[' && p[-2] == ']');
+        snprintf(wanted + strlen(wanted), sizeof wanted - strlen(wanted), "%s%c",
+                 begins && _i % 2 ? "a.b." : "", *p);
+    }
+    ck_assert_str_eq(text, wanted);
+    for (int i = 0; i < gd_params_count(params); i++) {
+        const char *name = gd_tensor_name(at(params, i));
+        const bool matrix = strstr(name, "weight") && (_i < 7 || _i > 10);
+        ck_assert_uint_eq(gd_params_flags(params, i),
+                          matrix ? GD_DECAY | (unsigned)(_i == 1 ? GD_MUON : 0) : 0);
+    }
+}
+END_TEST
+
+/* ---- Initial values ------------------------------------------------------------------------------- */
+
+/* That t is uniform within `bound`: the bound is nearly reached, and mean and variance are right. */
+static void check_uniform(const gd_tensor *t, double bound)
+{
+    const int64_t n = gd_tensor_count(t);
+    double *x = malloc((size_t)n * sizeof *x), most = 0, sum = 0, squares = 0;
+    gd_tensor_read_f64(t, x, n);
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs(x[i]));
+        sum += x[i], squares += x[i] * x[i];
+    }
+    free(x);
+    ck_assert_no_error(ctx);
+    ck_assert_double_le(most, bound * (1 + 1e-6));
+    ck_assert_double_ge(most, bound * (1 - 20. / (double)n));
+    ck_assert_double_le(fabs(sum / (double)n), 4 * bound / sqrt(3. * (double)n));
+    const double deviation = bound * bound * sqrt(4. / 45 / (double)n); /* of the mean square */
+    ck_assert_double_le(fabs(squares / (double)n - bound * bound / 3), 4 * deviation);
+}
+
+START_TEST(the_initial_values_are_pytorchs)
+{
+    const gd_linear_layer linear = gd_make_linear(params, 0, 100, 400, "linear");
+    const gd_linear_layer table = gd_make_embedding(params, 500, 20, "table");
+    const gd_conv_layer conv =
+        gd_make_conv(params, 0, gd_conv2d, 8, 400, 3, 2, &(gd_conv_options){.groups = 2}, "conv");
+    const gd_conv_layer back =
+        gd_make_conv(params, 0, gd_conv_transpose2d, 50, 400, 2, 2, NULL, "back");
+    const gd_conv_layer line = gd_make_conv(params, 0, gd_conv1d, 25, 400, 4, 9, NULL, "line");
+    const gd_rnn_layers rnn = gd_make_rnn(params, 0, 4, 20, 100, 2, "rnn");
+    const gd_attention_layer attention = gd_make_attention(params, 0, 64, 4, "attention");
+    const gd_norm_layer norm = gd_make_norm(params, GD_BATCH_NORM, 0, 8, "norm");
+    ck_assert_int_eq(gd_params_finish(params), GD_OK);
+    check_uniform(linear.weight, 0.1), check_uniform(linear.bias, 0.1);
+    const double conv_bound = 1 / sqrt(4 * 3 * 2), back_bound = 1 / sqrt(400 * 2 * 2);
+    check_uniform(conv.weight, conv_bound), check_uniform(conv.bias, conv_bound);
+    check_uniform(back.weight, back_bound), check_uniform(back.bias, back_bound);
+    check_uniform(line.weight, 0.1), check_uniform(line.bias, 0.1);
+    for (int i = 0; i < 2; i++) {
+        check_uniform(rnn.weights[i].input, 0.1), check_uniform(rnn.weights[i].hidden, 0.1);
+        check_uniform(rnn.weights[i].input_bias, 0.1);
+        check_uniform(rnn.weights[i].hidden_bias, 0.1);
+    }
+    check_uniform(attention.weight, sqrt(6. / (4 * 64)));
+    check_uniform(attention.out.weight, 1. / 8);
+    double x[10000], sum = 0, squares = 0, least = 0, value[8];
+    gd_tensor_read_f64(table.weight, x, 10000);
+    for (int i = 0; i < 10000; i++) sum += x[i], squares += x[i] * x[i], least = fmin(least, x[i]);
+    ck_assert_double_le(fabs(sum / 10000), 0.04);
+    ck_assert_double_le(fabs(squares / 10000 - 1), 4 * sqrt(2. / 10000));
+    ck_assert(least < -3);
+    const gd_tensor *constant[] = {attention.bias,    attention.out.bias, norm.bias,
+                                   norm.options.mean, norm.weight,        norm.options.var};
+    for (int i = 0; i < 6; i++) {
+        gd_no_grad_begin(ctx);
+        gd_tensor_read_f64(gd_narrow((gd_tensor *)constant[i], 0, 0, 8), value, 8);
+        gd_no_grad_end(ctx);
+        for (int k = 0; k < 8; k++) ck_assert(value[k] == (i > 3));
+    }
+}
+END_TEST
+
+/* Every kind of gd_init, against the fill that it stands for, in the order in which they were said. */
+START_TEST(each_init_is_its_fill)
+{
+    static const gd_init inits[] = {{GD_INIT_UNIFORM, -2, 3},       {GD_INIT_NORMAL, 1, 2},
+                                    {GD_INIT_FAN, 16, 0},           {GD_INIT_CONSTANT, 7, 0},
+                                    {GD_INIT_XAVIER_UNIFORM, 2, 0}, {GD_INIT_XAVIER_NORMAL, 2, 0},
+                                    {GD_INIT_ORTHOGONAL, 2, 0},     {GD_INIT_KAIMING_UNIFORM, 2, 0},
+                                    {GD_INIT_KAIMING_NORMAL, 2, 0}, {GD_INIT_CONSTANT, 0, 0}};
+    gd_tensor *t[10];
+    float got[20], wanted[20];
+    for (int i = 0; i < 10; i++)
+        t[i] = gd_params_addf(params, 0, GD_SHAPE(4, 5), inits[i], "p%d.%s", i, "w");
+    gd_tensor *steps = gd_params_add_buffer(params, "steps", GD_INT32, GD_SHAPE(2));
+    gd_params_set_init(params, steps, (gd_init){GD_INIT_CONSTANT, 3, 0});
+    const gd_random_state before = gd_random_get(ctx);
+    ck_assert_int_eq(gd_params_finish(params), GD_OK);
+    const gd_random_state after = gd_random_get(ctx);
+    ck_assert_str_eq(gd_tensor_name(t[9]), "p9.w");
+    gd_random_set(ctx, before);
+    gd_tensor *like = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4, 5));
+    for (int i = 0; i < 10; i++) {
+        switch (i) {
+        case 0:
+            gd_random_uniform(like, -2, 3);
+            break;
+        case 1:
+            gd_random_normal(like, 1, 2);
+            break;
+        case 2:
+            gd_random_uniform(like, -0.25, 0.25);
+            break;
+        case 3:
+            gd_tensor_fill(like, 7);
+            break;
+        case 4:
+            gd_init_xavier_uniform(like, 2);
+            break;
+        case 5:
+            gd_init_xavier_normal(like, 2);
+            break;
+        case 6:
+            gd_init_orthogonal(like, 2);
+            break;
+        case 7:
+            gd_init_kaiming_uniform(like, GD_FAN_IN, 2);
+            break;
+        case 8:
+            gd_init_kaiming_normal(like, GD_FAN_IN, 2);
+            break;
+        default:
+            gd_tensor_fill(like, 0);
+        }
+        gd_tensor_read(like, wanted, sizeof wanted);
+        gd_tensor_read(t[i], got, sizeof got);
+        ck_assert_mem_eq(got, wanted, sizeof got);
+    }
+    int32_t numbers[2];
+    gd_tensor_read(steps, numbers, sizeof numbers);
+    ck_assert(numbers[0] == 3 && numbers[1] == 3);
+    ck_assert_uint_eq(gd_random_get(ctx).offset, after.offset);
+    gd_tensor_free(like);
+}
+END_TEST
+
+/* ---- Against the plain ops -------------------------------------------------------------------- */
+
+static gd_tensor *input(int ndim, const int64_t *shape)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, ndim, shape);
+    gd_random_normal(x, 0, 1);
+    return x;
+}
+
+/* Biases of 0 and norms of 1 would hide a mistake. */
+static void finish(void)
+{
+    ck_assert_int_eq(gd_params_finish(params), GD_OK);
+    for (int i = 0; i < count_all(params); i++) gd_random_uniform(at(params, i), 0.5, 1.5);
+}
+
+static gd_tensor *run_attention(const gd_attention_layer *l, gd_tensor *x, gd_tensor *from)
+{
+    gd_tensor *part[3];
+    for (int i = 0; i < 3; i++) { /* queries, keys, values: each by a product of its own */
+        gd_tensor *source = i && from ? from : x;
+        gd_tensor *y = gd_linear(source, gd_narrow(l->weight, 0, 4 * i, 4),
+                                 l->bias ? gd_narrow(l->bias, 0, 4 * i, 4) : NULL);
+        part[i] = gd_reshape(y, GD_SHAPE(2, gd_tensor_dim(source, 1), 2, 2));
+    }
+    gd_tensor *y = gd_attention(part[0], part[1], part[2], NULL);
+    return gd_linear(gd_reshape(y, GD_SHAPE(2, gd_tensor_dim(x, 1), 4)), l->out.weight,
+                     l->out.bias);
+}
+
+/* The layer, and the ops that it stands for. */
+static void run(int kind, const layer *l, gd_tensor **x, gd_tensor *y[2])
+{
+    gd_tensor *last[2], *right[2];
+    gd_batch_norm_options options = l->norm.options;
+    switch (kind) {
+    case 0:
+    case 1:
+        y[0] = gd_run_linear(&l->linear, x[0]);
+        y[1] = gd_linear(x[0], l->linear.weight, l->linear.bias);
+        break;
+    case 2:
+        y[0] = gd_run_mlp(&l->mlp, x[0], gd_tanh);
+        y[1] = gd_tanh(gd_linear(x[0], l->mlp.layers[0].weight, l->mlp.layers[0].bias));
+        y[1] = gd_linear(y[1], l->mlp.layers[1].weight, l->mlp.layers[1].bias);
+        break;
+    case 3:
+        y[0] = gd_run_embedding(&l->linear, x[1]);
+        y[1] = gd_embedding(l->linear.weight, x[1]);
+        break;
+    case 4:
+        y[0] = gd_run_conv(&l->conv, x[2]);
+        y[1] = gd_conv2d(x[2], l->conv.weight, l->conv.bias, &l->conv.options);
+        ck_assert_int_eq(gd_tensor_dim(y[0], 2), 3);
+        break;
+    case 5:
+        y[0] = gd_run_conv(&l->conv, x[3]);
+        y[1] = gd_conv1d(x[3], l->conv.weight, NULL, NULL);
+        break;
+    case 6:
+        y[0] = gd_run_conv(&l->conv, x[2]);
+        y[1] = gd_conv_transpose2d(x[2], l->conv.weight, l->conv.bias, &l->conv.options);
+        break;
+    case 7:
+        y[0] = gd_run_norm(&l->norm, x[0], false);
+        y[1] = gd_layer_norm(x[0], l->norm.weight, l->norm.bias, 1e-5);
+        break;
+    case 8:
+        y[0] = gd_run_norm(&l->norm, x[0], false);
+        y[1] = gd_rms_norm(x[0], l->norm.weight, 1e-5);
+        break;
+    case 9:
+        y[0] = gd_run_norm(&l->norm, x[2], false);
+        y[1] = gd_group_norm(x[2], 2, l->norm.weight, l->norm.bias, 1e-5);
+        break;
+    case 10: /* evaluated first, since the batch moves the running statistics */
+        options.evaluate = true;
+        gd_no_grad_begin(ctx);
+        y[1] = gd_batch_norm(x[2], l->norm.weight, l->norm.bias, &options);
+        y[0] = gd_sub(gd_run_norm(&l->norm, x[2], true), y[1]);
+        gd_no_grad_end(ctx);
+        options.evaluate = false, options.mean = options.var = NULL;
+        y[0] = gd_add(y[0], gd_run_norm(&l->norm, x[2], false));
+        y[1] = gd_batch_norm(x[2], l->norm.weight, l->norm.bias, &options);
+        break;
+    case 11:
+        y[0] = gd_run_lstm(&l->rnn, x[0], x[4], x[4], &last[0], &last[1]);
+        y[0] = gd_concat(
+            (gd_tensor *[]){y[0], gd_transpose(last[0], 0, 1), gd_transpose(last[1], 0, 1)}, 3, 1);
+        y[1] = gd_lstm(x[0], l->rnn.weights, 2, x[4], x[4], &right[0], &right[1]);
+        y[1] = gd_concat(
+            (gd_tensor *[]){y[1], gd_transpose(right[0], 0, 1), gd_transpose(right[1], 0, 1)}, 3,
+            1);
+        break;
+    case 12:
+        y[0] = gd_run_gru(&l->rnn, x[0], NULL, &last[0]);
+        y[1] = gd_gru(x[0], l->rnn.weights, 1, NULL, &right[0]);
+        break;
+    default:
+        y[0] = gd_add(gd_run_attention(&l->attention, x[0], NULL, NULL),
+                      gd_run_attention(&l->attention, x[0], x[5], NULL));
+        y[1] = gd_add(run_attention(&l->attention, x[0], NULL),
+                      run_attention(&l->attention, x[0], x[5]));
+    }
+}
+
+START_TEST(each_layer_is_its_ops)
+{
+    const layer l = make(params, _i, "layer");
+    finish();
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 7)), *y[2];
+    gd_random_integers(ids, 0, 5);
+    gd_tensor *x[] = {input(GD_SHAPE(2, 3, 4)),    ids,
+                      input(GD_SHAPE(2, 4, 5, 6)), input(GD_SHAPE(2, 4, 9)),
+                      input(GD_SHAPE(2, 2, 6)),    input(GD_SHAPE(2, 5, 4))};
+    run(_i, &l, x, y);
+    ck_assert_no_error(ctx);
+    ck_assert(same_shape(shape_of(y[0]), shape_of(y[1])));
+    double gotten[2048], wanted[2048];
+    const int64_t n = gd_tensor_count(y[0]);
+    gd_tensor_read_f64(y[0], gotten, n), gd_tensor_read_f64(y[1], wanted, n);
+    for (int64_t i = 0; i < n; i++)
+        ck_assert_double_le(fabs(gotten[i] - wanted[i]), 2e-6 * (1 + fabs(wanted[i])));
+    gd_tensor *u = input(gd_tensor_ndim(y[0]), gd_tensor_shape(y[0]));
+    gd_backward(gd_sum_all(gd_mul(y[0], u)));
+    ck_assert_no_error(ctx);
+    for (int i = 0; i < gd_params_count(params); i++) {
+        double slope[512], most = 0;
+        const gd_tensor *w = gd_params_at(params, i);
+        ck_assert_msg(gd_grad(w) != NULL, "%s has no gradient", gd_tensor_name(w));
+        gd_tensor_read_f64(gd_grad(w), slope, gd_tensor_count(w));
+        for (int k = 0; k < gd_tensor_count(w); k++) most = fmax(most, fabs(slope[k]));
+        ck_assert_msg(most > 1e-4, "%s: %g", gd_tensor_name(w), most);
+    }
+    gd_step_end(ctx);
+    for (int i = 0; i < 6; i++) gd_tensor_free(x[i]);
+    gd_tensor_free(u);
+}
+END_TEST
+
+/* ---- What is refused ---------------------------------------------------------------------------- */
+
+static bool is_zero(const layer *l)
+{
+    layer zeros;
+    memset(&zeros, 0, sizeof zeros);
+    return !memcmp(l, &zeros, sizeof zeros);
+}
+
+/* For each part of a layer: if the group has its name, nothing of the layer is added. */
+START_TEST(repeated_names_add_nothing)
+{
+    const layer whole = make(params, _i, "layer");
+    const int parts = count_all(params);
+    (void)whole;
+    for (int i = 0; i < parts; i++) {
+        char words[160];
+        gd_params *group = gd_params_create(ctx, GD_FLOAT32);
+        gd_params_add(group, "first", GD_SHAPE(3), 0);
+        gd_params_add(group, gd_tensor_name(at(params, i)), GD_SHAPE(1), 0);
+        layer l;
+        memset(&l, 0, sizeof l);
+        l = make(group, _i, "layer");
+        snprintf(words, sizeof words, "name is \"%s\", wanted one that the group does not have yet",
+                 gd_tensor_name(at(params, i)));
+        ck_assert_error(ctx, words);
+        ck_assert(is_zero(&l));
+        ck_assert_int_eq(gd_params_count(group), 2);
+        ck_assert_int_eq(gd_params_buffer_count(group), 0);
+        make(group, _i, "other");
+        ck_assert_int_eq(count_all(group), 2 + parts);
+        ck_assert_int_eq(gd_params_finish(group), GD_OK);
+        gd_params_free(group);
+    }
+    const layer no_name = make(params, _i, NULL);
+    ck_assert_error(ctx,
+                    "layer: name is NULL, wanted what comes before the names of its parameters");
+    ck_assert(is_zero(&no_name));
+    const layer no_group = make(NULL, _i, "layer");
+    ck_assert_no_error(ctx);
+    ck_assert(is_zero(&no_group));
+    ck_assert_int_eq(count_all(params), parts);
+}
+END_TEST
+
+static int64_t calls, fails_at;
+
+static void *count_allocate(void *user, size_t alignment, size_t bytes)
+{
+    (void)user;
+    if (calls++ == fails_at) return NULL;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void count_release(void *user, void *memory, size_t bytes)
+{
+    (void)user, (void)bytes;
+    free(memory);
+}
+
+/* Whichever allocation fails: nothing is added; and a group that was not finished can be, later. */
+START_TEST(no_memory_adds_nothing)
+{
+    fails_at = -1;
+    gd_context *c = gd_context_create(&(gd_context_options){
+        .threads = 1, .allocator = {.allocate = count_allocate, .release = count_release}});
+    gd_params *group = gd_params_create(c, GD_FLOAT32);
+    int failed = 0;
+    for (int k = 0, made = 0; !made; k++) {
+        calls = 0, fails_at = k;
+        const layer l = make(group, _i, "layer");
+        fails_at = -1;
+        made = !gd_error(c);
+        if (made) break;
+        failed++;
+        ck_assert_error(c, "memory");
+        ck_assert(is_zero(&l));
+        ck_assert_int_eq(count_all(group), 0);
+    }
+    gd_params_addf(group, 0, GD_SHAPE(3, 3), (gd_init){GD_INIT_ORTHOGONAL, 1, 0}, "q");
+    for (int k = 0, finished = 0; !finished; k++) {
+        calls = 0, fails_at = k;
+        finished = gd_params_finish(group) == GD_OK;
+        fails_at = -1;
+        if (finished) break;
+        failed++;
+        ck_assert_error(c, "memory");
+        double value;
+        ck_assert_int_ne(gd_tensor_read_f64(gd_params_at(group, 0), &value, 1), GD_OK);
+        gd_error_clear(c);
+    }
+    ck_assert_int_gt(failed, 6);
+    gd_params_free(group);
+    gd_context_free(c);
+}
+END_TEST
+
+/* A layer of zeros, as after an error; none at all. */
+START_TEST(layers_that_were_not_made_do_not_run)
+{
+    const layer zeros = {0};
+    gd_tensor *x = input(GD_SHAPE(2, 3, 4)),
+              *y[] = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    static const char *const names[] = {"linear", "mlp",  "embedding", "conv",
+                                        "norm",   "lstm", "gru",       "attention"};
+    for (int i = 0; i < 16; i++) {
+        char words[128];
+        const layer *l = &zeros;
+        const bool none = i & 1;
+        switch (i / 2) {
+        case 0:
+            y[0] = gd_run_linear(none ? NULL : &l->linear, x);
+            break;
+        case 1:
+            y[1] = gd_run_mlp(none ? NULL : &l->mlp, x, gd_relu);
+            break;
+        case 2:
+            y[2] = gd_run_embedding(none ? NULL : &l->linear, x);
+            break;
+        case 3:
+            y[3] = gd_run_conv(none ? NULL : &l->conv, x);
+            break;
+        case 4:
+            y[4] = gd_run_norm(none ? NULL : &l->norm, x, false);
+            break;
+        case 5:
+            y[5] = gd_run_lstm(none ? NULL : &l->rnn, x, NULL, NULL, NULL, NULL);
+            break;
+        case 6:
+            y[6] = gd_run_gru(none ? NULL : &l->rnn, x, NULL, NULL);
+            break;
+        default:
+            y[7] = gd_run_attention(none ? NULL : &l->attention, x, NULL, NULL);
+        }
+        ck_assert_ptr_null(y[i / 2]);
+        snprintf(words, sizeof words,
+                 "run_%s: the layer has no weight, wanted one that was made without an error",
+                 names[i / 2]);
+        ck_assert_error(ctx, words);
+    }
+    const gd_linear_layer l = gd_make_linear(params, 0, 4, 4, "l");
+    ck_assert_ptr_null(gd_run_linear(&l, NULL));
+    ck_assert_no_error(ctx);
+    gd_tensor_free(x);
+}
+END_TEST
+
+START_TEST(sizes_that_no_layer_has)
+{
+    static const int64_t widths[20] = {1, 1};
+    gd_make_mlp(params, 0, 0, widths, "m");
+    ck_assert_error(ctx,
+                    "make_mlp: 0 layers, of widths [...], wanted 1 to 16 layers and their widths");
+    gd_make_mlp(params, 0, 17, widths, "m");
+    ck_assert_error(ctx, "make_mlp: 17 layers");
+    gd_make_mlp(params, 0, 2, NULL, "m");
+    ck_assert_error(ctx, "make_mlp: 2 layers, of widths NULL");
+    gd_make_rnn(params, 0, 4, 3, 3, 0, "r");
+    ck_assert_error(ctx, "make_rnn: count is 0, wanted 1 to 64 layers");
+    gd_make_rnn(params, 0, 3, 3, 3, 65, "r");
+    ck_assert_error(ctx, "make_rnn: count is 65, wanted 1 to 64 layers");
+    gd_make_attention(params, 0, 6, 4, "a");
+    ck_assert_error(ctx, "make_attention: heads is 4, wanted a divisor of E, 6");
+    gd_make_attention(params, 0, 6, 0, "a");
+    ck_assert_error(ctx, "make_attention: heads is 0");
+    gd_make_linear(params, 0, -1, 3, "l");
+    ck_assert_error(ctx, "-1");
+    gd_make_linear(params, 4, 1, 3, "l");
+    ck_assert_error(ctx, "params_add: flags is 0x5");
+    ck_assert_int_eq(count_all(params), 0);
+    gd_tensor *x = input(GD_SHAPE(2, 4));
+    const gd_norm_layer norm = gd_make_norm(params, GD_GROUP_NORM, 0, 4, "n");
+    gd_params_finish(params);
+    gd_run_norm(&norm, x, false);
+    ck_assert_error(ctx, "group_norm: groups is 0");
+    gd_tensor_free(x);
+}
+END_TEST
+
+START_TEST(what_cannot_be_an_initial_value)
+{
+    static const struct {
+        gd_init init;
+        const char *words;
+    } wrong[] = {
+        {{(gd_init_kind)9, 0, 0}, "has kind 9, a 0, b 0, wanted a gd_init_kind"},
+        {{GD_INIT_CONSTANT, INFINITY, 0}, "a inf, b 0, wanted finite numbers"},
+        {{GD_INIT_UNIFORM, 1, 0.5}, "kind 1, a 1, b 0.5, wanted a <= b"},
+        {{GD_INIT_NORMAL, 0, -1}, "wanted a deviation b of at least 0"},
+        {{GD_INIT_FAN, -1, 0}, "wanted a fan or gain a of at least 0"},
+        {{GD_INIT_KAIMING_NORMAL, 1, 0}, "wanted at least two dimensions, which have fans"}};
+    for (int i = 0; i < 6; i++) {
+        ck_assert_ptr_null(gd_params_addf(params, 0, GD_SHAPE(3), wrong[i].init, "p%d", i));
+        ck_assert_error(ctx, wrong[i].words);
+        ck_assert_int_eq(gd_params_count(params), 0);
+    }
+    const gd_init half = {GD_INIT_UNIFORM, 0, 0.5};
+    gd_tensor *ids = gd_params_add_buffer(params, "ids", GD_INT32, GD_SHAPE(2));
+    gd_params_set_init(params, ids, half);
+    ck_assert_error(
+        ctx,
+        "params_set_init: \"ids\" [2] has kind 1, a 0, b 0.5, wanted GD_INIT_CONSTANT for int32");
+    gd_params_set_init(params, NULL, half);
+    ck_assert_error(
+        ctx, "params_set_init: the tensor is not of the group, wanted a parameter or buffer");
+    ck_assert_ptr_null(gd_params_addf(params, 0, GD_SHAPE(3), half, NULL));
+    ck_assert_error(ctx, "params_add: name is NULL");
+    ck_assert_ptr_null(gd_params_addf(NULL, 0, GD_SHAPE(3), half, "p"));
+    gd_params_truncate(NULL, 0, 0);
+    gd_params_finish(params);
+    gd_params_set_init(params, ids, half);
+    ck_assert_error(ctx, "params_set_init: called after gd_params_finish, wanted before");
+    gd_params_truncate(params, 0, 0);
+    ck_assert_error(ctx, "params_truncate: called after gd_params_finish, wanted before");
+    ck_assert_int_eq(gd_params_buffer_count(params), 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("layers");
+    TCase *tcase = tcase_create("layers");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_loop_test(tcase, names_and_shapes, 0, LAYERS);
+    tcase_add_test(tcase, the_initial_values_are_pytorchs);
+    tcase_add_test(tcase, each_init_is_its_fill);
+    tcase_add_loop_test(tcase, each_layer_is_its_ops, 0, LAYERS);
+    tcase_add_loop_test(tcase, repeated_names_add_nothing, 0, LAYERS);
+    tcase_add_loop_test(tcase, no_memory_adds_nothing, 0, LAYERS);
+    tcase_add_test(tcase, layers_that_were_not_made_do_not_run);
+    tcase_add_test(tcase, sizes_that_no_layer_has);
+    tcase_add_test(tcase, what_cannot_be_an_initial_value);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}
