@@ -15,7 +15,7 @@ static const double nu = 0.03, pi = 3.141592653589793;
  * at both ends, whatever the network f is. */
 static gd_tensor *solution(const gallery_net *n, gd_tensor *points)
 {
-    gd_tensor *h = gallery_net_run(n, points, gd_tanh);
+    gd_tensor *h = gd_run_mlp(&n->mlp, points, gd_tanh);
     gd_tensor *t = gd_narrow(points, 1, 0, 1), *x = gd_narrow(points, 1, 1, 1);
     gd_tensor *inside = gd_mul(x, gd_add_scalar(gd_neg(x), 1));
     return gd_sub(gd_mul(gd_mul(t, inside), h), gd_sin(gd_scale(x, pi)));

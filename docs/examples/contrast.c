@@ -61,9 +61,9 @@ int main(int argc, char **argv)
             gallery_batch(x[k], train.images, NULL, NULL, order[k]);
         }
         gd_tensor *a =
-            gd_reshape(gallery_net_run(&n, x[0], gd_relu), 3, (const int64_t[]){SETS, 10, 2});
+            gd_reshape(gd_run_mlp(&n.mlp, x[0], gd_relu), 3, (const int64_t[]){SETS, 10, 2});
         gd_tensor *b =
-            gd_reshape(gallery_net_run(&n, x[1], gd_relu), 3, (const int64_t[]){SETS, 10, 2});
+            gd_reshape(gd_run_mlp(&n.mlp, x[1], gd_relu), 3, (const int64_t[]){SETS, 10, 2});
         gd_tensor *loss = info_nce(a, b, targets);
         gd_backward(loss);
         if (step % 50 == 0) printf("step %3d  loss %.4f\n", step, gd_item(loss));
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < TEST; i++) all[i] = i;
     gd_no_grad_begin(ctx);
     if (test.count) gallery_batch(pictures, test.images, NULL, NULL, all);
-    gd_tensor_read(gallery_net_run(&n, pictures, gd_relu), places, sizeof places);
+    gd_tensor_read(gd_run_mlp(&n.mlp, pictures, gd_relu), places, sizeof places);
     gd_no_grad_end(ctx);
     const double right = test.count ? nearest_mean(places, test.labels, TEST) : 0;
     double extent = 1;

@@ -5,47 +5,22 @@
 
 enum { BATCH = 128, EPOCHS = 4, FILTERS = 16, KERNEL = 5, WIDE = 32 };
 
-/* A convolution without a bias, batch norm, relu, and the larger of each 2 x 2. */
-typedef struct stage {
-    gd_tensor *weight, *scale, *shift; /* [O, C, KERNEL, KERNEL], [O], [O] */
-    gd_batch_norm_options norm;        /* with two buffers, the running mean and variance, [O] */
-} stage;
-
+/* Twice a convolution without a bias, batch norm, relu, and the larger of each 2 x 2. */
 typedef struct net {
     gd_params *params;
-    stage stages[2];
-    gd_tensor *weight, *bias; /* [10, WIDE * 7 * 7], [10] */
+    gd_conv_layer conv[2];
+    gd_norm_layer norm[2];
+    gd_linear_layer out;
 } net;
-
-static stage add_stage(gd_params *params, const char *const names[5], int64_t C, int64_t O)
-{
-    return (stage){gd_params_add(params, names[0], GD_SHAPE(O, C, KERNEL, KERNEL), GD_DECAY),
-                   gd_params_add(params, names[1], GD_SHAPE(O), 0),
-                   gd_params_add(params, names[2], GD_SHAPE(O), 0),
-                   {.mean = gd_params_add_buffer(params, names[3], GD_FLOAT32, GD_SHAPE(O)),
-                    .var = gd_params_add_buffer(params, names[4], GD_FLOAT32, GD_SHAPE(O))}};
-}
-
-static void begin_stage(const stage *s)
-{
-    /* Small: the norm behind it makes any size right, and what is learned shows in the picture. */
-    gd_init_kaiming_normal(s->weight, GD_FAN_IN, 0.1);
-    gd_tensor_fill(s->scale, 1);
-    gd_tensor_fill(s->norm.var, 1);
-}
 
 /* x [B, 1, 28, 28] -> logits [B, 10] */
 static gd_tensor *forward(const net *n, gd_tensor *x, bool evaluate)
 {
-    const gd_conv_options same = {.padding = {KERNEL / 2, KERNEL / 2}};
     for (int i = 0; i < 2; i++) {
-        const stage *s = &n->stages[i];
-        gd_batch_norm_options norm = s->norm;
-        norm.evaluate = evaluate;
-        x = gd_batch_norm(gd_conv2d(x, s->weight, NULL, &same), s->scale, s->shift, &norm);
+        x = gd_run_norm(&n->norm[i], gd_run_conv(&n->conv[i], x), evaluate);
         x = gd_max_pool2d(gd_relu(x), &(gd_pool_options){.kernel = {2, 2}});
     }
-    return gd_linear(gd_reshape(x, 2, (int64_t[]){BATCH, -1}), n->weight, n->bias);
+    return gd_run_linear(&n->out, gd_reshape(x, GD_SHAPE(BATCH, -1)));
 }
 
 /* One pass through the digits in a new order, with updates unless adamw is NULL. Returns the fraction
@@ -82,19 +57,21 @@ int main(int argc, char **argv)
     digits test = files ? read_digits(argv[3], argv[4], BATCH) : draw_digits(1024, 2);
     if (!train.count || !test.count) return free_digits(train), free_digits(test), 1;
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
-    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
-    static const char *const names[2][5] = {{"conv1", "scale1", "shift1", "mean1", "var1"},
-                                            {"conv2", "scale2", "shift2", "mean2", "var2"}};
-    const net n = {
-        params,
-        {add_stage(params, names[0], 1, FILTERS), add_stage(params, names[1], FILTERS, WIDE)},
-        gd_params_add(params, "weight", GD_SHAPE(10, WIDE * PIXELS / 16), GD_DECAY),
-        gd_params_add(params, "bias", GD_SHAPE(10), 0)};
-    gd_params_finish(params);
-    for (int i = 0; i < 2; i++) begin_stage(&n.stages[i]);
-    gd_init_kaiming_normal(n.weight, GD_FAN_IN, 1);
+    const gd_conv_options same = {.padding = {KERNEL / 2, KERNEL / 2}};
+    net n = {.params = gd_params_create(ctx, GD_FLOAT32)};
+    for (int i = 0; i < 2; i++) {
+        n.conv[i] =
+            gd_make_conv(n.params, GD_NO_BIAS, gd_conv2d, i ? FILTERS : 1, i ? WIDE : FILTERS,
+                         KERNEL, KERNEL, &same, gd_format("conv%d", i).text);
+        n.norm[i] = gd_make_norm(n.params, GD_BATCH_NORM, 0, i ? WIDE : FILTERS,
+                                 gd_format("norm%d", i).text);
+    }
+    n.out = gd_make_linear(n.params, 0, WIDE * PIXELS / 16, 10, "out");
+    gd_params_finish(n.params);
+    /* Small: the norm behind it makes any size right, and what is learned shows in the picture. */
+    gd_init_kaiming_normal(n.conv[0].weight, GD_FAN_IN, 0.1);
 
-    gd_optimizer *adamw = gd_adamw_create(params, &(gd_adamw_options){.weight_decay = 0.01});
+    gd_optimizer *adamw = gd_adamw_create(n.params, &(gd_adamw_options){.weight_decay = 0.01});
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 1, SIDE, SIDE));
     gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
     uint64_t seed = 3;
@@ -106,9 +83,9 @@ int main(int argc, char **argv)
     const double right = pass(&n, &test, NULL, 0, x, targets, &seed);
     printf("%.2f%% of %d new digits are read correctly\n", 100 * right, test.count / BATCH * BATCH);
     float filters[FILTERS * KERNEL * KERNEL] = {0};
-    gd_tensor_read(n.stages[0].weight, filters, sizeof filters);
+    gd_tensor_read(n.conv[0].weight, filters, sizeof filters);
     const bool drawn = gallery_grid("digits.png", filters, FILTERS, KERNEL, KERNEL, 8, 12);
     free_digits(train);
     free_digits(test);
-    return gallery_end(adamw, params, ctx, drawn, right >= 0.98);
+    return gallery_end(adamw, n.params, ctx, drawn, right >= 0.98);
 }

@@ -56,40 +56,24 @@ static inline double gallery_normal(uint64_t *seed) /* Box and Muller 1958 */
 
 /* ---- A network of linear layers ----------------------------------------------------------- */
 
-enum { GALLERY_LAYERS = 4 };
-
 typedef struct gallery_net {
     gd_params *params;
-    int layers;
-    gd_tensor *weight[GALLERY_LAYERS], *bias[GALLERY_LAYERS];
+    gd_mlp mlp;
 } gallery_net;
 
-/* widths [layers + 1] */
+/* widths [layers + 1]; weights for the gain of a function between them (init.h), and biases of 0 */
 static inline gallery_net gallery_net_create(gd_context *ctx, int layers, const int64_t *widths,
                                              double gain)
 {
-    gallery_net n = {.params = gd_params_create(ctx, GD_FLOAT32), .layers = layers};
-    char name[8];
-    for (int i = 0; i < layers; i++) {
-        snprintf(name, sizeof name, "w%d", i);
-        n.weight[i] = gd_params_add(n.params, name, GD_SHAPE(widths[i + 1], widths[i]), GD_DECAY);
-        *name = 'b';
-        n.bias[i] = gd_params_add(n.params, name, GD_SHAPE(widths[i + 1]), 0);
+    gallery_net n = {.params = gd_params_create(ctx, GD_FLOAT32)};
+    n.mlp = gd_make_mlp(n.params, 0, layers, widths, "");
+    for (int i = 0; i < n.mlp.count; i++) {
+        const gd_init kaiming = {GD_INIT_KAIMING_NORMAL, gain, 0};
+        gd_params_set_init(n.params, n.mlp.layers[i].weight, kaiming);
+        gd_params_set_init(n.params, n.mlp.layers[i].bias, (gd_init){0});
     }
     gd_params_finish(n.params);
-    for (int i = 0; i < layers; i++) gd_init_kaiming_normal(n.weight[i], GD_FAN_IN, gain);
     return n;
-}
-
-/* x [..., widths[0]] -> [..., widths[layers]] */
-static inline gd_tensor *gallery_net_run(const gallery_net *n, gd_tensor *x,
-                                         gd_tensor *(*activation)(gd_tensor *))
-{
-    for (int i = 0; i < n->layers; i++) {
-        x = gd_linear(x, n->weight[i], n->bias[i]);
-        if (i + 1 < n->layers) x = activation(x);
-    }
-    return x;
 }
 
 /* ---- Batches ------------------------------------------------------------------------------ */

@@ -5,7 +5,7 @@
 typedef struct learner {
     gd_context *ctx;
     gd_params *params;
-    gd_tensor *body, *head;
+    gd_linear_layer body, head;
     gd_optimizer *adamw;
 } learner;
 
@@ -14,11 +14,9 @@ static learner make(int64_t classes)
 {
     learner l = {.ctx = gd_context_create(&(gd_context_options){.seed = 1})};
     l.params = gd_params_create(l.ctx, GD_FLOAT32);
-    l.body = gd_params_add(l.params, "body", GD_SHAPE(32, 2), GD_DECAY);
-    l.head = gd_params_add(l.params, "head", GD_SHAPE(classes, 32), GD_DECAY);
+    l.body = gd_make_linear(l.params, 0, 2, 32, "body");
+    l.head = gd_make_linear(l.params, 0, 32, classes, "head");
     gd_params_finish(l.params);
-    gd_init_xavier_uniform(l.body, 1);
-    gd_init_xavier_uniform(l.head, 1);
     l.adamw = gd_adamw_create(l.params, &(gd_adamw_options){.weight_decay = 0.01});
     return l;
 }
@@ -35,8 +33,8 @@ static double train(learner *l, int steps)
         gd_tensor_read(points, x, sizeof x);
         for (int i = 0; i < 64; i++) quadrant[i] = (x[i][0] > 0) + 2 * (x[i][1] > 0);
         gd_tensor *targets = gd_tensor_from(l->ctx, GD_INT32, GD_SHAPE(64), quadrant);
-        gd_tensor *hidden = gd_dropout(gd_relu(gd_linear(points, l->body, NULL)), 0.1);
-        gd_tensor *now = gd_cross_entropy(gd_linear(hidden, l->head, NULL), targets);
+        gd_tensor *hidden = gd_dropout(gd_relu(gd_run_linear(&l->body, points)), 0.1);
+        gd_tensor *now = gd_cross_entropy(gd_run_linear(&l->head, hidden), targets);
         gd_backward(now);
         loss = gd_item(now);
         gd_optimizer_step(l->adamw, 0.01);

@@ -8,19 +8,15 @@ enum { BATCH = 64, HIDDEN = 32, STEPS = 2000 };
 
 typedef struct learner {
     gd_params *params;
-    gd_tensor *w1, *b1, *w2, *x, *y;
+    gd_mlp net;
+    gd_tensor *x, *y;
     gd_optimizer *adamw;
 } learner;
-
-static gd_tensor *predict(const learner *l)
-{
-    return gd_linear(gd_tanh(gd_linear(l->x, l->w1, l->b1)), l->w2, NULL);
-}
 
 static gd_status step(void *user)
 {
     learner *l = user;
-    gd_tensor *error = gd_sub(predict(l), l->y);
+    gd_tensor *error = gd_sub(gd_run_mlp(&l->net, l->x, gd_tanh), l->y);
     gd_optimizer_backward(l->adamw, gd_mean(gd_mul(error, error), NULL, 0, false), 1);
     gd_optimizer_update(l->adamw, 1.0);
     return gd_params_clear_grads(l->params);
@@ -41,12 +37,8 @@ static void draw_batch(const learner *l, int number)
 static void create(learner *l, gd_context *ctx)
 {
     l->params = gd_params_create(ctx, GD_FLOAT32);
-    l->w1 = gd_params_add(l->params, "w1", GD_SHAPE(HIDDEN, 1), GD_DECAY);
-    l->b1 = gd_params_add(l->params, "b1", GD_SHAPE(HIDDEN), 0);
-    l->w2 = gd_params_add(l->params, "w2", GD_SHAPE(1, HIDDEN), GD_DECAY);
+    l->net = gd_make_mlp(l->params, 0, 2, (int64_t[]){1, HIDDEN, 1}, "");
     gd_params_finish(l->params);
-    gd_random_normal(l->w1, 0, 1);
-    gd_random_normal(l->w2, 0, 1 / sqrt(HIDDEN));
     l->x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 1));
     l->y = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 1));
     l->adamw = gd_adamw_create(l->params, NULL);

@@ -29,34 +29,25 @@ static const char names[] =
 
 typedef struct net {
     gd_params *params;
-    gd_tensor *table, *out, *bias; /* [LETTERS, HIDDEN], [LETTERS, HIDDEN], [LETTERS] */
-    gd_rnn_weights gru;
+    gd_linear_layer table, out;
+    gd_rnn_layers gru;
 } net;
 
 static net make_net(gd_context *ctx)
 {
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
-    const net n = {p,
-                   gd_params_add(p, "table", GD_SHAPE(LETTERS, HIDDEN), GD_DECAY),
-                   gd_params_add(p, "out", GD_SHAPE(LETTERS, HIDDEN), GD_DECAY),
-                   gd_params_add(p, "bias", GD_SHAPE(LETTERS), 0),
-                   {gd_params_add(p, "input", GD_SHAPE(3 * HIDDEN, HIDDEN), GD_DECAY),
-                    gd_params_add(p, "hidden", GD_SHAPE(3 * HIDDEN, HIDDEN), GD_DECAY),
-                    gd_params_add(p, "input.b", GD_SHAPE(3 * HIDDEN), 0),
-                    gd_params_add(p, "hidden.b", GD_SHAPE(3 * HIDDEN), 0)}};
+    const net n = {p, gd_make_embedding(p, LETTERS, HIDDEN, "table"),
+                   gd_make_linear(p, 0, HIDDEN, LETTERS, "out"),
+                   gd_make_rnn(p, 0, 3, HIDDEN, HIDDEN, 1, "gru")};
     gd_params_finish(p);
-    gd_random_normal(n.table, 0, 0.5);
-    gd_init_xavier_normal(n.out, 1);
-    gd_init_xavier_normal(n.gru.input, 1);
-    gd_init_orthogonal(n.gru.hidden, 1);
     return n;
 }
 
 /* ids [B, T], state [1, B, HIDDEN] or NULL -> logits of what comes next [B, T, LETTERS] */
 static gd_tensor *forward(const net *n, gd_tensor *ids, gd_tensor *state, gd_tensor **last)
 {
-    gd_tensor *h = gd_gru(gd_embedding(n->table, ids), &n->gru, 1, state, last);
-    return gd_linear(h, n->out, n->bias);
+    gd_tensor *h = gd_run_gru(&n->gru, gd_run_embedding(&n->table, ids), state, last);
+    return gd_run_linear(&n->out, h);
 }
 
 /* A name drawn letter by letter; its states, and its length. The state goes to the host and back, since

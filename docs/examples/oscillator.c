@@ -6,18 +6,11 @@
 
 enum { POINTS = 64, HIDDEN = 32, STEPS = 4000 };
 
-typedef struct layer {
-    gd_tensor *weight, *bias; /* [out, in], [out] */
-} layer;
-
 /* y = 1 + t^2 n(t) / 10, which has y(0) = 1 and y'(0) = 0 whatever the network n is. t [POINTS, 1] */
-static gd_tensor *solution(const layer layers[3], gd_tensor *t)
+static gd_tensor *solution(const gd_mlp *net, gd_tensor *t)
 {
     gd_tensor *h = gd_add_scalar(gd_scale(t, 1 / 3.14159265), -1); /* -1 to 1 */
-    for (int i = 0; i < 3; i++) {
-        h = gd_linear(h, layers[i].weight, layers[i].bias);
-        if (i < 2) h = gd_tanh(h);
-    }
+    h = gd_run_mlp(net, h, gd_tanh);
     return gd_add_scalar(gd_mul(gd_mul(t, t), gd_scale(h, 0.1)), 1);
 }
 
@@ -35,15 +28,8 @@ int main(void)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1, .threads = 1});
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
-    const int64_t sizes[] = {1, HIDDEN, HIDDEN, 1};
-    layer layers[3];
-    for (int i = 0; i < 3; i++) {
-        char weight[3] = {'w', (char)('1' + i), 0}, bias[3] = {'b', (char)('1' + i), 0};
-        layers[i].weight = gd_params_add(params, weight, GD_SHAPE(sizes[i + 1], sizes[i]), 0);
-        layers[i].bias = gd_params_add(params, bias, GD_SHAPE(sizes[i + 1]), 0);
-    }
+    const gd_mlp net = gd_make_mlp(params, 0, 3, (int64_t[]){1, HIDDEN, HIDDEN, 1}, "");
     gd_params_finish(params);
-    for (int i = 0; i < 3; i++) gd_random_normal(layers[i].weight, 0, 1 / sqrt((double)sizes[i]));
 
     float times[POINTS];
     for (int i = 0; i < POINTS; i++) times[i] = 6.2831853F * (float)i / (POINTS - 1);
@@ -54,7 +40,7 @@ int main(void)
     const gd_schedule schedule = {
         .kind = GD_SCHEDULE_COSINE, .rate = 0.005, .final_rate = 0.0001, .steps = STEPS};
     for (int step = 0; step < STEPS && !gd_error(ctx); step++) {
-        gd_tensor *y = solution(layers, t), *residual = gd_add(slope(slope(y, t), t), y);
+        gd_tensor *y = solution(&net, t), *residual = gd_add(slope(slope(y, t), t), y);
         gd_tensor *loss = gd_mean_all(gd_mul(residual, residual));
         gd_backward(loss);
         if (step % 500 == 0) printf("step %4d  loss %.6f\n", step, gd_item(loss));
@@ -64,7 +50,7 @@ int main(void)
         gd_step_end(ctx);
     }
     float y[POINTS] = {0};
-    double worst = gd_tensor_read(solution(layers, t), y, sizeof y) ? 1 : 0;
+    double worst = gd_tensor_read(solution(&net, t), y, sizeof y) ? 1 : 0;
     for (int i = 0; i < POINTS; i++) worst = fmax(worst, fabs(y[i] - cos(times[i])));
     printf("the solution is off by at most %.4f from cos(t)\n", worst);
     if (gd_error(ctx)) printf("%s\n", gd_error(ctx));

@@ -18,7 +18,7 @@ static copies copy_net(const gallery_net *n, int64_t tasks)
 {
     copies c;
     for (int i = 0; i < 2 * LAYERS; i++) {
-        gd_tensor *one = i % 2 ? n->bias[i / 2] : n->weight[i / 2];
+        gd_tensor *one = i % 2 ? n->mlp.layers[i / 2].bias : n->mlp.layers[i / 2].weight;
         const int64_t rows = i % 2 ? 1 : gd_tensor_dim(one, 0);
         c.w[i] = gd_expand(one, GD_SHAPE(tasks, rows, gd_tensor_dim(one, -1)));
     }

@@ -16,42 +16,14 @@ static void make_spirals(float *points, int32_t *labels, int n, uint64_t *seed)
     }
 }
 
-typedef struct net {
-    gd_params *params;
-    gd_tensor *weight[3], *bias[3];
-} net;
-
-static net make_net(gd_context *ctx)
-{
-    static const int64_t widths[] = {2, HIDDEN, HIDDEN, ARMS};
-    static const char *const names[3][2] = {{"w1", "b1"}, {"w2", "b2"}, {"w3", "b3"}};
-    net n = {.params = gd_params_create(ctx, GD_FLOAT32)};
-    for (int i = 0; i < 3; i++) {
-        n.weight[i] =
-            gd_params_add(n.params, names[i][0], GD_SHAPE(widths[i + 1], widths[i]), GD_DECAY);
-        n.bias[i] = gd_params_add(n.params, names[i][1], GD_SHAPE(widths[i + 1]), 0);
-    }
-    gd_params_finish(n.params);
-    for (int i = 0; i < 3; i++) gd_init_kaiming_normal(n.weight[i], GD_FAN_IN, i ? 1.4 : 3);
-    return n;
-}
-
-/* x [n, 2] -> logits [n, ARMS] */
-static gd_tensor *forward(const net *n, gd_tensor *x)
-{
-    for (int i = 0; i < 3; i++) {
-        x = gd_linear(x, n->weight[i], n->bias[i]);
-        if (i < 2) x = gd_relu(x);
-    }
-    return x;
-}
-
 /* The arm that each point is taken for. */
-static void classify(const net *n, gd_context *ctx, const float *points, int32_t *arms, int count)
+static void classify(const gd_mlp *net, gd_context *ctx, const float *points, int32_t *arms,
+                     int count)
 {
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(count, 2), points);
     gd_no_grad_begin(ctx);
-    gd_tensor_read(gd_argmax(forward(n, x), -1, false), arms, (size_t)count * sizeof *arms);
+    gd_tensor_read(gd_argmax(gd_run_mlp(net, x, gd_relu), -1, false), arms,
+                   (size_t)count * sizeof *arms);
     gd_no_grad_end(ctx);
     gd_step_end(ctx);
     gd_tensor_free(x);
@@ -68,8 +40,10 @@ int main(int argc, char **argv)
     make_spirals(points, labels, TRAIN, &seed);
     make_spirals(test, wanted, TEST, &seed);
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1, .threads = 1});
-    const net n = make_net(ctx);
-    gd_optimizer *adamw = gd_adamw_create(n.params, &(gd_adamw_options){.weight_decay = 0.01});
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    const gd_mlp net = gd_make_mlp(params, 0, 3, (int64_t[]){2, HIDDEN, HIDDEN, ARMS}, "");
+    gd_params_finish(params);
+    gd_optimizer *adamw = gd_adamw_create(params, &(gd_adamw_options){.weight_decay = 0.01});
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 2));
     gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
     const gd_schedule schedule = {
@@ -78,11 +52,11 @@ int main(int argc, char **argv)
         gallery_shuffle(order, TRAIN, &seed);
         for (int i = 0; i + BATCH <= TRAIN; i += BATCH) {
             gallery_batch(x, points, targets, labels, order + i);
-            gd_tensor *loss = gd_cross_entropy(forward(&n, x), targets);
+            gd_tensor *loss = gd_cross_entropy(gd_run_mlp(&net, x, gd_relu), targets);
             gd_backward(loss);
             if (epoch % 10 == 0 && i == 0) printf("epoch %2d  loss %.4f\n", epoch, gd_item(loss));
             gd_optimizer_step(adamw, gd_schedule_rate(&schedule, epoch));
-            gd_params_clear_grads(n.params);
+            gd_params_clear_grads(params);
             gd_step_end(ctx);
         }
     }
@@ -90,11 +64,11 @@ int main(int argc, char **argv)
         cells[2 * i] = (float)(((i % GRID + 0.5) / GRID * 2 - 1) * extent);
         cells[2 * i + 1] = (float)((1 - (i / GRID + 0.5) / GRID * 2) * extent);
     }
-    classify(&n, ctx, cells, ground, GRID * GRID);
-    classify(&n, ctx, test, arms, TEST);
+    classify(&net, ctx, cells, ground, GRID * GRID);
+    classify(&net, ctx, test, arms, TEST);
     int right = 0;
     for (int i = 0; i < TEST; i++) right += arms[i] == wanted[i];
     printf("%.1f%% of %d new points are classified correctly\n", 100.0 * right / TEST, TEST);
     const bool drawn = gallery_scatter("spirals.svg", test, wanted, TEST, extent, ground, GRID);
-    return gallery_end(adamw, n.params, ctx, drawn, right >= 0.97 * TEST);
+    return gallery_end(adamw, params, ctx, drawn, right >= 0.97 * TEST);
 }

@@ -11,8 +11,8 @@ enum { STREAMS = 16, STRETCH = 8, HIDDEN = 16, STEPS = 1000 };
 typedef struct learner {
     gd_params *params;
     gd_optimizer *adamw;
-    gd_rnn_weights gru;
-    gd_tensor *out, *bias; /* [1, HIDDEN], [1] */
+    gd_rnn_layers gru;
+    gd_linear_layer out;
     gd_tensor *x, *wanted; /* [STREAMS, STRETCH, 1] */
     gd_tensor *state;      /* [1, STREAMS, HIDDEN], after the stretch before */
     bool carries;          /* otherwise every stretch begins with zeros */
@@ -24,9 +24,9 @@ static gd_status step(void *user)
 {
     learner *l = user;
     gd_tensor *last;
-    gd_tensor *h = gd_gru(l->x, &l->gru, 1, l->state, &last);
+    gd_tensor *h = gd_run_gru(&l->gru, l->x, l->state, &last);
     gd_keep(last);
-    gd_tensor *loss = gd_bce_with_logits(gd_linear(h, l->out, l->bias), l->wanted, NULL, GD_MEAN);
+    gd_tensor *loss = gd_bce_with_logits(gd_run_linear(&l->out, h), l->wanted, NULL, GD_MEAN);
     gd_optimizer_backward(l->adamw, loss, 1);
     if (l->carries) gd_tensor_copy(l->state, last); /* values only: no gradient goes back */
     gd_optimizer_update(l->adamw, 1.0);
@@ -53,16 +53,9 @@ static void read_on(learner *l)
 static void create(learner *l, gd_context *ctx)
 {
     gd_params *p = l->params = gd_params_create(ctx, GD_FLOAT32);
-    l->gru = (gd_rnn_weights){gd_params_add(p, "input", GD_SHAPE(3 * HIDDEN, 1), GD_DECAY),
-                              gd_params_add(p, "hidden", GD_SHAPE(3 * HIDDEN, HIDDEN), GD_DECAY),
-                              gd_params_add(p, "input.bias", GD_SHAPE(3 * HIDDEN), 0),
-                              gd_params_add(p, "hidden.bias", GD_SHAPE(3 * HIDDEN), 0)};
-    l->out = gd_params_add(p, "out", GD_SHAPE(1, HIDDEN), GD_DECAY);
-    l->bias = gd_params_add(p, "bias", GD_SHAPE(1), 0);
+    l->gru = gd_make_rnn(p, 0, 3, 1, HIDDEN, 1, "gru");
+    l->out = gd_make_linear(p, 0, HIDDEN, 1, "out");
     gd_params_finish(p);
-    gd_init_xavier_normal(l->gru.input, 1);
-    gd_init_orthogonal(l->gru.hidden, 1);
-    gd_init_xavier_normal(l->out, 1);
     l->x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(STREAMS, STRETCH, 1));
     l->wanted = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(STREAMS, STRETCH, 1));
     l->state = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, STREAMS, HIDDEN));

@@ -5,33 +5,16 @@
 
 enum { TRAIN = 4000, BATCH = 100, EPOCHS = 40, HIDDEN = 256, CODE = 12, ROW = 12, ROWS = 8 };
 
-/* A linear layer, and the net as a list of four: 784 -> hidden -> mean and log variance of the code,
- * and code -> hidden -> 784. */
-typedef struct layer {
-    gd_tensor *weight, *bias;
-} layer;
-
 typedef struct net {
     gd_params *params;
-    layer in, code, out, pixels;
+    gd_mlp encoder,
+        decoder; /* 784 -> hidden -> mean and log variance of the code -> hidden -> 784 */
 } net;
-
-static layer add_layer(gd_params *params, const char *weight, const char *bias, int64_t in,
-                       int64_t out)
-{
-    return (layer){gd_params_add(params, weight, GD_SHAPE(out, in), GD_DECAY),
-                   gd_params_add(params, bias, GD_SHAPE(out), 0)};
-}
-
-static gd_tensor *linear(const layer *l, gd_tensor *x)
-{
-    return gd_linear(x, l->weight, l->bias);
-}
 
 /* x [B, PIXELS] -> the mean of the code and the logarithm of its variance, [B, CODE] each */
 static gd_tensor *encode(const net *n, gd_tensor *x, gd_tensor **log_var)
 {
-    gd_tensor *both = linear(&n->code, gd_relu(linear(&n->in, x)));
+    gd_tensor *both = gd_run_mlp(&n->encoder, x, gd_relu);
     *log_var = gd_slice(both, -1, CODE, 2 * CODE);
     return gd_slice(both, -1, 0, CODE);
 }
@@ -39,7 +22,7 @@ static gd_tensor *encode(const net *n, gd_tensor *x, gd_tensor **log_var)
 /* code [B, CODE] -> the logits of pixels [B, PIXELS] */
 static gd_tensor *decode(const net *n, gd_tensor *code)
 {
-    return linear(&n->pixels, gd_relu(linear(&n->out, code)));
+    return gd_run_mlp(&n->decoder, code, gd_relu);
 }
 
 /* The bound on -log p(x) of a digit: what a pixel costs, -x log s - (1 - x) log(1 - s) with s =
@@ -112,13 +95,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < 1000 * PIXELS; i++) test.images[i] = test.images[i] > 0.5f;
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
     net n = {.params = gd_params_create(ctx, GD_FLOAT32)};
-    n.in = add_layer(n.params, "in.w", "in.b", PIXELS, HIDDEN);
-    n.code = add_layer(n.params, "code.w", "code.b", HIDDEN, 2 * CODE);
-    n.out = add_layer(n.params, "out.w", "out.b", CODE, HIDDEN);
-    n.pixels = add_layer(n.params, "pixels.w", "pixels.b", HIDDEN, PIXELS);
+    n.encoder = gd_make_mlp(n.params, 0, 2, (int64_t[]){PIXELS, HIDDEN, 2 * CODE}, "encoder");
+    n.decoder = gd_make_mlp(n.params, 0, 2, (int64_t[]){CODE, HIDDEN, PIXELS}, "decoder");
     gd_params_finish(n.params);
-    const layer *const layers[] = {&n.in, &n.code, &n.out, &n.pixels};
-    for (int i = 0; i < 4; i++) gd_init_xavier_normal(layers[i]->weight, 1);
     gd_optimizer *adamw = gd_adamw_create(n.params, &(gd_adamw_options){.weight_decay = 1e-4});
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, PIXELS));
     gd_tensor *noise = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, CODE));

@@ -23,7 +23,7 @@ static net make_net(gd_context *ctx, int64_t inputs, int64_t outputs)
 
 static gd_tensor *run(const net *n, gd_tensor *x)
 {
-    return gallery_net_run(&n->layers, x, gd_relu);
+    return gd_run_mlp(&n->layers.mlp, x, gd_relu);
 }
 
 /* mean(critic(made)) - mean(critic(real)) + penalty mean((|slope| - 1)^2), with the slopes of the critic
