@@ -22,8 +22,8 @@ int main()
     const gd_norm_layer norm = gd_make_norm(params, GD_LAYER_NORM, 0, 2, "norm");
     gd_params_finish(params);
     const gd_tensor *y = gd_run_norm(&norm, gd_run_mlp(&mlp, x, gd_relu), false);
-    const bool failed = gd_tensor_dim(y, 1) != 2 || rows != 2 || gd_tensor_dim(shaped, 1) != 3 || gd_error(ctx) != nullptr ||
-                        gd_item(loss) != 24.0 || dx[5] != 4.0;
+    const bool failed = gd_tensor_dim(y, 1) != 2 || rows != 2 || gd_tensor_dim(shaped, 1) != 3 ||
+                        gd_error(ctx) != nullptr || gd_item(loss) != 24.0 || dx[5] != 4.0;
     std::printf("%s\n", failed ? "wrong" : "ok");
     gd_params_free(params);
     gd_context_free(ctx);
