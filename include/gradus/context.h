@@ -7,7 +7,7 @@
  * CPU, with one thread each, since OpenMP's threads exist only in the parent. The results are the
  * same. Only the parent can use memory of a GPU.
  *
- * Errors. Nothing here exits, aborts or prints. The first error is stored in the context as one
+ * Errors. Nothing here exits or aborts. The first error is stored in the context as one
  * sentence, and from then on every call on that context does nothing and returns NULL or the
  * error's status, until gd_error_clear(). So expressions nest, and one check at the end gives the
  * first cause:
@@ -141,6 +141,11 @@ typedef struct gd_context_options {
      * around 1e-3. Ignored on the CPU. */
     bool tf32;
     gd_guard guard;
+    /* called for what is no error but rarely meant, such as a thousand updates without gd_step_end: one
+     * sentence with the cure, valid during the call, and each kind once a context. Unset: a line on
+     * stderr */
+    void (*notice)(void *user, const char *sentence);
+    void *notice_user;
 } gd_context_options;
 
 /* Creates a context; NULL for the defaults. Returns NULL only if there is no memory for it. Any

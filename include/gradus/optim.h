@@ -303,7 +303,7 @@ typedef enum gd_update_outcome {
 typedef struct gd_update_report {
     int64_t number; /* of the update, from 0; those of gd_optimizer_step count too */
     gd_update_outcome outcome;
-    double loss; /* the sum of fraction * loss */
+    double loss; /* the sum of fraction * loss; NaN: there was no gd_optimizer_backward */
     double norm; /* of the gradients, before clipping; NaN: gd_optimizer_step, no norm taken */
     double rate; /* the learning rate */
     double loss_scale; /* used for the gradients */
@@ -369,7 +369,8 @@ typedef struct gd_schedule {
     double first_rate;    /* GD_SCHEDULE_ONE_CYCLE only */
 } gd_schedule;
 
-/* The learning rate for step 0, 1, 2, ... */
+/* The learning rate for step 0, 1, 2, ... NaN, which optimizers refuse, if the steps, decay_steps or
+ * factor that the kind needs is not set (0). */
 GD_API double gd_schedule_rate(const gd_schedule *schedule, int64_t step);
 
 /* A rate that falls when a loss no longer does, as PyTorch's ReduceLROnPlateau. Set the first five; the

@@ -41,13 +41,21 @@ static const char *who(const gd_context *ctx)
 
 static gd_status refuse_constant(gd_context *ctx, const gd_tensor *output)
 {
-    return gd_fail(
-        ctx, GD_ERROR_STATE,
-        output->gradient
-            ? "%s: output %s was made of a gradient, and how that was computed is not on "
-              "the tape; use gd_gradients with differentiable"
-            : "%s: output %s does not depend on any tensor that requires a gradient",
-        who(ctx), gd_shape_text(output).text);
+    const bool off = ctx->no_grad > 0, unrecorded = ctx->unrecorded > ctx->calls_at_begin;
+    const char *why =
+        output->gradient ? "was made of a gradient, and how that was computed is not on the tape; "
+                           "use gd_gradients with differentiable"
+        : off ? "does not depend on any tensor that requires a gradient: recording is off; call "
+                "gd_no_grad_end before the ops"
+        : unrecorded ? "does not depend on any tensor that requires a gradient: ops of this step "
+                       "were called between gd_no_grad_begin and gd_no_grad_end"
+        : ctx->calls_at_require > ctx->calls_at_begin
+            ? "does not depend on any tensor that requires a gradient: "
+              "gd_tensor_set_requires_grad was called after ops of this step, wanted it before"
+            : "does not depend on any tensor that requires a gradient: what it is made of is "
+              "neither a parameter nor has gd_tensor_set_requires_grad";
+    return gd_fail(ctx, GD_ERROR_STATE, "%s: output %s %s", who(ctx), gd_shape_text(output).text,
+                   why);
 }
 
 static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int count,
@@ -294,6 +302,7 @@ static gd_status walk_back(gd_context *ctx, gd_tensor *const *outputs, int count
     gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
     gd_finish_leaves(ctx);
     ctx->in_backward = false;
+    ctx->calls_at_backward = ctx->calls;
     return gd_error_status(ctx);
 }
 

@@ -108,6 +108,11 @@ gd_context *gd_context_create(const gd_context_options *options)
                 "context: the allocator's functions are at %p, wanted functions or NULL",
                 (void *)UINTPTR_MAX);
     }
+    if (gd_is_garbage((uintptr_t)chosen.notice)) {
+        ctx->options.notice = NULL;
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "context: notice is at %p, wanted a function or NULL",
+                (void *)UINTPTR_MAX);
+    }
     if (!fits) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 to %d", chosen.threads,
                 MAX_THREADS);
@@ -140,6 +145,8 @@ void gd_context_free(gd_context *ctx)
 {
     if (!ctx || !gd_outside_calls(ctx, "context_free", true)) return;
     gd_step_end(ctx);
+    if (gd_failed(ctx) && !ctx->asked)
+        gd_notice(ctx, GD_NOTICE_UNREAD, "gd_error was not asked for an error: %s", ctx->error);
     ctx->freed = true;
     if (ctx->objects == 0) destroy(ctx);
 }

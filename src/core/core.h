@@ -177,7 +177,13 @@ struct gd_context {
     int64_t tape_floor;     /* nodes before this one are outside the segment being recomputed */
     struct gd_trace *trace; /* of the innermost segment that is running, see trace.c */
     uint64_t calls;         /* made so far, of ops */
-    uint64_t versions;      /* given so far, to storages */
+    /* What it was when the step began, at its last backward, when gd_tensor_set_requires_grad and
+     * gd_no_grad_begin were called last, and after the last call that was not recorded. */
+    uint64_t calls_at_begin, calls_at_backward, calls_at_require, calls_at_no_grad, unrecorded;
+    int64_t updates;   /* in this step */
+    unsigned notices;  /* a bit for each gd_notice_kind that was given */
+    bool asked;        /* gd_error was called since the error */
+    uint64_t versions; /* given so far, to storages */
 
     struct gd_call_frame *frame; /* the running call, for gd_call_scratch */
     struct gd_temporary *spare;  /* headers of temporary memory, to be used again */
@@ -241,6 +247,21 @@ int gd_threads(const gd_context *ctx);
 /* Replaces each control character, of ASCII and of U+0080 to U+009F, encoded or as a byte, by "?": a
  * name, or text from a file, may contain line breaks or control sequences of a terminal. */
 void gd_replace_controls(char *text);
+
+/* What gd_context_options.notice is told, each once. */
+typedef enum gd_notice_kind {
+    GD_NOTICE_GROWTH,
+    GD_NOTICE_UPDATES,
+    GD_NOTICE_RATE,
+    GD_NOTICE_DECAY,
+    GD_NOTICE_MUON,
+    GD_NOTICE_SPENT,
+    GD_NOTICE_NORM,
+    GD_NOTICE_NAN,
+    GD_NOTICE_NO_GRADIENT,
+    GD_NOTICE_UNREAD
+} gd_notice_kind;
+void gd_notice(gd_context *ctx, gd_notice_kind kind, const char *format, ...) GD_PRINTF(3, 4);
 
 /* False, with the error set, inside the function of a graph, which must not wait for the device. */
 bool gd_outside_graph(gd_context *ctx, const char *who);

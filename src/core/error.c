@@ -66,6 +66,7 @@ gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
     if (!ctx) return GD_ERROR_MEMORY;
     if (ctx->status != GD_OK) return ctx->status;
     ctx->status = status == GD_OK ? GD_ERROR_STATE : status;
+    ctx->asked = false;
     char whole[10000]; /* room for two paths */
     va_list args;
     va_start(args, format);
@@ -77,9 +78,25 @@ gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
     return ctx->status;
 }
 
+void gd_notice(gd_context *ctx, gd_notice_kind kind, const char *format, ...)
+{
+    char sentence[sizeof ctx->error + 100];
+    if (ctx->notices & 1U << kind) return;
+    ctx->notices |= 1U << kind;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    if (ctx->options.notice)
+        ctx->options.notice(ctx->options.notice_user, sentence);
+    else
+        fprintf(stderr, "gradus: %s\n", sentence);
+}
+
 const char *gd_error(const gd_context *ctx)
 {
     if (!ctx) return "out of memory";
+    ((gd_context *)ctx)->asked = true; /* no context is constant */
     return ctx->status == GD_OK ? NULL : ctx->error;
 }
 

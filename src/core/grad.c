@@ -31,6 +31,7 @@ gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
                        t->name);
     }
     t->requires_grad = on;
+    if (on) t->ctx->calls_at_require = t->ctx->calls;
     if (!t->owned && t->storage) { /* a group's parameters are counted already */
         gd_storage_reclassify(t->ctx, t->storage, on ? GD_MEMORY_PARAMETERS : GD_MEMORY_OTHER);
     }
@@ -61,6 +62,11 @@ gd_tensor *gd_grad(const gd_tensor *t)
 {
     gd_tensor *grad = t && t->retained ? t->retained : t && t->grad_valid ? t->grad : NULL;
     if (grad) grad->gradient = true;
+    if (!grad && t && t->node && t->node->used && !t->retain_grad)
+        gd_notice(t->ctx, GD_NOTICE_NO_GRADIENT,
+                  "grad: the gradient of %s, made by %s, was not kept: call gd_retain_grad on it "
+                  "before gd_backward",
+                  gd_shape_text(t).text, t->node->op->name);
     return grad;
 }
 
@@ -72,7 +78,7 @@ gd_status gd_grad_clear(gd_tensor *t)
         t->retained = NULL;
         gd_grad_release(t);
     }
-    t->grad_valid = false;
+    t->grad_valid = t->spent = false;
     return GD_OK;
 }
 

@@ -23,9 +23,23 @@ struct gd_arena_chunk {
 enum { ARENA_CHUNK_BYTES = 1 << 16, ARENA_ALIGNMENT = 16, CHUNK_HEADER_BYTES = 64 };
 enum { RESTING_STEPS = 2, RESTING_STEPS_POISONED = 1000 };
 
+/* A step that grows is rarely meant: of many ops, or of much memory, without a backward. */
+static void watch_growth(gd_context *ctx)
+{
+    enum { MANY_CALLS = 50000, SOME_CALLS = 2000 };
+    const bool much = ctx->stats.held >> 30;
+    const uint64_t calls = ctx->calls - ctx->calls_at_backward;
+    if (calls < (much ? SOME_CALLS : MANY_CALLS)) return;
+    gd_notice(ctx, GD_NOTICE_GROWTH,
+              "one step has %llu ops by now without a backward, and %zu bytes of tensors: in an "
+              "evaluation call gd_step_end after each batch, and gd_no_grad_begin before the first",
+              (unsigned long long)calls, ctx->stats.current_total);
+}
+
 static gd_arena_chunk *arena_chunk_create(gd_context *ctx, size_t bytes, const char *what)
 {
     size_t capacity = bytes > ARENA_CHUNK_BYTES ? bytes : ARENA_CHUNK_BYTES;
+    watch_growth(ctx);
     gd_arena_chunk *chunk = gd_host_allocate(ctx, CHUNK_HEADER_BYTES + capacity, what);
     if (chunk) *chunk = (gd_arena_chunk){.capacity = capacity};
     return chunk;

@@ -117,6 +117,8 @@ void gd_step_end(gd_context *ctx)
     if (!ctx || !gd_outside_calls(ctx, "step_end", false)) return;
     ctx->tape_length = 0;
     ctx->tape_floor = 0;
+    ctx->calls_at_begin = ctx->calls_at_backward = ctx->calls;
+    ctx->updates = 0;
     for (gd_tensor *t = ctx->step_tensors; t; t = t->next) {
         gd_storage *storage = t->storage;
         t->storage = NULL; /* a later use of t is an error, until the header is reused */
@@ -140,7 +142,7 @@ void gd_step_end(gd_context *ctx)
 
 void gd_no_grad_begin(gd_context *ctx)
 {
-    if (ctx) ctx->no_grad++;
+    if (ctx && ctx->no_grad++ == 0) ctx->calls_at_no_grad = ctx->calls;
 }
 
 /* Leaves one level of what begins with gd_NAME_begin. */
@@ -154,7 +156,9 @@ static void leave(gd_context *ctx, int *depth, const char *name)
 
 void gd_no_grad_end(gd_context *ctx)
 {
-    if (ctx) leave(ctx, &ctx->no_grad, "no_grad");
+    if (!ctx) return;
+    if (ctx->calls > ctx->calls_at_no_grad) ctx->unrecorded = ctx->calls;
+    leave(ctx, &ctx->no_grad, "no_grad");
 }
 
 void gd_repeat_begin(gd_context *ctx)

@@ -304,7 +304,8 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
     } else if (t->storage->released) {
         gd_fail(ctx, GD_ERROR_STATE,
                 "%s: the memory of %s %s, made by %s, was reused after gd_backward; call gd_keep "
-                "on it before, or add all losses before one gd_backward",
+                "on it before, or for another loss add all losses before one gd_backward, or use "
+                "gd_backward_from with keep_tape",
                 who, argument, gd_shape_text(t).text, t->node ? t->node->op->name : "an op");
     }
     return !gd_failed(ctx);

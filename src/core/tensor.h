@@ -51,6 +51,7 @@ struct gd_tensor {
     bool wide_grad;      /* made of parameters alone: its gradient is float32, as theirs are */
     bool retain_grad;    /* gd_retain_grad */
     bool grad_valid;     /* grad holds a gradient (and not garbage from an earlier step) */
+    bool spent;          /* of a parameter: an update has used that gradient */
     gd_tensor *grad;     /* of this shape, contiguous */
     gd_tensor *retained; /* with retain_grad: the gradients of finished walks, or NULL */
 

@@ -35,6 +35,10 @@ struct gd_optimizer {
     int64_t mark[GD_UPDATE_SLOTS];
     int64_t submitted, collected; /* updates, and their reports */
     double rate;
+    int64_t rates_of_0; /* of updates one after the other */
+    bool adds_loss;     /* gd_optimizer_backward was called, */
+    bool added_loss;    /* since the last update, too */
+    bool has_loss[GD_UPDATE_SLOTS];
 };
 
 /* The device's part of a new optimizer; false, with the error set, if there is no memory. */

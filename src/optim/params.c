@@ -413,6 +413,13 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
     if (gd_params_complete_grads(params)) return ctx->status;
     double length = sqrt(sum_squares(params));
     double factor = max_norm / (length + 1e-6);
+    if (!gd_failed(ctx) && !isfinite(length))
+        gd_notice(
+            ctx, GD_NOTICE_NORM,
+            "clip_grad_norm: the norm of the gradient is %g: an update by it makes parameters "
+            "nan, but for gd_optimizer_update, which makes none; gd_tape_find_nonfinite names "
+            "the op",
+            length);
     if (max_norm > 0 && isfinite(length) && factor < 1) {
         ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
         gd_new_version(ctx, grads->storage);

@@ -31,6 +31,7 @@ struct gd_params {
     gd_tensor
         *committed;      /* what it held after the last update; NULL before there is an optimizer */
     bool has_optimizer;  /* or had one */
+    uint64_t spent;      /* the version of the gradients when an update had used them */
     gd_replica *replica; /* with other processes; NULL: with none */
 };
 

@@ -16,10 +16,33 @@ static bool check_rule(gd_context *ctx, const gd_rule *r, const char *who)
            gd_option_in_range(ctx, who, "rate_decay", r->rate_decay, 0, INFINITY);
 }
 
+/* Whether a parameter has these flags among `mask`. */
+static bool has(const gd_params *params, unsigned mask, unsigned flags)
+{
+    int64_t i = 0;
+    while (i < params->count && (params->list[i].flags & mask) != flags) i++;
+    return i < params->count;
+}
+
+/* A decay that no parameter takes. */
+static void watch_decay(const gd_params *params, double decay, unsigned mask, unsigned flags,
+                        const char *who)
+{
+    if (decay == 0 || has(params, mask, flags) || params->count == 0) return;
+    gd_notice(params->ctx, GD_NOTICE_DECAY,
+              "%s: no parameter takes weight_decay %g: set GD_DECAY in gd_params_add of those that "
+              "decay%s (matrices, as a rule)",
+              who, decay,
+              flags & GD_MUON  ? " and have GD_MUON"
+              : mask & GD_MUON ? " and do not have GD_MUON"
+                               : "");
+}
+
 static gd_optimizer *create(gd_params *params, const gd_rule *rule,
                             const char *const state_names[GD_RULE_STATES], const char *who)
 {
     if (!check_rule(params->ctx, rule, who)) return NULL;
+    watch_decay(params, rule->weight_decay, GD_DECAY, GD_DECAY, who);
     return gd_optimizer_create(params, rule, state_names, who);
 }
 
@@ -42,8 +65,8 @@ gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options)
                 who, rule.momentum, rule.dampening);
         return NULL;
     }
-    return gd_optimizer_create(params, &rule,
-                               (const char *[]){rule.momentum != 0 ? "v" : NULL, NULL, NULL}, who);
+    return create(params, &rule, (const char *[]){rule.momentum != 0 ? "v" : NULL, NULL, NULL},
+                  who);
 }
 
 static gd_rule adam_rule(gd_rule_kind kind, const gd_adamw_options *options)
@@ -150,6 +173,11 @@ gd_optimizer *gd_muon_create(gd_params *params, const gd_muon_options *options)
     }
     gd_optimizer *optimizer = create(params, &rule, adam_states, who);
     if (!optimizer) return NULL;
+    const unsigned both = GD_DECAY | GD_MUON;
+    watch_decay(params, muon.weight_decay, both, both, who);
+    watch_decay(params, rule.weight_decay, both, GD_DECAY, who);
+    if (!has(params, GD_MUON, GD_MUON) && params->count)
+        gd_notice(ctx, GD_NOTICE_MUON, "%s: no parameter has GD_MUON: AdamW updates all", who);
     optimizer->has_muon = true;
     optimizer->muon = muon;
     return optimizer;

@@ -30,6 +30,9 @@ double gd_schedule_rate(const gd_schedule *schedule, int64_t step)
     if (step < 0) step = 0;
     const bool endless = s->kind == GD_SCHEDULE_CONSTANT || s->kind == GD_SCHEDULE_STEP ||
                          s->kind == GD_SCHEDULE_EXPONENTIAL;
+    const bool falls = s->kind == GD_SCHEDULE_STEP || s->kind == GD_SCHEDULE_EXPONENTIAL;
+    if (endless ? falls && s->factor == 0 : s->steps <= 0) return NAN; /* unset */
+    if (s->kind == GD_SCHEDULE_STEP && s->decay_steps <= 0) return NAN;
     if (!endless && step >= s->steps) return s->final_rate;
     if (s->kind == GD_SCHEDULE_ONE_CYCLE) return one_cycle(s, step);
     if (step < s->warmup_steps) return s->rate * (double)(step + 1) / (double)s->warmup_steps;
@@ -47,9 +50,7 @@ double gd_schedule_rate(const gd_schedule *schedule, int64_t step)
         if (s->decay_steps <= 0) return s->rate;
         return s->rate + fall * progress(step, last - s->decay_steps, last);
     case GD_SCHEDULE_STEP:
-        return fmax(s->rate *
-                        pow(s->factor, (double)(s->decay_steps > 0 ? since / s->decay_steps : 0)),
-                    s->final_rate);
+        return fmax(s->rate * pow(s->factor, (double)(since / s->decay_steps)), s->final_rate);
     case GD_SCHEDULE_EXPONENTIAL:
         return fmax(s->rate * pow(s->factor, (double)since), s->final_rate);
     case GD_SCHEDULE_ONE_CYCLE:

@@ -95,6 +95,24 @@ static gd_status lose_report(gd_optimizer *optimizer)
         (long long)lost->number, lost->loss, lost->norm);
 }
 
+/* What a correct loop rarely does. */
+static void watch(gd_optimizer *optimizer)
+{
+    enum { MANY_UPDATES = 1000, MANY_RATES = 10 };
+    gd_context *ctx = optimizer->ctx;
+    optimizer->rates_of_0 = optimizer->rate == 0 ? optimizer->rates_of_0 + 1 : 0;
+    if (optimizer->rates_of_0 == MANY_RATES)
+        gd_notice(ctx, GD_NOTICE_RATE,
+                  "optimizer: the learning rate of %d updates in a row is 0, which change nothing: "
+                  "set the schedule's rate, its steps to those of the run, or its final_rate",
+                  MANY_RATES);
+    if (++ctx->updates == MANY_UPDATES)
+        gd_notice(ctx, GD_NOTICE_UPDATES,
+                  "optimizer: %d updates in one step, whose tensors have %zu bytes by now: call "
+                  "gd_step_end after each update",
+                  MANY_UPDATES, ctx->stats.current_total);
+}
+
 /* Finds a slot for the next update, launched directly or in a graph; it is done at the next mark. */
 static gd_status ask(gd_optimizer *optimizer)
 {
@@ -107,6 +125,10 @@ static gd_status ask(gd_optimizer *optimizer)
             return ctx->status;
     }
     optimizer->slots[slot].rate = optimizer->rate;
+    /* Backwards that a graph replays are not called. */
+    optimizer->has_loss[slot] = optimizer->added_loss || (optimizer->adds_loss && ctx->graphs);
+    optimizer->added_loss = false;
+    watch(optimizer);
     optimizer->mark[slot] = ctx->marks; /* the next one */
     optimizer->submitted++;
     gd_new_version(ctx,
@@ -136,6 +158,31 @@ static gd_status measure(gd_optimizer *optimizer)
     return replica->calls->sum(replica, &state->loss, 2);
 }
 
+/* Refuses an update without any gradient, and marks those that it uses. Of other ranks there may be
+ * one. */
+static gd_status use_gradients(const gd_params *params)
+{
+    bool wanted = false, there = false, again = false;
+    for (int64_t i = 0; i < params->count; i++) {
+        gd_tensor *t = params->list[i].tensor;
+        if (!t->requires_grad || t->count == 0) continue;
+        wanted = true;
+        if (!t->grad_valid) continue;
+        there = true;
+        again = again || t->spent;
+        t->spent = true;
+    }
+    if (again && params->grads->storage->version != params->spent)
+        gd_notice(params->ctx, GD_NOTICE_SPENT,
+                  "optimizer: the gradients of this update hold those of an earlier one, too: call "
+                  "gd_params_clear_grads after each update");
+    if (there || !wanted || params->replica) return GD_OK;
+    return gd_fail(
+        params->ctx, GD_ERROR_STATE,
+        "optimizer_update: no parameter has a gradient, wanted gd_backward of a loss that "
+        "depends on one, and gd_params_clear_grads after the update only");
+}
+
 /* Launches the kernels of one update. While a graph is captured they are only recorded: each run of
  * the graph asks for a new update. */
 static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
@@ -148,6 +195,7 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
                        "optimizer_update: the parameters are their average, wanted "
                        "gd_optimizer_swap_average before");
     }
+    if (use_gradients(params)) return ctx->status;
     if (ctx->capture ? gd_capture_update(ctx, ask, optimizer) : ask(optimizer)) return ctx->status;
     if (gd_params_complete_grads(params)) return ctx->status;
     if (gd_counts_part(optimizer) || (rule->measured && measure(optimizer))) return ctx->status;
@@ -158,6 +206,7 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
         services->decide(optimizer->update, k ? NULL : optimizer->slots, &counted, ctx);
     }
     gd_optimizer_apply(optimizer);
+    params->spent = params->grads->storage->version;
     if (!ctx->capture) gd_mark(ctx);
     return gd_error_status(ctx);
 }
@@ -175,6 +224,13 @@ static gd_status refused(const gd_optimizer *optimizer)
 static gd_status set_rate(gd_optimizer *optimizer, double lr, const char *who)
 {
     if (!ready(optimizer)) return refused(optimizer);
+    if (isnan(lr)) {
+        return gd_fail(
+            optimizer->ctx, GD_ERROR_ARGUMENT,
+            "%s: lr is nan, wanted a finite number of at least 0; gd_schedule_rate gives "
+            "nan where a number that its kind needs is 0",
+            who);
+    }
     if (gd_option_in_range(optimizer->ctx, who, "lr", lr, 0, INFINITY)) optimizer->rate = lr;
     return gd_error_status(optimizer->ctx);
 }
@@ -209,6 +265,7 @@ gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double
     ctx->services->add_loss(optimizer->update, gd_tensor_data(loss->grad), gd_tensor_data(loss),
                             loss->dtype, replica, ctx);
     loss->grad_valid = true;
+    optimizer->adds_loss = optimizer->added_loss = true;
     return gd_backward_from(&loss, 1, &(gd_backward_options){.cotangents = &loss->grad});
 }
 
@@ -245,6 +302,7 @@ bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *r
     wait = wait || optimizer->submitted - optimizer->collected == GD_UPDATE_SLOTS;
     if (!ctx->device->passed(ctx, optimizer->mark[slot], wait)) return false;
     *report = optimizer->slots[slot].report;
+    if (!optimizer->has_loss[slot]) report->loss = NAN;
     optimizer->collected++;
     return true;
 }

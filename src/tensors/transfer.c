@@ -191,5 +191,12 @@ double gd_item(const gd_tensor *t)
                 gd_shape_text(t).text);
         return NAN;
     }
-    return read_as(t, GD_FLOAT64, &value, "item") ? NAN : value;
+    if (read_as(t, GD_FLOAT64, &value, "item")) return NAN;
+    if (isnan(value) && t->node)
+        gd_notice(
+            t->ctx, GD_NOTICE_NAN,
+            "item: %s, made by %s, is nan: gd_tape_find_nonfinite names the first op that gave "
+            "such a number, and gd_optimizer_update does not update by it",
+            gd_shape_text(t).text, t->node->op->name);
+    return value;
 }

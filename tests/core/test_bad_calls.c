@@ -346,6 +346,8 @@ START_TEST(optimizers)
     gd_optimizer_average(sgd, 0.9);
     BAD(gd_optimizer_average(sgd, 0.9), "optimizer_average: it was called before");
     BAD(gd_optimizer_swap_average(sgd), "wanted an update before");
+    gd_tensor *first = gd_params_at(params, 0);
+    gd_backward_from(&first, 1, NULL);
     gd_optimizer_step(sgd, 1);
     gd_optimizer_swap_average(sgd);
     BAD(gd_optimizer_step(sgd, 1), "optimizer_update: the parameters are their average");

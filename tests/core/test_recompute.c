@@ -236,6 +236,7 @@ START_TEST(a_parameter_that_an_optimizer_updates)
     gd_optimizer *sgd = gd_sgd_create(params, NULL);
     ck_assert_no_error(ctx);
     gd_tensor *y = run(by_parameter, p);
+    gd_backward_from(&p, 1, NULL);
     gd_optimizer_step(sgd, 0.1);
     gd_backward_from(&y, 1, NULL);
     ck_assert_error(ctx, "is needed as it was in the first run, but that was overwritten since");

@@ -190,6 +190,7 @@ START_TEST(what_matches_is_loaded)
         gd_params_finish(params[k]);
         for (int i = 0; i < 3; i++) gd_tensor_fill(gd_params_at(params[k], i), 1 + k);
         adam[k] = gd_adam_create(params[k], NULL);
+        gd_backward(gd_sum_all(gd_scale(gd_params_at(params[k], 0), 0)));
         for (int s = 0; s < 3 - 2 * k; s++) gd_optimizer_step(adam[k], 0.1);
         gd_tensor_fill(gd_optimizer_state(adam[k], 0), 4 + k);
         gd_tensor_fill(gd_optimizer_state(adam[k], 1), 0);

@@ -180,7 +180,8 @@ START_TEST(parameters_may_be_written)
     ck_assert(isnan(values[5]) && isnan(master[5]));
     for (int i = 6; i < N; i++) ck_assert_double_eq_tol(master[i], 1 - 2e-4, 1e-7);
     for (int i = N; i < GAP; i++) ck_assert(master[i] == 0); /* the gap behind it */
-    gd_tensor_set_requires_grad(w, false);                   /* frozen: nothing follows */
+    for (int i = 0; i < gd_params_count(params); i++)        /* frozen: nothing follows */
+        gd_tensor_set_requires_grad(gd_params_at(params, i), false);
     gd_tensor_fill(w, 2);
     gd_optimizer_step(sgd, 1e-4);
     gd_tensor_read_f64(w, values, N);

@@ -39,7 +39,6 @@ START_TEST(rates)
         {{GD_SCHEDULE_COSINE, 2, 1, 5, 10, 0, 0, 0}, 3, 0.8}, /* the run ends in its warm-up */
         {{GD_SCHEDULE_COSINE, 2, 1, 5, 10, 0, 0, 0}, 5, 1},
         {{GD_SCHEDULE_LINEAR, 2, 1, 1, 0, 0, 0, 0}, 0, 1},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 0, 0, 0, 0, 0}, 0, 1},
         {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0, 0, 0}, -5, 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -326,11 +326,13 @@ END_TEST
 static void succeed(learner *l, int times)
 {
     gd_update_report r;
+    gd_backward(loss_of(l, 0));
     for (int i = 0; i < times; i++) {
         gd_optimizer_update(l->optimizer, 0); /* by gradients of zero */
         while (gd_optimizer_report(l->optimizer, false, &r))
             ck_assert_int_eq(r.outcome, GD_UPDATE_MADE);
     }
+    end_step(l);
 }
 
 /* The loss is finite, as nobody said what it is; the gradient, 3e38 squared, is not. */
