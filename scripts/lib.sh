@@ -61,7 +61,6 @@ probe_marked() { node -e 'require("/usr/share/nodejs/marked")' >/dev/null 2>&1; 
 # What study/tests/chromium.js looks for.
 probe_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; } \
     >/dev/null
-probe_graphviz() { command -v dot >/dev/null; }
 probe_make() { command -v ninja || command -v make; } >/dev/null
 probe_cmake()
 {
@@ -136,7 +135,7 @@ formula_of()
     pip | python3) echo python ;;
     wasm) echo llvm lld wasi-libc ;;
     mingw) echo mingw-w64 ;;
-    check | cmake | gnuplot | graphviz | jansson | jq | node | random123 | shellcheck | xxhash) echo "$1" ;;
+    check | cmake | gnuplot | jansson | jq | node | random123 | shellcheck | xxhash) echo "$1" ;;
     esac
 }
 meaning_of()

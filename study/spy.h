@@ -4,20 +4,11 @@
 
 #include "core/core.h"
 
-enum { SPY_SHOWN = 5 }; /* values of a tensor that are looked at */
+enum { SPY_SHOWN = 64 }; /* values of a tensor that are looked at */
 
-typedef struct spy_arrival {
-    int64_t node; /* its index on the tape */
-    int input;
-    int64_t count;          /* elements of the input */
-    double part[SPY_SHOWN]; /* what the node has added */
-    const double *total;    /* what has arrived there so far, as many */
-} spy_arrival;
-
-/* The first values of a tensor. False: its memory is free again. */
-bool spy_values(const gd_tensor *t, double *shown);
-
-/* Calls `arrived` for each gradient that the nodes now on the tape send. One tape at a time. */
-void spy_on(gd_context *ctx, void (*arrived)(const spy_arrival *));
+/* Prints the first `shown` values of every tensor on the tape, a line each, "value n4 1 2 3 ...", then, as
+ * `backward` goes, what arrives at each input of a node and what has arrived there so far, "part n4_1 1
+ * 2 3 ..." and "total n4_1 ...", and last the tape as a graph, whose ids these are. */
+gd_status spy_tape(gd_tensor *loss, int shown, gd_status (*backward)(gd_tensor *));
 
 #endif

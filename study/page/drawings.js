@@ -109,7 +109,34 @@ function grids(list, targets) {
     return `<div class="grids">${groups.map((group) => `<div>${group.join('')}</div>`).join('')}</div>`;
 }
 
+// In a page: lights the cells of a step in the grids of a place, as it is played, and by itself the step whose
+// cell is pointed at or reached by keyboard. steps(): of now.
+function lighting(place, steps) {
+    const body = place.querySelector('.picture'), said = place.querySelector('.said');
+    function light({said : words, target, lit = {}}) {
+        said.textContent = words;
+        for (const cell of body.querySelectorAll('td[data-grid]')) {
+            const at = Number(cell.dataset.at), grid = cell.dataset.grid;
+            cell.classList.toggle('target', Boolean(target) && target.grid === grid && target.at === at);
+            cell.classList.toggle('part', (lit[grid] || []).includes(at));
+        }
+    }
+    function pick(stop) {
+        for (const event of ['mouseover', 'focusin', 'click'])
+            body.addEventListener(event, ({target}) => {
+                const cell = target.closest && target.closest('td[data-grid]');
+                const step = cell && steps().find((s) => s.target && s.target.grid === cell.dataset.grid && s.target.at === Number(cell.dataset.at));
+                if (!step) return;
+                stop();
+                light(step);
+            });
+        body.addEventListener('keydown', (event) => root.rove(event, 'td[data-grid][tabindex]'));
+    }
+    return {light, pick};
+}
+
 root.drawings = {
+    lighting,
     bars,
     plane,
     circles,

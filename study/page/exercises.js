@@ -59,7 +59,12 @@ const ladder = [
     }
 ];
 
-const all = [...ladder, ...practice ];
+// Of lessons, where an op's backward is something else as well.
+const asides = [ {
+    ...ladder.find(({op}) => op === 'softmax'), key : 'hessian_vector',
+    says : 'For p = softmax(z), which is called y here, and a vector v, called dy: write H v, called dx, in terms of y and dy. H[i, k] = p[i] ([i = k] - p[k]), row by row.'
+} ];
+const all = [...ladder, ...practice, ...asides ];
 
 // The lines to choose from, the right one among them, in an order that says nothing; and the program
 // with one of them.
@@ -122,16 +127,17 @@ function start(place, count) {
         place.dataset.done = '1';
         place.querySelector('.state').textContent = ' done';
     };
-    if (text) text.value = kept(exercise.op) || exercise.begin;
-    if (kept(exercise.op + ' done')) mark();
+    const name = exercise.key || exercise.op;
+    if (text) text.value = kept(name) || exercise.begin;
+    if (kept(name + ' done')) mark();
     place.querySelector('[data-act=check]').addEventListener('click', async () => {
         const program = written(place, exercise);
         if (program === null) return say(place, {error : 'Choose a line first.'});
-        if (text) kept(exercise.op, program);
+        if (text) kept(name, program);
         answer.replaceChildren();
         const found = await root.workers.ask({exercise, text : program}, place.querySelector('.controls'));
         if (say(place, found) !== true) return;
-        kept(exercise.op + ' done', '1');
+        kept(name + ' done', '1');
         mark();
         count();
     });
@@ -144,6 +150,7 @@ function start(place, count) {
 document.addEventListener('DOMContentLoaded', () => {
     const places = [...document.querySelectorAll('.exercise') ];
     const count = () => {
+        if (!document.getElementById('done')) return; // an exercise of a lesson
         const done = (list) => list.filter((place) => place.dataset.done).length, n = ladder.length;
         document.getElementById('done').textContent = `${done(places.slice(0, n))} of ${n} done, and ${
             done(places.slice(n))} of the ${places.length - n} others`;
@@ -160,6 +167,6 @@ document.addEventListener('DOMContentLoaded', () => {
     };
     addEventListener('hashchange', open);
     open();
-    document.getElementById('done').dataset.ready = '1';
+    document.getElementById('main').dataset.exercises = '1';
 });
 })(globalThis);

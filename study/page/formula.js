@@ -1,7 +1,9 @@
 // formula.js - a small language in which a reader writes a backward: one gradient or intermediate
 // tensor a line, "h[i, k] = dy[i, k] * w[k];". The indices on the left run over all elements; sum(j, ..),
 // mean(j, ..) and max(j, ..) run over one more. It is parsed and interpreted here, within a number of
-// steps; nothing is evaluated as JavaScript.
+// steps; nothing is evaluated as JavaScript. What a C programmer writes is understood as well: h[i][k], +=
+// (over the indices that the left side lacks), 3.0f, expf(x), double h[i][k] = ..; and comments. Without indices
+// the same language has whole tensors, which expression.js takes: "loss = mean((w x - y)^2)".
 (function(root) {
 'use strict';
 
@@ -39,6 +41,8 @@ const functions = {
     abs : Math.abs,
     pow : Math.pow
 };
+// Of whole tensors, in expression.js.
+const tensorFunctions = new Set([ 'abs', 'cos', 'exp', 'log', 'logsumexp', 'matmul', 'mean', 'relu', 'sigmoid', 'sin', 'softmax', 'sqrt', 'square', 'sum', 'tanh', 'transpose' ]);
 const folds = {
     sum : [ 0, (a, b) => a + b ],
     mean : [ 0, (a, b) => a + b ],
@@ -47,11 +51,15 @@ const folds = {
 
 // ---- Words ---------------------------------------------------------------------------------------
 
+// In C each of these is a word that no tensor needs.
+const types = new Set([ 'const', 'double', 'float', 'int', 'real', 'REAL', 'size_t', 'static' ]);
+
 function tokens(text) {
+    text = text.replace(/\/\*[^]*?(\*\/|$)/g, (comment) => comment.replace(/[^\n]/g, ' '));
     if (text.length > LENGTH) throw new Fault(`the text is longer than ${LENGTH} characters`, {line : 1, column : 1});
     const list = [];
     text.split('\n').forEach((source, i) => {
-        const rule = /\s+|\/\/.*|(\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)|([A-Za-z_]\w*)|(<=|>=|==|!=|[-+*\/()\[\],?:<>=;])|(.)/giy;
+        const rule = /\s+|\/\/.*|(\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)(?:[fl](?!\w))?|([A-Za-z_]\w*)|(<=|>=|==|!=|[-+*\/]=|[-+*\/()\[\],?:<>=;{}^@])|(.)/giy;
         for (let found; (found = rule.exec(source)) && found[0];) {
             const [, number, name, sign, strange ] = found, at = {line : i + 1, column : found.index + 1};
             if (strange) throw new Fault(`"${strange}" has no meaning here`, at);
@@ -63,14 +71,29 @@ function tokens(text) {
     return list;
 }
 
-// ---- Sentences: statements [{name, indices, value}], each node with the place where it stands --------
+// ---- Sentences: statements [{name, constant, indices, value}], each node with the place where it stands --------
 
-function parse(text) {
+const found = (token) => (token.kind === 'end' ? token.text : `"${token.text}"`);
+
+// Indices of a node that no fold inside it runs over and that are not in `known`.
+function open(node, known, list = new Set()) {
+    if (!node || typeof node !== 'object') return list;
+    const inside = node.kind === 'fold' ? new Set([...known, node.index ]) : known;
+    for (const index of node.indices || [])
+        if (index.kind === 'name' && !index.indices && !known.has(index.name)) list.add(index.name);
+    for (const child of children(node)) open(child, inside, list);
+    return list;
+}
+
+const children = (node) => [node.left, node.right, node.of, node.condition, node.yes, node.no, ...node.args || [], ...node.indices || []];
+
+// whole: of whole tensors, with products without a sign, @, ^ and lists of numbers.
+function parse(text, whole = false) {
     const list = tokens(text);
     let at = 0, depth = 0;
     const peek = () => list[at], is = (text) => peek().kind === 'sign' && peek().text === text;
     const expect = (text) => {
-        if (!is(text)) throw new Fault(`expected "${text}", found ${peek().kind === 'end' ? peek().text : `"${peek().text}"`}`, peek());
+        if (!is(text)) throw new Fault(`expected "${text}", found ${found(peek())}`, peek());
         return list[at++];
     };
     // A line that ends inside brackets goes on in the next.
@@ -96,35 +119,62 @@ function parse(text) {
         expect(close);
         return all;
     };
+    function call(token, place) {
+        const args = inside('(', ')', expression), has = (table, name) => Object.prototype.hasOwnProperty.call(table, name);
+        if (whole) return {kind : 'call', name : token.text, args, ...place};
+        if (has(folds, token.text)) {
+            if (args.length !== 2 || args[0].kind !== 'name' || args[0].indices)
+                throw new Fault(`${token.text} takes an index and an expression, as in ${token.text}(j, x[j])`, place);
+            return {kind : 'fold', name : token.text, index : args[0].name, of : args[1], ...place};
+        }
+        const name = [token.text, token.text.replace(/f$/, ''), token.text.replace(/^fabsf?$/, 'abs') ].find((each) => has(functions, each));
+        if (!name)
+            throw new Fault(`there is no function ${token.text}; there are ${[...Object.keys(functions), ...Object.keys(folds)].join(', ')}`, place);
+        if (args.length !== functions[name].length)
+            throw new Fault(`${name} takes ${functions[name].length} argument${functions[name].length > 1 ? 's' : ''}, here are ${args.length}`, place);
+        return {kind : 'call', name, args, ...place};
+    }
     function primary() {
         ends();
         const token = list[at++], place = {line : token.line, column : token.column};
         if (token.kind === 'number') return {kind : 'number', value : Number(token.text), ...place};
-        if (token.kind === 'sign' && token.text === '-') return {kind : 'minus', of : primary(), ...place};
+        if (token.kind === 'sign' && token.text === '-') return {kind : 'minus', of : power(), ...place};
+        if (token.kind === 'sign' && token.text === '+') return power();
         if (token.kind === 'sign' && token.text === '(') {
             at--;
             const all = inside('(', ')', expression);
             if (all.length > 1) throw new Fault('one expression is wanted in brackets', place);
             return all[0];
         }
-        if (token.kind !== 'name')
-            throw new Fault(`expected a number or a name, found ${token.kind === 'end' ? token.text : `"${token.text}"`}`, place);
-        if (is('(')) {
-            const args = inside('(', ')', expression);
-            if (Object.prototype.hasOwnProperty.call(folds, token.text)) {
-                if (args.length !== 2 || args[0].kind !== 'name' || args[0].indices)
-                    throw new Fault(`${token.text} takes an index and an expression, as in ${token.text}(j, x[j])`, place);
-                return {kind : 'fold', name : token.text, index : args[0].name, of : args[1], ...place};
-            }
-            if (!Object.prototype.hasOwnProperty.call(functions, token.text))
-                throw new Fault(`there is no function ${token.text}; there are ${[...Object.keys(functions), ...Object.keys(folds)].join(', ')}`, place);
-            if (args.length !== functions[token.text].length)
-                throw new Fault(`${token.text} takes ${functions[token.text].length} argument${functions[token.text].length > 1 ? 's' : ''}, here are ${args.length}`, place);
-            return {kind : 'call', name : token.text, args, ...place};
+        if (whole && token.kind === 'sign' && token.text === '[') {
+            at--;
+            return {kind : 'list', of : inside('[', ']', expression), ...place};
         }
-        return {kind : 'name', name : token.text, indices : is('[') ? inside('[', ']', expression) : undefined, ...place};
+        if (token.kind !== 'name')
+            throw new Fault(`expected a number or a name, found ${found(token)}`, place);
+        if (is('(') && !(whole && !tensorFunctions.has(token.text))) return call(token, place);
+        let indices;
+        while (!whole && is('[')) indices = [...indices || [], ...inside('[', ']', expression)]; // x[i][k] as x[i, k]
+        return {kind : 'name', name : token.text, indices, ...place};
     }
-    const product = binary([ '*', '/' ], primary), total = binary([ '+', '-' ], product);
+    function power() {
+        const base = primary();
+        if (!is('^')) return base;
+        const sign = list[at++];
+        if (!whole) throw new Fault('in C ^ is no power: write x * x, or pow(x, 2)', sign);
+        return {kind : 'binary', sign : '^', left : base, right : power(), line : sign.line, column : sign.column};
+    }
+    const times = binary([ '*', '/', '@' ], power);
+    // "w x": of whole tensors names, numbers and brackets that stand side by side are a product.
+    function product() {
+        let left = times();
+        while (whole && (peek().kind === 'name' || peek().kind === 'number' || is('(') || is('['))) {
+            const {line, column} = peek();
+            left = {kind : 'binary', sign : '*', left, right : times(), line, column};
+        }
+        return left;
+    }
+    const total = binary([ '+', '-' ], product);
     const compared = binary([ '<', '>', '<=', '>=', '==', '!=' ], total);
     function expression() {
         const condition = compared();
@@ -136,21 +186,40 @@ function parse(text) {
         return {kind : 'choice', condition, yes, no : expression(), line, column};
     }
     const statements = [];
-    while (at < list.length) {
-        if (peek().kind === 'end') {
-            at++;
-            continue;
-        }
-        const target = primary();
+    function statement() {
+        const first = at;
+        while (peek().kind === 'name' && types.has(peek().text) && list[at + 1].kind === 'name') at++;
+        const constant = list.slice(first, at).some(({text}) => text === 'const');
+        if (peek().kind === 'name' && /^(for|while|if)$/.test(peek().text) || is('{') || is('}'))
+            throw new Fault('a line is one formula, for all of its indices at once: loops and braces are not needed', peek());
+        const target = power();
         if (target.kind !== 'name') throw new Fault('a line begins with the tensor that it defines', target);
         const indices = (target.indices || []).map((index) => {
             if (index.kind !== 'name' || index.indices) throw new Fault('on the left an index is a name', index);
             return index.name;
         });
-        expect('=');
-        statements.push({name : target.name, indices, value : expression(), line : target.line, column : target.column});
-        if (is(';')) at++;
-        if (peek().kind !== 'end') throw new Fault(`expected the end of the line, found "${peek().text}"`, peek());
+        const sign = peek(), place = {line : target.line, column : target.column};
+        if (is('+=') || is('-=')) at++;
+        else expect('=');
+        let value = expression();
+        if (sign.text !== '=') { // adds up over what the left side has not, and to what was there
+            for (const index of whole ? [] : open(value, new Set(indices))) value = {kind : 'fold', name : 'sum', index, of : value, ...place};
+            const same = statements.findIndex(({name}) => name === target.name), first = statements[same];
+            const begun = first && first.value.kind === 'number'; // "s[i] = 0;", whose range comes with what is added
+            const before = !first ? {kind : 'number', value : 0, ...place} : begun ? first.value : target;
+            if (begun) statements.splice(same, 1);
+            value = {kind : 'binary', sign : sign.text[0], left : before, right : value, ...place};
+        }
+        statements.push({name : target.name, constant, indices, value, ...place});
+    }
+    while (at < list.length) {
+        if (peek().kind === 'end' || is(';')) {
+            at++;
+            continue;
+        }
+        statement();
+        if (!is(';') && peek().kind !== 'end')
+            throw new Fault(`expected the end of the line${peek().kind === 'name' ? ' or ";"' : ''}, found ${found(peek())}`, peek());
     }
     return statements;
 }
@@ -171,7 +240,7 @@ function ranges(node, tensors, found, fixed = new Set(Object.keys(found))) {
             found[index.name] = t.shape[d];
         });
     }
-    for (const child of [node.left, node.right, node.of, node.condition, node.yes, node.no, ...node.args || [], ...node.indices || []])
+    for (const child of children(node))
         ranges(child, tensors, found, fixed);
     return found;
 }
@@ -270,6 +339,7 @@ function run(statements, given, wanted, budget = STEPS) {
 
 root.formula = {
     Fault,
+    tensorFunctions,
     parse,
     run
 };

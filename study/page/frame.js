@@ -1,6 +1,7 @@
 // frame.js - what every page has: light and dark, search, and symbols and marks that light up
 // together wherever they stand.
 'use strict';
+document.documentElement.classList.add('js');
 (function() {
 // ---- Light and dark: as the system says, or as was chosen ----------------------------------
 
@@ -136,6 +137,19 @@ function tap(event) {
     tapped = element && element.dataset.symbol !== tapped ? element.dataset.symbol : null;
     if (tapped) light('symbol', tapped, true);
 }
+
+// Arrow keys go from cell to cell of a table, of which one at a time is reached by Tab.
+window.rove = (event, cells) => {
+    const cell = event.target.closest(cells);
+    const way = {ArrowLeft : [ 0, -1 ], ArrowRight : [ 0, 1 ], ArrowUp : [ -1, 0 ], ArrowDown : [ 1, 0 ]}[event.key];
+    if (!cell || !way) return;
+    event.preventDefault();
+    const to = cell.closest('table').rows[cell.parentElement.rowIndex + way[0]]?.cells[cell.cellIndex + way[1]];
+    if (!to || !to.matches(cells)) return;
+    cell.tabIndex = -1;
+    to.tabIndex = 0;
+    to.focus();
+};
 
 // ---- A formula that is wider than its place is set smaller, down to 52% --------------------------
 

@@ -100,18 +100,8 @@ class Gradus {
     }
 }
 
-// In a page: the module stands in a script, since a page opened from a file may not fetch others. It is
-// two thirds of what a page loads, and comes when the first example is opened.
-Gradus.here = function here() {
-    Gradus.loading = Gradus.loading || new Promise((done, fail) => {
-        const script = document.createElement('script');
-        script.src = 'ops-wasm.js';
-        script.onerror = () => fail(new Error(`${script.src} cannot be loaded`));
-        script.onload = () => done(root.wasi.unpack(root.opsWasm).then(Gradus.load));
-        document.head.append(script);
-    });
-    return Gradus.loading;
-};
+// In a page: the module is two thirds of what a page loads, and comes when the first example is opened.
+Gradus.here = () => (Gradus.loading = Gradus.loading || root.wasi.module('ops').then(Gradus.load));
 
 root.Gradus = Gradus;
 if (typeof module !== 'undefined') module.exports = Gradus;

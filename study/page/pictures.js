@@ -4,9 +4,9 @@
 // lit are the cells that it is computed from, {grid: [at]}.
 (function(root) {
 'use strict';
-const {bars, plane, circles, grids, short, escape, sum, dot, size, of} = root.drawings || require('./drawings.js');
+const {bars, plane, circles, grids, lighting, short, escape, sum, dot, size, of} = root.drawings || require('./drawings.js');
 const {steps : stepsOf} = root.examples || require('./examples.js');
-const {placeOf, rove} = root.worked || require('./worked.js');
+const {placeOf} = root.worked || require('./worked.js');
 const player = root.player || require('./player.js');
 
 const rowsOf = (values, N) => of(values.length / N, (i) => values.slice(i * N, (i + 1) * N));
@@ -19,7 +19,8 @@ function numbersOf({it, result}) {
     const s = Object.fromEntries(stepsOf(it, result).map((step) => [step.name, step.value.values]));
     const gradient = Object.fromEntries(it.check.inputs.map(({name}, i) => [name, result.gradients[i]]).filter(([ , g ]) => g));
     const {inputs, shapes, cotangents} = it.request;
-    return {s, gradient, inputs, shapes, op : it.request.op, y : result.outputs[0], dy : cotangents[0]};
+    const output = (it.own.outputs || [ 'y' ])[0], names = it.check.inputs.map(({name}) => name);
+    return {s, gradient, inputs, shapes, op : it.request.op, y : result.outputs[0], dy : cotangents[0], output, names, jacobians : result.jacobians};
 }
 
 // ---- Rows that add up to something: bars -----------------------------------------------------------
@@ -214,6 +215,35 @@ function attention(v) {
         steps, 'Row i is a query, column j a key. Point at a number, or go to it by Tab and the arrow keys, to see what it is computed from; Play goes through all.');
 }
 
+// Which numbers reach which, from the library's Jacobians. also: what else an element of a gradient is made of,
+// (input, place) to {grid: places}.
+const flow = (also = () => ({})) => ({inputs, shapes, gradient, y, dy, output, names, jacobians}) => {
+    const flat = (shape) => [shape.slice(0, -1).reduce((a, b) => a * b, 1), shape.length ? shape[shape.length - 1] : 1 ];
+    const at = (shape, i) => (shape.length ? placeOf(shape, i) : ''), steps = [], given = names.filter((name) => gradient[name]);
+    const met = (k, j) => of(dy.length, (o) => o).filter((o) => jacobians[k][o][j] !== 0);
+    y.values.forEach((v, o) => steps.push({
+        target : {grid : output, at : o},
+        lit : Object.fromEntries(given.map((name) => [name, of(inputs[name].length, (j) => j).filter((j) => jacobians[names.indexOf(name)][o][j] !== 0)])),
+        said : `Forward: ${output}${at(y.shape, o)} = ${short(v)} is made of what is lit; nothing else moves it.`
+    }));
+    for (const name of given) {
+        const k = names.indexOf(name);
+        gradient[name].values.forEach((v, j) => {
+            const from = met(k, j), terms = from.map((o) => `${signed(dy[o])} × ${signed(jacobians[k][o][j])}`);
+            steps.push({
+                target : {grid : `d${name}`, at : j},
+                lit : {[`d${output}`] : from, ...also(name, j)},
+                said : `Backward: ${name}${at(shapes[name], j)} is in ${from.length || 'no'} element${from.length === 1 ? '' : 's'} of ${output}; each sends its gradient times its slope: d${name}${at(shapes[name], j)} = ${
+                    terms.length ? `${terms.slice(0, 4).join(' + ')}${terms.length > 4 ? ' + ...' : ''} = ` : ''}${short(v)}.`
+            });
+        });
+    }
+    const table = (name, shape, values, beside) => ({name, shape : flat(shape), values, beside});
+    return story([...names.filter((name) => inputs[name]).map((name, i) => table(name, shapes[name], inputs[name], i)), table(output, y.shape, y.values, true), table(`d${output}`, y.shape, dy),
+        ...given.map((name) => table(`d${name}`, shapes[name], gradient[name].values, true)) ], steps, point, 1100);
+};
+const products = (name, at) => (name === 'a' ? {b : [ 0, 1 ].map((j) => 2 * (at % 3) + j)} : {a : [ 0, 1 ].map((i) => 3 * i + Math.floor(at / 2))}); // a [2, 3], b [3, 2]
+
 const plain = ([R, C], values, name) => ({name, shape : [ R, C ], values});
 const point = 'Point at a number, or go to it by Tab and the arrow keys, to see what reaches it; Play goes through all.';
 
@@ -407,7 +437,9 @@ const pictures = {
     max_pool2d : [ [ 'Who gets the gradient', pool(true) ] ],
     avg_pool2d : [ [ 'Who gets the gradient', pool(false) ] ],
     lstm : [ [ 'Gates through time', lstm ] ],
-    gru : [ [ 'Gates through time', gru ] ]
+    gru : [ [ 'Gates through time', gru ] ],
+    matmul : [ [ 'Rows and columns', flow(products) ] ],
+    ...Object.fromEntries([ 'linear', 'sum', 'gather', 'swiglu', 'dropout' ].map((op) => [op, [ [ 'Who reaches whom', flow() ] ]]))
 };
 
 // The places of an op's pictures, as they are before a reader changes anything: {it, result, gradus}.
@@ -436,17 +468,10 @@ if (typeof module !== 'undefined') {
 
 // Returns a function that takes new numbers.
 function start(place, [, make]) {
-    const body = place.querySelector('.picture'), said = place.querySelector('.said'), which = place.querySelector('select[data-act=story]'), aim = place.querySelector('[data-act=aim]');
+    const body = place.querySelector('.picture'), which = place.querySelector('select[data-act=story]'), aim = place.querySelector('[data-act=aim]');
+    const {light, pick} = lighting(place, () => chosen().steps);
     let stories = null, drawn = body.innerHTML, play = null;
     const chosen = () => stories[which ? which.selectedIndex : 0];
-    function light({said : words, target, lit = {}}) {
-        said.textContent = words;
-        for (const cell of body.querySelectorAll('td[data-grid]')) {
-            const at = Number(cell.dataset.at), grid = cell.dataset.grid;
-            cell.classList.toggle('target', Boolean(target) && target.grid === grid && target.at === at);
-            cell.classList.toggle('part', (lit[grid] || []).includes(at));
-        }
-    }
     function show(at) {
         const {steps, draw} = chosen(), fresh = draw(at);
         if (fresh !== drawn) body.innerHTML = drawn = fresh;
@@ -454,19 +479,11 @@ function start(place, [, make]) {
         if (aim && aim !== document.activeElement) aim.value = Math.round(chosen().angle);
         place.dataset.at = at;
     }
-    const pick = ({target}) => {
-        const cell = target.closest && target.closest('td[data-grid]');
-        const step = cell && chosen().steps.find((s) => s.target && s.target.grid === cell.dataset.grid && s.target.at === Number(cell.dataset.at));
-        if (!step) return;
-        play.stop();
-        light(step);
-    };
     function take(numbers, gradus) {
         stories = make(numbersOf(numbers), gradus);
         if (play) return play.go(play.at());
         play = player.attach(place, {steps : () => chosen().steps.length - 1, show, pace : () => chosen().pace});
-        for (const event of ['mouseover', 'focusin', 'click']) body.addEventListener(event, pick);
-        body.addEventListener('keydown', (event) => rove(event, 'td[data-grid][tabindex]'));
+        pick(play.stop);
         aim?.addEventListener('input', () => place.dispatchEvent(
             new CustomEvent('cotangent', {bubbles : true, detail : {op : place.dataset.of, values : chosen().aim(Number(aim.value))}})));
         which?.addEventListener('change', () => play.go(play.at()));

@@ -11,7 +11,7 @@ const controls = (more = '') => `<div class="controls"><button type="button" dat
 // `at` of them into the page; pace: milliseconds of one. It begins at the end, with all that there is
 // to see. Returns {go(at), stop(), at()}.
 function attach(place, {steps, show, pace = 600, begin = steps()}) {
-    const button = (name) => place.querySelector(`[data-act=${name}]`);
+    const button = (name) => place.querySelector(`[data-act=${name}]`), said = place.querySelector('.said');
     const play = button('play'), seek = button('seek');
     let at = begin, timer = 0;
     function go(to) {
@@ -25,6 +25,7 @@ function attach(place, {steps, show, pace = 600, begin = steps()}) {
         clearInterval(timer);
         timer = 0;
         play.textContent = 'Play';
+        said?.setAttribute('aria-live', 'polite'); // a step is read out; what plays by itself is not
     }
     function tick() {
         go(at + 1);
@@ -34,6 +35,7 @@ function attach(place, {steps, show, pace = 600, begin = steps()}) {
         if (timer) return stop();
         if (at >= steps()) go(0);
         play.textContent = 'Pause';
+        said?.setAttribute('aria-live', 'off');
         timer = setInterval(tick, typeof pace === 'function' ? pace() : pace);
     });
     const by = (n) => () => {
@@ -46,7 +48,12 @@ function attach(place, {steps, show, pace = 600, begin = steps()}) {
         stop();
         go(Number(seek.value));
     });
+    stop();
     go(begin);
+    // On paper it stands at the end.
+    let kept = null;
+    addEventListener('beforeprint', () => { kept = at, stop(), go(steps()); });
+    addEventListener('afterprint', () => go(kept));
     return {go, stop, at : () => at};
 }
 

@@ -88,7 +88,23 @@ function unpack(text) {
     return new Response(packed.stream().pipeThrough(new DecompressionStream('gzip'))).arrayBuffer();
 }
 
+// In a page: a script that is not loaded before it is wanted, and the module in it, NAME-wasm.js; a page
+// opened from a file may not fetch others.
+const loading = {};
+function script(src) {
+    return loading[src] = loading[src] || new Promise((done, fail) => {
+        const element = document.createElement('script');
+        element.src = src;
+        element.onerror = () => fail(new Error(`${src} cannot be loaded`));
+        element.onload = done;
+        document.head.append(element);
+    });
+}
+const module = (name) => script(`${name}-wasm.js`).then(() => unpack(root[`${name}Wasm`]));
+
 root.wasi = {
+    script,
+    module,
     start,
     unpack,
     Exit

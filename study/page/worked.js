@@ -211,21 +211,7 @@ function render(it, result, format, symbols, line) {
         result.jacobians[first].length ? `<h4>Jacobian</h4>${jacobian(it, result, first)}` : ''}`);
 }
 
-// Moves the focus by an arrow key from a cell of a table to its neighbour, which Tab then comes back to.
-function rove(event, cells) {
-    const cell = event.target.closest(cells);
-    const way = {ArrowLeft : [ 0, -1 ], ArrowRight : [ 0, 1 ], ArrowUp : [ -1, 0 ], ArrowDown : [ 1, 0 ]}[event.key];
-    if (!cell || !way) return;
-    event.preventDefault();
-    const to = cell.closest('table').rows[cell.parentElement.rowIndex + way[0]]?.cells[cell.cellIndex + way[1]];
-    if (!to || !to.matches(cells)) return;
-    cell.tabIndex = -1;
-    to.tabIndex = 0;
-    to.focus();
-}
-
 const api = {
-    rove,
     compute,
     contributions,
     render,
@@ -374,7 +360,7 @@ async function start(place) {
     body.addEventListener('mouseover', pick);
     body.addEventListener('focusin', pick);
     body.addEventListener('click', pick);
-    body.addEventListener('keydown', (event) => rove(event, 'td[data-pick]'));
+    body.addEventListener('keydown', (event) => root.rove(event, 'td[data-pick]'));
     const total = () => body.querySelectorAll('.step').length;
     const button = (name, act) =>
         place.querySelector(`[data-act=${name}]`)?.addEventListener('click', act);

@@ -19,6 +19,7 @@ function stop(why) {
     worker?.terminate();
     worker = null;
     answer?.({error : why});
+    answer = null;
 }
 
 // Shows, in `controls`, that gradcheck is at work, once that takes long enough to be seen: how many
@@ -39,20 +40,24 @@ function busy(controls) {
     };
 }
 
-// What gradcheck finds, or {error}; check.js has the questions. Another question stops it.
+// What gradcheck finds, or {error}; check.js has the questions. Another question stops it. The module comes
+// with the first one.
 async function ask(question, controls) {
     if (answer) stop('Stopped: another check has begun.');
-    worker = worker || start('gradus');
     const shown = busy(controls);
     const found = await new Promise((done) => {
         answer = done;
-        worker.onmessage = ({data}) => {
-            if (!data.found) return shown.tell(data.backwards);
-            answer = null;
-            done(data.found);
-        };
-        worker.onerror = ({message}) => stop(message);
-        worker.postMessage(question);
+        root.wasi.script('gradus-wasm.js').then(() => {
+            if (answer !== done) return;
+            worker = worker || start('gradus');
+            worker.onmessage = ({data}) => {
+                if (!data.found) return shown.tell(data.backwards);
+                answer = null;
+                done(data.found);
+            };
+            worker.onerror = ({message}) => stop(message);
+            worker.postMessage(question);
+        }, ({message}) => stop(message));
     });
     shown.end();
     return found;

@@ -56,10 +56,11 @@ function fileNamed(text, file, known) {
 // ---- The page ----------------------------------------------------------------------------------
 
 // Returns {html, title, headings: [{depth, text, id}], text}. context: {known: files that have
-// pages, marks: {mark: {file, line}}, symbols: [{tex, name, code}]}.
+// pages, marks: {mark: {file, line}}, symbols: [{tex, name, code}], blocks: {language of a block of code: its HTML}}.
 function render(file, source, context) {
     const headings = [];
-    const {known, marks = {}, symbols = []} = context;
+    const {known, marks = {}, symbols = [], blocks = {}} = context;
+    const inline = (text) => marked.parseInline(text);
     const codeNames = Object.fromEntries(symbols.map((s) => [s.code, s.name]));
     const math = (name, level, start, rule, display) => ({
         name,
@@ -122,6 +123,7 @@ function render(file, source, context) {
             return page ? `<a href="${page}"><code>${html}</code></a>` : `<code>${html}</code>`;
         },
         code(text, language) {
+            if (Object.prototype.hasOwnProperty.call(blocks, language)) return blocks[language].call({inline}, text);
             const c = /^(c|cpp|cuda|)$/.test(language || '');
             const html = c ? highlight(text, codeNames) : escape(text);
             const linked = html.replace(/\[([a-z][\w. ]*)\](?=[^\n]*\*\/<)/g,

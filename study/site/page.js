@@ -7,6 +7,7 @@ const sections = [
     [ 'Tutorial', 'tutorial.html' ],
     [ 'Ops', 'ops.html' ],
     [ 'Tape', 'tape.html' ],
+    [ 'Expression', 'expression.html' ],
     [ 'Break it', 'break.html' ],
     [ 'Exercises', 'exercises.html' ],
     [ 'Train', 'train.html' ],

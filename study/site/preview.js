@@ -14,8 +14,8 @@ async function main([ folder ]) {
             {width : 1200, height : 630, deviceScaleFactor : 1, mobile : false});
         await tab.send('Emulation.setEmulatedMedia', {features : [ {name : 'prefers-reduced-motion', value : 'reduce'} ]});
         await tab.open(pathToFileURL(path.resolve(folder, 'index.html')).href);
-        await tab.until(`document.getElementById('watch').dataset.ready`);
-        await tab.evaluate(`scrollTo(0, document.getElementById('watch').offsetTop - 60)`);
+        await tab.until(`document.querySelector('.tape').dataset.ready`);
+        await tab.evaluate(`scrollTo(0, 0)`);
         const {data} = await tab.send('Page.captureScreenshot', {format : 'png'});
         fs.writeFileSync(path.join(folder, 'preview.png'), Buffer.from(data, 'base64'));
     } finally {

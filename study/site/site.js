@@ -17,13 +17,14 @@ const reference = require('./reference.js');
 const rmsNorm = require('./rms_norm.js');
 const tapes = require('./tapes.js');
 const kernel = require('./kernel.js');
+const lessons = require('./lessons.js');
 const frame = require('./page.js');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
 const {example, steps} = require('../page/examples.js');
 const exercises = require('../page/exercises.js');
 const pictures = require('../page/pictures.js');
-const watch = require('../page/watch.js');
+const expression = require('../page/expression.js');
 const worked = require('../page/worked.js');
 
 const [programs, out] = process.argv.slice(2, 4).map((folder) => path.resolve(folder));
@@ -252,13 +253,32 @@ function normPages(gradus, readme, page) {
 
 // ---- Pages of text -----------------------------------------------------------------------------
 
-function textPages(gradus, watched) {
-    for (const file of files.filter((name) => name.endsWith('.md') && sources.page(name))) {
+const firstDescription = 'Learn how backpropagation works: eight short lessons with figures to play with, exercises that a checker answers, and a C library that runs in the page.';
+
+function textPages(gradus, expressions) {
+    const blocks = lessons.blocks({gradus, expressions}), homes = homesOf(gradus);
+    // A page's figures and exercises, and the scripts that these take.
+    const withFigures = (page) => {
+        const named = [...page.html.matchAll(/<!-- exercise: (\w+) -->/g) ].map(([ , name ]) => name);
+        const html = page.html.replace(/<!-- exercise: (\w+) -->/g, (_, name) => exercisePanel(gradus, exercises.all.find((e) => (e.key || e.op) === name), 0, homes, 3));
+        const figures = /class="(panel tape|panel curve slope|guess|panel drawn still|panel count)"/.test(html);
+        return {...page, html, scripts : [...new Set([...page.scripts || [], ...(figures ? lessons.scripts : []), ...(named.length ? exerciseScripts : []) ]) ]};
+    };
+    for (const file of files.filter((name) => name.endsWith('.md') && sources.page(name)).sort()) {
         const source = sources.read(file);
         const found = Object.fromEntries(
             marks.ofFolder(file, files).reverse().map((at) => [at.mark, {...at}]));
         const page = markdown.render(
-            file, source, {known, marks : found, symbols : markdown.symbolsOf(source)});
+            file, source, {known, marks : found, symbols : markdown.symbolsOf(source), blocks : file.startsWith('study/') ? blocks : {}});
+        if (file === 'study/index.md') {
+            const first = withFigures(page);
+            write('index.html', {...first, headings : [], title : 'gradus, a study', kind : 'index', description : firstDescription});
+            continue;
+        }
+        if (file.startsWith('study/lessons/')) {
+            write(sources.page(file), {...withFigures({...page, html : lessons.screens(page.html)}), headings : [], kind : 'lesson'});
+            continue;
+        }
         const op = /^kernels\/\w+\/README\.md$/.test(file);
         if (file === 'docs/numerics.md') {
             page.html += curves.error;
@@ -268,17 +288,8 @@ function textPages(gradus, watched) {
         if (file === 'kernels/rms_norm/README.md')
             normPages(gradus, file, page);
         else
-            write(sources.page(file), op ? opPage(gradus, file, page) : page);
+            write(sources.page(file), op ? opPage(gradus, file, page) : withFigures(page));
     }
-    const index = markdown.render('study/index.md', sources.read('study/index.md'), {known});
-    const [head, rest] = index.html.split('<h2 id="the-path">');
-    write('index.html', {
-        ...index,
-        html : `${head}${watch.html(watched.run(watch.start))}<h2 id="the-path">${rest}`,
-        title : 'gradus, a study',
-        kind : 'index',
-        scripts : [ 'watch-wasm.js', 'wasi.js', 'player.js', 'watch.js' ]
-    });
     for (const file of files.filter((name) => /\.(svg|png)$/.test(name)))
         fs.copyFileSync(sources.path(file), path.join(out, path.basename(file)));
 }
@@ -382,7 +393,7 @@ function breakPage(gradus) {
     write('break.html', {
         title : 'Break it',
         scripts :
-            [ 'gradus-wasm.js', 'worker.js', 'examples.js', 'worked.js', 'break.js' ],
+            [ 'wasi.js', 'worker.js', 'examples.js', 'worked.js', 'break.js' ],
         headings : [ {depth : 2, text : 'Every planted bug', id : 'all'} ],
         html : `<h1 id="top">Break it</h1>
 <p class="lead">A wrong backward still trains, only worse. Choose a mistake; gradcheck compares
@@ -419,12 +430,18 @@ function choice(exercise, i) {
         given.length > 1 ? 'here' : 'in'}?</legend>${radios.join('')}</fieldset>${pre(given.slice(exercise.at + 1))}`;
 }
 
-function exercisePanel(gradus, exercise, number, home, level) {
-    const {op, answer} = exercise, i = exercises.all.indexOf(exercise);
+const exerciseScripts = [ 'wasi.js', 'worker.js', 'practice.js', 'exercises.js' ];
+
+// The page of each op.
+const homesOf = (gradus) => Object.fromEntries(files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file))
+                                                   .flatMap((file) => opsOf(file, gradus).map((op) => [op, file])));
+
+function exercisePanel(gradus, exercise, number, homes, level) {
+    const {op, answer} = exercise, i = exercises.all.indexOf(exercise), id = exercise.key || op;
     const numbers = Object.entries(exercise.numbers || {}).map(([ name, v ]) => `${name} = ${v === Math.PI ? '3.14159...' : v}`).join(', ');
-    return `<div class="panel exercise" data-exercise="${i}"><h${level} id="${op}" class="small">${number ? number + '. ' : ''}${op}<span class="state good"></span></h${level}>
+    return `<div class="panel exercise" data-exercise="${i}"><h${level} id="${id}" class="small">${number ? number + '. ' : ''}${id}<span class="state good"></span></h${level}>
 <p>${escape(exercise.says || gradus.find(op).formula)}${/\.$/.test(exercise.says || '') ? '' : '.'}${
-        numbers && !exercise.says ? ` Here ${numbers}.` : ''} <a href="${sources.page(home)}">the derivation</a></p>
+        numbers && !exercise.says ? ` Here ${numbers}.` : ''} <a href="${sources.page(homes[op])}">the derivation</a></p>
 ${exercise.wrong ? choice(exercise, i)
                  : `<textarea rows="${answer.split('\n').length + 2}" spellcheck="false" aria-label="the backward of ${op}"></textarea>`}
 <div class="controls"><button type="button" data-act="check">Check</button>${
@@ -435,13 +452,13 @@ ${exercise.wrong ? choice(exercise, i)
 
 function exercisesPage(gradus) {
     const readmes = files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file));
-    const homes = Object.fromEntries(readmes.flatMap((file) => opsOf(file, gradus).map((op) => [op, file])));
-    const rest = readmes.map((file) => ({file, list : exercises.all.slice(exercises.ladder.length).filter(({op}) => homes[op] === file)}))
+    const homes = homesOf(gradus);
+    const rest = readmes.map((file) => ({file, list : exercises.all.slice(exercises.ladder.length).filter(({op, key}) => !key && homes[op] === file)}))
                      .filter(({list}) => list.length);
     const title = (file) => plain(markdown.render(file, sources.read(file), {known}).title);
     write('exercises.html', {
         title : 'Exercises',
-        scripts : [ 'gradus-wasm.js', 'worker.js', 'practice.js', 'exercises.js' ],
+        scripts : exerciseScripts,
         headings : [
             ...exercises.ladder.map((e, i) => ({depth : 2, id : e.op, text : `${i + 1}. ${e.op}`})),
             {depth : 2, id : 'every-op', text : 'Every other op'}
@@ -455,11 +472,11 @@ library's gradcheck compares it with finite differences of the forward and names
 axis where it is read. There are exp, log, sqrt, sin, cos, tanh, erf, abs, floor, pow, comparisons, which are 1 or 0, and
 <code>a ? b : c</code>. What you define in one line can be read in the next. Each box begins with a mistake. What
 you write is kept in this browser.</p><noscript>Checking takes JavaScript.</noscript>
-${exercises.ladder.map((e, i) => exercisePanel(gradus, e, i + 1, homes[e.op], 2)).join('\n')}
+${exercises.ladder.map((e, i) => exercisePanel(gradus, e, i + 1, homes, 2)).join('\n')}
 <h2 id="every-op">Every other op</h2>
 <p>Where a backward is long, all of it is given but a line, to be chosen.</p>
 ${rest.map(({file, list}) => `<details class="group"><summary>${escape(title(file))}: ${list.length}</summary>${
-            list.map((e) => exercisePanel(gradus, e, 0, homes[e.op], 3)).join('\n')}</details>`).join('\n')}`
+            list.map((e) => exercisePanel(gradus, e, 0, homes, 3)).join('\n')}</details>`).join('\n')}`
     });
 }
 
@@ -468,7 +485,7 @@ ${rest.map(({file, list}) => `<details class="group"><summary>${escape(title(fil
 function trainPage() {
     write('train.html', {
         title : 'Train',
-        scripts : [ 'train-wasm.js', 'worker.js', 'train.js' ],
+        scripts : [ 'train-wasm.js', 'wasi.js', 'worker.js', 'train.js' ],
         html : `<h1 id="top">A model learns, in this page</h1>
 <p class="lead">The transformer of <code>gradus-train</code>, 2 layers and 64 wide, trained in
 this page by the library: forward, backward, clipping, AdamW, in the same C.</p>
@@ -510,15 +527,15 @@ async function main() {
     const gradus = await Gradus.load(bytes);
     carry('ops', 'study_ops');
     carry('gradus', 'study', scriptsFor('gradus', [ 'wasi.js', 'module.js', 'formula.js', 'check.js' ]));
-    carry('watch', 'study_watch');
-    const watched = await watch.Watched.load(fs.readFileSync(path.join(programs, 'study_watch.wasm')));
+    carry('expression', 'study_expression');
+    const expressions = await expression.Expressions.load(fs.readFileSync(path.join(programs, 'study_expression.wasm')));
     for (const script of fs.readdirSync(path.join(__dirname, '../page')))
         fs.copyFileSync(path.join(__dirname, '../page', script), path.join(out, script));
     fs.copyFileSync(path.join(katexFolder, 'katex.min.css'), path.join(out, 'katex/katex.min.css'));
     for (const font of fs.readdirSync(path.join(katexFolder, 'fonts'))
              .filter((name) => name.endsWith('.woff2')))
         fs.copyFileSync(path.join(katexFolder, 'fonts', font), path.join(out, 'katex/fonts', font));
-    textPages(gradus, watched);
+    textPages(gradus, expressions);
     opsPage(gradus);
     referencePages();
     codePages();
@@ -527,6 +544,7 @@ async function main() {
     write('vanishing.html', curves.vanishing);
     trainPage();
     write('tape.html', await tapes.page(programs));
+    write('expression.html', tapes.expressionPage(expressions));
     for (const page of publish.pages()) write(page.name, page);
     publish.files(out, whole);
     fs.writeFileSync(path.join(out, 'search.js'), `searchIndex = ${JSON.stringify(search)};\n`);

@@ -28,7 +28,7 @@ exports.list = function list() {
                     found.push(name);
             }
         };
-        for (const folder of ['include', 'src', 'kernels', 'train', 'bench', 'docs', 'tests'])
+        for (const folder of ['include', 'src', 'kernels', 'train', 'bench', 'docs', 'study', 'tests'])
             walk(folder);
         return [...found, 'README.md', 'CHANGELOG.md', 'CONTRIBUTING.md' ];
     }
@@ -47,6 +47,9 @@ exports.page = function page(file) {
     if (op) return op[2] === 'README' ? `${op[1]}.html` : `${op[1]}-${op[2].toLowerCase()}.html`;
     const header = /^include\/gradus\/(\w+)\.h$/.exec(file);
     if (header) return `reference-${header[1]}.html`;
+    const lesson = /^study\/lessons\/([\w-]+)\.md$/.exec(file);
+    if (lesson) return `lesson-${lesson[1]}.html`;
+    if (file === 'study/index.md') return 'index.html';
     if (/^(docs\/)?\w+\.md$/.test(file)) return path.basename(file, '.md').toLowerCase() + '.html';
     if (exports.isCode(file)) return `code-${file.replace(/\//g, '-')}.html`;
     return undefined;

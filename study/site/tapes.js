@@ -1,17 +1,18 @@
-// tapes.js - the tapes of the example programs as graphs: drawn by Graphviz, put in motion by
-// page/tape.js.
+// tapes.js - the tapes of the example programs, and of an expression that the reader writes.
 'use strict';
-const {execFileSync} = require('child_process');
 const fs = require('fs');
 const path = require('path');
 const {escape} = require('./tools.js');
+const lessons = require('./lessons.js');
+const sources = require('./sources.js');
 require('../page/wasi.js');
-const player = require('../page/player.js');
+const expression = require('../page/expression.js');
+const formula = require('../page/formula.js');
 
 const programs = [
     [
         'fit_line', 'A line',
-        'The first program of the tutorial: w and b are broadcast to five points, and error is read twice.'
+        'The first program of the tutorial: w and b are broadcast to five points, and error is read twice. Here they begin at 0.5 and 1: of zeros a product shows nothing.'
     ],
     [ 'mlp', 'A network', 'Three linear layers with tanh between them.' ],
     [
@@ -24,12 +25,10 @@ const programs = [
     ],
 ];
 
-// What the program prints at its first backward: the graph, and by id the values, what arrives by
-// each arrow of a gradient, and what has arrived so far: {dot, numbers: {values, parts, totals}}.
-async function tapeOf(folder, name) {
+// What a program prints at its first backward (study/spy.c).
+async function printedBy(folder, name) {
     let text = '';
-    const file = path.join(folder, `tape_${name}.wasm`);
-    const exports = await wasi.start(fs.readFileSync(file), {
+    const exports = await wasi.start(fs.readFileSync(path.join(folder, `tape_${name}.wasm`)), {
         args : [ name ],
         print : (piece, fd) => {
             if (fd === 1) text += piece;
@@ -40,75 +39,70 @@ async function tapeOf(folder, name) {
     } catch (stop) {
         if (!(stop instanceof wasi.Exit) || stop.status) throw stop;
     }
-    const numbers = (what) => Object.fromEntries(
-        [...text.matchAll(new RegExp(`^${what} (\\w+) (.*?) *$`, 'gm')) ].map(
-            ([ , id, list ]) => [id, list.replace(/ /g, ', ')]));
-    return {
-        dot : text.slice(text.indexOf('digraph')),
-        numbers : {values : numbers('value'), parts : numbers('part'), totals : numbers('total')}
-    };
-}
-
-// The same numbers as tables, for whoever does not see the picture.
-function numbersTable(dot, {values, parts, totals}) {
-    const label = (id) =>
-        escape((new RegExp(`^ *${id} \\[.*label="([^"\\\\]*)`, 'm').exec(dot) || [ '', id ])[1]);
-    const forward = Object.keys(values).filter((id) => new RegExp(`^ *${id} \\[`, 'm').test(dot));
-    const arrows = [...dot.matchAll(/id="(n\d+)_(\d+)_([nt]\d+(?:_\d+)?)", style=dashed/g) ]
-                       .sort((a, b) => b[1].slice(1) - a[1].slice(1));
-    return `<details><summary>all numbers, as tables</summary><div class="wide"><table><thead><tr><th>tensor</th><th>its first values</th></tr></thead><tbody>${
-        forward.map((id) => `<tr><td>${label(id)}</td><td>${values[id]}</td></tr>`).join('')}</tbody></table></div>
-<div class="wide"><table><thead><tr><th>gradient from</th><th>to</th><th>what it sends</th><th>what has arrived there so far</th></tr></thead><tbody>${
-        arrows
-            .map(([ , node, k, to ]) => `<tr><td>${label(node)}</td><td>${label(to)}</td><td>${
-                     parts[`${node}_${k}`] || ''}</td><td>${totals[`${node}_${k}`] || ''}</td></tr>`)
-            .join('')}</tbody></table></div></details>`;
-}
-
-// The graph as SVG in the page's colours.
-function draw(dot, title) {
-    const svg = execFileSync('dot',
-        [
-            '-Tsvg', '-Gbgcolor=transparent', '-Gfontname=monospace', '-Nfontsize=11',
-            '-Efontsize=10', '-Gnodesep=0.3', '-Granksep=0.35'
-        ],
-        {
-            input : dot
-        }).toString();
-    return svg.slice(svg.indexOf('<svg'))
-        .replace(/<title>[^]*?<\/title>\n?/g, '')
-        .replace(/ (stroke|fill)="(black|lightgrey)"/g, '')
-        .replace(/<svg width="[^"]*" height="[^"]*"/, `<svg role="img" aria-label="the tape of ${title}"`)
-        .replace(/<polygon fill="transparent"[^>]*>/, '')
-        .replace(/ id="/g, ' data-id="');
+    return text;
 }
 
 exports.page = async function page(folder) {
     const parts = [];
     for (const [name, title, words] of programs) {
-        const {dot, numbers} = await tapeOf(folder, name), svg = draw(dot, title);
-        const width = Number(/viewBox="[\d.]+ [\d.]+ ([\d.]+)/.exec(svg)[1]);
+        const printed = await printedBy(folder, name);
         parts.push(`<h2 id="${name}">${title}</h2><p>${words} <a href="code-docs-examples-${
             name}.c.html">${name}.c</a></p>
-<div class="panel tape" id="tape-${name}" data-numbers="${escape(JSON.stringify(numbers))}">${
-            player.controls()}<p class="said"></p>
-<div class="wide" style="--width:${width}pt">${svg}</div>${numbersTable(dot, numbers)}
-<details><summary>as gd_tape_print_dot prints it</summary><pre class="code">${
-            escape(dot)}</pre></details></div>`);
+${lessons.tapePanel(printed, {small : false, id : `tape-${name}`})}<details><summary>as gd_tape_print_dot prints it</summary><pre class="code">${
+            escape(printed.slice(printed.indexOf('digraph')))}</pre></details>`);
     }
     return {
         title : 'Tape',
-        scripts : [ 'player.js', 'tape.js' ],
+        description : 'The tapes of four example programs, played forward and back: values, gradients, and the memory that is freed.',
+        scripts : lessons.scripts,
         headings : programs.map(([ id, text ]) => ({depth : 2, id, text})),
         html : `<h1 id="top">The tape</h1>
 <p class="lead">What the example programs write down while they compute, and how the gradients
-come back. The graphs are what <code>gd_tape_print_dot</code> prints after the first backward,
-drawn by Graphviz.</p>
-<p>A box is a node: an op, the shape of what it made, the 2-norm of the gradient that reached it,
-the bytes that waited for its backward. An ellipse is a leaf, filled where it requires a gradient.
-Solid arrows carry values, dashed ones gradients. Press Play, or drag: nodes appear in the order of
-the forward, with their first values; then the walk goes back, one arrow at a time. A tensor with two
-readers gets two gradients, and they add up. Last, what a node had saved is freed.</p>
-${parts.join('\n')}`,
+come back. Or write <a href="expression.html">an expression of your own</a>.</p>
+<p>A box with corners is a node: an op, its result, its gradient once it has arrived, its 2-norm, and
+the bytes that wait for its backward, blue until they are freed. A round one is a leaf. The
+arrows carry values down and gradients up. A tensor with two readers gets two gradients, and they add up.</p>
+${parts.join('\n')}`
+    };
+};
+
+// ---- An expression of the reader's -------------------------------------------------------------------
+
+const begin = `w = 0.5
+b = 1
+const x = [-2, -1, 0, 1, 2]
+const y = [-5, -3, -1, 1, 3]
+loss = mean((w x + b - y)^2)`;
+
+const others = [
+    [ 'a neuron', 'w = [0.5, -1, 2]\nconst x = [1, 2, 3]\nb = 0.1\na = tanh(sum(w x) + b)\nloss = (a - 1)^2' ],
+    [ 'a layer', 'const x = [[1, 2], [0, 1], [-1, 3]]\nw = [[0.5, -1], [1, 0]]\nb = [1, -1]\nloss = mean(relu(x @ w + b)^2)' ],
+    [ 'cross entropy', 'x = [2, 1, -1]\nconst truth = [0, 1, 0]\nloss = logsumexp(x) - sum(truth x)' ],
+    [ 'attention', 'q = [[1, 0], [0.5, 1]]\nk = [[1, 1], [0, 2]]\nv = [[1, -1], [2, 0.5]]\np = softmax(q @ transpose(k))\ny = p @ v\nloss = sum(y y)' ]
+];
+
+exports.expressionPage = (expressions) => {
+    const list = expression.compile(begin), hundred = sources.read('docs/examples/tape_in_100_lines.c');
+    const head = hundred.slice(0, hundred.indexOf('/*  y  ')).replace(/\/\* tape_in_100_lines[^]*?\*\/\n/, '');
+    return {
+        title : 'Your expression, its tape',
+        description : 'Write an expression with numbers, matrix products, tanh or softmax, and see its computation graph, played forward and backward, with every gradient.',
+        about : [ 'expression', 'computation graph', 'autograd', 'backpropagation', 'visualize', 'vjp' ],
+        scripts : [...lessons.scripts, 'editor.js' ],
+        html : `<h1 id="top">Your expression, its tape</h1>
+<p class="lead">Write a loss. The library computes it and goes back, here in the page.</p>
+<div id="editor"><textarea rows="7" spellcheck="false" maxlength="${expression.MOST.text}" aria-label="the expression">${escape(begin)}</textarea>
+<p class="refused bad" role="alert" hidden></p>
+<div class="controls js"><button type="button" data-act="draw">Draw its tape</button><button type="button" data-act="c">As C</button><button type="button" data-act="hundred">As the 100 lines</button><a data-act="link" href="#">a link to it</a>
+<label>or <select aria-label="an example"><option value="">an example</option>${others.map(([ name, text ]) => `<option value="${escape(text)}">${name}</option>`).join('')}</select></label></div>
+<pre class="code words" tabindex="0" hidden></pre></div>
+${lessons.tapePanel(expressions.run(list), {text : begin, list, small : false, id : 'expression'})}
+<h2 id="language">What it understands</h2>
+<p>A line gives a name to numbers or to a formula: <code>w = 0.5</code>, <code>x = [1, 2]</code>, <code>m = [[1, 2], [3, 4]]</code>.
+<code>const</code> before it: no gradient goes there. The last line is the loss, one number. There are + - * /, and names side by
+side are a product; <code>a @ b</code> is the matrix product, <code>a^2</code> and <code>a^3</code> powers;
+${[...formula.tensorFunctions].map((name) => `<code>${name}</code>`).join(', ')}. softmax goes along the last axis. At most
+${expression.MOST.ops} operations, ${expression.MOST.axes} axes, ${expression.MOST.elements} elements.</p>
+<script type="text/plain" id="hundred">${escape(head)}</script><noscript>Another expression takes JavaScript.</noscript>`
     };
 };

@@ -217,29 +217,31 @@ async function breakIt(tab) {
 async function tape(tab) {
     await tab.open(url('tape.html'));
     const seen = await tab.evaluate(`(() => {
-        const place = document.getElementById('tape-fit_line'), said = [];
-        const top = place.querySelector('.wide').getBoundingClientRect().top, moved = [];
+        const place = document.getElementById('tape-fit_line'), said = [], norms = [];
+        const top = place.querySelector('.picture').getBoundingClientRect().top, moved = [];
         for (let i = 0; i < 12; i++) {
             place.querySelector('[data-act=step]').click();
             said.push(place.querySelector('.said').textContent);
-            if (place.querySelector('.wide').getBoundingClientRect().top !== top) moved.push(i);
+            norms.push(place.querySelectorAll('.small:not(.hidden)').length);
+            if (place.querySelector('.picture').getBoundingClientRect().top !== top) moved.push(i);
         }
         const text = [...document.querySelectorAll('.tape svg text')].map((t) => t.getBoundingClientRect().height);
-        return { said, hidden: place.querySelectorAll('.hidden').length, freed: place.querySelectorAll('.freed').length, reached: place.querySelectorAll('.reached').length, moved, least: Math.min(...text) };
+        return { said, norms, hidden: place.querySelectorAll('.item.hidden, .edge.hidden').length, alive: place.querySelectorAll('.alive:not(.hidden)').length, moved, least: Math.min(...text) };
     })()`);
-    // w is 0 at first: values and gradients are those of the program.
-    assert.match(seen.said[0], /^forward: #0 mul = 0, 0, 0, 0, 0$/);
-    assert.match(seen.said[3], /^forward: #3 mul = (\S+, ){4}\S+$/);
-    assert.match(seen.said[5], /^backward: #4 mean/);
-    // error is read twice: the second arrival adds up.
-    assert.match(seen.said[6], /sends dsub 1, 0.6, 0.2, -0.2, -0.6$/);
-    assert.match(seen.said[7], /arrival 2: added to what was there it is 2, 1.2, 0.4, -0.4, -1.2; the 40 bytes/);
-    assert.match(seen.said[11], /^backward: #0 mul sends dw -8/);
+    // w begins at 0.5 and b at 1: values and gradients are those of the line there.
+    const w = 0.5, b = 1, x = [ -2, -1, 0, 1, 2 ], e = [ -5, -3, -1, 1, 3 ].map((y, i) => w * x[i] + b - y), list = (values) => values.map((v) => String(Number(v.toPrecision(3))).replace('-', '−')).join(', ');
+    assert.equal(seen.said[0], `Forward: #0 = mul(w, x) = ${list(x.map((v) => w * v))}.`);
+    assert.equal(seen.said[3], `Forward: #3 = mul(#2, #2) = ${list(e.map((v) => v * v))}.`);
+    assert.match(seen.said[5], /^Backward: a gradient says/);
+    // #2, the error, is read twice: the second arrival adds up.
+    assert.ok(seen.said[7].endsWith(`d#2 = ${list(e.map((v) => v / 5))}.`), seen.said[7]);
+    assert.ok(seen.said[8].includes(`they add up: d#2 = ${list(e.map((v) => 2 * v / 5))}. The 40 bytes`), seen.said[8]);
+    assert.ok(seen.said[11].includes(`db = ${list([ e.reduce((sum, v) => sum + 2 * v / 5, 0) ])}.`), seen.said[11]);
     assert.ok(!seen.said.some((words) => /\b0 bytes/.test(words)));
-    // All five nodes are freed; w, b and four inner nodes were reached; nothing is hidden any more.
-    assert.equal(seen.freed, 5);
-    assert.equal(seen.reached, 6);
+    // On the way forward bytes are held, and no norm of a gradient is seen.
+    assert.deepEqual(seen.norms.slice(0, 5), [ 1, 1, 1, 2, 2 ]);
     assert.equal(seen.hidden, 0);
+    assert.equal(seen.alive, 1, 'only the first product still waits');
     assert.deepEqual(seen.moved, [], 'the caption pushes the graph');
     assert.ok(seen.least >= 10, `text of ${seen.least} pixels`);
     const play = `document.querySelector('#tape-fit_line [data-act=play]')`;
@@ -289,9 +291,9 @@ async function main() {
     const browser = new Browser(program);
     try {
         const tab = await browser.tab();
-        const {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible} = reader;
+        const {watch, lessonPages, editor, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible} = reader;
         const {again, wording, cut, points} = mended;
-        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, again, wording, cut, points, pace, keyboard, accessible]) {
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, watch, lessonPages, editor, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, again, wording, cut, points, pace, keyboard, accessible]) {
             if (!wanted(part.name)) continue;
             const begun = Date.now();
             await part(tab, url, pages, folder);

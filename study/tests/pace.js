@@ -5,7 +5,7 @@ const assert = require('assert');
 const path = require('path');
 
 const WATCH = `document.addEventListener('DOMContentLoaded', () => new MutationObserver(() => {
-    if (!window.moved && document.querySelector('#watch animateMotion')) window.moved = performance.now();
+    if (!window.moved && document.querySelector('.tape animateMotion')) window.moved = performance.now();
 }).observe(document.body, { childList: true, subtree: true }))`;
 
 async function pace(tab, url, pages) {

@@ -61,27 +61,43 @@ async function edits(tab, url) {
     }
 }
 
-// Stop 0: the gradients step by step, against the derivative of mean((w x - y)^2) written down here.
+// The first page: the gradients step by step, against the derivative of mean((w x - y)^2) written down here.
 async function watch(tab, url) {
+    const sizes = [ [ 1280, 800 ], [ 1366, 768 ], [ 1440, 900 ], [ 390, 844 ] ];
+    for (const [width, height] of sizes) { // the loss is in sight, and the sentence is the first one from the start
+        await tab.send('Emulation.setDeviceMetricsOverride', {width, height, deviceScaleFactor : 1, mobile : width < 500});
+        await tab.open(url('index.html'));
+        const {bottom, least} = await tab.evaluate(`({bottom: document.querySelector('[data-item=loss]').getBoundingClientRect().bottom,
+            least: 12 * document.querySelector('.tape svg').getBoundingClientRect().width / document.querySelector('.tape svg').viewBox.baseVal.width})`);
+        assert.ok(bottom <= height, `at ${width} x ${height} the loss ends at ${bottom}`);
+        assert.ok(least >= 10, `letters of ${least} pixels`);
+    }
+    await tab.send('Emulation.clearDeviceMetricsOverride');
     await tab.open(url('index.html'));
-    await tab.until(`document.getElementById('watch').dataset.ready`);
+    await tab.until(`document.querySelector('.tape').dataset.ready`);
     assert.ok(await tab.evaluate('performance.now()') < 5000);
-    assert.equal(await tab.evaluate(`document.querySelector('#watch [data-act=play]').textContent`), 'Pause');
-    const numbers = `(() => ({ at: Number(document.getElementById('watch').dataset.at), words: document.querySelector('#watch .said').textContent, ...Object.fromEntries([...document.querySelectorAll('#watch [data-row]')].map((g) => [g.dataset.row, [...g.querySelectorAll('.gradient[data-value]')].map((t) => Number(t.dataset.value))])) }))()`;
-    const press = (act) => tab.evaluate(`document.querySelector('#watch [data-act=${act}]').click()`);
+    const act = (name) => `document.querySelector('.tape [data-act=${name}]')`, press = (name) => tab.evaluate(`${act(name)}.click()`);
+    assert.equal(await tab.evaluate(`${act('play')}.textContent`), 'Pause');
+    assert.equal(await tab.evaluate(`document.querySelector('.tape .said').getAttribute('aria-live')`), 'off');
+    const numbers = `(() => ({ at: Number(document.querySelector('.tape').dataset.at), slopes: [...document.querySelectorAll('.tape .edge text')].map((t) => t.textContent).join(), ...Object.fromEntries([...document.querySelectorAll('.tape [data-item]')].map((g) => [g.dataset.item, [...g.querySelectorAll('g:not(.hidden) > .gradient[data-value]')].map((t) => Number(t.dataset.value))])) }))()`;
     const close = (ours, theirs, what) => {
         assert.equal(ours.length, theirs.length, what);
         ours.forEach((v, i) => assert.ok(Math.abs(v - theirs[i]) < 1e-12, `${what}: ${ours} instead of ${theirs}`));
     };
     await press('play');
-    assert.equal(await tab.evaluate(`document.querySelector('#watch [data-act=play]').textContent`), 'Play');
+    assert.equal(await tab.evaluate(`${act('play')}.textContent`), 'Play');
+    assert.equal(await tab.evaluate(`document.querySelector('.tape .said').getAttribute('aria-live')`), 'polite');
+    const seek = (at) => tab.evaluate(`(() => { const b = ${act('seek')}; b.value = ${at}; b.dispatchEvent(new Event('input', { bubbles: true })); })()`);
+    const x = [ -2, -1, 0, 1, 2 ], y = [ -3, -1, 1, 2, 4 ];
     for (const w of [0.5, -1.25]) {
-        await tab.evaluate(`(() => { const b = document.querySelector('#watch [data-name=w]'); b.value = ${
+        await tab.evaluate(`(() => { const b = document.querySelector('.tape [data-name=w]'); b.value = ${
             w}; b.dispatchEvent(new Event('input', { bubbles: true })); })()`);
-        const x = [ -2, -1, 0, 1, 2 ], y = [ -3, -1, 1, 2, 4 ], e = x.map((v, i) => w * v - y[i]);
-        await tab.evaluate(`(() => { const b = document.querySelector('#watch [data-act=seek]'); b.value = 6; b.dispatchEvent(new Event('input', { bubbles: true })); })()`);
+        await tab.until(`Number(document.querySelector('[data-item=p] .value').dataset.value) === ${w * x[0]}`);
+        const e = x.map((v, i) => w * v - y[i]);
+        await seek(6);
         let seen = await tab.evaluate(numbers);
         assert.equal(seen.at, 6);
+        assert.equal(seen.slopes, '× x,× 1,× e,× e,× 1/5');
         close(seen.s, e.map(() => 1 / 5), 'ds');
         close(seen.e, [], 'de, before anything has arrived');
         await press('step');
@@ -95,13 +111,120 @@ async function watch(tab, url) {
         close(seen.p, e.map((v) => 2 * v / 5), 'dp');
         close(seen.w, [ e.reduce((sum, v, i) => sum + 2 * v * x[i] / 5, 0) ], 'dw');
     }
-    const refused = await tab.evaluate(`(() => { const b = document.querySelector('#watch [data-name=x]'); b.value = 'q'; b.dispatchEvent(new Event('input', { bubbles: true })); return document.querySelector('#watch .refused').textContent; })()`);
+    // One step of descent: w -= 0.1 dw, from -1.25.
+    await press('descend');
+    await tab.until(`document.querySelector('.descent').textContent`);
+    const dw = x.reduce((sum, v, i) => sum + 2 * (-1.25 * v - y[i]) * v / 5, 0), loss = (w) => x.reduce((sum, v, i) => sum + (w * v - y[i]) ** 2 / 5, 0);
+    const [, w, before, after] = /^w = (\S+): the loss was (\S+) and is (\S+)$/.exec((await tab.evaluate(`document.querySelector('.descent').textContent`)).replace(/−/g, '-'));
+    for (const [ours, theirs] of [[ w, -1.25 - 0.1 * dw ], [ before, loss(-1.25) ], [ after, loss(-1.25 - 0.1 * dw) ]]) assert.ok(Math.abs(ours / theirs - 1) < 0.005, `${ours} instead of ${theirs}`);
+    const refused = await tab.evaluate(`(() => { const b = document.querySelector('.tape [data-name=x]'); b.value = 'q'; b.dispatchEvent(new Event('input', { bubbles: true })); return document.querySelector('.tape .refused').textContent; })()`);
     assert.match(refused, /“q” is not a number/);
+    // On paper the picture stands at its end, whatever it played; and afterwards where it was.
+    await seek(2);
+    await tab.evaluate(`dispatchEvent(new Event('beforeprint'))`);
+    assert.equal(await tab.evaluate(`document.querySelectorAll('.tape .item.hidden').length`), 0);
+    await tab.evaluate(`dispatchEvent(new Event('afterprint'))`);
+    assert.equal((await tab.evaluate(numbers)).at, 2);
     await tab.send('Emulation.setEmulatedMedia', {features : [ {name : 'prefers-reduced-motion', value : 'reduce'} ]});
     await tab.open(url('index.html'));
-    await tab.until(`document.getElementById('watch').dataset.ready`);
-    assert.equal(await tab.evaluate(`document.querySelector('#watch [data-act=play]').textContent`), 'Play');
+    await tab.until(`document.querySelector('.tape').dataset.ready`);
+    assert.equal(await tab.evaluate(`${act('play')}.textContent`), 'Play');
     await tab.send('Emulation.setEmulatedMedia', {features : []});
+}
+
+// Lessons: a guess opens what it is about, figures move, the exercise answers.
+async function lessonPages(tab, url, pages) {
+    const all = pages.filter((name) => name.startsWith('lesson-'));
+    assert.equal(all.length, 8);
+    for (const page of all) {
+        await tab.open(url(page));
+        const seen = await tab.evaluate(`(async () => {
+            const bad = [], wait = (ms) => new Promise((done) => setTimeout(done, ms));
+            for (const section of document.querySelectorAll('section')) {
+                const figures = section.querySelectorAll('.tape, .slope, .still, .count').length;
+                if (figures > 1) bad.push(section.querySelector('h2').textContent + ': ' + figures + ' figures');
+                const guess = section.querySelector('.guess'), reveal = section.querySelector('details.reveal');
+                if (!guess) continue;
+                if (reveal.open) bad.push('open before a guess');
+                const right = [...guess.querySelectorAll('li')].filter((li) => li.dataset.right), wrong = [...guess.querySelectorAll('li')].find((li) => !li.dataset.right);
+                if (right.length !== 1) bad.push('right answers: ' + right.length);
+                wrong.querySelector('button').click();
+                if (!reveal.open || !/^Not so/.test(guess.querySelector('.verdict').textContent)) bad.push('a wrong guess is not told');
+                right[0].querySelector('button').click();
+                if (guess.querySelector('.verdict').textContent !== 'So it is.') bad.push('a right guess is not told');
+            }
+            for (const place of document.querySelectorAll('.tape, .still')) {
+                const picture = () => place.querySelector('.picture').innerHTML + place.querySelector('.said').textContent, before = picture();
+                place.querySelector('[data-act=step]').click();
+                if (picture() === before) bad.push('a figure that does not move');
+            }
+            for (const box of document.querySelectorAll('.inputs input, .count input')) {
+                const place = box.closest('.panel'), before = place.innerHTML;
+                box.value = Number(box.value) + 1, box.dispatchEvent(new Event('input', { bubbles: true }));
+                for (let i = 0; i < 100 && place.innerHTML === before; i++) await wait(20);
+                if (place.innerHTML === before) bad.push('a number that moves nothing');
+            }
+            const place = document.querySelector('.exercise'), text = place.querySelector('textarea');
+            const answers = [await (${ANSWER})(place)];
+            text.value = place.querySelector('details pre').textContent;
+            answers.push(await (${ANSWER})(place));
+            localStorage.clear();
+            return { bad, answers: answers.map((words) => words.slice(0, 4)), next: [...document.querySelectorAll('main > section:last-of-type a[href]')].map((a) => a.getAttribute('href')) };
+        })()`);
+        assert.deepEqual(seen.bad, [], `${page}: ${seen.bad}`);
+        assert.ok(seen.answers[0] !== 'PASS' && seen.answers[1] === 'PASS', `${page}: ${seen.answers}`);
+        assert.ok(seen.next.some((href) => /^[a-z_]+\.html$/.test(href)), `${page} leads to no page of the library`);
+    }
+    await tab.open(url('second_derivatives.html'));
+    assert.equal(await tab.evaluate(`(async () => { const place = document.querySelector('.exercise'); place.querySelector('textarea').value = place.querySelector('details pre').textContent; const text = await (${ANSWER})(place); localStorage.clear(); return text.slice(0, 4); })()`), 'PASS');
+    // The tangent at the slope's zero is flat, and the way there is by steps of descent.
+    await tab.open(url('lesson-slope.html'));
+    const said = await tab.evaluate(`(async () => {
+        for (let i = 0; i < 12; i++) { document.querySelector('[data-act=descend]').click(); await new Promise((done) => setTimeout(done, i ? 40 : 600)); }
+        return document.querySelector('.slope .said').textContent;
+    })()`);
+    assert.match(said, /^w = 1.7.*Flat/);
+}
+
+// The box for an expression: its tape, a fault in a sentence, the library's own words on shapes, programs, and
+// links, which may bring anything.
+async function editor(tab, url) {
+    await tab.open(url('expression.html'));
+    await tab.until(`document.getElementById('editor').dataset.ready`);
+    const write = (text) => tab.evaluate(`(async () => {
+        const place = document.getElementById('editor'), refused = place.querySelector('.refused'), picture = document.querySelector('#expression .picture'), before = picture.innerHTML;
+        place.querySelector('textarea').value = ${JSON.stringify(text)};
+        place.querySelector('[data-act=draw]').click();
+        for (let i = 0; i < 100 && picture.innerHTML === before && refused.hidden; i++) await new Promise((done) => setTimeout(done, 20));
+        return { refused: refused.hidden ? '' : refused.textContent, items: [...picture.querySelectorAll('[data-item]')].map((g) => g.dataset.item).join(' '), steps: document.querySelector('#expression [data-act=seek]').max };
+    })()`);
+    assert.deepEqual(await write('a = [1, 2]\nloss = sum(tanh(a) a)'), {refused : '', items : 't1 a t2 loss', steps : '8'});
+    assert.match((await write('a = [1, 2]\nb = [1, 2, 3]\nloss = sum(a + b)')).refused, /^line 3, column 14: add: a \[2\] and b \[3\] cannot be broadcast/);
+    assert.match((await write('loss = q')).refused, /^line 1, column 8: q has no value/);
+    // |grad| is seen only once it has arrived.
+    await write('w = 2\nloss = w w');
+    const norms = `[...document.querySelectorAll('#expression [data-item=w] .small:not(.hidden)')].map((t) => t.textContent).join()`, step = `document.querySelector('#expression [data-act=step]').click()`;
+    const seen = [];
+    for (let i = 0; i < 4; i++) await tab.evaluate(step), seen.push(await tab.evaluate(norms));
+    assert.deepEqual(seen, [ '', '', '', '|grad| 4' ]);
+    for (const [act, words] of [[ 'c', /gd_mul\(w, w\)/ ], [ 'hundred', /apply\(&mul_op, w, w\)/ ]]) {
+        await tab.evaluate(`document.querySelector('#editor pre').hidden = true, document.querySelector('[data-act=${act}]').click()`);
+        await tab.until(`!document.querySelector('#editor pre').hidden`);
+        assert.match(await tab.evaluate(`document.querySelector('#editor pre').textContent`), words);
+    }
+    const link = await tab.evaluate(`document.querySelector('[data-act=link]').href`);
+    await tab.open('about:blank');
+    await tab.open(link);
+    await tab.until(`document.querySelector('#expression [data-item=w]') && document.querySelectorAll('#expression [data-item]').length === 2`);
+    const hostile = [ '<img src=x onerror=window.broken=1>', 'loss = "\u003cscript>window.broken=1</script>"', 'constructor.constructor("window.broken=1")()', '${window.broken=1}', 'x = 1\nloss = __proto__ x',
+        `loss = ${'('.repeat(900)}1`, 'x = 1\n' + 'y = x x\n'.repeat(50), 'x'.repeat(100000), '%', '' ];
+    for (const text of hostile) {
+        await tab.open('about:blank');
+        await tab.open(url('expression.html') + '#e=' + (text === '%' ? '%' : encodeURIComponent(text)));
+        await tab.until(`document.getElementById('editor').dataset.ready`);
+        await tab.until(`!document.querySelector('#editor .refused').hidden`);
+        assert.equal(await tab.evaluate(`typeof window.broken + document.querySelectorAll('main img, main script:not([type])').length`), 'undefined0', text.slice(0, 60));
+    }
 }
 
 // The line beside a step is whole at any width, and a step that is taken is seen with its line.
@@ -159,7 +282,7 @@ const ANSWER = `async (place) => {
 // An exercise: a mistake in the language, a wrong gradient, the answer; and it is kept.
 async function exercise(tab, url) {
     await tab.open(url('exercises.html'));
-    const ready = `document.getElementById('done').dataset.ready`;
+    const ready = `document.getElementById('main').dataset.exercises`;
     await tab.until(ready);
     const write = (text) => tab.evaluate(`(() => {
         const place = document.querySelector('.exercise[data-exercise="6"]');
@@ -475,4 +598,4 @@ async function accessible(tab, url, pages, folder) {
     console.log(`axe finds nothing on ${pages.length} pages, light and dark`);
 }
 
-module.exports = {watch, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible};
+module.exports = {watch, lessonPages, editor, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible};

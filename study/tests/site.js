@@ -64,11 +64,22 @@ for (const [name, html] of Object.entries(pages).filter(([, text ]) => text.incl
     most = Math.max(most, bytes);
 }
 assert.ok(most <= 270000, `an op's page loads ${most} bytes, gzipped`);
-const first = gzipped('watch-wasm.js');
-assert.match(pages['index.html'], /<script src="watch-wasm\.js"/);
-assert.deepEqual([...pages['index.html'].matchAll(/src="([^"]*wasm\.js)"/g) ].length, 1);
-console.log(`the first page loads a module of ${first} bytes, gzipped`);
-assert.ok(first <= 60000);
+// The first page and the lessons come without a module: it follows the first number that a reader changes.
+const weight = (name) => [ name, ...[...pages[name].matchAll(/<(?:script|link)[^>]* (?:src|href)="([^":]+\.(?:js|css))"/g) ].map(([ , file ]) => file) ].map(gzipped).reduce((a, b) => a + b);
+const lessons = Object.keys(pages).filter((name) => name.startsWith('lesson-'));
+assert.equal(lessons.length, 8);
+for (const name of [ 'index.html', 'expression.html', ...lessons ]) {
+    assert.doesNotMatch(pages[name], /src="[^"]*wasm\.js"/, name);
+    const source = name.startsWith('lesson-') && sources.read(`study/lessons/${name.slice(7, -5)}.md`);
+    // Words of text, guesses among them; not the numbers of figures.
+    const words = source && source.replace(/^```(?!guess)\w+\n[^]*?^```$/gm, '').replace(/^```.*$|<!--[^]*?-->/gm, '').trim().split(/\s+/).length;
+    console.log(`${name}: ${weight(name)} bytes${words ? `, ${words} words` : ''}`);
+    assert.ok(weight(name) <= (words ? 60000 : 100000), `${name} loads ${weight(name)} bytes, gzipped`);
+    if (!words) continue;
+    assert.ok(words <= 300, `${name} has ${words} words`);
+    assert.equal((source.match(/^<!-- exercise: \w+ -->$/gm) || []).length, 1, name);
+    for (const screen of source.split(/^## /m)) assert.ok((screen.match(/^```(tape|curve|picture|count)$/gm) || []).length <= 1, `${name}: two figures on a screen`);
+}
 
 // ---- Without JavaScript ------------------------------------------------------------------------
 
