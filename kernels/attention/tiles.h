@@ -120,7 +120,7 @@ static inline gd_status input_heads(const gd_call *call, const gd_tensor *t, hea
     if (strides[3] == 1 || shape[3] == 1 || gd_tensor_count(t) == 0) return GD_OK;
     int64_t packed[4];
     *x = packed_heads(t);
-    x->data = gd_packed_copy(call, t, packed);
+    x->data = gd_packed_copy(call, gd_layout_of(t), gd_tensor_dtype(t), packed);
     return x->data ? GD_OK : gd_error_status(call->context);
 }
 

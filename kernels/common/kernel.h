@@ -146,19 +146,22 @@ static inline gd_layout gd_layout_of(const gd_tensor *t)
                        gd_tensor_strides(t)};
 }
 
-/* A packed copy of t in temporary memory, for CPU kernels that need packed rows or columns;
+/* A packed copy in temporary memory, in `dtype`, for kernels that need packed rows or columns;
  * `strides` [ndim] gets its strides. NULL, with the error set, if there is no memory. */
-static inline void *gd_packed_copy(const gd_call *call, const gd_tensor *t, int64_t *strides)
+static inline void *gd_packed_copy(const gd_call *call, gd_layout from, gd_dtype dtype,
+                                   int64_t *strides)
 {
     int64_t count = 1;
-    for (int d = gd_tensor_ndim(t) - 1; d >= 0; d--) {
+    for (int d = from.ndim - 1; d >= 0; d--) {
         strides[d] = count;
-        count *= gd_tensor_shape(t)[d];
+        count *= from.shape[d];
     }
-    gd_layout to = gd_layout_of(t);
-    to.data = gd_call_scratch(call, (size_t)count * gd_dtype_size(to.dtype));
+    gd_layout to = from;
+    to.data = gd_call_scratch(call, (size_t)count * gd_dtype_size(dtype));
+    to.dtype = dtype;
     to.strides = strides;
-    if (to.data) gd_services_of[GD_CPU]->copy(to, gd_layout_of(t), call->context);
+    const gd_services *services = gd_services_of[gd_context_device(call->context)];
+    if (to.data) services->copy(to, from, call->context);
     return to.data;
 }
 

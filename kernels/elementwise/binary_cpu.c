@@ -46,7 +46,7 @@ static bool load_operand(const gd_call *call, const gd_tensor *t, operand *o)
     for (int d = 0; d < gd_tensor_ndim(t); d++) o->strides[d] = gd_tensor_strides(t)[d];
     o->data = gd_data(t);
     if (!lies_across(t)) return true;
-    o->data = gd_packed_copy(call, t, o->strides);
+    o->data = gd_packed_copy(call, gd_layout_of(t), gd_tensor_dtype(t), o->strides);
     return o->data != NULL;
 }
 

@@ -198,7 +198,7 @@ __device__ inline float rstd_of(float sum, const Problem &p)
 {
     const float v = fmaf(sum, p.per_col, p.float_eps);
     const float r = rsqrtf(v), error = fmaf(-v * r, r, 1.0f);
-    return fabsf(error) < 0.5f ? fmaf(0.5f * r, error, r) : r; /* [rstd] */
+    return fabsf(error) < 0.5f ? fmaf(0.5f * r, error, r) : r;
 }
 
 // y = x rstd factor of one pack.
@@ -209,7 +209,7 @@ __device__ inline void norm_pack(float (&y)[V], gd_raw_pack<S, V> x, float rstd,
     gd_raw_forget(x);
     gd_widen<S>(y, x);
 #pragma unroll
-    for (int j = 0; j < V; j++) y[j] *= rstd; /* [xhat] */
+    for (int j = 0; j < V; j++) y[j] *= rstd;
     if (sizeof(B) == 2 && round)
 #pragma unroll
         for (int j = 0; j < V; j++) y[j] = rounded<B>(y[j]);
@@ -235,7 +235,7 @@ __device__ inline float add_products(float sum, const gd_raw_pack<S, V> &x_raw,
     float x[V], dy[V];
     gd_widen<S>(x, x_raw), gd_widen<B>(dy, dy_raw);
 #pragma unroll
-    for (int j = 0; j < V; j++) sum = fmaf(dy[j] * factor[j], x[j], sum); /* [h] [m] */
+    for (int j = 0; j < V; j++) sum = fmaf(dy[j] * factor[j], x[j], sum);
     return sum;
 }
 
@@ -259,8 +259,8 @@ __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack
 #pragma unroll
         for (int j = 0; j < V; j++) {
             const float g = dy[j] * rstd;
-            dw[j] = fmaf(g, x[j], dw[j]);             /* [dw] */
-            dx[j] = fmaf(g, factor[j], -x[j] * fold); /* [dx] */
+            dw[j] = fmaf(g, x[j], dw[j]);
+            dx[j] = fmaf(g, factor[j], -x[j] * fold);
         }
     }
 }
@@ -274,7 +274,7 @@ __device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_r
         float more[V];
         gd_widen<S>(more, dsum);
 #pragma unroll
-        for (int j = 0; j < V; j++) dx[j] += more[j]; /* [add_rms_norm] */
+        for (int j = 0; j < V; j++) dx[j] += more[j];
     }
     if (a.dx) gd_raw_store<S, V>(dx_row, i, gd_narrow<S>(dx));
     if (a.dbranch) gd_raw_store<B, V>(dbranch_row, i, gd_narrow<B>(dx));

@@ -311,7 +311,7 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
         if (of_bias) {
             raw_dy.get(dy, a.y_dtype, at);
 #pragma unroll
-            for (int j = 0; j < TILE; j++) dw[j] += dy[j]; /* [db] */
+            for (int j = 0; j < TILE; j++) dw[j] += dy[j];
             continue;
         }
         const RawTile<A> raw_x(a.x, a.dtype, row.at(a.x_stride), at);

@@ -1,45 +1,22 @@
 /* problem.c - from the tensors of the ops to gradus/kernels.h, for any device; and the functions of
- * that header on the CPU: they check a problem, and choose its kernel. */
+ * that header on the CPU: they check a problem, and choose its kernel.
+ *
+ * rms_norm has the inputs x, weight, bias and the output y; add_rms_norm the inputs x, residual,
+ * weight, bias and the outputs y, sum. Both save rstd [M]. */
 #include "kernel.h"
 #include "rms_norm/rms_norm.h"
 #include "walk.h"
 
 /* ---- From tensors to rows ----------------------------------------------------------------- */
 
-static const gd_services *services_of(const gd_call *call)
-{
-    return gd_services_of[gd_context_device(call->context)];
-}
-
-/* t packed, in scratch and in `dtype`, repeated to `heads` rows if it has only one. */
-static const void *packed_copy(const gd_call *call, const gd_tensor *t, gd_dtype dtype,
-                               int64_t heads)
-{
-    gd_layout from = gd_layout_of(t);
-    int64_t shape[] = {heads, from.shape[0]}, repeated[] = {0, from.strides[0]};
-    if (heads > 1 && from.ndim == 1) from.ndim = 2, from.shape = shape, from.strides = repeated;
-    int64_t strides[GD_MAX_DIMS], count = 1;
-    for (int d = from.ndim - 1; d >= 0; d--) {
-        strides[d] = count;
-        count *= from.shape[d];
-    }
-    void *data = gd_call_scratch(call, (size_t)count * gd_dtype_size(dtype));
-    if (!data) return NULL;
-    gd_layout to = {data, dtype, from.ndim, from.shape, strides};
-    services_of(call)->copy(to, from, call->context);
-    return gd_error_status(call->context) ? NULL : data;
-}
-
 /* Whether the rows of t [..., N] lie as kernels.h needs them for this number of heads, and the
  * stride. */
 static bool rows_lie(const gd_tensor *t, int64_t heads, int64_t *stride)
 {
-    gd_walk walk = {.operands = 1, .ndim = gd_tensor_ndim(t) - 1};
-    int64_t N = gd_last_dim(t), step = gd_tensor_strides(t)[walk.ndim];
-    for (int d = 0; d < walk.ndim; d++) {
-        walk.shape[d] = gd_tensor_shape(t)[d];
-        walk.stride[0][d] = gd_tensor_strides(t)[d];
-    }
+    gd_walk walk = gd_walk_like(t);
+    gd_walk_add_tensor(&walk, t);
+    int64_t step;
+    const int64_t N = gd_walk_take_last(&walk, &step);
     gd_walk_merge(&walk);
     int64_t first = walk.ndim ? walk.stride[0][0] : N, last = walk.stride[0][1];
     bool two = walk.ndim == 2;
@@ -54,8 +31,9 @@ static const void *open_rows(const gd_call *call, const gd_tensor *t, int64_t he
                              int64_t *stride)
 {
     if (rows_lie(t, heads, stride)) return gd_tensor_data(t);
+    int64_t strides[GD_MAX_DIMS];
     *stride = heads * gd_tensor_dim(t, -1);
-    return packed_copy(call, t, gd_tensor_dtype(t), 1);
+    return gd_packed_copy(call, gd_layout_of(t), gd_tensor_dtype(t), strides);
 }
 
 static bool per_head(const gd_tensor *param)
@@ -67,27 +45,37 @@ static bool per_head(const gd_tensor *param)
 static const void *open_param(const gd_call *call, const gd_tensor *t, const gd_rms_norm_problem *p)
 {
     if (!t) return NULL;
-    const int64_t heads = rms_norm_weight_rows(p);
-    const bool lies = gd_tensor_is_contiguous(t) && (heads == 1 || gd_tensor_ndim(t) == 2);
-    return lies && gd_tensor_dtype(t) == p->weight_dtype
-               ? gd_tensor_data(t)
-               : packed_copy(call, t, p->weight_dtype, heads);
+    const bool repeated = p->weight_per_head && !per_head(t);
+    if (gd_tensor_is_contiguous(t) && !repeated && gd_tensor_dtype(t) == p->weight_dtype)
+        return gd_tensor_data(t);
+    const int64_t shape[] = {p->heads, p->cols}, strides[] = {0, gd_tensor_strides(t)[0]};
+    int64_t packed[GD_MAX_DIMS];
+    gd_layout from = gd_layout_of(t);
+    if (repeated) from.ndim = 2, from.shape = shape, from.strides = strides;
+    return gd_packed_copy(call, from, p->weight_dtype, packed);
 }
 
-/* The problem of x [..., N], with heads if a parameter has them or the strides of x need them. */
-static gd_rms_norm_problem problem_of(const gd_call *call, const gd_tensor *x, bool heads,
-                                      gd_dtype weight)
+/* The problem of x [..., N], to which residual [..., N] may be added: with heads if weight and bias
+ * have them or the strides need them. */
+static gd_rms_norm_problem problem_of(const gd_call *call, const gd_tensor *x,
+                                      const gd_tensor *residual, bool weight_per_head,
+                                      gd_dtype weight_dtype)
 {
     const gd_rms_norm_args *args = call->args;
-    gd_rms_norm_problem p = {0};
-    p.rows = gd_row_count(x);
-    p.cols = gd_tensor_dim(x, -1);
-    p.heads = heads && gd_tensor_ndim(x) > 1 ? gd_tensor_dim(x, -2) : 1;
-    p.weight_dtype = call->dtype == GD_FLOAT64 ? GD_FLOAT64 : weight;
-    p.eps = args->eps;
-    p.offset = args->offset;
-    p.round_before_weight = args->round_before_weight != 0;
-    return p;
+    int64_t stride;
+    const bool heads = weight_per_head || !rows_lie(x, 1, &stride) ||
+                       (residual && !rows_lie(residual, 1, &stride));
+    return (gd_rms_norm_problem){.rows = gd_row_count(x),
+                                 .cols = gd_tensor_dim(x, -1),
+                                 .heads = heads && gd_tensor_ndim(x) > 1 ? gd_tensor_dim(x, -2) : 1,
+                                 .weight_per_head = weight_per_head,
+                                 .dtype = gd_tensor_dtype(residual ? residual : x),
+                                 .y_dtype = gd_tensor_dtype(x),
+                                 .weight_dtype =
+                                     call->dtype == GD_FLOAT64 ? GD_FLOAT64 : weight_dtype,
+                                 .eps = args->eps,
+                                 .offset = args->offset,
+                                 .round_before_weight = args->round_before_weight != 0};
 }
 
 static gd_status launched(const gd_call *call, gd_status status)
@@ -99,30 +87,22 @@ static gd_status launched(const gd_call *call, gd_status status)
 
 /* ---- Forward -------------------------------------------------------------------------------- */
 
-/* `weight` is the index of the weight among the inputs; bias is next. */
-static gd_status problem_forward(const gd_call *call, const gd_tensor *residual, int weight)
+gd_status rms_norm_forward(const gd_call *call)
 {
-    const gd_tensor *x = call->input[0], *w = call->input[weight], *b = call->input[weight + 1];
-    int64_t stride;
-    const bool heads = per_head(w) || per_head(b) || !rows_lie(x, 1, &stride) ||
-                       (residual && !rows_lie(residual, 1, &stride));
-    const gd_dtype both = w && b && gd_tensor_dtype(w) != gd_tensor_dtype(b) ? call->dtype
-                          : w || b ? gd_tensor_dtype(w ? w : b)
-                                   : GD_FLOAT32;
-    gd_rms_norm_problem p = problem_of(call, x, heads, both);
-    p.weight_per_head = per_head(w) || per_head(b);
-    p.y_dtype = gd_tensor_dtype(x);
-    p.dtype = gd_tensor_dtype(residual ? residual : x);
+    const gd_tensor *x = call->input[0], *residual = call->outputs == 2 ? call->input[1] : NULL;
+    const gd_tensor *w = call->input[call->inputs - 2], *b = call->input[call->inputs - 1];
+    const gd_dtype dtype = w && b && gd_tensor_dtype(w) != gd_tensor_dtype(b) ? call->dtype
+                           : w || b ? gd_tensor_dtype(w ? w : b)
+                                    : GD_FLOAT32;
+    const gd_rms_norm_problem p = problem_of(call, x, residual, per_head(w) || per_head(b), dtype);
     if (p.rows == 0 || p.cols == 0) return GD_OK;
-    gd_rms_norm_values v = {0};
-    v.y = gd_tensor_data(call->output[0]);
-    v.rstd = call->save[0] ? gd_tensor_data(call->save[0]) : NULL;
+    gd_rms_norm_values v = {.y = gd_tensor_data(call->output[0]),
+                            .y_stride = p.heads * p.cols,
+                            .rstd = gd_data(call->save[0]),
+                            .sum = gd_data(residual ? call->output[1] : NULL),
+                            .sum_stride = p.heads * p.cols};
     v.x = open_rows(call, x, p.heads, &v.x_stride);
-    v.y_stride = v.sum_stride = p.heads * p.cols;
-    if (residual) {
-        v.residual = open_rows(call, residual, p.heads, &v.residual_stride);
-        v.sum = gd_tensor_data(call->output[1]);
-    }
+    if (residual) v.residual = open_rows(call, residual, p.heads, &v.residual_stride);
     v.weight = open_param(call, w, &p);
     v.bias = open_param(call, b, &p);
     if (gd_error_status(call->context)) return gd_error_status(call->context);
@@ -131,127 +111,74 @@ static gd_status problem_forward(const gd_call *call, const gd_tensor *residual,
     return launched(call, gd_cuda_rms_norm_forward(&p, &v, gd_context_stream(call->context)));
 }
 
-/* inputs x [..., N], weight, bias; output y; save rstd [M] */
-gd_status rms_norm_forward(const gd_call *call)
-{
-    return problem_forward(call, NULL, 1);
-}
-
-/* inputs x, residual [..., N], weight, bias; outputs y, sum; save rstd [M] */
-gd_status add_rms_norm_forward(const gd_call *call)
-{
-    return problem_forward(call, call->input[1], 2);
-}
-
 /* ---- Backward ------------------------------------------------------------------------------- */
 
 /* If no gradient reached y: dweight and dbias are 0, and the gradient of the sum is passed on. */
 static gd_status pass_dsum(const gd_call *call, const gd_tensor *dsum)
 {
-    const gd_services *services = services_of(call);
+    const gd_services *services = gd_services_of[gd_context_device(call->context)];
     for (int i = 0; i < call->inputs; i++) {
-        const gd_tensor *dinput = call->dinput[i];
-        const gd_tensor *from = i + 2 < call->inputs ? dsum : NULL; /* x, residual */
-        const int64_t n = dinput ? gd_tensor_count(dinput) : 0;
-        if (n == 0) continue;
-        void *to = gd_tensor_data(dinput);
-        const gd_dtype dtype = gd_tensor_dtype(dinput);
-        if (from && call->accumulate[i]) {
-            services->accumulate(to, dtype, gd_tensor_data(from), gd_tensor_dtype(from), n,
-                                 call->context);
-        } else if (from) {
-            services->copy(gd_layout_of(dinput), gd_layout_of(from), call->context);
-        } else if (!call->accumulate[i]) {
-            services->fill(to, dtype, 0, n, call->context);
-        }
+        const gd_tensor *to = call->dinput[i], *from = i < call->inputs - 2 ? dsum : NULL;
+        const int64_t n = to ? gd_tensor_count(to) : 0;
+        if (n && !call->accumulate[i])
+            services->fill(gd_tensor_data(to), gd_tensor_dtype(to), 0, n, call->context);
+        if (n && from)
+            services->accumulate(gd_tensor_data(to), gd_tensor_dtype(to), gd_tensor_data(from),
+                                 gd_tensor_dtype(from), n, call->context);
     }
     return gd_error_status(call->context);
 }
 
-static gd_status run_backward(const gd_call *call, const gd_rms_norm_problem *p,
-                              gd_rms_norm_gradients *g)
+/* The gradients that g has pointers to. x is what was normalised; `param` says whether those of
+ * weight and bias have heads, `dparam` is one of them or NULL. */
+static gd_status gradients(const gd_call *call, const gd_tensor *x, const gd_tensor *w,
+                           const gd_tensor *param, const gd_tensor *dparam, gd_rms_norm_gradients g)
 {
-    const bool cpu = gd_context_device(call->context) == GD_CPU;
-    const size_t bytes = cpu ? gd_cpu_rms_norm_workspace(p) : gd_cuda_rms_norm_workspace(p);
-    g->workspace = gd_call_scratch(call, bytes);
-    if (gd_error_status(call->context)) return gd_error_status(call->context);
-    if (cpu) return launched(call, gd_cpu_rms_norm_backward(p, g, call->threads));
-    return launched(call, gd_cuda_rms_norm_backward(p, g, gd_context_stream(call->context)));
-}
-
-/* A call for dbias alone, which may have heads or a dtype that dweight has not. */
-static gd_status bias_backward(const gd_call *call, const gd_tensor *x, int bias)
-{
-    const gd_tensor *db = call->dinput[bias];
-    gd_rms_norm_problem p = problem_of(call, x, per_head(db), GD_FLOAT32);
-    p.dtype = p.y_dtype = gd_tensor_dtype(call->doutput[0]);
-    p.dweight_dtype = gd_tensor_dtype(db);
-    p.weight_per_head = per_head(db);
-    gd_rms_norm_gradients g = {0};
-    g.dbias = gd_tensor_data(db);
-    g.accumulate_dbias = call->accumulate[bias];
-    g.dy = g.x = gd_tensor_data(call->doutput[0]); /* x counts for nothing */
-    g.dy_stride = g.x_stride = p.heads * p.cols;
-    g.rstd = gd_tensor_data(call->save[0]); /* nor does this */
-    return run_backward(call, &p, &g);
-}
-
-/* The gradients of x and, in add_rms_norm, of the residual: the same numbers. dx is that of the
- * normalised tensor, which has the residual's dtype; dbranch is that of x. */
-static void place_dx(const gd_call *call, const gd_rms_norm_problem *p, gd_rms_norm_gradients *g)
-{
-    const gd_tensor *dx = call->dinput[0], *dresidual = call->outputs > 1 ? call->dinput[1] : NULL;
-    const bool first = dx && !dresidual && p->dtype == p->y_dtype;
-    const gd_tensor *main = first ? dx : dresidual, *branch = first ? NULL : dx;
-    g->dx = gd_data(main), g->accumulate_dx = main && call->accumulate[first ? 0 : 1];
-    g->dbranch = gd_data(branch), g->accumulate_dbranch = branch && call->accumulate[0];
-}
-
-/* x is what was normalised: x, or the sum. */
-static gd_status problem_backward(const gd_call *call, const gd_tensor *x, int weight)
-{
-    const gd_tensor *w = call->input[weight], *dw = call->dinput[weight];
-    const gd_tensor *db = call->dinput[weight + 1], *dy = call->doutput[0];
-    const gd_tensor *dsum = call->outputs > 1 ? call->doutput[1] : NULL;
-    if (gd_tensor_dim(x, -1) == 0) return GD_OK;
-    if (gd_row_count(x) == 0 || !dy) return pass_dsum(call, dsum);
-    const bool apart = db && ((w && per_head(w) != per_head(db)) ||
-                              (dw && gd_tensor_dtype(dw) != gd_tensor_dtype(db)));
-    if (apart && bias_backward(call, x, weight + 1)) return gd_error_status(call->context);
-
-    int64_t stride;
-    const gd_tensor *either = w || apart ? w : db;
-    gd_rms_norm_problem p = problem_of(call, x, per_head(either) || !rows_lie(x, 1, &stride),
-                                       w ? gd_tensor_dtype(w) : GD_FLOAT32);
-    p.weight_per_head = per_head(either);
-    p.dtype = gd_tensor_dtype(x);
+    const gd_tensor *dy = call->doutput[0];
+    gd_context *ctx = call->context;
+    gd_rms_norm_problem p =
+        problem_of(call, x, NULL, per_head(param), w ? gd_tensor_dtype(w) : GD_FLOAT32);
     p.y_dtype = gd_tensor_dtype(dy);
-    p.dweight_dtype = dw ? gd_tensor_dtype(dw) : db && !apart ? gd_tensor_dtype(db) : GD_FLOAT32;
-    gd_rms_norm_gradients g = {0};
-    place_dx(call, &p, &g);
-    g.dweight = gd_data(dw);
-    g.accumulate_dweight = call->accumulate[weight];
-    g.dbias = apart ? NULL : gd_data(db);
-    g.accumulate_dbias = call->accumulate[weight + 1];
+    p.dweight_dtype = dparam ? gd_tensor_dtype(dparam) : GD_FLOAT32;
     g.dx_stride = g.dbranch_stride = g.dy_stride = g.dsum_stride = p.heads * p.cols;
     g.dy = gd_tensor_data(dy);
-    g.dsum = gd_data(dsum);
     g.x = open_rows(call, x, p.heads, &g.x_stride);
     g.rstd = gd_tensor_data(call->save[0]);
     g.weight = open_param(call, w, &p);
-    return run_backward(call, &p, &g);
+    const bool cpu = gd_context_device(ctx) == GD_CPU;
+    g.workspace =
+        gd_call_scratch(call, cpu ? gd_cpu_rms_norm_workspace(&p) : gd_cuda_rms_norm_workspace(&p));
+    if (gd_error_status(ctx)) return gd_error_status(ctx);
+    if (cpu) return launched(call, gd_cpu_rms_norm_backward(&p, &g, call->threads));
+    return launched(call, gd_cuda_rms_norm_backward(&p, &g, gd_context_stream(ctx)));
 }
 
-/* reads x, weight, rstd */
 gd_status rms_norm_backward(const gd_call *call)
 {
-    return problem_backward(call, call->input[0], 1);
-}
-
-/* reads the sum, weight, rstd */
-gd_status add_rms_norm_backward(const gd_call *call)
-{
-    return problem_backward(call, call->output[1], 2);
+    const bool adds = call->outputs == 2;
+    const int weight = call->inputs - 2, bias = call->inputs - 1;
+    const gd_tensor *x = adds ? call->output[1] : call->input[0], *dy = call->doutput[0];
+    const gd_tensor *dsum = adds ? call->doutput[1] : NULL, *w = call->input[weight];
+    const gd_tensor *dw = call->dinput[weight], *db = call->dinput[bias];
+    if (gd_tensor_dim(x, -1) == 0) return GD_OK;
+    if (gd_row_count(x) == 0 || !dy) return pass_dsum(call, dsum);
+    gd_rms_norm_gradients g = {.dbias = gd_data(db), .accumulate_dbias = call->accumulate[bias]};
+    if (db && ((w && per_head(w) != per_head(db)) ||
+               (dw && gd_tensor_dtype(dw) != gd_tensor_dtype(db)))) {
+        /* A call for dbias alone, to which x does not matter. */
+        if (gradients(call, dy, NULL, db, db, g)) return gd_error_status(call->context);
+        g.dbias = NULL, db = NULL;
+    }
+    /* The gradients of x and, in add_rms_norm, of the residual are the same numbers. dx is that of
+     * the normalised tensor, which has the residual's dtype; dbranch is that of x. */
+    const gd_tensor *dx = call->dinput[0], *dresidual = adds ? call->dinput[1] : NULL;
+    const bool first = dx && !dresidual && gd_tensor_dtype(x) == gd_tensor_dtype(dy);
+    const gd_tensor *main = first ? dx : dresidual, *branch = first ? NULL : dx;
+    g.dx = gd_data(main), g.accumulate_dx = main && call->accumulate[first ? 0 : 1];
+    g.dbranch = gd_data(branch), g.accumulate_dbranch = branch && call->accumulate[0];
+    g.dweight = gd_data(dw), g.accumulate_dweight = call->accumulate[weight];
+    g.dsum = gd_data(dsum);
+    return gradients(call, x, w, w ? w : db, dw ? dw : db, g);
 }
 
 /* ---- gradus/kernels.h on the CPU ------------------------------------------------------------ */
@@ -263,10 +190,9 @@ static bool good_problem(const gd_rms_norm_problem *p)
            gd_dtype_is_real(p->weight_dtype) && gd_dtype_is_real(p->dweight_dtype);
 }
 
-/* How many of the dtypes that decide it are float64: any, and it computes in double. */
-static int doubles(const gd_rms_norm_problem *p)
+static bool in_double(const gd_rms_norm_problem *p)
 {
-    return (p->dtype == GD_FLOAT64) + (p->y_dtype == GD_FLOAT64) + (p->weight_dtype == GD_FLOAT64);
+    return p->dtype == GD_FLOAT64 || p->y_dtype == GD_FLOAT64 || p->weight_dtype == GD_FLOAT64;
 }
 
 gd_status gd_cpu_rms_norm_forward(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
@@ -275,12 +201,7 @@ gd_status gd_cpu_rms_norm_forward(const gd_rms_norm_problem *p, const gd_rms_nor
     if (!good_problem(p) || !v || threads < 1) return GD_ERROR_ARGUMENT;
     if (p->rows == 0 || p->cols == 0) return GD_OK;
     if (!v->y || !v->x || (v->residual && !v->sum)) return GD_ERROR_ARGUMENT;
-    if (doubles(p) == 0)
-        rms_norm_fast_forward_f32(p, v, threads);
-    else if (doubles(p) == 3)
-        rms_norm_fast_forward_f64(p, v, threads);
-    else
-        rms_norm_plain_forward_f64(p, v, threads);
+    (in_double(p) ? rms_norm_fast_forward_f64 : rms_norm_fast_forward_f32)(p, v, threads);
     return GD_OK;
 }
 
@@ -292,12 +213,7 @@ gd_status gd_cpu_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_no
     if (p->cols == 0 || (!g->dx && !g->dbranch && !sums)) return GD_OK;
     if (p->rows > 0 && (!g->dy || !g->x || !g->rstd || (sums && !g->workspace)))
         return GD_ERROR_ARGUMENT;
-    if (doubles(p) == 0)
-        rms_norm_fast_backward_f32(p, g, threads);
-    else if (doubles(p) == 3)
-        rms_norm_fast_backward_f64(p, g, threads);
-    else
-        rms_norm_plain_backward_f64(p, g, threads);
+    (in_double(p) ? rms_norm_fast_backward_f64 : rms_norm_fast_backward_f32)(p, g, threads);
     return GD_OK;
 }
 

@@ -14,107 +14,72 @@ extern const gd_op gd_op_rms_norm, gd_op_add_rms_norm;
 /* ---- What is accepted --------------------------------------------------------------------- */
 
 /* Input i, weight or bias: absent, [N], or [H, N] beside x [..., H, N]. */
-static gd_status check_param(const gd_call *call, int i, const char *name)
+static gd_status check_param(const gd_call *call, int i)
 {
     const gd_tensor *x = call->input[0], *t = call->input[i];
     if (!t) return GD_OK;
     if (gd_check_real(call, i)) return GD_ERROR_ARGUMENT;
-    gd_text shape = gd_shape_text(t), x_shape = gd_shape_text(x);
-    int ndim = gd_tensor_ndim(t);
-    if (ndim != 1 && ndim != 2)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "%s has shape %s, wanted one dimension, or two for one row per head",
-                            name, shape.text);
-    if (gd_tensor_dim(t, -1) != gd_tensor_dim(x, -1))
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "%s has shape %s, but the last dimension of x %s is %lld", name,
-                            shape.text, x_shape.text, (long long)gd_tensor_dim(x, -1));
-    if (ndim == 2 && gd_tensor_ndim(x) < 2)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "%s has shape %s, one row per head, but x %s has no heads", name,
-                            shape.text, x_shape.text);
-    if (ndim == 2 && gd_tensor_dim(t, 0) != gd_tensor_dim(x, -2))
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "%s has shape %s, but the last dimension but one of x %s is %lld", name,
-                            shape.text, x_shape.text, (long long)gd_tensor_dim(x, -2));
-    return GD_OK;
+    const int ndim = gd_tensor_ndim(t);
+    bool fits = ndim == 1 || (ndim == 2 && gd_tensor_ndim(x) > 1);
+    for (int d = 1; fits && d <= ndim; d++) fits = gd_tensor_dim(t, -d) == gd_tensor_dim(x, -d);
+    if (fits) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                        "%s has shape %s, wanted the last dimension of x %s, or the last two for "
+                        "one row per head",
+                        gd_input_name(call->op, i).text, gd_shape_text(t).text,
+                        gd_shape_text(x).text);
 }
 
-/* Checks what both ops share; `weight` is its place among the inputs, bias is next. */
-static gd_status check(const gd_call *call, int weight)
+static gd_status check_residual(const gd_call *call)
+{
+    const gd_tensor *x = call->input[0], *residual = call->input[1];
+    if (gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
+    bool same = gd_tensor_ndim(x) == gd_tensor_ndim(residual);
+    for (int d = 0; same && d < gd_tensor_ndim(x); d++)
+        same = gd_tensor_shape(x)[d] == gd_tensor_shape(residual)[d];
+    if (same) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "residual has shape %s, but that of x is %s",
+                        gd_shape_text(residual).text, gd_shape_text(x).text);
+}
+
+/* Of both ops: y and, with a residual, the sum are like their inputs; rstd is x's shape without the
+ * last dimension, in the type of the computation. */
+static gd_status shapes(const gd_call *call, gd_shapes *out)
 {
     const gd_rms_norm_args *args = call->args;
     const gd_tensor *x = call->input[0];
     gd_status status = gd_check_real(call, 0);
     if (!status && gd_tensor_ndim(x) < 1)
         status = gd_call_fail(call, GD_ERROR_ARGUMENT, "x has no dimensions, wanted [..., N]");
-    if (!status) status = check_param(call, weight, "weight");
-    if (!status) status = check_param(call, weight + 1, "bias");
+    if (!status) status = check_param(call, call->inputs - 2);
+    if (!status) status = check_param(call, call->inputs - 1);
     if (!status && !(args->eps >= 0 && isfinite(args->eps)))
         status = gd_call_fail(call, GD_ERROR_ARGUMENT,
                               "eps is %g, wanted a finite number of at least 0", args->eps);
     if (!status && !isfinite(args->offset))
         status = gd_call_fail(call, GD_ERROR_ARGUMENT, "offset is %g, wanted a finite number",
                               args->offset);
-    return status;
-}
-
-/* rstd: x's shape without the last dimension, in the type of the computation. */
-static gd_spec rstd_spec(const gd_call *call)
-{
-    gd_spec spec = gd_spec_like(call->input[0]);
-    spec.dtype = call->dtype;
-    spec.ndim--;
-    return spec;
-}
-
-static gd_status rms_norm_shape(const gd_call *call, gd_shapes *out)
-{
-    gd_status status = check(call, 1);
+    if (!status && call->outputs == 2) status = check_residual(call);
     if (status) return status;
-    out->output[0] = gd_spec_like(call->input[0]);
-    out->save[0] = rstd_spec(call);
-    return GD_OK;
-}
-
-static gd_status add_rms_norm_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_tensor *x = call->input[0], *residual = call->input[1];
-    gd_status status = check(call, 2);
-    if (!status) status = gd_check_real(call, 1);
-    if (status) return status;
-    bool same = gd_tensor_ndim(x) == gd_tensor_ndim(residual);
-    for (int d = 0; same && d < gd_tensor_ndim(x); d++)
-        same = gd_tensor_shape(x)[d] == gd_tensor_shape(residual)[d];
-    if (!same)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "residual has shape %s, but that of x is %s",
-                            gd_shape_text(residual).text, gd_shape_text(x).text);
-    out->output[0] = gd_spec_like(x);
-    out->output[1] = gd_spec_like(residual);
-    out->save[0] = rstd_spec(call);
+    out->output[0] = out->save[0] = gd_spec_like(x);
+    out->save[0].dtype = call->dtype;
+    out->save[0].ndim--;
+    if (call->outputs == 2) out->output[1] = gd_spec_like(call->input[1]);
     return GD_OK;
 }
 
 /* ---- By ops ------------------------------------------------------------------------------- */
 
 /* y = x rstd (offset + weight) + bias; a row is the last dimension. */
-static gd_tensor *normalised(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
-                             const gd_rms_norm_args *args)
+static void definition(const gd_call *call)
 {
-    const int last = gd_tensor_ndim(x) - 1;
+    const gd_rms_norm_args *args = call->args;
+    gd_tensor *x = call->input[0], *weight = call->input[call->inputs - 2];
+    if (call->outputs == 2) x = call->output[1] = add(x, call->input[1]);
     if (weight && args->offset != 0) weight = plus(weight, args->offset);
-    return scaled_and_shifted(of_unit_square(x, &last, 1, args->eps), weight, bias);
-}
-
-static void rms_norm_definition(const gd_call *call)
-{
-    call->output[0] = normalised(call->input[0], call->input[1], call->input[2], call->args);
-}
-
-static void add_rms_norm_definition(const gd_call *call)
-{
-    call->output[1] = add(call->input[0], call->input[1]);
-    call->output[0] = normalised(call->output[1], call->input[2], call->input[3], call->args);
+    const int last = gd_tensor_ndim(x) - 1;
+    call->output[0] = scaled_and_shifted(of_unit_square(x, &last, 1, args->eps), weight,
+                                         call->input[call->inputs - 1]);
 }
 
 /* ---- What users call ---------------------------------------------------------------------- */
@@ -227,19 +192,19 @@ const gd_op gd_op_rms_norm = {
     .input_names = {"x", "weight", "bias"},
     .optional_inputs = GD_BIT(1) | GD_BIT(2),
     .outputs = 1,
-    .saves = 1, /* rstd */
-    .args_size = sizeof(gd_rms_norm_args),
-    .plain_args = true,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
+    .saves = 1, /* rstd */
+    .args_size = sizeof(gd_rms_norm_args),
+    .plain_args = true,
     .same_bits = true,
     .strided = true,
     .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA),
-    .shape = rms_norm_shape,
+    .shape = shapes,
     .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward},
     .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
-    .definition = rms_norm_definition,
+    .definition = definition,
     GD_CASES(rms_norm_cases),
 };
 
@@ -250,19 +215,19 @@ const gd_op gd_op_add_rms_norm = {
     .input_names = {"x", "residual", "weight", "bias"},
     .optional_inputs = GD_BIT(2) | GD_BIT(3),
     .outputs = 2, /* y, sum */
-    .saves = 1,   /* rstd */
-    .args_size = sizeof(gd_rms_norm_args),
-    .plain_args = true,
     .backward_reads_inputs = GD_BIT(2),
     .backward_reads_outputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(2) | GD_BIT(3),
+    .saves = 1, /* rstd */
+    .args_size = sizeof(gd_rms_norm_args),
+    .plain_args = true,
     .same_bits = true,
     .strided = true,
     .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA),
-    .shape = add_rms_norm_shape,
-    .forward = {[GD_CPU] = add_rms_norm_forward, [GD_CUDA] = add_rms_norm_forward},
-    .backward = {[GD_CPU] = add_rms_norm_backward, [GD_CUDA] = add_rms_norm_backward},
-    .definition = add_rms_norm_definition,
+    .shape = shapes,
+    .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward},
+    .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
+    .definition = definition,
     GD_CASES(add_rms_norm_cases),
 };

@@ -122,7 +122,6 @@ static cudaError_t sum_up(const Backward &a, bool of_bias, int64_t partials, cud
     const gd_sum_place dbias = {a.dbias, a.dweight_dtype, a.accumulate_dbias};
     const gd_sum_place &out = of_bias ? dbias : dweight;
     partials *= shared;
-    /* [dw sum] */
     if (a.is_double) return gd_sum_partials(out, (double *)a.workspace, partials, cols, stream);
     return gd_sum_partials(out, (float *)a.workspace, partials, cols, stream);
 }

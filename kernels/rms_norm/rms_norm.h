@@ -12,35 +12,27 @@ typedef struct gd_rms_norm_args {
     int64_t round_before_weight; /* 0 or 1 */
 } gd_rms_norm_args;
 
-/* The kernels of the records, for any device (problem.c). */
+/* The kernels of both records, for any device (problem.c). */
 gd_status rms_norm_forward(const gd_call *call);
 gd_status rms_norm_backward(const gd_call *call);
-gd_status add_rms_norm_forward(const gd_call *call);
-gd_status add_rms_norm_backward(const gd_call *call);
 
 /* The CPU kernels, computing in float or double: for problems that gd_cpu_rms_norm_* have checked,
- * with at least one row (the backward: 0 or more) of at least one number. `plain` is the formulas
- * as they are derived, and takes any problem; `fast` those whose tensors are float64 if it computes
- * in double. */
-#define RMS_NORM_DECLARE(kind, real)                                                 \
-    void rms_norm_##kind##_forward_##real(const gd_rms_norm_problem *p,              \
-                                          const gd_rms_norm_values *v, int threads); \
-    void rms_norm_##kind##_backward_##real(const gd_rms_norm_problem *p,             \
-                                           const gd_rms_norm_gradients *g, int threads);
-RMS_NORM_DECLARE(plain, f32)
-RMS_NORM_DECLARE(plain, f64)
-RMS_NORM_DECLARE(fast, f32)
-RMS_NORM_DECLARE(fast, f64)
+ * with at least one row (the backward: 0 or more) of at least one number. `plain` is the formulas as
+ * they are derived, for readers and tests. */
+#define RMS_NORM_DECLARE(real)                                                                     \
+    void rms_norm_plain_forward_##real(const gd_rms_norm_problem *, const gd_rms_norm_values *);   \
+    void rms_norm_plain_backward_##real(const gd_rms_norm_problem *,                               \
+                                        const gd_rms_norm_gradients *);                            \
+    void rms_norm_fast_forward_##real(const gd_rms_norm_problem *, const gd_rms_norm_values *,     \
+                                      int threads);                                                \
+    void rms_norm_fast_backward_##real(const gd_rms_norm_problem *, const gd_rms_norm_gradients *, \
+                                       int threads);
+RMS_NORM_DECLARE(f32)
+RMS_NORM_DECLARE(f64)
 
 static inline int64_t rms_norm_heads(const gd_rms_norm_problem *p)
 {
     return p->heads > 1 ? p->heads : 1;
-}
-
-/* The dtype of x: y's, if it is added to a residual. */
-static inline gd_dtype rms_norm_x_dtype(const gd_rms_norm_problem *p, const gd_rms_norm_values *v)
-{
-    return v->residual ? p->y_dtype : p->dtype;
 }
 
 /* Rows of weight and bias. */

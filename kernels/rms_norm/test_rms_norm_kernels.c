@@ -205,9 +205,9 @@ static void call_forward(const run *r, const gd_rms_norm_values *v, bool plain, 
     if (!plain)
         ck_assert_int_eq(gd_cpu_rms_norm_forward(&r->p, v, threads), GD_OK);
     else if (is_wide(&r->c))
-        rms_norm_plain_forward_f64(&r->p, v, threads);
+        rms_norm_plain_forward_f64(&r->p, v);
     else
-        rms_norm_plain_forward_f32(&r->p, v, threads);
+        rms_norm_plain_forward_f32(&r->p, v);
 }
 
 static void call_backward(const run *r, const gd_rms_norm_gradients *g, bool plain, int threads)
@@ -215,9 +215,9 @@ static void call_backward(const run *r, const gd_rms_norm_gradients *g, bool pla
     if (!plain)
         ck_assert_int_eq(gd_cpu_rms_norm_backward(&r->p, g, threads), GD_OK);
     else if (is_wide(&r->c))
-        rms_norm_plain_backward_f64(&r->p, g, threads);
+        rms_norm_plain_backward_f64(&r->p, g);
     else
-        rms_norm_plain_backward_f32(&r->p, g, threads);
+        rms_norm_plain_backward_f32(&r->p, g);
 }
 
 static void run_calls(run *r, bool plain)

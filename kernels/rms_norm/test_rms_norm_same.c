@@ -192,25 +192,32 @@ static const struct refusal {
     gd_rms_norm_options options;
 } refused[] = {
     {.message =
-         "rms_norm: weight has shape [768], but the last dimension of x [32, 64, 512] is 512",
+         "rms_norm: weight has shape [768], wanted the last dimension of x [32, 64, 512], or "
+         "the last two for one row per head",
      .x = {true, 3, {32, 64, 512}},
      .weight = {true, 1, {768}}},
-    {.message = "rms_norm: bias has shape [1], but the last dimension of x [3, 4] is 4",
+    {.message =
+         "rms_norm: bias has shape [1], wanted the last dimension of x [3, 4], or the last two "
+         "for one row per head",
      .x = {true, 2, {3, 4}},
      .weight = {true, 1, {4}},
      .bias = {true, 1, {1}}},
-    {.message = "rms_norm: weight has shape [2, 4], but the last dimension but one of x [2, 3, 4] "
-                "is 3",
+    {.message = "rms_norm: weight has shape [2, 4], wanted the last dimension of x [2, 3, 4], or "
+                "the last two for one row per head",
      .x = {true, 3, {2, 3, 4}},
      .weight = {true, 2, {2, 4}}},
-    {.message = "rms_norm: weight has shape [1, 4], one row per head, but x [4] has no heads",
+    {.message =
+         "rms_norm: weight has shape [1, 4], wanted the last dimension of x [4], or the last two "
+         "for one row per head",
      .x = {true, 1, {4}},
      .weight = {true, 2, {1, 4}}},
-    {.message = "rms_norm: weight has shape [], wanted one dimension, or two for one row per head",
+    {.message =
+         "rms_norm: weight has shape [], wanted the last dimension of x [3, 4], or the last two "
+         "for one row per head",
      .x = {true, 2, {3, 4}},
      .weight = {true, 0, {0}}},
-    {.message = "rms_norm: bias has shape [1, 3, 4], wanted one dimension, or two for one row per "
-                "head",
+    {.message = "rms_norm: bias has shape [1, 3, 4], wanted the last dimension of x [3, 4], or the "
+                "last two for one row per head",
      .x = {true, 2, {3, 4}},
      .bias = {true, 3, {1, 3, 4}}},
     {.message = "rms_norm: x has no dimensions, wanted [..., N]", .x = {true, 0, {0}}},

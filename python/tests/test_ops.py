@@ -424,13 +424,17 @@ def test_threads_give_the_same_bits():
 Z = torch.zeros
 WRONG = [
     ((Z(4, 8), Z(9)), {},
-     "rms_norm: weight has shape [9], but the last dimension of x [4, 8] is 8"),
+     "rms_norm: weight has shape [9], wanted the last dimension of x [4, 8], or the last two for one row "
+     "per head"),
     ((Z(4, 8), None, Z(9)), {},
-     "rms_norm: bias has shape [9], but the last dimension of x [4, 8] is 8"),
+     "rms_norm: bias has shape [9], wanted the last dimension of x [4, 8], or the last two for one row "
+     "per head"),
     ((Z(4, 8), Z(3, 8)), {},
-     "rms_norm: weight has shape [3, 8], but the last dimension but one of x [4, 8] is 4"),
+     "rms_norm: weight has shape [3, 8], wanted the last dimension of x [4, 8], or the last two for one "
+     "row per head"),
     ((Z(4, 8), Z(1, 1, 8)), {},
-     "rms_norm: weight has shape [1, 1, 8], wanted one dimension, or two for one row per head"),
+     "rms_norm: weight has shape [1, 1, 8], wanted the last dimension of x [4, 8], or the last two for "
+     "one row per head"),
     ((Z(()),), {}, "rms_norm: x has no dimensions, wanted [..., N]"),
     ((Z(4, 8),), {"eps": -1.0}, "rms_norm: eps is -1, wanted a finite number of at least 0"),
     ((Z(4, 8),), {"eps": math.nan}, "rms_norm: eps is nan, wanted a finite number of at least 0"),

@@ -51,7 +51,7 @@ function rmsNorm(v) {
         step('rms', '\\mathrm{rms}_i = \\sqrt{a_i + \\varepsilon}', column(rms)),
         step('rstd', '\\mathrm{rstd}_i = 1 / \\mathrm{rms}_i', column(rstd), {mark : 'rstd'}),
         step('xhat', '\\hat x_{ik} = x_{ik}\\,\\mathrm{rstd}_i', xhat, {mark : 'xhat'}),
-        step('h', 'h_{ik} = dy_{ik}\\, g_k', h),
+        step('h', 'h_{ik} = dy_{ik}\\, w_k', h),
         step('m', 'm_i = \\frac1N \\sum_k h_{ik}\\,\\hat x_{ik}', column(m), {mark : 'm'}),
         step('along', '\\hat x_{ik}\\, m_i', along),
         step('dx', 'dx_{ik} = \\mathrm{rstd}_i\\,(h_{ik} - \\hat x_{ik}\\, m_i)', dx,

@@ -262,7 +262,7 @@ START_TEST(norms_and_products)
     gd_tensor *k3 = make(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 3, 6)),
               *v7 = make(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 6));
     BAD(gd_rms_norm(x, w5, 1e-5),
-        "rms_norm: weight has shape [5], but the last dimension of x [3, 4] is 4");
+        "rms_norm: weight has shape [5], wanted the last dimension of x [3, 4], or the last two");
     BAD(gd_rms_norm(x, NULL, -1), "rms_norm: eps is -1");
     BAD(gd_rms_norm_with(x, NULL, NULL, &negative),
         "rms_norm: eps is -1, wanted a finite number of at");
