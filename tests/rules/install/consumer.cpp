@@ -16,6 +16,14 @@ int main()
     gd_tensor_read_f64(gd_grad(x), dx.data(), 6);
     int rows = 1; // a dimension may have any type of whole numbers, and is evaluated once
     const gd_tensor *shaped = gd_reshape(x, GD_SHAPE(++rows, dx.size() / 2));
+    gd_tensor *cubes = gd_sum_all(gd_mul(gd_mul(x, x), x)), *slope = nullptr, *curvature = nullptr;
+    gd_gradients_options again{};
+    again.differentiable = true;
+    gd_gradients(&cubes, 1, &again, &x, 1, &slope); // 3 x^2
+    slope = gd_sum_all(slope);
+    gd_gradients(&slope, 1, nullptr, &x, 1, &curvature); // 6 x
+    std::vector<double> second(6);
+    gd_tensor_read_f64(curvature, second.data(), 6);
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     const std::int64_t widths[] = {3, 4, 2};
     const gd_mlp mlp = gd_make_mlp(params, 0, 2, widths, "mlp");
@@ -23,7 +31,8 @@ int main()
     gd_params_finish(params);
     const gd_tensor *y = gd_run_norm(&norm, gd_run_mlp(&mlp, x, gd_relu), false);
     const bool failed = gd_tensor_dim(y, 1) != 2 || rows != 2 || gd_tensor_dim(shaped, 1) != 3 ||
-                        gd_error(ctx) != nullptr || gd_item(loss) != 24.0 || dx[5] != 4.0;
+                        gd_error(ctx) != nullptr || gd_item(loss) != 24.0 || dx[5] != 4.0 ||
+                        second[5] != 12.0;
     std::printf("%s\n", failed ? "wrong" : "ok");
     gd_params_free(params);
     gd_context_free(ctx);
