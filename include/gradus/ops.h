@@ -19,79 +19,8 @@
  * none that is 0 or infinite for a number that is not.
  * Each op's derivation, and its kernels, are in kernels/NAME/.
  *
- * Kinks, NaN and infinity. NaN and infinity follow IEEE 754: NaN in an element gives NaN in all
- * that depends on it, and so do inf - inf and 0 * inf. Where a function has no derivative, or a
- * formula has no value, these conventions apply (PyTorch's unless marked *):
- *
- *     abs, relu               the gradient at 0 is 0; abs: at NaN too
- *     leaky_relu, elu         the gradient at 0 is that of negative x: slope, alpha
- *     clamp                   the gradient passes at low and high *, and is 0 outside and at NaN
- *     hardtanh                the gradient is 0 at low and high, outside, and at NaN *
- *     sign, floor, ceil,      the gradient is 0 everywhere, also at the jumps and at NaN; sign of NaN
- *     round                   is 0
- *     maximum, minimum        equal a and b get half each; if one is NaN, both get all of it
- *     max, min                equal maxima (minima) share evenly; so do NaNs, if there are any *
- *     silu, mish, gelu,       0 at -inf, their limit, although 0 * -inf would be NaN; and the
- *     gelu_tanh, swiglu       slopes there and at inf are 0 and 1 *
- *     sqrt, log, rsqrt,       the gradient at 0 is infinite
- *     reciprocal
- *     var, std                of equal elements: 0, with gradient 0; n <= correction: divided by 0,
- *                             so inf (NaN if the elements are equal), and the gradient is infinite
- *                             or NaN; over no elements: NaN
- *     prod                    of one 0: only that element has a gradient, the product of the others; of
- *                             several: all are 0. An infinite element's own gradient is NaN
- *     norm                    the gradient is 0 where x is, also where the norm is; for infinite p
- *                             equal elements share evenly. Over no elements: 0, for p < 0 inf. A NaN
- *                             has the gradient NaN *, and the others, but for p = 1 and infinite p
- *     any, all                NaN is not 0; over no elements: 0 and 1
- *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
- *                             a negative base under a fractional exponent gives NaN, but -inf as
- *                             C's pow does inf or 0 (PyTorch's scalar exponents 0.5 and -0.5: NaN)
- *     div                     x / 0 is inf or NaN, and so are both gradients
- *     softmax, log_softmax    a row that is all -inf, or has +inf, gives NaN
- *     attention               a query that sees no key, or whose mask is -inf: 0, with gradient 0;
- *                             a NaN or inf in a key or value makes NaN of every query that it is
- *                             hidden from by a mask, too (0 * NaN); those that causal or window
- *                             hide may or may not be read
- *     logsumexp               of a row that is all -inf: -inf with gradient 0 *; with +inf: +inf
- *     mean, cross_entropy,    over no elements: NaN; sum: 0; max and logsumexp: -inf
- *     nll_loss
- *     cross_entropy,          class weights of all targets 0: the mean and its gradient are NaN; a
- *     nll_loss                class of weight or share 0 is ignored, whatever its logit or (share
- *                             0) its weight *; an ignored row may hold NaN or inf: gradient 0 *
- *                             (linear_cross_entropy: that of its weight is NaN then, 0 * NaN)
- *     l1_loss                 the gradient is 0 where x is its target, and at NaN
- *     huber_loss,             the slope at delta, beta is that of both sides
- *     smooth_l1_loss
- *     kl_div                  a target of 0 has loss 0, whatever x *; its own gradient is -inf *, and
- *                             that of its logarithm, -inf, is 0 *
- *     bce_with_logits         at +-inf: inf *, but NaN for a target of 1 at inf, of 0 at -inf (0 * inf);
- *                             the gradient is its limit
- *     cosine_similarity       a zero vector: 0, with gradient b / (|b| eps); if eps is 0, too: NaN. A
- *                             vector shorter than eps has the gradient of a . b / (eps |b|) *
- *     cosine_embedding_loss   a zero vector has the cosine 0 to any; at the margin the gradient is 0; a
- *                             target that is neither 1 nor -1: loss 0, if it is not NaN *
- *     lstm, gru               an infinite gate: its function's limit, with gradient 0, which is NaN by
- *                             the weight (0 * inf); a NaN is in all later steps, and in all gradients
- *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
- *     conv2d and its like     the padding is zeros, of which an infinite or NaN weight may make NaN
- *     max_pool2d              the first of equal elements has the gradient, the last of NaNs
- *     avg_pool2d              a NaN or inf is in every window over it, and in no other
- *     argmax, topk, sort      NaN counts as the largest (argmin: the smallest); equal: the first first *
- *     rms_norm, layer_norm,   eps 0 and a row of zeros (of equal elements, but for rms_norm) give NaN
- *     batch_norm, group_norm
- *
- * Gradients of gradients (gd_gradients in autograd.h) follow these conventions: their first order is
- * that of the kernels, also at kinks, NaN and infinities. At a kink the second derivative is 0, or that
- * of the side whose gradient is taken (elu: of negative x), so where the gradient of a function jumps,
- * nothing is known of the jump. Where a gradient is said to be 0 or finite, so are its derivatives: a
- * choice (where, masked_fill, clamp, hidden keys, ignored rows) is made again, and nothing that is not
- * chosen is multiplied by 0. But in prod they are products of the dtype, which may overflow on the way
- * where prod does not.
- *
- * Sums in float64 overflow, as in PyTorch: rms_norm squares x, so a row whose squares overflow
- * (|x| > 1e154 in float64; on a GPU, which sums them in float32, also |x| > 1e19 in float32 and
- * bfloat16) becomes 0, and mean and layer_norm need n |x| below 1.8e308.
+ * What each op gives at a kink, for NaN and infinity, and where a formula has no value, is in
+ * docs/conventions.md: as PyTorch, with few exceptions.
  */
 #ifndef GRADUS_OPS_H
 #define GRADUS_OPS_H
