@@ -106,7 +106,7 @@ typedef struct gd_gradcheck_input {
     char behaviour[256]; /* the check of behaviour that failed, "" if none */
     char remark[384];    /* what is right, but could be better; "" if nothing */
 
-    /* Of a wrong or inconclusive worst element: the numeric derivative at several steps. */
+    /* The numeric derivative at several steps, if the worst element is wrong or inconclusive. */
     int sweeps;
     double sweep_step[GD_GRADCHECK_SWEEP], sweep_numeric[GD_GRADCHECK_SWEEP];
     bool sweep_stable;

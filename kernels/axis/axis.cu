@@ -99,7 +99,7 @@ static __global__ void move_kernel(T *to, const T *from, const int32_t *index, a
 
 // to[index[i]] += from[i], in the order of i: by one of three ways.
 //
-// Of short lines, a thread has one element of `to` and looks for its index: neighbours read the same one.
+// In short lines a thread has one element of `to` and looks for its index: neighbours read the same one.
 template <class T>
 static __global__ void put_kernel(T *to, const T *from, const int32_t *index, axis_lines l,
                                   int64_t *fault)
@@ -126,8 +126,8 @@ static __global__ void put_kernel(T *to, const T *from, const int32_t *index, ax
 
 constexpr int64_t most_scanned = 128; // elements of a line
 
-// Of longer lines, a block sorts a line of index by where its elements point; the thread at which a run of
-// equal ones begins adds up what they take.
+// A block sorts a longer line of the index by where its elements point; the thread at which a run of equal
+// ones begins adds up what they take.
 template <class T, class Sort>
 static __global__ void __launch_bounds__(Sort::threads)
     put_line_kernel(T *to, const T *from, const int32_t *index, axis_lines l, uint32_t bad,
@@ -239,7 +239,8 @@ static gd_status put_sorted(const gd_call *call, line_rows<T> r, bool shared)
     return status;
 }
 
-// Whether the index is put to `to` or taken by; it has the shape of `like`, but for the lines that share it.
+// put: to[index[i]] += from[i]; else to[i] (+)= from[index[i]]. The index has the shape of `like`, or is
+// one line, which all lines share.
 static gd_status move(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
                       const gd_tensor *from, bool put, bool add, int64_t *fault)
 {

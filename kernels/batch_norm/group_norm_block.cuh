@@ -36,7 +36,7 @@ inline group_plan plan_group_blocks(const gd_groups &g, int pack, size_t element
         return p;
     p.keep_dy = backward && 2 * (2 * bytes + sums) <= limits.multiprocessor_shared; // two blocks
     p.shared = (int)(p.keep_dy ? 2 * bytes : bytes);
-    // Of a multiprocessor's 2048 threads: a sum over a block is faster in four blocks, if they fit.
+    // A multiprocessor has 2048 threads: a sum over a block is faster in four blocks, if they fit.
     const int most = 4 * (p.shared + sums) <= limits.multiprocessor_shared ? 512 : 1024;
     p.threads = 128;
     while (p.threads < most && p.threads * 4 < packs * g.channels) p.threads *= 2;
@@ -106,7 +106,7 @@ __global__ void GD_LAUNCH_BOUNDS(1024, 2)
     }
 }
 
-// What is not read again leaves L2 first: dy, which is, stays.
+// Data that is not read again leaves L2 first, so that it does not push out dy, which is.
 template <class T, int V>
 __device__ inline gd_pack<T, V> load_once(const T *row, int p)
 {

@@ -69,7 +69,7 @@ static inline conv_sizes conv_sizes_of_columns(const conv_args *args, const gd_t
     return s;
 }
 
-/* Of a convolution: of its image and the other side. (In conv2d these are x and y; in
+/* The sizes of a convolution, from its image and the tensor on the other side. (In conv2d these are x and y; in
  * conv_transpose2d y and x.) */
 static inline conv_sizes conv_sizes_of(const gd_call *call, const gd_tensor *image,
                                        const gd_tensor *other)

@@ -53,8 +53,8 @@ static inline int64_t head_piece(const gd_call *call, size_t element)
     return gd_max64(rows / 64 * 64, 64);
 }
 
-/* In pieces the forward has computed the gradients of what required one then: is that of input i, x
- * or the weight, among them? */
+/* An error if the forward, which computes gradients where it works in pieces, did not compute that of
+ * input i, x or the weight. */
 static inline gd_status head_check_saved(const gd_call *call, int i)
 {
     if (call->save[SAVE_D] || call->save[SAVE_DX + i]) return GD_OK;

@@ -16,7 +16,7 @@ static inline double gd_loss_parameter(const gd_call *call)
     return gd_option_of_dtype(call->dtype, ((const gd_loss_args *)call->args)->p);
 }
 
-/* By what the sum is divided: the elements, or those of the first dimension, or 1. */
+/* The divisor of the sum: the number of elements, that of examples, or 1. */
 static inline double gd_loss_divisor(const gd_call *call)
 {
     const gd_tensor *x = call->input[0];

@@ -110,7 +110,7 @@ static const gd_pool_args halves = {{2, 2}, {2, 2}, {0, 0}}, overlapping = {{3, 
                           all = {{4, 7}, {1, 1}, {0, 0}}, one = {{1, 1}, {1, 1}, {0, 0}},
                           corners = {{2, 2}, {1, 1}, {0, 0}};
 
-/* Of a maximum two elements must not be so close that a step of gradcheck exchanges them. */
+/* No two elements may be so close that a step of gradcheck changes which is the maximum. */
 static const gd_case pool_cases[] = {
     {"halves", &halves, GD_INPUTS({GD_DISTINCT, GD_DIMS(2, 3, 4, 6)})},
     {"packs", &halves, GD_INPUTS({GD_DISTINCT, GD_DIMS(2, 4, 8)})},

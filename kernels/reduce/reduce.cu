@@ -48,7 +48,7 @@ struct largest {
     }
 };
 
-// Of type Out, since for logsumexp it is not to be rounded to 16 bits.
+// It has type Out, since for logsumexp it is not to be rounded to 16 bits.
 template <class T, class Out>
 static gd_status max_over(const gd_call *call, const result_layout &layout, Out *max, bool finite)
 {

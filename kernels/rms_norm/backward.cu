@@ -231,7 +231,7 @@ struct Rows {
     const bool whole = p.parts == 1;
     const int heads = (int)a.heads, tokens = (int)(a.rows / heads);
     const int steps = (tokens + p.tokens - 1) / p.tokens;
-    // Of a token: where its head or part begins, and the packs there; how many this thread has.
+    // Where the head or part of a token begins, and the packs there; how many this thread has.
     const int64_t first = (int64_t)at.head * p.part_packs;
     const int packs =
         at.works ? min(p.part_packs, (int)(a.cols / V) - (whole ? 0 : (int)first)) : 0;

@@ -111,7 +111,8 @@ static void set_teams(BlockPlan *p, const Sizes &s, int team, int threads)
     p->team_sums = round_up(team / 32, 4);
 }
 
-// So many stages, whose place the teams' sums of dw take at the end; 0: by plain loads.
+// Sets the number of stages of the pipeline (0: plain loads). At the end their shared memory holds the teams'
+// sums of dw.
 static void set_stages(BlockPlan *p, const Sizes &s, int stages)
 {
     const int stage = p->chunks * s.pack_bytes * p->threads, teams = p->slice * p->tokens;

@@ -55,7 +55,7 @@ struct ClusterPlan : Shape {
     int64_t clusters; // the backward's P
 };
 ClusterPlan plan_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l);
-// Of a block; with the producer that is 16 warps, which leaves 128 registers to a thread.
+// Threads of a block; with the producer that is 16 warps, which leaves 128 registers to a thread.
 constexpr int most_consumers(int chunks)
 {
     return chunks == 8 ? 512 : 480;

@@ -24,7 +24,7 @@ struct rope_step {
     {
         return {(uint64_t)((rate - floor(rate)) * 0x1p64)};
     }
-    // Of `position` steps; way: 1 or -1, for the angle and its negative.
+    // The angle of `position` steps; way: 1 or -1, for the angle and its negative.
     __device__ void sincos(int64_t position, C way, C *s, C *c) const
     {
         const int64_t half_turns = (int64_t)(fraction * (uint64_t)position); // times 2^63

@@ -140,7 +140,7 @@ static gd_status contiguous_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
-/* Of contiguous and cast; what is rounded has the gradient of what is not. */
+/* The backward of contiguous and cast: what is rounded has the gradient of what is not. */
 static void same_derivative(const gd_call *call)
 {
     call->dinput[0] = call->doutput[0];

@@ -128,7 +128,7 @@ gd_context *gd_context_create(const gd_context_options *options)
 static void destroy(gd_context *ctx)
 {
     while (ctx->user_tensors) gd_tensor_destroy(ctx->user_tensors);
-    gd_tensor_bury(ctx, 0);
+    gd_tensor_release_headers(ctx, 0);
     gd_on_gradient(ctx, NULL, NULL);
     if (ctx->device) gd_pool_free(ctx);
     gd_frame_free_spare(ctx);

@@ -156,11 +156,11 @@ struct gd_context {
     gd_memory_stats stats;
     gd_arena arena;
 
-    gd_tensor *user_tensors; /* created by the user; doubly linked */
-    gd_tensor *graveyard;    /* headers of what the user has freed, the newest first */
-    gd_tensor *oldest_grave; /* the end of that list */
-    int64_t graves;          /* its length */
-    gd_tensor *step_tensors; /* made by ops */
+    gd_tensor *user_tensors;  /* created by the user; doubly linked */
+    gd_tensor *freed_headers; /* headers of what the user has freed, the newest first */
+    gd_tensor *oldest_freed;  /* the end of that list */
+    int64_t freed_count;      /* its length */
+    gd_tensor *step_tensors;  /* made by ops */
     gd_storage *step_storages;
 
     gd_node **tape;
@@ -314,10 +314,10 @@ void gd_tensor_destroy(gd_tensor *t);
 /* Removes a heap tensor from the context's list: another tensor will free it. */
 void gd_tensor_unlist(gd_tensor *t);
 
-/* Frees the headers in the graveyard but for the `keep` newest: using one of these is an error that says
+/* Releases the headers of freed tensors but for the `keep` newest: using one of these is an error that says
  * so. */
-void gd_tensor_bury(gd_context *ctx, int64_t keep);
-enum { GD_KEPT_GRAVES = 256 };
+void gd_tensor_release_headers(gd_context *ctx, int64_t keep);
+enum { GD_KEPT_HEADERS = 256 };
 
 /* The kernels' view of t. */
 gd_layout gd_tensor_layout(const gd_tensor *t);

@@ -58,7 +58,7 @@ gd_status gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user)
     return GD_OK;
 }
 
-/* ---- What a backward tells ---------------------------------------------------------------- */
+/* ---- Hooks of a backward ------------------------------------------------------------------ */
 
 void gd_count_uses(const gd_call *call)
 {
@@ -68,12 +68,12 @@ void gd_count_uses(const gd_call *call)
     }
 }
 
-static void tell_complete(gd_tensor *leaf)
+static void notify_complete(gd_tensor *leaf)
 {
     gd_context *ctx = leaf->ctx;
-    const bool told = !leaf->awaited || !leaf->grad_valid;
+    const bool expected = leaf->awaited && leaf->grad_valid;
     leaf->awaited = false;
-    for (const gd_listener *l = ctx->listeners; l && !told && !gd_failed(ctx); l = l->next) {
+    for (const gd_listener *l = ctx->listeners; l && expected && !gd_failed(ctx); l = l->next) {
         if (l->hook) l->hook(l->user, leaf);
     }
 }
@@ -82,13 +82,13 @@ void gd_finish_uses(const gd_node *node)
 {
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
-        if (t && !t->step && t->uses > 0 && --t->uses == 0) tell_complete(t);
+        if (t && !t->step && t->uses > 0 && --t->uses == 0) notify_complete(t);
     }
 }
 
 void gd_finish_leaves(gd_context *ctx)
 {
     for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
-        if (t->awaited) tell_complete(t);
+        if (t->awaited) notify_complete(t);
     }
 }

@@ -136,7 +136,7 @@ void gd_step_end(gd_context *ctx)
     }
     ctx->step_tensors = NULL;
     ctx->step_storages = NULL;
-    gd_tensor_bury(ctx, GD_KEPT_GRAVES);
+    gd_tensor_release_headers(ctx, GD_KEPT_HEADERS);
     gd_arena_end_step(ctx);
 }
 

@@ -223,17 +223,18 @@ void gd_tensor_destroy(gd_tensor *t)
     list_remove(&ctx->user_tensors, t);
     drop_view(t);
     /* The tape may still point here until the step ends, and a variable of the user for ever. */
-    list_push(&ctx->graveyard, t);
-    if (ctx->graves++ == 0) ctx->oldest_grave = t;
-    if (ctx->tape_length == 0 && !ctx->step_tensors) gd_tensor_bury(ctx, GD_KEPT_GRAVES);
+    list_push(&ctx->freed_headers, t);
+    if (ctx->freed_count++ == 0) ctx->oldest_freed = t;
+    if (ctx->tape_length == 0 && !ctx->step_tensors)
+        gd_tensor_release_headers(ctx, GD_KEPT_HEADERS);
 }
 
-void gd_tensor_bury(gd_context *ctx, int64_t keep)
+void gd_tensor_release_headers(gd_context *ctx, int64_t keep)
 {
-    for (; ctx->graves > keep; ctx->graves--) {
-        gd_tensor *t = ctx->oldest_grave;
-        ctx->oldest_grave = t->previous;
-        list_remove(&ctx->graveyard, t);
+    for (; ctx->freed_count > keep; ctx->freed_count--) {
+        gd_tensor *t = ctx->oldest_freed;
+        ctx->oldest_freed = t->previous;
+        list_remove(&ctx->freed_headers, t);
         gd_host_release(ctx, t, sizeof *t);
     }
 }

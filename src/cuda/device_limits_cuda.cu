@@ -28,7 +28,7 @@ static void set_features(gd_cuda_limits *l)
     l->wgmma = l->capability == 90;
 }
 
-// Of a multiprocessor: KB of shared memory, and threads, up to a compute capability.
+// What a multiprocessor has, up to a compute capability: KB of shared memory, and threads.
 static const struct {
     int capability, shared, threads;
 } multiprocessors[] = {

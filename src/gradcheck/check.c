@@ -37,7 +37,7 @@ static gd_gradcheck_options with_defaults(gd_gradcheck_options o, gd_dtype measu
     return o;
 }
 
-/* Numbers first: those of a struct that was never set betray it, before its pointers are read. */
+/* Checks the numbers before it follows a pointer: they show a struct that was never set. */
 static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)
 {
     const struct {

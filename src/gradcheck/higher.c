@@ -173,7 +173,7 @@ static gd_status append_cotangents(gd_checker *c, struct gd_higher *h)
     return status;
 }
 
-/* Of the report and of what is compared only one input is left, if the options say so. */
+/* Leaves one input in the report and the comparison, if the options say so. */
 static gd_status choose(gd_checker *c)
 {
     gd_gradcheck_report *report = c->report;

@@ -28,7 +28,7 @@ static gd_status check_tokens(checkpoint *from, gd_context *ctx, const tokenizer
     return gd_error_status(ctx);
 }
 
-/* Of token files "text_hash" is that of the first ids alone, as in checkpoints of older versions. */
+/* For token files "text_hash" covers the first ids alone, as in checkpoints of older versions. */
 static bool same_text(const checkpoint *from, gd_context *ctx, const dataset *data)
 {
     const bool files =

@@ -178,7 +178,7 @@ static void tell_too_few(const dataset *data)
     }
 }
 
-/* Of the ids of a text: equal texts may be encoded by different tokenizers. */
+/* A hash of a text's ids: different tokenizers may encode equal texts. */
 static uint64_t print_ids(const dataset *data)
 {
     const token_source *sources[] = {&data->train, &data->validation};

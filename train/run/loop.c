@@ -15,8 +15,8 @@
 /* ---- Steps ---------------------------------------------------------------------------------- */
 
 /* The host queues steps ahead of the device and reads their outcomes later (optim.h). So a step is
- * first asked for, then done; up to as many as the optimizer allows are in flight. */
-enum { ASKED_MOST = 16, LAG = 4, NAME = 128 };
+ * first submitted, then done; as many as the optimizer allows are in flight. */
+enum { SUBMITTED_MOST = 16, LAG = 4, NAME = 128 };
 
 typedef struct training {
     model *m;
@@ -27,16 +27,16 @@ typedef struct training {
     gd_optimizer *optimizer;
     gd_graph *graph;
     gd_schedule schedule;
-    gd_tensor *tokens, *targets;       /* [B, T] */
-    int64_t asked, done;               /* steps of the run; reports arrive in this order */
-    gd_random_state begun[ASKED_MOST]; /* the random states at the start of the steps asked for */
-    uint64_t words;                    /* random numbers per batch; set with several ranks */
-    int64_t skipped;                   /* steps skipped */
+    gd_tensor *tokens, *targets;               /* [B, T] */
+    int64_t submitted, done;                   /* steps of the run; reports arrive in this order */
+    gd_random_state random_at[SUBMITTED_MOST]; /* where submitted steps start */
+    uint64_t words;  /* random numbers per batch; set with several ranks */
+    int64_t skipped; /* steps skipped */
     checkpoint_best best;
     checkpoint_losses losses;
-    int64_t saved; /* the step of the newest checkpoint; 0: none */
-    bool unread;   /* a batch could not be read */
-    bool stopped;  /* by a signal to any rank */
+    int64_t saved;    /* the step of the newest checkpoint; 0: none */
+    bool read_failed; /* a batch could not be read */
+    bool stopped;     /* by a signal to any rank */
     /* A signal stopped the run before a due validation; the resumed run makes it. */
     bool unvalidated;
 } training;
@@ -45,7 +45,7 @@ static void draw_batch(training *t, int64_t batch)
 {
     const train_options *o = t->options;
     if (data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets)) {
-        t->unread = true;
+        t->read_failed = true;
     }
 }
 
@@ -79,24 +79,24 @@ static gd_status learn_last_batch(void *user)
  * would with one rank, so a step does not depend on the number of ranks. */
 static void place_random(const training *t, int64_t step, int64_t batch)
 {
-    gd_random_state state = t->begun[step % ASKED_MOST];
+    gd_random_state state = t->random_at[step % SUBMITTED_MOST];
     if (!t->options->group) return;
     state.offset += (uint64_t)batch * t->words;
     gd_random_set(t->m->ctx, state);
 }
 
-/* Asks for the next step: forward and backward of each batch, clip, update. */
-static void ask_step(training *t)
+/* Submits the next step: forward and backward of each batch, clip, update. */
+static void submit_step(training *t)
 {
-    const int64_t step = t->asked++, batches = t->options->accumulate;
+    const int64_t step = t->submitted++, batches = t->options->accumulate;
     const int ranks = gd_group_ranks(t->options->group);
-    t->begun[step % ASKED_MOST] = gd_random_get(t->m->ctx);
+    t->random_at[step % SUBMITTED_MOST] = gd_random_get(t->m->ctx);
     gd_optimizer_set_rate(t->optimizer, gd_schedule_rate(&t->schedule, step));
     for (int64_t k = gd_group_rank(t->options->group); k < batches; k += ranks) {
         draw_batch(t, step * batches + k);
         place_random(t, step, k);
-        if (t->unread) {
-            t->asked--;
+        if (t->read_failed) {
+            t->submitted--;
             return;
         }
         gd_graph_run(t->graph, k + ranks < batches ? learn_batch : learn_last_batch, t);
@@ -111,7 +111,7 @@ static bool find_nonfinite_here(training *t, int64_t step, char op[NAME])
     const int64_t batches = t->options->accumulate;
     gd_context *ctx = t->m->ctx;
     int64_t node = -1;
-    gd_random_set(ctx, t->begun[step % ASKED_MOST]);
+    gd_random_set(ctx, t->random_at[step % SUBMITTED_MOST]);
     gd_repeat_begin(ctx);
     for (int64_t k = gd_group_rank(t->options->group); k < batches && node < 0 && !gd_error(ctx);
          k += gd_group_ranks(t->options->group)) {
@@ -148,8 +148,8 @@ static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
     free(all);
 }
 
-/* The loss or the gradient is not finite. Neither this step nor the steps asked for since have
- * updated the weights. The later steps must be asked for again. */
+/* The loss or the gradient is not finite. Neither this step nor those submitted since have
+ * updated the weights. The later steps must be submitted again. */
 static gd_status refuse_step(training *t, const gd_update_report *r)
 {
     gd_context *ctx = t->m->ctx;
@@ -157,11 +157,11 @@ static gd_status refuse_step(training *t, const gd_update_report *r)
     const long long number = t->done; /* as printed: from 1 */
     const double shown[2] = {console_number(r->loss), console_number(r->norm)};
     const gd_random_state after =
-        t->asked > t->done ? t->begun[t->done % ASKED_MOST] : gd_random_get(ctx);
+        t->submitted > t->done ? t->random_at[t->done % SUBMITTED_MOST] : gd_random_get(ctx);
     char why[NAME + 96];
     gd_update_report withheld;
     while (gd_optimizer_report(t->optimizer, true, &withheld)) continue;
-    t->asked = t->done;
+    t->submitted = t->done;
     find_nonfinite(t, step, why, sizeof why);
     gd_random_set(ctx, after);
     if (t->skipped++ < t->options->skip_nonfinite) {
@@ -177,7 +177,7 @@ static gd_status refuse_step(training *t, const gd_update_report *r)
 
 /* Takes the next finished step; false if none is finished yet or, with `wait`, if none is in
  * flight. */
-static bool take_step(training *t, report_clock *clock, bool wait, report_values *now)
+static bool collect_step(training *t, report_clock *clock, bool wait, report_values *now)
 {
     gd_update_report r;
     if (!gd_optimizer_report(t->optimizer, wait, &r)) return false;
@@ -286,7 +286,7 @@ static double validate_step(training *t)
 }
 
 /* The validation that a signal left out before the run was resumed. */
-static void make_up(training *t, double *val)
+static void validate_late(training *t, double *val)
 {
     const train_options *o = t->options;
     t->unvalidated = false;
@@ -341,12 +341,12 @@ static bool conclude_step(training *t, report_clock *clock, report_values *now, 
 /* Reads the outcomes of finished steps; with `wait`, up to `stop`. *now gets the last one. All
  * ranks must read the same outcomes at the same step, so with several ranks each waits for the step
  * LAG before the last instead of testing which steps are finished. */
-static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop,
-                       report_values *now)
+static void collect_steps(training *t, report_clock *clock, bool wait, int64_t stop,
+                          report_values *now)
 {
     gd_context *ctx = t->m->ctx;
     const bool lags = t->options->group && !wait;
-    while ((!lags || t->done < t->asked - LAG) && take_step(t, clock, wait || lags, now)) {
+    while ((!lags || t->done < t->submitted - LAG) && collect_step(t, clock, wait || lags, now)) {
         report_progress(clock, ctx, now);
         if (wait && t->done == stop) break; /* conclude_step prints its line */
         if (has_line(t->options, now->step)) print_line(t, clock, now);
@@ -354,21 +354,21 @@ static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop
 }
 
 /* A batch that cannot be read ends the run, after the steps before it have finished and are saved.
- * If one of them is skipped, the steps after it are asked for again, and so is this one. */
-static void end_unread(training *t, report_clock *clock, report_values *now, int64_t first)
+ * If one of them is skipped, the steps after it are submitted again, and so is this one. */
+static void end_unreadable(training *t, report_clock *clock, report_values *now, int64_t first)
 {
     gd_context *ctx = t->m->ctx;
     const gd_status status = gd_error_status(ctx);
-    const int64_t stop = t->asked;
+    const int64_t stop = t->submitted;
     char why[512];
     snprintf(why, sizeof why, "%s", gd_error(ctx));
-    t->unread = false;
+    t->read_failed = false;
     gd_error_clear(ctx);
     gd_params_clear_grads(t->m->params);
     gd_step_end(ctx);
-    if (t->done < stop) take_steps(t, clock, true, stop, now);
+    if (t->done < stop) collect_steps(t, clock, true, stop, now);
     if (t->done != stop || gd_error(ctx)) return;
-    gd_random_set(ctx, t->begun[stop % ASKED_MOST]);
+    gd_random_set(ctx, t->random_at[stop % SUBMITTED_MOST]);
     if (t->options->out && stop > first) save(t, stop, true);
     gd_fail(ctx, status, "%s", why);
 }
@@ -381,13 +381,13 @@ static gd_status run_steps(training *t, double *val)
     report_clock clock = report_clock_start(t->m, o, t->done);
     report_values now = {.val = NAN};
     const int64_t first = t->done;
-    if (t->unvalidated) make_up(t, val);
+    if (t->unvalidated) validate_late(t, val);
     report_clock_resume(&clock);
     for (bool last = t->stopped; t->done < o->steps && !last && !gd_error(ctx);) {
-        ask_step(t);
-        if (t->unread && o->group) break; /* the other ranks get the error */
-        if (t->unread) {
-            end_unread(t, &clock, &now, first);
+        submit_step(t);
+        if (t->read_failed && o->group) break; /* the other ranks get the error */
+        if (t->read_failed) {
+            end_unreadable(t, &clock, &now, first);
             continue;
         }
         const double seconds = report_clock_seconds(&clock);
@@ -395,9 +395,9 @@ static gd_status run_steps(training *t, double *val)
         const int votes = launch_vote(o, over, stop_asked());
         const bool ends = votes != 0;
         t->stopped = votes & VOTE_SIGNAL;
-        const int64_t stop = t->asked;
+        const int64_t stop = t->submitted;
         const bool wait = ends || is_stop(o, &clock, stop);
-        take_steps(t, &clock, wait, stop, &now);
+        collect_steps(t, &clock, wait, stop, &now);
         if (!wait || t->done != stop || gd_error(ctx))
             continue; /* some steps may have to be asked for again */
         last = ends || stop == o->steps;
@@ -462,7 +462,7 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
                   .options = options,
                   .log = log,
                   .run = from,
-                  .asked = before->step,
+                  .submitted = before->step,
                   .done = before->step,
                   .skipped = before->skipped,
                   .best = before->best,

@@ -184,7 +184,7 @@ static bool dy_left_out(const gd_jacobian *j)
     return *without.text || *with.text;
 }
 
-/* Of several dy that should be summed for an element, only the last ones (or the first) are used. */
+/* An element uses only the last (or the first) of several dy that it should sum. */
 static bool overwritten(const gd_jacobian *j)
 {
     bool last = !j->off, first = !j->off;

@@ -231,7 +231,7 @@ static int64_t note_ratios(const gd_evidence *s, gd_gradcheck_input *out)
     return n;
 }
 
-/* Of which elements something is said, if not of all: ", all in row 3", or how many. */
+/* Says which elements a finding is about, if not all: ", all in row 3", or how many. */
 static void say_which(const gd_evidence *s, gd_gradcheck_input *out)
 {
     const gd_text place = where(s);
