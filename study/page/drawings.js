@@ -13,7 +13,7 @@ const of = (n, f) => Array.from({length : n}, (_, i) => f(i));
 
 // What it shows is said in words beside it.
 const svg = (height, label, inside) =>
-    `<svg viewBox="0 0 ${W} ${Math.round(height)}" role="img" aria-label="${escape(label)}">${inside}</svg>`;
+    `<svg viewBox="0 0 ${W} ${Math.round(height)}" role="group" aria-label="${escape(label)}">${inside}</svg>`;
 const text = (x, y, words, more = '') => `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${more}>${escape(words)}</text>`;
 
 // Bars, a lane below the other. lanes: [{name, rows: [[value]], lines: a number for each row, later}].

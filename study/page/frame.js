@@ -49,7 +49,7 @@ function find(entries, query) {
         .map((entry) => {
             const title = entry.title.toLowerCase(), text = entry.text.toLowerCase();
             const about = (entry.about || []).map(joined);
-            let score = about.includes(whole)    ? 300
+            let score = about.includes(whole)    ? 900
                         : joined(title) === whole ? 200
                                                   : 0;
             if (!score && joined(title).includes(whole)) score = 40;
@@ -84,7 +84,7 @@ async function search(box, list) {
         link.textContent = hit.title;
         const where = document.createElement('small');
         where.textContent = ' ' + hit.page;
-        item.append(link, where);
+        item.append(link, ...(hit.page === hit.title ? [] : [ where ]));
         return item;
     }));
     list.hidden = query.length < 2;
@@ -154,14 +154,14 @@ window.rove = (event, cells) => {
 // ---- A formula that is wider than its place is set smaller, down to 52% --------------------------
 
 function fit() {
-    const all = [...document.querySelectorAll('.formula, .step') ].map((place) => ({place, formula : place.querySelector('.katex')}))
+    const all = [...document.querySelectorAll('.equation, .step') ].map((place) => ({place, formula : place.querySelector('.katex')}))
                     .filter(({formula}) => formula);
     for (const {formula} of all)
         if (formula.style.fontSize) formula.style.fontSize = '';
     // All are measured before any is changed, so that the page is laid out once.
     const sizes = all.map(({place, formula}) => {
-        const own = place.classList.contains('formula') ? place : formula, room = place.clientWidth;
-        const wide = Math.max(own.scrollWidth, ...[...formula.querySelectorAll('.base') ].map((e) => e.offsetWidth));
+        const step = place.classList.contains('step'), room = (step ? place : place.parentElement).clientWidth;
+        const wide = Math.max((step ? formula : place).scrollWidth, ...[...formula.querySelectorAll('.base') ].map((e) => e.offsetWidth));
         return wide > room + 1 && room ? parseFloat(getComputedStyle(formula).fontSize) * Math.max(0.52, (room - 4) / wide) : 0;
     });
     all.forEach(({formula}, i) => { if (sizes[i]) formula.style.fontSize = `${sizes[i]}px`; });
@@ -197,7 +197,7 @@ document.addEventListener('DOMContentLoaded', () => {
         }
     });
     addEventListener('beforeprint',
-        () => document.querySelectorAll('details').forEach((details) => { details.open = true; }));
+        () => document.querySelectorAll('details:not(.exercise details, details.group)').forEach((details) => { details.open = true; }));
     const arrange = () => {
         fit();
         reachable();

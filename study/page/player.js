@@ -11,7 +11,7 @@ const controls = (more = '') => `<div class="controls"><button type="button" dat
 // `at` of them into the page; pace: milliseconds of one. It begins at the end, with all that there is
 // to see. Returns {go(at), stop(), at()}.
 function attach(place, {steps, show, pace = 600, begin = steps()}) {
-    const button = (name) => place.querySelector(`[data-act=${name}]`), said = place.querySelector('.said');
+    const button = (name) => place.querySelector(`[data-act=${name}]`), said = place.querySelector('.said, .turn');
     const play = button('play'), seek = button('seek');
     let at = begin, timer = 0;
     function go(to) {

@@ -32,6 +32,21 @@ function formula(tex, displayMode, symbols) {
     });
 }
 
+// A display's equations, which a space as wide as a letter or more separates, outside of braces.
+function equations(tex) {
+    const list = [ '' ];
+    let depth = 0;
+    for (const [piece] of tex.matchAll(/\\(?:begin|end)\{\w+\*?\}|(?:\s|\\qquad|\\quad)*\\q?quad(?![a-z])(?:\s|\\qquad|\\quad)*|\\.|[^]/g)) {
+        if (/^[{]$|^\\begin|^\\left/.test(piece)) depth++;
+        if (/^[}]$|^\\end/.test(piece)) depth--;
+        if (/quad/.test(piece) && !depth)
+            list.push('');
+        else
+            list[list.length - 1] += piece;
+    }
+    return list.filter((each) => each.trim());
+}
+
 // ---- Links -------------------------------------------------------------------------------------
 
 // A link in `file` as a link between pages; links to what has no page go to nothing.
@@ -74,7 +89,7 @@ function render(file, source, context) {
             return found ? {type : name, raw : found[0], tex : found[1].trim()} : undefined;
         },
         renderer : (token) =>
-            (display ? `<div class="formula">${formula(token.tex, true, symbols)}</div>\n`
+            (display ? `<div class="formula">${equations(token.tex).map((tex) => `<span class="equation">${formula(tex, true, symbols)}</span>`).join('')}</div>\n`
                      : formula(token.tex, false, symbols)),
     });
     const mark = {

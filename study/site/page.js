@@ -47,9 +47,11 @@ module.exports = function page(
 <title>${escape(title)} - gradus</title>
 ${known(description, `<meta name="description" content="${escape(description)}">`)}
 ${known(hidden, '<meta name="robots" content="noindex">')}
-${known(site.address, `<link rel="canonical" href="${site.address}${here}">
-<meta property="og:title" content="${escape(title)}"><meta property="og:url" content="${site.address}${here}">
-${known(site.picture, `<meta property="og:image" content="${site.address}preview.png">`)}`)}
+<meta property="og:title" content="${escape(title)}"><meta property="og:type" content="${here === 'index.html' ? 'website' : 'article'}"><meta property="og:site_name" content="gradus">
+${known(description, `<meta property="og:description" content="${escape(description)}">`)}
+<meta name="twitter:card" content="${site.picture ? 'summary_large_image' : 'summary'}">
+${known(site.address, `<link rel="canonical" href="${site.address}${here === 'index.html' ? '' : here}"><meta property="og:url" content="${site.address}${here === 'index.html' ? '' : here}">
+${known(site.picture, `<meta property="og:image" content="${site.address}preview.png"><meta property="og:image:alt" content="the tape of loss = mean((w x - y)^2), with its gradients">`)}`)}
 <link rel="icon" href="icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="katex/katex.min.css">
 <link rel="stylesheet" href="style.css">

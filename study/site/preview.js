@@ -14,8 +14,10 @@ async function main([ folder ]) {
             {width : 1200, height : 630, deviceScaleFactor : 1, mobile : false});
         await tab.send('Emulation.setEmulatedMedia', {features : [ {name : 'prefers-reduced-motion', value : 'reduce'} ]});
         await tab.open(pathToFileURL(path.resolve(folder, 'index.html')).href);
+        await tab.send('Emulation.setScrollbarsHidden', {hidden : true});
         await tab.until(`document.querySelector('.tape').dataset.ready`);
-        await tab.evaluate(`scrollTo(0, 0)`);
+        // The title and the whole picture, without what only a reader needs.
+        await tab.evaluate(`document.head.append(Object.assign(document.createElement('style'), {textContent: 'header, .controls, .said, main h1 ~ p { display: none !important } main h1 { margin: 0; font-size: 2.6rem } main { padding: .6rem 1rem !important }'}))`);
         const {data} = await tab.send('Page.captureScreenshot', {format : 'png'});
         fs.writeFileSync(path.join(folder, 'preview.png'), Buffer.from(data, 'base64'));
     } finally {

@@ -63,10 +63,12 @@ exports.files = (out, {address}) => {
     fs.writeFileSync(path.join(out, 'icon.svg'),
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="6" fill="#a23b72"/><path d="M6 24 C14 24 12 8 26 8 M26 8 l-6 -2 M26 8 l-4 5" fill="none" stroke="#fff" stroke-width="3" stroke-linecap="round"/></svg>\n');
     if (!address) return;
+    fs.writeFileSync(path.join(out, '.nojekyll'), ''); // GitHub Pages shall serve it as it is
     const names = fs.readdirSync(out).filter((name) => name.endsWith('.html')).filter(
         (name) => !fs.readFileSync(path.join(out, name), 'utf8').includes('content="noindex"'));
     fs.writeFileSync(path.join(out, 'sitemap.xml'),
         `<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n${
             names.map((name) => `<url><loc>${address}${name === 'index.html' ? '' : name}</loc></url>`).join('\n')}\n</urlset>\n`);
-    fs.writeFileSync(path.join(out, 'robots.txt'), `User-agent: *\nSitemap: ${address}sitemap.xml\n`);
+    if (new URL(address).pathname === '/') // only there is it read
+        fs.writeFileSync(path.join(out, 'robots.txt'), `User-agent: *\nSitemap: ${address}sitemap.xml\n`);
 };

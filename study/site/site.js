@@ -52,12 +52,14 @@ function stopsOf(name) {
 
 // A page, and its entries in the search: one a heading.
 function write(name, page) {
-    const lead = /<p[^>]*>([^]*?)<\/p>/.exec(page.html);
+    // The first paragraph that is a sentence of its own.
+    const paragraphs = [...page.html.matchAll(/<p[^>]*>([^]*?)<\/p>/g) ].map(([ , html ]) => plain(html));
+    const lead = paragraphs.find((text) => text.length >= 40 && /^[A-Z][^:]*[.?!]/.test(text)) || paragraphs[0] || '';
     fs.writeFileSync(path.join(out, name), frame({
         here : name,
         site : whole,
         stops : stopsOf(name),
-        description : lead ? plain(lead[1]).slice(0, 160) : '',
+        description : lead.length > 160 ? lead.slice(0, lead.lastIndexOf(' ', 157)) + '...' : lead,
         hidden : /^code-(tests|bench)-|-notes\.html$|^404/.test(name),
         ...page
     }));
@@ -77,7 +79,7 @@ function write(name, page) {
             page : page.title,
             href : name + (id ? '#' + id[1] : ''),
             text : plain(part).slice(0, 600),
-            ...(/^<h1/.test(part) ? {about : [...page.about || [], ...about[name] || [] ]} : {})
+            ...(/^<h1/.test(part) || part === parts[0] ? {about : [...page.about || [], ...about[name] || [] ]} : {})
         });
     }
 }
@@ -223,11 +225,17 @@ const live = (ops) => [
     ...(ops.some((op) => pictures.pictures[op]) ? [ 'player.js', 'drawings.js', 'pictures.js' ] : [])
 ];
 
+// What the search, and a page that links here, say of an op's page.
+const told = (title, ops, readme) => (ops.length ? {
+    title : `Backward of ${title.length > 40 ? `${path.basename(path.dirname(readme))} ops` : title}`,
+    description : `${ops.slice(0, 6).join(', ')}${ops.length > 6 ? ', ...' : ''}: the backward derived in steps, its code for CPU and GPU, numbers that follow your input, and an exercise that a checker answers.`,
+} : {});
+
 function opPage(gradus, readme, page) {
     const {ops, practice, derivation, code : marked, worked : examples, rest, files : list} = opParts(gradus, readme, page);
     const middle = marked + examples + practice;
     const title = middle && rest.trim() && !/^\s*<h2/.test(rest) ? '<h2 id="how-it-runs">How it runs</h2>' : '';
-    return withHeadings({...page, html : derivation + middle + title + rest + list, about : ops, scripts : live(ops)});
+    return withHeadings({...page, ...told(page.title, ops, readme), html : derivation + middle + title + rest + list, scripts : live(ops)});
 }
 
 // RMSNorm has three pages: the derivation, its numbers, and its way to a GPU.
@@ -272,7 +280,7 @@ function textPages(gradus, expressions) {
             file, source, {known, marks : found, symbols : markdown.symbolsOf(source), blocks : file.startsWith('study/') ? blocks : {}});
         if (file === 'study/index.md') {
             const first = withFigures(page);
-            write('index.html', {...first, headings : [], title : 'gradus, a study', kind : 'index', description : firstDescription});
+            write('index.html', {...first, headings : [], title : 'Backpropagation, step by step', kind : 'index', description : firstDescription});
             continue;
         }
         if (file.startsWith('study/lessons/')) {
@@ -288,7 +296,7 @@ function textPages(gradus, expressions) {
         if (file === 'kernels/rms_norm/README.md')
             normPages(gradus, file, page);
         else
-            write(sources.page(file), op ? opPage(gradus, file, page) : withFigures(page));
+            write(sources.page(file), op ? opPage(gradus, file, page) : {...withFigures(page), ...(file === 'README.md' ? {title : 'The library'} : {})});
     }
     for (const file of files.filter((name) => /\.(svg|png)$/.test(name)))
         fs.copyFileSync(sources.path(file), path.join(out, path.basename(file)));
@@ -353,6 +361,16 @@ function opsPage(gradus) {
             name}</code></a></td><td><code>${escape(op.formula)}</code></td><td align="right">${
             op.cases.length}</td></tr>`;
     }));
+    // Each op is found by its name, and by the shorter one that people type.
+    for (const readme of readmes)
+        for (const name of opsOf(readme, gradus).filter((name) => gradus.find(name).backward))
+            search.push({
+                title : name,
+                page : 'op',
+                href : sources.place(sources.page(readme), `worked-${name}`),
+                text : gradus.find(name).formula,
+                about : [name, name.replace(/2d$/, ''), name.replace(/_(loss|div|with_logits).*$/, ''), `backward of ${name}`, `${name} gradient` ]
+            });
     write('ops.html', {
         title : 'Ops',
         html :
@@ -443,7 +461,7 @@ function exercisePanel(gradus, exercise, number, homes, level) {
 <p>${escape(exercise.says || gradus.find(op).formula)}${/\.$/.test(exercise.says || '') ? '' : '.'}${
         numbers && !exercise.says ? ` Here ${numbers}.` : ''} <a href="${sources.page(homes[op])}">the derivation</a></p>
 ${exercise.wrong ? choice(exercise, i)
-                 : `<textarea rows="${answer.split('\n').length + 2}" spellcheck="false" aria-label="the backward of ${op}"></textarea>`}
+                 : `<textarea rows="${answer.split('\n').length + 2}" spellcheck="false" aria-label="the backward of ${op}">${escape(exercise.begin)}</textarea>`}
 <div class="controls"><button type="button" data-act="check">Check</button>${
         exercise.wrong ? '' : '<button type="button" data-act="again">As it was</button>'}</div>
 <div class="answer" aria-live="polite"></div>

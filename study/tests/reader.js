@@ -476,6 +476,17 @@ async function search(tab, url) {
         vanishing : /^vanishing/,
         exercise : /^exercises/,
         softmax : /^softmax/,
+        relu : /^elementwise\.html#worked-relu$/,
+        'max pool' : /^pool\.html#worked-max_pool2d$/,
+        kl : /^loss\.html#worked-kl_div$/,
+        jacobian : /^lesson-why-backwards/,
+        vjp : /^lesson-why-backwards/,
+        hessian : /^second_derivatives/,
+        'numerical gradient' : /^numerics/,
+        triton : /^rms_norm-gpu/,
+        einsum : /^lesson-matrix-product/,
+        adam : /^training/,
+        broadcast : /^lesson-sum-and-broadcast/,
         gd_rms_norm : /^reference-ops\.html#gd_rms_norm$/
     };
     for (const [query, page] of Object.entries(wanted)) {
@@ -563,7 +574,53 @@ async function print(tab, url) {
                 style('.jacobian').printColorAdjust || style('.jacobian').webkitPrintColorAdjust];
     })()`);
     assert.deepEqual(seen, [ 'rgb(255, 255, 255)', 'rgb(0, 0, 0)', 'none', 'exact' ]);
+    // Answers stay folded, and what else is folded opens.
+    for (const [page, open] of [[ 'exercises.html', 0 ], [ 'lesson-chain.html', 3 ]]) {
+        await tab.open(url(page));
+        await tab.evaluate(`dispatchEvent(new Event('beforeprint'))`);
+        assert.equal(await tab.evaluate(`document.querySelectorAll('details[open]').length`), open, page);
+    }
     await tab.send('Emulation.setEmulatedMedia', {media : '', features : []});
+}
+
+// Without JavaScript: text and whole figures, and nothing to press that would do nothing.
+async function withoutScripts(tab, url, pages) {
+    await tab.send('Emulation.setScriptExecutionDisabled', {value : true});
+    for (const page of pages.filter((name) => !/^code|^reference/.test(name))) {
+        await tab.open(url(page));
+        const {root} = await tab.send('DOM.getDocument', {depth : -1});
+        const all = [], walk = (node) => { all.push(node), (node.children || []).forEach(walk); };
+        walk(root);
+        const dead = all.filter(({nodeName}) => /^(BUTTON|SELECT)$/.test(nodeName));
+        for (const {nodeId} of dead) {
+            const box = await tab.send('DOM.getBoxModel', {nodeId}).catch(() => null);
+            assert.ok(!box || !box.model.width, `${page}: a dead button`);
+        }
+        if (!/^(index|lesson-|tape|expression)/.test(page)) continue;
+        const gone = all.filter(({attributes}) => attributes && /\bitem\b[^"]*\bhidden\b/.test(attributes[attributes.indexOf('class') + 1]));
+        assert.equal(gone.length, 0, `${page}: a figure that is not whole`);
+    }
+    await tab.send('Emulation.setScriptExecutionDisabled', {value : false});
+    await tab.open(url('exercises.html'));
+    assert.equal(await tab.evaluate(`[...document.querySelectorAll('.exercise textarea')].filter((t) => !t.defaultValue.trim()).length`), 0);
+}
+
+// On a phone: the whole menu, and formulas that break between equations only.
+async function phone(tab, url, pages) {
+    await tab.send('Emulation.setDeviceMetricsOverride', {width : 375, height : 800, deviceScaleFactor : 1, mobile : true});
+    let seen = 0;
+    for (const page of [ 'index.html', 'softmax.html', 'rms_norm.html', 'batch_norm.html', 'lesson-softmax.html' ]) {
+        await tab.open(url(page));
+        const {menu, broken, count} = await tab.evaluate(`document.fonts.ready.then(() => new Promise((done) => setTimeout(done, 60))).then(() => ({
+            menu: [...document.querySelectorAll('header nav a')].filter((a) => a.getBoundingClientRect().right > innerWidth || a.getBoundingClientRect().left < 0).length,
+            broken: [...document.querySelectorAll('.equation')].filter((e) => { const r = e.querySelector('.katex-html').getClientRects(); return r.length > 1 || e.getBoundingClientRect().right > innerWidth + 1; }).map((e) => e.textContent.slice(0, 50)),
+            count: document.querySelectorAll('.equation').length }))`);
+        assert.equal(menu, 0, `${page}: a part of the menu is out of sight`);
+        assert.deepEqual(broken, [], `${page}: ${broken}`);
+        seen += count;
+    }
+    assert.ok(seen > 20);
+    await tab.send('Emulation.clearDeviceMetricsOverride');
 }
 
 // Texts that cannot be trained on are refused in a sentence; others are what it learns from.
@@ -598,4 +655,4 @@ async function accessible(tab, url, pages, folder) {
     console.log(`axe finds nothing on ${pages.length} pages, light and dark`);
 }
 
-module.exports = {watch, lessonPages, editor, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible};
+module.exports = {withoutScripts, phone, watch, lessonPages, editor, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible};

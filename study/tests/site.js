@@ -45,6 +45,12 @@ for (const [name, html] of Object.entries(pages)) {
 for (const [name, html] of Object.entries(pages)) {
     assert.match(html, /<title>[^<]+ - gradus<\/title>/, name);
     assert.match(html, /<footer><a href="licences\.html">/, name);
+    assert.match(html, /<meta property="og:title"[^>]*><meta property="og:type"/, name);
+    assert.match(html, /<meta name="twitter:card"/, name);
+    const about = /<meta name="description" content="([^"]*)">/.exec(html);
+    if (html.includes('class="worked"')) // a sentence that says what is there, under a name that people search
+        assert.ok(/^[^:]{3,}: .{40,}\.$|^[A-Z].{60,}/.test(about[1]) && /<title>(Backward of|RMSNorm)/.test(html), `${name}: ${about[1]}`);
+    for (const [ , player ] of html.matchAll(/<div class="panel (?:tape|drawn)[^>]*>([^]*?)<\/svg>/g)) assert.doesNotMatch(player, /role="img"/, `${name}: a picture whose numbers are not read out`);
     assert.equal(html.includes('content="noindex"'), /^code-(tests|bench)-|-notes\.html$|^404/.test(name), name);
 }
 assert.match(pages['licences.html'], /MIT License/);
