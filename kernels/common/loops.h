@@ -66,6 +66,55 @@ static inline void gd_put(REAL *to, const REAL *from, int64_t n, bool add)
     GD_EACH(i, n) to[i] += from[i];
 }
 
+/* The mean of x [n] and 1 / sqrt(variance + eps). The variance is taken around the mean in a second pass
+ * over the row, which is in cache: mean(x^2) - mean(x)^2 would lose all digits where x is far from zero. */
+static inline __attribute__((always_inline)) void
+gd_row_statistics(const REAL *x, int64_t n, double eps, double *mean, double *rstd)
+{
+    GD_SUM(sum, i, n, (double)x[i]);
+    const double m = sum / (double)n;
+    GD_SUM(squares, i, n, ((double)x[i] - m) * ((double)x[i] - m));
+    *mean = m;
+    *rstd = 1 / sqrt(squares / (double)n + eps);
+}
+
+/* ---- Columns -------------------------------------------------------------------------------- */
+
+/* Two sums over rows, such as dw and db [n]. The rows are divided into pieces, whose number depends on
+ * that of the rows alone; each piece sums in a row of its own, and these are then added in order. */
+typedef struct gd_columns {
+    int64_t rows, n, pieces;
+    double *dw, *db; /* [pieces, n], zeros at first */
+} gd_columns;
+
+/* False, with the error set, if there is no memory. */
+static inline bool gd_columns_begin(const gd_call *call, int64_t rows, int64_t n, gd_columns *c)
+{
+    enum { PIECES = 16 };
+    *c = (gd_columns){rows, n, gd_max64(gd_min64(rows, PIECES), 1), NULL, NULL};
+    const size_t bytes = 2 * (size_t)(c->pieces * n) * sizeof(double);
+    c->dw = gd_call_scratch(call, bytes);
+    if (!c->dw) return false;
+    memset(c->dw, 0, bytes);
+    c->db = c->dw + c->pieces * n;
+    return true;
+}
+
+/* The first row of a piece; that of the next is its end. */
+static inline int64_t gd_columns_row(const gd_columns *c, int64_t piece)
+{
+    return c->rows * piece / c->pieces;
+}
+
+/* to [n] (+)= the sums of the pieces [pieces, n], added in their order into the first, and rounded once;
+ * to NULL: nothing */
+static inline void gd_columns_store(REAL *to, double *sums, int64_t pieces, int64_t n, bool add)
+{
+    if (!to) return;
+    for (int64_t p = 1; p < pieces; p++) GD_EACH(i, n) sums[i] += sums[p * n + i];
+    GD_EACH(i, n) to[i] = (REAL)(add ? (double)to[i] + sums[i] : sums[i]);
+}
+
 /* ---- Map ------------------------------------------------------------------------------------ */
 
 enum { GD_MAP_OPERANDS = 4 };
