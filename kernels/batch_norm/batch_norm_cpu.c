@@ -5,7 +5,7 @@
  * over the channels of the strip. */
 #include "batch_norm/batch_norm.h"
 #include "batch_norm/formula.h"
-#include "kernel.h"
+#include "loops.h"
 
 enum { STRIP = 32 };
 
@@ -20,39 +20,20 @@ typedef struct norm_work {
     bool fixed, add; /* mean and rstd are no functions of x; into dx */
 } norm_work;
 
-/* The sums below are over S places of one channel, or one place of several channels. */
-static void add_values(double *sum, const REAL *x, int64_t channels, int64_t S)
-{
-    double total = 0;
-    for (int64_t c = 0; S == 1 && c < channels; c++) sum[c] += (double)x[c];
-    if (S == 1) return;
-#pragma omp simd reduction(+ : total)
-    for (int64_t i = 0; i < S; i++) total += (double)x[i];
-    *sum += total;
-}
-
-static void add_products(double *sum, const REAL *dy, const REAL *x, const double *mean,
-                         int64_t channels, int64_t S)
-{
-    double total = 0;
-    for (int64_t c = 0; S == 1 && c < channels; c++)
-        sum[c] += (double)dy[c] * ((double)x[c] - mean[c]);
-    if (S == 1) return;
-#pragma omp simd reduction(+ : total)
-    for (int64_t i = 0; i < S; i++) total += (double)dy[i] * ((double)x[i] - *mean);
-    *sum += total;
-}
-
-static void add_squares(double *sum, const REAL *x, const double *mean, int64_t channels, int64_t S)
-{
-    double total = 0;
-    for (int64_t c = 0; S == 1 && c < channels; c++)
-        sum[c] += ((double)x[c] - mean[c]) * ((double)x[c] - mean[c]);
-    if (S == 1) return;
-#pragma omp simd reduction(+ : total)
-    for (int64_t i = 0; i < S; i++) total += ((double)x[i] - *mean) * ((double)x[i] - *mean);
-    *sum += total;
-}
+/* sum[c] += the terms of S places i of one channel c, or of one place, c, of several channels. */
+#define ADD_TERMS(sum, channels, S, term)              \
+    do {                                               \
+        if ((S) == 1) {                                \
+            for (int64_t c = 0; c < (channels); c++) { \
+                const int64_t i = c;                   \
+                (sum)[c] += (term);                    \
+            }                                          \
+        } else {                                       \
+            const int64_t c = 0;                       \
+            GD_SUM(total, i, S, term);                 \
+            (sum)[c] += total;                         \
+        }                                              \
+    } while (0)
 
 /* mean and rstd of a strip's channels: the variance is taken around the mean in a second pass. */
 static void strip_statistics(const norm_work *w, int64_t first, int64_t channels)
@@ -62,12 +43,12 @@ static void strip_statistics(const norm_work *w, int64_t first, int64_t channels
     double sum[STRIP] = {0}, squares[STRIP] = {0}, *mean = w->mean + first;
     for (int64_t b = 0; b < s.B; b++) {
         const REAL *x = w->x + (b * s.C + first) * s.S;
-        add_values(sum, x, channels, s.S);
+        ADD_TERMS(sum, channels, s.S, (double)x[i]);
     }
     for (int64_t c = 0; c < channels; c++) mean[c] = sum[c] / (double)n;
     for (int64_t b = 0; b < s.B; b++) {
         const REAL *x = w->x + (b * s.C + first) * s.S;
-        add_squares(squares, x, mean, channels, s.S);
+        ADD_TERMS(squares, channels, s.S, ((double)x[i] - mean[c]) * ((double)x[i] - mean[c]));
     }
     for (int64_t c = 0; c < channels; c++) {
         const double variance = squares[c] / (double)n, m = w->momentum;
@@ -110,8 +91,8 @@ static void backward_strip(const void *work, int64_t strip)
     double sum_d[STRIP] = {0}, sum_dx[STRIP] = {0};
     for (int64_t b = 0; b < s.B; b++) {
         const REAL *x = w->x + (b * s.C + first) * s.S, *dy = w->dy + (b * s.C + first) * s.S;
-        add_values(sum_d, dy, channels, s.S);
-        add_products(sum_dx, dy, x, mean, channels, s.S);
+        ADD_TERMS(sum_d, channels, s.S, (double)dy[i]);
+        ADD_TERMS(sum_dx, channels, s.S, (double)dy[i] * ((double)x[i] - mean[c]));
     }
     for (int64_t c = 0; c < channels; c++) {
         w->db[first + c] = sum_d[c]; /* [db] */
@@ -138,9 +119,22 @@ static void backward_strip(const void *work, int64_t strip)
 static gd_status by_strips(const gd_call *call, const norm_work *w, gd_task *task)
 {
     const gd_channels s = w->shape;
-    const int threads = gd_threads_for(call->threads, s.B * s.C * s.S);
-    gd_for_each(threads, gd_divide_up(s.C, s.S == 1 ? STRIP : 1), task, w);
-    return GD_OK;
+    return gd_each_piece(call, s.B * s.C * s.S, gd_divide_up(s.C, s.S == 1 ? STRIP : 1), task, w);
+}
+
+static norm_work work_of(const gd_call *call)
+{
+    const gd_batch_norm_args *args = call->args;
+    return (norm_work){.shape = gd_channels_of(call->input[BATCH_X]),
+                       .x = gd_data(call->input[BATCH_X]),
+                       .weight = gd_data(call->input[BATCH_WEIGHT]),
+                       .bias = gd_data(call->input[BATCH_BIAS]),
+                       .dy = gd_dy(call, 0),
+                       .y = gd_data(call->output[0]),
+                       .dx = gd_dx(call, BATCH_X),
+                       .eps = args->eps,
+                       .momentum = args->momentum,
+                       .add = gd_adds(call, BATCH_X)};
 }
 
 /* mean and rstd from the inputs, for batch_norm_fixed. */
@@ -156,14 +150,7 @@ static void fixed_statistics(const gd_call *call, norm_work *w)
 
 static gd_status norm_forward(const gd_call *call, bool fixed)
 {
-    const gd_batch_norm_args *args = call->args;
-    norm_work w = {.shape = gd_channels_of(call->input[BATCH_X]),
-                   .x = gd_data(call->input[BATCH_X]),
-                   .weight = gd_data(call->input[BATCH_WEIGHT]),
-                   .bias = gd_data(call->input[BATCH_BIAS]),
-                   .y = gd_data(call->output[0]),
-                   .eps = args->eps,
-                   .momentum = args->momentum};
+    norm_work w = work_of(call);
     const bool saves = !fixed && call->save[0];
     double *own = saves ? NULL : gd_call_scratch(call, (size_t)w.shape.C * 2 * sizeof *own);
     if (!saves && !own) return gd_error_status(call->context);
@@ -178,24 +165,9 @@ static gd_status norm_forward(const gd_call *call, bool fixed)
     return by_strips(call, &w, forward_strip);
 }
 
-/* dw or db [C], rounded once. */
-static void store_sums(const gd_call *call, int input, const double *sum, int64_t count)
-{
-    REAL *to = gd_data(call->dinput[input]);
-    const bool add = call->accumulate[input];
-    for (int64_t c = 0; to && c < count; c++) to[c] = (REAL)(add ? (double)to[c] + sum[c] : sum[c]);
-}
-
 static gd_status norm_backward(const gd_call *call, bool fixed)
 {
-    const gd_batch_norm_args *args = call->args;
-    norm_work w = {.shape = gd_channels_of(call->input[BATCH_X]),
-                   .x = gd_data(call->input[BATCH_X]),
-                   .weight = gd_data(call->input[BATCH_WEIGHT]),
-                   .dy = gd_data(call->doutput[0]),
-                   .dx = gd_data(call->dinput[BATCH_X]),
-                   .eps = args->eps,
-                   .add = call->accumulate[BATCH_X]};
+    norm_work w = work_of(call);
     const int64_t C = w.shape.C;
     double *scratch = gd_call_scratch(call, (size_t)C * 4 * sizeof *scratch);
     if (!scratch) return gd_error_status(call->context);
@@ -204,27 +176,13 @@ static gd_status norm_backward(const gd_call *call, bool fixed)
     w.rstd = fixed ? scratch + 3 * C : gd_data(call->save[1]);
     if (fixed) fixed_statistics(call, &w);
     by_strips(call, &w, backward_strip);
-    store_sums(call, BATCH_WEIGHT, w.dw, C);
-    store_sums(call, BATCH_BIAS, w.db, C);
+    gd_columns_store(gd_dx(call, BATCH_WEIGHT), w.dw, 1, C, gd_adds(call, BATCH_WEIGHT));
+    gd_columns_store(gd_dx(call, BATCH_BIAS), w.db, 1, C, gd_adds(call, BATCH_BIAS));
     return GD_OK;
 }
 
-gd_status GD_REAL_NAME(batch_norm_forward)(const gd_call *call)
-{
-    return norm_forward(call, false);
-}
-
-gd_status GD_REAL_NAME(batch_norm_backward)(const gd_call *call)
-{
-    return norm_backward(call, false);
-}
-
-gd_status GD_REAL_NAME(batch_norm_fixed_forward)(const gd_call *call)
-{
-    return norm_forward(call, true);
-}
-
-gd_status GD_REAL_NAME(batch_norm_fixed_backward)(const gd_call *call)
-{
-    return norm_backward(call, true);
-}
+#define BATCH_NORM(name, fixed)                                  \
+    GD_KERNEL_OF_REAL(name##_forward, norm_forward(call, fixed)) \
+    GD_KERNEL_OF_REAL(name##_backward, norm_backward(call, fixed))
+BATCH_NORM(batch_norm, false)
+BATCH_NORM(batch_norm_fixed, true)
