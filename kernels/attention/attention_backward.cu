@@ -67,7 +67,6 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_s
         else
             attention_scores(weight, shared, q, (A)1, k, p.scale, z.D, false);
         if (WHICH == ATTENTION_DK) attention_scores(dweight, shared, v, (A)1, dy, (A)1, z.E, false);
-        /* [dp] */
         if (WHICH == ATTENTION_DQ) attention_scores(dweight, shared, dy, (A)1, v, (A)1, z.E, false);
 #pragma unroll
         for (int i = 0; i < R; i++)
@@ -79,18 +78,16 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_s
                     attention_sees(z, p.causal, t, s) && p.mask.add(weight[i][j], z, b, h, t, s);
                 const A keep =
                     p.dropout.threshold ? attention_keep<A>(p.dropout, b * z.H + h, t, s) : (A)1;
-                weight[i][j] = sees ? exp(weight[i][j] - lse[t]) : (A)0; /* [score] [p] */
+                weight[i][j] = sees ? exp(weight[i][j] - lse[t]) : (A)0;
                 if (WHICH == ATTENTION_DV)
                     weight[i][j] *= keep;
                 else
-                    /* [ds] */
                     weight[i][j] = sees ? weight[i][j] * (keep * dweight[i][j] - delta[t]) : (A)0;
                 if (WHICH == ATTENTION_DQ && p.ds && c0 == 0 && t < z.T && s < z.S)
-                    p.ds[((b * z.H + h) * z.T + t) * z.S + s] = weight[i][j]; /* [dbias] */
+                    p.ds[((b * z.H + h) * z.T + t) * z.S + s] = weight[i][j];
             }
         attention_rows<T> weighed = WHICH == ATTENTION_DQ ? k : WHICH == ATTENTION_DK ? q : dy;
         weighed.data += c0;
-        /* [dq] [dk] [dv] */
         attention_add_weighted(out, weight, shared, weighed,
                                (WHICH == ATTENTION_DV ? z.E : z.D) - c0,
                                WHICH == ATTENTION_DV ? (A)1 : p.scale);

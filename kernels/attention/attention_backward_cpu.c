@@ -80,16 +80,16 @@ static void backward_row(REAL *weight, REAL *dscore, int64_t visible, int64_t n,
     for (int64_t j = 0; j < n; j += LANES) {
 #pragma omp simd simdlen(LANES)
         for (int i = 0; i < LANES; i++) {
-            REAL exponent = j + i < visible ? weight[j + i] - lse : (REAL)-INFINITY; /* [score] */
-            weight[j + i] = inline_exp(exponent);                                    /* [p] */
+            REAL exponent = j + i < visible ? weight[j + i] - lse : (REAL)-INFINITY;
+            weight[j + i] = inline_exp(exponent);
         }
     }
     for (int64_t j = 0; wants_scores && j < n; j += LANES) {
 #pragma omp simd simdlen(LANES)
         for (int i = 0; i < LANES; i++) {
-            REAL dp = keep ? dscore[j + i] * keep[j + i] : dscore[j + i]; /* [dp] */
+            REAL dp = keep ? dscore[j + i] * keep[j + i] : dscore[j + i];
             REAL difference = j + i < visible ? dp - delta : 0;
-            dscore[j + i] = weight[j + i] * difference; /* [ds] */
+            dscore[j + i] = weight[j + i] * difference;
         }
     }
     for (int64_t j = 0; keep && j < n; j++) weight[j] *= keep[j];
@@ -152,7 +152,6 @@ static void backward_tile(const backward_pass *p, const backward_scratch *scratc
         }
         if (p->dq.data) {
             REAL *dq = scratch->dq + ((h - kv * z->G) * z->T + t0 + r) * D;
-            /* [dq] */
             tile_block(rows, (int)(D / LANES), dq, D, dscores, KEYS, 1, k_rows, k_row, seen, true);
         }
     }
@@ -162,12 +161,10 @@ static void backward_tile(const backward_pass *p, const backward_scratch *scratc
         int64_t r = first[i], at = r * KEYS + i * BLOCK,
                 columns = gd_min64(BLOCK, keys - i * BLOCK);
         if (p->dv.data) {
-            /* [dv] */
             tile_block(columns, (int)(E / LANES), scratch->dv + i * BLOCK * E, E,
                        scratch->weights + at, 1, KEYS, dy_whole + r * dy_row, dy_row, m - r, true);
         }
         if (p->dk.data) {
-            /* [dk] */
             tile_block(columns, (int)(D / LANES), scratch->dk + i * BLOCK * D, D,
                        scratch->dscores + at, 1, KEYS, q_whole + r * q_row, q_row, m - r, true);
         }
@@ -222,7 +219,6 @@ static void row_products(const void *work, int64_t i)
         const REAL *dy_row = head_of(&p->dy, b, t, h), *y_row = head_of(&p->y, b, t, h);
         double sum = 0;
 #pragma omp simd reduction(+ : sum)
-        /* [delta] */
         for (int64_t e = 0; e < z->E; e++) sum += (double)dy_row[e] * (double)y_row[e];
         p->delta[(b * z->H + h) * z->T + t] = (REAL)sum;
     }

@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(8 * attention_delta_rows)
         if (t >= p.rows) continue; // as do the other threads of the row
         const auto store = p.keep(task.b * p.z.H + task.head, t);
         gd_compute<T> sum = 0;
-        if (t < p.z.T) /* [delta] */
+        if (t < p.z.T)
             sum = attention_row_product(p.y.at(task.b, t, task.head), p.dy.at(task.b, t, task.head),
                                         (int)p.z.E, part, 8);
         const unsigned row = 0xffu << threadIdx.x % 32 / 8 * 8;

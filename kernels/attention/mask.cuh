@@ -21,7 +21,7 @@ struct attention_mask {
         const int64_t apart = t + z.S - z.T - s;
         if (window && (apart >= window || -apart >= window)) return false;
         if (seen && !seen[at]) return false;
-        if (bias) score += gd_load(bias[at]); /* [bias] */
+        if (bias) score += gd_load(bias[at]);
         return score != -(A)INFINITY;
     }
 };

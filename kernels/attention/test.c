@@ -1,6 +1,12 @@
 /* test.c - attention against the textbook (test_reference.h): layouts, masks, biases and
  * windows, dropout, threads; and what is refused. */
+
+/* Build: all symbols. */
+#include "attention/attention.h"
 #include "test_reference.h"
+#include "twin.h"
+
+TWIN(attention)
 
 /* How the inputs reach the op. */
 enum { PLAIN, BY_HEADS, SPREAD, HEAD_LAYOUTS };
@@ -452,6 +458,37 @@ START_TEST(attention_of_masked_rows)
 }
 END_TEST
 
+/* In every layout, with all options, without queries or keys. */
+START_TEST(kernels_are_their_plain_twin)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const gd_dtype dtype = dtypes[_i % 4];
+    uint64_t seed = 700 + (uint64_t)_i;
+    gd_context *ctx = test_context(1 + _i % 3);
+    const int64_t B = random_size(&seed, 0, 3), KV = random_size(&seed, 1, 3),
+                  H = KV * random_size(&seed, 1, 3), T = random_size(&seed, 0, 120),
+                  S = random_size(&seed, 0, 200), D = random_size(&seed, 0, 40),
+                  E = random_size(&seed, 0, 40);
+    const attention_args args = {.causal = _i & 1,
+                                 .scale = random_in(&seed, -1, 1),
+                                 .dropout = random_chance(&seed, 0.3) ? 0.25 : 0,
+                                 .window =
+                                     random_chance(&seed, 0.3) ? random_size(&seed, 1, S) : 0};
+    const layout way = (layout)(_i / 4 % LAYOUTS);
+    shape to = SHAPE(B, H, T, S);
+    for (int d = 0; d < 4; d++)
+        if (random_chance(&seed, 0.3)) to.dim[d] = 1;
+    gd_tensor *const in[] = {random_tensor(ctx, dtype, SHAPE(B, T, H, D), way, -1, 1, &seed),
+                             random_tensor(ctx, dtype, SHAPE(B, S, KV, D), way, -1, 1, &seed),
+                             random_tensor(ctx, dtype, SHAPE(B, S, KV, E), way, -1, 1, &seed),
+                             _i % 3 == 0   ? NULL
+                             : _i % 3 == 1 ? random_tensor(ctx, dtype, to, PACKED, -2, 2, &seed)
+                                           : random_tensor(ctx, GD_INT32, to, PACKED, 0, 3, &seed)};
+    assert_twin(attention_twin(), in, 4, &args, 16 * tolerance_of(dtype), &seed);
+    gd_context_free(ctx);
+}
+END_TEST
+
 /* ---- Refusals ----------------------------------------------------------------------------- */
 
 START_TEST(attention_says_what_does_not_fit)
@@ -521,6 +558,7 @@ int main(void)
     tcase_add_loop_test(tests, attention_with_a_mask, 0, 120);
     tcase_add_test(tests, attention_masks_agree);
     tcase_add_test(tests, attention_of_masked_rows);
+    tcase_add_loop_test(tests, kernels_are_their_plain_twin, 0, 96);
     tcase_add_test(tests, attention_says_what_does_not_fit);
     suite_add_tcase(suite, tests);
     return check_main(suite);

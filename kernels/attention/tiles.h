@@ -80,7 +80,7 @@ static inline bool mask_row(REAL *score, const attention_mask *m, int64_t b, int
     const int64_t at = b * m->stride[0] + h * m->stride[1] + t * m->stride[2], step = m->stride[3];
     bool left = false;
     for (int64_t j = 0; j < n; j++) {
-        if (m->bias) score[j] += m->bias[at + (s + j) * step]; /* [bias] */
+        if (m->bias) score[j] += m->bias[at + (s + j) * step];
         if (j < first || (m->seen && !m->seen[at + (s + j) * step])) score[j] = -(REAL)INFINITY;
         left = left || score[j] != -(REAL)INFINITY;
     }
@@ -90,7 +90,7 @@ static inline bool mask_row(REAL *score, const attention_mask *m, int64_t b, int
 /* The gradient of n scores is that of what was added to them. */
 static inline void add_dbias(REAL *dbias, const REAL *dscore, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++) dbias[j] += dscore[j]; /* [dbias] */
+    for (int64_t j = 0; j < n; j++) dbias[j] += dscore[j];
 }
 
 /* ---- Inputs ------------------------------------------------------------------------------- */

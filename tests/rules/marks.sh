@@ -16,7 +16,7 @@ shopt -s nullglob extglob
 # Folders whose formulas still stand once for each device, with marks in both; the list only shrinks.
 # There a mark of NAME_cpu.c must be in the CUDA code of NAME.cu too, unless the README says "on the CPU
 # alone: [dx]".
-unconverted=(attention reduce rope_attention shape)
+unconverted=(reduce rope_attention shape)
 
 # FOLDER MARK: why its line is not a formula in the letters of the table.
 exceptions()
