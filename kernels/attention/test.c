@@ -497,23 +497,11 @@ START_TEST(attention_says_what_does_not_fit)
     gd_tensor *q = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 4, 8));
     gd_tensor *k = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 8));
     gd_tensor *v = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 6));
-    gd_tensor *flat = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 16));
     gd_tensor *three = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 3, 8));
-    gd_tensor *narrow = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 5));
-    gd_tensor *other = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2, 7, 2, 6));
     ck_assert_ptr_nonnull(gd_attention(q, k, v, NULL));
-    ck_assert_ptr_null(gd_attention(q, flat, v, NULL));
-    ck_assert_error(ctx, "attention: k has shape [2, 7, 16], wanted [B, S, KV, D]");
-    ck_assert_ptr_null(gd_attention(q, narrow, v, NULL));
-    ck_assert_error(
-        ctx, "attention: k has shape [2, 7, 2, 5], wanted [2, 7, 2, 8] to go with q [2, 5, 4, 8]");
-    ck_assert_ptr_null(gd_attention(q, k, three, NULL));
-    ck_assert_error(ctx, "attention: v has shape [2, 7, 3, 8], wanted [2, 7, 2, any] to go with");
     ck_assert_ptr_null(gd_attention(q, three, three, NULL));
     ck_assert_error(ctx,
                     "attention: q [2, 5, 4, 8] has 4 heads, wanted a multiple of the 3 heads of k");
-    ck_assert_ptr_null(gd_attention(q, k, other, NULL));
-    ck_assert_error(ctx, "attention: v is float64, but q is float32, wanted one dtype");
     gd_attention_options options = {.scale = NAN};
     ck_assert_ptr_null(gd_attention(q, k, v, &options));
     ck_assert_error(ctx, "attention: scale is nan, wanted a finite number");
@@ -531,13 +519,9 @@ START_TEST(attention_says_what_does_not_fit)
     ck_assert_ptr_null(gd_attention(q, k, v, &options));
     ck_assert_error(ctx, "attention: mask has shape [1, 1, 1, 5, 7]");
     options.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(5, 7));
-    ck_assert_ptr_null(gd_attention(q, k, other, &options));
-    ck_assert_error(ctx, "attention: v is float64, but q is float32, wanted one dtype");
     options.mask = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(5, 7));
     ck_assert_ptr_null(gd_attention(q, k, v, &options));
     ck_assert_error(ctx, "attention: mask is float64, but q is float32, wanted one dtype");
-    ck_assert_ptr_null(gd_attention(NULL, k, v, NULL));
-    ck_assert_error(ctx, "attention: q is NULL");
     gd_context_free(ctx);
 }
 END_TEST

@@ -17,8 +17,8 @@ static gd_status check_index(const gd_call *call, int i, bool free_axis)
     const int ndim = gd_tensor_ndim(t);
     bool fits = gd_tensor_dtype(index) == GD_INT32 && gd_tensor_ndim(index) == ndim;
     for (int d = 0; fits && d < ndim; d++) {
-        fits = gd_tensor_dim(index, d) <= gd_tensor_dim(t, d) || (free_axis && d == args->axis) ||
-               args->shared;
+        const int64_t n = gd_tensor_dim(index, d);
+        fits = (free_axis && d == args->axis) || (args->shared ? n == 1 : n <= gd_tensor_dim(t, d));
     }
     if (fits && gd_tensor_count(index) > 0 && gd_tensor_dim(call->input[0], args->axis) == 0) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,

@@ -5,7 +5,7 @@
 GD_KERNEL(topk_forward)
 GD_KERNEL(sort_forward)
 
-extern const gd_op gd_op_topk;
+extern const gd_op gd_op_topk, gd_op_sort;
 
 static gd_status topk_shape(const gd_call *call, gd_shapes *out)
 {
@@ -17,10 +17,12 @@ static gd_status topk_shape(const gd_call *call, gd_shapes *out)
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "k is %lld, wanted 0 or more",
                             (long long)args->k);
     }
-    if (call->op == &gd_op_topk && args->k > n) {
+    const bool all = call->op == &gd_op_sort;
+    if (all ? args->k != n : call->op == &gd_op_topk && args->k > n) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "k is %lld, wanted at most %lld, the size of axis %d of x %s",
-                            (long long)args->k, (long long)n, args->axis, gd_shape_text(x).text);
+                            "k is %lld, wanted %s%lld, the size of axis %d of x %s",
+                            (long long)args->k, all ? "" : "at most ", (long long)n, args->axis,
+                            gd_shape_text(x).text);
     }
     if (n < args->k || n > INT32_MAX) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,

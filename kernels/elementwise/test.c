@@ -1,6 +1,5 @@
 /* test.c - functions of one variable against formulas in double: values, slopes, NaN,
- * infinity and the edges of their domains; and the same bits for any number of threads. Functions of
- * two variables are in test_broadcast.c. */
+ * infinity and the edges of their domains. Functions of two variables are in test_broadcast.c. */
 #include "one_context.h"
 
 /* ---- Functions of one variable ------------------------------------------------------------ */
@@ -366,62 +365,6 @@ START_TEST(parameters_beyond_float32)
 }
 END_TEST
 
-/* ---- Threads, and refusals ---------------------------------------------------------------- */
-
-/* y, da and db of a few functions in a context of its own. */
-static void run_with_threads(int threads, shape b_shape, result_bits *first)
-{
-    uint64_t seed = 12345;
-    gd_context *own = gd_context_create(&(gd_context_options){.threads = threads});
-    gd_tensor *a = random_leaf(own, GD_FLOAT32, GD_SHAPE(301, 407), 0.1, 2, &seed);
-    gd_tensor *b = random_leaf(own, GD_FLOAT32, b_shape.ndim, b_shape.dim, 0.1, 2, &seed);
-    gd_tensor *result = gd_div(gd_gelu(gd_mul(gd_exp(a), b)), gd_log(gd_add_scalar(b, 2)));
-    gd_keep(result);
-    free(backward_random(own, result, &seed));
-    assert_same_bits(first, (gd_tensor *[]){result, gd_grad(a), gd_grad(b)}, 3);
-    ck_assert_no_error(own);
-    gd_context_free(own);
-}
-
-START_TEST(threads_do_not_change_a_bit)
-{
-    const shape shapes[] = {SHAPE(301, 407), SHAPE(407), SHAPE(301, 1), SCALAR_SHAPE};
-    for (int s = 0; s < 4; s++) {
-        result_bits first = {0};
-        for (int threads = 1; threads < 5; threads++) run_with_threads(threads, shapes[s], &first);
-        free(first.all);
-    }
-}
-END_TEST
-
-START_TEST(refusals)
-{
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
-    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3, 4));
-    ck_assert_ptr_null(gd_exp(ids));
-    ck_assert_error(ctx, "exp: x is int32, wanted a real dtype");
-    ck_assert_ptr_null(gd_mul(x, ids));
-    ck_assert_error(ctx, "mul: b is int32, wanted a real dtype");
-    ck_assert_ptr_null(gd_add(x, gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3))));
-    ck_assert_error(ctx, "add: a [3, 4] and b [3] cannot be broadcast together");
-    ck_assert_ptr_null(gd_sub(gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 0)),
-                              gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3))));
-    ck_assert_error(ctx, "sub: a [2, 0] and b [2, 3] cannot be broadcast together");
-    ck_assert_ptr_null(gd_div(x, gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(4))));
-    ck_assert_error(ctx, "div: b is float64, but a is float32; use gd_cast");
-    ck_assert_ptr_null(gd_where(x, x, x));
-    ck_assert_error(ctx, "where: condition is float32, wanted int32");
-    ck_assert_ptr_null(gd_where(ids, x, ids));
-    ck_assert_error(ctx, "where: b is int32, wanted a real dtype");
-    ck_assert_ptr_null(gd_where(ids, x, gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(4))));
-    ck_assert_error(ctx, "where: b is bfloat16, but a is float32; use gd_cast");
-    ck_assert_ptr_null(gd_where(ids, x, gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5))));
-    ck_assert_error(ctx, "where: condition [3, 4] and b [5] cannot be broadcast together");
-    ck_assert_ptr_null(gd_add(x, NULL));
-    ck_assert_error(ctx, "add: b is NULL, wanted a tensor");
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("elementwise");
@@ -433,12 +376,5 @@ int main(void)
     tcase_add_test(one, parameters_beyond_float32);
     tcase_set_timeout(one, 60);
     suite_add_tcase(suite, one);
-
-    TCase *all = tcase_create("all");
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, threads_do_not_change_a_bit);
-    tcase_add_test(all, refusals);
-    tcase_set_timeout(all, 60);
-    suite_add_tcase(suite, all);
     return check_main(suite);
 }

@@ -221,23 +221,11 @@ START_TEST(says_what_does_not_fit)
     gd_context *ctx = gd_context_create(NULL);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3));
     gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5, 3));
-    gd_tensor *wrong = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5, 4));
-    gd_tensor *half = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(5, 3));
     gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), ((const int32_t[]){4, 5}));
     const gd_cross_entropy_options reduction = {.reduction = (gd_reduction)7};
-    ck_assert_ptr_null(gd_linear_cross_entropy(x, wrong, t, NULL));
-    ck_assert_error(ctx, "linear_cross_entropy: weight is float32 [5, 4], wanted float32 [V, 3]");
-    ck_assert_ptr_null(gd_linear_cross_entropy(x, half, t, NULL));
-    ck_assert_error(ctx, "linear_cross_entropy: weight is bfloat16 [5, 3], wanted float32 [V, 3]");
     ck_assert_ptr_null(gd_linear_cross_entropy(x, w, x, NULL));
     ck_assert_error(ctx, "linear_cross_entropy: targets is float32 [2, 3], wanted int32 and the "
                          "shape of x weight^T [2, 5] without its last dimension");
-    ck_assert_ptr_null(
-        gd_linear_cross_entropy(x, w, gd_tensor_create(ctx, GD_INT32, 0, NULL), NULL));
-    ck_assert_error(ctx, "linear_cross_entropy: targets is int32 [], wanted int32 and the shape of "
-                         "x [2, 3] without its last dimension");
-    ck_assert_ptr_null(gd_linear_cross_entropy(t, w, t, NULL));
-    ck_assert_error(ctx, "linear_cross_entropy: x is int32 [2], wanted a real [..., K]");
     ck_assert_ptr_null(gd_linear_cross_entropy(x, w, t, &reduction));
     ck_assert_error(ctx, "linear_cross_entropy: reduction is 7");
     ck_assert_ptr_null(gd_linear_cross_entropy(x, w, t, NULL));
