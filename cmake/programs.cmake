@@ -87,7 +87,7 @@ if(GRADUS_BENCH)
 endif()
 
 if(GRADUS_EXAMPLES)
-    file(GLOB sources CONFIGURE_DEPENDS docs/examples/*.c)
+    file(GLOB sources CONFIGURE_DEPENDS docs/examples/*.c bench/twins/*.c)
     foreach(source IN LISTS sources)
         get_filename_component(name ${source} NAME_WE)
         add_executable(example_${name} ${source})
