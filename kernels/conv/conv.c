@@ -260,7 +260,7 @@ gd_tensor *gd_conv2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
     return gd_apply(&gd_op_conv2d, (gd_tensor *[]){x, weight, bias}, 3, &args);
 }
 
-/* Of the calls of conv1d, with the second of each pair as it was given: unset is 0. */
+/* Checks conv1d's arguments; the second of each pair must be unset. */
 static gd_status conv1d_shape(const gd_call *call, gd_shapes *out)
 {
     static const char *const names[] = {"stride", "padding", "dilation"};

@@ -47,7 +47,7 @@ static inline bool conv_is_depthwise(const conv_sizes *s)
     return s->C == s->groups && s->O <= 4 * s->groups && !conv_is_pointwise(s);
 }
 
-/* For unfold and fold: of the image and its columns [B, C KH KW, OH OW]. */
+/* The sizes of unfold and fold, from the image; its columns are [B, C KH KW, OH OW]. */
 static inline conv_sizes conv_sizes_of_columns(const conv_args *args, const gd_tensor *image)
 {
     conv_sizes s;
@@ -69,8 +69,8 @@ static inline conv_sizes conv_sizes_of_columns(const conv_args *args, const gd_t
     return s;
 }
 
-/* The sizes of a convolution, from its image and the tensor on the other side. (In conv2d these are x and y; in
- * conv_transpose2d y and x.) */
+/* The sizes of a convolution, from its image and the tensor on the other side: in conv2d x and y, in
+ * conv_transpose2d y and x. */
 static inline conv_sizes conv_sizes_of(const gd_call *call, const gd_tensor *image,
                                        const gd_tensor *other)
 {

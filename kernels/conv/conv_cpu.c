@@ -1,114 +1,130 @@
 /* conv_cpu.c - unfold and fold, and convolutions as products (kernels/matmul/gemm.h) with pieces of
  * the unfolded image.
  *
- * The pieces bound the temporary memory: of the columns of an image a thread has 2 PIECE elements at a
- * time, or 144 windows if those are more. The pieces depend on sizes alone, and with them the bits.
+ * Working in pieces bounds scratch memory: a thread has about PIECE unfolded elements at a time, or
+ * WINDOWS windows if those are more.
  *
- * At small images half of the time would be spent on what is around the few elements of a row. So, of
- * a stride of 1 across, unfold moves whole vectors, without regard to where a row ends; and fold, of
- * short rows, has the sums of a vector of the image in a register.
+ * In small images most of the time would go to the ends of short rows, and to products of a few columns.
+ * So the images of small planes are joined, in blocks of at most 2 PIECE numbers: each element of a block
+ * is a run, its numbers in all images, and rows and products are as many times longer. Blocks and pieces
+ * depend on sizes alone, and with them the bits.
  *
- * Threads share images and groups, or, where these are fewer than threads, the rows of each product. */
+ * Threads share blocks and groups, or, where these are fewer than threads, the rows of each product. */
 #include "conv/conv.h"
 #include "matmul/gemm.h"
+#include "reduce/reduction.h"
 #include "vector.h"
 
 enum {
     PIECE = 1 << 16,   /* elements: 256 KiB of float, in the second level cache */
     WINDOWS = 96,      /* a piece has at least so many, and whole multiples of the half */
+    JOINED = 16,       /* images are joined in multiples of this */
     PARTIAL = 1 << 22, /* elements of partial sums of a weight's gradient, or one */
     PARTIAL_SUMS = 16  /* and at most so many sums */
 };
 
-/* ---- unfold and fold ---------------------------------------------------------------------- */
+/* ---- Rows of the columns ------------------------------------------------------------------ */
 
-/* The columns of an image: row k = (c KH + i) KW + j, column p = oh OW + ow. */
+/* The columns of windows p0 to p1 of an image: row k = (c KH + i) KW + j, column p = oh OW + ow. */
 typedef struct columns {
     const conv_sizes *sizes;
-    REAL *image; /* [channels, H, W] */
-    REAL *data;  /* columns p0 to p1 of all rows */
-    int64_t row; /* from one row to the next; 0 in a depthwise one: all rows are the same */
-    int64_t p0, p1;
-    int64_t channels; /* of the image; for unfolding */
-    bool add;
-    REAL weight; /* of a row */
-    double *sum;
+    REAL *image;               /* [channels, H, W, run] */
+    REAL *data;                /* [channels KH KW, p1 - p0, run] */
+    int64_t row;               /* numbers from one row of data to the next; 0: there is one */
+    int64_t p0, p1, run;       /* windows; numbers of an element */
+    int64_t channels, threads; /* threads share the channels */
+    bool add;                  /* to what is there */
 } columns;
 
-/* What to do with a row r of the columns and what it has of the image x. */
-typedef enum move {
-    UNFOLD,  /* r (+)= x, and 0 outside of the image */
-    FOLD,    /* x += r */
-    GATHER,  /* r += weight x */
-    SCATTER, /* x += weight r */
-    DOT      /* sum += r x */
-} move;
+/* What some windows of a row of the columns, from `begin` to `end`, have of the image: `rows` rows of n
+ * numbers, `next` apart; in the image a number is `step` from the one before. Nothing is read or written
+ * from the ends of the row and of the image on. */
+typedef struct part {
+    REAL *begin, *end, *row, *image, *row_end, *image_end;
+    int64_t row_next, image_next, rows, n, step;
+} part;
 
-/* to [n] (+)= from, where the image has an element; 0 is what unfold takes outside of it. */
-static inline void take(REAL *to, const REAL *from, int64_t step, int64_t n, bool add)
+typedef void part_function(const part *p, REAL weight, double *sum);
+
+/* Zeros from `to` on, at least up to `end`: whole vectors, where what follows is written later. */
+static inline void zero(REAL *to, const REAL *end, const REAL *row_end)
 {
-    for (int64_t i = 0; i < n; i++) to[i] = add ? to[i] + from[i * step] : from[i * step];
+    for (; to < end && row_end - to >= LANES; to += LANES) vec_store(to, (vec){0});
+    for (; to < end; to++) *to = 0;
 }
 
-/* Lanes a to b - 1 of x, and 0 in the others. */
-static inline vec lanes_within(vec x, lane_number a, lane_number b)
+/* The windows from `begin` to `end` are those of the image, or 0 outside of it. By whole vectors: zeros
+ * follow the n numbers of a row. */
+static inline void copy_to_row(const part *p, REAL weight, double *sum)
 {
-    const lanes lane = lane_numbers();
-    return vec_choose((lane >= a) & (lane < b), x, (vec){0});
-}
-
-/* The lane of element n of a row, or the first or the end. */
-static inline lane_number lane_of(int64_t n)
-{
-    return (lane_number)gd_min64(gd_max64(n, 0), LANES);
-}
-
-/* Rows [rows, n] at to (+)= those at from, but 0 before a and from b on. In whole vectors: after each
- * row up to LANES - 1 elements are written, too, or 0 is added to them. */
-static inline void take_rows(REAL *to, const REAL *from, int64_t from_row, int64_t rows, int64_t n,
-                             int64_t a, int64_t b, bool add)
-{
-    if (n <= LANES && !add) { /* a loop of a load and a store */
-        for (; rows > 0; rows--, to += n, from += from_row)
-            vec_store(to, lanes_within(vec_load(from), lane_of(a), lane_of(b)));
-        return;
-    }
-    for (; rows > 0; rows--, to += n, from += from_row) {
-        for (int64_t i = 0; i < n; i += LANES) {
-            vec x = vec_load(from + i);
-            if (i < a || i + LANES > b) x = lanes_within(x, lane_of(a - i), lane_of(b - i));
-            vec_store(to + i, add ? vec_load(to + i) + x : x);
+    (void)weight, (void)sum;
+    const int64_t whole = gd_round_up(p->n, LANES), last = whole - LANES;
+    const lanes own = lane_numbers() < (lane_number)(p->n - last);
+    REAL *row = p->row, *image = p->image, *done = p->begin;
+    for (int64_t r = 0; r < p->rows; r++, row += p->row_next, image += p->image_next) {
+        zero(done, row, p->row_end);
+        if (p->step != 1 || whole > p->row_end - row || whole > p->image_end - image) {
+            for (int64_t k = 0; k < p->n; k++) row[k] = image[k * p->step];
+            done = row + p->n;
+            continue;
         }
+        for (int64_t k = 0; k < last; k += LANES) vec_store(row + k, vec_load(image + k));
+        vec_store(row + last, vec_choose(own, vec_load(image + last), (vec){0}));
+        done = row + whole;
     }
+    zero(done, p->end, p->row_end);
 }
 
-/* to[i step] += weight from[i from_step] */
-static inline void put(REAL *to, int64_t step, const REAL *from, int64_t from_step, int64_t n,
-                       REAL weight)
+/* to[i to_step] += weight from[i from_step] */
+static inline void add_numbers(REAL *to, int64_t to_step, const REAL *from, int64_t from_step,
+                               int64_t n, REAL weight)
 {
-    if (step == 1 && from_step == 1) {
+    if (to_step == 1 && from_step == 1) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) to[i] += weight * from[i];
     } else {
-        for (int64_t i = 0; i < n; i++) to[i * step] += weight * from[i * from_step];
+        for (int64_t i = 0; i < n; i++) to[i * to_step] += weight * from[i * from_step];
     }
 }
 
-static inline REAL dot(const REAL *a, const REAL *b, int64_t step, int64_t n)
+/* row += weight image */
+static inline void add_to_row(const part *p, REAL weight, double *sum)
 {
-    REAL sum = 0;
-    if (step == 1) {
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
-    } else {
-        for (int64_t i = 0; i < n; i++) sum += a[i] * b[i * step];
-    }
-    return sum;
+    (void)sum;
+    for (int64_t r = 0; r < p->rows; r++)
+        add_numbers(p->row + r * p->row_next, 1, p->image + r * p->image_next, p->step, p->n,
+                    weight);
 }
 
-static inline void clear(REAL *to, int64_t n)
+/* image += weight row */
+static inline void add_to_image(const part *p, REAL weight, double *sum)
 {
-    for (int64_t i = 0; i < n; i++) to[i] = 0;
+    (void)sum;
+    for (int64_t r = 0; r < p->rows; r++)
+        add_numbers(p->image + r * p->image_next, p->step, p->row + r * p->row_next, 1, p->n,
+                    weight);
+}
+
+/* sum += row image */
+static inline void add_product(const part *p, REAL weight, double *sum)
+{
+    (void)weight;
+    for (int64_t r = 0; r < p->rows; r++) {
+        const REAL *row = p->row + r * p->row_next, *image = p->image + r * p->image_next;
+        REAL dot = 0;
+        if (p->step == 1) {
+#pragma omp simd reduction(+ : dot)
+            for (int64_t k = 0; k < p->n; k++) dot += row[k] * image[k];
+        } else {
+            for (int64_t k = 0; k < p->n; k++) dot += row[k] * image[k * p->step];
+        }
+        *sum += (double)dot;
+    }
+}
+
+static inline void fill(REAL *to, int64_t n, REAL value)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = value;
 }
 
 /* How many windows along an axis begin within the first n elements; n may be negative, or more than
@@ -119,196 +135,105 @@ static inline int64_t windows_within(const conv_sizes *s, int axis, int64_t n)
     return n <= 0 ? 0 : gd_min64(most, step == 1 ? n : gd_divide_up(n, step));
 }
 
-/* Windows p0 to p1 of row (c, i, j) of the columns. */
-static inline void move_row(const columns *w, int64_t c, int64_t i, int64_t j, int64_t p0,
-                            int64_t p1, move what)
+/* Calls f for what rows (c, i, j) of the columns have of the image, for c from c0 to c1. Windows p0 to p1
+ * are those that end a row, whole rows, and those that begin one. */
+static inline __attribute__((always_inline)) void each_part(const columns *w, int64_t c0,
+                                                            int64_t c1, int64_t i, int64_t j,
+                                                            part_function *f, REAL weight,
+                                                            double *sum)
 {
     const conv_sizes *s = w->sizes;
-    const int64_t k = (c * s->KH + i) * s->KW + j;
-    if (p0 >= p1) return;
-    const int64_t left = j * s->dilation[1] - s->padding[1], step = s->stride[1];
-    /* The windows whose element is inside the image: ow from `first` to `end`. */
-    const int64_t first = windows_within(s, 1, -left);
-    const int64_t end = gd_max64(first, windows_within(s, 1, s->W - left));
-    const int64_t down = s->stride[0], OW = s->OW;
-    const bool add = w->add;
-    int64_t oh = p0 / OW, ow = p0 - oh * OW, rest = p1 - p0;
-    int64_t h = oh * down + i * s->dilation[0] - s->padding[0];
-    REAL *row = w->data + k * w->row + p0 - w->p0, *image = w->image + c * s->H * s->W;
-    for (int64_t n; rest > 0; row += n, rest -= n, ow = 0, h += down) {
-        n = gd_min64(OW - ow, rest);
-        int64_t a = first, b = end;
-        if (n < OW) { /* a piece may begin and end within a row */
-            a = gd_min64(gd_max64(first, ow), ow + n);
-            b = gd_max64(a, gd_min64(end, ow + n));
-        }
-        if (h < 0 || h >= s->H) b = a;
-        if (what == UNFOLD && !add && a > ow) clear(row, a - ow);
-        if (what == UNFOLD && !add && ow + n > b) clear(row + b - ow, ow + n - b);
-        if (b == a) continue;
-        REAL *at = image + h * s->W + a * step + left, *to = row + a - ow;
-        if (what == UNFOLD) take(to, at, step, b - a, add);
-        if (what == FOLD) put(at, step, to, 1, b - a, 1);
-        if (what == GATHER) put(to, 1, at, step, b - a, w->weight);
-        if (what == SCATTER) put(at, step, to, 1, b - a, w->weight);
-        if (what == DOT) *w->sum += (double)dot(to, at, step, b - a);
-    }
-}
-
-/* Windows p0 to p1 of row (c, i, j) of the columns, of a stride of 1 across, whose elements are inside
- * the image from its top to its bottom; rows r0 to r1 of windows are whole. These are moved by vectors:
- * what they read beyond a row of the image is another row's and does not count; what they write beyond
- * a row of windows is written again, or, with `add`, has 0 added to it. */
-static inline void unfold_row(const columns *w, int64_t c, int64_t i, int64_t j, int64_t p0,
-                              int64_t p1, int64_t r0, int64_t r1)
-{
-    const conv_sizes *s = w->sizes;
-    const int64_t OW = s->OW, plane = s->H * s->W, below = s->stride[0] * s->W;
-    const int64_t left = j * s->dilation[1] - s->padding[1], whole = gd_round_up(OW, LANES);
-    const int64_t a = windows_within(s, 1, -left), b = windows_within(s, 1, s->W - left);
-    const int64_t row = ((c * s->KH + i) * s->KW + j) * w->row - w->p0; /* in data */
-    const int64_t row_end = (c + 1) * s->KH * s->KW * w->row;           /* of the channel's */
-    const int64_t at =
-        c * plane + (i * s->dilation[0] - s->padding[0]) * s->W + left; /* in image */
-    while (r0 < r1 && at + r0 * below < 0) r0++;
-    while (r0 < r1 && (at + (r1 - 1) * below + whole > w->channels * plane ||
-                       row + (r1 - 1) * OW + whole > row_end))
-        r1--;
-    if (r0 >= r1) {
-        move_row(w, c, i, j, p0, p1, UNFOLD);
-        return;
-    }
-    move_row(w, c, i, j, p0, r0 * OW, UNFOLD);
-    take_rows(w->data + row + r0 * OW, w->image + at + r0 * below, below, r1 - r0, OW, a, b,
-              w->add);
-    move_row(w, c, i, j, r1 * OW, p1, UNFOLD);
-}
-
-static void unfold_channel(const void *work, int64_t c)
-{
-    const columns *w = work;
-    const conv_sizes *s = w->sizes;
-    const int64_t OW = s->OW, begin = gd_divide_up(w->p0, OW), end = w->p1 / OW;
-    for (int64_t i = 0; i < s->KH; i++) {
-        const int64_t above = s->padding[0] - i * s->dilation[0];
-        const int64_t r0 = windows_within(s, 0, above), r1 = windows_within(s, 0, s->H + above);
-        const int64_t p0 = gd_min64(w->p1, gd_max64(w->p0, r0 * OW));
-        const int64_t p1 = gd_max64(p0, gd_min64(w->p1, r1 * OW));
-        for (int64_t j = 0; j < s->KW; j++) {
-            if (s->stride[1] != 1) {
-                move_row(w, c, i, j, w->p0, w->p1, UNFOLD);
+    const int64_t OW = s->OW, run = w->run, plane = s->H * s->W * run, all = (w->p1 - w->p0) * run;
+    const int64_t step = s->stride[1], below = s->stride[0] * s->W * run;
+    const int64_t top = i * s->dilation[0] - s->padding[0],
+                  left = j * s->dilation[1] - s->padding[1];
+    const int64_t top_row = windows_within(s, 0, -top), end_row = windows_within(s, 0, s->H - top);
+    const int64_t first = windows_within(s, 1, -left), end = windows_within(s, 1, s->W - left);
+    for (int64_t p = w->p0, n, rows; p < w->p1; p += n * rows) {
+        const int64_t oh = p / OW, ow = p % OW;
+        n = gd_min64(OW - ow, w->p1 - p), rows = n == OW ? (w->p1 - p) / OW : 1;
+        const int64_t r0 = gd_max64(oh, top_row), r1 = gd_min64(oh + rows, end_row);
+        const int64_t a = gd_max64(ow, first), b = gd_min64(ow + n, end);
+        const int64_t begin = (p - w->p0) * run, at = (r0 * OW + a - w->p0) * run;
+        const int64_t m = r0 * below + (top * s->W + a * step + left) * run;
+        for (int64_t c = c0; c < c1; c++) {
+            REAL *row = w->data + ((c * s->KH + i) * s->KW + j) * w->row;
+            REAL *image = w->image + c * plane;
+            part own = {.begin = row + begin, .end = row + begin + n * rows * run};
+            own.row = row + at, own.row_next = OW * run, own.row_end = row + all;
+            own.image = image + m, own.image_next = below, own.image_end = image + plane;
+            own.rows = a < b ? r1 - r0 : 0, own.n = (b - a) * run, own.step = step;
+            if (step == 1 || run == 1 || own.rows <= 0) {
+                f(&own, weight, sum);
                 continue;
             }
-            REAL *row = w->data + ((c * s->KH + i) * s->KW + j) * w->row - w->p0;
-            if (!w->add) clear(row + w->p0, p0 - w->p0);
-            unfold_row(w, c, i, j, p0, p1, gd_max64(begin, r0), gd_min64(end, r1));
-            if (!w->add) clear(row + p1, w->p1 - p1);
-        }
-    }
-}
-
-/* x and what the columns, of a stride of 1 across, have of these elements of the image: of row h of
- * channel c, from w0 on; beyond the row, anything. The sums stay in registers, and are of the terms in
- * order. */
-static inline vec fold_vector(const columns *w, int64_t c, int64_t h, int64_t w0, vec x)
-{
-    const conv_sizes *s = w->sizes;
-    const int64_t OW = s->OW, size = s->KH * s->KW * w->row, down = s->stride[0];
-    const REAL *data = w->data + c * size;
-    const lanes lane = lane_numbers();
-    for (int64_t i = 0; i < s->KH; i++) {
-        const int64_t h_in = h + s->padding[0] - i * s->dilation[0];
-        const int64_t oh = down == 1 ? h_in : h_in / down;
-        if (h_in < 0 || oh * down != h_in || oh >= s->OH) continue;
-        const int64_t p = oh * OW - w->p0; /* a piece may begin and end within a row */
-        const int64_t first = gd_max64(0, -p), end = gd_min64(OW, w->p1 - oh * OW);
-        int64_t ow = w0 + s->padding[1], from = i * s->KW * w->row + p + ow;
-        for (int64_t j = 0; j < s->KW; j++, ow -= s->dilation[1], from += w->row - s->dilation[1]) {
-            const lane_number a = (lane_number)(first - ow), b = (lane_number)(end - ow);
-            vec term;
-            if (from >= 0 && from + LANES <= size) {
-                term = vec_load(data + from);
-            } else {
-                REAL some[LANES] = {0};
-                for (int64_t l = gd_max64(a, 0); l < gd_min64(b, LANES); l++)
-                    some[l] = data[from + l];
-                term = vec_load(some);
+            REAL *last = own.end; /* each run of a row is a row */
+            own.rows = b - a, own.row_next = own.n = run, own.image_next = step * run, own.step = 1;
+            for (int64_t r = r0; r < r1; r++, own.row += OW * run, own.image += below) {
+                own.end = r + 1 < r1 ? own.row + (b - a) * run : last;
+                f(&own, weight, sum);
+                own.begin = own.end;
             }
-            x += vec_choose((lane >= a) & (lane < b), term, (vec){0});
-        }
-    }
-    return x;
-}
-
-/* Of rows of at most LANES windows. */
-static void fold_short_rows(const columns *w, int64_t c)
-{
-    const conv_sizes *s = w->sizes;
-    REAL *image = w->image + c * s->H * s->W;
-    /* Its rows that the windows meet. */
-    const int64_t top = w->p0 / s->OW * s->stride[0] - s->padding[0];
-    const int64_t bottom =
-        (w->p1 - 1) / s->OW * s->stride[0] - s->padding[0] + (s->KH - 1) * s->dilation[0];
-    for (int64_t h = gd_max64(0, top); h < gd_min64(s->H, bottom + 1); h++) {
-        for (int64_t w0 = 0; w0 < s->W; w0 += LANES) {
-            const int64_t n = gd_min64(LANES, s->W - w0), at = h * s->W + w0;
-            const bool last = at + LANES > s->H * s->W;
-            REAL some[LANES] = {0}, *to = last ? some : image + at;
-            for (int64_t l = 0; last && l < n; l++) some[l] = image[at + l];
-            const vec x = vec_load(to), sum = fold_vector(w, c, h, w0, x);
-            vec_store(to, vec_choose(lane_numbers() < (lane_number)n, sum, x)); /* the row alone */
-            for (int64_t l = 0; last && l < n; l++) image[at + l] = some[l];
         }
     }
 }
 
-static void fold_channel(const void *work, int64_t c)
+/* What thread t does: its share of the channels. */
+static void unfold_share(const void *work, int64_t t)
 {
     const columns *w = work;
     const conv_sizes *s = w->sizes;
-    if (s->stride[1] == 1 && s->OW <= LANES) {
-        fold_short_rows(w, c);
-        return;
+    const int64_t c0 = w->channels * t / w->threads, c1 = w->channels * (t + 1) / w->threads;
+    for (int64_t i = 0; i < s->KH; i++) {
+        for (int64_t j = 0; j < s->KW; j++) {
+            if (w->add)
+                each_part(w, c0, c1, i, j, add_to_row, 1, NULL);
+            else
+                each_part(w, c0, c1, i, j, copy_to_row, 1, NULL);
+        }
     }
+}
+
+/* The columns are added to the image. */
+static void fold_share(const void *work, int64_t t)
+{
+    const columns *w = work;
+    const conv_sizes *s = w->sizes;
+    const int64_t c0 = w->channels * t / w->threads, c1 = w->channels * (t + 1) / w->threads;
     for (int64_t i = 0; i < s->KH; i++)
-        for (int64_t j = 0; j < s->KW; j++) move_row(w, c, i, j, w->p0, w->p1, FOLD);
+        for (int64_t j = 0; j < s->KW; j++) each_part(w, c0, c1, i, j, add_to_image, 1, NULL);
 }
 
 /* ---- The ops unfold and fold -------------------------------------------------------------- */
 
-static void fold_into(const void *work, int64_t c)
+static void fold_into(const void *work, int64_t t)
 {
     const columns *w = work;
-    const int64_t plane = w->sizes->H * w->sizes->W;
-    if (!w->add) clear(w->image + c * plane, plane);
-    fold_channel(work, c);
+    const int64_t plane = w->sizes->H * w->sizes->W, c0 = w->channels * t / w->threads;
+    if (!w->add) fill(w->image + c0 * plane, (w->channels * (t + 1) / w->threads - c0) * plane, 0);
+    fold_share(work, t);
 }
 
 /* All images as one with B C channels: their columns are side by side in the same way. */
 static gd_status move_all(const gd_call *call, gd_tensor *image, gd_tensor *cols, bool add,
                           gd_task *task)
 {
+    if (!image || !cols) return GD_OK;
     const conv_sizes s = conv_sizes_of_columns(call->args, image);
+    const int threads = gd_threads_for(call->threads, gd_tensor_count(cols));
     const int64_t P = conv_positions(&s);
-    const columns w = {.sizes = &s,
-                       .image = gd_data(image),
-                       .data = gd_data(cols),
-                       .row = P,
-                       .p1 = P,
-                       .channels = s.B * s.C,
-                       .add = add};
-    gd_for_each(gd_threads_for(call->threads, gd_tensor_count(cols)), s.B * s.C, task, &w);
+    const columns w = {&s, gd_data(image), gd_data(cols), P, 0, P, 1, s.B * s.C, threads, add};
+    gd_for_each(threads, threads, task, &w);
     return GD_OK;
 }
 
 gd_status GD_REAL_NAME(unfold_forward)(const gd_call *call)
 {
-    return move_all(call, call->input[0], call->output[0], false, unfold_channel);
+    return move_all(call, call->input[0], call->output[0], false, unfold_share);
 }
 
 gd_status GD_REAL_NAME(unfold_backward)(const gd_call *call)
 {
-    if (!call->dinput[0]) return GD_OK;
     return move_all(call, call->dinput[0], call->doutput[0], call->accumulate[0], fold_into);
 }
 
@@ -319,77 +244,127 @@ gd_status GD_REAL_NAME(fold_forward)(const gd_call *call)
 
 gd_status GD_REAL_NAME(fold_backward)(const gd_call *call)
 {
-    if (!call->dinput[0]) return GD_OK;
-    return move_all(call, call->doutput[0], call->dinput[0], call->accumulate[0], unfold_channel);
+    return move_all(call, call->doutput[0], call->dinput[0], call->accumulate[0], unfold_share);
 }
 
-/* ---- Pieces of work ----------------------------------------------------------------------- */
+/* ---- Blocks and pieces -------------------------------------------------------------------- */
+
+typedef struct conv_work conv_work;
+typedef void item_function(const conv_work *w, int64_t item, char *memory);
 
 /* One of the three products of a convolution, for all images and groups. */
-typedef struct conv_work {
+struct conv_work {
     conv_sizes sizes;
-    REAL *image, *other; /* [B, C, H, W] and [B, O, OH, OW] */
-    const REAL *weight;  /* [O, terms] */
-    const REAL *bias;    /* of what is computed, or NULL */
-    REAL *sums;          /* of the weight's gradient: [sum_count, groups, terms, O / groups] */
-    int64_t sum_count;
-    int64_t windows; /* of a piece */
-    bool add;
-    int64_t items;
+    int64_t C, O, K, P;     /* of a group: channels, outputs, terms of a product; windows */
+    REAL *image, *other;    /* [B, groups, C, H, W] and [B, groups, O, P] */
+    const REAL *weight;     /* [groups, O, K] */
+    const REAL *bias;       /* of what is computed, or NULL */
+    REAL *sums, *dweight;   /* [sum_count, groups, K, O], [groups, O, K] */
+    bool add;               /* to what is there */
+    int64_t joined, blocks; /* images of a block, at most */
+    int64_t columns;        /* of a piece, at most: windows times images */
+    int64_t sum_count, items;
     int teams, inner; /* teams of `inner` threads share the items */
     char *scratch;
-    size_t piece_bytes, team_bytes;
-    void (*item)(const struct conv_work *w, int64_t item, REAL *piece, void *scratch);
-} conv_work;
+    size_t image_bytes, other_bytes, piece_bytes, team_bytes;
+    item_function *item;
+};
 
-static void run_team(const void *work, int64_t team)
+/* The images of a block as one, or what is on the other side of it. */
+typedef struct side {
+    REAL *data;   /* [size, n]: a copy, or the tensor itself if n is 1 */
+    REAL *tensor; /* [n, size], of which the rows are `next` apart */
+    int64_t next, size;
+} side;
+
+/* A block and a group, in the memory of a team. */
+typedef struct block {
+    int64_t n, windows, row; /* images; windows of a piece; P n */
+    side image, other;
+    REAL *piece; /* [K, windows, n] */
+    void *scratch;
+} block;
+
+static block block_of(const conv_work *w, int64_t b, int64_t group, char *memory)
 {
-    const conv_work *w = work;
-    char *memory = w->scratch + (size_t)team * w->team_bytes;
-    for (int64_t i = w->items * team / w->teams; i < w->items * (team + 1) / w->teams; i++)
-        w->item(w, i, (REAL *)memory, memory + w->piece_bytes);
+    const int64_t plane = w->sizes.H * w->sizes.W, first = b * w->joined;
+    block k = {.n = gd_min64(w->joined, w->sizes.B - first)};
+    k.windows = gd_min64(w->P, w->columns / k.n);
+    k.row = w->P * k.n;
+    k.image.next = w->sizes.C * plane, k.image.size = w->C * plane;
+    k.other.next = w->sizes.O * w->P, k.other.size = w->O * w->P;
+    k.image.tensor = w->image + first * k.image.next + group * k.image.size;
+    k.other.tensor = w->other + first * k.other.next + group * k.other.size;
+    k.image.data = k.n > 1 ? (REAL *)memory : k.image.tensor;
+    memory += w->image_bytes;
+    k.other.data = k.n > 1 ? (REAL *)memory : k.other.tensor;
+    k.piece = (REAL *)(memory + w->other_bytes);
+    k.scratch = memory + w->other_bytes + w->piece_bytes;
+    return k;
 }
 
-/* The bytes for the product of a [M, K] and b [K, N], and for its last piece, where one of M, N, K is
- * `last` in place of `whole`. */
-static size_t product_bytes(gemm_matrix a, gemm_matrix b, const int64_t size[3], int cut,
-                            int64_t last, int threads)
+/* to[c, r] = from[r, c] for `rows` rows of `columns`, by squares of vectors but for what remains. */
+static void transpose(REAL *to, int64_t to_row, const REAL *from, int64_t from_row, int64_t rows,
+                      int64_t columns)
 {
-    int64_t n[3] = {size[0], size[1], size[2]};
-    const size_t whole = gemm_scratch(a, b, n[0], n[1], n[2], threads);
-    n[cut] = last;
-    const size_t rest = gemm_scratch(a, b, n[0], n[1], n[2], threads);
-    return whole > rest ? whole : rest;
+    for (int64_t c = 0; c < columns; c += LANES) {
+        for (int64_t r = 0; r < rows; r += LANES) {
+            const REAL *square = from + r * from_row + c;
+            REAL *out = to + c * to_row + r;
+            const int64_t n = gd_min64(LANES, rows - r), m = gd_min64(LANES, columns - c);
+            if (n == LANES && m == LANES) {
+                vec v[LANES];
+                for (int64_t i = 0; i < LANES; i++) v[i] = vec_load(square + i * from_row);
+                vec_transpose(v);
+                for (int64_t i = 0; i < LANES; i++) vec_store(out + i * to_row, v[i]);
+                continue;
+            }
+            for (int64_t i = 0; i < m; i++)
+                for (int64_t j = 0; j < n; j++) out[i * to_row + j] = square[j * from_row + i];
+        }
+    }
 }
 
-/* Runs w->item for all items. `size`: M, N, K of its products of matrices a and b, of which `cut` is
- * in pieces of a total; piece: elements of the columns of one. */
-static gd_status run_items(const gd_call *call, conv_work *w, gemm_matrix a, gemm_matrix b,
-                           const int64_t size[3], int cut, int64_t total, int64_t piece)
+static void join(const side *s, int64_t n)
 {
-    const int threads = gemm_threads(call->threads, w->items * size[0], size[1], size[2]);
-    const bool apart = w->items >= threads;
-    w->teams = apart ? threads : 1;
-    w->inner = apart ? 1 : threads;
-    const int64_t rest = size[cut] > 0 ? total % size[cut] : 0;
-    const size_t bytes =
-        product_bytes(a, b, size, cut, rest ? rest : size[cut], w->inner) + sizeof(REAL);
-    w->piece_bytes = ((size_t)piece * sizeof(REAL) + 63) / 64 * 64;
-    w->team_bytes = w->piece_bytes + (bytes + 63) / 64 * 64;
-    w->scratch = gd_call_scratch(call, w->team_bytes * (size_t)w->teams);
-    if (!w->scratch) return gd_error_status(call->context);
-    gd_for_each(w->teams, w->teams, run_team, w);
-    return GD_OK;
+    if (n > 1) transpose(s->data, n, s->tensor, s->next, n, s->size);
 }
 
-/* How many windows a piece has: pieces of about PIECE elements, at most half as many more, and equal
- * but for whole vectors. */
-static int64_t piece_windows(const conv_sizes *s)
+static void divide(const side *s, int64_t n)
 {
-    const int64_t P = conv_positions(s), K = gd_max64(1, conv_terms(s));
-    const int64_t pieces = gd_max64(1, (int64_t)((double)P * (double)K / PIECE + 0.5));
-    const int64_t windows = gd_round_up(gd_divide_up(P, pieces), WINDOWS / 2);
-    return gd_max64(1, gd_min64(P, gd_max64(WINDOWS, windows)));
+    if (n > 1) transpose(s->tensor, s->next, s->data, n, s->size, n);
+}
+
+/* What products are added to: what is there, or the bias [channels], or 0. */
+static void begin(const conv_work *w, const side *s, int64_t n, int64_t channels, int64_t group)
+{
+    if (w->add) join(s, n);
+    const int64_t plane = s->size * n / gd_max64(1, channels);
+    for (int64_t c = 0; c < channels && !w->add; c++)
+        fill(s->data + c * plane, plane, w->bias ? w->bias[group * channels + c] : 0);
+}
+
+/* How many images are joined: where rows of windows are short, and the columns are larger than the image,
+ * which has to be copied; or where an image has too few windows for a product. */
+static int64_t joined_images(const conv_work *w)
+{
+    const conv_sizes *s = &w->sizes;
+    const int64_t image = w->C * s->H * s->W, size = gd_max64(1, gd_max64(image, w->O * w->P));
+    const bool wanted = w->P < JOINED / 2 || (s->OW < JOINED && w->K * w->P >= 2 * image);
+    const int64_t n = gd_round_up(gd_divide_up(WINDOWS, w->P), JOINED);
+    const int64_t most = wanted ? gd_min64(n, 2 * PIECE / size / JOINED * JOINED) : 1;
+    return gd_max64(1, gd_min64(s->B, most));
+}
+
+/* How many columns a piece has: pieces of about PIECE elements, at most half as many more, and equal but
+ * for whole vectors. */
+static int64_t piece_columns(const conv_work *w)
+{
+    const int64_t all = w->P * w->joined, K = gd_max64(1, w->K);
+    if (conv_is_pointwise(&w->sizes)) return all;
+    const int64_t pieces = gd_max64(1, (int64_t)((double)all * (double)K / PIECE + 0.5));
+    const int64_t columns = gd_round_up(gd_divide_up(all, pieces), WINDOWS / 2);
+    return gd_min64(all, gd_round_up(gd_max64(WINDOWS, columns), w->joined));
 }
 
 static conv_work work_of(const gd_call *call, const gd_tensor *image, const gd_tensor *other)
@@ -399,238 +374,216 @@ static conv_work work_of(const gd_call *call, const gd_tensor *image, const gd_t
                    .other = gd_data(other),
                    .weight = gd_data(call->input[1])};
     const conv_sizes *s = &w.sizes;
-    w.items = s->B * s->groups;
-    w.windows = conv_is_pointwise(s) ? conv_positions(s) : piece_windows(s);
+    w.C = s->C / s->groups, w.O = s->O / s->groups;
+    w.K = conv_terms(s), w.P = conv_positions(s);
+    w.joined = joined_images(&w);
+    w.blocks = gd_divide_up(s->B, w.joined);
+    w.columns = piece_columns(&w);
+    w.items = w.blocks * s->groups;
     return w;
 }
 
-/* The columns of windows p0 to p1 of an image [C / groups, H, W]: in `piece`, or the image. */
-static gemm_matrix unfolded(const conv_work *w, REAL *image, int64_t p0, int64_t p1, REAL *piece)
+static void run_team(const void *work, int64_t team)
 {
-    const int64_t P = conv_positions(&w->sizes);
-    if (conv_is_pointwise(&w->sizes)) return (gemm_matrix){image + p0, P, 1};
-    const columns c = {.sizes = &w->sizes,
-                       .image = image,
-                       .data = piece,
-                       .row = p1 - p0,
-                       .p0 = p0,
-                       .p1 = p1,
-                       .channels = w->sizes.C / w->sizes.groups};
-    gd_for_each(w->inner, w->sizes.C / w->sizes.groups, unfold_channel, &c);
-    return (gemm_matrix){piece, p1 - p0, 1};
+    const conv_work *w = work;
+    char *memory = w->scratch + (size_t)team * w->team_bytes;
+    for (int64_t i = w->items * team / w->teams; i < w->items * (team + 1) / w->teams; i++)
+        w->item(w, i, memory);
 }
 
-static REAL *image_at(const conv_work *w, int64_t b, int64_t g)
+static size_t whole_lines(int64_t bytes)
+{
+    return (size_t)gd_round_up(bytes, 64);
+}
+
+enum { COLUMNS = -1 }; /* as a size of a product: those of a piece */
+
+/* Runs `item` for all items, with products of a and b of these sizes M, N, K. The scratch of a product
+ * suffices for a piece and the last piece, of the first block and the last block. */
+static gd_status run_items(const gd_call *call, conv_work *w, item_function *item, gemm_matrix a,
+                           gemm_matrix b, const int64_t size[3])
 {
     const conv_sizes *s = &w->sizes;
-    return w->image + (b * s->C + g * (s->C / s->groups)) * s->H * s->W;
-}
-
-static REAL *other_at(const conv_work *w, int64_t b, int64_t g)
-{
-    const conv_sizes *s = &w->sizes;
-    return w->other + (b * s->O + g * (s->O / s->groups)) * conv_positions(s);
-}
-
-/* rows [n, size] = bias[i], or 0 */
-static void begin_rows(REAL *rows, int64_t n, int64_t size, const REAL *bias)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const REAL value = bias ? bias[i] : 0;
-        for (int64_t p = 0; p < size; p++) rows[i * size + p] = value;
+    size_t product = 1;
+    if (w->items == 0) return GD_OK;
+    for (int i = 0; i < 4; i++) {
+        const int64_t images = i & 1 ? s->B - (w->blocks - 1) * w->joined : w->joined;
+        const int64_t piece = gd_min64(w->P, w->columns / images) * images;
+        const int64_t columns = i & 2 ? w->P * images % piece : piece;
+        int64_t n[3];
+        for (int d = 0; d < 3; d++) n[d] = size[d] == COLUMNS ? columns : size[d];
+        if (i == 0) {
+            const int threads = gemm_threads(call->threads, w->items * n[0], n[1], n[2]);
+            w->teams = w->items >= threads ? threads : 1;
+            w->inner = w->items >= threads ? 1 : threads;
+        }
+        const size_t bytes = gemm_scratch(a, b, n[0], n[1], n[2], w->inner);
+        product = bytes > product ? bytes : product;
     }
+    w->item = item;
+    if (w->joined > 1) {
+        w->image_bytes = whole_lines(w->C * s->H * s->W * w->joined * (int64_t)sizeof(REAL));
+        w->other_bytes = whole_lines(w->O * w->P * w->joined * (int64_t)sizeof(REAL));
+    }
+    w->piece_bytes = conv_is_depthwise(s) ? whole_lines(w->O * w->K * (int64_t)sizeof(double))
+                     : conv_is_pointwise(s)
+                         ? 0
+                         : whole_lines(w->K * w->columns * (int64_t)sizeof(REAL));
+    w->team_bytes =
+        w->image_bytes + w->other_bytes + w->piece_bytes + whole_lines((int64_t)product);
+    w->scratch = gd_call_scratch(call, w->team_bytes * (size_t)w->teams);
+    if (!w->scratch) return gd_error_status(call->context);
+    gd_for_each(w->teams, w->teams, run_team, w);
+    return GD_OK;
 }
 
-/* ---- Depthwise ---------------------------------------------------------------------------- */
-
-/* Row k of the columns of a channel, with output o of its group: no product of matrices. */
-static void move_depthwise(const conv_work *w, REAL *image, REAL *other, REAL weight, int64_t k,
-                           double *sum, move what)
+/* The piece of a block from window p0 on. */
+static columns piece_at(const conv_work *w, const block *k, int64_t p0)
 {
-    const columns c = {.sizes = &w->sizes,
-                       .image = image,
-                       .data = other,
-                       .p1 = conv_positions(&w->sizes),
-                       .weight = weight,
-                       .sum = sum};
-    const int64_t i = k / w->sizes.KW, j = k % w->sizes.KW;
-    if (what == GATHER) move_row(&c, 0, i, j, 0, c.p1, GATHER);
-    if (what == SCATTER) move_row(&c, 0, i, j, 0, c.p1, SCATTER);
-    if (what == DOT) move_row(&c, 0, i, j, 0, c.p1, DOT);
+    const int64_t p1 = gd_min64(w->P, p0 + k->windows);
+    return (columns){&w->sizes, k->image.data, k->piece, (p1 - p0) * k->n, p0,
+                     p1,        k->n,          w->C,     w->inner,         false};
+}
+
+/* It as a matrix, unfolded; a pointwise convolution has the image itself. */
+static gemm_matrix unfolded(const conv_work *w, const block *k, const columns *c)
+{
+    if (conv_is_pointwise(&w->sizes)) return (gemm_matrix){k->image.data + c->p0 * k->n, k->row, 1};
+    gd_for_each(w->inner, w->inner, unfold_share, c);
+    return (gemm_matrix){c->data, c->row, 1};
+}
+
+/* For each weight of a depthwise convolution: calls f for its row of the columns, in place of which is
+ * a row of `other`, and the image. */
+static inline __attribute__((always_inline)) void
+each_weight(const conv_work *w, const block *k, const REAL *weight, double *sums, part_function *f)
+{
+    columns c = piece_at(w, k, 0);
+    c.p1 = w->P, c.row = 0;
+    for (int64_t e = 0; e < w->O * w->K; e++) {
+        c.data = k->other.data + e / w->K * k->row;
+        each_part(&c, 0, 1, e % w->K / w->sizes.KW, e % w->sizes.KW, f, weight ? weight[e] : 0,
+                  sums ? sums + e : NULL);
+    }
 }
 
 /* ---- other (+)= weight unfold(image) ------------------------------------------------------ */
 
-static void gather_item(const conv_work *w, int64_t item, REAL *piece, void *scratch)
+static void gather_item(const conv_work *w, int64_t item, char *memory)
 {
-    const conv_sizes *s = &w->sizes;
-    const int64_t b = item / s->groups, g = item % s->groups, P = conv_positions(s);
-    const int64_t O = s->O / s->groups, K = conv_terms(s);
-    REAL *image = image_at(w, b, g), *other = other_at(w, b, g);
-    const gemm_matrix weight = {w->weight + g * O * K, K, 1};
-    const bool depthwise = conv_is_depthwise(s);
-    if (w->bias || (depthwise && !w->add))
-        begin_rows(other, O, P, w->bias ? w->bias + g * O : NULL);
-    for (int64_t i = 0; depthwise && i < O * K; i++)
-        move_depthwise(w, image, other + i / K * P, weight.data[i], i % K, NULL, GATHER);
-    if (depthwise) return;
-    for (int64_t p0 = 0; p0 < P; p0 += w->windows) {
-        const int64_t p1 = gd_min64(P, p0 + w->windows);
-        const gemm_matrix cols = unfolded(w, image, p0, p1, piece);
-        gemm(other + p0, P, weight, cols, O, p1 - p0, K, w->add || w->bias, scratch, w->inner);
+    const int64_t g = item % w->sizes.groups;
+    const block k = block_of(w, item / w->sizes.groups, g, memory);
+    const gemm_matrix weight = {w->weight + g * w->O * w->K, w->K, 1};
+    const bool depthwise = conv_is_depthwise(&w->sizes), add = w->add || w->bias;
+    join(&k.image, k.n);
+    if (add || depthwise) begin(w, &k.other, k.n, w->O, g);
+    if (depthwise) each_weight(w, &k, weight.data, NULL, add_to_row);
+    for (int64_t p0 = 0; p0 < w->P && !depthwise; p0 += k.windows) {
+        const columns c = piece_at(w, &k, p0);
+        gemm(k.other.data + p0 * k.n, k.row, weight, unfolded(w, &k, &c), w->O, c.row, w->K, add,
+             k.scratch, w->inner);
     }
+    divide(&k.other, k.n);
 }
 
 static gd_status gather(const gd_call *call, conv_work *w)
 {
-    const int64_t K = conv_terms(&w->sizes), P = conv_positions(&w->sizes);
-    const int64_t size[3] = {w->sizes.O / w->sizes.groups, w->windows, K};
-    w->item = gather_item;
-    return run_items(call, w, (gemm_matrix){NULL, K, 1}, (gemm_matrix){NULL, w->windows, 1}, size,
-                     1, P, conv_is_pointwise(&w->sizes) ? 0 : K * w->windows);
+    return run_items(call, w, gather_item, (gemm_matrix){NULL, w->K, 1},
+                     (gemm_matrix){NULL, w->P * w->joined, 1}, (int64_t[]){w->O, COLUMNS, w->K});
 }
 
 /* ---- image (+)= fold(weight^T other) ------------------------------------------------------ */
 
-static void scatter_item(const conv_work *w, int64_t item, REAL *piece, void *scratch)
+static void scatter_item(const conv_work *w, int64_t item, char *memory)
 {
-    const conv_sizes *s = &w->sizes;
-    const int64_t b = item / s->groups, g = item % s->groups, P = conv_positions(s);
-    const int64_t O = s->O / s->groups, C = s->C / s->groups, K = conv_terms(s);
-    REAL *image = image_at(w, b, g), *other = other_at(w, b, g);
-    const gemm_matrix weight = {w->weight + g * O * K, 1, K};
-    if (!w->add) begin_rows(image, C, s->H * s->W, w->bias ? w->bias + g * C : NULL);
-    for (int64_t i = 0; conv_is_depthwise(s) && i < O * K; i++)
-        move_depthwise(w, image, other + i / K * P, weight.data[i], i % K, NULL, SCATTER);
-    if (conv_is_depthwise(s)) return;
-    for (int64_t p0 = 0; p0 < P; p0 += w->windows) {
-        const int64_t p1 = gd_min64(P, p0 + w->windows);
-        const gemm_matrix part = {other + p0, P, 1};
-        const bool point = conv_is_pointwise(s);
-        gemm(point ? image + p0 : piece, point ? P : p1 - p0, weight, part, K, p1 - p0, O, point,
-             scratch, w->inner);
-        const columns c = {
-            .sizes = s, .image = image, .data = piece, .row = p1 - p0, .p0 = p0, .p1 = p1};
-        if (!point) gd_for_each(w->inner, C, fold_channel, &c);
+    const int64_t g = item % w->sizes.groups;
+    const block k = block_of(w, item / w->sizes.groups, g, memory);
+    const gemm_matrix weight = {w->weight + g * w->O * w->K, 1, w->K};
+    const bool depthwise = conv_is_depthwise(&w->sizes), point = conv_is_pointwise(&w->sizes);
+    join(&k.other, k.n);
+    begin(w, &k.image, k.n, w->C, g);
+    if (depthwise) each_weight(w, &k, weight.data, NULL, add_to_image);
+    for (int64_t p0 = 0; p0 < w->P && !depthwise; p0 += k.windows) {
+        const columns c = piece_at(w, &k, p0);
+        gemm(point ? k.image.data + p0 * k.n : c.data, point ? k.row : c.row, weight,
+             (gemm_matrix){k.other.data + p0 * k.n, k.row, 1}, w->K, c.row, w->O, point, k.scratch,
+             w->inner);
+        if (!point) gd_for_each(w->inner, w->inner, fold_share, &c);
     }
+    divide(&k.image, k.n);
 }
 
 static gd_status scatter(const gd_call *call, conv_work *w)
 {
-    const int64_t K = conv_terms(&w->sizes), P = conv_positions(&w->sizes);
-    const int64_t size[3] = {K, w->windows, w->sizes.O / w->sizes.groups};
-    w->item = scatter_item;
-    return run_items(call, w, (gemm_matrix){NULL, 1, K}, (gemm_matrix){NULL, P, 1}, size, 1, P,
-                     conv_is_pointwise(&w->sizes) ? 0 : K * w->windows);
+    return run_items(call, w, scatter_item, (gemm_matrix){NULL, 1, w->K},
+                     (gemm_matrix){NULL, w->P * w->joined, 1}, (int64_t[]){w->K, COLUMNS, w->O});
 }
 
 /* ---- dweight (+)= other unfold(image)^T --------------------------------------------------- */
 
-/* Its transpose, since a weight has few rows: of the images of one sum, which are added in order. */
-static void dweight_item(const conv_work *w, int64_t item, REAL *piece, void *scratch)
+/* Its transpose, since a weight has few rows: of the blocks of one sum, which are added in order. */
+static void dweight_item(const conv_work *w, int64_t item, char *memory)
 {
-    const conv_sizes *s = &w->sizes;
-    const int64_t sum = item / s->groups, g = item % s->groups, P = conv_positions(s);
-    const int64_t O = s->O / s->groups, K = conv_terms(s);
-    REAL *to = w->sums + item * K * O;
-    const int64_t first = s->B * sum / w->sum_count, end = s->B * (sum + 1) / w->sum_count;
-    for (int64_t i = 0; conv_is_depthwise(s) && i < O * K; i++) {
-        double total = 0;
-        for (int64_t b = first; b < end; b++)
-            move_depthwise(w, image_at(w, b, g), other_at(w, b, g) + i / K * P, 0, i % K, &total,
-                           DOT);
-        to[i % K * O + i / K] = (REAL)total;
-    }
-    if (conv_is_depthwise(s)) return;
-    bool add = false;
+    const int64_t sum = item / w->sizes.groups, g = item % w->sizes.groups, count = w->K * w->O;
+    const int64_t first = w->blocks * sum / w->sum_count,
+                  end = w->blocks * (sum + 1) / w->sum_count;
+    const bool depthwise = conv_is_depthwise(&w->sizes);
+    REAL *to = w->sums + item * count;
+    double *sums = (double *)block_of(w, first, g, memory).piece;
+    for (int64_t e = 0; depthwise && e < count; e++) sums[e] = 0;
     for (int64_t b = first; b < end; b++) {
-        REAL *image = image_at(w, b, g);
-        for (int64_t p0 = 0; p0 < P; p0 += w->windows) {
-            const int64_t p1 = gd_min64(P, p0 + w->windows);
-            const gemm_matrix cols = unfolded(w, image, p0, p1, piece);
-            const gemm_matrix other = {other_at(w, b, g) + p0, 1, P};
-            gemm(to, O, cols, other, K, O, p1 - p0, add, scratch, w->inner);
-            add = true;
+        const block k = block_of(w, b, g, memory);
+        join(&k.image, k.n);
+        join(&k.other, k.n);
+        if (depthwise) each_weight(w, &k, NULL, sums, add_product);
+        for (int64_t p0 = 0; p0 < w->P && !depthwise; p0 += k.windows) {
+            const columns c = piece_at(w, &k, p0);
+            gemm(to, w->O, unfolded(w, &k, &c), (gemm_matrix){k.other.data + p0 * k.n, 1, k.row},
+                 w->K, w->O, c.row, b > first || p0 > 0, k.scratch, w->inner);
         }
     }
-    if (!add) clear(to, K * O);
+    for (int64_t e = 0; depthwise && e < count; e++) to[e % w->K * w->O + e / w->K] = (REAL)sums[e];
 }
-
-typedef struct sum_work {
-    const conv_work *work;
-    REAL *dweight;
-    bool add;
-} sum_work;
 
 /* Row o of the gradient: the sums, transposed back. */
 static void add_sums(const void *work, int64_t o)
 {
-    const sum_work *a = work;
-    const conv_work *w = a->work;
-    const conv_sizes *s = &w->sizes;
-    const int64_t O = s->O / s->groups, K = conv_terms(s), g = o / O;
-    REAL *to = a->dweight + o * K;
-    for (int64_t k = 0; k < K; k++) {
-        double sum = a->add ? (double)to[k] : 0;
+    const conv_work *w = work;
+    const REAL *sums = w->sums + o / w->O * w->K * w->O + o % w->O;
+    REAL *to = w->dweight + o * w->K;
+    for (int64_t k = 0; k < w->K; k++) {
+        double sum = w->add ? (double)to[k] : 0;
         for (int64_t i = 0; i < w->sum_count; i++)
-            sum += (double)w->sums[((i * s->groups + g) * K + k) * O + o % O];
+            sum += (double)sums[(i * w->sizes.groups * w->K + k) * w->O];
         to[k] = (REAL)sum;
     }
 }
 
 static gd_status dweight(const gd_call *call, conv_work *w)
 {
-    const conv_sizes *s = &w->sizes;
-    const int64_t K = conv_terms(s), P = conv_positions(s), count = gd_max64(1, s->O * K);
-    const int64_t size[3] = {K, s->O / s->groups, w->windows};
-    w->sum_count = gd_min64(gd_min64(s->B, PARTIAL_SUMS), gd_max64(1, PARTIAL / count));
-    w->items = w->sum_count * s->groups;
-    w->sums = gd_call_scratch(call, (size_t)(w->sum_count * s->O * K) * sizeof(REAL));
+    const int64_t count = w->sizes.O * w->K, most = PARTIAL / gd_max64(1, count);
+    w->sum_count = gd_min64(gd_min64(w->blocks, PARTIAL_SUMS), gd_max64(1, most));
+    w->items = w->sum_count * w->sizes.groups;
+    w->sums = gd_call_scratch(call, (size_t)(w->sum_count * count) * sizeof(REAL));
     if (!w->sums) return gd_error_status(call->context);
-    w->item = dweight_item;
     gd_status status =
-        run_items(call, w, (gemm_matrix){NULL, w->windows, 1}, (gemm_matrix){NULL, 1, P}, size, 2,
-                  P, conv_is_pointwise(s) ? 0 : K * w->windows);
+        run_items(call, w, dweight_item, (gemm_matrix){NULL, w->P * w->joined, 1},
+                  (gemm_matrix){NULL, 1, w->P * w->joined}, (int64_t[]){w->K, w->O, COLUMNS});
     if (status) return status;
-    const sum_work sums = {w, gd_data(call->dinput[1]), call->accumulate[1]};
-    gd_for_each(gd_threads_for(call->threads, w->sum_count * s->O * K), s->O, add_sums, &sums);
+    w->dweight = gd_data(call->dinput[1]);
+    w->add = call->accumulate[1];
+    gd_for_each(gd_threads_for(call->threads, w->sum_count * count), w->sizes.O, add_sums, w);
     return GD_OK;
 }
 
-/* ---- dbias (+)= the sum of dy over images and positions ----------------------------------- */
-
-typedef struct bias_work {
-    const REAL *dy;
-    REAL *dbias;
-    int64_t B, O, P;
-    bool add;
-} bias_work;
-
-static void sum_channel(const void *work, int64_t o)
-{
-    const bias_work *w = work;
-    double total = 0;
-    for (int64_t b = 0; b < w->B; b++) {
-        const REAL *dy = w->dy + (b * w->O + o) * w->P;
-        double sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t p = 0; p < w->P; p++) sum += (double)dy[p];
-        total += sum;
-    }
-    w->dbias[o] = (REAL)((w->add ? (double)w->dbias[o] : 0) + total);
-}
-
+/* dbias (+)= the sum of dy over images and positions */
 static gd_status dbias(const gd_call *call)
 {
     const gd_tensor *dy = call->doutput[0];
-    const bias_work w = {.dy = gd_data(dy),
-                         .dbias = gd_data(call->dinput[2]),
-                         .B = gd_tensor_dim(dy, 0),
-                         .O = gd_tensor_dim(dy, 1),
-                         .P = gd_tensor_dim(dy, 2) * gd_tensor_dim(dy, 3),
-                         .add = call->accumulate[2]};
-    gd_for_each(gd_threads_for(call->threads, gd_tensor_count(dy)), w.O, sum_channel, &w);
-    return GD_OK;
+    gd_reduction r = {.walk = gd_walk_like(dy), .data = {NULL, gd_data(dy)}};
+    gd_walk_add(&r.walk, 4, gd_tensor_shape(dy), (int64_t[]){0, 1, 0, 0});
+    gd_walk_add_tensor(&r.walk, dy);
+    return gd_reduce_into(call->dinput[2], call->accumulate[2], call, &r);
 }
 
 /* ---- The ops conv2d and conv_transpose2d -------------------------------------------------- */
@@ -642,23 +595,6 @@ gd_status GD_REAL_NAME(conv2d_forward)(const gd_call *call)
     return gather(call, &w);
 }
 
-/* dx, dw and db are [conv2d dx], [conv2d dw] and [conv2d db] in plain_cpu.c. */
-gd_status GD_REAL_NAME(conv2d_backward)(const gd_call *call)
-{
-    gd_status status = GD_OK;
-    if (call->dinput[0]) {
-        conv_work w = work_of(call, call->dinput[0], call->doutput[0]);
-        w.add = call->accumulate[0];
-        status = scatter(call, &w);
-    }
-    if (call->dinput[1] && !status) {
-        conv_work w = work_of(call, call->input[0], call->doutput[0]);
-        status = dweight(call, &w);
-    }
-    if (call->dinput[2] && !status) status = dbias(call);
-    return status;
-}
-
 gd_status GD_REAL_NAME(conv_transpose2d_forward)(const gd_call *call)
 {
     conv_work w = work_of(call, call->output[0], call->input[0]);
@@ -666,19 +602,31 @@ gd_status GD_REAL_NAME(conv_transpose2d_forward)(const gd_call *call)
     return scatter(call, &w);
 }
 
-/* dx, dw and db are [conv_transpose2d dx], [conv_transpose2d dw] and [conv_transpose2d db] in plain_cpu.c. */
-gd_status GD_REAL_NAME(conv_transpose2d_backward)(const gd_call *call)
+/* Both backwards: of conv2d the image is x and the other side y, and dx is scattered; of
+ * conv_transpose2d the image is y and the other side x, and dx is gathered. ([conv2d dx], [conv2d dw],
+ * [conv2d db] and those of conv_transpose2d, in plain_cpu.c.) */
+static gd_status gradients(const gd_call *call, bool transposed)
 {
+    const gd_tensor *x = call->input[0], *dx = call->dinput[0], *dy = call->doutput[0];
     gd_status status = GD_OK;
-    if (call->dinput[0]) {
-        conv_work w = work_of(call, call->doutput[0], call->dinput[0]);
+    if (dx) {
+        conv_work w = transposed ? work_of(call, dy, dx) : work_of(call, dx, dy);
         w.add = call->accumulate[0];
-        status = gather(call, &w);
+        status = transposed ? gather(call, &w) : scatter(call, &w);
     }
     if (call->dinput[1] && !status) {
-        conv_work w = work_of(call, call->doutput[0], call->input[0]);
+        conv_work w = transposed ? work_of(call, dy, x) : work_of(call, x, dy);
         status = dweight(call, &w);
     }
-    if (call->dinput[2] && !status) status = dbias(call);
-    return status;
+    return call->dinput[2] && !status ? dbias(call) : status;
+}
+
+gd_status GD_REAL_NAME(conv2d_backward)(const gd_call *call)
+{
+    return gradients(call, false);
+}
+
+gd_status GD_REAL_NAME(conv_transpose2d_backward)(const gd_call *call)
+{
+    return gradients(call, true);
 }

@@ -178,6 +178,7 @@ START_TEST(kernels_are_their_plain_twins)
     const int op = _i / 4 % 4; /* conv2d, conv_transpose2d, unfold, fold */
     seed = 700 + (uint64_t)_i;
     conv c = random_conv(_i % 3 == 0);
+    if (_i % 5 == 1) c.B = random_size(&seed, 15, 40); /* joined images */
     if (op > 1) c.o.groups = 1;
     conv_args args = args_of(&c);
     const shape image = SHAPE(c.B, c.C, c.H, c.W), other = SHAPE(c.B, c.O, c.OH, c.OW),
@@ -267,6 +268,12 @@ static void run_with_threads(int threads, int which, result_bits *first)
         {{2, 12, 40, 41}, {24, 4, 5, 3}, {.groups = 3, .dilation = {2, 1}}},
         {{3, 96, 17, 16}, {80, 96, 1, 1}, {.groups = 1}},
         {{2, 64, 30, 30}, {64, 1, 3, 3}, {.groups = 64}},
+        /* joined images: a last block of fewer, groups, depthwise, single windows, strides */
+        {{50, 24, 2, 2}, {32, 24, 3, 3}, {.padding = {1, 1}}},
+        {{37, 24, 7, 5}, {16, 12, 3, 3}, {.padding = {1, 1}, .groups = 2}},
+        {{21, 16, 4, 6}, {16, 1, 3, 3}, {.padding = {1, 1}, .groups = 16}},
+        {{120, 32, 1, 1}, {32, 32, 1, 1}, {.groups = 1}},
+        {{19, 8, 9, 9}, {12, 8, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
     };
     gd_context *c = test_context(threads);
     uint64_t s = 9;
@@ -427,9 +434,9 @@ int main(void)
     tcase_add_loop_test(tcase, conv2d_is_the_definition, 0, 120);
     tcase_add_loop_test(tcase, conv_transpose2d_is_the_adjoint, 0, 120);
     tcase_add_loop_test(tcase, unfold_and_fold_are_the_definition, 0, 80);
-    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 160);
+    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 240);
     tcase_add_test(tcase, conv1d_is_a_conv2d_of_one_row);
-    tcase_add_loop_test(tcase, bits_are_those_of_one_thread, 0, 5);
+    tcase_add_loop_test(tcase, bits_are_those_of_one_thread, 0, 10);
     tcase_add_test(tcase, nan_stays_in_its_windows);
     tcase_add_test(tcase, nothing_in_nothing_out);
     tcase_add_test(tcase, zero_is_zero);
