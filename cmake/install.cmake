@@ -11,7 +11,14 @@ endif()
 
 install(DIRECTORY include/gradus DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${install_how}
         FILES_MATCHING PATTERN "*.h")
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} ${install_how})
+install(CODE "set(source [[${PROJECT_SOURCE_DIR}]])
+    set(copy [[${PROJECT_BINARY_DIR}/installed_docs]])
+    set(target [[${CMAKE_INSTALL_FULL_DOCDIR}]])
+    set(headers [[${CMAKE_INSTALL_FULL_INCLUDEDIR}]])
+    include([[${PROJECT_SOURCE_DIR}/cmake/install_docs.cmake]])" ${install_how})
+install(DIRECTORY ${PROJECT_BINARY_DIR}/installed_docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}
+        ${install_how})
+install(PROGRAMS scripts/plot DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME gradus-plot ${install_how})
 # A build of some targets, such as that of scripts/train, installs the programs that it has. The
 # libraries must be there.
 foreach(target IN ITEMS gradus gradus_static)

@@ -6,6 +6,16 @@ set -euo pipefail
 plot=$1/scripts/plot train=$2 work=$3
 # shellcheck source=scripts/lib.sh
 source "$1/scripts/lib.sh"
+# What is missing is said, and nothing is installed.
+mkdir -p "$work/bin"
+printf '#!/bin/sh\ntouch "%s"\n' "$work/installed" >"$work/bin/apt-get"
+chmod +x "$work/bin/apt-get"
+ln -sf "$(command -v bash)" "$(command -v dirname)" "$(command -v id)" "$work/bin"
+said=$(PATH=$work/bin "$plot" somewhere 2>&1) && exit 1
+[[ $said == "plot: gnuplot is missing (Debian, Ubuntu: apt install gnuplot-nox"* && ! -e $work/installed ]] || {
+    echo "without gnuplot: $said" >&2
+    exit 1
+}
 if [[ $(missing_of gnuplot jq) ]]; then
     echo "gnuplot or jq is not there: skipped"
     exit 77

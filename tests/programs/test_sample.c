@@ -15,12 +15,12 @@
 /* ---- Text on its way out ------------------------------------------------------------------ */
 
 /* Puts the bytes one by one; returns what arrived, "|" after each that made something arrive. */
-static char *stream_out(const char *bytes, const char *stop)
+static char *stream_cut(const char *bytes, const char *stop, int cut)
 {
     static char seen[256];
     char *written = NULL;
     size_t length = 0, before = 0, used = 0;
-    text_stream s = {.file = open_memstream(&written, &length), .stop = stop};
+    text_stream s = {.file = open_memstream(&written, &length), .stop = stop, .cut = cut};
     ck_assert_ptr_nonnull(s.file);
     for (size_t i = 0; i <= strlen(bytes); i++) {
         if (bytes[i])
@@ -39,6 +39,23 @@ static char *stream_out(const char *bytes, const char *stop)
     free(written);
     return seen;
 }
+
+static char *stream_out(const char *bytes, const char *stop)
+{
+    return stream_cut(bytes, stop, 0);
+}
+
+START_TEST(a_text_does_not_begin_within_a_character)
+{
+    ck_assert_str_eq(stream_cut("\xb8\xad\xe6\x96\x87 ok", NULL, 3), "\xe6\x96\x87| |o|k|");
+    ck_assert_str_eq(stream_cut("a\x80"
+                                "b",
+                                NULL, 3),
+                     "a|\x80|b|");
+    ck_assert_str_eq(stream_cut("\x80\x80\x80\x80\x80z", NULL, 3), "\x80|\x80|z|");
+    ck_assert_str_eq(stream_cut("\xad", NULL, 3), "");
+}
+END_TEST
 
 START_TEST(characters_are_written_whole)
 {
@@ -349,6 +366,7 @@ int main(void)
 {
     Suite *suite = suite_create("sample");
     TCase *cases = tcase_create("sample");
+    tcase_add_test(cases, a_text_does_not_begin_within_a_character);
     tcase_add_test(cases, characters_are_written_whole);
     tcase_add_test(cases, nothing_follows_the_stop_text);
     tcase_add_loop_test(cases, what_is_kept_is_what_would_be_computed, 0, 3);

@@ -183,7 +183,7 @@ static const struct {
     {"--bogus", "--bogus is not an option"},
     {"-z", "-z is not an option"},
     {"-zy --data x", "-zy is not an option; see --help"},
-    {"--data x stray", "stray is not an option; see --help"},
+    {"--steps 3 stray", "stray is not an option; see --help"},
     {"--layers", "--layers needs a value"},
     {"--tied=1 --data x", "--tied is \"1\", wanted true or false"},
     {"--layers 0", "--layers is \"0\", wanted a whole number from 1 to 1000"},
@@ -231,8 +231,6 @@ static const struct {
      "--keep-every has no effect with --checkpoint-every 0"},
     {"--data x --dry-run --out y --checkpoint-every 0 --on-save-error stop",
      "--on-save-error has no effect with --checkpoint-every 0: there is only the last"},
-    {"--data x --steps 3 --data y", "--data is given twice, wanted once"},
-    {"--tokens x --tokens=x", "--tokens is given twice, wanted once"},
     {"--data x --log a --log b", "--log is given twice, wanted once"},
     {"--config /dev/null --config /dev/null", "--config is given twice, wanted once"},
     {"--data x --on-save-error die", "--on-save-error is \"die\", wanted continue|stop"},
@@ -262,8 +260,12 @@ START_TEST(bad_texts_are_named)
     char arguments[128];
     ck_assert_int_eq(program_run("--data /no/such/text", first), 1);
     ck_assert_ptr_nonnull(strstr(first, "--data /no/such/text: No such file"));
-    ck_assert_int_eq(program_run("--data /", first), 1);
-    ck_assert_ptr_nonnull(strstr(first, "--data /: Is a directory"));
+    char empty[] = "/tmp/gradus_empty_XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(empty));
+    snprintf(arguments, sizeof arguments, "--data %s", empty);
+    ck_assert_int_eq(program_run(arguments, first), 1);
+    program_said(first, ": No such file or directory");
+    remove_folder(empty);
     snprintf(arguments, sizeof arguments, "--data %s", short_path);
     ck_assert_int_eq(program_run(arguments, first), 1);
     ck_assert_ptr_nonnull(
@@ -307,6 +309,64 @@ START_TEST(unusable_texts_are_named)
 }
 END_TEST
 
+/* Cuts the text in three and trains on the pieces, named in other ways; @ is their folder. */
+START_TEST(several_files_are_one_text)
+{
+    static const char *const ways[] = {"--data @/1 --data @/2 --data @/3",
+                                       "--data @/1 @/2 @/3",
+                                       "--data '@/1|@/2|@/3'",
+                                       "--data @",
+                                       "--data '@/[123]'",
+                                       "--data @/1 @/2 - <@/3",
+                                       "--data - <@.text",
+                                       "--config @.txt --steps 20"};
+    char folder[] = "/tmp/gradus_files_XXXXXX", command[512], arguments[1024];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(
+        command, sizeof command,
+        "cd %s && head -c 9999 %s >1 && tail -c +10000 %s | head -c 5001 >2 && tail -c +15001 %s "
+        ">3 "
+        "&& cat 1 2 3 | cmp - %s && cp %s %s.text && mkdir .hidden deeper && touch .x deeper/x && "
+        "printf 'data = %s/1\\ndata = %s/2|%s/3\\n' >%s.txt",
+        folder, text_path, text_path, text_path, text_path, text_path, folder, folder, folder,
+        folder, folder);
+    ck_assert_int_eq(system(command), 0);
+    train("", first);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char *to = arguments;
+        for (const char *at = ways[i]; *at; at++) {
+            if (*at == '@')
+                to += sprintf(to, "%s", folder);
+            else
+                *to++ = *at;
+        }
+        sprintf(to,
+                " --log %s.log --layers 2 --dim 32 --heads 4 --ffn 48 --context 16 --batch 8 "
+                "--steps 20 --warmup 5 --lr 0.01 --eval-every 0 --sample-length 0 --threads 1",
+                folder);
+        program_must(0, arguments, second);
+        ck_assert_int_eq(strncmp(weights(first), weights(second), 16), 0);
+        if (i != 6) program_said(second, " (3 files): ");
+    }
+    snprintf(
+        command, sizeof command,
+        "grep -q '\"files\": \\[\"%s/1\", \"%s/2\", \"%s/3\"\\], \"val_files\": \\[\\]' %s.log",
+        folder, folder, folder, folder);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(command, sizeof command, "printf '\\303' >%s/4",
+             folder); /* in the last of several files */
+    ck_assert_int_eq(system(command), 0);
+    snprintf(arguments, sizeof arguments, "--data %s --val-data %s/1 %s/4", text_path, folder,
+             folder);
+    program_must(1, arguments, second);
+    program_said(second, "/4: byte 0 is 195, which does not occur in the training text");
+    program_must(2, "--data - --val-data -", second);
+    program_said(second, "--data and --val-data cannot both be -, standard input");
+    snprintf(command, sizeof command, "rm -r %s %s.*", folder, folder);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 /* Nobody is kept from it. */
 START_TEST(useless_rates_give_a_warning)
 {
@@ -324,6 +384,24 @@ START_TEST(write_errors_are_reported)
              "--data %s --layers 1 --dim 8 --heads 2 --context 8 --steps 1 >/dev/full", text_path);
     ck_assert_int_eq(program_run(arguments, first), 1);
     ck_assert_str_eq(first, "gradus-train: cannot write to stdout: No space left on device\n");
+}
+END_TEST
+
+START_TEST(a_reader_that_leaves_ends_a_run_quietly)
+{
+    char arguments[512], told[] = "/tmp/gradus_told_XXXXXX";
+    const int file = mkstemp(told);
+    snprintf(arguments, sizeof arguments,
+             "--data %s --layers 1 --dim 8 --heads 2 --context 8 --log-every 1 --max-seconds 60 "
+             "--steps 1000000 2>%s | head -n 3",
+             text_path, told);
+    ck_assert_int_eq(program_run(arguments, first), 0); /* of head */
+    ck_assert_int_eq(count_lines(first), 3);
+    const ssize_t length = read(file, first, PROGRAM_OUTPUT - 1);
+    first[length < 0 ? 0 : length] = '\0';
+    close(file);
+    remove(told);
+    ck_assert_str_eq(first, "");
 }
 END_TEST
 
@@ -516,6 +594,8 @@ int main(void)
     tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, bad_texts_are_named);
     tcase_add_test(cases, unusable_texts_are_named);
+    tcase_add_test(cases, several_files_are_one_text);
+    tcase_add_test(cases, a_reader_that_leaves_ends_a_run_quietly);
     tcase_add_test(cases, useless_rates_give_a_warning);
     tcase_add_test(cases, write_errors_are_reported);
     tcase_add_test(cases, the_loss_falls);

@@ -164,7 +164,6 @@ START_TEST(devices_are_refused_at_once)
         {"--data %s --config /dev/zero", "--config /dev/zero: it is a device"},
         {"--tokens /dev/zero --val-data x --vocab 9", "--tokens /dev/zero: it is not a regular"},
         {"--tokens %s --val-data /dev/zero --vocab 9", "--val-data /dev/zero: it is not a regular"},
-        {"--tokens %s --val-data / --vocab 9", "--val-data /: it is not a regular file"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char arguments[256];
@@ -297,7 +296,7 @@ START_TEST(token_files_are_read)
     ck_assert_int_ge(id, 60);
     snprintf(arguments, sizeof arguments, "--tokens '%s' --val-data x --vocab 60", path("no*"));
     program_must(1, arguments, output);
-    program_said(output, "no such file");
+    program_said(output, "No such file");
 }
 END_TEST
 

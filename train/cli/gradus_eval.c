@@ -28,12 +28,13 @@ typedef struct eval_command {
 static const option_row rows[OPTIONS_MOST] = {
 #include "trained.def"
     {.help = "Text (default: what the run validated on)"},
-    {OPTION_PATH, "data", AT(data),
-     .help = "FILE  a text; its last tenth, which gradus-train does not train on"},
+    {OPTION_PATHS, "data", AT(data),
+     .help = "FILE...  a text, as of gradus-train; its last tenth, which gradus-train does not "
+             "train on"},
     {OPTION_SWITCH, "whole", AT(whole), .help = "  all of --data FILE"},
-    {OPTION_PATH, "val-data", AT(val_data), .help = "FILE  a text for validation: all of it"},
-    {OPTION_PATH, "tokens", AT(tokens),
-     .help = "PATTERN  token files of nanoGPT, llm.c or NumPy (.npy): all of them"},
+    {OPTION_PATHS, "val-data", AT(val_data), .help = "FILE...  a text for validation: all of it"},
+    {OPTION_PATHS, "tokens", AT(tokens),
+     .help = "PATTERN...  token files of nanoGPT, llm.c or NumPy (.npy): all of them"},
     {OPTION_CHOICE, "token-bytes", AT(token_bytes), "auto", .others = "token_dtype",
      .help = TOKENS_WIDTHS "  of each id in token files without a header, as nanoGPT's; auto: as "
                            "the run's --tokens, else 2, but not where they seem to have more"},

@@ -109,6 +109,11 @@ static bool read_value(const option_row *row, const char *text, void *value)
     case OPTION_PATH:
         *(const char **)value = text;
         return *text && strlen(text) < FOLDER_PATH;
+    case OPTION_PATHS:
+        *(const char **)value = text;
+        for (size_t length; (length = strcspn(text, "|")) > 0 && length < FOLDER_PATH; text++)
+            if (!*(text += length)) return true;
+        return false;
     case OPTION_SWITCH:
         *(bool *)value = !strcmp(text, "true");
         return *(bool *)value || !strcmp(text, "false");
@@ -134,6 +139,7 @@ static void print_wanted(const option_row *row, char *wanted, size_t size)
         snprintf(wanted, size, "a number from %g to %g", row->low, row->high);
         return;
     case OPTION_PATH:
+    case OPTION_PATHS:
         snprintf(wanted, size, "a path of 1 to %d bytes", FOLDER_PATH - 1);
         return;
     case OPTION_CHOICE:
@@ -157,6 +163,24 @@ static bool set(options *o, const char *where, const option_row *row, const char
     return false;
 }
 
+/* Adds a path to those that were given before; NULL after a message. */
+static const char *join(options *o, const option_row *row, const char *text)
+{
+    char **joined = &o->joined[row - o->table->rows];
+    const char *before = *(const char **)((char *)o + row->offset);
+    const size_t length = strlen(before);
+    const bool more = before == *joined;
+    char *grown = realloc(*joined, length + strlen(text) + 2);
+    if (!grown) {
+        console_message("out of memory: --%s", row->name);
+        return NULL;
+    }
+    if (!more) memcpy(grown, before, length);
+    grown[length] = '|';
+    strcpy(grown + length + 1, text);
+    return *joined = grown;
+}
+
 bool options_set(options *o, const char *where, const char *word, size_t length, const char *value)
 {
     const option_row *row = find(o, word, length);
@@ -166,6 +190,8 @@ bool options_set(options *o, const char *where, const char *word, size_t length,
         console_message("%s%s%s is given twice, wanted once", where, *where ? "" : "--", row->name);
         return false;
     }
+    if (*given == o->reading && row->kind == OPTION_PATHS && !(value = join(o, row, value)))
+        return false;
     *given = o->reading;
     return set(o, where, row, value);
 }
@@ -186,9 +212,18 @@ static bool take_option(options *o, char ***word)
     if (!row) return refuse(o, "", text);
     const char *value = text[2 + length] ? text + 2 + length + 1 : NULL;
     if (!value) value = row->kind == OPTION_SWITCH ? "true" : *++*word;
-    if (value) return options_set(o, "", row->name, length, value);
-    console_message("%s needs a value; see --help", text);
-    return false;
+    if (!value) {
+        console_message("%s needs a value; see --help", text);
+        return false;
+    }
+    bool fine = options_set(o, "", row->name, length, value);
+    /* The names that a shell has put in place of a pattern. */
+    const bool several = row->kind == OPTION_PATHS && (!operand || options_given(o, operand));
+    for (const char *next; fine && several && (next = (*word)[1]); ++*word) {
+        if (next[0] == '-' && next[1]) break;
+        fine = options_set(o, "", row->name, length, next);
+    }
+    return fine;
 }
 
 static options_outcome read_arguments(options *o, char **argv)
@@ -231,6 +266,10 @@ void options_free(options *o)
 {
     free(o->config_text);
     o->config_text = NULL;
+    for (int i = 0; i < OPTIONS_MOST; i++) {
+        free(o->joined[i]);
+        o->joined[i] = NULL;
+    }
 }
 
 bool options_fit(const options_fault *faults)
@@ -266,6 +305,7 @@ static void print_value(const options *o, const option_row *row, options_item *i
     switch (row->kind) {
     case OPTION_TEXT:
     case OPTION_PATH:
+    case OPTION_PATHS:
         item->text = *(const char *const *)value;
         return;
     case OPTION_SWITCH:
@@ -321,8 +361,8 @@ void options_print_json(const options *o, FILE *file)
         print_value(o, row, &item);
         fprintf(file, "%s\"%s\": ", comma, row->name);
         comma = ", ";
-        const bool quoted =
-            row->kind == OPTION_TEXT || row->kind == OPTION_PATH || row->kind == OPTION_CHOICE;
+        const bool quoted = row->kind == OPTION_TEXT || row->kind == OPTION_PATH ||
+                            row->kind == OPTION_PATHS || row->kind == OPTION_CHOICE;
         if (item.text && quoted)
             json_print_string(item.text, file);
         else

@@ -15,6 +15,7 @@
 typedef enum option_kind {
     OPTION_TEXT,   /* const char * */
     OPTION_PATH,   /* const char *, the name of a file or a folder */
+    OPTION_PATHS,  /* const char *, several of them with "|" between, of patterns, too (paths.h) */
     OPTION_WHOLE,  /* int64_t */
     OPTION_NUMBER, /* double */
     OPTION_SWITCH, /* bool; on the command line, no value means true */
@@ -48,6 +49,7 @@ typedef struct options {
     char given[OPTIONS_MOST]; /* by the command line or the file: in which reading; 0: not given */
     char reading;             /* that of the command line, of the file, or of the line again */
     char *config_text;        /* of the file; texts among the values point into it */
+    char *joined[OPTIONS_MOST]; /* PATHS that were given one by one */
 
     const char *config; /* a file of options */
     int device;         /* cpu, cuda, auto */
@@ -122,7 +124,7 @@ void options_print_json(const options *o, FILE *file);
 
 /* Sets the option whose name is the first `length` bytes of `word`. `where` begins the message of
  * an error: "FILE:LINE: ", or "" for the command line. Of several numbers, choices and switches the
- * last counts; a text or a path that comes twice is an error, since both may be wanted. */
+ * last counts; of PATHS all do; a text or a path that comes twice is an error, since both may be wanted. */
 bool options_set(options *o, const char *where, const char *word, size_t length, const char *value);
 
 /* Reads a file of lines "option = value" (options_file.c). False after a message. */

@@ -29,6 +29,12 @@ static int leave(int status)
 
 static const gd_device devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO}; /* as in --device */
 
+static void tell_notice(void *user, const char *sentence)
+{
+    (void)user;
+    console_notice("%s", sentence);
+}
+
 int program_main(options *command, options_outcome outcome,
                  int (*run)(gd_context *ctx, options *command))
 {
@@ -39,11 +45,13 @@ int program_main(options *command, options_outcome outcome,
     if (outcome == OPTIONS_RUN) {
         const gd_context_options machine = {.device = devices[command->device],
                                             .threads = (int)command->threads,
-                                            .tf32 = command->tf32};
+                                            .tf32 = command->tf32,
+                                            .notice = tell_notice};
         gd_context *ctx = gd_context_create(&machine);
         const char *note = gd_context_device_note(ctx);
         if (note) console_message("%s", note);
         status = run(ctx, command);
+        gd_error(ctx); /* its sentence, if it was for other ranks only, had a message here */
         gd_context_free(ctx);
     }
     options_free(command);

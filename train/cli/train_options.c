@@ -3,6 +3,7 @@
 #include "console.h"
 #include "json.h"
 #include "optimizer.h"
+#include "paths.h"
 #include "programs/terminal.h"
 #include "tokens.h"
 
@@ -12,16 +13,16 @@
 
 static const option_row rows[OPTIONS_MOST] = {
     {.help = "Text"},
-    {OPTION_PATH, "data", AT(data), .others = "dataset input text train_data",
-     .help = "FILE  any text"},
-    {OPTION_PATH, "tokens", AT(tokens), .others = "input_bin",
-     .help = "PATTERN  token files of nanoGPT, llm.c or NumPy (.npy) instead; needs --val-data, "
+    {OPTION_PATHS, "data", AT(data), .others = "dataset input text train_data",
+     .help = "FILE...  any text: files, folders, patterns, and - for stdin, joined in this order"},
+    {OPTION_PATHS, "tokens", AT(tokens), .others = "input_bin",
+     .help = "PATTERN...  token files of nanoGPT, llm.c or NumPy (.npy) instead; needs --val-data, "
              "and --vocab or --init"},
     {OPTION_CHOICE, "token-bytes", AT(token_bytes), "auto", .others = "token_dtype",
      .help = TOKENS_WIDTHS "  of each id in token files without a header, as nanoGPT's; auto: 2, "
                            "but not where they seem to have more"},
-    {OPTION_PATH, "val-data", AT(val_data), .others = "val input_val_bin",
-     .help = "FILE  text or token files for validation; default: the last tenth of the text"},
+    {OPTION_PATHS, "val-data", AT(val_data), .others = "val input_val_bin",
+     .help = "FILE...  text or token files for validation; default: the last tenth of the text"},
     {OPTION_WHOLE, "vocab", AT(vocab), "0", 0, 1048576, .others = "vocab_size",
      .help = "N  BPE pieces to learn from the text, 256 or more; 0: each byte is a token. With "
              "--tokens: the number of different tokens"},
@@ -142,7 +143,7 @@ static const option_row rows[OPTIONS_MOST] = {
 
 static const option_table table = {
     .program = "gradus-train",
-    .usage = "Usage: gradus-train --data FILE [OPTION...]\n\n"
+    .usage = "Usage: gradus-train --data FILE... [OPTION...]\n\n"
              "Trains a Llama-style transformer on a text: RMSNorm, rotary positions,\n"
              "grouped-query attention, SwiGLU; AdamW or another optimizer, with warm-up and a\n"
              "schedule. Prints a sample at the end.\n",
@@ -231,6 +232,11 @@ bool train_options_check(train_options *o)
     const options_fault faults[] = {
         {!o->data && !o->tokens, "--data FILE is missing: a text to train on"},
         {o->data && o->tokens, "--data and --tokens cannot be used together"},
+        {o->data && paths_read_stdin(o->data) && o->val_data && paths_read_stdin(o->val_data),
+         "--data and --val-data cannot both be -, standard input"},
+        {gd_group_ranks(o->group) > 1 && ((o->data && paths_read_stdin(o->data)) ||
+                                          (o->val_data && paths_read_stdin(o->val_data))),
+         "standard input, -, is read by one process; several need files"},
         {o->tokens && !o->val_data, "--tokens needs --val-data PATTERN, the tokens for validation"},
         {o->tokens && o->vocab == 0, "--tokens needs --vocab N, the number of different tokens"},
         {o->base.tf32 && o->dtype != GD_FLOAT32, "--tf32 needs --dtype f32"},

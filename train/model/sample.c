@@ -130,7 +130,7 @@ gd_status sample_text(model *m, const tokenizer *t, const sample_options *option
                       int64_t *count)
 {
     sampler s = {.m = m, .t = t, .options = options};
-    text_stream out = {.file = file};
+    text_stream out = {.file = file, .cut = options->prompt_length > 0 ? 0 : 3};
     int64_t done = 0;
     bool training = m->training;
     m->training = false;

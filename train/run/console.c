@@ -70,10 +70,18 @@ console_byte_text console_byte(unsigned char byte)
     return told;
 }
 
+static volatile sig_atomic_t closed;
+
+void console_closed(void)
+{
+    closed = 1;
+}
+
 bool console_arrived(void)
 {
     bool flushed = !fflush(stdout);
     if (flushed && !ferror(stdout)) return true;
+    if (closed || (!flushed && errno == EPIPE)) return false;
     console_message("cannot write to stdout: %s",
                     flushed ? "some output was lost" : strerror(errno));
     return false;

@@ -28,8 +28,11 @@ typedef struct console_byte_text {
 } console_byte_text;
 console_byte_text console_byte(unsigned char byte);
 
-/* Flushes stdout; false, after a message, if anything written to it was lost. Call it at the
- * end. */
+/* Called from a signal handler: nobody reads stdout any more. */
+void console_closed(void);
+
+/* Flushes stdout; false, after a message, if anything written to it was lost; without one where nobody
+ * reads it any more. Call it at the end. */
 bool console_arrived(void);
 
 /* ---- Lines -------------------------------------------------------------------------------- */

@@ -18,9 +18,15 @@ static bool no_memory(void)
 }
 
 /* A byte that a vocabulary of bytes lacks. */
-static void tell_unknown(const data_options *o, const char *option, const char *path, int64_t at,
+static void tell_unknown(const dataset *data, const char *option, int which, int64_t at,
                          uint8_t byte)
 {
+    const data_options *o = &data->options;
+    const int64_t *ends = data->ends[which];
+    size_t file = 0;
+    while (at >= ends[file]) file++;
+    const char *path = data->texts[which].name[file];
+    if (file > 0) at -= ends[file - 1];
     console_message("%s %s: byte %lld is %s, %s", option, path, (long long)at,
                     console_byte(byte).text,
                     o->tokenizer ? "which is not in the vocabulary of the model"
@@ -28,15 +34,17 @@ static void tell_unknown(const data_options *o, const char *option, const char *
                                    "--vocab N cover every byte");
 }
 
-static bool encode(const dataset *data, const char *option, const char *path, const uint8_t *text,
-                   int64_t length, token_source *source)
+/* Text `begin` to `end` of those for training (0) or for validation (1). */
+static bool encode(const dataset *data, const char *option, int which, const uint8_t *text,
+                   int64_t begin, int64_t end, token_source *source)
 {
     int width;
     int64_t count, unknown;
-    void *ids = tokenizer_encode(&data->tokenizer, text, length, &width, &count, &unknown);
+    void *ids =
+        tokenizer_encode(&data->tokenizer, text + begin, end - begin, &width, &count, &unknown);
     if (ids) return tokens_own(source, ids, width, count) || no_memory();
     if (unknown < 0) return no_memory();
-    tell_unknown(&data->options, option, path, unknown, text[unknown]);
+    tell_unknown(data, option, which, begin + unknown, text[begin + unknown]);
     return false;
 }
 
@@ -45,7 +53,8 @@ static bool load_text(dataset *data)
     const data_options *o = &data->options;
     int64_t length, train, other_length;
     if (o->tokenizer) data->tokenizer = *o->tokenizer;
-    uint8_t *text = text_file_read(o->option, o->text, INT64_MAX, &length), *other = NULL;
+    uint8_t *text = text_file_join(o->option, o->text, &length, &data->texts[0], &data->ends[0]);
+    uint8_t *other = NULL;
     if (!text) return false;
     if (memchr(text, 0, (size_t)length)) {
         console_message(
@@ -61,14 +70,14 @@ static bool load_text(dataset *data)
     data->hash = fnv1a(FNV_BEGIN, text, (size_t)train);
     data->files[0] = fingerprint_bytes(text, (size_t)length);
     if (fine && o->part == DATA_BOTH)
-        fine = encode(data, o->option, o->text, text, train, &data->train);
+        fine = encode(data, o->option, 0, text, 0, train, &data->train);
     if (fine && o->validation) {
-        other = text_file_read("--val-data", o->validation, INT64_MAX, &other_length);
-        fine = other &&
-               encode(data, "--val-data", o->validation, other, other_length, &data->validation);
+        other = text_file_join("--val-data", o->validation, &other_length, &data->texts[1],
+                               &data->ends[1]);
+        fine = other && encode(data, "--val-data", 1, other, 0, other_length, &data->validation);
         if (fine) data->files[1] = fingerprint_bytes(other, (size_t)other_length);
     } else if (fine) {
-        fine = encode(data, o->option, o->text, text + train, length - train, &data->validation);
+        fine = encode(data, o->option, 0, text, train, length, &data->validation);
     }
     free(text);
     free(other);
@@ -214,6 +223,10 @@ void data_free(dataset *data)
     tokens_close(&data->train);
     tokens_close(&data->validation);
     tokenizer_free(&data->tokenizer);
+    for (int i = 0; i < 2; i++) {
+        paths_free(&data->texts[i]);
+        free(data->ends[i]);
+    }
 }
 
 /* ---- The order of an epoch ----------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #define GRADUS_TRAIN_DATA_H
 
 #include "gradus/gradus.h"
+#include "paths.h"
 #include "tokenizer.h"
 #include "tokens.h"
 
@@ -21,7 +22,7 @@ typedef enum data_part {
 } data_part;
 
 typedef struct data_options {
-    const char *text;       /* a text file, or NULL: */
+    const char *text;       /* text files (paths.h), or NULL: */
     const char *tokens;     /* token files (tokens.h) */
     const char *option;     /* the option that named it, for messages */
     const char *validation; /* the same for validation; NULL: the last tenth of the text */
@@ -44,6 +45,8 @@ typedef struct dataset {
     /* Fingerprints of the files for training and for validation, whole, and of the ids of a text;
      * 0: there are none, or of token files without `compare`. */
     uint64_t files[2], ids;
+    paths texts[2];   /* the files of a text, for training and for validation, */
+    int64_t *ends[2]; /* and where each ends in it */
 } dataset;
 
 /* The bytes of all predicted tokens of the validation windows; 0 if unknown. */

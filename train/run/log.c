@@ -56,6 +56,23 @@ static void end_line(run_log *log, gd_os_text *line)
     free(line->bytes);
 }
 
+/* , "name": [the files that were read for training (0) or for validation (1)] */
+static void print_files(const dataset *data, int which, const char *name, FILE *file)
+{
+    const token_source *source = which ? &data->validation : &data->train;
+    const paths *texts = &data->texts[which];
+    fprintf(file, ", \"%s\": [", name);
+    for (size_t i = 0; i < texts->count; i++) {
+        fputs(i ? ", " : "", file);
+        json_print_string(texts->name[i], file);
+    }
+    for (int i = 0; i < source->shards && source->shard[i].path; i++) {
+        fputs(i ? ", " : "", file);
+        json_print_string(source->shard[i].path, file);
+    }
+    fprintf(file, "]");
+}
+
 static void write_first(run_log *log, const train_options *options, const dataset *data,
                         const model *m, int64_t first_step)
 {
@@ -70,7 +87,10 @@ static void write_first(run_log *log, const train_options *options, const datase
                 (unsigned long long)data->hash, (long long)data->tokenizer.vocab,
                 (long long)gd_params_elements(m->params), (long long)first_step);
         options_print_json(&options->base, line.file);
-        fprintf(line.file, "}}\n");
+        fprintf(line.file, "}");
+        print_files(data, 0, "files", line.file);
+        print_files(data, 1, "val_files", line.file);
+        fprintf(line.file, "}\n");
     }
     end_line(log, &line);
 }

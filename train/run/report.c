@@ -192,11 +192,15 @@ static void print_checkpoints(const train_options *o)
 static void print_text(const dataset *data, const train_options *o)
 {
     static const char *const kinds[] = {"ids", "bytes", "pieces"};
-    console_line("text   %s: %lld tokens (%s, %lld different), %lld more for validation%s%s",
-                 o->data ? o->data : o->tokens, (long long)data->train.length,
-                 kinds[data->tokenizer.kind], (long long)data->tokenizer.vocab,
-                 (long long)data->validation.length, o->val_data ? ": " : "",
-                 o->val_data ? o->val_data : "");
+    char files[32] = "";
+    const size_t count = o->data ? data->texts[0].count : (size_t)data->train.shards;
+    if (count > 1) snprintf(files, sizeof files, " (%zu files)", count);
+    console_line(
+        "text   %.4095s%s: %lld tokens (%s, %lld different), %lld more for validation%s%.4095s",
+        o->data ? o->data : o->tokens, files, (long long)data->train.length,
+        kinds[data->tokenizer.kind], (long long)data->tokenizer.vocab,
+        (long long)data->validation.length, o->val_data ? ": " : "",
+        o->val_data ? o->val_data : "");
     /* Token files have fingerprints only where they must be compared with others. */
     const bool same = data->files[0] ? data->files[0] == data->files[1]
                                      : o->val_data && o->tokens && !strcmp(o->val_data, o->tokens);

@@ -32,6 +32,7 @@ static bool is_second(void)
 static void note_pipe(int number)
 {
     gd_os_ignore(number);
+    console_closed();
     asked = 1;
 }
 

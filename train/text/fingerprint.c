@@ -1,6 +1,7 @@
 /* fingerprint.c - see fingerprint.h. */
 #include "fingerprint.h"
 #include "fnv.h"
+#include "paths.h"
 #include "text_file.h"
 #include "platform/file.h"
 
@@ -136,72 +137,37 @@ static bool ends_in(const char *name, const char *ending)
     return length > last && !strcmp(name + length - last, ending);
 }
 
-typedef struct names {
-    char **name;
-    size_t count, room;
-} names;
-
-static bool add_name(void *user, int folder, const char *name)
+static bool is_model(const char *name)
 {
-    names *n = user;
-    (void)folder;
-    if (!ends_in(name, ".json") && !ends_in(name, ".safetensors")) return true;
-    if (n->count == n->room) {
-        n->room = n->room ? 2 * n->room : 64;
-        char **grown = realloc(n->name, n->room * sizeof *grown);
-        if (!grown) return false;
-        n->name = grown;
-    }
-    const size_t bytes = strlen(name) + 1;
-    char *copy = malloc(bytes);
-    if (!copy) return false;
-    n->name[n->count++] = memcpy(copy, name, bytes);
-    return true;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The names of a model's files, in order. */
-static bool list_model(const char *folder, names *found)
-{
-    const int at = gd_os_open(gd_os_here, folder, GD_OS_READ | GD_OS_FOLDER, 0);
-    const bool fine = at >= 0 && gd_os_each_name(at, add_name, found);
-    const int why = errno;
-    if (at >= 0) gd_os_close(at);
-    errno = why;
-    if (found->count) qsort(found->name, found->count, sizeof *found->name, by_name);
-    return fine;
+    return ends_in(name, ".json") || ends_in(name, ".safetensors");
 }
 
 bool fingerprint_model(const char *folder, int64_t whole, uint64_t *print)
 {
     enum { PATH = 4096 };
-    names found = {0};
+    paths found = {0};
     uint64_t parts[2] = {FNV_BEGIN, 0};
     int failed;
-    bool fine = list_model(folder, &found);
-    const char **paths = fine ? calloc(found.count + 1, sizeof *paths) : NULL;
+    bool fine = paths_in_folder(&found, folder, is_model);
+    const char **full = fine ? calloc(found.count + 1, sizeof *full) : NULL;
     char *room = fine ? malloc((found.count + 1) * PATH) : NULL;
-    if (fine && !(paths && room)) {
+    if (fine && !(full && room)) {
         errno = ENOMEM;
         fine = false;
     }
     for (size_t i = 0; fine && i < found.count; i++) {
         const char *name = found.name[i];
         char *path = room + i * PATH;
-        paths[i] = path;
+        full[i] = path;
         parts[0] = fnv1a(parts[0], name, strlen(name) + 1);
         fine = snprintf(path, PATH, "%s/%s", folder, name) < PATH;
         if (!fine) errno = ENAMETOOLONG;
     }
-    fine = fine && fingerprint_files(paths, (int)found.count, whole, &parts[1], &failed);
+    fine = fine && fingerprint_files(full, (int)found.count, whole, &parts[1], &failed);
     const int why = errno;
     if (fine) *print = fingerprint_bytes(parts, sizeof parts);
-    gd_os_free_paths(found.name, found.count);
-    free(paths);
+    paths_free(&found);
+    free(full);
     free(room);
     errno = why;
     return fine;

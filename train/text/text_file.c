@@ -104,3 +104,36 @@ uint8_t *text_file_read(const char *option, const char *path, int64_t most, int6
     free(bytes);
     return NULL;
 }
+
+uint8_t *text_file_join(const char *option, const char *named, int64_t *length, paths *found,
+                        int64_t **ends)
+{
+    uint8_t *all = NULL;
+    *length = 0;
+    *found = (paths){0};
+    *ends = NULL;
+    if (!paths_find(found, named) || !(*ends = malloc(found->count * sizeof **ends))) {
+        console_message("%s %.200s: %s", option, named, strerror(errno));
+        return NULL;
+    }
+    for (size_t i = 0; i < found->count; i++) {
+        int64_t more;
+        const char *name = strcmp(found->name[i], "-") ? found->name[i] : "/dev/stdin";
+        uint8_t *text = text_file_read(option, name, INT64_MAX - *length, &more);
+        if (text && !all) {
+            all = text;
+        } else if (text) {
+            uint8_t *grown = realloc(all, (size_t)(*length + more) + 1);
+            if (grown) memcpy((all = grown) + *length, text, (size_t)more + 1);
+            free(text);
+            text = grown;
+            if (!grown) console_message("out of memory: the text");
+        }
+        if (!text) {
+            free(all);
+            return NULL;
+        }
+        (*ends)[i] = *length += more;
+    }
+    return all;
+}

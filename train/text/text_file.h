@@ -6,10 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "paths.h"
+
 /* All bytes of a file, or of a pipe until its end, at most `most`, NUL-terminated; NULL after a
  * message, which begins with `option`. A device, which may never end, is refused, unless it is a
  * terminal. Free it. */
 uint8_t *text_file_read(const char *option, const char *path, int64_t most, int64_t *length);
+
+/* The same of several texts (paths.h; "-" is stdin), joined as they are. The names of the files become
+ * those of `found`, and ends[i] where text i ends; free these, too. */
+uint8_t *text_file_join(const char *option, const char *named, int64_t *length, paths *found,
+                        int64_t **ends);
 
 /* Reads `count` bytes of an open file from byte `at` on. False with the reason in errno, ENODATA if
  * the file is too short: a mapped one that shrinks would be a SIGBUS. */

@@ -27,6 +27,9 @@ static size_t first_character(const text_stream *s, bool *whole)
  * text. */
 static void write_sure(text_stream *s)
 {
+    const bool rest = s->cut > 0 && s->count == 1 && (s->held[0] & 0xc0) == 0x80;
+    s->cut = rest ? s->cut - 1 : 0;
+    if (rest) s->count = 0;
     size_t stop = s->stop ? strlen(s->stop) : 0;
     while (s->count > 0) {
         size_t same = s->count < stop ? s->count : stop;

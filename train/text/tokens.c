@@ -1,5 +1,6 @@
 /* tokens.c - see tokens.h. */
 #include "tokens.h"
+#include "paths.h"
 #include "text_file.h"
 #include "token_format.h"
 
@@ -171,24 +172,23 @@ bool tokens_open(token_source *source, const char *pattern, int width, int64_t v
                  char message[TOKENS_MESSAGE])
 {
     *source = (token_source){0};
-    char **paths;
-    size_t count;
-    if (!gd_os_find_paths(pattern, &paths, &count)) {
-        snprintf(message, TOKENS_MESSAGE, "%.200s: %s", pattern,
-                 errno ? "cannot search for it" : "no such file");
+    paths found = {0};
+    if (!paths_find(&found, pattern)) {
+        snprintf(message, TOKENS_MESSAGE, "%.200s: %s", pattern, strerror(errno));
+        paths_free(&found);
         return false;
     }
-    source->shard = calloc(count, sizeof *source->shard);
+    source->shard = calloc(found.count, sizeof *source->shard);
     bool fine = source->shard != NULL;
-    if (!fine) snprintf(message, TOKENS_MESSAGE, "out of memory: %zu files", count);
-    for (size_t i = 0; fine && i < count; i++) {
+    if (!fine) snprintf(message, TOKENS_MESSAGE, "out of memory: %zu files", found.count);
+    for (size_t i = 0; fine && i < found.count; i++) {
         char why[TOKEN_FORMAT_WHY];
-        fine = open_file(&source->shard[i], paths[i], width, vocab, why);
+        fine = open_file(&source->shard[i], found.name[i], width, vocab, why);
         source->shards += fine;
         source->length += source->shard[i].length;
-        if (!fine) snprintf(message, TOKENS_MESSAGE, "%.200s: %s", paths[i], why);
+        if (!fine) snprintf(message, TOKENS_MESSAGE, "%.200s: %s", found.name[i], why);
     }
-    gd_os_free_paths(paths, count);
+    paths_free(&found);
     if (!fine) tokens_close(source);
     return fine;
 }
