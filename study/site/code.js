@@ -71,34 +71,8 @@ function machineOf(file) {
     return cuda.includes(`#include "${file.replace(/^kernels\//, '')}"`) ? 'CPU and CUDA' : 'CPU';
 }
 
-// Lines with marks, and a little around them, with a link to the file. lines: [{mark, file, line}]
-// of one file, in order; ids: the marks whose anchor is here; readmePage: whose marks they are.
-function excerpt(lines, symbols, ids, readmePage, around = 2) {
-    const {file} = lines[0], all = sources.read(file).replace(/\n$/, '').split('\n');
-    const first = Math.max(0, lines[0].line - 1 - around);
-    const shown = all.slice(first, lines[lines.length - 1].line + around);
-    const indent = Math.min(
-        ...shown.filter((text) => text.trim()).map((text) => /^ */.exec(text)[0].length));
-    const page = sources.page(file);
-    const html = shown.map((text, i) => {
-        const number = first + i + 1, here = lines.filter((at) => at.line === number);
-        const id = here.find((at) => ids.has(at.mark));
-        if (id) ids.delete(id.mark);
-        const attributes =
-            (id ? ` id="code-${id.mark.replace(/ /g, '-')}"` : '') +
-            (here.length ? ` data-mark="${here[0].mark}"` : '');
-        return `<span class="line${here.length ? ' marked' : ''}"${
-            attributes}><a class="number" href="${page}#L${number}" tabindex="-1">${number}</a>${
-            linkMarks(highlight(text.slice(indent), symbols), readmePage)}\n</span>`;
-    });
-    return `<figure class="excerpt"><figcaption>${machineOf(file)}: <a href="${page}#L${
-        lines[0].line}">${escape(file)}:${lines[0].line}</a></figcaption><pre class="code">${
-        html.join('')}</pre></figure>`;
-}
-
 module.exports = {
     highlight,
     listing,
-    machineOf,
-    excerpt
+    machineOf
 };

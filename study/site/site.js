@@ -122,44 +122,6 @@ ${pictures.html({it, result, gradus})}
 <div class="body">${body}</div></div>`;
 }
 
-// Lines of one file that are near each other, as one piece each.
-function pieces(lines) {
-    const list = [];
-    for (const at of lines) {
-        const piece = list[list.length - 1], before = piece && piece[piece.length - 1];
-        if (piece && before.file === at.file && at.line - before.line <= 5)
-            piece.push(at);
-        else
-            list.push([ at ]);
-    }
-    return list;
-}
-
-// The lines of code at the marks, and beside those for the CPU what CUDA has of its own.
-function markedLines(found, names, page) {
-    if (!found.length) return '';
-    const rows = found.filter((at) => at.file.endsWith('.def'));
-    const marked = found.filter((at) => !rows.includes(at));
-    const ids = new Set(marked.map((at) => at.mark)), shown = new Set();
-    const cuda = (at) => code.machineOf(at.file) === 'CUDA';
-    const show = (list) => list.map((piece) => code.excerpt(piece, names, ids, page)).join('');
-    const pairs = pieces(marked.filter((at) => !cuda(at))).map((piece) => {
-        const partners =
-            marked.filter((at) => cuda(at) && !shown.has(at) &&
-                                 piece.some((mine) => mine.mark === at.mark));
-        partners.forEach((at) => shown.add(at));
-        return `<div class="pair"><div>${show([ piece ])}</div><div>${
-            show(pieces(partners))}</div></div>`;
-    });
-    return '<h2 id="marked">The lines</h2>\n<p>The steps of the derivation in the code. Point at a mark or a symbol to highlight it everywhere.</p>' +
-           pairs.join('\n') +
-           (rows.length ? `<p>Rows of tables: ${
-                              rows.map((at) => `<a class="mark" data-mark="${at.mark}" href="${
-                                           sources.page(at.file)}#L${at.line}">[${at.mark}]</a>`)
-                                  .join(' ')}</p>`
-                        : '');
-}
-
 // home: the page that has the marks.
 function workedExamples(gradus, ops, symbols, lineOf, home) {
     if (!ops.length) return '';
@@ -172,6 +134,12 @@ follow your input.</p>` +
                            : examples)
                .join('\n');
 }
+
+// A derivation whose lines stand beside its steps does not end in them as well; what it says of their files stays.
+const once = (html) => html.replace(/(<strong>In the code<\/strong>(?:(?!<\/p>)[^])*?):<\/p>\s*(<pre class="code">[^]*?<\/pre>)/g, (whole, words, block) => {
+    const marks = [...block.matchAll(/class="mark"[^>]*data-mark="([^"]*)"/g) ].map(([ , mark ]) => mark);
+    return marks.length && marks.every((mark) => html.includes(`<div class="beside" data-mark="${mark}">`)) ? `${words}, beside each step.</p>` : whole;
+});
 
 // The parts of an op's page, as HTML.
 function opParts(gradus, readme, page) {
@@ -200,8 +168,7 @@ function opParts(gradus, readme, page) {
     return {
         ops,
         practice,
-        derivation : lines.beside(page.html.slice(0, at), found, names),
-        code : markedLines(found, names, sources.page(readme)),
+        derivation : once(lines.beside(page.html.slice(0, at), found, names)),
         worked : workedExamples(gradus, ops, symbols, (mark) => lines.ofMark(mark, found, names), sources.page(readme)),
         rest : page.html.slice(at),
         files : '<h2 id="files">Files</h2><ul>' +
@@ -232,15 +199,15 @@ const told = (title, ops, readme) => (ops.length ? {
 } : {});
 
 function opPage(gradus, readme, page) {
-    const {ops, practice, derivation, code : marked, worked : examples, rest, files : list} = opParts(gradus, readme, page);
-    const middle = marked + examples + practice;
+    const {ops, practice, derivation, worked : examples, rest, files : list} = opParts(gradus, readme, page);
+    const middle = examples + practice;
     const title = middle && rest.trim() && !/^\s*<h2/.test(rest) ? '<h2 id="how-it-runs">How it runs</h2>' : '';
-    return withHeadings({...page, ...told(page.title, ops, readme), html : derivation + middle + title + rest + list, scripts : live(ops)});
+    return withHeadings({...page, kind : 'op', ...told(page.title, ops, readme), html : derivation + middle + title + rest + list, scripts : live(ops)});
 }
 
 // RMSNorm has three pages: the derivation, its numbers, and its way to a GPU.
 function normPages(gradus, readme, page) {
-    const {ops, practice, derivation, code : marked, worked : examples, rest, files : list} = opParts(gradus, readme, page);
+    const {ops, practice, derivation, worked : examples, rest, files : list} = opParts(gradus, readme, page);
     const sections = rest.split(/(?=<h2 id=")/), named = (id) => sections.find((html) => html.startsWith(`<h2 id="${id}">`)) || '';
     const gpu = named('on-a-gpu') + named('measured-on-a-gpu'), rungs = named('the-ladder');
     const cpu = sections.filter((html) => !gpu.includes(html) && html !== rungs).join('');
@@ -252,7 +219,7 @@ function normPages(gradus, readme, page) {
             .join('')}</nav>`;
     const put = (here, html, more = {}) =>
         write(here.name, withHeadings({...page, title : here.title, html : html.replace(/(<\/h1>)/, `$1${parts(here)}`), about : here.about, ...more}));
-    put({...first, about : ops}, derivation + marked + rmsNorm.cheatSheet() + practice + cpu + list);
+    put({...first, about : ops, kind : 'op'}, derivation + rmsNorm.cheatSheet() + practice + cpu + list);
     put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${examples}${rmsNorm.walk(it)}`,
         {scripts : [...live(ops), 'walk.js' ]});
     put(last, `<h1 id="top">RMSNorm on a GPU</h1>${gpu.replace(/(?=<h2 id="measured-on-a-gpu">)/, kernel.walk(it.request.inputs.x.slice(0, 8)))}${

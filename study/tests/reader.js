@@ -235,11 +235,15 @@ async function lines(tab, url) {
             await tab.open(url(`${op}.html`));
             const seen = await tab.evaluate(`(() => {
                 const boxes = [...document.querySelectorAll('.line-of pre, .excerpt pre')];
-                return { boxes: boxes.length, beside: document.querySelectorAll('.beside .line-of').length,
+                const splits = [...document.querySelectorAll('.boxes')].filter((b) => { const next = b.parentElement.nextElementSibling; return next && next.tagName === 'P' && /^[a-z(,;]/.test(next.textContent); });
+                return { beside: document.querySelectorAll('.beside .line-of').length, splits: splits.map((b) => b.parentElement.nextElementSibling.textContent.slice(0, 40)),
                          cut: boxes.filter((b) => b.scrollWidth > b.clientWidth + 1).map((b) => b.textContent) };
             })()`);
             assert.deepEqual(seen.cut, [], `${op}: lines cut at a width of ${width}`);
-            assert.ok(seen.beside >= 2 && seen.boxes > seen.beside, op);
+            assert.ok(seen.beside >= 2, op);
+            assert.deepEqual(seen.splits, [], `${op}: a box splits a sentence: ${seen.splits}`);
+            const level = await tab.evaluate(`(() => { const d = document.querySelector('.derived'); return d.children[1].getBoundingClientRect().top < d.children[0].getBoundingClientRect().bottom; })()`);
+            assert.equal(level, width >= 1200, `${op}: the line is beside its formula from 1200 pixels on`);
             await open(tab, url, op);
             const hidden = await tab.evaluate(`(() => {
                 const place = ${WORKED(op)}, steps = place.querySelectorAll('.step').length, bad = [];

@@ -129,9 +129,16 @@ for (const readme of sources.list().filter((file) => /^kernels\/\w+\/README\.md$
         assert.match(code, new RegExp(`\\b${name}\\b`), `${folder} has no ${name}`);
 }
 
-// The lines at the marks: of formula.h, for both machines, or of a loop for the CPU.
-for (const [name, html] of Object.entries(pages).filter(([, html ]) => html.includes('id="marked"')))
-    assert.ok(/<figcaption>CPU( and CUDA)?: /.test(html), `${name} has no line`);
+// A derivation's lines, in each of its pages: the plain ones first where there are any, each once, between
+// sentences.
+for (const [name, html] of Object.entries(pages).filter(([, html ]) => html.includes('class="derived"'))) {
+    const text = html.split('id="worked"')[0], boxes = [...text.matchAll(/<div class="beside" data-mark="([^"]*)">([^]*?)<\/div><\/div>/g) ];
+    assert.ok(boxes.length && /<label><input type="radio"|<small>(CPU|plain)/.test(text), `${name} has no line`);
+    assert.equal(new Set(boxes.map(([ , mark ]) => mark)).size, boxes.length, `${name}: a line twice`);
+    for (const [ , mark, box ] of boxes)
+        if (/plain_cpu\.c/.test(box)) assert.match(box, /^<span class="mark">[^<]*<\/span><div class="(tabs|line-of)"[^]*?plain(<|_cpu)/, `${name}: [${mark}] has its plain line first`);
+    assert.doesNotMatch(text, /<\/pre><\/div>(?:<\/div>)*\s*<p>(?:<[^>]*>)*[a-z(,;]/, `${name}: a box splits a sentence`);
+}
 
 // ---- The reference -----------------------------------------------------------------------------
 
