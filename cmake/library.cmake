@@ -43,7 +43,7 @@ endif()
 file(GLOB op_tables CONFIGURE_DEPENDS kernels/*/*.def)
 set(generated ${PROJECT_BINARY_DIR}/generated)
 set(record_sources ${op_sources} ${op_tables})
-list(FILTER record_sources EXCLUDE REGEX "_cpu\\.c$")
+list(FILTER record_sources EXCLUDE REGEX "_cpu\\.c$|/planted\\.def$")
 add_custom_command(
     OUTPUT ${generated}/op_list.h
     COMMAND ${CMAKE_COMMAND} -DOUTPUT=${generated}/op_list.h "-DSOURCES=${record_sources}" -P

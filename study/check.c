@@ -11,9 +11,9 @@
 
 /* ---- Planted bugs ------------------------------------------------------------------------- */
 
-static const planted_bug *const lists[] = {planted_spoilers, planted_norms,    planted_heads,
-                                           planted_parts,    planted_elements, planted_images,
-                                           planted_conv,     planted_rnn,      planted_losses};
+static const planted_bug *const lists[] = {planted_lines,  planted_spoilers, planted_norms,
+                                           planted_heads,  planted_parts,    planted_elements,
+                                           planted_images, planted_conv,     planted_rnn};
 
 /* RMSNorm's backward by its formula, with the parts of `variant` changed. */
 enum { WITHOUT_MEAN_TERM = 1, OTHER_SIGN = 2, WITHOUT_WEIGHT = 4, STALE_RSTD = 8 };

@@ -1,9 +1,9 @@
 /* planted.h - wrong backwards, to show that gradcheck finds them.
  *
- * A bug is planted into a copy of an op's record. There are two kinds: a spoiler runs the true
- * backward and spoils its result; a wrong formula is the backward written out by hand, in float64
- * on packed arrays, with a mistake chosen by `variant`. Variant 0 has no mistake, and must pass: so
- * only the mistake is caught. */
+ * A bug is planted into a copy of an op's record. There are three kinds: a line of the op's own kernels
+ * is another one, as kernels/NAME/planted.def says; a spoiler runs the true backward and spoils its
+ * result; a wrong formula is the backward written out by hand, in float64 on packed arrays, with a
+ * mistake chosen by `variant`. Variant 0 has no mistake, and must pass: so only the mistake is caught. */
 #ifndef GRADUS_PLANTED_H
 #define GRADUS_PLANTED_H
 
@@ -31,7 +31,8 @@ typedef struct planted_bug {
     int input;              /* whose gradient a spoiler spoils */
     double factor;          /* for some spoilers */
     int variant;
-    /* One of these three: */
+    /* One of these four: */
+    int line; /* of planted.def: gd_planted during the backward */
     void (*formula)(planted_math *m);
     void (*spoil)(planted_op *p, const gd_call *call, double *g, int64_t count);
     gd_kernel backward;
@@ -54,8 +55,8 @@ bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug);
 gd_status planted_true(const gd_call *call);
 
 /* Lists of bugs; each ends with an entry without an op. */
-extern const planted_bug planted_spoilers[], planted_norms[], planted_heads[], planted_parts[],
-    planted_elements[], planted_images[], planted_conv[], planted_rnn[], planted_losses[];
+extern const planted_bug planted_lines[], planted_spoilers[], planted_norms[], planted_heads[],
+    planted_parts[], planted_elements[], planted_images[], planted_conv[], planted_rnn[];
 
 static inline int64_t planted_rows(const gd_tensor *t)
 {

@@ -88,6 +88,19 @@ static gd_status by_formula(const gd_call *call)
     return gd_error_status(call->context);
 }
 
+/* ---- Lines -------------------------------------------------------------------------------- */
+
+extern int gd_planted;
+int gd_planted; /* which fault the planted kernels have; 0: none */
+
+static gd_status by_line(const gd_call *call)
+{
+    gd_planted = planted(call)->bug->line;
+    gd_status status = planted_true(call);
+    gd_planted = 0;
+    return status;
+}
+
 /* ---- Planting ----------------------------------------------------------------------------- */
 
 bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug)
@@ -95,7 +108,10 @@ bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug)
     const gd_op *real = gd_find_op(ctx, bug->op);
     if (!real) return false;
     *p = (planted_op){.op = *real, .real = real, .bug = bug};
-    p->op.backward[GD_CPU] = bug->formula ? by_formula : bug->spoil ? spoiled : bug->backward;
+    p->op.backward[GD_CPU] = bug->line      ? by_line
+                             : bug->formula ? by_formula
+                             : bug->spoil   ? spoiled
+                                            : bug->backward;
     if (bug->formula) { /* it reads whatever it likes */
         p->op.backward_reads_inputs = UINT32_MAX;
         p->op.backward_reads_outputs = UINT32_MAX;

@@ -1,5 +1,4 @@
-/* planted_heads.c - the backwards of softmax, log_softmax, cross_entropy, attention and rope with
- * their classic mistakes. */
+/* planted_heads.c - the backwards of cross_entropy, attention and rope with their classic mistakes. */
 #include "planted.h"
 
 #include <math.h>
@@ -7,54 +6,6 @@
 
 #include "attention/attention.h"
 #include "cross_entropy/cross_entropy.h"
-
-/* ---- softmax and log_softmax over the last axis ------------------------------------------- */
-
-enum {
-    SOFTMAX_RIGHT,
-    SOFTMAX_NO_SUM,    /* dx = y dy */
-    SOFTMAX_PLAIN_SUM, /* the sum of dy instead of dy y */
-    SOFTMAX_COLUMNS,   /* the sum along the wrong axis */
-    SOFTMAX_SIGN,
-    SOFTMAX_NO_EXP /* log_softmax: y where exp(y) belongs */
-};
-
-/* dx = y (dy - sum(dy y)) */
-static void softmax(planted_math *m)
-{
-    const gd_tensor *x = m->call->input[0];
-    int64_t rows = planted_rows(x), n = planted_columns(x);
-    const double *y = m->y[0], *dy = m->dy[0];
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            double sum = 0;
-            for (int64_t k = 0; k < n; k++)
-                sum += dy[i * n + k] * (m->variant == SOFTMAX_PLAIN_SUM ? 1 : y[i * n + k]);
-            if (m->variant == SOFTMAX_NO_SUM) sum = 0;
-            if (m->variant == SOFTMAX_SIGN) sum = -sum;
-            if (m->variant == SOFTMAX_COLUMNS) sum = 0;
-            for (int64_t k = 0; k < rows && m->variant == SOFTMAX_COLUMNS; k++)
-                sum += dy[k * n + j] * y[k * n + j];
-            m->g[0][i * n + j] = y[i * n + j] * (dy[i * n + j] - sum);
-        }
-    }
-}
-
-/* dx = dy - exp(y) sum(dy) */
-static void log_softmax(planted_math *m)
-{
-    const gd_tensor *x = m->call->input[0];
-    int64_t rows = planted_rows(x), n = planted_columns(x);
-    for (int64_t i = 0; i < rows * n; i++) {
-        double sum = 0, p = exp(m->y[0][i]);
-        for (int64_t k = i / n * n; k < i / n * n + n; k++) sum += m->dy[0][k];
-        if (m->variant == SOFTMAX_NO_SUM) sum = 0;
-        if (m->variant == SOFTMAX_SIGN) sum = -sum;
-        if (m->variant == SOFTMAX_NO_EXP) p = m->y[0][i];
-        if (m->variant == SOFTMAX_PLAIN_SUM) sum = m->dy[0][i]; /* no sum at all */
-        m->g[0][i] = m->dy[0][i] - p * sum;
-    }
-}
 
 /* ---- cross_entropy, mean ------------------------------------------------------------------ */
 
@@ -358,10 +309,6 @@ static void turned_again(planted_op *p, const gd_call *call, double *g, int64_t 
     {                                                                    \
         op, check, what, finding, .variant = number, .formula = function \
     }
-#define SOFTMAX(number, what, finding) \
-    BUG("softmax", "rows5_cols17", softmax, SOFTMAX_##number, what, finding)
-#define LOG_SOFTMAX(number, what, finding) \
-    BUG("log_softmax", "rows5_cols17", log_softmax, SOFTMAX_##number, what, finding)
 #define ENTROPY(check, number, what, finding) \
     BUG("cross_entropy", check, cross_entropy, ENTROPY_##number, what, finding)
 #define SOFT(number, what, finding) \
@@ -384,16 +331,6 @@ static void turned_again(planted_op *p, const gd_call *call, double *g, int64_t 
     BUG("rope_qkv", "one_each_2x5x3x8", rope_qkv, QKV_##number, what, finding)
 
 const planted_bug planted_heads[] = {
-    SOFTMAX(RIGHT, "nothing", NULL),
-    SOFTMAX(NO_SUM, "the sum is missing", "a sum along axis 1 is missing"),
-    SOFTMAX(PLAIN_SUM, "the sum without y", "the dy of other elements has an extra factor 1/y"),
-    SOFTMAX(COLUMNS, "the sum along the wrong axis", "a sum runs along axis 0 instead of axis 1"),
-    SOFTMAX(SIGN, "the sign of the sum", "the dy of other elements has the wrong sign"),
-    LOG_SOFTMAX(RIGHT, "nothing", NULL),
-    LOG_SOFTMAX(NO_SUM, "the sum is missing", "a sum along axis 1 is missing"),
-    LOG_SOFTMAX(SIGN, "the sign of the sum", "the dy of other elements has the wrong sign"),
-    LOG_SOFTMAX(NO_EXP, "y instead of exp(y)", "an extra factor y/exp(y)"),
-    LOG_SOFTMAX(PLAIN_SUM, "dy instead of its sum", "a sum along axis 1 is missing"),
     ENTROPY("mean_5x11", RIGHT, "nothing", NULL),
     ENTROPY("ignore_12x3", RIGHT, "nothing", NULL),
     ENTROPY("mean_5x11", NO_MEAN, "without the mean's 1 / n",

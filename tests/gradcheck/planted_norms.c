@@ -1,5 +1,5 @@
-/* planted_norms.c - the backwards of rms_norm, add_rms_norm and layer_norm with their classic
- * mistakes. */
+/* planted_norms.c - the backwards of rms_norm, add_rms_norm, batch_norm and group_norm with their
+ * classic mistakes. */
 #include "planted.h"
 
 #include <math.h>
@@ -105,50 +105,6 @@ static void add_rms_norm(planted_math *m)
     }
 }
 
-/* ---- layer_norm --------------------------------------------------------------------------- */
-
-enum {
-    LAYER_RIGHT,
-    LAYER_NO_MEAN,       /* without mean(h) */
-    LAYER_NO_PROJECTION, /* without xhat mean(h xhat) */
-    LAYER_NO_WEIGHT,
-    LAYER_DBIAS,     /* dbias = sum dy xhat */
-    LAYER_DEGREES,   /* N - 1 */
-    LAYER_NO_CENTRE, /* xhat = x rstd */
-    LAYER_NO_RSTD
-};
-
-/* dx = rstd (h - mean(h) - xhat mean(h xhat)) */
-static void layer_row(const planted_math *m, int64_t N, int64_t i)
-{
-    const double *x = m->x[0] + i * N, *dy = m->dy[0] + i * N, rstd = m->save[1][i];
-    double *dx = m->g[0] + i * N, mean = m->save[0][i];
-    double sum = 0, dot = 0, n = (double)(m->variant == LAYER_DEGREES ? N - 1 : N);
-    if (m->variant == LAYER_NO_CENTRE) mean = 0;
-    for (int64_t j = 0; j < N; j++) {
-        double h = m->variant == LAYER_NO_WEIGHT ? dy[j] : dy[j] * m->x[1][j];
-        double xhat = (x[j] - mean) * rstd;
-        sum += h;
-        dot += h * xhat;
-        m->g[1][j] += dy[j] * xhat;
-        m->g[2][j] += m->variant == LAYER_DBIAS ? dy[j] * xhat : dy[j];
-    }
-    if (m->variant == LAYER_NO_MEAN) sum = 0;
-    if (m->variant == LAYER_NO_PROJECTION) dot = 0;
-    for (int64_t j = 0; j < N; j++) {
-        double h = m->variant == LAYER_NO_WEIGHT ? dy[j] : dy[j] * m->x[1][j];
-        double xhat = (x[j] - mean) * rstd;
-        dx[j] = (m->variant == LAYER_NO_RSTD ? 1 : rstd) * (h - sum / n - xhat * dot / n);
-    }
-}
-
-static void layer_norm(planted_math *m)
-{
-    const gd_tensor *x = m->call->input[0];
-    int64_t M = planted_rows(x), N = planted_columns(x);
-    for (int64_t i = 0; i < M; i++) layer_row(m, N, i);
-}
-
 /* ---- batch_norm --------------------------------------------------------------------------- */
 
 enum {
@@ -252,10 +208,6 @@ static void group_norm(planted_math *m)
         "add_rms_norm", "rows4_cols64", what, .variant = number, .formula = add_rms_norm, \
                                               __VA_ARGS__                                 \
     }
-#define LAYER(number, what, ...)                                                                  \
-    {                                                                                             \
-        "layer_norm", "rows4_cols64", what, .variant = number, .formula = layer_norm, __VA_ARGS__ \
-    }
 #define GROUP(number, what, words)                                                               \
     {                                                                                            \
         "group_norm", "images", what, .variant = number, .formula = group_norm, .finding = words \
@@ -299,17 +251,6 @@ const planted_bug planted_norms[] = {
     ADD(ADD_NO_SECOND, "residual gets nothing", .finding = "zero throughout"),
     ADD(ADD_NO_DY, "dweight waits for the gradient of the sum",
         .finding = "zero throughout, with a gradient for output 0 alone"),
-    LAYER(LAYER_RIGHT, "nothing", .finding = NULL),
-    LAYER(LAYER_NO_MEAN, "mean(h) is missing", .finding = "each row is off by a constant"),
-    LAYER(LAYER_NO_PROJECTION, "mean(h xhat) is missing",
-          .finding = "each row is off by a constant and a multiple of the input"),
-    LAYER(LAYER_NO_WEIGHT, "the weight is forgotten", .finding = "dy has an extra factor 1/weight"),
-    LAYER(LAYER_DBIAS, "dbias times xhat", .finding = "it is the gradient of weight"),
-    LAYER(LAYER_DEGREES, "the means over N - 1",
-          .finding = "an extra factor n/(n - 1), n = 64 the size of axis 1"),
-    LAYER(LAYER_NO_CENTRE, "x is not centred",
-          .finding = "each row is off by a constant and a multiple of the input"),
-    LAYER(LAYER_NO_RSTD, "rstd is forgotten", .finding = "a factor for each row"),
     GROUP(GROUP_RIGHT, "nothing", NULL),
     GROUP(GROUP_CHANNELS, "the means over each channel", "does not use dy[0, 1, 0, 0]"),
     GROUP(GROUP_WEIGHT_LATE, "the weight outside of the means",

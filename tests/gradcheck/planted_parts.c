@@ -1,4 +1,4 @@
-/* planted_parts.c - the backwards of matmul, linear, swiglu, embedding, the ops along an axis, the
+/* planted_parts.c - the backwards of matmul, linear, embedding, the ops along an axis, the
  * reductions and the shapes with their classic mistakes. */
 #include "planted.h"
 
@@ -85,34 +85,6 @@ static void linear(planted_math *m)
             }
         }
     }
-}
-
-/* ---- swiglu ------------------------------------------------------------------------------- */
-
-enum {
-    SWIGLU_RIGHT,
-    SWIGLU_SIGMOID,     /* silu' = sigmoid: without the term z sigmoid (1 - sigmoid) */
-    SWIGLU_ONLY_SECOND, /* silu' = z sigmoid (1 - sigmoid) */
-    SWIGLU_NO_UP,
-    SWIGLU_UP_BY_GATE, /* dup = dy gate */
-    SWIGLU_SWAPPED
-};
-
-/* dgate = dy up s (1 + z (1 - s)), dup = dy z s, s = sigmoid(z) */
-static void swiglu(planted_math *m)
-{
-    for (int64_t i = 0; i < gd_tensor_count(m->call->input[0]); i++) {
-        double z = m->x[0][i], up = m->x[1][i], dy = m->dy[0][i], s = 1 / (1 + exp(-z));
-        double slope = s * (1 + z * (1 - s));
-        if (m->variant == SWIGLU_SIGMOID) slope = s;
-        if (m->variant == SWIGLU_ONLY_SECOND) slope = s * z * (1 - s);
-        m->g[0][i] = dy * slope * (m->variant == SWIGLU_NO_UP ? 1 : up);
-        m->g[1][i] = dy * z * (m->variant == SWIGLU_UP_BY_GATE ? 1 : s);
-    }
-    if (m->variant != SWIGLU_SWAPPED) return;
-    double *dgate = m->g[0];
-    m->g[0] = m->g[1];
-    m->g[1] = dgate;
 }
 
 /* ---- embedding ---------------------------------------------------------------------------- */
@@ -379,7 +351,6 @@ static void triu(planted_math *m)
     }
 #define LINEAR(number, what, finding) \
     BUG("linear", "rows4_5_to_7", linear, LINEAR_##number, what, finding)
-#define SWIGLU(number, what, finding) BUG("swiglu", "3x17", swiglu, SWIGLU_##number, what, finding)
 #define EMBEDDING(number, what, finding) \
     BUG("embedding", "v11_c5_ids2x7", embedding, EMBEDDING_##number, what, finding)
 #define GATHER(check, number, what, finding) \
@@ -406,12 +377,6 @@ const planted_bug planted_parts[] = {
     LINEAR(BIAS_X, "dbias times x", "an extra factor for each index along its axis 0"),
     LINEAR(NO_X, "dweight without x", "dy is summed without its factor"),
     LINEAR(ROWS, "dweight without the last row", "dy[3, :] is left out"),
-    SWIGLU(RIGHT, "nothing", NULL),
-    SWIGLU(SIGMOID, "silu' without the sigmoid term", "it is dy y/gate"),
-    SWIGLU(ONLY_SECOND, "silu' with the sigmoid term alone", "the term dy y/gate is missing"),
-    SWIGLU(NO_UP, "dgate without up", "an extra factor 1/up"),
-    SWIGLU(UP_BY_GATE, "dup by the gate, not its silu", "it is dy gate instead of dy y/up"),
-    SWIGLU(SWAPPED, "dgate and dup exchanged", "it is the gradient of up"),
     EMBEDDING(RIGHT, "nothing", NULL),
     EMBEDDING(OVERWRITES, "repeated ids overwrite", "only the last counts: overwritten"),
     EMBEDDING(NEXT, "the row after", "moved by one row"),

@@ -255,6 +255,38 @@ static gd_status forgets_alone_with_one_cotangent(const gd_call *call)
     return status;
 }
 
+/* softmax: its sum along the other axis. */
+static gd_status along_the_other_axis(const gd_call *call)
+{
+    gd_call other = *call;
+    int axis = 0;
+    other.args = &axis;
+    return planted_true(&other);
+}
+
+static gd_status exchanges_the_first_two(const gd_call *call)
+{
+    gd_tensor *dinput[PLANTED_MAX] = {call->dinput[1], call->dinput[0]};
+    bool flags[PLANTED_MAX] = {call->accumulate[1], call->accumulate[0]};
+    gd_call other = *call;
+    other.dinput = dinput;
+    other.accumulate = flags;
+    return planted_true(&other);
+}
+
+/* layer_norm: xhat of x, not of what is left without its mean. */
+static gd_status takes_the_mean_for_0(const gd_call *call)
+{
+    const gd_tensor *mean = call->save[0];
+    const size_t bytes = (size_t)gd_tensor_count(mean) * sizeof(double);
+    void *kept = memcpy(malloc(bytes + 1), gd_tensor_data(mean), bytes);
+    memset(gd_tensor_data(mean), 0, bytes);
+    gd_status status = planted_true(call);
+    memcpy(gd_tensor_data(mean), kept, bytes);
+    free(kept);
+    return status;
+}
+
 static gd_status does_nothing(const gd_call *call)
 {
     (void)call;
@@ -455,6 +487,12 @@ const planted_bug planted_spoilers[] = {
            needs_the_other),
     MISUSE("rms_norm", "rows4_cols64", "dweight forgotten beside dx", "zero throughout",
            only_the_first),
+    MISUSE("softmax", "rows5_cols17", "the sum along the wrong axis",
+           "a sum runs along axis 0 instead of axis 1", along_the_other_axis),
+    MISUSE("swiglu", "3x17", "dgate and dup exchanged", "it is the gradient of up",
+           exchanges_the_first_two),
+    MISUSE("layer_norm", "rows4_cols64", "x is not centred",
+           "each row is off by a constant and a multiple of the input", takes_the_mean_for_0),
     MISUSE("relu", "odd", "writes nothing", "105 of 105 are not written", does_nothing),
 
     SPOIL("attention", NULL, "a factor that grows with the calls", "different bits", counts_calls),

@@ -1,5 +1,6 @@
 /* test_planted_bugs.c - gradcheck finds every planted bug, of each op that has a backward, and nothing
  * where none is planted. */
+/* Build: all symbols. */
 #include "axis/axis.h"
 #include "check_main.h"
 #include "planted.h"
@@ -8,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const planted_bug *const lists[] = {planted_spoilers, planted_norms,    planted_heads,
-                                           planted_parts,    planted_elements, planted_images,
-                                           planted_losses,   planted_rnn,      planted_conv};
+static const planted_bug *const lists[] = {planted_lines,  planted_spoilers, planted_norms,
+                                           planted_heads,  planted_parts,    planted_elements,
+                                           planted_images, planted_conv,     planted_rnn};
 
 static const gd_case *find_case(const planted_bug *bug, const gd_op *op)
 {
