@@ -48,14 +48,6 @@ static const planted_bug *bug_at(int index)
     return NULL;
 }
 
-static const gd_case *case_of(const planted_bug *bug, const gd_op *op)
-{
-    if (bug->own) return bug->own;
-    for (int i = 0; bug->check && i < op->case_count; i++)
-        if (!strcmp(op->cases[i].name, bug->check)) return &op->cases[i];
-    return &op->cases[0];
-}
-
 /* Prints [{"op", "what", "right": whether nothing is wrong}]. */
 EXPORT(study_bugs) void study_bugs(void)
 {
@@ -114,7 +106,7 @@ static void check_bug(const planted_bug *bug, int grids)
         gd_context_free(ctx);
         return;
     }
-    const gd_case *check = case_of(bug, p.real);
+    const gd_case *check = planted_case(bug, p.real);
     for (int n = 0, seeds = bug->seeds ? bug->seeds : 1; n < seeds; n++) {
         gd_gradcheck_options options = {.seed = 11 + (uint64_t)n};
         gd_gradcheck_report report;

@@ -32,7 +32,7 @@ typedef struct planted_bug {
     double factor;          /* for some spoilers */
     int variant;
     /* One of these four: */
-    int line; /* of planted.def: gd_planted during the backward */
+    int line; /* of planted.def: gd_planted during the backward, or that of the plain twin */
     void (*formula)(planted_math *m);
     void (*spoil)(planted_op *p, const gd_call *call, double *g, int64_t count);
     gd_kernel backward;
@@ -50,6 +50,9 @@ struct planted_op {
 
 /* Makes the record. False if there is no such op. */
 bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug);
+
+/* Its case; NULL: the op has none of that name. */
+const gd_case *planted_case(const planted_bug *bug, const gd_op *op);
 
 /* The true backward. */
 gd_status planted_true(const gd_call *call);

@@ -7,9 +7,9 @@
 #   softmax rows5_cols17: the sum is missing
 #       [softmax] return y * dy;
 #       = a sum along axis 1 is missing
-# The op, one of its cases, what is wrong; then each mark of the folder that is replaced, and the
-# statement that stands there instead, or, of the row of a table, dx, da, db or dt = its value; and what
-# gradcheck must say, if it must say anything.
+# The op, one of its cases, what is wrong; `by` and the plain twin's backward, if the mark stands there;
+# then each mark of the folder that is replaced, and the statement that stands there instead, or, of the
+# row of a table, dx, da, db or dt = its value; and what gradcheck must say, if it must say anything.
 
 function folder_of(file) { sub(/\/[^\/]*$/, "", file); sub(/^.*\//, "", file); return file }
 function quoted(text) { gsub(/\\/, "\\\\", text); gsub(/"/, "\\\"", text); return "\"" text "\"" }
@@ -31,6 +31,8 @@ FILENAME ~ /planted\.def$/ {
         place = folder_of(FILENAME) " " substr(mark, 2, length(mark) - 2)
         wrong[place, ++count[place]] = trimmed(substr($0, RLENGTH + 1))
         number[place, count[place]] = faults
+    } else if (/^ +by [a-z0-9_]+$/) {
+        twin[faults] = $2 "_f64"
     } else if (/^ += /) {
         finding[faults] = substr(trimmed($0), 3)
     } else {
@@ -140,14 +142,18 @@ END {
     finish()
     table = out "/planted_lines.c"
     print "/* The faults of kernels/NAME/planted.def: a table that plant.awk writes. */" >table
-    print "#include \"planted.h\"\n\nconst planted_bug planted_lines[] = {" >table
+    print "#include \"planted.h\"\n" >table
+    for (i = 1; i <= faults; i++)
+        if (twin[i] && !declared[twin[i]]++) print "gd_status " twin[i] "(const gd_call *call);" >table
+    print "const planted_bug planted_lines[] = {" >table
     for (i = 1; i <= faults; i++) {
         if (!used[i]) {
             print op[i] ": " what[i] ": no line has the mark" >"/dev/stderr"
             exit 1
         }
         print "    {" quoted(op[i]) ", " quoted(check[i]) ", " quoted(what[i]) ", " \
-              (finding[i] == "" ? "NULL" : quoted(finding[i])) ", .line = " i "}," >table
+              (finding[i] == "" ? "NULL" : quoted(finding[i])) ", .line = " i \
+              (twin[i] ? ", .backward = " twin[i] : "") "}," >table
     }
     print "    {0},\n};" >table
 }

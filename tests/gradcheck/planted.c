@@ -1,5 +1,6 @@
 /* planted.c - how a bug gets into a record. */
 #include "planted.h"
+#include "matmul/matmul.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,13 +96,32 @@ int gd_planted; /* which fault the planted kernels have; 0: none */
 
 static gd_status by_line(const gd_call *call)
 {
-    gd_planted = planted(call)->bug->line;
-    gd_status status = planted_true(call);
+    const planted_bug *bug = planted(call)->bug;
+    gd_planted = bug->line;
+    gd_status status = bug->backward ? bug->backward(call) : planted_true(call);
     gd_planted = 0;
     return status;
 }
 
 /* ---- Planting ----------------------------------------------------------------------------- */
+
+/* Products of which the transpose has the same shape, and where one matrix serves several. */
+static const matmul_args plain = {false, false};
+static const gd_case own_cases[] = {
+    {"square4", &plain, GD_INPUTS({GD_DIMS(4, 4)}, {GD_DIMS(4, 4)})},
+    {"one_b_for_three", &plain, GD_INPUTS({GD_DIMS(3, 4, 4)}, {GD_DIMS(4, 4)})},
+};
+
+const gd_case *planted_case(const planted_bug *bug, const gd_op *op)
+{
+    if (bug->own) return bug->own;
+    if (!bug->check) return &op->cases[0];
+    for (int i = 0; i < op->case_count; i++)
+        if (!strcmp(op->cases[i].name, bug->check)) return &op->cases[i];
+    for (size_t i = 0; i < sizeof own_cases / sizeof *own_cases; i++)
+        if (!strcmp(own_cases[i].name, bug->check)) return &own_cases[i];
+    return NULL;
+}
 
 bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug)
 {
@@ -112,7 +132,7 @@ bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug)
                              : bug->formula ? by_formula
                              : bug->spoil   ? spoiled
                                             : bug->backward;
-    if (bug->formula) { /* it reads whatever it likes */
+    if (bug->formula || (bug->line && bug->backward)) { /* it reads whatever it likes */
         p->op.backward_reads_inputs = UINT32_MAX;
         p->op.backward_reads_outputs = UINT32_MAX;
     }

@@ -1,91 +1,9 @@
-/* planted_parts.c - the backwards of matmul, linear, embedding, the ops along an axis, the
- * reductions and the shapes with their classic mistakes. */
+/* planted_parts.c - the backwards of embedding, the ops along an axis, some reductions and the shapes with their classic mistakes. */
 #include "planted.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "matmul/matmul.h"
-
-/* ---- matmul ------------------------------------------------------------------------------- */
-
-enum {
-    MATMUL_RIGHT,
-    MATMUL_B,         /* da = dc b instead of dc b^T */
-    MATMUL_A,         /* db = a dc instead of a^T dc */
-    MATMUL_TRANSPOSE, /* da is transposed */
-    MATMUL_ORDER,     /* db = dc^T a */
-    MATMUL_SHORT,     /* the last term of each sum is missing */
-    MATMUL_BATCH      /* db of the last matrix only, where one b serves many */
-};
-
-static const matmul_args plain = {false, false};
-static const gd_case square = {
-    .name = "square4", .args = &plain, GD_INPUTS({GD_DIMS(4, 4)}, {GD_DIMS(4, 4)})};
-static const gd_case batch = {
-    .name = "one_b_for_three", .args = &plain, GD_INPUTS({GD_DIMS(3, 4, 4)}, {GD_DIMS(4, 4)})};
-
-/* da[i, k] = sum_j dc[i, j] b[k, j], db[k, j] = sum_i a[i, k] dc[i, j] */
-static void one_product(const planted_math *m, int64_t n, const double *a, const double *dc,
-                        double *da)
-{
-    const double *b = m->x[1];
-    int64_t terms = m->variant == MATMUL_SHORT ? n - 1 : n;
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            double sum_a = 0, sum_b = 0;
-            for (int64_t k = 0; k < terms; k++) {
-                sum_a += dc[i * n + k] * (m->variant == MATMUL_B ? b[k * n + j] : b[j * n + k]);
-                if (m->variant == MATMUL_A)
-                    sum_b += a[i * n + k] * dc[k * n + j];
-                else if (m->variant == MATMUL_ORDER)
-                    sum_b += dc[k * n + i] * a[k * n + j];
-                else
-                    sum_b += a[k * n + i] * dc[k * n + j];
-            }
-            da[m->variant == MATMUL_TRANSPOSE ? j * n + i : i * n + j] = sum_a;
-            if (m->variant == MATMUL_BATCH) m->g[1][i * n + j] = 0;
-            m->g[1][i * n + j] += sum_b;
-        }
-    }
-}
-
-static void matmul(planted_math *m)
-{
-    int64_t n = gd_tensor_dim(m->call->input[1], 0), count = gd_tensor_count(m->call->input[0]);
-    for (int64_t at = 0; at < count; at += n * n)
-        one_product(m, n, m->x[0] + at, m->dy[0] + at, m->g[0] + at);
-}
-
-/* ---- linear ------------------------------------------------------------------------------- */
-
-enum {
-    LINEAR_RIGHT,
-    LINEAR_BIAS_ROW, /* dbias = the first row of dy */
-    LINEAR_BIAS_X,   /* dbias is scaled by x */
-    LINEAR_NO_X,     /* dweight without x */
-    LINEAR_ROWS      /* dweight without the last row */
-};
-
-/* dx = dy weight, dweight = dy^T x, dbias = sum over rows of dy */
-static void linear(planted_math *m)
-{
-    int64_t M = planted_rows(m->call->input[0]), K = planted_columns(m->call->input[0]);
-    int64_t N = gd_tensor_dim(m->call->input[1], 0);
-    for (int64_t i = 0; i < M; i++) {
-        for (int64_t n = 0; n < N; n++) {
-            double dy = m->dy[0][i * N + n];
-            if (m->variant != LINEAR_BIAS_ROW || i == 0)
-                m->g[2][n] += m->variant == LINEAR_BIAS_X ? dy * m->x[0][i * K] : dy;
-            for (int64_t k = 0; k < K; k++) {
-                double x = m->variant == LINEAR_NO_X ? 1 : m->x[0][i * K + k];
-                m->g[0][i * K + k] += dy * m->x[1][n * K + k];
-                if (m->variant != LINEAR_ROWS || i + 1 < M) m->g[1][n * K + k] += dy * x;
-            }
-        }
-    }
-}
 
 /* ---- embedding ---------------------------------------------------------------------------- */
 
@@ -171,31 +89,12 @@ static void cumsum(planted_math *m)
 
 enum {
     ALL_RIGHT,
-    ALL_TIMES_COUNT, /* mean: without 1 / n */
-    ALL_TO_FIRST,    /* sum: only the first element */
-    ALL_EVERYWHERE,  /* max: the gradient goes to every element */
-    ALL_SMALLEST,    /* max: to the smallest */
-    ALL_NO_NORM,     /* logsumexp: exp(x) instead of exp(x - y) */
-    ALL_NO_MEAN,     /* var, std: x instead of x - mean */
-    ALL_NO_ROOT,     /* std: the gradient of var */
-    ALL_POPULATION,  /* var, std: 1 / n instead of 1 / (n - 1) */
-    ALL_ITSELF,      /* prod: y, with x among the factors */
-    ALL_NO_SIGN,     /* norm: |x| instead of x */
-    ALL_NO_DIVISOR   /* norm: x instead of x / y */
+    ALL_EVERYWHERE, /* max: the gradient goes to every element */
+    ALL_SMALLEST,   /* max: to the smallest */
+    ALL_ITSELF,     /* prod: y, with x among the factors */
+    ALL_NO_SIGN,    /* norm: |x| instead of x */
+    ALL_NO_DIVISOR  /* norm: x instead of x / y */
 };
-
-static void mean_all(planted_math *m)
-{
-    int64_t n = gd_tensor_count(m->call->input[0]);
-    for (int64_t i = 0; i < n; i++)
-        m->g[0][i] = m->dy[0][0] / (m->variant == ALL_TIMES_COUNT ? 1 : (double)n);
-}
-
-static void sum_all(planted_math *m)
-{
-    int64_t n = m->variant == ALL_TO_FIRST ? 1 : gd_tensor_count(m->call->input[0]);
-    for (int64_t i = 0; i < n; i++) m->g[0][i] = m->dy[0][0];
-}
 
 static void max_all(planted_math *m)
 {
@@ -207,25 +106,6 @@ static void max_all(planted_math *m)
         if (m->variant == ALL_EVERYWHERE) m->g[0][i] = m->dy[0][0];
     }
     m->g[0][at] = m->dy[0][0];
-}
-
-static void logsumexp_all(planted_math *m)
-{
-    int64_t n = gd_tensor_count(m->call->input[0]);
-    for (int64_t i = 0; i < n; i++)
-        m->g[0][i] = m->dy[0][0] * exp(m->x[0][i] - (m->variant == ALL_NO_NORM ? 0 : m->y[0][0]));
-}
-
-/* With correction 1. */
-static void variance_all(planted_math *m)
-{
-    int64_t n = gd_tensor_count(m->call->input[0]);
-    double mean = 0, share = m->dy[0][0] / (double)(m->variant == ALL_POPULATION ? n : n - 1);
-    for (int64_t i = 0; i < n; i++) mean += m->x[0][i] / (double)n;
-    const bool root = !strcmp(m->call->op->name, "std") && m->variant != ALL_NO_ROOT;
-    share *= root ? 1 / m->y[0][0] : 2;
-    for (int64_t i = 0; i < n; i++)
-        m->g[0][i] = share * (m->x[0][i] - (m->variant == ALL_NO_MEAN ? 0 : mean));
 }
 
 /* Over the last axis. */
@@ -344,13 +224,6 @@ static void triu(planted_math *m)
     {                                                                    \
         op, check, what, finding, .variant = number, .formula = function \
     }
-#define MATMUL(own_case, number, what, words)                                                 \
-    {                                                                                         \
-        "matmul", NULL, what, .finding = words, .own = &own_case, .variant = MATMUL_##number, \
-                              .formula = matmul                                               \
-    }
-#define LINEAR(number, what, finding) \
-    BUG("linear", "rows4_5_to_7", linear, LINEAR_##number, what, finding)
 #define EMBEDDING(number, what, finding) \
     BUG("embedding", "v11_c5_ids2x7", embedding, EMBEDDING_##number, what, finding)
 #define GATHER(check, number, what, finding) \
@@ -362,21 +235,6 @@ static void triu(planted_math *m)
     BUG(op, "all", function, ALL_##number, what, finding)
 
 const planted_bug planted_parts[] = {
-    MATMUL(square, RIGHT, "nothing", NULL),
-    MATMUL(batch, RIGHT, "nothing", NULL),
-    MATMUL(square, B, "da with b instead of b^T",
-           "the forward's own matrix is applied to dy, not its transpose"),
-    MATMUL(square, A, "db with a instead of a^T",
-           "the forward's own matrix is applied to dy, not its transpose"),
-    MATMUL(square, TRANSPOSE, "da transposed", "transposed"),
-    MATMUL(square, ORDER, "db = dc^T a", "transposed"),
-    MATMUL(square, SHORT, "one term short", "dy[:, 3] is left out"),
-    MATMUL(batch, BATCH, "db of the last matrix of the batch alone", "only dy[2, :, :] is used"),
-    LINEAR(RIGHT, "nothing", NULL),
-    LINEAR(BIAS_ROW, "dbias of the first row alone", "only dy[0, :] is used"),
-    LINEAR(BIAS_X, "dbias times x", "an extra factor for each index along its axis 0"),
-    LINEAR(NO_X, "dweight without x", "dy is summed without its factor"),
-    LINEAR(ROWS, "dweight without the last row", "dy[3, :] is left out"),
     EMBEDDING(RIGHT, "nothing", NULL),
     EMBEDDING(OVERWRITES, "repeated ids overwrite", "only the last counts: overwritten"),
     EMBEDDING(NEXT, "the row after", "moved by one row"),
@@ -398,22 +256,10 @@ const planted_bug planted_parts[] = {
     CUMSUM(FORWARD, "summed from the beginning",
            "the forward's own matrix is applied to dy, not its transpose"),
     CUMSUM(WITHOUT, "without the element itself", "x[0, 0] does not use dy[0, 0]"),
-    ALL("mean", mean_all, RIGHT, "nothing", NULL),
-    ALL("mean", mean_all, TIMES_COUNT, "without 1 / n", "a constant factor 105"),
-    ALL("sum", sum_all, RIGHT, "nothing", NULL),
-    ALL("sum", sum_all, TO_FIRST, "the first element alone", "zero at the wrong elements"),
     ALL("max", max_all, RIGHT, "nothing", NULL),
     ALL("max", max_all, EVERYWHERE, "the gradient goes everywhere",
         "a gradient where it should be 0"),
     ALL("max", max_all, SMALLEST, "the gradient of the minimum", "zeros in the wrong places"),
-    ALL("logsumexp", logsumexp_all, RIGHT, "nothing", NULL),
-    ALL("logsumexp", logsumexp_all, NO_NORM, "exp(x) without the sum", "a constant factor 175."),
-    ALL("var", variance_all, RIGHT, "nothing", NULL),
-    ALL("var", variance_all, NO_MEAN, "x instead of x - mean", "a constant is added"),
-    ALL("var", variance_all, POPULATION, "divided by n", "a constant factor 0.990476"),
-    ALL("std", variance_all, RIGHT, "nothing", NULL),
-    ALL("std", variance_all, NO_MEAN, "x instead of x - mean", "a constant is added"),
-    ALL("std", variance_all, NO_ROOT, "the gradient of the variance", "a constant factor"),
     BUG("prod", "rows", prod_rows, ALL_RIGHT, "nothing", NULL),
     BUG("prod", "rows", prod_rows, ALL_ITSELF, "x itself among the factors", NULL),
     ALL("norm", norm_all, RIGHT, "nothing", NULL),

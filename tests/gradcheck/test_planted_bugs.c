@@ -13,16 +13,6 @@ static const planted_bug *const lists[] = {planted_lines,  planted_spoilers, pla
                                            planted_heads,  planted_parts,    planted_elements,
                                            planted_images, planted_conv,     planted_rnn};
 
-static const gd_case *find_case(const planted_bug *bug, const gd_op *op)
-{
-    if (bug->own) return bug->own;
-    if (!bug->check) return &op->cases[0];
-    for (int i = 0; i < op->case_count; i++)
-        if (!strcmp(op->cases[i].name, bug->check)) return &op->cases[i];
-    ck_abort_msg("%s has no case %s", bug->op, bug->check);
-    return NULL;
-}
-
 static bool nothing_planted(const planted_bug *bug)
 {
     return bug->formula && !strcmp(bug->what, "nothing");
@@ -61,10 +51,12 @@ static outcome run_bug(const planted_bug *bug)
     planted_op p;
     ck_assert_no_error(ctx);
     ck_assert_msg(planted_make(&p, ctx, bug), "there is no op %s", bug->op);
+    const gd_case *c = planted_case(bug, p.real);
+    ck_assert_msg(c != NULL, "%s has no case %s", bug->op, bug->check);
     for (int seed = 0; seed < (bug->seeds ? bug->seeds : 1); seed++) {
         gd_gradcheck_options options = {.seed = 11 + (uint64_t)seed};
         gd_gradcheck_report report;
-        gd_gradcheck_case(ctx, &p.op, find_case(bug, p.real), &options, &report);
+        gd_gradcheck_case(ctx, &p.op, c, &options, &report);
         ck_assert_no_error(ctx);
         result.verdict = report.verdict;
         result.named = says(&report, bug->finding, result.said, sizeof result.said);
