@@ -99,7 +99,8 @@ EXPORT(study_ops) void study_ops(void)
         print_text(op->name);
         printf(",\"formula\":");
         print_text(op->formula);
-        printf(",\"backward\":%s,\"cases\":[", op->backward[GD_CPU] ? "true" : "false");
+        printf(",\"backward\":%s,\"arguments\":%s,\"cases\":[",
+               op->backward[GD_CPU] ? "true" : "false", op->args_size ? "true" : "false");
         for (int c = 0; c < op->case_count; c++) {
             const gd_case *check = &op->cases[c];
             printf("%s{\"name\":", c ? "," : "");

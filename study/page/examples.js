@@ -846,10 +846,10 @@ const examples = {
         },
         values : {
             x : [
-                2, -1, 3, 0.5, 1, -2, 1.5, 0.5, 2, -1.5, 3, 0, 1, -2.5, 2, 3.5, -1, 2, 4, 1.5, 0,
-                -3, 1, -2
+                2, -1, 3, 0.5, -0.5, 1.5, -2, 1, 4, -3, 2.5, 1, -1.5, 0, -0.5, 2, -1, 3.5, -2.5, 1.5, 0,
+                -3, 2.5, -0.5
             ],
-            weight : [ 1, 0.5, 2, 1, -1, 1.5, 1, 0.5 ],
+            weight : Array(8).fill(1),
         },
     },
     layer_norm : {
@@ -965,7 +965,7 @@ const examples = {
         shapes : {gates : [ 1, 3, 3 ], weight : [ 3, 1 ], bias : [ 3 ]},
         steps : gru
     },
-    dropout : {case : 'p0.25_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
+    dropout : {case : 'p0.25_7x19', shapes : {x : [ 3, 6 ]}, steps : dropout},
     rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}, steps : rope},
     rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ], steps : ropeQkv},
     rope_attention : {
@@ -1052,6 +1052,14 @@ for (const [name, part] of Object.entries(parts))
     examples[name] = {shapes : {a : [ 2, 3 ], b : [ 3 ]}, steps : binary(part, name)};
 for (const [name, slope] of Object.entries(slopes))
     examples[name] = {shapes : {x : [ 2, 4 ]}, steps : unary(slope, name)};
+
+// Where the usual numbers do not have every branch of a formula: a smaller, a larger and an equal one; errors
+// on both sides of a limit; an element at a limit.
+const differences = {x : [ 0.5, -1.5, 0.25, -0.25, 1, -1 ], target : [ 0.25, 1.09, -0.25, -0.25, -1.45, 0.36 ]};
+for (const name of [ 'maximum', 'minimum' ]) examples[name].values = {a : [ 0.5, -1.5, 0.25, 2, 1, -1 ], b : [ 0.5, -1, 1 ]};
+for (const name of Object.keys(pairLosses))
+    if (name !== 'kl_div') examples[name].values = name === 'bce_with_logits' ? undefined : differences;
+for (const name of [ 'clamp', 'hardtanh' ]) examples[name].values = {x : [ -2.73, 0, 2.73, -1, 1.5, -1.09, 1.25, -0.64 ]};
 
 // ---- Numbers to begin with -----------------------------------------------------------------
 

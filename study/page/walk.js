@@ -1,8 +1,9 @@
-// walk.js - RMSNorm's rows and blocks, one after the other: which program has which row, what each
-// block of columns adds to its sum, and what the rows leave behind for dw.
+// walk.js - RMSNorm's rows and blocks: three programs with a row each, what is in their registers as blocks of four
+// slide by, which line runs, and what the rows leave behind for dw.
 (function(root) {
 'use strict';
-const {number} = root.worked || require('./worked.js');
+const number = (v) => (Number.isFinite(v) ? String(Math.round(v * 1000) / 1000 + 0).replace('-', '−') : String(v));
+const escape = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
 
 const BLOCK = 4;
 const sum = (list) => list.reduce((a, b) => a + b, 0);
@@ -41,53 +42,48 @@ function numbers({x, weight, dy, N, eps}) {
     return {rows, dw};
 }
 
-// Each cell has the step at which it is filled: a row's sum block by block, what follows from it,
-// and its results block by block.
+// The program of each row, and what happens: one step of all programs at once. line: of the code; block: the one that
+// is in the window; said: of row 0.
+const code = [
+    'float sum = 0;', 'for (int b = 0; b < N; b += 4)', '    for (int k = b; k < b + 4; k++) sum += x[k] * x[k];', 'const float rstd = 1 / sqrtf(sum / N + eps);',
+    'for (int b = 0; b < N; b += 4)', '    for (int k = b; k < b + 4; k++) y[k] = x[k] * rstd * g[k];', '', 'float m = 0;                      // the backward', 'for (int b = 0; b < N; b += 4)',
+    '    for (int k = b; k < b + 4; k++) m += dy[k] * g[k] * x[k] * rstd;', 'm /= N;', 'for (int b = 0; b < N; b += 4)',
+    '    for (int k = b; k < b + 4; k++) {', '        dx[k] = rstd * (dy[k] * g[k] - x[k] * rstd * m);', '        part[row][k] = dy[k] * x[k] * rstd;', '    }', '',
+    'dw[k] = part[0][k] + part[1][k] + part[2][k];    // after all of them, in order'
+];
+function story(rows, blocks) {
+    const [{blocks : parts, total, mean, rstd, products, m}] = rows, N = blocks * BLOCK, list = [];
+    const each = (lines, said) => Array.from({length : blocks}, (_, block) => list.push({lines, block, said : said(block)}));
+    let sums = 0, dots = 0;
+    each([ 2 ], (b) => `Block ${b} is in the window: its squares add up to ${number(parts[b].squares)}, and row 0 has ${number(sums += parts[b].squares)} in its register. A row is longer than what a program holds at once.`);
+    list.push({lines : [ 3 ], said : `The sum is ${number(total)}: the mean of the squares is ${number(mean)}, and rstd = ${number(rstd)}. One number a row, which is saved for the backward.`});
+    each([ 5 ], (b) => `The second pass reads block ${b} again: y = x rstd g.`);
+    each([ 9 ], (b) => `Backward. Block ${b} of dy and x: its products h x̂ add up to ${number(products[b])}; in the register of row 0 is ${number(dots += products[b])}.`);
+    list.push({lines : [ 10 ], said : `m = ${number(m * N)} / ${N} = ${number(m)}: how much of h points along x̂.`});
+    each([ 13, 14 ], (b) => `Block ${b}: dx is h without its part along x̂, and dy x̂ goes to the row's own line of partial sums.`);
+    list.push({lines : [ 17 ], said : 'All rows use the same g, so their parts are added, in order: the same bits in every run.'});
+    return list;
+}
+
+// Three programs: rows with the window over them, registers, results; each cell has the step by which it is there.
 function render(request, eps) {
-    const N = request.shapes.x[1];
-    const {rows, dw} = numbers(
-        {x : request.inputs.x, weight : request.inputs.weight, dy : request.cotangents[0], N, eps});
-    const blocks = N / BLOCK, ofRow = 2 * blocks + 1, backward = rows.length * ofRow;
-    // label: what is said before the number where the rows are turned, on a phone
-    const cell = (step, v, kind = '', label = '') =>
-        `<td data-at="${step}" data-value="${v}" class="${kind}"${label && ` data-label="${label}"`}>${number(v)}</td>`;
-    const edge = (k) => (k % BLOCK ? '' : 'edge');
-    // results(row, step of its first block): cells of the row's N results
-    const results = (list, step) =>
-        list.map((v, k) => cell(step + Math.floor(k / BLOCK), v, edge(k))).join('');
-    const eachBlock = (html) => Array.from({length : blocks}, (_, b) => html(b)).join('');
-    const table = (title, head, row) =>
-        `<h3>${title}</h3><table class="numbers walk"><tr><th>program</th>${head}</tr>${
-            rows.map((r, i) => `<tr><td>row ${i}</td>${row(r, i)}</tr>`).join('')}`;
-    const names = (name) => eachBlock((b) => `<th colspan="${BLOCK}">block ${b}: ${name}</th>`);
-    const html =
-        table('Forward, first pass: the sum of squares, a block at a time',
-            eachBlock((b) => `<th colspan="${BLOCK}">block ${b}: x</th><th>sum of squares</th>`) +
-                '<th>sum</th><th>mean a</th><th>rstd</th>',
-            (row, i) => row.blocks
-                            .map(({x, squares}, b) =>
-                                     x.map((v, k) => cell(i * ofRow + b, v, edge(k))).join('') +
-                                     cell(i * ofRow + b, squares, 'sum', 'sum of squares'))
-                            .join('') +
-                        cell(i * ofRow + blocks, row.total, 'edge sum', 'sum') +
-                        cell(i * ofRow + blocks, row.mean, '', 'mean a') + cell(i * ofRow + blocks, row.rstd, '', 'rstd')) +
-        '</table>' +
-        table('Forward, second pass: y', names('y'),
-            (row, i) => results(row.y, i * ofRow + blocks + 1)) +
-        '</table>' +
-        table('Backward, first pass: the sum of h xhat',
-            eachBlock((b) => `<th>block ${b}: h xhat</th>`) + `<th>sum / ${N} = m</th>`,
-            (row, i) => row.products.map((v, b) => cell(backward + i * ofRow + b, v, 'sum', `block ${b}`)).join('') +
-                        cell(backward + i * ofRow + blocks, row.m, 'edge sum', `sum / ${N} = m`)) +
-        '</table>' +
-        table('Backward, second pass: dx', names('dx'),
-            (row, i) => results(row.dx, backward + i * ofRow + blocks + 1)) +
-        '</table>' +
-        table('and, in the same pass, each row\'s partial sums for dw', names('dy xhat'),
-            (row, i) => results(row.part, backward + i * ofRow + blocks + 1)) +
-        `<tr><td>dw, added in order</td>${
-            dw.map((v, k) => cell(2 * backward, v, `${edge(k)} sum`)).join('')}</tr></table>`;
-    return {html, steps : 2 * backward + 1};
+    const N = request.shapes.x[1], blocks = N / BLOCK, x = request.inputs.x, dy = request.cotangents[0];
+    const {rows, dw} = numbers({x, weight : request.inputs.weight, dy, N, eps}), list = story(rows, blocks);
+    const cell = (at, v, kind = '', more = '') => `<td data-at="${at}" data-value="${v}" class="${kind}"${more}>${number(v)}</td>`;
+    const second = blocks + 1, back = second + blocks, third = back + blocks + 1, end = third + blocks;
+    const line = (name, values, first) => `<tr><th scope="row">${name}</th>${values.map((v, k) => cell(first < 0 ? -1 : first + Math.floor(k / BLOCK), v, k % BLOCK ? '' : 'edge', ` data-block="${Math.floor(k / BLOCK)}"`)).join('')}</tr>`;
+    // A register's values one after the other, each until the next.
+    const register = (name, values) => `<span class="register">${name} ${values.map(([ at, v ], i) => `<b data-at="${at}"${values[i + 1] ? ` data-until="${values[i + 1][0]}"` : ''}>${number(v)}</b>`).join('')}</span>`;
+    const program = (r, i) => {
+        const running = (parts) => parts.map((_, b) => sum(parts.slice(0, b + 1)));
+        return `<div class="program"><h4>program ${i}: row ${i}</h4><table class="numbers">${line('x', x.slice(i * N, i * N + N), -1)}${line('y', r.y, second)}${
+            line('dy', dy.slice(i * N, i * N + N), -1)}${line('dx', r.dx, third)}${line('part', r.part, third)}</table>
+<p>${register('sum', running(r.blocks.map((b) => b.squares)).map((v, b) => [b, v]))} ${register('rstd', [ [ blocks, r.rstd ] ])} ${
+            register('m', [...running(r.products).map((v, b) => [back + b, v]), [ third - 1, r.m ] ])}</p></div>`;
+    };
+    const html = `<div class="story"><pre class="code">${code.map((text, i) => `<span class="line" data-line="${i}">${escape(text)}\n</span>`).join('')}</pre><div class="programs">${
+        rows.map(program).join('')}<div class="program"><h4>dw</h4><table class="numbers"><tr><th scope="row">dw</th>${dw.map((v) => cell(end, v)).join('')}</tr></table></div></div></div>`;
+    return {html, steps : list};
 }
 
 const api = {
@@ -103,22 +99,29 @@ if (typeof module !== 'undefined') {
 document.addEventListener('DOMContentLoaded', () => {
     const place = document.getElementById('walk');
     if (!place) return;
-    const body = place.querySelector('.body');
+    const body = place.querySelector('.body'), said = place.querySelector('.said'), speed = place.querySelector('select');
+    let steps = null;
     const show = (at) => {
-        for (const td of body.querySelectorAll('td[data-at]')) {
-            const when = Number(td.dataset.at);
-            td.classList.toggle('later', when >= at);
-            td.classList.toggle('now', when === at - 1 && at < steps);
+        const step = steps[at - 1];
+        for (const element of body.querySelectorAll('[data-at]')) {
+            const when = Number(element.dataset.at), until = Number(element.dataset.until || Infinity);
+            element.classList.toggle('later', when >= at || at > until);
+            element.classList.toggle('now', Boolean(step) && at < steps.length && (when === at - 1 || when < 0 && Number(element.dataset.block) === step.block));
         }
+        for (const line of body.querySelectorAll('[data-line]')) line.classList.toggle('marked', Boolean(step) && at < steps.length && step.lines.includes(Number(line.dataset.line)));
+        said.textContent = step ? step.said : 'Three programs, a row each. Nothing has been read yet.';
     };
-    let steps = Number(place.dataset.steps);
-    const play = root.player.attach(place, {steps : () => steps, show});
-    // It walks through the numbers of the example above, as the reader has them.
-    document.addEventListener('numbers', ({detail : {it, dragged}}) => {
-        if (dragged || it.request.op !== 'rms_norm') return;
+    const take = (it) => {
         const fresh = render(it.request, it.own.eps);
         body.innerHTML = fresh.html;
         steps = fresh.steps;
+    };
+    take(root.examples.example({find : () => JSON.parse(place.dataset.record), run : () => ({outputs : [ {shape : [ 3, 8 ]} ]})}, 'rms_norm'));
+    const play = root.player.attach(place, {steps : () => steps.length, show, pace : () => 1600 / Number(speed.value)});
+    // It walks through the numbers of the example below, as the reader has them.
+    document.addEventListener('numbers', ({detail : {it, dragged}}) => {
+        if (dragged || it.request.op !== 'rms_norm') return;
+        take(it);
         play.go(play.at());
     });
 });

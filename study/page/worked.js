@@ -321,6 +321,8 @@ async function start(place) {
     function take(box) {
         const {edit, at} = box.dataset, text = box.value.trim(), value = Number(text);
         const cotangent = /^cotangent (\d)/.exec(edit);
+        if (!cotangent && !Number.isInteger(value) && it.check.inputs.find(({name}) => name === edit)?.fill === 4) // GD_FILL_INDEX
+            return `“${text}” is not a whole number, and ${edit} has ${it.request.inputs[edit].length} of them; the example keeps ${it.request.inputs[edit][at]}.`;
         const list = cotangent ? it.request.cotangents[cotangent[1]] : it.request.inputs[edit];
         const kept = list[at];
         if (text === '' || !Number.isFinite(value))

@@ -20,13 +20,11 @@ const bytes = (n) => (n >= 1e9   ? `${(n / 1e9).toFixed(1)} GB`
 
 exports.walk = function(it) {
     const {html, steps} = walk.render(it.request, it.own.eps);
-    return `<h2 id="walk-title">Row to program, block by block</h2>
-<p>A kernel assigns each row to one program (on a GPU a block of threads). The row is longer than
-what the program holds at once, so it is processed in blocks: here 8 numbers in blocks of 4. The
-first pass accumulates the sum of squares block by block; then rstd is known, and a second pass
-computes y. The backward has two passes as well: one for the sum of h xhat, one for dx. For dw every
-program writes its own row of partial sums, and these rows are added at the end, in order.</p>
-<div class="panel" id="walk" data-steps="${steps}">${player.controls()}<div class="body">${
+    const speeds = [ 0.5, 1, 2, 4 ].map((v) => `<option value="${v}"${v === 1 ? ' selected' : ''}>${v} ×</option>`).join('');
+    return `<h2 id="walk-title">Three programs, a block at a time</h2>
+<p>Each row has one program, on a GPU a block of threads, and is longer than what it holds at once: 8 numbers in
+blocks of 4. Play it; the numbers are those of the example below.</p>
+<div class="panel" id="walk" data-record="${escape(JSON.stringify({cases : [ it.check ]}))}">${player.controls(` <label>speed <select>${speeds}</select></label>`)}<p class="said">${steps[steps.length - 1].said}</p><div class="body">${
         html}</div></div>`;
 };
 

@@ -21,7 +21,8 @@ const lessons = require('./lessons.js');
 const frame = require('./page.js');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
-const {example, steps} = require('../page/examples.js');
+const {example} = require('../page/examples.js');
+const given = require('./given.js');
 const exercises = require('../page/exercises.js');
 const pictures = require('../page/pictures.js');
 const expression = require('../page/expression.js');
@@ -113,7 +114,7 @@ function workedExample(gradus, op, symbols, lineOf, home) {
                                                             : ''}>${v}</option>`)
                                                .join('')}</select>`
                                      : '';
-    return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
+    return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>${given[op] ? `<p class="given">Here: ${escape(given[op])}.</p>` : ''}
 ${pictures.html({it, result, gradus})}
 <div class="worked" data-op="${op}"><div class="controls">${
         it.own.steps
@@ -220,8 +221,8 @@ function normPages(gradus, readme, page) {
     const put = (here, html, more = {}) =>
         write(here.name, withHeadings({...page, title : here.title, html : html.replace(/(<\/h1>)/, `$1${parts(here)}`), about : here.about, ...more}));
     put({...first, about : ops, kind : 'op'}, derivation + rmsNorm.cheatSheet() + practice + cpu + list);
-    put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${examples}${rmsNorm.walk(it)}`,
-        {scripts : [...live(ops), 'walk.js' ]});
+    put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${rmsNorm.walk(it)}${examples}`,
+        {kind : 'op', scripts : [...live(ops), 'walk.js' ]});
     put(last, `<h1 id="top">RMSNorm on a GPU</h1>${gpu.replace(/(?=<h2 id="measured-on-a-gpu">)/, kernel.walk(it.request.inputs.x.slice(0, 8)))}${
         rmsNorm.ladder(rungs)}`, {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
 }

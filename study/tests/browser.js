@@ -140,17 +140,24 @@ async function rmsNorm(tab) {
     await tab.evaluate(`document.querySelector('.worked [data-act=step]').click()`);
     assert.equal(await tab.evaluate(now), '1 8');
     // The walk: at first nothing is hidden, and step by step it comes back.
-    const later = `document.querySelectorAll('#walk td.later').length`;
+    const later = `document.querySelectorAll('#walk td.later').length`, lit = `[...document.querySelectorAll('#walk .line.marked')].map((l) => l.dataset.line).join()`;
     assert.equal(await tab.evaluate(later), 0);
     await tab.evaluate(`document.querySelector('#walk [data-act=step]').click()`);
     assert.ok(await tab.evaluate(later) > 50);
-    await tab.evaluate(`document.querySelector('#walk [data-act=step]').click()`);
-    const two = await tab.evaluate(later);
+    for (let i = 0; i < 3; i++) await tab.evaluate(`document.querySelector('#walk [data-act=step]').click()`);
+    const four = await tab.evaluate(later);
     await tab.evaluate(`document.querySelector('#walk [data-act=back]').click()`);
-    assert.ok(await tab.evaluate(later) > two);
+    assert.ok(await tab.evaluate(later) > four);
+    // Its lines, its window and its registers go with it.
+    const words = [];
+    for (let i = 0; i < 5; i++) {
+        await tab.evaluate(`document.querySelector('#walk [data-act=step]').click()`);
+        words.push(await tab.evaluate(`${lit} + ' ' + [...document.querySelectorAll('#walk td[data-at="-1"].now')].length + ' ' + document.querySelector('#walk .register').innerText.trim()`));
+    }
+    assert.deepEqual(words, [ '5 24 sum 21.75', '5 24 sum 21.75', '9 24 sum 21.75', '9 24 sum 21.75', '10 0 sum 21.75' ]);
     // It walks through the reader's numbers.
     await tab.evaluate(`(() => { const b = document.querySelector('.worked input[data-edit=x]'); b.value = 9; b.dispatchEvent(new Event('change', { bubbles: true })); })()`);
-    assert.equal(await tab.evaluate(`document.querySelector('#walk td[data-at="0"]').dataset.value`), '9');
+    assert.equal(await tab.evaluate(`document.querySelector('#walk td[data-at="-1"]').dataset.value`), '9');
     // A symbol lights up in formula, numbers and code.
     await tab.evaluate(
         `document.querySelector('.katex [data-symbol="rstd"]').dispatchEvent(new MouseEvent('mouseover', { bubbles: true }))`);

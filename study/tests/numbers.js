@@ -11,6 +11,7 @@ const worked = require('../page/worked.js');
 const {pictures, numbersOf} = require('../page/pictures.js');
 const walk = require('../page/walk.js');
 const {expected, apart} = require('./reference.js');
+const given = require('../site/given.js');
 
 const LIMIT = 1e-6;
 let compared = 0;
@@ -106,10 +107,30 @@ function checkPictures(gradus, it, eps) {
     return words;
 }
 
+// Each branch of an op's formula occurs in its example: by x, or by x and the other input, and by y.
+const branches = {
+    dropout : [ (x, _, y) => y === 0 && x !== 0, (x, _, y) => y !== 0 ],
+    maximum : [ (a, b) => a > b, (a, b) => a < b, (a, b) => a === b ], minimum : [ (a, b) => a > b, (a, b) => a < b, (a, b) => a === b ],
+    huber_loss : [ (x, t) => Math.abs(x - t) < 0.75, (x, t) => x - t >= 0.75, (x, t) => x - t <= -0.75 ],
+    smooth_l1_loss : [ (x, t) => Math.abs(x - t) < 0.75, (x, t) => x - t >= 0.75, (x, t) => x - t <= -0.75 ], l1_loss : [ (x, t) => x > t, (x, t) => x < t, (x, t) => x === t ],
+    clamp : [ (x) => x < -1, (x) => x === -1, (x) => x > -1 && x < 1.5, (x) => x === 1.5, (x) => x > 1.5 ], hardtanh : [ (x) => x < -1, (x) => x === -1, (x) => x > -1 && x < 1.5, (x) => x === 1.5, (x) => x > 1.5 ],
+    ...Object.fromEntries([ 'relu', 'leaky_relu', 'elu', 'abs', 'sign', 'softplus' ].map((op) => [op, [ (x) => x < 0, (x) => x > 0 ]])),
+    where : [ (condition) => condition === 1, (condition) => condition === 0 ], masked_fill : [ (x, mask) => mask === 1, (x, mask) => mask === 0 ]
+};
+function checkBranches(gradus) {
+    for (const [op, list] of Object.entries(branches)) {
+        const {request, check} = example(gradus, op), [one, other] = check.inputs.map(({name}) => request.inputs[name]), {values} = gradus.run(request).outputs[0];
+        list.forEach((branch, i) => assert.ok(one.some((v, k) => branch(v, other && other[k % other.length], values[k])), `${op}: branch ${i} of its formula does not occur in the example`));
+    }
+    // What a reader needs besides the tensors is said.
+    for (const {name, backward, arguments : some} of gradus.ops()) assert.ok(!backward || !some || given[name], `${name} has arguments that study/site/given.js does not say`);
+}
+
 async function main() {
     const gradus = await Gradus.load(fs.readFileSync(path.join(process.argv[2], 'study_ops.wasm')));
     const with_backward = gradus.ops().filter((op) => op.backward);
     for (const op of with_backward) check(gradus, example(gradus, op.name));
+    checkBranches(gradus);
     for (const op of Object.keys(pictures)) checkPictures(gradus, example(gradus, op));
     assert.ok(products >= 49 && reached >= 42, `${products} sums written out, ${reached} elements of gradients lit`);
     // Of dx nothing is along xhat, but where eps is large.
@@ -140,7 +161,7 @@ async function main() {
     });
     assert.deepEqual(rows.map((row) => row.total), [ 21.75, 38.75, 37.25 ]);
     assert.deepEqual(rows.map((row) => row.blocks.map((b) => b.squares)),
-        [ [ 14.25, 7.5 ], [ 15.25, 23.5 ], [ 23.25, 14 ] ]);
+        [ [ 14.25, 7.5 ], [ 32.25, 6.5 ], [ 21.75, 15.5 ] ]);
     const wanted = expected(request, result);
     same(rows.map((row) => row.rstd), wanted.saves[0], 'rstd of the walk');
     same(rows.flatMap((row) => row.y), wanted.outputs[0], 'y of the walk');

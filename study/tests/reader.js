@@ -26,7 +26,7 @@ async function open(tab, url, op) {
 async function edits(tab, url) {
     // A number that cannot be gets a sentence where it is, and the rest of the example stays.
     const cases = [
-        [ 'cross_entropy', 'targets', 0, '7', /target/ ], [ 'embedding', 'ids', 0, '99', /ids|id/ ],
+        [ 'cross_entropy', 'targets', 0, '7', /target/ ], [ 'cross_entropy', 'targets', 0, '1.5', /“1.5” is not a whole number/ ], [ 'embedding', 'ids', 1, '0.5', /not a whole number/ ], [ 'embedding', 'ids', 0, '99', /ids|id/ ],
         [ 'softmax', 'x', 0, 'a', /“a” is not a finite number/ ],
         [ 'softmax', 'x', 1, 'NaN', /not a finite number/ ], [ 'softmax', 'x', 1, '', /not a finite number/ ],
         [ 'rms_norm', 'x', 0, '1e300', /not finite|not a number/ ]

@@ -56,7 +56,7 @@ const each = (f) => (x) => [x.x.map(f)];
 const pair = (f) =>
     (x) => [x.a.map((a, i) => f(a, x.b[i % x.b.length]))]; // b is repeated over rows
 const targeted = (f) => (x) => [x.x.map((e, i) => f(e, x.target[i]))];
-const size = (e) => (e.v < 0 ? neg(e) : e);
+const size = (e) => (e.v < 0 ? neg(e) : e.v > 0 ? e : new Dual(0)); // at 0 the slope is 0, as in PyTorch
 const huber = (e) => (size(e).v < 0.75 ? div(mul(e, e), 2) : mul(0.75, sub(size(e), 0.375)));
 // 2 x 2, one place apart, of a plane 3 x 3
 const windowsOf = (x) =>
@@ -236,7 +236,7 @@ const ops = (eps) => ({
     smooth_l1_loss : targeted((x, t) => div(huber(sub(x, t)), 0.75)),
     bce_with_logits : targeted((x, t) => sub(neg(mul(t, log(sigmoid(x)))), mul(sub(1, t), log(sub(1, sigmoid(x)))))),
     kl_div : targeted((x, t) => mul(t, sub(log(t), x))),
-    hardtanh : each((e) => (dual(e).v < -1 ? new Dual(-1) : dual(e).v > 1.5 ? new Dual(1.5) : e)),
+    hardtanh : each((e) => (dual(e).v <= -1 ? new Dual(-1) : dual(e).v >= 1.5 ? new Dual(1.5) : e)), // at a limit the slope is 0, as in PyTorch
     reciprocal : each(inverse),
     atan : each(make(Math.atan, (x) => 1 / (1 + x * x))),
     mish : each((e) => mul(e, tanh(log(add(1, exp(e)))))),
