@@ -965,7 +965,7 @@ const examples = {
         shapes : {gates : [ 1, 3, 3 ], weight : [ 3, 1 ], bias : [ 3 ]},
         steps : gru
     },
-    dropout : {case : 'p0.25_7x19', shapes : {x : [ 3, 6 ]}, steps : dropout},
+    dropout : {case : 'p0.25_7x19', shapes : {x : [ 4, 4 ]}, steps : dropout},
     rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}, steps : rope},
     rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ], steps : ropeQkv},
     rope_attention : {
