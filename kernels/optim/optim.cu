@@ -1,4 +1,4 @@
-// optim.cu - the optimizers on a GPU: the formulas of optim_cpu.c, one pass over the arrays.
+// optim.cu - the optimizers on a GPU: the formulas of formula.h, one pass over the arrays.
 //
 // An update does a few operations for every 28 bytes it moves (AdamW), so the memory decides how
 // long it takes: threads take 16 bytes of each array at a time, and parameters in 16 bits are
@@ -8,6 +8,7 @@
 
 #include "cuda/device_cuda.h"
 #include "optim/decide.h"
+#include "optim/formula.h"
 #include "optim/rounded.cuh"
 
 constexpr int threads = 256;
@@ -119,9 +120,9 @@ struct sgd_rule {
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
-        const T grad = g + decay * w;
-        s[0] = u.first ? grad : momentum * s[0] + fresh * grad;
-        w -= u.lr * (nesterov ? grad + momentum * s[0] : s[0]);
+        const T grad = decayed(g, decay, w);
+        s[0] = u.first ? grad : averaged(s[0], grad, momentum, fresh);
+        w -= u.lr * sgd_step(grad, s[0], momentum, nesterov);
     }
 };
 
@@ -149,9 +150,9 @@ struct adamw_rule {
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
-        s[0] = beta1 * s[0] + fresh1 * g;
-        s[1] = beta2 * s[1] + fresh2 * g * g;
-        w = u.keep * w - u.rate * s[0] / (u.scale * sqrt(s[1]) + eps);
+        s[0] = averaged(s[0], g, beta1, fresh1);
+        s[1] = averaged_square(s[1], g, beta2, fresh2);
+        w = adamw_weight(w, s[0], s[1], u.keep, u.rate, u.scale, eps);
     }
 };
 
@@ -166,7 +167,7 @@ struct adam_rule : adamw_rule<T> {
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
-        adamw_rule<T>::element(w, s, g + coupled * w, u);
+        adamw_rule<T>::element(w, s, decayed(g, coupled, w), u);
     }
 };
 
@@ -191,11 +192,11 @@ struct rmsprop_rule {
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
-        const T grad = g + decay * w;
-        s[0] = beta * s[0] + fresh * grad * grad;
-        s[2] = beta * s[2] + fresh * grad;
-        const T variance = centered ? s[0] - s[2] * s[2] : s[0];
-        s[1] = momentum * s[1] + grad / (sqrt(variance < 0 ? (T)0 : variance) + eps);
+        const T grad = decayed(g, decay, w);
+        s[0] = averaged_square(s[0], grad, beta, fresh);
+        s[2] = averaged(s[2], grad, beta, fresh);
+        const T variance = centered ? rmsprop_variance(s[0], s[2]) : s[0];
+        s[1] = momentum * s[1] + rmsprop_step(grad, variance < 0 ? (T)0 : variance, eps);
         w -= u.lr * s[1];
     }
 };
@@ -219,9 +220,9 @@ struct adagrad_rule {
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
-        const T grad = g + decay * w;
+        const T grad = decayed(g, decay, w);
         s[0] += grad * grad;
-        w -= u.lr * grad / (sqrt(s[0]) + eps);
+        w = adagrad_weight(w, grad, s[0], u.lr, eps);
     }
 };
 
@@ -245,10 +246,10 @@ struct lion_rule {
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
-        const T mixed = beta1 * s[0] + fresh1 * g;
-        const T sign = mixed > 0 ? (T)1 : mixed < 0 ? (T)-1 : mixed; // NaN stays NaN
-        s[0] = beta2 * s[0] + fresh2 * g;
-        w = u.keep * w - u.lr * sign;
+        const T mixed = averaged(s[0], g, beta1, fresh1);
+        const T sign = mixed > 0 ? (T)1 : mixed < 0 ? (T)-1 : mixed;
+        s[0] = averaged(s[0], g, beta2, fresh2);
+        w = lion_weight(w, sign, u.keep, u.lr);
     }
 };
 
@@ -267,7 +268,7 @@ struct average_rule {
     }
     __device__ void element(T &w, T *, T g, const numbers &u) const
     {
-        w = u.first ? g : w + fresh * (g - w);
+        w = u.first ? g : average_weight(w, g, fresh);
     }
 };
 

@@ -2,17 +2,15 @@
  *
  * Values that are the same for all elements are computed once, in double. Only float may have
  * 16-bit parameters. */
-#include "kernel.h"
-
+#include "loops.h"
+#include "optim/formula.h"
 #include "optim/optim.h"
 #include "stream.h"
 
 enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
 
-/* The same for every element. AdamW, with
- *   rate = lr / (1 - beta1^t),  scale = 1 / sqrt(1 - beta2^t),
- * is  w = (1 - lr wd) w - rate m / (scale sqrt(v) + eps). `decay` is what is added to the gradient,
- * `keep` what the weight is multiplied by. */
+/* The same for every element. `decay` is what is added to the gradient, `keep` what the weight is
+ * multiplied by; AdamW's rate = lr / (1 - beta1^t) and scale = 1 / sqrt(1 - beta2^t). */
 typedef struct numbers {
     REAL lr, keep, decay, rate, scale, beta1, fresh1, beta2, fresh2, eps, momentum, fresh;
     bool nesterov, first;
@@ -58,30 +56,26 @@ static inline REAL clipped(REAL grad, double clip)
 typedef void rule_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
                         const numbers *f);
 
-/* v = momentum v + (1 - dampening) g;  w -= lr v, or lr (g + momentum v) for Nesterov's. v is NULL
- * without momentum. */
+/* The first velocity is the gradient. v is NULL without momentum. */
 static void sgd_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
                       const numbers *f)
 {
     REAL *restrict v = s[0];
     const REAL lr = f->lr, decay = f->decay, momentum = f->momentum, fresh = f->fresh;
     if (!v) {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) w[i] -= lr * (g[i] + decay * w[i]);
+        GD_EACH(i, n) w[i] -= lr * decayed(g[i], decay, w[i]);
     } else if (f->first) {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) {
-            REAL grad = g[i] + decay * w[i];
-            v[i] = grad;
-            w[i] -= lr * (f->nesterov ? grad + momentum * grad : grad);
+        GD_EACH(i, n)
+        {
+            v[i] = decayed(g[i], decay, w[i]);
+            w[i] -= lr * sgd_step(v[i], v[i], momentum, f->nesterov);
         }
     } else {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) {
-            REAL grad = g[i] + decay * w[i];
-            REAL velocity = momentum * v[i] + fresh * grad;
-            v[i] = velocity;
-            w[i] -= lr * (f->nesterov ? grad + momentum * velocity : velocity);
+        GD_EACH(i, n)
+        {
+            const REAL grad = decayed(g[i], decay, w[i]);
+            v[i] = averaged(v[i], grad, momentum, fresh);
+            w[i] -= lr * sgd_step(grad, v[i], momentum, f->nesterov);
         }
     }
 }
@@ -91,12 +85,12 @@ static void adamw_block(REAL *restrict w, REAL *const *s, const REAL *restrict g
 {
     REAL *restrict m = s[0], *restrict v = s[1];
     const numbers f = *given;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
+    GD_EACH(i, n)
+    {
         const REAL grad = clipped(g[i], f.clip);
-        m[i] = f.beta1 * m[i] + f.fresh1 * grad;
-        v[i] = f.beta2 * v[i] + f.fresh2 * grad * grad;
-        w[i] = f.keep * w[i] - f.rate * m[i] / (f.scale * GD_MATH(sqrt)(v[i]) + f.eps);
+        m[i] = averaged(m[i], grad, f.beta1, f.fresh1);
+        v[i] = averaged_square(v[i], grad, f.beta2, f.fresh2);
+        w[i] = adamw_weight(w[i], m[i], v[i], f.keep, f.rate, f.scale, f.eps);
     }
 }
 
@@ -106,84 +100,73 @@ static void adam_block(REAL *restrict w, REAL *const *s, const REAL *restrict g,
 {
     REAL coupled[BLOCK];
     numbers f = *given;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) coupled[i] = g[i] + f.decay * w[i];
+    GD_EACH(i, n) coupled[i] = decayed(g[i], f.decay, w[i]);
     f.keep = 1;
     f.clip = 1;
     adamw_block(w, s, coupled, n, &f);
 }
 
-/* v = beta2 v + (1 - beta2) g^2, minus the square of the mean of g if centered; what is divided by
- * its root is the step, or what the velocity takes up. Rounding may make the variance negative. */
+/* `mean` is NULL unless centered, `velocity` without momentum. */
 static void rmsprop_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
                           const numbers *given)
 {
     REAL *restrict v = s[0], *restrict velocity = s[1], *restrict mean = s[2];
     const numbers f = *given;
-    REAL step[BLOCK], root[BLOCK];
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        step[i] = g[i] + f.decay * w[i];
-        root[i] = v[i] = f.beta2 * v[i] + f.fresh2 * step[i] * step[i];
+    REAL step[BLOCK], variance[BLOCK];
+    GD_EACH(i, n)
+    {
+        step[i] = decayed(g[i], f.decay, w[i]);
+        variance[i] = v[i] = averaged_square(v[i], step[i], f.beta2, f.fresh2);
     }
     if (mean) {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) {
-            mean[i] = f.beta2 * mean[i] + f.fresh2 * step[i];
-            REAL variance = v[i] - mean[i] * mean[i];
-            root[i] = variance < 0 ? 0 : variance;
+        GD_EACH(i, n)
+        {
+            mean[i] = averaged(mean[i], step[i], f.beta2, f.fresh2);
+            const REAL centered = rmsprop_variance(v[i], mean[i]);
+            variance[i] = centered < 0 ? 0 : centered;
         }
     }
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) step[i] /= GD_MATH(sqrt)(root[i]) + f.eps;
+    GD_EACH(i, n) step[i] = rmsprop_step(step[i], variance[i], f.eps);
     if (velocity) {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) {
-            step[i] = velocity[i] = f.momentum * velocity[i] + step[i];
-        }
+        GD_EACH(i, n) step[i] = velocity[i] = averaged(velocity[i], step[i], f.momentum, 1);
     }
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) w[i] -= f.lr * step[i];
+    GD_EACH(i, n) w[i] -= f.lr * step[i];
 }
 
-/* v += g^2;  w -= lr g / (sqrt(v) + eps) */
 static void adagrad_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
                           const numbers *given)
 {
     REAL *restrict v = s[0];
     const numbers f = *given;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        REAL grad = g[i] + f.decay * w[i];
+    GD_EACH(i, n)
+    {
+        const REAL grad = decayed(g[i], f.decay, w[i]);
         v[i] += grad * grad;
-        w[i] -= f.lr * grad / (GD_MATH(sqrt)(v[i]) + f.eps);
+        w[i] = adagrad_weight(w[i], grad, v[i], f.lr, f.eps);
     }
 }
 
-/* w = (1 - lr wd) w - lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g.
- * The sign of NaN is NaN. */
 static void lion_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
                        const numbers *given)
 {
     REAL *restrict m = s[0];
     const numbers f = *given;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        REAL mixed = f.beta1 * m[i] + f.fresh1 * g[i];
-        REAL sign = mixed > 0 ? 1 : mixed < 0 ? -1 : mixed;
-        m[i] = f.beta2 * m[i] + f.fresh2 * g[i];
-        w[i] = f.keep * w[i] - f.lr * sign;
+    GD_EACH(i, n)
+    {
+        const REAL mixed = averaged(m[i], g[i], f.beta1, f.fresh1);
+        const REAL sign = mixed > 0 ? 1 : mixed < 0 ? -1 : mixed;
+        m[i] = averaged(m[i], g[i], f.beta2, f.fresh2);
+        w[i] = lion_weight(w[i], sign, f.keep, f.lr);
     }
 }
 
-/* w = beta1 w + (1 - beta1) g, and g itself in the first update. */
+/* The first average is g itself. */
 static void average_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
                           const numbers *f)
 {
     (void)s;
     const REAL fresh = f->first ? 1 : f->fresh1;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) w[i] = fresh == 1 ? g[i] : w[i] + fresh * (g[i] - w[i]);
+    GD_EACH(i, n) w[i] = fresh == 1 ? g[i] : average_weight(w[i], g[i], fresh);
 }
 
 static rule_block *const blocks[GD_RULE_KINDS] = {
@@ -223,8 +206,7 @@ static void update_task(const void *work, int64_t block)
     }
     w += i, g += i;
     if (u->numbers.clip != 1 && u->block != adamw_block) {
-#pragma omp simd
-        for (int64_t k = 0; k < count; k++) scaled[k] = clipped(g[k], u->numbers.clip);
+        GD_EACH(k, count) scaled[k] = clipped(g[k], u->numbers.clip);
         g = scaled;
     }
     if (a->rounded.data) gd_master_follow((float *)w, a->rounded, i, count);
