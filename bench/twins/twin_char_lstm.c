@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { B = 16, T = 64, H = 128, STEPS = 300, ROW = STEPS * T + 1, MADE = 60 };
+enum { B = 16, T = 64, H = 128, STEPS = 150, ROW = STEPS * T + 1, MADE = 60 };
 
 typedef struct net {
     gd_linear_layer table, out;
@@ -71,5 +71,5 @@ int main(void)
     printf("\n%.3f nats a letter, %.2f ms a step\n", nats, ms);
     if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
     gd_optimizer_free(adamw), gd_params_free(p), gd_context_free(ctx);
-    return nats > 0 && nats < 1.2 ? 0 : 1;
+    return nats > 0 && nats < 1.3 ? 0 : 1;
 }

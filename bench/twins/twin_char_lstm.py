@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-B, T, H, STEPS = 16, 64, 128, 300
+B, T, H, STEPS = 16, 64, 128, 150
 
 
 class Net(nn.Module):
