@@ -5,7 +5,6 @@
  * host spends on queueing; that the device works at the same time costs it nothing. */
 #include "bench.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -64,44 +63,31 @@ static void time_chain(const chain *c, op_times *least)
 /* ---- The step of a network ------------------------------------------------------------------ */
 
 /* 2-16-16-2 with tanh, a batch of 32, cross-entropy and AdamW. */
-enum { LAYERS = 3, BATCH = 32 };
-static const int64_t widths[LAYERS + 1] = {2, 16, 16, 2};
+enum { BATCH = 32 };
 
 typedef struct network {
     gd_params *params;
     gd_optimizer *adamw;
-    gd_tensor *weight[LAYERS], *bias[LAYERS], *points, *targets;
+    gd_mlp mlp;
+    gd_tensor *points, *targets;
 } network;
 
 static network make_network(gd_context *ctx)
 {
     network n = {.params = gd_params_create(ctx, GD_FLOAT32)};
-    for (int i = 0; i < LAYERS; i++) {
-        char name[2][16];
-        snprintf(name[0], sizeof name[0], "w%d", i);
-        snprintf(name[1], sizeof name[1], "b%d", i);
-        n.weight[i] =
-            gd_params_add(n.params, name[0], GD_SHAPE(widths[i + 1], widths[i]), GD_DECAY);
-        n.bias[i] = gd_params_add(n.params, name[1], GD_SHAPE(widths[i + 1]), 0);
-    }
+    n.mlp = gd_make_mlp(n.params, 0, 3, (int64_t[]){2, 16, 16, 2}, "");
     gd_params_finish(n.params);
-    for (int i = 0; i < LAYERS; i++) gd_random_normal(n.weight[i], 0, 1 / sqrt((double)widths[i]));
-    n.points = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, widths[0]));
+    n.points = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 2));
     n.targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
     gd_random_normal(n.points, 0, 1);
-    gd_random_integers(n.targets, 0, widths[LAYERS]);
+    gd_random_integers(n.targets, 0, 2);
     n.adamw = gd_adamw_create(n.params, NULL);
     return n;
 }
 
 static void train_step(gd_context *ctx, network *n)
 {
-    gd_tensor *x = n->points;
-    for (int i = 0; i < LAYERS; i++) {
-        if (i) x = gd_tanh(x);
-        x = gd_linear(x, n->weight[i], n->bias[i]);
-    }
-    gd_backward(gd_cross_entropy(x, n->targets));
+    gd_backward(gd_cross_entropy(gd_run_mlp(&n->mlp, n->points, gd_tanh), n->targets));
     gd_optimizer_step(n->adamw, 1e-3);
     gd_params_clear_grads(n->params);
     gd_step_end(ctx);

@@ -3,7 +3,6 @@
  * compare_toys.py has the same models. */
 #include "bench.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,19 +21,26 @@ enum { LETTERS = 64, UNITS = 128, TIME = 50, ROWS = 32 }; /* of gru */
 typedef struct toy {
     gd_context *ctx;
     gd_params *params;
-    gd_tensor *w[MOST]; /* its parameters, in the order in which they were added */
+    gd_conv_layer conv[2];
+    gd_norm_layer norm[2];
+    gd_linear_layer wide, out;
+    gd_rnn_layers gru;
+    gd_mlp mlp;
+    gd_tensor *w[MOST]; /* parameters without a layer, in the order in which they were added */
     int count;
-    gd_tensor *x, *targets, *mean[2], *var[2];
+    gd_tensor *x, *targets;
     gd_tensor *v[MOST]; /* the direction of a product with a Hessian */
     gd_optimizer *adamw;
     gd_tensor *(*loss)(const struct toy *toy);
 } toy;
 
+/* A matrix, or the weight of a norm. */
 static void add(toy *t, int ndim, const int64_t *shape)
 {
-    char name[16];
-    snprintf(name, sizeof name, "w%d", t->count);
-    t->w[t->count++] = gd_params_add(t->params, name, ndim, shape, ndim > 1 ? GD_DECAY : 0);
+    const gd_init init = {ndim > 1 ? GD_INIT_KAIMING_NORMAL : GD_INIT_CONSTANT, 1, 0};
+    t->w[t->count] =
+        gd_params_addf(t->params, ndim > 1 ? GD_DECAY : 0, ndim, shape, init, "w%d", t->count);
+    t->count++;
 }
 
 static void add_images(toy *t, int64_t batch)
@@ -54,23 +60,20 @@ static gd_tensor *flat(gd_tensor *x)
 
 static void make_cnn(toy *t)
 {
-    add(t, GD_SHAPE(32, 1, 3, 3));
-    add(t, GD_SHAPE(32));
-    add(t, GD_SHAPE(32, 32, 3, 3));
-    add(t, GD_SHAPE(32));
-    add(t, GD_SHAPE(128, 32 * 12 * 12));
-    add(t, GD_SHAPE(128));
-    add(t, GD_SHAPE(CLASSES, 128));
-    add(t, GD_SHAPE(CLASSES));
+    for (int i = 0; i < 2; i++)
+        t->conv[i] =
+            gd_make_conv(t->params, 0, gd_conv2d, i ? 32 : 1, 32, 3, 3, NULL, i ? "1" : "0");
+    t->wide = gd_make_linear(t->params, 0, 32 * 12 * 12, 128, "wide");
+    t->out = gd_make_linear(t->params, 0, 128, CLASSES, "out");
     add_images(t, 64);
 }
 
 static gd_tensor *cnn_loss(const toy *t)
 {
-    gd_tensor *h = gd_relu(gd_conv2d(t->x, t->w[0], t->w[1], NULL));
-    h = gd_relu(gd_conv2d(h, t->w[2], t->w[3], NULL));
+    gd_tensor *h = gd_relu(gd_run_conv(&t->conv[0], t->x));
+    h = gd_relu(gd_run_conv(&t->conv[1], h));
     h = flat(gd_max_pool2d(h, &(gd_pool_options){.kernel = {2, 2}}));
-    h = gd_linear(gd_relu(gd_linear(h, t->w[4], t->w[5])), t->w[6], t->w[7]);
+    h = gd_run_linear(&t->out, gd_relu(gd_run_linear(&t->wide, h)));
     return gd_cross_entropy(h, t->targets);
 }
 
@@ -78,18 +81,13 @@ static gd_tensor *cnn_loss(const toy *t)
 
 static void make_digits(toy *t)
 {
-    static const int64_t channels[] = {1, 16, 32};
+    const gd_conv_options same = {.padding = {2, 2}};
     for (int i = 0; i < 2; i++) {
-        const int64_t C = channels[i], O = channels[i + 1];
-        add(t, GD_SHAPE(O, C, 5, 5));
-        add(t, GD_SHAPE(O));
-        add(t, GD_SHAPE(O));
-        t->mean[i] =
-            gd_params_add_buffer(t->params, i ? "mean2" : "mean1", GD_FLOAT32, GD_SHAPE(O));
-        t->var[i] = gd_params_add_buffer(t->params, i ? "var2" : "var1", GD_FLOAT32, GD_SHAPE(O));
+        t->conv[i] = gd_make_conv(t->params, GD_NO_BIAS, gd_conv2d, i ? 16 : 1, i ? 32 : 16, 5, 5,
+                                  &same, i ? "conv1" : "conv0");
+        t->norm[i] = gd_make_norm(t->params, GD_BATCH_NORM, 0, i ? 32 : 16, i ? "norm1" : "norm0");
     }
-    add(t, GD_SHAPE(CLASSES, 32 * 7 * 7));
-    add(t, GD_SHAPE(CLASSES));
+    t->out = gd_make_linear(t->params, 0, 32 * 7 * 7, CLASSES, "out");
     add_images(t, 128);
 }
 
@@ -97,25 +95,18 @@ static gd_tensor *digits_loss(const toy *t)
 {
     gd_tensor *h = t->x;
     for (int i = 0; i < 2; i++) {
-        gd_tensor *const *w = t->w + 3 * i;
-        h = gd_conv2d(h, w[0], NULL, &(gd_conv_options){.padding = {2, 2}});
-        h = gd_batch_norm(h, w[1], w[2],
-                          &(gd_batch_norm_options){.mean = t->mean[i], .var = t->var[i]});
+        h = gd_run_norm(&t->norm[i], gd_run_conv(&t->conv[i], h), false);
         h = gd_max_pool2d(gd_relu(h), &(gd_pool_options){.kernel = {2, 2}});
     }
-    return gd_cross_entropy(gd_linear(flat(h), t->w[6], t->w[7]), t->targets);
+    return gd_cross_entropy(gd_run_linear(&t->out, flat(h)), t->targets);
 }
 
 /* ---- gru: letters, each a vector with a single 1, and what comes next ------------------------------ */
 
 static void make_gru(toy *t)
 {
-    add(t, GD_SHAPE(3 * UNITS, LETTERS));
-    add(t, GD_SHAPE(3 * UNITS, UNITS));
-    add(t, GD_SHAPE(3 * UNITS));
-    add(t, GD_SHAPE(3 * UNITS));
-    add(t, GD_SHAPE(LETTERS, UNITS));
-    add(t, GD_SHAPE(LETTERS));
+    t->gru = gd_make_rnn(t->params, 0, 3, LETTERS, UNITS, 1, "gru");
+    t->out = gd_make_linear(t->params, 0, UNITS, LETTERS, "out");
     t->x = gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(ROWS, TIME, LETTERS));
     t->targets = gd_tensor_create(t->ctx, GD_INT32, GD_SHAPE(ROWS, TIME));
     gd_random_integers(t->targets, 0, LETTERS);
@@ -126,33 +117,13 @@ static void make_gru(toy *t)
 
 static gd_tensor *gru_loss(const toy *t)
 {
-    const gd_rnn_weights weights = {t->w[0], t->w[1], t->w[2], t->w[3]};
-    gd_tensor *logits = gd_linear(gd_gru(t->x, &weights, 1, NULL, NULL), t->w[4], t->w[5]);
-    return gd_cross_entropy(logits, t->targets);
+    gd_tensor *h = gd_run_gru(&t->gru, t->x, NULL, NULL);
+    return gd_cross_entropy(gd_run_linear(&t->out, h), t->targets);
 }
 
 /* ---- pinn: Burgers' equation, u_t + u u_x = u_xx / 100, at points (t, x) ------------------------- */
 
 static const gd_gradients_options again = {.differentiable = true};
-
-/* 2 - units - units - units - 1 */
-static void add_mlp(toy *t, int64_t units)
-{
-    const int64_t size[] = {2, units, units, units, 1};
-    for (int i = 0; i < 4; i++) {
-        add(t, GD_SHAPE(size[i + 1], size[i]));
-        add(t, GD_SHAPE(size[i + 1]));
-    }
-}
-
-static gd_tensor *mlp(const toy *t, gd_tensor *x, gd_tensor *(*activation)(gd_tensor *))
-{
-    for (int i = 0; i < 4; i++) {
-        x = gd_linear(x, t->w[2 * i], t->w[2 * i + 1]);
-        if (i < 3) x = activation(x);
-    }
-    return x;
-}
 
 static gd_tensor *column(gd_tensor *x, int64_t k)
 {
@@ -161,7 +132,7 @@ static gd_tensor *column(gd_tensor *x, int64_t k)
 
 static void make_pinn(toy *t)
 {
-    add_mlp(t, 64);
+    t->mlp = gd_make_mlp(t->params, 0, 4, (int64_t[]){2, 64, 64, 64, 1}, "");
     t->x = gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(POINTS, 2));
     gd_random_uniform(t->x, -1, 1);
     gd_tensor_set_requires_grad(t->x, true);
@@ -169,7 +140,7 @@ static void make_pinn(toy *t)
 
 static gd_tensor *pinn_loss(const toy *t)
 {
-    gd_tensor *x = t->x, *u = mlp(t, x, gd_tanh), *slope = NULL, *second = NULL, *u_x;
+    gd_tensor *x = t->x, *u = gd_run_mlp(&t->mlp, x, gd_tanh), *slope = NULL, *second = NULL, *u_x;
     gd_gradients(&u, 1, &again, &x, 1, &slope);
     u_x = column(slope, 1);
     gd_gradients(&u_x, 1, &again, &x, 1, &second);
@@ -182,7 +153,7 @@ static gd_tensor *pinn_loss(const toy *t)
 
 static void make_wgan(toy *t)
 {
-    add_mlp(t, 512);
+    t->mlp = gd_make_mlp(t->params, 0, 4, (int64_t[]){2, 512, 512, 512, 1}, "");
     t->x = gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(3 * REAL, 2)); /* real, made, between */
     gd_random_normal(t->x, 0, 1);
     gd_tensor_set_requires_grad(t->x, true);
@@ -193,11 +164,11 @@ static gd_tensor *wgan_loss(const toy *t)
     const int last = 1;
     gd_tensor *real = gd_narrow(t->x, 0, 0, REAL), *made = gd_narrow(t->x, 0, REAL, REAL),
               *between = gd_narrow(t->x, 0, 2 * REAL, REAL), *slope = NULL;
-    gd_tensor *score = mlp(t, between, gd_softplus);
+    gd_tensor *score = gd_run_mlp(&t->mlp, between, gd_softplus);
     gd_gradients(&score, 1, &again, &between, 1, &slope);
     gd_tensor *off = gd_add_scalar(gd_norm(slope, 2, &last, 1, false), -1);
-    gd_tensor *difference =
-        gd_sub(gd_mean_all(mlp(t, made, gd_softplus)), gd_mean_all(mlp(t, real, gd_softplus)));
+    gd_tensor *difference = gd_sub(gd_mean_all(gd_run_mlp(&t->mlp, made, gd_softplus)),
+                                   gd_mean_all(gd_run_mlp(&t->mlp, real, gd_softplus)));
     return gd_add(difference, gd_scale(gd_mean_all(gd_mul(off, off)), 10));
 }
 
@@ -268,25 +239,12 @@ static const struct {
     {"gru", make_gru, gru_loss, train_step},    {"pinn", make_pinn, pinn_loss, train_step},
     {"wgan", make_wgan, wgan_loss, train_step}, {"hvp", make_hvp, block_loss, hessian_step}};
 
-static void begin_weights(const toy *t)
-{
-    for (int i = 0; i < t->count && !gd_error(t->ctx); i++) {
-        const int64_t rows = gd_tensor_dim(t->w[i], 0);
-        const double terms = (double)(gd_tensor_count(t->w[i]) / rows);
-        if (gd_tensor_ndim(t->w[i]) > 1)
-            gd_random_normal(t->w[i], 0, sqrt(1 / terms));
-        else if (t->loss == block_loss)
-            gd_tensor_fill(t->w[i], 1); /* of norms */
-    }
-}
-
 static gd_status time_toy(gd_context *ctx, const bench_options *o, int which, double *seconds)
 {
     toy t = {.ctx = ctx, .params = gd_params_create(ctx, GD_FLOAT32)};
     toys[which].make(&t);
     t.loss = toys[which].loss;
     gd_params_finish(t.params);
-    begin_weights(&t);
     t.adamw = gd_adamw_create(t.params, NULL);
     gd_optimizer_set_rate(t.adamw, 1e-3);
     gd_graph *graph = gd_graph_create(ctx, NULL);

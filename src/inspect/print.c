@@ -20,9 +20,8 @@ typedef struct printer {
     print_pass pass;
     double smallest, largest; /* of the finite numbers but 0, without their signs */
     bool exponents;
-    int left, right,
-        power;   /* the most characters before and behind the point, and digits of a power */
-    int special; /* characters of "nan", "inf" or "-inf" */
+    int left, right;     /* the most characters before and behind the point */
+    int power, special;  /* and digits of an exponent; and characters of "nan", "inf" or "-inf" */
     int column, pending; /* of the line; spaces that are not yet written */
 } printer;
 
@@ -58,8 +57,8 @@ static void write_number(printer *p, double v, char word[WORD])
         snprintf(digits, sizeof digits, p->exponents ? "%#.*e" : "%#.*f", n, v);
         if (tells(strtod(digits, NULL), v, p->t->dtype)) break;
     }
-    const int left = (int)strspn(digits, "-0123456789"),
-              right = (int)strcspn(digits + left + 1, "e");
+    const int left = (int)strspn(digits, "-0123456789");
+    const int right = (int)strcspn(digits + left + 1, "e");
     const char *power = digits + left + 1 + right + (p->exponents ? 2 : 0); /* "05" of "e-05" */
     p->left = larger(p->left, left);
     p->right = larger(p->right, right);
