@@ -1,7 +1,7 @@
 /* main.c - gradus-bench: measures kernels against ceilings measured in the same run. */
 #include "bench.h"
 #include "platform/process.h"
-#include "programs/guess.h"
+#include "programs/options.h"
 #include "programs/spin.h"
 #include "programs/terminal.h"
 
@@ -41,72 +41,61 @@ static const benchmark benchmarks[] = {
 
 enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks, WRONG_CALL = 2 };
 
-static int usage(FILE *file)
-{
-    fprintf(file, "Usage: gradus-bench BENCHMARK [options]\n\n");
-    for (int i = 0; i < BENCHMARKS; i++)
-        fprintf(file, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
-    fprintf(file,
-            "\n"
-            "  --rows M       rows of x (4096; on a GPU a table of sizes); optimizers: of the\n"
-            "                 matrix (1024; on a GPU 4096)\n"
-            "  --cols N       columns, likewise\n"
-            "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all), or\n"
-            "                 f16; attention, layers, step and products: f32, tf32 (on a\n"
-            "                 GPU), bf16 or f16\n"
-            "  --device D     cpu, or cuda (all but ops)\n"
-            "  --heads H      rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads\n"
-            "  --ladder       rms_norm on a GPU: the kernels that lead to it, step by step\n"
-            "  --quick        rms_norm, add_rms_norm on a GPU: only the smaller sizes\n"
-            "  --tsv FILE     rms_norm, add_rms_norm on a GPU: write the figures to FILE too\n"
-            "  --shape S      attention: BxHxTxD (on a GPU a table of shapes)\n"
-            "  --threads T    CPU threads (OpenMP's default)\n"
-            "  --repeats R    take the median of R runs (21)\n"
-            "  --op NAME      ops, layers: only this one\n"
-            "  --model NAME   step, products: tiny (the default), toy, small, small-50257\n"
-            "                 or shakespeare\n"
-            "  --batch B      step, products: sequences of a batch (the model's own number)\n"
-            "  --json         one line of JSON per figure\n");
-    return file == stdout ? EXIT_SUCCESS : WRONG_CALL;
-}
+/* ---- The command line ----------------------------------------------------------------------- */
 
-/* A whole number of at least 1; `limit` at most. */
-static bool read_count(const char *text, int64_t limit, int64_t *value)
-{
-    char *end;
-    *value = strtoll(text, &end, 10);
-    return *text && !*end && *value >= 1 && *value <= limit;
-}
+typedef struct command {
+    options base;
+    const char *benchmark, *shape;
+    int dtype;
+    int64_t repeats;
+    bench_options bench;
+} command;
 
-static bool read_dtype(const char *text, bench_options *options)
+#define AT(field) offsetof(command, field)
+
+static const option_row rows[OPTIONS_MOST] = {
+    {OPTION_TEXT, "benchmark", AT(benchmark), .help = "NAME  \"--benchmark\" may be left out"},
+    {OPTION_WHOLE, "rows", AT(bench.rows), NULL, 1, 1099511627776,
+     .help = "M  of x (4096; on a GPU a table of sizes); optimizers: of the matrix (1024; on a GPU "
+             "4096)"},
+    {OPTION_WHOLE, "cols", AT(bench.cols), NULL, 1, 1099511627776, .help = "N  likewise"},
+    {OPTION_CHOICE, "dtype", AT(dtype),
+     .help = "f32|f64|bf16|f16|tf32|mixed  f32 (the default) or f64; on a GPU f32, bf16 or mixed "
+             "(all), "
+             "or f16; attention, layers, step and products: f32, tf32 (on a GPU), bf16 or f16"},
+    {OPTION_CHOICE, "device", AT(base.device), "cpu", .help = "cpu|cuda  cuda: all but ops"},
+    {OPTION_WHOLE, "heads", AT(bench.heads), NULL, 1, 1048576,
+     .help = "H  rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads"},
+    {OPTION_SWITCH, "ladder", AT(bench.ladder),
+     .help = "  rms_norm on a GPU: the kernels that lead to it, step by step"},
+    {OPTION_SWITCH, "quick", AT(bench.quick),
+     .help = "  rms_norm, add_rms_norm on a GPU: only the smaller sizes"},
+    {OPTION_PATH, "tsv", AT(bench.tsv),
+     .help = "FILE  rms_norm, add_rms_norm on a GPU: write the figures to FILE too"},
+    {OPTION_TEXT, "shape", AT(shape), .help = "S  attention: BxHxTxD (on a GPU a table of shapes)"},
+    {OPTION_WHOLE, "threads", AT(base.threads), NULL, 1, 4096,
+     .help = "T  of the CPU (OpenMP's default)"},
+    {OPTION_WHOLE, "repeats", AT(repeats), NULL, 1, 100000,
+     .help = "R  take the median of R runs (21)"},
+    {OPTION_TEXT, "op", AT(bench.op), .help = "NAME  ops, layers: only this one"},
+    {OPTION_TEXT, "model", AT(bench.model),
+     .help = "NAME  step, products: tiny (the default), toy, small, small-50257 or shakespeare"},
+    {OPTION_WHOLE, "batch", AT(bench.batch), NULL, 1, 1048576,
+     .help = "B  step, products: sequences of a batch (the model's own number)"},
+    {OPTION_SWITCH, "json", AT(bench.json), .help = "  one line of JSON per figure"},
+};
+
+static char usage[1200] = "Usage: gradus-bench BENCHMARK [options]\n\n";
+static const option_table table = {
+    .program = "gradus-bench", .usage = usage, .operand = "benchmark", .rows = rows};
+
+static void list_benchmarks(void)
 {
-    options->tf32 = !strcmp(text, "tf32");
-    if (options->tf32) text = "f32";
-    static const struct {
-        const char *name;
-        gd_dtype dtype;
-    } dtypes[] = {
-        {"f32", GD_FLOAT32}, {"f64", GD_FLOAT64}, {"bf16", GD_BFLOAT16}, {"f16", GD_FLOAT16}};
-    options->mixed = !strcmp(text, "mixed");
-    if (options->mixed) return options->dtype_given = true;
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-        if (strcmp(text, dtypes[i].name)) continue;
-        options->dtype = dtypes[i].dtype;
-        return options->dtype_given = true;
+    for (int i = 0; i < BENCHMARKS; i++) {
+        const size_t used = strlen(usage);
+        snprintf(usage + used, sizeof usage - used, "  %-12s %s\n", benchmarks[i].name,
+                 benchmarks[i].summary);
     }
-    return false;
-}
-
-static const char *const switches[] = {"--json", "--ladder", "--quick"};
-enum { SWITCHES = sizeof switches / sizeof *switches };
-
-/* A switch, which has no value. */
-static bool read_switch(bench_options *options, const char *name)
-{
-    bool *const on[SWITCHES] = {&options->json, &options->ladder, &options->quick};
-    for (int i = 0; i < SWITCHES; i++)
-        if (!strcmp(name, switches[i])) return *on[i] = true;
-    return false;
 }
 
 /* The first option that the benchmark cannot take, or that would have no effect; NULL if there is
@@ -156,142 +145,68 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     return NULL;
 }
 
-static bool read_shape(const char *text, int64_t *shape)
+/* Fills what is not a row's field. False after a message. */
+static bool complete(command *c)
 {
+    static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
+    enum { TF32 = 4, MIXED };
     char end;
-    return sscanf(text, "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c", &shape[0], &shape[1],
-                  &shape[2], &shape[3], &end) == 4 &&
-           shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
+    bench_options *o = &c->bench;
+    int64_t *shape = o->shape;
+    o->dtype_given = options_given(&c->base, "dtype");
+    o->dtype = c->dtype < TF32 ? dtypes[c->dtype] : GD_FLOAT32;
+    o->tf32 = c->dtype == TF32;
+    o->mixed = c->dtype == MIXED;
+    o->device = (gd_device)c->base.device;
+    o->threads = (int)c->base.threads;
+    o->repeats = (int)c->repeats;
+    const bool four =
+        !c->shape || (sscanf(c->shape, "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c",
+                             &shape[0], &shape[1], &shape[2], &shape[3], &end) == 4 &&
+                      shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0);
+    if (!four)
+        terminal_message(table.program,
+                         "--shape is \"%s\", wanted four whole numbers from 1, like 8x12x1024x64",
+                         c->shape);
+    const bool known = !o->op || gd_find_op(NULL, o->op) || bench_is_layer(o->op);
+    if (!known) terminal_message(table.program, "--op is \"%s\", wanted the name of an op", o->op);
+    return four && known;
 }
 
-/* Takes one option with its value; false if the option is unknown, or the value is invalid. */
-static bool read_option(bench_options *options, const char *name, const char *value)
+static int run(command *c)
 {
-    int64_t number = 0;
-    if (!strcmp(name, "--rows")) return read_count(value, INT64_C(1) << 40, &options->rows);
-    if (!strcmp(name, "--cols")) return read_count(value, INT64_C(1) << 40, &options->cols);
-    if (!strcmp(name, "--heads")) return read_count(value, INT64_C(1) << 20, &options->heads);
-    if (!strcmp(name, "--threads")) {
-        bool good = read_count(value, 4096, &number);
-        options->threads = (int)number;
-        return good;
-    }
-    if (!strcmp(name, "--repeats")) {
-        bool good = read_count(value, 100000, &number);
-        options->repeats = (int)number;
-        return good;
-    }
-    if (!strcmp(name, "--batch")) return read_count(value, 1 << 20, &options->batch);
-    if (!strcmp(name, "--model")) {
-        options->model = value;
-        return true;
-    }
-    if (!strcmp(name, "--shape")) return read_shape(value, options->shape);
-    if (!strcmp(name, "--dtype")) return read_dtype(value, options);
-    if (!strcmp(name, "--device")) {
-        options->device = !strcmp(value, "cuda") ? GD_CUDA : GD_CPU;
-        return !strcmp(value, "cuda") || !strcmp(value, "cpu");
-    }
-    if (!strcmp(name, "--tsv")) {
-        options->tsv = value;
-        return *value;
-    }
-    if (!strcmp(name, "--op")) {
-        options->op = value;
-        return gd_find_op(NULL, value) || bench_is_layer(value);
-    }
-    return false;
-}
-
-/* Whether a text was given, of which there can be one; the last of several numbers counts. */
-static bool is_set(const bench_options *o, const char *name)
-{
-    return (!strcmp(name, "--model") && o->model) || (!strcmp(name, "--op") && o->op) ||
-           (!strcmp(name, "--tsv") && o->tsv) || (!strcmp(name, "--shape") && o->shape[0]);
-}
-
-/* After an option that read_option does not take; value NULL: there is none. */
-static int refuse(const char *name, const char *value)
-{
-    static const char rows[] = "a whole number from 1 to 1099511627776";
-    static const char *const wanted[][2] = {
-        {"--rows", rows},
-        {"--cols", rows},
-        {"--heads", "a whole number from 1 to 1048576"},
-        {"--threads", "a whole number from 1 to 4096"},
-        {"--repeats", "a whole number from 1 to 100000"},
-        {"--batch", "a whole number from 1 to 1048576"},
-        {"--model", "the name of a model"},
-        {"--shape", "four whole numbers from 1, like 8x12x1024x64"},
-        {"--dtype", "f32, f64, tf32, bf16, f16 or mixed"},
-        {"--device", "cpu or cuda"},
-        {"--tsv", "the name of a file"},
-        {"--op", "the name of an op"}};
-    const size_t known = sizeof wanted / sizeof *wanted;
-    size_t i = 0;
-    while (i < known && strcmp(name, wanted[i][0]) != 0) i++;
-    guess g = guess_begin(name);
-    for (size_t k = 0; k < known; k++) guess_try(&g, wanted[k][0] + 2, wanted[k][0]);
-    for (size_t k = 0; k < SWITCHES; k++) guess_try(&g, switches[k] + 2, switches[k]);
-    if (i == known && g.name)
-        terminal_message("gradus-bench", "unknown option %s (see --help); did you mean %s?", name,
-                         g.name);
-    else if (i == known)
-        terminal_message("gradus-bench", "unknown option %s (see --help)", name);
-    else if (!value)
-        terminal_message("gradus-bench", "%s needs a value (see --help)", name);
-    else
-        terminal_message("gradus-bench", "%s is \"%s\", wanted %s", name, value, wanted[i][1]);
-    return WRONG_CALL;
-}
-
-static const benchmark *find_benchmark(const char *name)
-{
-    for (int i = 0; i < BENCHMARKS; i++)
-        if (!strcmp(name, benchmarks[i].name)) return &benchmarks[i];
-    return NULL;
-}
-
-static int run(int argc, char **argv)
-{
-    bench_options options = {.dtype = GD_FLOAT32};
-    if (argc < 2) return usage(stderr);
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return usage(stdout);
-    const benchmark *chosen = find_benchmark(argv[1]);
-    if (!chosen) {
-        terminal_message("gradus-bench", "unknown benchmark \"%s\"", argv[1]);
+    const benchmark *chosen = benchmarks, *const end = benchmarks + BENCHMARKS;
+    bench_options *o = &c->bench;
+    if (!c->benchmark) return options_print_help(&table, stderr), WRONG_CALL;
+    while (chosen < end && strcmp(c->benchmark, chosen->name) != 0) chosen++;
+    if (chosen == end) {
+        terminal_message(table.program, "unknown benchmark \"%s\"", c->benchmark);
         fputc('\n', stderr);
-        return usage(stderr);
+        return options_print_help(&table, stderr), WRONG_CALL;
     }
-    for (int i = 2; i < argc; i++) {
-        if (read_switch(&options, argv[i])) continue;
-        const char *value = argv[i + 1];
-        if (is_set(&options, argv[i])) {
-            terminal_message("gradus-bench", "%s is given twice, wanted once", argv[i]);
-            return WRONG_CALL;
-        }
-        if (!value || !read_option(&options, argv[i], value)) return refuse(argv[i], value);
-        i++;
-    }
-    const char *bad = contradiction(chosen, &options);
-    if (bad) {
-        terminal_message("gradus-bench", "%s", bad);
-        return WRONG_CALL;
-    }
-    if (!options.repeats) options.repeats = 21;
-    if (options.device == GD_CUDA) return chosen->on_cuda(&options);
+    if (!complete(c)) return WRONG_CALL;
+    const char *bad = contradiction(chosen, o);
+    if (bad) return terminal_message(table.program, "%s", bad), WRONG_CALL;
+    if (!o->repeats) o->repeats = 21;
+    if (o->device == GD_CUDA) return chosen->on_cuda(o);
     const int64_t usual = chosen->run == bench_optimizers ? 1024 : 4096;
-    if (!options.rows) options.rows = usual;
-    if (!options.cols) options.cols = usual;
-    return chosen->run(&options);
+    if (!o->rows) o->rows = usual;
+    if (!o->cols) o->cols = usual;
+    return chosen->run(o);
 }
 
 int main(int argc, char **argv)
 {
+    command c = {0};
+    (void)argc; /* argv ends with NULL */
     spin_briefly(argv);
     argv = gd_os_begin(argv);
-    const int status = run(argc, argv);
+    list_benchmarks();
+    const options_outcome outcome = options_read(&c.base, &table, argv);
+    const int status = outcome == OPTIONS_RUN    ? run(&c)
+                       : outcome == OPTIONS_DONE ? EXIT_SUCCESS
+                                                 : WRONG_CALL;
+    options_free(&c.base);
     const bool flushed = !fflush(stdout);
     if (flushed && !ferror(stdout)) return status;
     fprintf(stderr, "gradus-bench: cannot write to stdout: %s\n",

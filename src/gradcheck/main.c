@@ -1,6 +1,5 @@
 /* main.c - gradus-gradcheck: checks the gradients of the library's ops. */
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,244 +8,112 @@
 #include "gradus/gradcheck.h"
 #include "platform/process.h"
 #include "programs/guess.h"
+#include "programs/options.h"
 #include "programs/spin.h"
 #include "programs/terminal.h"
-
-static const char usage[] =
-    "Usage: gradus-gradcheck [OP...] [options]\n"
-    "\n"
-    "Compares the backward of each op with finite differences of its forward, on the cases\n"
-    "of its record, and checks the backward's behaviour. Without OP: every op.\n"
-    "\n"
-    "  --case CASE       this case only, of the ops that have it\n"
-    "  --dtype f64|f32|f16|bf16\n"
-    "                    type of the inputs (f64)\n"
-    "  --device cpu|cuda where to run (cpu)\n"
-    "  --seed S          seed of the inputs and cotangents (0)\n"
-    "  --seeds N         check N seeds, starting at S (1)\n"
-    "  --order 1|2|3     check the gradient of the gradient, and the gradient of that (1)\n"
-    "  --input INPUT     check this input only, in the cases that have it\n"
-    "  --at I,J,...      and this element of it only; needs OP, --case and --input\n"
-    "  --step H          step relative to the scale of the input (1e-5; f32: 1e-2)\n"
-    "  --threads N       CPU threads (1: the cases are small)\n"
-    "  --json            one line of JSON for each op, case and seed; a line with an\n"
-    "                    empty case is about all cases of the op\n"
-    "  --verbose         details of every check, not only of failures\n"
-    "  --record          at the end, the largest relative error over all\n"
-    "  --list            every op with the number of its cases and its formula\n"
-    "  --help  --version\n"
-    "\n"
-    "Exit status: 0 if every check passes (or is empty by design), none is vacuous, and\n"
-    "something was compared; 1 if not; 2 for wrong usage, or if the checks could not be\n"
-    "run or printed.\n";
 
 /* ---- The command line --------------------------------------------------------------------- */
 
 typedef struct settings {
-    const char **ops;
-    int op_count;
-    const char *only_case, *at;
+    options base;
+    const char *ops, *only_case, *only_input, *at;
+    int dtype_name;
+    int64_t seed, seeds, order;
+    double step;
+    bool json, verbose, record, list;
+
     gd_dtype dtype;
     gd_gradcheck_options check;
-    gd_context_options context;
-    int64_t seeds;
-    bool json, verbose, record, list;
 } settings;
 
 enum { WRONG_CALL = 2 };
 
-static bool parse_number(const char *text, int64_t low, int64_t *number)
-{
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    *number = value;
-    return *text && !*end && !errno && value >= low;
-}
+#define AT(field) offsetof(settings, field)
 
-static bool parse_dtype(const char *text, gd_dtype *dtype)
-{
-    static const struct {
-        const char *name;
-        gd_dtype dtype;
-    } known[] = {{"f64", GD_FLOAT64},     {"float64", GD_FLOAT64},  {"f32", GD_FLOAT32},
-                 {"float32", GD_FLOAT32}, {"f16", GD_FLOAT16},      {"float16", GD_FLOAT16},
-                 {"bf16", GD_BFLOAT16},   {"bfloat16", GD_BFLOAT16}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        *dtype = known[i].dtype;
-        if (!strcmp(text, known[i].name)) return true;
-    }
-    return false;
-}
+static const option_row rows[OPTIONS_MOST] = {
+    {.help = "What to check"},
+    {OPTION_TEXTS, "op", AT(ops), .help = "OP...  these ops; \"--op\" may be left out (all)"},
+    {OPTION_TEXT, "case", AT(only_case), .help = "CASE  this case only, of the ops that have it"},
+    {OPTION_TEXT, "input", AT(only_input),
+     .help = "INPUT  this input only, in the cases that have it"},
+    {OPTION_TEXT, "at", AT(at),
+     .help = "I,J,...  and this element of it only; needs OP, --case and --input"},
+    {.help = "How"},
+    {OPTION_CHOICE, "dtype", AT(dtype_name), "f64",
+     .help = "f64|f32|f16|bf16|float64|float32|float16|bfloat16  type of the inputs"},
+    {OPTION_CHOICE, "device", AT(base.device), "cpu", .help = "cpu|cuda  where to run"},
+    {OPTION_WHOLE, "order", AT(order), "1", 1, 3,
+     .help = "N  2: check the gradient of the gradient, 3: and the gradient of that"},
+    {OPTION_WHOLE, "seed", AT(seed), "0", 0, 9e18, .help = "S  of the inputs and cotangents"},
+    {OPTION_WHOLE, "seeds", AT(seeds), "1", 1, 9e18, .help = "N  check N seeds, starting at S"},
+    {OPTION_NUMBER, "step", AT(step), NULL, 1e-300, 1e300,
+     .help = "H  relative to the scale of the input (1e-5; f32: 1e-2)"},
+    {OPTION_WHOLE, "threads", AT(base.threads), "1", 1, 4096,
+     .help = "N  of the CPU: the cases are small"},
+    {.help = "What to print"},
+    {OPTION_SWITCH, "json", AT(json),
+     .help =
+         "  one line of JSON for each op, case and seed; a line with an empty case is about all "
+         "cases of the op"},
+    {OPTION_SWITCH, "verbose", AT(verbose),
+     .help = "  details of every check, not only of failures"},
+    {OPTION_SWITCH, "record", AT(record),
+     .help = "  at the end, the largest relative error over all"},
+    {OPTION_SWITCH, "list", AT(list),
+     .help = "  every op with the number of its cases and its formula"},
+};
 
-static bool parse_device(const char *text, gd_device *device)
-{
-    *device = strcmp(text, "cuda") ? GD_CPU : GD_CUDA;
-    return !strcmp(text, "cuda") || !strcmp(text, "cpu");
-}
-
-static bool parse_step(const char *text, double *step)
-{
-    char *end;
-    *step = strtod(text, &end);
-    return *text && !*end && *step > 0 && isfinite(*step);
-}
-
-/* An option without a value. */
-static bool parse_switch(settings *s, const char *name)
-{
-    const struct {
-        const char *name;
-        bool *on;
-    } switches[] = {{"--json", &s->json},
-                    {"--verbose", &s->verbose},
-                    {"--record", &s->record},
-                    {"--list", &s->list}};
-    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
-        if (strcmp(name, switches[i].name)) continue;
-        return *switches[i].on = true;
-    }
-    return false;
-}
-
-/* An option with a value. -2: a text that was given before, and there can be one; -1: no such option;
- * 0: an invalid value; 1: fine. */
-static int parse_value(settings *s, const char *name, const char *value)
-{
-    int64_t n = 0;
-    const struct {
-        const char *name, **text;
-    } texts[] = {{"--case", &s->only_case}, {"--input", &s->check.only_input}, {"--at", &s->at}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        if (strcmp(name, texts[i].name)) continue;
-        const bool again = *texts[i].text != NULL;
-        *texts[i].text = value;
-        return again ? -2 : 1;
-    }
-    if (!strcmp(name, "--step")) return parse_step(value, &s->check.step);
-    if (!strcmp(name, "--dtype")) return parse_dtype(value, &s->dtype);
-    if (!strcmp(name, "--device")) return parse_device(value, &s->context.device);
-    if (!strcmp(name, "--seed")) {
-        bool fine = parse_number(value, 0, &n);
-        s->check.seed = (uint64_t)n;
-        return fine;
-    }
-    if (!strcmp(name, "--order")) {
-        bool fine = parse_number(value, 1, &n) && n <= 3;
-        s->check.order = (int)n;
-        return fine;
-    }
-    if (!strcmp(name, "--seeds")) return parse_number(value, 1, &s->seeds);
-    if (!strcmp(name, "--threads")) {
-        bool fine = parse_number(value, 1, &n) && n <= 4096;
-        s->context.threads = (int)n;
-        return fine;
-    }
-    return -1;
-}
-
-/* Every option, and what its value must be; NULL: it has none. */
-static const char *const option_values[][2] = {{"--case", "a name"},
-                                               {"--dtype", "f64, f32, f16 or bf16"},
-                                               {"--device", "cpu or cuda"},
-                                               {"--seed", "a whole number of at least 0"},
-                                               {"--seeds", "a whole number of at least 1"},
-                                               {"--order", "1, 2 or 3"},
-                                               {"--input", "a name"},
-                                               {"--at", "whole numbers"},
-                                               {"--step", "a number above 0"},
-                                               {"--threads", "a whole number from 1 to 4096"},
-                                               {"--json", NULL},
-                                               {"--verbose", NULL},
-                                               {"--record", NULL},
-                                               {"--list", NULL},
-                                               {"--help", NULL},
-                                               {"--version", NULL}};
-enum { OPTIONS = sizeof option_values / sizeof *option_values };
-
-static const char *wanted_value(const char *name)
-{
-    int i = 0;
-    while (i < OPTIONS - 1 && strcmp(name, option_values[i][0])) i++;
-    return option_values[i][1];
-}
+static const option_table table = {
+    .program = "gradus-gradcheck",
+    .usage =
+        "Usage: gradus-gradcheck [OP...] [options]\n\n"
+        "Compares the backward of each op with finite differences of its forward, on the cases\n"
+        "of its record, and checks the backward's behaviour.\n\n"
+        "Exit status: 0 if every check passes (or is empty by design), none is vacuous, and\n"
+        "something was compared; 1 if not; 2 for wrong usage, or if the checks could not be\n"
+        "run or printed.\n",
+    .operand = "op",
+    .rows = rows,
+};
 
 GD_PRINTF(1, 2)
 static void tell(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    terminal_vmessage("gradus-gradcheck", format, arguments);
+    terminal_vmessage(table.program, format, arguments);
     va_end(arguments);
 }
 
-static void refuse_option(const char *option)
+static bool check_settings(settings *s, int words)
 {
-    guess g = guess_begin(option);
-    for (int i = 0; i < OPTIONS; i++) guess_try(&g, option_values[i][0] + 2, option_values[i][0]);
-    if (g.name)
-        tell("unknown option %s (see --help); did you mean %s?", option, g.name);
-    else
-        tell("unknown option %s (see --help)", option);
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT16, GD_BFLOAT16};
+    s->dtype = dtypes[s->dtype_name % 4];
+    const options_fault faults[] = {
+        {s->list && words > 1, "--list takes neither an OP nor another option"},
+        {s->json && s->verbose,
+         "--verbose has no effect with --json, whose lines have all details"},
+        {s->order > 1 && gd_dtype_size(s->dtype) == 2, "--order 2 and 3 need --dtype f32 or f64"},
+        {s->at && (!s->ops || strchr(s->ops, '|') || !s->only_case || !s->only_input),
+         "--at also needs one OP, --case and --input"},
+        {0},
+    };
+    s->check = (gd_gradcheck_options){.dtype = &s->dtype,
+                                      .seed = (uint64_t)s->seed,
+                                      .order = (int)s->order,
+                                      .step = s->step,
+                                      .only_input = s->only_input};
+    return options_fit(&s->base, faults);
 }
 
-/* An option with a value, which follows a '=' or is `next` (NULL: there is none). Returns how many
- * of the two arguments were used, 0 after an error message. */
-static int parse_option(settings *s, const char *option, const char *next)
+/* Copies the next name of "mul|add" and moves on; false at the end. */
+static bool next_op(const char **names, char name[64])
 {
-    char name[32];
-    const size_t length = strcspn(option, "=");
-    const bool inside = option[length] == '=';
-    snprintf(name, sizeof name, "%.*s", (int)length, option);
-    const char *value = inside ? option + length + 1 : next;
-    const int parsed = parse_value(s, name, value ? value : "");
-    if (parsed > 0 && value) return inside ? 1 : 2;
-    if (parsed == -2)
-        tell("%s is given twice, wanted once", name);
-    else if (parsed < 0 && inside && parse_switch(s, name))
-        tell("%s takes no value (see --help)", name);
-    else if (parsed < 0)
-        refuse_option(option);
-    else if (!value)
-        tell("%s needs a value (see --help)", name);
-    else
-        tell("%s is \"%s\", wanted %s", name, value, wanted_value(name));
-    return 0;
-}
-
-/* Returns -1 to continue, else the exit status. */
-static int parse(settings *s, int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        const char *name = argv[i];
-        if (!strcmp(name, "--help") || !strcmp(name, "-h")) return fputs(usage, stdout), 0;
-        if (!strcmp(name, "--version")) return printf("gradus-gradcheck %s\n", gd_version()), 0;
-        if (name[0] != '-') {
-            s->ops[s->op_count++] = name;
-            continue;
-        }
-        if (parse_switch(s, name)) continue;
-        const int used = parse_option(s, name, argv[i + 1]);
-        if (!used) return WRONG_CALL;
-        i += used - 1;
-    }
-    if (s->list && argc > 2) {
-        tell("--list takes neither an OP nor another option");
-        return WRONG_CALL;
-    }
-    if (s->json && s->verbose) {
-        tell("--verbose has no effect with --json, whose lines have all details");
-        return WRONG_CALL;
-    }
-    if (s->check.order > 1 && gd_dtype_size(s->dtype) == 2) {
-        tell("--order %d needs --dtype f32 or f64", s->check.order);
-        return WRONG_CALL;
-    }
-    if (s->at && (s->op_count != 1 || !s->only_case || !s->check.only_input)) {
-        tell("--at also needs one OP, --case and --input");
-        return WRONG_CALL;
-    }
-    return -1;
+    const size_t length = strcspn(*names, "|");
+    if (!length) return false;
+    snprintf(name, 64, "%.*s", (int)length, *names);
+    *names += length + ((*names)[length] == '|');
+    return true;
 }
 
 /* "2,17" as a flat index into the input of the case; -1 if it is not valid. */
@@ -371,7 +238,7 @@ static void print_vacuous(const settings *s, const gd_op *op, const char *input,
     }
     gd_gradcheck_input in = {.verdict = GD_VERDICT_VACUOUS, .worst = -1};
     gd_gradcheck_report r = {.verdict = GD_VERDICT_VACUOUS,
-                             .device = s->context.device,
+                             .device = (gd_device)s->base.device,
                              .dtype = s->dtype,
                              .order = s->check.order,
                              .seed = s->check.seed,
@@ -426,7 +293,7 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
         if (!s->only_case && does_without(op, &op->cases[i], s->check.only_input)) continue;
         if (!run_case(ctx, s, op, &op->cases[i], t)) return false;
     }
-    if (!cases && s->only_case && !s->op_count) return true; /* only the ops that have it */
+    if (!cases && s->only_case && !s->ops) return true; /* only the ops that have it */
     if (!cases && s->only_case) {
         refuse_case(s, op);
         return false;
@@ -455,13 +322,13 @@ static bool refuse_op(const gd_context *ctx, const char *name)
 static bool run_all(gd_context *ctx, const settings *s, tally *t)
 {
     const gd_op *op;
-    for (int i = 0; !s->op_count && (op = gd_op_at(ctx, i)); i++)
+    char name[64];
+    for (int i = 0; !s->ops && (op = gd_op_at(ctx, i)); i++)
         if (!run_op(ctx, s, op, t)) return false;
-    for (int i = 0; i < s->op_count; i++) {
-        if (!gd_find_op(ctx, s->ops[i])) return refuse_op(ctx, s->ops[i]);
-    }
-    for (int i = 0; i < s->op_count; i++)
-        if (!run_op(ctx, s, gd_find_op(ctx, s->ops[i]), t)) return false;
+    for (const char *names = s->ops; names && next_op(&names, name);)
+        if (!gd_find_op(ctx, name)) return refuse_op(ctx, name);
+    for (const char *names = s->ops; names && next_op(&names, name);)
+        if (!run_op(ctx, s, gd_find_op(ctx, name), t)) return false;
     if (t->ops) return true;
     tell("no op has a case %s", s->only_case);
     return false;
@@ -501,7 +368,9 @@ static int list_ops(void)
 
 static int run_checks(settings *s)
 {
-    gd_context *ctx = gd_context_create(&s->context);
+    const gd_context_options machine = {
+        .poison = true, .device = (gd_device)s->base.device, .threads = (int)s->base.threads};
+    gd_context *ctx = gd_context_create(&machine);
     tally t = {0};
     int status = WRONG_CALL;
     const char *note = gd_context_device_note(ctx);
@@ -516,17 +385,14 @@ static int run_checks(settings *s)
 
 int main(int argc, char **argv)
 {
-    settings s = {.dtype = GD_FLOAT64,
-                  .check = {.dtype = &s.dtype},
-                  .context = {.poison = true, .threads = 1},
-                  .seeds = 1};
+    settings s = {0};
     spin_briefly(argv);
     argv = gd_os_begin(argv);
-    s.ops = calloc((size_t)argc + 1, sizeof *s.ops);
-    if (!s.ops) return WRONG_CALL;
-    int status = parse(&s, argc, argv);
-    if (status < 0) status = s.list ? list_ops() : run_checks(&s);
-    free(s.ops);
+    const options_outcome outcome = options_read(&s.base, &table, argv);
+    int status = outcome == OPTIONS_DONE ? EXIT_SUCCESS : WRONG_CALL;
+    if (outcome == OPTIONS_RUN && check_settings(&s, argc - 1))
+        status = s.list ? list_ops() : run_checks(&s);
+    options_free(&s.base);
     const bool flushed = !fflush(stdout);
     if (flushed && !ferror(stdout)) return status;
     tell("cannot write to stdout: %s", flushed ? "some output was lost" : strerror(errno));

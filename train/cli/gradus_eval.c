@@ -7,7 +7,7 @@
 #include "console.h"
 #include "data.h"
 #include "json.h"
-#include "options.h"
+#include "programs/options.h"
 #include "program.h"
 #include "tokenizer_file.h"
 #include "trained.h"
@@ -52,6 +52,8 @@ static const option_table table = {
              "each token of a text from those before it: the mean of -log(probability).\n",
     .operand = "model",
     .rows = rows,
+    .tell = console_message,
+    .read_file = program_read_config,
 };
 
 /* A text has no ids whose width could be said. */
@@ -70,7 +72,7 @@ static bool check(const eval_command *o)
         {o->whole && !o->data, "--whole needs --data FILE"},
         {0},
     };
-    return options_fit(faults) && check_width(o, !o->data && !o->val_data);
+    return options_fit(&o->from.base, faults) && check_width(o, !o->data && !o->val_data);
 }
 
 /* ---- The text ----------------------------------------------------------------------------- */
@@ -246,7 +248,7 @@ int main(int argc, char **argv)
     eval_command command = {0};
     options *base = &command.from.base;
     argv = program_begin(argv);
-    options_outcome outcome = options_read(base, &table, argv);
+    options_outcome outcome = program_read_options(base, &table, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
     return program_main(base, outcome, run);
 }

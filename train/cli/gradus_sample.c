@@ -5,7 +5,7 @@
 
 #include "platform/clock.h"
 #include "console.h"
-#include "options.h"
+#include "programs/options.h"
 #include "program.h"
 #include "prompt.h"
 #include "sample.h"
@@ -61,6 +61,8 @@ static const option_table table = {
              "the prompt, then each token as soon as it is sampled.\n",
     .operand = "model",
     .rows = rows,
+    .tell = console_message,
+    .read_file = program_read_config,
 };
 
 static bool check(const sample_command *o)
@@ -79,7 +81,7 @@ static bool check(const sample_command *o)
         {"temperature", any, none}, {"stop", any, none},      {"top-k", any, none},
         {"top-p", any, none},       {"seed", any, none},      {"top-k", drawn, certain},
         {"top-p", drawn, certain},  {"seed", drawn, certain}, {0}};
-    return options_fit(faults) && options_used(&o->from.base, uses);
+    return options_fit(&o->from.base, faults) && options_used(&o->from.base, uses);
 }
 
 typedef struct ids {
@@ -198,7 +200,7 @@ int main(int argc, char **argv)
     sample_command command = {0};
     options *base = &command.from.base;
     argv = program_begin(argv);
-    options_outcome outcome = options_read(base, &table, argv);
+    options_outcome outcome = program_read_options(base, &table, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
     return program_main(base, outcome, run);
 }

@@ -1,6 +1,7 @@
 /* program.c - see program.h. */
 #include "program.h"
 #include "console.h"
+#include "folder.h"
 #include "json.h"
 #include "platform/memory.h"
 #include "platform/process.h"
@@ -16,6 +17,15 @@ char **program_begin(char **argv)
     argv = gd_os_begin(argv);
     json_watch_memory();
     return argv;
+}
+
+_Static_assert((int)OPTIONS_PATH == (int)FOLDER_PATH,
+               "a path that an option takes fits a folder's");
+
+options_outcome program_read_options(options *o, const option_table *table, char **argv)
+{
+    console_program(table->program);
+    return options_read(o, table, argv);
 }
 
 /* With too little address space, OpenBLAS's threads wait for memory forever, and exit() waits for

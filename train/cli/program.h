@@ -3,11 +3,17 @@
 #define GRADUS_TRAIN_PROGRAM_H
 
 #include "gradus/gradus.h"
-#include "options.h"
+#include "programs/options.h"
 
 /* Call it first in main(), with its argv, and use what it returns: spin_briefly, gd_os_begin and
  * json_watch_memory. */
 char **program_begin(char **argv);
+
+/* options_read, for a program whose messages go through console.h. */
+options_outcome program_read_options(options *o, const option_table *table, char **argv);
+
+/* Reads a file of lines "option = value" (config_file.c). False after a message. */
+bool program_read_config(options *o, const char *path);
 
 /* Creates a context as the options say, calls `run` unless the outcome is to end, frees the
  * options, and returns the exit status: that of `run`, or 2 for bad options. `command` is the first

@@ -4,6 +4,7 @@
 #include "json.h"
 #include "optimizer.h"
 #include "paths.h"
+#include "program.h"
 #include "programs/terminal.h"
 #include "tokens.h"
 
@@ -148,6 +149,8 @@ static const option_table table = {
              "grouped-query attention, SwiGLU; AdamW or another optimizer, with warm-up and a\n"
              "schedule. Prints a sample at the end.\n",
     .rows = rows,
+    .tell = console_message,
+    .read_file = program_read_config,
 };
 
 /* Options that the other options decide, unless they were given or restored. */
@@ -245,7 +248,7 @@ bool train_options_check(train_options *o)
          "part; train with one, or with another optimizer"},
         {0},
     };
-    if (!options_fit(faults) || !all_have_an_effect(o) ||
+    if (!options_fit(&o->base, faults) || !all_have_an_effect(o) ||
         !is_multiple("dim", o->dim, "heads", o->heads) ||
         !is_multiple("heads", o->heads, "kv-heads", o->kv_heads) || !can_be_saved(o))
         return false;
@@ -284,7 +287,7 @@ options_outcome train_options_read(train_options *o, char **argv)
 {
     *o = (train_options){
         .accumulate = -1, .lr = -1, .min_lr = -1, .weight_decay = -1, .momentum = -1, .warmup = -1};
-    options_outcome outcome = options_read(&o->base, &table, argv);
+    options_outcome outcome = program_read_options(&o->base, &table, argv);
     if (outcome != OPTIONS_RUN) return outcome;
     const bool device = options_given(&o->base, "device");
     const options_fault faults[] = {
@@ -300,5 +303,5 @@ options_outcome train_options_read(train_options *o, char **argv)
     };
     if (o->gpus > 0) o->base.device = GD_CUDA;
     if (o->processes > 0) o->base.device = GD_CPU;
-    return options_fit(faults) ? OPTIONS_RUN : OPTIONS_BAD;
+    return options_fit(&o->base, faults) ? OPTIONS_RUN : OPTIONS_BAD;
 }

@@ -3,7 +3,7 @@
 #define GRADUS_TRAIN_TRAIN_OPTIONS_H
 
 #include "gradus/gradus.h"
-#include "options.h"
+#include "programs/options.h"
 
 /* What to do when a checkpoint before the last cannot be saved. */
 typedef enum save_error { SAVE_ERROR_CONTINUE, SAVE_ERROR_STOP } save_error;

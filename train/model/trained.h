@@ -5,7 +5,7 @@
 
 #include "folder.h"
 #include "model.h"
-#include "options.h"
+#include "programs/options.h"
 #include "tokenizer.h"
 
 /* ---- Options ------------------------------------------------------------------------------ */

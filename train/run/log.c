@@ -73,6 +73,21 @@ static void print_files(const dataset *data, int which, const char *name, FILE *
     fprintf(file, "]");
 }
 
+/* The options as members of a JSON object. */
+static void print_options(const options *o, FILE *file)
+{
+    options_item item;
+    for (int i = 0; options_value(o, i, &item); i++) {
+        const option_kind kind = item.row->kind;
+        const bool bare = kind == OPTION_WHOLE || kind == OPTION_NUMBER || kind == OPTION_SWITCH;
+        fprintf(file, "%s\"%s\": ", i ? ", " : "", item.name);
+        if (item.text && !bare)
+            json_print_string(item.text, file);
+        else
+            fprintf(file, "%s", item.text ? item.text : "null");
+    }
+}
+
 static void write_first(run_log *log, const train_options *options, const dataset *data,
                         const model *m, int64_t first_step)
 {
@@ -86,7 +101,7 @@ static void write_first(run_log *log, const train_options *options, const datase
                 "\"first_step\": %lld, \"options\": {",
                 (unsigned long long)data->hash, (long long)data->tokenizer.vocab,
                 (long long)gd_params_elements(m->params), (long long)first_step);
-        options_print_json(&options->base, line.file);
+        print_options(&options->base, line.file);
         fprintf(line.file, "}");
         print_files(data, 0, "files", line.file);
         print_files(data, 1, "val_files", line.file);

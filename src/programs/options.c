@@ -1,14 +1,11 @@
 /* options.c - the values of options, and the command line. See options.h. */
-#include "options.h"
-#include "console.h"
+#include "programs/options.h"
 #include "programs/guess.h"
 #include "programs/terminal.h"
-#include "folder.h"
-#include "gradus/gradus.h"
-#include "json.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,12 +31,28 @@ bool options_given(const options *o, const char *name)
     return row && o->given[row - o->table->rows];
 }
 
+GD_PRINTF(2, 3)
+static void tell(const options *o, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (o->table->tell)
+        o->table->tell("%s", text);
+    else
+        terminal_message(o->table->program, "%s", text);
+}
+
 /* ---- What may have been meant ------------------------------------------------------------- */
 
 /* The name nearest to the word, among ours and those of other programs; NULL: none is near. */
 static const char *nearest(const option_table *table, const char *word)
 {
     guess g = guess_begin(word);
+    guess_try(&g, "help", "help");
+    guess_try(&g, "version", "version");
     const option_row *row;
     for (int i = 0; (row = option_at(table, i)); i++) {
         if (row->name) guess_try(&g, row->name, row->name);
@@ -55,10 +68,10 @@ static bool refuse(const options *o, const char *where, const char *word)
 {
     const char *meant = nearest(o->table, word);
     if (meant)
-        console_message("%s%s is not an option; did you mean %s%s? --help lists all", where, word,
-                        *where ? "" : "--", meant);
+        tell(o, "%s%s is not an option; did you mean %s%s? --help lists all", where, word,
+             *where ? "" : "--", meant);
     else
-        console_message("%s%s is not an option; see --help", where, word);
+        tell(o, "%s%s is not an option; see --help", where, word);
     return false;
 }
 
@@ -99,19 +112,31 @@ static bool read_number(const option_row *row, const char *text, double *value)
            (row->kind == OPTION_NUMBER || *value == floor(*value));
 }
 
-static bool read_value(const option_row *row, const char *text, void *value)
+/* A double does not have every digit of a large one. */
+static bool read_whole(const option_row *row, const char *text, int64_t *value)
 {
     double number;
+    char *end = NULL;
+    if (!read_number(row, text, &number)) return false;
+    errno = 0;
+    const long long exact = strtoll(text, &end, 10);
+    *value = *end ? (int64_t)number : exact; /* "1e6" is whole, too */
+    return !errno;
+}
+
+static bool read_value(const option_row *row, const char *text, void *value)
+{
     switch (row->kind) {
     case OPTION_TEXT:
         *(const char **)value = text;
         return true;
     case OPTION_PATH:
         *(const char **)value = text;
-        return *text && strlen(text) < FOLDER_PATH;
+        return *text && strlen(text) < OPTIONS_PATH;
+    case OPTION_TEXTS:
     case OPTION_PATHS:
         *(const char **)value = text;
-        for (size_t length; (length = strcspn(text, "|")) > 0 && length < FOLDER_PATH; text++)
+        for (size_t length; (length = strcspn(text, "|")) > 0 && length < OPTIONS_PATH; text++)
             if (!*(text += length)) return true;
         return false;
     case OPTION_SWITCH:
@@ -120,9 +145,7 @@ static bool read_value(const option_row *row, const char *text, void *value)
     case OPTION_CHOICE:
         return read_choice(row, text, value);
     case OPTION_WHOLE:
-        if (!read_number(row, text, &number)) return false;
-        *(int64_t *)value = (int64_t)number;
-        return true;
+        return read_whole(row, text, value);
     case OPTION_NUMBER:
         return read_number(row, text, value);
     }
@@ -140,10 +163,13 @@ static void print_wanted(const option_row *row, char *wanted, size_t size)
         return;
     case OPTION_PATH:
     case OPTION_PATHS:
-        snprintf(wanted, size, "a path of 1 to %d bytes", FOLDER_PATH - 1);
+        snprintf(wanted, size, "a path of 1 to %d bytes", OPTIONS_PATH - 1);
         return;
     case OPTION_CHOICE:
         snprintf(wanted, size, "%.*s", (int)strcspn(row->help, " "), row->help);
+        return;
+    case OPTION_TEXTS:
+        snprintf(wanted, size, "one name or more, with | between");
         return;
     case OPTION_TEXT:
     case OPTION_SWITCH:
@@ -152,18 +178,23 @@ static void print_wanted(const option_row *row, char *wanted, size_t size)
     }
 }
 
+static bool is_list(const option_row *row)
+{
+    return row->kind == OPTION_TEXTS || row->kind == OPTION_PATHS;
+}
+
 static bool set(options *o, const char *where, const option_row *row, const char *text)
 {
     enum { SHOWN = 256 };
     char wanted[96];
     if (read_value(row, text, (char *)o + row->offset)) return true;
     print_wanted(row, wanted, sizeof wanted);
-    console_message("%s%s%s is \"%.*s%s\", wanted %s", where, *where ? "" : "--", row->name, SHOWN,
-                    text, strlen(text) > SHOWN ? "..." : "", wanted);
+    tell(o, "%s%s%s is \"%.*s%s\", wanted %s", where, *where ? "" : "--", row->name, SHOWN, text,
+         strlen(text) > SHOWN ? "..." : "", wanted);
     return false;
 }
 
-/* Adds a path to those that were given before; NULL after a message. */
+/* Adds a text to those that were given before; NULL after a message. */
 static const char *join(options *o, const option_row *row, const char *text)
 {
     char **joined = &o->joined[row - o->table->rows];
@@ -172,7 +203,7 @@ static const char *join(options *o, const option_row *row, const char *text)
     const bool more = before == *joined;
     char *grown = realloc(*joined, length + strlen(text) + 2);
     if (!grown) {
-        console_message("out of memory: --%s", row->name);
+        tell(o, "out of memory: --%s", row->name);
         return NULL;
     }
     if (!more) memcpy(grown, before, length);
@@ -187,11 +218,10 @@ bool options_set(options *o, const char *where, const char *word, size_t length,
     if (!row) return refuse(o, where, word);
     char *given = &o->given[row - o->table->rows];
     if (*given == o->reading && (row->kind == OPTION_TEXT || row->kind == OPTION_PATH)) {
-        console_message("%s%s%s is given twice, wanted once", where, *where ? "" : "--", row->name);
+        tell(o, "%s%s%s is given twice, wanted once", where, *where ? "" : "--", row->name);
         return false;
     }
-    if (*given == o->reading && row->kind == OPTION_PATHS && !(value = join(o, row, value)))
-        return false;
+    if (*given == o->reading && is_list(row) && !(value = join(o, row, value))) return false;
     *given = o->reading;
     return set(o, where, row, value);
 }
@@ -203,9 +233,9 @@ bool options_set(options *o, const char *where, const char *word, size_t length,
 static bool take_option(options *o, char ***word)
 {
     const char *text = **word, *operand = o->table->operand;
-    if (text[0] != '-' && operand && !options_given(o, operand)) {
+    const option_row *taker = operand ? find(o, operand, strlen(operand)) : NULL;
+    if (text[0] != '-' && taker && (is_list(taker) || !options_given(o, operand)))
         return options_set(o, "", operand, strlen(operand), text);
-    }
     const bool dashed = !strncmp(text, "--", 2);
     const size_t length = dashed ? strcspn(text + 2, "=") : 0;
     const option_row *row = find(o, text + 2 * dashed, length);
@@ -213,12 +243,12 @@ static bool take_option(options *o, char ***word)
     const char *value = text[2 + length] ? text + 2 + length + 1 : NULL;
     if (!value) value = row->kind == OPTION_SWITCH ? "true" : *++*word;
     if (!value) {
-        console_message("%s needs a value; see --help", text);
+        tell(o, "%s needs a value; see --help", text);
         return false;
     }
     bool fine = options_set(o, "", row->name, length, value);
     /* The names that a shell has put in place of a pattern. */
-    const bool several = row->kind == OPTION_PATHS && (!operand || options_given(o, operand));
+    const bool several = is_list(row) && (!operand || options_given(o, operand));
     for (const char *next; fine && several && (next = (*word)[1]); ++*word) {
         if (next[0] == '-' && next[1]) break;
         fine = options_set(o, "", row->name, length, next);
@@ -231,7 +261,7 @@ static options_outcome read_arguments(options *o, char **argv)
     o->reading++;
     for (char **word = argv + 1; *word; word++) {
         if (!strcmp(*word, "--help") || !strcmp(*word, "-h")) {
-            options_print_help(o->table);
+            options_print_help(o->table, stdout);
             return OPTIONS_DONE;
         }
         if (!strcmp(*word, "--version")) {
@@ -247,7 +277,6 @@ static options_outcome read_arguments(options *o, char **argv)
 options_outcome options_read(options *o, const option_table *table, char **argv)
 {
     const option_row *row;
-    console_program(table->program);
     o->table = table;
     for (int i = 0; (row = option_at(table, i)); i++) {
         if (row->initial) set(o, "", row, row->initial);
@@ -256,7 +285,7 @@ options_outcome options_read(options *o, const option_table *table, char **argv)
     if (outcome != OPTIONS_RUN || !o->config) return outcome;
     memset(o->given, 0, sizeof o->given);
     o->reading++;
-    if (!options_read_file(o, o->config)) return OPTIONS_BAD;
+    if (!table->read_file(o, o->config)) return OPTIONS_BAD;
     if (table->operand) /* the command line may still have one */
         o->given[find(o, table->operand, strlen(table->operand)) - table->rows] = 0;
     return read_arguments(o, argv);
@@ -272,11 +301,11 @@ void options_free(options *o)
     }
 }
 
-bool options_fit(const options_fault *faults)
+bool options_fit(const options *o, const options_fault *faults)
 {
     for (; faults->message; faults++) {
         if (!faults->found) continue;
-        console_notice("%s", faults->message);
+        tell(o, "%s", faults->message);
         return false;
     }
     return true;
@@ -286,7 +315,7 @@ bool options_used(const options *o, const option_use *uses)
 {
     for (; uses->name; uses++) {
         if (uses->used || !options_given(o, uses->name)) continue;
-        console_notice("--%s %s", uses->name, uses->message);
+        tell(o, "--%s %s", uses->name, uses->message);
         return false;
     }
     return true;
@@ -299,11 +328,13 @@ static void print_value(const options *o, const option_row *row, options_item *i
     const void *value = (const char *)o + row->offset;
     const char *choice;
     size_t length = 0;
+    item->row = row;
     item->name = row->name;
     item->text = item->number;
     snprintf(item->key, sizeof item->key, "option.%s", row->name);
     switch (row->kind) {
     case OPTION_TEXT:
+    case OPTION_TEXTS:
     case OPTION_PATH:
     case OPTION_PATHS:
         item->text = *(const char *const *)value;
@@ -322,6 +353,17 @@ static void print_value(const options *o, const option_row *row, options_item *i
         snprintf(item->number, sizeof item->number, "%.17g", *(const double *)value);
         return;
     }
+}
+
+bool options_value(const options *o, int i, options_item *item)
+{
+    const option_row *row;
+    for (int k = 0; (row = option_at(o->table, k)); k++) {
+        if (!row->name || i-- > 0) continue;
+        print_value(o, row, item);
+        return true;
+    }
+    return false;
 }
 
 bool options_saved(const options *o, int i, options_item *item)
@@ -347,25 +389,6 @@ bool options_restore(options *o, const char *name, const char *text)
     const option_row *row = find(o, name, strlen(name));
     if (!row || options_given(o, name)) return true;
     if (!terminal_has_controls(text)) return set(o, "the checkpoint: ", row, text);
-    console_message("the checkpoint: %s is \"%s\", wanted no control characters", name, text);
+    tell(o, "the checkpoint: %s is \"%s\", wanted no control characters", name, text);
     return false;
-}
-
-void options_print_json(const options *o, FILE *file)
-{
-    const char *comma = "";
-    const option_row *row;
-    for (int i = 0; (row = option_at(o->table, i)); i++) {
-        options_item item;
-        if (!row->name) continue;
-        print_value(o, row, &item);
-        fprintf(file, "%s\"%s\": ", comma, row->name);
-        comma = ", ";
-        const bool quoted = row->kind == OPTION_TEXT || row->kind == OPTION_PATH ||
-                            row->kind == OPTION_PATHS || row->kind == OPTION_CHOICE;
-        if (item.text && quoted)
-            json_print_string(item.text, file);
-        else
-            fprintf(file, "%s", item.text ? item.text : "null");
-    }
 }

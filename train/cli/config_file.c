@@ -1,7 +1,7 @@
-/* options_file.c - a file of options: lines "option = value", blank lines, and comments after #.
+/* config_file.c - a file of options: lines "option = value", blank lines, and comments after #.
  * Quotes of either kind around a value are removed. */
 #include "console.h"
-#include "options.h"
+#include "program.h"
 #include "text_file.h"
 
 #include <string.h>
@@ -54,7 +54,7 @@ static bool read_line(options *o, const char *where, char *line)
     return options_set(o, where, name, strlen(name), bare_value(equals + 1));
 }
 
-bool options_read_file(options *o, const char *path)
+bool program_read_config(options *o, const char *path)
 {
     enum { MOST = 1 << 20 };
     int64_t length = 0;

@@ -1,21 +1,25 @@
 /* options.h - the options of a program. One table says everything about each of them: its name, the
- * field it sets, its default, the values it takes, and what it means. The command line, the file of
- * options, --help, checkpoints and the log are all driven by it.
- */
-#ifndef GRADUS_TRAIN_OPTIONS_H
-#define GRADUS_TRAIN_OPTIONS_H
+ * field it sets, its default, the values it takes, and what it means. The command line, a file of
+ * options, --help, and the checkpoints and logs of training are all driven by it.
+ *
+ * Part of the programs, not of the library. */
+#ifndef GRADUS_OPTIONS_H
+#define GRADUS_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
+#include "gradus/context.h" /* GD_PRINTF */
+
 /* ---- The table ---------------------------------------------------------------------------- */
 
 typedef enum option_kind {
     OPTION_TEXT,   /* const char * */
+    OPTION_TEXTS,  /* const char *, several of them with "|" between; may be given one by one */
     OPTION_PATH,   /* const char *, the name of a file or a folder */
-    OPTION_PATHS,  /* const char *, several of them with "|" between, of patterns, too (paths.h) */
+    OPTION_PATHS,  /* const char *, TEXTS that are such names */
     OPTION_WHOLE,  /* int64_t */
     OPTION_NUMBER, /* double */
     OPTION_SWITCH, /* bool; on the command line, no value means true */
@@ -34,28 +38,35 @@ typedef struct option_row {
     bool unsaved;        /* left out of checkpoints: where a run begins and ends, and the machine */
 } option_row;
 
-enum { OPTIONS_MOST = 80 };
+enum { OPTIONS_MOST = 80, OPTIONS_PATH = 4096 }; /* bytes of a path, with its NUL */
+
+typedef struct options options;
 
 typedef struct option_table {
     const char *program;    /* "gradus-train" */
     const char *usage;      /* the beginning of --help */
     const char *operand;    /* the option set by a word without "--"; NULL: none */
     const option_row *rows; /* OPTIONS_MOST of them, of which the last are empty */
+    /* Prints a message; NULL: terminal_message of the program. */
+    void (*tell)(const char *format, ...) GD_PRINTF(1, 2);
+    /* Reads a file of options by options_set. False after a message. NULL: there is no --config. */
+    bool (*read_file)(options *o, const char *path);
 } option_table;
 
-/* The first member of every program's struct; common.def has the rows. */
-typedef struct options {
+/* The first member of every program's struct. */
+struct options {
     const option_table *table;
     char given[OPTIONS_MOST]; /* by the command line or the file: in which reading; 0: not given */
     char reading;             /* that of the command line, of the file, or of the line again */
     char *config_text;        /* of the file; texts among the values point into it */
-    char *joined[OPTIONS_MOST]; /* PATHS that were given one by one */
+    char *joined[OPTIONS_MOST]; /* TEXTS and PATHS that were given one by one */
 
+    /* What common rows may set: */
     const char *config; /* a file of options */
-    int device;         /* cpu, cuda, auto */
+    int device;         /* the choice's place */
     bool tf32;
     int64_t threads; /* 0: all */
-} options;
+};
 
 /* The i-th row; NULL past the end. */
 const option_row *option_at(const option_table *table, int i);
@@ -84,7 +95,7 @@ typedef struct options_fault {
 } options_fault;
 
 /* False after the message of the first fault found. */
-bool options_fit(const options_fault *faults);
+bool options_fit(const options *o, const options_fault *faults);
 
 /* Options that only some values of others give an effect. */
 typedef struct option_use {
@@ -99,11 +110,15 @@ bool options_used(const options *o, const option_use *uses);
 /* ---- As texts, for checkpoints ------------------------------------------------------------ */
 
 typedef struct options_item {
+    const option_row *row;
     const char *name; /* "layers" */
     char key[40];     /* "option.layers" */
     char number[32];
     const char *text; /* the value as in a file of options; NULL: none */
 } options_item;
+
+/* The value of the i-th option, headings not counted, as a text. False past the end. */
+bool options_value(const options *o, int i, options_item *item);
 
 /* The i-th option that checkpoints save. False past the end. */
 bool options_saved(const options *o, int i, options_item *item);
@@ -115,11 +130,6 @@ bool options_agree(const options *o, const char *name, const char *text, options
  * keep a pointer to the text. */
 bool options_restore(options *o, const char *name, const char *text);
 
-/* ---- As JSON ------------------------------------------------------------------------------ */
-
-/* Writes all options as the members of a JSON object, without its braces. */
-void options_print_json(const options *o, FILE *file);
-
 /* ---- Parts of options_read ---------------------------------------------------------------- */
 
 /* Sets the option whose name is the first `length` bytes of `word`. `where` begins the message of
@@ -127,10 +137,7 @@ void options_print_json(const options *o, FILE *file);
  * last counts; of PATHS all do; a text or a path that comes twice is an error, since both may be wanted. */
 bool options_set(options *o, const char *where, const char *word, size_t length, const char *value);
 
-/* Reads a file of lines "option = value" (options_file.c). False after a message. */
-bool options_read_file(options *o, const char *path);
-
 /* --help (options_help.c). */
-void options_print_help(const option_table *table);
+void options_print_help(const option_table *table, FILE *file);
 
 #endif
