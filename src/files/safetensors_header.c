@@ -4,6 +4,7 @@
  * A tree of the whole header would take many times the memory of its text. So the header is parsed
  * one member at a time: jansson parses a name, then its value, and refuses invalid UTF-8, numbers
  * beyond 64 bits and duplicate fields. One pass counts, a second one fills in. */
+#include "files/json_depth.h"
 #include "files/safetensors.h"
 
 #include <errno.h>
@@ -210,23 +211,7 @@ static bool take(walk *w, const char *wanted)
     return false;
 }
 
-/* Whether the value that begins a text has more arrays and objects inside each other than a header
- * needs: jansson takes up to 2048, and 100 bytes of the stack for each. */
-static bool is_deep(const char *text, size_t length)
-{
-    int depth = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < length; i++) {
-        const char c = text[i];
-        if (quoted && c == '\\') i++;
-        if (c == '"') quoted = !quoted;
-        if (quoted) continue;
-        depth += (c == '[' || c == '{') - (c == ']' || c == '}');
-        if (depth > 20) return true;
-        if (depth == 0 && (c == ']' || c == '}' || c == '"')) break;
-    }
-    return false;
-}
+enum { HEADER_DEPTH = 20 }; /* as much as a header needs */
 
 /* Takes a text, an array or an object of at most `most` bytes. */
 static json_t *take_value(walk *w, size_t most)
@@ -234,7 +219,7 @@ static json_t *take_value(walk *w, size_t most)
     json_error_t error;
     const size_t rest = w->length - w->at;
     json_t *value = NULL;
-    if (is_deep(w->text + w->at, rest < most ? rest : most)) {
+    if (gd_json_is_deep(w->text + w->at, rest < most ? rest : most, HEADER_DEPTH)) {
         refuse(w->file, "the header is nested too deeply at byte %zu", w->at);
         return NULL;
     }

@@ -1,6 +1,7 @@
 /* json.c - see json.h. */
 #include "json.h"
 #include "console.h"
+#include "files/json_depth.h"
 #include "platform/clock.h"
 #include "platform/process.h"
 #include "programs/terminal.h"
@@ -45,26 +46,10 @@ void json_watch_memory(void)
     json_set_alloc_funcs(allocate, free);
 }
 
-bool json_is_deep(const char *text, size_t length)
-{
-    int depth = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < length; i++) {
-        const char c = text[i];
-        if (quoted && c == '\\') i++;
-        if (c == '"') quoted = !quoted;
-        if (quoted) continue;
-        depth += (c == '[' || c == '{') - (c == ']' || c == '}');
-        if (depth > 100) return true;
-        if (depth == 0 && (c == ']' || c == '}' || c == '"')) break;
-    }
-    return false;
-}
-
 /* Twice: jansson calls a token invalid if there was no memory for it. */
 json_t *json_parse(const char *text, size_t length, json_error_t *why)
 {
-    if (json_is_deep(text, length)) {
+    if (gd_json_is_deep(text, length, JSON_DEPTH)) {
         *why = (json_error_t){.text = "it is nested too deeply"};
         return NULL;
     }

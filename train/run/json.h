@@ -16,9 +16,8 @@ void json_watch_memory(void);
 /* Where the JSON text of a file begins: after the byte order mark that some editors write. */
 size_t json_begin(const char *text, size_t length);
 
-/* Whether the value that begins a text has more than 100 arrays and objects inside each other:
- * jansson takes up to 2048, for which a small stack has no room. */
-bool json_is_deep(const char *text, size_t length);
+/* Arrays and objects inside each other, at most (files/json_depth.h). */
+enum { JSON_DEPTH = 100 };
 
 /* A JSON text without duplicate names; NULL, and why, if it is not valid, or deep. */
 json_t *json_parse(const char *text, size_t length, json_error_t *why);

@@ -4,6 +4,7 @@
  * token or merge at a time, in two passes: one counts, and checks everything else; the other reads
  * the merges, then compares the vocabulary with the tokens that they make. */
 #include "folder.h"
+#include "files/json_depth.h"
 #include "json.h"
 #include "platform/file.h"
 #include "text_file.h"
@@ -50,7 +51,7 @@ static json_t *take_value(walk *w)
     enum { MOST = 1 << 14 }; /* of two tokens, or of what transformers adds */
     json_error_t error;
     const size_t rest = w->length - w->at;
-    if (json_is_deep(w->text + w->at, rest < MOST ? rest : MOST)) return NULL;
+    if (gd_json_is_deep(w->text + w->at, rest < MOST ? rest : MOST, JSON_DEPTH)) return NULL;
     json_t *value =
         json_loadb(w->text + w->at, rest < MOST ? rest : MOST,
                    JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &error);
