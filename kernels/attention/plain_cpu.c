@@ -27,11 +27,11 @@ static gd_status open_plain(const gd_call *call, plain *a)
 /* The offset of [b, h, i, j] in t, which is broadcast to [B, H, T, S]. */
 static int64_t mask_at(const gd_tensor *t, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    const int64_t index[] = {b, h, i, j};
+    const int64_t index[] = {b, h, i, j}, *strides = gd_tensor_strides(t);
+    const int ndim = gd_tensor_ndim(t);
     int64_t at = 0;
-    for (int d = -1; d >= -gd_tensor_ndim(t); d--)
-        if (gd_tensor_dim(t, d) != 1)
-            at += index[4 + d] * gd_tensor_strides(t)[gd_tensor_ndim(t) + d];
+    for (int d = 0; d < ndim; d++)
+        at += gd_tensor_shape(t)[d] == 1 ? 0 : index[4 - ndim + d] * strides[d];
     return at;
 }
 
