@@ -162,11 +162,11 @@ struct norm_slope {
         const bool shared = isinf(p);
         const V share = shared ? dy / slope : dy * slope;
         if (p == 0) return dy * 0;
-        if (x == 0) return share * 0;                                      /* [norm at 0] */
-        if (shared) return share * (same((V)fabs(x), unit) ? sign : (V)0); /* [norm max] */
+        if (x == 0) return share * 0;
+        if (shared) return share * (same((V)fabs(x), unit) ? sign : (V)0);
         if (p == 1) return share * sign;
         if (p == 2) return share * (x * unit);
-        return share * (sign * power_of_quotient((V)fabs(x), unit, p - 1)); /* [norm] */
+        return share * (sign * power_of_quotient((V)fabs(x), unit, p - 1));
     }
 };
 

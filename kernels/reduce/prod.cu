@@ -70,17 +70,18 @@ static gd_status prod(const gd_call *call)
     });
 }
 
-// dy times the product of all elements of the group but x.
+// dy times the product of all elements of the group but x. formula.h's prod zeros and prod are written
+// out: as calls they compile to other code.
 struct by_others {
     template <class V>
     __device__ V operator()(V number, V exponent, V zeros, V dy, V x) const
     {
         const V product = dy * number;
         int own;
-        if (zeros > 1 || (zeros == 1 && x != 0)) return 0 * product; /* [prod zeros] */
+        if (zeros > 1 || (zeros == 1 && x != 0)) return 0 * product;
         if (zeros == 1) x = 1;
         const V own_number = number_of(x, &own);
-        return scaled_by(product / own_number, exponent - (V)own); /* [prod] */
+        return scaled_by(product / own_number, exponent - (V)own);
     }
 };
 

@@ -102,7 +102,7 @@ struct repeat {
 
     __device__ V operator()(V dy) const
     {
-        return dy / n; /* [sum] [mean] */
+        return dy / n;
     }
 };
 
@@ -134,7 +134,7 @@ struct share_of_largest : gd_sum_of<gd_compute<T>, is_largest> {
 
     __device__ gd_compute<T> result(gd_compute<T> k, int64_t r) const
     {
-        return gd_load(dy[r]) / k; /* [max share] */
+        return gd_load(dy[r]) / k;
     }
 };
 
@@ -142,7 +142,7 @@ struct give_share {
     template <class V>
     __device__ V operator()(V share, V x, V y) const
     {
-        return same(x, y) ? share : 0; /* [max] */
+        return same(x, y) ? share : 0;
     }
 };
 
@@ -173,7 +173,7 @@ struct softmax_weight {
     template <class V>
     __device__ V operator()(V dy, V x, V y) const
     {
-        return y == -(V)INFINITY ? 0 : dy * exp(x - y); /* [logsumexp] */
+        return y == -(V)INFINITY ? 0 : dy * exp(x - y);
     }
 };
 

@@ -2,9 +2,9 @@
  *
  * Below, `result` is any array of the shape of y with the reduced axes kept at size 1. Over
  * the shape of x it is a broadcast operand: its strides along the reduced axes are 0. */
+#include "reduce/formula.h"
 #include "reduce/reduce.h"
 #include "reduce/reduction.h"
-#include "vector_math.h"
 
 /* The layout of a result, and n, the number of elements of x that make one element of it. */
 typedef struct result_layout {
@@ -167,30 +167,23 @@ gd_status GD_REAL_NAME(mean_backward)(const gd_call *call)
     const REAL *dy = gd_data(call->doutput[0]);
     REAL *share = gd_call_scratch(call, (size_t)layout.count * sizeof(REAL));
     if (!share) return gd_error_status(call->context);
-    /* [mean] */
-    for (int64_t i = 0; i < layout.count; i++) share[i] = (REAL)(dy[i] / (double)layout.n);
+    for (int64_t i = 0; i < layout.count; i++)
+        share[i] = (REAL)mean_share((double)dy[i], (double)layout.n);
     spread(call, &layout, repeat_row, share, NULL, NULL);
     return GD_OK;
-}
-
-/* A NaN result came from the NaN elements. */
-static inline bool same(REAL x, REAL y)
-{
-    return x == y || (x != x && y != y);
 }
 
 static void same_row(REAL *out, bool add, const REAL *x, const REAL *y, const REAL *unused,
                      int64_t n)
 {
     (void)unused;
-    for (int64_t i = 0; i < n; i++) out[i] = (add ? out[i] : 0) + (same(x[i], y[i]) ? 1 : 0);
+    for (int64_t i = 0; i < n; i++) out[i] = (add ? out[i] : 0) + (reduce_same(x[i], y[i]) ? 1 : 0);
 }
 
 static void share_row(REAL *dx, bool add, const REAL *share, const REAL *x, const REAL *y,
                       int64_t n)
 {
-    /* [max] */
-    for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + (same(x[i], y[i]) ? share[i] : 0);
+    for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + max_dx(share[i], x[i], y[i]);
 }
 
 /* The k elements that are equal to the maximum share its gradient: dy / k each, the others 0. */
@@ -203,7 +196,7 @@ gd_status GD_REAL_NAME(max_backward)(const gd_call *call)
     const double *k = reduce(call, &layout, same_row, y, false);
     REAL *share = gd_call_scratch(call, (size_t)layout.count * sizeof(REAL));
     if (!k || !share) return gd_error_status(call->context);
-    for (int64_t i = 0; i < layout.count; i++) share[i] = (REAL)(dy[i] / k[i]); /* [max share] */
+    for (int64_t i = 0; i < layout.count; i++) share[i] = (REAL)max_share((double)dy[i], k[i]);
     spread(call, &layout, share_row, share, x, y);
     return GD_OK;
 }
@@ -211,14 +204,10 @@ gd_status GD_REAL_NAME(max_backward)(const gd_call *call)
 static void softmax_row(REAL *dx, bool add, const REAL *dy, const REAL *x, const REAL *y, int64_t n)
 {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        REAL weight = GD_MATH(exp)(x[i] - y[i]); /* [logsumexp] */
-        dx[i] = (add ? dx[i] : 0) + (y[i] == -(REAL)INFINITY ? 0 : dy[i] * weight);
-    }
+    for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + logsumexp_dx(dy[i], x[i], y[i]);
 }
 
-/* dy/dx_j = e^(x_j) / sum e^x = e^(x_j - y): the softmax. If y is -inf all x are, and none has an
- * influence: 0, not the NaN of inf - inf. */
+/* dy/dx_j = e^(x_j) / sum e^x = e^(x_j - y): the softmax. */
 gd_status GD_REAL_NAME(logsumexp_backward)(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
@@ -284,14 +273,14 @@ static void distance_piece(const void *work, int64_t i)
         const int64_t at = gd_piece_offset(&p, RESULT), step = w->rows.step[RESULT];
         for (int64_t j = 0; j < p.n; j++) {
             const int64_t r = at + j * step;
-            const double d = (double)x_row[j] - mean[r];              /* [distance] */
-            dx_row[j] = (REAL)((add ? dx_row[j] : 0) + share[r] * d); /* [var] [std] */
+            const double d = var_distance((double)x_row[j], mean[r]);
+            dx_row[j] = (REAL)((add ? (double)dx_row[j] : 0) + var_dx(share[r], d));
         }
     }
 }
 
 /* dx_j = dy dy/dx_j: each x_j moves y by its distance from the mean, which itself moves nothing,
- * since the distances add up to 0. Equal elements have no distances: 0, not the NaN of 0 / 0. */
+ * since the distances add up to 0. */
 static gd_status variance_backward(const gd_call *call, bool root)
 {
     if (!call->dinput[0]) return GD_OK;
@@ -301,12 +290,9 @@ static gd_status variance_backward(const gd_call *call, bool root)
     const REAL *dy = gd_data(call->doutput[0]);
     double *share = gd_call_scratch(call, (size_t)layout.count * sizeof *share);
     if (!share) return gd_error_status(call->context);
-    for (int64_t i = 0; i < layout.count; i++) {
-        if (root)
-            share[i] = deviation[i] == 0 ? 0 : dy[i] / (divisor * deviation[i]); /* [std_factor] */
-        else
-            share[i] = dy[i] * (2 / divisor); /* [var_factor] */
-    }
+    for (int64_t i = 0; i < layout.count; i++)
+        share[i] = root ? std_share((double)dy[i], divisor, deviation[i])
+                        : var_share((double)dy[i], divisor);
     gd_walk walk = gd_walk_like(call->input[0]);
     gd_walk_add_tensor(&walk, call->dinput[0]);
     add_result(&walk, &layout);
@@ -381,10 +367,10 @@ static double by_others(const others_work *w, int64_t result, double x)
     const double product = (double)w->dy[result] * w->number[result];
     const double zeros = w->zeros[result];
     int own = 0;
-    if (zeros > 1 || (zeros == 1 && x != 0)) return 0 * product; /* [prod zeros] */
+    if (prod_of_others_is_zero(zeros, x)) return 0 * product;
     if (zeros == 1) x = 1;
     if (isfinite(x)) x = frexp(x, &own);
-    return scaled(product / x, w->exponent[result] - own); /* [prod] */
+    return scaled(prod_dx(product, x), w->exponent[result] - own);
 }
 
 static void others_piece(const void *work, int64_t i)
@@ -550,20 +536,14 @@ typedef struct norm_work {
     bool add;
 } norm_work;
 
-/* -1, 0 or 1; NaN for NaN. */
-static REAL sign_of(REAL x)
-{
-    return x > 0 ? 1 : x < 0 ? -1 : x * 0;
-}
-
 /* dy/dx over dy/dm */
 static REAL norm_slope(REAL x, REAL unit, REAL p)
 {
-    if (x == 0 || p == 0) return 0;                                     /* [norm at 0] */
-    if (isinf(p)) return same(GD_MATH(fabs)(x), unit) ? sign_of(x) : 0; /* [norm max] */
-    if (p == 1) return sign_of(x);
+    if (norm_is_flat(x, p)) return 0;
+    if (isinf(p)) return norm_max_dx(x, unit);
+    if (p == 1) return reduce_sign(x);
     if (p == 2) return x * unit;
-    return sign_of(x) * power_of_quotient(GD_MATH(fabs)(x), unit, p - 1); /* [norm] */
+    return norm_dx(x, power_of_quotient(GD_MATH(fabs)(x), unit, p - 1));
 }
 
 static void norm_piece(const void *work, int64_t i)
@@ -587,7 +567,7 @@ static void same_size_row(REAL *out, bool add, const REAL *x, const REAL *y, con
                           int64_t n)
 {
     (void)add, (void)c;
-    for (int64_t i = 0; i < n; i++) out[i] = same(GD_MATH(fabs)(x[i]), y[i]) ? 1 : 0;
+    for (int64_t i = 0; i < n; i++) out[i] = reduce_same(GD_MATH(fabs)(x[i]), y[i]) ? 1 : 0;
 }
 
 /* dy times dy/dm: equal largest (or smallest) elements share that of an infinite p, as those of max do. */

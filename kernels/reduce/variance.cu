@@ -74,7 +74,7 @@ struct rest_of_mean : mean_of_scaled<V> {
 template <class V>
 __device__ inline V distance(V mean, V rest, V scale, V x)
 {
-    return (x * scale - mean) - rest; /* [distance] */
+    return (x * scale - mean) - rest;
 }
 
 struct square {
@@ -161,8 +161,8 @@ struct weighted_distance {
     // unit: the scale, the scaled deviation
     __device__ V operator()(V mean, V rest, V scale, V unit, V dy, V x) const
     {
-        const V share = unit == 0 ? 0 : dy * (numerator / unit); /* [var_factor] [std_factor] */
-        return share * distance(mean, rest, scale, x);           /* [var] [std] */
+        const V share = unit == 0 ? 0 : dy * (numerator / unit);
+        return share * distance(mean, rest, scale, x);
     }
 };
 

@@ -29,5 +29,5 @@ extern "C" gd_status rope_attention_backward_cuda(const gd_call *call)
         calls.accumulate[i] = call->accumulate[0];
     }
     const float *angles = gd_ptr<float>(call->save[SAVE_ANGLES]);
-    return fast->backward(&calls.attention, angles); /* [dqkv] */
+    return fast->backward(&calls.attention, angles);
 }

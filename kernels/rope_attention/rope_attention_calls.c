@@ -33,5 +33,5 @@ gd_status rope_attention_backward_in_two(const gd_call *call, rope_attention_cal
         if (!calls->dpart[i]) return gd_error_status(call->context);
     }
     if (call->doutput[0]) status = gd_op_attention.backward[device](&calls->attention);
-    return status ? status : gd_op_rope_qkv.backward[device](&calls->rope); /* [dqkv] */
+    return status ? status : gd_op_rope_qkv.backward[device](&calls->rope);
 }

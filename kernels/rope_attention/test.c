@@ -1,6 +1,12 @@
 /* test.c - attention of queries, keys and values that are packed and rotated, against the
  * textbook's attention of numbers rotated here; and what is refused. */
+
+/* Build: all symbols. */
 #include "attention/test_reference.h"
+#include "rope_attention/rope_attention.h"
+#include "twin.h"
+
+TWIN(rope_attention)
 
 /* The heads from `first` on of x [rows, all heads, D], as [rows, heads, D]. */
 static double *some_heads(const double *x, int64_t rows, int64_t all, int64_t D, int64_t first,
@@ -104,12 +110,35 @@ START_TEST(rope_attention_says_what_does_not_fit)
 }
 END_TEST
 
+/* In every layout, with all options, and without rows. */
+START_TEST(kernels_are_their_plain_twin)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const gd_dtype dtype = dtypes[_i % 4];
+    uint64_t seed = 900 + (uint64_t)_i;
+    gd_context *ctx = test_context(1 + _i % 3);
+    const int64_t KV = random_size(&seed, 1, 3), H = KV * random_size(&seed, 1, 3);
+    const shape s = SHAPE(random_size(&seed, 0, 3), random_size(&seed, 0, 90), H + 2 * KV,
+                          2 * random_size(&seed, 1, 20));
+    const rope_attention_args args = {
+        {{.base = 1000, .position = _i % 3 * 7, .interleaved = random_chance(&seed, 0.5)}, KV},
+        {.causal = _i & 1,
+         .scale = random_in(&seed, -1, 1),
+         .dropout = random_chance(&seed, 0.3) ? 0.25 : 0,
+         .window = random_chance(&seed, 0.3) ? 9 : 0}};
+    gd_tensor *qkv = random_tensor(ctx, dtype, s, (layout)(_i / 4 % LAYOUTS), -1, 1, &seed);
+    assert_twin(rope_attention_twin(), &qkv, 1, &args, 16 * tolerance_of(dtype), &seed);
+    gd_context_free(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rope_attention");
     TCase *tests = tcase_create("rope_attention");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, rope_attention_is_the_textbook);
+    tcase_add_loop_test(tests, kernels_are_their_plain_twin, 0, 64);
     tcase_add_test(tests, rope_attention_says_what_does_not_fit);
     suite_add_tcase(suite, tests);
     return check_main(suite);

@@ -60,7 +60,6 @@ extern "C" gd_status same_order_backward_cuda(const gd_call *call)
 {
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx || gd_tensor_data(dx) == gd_tensor_data(dy)) return GD_OK; // dx took dy's memory
-    /* [reshape] [contiguous] [cast] */
     if (!call->accumulate[0]) return move(call, in_a_row(dx), in_a_row(dy), false);
     gd_accumulate_cuda(gd_tensor_data(dx), gd_tensor_dtype(dx), gd_tensor_data(dy),
                        gd_tensor_dtype(dy), gd_tensor_count(dx), call->context);
@@ -88,7 +87,6 @@ extern "C" gd_status permute_backward_cuda(const gd_call *call)
         target.data = gd_call_scratch(call, (size_t)n * gd_dtype_size(target.dtype));
         if (!target.data) return gd_error_status(call->context);
     }
-    /* [permute] */
     if (move(call, target, whole(dy), false)) return gd_error_status(call->context);
     if (call->accumulate[0])
         gd_accumulate_cuda(gd_tensor_data(dx), target.dtype, target.data, target.dtype, n,
@@ -116,7 +114,7 @@ extern "C" gd_status slice_backward_cuda(const gd_call *call)
                      call->context);
     }
     const view taken = part(dx, args->axis, args->start, args->end - args->start);
-    return move(call, taken, whole(call->doutput[0]), call->accumulate[0]); /* [slice] */
+    return move(call, taken, whole(call->doutput[0]), call->accumulate[0]);
 }
 
 extern "C" gd_status concat_forward_cuda(const gd_call *call)
@@ -140,7 +138,7 @@ extern "C" gd_status concat_backward_cuda(const gd_call *call)
         const int64_t size = gd_tensor_dim(call->input[i], args->axis);
         const gd_tensor *dx = call->dinput[i];
         const view taken = part(call->doutput[0], args->axis, start, size);
-        if (dx && move(call, whole(dx), taken, call->accumulate[i])) break; /* [concat] */
+        if (dx && move(call, whole(dx), taken, call->accumulate[i])) break;
         start += size;
     }
     return gd_error_status(call->context);
@@ -162,7 +160,6 @@ extern "C" gd_status expand_backward_cuda(const gd_call *call)
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const gd_layout terms[] = {gd_cuda_layout(dy)};
-        /* [expand] */
         return gd_cuda_reduce<T>(call, gd_ptr<T>(dx), call->accumulate[0], gd_cuda_layout(dx), dy,
                                  terms, gd_sum_of<gd_compute<T>, gd_itself>{});
     });
@@ -183,7 +180,7 @@ extern "C" gd_status flip_backward_cuda(const gd_call *call)
     const gd_tensor *dx = call->dinput[0];
     if (!dx) return GD_OK;
     const view dy = flipped(call->doutput[0], args->axes);
-    return move(call, whole(dx), dy, call->accumulate[0]); /* [flip] */
+    return move(call, whole(dx), dy, call->accumulate[0]);
 }
 
 // ---- tril and triu ------------------------------------------------------------------------------
@@ -204,7 +201,7 @@ static __global__ void triangle_kernel(Unit *to, const Unit *from, int64_t rows,
             if constexpr (ADD) {
                 if (inside) *out = gd_store<Unit>(gd_load(*out) + gd_load(from[row * N + j]));
             } else {
-                *out = inside ? from[row * N + j] : Unit(); /* [tril] [triu] */
+                *out = inside ? from[row * N + j] : Unit();
             }
         }
     }

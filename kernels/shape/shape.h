@@ -75,8 +75,8 @@ typedef struct gd_kept_columns {
 GD_ON_BOTH static inline gd_kept_columns gd_triangle_row(int64_t i, int64_t N, int64_t diagonal,
                                                          bool upper)
 {
-    const int64_t at =
-        i + diagonal + (upper ? 0 : 1); /* no overflow: the diagonal is near (triangle.c) */
+    /* No overflow: the diagonal is near (triangle.c). */
+    const int64_t at = i + diagonal + (upper ? 0 : 1); /* [tril] [triu] */
     const int64_t edge = at < 0 ? 0 : at > N ? N : at;
     gd_kept_columns kept = {upper ? edge : 0, upper ? N : edge};
     return kept;

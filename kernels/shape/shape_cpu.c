@@ -119,7 +119,7 @@ gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
         target.data = gd_call_scratch(call, (size_t)n * sizeof(REAL));
         if (!target.data) return gd_error_status(call->context);
     }
-    move(target, whole(call->doutput[0]), false, call->context); /* [permute] */
+    move(target, whole(call->doutput[0]), false, call->context);
     if (call->accumulate[0])
         gd_accumulate_cpu(gd_tensor_data(dx), dtype, target.data, dtype, n, call->context);
     return GD_OK;
@@ -145,7 +145,6 @@ gd_status GD_REAL_NAME(slice_backward)(const gd_call *call)
     if (!call->accumulate[0]) {
         gd_fill_cpu(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx), call->context);
     }
-    /* [slice] */
     move(part(dx, args->axis, args->start, args->end - args->start), whole(call->doutput[0]),
          call->accumulate[0], call->context);
     return GD_OK;
@@ -171,7 +170,6 @@ gd_status GD_REAL_NAME(concat_backward)(const gd_call *call)
     for (int i = 0; i < call->inputs; i++) {
         int64_t size = gd_tensor_dim(call->input[i], args->axis);
         if (call->dinput[i]) {
-            /* [concat] */
             move(whole(call->dinput[i]), part(call->doutput[0], args->axis, start, size),
                  call->accumulate[i], call->context);
         }
@@ -194,9 +192,10 @@ gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx) return GD_OK;
     gd_reduction r = {.walk = gd_walk_like(dy), .data = {NULL, gd_data(dy)}};
-    gd_walk_add_tensor(&r.walk, dx);
+    const view copies = repeated(dx, dy);
+    gd_walk_add(&r.walk, copies.ndim, copies.shape, copies.strides);
     gd_walk_add_tensor(&r.walk, dy);
-    return gd_reduce_into(dx, call->accumulate[0], call, &r); /* [expand] */
+    return gd_reduce_into(dx, call->accumulate[0], call, &r);
 }
 
 /* ---- flip --------------------------------------------------------------------------------- */
@@ -214,8 +213,7 @@ gd_status GD_REAL_NAME(flip_backward)(const gd_call *call)
     const gd_flip_args *args = call->args;
     const gd_tensor *dx = call->dinput[0];
     if (!dx) return GD_OK;
-    move(whole(dx), flipped(call->doutput[0], args->axes), call->accumulate[0], /* [flip] */
-         call->context);
+    move(whole(dx), flipped(call->doutput[0], args->axes), call->accumulate[0], call->context);
     return GD_OK;
 }
 
@@ -244,7 +242,7 @@ static void triangle_row(const void *work, int64_t row)
         return;
     }
     memset(to, 0, before);
-    memcpy(to + before, w->from + at + before, length * w->size); /* [tril] [triu] */
+    memcpy(to + before, w->from + at + before, length * w->size);
     memset(to + before + length * w->size, 0, (size_t)(w->N - kept.end) * w->size);
 }
 

@@ -50,7 +50,7 @@ static inline view permuted(const gd_tensor *x, const int *axes)
     view w = whole(x), v = w;
     for (int d = 0; d < w.ndim; d++) {
         v.shape[d] = w.shape[axes[d]];
-        v.strides[d] = w.strides[axes[d]];
+        v.strides[d] = w.strides[axes[d]]; /* [permute] */
     }
     return v;
 }
@@ -59,7 +59,8 @@ static inline view permuted(const gd_tensor *x, const int *axes)
 static inline view part(const gd_tensor *t, int axis, int64_t start, int64_t size)
 {
     view w = whole(t);
-    if (w.data) w.data = (char *)w.data + start * w.strides[axis] * (int64_t)gd_dtype_size(w.dtype);
+    const int64_t at = start * w.strides[axis]; /* [slice] [concat] */
+    if (w.data) w.data = (char *)w.data + at * (int64_t)gd_dtype_size(w.dtype);
     w.shape[axis] = size;
     return w;
 }
@@ -70,8 +71,9 @@ static inline view flipped(const gd_tensor *t, uint32_t axes)
     view w = whole(t);
     for (int d = 0; d < w.ndim; d++) {
         if (!(axes >> d & 1) || !w.data || w.shape[d] == 0) continue;
-        w.data = (char *)w.data + (w.shape[d] - 1) * w.strides[d] * (int64_t)gd_dtype_size(w.dtype);
-        w.strides[d] = -w.strides[d];
+        const int64_t last = (w.shape[d] - 1) * w.strides[d];
+        w.data = (char *)w.data + last * (int64_t)gd_dtype_size(w.dtype);
+        w.strides[d] = -w.strides[d]; /* [flip] */
     }
     return w;
 }
@@ -84,7 +86,7 @@ static inline view repeated(const gd_tensor *x, const gd_tensor *y)
     v.data = w.data;
     for (int d = 0; d < v.ndim; d++) {
         bool copies = d < missing || (w.shape[d - missing] == 1 && v.shape[d] != 1);
-        v.strides[d] = copies ? 0 : w.strides[d - missing];
+        v.strides[d] = copies ? 0 : w.strides[d - missing]; /* [expand] */
     }
     return v;
 }

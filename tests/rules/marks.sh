@@ -13,11 +13,6 @@ set -euo pipefail
 cd "$1"
 shopt -s nullglob extglob
 
-# Folders whose formulas still stand once for each device, with marks in both; the list only shrinks.
-# There a mark of NAME_cpu.c must be in the CUDA code of NAME.cu too, unless the README says "on the CPU
-# alone: [dx]".
-unconverted=(reduce rope_attention shape)
-
 # FOLDER MARK: why its line is not a formula in the letters of the table.
 exceptions()
 {
@@ -27,6 +22,10 @@ rnn dweight     a product, by a library
 rope rope_qkv   a copy
 elementwise broadcast  a sum over axes, by reduce
 elementwise erf slope  a function of x alone
+reduce norm at 0  a condition, whose result is 0
+shape reshape  a copy
+shape contiguous  a copy
+shape cast  a copy
 END
 }
 
@@ -135,20 +134,6 @@ for readme in kernels/*/README.md; do
         if [[ $kind == line ]]; then line[$mark]=$where; else text[$mark]=1; fi
     done < <(marks_of_readme "$readme")
 
-    declare -A cuda=()
-    while IFS=$'\t' read -r mark where; do
-        cuda[$mark]=1
-    done < <(marks_of_code "$folder"/*.cu "$folder"/*.cuh /dev/null)
-    converted=1
-    [[ " ${unconverted[*]} " != *" ${folder##*/} "* ]] || converted=
-    for source in "$folder"/*_cpu.c; do
-        [[ -e ${source%_cpu.c}.cu && ! $converted ]] || continue
-        while IFS=$'\t' read -r mark where; do
-            [[ ${cuda[$mark]+there} ]] || grep -q "on the CPU alone:.*\[$mark\]" "$readme" ||
-                complain "$source: no CUDA code in $folder has [$mark]"
-        done < <(marks_of_code "$source")
-    done
-
     for mark in "${!code[@]}"; do
         [[ ${line[$mark]+there} ]] || complain "$readme: no line of C for [$mark] of the code"
     done
@@ -164,7 +149,7 @@ for readme in kernels/*/README.md; do
         fi
         [[ ${text[$mark]+there} ]] ||
             complain "$readme: no step of the derivation has [$mark]"
-        [[ $converted && ${code[$mark]+there} ]] || continue
+        [[ ${code[$mark]+there} ]] || continue
         ((${times[$mark]} == 1)) ||
             complain "$folder: [$mark] stands ${times[$mark]} times in code, not once"
         # A row of a table is its formula.
@@ -192,7 +177,7 @@ for readme in kernels/*/README.md; do
         ((found)) || complain "$readme: $op has a backward, but no mark [$op]"
     done
     marked+=("${ops[@]}")
-    unset code cuda line text times
+    unset code line text times
 done
 # None was overlooked: all ops but these, which have no backward.
 without=(eq ne lt le gt ge any all argmax topk sort one_hot attention_decode norm_linear_decode
