@@ -340,11 +340,11 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
         if (!rows.whole) dot = sum;
         if (rows.whole && p.team > 32) dot = team_sum(dot, sums[0] + area, at, p.team);
         area ^= BLOCK_SUMS;
-        const float fold = rstd * rstd * (dot * rstd * a.per_col);
+        const float c = rstd * rstd * (dot * rstd * a.per_col);
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
             float dx[V];
-            gradient_pack<S, B>(dx, dw[k], now.x[k], now.dy[k], factor[k], rstd, fold,
+            gradient_pack<S, B>(dx, dw[k], now.x[k], now.dy[k], factor[k], rstd, c,
                                 a.round_before_weight);
             gd_raw_pack<S, V> dsum = {};
             if (ADD && k < here) dsum = fill.dsum(s, k);

@@ -25,7 +25,7 @@ struct BackwardWork {
     const Backward &a;
     const Inputs &ring;
     float factor[CHUNKS][V], dw[CHUNKS][V];
-    float next_rstd, rstd, fold; // next_rstd is loaded a row ahead
+    float next_rstd, rstd, rstd2_m; // next_rstd is loaded a row ahead
 
     __device__ Packs load(const RingPlace &place) const
     {
@@ -39,13 +39,13 @@ struct BackwardWork {
     {
         rstd = next_rstd;
         if (row + ring.step < ring.rows) next_rstd = ((const float *)a.rstd)[row + ring.step];
-        fold = rstd * rstd * (sum * rstd * a.per_col);
+        rstd2_m = rstd * rstd * (sum * rstd * a.per_col);
     }
     __device__ void write(int64_t row, int i, const Packs &p, int c)
     {
         const Row at(row);
         float dx[V];
-        gradient_pack<S, B>(dx, dw[c], p.x, p.dy, factor[c], rstd, fold, a.round_before_weight);
+        gradient_pack<S, B>(dx, dw[c], p.x, p.dy, factor[c], rstd, rstd2_m, a.round_before_weight);
         gd_raw_pack<S, V> dsum = {};
         if (ADD) dsum = ring.template load<S>(ring.behind, DSUM_AT);
         store_gradient<S, B, ADD>(a, at.of<S>(a.dx, a.dx_stride),

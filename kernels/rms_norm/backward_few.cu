@@ -28,9 +28,9 @@ __device__ inline void dweight_of_columns(const Backward &a, int wide)
             gd_widen<B>(dy, gd_raw_read<V>(at.of<B>(a.dy, a.dy_stride), column));
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                const float xhat = x[j] * rstd;
+                const float xhat = rms_norm_xhat(x[j], rstd);
                 const bool round = sizeof(B) == 2 && a.round_before_weight;
-                dw.column[j] = fmaf(dy[j], round ? rounded<B>(xhat) : xhat, dw.column[j]);
+                dw.column[j] += rms_norm_dw(dy[j], round ? rounded<B>(xhat) : xhat);
             }
         }
     }
@@ -62,12 +62,12 @@ __device__ inline void dx_of_row(const Backward &a, int64_t row)
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) dot = add_products<S, B, V>(dot, x[k], dy[k], factor[k]);
     dot = gd_block_reduce(dot, shared, gd_plus());
-    const float fold = rstd * rstd * (dot * rstd * a.per_col);
+    const float c = rstd * rstd * (dot * rstd * a.per_col);
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         float dx[V], dw[V] = {};
-        gradient_pack<S, B>(dx, dw, x[k], dy[k], factor[k], rstd, fold, false);
+        gradient_pack<S, B>(dx, dw, x[k], dy[k], factor[k], rstd, c, false);
         if (i < packs)
             store_gradient<S, B, ADD>(a, at.of<S>(a.dx, a.dx_stride),
                                       at.of<B>(a.dbranch, a.dbranch_stride), i, dx, dsum[k]);

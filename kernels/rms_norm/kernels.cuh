@@ -8,6 +8,7 @@
 #include "async.cuh"
 #include "column_sum.cuh"
 #include "gradus/kernels.h"
+#include "rms_norm/formula.h"
 #include "rms_norm/plan.cuh"
 
 namespace gd_rms
@@ -192,8 +193,8 @@ __device__ inline float add_squares(float sum, const gd_raw_pack<S, V> &raw)
     return sum;
 }
 
-// 1 / sqrt(sum / N + eps): the fast approximation, accurate to two units in the last place, and one
-// Newton step. If the approximation is 0, infinite or NaN, it is returned as it is.
+// formula.h's rstd, 1 / sqrt(sum / N + eps): the fast approximation, accurate to two units in the last
+// place, and one Newton step. If the approximation is 0, infinite or NaN, it is returned as it is.
 __device__ inline float rstd_of(float sum, const Problem &p)
 {
     const float v = fmaf(sum, p.per_col, p.float_eps);
@@ -209,7 +210,7 @@ __device__ inline void norm_pack(float (&y)[V], gd_raw_pack<S, V> x, float rstd,
     gd_raw_forget(x);
     gd_widen<S>(y, x);
 #pragma unroll
-    for (int j = 0; j < V; j++) y[j] *= rstd;
+    for (int j = 0; j < V; j++) y[j] = rms_norm_xhat(y[j], rstd);
     if (sizeof(B) == 2 && round)
 #pragma unroll
         for (int j = 0; j < V; j++) y[j] = rounded<B>(y[j]);
@@ -227,7 +228,8 @@ __device__ inline void add_bias(float (&y)[V], const W *bias, int64_t i)
     for (int j = 0; j < V; j++) y[j] += b[j];
 }
 
-// sum and the products h x of one pack, h = dy factor.
+// sum and the products h x of one pack: formula.h's dot, but for rstd, by which their sum is multiplied.
+// Written out, since in backward_cluster.cu calls of the formulas compile to other code.
 template <class S, class B, int V>
 __device__ inline float add_products(float sum, const gd_raw_pack<S, V> &x_raw,
                                      const gd_raw_pack<B, V> &dy_raw, const float (&factor)[V])
@@ -239,12 +241,12 @@ __device__ inline float add_products(float sum, const gd_raw_pack<S, V> &x_raw,
     return sum;
 }
 
-// dx = rstd (h - xhat mean) and dw += dy xhat of one pack, mean = mean(h xhat). With g = dy rstd
-// and fold = rstd^2 mean these are g factor - x fold and g x: four operations per number.
+// dx = u factor - c x and dw += u x of one pack, with u = dy rstd and c = rstd^2 m: four operations
+// per number; formula.h's dx and dw, written out for the same reason.
 template <class S, class B, int V>
 __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack<S, V> x_raw,
                                      gd_raw_pack<B, V> dy_raw, const float (&factor)[V], float rstd,
-                                     float fold, bool round)
+                                     float c, bool round)
 {
     float x[V], dy[V];
     gd_raw_forget(x_raw), gd_raw_forget(dy_raw);
@@ -253,14 +255,14 @@ __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack
 #pragma unroll
         for (int j = 0; j < V; j++) {
             dw[j] = fmaf(dy[j], rounded<B>(x[j] * rstd), dw[j]);
-            dx[j] = fmaf(dy[j] * rstd, factor[j], -x[j] * fold);
+            dx[j] = fmaf(dy[j] * rstd, factor[j], -x[j] * c);
         }
     } else {
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            const float g = dy[j] * rstd;
-            dw[j] = fmaf(g, x[j], dw[j]);
-            dx[j] = fmaf(g, factor[j], -x[j] * fold);
+            const float u = dy[j] * rstd;
+            dw[j] = fmaf(u, x[j], dw[j]);
+            dx[j] = fmaf(u, factor[j], -x[j] * c);
         }
     }
 }

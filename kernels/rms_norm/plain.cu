@@ -235,7 +235,7 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// dx = rstd (h - xhat mean(h xhat)) + dsum with h = dy factor, and stores it; fold = rstd^2 mean.
+// Stores dx, plus dsum if there is one.
 // dx may overwrite dy or dsum: a thread writes its columns after it has read them.
 template <bool PACKED, class A>
 __device__ inline void put_gradient(const Backward &a, const Row &row, const Span<PACKED> &at,
@@ -243,10 +243,10 @@ __device__ inline void put_gradient(const Backward &a, const Row &row, const Spa
                                     const A (&factor)[TILE], A rstd, A sum)
 {
     A dx[TILE] = {};
-    const A fold = rstd * rstd * (sum * rstd / (A)a.cols);
+    const A c = rstd * rstd * (sum * rstd / (A)a.cols);
     if (a.dsum) get_tile(dx, a.dsum, a.dtype, row.at(a.dsum_stride), at);
 #pragma unroll
-    for (int j = 0; j < TILE; j++) dx[j] += rstd * dy[j] * factor[j] - x[j] * fold;
+    for (int j = 0; j < TILE; j++) dx[j] += rms_norm_dx(rstd * dy[j], factor[j], c, x[j]);
     if (a.dx) put_tile(a.dx, a.dtype, row.at(a.dx_stride), at, dx, a.accumulate_dx);
     if (a.dbranch)
         put_tile(a.dbranch, a.y_dtype, row.at(a.dbranch_stride), at, dx, a.accumulate_dbranch);
@@ -318,10 +318,10 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
         const A rstd = ((const A *)a.rstd)[t * a.heads + head];
         raw_x.get(x, a.dtype, at), raw_dy.get(dy, a.y_dtype, at);
 #pragma unroll
-        for (int j = 0; j < TILE; j++) xhat[j] = x[j] * rstd;
+        for (int j = 0; j < TILE; j++) xhat[j] = rms_norm_xhat(x[j], rstd);
         if (a.round_before_weight) gd_round_to(xhat, a.y_dtype);
 #pragma unroll
-        for (int j = 0; j < TILE; j++) dw[j] += dy[j] * xhat[j];
+        for (int j = 0; j < TILE; j++) dw[j] += rms_norm_dw(dy[j], xhat[j]);
         if (gradient)
             put_gradient(a, row, at, x, dy, factor, rstd,
                          ((const A *)a.row_sums)[t * a.heads + head]);
