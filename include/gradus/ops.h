@@ -404,13 +404,14 @@ GD_API gd_tensor *gd_maximum(gd_tensor *a, gd_tensor *b);
 GD_API gd_tensor *gd_minimum(gd_tensor *a, gd_tensor *b);
 /* a^b. */
 GD_API gd_tensor *gd_pow_tensor(gd_tensor *a, gd_tensor *b);
-/* condition GD_INT32: a where it is not 0, else b; all three broadcast. */
+/* condition GD_INT32: a where it is not 0, else b, both of one dtype, GD_INT32, too; all three
+ * broadcast. */
 GD_API gd_tensor *gd_where(gd_tensor *condition, gd_tensor *a, gd_tensor *b);
 /* x where the mask (GD_INT32, broadcast to x) is 0, else `value`. */
 GD_API gd_tensor *gd_masked_fill(gd_tensor *x, gd_tensor *mask, double value);
 
 /* Masks: GD_INT32, 1 where a == b (!=, <, <=, >, >=), else 0; without a gradient. Comparisons with
- * NaN are false, except ne. Cast whole numbers (gd_cast) to compare them. */
+ * NaN are false, except ne. Both real, or both GD_INT32. */
 GD_API gd_tensor *gd_eq(gd_tensor *a, gd_tensor *b);
 GD_API gd_tensor *gd_ne(gd_tensor *a, gd_tensor *b);
 GD_API gd_tensor *gd_lt(gd_tensor *a, gd_tensor *b);
@@ -491,14 +492,24 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
 
 /* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
  * many dimensions as x and, except along the axis, no larger -> y of its shape. An index outside
- * [0, size of the axis) is an error, -1 too, on a GPU at the next wait for it. */
+ * [0, size of the axis) is an error, -1 too, on a GPU at the next wait for it. x may be GD_INT32, such as
+ * labels, without a gradient. */
 GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
-/* y[..., i, ...] = x[..., index[i], ...]: x real, index GD_INT32 [K], in any order, also repeated. */
+/* y[..., i, ...] = x[..., index[i], ...]: x of any dtype, index GD_INT32 [K], in any order, also repeated. */
 GD_API gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index);
 /* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: elements with the same
  * index are added in order. index as for gd_gather, and no larger than src; elements of src beyond
  * it are ignored. x, src of one dtype. */
 GD_API gd_tensor *gd_scatter_add(gd_tensor *x, int axis, gd_tensor *index, gd_tensor *src);
+/* Where the mask (GD_INT32, of any shape) is not 0, in row-major order: writes these places to `places`,
+ * GD_INT32 [K] of yours, and their number to `count`, GD_INT32 of one element. The rest of `places` is 0;
+ * with more than K places the first K are there. Nothing waits for the device. */
+GD_API gd_status gd_nonzero(gd_tensor *mask, gd_tensor *places, gd_tensor *count);
+/* One category for each row of weights [..., V], real and at least 0, such as a softmax: k with the
+ * probability weights[k] / their sum, GD_INT32 [...]; -1 where a sum is 0 or not finite. A row takes one
+ * number of gd_random_uniform in double; k is the first at which the cumulative sum, in double, exceeds that
+ * fraction of the sum. Every device draws the same numbers. There is no gradient. */
+GD_API gd_tensor *gd_multinomial(gd_tensor *weights);
 /* y_i = x_0 + ... + x_i. */
 GD_API gd_tensor *gd_cumsum(gd_tensor *x, int axis);
 /* The index of the largest element, the first of equal ones, or the first NaN: GD_INT32, without a

@@ -37,7 +37,8 @@ static gd_status check_index(const gd_call *call, int i, bool free_axis)
 
 static gd_status gather_shape(const gd_call *call, gd_shapes *out)
 {
-    if (gd_check_axis(call) || check_index(call, 0, true)) return GD_ERROR_ARGUMENT;
+    /* Words of 32 bits are moved as floats are, which changes none. */
+    if (gd_check_place(call) || check_index(call, 0, true)) return GD_ERROR_ARGUMENT;
     const gd_axis_args *args = call->args;
     out->output[0] = gd_spec_like(call->input[args->shared ? 0 : 1]);
     out->output[0].shape[args->axis] = gd_tensor_dim(call->input[1], args->axis);

@@ -341,10 +341,144 @@ START_TEST(roll_split_and_index_select)
     ck_assert_error(ctx, "index_select: index is float64 [2, 3], wanted int32 [K]");
     ck_assert_ptr_null(gd_index_select(x, 0, index));
     ck_assert_error(ctx, "index_select: element 0 of index [4, 1] is 2, wanted 0 to 1");
-    ck_assert_ptr_null(gd_index_select(index, 0, index));
-    ck_assert_error(ctx, "index_select: x is int32, wanted a real dtype");
     ck_assert_ptr_null(gd_roll(x, 2, 1));
     ck_assert_error(ctx, "roll: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
+}
+END_TEST
+
+/* ---- Whole numbers ------------------------------------------------------------------------- */
+
+static void ck_assert_ints(const gd_tensor *t, const int32_t *want, int64_t n)
+{
+    int32_t got[64];
+    ck_assert_no_error(ctx);
+    ck_assert_int_eq(gd_tensor_dtype(t), GD_INT32);
+    ck_assert_int_eq(gd_tensor_count(t), n);
+    ck_assert_int_eq(gd_tensor_read(t, got, (size_t)n * sizeof *got), GD_OK);
+    for (int64_t i = 0; i < n; i++) ck_assert_int_eq(got[i], want[i]);
+}
+
+/* Among them those that are NaN, infinity and denormal, read as floats. */
+#define WORDS INT32_MIN, 0x7f800001, 0x7fc00000, 1, -1, INT32_MAX
+
+START_TEST(whole_numbers_are_moved)
+{
+    const int32_t words[] = {WORDS};
+    gd_tensor *x = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(6), words);
+    gd_tensor *index = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(7), (int32_t[]){5, 1, 0, 1, 4, 2, 3});
+    const int32_t chosen[] = {words[5], words[1], words[0], words[1], words[4], words[2], words[3]};
+    ck_assert_ints(gd_index_select(x, 0, index), chosen, 7);
+    ck_assert_ints(gd_gather(x, 0, index), chosen, 7);
+    gd_tensor *rows = gd_permute(gd_reshape(x, GD_SHAPE(2, 3)), (int[]){1, 0}); /* [3, 2] */
+    gd_tensor *two = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){2, 1});
+    ck_assert_ints(gd_index_select(rows, 0, two),
+                   (int32_t[]){words[2], words[5], words[1], words[4]}, 4);
+    gd_tensor *mask = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){0, 7});
+    gd_tensor *five = gd_tensor_from(ctx, GD_INT32, 0, NULL, &(int32_t){5});
+    ck_assert_ints(gd_where(mask, rows, five), (int32_t[]){5, words[3], 5, words[4], 5, words[5]},
+                   6);
+    gd_tensor *parts[] = {gd_slice(x, 0, 4, 6), two, gd_slice(x, 0, 0, 1)};
+    ck_assert_ints(gd_concat(parts, 3, 0), (int32_t[]){-1, INT32_MAX, 2, 1, INT32_MIN}, 5);
+
+    gd_tensor *f = gd_cast(five, GD_FLOAT32);
+    ck_assert_ptr_null(gd_where(mask, five, f));
+    ck_assert_error(ctx, "where: b is float32, but a is int32; use gd_cast");
+    ck_assert_ptr_null(gd_where(f, five, five));
+    ck_assert_error(ctx, "where: condition is float32, wanted int32");
+    ck_assert_ptr_null(gd_scatter_add(x, 0, index, x));
+    ck_assert_error(ctx, "scatter_add: x is int32, wanted a real dtype; use gd_cast");
+}
+END_TEST
+
+/* Floats hold neither of the first two. */
+START_TEST(whole_numbers_are_compared)
+{
+    gd_tensor *a =
+        gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), (int32_t[]){16777217, 2147483646, -3, 0});
+    gd_tensor *b =
+        gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), (int32_t[]){16777216, INT32_MAX, -3, 0});
+    ck_assert_ints(gd_eq(a, b), (int32_t[]){0, 0, 1, 1}, 4);
+    ck_assert_ints(gd_ne(a, b), (int32_t[]){1, 1, 0, 0}, 4);
+    ck_assert_ints(gd_lt(a, b), (int32_t[]){0, 1, 0, 0}, 4);
+    ck_assert_ints(gd_le(a, b), (int32_t[]){0, 1, 1, 1}, 4);
+    ck_assert_ints(gd_gt(a, b), (int32_t[]){1, 0, 0, 0}, 4);
+    ck_assert_ints(gd_ge(gd_reshape(a, GD_SHAPE(4, 1)), gd_slice(b, 0, 2, 4)),
+                   (int32_t[]){1, 1, 1, 1, 1, 0, 1, 1}, 8);
+    ck_assert_ptr_null(gd_eq(a, gd_cast(b, GD_FLOAT64)));
+    ck_assert_error(ctx, "eq: a is int32, wanted a real dtype; use gd_cast");
+    ck_assert_ptr_null(gd_eq(a, gd_slice(b, 0, 0, 3)));
+    ck_assert_error(ctx, "eq: a [4] and b [3] cannot be broadcast together");
+}
+END_TEST
+
+START_TEST(places_of_a_mask)
+{
+    gd_tensor *mask =
+        gd_tensor_from(ctx, GD_INT32, GD_SHAPE(3, 3), (int32_t[]){0, 1, 0, -5, 0, 0, 2, 0, 1});
+    gd_tensor *count = gd_tensor_create(ctx, GD_INT32, 0, NULL);
+    for (int k = 0; k < 12; k++) {
+        const int32_t want[12] = {1, 3, 6, 8};
+        gd_tensor *places = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(k));
+        gd_tensor_fill(places, 77);
+        ck_assert_int_eq(gd_nonzero(mask, places, count), GD_OK);
+        ck_assert_ints(places, want, k);
+        ck_assert_int_eq((int)gd_item(count), 4);
+    }
+    gd_tensor *places = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(9));
+    gd_nonzero(gd_slice(mask, 0, 0, 0), places, count); /* of nothing */
+    ck_assert_int_eq((int)gd_item(count), 0);
+    gd_nonzero(gd_permute(mask, (int[]){1, 0}), places, gd_reshape(count, GD_SHAPE(1, 1)));
+    ck_assert_ints(places, (int32_t[]){1, 2, 3, 8, 0, 0, 0, 0, 0}, 9);
+    ck_assert(gd_nonzero(gd_cast(mask, GD_FLOAT32), places, count));
+    ck_assert_error(ctx, "nonzero: mask is float32, wanted int32; use gd_cast");
+    ck_assert(gd_nonzero(mask, mask, count));
+    ck_assert_error(ctx,
+                    "nonzero: places is [3, 3] and count [], wanted one dimension and one element");
+    ck_assert(gd_nonzero(mask, NULL, count));
+    ck_assert_error(ctx, "nonzero: places is NULL, wanted a tensor");
+}
+END_TEST
+
+/* Against the definition, with the same random numbers; and how often each comes. */
+START_TEST(categories_are_drawn)
+{
+    enum { ROWS = 3000, V = 5 };
+    gd_tensor *w = gd_tensor_create(ctx, dtypes[_i], GD_SHAPE(2, ROWS / 2, V));
+    gd_tensor *u = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(ROWS));
+    static double weight[ROWS * V], fraction[ROWS];
+    static int32_t got[ROWS];
+    double seen[V] = {0};
+    for (int i = 0; i < ROWS * V; i++) weight[i] = (const double[]){2, 0, 1, 4, 1}[i % V];
+    weight[V] = weight[V + 2] = weight[V + 3] = weight[V + 4] = 0; /* row 1 */
+    weight[2 * V + 3] = NAN;
+    weight[3 * V] = INFINITY;
+    gd_tensor_write_f64(w, weight, ROWS * V);
+    gd_tensor_set_requires_grad(w, true);
+    const gd_random_state state = gd_random_get(ctx);
+    gd_random_uniform(u, 0, 1);
+    gd_tensor_read_f64(u, fraction, ROWS);
+    const gd_random_state after = gd_random_get(ctx);
+    gd_random_set(ctx, state);
+    gd_tensor *k = gd_multinomial(w);
+    ck_assert_no_error(ctx);
+    ck_assert(gd_random_get(ctx).offset == after.offset && !gd_tensor_requires_grad(k));
+    ck_assert_int_eq(gd_tensor_ndim(k), 2);
+    ck_assert_int_eq(gd_tensor_read(k, got, sizeof got), GD_OK);
+    for (int i = 0; i < ROWS; i++) {
+        double sum = 0;
+        int want = 0;
+        while (want < V && !((sum += weight[i * V + want]) > fraction[i] * 8)) want++;
+        ck_assert_int_eq(got[i], i >= 1 && i <= 3 ? -1 : want);
+        if (got[i] >= 0) seen[got[i]]++;
+    }
+    for (int v = 0; v < V; v++) /* 4 standard deviations */
+        ck_assert_double_eq_tol(seen[v] / ROWS, weight[4 * V + v] / 8, 0.04);
+    gd_tensor *one = gd_multinomial(gd_slice(gd_reshape(w, GD_SHAPE(ROWS * V)), 0, 0, V));
+    ck_assert(gd_tensor_ndim(one) == 0 && gd_item(one) >= 0);
+    ck_assert_ptr_null(gd_multinomial(k));
+    ck_assert_error(ctx, "multinomial: weights is int32, wanted a real dtype; use gd_cast");
+    ck_assert_ptr_null(gd_multinomial(gd_slice(w, 2, 0, 0)));
+    ck_assert_error(ctx, "multinomial: weights is [2, 1500, 0], wanted [..., V] with V > 0");
 }
 END_TEST
 
@@ -363,6 +497,10 @@ int main(void)
     tcase_add_loop_test(tcase, long_gathers_are_the_definition, 0, 4 * (LONG_GATHERS - 1));
     tcase_add_test(tcase, one_hot_rows);
     tcase_add_test(tcase, roll_split_and_index_select);
+    tcase_add_test(tcase, whole_numbers_are_moved);
+    tcase_add_test(tcase, whole_numbers_are_compared);
+    tcase_add_test(tcase, places_of_a_mask);
+    tcase_add_loop_test(tcase, categories_are_drawn, 0, 4);
     tcase_add_test(tcase, nan_and_infinity);
     tcase_add_test(tcase, sums_are_in_double);
     tcase_add_test(tcase, what_is_refused);

@@ -15,7 +15,7 @@ static inline gd_status gd_check_real(const gd_call *call, int i)
 {
     gd_dtype dtype = gd_tensor_dtype(call->input[i]);
     if (gd_dtype_is_real(dtype)) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted a real dtype",
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted a real dtype; use gd_cast",
                         gd_input_name(call->op, i).text, gd_dtype_name(dtype));
 }
 

@@ -24,22 +24,30 @@ static const gd_case cases[] = {
     {"zero_rows", NULL, GD_INPUTS({GD_DIMS(0, 5)}, {GD_DIMS(5)}), .may_be_empty = true},
 };
 
-#define COMPARE(op_name, op_formula, condition)                            \
-    GD_KERNEL(op_name##_forward)                                           \
-    const gd_op gd_op_##op_name = {                                        \
-        .name = #op_name,                                                  \
-        .formula = op_formula,                                             \
-        .inputs = 2,                                                       \
-        .input_names = {"a", "b"},                                         \
-        .outputs = 1,                                                      \
-        .strided = true,                                                   \
-        .shape = compare_shape,                                            \
-        .forward = GD_ON_DEVICES(op_name##_forward),                       \
-        GD_CASES(cases),                                                   \
-    };                                                                     \
-    gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b)                    \
-    {                                                                      \
-        return gd_apply(&gd_op_##op_name, (gd_tensor *[]){a, b}, 2, NULL); \
+/* Doubles hold all whole numbers of 32 bits. */
+static gd_tensor *compared(const gd_op *op, gd_tensor *a, gd_tensor *b)
+{
+    const bool whole = a && b && gd_tensor_dtype(a) == GD_INT32 && gd_tensor_dtype(b) == GD_INT32;
+    gd_tensor *in[] = {whole ? gd_cast(a, GD_FLOAT64) : a, whole ? gd_cast(b, GD_FLOAT64) : b};
+    return gd_apply(op, in, 2, NULL);
+}
+
+#define COMPARE(op_name, op_formula, condition)         \
+    GD_KERNEL(op_name##_forward)                        \
+    const gd_op gd_op_##op_name = {                     \
+        .name = #op_name,                               \
+        .formula = op_formula,                          \
+        .inputs = 2,                                    \
+        .input_names = {"a", "b"},                      \
+        .outputs = 1,                                   \
+        .strided = true,                                \
+        .shape = compare_shape,                         \
+        .forward = GD_ON_DEVICES(op_name##_forward),    \
+        GD_CASES(cases),                                \
+    };                                                  \
+    gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b) \
+    {                                                   \
+        return compared(&gd_op_##op_name, a, b);        \
     }
 
 #include "elementwise/compare.def"

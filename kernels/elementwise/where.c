@@ -9,13 +9,14 @@ GD_KERNEL(where_backward)
 
 static gd_status where_shape(const gd_call *call, gd_shapes *out)
 {
-    for (int i = 0; i < 3; i++) {
-        gd_dtype dtype = gd_tensor_dtype(call->input[i]);
-        if (gd_dtype_is_real(dtype) != (i > 0))
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted %s",
-                                gd_input_name(call->op, i).text, gd_dtype_name(dtype),
-                                i ? "a real dtype" : "int32");
-    }
+    const gd_dtype condition = gd_tensor_dtype(call->input[0]), a = gd_tensor_dtype(call->input[1]),
+                   b = gd_tensor_dtype(call->input[2]);
+    if (condition != GD_INT32)
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "condition is %s, wanted int32",
+                            gd_dtype_name(condition));
+    if (gd_dtype_is_real(a) != gd_dtype_is_real(b)) /* both int32: moved as floats are */
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "b is %s, but a is %s; use gd_cast",
+                            gd_dtype_name(b), gd_dtype_name(a));
     return gd_broadcast_shape(call, out);
 }
 

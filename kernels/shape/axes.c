@@ -447,7 +447,7 @@ static gd_status index_select_shape(const gd_call *call, gd_shapes *out)
 {
     (void)out;
     const gd_tensor *index = call->input[1];
-    if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
+    if (gd_check_place(call)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_dtype(index) == GD_INT32 && gd_tensor_ndim(index) == 1) return GD_OK;
     return gd_call_fail(call, GD_ERROR_ARGUMENT, "index is %s %s, wanted int32 [K]",
                         gd_dtype_name(gd_tensor_dtype(index)), gd_shape_text(index).text);
