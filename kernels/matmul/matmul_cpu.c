@@ -21,20 +21,14 @@ typedef struct family {
     bool accumulate;
 } family;
 
-/* `t` with the strides of a tensor that has its shape; a packed one where `packed`. */
-static stack stack_of(const gd_tensor *t, REAL *data, bool packed, bool transpose,
-                      const gd_tensor *output)
+/* op(t), which is repeated along the dimensions of y that it lacks or that are 1. */
+static stack stack_of(const gd_tensor *t, bool transpose, const gd_tensor *y)
 {
-    int n = gd_tensor_ndim(t), out = gd_tensor_ndim(output);
-    const int64_t *shape = gd_tensor_shape(t);
-    int64_t strides[GD_MAX_DIMS] = {0}, next = 1;
-    for (int i = n - 1; i >= 0; i--) {
-        strides[i] = packed ? next : gd_tensor_strides(t)[i];
-        next *= shape[i];
-    }
-    stack s = {.data = data, .matrix = {data, strides[n - 2], strides[n - 1]}};
+    const int n = gd_tensor_ndim(t), lacks = gd_tensor_ndim(y) - n;
+    const int64_t *shape = gd_tensor_shape(t), *strides = gd_tensor_strides(t);
+    stack s = {.data = gd_data(t), .matrix = {gd_data(t), strides[n - 2], strides[n - 1]}};
     if (transpose) s.matrix = gemm_transposed(s.matrix);
-    for (int i = 0; i < n - 2; i++) s.step[out - n + i] = shape[i] == 1 ? 0 : strides[i];
+    for (int i = 0; i < n - 2; i++) s.step[lacks + i] = shape[i] == 1 ? 0 : strides[i];
     return s;
 }
 
@@ -159,40 +153,37 @@ static stack transposed(stack s)
 gd_status GD_REAL_NAME(matmul_forward)(const gd_call *call)
 {
     const matmul_args *args = call->args;
-    gd_tensor *y = call->output[0], *x0 = call->input[0], *x1 = call->input[1];
-    stack a = stack_of(x0, gd_data(x0), false, args->transpose_a, y);
-    stack b = stack_of(x1, gd_data(x1), false, args->transpose_b, y);
-    stack c = stack_of(y, gd_data(y), true, false, y);
-    int64_t K = gd_tensor_dim(x0, args->transpose_a ? -2 : -1);
-    return multiply_stacks(call, y, c, a, b, gd_tensor_dim(y, -2), gd_tensor_dim(y, -1), K, false);
+    const gd_tensor *y = call->output[0], *x = call->input[0];
+    const stack a = stack_of(x, args->transpose_a, y);
+    const stack b = stack_of(call->input[1], args->transpose_b, y);
+    const int64_t K = gd_tensor_dim(x, args->transpose_a ? -2 : -1);
+    return multiply_stacks(call, y, stack_of(y, false, y), a, b, gd_tensor_dim(y, -2),
+                           gd_tensor_dim(y, -1), K, false);
 }
 
-/* With a and b standing for op(a) and op(b):  da = dc b^T,  db = a^T dc.  Where an input was given
- * transposed its gradient is transposed too:  da^T = b dc^T,  db^T = dc^T a. */
+/* With a and b standing for op(a) and op(b):  da = dc b^T,  db = a^T dc ([da] and [db] in plain_cpu.c).
+ * Where an input was given transposed its gradient is transposed too:  da^T = b dc^T,  db^T = dc^T a. */
 gd_status GD_REAL_NAME(matmul_backward)(const gd_call *call)
 {
     const matmul_args *args = call->args;
-    gd_tensor *y = call->output[0], *x0 = call->input[0], *x1 = call->input[1];
-    gd_tensor *dx0 = call->dinput[0], *dx1 = call->dinput[1];
-    int64_t M = gd_tensor_dim(y, -2), N = gd_tensor_dim(y, -1);
-    int64_t K = gd_tensor_dim(x0, args->transpose_a ? -2 : -1);
-    stack a = stack_of(x0, gd_data(x0), false, args->transpose_a, y);
-    stack b = stack_of(x1, gd_data(x1), false, args->transpose_b, y);
-    stack dc = stack_of(y, gd_data(call->doutput[0]), true, false, y);
+    const gd_tensor *y = call->output[0], *da = call->dinput[0], *db = call->dinput[1];
+    const int64_t M = gd_tensor_dim(y, -2), N = gd_tensor_dim(y, -1);
+    const int64_t K = gd_tensor_dim(call->input[0], args->transpose_a ? -2 : -1);
+    const stack a = stack_of(call->input[0], args->transpose_a, y);
+    const stack b = stack_of(call->input[1], args->transpose_b, y);
+    const stack dc = stack_of(call->doutput[0], false, y);
     gd_status status = GD_OK;
-    if (dx0) {
-        stack da = stack_of(dx0, gd_data(dx0), true, false, y);
-        bool add = call->accumulate[0];
-        /* da = dc b^T ([da] in plain_cpu.c) */
-        status = args->transpose_a ? multiply_stacks(call, y, da, b, transposed(dc), K, M, N, add)
-                                   : multiply_stacks(call, y, da, dc, transposed(b), M, K, N, add);
+    if (da) {
+        const stack c = stack_of(da, false, y);
+        const bool add = call->accumulate[0];
+        status = args->transpose_a ? multiply_stacks(call, y, c, b, transposed(dc), K, M, N, add)
+                                   : multiply_stacks(call, y, c, dc, transposed(b), M, K, N, add);
     }
-    if (dx1 && !status) {
-        stack db = stack_of(dx1, gd_data(dx1), true, false, y);
-        bool add = call->accumulate[1];
-        /* db = a^T dc ([db] in plain_cpu.c) */
-        status = args->transpose_b ? multiply_stacks(call, y, db, transposed(dc), a, N, K, M, add)
-                                   : multiply_stacks(call, y, db, transposed(a), dc, K, N, M, add);
+    if (db && !status) {
+        const stack c = stack_of(db, false, y);
+        const bool add = call->accumulate[1];
+        status = args->transpose_b ? multiply_stacks(call, y, c, transposed(dc), a, N, K, M, add)
+                                   : multiply_stacks(call, y, c, transposed(a), dc, K, N, M, add);
     }
     return status;
 }
