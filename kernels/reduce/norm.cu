@@ -151,7 +151,8 @@ struct is_of_size {
     }
 };
 
-// unit, and dy/dm or, for an infinite p, how many share dy
+// formula.h's norm at 0, norm max and norm, times the share of dy; of the arguments, unit, and dy/dm or,
+// for an infinite p, how many share dy.
 template <class V>
 struct norm_slope {
     V p;

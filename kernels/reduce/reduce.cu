@@ -1,4 +1,5 @@
 // reduce.cu - the CUDA kernels of sum, mean, max, logsumexp, any and all.
+#include "reduce/formula.h"
 #include "reduce/result.cuh"
 
 namespace gd_reductions
@@ -102,7 +103,7 @@ struct repeat {
 
     __device__ V operator()(V dy) const
     {
-        return dy / n;
+        return mean_share<V, V>(dy, n);
     }
 };
 
@@ -123,7 +124,7 @@ struct is_largest {
     template <class V>
     __device__ V operator()(V x, V y) const
     {
-        return same(x, y) ? 1 : 0;
+        return reduce_same(x, y) ? 1 : 0;
     }
 };
 
@@ -134,7 +135,8 @@ struct share_of_largest : gd_sum_of<gd_compute<T>, is_largest> {
 
     __device__ gd_compute<T> result(gd_compute<T> k, int64_t r) const
     {
-        return gd_load(dy[r]) / k;
+        using V = gd_compute<T>;
+        return max_share<V, V>(gd_load(dy[r]), k);
     }
 };
 
@@ -142,7 +144,7 @@ struct give_share {
     template <class V>
     __device__ V operator()(V share, V x, V y) const
     {
-        return same(x, y) ? share : 0;
+        return max_dx(share, x, y);
     }
 };
 
@@ -169,6 +171,7 @@ static gd_status max_backward(const gd_call *call)
     });
 }
 
+// formula.h's logsumexp, written out: as a call it compiles to other code.
 struct softmax_weight {
     template <class V>
     __device__ V operator()(V dy, V x, V y) const

@@ -6,6 +6,7 @@
 // the rounded mean, and the mean of the distances from that, which are small and mostly exact.
 //
 //     distance of x from the mean, scaled:  (x scale - mean) - rest
+#include "reduce/formula.h"
 #include "reduce/result.cuh"
 
 namespace gd_reductions
@@ -71,6 +72,7 @@ struct rest_of_mean : mean_of_scaled<V> {
     }
 };
 
+// formula.h's distance, in two parts and scaled.
 template <class V>
 __device__ inline V distance(V mean, V rest, V scale, V x)
 {
@@ -153,7 +155,7 @@ static gd_status variance(const gd_call *call, bool root)
 }
 
 // The distance's weight: of var 2 dy / divisor, in x's units; of std dy / (divisor deviation), both
-// scaled. Equal elements have the deviation 0 and get 0.
+// scaled. Equal elements have the deviation 0 and get 0. (formula.h's shares of var and std in one.)
 template <class V>
 struct weighted_distance {
     V numerator; // 2 / divisor, 1 / divisor
@@ -162,7 +164,7 @@ struct weighted_distance {
     __device__ V operator()(V mean, V rest, V scale, V unit, V dy, V x) const
     {
         const V share = unit == 0 ? 0 : dy * (numerator / unit);
-        return share * distance(mean, rest, scale, x);
+        return var_dx<V, V>(share, distance(mean, rest, scale, x));
     }
 };
 
