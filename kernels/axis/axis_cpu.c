@@ -111,7 +111,7 @@ static void take_line(const lines *l, const int64_t *offset, void *scratch)
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
     for (int64_t i = 0; i < l->n[INDEX]; i++, to += l->step[TO], index += l->step[INDEX]) {
-        const REAL value = from[*index * l->step[FROM]]; /* [scatter_add] */
+        const REAL value = from[*index * l->step[FROM]];
         *to = l->add ? *to + value : value;
     }
 }
@@ -130,7 +130,7 @@ static void put_line(const lines *l, const int64_t *offset, void *scratch)
     }
     for (int64_t k = 0; k < n; k++) sum[k] = (double)to[k * step];
     for (int64_t i = 0; i < m; i++)
-        sum[index[i * l->step[INDEX]]] += (double)from[i * l->step[FROM]]; /* [gather] */
+        sum[index[i * l->step[INDEX]]] += (double)from[i * l->step[FROM]];
     for (int64_t k = 0; k < n; k++) to[k * step] = (REAL)sum[k];
 }
 

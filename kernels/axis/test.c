@@ -1,8 +1,15 @@
 /* test.c - gather, scatter_add, cumsum, argmax, topk and sort against loops over coordinates, as
  * PyTorch's documentation defines them, and at their edges. */
+/* Build: all symbols. */
+#include "twin.h"
+
+#include "axis/axis.h"
 #include "test_long_gathers.h"
 #include "test_long_sorts.h"
 #include "one_context.h"
+
+TWIN(gather)
+TWIN(scatter_add)
 
 /* A shape of 1 to 3 dimensions; and one that is nowhere larger, or anywhere along the axis. */
 static shape random_shape(void)
@@ -482,6 +489,23 @@ START_TEST(categories_are_drawn)
 }
 END_TEST
 
+/* The kernels against the loop over the index of the derivation. */
+START_TEST(kernels_are_their_plain_twins)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    seed = 900 + (uint64_t)_i;
+    const layout way = (layout)(_i / 4 % LAYOUTS);
+    const shape s = random_shape();
+    const gd_axis_args args = {.axis = (int)random_below(&seed, s.ndim)};
+    const shape t = smaller_shape(s, args.axis);
+    gd_tensor *in[] = {random_tensor(ctx, dtype, s, way, -1, 1, &seed),
+                       random_tensor(ctx, GD_INT32, t, PACKED, 0, (double)s.dim[args.axis], &seed),
+                       random_tensor(ctx, dtype, t, way, -1, 1, &seed)};
+    assert_twin(gather_twin(), in, 2, &args, 30 * tolerance_of(dtype), &seed);
+    assert_twin(scatter_add_twin(), in, 3, &args, 30 * tolerance_of(dtype), &seed);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("along one axis");
@@ -504,6 +528,7 @@ int main(void)
     tcase_add_test(tcase, nan_and_infinity);
     tcase_add_test(tcase, sums_are_in_double);
     tcase_add_test(tcase, what_is_refused);
+    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 64);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }

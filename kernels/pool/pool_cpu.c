@@ -1,4 +1,4 @@
-/* pool_cpu.c - the CPU kernels of max_pool2d and avg_pool2d.
+/* pool_cpu.c - the CPU kernels of max_pool2d and avg_pool2d, which plain_cpu.c has as plain loops.
  *
  * A thread takes whole rows of y, of dx of the mean, and whole planes of dx of the maximum, so every
  * sum has one writer. For a row it goes through the rows of the other side that its windows meet, then
@@ -131,7 +131,7 @@ static void max_gradient_plane(const pool_work *w, int64_t plane, double *sum)
         return;
     }
     for (int64_t k = 0; k < size; k++) sum[k] = w->add ? (double)dx[k] : 0;
-    for (int64_t j = 0; j < count; j++) sum[place[j]] += (double)dy[j]; /* [max_pool2d] */
+    for (int64_t j = 0; j < count; j++) sum[place[j]] += (double)dy[j];
     for (int64_t k = 0; k < size; k++) dx[k] = (REAL)sum[k];
 }
 
@@ -174,8 +174,7 @@ static void avg_gradient_row(const pool_work *w, int64_t to_row, double *sum)
         for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
             const span in = w->across[b];
             const int64_t left = b - p->args.padding[POOL_COLS];
-            for (int64_t j = in.first; j < in.end; j++)
-                sum[j * stride + left] += (double)dy[j]; /* [avg_pool2d] */
+            for (int64_t j = in.first; j < in.end; j++) sum[j * stride + left] += (double)dy[j];
         }
     }
     const double size = window_size(p);

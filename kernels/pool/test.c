@@ -1,6 +1,13 @@
 /* test.c - max_pool2d and avg_pool2d against loops over windows, as PyTorch's documentation
  * defines them, and at their edges. */
+/* Build: all symbols. */
+#include "twin.h"
+
 #include "one_context.h"
+#include "pool/pool.h"
+
+TWIN(max_pool2d)
+TWIN(avg_pool2d)
 
 /* A problem on planes [H, W], and its reference. */
 typedef struct pooling {
@@ -155,6 +162,22 @@ START_TEST(bad_windows_are_refused)
 }
 END_TEST
 
+/* The kernels against the loop over windows of the derivation. */
+START_TEST(kernels_are_their_plain_twins)
+{
+    seed = 700 + (uint64_t)_i;
+    const pooling p = random_pooling(_i % 2);
+    const gd_pool_options *o = &p.options;
+    const gd_pool_args args = {
+        {o->kernel[0], o->kernel[1]}, {o->stride[0], o->stride[1]}, {o->padding[0], o->padding[1]}};
+    const gd_dtype dtype = dtypes[_i / 2 % 4];
+    gd_tensor *x = random_tensor(ctx, dtype, SHAPE(p.planes, p.size[0], p.size[1]),
+                                 (layout)(_i / 8 % LAYOUTS), -1, 1, &seed);
+    const gd_op *twin = p.max ? max_pool2d_twin() : avg_pool2d_twin();
+    assert_twin(twin, &x, 1, &args, 25 * tolerance_of(dtype), &seed);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pooling");
@@ -165,6 +188,7 @@ int main(void)
     tcase_add_test(tcase, one_element_has_the_gradient);
     tcase_add_test(tcase, padding_is_no_element);
     tcase_add_test(tcase, bad_windows_are_refused);
+    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 64);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }
