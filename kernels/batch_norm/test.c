@@ -1,7 +1,14 @@
 /* test.c - batch_norm and group_norm against their definitions in float64, its running statistics, when they
  * are updated and when not, and what is refused. */
+/* Build: all symbols. */
+#include "twin.h"
+
+#include "batch_norm/batch_norm.h"
 #include "gradus/gradcheck.h"
 #include "one_context.h"
+
+TWIN(batch_norm)
+TWIN(batch_norm_fixed)
 
 /* ---- The definition ----------------------------------------------------------------------- */
 
@@ -290,6 +297,26 @@ START_TEST(bad_input_is_refused)
 }
 END_TEST
 
+/* The kernels against the loop over channels of the derivation. */
+START_TEST(kernels_are_their_plain_twins)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    const bool fixed = _i / 4 % 2;
+    seed = 600 + (uint64_t)_i;
+    const int64_t C = random_size(&seed, 1, 70), S = _i / 8 % 2 ? 1 : random_size(&seed, 1, 9);
+    const shape s = SHAPE(random_size(&seed, 2, 9), C, S);
+    const gd_batch_norm_args args = {.eps = 1e-3, .momentum = 0.1};
+    gd_tensor *in[] = {random_tensor(ctx, dtype, s, (layout)(_i / 16 % LAYOUTS), -1, 1, &seed),
+                       random_tensor(ctx, dtype, SHAPE(C), PACKED, -1, 1, &seed),
+                       random_tensor(ctx, dtype, SHAPE(C), PACKED, -1, 1, &seed),
+                       random_tensor(ctx, dtype, SHAPE(C), PACKED, 0, 0.5, &seed),
+                       random_tensor(ctx, dtype, SHAPE(C), PACKED, 0.5, 1, &seed)};
+    for (int i = BATCH_MEAN; i < BATCH_INPUTS; i++) gd_tensor_set_requires_grad(in[i], false);
+    const gd_op *twin = fixed ? batch_norm_fixed_twin() : batch_norm_twin();
+    assert_twin(twin, in, BATCH_INPUTS, &args, 100 * tolerance_of(dtype), &seed);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("batch_norm");
@@ -303,6 +330,7 @@ int main(void)
     tcase_add_test(tcase, gradcheck_updates_nothing);
     tcase_add_test(tcase, evaluation_is_a_fixed_function);
     tcase_add_test(tcase, far_from_zero);
+    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 64);
     tcase_add_test(tcase, bad_input_is_refused);
     suite_add_tcase(suite, tcase);
     return check_main(suite);

@@ -1,5 +1,5 @@
 /* rnn_cpu.c - the CPU kernels of lstm and gru: a product with the weight and a loop over the gates for
- * each step, and in the backward one product for dweight after the last. */
+ * each step, and in the backward one product for dweight after the last; plain_cpu.c has the sums. */
 #include "inline_exp.h"
 #include "matmul/gemm.h"
 #include "rnn/rnn.h"
@@ -231,7 +231,6 @@ static gd_status add_up(const gd_call *call, const rnn_work *w)
         const gemm_matrix d = {w->dhidden, 1, s.G}, h = {states, s.H, 1};
         const rnn_product p = product_of(call, d, h, s.G, s.H, rows);
         if (gd_error_status(call->context)) return gd_error_status(call->context);
-        /* [dweight] */
         gemm(dweight, s.H, d, h, s.G, s.H, rows, call->accumulate[RNN_WEIGHT], p.scratch,
              p.threads);
     }
@@ -240,7 +239,7 @@ static gd_status add_up(const gd_call *call, const rnn_work *w)
     if (!sums) return gd_error_status(call->context);
     for (int64_t k = 0; k < s.G; k++) sums[k] = call->accumulate[RNN_BIAS] ? (double)dbias[k] : 0;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < s.G; k++) sums[k] += (double)w->dhidden[i * s.G + k]; /* [dbias] */
+        for (int64_t k = 0; k < s.G; k++) sums[k] += (double)w->dhidden[i * s.G + k];
     for (int64_t k = 0; k < s.G; k++) dbias[k] = (REAL)sums[k];
     return GD_OK;
 }
@@ -278,7 +277,6 @@ static gd_status rnn_backward(const gd_call *call, bool is_lstm)
         gd_for_each(threads, s.B, is_lstm ? lstm_gradient_row : gru_gradient_row, &w);
         if (w.t == 0 && !call->dinput[RNN_STATE]) break;
         const gemm_matrix d = {w.dhidden + w.t * s.G, s.T * s.G, 1};
-        /* [dstate] */
         gemm(w.dh, s.H, d, weight, s.B, s.H, s.G, !is_lstm, product.scratch, product.threads);
     }
     put_state(call, RNN_STATE, w.dh, states);

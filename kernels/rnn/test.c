@@ -1,5 +1,11 @@
 /* test.c - lstm and gru against the same layers made of other ops, and at their edges. */
+/* Build: all symbols. */
+#include "twin.h"
+
 #include "one_context.h"
+
+TWIN(lstm)
+TWIN(gru)
 
 /* ---- Made of other ops -------------------------------------------------------------------- */
 
@@ -330,6 +336,25 @@ START_TEST(bad_input_is_refused)
 }
 END_TEST
 
+/* The kernels against the loop over steps of the derivation. */
+START_TEST(kernels_are_their_plain_twins)
+{
+    const gd_dtype dtype = dtypes[_i % 4];
+    const bool is_lstm = _i / 4 % 2, given = _i / 8 % 2;
+    seed = 800 + (uint64_t)_i;
+    const int64_t B = random_size(&seed, 1, 4), T = random_size(&seed, 1, 6),
+                  H = random_size(&seed, 1, 20), G = (is_lstm ? 4 : 3) * H;
+    const layout way = (layout)(_i / 16 % LAYOUTS);
+    gd_tensor *in[] = {random_tensor(ctx, dtype, SHAPE(B, T, G), way, -1, 1, &seed),
+                       random_tensor(ctx, dtype, SHAPE(G, H), PACKED, -1, 1, &seed),
+                       given ? random_tensor(ctx, dtype, SHAPE(G), PACKED, -1, 1, &seed) : NULL,
+                       given ? random_tensor(ctx, dtype, SHAPE(B, H), way, -1, 1, &seed) : NULL,
+                       given ? random_tensor(ctx, dtype, SHAPE(B, H), way, -1, 1, &seed) : NULL};
+    const gd_op *twin = is_lstm ? lstm_twin() : gru_twin();
+    assert_twin(twin, in, is_lstm ? 5 : 4, NULL, 100 * tolerance_of(dtype), &seed);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("recurrent layers");
@@ -342,6 +367,7 @@ int main(void)
     tcase_add_test(tcase, cells_are_steps);
     tcase_add_loop_test(tcase, a_second_direction_begins_at_the_end, 0, 12);
     tcase_add_test(tcase, saturated_gates);
+    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 64);
     tcase_add_test(tcase, bad_input_is_refused);
     suite_add_tcase(suite, tcase);
     return check_main(suite);

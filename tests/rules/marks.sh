@@ -17,8 +17,6 @@ shopt -s nullglob extglob
 exceptions()
 {
     cat <<'END'
-rnn dstate      a product, by a library
-rnn dweight     a product, by a library
 rope rope_qkv   a copy
 elementwise broadcast  a sum over axes, by reduce
 elementwise erf slope  a function of x alone
