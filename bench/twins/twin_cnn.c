@@ -47,7 +47,7 @@ static void train(const net *n, gd_tensor *x, gd_tensor *y, int epochs)
     for (int i = 0; i < epochs * TRAIN && !gd_error(ctx); i += BATCH) {
         if (i % TRAIN == 0) gd_random_permutation(order);
         gd_tensor *batch = gd_narrow(order, 0, i % TRAIN, BATCH);
-        gd_tensor *labels = gd_cast(gd_index_select(y, 0, batch), GD_INT32);
+        gd_tensor *labels = gd_index_select(y, 0, batch);
         gd_backward(gd_cross_entropy(forward(n, gd_index_select(x, 0, batch), false), labels));
         gd_optimizer_step(n->adamw, 0.003);
         gd_params_clear_grads(n->params);
@@ -60,13 +60,14 @@ int main(void)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1, .threads = 1});
     const net one = make(ctx), two = make(ctx);
-    float classes[ALL], weights[2][1280];
-    for (int i = 0; i < ALL; i++) classes[i] = (float)(i % 10);
-    gd_tensor *y = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(ALL), classes);
+    int32_t classes[ALL];
+    float weights[2][1280];
+    for (int i = 0; i < ALL; i++) classes[i] = i % 10;
+    gd_tensor *y = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(ALL), classes);
     gd_tensor *patterns = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(10, 1, 8, 8));
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(ALL, 1, 8, 8));
     gd_random_normal(patterns, 0, 1), gd_random_normal(x, 0, 1.5);
-    gd_tensor_copy(x, gd_add(x, gd_index_select(patterns, 0, gd_cast(y, GD_INT32))));
+    gd_tensor_copy(x, gd_add(x, gd_index_select(patterns, 0, y)));
     const clock_t start = clock();
     train(&one, x, y, 3);
     const double ms = 1000. * (double)(clock() - start) / CLOCKS_PER_SEC / 60;
@@ -78,7 +79,7 @@ int main(void)
     gd_tensor_read(two.out.weight, weights[1], sizeof weights[1]);
     gd_no_grad_begin(ctx);
     gd_tensor *class = gd_argmax(forward(&two, gd_narrow(x, 0, TRAIN, TEST), true), -1, false);
-    gd_tensor *hit = gd_eq(gd_cast(class, GD_FLOAT32), gd_narrow(y, 0, TRAIN, TEST));
+    gd_tensor *hit = gd_eq(class, gd_narrow(y, 0, TRAIN, TEST));
     const double right = gd_item(gd_mean_all(gd_cast(hit, GD_FLOAT32)));
     gd_no_grad_end(ctx);
     const bool same = !memcmp(weights[0], weights[1], sizeof weights[0]);
