@@ -35,7 +35,7 @@ int main(void)
     gd_tensor *x, *y, *vx, *vy, *order = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(TRAIN));
     moons(ctx, TRAIN, &x, &y), moons(ctx, VALID, &vx, &vy);
     gd_optimizer *adamw = gd_adamw_create(p[0], &(gd_adamw_options){.weight_decay = 0.01});
-    const gd_schedule schedule = {.kind = GD_SCHEDULE_COSINE, .rate = 0.01, .steps = EPOCHS};
+    const gd_schedule schedule = {.kind = GD_SCHEDULE_COSINE, .rate = 0.01, .steps = EPOCHS + 1};
     double best = INFINITY;
     int last = 0, steps = 0;
     const clock_t start = clock();
