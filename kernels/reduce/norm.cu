@@ -147,7 +147,7 @@ struct is_of_size {
     template <class V>
     __device__ V operator()(V y, V x) const
     {
-        return same(fabs(x), y) ? 1 : 0;
+        return reduce_same(fabs(x), y) ? 1 : 0;
     }
 };
 
@@ -159,12 +159,12 @@ struct norm_slope {
 
     __device__ V operator()(V unit, V slope, V dy, V x) const
     {
-        const V sign = x > 0 ? 1 : x < 0 ? -1 : x * 0;
+        const V sign = reduce_sign(x);
         const bool shared = isinf(p);
         const V share = shared ? dy / slope : dy * slope;
         if (p == 0) return dy * 0;
         if (x == 0) return share * 0;
-        if (shared) return share * (same((V)fabs(x), unit) ? sign : (V)0);
+        if (shared) return share * (reduce_same((V)fabs(x), unit) ? sign : (V)0);
         if (p == 1) return share * sign;
         if (p == 2) return share * (x * unit);
         return share * (sign * power_of_quotient((V)fabs(x), unit, p - 1));

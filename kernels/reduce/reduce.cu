@@ -1,5 +1,4 @@
 // reduce.cu - the CUDA kernels of sum, mean, max, logsumexp, any and all.
-#include "reduce/formula.h"
 #include "reduce/result.cuh"
 
 namespace gd_reductions

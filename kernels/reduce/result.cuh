@@ -6,6 +6,7 @@
 #ifndef GD_REDUCE_RESULT_CUH
 #define GD_REDUCE_RESULT_CUH
 
+#include "reduce/formula.h"
 #include "reduce/reduce.cuh"
 #include "reduce/reduce.h"
 
@@ -39,13 +40,6 @@ static inline result_layout layout_of_result(const gd_call *call)
         layout.n *= reduced >> d & 1 ? size : 1;
     }
     return layout;
-}
-
-// A NaN result came from the NaN elements.
-template <class V>
-__device__ inline bool same(V x, V y)
-{
-    return x == y || (x != x && y != y);
 }
 
 // The number from 0.5 to 1 of x, if that is finite.

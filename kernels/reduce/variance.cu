@@ -6,7 +6,6 @@
 // the rounded mean, and the mean of the distances from that, which are small and mostly exact.
 //
 //     distance of x from the mean, scaled:  (x scale - mean) - rest
-#include "reduce/formula.h"
 #include "reduce/result.cuh"
 
 namespace gd_reductions
