@@ -1,9 +1,8 @@
 /* loops.h - the loops of CPU kernels: an op's file says which of them it takes, and with what formula.
  *
- *     map        each element by itself, of operands that may be broadcast
+ *     map        each element by itself, of operands that may be broadcast (gd_map)
  *     rows       sums along a row, then a map (GD_SUM, GD_EACH)
- *     columns    sums over rows
- *     shares     parts of a result, with memory for each thread: windows, and lines along an axis
+ *     columns    sums over rows, such as dw and db (gd_columns)
  *
  * Each divides its work by the sizes alone, so that all bits are the same for any number of threads
  * (kernel.h says how). */
