@@ -1,5 +1,10 @@
 /* test.c - cross_entropy against -log(softmax(x)[t]) in long double. */
-#include "op_test.h"
+/* Build: all symbols. */
+#include "twin.h"
+
+#include "cross_entropy/cross_entropy.h"
+
+TWIN(cross_entropy)
 
 #include <string.h>
 
@@ -582,6 +587,30 @@ START_TEST(test_soft_refused)
 }
 END_TEST
 
+/* The kernels against the shares of the derivation: targets or probabilities, class weights, smoothing. */
+START_TEST(kernels_are_their_plain_twin)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const gd_dtype dtype = dtypes[_i % 4];
+    const bool soft = _i / 4 % 2, weighs = _i / 8 % 2, smooth = _i / 16 % 2;
+    uint64_t seed = 500 + (uint64_t)_i;
+    gd_context *ctx = test_context(2);
+    const int64_t M = random_size(&seed, 2, 20), V = random_size(&seed, 3, 40);
+    const layout way = (layout)(_i % LAYOUTS);
+    const gd_cross_entropy_args args = {.reduction = (gd_reduction)(_i / 32 % 3),
+                                        .ignore_index = 1,
+                                        .use_ignore_index = !soft && random_chance(&seed, 0.5),
+                                        .smoothing = smooth ? 0.1 : 0};
+    gd_tensor *in[] = {random_tensor(ctx, dtype, SHAPE(M, V), way, -3, 3, &seed),
+                       soft ? random_tensor(ctx, dtype, SHAPE(M, V), way, 0, 1, &seed)
+                            : random_leaf(ctx, GD_INT32, GD_SHAPE(M), 0, (double)V, &seed),
+                       weighs ? random_tensor(ctx, dtype, SHAPE(V), PACKED, 0.5, 2, &seed) : NULL};
+    if (weighs && !soft) gd_tensor_set_requires_grad(in[2], false);
+    assert_twin(cross_entropy_twin(), in, 3, &args, 100 * tolerance_of(dtype), &seed);
+    gd_context_free(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cross_entropy");
@@ -601,6 +630,7 @@ int main(void)
     tcase_add_test(tcase, test_soft_weights);
     tcase_add_test(tcase, test_gradient_of_class_weights);
     tcase_add_test(tcase, test_soft_refused);
+    tcase_add_loop_test(tcase, kernels_are_their_plain_twin, 0, 96);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }
