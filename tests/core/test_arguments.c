@@ -380,6 +380,9 @@ START_TEST(along_an_axis)
     CALL(gather, gd_gather(t[0], I(1), t[1]), X, index);
     CALL(index_select, gd_index_select(t[0], I(1), t[1]), X, WHOLE("index", 2));
     CALL(scatter_add, gd_scatter_add(t[0], I(1), t[1], t[2]), X, index, REAL("src", 3, 2));
+    CALL(nonzero, gd_nonzero(t[0], t[1], t[2]), WHOLE("mask", 3, 4), WHOLE("places", 5),
+         WHOLE("count", 1));
+    CALL(multinomial, gd_multinomial(t[0]), REAL("weights", 3, 4));
     WITH(cumsum, I(1));
     WITH(argmax, I(1), true);
     WITH(argmin, I(1), true);
