@@ -7,9 +7,33 @@ const formula = root.formula || require('./formula.js');
 // In the language "x[0]" would be an element.
 const plainName = (name) => name.replace(/\[(\d+)\]$/, '$1');
 
+// ---- What gradcheck has no name for ------------------------------------------------------------------
+
+const gates = {lstm : [ 'i', 'f', 'g', 'o' ], gru : [ 'r', 'z', 'n' ]};
+const same = (a, b) => a.every((v, i) => Math.abs(v - b[i]) <= 1e-9 * Math.max(1, Math.abs(b[i])));
+
+// In words, why `values` of a gradient are not `right`: as if a small constant were missing, or wrong in a part of an
+// axis alone. Or nothing. others: {words: values}.
+function cause(op, {shape, values}, right, others) {
+    for (const [words, other] of Object.entries(others))
+        if (same(values, other) && !same(right, other)) return words;
+    const wrong = values.map((v, i) => i).filter((i) => !same([ values[i] ], [ right[i] ]));
+    for (let d = shape.length - 1, inner = 1; d >= 0; inner *= shape[d--]) {
+        const places = [...new Set(wrong.map((i) => Math.floor(i / inner) % shape[d])) ].sort((a, b) => a - b), part = gates[op] && shape[d] / gates[op].length;
+        if (!places.length || places.length === shape[d]) continue;
+        if (Number.isInteger(part) && part) return `wrong for the gates ${[...new Set(places.map((k) => gates[op][Math.floor(k / part)])) ].join(', ')}, right for the others`;
+        if (places.length <= shape[d] / 2) return `wrong only where axis ${d} is ${places.length > 4 ? `${places[0]} to ${places[places.length - 1]}` : places.join(', ')}`;
+    }
+    const ratios = wrong.map((i) => values[i] / right[i]);
+    if (values.every((v) => v === 0)) return 'it is 0 everywhere';
+    if (ratios.length > 1 && same(ratios, ratios.map(() => ratios[0]))) return `${Number(ratios[0].toPrecision(4))} times too large`;
+    if (same([ values.reduce((a, b) => a + b, 0) ], [ right.reduce((a, b) => a + b, 0) ])) return 'its sum is right, its parts are not';
+    return '';
+}
+
 // gradcheck on what was written: {error} or {words, report}. computed(): is called at each backward.
 function check(gradus, exercise, text, computed = () => {}) {
-    let statements, error = '';
+    let statements, error = '', told = null; // of the first backward
     try {
         statements = formula.parse(text);
     } catch (fault) {
@@ -32,13 +56,22 @@ function check(gradus, exercise, text, computed = () => {}) {
         for (const {name} of differentiable) wanted['d' + name] = given[name].shape;
         try {
             const results = formula.run(statements, given, wanted);
+            if (!told) told = {given : {...given}, wanted, results};
             for (const {name, i} of differentiable) math.put(i, results['d' + name].values);
         } catch (fault) {
             if (!(fault instanceof formula.Fault)) throw fault;
             error = fault.message;
         }
     });
-    return error ? {error} : found;
+    if (error) return {error};
+    for (const input of found.report.verdict === 'PASS' ? [] : found.report.inputs) {
+        const name = 'd' + plainName(input.name);
+        if (input.verdict === 'PASS' || input.finding || input.behaviour || !told.results[name]) continue;
+        const as = (numbers) => formula.run(formula.parse(exercise.answer), {...told.given, ...numbers}, told.wanted)[name].values;
+        const others = told.given.eps ? {'as if there were no eps' : as({eps : {shape : [], values : [ 0 ]}})} : {};
+        input.finding = cause(exercise.op, told.results[name], as({}), others);
+    }
+    return found;
 }
 
 root.check = check;

@@ -137,6 +137,7 @@ ${box(folder + 'plain_cpu.c', 'rms_norm_plain_forward')}
 <p>And on a GPU, below. All three compute rstd from the sum of a row and then y; what differs is who adds which numbers, and
 how the bytes arrive.</p>`;
 
+exports.functionOf = functionOf;
 exports.walk = (values) => {
     const list = thoughts(values).map(
         ([ title, places, text ], i) => `<li value="${i + 1}" data-lines="${places.flatMap(linesOf).join(' ')}"><h3>${title}</h3><div>${text}</div></li>`);

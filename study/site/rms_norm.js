@@ -2,6 +2,8 @@
 'use strict';
 const {escape} = require('./tools.js');
 const {formula} = require('./markdown.js');
+const {highlight} = require('./code.js');
+const {functionOf} = require('./kernel.js');
 const sources = require('./sources.js');
 const ladder = require('../page/ladder.js');
 const player = require('../page/player.js');
@@ -78,6 +80,19 @@ function rowsOf(rung) {
     return words + (rung.threadARow ? ', the first 64 sectors of each' : '');
 }
 
+// The whole kernel of a rung, with the lines of its card lit; the library's own are walked through below.
+const kernels = [ 'forward_naive', 'forward_block', 'block_sum_shuffle forward_block', 'forward_vectors', 'forward_vectors', 'forward_vectors', 'forward_staged', 'forward_registers', '', 'backward_block sum_rows', 'backward_block', 'backward_block sum_rows', '' ];
+function kernelOf({code : shown, source}, i) {
+    if (!kernels[i]) return `<p><a href="${sources.page(`kernels/rms_norm/${source}`)}">${source}</a>${source === 'forward.cu' ? ', and <a href="#the-kernel">line by line</a> below' : ''}.</p>`;
+    const file = 'kernels/rms_norm/ladder.cu', parts = kernels[i].split(' ').map((name) => functionOf(file, name)), {first} = parts[0], lines = parts.flatMap((part) => [...part.lines, '' ]), flat = (text) => text.replace(/\s+/g, ' ').trim(), lit = new Set();
+    for (const line of shown.map(flat).filter(Boolean)) {
+        const at = lines.findIndex((text, k) => flat(text) && flat(lines.slice(k, k + 6).join('\n')).startsWith(line));
+        for (let k = at; at >= 0 && (k === at || flat(lines.slice(at, k).join('\n')).length < line.length); k++) lit.add(k);
+    }
+    return `<details class="whole"><summary>The whole kernel, with ${lit.size > 1 ? 'these lines' : 'this line'} lit</summary><p><a href="${sources.page(file)}#L${first}">ladder.cu:${first}</a></p><pre class="code">${
+        highlight(lines.join('\n')).split('\n').map((text, k) => `<span class="line${lit.has(k) ? ' marked' : ''}">${text}\n</span>`).join('')}</pre></details>`;
+}
+
 function figure(rung, i, {us, share}, why) {
     const {M, N, rungs} = ladder, {asked, moved} = ladder.load(rung, N, 0, 0, 0), all = ladder.total(rung, M, N);
     const way = ladder.onTheirWay(rung, M, N), blocks = ladder.atOnce(rung, M);
@@ -114,7 +129,7 @@ ${player.controls(`<small>rows ${rowsOf(rung)}</small>`)}
         row('resident blocks', blocks, blocks)}${
         row('in flight at once, at most', way, bytes(way))}${
         row('measured', us, `${us} us`)}${row('of the ceiling', share, share)}</table>
-<pre class="code">${rung.code.map(escape).join('\n')}</pre></figure>`;
+<pre class="code">${rung.code.map(escape).join('\n')}</pre>${kernelOf(rung, i)}</figure>`;
 }
 
 // What it takes beside PyTorch: a size a card, from the table of python/README.md.
@@ -159,8 +174,11 @@ registers that the compiler allocates. The weight, which stays in the cache, is 
 <div class="story"><nav class="plot" aria-label="rungs of the ladder"><p>${where}. Bars: the speed as a part of the ceiling, a plain copy's.</p><b>Forward</b>${
         bars(false)}<b>Backward</b>${bars(true)}</nav>
 <div class="rungs">${rungs.map((rung, i) => figure(rung, i, figures[rung.name], why[i])).join('\n')}</div></div>
-<details><summary>Two sizes as a table</summary><div class="wide">${table}</div></details>
-${peers()}
+<details><summary>Two sizes as a table</summary><div class="wide">${table}</div></details>`;
+};
+
+// What the page ends with.
+exports.after = () => `${peers()}
 <h2 id="glossary">Glossary</h2>
 <dl>
 <dt>thread, warp, lane</dt><dd>A thread runs the kernel's code on its own data. 32 of them,
@@ -186,4 +204,3 @@ H200 could do more than ten in float32: the memory is the limit.</dd>
 <dt>ceiling</dt><dd>The speed of a plain copy of as many bytes, measured in the same run; shares
 are relative to it.</dd>
 </dl>`;
-};

@@ -37,6 +37,18 @@ async function main() {
             assert.ok(other.error || other.report.verdict === 'FAIL', `${exercise.op}: ${text} passes`);
         }
     }
+    // Nearly every mistake that is offered has a name: a forgotten eps, and which gates are wrong, too.
+    const nameless = all.flatMap((exercise) => (exercise.wrong ? lines(exercise).map((line) => withLine(exercise, line)) : [ exercise.begin ]).filter((text) => {
+        const {error, report} = text === exercise.answer ? {error : 'none'} : check(gradus, exercise, text);
+        return !error && !report.inputs.some((input) => input.finding || input.behaviour);
+    }).map(() => exercise.op));
+    assert.ok(nameless.length <= 12, `${nameless.length} mistakes without a name: ${nameless}`);
+    const norm = ladder.find((e) => e.op === 'rms_norm'), eps = check(gradus, norm, norm.answer.replace(' + eps', ''));
+    assert.deepEqual(eps.report.inputs.map(({finding}) => finding), [ 'as if there were no eps', 'as if there were no eps' ]);
+    for (const op of [ 'lstm', 'gru' ]) {
+        const exercise = all.find((e) => e.op === op), found = check(gradus, exercise, withLine(exercise, exercise.wrong[0])).report.inputs;
+        assert.ok(found.some(({finding}) => /^wrong for the gates \w.*, right for the others$/.test(finding)), op);
+    }
     // gradcheck names what is wrong.
     const softmax = ladder.find((e) => e.op === 'softmax');
     const twice = check(gradus, softmax, softmax.answer.replace('y[i, k] * (dy', '2 * y[i, k] * (dy'));

@@ -195,6 +195,10 @@ ladder.rungs.forEach(({name}, i) => {
 });
 assert.match(readme, new RegExp(`\\| ${ladder.M} x ${ladder.N}: us \\|`));
 assert.equal(pages['rms_norm-gpu.html'].split('Their order, and so the bits of dw').length, 2);
+// Its kernel is there, whole, with the lines of the card lit; and the page begins with the naive one.
+const whole = cards.filter((card) => /<details class="whole">/.test(card) && /__global__/.test(card) && /<span class="line marked">/.test(card) && />}\n/.test(card));
+assert.equal(whole.length, ladder.rungs.filter((rung) => !rung.source).length);
+assert.ok(/id="the-ladder"[^]*id="the-kernel"[^]*id="on-a-gpu"[^]*id="peers"/.test(pages['rms_norm-gpu.html']));
 // The plot beside PyTorch has the figures of the package's table.
 const peers = sources.read('python/README.md').split('On an H200, ')[1].split('\n\n')[1].split('\n').slice(2).flatMap((line) => line.split('|').slice(3, -1).map(Number));
 assert.deepEqual([...pages['rms_norm-gpu.html'].matchAll(/%"><\/i><\/td><td>(\d+)<\/td>/g) ].map(([ , us ]) => Number(us)), peers);
