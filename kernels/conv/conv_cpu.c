@@ -19,6 +19,7 @@ enum {
     PIECE = 1 << 16,   /* elements: 256 KiB of float, in the second level cache */
     WINDOWS = 96,      /* a piece has at least so many, and whole multiples of the half */
     JOINED = 16,       /* images are joined in multiples of this */
+    SHARE = 256,       /* windows of the channels that are unfolded or folded together */
     PARTIAL = 1 << 22, /* elements of partial sums of a weight's gradient, or one */
     PARTIAL_SUMS = 16  /* and at most so many sums */
 };
@@ -28,12 +29,12 @@ enum {
 /* The columns of windows p0 to p1 of an image: row k = (c KH + i) KW + j, column p = oh OW + ow. */
 typedef struct columns {
     const conv_sizes *sizes;
-    REAL *image;               /* [channels, H, W, run] */
-    REAL *data;                /* [channels KH KW, p1 - p0, run] */
-    int64_t row;               /* numbers from one row of data to the next; 0: there is one */
-    int64_t p0, p1, run;       /* windows; numbers of an element */
-    int64_t channels, threads; /* threads share the channels */
-    bool add;                  /* to what is there */
+    REAL *image;              /* [channels, H, W, run] */
+    REAL *data;               /* [channels KH KW, p1 - p0, run] */
+    int64_t row;              /* numbers from one row of data to the next; 0: there is one */
+    int64_t p0, p1, run;      /* windows; numbers of an element */
+    int64_t channels, shares; /* of the image; in so many shares they are unfolded or folded */
+    bool add;                 /* to what is there */
 } columns;
 
 /* What some windows of a row of the columns, from `begin` to `end`, have of the image: `rows` rows of n
@@ -60,17 +61,22 @@ static inline void copy_to_row(const part *p, REAL weight, double *sum)
     (void)weight, (void)sum;
     const int64_t whole = gd_round_up(p->n, LANES), last = whole - LANES;
     const lanes own = lane_numbers() < (lane_number)(p->n - last);
-    REAL *row = p->row, *image = p->image, *done = p->begin;
-    for (int64_t r = 0; r < p->rows; r++, row += p->row_next, image += p->image_next) {
-        zero(done, row, p->row_end);
-        if (p->step != 1 || whole > p->row_end - row || whole > p->image_end - image) {
-            for (int64_t k = 0; k < p->n; k++) row[k] = image[k * p->step];
-            done = row + p->n;
-            continue;
-        }
+    int64_t fit = p->step == 1 ? p->rows : 0; /* rows of which the vectors fit */
+    while (fit > 0 && (whole > p->row_end - p->row - (fit - 1) * p->row_next ||
+                       whole > p->image_end - p->image - (fit - 1) * p->image_next))
+        fit--;
+    REAL *row = p->row, *image = p->image;
+    REAL *done = p->rows <= 0 || p->row_next > whole ? p->end : row;
+    zero(p->begin, done, p->row_end);
+    for (int64_t r = 0; r < fit; r++, row += p->row_next, image += p->image_next) {
         for (int64_t k = 0; k < last; k += LANES) vec_store(row + k, vec_load(image + k));
         vec_store(row + last, vec_choose(own, vec_load(image + last), (vec){0}));
-        done = row + whole;
+    }
+    if (fit > 0) done = row - p->row_next + whole;
+    for (int64_t r = fit; r < p->rows; r++, row += p->row_next, image += p->image_next) {
+        zero(done, row, p->row_end);
+        for (int64_t k = 0; k < p->n; k++) row[k] = image[k * p->step];
+        done = row + p->n;
     }
     zero(done, p->end, p->row_end);
 }
@@ -150,8 +156,9 @@ static inline __attribute__((always_inline)) void each_part(const columns *w, in
     const int64_t top_row = windows_within(s, 0, -top), end_row = windows_within(s, 0, s->H - top);
     const int64_t first = windows_within(s, 1, -left), end = windows_within(s, 1, s->W - left);
     for (int64_t p = w->p0, n, rows; p < w->p1; p += n * rows) {
-        const int64_t oh = p / OW, ow = p % OW;
-        n = gd_min64(OW - ow, w->p1 - p), rows = n == OW ? (w->p1 - p) / OW : 1;
+        const int64_t oh = p > 0 ? p / OW : 0, ow = p - oh * OW; /* divisions are slow */
+        n = gd_min64(OW - ow, w->p1 - p);
+        rows = n < OW ? 1 : w->p1 - p == OW * s->OH ? s->OH : (w->p1 - p) / OW;
         const int64_t r0 = gd_max64(oh, top_row), r1 = gd_min64(oh + rows, end_row);
         const int64_t a = gd_max64(ow, first), b = gd_min64(ow + n, end);
         const int64_t begin = (p - w->p0) * run, at = (r0 * OW + a - w->p0) * run;
@@ -178,12 +185,12 @@ static inline __attribute__((always_inline)) void each_part(const columns *w, in
     }
 }
 
-/* What thread t does: its share of the channels. */
+/* Share t of the channels. */
 static void unfold_share(const void *work, int64_t t)
 {
     const columns *w = work;
     const conv_sizes *s = w->sizes;
-    const int64_t c0 = w->channels * t / w->threads, c1 = w->channels * (t + 1) / w->threads;
+    const int64_t c0 = w->channels * t / w->shares, c1 = w->channels * (t + 1) / w->shares;
     for (int64_t i = 0; i < s->KH; i++) {
         for (int64_t j = 0; j < s->KW; j++) {
             if (w->add)
@@ -199,7 +206,7 @@ static void fold_share(const void *work, int64_t t)
 {
     const columns *w = work;
     const conv_sizes *s = w->sizes;
-    const int64_t c0 = w->channels * t / w->threads, c1 = w->channels * (t + 1) / w->threads;
+    const int64_t c0 = w->channels * t / w->shares, c1 = w->channels * (t + 1) / w->shares;
     for (int64_t i = 0; i < s->KH; i++)
         for (int64_t j = 0; j < s->KW; j++) each_part(w, c0, c1, i, j, add_to_image, 1, NULL);
 }
@@ -209,8 +216,8 @@ static void fold_share(const void *work, int64_t t)
 static void fold_into(const void *work, int64_t t)
 {
     const columns *w = work;
-    const int64_t plane = w->sizes->H * w->sizes->W, c0 = w->channels * t / w->threads;
-    if (!w->add) fill(w->image + c0 * plane, (w->channels * (t + 1) / w->threads - c0) * plane, 0);
+    const int64_t plane = w->sizes->H * w->sizes->W, c0 = w->channels * t / w->shares;
+    if (!w->add) fill(w->image + c0 * plane, (w->channels * (t + 1) / w->shares - c0) * plane, 0);
     fold_share(work, t);
 }
 
@@ -220,10 +227,11 @@ static gd_status move_all(const gd_call *call, gd_tensor *image, gd_tensor *cols
 {
     if (!image || !cols) return GD_OK;
     const conv_sizes s = conv_sizes_of_columns(call->args, image);
-    const int threads = gd_threads_for(call->threads, gd_tensor_count(cols));
-    const int64_t P = conv_positions(&s);
-    const columns w = {&s, gd_data(image), gd_data(cols), P, 0, P, 1, s.B * s.C, threads, add};
-    gd_for_each(threads, threads, task, &w);
+    const int64_t P = conv_positions(&s), count = gd_tensor_count(cols);
+    const int threads = gd_threads_for(call->threads, count);
+    const int64_t shares = gd_divide_up(s.B * s.C, gd_max64(1, SHARE / P));
+    const columns w = {&s, gd_data(image), gd_data(cols), P, 0, P, 1, s.B * s.C, shares, add};
+    gd_for_each(threads, shares, task, &w);
     return GD_OK;
 }
 
