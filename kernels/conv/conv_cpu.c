@@ -75,7 +75,8 @@ static inline void copy_to_row(const part *p, REAL weight, double *sum)
     if (fit > 0) done = row - p->row_next + whole;
     for (int64_t r = fit; r < p->rows; r++, row += p->row_next, image += p->image_next) {
         zero(done, row, p->row_end);
-        for (int64_t k = 0; k < p->n; k++) row[k] = image[k * p->step];
+        if (p->step == 1) memcpy(row, image, (size_t)p->n * sizeof *row);
+        for (int64_t k = 0; p->step != 1 && k < p->n; k++) row[k] = image[k * p->step];
         done = row + p->n;
     }
     zero(done, p->end, p->row_end);
