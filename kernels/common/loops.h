@@ -136,26 +136,33 @@ struct gd_map {
     gd_map_row *row;
 };
 
-/* Defines a row: out[i] = value, an expression in its operands a, b, c, d, in p, q and chosen[i]. */
-#define GD_ROW(type, name, a, b, c, d, value)                                                      \
+/* Defines a row: out[i] = value, an expression in its operands a, b, c, d, in p and q; d is of the type
+ * `condition`, REAL if it is none. */
+#define GD_ROW(type, condition, name, a, b, c, d, value)                                           \
     static void name(void *to, const REAL *in0, const REAL *in1, const REAL *in2, const void *in3, \
                      const gd_map *m, int64_t n)                                                   \
     {                                                                                              \
         type *const out = to;                                                                      \
-        const REAL *const last = in3, p = m->p, q = m->q;                                          \
-        const int32_t *const chosen = in3;                                                         \
+        const condition *const last = in3;                                                         \
+        const REAL p = m->p, q = m->q;                                                             \
         const bool add = m->add;                                                                   \
-        (void)p, (void)q, (void)chosen, (void)add;                                                 \
+        (void)p, (void)q, (void)add;                                                               \
         GD_EACH(i, n)                                                                              \
         {                                                                                          \
-            const REAL a = in0[i], b = in1[i], c = in2[i], d = last[i];                            \
+            const REAL a = in0[i], b = in1[i], c = in2[i];                                         \
+            const condition d = last[i];                                                           \
             (void)a, (void)b, (void)c, (void)d;                                                    \
             out[i] = value;                                                                        \
         }                                                                                          \
     }
-#define GD_MAP_ROW(name, a, b, c, d, value) GD_ROW(REAL, name, a, b, c, d, value)
+#define GD_MAP_ROW(name, a, b, c, d, value) GD_ROW(REAL, REAL, name, a, b, c, d, value)
 #define GD_GRADIENT_ROW(name, a, b, c, d, gradient) \
-    GD_ROW(REAL, name, a, b, c, d, (add ? out[i] : 0) + (gradient))
+    GD_ROW(REAL, REAL, name, a, b, c, d, (add ? out[i] : 0) + (gradient))
+/* Of two operands and a condition. */
+#define GD_CHOICE_ROW(name, a, b, chosen, value) \
+    GD_ROW(REAL, int32_t, name, a, b, unused, chosen, value)
+#define GD_CHOICE_GRADIENT_ROW(name, a, b, chosen, gradient) \
+    GD_ROW(REAL, int32_t, name, a, b, unused, chosen, (add ? out[i] : 0) + (gradient))
 
 static inline void gd_map_block(const void *work, int64_t block)
 {

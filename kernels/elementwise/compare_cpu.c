@@ -8,7 +8,7 @@ static gd_status compare(const gd_call *call, gd_map_row *row)
                           &(gd_map){.out = gd_data(y), .size = sizeof(int32_t), .row = row});
 }
 
-#define COMPARE(name, formula, condition)              \
-    GD_ROW(int32_t, name##_row, a, b, c, d, condition) \
+#define COMPARE(name, formula, condition)                    \
+    GD_ROW(int32_t, REAL, name##_row, a, b, c, d, condition) \
     GD_KERNEL_OF_REAL(name##_forward, compare(call, name##_row))
 #include "elementwise/compare.def"

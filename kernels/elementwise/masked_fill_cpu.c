@@ -2,7 +2,7 @@
 #include "elementwise/functions.h"
 #include "loops.h"
 
-GD_GRADIENT_ROW(fill_row, x, x1, x2, x3, masked(x, chosen[i] != 0, p))
+GD_CHOICE_GRADIENT_ROW(fill_row, x, x1, chosen, masked(x, chosen != 0, p))
 
 /* to (+)= value where the mask is set, from elsewhere. `to` is packed and of from's shape. */
 static gd_status fill(const gd_call *call, const gd_tensor *to, bool add, gd_tensor *const *from,

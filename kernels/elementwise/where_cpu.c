@@ -3,9 +3,9 @@
 #include "loops.h"
 #include "reduce/reduction.h"
 
-GD_MAP_ROW(where_row, a, b, c, d, chosen[i] ? a : b)
-GD_GRADIENT_ROW(da_row, dy, y1, y2, y3, where_part(dy, chosen[i] != 0))
-GD_GRADIENT_ROW(db_row, dy, y1, y2, y3, where_part(dy, chosen[i] == 0))
+GD_CHOICE_ROW(where_row, a, b, chosen, chosen ? a : b)
+GD_CHOICE_GRADIENT_ROW(da_row, dy, y1, chosen, where_part(dy, chosen != 0))
+GD_CHOICE_GRADIENT_ROW(db_row, dy, y1, chosen, where_part(dy, chosen == 0))
 
 /* y, or the part of dy that goes to an input: `out`, of the shape of `like`. */
 static gd_status choose(const gd_call *call, const gd_tensor *like, int inputs,
