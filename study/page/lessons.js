@@ -160,6 +160,8 @@ function startGuess(place) {
         button.type = 'button';
         button.append(...option.childNodes);
         option.append(button);
+        const formula = button.querySelector('annotation'); // the name of a button that is a formula
+        if (formula) button.setAttribute('aria-label', formula.textContent);
         button.addEventListener('click', () => {
             const right = Boolean(option.dataset.right);
             for (const other of place.querySelectorAll('button')) other.setAttribute('aria-pressed', other === button);

@@ -76,13 +76,13 @@ function render(request, eps) {
     const register = (name, values) => `<span class="register">${name} ${values.map(([ at, v ], i) => `<b data-at="${at}"${values[i + 1] ? ` data-until="${values[i + 1][0]}"` : ''}>${number(v)}</b>`).join('')}</span>`;
     const program = (r, i) => {
         const running = (parts) => parts.map((_, b) => sum(parts.slice(0, b + 1)));
-        return `<div class="program"><h4>program ${i}: row ${i}</h4><table class="numbers">${line('x', x.slice(i * N, i * N + N), -1)}${line('y', r.y, second)}${
+        return `<div class="program"><h3>program ${i}: row ${i}</h3><table class="numbers">${line('x', x.slice(i * N, i * N + N), -1)}${line('y', r.y, second)}${
             line('dy', dy.slice(i * N, i * N + N), -1)}${line('dx', r.dx, third)}${line('part', r.part, third)}</table>
 <p>${register('sum', running(r.blocks.map((b) => b.squares)).map((v, b) => [b, v]))} ${register('rstd', [ [ blocks, r.rstd ] ])} ${
             register('m', [...running(r.products).map((v, b) => [back + b, v]), [ third - 1, r.m ] ])}</p></div>`;
     };
     const html = `<div class="story"><pre class="code">${code.map((text, i) => `<span class="line" data-line="${i}">${escape(text)}\n</span>`).join('')}</pre><div class="programs">${
-        rows.map(program).join('')}<div class="program"><h4>dw</h4><table class="numbers"><tr><th scope="row">dw</th>${dw.map((v) => cell(end, v)).join('')}</tr></table></div></div></div>`;
+        rows.map(program).join('')}<div class="program"><h3>dw</h3><table class="numbers"><tr><th scope="row">dw</th>${dw.map((v) => cell(end, v)).join('')}</tr></table></div></div></div>`;
     return {html, steps : list};
 }
 

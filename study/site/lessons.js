@@ -36,7 +36,7 @@ function tapePanel(printed, {text = '', list = [], options = {}, small = true, i
     const drawn = tape.draw(printed, text ? expression.names(list, printed) : {}, small);
     return `<div class="panel tape"${id && ` id="${id}"`} data-tape="${escape(printed)}"${text && ` data-expression="${escape(text)}"`}${small ? ' data-small="1"' : ''}${options.play ? ' data-play="1"' : ''}>${
         player.controls()}<p class="said">${escape(drawn.steps[drawn.steps.length - 1].said)}</p>
-<div class="picture${drawn.width > 900 ? ' long' : ''}" style="--width:${drawn.width}px">${drawn.html}</div>${text ? inputs(list, options) : ''}${tape.inWords(drawn.steps)}</div>`;
+<div class="picture${drawn.width > 900 ? ' long' : ''}" tabindex="0" role="group" aria-label="the tape, in layers" style="--width:${drawn.width}px">${drawn.html}</div>${text ? inputs(list, options) : ''}${tape.inWords(drawn.steps)}</div>`;
 }
 
 // library: {gradus, expressions}; panel(op): an exercise's.
