@@ -224,7 +224,7 @@ fetch_cuda_tools()
 # Kernels for a GPU take minutes to compile, so they are built only if they can run.
 have_gpu()
 {
-    nvidia-smi -L 2>/dev/null | grep -q . || return 1
+    [[ $(nvidia-smi -L 2>/dev/null) ]] || return 1
     command -v nvcc >/dev/null && return
     echo "There is a GPU, but no nvcc (CUDA toolkit): building for the CPU only." >&2
     return 1

@@ -64,7 +64,7 @@ check()
 if command -v nvcc >/dev/null; then
     nvcc -std=c++17 -arch=sm_80 --Werror=all-warnings -Iinclude -Isrc -Ikernels -Ikernels/common -c \
         -o "$work/cube.o" kernels/cube/cube.cu
-    nm "$work/cube.o" | grep -q 'T cube_backward_cuda'
+    [[ $(nm "$work/cube.o") == *" T cube_backward_cuda"* ]]
 fi
 
 check | tee report
