@@ -57,7 +57,7 @@ async function wording(tab, url, pages, folder) {
         const words = await tab.evaluate(`[...document.querySelectorAll('main pre.code')].filter((pre) => !/[;{}#]|gd_|GD_/.test(pre.textContent) && pre.querySelector('.keyword')).map((pre) => pre.textContent)`);
         assert.deepEqual(words, [], page);
     }
-    await tab.open(url('reference-ops.html'));
+    await tab.open(url('conventions.html'));
     assert.ok(await tab.evaluate(`document.querySelectorAll('main table tr').length`) > 20, 'the table of NaN is a table');
 }
 
