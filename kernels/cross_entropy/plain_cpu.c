@@ -43,7 +43,7 @@ static bool row(const rows *r, int64_t i, double *log_p, double *part)
     const double eps = r->args->smoothing;
     double m = -INFINITY, sum = 0;
     if (r->targets && !target_counts(r->args, r->targets[i])) return false;
-    for (int64_t j = 0; j < r->V; j++) m = fmax(m, (double)x[j]);
+    for (int64_t j = 0; j < r->V; j++) m = (double)x[j] > m ? (double)x[j] : m;
     for (int64_t j = 0; j < r->V; j++) sum += exp((double)x[j] - m);
     for (int64_t j = 0; j < r->V; j++) {
         const double q = r->given ? (double)r->given[i * r->V + j] : j == r->targets[i];
