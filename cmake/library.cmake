@@ -12,7 +12,7 @@ file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/*.cu kernels/*/*.cu src/cuda/*_
      src/group/*_cuda.c)
 list(FILTER cuda_sources EXCLUDE REGEX "/ladder.*\\.cu$") # for study, in the benchmark alone
 # In an op's folder lie its tests, too.
-list(FILTER op_sources EXCLUDE REGEX "/(test|planted)[^/]*\\.c$")
+list(FILTER op_sources EXCLUDE REGEX "/test[^/]*\\.c$")
 list(FILTER cuda_sources EXCLUDE REGEX "/cuda_[^/]*\\.cu$")
 file(GLOB hopper_sources CONFIGURE_DEPENDS kernels/*/*_hopper.cu)
 list(REMOVE_ITEM cuda_sources ${hopper_sources})

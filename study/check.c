@@ -3,7 +3,6 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "gradus/gradus.h"
 #include "planted.h"
@@ -11,9 +10,7 @@
 
 /* ---- Planted bugs ------------------------------------------------------------------------- */
 
-static const planted_bug *const lists[] = {planted_lines,  planted_spoilers, planted_norms,
-                                           planted_heads,  planted_parts,    planted_elements,
-                                           planted_images, planted_conv,     planted_rnn};
+static const planted_bug *const lists[] = {planted_lines, planted_spoilers};
 
 /* RMSNorm's backward by its formula, with the parts of `variant` changed. */
 enum { WITHOUT_MEAN_TERM = 1, OTHER_SIGN = 2, WITHOUT_WEIGHT = 4, STALE_RSTD = 8 };
@@ -48,7 +45,7 @@ static const planted_bug *bug_at(int index)
     return NULL;
 }
 
-/* Prints [{"op", "what", "right": whether nothing is wrong}]. */
+/* Prints [{"op", "what"}]. */
 EXPORT(study_bugs) void study_bugs(void)
 {
     const planted_bug *bug;
@@ -57,7 +54,7 @@ EXPORT(study_bugs) void study_bugs(void)
         print_text(bug->op);
         printf(",\"what\":");
         print_text(bug->what);
-        printf(",\"right\":%s}", bug->formula && !strcmp(bug->what, "nothing") ? "true" : "false");
+        putchar('}');
     }
     puts("]");
 }

@@ -1,9 +1,9 @@
 /* planted.h - wrong backwards, to show that gradcheck finds them.
  *
- * A bug is planted into a copy of an op's record. There are three kinds: a line of the op's own kernels
- * is another one, as kernels/NAME/planted.def says; a spoiler runs the true backward and spoils its
- * result; a wrong formula is the backward written out by hand, in float64 on packed arrays, with a
- * mistake chosen by `variant`. Variant 0 has no mistake, and must pass: so only the mistake is caught. */
+ * A bug is planted into a copy of an op's record. Most are a line of the op's own kernels that is
+ * another one, as kernels/NAME/planted.def says. What no line says is code: a spoiler runs the true
+ * backward and spoils its result, or a backward calls the true one and does something besides. And a
+ * reader of the study site writes a formula for the backward, in float64 on packed arrays. */
 #ifndef GRADUS_PLANTED_H
 #define GRADUS_PLANTED_H
 
@@ -30,9 +30,9 @@ typedef struct planted_bug {
     const gd_case *own;     /* a case of its own instead of `check` */
     int input;              /* whose gradient a spoiler spoils */
     double factor;          /* for some spoilers */
-    int variant;
-    /* One of these four: */
-    int line; /* of planted.def: gd_planted during the backward, or that of the plain twin */
+    int variant;            /* for some formulas and spoilers */
+    /* One of these four, or line with a plain twin's backward: */
+    int line; /* gd_planted during the backward: the number of a row of planted.def */
     void (*formula)(planted_math *m);
     void (*spoil)(planted_op *p, const gd_call *call, double *g, int64_t count);
     gd_kernel backward;
@@ -58,8 +58,7 @@ const gd_case *planted_case(const planted_bug *bug, const gd_op *op);
 gd_status planted_true(const gd_call *call);
 
 /* Lists of bugs; each ends with an entry without an op. */
-extern const planted_bug planted_lines[], planted_spoilers[], planted_norms[], planted_heads[],
-    planted_parts[], planted_elements[], planted_images[], planted_conv[], planted_rnn[];
+extern const planted_bug planted_lines[], planted_spoilers[];
 
 static inline int64_t planted_rows(const gd_tensor *t)
 {

@@ -95,8 +95,7 @@ document.addEventListener('DOMContentLoaded', () => {
     const group =
         [...select.querySelectorAll('optgroup') ].find((g) => '#' + g.label === location.hash);
     const wrong = [...select.options ].find(
-        (o) => (group ? o.parentElement === group : /mean term is missing/.test(o.text)) &&
-               !/: nothing$/.test(o.text));
+        (o) => group ? o.parentElement === group : /mean term is missing/.test(o.text));
     if (wrong) select.value = wrong.value;
     run();
 });

@@ -46,17 +46,10 @@ async function main() {
     });
 
     const gradus = await Gradus.load(bytes);
-    let wrong = 0, right = 0;
-    gradus.bugs().forEach((bug, i) => {
-        const {report} = gradus.breakIt(i, false);
-        assert.equal(report.verdict, bug.right ? 'PASS' : 'FAIL', `${bug.op}: ${bug.what}`);
-        const findings = report.inputs.filter((input) => input.finding || input.behaviour);
-        if (bug.right)
-            assert.equal(findings.length, 0, `${bug.op} is right, but: ${findings[0]?.finding}`);
-        bug.right ? right++ : wrong++;
-    });
-    assert.ok(wrong >= 153 && right >= 20, `${wrong} bugs, ${right} controls`);
-    console.log(`${wrong} planted bugs fail, ${right} correct formulas pass`);
+    const bugs = gradus.bugs();
+    bugs.forEach((bug, i) => assert.equal(gradus.breakIt(i, false).report.verdict, 'FAIL', `${bug.op}: ${bug.what}`));
+    assert.ok(bugs.length >= 280);
+    console.log(`${bugs.length} planted bugs fail`);
 
     // RMSNorm's formula by switches: right with none, wrong with any.
     for (let parts = 0; parts < 16; parts++) {

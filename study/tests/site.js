@@ -110,7 +110,7 @@ for (const op of records) {
     assert.ok(
         (body.match(/data-value=/g) || []).length >= 4, `${op[1]}: no numbers in the page itself`);
 }
-assert.ok((pages['break.html'].match(/data-bug=/g) || []).length >= 300);
+assert.ok((pages['break.html'].match(/data-bug=/g) || []).length >= 280);
 assert.match(pages['numerics.html'], /<polyline class="float32" points="[-\d., ]{400,}"/);
 assert.ok((pages['vanishing.html'].match(/<rect /g) || []).length === 21);
 assert.ok((pages['tape.html'].match(/<svg/g) || []).length >= 4);

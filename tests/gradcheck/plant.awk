@@ -1,5 +1,5 @@
-# Plants faults into a copy of kernels/: of each marked line that a row of planted.def replaces, the copy
-# has both, and gd_planted, a number, chooses at run time (planted.c sets it during the backward).
+# Plants faults into a copy of kernels/: of each line that a row of planted.def replaces, the copy has
+# both, and gd_planted, a number, chooses at run time (planted.c sets it during the backward).
 #   awk -v out=FOLDER -f plant.awk kernels/*/planted.def SOURCE...
 # writes FOLDER/kernels/NAME/FILE for every SOURCE, and FOLDER/planted_lines.c, the table of the faults.
 #
@@ -7,9 +7,11 @@
 #   softmax rows5_cols17: the sum is missing
 #       [softmax] return y * dy;
 #       = a sum along axis 1 is missing
-# The op, one of its cases, what is wrong; `by` and the plain twin's backward, if the mark stands there;
+# The op, one of its cases, what is wrong; `by` and the plain twin's backward, if the line stands there;
 # then each mark of the folder that is replaced, and the statement that stands there instead, or, of the
-# row of a table, dx, da, db or dt = its value; and what gradcheck must say, if it must say anything.
+# row of a table, dx, da, db or dt = its value; or, where no line has a mark, an expression after - and
+# after + what every line of the folder that has it computes instead; and what gradcheck must say, if it
+# must say anything.
 
 function folder_of(file) { sub(/\/[^\/]*$/, "", file); sub(/^.*\//, "", file); return file }
 function quoted(text) { gsub(/\\/, "\\\\", text); gsub(/"/, "\\\"", text); return "\"" text "\"" }
@@ -17,6 +19,19 @@ function trimmed(text) { sub(/^[ \t]+/, "", text); sub(/[ \t]+$/, "", text); ret
 function fail(text) { print FILENAME ":" FNR ": " text >"/dev/stderr"; failed = 1; exit 1 }
 
 # ---- The rows ------------------------------------------------------------------------------------
+
+# The expressions of a folder, the longest first: a shorter one may be a part of it.
+function exchange(place, right, wrong,    k, last) {
+    for (k = 1; k <= rights[place] && expression[place, k] != right; k++) {}
+    if (k > rights[place]) {
+        for (k = ++rights[place]; k > 1 && length(expression[place, k - 1]) < length(right); k--)
+            expression[place, k] = expression[place, k - 1]
+        expression[place, k] = right
+    }
+    last = ++exchanges[place, right]
+    instead[place, right, last] = wrong
+    fault_of[place, right, last] = faults
+}
 
 FILENAME ~ /planted\.def$/ {
     if (/^#/ || /^ *$/) next
@@ -33,6 +48,12 @@ FILENAME ~ /planted\.def$/ {
         number[place, count[place]] = faults
     } else if (/^ +by [a-z0-9_]+$/) {
         twin[faults] = $2 "_f64"
+    } else if (/^ +- /) {
+        right = substr(trimmed($0), 3)
+    } else if (/^ +\+ /) {
+        if (right == "") fail("wanted the expression that this one replaces above it")
+        exchange(folder_of(FILENAME), right, substr(trimmed($0), 3))
+        right = ""
     } else if (/^ += /) {
         finding[faults] = substr(trimmed($0), 3)
     } else {
@@ -64,7 +85,7 @@ function with_faults(text, place,    k, code, before, value) {
     sub(/ *\/\*.*$/, "", code)
     for (k = 1; k <= count[place]; k++) {
         used[number[place, k]]++
-        if (code ~ /^ *(const )?[A-Za-z_]+ \*?[a-zA-Z_0-9]+ = .*;$/) { # a declaration
+        if (code ~ /^ *(const )?[A-Za-z_0-9]+ \*?[a-zA-Z_0-9]+ = .*;$/) { # a declaration
             before = substr(code, 1, index(code, " = ") + 2)
             value = wrong[place, k]
             if (index(value, trimmed(before)) != 1) fail(value ", wanted it to declare the same")
@@ -77,6 +98,31 @@ function with_faults(text, place,    k, code, before, value) {
         }
     }
     return code
+}
+
+# An expression with those that stand there instead.
+function choice(place, right,    i, code) {
+    code = "(" right ")"
+    for (i = 1; i <= exchanges[place, right]; i++) {
+        code = "(gd_planted == " fault_of[place, right, i] " ? (" instead[place, right, i] ") : " code ")"
+        used[fault_of[place, right, i]]++
+    }
+    return code
+}
+
+# A line with the choices of its expressions, not where one is assigned to.
+function exchanged(text, place,    k, i, right, done, rest) {
+    for (k = 1; k <= rights[place]; k++) {
+        right = expression[place, k]
+        for (done = ""; i = index(text, right); text = rest) {
+            done = done substr(text, 1, i - 1)
+            rest = substr(text, i + length(right))
+            if (done ~ /[A-Za-z_0-9]$/ || rest ~ /^([A-Za-z_0-9]| [-+*\/]?= )/) done = done right
+            else done = done choice(place, right)
+        }
+        text = done text
+    }
+    return text
 }
 
 # The arguments of a row of a table, at commas outside of brackets and quotes.
@@ -134,7 +180,7 @@ function table_row(text,    n, i, k, place, column, value, name) {
         marked = substr(marked, RSTART + RLENGTH)
         if (count[place] && text !~ /^ *\/\*/) text = with_faults(text, place)
     }
-    print text >to
+    print (text ~ /^ *(\/\*|\*)/ ? text : exchanged(text, folder_of(FILENAME))) >to
 }
 
 END {
@@ -148,7 +194,7 @@ END {
     print "const planted_bug planted_lines[] = {" >table
     for (i = 1; i <= faults; i++) {
         if (!used[i]) {
-            print op[i] ": " what[i] ": no line has the mark" >"/dev/stderr"
+            print op[i] ": " what[i] ": no line has the mark or the expression" >"/dev/stderr"
             exit 1
         }
         print "    {" quoted(op[i]) ", " quoted(check[i]) ", " quoted(what[i]) ", " \

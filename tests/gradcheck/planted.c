@@ -1,5 +1,6 @@
 /* planted.c - how a bug gets into a record. */
 #include "planted.h"
+#include "attention/attention.h"
 #include "matmul/matmul.h"
 
 #include <stdlib.h>
@@ -105,11 +106,16 @@ static gd_status by_line(const gd_call *call)
 
 /* ---- Planting ----------------------------------------------------------------------------- */
 
-/* Products of which the transpose has the same shape, and where one matrix serves several. */
+/* Products of which the transpose has the same shape, and where one matrix serves several; one bias
+ * for all heads. */
 static const matmul_args plain = {false, false};
+static const attention_args biased = {.causal = true, .scale = 0.5};
 static const gd_case own_cases[] = {
     {"square4", &plain, GD_INPUTS({GD_DIMS(4, 4)}, {GD_DIMS(4, 4)})},
     {"one_b_for_three", &plain, GD_INPUTS({GD_DIMS(3, 4, 4)}, {GD_DIMS(4, 4)})},
+    {"bias_of_all_heads", &biased,
+     GD_INPUTS({GD_DIMS(1, 5, 4, 3)}, {GD_DIMS(1, 6, 2, 3)}, {GD_DIMS(1, 6, 2, 2)},
+               {GD_DIMS(5, 6)})},
 };
 
 const gd_case *planted_case(const planted_bug *bug, const gd_op *op)
@@ -132,9 +138,11 @@ bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug)
                              : bug->formula ? by_formula
                              : bug->spoil   ? spoiled
                                             : bug->backward;
-    if (bug->formula || (bug->line && bug->backward)) { /* it reads whatever it likes */
+    if (bug->formula ||
+        (bug->line && bug->backward)) { /* it reads whatever and whenever it likes */
         p->op.backward_reads_inputs = UINT32_MAX;
         p->op.backward_reads_outputs = UINT32_MAX;
+        p->op.dinput_over_doutput = p->op.dinput_over_input = 0;
     }
     if (bug->edit) bug->edit(&p->op);
     return true;

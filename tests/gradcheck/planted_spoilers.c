@@ -13,12 +13,6 @@ static void times(planted_op *p, const gd_call *call, double *g, int64_t n)
     for (int64_t i = 0; i < n; i++) g[i] *= p->bug->factor;
 }
 
-static void plus(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    for (int64_t i = 0; i < n; i++) g[i] += p->bug->factor;
-}
-
 static int64_t largest(const double *g, int64_t n)
 {
     int64_t at = 0;
@@ -40,13 +34,6 @@ static void times_one(planted_op *p, const gd_call *call, double *g, int64_t n)
     (void)call;
     if (p->calls == 1) p->at = largest(g, n);
     g[p->at] *= p->bug->factor;
-}
-
-static void round_to_float32(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    (void)call;
-    for (int64_t i = 0; i < n; i++) g[i] = (float)g[i];
 }
 
 static void by_threads(planted_op *p, const gd_call *call, double *g, int64_t n)
@@ -85,12 +72,6 @@ static void without_last_row(planted_op *p, const gd_call *call, double *g, int6
     for (int64_t i = n - columns; i < n; i++) g[i] = 0;
 }
 
-static void times_first_column(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    int64_t columns = planted_columns(call->dinput[p->bug->input]);
-    for (int64_t i = 0; i < n; i += columns) g[i] *= p->bug->factor;
-}
-
 static void times_row(planted_op *p, const gd_call *call, double *g, int64_t n)
 {
     int64_t columns = planted_columns(call->dinput[p->bug->input]);
@@ -113,7 +94,69 @@ static void minus_row_mean(planted_op *p, const gd_call *call, double *g, int64_
     }
 }
 
+/* add, b a row under those of a: db of row `at` of dy alone. */
+static void row_of_dy(const gd_call *call, double *g, int64_t n, int64_t at)
+{
+    memcpy(g, (const double *)gd_tensor_data(call->doutput[0]) + at * n, (size_t)n * sizeof *g);
+}
+
+static void first_row_of_dy(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    row_of_dy(call, g, n, 0);
+}
+
+static void last_row_of_dy(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    row_of_dy(call, g, n, gd_tensor_count(call->doutput[0]) / n - 1);
+}
+
+/* scatter_add along the last axis: dx is 0 where something was added. */
+static void zero_where_added(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    const gd_tensor *index = call->input[1];
+    const int32_t *at = gd_tensor_data(index);
+    const int64_t columns = n / planted_rows(index), k = planted_columns(index);
+    for (int64_t i = 0; i < gd_tensor_count(index); i++) g[i / k * columns + at[i]] = 0;
+}
+
+/* ---- With one of two cotangents ------------------------------------------------------------ */
+
+static void without_dsum(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    const double *dsum = call->doutput[1] ? gd_tensor_data(call->doutput[1]) : NULL;
+    for (int64_t i = 0; dsum && i < n; i++) g[i] -= dsum[i];
+}
+
+static void ones_for_dsum(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    for (int64_t i = 0; !call->doutput[1] && i < n; i++) g[i] += 1;
+}
+
+static void zero_without_dsum(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    if (!call->doutput[1]) memset(g, 0, (size_t)n * sizeof *g);
+}
+
 /* ---- The right numbers elsewhere ---------------------------------------------------------- */
+
+/* max: the smallest element gets the gradient of the largest. */
+static void to_the_smallest(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    const double *x = gd_tensor_data(call->input[0]), dy = g[largest(g, n)];
+    int64_t at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] < x[at]) at = i;
+        g[i] = 0;
+    }
+    g[at] = dy;
+}
 
 static void rotate(double *g, int64_t n, int64_t by)
 {
@@ -274,16 +317,17 @@ static gd_status exchanges_the_first_two(const gd_call *call)
     return planted_true(&other);
 }
 
-/* layer_norm: xhat of x, not of what is left without its mean. */
-static gd_status takes_the_mean_for_0(const gd_call *call)
+/* rms_norm of four rows: rstd is what was saved for the backward before. */
+static gd_status takes_the_rstd_before(const gd_call *call)
 {
-    const gd_tensor *mean = call->save[0];
-    const size_t bytes = (size_t)gd_tensor_count(mean) * sizeof(double);
-    void *kept = memcpy(malloc(bytes + 1), gd_tensor_data(mean), bytes);
-    memset(gd_tensor_data(mean), 0, bytes);
+    enum { ROWS = 4 };
+    static double before[ROWS];
+    double *rstd = gd_tensor_data(call->save[0]), right[ROWS];
+    memcpy(right, rstd, sizeof right);
+    if (before[0] != 0) memcpy(rstd, before, sizeof before);
     gd_status status = planted_true(call);
-    memcpy(gd_tensor_data(mean), kept, bytes);
-    free(kept);
+    memcpy(rstd, right, sizeof right);
+    memcpy(before, right, sizeof right);
     return status;
 }
 
@@ -382,15 +426,6 @@ static void claim_strides(gd_op *op)
     op->strided = true;
 }
 
-/* ---- Random numbers ----------------------------------------------------------------------- */
-
-static gd_status with_another_mask(const gd_call *call)
-{
-    gd_call other = *call;
-    other.random_offset += 4;
-    return planted_true(&other);
-}
-
 /* ---- The list ----------------------------------------------------------------------------- */
 
 #define SPOIL(op, check, what, finding, ...)           \
@@ -403,20 +438,6 @@ static gd_status with_another_mask(const gd_call *call)
     }
 
 const planted_bug planted_spoilers[] = {
-    SPOIL("softmax", "rows5_cols17", "times 3", "a constant factor 3", times, .factor = 3),
-    SPOIL("softmax", "rows5_cols17", "zeroed", "zero throughout", times, .factor = 0),
-    SPOIL("swiglu", "3x17", "sign of dgate", "the sign is flipped", times, .factor = -1),
-    SPOIL("swiglu", "3x17", "half of dup", "a constant factor 1/2", times, .factor = 0.5,
-          .input = 1),
-    SPOIL("layer_norm", "rows4_cols64", "dweight divided by the rows", "a constant factor 1/4",
-          times, .factor = 0.25, .input = 1),
-    SPOIL("layer_norm", "rows4_cols64", "dx divided by the columns",
-          "a constant factor 1/64, the size of axis 1", times, .factor = 1.0 / 64),
-    SPOIL("mean", "rows", "twice", "a constant factor 2", times, .factor = 2),
-    SPOIL("mul", "same", "off by a thousandth", "a constant factor 1.001", times, .factor = 1.001),
-    SPOIL("dropout", "p0.25_7x19", "without 1 / (1 - p)", "a constant factor 3/4", times,
-          .factor = 0.75),
-    SPOIL("silu", "odd", "rounded to float32", "it was rounded", round_to_float32),
     SPOIL("exp", "odd", "as often as there are threads", "with 3 threads", by_threads),
     SPOIL("tanh", "odd", "one element 1% off", "a single element is off, by 1%", times_one,
           .factor = 1.01),
@@ -435,13 +456,10 @@ const planted_bug planted_spoilers[] = {
           times_one, .factor = 1.02, .input = 1),
     SPOIL("exp", "odd", "one NaN", "NaN", one_nan),
     SPOIL("sum", "rows", "one infinity", "infinite", one_infinite),
-    SPOIL("log", "odd", "1e-4 is added", "a constant is added", plus, .factor = 1e-4),
     SPOIL("attention", NULL, "a millionth of the largest too much, everywhere",
           "a constant is added", tiny_bias, .factor = 3e-6),
     SPOIL("rms_norm", "rows4_cols64", "the last row of dx is missing", "all in row 3 (the last)",
           without_last_row),
-    SPOIL("embedding", "v11_c5_ids2x7", "a column twice", "all in column 0", times_first_column,
-          .factor = 2),
     SPOIL("rms_norm", "rows4_cols64", "each row has a factor", "a factor for each row", times_row),
     SPOIL("softmax", "rows5_cols17", "each column has a factor", "a factor for each column",
           times_column),
@@ -452,6 +470,25 @@ const planted_bug planted_spoilers[] = {
     SPOIL("sub", "same", "backwards", "the right values in the wrong places", reversed),
     SPOIL("permute", "3x5", "transposed", "transposed", transposed),
     SPOIL("linear", "rows4_5_to_7", "dweight transposed", "transposed", transposed, .input = 1),
+    SPOIL("add", "b_row", "db of the first row alone", "only dy[0, :] is used", first_row_of_dy,
+          .input = 1),
+    SPOIL("add", "b_row", "db of the last row alone", "only dy[3, :] is used", last_row_of_dy,
+          .input = 1),
+    SPOIL("expand", "scalar_to_7", "the first copy alone", "only dy[0] is used", first_row_of_dy),
+    SPOIL("expand", "scalar_to_7", "the mean instead of the sum", "a constant factor 1/7", times,
+          .factor = 1.0 / 7),
+    SPOIL("max", "all", "the gradient of the minimum", "zeros in the wrong places",
+          to_the_smallest),
+    SPOIL("scatter_add", "rows", "dx overwritten by what was added", "zero at the wrong elements",
+          zero_where_added),
+    SPOIL("add_rms_norm", "rows4_cols64", "the gradient of the sum is forgotten",
+          "zero throughout, with a gradient for output 1 alone", without_dsum),
+    SPOIL("add_rms_norm", "rows4_cols64", "a missing gradient is taken for ones",
+          "a constant is added, with a gradient for output 0 alone", ones_for_dsum),
+    SPOIL("add_rms_norm", "rows4_cols64", "residual gets nothing", "zero throughout", times,
+          .factor = 0, .input = 1),
+    SPOIL("add_rms_norm", "rows4_cols64", "dweight waits for the gradient of the sum",
+          "zero throughout, with a gradient for output 0 alone", zero_without_dsum, .input = 2),
 
     MISUSE("softmax", "rows5_cols17", "= for +=", "to an existing gradient", always_overwrites),
     MISUSE("linear", "rows4_5_to_7", "= for +=", "to an existing gradient", always_overwrites),
@@ -491,8 +528,8 @@ const planted_bug planted_spoilers[] = {
            "a sum runs along axis 0 instead of axis 1", along_the_other_axis),
     MISUSE("swiglu", "3x17", "dgate and dup exchanged", "it is the gradient of up",
            exchanges_the_first_two),
-    MISUSE("layer_norm", "rows4_cols64", "x is not centred",
-           "each row is off by a constant and a multiple of the input", takes_the_mean_for_0),
+    MISUSE("rms_norm", "rows4_cols64", "rstd of the call before", "different bits",
+           takes_the_rstd_before, .seeds = 2),
     MISUSE("relu", "odd", "writes nothing", "105 of 105 are not written", does_nothing),
 
     SPOIL("attention", NULL, "a factor that grows with the calls", "different bits", counts_calls),
@@ -519,7 +556,5 @@ const planted_bug planted_spoilers[] = {
            planted_true, .edit = hide_output),
     MISUSE("layer_norm", "rows4_cols64", "takes any strides, but reads packed rows",
            "inputs and cotangents", planted_true, .edit = claim_strides),
-    MISUSE("dropout", "p0.25_7x19", "another mask than the forward's", "zeros in the wrong places",
-           with_another_mask),
     {NULL, NULL, NULL, NULL, .input = 0},
 };
