@@ -1,32 +1,23 @@
 #!/usr/bin/env python3
 """Time layers beside PyTorch's: convolution, pooling, norms, LSTM and GRU, losses, indices.
 
-Forward and backward with all gradients, in one run on one device.  PyTorch
-runs its eager kernels (cuDNN's autotuner on, TF32 off) and the same layer
-compiled; the faster one counts.  Ours are run by gradus-bench layers, whose
-sizes are repeated here, and which leaves out the copy of dy that a backward
-begins with if dy is given by the caller.  A figure is the median of several means, measured
-with events on a GPU.
+Forward and backward with all gradients, in one run on one device. PyTorch runs its eager kernels
+(cuDNN's autotuner on, TF32 off) and the same layer compiled; the faster one counts. Ours are run by
+gradus-bench layers, whose sizes are repeated here, and which leaves out the copy of dy that a backward
+begins with if dy is given by the caller. A figure is the median of several means, measured with events
+on a GPU. Losses have no gradient by their targets, but for cosine_similarity.
 
-Losses have no gradient by their targets, but for cosine_similarity.
+"of the ceiling" is for layers limited by memory: the time that a copy of as many bytes as the layer
+must move takes in the same run, over ours.
 
-"of the ceiling" is for layers limited by memory: the time that a copy of as
-many bytes as the layer must move takes in the same run, over ours.
-
-    python3 bench/compare_ops.py
-    python3 bench/compare_ops.py --ops lstm,gru --dtypes bfloat16,float16
-    python3 bench/compare_ops.py --device cpu --threads 1 --dtypes float32
+    bench/compare_ops.py
+    bench/compare_ops.py --ops lstm,gru --dtypes bfloat16,float16
+    bench/compare_ops.py --device cpu --threads 1 --dtypes float32
 """
-
-import argparse
 import math
-import pathlib
 import statistics
-import subprocess
-import sys
-import time
 
-from common import count, records
+from harness import Table, bench, device_us, get_torch, machine, of, options, several, stop
 
 NAMES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 PAIR = [(32768, 1024), (32768, 1024)]
@@ -104,147 +95,86 @@ def layers(torch, nn, functional):
     }
 
 
-class Clock:
-    """Means of consecutive calls, in microseconds."""
-
-    def __init__(self, torch, device):
-        self.torch, self.device = torch, device
-        self.calls = 4 if device == "cuda" else 1
-
-    def mean(self, run):
-        if self.device == "cpu":
-            begin = time.perf_counter()
-            for _ in range(self.calls):
-                run()
-            return (time.perf_counter() - begin) * 1e6 / self.calls
-        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.torch.cuda._sleep(10_000_000)  # the host runs ahead, as in gradus-bench
-        start.record()
-        for _ in range(self.calls):
-            run()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) * 1e3 / self.calls
-
-    def median(self, run, rounds):
-        for _ in range(3):
-            run()
-        return statistics.median(self.mean(run) for _ in range(rounds))
+def median_us(torch, args, call):
+    """Of a call: the median of rounds of four on a GPU, of one on the CPU."""
+    for _ in range(3):
+        call()
+    calls = 4 if args.device == "cuda" else 1
+    return statistics.median(device_us(torch, args.device, call, calls) for _ in range(args.rounds))
 
 
 def make_inputs(torch, device, dtype, shapes, second):
     """x, and weights, or with `second` what it says."""
+    how = {"device": device, "dtype": dtype}
     if second == "statistics":
         return (make_inputs(torch, device, dtype, shapes[:3], None)
-                + [torch.rand(s, device=device, dtype=dtype) for s in shapes[3:]])
+                + [torch.rand(s, **how) for s in shapes[3:]])
     if device == "cpu":
         shapes = [(s[0] // 8,) + s[1:] if second or not k else s for k, s in enumerate(shapes)]
+    x = torch.randn(shapes[0], **how).requires_grad_()
     if second == "class":
-        other = torch.randint(shapes[0][-1], shapes[1], device=device)
-    elif second == "real":
-        other = torch.rand(shapes[1], device=device, dtype=dtype)
-    else:
-        return [torch.randn(s, device=device, dtype=dtype).mul_(0.05 if k and not second else 1)
-                .requires_grad_() for k, s in enumerate(shapes)]
-    return [torch.randn(shapes[0], device=device, dtype=dtype).requires_grad_(), other]
+        return [x, torch.randint(shapes[0][-1], shapes[1], device=device)]
+    if second == "real":
+        return [x, torch.rand(shapes[1], **how)]
+    return [x] + [torch.randn(s, **how).mul_(1 if second else 0.05).requires_grad_()
+                  for s in shapes[1:]]
 
 
-def peer(torch, clock, rounds, dtype, shapes, function, second):
+def peer(torch, args, dtype, shapes, function, second):
     """(forward, backward) microseconds of the function; infinite without a backward."""
     module = isinstance(function, torch.nn.Module)
     if module:  # with weights of its own
-        function.to(clock.device, dtype)
-    inputs = make_inputs(torch, clock.device, dtype, shapes, second)
+        function.to(args.device, dtype)
+    inputs = make_inputs(torch, args.device, dtype, shapes, second)
     y = function(*inputs)
     y = y[0] if module else y
-    forward = clock.median(lambda: function(*inputs), rounds)
+    forward = median_us(torch, args, lambda: function(*inputs))
     if not y.requires_grad:
         return forward, math.inf
     dy = torch.randn_like(y)
     wanted = [t for t in inputs if t.requires_grad] + (list(function.parameters()) if module else [])
-    backward = clock.median(
-        lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True), rounds)
-    return forward, backward
+    return forward, median_us(
+        torch, args, lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True))
 
 
-def ours(args, dtype, name):
-    """(forward, backward) microseconds of gradus."""
-    command = [str(args.bench), "layers", "--device", args.device, "--dtype", NAMES[dtype], "--json",
-               "--repeats", str(args.rounds), "--op", name]
-    command += ["--threads", str(args.threads)] if args.threads else []
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"compare_ops: {done.stderr.strip()}")
-    [r] = records(done.stdout)
-    return r["forward_us"], r["backward_us"]
-
-
-def copy_time(torch, clock, rounds, dtype, shape):
+def copy_time(torch, args, dtype, shape):
     """Microseconds to read and write a tensor."""
-    if clock.device == "cpu":
-        shape = (shape[0] // 8,) + shape[1:]
-    x = torch.randn(shape, device=clock.device, dtype=dtype)
+    [x] = make_inputs(torch, args.device, dtype, [shape], None)
     to = torch.empty_like(x)
-    return clock.median(lambda: to.copy_(x), rounds)
-
-
-def parse_arguments():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--bench", type=pathlib.Path, default=pathlib.Path("build/bin/gradus-bench"))
-    p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    p.add_argument("--dtypes", type=lambda text: text.split(","), default=list(NAMES))
-    p.add_argument("--ops", type=lambda text: text.split(","), help="only these")
-    p.add_argument("--threads", type=count, default=0, help="on the CPU, on both sides")
-    p.add_argument("--rounds", type=count, default=9)
-    p.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    args = p.parse_args()
-    for dtype in args.dtypes:
-        if dtype not in NAMES:
-            p.error(f"{dtype} is none of {', '.join(NAMES)}")
-    return args
+    x = x.detach()
+    return median_us(torch, args, lambda: to.copy_(x))
 
 
 def main():
     """Print the table."""
-    args = parse_arguments()
-    try:
-        import torch
-    except ImportError:
-        sys.exit("compare_ops: PyTorch is missing")
-    if args.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("compare_ops: no GPU")
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    clock = Clock(torch, args.device)
-    table = layers(torch, torch.nn, torch.nn.functional)
-    if unknown := set(args.ops or ()) - set(table):
-        sys.exit(f"compare_ops: {', '.join(unknown)}: none of {', '.join(table)}")
-    where = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
-    print(f"{where}, PyTorch {torch.__version__}")
-    print(f"{'layer':<17} {'dtype':<9} {'pass':<9} {'PyTorch us':>11} {'gradus us':>11} "
-          f"{'ratio':>6} {'of the ceiling':>15}")
+    p = options(__doc__, "bench", "device", "threads", "rounds", "no-compile", rounds=9)
+    p.add_argument("--dtypes", **of(NAMES))
+    p.add_argument("--ops", type=several(str), help="only these")
+    args = p.parse_args()
+    torch = get_torch(args.device, args.threads)
+    known = layers(torch, torch.nn, torch.nn.functional)
+    if unknown := set(args.ops or ()) - set(known):
+        stop(f"{', '.join(unknown)}: none of {', '.join(known)}")
+    print(machine(torch, args.device))
+    table = Table(("layer", "<17"), ("dtype", "<9"), ("pass", "<9"), ("PyTorch us", ">11.1f"),
+                  ("gradus us", ">11.1f"), ("ratio", ">6.2f"), ("of the ceiling", ">15.2f"))
     for dtype in args.dtypes:
         kind = getattr(torch, dtype)
-        for name in args.ops or table:
-            shapes, function, moved = table[name]
-            own = ours(args, dtype, name)
-            second = TARGETS.get(name)
-            best = peer(torch, clock, args.rounds, kind, shapes, function, second)
+        for name in args.ops or known:
+            shapes, function, moved = known[name]
+            [r] = bench(args, "layers", "--dtype", NAMES[dtype], "--repeats", args.rounds, "--op", name)
+            functions = [function]
             if not args.no_compile and not isinstance(function, torch.nn.Module):
-                compiled = peer(torch, clock, args.rounds, kind, shapes, torch.compile(function),
-                                second)
-                best = tuple(map(min, best, compiled))
-            if callable(moved):
-                moved = moved(kind.itemsize)
-            copied = moved and copy_time(torch, clock, args.rounds, kind, shapes[0])
-            for k, what in enumerate(("forward", "backward")):
-                if math.isinf(best[k]):
-                    continue
-                share = f"{copied * moved[k] / 2 / own[k]:.2f}" if moved and moved[k] else ""
-                print(f"{name:<17} {dtype:<9} {what:<9} {best[k]:>11.1f} {own[k]:>11.1f} "
-                      f"{best[k] / own[k]:>6.2f} {share:>15}", flush=True)
+                functions.append(torch.compile(function))
+            best = map(min, zip(*(peer(torch, args, kind, shapes, f, TARGETS.get(name))
+                                  for f in functions)))
+            moved = moved(kind.itemsize) if callable(moved) else moved or (None, None)
+            copied = any(moved) and copy_time(torch, args, kind, shapes[0])
+            for way, us, copies in zip(("forward", "backward"), best, moved):
+                if us < math.inf:
+                    own = r[way + "_us"]
+                    table.line(name, dtype, way, us, own, us / own,
+                               copied * copies / 2 / own if copies else "")
 
 
 if __name__ == "__main__":

@@ -21,20 +21,21 @@ torch.compile compiles for each shape, which takes seconds: `--compile some` lea
 widths of models and in between. The most important shapes come first, and none is begun after
 `--budget` seconds.
 """
-import argparse
-import ctypes
 import importlib
+import itertools
 import math
+import os
 import statistics
 import sys
 import time
 
 import torch
 
-from common import count
+from harness import ROOT, left_out, options, several, spread, take_turns
 
 EPS = 1e-6
-DTYPES = {"float32": (torch.float32, 0), "bfloat16": (torch.bfloat16, 2)}
+OPS = ("rms_norm", "add_rms_norm")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 # (op, dtypes, with torch.compile, shapes), in the order in which they run.
 BOTH, BF16 = ("float32", "bfloat16"), ("bfloat16",)
@@ -56,37 +57,6 @@ PLAN = (
 )
 
 
-class Problem(ctypes.Structure):
-    _fields_ = [("rows", ctypes.c_int64), ("cols", ctypes.c_int64), ("heads", ctypes.c_int64),
-                ("weight_per_head", ctypes.c_bool), ("dtype", ctypes.c_int),
-                ("y_dtype", ctypes.c_int), ("weight_dtype", ctypes.c_int),
-                ("dweight_dtype", ctypes.c_int), ("eps", ctypes.c_double),
-                ("offset", ctypes.c_double), ("round_before_weight", ctypes.c_bool)]
-
-
-def strided(*names):
-    """The pointer and the stride of each tensor."""
-    return [field for name in names
-            for field in ((name, ctypes.c_void_p), (name + "_stride", ctypes.c_int64))]
-
-
-class Values(ctypes.Structure):
-    _fields_ = (strided("y") + [("rstd", ctypes.c_void_p)] + strided("x", "residual", "sum") +
-                [("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p)])
-
-
-class Gradients(ctypes.Structure):
-    _fields_ = (strided("dx") + [("accumulate_dx", ctypes.c_bool)] + strided("dbranch") +
-                [("accumulate_dbranch", ctypes.c_bool), ("dweight", ctypes.c_void_p),
-                 ("dbias", ctypes.c_void_p), ("accumulate_dweight", ctypes.c_bool),
-                 ("accumulate_dbias", ctypes.c_bool)] + strided("dy", "dsum", "x") +
-                [(name, ctypes.c_void_p) for name in ("rstd", "weight", "workspace")])
-
-
-# As gradus/kernels.h has them; bench/rms_norm_work.cuh asserts the same sizes of the C structs.
-assert [ctypes.sizeof(s) for s in (Problem, Values, Gradients)] == [72, 88, 144]
-
-
 class Case:
     """The data of one op at one shape, in several sets of (branch, stream, dsum).
 
@@ -96,7 +66,7 @@ class Case:
 
     def __init__(self, op, dtype, m, n):
         self.op, self.dtype, self.m, self.n = op, dtype, m, n
-        self.torch_dtype, self.code = DTYPES[dtype]
+        self.torch_dtype = DTYPES[dtype]
         self.add = op == "add_rms_norm"
         self.label = f"{op} {dtype} {m}x{n}"
         self.one = m * n * self.torch_dtype.itemsize
@@ -111,45 +81,27 @@ class Case:
 
 
 class Gradus:
+    """The ops of the Python package, with the library of that path."""
     name = "gradus"
 
-    def __init__(self, path):
-        self.lib = ctypes.CDLL(path)
-        self.lib.gd_cuda_rms_norm_workspace.restype = ctypes.c_size_t
-
-    def call(self, function, problem, argument):
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        status = function(ctypes.byref(problem), ctypes.byref(argument), stream)
-        assert status == 0, f"status {status}"
+    def __init__(self, library):
+        os.environ["GRADUS_LIBRARY"] = library
+        sys.path.insert(0, str(ROOT / "python"))
+        importlib.import_module("gradus")
+        self.ops = torch.ops.gradus
 
     def calls(self, case):
-        n, weight, rstd = case.n, case.weight, case.rstd
-        problem = Problem(rows=case.m, cols=n, dtype=case.code, y_dtype=case.code,
-                          weight_dtype=case.code, dweight_dtype=case.code, eps=EPS)
-        size = self.lib.gd_cuda_rms_norm_workspace(ctypes.byref(problem))
-        workspace = torch.empty(max(size, 16), dtype=torch.uint8, device="cuda")
+        weight, rstd = case.weight, case.rstd.squeeze(-1)
 
         def forward(branch, stream, *_):
-            y, out = torch.empty_like(stream), torch.empty(case.m, device="cuda")
-            v = Values(y=y.data_ptr(), y_stride=n, rstd=out.data_ptr(), x=stream.data_ptr(),
-                       x_stride=n, weight=weight.data_ptr())
             if not case.add:
-                self.call(self.lib.gd_cuda_rms_norm_forward, problem, v)
-                return y, out
-            total = torch.empty_like(stream)
-            v.x, v.residual, v.residual_stride = branch.data_ptr(), stream.data_ptr(), n
-            v.sum, v.sum_stride = total.data_ptr(), n
-            self.call(self.lib.gd_cuda_rms_norm_forward, problem, v)
+                return self.ops.rms_norm(stream, weight, None, EPS, 0.0, False, None)
+            y, total, out = self.ops.add_rms_norm(branch, stream, weight, None, EPS, 0.0, False)
             return y, out, total
 
         def backward(dy, x, dsum=None):
-            dx, dw = torch.empty_like(x), torch.empty_like(weight)
-            g = Gradients(dx=dx.data_ptr(), dx_stride=n, dweight=dw.data_ptr(), dy=dy.data_ptr(),
-                          dy_stride=n, x=x.data_ptr(), x_stride=n, rstd=rstd.data_ptr(),
-                          weight=weight.data_ptr(), workspace=workspace.data_ptr())
-            if case.add:
-                g.dsum, g.dsum_stride = dsum.data_ptr(), n
-            self.call(self.lib.gd_cuda_rms_norm_backward, problem, g)
+            dx, _, dw, _ = self.ops.rms_norm_backward(dy, dsum, x, rstd, weight, None, 0.0, False,
+                                                      [True, False, True, False])
             return dx, dw
 
         return forward, backward
@@ -284,7 +236,7 @@ def installed(names):
         try:
             yield peer()
         except Exception as error:  # treat a broken installation as missing
-            print(f"{peer.name} is left out: {str(error).splitlines()[0][:200]}", file=sys.stderr)
+            left_out(peer.name, error)
 
 
 class Replay:
@@ -292,7 +244,7 @@ class Replay:
 
     def __init__(self, call, sets, size):
         call(*sets[0]), torch.cuda.synchronize()
-        self.size, self.rounds, self.results = size, [], [None] * len(sets)
+        self.size, self.results = size, [None] * len(sets)
         self.launches = len(sets) * max(1, math.ceil(max(8, 4e9 / size) / len(sets)))
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
@@ -300,7 +252,7 @@ class Replay:
                 self.results[i % len(sets)] = call(*sets[i % len(sets)])
 
     def round(self):
-        """Adds the GB/s of one round."""
+        """The GB/s of one round."""
         events = [torch.cuda.Event(enable_timing=True) for _ in range(6)]
         warm = time.monotonic() + 0.005
         while time.monotonic() < warm:
@@ -310,7 +262,7 @@ class Replay:
             self.graph.replay(), event.record()
         torch.cuda.synchronize()
         times = [a.elapsed_time(b) * 1e-3 for a, b in zip(events, events[1:])]
-        self.rounds.append(self.size * self.launches / statistics.median(times) / 1e9)
+        return self.size * self.launches / statistics.median(times) / 1e9
 
 
 def attempt(peer, case, function, *arguments):
@@ -318,7 +270,7 @@ def attempt(peer, case, function, *arguments):
     try:
         return function(*arguments)
     except Exception as error:
-        print(f"{peer.name} {case.label}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+        left_out(f"{peer.name}, {case.label}", error)
         torch.cuda.synchronize()
         return None
 
@@ -326,17 +278,14 @@ def attempt(peer, case, function, *arguments):
 def measure(everyone, case, calls, size, rounds):
     """Forward or backward: the GB/s of each, ours first, NaN if it failed; and the ratio of ours to
     the best peer's in each round."""
-    replays = [attempt(p, case, Replay, call, case.sets, size) if call else None
-               for p, call in zip(everyone, calls)]
-    for _ in range(rounds):
-        for replay in filter(None, replays):
-            replay.round()
-    speed = [statistics.median(r.rounds) if r else math.nan for r in replays]
-    peers = [i for i in range(1, len(speed)) if speed[i] == speed[i]]
-    if not peers or not replays[0]:
-        return speed, []
-    best = max(peers, key=lambda i: speed[i])
-    return speed, [a / b for a, b in zip(replays[0].rounds, replays[best].rounds)]
+    replays = {p.name: attempt(p, case, Replay, call, case.sets, size)
+               for p, call in zip(everyone, calls) if call}
+    turns = take_turns({name: r.round for name, r in replays.items() if r}, rounds)
+    speed = {name: spread(rounds)[0] for name, rounds in turns.items()}
+    best = max((name for name in speed if name != "gradus"), key=speed.get, default=None)
+    ratios = ([ours / theirs for ours, theirs in zip(turns["gradus"], turns[best])]
+              if best and "gradus" in turns else [])
+    return [speed.get(p.name, math.nan) if p else math.nan for p in everyone], ratios
 
 
 def check(case, forward, backward):
@@ -366,7 +315,7 @@ def check(case, forward, backward):
     return max(errors)
 
 
-def run_case(case, ours, peers, options):
+def run_case(case, ours, peers, rounds):
     """The cells of a row of the table, and the lines of the file: a list of lists for each way."""
     able = [attempt(p, case, p.calls, case) if p else None for p in peers]
     calls = [ours.calls(case)] + [c or (None, None) for c in able]
@@ -376,69 +325,64 @@ def run_case(case, ours, peers, options):
     for way, name in enumerate(("forward", "backward")):
         tensors = 4 if case.add else 2 + way
         speed, ratios = measure(everyone, case, [c[way] for c in calls], tensors * case.one,
-                                options.rounds)
+                                rounds)
         cells += [f"{s:.0f}" if s == s else "-" for s in speed]
-        ratio = [f(ratios) if ratios else math.nan for f in (statistics.median, min, max)]
+        ratio = spread(ratios) if ratios else (math.nan,) * 3
         cells.append("**{:.3f}** {:.3f}-{:.3f}".format(*ratio) if ratios else "-")
         lines.append([case.op, case.dtype, case.m, case.n, name] +
                      [f"{s:.1f}" for s in speed] + [f"{r:.4f}" for r in ratio])
     return cells + [f"{error:.1e}"], lines
 
 
-def wanted(options):
+def wanted(args):
     """(op, dtype, m, n, with torch.compile) of each case, once."""
-    plan, seen = PLAN, set()
-    if options.shapes:
-        plan = [(op, BOTH, True, options.shapes.replace(",", " ")) for op in
-                ("rms_norm", "add_rms_norm")]
+    plan = PLAN
+    if args.shapes:
+        plan = [(op, BOTH, True, args.shapes.replace(",", " ")) for op in OPS]
+    cases = {}
     for op, dtypes, compiled, shapes in plan:
-        for dtype in dtypes:
-            for shape in shapes.split():
-                case = (op, dtype, *map(int, shape.split("x")))
-                if (case in seen or (options.op and op not in options.op) or
-                        (options.dtype and dtype not in options.dtype)):
-                    continue
-                seen.add(case)
-                yield *case, {"all": True, "none": False, "some": compiled}[options.compile]
+        for dtype, shape in itertools.product(dtypes, shapes.split()):
+            if op in (args.op or OPS) and dtype in (args.dtype or DTYPES):
+                cases.setdefault((op, dtype, *map(int, shape.split("x"))),
+                                 {"all": True, "none": False, "some": compiled}[args.compile])
+    return [(*case, compiled) for case, compiled in cases.items()]
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--library", dest="path", default="build/lib/libgradus.so")
-    options.add_argument("--op", choices=("rms_norm", "add_rms_norm"), action="append")
-    options.add_argument("--dtype", choices=DTYPES, action="append")
-    options.add_argument("--shapes", default="", help="MxN,...; default: a built-in list")
-    options.add_argument("--peers", default="", help="of PyTorch,torch.compile,Liger,QuACK,"
-                                                     "FlashInfer; all")
-    options.add_argument("--compile", choices=("all", "some", "none"), default="some")
-    options.add_argument("--rounds", type=count, default=5)
-    options.add_argument("--budget", type=float, default=math.inf, help="seconds")
-    options.add_argument("--tsv", type=argparse.FileType("w"), help="a file for the figures")
-    options = options.parse_args()
+    p = options(__doc__, "rounds", "tsv")
+    p.add_argument("--library", dest="path", default="build/lib/libgradus.so")
+    p.add_argument("--op", choices=OPS, action="append")
+    p.add_argument("--dtype", choices=DTYPES, action="append")
+    p.add_argument("--shapes", default="", help="MxN,...; default: a built-in list")
+    p.add_argument("--peers", type=several(str), help="of PyTorch,torch.compile,Liger,QuACK,FlashInfer; "
+                                                      "all")
+    p.add_argument("--compile", choices=("all", "some", "none"), default="some")
+    p.add_argument("--budget", type=float, default=math.inf, help="seconds")
+    args = p.parse_args()
 
     begin, last_op = time.monotonic(), None
-    names = options.peers.split(",") if options.peers else []
-    ours, peers = Gradus(options.path), list(installed(names))
-    names = " | ".join(p.name for p in peers)
-    if options.tsv:
-        print("op", "dtype", "rows", "cols", "way", "gradus", *(p.name for p in peers), "ratio",
-              "ratio_min", "ratio_max", sep="\t", file=options.tsv)
-    cases = list(wanted(options))
+    ours, peers = Gradus(args.path), list(installed(args.peers))
+    names = [p.name for p in peers]
+    if args.tsv:
+        print("op", "dtype", "rows", "cols", "way", "gradus", *names, "ratio", "ratio_min", "ratio_max",
+              sep="\t", file=args.tsv)
+    cases = wanted(args)
     for done, (op, dtype, m, n, compiled) in enumerate(cases):
-        if time.monotonic() - begin > options.budget:
+        if time.monotonic() - begin > args.budget:
             print(f"\nThe budget is spent: {done} of {len(cases)} cases are done.")
             break
         if op != last_op:
-            print(f"\n{op}\n\n| dtype | M x N | fwd: gradus | {names} | ours / best "
-                  f"| bwd: gradus | {names} | ours / best | error |")
+            heads = " | ".join(f"{way}: gradus | {' | '.join(names)} | ours / best"
+                               for way in ("fwd", "bwd"))
+            print(f"\n{op}\n\n| dtype | M x N | {heads} | error |")
             print("|---" * (2 * len(peers) + 7) + "|")
             last_op = op
         case = Case(op, dtype, m, n)
         some = [p if compiled or p.name != "torch.compile" else None for p in peers]
-        cells, lines = run_case(case, ours, some, options)
+        cells, lines = run_case(case, ours, some, args.rounds)
         print(f"| {dtype} | {m} x {n} | " + " | ".join(cells) + " |", flush=True)
-        for line in lines if options.tsv else []:
-            print(*line, sep="\t", file=options.tsv, flush=True)
+        for line in lines if args.tsv else []:
+            print(*line, sep="\t", file=args.tsv, flush=True)
         del case
         torch.cuda.empty_cache()
     print(f"\n{time.monotonic() - begin:.0f} s", file=sys.stderr)

@@ -18,108 +18,62 @@ All sides take turns in each round; the figures are medians over the rounds, fol
 maximum. A side that fails is left out with a line on stderr. Needs the package (pip install
 ./python, or PYTHONPATH=python and GRADUS_LIBRARY).
 """
-
-import argparse
 import functools
 import importlib
-import statistics
-import sys
 import time
 
 import torch
 
 import gradus
-from common import count
+from harness import left_out, mean_seconds, options, several, spread, take_turns
 
 EPS = 1e-6
 WIDTHS = [(16384, 2048), (8192, 4096), (8192, 5120), (8192, 8192), (32768, 4096), (262144, 128)]
 CPU_WIDTHS = [(2048, 768), (2048, 2048), (2048, 4096)]
-
-
-class Norm:
-    """A named norm, as a function of x and weight."""
-
-    def __init__(self, name, function):
-        self.name, self.function = name, function
-
-
-def left_out(name, error):
-    text = f"{type(error).__name__}: {error}".splitlines()[0]
-    print(f"{name} is left out: {text[:160]}", file=sys.stderr, flush=True)
+WAYS = ("forward", "backward")
 
 
 def compiled(x, weight):
     return torch.nn.functional.rms_norm(x, weight.shape, weight, EPS)
 
 
+def liger():
+    apply = importlib.import_module("liger_kernel.ops.rms_norm").LigerRMSNormFunction.apply
+    return lambda x, w: apply(x, w, EPS, 0.0, "llama", False)
+
+
+def quack():
+    rmsnorm = importlib.import_module("quack.rmsnorm").rmsnorm
+    return lambda x, w: rmsnorm(x, w, eps=EPS)
+
+
 @functools.cache
 def norms(device):
-    """Our norm, PyTorch's, and the other installed ones."""
-    found = [
-        Norm("gradus", lambda x, w: gradus.rms_norm(x, w, eps=EPS)),
-        Norm("torch", lambda x, w: torch.nn.functional.rms_norm(x, w.shape, w, EPS)),
-        Norm("torch.compile", torch.compile(compiled, dynamic=False)),
-    ]
-    if device == "cpu":
-        return found
-    try:
-        liger = importlib.import_module("liger_kernel.ops.rms_norm").LigerRMSNormFunction
-        found.append(Norm("Liger", lambda x, w: liger.apply(x, w, EPS, 0.0, "llama", False)))
-    except Exception as error:
-        left_out("Liger", error)
-    try:
-        quack = importlib.import_module("quack.rmsnorm").rmsnorm
-        found.append(Norm("QuACK", lambda x, w: quack(x, w, eps=EPS)))
-    except Exception as error:
-        left_out("QuACK", error)
+    """{name: a function of x and weight}: our norm, PyTorch's, and the other installed ones."""
+    found = {
+        "gradus": lambda x, w: gradus.rms_norm(x, w, eps=EPS),
+        "torch": lambda x, w: torch.nn.functional.rms_norm(x, w.shape, w, EPS),
+        "torch.compile": torch.compile(compiled, dynamic=False),
+    }
+    for name, peer in {"Liger": liger, "QuACK": quack}.items() if device == "cuda" else ():
+        try:
+            found[name] = peer()
+        except Exception as error:
+            left_out(name, error)
     return found
 
 
-def wait(device):
-    if device == "cuda":
-        torch.cuda.synchronize()
+def wait_for(device):
+    return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 
-def mean_seconds(call, device, count):
-    wait(device)
-    begin = time.perf_counter()
-    for _ in range(count):
-        call()
-    wait(device)
-    return (time.perf_counter() - begin) / count
-
-
-def calls_in(call, device, least):
+def calls_in(call, wait, least):
     """How many calls take about `least` seconds."""
     call()
-    count = 1
-    while (taken := count * mean_seconds(call, device, count)) < least / 2:
-        count = int(count * min(10.0, 1 + least / max(taken, 1e-9)))
-    return max(1, int(count * least / taken))
-
-
-class Sides:
-    """Calls that take turns. times[name]: one number per round."""
-
-    def __init__(self, args):
-        self.args, self.calls, self.times = args, {}, {}
-
-    def add(self, name, call):
-        try:
-            self.calls[name] = call, self.args.device, calls_in(call, self.args.device, 0.02)
-            self.times[name] = []
-        except Exception as error:
-            left_out(name, error)
-
-    def run(self):
-        for _ in range(self.args.rounds):
-            for name in list(self.times):
-                try:
-                    self.times[name].append(mean_seconds(*self.calls[name]))
-                except Exception as error:
-                    left_out(name, error)
-                    del self.times[name]
-        return {name: (statistics.median(t), min(t), max(t)) for name, t in self.times.items()}
+    calls = 1
+    while (taken := calls * mean_seconds(call, calls, wait)) < least / 2:
+        calls = int(calls * min(10.0, 1 + least / max(taken, 1e-9)))
+    return max(1, int(calls * least / taken))
 
 
 def inputs(rows, cols, dtype, weight_dtype, device, sets):
@@ -133,7 +87,7 @@ def inputs(rows, cols, dtype, weight_dtype, device, sets):
 
 def ways(norm, weight, sets):
     """(forward, backward), each of which cycles through the sets."""
-    at = {"forward": 0, "backward": 0}
+    at = {way: 0 for way in WAYS}
     results = [norm(x, weight) for x, _ in sets]
     cotangents = [dy.to(y.dtype) for y, (_, dy) in zip(results, sets)]
 
@@ -149,32 +103,27 @@ def ways(norm, weight, sets):
     return forward, backward
 
 
-class Table:
-    def __init__(self, file):
-        self.file = file
-
-    def line(self, what, size, way, side, unit, triple, more=""):
-        text = [what, size, way, side, *(f"{t:.6g}" for t in triple), unit, more]
-        print(f"{what:9} {size:28} {way:9} {side:14} " + "{:>9} ({}-{}) {}  {}".format(*text[4:]),
-              flush=True)
-        if self.file:
-            print("\t".join(text), file=self.file, flush=True)
+def line(args, what, size, way, side, unit, times, more=""):
+    """One of the table: the median of times, least and most."""
+    text = [what, size, way, side, *(f"{t:.6g}" for t in spread(times)), unit, more]
+    print("{:9} {:28} {:9} {:14} {:>9} ({}-{}) {}  {}".format(*text), flush=True)
+    if args.tsv:
+        print("\t".join(text), file=args.tsv, flush=True)
 
 
 def chain(norm, x, weights, dy):
     """Host seconds of a forward and of a backward of one norm among many in a row."""
-    wait(x.device.type)
+    wait_for(x.device.type)()
     begin = time.perf_counter()
     y = x
     for weight in weights:
         y = norm(y, weight)
     middle = time.perf_counter()
     torch.autograd.grad(y, (x, *weights), dy)
-    end = time.perf_counter()
-    return (middle - begin) / len(weights), (end - middle) / len(weights)
+    return (middle - begin) / len(weights), (time.perf_counter() - middle) / len(weights)
 
 
-def host(args, table):
+def host(args):
     """Few rows, so that a GPU finishes a call before the host has queued the next one. The cost of
     starting a backward is spread over 64 norms."""
     gpu = args.device == "cuda"
@@ -182,67 +131,56 @@ def host(args, table):
     rows, cols = (64, 256) if gpu else (2, 8)
     weight, ((x, dy),) = inputs(rows, cols, dtype, dtype, args.device, 1)
     weights = [weight.detach().clone().requires_grad_() for _ in range(64)]
-    times = {norm.name: [] for norm in norms(args.device)}
-    for _ in range(args.rounds):
-        for norm in norms(args.device):
-            if norm.name not in times:
-                continue
-            try:
-                chain(norm.function, x, weights, dy)
-                several = [chain(norm.function, x, weights, dy) for _ in range(20)]
-                times[norm.name].append([statistics.median(t) for t in zip(*several)])
-            except Exception as error:
-                left_out(norm.name, error)
-                del times[norm.name]
+
+    def round_of(norm):
+        several = [chain(norm, x, weights, dy) for _ in range(21)][1:]
+        return [spread(times)[0] for times in zip(*several)]
+
+    turns = take_turns({name: functools.partial(round_of, norm)
+                        for name, norm in norms(args.device).items()}, args.rounds)
     for way in (0, 1):
-        for name, rounds in times.items():
-            t = [1e6 * r[way] for r in rounds]
-            table.line("host", f"{rows}x{cols} {str(dtype)[6:]}", ("forward", "backward")[way],
-                       name, "us", (statistics.median(t), min(t), max(t)))
+        for name, rounds in turns.items():
+            line(args, "host", f"{rows}x{cols} {str(dtype)[6:]}", WAYS[way], name, "us",
+                 [1e6 * r[way] for r in rounds])
 
 
-def widths(args, table, what="widths", inside=lambda norm: norm):
+def widths(args, what="widths", inside=lambda norm: norm):
     gpu = args.device == "cuda"
+    dtype = torch.bfloat16 if gpu else torch.float32
+    wait = wait_for(args.device)
     shapes = (WIDTHS if gpu else CPU_WIDTHS)[: 2 if args.quick else 3 if what == "compiled" else 6]
-    weights = (torch.bfloat16, torch.float32) if gpu and what == "widths" else (None,)
     for rows, cols in shapes:
-        for weight_dtype in weights:
-            dtype = torch.bfloat16 if gpu else torch.float32
+        for weight_dtype in (dtype, torch.float32) if gpu and what == "widths" else (dtype,):
             one = rows * cols * dtype.itemsize
-            count = min(16, max(2, int(4e8 / (2 * one)) + 1)) if gpu else 2
-            weight, sets = inputs(rows, cols, dtype, weight_dtype or dtype, args.device, count)
-            forwards, backwards = Sides(args), Sides(args)
+            sets = min(16, max(2, int(4e8 / (2 * one)) + 1)) if gpu else 2
+            weight, sets = inputs(rows, cols, dtype, weight_dtype, args.device, sets)
+            sides = {way: {} for way in WAYS}
             torch._dynamo.reset()
-            for norm in norms(args.device):
+            for name, norm in norms(args.device).items():
                 try:
-                    forward, backward = ways(inside(norm.function), weight, sets)
+                    for way, call in zip(WAYS, ways(inside(norm), weight, sets)):
+                        sides[way][name] = functools.partial(
+                            mean_seconds, call, calls_in(call, wait, 0.02), wait)
                 except Exception as error:
-                    left_out(norm.name, error)
-                    continue
-                forwards.add(norm.name, forward)
-                backwards.add(norm.name, backward)
-            size = f"{rows}x{cols} {str(dtype)[6:]}"
-            if weight_dtype not in (None, dtype):
-                size += " float32 w"
-            for way, sides, passes in (("forward", forwards, 2), ("backward", backwards, 3)):
-                for name, triple in sides.run().items():
-                    table.line(what, size, way, name, "us", [t * 1e6 for t in triple],
-                               f"{passes * one / triple[0] / 1e9:.4g} GB/s")
+                    left_out(name, error)
+            size = f"{rows}x{cols} {str(dtype)[6:]}" + " float32 w" * (weight_dtype != dtype)
+            for passes, way in enumerate(WAYS, 2):
+                for name, times in take_turns(sides[way], args.rounds).items():
+                    line(args, what, size, way, name, "us", [t * 1e6 for t in times],
+                         f"{passes * one / spread(times)[0] / 1e9:.4g} GB/s")
 
 
-def compiled_widths(args, table):
-    def inside(norm):
-        return torch.compile(lambda x, w: norm(x * 2, w) + x, dynamic=False)
-
-    widths(args, table, "compiled", inside)
+def compiled_widths(args):
+    widths(args, "compiled",
+           lambda norm: torch.compile(lambda x, w: norm(x * 2, w) + x, dynamic=False))
 
 
-def model(args, table):
+def model(args):
     try:
         import transformers
     except ImportError as error:
         return left_out("model", error)
-    gpu = args.device == "cuda"
+    gpu, wait = args.device == "cuda", wait_for(args.device)
     config = transformers.LlamaConfig(
         vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
         num_attention_heads=32, num_key_value_heads=8, head_dim=64, tie_word_embeddings=True)
@@ -255,7 +193,7 @@ def model(args, table):
     torch.manual_seed(1)
     with torch.device(args.device):
         network = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
-    count = sum(p.numel() for p in network.parameters())
+    parameters = sum(p.numel() for p in network.parameters()) / 1e9
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5, fused=gpu)
     tokens = torch.randint(config.vocab_size, (batch, length), device=args.device)
 
@@ -269,54 +207,43 @@ def model(args, table):
         with torch.no_grad():
             return network(input_ids=tokens, use_cache=False)
 
-    times, peaks, forwards = {}, {}, {}
+    times, said = {}, ""
     for side in ("before", "patched") * args.rounds:
         gradus.unpatch(network)
         if side == "patched":
             said = gradus.patch(network)
         step()
-        wait(args.device)
+        wait()
         if gpu:
             torch.cuda.reset_peak_memory_stats()
-        times.setdefault(side, []).append(mean_seconds(step, args.device, 5))
-        peaks[side] = torch.cuda.max_memory_allocated() if gpu else 0
+        found = {"step": 1e3 * mean_seconds(step, 5, wait)}
+        found["memory"] = torch.cuda.max_memory_allocated() / 1e9 if gpu else 0
         forward()
-        forwards.setdefault(side, []).append(mean_seconds(forward, args.device, 5))
-    print(f"model: {count / 1e9:.2f} B parameters, {batch} x {length} tokens; {said}")
-    size = f"Llama {count / 1e9:.2f} B bfloat16"
-    for side, t in times.items():
-        table.line("model", size, "step", side, "ms", [1e3 * f(t) for f in
-                                                       (statistics.median, min, max)])
-        f = forwards[side]
-        table.line("model", size, "forward", side, "ms", [1e3 * statistics.median(f), 1e3 * min(f),
-                                                          1e3 * max(f)])
-        table.line("model", size, "memory", side, "GB", [peaks[side] / 1e9] * 3)
+        found["forward"] = 1e3 * mean_seconds(forward, 5, wait)
+        times.setdefault(side, []).append(found)
+    print(f"model: {parameters:.2f} B parameters, {batch} x {length} tokens; {said}")
+    for side, rounds in times.items():
+        for way, unit in (("step", "ms"), ("forward", "ms"), ("memory", "GB")):
+            line(args, "model", f"Llama {parameters:.2f} B bfloat16", way, side, unit,
+                 [r[way] for r in rounds])
 
 
 PARTS = {"host": host, "widths": widths, "compiled": compiled_widths, "model": model}
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"),
-                        default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--only", default=None, help="parts, separated by commas")
-    parser.add_argument("--quick", action="store_true", help="fewer sizes, a smaller model")
-    parser.add_argument("--rounds", type=count, default=5)
-    parser.add_argument("--threads", type=count, help="on the CPU; PyTorch's default")
-    parser.add_argument("--tsv", help="a file for the figures")
-    args = parser.parse_args()
+    p = options(__doc__, "device", "rounds", "threads", "tsv",
+                device="cuda" if torch.cuda.is_available() else "cpu")
+    p.add_argument("--only", type=several(str, PARTS))
+    p.add_argument("--quick", action="store_true", help="fewer sizes, a smaller model")
+    args = p.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    table = Table(open(args.tsv, "w") if args.tsv else None)
     name = torch.cuda.get_device_name() if args.device == "cuda" else \
         f"cpu, {torch.get_num_threads()} threads"
     print(f"gradus {gradus.__version__}, PyTorch {torch.__version__}, {name}")
-    parts = args.only.split(",") if args.only else [p for p in PARTS
-                                                    if args.device == "cuda" or p != "model"]
-    for part in parts:
-        PARTS[part](args, table)
+    for part in args.only or [p for p in PARTS if args.device == "cuda" or p != "model"]:
+        PARTS[part](args)
 
 
 if __name__ == "__main__":

@@ -14,32 +14,27 @@
   hvp     a Hessian of the block of docs/examples/transformer_block.c, times a
           vector
 
-gradus and PyTorch (fused) update by AdamW.  PyTorch has two ways for pinn: by
-reverse mode twice, and by torch.func.jvp twice, forwards.  JAX's jit, which
-takes part where it is installed, has forward over reverse and forward over
-forward in the same places.  PyTorch runs eager and compiled,
-on a GPU with CUDA graphs (TF32 off, cuDNN's autotuner on); the faster one
-counts.  The sides take turns; a figure is the least of all rounds.
+gradus and PyTorch (fused) update by AdamW. PyTorch has two ways for pinn: by reverse mode twice, and by
+torch.func.jvp twice, forwards. JAX's jit, which takes part where it is installed, has forward over
+reverse and forward over forward in the same places. PyTorch runs eager and compiled, on a GPU with CUDA
+graphs (TF32 off, cuDNN's autotuner on); the faster one counts. The sides take turns; a figure is the
+least of all rounds.
 
-kann (https://github.com/attractivechaos/kann) takes part on the CPU, on one
-thread, if --kann names a folder with its sources, which are compiled with
-bench/kann/toys.c, by $CC, with -O3 -march=native and CBLAS.
+kann (https://github.com/attractivechaos/kann) takes part on the CPU, on one thread, if --kann names a
+folder with its sources, which are compiled with bench/kann/toys.c, by $CC, with -O3 -march=native and
+CBLAS.
 
-    python3 bench/compare_toys.py
-    python3 bench/compare_toys.py --device cpu --threads 1 --kann ~/kann
+    bench/compare_toys.py
+    bench/compare_toys.py --device cpu --threads 1 --kann ~/kann
 """
-
-import argparse
+import functools
 import math
-import pathlib
-import subprocess
-import sys
 import tempfile
-import time
 
-from common import compile_kann, count, records, rotary, rotate
-
-HERE = pathlib.Path(__file__).resolve().parent
+import train_jax
+from harness import (Table, bench, compile_kann, get_torch, least, machine, mean_seconds, of, options,
+                     records, run, take_turns)
+from llama import rotary, rotate
 
 
 def images(torch):
@@ -172,40 +167,26 @@ TOYS = {"cnn": [], "digits": [], "gru": [], "pinn": [pinn_in_reverse, pinn_forwa
         "wgan": [wgan], "hvp": [block]}
 
 
-class Peer:
-    """Steps of a model in PyTorch, eager or compiled."""
+def torch_step(torch, device, name, way, compiled):
+    """A step of a model in PyTorch, eager or compiled."""
+    parameters, loss = way(torch, device) if way else image_toy(torch, device, name)
+    if name == "hvp":
+        direction = [torch.randn_like(t) for t in parameters]
 
-    def __init__(self, torch, device, name, way, compiled):
-        self.wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-        parameters, loss = way(torch, device) if way else image_toy(torch, device, name)
-        mode = "reduce-overhead" if device == "cuda" else None
-        if name == "hvp":
-            direction = [torch.randn_like(t) for t in parameters]
+        def step():
+            slope = torch.autograd.grad(loss(), parameters, create_graph=True)
+            return torch.autograd.grad(slope, parameters, direction)
+    else:
+        optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+        if compiled:
+            loss = torch.compile(loss, mode="reduce-overhead" if device == "cuda" else None)
 
-            def step():
-                slope = torch.autograd.grad(loss(), parameters, create_graph=True)
-                return torch.autograd.grad(slope, parameters, direction)
-        else:
-            optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True)
-            if compiled:
-                loss = torch.compile(loss, mode=mode)
+        def step():
+            loss().backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
-            def step():
-                loss().backward()
-                optimizer.step()
-                optimizer.zero_grad()
-
-        self.step = step
-        for _ in range(5):
-            step()
-
-    def microseconds(self, steps):
-        self.wait()
-        begin = time.perf_counter()
-        for _ in range(steps):
-            self.step()
-        self.wait()
-        return (time.perf_counter() - begin) * 1e6 / steps
+    return step
 
 
 def jax_steps(jax):
@@ -239,121 +220,79 @@ def jax_steps(jax):
         return (net(w, made, jax.nn.softplus).mean() - net(w, real, jax.nn.softplus).mean()
                 + 10 * (off * off).mean())
 
-    def adamw(loss):
-        """w, first and second moments -> those after a step."""
+    def adamw(loss, units):
+        """A step, and what it begins with."""
         def step(state):
-            w, m, v, n = state
-            g = jax.grad(loss)(w)
-            m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
-            v = jax.tree.map(lambda a, b: 0.999 * a + 0.001 * b * b, v, g)
-            w = jax.tree.map(
-                lambda p, a, b: p * (1 - 1e-5) - 1e-3 * (a / (1 - 0.9 ** n))
-                / (jnp.sqrt(b / (1 - 0.999 ** n)) + 1e-8), w, m, v)
-            return w, m, v, n + 1
-        return jax.jit(step, donate_argnums=0)
+            w, moments, n = state
+            return *train_jax.update(jax, w, moments, n, jax.grad(loss)(w), clip=False), n + 1
 
-    def begin(units):
         w = weights(units)
-        zeros = jax.tree.map(jnp.zeros_like, w)
-        return w, zeros, jax.tree.map(jnp.zeros_like, w), jnp.float32(1)
+        return jax.jit(step, donate_argnums=0), (w, train_jax.no_moments(jax, w), jnp.float32(1))
 
-    return {"pinn": (adamw(pinn), begin(64)), "wgan": (adamw(critic), begin(512))}
-
-
-class JaxPeer:
-    """Steps of a model in JAX."""
-
-    def __init__(self, jax, step, state):
-        self.jax, self.step, self.state = jax, step, state
-        self.microseconds(5)
-
-    def microseconds(self, steps):
-        begin = time.perf_counter()
-        for _ in range(steps):
-            self.state = self.step(self.state)
-        self.jax.block_until_ready(self.state)
-        return (time.perf_counter() - begin) * 1e6 / steps
+    return {"pinn": adamw(pinn, 64), "wgan": adamw(critic, 512)}
 
 
-def run(command):
-    """name -> microseconds, from a program that prints JSON."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"compare_toys: {command[0]} failed: {done.stderr.strip()}")
-    return {r["name"]: r["us"] for r in records(done.stdout)}
+def torch_sides(torch, args, steps):
+    """(name, what times it, in microseconds) of the ways of PyTorch."""
+    wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
+    for compiled in [False] if args.no_compile else [False, True]:
+        for name in args.toys:
+            for way in TOYS[name] or [None]:
+                # A compiled function has no gradient of its gradient.
+                if not compiled or way in (None, pinn_forwards):
+                    step = torch_step(torch, args.device, name, way, compiled)
+                    mean_seconds(step, 5)
+                    yield name, lambda step=step: mean_seconds(step, steps, wait) * 1e6
 
 
-def parse_arguments():
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--bench", type=pathlib.Path, default=HERE.parent / "build/bin/gradus-bench")
-    p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    p.add_argument("--threads", type=count, default=0, help="on the CPU, on both sides")
-    p.add_argument("--rounds", type=count, default=5)
-    p.add_argument("--kann", help="a folder with kann's sources")
-    p.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    p.add_argument("--toys", type=lambda text: text.split(","), default=list(TOYS),
-                   help="some of them, with commas in between")
-    return p.parse_args()
+def jax_sides(args, steps):
+    """The same of JAX."""
+    try:
+        import jax
+    except ImportError:
+        return
+    jax.config.update("jax_default_matmul_precision", "highest")  # no TF32, as on the other sides
+    for name, (update, begin) in jax_steps(jax).items():
+        if name in args.toys:
+            state = [begin]
+
+            def step(update=update, state=state):
+                state[0] = update(state[0])
+
+            wait = functools.partial(lambda state: jax.block_until_ready(state), state)
+            mean_seconds(step, 5, wait)
+            yield name, lambda step=step, wait=wait: mean_seconds(step, steps, wait) * 1e6
 
 
 def main():
     """Print the table."""
-    args = parse_arguments()
-    try:
-        import torch
-    except ImportError:
-        sys.exit("compare_toys: PyTorch is missing")
-    if args.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("compare_toys: no GPU")
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    ours = [str(args.bench), "toys", "--device", args.device, "--json", "--repeats", "3"]
-    ours += ["--threads", str(args.threads)] if args.threads else []
-    peers = []
-    for compiled in [False] if args.no_compile else [False, True]:
-        for name in args.toys:
-            if compiled and name in ("wgan", "hvp"):
-                continue  # a compiled function has no gradient of its gradient
-            peers += [("PyTorch", name, Peer(torch, args.device, name, way, compiled))
-                      for way in TOYS[name] or [None]
-                      if not (compiled and way is pinn_in_reverse)]
-    try:
-        import jax
-        jax.config.update("jax_default_matmul_precision", "highest")  # no TF32, as on the other sides
-        peers += [("JAX", name, JaxPeer(jax, *one)) for name, one in jax_steps(jax).items()
-                  if name in args.toys]
-    except ImportError:
-        pass
+    p = options(__doc__, "bench", "device", "threads", "rounds", "kann", "no-compile")
+    p.add_argument("--toys", **of(TOYS))
+    args = p.parse_args()
+    torch = get_torch(args.device, args.threads)
     steps = 50 if args.device == "cuda" else 5
-    best = {}
-
-    def note(side, name, us):
-        best[side, name] = min(best.get((side, name), us), us)
-
     with tempfile.TemporaryDirectory() as folder:
-        kann = args.kann and compile_kann(args.kann, folder, HERE / "kann/toys.c")
-        for _ in range(args.rounds):
-            for name, us in run(ours).items():
-                note("gradus", name, us)
-            for side, name, one in peers:
-                note(side, name, one.microseconds(steps))
-            for name, us in run(kann).items() if kann else ():
-                note("kann", name, us)
+        sides = {"gradus": lambda: {r["name"]: r["us"] for r in bench(args, "toys", "--repeats", 3)}}
+        for side, some in (("PyTorch", torch_sides(torch, args, steps)), ("JAX", jax_sides(args, steps))):
+            for i, (name, us) in enumerate(some):
+                sides[side, i] = lambda name=name, us=us: {name: us()}
+        if args.kann:
+            kann = compile_kann(args.kann, folder, "toys.c")
+            sides["kann"] = lambda: {r["name"]: r["us"] for r in records(run([kann]))}
+        turns = take_turns(sides, args.rounds)
+    best = {}
+    for side, rounds in turns.items():
+        best.setdefault(side if isinstance(side, str) else side[0], []).extend(rounds)
+    best = {side: least(rounds) for side, rounds in best.items()}
 
-    where = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
-    print(f"{where}, PyTorch {torch.__version__}; microseconds a step")
-    others = [side for side in ("PyTorch", "JAX", "kann") if any(s == side for s, _ in best)]
-    print(f"{'model':<8} {'gradus':>10}" + "".join(f" {side:>10}  ratio" for side in others))
+    print(f"{machine(torch, args.device)}; microseconds a step")
+    own = best.pop("gradus")
+    table = Table(("model", "<8"), ("gradus", ">10.1f"),
+                  *(column for side in best for column in ((side, ">10.1f"), ("ratio", ">6.2f"))))
     for name in args.toys:
-        own = best["gradus", name]
-        line = f"{name:<8} {own:>10.1f}"
-        for side in others:
-            other = best.get((side, name))
-            line += f" {other:>10.1f} {other / own:>6.2f}" if other else " " * 18
-        print(line.rstrip())
+        cells = [(figures[name], figures[name] / own[name]) if name in figures else ("", "")
+                 for figures in best.values()]
+        table.line(name, own[name], *(cell for pair in cells for cell in pair))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ No figure is measured on more than four GPUs.
 
 import argparse
 
-from common import count
+from harness import count
 
 FLOPS = 0.42 * 790e12  # one H200 in bfloat16: PyTorch's best step of 124 M parameters
 NVLINK = 2 * 3 / 4 * 500 * 2**20 / 2.29e-3  # bytes/s per GPU: NCCL's all-reduce of 500 MiB on four

@@ -8,11 +8,6 @@
 #include "cuda_timing.cuh"
 #include "gradus/kernels.h"
 
-// compare_peers.py has these structs, too, and asserts the same sizes.
-static_assert(sizeof(gd_rms_norm_problem) == 72 && sizeof(gd_rms_norm_values) == 88 &&
-                  sizeof(gd_rms_norm_gradients) == 144,
-              "bench/compare_peers.py has these structs as they were");
-
 struct Shape {
     gd_dtype dtype, y_dtype; // they differ in mixed precision
     int64_t rows, cols;

@@ -5,7 +5,7 @@ import functools
 import os
 import time
 
-from common import steps_in, time_rounds
+from harness import steps_in, time_rounds
 
 WARM_STEPS = 12
 RATE, DECAY, BETA1, BETA2, EPS, CLIP = 1e-4, 0.1, 0.9, 0.95, 1e-8, 1.0
@@ -26,7 +26,7 @@ def import_jax(device, cache):
 
 def create(jax, sizes):
     """The parameters; matrices are [out, in] as everywhere here."""
-    vocab, dim, layers, _, ffn, _, _, _ = sizes
+    vocab, dim, layers, _, ffn, _, _, _, _ = sizes
     keys = iter(jax.random.split(jax.random.key(1), 2 + 4 * layers))
     matrix = lambda out, into: 0.02 * jax.random.normal(next(keys), (out, into))
     ones = lambda: jax.numpy.ones(dim)
@@ -44,7 +44,7 @@ def create(jax, sizes):
 def loss_of(jax, sizes, dtype, attention, params, tokens, targets, key):
     """The mean cross-entropy; products in `dtype`, the rest in float32."""
     jnp = jax.numpy
-    _, dim, layers, heads, _, context, _, dropout = sizes
+    _, dim, layers, heads, _, context, _, dropout, _ = sizes
     width = dim // heads
     angle = jnp.outer(jnp.arange(context), 10000.0 ** (-jnp.arange(0, width, 2) / width))
     angle = jnp.concatenate((angle, angle), axis=-1)[:, None]  # [context, 1, width]
@@ -83,11 +83,13 @@ def loss_of(jax, sizes, dtype, attention, params, tokens, targets, key):
     return (jax.nn.logsumexp(logits, axis=-1) - right).mean()
 
 
-def update(jax, params, moments, count, grads):
+def update(jax, params, moments, count, grads, clip=True):
     """The new parameters and moments: clipping of the norm, then AdamW."""
     jnp, tree = jax.numpy, jax.tree_util
-    norm = jnp.sqrt(sum(jnp.square(g).sum() for g in tree.tree_leaves(grads)))
-    scale = jnp.minimum(1, CLIP / (norm + 1e-6))
+    scale = 1
+    if clip:
+        norm = jnp.sqrt(sum(jnp.square(g).sum() for g in tree.tree_leaves(grads)))
+        scale = jnp.minimum(1, CLIP / (norm + 1e-6))
     bias1, bias2 = 1 - BETA1**count, 1 - BETA2**count
 
     def one(p, g, moment):
@@ -101,12 +103,18 @@ def update(jax, params, moments, count, grads):
     return tree.tree_unflatten(shape, [p for p, _ in new]), [moment for _, moment in new]
 
 
+def no_moments(jax, params):
+    """The two moments of each parameter before the first step."""
+    return [(jax.numpy.zeros_like(p), jax.numpy.zeros_like(p))
+            for p in jax.tree_util.tree_leaves(params)]
+
+
 class Trainer:
     """step() queues one training step."""
 
     def __init__(self, jax, sizes, precision, attention):
         jnp = jax.numpy
-        vocab, context, batch, dropout = sizes[0], *sizes[5:]
+        vocab, context, batch, dropout = sizes[0], *sizes[5:8]
         # By default a GPU computes products of float32 in TF32.
         jax.config.update("jax_default_matmul_precision",
                           "highest" if precision == "fp32" else "default")
@@ -114,9 +122,7 @@ class Trainer:
         draw = functools.partial(jax.random.randint, shape=(batch, context), minval=0, maxval=vocab)
         self.data = draw(jax.random.key(2)), draw(jax.random.key(3))
         params = create(jax, sizes)
-        zeros = lambda p: (jnp.zeros_like(p), jnp.zeros_like(p))
-        self.state = (params, [zeros(p) for p in jax.tree_util.tree_leaves(params)],
-                      jnp.asarray(1.0), jax.random.key(4))
+        self.state = params, no_moments(jax, params), jnp.asarray(1.0), jax.random.key(4)
 
         def step(state, tokens, targets):
             params, moments, count, key = state
@@ -129,8 +135,7 @@ class Trainer:
         self.jitted = jax.jit(step, donate_argnums=0)
 
     def step(self):
-        self.state, loss = self.jitted(self.state, *self.data)
-        return loss
+        self.state, self.loss = self.jitted(self.state, *self.data)
 
 
 def time_steps(jax, trainer, rounds):
@@ -145,8 +150,7 @@ def time_steps(jax, trainer, rounds):
     trainer.step()
     wait()
     steps = steps_in(0.3, time.perf_counter() - begin)
-    figures, loss = time_rounds(trainer.step, wait, steps, rounds)
-    return {**figures, "loss": float(loss)}
+    return {**time_rounds(trainer.step, wait, steps, rounds), "loss": float(trainer.loss)}
 
 
 def measure(sizes, precision, device, rounds, cache):

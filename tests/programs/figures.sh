@@ -79,4 +79,5 @@ for call in "compare_torch --rounds" "compare_train --rounds" "compare_ddp --ran
         }
     done
 done
+python3 "$1/tests/programs/harness.py" "$1" || failed=1
 exit $failed
