@@ -42,15 +42,11 @@ for p in read(args.peers, "op"):
     peers[p["op"]][p["dtype"], f"{p['rows']} x {p['cols']}", p["way"]] = p
 heads, calls, empty = ([r for r in rms if k in r] for k in ("weight", "with", "empty_kernels"))
 sizes = [r for r in rms if r not in heads + calls + empty]
-share = {(r["dtype"], r["size"]): [r["forward_share"], r["backward_share"]] for r in sizes}
-both = [r["size"] for r in sizes if r["table"] == "Sizes" and r["dtype"] == "float32"]
 idle = [["", f"{r['empty_kernels']} empty kernels", "", r["host_us"], ""] for r in empty]
 blocks = {"rms_norm": speeds(sizes, peers["rms_norm"]), "heads": speeds(heads, {}, "weight"),
           "add_rms_norm": speeds(read(args.add_rms_norm, "table"), peers["add_rms_norm"]),
           "host": table(["dtype", "M x N", "with", "forward us", "backward us"],
-                        [list(r.values())[1:] for r in calls] + idle),
-          "short": table(["M x N", "float32 forward", "backward", "bfloat16 forward", "backward"],
-                         [[s, *share["float32", s], *share["bfloat16", s]] for s in both])}
+                        [list(r.values())[1:] for r in calls] + idle)}
 for page in args.page:
     text = open(page).read()
     for name, block in blocks.items():

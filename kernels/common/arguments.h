@@ -4,6 +4,37 @@
 
 #include "kernel.h"
 
+#include <stdio.h>
+
+/* Sets the error to a sentence about an argument. */
+#define gd_refuse(call, ...) gd_call_fail(call, GD_ERROR_ARGUMENT, __VA_ARGS__)
+
+/* A tensor as it was given, for such a sentence: "float32 [3, 4]"; and with its name, input i: "weight is
+ * float32 [3, 4]". */
+static inline gd_text gd_kind(const gd_tensor *t)
+{
+    gd_text text;
+    snprintf(text.text, sizeof text.text, "%s %.150s", gd_dtype_name(gd_tensor_dtype(t)),
+             gd_shape_text(t).text);
+    return text;
+}
+
+static inline gd_text gd_given(const gd_call *call, int i)
+{
+    gd_text text;
+    snprintf(text.text, sizeof text.text, "%.40s is %.140s", gd_input_name(call->op, i).text,
+             gd_kind(call->input[i]).text);
+    return text;
+}
+
+/* Whether a and b have one shape. */
+static inline bool gd_same_shape(const gd_tensor *a, const gd_tensor *b)
+{
+    const int n = gd_tensor_ndim(a);
+    return gd_tensor_ndim(b) == n &&
+           !memcmp(gd_tensor_shape(a), gd_tensor_shape(b), (size_t)n * sizeof(int64_t));
+}
+
 /* gd_option (context.h) for whole numbers of any size. */
 static inline int64_t gd_whole_option(int64_t field, int64_t unset)
 {
@@ -13,10 +44,10 @@ static inline int64_t gd_whole_option(int64_t field, int64_t unset)
 /* Fails unless input i is real. */
 static inline gd_status gd_check_real(const gd_call *call, int i)
 {
-    gd_dtype dtype = gd_tensor_dtype(call->input[i]);
+    const gd_dtype dtype = gd_tensor_dtype(call->input[i]);
     if (gd_dtype_is_real(dtype)) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted a real dtype; use gd_cast",
-                        gd_input_name(call->op, i).text, gd_dtype_name(dtype));
+    return gd_refuse(call, "%s is %s, wanted a real dtype; use gd_cast",
+                     gd_input_name(call->op, i).text, gd_dtype_name(dtype));
 }
 
 /* Fails unless all inputs that are given are real and of one dtype. */
@@ -27,11 +58,10 @@ static inline gd_status gd_check_one_dtype(const gd_call *call)
         gd_status status = gd_check_real(call, i);
         if (status) return status;
         gd_dtype first = gd_tensor_dtype(call->input[0]), dtype = gd_tensor_dtype(call->input[i]);
-        if (dtype != first) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, but %s is %s, wanted one dtype",
-                                gd_input_name(call->op, i).text, gd_dtype_name(dtype),
-                                gd_input_name(call->op, 0).text, gd_dtype_name(first));
-        }
+        if (dtype != first)
+            return gd_refuse(call, "%s is %s, but %s is %s, wanted one dtype",
+                             gd_input_name(call->op, i).text, gd_dtype_name(dtype),
+                             gd_input_name(call->op, 0).text, gd_dtype_name(first));
     }
     return GD_OK;
 }

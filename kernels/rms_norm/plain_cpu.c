@@ -16,21 +16,22 @@ static void put(const rms_matrix *t, int64_t i, int64_t k, REAL value)
     rms_row_out(t, i, k, &value, 1);
 }
 
-static REAL factor(const gd_rms_norm_problem *p, const rms_matrix *weight, int64_t i, int64_t k)
+static REAL factor(const rms_work *v, int64_t i, int64_t k)
 {
-    return weight->data ? (REAL)p->offset + get(weight, i, k) : 1;
+    REAL value;
+    return *rms_factor_in(v, i, k, 1, &value);
 }
 
 static REAL xhat_before_weight(const gd_rms_norm_problem *p, REAL x, REAL rstd)
 {
-    REAL xhat = rms_norm_xhat(x, rstd);
-    if (rms_rounds(p)) rms_rounded_xhat(&xhat, &x, rstd, p->y_dtype, 1);
-    return xhat;
+    REAL rounded;
+    x = *rms_rounded(p, &x, &rstd, &rounded, 1);
+    return rms_norm_xhat(x, rstd);
 }
 
 void GD_REAL_NAME(rms_norm_plain_forward)(const gd_rms_norm_problem *p, const gd_rms_norm_values *v)
 {
-    const rms_forward f = rms_forward_of(p, v, 1);
+    const rms_work f = rms_forward_of(p, v);
     const int64_t N = p->cols;
     for (int64_t i = 0; i < p->rows; i++) {
         double squares = 0;
@@ -43,25 +44,25 @@ void GD_REAL_NAME(rms_norm_plain_forward)(const gd_rms_norm_problem *p, const gd
         if (v->rstd) ((REAL *)v->rstd)[i] = rstd;
         for (int64_t k = 0; k < N; k++) {
             const REAL xhat = xhat_before_weight(p, get(&f.normalised, i, k), rstd);
-            const REAL w = factor(p, &f.weight, i, k), b = v->bias ? get(&f.bias, i, k) : 0;
+            const REAL w = factor(&f, i, k), b = v->bias ? get(&f.bias, i, k) : 0;
             put(&f.y, i, k, rms_norm_y(xhat, w, b));
         }
     }
 }
 
 /* dx of row i: also that of the residual, and of the x that was added to it. */
-static void dx_row(const gd_rms_norm_problem *p, const rms_backward *b, REAL rstd, int64_t i)
+static void dx_row(const gd_rms_norm_problem *p, const rms_work *b, REAL rstd, int64_t i)
 {
     double dot = 0;
     for (int64_t k = 0; k < p->cols; k++) {
-        const REAL h = rms_norm_h(get(&b->dy, i, k), factor(p, &b->weight, i, k));
+        const REAL h = rms_norm_h(get(&b->dy, i, k), factor(b, i, k));
         dot += (double)rms_norm_term(h, rms_norm_xhat(get(&b->x, i, k), rstd));
     }
     const REAL m = (REAL)rms_norm_m(dot, (double)p->cols);
     const REAL c = rstd * rstd * m; /* [c] */
     for (int64_t k = 0; k < p->cols; k++) {
         const REAL u = get(&b->dy, i, k) * rstd; /* [u] */
-        REAL dx = rms_norm_dx(u, factor(p, &b->weight, i, k), c, get(&b->x, i, k));
+        REAL dx = rms_norm_dx(u, factor(b, i, k), c, get(&b->x, i, k));
         if (b->dsum.data) dx = add_rms_norm_dx(dx, get(&b->dsum, i, k));
         if (b->dx.data) put(&b->dx, i, k, dx);
         if (b->dbranch.data) put(&b->dbranch, i, k, dx);
@@ -71,7 +72,7 @@ static void dx_row(const gd_rms_norm_problem *p, const rms_backward *b, REAL rst
 void GD_REAL_NAME(rms_norm_plain_backward)(const gd_rms_norm_problem *p,
                                            const gd_rms_norm_gradients *g)
 {
-    const rms_backward b = rms_backward_of(p, g);
+    const rms_work b = rms_backward_of(p, g);
     const REAL *rstd = g->rstd;
     const int64_t heads = rms_norm_weight_rows(p);
     for (int64_t first = 0; first < heads; first++) /* rows of the weight; dx may overwrite dy */

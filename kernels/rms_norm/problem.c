@@ -5,25 +5,25 @@
  * weight, bias and the outputs y, sum. Both save rstd [M]. */
 #include "kernel.h"
 #include "rms_norm/rms_norm.h"
-#include "walk.h"
 
 /* ---- From tensors to rows ----------------------------------------------------------------- */
 
-/* Whether the rows of t [..., N] lie as kernels.h needs them for this number of heads, and the
- * stride. */
+/* Whether the rows of t [..., N] lie as kernels.h needs them for this number of heads: the H N numbers
+ * of a token are packed, the tokens at one distance, `stride`. */
 static bool rows_lie(const gd_tensor *t, int64_t heads, int64_t *stride)
 {
-    gd_walk walk = gd_walk_like(t);
-    gd_walk_add_tensor(&walk, t);
-    int64_t step;
-    const int64_t N = gd_walk_take_last(&walk, &step);
-    gd_walk_merge(&walk);
-    int64_t first = walk.ndim ? walk.stride[0][0] : N, last = walk.stride[0][1];
-    bool two = walk.ndim == 2;
-    *stride = two ? first : heads * first;
-    if (step != 1 && N != 1) return false;
-    if (two) return heads > 1 && walk.shape[1] == heads && last == N;
-    return walk.ndim == 0 || (walk.ndim == 1 && (heads == 1 || first == N));
+    const int64_t *shape = gd_tensor_shape(t), *strides = gd_tensor_strides(t);
+    const int64_t width = heads * gd_tensor_dim(t, -1);
+    int64_t packed = 1, tokens = 1;
+    int d = gd_tensor_ndim(t) - 1;
+    for (; packed < width; packed *= shape[d--])
+        if (shape[d] != 1 && strides[d] != packed) return false;
+    *stride = width;
+    for (; d >= 0; tokens *= shape[d--]) {
+        if (tokens == 1 && shape[d] != 1) *stride = strides[d];
+        if (shape[d] != 1 && strides[d] != *stride * tokens) return false;
+    }
+    return true;
 }
 
 /* The rows of t in place, or of a packed copy. NULL: out of memory. */

@@ -23,23 +23,11 @@ static gd_status check_param(const gd_call *call, int i)
     bool fits = ndim == 1 || (ndim == 2 && gd_tensor_ndim(x) > 1);
     for (int d = 1; fits && d <= ndim; d++) fits = gd_tensor_dim(t, -d) == gd_tensor_dim(x, -d);
     if (fits) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "%s has shape %s, wanted the last dimension of x %s, or the last two for "
-                        "one row per head",
-                        gd_input_name(call->op, i).text, gd_shape_text(t).text,
-                        gd_shape_text(x).text);
-}
-
-static gd_status check_residual(const gd_call *call)
-{
-    const gd_tensor *x = call->input[0], *residual = call->input[1];
-    if (gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
-    bool same = gd_tensor_ndim(x) == gd_tensor_ndim(residual);
-    for (int d = 0; same && d < gd_tensor_ndim(x); d++)
-        same = gd_tensor_shape(x)[d] == gd_tensor_shape(residual)[d];
-    if (same) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "residual has shape %s, but that of x is %s",
-                        gd_shape_text(residual).text, gd_shape_text(x).text);
+    return gd_refuse(
+        call,
+        "%s has shape %s, wanted the last dimension of x %s, or the last two for one row "
+        "per head",
+        gd_input_name(call->op, i).text, gd_shape_text(t).text, gd_shape_text(x).text);
 }
 
 /* Of both ops: y and, with a residual, the sum are like their inputs; rstd is x's shape without the
@@ -48,23 +36,23 @@ static gd_status shapes(const gd_call *call, gd_shapes *out)
 {
     const gd_rms_norm_args *args = call->args;
     const gd_tensor *x = call->input[0];
-    gd_status status = gd_check_real(call, 0);
-    if (!status && gd_tensor_ndim(x) < 1)
-        status = gd_call_fail(call, GD_ERROR_ARGUMENT, "x has no dimensions, wanted [..., N]");
-    if (!status) status = check_param(call, call->inputs - 2);
-    if (!status) status = check_param(call, call->inputs - 1);
-    if (!status && !(args->eps >= 0 && isfinite(args->eps)))
-        status = gd_call_fail(call, GD_ERROR_ARGUMENT,
-                              "eps is %g, wanted a finite number of at least 0", args->eps);
-    if (!status && !isfinite(args->offset))
-        status = gd_call_fail(call, GD_ERROR_ARGUMENT, "offset is %g, wanted a finite number",
-                              args->offset);
-    if (!status && call->outputs == 2) status = check_residual(call);
-    if (status) return status;
+    const bool adds = call->outputs == 2;
+    if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
+    if (gd_tensor_ndim(x) < 1) return gd_refuse(call, "x has no dimensions, wanted [..., N]");
+    if (check_param(call, call->inputs - 2) || check_param(call, call->inputs - 1))
+        return GD_ERROR_ARGUMENT;
+    if (!(args->eps >= 0 && isfinite(args->eps)))
+        return gd_refuse(call, "eps is %g, wanted a finite number of at least 0", args->eps);
+    if (!isfinite(args->offset))
+        return gd_refuse(call, "offset is %g, wanted a finite number", args->offset);
+    if (adds && gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
+    if (adds && !gd_same_shape(x, call->input[1]))
+        return gd_refuse(call, "residual has shape %s, but that of x is %s",
+                         gd_shape_text(call->input[1]).text, gd_shape_text(x).text);
     out->output[0] = out->save[0] = gd_spec_like(x);
     out->save[0].dtype = call->dtype;
     out->save[0].ndim--;
-    if (call->outputs == 2) out->output[1] = gd_spec_like(call->input[1]);
+    if (adds) out->output[1] = gd_spec_like(call->input[1]);
     return GD_OK;
 }
 
@@ -123,67 +111,58 @@ static const gd_rms_norm_args plain = {1e-5, 0, 0}, half = {0.5, 0, 0}, no_eps =
                               gemma = {1e-6, 1, 0}, large_eps = {100, 0, 0},
                               tiny_eps = {1e-10, 0, 0}, negative_offset = {1e-5, -0.5, 0};
 
-#define WEIGHT GD_NORMAL(1, 0.5)
-#define RESIDUAL GD_NORMAL(0, 2)
+#define WEIGHT(...)                             \
+    {                                           \
+        GD_NORMAL(1, 0.5), GD_DIMS(__VA_ARGS__) \
+    }
+#define BIAS(...)            \
+    {                        \
+        GD_DIMS(__VA_ARGS__) \
+    }
+#define NONE GD_ABSENT
+#define CASES(C)                                                  \
+    C(bias, plain, (3, 17), WEIGHT(17), BIAS(17))                 \
+    C(no_weight, plain, (5, 33), NONE, NONE)                      \
+    C(only_bias, plain, (5, 8), NONE, BIAS(8))                    \
+    C(offset1, gemma, (4, 31), WEIGHT(31), NONE)                  \
+    C(per_head, plain, (3, 2, 5, 16), WEIGHT(5, 16), BIAS(5, 16)) \
+    C(weight_per_head, half, (2, 3, 7), WEIGHT(3, 7), BIAS(7))    \
+    C(bias_per_head, half, (2, 3, 7), WEIGHT(7), BIAS(3, 7))      \
+    C(cols1, half, (6, 1), WEIGHT(1), BIAS(1))                    \
+    C(cols3, half, (7, 3), WEIGHT(3), NONE)                       \
+    C(tile_and_one, plain, (2, 257), WEIGHT(257), BIAS(257))      \
+    C(one_row, plain, (64), WEIGHT(64), NONE)                     \
+    C(many_rows, half, (5, 41, 9), WEIGHT(9), BIAS(9))            \
+    C(uneven_pieces, half, (1030, 10), WEIGHT(10), NONE)          \
+    C(no_eps, no_eps, (3, 40), WEIGHT(40), NONE)                  \
+    C(large_eps, large_eps, (3, 20), WEIGHT(20), NONE)
+#define ALONE(name, args, x, weight, bias) {#name, &args, GD_INPUTS({GD_DIMS x}, weight, bias)},
+#define ADDED(name, args, x, weight, bias) \
+    {#name, &args, GD_INPUTS({GD_DIMS x}, {GD_NORMAL(0, 2), GD_DIMS x}, weight, bias)},
 
 static const gd_case rms_norm_cases[] = {
-    {"rows4_cols64", &plain, GD_INPUTS({GD_DIMS(4, 64)}, {WEIGHT, GD_DIMS(64)}, GD_ABSENT)},
-    {"bias", &plain, GD_INPUTS({GD_DIMS(3, 17)}, {WEIGHT, GD_DIMS(17)}, {GD_DIMS(17)})},
-    {"no_weight", &plain, GD_INPUTS({GD_DIMS(5, 33)}, GD_ABSENT, GD_ABSENT)},
-    {"only_bias", &plain, GD_INPUTS({GD_DIMS(5, 8)}, GD_ABSENT, {GD_DIMS(8)})},
-    {"offset1", &gemma, GD_INPUTS({GD_DIMS(4, 31)}, {WEIGHT, GD_DIMS(31)}, GD_ABSENT)},
-    {"per_head", &plain,
-     GD_INPUTS({GD_DIMS(3, 2, 5, 16)}, {WEIGHT, GD_DIMS(5, 16)}, {GD_DIMS(5, 16)})},
-    {"weight_per_head", &half,
-     GD_INPUTS({GD_DIMS(2, 3, 7)}, {WEIGHT, GD_DIMS(3, 7)}, {GD_DIMS(7)})},
-    {"bias_per_head", &half, GD_INPUTS({GD_DIMS(2, 3, 7)}, {WEIGHT, GD_DIMS(7)}, {GD_DIMS(3, 7)})},
-    {"cols1", &half, GD_INPUTS({GD_DIMS(6, 1)}, {WEIGHT, GD_DIMS(1)}, {GD_DIMS(1)})},
-    {"cols3", &half, GD_INPUTS({GD_DIMS(7, 3)}, {WEIGHT, GD_DIMS(3)}, GD_ABSENT)},
-    {"tile_and_one", &plain, GD_INPUTS({GD_DIMS(2, 257)}, {WEIGHT, GD_DIMS(257)}, {GD_DIMS(257)})},
-    {"one_row", &plain, GD_INPUTS({GD_DIMS(64)}, {WEIGHT, GD_DIMS(64)}, GD_ABSENT)},
-    {"many_rows", &half, GD_INPUTS({GD_DIMS(5, 41, 9)}, {WEIGHT, GD_DIMS(9)}, {GD_DIMS(9)})},
-    {"uneven_pieces", &half, GD_INPUTS({GD_DIMS(1030, 10)}, {WEIGHT, GD_DIMS(10)}, GD_ABSENT)},
-    {"no_eps", &no_eps, GD_INPUTS({GD_DIMS(3, 40)}, {WEIGHT, GD_DIMS(40)}, GD_ABSENT)},
-    {"large_eps", &large_eps, GD_INPUTS({GD_DIMS(3, 20)}, {WEIGHT, GD_DIMS(20)}, GD_ABSENT)},
-    {"tiny_x", &tiny_eps,
-     GD_INPUTS({GD_NORMAL(0, 1e-4), GD_DIMS(4, 24)}, {WEIGHT, GD_DIMS(24)}, GD_ABSENT)},
+    {"rows4_cols64", &plain, GD_INPUTS({GD_DIMS(4, 64)}, WEIGHT(64), NONE)},
+    {"tiny_x", &tiny_eps, GD_INPUTS({GD_NORMAL(0, 1e-4), GD_DIMS(4, 24)}, WEIGHT(24), NONE)},
     {"huge_x", &negative_offset,
-     GD_INPUTS({GD_NORMAL(0, 1e4), GD_DIMS(4, 24)}, {WEIGHT, GD_DIMS(24)}, {GD_DIMS(24)})},
-    {"no_rows", &plain, GD_INPUTS({GD_DIMS(0, 12)}, {WEIGHT, GD_DIMS(12)}, {GD_DIMS(12)}),
-     .may_be_empty = true},
-    {"no_cols", &plain, GD_INPUTS({GD_DIMS(4, 0)}, {WEIGHT, GD_DIMS(0)}, {GD_DIMS(0)}),
-     .may_be_empty = true},
-};
+     GD_INPUTS({GD_NORMAL(0, 1e4), GD_DIMS(4, 24)}, WEIGHT(24), BIAS(24))},
+    {"no_rows", &plain, GD_INPUTS({GD_DIMS(0, 12)}, WEIGHT(12), BIAS(12)), .may_be_empty = true},
+    {"no_cols", &plain, GD_INPUTS({GD_DIMS(4, 0)}, WEIGHT(0), BIAS(0)), .may_be_empty = true},
+    CASES(ALONE)};
 
 static const gd_case add_rms_norm_cases[] = {
     {"rows4_cols64", &plain,
-     GD_INPUTS({GD_DIMS(4, 64)}, {RESIDUAL, GD_DIMS(4, 64)}, {WEIGHT, GD_DIMS(64)}, GD_ABSENT)},
-    {"bias", &plain,
-     GD_INPUTS({GD_DIMS(3, 17)}, {RESIDUAL, GD_DIMS(3, 17)}, {WEIGHT, GD_DIMS(17)}, {GD_DIMS(17)})},
-    {"no_weight", &plain,
-     GD_INPUTS({GD_DIMS(2, 5, 9)}, {RESIDUAL, GD_DIMS(2, 5, 9)}, GD_ABSENT, GD_ABSENT)},
-    {"offset1", &gemma,
-     GD_INPUTS({GD_DIMS(4, 31)}, {RESIDUAL, GD_DIMS(4, 31)}, {WEIGHT, GD_DIMS(31)}, GD_ABSENT)},
-    {"per_head", &plain,
-     GD_INPUTS({GD_DIMS(3, 5, 16)}, {RESIDUAL, GD_DIMS(3, 5, 16)}, {WEIGHT, GD_DIMS(5, 16)},
-               {GD_DIMS(16)})},
-    {"cols1", &half,
-     GD_INPUTS({GD_DIMS(6, 1)}, {RESIDUAL, GD_DIMS(6, 1)}, {WEIGHT, GD_DIMS(1)}, {GD_DIMS(1)})},
-    {"cols3", &half,
-     GD_INPUTS({GD_DIMS(7, 3)}, {RESIDUAL, GD_DIMS(7, 3)}, {WEIGHT, GD_DIMS(3)}, GD_ABSENT)},
-    {"tile_and_one", &plain,
-     GD_INPUTS({GD_DIMS(2, 257)}, {RESIDUAL, GD_DIMS(2, 257)}, {WEIGHT, GD_DIMS(257)},
-               {GD_DIMS(257)})},
-    {"many_rows", &half,
-     GD_INPUTS({GD_DIMS(201, 9)}, {RESIDUAL, GD_DIMS(201, 9)}, {WEIGHT, GD_DIMS(9)}, {GD_DIMS(9)})},
-    {"large_eps", &large_eps,
-     GD_INPUTS({GD_DIMS(3, 20)}, {RESIDUAL, GD_DIMS(3, 20)}, {WEIGHT, GD_DIMS(20)}, GD_ABSENT)},
-    {"no_rows", &plain,
-     GD_INPUTS({GD_DIMS(0, 12)}, {RESIDUAL, GD_DIMS(0, 12)}, {WEIGHT, GD_DIMS(12)}, {GD_DIMS(12)}),
+     GD_INPUTS({GD_DIMS(4, 64)}, {GD_NORMAL(0, 2), GD_DIMS(4, 64)}, WEIGHT(64), NONE)},
+    {"no_rows", &plain, GD_INPUTS({GD_DIMS(0, 12)}, {GD_DIMS(0, 12)}, WEIGHT(12), BIAS(12)),
      .may_be_empty = true},
-};
+    CASES(ADDED)};
 
 /* ---- The records -------------------------------------------------------------------------- */
+
+/* What both have: they save rstd. */
+#define OF_BOTH                                                                               \
+    .saves = 1, .args_size = sizeof(gd_rms_norm_args), .plain_args = true, .same_bits = true, \
+    .strided = true, .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA), .shape = shapes,              \
+    .definition = definition
 
 const gd_op gd_op_rms_norm = {
     .name = "rms_norm",
@@ -195,16 +174,9 @@ const gd_op gd_op_rms_norm = {
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    .saves = 1, /* rstd */
-    .args_size = sizeof(gd_rms_norm_args),
-    .plain_args = true,
-    .same_bits = true,
-    .strided = true,
-    .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA),
-    .shape = shapes,
     .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward},
     .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
-    .definition = definition,
+    OF_BOTH,
     GD_CASES(rms_norm_cases),
 };
 
@@ -219,15 +191,8 @@ const gd_op gd_op_add_rms_norm = {
     .backward_reads_outputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(2) | GD_BIT(3),
-    .saves = 1, /* rstd */
-    .args_size = sizeof(gd_rms_norm_args),
-    .plain_args = true,
-    .same_bits = true,
-    .strided = true,
-    .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA),
-    .shape = shapes,
     .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward},
     .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
-    .definition = definition,
+    OF_BOTH,
     GD_CASES(add_rms_norm_cases),
 };

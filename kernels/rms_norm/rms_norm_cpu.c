@@ -6,6 +6,7 @@
  * Results are computed in tiles: some columns of a row, in the first level cache, one option after
  * the other, which are then written to memory at once (tiles.h).
  */
+#include "loops.h"
 #include "rms_norm/tiles.h"
 
 enum {
@@ -23,88 +24,88 @@ static inline void prefetch_half(const rms_matrix *a, const rms_matrix *b, int64
     if (b->data) gd_prefetch(rms_at(b, row, at), n * b->size / 2);
 }
 
+/* total = the sum of term(k) over k below n: of 4 q of them in fours, which are sums in REAL, as to
+ * convert every term to double would take longer than to read it; `last` is a term of the rest. */
+#define SUM_OF_FOURS(total, q, n, term, last)                                         \
+    double total = 0;                                                                 \
+    GD_PRAGMA(omp simd reduction(+ : total))                                          \
+    for (int64_t k = 0; k < q; k++)                                                   \
+        total += (double)(term(k) + term(k + q) + term(k + 2 * q) + term(k + 3 * q)); \
+    for (int64_t k = 4 * q; k < (n); k++) total += (last)
+
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* Four squares are summed in REAL, and these sums in double: converting every number would take
- * longer than reading it. For a row whose squares leave the range of REAL, all is in double. */
+/* For a row whose squares leave the range of REAL, all is in double. */
 static double sum_of_squares(const REAL *x, int64_t n, bool wide)
 {
-    double total = 0;
+#define SQUARE(k) (x[k] * x[k])
     const int64_t q = wide ? 0 : n / 4;
-#pragma omp simd reduction(+ : total)
-    for (int64_t k = 0; k < q; k++) {
-        REAL a = x[k], b = x[k + q], c = x[k + 2 * q], d = x[k + 3 * q];
-        total += (double)(a * a + b * b + c * c + d * d);
-    }
-    for (int64_t k = 4 * q; k < n; k++) total += (double)x[k] * (double)x[k];
+    SUM_OF_FOURS(total, q, n, SQUARE, (double)x[k] * (double)x[k]);
     return total;
 }
 
 /* add_rms_norm: columns j to j + n of sum = x + residual as it is stored, the x of what follows. */
-static const REAL *add_tile(const rms_forward *f, int64_t row, int64_t j, int64_t n, REAL *buffer)
+static const REAL *add_tile(const rms_work *f, int64_t row, int64_t j, int64_t n, REAL *buffer)
 {
     REAL other[STRETCH];
     const REAL *x = rms_row_in(&f->x, row, j, n, buffer);
     const REAL *residual = rms_row_in(&f->residual, row, j, n, other);
     void *at = rms_at(&f->sum, row, j);
     REAL *sum = f->sum.dtype == (gd_dtype)REAL_DTYPE ? at : buffer;
-#pragma omp simd
-    for (int64_t k = 0; k < n; k++) sum[k] = x[k] + residual[k];
+    GD_EACH(k, n) sum[k] = x[k] + residual[k];
     if (sum != at) gd_find_converter(f->sum.dtype, (gd_dtype)REAL_DTYPE)(at, 1, sum, 1, n);
     return rms_row_in(&f->sum, row, j, n, buffer);
 }
 
 /* First pass: the sum of x^2, and the sum with the residual if there is one. */
-static double row_squares(const rms_forward *f, int64_t row, int64_t next, bool again)
+static inline double row_squares(const rms_work *f, int64_t row, int64_t next)
 {
-    const int64_t N = f->x.cols;
-    double total = 0;
+    const int64_t N = f->p->cols;
     REAL buffer[STRETCH];
-    for (int64_t j = 0; j < N; j += STRETCH) {
-        const int64_t n = gd_min64(STRETCH, N - j);
-        prefetch_half(&f->x, &f->residual, next, j, n, 0);
-        total +=
-            sum_of_squares(f->sum.data && !again ? add_tile(f, row, j, n, buffer)
-                                                 : rms_row_in(&f->normalised, row, j, n, buffer),
-                           n, again);
+    for (bool wide = false;; wide = true) {
+        double total = 0;
+        for (int64_t j = 0; j < N; j += STRETCH) {
+            const int64_t n = gd_min64(STRETCH, N - j);
+            prefetch_half(&f->x, &f->residual, next, j, n, 0);
+            const REAL *x = f->residual.data && !wide
+                                ? add_tile(f, row, j, n, buffer)
+                                : rms_row_in(&f->normalised, row, j, n, buffer);
+            total += sum_of_squares(x, n, wide);
+        }
+        if (wide || sizeof(REAL) == sizeof(double) || (total > 0x1p-80 && total < 0x1p120))
+            return total;
     }
-    const bool in_range = sizeof(REAL) == sizeof(double) || (total > 0x1p-80 && total < 0x1p120);
-    return in_range || again ? total : row_squares(f, row, next, true);
 }
 
 /* Second pass: y, first with the bias -0, which changes no number. */
-static void forward_row(const rms_forward *f, int64_t row, int64_t next)
+static void forward_row(const rms_work *f, int64_t row, int64_t next)
 {
     const gd_rms_norm_problem *p = f->p;
-    const double squares = row_squares(f, row, next, false);
+    const double squares = row_squares(f, row, next);
     const REAL rstd = (REAL)rms_norm_rstd(squares, (double)p->cols, p->eps);
     if (f->rstd) f->rstd[row] = rstd;
     for (int64_t j = 0; j < p->cols; j += TILE) {
         const int64_t n = gd_min64(TILE, p->cols - j);
-        REAL y[TILE], wide_x[TILE], wide_w[TILE], wide_b[TILE];
+        REAL y[TILE], wide_x[TILE], wide[TILE], factor = rstd;
         prefetch_half(&f->x, &f->residual, next, j, n, 1);
         const REAL *x = rms_row_in(&f->normalised, row, j, n, wide_x);
-        const REAL *w = rms_factor_in(&f->weight, p->offset, row, j, n, wide_w);
-        if (rms_rounds(p)) {
-            rms_rounded_xhat(wide_x, x, rstd, p->y_dtype, n);
-            for (int64_t k = 0; k < n; k++) y[k] = rms_norm_y(wide_x[k], w[k], -(REAL)0);
-        } else {
-            for (int64_t k = 0; k < n; k++)
-                y[k] = rms_norm_y(rms_norm_xhat(x[k], rstd), w[k], -(REAL)0);
-        }
+        const REAL *w = rms_factor_in(f, row, j, n, wide);
+        x = rms_rounded(p, x, &factor, wide_x, n);
+        for (int64_t k = 0; k < n; k++)
+            y[k] = rms_norm_y(rms_norm_xhat(x[k], factor), w[k], -(REAL)0);
         if (f->bias.data) {
-            const REAL *b = rms_row_in(&f->bias, row, j, n, wide_b);
+            const REAL *b = rms_row_in(&f->bias, row, j, n, wide);
             for (int64_t k = 0; k < n; k++) y[k] += b[k];
         }
         rms_row_out(&f->y, row, j, y, n);
     }
 }
 
-static void forward_rows_of(const void *work, int64_t thread)
+static void forward_piece(const void *work, int64_t piece)
 {
-    const rms_forward *f = work;
-    const int64_t rows = f->p->rows, end = rows * (thread + 1) / f->threads;
-    for (int64_t row = rows * thread / f->threads; row < end; row++)
+    const rms_work *f = work;
+    const int64_t rows = f->p->rows, end = rows * (piece + 1) / f->pieces;
+    for (int64_t row = rows * piece / f->pieces; row < end; row++)
         forward_row(f, row, gd_min64(row + 1, rows - 1));
     gd_stream_end();
 }
@@ -112,42 +113,31 @@ static void forward_rows_of(const void *work, int64_t thread)
 void GD_REAL_NAME(rms_norm_fast_forward)(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
                                          int threads)
 {
-    const rms_forward f = rms_forward_of(p, v, threads);
-    gd_for_each(f.threads, f.threads, forward_rows_of, &f);
+    rms_work f = rms_forward_of(p, v);
+    f.pieces = gd_threads_for(threads, p->rows * p->cols);
+    gd_for_each((int)f.pieces, f.pieces, forward_piece, &f);
 }
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-static inline REAL term(const REAL *dy, const REAL *w, const REAL *x, REAL rstd, int64_t k)
-{
-    return rms_norm_term(rms_norm_h(dy[k], w[k]), rms_norm_xhat(x[k], rstd));
-}
-
-/* The part of the sum dot over n columns: of four terms in REAL, which has rounded each of them
- * already, of all in double. */
+/* The part of the sum dot over n columns. */
 static double dot_of(const REAL *dy, const REAL *w, const REAL *x, REAL rstd, int64_t n)
 {
-    double total = 0;
+#define TERM(k) rms_norm_term(rms_norm_h(dy[k], w[k]), rms_norm_xhat(x[k], rstd))
     const int64_t q = n / 4;
-#pragma omp simd reduction(+ : total)
-    for (int64_t k = 0; k < q; k++) {
-        total += (double)(term(dy, w, x, rstd, k) + term(dy, w, x, rstd, k + q) +
-                          term(dy, w, x, rstd, k + 2 * q) + term(dy, w, x, rstd, k + 3 * q));
-    }
-    for (int64_t k = 4 * q; k < n; k++) total += (double)term(dy, w, x, rstd, k);
+    SUM_OF_FOURS(total, q, n, TERM, (double)TERM(k));
     return total;
 }
 
 /* First pass: m. */
-static REAL row_mean(const rms_backward *b, int64_t row, int64_t next)
+static REAL row_mean(const rms_work *b, int64_t row, int64_t next)
 {
     double dot = 0;
     for (int64_t j = 0; j < b->p->cols; j += STRETCH) {
         const int64_t n = gd_min64(STRETCH, b->p->cols - j);
         REAL wide_x[STRETCH], wide_dy[STRETCH], wide_w[STRETCH];
         prefetch_half(&b->x, &b->dy, next, j, n, 0);
-        dot += dot_of(rms_row_in(&b->dy, row, j, n, wide_dy),
-                      rms_factor_in(&b->weight, b->p->offset, row, j, n, wide_w),
+        dot += dot_of(rms_row_in(&b->dy, row, j, n, wide_dy), rms_factor_in(b, row, j, n, wide_w),
                       rms_row_in(&b->x, row, j, n, wide_x), b->rstd[row], n);
     }
     return (REAL)rms_norm_m(dot, (double)b->p->cols);
@@ -156,22 +146,22 @@ static REAL row_mean(const rms_backward *b, int64_t row, int64_t next)
 /* Second pass, columns j to j + n of one row: its terms are added to dw and db. dx comes last, as it
  * may take the place of dy or dsum; in c x the product rstd x comes first, as rstd^2 may leave the
  * range of REAL. */
-static void backward_tile(const rms_backward *b, int64_t row, int64_t j, int64_t n, REAL m,
-                          REAL *dw, REAL *db)
+static void backward_tile(const rms_work *b, int64_t row, int64_t j, int64_t n, REAL m, REAL *dw,
+                          REAL *db)
 {
     const REAL rstd = b->rstd[row], c = rstd * m;
     REAL wide_x[TILE], wide_dy[TILE], wide[TILE], dx[TILE];
     const REAL *x = rms_row_in(&b->x, row, j, n, wide_x);
     const REAL *dy = rms_row_in(&b->dy, row, j, n, wide_dy);
-    if (b->dweight.data && rms_rounds(b->p)) {
-        rms_rounded_xhat(dx, x, rstd, b->p->y_dtype, n);
-        for (int64_t k = 0; k < n; k++) dw[k] += rms_norm_dw(dy[k], dx[k]);
-    } else if (b->dweight.data) {
-        for (int64_t k = 0; k < n; k++) dw[k] += rms_norm_dw(dy[k], rms_norm_xhat(x[k], rstd));
+    if (b->dweight.data) {
+        REAL factor = rstd;
+        const REAL *rounded = rms_rounded(b->p, x, &factor, dx, n);
+        for (int64_t k = 0; k < n; k++)
+            dw[k] += rms_norm_dw(dy[k], rms_norm_xhat(rounded[k], factor));
     }
     for (int64_t k = 0; b->dbias.data && k < n; k++) db[k] += dy[k];
     if (!b->dx.data && !b->dbranch.data) return;
-    const REAL *w = rms_factor_in(&b->weight, b->p->offset, row, j, n, wide);
+    const REAL *w = rms_factor_in(b, row, j, n, wide);
     for (int64_t k = 0; k < n; k++)
         dx[k] = rms_norm_dx(dy[k] * rstd, w[k], c, rms_norm_xhat(x[k], rstd));
     if (b->dsum.data) {
@@ -185,15 +175,14 @@ static void backward_tile(const rms_backward *b, int64_t row, int64_t j, int64_t
 /* Adds the sums of a tile over some rows to a piece's sums. */
 static void add_rows(double *partial, REAL *sums, int64_t n)
 {
-#pragma omp simd
-    for (int64_t k = 0; k < n; k++) partial[k] += (double)sums[k];
+    GD_EACH(k, n) partial[k] += (double)sums[k];
     memset(sums, 0, (size_t)n * sizeof *sums);
 }
 
 /* A few rows together: a tile of dw and db is summed over them in REAL, and added once to the
  * piece's sums in double, which are as wide as a row and stay in the second level cache. Where
  * there are several heads, the next row belongs to another one. */
-static void backward_group(const rms_backward *b, int64_t first, int64_t end, int64_t ahead,
+static void backward_group(const rms_work *b, int64_t first, int64_t end, int64_t ahead,
                            double *partial)
 {
     const int64_t last = b->p->rows - 1, heads = rms_norm_weight_rows(b->p);
@@ -217,7 +206,7 @@ static void backward_group(const rms_backward *b, int64_t first, int64_t end, in
 /* One piece of the rows, done by one thread in order: its dx, and its rows of the partial sums. */
 static void backward_piece(const void *work, int64_t piece)
 {
-    const rms_backward *b = work;
+    const rms_work *b = work;
     const int64_t rows = rms_norm_piece_rows(b->p), first = piece * rows;
     const int64_t end = gd_min64(b->p->rows, first + rows);
     const int64_t row_bytes = b->p->cols * (b->x.size + b->dy.size);
@@ -234,7 +223,7 @@ static void backward_piece(const void *work, int64_t piece)
 /* A tile of dweight and one of dbias in turn: = or += the sum over all pieces, in order. */
 static void reduce_tile(const void *work, int64_t tile)
 {
-    const rms_backward *b = work;
+    const rms_work *b = work;
     const rms_matrix *const t = tile % 2 ? &b->dbias : &b->dweight;
     const int64_t j = tile / 2 * TILE, width = gd_min64(TILE, b->sums - j);
     double sum[TILE] = {0}, before[TILE] = {0};
@@ -251,7 +240,7 @@ static void reduce_tile(const void *work, int64_t tile)
 void GD_REAL_NAME(rms_norm_fast_backward)(const gd_rms_norm_problem *p,
                                           const gd_rms_norm_gradients *g, int threads)
 {
-    const rms_backward b = rms_backward_of(p, g);
+    const rms_work b = rms_backward_of(p, g);
     gd_for_each(gd_threads_for(threads, p->rows * p->cols), b.pieces, backward_piece, &b);
     if (!g->dweight && !g->dbias) return;
     gd_for_each(gd_threads_for(threads, b.pieces * b.sums), 2 * gd_divide_up(b.sums, TILE),

@@ -24,21 +24,15 @@ typedef struct rms_matrix {
     bool past_caches;            /* ... stored past the caches (stream.h) */
 } rms_matrix;
 
-typedef struct rms_forward {
+/* The tensors of a call. In a forward x is what is added to the residual, if there is one. */
+typedef struct rms_work {
     const gd_rms_norm_problem *p;
-    rms_matrix x, residual, sum, y, weight, bias;
-    rms_matrix normalised; /* x, or the sum */
+    rms_matrix x, residual, sum, normalised, y, weight, bias;
+    rms_matrix dy, dsum, dx, dbranch, dweight, dbias;
     REAL *rstd;
-    int threads;
-} rms_forward;
-
-typedef struct rms_backward {
-    const gd_rms_norm_problem *p;
-    rms_matrix x, dy, dsum, weight, dx, dbranch, dweight, dbias;
-    const REAL *rstd;
-    double *partial; /* [pieces, 2, sums]: of dweight, and of dbias */
-    int64_t pieces, sums;
-} rms_backward;
+    double *partial;      /* [pieces, 2, sums]: of dweight, and of dbias */
+    int64_t pieces, sums; /* of the rows; of dweight, its columns */
+} rms_work;
 
 /* What is read is not written. */
 static inline rms_matrix rms_matrix_of(const gd_rms_norm_problem *p, const void *data,
@@ -53,56 +47,52 @@ static inline rms_matrix rms_matrix_of(const gd_rms_norm_problem *p, const void 
                         .cols = p->cols};
 }
 
+/* Rows of v; and weight and bias, or their gradients. */
+#define RMS_ROWS(name, dtype) rms_matrix_of(p, v->name, dtype, v->name##_stride, rms_norm_heads(p))
+#define RMS_PARAM(name, dtype) rms_matrix_of(p, v->name, dtype, 0, rms_norm_weight_rows(p))
+
 /* One that is written; in_place: over what was just read. */
-static inline rms_matrix rms_result_of(const gd_rms_norm_problem *p, void *data, gd_dtype dtype,
-                                       int64_t stride, bool add, bool in_place)
+static inline rms_matrix rms_result(const gd_rms_norm_problem *p, rms_matrix y, bool add,
+                                    bool in_place)
 {
-    rms_matrix y = rms_matrix_of(p, data, dtype, stride, rms_norm_heads(p));
     y.add = add;
     y.past_caches = !add && !in_place && p->rows * p->cols * y.size >= GD_STREAM_FROM;
     return y;
 }
 
-static inline rms_forward rms_forward_of(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
-                                         int threads)
+static inline rms_work rms_forward_of(const gd_rms_norm_problem *p, const gd_rms_norm_values *v)
 {
-    const int64_t heads = rms_norm_heads(p), of_weight = rms_norm_weight_rows(p);
-    rms_forward f = {
-        .p = p,
-        .x = rms_matrix_of(p, v->x, v->residual ? p->y_dtype : p->dtype, v->x_stride, heads),
-        .residual = rms_matrix_of(p, v->residual, p->dtype, v->residual_stride, heads),
-        .sum = rms_matrix_of(p, v->residual ? v->sum : NULL, p->dtype, v->sum_stride, heads),
-        .y = rms_result_of(p, v->y, p->y_dtype, v->y_stride, false, v->y == v->x),
-        .weight = rms_matrix_of(p, v->weight, p->weight_dtype, 0, of_weight),
-        .bias = rms_matrix_of(p, v->bias, p->weight_dtype, 0, of_weight),
-        .rstd = v->rstd,
-        .threads = gd_threads_for(threads, p->rows * p->cols)};
+    rms_work f = {.p = p,
+                  .x = RMS_ROWS(x, v->residual ? p->y_dtype : p->dtype),
+                  .residual = RMS_ROWS(residual, p->dtype),
+                  .sum = RMS_ROWS(sum, p->dtype),
+                  .y = rms_result(p, RMS_ROWS(y, p->y_dtype), false, v->y == v->x),
+                  .weight = RMS_PARAM(weight, p->weight_dtype),
+                  .bias = RMS_PARAM(bias, p->weight_dtype),
+                  .rstd = v->rstd};
     f.normalised = v->residual ? f.sum : f.x;
     return f;
 }
 
-static inline rms_backward rms_backward_of(const gd_rms_norm_problem *p,
-                                           const gd_rms_norm_gradients *g)
+static inline rms_work rms_backward_of(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *v)
 {
-    const int64_t heads = rms_norm_heads(p), of_weight = rms_norm_weight_rows(p);
-    const bool in_place = g->dx == g->dy || g->dx == g->dsum;
-    rms_backward b = {
-        .p = p,
-        .x = rms_matrix_of(p, g->x, p->dtype, g->x_stride, heads),
-        .dy = rms_matrix_of(p, g->dy, p->y_dtype, g->dy_stride, heads),
-        .dsum = rms_matrix_of(p, g->dsum, p->dtype, g->dsum_stride, heads),
-        .weight = rms_matrix_of(p, g->weight, p->weight_dtype, 0, of_weight),
-        .dx = rms_result_of(p, g->dx, p->dtype, g->dx_stride, g->accumulate_dx, in_place),
-        .dbranch = rms_result_of(p, g->dbranch, p->y_dtype, g->dbranch_stride,
-                                 g->accumulate_dbranch, g->dbranch == g->dy),
-        .dweight = rms_matrix_of(p, g->dweight, p->dweight_dtype, 0, of_weight),
-        .dbias = rms_matrix_of(p, g->dbias, p->dweight_dtype, 0, of_weight),
-        .rstd = g->rstd,
-        .partial = g->workspace,
-        .pieces = gd_divide_up(p->rows, rms_norm_piece_rows(p)),
-        .sums = of_weight * p->cols};
-    b.dweight.add = g->accumulate_dweight;
-    b.dbias.add = g->accumulate_dbias;
+    const bool over = v->dx == v->dy || v->dx == v->dsum;
+    rms_work b = {.p = p,
+                  .x = RMS_ROWS(x, p->dtype),
+                  .dy = RMS_ROWS(dy, p->y_dtype),
+                  .dsum = RMS_ROWS(dsum, p->dtype),
+                  .weight = RMS_PARAM(weight, p->weight_dtype),
+                  .dx = rms_result(p, RMS_ROWS(dx, p->dtype), v->accumulate_dx, over),
+                  .dbranch = rms_result(p, RMS_ROWS(dbranch, p->y_dtype), v->accumulate_dbranch,
+                                        v->dbranch == v->dy),
+                  .dweight = RMS_PARAM(dweight, p->dweight_dtype),
+                  .dbias = RMS_PARAM(dbias, p->dweight_dtype),
+                  .rstd = (REAL *)(uintptr_t)v->rstd,
+                  .partial = v->workspace,
+                  .pieces = gd_divide_up(p->rows, rms_norm_piece_rows(p)),
+                  .sums = rms_norm_weight_rows(p) * p->cols};
+    b.dweight.add = v->accumulate_dweight;
+    b.dbias.add = v->accumulate_dbias;
     return b;
 }
 
@@ -124,12 +114,13 @@ static inline const REAL *rms_row_in(const rms_matrix *t, int64_t row, int64_t j
 }
 
 /* The same of the factor w: offset + weight, or ones without a weight. */
-static inline const REAL *rms_factor_in(const rms_matrix *weight, double offset, int64_t row,
-                                        int64_t j, int64_t n, REAL *buffer)
+static inline const REAL *rms_factor_in(const rms_work *v, int64_t row, int64_t j, int64_t n,
+                                        REAL *buffer)
 {
-    const REAL *w = weight->data ? rms_row_in(weight, row, j, n, buffer) : NULL;
+    const REAL *w = v->weight.data ? rms_row_in(&v->weight, row, j, n, buffer) : NULL;
+    const REAL offset = (REAL)v->p->offset;
     if (w && offset == 0) return w;
-    for (int64_t k = 0; k < n; k++) buffer[k] = w ? (REAL)offset + w[k] : 1;
+    for (int64_t k = 0; k < n; k++) buffer[k] = w ? offset + w[k] : 1;
     return buffer;
 }
 
@@ -156,19 +147,18 @@ static inline void rms_row_out(const rms_matrix *to, int64_t row, int64_t j, con
         memcpy(at, from, (size_t)(n * to->size));
 }
 
-/* Whether xhat is rounded to y's dtype before it is multiplied by the weight. */
-static inline bool rms_rounds(const gd_rms_norm_problem *p)
-{
-    return p->round_before_weight && p->y_dtype != (gd_dtype)REAL_DTYPE;
-}
-
-/* xhat of at most TILE numbers x, rounded. */
-static inline void rms_rounded_xhat(REAL *xhat, const REAL *x, REAL rstd, gd_dtype dtype, int64_t n)
+/* At most TILE numbers whose product with rstd is xhat: x; or if xhat is rounded to y's dtype before
+ * the weight, that, with 1 for rstd. */
+static inline const REAL *rms_rounded(const gd_rms_norm_problem *p, const REAL *x, REAL *rstd,
+                                      REAL *buffer, int64_t n)
 {
     double narrow[TILE]; /* of any dtype */
-    for (int64_t k = 0; k < n; k++) xhat[k] = rms_norm_xhat(x[k], rstd);
-    gd_find_converter(dtype, (gd_dtype)REAL_DTYPE)(narrow, 1, xhat, 1, n);
-    gd_find_converter((gd_dtype)REAL_DTYPE, dtype)(xhat, 1, narrow, 1, n);
+    if (!p->round_before_weight || p->y_dtype == (gd_dtype)REAL_DTYPE) return x;
+    for (int64_t k = 0; k < n; k++) buffer[k] = rms_norm_xhat(x[k], *rstd);
+    gd_find_converter(p->y_dtype, (gd_dtype)REAL_DTYPE)(narrow, 1, buffer, 1, n);
+    gd_find_converter((gd_dtype)REAL_DTYPE, p->y_dtype)(buffer, 1, narrow, 1, n);
+    *rstd = 1;
+    return buffer;
 }
 
 #endif

@@ -210,8 +210,7 @@ function opPage(gradus, readme, page) {
 function normPages(gradus, readme, page) {
     const {ops, practice, derivation, worked : examples, rest, files : list} = opParts(gradus, readme, page);
     const sections = rest.split(/(?=<h2 id=")/), named = (id) => sections.find((html) => html.startsWith(`<h2 id="${id}">`)) || '';
-    // What was measured before the present kernels stays in README: the ladder's cards and CUDA.md have figures.
-    const gpu = named('on-a-gpu') + named('measured-on-a-gpu'), rungs = named('the-ladder');
+    const gpu = named('on-a-gpu'), rungs = named('the-ladder');
     const cpu = sections.filter((html) => !gpu.includes(html) && html !== rungs).join('');
     const it = example(gradus, 'rms_norm');
     const [first, numbers, last] = rmsNorm.pages;
@@ -225,7 +224,7 @@ function normPages(gradus, readme, page) {
     put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${rmsNorm.walk(it)}${examples}`,
         {kind : 'op', scripts : [...live(ops), 'walk.js' ]});
     put(last, `<h1 id="top">RMSNorm on a GPU</h1><p class="lead">From a thread for each row, twenty times slower than the memory, to the
-library's kernel: one idea at a time, and then the whole of it.</p>${rmsNorm.ladder(rungs)}${kernel.walk(it.request.inputs.x.slice(0, 8))}${named('on-a-gpu')}${rmsNorm.after()}`, {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
+library's kernel: one idea at a time, and then the whole of it.</p>${rmsNorm.ladder(rungs)}${kernel.walk(it.request.inputs.x.slice(0, 8))}${gpu}${rmsNorm.after()}`, {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
 }
 
 // ---- Pages of text -----------------------------------------------------------------------------

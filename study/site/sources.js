@@ -56,7 +56,7 @@ exports.page = function page(file) {
 };
 
 // A place on a page, on the page that it stands on: RMSNorm's README becomes three.
-const onGpu = new Set([ 'on-a-gpu', 'measured-on-a-gpu', 'the-ladder', 'glossary' ]);
+const onGpu = new Set([ 'on-a-gpu', 'the-ladder', 'glossary' ]);
 exports.place = function place(page, anchor) {
     const to = page !== 'rms_norm.html' ? page : /^w(alk|orked)/.test(anchor) ? 'rms_norm-worked.html' : onGpu.has(anchor) ? 'rms_norm-gpu.html' : page;
     return anchor ? `${to}#${anchor}` : to;
