@@ -17,11 +17,10 @@ static gd_status check_keys(const gd_call *call, int i, const char *what, int64_
     }
     char last_text[32] = "any";
     if (last >= 0) snprintf(last_text, sizeof last_text, "%lld", (long long)last);
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "%s has shape %s, wanted [%lld, %lld, %lld, %s] to go with q %s and k %s",
-                        what, gd_shape_text(t).text, (long long)gd_tensor_dim(q, 0), (long long)S,
-                        (long long)KV, last_text, gd_shape_text(q).text,
-                        gd_shape_text(call->input[1]).text);
+    return gd_refuse(
+        call, "%s has shape %s, wanted [%lld, %lld, %lld, %s] to go with q %s and k %s", what,
+        gd_shape_text(t).text, (long long)gd_tensor_dim(q, 0), (long long)S, (long long)KV,
+        last_text, gd_shape_text(q).text, gd_shape_text(call->input[1]).text);
 }
 
 /* The mask: int32, or of q's dtype, broadcast to [B, H, T, S]. */
@@ -36,31 +35,24 @@ static gd_status check_mask(const gd_call *call)
         const int64_t size = gd_tensor_dim(mask, d - missing);
         fits = size == 1 || size == wanted[d];
     }
-    if (!fits) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "mask has shape %s, wanted one that broadcasts to [B, H, T, S], here "
-                            "[%lld, %lld, %lld, %lld]",
-                            gd_shape_text(mask).text, (long long)z.B, (long long)z.H,
-                            (long long)z.T, (long long)z.S);
-    }
+    if (!fits)
+        return gd_refuse(call,
+                         "mask has shape %s, wanted one that broadcasts to [B, H, T, S], here "
+                         "[%lld, %lld, %lld, %lld]",
+                         gd_shape_text(mask).text, (long long)z.B, (long long)z.H, (long long)z.T,
+                         (long long)z.S);
     return GD_OK;
 }
 
 gd_status attention_check_args(const gd_call *call, const attention_args *args)
 {
-    if (!isfinite(args->scale)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "scale is %g, wanted a finite number",
-                            args->scale);
-    }
-    if (!(args->dropout >= 0 && args->dropout < 1)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "dropout is %g, wanted 0 <= dropout < 1",
-                            args->dropout);
-    }
-    if (args->window < 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "window is %lld, wanted at least 1, or 0 for none",
-                            (long long)args->window);
-    }
+    if (!isfinite(args->scale))
+        return gd_refuse(call, "scale is %g, wanted a finite number", args->scale);
+    if (!(args->dropout >= 0 && args->dropout < 1))
+        return gd_refuse(call, "dropout is %g, wanted 0 <= dropout < 1", args->dropout);
+    if (args->window < 0)
+        return gd_refuse(call, "window is %lld, wanted at least 1, or 0 for none",
+                         (long long)args->window);
     return GD_OK;
 }
 
@@ -72,9 +64,8 @@ static gd_status attention_shape(const gd_call *call, gd_shapes *out)
     if (gd_check_one_dtype(&reals)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < 3; i++) {
         if (gd_tensor_ndim(call->input[i]) == 4) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s has shape %s, wanted %s",
-                            gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text,
-                            wanted[i]);
+        return gd_refuse(call, "%s has shape %s, wanted %s", gd_input_name(call->op, i).text,
+                         gd_shape_text(call->input[i]).text, wanted[i]);
     }
     const gd_tensor *q = call->input[0], *k = call->input[1], *v = call->input[2];
     int64_t T = gd_tensor_dim(q, 1), H = gd_tensor_dim(q, 2), D = gd_tensor_dim(q, 3);
@@ -82,12 +73,9 @@ static gd_status attention_shape(const gd_call *call, gd_shapes *out)
     if (check_keys(call, 1, "k", S, KV, D) || check_keys(call, 2, "v", S, KV, -1)) {
         return GD_ERROR_ARGUMENT;
     }
-    if (KV ? H % KV != 0 : H != 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "q %s has %lld heads, wanted a multiple of the %lld heads of k %s",
-                            gd_shape_text(q).text, (long long)H, (long long)KV,
-                            gd_shape_text(k).text);
-    }
+    if (KV ? H % KV != 0 : H != 0)
+        return gd_refuse(call, "q %s has %lld heads, wanted a multiple of the %lld heads of k %s",
+                         gd_shape_text(q).text, (long long)H, (long long)KV, gd_shape_text(k).text);
     const attention_args *args = call->args;
     if (check_mask(call) || attention_check_args(call, args)) return GD_ERROR_ARGUMENT;
     out->output[0] = gd_spec_like(q);

@@ -34,9 +34,8 @@ static inline gd_status gd_check_place(const gd_call *call)
     const int axis = ((const gd_axis_args *)call->args)->axis,
               ndim = gd_tensor_ndim(call->input[0]);
     if (axis >= 0 && axis < ndim) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "axis is %d, wanted one of the %d dimensions of x %s", axis, ndim,
-                        gd_shape_text(call->input[0]).text);
+    return gd_refuse(call, "axis is %d, wanted one of the %d dimensions of x %s", axis, ndim,
+                     gd_shape_text(call->input[0]).text);
 }
 
 /* The same, of a real x. */

@@ -4,6 +4,7 @@
  * independent. So a thread takes whole lines, in order, and every sum has one writer. */
 #include "axis/axis.h"
 #include "rows.h"
+#include "arguments.h"
 
 gd_status GD_REAL_NAME(same_order_backward)(const gd_call *call); /* kernels/shape: dx = dy */
 
@@ -92,11 +93,10 @@ static gd_status check_indices(const gd_call *call)
     for (int64_t i = 0; i < gd_tensor_count(index); i++, gd_walk_next(&walk)) {
         const int32_t k = at[walk.offset[0]];
         if (k >= 0 && k < n) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "element %lld of index %s is %d, wanted 0 to %lld, along axis %d of x "
-                            "%s",
-                            (long long)i, gd_shape_text(index).text, (int)k, (long long)n - 1, axis,
-                            gd_shape_text(call->input[0]).text);
+        return gd_refuse(call,
+                         "element %lld of index %s is %d, wanted 0 to %lld, along axis %d of x %s",
+                         (long long)i, gd_shape_text(index).text, (int)k, (long long)n - 1, axis,
+                         gd_shape_text(call->input[0]).text);
     }
     return GD_OK;
 }
@@ -334,8 +334,8 @@ gd_status GD_REAL_NAME(one_hot_forward)(const gd_call *call)
     const int64_t n = gd_tensor_count(ids), V = gd_tensor_dim(y, -1);
     for (int64_t i = 0; i < n; i++) {
         if (id[i] >= 0 && id[i] < V) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "ids[%lld] is %d, wanted 0 to %lld",
-                            (long long)i, (int)id[i], (long long)V - 1);
+        return gd_refuse(call, "ids[%lld] is %d, wanted 0 to %lld", (long long)i, (int)id[i],
+                         (long long)V - 1);
     }
     gd_fill_cpu(gd_data(y), gd_tensor_dtype(y), 0, n * V, call->context);
     const bool whole = gd_tensor_dtype(y) == GD_INT32;

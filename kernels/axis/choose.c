@@ -2,6 +2,7 @@
 #include "axis/axis.h"
 #include "derivation.h"
 #include "gradus/random.h"
+#include "arguments.h"
 
 /* What nonzero takes: its arguments are checked by a record, as an op's are. */
 static gd_status nonzero_shape(const gd_call *call, gd_shapes *out)
@@ -11,16 +12,15 @@ static gd_status nonzero_shape(const gd_call *call, gd_shapes *out)
     for (int i = 0; i < 3; i++) {
         const gd_dtype dtype = gd_tensor_dtype(call->input[i]);
         if (dtype != GD_INT32)
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted int32; use gd_cast",
-                                gd_input_name(call->op, i).text, gd_dtype_name(dtype));
+            return gd_refuse(call, "%s is %s, wanted int32; use gd_cast",
+                             gd_input_name(call->op, i).text, gd_dtype_name(dtype));
     }
     if (gd_tensor_count(call->input[0]) > INT32_MAX)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "mask is %s, wanted at most %d elements",
-                            gd_shape_text(call->input[0]).text, INT32_MAX);
+        return gd_refuse(call, "mask is %s, wanted at most %d elements",
+                         gd_shape_text(call->input[0]).text, INT32_MAX);
     if (gd_tensor_ndim(places) == 1 && gd_tensor_count(count) == 1) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "places is %s and count %s, wanted one dimension and one element",
-                        gd_shape_text(places).text, gd_shape_text(count).text);
+    return gd_refuse(call, "places is %s and count %s, wanted one dimension and one element",
+                     gd_shape_text(places).text, gd_shape_text(count).text);
 }
 
 static const gd_op nonzero = {.name = "nonzero",
@@ -62,8 +62,8 @@ static gd_status multinomial_shape(const gd_call *call, gd_shapes *out)
     (void)out;
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_ndim(weights) > 0 && gd_tensor_dim(weights, -1) > 0) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "weights is %s, wanted [..., V] with V > 0",
-                        gd_shape_text(weights).text);
+    return gd_refuse(call, "weights is %s, wanted [..., V] with V > 0",
+                     gd_shape_text(weights).text);
 }
 
 static const gd_op multinomial = {.name = "multinomial",

@@ -2,6 +2,7 @@
  * axis. README.md has the derivations. */
 #include "axis/axis.h"
 #include "derivation.h"
+#include "arguments.h"
 
 GD_KERNEL(gather_forward)
 GD_KERNEL(gather_backward)
@@ -20,19 +21,15 @@ static gd_status check_index(const gd_call *call, int i, bool free_axis)
         const int64_t n = gd_tensor_dim(index, d);
         fits = (free_axis && d == args->axis) || (args->shared ? n == 1 : n <= gd_tensor_dim(t, d));
     }
-    if (fits && gd_tensor_count(index) > 0 && gd_tensor_dim(call->input[0], args->axis) == 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "index is %s, but axis %d of x %s has no elements, wanted no indices",
-                            gd_shape_text(index).text, args->axis,
-                            gd_shape_text(call->input[0]).text);
-    }
+    if (fits && gd_tensor_count(index) > 0 && gd_tensor_dim(call->input[0], args->axis) == 0)
+        return gd_refuse(call,
+                         "index is %s, but axis %d of x %s has no elements, wanted no indices",
+                         gd_shape_text(index).text, args->axis, gd_shape_text(call->input[0]).text);
     if (fits) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "index is %s %s, wanted int32 with %d dimensions, none larger than "
-                        "that of %s %s%s",
-                        gd_dtype_name(gd_tensor_dtype(index)), gd_shape_text(index).text, ndim,
-                        gd_input_name(call->op, i).text, gd_shape_text(t).text,
-                        free_axis ? " except along the axis" : "");
+    return gd_refuse(
+        call, "index is %s, wanted int32 with %d dimensions, none larger than that of %s %s%s",
+        gd_kind(index).text, ndim, gd_input_name(call->op, i).text, gd_shape_text(t).text,
+        free_axis ? " except along the axis" : "");
 }
 
 static gd_status gather_shape(const gd_call *call, gd_shapes *out)
@@ -50,10 +47,9 @@ static gd_status scatter_add_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_dtype x = gd_tensor_dtype(call->input[0]), src = gd_tensor_dtype(call->input[2]);
     if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
-    if (src != x) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "src is %s, but x is %s, wanted one dtype",
-                            gd_dtype_name(src), gd_dtype_name(x));
-    }
+    if (src != x)
+        return gd_refuse(call, "src is %s, but x is %s, wanted one dtype", gd_dtype_name(src),
+                         gd_dtype_name(x));
     if (check_index(call, 0, true) || check_index(call, 2, false)) return GD_ERROR_ARGUMENT;
     out->output[0] = gd_spec_like(call->input[0]);
     return GD_OK;

@@ -1,6 +1,7 @@
 /* topk.c - the ops topk, sort and argmax: where the largest elements are. They give whole numbers, so
  * they have no backward; the values that gd_topk and gd_sort return are gathered, and gather has one. */
 #include "axis/axis.h"
+#include "arguments.h"
 
 GD_KERNEL(topk_forward)
 GD_KERNEL(sort_forward)
@@ -13,22 +14,15 @@ static gd_status topk_shape(const gd_call *call, gd_shapes *out)
     const gd_tensor *x = call->input[0];
     if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
     const int64_t n = gd_tensor_dim(x, args->axis);
-    if (args->k < 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "k is %lld, wanted 0 or more",
-                            (long long)args->k);
-    }
+    if (args->k < 0) return gd_refuse(call, "k is %lld, wanted 0 or more", (long long)args->k);
     const bool all = call->op == &gd_op_sort;
-    if (all ? args->k != n : call->op == &gd_op_topk && args->k > n) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "k is %lld, wanted %s%lld, the size of axis %d of x %s",
-                            (long long)args->k, all ? "" : "at most ", (long long)n, args->axis,
-                            gd_shape_text(x).text);
-    }
-    if (n < args->k || n > INT32_MAX) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "axis %d of x %s has %lld elements, wanted %lld to %d", args->axis,
-                            gd_shape_text(x).text, (long long)n, (long long)args->k, INT32_MAX);
-    }
+    if (all ? args->k != n : call->op == &gd_op_topk && args->k > n)
+        return gd_refuse(call, "k is %lld, wanted %s%lld, the size of axis %d of x %s",
+                         (long long)args->k, all ? "" : "at most ", (long long)n, args->axis,
+                         gd_shape_text(x).text);
+    if (n < args->k || n > INT32_MAX)
+        return gd_refuse(call, "axis %d of x %s has %lld elements, wanted %lld to %d", args->axis,
+                         gd_shape_text(x).text, (long long)n, (long long)args->k, INT32_MAX);
     out->output[0] = gd_spec_like(x);
     out->output[0].dtype = GD_INT32;
     out->output[0].shape[args->axis] = args->k;

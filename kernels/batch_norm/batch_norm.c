@@ -17,38 +17,30 @@ static gd_status check_vector(const gd_call *call, int i)
     if (!t) return GD_OK;
     if (gd_check_real(call, i)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_ndim(t) == 1 && gd_tensor_dim(t, 0) == gd_tensor_dim(x, 1)) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s has shape %s, but x %s has %lld channels",
-                        gd_input_name(call->op, i).text, gd_shape_text(t).text,
-                        gd_shape_text(x).text, (long long)gd_tensor_dim(x, 1));
+    return gd_refuse(call, "%s has shape %s, but x %s has %lld channels",
+                     gd_input_name(call->op, i).text, gd_shape_text(t).text, gd_shape_text(x).text,
+                     (long long)gd_tensor_dim(x, 1));
 }
 
 static gd_status check(const gd_call *call)
 {
     const gd_batch_norm_args *args = call->args;
     const gd_tensor *x = call->input[BATCH_X];
-    if (gd_tensor_ndim(x) < 2 || !gd_dtype_is_real(gd_tensor_dtype(x))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s %s, wanted a real [B, C, ...]",
-                            gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text);
-    }
-    if (!(args->eps >= 0)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted 0 or more", args->eps);
-    }
-    if (!(args->momentum >= 0 && args->momentum <= 1)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "momentum is %g, wanted 0 to 1",
-                            args->momentum);
-    }
-    if (!call->input[BATCH_MEAN] != !call->input[BATCH_VAR]) {
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT, "mean is %s, but var is %s, wanted both or none",
-            call->input[BATCH_MEAN] ? "given" : "NULL", call->input[BATCH_VAR] ? "given" : "NULL");
-    }
+    if (gd_tensor_ndim(x) < 2 || !gd_dtype_is_real(gd_tensor_dtype(x)))
+        return gd_refuse(call, "x is %s, wanted a real [B, C, ...]", gd_kind(x).text);
+    if (!(args->eps >= 0)) return gd_refuse(call, "eps is %g, wanted 0 or more", args->eps);
+    if (!(args->momentum >= 0 && args->momentum <= 1))
+        return gd_refuse(call, "momentum is %g, wanted 0 to 1", args->momentum);
+    if (!call->input[BATCH_MEAN] != !call->input[BATCH_VAR])
+        return gd_refuse(call, "mean is %s, but var is %s, wanted both or none",
+                         call->input[BATCH_MEAN] ? "given" : "NULL",
+                         call->input[BATCH_VAR] ? "given" : "NULL");
     gd_status status = GD_OK;
     for (int i = BATCH_WEIGHT; i < BATCH_INPUTS && !status; i++) status = check_vector(call, i);
     for (int i = BATCH_MEAN; i < BATCH_INPUTS && !status; i++) {
         if (call->input[i] && gd_tensor_requires_grad(call->input[i]))
-            status = gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                  "%s requires a gradient, wanted a tensor that does not",
-                                  gd_input_name(call->op, i).text);
+            status = gd_refuse(call, "%s requires a gradient, wanted a tensor that does not",
+                               gd_input_name(call->op, i).text);
     }
     return status;
 }
@@ -61,12 +53,11 @@ static gd_status batch_norm_shape(const gd_call *call, gd_shapes *out)
     const gd_status status = check(call);
     if (status) return status;
     const gd_channels shape = gd_channels_of(x);
-    if (shape.B * shape.S == 1) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "x is %s, wanted more than one element of each channel: a single one "
-                            "has no variance",
-                            gd_shape_text(x).text);
-    }
+    if (shape.B * shape.S == 1)
+        return gd_refuse(
+            call,
+            "x is %s, wanted more than one element of each channel: a single one has no variance",
+            gd_shape_text(x).text);
     out->output[0] = gd_spec_like(x);
     out->save[0] = (gd_spec){GD_FLOAT64, 1, {shape.C}};
     out->save[1] = out->save[0];

@@ -12,25 +12,19 @@ static gd_status group_norm_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_group_norm_args *args = call->args;
     const gd_tensor *x = call->input[0];
-    if (gd_tensor_ndim(x) < 2 || !gd_dtype_is_real(gd_tensor_dtype(x))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s %s, wanted a real [B, C, ...]",
-                            gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text);
-    }
+    if (gd_tensor_ndim(x) < 2 || !gd_dtype_is_real(gd_tensor_dtype(x)))
+        return gd_refuse(call, "x is %s, wanted a real [B, C, ...]", gd_kind(x).text);
     const int64_t C = gd_tensor_dim(x, 1);
-    if (args->groups < 1 || C % args->groups) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "groups is %lld, wanted a divisor of the %lld channels of x %s",
-                            (long long)args->groups, (long long)C, gd_shape_text(x).text);
-    }
-    if (!(args->eps >= 0)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted 0 or more", args->eps);
-    }
+    if (args->groups < 1 || C % args->groups)
+        return gd_refuse(call, "groups is %lld, wanted a divisor of the %lld channels of x %s",
+                         (long long)args->groups, (long long)C, gd_shape_text(x).text);
+    if (!(args->eps >= 0)) return gd_refuse(call, "eps is %g, wanted 0 or more", args->eps);
     for (int i = 1; i < 3; i++) {
         const gd_tensor *t = call->input[i];
         if (!t || (gd_tensor_ndim(t) == 1 && gd_tensor_dim(t, 0) == C)) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s has shape %s, but x %s has %lld channels",
-                            gd_input_name(call->op, i).text, gd_shape_text(t).text,
-                            gd_shape_text(x).text, (long long)C);
+        return gd_refuse(call, "%s has shape %s, but x %s has %lld channels",
+                         gd_input_name(call->op, i).text, gd_shape_text(t).text,
+                         gd_shape_text(x).text, (long long)C);
     }
     if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
     out->output[0] = gd_spec_like(x);

@@ -14,9 +14,8 @@ static gd_status check_qkv(const gd_call *call)
     if (gd_tensor_ndim(qkv) == 4 && gd_tensor_dim(qkv, 1) == 1 && gd_tensor_dim(qkv, 3) % 2 == 0) {
         return GD_OK;
     }
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "qkv has shape %s, wanted [B, 1, H + 2 KV, D] with D even",
-                        gd_shape_text(qkv).text);
+    return gd_refuse(call, "qkv has shape %s, wanted [B, 1, H + 2 KV, D] with D even",
+                     gd_shape_text(qkv).text);
 }
 
 /* Input i, the keys or the values: both of one shape that goes with qkv. */
@@ -29,12 +28,12 @@ static gd_status check_kept(const gd_call *call, int i)
                 gd_tensor_dim(t, 3) == gd_tensor_dim(qkv, 3);
     const int64_t KV = gd_tensor_dim(t, 2), H = gd_tensor_dim(qkv, 2) - 2 * KV;
     if (fits && KV > 0 && H > 0 && H % KV == 0) return GD_OK;
-    return gd_call_fail(
-        call, GD_ERROR_ARGUMENT,
-        "%s has shape %s, wanted [%lld, capacity, KV, %lld], as keys has, to go with "
-        "qkv %s of H + 2 KV heads, H a multiple of KV",
-        gd_input_name(call->op, i).text, gd_shape_text(t).text, (long long)gd_tensor_dim(qkv, 0),
-        (long long)gd_tensor_dim(qkv, 3), gd_shape_text(qkv).text);
+    return gd_refuse(call,
+                     "%s has shape %s, wanted [%lld, capacity, KV, %lld], as keys has, to go with "
+                     "qkv %s of H + 2 KV heads, H a multiple of KV",
+                     gd_input_name(call->op, i).text, gd_shape_text(t).text,
+                     (long long)gd_tensor_dim(qkv, 0), (long long)gd_tensor_dim(qkv, 3),
+                     gd_shape_text(qkv).text);
 }
 
 static gd_status attention_decode_shape(const gd_call *call, gd_shapes *out)
@@ -42,19 +41,13 @@ static gd_status attention_decode_shape(const gd_call *call, gd_shapes *out)
     const attention_decode_args *args = call->args;
     const gd_tensor *position = call->input[3];
     if (check_qkv(call) || check_kept(call, 1) || check_kept(call, 2)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_dtype(position) != GD_INT32 || gd_tensor_count(position) != 1) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "position is %s %s, wanted one int32",
-                            gd_dtype_name(gd_tensor_dtype(position)), gd_shape_text(position).text);
-    }
-    if (!(args->base > 0)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "base is %g, wanted more than 0", args->base);
-    }
-    if (args->position != 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "options->position is %lld, wanted it unset, since position is a "
-                            "tensor here",
-                            (long long)args->position);
-    }
+    if (gd_tensor_dtype(position) != GD_INT32 || gd_tensor_count(position) != 1)
+        return gd_refuse(call, "position is %s, wanted one int32", gd_kind(position).text);
+    if (!(args->base > 0)) return gd_refuse(call, "base is %g, wanted more than 0", args->base);
+    if (args->position != 0)
+        return gd_refuse(
+            call, "options->position is %lld, wanted it unset, since position is a tensor here",
+            (long long)args->position);
     out->output[0] = gd_spec_like(call->input[0]);
     out->output[0].shape[2] = attention_decode_sizes_of(call).H;
     return GD_OK;

@@ -1,6 +1,7 @@
 /* attention_decode_cpu.c - the CPU kernel of attention_decode. */
 #include "decode/attention_decode.h"
 #include "inline_exp.h"
+#include "arguments.h"
 
 typedef struct step {
     attention_decode_sizes z;
@@ -98,11 +99,10 @@ gd_status GD_REAL_NAME(attention_decode_forward)(const gd_call *call)
               .position = *(const int32_t *)gd_data(call->input[3]),
               .interleaved = ((const attention_decode_args *)call->args)->interleaved};
     const attention_decode_sizes *z = &s.z;
-    if (s.position < 0 || s.position >= z->capacity) {
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT, "position is %lld, wanted 0 to %lld, the rows of keys %s",
-            (long long)s.position, (long long)z->capacity - 1, gd_shape_text(call->input[1]).text);
-    }
+    if (s.position < 0 || s.position >= z->capacity)
+        return gd_refuse(call, "position is %lld, wanted 0 to %lld, the rows of keys %s",
+                         (long long)s.position, (long long)z->capacity - 1,
+                         gd_shape_text(call->input[1]).text);
     if (gd_tensor_count(call->output[0]) == 0) return GD_OK;
     const int64_t heads = z->B * z->H;
     s.each = z->D + s.position + 1;

@@ -10,9 +10,9 @@ GD_KERNEL(norm_linear_decode_forward)
 static gd_status check_shape(const gd_call *call, int i, bool fits, const char *wanted)
 {
     if (fits) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s has shape %s, wanted %s for x %s",
-                        call->op->input_names[i], gd_shape_text(call->input[i]).text, wanted,
-                        gd_shape_text(call->input[0]).text);
+    return gd_refuse(call, "%s has shape %s, wanted %s for x %s", call->op->input_names[i],
+                     gd_shape_text(call->input[i]).text, wanted,
+                     gd_shape_text(call->input[0]).text);
 }
 
 static gd_status norm_linear_decode_shape(const gd_call *call, gd_shapes *out)
@@ -21,10 +21,8 @@ static gd_status norm_linear_decode_shape(const gd_call *call, gd_shapes *out)
     const gd_tensor *weight = call->input[3];
     const double eps = ((const norm_linear_decode_args *)call->args)->eps;
     if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_ndim(x) < 1 || gd_tensor_dim(x, -1) < 1) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x has shape %s, wanted [..., K], K > 0",
-                            gd_shape_text(x).text);
-    }
+    if (gd_tensor_ndim(x) < 1 || gd_tensor_dim(x, -1) < 1)
+        return gd_refuse(call, "x has shape %s, wanted [..., K], K > 0", gd_shape_text(x).text);
     const int64_t K = gd_tensor_dim(x, -1);
     bool same = gd_tensor_ndim(x) == gd_tensor_ndim(residual);
     for (int d = 0; same && d < gd_tensor_ndim(x); d++)
@@ -37,10 +35,8 @@ static gd_status norm_linear_decode_shape(const gd_call *call, gd_shapes *out)
                     "[N, K], N > 0,")) {
         return GD_ERROR_ARGUMENT;
     }
-    if (!(eps >= 0 && isfinite(eps))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "eps is %g, wanted a finite number of at least 0", eps);
-    }
+    if (!(eps >= 0 && isfinite(eps)))
+        return gd_refuse(call, "eps is %g, wanted a finite number of at least 0", eps);
     out->output[0] = out->output[1] = gd_spec_like(x);
     out->output[0].shape[out->output[0].ndim - 1] = gd_tensor_dim(weight, 0);
     return GD_OK;

@@ -10,9 +10,8 @@ static gd_status check_whole(const gd_call *call, int i, bool fits, const char *
 {
     const gd_tensor *t = call->input[i];
     if (fits && gd_tensor_dtype(t) == GD_INT32) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s %s, wanted int32 %s",
-                        call->op->input_names[i], gd_dtype_name(gd_tensor_dtype(t)),
-                        gd_shape_text(t).text, wanted);
+    return gd_refuse(call, "%s is %s, wanted int32 %s", call->op->input_names[i], gd_kind(t).text,
+                     wanted);
 }
 
 static gd_status sample_token_shape(const gd_call *call, gd_shapes *out)
@@ -21,22 +20,17 @@ static gd_status sample_token_shape(const gd_call *call, gd_shapes *out)
     const gd_tensor *logits = call->input[0], *next = call->input[1], *ids = call->input[2];
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_ndim(logits) < 1 || gd_tensor_count(logits) < 1 ||
-        gd_tensor_count(logits) != gd_tensor_dim(logits, -1) ||
-        gd_tensor_count(logits) > INT32_MAX) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "logits has shape %s, wanted [V] or [..., V] of one row, V from 1 to "
-                            "%d",
-                            gd_shape_text(logits).text, INT32_MAX);
-    }
+        gd_tensor_count(logits) != gd_tensor_dim(logits, -1) || gd_tensor_count(logits) > INT32_MAX)
+        return gd_refuse(call,
+                         "logits has shape %s, wanted [V] or [..., V] of one row, V from 1 to %d",
+                         gd_shape_text(logits).text, INT32_MAX);
     if (check_whole(call, 1, gd_tensor_ndim(next) == 1 && gd_tensor_count(next) == 2, "[2]") ||
         check_whole(call, 2, gd_tensor_ndim(ids) == 1, "[capacity]")) {
         return GD_ERROR_ARGUMENT;
     }
-    if (!(args->temperature >= 0 && isfinite(args->temperature))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "temperature is %g, wanted a finite number, at least 0",
-                            args->temperature);
-    }
+    if (!(args->temperature >= 0 && isfinite(args->temperature)))
+        return gd_refuse(call, "temperature is %g, wanted a finite number, at least 0",
+                         args->temperature);
     out->output[0] = (gd_spec){.dtype = GD_INT32};
     out->random_words = 1;
     return GD_OK;

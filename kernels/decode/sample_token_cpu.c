@@ -3,6 +3,7 @@
 #include "decode/sample_token.h"
 
 #include <math.h>
+#include "arguments.h"
 
 static double weight_of(REAL logit, REAL largest, double temperature)
 {
@@ -34,12 +35,10 @@ gd_status GD_REAL_NAME(sample_token_forward)(const gd_call *call)
     int32_t *next = gd_data(call->input[1]), *ids = gd_data(call->input[2]);
     const int64_t capacity = gd_tensor_count(call->input[2]), position = next[1];
     uint32_t word;
-    if (position < 0 || position >= capacity) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "the position in next is %lld, wanted 0 to %lld, the places of ids %s",
-                            (long long)position, (long long)capacity - 1,
-                            gd_shape_text(call->input[2]).text);
-    }
+    if (position < 0 || position >= capacity)
+        return gd_refuse(
+            call, "the position in next is %lld, wanted 0 to %lld, the places of ids %s",
+            (long long)position, (long long)capacity - 1, gd_shape_text(call->input[2]).text);
     gd_philox(call->seed, 0, call->random_offset, 1, &word);
     const int32_t id = draw(gd_data(call->input[0]), gd_tensor_count(call->input[0]),
                             args->temperature, word / 4294967296.0);

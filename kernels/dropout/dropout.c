@@ -9,9 +9,8 @@ GD_KERNEL(dropout_backward)
 static gd_status dropout_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_dropout_args *args = call->args;
-    if (!(args->p >= 0 && args->p < 1)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "p is %g, wanted 0 <= p < 1", args->p);
-    }
+    if (!(args->p >= 0 && args->p < 1))
+        return gd_refuse(call, "p is %g, wanted 0 <= p < 1", args->p);
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
     out->output[0] = gd_spec_like(call->input[0]);
     const int64_t count = gd_tensor_count(call->input[0]);

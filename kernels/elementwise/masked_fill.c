@@ -13,13 +13,12 @@ static gd_status masked_fill_shape(const gd_call *call, gd_shapes *out)
     const gd_spec *y = out->output;
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_dtype(mask) != GD_INT32)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "mask is %s, wanted int32",
-                            gd_dtype_name(gd_tensor_dtype(mask)));
+        return gd_refuse(call, "mask is %s, wanted int32", gd_dtype_name(gd_tensor_dtype(mask)));
     if (gd_tensor_ndim(mask) > gd_tensor_ndim(x) || gd_broadcast_shape(call, out) ||
         y->ndim != gd_tensor_ndim(x) ||
         memcmp(y->shape, gd_tensor_shape(x), (size_t)y->ndim * sizeof(int64_t)))
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "mask %s does not broadcast to x %s",
-                            gd_shape_text(mask).text, gd_shape_text(x).text);
+        return gd_refuse(call, "mask %s does not broadcast to x %s", gd_shape_text(mask).text,
+                         gd_shape_text(x).text);
     return GD_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "derivation.h"
 #include "gradus/ops.h"
 #include "kernel.h"
+#include "arguments.h"
 
 GD_KERNEL(where_forward)
 GD_KERNEL(where_backward)
@@ -12,11 +13,10 @@ static gd_status where_shape(const gd_call *call, gd_shapes *out)
     const gd_dtype condition = gd_tensor_dtype(call->input[0]), a = gd_tensor_dtype(call->input[1]),
                    b = gd_tensor_dtype(call->input[2]);
     if (condition != GD_INT32)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "condition is %s, wanted int32",
-                            gd_dtype_name(condition));
+        return gd_refuse(call, "condition is %s, wanted int32", gd_dtype_name(condition));
     if (gd_dtype_is_real(a) != gd_dtype_is_real(b)) /* both int32: moved as floats are */
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "b is %s, but a is %s; use gd_cast",
-                            gd_dtype_name(b), gd_dtype_name(a));
+        return gd_refuse(call, "b is %s, but a is %s; use gd_cast", gd_dtype_name(b),
+                         gd_dtype_name(a));
     return gd_broadcast_shape(call, out);
 }
 

@@ -2,6 +2,7 @@
 #include "layer_norm/layer_norm.h"
 #include "derivation.h"
 #include "gradus/ops.h"
+#include "arguments.h"
 
 GD_KERNEL(layer_norm_forward)
 GD_KERNEL(layer_norm_backward)
@@ -12,17 +13,13 @@ static gd_status check_vector(const gd_call *call, int i)
     const gd_text name = gd_input_name(call->op, i);
     const gd_tensor *t = call->input[i], *x = call->input[0];
     if (!t) return GD_OK;
-    if (gd_tensor_ndim(t) != 1 || gd_tensor_dim(t, 0) != gd_tensor_dim(x, -1)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "%s has shape %s, but the last dimension of x %s is %lld", name.text,
-                            gd_shape_text(t).text, gd_shape_text(x).text,
-                            (long long)gd_tensor_dim(x, -1));
-    }
-    if (gd_tensor_dtype(t) != gd_tensor_dtype(x)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted the dtype of x, %s",
-                            name.text, gd_dtype_name(gd_tensor_dtype(t)),
-                            gd_dtype_name(gd_tensor_dtype(x)));
-    }
+    if (gd_tensor_ndim(t) != 1 || gd_tensor_dim(t, 0) != gd_tensor_dim(x, -1))
+        return gd_refuse(call, "%s has shape %s, but the last dimension of x %s is %lld", name.text,
+                         gd_shape_text(t).text, gd_shape_text(x).text,
+                         (long long)gd_tensor_dim(x, -1));
+    if (gd_tensor_dtype(t) != gd_tensor_dtype(x))
+        return gd_refuse(call, "%s is %s, wanted the dtype of x, %s", name.text,
+                         gd_dtype_name(gd_tensor_dtype(t)), gd_dtype_name(gd_tensor_dtype(x)));
     return GD_OK;
 }
 
@@ -32,13 +29,9 @@ static gd_status layer_norm_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_layer_norm_args *args = call->args;
     const gd_tensor *x = call->input[0];
-    if (gd_tensor_ndim(x) < 1 || !gd_dtype_is_real(gd_tensor_dtype(x))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s %s, wanted a real [..., N]",
-                            gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text);
-    }
-    if (!(args->eps >= 0)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted 0 or more", args->eps);
-    }
+    if (gd_tensor_ndim(x) < 1 || !gd_dtype_is_real(gd_tensor_dtype(x)))
+        return gd_refuse(call, "x is %s, wanted a real [..., N]", gd_kind(x).text);
+    if (!(args->eps >= 0)) return gd_refuse(call, "eps is %g, wanted 0 or more", args->eps);
     gd_status status = check_vector(call, 1);
     if (!status) status = check_vector(call, 2);
     if (status) return status;

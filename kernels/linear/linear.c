@@ -7,22 +7,17 @@ static gd_status linear_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *x = call->input[0], *weight = call->input[1], *bias = call->input[2];
     if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_ndim(x) < 1) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "x has no dimensions, wanted [..., K] for weight %s",
-                            gd_shape_text(weight).text);
-    }
-    if (gd_tensor_ndim(weight) != 2 || gd_tensor_dim(weight, 1) != gd_tensor_dim(x, -1)) {
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT, "weight has shape %s, wanted [N, %lld] for x %s",
-            gd_shape_text(weight).text, (long long)gd_tensor_dim(x, -1), gd_shape_text(x).text);
-    }
+    if (gd_tensor_ndim(x) < 1)
+        return gd_refuse(call, "x has no dimensions, wanted [..., K] for weight %s",
+                         gd_shape_text(weight).text);
+    if (gd_tensor_ndim(weight) != 2 || gd_tensor_dim(weight, 1) != gd_tensor_dim(x, -1))
+        return gd_refuse(call, "weight has shape %s, wanted [N, %lld] for x %s",
+                         gd_shape_text(weight).text, (long long)gd_tensor_dim(x, -1),
+                         gd_shape_text(x).text);
     int64_t N = gd_tensor_dim(weight, 0);
-    if (bias && (gd_tensor_ndim(bias) != 1 || gd_tensor_dim(bias, 0) != N)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "bias has shape %s, wanted [%lld] for weight %s",
-                            gd_shape_text(bias).text, (long long)N, gd_shape_text(weight).text);
-    }
+    if (bias && (gd_tensor_ndim(bias) != 1 || gd_tensor_dim(bias, 0) != N))
+        return gd_refuse(call, "bias has shape %s, wanted [%lld] for weight %s",
+                         gd_shape_text(bias).text, (long long)N, gd_shape_text(weight).text);
     out->output[0] = gd_spec_like(x);
     out->output[0].shape[out->output[0].ndim - 1] = N;
     return GD_OK;

@@ -1,6 +1,7 @@
 /* linear_cross_entropy.c - the op: the loss of a model's last layer, whose logits are not kept.
  * README.md has the derivation. */
 #include "linear_cross_entropy/linear_cross_entropy.h"
+#include "arguments.h"
 
 extern const gd_op gd_op_cross_entropy;
 
@@ -11,17 +12,14 @@ static gd_status check_weight(const gd_call *call)
 {
     const gd_tensor *x = call->input[0], *weight = call->input[1];
     const gd_dtype dtype = gd_tensor_dtype(x);
-    if (gd_tensor_ndim(x) < 1 || !gd_dtype_is_real(dtype)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s %s, wanted a real [..., K]",
-                            gd_dtype_name(dtype), gd_shape_text(x).text);
-    }
+    if (gd_tensor_ndim(x) < 1 || !gd_dtype_is_real(dtype))
+        return gd_refuse(call, "x is %s %s, wanted a real [..., K]", gd_dtype_name(dtype),
+                         gd_shape_text(x).text);
     if (gd_tensor_ndim(weight) != 2 || gd_tensor_dim(weight, 1) != gd_tensor_dim(x, -1) ||
-        gd_tensor_dtype(weight) != dtype) {
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT, "weight is %s %s, wanted %s [V, %lld] for x %s",
-            gd_dtype_name(gd_tensor_dtype(weight)), gd_shape_text(weight).text,
-            gd_dtype_name(dtype), (long long)gd_tensor_dim(x, -1), gd_shape_text(x).text);
-    }
+        gd_tensor_dtype(weight) != dtype)
+        return gd_refuse(call, "weight is %s, wanted %s [V, %lld] for x %s", gd_kind(weight).text,
+                         gd_dtype_name(dtype), (long long)gd_tensor_dim(x, -1),
+                         gd_shape_text(x).text);
     return GD_OK;
 }
 

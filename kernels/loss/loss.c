@@ -19,26 +19,19 @@ static gd_status check_like_x(const gd_call *call, int i)
 {
     const gd_tensor *x = call->input[0], *other = call->input[i];
     if (gd_tensor_dtype(other) == gd_tensor_dtype(x) && same_shape(x, other)) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s %s, wanted %s %s, as x is",
-                        gd_input_name(call->op, i).text, gd_dtype_name(gd_tensor_dtype(other)),
-                        gd_shape_text(other).text, gd_dtype_name(gd_tensor_dtype(x)),
-                        gd_shape_text(x).text);
+    return gd_refuse(call, "%s, wanted %s, as x is", gd_given(call, i).text, gd_kind(x).text);
 }
 
 /* `most`: the last reduction that the loss has. */
 static gd_status check_reduction(const gd_call *call, int most)
 {
     const int reduction = ((const gd_loss_args *)call->args)->reduction;
-    if (reduction < 0 || reduction > most) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "reduction is %d, wanted GD_MEAN, GD_SUM%s GD_NONE%s", reduction,
-                            most == GD_BATCHMEAN ? "," : " or",
-                            most == GD_BATCHMEAN ? " or GD_BATCHMEAN" : "");
-    }
-    if (reduction == GD_BATCHMEAN && !gd_tensor_ndim(call->input[0])) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "x is [], wanted a dimension for GD_BATCHMEAN");
-    }
+    if (reduction < 0 || reduction > most)
+        return gd_refuse(call, "reduction is %d, wanted GD_MEAN, GD_SUM%s GD_NONE%s", reduction,
+                         most == GD_BATCHMEAN ? "," : " or",
+                         most == GD_BATCHMEAN ? " or GD_BATCHMEAN" : "");
+    if (reduction == GD_BATCHMEAN && !gd_tensor_ndim(call->input[0]))
+        return gd_refuse(call, "x is [], wanted a dimension for GD_BATCHMEAN");
     return GD_OK;
 }
 
@@ -46,8 +39,7 @@ static gd_status check_reduction(const gd_call *call, int most)
 static gd_status loss_shape(const gd_call *call, gd_shapes *out, int most, const char *positive)
 {
     const double p = ((const gd_loss_args *)call->args)->p;
-    if (positive && !(p > 0))
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %g, wanted more than 0", positive, p);
+    if (positive && !(p > 0)) return gd_refuse(call, "%s is %g, wanted more than 0", positive, p);
     if (gd_check_real(call, 0) || check_reduction(call, most)) return GD_ERROR_ARGUMENT;
     for (int i = 1; i < call->inputs; i++)
         if (call->input[i] && check_like_x(call, i)) return GD_ERROR_ARGUMENT;

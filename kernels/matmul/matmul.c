@@ -23,26 +23,22 @@ static gd_status matmul_shape(const gd_call *call, gd_shapes *out)
     if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < 2; i++) {
         if (gd_tensor_ndim(call->input[i]) >= 2) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "%s has shape %s, wanted at least 2 dimensions",
-                            gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text);
+        return gd_refuse(call, "%s has shape %s, wanted at least 2 dimensions",
+                         gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text);
     }
     int64_t K = op_columns(a, args->transpose_a), b_rows = op_rows(b, args->transpose_b);
-    if (K != b_rows) {
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT, "a %s%s has %lld columns, but b %s%s has %lld rows",
-            gd_shape_text(a).text, args->transpose_a ? " transposed" : "", (long long)K,
-            gd_shape_text(b).text, args->transpose_b ? " transposed" : "", (long long)b_rows);
-    }
+    if (K != b_rows)
+        return gd_refuse(call, "a %s%s has %lld columns, but b %s%s has %lld rows",
+                         gd_shape_text(a).text, args->transpose_a ? " transposed" : "",
+                         (long long)K, gd_shape_text(b).text,
+                         args->transpose_b ? " transposed" : "", (long long)b_rows);
     int na = gd_tensor_ndim(a), nb = gd_tensor_ndim(b), n = na > nb ? na : nb;
     out->output[0] = (gd_spec){.dtype = gd_tensor_dtype(a), .ndim = n};
     for (int i = 3; i <= n; i++) { /* counted from the end */
         int64_t da = i <= na ? gd_tensor_dim(a, -i) : 1, db = i <= nb ? gd_tensor_dim(b, -i) : 1;
-        if (da != db && da != 1 && db != 1) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "the leading dimensions of a %s and b %s do not broadcast",
-                                gd_shape_text(a).text, gd_shape_text(b).text);
-        }
+        if (da != db && da != 1 && db != 1)
+            return gd_refuse(call, "the leading dimensions of a %s and b %s do not broadcast",
+                             gd_shape_text(a).text, gd_shape_text(b).text);
         out->output[0].shape[n - i] = da == 1 ? db : da;
     }
     out->output[0].shape[n - 2] = op_rows(a, args->transpose_a);

@@ -14,32 +14,24 @@ static gd_status pool_shape(const gd_call *call, gd_shapes *out)
     const gd_pool_args *args = call->args;
     const gd_tensor *x = call->input[0];
     const int ndim = gd_tensor_ndim(x);
-    if (ndim < 2 || !gd_dtype_is_real(gd_tensor_dtype(x))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s %s, wanted a real [..., H, W]",
-                            gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text);
-    }
+    if (ndim < 2 || !gd_dtype_is_real(gd_tensor_dtype(x)))
+        return gd_refuse(call, "x is %s, wanted a real [..., H, W]", gd_kind(x).text);
     out->output[0] = gd_spec_like(x);
     for (int axis = 0; axis < POOL_AXES; axis++) {
         const int64_t kernel = args->kernel[axis], stride = args->stride[axis],
                       padding = args->padding[axis], n = gd_tensor_dim(x, axis - POOL_AXES);
         const char *name = axis ? "columns" : "rows";
-        if (kernel < 1 || stride < 1 || kernel > INT32_MAX || stride > INT32_MAX) {
-            return gd_call_fail(
-                call, GD_ERROR_ARGUMENT,
-                "the kernel has %lld %s and a stride of %lld, wanted 1 to 2147483647",
-                (long long)kernel, name, (long long)stride);
-        }
-        if (padding < 0 || padding > kernel / 2) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "padding is %lld %s, wanted 0 to half of the kernel's %lld",
-                                (long long)padding, name, (long long)kernel);
-        }
-        if (n + 2 * padding < kernel) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "the kernel has %lld %s, but x %s with its padding only %lld",
-                                (long long)kernel, name, gd_shape_text(x).text,
-                                (long long)(n + 2 * padding));
-        }
+        if (kernel < 1 || stride < 1 || kernel > INT32_MAX || stride > INT32_MAX)
+            return gd_refuse(call,
+                             "the kernel has %lld %s and a stride of %lld, wanted 1 to 2147483647",
+                             (long long)kernel, name, (long long)stride);
+        if (padding < 0 || padding > kernel / 2)
+            return gd_refuse(call, "padding is %lld %s, wanted 0 to half of the kernel's %lld",
+                             (long long)padding, name, (long long)kernel);
+        if (n + 2 * padding < kernel)
+            return gd_refuse(call, "the kernel has %lld %s, but x %s with its padding only %lld",
+                             (long long)kernel, name, gd_shape_text(x).text,
+                             (long long)(n + 2 * padding));
         out->output[0].shape[ndim - POOL_AXES + axis] = (n + 2 * padding - kernel) / stride + 1;
     }
     return GD_OK;
@@ -51,11 +43,9 @@ static gd_status max_pool2d_shape(const gd_call *call, gd_shapes *out)
     const gd_tensor *x = call->input[0];
     const gd_status status = pool_shape(call, out);
     if (status) return status;
-    if (gd_tensor_dim(x, -2) > 0 && gd_tensor_dim(x, -1) > INT32_MAX / gd_tensor_dim(x, -2)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "x is %s, wanted planes of at most 2^31 - 1 elements",
-                            gd_shape_text(x).text);
-    }
+    if (gd_tensor_dim(x, -2) > 0 && gd_tensor_dim(x, -1) > INT32_MAX / gd_tensor_dim(x, -2))
+        return gd_refuse(call, "x is %s, wanted planes of at most 2^31 - 1 elements",
+                         gd_shape_text(x).text);
     out->save[0] = out->output[0];
     out->save[0].dtype = GD_INT32;
     return GD_OK;

@@ -32,18 +32,16 @@ static gd_status check_axes(const gd_call *call, const gd_reduce_args *args)
     unsigned seen = 0;
     if (args->all) return GD_OK;
     if (args->count < 0 || args->count > ndim)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "given %d axes, but x %s has %d dimensions",
-                            args->count, gd_shape_text(x).text, ndim);
+        return gd_refuse(call, "given %d axes, but x %s has %d dimensions", args->count,
+                         gd_shape_text(x).text, ndim);
     for (int i = 0; i < args->count; i++) {
         int axis = args->axes[i];
         if (axis < -ndim || axis >= ndim)
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "axis is %d, wanted one of the %d dimensions of x %s", axis, ndim,
-                                gd_shape_text(x).text);
+            return gd_refuse(call, "axis is %d, wanted one of the %d dimensions of x %s", axis,
+                             ndim, gd_shape_text(x).text);
         unsigned bit = 1u << (axis < 0 ? axis + ndim : axis);
         if (seen & bit)
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "axis %d of x %s is listed twice", axis,
-                                gd_shape_text(x).text);
+            return gd_refuse(call, "axis %d of x %s is listed twice", axis, gd_shape_text(x).text);
         seen |= bit;
     }
     return GD_OK;
@@ -166,10 +164,8 @@ static gd_status std_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_variance_args *args = call->args;
     if (reduce_shape(call, out)) return GD_ERROR_ARGUMENT;
-    if (!isfinite(args->correction)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "correction is %g, wanted a finite number",
-                            args->correction);
-    }
+    if (!isfinite(args->correction))
+        return gd_refuse(call, "correction is %g, wanted a finite number", args->correction);
     const bool cpu = gd_context_device(call->context) == GD_CPU;
     for (int i = 0; i < VARIANCE_SAVES; i++) {
         out->save[i] = out->output[0];
@@ -305,10 +301,7 @@ static gd_status norm_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_norm_args *args = call->args;
     if (reduce_shape(call, out)) return GD_ERROR_ARGUMENT;
-    if (isnan(args->p)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "p is %g, wanted a number or an infinity",
-                            args->p);
-    }
+    if (isnan(args->p)) return gd_refuse(call, "p is %g, wanted a number or an infinity", args->p);
     for (int i = 0; i < NORM_SAVES; i++) {
         out->save[i] = out->output[0];
         out->save[i].dtype = call->dtype;

@@ -18,21 +18,17 @@ static gd_status check_x(const gd_call *call, const char *name, const char *head
         gd_dtype_is_real(gd_tensor_dtype(x))) {
         return GD_OK;
     }
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "%s is %s %s, wanted a real [B, T, %s, D] with D even", name,
-                        gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text, heads);
+    return gd_refuse(call, "%s is %s, wanted a real [B, T, %s, D] with D even", name,
+                     gd_kind(x).text, heads);
 }
 
 static gd_status check_args(const gd_call *call, const gd_rope_args *args)
 {
-    if (!(args->base > 0)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "base is %g, wanted more than 0", args->base);
-    }
+    if (!(args->base > 0)) return gd_refuse(call, "base is %g, wanted more than 0", args->base);
     const int64_t last = INT64_C(1) << 53; /* beyond, not every whole number is a double */
-    if (args->position < 0 || args->position > last) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "position is %lld, wanted 0 to %lld",
-                            (long long)args->position, (long long)last);
-    }
+    if (args->position < 0 || args->position > last)
+        return gd_refuse(call, "position is %lld, wanted 0 to %lld", (long long)args->position,
+                         (long long)last);
     return GD_OK;
 }
 
@@ -127,13 +123,12 @@ gd_status rope_qkv_check(const gd_call *call, const gd_rope_qkv_args *args)
         return GD_ERROR_ARGUMENT;
     }
     const int64_t heads = gd_tensor_dim(qkv, 2), most = heads > 0 ? (heads - 1) / 2 : 0;
-    if (args->kv_heads < 1 || args->kv_heads > most) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "kv_heads is %lld, wanted 1 to %lld, since qkv %s has %lld heads of "
-                            "queries, keys and values",
-                            (long long)args->kv_heads, (long long)most, gd_shape_text(qkv).text,
-                            (long long)heads);
-    }
+    if (args->kv_heads < 1 || args->kv_heads > most)
+        return gd_refuse(call,
+                         "kv_heads is %lld, wanted 1 to %lld, since qkv %s has %lld heads of "
+                         "queries, keys and values",
+                         (long long)args->kv_heads, (long long)most, gd_shape_text(qkv).text,
+                         (long long)heads);
     return GD_OK;
 }
 

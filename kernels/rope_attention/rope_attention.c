@@ -2,6 +2,7 @@
  * one product. It has no kernels of its own. README.md says what it saves. */
 #include "rope_attention/rope_attention.h"
 #include "attention/dropout.h"
+#include "arguments.h"
 
 /* ---- The CPU's kernels --------------------------------------------------------------------- */
 
@@ -42,12 +43,10 @@ static gd_status rope_attention_shape(const gd_call *call, gd_shapes *out)
     }
     const gd_spec q = part_spec(call, 0), k = part_spec(call, 1);
     const int64_t B = q.shape[0], T = q.shape[1], H = q.shape[2], KV = k.shape[2], D = q.shape[3];
-    if (H % KV != 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "qkv %s has %lld heads of queries, wanted a multiple of the %lld heads "
-                            "of keys",
-                            gd_shape_text(call->input[0]).text, (long long)H, (long long)KV);
-    }
+    if (H % KV != 0)
+        return gd_refuse(
+            call, "qkv %s has %lld heads of queries, wanted a multiple of the %lld heads of keys",
+            gd_shape_text(call->input[0]).text, (long long)H, (long long)KV);
     out->output[0] = q;
     out->output[0].dtype = gd_tensor_dtype(call->input[0]);
     out->save[SAVE_LSE] = (gd_spec){.dtype = call->dtype, .ndim = 3, .shape = {B, H, T}};

@@ -2,6 +2,7 @@
 #include "axis/axis.h"
 #include "derivation.h"
 #include "shape/shape.h"
+#include "arguments.h"
 
 GD_KERNEL(permute_forward)
 GD_KERNEL(permute_backward)
@@ -22,11 +23,9 @@ static gd_status permute_shape(const gd_call *call, gd_shapes *out)
     out->output[0] = gd_spec_like(x);
     for (int d = 0; d < gd_tensor_ndim(x); d++) {
         int axis = args->axes[d];
-        if (axis < 0 || axis >= gd_tensor_ndim(x) || (seen >> axis & 1)) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "axes[%d] is %d, wanted each of the %d dimensions of x %s once", d,
-                                axis, gd_tensor_ndim(x), gd_shape_text(x).text);
-        }
+        if (axis < 0 || axis >= gd_tensor_ndim(x) || (seen >> axis & 1))
+            return gd_refuse(call, "axes[%d] is %d, wanted each of the %d dimensions of x %s once",
+                             d, axis, gd_tensor_ndim(x), gd_shape_text(x).text);
         seen |= 1u << axis;
         out->output[0].shape[d] = gd_tensor_shape(x)[axis];
     }
@@ -107,13 +106,12 @@ static gd_status slice_shape(const gd_call *call, gd_shapes *out)
     const gd_slice_args *args = call->args;
     const gd_tensor *x = call->input[0];
     int64_t size = gd_tensor_dim(x, args->axis);
-    if (args->start < 0 || args->end < args->start || args->end > size) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "start is %lld and end is %lld, wanted 0 <= start <= end <= %lld, the "
-                            "size of axis %d of x %s",
-                            (long long)args->start, (long long)args->end, (long long)size,
-                            args->axis, gd_shape_text(x).text);
-    }
+    if (args->start < 0 || args->end < args->start || args->end > size)
+        return gd_refuse(call,
+                         "start is %lld and end is %lld, wanted 0 <= start <= end <= %lld, the "
+                         "size of axis %d of x %s",
+                         (long long)args->start, (long long)args->end, (long long)size, args->axis,
+                         gd_shape_text(x).text);
     out->output[0] = gd_spec_like(x);
     out->output[0].shape[args->axis] = args->end - args->start;
     return GD_OK;
@@ -193,9 +191,8 @@ static gd_status expand_shape(const gd_call *call, gd_shapes *out)
         out->output[0].shape[d] = args->shape[d];
     }
     if (fits) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "x %s does not broadcast to the wanted shape of %d dimensions",
-                        gd_shape_text(x).text, args->ndim);
+    return gd_refuse(call, "x %s does not broadcast to the wanted shape of %d dimensions",
+                     gd_shape_text(x).text, args->ndim);
 }
 
 static bool expand_view(const gd_call *call, int index, int64_t *strides, int64_t *offset)
@@ -255,11 +252,9 @@ static gd_status concat_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_concat_args *args = call->args;
     const gd_tensor *first = call->input[0];
-    if (args->axis < 0 || args->axis >= gd_tensor_ndim(first)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "axis is %d, wanted one of the %d dimensions of x[0] %s", args->axis,
-                            gd_tensor_ndim(first), gd_shape_text(first).text);
-    }
+    if (args->axis < 0 || args->axis >= gd_tensor_ndim(first))
+        return gd_refuse(call, "axis is %d, wanted one of the %d dimensions of x[0] %s", args->axis,
+                         gd_tensor_ndim(first), gd_shape_text(first).text);
     out->output[0] = gd_spec_like(first);
     out->output[0].shape[args->axis] = 0;
     for (int i = 0; i < call->inputs; i++) {
@@ -269,19 +264,14 @@ static gd_status concat_shape(const gd_call *call, gd_shapes *out)
         for (int d = 0; fits && d < gd_tensor_ndim(t); d++) {
             fits = d == args->axis || gd_tensor_shape(t)[d] == gd_tensor_shape(first)[d];
         }
-        if (!fits) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "x[%d] is %s %s, wanted %s and the shape of x[0] %s except along "
-                                "axis %d",
-                                i, gd_dtype_name(gd_tensor_dtype(t)), gd_shape_text(t).text,
-                                gd_dtype_name(gd_tensor_dtype(first)), gd_shape_text(first).text,
-                                args->axis);
-        }
+        if (!fits)
+            return gd_refuse(call,
+                             "x[%d] is %s, wanted %s and the shape of x[0] %s except along axis %d",
+                             i, gd_kind(t).text, gd_dtype_name(gd_tensor_dtype(first)),
+                             gd_shape_text(first).text, args->axis);
         if (__builtin_add_overflow(out->output[0].shape[args->axis], gd_tensor_dim(t, args->axis),
-                                   &out->output[0].shape[args->axis])) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "the sizes along axis %d overflow",
-                                args->axis);
-        }
+                                   &out->output[0].shape[args->axis]))
+            return gd_refuse(call, "the sizes along axis %d overflow", args->axis);
     }
     return GD_OK;
 }
@@ -384,11 +374,9 @@ static gd_status stack_shape(const gd_call *call, gd_shapes *out)
         bool same = gd_tensor_dtype(t) == gd_tensor_dtype(first) && gd_tensor_ndim(t) == ndim;
         for (int d = 0; same && d < ndim; d++)
             same = gd_tensor_dim(t, d) == gd_tensor_dim(first, d);
-        if (!same) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "x[%d] is %s %s, wanted %s %s as x[0]", i,
-                                gd_dtype_name(gd_tensor_dtype(t)), gd_shape_text(t).text,
-                                gd_dtype_name(gd_tensor_dtype(first)), gd_shape_text(first).text);
-        }
+        if (!same)
+            return gd_refuse(call, "x[%d] is %s, wanted %s as x[0]", i, gd_kind(t).text,
+                             gd_kind(first).text);
     }
     return GD_OK;
 }
@@ -449,8 +437,7 @@ static gd_status index_select_shape(const gd_call *call, gd_shapes *out)
     const gd_tensor *index = call->input[1];
     if (gd_check_place(call)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_dtype(index) == GD_INT32 && gd_tensor_ndim(index) == 1) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "index is %s %s, wanted int32 [K]",
-                        gd_dtype_name(gd_tensor_dtype(index)), gd_shape_text(index).text);
+    return gd_refuse(call, "index is %s, wanted int32 [K]", gd_kind(index).text);
 }
 
 gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)

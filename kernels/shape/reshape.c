@@ -2,6 +2,7 @@
 #include "derivation.h"
 #include "gradus/ops.h"
 #include "shape/shape.h"
+#include "arguments.h"
 
 GD_KERNEL(same_order_forward)
 GD_KERNEL(same_order_backward)
@@ -17,11 +18,9 @@ static gd_status reshape_shape(const gd_call *call, gd_shapes *out)
     int open = -1; /* the dimension that is -1 */
     for (int d = 0; d < args->ndim; d++) {
         int64_t size = args->shape[d];
-        if (size < -1 || (size == -1 && open >= 0)) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "dimension %d of the shape is %lld, wanted 0 or more, or one -1", d,
-                                (long long)size);
-        }
+        if (size < -1 || (size == -1 && open >= 0))
+            return gd_refuse(call, "dimension %d of the shape is %lld, wanted 0 or more, or one -1",
+                             d, (long long)size);
         if (size == -1) open = d;
         if (size >= 0 && __builtin_mul_overflow(product, size, &product)) product = INT64_MAX;
     }
@@ -33,10 +32,9 @@ static gd_status reshape_shape(const gd_call *call, gd_shapes *out)
         return GD_OK;
     }
     if (open < 0 && product == count) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "x %s has %lld elements, which %s",
-                        gd_shape_text(x).text, (long long)count,
-                        open < 0 ? "the shape does not have"
-                                 : "the shape's other dimensions do not divide");
+    return gd_refuse(
+        call, "x %s has %lld elements, which %s", gd_shape_text(x).text, (long long)count,
+        open < 0 ? "the shape does not have" : "the shape's other dimensions do not divide");
 }
 
 /* The shape with -1 filled in. Without elements the product of the sizes is not used, and -1 is
@@ -188,10 +186,8 @@ gd_tensor *gd_contiguous(gd_tensor *x)
 static gd_status cast_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_cast_args *args = call->args;
-    if (gd_dtype_size(args->dtype) == 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "dtype is %d, wanted one of gd_dtype",
-                            (int)args->dtype);
-    }
+    if (gd_dtype_size(args->dtype) == 0)
+        return gd_refuse(call, "dtype is %d, wanted one of gd_dtype", (int)args->dtype);
     out->output[0] = gd_spec_like(call->input[0]);
     out->output[0].dtype = args->dtype;
     return GD_OK;

@@ -1,6 +1,7 @@
 /* triangle.c - the ops tril and triu: matrices of which a triangle is kept, and the rest is 0. */
 #include "gradus/ops.h"
 #include "shape/shape.h"
+#include "arguments.h"
 
 GD_KERNEL(tril_forward)
 GD_KERNEL(tril_backward)
@@ -10,10 +11,8 @@ GD_KERNEL(triu_backward)
 static gd_status triangle_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *x = call->input[0];
-    if (gd_tensor_ndim(x) < 2) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s, wanted [..., M, N]",
-                            gd_shape_text(x).text);
-    }
+    if (gd_tensor_ndim(x) < 2)
+        return gd_refuse(call, "x is %s, wanted [..., M, N]", gd_shape_text(x).text);
     out->output[0] = gd_spec_like(x);
     return GD_OK;
 }

@@ -14,11 +14,9 @@ static gd_status softmax_shape(const gd_call *call, gd_shapes *out)
     const gd_softmax_args *args = call->args;
     const gd_tensor *x = call->input[0];
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
-    if (args->axis < 0 || args->axis >= gd_tensor_ndim(x)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "axis is %d, wanted one of the %d dimensions of x %s", args->axis,
-                            gd_tensor_ndim(x), gd_shape_text(x).text);
-    }
+    if (args->axis < 0 || args->axis >= gd_tensor_ndim(x))
+        return gd_refuse(call, "axis is %d, wanted one of the %d dimensions of x %s", args->axis,
+                         gd_tensor_ndim(x), gd_shape_text(x).text);
     out->output[0] = gd_spec_like(x);
     return GD_OK;
 }

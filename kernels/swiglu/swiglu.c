@@ -3,6 +3,7 @@
 #include "derivation.h"
 #include "gradus/ops.h"
 #include "kernel.h"
+#include "arguments.h"
 
 GD_KERNEL(swiglu_forward)
 GD_KERNEL(swiglu_backward)
@@ -12,12 +13,10 @@ static gd_status halves_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *gate = call->input[0];
     const int last = gd_tensor_ndim(gate) - 1;
-    if (last < 0 || gd_tensor_dim(gate, last) % 2 || !gd_dtype_is_real(gd_tensor_dtype(gate))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "gate is %s %s and up is NULL, wanted a real [..., 2 N] that holds "
-                            "both",
-                            gd_dtype_name(gd_tensor_dtype(gate)), gd_shape_text(gate).text);
-    }
+    if (last < 0 || gd_tensor_dim(gate, last) % 2 || !gd_dtype_is_real(gd_tensor_dtype(gate)))
+        return gd_refuse(call,
+                         "gate is %s and up is NULL, wanted a real [..., 2 N] that holds both",
+                         gd_kind(gate).text);
     out->output[0] = gd_spec_like(gate);
     out->output[0].shape[last] /= 2;
     return GD_OK;
@@ -32,12 +31,9 @@ static gd_status swiglu_shape(const gd_call *call, gd_shapes *out)
     for (int d = 0; same && d < gd_tensor_ndim(gate); d++) {
         same = gd_tensor_shape(gate)[d] == gd_tensor_shape(up)[d];
     }
-    if (!same || !gd_dtype_is_real(gd_tensor_dtype(gate))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "up is %s %s, wanted a real dtype and the shape of gate, %s %s",
-                            gd_dtype_name(gd_tensor_dtype(up)), gd_shape_text(up).text,
-                            gd_dtype_name(gd_tensor_dtype(gate)), gd_shape_text(gate).text);
-    }
+    if (!same || !gd_dtype_is_real(gd_tensor_dtype(gate)))
+        return gd_refuse(call, "up is %s, wanted a real dtype and the shape of gate, %s",
+                         gd_kind(up).text, gd_kind(gate).text);
     out->output[0] = gd_spec_like(gate);
     return GD_OK;
 }
