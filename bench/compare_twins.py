@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """compare_twins.py - the programs of bench/twins/ in C and in PyTorch: their lines of at most 100
-columns, without comments and blank ones; with --time the CPU time of a step on one thread,
-the least of three runs.
-    bench/compare_twins.py [--time BUILD_DIR]        status 1 if one in C has too many lines
+columns, without comments, blank ones and what twin.h and twin.py share; with --time the CPU time of
+a step on one thread, the least of three runs that take turns. --check compares the losses of those
+in C with PyTorch's, which --record writes to bench/twins/losses.txt.
+    bench/compare_twins.py [--time BUILD_DIR] [--check BUILD_DIR] [--record] [NAME...]
+Status 1 if one in C has too many lines, or other losses.
 """
-import argparse
-import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
-TWINS = pathlib.Path(__file__).resolve().parent / "twins"
+from harness import ROOT, options, run, take_turns
+
+TWINS = ROOT / "bench/twins"
+LOSSES = TWINS / "losses.txt"
 MOST = {"mlp": 1.6, "char_lstm": 2.0, "cnn": 2.5}  # times PyTorch's lines
+COMPARED = 8  # losses, from the first
 
 
 def lines_of(path):
@@ -24,28 +27,63 @@ def lines_of(path):
     return len(lines)
 
 
-def step_time(command):
-    with tempfile.TemporaryDirectory() as folder:
-        runs = [subprocess.run(command, cwd=folder, capture_output=True, text=True)
-                for _ in range(3)]
-    times = [re.search(r"([\d.]+) ms a step", run.stdout) for run in runs]
-    if not all(times):
-        sys.exit(f"{command[-1]}: {runs[0].stdout}{runs[0].stderr}")
-    return min(float(time[1]) for time in times)
+def sides(name, build):
+    """The commands that run a program in C, and its twin."""
+    return {"C": [build.resolve() / f"bin/examples/twin_{name}"],
+            "PyTorch": [sys.executable, TWINS / f"twin_{name}.py"]}
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--time", metavar="BUILD_DIR", type=pathlib.Path)
-build = parser.parse_args().time
-too_many = False
-for name, most in MOST.items():
-    c, py = TWINS / f"twin_{name}.c", TWINS / f"twin_{name}.py"
-    ratio = lines_of(c) / lines_of(py)
-    too_many = too_many or ratio > most
-    row = f"{name:10}{lines_of(c):3} lines, PyTorch {lines_of(py)}: {ratio:.2f}, at most {most}"
-    if build:
-        ours = step_time([build.resolve() / f"bin/examples/twin_{name}"])
-        theirs = step_time([sys.executable, py])
-        row += f"; {ours:.3g} ms a step, PyTorch {theirs:.3g}: {ours / theirs:.2f} times"
-    print(row)
-sys.exit(too_many)
+def step_times(name, build):
+    """{side: milliseconds}"""
+    def measure(command):
+        with tempfile.TemporaryDirectory() as folder:
+            return float(re.search(r"([\d.]+) ms a step", run(command, cwd=folder))[1])
+
+    calls = {side: lambda command=command: measure(command)
+             for side, command in sides(name, build).items()}
+    return {side: min(times) for side, times in take_turns(calls, 3).items()}
+
+
+def losses(command):
+    return [float(line) for line in run(command).splitlines()[:COMPARED]]
+
+
+def check(build):
+    """Whether the losses are PyTorch's to 1e-4 of the largest."""
+    same = True
+    for name, *recorded in map(str.split, LOSSES.read_text().splitlines()):
+        recorded = [float(loss) for loss in recorded]
+        off = max(abs(a - b) for a, b in zip(losses(sides(name, build)["C"]), recorded, strict=True))
+        good = off <= 1e-4 * max(map(abs, recorded))
+        same = same and good
+        print(f"{name:14}losses {off:.1e} from PyTorch's{'' if good else ': too far'}")
+    return same
+
+
+def main():
+    p = options(__doc__)
+    p.add_argument("--time", metavar="BUILD_DIR", type=type(ROOT))
+    p.add_argument("--check", metavar="BUILD_DIR", type=type(ROOT))
+    p.add_argument("--record", action="store_true")
+    p.add_argument("names", nargs="*", default=sorted(f.stem[5:] for f in TWINS.glob("twin_*.c")))
+    args = p.parse_args()
+    if args.record:
+        LOSSES.write_text("".join(
+            " ".join([name, *(f"{loss:.7g}" for loss in losses(sides(name, ROOT)["PyTorch"]))]) + "\n"
+            for name in args.names if "import twin" in (TWINS / f"twin_{name}.py").read_text()))
+    failed = bool(args.check) and not check(args.check)
+    for name in args.names:
+        ours, theirs = (lines_of(TWINS / f"twin_{name}.{kind}") for kind in ("c", "py"))
+        row = f"{name:14}{ours:3} lines, PyTorch {theirs}: {ours / theirs:.2f}"
+        if name in MOST:
+            row += f", at most {MOST[name]}"
+            failed = failed or ours / theirs > MOST[name]
+        if args.time:
+            ms = step_times(name, args.time)
+            row += f"; {ms['C']:.3g} ms a step, PyTorch {ms['PyTorch']:.3g}: {ms['C'] / ms['PyTorch']:.2f} times"
+        print(row, flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+/* twin_distillation.c - a small network learns from labels and from what a large one thinks (Hinton et al.
+ * 2015). */
+#include "twin.h"
+
+enum { B = 128, IN = 64, OUT = 10, STEPS = 100 };
+
+int main(void)
+{
+    gd_context *ctx = twin_context();
+    gd_params *p[2] = {gd_params_create(ctx, GD_FLOAT32), gd_params_create(ctx, GD_FLOAT32)};
+    const gd_mlp teacher = gd_make_mlp(p[0], 0, 3, (int64_t[]){IN, 256, 256, OUT}, "");
+    const gd_mlp student = gd_make_mlp(p[1], 0, 2, (int64_t[]){IN, 32, OUT}, "");
+    for (int i = 0; i < 2; i++) twin_init(p[i]);
+    gd_optimizer *adamw = gd_adamw_create(p[1], NULL);
+    gd_tensor *points = twin_floats(ctx, 1, 1, GD_SHAPE(STEPS * B, IN));
+    gd_tensor *labels = twin_ints(ctx, 2, OUT, GD_SHAPE(STEPS * B));
+    const double warm = 4; /* the temperature */
+    for (int step = 0; step < STEPS && !gd_error(ctx); step++) {
+        gd_tensor *x = gd_narrow(points, 0, step * B, B);
+        gd_no_grad_begin(ctx);
+        gd_tensor *wanted = gd_softmax(gd_scale(gd_run_mlp(&teacher, x, gd_relu), 1 / warm), -1);
+        gd_no_grad_end(ctx);
+        gd_tensor *y = gd_run_mlp(&student, x, gd_relu);
+        gd_tensor *soft = gd_log_softmax(gd_scale(y, 1 / warm), -1);
+        gd_tensor *off = gd_scale(gd_kl_div(soft, wanted, false, GD_BATCHMEAN), warm * warm);
+        gd_tensor *loss = gd_add(off, gd_cross_entropy(y, gd_narrow(labels, 0, step * B, B)));
+        gd_backward(loss);
+        gd_optimizer_step(adamw, 0.003);
+        gd_params_clear_grads(p[1]);
+        twin_step(loss);
+        gd_step_end(ctx);
+    }
+    gd_optimizer_free(adamw), gd_params_free(p[0]), gd_params_free(p[1]);
+    return twin_end(ctx);
+}
