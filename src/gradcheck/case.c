@@ -7,7 +7,14 @@
 
 static gd_status apply_op(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
 {
-    return gd_apply_multi(&c->probe->op, in, c->arguments, c->args, out);
+    return gd_apply_multi(&c->f.probe->op, in, c->f.arguments, c->f.args, out);
+}
+
+static gd_spec spec_of(const gd_case_input *in)
+{
+    gd_spec spec = {.ndim = in->ndim};
+    memcpy(spec.shape, in->shape, sizeof spec.shape);
+    return spec;
 }
 
 /* Checks a record and a case before anything is run. */
@@ -32,12 +39,13 @@ static gd_status look_at_case(gd_context *ctx, const gd_op *op, const gd_case *c
             return gd_fail(ctx, GD_ERROR_ARGUMENT,
                            "gradcheck: %s, case %s: ndim of input %d is %d, wanted 0 to %d", name,
                            of, i, in->ndim, GD_MAX_DIMS);
+        const gd_spec spec = spec_of(in);
         for (int axis = 0; axis < in->ndim; axis++)
             if (in->shape[axis] < 0)
                 return gd_fail(ctx, GD_ERROR_ARGUMENT,
                                "gradcheck: %s, case %s: the shape of input %d is %s, wanted no "
                                "negative dimension",
-                               name, of, i, gd_check_shape(in->ndim, in->shape).text);
+                               name, of, i, gd_check_shape(&spec).text);
     }
     if (given && check->inputs <= GD_CASE_MAX_INPUTS) return GD_OK;
     return gd_fail(
@@ -45,55 +53,54 @@ static gd_status look_at_case(gd_context *ctx, const gd_op *op, const gd_case *c
         of, check->inputs, check->inputs > 0 && !given ? ", all absent" : "", GD_CASE_MAX_INPUTS);
 }
 
-/* Makes input i of the case: its values and its leaf. */
-static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
+/* Makes input i of the case: its values and its leaf. False if it has values beyond the dtype's
+ * range. */
+static bool make_input(gd_checker *c, const gd_case_input *how, int draw, int i)
 {
     gd_argument *a = &c->input[i];
-    gd_check_copy_name(a->name, sizeof a->name, gd_input_name(c->op, i).text);
+    gd_check_copy_name(a->name, sizeof a->name, gd_input_name(c->f.op, i).text);
     a->given = !how->absent;
-    a->dtype = how->fill == GD_FILL_INDEX ? GD_INT32 : c->dtype;
-    a->wanted = a->given && !how->fixed && gd_dtype_is_real(a->dtype);
-    a->ndim = how->ndim;
+    a->spec = spec_of(how);
+    a->spec.dtype = how->fill == GD_FILL_INDEX ? GD_INT32 : c->dtype;
+    a->wanted = a->given && !how->fixed && gd_dtype_is_real(a->spec.dtype);
     a->count = 1;
     a->scale = 1;
-    for (int axis = 0; axis < how->ndim; axis++) {
-        a->shape[axis] = how->shape[axis];
-        a->count *= how->shape[axis];
-    }
-    if (!a->given) return GD_OK;
+    for (int axis = 0; axis < how->ndim; axis++) a->count *= how->shape[axis];
+    if (!a->given) return true;
     a->value = gd_check_numbers(c, a->count);
     double *scratch = gd_check_numbers(c, a->count);
-    if (!a->value || !scratch) return GD_ERROR_MEMORY;
+    if (!a->value || !scratch) return true;
     /* No perturbation may change the order of two values. */
     double gap = c->options.step * 4 > 0.01 ? c->options.step * 4 : 0.01;
     gd_check_fill(a->value, a->count, how, gap, c->options.seed,
-                  (uint64_t)(i + c->draw * GD_CASE_MAX_INPUTS), scratch);
+                  (uint64_t)(i + draw * GD_CASE_MAX_INPUTS), scratch);
     memcpy(scratch, a->value, (size_t)a->count * sizeof *scratch);
-    gd_status status = gd_check_make_leaf(c, a);
+    gd_check_make_leaf(c, a);
     for (int64_t k = 0; k < a->count; k++)
-        if (isinf(a->value[k]) && isfinite(scratch[k])) c->beyond = a->name;
-    return status;
+        if (isinf(a->value[k]) && isfinite(scratch[k])) return false;
+    return true;
 }
 
-static gd_status make_inputs(gd_checker *c, const gd_op *op, const gd_case *check)
+/* Makes all inputs. Returns the last one that has values beyond the dtype's range, if any. */
+static const char *make_inputs(gd_checker *c, const gd_op *op, const gd_case *check, int draw)
 {
-    c->inputs = c->arguments = check->inputs > op->inputs ? check->inputs : op->inputs;
+    const char *beyond = NULL;
+    c->inputs = check->inputs > op->inputs ? check->inputs : op->inputs;
     c->outputs = op->outputs;
-    c->op = op;
-    c->args = check->args;
-    /* Distinct values may become equal in 16 bits. */
-    c->kinks = check->kinks || gd_dtype_size(c->dtype) == 2;
-    c->may_be_empty = check->may_be_empty;
-    c->apply = apply_op;
-    c->probe = gd_check_allocate(c, 1, sizeof *c->probe);
+    c->f = (gd_subject){.apply = apply_op,
+                        .op = op,
+                        .args = check->args,
+                        .probe = gd_check_allocate(c, 1, sizeof *c->f.probe),
+                        .arguments = c->inputs,
+                        /* Distinct values may become equal in 16 bits. */
+                        .kinks = check->kinks || gd_dtype_size(c->dtype) == 2,
+                        .may_be_empty = check->may_be_empty};
     c->input = gd_check_allocate(c, c->inputs, sizeof *c->input);
-    if (!c->probe || !c->input) return GD_ERROR_MEMORY;
-    gd_check_probe(c->probe, op, c);
-    for (int i = 0; i < check->inputs && i < GD_CASE_MAX_INPUTS; i++) {
-        gd_status status = make_input(c, &check->input[i], i);
-        if (status) return status;
-    }
-    return GD_OK;
+    if (gd_check_failed(c)) return NULL;
+    gd_check_probe(c->f.probe, op, c);
+    for (int i = 0; i < check->inputs && i < GD_CASE_MAX_INPUTS && !gd_check_failed(c); i++)
+        if (!make_input(c, &check->input[i], draw, i)) beyond = c->input[i].name;
+    return beyond;
 }
 
 /* Whether the op is missing on this device; the report says so. An op without a backward on any
@@ -123,19 +130,18 @@ static gd_status check_draw(gd_context *ctx, const gd_op *op, const gd_case *che
     gd_status status = gd_check_begin(&c, ctx, options, report);
     if (!status) status = look_at_case(ctx, op, check);
     if (status) return status;
-    c.draw = draw;
     gd_check_copy_name(report->op, sizeof report->op, op->name);
     gd_check_copy_name(report->name, sizeof report->name, check->name);
-    if (unsupported(op, check, report)) return gd_check_end(&c, GD_OK);
-    status = make_inputs(&c, op, check);
-    if (!status && c.beyond) { /* a case for other dtypes */
+    if (unsupported(op, check, report)) return gd_check_end(&c);
+    const char *beyond = make_inputs(&c, op, check, draw);
+    if (beyond && !gd_check_failed(&c)) { /* a case for other dtypes */
         report->verdict = GD_VERDICT_EMPTY;
-        snprintf(report->message, sizeof report->message, "values of %s are beyond %s", c.beyond,
+        snprintf(report->message, sizeof report->message, "values of %s are beyond %s", beyond,
                  gd_dtype_name(c.dtype));
-    } else if (!status) {
-        status = gd_check_all(&c);
+    } else if (!gd_check_failed(&c)) {
+        gd_check_all(&c);
     }
-    return gd_check_end(&c, status);
+    return gd_check_end(&c);
 }
 
 /* If nothing could be compared because of kinks (a scalar's step crosses one of many), other values
@@ -156,7 +162,7 @@ gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *che
 
 static gd_status apply_function(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
 {
-    out[0] = c->function(c->user, in, c->arguments);
+    out[0] = c->f.function(c->f.user, in, c->f.arguments);
     if (!out[0] && !gd_error(c->ctx))
         gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: the function %s returned NULL",
                 c->report->op);
@@ -170,51 +176,50 @@ static gd_status apply_function(gd_checker *c, gd_tensor *const *in, gd_tensor *
 
 /* Whether input i is an earlier one again. An error if it only shares memory with one: perturbing
  * either would change both. */
-static gd_status look_at_earlier(gd_checker *c, int i)
+static void look_at_earlier(gd_checker *c, int i)
 {
     gd_argument *a = &c->input[i];
     for (int k = 0; k < i && !a->again; k++) {
         const gd_argument *b = &c->input[k];
         a->again = b->leaf == a->leaf;
-        if (a->again) gd_check_copy_name(a->name, sizeof a->name, b->name);
-        if (a->again || !(a->required || b->required) || !gd_check_overlap(a->leaf, b->leaf))
-            continue;
-        return gd_fail(c->ctx, GD_ERROR_ARGUMENT,
-                       "gradcheck: inputs %d and %d share memory, wanted tensors of their own, or "
-                       "the same tensor twice",
-                       k, i);
+        if (a->again)
+            gd_check_copy_name(a->name, sizeof a->name, b->name);
+        else if ((a->required || b->required) && gd_check_overlap(a->leaf, b->leaf))
+            gd_fail(c->ctx, GD_ERROR_ARGUMENT,
+                    "gradcheck: inputs %d and %d share memory, wanted tensors of their own, or the "
+                    "same tensor twice",
+                    k, i);
     }
-    if (a->again) a->wanted = false;
-    return GD_OK;
+    a->wanted = a->wanted && !a->again;
 }
 
-static gd_status borrow_input(gd_checker *c, gd_tensor *t, int i)
+static void borrow_input(gd_checker *c, gd_tensor *t, int i)
 {
     gd_argument *a = &c->input[i];
-    if (!t) return GD_OK;
+    if (!t) return;
     if (*gd_tensor_name(t))
         gd_check_copy_name(a->name, sizeof a->name, gd_tensor_name(t));
     else
         snprintf(a->name, sizeof a->name, "input %d", i);
-    a->dtype = gd_tensor_dtype(t);
-    a->ndim = gd_tensor_ndim(t);
+    a->spec = gd_spec_like(t);
     a->count = gd_tensor_count(t);
-    memcpy(a->shape, gd_tensor_shape(t), (size_t)a->ndim * sizeof *a->shape);
     a->wanted = a->required = gd_tensor_requires_grad(t);
     if (gd_tensor_set_requires_grad(t, a->required)) {
         gd_error_clear(c->ctx);
-        return gd_fail(c->ctx, GD_ERROR_ARGUMENT,
-                       "gradcheck: input %d, %s, was made by an op or freed, wanted a tensor of "
-                       "yours: each call ends the step",
-                       i, gd_shape_text(t).text);
+        gd_fail(
+            c->ctx, GD_ERROR_ARGUMENT,
+            "gradcheck: input %d, %s, was made by an op or freed, wanted a tensor of yours: each "
+            "call ends the step",
+            i, gd_shape_text(t).text);
+        return;
     }
     a->value = gd_check_numbers(c, a->count);
-    if (!a->value) return GD_ERROR_MEMORY;
+    if (!a->value) return;
     a->leaf = a->measured = t;
     a->given = a->borrowed = true;
-    if (a->wanted && !c->given.dtype) c->dtype = c->report->dtype = a->dtype;
-    gd_status status = look_at_earlier(c, i);
-    return status ? status : gd_check_read_leaf(a);
+    if (a->wanted && !c->given.dtype) c->dtype = c->report->dtype = a->spec.dtype;
+    look_at_earlier(c, i);
+    gd_check_read_leaf(a);
 }
 
 gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function function, void *user,
@@ -230,15 +235,15 @@ gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function f
     gd_status status = gd_check_begin(&c, ctx, options, report);
     if (status) return status;
     gd_check_copy_name(report->op, sizeof report->op, name ? name : "function");
-    c.function = function;
-    c.user = user;
-    c.apply = apply_function;
-    c.kinks = true;
-    c.inputs = c.arguments = count;
+    c.f = (gd_subject){.apply = apply_function,
+                       .function = function,
+                       .user = user,
+                       .arguments = count,
+                       .kinks = true};
+    c.inputs = count;
     c.outputs = 1;
     c.input = gd_check_allocate(&c, count, sizeof *c.input);
-    if (!c.input) status = GD_ERROR_MEMORY;
-    for (int i = 0; i < count && !status; i++) status = borrow_input(&c, inputs[i], i);
-    if (!status) status = gd_check_all(&c);
-    return gd_check_end(&c, status);
+    for (int i = 0; i < count && !gd_check_failed(&c); i++) borrow_input(&c, inputs[i], i);
+    if (!gd_check_failed(&c)) gd_check_all(&c);
+    return gd_check_end(&c);
 }

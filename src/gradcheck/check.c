@@ -9,32 +9,24 @@
 
 /* ---- Options ------------------------------------------------------------------------------ */
 
-/* Sets the defaults of options that are zero. The step balances the truncation error of a central
- * difference against rounding, h^3 ~ eps; docs/numerics.md shows both. `measured` is the dtype of
- * the forward that is differentiated, `stored` that of the inputs and gradients. */
-static gd_gradcheck_options with_defaults(gd_gradcheck_options o, gd_dtype measured,
-                                          gd_dtype stored)
+/* Sets the options, with defaults where they are zero. `measured` is the dtype of the forward that is
+ * differentiated. The report has them, too. */
+static void set_options(gd_checker *c, gd_dtype measured)
 {
-    static const struct {
-        double step, rtol, atol;
-    } by_measured[GD_DTYPE_COUNT] = {
-        [GD_FLOAT64] = {1e-5, 1e-6, 1e-9},
-        [GD_FLOAT32] = {1e-2, 1e-3, 1e-4},
-        [GD_FLOAT16] = {0.1, 3e-2, 1e-2},
-        [GD_BFLOAT16] = {0.2, 0.15, 5e-2},
-    };
-    static const struct {
-        double rtol, atol;
-    } by_stored[GD_DTYPE_COUNT] = {[GD_FLOAT16] = {1e-2, 1e-3}, [GD_BFLOAT16] = {0.1, 1e-2}};
-    if (o.step == 0) o.step = by_measured[measured].step;
-    o.rtol = gd_option(o.rtol, fmax(by_measured[measured].rtol, by_stored[stored].rtol));
-    o.atol = gd_option(o.atol, fmax(by_measured[measured].atol, by_stored[stored].atol));
+    const gd_accuracy *m = &gd_check_accuracy[measured], *stored = &gd_check_accuracy[c->dtype];
+    gd_gradcheck_options o = c->given;
+    if (o.step == 0) o.step = m->step;
+    o.rtol = gd_option(o.rtol, fmax(m->rtol, stored->stored_rtol));
+    o.atol = gd_option(o.atol, fmax(m->atol, stored->stored_atol));
     if (o.max_elements == 0) o.max_elements = 256;
     if (o.directions == 0) o.directions = 4;
     if (o.directions == GD_ZERO) o.directions = 0;
     if (o.cotangents == 0) o.cotangents = 2;
     if (o.order == 0) o.order = 1;
-    return o;
+    c->options = o;
+    c->report->step = o.step;
+    c->report->rtol = o.rtol;
+    c->report->atol = o.atol;
 }
 
 /* Checks the numbers before it follows a pointer: they show a struct that was never set. */
@@ -57,10 +49,10 @@ static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)
                        numbers[i].name, numbers[i].value, numbers[i].least);
     }
     const uintptr_t garbage = UINTPTR_MAX; /* options filled with 0xff */
-    if ((uintptr_t)o->dtype == garbage || (uintptr_t)o->only_input == garbage)
+    const bool dtype = (uintptr_t)o->dtype == garbage;
+    if (dtype || (uintptr_t)o->only_input == garbage)
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: %s is at %p, wanted a %s or NULL",
-                       (uintptr_t)o->dtype == garbage ? "dtype" : "only_input", (void *)garbage,
-                       (uintptr_t)o->dtype == garbage ? "dtype" : "name");
+                       dtype ? "dtype" : "only_input", (void *)garbage, dtype ? "dtype" : "name");
     if (o->dtype && !gd_dtype_is_real(*o->dtype))
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: dtype is %s, wanted a real one",
                        gd_dtype_name(*o->dtype));
@@ -87,71 +79,62 @@ gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_opti
                        "gradcheck: called after gd_no_grad_begin, wanted it after gd_no_grad_end");
     if (look_at_options(ctx, &c->given)) return gd_error_status(ctx);
     c->dtype = c->given.dtype ? *c->given.dtype : GD_FLOAT64;
-    c->options = with_defaults(c->given, gd_check_measured_dtype(c->dtype), c->dtype);
-    *report = (gd_gradcheck_report){.device = gd_context_device(ctx),
-                                    .dtype = c->dtype,
-                                    .order = c->options.order,
-                                    .seed = c->given.seed,
-                                    .step = c->options.step,
-                                    .rtol = c->options.rtol,
-                                    .atol = c->options.atol};
+    set_options(c, gd_check_measured_dtype(c->dtype));
+    report->verdict = GD_VERDICT_PASS;
+    report->device = gd_context_device(ctx);
+    report->dtype = c->dtype;
+    report->order = c->options.order;
+    report->seed = c->given.seed;
+    report->step_given = c->given.step > 0;
     return GD_OK;
 }
 
 /* ---- Outputs ------------------------------------------------------------------------------ */
 
-static gd_status describe_output(gd_checker *c, int o)
+static void describe_output(gd_checker *c, gd_result *r, const gd_tensor *y)
 {
-    gd_result *r = &c->output[o];
-    const gd_tensor *y = c->out[o];
-    r->dtype = r->measured = gd_tensor_dtype(y);
-    r->real = gd_dtype_is_real(r->dtype);
-    r->ndim = gd_tensor_ndim(y);
+    r->spec = gd_spec_like(y);
+    r->measured = r->spec.dtype;
+    r->real = gd_dtype_is_real(r->measured);
     r->count = gd_tensor_count(y);
-    memcpy(r->shape, gd_tensor_shape(y), (size_t)r->ndim * sizeof *r->shape);
-    r->base = c->base[o] = gd_check_numbers(c, r->count);
-    r->plus = c->plus[o] = gd_check_numbers(c, r->count);
-    r->minus = c->minus[o] = gd_check_numbers(c, r->count);
+    r->base = gd_check_numbers(c, r->count);
+    r->plus = gd_check_numbers(c, r->count);
+    r->minus = gd_check_numbers(c, r->count);
     r->moves = gd_check_allocate(c, r->count, 1);
-    r->low = gd_check_numbers(c, c->kinks ? 2 * r->count : 0);
-    r->high = r->low && c->kinks ? r->low + r->count : r->low;
-    return r->base && r->plus && r->minus && r->moves && r->low ? GD_OK : GD_ERROR_MEMORY;
+    r->low = gd_check_numbers(c, c->f.kinks ? 2 * r->count : 0);
+    r->high = r->low && c->f.kinks ? r->low + r->count : r->low;
 }
 
 static gd_dtype coarser(gd_dtype a, gd_dtype b)
 {
-    return gd_check_precision(b) < gd_check_precision(a) ? b : a;
+    return gd_check_accuracy[b].rounding > gd_check_accuracy[a].rounding ? b : a;
 }
 
-static gd_status look_at_outputs(gd_checker *c)
+static void look_at_outputs(gd_checker *c)
 {
-    c->base = gd_check_allocate(c, c->outputs, sizeof *c->base);
-    c->plus = gd_check_allocate(c, c->outputs, sizeof *c->plus);
-    c->minus = gd_check_allocate(c, c->outputs, sizeof *c->minus);
     c->output = gd_check_allocate(c, c->outputs, sizeof *c->output);
-    if (!c->base || !c->plus || !c->minus || !c->output) return GD_ERROR_MEMORY;
-
+    if (!c->output || !c->in || !c->out) return;
     for (int i = 0; i < c->inputs; i++) c->in[i] = c->input[i].leaf;
-    gd_random_set(c->ctx, (gd_random_state){.seed = c->options.seed});
     gd_no_grad_begin(c->ctx);
-    gd_status status = c->apply(c, c->in, c->out);
+    gd_check_call(c);
     gd_no_grad_end(c->ctx);
-    for (int o = 0; o < c->outputs && !status; o++) status = describe_output(c, o);
+    for (int o = 0; o < c->outputs && !gd_check_failed(c); o++)
+        describe_output(c, &c->output[o], c->out[o]);
     gd_step_end(c->ctx);
-    if (!status) status = gd_check_forward(c, c->base);
+    gd_check_forward(c, 0);
 
     gd_dtype coarsest = GD_FLOAT64;
-    for (int i = 0; i < c->inputs && !status; i++)
+    for (int i = 0; i < c->inputs && !gd_check_failed(c); i++)
         if (c->input[i].wanted) coarsest = coarser(coarsest, gd_tensor_dtype(c->input[i].measured));
     for (int o = 0; o < c->outputs; o++)
         if (c->output[o].real) coarsest = coarser(coarsest, c->output[o].measured);
-    c->options = with_defaults(c->given, coarsest, c->dtype);
-    return status;
+    set_options(c, coarsest);
 }
 
 /* ---- Cotangents --------------------------------------------------------------------------- */
 
-static double mean_square(const double *x, int64_t count)
+/* The root of the mean square of the numbers that are finite. */
+static double size_of(const double *x, int64_t count)
 {
     double sum = 0;
     int64_t n = 0;
@@ -160,63 +143,58 @@ static double mean_square(const double *x, int64_t count)
         sum += x[i] * x[i];
         n++;
     }
-    return n ? sum / (double)n : 0;
+    return n ? sqrt(sum / (double)n) : 0;
 }
 
 /* A random cotangent for each real output, or for output `alone`. */
-static gd_status make_set(gd_checker *c, int set, int alone)
+static void make_set(gd_checker *c, int alone, const double *least)
 {
-    double **u = c->cotangent[set] = gd_check_allocate(c, c->outputs, sizeof *u);
-    if (!u) return GD_ERROR_MEMORY;
-    c->alone[set] = alone;
-    for (int o = 0; o < c->outputs; o++) {
+    const int set = c->sets++;
+    gd_set *s = &c->set[set];
+    *s = (gd_set){.cotangent = gd_check_allocate(c, c->outputs, sizeof *s->cotangent),
+                  .alone = alone};
+    for (int o = 0; o < c->outputs && s->cotangent; o++) {
         const gd_result *r = &c->output[o];
         if (!r->real || (alone >= 0 && alone != o)) continue;
-        u[o] = gd_check_cotangent(c, o, GD_STREAM_COTANGENT + 50 * (uint64_t)set + (uint64_t)o);
-        if (!u[o]) return GD_ERROR_MEMORY;
-        const double size = sqrt(mean_square(r->base, r->count));
-        const double scale = fmax(size, c->least ? c->least[o] : 0);
-        c->unit[set] = fmax(c->unit[set], sqrt(mean_square(u[o], r->count)) * scale);
+        const uint64_t stream = GD_STREAM_COTANGENT + 50 * (uint64_t)set + (uint64_t)o;
+        double *u = s->cotangent[o] = gd_check_cotangent(c, o, stream);
+        if (!u) return;
+        const double scale = fmax(size_of(r->base, r->count), least ? least[o] : 0);
+        s->unit = fmax(s->unit, size_of(u, r->count) * scale);
     }
-    return GD_OK;
 }
 
-static gd_status make_cotangents(gd_checker *c)
+static void make_cotangents(gd_checker *c, const double *least)
 {
     int real = 0;
     for (int o = 0; o < c->outputs; o++) real += c->output[o].real;
-    int sets = c->options.cotangents + (real > 1 ? real : 0);
-    c->cotangent = gd_check_allocate(c, sets, sizeof *c->cotangent);
-    c->alone = gd_check_allocate(c, sets, sizeof *c->alone);
-    c->unit = gd_check_numbers(c, sets);
-    c->slope = gd_check_allocate(c, sets, sizeof *c->slope);
-    if (!c->cotangent || !c->alone || !c->unit || !c->slope) return GD_ERROR_MEMORY;
-    if (!real) return GD_OK;
-    for (; c->sets < c->options.cotangents; c->sets++)
-        if (make_set(c, c->sets, -1)) return GD_ERROR_MEMORY;
+    c->sets = 0;
+    c->set = gd_check_allocate(c, c->options.cotangents + real, sizeof *c->set);
+    if (!c->set || !real) return;
+    for (int set = 0; set < c->options.cotangents; set++) make_set(c, -1, least);
     for (int o = 0; o < c->outputs && real > 1; o++)
-        if (c->output[o].real && make_set(c, c->sets++, o)) return GD_ERROR_MEMORY;
-    return GD_OK;
+        if (c->output[o].real) make_set(c, o, least);
 }
 
 /* ---- Gradients by backward ---------------------------------------------------------------- */
 
-static gd_status make_analytic(gd_checker *c)
+/* Numbers the elements of the gradients, and makes room for the values of the largest input. */
+static void lay_out(gd_checker *c)
 {
     int64_t largest = 1;
-    for (int i = 0; i < c->inputs; i++)
-        if (c->input[i].count > largest) largest = c->input[i].count;
+    c->length = c->bits = 0;
+    for (int i = 0; i < c->inputs; i++) {
+        gd_argument *a = &c->input[i];
+        if (a->count > largest) largest = a->count;
+        a->bit = 0;
+        if (!a->wanted) continue;
+        a->first = c->length;
+        c->length += a->count;
+        if (c->bits < 31) a->bit = UINT32_C(1) << c->bits++;
+    }
     c->moved = gd_check_numbers(c, largest);
     c->moved_back = gd_check_numbers(c, largest);
-    c->moved_near = gd_check_numbers(c, c->kinks ? largest : 0);
-    c->analytic = gd_check_allocate(c, c->sets, sizeof *c->analytic);
-    if (!c->moved || !c->moved_back || !c->moved_near || !c->analytic) return GD_ERROR_MEMORY;
-    for (int set = 0; set < c->sets; set++) {
-        gd_status status = gd_check_make_gradients(c, &c->analytic[set]);
-        if (!status) status = gd_check_backward(c, c->cotangent[set], c->analytic[set]);
-        if (status) return status;
-    }
-    return GD_OK;
+    c->moved_near = gd_check_numbers(c, c->f.kinks ? largest : 0);
 }
 
 /* ---- Verdicts ----------------------------------------------------------------------------- */
@@ -224,7 +202,7 @@ static gd_status make_analytic(gd_checker *c)
 static gd_verdict verdict_of(const gd_checker *c, const gd_gradcheck_input *in)
 {
     if (in->behaviour[0] || in->wrong) return GD_VERDICT_FAIL;
-    if (in->elements == 0) return c->may_be_empty ? GD_VERDICT_EMPTY : GD_VERDICT_VACUOUS;
+    if (in->elements == 0) return c->f.may_be_empty ? GD_VERDICT_EMPTY : GD_VERDICT_VACUOUS;
     if (in->inconclusive) return GD_VERDICT_INCONCLUSIVE;
     if (in->compared) return GD_VERDICT_PASS;
     return in->kinks ? GD_VERDICT_KINK : GD_VERDICT_VACUOUS;
@@ -255,35 +233,32 @@ static void give_verdicts(gd_checker *c)
 
 /* ---- The whole check ---------------------------------------------------------------------- */
 
-static gd_status make_report_inputs(gd_checker *c)
+static void make_report_inputs(gd_checker *c)
 {
     gd_gradcheck_report *report = c->report;
     int wanted = 0;
     for (int i = 0; i < c->inputs; i++) wanted += c->input[i].wanted;
-    if (!wanted) return GD_OK;
+    if (!wanted) return;
     if (c->options.order > 1) wanted += c->outputs;
     report->input = calloc((size_t)wanted, sizeof *report->input);
-    if (!report->input)
-        return gd_fail(c->ctx, GD_ERROR_MEMORY, "gradcheck: out of memory: the report");
-    for (int i = 0; i < c->inputs; i++)
+    if (!report->input) gd_fail(c->ctx, GD_ERROR_MEMORY, "gradcheck: out of memory: the report");
+    for (int i = 0; i < c->inputs && report->input; i++)
         if (c->input[i].wanted) gd_check_report_input(c, i);
-    return GD_OK;
 }
 
 /* The outputs, cotangents for them, and the gradients by backward. */
-static gd_status prepare(gd_checker *c)
+static void prepare(gd_checker *c, const double *least)
 {
     c->in = gd_check_allocate(c, c->inputs, sizeof(gd_tensor *));
     c->out = gd_check_allocate(c, c->outputs, sizeof(gd_tensor *));
-    if (!c->in || !c->out) return GD_ERROR_MEMORY;
-    gd_gradcheck_report *report = c->report;
-    gd_status status = look_at_outputs(c);
-    report->step = c->options.step;
-    report->step_given = c->given.step > 0;
-    report->rtol = c->options.rtol;
-    report->atol = c->options.atol;
-    if (!status) status = make_cotangents(c);
-    return status || !report->inputs || !c->sets ? status : make_analytic(c);
+    look_at_outputs(c);
+    if (gd_check_failed(c)) return;
+    make_cotangents(c, least);
+    lay_out(c);
+    for (int set = 0; set < c->sets && c->report->inputs && !gd_check_failed(c); set++) {
+        c->set[set].gradient = gd_check_gradient(c);
+        gd_check_backward(c, c->set[set].cotangent, c->set[set].gradient);
+    }
 }
 
 /* Whether backward agrees with finite differences, so that gradients by ops may be expected to. */
@@ -295,53 +270,52 @@ static bool all_right(const gd_checker *c)
 }
 
 /* From the function to its gradient, which is then what is checked. */
-static gd_status raise_order(gd_checker *c)
+static void raise_order(gd_checker *c)
 {
-    gd_status status = gd_check_definition(c);
-    if (!status) status = gd_check_raise(c);
-    if (!status) status = prepare(c);
-    if (!status) gd_check_symmetry(c);
-    return status;
+    gd_check_definition(c);
+    const double *least = gd_check_raise(c);
+    if (!gd_check_failed(c)) prepare(c, least);
+    if (!gd_check_failed(c)) gd_check_symmetry(c);
 }
 
-static gd_status check_all(gd_checker *c)
+static void check_all(gd_checker *c)
 {
-    gd_gradcheck_report *report = c->report;
-    const bool higher = c->options.order > 1;
-    gd_status status = higher ? GD_OK : gd_check_choose_input(c);
-    if (!status) status = make_report_inputs(c);
-    c->running = !status;
-    if (!status) status = prepare(c);
-    if (!status && report->inputs && c->sets) {
-        if (higher) status = raise_order(c);
-        for (int k = 0; k < report->inputs && !status; k++)
-            status = gd_check_compare(c, report->input[k].index, &report->input[k]);
-        const bool all = !higher && !c->options.only_numbers && !c->options.only_element;
-        if (!status && all) status = gd_check_behaviour(c);
-        if (!status && all && c->op && (c->op->definition || c->op->derivative) && all_right(c))
-            status = gd_check_definition(c);
+    const gd_gradcheck_options *o = &c->options;
+    const gd_gradcheck_report *report = c->report;
+    const bool higher = o->order > 1, all = !higher && !o->only_numbers && !o->only_element;
+    const gd_op *op = c->f.op;
+    if (!higher) gd_check_choose_input(c);
+    if (!gd_check_failed(c)) make_report_inputs(c);
+    c->running = !gd_check_failed(c);
+    if (c->running) prepare(c, NULL);
+    if (report->inputs && c->sets && !gd_check_failed(c)) {
+        if (higher) raise_order(c);
+        for (int k = 0; k < report->inputs; k++) gd_check_compare(c, &report->input[k]);
+        if (all && !gd_check_failed(c)) gd_check_behaviour(c);
+        if (all && !gd_check_failed(c) && op && (op->definition || op->derivative) && all_right(c))
+            gd_check_definition(c);
     }
-    if (!status) give_verdicts(c);
-    return status;
+    if (!gd_check_failed(c)) give_verdicts(c);
 }
 
-gd_status gd_check_all(gd_checker *c)
+void gd_check_all(gd_checker *c)
 {
     gd_repeat_begin(c->ctx);
-    const gd_status status = check_all(c);
+    check_all(c);
     gd_repeat_end(c->ctx);
-    return status;
 }
 
-gd_status gd_check_end(gd_checker *c, gd_status status)
+gd_status gd_check_end(gd_checker *c)
 {
     gd_gradcheck_report *report = c->report;
-    if (status && c->running && status != GD_ERROR_MEMORY) { /* an error of the function */
-        report->verdict = status == GD_ERROR_UNSUPPORTED ? GD_VERDICT_UNSUPPORTED : GD_VERDICT_FAIL;
+    gd_check_failed(c);
+    if (c->running && c->status && c->status != GD_ERROR_MEMORY) { /* an error of the function */
+        const bool unsupported = c->status == GD_ERROR_UNSUPPORTED;
+        report->verdict = unsupported ? GD_VERDICT_UNSUPPORTED : GD_VERDICT_FAIL;
         for (int k = 0; k < report->inputs; k++) report->input[k].verdict = report->verdict;
         gd_check_copy_name(report->message, sizeof report->message, gd_error(c->ctx));
         gd_error_clear(c->ctx);
-        status = GD_OK;
+        c->status = GD_OK;
     }
     for (int i = 0; i < c->inputs && c->input; i++) {
         gd_argument *a = &c->input[i];
@@ -349,7 +323,7 @@ gd_status gd_check_end(gd_checker *c, gd_status status)
         if (a->borrowed) {
             gd_tensor_write_f64(a->leaf, a->value, a->count);
             gd_grad_clear(a->leaf);
-            if (gd_dtype_is_real(a->dtype)) gd_tensor_set_requires_grad(a->leaf, a->required);
+            if (gd_dtype_is_real(a->spec.dtype)) gd_tensor_set_requires_grad(a->leaf, a->required);
         } else {
             if (a->measured != a->leaf) gd_tensor_free(a->measured);
             gd_tensor_free(a->leaf);
@@ -357,6 +331,6 @@ gd_status gd_check_end(gd_checker *c, gd_status status)
     }
     gd_random_set(c->ctx, c->random);
     gd_check_free(c);
-    if (status) gd_gradcheck_report_free(report);
-    return status;
+    if (c->status) gd_gradcheck_report_free(report);
+    return c->status;
 }

@@ -4,7 +4,7 @@
  *     case.c, fill.c     a function and its inputs, from an op's case or from the user
  *     check.c            the sequence of a check
  *     checker.c          what all of the others use
- *     run.c              forward with perturbed inputs; backward in all its variants
+ *     run.c, inset.c     forward with perturbed inputs; backward in all its variants
  *     numeric.c          the numeric derivative of one element, and its accuracy
  *     compare.c          which elements, and whether they agree
  *     behaviour.c        everything about a backward but its numbers
@@ -13,41 +13,41 @@
  *     report.c, json.c   the report as text and as JSON
  *     diagnose/          what is wrong (diagnose.h)
  *
- * All host memory of a check is on one list (memory.c) and is freed with it.
- */
+ * All host memory of a check is on one list and is freed with it. The first error is kept, in
+ * `status`: functions return nothing, and do nothing once gd_check_failed. */
 #ifndef GRADUS_CHECK_H
 #define GRADUS_CHECK_H
 
 #include "gradus/gradcheck.h"
 #include "gradus/random.h"
 
+typedef struct gd_checker gd_checker;
+
 /* An input of the function. */
 typedef struct gd_argument {
     char name[64];
-    gd_dtype dtype;
-    int ndim;
-    int64_t shape[GD_MAX_DIMS];
+    gd_spec spec;
     int64_t count;
     bool given;      /* false: an optional input, left out */
     bool wanted;     /* has a gradient that this check looks at */
     bool borrowed;   /* the leaf is the user's, and ... */
     bool required;   /* ... requires a gradient */
     bool again;      /* the tensor of an earlier input, given once more: only that one counts */
-    double *value;   /* [count], as stored in dtype */
+    double *value;   /* [count], as stored in its dtype */
     double scale;    /* the spread of the values; steps are relative to it */
     gd_tensor *leaf; /* holds the values; NULL: not given */
     /* What is perturbed to measure the derivative: the leaf itself, or, for leaves of 16 bits,
      * which are too coarse for any step, a float64 tensor with the same values. */
     gd_tensor *measured;
+    int64_t first; /* the first element of its gradient among those of all wanted inputs */
+    uint32_t bit;  /* in sets of inputs, for the first 31 wanted ones; else 0 */
 } gd_argument;
 
 /* An output of the function. */
 typedef struct gd_result {
-    gd_dtype dtype;
+    gd_spec spec;
     gd_dtype measured; /* of the output computed from the inputs' `measured` */
     bool real;         /* others are ignored */
-    int ndim;
-    int64_t shape[GD_MAX_DIMS];
     int64_t count;
     double *base;         /* [count], at the unperturbed inputs */
     double *plus, *minus; /* [count], at perturbed ones */
@@ -55,99 +55,111 @@ typedef struct gd_result {
     char *moves; /* [count]: whether it moved on this ladder; else it has no rounding error */
 } gd_result;
 
-/* What to move: one element of an input, or all of it along a direction. */
-typedef struct gd_move {
-    int input;
-    int64_t element;         /* -1: along the direction */
-    const double *direction; /* [count] */
-} gd_move;
-
-/* The slope of u . f(x) along a move of length h, for one cotangent set. */
+/* The slope of u . f(x) along a move of length h, for one cotangent u. */
 typedef struct gd_slope {
     double central, left, right;
     double noise; /* the possible rounding error */
 } gd_slope;
 
+/* Cotangents, and what they give. First there are sets of random ones for all outputs at once, then,
+ * if there are several outputs, a set for each output alone. */
+typedef struct gd_set {
+    double **cotangent; /* [outputs]; NULL elements: the output gets none */
+    int alone;          /* the output that has one; -1: all */
+    double unit;        /* scale(u) * scale(f(x)), the magnitude of a gradient times scale(x) */
+    double *gradient;   /* by backward, of all wanted inputs */
+    gd_slope slope;     /* the latest (gd_check_slopes) */
+} gd_set;
+
 typedef struct gd_probe gd_probe;
-typedef struct gd_checker gd_checker;
+
+/* What is checked. */
+typedef struct gd_subject {
+    /* Fills out[outputs] with tensors of the step. */
+    gd_status (*apply)(gd_checker *c, gd_tensor *const *in, gd_tensor **out);
+    const gd_op *op; /* of a case, with its arguments and its instrumented record; else NULL */
+    const void *args;
+    gd_probe *probe;
+    gd_function function; /* of the user's */
+    void *user;
+    int arguments;     /* the inputs of the op or the user's function: the first ones of all */
+    bool kinks;        /* it may have kinks */
+    bool may_be_empty; /* having nothing to compare is by design */
+} gd_subject;
 
 struct gd_checker {
     gd_context *ctx;
+    gd_status status;
     gd_gradcheck_options given, options; /* as given; with all defaults set */
-    gd_dtype dtype;                      /* of the inputs */
     gd_gradcheck_report *report;
     gd_random_state random; /* of the context, before */
     bool running;           /* errors are now the function's */
-    bool kinks;             /* the function may have kinks */
-    int draw;               /* 0, or which attempt of a case's values this is */
-    bool may_be_empty;      /* having nothing to compare is by design */
-    const char *beyond;     /* an input of a case that has values beyond the dtype's range */
 
-    /* The function: fills out[outputs] with tensors of the step. */
-    gd_status (*apply)(gd_checker *c, gd_tensor *const *in, gd_tensor **out);
-    gd_probe *probe; /* of a case */
-    const gd_op *op;
-    const void *args;
-    gd_function function;
-    void *user;
-
-    int inputs, outputs;
-    int arguments; /* the inputs of the op or the user's function: the first ones of all */
+    gd_subject f;
     struct gd_higher *higher; /* of a higher order, see there */
+    gd_dtype dtype;           /* of the inputs */
+    int inputs, outputs, sets;
     gd_argument *input;
     gd_result *output;
-    gd_tensor **in, **out; /* room for one call: [inputs], [outputs] */
+    gd_set *set;
+    int64_t length; /* the elements of all gradients */
+    int bits;       /* the inputs that have a bit */
 
-    /* Sets of cotangents: cotangent[set][output], NULL for none. First random ones for all outputs
-     * at once, then, if there are several outputs, a set for each output alone. */
-    int sets;
-    double ***cotangent;
-    int *alone;    /* [sets]: the output that has one; -1: all */
-    double *unit;  /* [sets]: scale(u) * scale(f(x)), the magnitude of a gradient times scale(x) */
-    double *least; /* [outputs]: scale(f(x)) at least, of a gradient that may be 0; NULL: 0 */
+    /* Room for one call, [inputs] and [outputs], and for the values of the largest input. */
+    gd_tensor **in, **out;
+    double *moved, *moved_back, *moved_near;
+    double **got; /* room for the gradients of several walks (behaviour.c) */
 
-    double ***analytic;                      /* [sets][inputs]: gradients by backward */
-    double **plus, **minus, **base;          /* [outputs]: the outputs' own, as lists */
-    double *moved, *moved_back, *moved_near; /* room for the largest input */
-    double ***got;   /* [walks][inputs]: room for gradients to compare with those */
-    gd_slope *slope; /* scratch: [sets] */
-
-    struct gd_block *blocks; /* memory.c */
+    struct gd_block *blocks; /* the host memory */
 };
-
-/* ---- memory.c ----------------------------------------------------------------------------- */
-
-/* Zeroed host memory that lives as long as the check; NULL, with the context's error set, if there
- * is not enough memory. */
-void *gd_check_allocate(gd_checker *c, int64_t count, size_t size);
-double *gd_check_numbers(gd_checker *c, int64_t count);
-void gd_check_free(gd_checker *c);
 
 /* ---- check.c: the sequence of a check ----------------------------------------------------- */
 
 gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_options *options,
                          gd_gradcheck_report *report);
 /* Runs everything once inputs and apply are set, and fills the report. */
-gd_status gd_check_all(gd_checker *c);
+void gd_check_all(gd_checker *c);
 /* Frees everything; turns an error into a verdict if it is the function's. */
-gd_status gd_check_end(gd_checker *c, gd_status status);
+gd_status gd_check_end(gd_checker *c);
 
 /* ---- checker.c ---------------------------------------------------------------------------- */
 
-int gd_check_precision(gd_dtype dtype); /* of a real dtype: bits */
+/* Zeroed host memory that lives as long as the check; NULL, with the context's error set, if there
+ * is not enough memory. */
+void *gd_check_allocate(gd_checker *c, int64_t count, size_t size);
+double *gd_check_numbers(gd_checker *c, int64_t count);
+/* Room for a gradient of each wanted input. */
+double *gd_check_gradient(gd_checker *c);
+void gd_check_free(gd_checker *c);
+/* Keeps the first error. */
+void gd_check_keep(gd_checker *c, gd_status status);
+/* Whether there was one, or the context has one. */
+bool gd_check_failed(gd_checker *c);
+
+/* How exact a real dtype is. */
+typedef struct gd_accuracy {
+    double rounding;         /* half a unit in the last place, relative */
+    double close;            /* the relative difference that rounding may cause if the same sums are
+                              * computed in another way */
+    double step, rtol, atol; /* defaults where the forward that is differentiated has it, */
+    double stored_rtol, stored_atol; /* and the least where inputs and gradients have it */
+} gd_accuracy;
+extern const gd_accuracy gd_check_accuracy[GD_DTYPE_COUNT];
+
 /* The dtype of the forward that is differentiated: float64 for 16 bits, which are too coarse. */
 gd_dtype gd_check_measured_dtype(gd_dtype dtype);
+bool gd_check_same_shape(const gd_spec *a, const gd_spec *b);
+/* The largest of the numbers that are finite, without their signs. */
+double gd_check_largest(const double *x, int64_t count);
 /* Whether two tensors share memory. */
 bool gd_check_overlap(const gd_tensor *a, const gd_tensor *b);
 /* Makes the leaf of an input from its values, and reads back what was stored. */
-gd_status gd_check_make_leaf(gd_checker *c, gd_argument *a);
-gd_status gd_check_read_leaf(gd_argument *a); /* values and scale */
+void gd_check_make_leaf(gd_checker *c, gd_argument *a);
+void gd_check_read_leaf(gd_argument *a); /* values and scale */
 /* Applies only_input and only_element; an error if they do not fit the function. */
-gd_status gd_check_choose_input(gd_checker *c);
+void gd_check_choose_input(gd_checker *c);
 /* A random cotangent for an output, of few enough bits to be exact in its dtype. */
 double *gd_check_cotangent(gd_checker *c, int output, uint64_t stream);
-/* Room for a gradient of each wanted input. */
-gd_status gd_check_make_gradients(gd_checker *c, double ***gradient);
 /* Appends an input to the report. */
 void gd_check_report_input(gd_checker *c, int input);
 /* Notes what is wrong with the behaviour of an input's gradient (-1: of no particular input); the
@@ -156,8 +168,8 @@ void gd_check_complain(gd_checker *c, int input, const char *format, ...) GD_PRI
 /* The same for what is right, but could be better. */
 void gd_check_remark(gd_checker *c, int input, const char *format, ...) GD_PRINTF(3, 4);
 void gd_check_copy_name(char *to, size_t size, const char *from);
-/* Appends to out->finding. */
-void gd_check_say(gd_gradcheck_input *out, const char *format, ...) GD_PRINTF(2, 3);
+/* Appends to a text of `size`. */
+void gd_check_say(char *text, size_t size, const char *format, ...) GD_PRINTF(3, 4);
 
 /* ---- fill.c ------------------------------------------------------------------------------- */
 
@@ -187,25 +199,42 @@ void gd_check_sort(double *x, int64_t count); /* ascending */
 
 /* ---- run.c -------------------------------------------------------------------------------- */
 
-/* Runs the function on `in` without recording it and reads its outputs into y[outputs]. */
-gd_status gd_check_forward(gd_checker *c, double *const *y);
+/* Calls the function with c->in, and with the random state reset, so that random ops repeat. */
+void gd_check_call(gd_checker *c);
+/* Runs the function at the inputs' `measured` without recording it, and reads its outputs: into
+ * `plus` if side is 1, `minus` if it is -1, `base` if it is 0. */
+void gd_check_forward(gd_checker *c, int side);
 
-/* One walk over the tape. */
+/* What a walk's gradients are compared with. */
+typedef enum gd_sameness {
+    GD_CLOSE,          /* the same but for rounding */
+    GD_BITS,           /* the same bits */
+    GD_BITS_IF_CLAIMED /* the same bits if the record says so; else a difference by rounding is only
+                        * remarked on */
+} gd_sameness;
+
+/* One walk over the tape, and what it is to give. */
 typedef struct gd_walk {
     double *const *cotangent; /* [outputs]; NULL elements: the output gets none */
-    /* [inputs] what the gradients hold when the walk begins; NULL, or NULL elements: they do not
-     * exist. An earlier walk must have made those that do. */
-    double *const *held;
-    /* [inputs] gets the gradients, where not NULL; zeros for inputs that got none */
-    double **gradient;
+    /* The gradients of the inputs `exist` hold `held` when the walk begins; others do not exist. An
+     * earlier walk must have made those that do. */
+    const double *held;
+    uint32_t exist;
+    double *gradient; /* gets the gradients; zeros for inputs that got none */
+
+    const double *right; /* what they are to be, without what is held */
+    gd_sameness same;
+    bool repeat;         /* a NaN must be one again; else nothing is expected instead of one */
+    const double *noise; /* [inputs] by gd_check_shake; NULL: not known */
+    char when[160];      /* the words for a difference: "with a cotangent of zeros" */
 } gd_walk;
 
 /* How to run a forward, and backwards over its tape. */
 typedef struct gd_run {
-    const gd_walk *walk;    /* [walks] */
+    gd_walk *walk;          /* [walks] */
     int walks;              /* at least 1 */
-    const bool *wanted;     /* [inputs]; NULL: all that want a gradient */
-    double *const *values;  /* [outputs]: memory to read the outputs into; NULL: not wanted */
+    uint32_t some;          /* the inputs that require a gradient; 0: all that want one */
+    bool outputs;           /* to be read, into `plus` */
     bool op_made_inputs;    /* inputs and outputs pass through an op that copies them, so that */
     bool op_made_outputs;   /* their values and gradients are the tape's own, to reuse */
     bool strided, reversed; /* inputs and cotangents are views of larger tensors */
@@ -214,10 +243,12 @@ typedef struct gd_run {
     int same_from, same_to; /* if same_to > 0: input same_to is the tensor of same_from */
 } gd_run;
 
+/* Whether input i requires a gradient in a run. */
+bool gd_check_requires(const gd_checker *c, const gd_run *run, int i);
 /* Inputs that were changed are restored, with a complaint. */
-gd_status gd_check_run(gd_checker *c, const gd_run *run);
+void gd_check_run(gd_checker *c, const gd_run *run);
 /* The plain backward: one walk for all inputs that want a gradient. */
-gd_status gd_check_backward(gd_checker *c, double *const *cotangent, double **gradient);
+void gd_check_backward(gd_checker *c, double *const *cotangent, double *gradient);
 /* How far the gradients move, at most, [inputs], if each cotangent moves by the fraction `by` of
  * itself, up or down. Terms that cancel move by so much of their own size, and the rounding of terms
  * that always cancel is another one; the gradient itself says nothing about either. NULL on error. */
@@ -227,12 +258,12 @@ const double *gd_check_shake(gd_checker *c, double *const *cotangent, double by)
  * Reversed, the last dimension is the slowest in memory; else rows are packed, with gaps between
  * them. */
 typedef struct gd_inset {
-    int ndim;
-    int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
+    gd_spec spec; /* of the output */
+    int64_t strides[GD_MAX_DIMS];
     int64_t offset, count; /* of the larger tensor's elements */
 } gd_inset;
 extern const gd_op gd_check_inset_op, gd_check_copy_op;
-gd_inset gd_check_inset(int ndim, const int64_t *shape, bool reversed);
+gd_inset gd_check_inset(const gd_spec *spec, bool reversed);
 int64_t gd_check_inset_at(const gd_inset *w, int64_t element);
 
 /* ---- probe.c ------------------------------------------------------------------------------ */
@@ -247,23 +278,26 @@ struct gd_probe {
     double fill;         /* what gradients hold that are to be overwritten: NaN */
     bool spoil;          /* before backward, overwrite what it does not declare as read */
     char complaint[256]; /* the first one */
-    int reused_doutput, reused_input; /* how often a gradient got memory of a tensor that is read */
 };
 void gd_check_probe(gd_probe *probe, const gd_op *op, gd_checker *c);
 
 /* ---- numeric.c ---------------------------------------------------------------------------- */
 
-/* Half a unit in the last place, relative. */
-double gd_check_rounding(gd_dtype dtype);
-
 /* The largest float16 is 65504, and a measured number may be a little off: whether an infinity is
  * the right result for a number beyond the range. */
 bool gd_check_overflows(gd_dtype dtype, double got, double wanted);
 
-/* h is relative to the input's scale. slope [sets]. Along a direction, c->moved is the move as
- * stored, divided by its length: central estimates sum(gradient * moved). Of an element's move only
- * that element of c->moved is set. */
-gd_status gd_check_slopes(gd_checker *c, const gd_move *move, double h, gd_slope *slope);
+/* What to move: one element of an input, or all of it along a direction. */
+typedef struct gd_move {
+    int input;
+    int64_t element;         /* -1: along the direction */
+    const double *direction; /* [count] */
+} gd_move;
+
+/* Measures the slope of each set. h is relative to the input's scale. Along a direction, c->moved is
+ * the move as stored, divided by its length: central estimates sum(gradient * moved). Of an element's
+ * move only that element of c->moved is set. */
+void gd_check_slopes(gd_checker *c, const gd_move *move, double h);
 
 typedef enum gd_state {
     GD_STATE_RIGHT = 0,
@@ -286,8 +320,8 @@ typedef struct gd_estimate {
     int rung; /* the finer one of the two */
 } gd_estimate;
 
-gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, double shorter,
-                          gd_ladder *ladder);
+void gd_check_ladder(gd_checker *c, const gd_move *move, int set, double shorter,
+                     gd_ladder *ladder);
 gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool kinks);
 bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate, double analytic,
                            double tolerance);
@@ -300,35 +334,32 @@ bool gd_check_jumps(const gd_ladder *ladder);
 
 /* Whether an analytic slope that was judged to be wrong is made of a choice for each output at ties:
  * near x, without ties, each output has slopes between which its own may be. */
-gd_status gd_check_choice(gd_checker *c, int input, int64_t element, int set,
-                          const gd_ladder *ladder, double tolerance, bool *is);
+bool gd_check_choice(gd_checker *c, int input, int64_t element, int set, const gd_ladder *ladder,
+                     double tolerance);
 
-/* ---- compare.c, behaviour.c, report.c ----------------------------------------------------- */
+/* ---- compare.c, behaviour.c, higher.c ----------------------------------------------------- */
 
-gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out);
-gd_status gd_check_behaviour(gd_checker *c);
+void gd_check_compare(gd_checker *c, gd_gradcheck_input *out);
+void gd_check_behaviour(gd_checker *c);
 /* Whether gradients by ops equal those of the kernels but for rounding. `whose`: "its derivative". */
-gd_status gd_check_by_ops(gd_checker *c, const char *whose);
-/* The relative difference that rounding may cause if the same sums are computed in another way. */
-double gd_check_close(gd_dtype dtype);
-
-/* ---- higher.c ----------------------------------------------------------------------------- */
-
+void gd_check_by_ops(gd_checker *c, const char *whose);
 /* Whether definition and derivative agree with the kernels. */
-gd_status gd_check_definition(gd_checker *c);
-/* Makes the gradient of the function, of the order before that of the options, what is checked. */
-gd_status gd_check_raise(gd_checker *c);
+void gd_check_definition(gd_checker *c);
+/* Makes the gradient of the function, of the order before that of the options, what is checked. Returns
+ * scale(f(x)) at least, [outputs], for a gradient that may be 0. */
+const double *gd_check_raise(gd_checker *c);
 /* Whether u . H v = v . H u. */
 void gd_check_symmetry(gd_checker *c);
 
+/* ---- report.c ----------------------------------------------------------------------------- */
+
 /* A ratio with enough digits to show its difference from 1: "0.5", "1.00004". */
 gd_text gd_check_ratio(double ratio);
-
-/* An element's indices as text, "[2, 17]"; "" without dimensions. */
-gd_text gd_check_place(int ndim, const int64_t *shape, int64_t element);
-/* A shape likewise, "[4, 64]". */
-gd_text gd_check_shape(int ndim, const int64_t *shape);
+/* A shape as text, "[4, 64]". */
+gd_text gd_check_shape(const gd_spec *spec);
+/* An element's indices likewise, "[2, 17]"; "" without dimensions. */
+gd_text gd_check_place(const gd_spec *spec, int64_t element);
 /* One of an element's indices. */
-int64_t gd_check_index(int ndim, const int64_t *shape, int64_t element, int axis);
+int64_t gd_check_index(const gd_spec *spec, int64_t element, int axis);
 
 #endif

@@ -6,6 +6,15 @@
 
 #include "gradcheck/diagnose/diagnose.h"
 
+/* What a set of cotangents shows of an input. */
+typedef struct gd_side {
+    double *analytic;      /* [count of the input] */
+    double *numeric;       /* [capacity] */
+    char *state;           /* [capacity] */
+    double largest, floor; /* numeric; and what errors are relative to at least */
+    bool shaken;           /* the floor is above the rounding of a gradient of 0 */
+} gd_side;
+
 /* The state of the comparison of one input. Arrays over elements have room for the sample and for
  * one element found along each direction. */
 typedef struct gd_comparison {
@@ -14,25 +23,27 @@ typedef struct gd_comparison {
     gd_argument *argument;
     int64_t count, capacity;
     int64_t *at;
-    double **numeric;        /* [sets][capacity] */
-    char **state;            /* [sets][capacity] */
-    double *largest, *floor; /* [sets] */
-    bool *shaken;            /* [sets] whether the floor is above the rounding of a gradient of 0 */
-    double typical;          /* the median size of the sampled values that are not 0, over scale */
-    int smooth;              /* how many elements are wrong, and not by a choice at ties */
-    bool lost;               /* a direction disagrees, but no single element does */
+    gd_side *side;  /* [sets] */
+    double typical; /* the median size of the sampled values that are not 0, over scale */
+    int smooth;     /* how many elements are wrong, and not by a choice at ties */
+    bool lost;      /* a direction disagrees, but no single element does */
 } gd_comparison;
+
+static double scale_of(const gd_comparison *m, int set)
+{
+    return fmax(m->side[set].largest, m->side[set].floor);
+}
 
 static double tolerance_of(const gd_comparison *m, int set)
 {
-    return m->c->options.rtol * fmax(m->largest[set], m->floor[set]);
+    return m->c->options.rtol * scale_of(m, set);
 }
 
 static double gap_of(const gd_comparison *m, int set, int64_t e)
 {
-    double analytic = m->c->analytic[set][m->input][m->at[e]], numeric = m->numeric[set][e];
+    const double analytic = m->side[set].analytic[m->at[e]], numeric = m->side[set].numeric[e];
     if (analytic == numeric) return 0;
-    if (gd_check_overflows(m->argument->dtype, analytic, numeric)) return 0;
+    if (gd_check_overflows(m->argument->spec.dtype, analytic, numeric)) return 0;
     return fabs(analytic - numeric);
 }
 
@@ -40,13 +51,13 @@ static double error_of(const gd_comparison *m, int set, int64_t e)
 {
     double gap = gap_of(m, set, e);
     if (gap == 0) return 0;
-    gap /= fmax(m->largest[set], m->floor[set]);
+    gap /= scale_of(m, set);
     return isnan(gap) ? INFINITY : gap;
 }
 
 /* ---- Which elements ----------------------------------------------------------------------- */
 
-static gd_status choose(gd_comparison *m)
+static void choose(gd_comparison *m)
 {
     const gd_gradcheck_options *options = &m->c->options;
     int64_t n = m->argument->count, k = n;
@@ -54,7 +65,7 @@ static gd_status choose(gd_comparison *m)
     if (k > options->max_elements) k = options->max_elements;
     m->capacity = k + (int64_t)options->directions * m->c->sets;
     m->at = gd_check_allocate(m->c, m->capacity, sizeof *m->at);
-    if (!m->at) return GD_ERROR_MEMORY;
+    if (!m->at) return;
     m->count = k;
     for (int64_t e = 0; e < k; e++) { /* one from each of k stretches; the first and the last */
         int64_t begin = (int64_t)((double)n * (double)e / (double)k);
@@ -65,7 +76,19 @@ static gd_status choose(gd_comparison *m)
     }
     if (options->only_element)
         m->at[0] = options->only_element == GD_ZERO ? 0 : options->only_element;
-    return GD_OK;
+}
+
+static void prepare(gd_comparison *m)
+{
+    gd_checker *c = m->c;
+    choose(m);
+    m->side = gd_check_allocate(c, c->sets, sizeof *m->side);
+    for (int set = 0; set < c->sets && m->side; set++)
+        m->side[set] = (gd_side){.analytic = c->set[set].gradient + m->argument->first,
+                                 .numeric = gd_check_numbers(c, m->capacity),
+                                 .state = gd_check_allocate(c, m->capacity, 1),
+                                 .floor = c->options.atol / c->options.rtol * c->set[set].unit /
+                                          m->argument->scale};
 }
 
 /* ---- Single elements ---------------------------------------------------------------------- */
@@ -80,182 +103,170 @@ static double own_size(const gd_comparison *m, int64_t at)
     return own < 1.0 / 16 ? own : 0;
 }
 
-static gd_status find_typical(gd_comparison *m)
+static void find_typical(gd_comparison *m)
 {
     double *size = gd_check_numbers(m->c, m->count);
     int64_t n = 0;
-    if (!size) return GD_ERROR_MEMORY;
-    for (int64_t e = 0; e < m->count; e++) {
+    for (int64_t e = 0; e < m->count && size; e++) {
         const double value = fabs(m->argument->value[m->at[e]]);
         if (value > 0 && isfinite(value)) size[n++] = value / m->argument->scale;
     }
-    gd_check_sort(size, n);
+    if (n) gd_check_sort(size, n);
     m->typical = n ? size[n / 2] : 0;
-    return GD_OK;
 }
 
-static double largest_of(const gd_comparison *m, int set)
-{
-    double largest = 0;
-    for (int64_t e = 0; e < m->count; e++)
-        if (isfinite(m->numeric[set][e])) largest = fmax(largest, fabs(m->numeric[set][e]));
-    return largest;
-}
-
-static gd_status measure(gd_comparison *m)
+/* The slopes of an element, for all sets. */
+static void measure_element(gd_comparison *m, int64_t e)
 {
     gd_checker *c = m->c;
-    for (int64_t e = 0; e < m->count; e++) {
-        gd_move move = {.input = m->input, .element = m->at[e]};
-        const double own = own_size(m, m->at[e]);
-        bool finite = true;
-        gd_status status = gd_check_slopes(c, &move, c->options.step, c->slope);
-        for (int set = 0; set < c->sets; set++) finite = finite && isfinite(c->slope[set].central);
-        if (!status && !finite && own > 0)
-            status = gd_check_slopes(c, &move, c->options.step * own, c->slope);
-        if (status) return status;
-        for (int set = 0; set < c->sets; set++) m->numeric[set][e] = c->slope[set].central;
-    }
-    for (int set = 0; set < c->sets; set++) {
-        m->floor[set] = c->options.atol / c->options.rtol * c->unit[set] / m->argument->scale;
-        m->largest[set] = largest_of(m, set);
-    }
-    return GD_OK;
+    const gd_move move = {.input = m->input, .element = m->at[e]};
+    const double own = own_size(m, m->at[e]);
+    bool finite = true;
+    gd_check_slopes(c, &move, c->options.step);
+    for (int set = 0; set < c->sets; set++) finite = finite && isfinite(c->set[set].slope.central);
+    if (!finite && own > 0) gd_check_slopes(c, &move, c->options.step * own);
+    for (int set = 0; set < c->sets; set++) m->side[set].numeric[e] = c->set[set].slope.central;
+}
+
+static void measure(gd_comparison *m)
+{
+    for (int64_t e = 0; e < m->count && !gd_check_failed(m->c); e++) measure_element(m, e);
+    for (int set = 0; set < m->c->sets; set++)
+        m->side[set].largest = gd_check_largest(m->side[set].numeric, m->count);
 }
 
 /* Judges an element by a ladder. If the element is much smaller than the spread of the values, and
  * the ladder does not agree with the gradient, more of them lead down to steps for its own size, and
  * the finest accurate one decides. */
-static gd_status climb(gd_comparison *m, int set, int64_t at, gd_ladder *ladder, gd_state *state,
-                       double *numeric)
+static gd_state climb(gd_comparison *m, int set, int64_t at, gd_ladder *ladder, double *numeric)
 {
     gd_checker *c = m->c;
-    const double analytic = c->analytic[set][m->input][at], own = own_size(m, at);
+    const double analytic = m->side[set].analytic[at], own = own_size(m, at);
     const gd_move move = {.input = m->input, .element = at};
     double shorter = 1;
-    for (;;) {
+    for (gd_state state = GD_STATE_RIGHT;;) {
         gd_ladder next;
-        gd_status status = gd_check_ladder(c, &move, set, shorter, &next);
-        if (status) return status;
+        gd_check_ladder(c, &move, set, shorter, &next);
         double tolerance = tolerance_of(m, set), value;
-        const gd_estimate estimate = gd_check_estimate(&next, tolerance, c->kinks);
+        const gd_estimate estimate = gd_check_estimate(&next, tolerance, c->f.kinks);
         /* The largest gradient may be this one. */
         tolerance = fmax(tolerance, c->options.rtol * fabs(estimate.value));
         if (shorter == 1 || estimate.error <= tolerance) {
-            *state = gd_check_judge(&next, analytic, tolerance, c->kinks, &value);
+            state = gd_check_judge(&next, analytic, tolerance, c->f.kinks, &value);
             *ladder = next;
             *numeric = value;
         }
-        if (c->higher && *state != GD_STATE_RIGHT && gd_check_jumps(&next)) {
+        if (gd_check_failed(c)) return GD_STATE_RIGHT;
+        if (c->higher && state != GD_STATE_RIGHT && gd_check_jumps(&next)) {
             /* At a kink of the function its gradient jumps; what is right there is zero, or the slope
              * of one side, which counts as a kink. */
             const bool zero = fabs(analytic) <= tolerance;
-            if (*state != GD_STATE_KINK) *state = zero ? GD_STATE_RIGHT : GD_STATE_UNSTABLE;
             *numeric = zero ? 0 : NAN;
-            return GD_OK;
+            if (state == GD_STATE_KINK) return state;
+            return zero ? GD_STATE_RIGHT : GD_STATE_UNSTABLE;
         }
-        if (*state == GD_STATE_RIGHT || !isfinite(analytic) || !(shorter > own) || own == 0)
-            return GD_OK;
+        if (state == GD_STATE_RIGHT || !isfinite(analytic) || !(shorter > own) || own == 0)
+            return state;
         shorter = fmax(shorter / 256, own);
     }
 }
 
 /* If the gradient is 0, what backward gives may be its rounding: raises the floor above that. */
-static gd_status raise_floor(gd_comparison *m, int set)
+static void raise_floor(gd_comparison *m, int set)
 {
     gd_checker *c = m->c;
-    if (m->shaken[set] || m->largest[set] > m->floor[set]) return GD_OK;
-    const double by = 8 * gd_check_rounding(c->dtype);
-    const double *moved = gd_check_shake(c, c->cotangent[set], by);
-    if (!moved) return gd_error_status(c->ctx);
-    m->shaken[set] = true;
-    if (isfinite(moved[m->input]))
-        m->floor[set] = fmax(m->floor[set], 8 * moved[m->input] / c->options.rtol);
-    return GD_OK;
+    gd_side *s = &m->side[set];
+    if (s->shaken || s->largest > s->floor) return;
+    const double by = 8 * gd_check_accuracy[c->dtype].rounding;
+    const double *moved = gd_check_shake(c, c->set[set].cotangent, by);
+    s->shaken = true;
+    if (moved && isfinite(moved[m->input]))
+        s->floor = fmax(s->floor, 8 * moved[m->input] / c->options.rtol);
 }
 
-static gd_status judge(gd_comparison *m, int set, int64_t e)
+static void judge(gd_comparison *m, int set, int64_t e)
 {
-    double tolerance = tolerance_of(m, set), numeric;
-    m->state[set][e] = GD_STATE_RIGHT;
-    if (gap_of(m, set, e) <= tolerance) return GD_OK;
+    const double tolerance = tolerance_of(m, set);
+    gd_side *s = &m->side[set];
+    s->state[e] = GD_STATE_RIGHT;
+    if (gap_of(m, set, e) <= tolerance) return;
     gd_ladder ladder;
-    gd_state state;
-    gd_status status = climb(m, set, m->at[e], &ladder, &state, &numeric);
-    if (status) return status;
+    double numeric;
+    gd_state state = climb(m, set, m->at[e], &ladder, &numeric);
+    if (gd_check_failed(m->c)) return;
     /* The ladder's slope is accurate enough for the verdict; if the usual step agrees with it,
      * that slope has more digits. */
-    if (!(fabs(m->numeric[set][e] - numeric) <= tolerance / 4)) m->numeric[set][e] = numeric;
-    if (state == GD_STATE_WRONG) status = raise_floor(m, set);
-    if (state == GD_STATE_WRONG && gap_of(m, set, e) <= tolerance_of(m, set))
-        state = GD_STATE_RIGHT;
-    /* Where some elements are wrong, and at no ties, it is not asked of all. */
-    if (state == GD_STATE_WRONG && !status && m->c->kinks && m->smooth < 4) {
-        bool is = false;
-        tolerance = tolerance_of(m, set);
-        status = gd_check_choice(m->c, m->input, m->at[e], set, &ladder, tolerance, &is);
-        if (is) state = GD_STATE_KINK;
-        m->smooth += !is;
+    if (!(fabs(s->numeric[e] - numeric) <= tolerance / 4)) s->numeric[e] = numeric;
+    if (state == GD_STATE_WRONG) {
+        raise_floor(m, set);
+        if (gap_of(m, set, e) <= tolerance_of(m, set)) state = GD_STATE_RIGHT;
     }
-    m->state[set][e] = (char)state;
-    return status;
+    /* Where some elements are wrong, and at no ties, it is not asked of all. */
+    if (state == GD_STATE_WRONG && m->c->f.kinks && m->smooth < 4) {
+        if (gd_check_choice(m->c, m->input, m->at[e], set, &ladder, tolerance_of(m, set)))
+            state = GD_STATE_KINK;
+        else
+            m->smooth++;
+    }
+    s->state[e] = (char)state;
 }
 
 /* The tolerance depends on the largest gradient, and that on slopes which a ladder corrects: judges
  * until it stays. */
-static gd_status judge_all(gd_comparison *m)
+static void judge_all(gd_comparison *m)
 {
     enum { PASSES = 3 };
     bool stays = false;
     for (int pass = 0; pass < PASSES && !stays; pass++) {
         stays = true;
         for (int set = 0; set < m->c->sets; set++) {
-            for (int64_t e = 0; e < m->count; e++) {
-                gd_status status = judge(m, set, e);
-                if (status) return status;
-            }
-            const double before = fmax(m->largest[set], m->floor[set]);
-            m->largest[set] = largest_of(m, set);
-            const double now = fmax(m->largest[set], m->floor[set]);
+            for (int64_t e = 0; e < m->count && !gd_check_failed(m->c); e++) judge(m, set, e);
+            const double before = scale_of(m, set);
+            m->side[set].largest = gd_check_largest(m->side[set].numeric, m->count);
+            const double now = scale_of(m, set);
             stays = stays && now <= 2 * before && before <= 2 * now;
         }
     }
-    return GD_OK;
 }
 
 /* ---- Along directions --------------------------------------------------------------------- */
 
+/* A random direction. Of values of many sizes each is moved by its own. */
+static void make_direction(const gd_comparison *m, int d, double *direction)
+{
+    const gd_argument *a = m->argument;
+    gd_check_signs(direction, a->count, m->c->options.seed, GD_STREAM_DIRECTION + (uint64_t)d);
+    for (int64_t i = 0; i < a->count && m->typical < 1.0 / 16; i++)
+        direction[i] *= fmin(1, fmax(fabs(a->value[i]) / a->scale, m->typical));
+}
+
 /* Whether gradient and function disagree along a direction: at each of three steps, and with a
  * stable numeric derivative. */
-static gd_status disagrees(gd_comparison *m, int set, const double *direction, bool *answer)
+static bool disagrees(gd_comparison *m, int set, const double *direction)
 {
     gd_checker *c = m->c;
-    const double *gradient = c->analytic[set][m->input];
-    gd_move move = {.input = m->input, .element = -1, .direction = direction};
+    const gd_move move = {.input = m->input, .element = -1, .direction = direction};
+    const gd_slope *slope = &c->set[set].slope;
     double h = c->options.step, previous = NAN, length = 0;
     for (int64_t i = 0; i < m->argument->count; i++) length += direction[i] * direction[i];
-    *answer = false;
     for (int rung = 0; rung < 3; rung++, h /= 4) {
-        gd_status status = gd_check_slopes(c, &move, h, c->slope);
-        if (status) return status;
-        double analytic = 0, numeric = c->slope[set].central;
-        for (int64_t i = 0; i < m->argument->count; i++) analytic += gradient[i] * c->moved[i];
-        double gap = fabs(analytic - numeric);
-        if (gap <= tolerance_of(m, set) * sqrt(length) + 4 * c->slope[set].noise) return GD_OK;
-        if (fabs(numeric - previous) > gap / 2) return GD_OK;
-        previous = numeric;
+        gd_check_slopes(c, &move, h);
+        double analytic = 0;
+        for (int64_t i = 0; i < m->argument->count; i++)
+            analytic += m->side[set].analytic[i] * c->moved[i];
+        double gap = fabs(analytic - slope->central);
+        if (gap <= tolerance_of(m, set) * sqrt(length) + 4 * slope->noise) return false;
+        if (fabs(slope->central - previous) > gap / 2 || gd_check_failed(c)) return false;
+        previous = slope->central;
     }
-    *answer = true;
-    return GD_OK;
+    return true;
 }
 
 /* Bisects the direction, following the half that disagrees, down to one element; -1 if neither half
  * disagrees. */
-static gd_status search(gd_comparison *m, int set, const double *direction, double *half,
-                        int64_t *found)
+static int64_t search(gd_comparison *m, int set, const double *direction, double *half)
 {
     int64_t begin = 0, end = m->argument->count;
-    *found = -1;
     while (end - begin > 1) {
         int64_t middle = begin + (end - begin) / 2;
         bool here = false;
@@ -263,23 +274,12 @@ static gd_status search(gd_comparison *m, int set, const double *direction, doub
             int64_t from = side ? middle : begin, to = side ? end : middle;
             memset(half, 0, (size_t)m->argument->count * sizeof *half);
             memcpy(half + from, direction + from, (size_t)(to - from) * sizeof *half);
-            gd_status status = disagrees(m, set, half, &here);
-            if (status) return status;
+            here = disagrees(m, set, half);
             if (here) begin = from, end = to;
         }
-        if (!here) return GD_OK;
+        if (!here) return -1;
     }
-    *found = begin;
-    return GD_OK;
-}
-
-/* Of values of many sizes each is moved by its own. */
-static void shorten(const gd_comparison *m, double *direction)
-{
-    for (int64_t i = 0; i < m->argument->count; i++) {
-        const double own = fabs(m->argument->value[i]) / m->argument->scale;
-        direction[i] *= fmin(1, fmax(own, m->typical));
-    }
+    return begin;
 }
 
 static bool sampled(const gd_comparison *m, int64_t at)
@@ -289,46 +289,35 @@ static bool sampled(const gd_comparison *m, int64_t at)
     return false;
 }
 
-/* Adds an element to the comparison. */
-static gd_status add_element(gd_comparison *m, int64_t at)
+/* Adds an element to the comparison. Whether it is right for a set. */
+static bool add_element(gd_comparison *m, int64_t at, int of)
 {
     gd_checker *c = m->c;
-    int64_t e = m->count;
-    gd_move move = {.input = m->input, .element = at};
-    gd_status status = gd_check_slopes(c, &move, c->options.step, c->slope);
+    const int64_t e = m->count++;
+    const gd_move move = {.input = m->input, .element = at};
     m->at[e] = at;
-    m->count++;
-    for (int set = 0; set < c->sets && !status; set++) {
-        m->numeric[set][e] = c->slope[set].central;
-    }
-    for (int set = 0; set < c->sets && !status; set++) status = judge(m, set, e);
-    return status;
+    gd_check_slopes(c, &move, c->options.step);
+    for (int set = 0; set < c->sets; set++) m->side[set].numeric[e] = c->set[set].slope.central;
+    for (int set = 0; set < c->sets; set++) judge(m, set, e);
+    return m->side[of].state[e] == GD_STATE_RIGHT;
 }
 
-static gd_status go_directions(gd_comparison *m, gd_gradcheck_input *out)
+static void go_directions(gd_comparison *m, gd_gradcheck_input *out)
 {
     gd_checker *c = m->c;
-    int64_t n = m->argument->count;
+    const int64_t n = m->argument->count;
     double *direction = gd_check_numbers(c, n), *half = gd_check_numbers(c, n);
-    if (!direction || !half) return GD_ERROR_MEMORY;
+    if (!direction || !half) return;
     for (int d = 0; d < c->options.directions; d++, out->directions++) {
-        gd_check_signs(direction, n, c->options.seed, GD_STREAM_DIRECTION + (uint64_t)d);
-        if (m->typical < 1.0 / 16) shorten(m, direction);
-        for (int set = 0; set < c->sets; set++) {
-            bool bad = false;
-            int64_t found = -1;
-            gd_status status = disagrees(m, set, direction, &bad);
-            if (!status && bad) status = search(m, set, direction, half, &found);
-            if (status) return status;
+        make_direction(m, d, direction);
+        for (int set = 0; set < c->sets && !gd_check_failed(c); set++) {
+            if (!disagrees(m, set, direction)) continue;
+            const int64_t found = search(m, set, direction, half);
+            const bool lost = found < 0 || (!sampled(m, found) && add_element(m, found, set));
             /* Several elements at the same kink may each agree alone. */
-            if (bad && found < 0 && !c->kinks) m->lost = true;
-            if (found < 0 || sampled(m, found)) continue;
-            status = add_element(m, found);
-            if (status) return status;
-            if (m->state[set][m->count - 1] == GD_STATE_RIGHT && !c->kinks) m->lost = true;
+            m->lost = m->lost || (lost && !c->f.kinks);
         }
     }
-    return GD_OK;
 }
 
 /* ---- Results ------------------------------------------------------------------------------ */
@@ -337,7 +326,7 @@ static void count_states(const gd_comparison *m, gd_gradcheck_input *out)
 {
     for (int64_t e = 0; e < m->count; e++) {
         bool seen[4] = {false};
-        for (int set = 0; set < m->c->sets; set++) seen[(int)m->state[set][e]] = true;
+        for (int set = 0; set < m->c->sets; set++) seen[(int)m->side[set].state[e]] = true;
         if (seen[GD_STATE_WRONG])
             out->wrong++;
         else if (seen[GD_STATE_UNSTABLE])
@@ -358,186 +347,140 @@ static int find_worst(const gd_comparison *m, gd_gradcheck_input *out, gd_state 
     int worst_set = 0, gravest = 0;
     double largest = -1;
     for (int set = 0; set < m->c->sets; set++) {
+        const gd_side *s = &m->side[set];
         for (int64_t e = 0; e < m->count; e++) {
-            int weight = gravity[(int)m->state[set][e]];
+            int weight = gravity[(int)s->state[e]];
             double error = error_of(m, set, e);
-            if (m->state[set][e] == GD_STATE_KINK || weight < gravest) continue;
+            if (s->state[e] == GD_STATE_KINK || weight < gravest) continue;
             if (weight == gravest && error <= largest) continue;
             gravest = weight;
             largest = error;
             worst_set = set;
-            *kind = (gd_state)m->state[set][e];
+            *kind = (gd_state)s->state[e];
             out->worst = m->at[e];
-            out->analytic = m->c->analytic[set][m->input][m->at[e]];
-            out->numeric = m->numeric[set][e];
+            out->analytic = s->analytic[m->at[e]];
+            out->numeric = s->numeric[e];
             out->largest_error = error;
         }
-        out->largest_gradient = fmax(out->largest_gradient, m->largest[set]);
+        out->largest_gradient = fmax(out->largest_gradient, s->largest);
     }
     return worst_set;
 }
 
 /* Notes the numeric derivative of the worst element at several steps. */
-static gd_status sweep(gd_comparison *m, int set, gd_gradcheck_input *out)
+static void sweep(gd_comparison *m, int set, gd_gradcheck_input *out)
 {
     gd_ladder ladder;
-    gd_state state;
     double numeric;
-    gd_status status = climb(m, set, out->worst, &ladder, &state, &numeric);
-    if (status) return status;
+    const gd_state state = climb(m, set, out->worst, &ladder, &numeric);
+    if (gd_check_failed(m->c)) return;
     out->sweeps = GD_GRADCHECK_SWEEP;
     for (int i = 0; i < out->sweeps; i++) {
         out->sweep_step[i] = ladder.step[i];
         out->sweep_numeric[i] = ladder.slope[i].central;
     }
     const double tolerance = tolerance_of(m, set);
-    const gd_estimate estimate = gd_check_estimate(&ladder, tolerance, m->c->kinks);
+    const gd_estimate estimate = gd_check_estimate(&ladder, tolerance, m->c->f.kinks);
     out->sweep_stable = state == GD_STATE_WRONG && estimate.error <= tolerance &&
                         !gd_check_contradicted(&ladder, &estimate, out->analytic, tolerance);
-    return GD_OK;
-}
-
-/* The tolerance of the check; but a finding must also explain nearly all of the error. */
-static double slack_of(const gd_comparison *m, int set)
-{
-    double largest = 0;
-    for (int64_t e = 0; e < m->count; e++) largest = fmax(largest, gap_of(m, set, e));
-    return fmin(tolerance_of(m, set), largest / 50);
 }
 
 /* Whether, apart from the elements that were found to be wrong, a direction disagrees. */
-static gd_status look_for_others(gd_comparison *m, int set, bool *others)
+static bool look_for_others(gd_comparison *m, int set)
 {
     gd_checker *c = m->c;
-    const int64_t n = m->argument->count;
-    double *gradient = c->analytic[set][m->input], *kept = gd_check_numbers(c, m->count);
-    double *direction = gd_check_numbers(c, n);
-    gd_status status = GD_OK;
-    if (!kept || !direction) return GD_ERROR_MEMORY;
+    gd_side *s = &m->side[set];
+    double *kept = gd_check_numbers(c, m->count),
+           *direction = gd_check_numbers(c, m->argument->count);
+    bool others = c->options.directions == 0;
+    if (!kept || !direction) return false;
     for (int64_t e = 0; e < m->count; e++) {
-        kept[e] = gradient[m->at[e]];
-        if (m->state[set][e] == GD_STATE_WRONG) gradient[m->at[e]] = m->numeric[set][e];
+        kept[e] = s->analytic[m->at[e]];
+        if (s->state[e] == GD_STATE_WRONG) s->analytic[m->at[e]] = s->numeric[e];
     }
-    *others = c->options.directions == 0;
-    for (int d = 0; d < c->options.directions && !*others && !status; d++) {
-        gd_check_signs(direction, n, c->options.seed, GD_STREAM_DIRECTION + (uint64_t)d);
-        if (m->typical < 1.0 / 16) shorten(m, direction);
-        status = disagrees(m, set, direction, others);
+    for (int d = 0; d < c->options.directions && !others; d++) {
+        make_direction(m, d, direction);
+        others = disagrees(m, set, direction);
     }
-    for (int64_t e = 0; e < m->count; e++) gradient[m->at[e]] = kept[e];
-    return status;
-}
-
-/* What is known of an element with the sets of cotangents. */
-static void note_states(const gd_comparison *m, gd_evidence *s, int64_t e)
-{
-    for (int k = 0; k < s->measured; k++) {
-        const char state = m->state[s->first + k][e];
-        s->wrong[e] = s->wrong[e] || state == GD_STATE_WRONG;
-        s->skip[e] = s->skip[e] || state == GD_STATE_KINK;
-        s->unknown = s->unknown || state == GD_STATE_UNSTABLE || !isfinite(s->numeric[k][e]);
-        s->analytic[k][e] = m->c->analytic[s->first + k][m->input][m->at[e]];
-    }
-    s->wrong[e] = s->wrong[e] && !s->skip[e];
+    for (int64_t e = 0; e < m->count; e++) s->analytic[m->at[e]] = kept[e];
+    return others;
 }
 
 /* The evidence of the sets of all outputs, or of that of one output. */
-static gd_status gather_evidence(gd_comparison *m, int set, gd_evidence *s)
+static void gather_evidence(gd_comparison *m, int worst, gd_evidence *s)
 {
     gd_checker *c = m->c;
-    const int64_t most = gd_check_most_sets(c);
-    const bool alone = c->alone[set] >= 0;
+    const bool alone = c->set[worst].alone >= 0;
     *s = (gd_evidence){.c = c,
                        .input = m->input,
                        .argument = m->argument,
                        .count = m->count,
                        .at = m->at,
-                       .first = alone ? set : 0,
-                       .measured = alone ? 1 : c->options.cotangents,
-                       .set = alone ? 0 : set,
-                       .cotangent = gd_check_allocate(c, most, sizeof *s->cotangent),
-                       .analytic = gd_check_allocate(c, most, sizeof *s->analytic),
-                       .numeric = gd_check_allocate(c, most, sizeof *s->numeric),
-                       .wrong = gd_check_allocate(c, m->count, sizeof *s->wrong),
-                       .skip = gd_check_allocate(c, m->count, sizeof *s->skip),
-                       .scale = gd_check_numbers(c, most),
-                       .slack = gd_check_numbers(c, most),
-                       .rtol = c->options.rtol,
-                       .scratch = gd_check_numbers(c, 2 * m->count)};
-    s->sets = s->measured;
-    if (!s->cotangent || !s->analytic || !s->numeric || !s->wrong || !s->skip || !s->scale ||
-        !s->slack || !s->scratch)
-        return GD_ERROR_MEMORY;
-    for (int k = 0; k < s->measured; k++) {
-        const int of = s->first + k;
-        s->cotangent[k] = c->cotangent[of];
-        s->numeric[k] = m->numeric[of];
-        s->analytic[k] = gd_check_numbers(c, m->count);
-        if (!s->analytic[k]) return GD_ERROR_MEMORY;
-        s->scale[k] = fmax(m->largest[of], m->floor[of]);
-        s->slack[k] = slack_of(m, of);
+                       .first = alone ? worst : 0,
+                       .sets = alone ? 1 : c->options.cotangents,
+                       .set = alone ? 0 : worst,
+                       .of = gd_check_allocate(c, gd_check_most_sets(c), sizeof *s->of),
+                       .wrong = gd_check_allocate(c, 2 * m->count, sizeof *s->wrong),
+                       .rtol = c->options.rtol};
+    s->measured = s->sets;
+    s->skip = s->wrong ? s->wrong + m->count : NULL;
+    for (int k = 0; k < s->measured && !gd_check_failed(c); k++) {
+        const gd_side *side = &m->side[s->first + k];
+        double largest = 0; /* a finding must also explain nearly all of the error */
+        s->of[k] = (gd_columns){.cotangent = c->set[s->first + k].cotangent,
+                                .numeric = side->numeric,
+                                .analytic = gd_check_numbers(c, m->count),
+                                .scale = scale_of(m, s->first + k)};
+        for (int64_t e = 0; e < m->count && s->of[k].analytic; e++) {
+            s->wrong[e] = s->wrong[e] || side->state[e] == GD_STATE_WRONG;
+            s->skip[e] = s->skip[e] || side->state[e] == GD_STATE_KINK;
+            s->unknown =
+                s->unknown || side->state[e] == GD_STATE_UNSTABLE || !isfinite(side->numeric[e]);
+            s->of[k].analytic[e] = side->analytic[m->at[e]];
+            largest = fmax(largest, gap_of(m, s->first + k, e));
+        }
+        s->of[k].slack = fmin(tolerance_of(m, s->first + k), largest / 50);
     }
-    for (int64_t e = 0; e < m->count; e++) note_states(m, s, e);
-    return GD_OK;
+    for (int64_t e = 0; e < m->count && s->wrong; e++) s->wrong[e] = s->wrong[e] && !s->skip[e];
 }
 
-static gd_status diagnose(gd_comparison *m, int set, gd_gradcheck_input *out)
+static void diagnose(gd_comparison *m, int set, gd_gradcheck_input *out)
 {
+    const int alone = m->c->set[set].alone;
     gd_evidence evidence;
-    gd_status status = gather_evidence(m, set, &evidence);
-    for (int k = 0; k < evidence.measured && !status && !evidence.others; k++)
+    gather_evidence(m, set, &evidence);
+    evidence.out = out;
+    for (int k = 0; k < evidence.measured && !evidence.others; k++)
         if (out->wrong <= evidence.measured && m->count < m->argument->count)
-            status = look_for_others(m, evidence.first + k, &evidence.others);
-    if (!status) status = gd_check_diagnose(&evidence, out);
-    if (status) return status;
-    if (m->c->alone[set] >= 0 && out->finding[0])
-        gd_check_say(out, ", with a gradient for output %d alone", m->c->alone[set]);
-    return sweep(m, set, out);
+            evidence.others = look_for_others(m, evidence.first + k);
+    if (!gd_check_failed(m->c)) gd_check_diagnose(&evidence);
+    if (alone >= 0 && out->finding[0])
+        gd_check_say(out->finding, sizeof out->finding, ", with a gradient for output %d alone",
+                     alone);
+    sweep(m, set, out);
 }
 
-static gd_status summarise(gd_comparison *m, gd_gradcheck_input *out)
+void gd_check_compare(gd_checker *c, gd_gradcheck_input *out)
 {
+    gd_comparison m = {.c = c, .input = out->index, .argument = &c->input[out->index]};
     gd_state kind = GD_STATE_RIGHT;
-    int set = find_worst(m, out, &kind);
-    count_states(m, out);
-    if (m->lost && !out->wrong) {
+    if (!gd_check_failed(c)) prepare(&m);
+    if (gd_check_failed(c)) return;
+    find_typical(&m);
+    measure(&m);
+    judge_all(&m);
+    /* In float32, with its long steps, a direction nearly always crosses kinks. */
+    bool coarse_kinks = c->f.kinks && c->options.step > 1e-4;
+    if (m.count < m.argument->count && !c->options.only_element && !coarse_kinks)
+        go_directions(&m, out);
+    if (gd_check_failed(c)) return;
+    const int set = find_worst(&m, out, &kind);
+    count_states(&m, out);
+    if (m.lost && !out->wrong) {
         out->inconclusive++;
         snprintf(out->finding, sizeof out->finding,
                  "a random direction disagrees, but no single element was found that does");
     }
-    if (kind == GD_STATE_WRONG) return diagnose(m, set, out);
-    return kind == GD_STATE_UNSTABLE ? sweep(m, set, out) : GD_OK;
-}
-
-static gd_status prepare(gd_comparison *m)
-{
-    gd_checker *c = m->c;
-    gd_status status = choose(m);
-    if (status) return status;
-    m->numeric = gd_check_allocate(c, c->sets, sizeof *m->numeric);
-    m->state = gd_check_allocate(c, c->sets, sizeof *m->state);
-    m->largest = gd_check_numbers(c, c->sets);
-    m->floor = gd_check_numbers(c, c->sets);
-    m->shaken = gd_check_allocate(c, c->sets, sizeof *m->shaken);
-    if (!m->numeric || !m->state || !m->largest || !m->floor || !m->shaken) return GD_ERROR_MEMORY;
-    for (int set = 0; set < c->sets; set++) {
-        m->numeric[set] = gd_check_numbers(c, m->capacity);
-        m->state[set] = gd_check_allocate(c, m->capacity, 1);
-        if (!m->numeric[set] || !m->state[set]) return GD_ERROR_MEMORY;
-    }
-    return GD_OK;
-}
-
-gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out)
-{
-    gd_comparison m = {.c = c, .input = input, .argument = &c->input[input]};
-    gd_status status = prepare(&m);
-    if (!status) status = find_typical(&m);
-    if (!status) status = measure(&m);
-    if (!status) status = judge_all(&m);
-    /* In float32, with its long steps, a direction nearly always crosses kinks. */
-    bool coarse_kinks = c->kinks && c->options.step > 1e-4;
-    if (!status && m.count < m.argument->count && !c->options.only_element && !coarse_kinks)
-        status = go_directions(&m, out);
-    return status ? status : summarise(&m, out);
+    if (kind == GD_STATE_WRONG) diagnose(&m, set, out);
+    if (kind == GD_STATE_UNSTABLE) sweep(&m, set, out);
 }

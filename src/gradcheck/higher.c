@@ -22,20 +22,18 @@ struct gd_higher {
     int v;         /* the first input that is a part of v */
     gd_tensor **y, **cotangent; /* room: [outputs] */
     gd_tensor **x, **g;         /* [all] */
-    double *least;              /* [all] see gd_checker */
 };
 
 /* ---- Definition and derivative ------------------------------------------------------------ */
 
-/* The outputs by the definition of c->op, in c->out. */
-static gd_status define(gd_checker *c)
+/* The outputs by the op's definition, in c->out. */
+static void define(gd_checker *c)
 {
-    gd_random_set(c->ctx, (gd_random_state){.seed = c->options.seed});
     for (int i = 0; i < c->inputs; i++) c->in[i] = c->input[i].leaf;
-    gd_status status = c->apply(c, c->in, c->out);
+    gd_check_call(c);
     const gd_call call = {.context = c->ctx,
-                          .op = c->op,
-                          .args = c->args,
+                          .op = c->f.op,
+                          .args = c->f.args,
                           .dtype = c->dtype,
                           .kernel_dtype = c->dtype,
                           .threads = 1,
@@ -46,60 +44,50 @@ static gd_status define(gd_checker *c)
                           .repeated = true,
                           .seed = c->options.seed};
     gd_random_set(c->ctx, (gd_random_state){.seed = c->options.seed});
-    if (!status) c->op->definition(&call);
-    return gd_error_status(c->ctx);
+    if (!gd_check_failed(c)) c->f.op->definition(&call);
 }
 
-static void compare_output(gd_checker *c, int o, const double *y)
+static void compare_output(gd_checker *c, int o)
 {
     const gd_result *r = &c->output[o];
-    double largest = 0;
-    for (int64_t k = 0; k < r->count; k++)
-        if (isfinite(r->base[k])) largest = fmax(largest, fabs(r->base[k]));
+    const gd_spec spec = gd_spec_like(c->out[o]);
+    if (!c->out[o] || !gd_check_same_shape(&spec, &r->spec)) {
+        gd_check_complain(c, -1, "by its definition output %d is %s instead of %s", o,
+                          c->out[o] ? gd_shape_text(c->out[o]).text : "NULL",
+                          gd_check_shape(&r->spec).text);
+        return;
+    }
+    const double by = gd_check_accuracy[c->dtype].close;
+    const double most = by * gd_check_largest(r->base, r->count);
+    if (gd_tensor_read_f64(c->out[o], r->plus, r->count)) return;
     for (int64_t k = 0; k < r->count; k++) {
-        const double right = r->base[k];
-        if (y[k] == right || (isnan(y[k]) && isnan(right))) continue;
-        if (fabs(y[k] - right) <= gd_check_close(c->dtype) * largest) continue;
+        const double y = r->plus[k], right = r->base[k];
+        if (y == right || (isnan(y) && isnan(right)) || fabs(y - right) <= most) continue;
         gd_check_complain(c, -1, "by its definition output %d%s is %.9g instead of %.9g", o,
-                          gd_check_place(r->ndim, r->shape, k).text, y[k], right);
+                          gd_check_place(&r->spec, k).text, y, right);
         return;
     }
 }
 
-static gd_status check_outputs(gd_checker *c)
+static void check_outputs(gd_checker *c)
 {
     gd_no_grad_begin(c->ctx);
-    gd_status status = define(c);
-    for (int o = 0; o < c->outputs && !status; o++) {
-        const gd_result *r = &c->output[o];
-        if (!r->real) continue;
-        if (!c->out[o] || gd_tensor_ndim(c->out[o]) != r->ndim ||
-            memcmp(gd_tensor_shape(c->out[o]), r->shape, (size_t)r->ndim * sizeof *r->shape)) {
-            gd_check_complain(c, -1, "by its definition output %d is %s instead of %s", o,
-                              c->out[o] ? gd_shape_text(c->out[o]).text : "NULL",
-                              gd_check_shape(r->ndim, r->shape).text);
-            continue;
-        }
-        status = gd_tensor_read_f64(c->out[o], c->plus[o], r->count);
-        if (!status) compare_output(c, o, c->plus[o]);
-    }
+    define(c);
+    for (int o = 0; o < c->outputs && !gd_check_failed(c); o++)
+        if (c->output[o].real) compare_output(c, o);
     gd_no_grad_end(c->ctx);
     gd_step_end(c->ctx);
-    return status;
 }
 
-gd_status gd_check_definition(gd_checker *c)
+void gd_check_definition(gd_checker *c)
 {
-    const gd_op *op = c->op;
-    if (!op) return gd_check_by_ops(c, "ops");
-    const bool outputs = op->definition && gd_dtype_size(c->dtype) > 2;
-    gd_status status = outputs ? check_outputs(c) : GD_OK;
-    if (!status) status = gd_check_by_ops(c, op->derivative ? "its derivative" : "its definition");
-    if (status || !op->derivative || !op->definition) return status;
-    c->probe->op.derivative = NULL;
-    status = gd_check_by_ops(c, "its definition");
-    c->probe->op.derivative = op->derivative;
-    return status;
+    const gd_op *op = c->f.op;
+    if (op && op->definition && gd_dtype_size(c->dtype) > 2) check_outputs(c);
+    gd_check_by_ops(c, !op ? "ops" : op->derivative ? "its derivative" : "its definition");
+    if (!op || !op->derivative || !op->definition) return;
+    c->f.probe->op.derivative = NULL;
+    gd_check_by_ops(c, "its definition");
+    c->f.probe->op.derivative = op->derivative;
 }
 
 /* ---- The gradient as a function ----------------------------------------------------------- */
@@ -141,59 +129,55 @@ static gd_status apply_gradient(gd_checker *c, gd_tensor *const *in, gd_tensor *
 /* ---- The inputs --------------------------------------------------------------------------- */
 
 /* Appends an input with random values. */
-static gd_status append(gd_checker *c, const char *name, gd_dtype dtype, int ndim,
-                        const int64_t *shape, int64_t count, bool wanted)
+static void append(gd_checker *c, const char *name, const gd_spec *spec, int64_t count, bool wanted)
 {
     const int i = c->inputs++;
     gd_argument *a = &c->input[i];
-    *a = (gd_argument){
-        .dtype = dtype, .ndim = ndim, .count = count, .given = true, .wanted = wanted};
+    *a = (gd_argument){.spec = *spec, .count = count, .given = true, .wanted = wanted};
     gd_check_copy_name(a->name, sizeof a->name, name);
-    memcpy(a->shape, shape, (size_t)ndim * sizeof *shape);
-    if (!count) c->may_be_empty = true;
+    if (!count) c->f.may_be_empty = true;
     a->value = gd_check_numbers(c, count);
-    if (!a->value) return GD_ERROR_MEMORY;
+    if (!a->value) return;
     gd_check_normal(a->value, count, c->options.seed, GD_STREAM_HIGHER + (uint64_t)i);
-    return gd_check_make_leaf(c, a);
+    gd_check_make_leaf(c, a);
 }
 
-static gd_status append_cotangents(gd_checker *c, struct gd_higher *h)
+static void append_cotangents(gd_checker *c, struct gd_higher *h)
 {
-    gd_status status = GD_OK;
-    for (int o = 0; o < h->outputs && !status; o++) {
+    for (int o = 0; o < h->outputs; o++) {
         const gd_result *r = &c->output[o];
         char name[16];
         h->u[o] = -1;
         if (!r->real) continue;
         snprintf(name, sizeof name, h->outputs > 1 ? "u[%d]" : "u", o);
         h->u[o] = h->variable[h->all++] = c->inputs;
-        status = append(c, name, r->dtype, r->ndim, r->shape, r->count, true);
+        append(c, name, &r->spec, r->count, true);
         gd_check_report_input(c, h->u[o]);
     }
-    return status;
 }
 
 /* Leaves one input in the report and the comparison, if the options say so. */
-static gd_status choose(gd_checker *c)
+static void choose(gd_checker *c)
 {
     gd_gradcheck_report *report = c->report;
     int left = 0;
     c->running = false;
-    gd_status status = gd_check_choose_input(c);
-    c->running = !status;
-    for (int k = 0; k < report->inputs && !status; k++)
+    gd_check_choose_input(c);
+    if (gd_check_failed(c)) return;
+    c->running = true;
+    for (int k = 0; k < report->inputs; k++)
         if (c->input[report->input[k].index].wanted) report->input[left++] = report->input[k];
-    if (!status) report->inputs = left;
-    return status;
+    report->inputs = left;
 }
 
-gd_status gd_check_raise(gd_checker *c)
+const double *gd_check_raise(gd_checker *c)
 {
     struct gd_higher *h = gd_check_allocate(c, 1, sizeof *h);
     const int most = 2 * c->inputs + c->outputs, all = c->inputs + c->outputs;
     gd_argument *input = gd_check_allocate(c, most, sizeof *input);
-    if (!h || !input) return GD_ERROR_MEMORY;
-    *h = (struct gd_higher){.apply = c->apply,
+    double *least = gd_check_numbers(c, all);
+    if (gd_check_failed(c)) return NULL;
+    *h = (struct gd_higher){.apply = c->f.apply,
                             .outputs = c->outputs,
                             .variable = gd_check_allocate(c, all, sizeof *h->variable),
                             .u = gd_check_allocate(c, c->outputs, sizeof *h->u),
@@ -201,31 +185,27 @@ gd_status gd_check_raise(gd_checker *c)
                             .cotangent = gd_check_allocate(c, c->outputs, sizeof(gd_tensor *)),
                             .x = gd_check_allocate(c, all, sizeof(gd_tensor *)),
                             .g = gd_check_allocate(c, all, sizeof(gd_tensor *))};
-    h->least = gd_check_numbers(c, all);
-    if (!h->variable || !h->u || !h->y || !h->cotangent || !h->x || !h->g || !h->least)
-        return GD_ERROR_MEMORY;
+    if (gd_check_failed(c)) return NULL;
     memcpy(input, c->input, (size_t)c->inputs * sizeof *input);
     c->input = input;
     for (int i = 0; i < c->inputs; i++)
         if (input[i].wanted) h->variable[h->n++] = i;
     h->all = h->n;
-    gd_status status = append_cotangents(c, h);
+    append_cotangents(c, h);
     h->v = c->inputs;
-    for (int k = 0; k < h->n && c->options.order > 2 && !status; k++) {
+    double usual = c->options.order > 2 ? 0 : c->set[0].unit;
+    for (int k = 0; k < h->n && c->options.order > 2 && !gd_check_failed(c); k++) {
         const gd_argument *x = &input[h->variable[k]];
-        status = append(c, "v", x->dtype, x->ndim, x->shape, x->count, false);
+        append(c, "v", &x->spec, x->count, false);
+        usual = fmax(usual, c->set[0].unit / x->scale);
     }
-    double usual = c->unit[0];
-    for (int k = 0; k < h->n && c->options.order > 2; k++)
-        usual = fmax(k ? usual : 0, c->unit[0] / input[h->variable[k]].scale);
-    for (int k = 0; k < h->all; k++) h->least[k] = usual / input[h->variable[k]].scale;
-    c->least = h->least;
+    for (int k = 0; k < h->all; k++) least[k] = usual / input[h->variable[k]].scale;
     c->higher = h;
-    c->apply = apply_gradient;
+    c->f.apply = apply_gradient;
     c->outputs = c->options.order > 2 ? h->all : h->n;
-    c->sets = 0;
-    c->kinks = true;
-    return status ? status : choose(c);
+    c->f.kinks = true;
+    if (!gd_check_failed(c)) choose(c);
+    return least;
 }
 
 /* ---- Symmetry ----------------------------------------------------------------------------- */
@@ -235,10 +215,11 @@ static double product(const gd_checker *c, int u, int v, double *most)
 {
     double sum = 0;
     for (int k = 0; k < c->outputs; k++) {
-        const int i = c->higher->variable[k];
-        const double usual = c->unit[v] / c->input[i].scale, by = gd_check_close(c->dtype);
+        const gd_argument *x = &c->input[c->higher->variable[k]];
+        const double usual = c->set[v].unit / x->scale, by = gd_check_accuracy[c->dtype].close;
         for (int64_t e = 0; e < c->output[k].count; e++) {
-            const double factor = c->cotangent[u][k][e], term = factor * c->analytic[v][i][e];
+            const double factor = c->set[u].cotangent[k][e];
+            const double term = factor * c->set[v].gradient[x->first + e];
             sum += term;
             *most += by * (fabs(term) + fabs(factor) * usual);
         }

@@ -136,29 +136,27 @@ static int64_t flat_index(const char *at, const gd_case_input *input)
 
 enum { VERDICTS = GD_VERDICT_UNSUPPORTED + 1, TRACKED_INPUTS = 32 };
 
+/* The largest error, and where it was. */
+typedef struct record {
+    double error;
+    char where[160];
+} record;
+
 typedef struct tally {
     int64_t of[VERDICTS]; /* lines by verdict */
     int64_t compared, ops;
-    double largest, largest_smooth; /* of those in the full precision of the dtype */
-    char where[160], where_smooth[160];
+    record all, smooth; /* the latter of those in the full precision of the dtype */
     /* of the current op: inputs that were compared, and that ever had a gradient other than 0 */
     bool seen[TRACKED_INPUTS], alive[TRACKED_INPUTS];
     char name[TRACKED_INPUTS][64];
 } tally;
 
-static void note_record(tally *t, const gd_gradcheck_report *r, const gd_gradcheck_input *in,
-                        bool smooth)
+static void note_record(record *best, const gd_gradcheck_report *r, const gd_gradcheck_input *in)
 {
-    if (in->largest_error > t->largest) {
-        t->largest = in->largest_error;
-        snprintf(t->where, sizeof t->where, "%s, case %.40s, seed %llu, %.20s", r->op, r->name,
-                 (unsigned long long)r->seed, in->name);
-    }
-    if (smooth && in->largest_error > t->largest_smooth) {
-        t->largest_smooth = in->largest_error;
-        snprintf(t->where_smooth, sizeof t->where_smooth, "%s, case %.40s, seed %llu, %.20s", r->op,
-                 r->name, (unsigned long long)r->seed, in->name);
-    }
+    if (!(in->largest_error > best->error)) return;
+    best->error = in->largest_error;
+    snprintf(best->where, sizeof best->where, "%s, case %.40s, seed %llu, %.20s", r->op, r->name,
+             (unsigned long long)r->seed, in->name);
 }
 
 static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *check)
@@ -170,7 +168,8 @@ static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *
         const gd_gradcheck_input *in = &r->input[k];
         t->of[in->verdict]++;
         t->compared += in->compared;
-        note_record(t, r, in, smooth);
+        note_record(&t->all, r, in);
+        if (smooth) note_record(&t->smooth, r, in);
         if (in->index >= TRACKED_INPUTS) continue;
         t->seen[in->index] = t->seen[in->index] || in->compared > 0;
         t->alive[in->index] = t->alive[in->index] || in->largest_gradient > 0;
@@ -343,8 +342,8 @@ static int conclude(const settings *s, const tally *t)
     bool success = fine == lines && t->of[GD_VERDICT_PASS] > 0;
     FILE *file = s->json ? stderr : stdout;
     if (s->record && t->of[GD_VERDICT_PASS]) {
-        fprintf(file, "largest relative error %.2e: %s\n", t->largest, t->where);
-        fprintf(file, "largest of smooth cases %.2e: %s\n", t->largest_smooth, t->where_smooth);
+        fprintf(file, "largest relative error %.2e: %s\n", t->all.error, t->all.where);
+        fprintf(file, "largest of smooth cases %.2e: %s\n", t->smooth.error, t->smooth.where);
     }
     fprintf(file, "%lld ops, %lld checks, %lld elements compared:", (long long)t->ops,
             (long long)lines, (long long)t->compared);

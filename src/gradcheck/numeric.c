@@ -19,8 +19,7 @@
 
 /* Moves the input by `length`, with the values as stored in `at`, and runs the function. Of the
  * move of a single element the others are not computed, nor read back: inputs may be large. */
-static gd_status move_and_run(gd_checker *c, const gd_move *move, double length, double *at,
-                              bool plus)
+static void move_and_run(gd_checker *c, const gd_move *move, double length, double *at, int side)
 {
     gd_argument *a = &c->input[move->input];
     const int64_t e = move->element;
@@ -33,24 +32,9 @@ static gd_status move_and_run(gd_checker *c, const gd_move *move, double length,
     } else {
         for (int64_t i = 0; i < a->count; i++) at[i] = a->value[i] + length * move->direction[i];
     }
-    gd_status status = gd_tensor_write_f64(a->measured, at, a->count);
-    if (!status && !known) status = gd_tensor_read_f64(a->measured, at, a->count);
-    if (!status) status = gd_check_forward(c, plus ? c->plus : c->minus);
-    return status;
-}
-
-double gd_check_rounding(gd_dtype dtype)
-{
-    switch (dtype) {
-    case GD_FLOAT64:
-        return 0x1p-53;
-    case GD_FLOAT32:
-        return 0x1p-24;
-    case GD_FLOAT16:
-        return 0x1p-11;
-    default:
-        return 0x1p-8;
-    }
+    gd_tensor_write_f64(a->measured, at, a->count);
+    if (!known) gd_tensor_read_f64(a->measured, at, a->count);
+    gd_check_forward(c, side);
 }
 
 bool gd_check_overflows(gd_dtype dtype, double got, double wanted)
@@ -70,9 +54,9 @@ static gd_slope slope_of_set(const gd_checker *c, int set, double left, double r
     double both = 0, up = 0, down = 0, noise = 0;
     for (int o = 0; o < c->outputs; o++) {
         const gd_result *r = &c->output[o];
-        const double *u = c->cotangent[set][o];
+        const double *u = c->set[set].cotangent[o];
         if (!u) continue;
-        double eps = gd_check_rounding(r->measured);
+        double eps = gd_check_accuracy[r->measured].rounding;
         for (int64_t i = 0; i < r->count; i++) {
             both += u[i] * difference(r->plus[i], r->minus[i]);
             up += u[i] * difference(r->plus[i], r->base[i]);
@@ -81,18 +65,18 @@ static gd_slope slope_of_set(const gd_checker *c, int set, double left, double r
             if (r->moves[i] && isfinite(rounded)) noise += rounded * rounded;
         }
     }
-    return (gd_slope){.central = both / (left + right),
+    return (gd_slope){.central = left > 0 && right > 0 ? both / (left + right) : NAN,
                       .left = down / left,
                       .right = up / right,
                       .noise = 2 * sqrt(noise) / (left + right)};
 }
 
-gd_status gd_check_slopes(gd_checker *c, const gd_move *move, double h, gd_slope *slope)
+void gd_check_slopes(gd_checker *c, const gd_move *move, double h)
 {
     gd_argument *a = &c->input[move->input];
     double length = h * a->scale, left = length, right = length;
-    gd_status status = move_and_run(c, move, length, c->moved, true);
-    if (!status) status = move_and_run(c, move, -length, c->moved_back, false);
+    move_and_run(c, move, length, c->moved, 1);
+    move_and_run(c, move, -length, c->moved_back, -1);
     int64_t first = 0, end = a->count;
     if (move->element >= 0) { /* the steps as they were stored */
         first = move->element, end = first + 1;
@@ -101,35 +85,28 @@ gd_status gd_check_slopes(gd_checker *c, const gd_move *move, double h, gd_slope
     }
     for (int64_t i = first; i < end; i++)
         c->moved[i] = (c->moved[i] - c->moved_back[i]) / (2 * length);
-    for (int o = 0; o < c->outputs && !status; o++) {
+    for (int o = 0; o < c->outputs; o++) {
         gd_result *r = &c->output[o];
         for (int64_t i = 0; i < r->count; i++)
             r->moves[i] |= r->plus[i] != r->minus[i] || r->plus[i] != r->base[i];
     }
-    for (int set = 0; set < c->sets && !status; set++) {
-        slope[set] = slope_of_set(c, set, left, right);
-        if (!(left > 0) || !(right > 0)) slope[set].central = NAN;
-    }
-    if (!status) status = gd_tensor_write_f64(a->measured, a->value, a->count);
-    return status;
+    for (int set = 0; set < c->sets; set++) c->set[set].slope = slope_of_set(c, set, left, right);
+    gd_tensor_write_f64(a->measured, a->value, a->count);
 }
 
 /* ---- The ladder --------------------------------------------------------------------------- */
 
-gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, double shorter,
-                          gd_ladder *ladder)
+void gd_check_ladder(gd_checker *c, const gd_move *move, int set, double shorter, gd_ladder *ladder)
 {
     double h = 16 * c->options.step * shorter;
     /* What moved at longer steps has a rounding error at shorter ones. */
     for (int o = 0; o < c->outputs && shorter == 1; o++)
         memset(c->output[o].moves, 0, (size_t)c->output[o].count);
     for (int rung = 0; rung < GD_RUNGS; rung++, h /= 4) {
-        gd_status status = gd_check_slopes(c, move, h, c->slope);
-        if (status) return status;
+        gd_check_slopes(c, move, h);
         ladder->step[rung] = h;
-        ladder->slope[rung] = c->slope[set];
+        ladder->slope[rung] = c->set[set].slope;
     }
-    return GD_OK;
 }
 
 /* How much larger the function's noise is than the rounding of its result. Noise in slopes grows as
@@ -343,12 +320,11 @@ gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double toleran
 /* ---- Ties --------------------------------------------------------------------------------- */
 
 /* Moves all inputs by about `radius` of their scale, at random, so that there are no ties; with 0 back
- * again. c->moved_near gets what `input` is. */
-static gd_status leave_ties(gd_checker *c, int input, int sample, double radius)
+ * to their values. Of `input` the values are then in c->moved_near. */
+static void leave_ties(gd_checker *c, int input, int sample, double radius)
 {
     double *moved = c->moved_near;
-    gd_status status = GD_OK;
-    for (int k = 1; k <= c->inputs && !status; k++) { /* `input` is the last */
+    for (int k = 1; k <= c->inputs; k++) { /* `input` is the last */
         const int i = (input + k) % c->inputs;
         const uint64_t stream = GD_STREAM_NEAR + 50 * (uint64_t)sample + (uint64_t)i;
         const gd_argument *a = &c->input[i];
@@ -356,9 +332,8 @@ static gd_status leave_ties(gd_checker *c, int input, int sample, double radius)
         gd_check_normal(moved, a->count, c->options.seed, stream);
         for (int64_t e = 0; e < a->count; e++)
             moved[e] = a->value[e] + radius * a->scale * moved[e];
-        status = gd_tensor_write_f64(a->measured, radius > 0 ? moved : a->value, a->count);
+        gd_tensor_write_f64(a->measured, radius > 0 ? moved : a->value, a->count);
     }
-    return status;
 }
 
 /* The slopes of each output near x, for one set of cotangents. */
@@ -373,7 +348,7 @@ static gd_range widen(const gd_checker *c, int set, double apart, bool begin)
     gd_range sum = {0};
     for (int o = 0; o < c->outputs; o++) {
         const gd_result *r = &c->output[o];
-        const double *u = c->cotangent[set][o];
+        const double *u = c->set[set].cotangent[o];
         for (int64_t k = 0; k < r->count && u; k++) {
             const double slope = difference(r->plus[k], r->minus[k]) / apart;
             r->low[k] = begin ? slope : fmin(r->low[k], slope);
@@ -386,34 +361,35 @@ static gd_range widen(const gd_checker *c, int set, double apart, bool begin)
     return sum;
 }
 
-gd_status gd_check_choice(gd_checker *c, int input, int64_t element, int set,
-                          const gd_ladder *ladder, double tolerance, bool *is)
+bool gd_check_choice(gd_checker *c, int input, int64_t element, int set, const gd_ladder *ladder,
+                     double tolerance)
 {
     enum { FLAT = 24, MOST = 128 };
     gd_argument *a = &c->input[input];
     const gd_move move = {.input = input, .element = element};
-    const double analytic = c->analytic[set][input][element], factor = noise_factor(ladder);
+    const double analytic = c->set[set].gradient[a->first + element];
+    const double factor = noise_factor(ladder);
     const int rung = finest(ladder, tolerance / factor);
     const double slack = tolerance + 4 * factor * ladder->slope[rung].noise;
     double *own = a->value, h = ladder->step[rung], steepest = 0;
-    gd_status status = GD_OK;
-    *is = true;
-    for (int pass = 0; pass < 2 && *is && !status; pass++, h *= 4) {
+    bool is = true;
+    for (int pass = 0; pass < 2 && is; pass++, h *= 4) {
         gd_range range = {0};
-        *is = false;
-        for (int sample = 0; sample < MOST && !status && !*is; sample++) {
-            status = leave_ties(c, input, sample, 16 * h);
+        is = false;
+        for (int sample = 0; sample < MOST && !is && !gd_check_failed(c); sample++) {
+            leave_ties(c, input, sample, 16 * h);
             a->value = c->moved_near;
-            if (!status) status = gd_check_slopes(c, &move, h, c->slope);
+            gd_check_slopes(c, &move, h);
             a->value = own;
             range = widen(c, set, 2 * h * a->scale * c->moved[element], !sample);
             const bool flat = range.high - range.low <= 2 * slack;
-            *is = !flat && analytic >= range.low - slack && analytic <= range.high + slack;
+            is = !flat && analytic >= range.low - slack && analytic <= range.high + slack;
             if (sample == FLAT && flat) break;
         }
         /* Where outputs jump, as those that are rounded inside, longer steps show less of a slope. */
-        *is = *is && (!pass || steepest <= 2 * range.steepest);
+        is = is && (!pass || steepest <= 2 * range.steepest);
         steepest = range.steepest;
     }
-    return status ? status : leave_ties(c, input, 0, 0);
+    leave_ties(c, input, 0, 0);
+    return is;
 }

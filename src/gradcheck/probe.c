@@ -130,11 +130,8 @@ static void poison_gradients(const gd_call *call, gd_probe *p)
     for (int i = 0; i < call->inputs; i++) {
         gd_tensor *t = call->dinput[i];
         if (!t) continue;
-        bool over_doutput = overlap_any(t, call->doutput, call->outputs);
-        bool over_input = overlap_any(t, call->input, call->inputs);
-        p->reused_doutput += over_doutput;
-        p->reused_input += over_input;
-        if (!call->accumulate[i] && !over_doutput && !over_input &&
+        if (!call->accumulate[i] && !overlap_any(t, call->doutput, call->outputs) &&
+            !overlap_any(t, call->input, call->inputs) &&
             !overlap_any(t, call->output, call->outputs) &&
             !overlap_any(t, call->save, call->saves))
             gd_tensor_fill(t, p->fill);
@@ -144,7 +141,7 @@ static void poison_gradients(const gd_call *call, gd_probe *p)
 /* Integers may be indices: replaces them by others in the same range. */
 static void spoil_leaf(gd_checker *c, gd_argument *a)
 {
-    if (gd_dtype_is_real(a->dtype)) {
+    if (gd_dtype_is_real(a->spec.dtype)) {
         gd_tensor_fill(a->leaf, NAN);
         return;
     }

@@ -8,23 +8,16 @@
 
 const char *gd_verdict_name(gd_verdict verdict)
 {
-    switch (verdict) {
-    case GD_VERDICT_PASS:
-        return "PASS";
-    case GD_VERDICT_FAIL:
-        return "FAIL";
-    case GD_VERDICT_KINK:
-        return "KINK";
-    case GD_VERDICT_VACUOUS:
-        return "VACUOUS";
-    case GD_VERDICT_EMPTY:
-        return "EMPTY";
-    case GD_VERDICT_INCONCLUSIVE:
-        return "INCONCLUSIVE";
-    case GD_VERDICT_UNSUPPORTED:
-        return "UNSUPPORTED";
-    }
-    return "?";
+    static const char *const names[] = {
+        [GD_VERDICT_PASS] = "PASS",
+        [GD_VERDICT_FAIL] = "FAIL",
+        [GD_VERDICT_KINK] = "KINK",
+        [GD_VERDICT_VACUOUS] = "VACUOUS",
+        [GD_VERDICT_EMPTY] = "EMPTY",
+        [GD_VERDICT_INCONCLUSIVE] = "INCONCLUSIVE",
+        [GD_VERDICT_UNSUPPORTED] = "UNSUPPORTED",
+    };
+    return (unsigned)verdict <= GD_VERDICT_UNSUPPORTED ? names[verdict] : "?";
 }
 
 void gd_gradcheck_report_free(gd_gradcheck_report *report)
@@ -35,36 +28,36 @@ void gd_gradcheck_report_free(gd_gradcheck_report *report)
     report->inputs = 0;
 }
 
-/* ---- Pieces of text ----------------------------------------------------------------------- */
+/* ---- Parts of the text -------------------------------------------------------------------- */
 
-gd_text gd_check_shape(int ndim, const int64_t *shape)
+gd_text gd_check_shape(const gd_spec *spec)
 {
     gd_text text = {"["};
-    for (int axis = 0; axis < ndim; axis++) {
-        size_t used = strlen(text.text);
+    for (int axis = 0; axis < spec->ndim; axis++) {
+        const size_t used = strlen(text.text);
         snprintf(text.text + used, sizeof text.text - used, "%s%lld", axis ? ", " : "",
-                 (long long)shape[axis]);
+                 (long long)spec->shape[axis]);
     }
     strcat(text.text, "]"); /* 8 sizes of at most 20 characters leave room */
     return text;
 }
 
-int64_t gd_check_index(int ndim, const int64_t *shape, int64_t element, int axis)
+int64_t gd_check_index(const gd_spec *spec, int64_t element, int axis)
 {
-    for (int k = ndim - 1; k > axis; k--) element /= shape[k];
-    return element % shape[axis];
+    for (int k = spec->ndim - 1; k > axis; k--) element /= spec->shape[k];
+    return element % spec->shape[axis];
 }
 
-gd_text gd_check_place(int ndim, const int64_t *shape, int64_t element)
+gd_text gd_check_place(const gd_spec *spec, int64_t element)
 {
-    int64_t index[GD_MAX_DIMS];
-    if (ndim == 0) return (gd_text){""};
-    for (int axis = ndim - 1; axis >= 0; axis--) {
-        int64_t size = shape[axis] ? shape[axis] : 1;
-        index[axis] = element % size;
+    gd_spec at = {.ndim = spec->ndim};
+    if (spec->ndim == 0) return (gd_text){""};
+    for (int axis = spec->ndim - 1; axis >= 0; axis--) {
+        int64_t size = spec->shape[axis] ? spec->shape[axis] : 1;
+        at.shape[axis] = element % size;
         element /= size;
     }
-    return gd_check_shape(ndim, index);
+    return gd_check_shape(&at);
 }
 
 gd_text gd_check_ratio(double ratio)
@@ -83,9 +76,23 @@ static const char *dtype_text(gd_dtype dtype)
     return dtype < GD_DTYPE_COUNT && text[dtype] ? text[dtype] : "?";
 }
 
+static gd_spec spec_of(const gd_gradcheck_input *in)
+{
+    gd_spec spec = {.ndim = in->ndim};
+    memcpy(spec.shape, in->shape, sizeof spec.shape);
+    return spec;
+}
+
+static gd_text shape(const gd_gradcheck_input *in)
+{
+    const gd_spec spec = spec_of(in);
+    return gd_check_shape(&spec);
+}
+
 static gd_text place(const gd_gradcheck_input *in)
 {
-    return gd_check_place(in->ndim, in->shape, in->worst);
+    const gd_spec spec = spec_of(in);
+    return gd_check_place(&spec, in->worst);
 }
 
 static bool has_case(const gd_gradcheck_report *report)
@@ -103,8 +110,8 @@ static void print_lines(const gd_gradcheck_report *report, FILE *file)
                 gd_verdict_name(report->verdict), report->message);
     for (int k = 0; k < report->inputs && !report->message[0]; k++) {
         const gd_gradcheck_input *in = &report->input[k];
-        fprintf(file, "%-14s %-24s %-10s %-16s %s", report->op, name, in->name,
-                gd_check_shape(in->ndim, in->shape).text, gd_verdict_name(in->verdict));
+        fprintf(file, "%-14s %-24s %-10s %-16s %s", report->op, name, in->name, shape(in).text,
+                gd_verdict_name(in->verdict));
         if (in->elements) fprintf(file, "  %lld compared", (long long)in->compared);
         if (in->directions) fprintf(file, " and %d directions", in->directions);
         if (in->kinks) fprintf(file, ", %lld at kinks", (long long)in->kinks);
@@ -143,7 +150,7 @@ static void print_ratio(const gd_gradcheck_input *in, FILE *file)
 
 static void print_input(const gd_gradcheck_report *report, const gd_gradcheck_input *in, FILE *file)
 {
-    fprintf(file, "  %s %s: ", in->name, gd_check_shape(in->ndim, in->shape).text);
+    fprintf(file, "  %s %s: ", in->name, shape(in).text);
     bool troubled = in->wrong || in->inconclusive;
     if (in->verdict == GD_VERDICT_PASS)
         fprintf(file, "ok, ");

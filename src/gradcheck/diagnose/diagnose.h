@@ -1,61 +1,87 @@
 /* diagnose.h - names the fault behind wrong elements.
  *
- *     evidence.c     the Jacobian, against which findings are verified
- *     patterns.c     what the wrong elements have in common
- *     jacobian.c     which dy reaches which gradient, and with what factor
- *     formula.c      numbers as a short formula of inputs and outputs
+ *     evidence.c         the Jacobian, against which findings are verified
+ *     hypotheses.def     what may be wrong, the most specific first, and the sentence for it
+ *     diagnose.c         tries them in turn
+ *     patterns.c         those on what the wrong elements have in common
+ *     jacobian.c         those on which dy reaches which gradient, and with what factor
+ *     formula.c          numbers as a short formula of inputs and outputs
  */
 #ifndef GRADUS_DIAGNOSE_H
 #define GRADUS_DIAGNOSE_H
 
 #include "gradcheck/check.h"
 
+/* The gradients that a set of cotangents gives. */
+typedef struct gd_columns {
+    double *const *cotangent;   /* [outputs]; not of one-hot probes */
+    double *analytic, *numeric; /* [count] */
+    double scale, slack; /* what errors are relative to, and how far a gradient may be from what
+                                 * a finding says it is */
+} gd_columns;
+
 /* The result of the comparison of one input, and what findings on it are verified against: the
  * gradients for sets of cotangents, first those of the check, from `first` on, then probes. */
 typedef struct gd_evidence {
     gd_checker *c;
+    gd_gradcheck_input *out;
     int input;
     const gd_argument *argument;
     int64_t count;     /* elements examined */
-    const int64_t *at; /* [count] flat indices, ascending except for those found by directions */
+    const int64_t *at; /* [count] flat indices, ascending but for those found by directions */
     int set;           /* the set with the worst element */
-    int first, measured, sets;    /* sets of the check, and all */
-    double *const **cotangent;    /* [sets][outputs]; not of one-hot probes */
-    double **analytic, **numeric; /* [sets][count] */
-    bool *wrong;                  /* [count] in any of the sets */
-    bool *skip;                   /* [count] at a kink, and between its slopes */
-    bool unknown;                 /* some elements could not be judged */
-    double *scale, *slack; /* [sets] what errors are relative to, and how far a gradient may be
-                            * from what a finding says it is */
-    bool others;           /* of the elements that were not examined some are wrong */
-    bool sure;             /* the probes are accurate, and the backward repeatable */
-    bool one_hot;          /* probe k is dy with a single 1, at element k: the Jacobian's columns */
-    bool *used;            /* [probes] any element of the gradient, examined or not, is not 0 */
-    bool strays;           /* and one that is not the dy's own */
-    double *slopes;        /* scratch: [3 sets] */
+    int first, measured, sets; /* sets of the check, and all */
+    gd_columns *of;            /* [sets] */
+    bool *wrong;               /* [count] in any of the sets */
+    bool *skip;                /* [count] at a kink, and between its slopes */
+    bool unknown;              /* some elements could not be judged */
+    bool others;               /* of the elements that were not examined some are wrong */
+    bool sure;                 /* the probes are accurate, and the backward repeatable */
+    bool one_hot;   /* probe k is dy with a single 1, at element k: the Jacobian's columns */
+    bool *used;     /* [probes] any element of the gradient, examined or not, is not 0 */
+    bool strays;    /* and one that is not the dy's own */
+    double *slopes; /* scratch: [3 sets] */
     double rtol;
-    double *scratch; /* [2 count] */
+    int which;        /* the hypothesis that is tried, of several of a function */
+    char detail[256]; /* and what it has found, in words */
+
+    /* With one-hot probes, the entries of the Jacobian: */
+    const gd_result *y;
+    int64_t rows, columns; /* elements of the gradient that are known, and of dy */
+    int64_t *row;          /* [rows] the former, of those examined */
+    double tolerance;
+    bool alike;                  /* x and y have the same shape */
+    bool linear, same;           /* gradients add up from the entries; are the same for every dy */
+    int64_t missing, extra, off; /* entries of that kind; the first missing and extra one: */
+    int64_t missing_at, extra_at;
 } gd_evidence;
 
-/* ---- evidence.c --------------------------------------------------------------------------- */
-
 /* Adds the probes to the sets. */
-gd_status gd_check_evidence(gd_evidence *s);
+void gd_check_evidence(gd_evidence *s);
 int64_t gd_check_most_sets(const gd_checker *c);
 /* The slopes along an element of any input, and their rounding errors: [sets]. */
-gd_status gd_check_probe_slopes(const gd_evidence *s, int input, int64_t element, double h,
-                                double *slope, double *noise);
+void gd_check_probe_slopes(const gd_evidence *s, int input, int64_t element, double h,
+                           double *slope, double *noise);
+/* Compares the entries of both Jacobians. */
+void gd_check_entries(gd_evidence *s);
 
-/* ---- patterns.c --------------------------------------------------------------------------- */
+/* Describes what is wrong, in out->finding. A finding must hold for every element, every set of
+ * cotangents of the check and every probe, so for the whole Jacobian, to within the tolerance of the
+ * check and to 1/50 of the error. */
+void gd_check_diagnose(gd_evidence *s);
+/* Where the wrong elements are, " in row 3"; "" if they share no index. */
+gd_text gd_check_where(const gd_evidence *s);
 
-/* Describes what is wrong, in out->finding. A finding must hold for every element, to within the
- * tolerance of the check. */
-gd_status gd_check_diagnose(gd_evidence *evidence, gd_gradcheck_input *out);
+/* Appends to s->detail. */
+void gd_check_add(gd_evidence *s, const char *format, ...) GD_PRINTF(2, 3);
 
-/* ---- jacobian.c, formula.c ---------------------------------------------------------------- */
+/* What an error may be a multiple of, and along which elements with the same coefficients. */
+enum { GD_ONE = 1, GD_GRADIENT = 2, GD_INPUT = 4, GD_ROWS = 8, GD_COLUMNS = 16 };
 
-/* Appends what the Jacobian shows, if anything, to out->finding. */
-gd_status gd_check_jacobian(const gd_evidence *evidence, gd_gradcheck_input *out);
+/* Whether a hypothesis holds; s->detail gets what its sentence has in place of %s. */
+#define HYPOTHESIS(group, name, which, sentence) bool gd_holds_##name(gd_evidence *s);
+#include "gradcheck/diagnose/hypotheses.def"
+#undef HYPOTHESIS
 
 enum { GD_SYMBOLS = 5 };
 

@@ -29,8 +29,8 @@ double gd_check_fraction(double x, double tolerance, gd_text *text)
 gd_text gd_check_factor(const gd_argument *a, double factor, double tolerance)
 {
     gd_text text;
-    for (int axis = 0; axis < a->ndim; axis++) {
-        const double n = (double)a->shape[axis];
+    for (int axis = 0; axis < a->spec.ndim; axis++) {
+        const double n = (double)a->spec.shape[axis];
         const struct {
             double value;
             const char *text;
