@@ -157,7 +157,7 @@ gd_status llama_save(const model *m, saving *to, const char *tokens)
         tensors[count + i] = (gd_named_tensor){gd_tensor_name(t), t};
     }
     if (tensors)
-        saving_tensors(to, model_file, tensors, count + buffers, metadata, 2);
+        saving_tensors(to, model_file, tensors, count + buffers, metadata, 2, false);
     else
         gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the names of the weights");
     gd_no_grad_end(m->ctx);

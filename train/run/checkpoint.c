@@ -32,14 +32,17 @@ uint64_t checkpoint_read_whole(const checkpoint *from, gd_context *ctx, const ch
     return whole;
 }
 
-/* Checkpoints of older versions have none. */
-static checkpoint_losses read_losses(const checkpoint *from)
+/* A positive whole number and a finite one that belong together; false: they are not there, as in the
+ * checkpoints of older versions. */
+static bool read_pair(const checkpoint *from, const char *whole_name, const char *number_name,
+                      int64_t *whole, double *number)
 {
-    const char *steps = gd_safetensors_metadata(from->state, "loss_steps");
-    const char *sum = gd_safetensors_metadata(from->state, "loss_sum");
-    checkpoint_losses losses = {0};
-    if (steps && sum) losses = (checkpoint_losses){strtoll(steps, NULL, 10), strtod(sum, NULL)};
-    return losses.steps > 0 && isfinite(losses.sum) ? losses : (checkpoint_losses){0};
+    const char *first = gd_safetensors_metadata(from->state, whole_name);
+    const char *second = gd_safetensors_metadata(from->state, number_name);
+    char *end = NULL;
+    *whole = first ? strtoll(first, &end, 10) : 0;
+    *number = second ? strtod(second, NULL) : NAN;
+    return end && end != first && !*end && *whole > 0 && isfinite(*number);
 }
 
 /* The loss scale; only runs in float16 have one. */
@@ -88,11 +91,11 @@ static gd_status open_checkpoint(checkpoint *from, gd_context *ctx, bool resume)
                        from->folder);
     }
     from->state = llama_open_file(ctx, &from->files, CHECKPOINT_STATE);
-    if (from->state) check_model(from, ctx);
-    uint64_t step = from->state ? checkpoint_read_whole(from, ctx, "step") : 0;
-    uint64_t skipped = from->state ? checkpoint_read_whole(from, ctx, "skipped_steps") : 0;
-    const gd_loss_scale scale = from->state ? read_scale(from, ctx) : (gd_loss_scale){0};
-    const checkpoint_best best = checkpoint_read_best(from);
+    if (!from->state) return gd_error_status(ctx);
+    check_model(from, ctx);
+    const uint64_t step = checkpoint_read_whole(from, ctx, "step");
+    const uint64_t skipped = checkpoint_read_whole(from, ctx, "skipped_steps");
+    const gd_loss_scale scale = read_scale(from, ctx);
     if (step > CHECKPOINT_MOST_STEPS || skipped > step) {
         gd_fail(ctx, GD_ERROR_IO,
                 "%s/" CHECKPOINT_STATE ": invalid progress: %llu steps, %llu of them skipped",
@@ -103,9 +106,13 @@ static gd_status open_checkpoint(checkpoint *from, gd_context *ctx, bool resume)
             .step = (int64_t)step,
             .skipped = (int64_t)skipped,
             .scale = scale,
-            .best = best,
-            .losses = read_losses(from),
             .unvalidated = gd_safetensors_metadata(from->state, CHECKPOINT_UNVALIDATED) != NULL};
+        checkpoint_best best;
+        checkpoint_losses losses;
+        if (read_pair(from, "best_step", "best_loss", &best.step, &best.loss))
+            from->progress.best = best;
+        if (read_pair(from, "loss_steps", "loss_sum", &losses.steps, &losses.sum))
+            from->progress.losses = losses;
     }
     return gd_error_status(ctx);
 }

@@ -106,7 +106,7 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *opti
 /* The other ranks open --out, once rank 0 has made it. */
 gd_status checkpoint_open_out(checkpoint *run, gd_context *ctx, const train_options *options);
 
-/* Of a folder that was moved: an error if another run saves under its name by now. Who looks for this
+/* An error if the folder was moved and another run saves under its name by now: whoever looks for this
  * run by its name, also to resume it, would find the other. */
 gd_status checkpoint_check_name(const checkpoint *run, gd_context *ctx,
                                 const train_options *options);
@@ -128,15 +128,6 @@ gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *
 /* Closes its files once all is loaded: when the run removes them the disk has their space again, and
  * Windows lets them go. */
 void checkpoint_close_files(checkpoint *from);
-
-/* ---- The best validation (checkpoint_best.c) ------------------------------------------------ */
-
-/* The best one that the metadata has, if there is one. */
-checkpoint_best checkpoint_read_best(const checkpoint *from);
-
-/* Points the link OUT/best at OUT/step-N, if that exists. If it cannot be made, a message says so:
- * the checkpoint itself is saved. */
-void checkpoint_link_best(const open_folder *out, int64_t step);
 
 /* ---- Saving (checkpoint_save.c) ------------------------------------------------------------- */
 

@@ -42,57 +42,49 @@ void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
     }
 }
 
-static void print_whole(char text[NUMBER_TEXT], uint64_t whole)
-{
-    snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)whole);
-}
-
-/* With all its digits: it is read back as the same number. */
-static void print_number(char text[NUMBER_TEXT], double number)
-{
-    snprintf(text, NUMBER_TEXT, "%.17g", number);
-}
-
 /* The state of the run as texts, and the memory they point to. */
 typedef struct state_texts {
     gd_named_text text[OPTIONS_MOST + 16];
     int64_t count;
-    char room[13][NUMBER_TEXT];
+    char room[16][NUMBER_TEXT];
     options_item items[OPTIONS_MOST];
 } state_texts;
+
+static void add_whole(state_texts *t, const char *name, uint64_t whole)
+{
+    char *text = t->room[t->count];
+    snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)whole);
+    t->text[t->count++] = (gd_named_text){name, text};
+}
+
+/* Adds it with all its digits, so that it is read back as the same number. */
+static void add_number(state_texts *t, const char *name, double number)
+{
+    char *text = t->room[t->count];
+    snprintf(text, NUMBER_TEXT, "%.17g", number);
+    t->text[t->count++] = (gd_named_text){name, text};
+}
 
 static void print_state(state_texts *t, const model *m, const dataset *data, const train_options *o,
                         const gd_optimizer *optimizer, const checkpoint_progress *progress)
 {
-    gd_random_state random = gd_random_get(m->ctx);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } numbers[] = {{"step", (uint64_t)progress->step},
-                   {"skipped_steps", (uint64_t)progress->skipped},
-                   {"optimizer_steps", (uint64_t)gd_optimizer_steps(optimizer)},
-                   {"random_seed", random.seed},
-                   {"random_offset", random.offset},
-                   {"text_hash", data->hash},
-                   {"best_step", (uint64_t)progress->best.step},
-                   {"loss_steps", (uint64_t)progress->losses.steps},
-                   {"loss_scale", (uint64_t)progress->scale.factor},
-                   {"loss_scale_good", (uint64_t)progress->scale.good}};
+    const gd_random_state random = gd_random_get(m->ctx);
     t->count = 0;
     t->text[t->count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
-    const size_t used = sizeof numbers / sizeof *numbers - (progress->scale.adapts ? 0 : 2);
-    for (size_t i = 0; i < used; i++) {
-        print_whole(t->room[i], numbers[i].value);
-        t->text[t->count++] = (gd_named_text){numbers[i].name, t->room[i]};
-    }
-    print_number(t->room[used], progress->best.loss);
-    t->text[t->count++] = (gd_named_text){"best_loss", t->room[used]};
-    print_number(t->room[used + 1], progress->losses.sum);
-    t->text[t->count++] = (gd_named_text){"loss_sum", t->room[used + 1]};
-    if (data->options.tokens && data->files[0]) {
-        print_whole(t->room[used + 2], data->files[0]);
-        t->text[t->count++] = (gd_named_text){CHECKPOINT_TOKEN_FILES, t->room[used + 2]};
-    }
+    add_whole(t, "step", (uint64_t)progress->step);
+    add_whole(t, "skipped_steps", (uint64_t)progress->skipped);
+    add_whole(t, "optimizer_steps", (uint64_t)gd_optimizer_steps(optimizer));
+    add_whole(t, "random_seed", random.seed);
+    add_whole(t, "random_offset", random.offset);
+    add_whole(t, "text_hash", data->hash);
+    add_whole(t, "best_step", (uint64_t)progress->best.step);
+    add_whole(t, "loss_steps", (uint64_t)progress->losses.steps);
+    if (progress->scale.adapts) add_whole(t, "loss_scale", (uint64_t)progress->scale.factor);
+    if (progress->scale.adapts) add_whole(t, "loss_scale_good", (uint64_t)progress->scale.good);
+    add_number(t, "best_loss", progress->best.loss);
+    add_number(t, "loss_sum", progress->losses.sum);
+    if (data->options.tokens && data->files[0])
+        add_whole(t, CHECKPOINT_TOKEN_FILES, data->files[0]);
     if (progress->unvalidated)
         t->text[t->count++] = (gd_named_text){CHECKPOINT_UNVALIDATED, "true"};
     options_item *item = t->items;
@@ -101,51 +93,15 @@ static void print_state(state_texts *t, const model *m, const dataset *data, con
     }
 }
 
-/* ---- The tensors of the state --------------------------------------------------------------- */
-
-/* The optimizer's state of every weight, under names like "m.model.norm.weight". */
-static gd_named_tensor *state_tensors(const model *m, gd_optimizer *optimizer, state_name **names,
-                                      int64_t *count)
-{
-    int64_t weight_count = 0, states = 0;
-    llama_weight *weights = llama_weights(m, &weight_count);
-    while (gd_optimizer_state(optimizer, (int)states)) states++;
-    *count = states * weight_count;
-    gd_named_tensor *tensors = malloc((size_t)*count * sizeof *tensors + 1);
-    *names = malloc((size_t)*count * sizeof **names + 1);
-    for (int64_t i = 0; weights && tensors && *names && i < *count; i++) {
-        const llama_weight *w = &weights[i / states];
-        const int k = (int)(i % states);
-        (*names)[i] = checkpoint_state_name(optimizer, k, w);
-        tensors[i] = (gd_named_tensor){(*names)[i].text,
-                                       llama_state_view(m, w, gd_optimizer_state(optimizer, k))};
-    }
-    if (!weights || !tensors || !*names) {
-        gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
-    }
-    free(weights);
-    return tensors;
-}
-
 static gd_status save_state(const model *m, const dataset *data, const train_options *o,
                             gd_optimizer *optimizer, const checkpoint_progress *progress,
                             saving *to)
 {
-    state_name *names = NULL;
-    int64_t count;
     state_texts texts;
     print_state(&texts, m, data, o, optimizer, progress);
     const char *model_sum = saving_checksum(to, "model.safetensors");
     if (model_sum) texts.text[texts.count++] = (gd_named_text){CHECKPOINT_MODEL_ID, model_sum};
-    if (o->group) return checkpoint_sharded_reserve(m, optimizer, to, texts.text, texts.count);
-    gd_no_grad_begin(m->ctx);
-    gd_named_tensor *tensors = state_tensors(m, optimizer, &names, &count);
-    saving_tensors(to, CHECKPOINT_STATE, tensors, count, texts.text, texts.count);
-    gd_no_grad_end(m->ctx);
-    gd_step_end(m->ctx);
-    free(tensors);
-    free(names);
-    return gd_error_status(m->ctx);
+    return checkpoint_save_state(m, optimizer, to, texts.text, texts.count, o->group != NULL);
 }
 
 /* ---- The folder ----------------------------------------------------------------------------- */
@@ -202,6 +158,16 @@ static void tell_moved(checkpoint *run, const train_options *o)
     if (folder_is_there(&run->out) || run->moved) return;
     console_notice("the folder %s was moved: this run saves in it where it is now", o->out);
     run->moved = true;
+}
+
+/* Points the link OUT/best at OUT/step-N, if that exists. If it cannot be made, a message says so:
+ * the checkpoint itself is saved. */
+static void link_best(const open_folder *out, int64_t step)
+{
+    const checkpoint_name name = checkpoint_name_of(step);
+    if (step == 0 || !folder_has(out, name.text) || folder_link(out, "best", name.text)) return;
+    console_notice("cannot create the link best in %s: %s", out->path,
+                   errno == EEXIST ? "something else has that name" : strerror(errno));
 }
 
 void checkpoint_tidy(const checkpoint *run, const train_options *o,
@@ -273,7 +239,7 @@ static gd_status complete_saving(gd_context *ctx, const train_options *o,
         return gd_fail(ctx, GD_ERROR_IO, "cannot complete %s/%s: %s", out->path, name.text,
                        strerror(errno));
     tell_rest(out, name.text, rest);
-    if (o->keep_best) checkpoint_link_best(out, progress->best.step);
+    if (o->keep_best) link_best(out, progress->best.step);
     thin_out(out, o, progress->step, progress->best.step);
     return GD_OK;
 }

@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-state_name checkpoint_state_name(const gd_optimizer *optimizer, int index, const llama_weight *w)
+/* The name in the file of the optimizer's state `index` for weight w, such as "m.<weight>". */
+typedef struct state_name {
+    char text[96];
+} state_name;
+
+static state_name name_of_state(const gd_optimizer *optimizer, int index, const llama_weight *w)
 {
     state_name name;
     snprintf(name.text, sizeof name.text, "%s.%s",
@@ -48,7 +53,7 @@ static gd_status for_each_piece(const model *m, gd_optimizer *optimizer, piece_a
     for (int64_t i = 0; i < count; i++) {
         const gd_tensor *view = llama_weight_view(&weights[i]);
         for (int k = 0; (state = gd_optimizer_state(optimizer, k)); k++) {
-            const state_name name = checkpoint_state_name(optimizer, k, &weights[i]);
+            const state_name name = name_of_state(optimizer, k, &weights[i]);
             for (int64_t s = 0; gd_params_slice_at(m->params, s, &slice) && !gd_error(m->ctx);
                  s++) {
                 const stretch piece = overlap(m, &weights[i], &slice);
@@ -64,30 +69,33 @@ static gd_status for_each_piece(const model *m, gd_optimizer *optimizer, piece_a
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
-gd_status checkpoint_sharded_reserve(const model *m, gd_optimizer *optimizer, saving *to,
-                                     const gd_named_text *texts, int64_t text_count)
+gd_status checkpoint_save_state(const model *m, gd_optimizer *optimizer, saving *to,
+                                const gd_named_text *texts, int64_t text_count, bool sharded)
 {
     gd_context *ctx = m->ctx;
     int64_t weight_count = 0, states = 0, count = 0;
     llama_weight *weights = llama_weights(m, &weight_count);
     while (gd_optimizer_state(optimizer, (int)states)) states++;
-    const size_t room = (size_t)(states * weight_count);
-    gd_named_tensor *tensors = malloc(room * sizeof *tensors + 1);
-    state_name *names = malloc(room * sizeof *names + 1);
+    const size_t most = (size_t)(states * weight_count);
+    gd_named_tensor *tensors = malloc(most * sizeof *tensors + 1);
+    state_name *names = malloc(most * sizeof *names + 1);
     const gd_tensor *state = gd_optimizer_state(optimizer, 0); /* SGD may have none */
     gd_tensor *one = gd_tensor_create(ctx, state ? gd_tensor_dtype(state) : GD_FLOAT32, 0, NULL);
     gd_no_grad_begin(ctx);
     for (int64_t i = 0; weights && tensors && names && i < weight_count; i++) {
-        const gd_tensor *view = llama_weight_view(&weights[i]);
+        const llama_weight *w = &weights[i];
+        const gd_tensor *view = llama_weight_view(w);
         for (int k = 0; k < states; k++, count++) {
-            names[count] = checkpoint_state_name(optimizer, k, &weights[i]);
+            names[count] = name_of_state(optimizer, k, w);
             tensors[count] = (gd_named_tensor){
-                names[count].text, gd_expand(one, gd_tensor_ndim(view), gd_tensor_shape(view))};
+                names[count].text, sharded
+                                       ? gd_expand(one, gd_tensor_ndim(view), gd_tensor_shape(view))
+                                       : llama_state_view(m, w, gd_optimizer_state(optimizer, k))};
         }
     }
     if (!weights || !tensors || !names)
         gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
-    if (!gd_error(ctx)) saving_reserve(to, CHECKPOINT_STATE, tensors, count, texts, text_count);
+    saving_tensors(to, CHECKPOINT_STATE, tensors, count, texts, text_count, sharded);
     gd_no_grad_end(ctx);
     gd_step_end(ctx);
     gd_tensor_free(one);

@@ -154,7 +154,7 @@ console_duration_text console_duration(double duration)
 
 /* ---- The live line -------------------------------------------------------------------------- */
 
-/* Where there can be one. */
+/* The stream that can have a live line, or NULL. */
 static FILE *live_file(void)
 {
     const char *plain = getenv("NO_COLOR");
@@ -192,7 +192,7 @@ void console_erase(void)
     drawn = 0;
 }
 
-/* Where a terminal shows it, in one write; the line break ends what is there: "^C", or a part of a
+/* Writes where a terminal shows it, at once; the line break ends what is there: "^C", or a part of a
  * sample. */
 void console_signal(const char *message)
 {

@@ -30,7 +30,7 @@ gd_status fit_check(const model *m, const train_options *o)
     const double all = (double)bytes[GD_MEMORY_PARAMETERS] + (double)bytes[GD_MEMORY_GRADIENTS] +
                        (double)bytes[GD_MEMORY_OPTIMIZER];
     const double free = available(m->ctx);
-    /* With several processes this one's share of the memory is not known. */
+    /* How much of the memory falls to one of several processes is not known. */
     if (all <= free || o->group) return GD_OK;
     report_memory_sizes((size_t)all, bytes, "before the first step");
     return gd_fail(m->ctx, GD_ERROR_MEMORY,

@@ -13,7 +13,7 @@ void json_watch_memory(void);
 #ifdef GD_HAVE_JANSSON
 #include <jansson.h>
 
-/* Where the JSON text of a file begins: after the byte order mark that some editors write. */
+/* The length of the byte order mark that some editors write before the JSON text of a file. */
 size_t json_begin(const char *text, size_t length);
 
 /* Arrays and objects inside each other, at most (files/json_depth.h). */

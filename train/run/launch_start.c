@@ -23,7 +23,7 @@ static bool make_secret(gd_group_options *member)
     return true;
 }
 
-/* On the CPU the processes divide the cores among them. */
+/* Divides the cores among the processes of a run on the CPU. */
 static void share_threads(train_options *o, int ranks)
 {
     const int each = gd_os_processors() / ranks;

@@ -27,8 +27,8 @@ report_clock report_clock_start(const model *m, const train_options *o, int64_t 
                           .device = NAN};
 }
 
-/* From the end of one step to that of the next, on one clock, less the pauses between them. A pause
- * begins when the host has waited for a step, and nothing is in flight. */
+/* A step takes the time from the end of the one before to its own, on one clock, less the pauses
+ * between them. A pause begins when the host has waited for a step, and nothing is in flight. */
 void report_clock_step(report_clock *clock, double device)
 {
     clock->read = gd_os_now();
@@ -110,7 +110,7 @@ GD_PRINTF(2, 3) static void add(step_line *line, const char *format, ...)
                            line->used ? " | " : "", field);
 }
 
-/* In at most so many columns: what matters most comes first. */
+/* Fits the line into so many columns: what matters most comes first. */
 static step_line format_step(const report_clock *clock, const gd_context *ctx,
                              const report_values *v, int columns)
 {

@@ -74,29 +74,17 @@ gd_status saving_text(saving *to, const char *name, const char *text)
     return end(to, name, &out, false);
 }
 
-static gd_status save_tensors(saving *to, const char *name, const gd_named_tensor *tensors,
-                              int64_t tensor_count, const gd_named_text *texts, int64_t text_count,
-                              bool reserved)
+gd_status saving_tensors(saving *to, const char *name, const gd_named_tensor *tensors,
+                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count,
+                         bool reserve)
 {
     output out;
     char path[FOLDER_PATH];
     const bool named = folder_join(path, to->folder.path, name);
-    const gd_output where = {named ? path : name, write_bytes, reserved ? skip_bytes : NULL, &out};
+    const gd_output where = {named ? path : name, write_bytes, reserve ? skip_bytes : NULL, &out};
     if (!begin(to, name, &out))
         gd_safetensors_write_to(to->ctx, &where, tensors, tensor_count, texts, text_count);
-    return end(to, name, &out, reserved);
-}
-
-gd_status saving_tensors(saving *to, const char *name, const gd_named_tensor *tensors,
-                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count)
-{
-    return save_tensors(to, name, tensors, tensor_count, texts, text_count, false);
-}
-
-gd_status saving_reserve(saving *to, const char *name, const gd_named_tensor *tensors,
-                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count)
-{
-    return save_tensors(to, name, tensors, tensor_count, texts, text_count, true);
+    return end(to, name, &out, reserve);
 }
 
 /* ---- All of them ---------------------------------------------------------------------------- */

@@ -26,11 +26,10 @@ void saving_close(saving *to);
 
 /* Each writes one file and waits until it is on the disk. There must be none of that name. */
 gd_status saving_text(saving *to, const char *name, const char *text);
+/* With `reserve`, leaves room for the elements, as gd_safetensors_reserve does. */
 gd_status saving_tensors(saving *to, const char *name, const gd_named_tensor *tensors,
-                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count);
-/* As gd_safetensors_reserve. */
-gd_status saving_reserve(saving *to, const char *name, const gd_named_tensor *tensors,
-                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count);
+                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count,
+                         bool reserve);
 
 /* The checksum of a file that was written; NULL if there is none. */
 const char *saving_checksum(const saving *to, const char *name);
