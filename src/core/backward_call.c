@@ -10,7 +10,7 @@
 
 /* ---- Where a gradient is written -------------------------------------------------------- */
 
-/* Where the kernel writes the gradient of one input. */
+/* The tensor in which the kernel writes the gradient of one input. */
 typedef struct gradient_slot {
     gd_tensor *target; /* the input */
     gd_tensor *buffer; /* what the kernel gets as dinput: target->grad, or a temporary */

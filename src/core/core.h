@@ -169,7 +169,7 @@ struct gd_context {
     bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
     bool in_backward;
     const gd_tensor *before; /* the user's newest tensor when the backward or gd_gradients began */
-    /* Of gd_gradients, while it runs: walks are for the tensors that are `wanted`. Otherwise NULL. */
+    /* Set while gd_gradients runs: walks are for the tensors that are `wanted`. Otherwise NULL. */
     const gd_gradients_options *gradients;
     int segments;           /* of gd_recompute that are running, nested */
     int repeats;            /* depth of gd_repeat_begin */
@@ -191,7 +191,7 @@ struct gd_context {
     gd_random_state random;
     const gd_random_state *random_base; /* on the device, see gd_call; NULL outside a capture */
 
-    /* Of optim/graph.c: */
+    /* Fields of optim/graph.c: */
     gd_graph *graphs;           /* all that exist */
     struct gd_capture *capture; /* what the device's work is recorded into; NULL: it is done */
     bool in_graph;              /* a graph's function is running */
@@ -208,7 +208,7 @@ struct gd_context {
     int64_t user_op_count, user_op_capacity;
 };
 
-/* From now on AddressSanitizer lets programs touch this memory of the CPU, or reports them. */
+/* Makes AddressSanitizer let programs touch this memory of the CPU, or report them. */
 static inline void gd_allow(const gd_context *ctx, const void *data, size_t bytes, bool allowed)
 {
     (void)ctx, (void)data, (void)bytes, (void)allowed;
@@ -466,7 +466,7 @@ static inline bool gd_walk_retains(const gd_context *ctx, const gd_tensor *t)
     return ctx->gradients ? t->cotangent != NULL : t->retain_grad;
 }
 
-/* Of gd_gradients: finds which of the nodes [first, end) read a tensor that is wanted; their outputs
+/* Finds for gd_gradients which of the nodes [first, end) read a tensor that is wanted; their outputs
  * are, too. */
 void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end);
 

@@ -7,26 +7,20 @@
 
 const char *gd_status_name(gd_status status)
 {
-    switch (status) {
-    case GD_OK:
-        return "ok";
-    case GD_ERROR_ARGUMENT:
-        return "bad argument";
-    case GD_ERROR_STATE:
-        return "wrong state";
-    case GD_ERROR_MEMORY:
-        return "out of memory";
-    case GD_ERROR_DEVICE:
-        return "device error";
-    case GD_ERROR_UNSUPPORTED:
-        return "unsupported";
-    case GD_ERROR_IO:
-        return "input/output error";
-    }
-    return "unknown status";
+    static const char *const names[] = {
+        [GD_OK] = "ok",
+        [GD_ERROR_ARGUMENT] = "bad argument",
+        [GD_ERROR_STATE] = "wrong state",
+        [GD_ERROR_MEMORY] = "out of memory",
+        [GD_ERROR_DEVICE] = "device error",
+        [GD_ERROR_UNSUPPORTED] = "unsupported",
+        [GD_ERROR_IO] = "input/output error",
+    };
+    const bool known = (unsigned)status < sizeof names / sizeof *names && names[status];
+    return known ? names[status] : "unknown status";
 }
 
-/* Where the character of UTF-8 at text[at] begins. */
+/* The index at which the UTF-8 character that text[at] belongs to begins. */
 static size_t begin_of(const char *text, size_t at)
 {
     while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) at--;

@@ -45,7 +45,7 @@ static void guarded_free(gd_context *ctx, gd_guarded *g)
     *g = ctx->guarded[--ctx->guarded_count];
 }
 
-/* In a capture nothing can be looked at. */
+/* Checks both margins, unless a graph is being captured, when the device cannot be read. */
 static void look_at(gd_context *ctx, const gd_guarded *g)
 {
     for (int behind = 0; behind < 2 && margin_of(ctx) && !ctx->capture; behind++) {

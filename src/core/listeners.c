@@ -22,23 +22,16 @@ void gd_unlisten(gd_context *ctx, gd_listener *listener)
     if (*link) *link = listener->next;
 }
 
-void gd_listeners_sweep(gd_context *ctx)
+/* Hooks may remove others while a backward goes through the list: these are freed later. */
+static void remove_hooks(gd_context *ctx, const void *user)
 {
     for (gd_listener *l = ctx->listeners, *next; l; l = next) {
         next = l->next;
-        if (l->hook) continue;
+        if (l->users && (!user || l->user == user)) l->hook = NULL;
+        if (l->hook || ctx->in_backward) continue;
         gd_unlisten(ctx, l);
         gd_host_release(ctx, l, sizeof *l);
     }
-}
-
-/* A hook may remove others, while a backward goes through the list. */
-static void remove_hooks(gd_context *ctx, const void *user)
-{
-    for (gd_listener *l = ctx->listeners; l; l = l->next) {
-        if (l->users && (!user || l->user == user)) l->hook = NULL;
-    }
-    if (!ctx->in_backward) gd_listeners_sweep(ctx);
 }
 
 gd_status gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user)

@@ -157,6 +157,15 @@ static gd_status repeat(gd_context *ctx, recompute_args *args, gd_tensor **local
     return gd_backward_walk(ctx, &y, 1, &doutput, false);
 }
 
+/* The memory of gradients that were just made for the real inputs outlives the segment's. */
+static void keep_gradients(const gd_node *node, bool keep)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        const gd_tensor *t = node->input[i];
+        if (t && t->grad && t->step) t->grad->storage->keep = keep;
+    }
+}
+
 /* Nodes of the segment are used up in any case: keep_tape applies to the outer tape. */
 static gd_status recompute_backward(gd_node *node, bool keep_tape)
 {
@@ -179,16 +188,9 @@ static gd_status recompute_backward(gd_node *node, bool keep_tape)
             gd_grad_add(node->input[i], local[i]->grad, "recompute");
         }
     }
-    /* The memory of gradients that were just made for the real inputs stays. */
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
-        if (t && t->grad && t->step) t->grad->storage->keep = true;
-    }
+    keep_gradients(node, true);
     gd_drop_since(ctx, tensor_before, storage_before, NULL);
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
-        if (t && t->grad && t->step) t->grad->storage->keep = false;
-    }
+    keep_gradients(node, false);
     return gd_error_status(ctx);
 }
 

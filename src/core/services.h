@@ -46,7 +46,7 @@ typedef struct gd_update_state {
     int64_t made;    /* of these, made */
     gd_loss_scale scale;
     bool halted; /* one was not finite: none is made until the host resumes */
-    /* Of the current step. */
+    /* The current step's: */
     double loss;    /* the sum of fraction * loss so far */
     double squares; /* sum of squares of all gradients */
     /* What was decided, for the kernels that update. */

@@ -61,7 +61,7 @@ struct gd_tensor {
     int uses;      /* of a leaf: calls that read it and whose backward has not run */
     bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
 
-    /* Of gd_gradients, while it runs. */
+    /* Set while gd_gradients runs: */
     bool wanted;  /* it is one of the inputs, or was made of one */
     bool reached; /* an output depends on it */
     gd_tensor

@@ -79,7 +79,7 @@ static bool same_spec(const gd_tensor *a, const gd_tensor *b)
            !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
 }
 
-/* Of two tensors with the same spec. */
+/* The tensors have the same spec. */
 static bool same_view(const gd_tensor *a, const gd_tensor *b)
 {
     return a->offset == b->offset &&
