@@ -87,7 +87,7 @@ GD_API gd_group_options gd_group_environment(void);
  * it). NULL for the options is a group of one. NULL on error.
  *
  * Who may join. Any program can connect to the ports of a group. One that is not a rank, has
- * another `run` or another `secret`, or is not a missing rank of this group, is turned away, and
+ * another `run` or another `secret`, or is not a missing rank of this group, is rejected, and
  * the group goes on waiting. Ranks prove that they know both with HMAC-SHA256 of random numbers of
  * both ends, so neither is ever sent; whoever connects does so first. The secret should be random,
  * such as 32 digits of `openssl rand -hex 16`: one that can be guessed can be found from a recorded
@@ -95,7 +95,7 @@ GD_API gd_group_options gd_group_environment(void);
  * change packets on the way can change it.
  *
  * Notices: that the group has no secret; that rank 0 listens on all interfaces,
- * because `host` is not an address of its host; the first connection that is turned away, and why.
+ * because `host` is not an address of its host; the first connection that is rejected, and why.
  */
 GD_API gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options);
 

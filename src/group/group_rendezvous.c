@@ -1,22 +1,22 @@
 /* group_rendezvous.c - how the ranks of a group connect, and how strangers are kept out.
  *
- * A rank connects to a listener: that of rank 0, which becomes its line, or, in a mesh, that of
- * each lower rank. Any program can do the same, so first both ends say who they are:
+ * A rank connects to a listener: that of rank 0, and in a mesh that of each lower rank. Any program can
+ * do the same, so first both ends say who they are:
  *
  *     rank -> listener   hello: a random number
  *     listener -> rank   hello
  *     rank -> listener   claim: its number, the number of ranks, its version; and two proofs
- *     listener -> rank   verdict: welcome, or why not; and a proof
+ *     listener -> rank   verdict: accepted, or why not; and a proof
  *
  * A proof is the HMAC of everything said so far, by the run's id or by that and the group's secret:
- * neither is ever sent, and a proof is worth nothing on another connection. The claim's proofs are
- * compared before anything else is believed, and the listener proves nothing to those who have not:
- * an id such as a job's number could be found from a proof. Whoever does not fit is turned away, and
- * the listener goes on waiting: only its deadline ends the group.
+ * neither is ever sent, and a proof is worth nothing on another connection. The listener compares the
+ * claim's proofs before it believes anything else, and proves nothing to those who have not: an id such
+ * as a job's number could be found from a proof. It rejects whoever does not fit and goes on waiting:
+ * only its deadline ends the group.
  *
- * Strangers cost little: the listener serves all connections at once, and a connection in which
- * nothing is proved has a fixed size and HELLO_SECONDS. If there are too many the oldest one is
- * closed; a rank whose connection is closed connects again. */
+ * Strangers cost little: the listener serves all connections at once, and one in which nothing is proved
+ * yet, a pending one, has a fixed size and HELLO_SECONDS. If there are too many, the oldest is closed; a
+ * rank whose connection is closed connects again. */
 #include "group/group.h"
 #include "platform/clock.h"
 #include "platform/process.h"
@@ -27,7 +27,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOBBY = 255, HELLO_SECONDS = 5, PROBLEM = 140 };
+enum { MOST_PENDING = 255, HELLO_SECONDS = 5, PROBLEM = 140 };
 
 static const uint64_t MAGIC = 0x3370756f72676467; /* "gdgroup3" */
 
@@ -42,11 +42,11 @@ typedef struct claim {
     uint8_t run_proof[GD_HMAC_BYTES], proof[GD_HMAC_BYTES];
 } claim;
 
-enum { WELCOME, OTHER_SECRET, MISFIT, OTHER_RUN };
+enum { ACCEPTED, OTHER_SECRET, UNFIT, OTHER_RUN, VERDICTS };
 
 typedef struct verdict {
     int32_t kind;
-    char problem[PROBLEM];        /* of a misfit */
+    char problem[PROBLEM];        /* why it is UNFIT */
     uint8_t proof[GD_HMAC_BYTES]; /* zeros for another run or secret */
 } verdict;
 
@@ -59,11 +59,11 @@ typedef struct handshake {
 
 _Static_assert(sizeof(handshake) == 2 * 24 + 88 + 4 + PROBLEM + 32, "a handshake has no padding");
 
-/* What decides who may join. */
+/* What proofs are made with, and random numbers. */
 typedef struct gate {
-    uint8_t run[GD_HMAC_BYTES], key[GD_HMAC_BYTES]; /* of proofs: the id, the id and the secret */
-    uint8_t seed[GD_HMAC_BYTES];                    /* of this gate's random numbers, */
-    uint64_t drawn;                                 /* which are numbered */
+    uint8_t run[GD_HMAC_BYTES], key[GD_HMAC_BYTES]; /* keys: of the id; of the id and the secret */
+    uint8_t seed[GD_HMAC_BYTES];                    /* of the random numbers, */
+    uint64_t drawn;                                 /* which are counted */
 } gate;
 
 /* ---- Ids and proofs ------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ static void prove(const uint8_t key[GD_HMAC_BYTES], const handshake *t, const ui
     gd_hmac_sha256(key, GD_HMAC_BYTES, t, (size_t)(before - (const uint8_t *)t), proof);
 }
 
-/* In the same time wherever they differ. */
+/* Takes the same time wherever they differ. */
 static bool same(const uint8_t a[GD_HMAC_BYTES], const uint8_t b[GD_HMAC_BYTES])
 {
     unsigned difference = 0;
@@ -114,24 +114,24 @@ static bool proved(const uint8_t key[GD_HMAC_BYTES], const handshake *t,
 
 /* ---- The listener's end --------------------------------------------------------------------- */
 
-/* A connection that has not proved anything yet. */
-typedef struct guest {
+/* A connection in which nothing is proved yet. */
+typedef struct pending {
     int wire;
     double deadline;
     size_t got; /* bytes of the rank's hello and claim */
     handshake handshake;
-} guest;
+} pending;
 
-typedef struct lobby {
+typedef struct admission {
     gd_group *group;
     gate *gate;
     int listener, *wire; /* [ranks]: of those that have joined */
-    double next;         /* when to look after the lines again */
+    double next;         /* when to send a heartbeat again */
     int count;
-    int other_run, other_secret, misfits, others; /* turned away */
-    char misfit[PROBLEM];                         /* the last one */
-    guest guest[LOBBY];
-} lobby;
+    int rejected[VERDICTS], others; /* by verdict; those without one */
+    char unfit[PROBLEM];            /* why the last one was */
+    pending pending[MOST_PENDING];
+} admission;
 
 static void notice(gd_group *group, const char *sentence)
 {
@@ -139,60 +139,61 @@ static void notice(gd_group *group, const char *sentence)
     if (o->notice) o->notice(o->notice_user, sentence);
 }
 
-/* Counts one that is turned away; the first one of each kind is told. */
-static void turn_away(lobby *l, const guest *g, int *count, const char *why)
+/* Counts a rejection; the user is told of the first one for each reason. */
+static void reject(admission *l, pending *g, int kind, const char *why)
 {
     char text[300];
     const gd_wire_address from = gd_wire_there(g->wire);
-    if (++*count > 1) return;
-    snprintf(text, sizeof text, "%s: a connection from %s is turned away: %s", l->group->who,
+    g->handshake.verdict.kind = kind;
+    if (l->rejected[kind]++ > 0) return;
+    snprintf(text, sizeof text, "%s: a connection from %s is rejected: %s", l->group->who,
              gd_wire_name(&from).text, why);
     notice(l->group, text);
 }
 
 /* Closes the connection, unless it is a rank's by now. */
-static void dismiss(lobby *l, int index)
+static void drop(admission *l, int index)
 {
-    gd_wire_close(&l->guest[index].wire);
-    l->guest[index] = l->guest[--l->count];
+    gd_wire_close(&l->pending[index].wire);
+    l->pending[index] = l->pending[--l->count];
 }
 
-static void dismiss_oldest(lobby *l)
+static void drop_oldest(admission *l)
 {
     int oldest = 0;
     for (int i = 1; i < l->count; i++) {
-        if (l->guest[i].deadline < l->guest[oldest].deadline) oldest = i;
+        if (l->pending[i].deadline < l->pending[oldest].deadline) oldest = i;
     }
     l->others++;
-    dismiss(l, oldest);
+    drop(l, oldest);
 }
 
 /* Whether the ranks get their lines, which they keep until all have them. In a mesh a rank that has
  * joined may be done with the group before others have. */
-static bool is_meeting(const lobby *l)
+static bool keeps_lines(const admission *l)
 {
     return l->wire == l->group->line;
 }
 
 /* Whether a rank has joined. One whose line is gone may join again. */
-static bool is_there(const lobby *l, int rank)
+static bool has_joined(const admission *l, int rank)
 {
     char next[1];
     int *wire = &l->wire[rank];
-    if (is_meeting(l) && *wire >= 0 && gd_wire_peek(*wire, next, sizeof next) == GD_WIRE_GONE)
+    if (keeps_lines(l) && *wire >= 0 && gd_wire_peek(*wire, next, sizeof next) == GD_WIRE_GONE)
         gd_wire_close(wire);
     return *wire >= 0;
 }
 
-static int first_missing(const lobby *l)
+static int first_missing(const admission *l)
 {
     int rank = l->group->rank + 1;
-    while (rank < l->group->ranks && is_there(l, rank)) rank++;
+    while (rank < l->group->ranks && has_joined(l, rank)) rank++;
     return rank;
 }
 
 /* Whether a claim is that of a rank that is missing; if not, `problem` says why. */
-static bool fits(const lobby *l, const claim *c, char problem[PROBLEM])
+static bool fits(const admission *l, const claim *c, char problem[PROBLEM])
 {
     const gd_group *group = l->group;
     if (strncmp(c->version, gd_version(), sizeof c->version) != 0) {
@@ -204,35 +205,32 @@ static bool fits(const lobby *l, const claim *c, char problem[PROBLEM])
     } else if (c->rank <= group->rank || c->rank >= group->ranks) {
         snprintf(problem, PROBLEM, "rank %d is not between %d and %d", c->rank, group->rank + 1,
                  group->ranks - 1);
-    } else if (is_there(l, c->rank)) {
+    } else if (has_joined(l, c->rank)) {
         snprintf(problem, PROBLEM, "rank %d connected twice", c->rank);
     }
     return !problem[0];
 }
 
-static void judge(lobby *l, guest *g)
+static void decide(admission *l, pending *g)
 {
     handshake *t = &g->handshake;
     verdict *v = &t->verdict;
     if (!proved(l->gate->run, t, t->claim.run_proof)) {
-        v->kind = OTHER_RUN;
-        turn_away(l, g, &l->other_run, "it is of another run");
+        reject(l, g, OTHER_RUN, "it is of another run");
     } else if (!proved(l->gate->key, t, t->claim.proof)) {
-        v->kind = OTHER_SECRET;
-        turn_away(l, g, &l->other_secret, "it does not know the secret of this run");
-    } else if (!fits(l, &t->claim, v->problem)) {
-        v->kind = MISFIT;
-        memcpy(l->misfit, v->problem, sizeof l->misfit);
-        turn_away(l, g, &l->misfits, v->problem);
+        reject(l, g, OTHER_SECRET, "it does not know the secret of this run");
+    } else {
+        if (!fits(l, &t->claim, v->problem)) reject(l, g, UNFIT, v->problem);
+        if (v->kind == UNFIT) memcpy(l->unfit, v->problem, sizeof l->unfit);
+        prove(l->gate->key, t, v->proof, v->proof);
     }
-    if (v->kind == WELCOME || v->kind == MISFIT) prove(l->gate->key, t, v->proof, v->proof);
-    if (!gd_wire_send(g->wire, v, sizeof *v, 0) || v->kind != WELCOME) return;
+    if (!gd_wire_send(g->wire, v, sizeof *v, 0) || v->kind != ACCEPTED) return;
     l->wire[t->claim.rank] = g->wire;
     g->wire = -1;
 }
 
-/* Takes what has arrived from a guest; false if the guest is done with. */
-static bool attend(lobby *l, guest *g)
+/* Reads what has arrived on a pending connection; false if it is no longer pending. */
+static bool receive_from(admission *l, pending *g)
 {
     handshake *t = &g->handshake;
     const bool greeted = g->got >= sizeof t->rank;
@@ -248,16 +246,16 @@ static bool attend(lobby *l, guest *g)
     }
     if (g->got < before + whole) return true;
     if (greeted) {
-        judge(l, g);
+        decide(l, g);
         return false;
     }
     make_hello(l->gate, &t->listener);
     return gd_wire_send(g->wire, &t->listener, sizeof t->listener, 0);
 }
 
-/* Takes in those who have connected. For lack of descriptors or memory the oldest guest has to go;
- * without guests that is an error. */
-static gd_status admit(lobby *l)
+/* Accepts new connections. If descriptors or memory run out, the oldest pending one is closed; without
+ * any, that is an error. */
+static gd_status accept_new(admission *l)
 {
     enum { AT_ONCE = 64 };
     const double now = gd_os_now();
@@ -271,16 +269,16 @@ static gd_status admit(lobby *l)
                            l->group->rank, l->group->options.host, l->group->options.port,
                            strerror(errno));
         }
-        if (wire < 0 || l->count == LOBBY) dismiss_oldest(l);
+        if (wire < 0 || l->count == MOST_PENDING) drop_oldest(l);
         if (wire < 0) continue;
-        l->guest[l->count] =
-            (guest){.wire = wire, .deadline = now + fmin(HELLO_SECONDS, l->group->timeout)};
-        if (!attend(l, &l->guest[l->count++])) dismiss(l, l->count - 1);
+        l->pending[l->count] =
+            (pending){.wire = wire, .deadline = now + fmin(HELLO_SECONDS, l->group->timeout)};
+        if (!receive_from(l, &l->pending[l->count++])) drop(l, l->count - 1);
     }
     return GD_OK;
 }
 
-static gd_status fail_for_missing(const lobby *l)
+static gd_status fail_for_missing(const admission *l)
 {
     char text[500];
     const gd_group *group = l->group;
@@ -291,53 +289,53 @@ static gd_status fail_for_missing(const lobby *l)
     const struct {
         int count;
         const char *what;
-    } lines[] = {{l->other_run, "of another run"},
-                 {l->other_secret, "without the secret"},
-                 {l->misfits, "that did not fit"},
-                 {l->others, "that said nothing or something else"}};
+    } rejected[] = {{l->rejected[OTHER_RUN], "of another run"},
+                    {l->rejected[OTHER_SECRET], "without the secret"},
+                    {l->rejected[UNFIT], "that did not fit"},
+                    {l->others, "that said nothing or something else"}};
     for (int i = 0; i < 4; i++) {
-        if (lines[i].count == 0) continue;
-        used +=
-            snprintf(text + used, sizeof text - (size_t)used, "%s%d %s",
-                     strchr(text, ';') ? ", " : "; turned away: ", lines[i].count, lines[i].what);
+        if (rejected[i].count == 0) continue;
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%d %s",
+                         strchr(text, ';') ? ", " : "; rejected: ", rejected[i].count,
+                         rejected[i].what);
     }
-    if (l->misfits) snprintf(text + used, sizeof text - (size_t)used, " (%s)", l->misfit);
+    if (l->rejected[UNFIT]) snprintf(text + used, sizeof text - (size_t)used, " (%s)", l->unfit);
     return gd_group_abort(l->group, first_missing(l), text);
 }
 
-/* Ranks that have joined do not take rank 0 for silent, and a rank does not wait for one that has
- * failed. */
-static gd_status look_after_lines(lobby *l)
+/* Sends heartbeats to the ranks that have joined, or looks whether one of them has failed. */
+static gd_status keep_alive(admission *l)
 {
     const double now = gd_os_now(), often = l->group->timeout / 4;
     if (now < l->next) return GD_OK;
-    l->next = now + (is_meeting(l) ? often : fmin(often, 0.25));
-    if (!is_meeting(l)) return gd_group_poll(l->group, 0);
+    l->next = now + (keeps_lines(l) ? often : fmin(often, 0.25));
+    if (!keeps_lines(l)) return gd_group_poll(l->group, 0);
     gd_group_heartbeat(l->group);
     return GD_OK;
 }
 
 /* Waits until there is something to do. */
-static void serve(lobby *l, double deadline)
+static void serve(admission *l, double deadline)
 {
-    int wires[1 + LOBBY] = {l->listener};
-    bool ready[1 + LOBBY];
+    int wires[1 + MOST_PENDING] = {l->listener};
+    bool ready[1 + MOST_PENDING];
     const double now = gd_os_now();
     const double until = fmin(fmin(deadline, l->next), l->count ? now + 0.1 : HUGE_VAL);
-    for (int i = 0; i < l->count; i++) wires[1 + i] = l->guest[i].wire;
+    for (int i = 0; i < l->count; i++) wires[1 + i] = l->pending[i].wire;
     const bool any = gd_wire_wait(wires, 1 + l->count, until, ready);
-    for (int i = l->count - 1; i >= 0; i--) { /* from the end, which takes the place of one gone */
-        const bool late = l->guest[i].deadline < now;
+    for (int i = l->count - 1; i >= 0;
+         i--) { /* from the end, since the last one replaces one that is dropped */
+        const bool late = l->pending[i].deadline < now;
         if (late) l->others++;
-        if (late || (any && ready[1 + i] && !attend(l, &l->guest[i]))) dismiss(l, i);
+        if (late || (any && ready[1 + i] && !receive_from(l, &l->pending[i]))) drop(l, i);
     }
-    if (any && ready[0]) admit(l);
+    if (any && ready[0]) accept_new(l);
 }
 
 /* Waits until every higher rank has a wire. */
-static gd_status take_in(gd_group *group, gate *g, int listener, int *wire, double deadline)
+static gd_status wait_for_ranks(gd_group *group, gate *g, int listener, int *wire, double deadline)
 {
-    lobby *l = gd_host_allocate(group->ctx, sizeof *l, "a group");
+    admission *l = gd_host_allocate(group->ctx, sizeof *l, "a group");
     if (!l) return group->ctx->status;
     memset(l, 0, sizeof *l); /* a literal would be on the stack, unless an optimizer runs */
     l->group = group, l->gate = g, l->listener = listener, l->wire = wire;
@@ -345,26 +343,26 @@ static gd_status take_in(gd_group *group, gate *g, int listener, int *wire, doub
     while (first_missing(l) < group->ranks && !gd_failed(group->ctx)) {
         if (gd_os_now() >= deadline)
             fail_for_missing(l);
-        else if (!look_after_lines(l))
+        else if (!keep_alive(l))
             serve(l, deadline);
     }
-    while (l->count > 0) dismiss(l, 0);
+    while (l->count > 0) drop(l, 0);
     gd_host_release(group->ctx, l, sizeof *l);
     return gd_error_status(group->ctx);
 }
 
 /* ---- The rank's end ------------------------------------------------------------------------- */
 
-typedef enum outcome { JOINED, TURNED_AWAY, LOST } outcome;
+typedef enum outcome { JOINED, WAS_REJECTED, LOST } outcome;
 
-static outcome turned_away(char problem[PROBLEM], const char *why)
+static outcome rejected_because(char problem[PROBLEM], const char *why)
 {
     snprintf(problem, PROBLEM, "%s", why);
-    return TURNED_AWAY;
+    return WAS_REJECTED;
 }
 
-/* Says who this rank is on a new connection. LOST: it was closed, which may happen among many
- * strangers. */
+/* Identifies this rank on a new connection. LOST: the connection was closed, which may happen if there
+ * are many strangers. */
 static outcome introduce(const gd_group *group, gate *g, int wire, double deadline,
                          char problem[PROBLEM])
 {
@@ -374,11 +372,11 @@ static outcome introduce(const gd_group *group, gate *g, int wire, double deadli
         !gd_wire_receive(wire, &t.listener, sizeof t.listener.magic, deadline))
         return LOST;
     if (t.listener.magic != MAGIC)
-        return turned_away(problem, "what listens there is not gradus, or of another version");
+        return rejected_because(problem, "what listens there is not gradus, or of another version");
     if (!gd_wire_receive(wire, t.listener.nonce, sizeof t.listener - sizeof t.listener.magic,
                          deadline))
         return LOST;
-    /* A port without a listener can be connected with itself. */
+    /* TCP may connect a port without a listener to itself. */
     if (!memcmp(t.listener.nonce, t.rank.nonce, sizeof t.rank.nonce)) return LOST;
     snprintf(t.claim.version, sizeof t.claim.version, "%s", gd_version());
     prove(g->run, &t, t.claim.run_proof, t.claim.run_proof);
@@ -387,12 +385,12 @@ static outcome introduce(const gd_group *group, gate *g, int wire, double deadli
         !gd_wire_receive(wire, &t.verdict, sizeof t.verdict, deadline))
         return LOST;
     if (t.verdict.kind == OTHER_RUN)
-        return turned_away(problem, "what listens there is of another run");
+        return rejected_because(problem, "what listens there is of another run");
     if (t.verdict.kind == OTHER_SECRET || !proved(g->key, &t, t.verdict.proof))
-        return turned_away(problem, "what listens there has another secret");
-    if (t.verdict.kind == WELCOME) return JOINED;
+        return rejected_because(problem, "what listens there has another secret");
+    if (t.verdict.kind == ACCEPTED) return JOINED;
     t.verdict.problem[PROBLEM - 1] = '\0';
-    return turned_away(problem, t.verdict.problem);
+    return rejected_because(problem, t.verdict.problem);
 }
 
 /* Connects to a listener at one of several addresses, as often as it takes until the deadline: the
@@ -412,7 +410,7 @@ static outcome join(gd_group *group, gate *g, const gd_wire_address *at, int cou
         }
         if (got == JOINED) break;
         gd_wire_close(wire);
-        /* Where all have joined already, one may have failed. */
+        /* In a mesh the lower rank may have failed meanwhile. */
         if (wire != group->line) gd_group_poll(group, 0);
         gd_os_nap(1e-3 * (i < 4 ? 5 << i : 80));
     }
@@ -486,7 +484,7 @@ gd_status gd_rendezvous_meet(gd_group *group)
     if (group->rank == 0) {
         if (group->listener < 0 && listen_at_host(group)) return group->ctx->status;
         warn_if_open(group);
-        take_in(group, &g, group->listener, group->line, deadline);
+        wait_for_ranks(group, &g, group->listener, group->line, deadline);
         gd_wire_close(&group->listener);
         return gd_error_status(group->ctx);
     }
@@ -498,12 +496,12 @@ gd_status gd_rendezvous_meet(gd_group *group)
 
 /* ---- A mesh --------------------------------------------------------------------------------- */
 
-/* Where a rank listens, as rank 0 sees it. A rank on the host of rank 0 has the address by which
- * the others reach rank 0. */
-typedef struct place {
+/* The address at which a rank listens, as rank 0 sees it. A rank on the host of rank 0 has the address
+ * by which the others reach rank 0. */
+typedef struct endpoint {
     gd_wire_address at;
     int32_t beside_rank_0;
-} place;
+} endpoint;
 
 /* Whether all ranks are on the host of rank 0. */
 static bool all_beside(gd_group *group)
@@ -534,7 +532,7 @@ static int listen_beside(const gd_group *group, bool all_here)
 }
 
 /* The addresses at which this rank can reach the others, all [ranks]; ports [ranks] is scratch. */
-static gd_status find_places(gd_group *group, int listener, place *all, int32_t *ports)
+static gd_status find_endpoints(gd_group *group, int listener, endpoint *all, int32_t *ports)
 {
     const gd_wire_address here = gd_wire_here(listener);
     const int32_t mine = gd_wire_port(&here);
@@ -555,7 +553,7 @@ static gd_status find_places(gd_group *group, int listener, place *all, int32_t 
 }
 
 /* Connects to the lower ranks, and waits for the higher ones. */
-static gd_status join_all(gd_group *group, gate *g, int listener, const place *all, int *peers)
+static gd_status join_all(gd_group *group, gate *g, int listener, const endpoint *all, int *peers)
 {
     const double deadline = gd_os_now() + group->timeout;
     char problem[PROBLEM], text[PROBLEM + 30];
@@ -565,14 +563,14 @@ static gd_status join_all(gd_group *group, gate *g, int listener, const place *a
         snprintf(text, sizeof text, "cannot be reached: %s", problem);
         return gd_group_abort(group, rank, text);
     }
-    return take_in(group, g, listener, peers, deadline);
+    return wait_for_ranks(group, g, listener, peers, deadline);
 }
 
 /* The id of a mesh is a random one, which rank 0 draws: who has seen only the run's id cannot join
  * it. */
 gd_status gd_rendezvous_mesh(gd_group *group, int *peers)
 {
-    const size_t ranks = (size_t)group->ranks, bytes = ranks * (sizeof(place) + sizeof(int32_t));
+    const size_t ranks = (size_t)group->ranks, bytes = ranks * (sizeof(endpoint) + sizeof(int32_t));
     uint8_t id[GD_HMAC_BYTES];
     gate g;
     for (int rank = 0; rank < group->ranks; rank++) peers[rank] = -1;
@@ -581,10 +579,10 @@ gd_status gd_rendezvous_mesh(gd_group *group, int *peers)
     if (gd_group_broadcast_within(group, id, sizeof id) || open_gate(group, &g, id, sizeof id))
         return group->ctx->status;
     int listener = listen_beside(group, all_beside(group));
-    place *all = gd_host_allocate(group->ctx, bytes, "a group");
+    endpoint *all = gd_host_allocate(group->ctx, bytes, "a group");
     if (listener < 0) refuse(group, "listen beside", strerror(errno));
     if (all && listener >= 0 &&
-        !find_places(group, listener, all, (int32_t *)(void *)(all + ranks)))
+        !find_endpoints(group, listener, all, (int32_t *)(void *)(all + ranks)))
         join_all(group, &g, listener, all, peers);
     gd_wire_close(&listener);
     gd_host_release(group->ctx, all, bytes);

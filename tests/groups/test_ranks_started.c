@@ -199,7 +199,7 @@ START_TEST(ranks_of_other_runs_do_not_disturb)
     begin_rank(&all, 2, short_run);
     for (int r = 0; r < RANKS; r++) ck_assert_int_eq(end_of(&all, r), 0);
     program_said(text_of("out.0"), "step 3/3");
-    program_said(text_of("err.0"), "a connection from 127.0.0.1 is turned away: ");
+    program_said(text_of("err.0"), "a connection from 127.0.0.1 is rejected: ");
     ck_assert_int_eq(times_said("err.0", "group_create: "), strstr(v->ours, "SECRET") ? 1 : 2);
     close(all.reserved);
 }

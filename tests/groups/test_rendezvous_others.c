@@ -35,7 +35,7 @@ START_TEST(ranks_of_another_run_are_told)
 }
 END_TEST
 
-/* Rank 0 says at its deadline who was turned away. */
+/* Rank 0 says at its deadline who was rejected. */
 START_TEST(the_reasons_are_told_at_the_deadline)
 {
     prepare(3, WITH_ID);
@@ -50,7 +50,7 @@ START_TEST(the_reasons_are_told_at_the_deadline)
     waitpid(start(group, 2), NULL, 0);
     waitpid(rank_0, NULL, 0);
     static const char words[] =
-        "rank 1 has not connected within 1 s (2 of 3 have); turned away: 2 of another run, 1 that "
+        "rank 1 has not connected within 1 s (2 of 3 have); rejected: 2 of another run, 1 that "
         "did not fit (rank 3 was started with 4 ranks, rank 0 with 3)";
     rank_failed(0, words);
     rank_failed(2, words);
