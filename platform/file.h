@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* In place of a folder's descriptor: names are paths, relative to the current folder. */
+/* Stands for a folder's descriptor where names are paths, relative to the current folder. */
 extern const int gd_os_here;
 
 /* ---- Opening -------------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ bool gd_os_lock(int file);
 /* Waits at most so many seconds (below 0: for ever) until a pipe can be read or has ended. */
 bool gd_os_wait_for_bytes(int file, double seconds);
 
-/* From now on reading and writing wait, whether or not the file was opened with GD_OS_NO_WAIT. */
+/* Makes reading and writing wait, whether or not the file was opened with GD_OS_NO_WAIT. */
 void gd_os_set_waiting(int file);
 
 /* ---- Text in memory ------------------------------------------------------------------------- */

@@ -81,8 +81,8 @@ bool gd_os_status_at(int folder, const char *name, bool follow, gd_os_status *st
     return true;
 }
 
-/* In a folder where everybody may put one, only the follower's own link or the folder's owner's is
- * followed: so does Linux itself where fs.protected_symlinks is set. */
+/* Follows only the caller's own link or that of the folder's owner in a folder where everybody may put
+ * one, as Linux itself does where fs.protected_symlinks is set. */
 bool gd_os_read_link(int folder, const char *name, char *target, size_t size)
 {
     const mode_t anybody = S_ISVTX | S_IWOTH;
@@ -158,7 +158,7 @@ bool gd_os_write_at(int file, const void *data, size_t bytes, int64_t at)
 
 bool gd_os_skip(int file, size_t bytes)
 {
-    /* In parentheses: wasi-libc also has a macro of this name, which is not standard C. */
+    /* The parentheses avoid wasi-libc's macro of this name, which is not standard C. */
     const off_t end = (lseek)(file, (off_t)bytes, SEEK_CUR);
     return end >= 0 && !ftruncate(file, end);
 }

@@ -25,8 +25,8 @@ static DWORD access_of(int how)
     return access | (how & GD_OS_WRITE ? FILE_GENERIC_WRITE : 0);
 }
 
-/* Of what may be a link itself; other files that need to be looked up, such as those of a cloud, are
- * opened again as what they stand for. */
+/* Opens a link itself; other files that need to be looked up, such as those of a cloud, are opened again
+ * as what they stand for. */
 static HANDLE open_no_link(int folder, const char *name, gd_windows_open how)
 {
     const DWORD options = how.options;

@@ -36,7 +36,7 @@ bool gd_os_random(void *bytes, size_t count);
 /* `note` is called in a child of fork(), where there are any. */
 void gd_os_on_fork(void (*note)(void));
 
-/* Where output that nobody wants can be written. */
+/* The name of a file for output that nobody wants. */
 extern const char gd_os_nowhere[];
 
 /* ---- Requests to stop ----------------------------------------------------------------------- */
@@ -47,10 +47,10 @@ extern const char gd_os_nowhere[];
  * a thread of its own. A request that was ignored before, as by nohup, stays ignored. */
 void gd_os_watch_stop(void (*note)(int number), void (*note_pipe)(int number));
 
-/* Stops now, as if the request were not watched. From `note` alone. */
+/* Stops now, as if the request were not watched. Only `note` may call it. */
 void gd_os_stop(int number);
 
-/* From now on a pipe that nobody reads is an error of writing. From `note_pipe` alone. */
+/* Makes writing to a pipe that nobody reads an error. Only `note_pipe` may call it. */
 void gd_os_ignore(int number);
 
 /* Writes a text to a terminal from `note`. */

@@ -55,7 +55,7 @@ static bool own_path(char path[PATH_MAX])
 #endif
 }
 
-/* By its own path, which gives the process its name. Where that fails it goes on as it is. */
+/* Runs the program by its own path, which gives the process its name; goes on as it is if that fails. */
 void gd_os_restart_with(const char *const *variables, char **argv)
 {
     char path[PATH_MAX];

@@ -48,7 +48,7 @@ void gd_wire_hang_up(int *wires, int count);
 
 enum { GD_WIRE_ADDRESSES = 8 };
 
-/* Of IPv4 or IPv6, with a port. */
+/* An address of IPv4 or IPv6, with a port. */
 typedef union gd_wire_address {
     struct sockaddr any;
     struct sockaddr_in v4;

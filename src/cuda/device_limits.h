@@ -26,7 +26,7 @@ typedef struct gd_cuda_limits {
     bool wgmma; /* products by four warps at a time, in code for 9.0a, which limits do not cover */
 } gd_cuda_limits;
 
-/* Of the current device. */
+/* The limits of the current device. */
 gd_cuda_limits gd_cuda_device_limits(void);
 
 /* How many multiprocessors plans are made for: those of a large GPU of this compute capability, not
@@ -42,7 +42,7 @@ int gd_cuda_plan_multiprocessors(const gd_cuda_limits *limits);
 /* Those of a GPU of this compute capability, with code for it. */
 gd_cuda_limits gd_cuda_limits_of(int capability);
 
-/* From now on the library sees the smaller of each of these and the device's; NULL: the device's
+/* Makes the library see the smaller of each of these and the device's; NULL: the device's
  * alone. Not while other threads call the library. */
 void gd_cuda_cap_limits(const gd_cuda_limits *caps);
 

@@ -15,7 +15,7 @@ typedef struct gd_part {
     gd_tensor *tensor; /* the parameter or buffer */
     int64_t index;     /* of the parameter; past them: of the buffer */
     int state;         /* of the optimizer; -1: the tensor itself */
-    /* Of a load. */
+    /* Set by a load: */
     const gd_safetensors_entry *entry; /* NULL: stays as it is */
     void *host;                        /* its elements, in the dtype that they will have */
     size_t bytes;

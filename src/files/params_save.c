@@ -187,7 +187,7 @@ static void discard(contents *c, const gd_params *params, const gd_optimizer *op
     gd_parts_free(ctx, c->parts, c->count);
 }
 
-/* Of several ranks rank 0 writes, and all have its error. */
+/* Rank 0 of a group writes the file, and all ranks get its error. */
 static gd_status write_parts(const gd_params *params, const gd_optimizer *optimizer,
                              const char *path, const gd_named_text *metadata,
                              int64_t metadata_count, const char *who)

@@ -167,7 +167,7 @@ static bool has_minus(const char *text, size_t length)
 
 /* ---- Members, one at a time ---------------------------------------------------------------- */
 
-/* Of a tensor: 64 dimensions of 64 bits, with room to spare. */
+/* The longest description of a tensor: 64 dimensions of 64 bits fit. */
 enum { MOST_DESCRIPTION = 4096, MOST_DIMS = 64 };
 
 /* The state of a pass over the header, which only counts, or fills in. */
@@ -430,7 +430,7 @@ static gd_status allocate(gd_safetensors *file)
 
 /* ---- All together ------------------------------------------------------------------------- */
 
-/* By offset; of two at the same offset the empty one comes first. */
+/* Sorts by offset; an empty tensor comes before another one at the same offset. */
 static int compare_places(const void *left, const void *right)
 {
     const gd_safetensors_entry *a = left, *b = right;

@@ -85,7 +85,7 @@ gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options)
         destroy(graph);
         return NULL;
     }
-    /* By 0, so that its kernel is loaded before a capture. */
+    /* Advancing by 0 loads the kernel before a capture. */
     if (ctx->services->advance) ctx->services->advance(random, 0, ctx);
     return graph;
 }

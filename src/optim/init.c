@@ -39,7 +39,7 @@ static gd_status refused(const gd_tensor *t)
     return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
 }
 
-/* With this variance. A fan of 0 has no elements. */
+/* Fills t with numbers of this variance. A fan of 0 has no elements. */
 static gd_status fill(gd_tensor *t, bool normal, double variance)
 {
     if (t->count == 0) variance = 0;
@@ -87,8 +87,8 @@ gd_status gd_init_kaiming_normal(gd_tensor *t, gd_fan fan, double gain)
 
 /* ---- By the host -------------------------------------------------------------------------- */
 
-/* As many random float64 numbers as t has elements, on the host; NULL with the error set. They are
- * uniform in [0, 1), or normal. */
+/* Draws a float64 number on the host for each element of t, uniform in [0, 1) or normal. NULL with the
+ * error set. */
 static double *draw(const gd_tensor *t, bool normal, const char *who)
 {
     gd_context *ctx = t->ctx;

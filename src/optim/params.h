@@ -75,7 +75,7 @@ void gd_buffers_free(gd_params *params);
 gd_status gd_params_begin(gd_params *params);
 void gd_initials_truncate(gd_params *params);
 
-/* From now on updates commit the buffers, or bring back what is committed. */
+/* Makes later updates commit the buffers, or restore what was committed last. */
 gd_status gd_buffers_commit(gd_params *params);
 
 /* True if the group can be used: there is no error, and it has memory. */

@@ -82,7 +82,7 @@ static gd_status run_fill(const fill *f, gd_tensor *t)
     gd_context *ctx = t->ctx;
     if (!gd_tensor_writable(t, f->name)) return gd_error_status(ctx);
     if (check_fill(f, t)) return gd_error_status(ctx);
-    /* On a GPU the host computes it. */
+    /* The host computes a permutation for a GPU. */
     if (f->kind == FILL_PERMUTATION && !gd_outside_graph(ctx, f->name)) return gd_error_status(ctx);
     if (t->count == 0) return GD_OK;
     gd_call_frame frame;

@@ -28,8 +28,8 @@ options_outcome program_read_options(options *o, const option_table *table, char
     return options_read(o, table, argv);
 }
 
-/* With too little address space, OpenBLAS's threads wait for memory forever, and exit() waits for
- * them. */
+/* Leaves without exit(), which would wait for OpenBLAS's threads: if address space is short, they wait
+ * for memory forever. */
 static int leave(int status)
 {
     if (isinf(gd_os_address_space_limit())) return status;

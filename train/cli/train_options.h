@@ -8,7 +8,7 @@
 /* What to do when a checkpoint before the last cannot be saved. */
 typedef enum save_error { SAVE_ERROR_CONTINUE, SAVE_ERROR_STOP } save_error;
 
-/* In the order of --optimizer's help. */
+/* The kinds are in the order of --optimizer's help. */
 typedef enum optimizer_kind {
     OPTIMIZER_ADAMW,
     OPTIMIZER_ADAM,

@@ -26,7 +26,7 @@ llama_weight *llama_weights(const model *m, int64_t *count);
 /* A view of the weight, which ends with the step. */
 gd_tensor *llama_weight_view(const llama_weight *weight);
 
-/* Where it lies in the block of all parameters: elements [*begin, *begin + *count). */
+/* The weight is elements [*begin, *begin + *count) of the block of all parameters. */
 void llama_weight_place(const model *m, const llama_weight *weight, int64_t *begin, int64_t *count);
 
 /* The same weight in a block that an optimizer holds for all parameters. */

@@ -139,8 +139,8 @@ static const json_t *read_rope(const reader *r, const char *key)
     return json_object_size(said) ? said : NULL;
 }
 
-/* Where transformers looks, in its order: rope_scaling replaces rope_parameters, and both go before
- * the top level, where files of transformers 4 have the base. */
+/* Looks where transformers does, in its order: rope_scaling replaces rope_parameters, and both go before
+ * the top level, which has the base in files of transformers 4. */
 static double read_rope_base(const reader *r)
 {
     const json_t *parameters = read_rope(r, "rope_parameters");

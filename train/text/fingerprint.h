@@ -18,15 +18,14 @@
 
 uint64_t fingerprint_bytes(const void *data, size_t bytes);
 
-/* Of regular files, in this order, and of their sizes. If they have more than `whole` bytes, only
- * one of several mebibytes is read, evenly over every file, and its last one: together about
- * `whole` bytes. False with the reason in errno, and *failed the index of the file, if one cannot be
+/* Covers regular files, in this order, and their sizes. If they have more than `whole` bytes, it reads
+ * only one of several mebibytes, evenly over every file, and its last one: together about `whole` bytes. False with the reason in errno, and *failed the index of the file, if one cannot be
  * read. */
 bool fingerprint_files(const char *const *paths, int count, int64_t whole, uint64_t *print,
                        int *failed);
 
-/* Of all files of a folder whose names end in .json or .safetensors, in the order of their names,
- * and of these names: a model. False with the reason in errno. */
+/* Covers a model: all files of a folder whose names end in .json or .safetensors, in the order of their
+ * names, and these names. False with the reason in errno. */
 bool fingerprint_model(const char *folder, int64_t whole, uint64_t *print);
 
 #endif

@@ -25,8 +25,8 @@ typedef struct token_format {
     int64_t length;    /* ids */
 } token_format;
 
-/* Of a file of `size` bytes that begins with these, TOKEN_FORMAT_FIRST of them or all. `width`: what
- * the user says that ids have; 0: nothing. False, and why, if it is not a token file. */
+/* Finds the format of a file of `size` bytes from its first ones, TOKEN_FORMAT_FIRST or all. `width` is
+ * the user's word for the width of ids, 0 if there is none. False, and why, if it is not a token file. */
 bool token_format_find(token_format *format, int width, const unsigned char *first, size_t size,
                        char why[TOKEN_FORMAT_WHY]);
 

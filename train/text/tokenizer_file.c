@@ -58,7 +58,7 @@ static void print_token(const uint8_t *bytes, int32_t length, FILE *file)
 
 static const char *const words[TOKENIZER_FORMS] = {
     [TOKENIZER_CHARACTERS] = " ?[^\\x00-\\x40\\x5B-\\x60\\x7B-\\x7F]{1,64}" NO_LETTERS,
-    /* Of the characters that stand for the bytes. */
+    /* These classes are of the characters that stand for the bytes. */
     [TOKENIZER_BYTE_WORDS] = "\u0120?[A-Za-z\u00a1-\u00ff\u0122-\u0143]{1,64}"
                              "|\u0120?[0-9]{1,3}"
                              "|\u0120?[\u0100-\u0108\u010e-\u011f!-/:-@\\[-`{-~\u0121]{1,64}"
