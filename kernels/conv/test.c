@@ -75,85 +75,64 @@ static void add_term(void *user, int64_t image, int64_t weight, int64_t other)
     if (s->other_sum) s->other_sum[other] += s->weight[weight] * s->image[image];
 }
 
-static double *sum_channels(const double *dy, int64_t B, int64_t O, int64_t P)
-{
-    double *db = zeros(O);
-    for (int64_t i = 0; i < B * O * P; i++) db[i / P % O] += dy[i];
-    return db;
-}
-
 static double tolerance(gd_dtype dtype)
 {
     return 3 * tolerance_of(dtype);
 }
 
-START_TEST(conv2d_is_the_definition)
+/* Both convolutions go between an image [B, C, H, W] and other [B, O, OH, OW]: the adjoint, from the
+ * latter, gives any image with that many windows, as output_padding says. */
+static void check_conv(int i, bool adjoint)
 {
-    const gd_dtype dtype = dtypes[_i % 4];
-    seed = 100 + (uint64_t)_i;
-    const conv c = random_conv(_i % 3 == 0);
-    const shape xs = SHAPE(c.B, c.C, c.H, c.W), ws = SHAPE(c.O, c.C / c.o.groups, c.KH, c.KW);
-    gd_tensor *x = random_tensor(ctx, dtype, xs, (enum layout)(_i % LAYOUTS), -1, 1, &seed);
-    gd_tensor *w = random_tensor(ctx, dtype, ws, (enum layout)(_i / 4 % LAYOUTS), -1, 1, &seed);
+    const gd_dtype dtype = dtypes[i % 4];
+    conv c = random_conv(i % 3 == 0);
+    const int64_t kernel[] = {c.KH, c.KW}, size[] = {c.H, c.W}, other[] = {c.OH, c.OW};
+    for (int k = 0; k < 2 && adjoint; k++)
+        c.o.output_padding[k] = size[k] - (other[k] - 1) * c.o.stride[k] + 2 * c.o.padding[k] -
+                                c.o.dilation[k] * (kernel[k] - 1) - 1;
+    const shape from = SHAPE(c.B, c.C, c.H, c.W), to = SHAPE(c.B, c.O, c.OH, c.OW);
+    const shape xs = adjoint ? to : from, ys = adjoint ? from : to;
+    const shape ws = SHAPE(c.O, c.C / c.o.groups, c.KH, c.KW);
+    gd_tensor *x = random_tensor(ctx, dtype, xs, (enum layout)(i % LAYOUTS), -1, 1, &seed);
+    gd_tensor *w = random_tensor(ctx, dtype, ws, (enum layout)(i / 4 % LAYOUTS), -1, 1, &seed);
     gd_tensor *bias =
-        _i % 5 == 4 ? NULL : random_tensor(ctx, dtype, SHAPE(c.O), PACKED, -1, 1, &seed);
-    gd_tensor *y = gd_keep(gd_conv2d(x, w, bias, &c.o));
+        i % 5 == 4 ? NULL : random_tensor(ctx, dtype, SHAPE(ys.dim[1]), PACKED, -1, 1, &seed);
+    gd_tensor *y = gd_keep((adjoint ? gd_conv_transpose2d : gd_conv2d)(x, w, bias, &c.o));
     ck_assert_no_error(ctx);
-    ck_assert(same_shape(shape_of(y), SHAPE(c.B, c.O, c.OH, c.OW)));
-    const int64_t P = c.OH * c.OW;
+    ck_assert(same_shape(shape_of(y), ys));
+    const int64_t P = ys.dim[2] * ys.dim[3], O = ys.dim[1];
     double *xv = values_of(x), *wv = values_of(w), *want = zeros(gd_tensor_count(y));
-    double *bv = bias ? values_of(bias) : zeros(c.O), *dy = backward_random(ctx, y, &seed);
-    for (int64_t i = 0; i < gd_tensor_count(y); i++) want[i] = bv[i / P % c.O];
-    double *dx = zeros(count_of(xs)), *dw = zeros(count_of(ws));
+    double *bv = bias ? values_of(bias) : zeros(O), *dy = backward_random(ctx, y, &seed);
+    double *dx = zeros(count_of(xs)), *dw = zeros(count_of(ws)), *db = zeros(O);
+    for (int64_t k = 0; k < gd_tensor_count(y); k++) {
+        want[k] = bv[k / P % O];
+        db[k / P % O] += dy[k];
+    }
     sums forward = {xv, wv, NULL, NULL, NULL, want}, backward = {xv, wv, dy, dx, dw, NULL};
+    if (adjoint) {
+        forward = (sums){NULL, wv, xv, want, NULL, NULL};
+        backward = (sums){dy, wv, xv, NULL, dw, dx};
+    }
     each_term(&c, add_term, &forward);
     each_term(&c, add_term, &backward);
-    double *db = sum_channels(dy, c.B, c.O, P);
     assert_sums("y", y, want, tolerance(dtype));
     assert_sums("dx", gd_grad(x), dx, tolerance(dtype));
     assert_sums("dw", gd_grad(w), dw, tolerance(dtype));
     if (bias) assert_sums("db", gd_grad(bias), db, tolerance(dtype));
     free(xv), free(wv), free(bv), free(want), free(dy), free(dx), free(dw), free(db);
 }
+
+START_TEST(conv2d_is_the_definition)
+{
+    seed = 100 + (uint64_t)_i;
+    check_conv(_i, false);
+}
 END_TEST
 
 START_TEST(conv_transpose2d_is_the_adjoint)
 {
-    const gd_dtype dtype = dtypes[_i % 4];
     seed = 200 + (uint64_t)_i;
-    conv c = random_conv(_i % 3 == 0);
-    /* Any image with that many windows will do: output_padding says which. */
-    gd_conv_options o = c.o;
-    const int64_t kernel[2] = {c.KH, c.KW};
-    int64_t *size[2] = {&c.H, &c.W};
-    for (int i = 0; i < 2; i++) {
-        const int64_t n = i ? c.OW : c.OH;
-        const int64_t least =
-            (n - 1) * o.stride[i] - 2 * o.padding[i] + o.dilation[i] * (kernel[i] - 1) + 1;
-        o.output_padding[i] = *size[i] - least;
-    }
-    const shape xs = SHAPE(c.B, c.O, c.OH, c.OW), ws = SHAPE(c.O, c.C / c.o.groups, c.KH, c.KW);
-    gd_tensor *x = random_tensor(ctx, dtype, xs, (enum layout)(_i % LAYOUTS), -1, 1, &seed);
-    gd_tensor *w = random_tensor(ctx, dtype, ws, (enum layout)(_i / 4 % LAYOUTS), -1, 1, &seed);
-    gd_tensor *bias =
-        _i % 5 == 4 ? NULL : random_tensor(ctx, dtype, SHAPE(c.C), PACKED, -1, 1, &seed);
-    gd_tensor *y = gd_keep(gd_conv_transpose2d(x, w, bias, &o));
-    ck_assert_no_error(ctx);
-    ck_assert(same_shape(shape_of(y), SHAPE(c.B, c.C, c.H, c.W)));
-    const int64_t P = c.H * c.W;
-    double *xv = values_of(x), *wv = values_of(w), *want = zeros(gd_tensor_count(y));
-    double *bv = bias ? values_of(bias) : zeros(c.C), *dy = backward_random(ctx, y, &seed);
-    for (int64_t i = 0; i < gd_tensor_count(y); i++) want[i] = bv[i / P % c.C];
-    double *dx = zeros(count_of(xs)), *dw = zeros(count_of(ws));
-    sums forward = {NULL, wv, xv, want, NULL, NULL}, backward = {dy, wv, xv, NULL, dw, dx};
-    each_term(&c, add_term, &forward);
-    each_term(&c, add_term, &backward);
-    double *db = sum_channels(dy, c.B, c.C, P);
-    assert_sums("y", y, want, tolerance(dtype));
-    assert_sums("dx", gd_grad(x), dx, tolerance(dtype));
-    assert_sums("dw", gd_grad(w), dw, tolerance(dtype));
-    if (bias) assert_sums("db", gd_grad(bias), db, tolerance(dtype));
-    free(xv), free(wv), free(bv), free(want), free(dy), free(dx), free(dw), free(db);
+    check_conv(_i, true);
 }
 END_TEST
 
