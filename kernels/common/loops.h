@@ -178,7 +178,54 @@ static inline gd_status gd_map_elements(const gd_call *call, const gd_map *m)
     return gd_each_piece(call, m->n, gd_divide_up(m->n, GD_BLOCK), gd_map_block, m);
 }
 
-/* Operands with strides, by pieces of rows (rows.h). Operand 0 of the walk is `out`, packed; then come
+/* ---- Functions of one packed input ---------------------------------------------------------- */
+
+/* Number i of the arguments, if these are numbers; 0 where there is none. */
+static inline REAL gd_map_number(const gd_call *call, int i)
+{
+    return call->args ? (REAL)gd_option_of_dtype(call->dtype, ((const double *)call->args)[i]) : 0;
+}
+
+/* to (+)= the row of dy and of `read`, which is x or y. */
+static inline gd_status gd_map_one(const gd_call *call, const gd_tensor *to, bool add,
+                                   const REAL *dy, const REAL *read, gd_map_row *row)
+{
+    return gd_map_elements(call, &(gd_map){.out = gd_data(to),
+                                           .in = {dy, read, read, read},
+                                           .p = gd_map_number(call, 0),
+                                           .q = gd_map_number(call, 1),
+                                           .add = add,
+                                           .n = gd_tensor_count(to),
+                                           .row = row});
+}
+
+static inline gd_status gd_map_forward(const gd_call *call, gd_map_row *row)
+{
+    const REAL *x = gd_data(call->input[0]);
+    return gd_map_one(call, call->output[0], false, x, x, row);
+}
+
+/* The record says what the backward reads; if it reads only dy, dy is passed for it. */
+static inline gd_status gd_map_backward(const gd_call *call, gd_map_row *row)
+{
+    if (!call->dinput[0]) return GD_OK;
+    const REAL *dy = gd_data(call->doutput[0]), *read = dy;
+    if (call->op->backward_reads_inputs) read = gd_data(call->input[0]);
+    if (call->op->backward_reads_outputs) read = gd_data(call->output[0]);
+    return gd_map_one(call, call->dinput[0], call->accumulate[0], dy, read, row);
+}
+
+/* Both kernels of an op: y = value, an expression in x, and dx = gradient, in dy and x, or y, as the
+ * record says; p and q are its arguments. map.cuh has the same for a GPU. */
+#define GD_MAP_OP(name, value, gradient)                                \
+    GD_MAP_ROW(name##_row, x, x1, x2, x3, value)                        \
+    GD_GRADIENT_ROW(name##_gradient_row, dy, x, y, y1, gradient)        \
+    GD_KERNEL_OF_REAL(name##_forward, gd_map_forward(call, name##_row)) \
+    GD_KERNEL_OF_REAL(name##_backward, gd_map_backward(call, name##_gradient_row))
+
+/* ---- Operands with strides -------------------------------------------------------------------- */
+
+/* By pieces of rows (rows.h). Operand 0 of the walk is `out`, packed; then come
  * in[0] and so on, and the last is `chosen`. */
 typedef struct gd_strided_map {
     const gd_map *map;

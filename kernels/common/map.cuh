@@ -238,4 +238,72 @@ static inline gd_status gd_map_flat(const gd_call *call, T *out, bool add, int64
     return gd_map_launch(call, out, add, gd_flat_walk<K>{n}, operands, packs, f);
 }
 
+// ---- Functions of one packed input --------------------------------------------------------------
+
+// Number i of the arguments, if these are numbers; 0 where there is none.
+static inline double gd_map_number(const gd_call *call, int i)
+{
+    return call->args ? gd_option_of_dtype(call->dtype, ((const double *)call->args)[i]) : 0;
+}
+
+// to (+)= the function of the operands.
+template <template <class> class Function, int K>
+static gd_status gd_map_packed(const gd_call *call, gd_tensor *to, bool add,
+                               const gd_tensor *const (&from)[K])
+{
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        const Function<gd_compute<T>> f = {(gd_compute<T>)gd_map_number(call, 0),
+                                           (gd_compute<T>)gd_map_number(call, 1)};
+        const T *in[K];
+        for (int k = 0; k < K; k++) in[k] = gd_ptr<T>(from[k]);
+        return gd_map_flat(call, gd_ptr<T>(to), add, gd_tensor_count(to), in, f);
+    });
+}
+
+template <template <class> class Value>
+static gd_status gd_map_forward(const gd_call *call)
+{
+    return gd_map_packed<Value, 1>(call, call->output[0], false, {call->input[0]});
+}
+
+// The record says what the backward reads; if it reads only dy, dy is passed for it.
+template <template <class> class Gradient>
+static gd_status gd_map_backward(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    const gd_tensor *dy = call->doutput[0], *read = dy;
+    if (call->op->backward_reads_inputs) read = call->input[0];
+    if (call->op->backward_reads_outputs) read = call->output[0];
+    return gd_map_packed<Gradient, 2>(call, call->dinput[0], call->accumulate[0], {dy, read});
+}
+
+// Both kernels of an op, as loops.h has them for the CPU: `x` of a gradient is x or y.
+#define GD_MAP_OP(name, value, gradient)                           \
+    template <class REAL>                                          \
+    struct name##_value {                                          \
+        REAL p, q;                                                 \
+        __device__ REAL operator()(REAL x) const                   \
+        {                                                          \
+            return value;                                          \
+        }                                                          \
+    };                                                             \
+    template <class REAL>                                          \
+    struct name##_gradient {                                       \
+        REAL p, q;                                                 \
+        __device__ REAL operator()(REAL dy, REAL x) const          \
+        {                                                          \
+            [[maybe_unused]] const REAL y = x;                     \
+            return gradient;                                       \
+        }                                                          \
+    };                                                             \
+    extern "C" gd_status name##_forward_cuda(const gd_call *call)  \
+    {                                                              \
+        return gd_map_forward<name##_value>(call);                 \
+    }                                                              \
+    extern "C" gd_status name##_backward_cuda(const gd_call *call) \
+    {                                                              \
+        return gd_map_backward<name##_gradient>(call);             \
+    }
+
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Adds two ops to a copy of the project exactly as CONTRIBUTING.md says, and checks their marks and
-# gradients; then breaks a backward and sees that gradcheck notices.
+# gradients; then breaks a backward and sees that gradcheck notices. Builds its op outside the library.
 #   tests/rules/contributing.sh SOURCE_DIR WORK_DIR
 # shellcheck disable=SC2094 # what block gets is a name in the page, not a file
 set -euo pipefail
@@ -47,7 +47,10 @@ grep -q gd_sinh include/gradus/ops.h
 
 # What an op of the library takes, CPU and CUDA, with its derivation and cases.
 lines=$(cat kernels/cube/* declaration | grep -c .)
-((lines <= 105)) || { echo "cube takes $lines lines, wanted at most 105" && exit 1; }
+((lines <= 80)) || { echo "cube takes $lines lines, wanted at most 80" && exit 1; }
+block cuda my_cube.cu >"$work/my_cube.cu"
+lines=$(grep -c . "$work/my_cube.cu")
+((lines <= 40)) || { echo "my_cube takes $lines lines, wanted at most 40" && exit 1; }
 
 bash "$source_dir/tests/rules/marks.sh" .
 
@@ -65,11 +68,40 @@ if command -v nvcc >/dev/null; then
     nvcc -std=c++17 -arch=sm_80 --Werror=all-warnings -Iinclude -Isrc -Ikernels -Ikernels/common -c \
         -o "$work/cube.o" kernels/cube/cube.cu
     [[ $(nm "$work/cube.o") == *" T cube_backward_cuda"* ]]
+    nvcc -std=c++20 --extended-lambda -arch=sm_80 --Werror=all-warnings -Iinclude -c \
+        -o "$work/my_cube.o" "$work/my_cube.cu"
+    [[ $(nm "$work/my_cube.o") == *" my_cube"* ]]
 fi
 
 check | tee report
 grep -q "^cube .*PASS" report
 grep -q "^sinh .*PASS" report
+
+# The op outside the library, in a program of its own.
+cat >"$work/main.cpp" <<'END'
+#include <gradus/gradus.h>
+
+extern const gd_op my_cube;
+
+int main()
+{
+    gd_context *ctx = gd_context_create(nullptr);
+    gd_gradcheck_report report;
+    if (gd_gradcheck_case(ctx, &my_cube, my_cube.cases, nullptr, &report)) return 1;
+    gd_gradcheck_print(&report, stdout, false);
+    const bool good = report.verdict == GD_VERDICT_PASS;
+    gd_gradcheck_report_free(&report);
+    gd_tensor *x = gd_tensor_create(ctx, GD_INT32, 0, nullptr);
+    if (!gd_apply(&my_cube, &x, 1, nullptr)) puts(gd_error(ctx));
+    gd_context_free(ctx);
+    return !good;
+}
+END
+cmake --build build --target gradus --parallel 2 >build.log 2>&1 || { cat build.log; exit 1; }
+c++ -std=c++20 -D__host__= -D__device__= -Iinclude -o "$work/my_cube" "$work/main.cpp" \
+    -x c++ "$work/my_cube.cu" -x none -Lbuild/lib -lgradus -Wl,-rpath,build/lib
+"$work/my_cube" | tee report
+grep -q "my_cube: x is int32, wanted float32 or float64" report
 
 sed -i 's/3 \* x \* x \* dy/x * x * dy/' kernels/cube/formula.h
 if check >report; then
