@@ -9,6 +9,7 @@
 # code at the mark, an op with a backward but without a README or a mark ([NAME] or [NAME ...]; any
 # mark if its folder has its name); about a mark that stands twice in code, in formula.h or a loop, and
 # a marked line without an operator or an index, or without two names of the README's table of symbols.
+# A README begins with a sentence, which says what the op does, and its table of files comes last.
 set -euo pipefail
 cd "$1"
 shopt -s nullglob extglob
@@ -122,6 +123,8 @@ done
 
 for readme in kernels/*/README.md; do
     folder=${readme%/README.md}
+    awk 'NR == 3 && !/^[A-Z`].* .* .*/ { exit 1 } table && /^## / { exit 1 } /^\| files?[, |]/ { table = 1 }' "$readme" ||
+        complain "$readme: it begins with a sentence on what the op does; a table of files comes last"
     sources=("$folder"/!(test*|planted*).c "$folder"/*.h "$folder"/*.cu "$folder"/*.cuh "$folder"/*.def)
     declare -A code=() line=() text=() times=()
     while IFS=$'\t' read -r mark where; do
