@@ -9,6 +9,10 @@
 #include "gradus/gradus.h"
 #include "print.h"
 
+#ifdef GD_STUDY
+#include "rms_norm/rms_norm.h"
+#endif
+
 /* ---- Tensors ------------------------------------------------------------------------------ */
 
 /* {"shape": [..], "values": [..]}, or null */
@@ -53,16 +57,20 @@ static struct {
     int outputs;
 } now;
 
-/* A copy of the record whose forward shows what it has saved. */
+/* A copy of the record whose forward shows what it has saved, and whose backward is given. */
+typedef gd_status pass(const gd_call *call);
 static struct {
     gd_op op;
     const gd_op *real;
+    pass *backward;
+    bool backwards; /* the pass that is running */
 } spy;
 
 static gd_status spy_forward(const gd_call *call)
 {
     gd_call real = *call;
     real.op = spy.real;
+    spy.backwards = false;
     gd_status status = real.op->forward[GD_CPU](&real);
     if (!status && call->saves && call->save[0]) print_tensors("saves", call->save, call->saves);
     return status;
@@ -72,7 +80,8 @@ static gd_status spy_backward(const gd_call *call)
 {
     gd_call real = *call;
     real.op = spy.real;
-    return real.op->backward[GD_CPU](&real);
+    spy.backwards = true;
+    return spy.backward(&real);
 }
 
 static int64_t count_of(const gd_case_input *in)
@@ -174,16 +183,18 @@ static gd_tensor *make_input(int i)
     return t;
 }
 
-/* Forward, and backward from the cotangents that were given, in float64. Prints
- * {"saves": .., "outputs": .., "gradients": .., "error": ..}. */
-EXPORT(study_run) void study_run(void)
+/* Forward, and backward from the cotangents that were given, in float64, by this kernel. Prints
+ * {"saves": .., "outputs": .., "gradients": .., "error": .. without the brace that ends it. */
+static void run(pass *backward)
 {
     gd_context_free(now.ctx);
     now.ctx = gd_context_create(&(gd_context_options){.threads = 1});
     spy.real = now.op;
     spy.op = *now.op;
+    spy.backward = backward;
     spy.op.forward[GD_CPU] = spy_forward;
-    if (now.op->backward[GD_CPU]) spy.op.backward[GD_CPU] = spy_backward;
+    if (backward) spy.op.backward[GD_CPU] = spy_backward;
+    if (backward != now.op->backward[GD_CPU]) spy.op.backward_reads_inputs = GD_ALL_INPUTS;
     gd_tensor *input[GD_CASE_MAX_INPUTS] = {NULL}, *output[OUTPUTS] = {NULL};
     gd_tensor *gradient[GD_CASE_MAX_INPUTS] = {NULL}, *cotangent[OUTPUTS] = {NULL};
     printf("{\"op\":");
@@ -204,5 +215,98 @@ EXPORT(study_run) void study_run(void)
     print_tensors("gradients", gradient, now.check.inputs);
     printf(",\"error\":");
     print_text(gd_error(now.ctx));
+}
+
+EXPORT(study_run) void study_run(void)
+{
+    run(now.op->backward[GD_CPU]);
     puts("}");
 }
+
+/* ---- The steps of a derivation ------------------------------------------------------------ */
+
+#ifdef GD_STUDY
+/* The backwards of the plain twins (kernels/NAME/plain_cpu.c), which take what the fast forward has saved; NULL
+ * for an op without one. RMSNorm's has another interface, and takes the place of the fast kernels, which both of
+ * its ops call. */
+#define rms_norm_plain_backward_f64 rms_norm_plain_call
+#define GD_OP(name) __attribute__((weak)) pass name##_plain_backward_f64;
+#include "op_list.h"
+#undef GD_OP
+
+static const struct {
+    const char *name;
+    pass *backward;
+} twins[] = {
+#define GD_OP(name) {#name, name##_plain_backward_f64},
+#include "op_list.h"
+#undef GD_OP
+};
+#undef rms_norm_plain_backward_f64
+
+void rms_norm_plain_forward_f64(const gd_rms_norm_problem *p, const gd_rms_norm_values *v);
+void rms_norm_plain_backward_f64(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g);
+void __real_rms_norm_fast_forward_f64(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
+                                      int threads);
+void __real_rms_norm_fast_backward_f64(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
+                                       int threads);
+
+static struct {
+    bool shown;
+    int count;
+    struct {
+        const char *name;
+        bool backwards;
+        double value;
+    } step[2048]; /* those of the largest example are some 100 */
+} list;
+
+void __wrap_rms_norm_fast_forward_f64(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
+                                      int threads)
+{
+    if (list.shown)
+        rms_norm_plain_forward_f64(p, v);
+    else
+        __real_rms_norm_fast_forward_f64(p, v, threads);
+}
+
+void __wrap_rms_norm_fast_backward_f64(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
+                                       int threads)
+{
+    if (list.shown)
+        rms_norm_plain_backward_f64(p, g);
+    else
+        __real_rms_norm_fast_backward_f64(p, g, threads);
+}
+
+void gd_step(const char *name, double value)
+{
+    if (!list.shown || list.count == sizeof list.step / sizeof *list.step) return;
+    list.step[list.count].name = name;
+    list.step[list.count].backwards = spy.backwards;
+    list.step[list.count++].value = value;
+}
+
+/* The same by the op's plain twin, if it has one, and {.., "twin": .., "steps": [[name, backwards, value]]}. */
+EXPORT(study_derive) void study_derive(void)
+{
+    pass *backward = now.op->backward[GD_CPU];
+    bool twin = strstr(now.op->name, "rms_norm") != NULL;
+    for (size_t i = 0; i < sizeof twins / sizeof *twins; i++) {
+        if (strcmp(twins[i].name, now.op->name) != 0 || !twins[i].backward) continue;
+        backward = twins[i].backward;
+        twin = true;
+    }
+    list.shown = true;
+    list.count = 0;
+    run(backward);
+    list.shown = false;
+    printf(",\"twin\":%s,\"steps\":[", twin ? "true" : "false");
+    for (int i = 0; i < list.count; i++) {
+        printf("%s[\"%s\",%d,", i ? "," : "", list.step[i].name, list.step[i].backwards);
+        print_number(list.step[i].value);
+        putchar(']');
+    }
+    puts("]}");
+}
+#endif

@@ -57,13 +57,17 @@ static REAL weights(const plain *a, int64_t b, int64_t h, int64_t i)
         for (int64_t d = 0; d < z->D; d++) s += scale * q[d] * k[d]; /* [score] */
         if (bias) s += bias[mask_at(a->mask, b, h, i, j)];           /* [bias] */
         p[j] = sees(a, b, h, i, j) ? s : -(REAL)INFINITY;
+        GD_STEP("s", p[j]);
         if (!(p[j] <= most)) most = p[j];
         a->keep[j] = 1;
     }
     for (int64_t j = 0; j < z->S; j++) total += GD_MATH(exp)(p[j] - most);
     const REAL lse = most + GD_MATH(log)(total);
-    for (int64_t j = 0; j < z->S; j++)
+    GD_STEP("lse", lse);
+    for (int64_t j = 0; j < z->S; j++) {
         p[j] = most == -(REAL)INFINITY ? 0 : GD_MATH(exp)(p[j] - lse); /* [p] */
+        GD_STEP("p", p[j]);
+    }
     if (a->dropout.threshold)
         dropout_row(a->keep, &a->dropout, b * z->H + h, i, 0, gd_round_up(z->S, 16));
     return lse;
@@ -116,13 +120,16 @@ gd_status GD_REAL_NAME(attention_plain_backward)(const gd_call *call)
         REAL *dq = dqs.data ? head_of(&dqs, b, i, h) : NULL, delta = 0;
         weights(&a, b, h, i);
         for (int64_t e = 0; e < z->E; e++) delta += dy[e] * y[e]; /* [delta] */
+        GD_STEP("delta", delta);
         for (int64_t j = 0; j < z->S; j++) {
-            if (!sees(&a, b, h, i, j)) continue;
             const REAL *k = head_of(&a.k, b, j, kv), *v = head_of(&a.v, b, j, kv);
             const REAL p = a.p[j], keep = a.keep[j];
             REAL *dk = dks.data ? head_of(&dks, b, j, kv) : NULL, dp = 0;
             REAL *dv = dvs.data ? head_of(&dvs, b, j, kv) : NULL;
-            for (int64_t e = 0; e < z->E; e++) dp += keep * dy[e] * v[e];        /* [dp] */
+            for (int64_t e = 0; e < z->E; e++) dp += keep * dy[e] * v[e]; /* [dp] */
+            GD_STEP("dp", dp);
+            GD_STEP("ds", p == 0 ? 0 : p * (dp - delta));
+            if (!sees(&a, b, h, i, j)) continue;
             const REAL ds = p * (dp - delta);                                    /* [ds] */
             for (int64_t d = 0; dq && d < z->D; d++) dq[d] += scale * ds * k[d]; /* [dq] */
             for (int64_t d = 0; dk && d < z->D; d++) dk[d] += scale * ds * q[d]; /* [dk] */

@@ -52,6 +52,10 @@ static void backward_row(const group_work *w, int64_t row, double *dw, double *d
         sum_h += weight * sum, sum_hx += weight * product;
     }
     const double mean_h = sum_h / (double)g.size, mean_hx = sum_hx / (double)g.size;
+    GD_STEP("mean", mean);
+    GD_STEP("rstd", rstd);
+    GD_STEP("mean_h", mean_h);
+    GD_STEP("mean_hx", mean_hx);
     for (int64_t c = 0; c < g.channels && w->dx; c++) {
         const double weight = w->weight ? (double)w->weight[first + c] : 1;
         const int64_t at = row * g.size + c * g.S;
@@ -59,6 +63,8 @@ static void backward_row(const group_work *w, int64_t row, double *dw, double *d
             const double h = (double)w->dy[i] * weight,
                          xhat = norm_xhat((double)w->x[i] - mean, rstd);
             const double value = norm_dx(rstd, h, mean_h, xhat, mean_hx);
+            GD_STEP("xhat", xhat);
+            GD_STEP("h", h);
             w->dx[i] = (REAL)(w->add ? (double)w->dx[i] + value : value);
         }
     }

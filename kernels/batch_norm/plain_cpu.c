@@ -27,6 +27,9 @@ static void statistics(const gd_call *call, gd_channels s, int64_t c, bool fixed
     EACH_OF_CHANNEL(at, s, c) squares += ((double)x[at] - *mean) * ((double)x[at] - *mean);
     const double var = fixed ? of_channel(call->input[BATCH_VAR], c, 0) : squares / n;
     *rstd = 1 / sqrt(var + ((const gd_batch_norm_args *)call->args)->eps);
+    GD_STEP("mean", *mean);
+    GD_STEP("v", var);
+    GD_STEP("rstd", *rstd);
 }
 
 static gd_status plain_forward(const gd_call *call, bool fixed)
@@ -65,6 +68,7 @@ static gd_status plain_backward(const gd_call *call, bool fixed)
         EACH_OF_CHANNEL(at, s, c)
         {
             const double xhat = norm_xhat((double)x[at] - mean, rstd);
+            GD_STEP("xhat", xhat);
             const double d = norm_dx(w * rstd, (double)dy[at], mean_d, xhat, mean_dx);
             dx[at] = (REAL)((gd_adds(call, BATCH_X) ? (double)dx[at] : 0) + d);
         }

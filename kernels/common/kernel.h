@@ -53,6 +53,15 @@ static inline REAL gd_reduced_max(REAL max, const REAL *x, int64_t n)
 }
 #endif
 
+/* A value of a step of the derivation, under the step's name, for the study's pages: their module, and
+ * nothing else, is compiled with GD_STUDY. */
+#ifdef GD_STUDY
+void gd_step(const char *name, double value);
+#define GD_STEP(name, value) gd_step(name, (double)(value))
+#else
+#define GD_STEP(name, value) (void)0
+#endif
+
 #define GD_KERNEL(name)                                                         \
     gd_status name##_cuda(const gd_call *call);                                 \
     gd_status name##_f32(const gd_call *call);                                  \

@@ -75,6 +75,7 @@ gd_row_statistics(const REAL *x, int64_t n, double eps, double *mean, double *rs
     GD_SUM(squares, i, n, ((double)x[i] - m) * ((double)x[i] - m));
     *mean = m;
     *rstd = 1 / sqrt(squares / (double)n + eps);
+    GD_STEP("v", squares / (double)n);
 }
 
 /* ---- Columns -------------------------------------------------------------------------------- */

@@ -30,6 +30,8 @@ static void fold(const numbers *n, int64_t m, int64_t k, int64_t p)
 static void conv2d(const numbers *n, int64_t m, int64_t k, int64_t p)
 {
     if (n->y) n->y[p] += n->w[k] * n->x[m];
+    GD_STEP("U", n->x[m]);
+    GD_STEP("dU", n->w[k] * n->dy[p]);
     if (n->dx) n->dx[m] += n->w[k] * n->dy[p]; /* [conv2d dx] */
     if (n->dw) n->dw[k] += n->dy[p] * n->x[m]; /* [conv2d dw] */
 }
@@ -37,6 +39,7 @@ static void conv2d(const numbers *n, int64_t m, int64_t k, int64_t p)
 static void conv_transpose2d(const numbers *n, int64_t m, int64_t k, int64_t p)
 {
     if (n->y) n->y[m] += n->w[k] * n->x[p];
+    GD_STEP("dU", n->dy[m]);
     if (n->dx) n->dx[p] += n->w[k] * n->dy[m]; /* [conv_transpose2d dx] */
     if (n->dw) n->dw[k] += n->x[p] * n->dy[m]; /* [conv_transpose2d dw] */
 }

@@ -45,6 +45,7 @@ gd_status GD_REAL_NAME(nll_loss_forward)(const gd_call *call)
         sum += loss;
         divisor += weight;
     }
+    GD_STEP("W", divisor);
     const double by = w.args->reduction == GD_MEAN ? 1 / divisor : 1;
     if (w.args->reduction != GD_NONE)
         *out = (REAL)(w.args->reduction == GD_MEAN ? sum / divisor : sum);

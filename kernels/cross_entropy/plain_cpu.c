@@ -45,9 +45,12 @@ static bool row(const rows *r, int64_t i, double *log_p, double *part)
     if (r->targets && !target_counts(r->args, r->targets[i])) return false;
     for (int64_t j = 0; j < r->V; j++) m = (double)x[j] > m ? (double)x[j] : m;
     for (int64_t j = 0; j < r->V; j++) sum += exp((double)x[j] - m);
+    GD_STEP("m", m);
+    GD_STEP("l", log(sum));
     for (int64_t j = 0; j < r->V; j++) {
         const double q = r->given ? (double)r->given[i * r->V + j] : j == r->targets[i];
         log_p[j] = (double)x[j] - m - log(sum);
+        GD_STEP("p", exp(log_p[j]));
         part[j] = cross_entropy_part(q, 1 - eps, eps / (double)r->V);
     }
     return true;
@@ -92,6 +95,7 @@ static gd_status plain_backward(const gd_call *call)
         double *part = log_p + r.V, C = 0;
         const double g = r.factor * (double)dloss[r.args->reduction == GD_NONE ? i : 0];
         if (!row(&r, i, log_p, part)) continue;
+        GD_STEP("scale", g);
         for (int64_t j = 0; j < r.V; j++) C += share_of(&r, part, j);
         for (int64_t j = 0; j < r.V; j++) {
             const double pull = cross_entropy_pull(C, log_p[j]), c = share_of(&r, part, j);

@@ -31,6 +31,7 @@ static void mask_block(const void *work, int64_t index)
     {
         const REAL kept = dropout(in[i], drawn.bits[i] >= threshold, scale);
         out[i] = add ? out[i] + kept : kept;
+        GD_STEP("k", drawn.bits[i] >= threshold);
     }
 }
 

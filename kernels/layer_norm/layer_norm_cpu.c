@@ -42,9 +42,15 @@ static void row_backward(REAL *dx, double *dw, double *db, const REAL *x, const 
     }
     const double mean_h = layer_norm_mean(sum_h, (double)n);
     const double mean_hx = layer_norm_mean(sum_hx, (double)n) * rstd;
+    GD_STEP("mean", mean);
+    GD_STEP("rstd", rstd);
+    GD_STEP("mean_h", mean_h);
+    GD_STEP("mean_hx", mean_hx);
     for (int64_t i = 0; i < n; i++) {
         double d = (double)dy[i], xhat = layer_norm_xhat((double)x[i] - mean, rstd);
         double h = layer_norm_h(d, w ? (double)w[i] : 1);
+        GD_STEP("xhat", xhat);
+        GD_STEP("h", h);
         if (dw) dw[i] += layer_norm_dw(d, xhat);
         if (db) db[i] += d; /* [db] */
         if (dx) {

@@ -14,11 +14,15 @@ static double row_d(const gd_call *call, int64_t i, double *d)
     for (int64_t j = 0; j < s.V; j++) {
         l[j] = 0;
         for (int64_t k = 0; k < s.K; k++) l[j] += (double)x[k] * (double)w[j * s.K + k];
+        GD_STEP("l", l[j]);
         largest = fmax(largest, l[j]);
     }
     for (int64_t j = 0; j < s.V; j++) sum += exp(l[j] - largest);
     const double m = largest + log(sum), loss = m - l[t];
-    for (int64_t j = 0; j < s.V; j++) d[j] = exp(l[j] - m) - (j == t); /* [d] */
+    for (int64_t j = 0; j < s.V; j++) {
+        d[j] = exp(l[j] - m) - (j == t); /* [d] */
+        GD_STEP("d", d[j]);
+    }
     return loss;
 }
 
@@ -49,6 +53,7 @@ gd_status GD_REAL_NAME(linear_cross_entropy_plain_backward)(const gd_call *call)
     if (status || !d) return status ? status : GD_ERROR_MEMORY;
     const double r = target_factor(call->args, counting);
     const double alpha = dloss * r; /* [alpha] */
+    GD_STEP("alpha", alpha);
     for (int64_t e = 0; dx && !call->accumulate[0] && e < s.M * s.K; e++) dx[e] = 0;
     for (int64_t e = 0; dw && !call->accumulate[1] && e < s.V * s.K; e++) dw[e] = 0;
     for (int64_t i = 0; i < s.M; i++) {

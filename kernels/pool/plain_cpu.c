@@ -31,6 +31,7 @@ static void max_window(const plane *w, int64_t i, int64_t K)
         const int64_t at = place_of(&w->p, i, k);
         if (at >= 0 && (m < 0 || x[at] > x[m] || isnan(x[at]))) m = at;
     }
+    GD_STEP("m", m);
     if (w->y) w->y[i] = x[m];
     if (w->dx) w->dx[m] += dy[i]; /* [max_pool2d] */
 }

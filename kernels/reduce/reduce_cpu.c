@@ -274,6 +274,7 @@ static void distance_piece(const void *work, int64_t i)
         for (int64_t j = 0; j < p.n; j++) {
             const int64_t r = at + j * step;
             const double d = var_distance((double)x_row[j], mean[r]);
+            GD_STEP("d", d);
             dx_row[j] = (REAL)((add ? (double)dx_row[j] : 0) + var_dx(share[r], d));
         }
     }
@@ -290,9 +291,11 @@ static gd_status variance_backward(const gd_call *call, bool root)
     const REAL *dy = gd_data(call->doutput[0]);
     double *share = gd_call_scratch(call, (size_t)layout.count * sizeof *share);
     if (!share) return gd_error_status(call->context);
-    for (int64_t i = 0; i < layout.count; i++)
+    for (int64_t i = 0; i < layout.count; i++) {
         share[i] = root ? std_share((double)dy[i], divisor, deviation[i])
                         : var_share((double)dy[i], divisor);
+        GD_STEP("share", share[i]);
+    }
     gd_walk walk = gd_walk_like(call->input[0]);
     gd_walk_add_tensor(&walk, call->dinput[0]);
     add_result(&walk, &layout);
@@ -349,6 +352,7 @@ gd_status GD_REAL_NAME(prod_forward)(const gd_call *call)
     for (int64_t i = 0; i < n; i++) {
         const bool zero = product[SAVE_ZEROS * n + i] > 0;
         y[i] = (REAL)(zero ? 0 * product[i] : scaled(product[i], product[SAVE_EXPONENT * n + i]));
+        GD_STEP("P", scaled(product[i], product[SAVE_EXPONENT * n + i]));
     }
     return GD_OK;
 }

@@ -41,6 +41,9 @@ void GD_REAL_NAME(rms_norm_plain_forward)(const gd_rms_norm_problem *p, const gd
             squares += x * x;
         }
         const REAL rstd = (REAL)rms_norm_rstd(squares, (double)N, p->eps);
+        GD_STEP("a", squares / (double)N);
+        GD_STEP("rms", sqrt(squares / (double)N + p->eps));
+        GD_STEP("rstd", rstd);
         if (v->rstd) ((REAL *)v->rstd)[i] = rstd;
         for (int64_t k = 0; k < N; k++) {
             const REAL xhat = xhat_before_weight(p, get(&f.normalised, i, k), rstd);
@@ -56,13 +59,19 @@ static void dx_row(const gd_rms_norm_problem *p, const rms_work *b, REAL rstd, i
     double dot = 0;
     for (int64_t k = 0; k < p->cols; k++) {
         const REAL h = rms_norm_h(get(&b->dy, i, k), factor(b, i, k));
-        dot += (double)rms_norm_term(h, rms_norm_xhat(get(&b->x, i, k), rstd));
+        const REAL xhat = rms_norm_xhat(get(&b->x, i, k), rstd);
+        dot += (double)rms_norm_term(h, xhat);
+        GD_STEP("h", h);
+        GD_STEP("xhat", xhat);
     }
     const REAL m = (REAL)rms_norm_m(dot, (double)p->cols);
+    GD_STEP("m", m);
     const REAL c = rstd * rstd * m; /* [c] */
     for (int64_t k = 0; k < p->cols; k++) {
         const REAL u = get(&b->dy, i, k) * rstd; /* [u] */
         REAL dx = rms_norm_dx(u, factor(b, i, k), c, get(&b->x, i, k));
+        GD_STEP("along", rms_norm_xhat(get(&b->x, i, k), rstd) * m);
+        GD_STEP("through", dx);
         if (b->dsum.data) dx = add_rms_norm_dx(dx, get(&b->dsum, i, k));
         if (b->dx.data) put(&b->dx, i, k, dx);
         if (b->dbranch.data) put(&b->dbranch, i, k, dx);
@@ -82,6 +91,7 @@ void GD_REAL_NAME(rms_norm_plain_backward)(const gd_rms_norm_problem *p,
                 const REAL dy = get(&b.dy, i, k);
                 const REAL xhat = xhat_before_weight(p, get(&b.x, i, k), rstd[i]);
                 dw += (double)rms_norm_dw(dy, xhat);
+                GD_STEP("parts", rms_norm_dw(dy, xhat));
                 db += (double)dy; /* [db] */
             }
             if (g->dweight) put(&b.dweight, first, k, (REAL)dw);

@@ -25,6 +25,11 @@ static void lstm_step(const sequence *q, const REAL *x, REAL *a, const REAL *m, 
         a[j] = i, a[H + j] = f, a[2 * H + j] = g, a[3 * H + j] = o;
         c_new[j] = lstm_cell(i, f, g, c[j]);
         h_new[j] = o * GD_TANH(c_new[j]);
+        GD_STEP("gates", i);
+        GD_STEP("gates", f);
+        GD_STEP("gates", g);
+        GD_STEP("gates", o);
+        GD_STEP("c", c_new[j]);
     }
 }
 
@@ -37,6 +42,9 @@ static void gru_step(const sequence *q, const REAL *x, REAL *a, const REAL *m, c
                    n = GD_TANH(x[2 * H + j] + r * m[2 * H + j]);
         a[j] = r, a[H + j] = z, a[2 * H + j] = n;
         h_new[j] = gru_state(z, n, h[j]);
+        GD_STEP("r", r);
+        GD_STEP("z", z);
+        GD_STEP("n", n);
     }
 }
 
@@ -65,6 +73,7 @@ static void step_gradient(const sequence *q, int64_t t, bool is_lstm)
     for (int64_t j = 0; j < H; j++) {
         const REAL dh = q->dh[j] + (q->dy ? q->dy[t * H + j] : 0);
         REAL *d = q->d + j, *dm = q->dm + j;
+        GD_STEP("dh", dh);
         if (is_lstm) {
             const REAL i = a[j], f = a[H + j], g = a[2 * H + j], o = a[3 * H + j];
             const REAL tanh_c = GD_TANH(c[H + j]), dc = lstm_dc(q->dc[j], dh, o, tanh_c);
@@ -74,6 +83,7 @@ static void step_gradient(const sequence *q, int64_t t, bool is_lstm)
             dm[3 * H] = d[3 * H] = lstm_do(dh, tanh_c, o);
             q->dc[j] = dc * f;
             q->dh[j] = 0;
+            GD_STEP("dc", dc);
         } else {
             const REAL r = a[j], z = a[H + j], n = a[2 * H + j], dn = gru_dn(dh, z, n);
             dm[0] = d[0] = gru_dr(dn, m[2 * H + j], r);
@@ -81,6 +91,9 @@ static void step_gradient(const sequence *q, int64_t t, bool is_lstm)
             d[2 * H] = dn;
             dm[2 * H] = gru_dm(dn, r);
             q->dh[j] = dh * z;
+            GD_STEP("dn", dn);
+            GD_STEP("dz", d[H]);
+            GD_STEP("dr", d[0]);
         }
     }
 }

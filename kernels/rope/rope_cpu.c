@@ -21,6 +21,8 @@ static void fill_row(const void *work, int64_t row)
     for (int64_t i = 0; i < pairs; i++) cosine[i] = (REAL)cos(position * rate[i]);
 #pragma omp simd
     for (int64_t i = 0; i < pairs; i++) sine[i] = way * (REAL)sin(position * rate[i]);
+    GD_STEP("cos", cosine[0]);
+    GD_STEP("sin", way * sine[0]);
 }
 
 /* Every angle, computed in double: in float one of thousands of radians would lose its fraction. */
@@ -47,6 +49,8 @@ static void turn_halves(REAL *to, const REAL *from, const REAL *cosine, const RE
     for (int64_t i = 0; i < pairs; i++) {
         REAL a = from[i], b = from[i + pairs], c = cosine[i], s = sine[i];
         REAL turned_a = rope_first(a, b, c, s), turned_b = rope_second(a, b, c, s);
+        GD_STEP("rotated", turned_a);
+        GD_STEP("rotated", turned_b);
         to[i] = add ? to[i] + turned_a : turned_a;
         to[i + pairs] = add ? to[i + pairs] + turned_b : turned_b;
     }

@@ -27,11 +27,15 @@ static void rotate(const gd_call *call, int which, bool backward, const gd_tenso
                   (first_head + head) * strides[2];
         REAL *x_one = x + one * strides[3], *x_other = x + other * strides[3];
         REAL *p = part + row * D;
+        if (which == 0) GD_STEP("cos", c);
+        if (which == 0) GD_STEP("sin", backward ? -s : s);
         if (!backward) {
             p[one] = rope_first(*x_one, *x_other, c, s);
             p[other] = rope_second(*x_one, *x_other, c, s);
         } else {
             const REAL a = p[one], b = p[other];
+            GD_STEP(which == 0 ? "dq" : which == 1 ? "dk" : "dv", a);
+            GD_STEP(which == 0 ? "dq" : which == 1 ? "dk" : "dv", b);
             *x_one += rope_first(a, b, c, s); /* [dqkv] */
             *x_other += rope_second(a, b, c, s);
         }

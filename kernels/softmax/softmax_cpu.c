@@ -42,8 +42,11 @@ static void row_backward(const view *v, int64_t at)
     const bool log_of = v->log_of, add = v->add;
     GD_SUM(dot, i, n, softmax_term(y[i], dy[i], log_of));
     const REAL s = (REAL)dot;
+    GD_STEP("s", s);
     GD_EACH(i, n)
     {
+        GD_STEP("diff", dy[i] - s);
+        GD_STEP("p", GD_EXP(y[i]));
         const REAL d = log_of ? log_softmax_dx(y[i], dy[i], s) : softmax_dx(y[i], dy[i], s);
         dx[i] = add ? dx[i] + d : d;
     }

@@ -48,6 +48,8 @@ static void backward_block(const void *work, int64_t k)
     for (int64_t i = 0; i < b.size; i++) {
         for_gate[i] = swiglu_dgate(dy[i], gate[i], up[i]);
         for_up[i] = swiglu_dup(dy[i], gate[i]);
+        GD_STEP("s", sigmoid(gate[i]));
+        GD_STEP("slope", silu_slope(gate[i]));
     }
     if (w->dgate) gd_put(w->dgate + b.first, for_gate, b.size, w->add_gate);
     if (w->dup) gd_put(w->dup + b.first, for_up, b.size, w->add_up);

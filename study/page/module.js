@@ -36,7 +36,21 @@ class Gradus {
     // Forward and backward of an op on a case with inputs of one's own:
     // {op, case, shapes: {name: shape}, inputs: {name: values}, cotangents: [values]} to
     // {outputs, saves, gradients, error}, each tensor {shape, values}.
-    run({op, case: name, shapes = {}, inputs, cotangents}) {
+    run(request) {
+        this.open(request);
+        return this.json(() => this.exports.study_run());
+    }
+
+    // The same by the op's plain twin, if it has one: {.., twin: whether, steps: {name: values}}, the values that the
+    // C code hands out (GD_STEP), those of the backward, or of the forward if it alone has them. Of study_ops.wasm.
+    derive(request) {
+        this.open(request);
+        const result = this.json(() => this.exports.study_derive()), passes = [ {}, {} ];
+        for (const [name, backwards, value] of result.steps) (passes[backwards][name] = passes[backwards][name] || []).push(value);
+        return {...result, steps : {...passes[0], ...passes[1]}};
+    }
+
+    open({op, case: name, shapes = {}, inputs, cotangents}) {
         const x = this.exports, memory = x.memory;
         new Uint8Array(memory.buffer).set(new TextEncoder().encode(op + '\0'), x.study_text());
         const cases = this.find(op).cases;
@@ -53,7 +67,6 @@ class Gradus {
             const at = x.study_cotangent(k, values.length);
             new Float64Array(memory.buffer, at, values.length).set(values);
         });
-        return this.json(() => x.study_run());
     }
 
     bugs() {

@@ -2,44 +2,35 @@
 // slide by, which line runs, and what the rows leave behind for dw.
 (function(root) {
 'use strict';
+const {steps : stepsOf} = root.examples || require('./examples.js');
 const number = (v) => (Number.isFinite(v) ? String(Math.round(v * 1000) / 1000 + 0).replace('-', '−') : String(v));
 const escape = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
 
 const BLOCK = 4;
 const sum = (list) => list.reduce((a, b) => a + b, 0);
 
-// {rows: [{blocks: [{x, squares}], total, mean, rstd, y, products, m, dx, part}], dw}
-function numbers({x, weight, dy, N, eps}) {
-    const rows = [];
-    for (let at = 0; at < x.length; at += N) {
-        const row = x.slice(at, at + N), blocks = [];
-        for (let k = 0; k < N; k += BLOCK)
-            blocks.push({
-                x : row.slice(k, k + BLOCK),
-                squares : sum(row.slice(k, k + BLOCK).map((v) => v * v))
-            });
-        const total = sum(blocks.map((b) => b.squares));
-        const rstd = 1 / Math.sqrt(total / N + eps);
-        const g = dy.slice(at, at + N), xhat = row.map((v) => v * rstd);
-        const h = g.map((v, k) => v * weight[k]);
-        const products = [];
-        for (let k = 0; k < N; k += BLOCK)
-            products.push(sum(h.slice(k, k + BLOCK).map((v, i) => v * xhat[k + i])));
-        const m = sum(products) / N;
-        rows.push({
+// {rows: [{blocks: [{x, squares}], total, mean, rstd, y, products, m, dx, part}], dw}: the library's numbers, and
+// what has been summed after each block.
+function numbers({it, result}) {
+    const {x} = it.request.inputs, N = it.request.shapes.x[1], M = x.length / N;
+    const s = Object.fromEntries(stepsOf(it, result).map(({name, value}) => [name, value.values]));
+    const rows = Array.from({length : M}, (_, i) => {
+        const row = (values) => values.slice(i * N, i * N + N), at = Array.from({length : N / BLOCK}, (_, b) => b * BLOCK);
+        const own = row(x), terms = row(s.h).map((h, k) => h * row(s.xhat)[k]);
+        const blocks = at.map((k) => ({x : own.slice(k, k + BLOCK), squares : sum(own.slice(k, k + BLOCK).map((v) => v * v))}));
+        return {
             blocks,
-            total,
-            mean : total / N,
-            rstd,
-            y : xhat.map((v, k) => v * weight[k]),
-            products,
-            m,
-            dx : h.map((v, k) => rstd * (v - xhat[k] * m)),
-            part : g.map((v, k) => v * xhat[k])
-        });
-    }
-    const dw = rows[0].part.map((_, k) => sum(rows.map((row) => row.part[k])));
-    return {rows, dw};
+            total : sum(blocks.map((b) => b.squares)),
+            mean : s.a[i],
+            rstd : s.rstd[i],
+            y : row(result.outputs[0].values),
+            products : at.map((k) => sum(terms.slice(k, k + BLOCK))),
+            m : s.m[i],
+            dx : row(s.dx),
+            part : row(s.parts)
+        };
+    });
+    return {rows, dw : s.dw};
 }
 
 // The program of each row, and what happens: one step of all programs at once. line: of the code; block: the one that
@@ -66,9 +57,9 @@ function story(rows, blocks) {
 }
 
 // Three programs: rows with the window over them, registers, results; each cell has the step by which it is there.
-function render(request, eps) {
-    const N = request.shapes.x[1], blocks = N / BLOCK, x = request.inputs.x, dy = request.cotangents[0];
-    const {rows, dw} = numbers({x, weight : request.inputs.weight, dy, N, eps}), list = story(rows, blocks);
+function render({it, result}) {
+    const {request} = it, N = request.shapes.x[1], blocks = N / BLOCK, x = request.inputs.x, dy = request.cotangents[0];
+    const {rows, dw} = numbers({it, result}), list = story(rows, blocks);
     const cell = (at, v, kind = '', more = '') => `<td data-at="${at}" data-value="${v}" class="${kind}"${more}>${number(v)}</td>`;
     const second = blocks + 1, back = second + blocks, third = back + blocks + 1, end = third + blocks;
     const line = (name, values, first) => `<tr><th scope="row">${name}</th>${values.map((v, k) => cell(first < 0 ? -1 : first + Math.floor(k / BLOCK), v, k % BLOCK ? '' : 'edge', ` data-block="${Math.floor(k / BLOCK)}"`)).join('')}</tr>`;
@@ -100,7 +91,7 @@ document.addEventListener('DOMContentLoaded', () => {
     const place = document.getElementById('walk');
     if (!place) return;
     const body = place.querySelector('.body'), said = place.querySelector('.said'), speed = place.querySelector('select');
-    let steps = null;
+    let steps = JSON.parse(place.dataset.steps);
     const show = (at) => {
         const step = steps[at - 1];
         for (const element of body.querySelectorAll('[data-at]')) {
@@ -111,17 +102,13 @@ document.addEventListener('DOMContentLoaded', () => {
         for (const line of body.querySelectorAll('[data-line]')) line.classList.toggle('marked', Boolean(step) && at < steps.length && step.lines.includes(Number(line.dataset.line)));
         said.textContent = step ? step.said : 'Three programs, a row each. Nothing has been read yet.';
     };
-    const take = (it) => {
-        const fresh = render(it.request, it.own.eps);
-        body.innerHTML = fresh.html;
-        steps = fresh.steps;
-    };
-    take(root.examples.example({find : () => JSON.parse(place.dataset.record), run : () => ({outputs : [ {shape : [ 3, 8 ]} ]})}, 'rms_norm'));
     const play = root.player.attach(place, {steps : () => steps.length, show, pace : () => 1600 / Number(speed.value)});
     // It walks through the numbers of the example below, as the reader has them.
-    document.addEventListener('numbers', ({detail : {it, dragged}}) => {
+    document.addEventListener('numbers', ({detail : {it, result, dragged}}) => {
         if (dragged || it.request.op !== 'rms_norm') return;
-        take(it);
+        const fresh = render({it, result});
+        body.innerHTML = fresh.html;
+        steps = fresh.steps;
         play.go(play.at());
     });
 });

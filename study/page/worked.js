@@ -2,7 +2,7 @@
 // backward, gradients, the Jacobian. The build writes it into the page; there its numbers change.
 (function(root) {
 'use strict';
-const {example, steps, count} = root.examples || require('./examples.js');
+const {example, solve, steps, count} = root.examples || require('./examples.js');
 const escape = (text) =>
     String(text).replace(/&/g, '&amp;').replace(/</g, '&lt;').replace(/"/g, '&quot;');
 
@@ -140,8 +140,8 @@ function jacobian({own, check, request}, result, i) {
 }
 
 // What the library says of an example, and the Jacobians where they are small enough to be shown.
-function compute(gradus, {request, check}) {
-    const result = gradus.run(request);
+function compute(gradus, it) {
+    const result = solve(gradus, it), {request, check} = it;
     if (result.error) return result;
     const elements = result.outputs.reduce((n, t) => n + (t ? t.values.length : 0), 0);
     const wanted =
@@ -151,11 +151,11 @@ function compute(gradus, {request, check}) {
     return result;
 }
 
-// How far a step is from the library's gradient, in words.
+// How far the plain twin's gradient is from that of the library's fast kernels, in words.
 function verdictOf(value, theirs) {
     const off = apart(value, theirs);
     return `<span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${
-        off < 1e-9 ? 'as in the library' : 'differs from the library'}, ${
+        off < 1e-9 ? 'as by the fast kernels' : 'differs from the fast kernels'}, ${
         off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>`;
 }
 
@@ -180,7 +180,7 @@ function parts({request, check, own, ...it}, result) {
     steps({request, check, own, ...it}, result).forEach((step, n) => {
         const i = step.gradient ? check.inputs.findIndex((input) => input.name === step.gradient) : -1;
         add(step.name, step.value, {id : 'step ' + step.name, label : ' ', blocks : step.value.shape[1] === 8 ? blocks : 0},
-            {step, n, theirs : i >= 0 && result.gradients[i]});
+            {step, n, theirs : i >= 0 && result.derived.twin && result.gradients[i]});
     });
     for (const {name, i} of inputs) {
         const g = result.gradients[i];
@@ -354,7 +354,7 @@ async function start(place) {
         if (detail.op !== op) return;
         for (const [at, value] of detail.values) it.request.cotangents[0][at] = value;
         // The Jacobians stay, and the picture comes first: the tables follow when it rests.
-        result = {...gradus.run(it.request), jacobians : result.jacobians};
+        result = {...solve(gradus, it), jacobians : result.jacobians};
         place.dispatchEvent(new CustomEvent('numbers', {bubbles : true, detail : {it, result, dragged : true}}));
         clearTimeout(resting);
         resting = setTimeout(() => show(result), 150);
@@ -386,8 +386,7 @@ async function start(place) {
     const variant = place.querySelector('select[data-act=variant]');
     function choose() {
         if (!variant) return;
-        const [name, eps] = it.own.variants[variant.value];
-        it = {...it, own : {...it.own, eps}, request : {...it.request, case : name}};
+        it = {...it, request : {...it.request, case : it.own.variants[variant.value][0]}};
     }
     variant?.addEventListener('change', () => {
         choose();

@@ -20,13 +20,13 @@ const bytes = (n) => (n >= 1e9   ? `${(n / 1e9).toFixed(1)} GB`
                       : n >= 1e3 ? `${(n / 1e3).toFixed(1)} kB`
                                  : `${n} B`);
 
-exports.walk = function(it) {
-    const {html, steps} = walk.render(it.request, it.own.eps);
+exports.walk = function(it, result) {
+    const {html, steps} = walk.render({it, result});
     const speeds = [ 0.5, 1, 2, 4 ].map((v) => `<option value="${v}"${v === 1 ? ' selected' : ''}>${v} ×</option>`).join('');
     return `<h2 id="walk-title">Three programs, a block at a time</h2>
 <p>Each row has one program, on a GPU a block of threads, and is longer than what it holds at once: 8 numbers in
 blocks of 4. Play it; the numbers are those of the example below.</p>
-<div class="panel" id="walk" data-record="${escape(JSON.stringify({cases : [ it.check ]}))}">${player.controls(` <label>speed <select>${speeds}</select></label>`)}<p class="said">${steps[steps.length - 1].said}</p><div class="body">${
+<div class="panel" id="walk" data-steps="${escape(JSON.stringify(steps))}">${player.controls(` <label>speed <select>${speeds}</select></label>`)}<p class="said">${steps[steps.length - 1].said}</p><div class="body">${
         html}</div></div>`;
 };
 

@@ -221,7 +221,7 @@ function normPages(gradus, readme, page) {
     const put = (here, html, more = {}) =>
         write(here.name, withHeadings({...page, title : here.title, html : html.replace(/(<\/h1>)/, `$1${parts(here)}`), about : here.about, ...more}));
     put({...first, about : ops, kind : 'op'}, derivation + rmsNorm.cheatSheet() + practice + cpu + list);
-    put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${rmsNorm.walk(it)}${examples}`,
+    put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${rmsNorm.walk(it, worked.compute(gradus, it))}${examples}`,
         {kind : 'op', scripts : [...live(ops), 'walk.js' ]});
     put(last, `<h1 id="top">RMSNorm on a GPU</h1><p class="lead">From a thread for each row, twenty times slower than the memory, to the
 library's kernel: one idea at a time, and then the whole of it.</p>${rmsNorm.ladder(rungs)}${kernel.walk(it.request.inputs.x.slice(0, 8))}${gpu}${rmsNorm.after()}`, {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
@@ -504,14 +504,15 @@ const scriptsFor = (name, scripts) =>
 
 async function main() {
     fs.mkdirSync(path.join(out, 'katex/fonts'), {recursive : true});
-    const bytes = fs.readFileSync(path.join(programs, 'study.wasm'));
-    const gradus = await Gradus.load(bytes);
+    const load = (name) => Gradus.load(fs.readFileSync(path.join(programs, `${name}.wasm`)));
+    const gradus = await load('study_ops'), faults = await load('study');
+    gradus.planted = faults.bugs(); // only their module has them, and only the other shows the steps
     carry('ops', 'study_ops');
     carry('gradus', 'study', scriptsFor('gradus', [ 'wasi.js', 'module.js', 'formula.js', 'check.js' ]));
     carry('expression', 'study_expression');
     const expressions = await expression.Expressions.load(fs.readFileSync(path.join(programs, 'study_expression.wasm')));
-    for (const script of fs.readdirSync(path.join(__dirname, '../page')))
-        fs.copyFileSync(path.join(__dirname, '../page', script), path.join(out, script));
+    for (const file of fs.readdirSync(path.join(__dirname, '../page'))) // comments are a seventh of what a page would load
+        fs.writeFileSync(path.join(out, file), sources.read(`study/page/${file}`).replace(/^ *\/\/.*\n/gm, ''));
     fs.copyFileSync(path.join(katexFolder, 'katex.min.css'), path.join(out, 'katex/katex.min.css'));
     for (const font of fs.readdirSync(path.join(katexFolder, 'fonts'))
              .filter((name) => name.endsWith('.woff2')))
@@ -520,7 +521,7 @@ async function main() {
     opsPage(gradus);
     referencePages();
     codePages();
-    breakPage(gradus);
+    breakPage(faults);
     exercisesPage(gradus);
     write('vanishing.html', curves.vanishing);
     trainPage();

@@ -34,14 +34,14 @@ async function train(folder) {
 }
 
 async function main() {
-    const modules = {study : 252000, study_ops : 189000, study_expression : 90000}; // bytes, gzipped, at most
+    const modules = {study : 252000, study_ops : 193000, study_expression : 90000}; // bytes, gzipped, at most
     const [bytes] = Object.entries(modules).map(([ name, most ]) => {
         const module = fs.readFileSync(path.join(process.argv[2], `${name}.wasm`));
         const packed = zlib.gzipSync(module, {level : 9}).length;
         console.log(`${name}.wasm: ${module.length} bytes, ${packed} gzipped`);
         assert.ok(packed <= most, `${name}.wasm has more than ${most} bytes, gzipped`);
         for (const {module : from, name : wanted} of WebAssembly.Module.imports(new WebAssembly.Module(module)))
-            if (from === 'env') assert.match(wanted, /_f32$/, `${wanted} is not in ${name}.wasm`);
+            if (from === 'env') assert.match(wanted, /_f32$|^(gd_optimize|gd_muon|([engl][qet]|attention_decode|norm_linear_decode|sample_token)_forward)_f64$/, `${wanted} is not in ${name}.wasm`);
         return module;
     });
 

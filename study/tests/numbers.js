@@ -6,12 +6,13 @@ const fs = require('fs');
 const path = require('path');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
-const {example, steps} = require('../page/examples.js');
+const {example, solve, steps} = require('../page/examples.js');
 const worked = require('../page/worked.js');
 const {pictures, numbersOf} = require('../page/pictures.js');
 const walk = require('../page/walk.js');
 const {expected, apart} = require('./reference.js');
 const given = require('../site/given.js');
+const formula = require('../page/formula.js');
 
 const LIMIT = 1e-6;
 let compared = 0;
@@ -22,7 +23,7 @@ function same(ours, theirs, what) {
 }
 
 function check(gradus, it, eps) {
-    const {request} = it, result = gradus.run(request), name = request.op;
+    const {request} = it, result = solve(gradus, it), name = request.op;
     assert.equal(result.error, '', name);
     const wanted = expected(request, result, eps);
     result.outputs.forEach((t, k) => same(t.values, wanted.outputs[k], `${name} output ${k}`));
@@ -33,6 +34,7 @@ function check(gradus, it, eps) {
                 `d${input.name} of ${name}`);
     });
     const list = steps(it, result);
+    if (it.own.steps) checkSteps(it, result, list, eps);
     // Each gradient is where a list of steps leads.
     it.check.inputs.forEach((input, i) => {
         if (result.gradients[i])
@@ -107,6 +109,38 @@ function checkPictures(gradus, it, eps) {
     return words;
 }
 
+// What C hands out as a step, once more by its formula, in the language of the exercises.
+const rms = 'a[i] = mean(k, x[i, k] * x[i, k]); rms[i] = sqrt(a[i] + eps); rstd[i] = 1 / rms[i]; xhat[i, k] = x[i, k] * rstd[i]; h[i, k] = dy[i, k] * weight[k]; m[i] = mean(k, h[i, k] * xhat[i, k]); along[i, k] = xhat[i, k] * m[i]; parts[i, k] = dy[i, k] * xhat[i, k]';
+const rows = (m) => `${m}; xhat[i, k] = (x[i, k] - mean[i]) * rstd[i]; h[i, k] = dy[i, k] * weight[k]; mean_h[i] = mean(k, h[i, k]); mean_hx[i] = mean(k, h[i, k] * xhat[i, k])`;
+const scores = (q, k, v, dy) => `lse[i] = log(sum(j, j > i ? 0 : exp(scale * sum(d, ${q} * ${k})))); p[i, j] = j > i ? 0 : exp(scale * sum(d, ${q} * ${k}) - lse[i]); dp[i, j] = sum(d, ${dy} * ${v}); delta[i] = sum(j, p[i, j] * dp[i, j]); ds[i, j] = p[i, j] * (dp[i, j] - delta[i])`;
+const stepFormulas = {
+    rms_norm : rms, add_rms_norm : `${rms.replace(/\bx\b/g, 'y1')}; through[i, k] = rstd[i] * (h[i, k] - along[i, k])`,
+    layer_norm : rows('mean[i] = mean(k, x[i, k]); v[i] = mean(k, (x[i, k] - mean[i]) * (x[i, k] - mean[i])); rstd[i] = 1 / sqrt(v[i] + eps)'),
+    batch_norm : 'mean[c] = mean(b, x[b, c]); v[c] = mean(b, (x[b, c] - mean[c]) * (x[b, c] - mean[c])); rstd[c] = 1 / sqrt(v[c] + eps); xhat[b, c] = (x[b, c] - mean[c]) * rstd[c]',
+    batch_norm_fixed : 'xhat[b, c] = (x[b, c] - mean[c]) / sqrt(var[c] + eps)', softmax : 's[i] = sum(k, dy[i, k] * y[i, k]); diff[i, k] = dy[i, k] - s[i]', log_softmax : 's[i] = sum(k, dy[i, k]); p[i, k] = exp(y[i, k])',
+    cross_entropy : 'm[i] = max(j, logits[i, j]); l[i] = log(sum(j, exp(logits[i, j] - m[i]))); p[i, j] = exp(logits[i, j] - m[i] - l[i]); scale = dy / 2', nll_loss : 'W = weight[1] + weight[0] + weight[1]',
+    linear_cross_entropy : 'l[i, j] = sum(k, x[i, k] * weight[j, k]); d[i, j] = exp(l[i, j]) / sum(k, exp(l[i, k])) - (j == targets[i]); alpha = dy / 2',
+    swiglu : 's[i, k] = 1 / (1 + exp(-gate[i, k])); slope[i, k] = s[i, k] * (1 + gate[i, k] * (1 - s[i, k]))', attention : scores('q[0, i, 0, d]', 'k[0, j, 0, d]', 'v[0, j, 0, d]', 'dy[0, i, 0, d]'),
+    dropout : 'k[i, j] = y[i, j] == 0 ? 0 : 1', rope : 'cos[t] = cos(t) + 0 * x[0, t, 0, 0]; sin[t] = sin(t) + 0 * x[0, t, 0, 0]', prod : 'P[i] = i == 0 ? -3 : -3 + 0 * x[i, 0]',
+    var : 'd[i, k] = x[i, k] - mean(j, x[i, j]); share[i] = dy[i] * 2 / 4', std : 'd[i, k] = x[i, k] - mean(j, x[i, j]); share[i] = dy[i] / (4 * y[i])',
+    conv2d : 'U[k, p] = x[0, 0, floor(p / 2) + floor(k / 2), p - 2 * floor(p / 2) + k - 2 * floor(k / 2)] + 0 * square[k, p]; dU[k, p] = weight[0, 0, floor(k / 2), k - 2 * floor(k / 2)] * dy[0, 0, floor(p / 2), p - 2 * floor(p / 2)] + 0 * square[k, p]',
+    conv_transpose2d : 'dU[k, p] = dy[0, 0, floor(p / 2) + floor(k / 2), p - 2 * floor(p / 2) + k - 2 * floor(k / 2)] + 0 * square[k, p]'
+};
+let handed = 0;
+function checkSteps({request : {op, inputs, shapes, cotangents}, own}, result, list, eps = 1e-5) {
+    const given = {eps : {shape : [], values : [ eps ]}, scale : {shape : [], values : [ 0.5 ]}, square : {shape : [ 4, 4 ], values : Array(16).fill(0)}}, lines = (stepFormulas[op] || '').replace(/; /g, '\n');
+    const handedOut = own.steps.filter(([ , , , more = {} ]) => !more.of && !more.ones && !more.copies && !more.output).map(([ name ]) => name);
+    if (op === 'cross_entropy') delete given.scale;
+    for (const [name, values] of Object.entries(inputs))
+        given[name] = {shape : shapes[name], values};
+    result.outputs.forEach((t, k) => Object.assign(given, {[k ? `y${k}` : 'y'] : t, [k ? `dy${k}` : 'dy'] : {shape : t.shape, values : cotangents[k]}}));
+    const found = lines ? formula.run(formula.parse(lines), given, {}) : {};
+    for (const {name, value} of list.filter(({name}) => found[name] && handedOut.includes(name))) {
+        same(value.values, found[name].values, `${op}: step ${name} by its formula`);
+        handed++;
+    }
+}
+
 // Each branch of an op's formula occurs in its example: by x, or by x and the other input, and by y.
 const branches = {
     dropout : [ (x, _, y) => y === 0 && x !== 0, (x, _, y) => y !== 0 ],
@@ -136,7 +170,7 @@ async function main() {
     // Of dx nothing is along xhat, but where eps is large.
     const angles = (op, more = {}, eps = undefined) => {
         const it = example(gradus, op);
-        const words = checkPictures(gradus, {...it, own : {...it.own, eps : eps || it.own.eps}, request : {...it.request, ...more}}, eps);
+        const words = checkPictures(gradus, {...it, request : {...it.request, ...more}}, eps);
         return [...words.matchAll(/at (\S+)° to x̂\.$/gm) ].map(([ , angle ]) => Number(angle));
     };
     for (const [op, count] of [[ 'rms_norm', 3 ], [ 'layer_norm', 2 ], [ 'batch_norm', 2 ], [ 'group_norm', 2 ]]) {
@@ -147,18 +181,10 @@ async function main() {
     assert.ok(angles('rms_norm', {case : 'large_eps'}, 100).some((angle) => Math.abs(angle - 90) > 5));
     const norm = example(gradus, 'rms_norm');
     for (const [name, eps] of Object.values(norm.own.variants))
-        check(gradus, {...norm, own : {...norm.own, eps}, request : {...norm.request, case : name}},
-            eps);
+        check(gradus, {...norm, request : {...norm.request, case : name}}, eps);
 
     // The walk's own numbers.
-    const {request} = norm, N = 8, result = gradus.run(request);
-    const {rows, dw} = walk.numbers({
-        x : request.inputs.x,
-        weight : request.inputs.weight,
-        dy : request.cotangents[0],
-        N,
-        eps : 1e-5
-    });
+    const {request} = norm, result = solve(gradus, norm), {rows, dw} = walk.numbers({it : norm, result});
     assert.deepEqual(rows.map((row) => row.total), [ 21.75, 38.75, 37.25 ]);
     assert.deepEqual(rows.map((row) => row.blocks.map((b) => b.squares)),
         [ [ 14.25, 7.5 ], [ 32.25, 6.5 ], [ 21.75, 15.5 ] ]);
@@ -174,7 +200,8 @@ async function main() {
     // An op without a definition is named, with the file that lacks it.
     assert.throws(() => expected({...request, op : 'none'}, result),
         /no definition of none to compare with; add one to study\/tests\/reference\.js/);
-    console.log(`${with_backward.length} ops, ${compared} numbers within ${
+    assert.ok(handed >= 70, `only ${handed} steps were compared with their formulas`);
+    console.log(`${with_backward.length} ops, ${handed} steps, ${compared} numbers within ${
         LIMIT} of an independent computation`);
 }
 

@@ -33,12 +33,17 @@ add_custom_command(
     COMMENT "Planting faults"
     VERBATIM)
 
-add_library(gradus_planted OBJECT EXCLUDE_FROM_ALL ${planted_kernels})
-foreach(property IN ITEMS COMPILE_DEFINITIONS COMPILE_OPTIONS INCLUDE_DIRECTORIES LINK_LIBRARIES
-                          POSITION_INDEPENDENT_CODE C_EXTENSIONS C_VISIBILITY_PRESET)
-    get_target_property(value gradus_objects_f64 ${property})
-    if(NOT value MATCHES "-NOTFOUND$")
-        set_target_properties(gradus_planted PROPERTIES ${property} "${value}")
-    endif()
-endforeach()
+# Sources compiled as the library's float64 kernels are.
+function(gradus_float64_objects target)
+    add_library(${target} OBJECT EXCLUDE_FROM_ALL ${ARGN})
+    foreach(property IN ITEMS COMPILE_DEFINITIONS COMPILE_OPTIONS INCLUDE_DIRECTORIES LINK_LIBRARIES
+                              POSITION_INDEPENDENT_CODE C_EXTENSIONS C_VISIBILITY_PRESET)
+        get_target_property(value gradus_objects_f64 ${property})
+        if(NOT value MATCHES "-NOTFOUND$")
+            set_target_properties(${target} PROPERTIES ${property} "${value}")
+        endif()
+    endforeach()
+endfunction()
+
+gradus_float64_objects(gradus_planted ${planted_kernels})
 target_include_directories(gradus_planted BEFORE PRIVATE ${planted_folder}/kernels)
