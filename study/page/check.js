@@ -67,8 +67,9 @@ function check(gradus, exercise, text, computed = () => {}) {
     for (const input of found.report.verdict === 'PASS' ? [] : found.report.inputs) {
         const name = 'd' + plainName(input.name);
         if (input.verdict === 'PASS' || input.finding || input.behaviour || !told.results[name]) continue;
-        const as = (numbers) => formula.run(formula.parse(exercise.answer), {...told.given, ...numbers}, told.wanted)[name].values;
+        const as = (numbers, program = exercise.answer) => formula.run(formula.parse(program), {...told.given, ...numbers}, told.wanted)[name].values;
         const others = told.given.eps ? {'as if there were no eps' : as({eps : {shape : [], values : [ 0 ]}})} : {};
+        for (const [words, program] of Object.entries(exercise.mistakes || {})) others[words] = as({}, program);
         input.finding = cause(exercise.op, told.results[name], as({}), others);
     }
     return found;

@@ -16,26 +16,32 @@ const svg = (height, label, inside) =>
     `<svg viewBox="0 0 ${W} ${Math.round(height)}" role="group" aria-label="${escape(label)}">${inside}</svg>`;
 const text = (x, y, words, more = '') => `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${more}>${escape(words)}</text>`;
 
-// Bars, a lane below the other. lanes: [{name, rows: [[value]], lines: a number for each row, later}].
-function bars(lanes, label) {
-    const up = 46, high = up + 48, gap = 16, [{rows}] = lanes;
-    const slot = (W - gap * (rows.length - 1)) / (rows.length * rows[0].length);
+// Bars, a lane below the other, all at one scale: the largest lane is `most` high. lanes: [{name, rows: [[value]],
+// lines: a number for each row, later}].
+function bars(lanes, label, most = 92) {
+    const gap = 16, [{rows}] = lanes, slot = (W - gap * (rows.length - 1)) / (rows.length * rows[0].length);
+    const ends = lanes.map((lane) => [...lane.rows.flat(), ...lane.lines || [], 0 ]).map((all) => [Math.max(...all), Math.min(...all)]);
+    const scale = most / Math.max(...ends.map(([ high, low ]) => high - low), 1e-300);
+    let top = 0;
     const inside = lanes.map((lane, l) => {
-        const all = [...lane.rows.flat(), ...lane.lines || [], 0 ];
-        const most = Math.max(...all), scale = up / (most - Math.min(...all) || 1);
-        const y = (v) => l * high + 28 + (most - v) * scale;
+        const [high, low] = ends[l], begin = top, y = (v) => begin + 28 + (high - v) * scale;
+        top += (high - low) * scale + 48;
         const one = (values, r) => {
-            const left = r * (slot * values.length + gap), right = left + slot * values.length;
-            return `<line x1="${left}" x2="${right}" y1="${y(0)}" y2="${y(0)}" class="axis"/>` +
+            const left = r * (slot * values.length + gap), right = left + slot * values.length, line = lane.lines ? y(lane.lines[r]) : -1;
+            // A number stands at the end of its bar, or beyond the line that would go through it.
+            const place = (v) => {
+                const at = v < 0 ? y(v) + 11 : y(v) - 3;
+                return line < at - 11 || line > at + 3 ? at : v < 0 ? line + 12 : line - 4;
+            };
+            return `<line x1="${left}" x2="${right}" y1="${y(0)}" y2="${y(0)}" class="axis"/>` + (lane.lines ? `<line x1="${left}" x2="${right}" y1="${line}" y2="${line}" class="level"/>` : '') +
                    values.map((v, k) => `<rect class="${v < 0 ? 'minus' : 'plus'}" data-value="${v}" x="${left + k * slot + 3}" y="${
                                             Math.min(y(v), y(0))}" width="${slot - 6}" height="${Math.abs(y(v) - y(0))}"/>` +
-                                        text(left + (k + 0.5) * slot, v < 0 ? y(v) + 11 : y(v) - 3, short(v), 'text-anchor="middle"'))
-                       .join('') +
-                   (lane.lines ? `<line x1="${left}" x2="${right}" y1="${y(lane.lines[r])}" y2="${y(lane.lines[r])}" class="level"/>` : '');
+                                        text(left + (k + 0.5) * slot, place(v), short(v), 'text-anchor="middle"'))
+                       .join('');
         };
-        return `<g class="${lane.later ? 'dim' : ''}">${text(0, l * high + 11, lane.name, 'class="name"')}${lane.rows.map(one).join('')}</g>`;
+        return `<g class="${lane.later ? 'dim' : ''}">${text(0, begin + 11, lane.name, 'class="name"')}${lane.rows.map(one).join('')}</g>`;
     });
-    return svg(lanes.length * high + 4, label, inside.join(''));
+    return svg(top + 4, label, inside.join(''));
 }
 
 function arrow([x0, y0], [x1, y1], kind) {

@@ -37,7 +37,7 @@ function picture(values, shown) {
                 html += `<line class="way${later}" x1="${x(from)}" y1="${y(r - 1) + 15}" x2="${x(lane)}" y2="${y(r) - 17}"/>`;
     }
     rows.forEach((row, r) => row.forEach(({value, of}, lane) => {
-        html += `<g class="cell${r > shown ? ' later' : ''}" tabindex="0" role="img" data-row="${r}" data-of="${of.join(' ')}" data-value="${
+        html += `<g class="cell${r > shown ? ' later' : ''}" tabindex="0" role="group" data-row="${r}" data-of="${of.join(' ')}" data-value="${
             value}" aria-label="lane ${lane}, ${r ? `after exchange ${r}` : 'at first'}: ${number(value)}${
             r ? `, the sum of lanes ${of.join(', ')}` : ''}"><rect x="${x(lane) - 24.5}" y="${y(r) - 17}" width="49" height="32" rx="4"/><text x="${
             x(lane)}" y="${y(r) + 5}" text-anchor="middle">${number(value)}</text></g>`;

@@ -372,9 +372,13 @@ function player(figure) {
         }
         painted = at;
         if (at) list[at - 1].marks.forEach((mark) => paint(mark, colour(colours[mark.kind])));
+        for (const [name, canvas] of Object.entries(canvases)) {
+            const marks = at ? list[at - 1].marks.filter(({tensor}) => tensor === name) : [];
+            canvas.setAttribute('aria-label', `${name}: ${marks.length ? marks.map(({row, sectors : {length}, kind}) => `${length} sectors of row ${row}, ${kind}`).join('; ') : 'nothing now'}`);
+        }
         figure.querySelector('.turn').textContent = at ? list[at - 1].said : 'nothing has been loaded yet';
     }
-    return root.player.attach(figure, {steps : () => frames_of().length, show, pace : 350, begin : 1});
+    return root.player.attach(figure, {steps : () => frames_of().length, show, pace : 350, begin : matchMedia('(prefers-reduced-motion: reduce)').matches ? frames_of().length : 1});
 }
 
 // The story: one card at a time; the plot beside it, and the buttons of a card, lead to another.

@@ -3,18 +3,20 @@
 (function(root) {
 'use strict';
 
-// ---- Functions of one and two elements: [op, what one may think, what is right, numbers] ---------
+// ---- Functions of one and two elements: [op, what one may think, what is right, numbers, why it is not so, if
+// gradcheck has no word for it] ---------------------------------------------------------------------
 
 // Names without indices get those of all elements.
 const indexed = (text, indices) => text.replace(
     /\b(d?[xyab]|condition|mask|target|dtarget|dloss|loss|gate|up|dgate|dup|[stu])\b/g, `$1[${indices}]`);
 
-const written = (indices, name, rows) => rows.map(([ op, begin, answer, numbers ]) => ({
+const written = (indices, name, rows) => rows.map(([ op, begin, answer, numbers, because ]) => ({
     op,
     case : name,
     numbers,
     begin : indexed(begin, indices),
-    answer : indexed(answer, indices)
+    answer : indexed(answer, indices),
+    mistakes : because && {[because] : indexed(begin, indices)}
 }));
 
 const slopes = [
@@ -30,7 +32,7 @@ const slopes = [
     [ 'reciprocal', 'dx = dy / (x * x)', 'dx = -dy / (x * x)' ],
     [ 'sin', 'dx = dy * sin(x)', 'dx = dy * cos(x)' ],
     [ 'cos', 'dx = dy * sin(x)', 'dx = -dy * sin(x)' ],
-    [ 'atan', 'dx = dy / (1 - x * x)', 'dx = dy / (1 + x * x)' ],
+    [ 'atan', 'dx = dy / (1 - x * x)', 'dx = dy / (1 + x * x)', {}, 'that is the slope of atanh: here x * x is added' ],
     [ 'tanh', 'dx = dy * (1 - y)', 'dx = dy * (1 - y * y)' ],
     [ 'erf', 'dx = dy * exp(-x * x)', 'dx = dy * 2 / sqrt(pi) * exp(-x * x)', {pi : Math.PI} ],
     [ 'softplus', 'dx = dy * exp(x)', 'dx = dy / (1 + exp(-x))' ],
@@ -38,7 +40,7 @@ const slopes = [
     [ 'hardtanh', 'dx = dy', 'dx = x > low ? x < high ? dy : 0 : 0', {low : -1, high : 1.5} ],
     [ 'relu', 'dx = y * dy', 'dx = y > 0 ? dy : 0' ],
     [ 'leaky_relu', 'dx = x > 0 ? dy : 0', 'dx = x > 0 ? dy : slope * dy', {slope : 0.1} ],
-    [ 'elu', 'dx = x > 0 ? dy : dy * alpha', 'dx = x > 0 ? dy : dy * alpha * exp(x)', {alpha : 0.75} ],
+    [ 'elu', 'dx = x > 0 ? dy : dy * alpha', 'dx = x > 0 ? dy : dy * alpha * exp(x)', {alpha : 0.75}, 'as if elu were a line below 0: its slope there is alpha exp(x)' ],
     [
         'gelu', 'dx = dy * (1 + erf(x / sqrt(2))) / 2',
         'dx = dy * ((1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * pi))', {pi : Math.PI}
@@ -82,7 +84,8 @@ const losses = [
     ],
     [
         'bce_with_logits', 's = 1 / (1 + exp(-x))\ndx = dloss * (s - target) * s * (1 - s)\ndtarget = -dloss * x',
-        's = 1 / (1 + exp(-x))\ndx = dloss * (s - target)\ndtarget = -dloss * x'
+        's = 1 / (1 + exp(-x))\ndx = dloss * (s - target)\ndtarget = -dloss * x', {},
+        'the slope of the sigmoid, s (1 - s), is in it once too often: it cancels with that of the logarithms'
     ],
     [ 'kl_div', 'dx = dloss * target\ndtarget = dloss * (log(target) - x)', 'dx = -dloss * target\ndtarget = dloss * (log(target) - x + 1)' ]
 ];
@@ -97,7 +100,7 @@ const tensors = [
         {case : 'b_row', says : 'y[i, k] = a[i, k] + b[k]: every row uses the same b.'}),
     rows('sum', 'dx[i, k] = dy[i] * x[i, k]', 'dx[i, k] = dy[i]', {case : 'rows', says : 'y[i] is the sum of row i of x.'}),
     rows('max', 'dx[i, k] = dy[i]', 'dx[i, k] = x[i, k] == y[i] ? dy[i] : 0', {case : 'rows', says : 'y[i] is the maximum of row i of x; no two elements are equal.'}),
-    rows('prod', 'dx[i, k] = dy[i] * y[i]', 'dx[i, k] = dy[i] * y[i] / x[i, k]', {case : 'rows', says : 'y[i] is the product of row i of x; no element is 0.'}),
+    rows('prod', 'dx[i, k] = dy[i] * y[i]', 'dx[i, k] = dy[i] * y[i] / x[i, k]', {case : 'rows', says : 'y[i] is the product of row i of x; no element is 0.', mistakes : {'as if an element were a factor of its own slope: divide y by it' : 'dx[i, k] = dy[i] * y[i]'}}),
     rows('norm', 'dx[i, k] = dy[i, 0] * x[i, k]', 'dx[i, k] = dy[i, 0] * x[i, k] / y[i, 0]', {case : 'rows', says : 'y[i, 0] = sqrt(sum(k, x[i, k] * x[i, k])).'}),
     rows('var', 'm[i] = mean(k, x[i, k])\ndx[i, k] = dy[i] * 2 * x[i, k] / 11', 'm[i] = mean(k, x[i, k])\ndx[i, k] = dy[i] * 2 * (x[i, k] - m[i]) / 11',
         {case : 'rows', says : 'y[i] is the variance of row i of x, 11 elements: the mean of the squares of x - mean.'}),
@@ -144,7 +147,17 @@ const tensors = [
 
 // ---- A line to choose: all is given but line `at` of the answer (from 0) ---------------------------
 
-const choose = (op, name, says, answer, at, wrong, more = {}) => ({op, case : name, says, answer, at, wrong, ...more});
+// because: words for those that gradcheck has none for, by their number.
+const choose = (op, name, says, answer, at, wrong, {because = {}, ...more} = {}) => ({
+    op,
+    case : name,
+    says,
+    answer,
+    at,
+    wrong,
+    mistakes : Object.fromEntries(Object.entries(because).map(([ i, words ]) => [words, answer.split('\n').map((line, k) => (k === at ? wrong[i] : line)).join('\n')])),
+    ...more
+});
 
 // Rotations of halves of 4 features, at position t: of q, k or what is named.
 const ANGLE = (i) => `t * pow(10000, -2 * ${i} / 8)`;
@@ -196,26 +209,32 @@ const long = [
             'dqkv[b, t, h, i] = uq[b, t, 0, i] + uk[b, t, 0, i] + dv[b, t, 0, i]',
             'dqkv[b, t, h, i] = h == 0 ? uk[b, t, 0, i] : h == 1 ? uq[b, t, 0, i] : dv[b, t, 0, i]'
         ],
-        {outputs : [ 'q', 'k', 'v' ]}),
+        {outputs : [ 'q', 'k', 'v' ], because : ['as if q and k were not rotated: dq and dk have to be rotated back', 'each head gets the gradients of all three']}),
     choose('rope_attention', 'full', 'Of the three heads of qkv the first is q and the second k, both rotated, the third v; y = softmax(scale q k^T) v.', ropeAttention, 5,
         [
             'ds[b, t, s] = p[b, t, s] * dp[b, t, s]', 'ds[b, t, s] = p[b, t, s] * (dp[b, t, s] - sum(r, dp[b, t, r]))',
             'ds[b, t, s] = p[b, t, s] * (dp[b, t, s] + sum(r, p[b, t, r] * dp[b, t, r]))'
         ],
-        {numbers : {scale : 0.5}}),
+        {
+            numbers : {scale : 0.5},
+            because : [
+                'as if the weights were independent: each row of p adds up to 1', 'the mean that is subtracted is weighted by p', 'the weighted mean has to be subtracted'
+            ]
+        }),
     choose('swiglu', '3x17', 'y = silu(gate) up, silu(z) = z / (1 + exp(-z)).',
         'n[i, k] = 1 / (1 + exp(-gate[i, k]))\ndup[i, k] = dy[i, k] * gate[i, k] * n[i, k]\ndgate[i, k] = dy[i, k] * up[i, k] * n[i, k] * (1 + gate[i, k] * (1 - n[i, k]))', 2,
         [
             'dgate[i, k] = dy[i, k] * up[i, k] * n[i, k]', 'dgate[i, k] = dy[i, k] * up[i, k] * n[i, k] * (1 - n[i, k])',
             'dgate[i, k] = dy[i, k] * n[i, k] * (1 + gate[i, k] * (1 - n[i, k]))'
-        ]),
+        ],
+        {because : {1 : 'the slope of the sigmoid alone: silu(z) is z times it, a product'}}),
     choose('add_rms_norm', 'rows4_cols64', 'sum = x + residual, and y is the RMSNorm of sum. Both are outputs.',
         'rstd[i] = 1 / sqrt(mean(k, sum[i, k] * sum[i, k]) + eps)\nh[i, k] = dy[i, k] * weight[k]\nm[i] = mean(k, h[i, k] * sum[i, k] * rstd[i])\ndx[i, k] = rstd[i] * (h[i, k] - sum[i, k] * rstd[i] * m[i]) + dsum[i, k]\ndresidual[i, k] = dx[i, k]\ndweight[k] = sum(i, dy[i, k] * sum[i, k] * rstd[i])', 3,
         [
             'dx[i, k] = rstd[i] * (h[i, k] - sum[i, k] * rstd[i] * m[i])', 'dx[i, k] = rstd[i] * (h[i, k] - sum[i, k] * rstd[i] * m[i]) * dsum[i, k]',
             'dx[i, k] = rstd[i] * (h[i, k] + dsum[i, k] - sum[i, k] * rstd[i] * m[i])'
         ],
-        {outputs : [ 'y', 'sum' ], numbers : EPS}),
+        {outputs : [ 'y', 'sum' ], numbers : EPS, because : {1 : 'two ways lead back to the sum: what comes by them is added, not multiplied'}}),
     choose('batch_norm', 'no_statistics', 'Each channel, a column of x, is normalised over the 6 rows: y = xhat weight + bias.',
         'm[c] = mean(b, x[b, c])\nrstd[c] = 1 / sqrt(mean(b, (x[b, c] - m[c]) * (x[b, c] - m[c])) + eps)\nxhat[b, c] = (x[b, c] - m[c]) * rstd[c]\ndweight[c] = sum(b, dy[b, c] * xhat[b, c])\ndbias[c] = sum(b, dy[b, c])\ndx[b, c] = weight[c] * rstd[c] * (dy[b, c] - dbias[c] / 6 - xhat[b, c] * dweight[c] / 6)', 5,
         [
@@ -229,7 +248,7 @@ const long = [
             'dx[b, c, i] = rstd[b] * h[b, c, i]', 'dx[b, c, i] = rstd[b] * (h[b, c, i] - xhat[b, c, i] * v[b])',
             'dx[b, c, i] = rstd[b] * (dy[b, c, i] - u[b] - xhat[b, c, i] * v[b])'
         ],
-        {numbers : EPS}),
+        {numbers : EPS, because : {2 : 'as if there were no weight: what reaches xhat is h'}}),
     choose('linear_cross_entropy', 'mean_5x3x11', 'logits = x weight^T, and loss is the mean over the 5 rows of logsumexp(logits[i]) - logits[i, targets[i]].',
         'logits[i, j] = sum(k, x[i, k] * weight[j, k])\nz[i] = sum(j, exp(logits[i, j]))\ndlogits[i, j] = dloss / 5 * (exp(logits[i, j]) / z[i] - (j == targets[i]))\ndx[i, k] = sum(j, dlogits[i, j] * weight[j, k])\ndweight[j, k] = sum(i, dlogits[i, j] * x[i, k])', 2,
         [

@@ -24,9 +24,27 @@ class Training {
     step(rate) { return JSON.parse(this.call('train_step', rate)); }
     sample(length, temperature) { return this.call('train_sample', length, temperature); }
 }
+// The losses as a line, as SVG; the dashed one is that of a uniform guess.
+function plot(losses, first) {
+    const W = 640, H = 220, left = 34, most = Math.max(first, ...losses) * 1.05,
+          steps = Math.max(200, losses.length);
+    const x = (i) => left + (W - left - 6) * i / steps, y = (v) => H - 20 - (H - 30) * v / most;
+    const smooth = [];
+    losses.reduce((mean, v, i) => (smooth[i] = i ? 0.9 * mean + 0.1 * v : v), 0);
+    const line = (list) => list.map((v, i) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`).join(' ');
+    const ticks = [];
+    for (let v = 0; v <= most; v++)
+        ticks.push(`<text x="${left - 6}" y="${y(v) + 4}" text-anchor="end">${v}</text><line x1="${
+            left}" x2="${W}" y1="${y(v)}" y2="${y(v)}" class="tick"/>`);
+    return `${ticks.join('')}<line x1="${left}" x2="${W}" y1="${y(first)}" y2="${
+        y(first)}" class="guess"/><polyline points="${
+        line(losses)}" class="raw"/><polyline points="${line(smooth)}" class="smooth"/><text x="${
+        W - 4}" y="${H - 4}" text-anchor="end">${steps} steps</text>`;
+}
+
 root.Training = Training;
 if (typeof module !== 'undefined') {
-    module.exports = Training;
+    module.exports = Object.assign(Training, {plot});
     return;
 }
 
@@ -47,30 +65,13 @@ if (typeof document === 'undefined') {
 
 // ---- In the page ---------------------------------------------------------------------------
 
-// The losses as a line; the dashed one is that of a uniform guess.
-function plot(svg, losses, first) {
-    const W = 640, H = 220, left = 34, most = Math.max(first, ...losses) * 1.05,
-          steps = Math.max(200, losses.length);
-    const x = (i) => left + (W - left - 6) * i / steps, y = (v) => H - 20 - (H - 30) * v / most;
-    const smooth = [];
-    losses.reduce((mean, v, i) => (smooth[i] = i ? 0.9 * mean + 0.1 * v : v), 0);
-    const line = (list) => list.map((v, i) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`).join(' ');
-    const ticks = [];
-    for (let v = 0; v <= most; v++)
-        ticks.push(`<text x="${left - 6}" y="${y(v) + 4}" text-anchor="end">${v}</text><line x1="${
-            left}" x2="${W}" y1="${y(v)}" y2="${y(v)}" class="tick"/>`);
-    svg.innerHTML = `${ticks.join('')}<line x1="${left}" x2="${W}" y1="${y(first)}" y2="${
-        y(first)}" class="guess"/><polyline points="${
-        line(losses)}" class="raw"/><polyline points="${line(smooth)}" class="smooth"/><text x="${
-        W - 4}" y="${H - 4}" text-anchor="end">${steps} steps</text>`;
-}
-
 const LEAST = 66; // bytes: a window, the byte after it, and one place to begin at
 
 document.addEventListener('DOMContentLoaded', () => {
     const place = document.getElementById('train');
     const get = (name) => place.querySelector(`[data-part=${name}]`);
     const text = get('text'), said = get('said'), written = get('sample');
+    const before = [ get('loss').innerHTML, said.textContent, written.textContent ]; // of another run
     let worker = null, asked = false, losses = [], first = 0, running = false;
     text.value = root.trainText;
 
@@ -109,7 +110,7 @@ document.addEventListener('DOMContentLoaded', () => {
         said.textContent =
             state.error || `step ${state.step}, loss ${
                                state.loss.toFixed(3)} (uniform guess: ${first.toFixed(3)})`;
-        plot(get('loss'), losses, first);
+        get('loss').innerHTML = plot(losses, first);
         if (sample) written.textContent = sample;
         place.dataset.steps = state.step;
         if (state.error || !(state.loss >= 0)) running = false;
@@ -118,6 +119,7 @@ document.addEventListener('DOMContentLoaded', () => {
         if (!worker && !begin()) return;
         running = !running;
         get('go').textContent = running ? 'Pause' : 'Continue';
+        said.setAttribute('aria-live', running ? 'off' : 'polite'); // where it stands is read out when it rests
         ask();
     });
     get('again').addEventListener('click', () => {
@@ -125,7 +127,9 @@ document.addEventListener('DOMContentLoaded', () => {
         worker = null;
         running = asked = false;
         get('go').textContent = 'Train';
-        get('loss').innerHTML = written.textContent = said.textContent = '';
+        get('loss').innerHTML = before[0];
+        said.textContent = before[1];
+        written.textContent = before[2];
     });
     text.addEventListener('change', () => get('again').click()); // the next run reads it
 });

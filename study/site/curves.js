@@ -5,7 +5,7 @@ const {functions, activations, errorPicture, stackPicture, W, H} = require('../p
 
 const options = (names) => names.map((name) => `<option>${escape(name)}</option>`).join('');
 
-const picture = ({svg, said}, label) => `<p class="said">${escape(said)}</p><svg viewBox="0 0 ${W} ${H}" role="img" aria-label="${label}">${svg}</svg>`;
+const picture = ({svg, said}, label) => `<p class="said" aria-live="polite">${escape(said)}</p><svg viewBox="0 0 ${W} ${H}" role="group" aria-label="${label}">${svg}</svg>`;
 const begin = [ Object.keys(functions)[0], -5 ];
 
 exports.error = `<h2 id="error-over-step">Why does my check fail?</h2>

@@ -115,7 +115,7 @@ function figure(rung, i, {us, share}, why) {
     return `<figure class="rung" data-rung="${i}" id="rung-${i}"><div class="path">${link(i - 1, 'back', '&larr; Previous')}<span>${
         i + 1} of ${rungs.length}</span>${link(i + 1, 'on', 'Next &rarr;')}</div>
 <figcaption><b>${escape(rung.name)}</b></figcaption><p>${why}</p>
-<div class="memory"><code>lanes</code><div class="lanes" role="img" aria-label="the lanes of a warp by sector">${
+<div class="memory"><code>lanes</code><div class="lanes" role="group" aria-label="the lanes of a warp by sector">${
         strip}</div></div><small>${
         `the ${first.length} lanes of a warp load ${sectors} sectors: ${
             sectors === first.length ? `one each, ${first[1][0]} apart` : `${first.length / sectors} lanes per sector`}`}</small>

@@ -26,6 +26,7 @@ const given = require('./given.js');
 const exercises = require('../page/exercises.js');
 const pictures = require('../page/pictures.js');
 const expression = require('../page/expression.js');
+const Training = require('../page/train.js');
 const worked = require('../page/worked.js');
 
 const [programs, out] = process.argv.slice(2, 4).map((folder) => path.resolve(folder));
@@ -463,7 +464,11 @@ ${rest.map(({file, list}) => `<details class="group"><summary>${escape(title(fil
 
 // ---- Live training -----------------------------------------------------------------------------
 
-function trainPage() {
+async function trainPage() {
+    const text = files.filter((file) => file.startsWith('include/gradus/')).map(sources.read).join('\n');
+    // A run, so that there is something to see before the reader's own.
+    const training = await Training.load(fs.readFileSync(path.join(programs, 'study_train.wasm')), text), {loss} = training.open(1);
+    const losses = Array.from({length : 50}, () => training.step(0.003).loss);
     write('train.html', {
         title : 'Train',
         scripts : [ 'train-wasm.js', 'wasi.js', 'worker.js', 'train.js' ],
@@ -476,14 +481,12 @@ then which follow which, then words. <a href="${
             sources.page(
                 'train/model/model.h')}">model.h</a> has the model, <a href="tutorial.html">the tutorial</a> its block.</p>
 <div class="panel" id="train"><div class="controls"><button type="button" data-part="go">Train</button><button type="button" data-part="again">Restart</button><label>learning rate <select data-part="rate"><option>0.0003</option><option>0.001</option><option selected>0.003</option><option>0.01</option><option>0.1</option></select></label></div>
-<p data-part="said"></p><svg data-part="loss" viewBox="0 0 640 220" role="img" aria-label="loss over the steps"></svg>
-<h2 class="small">What it writes</h2><pre class="code words" data-part="sample"></pre>
+<p data-part="said" aria-live="polite">The loss of a run of ${losses.length} steps, from ${loss.toFixed(3)} to ${losses[losses.length - 1].toFixed(3)}, when this page was made. Yours takes its place.</p><svg data-part="loss" viewBox="0 0 640 220" role="group" aria-label="loss over the steps">${Training.plot(losses, loss)}</svg>
+<h2 class="small">What it writes</h2><pre class="code words" data-part="sample">${escape(training.sample(200, 0.8))}</pre>
 <details><summary>The text it learns from, or your
 own: 66 bytes or more</summary><textarea data-part="text" rows="12" aria-label="text to learn from"></textarea></details>
 <noscript>Training takes JavaScript.</noscript></div>`,
     });
-    const text =
-        files.filter((file) => file.startsWith('include/gradus/')).map(sources.read).join('\n');
     carry('train', 'study_train', `trainText = ${JSON.stringify(text)};\n${scriptsFor('train', [ 'wasi.js', 'train.js' ])}`);
 }
 
@@ -524,7 +527,7 @@ async function main() {
     breakPage(faults);
     exercisesPage(gradus);
     write('vanishing.html', curves.vanishing);
-    trainPage();
+    await trainPage();
     write('tape.html', await tapes.page(programs));
     write('expression.html', tapes.expressionPage(expressions));
     for (const page of publish.pages()) write(page.name, page);

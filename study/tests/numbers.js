@@ -96,6 +96,14 @@ function checkPictures(gradus, it, eps) {
                     assert.ok(Math.abs(total - right) < 0.03, `${op}: ${said}`);
                     products++;
                 }
+            // Bars have one scale, and no line goes through a number.
+            const tall = [...drawn[drawn.length - 1].matchAll(/<rect class="\w+" data-value="([^"]*)"[^>]*height="([^"]*)"/g) ].filter(([, v ]) => Number(v)).map(([, v, height ]) => height / Math.abs(v));
+            same(tall, tall.map(() => tall[0]), `${op}: the scale of the bars`);
+            for (const [group] of drawn[drawn.length - 1].matchAll(/<g class="(?:dim)?"><text[^]*?<\/g>/g)) {
+                const levels = [...group.matchAll(/x1="([^"]*)" x2="([^"]*)" y1="([^"]*)" y2="[^"]*" class="level"/g) ].map((found) => found.slice(1).map(Number));
+                for (const [, x, y ] of group.matchAll(/<text x="([^"]*)" y="([^"]*)" text-anchor="middle"/g))
+                    assert.ok(levels.every(([ from, to, level ]) => x < from || x > to || level > Number(y) + 1 || level < y - 9), `${op}: a line through a number`);
+            }
             const bars = [...drawn[drawn.length - 1].matchAll(/<rect class="\w+" data-value="([^"]*)"/g) ].map(([ , v ]) => Number(v));
             const gradient = wanted.gradients.x || wanted.gradients.logits;
             if (bars.length) same(bars.slice(-gradient.length), gradient, `${op}: the last bars`);
