@@ -46,7 +46,7 @@ class Gradus {
     derive(request) {
         this.open(request);
         const result = this.json(() => this.exports.study_derive()), passes = [ {}, {} ];
-        for (const [name, backwards, value] of result.steps) (passes[backwards][name] = passes[backwards][name] || []).push(value);
+        for (const [name, backwards, value] of result.steps) (passes[backwards][name] = passes[backwards][name] || []).push(value === '-inf' ? -Infinity : value);
         return {...result, steps : {...passes[0], ...passes[1]}};
     }
 

@@ -1,5 +1,5 @@
 // browser.js - the study in a real browser, from files, with the network off: every number that is
-// shown, before and after a reader changes one, against an independent computation; every planted
+// shown, before and after a reader changes one, against the module under node (numbers.js); every planted
 // bug chosen; search, steps, light and dark, a phone's width; and no error in the console.
 //     node browser.js FOLDER [PART...]     -PART: all but that
 'use strict';
@@ -7,8 +7,12 @@ const assert = require('assert');
 const fs = require('fs');
 const path = require('path');
 const {pathToFileURL} = require('url');
+const zlib = require('zlib');
 const {find, Browser} = require('./chromium.js');
-const {expected, apart} = require('./reference.js');
+require('../page/wasi.js');
+const Gradus = require('../page/module.js');
+const worked = require('../page/worked.js');
+const {example : exampleOf} = require('../page/examples.js');
 const reader = require('./reader.js');
 const mended = require('./mended.js');
 const {pace, keyboard} = require('./pace.js');
@@ -37,52 +41,34 @@ const READ = (op) => `(() => {
     return { tensors, disagree: [...place.querySelectorAll('[data-agrees]')].filter((e) => !(Number(e.dataset.agrees) < 1e-9)).length };
 })()`;
 
-let compared = 0;
+let compared = 0, gradus = null;
 function same(ours, theirs, what) {
-    const off = apart(ours, theirs);
-    assert.ok(off < 1e-6, `${what}: off by ${off}`);
+    assert.deepEqual(ours, theirs.map((v) => (v === '-inf' ? -Infinity : v)), what);
     compared += ours.length;
 }
 
-// The request that the page's inputs make, then everything that it shows beside them.
-function check(op, {tensors, disagree}, eps) {
+// What the page's inputs make, against everything that it shows beside them. name: the case that a reader chose.
+function check(op, {tensors, disagree}, name) {
     assert.equal(disagree, 0, `${op}: a step is not what the library says`);
-    const request = {op, shapes : {}, inputs : {}, cotangents : []};
-    for (const [name, t] of Object.entries(tensors)) {
+    const it = exampleOf(gradus, op), {request} = it;
+    if (name) request.case = name;
+    for (const [tensor, t] of Object.entries(tensors)) {
         t.values.forEach((v, i) => assert.ok(
                              Math.abs(v - t.shown[i]) <= 5.001e-5 * Math.max(1, Math.abs(v) / 100),
-                             `${op}, ${name}: ${v} is shown as ${t.shown[i]}`));
-        const edit = t.edits[0];
-        if (!edit) continue;
-        const cotangent = /^cotangent (\d)/.exec(edit);
-        if (cotangent) {
+                             `${op}, ${tensor}: ${v} is shown as ${t.shown[i]}`));
+        const cotangent = /^cotangent (\d)/.exec(t.edits[0]);
+        if (cotangent)
             request.cotangents[cotangent[1]] = t.values;
-        } else {
-            request.inputs[edit] = t.values;
-            request.shapes[edit] = /\[(.*)\]/.test(t.shape) ? JSON.parse(t.shape) : [];
-        }
+        else if (t.edits.length)
+            request.inputs[t.edits[0]] = t.values;
     }
-    const names = Object.keys(tensors), outputs = [];
-    for (const name of names) {
-        if (request.inputs[name] || !tensors['d' + name] || !tensors['d' + name].edits.length)
-            continue;
-        outputs.push(name);
-    }
-    const wanted = expected(request, {outputs : outputs.map((name) => tensors[name])}, eps);
-    outputs.forEach((name, k) => same(tensors[name].values, wanted.outputs[k], `${op}: ${name}`));
-    names.filter((name) => name.startsWith('saved '))
-        .forEach((name, k) => same(tensors[name].values, wanted.saves[k], `${op}: ${name}`));
-    let gradients = 0, first = null;
-    for (const name of Object.keys(request.inputs)) {
-        const t = tensors['d' + name];
-        if (!t || t.edits.length) continue;
-        same(t.values, wanted.gradients[name], `${op}: d${name}`);
-        first = first || name;
-        gradients++;
-    }
-    assert.ok(gradients > 0, `${op} shows no gradient`);
-    if (tensors.jacobian)
-        same(tensors.jacobian.values, wanted.jacobian(first).flat(), `${op}: the Jacobian`);
+    const result = worked.compute(gradus, it), {outputs = [ 'y' ], saves = []} = it.own;
+    result.outputs.forEach((t, k) => t && same(tensors[outputs[k] || `y${k}`].values, t.values, `${op}: output ${k}`));
+    saves.forEach((save, k) => same(tensors[`saved ${save}`].values, result.saves[k].values, `${op}: ${save}`));
+    const known = it.check.inputs.map(({name}, i) => [name, result.gradients[i], i]).filter(([ , g ]) => g);
+    assert.ok(known.length > 0, `${op} shows no gradient`);
+    for (const [input, g] of known) same(tensors[`d${input}`].values, g.values, `${op}: d${input}`);
+    if (tensors.jacobian) same(tensors.jacobian.values, result.jacobians[known[0][2]].flat(), `${op}: the Jacobian`);
 }
 
 async function example(tab, op) {
@@ -119,18 +105,18 @@ async function opPages(tab) {
         ops += here.length;
     }
     assert.ok(ops >= 47, `${ops} ops`);
-    console.log(`${ops} ops, ${compared} numbers shown, each within 1e-6; live after ${
+    console.log(`${ops} ops, ${compared} numbers shown, each as the module has it; live after ${
         times.map(([ ms, page ]) => `${Math.round(ms)} ms ${page}`).join(', ')}`);
 }
 
 async function rmsNorm(tab) {
     await tab.open(url('rms_norm-worked.html'));
     await tab.until(`document.querySelector('.worked').dataset.ready`);
-    for (const [i, eps] of [[ 0, 0 ], [ 2, 0.5 ], [ 3, 100 ]]) {
+    for (const [i, name] of [[ 0, 'no_eps' ], [ 2, 'cols3' ], [ 3, 'large_eps' ]]) {
         await tab.evaluate(
             `(() => { const s = document.querySelector('select[data-act=variant]'); s.selectedIndex = ${
                 i}; s.dispatchEvent(new Event('change')); })()`);
-        check('rms_norm', await tab.evaluate(READ('rms_norm')), eps);
+        check('rms_norm', await tab.evaluate(READ('rms_norm')), name);
     }
     // Steps, one after the other.
     const now =
@@ -295,6 +281,8 @@ async function main() {
         console.log('no Chromium here (Debian: apt install chromium)');
         process.exit(77);
     }
+    const [, packed] = /'([^']*)'/.exec(fs.readFileSync(path.join(folder, 'ops-wasm.js'), 'utf8'));
+    gradus = await Gradus.load(zlib.gunzipSync(Buffer.from(packed, 'base64')));
     const browser = new Browser(program);
     try {
         const tab = await browser.tab();
