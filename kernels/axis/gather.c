@@ -10,21 +10,32 @@ GD_KERNEL(scatter_add_forward)
 GD_KERNEL(scatter_add_backward)
 
 /* Fails unless index (input 1) is int32 and has the dimensions of input i, each no larger; that of
- * the axis may be, if `free_axis`. */
+ * the axis may be, if `free_axis`. An index of size 1 where input i is larger was often meant for all,
+ * as it would be if it were broadcast. */
 static gd_status check_index(const gd_call *call, int i, bool free_axis)
 {
     const gd_axis_args *args = call->args;
     const gd_tensor *index = call->input[1], *t = call->input[i];
     const int ndim = gd_tensor_ndim(t);
+    int thin = -1;
     bool fits = gd_tensor_dtype(index) == GD_INT32 && gd_tensor_ndim(index) == ndim;
     for (int d = 0; fits && d < ndim; d++) {
         const int64_t n = gd_tensor_dim(index, d);
-        fits = (free_axis && d == args->axis) || (args->shared ? n == 1 : n <= gd_tensor_dim(t, d));
+        if (free_axis && d == args->axis) continue;
+        fits = args->shared ? n == 1 : n <= gd_tensor_dim(t, d);
+        if (!args->shared && n == 1 && gd_tensor_dim(t, d) > 1) thin = d;
     }
     if (fits && gd_tensor_count(index) > 0 && gd_tensor_dim(call->input[0], args->axis) == 0)
         return gd_refuse(call,
                          "index is %s, but axis %d of x %s has no elements, wanted no indices",
                          gd_shape_text(index).text, args->axis, gd_shape_text(call->input[0]).text);
+    if (fits && thin >= 0)
+        gd_notice(
+            call->context, GD_NOTICE_INDEX,
+            "%s: index %s has one element along axis %d, where %s %s has %lld: the others are left "
+            "out; call gd_expand for an index of all",
+            call->op->name, gd_shape_text(index).text, thin, gd_input_name(call->op, i).text,
+            gd_shape_text(t).text, (long long)gd_tensor_dim(t, thin));
     if (fits) return GD_OK;
     return gd_refuse(
         call, "index is %s, wanted int32 with %d dimensions, none larger than that of %s %s%s",

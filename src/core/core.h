@@ -248,21 +248,6 @@ int gd_threads(const gd_context *ctx);
  * name, or text from a file, may contain line breaks or control sequences of a terminal. */
 void gd_replace_controls(char *text);
 
-/* What gd_context_options.notice is told, each once. */
-typedef enum gd_notice_kind {
-    GD_NOTICE_GROWTH,
-    GD_NOTICE_UPDATES,
-    GD_NOTICE_RATE,
-    GD_NOTICE_DECAY,
-    GD_NOTICE_MUON,
-    GD_NOTICE_SPENT,
-    GD_NOTICE_NORM,
-    GD_NOTICE_NAN,
-    GD_NOTICE_NO_GRADIENT,
-    GD_NOTICE_UNREAD
-} gd_notice_kind;
-void gd_notice(gd_context *ctx, gd_notice_kind kind, const char *format, ...) GD_PRINTF(3, 4);
-
 /* False, with the error set, inside the function of a graph, which must not wait for the device. */
 bool gd_outside_graph(gd_context *ctx, const char *who);
 

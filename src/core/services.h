@@ -29,6 +29,22 @@
 extern "C" {
 #endif
 
+/* What gd_context_options.notice is told, each once. */
+typedef enum gd_notice_kind {
+    GD_NOTICE_GROWTH,
+    GD_NOTICE_UPDATES,
+    GD_NOTICE_RATE,
+    GD_NOTICE_DECAY,
+    GD_NOTICE_MUON,
+    GD_NOTICE_SPENT,
+    GD_NOTICE_NORM,
+    GD_NOTICE_NAN,
+    GD_NOTICE_NO_GRADIENT,
+    GD_NOTICE_UNREAD,
+    GD_NOTICE_INDEX
+} gd_notice_kind;
+void gd_notice(gd_context *ctx, gd_notice_kind kind, const char *format, ...) GD_PRINTF(3, 4);
+
 /* Tensor memory as a kernel sees it: element (i0, ...) at data + sum of i_k * strides[k]. */
 typedef struct gd_layout {
     void *data;

@@ -316,6 +316,43 @@ START_TEST(an_error_that_nobody_asked_for)
 }
 END_TEST
 
+START_TEST(an_index_of_one_for_all)
+{
+    static const int32_t rows[] = {2, 0, 1, 2};
+    gd_tensor *src = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4, 8));
+    gd_tensor *sum = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 8));
+    gd_tensor *index = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4, 1), rows);
+    gd_tensor *all = gd_expand(index, GD_SHAPE(4, 8));
+    gd_scatter_add(sum, 0, all, src);
+    gd_gather(sum, 0, all);
+    gd_gather(src, 1, index); /* one of each row */
+    gd_scatter_add(src, 1, index, gd_narrow(src, 1, 0, 1));
+    gd_gather(src, 0, gd_expand(index, GD_SHAPE(4, 2))); /* two columns of eight */
+    gd_index_select(src, 0, gd_reshape(index, GD_SHAPE(4)));
+    ck_assert_int_eq(notices, 0);
+    gd_scatter_add(sum, 0, index, src);
+    ck_assert_told("scatter_add: index [4, 1] has one element along axis 1, where ");
+    gd_gather(sum, 0, index);
+    ck_assert_int_eq(notices, 0); /* once a context */
+    for (int i = 0; i < 2; i++) {
+        gd_context *c = open_context();
+        gd_tensor *x8 = gd_tensor_create(c, GD_FLOAT32, GD_SHAPE(4, 8));
+        gd_tensor *one = gd_tensor_from(c, GD_INT32, GD_SHAPE(4, 1), rows);
+        if (i)
+            gd_gather(x8, 0, one);
+        else
+            gd_scatter_add(x8, 1, one, x8);
+        ck_assert_told(
+            i ? "gather: index [4, 1] has one element along axis 1, where x [4, 8] has 8: the "
+                "others "
+                "are left out; call gd_expand for an index of all"
+              : "scatter_add: index [4, 1] has one element along axis 1, where src [4, 8] has 8");
+        ck_assert_no_error(c);
+        gd_context_free(c);
+    }
+}
+END_TEST
+
 /* ---- Why there is no gradient ------------------------------------------------------------------ */
 
 START_TEST(why_a_loss_depends_on_nothing)
@@ -380,6 +417,7 @@ int main(void)
     tcase_add_test(notice, an_evaluation_that_grows);
     tcase_add_test(notice, a_small_evaluation_of_much_memory);
     tcase_add_test(notice, an_error_that_nobody_asked_for);
+    tcase_add_test(notice, an_index_of_one_for_all);
     tcase_add_test(notice, why_a_loss_depends_on_nothing);
     tcase_add_test(notice, two_losses_on_one_trunk);
     suite_add_tcase(suite, notice);
