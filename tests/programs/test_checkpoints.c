@@ -44,6 +44,42 @@ START_TEST(a_resumed_run_has_the_same_bits)
 }
 END_TEST
 
+/* The text in three pieces, named by the run or again; the state has the names, the model has not. */
+START_TEST(a_run_of_several_files_is_resumed)
+{
+    static const char *const ways[] = {"",
+                                       " --data 1 2 3",
+                                       " --data 1 --data '2|3'",
+                                       " --data '[123]'",
+                                       " --data pieces",
+                                       " --data text"};
+    char line[256];
+    shell("cd '%s' && head -c 999 text >1 && tail -c +1000 text | head -c 501 >2 &&"
+          " tail -c +1501 text >3 && cat 1 2 3 | cmp - text && mkdir pieces && cp 1 2 3 pieces%s",
+          folder, "");
+    train_well("--data 1 2 3 --val-data 2 1 %s --steps 24 --checkpoint-every 8 --keep 0 --out a");
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(line, sizeof line, "--resume a/step-00000008%s --out b%d", ways[i], (int)i);
+        train_well(line);
+        snprintf(line, sizeof line, "b%d/step-00000024", (int)i);
+        if (i < 3)
+            assert_same("a/step-00000024", line);
+        else
+            assert_same_weights("a/step-00000024", line);
+    }
+    train_badly("--resume a/step-00000008 --data 2 1 3",
+                "--data 2|1|3: the run in a/step-00000008 was trained on another text; --init ");
+    train_badly("--resume a/step-00000008 --data 1 2",
+                "--data 1|2: the run in a/step-00000008 was ");
+    train_badly("--resume a/step-00000008 --data 1 2 3 3", "was trained on another text");
+    shell("mv '%s/2' '%s/two'", folder, folder);
+    train_badly("--resume a/step-00000008", "the run's --data 2: No such file or directory");
+    shell("tr abcde edcba <'%s/two' >'%s/2'", folder, folder);
+    train_badly("--resume a/step-00000008",
+                "the run's --data 1|2|3: the run in a/step-00000008 was trained on another text");
+}
+END_TEST
+
 /* What was measured in these steps (a regular expression), without the time it took. */
 static void assert_same_lines(const char *a, const char *b, const char *steps)
 {
@@ -467,6 +503,7 @@ int main(void)
     TCase *cases = tcase_create("checkpoints");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3);
+    tcase_add_test(cases, a_run_of_several_files_is_resumed);
     tcase_add_test(cases, a_resumed_run_has_the_same_log);
     tcase_add_loop_test(cases, a_resumed_run_has_the_same_means, 0, 3);
     tcase_add_test(cases, given_options_override_those_of_the_checkpoint);
