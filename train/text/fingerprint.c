@@ -137,38 +137,27 @@ static bool ends_in(const char *name, const char *ending)
     return length > last && !strcmp(name + length - last, ending);
 }
 
-static bool is_model(const char *name)
+static bool is_model(const char *path)
 {
+    const char *name = paths_name(path);
     return ends_in(name, ".json") || ends_in(name, ".safetensors");
 }
 
 bool fingerprint_model(const char *folder, int64_t whole, uint64_t *print)
 {
-    enum { PATH = 4096 };
     paths found = {0};
     uint64_t parts[2] = {FNV_BEGIN, 0};
     int failed;
     bool fine = paths_in_folder(&found, folder, is_model);
-    const char **full = fine ? calloc(found.count + 1, sizeof *full) : NULL;
-    char *room = fine ? malloc((found.count + 1) * PATH) : NULL;
-    if (fine && !(full && room)) {
-        errno = ENOMEM;
-        fine = false;
-    }
     for (size_t i = 0; fine && i < found.count; i++) {
-        const char *name = found.name[i];
-        char *path = room + i * PATH;
-        full[i] = path;
+        const char *name = paths_name(found.name[i]);
         parts[0] = fnv1a(parts[0], name, strlen(name) + 1);
-        fine = snprintf(path, PATH, "%s/%s", folder, name) < PATH;
-        if (!fine) errno = ENAMETOOLONG;
     }
-    fine = fine && fingerprint_files(full, (int)found.count, whole, &parts[1], &failed);
+    fine = fine && fingerprint_files((const char *const *)found.name, (int)found.count, whole,
+                                     &parts[1], &failed);
     const int why = errno;
     if (fine) *print = fingerprint_bytes(parts, sizeof parts);
     paths_free(&found);
-    free(full);
-    free(room);
     errno = why;
     return fine;
 }

@@ -9,7 +9,14 @@
 
 enum { PATH = 4096 };
 
-static bool add(paths *p, const char *name)
+const char *paths_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Adds a name, or one in a folder. */
+static bool add(paths *p, const char *folder, const char *name)
 {
     if (p->count == p->room) {
         const size_t room = p->room ? 2 * p->room : 64;
@@ -18,10 +25,11 @@ static bool add(paths *p, const char *name)
         p->name = grown;
         p->room = room;
     }
-    const size_t bytes = strlen(name) + 1;
-    char *copy = malloc(bytes);
-    if (!copy) return false;
-    p->name[p->count++] = memcpy(copy, name, bytes);
+    const size_t bytes = (folder ? strlen(folder) + 1 : 0) + strlen(name) + 1;
+    char *path = malloc(bytes);
+    if (!path) return false;
+    snprintf(path, bytes, "%s%s%s", folder ? folder : "", folder ? "/" : "", name);
+    p->name[p->count++] = path;
     return true;
 }
 
@@ -35,14 +43,18 @@ void paths_free(paths *found)
 
 typedef struct listing {
     paths *found;
-    bool (*wanted)(const char *name);
+    const char *folder;
+    bool (*wanted)(const char *path);
 } listing;
 
 static bool add_name(void *user, int folder, const char *name)
 {
     const listing *l = user;
+    paths *p = l->found;
     (void)folder;
-    return !l->wanted(name) || add(l->found, name);
+    if (!add(p, l->folder, name)) return false;
+    if (!l->wanted(p->name[p->count - 1])) free(p->name[--p->count]);
+    return true;
 }
 
 static int by_name(const void *a, const void *b)
@@ -50,9 +62,9 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-bool paths_in_folder(paths *found, const char *folder, bool (*wanted)(const char *name))
+bool paths_in_folder(paths *found, const char *folder, bool (*wanted)(const char *path))
 {
-    listing l = {found, wanted};
+    listing l = {found, folder, wanted};
     const size_t before = found->count;
     const int at = gd_os_open(gd_os_here, folder, GD_OS_READ | GD_OS_FOLDER, 0);
     const bool fine = at >= 0 && gd_os_each_name(at, add_name, &l);
@@ -64,35 +76,21 @@ bool paths_in_folder(paths *found, const char *folder, bool (*wanted)(const char
     return fine;
 }
 
-static bool is_visible(const char *name)
-{
-    return name[0] != '.';
-}
-
 static bool is_folder(const char *path)
 {
     gd_os_status status;
     return gd_os_status_at(gd_os_here, path, true, &status) && status.kind == GD_OS_IS_FOLDER;
 }
 
+static bool is_visible_file(const char *path)
+{
+    return paths_name(path)[0] != '.' && !is_folder(path);
+}
+
 /* A file, or all files that are in a folder. */
 static bool add_path(paths *found, const char *path)
 {
-    if (!is_folder(path)) return add(found, path);
-    paths inside = {0};
-    bool fine = paths_in_folder(&inside, path, is_visible);
-    for (size_t i = 0; fine && i < inside.count; i++) {
-        char within[PATH];
-        fine = snprintf(within, sizeof within, "%s/%s", path, inside.name[i]) < PATH;
-        if (!fine)
-            errno = ENAMETOOLONG;
-        else if (!is_folder(within))
-            fine = add(found, within);
-    }
-    const int why = errno;
-    paths_free(&inside);
-    errno = why;
-    return fine;
+    return is_folder(path) ? paths_in_folder(found, path, is_visible_file) : add(found, NULL, path);
 }
 
 /* ---- What an option names ------------------------------------------------------------------- */
@@ -101,7 +99,8 @@ static bool add_pattern(paths *found, const char *pattern)
 {
     char **matching;
     size_t count;
-    if (!gd_os_find_paths(pattern, &matching, &count)) return errno == 0 && add(found, pattern);
+    if (!gd_os_find_paths(pattern, &matching, &count))
+        return errno == 0 && add(found, NULL, pattern);
     bool fine = true;
     for (size_t i = 0; fine && i < count; i++) fine = add_path(found, matching[i]);
     const int why = errno;
@@ -125,7 +124,7 @@ bool paths_find(paths *found, const char *named)
     char name[PATH];
     bool fine = true;
     while (fine && next_name(&named, name))
-        fine = strcmp(name, "-") ? add_pattern(found, name) : add(found, name);
+        fine = strcmp(name, "-") ? add_pattern(found, name) : add(found, NULL, name);
     if (fine && found->count == 0) errno = ENOENT;
     return fine && found->count > 0;
 }
