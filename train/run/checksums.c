@@ -16,76 +16,30 @@ const char *const checksums_files[] = {"config.json",
                                        CHECKSUMS_LIST,
                                        NULL};
 
-static const char line_format[] = "XXH3 (%s) = %s\n";
-
 int checksums_print(char *line, size_t room, const char *name, const char *checksum)
 {
-    return snprintf(line, room, line_format, name, checksum);
+    return snprintf(line, room, "XXH3 (%s) = %s\n", name, checksum);
 }
 
-#ifdef GD_HAVE_XXHASH
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-/* ---- Of bytes in memory --------------------------------------------------------------------- */
-
-struct checksum {
-    XXH3_state_t *state;
-};
-
-checksum *checksum_begin(void)
+void checksums_end(fingerprint *sum, char text[CHECKSUM_TEXT])
 {
-    checksum *sum = malloc(sizeof *sum);
-    if (sum) sum->state = XXH3_createState();
-    if (sum && sum->state && XXH3_64bits_reset(sum->state) == XXH_OK) return sum;
-    checksum_end(sum, NULL);
-    errno = ENOMEM;
-    return NULL;
-}
-
-/* It can only fail without a state or without bytes. */
-void checksum_add(checksum *sum, const void *bytes, size_t count)
-{
-    if (count > 0) XXH3_64bits_update(sum->state, bytes, count);
-}
-
-void checksum_end(checksum *sum, char text[CHECKSUM_TEXT])
-{
-    if (!sum) return;
-    if (text)
-        snprintf(text, CHECKSUM_TEXT, "%016llx",
-                 (unsigned long long)XXH3_64bits_digest(sum->state));
-    XXH3_freeState(sum->state);
-    free(sum);
-}
-
-/* ---- Of files ------------------------------------------------------------------------------- */
-
-/* Read, not mapped: a mapped file that shrinks meanwhile would be a SIGBUS. */
-static bool add_file(checksum *sum, int file)
-{
-    enum { PIECE = 1 << 20 };
-    char *piece = malloc(PIECE);
-    ptrdiff_t got = piece ? 1 : -1;
-    for (int64_t at = 0; got > 0; at += got) {
-        got = gd_os_read_at(file, piece, PIECE, at);
-        if (got > 0) checksum_add(sum, piece, (size_t)got);
-    }
-    const int why = errno;
-    free(piece);
-    errno = why;
-    return got == 0;
+    const uint64_t print = fingerprint_end(sum);
+    text[0] = '\0';
+    if (FINGERPRINT_IS_XXH3) snprintf(text, CHECKSUM_TEXT, "%016llx", (unsigned long long)print);
 }
 
 bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name)
 {
+    gd_os_status status;
+    text[0] = '\0';
+    if (!FINGERPRINT_IS_XXH3) return true;
     const int file = folder_file(in, name, FOLDER_READ);
     if (file < 0) return false;
-    checksum *sum = checksum_begin();
-    const bool read = sum && add_file(sum, file);
+    fingerprint *sum = fingerprint_begin();
+    const bool read =
+        sum && gd_os_status_of(file, &status) && fingerprint_add_file(sum, file, status.size, 1);
     const int why = errno;
-    checksum_end(sum, text);
+    checksums_end(sum, text);
     gd_os_close(file);
     errno = why;
     if (!read && !in->trouble) in->trouble = why;
@@ -123,6 +77,13 @@ gd_status checksums_verify(gd_context *ctx, open_folder *in, bool *complete)
     size_t length;
     if (complete) *complete = false;
     if (gd_error(ctx)) return gd_error_status(ctx);
+    if (!FINGERPRINT_IS_XXH3) {
+        if (folder_has(in, CHECKSUMS_LIST))
+            console_message(
+                "%s/%s is not verified: this build of gradus has no xxHash (GRADUS_XXHASH)",
+                in->path, CHECKSUMS_LIST);
+        return GD_OK;
+    }
     char *list = folder_read_text(in, CHECKSUMS_LIST, LIST_BYTES, &length);
     if (!list) return errno == ENOENT ? GD_OK : fail(ctx, CHECKSUMS_LIST, in);
     bool all = true;
@@ -132,40 +93,3 @@ gd_status checksums_verify(gd_context *ctx, open_folder *in, bool *complete)
     if (complete) *complete = all && !gd_error(ctx);
     return gd_error_status(ctx);
 }
-
-#else
-
-checksum *checksum_begin(void)
-{
-    static char none;
-    return (checksum *)&none;
-}
-
-void checksum_add(checksum *sum, const void *bytes, size_t count)
-{
-    (void)sum, (void)bytes, (void)count;
-}
-
-void checksum_end(checksum *sum, char text[CHECKSUM_TEXT])
-{
-    (void)sum;
-    if (text) text[0] = '\0';
-}
-
-bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name)
-{
-    (void)in, (void)name;
-    text[0] = '\0';
-    return true;
-}
-
-gd_status checksums_verify(gd_context *ctx, open_folder *in, bool *complete)
-{
-    if (complete) *complete = false;
-    if (!gd_error(ctx) && folder_has(in, CHECKSUMS_LIST))
-        console_message("%s/%s is not verified: this build of gradus has no xxHash (GRADUS_XXHASH)",
-                        in->path, CHECKSUMS_LIST);
-    return gd_error_status(ctx);
-}
-
-#endif

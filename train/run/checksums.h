@@ -8,6 +8,7 @@
 #ifndef GRADUS_TRAIN_CHECKSUMS_H
 #define GRADUS_TRAIN_CHECKSUMS_H
 
+#include "fingerprint.h"
 #include "folder.h"
 #include "gradus/gradus.h"
 
@@ -19,17 +20,8 @@ extern const char *const checksums_files[];
 /* A checksum in hexadecimal digits; "" in a build without xxHash. */
 enum { CHECKSUM_TEXT = 17 };
 
-/* ---- Of bytes in memory --------------------------------------------------------------------- */
-
-typedef struct checksum checksum;
-
-/* NULL, with errno, if there is no memory. */
-checksum *checksum_begin(void);
-void checksum_add(checksum *sum, const void *bytes, size_t count);
-/* Frees it; `text` may be NULL. */
-void checksum_end(checksum *sum, char text[CHECKSUM_TEXT]);
-
-/* ---- Of files ------------------------------------------------------------------------------- */
+/* Ends the fingerprint of the bytes of a file. */
+void checksums_end(fingerprint *sum, char text[CHECKSUM_TEXT]);
 
 /* The checksum of a file in a folder; false, with errno, if it cannot be read. */
 bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name);

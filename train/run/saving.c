@@ -22,7 +22,7 @@ void saving_close(saving *to)
 
 typedef struct output {
     int file;
-    checksum *sum;
+    fingerprint *sum; /* NULL in a build without xxHash */
 } output;
 
 static gd_status fail(const saving *to, const char *name)
@@ -37,15 +37,15 @@ static gd_status begin(saving *to, const char *name, output *out)
     if (gd_error(to->ctx)) return gd_error_status(to->ctx);
     errno = ENFILE;
     if (to->count == SAVING_FILES) return fail(to, name);
-    out->sum = checksum_begin();
-    if (out->sum) out->file = folder_file(&to->folder, name, FOLDER_CREATE);
+    if (FINGERPRINT_IS_XXH3) out->sum = fingerprint_begin();
+    if (out->sum || !FINGERPRINT_IS_XXH3) out->file = folder_file(&to->folder, name, FOLDER_CREATE);
     return out->file < 0 ? fail(to, name) : GD_OK;
 }
 
 static bool write_bytes(void *user, const void *bytes, size_t count)
 {
     const output *out = user;
-    checksum_add(out->sum, bytes, count);
+    if (out->sum) fingerprint_add(out->sum, bytes, count);
     return gd_os_write(out->file, bytes, count);
 }
 
@@ -59,7 +59,7 @@ static gd_status end(saving *to, const char *name, output *out, bool reserved)
 {
     char text[CHECKSUM_TEXT] = "";
     if (out->file >= 0 && !folder_end_file(out->file)) fail(to, name);
-    checksum_end(out->sum, text);
+    checksums_end(out->sum, text);
     if (gd_error(to->ctx)) return gd_error_status(to->ctx);
     memcpy(to->file[to->count].checksum, text, sizeof text);
     to->file[to->count].name = name;

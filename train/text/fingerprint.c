@@ -15,51 +15,48 @@
 #include <xxhash.h>
 #endif
 
-enum { PIECE = 1 << 20 };
-
-/* ---- The hash ------------------------------------------------------------------------------- */
-
-typedef struct hash {
+struct fingerprint {
 #ifdef GD_HAVE_XXHASH
     XXH3_state_t *state;
 #else
     uint64_t state;
 #endif
-    char *room; /* [PIECE] */
-} hash;
+};
 
-static bool begin(hash *h)
+fingerprint *fingerprint_begin(void)
 {
-    *h = (hash){.room = malloc(PIECE)};
+    fingerprint *f = calloc(1, sizeof *f);
 #ifdef GD_HAVE_XXHASH
-    h->state = XXH3_createState();
-    if (h->state) XXH3_64bits_reset(h->state);
-    return h->room && h->state;
+    if (f) f->state = XXH3_createState();
+    if (f && f->state && XXH3_64bits_reset(f->state) == XXH_OK) return f;
+    fingerprint_end(f);
+    f = NULL;
 #else
-    h->state = FNV_BEGIN;
-    return h->room != NULL;
+    if (f) f->state = FNV_BEGIN;
+#endif
+    if (!f) errno = ENOMEM;
+    return f;
+}
+
+void fingerprint_add(fingerprint *f, const void *data, size_t bytes)
+{
+#ifdef GD_HAVE_XXHASH
+    if (bytes > 0) XXH3_64bits_update(f->state, data, bytes);
+#else
+    f->state = fnv1a(f->state, data, bytes);
 #endif
 }
 
-static void add(hash *h, const void *data, size_t bytes)
+uint64_t fingerprint_end(fingerprint *f)
 {
 #ifdef GD_HAVE_XXHASH
-    XXH3_64bits_update(h->state, data, bytes);
+    const uint64_t print = f && f->state ? XXH3_64bits_digest(f->state) : 0;
+    if (f) XXH3_freeState(f->state);
 #else
-    h->state = fnv1a(h->state, data, bytes);
+    const uint64_t print = f ? f->state : 0;
 #endif
-}
-
-static uint64_t end(hash *h)
-{
-    free(h->room);
-#ifdef GD_HAVE_XXHASH
-    const uint64_t print = h->state ? XXH3_64bits_digest(h->state) : 0;
-    XXH3_freeState(h->state);
+    free(f);
     return print;
-#else
-    return h->state;
-#endif
 }
 
 uint64_t fingerprint_bytes(const void *data, size_t bytes)
@@ -73,20 +70,26 @@ uint64_t fingerprint_bytes(const void *data, size_t bytes)
 
 /* ---- Files ---------------------------------------------------------------------------------- */
 
-/* One of `stride` pieces, and the last. */
-static bool add_pieces(hash *h, int file, int64_t size, int64_t stride)
+/* It is read, not mapped: a mapped file that shrinks meanwhile would be a SIGBUS. */
+bool fingerprint_add_file(fingerprint *f, int file, int64_t size, int64_t stride)
 {
-    for (int64_t i = 0; i * PIECE < size; i++) {
+    enum { PIECE = 1 << 20 };
+    char *piece = malloc(PIECE);
+    bool fine = piece != NULL;
+    for (int64_t i = 0; fine && i * PIECE < size; i++) {
         const int64_t left = size - i * PIECE;
         const size_t bytes = (size_t)(left < PIECE ? left : PIECE);
         if (i % stride != 0 && left > PIECE) continue;
-        if (!text_file_at(file, h->room, bytes, i * PIECE)) return false;
-        add(h, h->room, bytes);
+        fine = text_file_at(file, piece, bytes, i * PIECE);
+        if (fine) fingerprint_add(f, piece, bytes);
     }
-    return true;
+    const int why = errno;
+    free(piece);
+    errno = why;
+    return fine;
 }
 
-static bool add_file(hash *h, const char *path, int64_t stride)
+static bool add_named(fingerprint *f, const char *path, int64_t stride)
 {
     gd_os_status status;
     const int file = gd_os_open(gd_os_here, path, GD_OS_READ | GD_OS_NO_WAIT, 0);
@@ -97,8 +100,8 @@ static bool add_file(hash *h, const char *path, int64_t stride)
     }
     if (fine) {
         const int64_t size = status.size;
-        add(h, &size, sizeof size);
-        fine = add_pieces(h, file, size, stride);
+        fingerprint_add(f, &size, sizeof size);
+        fine = fingerprint_add_file(f, file, size, stride);
     }
     const int why = errno;
     if (file >= 0) gd_os_close(file);
@@ -110,10 +113,9 @@ bool fingerprint_files(const char *const *paths, int count, int64_t whole, uint6
                        int *failed)
 {
     gd_os_status status;
-    hash h;
     int64_t all = 0;
-    bool fine = begin(&h);
-    if (!fine) errno = ENOMEM;
+    fingerprint *f = fingerprint_begin();
+    bool fine = f != NULL;
     for (*failed = 0; fine && *failed < count; *failed += fine) {
         fine = gd_os_status_at(gd_os_here, paths[*failed], true, &status);
         if (fine) all += status.size;
@@ -121,10 +123,10 @@ bool fingerprint_files(const char *const *paths, int count, int64_t whole, uint6
     const int64_t stride = all > whole ? (all + whole - 1) / whole : 1;
     if (fine) {
         for (*failed = 0; fine && *failed < count; *failed += fine)
-            fine = add_file(&h, paths[*failed], stride);
+            fine = add_named(f, paths[*failed], stride);
     }
     const int why = errno;
-    *print = end(&h);
+    *print = fingerprint_end(f);
     errno = why;
     return fine;
 }
