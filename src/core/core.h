@@ -283,6 +283,10 @@ static inline void gd_new_version(gd_context *ctx, gd_storage *storage)
     storage->version = ++ctx->versions;
 }
 
+/* to = from, n packed elements, converted; nothing is done for none. */
+void gd_copy_packed(gd_context *ctx, void *to, gd_dtype to_dtype, void *from, gd_dtype from_dtype,
+                    int64_t n);
+
 /* It has changed, by a call of the user's. In a buffer that stays between steps; in a step it is part of
  * it, as what its ops do to buffers. */
 void gd_written(gd_context *ctx, gd_storage *storage);
@@ -315,6 +319,12 @@ static inline bool gd_tensor_readable(const gd_tensor *t)
 
 /* gd_tensor_usable (services.h) for a tensor to be written to, which an expanded view cannot be. */
 bool gd_tensor_writable(const gd_tensor *t, const char *who);
+
+/* What a call returns that does nothing with t, which may be NULL. */
+static inline gd_status gd_tensor_status(const gd_tensor *t)
+{
+    return t ? t->ctx->status : GD_ERROR_ARGUMENT;
+}
 
 /* Product of the dimensions; false if a dimension is negative or the bytes overflow. */
 bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_t *count);

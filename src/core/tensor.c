@@ -96,13 +96,21 @@ void gd_storage_release(gd_context *ctx, gd_storage *storage)
     storage->released = true;
 }
 
+void gd_copy_packed(gd_context *ctx, void *to, gd_dtype to_dtype, void *from, gd_dtype from_dtype,
+                    int64_t n)
+{
+    const int64_t stride = 1;
+    if (n > 0)
+        ctx->services->copy((gd_layout){to, to_dtype, 1, &n, &stride},
+                            (gd_layout){from, from_dtype, 1, &n, &stride}, ctx);
+}
+
 /* Buffers fill whole multiples of 64 bytes (optim/buffers.c). */
 void gd_written(gd_context *ctx, gd_storage *storage)
 {
-    const int64_t words = (int64_t)((storage->bytes + 3) / 4), stride = 1;
-    if (!storage->committed || words == 0 || ctx->tape_length > 0 || gd_failed(ctx)) return;
-    ctx->services->copy((gd_layout){storage->committed, GD_INT32, 1, &words, &stride},
-                        (gd_layout){storage->data, GD_INT32, 1, &words, &stride}, ctx);
+    const int64_t words = (int64_t)((storage->bytes + 3) / 4);
+    if (!storage->committed || ctx->tape_length > 0 || gd_failed(ctx)) return;
+    gd_copy_packed(ctx, storage->committed, GD_INT32, storage->data, GD_INT32, words);
 }
 
 /* ---- Headers ---------------------------------------------------------------------------- */

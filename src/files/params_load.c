@@ -228,8 +228,7 @@ static gd_status load_parts(load *l, const char *path, const gd_load_options *op
 gd_status gd_params_load_with(gd_params *params, const char *path, const gd_load_options *options)
 {
     load l = {.params = params, .who = "params_load"};
-    if (!gd_parts_ready(params, NULL, l.who))
-        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+    if (!gd_parts_ready(params, NULL, l.who)) return gd_params_status(params);
     return load_parts(&l, path, options);
 }
 

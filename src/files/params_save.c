@@ -70,10 +70,8 @@ static gd_tensor *whole_state(const gd_params *params, gd_tensor *state, const c
     gd_tensor *whole =
         gd_params_block(ctx, state->dtype, params->values->count, GD_MEMORY_WORKSPACE, who);
     for (int64_t i = 0; whole && gd_params_slice_at(params, i, &slice) && !gd_failed(ctx); i++) {
-        const int64_t n = slice.end - slice.begin, stride = 1;
-        const gd_layout to = {gd_block_at(whole, slice.begin), whole->dtype, 1, &n, &stride};
-        const gd_layout from = {gd_block_at(state, slice.at), state->dtype, 1, &n, &stride};
-        if (n) ctx->services->copy(to, from, ctx);
+        gd_copy_packed(ctx, gd_block_at(whole, slice.begin), whole->dtype,
+                       gd_block_at(state, slice.at), state->dtype, slice.end - slice.begin);
         replica->calls->gather(replica, i, whole);
     }
     return whole;
@@ -211,8 +209,7 @@ gd_status gd_params_save(const gd_params *params, const char *path, const gd_nam
                          int64_t metadata_count)
 {
     const char *who = "params_save";
-    if (!gd_parts_ready(params, NULL, who))
-        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+    if (!gd_parts_ready(params, NULL, who)) return gd_params_status(params);
     return write_parts(params, NULL, path, metadata, metadata_count, who);
 }
 

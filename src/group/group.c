@@ -180,7 +180,7 @@ static gd_status done(gd_group *group, gd_tensor *t, bool begun)
 {
     if (begun && !gd_failed(t->ctx) && !group->transport->join(group))
         gd_written(t->ctx, t->storage);
-    return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
+    return gd_tensor_status(t);
 }
 
 gd_status gd_group_broadcast(gd_group *group, gd_tensor *t, int root)

@@ -51,7 +51,7 @@ int gd_group_ranks(const gd_group *group)
 gd_status gd_group_broadcast(gd_group *group, gd_tensor *t, int root)
 {
     (void)group, (void)root;
-    return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
+    return gd_tensor_status(t);
 }
 
 gd_status gd_group_all_reduce(gd_group *group, gd_tensor *t, bool mean)

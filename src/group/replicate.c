@@ -132,8 +132,7 @@ static bucket *bucket_of(const buckets *s, const gd_tensor *leaf)
 
 gd_status gd_params_last_backward(gd_params *params)
 {
-    if (!gd_params_ready(params, "params_last_backward"))
-        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+    if (!gd_params_ready(params, "params_last_backward")) return gd_params_status(params);
     buckets *s = (buckets *)params->replica;
     if (!s) return GD_OK;
     s->last = true;
@@ -156,11 +155,6 @@ static bool slice_at(const gd_replica *replica, int64_t index, gd_params_slice *
 
 /* ---- Gradients ------------------------------------------------------------------------------ */
 
-static void *element(const gd_tensor *block, int64_t i)
-{
-    return (char *)gd_tensor_data(block) + (size_t)i * gd_dtype_size(block->dtype);
-}
-
 static gd_status send_next(buckets *s)
 {
     gd_group *group = s->group;
@@ -170,7 +164,7 @@ static gd_status send_next(buckets *s)
     gd_params_zero_missing_grads(s->params, b->begin, b->end);
     if (gd_group_begin(group, "reduce_scatter") || group->transport->fork(group))
         return group->ctx->status;
-    return group->transport->reduce_scatter(group, element(grads, b->begin), grads->dtype,
+    return group->transport->reduce_scatter(group, gd_block_at(grads, b->begin), grads->dtype,
                                             b->end - b->begin, true);
 }
 
@@ -222,7 +216,7 @@ static void squares(gd_replica *replica, double *sum)
     for (int64_t i = 0; i < s->count; i++) {
         const gd_params_slice *own = &s->bucket[i].own;
         if (own->begin == own->end) continue;
-        ctx->services->sum_squares(&part[i], element(grads, own->begin), grads->dtype,
+        ctx->services->sum_squares(&part[i], gd_block_at(grads, own->begin), grads->dtype,
                                    own->end - own->begin, ctx);
         ctx->services->accumulate(sum, GD_FLOAT64, &part[i], GD_FLOAT64, 1, ctx);
     }
@@ -245,7 +239,7 @@ static gd_status gather(gd_replica *replica, int64_t index, const gd_tensor *blo
     gd_group *group = s->group;
     const bucket *b = &s->bucket[index];
     if (gd_group_begin(group, "all_gather") || group->transport->fork(group) ||
-        group->transport->all_gather(group, element(block, b->begin), block->dtype,
+        group->transport->all_gather(group, gd_block_at(block, b->begin), block->dtype,
                                      b->end - b->begin))
         return group->ctx->status;
     return index + 1 < s->count ? GD_OK : group->transport->join(group);
@@ -287,8 +281,7 @@ static gd_status agree(gd_replica *replica, const char *who)
 
 gd_status gd_params_broadcast(gd_params *params)
 {
-    if (!gd_params_ready(params, "params_broadcast"))
-        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+    if (!gd_params_ready(params, "params_broadcast")) return gd_params_status(params);
     gd_group *group = params->replica ? ((buckets *)params->replica)->group : NULL;
     if (!group || gd_group_broadcast(group, params->values, 0) || broadcast_buffers(params, group))
         return gd_error_status(params->ctx);
@@ -347,8 +340,7 @@ gd_status gd_params_replicate(gd_params *params, gd_group *group,
                               const gd_replicate_options *options)
 {
     const char *who = "params_replicate";
-    if (!gd_params_ready(params, who))
-        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+    if (!gd_params_ready(params, who)) return gd_params_status(params);
     gd_context *ctx = params->ctx;
     if (!gd_outside_graph(ctx, who)) return ctx->status;
     if (params->replica || params->has_optimizer) {

@@ -5,26 +5,16 @@
 
 #include <math.h>
 
-/* n packed elements. */
-static gd_layout packed(void *data, gd_dtype dtype, const int64_t *n)
-{
-    static const int64_t stride = 1;
-    return (gd_layout){data, dtype, 1, n, &stride};
-}
-
 /* Before the first update, and where a checkpoint has none, the average is the weights. */
 static void begin_average(const gd_optimizer *optimizer)
 {
-    gd_context *ctx = optimizer->ctx;
     const gd_params *params = optimizer->params;
+    const gd_tensor *average = optimizer->average;
     gd_params_slice slice;
-    for (int64_t i = 0; gd_params_slice_at(params, i, &slice); i++) {
-        const int64_t n = slice.end - slice.begin;
-        if (n == 0) continue;
-        ctx->services->copy(
-            packed(gd_block_at(optimizer->average, slice.at), optimizer->average->dtype, &n),
-            packed(gd_block_at(params->values, slice.begin), params->dtype, &n), ctx);
-    }
+    for (int64_t i = 0; gd_params_slice_at(params, i, &slice); i++)
+        gd_copy_packed(optimizer->ctx, gd_block_at(average, slice.at), average->dtype,
+                       gd_block_at(params->values, slice.begin), params->dtype,
+                       slice.end - slice.begin);
 }
 
 gd_status gd_optimizer_average(gd_optimizer *optimizer, double decay)
@@ -53,16 +43,14 @@ static void swap_slice(const gd_optimizer *optimizer, const gd_params_slice *sli
     const gd_params *params = optimizer->params;
     const gd_dtype dtype = optimizer->average->dtype;
     const int64_t n = slice->end - slice->begin;
-    const gd_layout average = packed(gd_block_at(optimizer->average, slice->at), dtype, &n);
-    const gd_layout values = packed(gd_precise_values(optimizer, slice), dtype, &n);
-    const gd_layout between = packed(gd_tensor_data(spare), dtype, &n);
-    if (n == 0) return;
-    ctx->services->copy(between, values, ctx);
-    ctx->services->copy(values, average, ctx);
-    ctx->services->copy(average, between, ctx);
+    void *average = gd_block_at(optimizer->average, slice->at), *between = gd_tensor_data(spare);
+    void *values = gd_precise_values(optimizer, slice);
+    gd_copy_packed(ctx, between, dtype, values, dtype, n);
+    gd_copy_packed(ctx, values, dtype, average, dtype, n);
+    gd_copy_packed(ctx, average, dtype, between, dtype, n);
     if (optimizer->master)
-        ctx->services->copy(packed(gd_block_at(params->values, slice->begin), params->dtype, &n),
-                            values, ctx);
+        gd_copy_packed(ctx, gd_block_at(params->values, slice->begin), params->dtype, values, dtype,
+                       n);
 }
 
 gd_status gd_optimizer_swap_average(gd_optimizer *optimizer)

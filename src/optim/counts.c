@@ -82,11 +82,8 @@ gd_status gd_counts_get(const gd_optimizer *optimizer, int64_t *made)
 /* Count `to` becomes count `from`. */
 static void copy_count(const gd_optimizer *optimizer, int64_t to, int64_t from)
 {
-    gd_context *ctx = optimizer->ctx;
-    const int64_t n = sizeof *optimizer->counts / sizeof(int32_t), stride = 1;
-    const gd_layout dst = {&optimizer->counts[to], GD_INT32, 1, &n, &stride};
-    const gd_layout src = {&optimizer->counts[from], GD_INT32, 1, &n, &stride};
-    ctx->services->copy(dst, src, ctx);
+    gd_copy_packed(optimizer->ctx, &optimizer->counts[to], GD_INT32, &optimizer->counts[from],
+                   GD_INT32, sizeof *optimizer->counts / sizeof(int32_t));
 }
 
 gd_status gd_counts_part(gd_optimizer *optimizer)

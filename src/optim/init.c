@@ -34,11 +34,6 @@ static bool find_fans(const gd_tensor *t, double gain, const char *who, fans *f)
     return true;
 }
 
-static gd_status refused(const gd_tensor *t)
-{
-    return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
-}
-
 /* Fills t with numbers of this variance. A fan of 0 has no elements. */
 static gd_status fill(gd_tensor *t, bool normal, double variance)
 {
@@ -50,7 +45,7 @@ static gd_status fill(gd_tensor *t, bool normal, double variance)
 static gd_status xavier(gd_tensor *t, bool normal, double gain, const char *who)
 {
     fans f;
-    if (!find_fans(t, gain, who, &f)) return refused(t);
+    if (!find_fans(t, gain, who, &f)) return gd_tensor_status(t);
     return fill(t, normal, gain * gain * 2 / (f.in + f.out));
 }
 
@@ -67,7 +62,7 @@ gd_status gd_init_xavier_normal(gd_tensor *t, double gain)
 static gd_status kaiming(gd_tensor *t, bool normal, gd_fan fan, double gain, const char *who)
 {
     fans f;
-    if (!find_fans(t, gain, who, &f)) return refused(t);
+    if (!find_fans(t, gain, who, &f)) return gd_tensor_status(t);
     if (fan != GD_FAN_IN && fan != GD_FAN_OUT) {
         return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: fan is %d, wanted GD_FAN_IN or GD_FAN_OUT",
                        who, (int)fan);
@@ -147,7 +142,7 @@ gd_status gd_init_orthogonal(gd_tensor *t, double gain)
 {
     const char *who = "init_orthogonal";
     fans f;
-    if (!find_fans(t, gain, who, &f) || !gd_tensor_writable(t, who)) return refused(t);
+    if (!find_fans(t, gain, who, &f) || !gd_tensor_writable(t, who)) return gd_tensor_status(t);
     if (t->count == 0) return GD_OK;
     gd_context *ctx = t->ctx;
     const int64_t rows = t->shape[0], columns = t->count / rows;

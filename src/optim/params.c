@@ -337,15 +337,10 @@ bool gd_params_ready(const gd_params *params, const char *who)
     return params->values;
 }
 
-static gd_status refused(const gd_params *params)
-{
-    return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
-}
-
 /* Nothing is written: the next backward overwrites the old values. */
 gd_status gd_params_clear_grads(gd_params *params)
 {
-    if (!gd_params_ready(params, "params_clear_grads")) return refused(params);
+    if (!gd_params_ready(params, "params_clear_grads")) return gd_params_status(params);
     for (int64_t i = 0; i < params->count; i++) gd_grad_clear(params->list[i].tensor);
     if (params->replica) params->replica->calls->clear(params->replica);
     return GD_OK;
@@ -371,7 +366,7 @@ gd_status gd_params_complete_grads(gd_params *params)
 
 gd_status gd_params_scale_grads(gd_params *params, double factor)
 {
-    if (!gd_params_ready(params, "params_scale_grads")) return refused(params);
+    if (!gd_params_ready(params, "params_scale_grads")) return gd_params_status(params);
     gd_context *ctx = params->ctx;
     if (!isfinite(factor)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
@@ -403,7 +398,7 @@ static double sum_squares(gd_params *params)
 gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
 {
     if (norm) *norm = NAN; /* unless it can be measured */
-    if (!gd_params_ready(params, "clip_grad_norm")) return refused(params);
+    if (!gd_params_ready(params, "clip_grad_norm")) return gd_params_status(params);
     gd_context *ctx = params->ctx;
     if (isnan(max_norm)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "clip_grad_norm: max_norm is nan, wanted a number");

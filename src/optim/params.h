@@ -81,6 +81,12 @@ gd_status gd_buffers_commit(gd_params *params);
 /* True if the group can be used: there is no error, and it has memory. */
 bool gd_params_ready(const gd_params *params, const char *who);
 
+/* What a call returns that does nothing with the group, which may be NULL. */
+static inline gd_status gd_params_status(const gd_params *params)
+{
+    return params ? params->ctx->status : GD_ERROR_ARGUMENT;
+}
+
 /* A parameter that no gradient reached in this step may still hold that of an earlier one, since
  * clearing writes nothing; this sets those of the parameters in elements [begin, end) to zero
  * before the block is read as a whole. */

@@ -15,11 +15,6 @@ static bool is_reachable(const gd_tensor *t, const char *who)
            gd_outside_graph(t->ctx, who);
 }
 
-static gd_status refused(const gd_tensor *t)
-{
-    return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
-}
-
 static gd_status check_host(const gd_tensor *t, const char *who, const void *host, size_t bytes)
 {
     size_t wanted = (size_t)t->count * gd_dtype_size(t->dtype);
@@ -84,7 +79,7 @@ static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, double
 
 gd_status gd_tensor_read(const gd_tensor *t, void *host, size_t bytes)
 {
-    if (!is_reachable(t, "tensor_read")) return refused(t);
+    if (!is_reachable(t, "tensor_read")) return gd_tensor_status(t);
     if (check_host(t, "tensor_read", host, bytes)) return gd_error_status(t->ctx);
     return read_as(t, t->dtype, host, "tensor_read");
 }
@@ -92,7 +87,7 @@ gd_status gd_tensor_read(const gd_tensor *t, void *host, size_t bytes)
 gd_status gd_tensor_write(gd_tensor *t, const void *host, size_t bytes)
 {
     if (!is_reachable(t, "tensor_write") || !gd_tensor_writable(t, "tensor_write")) {
-        return refused(t);
+        return gd_tensor_status(t);
     }
     if (check_host(t, "tensor_write", host, bytes)) return gd_error_status(t->ctx);
     return write_as(t, t->dtype, host, 0, "tensor_write");
@@ -109,7 +104,7 @@ static gd_status check_count(const gd_tensor *t, const char *who, const double *
 gd_status gd_tensor_read_f64(const gd_tensor *t, double *host, int64_t count)
 {
     const char *who = "tensor_read_f64";
-    if (!is_reachable(t, who)) return refused(t);
+    if (!is_reachable(t, who)) return gd_tensor_status(t);
     if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
     return read_as(t, GD_FLOAT64, host, who);
 }
@@ -122,7 +117,7 @@ static bool is_int32(double value)
 gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
 {
     const char *who = "tensor_write_f64";
-    if (!is_reachable(t, who) || !gd_tensor_writable(t, who)) return refused(t);
+    if (!is_reachable(t, who) || !gd_tensor_writable(t, who)) return gd_tensor_status(t);
     if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
     for (int64_t i = 0; t->dtype == GD_INT32 && i < count; i++) {
         if (!is_int32(host[i])) {
@@ -140,7 +135,7 @@ static const gd_op copy_op = {.name = "tensor_copy", .inputs = 1, .input_names =
 gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
 {
     const char *who = "tensor_copy";
-    if (!gd_tensor_writable(dst, who)) return refused(dst);
+    if (!gd_tensor_writable(dst, who)) return gd_tensor_status(dst);
     gd_context *ctx = dst->ctx;
     if (!src) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: src is NULL, wanted a tensor", who);
     if (!gd_tensor_usable(src, who, "src")) return gd_error_status(src->ctx);
@@ -173,7 +168,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
 
 gd_status gd_tensor_fill(gd_tensor *t, double value)
 {
-    if (!gd_tensor_writable(t, "tensor_fill")) return refused(t);
+    if (!gd_tensor_writable(t, "tensor_fill")) return gd_tensor_status(t);
     if (t->dtype == GD_INT32 && !is_int32(value)) {
         return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
                        "tensor_fill: value is %g, wanted a whole number that int32 can hold",
