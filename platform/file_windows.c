@@ -172,7 +172,7 @@ static ptrdiff_t write_some(HANDLE file, const void *data, size_t bytes, OVERLAP
     return -1;
 }
 
-static OVERLAPPED place(int64_t at)
+static OVERLAPPED offset_of(int64_t at)
 {
     return (OVERLAPPED){.Offset = (DWORD)at, .OffsetHigh = (DWORD)(at >> 32)};
 }
@@ -187,7 +187,7 @@ ptrdiff_t gd_os_read_at(int file, void *data, size_t bytes, int64_t at)
 {
     const HANDLE handle = gd_windows_handle(file);
     LARGE_INTEGER before = {0}, none = {0};
-    OVERLAPPED there = place(at);
+    OVERLAPPED there = offset_of(at);
     if (!SetFilePointerEx(handle, none, &before, FILE_CURRENT)) {
         gd_windows_fail(GetLastError());
         return -1;
@@ -208,7 +208,7 @@ ptrdiff_t gd_os_write_some(int file, const void *data, size_t bytes)
 static bool write_all(HANDLE file, const void *data, size_t bytes, int64_t *at)
 {
     for (const char *from = data; bytes > 0;) {
-        OVERLAPPED there = place(at ? *at : 0);
+        OVERLAPPED there = offset_of(at ? *at : 0);
         const ptrdiff_t written = write_some(file, from, bytes, at ? &there : NULL);
         if (written == 0) errno = ENOSPC;
         if (written <= 0) return false;

@@ -398,7 +398,7 @@ typedef struct gd_trace {
     struct gd_trace *outer; /* of the segment around this one */
     const gd_call_frame *frame;
     struct gd_traced_call *first, **next; /* the calls; where the next one is or will be */
-    int64_t place;                        /* of the last call, from 1 */
+    int64_t number;                       /* of the last call, from 1 */
     uint64_t calls, versions;             /* of the context when the run began */
     bool again;                           /* it is the second */
 } gd_trace;

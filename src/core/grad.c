@@ -122,9 +122,9 @@ double gd_sum_squares(const gd_tensor *t)
     gd_tensor like = {.ndim = 1, .shape = {1}, .count = 1};
     gd_tensor *device_sum = gd_frame_tensor(ctx, GD_FLOAT64, &like, "sum of squares");
     if (device_sum) {
-        double *place = gd_tensor_data(device_sum);
-        ctx->services->sum_squares(place, gd_tensor_data(t), t->dtype, t->count, ctx);
-        if (!gd_failed(ctx)) ctx->device->download(ctx, &sum, place, sizeof sum);
+        double *at = gd_tensor_data(device_sum);
+        ctx->services->sum_squares(at, gd_tensor_data(t), t->dtype, t->count, ctx);
+        if (!gd_failed(ctx)) ctx->device->download(ctx, &sum, at, sizeof sum);
     }
     gd_frame_end(ctx, &frame);
     return gd_failed(ctx) ? (double)NAN : sum;

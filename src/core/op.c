@@ -213,7 +213,7 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
     return GD_OK;
 }
 
-/* Calls shape(), then sets the type to compute in and the place in the random stream. */
+/* Calls shape(), then sets the type to compute in and the offset in the random stream. */
 static gd_status run_shape(apply_state *state)
 {
     gd_call *call = &state->call;

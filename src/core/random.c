@@ -1,4 +1,4 @@
-/* random.c - the context's place in its random stream. */
+/* random.c - the context's offset in its random stream. */
 #include "core/core.h"
 
 gd_random_state gd_random_get(const gd_context *ctx)

@@ -56,7 +56,7 @@ struct gd_tensor {
     gd_tensor *retained; /* with retain_grad: the gradients of finished walks, or NULL */
 
     gd_node *node; /* that made it; NULL for a leaf */
-    int output;    /* its place among the outputs of the call that made it */
+    int output;    /* its index among the outputs of the call that made it */
     uint64_t call; /* the number of that call; 0: not made by an op */
     int uses;      /* of a leaf: calls that read it and whose backward has not run */
     bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */

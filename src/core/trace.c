@@ -2,7 +2,7 @@
  *
  * A segment's gradients are right only if its run in the backward computes what the one in the
  * forward did. So the first run leaves a list of its calls, and each call of the second is compared
- * with the one in the same place before it runs: the op, its arguments, its place in the random
+ * with the one of the same number before it runs: the op, its arguments, its offset in the random
  * stream, and the dtype, shape and origin of each input. Two inputs have the same origin if they
  * are the same output of the same call of the run, or if they were made before it and are the same
  * view of the same content. The version of a storage identifies its content (gd_new_version).
@@ -132,21 +132,21 @@ static gd_status compare(gd_trace *trace, const gd_call *call)
         return gd_fail(ctx, GD_ERROR_STATE,
                        "recompute: op %lld of the segment is %s in its second run, wanted %s as in "
                        "the first",
-                       (long long)trace->place, op->name, c->call.op->name);
+                       (long long)trace->number, op->name, c->call.op->name);
     }
     const char *other = other_part(call, &c->call);
     if (other) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "recompute: op %lld of the segment, %s, has %s in its second run, wanted "
                        "the same as in the first",
-                       (long long)trace->place, op->name, other);
+                       (long long)trace->number, op->name, other);
     }
     char what[320] = "what the segment returns";
     for (int i = 0; i < call->inputs; i++) {
         if (op->backward[ctx->device->device] && op->updates_inputs & GD_BIT(i)) continue;
         const origin now = origin_of(trace, call->input[i]);
         if (op != &end) {
-            snprintf(what, sizeof what, "op %lld of the segment, %s: %s", (long long)trace->place,
+            snprintf(what, sizeof what, "op %lld of the segment, %s: %s", (long long)trace->number,
                      op->name, gd_input_name(op, i).text);
         }
         if (compare_tensor(ctx, what, &now, &c->input[i])) break;
@@ -159,7 +159,7 @@ static gd_status compare(gd_trace *trace, const gd_call *call)
 
 static gd_status add(gd_trace *trace, const gd_call *call)
 {
-    trace->place++;
+    trace->number++;
     return trace->again ? compare(trace, call) : append(trace, call);
 }
 
@@ -179,7 +179,7 @@ void gd_trace_begin(gd_context *ctx, gd_trace *trace, bool again)
     trace->outer = ctx->trace;
     trace->frame = ctx->frame;
     trace->next = &trace->first;
-    trace->place = 0;
+    trace->number = 0;
     trace->calls = ctx->calls;
     trace->versions = ctx->versions;
     trace->again = again;

@@ -64,7 +64,7 @@ static bool compare(gd_checker *c, gd_walk *w, int i)
     const int digits = bitwise || fine ? digits_of(a->spec.dtype) : 9;
     char text[512];
     snprintf(text, sizeof text, "%s: %s%s is %.*g instead of %.*g", w->when, a->name,
-             gd_check_place(&a->spec, at).text, digits, unsigned_nan(w->gradient[a->first + at]),
+             gd_check_indices(&a->spec, at).text, digits, unsigned_nan(w->gradient[a->first + at]),
              digits, unsigned_nan(expected(a, w, at)));
     if (fine)
         gd_check_remark(
@@ -296,7 +296,7 @@ static void compare_outputs(gd_checker *c)
             const double y = r->plus[k], base = r->base[k];
             if (y == base || (isnan(y) && isnan(base))) continue;
             gd_check_complain(c, -1, "output %d%s is %.*g when recorded, %.*g when not", o,
-                              gd_check_place(&r->spec, k).text, digits, y, digits, base);
+                              gd_check_indices(&r->spec, k).text, digits, y, digits, base);
             return;
         }
     }

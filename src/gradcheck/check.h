@@ -358,7 +358,7 @@ gd_text gd_check_ratio(double ratio);
 /* A shape as text, "[4, 64]". */
 gd_text gd_check_shape(const gd_spec *spec);
 /* An element's indices likewise, "[2, 17]"; "" without dimensions. */
-gd_text gd_check_place(const gd_spec *spec, int64_t element);
+gd_text gd_check_indices(const gd_spec *spec, int64_t element);
 /* One of an element's indices. */
 int64_t gd_check_index(const gd_spec *spec, int64_t element, int axis);
 

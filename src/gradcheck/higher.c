@@ -64,7 +64,7 @@ static void compare_output(gd_checker *c, int o)
         const double y = r->plus[k], right = r->base[k];
         if (y == right || (isnan(y) && isnan(right)) || fabs(y - right) <= most) continue;
         gd_check_complain(c, -1, "by its definition output %d%s is %.9g instead of %.9g", o,
-                          gd_check_place(&r->spec, k).text, y, right);
+                          gd_check_indices(&r->spec, k).text, y, right);
         return;
     }
 }

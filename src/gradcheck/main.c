@@ -177,7 +177,7 @@ static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *
     }
 }
 
-static bool refuse_place(const settings *s, const gd_op *op, const gd_case *check, int i)
+static bool refuse_element(const settings *s, const gd_op *op, const gd_case *check, int i)
 {
     const gd_case_input *input = &check->input[i];
     char shape[400] = "";
@@ -199,7 +199,7 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
         const gd_case_input *input = &check->input[i];
         if (strcmp(gd_input_name(op, i).text, options.only_input)) continue;
         const int64_t element = flat_index(s->at, input);
-        if (element < 0) return refuse_place(s, op, check, i);
+        if (element < 0) return refuse_element(s, op, check, i);
         options.only_element = element ? element : GD_ZERO;
         found = true;
     }

@@ -48,7 +48,7 @@ int64_t gd_check_index(const gd_spec *spec, int64_t element, int axis)
     return element % spec->shape[axis];
 }
 
-gd_text gd_check_place(const gd_spec *spec, int64_t element)
+gd_text gd_check_indices(const gd_spec *spec, int64_t element)
 {
     gd_spec at = {.ndim = spec->ndim};
     if (spec->ndim == 0) return (gd_text){""};
@@ -89,10 +89,10 @@ static gd_text shape(const gd_gradcheck_input *in)
     return gd_check_shape(&spec);
 }
 
-static gd_text place(const gd_gradcheck_input *in)
+static gd_text indices(const gd_gradcheck_input *in)
 {
     const gd_spec spec = spec_of(in);
-    return gd_check_place(&spec, in->worst);
+    return gd_check_indices(&spec, in->worst);
 }
 
 static bool has_case(const gd_gradcheck_report *report)
@@ -130,7 +130,7 @@ static void print_lines(const gd_gradcheck_report *report, FILE *file)
 static void print_sweep(const gd_gradcheck_input *in, FILE *file)
 {
     if (!in->sweeps) return;
-    fprintf(file, "    step sweep at %s%s:", in->name, place(in).text);
+    fprintf(file, "    step sweep at %s%s:", in->name, indices(in).text);
     for (int i = 0; i < in->sweeps; i++)
         fprintf(file, "%s %.0e %.7g", i ? "," : "", in->sweep_step[i], in->sweep_numeric[i]);
     fprintf(file, ": %s\n",
@@ -167,7 +167,7 @@ static void print_input(const gd_gradcheck_report *report, const gd_gradcheck_in
     else
         fprintf(file, "largest error %.1e\n", in->largest_error);
     if (troubled && in->worst >= 0) {
-        fprintf(file, "    worst %s%s  analytic %.7g  numeric %.7g", in->name, place(in).text,
+        fprintf(file, "    worst %s%s  analytic %.7g  numeric %.7g", in->name, indices(in).text,
                 in->analytic, in->numeric);
         if (in->numeric != 0)
             fprintf(file, "  ratio %s", gd_check_ratio(in->analytic / in->numeric).text);
@@ -211,7 +211,7 @@ static void print_again(const gd_gradcheck_report *report, FILE *file)
     if (worst && report->order > 1) fprintf(file, " --input %s", worst->name);
     if (worst && report->order <= 1) {
         char at[192];
-        snprintf(at, sizeof at, "%s", place(worst).text);
+        snprintf(at, sizeof at, "%s", indices(worst).text);
         fprintf(file, " --input %s --at ", worst->name);
         for (const char *p = at; *p; p++)
             if (*p != '[' && *p != ']' && *p != ' ') fputc(*p, file);

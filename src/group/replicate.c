@@ -87,7 +87,7 @@ static gd_status compare(const gd_params *params, gd_group *group)
 }
 
 /* Adds a parameter to the current bucket, or to a new one. */
-static void place(buckets *s, const gd_param *p, int64_t bytes, bool first)
+static void add_to_bucket(buckets *s, const gd_param *p, int64_t bytes, bool first)
 {
     const int64_t size = (int64_t)gd_dtype_size(gd_params_state_dtype(s->params));
     bucket *b = s->count ? &s->bucket[s->count - 1] : NULL;
@@ -106,7 +106,7 @@ static void cut(buckets *s, int64_t bytes)
         for (int64_t i = params->count - 1; i >= 0; i--) {
             const gd_param *p = &params->list[params->order[i]];
             if (decay != ((p->flags & GD_DECAY) != 0)) continue;
-            place(s, p, bytes, first);
+            add_to_bucket(s, p, bytes, first);
             first = false;
         }
     }

@@ -220,7 +220,7 @@ gd_status gd_capture_update(gd_context *ctx, gd_status (*submit)(gd_optimizer *o
 
 /* Sets the device's place in the random stream to the context's, which is at the start of a block
  * (see gd_random_take). */
-static gd_status place_random(gd_graph *graph, const gd_capture *c)
+static gd_status set_offset(gd_graph *graph, const gd_capture *c)
 {
     gd_context *ctx = graph->ctx;
     if (c->words == 0) return GD_OK;
@@ -238,7 +238,7 @@ static gd_status place_random(gd_graph *graph, const gd_capture *c)
 static gd_status replay(gd_graph *graph, gd_capture *c)
 {
     gd_context *ctx = graph->ctx;
-    if (place_random(graph, c)) return ctx->status;
+    if (set_offset(graph, c)) return ctx->status;
     for (int i = 0; i < c->updates; i++) {
         if (c->update[i].submit(c->update[i].optimizer)) return ctx->status;
     }

@@ -161,18 +161,12 @@ static int run_member(gd_context *ctx, train_options *o)
     return status;
 }
 
-static void tell_notice(void *user, const char *sentence)
-{
-    (void)user;
-    console_notice("%s", sentence);
-}
-
 /* Runs as one of several processes, or alone. */
 static int run(gd_context *ctx, options *command)
 {
     train_options *o = (train_options *)command;
     int status = EXIT_FAILURE;
-    o->member.notice = tell_notice;
+    o->member.notice = program_notice;
     if (o->member.ranks > 1 || o->member.problem[0]) o->group = gd_group_create(ctx, &o->member);
     if (launch_compare(o, ctx, NULL, ""))
         console_message("%s", gd_error(ctx));

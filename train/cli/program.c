@@ -39,7 +39,7 @@ static int leave(int status)
 
 static const gd_device devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO}; /* as in --device */
 
-static void tell_notice(void *user, const char *sentence)
+void program_notice(void *user, const char *sentence)
 {
     (void)user;
     console_notice("%s", sentence);
@@ -56,7 +56,7 @@ int program_main(options *command, options_outcome outcome,
         const gd_context_options machine = {.device = devices[command->device],
                                             .threads = (int)command->threads,
                                             .tf32 = command->tf32,
-                                            .notice = tell_notice};
+                                            .notice = program_notice};
         gd_context *ctx = gd_context_create(&machine);
         const char *note = gd_context_device_note(ctx);
         if (note) console_message("%s", note);

@@ -15,6 +15,9 @@ options_outcome program_read_options(options *o, const option_table *table, char
 /* Reads a file of lines "option = value" (config_file.c). False after a message. */
 bool program_read_config(options *o, const char *path);
 
+/* Prints a notice of a context or a group. */
+void program_notice(void *user, const char *sentence);
+
 /* Creates a context as the options say, calls `run` unless the outcome is to end, frees the
  * options, and returns the exit status: that of `run`, or 2 for bad options. `command` is the first
  * member of the program's own struct. */

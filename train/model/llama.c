@@ -63,7 +63,7 @@ gd_tensor *llama_weight_view(const llama_weight *w)
     return w->rows ? gd_slice(w->tensor, 0, w->row, w->row + w->rows) : w->tensor;
 }
 
-void llama_weight_place(const model *m, const llama_weight *w, int64_t *begin, int64_t *count)
+void llama_weight_range(const model *m, const llama_weight *w, int64_t *begin, int64_t *count)
 {
     int i = 0;
     while (gd_params_at(m->params, i) != w->tensor) i++;
@@ -76,7 +76,7 @@ void llama_weight_place(const model *m, const llama_weight *w, int64_t *begin, i
 gd_tensor *llama_state_view(const model *m, const llama_weight *w, gd_tensor *state)
 {
     int64_t begin, count, shape[2] = {0, 0};
-    llama_weight_place(m, w, &begin, &count);
+    llama_weight_range(m, w, &begin, &count);
     memcpy(shape, gd_tensor_shape(w->tensor), (size_t)gd_tensor_ndim(w->tensor) * sizeof *shape);
     if (w->rows) shape[0] = w->rows;
     gd_tensor *flat = gd_slice(state, 0, begin, begin + count);

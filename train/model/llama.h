@@ -27,7 +27,7 @@ llama_weight *llama_weights(const model *m, int64_t *count);
 gd_tensor *llama_weight_view(const llama_weight *weight);
 
 /* The weight is elements [*begin, *begin + *count) of the block of all parameters. */
-void llama_weight_place(const model *m, const llama_weight *weight, int64_t *begin, int64_t *count);
+void llama_weight_range(const model *m, const llama_weight *weight, int64_t *begin, int64_t *count);
 
 /* The same weight in a block that an optimizer holds for all parameters. */
 gd_tensor *llama_state_view(const model *m, const llama_weight *weight, gd_tensor *state);

@@ -32,7 +32,7 @@ typedef struct stretch {
 static stretch overlap(const model *m, const llama_weight *w, const gd_params_slice *slice)
 {
     int64_t begin, count;
-    llama_weight_place(m, w, &begin, &count);
+    llama_weight_range(m, w, &begin, &count);
     const int64_t low = begin > slice->begin ? begin : slice->begin;
     const int64_t high = begin + count < slice->end ? begin + count : slice->end;
     return (stretch){low - begin, slice->at + low - slice->begin, high > low ? high - low : 0};

@@ -77,7 +77,7 @@ static gd_status learn_last_batch(void *user)
 
 /* The batches of a step are divided among the ranks. A batch draws the same random numbers as it
  * would with one rank, so a step does not depend on the number of ranks. */
-static void place_random(const training *t, int64_t step, int64_t batch)
+static void set_random(const training *t, int64_t step, int64_t batch)
 {
     gd_random_state state = t->random_at[step % SUBMITTED_MOST];
     if (!t->options->group) return;
@@ -94,14 +94,14 @@ static void submit_step(training *t)
     gd_optimizer_set_rate(t->optimizer, gd_schedule_rate(&t->schedule, step));
     for (int64_t k = gd_group_rank(t->options->group); k < batches; k += ranks) {
         draw_batch(t, step * batches + k);
-        place_random(t, step, k);
+        set_random(t, step, k);
         if (t->read_failed) {
             t->submitted--;
             return;
         }
         gd_graph_run(t->graph, k + ranks < batches ? learn_batch : learn_last_batch, t);
     }
-    place_random(t, step, batches);
+    set_random(t, step, batches);
 }
 
 /* Repeats the forward of this rank's batches of a step, with the same random numbers, to find the
@@ -116,7 +116,7 @@ static bool find_nonfinite_here(training *t, int64_t step, char op[NAME])
     for (int64_t k = gd_group_rank(t->options->group); k < batches && node < 0 && !gd_error(ctx);
          k += gd_group_ranks(t->options->group)) {
         draw_batch(t, step * batches + k);
-        place_random(t, step, k);
+        set_random(t, step, k);
         batch_loss(t);
         node = gd_tape_find_nonfinite(ctx, op, NAME);
         gd_step_end(ctx);

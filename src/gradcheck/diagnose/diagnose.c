@@ -112,9 +112,9 @@ void gd_check_diagnose(gd_evidence *s)
         said = group;
         if (group <= KNOWN) return;
     }
-    const gd_text place = gd_check_where(s); /* ", all in ..." */
-    if (!*finding && *place.text)
-        gd_check_say(finding, size, "the wrong elements are%s", place.text + 1);
+    const gd_text where = gd_check_where(s); /* ", all in ..." */
+    if (!*finding && *where.text)
+        gd_check_say(finding, size, "the wrong elements are%s", where.text + 1);
     else
-        gd_check_say(finding, size, "%s", place.text);
+        gd_check_say(finding, size, "%s", where.text);
 }

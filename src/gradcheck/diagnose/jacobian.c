@@ -130,7 +130,7 @@ static gd_text name_dy(const gd_evidence *s, int64_t entry)
 {
     gd_text text;
     snprintf(text.text, sizeof text.text, "dy%.180s",
-             gd_check_place(&s->y->spec, entry % s->columns).text);
+             gd_check_indices(&s->y->spec, entry % s->columns).text);
     return text;
 }
 
@@ -138,7 +138,7 @@ static gd_text name_x(const gd_evidence *s, int64_t entry)
 {
     gd_text text;
     snprintf(text.text, sizeof text.text, "%.60s%.120s", s->argument->name,
-             gd_check_place(&s->argument->spec, at(s, entry / s->columns)).text);
+             gd_check_indices(&s->argument->spec, at(s, entry / s->columns)).text);
     return text;
 }
 

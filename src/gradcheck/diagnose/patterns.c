@@ -208,7 +208,7 @@ bool gd_holds_same_factor(gd_evidence *s)
 bool gd_holds_some_factor(gd_evidence *s)
 {
     const int64_t n = note_ratios(s), wrongs = count_wrong(s);
-    const gd_text place = gd_check_where(s);
+    const gd_text where = gd_check_where(s);
     double largest = 0;
     bool zeros = true;
     if (wrongs < 2 || 2 * n < wrongs) return false;
@@ -220,8 +220,8 @@ bool gd_holds_some_factor(gd_evidence *s)
     }
     if (zeros != s->which) return false;
     if (!zeros) say_factor(s, s->out->ratio_median, largest);
-    if (zeros || *place.text)
-        gd_check_add(s, "%s", place.text);
+    if (zeros || *where.text)
+        gd_check_add(s, "%s", where.text);
     else
         gd_check_add(s, ", at %lld of %lld elements", (long long)wrongs, (long long)s->count);
     return true;
