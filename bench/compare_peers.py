@@ -125,10 +125,14 @@ class Fused:
         return forward, backward
 
 
+def wide(x):
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def norm_text(x, weight):
-    xf = x.float()
+    xf = wide(x)
     rstd = torch.rsqrt(xf.square().mean(-1, keepdim=True) + EPS)
-    return (xf * rstd * weight.float()).to(x.dtype), rstd
+    return (xf * rstd * wide(weight)).to(x.dtype), rstd
 
 
 def add_norm_text(x, residual, weight):
@@ -137,12 +141,12 @@ def add_norm_text(x, residual, weight):
 
 
 def backward_text(x, dy, weight, rstd, dsum=None):
-    xhat = x.float() * rstd
-    h = dy.float() * weight.float()
+    xhat = wide(x) * rstd
+    h = wide(dy) * wide(weight)
     dx = rstd * (h - xhat * (h * xhat).mean(-1, keepdim=True))
     if dsum is not None:
-        dx = dx + dsum.float()
-    return dx.to(x.dtype), (dy.float() * xhat).sum(0).to(weight.dtype)
+        dx = dx + wide(dsum)
+    return dx.to(x.dtype), (wide(dy) * xhat).sum(0).to(weight.dtype)
 
 
 class Compiled:
@@ -290,27 +294,17 @@ def measure(everyone, case, calls, size, rounds):
 
 def check(case, forward, backward):
     """The largest error of ours against float64, relative to the largest value."""
-    rows = slice(0, min(case.m, 64))
-    numbers = [t[rows].double() for t in case.sets[0]]
-    weight = case.weight.double()
-
     def off(got, want):
-        return ((got[rows].double() - want).abs().max() / want.abs().max()).item()
+        return ((got.double() - want).abs().max() / want.abs().max()).item()
 
-    y, _, *total = forward(*case.sets[0])
-    x = total[0][rows].double() if case.add else numbers[1]
-    errors = [off(y, x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * weight)]
-    if case.add:
-        errors.append(off(total[0], numbers[0] + numbers[1]))
-    rstd = torch.rsqrt(numbers[1].square().mean(-1, keepdim=True) + EPS)
-    xhat, h = numbers[1] * rstd, numbers[0] * weight
-    want = rstd * (h - xhat * (h * xhat).mean(-1, keepdim=True))
+    rows, cols, weight = slice(0, 64), slice(0, 16), case.weight.double()
+    dy, x, *dsum = (t[rows].double() for t in case.sets[0])
+    wanted = add_norm_text(dy, x, weight) if case.add else norm_text(x, weight)
+    errors = [off(got[rows], want) for got, want in zip(forward(*case.sets[0])[::2], wanted[::2])]
     dx, dw = backward(*case.sets[0])
-    errors.append(off(dx, want + numbers[2] if case.add else want))
-    cols = slice(0, 16)  # a few columns of dw, over all rows
-    dy, x = (t[:, cols].double() for t in case.sets[0][:2])
-    want = (dy * x * case.rstd.double()).sum(0)
-    errors.append(((dw[cols].double() - want).abs().max() / want.abs().max()).item())
+    errors.append(off(dx[rows], backward_text(x, dy, weight, norm_text(x, weight)[1], *dsum)[0]))
+    dy, x = (t[:, cols].double() for t in case.sets[0][:2])  # a few columns of dw, over all rows
+    errors.append(off(dw[cols], (dy * x * case.rstd.double()).sum(0)))
     assert max(errors) < (1e-2 if case.dtype == "bfloat16" else 1e-4), f"{case.label}: {errors}"
     return max(errors)
 

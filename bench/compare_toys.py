@@ -163,13 +163,13 @@ def image_toy(torch, device, name):
 
 
 # the ways of PyTorch to compute each
-TOYS = {"cnn": [], "digits": [], "gru": [], "pinn": [pinn_in_reverse, pinn_forwards],
-        "wgan": [wgan], "hvp": [block]}
+TOYS = {**{name: [functools.partial(image_toy, name=name)] for name in ("cnn", "digits", "gru")},
+        "pinn": [pinn_in_reverse, pinn_forwards], "wgan": [wgan], "hvp": [block]}
 
 
 def torch_step(torch, device, name, way, compiled):
     """A step of a model in PyTorch, eager or compiled."""
-    parameters, loss = way(torch, device) if way else image_toy(torch, device, name)
+    parameters, loss = way(torch, device)
     if name == "hvp":
         direction = [torch.randn_like(t) for t in parameters]
 
@@ -237,9 +237,9 @@ def torch_sides(torch, args, steps):
     wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
     for compiled in [False] if args.no_compile else [False, True]:
         for name in args.toys:
-            for way in TOYS[name] or [None]:
+            for way in TOYS[name]:
                 # A compiled function has no gradient of its gradient.
-                if not compiled or way in (None, pinn_forwards):
+                if not compiled or way not in (pinn_in_reverse, wgan, block):
                     step = torch_step(torch, args.device, name, way, compiled)
                     mean_seconds(step, 5)
                     yield name, lambda step=step: mean_seconds(step, steps, wait) * 1e6
