@@ -8,6 +8,7 @@
  * One thread handles everything that reads one key head, so that dk and dv are summed over the
  * tiles of queries, and over the group's query heads, in a fixed order. */
 #include "attention/tiles.h"
+#include "loops.h"
 #include "reduce/reduction.h"
 
 typedef struct backward_pass {
@@ -22,10 +23,7 @@ typedef struct backward_pass {
     bool add_q, add_k, add_v;
     attention_dropout dropout;
     attention_mask mask;
-    REAL *dbias;  /* [B, H, T, S]: dS is added here; NULL: not needed */
-    char *memory; /* scratch_bytes for each thread */
-    size_t scratch_bytes;
-    int threads;
+    REAL *dbias; /* [B, H, T, S]: dS is added here; NULL: not needed */
 } backward_pass;
 
 /* Before which key what query t sees ends. */
@@ -53,11 +51,11 @@ static size_t backward_room_bytes(const attention_sizes *z)
     return (size_t)count * sizeof(REAL);
 }
 
-static backward_scratch backward_scratch_at(const attention_sizes *z, char *memory)
+static backward_scratch backward_scratch_at(const attention_sizes *z, void *memory)
 {
     int64_t D = gd_round_up(z->D, LANES), E = gd_round_up(z->E, LANES);
     backward_scratch scratch;
-    REAL *at = (REAL *)memory;
+    REAL *at = memory;
     scratch.keys = at, at += D * KEYS;
     scratch.key_rows = at, at += D * KEYS;
     scratch.dk = at, at += D * KEYS;
@@ -254,14 +252,11 @@ static gd_status close_dbias(const gd_call *call, const backward_pass *p)
 }
 
 /* The groups of one thread. */
-static void backward_share(const void *work, int64_t thread)
+static void backward_range(const void *work, int64_t i, int64_t end, void *memory)
 {
     const backward_pass *p = work;
-    const int64_t tasks = p->z.B * p->z.KV, end = tasks * (thread + 1) / p->threads;
-    backward_scratch scratch =
-        backward_scratch_at(&p->z, p->memory + (size_t)thread * p->scratch_bytes);
-    for (int64_t i = tasks * thread / p->threads; i < end; i++)
-        backward_group(p, &scratch, i / p->z.KV, i % p->z.KV);
+    backward_scratch scratch = backward_scratch_at(&p->z, memory);
+    for (; i < end; i++) backward_group(p, &scratch, i / p->z.KV, i % p->z.KV);
 }
 
 static heads wanted_heads(const gd_tensor *t)
@@ -293,12 +288,11 @@ gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
         input_heads(call, call->input[2], &p.v)) {
         return gd_error_status(call->context);
     }
-    p.threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
-    p.scratch_bytes = (backward_room_bytes(z) + 63) / 64 * 64;
+    const int64_t scores = z->B * z->H * z->T * gd_min64(z->S, 4096);
     p.delta = gd_call_scratch(call, (size_t)(z->B * z->H * z->T) * sizeof *p.delta);
-    p.memory = gd_call_scratch(call, p.scratch_bytes * (size_t)p.threads);
-    if (!p.delta || !p.memory) return gd_error_status(call->context);
-    gd_for_each(p.threads, z->B * z->T, row_products, &p);
-    gd_for_each(p.threads, p.threads, backward_share, &p);
+    if (!p.delta) return gd_error_status(call->context);
+    gd_each_piece(call, scores, z->B * z->T, row_products, &p);
+    if (gd_each_range(call, scores, z->B * z->KV, backward_room_bytes(z), backward_range, &p))
+        return gd_error_status(call->context);
     return close_dbias(call, &p);
 }

@@ -1,6 +1,7 @@
 /* attention_forward_cpu.c - attention by an online softmax (Milakov & Gimelshein 2018,
  * arXiv:1805.02867): each query keeps its largest score so far, and sums relative to it. */
 #include "attention/tiles.h"
+#include "loops.h"
 
 typedef struct forward_pass {
     attention_sizes z;
@@ -12,9 +13,6 @@ typedef struct forward_pass {
     attention_dropout dropout;
     attention_mask mask;
     int64_t chunks; /* of the queries of a head */
-    char *memory;   /* scratch_bytes for each thread */
-    size_t scratch_bytes;
-    int threads;
 } forward_pass;
 
 /* Before which key what query t sees ends. */
@@ -39,12 +37,12 @@ static size_t forward_room_bytes(const forward_pass *f)
            (size_t)rows * sizeof(double) + 128;
 }
 
-static forward_scratch forward_scratch_at(const forward_pass *f, char *memory)
+static forward_scratch forward_scratch_at(const forward_pass *f, void *memory)
 {
     int64_t rows = f->z.G * f->queries, E = gd_round_up(f->z.E, LANES);
     forward_scratch scratch;
-    scratch.total = (double *)memory;
-    scratch.keys = (REAL *)(memory + gd_round_up(rows * (int64_t)sizeof(double), 64));
+    scratch.total = memory;
+    scratch.keys = (REAL *)((char *)memory + gd_round_up(rows * (int64_t)sizeof(double), 64));
     scratch.values = scratch.keys + f->z.D * KEYS;
     scratch.sums = scratch.values + E * KEYS;
     scratch.largest = scratch.sums + rows * E;
@@ -149,12 +147,11 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
 }
 
 /* The chunks of one thread. */
-static void forward_share(const void *work, int64_t thread)
+static void forward_range(const void *work, int64_t i, int64_t end, void *memory)
 {
     const forward_pass *f = work;
-    const int64_t tasks = f->z.B * f->z.KV * f->chunks, end = tasks * (thread + 1) / f->threads;
-    forward_scratch scratch = forward_scratch_at(f, f->memory + (size_t)thread * f->scratch_bytes);
-    for (int64_t i = tasks * thread / f->threads; i < end; i++) {
+    forward_scratch scratch = forward_scratch_at(f, memory);
+    for (; i < end; i++) {
         const int64_t head = i / f->chunks;
         forward_chunk(f, head / f->z.KV, head % f->z.KV, i % f->chunks, &scratch);
     }
@@ -181,10 +178,6 @@ gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
     f.queries = gd_min64(f.queries, gd_round_up(z->T, BLOCK));
     f.chunks = f.queries ? gd_divide_up(z->T, f.queries) : 0;
     /* The number of scores; S is bounded so that it cannot overflow. */
-    f.threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
-    f.scratch_bytes = (forward_room_bytes(&f) + 63) / 64 * 64;
-    f.memory = gd_call_scratch(call, f.scratch_bytes * (size_t)f.threads);
-    if (!f.memory) return gd_error_status(call->context);
-    gd_for_each(f.threads, f.threads, forward_share, &f);
-    return GD_OK;
+    return gd_each_range(call, z->B * z->H * z->T * gd_min64(z->S, 4096), z->B * z->KV * f.chunks,
+                         forward_room_bytes(&f), forward_range, &f);
 }

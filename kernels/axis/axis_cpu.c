@@ -3,79 +3,53 @@
  * A line is the elements of a tensor along the axis, with all other indices fixed: lines are
  * independent. So a thread takes whole lines, in order, and every sum has one writer. */
 #include "axis/axis.h"
-#include "rows.h"
-#include "arguments.h"
+#include "loops.h"
 
 gd_status GD_REAL_NAME(same_order_backward)(const gd_call *call); /* kernels/shape: dx = dy */
 
 /* The lines of several tensors, side by side: line by line the walk says where they begin. */
-typedef struct lines {
+typedef struct lines lines;
+typedef void line_function(const lines *l, const int64_t *offset, void *memory);
+struct lines {
+    line_function *function; /* of a line, at an offset of each operand */
+    bool add;                /* to what is there */
+    bool reversed;           /* cumsum: from the end; topk, sort: the smallest first */
     gd_walk walk;
     void *data[GD_WALK_OPERANDS];
     int64_t n[GD_WALK_OPERANDS], step[GD_WALK_OPERANDS]; /* of a line of each operand */
-    int64_t work;                                        /* elements of all lines */
-    bool add;                                            /* to what is there */
-    bool reversed; /* cumsum: from the end; topk, sort: the smallest first */
-} lines;
+};
 
-/* As many lines as `like` has. The other operands may be larger: their first lines are taken. One with a
- * single line has it for all. */
-static lines lines_of(const gd_tensor *like, int axis)
+static void run_range(const void *work, int64_t i, int64_t end, void *memory)
 {
-    lines l = {.walk = gd_walk_like(like)};
-    l.walk.shape[axis] = 1;
-    return l;
-}
-
-static void add_operand(lines *l, const gd_tensor *t, int axis)
-{
-    const int k = l->walk.operands;
-    l->data[k] = gd_data(t);
-    l->n[k] = gd_tensor_shape(t)[axis];
-    l->step[k] = gd_tensor_strides(t)[axis];
-    gd_walk_add_tensor(&l->walk, t);
-    l->work += gd_walk_count(&l->walk) * l->n[k];
-}
-
-/* The function of a line, which begins at offset [operands]. */
-typedef void line_function(const lines *l, const int64_t *offset, void *scratch);
-
-typedef struct shares {
-    const lines *lines;
-    line_function *function;
-    char *memory;
-    size_t scratch;
-    int64_t count; /* of lines */
-    int threads;
-} shares;
-
-static void run_share(const void *work, int64_t thread)
-{
-    const shares *s = work;
-    const int64_t end = s->count * (thread + 1) / s->threads;
-    int64_t i = s->count * thread / s->threads;
-    gd_walk walk = s->lines->walk;
+    const lines *l = work;
+    gd_walk walk = l->walk;
     for (gd_walk_seek(&walk, i); i < end; i++, gd_walk_next(&walk))
-        s->function(s->lines, walk.offset, s->memory + s->scratch * (size_t)thread);
+        l->function(l, walk.offset, memory);
 }
 
-/* Calls the function for each line, with `scratch` bytes for each thread. */
-static gd_status run_lines(const gd_call *call, lines *l, line_function *function, size_t scratch)
+enum { TO, FROM, INDEX };
+
+/* Calls l's function for as many lines as `like` has, with `bytes` bytes of memory for a thread. Operands may
+ * be larger: their first lines are taken. One with a single line has it for all; the index may be NULL. */
+static gd_status run_lines(const gd_call *call, lines *l, const gd_tensor *like,
+                           const gd_tensor *to, const gd_tensor *from, const gd_tensor *index,
+                           size_t bytes)
 {
-    gd_walk_merge(&l->walk);
+    const int axis = ((const gd_axis_args *)call->args)->axis;
+    const gd_tensor *const operands[] = {to, from, index};
+    int64_t work = 0;
+    l->walk = gd_walk_like(like);
+    l->walk.shape[axis] = 1;
     const int64_t count = gd_walk_count(&l->walk);
-    const int threads = gd_threads_for(call->threads, l->work);
-    scratch = (scratch + 63) / 64 * 64;
-    char *memory = gd_call_scratch(call, scratch * (size_t)threads);
-    if (!memory) return gd_error_status(call->context);
-    const shares s = {l, function, memory, scratch, count, threads};
-    gd_for_each(threads, threads, run_share, &s);
-    return GD_OK;
-}
-
-static int axis_of(const gd_call *call)
-{
-    return ((const gd_axis_args *)call->args)->axis;
+    for (int k = 0; k < 3 && operands[k]; k++) {
+        l->data[k] = gd_data(operands[k]);
+        l->n[k] = gd_tensor_shape(operands[k])[axis];
+        l->step[k] = gd_tensor_strides(operands[k])[axis];
+        gd_walk_add_tensor(&l->walk, operands[k]);
+        work += count * l->n[k];
+    }
+    gd_walk_merge(&l->walk);
+    return gd_each_range(call, work, count, bytes, run_range, l);
 }
 
 /* ---- gather and scatter_add --------------------------------------------------------------- */
@@ -84,7 +58,7 @@ static int axis_of(const gd_call *call)
 static gd_status check_indices(const gd_call *call)
 {
     const gd_tensor *index = call->input[1];
-    const int axis = axis_of(call);
+    const int axis = ((const gd_axis_args *)call->args)->axis;
     const int64_t n = gd_tensor_dim(call->input[0], axis);
     const int32_t *at = gd_data(index);
     gd_walk walk = gd_walk_like(index);
@@ -101,12 +75,10 @@ static gd_status check_indices(const gd_call *call)
     return GD_OK;
 }
 
-enum { TO, FROM, INDEX };
-
 /* to[i] (+)= from[index[i]] */
-static void take_line(const lines *l, const int64_t *offset, void *scratch)
+static void take_line(const lines *l, const int64_t *offset, void *memory)
 {
-    (void)scratch;
+    (void)memory;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
@@ -117,9 +89,9 @@ static void take_line(const lines *l, const int64_t *offset, void *scratch)
 }
 
 /* to[index[i]] += from[i], in the order of i and in double. */
-static void put_line(const lines *l, const int64_t *offset, void *scratch)
+static void put_line(const lines *l, const int64_t *offset, void *memory)
 {
-    double *sum = scratch;
+    double *sum = memory;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
@@ -134,24 +106,20 @@ static void put_line(const lines *l, const int64_t *offset, void *scratch)
     for (int64_t k = 0; k < n; k++) to[k * step] = (REAL)sum[k];
 }
 
-/* One of the two for each line of `like`, by index (input 1). */
-static gd_status by_index(const gd_call *call, const gd_tensor *like, const gd_tensor *to, bool add,
-                          const gd_tensor *from, line_function *function)
+/* The sums of put_line for each line of `like`, by index (input 1). */
+static gd_status put_lines(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
+                           const gd_tensor *from)
 {
-    const int axis = axis_of(call);
-    lines l = lines_of(like, axis);
-    l.add = add;
-    add_operand(&l, to, axis);
-    add_operand(&l, from, axis);
-    add_operand(&l, call->input[1], axis);
-    return run_lines(call, &l, function,
-                     function == put_line ? (size_t)l.n[TO] * sizeof(double) : 0);
+    const int64_t n = gd_tensor_shape(to)[((const gd_axis_args *)call->args)->axis];
+    return run_lines(call, &(lines){.function = put_line}, like, to, from, call->input[1],
+                     (size_t)n * sizeof(double));
 }
 
 gd_status GD_REAL_NAME(gather_forward)(const gd_call *call)
 {
     if (check_indices(call)) return GD_ERROR_ARGUMENT;
-    return by_index(call, call->output[0], call->output[0], false, call->input[0], take_line);
+    return run_lines(call, &(lines){.function = take_line}, call->output[0], call->output[0],
+                     call->input[0], call->input[1], 0);
 }
 
 /* A gradient to be added to: zeros, if there is none yet. */
@@ -166,7 +134,7 @@ gd_status GD_REAL_NAME(gather_backward)(const gd_call *call)
     const gd_tensor *dx = call->dinput[0];
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
     begin_gradient(call, 0);
-    return by_index(call, call->doutput[0], dx, true, call->doutput[0], put_line);
+    return put_lines(call, call->doutput[0], dx, call->doutput[0]);
 }
 
 gd_status GD_REAL_NAME(scatter_add_forward)(const gd_call *call)
@@ -175,7 +143,7 @@ gd_status GD_REAL_NAME(scatter_add_forward)(const gd_call *call)
     if (check_indices(call)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_count(y) == 0) return GD_OK;
     gd_copy_cpu(gd_layout_of(y), gd_layout_of(call->input[0]), call->context);
-    return by_index(call, call->input[1], y, true, call->input[2], put_line);
+    return put_lines(call, call->input[1], y, call->input[2]);
 }
 
 /* dx = dy; dsrc is gathered from it, with zeros where src has no index. */
@@ -184,7 +152,8 @@ gd_status GD_REAL_NAME(scatter_add_backward)(const gd_call *call)
     const gd_tensor *dsrc = call->dinput[2];
     if (dsrc && gd_tensor_count(dsrc) > 0) {
         begin_gradient(call, 2);
-        gd_status status = by_index(call, call->input[1], dsrc, true, call->doutput[0], take_line);
+        gd_status status = run_lines(call, &(lines){.function = take_line, .add = true},
+                                     call->input[1], dsrc, call->doutput[0], call->input[1], 0);
         if (status) return status;
     }
     return call->dinput[0] ? GD_REAL_NAME(same_order_backward)(call) : GD_OK;
@@ -193,9 +162,9 @@ gd_status GD_REAL_NAME(scatter_add_backward)(const gd_call *call)
 /* ---- cumsum ------------------------------------------------------------------------------- */
 
 /* to[i] (+)= the sum of from[0 .. i], or of from[i .. n - 1] where reversed. */
-static void sum_line(const lines *l, const int64_t *offset, void *scratch)
+static void sum_line(const lines *l, const int64_t *offset, void *memory)
 {
-    (void)scratch;
+    (void)memory;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     double sum = 0;
@@ -207,27 +176,15 @@ static void sum_line(const lines *l, const int64_t *offset, void *scratch)
     }
 }
 
-static gd_status sums(const gd_call *call, const gd_tensor *to, bool add, const gd_tensor *from,
-                      bool from_the_end)
-{
-    const int axis = axis_of(call);
-    lines l = lines_of(to, axis);
-    l.add = add;
-    l.reversed = from_the_end;
-    add_operand(&l, to, axis);
-    add_operand(&l, from, axis);
-    return run_lines(call, &l, sum_line, 0);
-}
-
-gd_status GD_REAL_NAME(cumsum_forward)(const gd_call *call)
-{
-    return sums(call, call->output[0], false, call->input[0], false);
-}
+GD_KERNEL_OF_REAL(cumsum_forward, run_lines(call, &(lines){.function = sum_line}, call->output[0],
+                                            call->output[0], call->input[0], NULL, 0))
 
 gd_status GD_REAL_NAME(cumsum_backward)(const gd_call *call)
 {
-    if (!call->dinput[0]) return GD_OK;
-    return sums(call, call->dinput[0], call->accumulate[0], call->doutput[0], true);
+    const gd_tensor *dx = call->dinput[0];
+    lines l = {.function = sum_line, .add = call->accumulate[0]};
+    l.reversed = true;
+    return dx ? run_lines(call, &l, dx, dx, call->doutput[0], NULL, 0) : GD_OK;
 }
 
 /* ---- topk --------------------------------------------------------------------------------- */
@@ -255,9 +212,9 @@ static void sink(const lines *l, const REAL *x, int32_t *heap, int64_t size, int
 }
 
 /* Keeps the first k in a heap, then removes the last of them repeatedly. */
-static void topk_line(const lines *l, const int64_t *offset, void *scratch)
+static void topk_line(const lines *l, const int64_t *offset, void *memory)
 {
-    int32_t *heap = scratch, *to = (int32_t *)l->data[TO] + offset[TO];
+    int32_t *heap = memory, *to = (int32_t *)l->data[TO] + offset[TO];
     const REAL *x = (const REAL *)l->data[FROM] + offset[FROM];
     const int64_t k = l->n[TO];
     for (int64_t i = 0; i < k; i++) heap[i] = (int32_t)i;
@@ -274,15 +231,17 @@ static void topk_line(const lines *l, const int64_t *offset, void *scratch)
     }
 }
 
-gd_status GD_REAL_NAME(topk_forward)(const gd_call *call)
+/* The indices of x in an order of its lines, with memory for `arrays` arrays of k. */
+static gd_status order(const gd_call *call, line_function *function, size_t arrays)
 {
     const gd_axis_args *args = call->args;
-    lines l = lines_of(call->output[0], args->axis);
-    l.reversed = args->smallest;
-    add_operand(&l, call->output[0], args->axis);
-    add_operand(&l, call->input[0], args->axis);
-    return run_lines(call, &l, topk_line, (size_t)args->k * sizeof(int32_t));
+    const gd_tensor *index = call->output[0];
+    lines l = {.function = function, .reversed = args->smallest};
+    return run_lines(call, &l, index, index, call->input[0], NULL,
+                     (size_t)args->k * arrays * sizeof(int32_t));
 }
+
+GD_KERNEL_OF_REAL(topk_forward, order(call, topk_line, 1))
 
 /* ---- sort --------------------------------------------------------------------------------- */
 
@@ -299,10 +258,10 @@ static void merge(const lines *l, const REAL *x, int32_t *b, const int32_t *a, i
 
 /* Runs of 1, 2, 4, ... elements are merged. The order is total, so that any sort would do; this one's
  * time does not depend on the numbers. */
-static void sort_line(const lines *l, const int64_t *offset, void *scratch)
+static void sort_line(const lines *l, const int64_t *offset, void *memory)
 {
     const int64_t n = l->n[FROM];
-    int32_t *a = scratch, *b = a + n, *to = (int32_t *)l->data[TO] + offset[TO];
+    int32_t *a = memory, *b = a + n, *to = (int32_t *)l->data[TO] + offset[TO];
     const REAL *x = (const REAL *)l->data[FROM] + offset[FROM];
     for (int64_t i = 0; i < n; i++) a[i] = (int32_t)i;
     for (int64_t run = 1; run < n; run *= 2) {
@@ -315,15 +274,7 @@ static void sort_line(const lines *l, const int64_t *offset, void *scratch)
     for (int64_t i = 0; i < n; i++) to[i * l->step[TO]] = a[i];
 }
 
-gd_status GD_REAL_NAME(sort_forward)(const gd_call *call)
-{
-    const gd_axis_args *args = call->args;
-    lines l = lines_of(call->output[0], args->axis);
-    l.reversed = args->smallest;
-    add_operand(&l, call->output[0], args->axis);
-    add_operand(&l, call->input[0], args->axis);
-    return run_lines(call, &l, sort_line, (size_t)args->k * 2 * sizeof(int32_t));
-}
+GD_KERNEL_OF_REAL(sort_forward, order(call, sort_line, 2))
 
 /* ---- one_hot ------------------------------------------------------------------------------ */
 

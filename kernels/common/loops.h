@@ -3,6 +3,7 @@
  *     map        each element by itself, of operands that may be broadcast (gd_map)
  *     rows       sums along a row, then a map (GD_SUM, GD_EACH)
  *     columns    sums over rows, such as dw and db (gd_columns)
+ *     lines      independent lines, such as those along an axis, with memory for each thread (gd_each_range)
  *
  * Each divides its work by the sizes alone, so that all bits are the same for any number of threads
  * (kernel.h says how). */
@@ -284,6 +285,39 @@ static inline gd_status gd_map_tensors(const gd_call *call, const gd_tensor *lik
     m->chosen = gd_data(chosen);
     if (chosen) gd_walk_add_tensor(&walk, chosen);
     return gd_map_walk(call, walk, m);
+}
+
+/* ---- Lines ---------------------------------------------------------------------------------- */
+
+/* Independent lines, or other pieces, of a work that needs memory: each thread has a range of them, and
+ * memory of its own. */
+typedef void gd_range_task(const void *work, int64_t first, int64_t end, void *memory);
+
+typedef struct gd_ranges {
+    gd_range_task *task;
+    const void *work;
+    int64_t count, threads;
+    size_t bytes; /* of memory for a thread */
+    char *memory;
+} gd_ranges;
+
+static inline void gd_range_of_thread(const void *work, int64_t thread)
+{
+    const gd_ranges *r = work;
+    r->task(r->work, r->count * thread / r->threads, r->count * (thread + 1) / r->threads,
+            r->memory + r->bytes * (size_t)thread);
+}
+
+/* The task for `count` lines of so many elements in all, with `bytes` bytes for a thread. */
+static inline gd_status gd_each_range(const gd_call *call, int64_t elements, int64_t count,
+                                      size_t bytes, gd_range_task *task, const void *work)
+{
+    const int threads = gd_threads_for(call->threads, elements);
+    gd_ranges r = {task, work, count, threads, (bytes + 63) / 64 * 64, NULL};
+    r.memory = gd_call_scratch(call, r.bytes * (size_t)threads);
+    if (!r.memory) return gd_error_status(call->context);
+    gd_for_each(threads, threads, gd_range_of_thread, &r);
+    return GD_OK;
 }
 
 #endif

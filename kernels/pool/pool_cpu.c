@@ -3,7 +3,7 @@
  * A thread takes whole rows of y, of dx of the mean, and whole planes of dx of the maximum, so every
  * sum has one writer. For a row it goes through the rows of the other side that its windows meet, then
  * through the columns of the kernel: the inner loop is over windows. */
-#include "kernel.h"
+#include "loops.h"
 #include "pool/pool.h"
 #include "vector.h"
 
@@ -12,7 +12,11 @@ typedef struct span {
     int64_t first, end;
 } span;
 
-typedef struct pool_work {
+/* Computes a part of `to`, a row or a plane, with memory for its sums. */
+typedef struct pool_work pool_work;
+typedef void part_function(const pool_work *w, int64_t part, double *sum);
+struct pool_work {
+    part_function *function;
     gd_pool_planes p;
     const REAL *from; /* x, or dy */
     int64_t elements; /* of it */
@@ -20,10 +24,7 @@ typedef struct pool_work {
     int32_t *place;   /* of the maximum in its plane */
     bool add;
     const span *across; /* windows_at each column of the kernel */
-} pool_work;
-
-/* Computes a part of `to`, a row or a plane, with memory for its sums. */
-typedef void part_function(const pool_work *w, int64_t part, double *sum);
+};
 
 static span windows_at(const gd_pool_planes *p, int axis, int64_t a)
 {
@@ -184,20 +185,10 @@ static void avg_gradient_row(const pool_work *w, int64_t to_row, double *sum)
 
 /* ---- Calls -------------------------------------------------------------------------------- */
 
-typedef struct shares {
-    const pool_work *work;
-    part_function *function;
-    double *sums; /* of a part, for each thread */
-    int64_t parts, size;
-    int threads;
-} shares;
-
-static void run_share(const void *work, int64_t thread)
+static void run_range(const void *work, int64_t part, int64_t end, void *memory)
 {
-    const shares *s = work;
-    const int64_t end = s->parts * (thread + 1) / s->threads;
-    for (int64_t part = s->parts * thread / s->threads; part < end; part++)
-        s->function(s->work, part, s->sums + thread * s->size);
+    const pool_work *w = work;
+    for (; part < end; part++) w->function(w, part, memory);
 }
 
 /* Calls the function for each part of `to`, of `size` elements. */
@@ -206,18 +197,16 @@ static gd_status by_parts(const gd_call *call, pool_work *w, const gd_tensor *to
 {
     const int64_t count = gd_tensor_count(to);
     if (count == 0) return GD_OK;
-    const int threads = gd_threads_for(call->threads, gd_tensor_count(call->input[0]));
     const int64_t columns = w->p.args.kernel[POOL_COLS];
-    double *sums = gd_call_scratch(call, (size_t)(threads * size) * sizeof *sums);
     span *across = gd_call_scratch(call, (size_t)columns * sizeof *across);
-    if (!sums || !across) return gd_error_status(call->context);
+    if (!across) return gd_error_status(call->context);
     for (int64_t b = 0; b < columns; b++) across[b] = windows_at(&w->p, POOL_COLS, b);
     w->across = across;
     w->to = gd_data(to);
     if (call->saves) w->place = gd_data(call->save[0]);
-    const shares s = {w, function, sums, count / size, size, threads};
-    gd_for_each(threads, threads, run_share, &s);
-    return GD_OK;
+    w->function = function;
+    return gd_each_range(call, gd_tensor_count(call->input[0]), count / size,
+                         (size_t)size * sizeof(double), run_range, w);
 }
 
 static gd_status pool_forward(const gd_call *call, part_function *function)
@@ -239,22 +228,7 @@ static gd_status pool_backward(const gd_call *call, bool planes, part_function *
                     function);
 }
 
-gd_status GD_REAL_NAME(max_pool2d_forward)(const gd_call *call)
-{
-    return pool_forward(call, max_row);
-}
-
-gd_status GD_REAL_NAME(max_pool2d_backward)(const gd_call *call)
-{
-    return pool_backward(call, true, max_gradient_plane);
-}
-
-gd_status GD_REAL_NAME(avg_pool2d_forward)(const gd_call *call)
-{
-    return pool_forward(call, avg_row);
-}
-
-gd_status GD_REAL_NAME(avg_pool2d_backward)(const gd_call *call)
-{
-    return pool_backward(call, false, avg_gradient_row);
-}
+GD_KERNEL_OF_REAL(max_pool2d_forward, pool_forward(call, max_row))
+GD_KERNEL_OF_REAL(max_pool2d_backward, pool_backward(call, true, max_gradient_plane))
+GD_KERNEL_OF_REAL(avg_pool2d_forward, pool_forward(call, avg_row))
+GD_KERNEL_OF_REAL(avg_pool2d_backward, pool_backward(call, false, avg_gradient_row))
