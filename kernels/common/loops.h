@@ -129,7 +129,7 @@ typedef void gd_map_row(void *to, const REAL *in0, const REAL *in1, const REAL *
 struct gd_map {
     void *out;                       /* of REAL, or of int32_t */
     size_t size;                     /* bytes of its elements, where the operands have strides */
-    const REAL *in[GD_MAP_OPERANDS]; /* all four, or with strides those there are */
+    const REAL *in[GD_MAP_OPERANDS]; /* those there are */
     const int32_t *chosen;           /* a condition, in the place of the last, or NULL */
     REAL p, q;                       /* numbers */
     bool add;                        /* to what is there */
@@ -170,11 +170,12 @@ static inline void gd_map_block(const void *work, int64_t block)
 {
     const gd_map *m = work;
     const int64_t first = block * GD_BLOCK;
-    m->row((REAL *)m->out + first, m->in[0] + first, m->in[1] + first, m->in[2] + first,
-           m->in[3] + first, m, gd_min64(GD_BLOCK, m->n - first));
+    const REAL *in1 = m->in[1] + first;
+    m->row((REAL *)m->out + first, m->in[0] + first, in1, in1, in1, m,
+           gd_min64(GD_BLOCK, m->n - first));
 }
 
-/* Packed operands: in blocks, whose ends do not move (kernel.h says why). */
+/* Two packed operands, which may be the same: in blocks, whose ends do not move (kernel.h says why). */
 static inline gd_status gd_map_elements(const gd_call *call, const gd_map *m)
 {
     return gd_each_piece(call, m->n, gd_divide_up(m->n, GD_BLOCK), gd_map_block, m);
@@ -189,11 +190,13 @@ static inline REAL gd_map_number(const gd_call *call, int i)
 }
 
 /* to (+)= the row of dy and of `read`, which is x or y. */
-static inline gd_status gd_map_one(const gd_call *call, const gd_tensor *to, bool add,
-                                   const REAL *dy, const REAL *read, gd_map_row *row)
+static inline __attribute__((always_inline)) gd_status gd_map_one(const gd_call *call,
+                                                                  const gd_tensor *to, bool add,
+                                                                  const REAL *dy, const REAL *read,
+                                                                  gd_map_row *row)
 {
     return gd_map_elements(call, &(gd_map){.out = gd_data(to),
-                                           .in = {dy, read, read, read},
+                                           .in = {dy, read},
                                            .p = gd_map_number(call, 0),
                                            .q = gd_map_number(call, 1),
                                            .add = add,

@@ -131,9 +131,10 @@ static bool b_in_place(const product *p)
 }
 
 /* Columns n0 to n1 and terms k0 to k1 of rows m0 to m1. `packed` holds the result of
- * pack_columns, a_packed has place for ROWS rows. */
-static void multiply_block(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
-                           int64_t k0, int64_t k1, const REAL *packed, REAL *a_packed)
+ * pack_columns, a_packed has place for ROWS rows. In its caller, the loops of packing would spill. */
+static __attribute__((noinline)) void multiply_block(const product *p, int64_t m0, int64_t m1,
+                                                     int64_t n0, int64_t n1, int64_t k0, int64_t k1,
+                                                     const REAL *packed, REAL *a_packed)
 {
     bool in_place = b_in_place(p);
     for (int64_t i = m0; i < m1; i += ROWS) {
@@ -239,17 +240,11 @@ static int64_t piece_length(int64_t M, int64_t N, int64_t K)
     return pieces > 1 ? gd_round_up(gd_divide_up(K, pieces), K_CHUNK) : gd_max64(K, 1);
 }
 
-static int64_t piece_count(int64_t M, int64_t N, int64_t K)
-{
-    int64_t length = piece_length(M, N, K);
-    return gd_divide_up(K, length);
-}
-
 size_t GD_REAL_NAME(gd_gemm_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
                                      int threads)
 {
     if (by_blas(M, N, K)) return gemm_blas_scratch(a, b, M, N, K);
-    int64_t sums = gd_max64(0, piece_count(M, N, K) - 1) * M * N;
+    int64_t sums = gd_max64(0, gd_divide_up(K, piece_length(M, N, K)) - 1) * M * N;
     return (size_t)(threads * packed_elements(M, N, K) + sums) * sizeof(REAL);
 }
 
@@ -282,7 +277,8 @@ static int64_t column_groups(const product *p, int64_t down, int64_t across, int
 typedef struct team {
     product product;
     int64_t length, pieces; /* of the sums */
-    REAL *sums, *packed;    /* packed: packed_elements for each thread */
+    int64_t elements;       /* packed_elements */
+    REAL *sums, *packed;    /* packed: as many for each thread */
     int threads;
 } team;
 
@@ -293,7 +289,7 @@ static void multiply_share(const void *work, int64_t t)
     const team *w = work;
     const product *p = &w->product;
     const int64_t length = w->length, pieces = w->pieces, threads = w->threads;
-    REAL *packed = w->packed + t * packed_elements(p->M, p->N, p->K);
+    REAL *packed = w->packed + t * w->elements;
     const int64_t rows = p->by_amx ? GEMM_AMX_ROWS : TILE_ROWS;
     const int64_t columns = p->by_amx ? GEMM_AMX_COLUMNS : TILE_COLUMNS;
     int64_t down = gd_divide_up(p->M, rows), across = gd_divide_up(p->N, columns);
@@ -335,10 +331,12 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
         gemm_blas(c, c_row, a, b, M, N, K, accumulate, scratch, threads);
         return;
     }
+    const int64_t length = piece_length(M, N, K), elements = packed_elements(M, N, K);
     const team w = {.product = {c, c_row, a, b, M, N, K, accumulate, gemm_amx_takes(M, N, K)},
-                    .length = piece_length(M, N, K),
-                    .pieces = piece_count(M, N, K),
-                    .sums = (REAL *)scratch + threads * packed_elements(M, N, K),
+                    .length = length,
+                    .pieces = gd_divide_up(K, length),
+                    .elements = elements,
+                    .sums = (REAL *)scratch + threads * elements,
                     .packed = scratch,
                     .threads = threads};
     gd_for_each(threads, threads, multiply_share, &w);

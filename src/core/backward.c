@@ -199,25 +199,14 @@ static void finish_gradients(gd_node *node)
 
 /* ---- One node --------------------------------------------------------------------------- */
 
-/* The values that the backward reads must exist, and must be those that the forward saw. */
-gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose,
-                         const char *role, uint64_t version)
+gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose,
+                          const char *role, const char *why)
 {
-    const char *name = node->op->name;
-    /* A step tensor that the user freed keeps its memory while it has readers. */
-    if (!t->storage || t->storage->released || (t->freed && !t->step)) {
-        return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s, but that was freed",
-                       name, whose, role, gd_shape_text(t).text);
-    }
-    if (version != t->storage->version) {
-        return gd_fail(t->ctx, GD_ERROR_STATE,
-                       "%s: its %s needs the %s %s as it was in the forward, but that was "
-                       "overwritten since",
-                       name, whose, role, gd_shape_text(t).text);
-    }
-    return GD_OK;
+    return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s%s", node->op->name, whose,
+                   role, gd_shape_text(t).text, why);
 }
 
+/* The values that the backward reads must exist, and must be those that the forward saw. */
 static gd_status check_values(const gd_node *node)
 {
     for (int i = 0; i < node->inputs; i++) {
@@ -280,7 +269,6 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         finish_gradients(node);
         if (!keep_tape) use_up(node);
         if (!ctx->gradients || !ctx->gradients->keep_tape) gd_finish_uses(node);
-        node->marked = false;
     }
     return gd_error_status(ctx);
 }

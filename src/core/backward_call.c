@@ -10,12 +10,6 @@
 
 /* ---- Where a gradient is written -------------------------------------------------------- */
 
-/* The tensor in which the kernel writes the gradient of one input. */
-typedef struct gradient_slot {
-    gd_tensor *target; /* the input */
-    gd_tensor *buffer; /* what the kernel gets as dinput: target->grad, or a temporary */
-} gradient_slot;
-
 static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
 {
     return gd_gradient_dtype(t) == gd_gradient_dtype(other) && t->count == other->count;
@@ -94,7 +88,7 @@ static bool reads_gradient(const gd_node *node, const gd_tensor *t)
     return false;
 }
 
-/* Chooses where the kernel writes the gradient of input i.
+/* Chooses where the kernel writes the gradient of input i: sets dinput[i] and accumulate[i].
  *
  * Best is the gradient itself: the kernel adds into it, or writes if there is none yet, and nothing
  * has to be copied. That is not possible if the kernel writes another dtype; nor for the second
@@ -105,17 +99,15 @@ static bool reads_gradient(const gd_node *node, const gd_tensor *t)
  * A gradient that does not exist yet needs memory. Two buffers are about to be free, that of dy and
  * that of the input; if the record allows it, the kernel writes over one of them. */
 static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
-                                gradient_slot *slots, bool keep_tape)
+                                bool keep_tape)
 {
     gd_tensor *t = node->input[i];
     gd_context *ctx = t->ctx;
-    gradient_slot *slot = &slots[i];
     bool repeated = false;
     for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
-    slot->target = t;
     gd_dtype dtype = written_dtype(node, call, i);
     if (repeated || gd_gradient_dtype(t) != dtype || reads_gradient(node, t)) {
-        slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
+        call->dinput[i] = gd_frame_tensor(ctx, dtype, t, node->op->name);
         return gd_error_status(ctx);
     }
     accumulate[i] = t->grad_valid;
@@ -126,7 +118,7 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
     } else {
         gd_tensor_need_grad(t);
     }
-    slot->buffer = t->grad;
+    call->dinput[i] = t->grad;
     return gd_error_status(ctx);
 }
 
@@ -146,8 +138,7 @@ static gd_tensor *tape_view(gd_tensor *t)
 }
 
 /* The gd_call for the op's backward: values and gradients as its kernels take them. */
-static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gradient_slot *slots,
-                              bool keep_tape)
+static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bool keep_tape)
 {
     gd_context *ctx = call->context;
     const gd_op *op = node->op;
@@ -179,10 +170,7 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (!t || !gd_walk_needs(ctx, t)) continue;
-        if (place_gradient(node, call, i, accumulate, slots, keep_tape)) {
-            return gd_error_status(ctx);
-        }
-        call->dinput[i] = slots[i].buffer;
+        if (place_gradient(node, call, i, accumulate, keep_tape)) return gd_error_status(ctx);
     }
     return GD_OK;
 }
@@ -228,27 +216,25 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape)
                     .random_offset = node->random_offset,
                     .random_base = ctx->random_base};
     const int64_t tensors = 2 * ((int64_t)node->inputs + node->outputs);
-    call.input = gd_arena_array(ctx, tensors, sizeof(gd_tensor *), "backward");
-    bool *accumulate = gd_arena_array(ctx, node->inputs, sizeof(bool), "backward");
-    gradient_slot *slots = gd_arena_array(ctx, node->inputs, sizeof(gradient_slot), "backward");
-    if (gd_failed(ctx)) return ctx->status;
+    const int64_t bytes = tensors * (int64_t)sizeof(gd_tensor *) + node->inputs;
+    call.input = gd_arena_array(ctx, bytes, 1, "backward");
+    if (!call.input) return ctx->status;
     call.dinput = call.input + node->inputs;
     call.output = call.dinput + node->inputs;
     call.doutput = call.output + node->outputs;
+    bool *accumulate = (bool *)(call.input + tensors);
     call.accumulate = accumulate;
-    if (prepare_call(node, &call, accumulate, slots, keep_tape)) {
-        return gd_error_status(ctx);
-    }
+    if (prepare_call(node, &call, accumulate, keep_tape)) return gd_error_status(ctx);
     gd_status status = gd_run_kernel(op->backward[ctx->device->device], &call, true);
     if (status || gd_failed(ctx)) {
         return gd_fail(ctx, status, "%s: its backward failed", op->name);
     }
     for (int i = 0; i < node->inputs; i++) {
-        gradient_slot *slot = &slots[i];
-        if (!slot->target) continue;
-        if (slot->buffer == slot->target->grad) {
-            slot->target->grad_valid = true;
-        } else if (gd_grad_add(slot->target, slot->buffer, op->name)) {
+        gd_tensor *t = node->input[i];
+        if (!call.dinput[i]) continue;
+        if (call.dinput[i] == t->grad) {
+            t->grad_valid = true;
+        } else if (gd_grad_add(t, call.dinput[i], op->name)) {
             return gd_error_status(ctx);
         }
     }

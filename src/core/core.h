@@ -384,7 +384,11 @@ gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool 
 gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward);
 
 /* The dtype in which the kernels of this call take t. */
-gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
+static inline gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
+{
+    const bool own = call->op->mixed & GD_BIT(call->context->device->device);
+    return own || !gd_dtype_is_real(t->dtype) ? t->dtype : call->kernel_dtype;
+}
 
 /* ---- Segments (trace.c, recompute.c) ---------------------------------------------------- */
 
@@ -472,8 +476,19 @@ gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
 
 /* An error if value t of a node, with `version` in the forward, was freed or overwritten since. `whose`
  * and `role` name it: "backward", "input". */
-gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose,
-                         const char *role, uint64_t version);
+gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose,
+                          const char *role, const char *why);
+static inline gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose,
+                                       const char *role, uint64_t version)
+{
+    /* A step tensor that the user freed keeps its memory while it has readers. */
+    if (!t->storage || t->storage->released || (t->freed && !t->step))
+        return gd_refuse_value(node, t, whose, role, ", but that was freed");
+    if (version != t->storage->version)
+        return gd_refuse_value(node, t, whose, role,
+                               " as it was in the forward, but that was overwritten since");
+    return GD_OK;
+}
 
 /* Drops the nodes from `length` on. */
 void gd_tape_truncate(gd_context *ctx, int64_t length);

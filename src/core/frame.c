@@ -98,12 +98,6 @@ void *gd_call_scratch(const gd_call *call, size_t bytes)
 
 /* ---- Conversions -------------------------------------------------------------------------- */
 
-gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
-{
-    bool own = call->op->mixed & GD_BIT(call->context->device->device);
-    return own || !gd_dtype_is_real(t->dtype) ? t->dtype : call->kernel_dtype;
-}
-
 gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool strided,
                             const char *who)
 {

@@ -47,7 +47,8 @@ static gd_arena_chunk *arena_chunk_create(gd_context *ctx, size_t bytes, const c
 
 /* Makes a chunk with room for `bytes` the current one: the next that has rested and is large enough, or a
  * new one. */
-static gd_arena_chunk *arena_next_chunk(gd_context *ctx, size_t bytes, const char *what)
+static __attribute__((noinline)) gd_arena_chunk *arena_next_chunk(gd_context *ctx, size_t bytes,
+                                                                  const char *what)
 {
     gd_arena *arena = &ctx->arena;
     const uint64_t rest = ctx->options.poison ? RESTING_STEPS_POISONED : RESTING_STEPS;
@@ -120,20 +121,13 @@ void gd_arena_free(gd_context *ctx)
  * of a block is wasted; more of small ones, since blocks are multiples of 64. */
 static int pool_class_of(size_t bytes, size_t *block_bytes)
 {
-    size_t base = 64;
-    int index = 0;
-    while (base < bytes && base <= SIZE_MAX / 4) {
-        for (size_t quarter = 0; quarter < 4; quarter++, index++) {
-            size_t size = base + base / 4 * quarter;
-            if (bytes <= size) {
-                *block_bytes = (size + 63) / 64 * 64;
-                return index;
-            }
-        }
-        base *= 2;
-    }
-    *block_bytes = base;
-    return index;
+    *block_bytes = 64;
+    if (bytes <= 64) return 0;
+    const size_t most = SIZE_MAX / 2 + 1, last = (bytes < most ? bytes : most) - 1;
+    const int power = 63 - __builtin_clzll(last); /* of two, the greatest below bytes */
+    const size_t base = (size_t)1 << power, quarter = (last >> (power - 2)) - 3;
+    *block_bytes = (base + base / 4 * quarter + 63) / 64 * 64;
+    return 4 * (power - 6) + (int)quarter;
 }
 
 static void count_use(gd_context *ctx, gd_memory_class memory_class, size_t bytes)
