@@ -19,7 +19,7 @@ enum {
     PIECE = 1 << 16,   /* elements: 256 KiB of float, in the second level cache */
     WINDOWS = 96,      /* a piece has at least so many, and whole multiples of the half */
     JOINED = 16,       /* images are joined in multiples of this */
-    SHARE = 256,       /* windows of the channels that are unfolded or folded together */
+    SHARE = 2048,      /* windows of the channels that are unfolded or folded together */
     PARTIAL = 1 << 22, /* elements of partial sums of a weight's gradient, or one */
     PARTIAL_SUMS = 16  /* and at most so many sums */
 };
@@ -37,49 +37,83 @@ typedef struct columns {
     bool add;                 /* to what is there */
 } columns;
 
-/* What some windows of a row of the columns, from `begin` to `end`, have of the image: `rows` rows of n
- * numbers, `next` apart; in the image a number is `step` from the one before. Nothing is read or written
- * from the ends of the row and of the image on. */
+/* What some windows of a row of the columns, data[begin] to data[end], have of the image: `rows`
+ * rows of `width` windows. Row r is at data[row + r row_next]; its windows a to b are numbers of the image,
+ * window k the one at image[at + r image_next + k step]; the others are outside of it. Nothing is read or
+ * written beyond the two sizes; what a row has after `end` is written later. */
 typedef struct part {
-    REAL *begin, *end, *row, *image, *row_end, *image_end;
-    int64_t row_next, image_next, rows, n, step;
+    REAL *data, *image;
+    int64_t data_size, image_size, begin, end;
+    int64_t row, row_next, at, image_next, rows;
+    int64_t width, a, b, step;
 } part;
 
 typedef void part_function(const part *p, REAL weight, double *sum);
 
-/* Zeros from `to` on, at least up to `end`: whole vectors, where what follows is written later. */
-static inline void zero(REAL *to, const REAL *end, const REAL *row_end)
+/* Zeros up to data[end] at least: by whole vectors, since what follows is written later. */
+static inline void zero(const part *p, int64_t from, int64_t end)
 {
-    for (; to < end && row_end - to >= LANES; to += LANES) vec_store(to, (vec){0});
-    for (; to < end; to++) *to = 0;
+    for (; from < end && p->data_size - from >= LANES; from += LANES)
+        vec_store(p->data + from, (vec){0});
+    for (; from < end; from++) p->data[from] = 0;
 }
 
-/* The windows from `begin` to `end` are those of the image, or 0 outside of it. By whole vectors: zeros
- * follow the n numbers of a row. */
+/* Rows r to `end`, number by number. */
+static inline void copy_numbers(const part *p, int64_t r, int64_t end)
+{
+    const int64_t n = p->b - p->a, step = p->step;
+    for (; r < end; r++) {
+        const int64_t row = p->row + r * p->row_next;
+        REAL *to = p->data + row + p->a;
+        const REAL *from = p->image + p->at + r * p->image_next + p->a * step;
+        zero(p, row, row + p->a);
+        if (step == 1)
+            memcpy(to, from, (size_t)n * sizeof *to);
+        else
+            for (int64_t k = 0; k < n; k++) to[k] = from[k * step];
+        zero(p, row + p->b, row + p->width);
+    }
+}
+
+/* The lane of number n of a row, or the first or the end. */
+static inline lane_number lane_of(int64_t n)
+{
+    return (lane_number)gd_min64(gd_max64(n, 0), LANES);
+}
+
+/* Rows r to `end` by whole vectors, from the beginning of a row, which is aligned more often than a. */
+static __attribute__((noinline)) void copy_vectors(const part *p, int64_t r, int64_t end)
+{
+    const lanes lane = lane_numbers();
+    const int64_t a = p->a, b = p->b, width = p->width;
+    const int64_t row_next = p->row_next, image_next = p->image_next;
+    REAL *to = p->data + p->row + r * row_next;
+    const REAL *from = p->image + p->at + r * image_next;
+    for (; r < end; r++, to += row_next, from += image_next) {
+        for (int64_t k = 0; k < width; k += LANES) {
+            vec x = vec_load(from + k);
+            if (k < a || k + LANES > b)
+                x = vec_choose((lane >= lane_of(a - k)) & (lane < lane_of(b - k)), x, (vec){0});
+            vec_store(to + k, x);
+        }
+    }
+}
+
+/* The windows from `begin` to `end` are those of the image, or 0 outside of it. */
 static inline void copy_to_row(const part *p, REAL weight, double *sum)
 {
     (void)weight, (void)sum;
-    const int64_t whole = gd_round_up(p->n, LANES), last = whole - LANES;
-    const lanes own = lane_numbers() < (lane_number)(p->n - last);
-    int64_t fit = p->step == 1 ? p->rows : 0; /* rows of which the vectors fit */
-    while (fit > 0 && (whole > p->row_end - p->row - (fit - 1) * p->row_next ||
-                       whole > p->image_end - p->image - (fit - 1) * p->image_next))
-        fit--;
-    REAL *row = p->row, *image = p->image;
-    REAL *done = p->rows <= 0 || p->row_next > whole ? p->end : row;
-    zero(p->begin, done, p->row_end);
-    for (int64_t r = 0; r < fit; r++, row += p->row_next, image += p->image_next) {
-        for (int64_t k = 0; k < last; k += LANES) vec_store(row + k, vec_load(image + k));
-        vec_store(row + last, vec_choose(own, vec_load(image + last), (vec){0}));
-    }
-    if (fit > 0) done = row - p->row_next + whole;
-    for (int64_t r = fit; r < p->rows; r++, row += p->row_next, image += p->image_next) {
-        zero(done, row, p->row_end);
-        if (p->step == 1) memcpy(row, image, (size_t)p->n * sizeof *row);
-        for (int64_t k = 0; p->step != 1 && k < p->n; k++) row[k] = image[k * p->step];
-        done = row + p->n;
-    }
-    zero(done, p->end, p->row_end);
+    const int64_t whole = gd_round_up(p->width, LANES);
+    int64_t r0 = 0, r1 = p->step == 1 ? p->rows : 0; /* rows whose vectors fit */
+    while (r0 < r1 && p->at + r0 * p->image_next < 0) r0++;
+    while (r0 < r1 && (p->at + (r1 - 1) * p->image_next + whole > p->image_size ||
+                       p->row + (r1 - 1) * p->row_next + whole > p->data_size))
+        r1--;
+    zero(p, p->begin, p->row);
+    copy_numbers(p, 0, r0);
+    copy_vectors(p, r0, r1);
+    copy_numbers(p, r1, p->rows);
+    zero(p, p->row + p->rows * p->row_next, p->end);
 }
 
 /* to[i to_step] += weight from[i from_step] */
@@ -94,13 +128,23 @@ static inline void add_numbers(REAL *to, int64_t to_step, const REAL *from, int6
     }
 }
 
+/* The numbers of a row that are the image's: b - a in both. */
+static inline REAL *row_of(const part *p, int64_t r)
+{
+    return p->data + p->row + r * p->row_next + p->a;
+}
+
+static inline REAL *image_of(const part *p, int64_t r)
+{
+    return p->image + p->at + r * p->image_next + p->a * p->step;
+}
+
 /* row += weight image */
 static inline void add_to_row(const part *p, REAL weight, double *sum)
 {
     (void)sum;
     for (int64_t r = 0; r < p->rows; r++)
-        add_numbers(p->row + r * p->row_next, 1, p->image + r * p->image_next, p->step, p->n,
-                    weight);
+        add_numbers(row_of(p, r), 1, image_of(p, r), p->step, p->b - p->a, weight);
 }
 
 /* image += weight row */
@@ -108,22 +152,22 @@ static inline void add_to_image(const part *p, REAL weight, double *sum)
 {
     (void)sum;
     for (int64_t r = 0; r < p->rows; r++)
-        add_numbers(p->image + r * p->image_next, p->step, p->row + r * p->row_next, 1, p->n,
-                    weight);
+        add_numbers(image_of(p, r), p->step, row_of(p, r), 1, p->b - p->a, weight);
 }
 
 /* sum += row image */
 static inline void add_product(const part *p, REAL weight, double *sum)
 {
     (void)weight;
+    const int64_t n = p->b - p->a;
     for (int64_t r = 0; r < p->rows; r++) {
-        const REAL *row = p->row + r * p->row_next, *image = p->image + r * p->image_next;
+        const REAL *row = row_of(p, r), *image = image_of(p, r);
         REAL dot = 0;
         if (p->step == 1) {
 #pragma omp simd reduction(+ : dot)
-            for (int64_t k = 0; k < p->n; k++) dot += row[k] * image[k];
+            for (int64_t k = 0; k < n; k++) dot += row[k] * image[k];
         } else {
-            for (int64_t k = 0; k < p->n; k++) dot += row[k] * image[k * p->step];
+            for (int64_t k = 0; k < n; k++) dot += row[k] * image[k * p->step];
         }
         *sum += (double)dot;
     }
@@ -142,6 +186,21 @@ static inline int64_t windows_within(const conv_sizes *s, int axis, int64_t n)
     return n <= 0 ? 0 : gd_min64(most, step == 1 ? n : gd_divide_up(n, step));
 }
 
+/* Calls f for the rows of a part whose windows are runs, with a step of more than 1: each run is a row. */
+static inline __attribute__((always_inline)) void
+each_run(const part *p, int64_t run, part_function *f, REAL weight, double *sum)
+{
+    part own = *p;
+    own.rows = (p->b - p->a) / run, own.row_next = own.width = own.b = run, own.a = 0;
+    own.image_next = p->step * run, own.step = 1;
+    for (int64_t r = 0; r < p->rows; r++, own.begin = own.end) {
+        own.row = p->row + r * p->row_next + p->a;
+        own.at = p->at + r * p->image_next + p->a * p->step;
+        own.end = r + 1 < p->rows ? own.row + p->b - p->a : p->end;
+        f(&own, weight, sum);
+    }
+}
+
 /* Calls f for what rows (c, i, j) of the columns have of the image, for c from c0 to c1. Windows p0 to p1
  * are those that end a row, whole rows, and those that begin one. */
 static inline __attribute__((always_inline)) void each_part(const columns *w, int64_t c0,
@@ -150,7 +209,8 @@ static inline __attribute__((always_inline)) void each_part(const columns *w, in
                                                             double *sum)
 {
     const conv_sizes *s = w->sizes;
-    const int64_t OW = s->OW, run = w->run, plane = s->H * s->W * run, all = (w->p1 - w->p0) * run;
+    const int64_t OW = s->OW, run = w->run, plane = s->H * s->W * run;
+    const int64_t later = s->KH * s->KW - i * s->KW - j; /* rows of a channel, with this one */
     const int64_t step = s->stride[1], below = s->stride[0] * s->W * run;
     const int64_t top = i * s->dilation[0] - s->padding[0],
                   left = j * s->dilation[1] - s->padding[1];
@@ -161,29 +221,28 @@ static inline __attribute__((always_inline)) void each_part(const columns *w, in
         n = gd_min64(OW - ow, w->p1 - p);
         rows = n < OW ? 1 : w->p1 - p == OW * s->OH ? s->OH : (w->p1 - p) / OW;
         const int64_t r0 = gd_max64(oh, top_row), r1 = gd_min64(oh + rows, end_row);
-        const int64_t a = gd_max64(ow, first), b = gd_min64(ow + n, end);
-        const int64_t begin = (p - w->p0) * run, at = (r0 * OW + a - w->p0) * run;
-        const int64_t m = r0 * below + (top * s->W + a * step + left) * run;
-        for (int64_t c = c0; c < c1; c++) {
-            REAL *row = w->data + ((c * s->KH + i) * s->KW + j) * w->row;
-            REAL *image = w->image + c * plane;
-            part own = {.begin = row + begin, .end = row + begin + n * rows * run};
-            own.row = row + at, own.row_next = OW * run, own.row_end = row + all;
-            own.image = image + m, own.image_next = below, own.image_end = image + plane;
-            own.rows = a < b ? r1 - r0 : 0, own.n = (b - a) * run, own.step = step;
-            if (step == 1 || run == 1 || own.rows <= 0) {
+        const int64_t a = gd_max64(first - ow, 0), b = gd_min64(end - ow, n);
+        part own = {.data_size = later * w->row, .begin = (p - w->p0) * run, .image = w->image};
+        own.image_size = w->channels * plane;
+        own.end = own.begin + n * rows * run, own.rows = a < b ? gd_max64(r1 - r0, 0) : 0;
+        own.row = own.rows > 0 ? (r0 * OW + ow - w->p0) * run : own.end, own.row_next = OW * run;
+        own.at = r0 * below + (top * s->W + ow * step + left) * run + c0 * plane;
+        own.image_next = below;
+        own.width = n * run, own.a = a * run, own.b = b * run, own.step = step;
+        for (int64_t c = c0; c < c1; c++, own.at += plane) {
+            own.data = w->data + ((c * s->KH + i) * s->KW + j) * w->row;
+            if (step == 1 || run == 1 || own.rows <= 0)
                 f(&own, weight, sum);
-                continue;
-            }
-            REAL *last = own.end; /* each run of a row is a row */
-            own.rows = b - a, own.row_next = own.n = run, own.image_next = step * run, own.step = 1;
-            for (int64_t r = r0; r < r1; r++, own.row += OW * run, own.image += below) {
-                own.end = r + 1 < r1 ? own.row + (b - a) * run : last;
-                f(&own, weight, sum);
-                own.begin = own.end;
-            }
+            else
+                each_run(&own, run, f, weight, sum);
         }
     }
+}
+
+/* So many that the image's part of a share stays in the first level cache. */
+static int64_t shares_of(int64_t channels, int64_t windows)
+{
+    return gd_divide_up(channels, gd_max64(1, SHARE / gd_max64(1, windows)));
 }
 
 /* Share t of the channels. */
@@ -230,9 +289,9 @@ static gd_status move_all(const gd_call *call, gd_tensor *image, gd_tensor *cols
     const conv_sizes s = conv_sizes_of_columns(call->args, image);
     const int64_t P = conv_positions(&s), count = gd_tensor_count(cols);
     const int threads = gd_threads_for(call->threads, count);
-    const int64_t shares = gd_divide_up(s.B * s.C, gd_max64(1, SHARE / P));
-    const columns w = {&s, gd_data(image), gd_data(cols), P, 0, P, 1, s.B * s.C, shares, add};
-    gd_for_each(threads, shares, task, &w);
+    const columns w = {&s, gd_data(image), gd_data(cols),           P,  0, P,
+                       1,  s.B * s.C,      shares_of(s.B * s.C, P), add};
+    gd_for_each(threads, w.shares, task, &w);
     return GD_OK;
 }
 
@@ -450,15 +509,15 @@ static gd_status run_items(const gd_call *call, conv_work *w, item_function *ite
 static columns piece_at(const conv_work *w, const block *k, int64_t p0)
 {
     const int64_t p1 = gd_min64(w->P, p0 + k->windows);
-    return (columns){&w->sizes, k->image.data, k->piece, (p1 - p0) * k->n, p0,
-                     p1,        k->n,          w->C,     w->inner,         false};
+    return (columns){&w->sizes, k->image.data, k->piece, (p1 - p0) * k->n,         p0,
+                     p1,        k->n,          w->C,     shares_of(w->C, p1 - p0), false};
 }
 
 /* It as a matrix, unfolded; a pointwise convolution has the image itself. */
 static gemm_matrix unfolded(const conv_work *w, const block *k, const columns *c)
 {
     if (conv_is_pointwise(&w->sizes)) return (gemm_matrix){k->image.data + c->p0 * k->n, k->row, 1};
-    gd_for_each(w->inner, w->inner, unfold_share, c);
+    gd_for_each(w->inner, c->shares, unfold_share, c);
     return (gemm_matrix){c->data, c->row, 1};
 }
 
@@ -517,7 +576,7 @@ static void scatter_item(const conv_work *w, int64_t item, char *memory)
         gemm(point ? k.image.data + p0 * k.n : c.data, point ? k.row : c.row, weight,
              (gemm_matrix){k.other.data + p0 * k.n, k.row, 1}, w->K, c.row, w->O, point, k.scratch,
              w->inner);
-        if (!point) gd_for_each(w->inner, w->inner, fold_share, &c);
+        if (!point) gd_for_each(w->inner, c.shares, fold_share, &c);
     }
     divide(&k.image, k.n);
 }
