@@ -26,6 +26,7 @@ done <<'LIST'
 \b(gd_params_share|gd_share_options|gd_share)\b@include src kernels train tests python
 \b(gd_group_tell|gd_group_gather|gd_group_hand_out|gd_group_still)\b@include src train tests
 \b(WORD_MINE|WORD_ALL|WORD_STILL|WORD_OVER|WORD_LEFT|tell_why|hear|hear_why|hear_all)\b@src/group
+\b([lL]obby|LOBBY|[mM]isfit|MISFIT|[tT]urn(ed)?[ _]away|take_in)\b@src/group include tests/groups
 \b(double share)\b@kernels/optim include/gradus src/optim src/core
 \b(rms_leave|lonely)\b@kernels/rms_norm
 call->storage|node->storage@kernels src include bench tests python
@@ -34,6 +35,7 @@ gd_by_storage|gd_hopper|GD_HOPPER_ASM|gd_cuda_divide_up|[^_]ceil_div\(@kernels
 \bwindows?\b@src/core src/inspect kernels/shape kernels/copy
 gd_(check_)?window@src tests
 [cC]ensus@src include tests docs python
+gd_check_place\b|llama_weight_place|place_random@src train tests
 \broom\b;|\broom\[|->room\b|\.room\b|\*room\b|\broom =@src include kernels
 turn_back\b|\bstruct turn\b@kernels
 ->(asked|told)\b@src/optim
