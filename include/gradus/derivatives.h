@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 typedef struct gd_product_options {
-    /* As of gd_gradients_options: the products may be differentiated again. If not, what was recorded
+    /* The products may be differentiated again, as gradients of gd_gradients_options. If not, what was recorded
      * for them is dropped, and any number may be taken in one step. */
     bool differentiable;
 } gd_product_options;

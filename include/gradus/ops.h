@@ -488,7 +488,7 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
 
 /* ---- Along one axis (kernels/axis) -------------------------------------------------------- */
 
-/* As PyTorch's of the same names; `axis` may be negative: from the end. */
+/* These ops are PyTorch's of the same names; a negative `axis` counts from the end. */
 
 /* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
  * many dimensions as x and, except along the axis, no larger -> y of its shape. An index outside
@@ -515,7 +515,7 @@ GD_API gd_tensor *gd_cumsum(gd_tensor *x, int axis);
 /* The index of the largest element, the first of equal ones, or the first NaN: GD_INT32, without a
  * gradient. An axis of size 0 is an error. keep_dims leaves the axis in the shape with size 1. */
 GD_API gd_tensor *gd_argmax(gd_tensor *x, int axis, bool keep_dims);
-/* That of the smallest, the first of equal ones, or the first NaN. */
+/* The index of the smallest element, the first of equal ones, or the first NaN. */
 GD_API gd_tensor *gd_argmin(gd_tensor *x, int axis, bool keep_dims);
 /* The k largest (or smallest) elements, 0 <= k <= size of the axis, the largest (smallest) first;
  * of equal ones the lower index comes first, and NaN counts as larger than any number. Returns the

@@ -287,8 +287,8 @@ static inline void gd_new_version(gd_context *ctx, gd_storage *storage)
 void gd_copy_packed(gd_context *ctx, void *to, gd_dtype to_dtype, void *from, gd_dtype from_dtype,
                     int64_t n);
 
-/* It has changed, by a call of the user's. In a buffer that stays between steps; in a step it is part of
- * it, as what its ops do to buffers. */
+/* Notes that a call of the user's has changed a storage. Between steps a buffer keeps the change; during a
+ * step it is part of the step, as what its ops do to buffers. */
 void gd_written(gd_context *ctx, gd_storage *storage);
 
 /* A storage header, heap or arena, without memory. */

@@ -17,7 +17,7 @@ gd_cuda_code_kind gd_cuda_code_for(const char *list, int gpu);
 /* Writes the list as text, cut off at `size`: "7.5 (PTX), 8.0, 9.0a"; "none" if it is empty. */
 void gd_cuda_code_text(const char *list, char *text, size_t size);
 
-/* That of this build. */
+/* The list of this build. */
 extern const char gd_cuda_code_list[];
 
 #endif

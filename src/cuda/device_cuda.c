@@ -259,7 +259,7 @@ static cudaError_t wait_for_stream(gd_context *ctx)
     return error ? error : wait_for_event(ctx, cuda->end);
 }
 
-/* Not by a download, which would report faults that an update has yet to see. */
+/* Copies directly: a download would report faults that an update has yet to see. */
 static bool cuda_is_filled(gd_context *ctx, const void *data, int byte, size_t bytes)
 {
     unsigned char host[GD_MARGIN];

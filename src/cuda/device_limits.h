@@ -39,7 +39,7 @@ int gd_cuda_plan_multiprocessors(const gd_cuda_limits *limits);
  * GRADUS_GPU_AS=8.9 in the environment: the library sees at most what a GPU of this compute
  * capability has. */
 
-/* Those of a GPU of this compute capability, with code for it. */
+/* The limits of a GPU of this compute capability, with code for it. */
 gd_cuda_limits gd_cuda_limits_of(int capability);
 
 /* Makes the library see the smaller of each of these and the device's; NULL: the device's
