@@ -3,9 +3,9 @@
 #   gradus_static    libgradus.a, the same in one object, everything else made local
 #   gradus_internal  an archive with all symbols, for our own tests
 
-file(GLOB core_sources CONFIGURE_DEPENDS src/core/*.c src/cuda/*.c src/files/*.c
+file(GLOB core_sources CONFIGURE_DEPENDS src/core/*.c src/cpu/*.c src/cuda/*.c src/files/*.c
      src/gradcheck/*.c src/gradcheck/diagnose/*.c src/gradients/*.c src/group/*.c
-     src/inspect/*.c src/optim/*.c src/tensors/*.c)
+     src/inspect/*.c src/optim/*.c src/recompute/*.c src/tensors/*.c)
 file(GLOB op_sources CONFIGURE_DEPENDS kernels/*.c kernels/*/*.c)
 file(GLOB real_sources CONFIGURE_DEPENDS kernels/*/*_cpu.c)
 file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/*.cu kernels/*/*.cu src/cuda/*_cuda.c src/cuda/*.cu
@@ -63,7 +63,7 @@ endif()
 # as those of messages. What reads files and messages of others has more (flags.cmake).
 if(gradus_link_hardened)
     set(quick_sources ${core_sources} ${op_sources})
-    list(FILTER quick_sources INCLUDE REGEX "/(src/core|src/gradients|src/optim|src/tensors|kernels)/")
+    list(FILTER quick_sources INCLUDE REGEX "/(src/core|src/cpu|src/gradients|src/optim|src/recompute|src/tensors|kernels)/")
     set_property(SOURCE ${quick_sources} APPEND PROPERTY COMPILE_OPTIONS -fstack-protector)
 endif()
 

@@ -90,7 +90,7 @@ void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end)
 {
     for (int64_t i = first; i < end; i++) {
         gd_node *node = ctx->tape[i];
-        node->leads = node->trace && gd_trace_reads_wanted(node->trace);
+        node->leads = node->segment && node->segment->reads_wanted(node->segment);
         for (int k = 0; k < node->inputs && !node->leads; k++)
             node->leads = node->input[k] && node->input[k]->wanted;
         for (int k = 0; k < node->outputs && node->leads; k++)

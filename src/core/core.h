@@ -96,7 +96,7 @@ void gd_guard_trim(gd_context *ctx);
 /* Moves a storage's bytes to another class of the statistics. */
 void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class);
 
-/* ---- Devices (device_cpu.c, device_cuda.c) ---------------------------------------------- */
+/* ---- Devices (src/cpu, src/cuda) ------------------------------------------------------------ */
 
 /* The interface to a device; its kernels are the services (services.h). */
 struct gd_device_table {
@@ -166,17 +166,17 @@ struct gd_context {
     gd_node **tape;
     int64_t tape_length, tape_capacity;
     int no_grad;       /* depth of gd_no_grad_begin */
-    bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
+    bool saw_gradient; /* an op was given an input that requires a gradient; see src/recompute */
     bool in_backward;
     const gd_tensor *before; /* the user's newest tensor when the backward or gd_gradients began */
     /* Set while gd_gradients runs: walks are for the tensors that are `wanted`. Otherwise NULL. */
     const gd_gradients_options *gradients;
-    int segments;           /* of gd_recompute that are running, nested */
-    int repeats;            /* depth of gd_repeat_begin */
-    bool retain_grads;      /* of all outputs: gd_tape_record_norms */
-    int64_t tape_floor;     /* nodes before this one are outside the segment being recomputed */
-    struct gd_trace *trace; /* of the innermost segment that is running, see trace.c */
-    uint64_t calls;         /* made so far, of ops */
+    int segments;       /* of gd_recompute that are running, nested */
+    int repeats;        /* depth of gd_repeat_begin */
+    bool retain_grads;  /* of all outputs: gd_tape_record_norms */
+    int64_t tape_floor; /* nodes before this one are outside the segment being recomputed */
+    struct gd_call_listener *segment; /* that of the innermost segment that is running */
+    uint64_t calls;                   /* made so far, of ops */
     /* What it was when the step began, at its last backward, when gd_tensor_set_requires_grad and
      * gd_no_grad_begin were called last, and after the last call that was not recorded. */
     uint64_t calls_at_begin, calls_at_backward, calls_at_require, calls_at_no_grad, unrecorded;
@@ -390,36 +390,27 @@ static inline gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
     return own || !gd_dtype_is_real(t->dtype) ? t->dtype : call->kernel_dtype;
 }
 
-/* ---- Segments (trace.c, recompute.c) ---------------------------------------------------- */
+/* ---- Segments (src/recompute) ------------------------------------------------------------- */
 
-/* Returns the memory of all that was made for the step since, but for `except` and what is kept, and
- * drops the headers. */
-void gd_drop_since(gd_context *ctx, const gd_tensor *tensor_before,
-                   const gd_storage *storage_before, const gd_storage *except);
+/* One who is told of the calls of a segment of gd_recompute. */
+typedef struct gd_call_listener {
+    struct gd_call_listener *outer; /* that of the segment around this one */
+    const gd_call_frame *frame; /* the one around its calls; others are made by an op's kernel */
+    gd_status (*call)(struct gd_call_listener *listener, const gd_call *call);
+    /* Whether the segment reads a leaf whose gradient is wanted. */
+    bool (*reads_wanted)(const struct gd_call_listener *listener);
+} gd_call_listener;
 
-/* What a segment of gd_recompute did in its first run, in the arena. */
-typedef struct gd_trace {
-    struct gd_trace *outer; /* of the segment around this one */
-    const gd_call_frame *frame;
-    struct gd_traced_call *first, **next; /* the calls; where the next one is or will be */
-    int64_t number;                       /* of the last call, from 1 */
-    uint64_t calls, versions;             /* of the context when the run began */
-    bool again;                           /* it is the second */
-} gd_trace;
+/* Tells of a call before it runs. `frame`: the one around it. */
+static inline gd_status gd_tell_call(const gd_call *call, const gd_call_frame *frame)
+{
+    gd_context *ctx = call->context;
+    for (gd_call_listener *l = ctx->segment; l && !gd_failed(ctx); l = l->outer)
+        if (frame == l->frame) l->call(l, call);
+    return ctx->status;
+}
 
-/* Around a run: the first leaves its calls in the trace, the second is compared with them. `y`: what
- * the segment returned. */
-void gd_trace_begin(gd_context *ctx, gd_trace *trace, bool again);
-void gd_trace_end(gd_context *ctx, gd_trace *trace, gd_tensor *y);
-
-/* Called for every call, before it runs: takes it down, or compares it. `frame`: the one around the
- * call. An error if a second run differs from the first. */
-gd_status gd_trace_call(const gd_call *call, const gd_call_frame *frame);
-
-/* Whether the segment reads a leaf whose gradient is wanted. */
-bool gd_trace_reads_wanted(const gd_trace *trace);
-
-/* ---- The tape (tape.c, backward.c, backward_call.c, recompute.c) ------------------------ */
+/* ---- The tape (tape.c, backward.c, backward_call.c) --------------------------------------- */
 
 struct gd_node {
     const gd_op *op;
@@ -430,12 +421,12 @@ struct gd_node {
     gd_tensor **input, **output, **save;
     uint64_t *versions; /* [inputs + outputs] of their storages after the forward */
     uint64_t seed, random_offset;
-    int64_t index;         /* on the tape */
-    const gd_trace *trace; /* of a segment; otherwise NULL */
-    bool used;             /* a backward has visited it */
-    bool marked;           /* the running backward will visit it */
-    bool leads;            /* of gd_gradients: it reads a tensor that is wanted */
-    gd_node *via;          /* the node that it was reached from, for messages */
+    int64_t index;                   /* on the tape */
+    const gd_call_listener *segment; /* of gd_recompute; otherwise NULL */
+    bool used;                       /* a backward has visited it */
+    bool marked;                     /* the running backward will visit it */
+    bool leads;                      /* of gd_gradients: it reads a tensor that is wanted */
+    gd_node *via;                    /* the node that it was reached from, for messages */
 };
 
 /* Appends a node. It takes over the call's arrays, which are in the arena; the arguments are copied
@@ -489,6 +480,11 @@ static inline gd_status gd_check_value(const gd_node *node, const gd_tensor *t, 
                                " as it was in the forward, but that was overwritten since");
     return GD_OK;
 }
+
+/* Returns the memory of all that was made for the step since, but for `except` and what is kept, and
+ * drops the headers. */
+void gd_drop_since(gd_context *ctx, const gd_tensor *tensor_before,
+                   const gd_storage *storage_before, const gd_storage *except);
 
 /* Drops the nodes from `length` on. */
 void gd_tape_truncate(gd_context *ctx, int64_t length);

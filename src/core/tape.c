@@ -105,6 +105,19 @@ void gd_tape_truncate(gd_context *ctx, int64_t length)
     }
 }
 
+void gd_drop_since(gd_context *ctx, const gd_tensor *tensor_before,
+                   const gd_storage *storage_before, const gd_storage *except)
+{
+    for (gd_tensor *t = ctx->step_tensors; t != tensor_before; t = t->next) {
+        if (t->storage && t->storage->step && t->storage != except && !t->storage->keep) {
+            t->freed = true;
+        }
+    }
+    for (gd_storage *s = ctx->step_storages; s != storage_before; s = s->next) {
+        if (s != except && !s->keep) gd_storage_release(ctx, s);
+    }
+}
+
 int64_t gd_tape_length(const gd_context *ctx)
 {
     return ctx ? ctx->tape_length : 0;

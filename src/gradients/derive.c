@@ -65,7 +65,7 @@ static gd_tensor *value_of(const gd_node *node, gd_tensor *t, const char *role, 
 {
     const char *whose = node->op->derivative ? "derivative" : "definition";
     if (gd_check_value(node, t, whose, role, version)) return NULL;
-    return gd_dtype_is_real(t->dtype) && !node->trace ? in_dtype(t, node->dtype) : t;
+    return gd_dtype_is_real(t->dtype) && !node->segment ? in_dtype(t, node->dtype) : t;
 }
 
 static gd_status prepare_inputs(const gd_node *node, gd_call *call)
@@ -207,7 +207,7 @@ static void derive_nodes(gd_context *ctx, int64_t first, int64_t end)
         bool reached = false, asked = false;
         for (int k = 0; k < node->outputs; k++) reached = reached || node->output[k]->cotangent;
         for (int k = 0; k < node->inputs; k++) asked = asked || is_asked(node->input[k]);
-        if (!reached || !(asked || (node->trace && node->leads))) continue;
+        if (!reached || !(asked || (node->segment && node->leads))) continue;
         bool *freed =
             gd_arena_array(ctx, (int64_t)node->inputs + node->outputs, sizeof *freed, "gradients");
         if (!freed) return;

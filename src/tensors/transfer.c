@@ -129,7 +129,7 @@ gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
     return write_as(t, GD_FLOAT64, host, 0, who);
 }
 
-/* For a segment (trace.c) a copy is one of its ops. */
+/* For a segment (src/recompute) a copy is one of its ops. */
 static const gd_op copy_op = {.name = "tensor_copy", .inputs = 1, .input_names = {"src"}};
 
 gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
@@ -148,7 +148,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
     }
     gd_tensor *input = (gd_tensor *)src;
     const gd_call call = {.context = ctx, .op = &copy_op, .inputs = 1, .input = &input};
-    if (gd_trace_call(&call, ctx->frame)) return ctx->status;
+    if (gd_tell_call(&call, ctx->frame)) return ctx->status;
     if (dst->count == 0) return GD_OK;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);

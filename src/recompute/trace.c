@@ -9,7 +9,7 @@
  *
  * What the run has itself written to has no version that could be compared. What an op with a
  * backward updates is not compared: nothing that the second run computes depends on it. */
-#include "core/core.h"
+#include "recompute/trace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -157,44 +157,16 @@ static gd_status compare(gd_trace *trace, const gd_call *call)
 
 /* ---- Both --------------------------------------------------------------------------------- */
 
-static gd_status add(gd_trace *trace, const gd_call *call)
+static gd_status add(gd_call_listener *listener, const gd_call *call)
 {
+    gd_trace *trace = (gd_trace *)listener;
     trace->number++;
     return trace->again ? compare(trace, call) : append(trace, call);
 }
 
-gd_status gd_trace_call(const gd_call *call, const gd_call_frame *frame)
+static bool reads_wanted(const gd_call_listener *listener)
 {
-    gd_context *ctx = call->context;
-    for (gd_trace *trace = ctx->trace; trace && !gd_failed(ctx); trace = trace->outer) {
-        /* Otherwise it was made by an op's kernel. */
-        if (frame == trace->frame) add(trace, call);
-    }
-    return ctx->status;
-}
-
-void gd_trace_begin(gd_context *ctx, gd_trace *trace, bool again)
-{
-    if (!again) *trace = (gd_trace){.first = NULL};
-    trace->outer = ctx->trace;
-    trace->frame = ctx->frame;
-    trace->next = &trace->first;
-    trace->number = 0;
-    trace->calls = ctx->calls;
-    trace->versions = ctx->versions;
-    trace->again = again;
-    ctx->trace = trace;
-}
-
-void gd_trace_end(gd_context *ctx, gd_trace *trace, gd_tensor *y)
-{
-    const gd_call call = {.context = ctx, .op = &end, .inputs = 1, .input = &y};
-    ctx->trace = trace->outer;
-    if (!gd_failed(ctx)) add(trace, &call);
-}
-
-bool gd_trace_reads_wanted(const gd_trace *trace)
-{
+    const gd_trace *trace = (const gd_trace *)listener;
     for (const traced_call *c = trace->first; c; c = c->next) {
         for (int i = 0; i < c->call.inputs; i++) {
             const gd_tensor *t = c->input[i].t;
@@ -202,4 +174,24 @@ bool gd_trace_reads_wanted(const gd_trace *trace)
         }
     }
     return false;
+}
+
+void gd_trace_begin(gd_context *ctx, gd_trace *trace, bool again)
+{
+    if (!again) *trace = (gd_trace){.first = NULL};
+    trace->listener = (gd_call_listener){
+        .outer = ctx->segment, .frame = ctx->frame, .call = add, .reads_wanted = reads_wanted};
+    trace->next = &trace->first;
+    trace->number = 0;
+    trace->calls = ctx->calls;
+    trace->versions = ctx->versions;
+    trace->again = again;
+    ctx->segment = &trace->listener;
+}
+
+void gd_trace_end(gd_context *ctx, gd_trace *trace, gd_tensor *y)
+{
+    const gd_call call = {.context = ctx, .op = &end, .inputs = 1, .input = &y};
+    ctx->segment = trace->listener.outer;
+    if (!gd_failed(ctx)) add(&trace->listener, &call);
 }

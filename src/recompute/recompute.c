@@ -5,7 +5,7 @@
  * detached views of its inputs ("local leaves"), and its calls are compared with those of the
  * first run (trace.c); a walk visits only the new nodes; the gradients of the local leaves are added
  * to those of the real inputs; the new nodes are dropped. */
-#include "core/core.h"
+#include "recompute/trace.h"
 
 #include <string.h>
 
@@ -15,19 +15,6 @@ typedef struct recompute_args {
     gd_random_state random; /* so that dropout repeats */
     gd_trace trace;
 } recompute_args;
-
-void gd_drop_since(gd_context *ctx, const gd_tensor *tensor_before,
-                   const gd_storage *storage_before, const gd_storage *except)
-{
-    for (gd_tensor *t = ctx->step_tensors; t != tensor_before; t = t->next) {
-        if (t->storage && t->storage->step && t->storage != except && !t->storage->keep) {
-            t->freed = true;
-        }
-    }
-    for (gd_storage *s = ctx->step_storages; s != storage_before; s = s->next) {
-        if (s != except && !s->keep) gd_storage_release(ctx, s);
-    }
-}
 
 static bool made_since(const gd_context *ctx, const gd_tensor *tensor_before, const gd_tensor *t)
 {
@@ -221,7 +208,7 @@ gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user, gd_tens
     gd_node *node = gd_tape_append(&call);
     if (!node) return NULL;
     node->args = args;
-    node->trace = &args->trace;
+    node->segment = &args->trace.listener;
     node->backward = recompute_backward;
     return y;
 }
