@@ -63,9 +63,13 @@ static gd_status check_indices(const gd_call *call)
     const int32_t *at = gd_data(index);
     gd_walk walk = gd_walk_like(index);
     gd_walk_add_tensor(&walk, index);
+    gd_walk_merge(&walk);
+    int64_t step;
+    const int64_t cols = gd_walk_take_last(&walk, &step);
     gd_walk_seek(&walk, 0);
-    for (int64_t i = 0; i < gd_tensor_count(index); i++, gd_walk_next(&walk)) {
-        const int32_t k = at[walk.offset[0]];
+    for (int64_t i = 0, col = 0; i < gd_tensor_count(index); i++, col++) {
+        if (col == cols) gd_walk_next(&walk), col = 0;
+        const int32_t k = at[walk.offset[0] + col * step];
         if (k >= 0 && k < n) continue;
         return gd_refuse(call,
                          "element %lld of index %s is %d, wanted 0 to %lld, along axis %d of x %s",
