@@ -99,6 +99,19 @@ void gd_max_derivative(const gd_call *call)
     call->dinput[0] = shared(call, call->input[0], call->output[0]);
 }
 
+/* x divided by its largest |x|, for p < 0 by the smallest, if that is a number other than 0. As a constant:
+ * multiples of x have the same gradient, so none by that factor is left out. */
+static gd_tensor *of_size_1(const gd_call *call, gd_tensor *x)
+{
+    const gd_norm_args *args = call->args;
+    const gd_reduce_args *reduce = &args->reduce;
+    gd_tensor *size = gd_abs(gd_detach(x));
+    size = (args->p < 0 ? gd_min : gd_max)(size, reduce->all ? NULL : reduce->axes, reduce->count,
+                                           reduce->keep_dims);
+    size = unless(is(size, INFINITY), unless(is(size, 0), size, 1), 1);
+    return over(x, back(call, size));
+}
+
 /* dx = dy sign(x) |x / y|^(p - 1), and 0 where x or y is; dy x / y for p = 2. The norm is computed
  * again, since the tape does not keep it. */
 void gd_norm_derivative(const gd_call *call)
@@ -106,22 +119,22 @@ void gd_norm_derivative(const gd_call *call)
     const gd_norm_args *args = call->args;
     const gd_reduce_args *reduce = &args->reduce;
     gd_tensor *x = call->input[0], *dy = call->doutput[0];
-    if (args->p == 0) {
-        call->dinput[0] = NULL;
-        return;
-    }
+    const bool by_size = args->p != 0 && args->p != 1 && !isinf(args->p);
+    if (by_size) x = of_size_1(call, x);
     gd_tensor *y =
         gd_norm(x, args->p, reduce->all ? NULL : reduce->axes, reduce->count, reduce->keep_dims);
-    gd_tensor *none = is(y, 0);
-    if (isinf(args->p)) {
+    gd_tensor *none = is(y, 0), *divisor = by_size ? back(call, unless(none, y, 1)) : NULL;
+    if (args->p == 0) {
+        call->dinput[0] = NULL;
+    } else if (isinf(args->p)) {
         call->dinput[0] = mul(shared(call, gd_abs(x), y), gd_sign(x));
     } else if (args->p == 1) {
         call->dinput[0] = mul(back(call, dy), gd_sign(x));
     } else if (args->p == 2) {
-        call->dinput[0] = mul(back(call, unless(none, over(dy, unless(none, y, 1)), 0)), x);
+        call->dinput[0] = mul(back(call, unless(none, dy, 0)), over(x, divisor));
     } else {
         gd_tensor *zero = is(x, 0);
-        gd_tensor *ratio = over(unless(zero, gd_abs(x), 1), back(call, unless(none, y, 1)));
+        gd_tensor *ratio = over(unless(zero, gd_abs(x), 1), divisor);
         gd_tensor *part = mul(gd_pow(ratio, args->p - 1), gd_sign(x));
         call->dinput[0] = mul(back(call, unless(none, dy, 0)), unless(zero, part, 0));
     }

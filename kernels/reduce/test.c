@@ -405,6 +405,28 @@ START_TEST(norms_of_any_power)
 }
 END_TEST
 
+/* Of |(a, -b)|_p: H = (p - 1) (a b)^(p - 2) (a^p + b^p)^(1/p - 2) ((b^2, a b), (a b, a^2)), times v = (1, 1).
+ * Numbers of any size have the same directions; H is smaller as they are larger. */
+START_TEST(second_derivatives_of_norms_of_any_size)
+{
+    static const double powers[] = {-7, -0.3, 0.1, 1.5, 2, 3, 7};
+    const double p = powers[_i / 3], size = pow(10, 30 * (_i % 3 - 1)), a = 3, b = 4;
+    const double factor = (p - 1) * pow(a * b, p - 2) * pow(pow(a, p) + pow(b, p), 1 / p - 2);
+    double h[2];
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2)), *dx, *hv;
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor_write_f64(x, (double[]){a * size, -b * size}, 2);
+    gd_tensor *y = gd_norm(x, p, NULL, 0, false);
+    gd_gradients(&y, 1, &(gd_gradients_options){.differentiable = true}, &x, 1, &dx);
+    gd_tensor *sum = gd_sum(dx, NULL, 0, false);
+    gd_gradients(&sum, 1, NULL, &x, 1, &hv);
+    ck_assert_no_error(ctx);
+    gd_tensor_read_f64(hv, h, 2);
+    ck_assert_double_eq_tol(h[0] * size / (factor * (b * b + a * b)), 1, 2e-5);
+    ck_assert_double_eq_tol(h[1] * size / (factor * (a * b + a * a)), 1, 2e-5);
+}
+END_TEST
+
 START_TEST(any_and_all)
 {
     check_any_and_all(ctx);
@@ -433,6 +455,7 @@ int main(void)
     tcase_add_test(values, norms);
     tcase_add_test(values, norms_of_any_size);
     tcase_add_test(values, norms_of_any_power);
+    tcase_add_loop_test(values, second_derivatives_of_norms_of_any_size, 0, 21);
     tcase_add_test(values, any_and_all);
     tcase_set_timeout(values, 60);
     suite_add_tcase(suite, values);
