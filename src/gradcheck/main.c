@@ -146,9 +146,10 @@ typedef struct tally {
     int64_t of[VERDICTS]; /* lines by verdict */
     int64_t compared, ops;
     record all, smooth; /* the latter of those in the full precision of the dtype */
-    /* of the current op: inputs that were compared, and that ever had a gradient other than 0 */
-    bool seen[TRACKED_INPUTS], alive[TRACKED_INPUTS];
-    char name[TRACKED_INPUTS][64];
+    struct {
+        bool seen, alive; /* it was compared; it ever had a gradient other than 0 */
+        char name[64];
+    } input[TRACKED_INPUTS]; /* of the current op */
 } tally;
 
 static void note_record(record *best, const gd_gradcheck_report *r, const gd_gradcheck_input *in)
@@ -171,9 +172,9 @@ static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *
         note_record(&t->all, r, in);
         if (smooth) note_record(&t->smooth, r, in);
         if (in->index >= TRACKED_INPUTS) continue;
-        t->seen[in->index] = t->seen[in->index] || in->compared > 0;
-        t->alive[in->index] = t->alive[in->index] || in->largest_gradient > 0;
-        memcpy(t->name[in->index], in->name, sizeof in->name);
+        t->input[in->index].seen |= in->compared > 0;
+        t->input[in->index].alive |= in->largest_gradient > 0;
+        memcpy(t->input[in->index].name, in->name, sizeof in->name);
     }
 }
 
@@ -253,15 +254,14 @@ static void print_vacuous(const settings *s, const gd_op *op, const char *input,
  * allowed for single cases, but for all cases of an op only if its record says so. */
 static void judge_op(const settings *s, const gd_op *op, tally *t)
 {
-    for (int i = 0; i < TRACKED_INPUTS; i++) {
-        if (op->zero_gradient || s->check.order > 1 || !t->seen[i] || t->alive[i] || s->only_case ||
-            s->check.only_input)
-            continue;
+    const bool judged =
+        !op->zero_gradient && s->check.order <= 1 && !s->only_case && !s->check.only_input;
+    for (int i = 0; i < TRACKED_INPUTS && judged; i++) {
+        if (!t->input[i].seen || t->input[i].alive) continue;
         t->of[GD_VERDICT_VACUOUS]++;
-        print_vacuous(s, op, t->name[i], "its gradient is zero in every case");
+        print_vacuous(s, op, t->input[i].name, "its gradient is zero in every case");
     }
-    memset(t->seen, 0, sizeof t->seen);
-    memset(t->alive, 0, sizeof t->alive);
+    memset(t->input, 0, sizeof t->input);
 }
 
 /* Whether the case lacks the one input that is to be checked. */
