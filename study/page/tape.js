@@ -125,7 +125,9 @@ function layout({items, edges, nodes}, small) {
     }
     const left = Math.min(...layers.flat().map((one) => one.x - one.width / 2)) - 4;
     for (const one of layers.flat()) one.x -= left;
-    const port = (item, list, edge) => item.x + (list.indexOf(edge) - (list.length - 1) / 2) * Math.min(64, (item.width - 16) / list.length);
+    // Edges leave and arrive in the order in which their other ends stand, so that they do not cross.
+    const far = (edge, list) => (list === edge.to.ins ? edge.by[edge.by.length - 1] || edge.from : edge.by[0] || edge.to).x;
+    const port = (item, all, edge, list = [...all ].sort((a, b) => far(a, all) - far(b, all))) => item.x + (list.indexOf(edge) - (list.length - 1) / 2) * Math.min(64, (item.width - 16) / list.length);
     for (const item of items) item.outs = [...item.outs ].sort((a, b) => (a.by[0] || a.to).x - (b.by[0] || b.to).x || a.k - b.k);
     for (const edge of edges)
         edge.points = [ [ port(edge.from, edge.from.outs, edge), edge.from.y + edge.from.height + 2 ], ...edge.by.map(({x, y}) => [x, y]), [ port(edge.to, edge.to.ins, edge), edge.to.y - 2 ] ];
