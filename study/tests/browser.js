@@ -287,8 +287,8 @@ async function main() {
     try {
         const tab = await browser.tab();
         const {withoutScripts, phone, watch, lessonPages, editor, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, accessible} = reader;
-        const {again, wording, cut, points} = mended;
-        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, withoutScripts, phone, watch, lessonPages, editor, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, again, wording, cut, points, pace, keyboard, accessible]) {
+        const {again, wording, cut} = mended;
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, withoutScripts, phone, watch, lessonPages, editor, kernel, curves, exercise, lines, path_of_stops, edits, element, otherElement, drawn, ladder, search, print, ownText, again, wording, cut, pace, keyboard, accessible]) {
             if (!wanted(part.name)) continue;
             const begun = Date.now();
             await part(tab, url, pages, folder);

@@ -189,6 +189,9 @@ function checkBranches(gradus) {
         const {request, check} = example(gradus, op), [one, other] = check.inputs.map(({name}) => request.inputs[name]), {values} = gradus.run(request).outputs[0];
         list.forEach((branch, i) => assert.ok(one.some((v, k) => branch(v, other && other[k % other.length], values[k])), `${op}: branch ${i} of its formula does not occur in the example`));
     }
+    // The numbers show the point of their op: a tie, p minus one-hot with its own sign, weights that do not hide.
+    const inputs = (op) => example(gradus, op).request.inputs;
+    assert.ok(new Set(inputs('max').x).size < inputs('max').x.length && example(gradus, 'cross_entropy').request.cotangents[0][0] > 0 && inputs('layer_norm').weight.every(Boolean));
     // What a reader needs besides the tensors is said.
     for (const {name, backward, arguments : some} of gradus.ops()) assert.ok(!backward || !some || given[name], `${name} has arguments that study/site/given.js does not say`);
 }

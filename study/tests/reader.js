@@ -42,11 +42,9 @@ async function edits(tab, url) {
         assert.equal(good.said, '', `${op}: the sentence stays`);
         assert.ok(!good.invalid && good.here && good.tensors === before);
     }
-    // An edit leaves the boxes where they are, so that Tab goes on; and "As it was" restores all.
+    // An edit leaves the boxes where they are, so that Tab goes on.
     for (const op of ['rms_norm', 'layer_norm', 'cross_entropy', 'attention']) {
         await open(tab, url, op);
-        const all = `[...${WORKED(op)}.querySelectorAll('input[data-edit]')].map((b) => b.value).join()`;
-        const before = await tab.evaluate(all);
         const edit = await tab.evaluate(`(() => {
             const boxes = [...${WORKED(op)}.querySelectorAll('input[data-edit]')];
             boxes[1].focus();
@@ -55,9 +53,6 @@ async function edits(tab, url) {
             return document.activeElement === boxes[1];
         })()`);
         assert.ok(edit, `${op}: the focus is lost`);
-        assert.notEqual(await tab.evaluate(all), before);
-        await tab.evaluate(`${WORKED(op)}.querySelector('[data-act=again]').click()`);
-        assert.equal(await tab.evaluate(all), before, `${op}: it is not as it was`);
     }
 }
 
