@@ -5,16 +5,16 @@
 
 #include "formulas.h"
 
-/* r is the gradient that arrives at the row. */
-GD_FUNCTION REAL cross_entropy_dx(REAL x, REAL m, REAL l, REAL r)
+/* g is the gradient that arrives at the row. */
+GD_FUNCTION REAL cross_entropy_dx(REAL x, REAL m, REAL l, REAL g)
 {
-    return GD_EXP(x - m - l) * r; /* [dx] */
+    return GD_EXP(x - m - l) * g; /* [dx] */
 }
 
 /* In the target's column, after the line above. */
-GD_FUNCTION REAL cross_entropy_dx_target(REAL dx, REAL r)
+GD_FUNCTION REAL cross_entropy_dx_target(REAL dx, REAL g)
 {
-    return dx - r; /* [dx target] */
+    return dx - g; /* [dx target] */
 }
 
 /* ---- Shares: w is the weight of a class, part its share without it ------------------------- */

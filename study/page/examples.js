@@ -58,7 +58,7 @@ const logSoftmax = [
 ];
 const crossEntropy = [
     [ 'm', 'm_i = \\max_j x_{ij}' ], [ 'l', 'l_i = \\log \\sum_j e^{x_{ij} - m_i}' ], [ 'p', 'p_{ij} = e^{x_{ij} - m_i - l_i}' ],
-    [ 'scale', 'd\\ell\\; r', undefined, {shape : []} ], gradient('dx', 'dx_{ij} = (p_{ij} - [j = t_i])\\; d\\ell\\; r', 'dx', 'logits')
+    [ 'scale', 'g_i = r\\; d\\mathrm{loss}' ], gradient('dx', 'dx_{ij} = (p_{ij} - [j = t_i])\\; g_i', 'dx', 'logits')
 ];
 const nllLoss = [
     [ 'W', 'W = \\sum_i w_{t_i}' ], gradient('dx', 'dx_{ij} = -[j = t_i]\\; d\\mathrm{loss}\\; w_{t_i} / W', 'nll_loss', 'log_probs')

@@ -115,7 +115,10 @@ const rungs = [
         passes : once,
         inFlight : 8,
         source : 'forward.cu',
-        code : [ 'const int i = k * threads + member;', 'x[k] = gd_raw_load<S, V>(' ]
+        code : [
+            'const int i = k * threads + member;',
+            'x[k] = gd_raw_load<S, V>(\n    ADD ? at.of<S>(a.residual, a.residual_stride) : at.of<S>(a.x, a.x_stride), i, policy);'
+        ]
     },
     {
         ...backward(80, {writes : [ 'partials' ]}),

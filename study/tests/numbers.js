@@ -151,7 +151,7 @@ const stepFormulas = {
     layer_norm : rows('mean[i] = mean(k, x[i, k]); v[i] = mean(k, (x[i, k] - mean[i]) * (x[i, k] - mean[i])); rstd[i] = 1 / sqrt(v[i] + eps)'),
     batch_norm : 'mean[c] = mean(b, x[b, c]); v[c] = mean(b, (x[b, c] - mean[c]) * (x[b, c] - mean[c])); rstd[c] = 1 / sqrt(v[c] + eps); xhat[b, c] = (x[b, c] - mean[c]) * rstd[c]',
     batch_norm_fixed : 'xhat[b, c] = (x[b, c] - mean[c]) / sqrt(var[c] + eps)', softmax : 's[i] = sum(k, dy[i, k] * y[i, k]); diff[i, k] = dy[i, k] - s[i]', log_softmax : 's[i] = sum(k, dy[i, k]); p[i, k] = exp(y[i, k])',
-    cross_entropy : 'm[i] = max(j, logits[i, j]); l[i] = log(sum(j, exp(logits[i, j] - m[i]))); p[i, j] = exp(logits[i, j] - m[i] - l[i]); scale = dy / 2', nll_loss : 'W = weight[1] + weight[0] + weight[1]',
+    cross_entropy : 'm[i] = max(j, logits[i, j]); l[i] = log(sum(j, exp(logits[i, j] - m[i]))); p[i, j] = exp(logits[i, j] - m[i] - l[i]); scale[i] = dy / 2 + 0 * m[i]', nll_loss : 'W = weight[1] + weight[0] + weight[1]',
     linear_cross_entropy : 'l[i, j] = sum(k, x[i, k] * weight[j, k]); d[i, j] = exp(l[i, j]) / sum(k, exp(l[i, k])) - (j == targets[i]); alpha = dy / 2',
     swiglu : 's[i, k] = 1 / (1 + exp(-gate[i, k])); slope[i, k] = s[i, k] * (1 + gate[i, k] * (1 - s[i, k]))', attention : scores('q[0, i, 0, d]', 'k[0, j, 0, d]', 'v[0, j, 0, d]', 'dy[0, i, 0, d]'),
     dropout : 'k[i, j] = y[i, j] == 0 ? 0 : 1', rope : 'cos[t] = cos(t) + 0 * x[0, t, 0, 0]; sin[t] = sin(t) + 0 * x[0, t, 0, 0]', prod : 'P[i] = i == 0 ? -3 : -3 + 0 * x[i, 0]',
