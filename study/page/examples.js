@@ -102,7 +102,7 @@ const ropeAttention = [
     [ 'dk', attentionOf.dk, undefined, pairs ], dqkv('dqkv')
 ];
 
-// Functions of one variable: the slope.
+// Functions of one variable: the slope, where it is short.
 const slopes = {
     neg : '-1', exp : 'y', log : '1 / x', log1p : '1 / (1 + x)', expm1 : 'y + 1', sqrt : '1 / (2 y)', rsqrt : '-y^3 / 2', reciprocal : '-y^2', atan : '1 / (1 + x^2)',
     sin : '\\cos x', cos : '-\\sin x', tanh : '1 - y^2', sigmoid : 'y (1 - y)', silu : 's + x s (1 - s)', erf : '2 / \\sqrt\\pi\\; e^{-x^2}', softplus : '1 / (1 + e^{-x})',
@@ -110,7 +110,7 @@ const slopes = {
     elu : '[x > 0] + p\\, e^x\\, [x \\le 0],\\; p = 0.75', sign : '0', floor : '0', ceil : '0', round : '0', mish : 't + x (1 - t^2) s', abs : '\\mathrm{sign}\\, x', scale : 'p = -2.5',
     add_scalar : '1', pow : 'p\\, x^{p - 1},\\; p = 3', gelu : '\\Phi(x) + x\\, \\varphi(x)', gelu_tanh : '\\tfrac12 (1 + t) + \\tfrac12 x (1 - t^2) u\''
 };
-const unary = (tex, mark) => [slope(`f'(x) = ${tex}`), dx('dx_i = dy_i\\, f\'(x_i)', mark)];
+const unary = (tex, mark) => [slope(`f'(x)${tex ? ` = ${tex}` : ''}`), dx('dx_i = dy_i\\, f\'(x_i)', mark)];
 
 // Functions of two variables: a [2, 3], b [3] is repeated over the rows, and its gradient summed.
 const parts = {
@@ -372,26 +372,22 @@ const examples = {
         steps : variance('1 / (n s)', 'std')
     },
 };
-for (const [name, slopes] of Object.entries(pairLosses)) {
-    examples[name] = {
-        case : 'none',
-        shapes : {x : [ 2, 3 ], target : [ 2, 3 ]},
-        outputs : [ 'loss' ],
-        steps : pairLoss(slopes, name)
-    };
-}
-for (const [name, part] of Object.entries(parts))
-    examples[name] = {shapes : {a : [ 2, 3 ], b : [ 3 ]}, steps : binary(part, name)};
-for (const [name, slope] of Object.entries(slopes))
-    examples[name] = {shapes : {x : [ 2, 4 ]}, steps : unary(slope, name)};
-
 // Where the usual numbers do not have every branch of a formula: a smaller, a larger and an equal one; errors
 // on both sides of a limit; an element at a limit.
-const differences = {x : [ 0.5, -1.5, 0.25, -0.25, 1, -1 ], target : [ 0.25, 1.09, -0.25, -0.25, -1.45, 0.36 ]};
-for (const name of [ 'maximum', 'minimum' ]) examples[name].values = {a : [ 0.5, -1.5, 0.25, 2, 1, -1 ], b : [ 0.5, -1, 1 ]};
-for (const name of Object.keys(pairLosses))
-    if (name !== 'kl_div') examples[name].values = name === 'bce_with_logits' ? undefined : differences;
-for (const name of [ 'clamp', 'hardtanh' ]) examples[name].values = {x : [ -2.73, 0, 2.73, -1, 1.5, -1.09, 1.25, -0.64 ]};
+const ordered = {a : [ 0.5, -1.5, 0.25, 2, 1, -1 ], b : [ 0.5, -1, 1 ]}, limited = {x : [ -2.73, 0, 2.73, -1, 1.5, -1.09, 1.25, -0.64 ]};
+const errors = {x : [ 0.5, -1.5, 0.25, -0.25, 1, -1 ], target : [ 0.25, 1.09, -0.25, -0.25, -1.45, 0.36 ]};
+const chosen = {maximum : ordered, minimum : ordered, clamp : limited, hardtanh : limited, mse_loss : errors, l1_loss : errors, huber_loss : errors, smooth_l1_loss : errors};
+
+// The functions of one and two elements, and the losses of pairs, are what their records say: rows of tables.
+function ofRecord({name, cases : [ {inputs} ]}) {
+    const values = chosen[name];
+    switch (inputs.map((input) => input.name).join().replace(/^(x,target),.*/, '$1')) {
+    case 'x' : return {shapes : {x : [ 2, 4 ]}, values, steps : unary(slopes[name], name)};
+    case 'a,b' : return {shapes : {a : [ 2, 3 ], b : [ 3 ]}, values, steps : binary(parts[name] || [ '', '' ], name)};
+    case 'x,target' : return {case : 'none', shapes : {x : [ 2, 3 ], target : [ 2, 3 ]}, values, outputs : [ 'loss' ], steps : pairLoss(pairLosses[name] || [ '', '' ], name)};
+    default : return {};
+    }
+}
 
 // ---- Numbers to begin with -----------------------------------------------------------------
 
@@ -421,7 +417,7 @@ function fill(input, shape, k) {
 
 // The example of an op, with numbers: what Gradus.run takes, and what worked.js shows.
 function example(gradus, op) {
-    const own = examples[op] || {}, record = gradus.find(op);
+    const record = gradus.find(op), own = examples[op] || ofRecord(record);
     const small = (c) =>
         c.inputs.every((i) => i.absent || (count(i.shape) > 1 && count(i.shape) <= 24));
     const check = record.cases.find((c) => c.name === own.case) ||

@@ -182,11 +182,11 @@ async function breakIt(tab) {
         return list;
     })()`);
     for (const [what, verdict, grids] of outcomes) {
-        assert.equal(verdict, /: nothing$/.test(what) ? 'PASS' : 'FAIL', what);
+        assert.equal(verdict, 'FAIL', what);
         assert.ok(grids >= 2, `${what}: no gradients to look at`);
     }
-    assert.ok(outcomes.length >= 300);
-    console.log(`${outcomes.length} planted bugs and controls chosen`);
+    assert.ok(outcomes.length >= 280);
+    console.log(`${outcomes.length} planted bugs chosen`);
     // RMSNorm's switches, one after the other: on fails, off again passes, and the formula says it.
     for (const [name, words] of [['mean', 'dx   = rstd * h'], ['sign', 'h + xhat'], ['weight', 'h    = dy\n'], ['stale', 'before']]) {
         const seen = await tab.evaluate(`(async () => {
