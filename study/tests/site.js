@@ -54,6 +54,7 @@ for (const [name, html] of Object.entries(pages)) {
     assert.equal(html.includes('content="noindex"'), /^code-(tests|bench)-|-notes\.html$|^404/.test(name), name);
 }
 assert.match(pages['licences.html'], /MIT License/);
+assert.match(pages['train.html'], /<polyline points="\d[^"]{300,}" class="smooth"/, 'no run to see before the reader\'s own');
 assert.ok(fs.existsSync(path.join(folder, 'icon.svg')));
 // An op's page with the scripts and styles that it names, each compressed by gzip -9 as a server sends
 // it, to the first visitor; and with the module, which comes with the first example, of many ops when one is
