@@ -95,7 +95,11 @@ static void fill_block(const void *work, int64_t block)
 {
     const one_number *w = work;
     const int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, w->n - start);
-    gd_find_converter(w->dtype, GD_FLOAT64)(at(w->x, w->dtype, start), 1, &w->number, 0, count);
+    const size_t size = gd_dtype_size(w->dtype), bytes = (size_t)count * size;
+    char *to = at(w->x, w->dtype, start);
+    gd_find_converter(w->dtype, GD_FLOAT64)(to, 1, &w->number, 0, 1);
+    for (size_t done = size; done < bytes; done *= 2)
+        memcpy(to + done, to, done < bytes - done ? done : bytes - done);
 }
 
 void gd_fill_cpu(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx)
