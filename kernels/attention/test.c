@@ -70,7 +70,7 @@ static void check_attention(int threads, gd_dtype dtype, int layout, const sizes
     gd_context_free(ctx);
 }
 
-START_TEST(attention_is_the_textbook)
+TEST(attention_is_the_textbook)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32,  GD_FLOAT64,
                                GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
@@ -87,10 +87,9 @@ START_TEST(attention_is_the_textbook)
         check_attention(1 + i % 2, dtypes[i / 2 % 6], i / 3 % HEAD_LAYOUTS, &z, 1, &seed);
     }
 }
-END_TEST
 
 /* Sizes whose tiles and vectors are all whole, as in training. */
-START_TEST(attention_of_round_sizes)
+TEST(attention_of_round_sizes)
 {
     const sizes all[] = {
         {2, 64, 64, 4, 4, 32, 32, true, 0},   {1, 64, 64, 4, 2, 32, 32, false, 0},
@@ -103,10 +102,9 @@ START_TEST(attention_of_round_sizes)
         check_attention(1, GD_FLOAT64, BY_HEADS, &all[i], 1, &seed);
     }
 }
-END_TEST
 
 /* Scores of thousands: the largest takes all the weight, and nothing overflows. */
-START_TEST(attention_of_huge_scores)
+TEST(attention_of_huge_scores)
 {
     sizes z = {1, 130, 130, 2, 1, 8, 8, true, 1};
     uint64_t seed = 5;
@@ -125,10 +123,9 @@ START_TEST(attention_of_huge_scores)
     free(vy), free(dq), free(dv);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* With more queries than keys the first T - S see nothing: zeros, and they pull on nothing. */
-START_TEST(attention_of_a_query_that_sees_nothing)
+TEST(attention_of_a_query_that_sees_nothing)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 6;
@@ -163,11 +160,10 @@ START_TEST(attention_of_a_query_that_sees_nothing)
     assert_sums("dk", gd_grad(k5), zero, 0);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* What a causal query may not see does not reach it, be it NaN. (Within its block the product with
  * weight 0 is taken, so the later rows here begin a block.) */
-START_TEST(attention_does_not_look_ahead)
+TEST(attention_does_not_look_ahead)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 7;
@@ -181,10 +177,9 @@ START_TEST(attention_does_not_look_ahead)
     free(before), free(after);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Any subset of the gradients, written or added, is the same as in the full backward. */
-START_TEST(attention_gives_each_gradient_alone)
+TEST(attention_gives_each_gradient_alone)
 {
     for (int wanted = 1; wanted < 8; wanted++) {
         gd_context *ctx = test_context(2);
@@ -223,9 +218,8 @@ START_TEST(attention_gives_each_gradient_alone)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
-START_TEST(attention_has_the_same_bits_for_any_number_of_threads)
+TEST(attention_has_the_same_bits_for_any_number_of_threads)
 {
     result_bits first = {0};
     for (int threads = 1; threads <= 5; threads++) {
@@ -244,7 +238,6 @@ START_TEST(attention_has_the_same_bits_for_any_number_of_threads)
     }
     free(first.all);
 }
-END_TEST
 
 /* The factor of the weight of query t and key s of a head, counted over the batch: from half s % 2
  * of a word of the tile of 16 queries and 16 keys, which has 128. p is a multiple of 2^-16. */
@@ -261,7 +254,7 @@ static double keep_of(const sizes *z, gd_random_state drawn, int64_t head, int64
 /* Values that are the identity show the weights, and so which of them dropout keeps: those that the
  * random stream says, each with probability 1 - p, and divided by it. With the same random numbers,
  * any other values and the backward have these weights. */
-START_TEST(attention_drops_weights)
+LOOP_TEST(attention_drops_weights, 2)
 {
     const double rates[] = {0.2, 0.25}, asked = rates[_i], p = floor(asked * 65536 + 0.5) / 65536;
     const gd_random_state drawn = {.seed = 77, .offset = 1004};
@@ -305,7 +298,6 @@ START_TEST(attention_drops_weights)
     free_reference(want);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- A mask, a bias, a window ------------------------------------------------------------- */
 
@@ -316,7 +308,7 @@ static bool in_window(const sizes *z, int64_t window, int64_t t, int64_t s)
     return window == 0 || (apart < window && -apart < window);
 }
 
-START_TEST(attention_with_a_mask)
+LOOP_TEST(attention_with_a_mask, 120)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 100 + (uint64_t)_i;
@@ -366,11 +358,10 @@ START_TEST(attention_with_a_mask)
     free_reference(want);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The same weights in three ways: causal and a window, a mask, and a bias of -inf. The gradient of
  * the bias adds up over two backwards, alone and with the others. */
-START_TEST(attention_masks_agree)
+TEST(attention_masks_agree)
 {
     enum { T = 130, W = 7, N = T * 2 * 4 };
     gd_context *ctx = test_context(2);
@@ -414,11 +405,10 @@ START_TEST(attention_masks_agree)
     free(once);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Queries that see nothing, by a mask, by a bias of -inf, by a window: zeros, and no gradient. NaN
  * in a bias stays with its query. */
-START_TEST(attention_of_masked_rows)
+TEST(attention_of_masked_rows)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 13;
@@ -456,10 +446,9 @@ START_TEST(attention_of_masked_rows)
     free(vy);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* In every layout, with all options, without queries or keys. */
-START_TEST(kernels_are_their_plain_twin)
+LOOP_TEST(kernels_are_their_plain_twin, 96)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const gd_dtype dtype = dtypes[_i % 4];
@@ -487,11 +476,10 @@ START_TEST(kernels_are_their_plain_twin)
     assert_twin(attention_twin(), in, 4, &args, 16 * tolerance_of(dtype), &seed);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Refusals ----------------------------------------------------------------------------- */
 
-START_TEST(attention_says_what_does_not_fit)
+TEST(attention_says_what_does_not_fit)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *q = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 4, 8));
@@ -524,26 +512,5 @@ START_TEST(attention_says_what_does_not_fit)
     ck_assert_error(ctx, "attention: mask is float64, but q is float32, wanted one dtype");
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("attention");
-    TCase *tests = tcase_create("attention");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, attention_is_the_textbook);
-    tcase_add_test(tests, attention_of_round_sizes);
-    tcase_add_test(tests, attention_of_huge_scores);
-    tcase_add_test(tests, attention_of_a_query_that_sees_nothing);
-    tcase_add_test(tests, attention_does_not_look_ahead);
-    tcase_add_test(tests, attention_gives_each_gradient_alone);
-    tcase_add_test(tests, attention_has_the_same_bits_for_any_number_of_threads);
-    tcase_add_loop_test(tests, attention_drops_weights, 0, 2);
-    tcase_add_loop_test(tests, attention_with_a_mask, 0, 120);
-    tcase_add_test(tests, attention_masks_agree);
-    tcase_add_test(tests, attention_of_masked_rows);
-    tcase_add_loop_test(tests, kernels_are_their_plain_twin, 0, 96);
-    tcase_add_test(tests, attention_says_what_does_not_fit);
-    suite_add_tcase(suite, tests);
-    return check_main(suite);
-}
+CHECK_MAIN("attention", 60)

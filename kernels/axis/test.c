@@ -26,7 +26,7 @@ static shape smaller_shape(shape s, int free_axis)
     return s;
 }
 
-START_TEST(gather_is_the_definition)
+LOOP_TEST(gather_is_the_definition, 60)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 100 + (uint64_t)_i;
@@ -50,9 +50,8 @@ START_TEST(gather_is_the_definition)
     assert_sums("dx", gd_grad(x), dx, tolerance_of(dtype));
     free(xv), free(at), free(want), free(dx), free(dy);
 }
-END_TEST
 
-START_TEST(scatter_add_is_the_definition)
+LOOP_TEST(scatter_add_is_the_definition, 60)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 100 + (uint64_t)_i;
@@ -79,9 +78,8 @@ START_TEST(scatter_add_is_the_definition)
     assert_sums("dsrc", gd_grad(src), ds, 0);
     free(y_want), free(sv), free(at), free(ds), free(dy);
 }
-END_TEST
 
-START_TEST(cumsum_is_the_definition)
+LOOP_TEST(cumsum_is_the_definition, 60)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 100 + (uint64_t)_i;
@@ -104,7 +102,6 @@ START_TEST(cumsum_is_the_definition)
     assert_sums("dx", gd_grad(x), dx, tolerance_of(dtype));
     free(xv), free(want), free(dx), free(dy);
 }
-END_TEST
 
 /* Whether a comes before b among the largest (smallest). */
 static bool comes_first(const double *v, int64_t a, int64_t b, bool largest)
@@ -116,7 +113,7 @@ static bool comes_first(const double *v, int64_t a, int64_t b, bool largest)
 }
 
 /* The place of each element in the order is how many come before it. */
-START_TEST(topk_is_the_sorted_order)
+LOOP_TEST(topk_is_the_sorted_order, 60)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 100 + (uint64_t)_i;
@@ -162,10 +159,9 @@ START_TEST(topk_is_the_sorted_order)
     }
     free(xv), free(want), free(at), free(dx), free(line), free(dy);
 }
-END_TEST
 
 /* The examples of PyTorch's documentation: torch.gather, Tensor.scatter_add_, torch.cumsum. */
-START_TEST(the_documented_examples)
+TEST(the_documented_examples)
 {
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){1, 2, 3, 4});
     gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){0, 0, 1, 0});
@@ -186,10 +182,9 @@ START_TEST(the_documented_examples)
     assert_sums("topk", gd_topk(five, 3, 0, true, &at), (double[]){5, 4, 3}, 0);
     assert_sums("its indices", at, (double[]){4, 3, 2}, 0);
 }
-END_TEST
 
 /* NaN and infinity stay on their line. */
-START_TEST(nan_and_infinity)
+TEST(nan_and_infinity)
 {
     const float values[] = {1, INFINITY, -INFINITY, 2, NAN, 3, 4, 5};
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 4), values);
@@ -211,10 +206,9 @@ START_TEST(nan_and_infinity)
     gd_tensor_fill(first, 1);
     assert_sums("scatter_add", gd_scatter_add(zero, 1, first, x), (double[]){0, NAN, 0, NAN}, 0);
 }
-END_TEST
 
 /* 200000 times 0.1, summed in float, would be off in the third digit. */
-START_TEST(sums_are_in_double)
+TEST(sums_are_in_double)
 {
     enum { N = 200000 };
     gd_tensor *src = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N));
@@ -227,7 +221,6 @@ START_TEST(sums_are_in_double)
     gd_tensor *last = gd_slice(gd_cumsum(src, 0), 0, N - 1, N);
     assert_near(last, &sum, 1, (bound){0, 1e-7, 0}, "summed");
 }
-END_TEST
 
 #define BAD(call, words)             \
     do {                             \
@@ -235,19 +228,17 @@ END_TEST
         ck_assert_error(ctx, words); \
     } while (0)
 
-START_TEST(long_sorts)
+LOOP_TEST(long_sorts, 4)
 {
     check_long_sorts(ctx, dtypes[_i], &seed);
 }
-END_TEST
 
-START_TEST(long_gathers_are_the_definition)
+LOOP_TEST(long_gathers_are_the_definition, 4 * (LONG_GATHERS - 1))
 {
     check_long_gather(ctx, &long_gathers[_i / 4], dtypes[_i % 4], &seed);
 }
-END_TEST
 
-START_TEST(one_hot_rows)
+TEST(one_hot_rows)
 {
     gd_tensor *ids = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){2, 0, 1, 2});
     for (int dtype = 0; dtype < GD_DTYPE_COUNT; dtype++) {
@@ -267,9 +258,8 @@ START_TEST(one_hot_rows)
     BAD(gd_sort(x, 1, true, &none), "sort: axis is 1, wanted one of the 1 dimensions of x [2]");
     ck_assert_ptr_null(none);
 }
-END_TEST
 
-START_TEST(what_is_refused)
+TEST(what_is_refused)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3)), *at = x;
     gd_tensor *none = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 0));
@@ -303,9 +293,8 @@ START_TEST(what_is_refused)
     BAD(gd_argmax(gd_expand(scalar, 1, (int64_t[]){INT64_C(1) << 31}), 0, false),
         "argmax: axis 0 of x [2147483648] has 2147483648 elements, wanted 1 to 2147483647");
 }
-END_TEST
 
-START_TEST(roll_split_and_index_select)
+TEST(roll_split_and_index_select)
 {
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(2, 3), (double[]){1, 2, 3, 4, 5, 6});
     gd_tensor *u = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(2, 3), (double[]){7, 8, 9, 10, 11, 12});
@@ -351,7 +340,6 @@ START_TEST(roll_split_and_index_select)
     ck_assert_ptr_null(gd_roll(x, 2, 1));
     ck_assert_error(ctx, "roll: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
 }
-END_TEST
 
 /* ---- Whole numbers ------------------------------------------------------------------------- */
 
@@ -368,7 +356,7 @@ static void ck_assert_ints(const gd_tensor *t, const int32_t *want, int64_t n)
 /* Among them those that are NaN, infinity and denormal, read as floats. */
 #define WORDS INT32_MIN, 0x7f800001, 0x7fc00000, 1, -1, INT32_MAX
 
-START_TEST(whole_numbers_are_moved)
+TEST(whole_numbers_are_moved)
 {
     const int32_t words[] = {WORDS};
     gd_tensor *x = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(6), words);
@@ -395,10 +383,9 @@ START_TEST(whole_numbers_are_moved)
     ck_assert_ptr_null(gd_scatter_add(x, 0, index, x));
     ck_assert_error(ctx, "scatter_add: x is int32, wanted a real dtype; use gd_cast");
 }
-END_TEST
 
 /* Floats hold neither of the first two. */
-START_TEST(whole_numbers_are_compared)
+TEST(whole_numbers_are_compared)
 {
     gd_tensor *a =
         gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), (int32_t[]){16777217, 2147483646, -3, 0});
@@ -416,9 +403,8 @@ START_TEST(whole_numbers_are_compared)
     ck_assert_ptr_null(gd_eq(a, gd_slice(b, 0, 0, 3)));
     ck_assert_error(ctx, "eq: a [4] and b [3] cannot be broadcast together");
 }
-END_TEST
 
-START_TEST(places_of_a_mask)
+TEST(places_of_a_mask)
 {
     gd_tensor *mask =
         gd_tensor_from(ctx, GD_INT32, GD_SHAPE(3, 3), (int32_t[]){0, 1, 0, -5, 0, 0, 2, 0, 1});
@@ -444,10 +430,9 @@ START_TEST(places_of_a_mask)
     ck_assert(gd_nonzero(mask, NULL, count));
     ck_assert_error(ctx, "nonzero: places is NULL, wanted a tensor");
 }
-END_TEST
 
 /* Against the definition, with the same random numbers; and how often each comes. */
-START_TEST(categories_are_drawn)
+LOOP_TEST(categories_are_drawn, 4)
 {
     enum { ROWS = 3000, V = 5 };
     gd_tensor *w = gd_tensor_create(ctx, dtypes[_i], GD_SHAPE(2, ROWS / 2, V));
@@ -487,10 +472,9 @@ START_TEST(categories_are_drawn)
     ck_assert_ptr_null(gd_multinomial(gd_slice(w, 2, 0, 0)));
     ck_assert_error(ctx, "multinomial: weights is [2, 1500, 0], wanted [..., V] with V > 0");
 }
-END_TEST
 
 /* The kernels against the loop over the index of the derivation. */
-START_TEST(kernels_are_their_plain_twins)
+LOOP_TEST(kernels_are_their_plain_twins, 64)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 900 + (uint64_t)_i;
@@ -504,31 +488,5 @@ START_TEST(kernels_are_their_plain_twins)
     assert_twin(gather_twin(), in, 2, &args, 30 * tolerance_of(dtype), &seed);
     assert_twin(scatter_add_twin(), in, 3, &args, 30 * tolerance_of(dtype), &seed);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("along one axis");
-    TCase *tcase = tcase_create("along one axis");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, gather_is_the_definition, 0, 60);
-    tcase_add_loop_test(tcase, scatter_add_is_the_definition, 0, 60);
-    tcase_add_loop_test(tcase, cumsum_is_the_definition, 0, 60);
-    tcase_add_loop_test(tcase, topk_is_the_sorted_order, 0, 60);
-    tcase_add_test(tcase, the_documented_examples);
-    tcase_add_loop_test(tcase, long_sorts, 0, 4);
-    tcase_add_loop_test(tcase, long_gathers_are_the_definition, 0, 4 * (LONG_GATHERS - 1));
-    tcase_add_test(tcase, one_hot_rows);
-    tcase_add_test(tcase, roll_split_and_index_select);
-    tcase_add_test(tcase, whole_numbers_are_moved);
-    tcase_add_test(tcase, whole_numbers_are_compared);
-    tcase_add_test(tcase, places_of_a_mask);
-    tcase_add_loop_test(tcase, categories_are_drawn, 0, 4);
-    tcase_add_test(tcase, nan_and_infinity);
-    tcase_add_test(tcase, sums_are_in_double);
-    tcase_add_test(tcase, what_is_refused);
-    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 64);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("along one axis", 60, setup, teardown)

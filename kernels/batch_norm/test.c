@@ -66,7 +66,7 @@ static gd_tensor *filled(gd_dtype dtype, int64_t count, double low, double high,
     return t;
 }
 
-START_TEST(it_is_the_definition)
+LOOP_TEST(it_is_the_definition, 160)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     const bool evaluate = _i / 4 % 2, places = _i / 8 % 2, running = evaluate || _i / 16 % 2;
@@ -106,10 +106,9 @@ START_TEST(it_is_the_definition)
     free_expected(&e);
     free(xv), free(wv), free(bv), free(dy), free(old_mean), free(old_var);
 }
-END_TEST
 
 /* group_norm is layer_norm over [B, groups, N], and then a weight and a bias for each channel. */
-START_TEST(group_norm_is_made_of_layer_norm)
+LOOP_TEST(group_norm_is_made_of_layer_norm, 40)
 {
     const gd_dtype dtype = _i % 2 ? GD_FLOAT64 : GD_FLOAT32;
     const double tolerance = _i % 2 ? 1e-13 : 1e-5;
@@ -146,7 +145,6 @@ START_TEST(group_norm_is_made_of_layer_norm)
         gd_step_end(ctx);
     }
 }
-END_TEST
 
 /* ---- When the running statistics are updated ---------------------------------------------- */
 
@@ -192,7 +190,7 @@ static void free_layer(layer *l)
     gd_tensor_free(l->x), gd_tensor_free(l->mean), gd_tensor_free(l->var);
 }
 
-START_TEST(each_forward_updates_once)
+TEST(each_forward_updates_once)
 {
     layer l = make_layer();
     for (int step = 1; step <= 3; step++) {
@@ -206,9 +204,8 @@ START_TEST(each_forward_updates_once)
     ck_assert_int_eq(updates(&l), 4);
     free_layer(&l);
 }
-END_TEST
 
-START_TEST(a_segment_that_runs_twice_updates_once)
+TEST(a_segment_that_runs_twice_updates_once)
 {
     layer l = make_layer();
     gd_tensor *y = gd_recompute(ctx, apply, &l, &l.x, 1);
@@ -218,9 +215,8 @@ START_TEST(a_segment_that_runs_twice_updates_once)
     ck_assert_int_eq(updates(&l), 1);
     free_layer(&l);
 }
-END_TEST
 
-START_TEST(gradcheck_updates_nothing)
+TEST(gradcheck_updates_nothing)
 {
     layer l = make_layer();
     gd_gradcheck_report report;
@@ -238,9 +234,8 @@ START_TEST(gradcheck_updates_nothing)
     ck_assert_error(ctx, "repeat_end: there was no gd_repeat_begin before it");
     free_layer(&l);
 }
-END_TEST
 
-START_TEST(evaluation_is_a_fixed_function)
+TEST(evaluation_is_a_fixed_function)
 {
     layer l = make_layer();
     const gd_batch_norm_options options = {.mean = l.mean, .var = l.var, .evaluate = true};
@@ -251,12 +246,11 @@ START_TEST(evaluation_is_a_fixed_function)
     free(first), free(x);
     free_layer(&l);
 }
-END_TEST
 
 /* ---- Edges -------------------------------------------------------------------------------- */
 
 /* Far from 0 a float32 mean has lost the digits that the deviation needs. */
-START_TEST(far_from_zero)
+TEST(far_from_zero)
 {
     enum { N = 4096 };
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N, 1));
@@ -270,9 +264,8 @@ START_TEST(far_from_zero)
     gd_step_end(ctx);
     gd_tensor_free(x);
 }
-END_TEST
 
-START_TEST(bad_input_is_refused)
+TEST(bad_input_is_refused)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4));
     gd_tensor *row = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
@@ -295,10 +288,9 @@ START_TEST(bad_input_is_refused)
             "mean requires a gradient, wanted a tensor that does not");
     gd_tensor_free(x), gd_tensor_free(row), gd_tensor_free(one), gd_tensor_free(four);
 }
-END_TEST
 
 /* The kernels against the loop over channels of the derivation. */
-START_TEST(kernels_are_their_plain_twins)
+LOOP_TEST(kernels_are_their_plain_twins, 64)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     const bool fixed = _i / 4 % 2;
@@ -315,23 +307,5 @@ START_TEST(kernels_are_their_plain_twins)
     const gd_op *twin = fixed ? batch_norm_fixed_twin() : batch_norm_twin();
     assert_twin(twin, in, BATCH_INPUTS, &args, 100 * tolerance_of(dtype), &seed);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("batch_norm");
-    TCase *tcase = tcase_create("batch_norm");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, it_is_the_definition, 0, 160);
-    tcase_add_loop_test(tcase, group_norm_is_made_of_layer_norm, 0, 40);
-    tcase_add_test(tcase, each_forward_updates_once);
-    tcase_add_test(tcase, a_segment_that_runs_twice_updates_once);
-    tcase_add_test(tcase, gradcheck_updates_nothing);
-    tcase_add_test(tcase, evaluation_is_a_fixed_function);
-    tcase_add_test(tcase, far_from_zero);
-    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 64);
-    tcase_add_test(tcase, bad_input_is_refused);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("batch_norm", 60, setup, teardown)

@@ -122,19 +122,17 @@ static void check_conv(int i, bool adjoint)
     free(xv), free(wv), free(bv), free(want), free(dy), free(dx), free(dw), free(db);
 }
 
-START_TEST(conv2d_is_the_definition)
+LOOP_TEST(conv2d_is_the_definition, 120)
 {
     seed = 100 + (uint64_t)_i;
     check_conv(_i, false);
 }
-END_TEST
 
-START_TEST(conv_transpose2d_is_the_adjoint)
+LOOP_TEST(conv_transpose2d_is_the_adjoint, 120)
 {
     seed = 200 + (uint64_t)_i;
     check_conv(_i, true);
 }
-END_TEST
 
 static conv_args args_of(const conv *c)
 {
@@ -151,7 +149,7 @@ static conv_args args_of(const conv *c)
 }
 
 /* The kernels against the loops of the derivation. */
-START_TEST(kernels_are_their_plain_twins)
+LOOP_TEST(kernels_are_their_plain_twins, 240)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     const int op = _i / 4 % 4; /* conv2d, conv_transpose2d, unfold, fold */
@@ -174,7 +172,6 @@ START_TEST(kernels_are_their_plain_twins)
     const gd_op *twins[] = {conv2d_twin(), conv_transpose2d_twin(), unfold_twin(), fold_twin()};
     assert_twin(twins[op], in, op < 2 ? 3 : 1, &args, tolerance(dtype), &seed);
 }
-END_TEST
 
 /* Row k = (c, i, j) of the columns is what a weight that is 1 at k, and 0 elsewhere, would give. */
 static void add_column(void *user, int64_t image, int64_t weight, int64_t other)
@@ -188,7 +185,7 @@ static void add_column(void *user, int64_t image, int64_t weight, int64_t other)
     to[fold ? image : column] += from[fold ? column : image];
 }
 
-START_TEST(unfold_and_fold_are_the_definition)
+LOOP_TEST(unfold_and_fold_are_the_definition, 80)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     const bool fold = _i / 4 % 2;
@@ -211,9 +208,8 @@ START_TEST(unfold_and_fold_are_the_definition)
     assert_sums("dx", gd_grad(x), dx, fold ? 0 : tolerance(dtype));
     free(xv), free(want), free(dx), free(dy);
 }
-END_TEST
 
-START_TEST(conv1d_is_a_conv2d_of_one_row)
+TEST(conv1d_is_a_conv2d_of_one_row)
 {
     const gd_conv_options one = {.stride = {2}, .padding = {3}, .dilation = {2}, .groups = 2};
     const gd_conv_options two = {
@@ -232,7 +228,6 @@ START_TEST(conv1d_is_a_conv2d_of_one_row)
     ck_assert(same_shape(shape_of(plain), SHAPE(3, 6, 25)));
     free(values);
 }
-END_TEST
 
 /* The bits must not depend on the threads: sizes with pieces of windows, of channels, several sums of
  * dweight, and fewer images than threads. */
@@ -269,17 +264,16 @@ static void run_with_threads(int threads, int which, result_bits *first)
     gd_context_free(c);
 }
 
-START_TEST(bits_are_those_of_one_thread)
+LOOP_TEST(bits_are_those_of_one_thread, 10)
 {
     static const int threads[] = {1, 2, 3, 7};
     result_bits first = {0};
     for (int i = 0; i < 4; i++) run_with_threads(threads[i], _i, &first);
     free(first.all);
 }
-END_TEST
 
 /* NaN reaches the windows that it is in, and no others; padding is 0, not NaN. */
-START_TEST(nan_stays_in_its_windows)
+TEST(nan_stays_in_its_windows)
 {
     float v[25] = {0};
     v[12] = NAN;
@@ -293,9 +287,8 @@ START_TEST(nan_stays_in_its_windows)
     }
     free(y);
 }
-END_TEST
 
-START_TEST(nothing_in_nothing_out)
+TEST(nothing_in_nothing_out)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 0, 4, 4));
     gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 0, 2, 2));
@@ -313,7 +306,6 @@ START_TEST(nothing_in_nothing_out)
     for (int i = 0; i < 27; i++) ck_assert_double_eq(z[i], i / 9 + 1);
     free(y), free(z);
 }
-END_TEST
 
 #define BAD(call, words)             \
     do {                             \
@@ -329,7 +321,7 @@ static gd_tensor *of(int ndim, const int64_t *shape)
 }
 
 /* A number that is set to 0 by its name is 0. */
-START_TEST(zero_is_zero)
+TEST(zero_is_zero)
 {
     const gd_conv_options none = {.padding = {GD_ZERO, GD_ZERO}};
     gd_tensor *x = random_tensor(ctx, GD_FLOAT32, SHAPE(1, 2, 4, 4), PACKED, -1, 1, &seed);
@@ -338,9 +330,8 @@ START_TEST(zero_is_zero)
     assert_sums("y", gd_conv2d(x, w, NULL, &none), want, 0);
     free(want);
 }
-END_TEST
 
-START_TEST(what_is_refused)
+TEST(what_is_refused)
 {
     gd_tensor *x = of(GD_SHAPE(2, 4, 5, 6)), *w = of(GD_SHAPE(6, 4, 3, 3));
     gd_tensor *bias = of(GD_SHAPE(6)), *flat = of(GD_SHAPE(2, 4, 5));
@@ -402,24 +393,5 @@ START_TEST(what_is_refused)
     BAD(gd_unfold(x, 6, 2, NULL), "unfold: KH is 6, which spans 6");
     BAD(gd_fold(flat, -1, 4, 2, 2, NULL), "fold: height is -1, wanted 0 to");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("convolution");
-    TCase *tcase = tcase_create("convolution");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, conv2d_is_the_definition, 0, 120);
-    tcase_add_loop_test(tcase, conv_transpose2d_is_the_adjoint, 0, 120);
-    tcase_add_loop_test(tcase, unfold_and_fold_are_the_definition, 0, 80);
-    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 240);
-    tcase_add_test(tcase, conv1d_is_a_conv2d_of_one_row);
-    tcase_add_loop_test(tcase, bits_are_those_of_one_thread, 0, 10);
-    tcase_add_test(tcase, nan_stays_in_its_windows);
-    tcase_add_test(tcase, nothing_in_nothing_out);
-    tcase_add_test(tcase, zero_is_zero);
-    tcase_add_test(tcase, what_is_refused);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("convolution", 60, setup, teardown)

@@ -83,7 +83,7 @@ static void check_problem(problem p, gd_dtype dtype, int ndim, const int64_t *sh
     gd_context_free(ctx);
 }
 
-START_TEST(test_random)
+LOOP_TEST(test_random, 120)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     static const int64_t vocabs[] = {1, 2, 3, 7, 17, 64, 65, 257, 1000};
@@ -109,11 +109,10 @@ START_TEST(test_random)
     check_problem(p, dtypes[_i % 4], ndim, shape);
     free(targets);
 }
-END_TEST
 
 /* exp overflows at 88 in float32; a logsumexp of 10000, rounded to float32, would be off by 0.0005
  * and so would be every probability. */
-START_TEST(test_far_from_zero)
+LOOP_TEST(test_far_from_zero, 4)
 {
     static const double means[] = {-1e4, 1e4, 500, 1e6};
     int32_t targets[] = {0, 7, 19, 3, 3, 12};
@@ -124,7 +123,6 @@ START_TEST(test_far_from_zero)
     p.mean = 0, p.scale = 300;
     check_problem(p, GD_FLOAT32, GD_SHAPE(6, 20));
 }
-END_TEST
 
 static gd_tensor *logits_of(gd_context *ctx, int64_t rows, int64_t vocab, const float *values)
 {
@@ -133,7 +131,7 @@ static gd_tensor *logits_of(gd_context *ctx, int64_t rows, int64_t vocab, const 
     return x;
 }
 
-START_TEST(test_infinities_and_nan)
+TEST(test_infinities_and_nan)
 {
     static const struct {
         float x[3];
@@ -165,11 +163,10 @@ START_TEST(test_infinities_and_nan)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Rows that do not count have a gradient of 0 even where their logits are NaN, and without any row
  * the mean is NaN and the sum 0. */
-START_TEST(test_ignored)
+TEST(test_ignored)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float values[] = {NAN, 1, 2, 1, 1, 1};
@@ -198,9 +195,8 @@ START_TEST(test_ignored)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(test_empty)
+TEST(test_empty)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 4));
@@ -213,10 +209,9 @@ START_TEST(test_empty)
     ck_assert(isnan(gd_item(mean)) && gd_item(sum) == 0);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Logits that an op made and nobody else reads: the gradient takes their memory. */
-START_TEST(test_gradient_over_logits)
+TEST(test_gradient_over_logits)
 {
     enum { ROWS = 5, VOCAB = 33 };
     const int32_t targets[ROWS] = {0, 32, 5, 17, 5};
@@ -238,9 +233,8 @@ START_TEST(test_gradient_over_logits)
     }
     free(first);
 }
-END_TEST
 
-START_TEST(test_refused)
+TEST(test_refused)
 {
     gd_context *ctx = gd_context_create(NULL);
     const int32_t bad[] = {0, 3, -1, 4};
@@ -257,7 +251,6 @@ START_TEST(test_refused)
     ck_assert_error(ctx, "cross_entropy: reduction is 7, wanted GD_MEAN, GD_SUM or GD_NONE");
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Class weights, smoothing, a loss a row, probabilities -------------------------------- */
 
@@ -306,7 +299,7 @@ static double soft_reference(const soft *s, double *losses, double *dx, double *
     return (double)divisor;
 }
 
-START_TEST(test_soft)
+LOOP_TEST(test_soft, 72)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const gd_dtype dtype = dtypes[_i % 4];
@@ -352,10 +345,9 @@ START_TEST(test_soft)
     free(vx), free(vw), free(vt), free(losses), free(dx), free(dq), free(dy), free(targets);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Log-probabilities of ln 1/4 and ln 3/4, by hand. */
-START_TEST(test_soft_by_hand)
+TEST(test_soft_by_hand)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float l3 = 1.0986122886681098f, logits[] = {0, l3, l3, 0};
@@ -385,10 +377,9 @@ START_TEST(test_soft_by_hand)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* One of the two gradients is there before, and is added to: that of x, or that of the targets. */
-START_TEST(test_soft_adds_to_one)
+TEST(test_soft_adds_to_one)
 {
     gd_context *ctx = gd_context_create(NULL);
     double fresh[2][2], got[2];
@@ -409,10 +400,9 @@ START_TEST(test_soft_adds_to_one)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Weights that are all 0 leave nothing to divide by; a class without a share may be -inf. */
-START_TEST(test_soft_edges)
+TEST(test_soft_edges)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float logits[] = {0, -INFINITY, 0, NAN, 1, 2};
@@ -457,10 +447,9 @@ START_TEST(test_soft_edges)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Where PyTorch's loss is NaN, or would be without the shares of 0. */
-START_TEST(test_soft_weights)
+TEST(test_soft_weights)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float logits[] = {0.5F, -0.25F, 1, 0, 2, -1};
@@ -514,10 +503,9 @@ START_TEST(test_soft_weights)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* dw_j = sum over rows of q_ij (L_i - x_ij), of the logits above; a share of 0 hides a logit of -inf. */
-START_TEST(test_gradient_of_class_weights)
+TEST(test_gradient_of_class_weights)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float l3 = 1.0986122886681098f, logits[] = {0, l3, -INFINITY, 0};
@@ -547,9 +535,8 @@ START_TEST(test_gradient_of_class_weights)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(test_soft_refused)
+TEST(test_soft_refused)
 {
     gd_context *ctx = gd_context_create(NULL);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3));
@@ -585,10 +572,9 @@ START_TEST(test_soft_refused)
     ck_assert_error(ctx, "cross_entropy: targets is float32 [3], wanted int32 and the shape of");
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The kernels against the shares of the derivation: targets or probabilities, class weights, smoothing. */
-START_TEST(kernels_are_their_plain_twin)
+LOOP_TEST(kernels_are_their_plain_twin, 96)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const gd_dtype dtype = dtypes[_i % 4];
@@ -609,28 +595,5 @@ START_TEST(kernels_are_their_plain_twin)
     assert_twin(cross_entropy_twin(), in, 3, &args, 100 * tolerance_of(dtype), &seed);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("cross_entropy");
-    TCase *tcase = tcase_create("cross_entropy");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, test_random, 0, 120);
-    tcase_add_loop_test(tcase, test_far_from_zero, 0, 4);
-    tcase_add_test(tcase, test_infinities_and_nan);
-    tcase_add_test(tcase, test_ignored);
-    tcase_add_test(tcase, test_empty);
-    tcase_add_test(tcase, test_gradient_over_logits);
-    tcase_add_test(tcase, test_refused);
-    tcase_add_loop_test(tcase, test_soft, 0, 72);
-    tcase_add_test(tcase, test_soft_by_hand);
-    tcase_add_test(tcase, test_soft_adds_to_one);
-    tcase_add_test(tcase, test_soft_edges);
-    tcase_add_test(tcase, test_soft_weights);
-    tcase_add_test(tcase, test_gradient_of_class_weights);
-    tcase_add_test(tcase, test_soft_refused);
-    tcase_add_loop_test(tcase, kernels_are_their_plain_twin, 0, 96);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("cross_entropy", 60)

@@ -63,7 +63,7 @@ static void check_text(const sizes *z, gd_dtype dtype, double tolerance, bool in
     gd_context_free(ctx);
 }
 
-START_TEST(token_by_token_is_all_at_once)
+TEST(token_by_token_is_all_at_once)
 {
     static const struct {
         gd_dtype dtype;
@@ -78,9 +78,8 @@ START_TEST(token_by_token_is_all_at_once)
         check_text(&z, kinds[i % 4].dtype, kinds[i % 4].tolerance, i / 4 % 2, 1 + i / 8 % 2, &seed);
     }
 }
-END_TEST
 
-START_TEST(threads_do_not_change_a_bit)
+TEST(threads_do_not_change_a_bit)
 {
     void *bytes[2];
     size_t size;
@@ -99,11 +98,10 @@ START_TEST(threads_do_not_change_a_bit)
     ck_assert_mem_eq(bytes[0], bytes[1], size);
     free(bytes[0]), free(bytes[1]);
 }
-END_TEST
 
 /* ---- Updates in place --------------------------------------------------------------------- */
 
-START_TEST(a_backward_notices_the_update)
+TEST(a_backward_notices_the_update)
 {
     uint64_t seed = 7;
     gd_context *ctx = test_context(1);
@@ -122,7 +120,6 @@ START_TEST(a_backward_notices_the_update)
     gd_error_clear(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Bad calls ---------------------------------------------------------------------------- */
 
@@ -131,7 +128,7 @@ static gd_tensor *make(gd_context *ctx, gd_dtype dtype, int64_t a, int64_t b, in
     return gd_tensor_create(ctx, dtype, GD_SHAPE(a, b, c, d));
 }
 
-START_TEST(bad_calls_are_refused)
+TEST(bad_calls_are_refused)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *qkv = make(ctx, GD_FLOAT32, 2, 1, 8, 6), *rows = make(ctx, GD_FLOAT32, 2, 9, 2, 6);
@@ -170,16 +167,5 @@ START_TEST(bad_calls_are_refused)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("attention_decode");
-    TCase *cases = tcase_create("attention_decode");
-    tcase_add_test(cases, token_by_token_is_all_at_once);
-    tcase_add_test(cases, threads_do_not_change_a_bit);
-    tcase_add_test(cases, a_backward_notices_the_update);
-    tcase_add_test(cases, bad_calls_are_refused);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("attention_decode", 0)

@@ -45,7 +45,7 @@ static void check_rows(kind as, int64_t M, int64_t N, int64_t K, double eps, uin
     gd_context_free(ctx);
 }
 
-START_TEST(rows_are_those_of_exact_sums)
+TEST(rows_are_those_of_exact_sums)
 {
     static const kind kinds[] = {
         {GD_FLOAT64, 1e-14}, {GD_FLOAT32, 2e-6}, {GD_BFLOAT16, 0.004}, {GD_FLOAT16, 6e-4}};
@@ -56,9 +56,8 @@ START_TEST(rows_are_those_of_exact_sums)
                    i % 3 ? 1e-5 : 0.5, &seed);
     }
 }
-END_TEST
 
-START_TEST(the_sum_may_be_left_out)
+TEST(the_sum_may_be_left_out)
 {
     uint64_t seed = 12;
     gd_context *ctx = test_context(1);
@@ -73,9 +72,8 @@ START_TEST(the_sum_may_be_left_out)
     free(with), free(without);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(bad_calls_are_refused)
+TEST(bad_calls_are_refused)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 6));
@@ -107,15 +105,5 @@ START_TEST(bad_calls_are_refused)
     BAD(x, x, row, weight, (double)NAN, "eps is ");
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("norm_linear_decode");
-    TCase *cases = tcase_create("norm_linear_decode");
-    tcase_add_test(cases, rows_are_those_of_exact_sums);
-    tcase_add_test(cases, the_sum_may_be_left_out);
-    tcase_add_test(cases, bad_calls_are_refused);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("norm_linear_decode", 0)

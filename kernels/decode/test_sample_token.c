@@ -53,7 +53,7 @@ static void check_draw(gd_dtype dtype, int64_t V, double temperature, uint64_t *
     gd_context_free(ctx);
 }
 
-START_TEST(draws_are_those_of_exact_sums)
+TEST(draws_are_those_of_exact_sums)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
     static const double temperatures[] = {0, 0.05, 0.8, 1, 30};
@@ -62,9 +62,8 @@ START_TEST(draws_are_those_of_exact_sums)
         check_draw(dtypes[i % 4], random_size(&seed, 1, i % 3 ? 40 : MOST), temperatures[i % 5],
                    &seed);
 }
-END_TEST
 
-START_TEST(logits_that_are_not_finite_stop_it)
+TEST(logits_that_are_not_finite_stop_it)
 {
     gd_context *ctx = test_context(1);
     const int32_t before[2] = {3, 2};
@@ -86,9 +85,8 @@ START_TEST(logits_that_are_not_finite_stop_it)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(bad_calls_are_refused)
+TEST(bad_calls_are_refused)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *logits = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 7));
@@ -121,15 +119,5 @@ START_TEST(bad_calls_are_refused)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sample_token");
-    TCase *cases = tcase_create("sample_token");
-    tcase_add_test(cases, draws_are_those_of_exact_sums);
-    tcase_add_test(cases, logits_that_are_not_finite_stop_it);
-    tcase_add_test(cases, bad_calls_are_refused);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("sample_token", 0)

@@ -9,7 +9,7 @@ static double in_effect(double p)
 
 /* Element i is kept if half i % 2, the low one first, of word i / 2 of the stream is not below p
  * 2^16, and then divided by 1 - p. */
-START_TEST(dropout_follows_the_stream)
+TEST(dropout_follows_the_stream)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const double rates[] = {0, 0.2, 0.5, 0.99};
@@ -43,12 +43,11 @@ START_TEST(dropout_follows_the_stream)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
 /* The share of zeros is p and the mean is preserved to 5 standard deviations, two calls are
  * independent, and going back in the stream repeats the first; for a p that is a multiple of 2^-16
  * and others. */
-START_TEST(dropout_by_chance)
+LOOP_TEST(dropout_by_chance, 3)
 {
     enum { N = 200000 };
     const double rates[] = {0.2, 0.25, 0.7}, p = rates[_i], twice = p * p;
@@ -69,11 +68,10 @@ START_TEST(dropout_by_chance)
     free(a), free(b), free(again);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* A p that rounds to 0 drops nothing and draws nothing; one that would round to 1 keeps one element
  * of 65536. */
-START_TEST(dropout_near_0_and_1)
+TEST(dropout_near_0_and_1)
 {
     enum { N = 1 << 21 };
     gd_context *ctx = test_context(2);
@@ -94,10 +92,9 @@ START_TEST(dropout_near_0_and_1)
     free(all), free(few);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* A dropped NaN is 0, a kept one NaN. */
-START_TEST(dropout_of_nan)
+TEST(dropout_of_nan)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(100));
@@ -109,9 +106,8 @@ START_TEST(dropout_of_nan)
     free(y);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(dropout_says_what_does_not_fit)
+TEST(dropout_says_what_does_not_fit)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
@@ -123,18 +119,5 @@ START_TEST(dropout_says_what_does_not_fit)
     ck_assert_error(ctx, "dropout: p is nan");
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("dropout");
-    TCase *tests = tcase_create("dropout");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, dropout_follows_the_stream);
-    tcase_add_loop_test(tests, dropout_by_chance, 0, 3);
-    tcase_add_test(tests, dropout_near_0_and_1);
-    tcase_add_test(tests, dropout_of_nan);
-    tcase_add_test(tests, dropout_says_what_does_not_fit);
-    suite_add_tcase(suite, tests);
-    return check_main(suite);
-}
+CHECK_MAIN("dropout", 60)

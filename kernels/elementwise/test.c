@@ -182,7 +182,7 @@ static void check_function(int which, gd_dtype dtype, shape s, int layout)
     gd_step_end(ctx);
 }
 
-START_TEST(functions_of_one_variable)
+TEST(functions_of_one_variable)
 {
     const shape shapes[] = {SHAPE(3, 5, 7), SHAPE(1), SCALAR_SHAPE, SHAPE(2, 2103), SHAPE(4, 0)};
     for (int which = 0; which < FUNCTION_COUNT; which++)
@@ -191,7 +191,6 @@ START_TEST(functions_of_one_variable)
                 for (int dtype = 0; dtype < 4; dtype++)
                     check_function(which, (gd_dtype)dtype, shapes[s], layout);
 }
-END_TEST
 
 /* ---- Special values ----------------------------------------------------------------------- */
 
@@ -203,7 +202,7 @@ typedef struct special {
 
 static const double inf = INFINITY, nan_value = NAN;
 
-START_TEST(special_values)
+TEST(special_values)
 {
     const special table[] = {
         {"exp", gd_exp, -inf, 0, 0},
@@ -336,10 +335,9 @@ START_TEST(special_values)
         }
     }
 }
-END_TEST
 
 /* relu and abs let dy be anything where they are flat: 0 times infinity must not come out. */
-START_TEST(flat_places_stop_infinite_gradients)
+TEST(flat_places_stop_infinite_gradients)
 {
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){-1, 0});
     gd_tensor *u = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){INFINITY, INFINITY});
@@ -348,10 +346,9 @@ START_TEST(flat_places_stop_infinite_gradients)
     gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &u});
     assert_close(gd_grad(x), (double[]){0, 0}, 0, 0, "relu");
 }
-END_TEST
 
 /* A number that float32 cannot hold is the nearest, and neither 0 nor infinite: 0 times it is 0. */
-START_TEST(parameters_beyond_float32)
+TEST(parameters_beyond_float32)
 {
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){0, 2});
     assert_close(gd_scale(x, 1e300), (double[]){0, INFINITY}, 0, 0, "scale");
@@ -363,18 +360,5 @@ START_TEST(parameters_beyond_float32)
     gd_tensor *zeros = gd_sub(x, x);
     assert_close(gd_cosine_similarity(zeros, zeros, 0, 1e-300), (double[]){0}, 0, 0, "cosine");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("elementwise");
-    TCase *one = tcase_create("one variable");
-    tcase_add_checked_fixture(one, setup, teardown);
-    tcase_add_test(one, functions_of_one_variable);
-    tcase_add_test(one, special_values);
-    tcase_add_test(one, flat_places_stop_infinite_gradients);
-    tcase_add_test(one, parameters_beyond_float32);
-    tcase_set_timeout(one, 60);
-    suite_add_tcase(suite, one);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("elementwise", 60, setup, teardown)

@@ -76,7 +76,7 @@ static void check_binary(int which, const pair *p, gd_dtype dtype, int layout_a,
     gd_step_end(ctx);
 }
 
-START_TEST(functions_of_two_variables)
+TEST(functions_of_two_variables)
 {
     for (int which = 0; which < BINARIES; which++)
         for (int p = 0; p < PAIRS; p++)
@@ -84,10 +84,9 @@ START_TEST(functions_of_two_variables)
                 check_binary(which, &pairs[p], (gd_dtype)((which + p + layout) % 4), layout % 3,
                              layout ? (layout + 1) % 3 : PACKED);
 }
-END_TEST
 
 /* A broadcast by gd_expand has strides of 0 in the middle of a full shape. */
-START_TEST(expanded_operands)
+TEST(expanded_operands)
 {
     gd_tensor *row = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 5, 1), -1, 1, &seed);
     gd_tensor *b = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 5, 7), -1, 1, &seed);
@@ -103,10 +102,9 @@ START_TEST(expanded_operands)
     assert_close(gd_grad(row), d_row, 4, 21, "mul");
     free(rv), free(bv), free(dy);
 }
-END_TEST
 
 /* With inputs made by ops, one gradient may be written over dy: the other must not notice. */
-START_TEST(gradients_over_dy)
+TEST(gradients_over_dy)
 {
     for (int which = 0; which < BINARIES; which++) {
         gd_tensor *a = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 11), -2, 2, &seed);
@@ -126,10 +124,9 @@ START_TEST(gradients_over_dy)
         gd_step_end(ctx);
     }
 }
-END_TEST
 
 /* The same tensor twice: d(x x) = 2 x dy. Two backwards add up. */
-START_TEST(the_same_input_twice)
+TEST(the_same_input_twice)
 {
     gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(4, 6), -2, 2, &seed);
     double *xv = values_of(x), wanted[24] = {0};
@@ -142,9 +139,8 @@ START_TEST(the_same_input_twice)
     assert_close(gd_grad(x), wanted, 8, 1, "mul");
     free(xv);
 }
-END_TEST
 
-START_TEST(maximum_of_ties_and_nan)
+TEST(maximum_of_ties_and_nan)
 {
     gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4), (float[]){1, 2, NAN, 4});
     gd_tensor *b = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4), (float[]){1, 3, 3, NAN});
@@ -159,10 +155,9 @@ START_TEST(maximum_of_ties_and_nan)
     gd_tensor_read_f64(gd_grad(b), gb, 4);
     ck_assert(ga[0] == 0.5 && gb[0] == 0.5 && ga[1] == 0 && gb[1] == 1);
 }
-END_TEST
 
 /* Where 1 / b overflows, a zero over b is still 0. */
-START_TEST(division_by_tiny_numbers)
+TEST(division_by_tiny_numbers)
 {
     gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){0, 1e-30f});
     gd_tensor *b = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){1e-39f, 1e-10f});
@@ -172,9 +167,8 @@ START_TEST(division_by_tiny_numbers)
     assert_close(y, (double[]){0, 1e-20}, 4, 0, "div");
     assert_close(gd_grad(b), (double[]){0, -1e-10}, 4, 0, "db");
 }
-END_TEST
 
-START_TEST(powers_of_tensors)
+TEST(powers_of_tensors)
 {
     const double a[] = {2, 4, 0, 0, 3, -2}, b[] = {3, 0.5, 2, 0, 0, 2};
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(6));
@@ -189,9 +183,8 @@ START_TEST(powers_of_tensors)
     assert_close(gd_grad(x), (double[]){12, 0.25, 0, 0, 0, -4}, 4, 0, "da");
     assert_close(gd_grad(p), (double[]){8 * log(2), 2 * log(4), 0, 0, log(3), NAN}, 4, 0, "db");
 }
-END_TEST
 
-START_TEST(comparisons_give_masks)
+TEST(comparisons_give_masks)
 {
     static gd_tensor *(*const run[])(gd_tensor *, gd_tensor *) = {gd_eq, gd_ne, gd_lt,
                                                                   gd_le, gd_gt, gd_ge};
@@ -210,10 +203,9 @@ START_TEST(comparisons_give_masks)
     }
     ck_assert_int_eq(gd_tape_length(ctx), 0);
 }
-END_TEST
 
 /* What is masked has no gradient, not even an infinite one, and may hold anything. */
-START_TEST(masked_fill_hides_what_it_fills)
+TEST(masked_fill_hides_what_it_fills)
 {
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){1, NAN, 3, 4});
     gd_tensor *mask = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){0, 1});
@@ -228,15 +220,13 @@ START_TEST(masked_fill_hides_what_it_fills)
     ck_assert_ptr_null(gd_hardtanh(x, 1, 0));
     ck_assert_error(ctx, "hardtanh: low is 1 and high is 0, wanted low <= high");
 }
-END_TEST
 
-START_TEST(division_by_zero)
+TEST(division_by_zero)
 {
     gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 0, -1});
     gd_tensor *y = gd_div(a, gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3)));
     assert_close(y, (double[]){INFINITY, NAN, -INFINITY}, 0, 0, "div");
 }
-END_TEST
 
 /* ---- where -------------------------------------------------------------------------------- */
 
@@ -280,17 +270,16 @@ static void check_where(const triple *t, gd_dtype dtype, int layout)
     gd_step_end(ctx);
 }
 
-START_TEST(where_chooses)
+TEST(where_chooses)
 {
     for (size_t t = 0; t < sizeof triples / sizeof *triples; t++)
         for (int layout = 0; layout < LAYOUTS; layout++)
             for (int dtype = 0; dtype < 4; dtype++)
                 check_where(&triples[t], (gd_dtype)dtype, layout);
 }
-END_TEST
 
 /* What is not chosen has no influence, not even by way of 0 times infinity. */
-START_TEST(where_hides_what_is_not_chosen)
+TEST(where_hides_what_is_not_chosen)
 {
     gd_tensor *c = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){1, 0});
     gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){1, NAN});
@@ -301,26 +290,5 @@ START_TEST(where_hides_what_is_not_chosen)
     assert_close(y, (double[]){1, 0}, 0, 0, "where");
     assert_close(gd_grad(a), (double[]){1, 0}, 0, 0, "where");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("broadcast");
-    TCase *two = tcase_create("two variables");
-    tcase_add_checked_fixture(two, setup, teardown);
-    tcase_add_test(two, functions_of_two_variables);
-    tcase_add_test(two, expanded_operands);
-    tcase_add_test(two, gradients_over_dy);
-    tcase_add_test(two, the_same_input_twice);
-    tcase_add_test(two, maximum_of_ties_and_nan);
-    tcase_add_test(two, division_by_zero);
-    tcase_add_test(two, division_by_tiny_numbers);
-    tcase_add_test(two, powers_of_tensors);
-    tcase_add_test(two, comparisons_give_masks);
-    tcase_add_test(two, masked_fill_hides_what_it_fills);
-    tcase_add_test(two, where_chooses);
-    tcase_add_test(two, where_hides_what_is_not_chosen);
-    tcase_set_timeout(two, 60);
-    suite_add_tcase(suite, two);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("broadcast", 60, setup, teardown)

@@ -13,7 +13,7 @@ static gd_tensor *random_ids(gd_context *ctx, int64_t n, int64_t vocab, uint64_t
     return ids;
 }
 
-START_TEST(embedding_is_the_loop)
+TEST(embedding_is_the_loop)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const int64_t sizes[][3] = {{1, 1, 2}, {7, 5, 40}, {300, 130, 60}, {3, 64, 0}, {5, 0, 8}};
@@ -49,10 +49,9 @@ START_TEST(embedding_is_the_loop)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
 /* A sum of 200000 times 0.1 in float would be wrong in the third digit. */
-START_TEST(embedding_sums_many_equal_ids)
+TEST(embedding_sums_many_equal_ids)
 {
     gd_context *ctx = test_context(2);
     uint64_t seed = 2;
@@ -66,9 +65,8 @@ START_TEST(embedding_sums_many_equal_ids)
     assert_sums("dtable", gd_grad(table), want, 1e-7);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(embedding_says_what_does_not_fit)
+TEST(embedding_says_what_does_not_fit)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *table = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5, 2));
@@ -81,16 +79,5 @@ START_TEST(embedding_says_what_does_not_fit)
     ck_assert_error(ctx, "embedding: ids[2] is -1");
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("embedding");
-    TCase *tests = tcase_create("embedding");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, embedding_is_the_loop);
-    tcase_add_test(tests, embedding_sums_many_equal_ids);
-    tcase_add_test(tests, embedding_says_what_does_not_fit);
-    suite_add_tcase(suite, tests);
-    return check_main(suite);
-}
+CHECK_MAIN("embedding", 60)

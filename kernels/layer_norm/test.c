@@ -87,7 +87,7 @@ static void check_configuration(const configuration *c, uint64_t seed)
     gd_context_free(ctx);
 }
 
-START_TEST(test_random)
+LOOP_TEST(test_random, 100)
 {
     static const int64_t columns[] = {2, 3, 7, 17, 31, 64, 65, 255, 257};
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
@@ -103,10 +103,9 @@ START_TEST(test_random)
     c.eps = c.shape[c.ndim - 1] < 8 || random_chance(&seed, 0.5) ? 0.3 : 1e-5;
     check_configuration(&c, seed);
 }
-END_TEST
 
 /* Far from zero, mean(x^2) - mean(x)^2 in float32 would not have a right digit. */
-START_TEST(test_far_from_zero)
+TEST(test_far_from_zero)
 {
     configuration c = {.ndim = 2, .shape = {5, 129}, .weight = true, .eps = 1e-5};
     c.mean = 4096;
@@ -119,9 +118,8 @@ START_TEST(test_far_from_zero)
     c.eps = 0;
     check_configuration(&c, 7);
 }
-END_TEST
 
-START_TEST(test_rows_that_are_not_ordinary)
+TEST(test_rows_that_are_not_ordinary)
 {
     gd_context *ctx = gd_context_create(NULL);
     const float values[] = {1, NAN, 3, 4, 1, INFINITY, 3, 4, 7, 7, 7, 7, 1, 2, 3, 4};
@@ -138,10 +136,9 @@ START_TEST(test_rows_that_are_not_ordinary)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
 /* A column of weights, more rows than pieces, no rows, no columns. */
-START_TEST(test_sizes)
+TEST(test_sizes)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     static const int64_t shapes[][2] = {{0, 5}, {3, 0}, {0, 0}, {4, 1}, {1, 1}};
@@ -159,9 +156,8 @@ START_TEST(test_sizes)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(test_refused)
+TEST(test_refused)
 {
     gd_context *ctx = gd_context_create(NULL);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
@@ -171,18 +167,5 @@ START_TEST(test_refused)
     ck_assert_error(ctx, "layer_norm: eps is nan");
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("layer_norm");
-    TCase *tcase = tcase_create("layer_norm");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, test_random, 0, 100);
-    tcase_add_test(tcase, test_far_from_zero);
-    tcase_add_test(tcase, test_rows_that_are_not_ordinary);
-    tcase_add_test(tcase, test_sizes);
-    tcase_add_test(tcase, test_refused);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("layer_norm", 60)

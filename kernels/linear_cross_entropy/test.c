@@ -85,7 +85,7 @@ static void check_problem(problem p, gd_dtype dtype, double cotangent, uint64_t 
     gd_context_free(ctx);
 }
 
-START_TEST(is_its_formula)
+LOOP_TEST(is_its_formula, 40)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 100 + (uint64_t)_i;
@@ -104,10 +104,9 @@ START_TEST(is_its_formula)
     check_problem(p, dtypes[_i % 4], _i % 3 ? 0.75 : 1, seed);
     free(targets);
 }
-END_TEST
 
 /* The kernels, which save d or products with it, against the loops of the derivation. */
-START_TEST(kernels_are_their_plain_twin)
+LOOP_TEST(kernels_are_their_plain_twin, 32)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const gd_dtype dtype = dtypes[_i % 4];
@@ -125,10 +124,9 @@ START_TEST(kernels_are_their_plain_twin)
     assert_twin(linear_cross_entropy_twin(), in, 3, &args, 20 * tolerance_of(dtype), &seed);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* So many rows that the forward computes the gradients in pieces, the last of a few rows. */
-START_TEST(gradients_in_pieces)
+LOOP_TEST(gradients_in_pieces, 8)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 500 + (uint64_t)_i;
@@ -141,11 +139,10 @@ START_TEST(gradients_in_pieces)
     check_problem(p, dtypes[_i % 4], 0.75, seed);
     free(targets);
 }
-END_TEST
 
 /* In pieces d is never in memory as a whole, and a gradient that is not needed is not computed. One
  * that is required only after the forward is refused. */
-START_TEST(pieces_save_what_is_needed)
+TEST(pieces_save_what_is_needed)
 {
     enum { M = 16384, K = 2, V = 100 };
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2});
@@ -190,11 +187,10 @@ START_TEST(pieces_save_what_is_needed)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Without a backward to come the logits are made in pieces of rows: their memory shows it, and the
  * loss does not. */
-START_TEST(pieces)
+TEST(pieces)
 {
     enum { M = 700, K = 3, V = 100000 };
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2});
@@ -214,9 +210,8 @@ START_TEST(pieces)
     ck_assert_uint_lt(peak, (size_t)M * V * sizeof(float) / 2);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(says_what_does_not_fit)
+TEST(says_what_does_not_fit)
 {
     gd_context *ctx = gd_context_create(NULL);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3));
@@ -232,19 +227,5 @@ START_TEST(says_what_does_not_fit)
     ck_assert_error(ctx, "linear_cross_entropy: targets[1] is 5, wanted 0 to 4");
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("linear_cross_entropy");
-    TCase *cases = tcase_create("linear_cross_entropy");
-    tcase_set_timeout(cases, 120);
-    tcase_add_loop_test(cases, is_its_formula, 0, 40);
-    tcase_add_loop_test(cases, kernels_are_their_plain_twin, 0, 32);
-    tcase_add_loop_test(cases, gradients_in_pieces, 0, 8);
-    tcase_add_test(cases, pieces_save_what_is_needed);
-    tcase_add_test(cases, pieces);
-    tcase_add_test(cases, says_what_does_not_fit);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("linear_cross_entropy", 120)

@@ -95,7 +95,7 @@ static void check_loss(int which, gd_dtype dtype, shape s, int layout, gd_reduct
     gd_step_end(ctx);
 }
 
-START_TEST(losses_and_gradients)
+LOOP_TEST(losses_and_gradients, LOSS_COUNT)
 {
     const shape shapes[] = {SHAPE(3, 5, 7), SHAPE(1), SHAPE(2, 2103)};
     for (int s = 0; s < 3; s++)
@@ -104,7 +104,6 @@ START_TEST(losses_and_gradients)
                 for (int r = 0; r < 3 + (_i > 4); r++)
                     check_loss(_i, (gd_dtype)dtype, shapes[s], layout, (gd_reduction)r);
 }
-END_TEST
 
 /* ---- Edges -------------------------------------------------------------------------------- */
 
@@ -129,7 +128,7 @@ static void check_edge(gd_tensor *(*run)(gd_tensor *, gd_tensor *, gd_reduction)
     }
 }
 
-START_TEST(edges)
+TEST(edges)
 {
     const double inf = INFINITY;
     check_edge(gd_l1_loss, 2, 2, 0, 0, 0);
@@ -151,11 +150,10 @@ START_TEST(edges)
     check_edge(kl_log, NAN, -inf, 0, 0, 0);
     check_edge(kl_log, -1, log(0.5), 0.5 * (log(0.5) + 1), -0.5, 0.5 * (log(0.5) + 2));
 }
-END_TEST
 
 /* smooth_l1_loss and its slope, of numbers whose products with beta or quotients by it are out of range;
  * a beta that float32 cannot hold is nearly 0, or nearly infinite. huber_loss likewise. */
-START_TEST(any_beta)
+TEST(any_beta)
 {
     static const struct {
         double e, beta, loss, slope;
@@ -201,19 +199,17 @@ START_TEST(any_beta)
     ck_assert_double_eq_tol(gd_item(gd_huber_loss(x, zero, 1e300, GD_SUM)), 2e38, 1e32);
     ck_assert_double_ge(gd_item(gd_huber_loss(x, zero, 1e-60, GD_SUM)), 0);
 }
-END_TEST
 
-START_TEST(no_elements)
+TEST(no_elements)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 4));
     ck_assert(isnan(gd_item(gd_mse_loss(x, x, GD_MEAN))));
     ck_assert(gd_item(gd_mse_loss(x, x, GD_SUM)) == 0);
     ck_assert(isnan(gd_item(gd_kl_div(x, x, false, GD_BATCHMEAN))));
 }
-END_TEST
 
 /* pos_weight of the classes, and its gradient, summed over the rows. */
-START_TEST(positive_weights)
+TEST(positive_weights)
 {
     enum { ROWS = 5, CLASSES = 3 };
     gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(ROWS, CLASSES), -2, 2, &seed);
@@ -234,9 +230,8 @@ START_TEST(positive_weights)
     assert_close(gd_grad(w), dw, 64, 1, "dw");
     free(xv), free(tv), free(wv);
 }
-END_TEST
 
-START_TEST(refusals)
+TEST(refusals)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
     gd_tensor *three = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
@@ -260,12 +255,11 @@ START_TEST(refusals)
     ck_assert_error(ctx,
                     "bce_with_logits: pos_weight is float32 [3], wanted float32 [3, 4], as x is");
 }
-END_TEST
 
 /* ---- Losses of a few ops ------------------------------------------------------------------ */
 
 /* nll_loss of log_softmax is cross_entropy, with every option, and so are the gradients. */
-START_TEST(nll_is_cross_entropy)
+LOOP_TEST(nll_is_cross_entropy, 24)
 {
     const gd_dtype dtype = (gd_dtype)(_i % 2);
     const int32_t ids[6] = {1, 0, 3, 1, 2, 3};
@@ -291,10 +285,9 @@ START_TEST(nll_is_cross_entropy)
     assert_close(gd_grad(x), dx, 64, 1, "dx");
     free(xv), free(value), free(dx);
 }
-END_TEST
 
 /* Ignored rows, and classes of weight 0, may hold anything. */
-START_TEST(nll_of_what_does_not_count)
+TEST(nll_of_what_does_not_count)
 {
     gd_tensor *x =
         gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3, 2), (float[]){NAN, NAN, -1, -2, -INFINITY, -3});
@@ -318,9 +311,8 @@ START_TEST(nll_of_what_does_not_count)
     ck_assert_ptr_null(gd_nll_loss(x, t, &o));
     ck_assert_error(ctx, "nll_loss: weight requires a gradient, which class weights have only");
 }
-END_TEST
 
-START_TEST(cosines)
+TEST(cosines)
 {
     gd_tensor *a =
         gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4, 2), (float[]){3, 4, 1, 0, 0, 0, 1, 1});
@@ -371,9 +363,8 @@ START_TEST(cosines)
     ck_assert_ptr_null(gd_nll_loss(a, ids, &(gd_cross_entropy_options){.weight = y}));
     ck_assert_error(ctx, "nll_loss: weight is float32 [4], wanted float32 [2]");
 }
-END_TEST
 
-START_TEST(minima)
+TEST(minima)
 {
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(2, 2), (double[]){3, -4, 0, 0});
     gd_tensor_set_requires_grad(x, true);
@@ -383,24 +374,5 @@ START_TEST(minima)
     gd_tensor_read(where, places, sizeof places);
     ck_assert(gd_item(least) == -4 && places[0] == 1 && places[1] == 0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("loss");
-    TCase *cases = tcase_create("pairs");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_add_loop_test(cases, losses_and_gradients, 0, LOSS_COUNT);
-    tcase_add_test(cases, edges);
-    tcase_add_test(cases, any_beta);
-    tcase_add_test(cases, no_elements);
-    tcase_add_test(cases, positive_weights);
-    tcase_add_test(cases, refusals);
-    tcase_add_loop_test(cases, nll_is_cross_entropy, 0, 24);
-    tcase_add_test(cases, nll_of_what_does_not_count);
-    tcase_add_test(cases, cosines);
-    tcase_add_test(cases, minima);
-    tcase_set_timeout(cases, 60);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("loss", 60, setup, teardown)

@@ -11,7 +11,7 @@ static int64_t shown(int64_t i, int64_t n, gd_pad_mode mode)
     return i < 0 ? edge + steps : edge - steps;
 }
 
-START_TEST(pad_is_the_definition)
+LOOP_TEST(pad_is_the_definition, 120)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     const gd_pad_mode mode = (gd_pad_mode)(_i / 4 % 3);
@@ -43,9 +43,8 @@ START_TEST(pad_is_the_definition)
     assert_sums("dx", gd_grad(x), dx, tolerance_of(dtype) * 8);
     free(xv), free(dy), free(want), free(dx);
 }
-END_TEST
 
-START_TEST(one_row_can_have_columns_added)
+TEST(one_row_can_have_columns_added)
 {
     const double x[3] = {1, 2, 3}, mirrored[7] = {3, 2, 1, 2, 3, 2, 1};
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
@@ -56,9 +55,8 @@ START_TEST(one_row_can_have_columns_added)
     gd_step_end(ctx);
     gd_tensor_free(t);
 }
-END_TEST
 
-START_TEST(upsampling_repeats)
+TEST(upsampling_repeats)
 {
     const double x[4] = {1, 2, 3, 4}, y[12] = {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4};
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(1, 2, 2));
@@ -72,7 +70,6 @@ START_TEST(upsampling_repeats)
     gd_step_end(ctx);
     gd_tensor_free(t);
 }
-END_TEST
 
 static void refused(gd_tensor *x, gd_pad_options options, const char *words)
 {
@@ -80,7 +77,7 @@ static void refused(gd_tensor *x, gd_pad_options options, const char *words)
     ck_assert_error(ctx, words);
 }
 
-START_TEST(bad_frames_are_refused)
+TEST(bad_frames_are_refused)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4));
     gd_tensor *row = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4));
@@ -100,18 +97,5 @@ START_TEST(bad_frames_are_refused)
     ck_assert_ptr_null(gd_upsample_nearest(NULL, 2, 2));
     gd_tensor_free(x), gd_tensor_free(row), gd_tensor_free(none);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("padding");
-    TCase *tcase = tcase_create("padding");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, pad_is_the_definition, 0, 120);
-    tcase_add_test(tcase, one_row_can_have_columns_added);
-    tcase_add_test(tcase, upsampling_repeats);
-    tcase_add_test(tcase, bad_frames_are_refused);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("padding", 60, setup, teardown)

@@ -74,7 +74,7 @@ static gd_tensor *pool(const pooling *p, gd_tensor *x)
     return p->max ? gd_max_pool2d(x, &p->options) : gd_avg_pool2d(x, &p->options);
 }
 
-START_TEST(pooling_is_the_definition)
+LOOP_TEST(pooling_is_the_definition, 200)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 300 + (uint64_t)_i;
@@ -90,7 +90,6 @@ START_TEST(pooling_is_the_definition)
     assert_sums("dx", gd_grad(x), dx, tolerance_of(dtype));
     free(xv), free(dy), free(want), free(dx);
 }
-END_TEST
 
 /* y of one window over x [1, 4], and dx for dy = 1. */
 static void check_window(const double *x, double y, const double *dx)
@@ -108,7 +107,7 @@ static void check_window(const double *x, double y, const double *dx)
     gd_tensor_free(t);
 }
 
-START_TEST(one_element_has_the_gradient)
+TEST(one_element_has_the_gradient)
 {
     check_window((double[]){1, 3, 3, 2}, 3, (double[]){0, 1, 0, 0});
     check_window((double[]){-INFINITY, -INFINITY, -INFINITY, -INFINITY}, -INFINITY,
@@ -116,9 +115,8 @@ START_TEST(one_element_has_the_gradient)
     check_window((double[]){1, NAN, NAN, 5}, NAN, (double[]){0, 0, 1, 0});
     check_window((double[]){INFINITY, 2, INFINITY, 1}, INFINITY, (double[]){1, 0, 0, 0});
 }
-END_TEST
 
-START_TEST(padding_is_no_element)
+TEST(padding_is_no_element)
 {
     const double below[4] = {-5, -6, -7, -8};
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2, 2));
@@ -129,7 +127,6 @@ START_TEST(padding_is_no_element)
     gd_step_end(ctx);
     gd_tensor_free(x);
 }
-END_TEST
 
 static void refused(gd_tensor *x, gd_pool_options options, const char *words)
 {
@@ -139,7 +136,7 @@ static void refused(gd_tensor *x, gd_pool_options options, const char *words)
     ck_assert_error(ctx, words);
 }
 
-START_TEST(bad_windows_are_refused)
+TEST(bad_windows_are_refused)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 4));
     gd_tensor *row = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5));
@@ -160,10 +157,9 @@ START_TEST(bad_windows_are_refused)
     ck_assert_error(ctx, "the kernel has 0 rows");
     gd_tensor_free(x), gd_tensor_free(row), gd_tensor_free(ids);
 }
-END_TEST
 
 /* The kernels against the loop over windows of the derivation. */
-START_TEST(kernels_are_their_plain_twins)
+LOOP_TEST(kernels_are_their_plain_twins, 64)
 {
     seed = 700 + (uint64_t)_i;
     const pooling p = random_pooling(_i % 2);
@@ -176,19 +172,5 @@ START_TEST(kernels_are_their_plain_twins)
     const gd_op *twin = p.max ? max_pool2d_twin() : avg_pool2d_twin();
     assert_twin(twin, &x, 1, &args, 25 * tolerance_of(dtype), &seed);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("pooling");
-    TCase *tcase = tcase_create("pooling");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, pooling_is_the_definition, 0, 200);
-    tcase_add_test(tcase, one_element_has_the_gradient);
-    tcase_add_test(tcase, padding_is_no_element);
-    tcase_add_test(tcase, bad_windows_are_refused);
-    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 64);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("pooling", 60, setup, teardown)

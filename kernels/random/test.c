@@ -52,7 +52,7 @@ static gd_context *context(uint64_t seed, int threads)
 
 /* ---- Words -------------------------------------------------------------------------------- */
 
-START_TEST(published_vectors)
+TEST(published_vectors)
 {
     static const struct {
         uint32_t counter[4], key[2], out[4];
@@ -75,9 +75,8 @@ START_TEST(published_vectors)
         ck_assert_mem_eq(model, vectors[i].out, sizeof model);
     }
 }
-END_TEST
 
-START_TEST(any_offset_and_count)
+TEST(any_offset_and_count)
 {
     const uint64_t seed = UINT64_C(0x0123456789abcdef), subsequence = UINT64_C(0xfedcba9876543210);
     static const uint64_t offsets[] = {0, 1, 2, 3, 4, 1001, UINT64_C(17179869182)};
@@ -95,9 +94,8 @@ START_TEST(any_offset_and_count)
     }
     gd_philox(1, 0, 0, 4, NULL);
 }
-END_TEST
 
-START_TEST(the_state_moves_by_blocks_and_repeats)
+TEST(the_state_moves_by_blocks_and_repeats)
 {
     gd_context *ctx = context(42, 1);
     ck_assert_uint_eq(gd_random_get(ctx).seed, 42);
@@ -123,13 +121,12 @@ START_TEST(the_state_moves_by_blocks_and_repeats)
     ck_assert(memcmp(first, second, sizeof first) != 0);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Numbers against the model ------------------------------------------------------------ */
 
 enum { MANY = 20011 }; /* several pieces, and a rest */
 
-START_TEST(uniform_is_as_documented)
+TEST(uniform_is_as_documented)
 {
     static float f[MANY];
     static double d[MANY];
@@ -154,7 +151,6 @@ START_TEST(uniform_is_as_documented)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
 static gd_distribution within(gd_dtype dtype, double low, double high)
 {
@@ -163,7 +159,7 @@ static gd_distribution within(gd_dtype dtype, double low, double high)
     return d;
 }
 
-START_TEST(uniform_never_reaches_high)
+TEST(uniform_never_reaches_high)
 {
     const uint32_t ones[4] = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff};
     const uint32_t zeros[4] = {0};
@@ -182,10 +178,9 @@ START_TEST(uniform_never_reaches_high)
     gd_uniform_from_words_f32(f, ones, 1, &three);
     ck_assert(f[0] == 3);
 }
-END_TEST
 
 /* The numbers of each dtype at the ends of an interval. */
-START_TEST(numbers_within)
+TEST(numbers_within)
 {
     static const struct {
         gd_dtype dtype;
@@ -210,10 +205,9 @@ START_TEST(numbers_within)
                       i, d.first, d.last);
     }
 }
-END_TEST
 
 /* Also of 16 bits, whose rounding comes after that of float32. */
-START_TEST(uniform_stays_within)
+TEST(uniform_stays_within)
 {
     enum { N = 1 << 18 };
     gd_context *ctx = context(1, 2);
@@ -234,7 +228,6 @@ START_TEST(uniform_stays_within)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Element j of pair (a, b) of uniform numbers in (0, 1). */
 static long double model_normal(long double a, long double b, int j)
@@ -243,7 +236,7 @@ static long double model_normal(long double a, long double b, int j)
     return radius * (j ? cosl(angle) : sinl(angle));
 }
 
-START_TEST(normal_is_as_documented)
+TEST(normal_is_as_documented)
 {
     static float f[MANY];
     static double d[MANY];
@@ -271,10 +264,9 @@ START_TEST(normal_is_as_documented)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The ends of the words: largest, smallest and nearest-to-an-axis numbers are finite. */
-START_TEST(normal_of_extreme_words)
+TEST(normal_of_extreme_words)
 {
     static const uint32_t extremes[] = {0,          1,          0x1fffffff, 0x20000000,
                                         0x3fffffff, 0x40000000, 0x7fffffff, 0x80000000,
@@ -294,9 +286,8 @@ START_TEST(normal_of_extreme_words)
         }
     }
 }
-END_TEST
 
-START_TEST(integers_are_as_documented)
+TEST(integers_are_as_documented)
 {
     static int32_t n[MANY];
     gd_context *ctx = context(3, 2);
@@ -317,9 +308,8 @@ START_TEST(integers_are_as_documented)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(permutations_are_fair)
+TEST(permutations_are_fair)
 {
     static int32_t p[5000];
     static bool seen[5000];
@@ -352,14 +342,13 @@ START_TEST(permutations_are_fair)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Statistics --------------------------------------------------------------------------- */
 
 enum { SAMPLES = 200000 };
 
 /* Bounds are five standard errors of each moment of n normal numbers. */
-START_TEST(normal_moments)
+TEST(normal_moments)
 {
     static double z[SAMPLES];
     for (int dtype = GD_FLOAT32; dtype <= GD_FLOAT64; dtype++) {
@@ -382,10 +371,9 @@ START_TEST(normal_moments)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
 /* chi^2 with 63 degrees of freedom exceeds 103.4 once in a thousand. */
-START_TEST(uniform_buckets)
+TEST(uniform_buckets)
 {
     static double u[SAMPLES];
     for (int dtype = GD_FLOAT32; dtype <= GD_FLOAT64; dtype++) {
@@ -401,7 +389,6 @@ START_TEST(uniform_buckets)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
 /* ---- Where the numbers go ----------------------------------------------------------------- */
 
@@ -422,7 +409,7 @@ static gd_status fill_integers(gd_tensor *t)
     return gd_random_integers(t, 0, 1000);
 }
 
-START_TEST(threads_change_nothing)
+TEST(threads_change_nothing)
 {
     static const struct {
         fill fill;
@@ -445,11 +432,10 @@ START_TEST(threads_change_nothing)
         ck_assert_mem_eq(one, three, sizeof one);
     }
 }
-END_TEST
 
 /* A strided view gets in row-major order what a packed tensor would; 16-bit types are float32's
  * numbers, rounded. */
-START_TEST(views_and_small_types)
+TEST(views_and_small_types)
 {
     gd_context *ctx = context(4, 1);
     double packed[15], strided[15], small[15], rounded[15];
@@ -479,9 +465,8 @@ START_TEST(views_and_small_types)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(bad_fills_are_refused)
+TEST(bad_fills_are_refused)
 {
     gd_context *ctx = context(1, 1);
     gd_tensor *real = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 2));
@@ -510,28 +495,5 @@ START_TEST(bad_fills_are_refused)
     ck_assert_error(ctx, "expanded");
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("random");
-    TCase *cases = tcase_create("random");
-    tcase_add_test(cases, published_vectors);
-    tcase_add_test(cases, any_offset_and_count);
-    tcase_add_test(cases, the_state_moves_by_blocks_and_repeats);
-    tcase_add_test(cases, uniform_is_as_documented);
-    tcase_add_test(cases, uniform_never_reaches_high);
-    tcase_add_test(cases, numbers_within);
-    tcase_add_test(cases, uniform_stays_within);
-    tcase_add_test(cases, normal_is_as_documented);
-    tcase_add_test(cases, normal_of_extreme_words);
-    tcase_add_test(cases, integers_are_as_documented);
-    tcase_add_test(cases, permutations_are_fair);
-    tcase_add_test(cases, normal_moments);
-    tcase_add_test(cases, uniform_buckets);
-    tcase_add_test(cases, threads_change_nothing);
-    tcase_add_test(cases, views_and_small_types);
-    tcase_add_test(cases, bad_fills_are_refused);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("random", 0)

@@ -202,7 +202,7 @@ static void close_all(void)
     gd_context_free(ctx);
 }
 
-START_TEST(random_calls)
+TEST(random_calls)
 {
     for (int sequence = 0; sequence < SEQUENCES; sequence++) {
         open_all(sequence);
@@ -216,13 +216,5 @@ START_TEST(random_calls)
     ck_assert_int_gt(refused, SEQUENCES); /* both happened often */
     ck_assert_int_gt(backwards, SEQUENCES);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("random calls");
-    TCase *all = tcase_create("random calls");
-    tcase_add_test(all, random_calls);
-    suite_add_tcase(suite, all);
-    return check_main(suite);
-}
+CHECK_MAIN("random calls", 0)

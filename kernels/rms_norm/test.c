@@ -225,25 +225,23 @@ static configuration random_configuration(uint64_t *seed, bool add)
     return c;
 }
 
-START_TEST(test_random_f64)
+LOOP_TEST(test_random_f64, 80)
 {
     uint64_t seed = 1000 + (uint64_t)_i;
     configuration c = random_configuration(&seed, _i % 2);
     c.x = c.param = c.residual = GD_FLOAT64;
     check_configuration(&c, seed);
 }
-END_TEST
 
-START_TEST(test_random_f32)
+LOOP_TEST(test_random_f32, 80)
 {
     uint64_t seed = 2000 + (uint64_t)_i;
     configuration c = random_configuration(&seed, _i % 2);
     c.x = c.param = c.residual = GD_FLOAT32;
     check_configuration(&c, seed);
 }
-END_TEST
 
-START_TEST(test_random_dtypes)
+LOOP_TEST(test_random_dtypes, 128)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 3000 + (uint64_t)_i;
@@ -253,9 +251,8 @@ START_TEST(test_random_dtypes)
     c.residual = dtypes[_i / 32 % 4];
     check_configuration(&c, seed);
 }
-END_TEST
 
-START_TEST(test_scales)
+LOOP_TEST(test_scales, 6)
 {
     /* Squares of these overflow and underflow float32; sums in double do not care. */
     static const double scales[] = {1e-30, 1e-18, 1e-3, 1e3, 1e18, 1e30};
@@ -267,7 +264,6 @@ START_TEST(test_scales)
     c.x = c.param = c.residual = GD_FLOAT64;
     check_configuration(&c, 9);
 }
-END_TEST
 
 /* ---- Rows that are not ordinary ----------------------------------------------------------- */
 
@@ -278,7 +274,7 @@ static gd_tensor *tensor_of(gd_context *ctx, int64_t rows, int64_t cols, const f
     return t;
 }
 
-START_TEST(test_nan_and_infinity)
+TEST(test_nan_and_infinity)
 {
     gd_context *ctx = gd_context_create(NULL);
     const float values[] = {1, 2, NAN, 3, 1, 2, INFINITY, -3, 1, 2, 2, 3, 0, 0, 0, 0};
@@ -300,9 +296,8 @@ START_TEST(test_nan_and_infinity)
     ck_assert(isnan(((const float *)gd_tensor_data(y))[12])); /* 0 / 0 */
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(test_empty)
+TEST(test_empty)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     for (int no_columns = 0; no_columns < 2; no_columns++) {
@@ -323,10 +318,9 @@ START_TEST(test_empty)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
 /* More than GD_STREAM_FROM bytes go past the caches, here from rows that begin anywhere. */
-START_TEST(test_large_and_misaligned)
+TEST(test_large_and_misaligned)
 {
     enum { M = 4200, N = 1023 };
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2});
@@ -357,10 +351,9 @@ START_TEST(test_large_and_misaligned)
     free(xs), free(ws), free(dys), free(dw), free(ys), free(dxs), free(dws);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* dx, or the residual's gradient, takes dy's memory: there is never a second one of [M, N]. */
-START_TEST(test_gradient_over_dy)
+TEST(test_gradient_over_dy)
 {
     enum { M = 256, N = 64 };
     gd_context *ctx = gd_context_create(NULL);
@@ -379,21 +372,5 @@ START_TEST(test_gradient_over_dy)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("rms_norm");
-    TCase *tcase = tcase_create("rms_norm");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, test_random_f64, 0, 80);
-    tcase_add_loop_test(tcase, test_random_f32, 0, 80);
-    tcase_add_loop_test(tcase, test_random_dtypes, 0, 128);
-    tcase_add_loop_test(tcase, test_scales, 0, 6);
-    tcase_add_test(tcase, test_nan_and_infinity);
-    tcase_add_test(tcase, test_empty);
-    tcase_add_test(tcase, test_gradient_over_dy);
-    tcase_add_test(tcase, test_large_and_misaligned);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("rms_norm", 60)

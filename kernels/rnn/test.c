@@ -137,7 +137,7 @@ static gd_tensor *loss_of(const results *r)
     return loss;
 }
 
-START_TEST(layers_are_what_they_are_made_of)
+LOOP_TEST(layers_are_what_they_are_made_of, 120)
 {
     const gd_dtype dtype = _i % 3 ? GD_FLOAT64 : GD_FLOAT32;
     const double tolerance = _i % 3 ? 1e-12 : 1e-5;
@@ -170,10 +170,9 @@ START_TEST(layers_are_what_they_are_made_of)
         gd_step_end(ctx);
     }
 }
-END_TEST
 
 /* What is saved for a backward changes no bit of the forward. */
-START_TEST(without_recording_the_same_bits)
+TEST(without_recording_the_same_bits)
 {
     for (int lstm = 0; lstm < 2; lstm++) {
         seed = 50 + (uint64_t)lstm;
@@ -190,10 +189,9 @@ START_TEST(without_recording_the_same_bits)
         gd_step_end(ctx);
     }
 }
-END_TEST
 
 /* A sequence in two halves, of which the second begins with the last state of the first. */
-START_TEST(a_sequence_can_be_continued)
+TEST(a_sequence_can_be_continued)
 {
     seed = 77;
     problem p = random_problem(true, GD_FLOAT64);
@@ -209,9 +207,8 @@ START_TEST(a_sequence_can_be_continued)
     free(whole);
     gd_step_end(ctx);
 }
-END_TEST
 
-START_TEST(cells_are_steps)
+TEST(cells_are_steps)
 {
     seed = 31;
     problem p = random_problem(true, GD_FLOAT64);
@@ -233,11 +230,10 @@ START_TEST(cells_are_steps)
     free(want);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* Two layers in two directions, as README.md has them: after step t the second direction has read the
  * steps from the last one down to t. */
-START_TEST(a_second_direction_begins_at_the_end)
+LOOP_TEST(a_second_direction_begins_at_the_end, 12)
 {
     static const int time = 1;
     const bool lstm = _i % 2;
@@ -280,10 +276,9 @@ START_TEST(a_second_direction_begins_at_the_end)
     free(wanted);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* Gates far out: the functions are at their limits, and no gradient is NaN. */
-START_TEST(saturated_gates)
+TEST(saturated_gates)
 {
     for (int sign = -1; sign <= 1; sign += 2) {
         gd_tensor *gates = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 8));
@@ -303,9 +298,8 @@ START_TEST(saturated_gates)
         gd_tensor_free(gates), gd_tensor_free(weight);
     }
 }
-END_TEST
 
-START_TEST(bad_input_is_refused)
+TEST(bad_input_is_refused)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4));
     gd_tensor *row = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4));
@@ -334,10 +328,9 @@ START_TEST(bad_input_is_refused)
     gd_tensor *const all[] = {x, row, none, w.input, w.hidden, state};
     for (int i = 0; i < 6; i++) gd_tensor_free(all[i]);
 }
-END_TEST
 
 /* The kernels against the loop over steps of the derivation. */
-START_TEST(kernels_are_their_plain_twins)
+LOOP_TEST(kernels_are_their_plain_twins, 64)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     const bool is_lstm = _i / 4 % 2, given = _i / 8 % 2;
@@ -353,22 +346,5 @@ START_TEST(kernels_are_their_plain_twins)
     const gd_op *twin = is_lstm ? lstm_twin() : gru_twin();
     assert_twin(twin, in, is_lstm ? 5 : 4, NULL, 100 * tolerance_of(dtype), &seed);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("recurrent layers");
-    TCase *tcase = tcase_create("recurrent layers");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, layers_are_what_they_are_made_of, 0, 120);
-    tcase_add_test(tcase, without_recording_the_same_bits);
-    tcase_add_test(tcase, a_sequence_can_be_continued);
-    tcase_add_test(tcase, cells_are_steps);
-    tcase_add_loop_test(tcase, a_second_direction_begins_at_the_end, 0, 12);
-    tcase_add_test(tcase, saturated_gates);
-    tcase_add_loop_test(tcase, kernels_are_their_plain_twins, 0, 64);
-    tcase_add_test(tcase, bad_input_is_refused);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("recurrent layers", 60, setup, teardown)

@@ -51,7 +51,7 @@ static void check_rope(const rope_case *c, gd_dtype dtype, int threads, bool by_
     gd_context_free(ctx);
 }
 
-START_TEST(rope_is_a_complex_product)
+TEST(rope_is_a_complex_product)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 1;
@@ -65,10 +65,9 @@ START_TEST(rope_is_a_complex_product)
         check_rope(&c, dtypes[i / 4 % 4], 1 + i % 2, i & 8, &seed);
     }
 }
-END_TEST
 
 /* Position 100 million: the angle of the first pair has no fraction left in float. */
-START_TEST(rope_far_out)
+TEST(rope_far_out)
 {
     uint64_t seed = 2;
     rope_case c = {1, 5, 2, 8, {.position = 100000000}};
@@ -76,10 +75,9 @@ START_TEST(rope_far_out)
     rope_case nothing = {2, 0, 3, 8, {.position = 0}};
     check_rope(&nothing, GD_FLOAT32, 2, false, &seed);
 }
-END_TEST
 
 /* A product of a turned query and a turned key depends on the distance alone. */
-START_TEST(rope_is_relative)
+TEST(rope_is_relative)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 3;
@@ -95,10 +93,9 @@ START_TEST(rope_is_relative)
     ck_assert_double_eq_tol(product[0], product[1], 1e-12);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Elements of a head that lie apart: no copy of x is made for the kernels. */
-START_TEST(rope_of_any_strides)
+TEST(rope_of_any_strides)
 {
     uint64_t seed = 4;
     for (int interleaved = 0; interleaved < 2; interleaved++) {
@@ -117,7 +114,6 @@ START_TEST(rope_of_any_strides)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
 /* The heads from `first` on of all [B, T, heads, D]. */
 static double *some_heads(const rope_case *c, const double *all, int64_t heads, int64_t first)
@@ -132,7 +128,7 @@ static double *some_heads(const rope_case *c, const double *all, int64_t heads, 
 
 /* Queries, keys and values by one op: against the same complex products, and values as they are.
  * The gradients of one, two or all three of the outputs come back. */
-START_TEST(rope_qkv_is_rope_of_q_and_k)
+TEST(rope_qkv_is_rope_of_q_and_k)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 5;
@@ -174,9 +170,8 @@ START_TEST(rope_qkv_is_rope_of_q_and_k)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
-START_TEST(rope_qkv_says_what_does_not_fit)
+TEST(rope_qkv_says_what_does_not_fit)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *qkv = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 6, 4));
@@ -197,9 +192,8 @@ START_TEST(rope_qkv_says_what_does_not_fit)
     ck_assert_error(ctx, "rope_qkv: base is -1, wanted more than 0");
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(rope_says_what_does_not_fit)
+TEST(rope_says_what_does_not_fit)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 3, 4));
@@ -211,20 +205,5 @@ START_TEST(rope_says_what_does_not_fit)
     ck_assert_error(ctx, "rope: position is 9223372036854775807, wanted 0 to");
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("rope");
-    TCase *tests = tcase_create("rope");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, rope_is_a_complex_product);
-    tcase_add_test(tests, rope_far_out);
-    tcase_add_test(tests, rope_is_relative);
-    tcase_add_test(tests, rope_of_any_strides);
-    tcase_add_test(tests, rope_qkv_is_rope_of_q_and_k);
-    tcase_add_test(tests, rope_qkv_says_what_does_not_fit);
-    tcase_add_test(tests, rope_says_what_does_not_fit);
-    suite_add_tcase(suite, tests);
-    return check_main(suite);
-}
+CHECK_MAIN("rope", 60)

@@ -69,7 +69,7 @@ static void check_rope_attention(int threads, gd_dtype dtype, const sizes *z,
     gd_context_free(ctx);
 }
 
-START_TEST(rope_attention_is_the_textbook)
+TEST(rope_attention_is_the_textbook)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 8;
@@ -85,9 +85,8 @@ START_TEST(rope_attention_is_the_textbook)
         check_rope_attention(1 + i % 2, dtypes[i / 2 % 4], &z, &rope, &seed);
     }
 }
-END_TEST
 
-START_TEST(rope_attention_says_what_does_not_fit)
+TEST(rope_attention_says_what_does_not_fit)
 {
     gd_context *ctx = test_context(1);
     gd_tensor *qkv = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 7, 4));
@@ -108,10 +107,9 @@ START_TEST(rope_attention_says_what_does_not_fit)
     ck_assert_ptr_null(gd_rope_attention(NULL, 1, NULL, NULL));
     gd_context_free(ctx);
 }
-END_TEST
 
 /* In every layout, with all options, and without rows. */
-START_TEST(kernels_are_their_plain_twin)
+LOOP_TEST(kernels_are_their_plain_twin, 64)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const gd_dtype dtype = dtypes[_i % 4];
@@ -130,16 +128,5 @@ START_TEST(kernels_are_their_plain_twin)
     assert_twin(rope_attention_twin(), &qkv, 1, &args, 16 * tolerance_of(dtype), &seed);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("rope_attention");
-    TCase *tests = tcase_create("rope_attention");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, rope_attention_is_the_textbook);
-    tcase_add_loop_test(tests, kernels_are_their_plain_twin, 0, 64);
-    tcase_add_test(tests, rope_attention_says_what_does_not_fit);
-    suite_add_tcase(suite, tests);
-    return check_main(suite);
-}
+CHECK_MAIN("rope_attention", 60)

@@ -193,16 +193,15 @@ static void check_chains(gd_dtype dtype, shape s)
     gd_tensor_free(leaf);
 }
 
-START_TEST(random_chains)
+TEST(random_chains)
 {
     const shape shapes[] = {SHAPE(4, 6, 5), SHAPE(2, 1, 3, 4), SHAPE(12),     SHAPE(1),
                             SCALAR_SHAPE,   SHAPE(2, 0, 3),    SHAPE(1, 5, 1)};
     for (int round = 0; round < 3000; round++)
         check_chains((gd_dtype)(round % 4), shapes[random_below(&seed, 7)]);
 }
-END_TEST
 
-START_TEST(large_transpositions)
+TEST(large_transpositions)
 {
     const shape shapes[] = {SHAPE(130, 257), SHAPE(257, 130), SHAPE(5, 61, 67)};
     for (int round = 0; round < 6; round++) {
@@ -222,11 +221,10 @@ START_TEST(large_transpositions)
         free(x), free(dx);
     }
 }
-END_TEST
 
 /* ---- Views share memory ------------------------------------------------------------------- */
 
-START_TEST(views_copy_nothing)
+TEST(views_copy_nothing)
 {
     gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(4, 6), -1, 1, &seed);
     float *data = gd_tensor_data(x);
@@ -239,7 +237,6 @@ START_TEST(views_copy_nothing)
     ck_assert_ptr_eq(gd_tensor_data(gd_contiguous(x)), data);
     ck_assert_ptr_ne(gd_tensor_data(gd_reshape(gd_transpose(x, 0, 1), GD_SHAPE(24))), data);
 }
-END_TEST
 
 /* The kernels of ops that are views serve where there is no view to make (a benchmark takes view()
  * out of the record, as here): they copy what the view shows. */
@@ -255,7 +252,7 @@ static void check_copy_of_view(const char *name, gd_tensor *view, gd_tensor *x, 
     free(wanted);
 }
 
-START_TEST(views_and_copies_agree)
+TEST(views_and_copies_agree)
 {
     for (int dtype = 0; dtype < GD_DTYPE_COUNT; dtype++) {
         gd_tensor *x =
@@ -271,7 +268,6 @@ START_TEST(views_and_copies_agree)
         check_copy_of_view("contiguous", gd_contiguous(x), x, NULL);
     }
 }
-END_TEST
 
 /* x [1, 1, 3], unchanged, by what has nothing to do. */
 enum { UNCHANGED = 24 };
@@ -334,7 +330,7 @@ static gd_tensor *unchanged(int which, gd_tensor *x)
 }
 
 /* What is not recorded is a constant, and freeing it leaves x: none of them is x itself. */
-START_TEST(no_function_returns_its_argument)
+TEST(no_function_returns_its_argument)
 {
     for (int i = 0; i < UNCHANGED; i++) {
         const double values[] = {1, 2, 3};
@@ -352,7 +348,6 @@ START_TEST(no_function_returns_its_argument)
         gd_tensor_free(x);
     }
 }
-END_TEST
 
 /* ---- concat ------------------------------------------------------------------------------- */
 
@@ -393,15 +388,14 @@ static void check_concat(gd_dtype dtype, int count, shape s, int axis, int layou
     gd_step_end(ctx);
 }
 
-START_TEST(concat_joins)
+TEST(concat_joins)
 {
     for (int round = 0; round < 300; round++)
         check_concat((gd_dtype)(round % 4), 1 + round % 4, SHAPE(2, 3, 4), round % 3,
                      round % 7 % 3);
 }
-END_TEST
 
-START_TEST(concat_of_the_same_tensor)
+TEST(concat_of_the_same_tensor)
 {
     gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 3), -1, 1, &seed);
     gd_tensor *y = gd_concat((gd_tensor *[]){x, x, x}, 3, 0);
@@ -410,7 +404,6 @@ START_TEST(concat_of_the_same_tensor)
     assert_close(gd_grad(x), wanted, 4, 1, "concat");
     free(dy);
 }
-END_TEST
 
 /* ---- Whole numbers ------------------------------------------------------------------------ */
 
@@ -438,7 +431,7 @@ static void check_whole_numbers(const gd_tensor *t, shape s, const int64_t *want
     for (int64_t i = 0; i < count_of(s); i++) ck_assert_int_eq(values[i], whole_number(wanted[i]));
 }
 
-START_TEST(whole_numbers_move_like_others)
+TEST(whole_numbers_move_like_others)
 {
     gd_tensor *a = whole_numbers(SHAPE(2, 3), 0), *b = whole_numbers(SHAPE(1, 3), 6);
     gd_tensor *none = whole_numbers(SHAPE(0, 3), 0), *turned = gd_transpose(a, 0, 1);
@@ -455,11 +448,10 @@ START_TEST(whole_numbers_move_like_others)
     check_whole_numbers(gd_contiguous(gd_expand(gd_slice(b, 1, 0, 1), GD_SHAPE(2, 2))), SHAPE(2, 2),
                         (int64_t[]){6, 6, 6, 6});
 }
-END_TEST
 
 /* ---- cast --------------------------------------------------------------------------------- */
 
-START_TEST(casts_round_and_carry_gradients)
+TEST(casts_round_and_carry_gradients)
 {
     for (int from = 0; from < 4; from++)
         for (int to = 0; to < 4; to++)
@@ -477,11 +469,10 @@ START_TEST(casts_round_and_carry_gradients)
                 gd_step_end(ctx);
             }
 }
-END_TEST
 
 /* Each of these lies beside the middle between two numbers of the wanted dtype, by less than
  * float32 can tell. */
-START_TEST(casts_round_once)
+TEST(casts_round_once)
 {
     double y;
     const double above = 1 + 0x1p-8 + 0x1p-40;
@@ -497,9 +488,8 @@ START_TEST(casts_round_once)
     gd_tensor_read_f64(gd_cast(x, GD_FLOAT16), &y, 1);
     ck_assert(isinf(y));
 }
-END_TEST
 
-START_TEST(casts_from_and_to_whole_numbers)
+TEST(casts_from_and_to_whole_numbers)
 {
     const double given[] = {0.9, -0.9, 3.5, -3.5, 1e30, -1e30, NAN};
     const double wanted[] = {0, 0, 3, -3, 2147483647, -2147483648.0, 0};
@@ -516,12 +506,11 @@ START_TEST(casts_from_and_to_whole_numbers)
         assert_close(back, wanted, 0, 0, "from int32");
     }
 }
-END_TEST
 
 /* ---- Refusals ----------------------------------------------------------------------------- */
 
 /* Of every dtype, any layout, added and not. */
-START_TEST(flips_and_triangles)
+TEST(flips_and_triangles)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const shape s = {3, {2, 4, 5}};
@@ -565,9 +554,8 @@ START_TEST(flips_and_triangles)
     ck_assert_ptr_null(gd_flip(nan, (int[]){2}, 1));
     ck_assert_error(ctx, "flip: axis is 2, wanted one of the 2 dimensions of x [2, 2]");
 }
-END_TEST
 
-START_TEST(ranges)
+TEST(ranges)
 {
     gd_tensor *t = gd_arange(ctx, GD_INT32, 3, -4, -2);
     assert_close(t, (double[]){3, 1, -1, -3}, 0, 0, "down");
@@ -593,9 +581,8 @@ START_TEST(ranges)
     ck_assert_ptr_null(gd_arange(ctx, GD_INT32, 0, 2, 0.5));
     ck_assert_error(ctx, "element 1 is 0.5, wanted a whole number that int32 can hold");
 }
-END_TEST
 
-START_TEST(refusals)
+TEST(refusals)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
     gd_tensor *other = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5));
@@ -641,9 +628,8 @@ START_TEST(refusals)
     ck_assert_ptr_null(gd_cast(x, (gd_dtype)77));
     ck_assert_error(ctx, "cast: dtype is 77");
 }
-END_TEST
 
-START_TEST(dimensions_of_size_1_come_and_go)
+TEST(dimensions_of_size_1_come_and_go)
 {
     gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 5), -1, 1, &seed);
     gd_tensor *front = gd_unsqueeze(x, 0), *back = gd_unsqueeze(x, -1), *same = gd_squeeze(back, 2);
@@ -661,9 +647,8 @@ START_TEST(dimensions_of_size_1_come_and_go)
     ck_assert_ptr_null(gd_narrow(x, 1, 3, INT64_MAX));
     ck_assert_error(ctx, "narrow: start is 3");
 }
-END_TEST
 
-START_TEST(stack_joins_along_a_new_axis)
+TEST(stack_joins_along_a_new_axis)
 {
     enum { MANY = 37 };
     gd_tensor *x[MANY];
@@ -690,30 +675,5 @@ START_TEST(stack_joins_along_a_new_axis)
     ck_assert_ptr_null(gd_stack((gd_tensor *[]){x[0], NULL}, 2, 0));
     gd_error_clear(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("shape");
-    TCase *all = tcase_create("all");
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, random_chains);
-    tcase_add_test(all, large_transpositions);
-    tcase_add_test(all, views_copy_nothing);
-    tcase_add_test(all, views_and_copies_agree);
-    tcase_add_test(all, no_function_returns_its_argument);
-    tcase_add_test(all, concat_joins);
-    tcase_add_test(all, concat_of_the_same_tensor);
-    tcase_add_test(all, whole_numbers_move_like_others);
-    tcase_add_test(all, casts_round_and_carry_gradients);
-    tcase_add_test(all, dimensions_of_size_1_come_and_go);
-    tcase_add_test(all, stack_joins_along_a_new_axis);
-    tcase_add_test(all, casts_round_once);
-    tcase_add_test(all, casts_from_and_to_whole_numbers);
-    tcase_add_test(all, flips_and_triangles);
-    tcase_add_test(all, ranges);
-    tcase_add_test(all, refusals);
-    tcase_set_timeout(all, 60);
-    suite_add_tcase(suite, all);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("shape", 60, setup, teardown)

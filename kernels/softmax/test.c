@@ -91,7 +91,7 @@ static void check_configuration(const configuration *c, uint64_t seed)
     gd_context_free(ctx);
 }
 
-START_TEST(test_random)
+LOOP_TEST(test_random, 160)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     static const int64_t sizes[] = {1, 2, 3, 5, 8, 17, 31, 64, 65, 130};
@@ -105,10 +105,9 @@ START_TEST(test_random)
     c.transposed = c.ndim > 1 && random_chance(&seed, 0.3);
     check_configuration(&c, seed);
 }
-END_TEST
 
 /* exp overflows at 88 in float32 and 709 in float64. */
-START_TEST(test_far_from_zero)
+LOOP_TEST(test_far_from_zero, 4)
 {
     static const double means[] = {-1e4, 1e4, 89, 700};
     configuration c = {.ndim = 2, .shape = {7, 70}, .mean = means[_i], .scale = 3};
@@ -119,10 +118,9 @@ START_TEST(test_far_from_zero)
     c.mean = 0, c.scale = 200, c.log_of = true; /* where softmax is 0, log_softmax is not -inf */
     check_configuration(&c, 4);
 }
-END_TEST
 
 /* Masks are -inf: 0 probability, no gradient. A whole line of them is 0 / 0. */
-START_TEST(test_masks_and_nan)
+TEST(test_masks_and_nan)
 {
     enum { N = 5 };
     const float lines[][N] = {{1, -INFINITY, 2, -INFINITY, 3},
@@ -157,9 +155,8 @@ START_TEST(test_masks_and_nan)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(test_empty)
+TEST(test_empty)
 {
     static const int64_t shapes[][3] = {{0, 3, 2}, {2, 0, 3}, {2, 3, 0}};
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
@@ -174,9 +171,8 @@ START_TEST(test_empty)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(test_refused)
+TEST(test_refused)
 {
     gd_context *ctx = gd_context_create(NULL);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
@@ -191,18 +187,5 @@ START_TEST(test_refused)
     ck_assert_error(ctx, "softmax: axis is 0");
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("softmax");
-    TCase *tcase = tcase_create("softmax");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, test_random, 0, 160);
-    tcase_add_loop_test(tcase, test_far_from_zero, 0, 4);
-    tcase_add_test(tcase, test_masks_and_nan);
-    tcase_add_test(tcase, test_empty);
-    tcase_add_test(tcase, test_refused);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("softmax", 60)

@@ -8,7 +8,7 @@ static double sigmoid(double z)
 
 /* Sizes around the kernel's blocks; the gates are results of an op, so that their gradients may be
  * written over them. */
-START_TEST(swiglu_is_its_formula)
+TEST(swiglu_is_its_formula)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const int64_t sizes[] = {0, 1, 15, 16, 17, 511, 512, 513, 5000, 40000};
@@ -41,11 +41,10 @@ START_TEST(swiglu_is_its_formula)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
 /* One tensor [rows, 2 n] for both, from an op, so that its gradient may be written over it; and n
  * that the blocks of the kernels divide, or do not. */
-START_TEST(swiglu_of_halves)
+TEST(swiglu_of_halves)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const int64_t sizes[] = {1, 7, 16, 511, 512, 1030};
@@ -75,9 +74,8 @@ START_TEST(swiglu_of_halves)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
-START_TEST(swiglu_of_extremes)
+TEST(swiglu_of_extremes)
 {
     const float gates[] = {-INFINITY, -3e38f, -1000, -100,  -88,      0,
                            -0.0f,     88,     100,   3e38f, INFINITY, NAN};
@@ -101,10 +99,9 @@ START_TEST(swiglu_of_extremes)
     free(got), free(dgate);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* NaN goes on to what depends on it, however low the gate; inf and -inf have silu's slopes. */
-START_TEST(swiglu_carries_nan)
+TEST(swiglu_carries_nan)
 {
     for (int k = 0; k < 3; k++) {
         gd_context *ctx = test_context(1);
@@ -126,17 +123,5 @@ START_TEST(swiglu_carries_nan)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("swiglu");
-    TCase *tests = tcase_create("swiglu");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, swiglu_is_its_formula);
-    tcase_add_test(tests, swiglu_of_halves);
-    tcase_add_test(tests, swiglu_of_extremes);
-    tcase_add_test(tests, swiglu_carries_nan);
-    suite_add_tcase(suite, tests);
-    return check_main(suite);
-}
+CHECK_MAIN("swiglu", 60)

@@ -163,7 +163,7 @@ static bool next(const given *inputs, int count)
     }
 #define X REAL("x", 3, 4)
 
-START_TEST(norms_and_products)
+TEST(norms_and_products)
 {
     CALL(rms_norm, gd_rms_norm(t[0], t[1], D(1e-5)), X, MAYBE("weight", 4));
     CALL_AS("rms_norm", rms_norm_with,
@@ -191,9 +191,8 @@ START_TEST(norms_and_products)
          REAL("residual", 3, 4), REAL("norm_weight", 4), REAL("weight", 5, 4));
     CALL(embedding, gd_embedding(t[0], t[1]), REAL("table", 3, 4), WHOLE("ids", 2));
 }
-END_TEST
 
-START_TEST(images)
+TEST(images)
 {
     const given image = REAL("x", 1, 2, 6, 5);
 #define PAIR(good) {N(good), N(good)}
@@ -224,9 +223,8 @@ START_TEST(images)
          image);
     CALL(upsample_nearest, gd_upsample_nearest(t[0], N(2), N(3)), image);
 }
-END_TEST
 
-START_TEST(sequences)
+TEST(sequences)
 {
     const given q = REAL("q", 1, 3, 2, 4), qkv = REAL("qkv", 1, 3, 4, 4);
 #define LAYER(G)                                                                   \
@@ -260,9 +258,8 @@ START_TEST(sequences)
     CALL(swiglu, gd_swiglu(t[0], t[1]), REAL("gate", 3, 4), MAYBE("up", 3, 4));
     CALL(dropout, gd_dropout(t[0], D(0.5)), X);
 }
-END_TEST
 
-START_TEST(losses)
+TEST(losses)
 {
     const gd_reduction r = GD_MEAN;
     const given logits = REAL("logits", 3, 4), targets = WHOLE("targets", 3),
@@ -296,9 +293,8 @@ START_TEST(losses)
          gd_cosine_embedding_loss(t[0], t[1], t[2], D(0.5), (gd_reduction)I(r)), a, b,
          REAL("target", 3));
 }
-END_TEST
 
-START_TEST(elementwise)
+TEST(elementwise)
 {
 #define OF_TWO(op) CALL(op, gd_##op(t[0], t[1]), REAL("a", 3, 4), REAL("b", 3, 4))
 #define OF_ONE(op) CALL(op, gd_##op(t[0]), X)
@@ -352,9 +348,8 @@ START_TEST(elementwise)
     OF_ONE(ceil);
     OF_ONE(round);
 }
-END_TEST
 
-START_TEST(reductions)
+TEST(reductions)
 {
 #define AXES P(((const int[]){I(0)})), 1
     WITH(sum, AXES, true);
@@ -372,9 +367,8 @@ START_TEST(reductions)
     CALL_AS("sum", sum_all, gd_sum_all(t[0]), X);
     CALL_AS("mean", mean_all, gd_mean_all(t[0]), X);
 }
-END_TEST
 
-START_TEST(along_an_axis)
+TEST(along_an_axis)
 {
     const given index = WHOLE("index", 3, 2);
     CALL(gather, gd_gather(t[0], I(1), t[1]), X, index);
@@ -390,9 +384,8 @@ START_TEST(along_an_axis)
     WITH(sort, I(1), true, P(out));
     CALL(one_hot, gd_one_hot(t[0], N(5), (gd_dtype)I(0)), WHOLE("ids", 3));
 }
-END_TEST
 
-START_TEST(shapes)
+TEST(shapes)
 {
     const given parts[] = {REAL("x[0]", 3, 4), REAL("x[1]", 3, 4)};
     WITH(reshape, I(2), P(((const int64_t[]){N(4), N(3)})));
@@ -413,10 +406,9 @@ START_TEST(shapes)
     OF_ONE(contiguous);
     WITH(cast, (gd_dtype)I(1));
 }
-END_TEST
 
 /* The rows of this file name every function that ops.h declares. */
-START_TEST(no_function_is_missing)
+TEST(no_function_is_missing)
 {
     static const char *const files[] = {GRADUS_TEST_DIR "/../include/gradus/ops.h",
                                         GRADUS_TEST_DIR "/core/test_arguments.c"};
@@ -443,22 +435,5 @@ START_TEST(no_function_is_missing)
     }
     ck_assert_int_gt(found, 130);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("arguments");
-    TCase *tcase = tcase_create("arguments");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, norms_and_products);
-    tcase_add_test(tcase, images);
-    tcase_add_test(tcase, sequences);
-    tcase_add_test(tcase, losses);
-    tcase_add_test(tcase, elementwise);
-    tcase_add_test(tcase, reductions);
-    tcase_add_test(tcase, along_an_axis);
-    tcase_add_test(tcase, shapes);
-    tcase_add_test(tcase, no_function_is_missing);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("arguments", 60)

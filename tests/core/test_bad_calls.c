@@ -61,7 +61,7 @@ static void close_contexts(void)
 
 #define SHAPE(...) ((const int64_t[]){__VA_ARGS__})
 
-START_TEST(tensors)
+TEST(tensors)
 {
     const int64_t huge = INT64_C(1) << 62;
     float four[4] = {0};
@@ -102,9 +102,8 @@ START_TEST(tensors)
     BAD(gd_tensor_read(freed, four, 16), "tensor_read: tensor [3, 4] was freed");
     ck_assert_int_ge(refused, 31);
 }
-END_TEST
 
-START_TEST(the_tape)
+TEST(the_tape)
 {
     gd_backward_options wrong = {.cotangents = &w5};
     gd_tensor *y = gd_mul(x, x);
@@ -128,9 +127,8 @@ START_TEST(the_tape)
         "softmax: given 2 inputs, wanted 1");
     ck_assert_int_ge(refused, 15);
 }
-END_TEST
 
-START_TEST(shapes)
+TEST(shapes)
 {
     BAD(gd_reshape(x, 2, SHAPE(5, 2)),
         "reshape: x [3, 4] has 12 elements, which the shape does not have");
@@ -181,9 +179,8 @@ START_TEST(shapes)
     BAD(gd_cast(x, (gd_dtype)12), "cast: dtype is 12");
     ck_assert_int_ge(refused, 34);
 }
-END_TEST
 
-START_TEST(ops)
+TEST(ops)
 {
     gd_rope_options negative = {.position = -1}, base = {.base = -2};
     gd_cross_entropy_options reduction = {.reduction = (gd_reduction)5};
@@ -228,9 +225,8 @@ START_TEST(ops)
     BAD(gd_dropout(ids, 0.5), "dropout: x is int32");
     ck_assert_int_ge(refused, 31);
 }
-END_TEST
 
-START_TEST(elementwise_and_reductions)
+TEST(elementwise_and_reductions)
 {
     BAD(gd_add(x, w5), "add: a [3, 4] and b [5] cannot be broadcast together");
     BAD(gd_add(x, x64), "add: b is float64, but a is float32");
@@ -250,9 +246,8 @@ START_TEST(elementwise_and_reductions)
     BAD(gd_sum(ids, NULL, 0, false), "sum: x is int32");
     ck_assert_int_ge(refused, 16);
 }
-END_TEST
 
-START_TEST(norms_and_products)
+TEST(norms_and_products)
 {
     const gd_rms_norm_options negative = {.eps = -1}, strange = {.offset = NAN},
                               good = {.eps = 1e-5};
@@ -290,9 +285,8 @@ START_TEST(norms_and_products)
     BAD(gd_attention(q, k, NULL, NULL), "attention: v is NULL");
     ck_assert_int_ge(refused, 23);
 }
-END_TEST
 
-START_TEST(optimizers)
+TEST(optimizers)
 {
     const gd_adamw_options beta = {.beta1 = 1.5};
     const gd_sgd_options nesterov = {.nesterov = true};
@@ -360,9 +354,8 @@ START_TEST(optimizers)
     gd_params_free(params);
     ck_assert_int_ge(refused, 17);
 }
-END_TEST
 
-START_TEST(random_numbers)
+TEST(random_numbers)
 {
     BAD(gd_random_uniform(ids, 0, 1),
         "random_uniform: the tensor is int32 [3], wanted a real dtype");
@@ -373,7 +366,6 @@ START_TEST(random_numbers)
     BAD(gd_random_permutation(make(ctx, GD_INT32, GD_SHAPE(2, 2))),
         "random_permutation: the tensor is [2, 2]");
 }
-END_TEST
 
 /* ---- Options of garbage --------------------------------------------------------------------- */
 
@@ -383,7 +375,7 @@ END_TEST
     type name;             \
     memset(&name, 0xff, sizeof name)
 
-START_TEST(options_filled_with_ones)
+TEST(options_filled_with_ones)
 {
     FILLED(gd_context_options, context);
     FILLED(gd_backward_options, backward);
@@ -474,9 +466,8 @@ START_TEST(options_filled_with_ones)
     gd_params_free(params);
     gd_tensor_free(heads);
 }
-END_TEST
 
-START_TEST(records_and_scratch)
+TEST(records_and_scratch)
 {
     gd_op op = *gd_find_op(NULL, "scale");
     const double factor[2] = {2};
@@ -491,23 +482,5 @@ START_TEST(records_and_scratch)
     ck_assert_int_eq(gd_spec_like(NULL).ndim, 0);
     ck_assert_text_eq(gd_input_name(NULL, 3), "input 3");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("bad calls");
-    TCase *bad = tcase_create("bad calls");
-    tcase_add_checked_fixture(bad, open_contexts, close_contexts);
-    tcase_add_test(bad, tensors);
-    tcase_add_test(bad, the_tape);
-    tcase_add_test(bad, shapes);
-    tcase_add_test(bad, ops);
-    tcase_add_test(bad, elementwise_and_reductions);
-    tcase_add_test(bad, norms_and_products);
-    tcase_add_test(bad, optimizers);
-    tcase_add_test(bad, random_numbers);
-    tcase_add_test(bad, options_filled_with_ones);
-    tcase_add_test(bad, records_and_scratch);
-    suite_add_tcase(suite, bad);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("bad calls", 0, open_contexts, close_contexts)

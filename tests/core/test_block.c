@@ -194,21 +194,19 @@ static void compare(gd_device device, gd_dtype dtype, bool fused, double toleran
     forget_file();
 }
 
-START_TEST(in_float64)
+TEST(in_float64)
 {
     compare(GD_CPU, GD_FLOAT64, false, 1e-10);
     compare(GD_CPU, GD_FLOAT64, true, 1e-10);
 }
-END_TEST
 
-START_TEST(in_float32)
+TEST(in_float32)
 {
     compare(GD_CPU, GD_FLOAT32, false, 1e-5);
     compare(GD_CPU, GD_FLOAT32, true, 1e-5);
 }
-END_TEST
 
-START_TEST(on_a_gpu)
+TEST(on_a_gpu)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.device = GD_CUDA});
     bool missing = gd_error(ctx) != NULL;
@@ -219,15 +217,5 @@ START_TEST(on_a_gpu)
         compare(GD_CUDA, GD_FLOAT32, fused, 1e-5);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("block");
-    TCase *block = tcase_create("block against PyTorch");
-    tcase_add_test(block, in_float64);
-    tcase_add_test(block, in_float32);
-    tcase_add_test(block, on_a_gpu);
-    suite_add_tcase(suite, block);
-    return check_main(suite);
-}
+CHECK_MAIN("block", 0)

@@ -48,7 +48,7 @@ static double dot(const gd_tensor *a, const gd_tensor *b)
 /* ---- J v ---------------------------------------------------------------------------------- */
 
 /* y = x^2 w and z = sum(x): dy = 2 x w vx + x^2 vw, dz = sum(vx). */
-START_TEST(jacobian)
+TEST(jacobian)
 {
     gd_tensor *y[2] = {gd_mul(gd_mul(x, x), w), gd_sum_all(x)}, *Jv[2];
     ck_assert_int_eq(gd_jvp(y, 2, (gd_tensor *[]){x, w}, (gd_tensor *[]){v, u}, 2, NULL, Jv),
@@ -62,10 +62,9 @@ START_TEST(jacobian)
     ck_assert_values(gd_grad(x), 1, 1, 1);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* Differentiated by x, where y = x^3 and so J v = 3 x^2 v: 6 x v. */
-START_TEST(a_jacobian_product_is_a_function)
+TEST(a_jacobian_product_is_a_function)
 {
     const gd_product_options options = {.differentiable = true};
     gd_tensor *y = gd_mul(x, gd_mul(x, x)), *Jv;
@@ -75,12 +74,11 @@ START_TEST(a_jacobian_product_is_a_function)
     ck_assert_values(gd_grad(x), 6, -12, 36);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- H v ---------------------------------------------------------------------------------- */
 
 /* L = sum(x^3 w): Hxx = 6 x w, Hxw = 3 x^2, Hww = 0. */
-START_TEST(hessian)
+TEST(hessian)
 {
     gd_tensor *loss = gd_sum_all(gd_mul(gd_mul(x, gd_mul(x, x)), w)), *Hv[2];
     const int64_t length = gd_tape_length(ctx);
@@ -96,7 +94,6 @@ START_TEST(hessian)
     ck_assert_values(gd_grad(x), 1.5, 12, 54);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* A network: H is symmetric, and H v is the difference of gradients. */
 static gd_tensor *network(gd_tensor *in, gd_tensor *weight, gd_tensor *targets)
@@ -106,7 +103,7 @@ static gd_tensor *network(gd_tensor *in, gd_tensor *weight, gd_tensor *targets)
     return gd_mean_all(gd_mul(p, targets));
 }
 
-START_TEST(hessian_of_a_network)
+TEST(hessian_of_a_network)
 {
     enum { N = 5, ROWS = 7 };
     gd_tensor *in = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(ROWS, N));
@@ -140,7 +137,6 @@ START_TEST(hessian_of_a_network)
     free(product), free(at), free(along), free(low), free(high);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
@@ -158,7 +154,7 @@ static gd_tensor *segment(void *user, gd_tensor *const *in, int count)
     return gd_mul(gd_tanh(gd_mul(in[0], w)), in[0]);
 }
 
-START_TEST(many_products_in_a_step)
+TEST(many_products_in_a_step)
 {
     int told = 0;
     gd_on_gradient(ctx, count_hook, &told);
@@ -181,11 +177,10 @@ START_TEST(many_products_in_a_step)
     gd_on_gradient(ctx, NULL, &told);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- Errors ------------------------------------------------------------------------------- */
 
-START_TEST(bad_calls)
+TEST(bad_calls)
 {
     gd_tensor *two = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2)), *g, *none = NULL;
     gd_tensor *y = gd_mul(x, w), *loss = gd_sum_all(y);
@@ -209,19 +204,5 @@ START_TEST(bad_calls)
     ck_assert_error(ctx, "gradients: output 1 is NULL");
     gd_step_end(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("derivatives");
-    TCase *all = tcase_create("all");
-    tcase_add_checked_fixture(all, open_context, close_context);
-    tcase_add_test(all, jacobian);
-    tcase_add_test(all, a_jacobian_product_is_a_function);
-    tcase_add_test(all, hessian);
-    tcase_add_test(all, hessian_of_a_network);
-    tcase_add_test(all, many_products_in_a_step);
-    tcase_add_test(all, bad_calls);
-    suite_add_tcase(suite, all);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("derivatives", 0, open_context, close_context)

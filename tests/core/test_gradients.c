@@ -47,7 +47,7 @@ static gd_tensor *cube(gd_tensor *t)
 /* ---- Orders ------------------------------------------------------------------------------- */
 
 /* x^5: 5 x^4, 20 x^3, 60 x^2, 120 x, 120, 0 */
-START_TEST(any_order)
+TEST(any_order)
 {
     gd_tensor *g = gd_mul(cube(x), gd_mul(x, x));
     g = gradient(g, x, &by_ops);
@@ -64,7 +64,6 @@ START_TEST(any_order)
     ck_assert_values(gradient(g, x, &last), 0, 0, 0);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* L = sum(g^2) + sum(x g) with g = 3 x^2: dL/dx = 36 x^3 + 9 x^2. Gradients of x add up, are told
  * to a hook once in each backward, and the last backward uses up the tape. */
@@ -74,7 +73,7 @@ static void count_hook(void *user, gd_tensor *leaf)
     ++*(int *)user;
 }
 
-START_TEST(a_loss_that_contains_gradients)
+TEST(a_loss_that_contains_gradients)
 {
     int told = 0;
     gd_on_gradient(ctx, count_hook, &told);
@@ -89,11 +88,10 @@ START_TEST(a_loss_that_contains_gradients)
     }
     gd_on_gradient(ctx, NULL, &told);
 }
-END_TEST
 
 /* ---- By the kernels ----------------------------------------------------------------------- */
 
-START_TEST(nothing_else_is_touched)
+TEST(nothing_else_is_touched)
 {
     int told = 0;
     gd_on_gradient(ctx, count_hook, &told);
@@ -118,10 +116,9 @@ START_TEST(nothing_else_is_touched)
     gd_on_gradient(ctx, NULL, &told);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* Of a kept tape the next backward tells hooks when the gradient is complete. */
-START_TEST(uses_are_counted)
+TEST(uses_are_counted)
 {
     int told = 0;
     gd_on_gradient(ctx, count_hook, &told);
@@ -134,7 +131,6 @@ START_TEST(uses_are_counted)
     gd_on_gradient(ctx, NULL, &told);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* A hook is called when the gradient is complete, although a segment on the kept tape has run again. */
 typedef struct seen {
@@ -157,7 +153,7 @@ static gd_tensor *cube_segment(void *user, gd_tensor *const *in, int count)
     return cube(in[0]);
 }
 
-START_TEST(uses_are_counted_in_segments)
+TEST(uses_are_counted_in_segments)
 {
     seen s = {0, 0};
     gd_on_gradient(ctx, look, &s);
@@ -171,10 +167,9 @@ START_TEST(uses_are_counted_in_segments)
     gd_on_gradient(ctx, NULL, &s);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* The gradient that is kept of an intermediate is neither returned nor added to. */
-START_TEST(retained_gradients_are_not_touched)
+TEST(retained_gradients_are_not_touched)
 {
     gd_tensor *h = gd_mul(x, x), *y = gd_sum_all(gd_mul(h, h));
     gd_retain_grad(h);
@@ -186,12 +181,11 @@ START_TEST(retained_gradients_are_not_touched)
     ck_assert_values(gd_grad(h), 2, 8, 18);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- Inputs and outputs ------------------------------------------------------------------- */
 
 /* y = h^2 + h x with h = x^2: dy/dh = 2 h + x, dy/dx = 4 x^3 + 3 x^2. */
-START_TEST(intermediates_repeats_and_views)
+TEST(intermediates_repeats_and_views)
 {
     for (int differentiable = 0; differentiable < 2; differentiable++) {
         const gd_gradients_options options = {.keep_tape = true, .differentiable = differentiable};
@@ -214,10 +208,9 @@ START_TEST(intermediates_repeats_and_views)
         gd_grad_clear(x);
     }
 }
-END_TEST
 
 /* Several outputs, of which one is listed twice, with and without cotangents. */
-START_TEST(outputs_and_cotangents)
+TEST(outputs_and_cotangents)
 {
     gd_tensor *u = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(3), (double[]){1, 10, 100});
     for (int differentiable = 0; differentiable < 2; differentiable++) {
@@ -242,9 +235,8 @@ START_TEST(outputs_and_cotangents)
     ck_assert_values(g, 1, 10, 100);
     gd_step_end(ctx);
 }
-END_TEST
 
-START_TEST(what_nothing_reaches)
+TEST(what_nothing_reaches)
 {
     gd_tensor *w = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(3), (double[]){2, 2, 2}), *g[2];
     gd_tensor_set_requires_grad(w, true);
@@ -274,7 +266,6 @@ START_TEST(what_nothing_reaches)
     ck_assert_error(ctx, "gradients: output [3] does not depend on any tensor");
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- Places ------------------------------------------------------------------------------- */
 
@@ -292,7 +283,7 @@ static void in_a_hook(void *user, gd_tensor *leaf)
     gd_gradients(&y, 1, NULL, &leaf, 1, &g);
 }
 
-START_TEST(where_it_is_refused)
+TEST(where_it_is_refused)
 {
     gd_recompute(ctx, in_a_segment, NULL, &x, 1);
     ck_assert_error(ctx, "gradients: called from inside a segment of gd_recompute");
@@ -303,9 +294,8 @@ START_TEST(where_it_is_refused)
     gd_on_gradient(ctx, NULL, NULL);
     gd_step_end(ctx);
 }
-END_TEST
 
-START_TEST(without_recording)
+TEST(without_recording)
 {
     gd_tensor *y = cube(x);
     gd_no_grad_begin(ctx);
@@ -316,7 +306,6 @@ START_TEST(without_recording)
     ck_assert_values(gradient(g, x, NULL), 6, 12, 18);
     gd_step_end(ctx);
 }
-END_TEST
 
 #define BAD(words, ...)                                     \
     do {                                                    \
@@ -324,7 +313,7 @@ END_TEST
         ck_assert_error(ctx, words);                        \
     } while (0)
 
-START_TEST(bad_calls)
+TEST(bad_calls)
 {
     gd_context *other = gd_context_create(NULL);
     gd_tensor *stranger = gd_tensor_create(other, GD_FLOAT64, GD_SHAPE(3));
@@ -359,12 +348,11 @@ START_TEST(bad_calls)
     gd_step_end(ctx);
     gd_context_free(other);
 }
-END_TEST
 
 /* ---- Values ------------------------------------------------------------------------------- */
 
 /* log_softmax keeps y, exp(x) nothing of x: what is read again must be as it was. */
-START_TEST(values_that_are_gone)
+TEST(values_that_are_gone)
 {
     gd_tensor *w = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(3), (double[]){1, 2, 3});
     gd_tensor_set_requires_grad(w, true);
@@ -397,7 +385,6 @@ START_TEST(values_that_are_gone)
     ck_assert_error(ctx, "pad: its definition needs the input [3], but that was freed");
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- Segments and random numbers ---------------------------------------------------------- */
 
@@ -416,7 +403,7 @@ static gd_tensor *run_layer(void *user, gd_tensor *const *in, int count)
     return gd_dropout(gd_tanh(gd_mul(l->w, gd_mul(in[0], in[0]))), l->p);
 }
 
-START_TEST(segments_have_second_derivatives)
+TEST(segments_have_second_derivatives)
 {
     layer l = {.w = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(3), (double[]){0.1, 0.2, 0.3}),
                .p = 0.25};
@@ -450,12 +437,11 @@ START_TEST(segments_have_second_derivatives)
     for (int i = 0; i < 3; i++) free(right[i]);
     free(kernels);
 }
-END_TEST
 
 /* ---- 16 bits ------------------------------------------------------------------------------ */
 
 /* In bfloat16 the sum of many contributions is taken in float32, and rounded once. */
-START_TEST(rounded_once)
+TEST(rounded_once)
 {
     gd_tensor *h = gd_cast(x, GD_BFLOAT16), *sum = NULL, *g;
     for (int i = 0; i < 300; i++) {
@@ -467,10 +453,9 @@ START_TEST(rounded_once)
     ck_assert_values(g, 556, 556, 556); /* in bfloat16 256 + 1 is 256 */
     gd_step_end(ctx);
 }
-END_TEST
 
 /* The gradient of a parameter in 16 bits is a float32, as gd_grad's is. */
-START_TEST(parameters_in_16_bits)
+TEST(parameters_in_16_bits)
 {
     gd_params *group = gd_params_create(ctx, GD_BFLOAT16);
     gd_tensor *w = gd_params_add(group, "w", GD_SHAPE(3), 0), *g;
@@ -490,7 +475,6 @@ START_TEST(parameters_in_16_bits)
     gd_step_end(ctx);
     gd_params_free(group);
 }
-END_TEST
 
 /* ---- Ops of a user's ---------------------------------------------------------------------- */
 
@@ -568,7 +552,7 @@ static gd_status forward_calls_gradients(const gd_call *call)
     return square_forward(call);
 }
 
-START_TEST(ops_of_a_user)
+TEST(ops_of_a_user)
 {
     const gd_op plain = {.name = "my_square",
                          .inputs = 1,
@@ -621,12 +605,11 @@ START_TEST(ops_of_a_user)
     ck_assert_ptr_null(gd_apply(&op, &x, 1, NULL));
     ck_assert_error(ctx, "gradients: called from inside an op");
 }
-END_TEST
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 /* A step that repeats asks the system for nothing; the last backward gives back what it has visited. */
-START_TEST(no_growth)
+TEST(no_growth)
 {
     gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(16, 16)), *b;
     gd_tensor_set_requires_grad(w, true);
@@ -652,32 +635,5 @@ START_TEST(no_growth)
     ck_assert_uint_eq(after.system_calls, before.system_calls);
     ck_assert_uint_eq(after.held, before.held);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradients");
-    TCase *all = tcase_create("all");
-    tcase_add_checked_fixture(all, open_context, close_context);
-    tcase_set_timeout(all, 60);
-    tcase_add_test(all, any_order);
-    tcase_add_test(all, a_loss_that_contains_gradients);
-    tcase_add_test(all, nothing_else_is_touched);
-    tcase_add_test(all, uses_are_counted);
-    tcase_add_test(all, uses_are_counted_in_segments);
-    tcase_add_test(all, retained_gradients_are_not_touched);
-    tcase_add_test(all, intermediates_repeats_and_views);
-    tcase_add_test(all, outputs_and_cotangents);
-    tcase_add_test(all, what_nothing_reaches);
-    tcase_add_test(all, where_it_is_refused);
-    tcase_add_test(all, without_recording);
-    tcase_add_test(all, bad_calls);
-    tcase_add_test(all, values_that_are_gone);
-    tcase_add_test(all, segments_have_second_derivatives);
-    tcase_add_test(all, rounded_once);
-    tcase_add_test(all, parameters_in_16_bits);
-    tcase_add_test(all, ops_of_a_user);
-    tcase_add_test(all, no_growth);
-    suite_add_tcase(suite, all);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("gradients", 60, open_context, close_context)

@@ -101,7 +101,7 @@ static const struct {
                F(gd_erf),   F(clamp),        F(hardtanh),    F(gd_abs),   F(gd_sign),
                F(gd_floor), F(gd_ceil),      F(gd_round),    F(to_the_1), F(to_the_0)};
 
-START_TEST(saturated_and_kinked)
+TEST(saturated_and_kinked)
 {
     const double at[] = {0,   -0.0, 1,    -1,    2,      0.5,      30,
                          -30, 800,  -800, 1e300, -1e300, INFINITY, -INFINITY};
@@ -125,15 +125,13 @@ START_TEST(saturated_and_kinked)
         for (int i = 0; i < 3; i++) ck_assert_double_eq(order[1][i], 0);
     }
 }
-END_TEST
 
-START_TEST(not_a_number)
+TEST(not_a_number)
 {
     double order[3][16];
     for (size_t k = 0; k < sizeof bounded / sizeof *bounded; k++)
         derive(bounded[k].name, bounded[k].f, (double[]){NAN}, 1, order);
 }
-END_TEST
 
 /* ---- Two variables ------------------------------------------------------------------------ */
 
@@ -171,7 +169,7 @@ static gd_tensor *chosen_safely(gd_tensor *x)
     return gd_masked_fill(gd_sqrt(gd_masked_fill(x, none, 1)), none, 0);
 }
 
-START_TEST(two_variables)
+TEST(two_variables)
 {
     double order[3][16];
     other = gd_constant(ctx, GD_FLOAT64, 0, NULL, 1);
@@ -198,7 +196,6 @@ START_TEST(two_variables)
     for (int o = 0; o < 3; o++) ck_assert_double_eq(order[o][0], 0);
     ck_assert_double_eq_tol(order[1][2], -1. / 32, 1e-16);
 }
-END_TEST
 
 /* ---- Reductions --------------------------------------------------------------------------- */
 
@@ -237,7 +234,7 @@ static void all_finite(const char *name, double (*order)[16], int n)
                           o + 1, i, order[o][i]);
 }
 
-START_TEST(reductions)
+TEST(reductions)
 {
     double order[3][16];
     const double hidden[] = {1, -INFINITY, 2, -INFINITY}, none[] = {-INFINITY, -INFINITY};
@@ -272,17 +269,5 @@ START_TEST(reductions)
     ck_assert_double_eq(order[2][0], 2 * 5);
     ck_assert_double_eq(order[2][3], 0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradients_kinks");
-    TCase *all = tcase_create("all");
-    tcase_add_checked_fixture(all, open_context, close_context);
-    tcase_add_test(all, saturated_and_kinked);
-    tcase_add_test(all, not_a_number);
-    tcase_add_test(all, two_variables);
-    tcase_add_test(all, reductions);
-    suite_add_tcase(suite, all);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("gradients_kinks", 0, open_context, close_context)

@@ -43,32 +43,19 @@ static void check_all(gd_dtype dtype, int order, int64_t elements)
     gd_context_free(ctx);
 }
 
-START_TEST(second_order)
+TEST(second_order)
 {
     check_all(GD_FLOAT64, 2, 64);
 }
-END_TEST
 
-START_TEST(third_order)
+TEST(third_order)
 {
     check_all(GD_FLOAT64, 3, 8);
 }
-END_TEST
 
-START_TEST(second_order_in_float32)
+TEST(second_order_in_float32)
 {
     check_all(GD_FLOAT32, 2, 8);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradients_ops");
-    TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 600);
-    tcase_add_test(all, second_order);
-    tcase_add_test(all, third_order);
-    tcase_add_test(all, second_order_in_float32);
-    suite_add_tcase(suite, all);
-    return check_main(suite);
-}
+CHECK_MAIN("gradients_ops", 600)

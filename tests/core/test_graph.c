@@ -63,7 +63,7 @@ static gd_status step(void *user)
 
 /* ---- Running ------------------------------------------------------------------------------- */
 
-START_TEST(it_is_the_function_that_runs)
+LOOP_TEST(it_is_the_function_that_runs, 2)
 {
     net by_graph = make(), by_hand = make();
     by_graph.dropout = by_hand.dropout = 0.3;
@@ -86,7 +86,6 @@ START_TEST(it_is_the_function_that_runs)
     destroy(&by_graph);
     destroy(&by_hand);
 }
-END_TEST
 
 /* ---- Refusals ------------------------------------------------------------------------------ */
 
@@ -145,7 +144,7 @@ static gd_status wait_inside(void *user)
     return GD_OK;
 }
 
-START_TEST(a_function_that_waits_is_refused)
+LOOP_TEST(a_function_that_waits_is_refused, 13)
 {
     static const char *const who[13] = {"item",           "tensor_read_f64",  "tensor_write_f64",
                                         "tensor_read",    "tensor_write",     "tensor_create",
@@ -164,7 +163,6 @@ START_TEST(a_function_that_waits_is_refused)
     gd_graph_free(graph);
     destroy(&n);
 }
-END_TEST
 
 static gd_status fails(void *user)
 {
@@ -183,7 +181,7 @@ static gd_status frees_itself(void *user)
     return GD_OK;
 }
 
-START_TEST(bad_calls)
+TEST(bad_calls)
 {
     net n = make();
     gd_graph *graph = gd_graph_create(n.ctx, NULL);
@@ -204,11 +202,10 @@ START_TEST(bad_calls)
     gd_graph_free(graph);
     destroy(&n);
 }
-END_TEST
 
 /* ---- What a capture relies on -------------------------------------------------------------- */
 
-START_TEST(the_key_tells_what_changed)
+TEST(the_key_tells_what_changed)
 {
     net n = make();
     const uint64_t key = gd_graph_key(n.ctx);
@@ -253,10 +250,9 @@ START_TEST(the_key_tells_what_changed)
     ck_assert_uint_ne(gd_graph_key(n.ctx), key);
     destroy(&n);
 }
-END_TEST
 
 /* A block that a step used is never given to what lasts, and the other way round. */
-START_TEST(what_lasts_shares_no_memory_with_steps)
+TEST(what_lasts_shares_no_memory_with_steps)
 {
     net n = make();
     enum { MOST = 64 };
@@ -280,7 +276,6 @@ START_TEST(what_lasts_shares_no_memory_with_steps)
     gd_step_end(n.ctx);
     destroy(&n);
 }
-END_TEST
 
 /* ---- Gradients that are complete ----------------------------------------------------------- */
 
@@ -318,7 +313,7 @@ static void check_told(net *n, const told *t, const char *wanted)
     ck_assert_no_error(n->ctx);
 }
 
-START_TEST(the_last_layer_comes_first)
+TEST(the_last_layer_comes_first)
 {
     net n = make();
     told t = {0};
@@ -331,11 +326,10 @@ START_TEST(the_last_layer_comes_first)
     check_told(&n, &t, "");
     destroy(&n);
 }
-END_TEST
 
 /* What is read in several places is complete at the first of them; what is on no way from the loss,
  * or wants no gradient, does not come. */
-START_TEST(a_leaf_waits_for_all_its_uses)
+TEST(a_leaf_waits_for_all_its_uses)
 {
     net n = make();
     told t = {0};
@@ -363,7 +357,6 @@ START_TEST(a_leaf_waits_for_all_its_uses)
     check_told(&n, &t, "cba");
     destroy(&n);
 }
-END_TEST
 
 typedef struct hooked {
     net *n;
@@ -391,7 +384,7 @@ static const struct {
                 {"all", "", "x", ""},         {"", "all", "xy", ""}};
 
 /* Several may listen, and stop at any time. */
-START_TEST(hooks_come_in_order)
+LOOP_TEST(hooks_come_in_order, 8)
 {
     net n = make();
     told log = {0};
@@ -412,7 +405,6 @@ START_TEST(hooks_come_in_order)
     ck_assert_int_eq(gd_on_gradient(NULL, take_note, &x), GD_ERROR_ARGUMENT);
     destroy(&n);
 }
-END_TEST
 
 static gd_tensor *layer(void *user, gd_tensor *const *inputs, int count)
 {
@@ -429,7 +421,7 @@ static gd_tensor *two_layers(void *user, gd_tensor *const *inputs, int count)
 }
 
 /* A segment's leaves are known before it runs again. */
-START_TEST(segments_count)
+TEST(segments_count)
 {
     net n = make();
     told t = {0};
@@ -447,21 +439,5 @@ START_TEST(segments_count)
     check_told(&n, &t, "cba");
     destroy(&n);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("graphs");
-    TCase *tcase = tcase_create("graph");
-    tcase_add_loop_test(tcase, it_is_the_function_that_runs, 0, 2);
-    tcase_add_loop_test(tcase, a_function_that_waits_is_refused, 0, 13);
-    tcase_add_test(tcase, bad_calls);
-    tcase_add_test(tcase, the_key_tells_what_changed);
-    tcase_add_test(tcase, what_lasts_shares_no_memory_with_steps);
-    tcase_add_test(tcase, the_last_layer_comes_first);
-    tcase_add_loop_test(tcase, hooks_come_in_order, 0, 8);
-    tcase_add_test(tcase, a_leaf_waits_for_all_its_uses);
-    tcase_add_test(tcase, segments_count);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("graphs", 0)

@@ -39,7 +39,7 @@ static void ck_assert_values(const gd_tensor *t, double a, double b, double c)
 
 /* ---- Written to ----------------------------------------------------------------------------- */
 
-START_TEST(an_output_that_its_backward_needs)
+TEST(an_output_that_its_backward_needs)
 {
     gd_tensor *y = gd_exp(x), *loss = total(y); /* dx = y dy */
     gd_tensor_fill(y, 0);
@@ -60,10 +60,9 @@ START_TEST(an_output_that_its_backward_needs)
     gd_backward(loss);
     ck_assert_values(gd_grad(x), -1, -1, -1);
 }
-END_TEST
 
 /* The backward of the outer product writes the gradient that the one of the inner product reads. */
-START_TEST(a_gradient_that_a_backward_needs)
+TEST(a_gradient_that_a_backward_needs)
 {
     gd_backward(total(gd_mul(x, x)));
     gd_step_end(ctx);
@@ -85,10 +84,9 @@ START_TEST(a_gradient_that_a_backward_needs)
     gd_backward(total(x));
     ck_assert_values(gd_grad(x), 5, 17, 37);
 }
-END_TEST
 
 /* g = 2 x: the gradient of g + g x is 2 + 4 x, but would be g, as if g were a number. */
-START_TEST(second_derivatives_are_refused)
+TEST(second_derivatives_are_refused)
 {
     const char *words =
         "mul: a [3] is a gradient, or made of one, and how that was computed is not on the tape: "
@@ -122,7 +120,6 @@ START_TEST(second_derivatives_are_refused)
     ck_assert_no_error(ctx);
     ck_assert_values(gd_grad(x), 6, 12, 18);
 }
-END_TEST
 
 static gd_tensor *times_gradient(void *user, gd_tensor *const *in, int count)
 {
@@ -131,7 +128,7 @@ static gd_tensor *times_gradient(void *user, gd_tensor *const *in, int count)
 }
 
 /* A segment's first run is not recorded: its second is. */
-START_TEST(second_derivatives_are_refused_in_segments)
+TEST(second_derivatives_are_refused_in_segments)
 {
     gd_backward(total(gd_mul(x, x)));
     gd_step_end(ctx);
@@ -139,10 +136,9 @@ START_TEST(second_derivatives_are_refused_in_segments)
     if (y) gd_backward(total(y));
     ck_assert_error(ctx, "mul: b [3] is a gradient, or made of one");
 }
-END_TEST
 
 /* da = g^T dy: the kernel may not add it to the memory in which it still reads g. */
-START_TEST(a_gradient_that_its_own_backward_needs)
+TEST(a_gradient_that_its_own_backward_needs)
 {
     enum { N = 200 };
     static double da[N * N];
@@ -155,9 +151,8 @@ START_TEST(a_gradient_that_its_own_backward_needs)
     for (int i = 0; i < N * N; i++) ck_assert_double_eq(da[i], 2 + 2 * N);
     gd_step_end(ctx);
 }
-END_TEST
 
-START_TEST(a_copy_onto_a_part_of_itself)
+TEST(a_copy_onto_a_part_of_itself)
 {
     enum { N = 5000 };
     static float values[N];
@@ -174,9 +169,8 @@ START_TEST(a_copy_onto_a_part_of_itself)
     ck_assert_float_eq(values[2], 2);
     gd_step_end(ctx);
 }
-END_TEST
 
-START_TEST(random_numbers_for_elements_that_share_memory)
+TEST(random_numbers_for_elements_that_share_memory)
 {
     gd_random_state before = gd_random_get(ctx);
     gd_random_normal(gd_expand(x, GD_SHAPE(2, 3)), 0, 1);
@@ -184,11 +178,10 @@ START_TEST(random_numbers_for_elements_that_share_memory)
     ck_assert_uint_eq(gd_random_get(ctx).offset, before.offset);
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- At the wrong moment -------------------------------------------------------------------- */
 
-START_TEST(tensors_of_a_step_that_has_ended)
+TEST(tensors_of_a_step_that_has_ended)
 {
     gd_tensor *loss = total(x), *view = gd_slice(x, 0, 0, 2);
     gd_backward(loss);
@@ -200,11 +193,10 @@ START_TEST(tensors_of_a_step_that_has_ended)
     ck_assert_error(ctx, "tensor_fill: tensor [2] belongs to a step that gd_step_end has ended");
     ck_assert_values(x, 1, 2, 3);
 }
-END_TEST
 
 /* The step's handles are not handed out again for two steps, with `poison` for a thousand, whatever the
  * steps between make: the kept one is never another tensor. */
-START_TEST(tensors_of_earlier_steps)
+TEST(tensors_of_earlier_steps)
 {
     const int rests[] = {2, 1000};
     for (int poison = 0; poison < 2; poison++) {
@@ -222,9 +214,8 @@ START_TEST(tensors_of_earlier_steps)
         gd_context_free(c);
     }
 }
-END_TEST
 
-START_TEST(tensors_that_were_freed)
+TEST(tensors_that_were_freed)
 {
     gd_tensor *a = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3)), *y = gd_add(x, x);
     gd_tensor_free(a);
@@ -246,7 +237,6 @@ START_TEST(tensors_that_were_freed)
     ck_assert_ptr_null(gd_add(x, w));
     ck_assert_error(ctx, "add: b [3] was freed");
 }
-END_TEST
 
 static gd_tensor *ends_the_step(void *user, gd_tensor *const *inputs, int count)
 {
@@ -264,7 +254,7 @@ static gd_tensor *goes_back(void *user, gd_tensor *const *inputs, int count)
     return y;
 }
 
-START_TEST(segments_that_end_the_step_or_go_back)
+TEST(segments_that_end_the_step_or_go_back)
 {
     gd_tensor *y = gd_neg(x);
     ck_assert_ptr_null(gd_recompute(ctx, ends_the_step, NULL, &y, 1));
@@ -279,7 +269,6 @@ START_TEST(segments_that_end_the_step_or_go_back)
     ck_assert_values(gd_grad(x), -1, -1, -1);
     gd_step_end(ctx);
 }
-END_TEST
 
 static gd_status shape_like_x(const gd_call *call, gd_shapes *out)
 {
@@ -307,7 +296,7 @@ static gd_status freeing_kernel(const gd_call *call)
     return GD_OK;
 }
 
-START_TEST(an_op_that_frees_its_input)
+TEST(an_op_that_frees_its_input)
 {
     gd_op op = ending;
     op.name = "freeing", op.forward[GD_CPU] = freeing_kernel;
@@ -318,7 +307,6 @@ START_TEST(an_op_that_frees_its_input)
     ck_assert_error(ctx, "tensor_free: called from inside an op, wanted a call after it");
     gd_tensor_free(mine);
 }
-END_TEST
 
 /* What view() says of a window, and whether that lies in the 12 elements that there are. */
 static struct {
@@ -341,7 +329,7 @@ static bool window_view(const gd_call *call, int index, int64_t *strides, int64_
     return true;
 }
 
-START_TEST(a_view_that_leaves_its_memory)
+TEST(a_view_that_leaves_its_memory)
 {
     static const struct {
         int64_t shape[2], strides[2], offset;
@@ -378,17 +366,15 @@ START_TEST(a_view_that_leaves_its_memory)
     gd_step_end(ctx);
     gd_tensor_free(all);
 }
-END_TEST
 
-START_TEST(an_op_that_ends_the_step)
+TEST(an_op_that_ends_the_step)
 {
     ck_assert_ptr_null(gd_apply(&ending, &x, 1, NULL));
     ck_assert_error(ctx, "step_end: called from inside an op");
 }
-END_TEST
 
 /* A record that was never registered, and so not yet checked. */
-START_TEST(records_that_contradict_themselves)
+TEST(records_that_contradict_themselves)
 {
     gd_op op = ending;
     op.shape = NULL;
@@ -405,11 +391,10 @@ START_TEST(records_that_contradict_themselves)
     ck_assert_ptr_null(gd_apply(gd_find_op(NULL, "softmax"), &x, 1, NULL));
     ck_assert_error(ctx, "softmax: args is NULL, wanted");
 }
-END_TEST
 
 /* ---- Freed ---------------------------------------------------------------------------------- */
 
-START_TEST(a_view_before_the_backward_and_its_leaf_after)
+TEST(a_view_before_the_backward_and_its_leaf_after)
 {
     gd_tensor *y = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 2, 3});
     gd_tensor_set_requires_grad(y, true);
@@ -423,9 +408,8 @@ START_TEST(a_view_before_the_backward_and_its_leaf_after)
     gd_step_end(ctx);
     ck_assert_uint_eq(gd_memory(ctx).current_total, 3 * sizeof(float)); /* x */
 }
-END_TEST
 
-START_TEST(a_group_before_its_optimizer)
+TEST(a_group_before_its_optimizer)
 {
     gd_params *params = gd_params_create(ctx, GD_BFLOAT16);
     gd_params_add(params, "w", GD_SHAPE(3), GD_DECAY);
@@ -435,10 +419,9 @@ START_TEST(a_group_before_its_optimizer)
     gd_optimizer_free(adamw);
     ck_assert_uint_eq(gd_memory(ctx).current_total, 3 * sizeof(float)); /* x */
 }
-END_TEST
 
 /* A sum does not need the values of what it summed. */
-START_TEST(leaves_whose_values_no_backward_needs)
+TEST(leaves_whose_values_no_backward_needs)
 {
     gd_tensor *y = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 1, 1});
     gd_tensor_set_requires_grad(y, true);
@@ -454,31 +437,5 @@ START_TEST(leaves_whose_values_no_backward_needs)
     gd_step_end(ctx);
     ck_assert_uint_eq(gd_memory(ctx).current_total, 2 * 3 * sizeof(float)); /* x and its gradient */
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("misuse");
-    TCase *misuse = tcase_create("misuse");
-    tcase_add_checked_fixture(misuse, open_context, close_context);
-    tcase_add_test(misuse, an_output_that_its_backward_needs);
-    tcase_add_test(misuse, leaves_whose_values_no_backward_needs);
-    tcase_add_test(misuse, a_gradient_that_a_backward_needs);
-    tcase_add_test(misuse, second_derivatives_are_refused);
-    tcase_add_test(misuse, second_derivatives_are_refused_in_segments);
-    tcase_add_test(misuse, a_gradient_that_its_own_backward_needs);
-    tcase_add_test(misuse, tensors_of_a_step_that_has_ended);
-    tcase_add_test(misuse, tensors_of_earlier_steps);
-    tcase_add_test(misuse, tensors_that_were_freed);
-    tcase_add_test(misuse, segments_that_end_the_step_or_go_back);
-    tcase_add_test(misuse, an_op_that_ends_the_step);
-    tcase_add_test(misuse, an_op_that_frees_its_input);
-    tcase_add_test(misuse, a_view_that_leaves_its_memory);
-    tcase_add_test(misuse, records_that_contradict_themselves);
-    tcase_add_test(misuse, a_copy_onto_a_part_of_itself);
-    tcase_add_test(misuse, random_numbers_for_elements_that_share_memory);
-    tcase_add_test(misuse, a_group_before_its_optimizer);
-    tcase_add_test(misuse, a_view_before_the_backward_and_its_leaf_after);
-    suite_add_tcase(suite, misuse);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("misuse", 0, open_context, close_context)

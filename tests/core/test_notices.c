@@ -56,7 +56,7 @@ static void ck_assert_told(const char *sentence)
 
 /* ---- Updates that change nothing ------------------------------------------------------------ */
 
-START_TEST(no_gradient)
+TEST(no_gradient)
 {
     const char *words = "optimizer_update: no parameter has a gradient, wanted gd_backward of a "
                         "loss that depends on one, and gd_params_clear_grads after the update only";
@@ -86,9 +86,8 @@ START_TEST(no_gradient)
     gd_params_free(other);
     gd_optimizer_free(opt);
 }
-END_TEST
 
-START_TEST(two_contexts)
+TEST(two_contexts)
 {
     gd_context *c2 = open_context();
     gd_params *other = gd_params_create(c2, GD_FLOAT32);
@@ -104,9 +103,8 @@ START_TEST(two_contexts)
     gd_params_free(other);
     gd_context_free(c2);
 }
-END_TEST
 
-START_TEST(decay_that_nothing_takes)
+TEST(decay_that_nothing_takes)
 {
     gd_optimizer_free(gd_adamw_create(params, &(gd_adamw_options){.weight_decay = 0.1}));
     ck_assert_told(
@@ -135,9 +133,8 @@ START_TEST(decay_that_nothing_takes)
         gd_context_free(c);
     }
 }
-END_TEST
 
-START_TEST(schedules_without_their_numbers)
+TEST(schedules_without_their_numbers)
 {
     gd_optimizer *opt = gd_sgd_create(params, NULL);
     const gd_schedule unset[] = {{.kind = GD_SCHEDULE_LINEAR, .rate = 1},
@@ -158,7 +155,6 @@ START_TEST(schedules_without_their_numbers)
     ck_assert_double_eq(gd_schedule_rate(&(gd_schedule){.rate = 1}, 5), 1);
     gd_optimizer_free(opt);
 }
-END_TEST
 
 static void learn(gd_optimizer *opt, double rate)
 {
@@ -167,7 +163,7 @@ static void learn(gd_optimizer *opt, double rate)
     gd_params_clear_grads(params);
 }
 
-START_TEST(a_rate_of_0_for_ever)
+TEST(a_rate_of_0_for_ever)
 {
     gd_optimizer *opt = gd_sgd_create(params, NULL);
     const gd_schedule s = {.kind = GD_SCHEDULE_COSINE, .rate = 1, .steps = 5};
@@ -177,11 +173,10 @@ START_TEST(a_rate_of_0_for_ever)
     ck_assert_told("optimizer: the learning rate of 10 updates in a row is 0");
     gd_optimizer_free(opt);
 }
-END_TEST
 
 /* ---- Reports, norms, values ----------------------------------------------------------------- */
 
-START_TEST(reports_without_a_loss)
+TEST(reports_without_a_loss)
 {
     gd_update_report report;
     gd_optimizer *opt = gd_sgd_create(params, NULL);
@@ -202,9 +197,8 @@ START_TEST(reports_without_a_loss)
     ck_assert(gd_optimizer_report(opt, true, &report) && isnan(report.loss));
     gd_optimizer_free(opt);
 }
-END_TEST
 
-START_TEST(numbers_that_are_not_finite)
+TEST(numbers_that_are_not_finite)
 {
     double norm;
     gd_tensor_fill(x, NAN);
@@ -218,9 +212,8 @@ START_TEST(numbers_that_are_not_finite)
     ck_assert(isnan(gd_item(loss)));
     ck_assert_int_eq(notices, 0); /* once */
 }
-END_TEST
 
-START_TEST(gradients_that_are_not_there)
+TEST(gradients_that_are_not_there)
 {
     gd_tensor *y = gd_mul(w, x), *kept = gd_retain_grad(gd_mul(w, x));
     ck_assert_ptr_null(gd_grad(y)); /* not yet */
@@ -232,11 +225,10 @@ START_TEST(gradients_that_are_not_there)
     ck_assert_told("grad: the gradient of [4], made by mul, was not kept: call gd_retain_grad");
     gd_params_clear_grads(params);
 }
-END_TEST
 
 /* ---- Loops that forget something ------------------------------------------------------------- */
 
-START_TEST(gradients_of_earlier_updates)
+TEST(gradients_of_earlier_updates)
 {
     gd_optimizer *opt = gd_sgd_create(params, NULL);
     for (int i = 0; i < 3; i++) gd_backward(loss_of(w)); /* accumulated: meant */
@@ -255,9 +247,8 @@ START_TEST(gradients_of_earlier_updates)
     ck_assert_told("optimizer: the gradients of this update hold those of an earlier one, too");
     gd_optimizer_free(opt);
 }
-END_TEST
 
-START_TEST(updates_without_a_step_end)
+TEST(updates_without_a_step_end)
 {
     gd_optimizer *opt = gd_sgd_create(params, NULL);
     for (int i = 0; i < 999; i++) learn(opt, 0.1);
@@ -268,9 +259,8 @@ START_TEST(updates_without_a_step_end)
     ck_assert_told("optimizer: 1000 updates in one step, whose tensors have ");
     gd_optimizer_free(opt);
 }
-END_TEST
 
-START_TEST(an_evaluation_that_grows)
+TEST(an_evaluation_that_grows)
 {
     for (int i = 0; i < 40000; i++) { /* steps that end, or go backward */
         gd_tensor *loss = loss_of(w);
@@ -285,9 +275,8 @@ START_TEST(an_evaluation_that_grows)
     ck_assert_told("without a backward, and ");
     gd_step_end(ctx);
 }
-END_TEST
 
-START_TEST(a_small_evaluation_of_much_memory)
+TEST(a_small_evaluation_of_much_memory)
 {
     gd_tensor *big = gd_expand(x, GD_SHAPE(100000, 4));
     gd_no_grad_begin(ctx); /* alone it is not enough */
@@ -298,9 +287,8 @@ START_TEST(a_small_evaluation_of_much_memory)
     ck_assert_told("one step has 20");
     gd_step_end(ctx);
 }
-END_TEST
 
-START_TEST(an_error_that_nobody_asked_for)
+TEST(an_error_that_nobody_asked_for)
 {
     gd_context *c = open_context();
     gd_tensor *a = gd_tensor_create(c, GD_FLOAT32, GD_SHAPE(3));
@@ -314,9 +302,8 @@ START_TEST(an_error_that_nobody_asked_for)
     gd_context_free(c);
     ck_assert_int_eq(notices, 0);
 }
-END_TEST
 
-START_TEST(an_index_of_one_for_all)
+TEST(an_index_of_one_for_all)
 {
     static const int32_t rows[] = {2, 0, 1, 2};
     gd_tensor *src = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4, 8));
@@ -351,11 +338,10 @@ START_TEST(an_index_of_one_for_all)
         gd_context_free(c);
     }
 }
-END_TEST
 
 /* ---- Why there is no gradient ------------------------------------------------------------------ */
 
-START_TEST(why_a_loss_depends_on_nothing)
+TEST(why_a_loss_depends_on_nothing)
 {
     const char *what =
         "backward: output [] does not depend on any tensor that requires a gradient: ";
@@ -386,9 +372,8 @@ START_TEST(why_a_loss_depends_on_nothing)
     gd_backward(gd_sum_all(gd_grad(x)));
     ck_assert_error(ctx, "backward: output [] was made of a gradient, and how that was computed");
 }
-END_TEST
 
-START_TEST(two_losses_on_one_trunk)
+TEST(two_losses_on_one_trunk)
 {
     gd_tensor *trunk =
         gd_linear(gd_reshape(x, GD_SHAPE(2, 2)), gd_reshape(w, GD_SHAPE(2, 2)), NULL);
@@ -397,29 +382,5 @@ START_TEST(two_losses_on_one_trunk)
     ck_assert_error(ctx, "call gd_keep on it before, or for another loss add all losses before one "
                          "gd_backward, or use gd_backward_from with keep_tape");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("notices");
-    TCase *notice = tcase_create("notices");
-    tcase_add_checked_fixture(notice, setup, teardown);
-    tcase_add_test(notice, no_gradient);
-    tcase_add_test(notice, two_contexts);
-    tcase_add_test(notice, decay_that_nothing_takes);
-    tcase_add_test(notice, schedules_without_their_numbers);
-    tcase_add_test(notice, a_rate_of_0_for_ever);
-    tcase_add_test(notice, reports_without_a_loss);
-    tcase_add_test(notice, numbers_that_are_not_finite);
-    tcase_add_test(notice, gradients_that_are_not_there);
-    tcase_add_test(notice, gradients_of_earlier_updates);
-    tcase_add_test(notice, updates_without_a_step_end);
-    tcase_add_test(notice, an_evaluation_that_grows);
-    tcase_add_test(notice, a_small_evaluation_of_much_memory);
-    tcase_add_test(notice, an_error_that_nobody_asked_for);
-    tcase_add_test(notice, an_index_of_one_for_all);
-    tcase_add_test(notice, why_a_loss_depends_on_nothing);
-    tcase_add_test(notice, two_losses_on_one_trunk);
-    suite_add_tcase(suite, notice);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("notices", 0, setup, teardown)

@@ -233,7 +233,7 @@ static void fail_everywhere(job run, const void *what, const char *name)
     }
 }
 
-START_TEST(every_op)
+TEST(every_op)
 {
     points = caught = recovered = 0;
     const gd_op *op;
@@ -248,9 +248,8 @@ START_TEST(every_op)
            (long long)points, (long long)recovered);
     ck_assert_int_gt(points, 1000);
 }
-END_TEST
 
-START_TEST(views)
+TEST(views)
 {
     points = caught = recovered = 0;
     gd_op own = *gd_find_op(NULL, "exp");
@@ -260,9 +259,8 @@ START_TEST(views)
            (long long)points, (long long)recovered);
     ck_assert_int_gt(points, 50);
 }
-END_TEST
 
-START_TEST(a_training_step)
+LOOP_TEST(a_training_step, 2)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16};
     points = caught = recovered = 0;
@@ -271,16 +269,5 @@ START_TEST(a_training_step)
            gd_dtype_name(dtypes[_i]), (long long)caught, (long long)points, (long long)recovered);
     ck_assert_int_gt(points, 50);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("out of memory");
-    TCase *failing = tcase_create("failing");
-    tcase_set_timeout(failing, 100);
-    tcase_add_test(failing, every_op);
-    tcase_add_test(failing, views);
-    tcase_add_loop_test(failing, a_training_step, 0, 2);
-    suite_add_tcase(suite, failing);
-    return check_main(suite);
-}
+CHECK_MAIN("out of memory", 100)

@@ -97,7 +97,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-START_TEST(names_are_utf8)
+TEST(names_are_utf8)
 {
     static const char *const wanted[] = {"a b.txt", "gr\303\266\303\237e", "\xe6\xbc\xa2.txt"};
     names n = {0};
@@ -124,9 +124,8 @@ START_TEST(names_are_utf8)
     ck_assert(!gd_os_find_paths(pattern, &paths, &count));
     ck_assert_int_eq(errno, 0);
 }
-END_TEST
 
-START_TEST(slashes_of_the_system)
+TEST(slashes_of_the_system)
 {
     ck_assert_str_eq(gd_os_last_slash("a/b/c"), "/c");
     ck_assert_ptr_null(gd_os_last_slash("c"));
@@ -140,9 +139,8 @@ START_TEST(slashes_of_the_system)
     ck_assert_holds(file, "text");
     gd_os_close(file);
 }
-END_TEST
 
-START_TEST(what_is_not_there_has_its_error)
+TEST(what_is_not_there_has_its_error)
 {
     make_with("file", "");
     ck_assert(gd_os_make_folder(folder, "inner"));
@@ -171,9 +169,8 @@ START_TEST(what_is_not_there_has_its_error)
     ck_assert(!gd_os_status_at(folder, "none", true, &status));
     ck_assert_int_eq(errno, ENOENT);
 }
-END_TEST
 
-START_TEST(a_link_is_one)
+TEST(a_link_is_one)
 {
     gd_os_status status;
     ck_assert(gd_os_make_folder(folder, "inner"));
@@ -194,13 +191,12 @@ START_TEST(a_link_is_one)
     ck_assert_named("inner/file", "text");
     ck_assert(gd_os_remove(folder, "inner/file"));
 }
-END_TEST
 
 /* ---- Replacing ------------------------------------------------------------------------------ */
 
 /* On Windows from version 10 on, and on file systems that know how; wine is not among them. Where it
  * cannot be, nothing has changed. */
-START_TEST(a_file_is_replaced_while_it_is_open)
+TEST(a_file_is_replaced_while_it_is_open)
 {
     gd_os_status before, status;
     make_with("new", "new text");
@@ -224,9 +220,8 @@ START_TEST(a_file_is_replaced_while_it_is_open)
     ck_assert_uint_eq(status.number, before.number);
     gd_os_close(file);
 }
-END_TEST
 
-START_TEST(a_file_is_removed_while_it_is_open)
+TEST(a_file_is_removed_while_it_is_open)
 {
     gd_os_status status;
     make_with("file", "text");
@@ -238,9 +233,8 @@ START_TEST(a_file_is_removed_while_it_is_open)
     gd_os_close(file);
     ck_assert(!gd_os_status_at(folder, "file", false, &status));
 }
-END_TEST
 
-START_TEST(a_folder_with_files_is_not_replaced)
+TEST(a_folder_with_files_is_not_replaced)
 {
     gd_os_status status;
     ck_assert(gd_os_make_folder(folder, "from") && gd_os_make_folder(folder, "to"));
@@ -262,11 +256,10 @@ START_TEST(a_folder_with_files_is_not_replaced)
     ck_assert(gd_os_remove(to, "file"));
     ck_assert(gd_os_close(to));
 }
-END_TEST
 
 /* ---- Bytes ---------------------------------------------------------------------------------- */
 
-START_TEST(line_ends_stay_as_they_are)
+TEST(line_ends_stay_as_they_are)
 {
     static const char text[] = "a\r\nb\n\032c\n";
     const int file = make("text");
@@ -289,10 +282,9 @@ START_TEST(line_ends_stay_as_they_are)
     ck_assert_str_eq(made.bytes, wanted);
     free(made.bytes);
 }
-END_TEST
 
 /* Sparse, where the file system can: it is not written. */
-START_TEST(offsets_have_64_bits)
+TEST(offsets_have_64_bits)
 {
     const int64_t far = ((int64_t)5 << 30) + 3;
     const int file = make("far");
@@ -315,9 +307,8 @@ START_TEST(offsets_have_64_bits)
     ck_assert_int_eq(status.size, 2);
     gd_os_close(file);
 }
-END_TEST
 
-START_TEST(appending_is_at_the_end)
+TEST(appending_is_at_the_end)
 {
     make_with("log", "one");
     const int file = gd_os_open(folder, "log", GD_OS_WRITE | GD_OS_APPEND, 0);
@@ -328,11 +319,10 @@ START_TEST(appending_is_at_the_end)
     gd_os_close(file);
     gd_os_close(other);
 }
-END_TEST
 
 /* ---- The rest ------------------------------------------------------------------------------- */
 
-START_TEST(memory_is_aligned)
+TEST(memory_is_aligned)
 {
     for (size_t alignment = 64; alignment <= (size_t)1 << 21; alignment *= 8) {
         char *memory = gd_os_allocate_aligned(alignment, 100);
@@ -344,9 +334,8 @@ START_TEST(memory_is_aligned)
     ck_assert_ptr_null(gd_os_allocate_aligned(64, SIZE_MAX - 8));
     ck_assert_double_gt(gd_os_memory_available(), 1 << 20);
 }
-END_TEST
 
-START_TEST(numbers_have_points)
+TEST(numbers_have_points)
 {
     static const char *const german[] = {"de_DE.UTF-8", "de_DE.utf8", "German_Germany.1252"};
     char text[16], own[16];
@@ -361,9 +350,8 @@ START_TEST(numbers_have_points)
     ck_assert_str_eq(text, own);
     setlocale(LC_ALL, "C");
 }
-END_TEST
 
-START_TEST(time_goes_on)
+TEST(time_goes_on)
 {
     const double begun = gd_os_now();
     gd_os_nap(0.03);
@@ -371,9 +359,8 @@ START_TEST(time_goes_on)
     ck_assert_double_ge(took, 0.02);
     ck_assert_double_le(took, 20);
 }
-END_TEST
 
-START_TEST(this_process)
+TEST(this_process)
 {
     ck_assert_int_gt(gd_os_process(), 0);
     ck_assert(gd_os_set_variable("GRADUS_TEST_VARIABLE", "a value"));
@@ -387,27 +374,5 @@ START_TEST(this_process)
     ck_assert(!gd_os_is_terminal(nowhere) || is_windows()); /* where every device is one */
     gd_os_close(nowhere);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("platform");
-    TCase *tcase = tcase_create("platform");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, names_are_utf8);
-    tcase_add_test(tcase, slashes_of_the_system);
-    tcase_add_test(tcase, what_is_not_there_has_its_error);
-    tcase_add_test(tcase, a_link_is_one);
-    tcase_add_test(tcase, a_file_is_replaced_while_it_is_open);
-    tcase_add_test(tcase, a_file_is_removed_while_it_is_open);
-    tcase_add_test(tcase, a_folder_with_files_is_not_replaced);
-    tcase_add_test(tcase, line_ends_stay_as_they_are);
-    tcase_add_test(tcase, offsets_have_64_bits);
-    tcase_add_test(tcase, appending_is_at_the_end);
-    tcase_add_test(tcase, memory_is_aligned);
-    tcase_add_test(tcase, numbers_have_points);
-    tcase_add_test(tcase, time_goes_on);
-    tcase_add_test(tcase, this_process);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("platform", 0, setup, teardown)

@@ -45,7 +45,7 @@ static void print_values(gd_dtype dtype, int ndim, const int64_t *shape, const d
     gd_tensor_free(t);
 }
 
-START_TEST(specials)
+TEST(specials)
 {
     static const double x[] = {1, 2.5, NAN, -3.125, 0, INFINITY};
     print_values(GD_FLOAT32, GD_SHAPE(2, 3), x, 6);
@@ -64,9 +64,8 @@ START_TEST(specials)
     print_values(GD_FLOAT64, GD_SHAPE(0, 3), NULL, 0);
     ck_assert_str_eq(text, "float64 [0, 3]  min nan  mean nan  max nan  NaN 0\n[]\n");
 }
-END_TEST
 
-START_TEST(long_axes_and_lines)
+TEST(long_axes_and_lines)
 {
     double x[288];
     for (int i = 0; i < 40; i++) x[i] = (i / 7. - 2) * 1e-3;
@@ -129,10 +128,9 @@ START_TEST(long_axes_and_lines)
     ck_assert_str_eq(text, "int32 [58]  min -5  mean 194.5  max 394  NaN 0\n"
                            "[ -5   2   9 ... 380 387 394]\n");
 }
-END_TEST
 
 /* As few digits as tell a number from its neighbours, of each dtype; with exponents. */
-START_TEST(digits)
+TEST(digits)
 {
     double x[10];
     for (int i = 0; i < 10; i++) x[i] = ldexp(1, 4 * i - 20);
@@ -160,10 +158,9 @@ START_TEST(digits)
     ck_assert_str_eq(text, "float16 [3]  min 0.0999756  mean 683.747  max 2048  NaN 0\n"
                            "[3.141e+00 9.998e-02 2.048e+03]\n");
 }
-END_TEST
 
 /* A view, a name, and a tensor on the tape, whose printing leaves the tape as it is. */
-START_TEST(names_and_views)
+TEST(names_and_views)
 {
     gd_tensor *t = gd_arange(ctx, GD_FLOAT32, 0, 6, 1);
     gd_tensor_set_requires_grad(t, true);
@@ -180,9 +177,8 @@ START_TEST(names_and_views)
     gd_step_end(ctx);
     gd_tensor_free(t);
 }
-END_TEST
 
-START_TEST(groups)
+TEST(groups)
 {
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     const gd_linear_layer l = gd_make_linear(params, 0, 2, 3, "hidden");
@@ -224,9 +220,8 @@ START_TEST(groups)
         "4 parameters of 15 numbers, 2 buffers\n");
     gd_params_free(params);
 }
-END_TEST
 
-START_TEST(what_cannot_be_printed)
+TEST(what_cannot_be_printed)
 {
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_tensor *w = gd_params_add(params, "w", GD_SHAPE(2), 0);
@@ -256,19 +251,5 @@ START_TEST(what_cannot_be_printed)
     ck_assert_error(ctx, "tensor_print: tensor [3] was freed");
     gd_params_free(params);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("print");
-    TCase *tcase = tcase_create("print");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, specials);
-    tcase_add_test(tcase, long_axes_and_lines);
-    tcase_add_test(tcase, digits);
-    tcase_add_test(tcase, names_and_views);
-    tcase_add_test(tcase, groups);
-    tcase_add_test(tcase, what_cannot_be_printed);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("print", 0, setup, teardown)

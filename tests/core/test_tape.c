@@ -182,7 +182,7 @@ static gd_tensor *large_leaf(int64_t count, double value)
 
 /* ---- Gradients ---------------------------------------------------------------------------- */
 
-START_TEST(gradients_add_up_where_paths_meet)
+TEST(gradients_add_up_where_paths_meet)
 {
     gd_tensor *x = leaf(3);
     gd_tensor *s = do_square(x);                            /* x^2 */
@@ -196,9 +196,8 @@ START_TEST(gradients_add_up_where_paths_meet)
     ck_assert_int_eq(gd_tape_length(ctx), 0);
     ck_assert_double_eq(gd_item(gd_grad(x)), 115); /* a leaf's gradient outlives the step */
 }
-END_TEST
 
-START_TEST(the_same_tensor_twice_in_one_call)
+TEST(the_same_tensor_twice_in_one_call)
 {
     gd_tensor *x = leaf(3);
     gd_backward(do_plus(x, x));
@@ -209,9 +208,8 @@ START_TEST(the_same_tensor_twice_in_one_call)
     gd_backward(do_plus(s, s));
     ck_assert_double_eq(gd_item(gd_grad(x)), 12);
 }
-END_TEST
 
-START_TEST(gradients_accumulate_over_backwards)
+TEST(gradients_accumulate_over_backwards)
 {
     gd_tensor *x = leaf(3);
     for (int i = 0; i < 4; i++) {
@@ -220,9 +218,8 @@ START_TEST(gradients_accumulate_over_backwards)
     }
     ck_assert_double_eq(gd_item(gd_grad(x)), 24);
 }
-END_TEST
 
-START_TEST(sixteen_bit_leaves_compute_in_float)
+TEST(sixteen_bit_leaves_compute_in_float)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_BFLOAT16, 1, (int64_t[]){3});
     gd_tensor_write_f64(x, (double[]){1, 2, 3}, 3);
@@ -235,9 +232,8 @@ START_TEST(sixteen_bit_leaves_compute_in_float)
     ck_assert_double_eq(dx[2], 6);
     ck_assert_int_eq(gd_tensor_dtype(gd_grad(x)), GD_BFLOAT16);
 }
-END_TEST
 
-START_TEST(cotangents_weight_the_outputs)
+TEST(cotangents_weight_the_outputs)
 {
     gd_tensor *x = leaf(3), *u = gd_tensor_create(ctx, GD_FLOAT64, 0, NULL);
     gd_tensor_fill(u, 10);
@@ -250,9 +246,8 @@ START_TEST(cotangents_weight_the_outputs)
     ck_assert_double_eq(gd_item(gd_grad(x)), 2 * (10 * 6 + 2));
     ck_assert_double_eq(gd_item(u), 10);
 }
-END_TEST
 
-START_TEST(intermediate_gradients_on_request)
+TEST(intermediate_gradients_on_request)
 {
     gd_tensor *x = leaf(3);
     gd_tensor *s = gd_retain_grad(do_square(x)), *unasked = do_square(s);
@@ -262,11 +257,10 @@ START_TEST(intermediate_gradients_on_request)
                         4 * 27 * 27 / 27.0 * 27); /* d(s^4)/ds at 9 = 4 * 729 */
     ck_assert_ptr_null(gd_grad(unasked));
 }
-END_TEST
 
 /* A kept tape is walked three times: each walk passes on its own gradients, and not those that the
  * ones before left in the retained gradient. */
-START_TEST(retained_gradients_add_up_and_are_passed_on_once)
+TEST(retained_gradients_add_up_and_are_passed_on_once)
 {
     gd_tensor *x = leaf(3);
     gd_tensor *s = gd_retain_grad(do_square(x)), *loss = do_square(s), *sum = do_plus(s, x);
@@ -291,9 +285,8 @@ START_TEST(retained_gradients_add_up_and_are_passed_on_once)
     ck_assert_double_eq(gd_item(gd_grad(s)), 18);
     ck_assert_double_eq(gd_item(gd_grad(x)), 3 * 108 + 2 * 6 + 1);
 }
-END_TEST
 
-START_TEST(detach_and_no_grad_stop_gradients)
+TEST(detach_and_no_grad_stop_gradients)
 {
     gd_tensor *x = leaf(3);
     gd_tensor *loss = do_plus(do_square(gd_detach(x)), x);
@@ -312,11 +305,10 @@ START_TEST(detach_and_no_grad_stop_gradients)
     gd_no_grad_end(ctx);
     ck_assert_error(ctx, "no_grad_end");
 }
-END_TEST
 
 /* ---- What a backward refuses --------------------------------------------------------------- */
 
-START_TEST(a_second_backward_is_refused)
+TEST(a_second_backward_is_refused)
 {
     gd_tensor *x = leaf(3), *s = do_square(x), *loss = do_square(s);
     gd_backward(loss);
@@ -329,9 +321,8 @@ START_TEST(a_second_backward_is_refused)
     ck_assert_error(
         ctx, "square: the memory of input 0 [], made by square, was reused after gd_backward");
 }
-END_TEST
 
-START_TEST(a_missing_backward_is_named_with_its_path)
+TEST(a_missing_backward_is_named_with_its_path)
 {
     gd_tensor *x = leaf(3);
     gd_tensor *y = gd_apply(&one_way, &x, 1, NULL);
@@ -345,9 +336,8 @@ START_TEST(a_missing_backward_is_named_with_its_path)
     gd_backward(do_square(gd_detach(gd_apply(&one_way, &x, 1, NULL))));
     ck_assert_error(ctx, "does not depend");
 }
-END_TEST
 
-START_TEST(a_failing_backward_leaves_a_usable_context)
+TEST(a_failing_backward_leaves_a_usable_context)
 {
     gd_tensor *x = leaf(3);
     gd_backward(do_square(gd_apply(&broken, &x, 1, NULL)));
@@ -357,9 +347,8 @@ START_TEST(a_failing_backward_leaves_a_usable_context)
     gd_backward(do_square(x));
     ck_assert_double_eq(gd_item(gd_grad(x)), 6);
 }
-END_TEST
 
-START_TEST(changed_and_freed_inputs_are_noticed)
+TEST(changed_and_freed_inputs_are_noticed)
 {
     gd_tensor *x = leaf(3);
     gd_tensor *loss = do_square(x);
@@ -375,7 +364,6 @@ START_TEST(changed_and_freed_inputs_are_noticed)
     ck_assert_error(ctx, "square: input 0 [] was freed");
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
@@ -384,7 +372,7 @@ static size_t activations(void)
     return gd_memory(ctx).current[GD_MEMORY_ACTIVATIONS];
 }
 
-START_TEST(memory_returns_at_its_last_use)
+TEST(memory_returns_at_its_last_use)
 {
     const int64_t n = 1000;
     gd_tensor *x = large_leaf(n, 1.5), *y = x;
@@ -401,9 +389,8 @@ START_TEST(memory_returns_at_its_last_use)
     ck_assert_uint_eq(activations(), 0);
     ck_assert_uint_eq(gd_memory(ctx).current[GD_MEMORY_WORKSPACE], 0);
 }
-END_TEST
 
-START_TEST(freeing_an_op_tensor_waits_for_its_readers)
+TEST(freeing_an_op_tensor_waits_for_its_readers)
 {
     gd_tensor *x = large_leaf(1000, 1.5);
     gd_tensor *s = do_square(x), *t = do_square(s), *u = do_plus(t, x);
@@ -417,9 +404,8 @@ START_TEST(freeing_an_op_tensor_waits_for_its_readers)
     ck_assert_double_eq(dx[3], 4 * 1.5 * 1.5 * 1.5 + 1);
     ck_assert_uint_eq(activations(), 4000);
 }
-END_TEST
 
-START_TEST(a_warm_step_asks_the_system_for_nothing)
+TEST(a_warm_step_asks_the_system_for_nothing)
 {
     gd_tensor *x = large_leaf(1000, 0.5);
     uint64_t calls = 0;
@@ -432,7 +418,6 @@ START_TEST(a_warm_step_asks_the_system_for_nothing)
     }
     ck_assert_uint_eq(gd_memory(ctx).system_calls, calls);
 }
-END_TEST
 
 /* ---- Recomputation ------------------------------------------------------------------------ */
 
@@ -462,7 +447,7 @@ static void run_model(bool recompute, double *dx, double *dw, size_t *peak)
     gd_tensor_free(w);
 }
 
-START_TEST(recomputation_changes_memory_alone)
+TEST(recomputation_changes_memory_alone)
 {
     static double dx[2][500], dw[2][500];
     size_t peak[2];
@@ -473,7 +458,6 @@ START_TEST(recomputation_changes_memory_alone)
     ck_assert_uint_lt(peak[1], peak[0]);
     ck_assert_uint_eq(activations(), 0);
 }
-END_TEST
 
 static gd_tensor *nested(void *user, gd_tensor *const *inputs, int count)
 {
@@ -482,7 +466,7 @@ static gd_tensor *nested(void *user, gd_tensor *const *inputs, int count)
     return do_square(gd_recompute(ctx, segment, user, &y, 1));
 }
 
-START_TEST(recomputation_nests)
+TEST(recomputation_nests)
 {
     double d[2];
     for (int recompute = 0; recompute < 2; recompute++) {
@@ -496,9 +480,8 @@ START_TEST(recomputation_nests)
     ck_assert_double_eq(d[0], d[1]);
     ck_assert(isfinite(d[0]) && d[0] != 0);
 }
-END_TEST
 
-START_TEST(a_segment_may_not_reach_outside)
+TEST(a_segment_may_not_reach_outside)
 {
     gd_tensor *x = leaf(2);
     gd_tensor *outside = do_square(x);
@@ -508,7 +491,6 @@ START_TEST(a_segment_may_not_reach_outside)
     ck_assert_ptr_null(gd_recompute(ctx, NULL, NULL, &x, 1));
     ck_assert_error(ctx, "recompute: segment is NULL");
 }
-END_TEST
 
 static gd_tensor *identity(void *user, gd_tensor *const *inputs, int count)
 {
@@ -517,14 +499,13 @@ static gd_tensor *identity(void *user, gd_tensor *const *inputs, int count)
     return inputs[0];
 }
 
-START_TEST(a_segment_may_return_its_input)
+TEST(a_segment_may_return_its_input)
 {
     gd_tensor *x = leaf(2);
     gd_tensor *y = do_square(x);
     gd_backward(do_square(gd_recompute(ctx, identity, NULL, &y, 1)));
     ck_assert_double_eq(gd_item(gd_grad(x)), 32);
 }
-END_TEST
 
 /* ---- Pictures ----------------------------------------------------------------------------- */
 
@@ -538,7 +519,7 @@ static void print_to(char *text, size_t size, gd_status (*print)(gd_context *, F
     fclose(file);
 }
 
-START_TEST(the_tape_can_be_printed)
+TEST(the_tape_can_be_printed)
 {
     char text[4096];
     gd_tensor *x = leaf(3);
@@ -555,10 +536,9 @@ START_TEST(the_tape_can_be_printed)
     ck_assert_ptr_nonnull(strstr(text, "n0 -> n1"));
     ck_assert_ptr_nonnull(strstr(text, "x \\\"quoted\\\""));
 }
-END_TEST
 
 /* Also after the forward, before the backward. */
-START_TEST(norms_may_be_asked_for_later)
+TEST(norms_may_be_asked_for_later)
 {
     char text[4096];
     gd_tensor *loss = do_square(do_square(leaf(3)));
@@ -572,11 +552,10 @@ START_TEST(norms_may_be_asked_for_later)
     print_to(text, sizeof text, gd_tape_print);
     ck_assert_ptr_null(strstr(text, "|grad|"));
 }
-END_TEST
 
 /* The whole graph: no address is in it, the gradients come back, and x, which two ops read, is
  * drawn once. */
-START_TEST(the_graph_of_a_tape)
+TEST(the_graph_of_a_tape)
 {
     char text[4096];
     gd_tensor *x = leaf(3);
@@ -600,11 +579,10 @@ START_TEST(the_graph_of_a_tape)
                      "    n1 -> t0_0 [id=\"n1_1_t0_0\", style=dashed, constraint=false];\n"
                      "}\n");
 }
-END_TEST
 
 /* ---- Ops of one's own ---------------------------------------------------------------------- */
 
-START_TEST(ops_can_be_registered)
+TEST(ops_can_be_registered)
 {
     ck_assert_int_eq(gd_register_op(ctx, &square), GD_OK);
     ck_assert_ptr_eq(gd_find_op(ctx, "square"), &square);
@@ -619,9 +597,8 @@ START_TEST(ops_can_be_registered)
     gd_register_op(ctx, NULL);
     ck_assert_error(ctx, "op is NULL");
 }
-END_TEST
 
-START_TEST(the_first_output_that_is_not_finite_is_found)
+TEST(the_first_output_that_is_not_finite_is_found)
 {
     const float values[] = {1, 0, 4};
     char text[64] = "";
@@ -641,37 +618,5 @@ START_TEST(the_first_output_that_is_not_finite_is_found)
     ck_assert_int_eq(gd_tape_find_nonfinite(ctx, text, sizeof text), -1);
     gd_tensor_free(x);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("tape");
-    TCase *tape = tcase_create("tape");
-    tcase_add_checked_fixture(tape, open_context, close_context);
-    tcase_add_test(tape, gradients_add_up_where_paths_meet);
-    tcase_add_test(tape, the_same_tensor_twice_in_one_call);
-    tcase_add_test(tape, gradients_accumulate_over_backwards);
-    tcase_add_test(tape, sixteen_bit_leaves_compute_in_float);
-    tcase_add_test(tape, cotangents_weight_the_outputs);
-    tcase_add_test(tape, intermediate_gradients_on_request);
-    tcase_add_test(tape, retained_gradients_add_up_and_are_passed_on_once);
-    tcase_add_test(tape, detach_and_no_grad_stop_gradients);
-    tcase_add_test(tape, a_second_backward_is_refused);
-    tcase_add_test(tape, a_missing_backward_is_named_with_its_path);
-    tcase_add_test(tape, a_failing_backward_leaves_a_usable_context);
-    tcase_add_test(tape, changed_and_freed_inputs_are_noticed);
-    tcase_add_test(tape, memory_returns_at_its_last_use);
-    tcase_add_test(tape, freeing_an_op_tensor_waits_for_its_readers);
-    tcase_add_test(tape, a_warm_step_asks_the_system_for_nothing);
-    tcase_add_test(tape, recomputation_changes_memory_alone);
-    tcase_add_test(tape, recomputation_nests);
-    tcase_add_test(tape, a_segment_may_not_reach_outside);
-    tcase_add_test(tape, a_segment_may_return_its_input);
-    tcase_add_test(tape, the_tape_can_be_printed);
-    tcase_add_test(tape, norms_may_be_asked_for_later);
-    tcase_add_test(tape, the_graph_of_a_tape);
-    tcase_add_test(tape, the_first_output_that_is_not_finite_is_found);
-    tcase_add_test(tape, ops_can_be_registered);
-    suite_add_tcase(suite, tape);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("tape", 0, open_context, close_context)

@@ -47,7 +47,7 @@ static void *learn(void *argument)
     return NULL;
 }
 
-START_TEST(each_thread_has_a_context_of_its_own)
+TEST(each_thread_has_a_context_of_its_own)
 {
     static work alone, together[THREADS];
     pthread_t thread[THREADS];
@@ -61,13 +61,5 @@ START_TEST(each_thread_has_a_context_of_its_own)
         ck_assert_mem_eq(together[i].weights, alone.weights, sizeof alone.weights);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("threads");
-    TCase *cases = tcase_create("threads");
-    tcase_add_test(cases, each_thread_has_a_context_of_its_own);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("threads", 0)

@@ -72,7 +72,7 @@ static const gd_op multiples = {.name = "multiples",
                                 .forward = {[GD_CPU] = multiples_forward},
                                 .backward = {[GD_CPU] = multiples_backward}};
 
-START_TEST(an_op_may_have_many_outputs)
+TEST(an_op_may_have_many_outputs)
 {
     gd_tensor *y[MANY], *first = gd_apply(&multiples, &x, 1, NULL);
     ck_assert_double_eq(gd_item(gd_sum(first, NULL, 0, false)), 0);
@@ -83,9 +83,8 @@ START_TEST(an_op_may_have_many_outputs)
     gd_tensor_read_f64(gd_grad(x), dx, 3);
     for (int i = 0; i < 3; i++) ck_assert_double_eq(dx[i], 14);
 }
-END_TEST
 
-START_TEST(an_op_for_another_device_is_refused)
+TEST(an_op_for_another_device_is_refused)
 {
     gd_op elsewhere = multiples;
     elsewhere.forward[GD_CUDA] = elsewhere.forward[GD_CPU];
@@ -94,7 +93,6 @@ START_TEST(an_op_for_another_device_is_refused)
     ck_assert_ptr_null(gd_apply(&elsewhere, &x, 1, NULL));
     ck_assert_error(ctx, "multiples: there is no forward for cpu");
 }
-END_TEST
 
 static gd_status shape_refuses(const gd_call *call, gd_shapes *out)
 {
@@ -102,16 +100,15 @@ static gd_status shape_refuses(const gd_call *call, gd_shapes *out)
     return GD_ERROR_ARGUMENT;
 }
 
-START_TEST(an_op_may_refuse_without_a_reason)
+TEST(an_op_may_refuse_without_a_reason)
 {
     gd_op wordless = multiples;
     wordless.shape = shape_refuses;
     ck_assert_ptr_null(gd_apply(&wordless, &x, 1, NULL));
     ck_assert_error(ctx, "multiples: its shape() refused the inputs");
 }
-END_TEST
 
-START_TEST(the_record_names_its_inputs)
+TEST(the_record_names_its_inputs)
 {
     const gd_op *op;
     for (int i = 0; (op = gd_op_at(ctx, i)); i++) {
@@ -128,7 +125,6 @@ START_TEST(the_record_names_its_inputs)
     ck_assert_ptr_null(gd_apply(&named, (gd_tensor *[]){x, NULL}, 2, NULL));
     ck_assert_error(ctx, "multiples: factor is NULL, wanted a tensor");
 }
-END_TEST
 
 /* A backward runs while the tape is being walked: it may not walk it itself. */
 static gd_status backward_within(const gd_call *call)
@@ -136,7 +132,7 @@ static gd_status backward_within(const gd_call *call)
     return gd_backward(gd_sum(call->doutput[0], NULL, 0, false));
 }
 
-START_TEST(a_backward_may_not_call_backward)
+TEST(a_backward_may_not_call_backward)
 {
     gd_op within = multiples;
     within.outputs = 1;
@@ -145,7 +141,6 @@ START_TEST(a_backward_may_not_call_backward)
     ck_assert_error(ctx, "backward: called from inside a backward");
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- Segments ----------------------------------------------------------------------------- */
 
@@ -176,7 +171,7 @@ static gd_tensor *shrinking(void *user, gd_tensor *const *inputs, int count)
     return (*calls)++ ? gd_sum_all(y) : y;
 }
 
-START_TEST(segments_that_return_nothing)
+TEST(segments_that_return_nothing)
 {
     int calls = 0;
     ck_assert_ptr_null(gd_recompute(ctx, nothing, NULL, &x, 1));
@@ -190,9 +185,8 @@ START_TEST(segments_that_return_nothing)
     ck_assert_error(ctx, "recompute: op 2 of the segment is sum in its second run, wanted the end");
     gd_step_end(ctx);
 }
-END_TEST
 
-START_TEST(segments_of_bad_inputs)
+TEST(segments_of_bad_inputs)
 {
     gd_tensor *elsewhere = gd_tensor_create(other, GD_FLOAT64, GD_SHAPE(3));
     gd_tensor *freed = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(3));
@@ -205,10 +199,9 @@ START_TEST(segments_of_bad_inputs)
     ck_assert_ptr_null(gd_recompute(ctx, product, NULL, &x, 0));
     ck_assert_error(ctx, "recompute: there are no inputs");
 }
-END_TEST
 
 /* Without recording, a segment is a call like any other. */
-START_TEST(segments_without_a_tape)
+TEST(segments_without_a_tape)
 {
     gd_no_grad_begin(ctx);
     gd_tensor *y = gd_recompute(ctx, product, NULL, &x, 1);
@@ -218,11 +211,10 @@ START_TEST(segments_without_a_tape)
     y = gd_recompute(ctx, product, NULL, (gd_tensor *[]){gd_detach(x)}, 1);
     ck_assert(!gd_tensor_requires_grad(y));
 }
-END_TEST
 
 /* ---- Files -------------------------------------------------------------------------------- */
 
-START_TEST(a_tape_on_a_full_disk)
+TEST(a_tape_on_a_full_disk)
 {
     gd_mul(x, x);
     FILE *full = fopen("/dev/full", "w");
@@ -235,9 +227,8 @@ START_TEST(a_tape_on_a_full_disk)
     ck_assert_error(ctx, "tape_print_dot: writing to the file failed");
     fclose(full);
 }
-END_TEST
 
-START_TEST(absent_inputs_and_saved_tensors_are_printed)
+TEST(absent_inputs_and_saved_tensors_are_printed)
 {
     char text[512] = "";
     FILE *file = tmpfile();
@@ -250,23 +241,5 @@ START_TEST(absent_inputs_and_saved_tensors_are_printed)
                       NULL,
                   "%s", text);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("user functions");
-    TCase *tcase = tcase_create("user functions");
-    tcase_add_checked_fixture(tcase, open_contexts, close_contexts);
-    tcase_add_test(tcase, an_op_may_have_many_outputs);
-    tcase_add_test(tcase, an_op_for_another_device_is_refused);
-    tcase_add_test(tcase, an_op_may_refuse_without_a_reason);
-    tcase_add_test(tcase, the_record_names_its_inputs);
-    tcase_add_test(tcase, a_backward_may_not_call_backward);
-    tcase_add_test(tcase, segments_that_return_nothing);
-    tcase_add_test(tcase, segments_of_bad_inputs);
-    tcase_add_test(tcase, segments_without_a_tape);
-    tcase_add_test(tcase, a_tape_on_a_full_disk);
-    tcase_add_test(tcase, absent_inputs_and_saved_tensors_are_printed);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("user functions", 0, open_contexts, close_contexts)

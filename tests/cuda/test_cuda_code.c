@@ -31,13 +31,12 @@ static const struct {
     {"all", 75, GD_CUDA_CODE_MACHINE},
 };
 
-START_TEST(code_for_a_gpu)
+LOOP_TEST(code_for_a_gpu, sizeof rows / sizeof *rows)
 {
     ck_assert_int_eq(gd_cuda_code_for(rows[_i].list, rows[_i].gpu), rows[_i].kind);
 }
-END_TEST
 
-START_TEST(as_text)
+TEST(as_text)
 {
     char text[64];
     gd_cuda_code_text("75-virtual,80-real,90a,120", text, sizeof text);
@@ -49,9 +48,8 @@ START_TEST(as_text)
     gd_cuda_code_text("75-virtual,80-real", text, 8);
     ck_assert_str_eq(text, "7.5 (PT");
 }
-END_TEST
 
-START_TEST(of_this_build)
+TEST(of_this_build)
 {
     char text[256], own[256];
     gd_cuda_code_text(gd_cuda_code_list, own, sizeof own);
@@ -61,15 +59,5 @@ START_TEST(of_this_build)
         ck_assert_str_eq(text, own);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("cuda_code");
-    TCase *cases = tcase_create("cuda_code");
-    tcase_add_loop_test(cases, code_for_a_gpu, 0, sizeof rows / sizeof *rows);
-    tcase_add_test(cases, as_text);
-    tcase_add_test(cases, of_this_build);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("cuda_code", 0)

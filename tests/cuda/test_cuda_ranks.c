@@ -44,7 +44,7 @@ static double last_loss(void)
     return number_after(at, "| loss ");
 }
 
-START_TEST(two_gpus_make_the_run_of_one)
+LOOP_TEST(two_gpus_make_the_run_of_one, KINDS)
 {
     run(kinds[_i], "--gpus 1 --out one");
     const double one = last_loss();
@@ -56,9 +56,8 @@ START_TEST(two_gpus_make_the_run_of_one)
         "&& cmp two/step-00000009/state.safetensors again/step-00000009/state.safetensors%s",
         folder, "");
 }
-END_TEST
 
-START_TEST(another_number_goes_on)
+LOOP_TEST(another_number_goes_on, KINDS)
 {
     run(kinds[_i], "--schedule constant --gpus 1 --out one");
     const double one = last_loss();
@@ -67,9 +66,8 @@ START_TEST(another_number_goes_on)
     run(kinds[_i], "--resume auto --gpus 2 --out two");
     ck_assert_double_eq_tol(last_loss(), one, near[_i]);
 }
-END_TEST
 
-START_TEST(the_end_of_a_rank_ends_all)
+TEST(the_end_of_a_rank_ends_all)
 {
     const pid_t starter =
         begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --gpus 2 "
@@ -87,7 +85,6 @@ START_TEST(the_end_of_a_rank_ends_all)
           folder, "");
     train_well("--resume auto --out a --gpus 2 --steps 41");
 }
-END_TEST
 
 /* Batch norm's statistics, of another batch on each rank. Notes the buffers after every update. */
 static void learn_statistics(gd_context *ctx, gd_group *group, int rank, outcome *mine)
@@ -125,7 +122,7 @@ static void learn_statistics(gd_context *ctx, gd_group *group, int rank, outcome
 }
 
 /* Every update sends rank 0's: the same bits on both, and those of a run of rank 0 alone. */
-START_TEST(buffers_are_those_of_rank_0)
+TEST(buffers_are_those_of_rank_0)
 {
     static double alone[RANK_NUMBERS];
     ranks_device = GD_CUDA, ranks_timeout = 60;
@@ -140,19 +137,6 @@ START_TEST(buffers_are_those_of_rank_0)
                       "rank %d has other buffers than rank 0 alone", r);
     }
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing() || !two_gpus()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("several GPUs");
-    TCase *tcase = tcase_create("two GPUs");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_set_timeout(tcase, 300);
-    tcase_add_loop_test(tcase, two_gpus_make_the_run_of_one, 0, KINDS);
-    tcase_add_loop_test(tcase, another_number_goes_on, 0, KINDS);
-    tcase_add_test(tcase, the_end_of_a_rank_ends_all);
-    tcase_add_test(tcase, buffers_are_those_of_rank_0);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing() || !two_gpus(),
+                  "several GPUs", 300, set_up, tear_down)

@@ -26,7 +26,7 @@ static void put_length(unsigned char *bytes, uint64_t length)
 }
 
 /* Tensors of one byte, or none in every third, last ones first in the header. */
-START_TEST(a_million_tensors)
+TEST(a_million_tensors)
 {
     enum { MANY = 1000000, ROOM = 80 };
     unsigned char *bytes = malloc((size_t)MANY * (ROOM + 1));
@@ -56,10 +56,9 @@ START_TEST(a_million_tensors)
     ck_assert_error(ctx, "1 bytes at the end belong to no tensor");
     free(bytes);
 }
-END_TEST
 
 /* 100,000,000 bytes are the most; one more is refused before anything is read. */
-START_TEST(headers_at_the_limit)
+TEST(headers_at_the_limit)
 {
     static const char begin[] = "{\"__metadata__\":{\"a\":\"", end[] = "\"}}";
     const size_t limit = 100000000;
@@ -79,17 +78,5 @@ START_TEST(headers_at_the_limit)
     ck_assert_error(ctx, "the header has 100000001 bytes, wanted at most 100000000");
     free(bytes);
 }
-END_TEST
 
-int main(void)
-{
-    if (jansson_missing()) return 77;
-    Suite *suite = suite_create("safetensors, large");
-    TCase *cases = tcase_create("large");
-    tcase_set_timeout(cases, 300);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, a_million_tensors);
-    tcase_add_test(cases, headers_at_the_limit);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(jansson_missing(), "safetensors, large", 300, set_up, tear_down)

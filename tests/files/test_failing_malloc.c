@@ -72,7 +72,7 @@ static size_t read_whole(char *bytes, size_t room)
 typedef gd_status write_function(gd_context *, const char *, const gd_named_tensor *, int64_t,
                                  const gd_named_text *, int64_t);
 
-START_TEST(writing)
+LOOP_TEST(writing, 2)
 {
     enum { ROOM = 1 << 15 };
     static char wanted[ROOM], found[ROOM];
@@ -97,9 +97,8 @@ START_TEST(writing)
     printf("writing: %ld allocations failed, %ld of them for good\n", failed + whole, failed);
     ck_assert_int_gt(failed, 100);
 }
-END_TEST
 
-START_TEST(reading)
+TEST(reading)
 {
     long used = 1, failed = 0;
     make_tensors();
@@ -119,19 +118,8 @@ START_TEST(reading)
     printf("reading: %ld allocations failed, %ld of them for good\n", used, failed);
     ck_assert(used > 150 && failed > 3);
 }
-END_TEST
 
-int main(void)
-{
-    if (jansson_missing()) return 77;
-    Suite *suite = suite_create("failing malloc");
-    TCase *cases = tcase_create("safetensors");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, writing, 0, 2);
-    tcase_add_test(cases, reading);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(jansson_missing(), "failing malloc", 0, set_up, tear_down)
 
 #else
 

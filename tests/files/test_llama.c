@@ -61,7 +61,7 @@ static double difference(const double *a, const double *b)
     return most / largest;
 }
 
-START_TEST(the_logits_are_those_of_transformers)
+LOOP_TEST(the_logits_are_those_of_transformers, 4)
 {
     static double wanted[COUNT], logits[COUNT];
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64};
@@ -89,9 +89,8 @@ START_TEST(the_logits_are_those_of_transformers)
     gd_tensor_free(reference);
     gd_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(saved_and_loaded_it_is_the_same)
+LOOP_TEST(saved_and_loaded_it_is_the_same, 4)
 {
     static double before[COUNT], after[COUNT];
     char folder[] = "/tmp/gradus_llama_XXXXXX", command[128];
@@ -118,7 +117,6 @@ START_TEST(saved_and_loaded_it_is_the_same)
     snprintf(command, sizeof command, "rm -r %s", folder);
     ck_assert_int_eq(system(command), 0);
 }
-END_TEST
 
 /* A model with two buffers, and where they are. */
 static void make_with_buffers(model *m, int64_t size)
@@ -152,7 +150,7 @@ static void load_with_buffers(int64_t size, const char *folder, const char *word
     model_free(&m);
 }
 
-START_TEST(buffers_are_saved_too)
+TEST(buffers_are_saved_too)
 {
     char folder[] = "/tmp/gradus_llama_XXXXXX", command[128];
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -180,7 +178,6 @@ START_TEST(buffers_are_saved_too)
     snprintf(command, sizeof command, "rm -r %s", folder);
     ck_assert_int_eq(system(command), 0);
 }
-END_TEST
 
 /* Opens the folder of a fixture as a command has changed it. */
 static void open_changed(model *m, const char *name, const char *change)
@@ -196,7 +193,7 @@ static void open_changed(model *m, const char *name, const char *change)
 }
 
 /* Files of other versions of transformers, and what lies beside them. */
-START_TEST(the_same_in_other_words)
+TEST(the_same_in_other_words)
 {
     static const char *const changes[] = {
         "sed -i 's/\"rope_theta\": 10000.0,/\"rope_theta\": 10000.0/; /rope_type/d' config.json",
@@ -224,10 +221,9 @@ START_TEST(the_same_in_other_words)
     gd_tensor_free(tokens);
     gd_safetensors_close(file);
 }
-END_TEST
 
 /* A weight that is missing, of another shape, or unknown. */
-START_TEST(folders_that_do_not_fit)
+TEST(folders_that_do_not_fit)
 {
     static const struct {
         const char *change, *wanted;
@@ -280,7 +276,6 @@ START_TEST(folders_that_do_not_fit)
         model_free(&m);
     }
 }
-END_TEST
 
 /* Reads a small config.json with these members; `key`, if any, is not among its own. */
 static bool read_members(const char *key, const char *members, model_config *config)
@@ -308,7 +303,7 @@ static bool read_members(const char *key, const char *members, model_config *con
 }
 
 /* Both ends of each range, and what is just beyond. */
-START_TEST(numbers_of_the_configuration_have_their_ranges)
+TEST(numbers_of_the_configuration_have_their_ranges)
 {
     static const struct {
         const char *key, *value;
@@ -343,10 +338,9 @@ START_TEST(numbers_of_the_configuration_have_their_ranges)
         gd_error_clear(ctx);
     }
 }
-END_TEST
 
 /* Where transformers 5 looks, in its order; what it, or an older one, would fail on is refused. */
-START_TEST(the_base_of_the_rotary_positions_is_found)
+TEST(the_base_of_the_rotary_positions_is_found)
 {
 #define DEFAULT "\"rope_type\": \"default\""
     static const struct {
@@ -397,10 +391,9 @@ START_TEST(the_base_of_the_rotary_positions_is_found)
         gd_error_clear(ctx);
     }
 }
-END_TEST
 
 /* Members that change what the model computes. */
-START_TEST(what_is_not_supported_is_refused)
+TEST(what_is_not_supported_is_refused)
 {
     static const struct {
         const char *members;
@@ -430,22 +423,5 @@ START_TEST(what_is_not_supported_is_refused)
         gd_error_clear(ctx);
     }
 }
-END_TEST
 
-int main(void)
-{
-    if (jansson_missing()) return 77;
-    Suite *suite = suite_create("llama");
-    TCase *cases = tcase_create("llama");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, the_logits_are_those_of_transformers, 0, 4);
-    tcase_add_loop_test(cases, saved_and_loaded_it_is_the_same, 0, 4);
-    tcase_add_test(cases, buffers_are_saved_too);
-    tcase_add_test(cases, the_same_in_other_words);
-    tcase_add_test(cases, folders_that_do_not_fit);
-    tcase_add_test(cases, numbers_of_the_configuration_have_their_ranges);
-    tcase_add_test(cases, the_base_of_the_rotary_positions_is_found);
-    tcase_add_test(cases, what_is_not_supported_is_refused);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(jansson_missing(), "llama", 0, set_up, tear_down)

@@ -103,7 +103,7 @@ static void round_trip(const gd_named_tensor *tensors, int64_t count, const gd_n
     free(bytes);
 }
 
-START_TEST(every_dtype_and_shape)
+TEST(every_dtype_and_shape)
 {
     static const int64_t shapes[][3] = {{2, 3, 5}, {1, 1, 1}, {4, 0, 2}, {0, 0, 0}, {7, 1, 2}};
     gd_named_tensor tensors[64];
@@ -129,9 +129,8 @@ START_TEST(every_dtype_and_shape)
     round_trip(NULL, 0, texts, 1);
     round_trip(NULL, 0, NULL, 0);
 }
-END_TEST
 
-START_TEST(bits_of_every_kind_survive)
+TEST(bits_of_every_kind_survive)
 {
     static const uint32_t bits[] = {0x7fc00001, 0xffc12345, 0x7f800000, 0x80000000, 1, 0x007fffff};
     gd_tensor *t = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(6), bits);
@@ -142,9 +141,8 @@ START_TEST(bits_of_every_kind_survive)
     ck_assert_mem_eq(back, bits, sizeof bits);
     gd_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(views_are_packed)
+TEST(views_are_packed)
 {
     float values[24];
     for (int i = 0; i < 24; i++) values[i] = (float)i;
@@ -166,9 +164,8 @@ START_TEST(views_are_packed)
     ck_assert(data[5] == 0 && data[6] == 6 && data[17] == 17 && data[18] == 0);
     gd_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(a_tensor_of_a_file_can_be_written_and_the_file_stays)
+TEST(a_tensor_of_a_file_can_be_written_and_the_file_stays)
 {
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
     ck_assert(!gd_safetensors_write(ctx, path, &(gd_named_tensor){"t", t}, 1, NULL, 0));
@@ -181,7 +178,6 @@ START_TEST(a_tensor_of_a_file_can_be_written_and_the_file_stays)
     ck_assert(*(const float *)gd_tensor_data(copy) == 7); /* it outlives the file */
     gd_tensor_free(copy);
 }
-END_TEST
 
 /* ---- Files of others ---------------------------------------------------------------------- */
 
@@ -220,7 +216,7 @@ static void check_reference(gd_safetensors *file)
     gd_tensor_free(h);
 }
 
-START_TEST(a_file_of_the_reference_implementation)
+TEST(a_file_of_the_reference_implementation)
 {
     write_bytes(path, reference, sizeof reference - 1);
     gd_safetensors *file = gd_safetensors_open(ctx, path);
@@ -228,10 +224,9 @@ START_TEST(a_file_of_the_reference_implementation)
     check_reference(file);
     gd_safetensors_close(file);
 }
-END_TEST
 
 /* One space more in the header, and nothing is aligned. */
-START_TEST(an_unaligned_file)
+TEST(an_unaligned_file)
 {
     enum { HEADER = 8 + 256 };
     char moved[sizeof reference];
@@ -245,11 +240,10 @@ START_TEST(an_unaligned_file)
     check_reference(file);
     gd_safetensors_close(file);
 }
-END_TEST
 
 /* ---- Errors ------------------------------------------------------------------------------- */
 
-START_TEST(reading_what_is_not_there)
+TEST(reading_what_is_not_there)
 {
     write_bytes(path, reference, sizeof reference - 1);
     gd_safetensors *file = gd_safetensors_open(ctx, path);
@@ -272,9 +266,8 @@ START_TEST(reading_what_is_not_there)
     ck_assert_int_eq(gd_safetensors_count(NULL), 0);
     ck_assert_ptr_null(gd_safetensors_open(NULL, path));
 }
-END_TEST
 
-START_TEST(names_that_cannot_be_written)
+TEST(names_that_cannot_be_written)
 {
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
     static const struct {
@@ -309,9 +302,8 @@ START_TEST(names_that_cannot_be_written)
     gd_error_clear(ctx);
     ck_assert_int_eq(files_in_folder(), 0);
 }
-END_TEST
 
-START_TEST(places_where_no_file_can_be)
+TEST(places_where_no_file_can_be)
 {
     static const char *const wanted[] = {"cannot create it: No such file or directory",
                                          "it exists and is not a regular file",
@@ -325,10 +317,9 @@ START_TEST(places_where_no_file_can_be)
     ck_assert_int_eq(gd_safetensors_write(ctx, other, NULL, 0, NULL, 0), GD_ERROR_IO);
     ck_assert_error(ctx, wanted[1]);
 }
-END_TEST
 
 /* A disk that is full after `limit` bytes, as far as this process can see. */
-START_TEST(a_write_that_fails_leaves_the_old_file)
+TEST(a_write_that_fails_leaves_the_old_file)
 {
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1000));
     gd_named_tensor named = {"t", t};
@@ -357,10 +348,9 @@ START_TEST(a_write_that_fails_leaves_the_old_file)
     free(after);
     free(before);
 }
-END_TEST
 
 /* Another process shortens the file, to any length, while it is open. */
-START_TEST(a_file_that_shrinks)
+TEST(a_file_that_shrinks)
 {
     enum { N = 5000 };
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N));
@@ -389,9 +379,8 @@ START_TEST(a_file_that_shrinks)
     ck_assert_int_eq(errno, ENOENT);
     gd_error_clear(ctx);
 }
-END_TEST
 
-START_TEST(bytes_of_an_entry)
+TEST(bytes_of_an_entry)
 {
     const int32_t numbers[] = {1, 2, 3, 4};
     gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), numbers);
@@ -414,7 +403,6 @@ START_TEST(bytes_of_an_entry)
     ck_assert_int_eq(errno, EINVAL);
     ck_assert_error(ctx, "a name: not a regular file");
 }
-END_TEST
 
 /* ---- No memory ---------------------------------------------------------------------------- */
 
@@ -452,7 +440,7 @@ static gd_status write_and_read(gd_context *with)
     return gd_error_status(with);
 }
 
-START_TEST(every_allocation_may_fail)
+TEST(every_allocation_may_fail)
 {
     int points = 0;
     for (gd_status status = GD_ERROR_MEMORY; status; points++) {
@@ -471,27 +459,5 @@ START_TEST(every_allocation_may_fail)
     }
     ck_assert_int_gt(points, 10);
 }
-END_TEST
 
-int main(void)
-{
-    if (jansson_missing()) return 77;
-    Suite *suite = suite_create("safetensors");
-    TCase *cases = tcase_create("safetensors");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, every_dtype_and_shape);
-    tcase_add_test(cases, bits_of_every_kind_survive);
-    tcase_add_test(cases, views_are_packed);
-    tcase_add_test(cases, a_tensor_of_a_file_can_be_written_and_the_file_stays);
-    tcase_add_test(cases, a_file_of_the_reference_implementation);
-    tcase_add_test(cases, an_unaligned_file);
-    tcase_add_test(cases, reading_what_is_not_there);
-    tcase_add_test(cases, names_that_cannot_be_written);
-    tcase_add_test(cases, places_where_no_file_can_be);
-    tcase_add_test(cases, a_write_that_fails_leaves_the_old_file);
-    tcase_add_test(cases, a_file_that_shrinks);
-    tcase_add_test(cases, bytes_of_an_entry);
-    tcase_add_test(cases, every_allocation_may_fail);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(jansson_missing(), "safetensors", 0, set_up, tear_down)

@@ -195,14 +195,13 @@ static const struct {
     {"{}", 1, "1 bytes at the end belong to no tensor"},
 };
 
-START_TEST(headers_are_held_to_the_rules)
+LOOP_TEST(headers_are_held_to_the_rules, sizeof headers / sizeof *headers)
 {
     size_t size, length = strlen(headers[_i].header);
     unsigned char *bytes = make(length, headers[_i].header, length, headers[_i].data, &size);
     judge(bytes, size, headers[_i].wanted, headers[_i].header);
     free(bytes);
 }
-END_TEST
 
 static const struct {
     uint64_t length;
@@ -218,17 +217,16 @@ static const struct {
                {UINT64_MAX - 5, "wanted at most"}, /* with the 8 before it: 2 */
                {(uint64_t)1 << 63, "wanted at most"}};
 
-START_TEST(lengths_are_held_to_the_rules)
+LOOP_TEST(lengths_are_held_to_the_rules, sizeof lengths / sizeof *lengths)
 {
     size_t size;
     unsigned char *bytes = make(lengths[_i].length, "{}", 2, 0, &size);
     judge(bytes, size, lengths[_i].wanted, "a length");
     free(bytes);
 }
-END_TEST
 
 /* Other files under its name; a header may have as many bytes as a mark, if the file has them. */
-START_TEST(other_files_are_named)
+TEST(other_files_are_named)
 {
     static const struct {
         const char *begin, *wanted;
@@ -254,9 +252,8 @@ START_TEST(other_files_are_named)
     judge(bytes, size, NULL, "a header of 640 bytes");
     free(bytes);
 }
-END_TEST
 
-START_TEST(names_are_nothing_but_names)
+TEST(names_are_nothing_but_names)
 {
     static const char *const names[] = {
         "",         "../../etc/passwd", "/",           "\\u0001\\u001b[2J",
@@ -277,7 +274,6 @@ START_TEST(names_are_nothing_but_names)
         free(bytes);
     }
 }
-END_TEST
 
 /* ---- Large things ------------------------------------------------------------------------- */
 
@@ -302,7 +298,7 @@ static void judge_nested(const char *begin, char open, const char *middle, char 
     free(header);
 }
 
-START_TEST(what_is_deep_or_long_is_no_danger)
+TEST(what_is_deep_or_long_is_no_danger)
 {
     judge_nested("{\"a\":", '[', "", ']', "}", not_fields);
     judge_nested("{\"__metadata__\":", '[', "", ']', "}", "__metadata__ is not an object");
@@ -312,7 +308,6 @@ START_TEST(what_is_deep_or_long_is_no_danger)
     judge_nested("{\"", 'n', "\":" FIELDS("F32", "[0]", "[0,0]") "}", ' ', " ", NULL);
     judge_nested("{\"", 'n', "\":1}", ' ', " ", not_fields);
 }
-END_TEST
 
 /* ---- What it may cost --------------------------------------------------------------------- */
 
@@ -376,7 +371,7 @@ static void count_release(void *user, void *memory, size_t bytes)
 }
 
 /* Four times its own size, and no more. */
-START_TEST(a_header_takes_what_it_may)
+LOOP_TEST(a_header_takes_what_it_may, sizeof large / sizeof *large)
 {
     enum { SIZE = 3 << 20 };
     char *header = malloc(SIZE + 512);
@@ -402,7 +397,6 @@ START_TEST(a_header_takes_what_it_may)
     ck_assert_uint_eq(held, 0);
     free(bytes);
 }
-END_TEST
 
 /* ---- A good file, spoiled ----------------------------------------------------------------- */
 
@@ -410,7 +404,7 @@ static const char good[] = "{\"__metadata__\":{\"step\":\"12\"},\"w\":" FIELDS(
     "F32", "[2,3]", "[0,24]") ",\"ids\":" FIELDS("I32", "[2]", "[24,32]") ",\"h\":" //
     FIELDS("BF16", "[1]", "[32,34]") "}  ";
 
-START_TEST(cut_short_at_every_byte)
+TEST(cut_short_at_every_byte)
 {
     size_t size;
     unsigned char *bytes = make(sizeof good - 1, good, sizeof good - 1, 34, &size);
@@ -425,10 +419,9 @@ START_TEST(cut_short_at_every_byte)
     }
     free(bytes);
 }
-END_TEST
 
 /* Each byte of length and header takes other values, one at a time: refused or harmless. */
-START_TEST(every_byte_of_the_header_changed)
+TEST(every_byte_of_the_header_changed)
 {
     size_t size;
     int refused = 0, accepted = 0;
@@ -456,7 +449,6 @@ START_TEST(every_byte_of_the_header_changed)
     ck_assert_int_gt(accepted, 10); /* in names, say */
     free(bytes);
 }
-END_TEST
 
 /* ---- What is no file ---------------------------------------------------------------------- */
 
@@ -466,7 +458,7 @@ static void refuse_path(const char *path, const char *wanted)
     ck_assert_error(ctx, wanted);
 }
 
-START_TEST(paths_that_are_no_files)
+TEST(paths_that_are_no_files)
 {
     char path[128];
     refuse_path("/no/such/file", "safetensors_open: /no/such/file: No such file or directory");
@@ -488,23 +480,5 @@ START_TEST(paths_that_are_no_files)
     }
     remove(path);
 }
-END_TEST
 
-int main(void)
-{
-    if (jansson_missing()) return 77;
-    Suite *suite = suite_create("safetensors, hostile");
-    TCase *cases = tcase_create("hostile");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, headers_are_held_to_the_rules, 0, sizeof headers / sizeof *headers);
-    tcase_add_loop_test(cases, lengths_are_held_to_the_rules, 0, sizeof lengths / sizeof *lengths);
-    tcase_add_test(cases, other_files_are_named);
-    tcase_add_test(cases, names_are_nothing_but_names);
-    tcase_add_loop_test(cases, a_header_takes_what_it_may, 0, sizeof large / sizeof *large);
-    tcase_add_test(cases, what_is_deep_or_long_is_no_danger);
-    tcase_add_test(cases, cut_short_at_every_byte);
-    tcase_add_test(cases, every_byte_of_the_header_changed);
-    tcase_add_test(cases, paths_that_are_no_files);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(jansson_missing(), "safetensors, hostile", 0, set_up, tear_down)

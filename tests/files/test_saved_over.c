@@ -70,7 +70,7 @@ static int names_in(const char *path)
     return count;
 }
 
-START_TEST(permissions_stay)
+TEST(permissions_stay)
 {
     static const unsigned modes[] = {0600, 0644, 0664, 0400, 0640, 0606, 0777, 0};
     ck_assert(!save(1, "file"));
@@ -85,9 +85,8 @@ START_TEST(permissions_stay)
     ck_assert_uint_eq(status_of("file").st_mode & 07777, 0600);
     ck_assert_int_eq(names_in("."), 1);
 }
-END_TEST
 
-START_TEST(owners_stay)
+TEST(owners_stay)
 {
     if (geteuid() != 0) return; /* nobody else may give files away */
     ck_assert(!save(1, "file"));
@@ -99,10 +98,9 @@ START_TEST(owners_stay)
     ck_assert_uint_eq(now.st_gid, 4321);
     ck_assert_uint_eq(now.st_mode & 07777, 0640);
 }
-END_TEST
 
 /* A file of another owner and group in one's own folder: what its group could do, another cannot. */
-START_TEST(nobody_gains)
+TEST(nobody_gains)
 {
     if (geteuid() != 0) return;
     ck_assert(!save(1, "file"));
@@ -120,9 +118,8 @@ START_TEST(nobody_gains)
     ck_assert_uint_eq(now.st_mode & 07777, 0644);
     ck_assert_double_eq(value_in("file"), 2);
 }
-END_TEST
 
-START_TEST(links_lead_to_what_is_saved)
+TEST(links_lead_to_what_is_saved)
 {
     static const struct {
         const char *target, *link, *file;
@@ -153,9 +150,8 @@ START_TEST(links_lead_to_what_is_saved)
     ck_assert_double_eq(value_in("disk/far"), 11);
     ck_assert_int_eq(names_in("disk"), 4); /* real, up, new, far: no temporary file */
 }
-END_TEST
 
-START_TEST(links_that_lead_nowhere)
+TEST(links_that_lead_nowhere)
 {
     static const struct {
         const char *target, *why;
@@ -175,10 +171,9 @@ START_TEST(links_that_lead_nowhere)
         remove("link");
     }
 }
-END_TEST
 
 /* Where everybody may put a link, somebody else's would let him choose what this process writes. */
-START_TEST(links_of_strangers_are_not_followed)
+TEST(links_of_strangers_are_not_followed)
 {
     if (geteuid() != 0) return;
     ck_assert_int_eq(mkdir("all", 0755), 0);
@@ -197,9 +192,8 @@ START_TEST(links_of_strangers_are_not_followed)
     ck_assert(!save(3, "all/link"));
     ck_assert_double_eq(value_in("victim"), 3);
 }
-END_TEST
 
-START_TEST(names_of_every_length)
+TEST(names_of_every_length)
 {
     static const int lengths[] = {1, 95, 96, 97, 200, 244, 245, 250, 254, 255, 256};
     char name[300], deep[5000] = "";
@@ -222,10 +216,9 @@ START_TEST(names_of_every_length)
     ck_assert(!save(7, deep));
     ck_assert_double_eq(value_in("x"), 7);
 }
-END_TEST
 
 /* The new file takes the place of one name; the old one keeps its others. */
-START_TEST(other_names_keep_the_old_file)
+TEST(other_names_keep_the_old_file)
 {
     ck_assert(!save(1, "file"));
     ck_assert_int_eq(link("file", "other"), 0);
@@ -233,22 +226,5 @@ START_TEST(other_names_keep_the_old_file)
     ck_assert_double_eq(value_in("file"), 2);
     ck_assert_double_eq(value_in("other"), 1);
 }
-END_TEST
 
-int main(void)
-{
-    if (jansson_missing()) return 77;
-    Suite *suite = suite_create("files that are saved over");
-    TCase *cases = tcase_create("saved over");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, permissions_stay);
-    tcase_add_test(cases, owners_stay);
-    tcase_add_test(cases, nobody_gains);
-    tcase_add_test(cases, links_lead_to_what_is_saved);
-    tcase_add_test(cases, links_that_lead_nowhere);
-    tcase_add_test(cases, links_of_strangers_are_not_followed);
-    tcase_add_test(cases, names_of_every_length);
-    tcase_add_test(cases, other_names_keep_the_old_file);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(jansson_missing(), "files that are saved over", 0, set_up, tear_down)

@@ -1,7 +1,7 @@
 /* test_composed.c - gradcheck of the functions that are a few ops, each as a function of a user's. */
 #include "composed.h"
 
-START_TEST(its_gradients_are_right)
+LOOP_TEST(its_gradients_are_right, COMPOSED_ROWS)
 {
     const composed *c = &composed_table[_i];
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
@@ -25,13 +25,5 @@ START_TEST(its_gradients_are_right)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("functions of a few ops");
-    TCase *cases = tcase_create("gradcheck");
-    tcase_add_loop_test(cases, its_gradients_are_right, 0, COMPOSED_ROWS);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("functions of a few ops", 0)

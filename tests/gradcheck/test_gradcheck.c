@@ -142,7 +142,7 @@ static void ck_verdict(gd_verdict wanted)
 
 /* ---- Verdicts ----------------------------------------------------------------------------- */
 
-START_TEST(a_right_backward_passes)
+TEST(a_right_backward_passes)
 {
     curve_args args = {.shape = SQUARE, .wrong_at = -1};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 20);
@@ -156,9 +156,8 @@ START_TEST(a_right_backward_passes)
     ck_assert_str_eq(in->behaviour, "");
     ck_assert_str_eq(report.op, "curve");
 }
-END_TEST
 
-START_TEST(every_dtype_works)
+TEST(every_dtype_works)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT16, GD_BFLOAT16};
     for (int i = 0; i < 4; i++) {
@@ -176,18 +175,16 @@ START_TEST(every_dtype_works)
         ck_assert_ptr_nonnull(strstr(in->finding, "a single element"));
     }
 }
-END_TEST
 
-START_TEST(an_overflow_of_float16_is_right)
+TEST(an_overflow_of_float16_is_right)
 {
     ck_assert(gd_check_overflows(GD_FLOAT16, -INFINITY, -7e4));
     ck_assert(!gd_check_overflows(GD_FLOAT16, -INFINITY, 7e4));
     ck_assert(!gd_check_overflows(GD_FLOAT16, INFINITY, 6e4));
     ck_assert(!gd_check_overflows(GD_BFLOAT16, INFINITY, 7e4));
 }
-END_TEST
 
-START_TEST(nothing_to_compare_is_not_a_pass)
+TEST(nothing_to_compare_is_not_a_pass)
 {
     curve_args args = {.shape = SQUARE, .wrong_at = -1};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 0);
@@ -202,9 +199,8 @@ START_TEST(nothing_to_compare_is_not_a_pass)
     ck_verdict(GD_VERDICT_VACUOUS);
     ck_assert_str_eq(report.message, "no input requires a gradient");
 }
-END_TEST
 
-START_TEST(a_noisy_function_is_inconclusive)
+TEST(a_noisy_function_is_inconclusive)
 {
     curve_args args = {.shape = NOISE, .wrong_at = -1};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
@@ -213,10 +209,9 @@ START_TEST(a_noisy_function_is_inconclusive)
     ck_assert(!in->sweep_stable);
     ck_assert_int_gt(in->sweeps, 2);
 }
-END_TEST
 
 /* A first step far too long for a function that grows by e in 1/40; the ladder finds a better. */
-START_TEST(a_steep_function_is_measured_with_a_shorter_step)
+TEST(a_steep_function_is_measured_with_a_shorter_step)
 {
     curve_args args = {.shape = STEEP, .wrong_at = -1};
     gd_case c = case_of(&args, GD_FILL_UNIFORM, 4.9, 5, 30);
@@ -229,9 +224,8 @@ START_TEST(a_steep_function_is_measured_with_a_shorter_step)
     ck_assert_int_eq(in->wrong, 1);
     ck_assert_int_eq(in->worst, 3);
 }
-END_TEST
 
-START_TEST(a_missing_backward_is_unsupported)
+TEST(a_missing_backward_is_unsupported)
 {
     gd_op op = curve;
     op.backward[GD_CPU] = NULL;
@@ -241,14 +235,13 @@ START_TEST(a_missing_backward_is_unsupported)
     ck_verdict(GD_VERDICT_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(report.message, "no backward"));
 }
-END_TEST
 
 static gd_status refuses(const gd_call *call)
 {
     return gd_call_fail(call, GD_ERROR_ARGUMENT, "not today");
 }
 
-START_TEST(an_op_that_fails_on_its_case_fails)
+TEST(an_op_that_fails_on_its_case_fails)
 {
     gd_op op = curve;
     op.backward[GD_CPU] = refuses;
@@ -258,11 +251,10 @@ START_TEST(an_op_that_fails_on_its_case_fails)
     ck_verdict(GD_VERDICT_FAIL);
     ck_assert_str_eq(report.message, "curve: not today");
 }
-END_TEST
 
 /* ---- Kinks -------------------------------------------------------------------------------- */
 
-START_TEST(gradients_between_the_slopes_of_a_kink_are_skipped)
+TEST(gradients_between_the_slopes_of_a_kink_are_skipped)
 {
     static const double between[] = {0, 0.25, 1}, outside[] = {-0.1, 1.1, 2, NAN};
     curve_args args = {.shape = RELU, .wrong_at = -1};
@@ -281,19 +273,17 @@ START_TEST(gradients_between_the_slopes_of_a_kink_are_skipped)
         ck_verdict(GD_VERDICT_FAIL);
     }
 }
-END_TEST
 
-START_TEST(a_kink_must_be_declared)
+TEST(a_kink_must_be_declared)
 {
     curve_args args = {.shape = RELU, .slope_at_zero = 0, .wrong_at = -1};
     gd_case c = case_of(&args, GD_FILL_CONSTANT, 0, 0, 4);
     check(&c, NULL);
     ck_verdict(GD_VERDICT_FAIL);
 }
-END_TEST
 
 /* In float32 the step is so long that many elements have the kink inside it. */
-START_TEST(a_kink_within_the_step_hides_no_wrong_gradient)
+TEST(a_kink_within_the_step_hides_no_wrong_gradient)
 {
     gd_gradcheck_options options = {.dtype = &(gd_dtype){GD_FLOAT32}};
     for (options.seed = 0; options.seed < 20; options.seed++) {
@@ -311,11 +301,10 @@ START_TEST(a_kink_within_the_step_hides_no_wrong_gradient)
     check(&c, &options);
     ck_verdict(GD_VERDICT_FAIL);
 }
-END_TEST
 
 /* ---- Samples ------------------------------------------------------------------------------ */
 
-START_TEST(a_direction_finds_what_the_sample_misses)
+TEST(a_direction_finds_what_the_sample_misses)
 {
     curve_args args = {.shape = SQUARE, .wrong_at = 1234};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 2, 0.3, 5000);
@@ -330,9 +319,8 @@ START_TEST(a_direction_finds_what_the_sample_misses)
     ck_verdict(GD_VERDICT_PASS);
     ck_assert_int_eq(in->compared, 16);
 }
-END_TEST
 
-START_TEST(one_element_can_be_chosen)
+TEST(one_element_can_be_chosen)
 {
     curve_args args = {.shape = SQUARE, .wrong_at = 3};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 9);
@@ -359,7 +347,6 @@ START_TEST(one_element_can_be_chosen)
     ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);
     ck_assert_error(ctx, "gradcheck: curve has no input z");
 }
-END_TEST
 
 /* y = x^2, with x kept in one static buffer where each call should have a save of its own. */
 static double kept[16];
@@ -381,7 +368,7 @@ static gd_status square_backward(const gd_call *call)
     return GD_OK;
 }
 
-START_TEST(a_stale_buffer_is_seen)
+TEST(a_stale_buffer_is_seen)
 {
     const gd_case c = {"static", NULL, GD_INPUTS({GD_DIMS(9)})};
     gd_op square = curve;
@@ -395,11 +382,10 @@ START_TEST(a_stale_buffer_is_seen)
     ck_assert_msg(strstr(report.input[0].behaviour, "ran on other data before the backward"), "%s",
                   report.input[0].behaviour);
 }
-END_TEST
 
 /* Values of 100 that differ by 1e-4: in float32 the usual step passes over all of them, and the
  * steps that do not fall to the last bits of a float. */
-START_TEST(steps_that_are_too_long_fail_nothing)
+TEST(steps_that_are_too_long_fail_nothing)
 {
     const gd_op *max = gd_find_op(ctx, "max");
     const gd_case c = {"close", max->cases[0].args, GD_INPUTS({GD_NORMAL(100, 1e-4), GD_DIMS(9)})};
@@ -412,7 +398,6 @@ START_TEST(steps_that_are_too_long_fail_nothing)
         ck_assert(!in->inconclusive || !in->sweep_stable);
     }
 }
-END_TEST
 
 static void print_report(char *text, size_t size)
 {
@@ -431,7 +416,7 @@ static gd_status off_by_a_little(const gd_call *call)
     return status;
 }
 
-START_TEST(a_factor_near_1_has_its_digits)
+TEST(a_factor_near_1_has_its_digits)
 {
     char text[4000];
     gd_op sub = *gd_find_op(ctx, "sub");
@@ -447,9 +432,8 @@ START_TEST(a_factor_near_1_has_its_digits)
     print_report(text, sizeof text);
     ck_assert_msg(!strstr(text, "again:"), "%s", text);
 }
-END_TEST
 
-START_TEST(bad_cases_are_reported)
+TEST(bad_cases_are_reported)
 {
     const gd_case good = {"bad", NULL, GD_INPUTS({GD_DIMS(3)})};
     const struct {
@@ -476,9 +460,8 @@ START_TEST(bad_cases_are_reported)
     gd_gradcheck_case(ctx, &op, &good, NULL, &report);
     ck_assert_error(ctx, "gradcheck: the record of \"curve\" has no shape()");
 }
-END_TEST
 
-START_TEST(bad_calls_are_reported)
+TEST(bad_calls_are_reported)
 {
     gd_case c = {.inputs = 0};
     ck_assert_int_eq(gd_gradcheck_case(NULL, &curve, &c, NULL, &report), GD_ERROR_ARGUMENT);
@@ -503,7 +486,6 @@ START_TEST(bad_calls_are_reported)
     ck_assert_int_eq(gd_gradcheck_case(ctx, &curve, &c, NULL, &report), GD_ERROR_IO);
     gd_error_clear(ctx);
 }
-END_TEST
 
 /* ---- Reports ------------------------------------------------------------------------------ */
 
@@ -533,7 +515,7 @@ static gd_status print_json(FILE *file)
     return gd_gradcheck_print_json(&report, file);
 }
 
-START_TEST(a_failure_is_reported_in_full)
+TEST(a_failure_is_reported_in_full)
 {
     char text[4096];
     curve_args args = {.shape = SQUARE, .wrong_at = 17};
@@ -555,9 +537,8 @@ START_TEST(a_failure_is_reported_in_full)
     ck_assert_ptr_nonnull(strstr(text, "FAIL  20 compared, 1 wrong"));
     ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
 }
-END_TEST
 
-START_TEST(json_is_one_line)
+TEST(json_is_one_line)
 {
     char text[4096];
     curve_args args = {.shape = RELU, .slope_at_zero = NAN, .wrong_at = -1};
@@ -570,10 +551,9 @@ START_TEST(json_is_one_line)
     ck_assert_ptr_nonnull(strstr(text, "\"analytic\": null"));
     ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
 }
-END_TEST
 
 /* A program's locale may write numbers with commas; JSON must not. Needs localedef. */
-START_TEST(json_has_points_in_any_locale)
+TEST(json_has_points_in_any_locale)
 {
     char text[4096], plain[4096], folder[] = "/tmp/gradus_locale_XXXXXX", command[256];
     curve_args args = {.shape = SQUARE, .wrong_at = 17};
@@ -597,7 +577,6 @@ START_TEST(json_has_points_in_any_locale)
     snprintf(command, sizeof command, "rm -r %s", folder);
     ck_assert_int_eq(system(command), 0);
 }
-END_TEST
 
 static const gd_case *case_named(const gd_op *op, const char *name)
 {
@@ -609,7 +588,7 @@ static const gd_case *case_named(const gd_op *op, const char *name)
 /* Where the usual float32 step is too long and the shortest is too noisy, a step between decides:
  * beside a kink that moves the slope by little more than the tolerance, and for a sum that cancels,
  * of terms that are steep at long steps. */
-START_TEST(a_step_between_decides)
+TEST(a_step_between_decides)
 {
     static const struct {
         const char *op, *name;
@@ -624,36 +603,5 @@ START_TEST(a_step_between_decides)
         ck_verdict(GD_VERDICT_PASS);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck");
-    TCase *tcase = tcase_create("gradcheck");
-    tcase_set_timeout(tcase, 60); /* of localedef, on a busy machine */
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_right_backward_passes);
-    tcase_add_test(tcase, every_dtype_works);
-    tcase_add_test(tcase, an_overflow_of_float16_is_right);
-    tcase_add_test(tcase, nothing_to_compare_is_not_a_pass);
-    tcase_add_test(tcase, a_noisy_function_is_inconclusive);
-    tcase_add_test(tcase, a_steep_function_is_measured_with_a_shorter_step);
-    tcase_add_test(tcase, a_missing_backward_is_unsupported);
-    tcase_add_test(tcase, an_op_that_fails_on_its_case_fails);
-    tcase_add_test(tcase, gradients_between_the_slopes_of_a_kink_are_skipped);
-    tcase_add_test(tcase, a_kink_must_be_declared);
-    tcase_add_test(tcase, a_kink_within_the_step_hides_no_wrong_gradient);
-    tcase_add_test(tcase, a_direction_finds_what_the_sample_misses);
-    tcase_add_test(tcase, one_element_can_be_chosen);
-    tcase_add_test(tcase, bad_calls_are_reported);
-    tcase_add_test(tcase, a_stale_buffer_is_seen);
-    tcase_add_test(tcase, steps_that_are_too_long_fail_nothing);
-    tcase_add_test(tcase, a_step_between_decides);
-    tcase_add_test(tcase, a_factor_near_1_has_its_digits);
-    tcase_add_test(tcase, bad_cases_are_reported);
-    tcase_add_test(tcase, a_failure_is_reported_in_full);
-    tcase_add_test(tcase, json_is_one_line);
-    tcase_add_test(tcase, json_has_points_in_any_locale);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("gradcheck", 60, setup, teardown)

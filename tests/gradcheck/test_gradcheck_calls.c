@@ -53,7 +53,7 @@ static gd_tensor *half_product(void *user, gd_tensor *const *in, int count)
     return gd_mul(gd_detach(in[0]), in[1]);
 }
 
-START_TEST(a_tensor_may_be_given_several_times)
+TEST(a_tensor_may_be_given_several_times)
 {
     gd_tensor *x = leaf(3), *z = leaf(3);
     for (int count = 2; count <= 3; count++) {
@@ -71,9 +71,8 @@ START_TEST(a_tensor_may_be_given_several_times)
     ck_assert_str_eq(report.input[0].finding, "a constant factor 1/2");
     ck_assert_str_eq(report.input[0].behaviour, "");
 }
-END_TEST
 
-START_TEST(other_tensors_on_its_memory_are_refused)
+TEST(other_tensors_on_its_memory_are_refused)
 {
     double memory[6] = {1, 2, 3, 4, 5, 6};
     gd_tensor *in[] = {gd_tensor_wrap(ctx, GD_FLOAT64, GD_SHAPE(4), memory),
@@ -85,9 +84,8 @@ START_TEST(other_tensors_on_its_memory_are_refused)
     check(product, NULL, (gd_tensor *[]){in[0], in[1], leaf(4)}, 3);
     ck_assert_int_eq(report.verdict, GD_VERDICT_PASS);
 }
-END_TEST
 
-START_TEST(tensors_of_a_step_are_refused)
+TEST(tensors_of_a_step_are_refused)
 {
     gd_tensor *x = leaf(3);
     check(product, NULL, (gd_tensor *[]){x, gd_detach(x)}, 2);
@@ -97,7 +95,6 @@ START_TEST(tensors_of_a_step_are_refused)
     ck_assert_error(ctx, "gradcheck: input 1, [3], was made by an op");
     gd_step_end(ctx);
 }
-END_TEST
 
 /* ---- Outputs that change ------------------------------------------------------------------ */
 
@@ -118,7 +115,7 @@ static gd_tensor *changes(void *user, gd_tensor *const *in, int count)
                    c->dtype);
 }
 
-START_TEST(outputs_must_not_change)
+TEST(outputs_must_not_change)
 {
     static const change rows[] = {{.ndim = 2, .shape = {2, 3}, .dtype = GD_FLOAT64},
                                   {.ndim = 1, .shape = {6}, .dtype = GD_FLOAT32},
@@ -140,7 +137,6 @@ START_TEST(outputs_must_not_change)
         }
     }
 }
-END_TEST
 
 /* ---- Subsets ------------------------------------------------------------------------------ */
 
@@ -164,7 +160,7 @@ static gd_tensor *sum_of_squares(void *user, gd_tensor *const *in, int count)
     return y;
 }
 
-START_TEST(an_input_may_be_ignored)
+TEST(an_input_may_be_ignored)
 {
     gd_tensor *in[] = {leaf(3), leaf(2)};
     check(ignores, NULL, in, 2);
@@ -174,9 +170,8 @@ START_TEST(an_input_may_be_ignored)
     ck_assert_int_eq(report.verdict, GD_VERDICT_FAIL);
     ck_assert_str_eq(report.message, "");
 }
-END_TEST
 
-START_TEST(there_may_be_many_inputs)
+TEST(there_may_be_many_inputs)
 {
     enum { COUNT = 33 };
     gd_tensor *in[COUNT];
@@ -186,7 +181,6 @@ START_TEST(there_may_be_many_inputs)
     ck_assert_int_eq(report.verdict, GD_VERDICT_PASS);
     ck_assert_int_eq(report.inputs, COUNT);
 }
-END_TEST
 
 /* y = a b; db may be another number if it is the only one wanted. */
 static double off; /* by how many units in the last place, or relative if it is below 1 */
@@ -235,7 +229,7 @@ static const gd_op product_op = {
     GD_CASES(product_cases),
 };
 
-START_TEST(rounding_is_remarked_on_unless_the_record_claims_bits)
+TEST(rounding_is_remarked_on_unless_the_record_claims_bits)
 {
     char text[4000] = "";
     gd_op op = product_op;
@@ -273,14 +267,13 @@ START_TEST(rounding_is_remarked_on_unless_the_record_claims_bits)
     ck_assert_str_eq(report.input[1].remark, "");
     ck_assert_ptr_nonnull(strstr(report.input[1].behaviour, "when only b requires a gradient: b"));
 }
-END_TEST
 
 static gd_tensor *custom(void *user, gd_tensor *const *in, int count)
 {
     return gd_apply(user, in, count, NULL);
 }
 
-START_TEST(functions_claim_nothing)
+TEST(functions_claim_nothing)
 {
     gd_op op = product_op;
     off = 1;
@@ -288,19 +281,17 @@ START_TEST(functions_claim_nothing)
     ck_assert_int_eq(report.verdict, GD_VERDICT_PASS);
     ck_assert_ptr_nonnull(strstr(report.input[1].remark, "it differs by rounding"));
 }
-END_TEST
 
-START_TEST(the_library_claims_bits)
+TEST(the_library_claims_bits)
 {
     const gd_op *op;
     for (int i = 0; (op = gd_op_at(NULL, i)); i++)
         ck_assert_msg(op->same_bits || !op->backward[GD_CPU], "%s does not", op->name);
 }
-END_TEST
 
 /* ---- Options ------------------------------------------------------------------------------ */
 
-START_TEST(options_that_were_never_set_are_refused)
+TEST(options_that_were_never_set_are_refused)
 {
     gd_gradcheck_options options;
     gd_tensor *x = leaf(3);
@@ -314,24 +305,5 @@ START_TEST(options_that_were_never_set_are_refused)
     gd_gradcheck_function(ctx, "f", product, NULL, &x, 1, &options, &report);
     ck_assert_error(ctx, "gradcheck: dtype is ");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck, calls");
-    TCase *tcase = tcase_create("gradcheck, calls");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_tensor_may_be_given_several_times);
-    tcase_add_test(tcase, other_tensors_on_its_memory_are_refused);
-    tcase_add_test(tcase, tensors_of_a_step_are_refused);
-    tcase_add_test(tcase, outputs_must_not_change);
-    tcase_add_test(tcase, an_input_may_be_ignored);
-    tcase_set_timeout(tcase, 100); /* many inputs take half a minute */
-    tcase_add_test(tcase, there_may_be_many_inputs);
-    tcase_add_test(tcase, rounding_is_remarked_on_unless_the_record_claims_bits);
-    tcase_add_test(tcase, functions_claim_nothing);
-    tcase_add_test(tcase, the_library_claims_bits);
-    tcase_add_test(tcase, options_that_were_never_set_are_refused);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("gradcheck, calls", 100, setup, teardown)

@@ -575,21 +575,12 @@ static void all_faults(gd_dtype dtype, tally *t)
     fflush(stdout);
 }
 
-START_TEST(no_claim_is_false)
+LOOP_TEST(no_claim_is_false, 2)
 {
     tally t = {0};
     all_faults(_i ? GD_FLOAT32 : GD_FLOAT64, &t);
     ck_assert_int_eq(t.false_ones, 0);
     ck_assert_int_gt(t.said, t.faults / 3);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck, claims");
-    TCase *tcase = tcase_create("gradcheck, claims");
-    tcase_set_timeout(tcase, 300);
-    tcase_add_loop_test(tcase, no_claim_is_false, 0, 2);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("gradcheck, claims", 300)

@@ -46,7 +46,7 @@ static gd_tensor *random_tensor(gd_dtype dtype, int64_t rows, int64_t columns, c
     return t;
 }
 
-START_TEST(a_function_is_checked_and_left_as_it_was)
+TEST(a_function_is_checked_and_left_as_it_was)
 {
     gd_tensor *in[] = {random_tensor(GD_FLOAT64, 5, 4, "x"), random_tensor(GD_FLOAT64, 4, 3, "")};
     gd_tensor_set_requires_grad(in[0], false);
@@ -70,7 +70,6 @@ START_TEST(a_function_is_checked_and_left_as_it_was)
     ck_assert(now.seed == state.seed && now.offset == state.offset);
     ck_assert_int_eq(gd_tape_length(ctx), 0);
 }
-END_TEST
 
 static gd_tensor *same(void *user, gd_tensor *const *in, int count)
 {
@@ -79,7 +78,7 @@ static gd_tensor *same(void *user, gd_tensor *const *in, int count)
 }
 
 /* The gradient of a user's function, of second and third order. */
-START_TEST(a_function_of_higher_order)
+TEST(a_function_of_higher_order)
 {
     gd_tensor *in[] = {random_tensor(GD_FLOAT64, 5, 4, "x"), random_tensor(GD_FLOAT64, 4, 3, "w")};
     double p = 0.5;
@@ -109,9 +108,8 @@ START_TEST(a_function_of_higher_order)
         gd_error_clear(ctx);
     }
 }
-END_TEST
 
-START_TEST(a_function_in_float32)
+TEST(a_function_in_float32)
 {
     gd_tensor *in[] = {random_tensor(GD_FLOAT32, 5, 4, "x"), random_tensor(GD_FLOAT32, 4, 3, "w")};
     gd_gradcheck_function(ctx, "loss", loss_of, NULL, in, 2, NULL, &report);
@@ -121,7 +119,6 @@ START_TEST(a_function_in_float32)
     ck_assert_int_eq(report.inputs, 2);
     ck_assert_str_eq(report.input[1].name, "w");
 }
-END_TEST
 
 /* Not a function: another result each time. */
 static gd_tensor *counts(void *user, gd_tensor *const *in, int count)
@@ -152,7 +149,7 @@ static gd_tensor *returns_another(void *user, gd_tensor *const *in, int count)
     return user;
 }
 
-START_TEST(wrong_functions_fail)
+TEST(wrong_functions_fail)
 {
     int calls = 0;
     gd_tensor *x = random_tensor(GD_FLOAT64, 3, 3, "x");
@@ -174,7 +171,6 @@ START_TEST(wrong_functions_fail)
     ck_assert_ptr_nonnull(strstr(report.message, "another returned a tensor of another context"));
     gd_context_free(other);
 }
-END_TEST
 
 static gd_tensor *log_of(void *user, gd_tensor *const *in, int count)
 {
@@ -183,16 +179,15 @@ static gd_tensor *log_of(void *user, gd_tensor *const *in, int count)
 }
 
 /* The gradient of log at 0 is dy / 0: NaN with a cotangent of zeros, and rightly so. */
-START_TEST(zeros_may_give_nan_where_an_output_is_infinite)
+TEST(zeros_may_give_nan_where_an_output_is_infinite)
 {
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT64, 1, (int64_t[]){3}, (double[]){0, 1, 2});
     gd_tensor_set_requires_grad(x, true);
     gd_gradcheck_function(ctx, "log", log_of, NULL, &x, 1, NULL, &report);
     ck_assert_str_eq(report.input[0].behaviour, "");
 }
-END_TEST
 
-START_TEST(bad_calls_are_reported)
+TEST(bad_calls_are_reported)
 {
     gd_gradcheck_function(ctx, "f", NULL, NULL, NULL, 0, NULL, &report);
     ck_assert_error(ctx, "gradcheck: function is NULL");
@@ -200,19 +195,5 @@ START_TEST(bad_calls_are_reported)
     gd_gradcheck_function(ctx, "loss", loss_of, NULL, &x, -1, NULL, &report);
     ck_assert_error(ctx, "gradcheck: count is -1, wanted at least 0");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck of functions");
-    TCase *tcase = tcase_create("functions");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_function_is_checked_and_left_as_it_was);
-    tcase_add_test(tcase, a_function_of_higher_order);
-    tcase_add_test(tcase, a_function_in_float32);
-    tcase_add_test(tcase, wrong_functions_fail);
-    tcase_add_test(tcase, zeros_may_give_nan_where_an_output_is_infinite);
-    tcase_add_test(tcase, bad_calls_are_reported);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("gradcheck of functions", 0, setup, teardown)

@@ -130,7 +130,7 @@ static gd_tensor *call(void *user, gd_tensor *const *inputs, int count)
     return ((const hard_case *)user)->function(inputs[0]);
 }
 
-START_TEST(hard_functions_are_judged_rightly)
+LOOP_TEST(hard_functions_are_judged_rightly, sizeof cases / sizeof *cases)
 {
     hard_case c = cases[_i];
     for (uint64_t seed = 0; seed < 12; seed++) {
@@ -155,14 +155,5 @@ START_TEST(hard_functions_are_judged_rightly)
         gd_tensor_free(x);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck of hard functions");
-    TCase *tcase = tcase_create("hard");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, hard_functions_are_judged_rightly, 0, sizeof cases / sizeof *cases);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("gradcheck of hard functions", 0, setup, teardown)

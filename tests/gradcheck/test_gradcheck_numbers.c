@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* What a factor is called: the simplest fraction of small numbers. */
-START_TEST(fractions_have_names)
+TEST(fractions_have_names)
 {
     static const struct {
         double value;
@@ -24,7 +24,6 @@ START_TEST(fractions_have_names)
         ck_assert_double_le(fabs(found - (*text.text ? rows[i].value : 0)), 1e-11);
     }
 }
-END_TEST
 
 enum { POINTS = 5 }; /* the fewest that are enough */
 
@@ -51,7 +50,7 @@ static const column columns[] = {
     {1, 1, 0, -0.5, 0, 2, 1, POINTS, "dy", ""},
 };
 
-START_TEST(columns_have_formulas)
+LOOP_TEST(columns_have_formulas, sizeof columns / sizeof *columns)
 {
     const column *c = &columns[_i];
     double x[POINTS] = {0.7, -1.3, 2.1, 0.4, -0.9}, z[POINTS] = {1.2, 0.3, -0.8, 1.9, 0.6};
@@ -68,10 +67,9 @@ START_TEST(columns_have_formulas)
     gd_check_free(&checker);
     gd_context_free(checker.ctx);
 }
-END_TEST
 
 /* From two numbers of 64 bits each, which are two words of Philox. */
-START_TEST(normal_numbers_are_those_of_box_and_muller)
+TEST(normal_numbers_are_those_of_box_and_muller)
 {
     enum { COUNT = 20 };
     double value[COUNT];
@@ -84,15 +82,5 @@ START_TEST(normal_numbers_are_those_of_box_and_muller)
         ck_assert_double_eq_tol(value[i], sqrt(-2 * log(u)) * cos(angle), 1e-13);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck's numbers");
-    TCase *tcase = tcase_create("numbers");
-    tcase_add_test(tcase, fractions_have_names);
-    tcase_add_loop_test(tcase, columns_have_formulas, 0, sizeof columns / sizeof *columns);
-    tcase_add_test(tcase, normal_numbers_are_those_of_box_and_muller);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("gradcheck's numbers", 0)

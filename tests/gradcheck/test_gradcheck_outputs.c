@@ -44,7 +44,7 @@ static const gd_op twice = {.name = "twice",
                             .backward = {backward, NULL},
                             GD_CASES(cases)};
 
-START_TEST(integers_get_no_cotangent)
+TEST(integers_get_no_cotangent)
 {
     gd_context *ctx = gd_context_create(NULL);
     gd_gradcheck_report report;
@@ -56,13 +56,5 @@ START_TEST(integers_get_no_cotangent)
     gd_gradcheck_report_free(&report);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck, integer outputs");
-    TCase *tcase = tcase_create("gradcheck, integer outputs");
-    tcase_add_test(tcase, integers_get_no_cotangent);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("gradcheck, integer outputs", 0)

@@ -139,7 +139,7 @@ static void check(const function *f, double (*size)(int), gd_dtype dtype, uint64
     gd_context_free(ctx);
 }
 
-START_TEST(values_may_have_very_different_sizes)
+LOOP_TEST(values_may_have_very_different_sizes, sizeof functions / sizeof *functions)
 {
     const function *f = &functions[_i];
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
@@ -149,15 +149,5 @@ START_TEST(values_may_have_very_different_sizes)
         }
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck, sizes");
-    TCase *tcase = tcase_create("gradcheck, sizes");
-    tcase_set_timeout(tcase, 100);
-    tcase_add_loop_test(tcase, values_may_have_very_different_sizes, 0,
-                        sizeof functions / sizeof *functions);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("gradcheck, sizes", 100)

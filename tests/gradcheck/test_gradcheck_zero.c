@@ -71,22 +71,20 @@ static int64_t vacuous_lines(settings s, const gd_op *op)
     return t.of[GD_VERDICT_VACUOUS];
 }
 
-START_TEST(text_has_a_line_for_the_input)
+TEST(text_has_a_line_for_the_input)
 {
     ck_assert_int_eq(vacuous_lines((settings){0}, &still), 1);
     const char *said = strstr(output, "VACUOUS  its gradient is zero in every case\n");
     ck_assert_ptr_nonnull(said);
     ck_assert_ptr_null(strstr(said + 1, "VACUOUS"));
 }
-END_TEST
 
-START_TEST(a_record_may_say_that_its_gradient_is_zero)
+TEST(a_record_may_say_that_its_gradient_is_zero)
 {
     gd_op step = still;
     step.zero_gradient = true;
     ck_assert_int_eq(vacuous_lines((settings){0}, &step), 0);
 }
-END_TEST
 
 static const char *last_line(void)
 {
@@ -96,7 +94,7 @@ static const char *last_line(void)
     return line;
 }
 
-START_TEST(json_has_a_line_for_the_input)
+TEST(json_has_a_line_for_the_input)
 {
     ck_assert_int_eq(vacuous_lines((settings){.json = true, .check.seed = 4}, &still), 1);
     const char *line = last_line();
@@ -111,17 +109,15 @@ START_TEST(json_has_a_line_for_the_input)
     ck_assert(json_is(json_member(in, "name"), "x"));
     ck_assert(json_is(json_member(in, "verdict"), "VACUOUS"));
 }
-END_TEST
 
-START_TEST(a_single_case_may_be_zero)
+TEST(a_single_case_may_be_zero)
 {
     ck_assert_int_eq(vacuous_lines((settings){.json = true, .only_case = "5"}, &still), 0);
     ck_assert(json_is(json_member(last_line(), "verdict"), "PASS"));
     ck_assert_int_eq(vacuous_lines((settings){.check.only_input = "x"}, &still), 0);
 }
-END_TEST
 
-START_TEST(no_case_is_vacuous)
+TEST(no_case_is_vacuous)
 {
     gd_op bare = still;
     bare.case_count = 0;
@@ -133,17 +129,5 @@ START_TEST(no_case_is_vacuous)
     ck_assert(json_is(json_member(output, "message"), "the op has no cases"));
     ck_assert_ptr_null(json_item(json_member(output, "inputs"), 0));
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck_zero");
-    TCase *cases = tcase_create("gradcheck_zero");
-    tcase_add_test(cases, a_record_may_say_that_its_gradient_is_zero);
-    tcase_add_test(cases, text_has_a_line_for_the_input);
-    tcase_add_test(cases, json_has_a_line_for_the_input);
-    tcase_add_test(cases, a_single_case_may_be_zero);
-    tcase_add_test(cases, no_case_is_vacuous);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("gradcheck_zero", 0)

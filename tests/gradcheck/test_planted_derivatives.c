@@ -239,7 +239,7 @@ static bool says(const gd_gradcheck_report *report, const char *words)
     return words ? found : silent && wrong > 0;
 }
 
-START_TEST(every_fault_is_caught)
+TEST(every_fault_is_caught)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
     int missed = 0;
@@ -258,9 +258,8 @@ START_TEST(every_fault_is_caught)
     ck_assert_int_eq(missed, 0);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(nothing_is_found_where_nothing_is)
+TEST(nothing_is_found_where_nothing_is)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
@@ -271,10 +270,9 @@ START_TEST(nothing_is_found_where_nothing_is)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
 /* An op without either: what is missing is said. */
-START_TEST(neither)
+TEST(neither)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
     gd_gradcheck_report report = check(ctx, &(planted){.op = "tanh"});
@@ -284,16 +282,5 @@ START_TEST(neither)
     gd_gradcheck_report_free(&report);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("planted derivatives");
-    TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 100);
-    tcase_add_test(all, every_fault_is_caught);
-    tcase_add_test(all, nothing_is_found_where_nothing_is);
-    tcase_add_test(all, neither);
-    suite_add_tcase(suite, all);
-    return check_main(suite);
-}
+CHECK_MAIN("planted derivatives", 100)

@@ -52,7 +52,7 @@ static size_t bytes_of(const char *text, int byte, int count, unsigned char room
     return bytes;
 }
 
-START_TEST(hmac_is_that_of_the_rfc)
+LOOP_TEST(hmac_is_that_of_the_rfc, sizeof vectors / sizeof *vectors)
 {
     const vector *v = &vectors[_i];
     unsigned char key[200], data[200];
@@ -64,13 +64,5 @@ START_TEST(hmac_is_that_of_the_rfc)
     for (int i = 0; i < GD_HMAC_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
     ck_assert_str_eq(text, v->digest);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("hmac");
-    TCase *cases = tcase_create("hmac");
-    tcase_add_loop_test(cases, hmac_is_that_of_the_rfc, 0, sizeof vectors / sizeof *vectors);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("hmac", 0)

@@ -45,7 +45,7 @@ static const other_file other_files[] = {
      "--tokens 'y/*.bin' --val-data v.bin --vocab 90 %s", "the token files are "},
 };
 
-START_TEST(other_files_are_noticed)
+LOOP_TEST(other_files_are_noticed, sizeof other_files / sizeof *other_files)
 {
     const other_file *f = &other_files[_i];
     write_shard("a.bin", 700000, -1);
@@ -70,10 +70,9 @@ START_TEST(other_files_are_noticed)
     }
     close(all.reserved);
 }
-END_TEST
 
 /* Also after the first mebibyte of the first file, which older checkpoints name alone. */
-START_TEST(a_run_goes_on_with_its_token_files)
+TEST(a_run_goes_on_with_its_token_files)
 {
     write_shard("a.bin", 700000, -1);
     write_shard("b.bin", 700000, 600001);
@@ -83,7 +82,6 @@ START_TEST(a_run_goes_on_with_its_token_files)
                 "--tokens b.bin: the run in run/step-00000002 was trained on another text");
     train_well("--resume run --tokens a.bin --steps 3");
 }
-END_TEST
 
 typedef struct other_model {
     const char *change; /* of the model of rank 1, a command */
@@ -98,7 +96,7 @@ static const other_model other_models[] = {
 };
 
 /* Every rank has a model under the same name; that of rank 1 is another. */
-START_TEST(other_models_are_noticed)
+LOOP_TEST(other_models_are_noticed, sizeof other_models / sizeof *other_models)
 {
     const other_model *m = &other_models[_i];
     char arguments[300];
@@ -122,19 +120,6 @@ START_TEST(other_models_are_noticed)
     }
     close(all.reserved);
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("other files");
-    TCase *files = tcase_create("other files");
-    tcase_add_checked_fixture(files, set_up, tear_down);
-    tcase_add_loop_test(files, other_files_are_noticed, 0,
-                        sizeof other_files / sizeof *other_files);
-    tcase_add_loop_test(files, other_models_are_noticed, 0,
-                        sizeof other_models / sizeof *other_models);
-    tcase_add_test(files, a_run_goes_on_with_its_token_files);
-    suite_add_tcase(suite, files);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "other files", 0, set_up,
+                  tear_down)

@@ -58,7 +58,7 @@ static const place places[] = {
 };
 enum { PLACES = sizeof places / sizeof *places };
 
-START_TEST(rank_0_listens_where_its_address_is)
+LOOP_TEST(rank_0_listens_where_its_address_is, PLACES)
 {
     const place *p = &places[_i];
     struct in_addr at[3] = {{htonl(0x7f000001)}, {htonl(0x7f000002)}, {0}};
@@ -87,10 +87,9 @@ START_TEST(rank_0_listens_where_its_address_is)
     if (!p->notice[0]) ck_assert_str_eq(outcomes[0].notices, "");
     close(reserved);
 }
-END_TEST
 
 /* Ranks reach each other, too, where all connections take another interface. */
-START_TEST(a_group_meets_at_another_interface)
+TEST(a_group_meets_at_another_interface)
 {
     struct in_addr own;
     int port;
@@ -108,9 +107,8 @@ START_TEST(a_group_meets_at_another_interface)
         ck_assert_msg(!outcomes[r].error[0], "rank %d: %s", r, outcomes[r].error);
     close(reserved);
 }
-END_TEST
 
-START_TEST(texts_that_do_not_end_are_refused)
+TEST(texts_that_do_not_end_are_refused)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
     gd_group_options o[4] = {{.ranks = 2}, {.ranks = 2}, {.ranks = 2}, {.ranks = 2}}, all;
@@ -125,15 +123,5 @@ START_TEST(texts_that_do_not_end_are_refused)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("rendezvous at interfaces");
-    TCase *where = tcase_create("interfaces");
-    tcase_add_loop_test(where, rank_0_listens_where_its_address_is, 0, PLACES);
-    tcase_add_test(where, a_group_meets_at_another_interface);
-    tcase_add_test(where, texts_that_do_not_end_are_refused);
-    suite_add_tcase(suite, where);
-    return check_main(suite);
-}
+CHECK_MAIN("rendezvous at interfaces", 0)

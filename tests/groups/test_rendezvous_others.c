@@ -10,7 +10,7 @@
 /* ---- Ranks of another run ------------------------------------------------------------------- */
 
 /* Two groups at one port: the ranks of the other one are told, at once. */
-START_TEST(ranks_of_another_run_are_told)
+TEST(ranks_of_another_run_are_told)
 {
     prepare(2, WITH_ID);
     const pid_t rank_0 = start_rank_0();
@@ -33,10 +33,9 @@ START_TEST(ranks_of_another_run_are_told)
     rank_failed(4, ": rank 4 was started with 5 ranks, rank 0 with 2");
     come_together(rank_0);
 }
-END_TEST
 
 /* Rank 0 says at its deadline who was rejected. */
-START_TEST(the_reasons_are_told_at_the_deadline)
+TEST(the_reasons_are_told_at_the_deadline)
 {
     prepare(3, WITH_ID);
     group.timeout = 1;
@@ -55,7 +54,6 @@ START_TEST(the_reasons_are_told_at_the_deadline)
     rank_failed(0, words);
     rank_failed(2, words);
 }
-END_TEST
 
 /* ---- A mesh --------------------------------------------------------------------------------- */
 
@@ -110,7 +108,7 @@ static void make_a_mesh(gd_context *ctx, gd_group *g, int rank, outcome *mine)
     note(mine, rank == 0 ? disturbed != NULL : 1);
 }
 
-START_TEST(no_stranger_joins_a_mesh)
+LOOP_TEST(no_stranger_joins_a_mesh, MODES)
 {
     prepare(3, _i);
     pid_t child[3];
@@ -133,7 +131,6 @@ START_TEST(no_stranger_joins_a_mesh)
         ck_assert_double_eq(outcomes[r].number[3], 1);
     }
 }
-END_TEST
 
 /* ---- A listener that is not rank 0 ---------------------------------------------------------- */
 
@@ -166,7 +163,7 @@ static const char *const exposed[IMPOSTORS] = {
     ": what listens there is silent",
 };
 
-START_TEST(an_impostor_is_found_out)
+LOOP_TEST(an_impostor_is_found_out, IMPOSTORS)
 {
     prepare(2, WITH_SECRET);
     group.timeout = 1;
@@ -181,7 +178,6 @@ START_TEST(an_impostor_is_found_out)
     rank_failed(1, exposed[_i]);
     ck_assert_double_lt(outcomes[1].seconds, 2);
 }
-END_TEST
 
 /* ---- Listening in --------------------------------------------------------------------------- */
 
@@ -214,7 +210,7 @@ static void relay(int listener, record *r)
     }
 }
 
-START_TEST(neither_secret_nor_id_is_sent_and_a_proof_counts_once)
+TEST(neither_secret_nor_id_is_sent_and_a_proof_counts_once)
 {
     talk t;
     int port;
@@ -252,17 +248,5 @@ START_TEST(neither_secret_nor_id_is_sent_and_a_proof_counts_once)
     come_together(again);
     munmap(r, sizeof *r);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("rendezvous of others");
-    TCase *others = tcase_create("others");
-    tcase_add_test(others, ranks_of_another_run_are_told);
-    tcase_add_test(others, the_reasons_are_told_at_the_deadline);
-    tcase_add_loop_test(others, no_stranger_joins_a_mesh, 0, MODES);
-    tcase_add_loop_test(others, an_impostor_is_found_out, 0, IMPOSTORS);
-    tcase_add_test(others, neither_secret_nor_id_is_sent_and_a_proof_counts_once);
-    suite_add_tcase(suite, others);
-    return check_main(suite);
-}
+CHECK_MAIN("rendezvous of others", 0)

@@ -129,7 +129,7 @@ static void ck_assert_same(const learner *a, const learner *b)
 
 /* ---- Going on ---------------------------------------------------------------------------------- */
 
-START_TEST(the_next_steps_have_the_same_bits)
+LOOP_TEST(the_next_steps_have_the_same_bits, 4 * OPTIMIZER_KINDS)
 {
     const gd_dtype dtype = (gd_dtype)(_i % 4);
     learner one = make(dtype, _i / 4, 5, NULL), two = make(dtype, _i / 4, 6, NULL);
@@ -146,10 +146,9 @@ START_TEST(the_next_steps_have_the_same_bits)
     gd_safetensors_close(file);
     destroy(&one), destroy(&two);
 }
-END_TEST
 
 /* The parameters of such a file alone; and the weights of a group that has no optimizer. */
-START_TEST(a_group_loads_the_file_of_an_optimizer)
+TEST(a_group_loads_the_file_of_an_optimizer)
 {
     learner one = make(GD_FLOAT32, 3, 5, NULL), two = make(GD_FLOAT64, 0, 6, NULL);
     double a[TOTAL], b[TOTAL];
@@ -163,7 +162,6 @@ START_TEST(a_group_loads_the_file_of_an_optimizer)
     ck_assert_error(one.ctx, "has no optimizer's state, wanted the state of adamw");
     destroy(&one), destroy(&two);
 }
-END_TEST
 
 /* ---- What matches ------------------------------------------------------------------------------ */
 
@@ -176,7 +174,7 @@ static void tell(void *user, const char *name, const char *why)
 }
 
 /* A model with another head: what was before it is loaded, with its states and counts. */
-START_TEST(what_matches_is_loaded)
+TEST(what_matches_is_loaded)
 {
     const gd_load_options options = {.matching = true, .unmatched = tell, .user = told};
     gd_context *ctx = test_context(1);
@@ -226,7 +224,6 @@ START_TEST(what_matches_is_loaded)
     for (int k = 0; k < 2; k++) gd_optimizer_free(adam[k]), gd_params_free(params[k]);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- All or nothing ---------------------------------------------------------------------------- */
 
@@ -265,7 +262,7 @@ static void save(const learner *l, bool alone)
 }
 
 /* Whichever allocation fails, or from wherever the file is cut off; of the same dtype and of another. */
-START_TEST(a_load_is_all_or_nothing)
+LOOP_TEST(a_load_is_all_or_nothing, 8)
 {
     const gd_dtype dtype = _i & 1 ? GD_FLOAT64 : GD_FLOAT32;
     const bool alone = _i & 2;
@@ -302,10 +299,9 @@ START_TEST(a_load_is_all_or_nothing)
     ck_assert(memcmp(after.bytes, before.bytes, before.used) != 0);
     destroy(&one), destroy(&two);
 }
-END_TEST
 
 /* An older file stays, whichever allocation fails. */
-START_TEST(a_save_without_memory_leaves_the_older_file)
+TEST(a_save_without_memory_leaves_the_older_file)
 {
     cuts = false, fails_at = -1;
     learner one = make(GD_FLOAT32, 3, 5, NULL), other = make(GD_FLOAT32, 3, 7, NULL);
@@ -327,11 +323,10 @@ START_TEST(a_save_without_memory_leaves_the_older_file)
     ck_assert_int_gt(failed, 5);
     destroy(&one), destroy(&two), destroy(&other);
 }
-END_TEST
 
 /* ---- Refused ----------------------------------------------------------------------------------- */
 
-START_TEST(what_makes_no_sense_is_refused)
+TEST(what_makes_no_sense_is_refused)
 {
     learner one = make(GD_FLOAT32, 3, 5, NULL), adam = make(GD_FLOAT32, 4, 5, NULL);
     learn(&one, 0), learn(&adam, 0);
@@ -387,20 +382,5 @@ START_TEST(what_makes_no_sense_is_refused)
     ck_assert_int_eq(gd_optimizer_load(NULL, path, NULL), GD_ERROR_ARGUMENT);
     destroy(&one), destroy(&adam);
 }
-END_TEST
 
-int main(void)
-{
-    if (jansson_missing()) return 77;
-    Suite *suite = suite_create("going on");
-    TCase *cases = tcase_create("going on");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, the_next_steps_have_the_same_bits, 0, 4 * OPTIMIZER_KINDS);
-    tcase_add_test(cases, a_group_loads_the_file_of_an_optimizer);
-    tcase_add_test(cases, what_matches_is_loaded);
-    tcase_add_loop_test(cases, a_load_is_all_or_nothing, 0, 8);
-    tcase_add_test(cases, a_save_without_memory_leaves_the_older_file);
-    tcase_add_test(cases, what_makes_no_sense_is_refused);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(jansson_missing(), "going on", 0, set_up, tear_down)

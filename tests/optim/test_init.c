@@ -80,7 +80,7 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Moments within five standard errors; uniform ones fill their bounds, normal ones have tails. */
-START_TEST(moments_follow_from_the_fans)
+LOOP_TEST(moments_follow_from_the_fans, KINDS)
 {
     for (int shape = 0; shape < 2; shape++) {
         gd_tensor *t = shape ? gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(64, 32, 3, 5))
@@ -110,10 +110,9 @@ START_TEST(moments_follow_from_the_fans)
         gd_tensor_free(t);
     }
 }
-END_TEST
 
 /* The numbers are those of gd_random_uniform and gd_random_normal from the same place. */
-START_TEST(they_are_the_plain_ones_scaled)
+TEST(they_are_the_plain_ones_scaled)
 {
     gd_tensor *t = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(6, 4)),
               *same = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(6, 4));
@@ -128,7 +127,6 @@ START_TEST(they_are_the_plain_ones_scaled)
     gd_tensor_free(t);
     gd_tensor_free(same);
 }
-END_TEST
 
 /* ---- Orthogonal --------------------------------------------------------------------------- */
 
@@ -137,7 +135,7 @@ static const int64_t matrices[][4] = {
     {9, 1, 1, 1}, {1, 1, 1, 1},  {16, 3, 3, 3}, {130, 7, 2, 3}, {300, 300, 1, 1}};
 enum { MATRICES = sizeof matrices / sizeof *matrices };
 
-START_TEST(rows_or_columns_are_orthonormal)
+LOOP_TEST(rows_or_columns_are_orthonormal, MATRICES)
 {
     const int64_t *shape = matrices[_i];
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT16, GD_BFLOAT16};
@@ -162,11 +160,10 @@ START_TEST(rows_or_columns_are_orthonormal)
         gd_tensor_free(t);
     }
 }
-END_TEST
 
 /* Uniformly distributed: the first element of a 2 x 2 rotation is the cosine of a uniform angle, with
  * mean 0 and mean square 1/2, and the determinant is 1 as often as -1. */
-START_TEST(no_direction_is_preferred)
+TEST(no_direction_is_preferred)
 {
     enum { TIMES = 4000 };
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2, 2));
@@ -184,7 +181,6 @@ START_TEST(no_direction_is_preferred)
     ck_assert_double_le(fabs(determinant), 5 * sqrt(TIMES));
     gd_tensor_free(t);
 }
-END_TEST
 
 /* ---- Truncated normal --------------------------------------------------------------------- */
 
@@ -209,7 +205,7 @@ static int compare(const void *a, const void *b)
 
 /* Kolmogorov and Smirnov: the largest distance between both distributions exceeds 2 / sqrt(n) once in
  * 1500 times. */
-START_TEST(the_distribution_is_the_truncated_one)
+LOOP_TEST(the_distribution_is_the_truncated_one, CUTS)
 {
     enum { N = 20000 };
     const double mean = cut[_i].mean, stddev = cut[_i].stddev;
@@ -231,10 +227,9 @@ START_TEST(the_distribution_is_the_truncated_one)
     free(x);
     gd_tensor_free(t);
 }
-END_TEST
 
 /* Element i is the quantile of the i-th uniform number, solved for here by bisection. */
-START_TEST(elements_are_quantiles)
+TEST(elements_are_quantiles)
 {
     enum { N = 500 };
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(N));
@@ -259,12 +254,11 @@ START_TEST(elements_are_quantiles)
     }
     gd_tensor_free(t);
 }
-END_TEST
 
 /* ---- Any tensor --------------------------------------------------------------------------- */
 
 /* A transposed view gets what a packed tensor of its shape gets, and other dtypes round it. */
-START_TEST(views_and_dtypes)
+TEST(views_and_dtypes)
 {
     const gd_random_state from = gd_random_get(ctx);
     gd_tensor *packed = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(6, 4));
@@ -295,10 +289,9 @@ START_TEST(views_and_dtypes)
     }
     gd_tensor_free(packed);
 }
-END_TEST
 
 /* Nothing beyond the bounds, though 0.04 is none of the numbers of 16 bits: the nearest is above it. */
-START_TEST(rounded_within_the_bounds)
+TEST(rounded_within_the_bounds)
 {
     enum { N = 1 << 16 };
     for (int dtype = 0; dtype < 4; dtype++) {
@@ -321,9 +314,8 @@ START_TEST(rounded_within_the_bounds)
     ck_assert_error(ctx, "init_truncated_normal: no bfloat16 is between 1.001 and 1.002");
     gd_tensor_free(t);
 }
-END_TEST
 
-START_TEST(nothing_to_fill)
+TEST(nothing_to_fill)
 {
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 5)),
               *no_fan = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 0, 2, 2));
@@ -336,7 +328,6 @@ START_TEST(nothing_to_fill)
     gd_tensor_free(t);
     gd_tensor_free(no_fan);
 }
-END_TEST
 
 #define BAD(call, sentence)                                     \
     do {                                                        \
@@ -345,7 +336,7 @@ END_TEST
         gd_error_clear(ctx);                                    \
     } while (0)
 
-START_TEST(bad_calls_are_sentences)
+TEST(bad_calls_are_sentences)
 {
     gd_tensor *v = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4)),
               *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 2)),
@@ -369,23 +360,5 @@ START_TEST(bad_calls_are_sentences)
     gd_tensor_free(ids);
     gd_tensor_free(w);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("init");
-    TCase *cases = tcase_create("init");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, moments_follow_from_the_fans, 0, KINDS);
-    tcase_add_test(cases, they_are_the_plain_ones_scaled);
-    tcase_add_loop_test(cases, rows_or_columns_are_orthonormal, 0, MATRICES);
-    tcase_add_test(cases, no_direction_is_preferred);
-    tcase_add_loop_test(cases, the_distribution_is_the_truncated_one, 0, CUTS);
-    tcase_add_test(cases, elements_are_quantiles);
-    tcase_add_test(cases, views_and_dtypes);
-    tcase_add_test(cases, rounded_within_the_bounds);
-    tcase_add_test(cases, nothing_to_fill);
-    tcase_add_test(cases, bad_calls_are_sentences);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("init", 0, set_up, tear_down)

@@ -116,7 +116,7 @@ static int count_all(const gd_params *p)
     return gd_params_count(p) + gd_params_buffer_count(p);
 }
 
-START_TEST(names_and_shapes)
+LOOP_TEST(names_and_shapes, LAYERS)
 {
     char text[1024] = "", wanted[1024] = "";
     make(params, _i, _i % 2 ? "a.b" : "");
@@ -137,7 +137,6 @@ START_TEST(names_and_shapes)
                           matrix ? GD_DECAY | (unsigned)(_i == 1 ? GD_MUON : 0) : 0);
     }
 }
-END_TEST
 
 /* ---- Initial values ------------------------------------------------------------------------------- */
 
@@ -160,7 +159,7 @@ static void check_uniform(const gd_tensor *t, double bound)
     ck_assert_double_le(fabs(squares / (double)n - bound * bound / 3), 4 * deviation);
 }
 
-START_TEST(the_initial_values_are_pytorchs)
+TEST(the_initial_values_are_pytorchs)
 {
     const gd_linear_layer linear = gd_make_linear(params, 0, 100, 400, "linear");
     const gd_linear_layer table = gd_make_embedding(params, 500, 20, "table");
@@ -200,10 +199,9 @@ START_TEST(the_initial_values_are_pytorchs)
         for (int k = 0; k < 8; k++) ck_assert(value[k] == (i > 3));
     }
 }
-END_TEST
 
 /* Every kind of gd_init, against the fill that it stands for, in the order in which they were said. */
-START_TEST(each_init_is_its_fill)
+TEST(each_init_is_its_fill)
 {
     static const gd_init inits[] = {{GD_INIT_UNIFORM, -2, 3},       {GD_INIT_NORMAL, 1, 2},
                                     {GD_INIT_FAN, 16, 0},           {GD_INIT_CONSTANT, 7, 0},
@@ -264,7 +262,6 @@ START_TEST(each_init_is_its_fill)
     ck_assert_uint_eq(gd_random_get(ctx).offset, after.offset);
     gd_tensor_free(like);
 }
-END_TEST
 
 /* ---- Against the plain ops -------------------------------------------------------------------- */
 
@@ -372,7 +369,7 @@ static void run(int kind, const layer *l, gd_tensor **x, gd_tensor *y[2])
     }
 }
 
-START_TEST(each_layer_is_its_ops)
+LOOP_TEST(each_layer_is_its_ops, LAYERS)
 {
     const layer l = make(params, _i, "layer");
     finish();
@@ -404,7 +401,6 @@ START_TEST(each_layer_is_its_ops)
     for (int i = 0; i < 6; i++) gd_tensor_free(x[i]);
     gd_tensor_free(u);
 }
-END_TEST
 
 /* ---- What is refused ---------------------------------------------------------------------------- */
 
@@ -416,7 +412,7 @@ static bool is_zero(const layer *l)
 }
 
 /* For each part of a layer: if the group has its name, nothing of the layer is added. */
-START_TEST(repeated_names_add_nothing)
+LOOP_TEST(repeated_names_add_nothing, LAYERS)
 {
     const layer whole = make(params, _i, "layer");
     const int parts = count_all(params);
@@ -449,7 +445,6 @@ START_TEST(repeated_names_add_nothing)
     ck_assert(is_zero(&no_group));
     ck_assert_int_eq(count_all(params), parts);
 }
-END_TEST
 
 static int64_t calls, fails_at;
 
@@ -467,7 +462,7 @@ static void count_release(void *user, void *memory, size_t bytes)
 }
 
 /* Whichever allocation fails: nothing is added; and a group that was not finished can be, later. */
-START_TEST(no_memory_adds_nothing)
+LOOP_TEST(no_memory_adds_nothing, LAYERS)
 {
     fails_at = -1;
     gd_context *c = gd_context_create(&(gd_context_options){
@@ -501,10 +496,9 @@ START_TEST(no_memory_adds_nothing)
     gd_params_free(group);
     gd_context_free(c);
 }
-END_TEST
 
 /* A layer of zeros, as after an error; none at all. */
-START_TEST(layers_that_were_not_made_do_not_run)
+TEST(layers_that_were_not_made_do_not_run)
 {
     const layer zeros = {0};
     gd_tensor *x = input(GD_SHAPE(2, 3, 4)),
@@ -551,9 +545,8 @@ START_TEST(layers_that_were_not_made_do_not_run)
     ck_assert_no_error(ctx);
     gd_tensor_free(x);
 }
-END_TEST
 
-START_TEST(sizes_that_no_layer_has)
+TEST(sizes_that_no_layer_has)
 {
     static const int64_t widths[20] = {1, 1};
     gd_make_mlp(params, 0, 0, widths, "m");
@@ -583,9 +576,8 @@ START_TEST(sizes_that_no_layer_has)
     ck_assert_error(ctx, "group_norm: groups is 0");
     gd_tensor_free(x);
 }
-END_TEST
 
-START_TEST(what_cannot_be_an_initial_value)
+TEST(what_cannot_be_an_initial_value)
 {
     static const struct {
         gd_init init;
@@ -622,22 +614,5 @@ START_TEST(what_cannot_be_an_initial_value)
     ck_assert_error(ctx, "params_truncate: called after gd_params_finish, wanted before");
     ck_assert_int_eq(gd_params_buffer_count(params), 1);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("layers");
-    TCase *tcase = tcase_create("layers");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_loop_test(tcase, names_and_shapes, 0, LAYERS);
-    tcase_add_test(tcase, the_initial_values_are_pytorchs);
-    tcase_add_test(tcase, each_init_is_its_fill);
-    tcase_add_loop_test(tcase, each_layer_is_its_ops, 0, LAYERS);
-    tcase_add_loop_test(tcase, repeated_names_add_nothing, 0, LAYERS);
-    tcase_add_loop_test(tcase, no_memory_adds_nothing, 0, LAYERS);
-    tcase_add_test(tcase, layers_that_were_not_made_do_not_run);
-    tcase_add_test(tcase, sizes_that_no_layer_has);
-    tcase_add_test(tcase, what_cannot_be_an_initial_value);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("layers", 0, set_up, tear_down)

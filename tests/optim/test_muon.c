@@ -25,7 +25,7 @@ static void orthogonalize(gd_context *ctx, gd_dtype dtype, int64_t rows, int64_t
 
 /* The singular values of U are between 0.6 and 1.3: so is |U a| / |a| for any a on the smaller side,
  * and the sum of squares is about the rank. A matrix and its transpose have the same ones. */
-START_TEST(muon_makes_matrices_nearly_orthogonal)
+LOOP_TEST(muon_makes_matrices_nearly_orthogonal, 6)
 {
     static const int64_t shapes[][2] = {{5, 50}, {12, 60}, {60, 12}, {1, 9}, {9, 1}, {40, 32}};
     const int64_t rows = shapes[_i][0], columns = shapes[_i][1];
@@ -54,10 +54,9 @@ START_TEST(muon_makes_matrices_nearly_orthogonal)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The step for a gradient with two equal singular values, however small: U does not depend on its size. */
-START_TEST(no_gradient_is_too_small_for_muon)
+TEST(no_gradient_is_too_small_for_muon)
 {
     gd_context *ctx = test_context(1);
     for (int wide = 0; wide < 2; wide++) {
@@ -81,10 +80,9 @@ START_TEST(no_gradient_is_too_small_for_muon)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
 /* One of 0, or in float64 with squares that vanish, moves nothing. */
-START_TEST(nothing_moves_by_nothing)
+TEST(nothing_moves_by_nothing)
 {
     gd_context *ctx = test_context(1);
     for (int i = 0; i < 2; i++) {
@@ -104,10 +102,9 @@ START_TEST(nothing_moves_by_nothing)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The products are large enough for several threads and tiles. */
-START_TEST(threads_do_not_change_muon)
+LOOP_TEST(threads_do_not_change_muon, 2)
 {
     enum { ROWS = 150, COLUMNS = 301 };
     static double update[2][ROWS * COLUMNS];
@@ -118,16 +115,5 @@ START_TEST(threads_do_not_change_muon)
     }
     ck_assert_mem_eq(update[0], update[1], sizeof update[0]);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("muon");
-    TCase *cases = tcase_create("muon");
-    tcase_add_loop_test(cases, muon_makes_matrices_nearly_orthogonal, 0, 6);
-    tcase_add_loop_test(cases, threads_do_not_change_muon, 0, 2);
-    tcase_add_test(cases, no_gradient_is_too_small_for_muon);
-    tcase_add_test(cases, nothing_moves_by_nothing);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("muon", 0)

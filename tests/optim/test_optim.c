@@ -132,14 +132,13 @@ static void follow(gd_dtype dtype, int variant)
     gd_context_free(ctx);
 }
 
-START_TEST(optimizers_follow_their_formulas)
+LOOP_TEST(optimizers_follow_their_formulas, NAMED + 5)
 {
     follow(GD_FLOAT32, _i);
     follow(GD_FLOAT64, _i);
 }
-END_TEST
 
-START_TEST(the_defaults_of_adamw)
+TEST(the_defaults_of_adamw)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT64);
@@ -155,11 +154,10 @@ START_TEST(the_defaults_of_adamw)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The factors of two parameters are those of two groups with optimizers of their own, whether they
  * are set before the block is laid out or later, and in the order of the block. */
-START_TEST(factors_are_optimizers_of_their_own)
+LOOP_TEST(factors_are_optimizers_of_their_own, 2)
 {
     static const double rates[PARAMETERS] = {1, 3, 1, 0.5, 3};
     static const double decays[PARAMETERS] = {2, 1, 1, 0, 1};
@@ -215,12 +213,11 @@ START_TEST(factors_are_optimizers_of_their_own)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Averages, frozen parameters, resuming ------------------------------------------------ */
 
 /* Also of masters; and a second exchange brings the same bits back. */
-START_TEST(the_average_can_take_the_place_of_the_parameters)
+LOOP_TEST(the_average_can_take_the_place_of_the_parameters, 4)
 {
     const gd_dtype dtype = (gd_dtype)_i;
     gd_context *ctx = test_context(1);
@@ -254,10 +251,9 @@ START_TEST(the_average_can_take_the_place_of_the_parameters)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* A parameter that no longer requires a gradient is left alone, weight decay and all. */
-START_TEST(frozen_parameters_stay)
+TEST(frozen_parameters_stay)
 {
     for (int frozen = 0; frozen < PARAMETERS; frozen++) {
         gd_context *ctx = test_context(1);
@@ -284,18 +280,16 @@ START_TEST(frozen_parameters_stay)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
-START_TEST(what_is_frozen_for_a_while_goes_on_as_alone)
+LOOP_TEST(what_is_frozen_for_a_while_goes_on_as_alone, 4 * OPTIMIZER_KINDS)
 {
     gd_context *ctx = test_context(2);
     ck_assert_frozen_as_alone(ctx, (gd_dtype)(_i % 4), _i / 4);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Adam's first move is lr for any gradient. There are as many different counts as parameters. */
-START_TEST(parameters_are_unfrozen_one_by_one)
+TEST(parameters_are_unfrozen_one_by_one)
 {
     enum { MANY = 150 };
     gd_context *ctx = test_context(1);
@@ -328,10 +322,9 @@ START_TEST(parameters_are_unfrozen_one_by_one)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Six steps, or three, and three more from copies of values and state: the same bits. */
-START_TEST(resuming_repeats)
+LOOP_TEST(resuming_repeats, OPTIMIZER_KINDS)
 {
     double whole[TOTAL], resumed[TOTAL], grads[TOTAL];
     gd_context *ctx = test_context(1);
@@ -367,9 +360,8 @@ START_TEST(resuming_repeats)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(threads_change_nothing)
+TEST(threads_change_nothing)
 {
     enum { N = 100003 };
     static double one[N], three[N];
@@ -399,10 +391,9 @@ START_TEST(threads_change_nothing)
         ck_assert_mem_eq(one, three, sizeof one);
     }
 }
-END_TEST
 
 /* An update between a forward and its backward would give gradients of another function. */
-START_TEST(an_update_before_the_backward_is_noticed)
+TEST(an_update_before_the_backward_is_noticed)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
@@ -419,11 +410,10 @@ START_TEST(an_update_before_the_backward_is_noticed)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Bad calls ---------------------------------------------------------------------------- */
 
-START_TEST(bad_optimizers_are_refused)
+TEST(bad_optimizers_are_refused)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, GD_FLOAT32);
@@ -463,23 +453,5 @@ START_TEST(bad_optimizers_are_refused)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("optim");
-    TCase *cases = tcase_create("optim");
-    tcase_add_loop_test(cases, optimizers_follow_their_formulas, 0, NAMED + 5);
-    tcase_add_test(cases, the_defaults_of_adamw);
-    tcase_add_test(cases, frozen_parameters_stay);
-    tcase_add_loop_test(cases, what_is_frozen_for_a_while_goes_on_as_alone, 0, 4 * OPTIMIZER_KINDS);
-    tcase_add_test(cases, parameters_are_unfrozen_one_by_one);
-    tcase_add_loop_test(cases, factors_are_optimizers_of_their_own, 0, 2);
-    tcase_add_loop_test(cases, the_average_can_take_the_place_of_the_parameters, 0, 4);
-    tcase_add_loop_test(cases, resuming_repeats, 0, OPTIMIZER_KINDS);
-    tcase_add_test(cases, threads_change_nothing);
-    tcase_add_test(cases, an_update_before_the_backward_is_noticed);
-    tcase_add_test(cases, bad_optimizers_are_refused);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("optim", 0)

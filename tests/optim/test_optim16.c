@@ -45,7 +45,7 @@ static void round_all(gd_context *ctx, gd_dtype dtype, double *values, int64_t n
 
 /* ---- What there is ------------------------------------------------------------------------ */
 
-START_TEST(gradients_and_state_are_float32)
+LOOP_TEST(gradients_and_state_are_float32, 2)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
@@ -77,7 +77,6 @@ START_TEST(gradients_and_state_are_float32)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Updates ------------------------------------------------------------------------------ */
 
@@ -90,7 +89,7 @@ static gd_tensor *master_of(const gd_optimizer *optimizer)
 
 /* The master goes where a float32 group goes from the same values and gradients, to the last bit,
  * and the parameters are the master rounded. */
-START_TEST(the_master_is_what_a_float32_group_would_be)
+LOOP_TEST(the_master_is_what_a_float32_group_would_be, 2 * OPTIMIZER_KINDS)
 {
     const gd_dtype dtype = dtypes[_i % 2];
     gd_context *ctx = test_context(1);
@@ -129,11 +128,10 @@ START_TEST(the_master_is_what_a_float32_group_would_be)
     gd_params_free(wide);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* 1 - 100 x 0.0001: every update alone is lost in 16 bits, where neighbours of 1 are 2^-8 and 2^-11
  * away. */
-START_TEST(updates_too_small_for_16_bits_add_up)
+LOOP_TEST(updates_too_small_for_16_bits_add_up, 2)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
@@ -154,10 +152,9 @@ START_TEST(updates_too_small_for_16_bits_add_up)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* What is written to a parameter counts, whatever the master was; the others go on. */
-START_TEST(parameters_may_be_written)
+LOOP_TEST(parameters_may_be_written, 2)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
@@ -191,10 +188,9 @@ START_TEST(parameters_may_be_written)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Six steps, or three, and three more from copies of parameters and state: the same bits. */
-START_TEST(resuming_repeats)
+LOOP_TEST(resuming_repeats, 2 * OPTIMIZER_KINDS)
 {
     gd_context *ctx = test_context(1);
     gd_params *params[2] = {group(ctx, dtypes[_i % 2]), group(ctx, dtypes[_i % 2])};
@@ -229,9 +225,8 @@ START_TEST(resuming_repeats)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(threads_change_nothing)
+LOOP_TEST(threads_change_nothing, 2 * OPTIMIZER_KINDS)
 {
     enum { MANY = 100003 };
     static double values[2][MANY];
@@ -258,11 +253,10 @@ START_TEST(threads_change_nothing)
     }
     ck_assert_mem_eq(values[0], values[1], sizeof values[0]);
 }
-END_TEST
 
 /* ---- Gradients ---------------------------------------------------------------------------- */
 
-START_TEST(scaling_gradients)
+LOOP_TEST(scaling_gradients, 2)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
@@ -284,11 +278,10 @@ START_TEST(scaling_gradients)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The float32 gradients of a group, rounded, are the gradients of two leaves in 16 bits: on the CPU
  * they are computed in float32 and rounded at the end, where one comes alone. */
-START_TEST(every_op_gives_float32_gradients)
+LOOP_TEST(every_op_gives_float32_gradients, 2 * PARAM_USES)
 {
     const gd_dtype dtype = dtypes[_i % 2];
     const int op = _i / 2;
@@ -351,7 +344,6 @@ START_TEST(every_op_gives_float32_gradients)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* 200 batches whose gradients are all the same: in 16 bits the sum would stop growing where a batch
  * is less than half a unit of it. */
@@ -419,7 +411,7 @@ static void weight_gradient(gd_context *ctx, gd_dtype dtype, gd_dtype digits, in
     gd_params_free(params);
 }
 
-START_TEST(gradients_pass_unrounded_through_what_moves_them)
+LOOP_TEST(gradients_pass_unrounded_through_what_moves_them, 2 * (MADE + 1))
 {
     gd_context *ctx = test_context(1);
     const gd_dtype dtype = dtypes[_i % 2];
@@ -429,9 +421,8 @@ START_TEST(gradients_pass_unrounded_through_what_moves_them)
     for (int i = 0; i < 48; i++) ck_assert_double_eq_tol(dw[i], wanted[i], 2e-5);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(many_batches_add_up)
+LOOP_TEST(many_batches_add_up, 2)
 {
     enum { BATCHES = 200 };
     gd_context *ctx = test_context(1);
@@ -456,10 +447,9 @@ START_TEST(many_batches_add_up)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* In 16 bits a loss near 6 would be a multiple of 1/32 or of 1/256. */
-START_TEST(the_loss_is_float32)
+LOOP_TEST(the_loss_is_float32, 2)
 {
     enum { BATCH = 11, VOCAB = 400 };
     gd_context *ctx = test_context(1);
@@ -478,23 +468,5 @@ START_TEST(the_loss_is_float32)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("optim16");
-    TCase *cases = tcase_create("optim16");
-    tcase_add_loop_test(cases, gradients_and_state_are_float32, 0, 2);
-    tcase_add_loop_test(cases, the_master_is_what_a_float32_group_would_be, 0, 2 * OPTIMIZER_KINDS);
-    tcase_add_loop_test(cases, updates_too_small_for_16_bits_add_up, 0, 2);
-    tcase_add_loop_test(cases, parameters_may_be_written, 0, 2);
-    tcase_add_loop_test(cases, resuming_repeats, 0, 2 * OPTIMIZER_KINDS);
-    tcase_add_loop_test(cases, threads_change_nothing, 0, 2 * OPTIMIZER_KINDS);
-    tcase_add_loop_test(cases, scaling_gradients, 0, 2);
-    tcase_add_loop_test(cases, every_op_gives_float32_gradients, 0, 2 * PARAM_USES);
-    tcase_add_loop_test(cases, gradients_pass_unrounded_through_what_moves_them, 0, 2 * (MADE + 1));
-    tcase_add_loop_test(cases, many_batches_add_up, 0, 2);
-    tcase_add_loop_test(cases, the_loss_is_float32, 0, 2);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("optim16", 0)

@@ -4,7 +4,7 @@
 
 /* ---- Groups ------------------------------------------------------------------------------- */
 
-START_TEST(one_block_decayed_first)
+TEST(one_block_decayed_first)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, GD_FLOAT32);
@@ -43,10 +43,9 @@ START_TEST(one_block_decayed_first)
     ck_assert_uint_eq(gd_memory(ctx).current_total, 0);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* A gradient that was cleared counts as zero, even where a new one never comes. */
-START_TEST(cleared_gradients_do_not_come_back)
+TEST(cleared_gradients_do_not_come_back)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, GD_FLOAT64);
@@ -72,9 +71,8 @@ START_TEST(cleared_gradients_do_not_come_back)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(a_group_without_elements)
+TEST(a_group_without_elements)
 {
     gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
@@ -90,11 +88,10 @@ START_TEST(a_group_without_elements)
     gd_params_free(params);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Clipping ----------------------------------------------------------------------------- */
 
-START_TEST(clipping)
+TEST(clipping)
 {
     for (int dtype = GD_FLOAT32; dtype <= GD_FLOAT64; dtype++) {
         gd_context *ctx = test_context(1);
@@ -128,11 +125,10 @@ START_TEST(clipping)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
 /* ---- Bad calls ---------------------------------------------------------------------------- */
 
-START_TEST(bad_groups_are_refused)
+TEST(bad_groups_are_refused)
 {
     gd_context *ctx = test_context(1);
     ck_assert_ptr_null(gd_params_create(ctx, GD_INT32));
@@ -180,17 +176,5 @@ START_TEST(bad_groups_are_refused)
     ck_assert_int_eq(gd_clip_grad_norm(NULL, 1, NULL), GD_ERROR_ARGUMENT);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("params");
-    TCase *cases = tcase_create("params");
-    tcase_add_test(cases, one_block_decayed_first);
-    tcase_add_test(cases, cleared_gradients_do_not_come_back);
-    tcase_add_test(cases, a_group_without_elements);
-    tcase_add_test(cases, clipping);
-    tcase_add_test(cases, bad_groups_are_refused);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("params", 0)

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-START_TEST(rates)
+TEST(rates)
 {
     static const struct {
         gd_schedule schedule;
@@ -48,10 +48,9 @@ START_TEST(rates)
     }
     ck_assert(isnan(gd_schedule_rate(NULL, 0)));
 }
-END_TEST
 
 /* As PyTorch's StepLR(3, 0.5), ExponentialLR(0.9) and OneCycleLR(total_steps=10, pct_start=0.3). */
-START_TEST(rates_of_pytorch)
+TEST(rates_of_pytorch)
 {
     static const double one_cycle[10] = {0.02,
                                          0.26,
@@ -90,10 +89,9 @@ START_TEST(rates_of_pytorch)
     ck_assert_double_eq(gd_schedule_rate(&high, 0), 2);
     ck_assert_double_eq_tol(gd_schedule_rate(&high, 2), 1, 1e-15);
 }
-END_TEST
 
 /* As PyTorch's ReduceLROnPlateau(factor=0.5, patience=2, min_lr=0.1). */
-START_TEST(a_plateau)
+TEST(a_plateau)
 {
     static const double losses[] = {1,  .9, .95, .9, .89995, .8,  .8,  .8,  .8,
                                     .8, .8, .8,  .8, .7,     NAN, .71, .72, .73};
@@ -111,15 +109,5 @@ START_TEST(a_plateau)
     ck_assert_double_eq_tol(gd_plateau_rate(&p, 5), 0.01, 1e-15);
     ck_assert(isnan(gd_plateau_rate(NULL, 1)));
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("schedule");
-    TCase *cases = tcase_create("schedule");
-    tcase_add_test(cases, rates);
-    tcase_add_test(cases, rates_of_pytorch);
-    tcase_add_test(cases, a_plateau);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("schedule", 0)

@@ -93,7 +93,7 @@ static void step_waiting(learner *l, double pull, double max_norm, double rate, 
 
 static const gd_dtype dtypes[4] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
 
-START_TEST(the_weights_are_those_of_one_who_waits)
+LOOP_TEST(the_weights_are_those_of_one_who_waits, 4 * OPTIMIZER_KINDS)
 {
     learner a = make(dtypes[_i % 4], _i / 4), b = make(dtypes[_i % 4], _i / 4);
     for (int i = 0; i < 3 * SLOTS; i++) {
@@ -117,10 +117,9 @@ START_TEST(the_weights_are_those_of_one_who_waits)
     destroy(&a);
     destroy(&b);
 }
-END_TEST
 
 /* Reports that are read late, and all at once, say when each update was made. */
-START_TEST(a_report_has_the_time_of_its_update)
+TEST(a_report_has_the_time_of_its_update)
 {
     const struct timespec nap = {0, 3000000};
     learner l = make(GD_FLOAT32, ADAMW);
@@ -140,9 +139,8 @@ START_TEST(a_report_has_the_time_of_its_update)
     ck_assert_double_le(before - first, whole);
     destroy(&l);
 }
-END_TEST
 
-START_TEST(shares_add_up_to_the_loss_and_its_gradient)
+TEST(shares_add_up_to_the_loss_and_its_gradient)
 {
     learner a = make(GD_FLOAT64, ADAMW), b = make(GD_FLOAT64, ADAMW);
     double left[N], right[N];
@@ -167,11 +165,10 @@ START_TEST(shares_add_up_to_the_loss_and_its_gradient)
     destroy(&a);
     destroy(&b);
 }
-END_TEST
 
 /* ---- Updates that are not made ------------------------------------------------------------- */
 
-START_TEST(nothing_that_is_not_finite_reaches_the_weights)
+LOOP_TEST(nothing_that_is_not_finite_reaches_the_weights, 4 * OPTIMIZER_KINDS)
 {
     const double bad[3] = {NAN, INFINITY, -INFINITY};
     learner l = make(dtypes[_i % 4], _i / 4);
@@ -200,10 +197,9 @@ START_TEST(nothing_that_is_not_finite_reaches_the_weights)
     }
     destroy(&l);
 }
-END_TEST
 
 /* Who never asks still learns that the weights stand still. */
-START_TEST(a_bad_report_is_not_lost)
+TEST(a_bad_report_is_not_lost)
 {
     learner l = make(GD_FLOAT32, ADAMW);
     gd_optimizer_set_rate(l.optimizer, 0.1);
@@ -220,9 +216,8 @@ START_TEST(a_bad_report_is_not_lost)
     ck_assert(!gd_optimizer_report(l.optimizer, true, &r));
     destroy(&l);
 }
-END_TEST
 
-START_TEST(reports_come_once_and_in_order)
+TEST(reports_come_once_and_in_order)
 {
     learner l = make(GD_FLOAT32, ADAMW);
     gd_update_report r;
@@ -241,7 +236,6 @@ START_TEST(reports_come_once_and_in_order)
     }
     destroy(&l);
 }
-END_TEST
 
 /* ---- A device that is behind ---------------------------------------------------------------- */
 
@@ -272,7 +266,7 @@ static learner make_slow(int how_slow)
 }
 
 /* Who asks after each update misses none, however late they come. */
-START_TEST(late_reports_are_not_lost)
+LOOP_TEST(late_reports_are_not_lost, 4)
 {
     enum { STEPS = 100 };
     learner l = make_slow(_i);
@@ -290,10 +284,9 @@ START_TEST(late_reports_are_not_lost)
     if (_i == 0) ck_assert_int_eq(most, SLOTS - 1); /* as far ahead as there are slots */
     destroy(&l);
 }
-END_TEST
 
 /* However late the host hears of it, the weights are those before. */
-START_TEST(a_late_host_finds_the_weights_as_they_were)
+TEST(a_late_host_finds_the_weights_as_they_were)
 {
     learner l = make_slow(0);
     double before[N], after[N];
@@ -319,7 +312,6 @@ START_TEST(a_late_host_finds_the_weights_as_they_were)
     ck_assert_int_eq(gd_optimizer_steps(l.optimizer), 3);
     destroy(&l);
 }
-END_TEST
 
 /* ---- The loss scale ------------------------------------------------------------------------ */
 
@@ -349,7 +341,7 @@ static int64_t factor_of(const learner *l)
     return gd_optimizer_loss_scale(l->optimizer).factor;
 }
 
-START_TEST(the_scale_falls_at_once_and_rises_slowly)
+TEST(the_scale_falls_at_once_and_rises_slowly)
 {
     learner l = make(GD_FLOAT32, ADAMW);
     ck_assert_int_eq(factor_of(&l), 1);
@@ -377,11 +369,10 @@ START_TEST(the_scale_falls_at_once_and_rises_slowly)
     }
     destroy(&l);
 }
-END_TEST
 
 /* A power of two goes in and out again: no bit of the weights, the norm or the loss depends on
  * it, nor on an update that overflowed (in float64 none does) and halved it. */
-START_TEST(a_scale_leaves_no_trace)
+LOOP_TEST(a_scale_leaves_no_trace, 4 * OPTIMIZER_KINDS)
 {
     const gd_dtype dtype = dtypes[_i % 4];
     learner a = make(dtype, _i / 4), b = make(dtype, _i / 4);
@@ -407,11 +398,10 @@ START_TEST(a_scale_leaves_no_trace)
     destroy(&a);
     destroy(&b);
 }
-END_TEST
 
 /* ---- Bad calls ----------------------------------------------------------------------------- */
 
-START_TEST(bad_calls)
+TEST(bad_calls)
 {
     learner l = make(GD_FLOAT32, ADAMW), other = make(GD_FLOAT32, ADAMW);
     gd_update_report r;
@@ -454,24 +444,5 @@ START_TEST(bad_calls)
     destroy(&l);
     destroy(&other);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("updates");
-    TCase *tcase = tcase_create("update");
-    tcase_add_loop_test(tcase, the_weights_are_those_of_one_who_waits, 0, 4 * OPTIMIZER_KINDS);
-    tcase_add_test(tcase, a_report_has_the_time_of_its_update);
-    tcase_add_test(tcase, shares_add_up_to_the_loss_and_its_gradient);
-    tcase_add_loop_test(tcase, nothing_that_is_not_finite_reaches_the_weights, 0,
-                        4 * OPTIMIZER_KINDS);
-    tcase_add_test(tcase, a_bad_report_is_not_lost);
-    tcase_add_test(tcase, reports_come_once_and_in_order);
-    tcase_add_loop_test(tcase, late_reports_are_not_lost, 0, 4);
-    tcase_add_test(tcase, a_late_host_finds_the_weights_as_they_were);
-    tcase_add_test(tcase, the_scale_falls_at_once_and_rises_slowly);
-    tcase_add_loop_test(tcase, a_scale_leaves_no_trace, 0, 4 * OPTIMIZER_KINDS);
-    tcase_add_test(tcase, bad_calls);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("updates", 0)

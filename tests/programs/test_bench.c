@@ -19,7 +19,7 @@ static void prints_json(const char *arguments, int lines, const char *name, cons
     ck_assert(strtod(json_member(output, figure), NULL) > 0);
 }
 
-START_TEST(help_names_benchmarks_and_options)
+TEST(help_names_benchmarks_and_options)
 {
     static const char *const words[] = {
         "  rms_norm ",    "  add_rms_norm ", "  ops ",         "  step ",     "  products ",
@@ -33,9 +33,8 @@ START_TEST(help_names_benchmarks_and_options)
         for (size_t k = 0; k < sizeof words / sizeof *words; k++) program_said(output, words[k]);
     }
 }
-END_TEST
 
-START_TEST(rms_norm)
+TEST(rms_norm)
 {
     program_must(0, "rms_norm --rows 7 --cols 33 --repeats 2 --threads 2", output);
     program_said(output, "rms_norm float32, x [7, 33], weight [33], cpu, 2 threads, median of 2\n");
@@ -45,9 +44,8 @@ START_TEST(rms_norm)
     program_must(0, "rms_norm --rows 1 --cols 1 --repeats 1 --threads 1 --dtype f64", output);
     program_said(output, "rms_norm float64, x [1, 1], ");
 }
-END_TEST
 
-START_TEST(rms_norm_in_json)
+TEST(rms_norm_in_json)
 {
     static const char *const names[] = {"rms_norm_forward", "rms_norm_backward", "copy"};
     program_must(0, "rms_norm --rows 7 --cols 33 --repeats 1 --threads 1 --json", output);
@@ -63,10 +61,9 @@ START_TEST(rms_norm_in_json)
     }
     ck_assert_str_eq(at, "");
 }
-END_TEST
 
 /* A whole step of a small model: a line for each op and pass, whose shares add up. */
-START_TEST(a_step)
+TEST(a_step)
 {
     static const char *const lines[] = {"\nlinear                 forward ",
                                         "\nlinear                 backward ",
@@ -82,9 +79,8 @@ START_TEST(a_step)
     program_must(0, "step --batch 1 --repeats 1 --threads 2 --dtype f16", output);
     program_said(output, "tiny float16, [1, 64] tokens, cpu, 2 threads\n");
 }
-END_TEST
 
-START_TEST(a_step_in_json)
+TEST(a_step_in_json)
 {
     program_must(0, "step --batch 2 --repeats 2 --threads 1 --dtype bf16 --json", output);
     const char *at = output, *end = json_end(at);
@@ -106,9 +102,8 @@ START_TEST(a_step_in_json)
     ck_assert_double_eq_tol(shares, 1, 0.01);
     ck_assert_double_eq(calls, 2 * 2 * 4); /* both passes, two layers, four products in each */
 }
-END_TEST
 
-START_TEST(attention)
+TEST(attention)
 {
     program_must(0, "attention --shape 1x2x40x8 --repeats 1 --threads 1", output);
     program_said(output, "attention_forward  B 1, H 2, T 40, D 8 float32 ");
@@ -116,9 +111,8 @@ START_TEST(attention)
     prints_json("attention --shape 1x1x3x4 --repeats 2 --threads 1 --json", 2, "attention_forward",
                 "ms");
 }
-END_TEST
 
-START_TEST(overhead)
+TEST(overhead)
 {
     static const char *const figures[] = {"tanh not recorded ", "\ntanh forward ",
                                           "\ntanh backward ",   "\ntanh step_end ",
@@ -127,9 +121,8 @@ START_TEST(overhead)
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) program_said(output, figures[i]);
     prints_json("overhead --repeats 1 --threads 1 --json", 9, "tanh not recorded", "ns");
 }
-END_TEST
 
-START_TEST(layers)
+TEST(layers)
 {
     static const char *const names[] = {"nll_loss", "conv1d", "batch_norm_fixed", "index_select"};
     program_must(0, "layers --op mse_loss --repeats 1 --threads 2", output);
@@ -144,9 +137,8 @@ START_TEST(layers)
     prints_json("layers --op one_hot --repeats 1 --threads 2 --json", 1, "one_hot", "forward_us");
     ck_assert_double_eq(strtod(json_member(output, "backward_us"), NULL), 0); /* has none */
 }
-END_TEST
 
-START_TEST(toys)
+TEST(toys)
 {
     if (!test_brief()) {
         program_must(0, "toys --repeats 1 --threads 2", output);
@@ -159,9 +151,8 @@ START_TEST(toys)
     }
     prints_json("toys --repeats 1 --threads 2 --json", 6, "cnn", "us");
 }
-END_TEST
 
-START_TEST(optimizers)
+TEST(optimizers)
 {
     static const char *const figures[] = {"\nsgd ",     "\nadamw ",    "\nrmsprop_centered ",
                                           "\nadagrad ", "\nlion ",     "\nmuon ",
@@ -172,9 +163,8 @@ START_TEST(optimizers)
     prints_json("optimizers --rows 9 --cols 7 --repeats 1 --dtype bf16 --json", 9, "sgd", "ms");
     prints_json("optimizers --rows 9 --cols 7 --repeats 1 --dtype f16 --json", 9, "sgd", "ms");
 }
-END_TEST
 
-START_TEST(every_op)
+TEST(every_op)
 {
     program_must(0, "ops --repeats 1 --threads 1", output);
     const gd_op *op;
@@ -187,14 +177,12 @@ START_TEST(every_op)
         program_said(output, word);
     }
 }
-END_TEST
 
-START_TEST(one_op_in_json)
+TEST(one_op_in_json)
 {
     prints_json("ops --op attention --repeats 3 --threads 1 --json", 2, "attention_forward", "ms");
     ck_assert(json_is(json_member(strchr(output, '\n'), "name"), "attention_backward"));
 }
-END_TEST
 
 static const struct {
     const char *arguments, *message;
@@ -270,14 +258,13 @@ static const struct {
      "gradus-bench: --rows must be a multiple of --heads\n"},
 };
 
-START_TEST(bad_calls_are_named)
+LOOP_TEST(bad_calls_are_named, sizeof bad / sizeof *bad)
 {
     program_must(2, bad[_i].arguments, output);
     ck_assert_int_eq(strncmp(output, bad[_i].message, strlen(bad[_i].message)), 0);
 }
-END_TEST
 
-START_TEST(a_full_disk_is_noticed)
+TEST(a_full_disk_is_noticed)
 {
     FILE *full = fopen("/dev/full", "w");
     if (!full) return; /* not on this system */
@@ -285,35 +272,11 @@ START_TEST(a_full_disk_is_noticed)
     program_must(1, "attention --shape 1x1x3x4 --repeats 1 --threads 1 >/dev/full", output);
     ck_assert_str_eq(output, "gradus-bench: cannot write to stdout: No space left on device\n");
 }
-END_TEST
 
-START_TEST(too_large_is_an_error)
+TEST(too_large_is_an_error)
 {
     program_must(1, "rms_norm --rows 1099511627776 --cols 1099511627776", output);
     program_said(output, "gradus-bench: tensor_create: shape is [1099511627776, 1099511627776]");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-bench")) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("bench");
-    TCase *cases = tcase_create("bench");
-    tcase_add_test(cases, help_names_benchmarks_and_options);
-    tcase_add_test(cases, rms_norm);
-    tcase_add_test(cases, rms_norm_in_json);
-    tcase_add_test(cases, a_step);
-    tcase_add_test(cases, a_step_in_json);
-    tcase_add_test(cases, attention);
-    tcase_add_test(cases, overhead);
-    tcase_add_test(cases, layers);
-    tcase_add_test(cases, toys);
-    tcase_add_test(cases, optimizers);
-    tcase_add_test(cases, every_op);
-    tcase_add_test(cases, one_op_in_json);
-    tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);
-    tcase_add_test(cases, a_full_disk_is_noticed);
-    tcase_add_test(cases, too_large_is_an_error);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-bench"), "bench", 0, NULL, NULL)

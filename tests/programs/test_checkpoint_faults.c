@@ -6,7 +6,7 @@
 #include "needs_jansson.h"
 #include "runs.h"
 
-START_TEST(a_broken_checkpoint_is_passed_over)
+TEST(a_broken_checkpoint_is_passed_over)
 {
     train_well("--data text %s --steps 12 --checkpoint-every 4 --keep 0 --out a");
     shell(
@@ -20,10 +20,9 @@ START_TEST(a_broken_checkpoint_is_passed_over)
     ck_assert(exists("a/step-00000012/tokenizer.json"));
     train_well("--resume a/step-00000012 --out b"); /* the broken one was replaced */
 }
-END_TEST
 
 /* A run whose checkpoints only lack a permission or a disk does not start over. */
-START_TEST(a_run_that_cannot_resume_does_not_start_over)
+TEST(a_run_that_cannot_resume_does_not_start_over)
 {
     train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
     shell("cd '%s/a' && for f in step-*/state.safetensors; do truncate -s 1000 $f; done%s", folder,
@@ -37,10 +36,9 @@ START_TEST(a_run_that_cannot_resume_does_not_start_over)
     shell("cd '%s' && diff -r a before%s", folder, "");
     train_well("--data text %s --steps 2 --resume auto --out b");
 }
-END_TEST
 
 /* The log is not what keeps them apart. */
-START_TEST(two_runs_do_not_share_a_folder)
+TEST(two_runs_do_not_share_a_folder)
 {
     static const char *const second[] = {"--data text %s --resume auto --out a --log /dev/null",
                                          "--resume a --log /dev/null"};
@@ -56,14 +54,13 @@ START_TEST(two_runs_do_not_share_a_folder)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     train_well("--resume a --max-seconds 0.01");
 }
-END_TEST
 
 static bool has_checksums(void)
 {
     return exists("a/step-00000004/checksums.xxh3");
 }
 
-START_TEST(a_flipped_bit_is_noticed)
+TEST(a_flipped_bit_is_noticed)
 {
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
                                         "state.safetensors", "checksums.xxh3"};
@@ -91,9 +88,8 @@ START_TEST(a_flipped_bit_is_noticed)
     train_well("--resume b --steps 9"); /* it was meant */
     program_said(output, "from   b/step-00000008\n");
 }
-END_TEST
 
-START_TEST(a_model_is_not_taken_with_the_state_of_another)
+TEST(a_model_is_not_taken_with_the_state_of_another)
 {
     train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
     shell("cd '%s/a' && cp step-00000004/model.safetensors step-00000008/ && rm -f "
@@ -103,17 +99,15 @@ START_TEST(a_model_is_not_taken_with_the_state_of_another)
         "--resume a/step-00000008",
         "a/step-00000008: model.safetensors is not the one that state.safetensors was saved");
 }
-END_TEST
 
 /* Where a run writes is said on its command line, and not by a file from somewhere. */
-START_TEST(a_checkpoint_names_no_file_to_be_written)
+TEST(a_checkpoint_names_no_file_to_be_written)
 {
     train_well("--data text %s --steps 4 --log mine --out a");
     shell("cd '%s' && cp mine before%s", folder, "");
     train_well("--resume a --steps 5 --out b");
     shell("cd '%s' && cmp mine before && test -s b/log.jsonl%s", folder, "");
 }
-END_TEST
 
 /* Another form of a tensor: its transpose, all in one row, or another dtype. */
 static gd_tensor *other_form(gd_context *ctx, const gd_tensor *t, int form)
@@ -165,7 +159,7 @@ static void set_metadata(const char *name, const char *value)
 }
 
 /* Foreign texts in a checkpoint neither create a file nor control the terminal. */
-START_TEST(foreign_metadata_is_only_read)
+TEST(foreign_metadata_is_only_read)
 {
     static const struct {
         const char *name, *value, *wanted;
@@ -190,10 +184,9 @@ START_TEST(foreign_metadata_is_only_read)
         ck_assert(!strchr(output, 27) && !strchr(output, 7) && !strstr(output, "\xc2\x9b"));
     }
 }
-END_TEST
 
 /* As many elements do not make it a state. */
-START_TEST(a_state_of_another_shape_or_dtype)
+TEST(a_state_of_another_shape_or_dtype)
 {
     static const char *const wanted[] = {"of another shape", "of another shape", "I32", "BF16"};
     train_well("--data text %s --steps 2 --out a");
@@ -207,10 +200,9 @@ START_TEST(a_state_of_another_shape_or_dtype)
         train_badly("--resume copy/step-00000002 --steps 3", words);
     }
 }
-END_TEST
 
 /* What config.json says is compared with the files before memory of that size is asked for. */
-START_TEST(sizes_that_the_files_do_not_have)
+TEST(sizes_that_the_files_do_not_have)
 {
     static const struct {
         const char *change, *wanted;
@@ -234,7 +226,6 @@ START_TEST(sizes_that_the_files_do_not_have)
         }
     }
 }
-END_TEST
 
 static void write_copy(const char *name, const char *text)
 {
@@ -246,7 +237,7 @@ static void write_copy(const char *name, const char *text)
     fclose(file);
 }
 
-START_TEST(hostile_checkpoints_are_named)
+TEST(hostile_checkpoints_are_named)
 {
     static const struct {
         const char *file, *text, *wanted;
@@ -275,10 +266,9 @@ START_TEST(hostile_checkpoints_are_named)
         train_badly("--resume copy/step-00000002", "not a regular file");
     }
 }
-END_TEST
 
 /* It counts where there is no model.safetensors. */
-START_TEST(hostile_indexes_are_named)
+TEST(hostile_indexes_are_named)
 {
     static const char index[] = "model.safetensors.index.json";
     static const struct {
@@ -302,9 +292,8 @@ START_TEST(hostile_indexes_are_named)
     shell("cd '%s' && mkfifo copy/step-00000002/%s", folder, index);
     train_badly(begin, "not a regular file");
 }
-END_TEST
 
-START_TEST(a_disk_that_is_full)
+TEST(a_disk_that_is_full)
 {
     train_well("--data text %s --steps 3 --out a");
     /* ulimit -f: no file may have more than that many blocks of 512 bytes */
@@ -324,9 +313,8 @@ START_TEST(a_disk_that_is_full)
                 "cannot make the folder text/such/folder: Not a dir");
     train_badly("--data text %s --steps 1 --out text", "cannot make the folder text: Not a dir");
 }
-END_TEST
 
-START_TEST(a_disk_that_is_full_ends_a_run_where_asked)
+TEST(a_disk_that_is_full_ends_a_run_where_asked)
 {
     char command[1024], line[512];
     train_well("--data text %s --steps 3 --out a");
@@ -339,10 +327,9 @@ START_TEST(a_disk_that_is_full_ends_a_run_where_asked)
     shell("! grep -q 'step [789]/9' '%s/log'%s", folder, "");
     ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
 }
-END_TEST
 
 /* The folder of the checkpoints is removed, with the one that it is in. */
-START_TEST(a_folder_that_vanishes)
+LOOP_TEST(a_folder_that_vanishes, 2)
 {
     static const char *const more[] = {"", "--on-save-error stop"};
     char line[512];
@@ -371,11 +358,10 @@ START_TEST(a_folder_that_vanishes)
     shell("grep -q 'gradus-train: .*%s' '%s/log'", _i ? "p/a" : "No such file or directory",
           folder);
 }
-END_TEST
 
 /* A token file that becomes shorter: the run ends with an error, after saving its steps if it has a
  * folder. It becomes so before a read or just after one. */
-START_TEST(tokens_that_vanish_end_a_run)
+LOOP_TEST(tokens_that_vanish_end_a_run, 2)
 {
     static const char *const more[] = {"", "--out a"};
     char line[512];
@@ -395,29 +381,6 @@ START_TEST(tokens_that_vanish_end_a_run)
     shell(_i == 0 ? "! grep -q '^saved' '%s/log'%s" : "grep -q '^saved a/step-' '%s/log'%s", folder,
           "");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("faults of checkpoints");
-    TCase *cases = tcase_create("faults");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, a_broken_checkpoint_is_passed_over);
-    tcase_add_test(cases, a_run_that_cannot_resume_does_not_start_over);
-    tcase_add_test(cases, two_runs_do_not_share_a_folder);
-    tcase_add_test(cases, a_flipped_bit_is_noticed);
-    tcase_add_test(cases, a_model_is_not_taken_with_the_state_of_another);
-    tcase_add_test(cases, a_checkpoint_names_no_file_to_be_written);
-    tcase_add_test(cases, foreign_metadata_is_only_read);
-    tcase_add_test(cases, a_state_of_another_shape_or_dtype);
-    tcase_add_test(cases, sizes_that_the_files_do_not_have);
-    tcase_add_test(cases, hostile_checkpoints_are_named);
-    tcase_add_test(cases, hostile_indexes_are_named);
-    tcase_add_test(cases, a_disk_that_is_full);
-    tcase_add_test(cases, a_disk_that_is_full_ends_a_run_where_asked);
-    tcase_add_loop_test(cases, a_folder_that_vanishes, 0, 2);
-    tcase_add_loop_test(cases, tokens_that_vanish_end_a_run, 0, 2);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "faults of checkpoints", 0,
+                  set_up, tear_down)

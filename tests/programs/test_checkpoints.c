@@ -24,7 +24,7 @@ static void assert_same_weights(const char *a, const char *b)
 
 /* ---- Resuming ----------------------------------------------------------------------------- */
 
-START_TEST(a_resumed_run_has_the_same_bits)
+LOOP_TEST(a_resumed_run_has_the_same_bits, 3)
 {
     static const char *const kinds[] = {"", "--dtype f64 --tied", "--recompute --clip 0"};
     char line[256];
@@ -42,10 +42,9 @@ START_TEST(a_resumed_run_has_the_same_bits)
     train_well("--data text %s --steps 3 --resume auto --out new"); /* there is none yet */
     ck_assert(exists("new/step-00000003"));
 }
-END_TEST
 
 /* The text in three pieces, named by the run or again; the state has the names, the model has not. */
-START_TEST(a_run_of_several_files_is_resumed)
+TEST(a_run_of_several_files_is_resumed)
 {
     static const char *const ways[] = {"",
                                        " --data 1 2 3",
@@ -78,7 +77,6 @@ START_TEST(a_run_of_several_files_is_resumed)
     train_badly("--resume a/step-00000008",
                 "the run's --data 1|2|3: the run in a/step-00000008 was trained on another text");
 }
-END_TEST
 
 /* What was measured in these steps (a regular expression), without the time it took. */
 static void assert_same_lines(const char *a, const char *b, const char *steps)
@@ -92,7 +90,7 @@ static void assert_same_lines(const char *a, const char *b, const char *steps)
     ck_assert_msg(system(command) == 0, "%s", command);
 }
 
-START_TEST(a_resumed_run_has_the_same_log)
+TEST(a_resumed_run_has_the_same_log)
 {
     train_well("--data text %s --steps 24 --log-every 1 --out a");
     train_well("--data text %s --steps 24 --log-every 1 --out b --checkpoint-every 8 --keep 0");
@@ -105,11 +103,10 @@ START_TEST(a_resumed_run_has_the_same_log)
     train_badly("--resume auto --out b", "b/log.jsonl was not changed: it is not a log of");
     shell("cd '%s' && cmp text b/log.jsonl%s", folder, "");
 }
-END_TEST
 
 /* A line shows the mean loss since the one before. A run that was stopped between two of them, also
  * by the time, after which it has a line more, goes on with the same means. */
-START_TEST(a_resumed_run_has_the_same_means)
+LOOP_TEST(a_resumed_run_has_the_same_means, 3)
 {
     static const char *const stops[] = {"--steps 8", "--max-seconds 0.000001",
                                         "--checkpoint-every 8 --keep 0"};
@@ -122,9 +119,8 @@ START_TEST(a_resumed_run_has_the_same_means)
     train_well(line);
     assert_same_lines("a", "b", "5|7|10|14|15|20|21|24");
 }
-END_TEST
 
-START_TEST(given_options_override_those_of_the_checkpoint)
+TEST(given_options_override_those_of_the_checkpoint)
 {
     train_well("--data text %s --steps 4 --out a");
     train_well("--resume a/step-00000004 --out a --steps 6 --lr 0.003 --min-lr 0.001");
@@ -138,10 +134,9 @@ START_TEST(given_options_override_those_of_the_checkpoint)
                 "which is not in the vocabulary of the model");
     train_badly("--resume a/step-00000006 --data same", "was trained on another text; --init");
 }
-END_TEST
 
 /* A run's folder means its newest complete checkpoint; a run resumed from it continues there. */
-START_TEST(the_folder_of_a_run_means_its_newest_checkpoint)
+TEST(the_folder_of_a_run_means_its_newest_checkpoint)
 {
     train_well("--data text %s --schedule constant --steps 8 --checkpoint-every 4 --out a");
     train_well("--resume a/ --steps 12 --checkpoint-every 0");
@@ -163,9 +158,8 @@ START_TEST(the_folder_of_a_run_means_its_newest_checkpoint)
     shell("rm '%s'/a/*/config.json%s", folder, "");
     train_badly("--resume a", "--resume a: it has neither a model (config.json) nor a complete");
 }
-END_TEST
 
-START_TEST(runs_do_not_mix)
+TEST(runs_do_not_mix)
 {
     train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
     train_badly("--data text %s --steps 2 --out a",
@@ -182,10 +176,9 @@ START_TEST(runs_do_not_mix)
     train_well("--resume a/step-00000004 --out a --steps 5 --keep 1");
     ck_assert(exists("a/step-00000005"));
 }
-END_TEST
 
 /* --vocab is not needed if the model has it. */
-START_TEST(ids_of_a_model)
+TEST(ids_of_a_model)
 {
     shell("cd '%s' && cp -r '%s/files/llama/grouped' llama", folder, GRADUS_TEST_DIR);
     shell("cd '%s' && head -c 4000 /dev/zero >ids%s", folder, "");
@@ -202,10 +195,9 @@ START_TEST(ids_of_a_model)
     train_badly("--tokens ids --val-data ids --init llama --vocab 25 --context 16",
                 "has 25 different tokens, but the model in llama has only 24");
 }
-END_TEST
 
 /* As transformers writes it again, and with parts that would change what it does. */
-START_TEST(a_tokenizer_that_others_have_written)
+TEST(a_tokenizer_that_others_have_written)
 {
     static const struct {
         const char *change;
@@ -236,11 +228,10 @@ START_TEST(a_tokenizer_that_others_have_written)
         shell("cd '%s' && rm -r changed%s", folder, "");
     }
 }
-END_TEST
 
 /* The run in tests/programs/first_run is of version 0.1.0 and cut words after 64 bytes, which tokenizer.json
  * did not say: it is resumed with those pieces, and its new checkpoints say it. */
-START_TEST(pieces_of_the_first_runs_are_kept)
+TEST(pieces_of_the_first_runs_are_kept)
 {
     shell("cp -r '%s/programs/first_run/.' '%s'", GRADUS_TEST_DIR, folder);
     shell("grep -q 'gradus-train 0.1.0' '%s/step-00000002/state.safetensors'%s", folder, "");
@@ -264,10 +255,9 @@ START_TEST(pieces_of_the_first_runs_are_kept)
     train_badly("--resume new --steps 2",
                 "the vocabulary of the model in new/step-00000001 differs");
 }
-END_TEST
 
 /* The bytes of a text are not ids of a model's own tokenizer. */
-START_TEST(a_text_needs_the_tokenizer_of_the_model)
+TEST(a_text_needs_the_tokenizer_of_the_model)
 {
     static const struct {
         const char *others, *wanted;
@@ -290,9 +280,8 @@ START_TEST(a_text_needs_the_tokenizer_of_the_model)
                 "run/step-00000001 has tokenizer_config.json, but no tok");
     train_badly("--data text --init run --steps 2", "but no tokenizer.json of gradus-train");
 }
-END_TEST
 
-START_TEST(weights_begin_a_new_run)
+TEST(weights_begin_a_new_run)
 {
     train_well("--data text %s --steps 8 --out a");
     train_well("--data same --init a/step-00000008 --steps 2 --context 8 --eval-every 0 --out b "
@@ -312,10 +301,9 @@ START_TEST(weights_begin_a_new_run)
     train_badly("--data text --init text", "--init text: Not a directory");
     train_badly("--data text --init .", "--init .: it has neither a model (config.json) nor");
 }
-END_TEST
 
 /* A model of others (tests/files/llama), of more tokens than the text has. */
-START_TEST(the_weights_of_others_can_be_trained_on)
+LOOP_TEST(the_weights_of_others_can_be_trained_on, 4)
 {
     static const char *const models[] = {"grouped", "tied", "bfloat16", "sharded"};
     char line[512];
@@ -332,10 +320,9 @@ START_TEST(the_weights_of_others_can_be_trained_on)
     train_well("--resume auto --out b --steps 31"); /* eps and theta are in the folder */
     ck_assert_double_lt(strtod(strstr(output, "step 31/31 | loss ") + 18, NULL), 0.8 * first);
 }
-END_TEST
 
 /* A checkpoint keeps the name of the text in JSON, and gives no control characters back. */
-START_TEST(names_that_a_checkpoint_can_keep)
+TEST(names_that_a_checkpoint_can_keep)
 {
     static const char *const bad[][2] = {
         {"a\tb", "a\\x09b"}, {"a\xff", "a\\xff"}, {"\xc2\x85", "\\u0085"}};
@@ -355,10 +342,9 @@ START_TEST(names_that_a_checkpoint_can_keep)
     train_well("--resume auto --out a --steps 2");
     program_said(output, "text   \xc3\xa9 \"\\: ");
 }
-END_TEST
 
 /* A line break is written as U+010A and a space as U+0120, as in GPT-2's vocabulary. */
-START_TEST(the_tokenizer_lies_beside_the_model)
+TEST(the_tokenizer_lies_beside_the_model)
 {
     train_well("--data text %s --steps 1 --out a");
     program_said(text_of("a/step-00000001/tokenizer.json"),
@@ -374,9 +360,8 @@ START_TEST(the_tokenizer_lies_beside_the_model)
     program_said(tokenizer, "\"merges\": [\n      [\"");
     ck_assert_int_eq(count_lines(strstr(tokenizer, "\"merges\"")), 300 - 256 + 3);
 }
-END_TEST
 
-START_TEST(some_are_kept)
+TEST(some_are_kept)
 {
     train_well("--data text %s --steps 1");
     program_said(output, "\nout    none: no checkpoint is saved without --out DIR\n");
@@ -391,10 +376,9 @@ START_TEST(some_are_kept)
     }
     ck_assert(!exists("a/.saving") && !exists("a/.removing"));
 }
-END_TEST
 
 /* Otherwise the disk would have the space of one that is removed only after the run. */
-START_TEST(a_resumed_run_lets_its_checkpoint_go)
+TEST(a_resumed_run_lets_its_checkpoint_go)
 {
     char number[16];
     int status;
@@ -407,7 +391,6 @@ START_TEST(a_resumed_run_lets_its_checkpoint_go)
     kill(child, SIGTERM);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
 }
-END_TEST
 
 /* ---- Stopping ----------------------------------------------------------------------------- */
 
@@ -418,7 +401,7 @@ static void nap(int milliseconds)
 }
 
 /* `timeout` and some schedulers signal a program and then its group: that is one request. */
-START_TEST(signals_save_and_leave)
+LOOP_TEST(signals_save_and_leave, test_brief() ? 3 : 5)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGINT, SIGTERM, SIGHUP};
     int status, number = numbers[_i];
@@ -438,10 +421,9 @@ START_TEST(signals_save_and_leave)
     train_well("--resume auto --out a --max-seconds 0.01"); /* what it saved is whole */
     program_said(output, "from   a/step-");
 }
-END_TEST
 
 /* In the midst of a step that takes longer than anybody waits. */
-START_TEST(a_second_signal_ends_it_at_once)
+TEST(a_second_signal_ends_it_at_once)
 {
     int status;
     pid_t child = begin("--data text --layers 8 --dim 256 --context 512 --batch 1024 --steps 9 "
@@ -455,10 +437,9 @@ START_TEST(a_second_signal_ends_it_at_once)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT, "status 0x%x", status);
 }
-END_TEST
 
 /* SIGKILL at any moment, saving or not; whatever it leaves, the run comes to the same end. */
-START_TEST(killed_again_and_again)
+TEST(killed_again_and_again)
 {
     train_well("--data text %s --steps 60 --checkpoint-every 60 --out whole");
     int status, killed = 0;
@@ -478,10 +459,9 @@ START_TEST(killed_again_and_again)
           folder, folder);
     ck_assert_ptr_null(strstr(output, " is skipped: "));
 }
-END_TEST
 
 /* The steps skipped before the break count towards --skip-nonfinite. */
-START_TEST(skipped_steps_are_counted_across_a_resume)
+TEST(skipped_steps_are_counted_across_a_resume)
 {
     static const char wild[] = " is skipped: ";
     int count = 0;
@@ -494,35 +474,6 @@ START_TEST(skipped_steps_are_counted_across_a_resume)
     for (const char *at = output; (at = strstr(at, wild)); at++) count++;
     ck_assert_int_eq(count, 20);
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("checkpoints");
-    TCase *cases = tcase_create("checkpoints");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3);
-    tcase_add_test(cases, a_run_of_several_files_is_resumed);
-    tcase_add_test(cases, a_resumed_run_has_the_same_log);
-    tcase_add_loop_test(cases, a_resumed_run_has_the_same_means, 0, 3);
-    tcase_add_test(cases, given_options_override_those_of_the_checkpoint);
-    tcase_add_test(cases, the_folder_of_a_run_means_its_newest_checkpoint);
-    tcase_add_test(cases, runs_do_not_mix);
-    tcase_add_test(cases, a_text_needs_the_tokenizer_of_the_model);
-    tcase_add_test(cases, weights_begin_a_new_run);
-    tcase_add_test(cases, ids_of_a_model);
-    tcase_add_test(cases, a_tokenizer_that_others_have_written);
-    tcase_add_test(cases, pieces_of_the_first_runs_are_kept);
-    tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
-    tcase_add_test(cases, names_that_a_checkpoint_can_keep);
-    tcase_add_test(cases, the_tokenizer_lies_beside_the_model);
-    tcase_add_test(cases, some_are_kept);
-    tcase_add_test(cases, a_resumed_run_lets_its_checkpoint_go);
-    tcase_add_loop_test(cases, signals_save_and_leave, 0, test_brief() ? 3 : 5);
-    tcase_add_test(cases, a_second_signal_ends_it_at_once);
-    tcase_add_test(cases, killed_again_and_again);
-    tcase_add_test(cases, skipped_steps_are_counted_across_a_resume);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "checkpoints", 0, set_up,
+                  tear_down)

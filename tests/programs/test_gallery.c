@@ -143,7 +143,7 @@ static int count_elements(const char *xml)
 
 /* ---- Pictures ------------------------------------------------------------------------------- */
 
-START_TEST(a_png_has_its_pixels)
+LOOP_TEST(a_png_has_its_pixels, 5)
 {
     static const int sizes[][2] = {{1, 1}, {1, 9}, {300, 2}, {257, 31}, {65534, 1}};
     const int width = sizes[_i][0], height = sizes[_i][1];
@@ -161,11 +161,10 @@ START_TEST(a_png_has_its_pixels)
     free(png), free(p.pixels), free(pixels);
     remove("gallery-test.png");
 }
-END_TEST
 
 /* What the programs drew, where the tests of the examples ran before: a picture of one grey says
  * nothing, nor does an SVG of a few points. */
-START_TEST(the_pictures_of_the_examples)
+TEST(the_pictures_of_the_examples)
 {
     static const char *const names[] = {"digits.png", "vae.png",   "names.png",     "burgers.png",
                                         "dates.png",  "lora.png",  "spirals.svg",   "contrast.svg",
@@ -194,9 +193,8 @@ START_TEST(the_pictures_of_the_examples)
         free(bytes);
     }
 }
-END_TEST
 
-START_TEST(a_scatter_is_xml)
+TEST(a_scatter_is_xml)
 {
     const float points[] = {0, 0, 1, -1, -2, 2};
     const int32_t labels[] = {0, 9, 11}, ground[] = {0, 1, 2, 3};
@@ -213,7 +211,6 @@ START_TEST(a_scatter_is_xml)
     }
     remove("gallery-test.svg");
 }
-END_TEST
 
 /* ---- MNIST's files -------------------------------------------------------------------------- */
 
@@ -253,7 +250,7 @@ static void tear_down(void)
     remove("gallery-labels");
 }
 
-START_TEST(digits_are_read)
+TEST(digits_are_read)
 {
     const files f = good_files();
     write_files(&f);
@@ -264,7 +261,6 @@ START_TEST(digits_are_read)
     ck_assert(d.labels[0] == 7 && d.labels[1] == 0 && d.labels[2] == 9);
     free_digits(d);
 }
-END_TEST
 
 /* Cut to a size (SIZE_MAX: as it is), and a byte of it changed. */
 static const struct {
@@ -297,7 +293,7 @@ static const struct {
     {SIZE_MAX, SIZE_MAX, 9, true, 10, "label 1 of gallery-labels is 10, more than 9\n"},
 };
 
-START_TEST(bad_files_are_refused)
+LOOP_TEST(bad_files_are_refused, sizeof bad / sizeof *bad)
 {
     files f = good_files();
     (bad[_i].in_labels ? f.labels : f.images)[bad[_i].at] = bad[_i].byte;
@@ -312,10 +308,9 @@ START_TEST(bad_files_are_refused)
     program_said(output, bad[_i].message);
     ck_assert_int_eq(count_lines(output), 2); /* of both pairs, and then nothing */
 }
-END_TEST
 
 /* With fewer digits than a batch nothing would be trained. */
-START_TEST(few_digits_are_refused)
+TEST(few_digits_are_refused)
 {
     const files f = good_files();
     write_files(&f);
@@ -327,22 +322,20 @@ START_TEST(few_digits_are_refused)
     program_said(output, "gallery-images has 3 pictures, wanted a batch of 128 at least\n");
     ck_assert_int_eq(count_lines(output), 2);
 }
-END_TEST
 
 static const char *const programs[] = {"digits", "spirals", "contrast", "vae",
                                        "names",  "burgers", "wgan",     "sines"};
 
 /* Nothing is trained on other data than what was named. */
-START_TEST(other_arguments_are_refused)
+LOOP_TEST(other_arguments_are_refused, sizeof programs / sizeof *programs)
 {
     if (program_missing("the example digits")) return;
     ck_assert_int_eq(program_run_other(programs[_i], "gallery-images", output), 2);
     ck_assert_str_eq(output, _i ? "1 arguments, wanted none\n"
                                 : "1 arguments, wanted none or IMAGES LABELS IMAGES LABELS\n");
 }
-END_TEST
 
-START_TEST(a_picture_that_cannot_be_written_is_named)
+TEST(a_picture_that_cannot_be_written_is_named)
 {
     char folder[] = "/tmp/gradus_gallery_XXXXXX", command[128];
     if (program_missing("the example digits")) return;
@@ -353,9 +346,8 @@ START_TEST(a_picture_that_cannot_be_written_is_named)
     ck_assert_str_eq(output, "spirals.svg cannot be written: Is a directory\n");
     remove_folder(folder);
 }
-END_TEST
 
-START_TEST(missing_files_are_named)
+TEST(missing_files_are_named)
 {
     if (program_missing("the example digits")) return;
     const files f = good_files();
@@ -363,23 +355,5 @@ START_TEST(missing_files_are_named)
     program_must(1, "no-images gallery-labels gallery-images no-labels", output);
     ck_assert_str_eq(output, "no-images cannot be opened\nno-labels cannot be opened\n");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gallery");
-    TCase *pictures = tcase_create("pictures"), *cases = tcase_create("digits");
-    tcase_add_loop_test(pictures, a_png_has_its_pixels, 0, 5);
-    tcase_add_test(pictures, the_pictures_of_the_examples);
-    tcase_add_test(pictures, a_scatter_is_xml);
-    tcase_add_checked_fixture(cases, NULL, tear_down);
-    tcase_add_test(cases, digits_are_read);
-    tcase_add_loop_test(cases, bad_files_are_refused, 0, sizeof bad / sizeof *bad);
-    tcase_add_test(cases, few_digits_are_refused);
-    tcase_add_loop_test(cases, other_arguments_are_refused, 0, sizeof programs / sizeof *programs);
-    tcase_add_test(cases, a_picture_that_cannot_be_written_is_named);
-    tcase_add_test(cases, missing_files_are_named);
-    suite_add_tcase(suite, pictures);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("gallery", 0, NULL, tear_down)

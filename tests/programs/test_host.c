@@ -23,7 +23,7 @@ static void host(int status, const char *command)
 
 /* ---- Streams ------------------------------------------------------------------------------- */
 
-START_TEST(a_closed_stream_is_no_file_of_ours)
+TEST(a_closed_stream_is_no_file_of_ours)
 {
     static const char *const closed[] = {">&-", "2>&-", "<&- >&- 2>&-"};
     for (int i = 0; i < 3; i++) {
@@ -38,9 +38,8 @@ START_TEST(a_closed_stream_is_no_file_of_ours)
         host(0, line);
     }
 }
-END_TEST
 
-START_TEST(a_reader_that_goes_is_like_a_signal)
+TEST(a_reader_that_goes_is_like_a_signal)
 {
     host(0,
          "($T --data text $small --steps 1000000 --log-every 1 --checkpoint-every 100000 --out a;"
@@ -48,18 +47,16 @@ START_TEST(a_reader_that_goes_is_like_a_signal)
     host(0, "test $(cat status) = 1 && ls a/step-*/state.safetensors");
     host(0, "$T --resume a --max-seconds 0.01 >/dev/null");
 }
-END_TEST
 
-START_TEST(what_is_ignored_stays_ignored)
+TEST(what_is_ignored_stays_ignored)
 {
     host(0, "trap '' HUP; $T --data text $small --steps 1000000 --checkpoint-every 5 --keep 1000 "
             "--out a & "
             "until test -e a/step-00000005; do sleep 0.01; done; kill -HUP $!; sleep 0.3; "
             "kill -0 $! && kill -TERM $! && wait $!");
 }
-END_TEST
 
-START_TEST(help_must_arrive)
+TEST(help_must_arrive)
 {
     static const char *const programs[] = {"gradus-train", "gradus-sample", "gradus-eval"};
     for (int i = 0; i < 3; i++) {
@@ -69,7 +66,6 @@ START_TEST(help_must_arrive)
         ck_assert_int_ne(program_run_other(programs[i], "--version >/dev/full", output), 0);
     }
 }
-END_TEST
 
 /* ---- Token files ---------------------------------------------------------------------------- */
 
@@ -85,7 +81,7 @@ static void write_ids(void)
          "perl -e 'print pack(\"v*\", map { $_ * 7 % 200 } 1 .. 6000)' >ids; head -c 400 ids >val");
 }
 
-START_TEST(a_bad_id_is_found_before_the_first_step)
+TEST(a_bad_id_is_found_before_the_first_step)
 {
     write_ids();
     host(0, "printf '\\377\\377' | dd of=ids bs=2 seek=5555 conv=notrunc 2>/dev/null");
@@ -93,10 +89,9 @@ START_TEST(a_bad_id_is_found_before_the_first_step)
     program_said(output, "ids: token 5555 is 65535, wanted less than 256");
     ck_assert_ptr_null(strstr(output, "\nstep "));
 }
-END_TEST
 
 /* Somebody works on the file while the run reads it: what was learned is saved. */
-START_TEST(tokens_that_vanish_end_a_run_that_is_saved)
+LOOP_TEST(tokens_that_vanish_end_a_run_that_is_saved, 5)
 {
     static const char *const ways[] = {"truncate -s 100 ids", "rm ids",
                                        "perl -e 'print chr(255) x 12000' | dd of=ids conv=notrunc",
@@ -120,16 +115,14 @@ START_TEST(tokens_that_vanish_end_a_run_that_is_saved)
     host(0, "$T --resume a --max-seconds 0.01");
     program_said(output, "from   a/step-");
 }
-END_TEST
 
 /* ---- Limits --------------------------------------------------------------------------------- */
 
-START_TEST(absurd_numbers_of_threads)
+TEST(absurd_numbers_of_threads)
 {
     host(0, "OMP_NUM_THREADS=100000 $T --data text --steps 2 --sample-length 9");
     host(2, "$T --data text --steps 2 --threads 100000");
 }
-END_TEST
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { limited = 0 }; /* it takes terabytes for itself */
@@ -140,7 +133,7 @@ enum { limited = 1 };
 /* From too little to load a library to enough: it ends, and says why. Below the size of the program,
  * Linux ends it without a word. 130 is OpenBLAS's own end, by SIGINT and with a message, where there is
  * no room for its threads. */
-START_TEST(little_address_space)
+TEST(little_address_space)
 {
     for (int mebibytes = 20; limited && mebibytes < 600; mebibytes += 60) {
         char line[512];
@@ -154,7 +147,6 @@ START_TEST(little_address_space)
         ck_assert_int_gt((int)strlen(output), 0);
     }
 }
-END_TEST
 
 /* OpenBLAS's data take half of each thread's, CUDA's libraries more than all; jansson would go 2048
  * brackets deep. */
@@ -164,7 +156,7 @@ END_TEST
 #define LITTLE_STACK "ulimit -s 128; "
 #endif
 
-START_TEST(little_stack)
+TEST(little_stack)
 {
     if (!limited) return;
     host(0, LITTLE_STACK "$T --data text $small --steps 2 --vocab 300 --out deep --threads 2");
@@ -187,11 +179,10 @@ START_TEST(little_stack)
         program_said(output, nested[i][1]);
     }
 }
-END_TEST
 
 /* A step that fails although its estimate is below what is free: no message says that both are
  * so. */
-START_TEST(a_dry_run_does_not_contradict_itself)
+TEST(a_dry_run_does_not_contradict_itself)
 {
     bool failed = false;
     for (int mebibytes = 900; limited && mebibytes < 1600; mebibytes += 100) {
@@ -207,25 +198,6 @@ START_TEST(a_dry_run_does_not_contradict_itself)
     }
     ck_assert(failed || !limited);
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("host");
-    TCase *cases = tcase_create("host");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, a_closed_stream_is_no_file_of_ours);
-    tcase_add_test(cases, a_reader_that_goes_is_like_a_signal);
-    tcase_add_test(cases, what_is_ignored_stays_ignored);
-    tcase_add_test(cases, help_must_arrive);
-    tcase_add_test(cases, a_bad_id_is_found_before_the_first_step);
-    tcase_add_loop_test(cases, tokens_that_vanish_end_a_run_that_is_saved, 0, 5);
-    tcase_add_test(cases, absurd_numbers_of_threads);
-    tcase_add_test(cases, little_address_space);
-    tcase_add_test(cases, little_stack);
-    tcase_add_test(cases, a_dry_run_does_not_contradict_itself);
-    tcase_set_timeout(cases, 120); /* 256 threads on two processors, under a sanitizer */
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "host", 120, set_up,
+                  tear_down)

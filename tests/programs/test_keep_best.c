@@ -48,7 +48,7 @@ static void check_best(const char *run, long long best, long long last)
 static const char wild[] = "--data text %s --eval-every 2 --checkpoint-every 5 --keep 1 --lr 0.03 "
                            "--schedule constant --warmup 0 --overfit-one-batch";
 
-START_TEST(the_best_validation_stays)
+TEST(the_best_validation_stays)
 {
     char line[512];
     int validations;
@@ -61,10 +61,9 @@ START_TEST(the_best_validation_stays)
     train_well("--data text --init a/best --steps 0"); /* it is a model like any other */
     program_said(output, "from   a/best\n");
 }
-END_TEST
 
 /* A resumed run knows the best validation so far. */
-START_TEST(a_resumed_run_knows_the_best)
+TEST(a_resumed_run_knows_the_best)
 {
     char line[512];
     int validations;
@@ -80,10 +79,9 @@ START_TEST(a_resumed_run_knows_the_best)
         check_best("b", best, 40);
     }
 }
-END_TEST
 
 /* A signal during a validation ends the run after its step; the resumed run makes up for it. */
-START_TEST(a_validation_that_a_signal_ends_is_made_later)
+TEST(a_validation_that_a_signal_ends_is_made_later)
 {
     static const char run[] =
         "--data text --val-data long %s --eval-every 3 --checkpoint-every 100 "
@@ -118,9 +116,8 @@ START_TEST(a_validation_that_a_signal_ends_is_made_later)
         shell("cd '%s' && rm -r %s", folder, "b");
     }
 }
-END_TEST
 
-START_TEST(without_it_there_is_none)
+TEST(without_it_there_is_none)
 {
     char line[512];
     snprintf(line, sizeof line, "%s --steps 10 --out a", wild);
@@ -128,18 +125,6 @@ START_TEST(without_it_there_is_none)
     ck_assert(!exists("a/best"));
     train_badly("--data text %s --steps 2 --keep-best", "--keep-best needs --out DIR");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("the best checkpoint");
-    TCase *tcase = tcase_create("keep-best");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, the_best_validation_stays);
-    tcase_add_test(tcase, a_resumed_run_knows_the_best);
-    tcase_add_test(tcase, a_validation_that_a_signal_ends_is_made_later);
-    tcase_add_test(tcase, without_it_there_is_none);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "the best checkpoint", 0,
+                  set_up, tear_down)

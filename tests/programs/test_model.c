@@ -112,7 +112,7 @@ static double *gradients(gd_tensor *loss, double *value)
     return all;
 }
 
-START_TEST(fused_products_are_the_single_ones)
+TEST(fused_products_are_the_single_ones)
 {
     double loss, plain;
     set_up_with(0);
@@ -126,9 +126,8 @@ START_TEST(fused_products_are_the_single_ones)
     free(got), free(want);
     tear_down();
 }
-END_TEST
 
-START_TEST(the_loss_is_that_of_the_logits)
+TEST(the_loss_is_that_of_the_logits)
 {
     set_up_with(0);
     gd_no_grad_begin(ctx);
@@ -139,10 +138,9 @@ START_TEST(the_loss_is_that_of_the_logits)
     ck_assert_double_eq_tol(loss, want, 1e-13);
     tear_down();
 }
-END_TEST
 
 /* The parameters: every weight of Hugging Face's once, and each in one piece. */
-START_TEST(products_that_read_the_same_are_one)
+TEST(products_that_read_the_same_are_one)
 {
     int64_t count, elements = 0;
     set_up_with(0);
@@ -158,7 +156,6 @@ START_TEST(products_that_read_the_same_are_one)
     free(weights);
     tear_down();
 }
-END_TEST
 
 static int count_of(const char *text, const char *word)
 {
@@ -175,7 +172,7 @@ static uint64_t taken(uint64_t words)
 
 /* After the embedding, on the weights of attention, and behind the two branches of each layer;
  * nowhere, unless it trains. */
-START_TEST(dropout_where_it_belongs)
+TEST(dropout_where_it_belongs)
 {
     char text[16384] = "";
     set_up_with(0.25);
@@ -199,16 +196,5 @@ START_TEST(dropout_where_it_belongs)
     ck_assert(strstr(next, " dropout(") < strstr(next, " rms_norm("));
     tear_down();
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("model");
-    TCase *cases = tcase_create("model");
-    tcase_add_test(cases, fused_products_are_the_single_ones);
-    tcase_add_test(cases, the_loss_is_that_of_the_logits);
-    tcase_add_test(cases, products_that_read_the_same_are_one);
-    tcase_add_test(cases, dropout_where_it_belongs);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("model", 0)

@@ -30,7 +30,7 @@ static double first(gd_tensor *t)
     return gd_item(gd_slice(gd_reshape(t, GD_SHAPE(gd_tensor_count(t))), 0, 0, 1));
 }
 
-START_TEST(a_field_is_default_zero_or_itself)
+TEST(a_field_is_default_zero_or_itself)
 {
     ck_assert_double_eq(gd_option(0, 0.9), 0.9);
     ck_assert_double_eq(gd_option(0.5, 0.9), 0.5);
@@ -38,9 +38,8 @@ START_TEST(a_field_is_default_zero_or_itself)
     ck_assert_double_eq(gd_option(gd_literal(0), 0.9), 0);
     ck_assert_double_eq(gd_option(gd_literal(-3), 0.9), -3);
 }
-END_TEST
 
-START_TEST(rms_norm_has_an_eps)
+TEST(rms_norm_has_an_eps)
 {
     gd_tensor *zeros = row(0, 0), *x = row(3, 4), *sum;
     const gd_rms_norm_options offset = {.offset = 1}, zero = {.eps = GD_ZERO};
@@ -53,9 +52,8 @@ START_TEST(rms_norm_has_an_eps)
     ck_assert_double_eq(first(gd_rms_norm_with(x, NULL, NULL, &zero)),
                         first(gd_rms_norm(x, NULL, 0)));
 }
-END_TEST
 
-START_TEST(attention_may_have_no_scale)
+TEST(attention_may_have_no_scale)
 {
     gd_tensor *q = gd_reshape(row(5, 1), GD_SHAPE(1, 2, 1, 1));
     gd_tensor *v = gd_reshape(row(1, 3), GD_SHAPE(1, 2, 1, 1));
@@ -65,9 +63,8 @@ START_TEST(attention_may_have_no_scale)
     ck_assert_double_eq(first(gd_attention(q, q, v, NULL)), first(gd_attention(q, q, v, &unit)));
     ck_assert_double_eq(first(gd_attention(q, q, v, NULL)), first(gd_attention(q, q, v, &widest)));
 }
-END_TEST
 
-START_TEST(class_0_may_be_ignored)
+TEST(class_0_may_be_ignored)
 {
     gd_tensor *logits = gd_reshape(row(1, 1), GD_SHAPE(2, 1));
     gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2));
@@ -75,7 +72,6 @@ START_TEST(class_0_may_be_ignored)
     ck_assert_double_eq(gd_item(gd_cross_entropy_with(logits, targets, &none)), 0);
     ck_assert_double_nan(gd_item(gd_cross_entropy_with(logits, targets, &ignore)));
 }
-END_TEST
 
 /* One update of a parameter of 1 by lr 0.1 with gradient 4, after one with gradient 2. */
 static double after_two_updates(const gd_adamw_options *options)
@@ -97,7 +93,7 @@ static double after_two_updates(const gd_adamw_options *options)
     return value;
 }
 
-START_TEST(adamw_may_have_no_momentum)
+TEST(adamw_may_have_no_momentum)
 {
     const double v = (0.001 * 16 + 0.999 * 0.001 * 4) / (1 - 0.999 * 0.999);
     const gd_adamw_options same = {0.9, 0.999, 1e-8, 0}, no_beta1 = {.beta1 = GD_ZERO},
@@ -108,10 +104,9 @@ START_TEST(adamw_may_have_no_momentum)
     ck_assert_double_eq_tol(after_two_updates(&no_beta2),
                             0.9 - 0.1 * (0.1 * 4 + 0.09 * 2) / (1 - 0.81) / 4, 1e-8);
 }
-END_TEST
 
 /* Numbers whose default is 0 may be set to 0, too. */
-START_TEST(images_may_have_zeros)
+TEST(images_may_have_zeros)
 {
     gd_tensor *x = gd_reshape(row(3, 4), GD_SHAPE(1, 1, 1, 2));
     gd_tensor *w = gd_reshape(row(5, 6), GD_SHAPE(1, 1, 1, 2));
@@ -135,9 +130,8 @@ START_TEST(images_may_have_zeros)
     ck_assert_ptr_null(gd_max_pool2d(x, &still));
     ck_assert_error(ctx, "max_pool2d: the kernel has 1 rows and a stride of 0, wanted 1");
 }
-END_TEST
 
-START_TEST(batch_norm_may_have_neither_eps_nor_momentum)
+TEST(batch_norm_may_have_neither_eps_nor_momentum)
 {
     gd_tensor *x = gd_reshape(row(-1, 1), GD_SHAPE(2, 1));
     gd_tensor *mean = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(1)),
@@ -153,9 +147,8 @@ START_TEST(batch_norm_may_have_neither_eps_nor_momentum)
     gd_batch_norm(x, NULL, NULL, &usual);
     ck_assert_double_eq_tol(gd_item(var), 0.9 * 9 + 0.1 * 2, 1e-14);
 }
-END_TEST
 
-START_TEST(the_first_element_can_be_checked_alone)
+TEST(the_first_element_can_be_checked_alone)
 {
     const gd_op *op = gd_find_op(ctx, "exp");
     const gd_gradcheck_options only = {.only_input = "x", .only_element = GD_ZERO};
@@ -165,9 +158,8 @@ START_TEST(the_first_element_can_be_checked_alone)
     ck_assert_int_eq(report.input[0].worst, 0);
     gd_gradcheck_report_free(&report);
 }
-END_TEST
 
-START_TEST(sums_and_means_of_all)
+TEST(sums_and_means_of_all)
 {
     gd_tensor *x = row(3, 5);
     ck_assert_double_eq(gd_item(gd_sum_all(x)), 8);
@@ -175,22 +167,5 @@ START_TEST(sums_and_means_of_all)
     ck_assert_int_eq(gd_tensor_ndim(gd_mean_all(x)), 0);
     ck_assert_ptr_null(gd_sum_all(NULL));
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("options");
-    TCase *tcase = tcase_create("options");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_field_is_default_zero_or_itself);
-    tcase_add_test(tcase, rms_norm_has_an_eps);
-    tcase_add_test(tcase, attention_may_have_no_scale);
-    tcase_add_test(tcase, class_0_may_be_ignored);
-    tcase_add_test(tcase, adamw_may_have_no_momentum);
-    tcase_add_test(tcase, images_may_have_zeros);
-    tcase_add_test(tcase, batch_norm_may_have_neither_eps_nor_momentum);
-    tcase_add_test(tcase, the_first_element_can_be_checked_alone);
-    tcase_add_test(tcase, sums_and_means_of_all);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("options", 0, setup, teardown)

@@ -38,7 +38,7 @@ static const char *const places[] = {".saving", ".removing", "step-00000002", "s
                                      ".replaced.step-00000004"};
 enum { THINGS = sizeof things / sizeof *things, PLACES = sizeof places / sizeof *places };
 
-START_TEST(what_is_in_the_way_stays)
+LOOP_TEST(what_is_in_the_way_stays, THINGS)
 {
     char place[256];
     const char *thing = things[_i];
@@ -65,10 +65,9 @@ START_TEST(what_is_in_the_way_stays)
         }
     }
 }
-END_TEST
 
 /* Names that look like a checkpoint that was put aside, but are none: nothing happens to them. */
-START_TEST(folders_of_others_are_not_repaired)
+TEST(folders_of_others_are_not_repaired)
 {
     static const char *const names[] = {".replaced.",     ".replaced..",        ".replaced...",
                                         ".replaced.mine", ".replaced.step-4",   ".replaced.step-",
@@ -86,10 +85,9 @@ START_TEST(folders_of_others_are_not_repaired)
     }
     ck_assert(exists("a/step-00000006/checksums.xxh3") && !exists("a/step-00000004"));
 }
-END_TEST
 
 /* Files and folders of the user's in checkpoints that are replaced or removed. */
-START_TEST(what_is_not_the_run_s_own_stays)
+TEST(what_is_not_the_run_s_own_stays)
 {
     train_well(begin_a);
     shell("cd '%s/a/step-00000002' && echo 1 >notes && mkdir sub && echo 2 >sub/x && touch "
@@ -113,10 +111,9 @@ START_TEST(what_is_not_the_run_s_own_stays)
           "step-00000004.rest step-00000008'%s",
           folder, "");
 }
-END_TEST
 
 /* Of a checkpoint that is replaced, and of a log whose last lines are put aside. */
-START_TEST(permissions_stay)
+TEST(permissions_stay)
 {
     umask(022);
     train_well(begin_a);
@@ -128,9 +125,8 @@ START_TEST(permissions_stay)
           "step-00000004/config.json log.jsonl log.jsonl.old | xargs)\" = '700 600 644 600 600'%s",
           folder, "");
 }
-END_TEST
 
-START_TEST(the_link_to_the_best_is_the_run_s_own)
+TEST(the_link_to_the_best_is_the_run_s_own)
 {
     static const char *const rows[] = {"mkdir a/best", "touch a/best", "mkdir a/.best"};
     for (int i = 0; i < 3; i++) {
@@ -145,11 +141,10 @@ START_TEST(the_link_to_the_best_is_the_run_s_own)
     train_well("--data text %s --steps 7 --keep-best --out a");
     shell("cd '%s' && test $(readlink a/best) = step-00000007 && test -s text%s", folder, "");
 }
-END_TEST
 
 /* ---- The log -------------------------------------------------------------------------------- */
 
-START_TEST(the_log_is_a_file_of_the_folder)
+TEST(the_log_is_a_file_of_the_folder)
 {
     static const struct {
         const char *thing, *words;
@@ -178,12 +173,11 @@ START_TEST(the_log_is_a_file_of_the_folder)
     train_well("--data text %s --steps 2 --log named"); /* the user has named it */
     shell("cd '%s' && test -L named && test -s target%s", folder, "");
 }
-END_TEST
 
 /* ---- Reading -------------------------------------------------------------------------------- */
 
 /* Only what the user names may be a link. Going on from an older one would overwrite steps. */
-START_TEST(a_linked_checkpoint_is_not_taken)
+TEST(a_linked_checkpoint_is_not_taken)
 {
     train_well(begin_a);
     shell("cd '%s' && mkdir far && mv a/step-00000004 far && ln -s ../far/step-00000004 a/%s",
@@ -202,7 +196,6 @@ START_TEST(a_linked_checkpoint_is_not_taken)
                 "cannot read config.json in a/step-00000006: it is a link");
     train_well("--data text --init a/step-00000006 --steps 0"); /* as Hugging Face's cache has */
 }
-END_TEST
 
 /* ---- Locks ---------------------------------------------------------------------------------- */
 
@@ -220,7 +213,7 @@ static void lock_reading(const char *name, int *file)
         ck_assert_int_eq(fcntl(*file, F_SETLK, &all), 0);
 }
 
-START_TEST(a_reader_keeps_no_run_out)
+TEST(a_reader_keeps_no_run_out)
 {
     int files[3];
     train_well(begin_a);
@@ -236,9 +229,8 @@ START_TEST(a_reader_keeps_no_run_out)
     shell("cd '%s' && rm a/.lock && mkfifo a/.lock%s", folder, "");
     train_badly(go_on, "--out a: cannot lock .lock in it: it is not a regular file");
 }
-END_TEST
 
-START_TEST(a_lock_can_only_be_opened_by_who_may_write)
+TEST(a_lock_can_only_be_opened_by_who_may_write)
 {
     static const struct {
         const char *folder, *lock;
@@ -256,7 +248,6 @@ START_TEST(a_lock_can_only_be_opened_by_who_may_write)
         ck_assert_int_eq(waitpid(child, &status, 0), child);
     }
 }
-END_TEST
 
 /* ---- While others move it ------------------------------------------------------------------- */
 
@@ -269,7 +260,7 @@ static void stop_well(pid_t child)
 }
 
 /* The run has the folder, and not the name: by that another run could make one of its own. */
-START_TEST(a_folder_that_is_moved_is_saved_to)
+LOOP_TEST(a_folder_that_is_moved_is_saved_to, 2)
 {
     static const char *const processes[] = {"", "--processes 2 --accumulate 2"};
     char line[256];
@@ -293,10 +284,9 @@ START_TEST(a_folder_that_is_moved_is_saved_to)
     train_well("--resume auto --out q/a --steps 1");
     program_said(output, "from   q/a/step-");
 }
-END_TEST
 
 /* Where the folder was, another run begins: what looks for the first by its name would find that. */
-START_TEST(the_name_of_a_folder_that_was_moved_is_of_one_run)
+TEST(the_name_of_a_folder_that_was_moved_is_of_one_run)
 {
     static const char arguments[] =
         "--data text %s --steps 1000000 --checkpoint-every 5 --keep 0 --resume auto --out a";
@@ -319,9 +309,8 @@ START_TEST(the_name_of_a_folder_that_was_moved_is_of_one_run)
     stop_well(second);
     train_well("--resume auto --out b --steps 1");
 }
-END_TEST
 
-START_TEST(what_a_killed_run_has_left_goes)
+TEST(what_a_killed_run_has_left_goes)
 {
     train_well("--data text %s --steps 6 --checkpoint-every 2 --keep 0 --out a");
     shell("cd '%s/a' && cp -r step-00000002 .saving && cp -r step-00000002 .removing && "
@@ -334,11 +323,10 @@ START_TEST(what_a_killed_run_has_left_goes)
     train_well("--resume a/step-00000006 --steps 6 --keep 1 --out c"); /* a is not its own */
     ck_assert(exists("a/step-00000004") && exists("a/step-00000006"));
 }
-END_TEST
 
 /* ---- While others write --------------------------------------------------------------------- */
 
-START_TEST(a_model_is_read_while_a_run_removes_it)
+TEST(a_model_is_read_while_a_run_removes_it)
 {
     enum { TIMES = 15 };
     int status;
@@ -362,27 +350,6 @@ START_TEST(a_model_is_read_while_a_run_removes_it)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("the folder of a run");
-    TCase *cases = tcase_create("folder");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, what_is_in_the_way_stays, 0, THINGS);
-    tcase_add_test(cases, folders_of_others_are_not_repaired);
-    tcase_add_test(cases, what_is_not_the_run_s_own_stays);
-    tcase_add_test(cases, permissions_stay);
-    tcase_add_test(cases, the_link_to_the_best_is_the_run_s_own);
-    tcase_add_test(cases, the_log_is_a_file_of_the_folder);
-    tcase_add_test(cases, a_linked_checkpoint_is_not_taken);
-    tcase_add_test(cases, a_reader_keeps_no_run_out);
-    tcase_add_test(cases, a_lock_can_only_be_opened_by_who_may_write);
-    tcase_add_loop_test(cases, a_folder_that_is_moved_is_saved_to, 0, 2);
-    tcase_add_test(cases, the_name_of_a_folder_that_was_moved_is_of_one_run);
-    tcase_add_test(cases, what_a_killed_run_has_left_goes);
-    tcase_add_test(cases, a_model_is_read_while_a_run_removes_it);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "the folder of a run", 0,
+                  set_up, tear_down)

@@ -45,7 +45,7 @@ static char *stream_out(const char *bytes, const char *stop)
     return stream_cut(bytes, stop, 0);
 }
 
-START_TEST(a_text_does_not_begin_within_a_character)
+TEST(a_text_does_not_begin_within_a_character)
 {
     ck_assert_str_eq(stream_cut("\xb8\xad\xe6\x96\x87 ok", NULL, 3), "\xe6\x96\x87| |o|k|");
     ck_assert_str_eq(stream_cut("a\x80"
@@ -55,9 +55,8 @@ START_TEST(a_text_does_not_begin_within_a_character)
     ck_assert_str_eq(stream_cut("\x80\x80\x80\x80\x80z", NULL, 3), "\x80|\x80|z|");
     ck_assert_str_eq(stream_cut("\xad", NULL, 3), "");
 }
-END_TEST
 
-START_TEST(characters_are_written_whole)
+TEST(characters_are_written_whole)
 {
     ck_assert_str_eq(stream_out("abc", NULL), "a|b|c|");
     ck_assert_str_eq(stream_out("a\xc3\xa9z", NULL), "a|\xc3\xa9|z|");
@@ -67,9 +66,8 @@ START_TEST(characters_are_written_whole)
     ck_assert_str_eq(stream_out("\x80\xff", NULL), "\x80|\xff|");     /* none at all */
     ck_assert_str_eq(stream_out("a\xf0\x9f", NULL), "a|\xf0\x9f|");
 }
-END_TEST
 
-START_TEST(nothing_follows_the_stop_text)
+TEST(nothing_follows_the_stop_text)
 {
     ck_assert_str_eq(stream_out("one END two", "END"), "o|n|e| |");
     ck_assert_str_eq(stream_out("ENEND", "END"), "EN|");
@@ -79,7 +77,6 @@ START_TEST(nothing_follows_the_stop_text)
     ck_assert_str_eq(stream_out("x\xc3\xa9y", "\xc3\xa9"), "x|");
     ck_assert_str_eq(stream_out("a\x80z", "ab"), "a\x80|z|"); /* no character of two bytes */
 }
-END_TEST
 
 /* ---- Keys and values ---------------------------------------------------------------------- */
 
@@ -116,7 +113,7 @@ static void compare(decoder *decoder, model *m, int64_t from, int64_t to, double
         ck_assert_double_eq_tol(quick[v], whole[(to - 1) * VOCAB + v], tolerance);
 }
 
-START_TEST(what_is_kept_is_what_would_be_computed)
+LOOP_TEST(what_is_kept_is_what_would_be_computed, 3)
 {
     const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16};
     const double tolerances[] = {2e-5, 1e-6, 0.1}; /* the logits are float32 */
@@ -138,10 +135,9 @@ START_TEST(what_is_kept_is_what_would_be_computed)
     model_free(&m);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Several draws in a row give what reading and drawing one by one would. */
-START_TEST(tokens_that_follow_each_other_are_the_same)
+LOOP_TEST(tokens_that_follow_each_other_are_the_same, 2)
 {
     const draw_options o = {.temperature = _i ? 0.7 : 0};
     gd_context *ctx = gd_context_create(NULL);
@@ -180,7 +176,6 @@ START_TEST(tokens_that_follow_each_other_are_the_same)
     model_free(&m);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Drawing ------------------------------------------------------------------------------ */
 
@@ -200,7 +195,7 @@ static void draw(model *m, const sample_options *options, int drawn[VOCAB])
     }
 }
 
-START_TEST(only_the_likeliest_are_drawn)
+TEST(only_the_likeliest_are_drawn)
 {
     gd_context *ctx = gd_context_create(NULL);
     model m;
@@ -250,7 +245,6 @@ START_TEST(only_the_likeliest_are_drawn)
     model_free(&m);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The same by sorting all tokens. */
 typedef struct place {
@@ -289,7 +283,7 @@ static int32_t draw_sorted(const draw_options *o, const float *logits, int count
     return id;
 }
 
-START_TEST(draws_are_those_from_sorted_tokens)
+TEST(draws_are_those_from_sorted_tokens)
 {
     static const int counts[] = {1, 2, 63, 130, 5001};
     static const int64_t ks[] = {0, 0, 1, 2, 40, 6000};
@@ -322,10 +316,9 @@ START_TEST(draws_are_those_from_sorted_tokens)
     }
     ck_assert_int_gt(drawn, 2500);
 }
-END_TEST
 
 /* Just before and after the places where another token begins. */
-START_TEST(no_rounding_decides_a_draw)
+TEST(no_rounding_decides_a_draw)
 {
     enum { COUNT = 3000 };
     static float logits[COUNT];
@@ -348,9 +341,8 @@ START_TEST(no_rounding_decides_a_draw)
     }
     draw_scratch_free(&scratch);
 }
-END_TEST
 
-START_TEST(a_logit_that_is_not_finite_is_found)
+TEST(a_logit_that_is_not_finite_is_found)
 {
     float logits[100];
     for (int v = 0; v < 100; v++) logits[v] = v % 2 ? -3e38f : 3e38f;
@@ -360,21 +352,5 @@ START_TEST(a_logit_that_is_not_finite_is_found)
         ck_assert_int_eq(draw_find_nonfinite(logits, 100), v);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sample");
-    TCase *cases = tcase_create("sample");
-    tcase_add_test(cases, a_text_does_not_begin_within_a_character);
-    tcase_add_test(cases, characters_are_written_whole);
-    tcase_add_test(cases, nothing_follows_the_stop_text);
-    tcase_add_loop_test(cases, what_is_kept_is_what_would_be_computed, 0, 3);
-    tcase_add_loop_test(cases, tokens_that_follow_each_other_are_the_same, 0, 2);
-    tcase_add_test(cases, only_the_likeliest_are_drawn);
-    tcase_add_test(cases, draws_are_those_from_sorted_tokens);
-    tcase_add_test(cases, no_rounding_decides_a_draw);
-    tcase_add_test(cases, a_logit_that_is_not_finite_is_found);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("sample", 0)

@@ -89,7 +89,7 @@ static int64_t count_ids(const tokenizer *t, const char *text)
 
 /* 22 times U+65E5, of which the merges make one token each: 66 bytes. Cut after 64 bytes, the last
  * character is one byte and two. */
-START_TEST(each_form_says_where_words_end)
+TEST(each_form_says_where_words_end)
 {
     char text[22 * 3 + 1] = "";
     for (int i = 0; i < 22; i++) strcat(text, "\xe6\x97\xa5");
@@ -107,7 +107,6 @@ START_TEST(each_form_says_where_words_end)
         tokenizer_free(&t);
     }
 }
-END_TEST
 
 /* ---- What is not a tokenizer ---------------------------------------------------------------- */
 
@@ -136,7 +135,7 @@ static const struct {
     {", \"ab\": 256,", "[\"a\", \"b\"]", false},
 };
 
-START_TEST(pieces_must_be_those_of_the_merges)
+LOOP_TEST(pieces_must_be_those_of_the_merges, sizeof pieces / sizeof *pieces)
 {
     tokenizer t;
     write_pieces(TOKENIZER_CHARACTERS, pieces[_i].entries, pieces[_i].merges);
@@ -146,10 +145,9 @@ START_TEST(pieces_must_be_those_of_the_merges)
         ck_assert_ptr_nonnull(strstr(gd_error(ctx), "is not a tokenizer of this"));
     tokenizer_free(&t);
 }
-END_TEST
 
 /* Parts of the file in other places, twice, or missing. */
-START_TEST(parts_have_their_places)
+TEST(parts_have_their_places)
 {
     static const char *const wholes[][2] = {
         {"\"version\": \"1.0\", ", "\"added_tokens\": [], "},
@@ -177,7 +175,6 @@ START_TEST(parts_have_their_places)
         tokenizer_free(&t);
     }
 }
-END_TEST
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
@@ -203,7 +200,7 @@ static void count_free(void *memory)
 
 /* 18508 pieces: all pairs and triples of letters, 695 kB of text; jansson holds one at a time.
  * Of a hostile file, too. */
-START_TEST(a_file_takes_little_memory)
+TEST(a_file_takes_little_memory)
 {
     enum { LETTERS = 26, LIMIT = 1 << 15 };
     json_set_alloc_funcs(count_malloc, count_free);
@@ -243,21 +240,8 @@ START_TEST(a_file_takes_little_memory)
         ck_assert_msg(held == 0 && most < 64 * LIMIT, "jansson held %zu bytes", most);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("tokenizer.json");
-    TCase *cases = tcase_create("tokenizer");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, each_form_says_where_words_end);
-    tcase_add_loop_test(cases, pieces_must_be_those_of_the_merges, 0,
-                        sizeof pieces / sizeof *pieces);
-    tcase_add_test(cases, parts_have_their_places);
-    tcase_add_test(cases, a_file_takes_little_memory);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("tokenizer.json", 0, set_up, tear_down)
 
 #else
 

@@ -35,7 +35,7 @@ static void assert_round_trip(const bpe *b, const uint8_t *text, int64_t length)
     free(ids);
 }
 
-START_TEST(any_bytes_come_back)
+TEST(any_bytes_come_back)
 {
     uint8_t noise[5000];
     uint32_t state = 1;
@@ -57,10 +57,9 @@ START_TEST(any_bytes_come_back)
     }
     bpe_free(&b);
 }
-END_TEST
 
 /* By hand. */
-START_TEST(the_most_frequent_pair_is_merged_first)
+TEST(the_most_frequent_pair_is_merged_first)
 {
     bpe b;
     const char *text = " abab abab abcd";
@@ -82,7 +81,6 @@ START_TEST(the_most_frequent_pair_is_merged_first)
     bpe_free(&b);
     bpe_free(&same);
 }
-END_TEST
 
 enum { TEXT = 6000, MOST = 420 };
 
@@ -112,7 +110,7 @@ static bool next_merge(const int32_t *token, const bool *begins, int count, cons
     return most > 1;
 }
 
-START_TEST(merges_are_those_of_a_fresh_count)
+LOOP_TEST(merges_are_those_of_a_fresh_count, 3)
 {
     static uint8_t text[TEXT];
     static int32_t token[TEXT];
@@ -143,9 +141,8 @@ START_TEST(merges_are_those_of_a_fresh_count)
     ck_assert_int_eq(b.vocab, tokens);
     bpe_free(&b);
 }
-END_TEST
 
-START_TEST(training_stops_where_nothing_repeats)
+TEST(training_stops_where_nothing_repeats)
 {
     bpe b;
     ck_assert(bpe_train(&b, (const uint8_t *)"abcdefg", 7, 1000));
@@ -155,9 +152,8 @@ START_TEST(training_stops_where_nothing_repeats)
     ck_assert(bpe_train(&b, NULL, 0, 256));
     bpe_free(&b);
 }
-END_TEST
 
-START_TEST(merges_that_cannot_be_are_refused)
+TEST(merges_that_cannot_be_are_refused)
 {
     bpe b;
     ck_assert(bpe_begin(&b, 259));
@@ -176,9 +172,8 @@ START_TEST(merges_that_cannot_be_are_refused)
     ck_assert(bpe_add(&b, 257, 256) && !bpe_add(&b, 256, 257)); /* the same bytes */
     bpe_free(&b);
 }
-END_TEST
 
-START_TEST(words_are_cut_as_documented)
+TEST(words_are_cut_as_documented)
 {
     static const struct {
         const char *text;
@@ -193,10 +188,9 @@ START_TEST(words_are_cut_as_documented)
                       (long long)length, (long long)rows[i].length);
     }
 }
-END_TEST
 
 /* After 64 characters, or as the first runs did after 64 bytes; a space before is not counted. */
-START_TEST(words_have_64_characters_at_most)
+TEST(words_have_64_characters_at_most)
 {
     static const struct {
         const char *character;
@@ -234,7 +228,6 @@ START_TEST(words_have_64_characters_at_most)
     /* The text may end within a character. */
     ck_assert_int_eq(bpe_word((const uint8_t *)"\xe6\x97\xa5", 2, false), 2);
 }
-END_TEST
 
 /* ---- Token files -------------------------------------------------------------------------- */
 
@@ -262,7 +255,7 @@ static size_t llmc(unsigned char *bytes, int32_t magic, int32_t version, int32_t
     return 1024 + id_bytes;
 }
 
-START_TEST(a_name_may_look_like_a_pattern)
+TEST(a_name_may_look_like_a_pattern)
 {
     char name[sizeof file_path + 4], message[TOKENS_MESSAGE];
     token_source source;
@@ -274,9 +267,8 @@ START_TEST(a_name_may_look_like_a_pattern)
     tokens_close(&source);
     unlink(name);
 }
-END_TEST
 
-START_TEST(both_kinds_are_read)
+TEST(both_kinds_are_read)
 {
     unsigned char bytes[2048];
     char message[TOKENS_MESSAGE];
@@ -296,7 +288,6 @@ START_TEST(both_kinds_are_read)
         unlink(file_path);
     }
 }
-END_TEST
 
 /* An .npy file with this dictionary, and 3 ids; `version` 1 to 3. */
 static size_t npy(unsigned char *bytes, int version, const char *header, int width)
@@ -333,7 +324,7 @@ static void assert_opens(const unsigned char *bytes, size_t size, int width, int
     unlink(file_path);
 }
 
-START_TEST(arrays_of_numpy_are_read)
+TEST(arrays_of_numpy_are_read)
 {
     static const struct {
         const char *descr, *order, *shape;
@@ -386,10 +377,9 @@ START_TEST(arrays_of_numpy_are_read)
     unsigned char bytes[64] = "";
     assert_opens(bytes, npy(bytes, 1, "{}", 2), 0, 9, "its dtype is ,", 0);
 }
-END_TEST
 
 /* Nothing in a file without a header says how wide its ids are. */
-START_TEST(ids_without_a_header_have_a_width)
+TEST(ids_without_a_header_have_a_width)
 {
     enum { IDS = 100000 };
     static unsigned char bytes[8 * IDS];
@@ -421,9 +411,8 @@ START_TEST(ids_without_a_header_have_a_width)
     const uint32_t wide[3] = {1, 4000000000, 2};
     assert_opens((const unsigned char *)wide, sizeof wide, 4, 1 << 20, NULL, 4000000000);
 }
-END_TEST
 
-START_TEST(other_files_are_named)
+TEST(other_files_are_named)
 {
     static const struct {
         const char *begin, *refusal;
@@ -439,9 +428,8 @@ START_TEST(other_files_are_named)
         assert_opens(bytes, sizeof bytes, 0, 9, rows[i].refusal, 0);
     }
 }
-END_TEST
 
-START_TEST(what_is_no_token_file_is_refused)
+TEST(what_is_no_token_file_is_refused)
 {
     unsigned char bytes[2048];
     char message[TOKENS_MESSAGE];
@@ -476,7 +464,6 @@ START_TEST(what_is_no_token_file_is_refused)
     ck_assert(!tokens_open(&source, file_path, 0, 9, message));
     unlink(file_path);
 }
-END_TEST
 
 /* ---- The order of windows ------------------------------------------------------------------ */
 
@@ -501,7 +488,7 @@ static dataset counted(void)
     return data;
 }
 
-START_TEST(an_epoch_takes_every_window_once)
+TEST(an_epoch_takes_every_window_once)
 {
     dataset data = counted();
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
@@ -533,26 +520,5 @@ START_TEST(an_epoch_takes_every_window_once)
     gd_context_free(ctx);
     free(data.train.shard);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("data of gradus-train");
-    TCase *tcase = tcase_create("data");
-    tcase_add_test(tcase, any_bytes_come_back);
-    tcase_add_test(tcase, the_most_frequent_pair_is_merged_first);
-    tcase_add_loop_test(tcase, merges_are_those_of_a_fresh_count, 0, 3);
-    tcase_add_test(tcase, training_stops_where_nothing_repeats);
-    tcase_add_test(tcase, merges_that_cannot_be_are_refused);
-    tcase_add_test(tcase, words_are_cut_as_documented);
-    tcase_add_test(tcase, words_have_64_characters_at_most);
-    tcase_add_test(tcase, a_name_may_look_like_a_pattern);
-    tcase_add_test(tcase, both_kinds_are_read);
-    tcase_add_test(tcase, arrays_of_numpy_are_read);
-    tcase_add_test(tcase, ids_without_a_header_have_a_width);
-    tcase_add_test(tcase, other_files_are_named);
-    tcase_add_test(tcase, what_is_no_token_file_is_refused);
-    tcase_add_test(tcase, an_epoch_takes_every_window_once);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("data of gradus-train", 0)

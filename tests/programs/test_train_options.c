@@ -79,7 +79,7 @@ static void run(const char *more, char *to)
 
 /* ---- The configuration file ---------------------------------------------------------------- */
 
-START_TEST(a_file_says_what_the_command_line_does_not)
+TEST(a_file_says_what_the_command_line_does_not)
 {
     char config[512], arguments[512];
     snprintf(config, sizeof config,
@@ -96,10 +96,9 @@ START_TEST(a_file_says_what_the_command_line_does_not)
     program_said(output, "step 3/3 ");
     ck_assert_ptr_null(strstr(output, " tied output"));
 }
-END_TEST
 
 /* As in a file that once was Python. */
-START_TEST(values_may_be_quoted_and_commented)
+TEST(values_may_be_quoted_and_commented)
 {
     static const char *const rows[] = {"'%s'", "\"%s\" # here", "%s # here", "\t'%s'\t#'", "%s"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -115,7 +114,6 @@ START_TEST(values_may_be_quoted_and_commented)
         program_said(output, " tied output");
     }
 }
-END_TEST
 
 static const struct {
     const char *text, *message;
@@ -138,7 +136,7 @@ static const struct {
     {"= 3", ":1: \"= 3\" is not of the form option = value"},
 };
 
-START_TEST(bad_files_are_named)
+LOOP_TEST(bad_files_are_named, sizeof bad / sizeof *bad)
 {
     char arguments[256];
     write_file("config", bad[_i].text, strlen(bad[_i].text));
@@ -149,11 +147,10 @@ START_TEST(bad_files_are_named)
     program_must(2, arguments, output);
     program_said(output, "it contains a NUL byte");
 }
-END_TEST
 
 /* ---- Files that are none ------------------------------------------------------------------- */
 
-START_TEST(devices_are_refused_at_once)
+TEST(devices_are_refused_at_once)
 {
     static const struct {
         const char *arguments, *message;
@@ -174,10 +171,9 @@ START_TEST(devices_are_refused_at_once)
         ck_assert_int_eq(count_lines(output), 1);
     }
 }
-END_TEST
 
 /* A pipe is read to its end, and waited for where nobody writes yet. */
-START_TEST(pipes_are_read)
+TEST(pipes_are_read)
 {
     char arguments[512];
     snprintf(arguments, sizeof arguments, "--data /dev/stdin --steps 1 < '%s'", path("text"));
@@ -195,10 +191,9 @@ START_TEST(pipes_are_read)
     run(arguments, output);
     program_said(output, "step 3/3 ");
 }
-END_TEST
 
 /* They are not cut, except in the message. */
-START_TEST(long_paths_are_refused)
+TEST(long_paths_are_refused)
 {
     static const char *const options[] = {"data", "val-data", "tokens", "config",
                                           "out",  "log",      "resume", "init"};
@@ -219,11 +214,10 @@ START_TEST(long_paths_are_refused)
     program_must(1, "--data \"$(printf %4095s | tr ' ' a)\"", output);
     program_said(output, "aaa: File name too long\n");
 }
-END_TEST
 
 /* ---- Data --------------------------------------------------------------------------------- */
 
-START_TEST(pieces_are_learned_and_written)
+TEST(pieces_are_learned_and_written)
 {
     char arguments[256];
     snprintf(arguments, sizeof arguments, "--data %s --vocab 270 --steps 5", path("text"));
@@ -233,9 +227,8 @@ START_TEST(pieces_are_learned_and_written)
     ck_assert_double_lt(tokens, 0.6 * TEXT);
     ck_assert_double_gt(tokens, 1000);
 }
-END_TEST
 
-START_TEST(a_second_file_validates)
+TEST(a_second_file_validates)
 {
     char arguments[256];
     snprintf(arguments, sizeof arguments, "--data %s --val-data %s --steps 2", path("text"),
@@ -248,10 +241,9 @@ START_TEST(a_second_file_validates)
     program_must(1, arguments, output);
     program_said(output, "byte 4 is 1, which does not occur in the training text");
 }
-END_TEST
 
 /* Ids where a text is wanted are a text of sorts, and many a text might be ids. */
-START_TEST(ids_and_texts_are_not_confused)
+TEST(ids_and_texts_are_not_confused)
 {
     char arguments[512];
     snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("val.bin"));
@@ -264,9 +256,8 @@ START_TEST(ids_and_texts_are_not_confused)
     program_must(1, arguments, output);
     program_said(output, "text: it is a text, wanted token ids; use --data FILE for a text");
 }
-END_TEST
 
-START_TEST(token_files_are_read)
+TEST(token_files_are_read)
 {
     static const char few[400] = {1};
     char arguments[512];
@@ -298,12 +289,11 @@ START_TEST(token_files_are_read)
     program_must(1, arguments, output);
     program_said(output, "No such file");
 }
-END_TEST
 
 /* ---- The run ------------------------------------------------------------------------------ */
 
 /* Two batches of 2 are one of 4: the same windows, the same mean. */
-START_TEST(accumulated_batches_are_one_large_one)
+TEST(accumulated_batches_are_one_large_one)
 {
     char arguments[256];
     snprintf(arguments, sizeof arguments, "--data %s --steps 6", path("text"));
@@ -316,9 +306,8 @@ START_TEST(accumulated_batches_are_one_large_one)
     ck_assert_double_le(fabs(a - b), 2e-4);
     ck_assert(strncmp(weights(output), weights(other), 16) != 0 || a == b);
 }
-END_TEST
 
-START_TEST(one_batch_is_learned_by_heart)
+TEST(one_batch_is_learned_by_heart)
 {
     char arguments[256];
     snprintf(arguments, sizeof arguments,
@@ -328,9 +317,8 @@ START_TEST(one_batch_is_learned_by_heart)
     run(arguments, output);
     ck_assert_double_lt(number_after(output, "step 150/150 | loss "), 0.05);
 }
-END_TEST
 
-START_TEST(a_dry_run_only_looks)
+TEST(a_dry_run_only_looks)
 {
     char arguments[256];
     snprintf(arguments, sizeof arguments, "--data %s --dry-run", path("text"));
@@ -341,10 +329,9 @@ START_TEST(a_dry_run_only_looks)
     ck_assert_ptr_null(strstr(output, "step "));
     ck_assert_ptr_null(strstr(output, "validation loss"));
 }
-END_TEST
 
 /* What a model needs that does not fit, in GiB, before it has taken any, and what would help. */
-START_TEST(a_model_that_does_not_fit_is_refused)
+LOOP_TEST(a_model_that_does_not_fit_is_refused, 3)
 {
     static const char *const rows[][3] = {
         {"--dry-run --layers 500 --dim 65536", " GiB before the first step: parameters ",
@@ -361,10 +348,9 @@ START_TEST(a_model_that_does_not_fit_is_refused)
     program_said(output, rows[_i][2]);
     ck_assert_ptr_null(strstr(output, "\nstep "));
 }
-END_TEST
 
 /* A validation on the training text is remarked on, also on a copy of it. */
-START_TEST(validation_on_the_training_text_is_remarked_on)
+TEST(validation_on_the_training_text_is_remarked_on)
 {
     static const char words[] = "gradus-train: --val-data has what the model trains on";
     char arguments[512];
@@ -378,9 +364,8 @@ START_TEST(validation_on_the_training_text_is_remarked_on)
     run(arguments, output);
     ck_assert_ptr_null(strstr(output, words));
 }
-END_TEST
 
-START_TEST(samples_come_in_between)
+TEST(samples_come_in_between)
 {
     char arguments[256];
     snprintf(arguments, sizeof arguments, "--data %s --steps 3 --sample-every 1", path("text"));
@@ -388,9 +373,8 @@ START_TEST(samples_come_in_between)
     const char *one = strstr(output, "step 1/3"), *two = strstr(output, "step 2/3");
     ck_assert(one && two && two - one > 20 + 60);
 }
-END_TEST
 
-START_TEST(the_log_has_a_line_for_each)
+TEST(the_log_has_a_line_for_each)
 {
     char arguments[256], line[4096];
     snprintf(arguments, sizeof arguments, "--data %s --steps 5 --eval-every 2 --log %s",
@@ -428,31 +412,5 @@ START_TEST(the_log_has_a_line_for_each)
     program_must(1, arguments, output);
     program_said(output, "cannot write the log /no/such/folder/log: ");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train")) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("options of gradus-train");
-    TCase *tcase = tcase_create("options");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_file_says_what_the_command_line_does_not);
-    tcase_add_test(tcase, values_may_be_quoted_and_commented);
-    tcase_add_loop_test(tcase, bad_files_are_named, 0, sizeof bad / sizeof *bad);
-    tcase_add_test(tcase, devices_are_refused_at_once);
-    tcase_add_test(tcase, pipes_are_read);
-    tcase_add_test(tcase, long_paths_are_refused);
-    tcase_add_test(tcase, pieces_are_learned_and_written);
-    tcase_add_test(tcase, a_second_file_validates);
-    tcase_add_test(tcase, ids_and_texts_are_not_confused);
-    tcase_add_test(tcase, token_files_are_read);
-    tcase_add_test(tcase, accumulated_batches_are_one_large_one);
-    tcase_add_test(tcase, one_batch_is_learned_by_heart);
-    tcase_add_test(tcase, a_dry_run_only_looks);
-    tcase_add_loop_test(tcase, a_model_that_does_not_fit_is_refused, 0, 3);
-    tcase_add_test(tcase, validation_on_the_training_text_is_remarked_on);
-    tcase_add_test(tcase, samples_come_in_between);
-    tcase_add_test(tcase, the_log_has_a_line_for_each);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train"), "options of gradus-train", 0, set_up, tear_down)

@@ -48,7 +48,7 @@ static const char *line_of(report_clock clock, const report_values *values)
     return line;
 }
 
-START_TEST(a_line_says_what_was_measured)
+TEST(a_line_says_what_was_measured)
 {
     /* 20 steps in 11.5 s, the first in 2 s, the last 4 in 1 s, of 500 tokens each */
     report_clock clock = {.first = 100,
@@ -76,11 +76,10 @@ START_TEST(a_line_says_what_was_measured)
     clock.steps = 15000;
     ck_assert_ptr_nonnull(strstr(line_of(clock, &v), " | eta 2:04:00 |"));
 }
-END_TEST
 
 /* ---- Peaks -------------------------------------------------------------------------------- */
 
-START_TEST(peaks_are_known_or_not)
+TEST(peaks_are_known_or_not)
 {
     static const char h200[] = "cuda, NVIDIA H200, compute capability 9.0";
     static const char pcie[] = "cuda, NVIDIA H100 PCIe, compute capability 9.0";
@@ -97,12 +96,11 @@ START_TEST(peaks_are_known_or_not)
         peak_flops("cuda, NVIDIA A100-SXM4-80GB, compute capability 8.0", GD_FLOAT32, true), 156e12,
         1e9);
 }
-END_TEST
 
 /* ---- JSON --------------------------------------------------------------------------------- */
 
 /* A name may have any bytes; those that are not UTF-8 (RFC 3629) are replaced, each by itself. */
-START_TEST(any_bytes_become_valid_json)
+TEST(any_bytes_become_valid_json)
 {
 #define BAD "\\ufffd"
     static const char *const rows[][2] = {
@@ -132,11 +130,10 @@ START_TEST(any_bytes_become_valid_json)
         free(text);
     }
 }
-END_TEST
 
 /* ---- Prompts ------------------------------------------------------------------------------ */
 
-START_TEST(prompts_become_ids)
+TEST(prompts_become_ids)
 {
     static const char text[] = "the cat sat on the mat, and the cat sat.\n";
     tokenizer t;
@@ -177,7 +174,6 @@ START_TEST(prompts_become_ids)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_ptr_null(prompt_encode(&t, NULL, bad[i], (int64_t)strlen(bad[i]), &count));
 }
-END_TEST
 
 /* ---- Words -------------------------------------------------------------------------------- */
 
@@ -190,7 +186,7 @@ static int kind(int c)
 }
 
 /* Of every two bytes: one word where they are of a kind, or where a space leads a word in. */
-START_TEST(words_are_of_one_kind)
+TEST(words_are_of_one_kind)
 {
     for (int a = 0; a < 256; a++) {
         for (int b = 0; b < 256; b++) {
@@ -200,18 +196,5 @@ START_TEST(words_are_of_one_kind)
         }
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("parts of the training programs");
-    TCase *cases = tcase_create("parts");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, a_line_says_what_was_measured);
-    tcase_add_test(cases, peaks_are_known_or_not);
-    tcase_add_test(cases, any_bytes_become_valid_json);
-    tcase_add_test(cases, prompts_become_ids);
-    tcase_add_test(cases, words_are_of_one_kind);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("parts of the training programs", 0, set_up, tear_down)
