@@ -20,6 +20,7 @@ maximum. A side that fails is left out with a line on stderr. Needs the package 
 """
 import functools
 import importlib
+import itertools
 import time
 
 import torch
@@ -87,20 +88,11 @@ def inputs(rows, cols, dtype, weight_dtype, device, sets):
 
 def ways(norm, weight, sets):
     """(forward, backward), each of which cycles through the sets."""
-    at = {way: 0 for way in WAYS}
-    results = [norm(x, weight) for x, _ in sets]
-    cotangents = [dy.to(y.dtype) for y, (_, dy) in zip(results, sets)]
-
-    def forward():
-        at["forward"] = (at["forward"] + 1) % len(sets)
-        return norm(sets[at["forward"]][0], weight)
-
-    def backward():
-        at["backward"] = i = (at["backward"] + 1) % len(sets)
-        return torch.autograd.grad(results[i], (sets[i][0], weight), cotangents[i],
-                                   retain_graph=True)
-
-    return forward, backward
+    results = [(norm(x, weight), (x, weight), dy) for x, dy in sets]
+    ahead = itertools.cycle(x for x, _ in sets)
+    back = itertools.cycle([(y, of, dy.to(y.dtype)) for y, of, dy in results])
+    return (lambda: norm(next(ahead), weight),
+            lambda: torch.autograd.grad(*next(back), retain_graph=True))
 
 
 def line(args, what, size, way, side, unit, times, more=""):
