@@ -1,4 +1,5 @@
 /* reduction_cpu.c - sums and maxima over some axes. See reduction.h and README.md. */
+#include "loops.h"
 #include "reduce/reduction.h"
 
 /* The walk is split in three: the outer axes that are kept, the outer axes that are reduced, and
@@ -86,41 +87,34 @@ static inline double larger(double a, double b)
 
 static void sum_across(double *sum, const REAL *term, int64_t n)
 {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) sum[i] += (double)term[i];
+    GD_EACH(i, n) sum[i] += (double)term[i];
 }
 
 static void max_across(double *max, const REAL *term, int64_t n)
 {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) max[i] = larger(max[i], (double)term[i]);
+    GD_EACH(i, n) max[i] = larger(max[i], (double)term[i]);
 }
 
 static double sum_along(const REAL *term, int64_t n)
 {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += (double)term[i];
+    GD_SUM(sum, i, n, (double)term[i]);
     return sum;
+}
+
+static double square_around(REAL term, double centre)
+{
+    const double d = (double)term - centre;
+    return d * d;
 }
 
 static void squares_across(double *sum, const REAL *term, const double *centre, int64_t n)
 {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        const double d = (double)term[i] - centre[i];
-        sum[i] += d * d;
-    }
+    GD_EACH(i, n) sum[i] += square_around(term[i], centre[i]);
 }
 
 static double squares_along(const REAL *term, double centre, int64_t n)
 {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) {
-        const double d = (double)term[i] - centre;
-        sum += d * d;
-    }
+    GD_SUM(sum, i, n, square_around(term[i], centre));
     return sum;
 }
 

@@ -35,15 +35,6 @@ static inline void prefetch_half(const rms_matrix *a, const rms_matrix *b, int64
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* For a row whose squares leave the range of REAL, all is in double. */
-static double sum_of_squares(const REAL *x, int64_t n, bool wide)
-{
-#define SQUARE(k) (x[k] * x[k])
-    const int64_t q = wide ? 0 : n / 4;
-    SUM_OF_FOURS(total, q, n, SQUARE, (double)x[k] * (double)x[k]);
-    return total;
-}
-
 /* add_rms_norm: columns j to j + n of sum = x + residual as it is stored, the x of what follows. */
 static const REAL *add_tile(const rms_work *f, int64_t row, int64_t j, int64_t n, REAL *buffer)
 {
@@ -57,23 +48,26 @@ static const REAL *add_tile(const rms_work *f, int64_t row, int64_t j, int64_t n
     return rms_row_in(&f->sum, row, j, n, buffer);
 }
 
-/* First pass: the sum of x^2, and the sum with the residual if there is one. */
+/* First pass: the sum of x^2, and the sum with the residual if there is one. For a row whose squares
+ * leave the range of REAL, all is in double. */
 static inline double row_squares(const rms_work *f, int64_t row, int64_t next)
 {
+#define SQUARE(k) (x[k] * x[k])
     const int64_t N = f->p->cols;
     REAL buffer[STRETCH];
     for (bool wide = false;; wide = true) {
-        double total = 0;
+        double squares = 0;
         for (int64_t j = 0; j < N; j += STRETCH) {
-            const int64_t n = gd_min64(STRETCH, N - j);
+            const int64_t n = gd_min64(STRETCH, N - j), q = wide ? 0 : n / 4;
             prefetch_half(&f->x, &f->residual, next, j, n, 0);
             const REAL *x = f->residual.data && !wide
                                 ? add_tile(f, row, j, n, buffer)
                                 : rms_row_in(&f->normalised, row, j, n, buffer);
-            total += sum_of_squares(x, n, wide);
+            SUM_OF_FOURS(total, q, n, SQUARE, (double)x[k] * (double)x[k]);
+            squares += total;
         }
-        if (wide || sizeof(REAL) == sizeof(double) || (total > 0x1p-80 && total < 0x1p120))
-            return total;
+        if (wide || sizeof(REAL) == sizeof(double) || (squares > 0x1p-80 && squares < 0x1p120))
+            return squares;
     }
 }
 
@@ -120,25 +114,21 @@ void GD_REAL_NAME(rms_norm_fast_forward)(const gd_rms_norm_problem *p, const gd_
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-/* The part of the sum dot over n columns. */
-static double dot_of(const REAL *dy, const REAL *w, const REAL *x, REAL rstd, int64_t n)
-{
-#define TERM(k) rms_norm_term(rms_norm_h(dy[k], w[k]), rms_norm_xhat(x[k], rstd))
-    const int64_t q = n / 4;
-    SUM_OF_FOURS(total, q, n, TERM, (double)TERM(k));
-    return total;
-}
-
 /* First pass: m. */
 static REAL row_mean(const rms_work *b, int64_t row, int64_t next)
 {
+#define TERM(k) rms_norm_term(rms_norm_h(dy[k], w[k]), rms_norm_xhat(x[k], rstd))
+    const REAL rstd = b->rstd[row];
     double dot = 0;
     for (int64_t j = 0; j < b->p->cols; j += STRETCH) {
-        const int64_t n = gd_min64(STRETCH, b->p->cols - j);
+        const int64_t n = gd_min64(STRETCH, b->p->cols - j), q = n / 4;
         REAL wide_x[STRETCH], wide_dy[STRETCH], wide_w[STRETCH];
         prefetch_half(&b->x, &b->dy, next, j, n, 0);
-        dot += dot_of(rms_row_in(&b->dy, row, j, n, wide_dy), rms_factor_in(b, row, j, n, wide_w),
-                      rms_row_in(&b->x, row, j, n, wide_x), b->rstd[row], n);
+        const REAL *dy = rms_row_in(&b->dy, row, j, n, wide_dy);
+        const REAL *w = rms_factor_in(b, row, j, n, wide_w);
+        const REAL *x = rms_row_in(&b->x, row, j, n, wide_x);
+        SUM_OF_FOURS(total, q, n, TERM, (double)TERM(k));
+        dot += total;
     }
     return (REAL)rms_norm_m(dot, (double)b->p->cols);
 }

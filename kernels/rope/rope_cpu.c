@@ -1,5 +1,6 @@
 /* rope_cpu.c - the CPU kernel of rope and rope_qkv: one rotation, by the angle or by its
  * negative. */
+#include "loops.h"
 #include "rope/formula.h"
 #include "rope/rope.h"
 
@@ -119,13 +120,7 @@ static gd_status rotate(const gd_call *call, bool backward)
     return GD_OK;
 }
 
-gd_status GD_REAL_NAME(rope_forward)(const gd_call *call)
-{
-    return rotate(call, false);
-}
+GD_KERNEL_OF_REAL(rope_forward, rotate(call, false))
 
 /* The transpose of a rotation is the inverse rotation. */
-gd_status GD_REAL_NAME(rope_backward)(const gd_call *call)
-{
-    return call->dinput[0] ? rotate(call, true) : GD_OK;
-}
+GD_KERNEL_OF_REAL(rope_backward, call->dinput[0] ? rotate(call, true) : GD_OK)

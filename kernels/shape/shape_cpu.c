@@ -8,7 +8,7 @@
  * Everything here is a strided copy or a strided sum between two views. */
 #include "shape/view.h"
 #include "reduce/reduction.h"
-#include "rows.h"
+#include "loops.h"
 
 typedef struct sum {
     gd_rows rows;
@@ -47,6 +47,15 @@ static void move(view dst, view src, bool add, gd_context *ctx)
         gd_copy_cpu(view_layout(&dst), view_layout(&src), ctx);
 }
 
+/* y is a copy of a view of x. */
+static gd_status copy_view(const gd_call *call, view x)
+{
+    move(whole(call->output[0]), x, false, call->context);
+    return GD_OK;
+}
+
+#define ARGS(type) ((const type *)call->args)
+
 /* ---- y holds the elements of x in the same order: reshape, contiguous, cast ------------------ */
 
 gd_status GD_REAL_NAME(same_order_forward)(const gd_call *call)
@@ -68,9 +77,8 @@ gd_status GD_REAL_NAME(cast_forward)(const gd_call *call)
 {
     const gd_cast_args *args = call->args;
     gd_layout x = gd_layout_of(call->input[0]), y = gd_layout_of(call->output[0]);
-    if (x.dtype != GD_INT32 || y.dtype == args->dtype) {
+    if (x.dtype != GD_INT32 || y.dtype == args->dtype)
         return GD_REAL_NAME(same_order_forward)(call);
-    }
     int64_t n = gd_tensor_count(call->output[0]);
     gd_layout rounded = y;
     rounded.dtype = args->dtype;
@@ -98,12 +106,8 @@ gd_status GD_REAL_NAME(same_order_backward)(const gd_call *call)
 
 /* ---- permute ------------------------------------------------------------------------------ */
 
-gd_status GD_REAL_NAME(permute_forward)(const gd_call *call)
-{
-    const gd_permute_args *args = call->args;
-    move(whole(call->output[0]), permuted(call->input[0], args->axes), false, call->context);
-    return GD_OK;
-}
+GD_KERNEL_OF_REAL(permute_forward,
+                  copy_view(call, permuted(call->input[0], ARGS(gd_permute_args)->axes)))
 
 /* dx, in y's order, is dy. For an addition dy is first copied to dx's order: only the copy has a
  * fast transposition. */
@@ -127,26 +131,22 @@ gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
 
 /* ---- slice and concat --------------------------------------------------------------------- */
 
-gd_status GD_REAL_NAME(slice_forward)(const gd_call *call)
+static view sliced(const gd_call *call, const gd_tensor *t)
 {
     const gd_slice_args *args = call->args;
-    move(whole(call->output[0]),
-         part(call->input[0], args->axis, args->start, args->end - args->start), false,
-         call->context);
-    return GD_OK;
+    return part(t, args->axis, args->start, args->end - args->start);
 }
+
+GD_KERNEL_OF_REAL(slice_forward, copy_view(call, sliced(call, call->input[0])))
 
 /* Elements outside the slice get no gradient: zeros around dy. */
 gd_status GD_REAL_NAME(slice_backward)(const gd_call *call)
 {
-    const gd_slice_args *args = call->args;
     gd_tensor *dx = call->dinput[0];
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
-    if (!call->accumulate[0]) {
+    if (!call->accumulate[0])
         gd_fill_cpu(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx), call->context);
-    }
-    move(part(dx, args->axis, args->start, args->end - args->start), whole(call->doutput[0]),
-         call->accumulate[0], call->context);
+    move(sliced(call, dx), whole(call->doutput[0]), call->accumulate[0], call->context);
     return GD_OK;
 }
 
@@ -169,10 +169,9 @@ gd_status GD_REAL_NAME(concat_backward)(const gd_call *call)
     int64_t start = 0;
     for (int i = 0; i < call->inputs; i++) {
         int64_t size = gd_tensor_dim(call->input[i], args->axis);
-        if (call->dinput[i]) {
+        if (call->dinput[i])
             move(whole(call->dinput[i]), part(call->doutput[0], args->axis, start, size),
                  call->accumulate[i], call->context);
-        }
         start += size;
     }
     return GD_OK;
@@ -180,11 +179,7 @@ gd_status GD_REAL_NAME(concat_backward)(const gd_call *call)
 
 /* ---- expand ------------------------------------------------------------------------------- */
 
-gd_status GD_REAL_NAME(expand_forward)(const gd_call *call)
-{
-    move(whole(call->output[0]), repeated(call->input[0], call->output[0]), false, call->context);
-    return GD_OK;
-}
+GD_KERNEL_OF_REAL(expand_forward, copy_view(call, repeated(call->input[0], call->output[0])))
 
 /* dx[j] sums dy over the copies of x[j]. */
 gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
@@ -200,12 +195,7 @@ gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
 
 /* ---- flip --------------------------------------------------------------------------------- */
 
-gd_status GD_REAL_NAME(flip_forward)(const gd_call *call)
-{
-    const gd_flip_args *args = call->args;
-    move(whole(call->output[0]), flipped(call->input[0], args->axes), false, call->context);
-    return GD_OK;
-}
+GD_KERNEL_OF_REAL(flip_forward, copy_view(call, flipped(call->input[0], ARGS(gd_flip_args)->axes)))
 
 /* Each element goes back to where it came from. */
 gd_status GD_REAL_NAME(flip_backward)(const gd_call *call)
@@ -265,23 +255,11 @@ static gd_status move_triangle(const gd_call *call, const gd_tensor *to, const g
     return GD_OK;
 }
 
-gd_status GD_REAL_NAME(tril_forward)(const gd_call *call)
-{
-    return move_triangle(call, call->output[0], call->input[0], false, false);
-}
-
-gd_status GD_REAL_NAME(triu_forward)(const gd_call *call)
-{
-    return move_triangle(call, call->output[0], call->input[0], true, false);
-}
+GD_KERNEL_OF_REAL(tril_forward, move_triangle(call, call->output[0], call->input[0], false, false))
+GD_KERNEL_OF_REAL(triu_forward, move_triangle(call, call->output[0], call->input[0], true, false))
 
 /* What was replaced by 0 has no gradient. */
-gd_status GD_REAL_NAME(tril_backward)(const gd_call *call)
-{
-    return move_triangle(call, call->dinput[0], call->doutput[0], false, call->accumulate[0]);
-}
-
-gd_status GD_REAL_NAME(triu_backward)(const gd_call *call)
-{
-    return move_triangle(call, call->dinput[0], call->doutput[0], true, call->accumulate[0]);
-}
+GD_KERNEL_OF_REAL(tril_backward, move_triangle(call, call->dinput[0], call->doutput[0], false,
+                                               call->accumulate[0]))
+GD_KERNEL_OF_REAL(triu_backward,
+                  move_triangle(call, call->dinput[0], call->doutput[0], true, call->accumulate[0]))
