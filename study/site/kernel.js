@@ -133,7 +133,7 @@ const versions = () => `<h2 id="three-times">The same formula, three times</h2>
 <p>First as the derivation has it, one loop for each sum and each result, for any dtype and stride.</p>
 ${box(folder + 'plain_cpu.c', 'rms_norm_plain_forward')}
 <details><summary>Then fast, for the CPU: four squares at a time, a tile at a time, the next row prefetched</summary>${
-    [ 'sum_of_squares', 'row_squares', 'forward_row' ].map((name) => box(folder + 'rms_norm_cpu.c', name)).join('')}</details>
+    [ 'row_squares', 'forward_row' ].map((name) => box(folder + 'rms_norm_cpu.c', name)).join('')}</details>
 <p>And on a GPU, below. All three compute rstd from the sum of a row and then y; what differs is who adds which numbers, and
 how the bytes arrive.</p>`;
 

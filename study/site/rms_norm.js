@@ -62,8 +62,11 @@ function measured() {
     const text = sources.read('kernels/rms_norm/README.md'), figures = {};
     for (const [, name, us, share] of text.matchAll(/^\| ([^|]+) \| [\d.]+ \| \d+ \| [\d.]+ \| ([\d.]+) \| \d+ \| ([\d.]+) \|$/gm))
         figures[name] = {us : Number(us), share : Number(share)};
+    for (const [, name, read, written] of text.matchAll(/^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \|$/gm))
+        if (figures[name]) figures[name].dram = (Number(read) + Number(written)) * 1e9;
+    const [, counted] = /by ncu, on (one NVIDIA [^:]*?):/.exec(text.replace(/\s+/g, ' '));
     const [, where] = /them\. (float32, [^(]*?\d{4}) \(/.exec(text.replace(/\s+/g, ' '));
-    return {figures, where};
+    return {figures, where, counted};
 }
 
 // Which rows a picture shows: the first four, and the next that their blocks or others have.
@@ -93,7 +96,7 @@ function kernelOf({code : shown, source}, i) {
         highlight(lines.join('\n')).split('\n').map((text, k) => `<span class="line${lit.has(k) ? ' marked' : ''}">${text}\n</span>`).join('')}</pre></details>`;
 }
 
-function figure(rung, i, {us, share}, why) {
+function figure(rung, i, {us, share, dram}, why, counted) {
     const {M, N, rungs} = ladder, {asked, moved} = ladder.load(rung, N, 0, 0, 0), all = ladder.total(rung, M, N);
     const way = ladder.onTheirWay(rung, M, N), blocks = ladder.atOnce(rung, M);
     const row = (what, value, shown) => `<tr><td>${what}</td><td data-value="${value}">${shown}</td></tr>`;
@@ -126,6 +129,7 @@ ${player.controls(`<small>rows ${rowsOf(rung)}</small>`)}
         row('memory moves', moved, bytes(moved))}${
         row('all loads and stores', all.asked, bytes(all.asked))}${
         row('must move', all.moved, bytes(all.moved))}${
+        row(`DRAM moved, as ncu counts on ${counted}`, dram, bytes(dram))}${
         row('resident blocks', blocks, blocks)}${
         row('in flight at once, at most', way, bytes(way))}${
         row('measured', us, `${us} us`)}${row('of the ceiling', share, share)}</table>
@@ -158,7 +162,7 @@ QuACK are libraries of kernels (<code>python/README.md</code> says how it was me
 // section: README's part on the ladder as HTML: a table, and a point for each rung, in their order, which
 // stand in the cards here.
 exports.ladder = (section) => {
-    const {figures, where} = measured(), {rungs, M, N} = ladder, why = [...section.matchAll(/<li>([^]*?)<\/li>/g) ].map(([ , html ]) => html);
+    const {figures, where, counted} = measured(), {rungs, M, N} = ladder, why = [...section.matchAll(/<li>([^]*?)<\/li>/g) ].map(([ , html ]) => html);
     if (why.length !== rungs.length) throw new Error(`the ladder has ${rungs.length} rungs, README says why of ${why.length}`);
     const [table] = /<table>[^]*?<\/table>/.exec(section);
     const bar = (rung, i) => `<li><a href="#rung-${i}" data-go="${i}"><span>${escape(rung.name)}</span><i style="width:${
@@ -173,7 +177,7 @@ formula under it, which is the kernel's. As many blocks run at a time as fit on 
 registers that the compiler allocates. The weight, which stays in the cache, is not drawn.</p>
 <div class="story"><nav class="plot" aria-label="rungs of the ladder"><p>${where}. Bars: the speed as a part of the ceiling, a plain copy's.</p><b>Forward</b>${
         bars(false)}<b>Backward</b>${bars(true)}</nav>
-<div class="rungs">${rungs.map((rung, i) => figure(rung, i, figures[rung.name], why[i])).join('\n')}</div></div>
+<div class="rungs">${rungs.map((rung, i) => figure(rung, i, figures[rung.name], why[i], counted)).join('\n')}</div></div>
 <details><summary>Two sizes as a table</summary><div class="wide">${table}</div></details>`;
 };
 

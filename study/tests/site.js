@@ -169,6 +169,9 @@ assert.deepEqual(ladder.rungs.map((rung) => rung.name),
         ([, name ]) => name));
 assert.match(sources.read('kernels/rms_norm/CUDA.md'), // the plans of ours, which the pictures show
     /^\| 4096 \| c4 t256 b256 \| c2 t512 b512 s1 P132 \|/m);
+// What was counted is shown beside what is computed: no rung moves less, and only the naive one much more.
+const counted = [...pages['rms_norm-gpu.html'].matchAll(/must move<\/td><td data-value="(\d+)">[^]*?as ncu counts on one NVIDIA [^<]*<\/td><td data-value="([\d.]+)">/g) ].map(([, must, dram ]) => dram / must);
+assert.ok(counted.length === ladder.rungs.length && counted.every((times, i) => (i ? times > 0.99 && times < 1.05 : times > 4)), String(counted));
 const moved = ladder.rungs.map((rung) => ladder.load(rung, 8192, 0, 0, 0));
 assert.deepEqual([ moved[0].asked, moved[0].moved ], [ 128, 1024 ]); // 7 of 8 bytes
 for (const {asked, moved : bytes} of moved.slice(1)) assert.equal(bytes, asked);
