@@ -13,8 +13,11 @@
           penalty for the gradient at 256 others
   hvp     a Hessian of the block of docs/examples/transformer_block.c, times a
           vector
+  words20k, words100k  word2vec: 512 pairs of 20,000 or 100,000 words, each with
+          five words that are drawn, other ones in each step; embeddings of 64
+          numbers (in PyTorch sparse=True) and Adagrad
 
-gradus and PyTorch (fused) update by AdamW. PyTorch has two ways for pinn: by reverse mode twice, and by
+gradus and PyTorch (fused) update the others by AdamW. PyTorch has two ways for pinn: by reverse mode twice, and by
 torch.func.jvp twice, forwards. JAX's jit, which takes part where it is installed, has forward over
 reverse and forward over forward in the same places. PyTorch runs eager and compiled, on a GPU with CUDA
 graphs (TF32 off, cuDNN's autotuner on); the faster one counts. The sides take turns; a figure is the
@@ -150,6 +153,23 @@ def block(torch, device):
     return w, loss
 
 
+def words(count):
+    """word2vec of so many words."""
+    def make(torch, device):
+        """(parameters, loss)"""
+        table = [torch.nn.Embedding(count, 64, sparse=True, device=device) for _ in range(2)]
+        sign = torch.tensor([-1.0] + 5 * [1.0], device=device)
+
+        def loss():
+            a = table[0](torch.randint(count, (512, 1), device=device))
+            b = table[1](torch.randint(count, (512, 6), device=device))
+            return torch.nn.functional.softplus((a * b).sum(2) * sign).mean()
+
+        return [t.weight for t in table], loss
+
+    return make
+
+
 def image_toy(torch, device, name):
     """(parameters, loss) of one of images()."""
     shape, rows, classes, model = images(torch)[name]
@@ -164,7 +184,8 @@ def image_toy(torch, device, name):
 
 # the ways of PyTorch to compute each
 TOYS = {**{name: [functools.partial(image_toy, name=name)] for name in ("cnn", "digits", "gru")},
-        "pinn": [pinn_in_reverse, pinn_forwards], "wgan": [wgan], "hvp": [block]}
+        "pinn": [pinn_in_reverse, pinn_forwards], "wgan": [wgan], "hvp": [block],
+        "words20k": [words(20000)], "words100k": [words(100000)]}
 
 
 def torch_step(torch, device, name, way, compiled):
@@ -177,7 +198,8 @@ def torch_step(torch, device, name, way, compiled):
             slope = torch.autograd.grad(loss(), parameters, create_graph=True)
             return torch.autograd.grad(slope, parameters, direction)
     else:
-        optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+        optimizer = (torch.optim.Adagrad(parameters, lr=1e-3) if name.startswith("words")
+                     else torch.optim.AdamW(parameters, lr=1e-3, fused=True))
         if compiled:
             loss = torch.compile(loss, mode="reduce-overhead" if device == "cuda" else None)
 
@@ -238,8 +260,8 @@ def torch_sides(torch, args, steps):
     for compiled in [False] if args.no_compile else [False, True]:
         for name in args.toys:
             for way in TOYS[name]:
-                # A compiled function has no gradient of its gradient.
-                if not compiled or way not in (pinn_in_reverse, wgan, block):
+                # A compiled function has no gradient of its gradient, and no sparse one.
+                if not compiled or not (way in (pinn_in_reverse, wgan, block) or "words" in name):
                     step = torch_step(torch, args.device, name, way, compiled)
                     mean_seconds(step, 5)
                     yield name, lambda step=step: mean_seconds(step, steps, wait) * 1e6
@@ -287,7 +309,7 @@ def main():
 
     print(f"{machine(torch, args.device)}; microseconds a step")
     own = best.pop("gradus")
-    table = Table(("model", "<8"), ("gradus", ">10.1f"),
+    table = Table(("model", "<9"), ("gradus", ">10.1f"),
                   *(column for side in best for column in ((side, ">10.1f"), ("ratio", ">6.2f"))))
     for name in args.toys:
         cells = [(figures[name], figures[name] / own[name]) if name in figures else ("", "")

@@ -1,4 +1,4 @@
-/* toys.c - a step of small models of other kinds than a transformer: forward, backward and AdamW, on a
+/* toys.c - a step of small models of other kinds than a transformer: forward, backward and an update, on a
  * GPU as one graph. Two have gradients in their loss, and one step is a product with a Hessian.
  * compare_toys.py has the same models. */
 #include "bench.h"
@@ -15,6 +15,7 @@ enum {
     DIM = 16,
     HEADS = 4
 };                                                        /* of the last three */
+enum { PAIRS = 512, OTHERS = 6, WIDTH = 64 };             /* of word2vec */
 enum { LETTERS = 64, UNITS = 128, TIME = 50, ROWS = 32 }; /* of gru */
 
 /* A model while it is timed. */
@@ -30,7 +31,7 @@ typedef struct toy {
     int count;
     gd_tensor *x, *targets;
     gd_tensor *v[MOST]; /* the direction of a product with a Hessian */
-    gd_optimizer *adamw;
+    gd_optimizer *optimizer;
     gd_tensor *(*loss)(const struct toy *toy);
 } toy;
 
@@ -211,13 +212,44 @@ static gd_tensor *block_loss(const toy *t)
     return gd_cross_entropy(gd_linear(x, w[0], NULL), t->targets);
 }
 
+/* ---- word2vec: pairs of words, each with five words that are drawn, by Adagrad -------------------- */
+
+static void make_words(toy *t, int64_t words)
+{
+    add(t, GD_SHAPE(words, WIDTH)), add(t, GD_SHAPE(words, WIDTH));
+    t->x = gd_tensor_create(t->ctx, GD_INT32, GD_SHAPE(PAIRS, 1));
+    t->targets = gd_tensor_create(t->ctx, GD_INT32, GD_SHAPE(PAIRS, OTHERS));
+    t->v[0] = gd_tensor_create(t->ctx, GD_FLOAT32, GD_SHAPE(OTHERS));
+    gd_tensor_write(t->v[0], (float[OTHERS]){-1, 1, 1, 1, 1, 1}, OTHERS * sizeof(float));
+}
+
+static void make_few_words(toy *t)
+{
+    make_words(t, 20000);
+}
+
+static void make_many_words(toy *t)
+{
+    make_words(t, 100000);
+}
+
+/* Other words in each step. */
+static gd_tensor *words_loss(const toy *t)
+{
+    const int last = 2;
+    gd_random_integers(t->x, 0, gd_tensor_dim(t->w[0], 0));
+    gd_random_integers(t->targets, 0, gd_tensor_dim(t->w[0], 0));
+    gd_tensor *h = gd_mul(gd_embedding(t->w[0], t->x), gd_embedding(t->w[1], t->targets));
+    return gd_mean_all(gd_softplus(gd_mul(gd_sum(h, &last, 1, false), t->v[0])));
+}
+
 /* ---- Timing ----------------------------------------------------------------------------------- */
 
 static gd_status train_step(void *user)
 {
     toy *t = user;
-    gd_optimizer_backward(t->adamw, t->loss(t), 1);
-    gd_optimizer_update(t->adamw, 0);
+    gd_optimizer_backward(t->optimizer, t->loss(t), 1);
+    gd_optimizer_update(t->optimizer, 0);
     if (gd_tensor_requires_grad(t->x)) gd_grad_clear(t->x);
     return gd_params_clear_grads(t->params);
 }
@@ -234,10 +266,14 @@ static const struct {
     void (*make)(toy *t);
     gd_tensor *(*loss)(const toy *t);
     gd_status (*step)(void *user);
-} toys[] = {
-    {"cnn", make_cnn, cnn_loss, train_step},    {"digits", make_digits, digits_loss, train_step},
-    {"gru", make_gru, gru_loss, train_step},    {"pinn", make_pinn, pinn_loss, train_step},
-    {"wgan", make_wgan, wgan_loss, train_step}, {"hvp", make_hvp, block_loss, hessian_step}};
+} toys[] = {{"cnn", make_cnn, cnn_loss, train_step},
+            {"digits", make_digits, digits_loss, train_step},
+            {"gru", make_gru, gru_loss, train_step},
+            {"pinn", make_pinn, pinn_loss, train_step},
+            {"wgan", make_wgan, wgan_loss, train_step},
+            {"hvp", make_hvp, block_loss, hessian_step},
+            {"words20k", make_few_words, words_loss, train_step},
+            {"words100k", make_many_words, words_loss, train_step}};
 
 static gd_status time_toy(gd_context *ctx, const bench_options *o, int which, double *seconds)
 {
@@ -245,8 +281,9 @@ static gd_status time_toy(gd_context *ctx, const bench_options *o, int which, do
     toys[which].make(&t);
     t.loss = toys[which].loss;
     gd_params_finish(t.params);
-    t.adamw = gd_adamw_create(t.params, NULL);
-    gd_optimizer_set_rate(t.adamw, 1e-3);
+    t.optimizer =
+        t.loss == words_loss ? gd_adagrad_create(t.params, NULL) : gd_adamw_create(t.params, NULL);
+    gd_optimizer_set_rate(t.optimizer, 1e-3);
     gd_graph *graph = gd_graph_create(ctx, NULL);
     for (int i = -2; i < o->repeats && !gd_error(ctx); i++) {
         const double start = bench_now();
@@ -255,12 +292,12 @@ static gd_status time_toy(gd_context *ctx, const bench_options *o, int which, do
         seconds[i < 0 ? 0 : i] = (bench_now() - start) / STEPS;
     }
     gd_graph_free(graph);
-    gd_optimizer_free(t.adamw);
+    gd_optimizer_free(t.optimizer);
     gd_params_free(t.params);
     gd_tensor_free(t.x), gd_tensor_free(t.targets);
     for (int i = 0; i < MOST; i++) gd_tensor_free(t.v[i]);
     if (gd_error(ctx)) return gd_error_status(ctx);
-    printf(o->json ? "{\"name\": \"%s\", \"us\": %.6g}\n" : "%-8s %10.1f us a step\n",
+    printf(o->json ? "{\"name\": \"%s\", \"us\": %.6g}\n" : "%-9s %10.1f us a step\n",
            toys[which].name, bench_median(seconds, o->repeats) * 1e6);
     return GD_OK;
 }

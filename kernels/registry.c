@@ -27,7 +27,7 @@ const int gd_builtin_op_count = (int)(sizeof gd_builtin_ops / sizeof *gd_builtin
     .decide = gd_decide_##device, .optimize = gd_optimize_##device, .muon = gd_muon_##device, \
     .settle = gd_settle_##device
 
-static const gd_services cpu_services = {SERVICES(cpu)};
+static const gd_services cpu_services = {SERVICES(cpu), .clear_rows = gd_clear_rows_cpu};
 
 #ifdef GD_HAVE_CUDA
 static const gd_services cuda_services = {SERVICES(cuda), .advance = gd_advance_cuda};

@@ -153,6 +153,11 @@ typedef struct gd_adamw_options {
     double beta1, beta2; /* unset: 0.9 and 0.999 */
     double eps;          /* unset: 1e-8 */
     double weight_decay; /* of parameters with GD_DECAY; unset: 0 */
+    /* Elements whose gradient, after clipping, is 0 keep w, m and v. So rows of an embedding that no id
+     * named cost nothing, but miss what the formula does without g: w decays, and moves by m, and m and
+     * v shrink by b1 and b2. t counts all updates. (As SparseAdam and LazyAdam elsewhere, but for
+     * zeros in rows that were named.) On the CPU only. */
+    bool lazy;
 } gd_adamw_options;
 
 /* Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101):
@@ -236,6 +241,16 @@ GD_API void gd_optimizer_free(gd_optimizer *optimizer);
  * computed counts as zero. "Update t" and "the first update" above are those of each parameter: one
  * that was frozen until now begins with its first. */
 GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
+
+/* Tables of which a step touches few rows. A gd_embedding whose ids are at most a quarter of its table's
+ * rows leaves it known which rows of the gradient may be other than 0, until something else writes to it.
+ * Clearing, clipping and gd_params_scale_grads then cost what was touched, and so do updates, with the
+ * bits that updates of all rows give: of SGD without momentum and of Adagrad where the parameter does not
+ * decay, and of AdamW and Adam if they are lazy. Whole tables are read by the other rules, Muon and
+ * gd_optimizer_average; where other ops add to the same gradient (tied weights, gd_index_select, segments of
+ * gd_recompute that have the table as an input); of replicated parameters; after gd_grad of the table,
+ * since then the program may write to its rows; on a GPU; and of 16-bit parameters in
+ * their first update, and in that after they were written to. */
 
 /* The number of updates so far (waits for the device), and of each parameter that was not frozen in
  * any; setting it, to at most 2^53, sets it for all parameters. */

@@ -1,9 +1,9 @@
-/* packed.c - the core's arithmetic on packed arrays: accumulate, fill, sum of squares, scale.
+/* packed.c - the core's arithmetic on packed arrays: accumulate, fill, sum of squares, scale; clearing of rows.
  *
  * All go by blocks of GD_BLOCK elements. Arrays of 16-bit elements are widened to float, a few at
  * a time, on the stack. */
 #include "copy/convert.h"
-#include "kernel.h"
+#include "touched.h"
 
 /* Elements that are widened at once. */
 #define WINDOW 512
@@ -108,62 +108,116 @@ void gd_fill_cpu(void *dst, gd_dtype dtype, double value, int64_t n, gd_context 
     gd_for_each(gd_threads_for(gd_context_threads(ctx), n), block_count(n), fill_block, &w);
 }
 
-/* ---- Sum of squares ----------------------------------------------------------------------- */
+/* ---- Parts that may be other than 0 ------------------------------------------------------- */
 
-static double squares_f32(const float *x, int64_t n)
+enum { PIECES = 256 }; /* at most, each a whole number of blocks */
+
+static int64_t piece_length(int64_t n)
 {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
-    return sum;
+    return gd_max64(gd_divide_up(block_count(n), PIECES), 1) * GD_BLOCK;
 }
 
-static double squares_f64(const double *x, int64_t n)
-{
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return sum;
-}
-
-static double squares(const void *x, gd_dtype dtype, int64_t n)
-{
-    if (dtype == GD_FLOAT32) return squares_f32(x, n);
-    if (dtype == GD_FLOAT64) return squares_f64(x, n);
-    double sum = 0;
-    float wide[WINDOW];
-    for (int64_t i = 0; i < n; i += WINDOW) {
-        int64_t count = gd_min64(WINDOW, n - i);
-        gd_find_converter(GD_FLOAT32, dtype)(wide, 1, const_at(x, dtype, i), 1, count);
-        sum += squares_f32(wide, count);
-    }
-    return sum;
-}
-
-typedef struct square_pieces {
-    const void *x;
+/* An array, and what is done to it or added up of it. */
+typedef struct array {
+    void *x;
     gd_dtype dtype;
     int64_t n, length; /* of x, and of a piece */
-    double *part;
-} square_pieces;
+    const gd_sparse *sparse;
+    double factor, *part;
+} array;
+
+/* Eight sums, of which element i of a piece is added to number i % LANES, so that zeros may be left out. */
+enum { LANES = 8 };
+typedef double lanes __attribute__((vector_size(LANES * sizeof(double))));
+typedef float narrow_lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+/* What is done to elements [begin, end). */
+typedef void part_body(const array *a, int64_t begin, int64_t end, lanes *sum);
+
+/* Calls it for all elements of the piece that may be other than 0, in order, whole lanes at a time. */
+static void each_part(const array *a, int64_t piece, part_body *body, lanes *sum)
+{
+    int64_t at = piece * a->length;
+    const int64_t end = gd_min64(at + a->length, a->n);
+    for (int i = 0; a->sparse && i < a->sparse->count; i++) {
+        const gd_touched *rows = &a->sparse->table[i];
+        if (rows->end <= at || rows->begin >= end) continue;
+        if (at < rows->begin) body(a, at, rows->begin, sum);
+        const int64_t first = gd_max64(at, rows->begin), last = gd_min64(rows->end, end);
+        int64_t row = (first - rows->begin) / rows->columns;
+        const int64_t rows_end = gd_divide_up(last - rows->begin, rows->columns);
+        for (gd_run run = {first, first}; gd_next_run(rows, LANES, rows_end, &row, &run);)
+            body(a, run.begin, gd_min64(run.end, last), sum);
+        at = last;
+    }
+    if (at < end) body(a, at, end, sum);
+}
+
+/* ---- Sum of squares ----------------------------------------------------------------------- */
+
+static void add_squares_f32(lanes *sum, const float *x, int64_t n)
+{
+    lanes own = *sum;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        narrow_lanes narrow;
+        memcpy(&narrow, x + i, sizeof narrow);
+        const lanes wide = __builtin_convertvector(narrow, lanes);
+        own += wide * wide;
+    }
+    for (int lane = 0; i < n; i++, lane++) own[lane] += (double)x[i] * (double)x[i];
+    *sum = own;
+}
+
+static void add_squares_f64(lanes *sum, const double *x, int64_t n)
+{
+    lanes own = *sum;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes wide;
+        memcpy(&wide, x + i, sizeof wide);
+        own += wide * wide;
+    }
+    for (int lane = 0; i < n; i++, lane++) own[lane] += x[i] * x[i];
+    *sum = own;
+}
+
+static void add_squares(const array *a, int64_t begin, int64_t end, lanes *sum)
+{
+    const void *x = const_at(a->x, a->dtype, begin);
+    if (a->dtype == GD_FLOAT32) add_squares_f32(sum, x, end - begin);
+    if (a->dtype == GD_FLOAT64) add_squares_f64(sum, x, end - begin);
+    if (gd_dtype_size(a->dtype) > 2) return;
+    float wide[WINDOW];
+    for (int64_t i = begin; i < end; i += WINDOW) {
+        const int64_t count = gd_min64(WINDOW, end - i);
+        gd_find_converter(GD_FLOAT32, a->dtype)(wide, 1, const_at(a->x, a->dtype, i), 1, count);
+        add_squares_f32(sum, wide, count);
+    }
+}
 
 static void sum_piece(const void *work, int64_t piece)
 {
-    const square_pieces *w = work;
-    const int64_t start = piece * w->length;
-    w->part[piece] =
-        squares(const_at(w->x, w->dtype, start), w->dtype, gd_min64(w->length, w->n - start));
+    const array *a = work;
+    lanes sum = {0};
+    each_part(a, piece, add_squares, &sum);
+    a->part[piece] = 0;
+    for (int lane = 0; lane < LANES; lane++) a->part[piece] += sum[lane];
 }
 
-/* A fixed number of pieces, each a whole number of blocks, summed in order. */
-void gd_sum_squares_cpu(double *sum, const void *x, gd_dtype dtype, int64_t n, gd_context *ctx)
+/* The sums of the pieces are added in order. */
+void gd_sum_squares_cpu(double *sum, const void *x, gd_dtype dtype, int64_t n,
+                        const gd_sparse *sparse, gd_context *ctx)
 {
-    enum { PIECES = 256 };
     double part[PIECES];
-    const int64_t length = gd_divide_up(block_count(n), PIECES) * GD_BLOCK;
-    const int64_t pieces = length ? gd_divide_up(n, length) : 0;
-    const square_pieces w = {x, dtype, n, length, part};
-    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), pieces, sum_piece, &w);
+    const array a = {.x = (void *)(uintptr_t)x,
+                     .dtype = dtype,
+                     .n = n,
+                     .length = piece_length(n),
+                     .sparse = sparse,
+                     .part = part};
+    const int64_t pieces = gd_divide_up(n, a.length);
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), pieces, sum_piece, &a);
     *sum = 0;
     for (int64_t piece = 0; piece < pieces; piece++) *sum += part[piece];
 }
@@ -191,21 +245,60 @@ static void scale_16(uint16_t *x, gd_dtype dtype, double factor, int64_t n)
     }
 }
 
-static void scale_block(const void *work, int64_t block)
+static void scale_part(const array *a, int64_t begin, int64_t end, lanes *sum)
 {
-    const one_number *w = work;
-    const int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, w->n - start);
-    void *to = at(w->x, w->dtype, start);
-    if (w->dtype == GD_FLOAT32)
-        scale_f32(to, w->number, count);
-    else if (w->dtype == GD_FLOAT64)
-        scale_f64(to, w->number, count);
+    (void)sum;
+    void *to = at(a->x, a->dtype, begin);
+    if (a->dtype == GD_FLOAT32)
+        scale_f32(to, a->factor, end - begin);
+    else if (a->dtype == GD_FLOAT64)
+        scale_f64(to, a->factor, end - begin);
     else
-        scale_16(to, w->dtype, w->number, count);
+        scale_16(to, a->dtype, a->factor, end - begin);
 }
 
-void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx)
+static void scale_piece(const void *work, int64_t piece)
 {
-    const one_number w = {x, dtype, factor, n};
-    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), block_count(n), scale_block, &w);
+    each_part(work, piece, scale_part, NULL);
+}
+
+void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, const gd_sparse *sparse,
+                  gd_context *ctx)
+{
+    const array a = {.x = x,
+                     .dtype = dtype,
+                     .n = n,
+                     .length = piece_length(n),
+                     .sparse = sparse,
+                     .factor = factor};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), gd_divide_up(n, a.length), scale_piece,
+                &a);
+}
+
+/* ---- Clearing ----------------------------------------------------------------------------- */
+
+typedef struct cleared {
+    void *x;
+    gd_dtype dtype;
+    const gd_touched *rows;
+} cleared;
+
+static void clear_piece(const void *work, int64_t piece)
+{
+    const cleared *w = work;
+    const gd_touched *rows = w->rows;
+    int64_t row = piece * GD_TOUCHED_PIECE;
+    const int64_t last = gd_min64(row + GD_TOUCHED_PIECE, gd_row_limit(rows)), first = row / 32;
+    for (gd_run run = {0, 0}; gd_next_run(rows, 1, last, &row, &run);)
+        memset(at(w->x, w->dtype, run.begin), 0,
+               (size_t)(run.end - run.begin) * gd_dtype_size(w->dtype));
+    memset(rows->touched + first, 0,
+           (size_t)(gd_divide_up(last, 32) - first) * sizeof *rows->touched);
+}
+
+void gd_clear_rows_cpu(void *x, gd_dtype dtype, const gd_touched *rows, gd_context *ctx)
+{
+    const cleared w = {x, dtype, rows};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), rows->end - rows->begin),
+                gd_divide_up(gd_row_limit(rows), GD_TOUCHED_PIECE), clear_piece, &w);
 }

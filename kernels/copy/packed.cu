@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(threads)
 
 // The number of pieces depends only on n, never on the GPU. The sum of no elements is 0, too.
 extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, int64_t n,
-                                    gd_context *ctx)
+                                    const gd_sparse *, gd_context *ctx)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
     unsigned pieces = n > 0 ? blocks_for(n, 16) : 1;
@@ -169,7 +169,8 @@ static __global__ void scale_kernel(T *x, gd_factor<gd_compute<T>> factor, int64
     }
 }
 
-extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx)
+extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n, const gd_sparse *,
+                              gd_context *ctx)
 {
     if (n == 0) return;
     gd_by_dtype(dtype, [&](auto zero) {

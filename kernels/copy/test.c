@@ -353,7 +353,7 @@ END_TEST
 static double sum_squares(const void *x, gd_dtype dtype, int64_t n, gd_context *ctx)
 {
     double sum = NAN;
-    gd_sum_squares_cpu(&sum, x, dtype, n, ctx);
+    gd_sum_squares_cpu(&sum, x, dtype, n, NULL, ctx);
     return sum;
 }
 
@@ -392,7 +392,7 @@ START_TEST(scale_multiplies_and_rounds_once)
             gd_dtype dtype = (gd_dtype)d;
             void *x = numbers(dtype, n), *wanted = numbers(dtype, n);
             for (int64_t i = 0; i < n; i++) set(wanted, dtype, i, get(x, dtype, i) * 0.3);
-            gd_scale_cpu(x, dtype, 0.3, n, threads[1 + l % 2]);
+            gd_scale_cpu(x, dtype, 0.3, n, NULL, threads[1 + l % 2]);
             ck_assert_mem_eq(x, wanted, (size_t)n * gd_dtype_size(dtype));
             free(x), free(wanted);
         }

@@ -1,5 +1,8 @@
 /* embedding_cpu.c - the CPU kernels of embedding. */
 #include "kernel.h"
+#include "stream.h"
+
+enum { AHEAD = 6 }; /* rows that are fetched from anywhere in the table before they are needed */
 
 /* An id outside the table is found before anything is computed. */
 static gd_status check_ids(const gd_call *call, const int32_t *ids, int64_t count, int64_t vocab)
@@ -17,14 +20,15 @@ typedef struct lookup {
     REAL *y;
     const REAL *table;
     const int32_t *ids;
-    int64_t columns;
+    int64_t rows, columns;
 } lookup;
 
 static void copy_row(const void *work, int64_t i)
 {
     const lookup *w = work;
-    memcpy(w->y + i * w->columns, w->table + w->ids[i] * w->columns,
-           (size_t)w->columns * sizeof *w->y);
+    const size_t bytes = (size_t)w->columns * sizeof *w->y;
+    if (i + AHEAD < w->rows) gd_prefetch(w->table + w->ids[i + AHEAD] * w->columns, (int64_t)bytes);
+    memcpy(w->y + i * w->columns, w->table + w->ids[i] * w->columns, bytes);
 }
 
 /* y [M, C] from table [V, C], ids [M] */
@@ -34,22 +38,29 @@ gd_status GD_REAL_NAME(embedding_forward)(const gd_call *call)
     int64_t rows = gd_tensor_count(call->input[1]), columns = gd_tensor_dim(call->input[0], 1);
     if (check_ids(call, ids, rows, gd_tensor_dim(call->input[0], 0))) return GD_ERROR_ARGUMENT;
     if (columns == 0) return GD_OK;
-    const lookup w = {gd_data(call->output[0]), gd_data(call->input[0]), ids, columns};
+    const lookup w = {gd_data(call->output[0]), gd_data(call->input[0]), ids, rows, columns};
     gd_for_each(gd_threads_for(call->threads, rows * columns), rows, copy_row, &w);
     return GD_OK;
 }
 
-/* Counting sort: order [M] lists the rows by their id, equal ids by the row; those with id v are
- * order[start[v]] to order[start[v + 1] - 1]. start [V + 1] */
-static void sort_rows(int64_t *start, int64_t *order, const int32_t *ids, int64_t rows,
-                      int64_t vocab)
+/* Sorts the rows by their id, equal ids by the row, digit by digit from the last: each pass counts, and
+ * takes as long as there are rows, however many ids there could be. Both arrays are [M]; returns that
+ * which lists the rows. */
+static const int64_t *sort_rows(int64_t *order, int64_t *other, const int32_t *ids, int64_t rows,
+                                int64_t vocab)
 {
-    memset(start, 0, (size_t)(vocab + 1) * sizeof *start);
-    for (int64_t i = 0; i < rows; i++) start[ids[i] + 1]++;
-    for (int64_t v = 0; v < vocab; v++) start[v + 1] += start[v];
-    for (int64_t i = 0; i < rows; i++) order[start[ids[i]]++] = i;
-    for (int64_t v = vocab; v > 0; v--) start[v] = start[v - 1];
-    start[0] = 0;
+    enum { BITS = 11, MASK = (1 << BITS) - 1 };
+    for (int64_t i = 0; i < rows; i++) order[i] = i;
+    for (int shift = 0; shift < 31 && (vocab - 1) >> shift; shift += BITS) {
+        int64_t place[MASK + 2] = {0}; /* of the next row with a digit */
+        for (int64_t i = 0; i < rows; i++) place[(ids[i] >> shift & MASK) + 1]++;
+        for (int digit = 0; digit < MASK; digit++) place[digit + 1] += place[digit];
+        for (int64_t i = 0; i < rows; i++) other[place[ids[order[i]] >> shift & MASK]++] = order[i];
+        int64_t *sorted = other;
+        other = order;
+        order = sorted;
+    }
+    return order;
 }
 
 enum { COLUMNS = 64 };
@@ -57,25 +68,29 @@ enum { COLUMNS = 64 };
 typedef struct table_gradient {
     REAL *dtable;
     const REAL *dy;
-    const int64_t *start, *order;
-    int64_t columns, across; /* across: pieces of COLUMNS in a row */
+    const int32_t *ids;
+    const int64_t *order, *start; /* the runs of equal ids begin at order[start[0]] ... */
+    int64_t columns, across;      /* across: pieces of COLUMNS in a row */
+    int64_t runs;
     bool add;
 } table_gradient;
 
 static void sum_piece(const void *work, int64_t piece)
 {
     const table_gradient *w = work;
-    const int64_t v = piece / w->across, first = piece % w->across * COLUMNS;
+    const int64_t run = piece / w->across, first = piece % w->across * COLUMNS;
     const int64_t columns = w->columns, *start = w->start, *order = w->order;
     const REAL *dy = w->dy + first;
+    if (run + AHEAD < w->runs)
+        gd_prefetch_to_write(w->dtable + w->ids[order[start[run + AHEAD]]] * columns + first,
+                             COLUMNS * sizeof *dy);
     double sum[COLUMNS] = {0};
     int64_t n = gd_min64(COLUMNS, columns - first);
-    REAL *to = w->dtable + v * columns + first;
-    for (int64_t k = start[v]; k < start[v + 1]; k++) {
+    REAL *to = w->dtable + w->ids[order[start[run]]] * columns + first;
+    for (int64_t k = start[run]; k < start[run + 1]; k++) {
 #pragma omp simd
         for (int64_t c = 0; c < n; c++) sum[c] += (double)dy[order[k] * columns + c]; /* [dtable] */
     }
-    if (w->add && start[v] == start[v + 1]) return;
     for (int64_t c = 0; c < n; c++) to[c] = (REAL)(w->add ? (double)to[c] + sum[c] : sum[c]);
 }
 
@@ -91,17 +106,31 @@ gd_status GD_REAL_NAME(embedding_backward)(const gd_call *call)
     const int32_t *ids = gd_data(call->input[1]);
     int64_t rows = gd_tensor_count(call->input[1]);
     int64_t vocab = gd_tensor_dim(gradient, 0), columns = gd_tensor_dim(gradient, 1);
-    int64_t *start = gd_call_scratch(call, (size_t)(vocab + 1) * sizeof *start);
-    int64_t *order = gd_call_scratch(call, (size_t)rows * sizeof *order);
-    if (!start || !order) return gd_error_status(call->context);
-    sort_rows(start, order, ids, rows, vocab);
+    uint32_t *touched = gd_touch_rows(call, 0, rows);
+    int64_t *scratch = gd_call_scratch(call, (size_t)(3 * rows + 1) * sizeof *scratch);
+    if (!scratch || gd_error_status(call->context)) return gd_error_status(call->context);
+    const bool add = touched || call->accumulate[0];
+    if (!add) /* rows that no id names */
+        gd_fill_cpu(gd_data(gradient), gd_tensor_dtype(gradient), 0, gd_tensor_count(gradient),
+                    call->context);
+    const int64_t *order = sort_rows(scratch, scratch + rows, ids, rows, vocab);
+    int64_t *start = scratch + 2 * rows, runs = 0;
+    for (int64_t k = 0; k < rows; k++) {
+        const int32_t id = ids[order[k]];
+        if (k > 0 && id == ids[order[k - 1]]) continue;
+        start[runs++] = k;
+        if (touched) touched[id / 32] |= UINT32_C(1) << id % 32;
+    }
+    start[runs] = rows;
     const table_gradient w = {.dtable = gd_data(gradient),
                               .dy = gd_data(call->doutput[0]),
-                              .start = start,
+                              .ids = ids,
                               .order = order,
+                              .start = start,
                               .columns = columns,
                               .across = gd_divide_up(columns, COLUMNS),
-                              .add = call->accumulate[0]};
-    gd_for_each(gd_threads_for(call->threads, rows * columns), vocab * w.across, sum_piece, &w);
+                              .runs = runs,
+                              .add = add};
+    gd_for_each(gd_threads_for(call->threads, rows * columns), runs * w.across, sum_piece, &w);
     return GD_OK;
 }

@@ -173,7 +173,7 @@ static gd_status muon(const gd_call *call, const gd_update_arrays *arrays, int64
         x, (T *)arrays->state[0], (const T *)arrays->g, n, (T)rule->momentum,
         (T)(1 - rule->momentum), rule->nesterov, state);
     if (gd_launched(call)) return gd_error_status(call->context);
-    gd_sum_squares_cuda(squares, x, call->kernel_dtype, n, call->context);
+    gd_sum_squares_cuda(squares, x, call->kernel_dtype, n, NULL, call->context);
     muon_normalize_kernel<T><<<blocks, threads, 0, stream>>>(x, n, squares);
     if (gd_launched(call)) return gd_error_status(call->context);
     gd_gemm_workspace workspace = {};

@@ -134,7 +134,7 @@ gd_status GD_REAL_NAME(gd_muon)(const gd_call *call, const gd_update_arrays *arr
 
     run_blocks(threads, momentum_task, &u);
     double squares;
-    gd_services_of[GD_CPU]->sum_squares(&squares, u.x, arrays->dtype, n, call->context);
+    gd_services_of[GD_CPU]->sum_squares(&squares, u.x, arrays->dtype, n, NULL, call->context);
     u.factor = squares < MUON_LEAST ? 0 : 1 / sqrt(squares);
     run_blocks(threads, scale_task, &u);
     for (int step = 0; step < MUON_STEPS; step++) {

@@ -6,14 +6,15 @@
 #include "optim/formula.h"
 #include "optim/optim.h"
 #include "stream.h"
+#include "touched.h"
 
-enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
+enum { BLOCK = 256, AHEAD = 2 * BLOCK };
 
 /* The same for every element. `decay` is what is added to the gradient, `keep` what the weight is
  * multiplied by; AdamW's rate = lr / (1 - beta1^t) and scale = 1 / sqrt(1 - beta2^t). */
 typedef struct numbers {
     REAL lr, keep, decay, rate, scale, beta1, fresh1, beta2, fresh2, eps, momentum, fresh;
-    bool nesterov, first;
+    bool nesterov, first, lazy;
     double clip; /* of each gradient */
 } numbers;
 
@@ -39,6 +40,7 @@ static numbers numbers_of(const gd_rule *rule, const gd_update_state *state,
                      .momentum = (REAL)rule->momentum,
                      .fresh = (REAL)(1 - rule->dampening),
                      .nesterov = rule->nesterov,
+                     .lazy = rule->lazy,
                      .first = (rule->kind == GD_RULE_AVERAGE ? state->made : count->made) == 1,
                      .clip = rule->kind == GD_RULE_AVERAGE ? 1 : state->factor};
 }
@@ -183,37 +185,82 @@ typedef struct update_work {
     numbers numbers;
 } update_work;
 
-/* The whole model is read once a step, from memory and from the caches of other threads: it is
- * prefetched some blocks ahead.
+/* Elements whose gradient is 0 stay as they are. */
+static void lazy_block(const update_work *u, REAL *w, REAL *const *s, const REAL *g, int64_t n)
+{
+    REAL *const now[] = {w, s[0], s[1]}; /* AdamW and Adam have two states */
+    REAL before[3][BLOCK];
+    for (int k = 0; k < 3; k++) memcpy(before[k], now[k], (size_t)n * sizeof *w);
+    u->block(w, s, g, n, &u->numbers);
+    const double clip = u->block == adamw_block ? u->numbers.clip : 1;
+    for (int k = 0; k < 3; k++)
+        for (int64_t i = 0; i < n; i++)
+            if (clipped(g[i], clip) == 0) now[k][i] = before[k][i];
+}
+
+/* Elements [i, i + count), at most BLOCK.
  *
  * Gradients are clipped in a loop of its own, since in double a product and the sum that it goes
  * into would be rounded together; AdamW has no such sum. */
-static void update_task(const void *work, int64_t block)
+static void update_elements(const update_work *u, int64_t i, int64_t count)
 {
-    const update_work *u = work;
     const gd_update_arrays *a = u->arrays;
-    const int64_t i = block * BLOCK, ahead = gd_min64(i + AHEAD, a->n);
-    const int64_t count = gd_min64(BLOCK, a->n - i);
-    REAL *w = a->w, *s[GD_RULE_STATES] = {NULL}, scaled[BLOCK];
-    const REAL *g = a->g;
-    gd_prefetch_to_write(w + ahead, BYTES);
-    gd_prefetch(g + ahead, BYTES);
-    for (int k = 0; k < GD_RULE_STATES; k++) {
-        REAL *state = a->state[k];
-        if (!state) continue;
-        gd_prefetch_to_write(state + ahead, BYTES);
-        s[k] = state + i;
-    }
-    w += i, g += i;
+    REAL *w = (REAL *)a->w + i, *s[GD_RULE_STATES] = {NULL}, scaled[BLOCK];
+    const REAL *g = (const REAL *)a->g + i;
+    for (int k = 0; k < GD_RULE_STATES; k++)
+        if (a->state[k]) s[k] = (REAL *)a->state[k] + i;
     if (u->numbers.clip != 1 && u->block != adamw_block) {
         GD_EACH(k, count) scaled[k] = clipped(g[k], u->numbers.clip);
         g = scaled;
     }
     if (a->rounded.data) gd_master_follow((float *)w, a->rounded, i, count);
-    u->block(w, s, g, count, &u->numbers);
+    if (u->numbers.lazy)
+        lazy_block(u, w, s, g, count);
+    else
+        u->block(w, s, g, count, &u->numbers);
     if (a->rounded.data) gd_master_round(a->rounded, (float *)w, i, count);
 }
 
+/* Prefetches n elements of each array. */
+static inline void fetch(const gd_update_arrays *a, int64_t i, int64_t n)
+{
+    const int64_t bytes = n * (int64_t)sizeof(REAL);
+    gd_prefetch_to_write((REAL *)a->w + i, bytes);
+    gd_prefetch((const REAL *)a->g + i, bytes);
+    for (int k = 0; k < GD_RULE_STATES; k++)
+        if (a->state[k]) gd_prefetch_to_write((REAL *)a->state[k] + i, bytes);
+}
+
+/* The whole model is read once a step, from memory and from the caches of other threads: it is
+ * prefetched some blocks ahead. */
+static void update_task(const void *work, int64_t block)
+{
+    const update_work *u = work;
+    const gd_update_arrays *a = u->arrays;
+    const int64_t i = block * BLOCK, ahead = gd_min64(i + AHEAD, a->n);
+    fetch(a, ahead, BLOCK);
+    update_elements(u, i, gd_min64(BLOCK, a->n - i));
+}
+
+/* Touched rows, of which some at a time are fetched from anywhere. */
+static void update_rows(const void *work, int64_t piece)
+{
+    enum { UNIT = 64 / sizeof(REAL), RUNS = 12 };
+    const update_work *u = work;
+    const gd_touched *rows = u->arrays->rows;
+    int64_t row = piece * GD_TOUCHED_PIECE;
+    const int64_t last = gd_min64(row + GD_TOUCHED_PIECE, gd_row_limit(rows));
+    gd_run next = {0, 0}, run[RUNS];
+    for (int found = RUNS; found == RUNS;) {
+        for (found = 0; found < RUNS && gd_next_run(rows, UNIT, last, &row, &next); found++) {
+            fetch(u->arrays, next.begin, gd_min64(BLOCK, next.end - next.begin));
+            run[found] = next;
+        }
+        for (int k = 0; k < found; k++)
+            for (int64_t i = run[k].begin; i < run[k].end; i += BLOCK)
+                update_elements(u, i, gd_min64(BLOCK, run[k].end - i));
+    }
+}
 void GD_REAL_NAME(gd_optimize)(const gd_update_arrays *arrays, const gd_rule *rule,
                                const gd_update_state *state, int threads)
 {
@@ -221,5 +268,9 @@ void GD_REAL_NAME(gd_optimize)(const gd_update_arrays *arrays, const gd_rule *ru
                               .block = blocks[rule->kind],
                               .numbers = numbers_of(rule, state, arrays->count)};
     const int64_t n = arrays->n;
-    gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, BLOCK), update_task, &work);
+    if (arrays->rows)
+        gd_for_each(gd_threads_for(threads, n),
+                    gd_divide_up(gd_row_limit(arrays->rows), GD_TOUCHED_PIECE), update_rows, &work);
+    else
+        gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, BLOCK), update_task, &work);
 }

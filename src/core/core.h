@@ -331,8 +331,34 @@ bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_
 
 /* ---- Gradients (grad.c) ----------------------------------------------------------------- */
 
-/* A packed row-major gradient buffer for t; allocated at its first use, content undefined. */
+/* A packed row-major gradient buffer for t, to be written to; allocated at its first use, content
+ * undefined. */
 gd_status gd_tensor_need_grad(gd_tensor *t);
+
+/* What gd_grad returns, for reading alone. */
+static inline gd_tensor *gd_grad_now(const gd_tensor *t)
+{
+    return t->retained ? t->retained : t->grad_valid ? t->grad : NULL;
+}
+
+/* From now on any row of a gradient may be written to at any time. */
+static inline void gd_grad_share(gd_tensor *grad)
+{
+    grad->shared = true;
+    grad->sparse = false;
+}
+
+/* Makes a gradient zeros. */
+void gd_grad_zero(gd_tensor *grad);
+
+/* The touched rows of a sparse gradient, of which element `begin` of an array is the first. */
+gd_touched gd_touched_of(const gd_tensor *grad, int64_t begin, int64_t end);
+
+/* Of the words that have a bit for each row of a gradient. */
+static inline size_t gd_touched_bytes(const gd_tensor *grad)
+{
+    return (size_t)((grad->shape[0] + 31) / 32) * sizeof *grad->touched;
+}
 
 /* The dtype in which the gradient of t is stored. */
 static inline gd_dtype gd_gradient_dtype(const gd_tensor *t)
@@ -345,8 +371,8 @@ static inline gd_dtype gd_gradient_dtype(const gd_tensor *t)
  * the gradient. */
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
 
-/* The sum of squares of a packed tensor; the host waits for it. NaN on error. */
-double gd_sum_squares(const gd_tensor *t);
+/* The sum of squares of a packed tensor; the host waits for it. NaN on error. `sparse`: as of the service. */
+double gd_sum_squares(const gd_tensor *t, const gd_sparse *sparse);
 
 /* Drops the gradient of a tensor made by an op, or adds it to the one that is kept for the user. */
 void gd_grad_release(gd_tensor *t);

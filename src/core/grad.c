@@ -43,6 +43,8 @@ gd_status gd_tensor_need_grad(gd_tensor *t)
     if (t->grad) {
         /* It may be an op's input: its backward detects the write. */
         gd_new_version(t->ctx, t->grad->storage);
+        t->grad->was_sparse = t->grad->sparse;
+        t->grad->sparse = false;
         return GD_OK;
     }
     const gd_dtype dtype = gd_gradient_dtype(t);
@@ -60,8 +62,11 @@ gd_status gd_tensor_need_grad(gd_tensor *t)
 
 gd_tensor *gd_grad(const gd_tensor *t)
 {
-    gd_tensor *grad = t && t->retained ? t->retained : t && t->grad_valid ? t->grad : NULL;
-    if (grad) grad->gradient = true;
+    gd_tensor *grad = t ? gd_grad_now(t) : NULL;
+    if (grad) {
+        grad->gradient = true;
+        gd_grad_share(grad);
+    }
     if (!grad && t && t->node && t->node->used && !t->retain_grad)
         gd_notice(t->ctx, GD_NOTICE_NO_GRADIENT,
                   "grad: the gradient of %s, made by %s, was not kept: call gd_retain_grad on it "
@@ -113,7 +118,7 @@ void gd_grad_retain(gd_tensor *t)
     t->grad_valid = false;
 }
 
-double gd_sum_squares(const gd_tensor *t)
+double gd_sum_squares(const gd_tensor *t, const gd_sparse *sparse)
 {
     gd_context *ctx = t->ctx;
     double sum = NAN;
@@ -123,11 +128,56 @@ double gd_sum_squares(const gd_tensor *t)
     gd_tensor *device_sum = gd_frame_tensor(ctx, GD_FLOAT64, &like, "sum of squares");
     if (device_sum) {
         double *at = gd_tensor_data(device_sum);
-        ctx->services->sum_squares(at, gd_tensor_data(t), t->dtype, t->count, ctx);
+        ctx->services->sum_squares(at, gd_tensor_data(t), t->dtype, t->count, sparse, ctx);
         if (!gd_failed(ctx)) ctx->device->download(ctx, &sum, at, sizeof sum);
     }
     gd_frame_end(ctx, &frame);
     return gd_failed(ctx) ? (double)NAN : sum;
+}
+
+/* ---- Rows ---------------------------------------------------------------------------------
+ *
+ * Of a table with many rows a backward touches few. The memory of its gradient is dense and always what a
+ * reader expects, but it is known which rows may be other than 0: only these are cleared, measured and
+ * used by updates. That holds until something else writes to the gradient, and from the next clearing
+ * on again; and never for a gradient that others have (`shared`). */
+
+gd_touched gd_touched_of(const gd_tensor *grad, int64_t begin, int64_t end)
+{
+    return (gd_touched){grad->touched, begin, end, grad->count / grad->shape[0]};
+}
+
+void gd_grad_zero(gd_tensor *grad)
+{
+    gd_context *ctx = grad->ctx;
+    if (grad->sparse) {
+        const gd_touched rows = gd_touched_of(grad, 0, grad->count);
+        ctx->services->clear_rows(gd_tensor_data(grad), grad->dtype, &rows, ctx);
+    } else {
+        ctx->services->fill(gd_tensor_data(grad), grad->dtype, 0, grad->count, ctx);
+    }
+}
+
+uint32_t *gd_touch_rows(const gd_call *call, int i, int64_t rows)
+{
+    gd_tensor *grad = call->dinput[i];
+    gd_context *ctx = call->context;
+    const bool lasts = grad->owned && !grad->step, add = call->accumulate[i];
+    if (!lasts || grad->shared || (add ? !grad->was_sparse : rows > grad->shape[0] / 4))
+        return NULL;
+    const size_t bytes = gd_touched_bytes(grad);
+    void *touched = grad->touched;
+    if (!touched && gd_pool_allocate(ctx, GD_POOL_LASTING, bytes, GD_MEMORY_GRADIENTS,
+                                     call->op->name, &touched))
+        return NULL;
+    grad->touched = touched;
+    grad->sparse = grad->was_sparse;
+    if (!add) {
+        if (!grad->sparse && ctx->device->fill_bytes(ctx, touched, 0, bytes)) return NULL;
+        gd_grad_zero(grad);
+    }
+    grad->sparse = !gd_failed(ctx);
+    return grad->sparse ? grad->touched : NULL;
 }
 
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)

@@ -113,6 +113,7 @@ typedef enum gd_rule_kind {
 /* How an update changes parameters; optim.h has the formulas. A rule does not use all of it. */
 typedef struct gd_rule {
     gd_rule_kind kind;
+    bool lazy;   /* elements whose gradient is 0 stay as they are */
     double rate; /* multiplies the learning rate */
     double weight_decay, momentum, dampening, beta1, beta2, eps;
     double rate_decay; /* Adagrad */
@@ -136,6 +137,21 @@ typedef struct gd_rounded {
 
 enum { GD_RULE_STATES = 3 };
 
+/* Of an array, elements [begin, end) are rows of `columns` numbers each, and perhaps some zeros after
+ * them. Row r is 0 unless bit r % 32 of touched[r / 32] is set, which is on the device. `begin` and `end`
+ * are at multiples of 64 bytes from the array, but for the last end. */
+typedef struct gd_touched {
+    uint32_t *touched;
+    int64_t begin, end, columns;
+} gd_touched;
+
+/* Such parts of an array, in ascending order. */
+enum { GD_SPARSE_TABLES = 8 };
+typedef struct gd_sparse {
+    int count;
+    gd_touched table[GD_SPARSE_TABLES];
+} gd_sparse;
+
 /* n parameters w with their gradients g and states; all are of one dtype, float32 or float64. Where
  * ops read the parameters in 16 bits, w is their master in float32. */
 typedef struct gd_update_arrays {
@@ -145,6 +161,8 @@ typedef struct gd_update_arrays {
     gd_dtype dtype;
     gd_rounded rounded;
     int64_t n;
+    const gd_touched
+        *rows; /* of g, for a rule that does nothing where g is 0; NULL: all are updated */
 } gd_update_arrays;
 
 /* dst = src, converting; the shapes are equal. Between real dtypes rounds to nearest even (at
@@ -159,12 +177,17 @@ typedef void gd_accumulate_service(void *dst, gd_dtype dst_dtype, const void *sr
 typedef void gd_fill_service(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx);
 
 /* *sum = the sum of squares of a packed array, in double, in an order that depends only on n.
- * `sum` is device memory. */
+ * `sum` is device memory. Zeros that `sparse` knows of are not read, which changes no bit; NULL: none. */
 typedef void gd_sum_squares_service(double *sum, const void *x, gd_dtype dtype, int64_t n,
-                                    gd_context *ctx);
+                                    const gd_sparse *sparse, gd_context *ctx);
 
-/* x[i] *= factor */
-typedef void gd_scale_service(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx);
+/* x[i] *= factor, but for zeros that `sparse` knows of */
+typedef void gd_scale_service(void *x, gd_dtype dtype, double factor, int64_t n,
+                              const gd_sparse *sparse, gd_context *ctx);
+
+/* Makes the touched rows of x zeros; after that no row is touched. NULL on a GPU, where no op calls gd_touch_rows. */
+typedef void gd_clear_rows_service(void *x, gd_dtype dtype, const gd_touched *rows,
+                                   gd_context *ctx);
 
 /* The first and the last number of a real dtype in [low, high); if there is none, both are low, rounded. On
  * the host. */
@@ -214,6 +237,7 @@ typedef struct gd_services {
     gd_fill_service *fill;
     gd_sum_squares_service *sum_squares;
     gd_scale_service *scale;
+    gd_clear_rows_service *clear_rows;
     gd_uniform_service *uniform;
     gd_numbers_within_service *numbers_within;
     gd_normal_service *normal;
@@ -255,6 +279,7 @@ gd_accumulate_service gd_accumulate_cpu, gd_accumulate_cuda;
 gd_fill_service gd_fill_cpu, gd_fill_cuda;
 gd_sum_squares_service gd_sum_squares_cpu, gd_sum_squares_cuda;
 gd_scale_service gd_scale_cpu, gd_scale_cuda;
+gd_clear_rows_service gd_clear_rows_cpu;
 gd_numbers_within_service gd_numbers_within;
 gd_uniform_service gd_uniform_cpu, gd_uniform_cuda;
 gd_normal_service gd_normal_cpu, gd_normal_cuda;
@@ -270,6 +295,11 @@ gd_advance_service gd_advance_cuda;
 /* A packed tensor for this call only, as gd_call_scratch: for an op that calls the kernels of
  * others. Of no more elements than an input has. */
 gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec);
+
+/* For the backward of an op that adds to at most `rows` rows of dinput[i], [V, ...]. NULL: it writes as
+ * for any gradient, or there is an error. Otherwise dinput[i] is there, of which the backward changes
+ * those rows alone: it adds to them, whatever accumulate[i] says, and sets their bits (gd_touched). */
+uint32_t *gd_touch_rows(const gd_call *call, int i, int64_t rows);
 
 /* For functions of several ops, whose errors are to name the function and its arguments. Whether a
  * record, of which name, inputs and shape() are used, takes these inputs; shape() may fill two

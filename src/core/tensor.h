@@ -52,6 +52,10 @@ struct gd_tensor {
     bool retain_grad;    /* gd_retain_grad */
     bool grad_valid;     /* grad holds a gradient (and not garbage from an earlier step) */
     bool spent;          /* of a parameter: an update has used that gradient */
+    bool shared;         /* of a gradient: others than backwards may write to it */
+    bool sparse;         /* of a gradient: rows that are not in `touched` are 0 */
+    bool was_sparse;     /* of a gradient: before the call that is about to write to it */
+    uint32_t *touched;   /* of a gradient: the words of gd_touched; NULL: none yet */
     gd_tensor *grad;     /* of this shape, contiguous */
     gd_tensor *retained; /* with retain_grad: the gradients of finished walks, or NULL */
 

@@ -233,7 +233,7 @@ static void add_up(gd_group *group, char *own, gd_dtype dtype, int64_t n, bool m
     memcpy(own, m->received, bytes);
     for (size_t i = 1; i < (size_t)group->ranks; i++)
         ctx->services->accumulate(own, dtype, m->received + i * CHUNK * size, dtype, n, ctx);
-    if (mean) ctx->services->scale(own, dtype, 1.0 / group->ranks, n, ctx);
+    if (mean) ctx->services->scale(own, dtype, 1.0 / group->ranks, n, NULL, ctx);
 }
 
 static gd_status reduce_scatter(gd_group *group, void *data, gd_dtype dtype, int64_t n, bool mean)

@@ -217,7 +217,7 @@ static void squares(gd_replica *replica, double *sum)
         const gd_params_slice *own = &s->bucket[i].own;
         if (own->begin == own->end) continue;
         ctx->services->sum_squares(&part[i], gd_block_at(grads, own->begin), grads->dtype,
-                                   own->end - own->begin, ctx);
+                                   own->end - own->begin, NULL, ctx);
         ctx->services->accumulate(sum, GD_FLOAT64, &part[i], GD_FLOAT64, 1, ctx);
     }
 }
@@ -360,5 +360,6 @@ gd_status gd_params_replicate(gd_params *params, gd_group *group,
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the group is of another context", who);
     if (gd_group_begin(group, who) || compare(params, group)) return ctx->status;
     params->replica = create(params, group, bytes, options && options->own_buffers);
+    for (int64_t i = 0; i < params->count; i++) gd_grad_share(params->list[i].tensor->grad);
     return params->replica ? gd_params_broadcast(params) : ctx->status;
 }

@@ -203,7 +203,7 @@ gd_status gd_tensor_print(const gd_tensor *t, FILE *file)
 static void print_norm(FILE *file, const gd_tensor *t)
 {
     if (t && gd_tensor_readable(t) && gd_dtype_is_real(t->dtype))
-        fprintf(file, " %12.6g", t->count ? sqrt(gd_sum_squares(t)) : 0);
+        fprintf(file, " %12.6g", t->count ? sqrt(gd_sum_squares(t, NULL)) : 0);
     else
         fprintf(file, " %12s", "-");
 }
@@ -227,7 +227,7 @@ gd_status gd_params_print(const gd_params *params, FILE *file)
         if (buffer)
             fprintf(file, " %12s", "buffer");
         else
-            print_norm(file, gd_grad(t));
+            print_norm(file, gd_grad_now(t));
         fputc('\n', file);
     }
     fprintf(file, "%d parameters of %lld numbers, %d buffers\n", count,

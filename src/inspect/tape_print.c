@@ -53,8 +53,8 @@ static size_t bytes_saved(const gd_node *node)
 /* The norm of the gradient of t, if there is one. The function of a graph cannot read it. */
 static void print_norm(FILE *file, const char *format, const gd_tensor *t)
 {
-    const gd_tensor *grad = gd_grad(t);
-    if (grad && !t->ctx->in_graph) fprintf(file, format, sqrt(gd_sum_squares(grad)));
+    const gd_tensor *grad = gd_grad_now(t);
+    if (grad && !t->ctx->in_graph) fprintf(file, format, sqrt(gd_sum_squares(grad, NULL)));
 }
 
 static gd_status finish(gd_context *ctx, FILE *file, const char *who)

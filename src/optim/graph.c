@@ -24,10 +24,10 @@ typedef struct gd_capture {
     gd_graph_function function;
     void *user;
     uint64_t key;
-    int64_t used;    /* the number of the last run of this kind; 0: free */
-    void *ready;     /* NULL: run once, not captured yet */
-    uint64_t words;  /* random numbers that a run draws */
-    bool *has_grads; /* [tensors] after a run, in the order of ctx->user_tensors */
+    int64_t used;       /* the number of the last run of this kind; 0: free */
+    void *ready;        /* NULL: run once, not captured yet */
+    uint64_t words;     /* random numbers that a run draws */
+    uint8_t *has_grads; /* [tensors] after a run, in the order of ctx->user_tensors */
     int64_t tensors;
     struct {
         gd_status (*submit)(gd_optimizer *optimizer);
@@ -120,12 +120,19 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 32;
 }
 
+/* Whether there is a gradient, whether it is known which of its rows are 0, and whether it may be. */
+static uint8_t has_grad(const gd_tensor *t)
+{
+    const gd_tensor *grad = t->grad;
+    return (uint8_t)((grad && grad->shared) << 2 | (grad && grad->sparse) << 1 | t->grad_valid);
+}
+
 static uint64_t mix_tensor(uint64_t hash, const gd_tensor *t)
 {
     hash = mix(hash, (uintptr_t)(t->storage ? t->storage->data : NULL));
     hash = mix(hash, (uintptr_t)(t->grad && t->grad->storage ? t->grad->storage->data : NULL));
     hash = mix(hash, (uint64_t)t->offset);
-    hash = mix(hash, (uint64_t)t->dtype << 8 | (uint64_t)t->requires_grad << 1 | t->grad_valid);
+    hash = mix(hash, (uint64_t)t->dtype << 8 | (uint64_t)t->requires_grad << 3 | has_grad(t));
     for (int i = 0; i < t->ndim; i++) {
         hash = mix(hash, (uint64_t)t->shape[i]);
         hash = mix(hash, (uint64_t)t->strides[i]);
@@ -180,7 +187,7 @@ static gd_status note_grads(gd_context *ctx, gd_capture *c)
     c->has_grads = gd_host_allocate(ctx, (size_t)count * sizeof *c->has_grads, "a graph");
     if (!c->has_grads) return ctx->status;
     for (const gd_tensor *t = ctx->user_tensors; t; t = t->next)
-        c->has_grads[c->tensors++] = t->grad_valid;
+        c->has_grads[c->tensors++] = has_grad(t);
     return GD_OK;
 }
 
@@ -246,8 +253,11 @@ static gd_status replay(gd_graph *graph, gd_capture *c)
     if (c->updates && gd_mark(ctx)) return ctx->status;
     gd_guard_look(ctx);
     int64_t i = 0;
-    for (gd_tensor *t = ctx->user_tensors; t && i < c->tensors; t = t->next)
-        t->grad_valid = c->has_grads[i++];
+    for (gd_tensor *t = ctx->user_tensors; t && i < c->tensors; t = t->next) {
+        const uint8_t has = c->has_grads[i++];
+        t->grad_valid = has & 1;
+        if (t->grad) t->grad->sparse = has >> 1 & 1;
+    }
     graph->counts.replays++;
     return GD_OK;
 }

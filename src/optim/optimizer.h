@@ -25,7 +25,9 @@ struct gd_optimizer {
     gd_tensor *state[GD_MAX_STATES];    /* all of these, one after the other */
     int states;
     double average_decay;
-    bool averaged; /* the parameters are their average now (gd_optimizer_swap_average) */
+    uint64_t version; /* of the parameters after the last update */
+    bool written;     /* before the running one they had another, or there was none */
+    bool averaged;    /* the parameters are their average now (gd_optimizer_swap_average) */
 
     gd_update_state *update; /* on the device */
     gd_update_slot *slots;   /* GD_UPDATE_SLOTS, shared by host and device */

@@ -348,12 +348,35 @@ gd_status gd_params_clear_grads(gd_params *params)
 
 void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end)
 {
-    gd_context *ctx = params->ctx;
     for (int64_t i = 0; i < params->count; i++) {
         const gd_tensor *t = params->list[i].tensor;
         if (t->grad_valid || t->count == 0 || t->offset < begin || t->offset >= end) continue;
-        ctx->services->fill(gd_tensor_data(t->grad), t->grad->dtype, 0, t->count, ctx);
+        gd_grad_zero(t->grad);
     }
+}
+
+gd_sparse gd_params_sparse(const gd_params *params)
+{
+    gd_sparse sparse = {0};
+    for (int64_t i = 0; i < params->count && sparse.count < GD_SPARSE_TABLES; i++) {
+        const gd_tensor *t = params->list[params->order[i]].tensor;
+        if (t->grad->sparse)
+            sparse.table[sparse.count++] =
+                gd_touched_of(t->grad, t->offset, t->offset + gd_params_room(t));
+    }
+    return sparse;
+}
+
+/* Multiplies all gradients, of which zeros become -0 if the factor is negative. */
+static void scale_grads(const gd_params *params, double factor)
+{
+    gd_context *ctx = params->ctx;
+    gd_tensor *grads = params->grads;
+    for (int64_t i = 0; signbit(factor) && i < params->count; i++)
+        params->list[i].tensor->grad->sparse = false;
+    const gd_sparse sparse = gd_params_sparse(params);
+    ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, &sparse, ctx);
+    gd_new_version(ctx, grads->storage);
 }
 
 /* A bucket sent early had its missing gradients zeroed then; now another stream writes to it. */
@@ -372,13 +395,11 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "params_scale_grads: factor is %g, wanted a finite number", factor);
     }
-    gd_tensor *grads = params->grads;
     if (params->replica && !params->replica->begun) /* no mean was taken yet */
-        gd_params_zero_missing_grads(params, 0, grads->count);
+        gd_params_zero_missing_grads(params, 0, params->grads->count);
     else if (gd_params_complete_grads(params))
         return ctx->status;
-    ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
-    gd_new_version(ctx, grads->storage);
+    scale_grads(params, factor);
     return gd_error_status(ctx);
 }
 
@@ -388,7 +409,8 @@ static double sum_squares(gd_params *params)
     gd_context *ctx = params->ctx;
     gd_replica *replica = params->replica;
     double sum = NAN;
-    if (!replica) return gd_sum_squares(params->grads);
+    const gd_sparse sparse = gd_params_sparse(params);
+    if (!replica) return gd_sum_squares(params->grads, &sparse);
     replica->calls->squares(replica, replica->norm);
     if (!replica->calls->sum(replica, replica->norm, 1))
         ctx->device->download(ctx, &sum, replica->norm, sizeof sum);
@@ -404,7 +426,6 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "clip_grad_norm: max_norm is nan, wanted a number");
     }
     if (!gd_outside_graph(ctx, "clip_grad_norm")) return ctx->status;
-    gd_tensor *grads = params->grads;
     if (gd_params_complete_grads(params)) return ctx->status;
     double length = sqrt(sum_squares(params));
     double factor = max_norm / (length + 1e-6);
@@ -415,10 +436,7 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
             "nan, but for gd_optimizer_update, which makes none; gd_tape_find_nonfinite names "
             "the op",
             length);
-    if (max_norm > 0 && isfinite(length) && factor < 1) {
-        ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
-        gd_new_version(ctx, grads->storage);
-    }
+    if (max_norm > 0 && isfinite(length) && factor < 1) scale_grads(params, factor);
     if (norm) *norm = length;
     return gd_error_status(ctx);
 }

@@ -131,8 +131,9 @@ static gd_status ask(gd_optimizer *optimizer)
     watch(optimizer);
     optimizer->mark[slot] = ctx->marks; /* the next one */
     optimizer->submitted++;
-    gd_new_version(ctx,
-                   optimizer->params->values->storage); /* some backward may need the old one */
+    gd_storage *values = optimizer->params->values->storage;
+    gd_new_version(ctx, values); /* some backward may need the old one */
+    optimizer->version = values->version;
     return GD_OK;
 }
 
@@ -145,8 +146,9 @@ static gd_status measure(gd_optimizer *optimizer)
     const gd_tensor *grads = params->grads;
     gd_update_state *state = optimizer->update;
     if (!params->replica) {
+        const gd_sparse sparse = gd_params_sparse(params);
         ctx->services->sum_squares(&state->squares, gd_tensor_data(grads), grads->dtype,
-                                   grads->count, ctx);
+                                   grads->count, &sparse, ctx);
         return gd_error_status(ctx);
     }
     _Static_assert(offsetof(gd_update_state, squares) ==
@@ -154,7 +156,7 @@ static gd_status measure(gd_optimizer *optimizer)
                    "both are summed in one go");
     gd_replica *replica = params->replica;
     replica->calls->squares(replica, &state->squares);
-    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / replica->ranks, 1, ctx);
+    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / replica->ranks, 1, NULL, ctx);
     return replica->calls->sum(replica, &state->loss, 2);
 }
 
@@ -196,6 +198,7 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
                        "gd_optimizer_swap_average before");
     }
     if (use_gradients(params)) return ctx->status;
+    optimizer->written = optimizer->version != params->values->storage->version;
     if (ctx->capture ? gd_capture_update(ctx, ask, optimizer) : ask(optimizer)) return ctx->status;
     if (gd_params_complete_grads(params)) return ctx->status;
     if (gd_counts_part(optimizer) || (rule->measured && measure(optimizer))) return ctx->status;

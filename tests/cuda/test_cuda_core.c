@@ -114,9 +114,9 @@ START_TEST(fill_scale_accumulate_and_sum_of_squares)
                 gd_tensor_fill(y, 0.7);
                 s->accumulate(gd_tensor_data(x), dtypes[d], gd_tensor_data(y), dtypes[d], n,
                               ctx[k]);
-                s->scale(gd_tensor_data(x), dtypes[d], 1.3, n, ctx[k]);
+                s->scale(gd_tensor_data(x), dtypes[d], 1.3, n, NULL, ctx[k]);
                 gd_tensor *sum = gd_tensor_create(ctx[k], GD_FLOAT64, 0, NULL);
-                s->sum_squares(gd_tensor_data(sum), gd_tensor_data(x), dtypes[d], n, ctx[k]);
+                s->sum_squares(gd_tensor_data(sum), gd_tensor_data(x), dtypes[d], n, NULL, ctx[k]);
                 square[k] = gd_item(sum);
                 gd_tensor_read_f64(x, value[k], n);
                 gd_tensor_free(x), gd_tensor_free(y), gd_tensor_free(sum);

@@ -90,7 +90,7 @@ static const gd_sgd_options sgd_options[] = {
     {.momentum = 0.7, .nesterov = true},
     {.momentum = 0.7, .nesterov = true, .weight_decay = 1}};
 static const gd_adamw_options adamw_options[] = {
-    {0.9, 0.999, 1e-8, 0}, {0.9, 0.99, 1e-8, 0.1}, {0.5, 0.6, 1e-3, 2}};
+    {0.9, 0.999, 1e-8, 0, false}, {0.9, 0.99, 1e-8, 0.1, false}, {0.5, 0.6, 1e-3, 2, false}};
 
 enum { SGD_VARIANTS = 7, ADAMW_VARIANTS = 3, NAMED = SGD_VARIANTS + ADAMW_VARIANTS, STEPS = 8 };
 

@@ -149,7 +149,7 @@ TEST(toys)
         program_said(output, "\nwgan ");
         program_said(output, "\nhvp ");
     }
-    prints_json("toys --repeats 1 --threads 2 --json", 6, "cnn", "us");
+    prints_json("toys --repeats 1 --threads 2 --json", 8, "cnn", "us");
 }
 
 TEST(optimizers)

@@ -96,7 +96,7 @@ static double after_two_updates(const gd_adamw_options *options)
 TEST(adamw_may_have_no_momentum)
 {
     const double v = (0.001 * 16 + 0.999 * 0.001 * 4) / (1 - 0.999 * 0.999);
-    const gd_adamw_options same = {0.9, 0.999, 1e-8, 0}, no_beta1 = {.beta1 = GD_ZERO},
+    const gd_adamw_options same = {0.9, 0.999, 1e-8, 0, false}, no_beta1 = {.beta1 = GD_ZERO},
                            no_eps = {.eps = GD_ZERO}, no_beta2 = {.beta2 = GD_ZERO};
     ck_assert_double_eq(after_two_updates(NULL), after_two_updates(&same));
     ck_assert_double_eq_tol(after_two_updates(&no_beta1), 0.9 - 0.1 * 4 / sqrt(v), 1e-8);

@@ -1,0 +1,440 @@
+/* test_sparse.c - gradients of tables of which few rows are touched: clearing, clipping and updates give the
+ * bits that those of all rows give, and read and write no row but the touched ones. */
+/* Build: all symbols. */
+#define _DEFAULT_SOURCE /* mkstemp */
+#include <unistd.h>
+
+#include "needs_jansson.h"
+#include "sparse_tables.h"
+
+static const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
+
+/* ---- The same bits ------------------------------------------------------------------------------ */
+
+typedef struct twins {
+    tables sparse, dense;
+} twins;
+
+static twins make(gd_dtype dtype, int64_t rows, int64_t columns, int kind, int threads)
+{
+    twins t = {tables_make(test_context(threads), dtype, rows, columns, kind, false),
+               tables_make(test_context(1), dtype, rows, columns, kind, true)};
+    return t;
+}
+
+static void destroy(twins *t)
+{
+    gd_context *ctx[] = {t->sparse.ctx, t->dense.ctx};
+    tables_free(&t->sparse), tables_free(&t->dense);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_no_error(ctx[i]);
+        gd_context_free(ctx[i]);
+    }
+}
+
+static const int64_t sizes[][2] = {{1, 1},  {5, 3},   {31, 1},  {33, 1},  {64, 16},
+                                   {65, 5}, {100, 7}, {700, 9}, {200, 70}};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+START_TEST(any_steps_have_the_bits_of_dense_ones)
+{
+    int sparse = 0;
+    for (int kind = 0; kind < SPARSE_KINDS; kind++)
+        for (int i = 0; i < SIZES; i++) {
+            const gd_dtype dtype = dtypes[(kind + i) % 4];
+            twins t = make(dtype, sizes[i][0], sizes[i][1], kind, 1 + i % 3);
+            if (i % 4 == 1) {
+                gd_optimizer_average(t.sparse.optimizer, 0.9);
+                gd_optimizer_average(t.dense.optimizer, 0.9);
+            }
+            const char *what =
+                tables_run(&t.sparse, &t.dense, 40, (uint64_t)(kind * 100 + i), &sparse);
+            ck_assert_msg(!what, "optimizer %d, %s, size %d: %s", kind, gd_dtype_name(dtype), i,
+                          what);
+            destroy(&t);
+        }
+    ck_assert_int_gt(sparse, SPARSE_KINDS * SIZES * 10);
+}
+END_TEST
+
+/* Enough for several threads, and for several pieces of rows. */
+START_TEST(large_tables_have_the_bits_of_dense_ones)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        int sparse = 0;
+        twins t = make(dtypes[kind % 2], 1500, 24, kind, 4);
+        ck_assert_ptr_null(tables_run(&t.sparse, &t.dense, 12, (uint64_t)kind, &sparse));
+        ck_assert_int_gt(sparse, 0);
+        destroy(&t);
+    }
+}
+END_TEST
+
+START_TEST(parameters_written_to_between_updates)
+{
+    for (int d = 0; d < 4; d++) {
+        int sparse = 0;
+        twins t = make(dtypes[d], 300, 6, 1, 1);
+        for (uint64_t i = 0; i < 10; i++) {
+            ck_assert_ptr_null(tables_run(&t.sparse, &t.dense, 3, i, &sparse));
+            gd_tensor_fill(t.sparse.a, 0.3), gd_tensor_fill(t.dense.a, 0.3);
+            if (i == 5) {
+                gd_params_set_factors(t.sparse.params, t.sparse.a, 0.5, 1);
+                gd_params_set_factors(t.dense.params, t.dense.a, 0.5, 1);
+                gd_tensor_set_requires_grad(t.sparse.b, false);
+                gd_tensor_set_requires_grad(t.dense.b, false);
+            }
+        }
+        destroy(&t);
+    }
+}
+END_TEST
+
+START_TEST(going_on_from_a_file)
+{
+    if (jansson_missing()) return;
+    char path[] = "/tmp/gradus_sparse_XXXXXX";
+    const int file = mkstemp(path);
+    ck_assert_int_ge(file, 0);
+    close(file);
+    for (int kind = 0; kind < 4; kind++) {
+        int sparse = 0;
+        twins t = make(dtypes[kind], 200, 8, kind, 1), later = make(dtypes[kind], 200, 8, kind, 1);
+        ck_assert_ptr_null(tables_run(&t.sparse, &t.dense, 15, 1, &sparse));
+        gd_params_clear_grads(t.sparse.params), gd_params_clear_grads(t.dense.params);
+        ck_assert_int_eq(gd_optimizer_save(t.sparse.optimizer, path, NULL, 0), GD_OK);
+        ck_assert_int_eq(gd_optimizer_load(later.sparse.optimizer, path, NULL), GD_OK);
+        ck_assert_int_eq(gd_optimizer_load(later.dense.optimizer, path, NULL), GD_OK);
+        ck_assert_ptr_null(tables_run(&later.sparse, &later.dense, 15, 2, &sparse));
+        ck_assert_ptr_null(tables_run(&t.sparse, &t.dense, 15, 2, &sparse));
+        ck_assert_ptr_null(tables_differ(&later.sparse, &t.dense));
+        destroy(&t), destroy(&later);
+    }
+    unlink(path);
+}
+END_TEST
+
+/* One embedding of these ids, and a backward whose cotangent is 1. */
+static void backward_of(tables *t, const int32_t *ids, int64_t n)
+{
+    gd_tensor *id = gd_constant(t->ctx, GD_INT32, GD_SHAPE(n), 0);
+    gd_tensor_write(id, ids, (size_t)n * sizeof *ids);
+    gd_backward(gd_sum_all(gd_embedding(t->a, id)));
+}
+
+/* A program may keep the gradient and write to any row, whenever there is one. */
+START_TEST(who_has_the_gradient_may_write_to_it)
+{
+    gd_context *ctx = test_context(1);
+    tables t = tables_make(ctx, GD_FLOAT32, 64, 2, 0, false);
+    float *w = gd_tensor_data(t.a), before = w[2 * 50];
+    backward_of(&t, (int32_t[]){3}, 1);
+    ck_assert(t.a->grad->sparse);
+    float *g = gd_tensor_data(gd_grad(t.a));
+    for (int i = 0; i < 2; i++) {
+        g[2 * 50] = 1;
+        gd_optimizer_step(t.optimizer, 0.25);
+        gd_params_clear_grads(t.params);
+        gd_step_end(ctx);
+        ck_assert(w[2 * 50] == before - 0.25F * (float)(i + 1));
+        backward_of(&t, (int32_t[]){4}, 1);
+        ck_assert(g[2 * 50] == 0 && g[2 * 3] == 0 && g[2 * 4] == 1);
+    }
+    tables_free(&t);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* What looks at gradients leaves it known which rows were touched. */
+START_TEST(looking_changes_nothing)
+{
+    gd_context *ctx = test_context(1);
+    tables t = tables_make(ctx, GD_FLOAT32, 64, 2, 0, false);
+    FILE *file = tmpfile();
+    backward_of(&t, (int32_t[]){3}, 1);
+    gd_params_print(t.params, file);
+    gd_tape_print_dot(ctx, file);
+    ck_assert(t.a->grad->sparse);
+    fclose(file);
+    ck_assert_no_error(ctx);
+    tables_free(&t);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(lazy_is_its_formula)
+{
+    gd_context *ctx = test_context(1);
+    tables t = tables_make(ctx, GD_FLOAT64, 40, 1, 2, false);
+    double *w = gd_tensor_data(t.a), m[40] = {0}, v[40] = {0}, want[40];
+    memcpy(want, w, sizeof want);
+    uint64_t seed = 3;
+    for (int step = 1; step < 9; step++) {
+        int32_t id[4];
+        double g[40] = {0};
+        for (int i = 0; i < 4; i++) g[id[i] = (int32_t)random_below(&seed, 40)]++;
+        backward_of(&t, id, 4);
+        gd_optimizer_step(t.optimizer, 0.1);
+        gd_params_clear_grads(t.params);
+        gd_step_end(ctx);
+        for (int r = 0; r < 40; r++) {
+            if (g[r] == 0) continue;
+            m[r] = 0.9 * m[r] + 0.1 * g[r];
+            v[r] = 0.999 * v[r] + 0.001 * g[r] * g[r];
+            want[r] -= 0.1 * (m[r] / (1 - pow(0.9, step))) /
+                       (sqrt(v[r] / (1 - pow(0.999, step))) + 1e-8); /* a does not decay */
+        }
+        for (int r = 0; r < 40; r++) ck_assert_double_eq_tol(w[r], want[r], 1e-12);
+    }
+    tables_free(&t);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- The cost is what was touched --------------------------------------------------------------- */
+
+static const gd_services *real_services;
+static int64_t counted; /* elements that the services were asked to read or write */
+
+static int64_t elements_of(const gd_touched *rows)
+{
+    int64_t n = 0;
+    for (int64_t r = 0; r < (rows->end - rows->begin) / rows->columns; r++)
+        n += rows->touched[r / 32] >> r % 32 & 1;
+    return n * rows->columns;
+}
+
+static int64_t elements_of_all(const gd_sparse *sparse, int64_t n)
+{
+    for (int i = 0; sparse && i < sparse->count; i++) {
+        const gd_touched *rows = &sparse->table[i];
+        n += elements_of(rows) - (rows->end - rows->begin);
+    }
+    return n;
+}
+
+static void count_fill(void *x, gd_dtype dtype, double value, int64_t n, gd_context *ctx)
+{
+    counted += n;
+    real_services->fill(x, dtype, value, n, ctx);
+}
+
+static void count_clear(void *x, gd_dtype dtype, const gd_touched *rows, gd_context *ctx)
+{
+    counted += elements_of(rows);
+    real_services->clear_rows(x, dtype, rows, ctx);
+}
+
+static void count_squares(double *sum, const void *x, gd_dtype dtype, int64_t n,
+                          const gd_sparse *sparse, gd_context *ctx)
+{
+    counted += elements_of_all(sparse, n);
+    real_services->sum_squares(sum, x, dtype, n, sparse, ctx);
+}
+
+static void count_scale(void *x, gd_dtype dtype, double factor, int64_t n, const gd_sparse *sparse,
+                        gd_context *ctx)
+{
+    counted += elements_of_all(sparse, n);
+    real_services->scale(x, dtype, factor, n, sparse, ctx);
+}
+
+static void count_optimize(const gd_update_arrays *arrays, const gd_rule *rule,
+                           const gd_update_state *state, gd_context *ctx)
+{
+    counted += arrays->rows ? elements_of(arrays->rows) : arrays->n;
+    real_services->optimize(arrays, rule, state, ctx);
+}
+
+/* Elements, and bytes of temporary memory, of a step that touches six rows of each table. */
+static int64_t cost(int64_t rows, int kind, gd_dtype dtype, size_t *workspace)
+{
+    gd_context *ctx = test_context(1);
+    tables t = tables_make(ctx, dtype, rows, 16, kind, false);
+    real_services = ctx->services;
+    gd_services counting = *real_services;
+    counting.fill = count_fill, counting.clear_rows = count_clear;
+    counting.sum_squares = count_squares, counting.scale = count_scale;
+    counting.optimize = count_optimize;
+    ctx->services = &counting;
+    for (int step = 0; step < 3; step++) {
+        counted = 0; /* the first step does not know what the gradients hold */
+        const int32_t last = (int32_t)rows - 1, id[] = {last, 0, 7, 7, last / 2, 9, last};
+        gd_memory_reset_peak(ctx);
+        gd_tensor *ids = gd_constant(ctx, GD_INT32, GD_SHAPE(7), 0);
+        gd_tensor_write(ids, id, sizeof id);
+        gd_tensor *h = gd_mul(gd_embedding(t.a, ids), gd_embedding(t.b, ids));
+        gd_backward(gd_sum_all(h));
+        *workspace = gd_memory(ctx).peak[GD_MEMORY_WORKSPACE];
+        gd_clip_grad_norm(t.params, 1e-3, NULL);
+        gd_optimizer_step(t.optimizer, 0.1);
+        gd_params_clear_grads(t.params);
+        gd_step_end(ctx);
+    }
+    ck_assert_no_error(ctx);
+    ctx->services = real_services;
+    tables_free(&t);
+    gd_context_free(ctx);
+    return counted;
+}
+
+START_TEST(the_cost_does_not_grow_with_the_table)
+{
+    for (int kind = 0; kind < 4; kind++)
+        for (int d = 0; d < 4; d++) {
+            size_t small, large;
+            const int64_t few = cost(100, kind, dtypes[d], &small);
+            const int64_t many = cost(20000, kind, dtypes[d], &large);
+            ck_assert_int_eq(few, many);
+            ck_assert_int_lt(many, 4000);
+            /* 16 bits are widened on the CPU, all of them. */
+            if (gd_dtype_size(dtypes[d]) > 2) ck_assert_uint_eq(small, large);
+        }
+}
+END_TEST
+
+/* Rows that are not touched hold garbage, which nobody may see. */
+START_TEST(services_leave_other_rows_alone)
+{
+    enum { ROWS = 1500, COLUMNS = 16, N = ROWS * COLUMNS };
+    for (int kind = 0; kind < 2; kind++)
+        for (int threads = 1; threads <= 3; threads++) {
+            gd_context *ctx = test_context(threads);
+            const gd_services *s = ctx->services;
+            static float g[N], w[N], v[N], before[N];
+            uint32_t touched[ROWS / 32 + 1] = {0};
+            uint64_t seed = (uint64_t)threads;
+            for (int i = 0; i < 60; i++) {
+                const int64_t row = i ? random_below(&seed, ROWS) : ROWS - 1;
+                touched[row / 32] |= 1U << row % 32;
+            }
+            gd_touched rows = {touched, 0, N, COLUMNS};
+            double squares = 0, sum;
+            for (int i = 0; i < N; i++) {
+                const bool is = touched[i / COLUMNS / 32] >> i / COLUMNS % 32 & 1;
+                before[i] = w[i] = 1;
+                v[i] = 0;
+                g[i] = is ? (float)random_in(&seed, -1, 1) : 3e30F;
+                if (is) squares += (double)g[i] * (double)g[i];
+            }
+            const gd_sparse sparse = {1, {rows}};
+            s->sum_squares(&sum, g, GD_FLOAT32, N, &sparse, ctx);
+            ck_assert_double_eq_tol(sum, squares, 1e-12 * squares);
+            s->scale(g, GD_FLOAT32, 0.5, N, &sparse, ctx);
+            const gd_update_state state = {.apply = true, .factor = 1, .rate = 0.5};
+            const gd_update_count count = {.made = 1};
+            const gd_rule rule = {
+                .kind = kind ? GD_RULE_ADAGRAD : GD_RULE_SGD, .rate = 1, .eps = 1e-10};
+            const gd_update_arrays arrays = {.w = w,
+                                             .state = {kind ? v : NULL},
+                                             .g = g,
+                                             .count = &count,
+                                             .dtype = GD_FLOAT32,
+                                             .n = N,
+                                             .rows = &rows};
+            s->optimize(&arrays, &rule, &state, ctx);
+            for (int i = 0; i < N; i++) {
+                const bool is = touched[i / COLUMNS / 32] >> i / COLUMNS % 32 & 1;
+                ck_assert(is ? g[i] < 1 : g[i] == 3e30F);
+                ck_assert(is == (w[i] != before[i]));
+            }
+            static uint32_t kept[ROWS / 32 + 1];
+            memcpy(kept, touched, sizeof kept);
+            s->clear_rows(g, GD_FLOAT32, &rows, ctx);
+            for (int i = 0; i < N; i++) {
+                const bool is = kept[i / COLUMNS / 32] >> i / COLUMNS % 32 & 1;
+                ck_assert(g[i] == (is ? 0 : 3e30F));
+            }
+            for (int i = 0; i <= ROWS / 32; i++) ck_assert_uint_eq(touched[i], 0);
+            gd_context_free(ctx);
+        }
+}
+END_TEST
+
+/* ---- Mistakes are seen -------------------------------------------------------------------------- */
+
+/* The lowest touched row, or -1. */
+static int64_t first_row(const gd_touched *rows)
+{
+    for (int64_t r = 0; r < (rows->end - rows->begin) / rows->columns; r++)
+        if (rows->touched[r / 32] >> r % 32 & 1) return r;
+    return -1;
+}
+
+/* Clearing forgets a row. */
+static void forgetful_clear(void *x, gd_dtype dtype, const gd_touched *rows, gd_context *ctx)
+{
+    const int64_t row = first_row(rows);
+    if (row >= 0) rows->touched[row / 32] &= ~(1U << row % 32);
+    real_services->clear_rows(x, dtype, rows, ctx);
+}
+
+/* A row is updated twice, as if it were listed twice. */
+static void double_update(const gd_update_arrays *arrays, const gd_rule *rule,
+                          const gd_update_state *state, gd_context *ctx)
+{
+    real_services->optimize(arrays, rule, state, ctx);
+    const int64_t row = arrays->rows ? first_row(arrays->rows) : -1;
+    if (row < 0) return;
+    uint32_t *one = calloc((size_t)row / 32 + 1000, sizeof *one);
+    one[row / 32] = 1U << row % 32;
+    gd_touched again = *arrays->rows;
+    again.touched = one;
+    gd_update_arrays twice = *arrays;
+    twice.rows = &again;
+    real_services->optimize(&twice, rule, state, ctx);
+    free(one);
+}
+
+/* The norm leaves a row out. */
+static void short_squares(double *sum, const void *x, gd_dtype dtype, int64_t n,
+                          const gd_sparse *sparse, gd_context *ctx)
+{
+    const gd_touched *rows = sparse && sparse->count ? &sparse->table[0] : NULL;
+    const int64_t row = rows ? first_row(rows) : -1;
+    if (row >= 0) rows->touched[row / 32] ^= 1U << row % 32;
+    real_services->sum_squares(sum, x, dtype, n, sparse, ctx);
+    if (row >= 0) rows->touched[row / 32] ^= 1U << row % 32;
+}
+
+START_TEST(planted_mistakes_are_seen)
+{
+    for (int mistake = 0; mistake < 4; mistake++) {
+        int sparse = 0;
+        twins t = make(GD_FLOAT32, 200, 5, 1, 1);
+        real_services = t.sparse.ctx->services;
+        gd_services wrong = *real_services;
+        if (mistake == 1) wrong.clear_rows = forgetful_clear;
+        if (mistake == 2) wrong.optimize = double_update;
+        if (mistake == 3) wrong.sum_squares = short_squares;
+        t.sparse.ctx->services = &wrong;
+        const char *what = tables_run(&t.sparse, &t.dense, 40, 1, &sparse);
+        const char *const wanted[] = {NULL, "a gradient", "a parameter", "the norm"};
+        if (mistake == 3)
+            ck_assert_msg(what != NULL, "mistake 3 was not seen");
+        else
+            ck_assert_pstr_eq(what, wanted[mistake]);
+        t.sparse.ctx->services = real_services;
+        destroy(&t);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sparse");
+    TCase *tests = tcase_create("sparse");
+    tcase_set_timeout(tests, 100);
+    tcase_add_test(tests, any_steps_have_the_bits_of_dense_ones);
+    tcase_add_test(tests, large_tables_have_the_bits_of_dense_ones);
+    tcase_add_test(tests, parameters_written_to_between_updates);
+    tcase_add_test(tests, going_on_from_a_file);
+    tcase_add_test(tests, who_has_the_gradient_may_write_to_it);
+    tcase_add_test(tests, looking_changes_nothing);
+    tcase_add_test(tests, lazy_is_its_formula);
+    tcase_add_test(tests, the_cost_does_not_grow_with_the_table);
+    tcase_add_test(tests, services_leave_other_rows_alone);
+    tcase_add_test(tests, planted_mistakes_are_seen);
+    suite_add_tcase(suite, tests);
+    return check_main(suite);
+}
