@@ -1,10 +1,11 @@
 /* test_sparse.c - gradients of tables of which few rows are touched: clearing, clipping and updates give the
  * bits that those of all rows give, and read and write no row but the touched ones. */
 /* Build: all symbols. */
-#define _DEFAULT_SOURCE /* mkstemp */
+#define _DEFAULT_SOURCE /* mkstemp, MAP_ANONYMOUS */
 #include <unistd.h>
 
 #include "needs_jansson.h"
+#include "ranks.h"
 #include "sparse_tables.h"
 
 static const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
@@ -188,6 +189,47 @@ START_TEST(lazy_is_its_formula)
     }
     tables_free(&t);
     gd_context_free(ctx);
+}
+END_TEST
+
+/* Replicated parameters are dense, and end where one process does: both ranks have the same batches, so
+ * their mean is exact. */
+static void replicated_body(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank;
+    tables t = {.ctx = ctx, .params = gd_params_create(ctx, GD_FLOAT32)};
+    t.a = gd_params_addf(t.params, 0, GD_SHAPE(200, 4), (gd_init){GD_INIT_NORMAL, 0, 1}, "a");
+    gd_params_finish(t.params);
+    gd_params_replicate(t.params, group, NULL);
+    t.optimizer = gd_adagrad_create(t.params, NULL);
+    uint64_t seed = 5;
+    for (int step = 0; step < 10; step++) {
+        int32_t id[6];
+        for (int i = 0; i < 6; i++) id[i] = (int32_t)random_below(&seed, 200);
+        gd_params_last_backward(t.params);
+        backward_of(&t, id, 6);
+        note(mine, t.a->grad->sparse);
+        gd_clip_grad_norm(t.params, 1, NULL);
+        gd_optimizer_step(t.optimizer, 0.1);
+        gd_params_clear_grads(t.params);
+        gd_step_end(ctx);
+    }
+    float w[800];
+    gd_tensor_read(t.a, w, sizeof w);
+    for (int i = 0; i < 800; i++) note(mine, (double)w[i]);
+    tables_free(&t);
+}
+
+START_TEST(ranks_are_dense_and_end_in_the_same_place)
+{
+    static double alone[810];
+    ranks_run_well(1, replicated_body);
+    memcpy(alone, outcomes[0].number, sizeof alone);
+    for (int i = 0; i < 10; i++) ck_assert(alone[i] == 1);
+    ranks_run_well(2, replicated_body);
+    for (int rank = 0; rank < 2; rank++)
+        for (int i = 0; i < 810; i++)
+            ck_assert_double_eq_tol(outcomes[rank].number[i], i < 10 ? 0 : alone[i], 1e-6);
 }
 END_TEST
 
@@ -432,6 +474,7 @@ int main(void)
     tcase_add_test(tests, who_has_the_gradient_may_write_to_it);
     tcase_add_test(tests, looking_changes_nothing);
     tcase_add_test(tests, lazy_is_its_formula);
+    tcase_add_test(tests, ranks_are_dense_and_end_in_the_same_place);
     tcase_add_test(tests, the_cost_does_not_grow_with_the_table);
     tcase_add_test(tests, services_leave_other_rows_alone);
     tcase_add_test(tests, planted_mistakes_are_seen);
