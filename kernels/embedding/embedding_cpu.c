@@ -50,12 +50,14 @@ static const int64_t *sort_rows(int64_t *order, int64_t *other, const int32_t *i
                                 int64_t vocab)
 {
     enum { BITS = 11, MASK = (1 << BITS) - 1 };
-    for (int64_t i = 0; i < rows; i++) order[i] = i;
-    for (int shift = 0; shift < 31 && (vocab - 1) >> shift; shift += BITS) {
+    for (int shift = 0; shift == 0 || (shift < 31 && (vocab - 1) >> shift); shift += BITS) {
         int64_t place[MASK + 2] = {0}; /* of the next row with a digit */
         for (int64_t i = 0; i < rows; i++) place[(ids[i] >> shift & MASK) + 1]++;
         for (int digit = 0; digit < MASK; digit++) place[digit + 1] += place[digit];
-        for (int64_t i = 0; i < rows; i++) other[place[ids[order[i]] >> shift & MASK]++] = order[i];
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t row = shift ? order[i] : i;
+            other[place[ids[row] >> shift & MASK]++] = row;
+        }
         int64_t *sorted = other;
         other = order;
         order = sorted;
@@ -71,21 +73,31 @@ typedef struct table_gradient {
     const int32_t *ids;
     const int64_t *order, *start; /* the runs of equal ids begin at order[start[0]] ... */
     int64_t columns, across;      /* across: pieces of COLUMNS in a row */
-    int64_t runs;
+    int64_t runs, vocab;
     bool add;
 } table_gradient;
 
+/* The id of a run; after the last one, the end of the table. */
+static int64_t id_of(const table_gradient *w, int64_t run)
+{
+    return run < w->runs ? w->ids[w->order[w->start[run]]] : w->vocab;
+}
+
+/* A run's row, after those without an id before it, which are zeros unless they are added to. */
 static void sum_piece(const void *work, int64_t piece)
 {
     const table_gradient *w = work;
     const int64_t run = piece / w->across, first = piece % w->across * COLUMNS;
     const int64_t columns = w->columns, *start = w->start, *order = w->order;
+    const int64_t n = gd_min64(COLUMNS, columns - first);
     const REAL *dy = w->dy + first;
+    for (int64_t v = run ? id_of(w, run - 1) + 1 : 0; !w->add && v < id_of(w, run); v++)
+        memset(w->dtable + v * columns + first, 0, (size_t)n * sizeof *dy);
+    if (run == w->runs) return;
     if (run + AHEAD < w->runs)
-        gd_prefetch_to_write(w->dtable + w->ids[order[start[run + AHEAD]]] * columns + first,
-                             COLUMNS * sizeof *dy);
+        gd_prefetch_to_write(w->dtable + id_of(w, run + AHEAD) * columns + first,
+                             n * (int64_t)sizeof *dy);
     double sum[COLUMNS] = {0};
-    int64_t n = gd_min64(COLUMNS, columns - first);
     REAL *to = w->dtable + w->ids[order[start[run]]] * columns + first;
     for (int64_t k = start[run]; k < start[run + 1]; k++) {
 #pragma omp simd
@@ -110,9 +122,6 @@ gd_status GD_REAL_NAME(embedding_backward)(const gd_call *call)
     int64_t *scratch = gd_call_scratch(call, (size_t)(3 * rows + 1) * sizeof *scratch);
     if (!scratch || gd_error_status(call->context)) return gd_error_status(call->context);
     const bool add = touched || call->accumulate[0];
-    if (!add) /* rows that no id names */
-        gd_fill_cpu(gd_data(gradient), gd_tensor_dtype(gradient), 0, gd_tensor_count(gradient),
-                    call->context);
     const int64_t *order = sort_rows(scratch, scratch + rows, ids, rows, vocab);
     int64_t *start = scratch + 2 * rows, runs = 0;
     for (int64_t k = 0; k < rows; k++) {
@@ -130,7 +139,9 @@ gd_status GD_REAL_NAME(embedding_backward)(const gd_call *call)
                               .columns = columns,
                               .across = gd_divide_up(columns, COLUMNS),
                               .runs = runs,
+                              .vocab = vocab,
                               .add = add};
-    gd_for_each(gd_threads_for(call->threads, rows * columns), runs * w.across, sum_piece, &w);
+    gd_for_each(gd_threads_for(call->threads, rows * columns), (runs + !add) * w.across, sum_piece,
+                &w);
     return GD_OK;
 }
