@@ -11,6 +11,9 @@
 #include "attention/attention_backward_mma.cuh"
 #include "attention/attention_hopper.cuh"
 
+namespace attention_mma
+{
+
 // What the first kernel needs of a tile of queries. Past the last query lse is infinite, so that
 // the weights there are 0.
 struct alignas(16) attention_query_tile {
@@ -105,7 +108,7 @@ __device__ inline void attention_ds_store(gd_wgmma::blocks &to,
     for (int k = 0; k < attention_hopper_tile / 16; k++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            to.at[key_block + i % 2][2 * k + i / 2][attention_mma_lane()] = ds.at[k][i];
+            to.at[key_block + i % 2][2 * k + i / 2][lane_of_thread()] = ds.at[k][i];
 }
 
 // A task is a tile of keys of one key head. Early keys, which most queries see, come first.
@@ -120,7 +123,7 @@ static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group, attention_dkv_blocks<W>
     extern __shared__ __align__(1024) unsigned char hopper_memory[];
     auto &shared = *(attention_dkv_shared<T, W> *)hopper_memory;
     const attention_sizes &z = p.z;
-    const attention_mma_view &view = p.view;
+    const head_view &view = p.view;
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int head = p.first + (int)task.head, KV = (int)z.KV, G = (int)z.G;
     const int b = head / KV, kv = head % KV;
@@ -156,14 +159,14 @@ static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group, attention_dkv_blocks<W>
     __syncthreads();
 
     const int s = s0 + attention_hopper_warp_row(); // this warp's first
-    attention_mma_sums<1, W> dk = {}, dv = {};
+    sums<1, W> dk = {}, dv = {};
     if (end > 0) gd_async::barrier_wait(shared.rows_full, 0);
     for (int n = 0; n < end; n++, at.next()) {
         if (threadIdx.x == 0 && n + shared.ring.ahead < end) order(n + shared.ring.ahead);
         __syncwarp();
         const int h = at.h, t = at.t;
         const stage &tile = shared.ring.wait(n);
-        attention_mma_sums<1, N> weight, dscore;
+        sums<1, N> weight, dscore;
         gd_wgmma::fence();
         attention_hopper_scores<F>(weight, shared.k, 0, tile.q);
         gd_wgmma::commit();
@@ -176,7 +179,7 @@ static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group, attention_dkv_blocks<W>
         attention_hopper_round<F, true>(rounded, weight);
         gd_wgmma::wait<0>(); // dp
         score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
-            return *(const float2 *)&tile.query.delta[attention_mma_column_of(n, 0)];
+            return *(const float2 *)&tile.query.delta[column_of(n, 0)];
         });
         attention_hopper_round<F, false>(drounded, dscore);
         gd_wgmma::fence();
@@ -191,7 +194,7 @@ static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group, attention_dkv_blocks<W>
         gd_wgmma::wait<0>();
         shared.ring.release(n);
     }
-    if (p.angles) attention_mma_rotate_back<F>(dk, p.angles, s, view.S);
+    if (p.angles) rotate_back<F>(dk, p.angles, s, view.S);
     if (p.dk.data)
         attention_hopper_store<F>(dk, p.scale, shared.k, 0, p.dk_tiles, z.D, kv, s0, b,
                                   p.accumulate[1] ? &shared.before[0] : nullptr);
@@ -234,7 +237,7 @@ static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group *attention_dq_groups,
     extern __shared__ __align__(1024) unsigned char hopper_memory[];
     auto &shared = *(attention_dq_shared<T, W> *)hopper_memory;
     const attention_sizes &z = p.z;
-    const attention_mma_view &view = p.view;
+    const head_view &view = p.view;
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int head = p.first * (int)z.G + (int)task.head;
     const int b = head / (int)z.H, h = head % (int)z.H, kv = h / (int)z.G;
@@ -268,7 +271,7 @@ static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group *attention_dq_groups,
     __syncthreads();
 
     const int group = attention_hopper_group(), tiles = tiles_of(group);
-    attention_mma_sums<1, W> dq = {};
+    sums<1, W> dq = {};
     for (int n = 0; n < end; n++) {
         if (threadIdx.x == 0 && n + shared.ring.ahead < end) order(n + shared.ring.ahead);
         __syncwarp();
@@ -284,8 +287,7 @@ static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group *attention_dq_groups,
     __syncthreads(); // the stages are free
     const int first = t0 + N * group;
     if (first < 0) return;
-    if (p.angles)
-        attention_mma_rotate_back<F>(dq, p.angles, t0 + attention_hopper_warp_row(), view.T);
+    if (p.angles) rotate_back<F>(dq, p.angles, t0 + attention_hopper_warp_row(), view.T);
     attention_hopper_store<F>(dq, p.scale, shared.ring.stage[group].k, 0, p.dq_tiles, z.D, h, first,
                               b, p.accumulate[0] ? &shared.before[group] : nullptr);
     if (threadIdx.x % gd_wgmma::group == 0) gd_wgmma::tma_stores_wait();
@@ -353,5 +355,7 @@ static bool attention_backward_hopper(const gd_call *call,
     }
     return true;
 }
+
+} // namespace attention_mma
 
 #endif

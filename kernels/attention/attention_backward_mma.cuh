@@ -18,11 +18,14 @@
 #include "attention/attention_forward_mma.cuh"
 #include "attention/delta.cuh"
 
+namespace attention_mma
+{
+
 template <class T>
 struct attention_backward_mma_pass {
     attention_tasks tasks;
     attention_sizes z;
-    attention_mma_view view;
+    head_view view;
     float scale, scale_of_exponents;
     attention_heads<T> q, k, v, y, dy;
     const float *lse; // [B, H, T], to base 2
@@ -37,9 +40,9 @@ struct attention_backward_mma_pass {
 // delta of the queries among them.
 template <class F, int W>
 struct attention_backward_shared {
-    using row = attention_mma_row<typename F::stored, W>;
-    static constexpr int N = attention_mma_plan<F, W>::backward_tile;
-    static constexpr int ROWS = attention_mma_plan<F, W>::rows;
+    using row = tile_row<typename F::stored, W>;
+    static constexpr int N = division<F, W>::backward_tile;
+    static constexpr int ROWS = division<F, W>::rows;
     row left[2][ROWS];
     row right[2][2][N]; // [stage]
     alignas(8) float lse[2][N], delta[2][N > ROWS ? N : ROWS];
@@ -55,8 +58,7 @@ __device__ inline float weight_of(float score, float scale, float lse)
 // columns: BY_COLUMN. With dropout dp is first multiplied as the weight was; a dropped weight is
 // stored as -p.
 template <bool BY_COLUMN, int M, int N, class Delta>
-__device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
-                                       const attention_mma_sums<M, N> &weight,
+__device__ inline void score_gradients(sums<M, N> &dscore, const sums<M, N> &weight,
                                        const attention_dropout &dropout, Delta delta)
 {
 #pragma unroll
@@ -78,8 +80,8 @@ __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
 // Replaces scores by weights p; row 0 is query t, column 0 is key s. lse[m][r] belongs to a lane's
 // rows.
 template <int M, int N>
-__device__ inline void weights_by_query(attention_mma_sums<M, N> &score, const float (&lse)[M][2],
-                                        float scale, const attention_mma_view &view, int t, int s)
+__device__ inline void weights_by_query(sums<M, N> &score, const float (&lse)[M][2], float scale,
+                                        const head_view &view, int t, int s)
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -93,18 +95,18 @@ __device__ inline void weights_by_query(attention_mma_sums<M, N> &score, const f
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int seen = min(view.seen_by(t + attention_mma_row_of(m, i)), view.S) - s;
+            const int seen = min(view.seen_by(t + row_of(m, i)), view.S) - s;
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
-                if (attention_mma_column_of(n, i) >= seen) score.at[m][n][i] = 0;
+                if (column_of(n, i) >= seen) score.at[m][n][i] = 0;
         }
 }
 
 // delta of the block's queries from t0 on, a thread for each, whose dy is there: kept, and stored for the
 // second kernel.
 template <class T, class Shared>
-__device__ __forceinline__ void attention_mma_delta(const attention_backward_mma_pass<T> &p,
-                                                    Shared &shared, int64_t b, int64_t h, int t0)
+__device__ __forceinline__ void store_delta(const attention_backward_mma_pass<T> &p, Shared &shared,
+                                            int64_t b, int64_t h, int t0)
 {
     const int r = threadIdx.x;
     float sum = 0;
@@ -117,19 +119,18 @@ __device__ __forceinline__ void attention_mma_delta(const attention_backward_mma
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
-static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
-                                        attention_mma_plan<F, W>::blocks)
+static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>::blocks)
     attention_dq_mma_kernel(
         const __grid_constant__ attention_backward_mma_pass<typename F::stored> p)
 {
     using T = typename F::stored;
-    using plan = attention_mma_plan<F, W>;
+    using plan = division<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;
     extern __shared__ __align__(16) unsigned char memory[];
     auto &shared = *(attention_backward_shared<F, W> *)memory;
     const attention_sizes &z = p.z;
-    const attention_mma_view &view = p.view;
-    const int warp_row = attention_mma_warp_row<F, W>();
+    const head_view &view = p.view;
+    const int warp_row = row_of_warp<F, W>();
 
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int64_t b = task.b, h = task.head, kv = h / z.G;
@@ -140,30 +141,30 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
     const auto load = [&](int stage, int s0) {
         const attention_rows<T> k = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
         const attention_rows<T> v = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
-        attention_mma_load<N>(shared.right[stage][0], k, z.D);
-        attention_mma_load<N>(shared.right[stage][1], v, z.E);
+        load_tile<N>(shared.right[stage][0], k, z.D);
+        load_tile<N>(shared.right[stage][1], v, z.E);
     };
 
     const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
     const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
-    attention_mma_load<ROWS>(shared.left[0], q, z.D);
-    attention_mma_load<ROWS>(shared.left[1], dy, z.E);
+    load_tile<ROWS>(shared.left[0], q, z.D);
+    load_tile<ROWS>(shared.left[1], dy, z.E);
     if (end > 0) load(0, 0);
     gd_async::copy_wait_all();
     __syncthreads();
-    if (threadIdx.x < ROWS) attention_mma_delta(p, shared, b, h, t0);
+    if (threadIdx.x < ROWS) store_delta(p, shared, b, h, t0);
     if (!p.dq.data) return;
     __syncthreads();
     float lse[M][2], delta[M][2];
     for (int m = 0; m < M; m++)
         for (int r = 0; r < 2; r++) {
-            const int row = attention_mma_row_of(m, 2 * r);
+            const int row = row_of(m, 2 * r);
             lse[m][r] = t + row < view.T ? p.lse[(b * z.H + h) * z.T + t + row] : INFINITY;
             delta[m][r] = shared.delta[0][warp_row + row];
         }
 
     const int widest = (int)(z.D > z.E ? z.D : z.E);
-    attention_mma_sums<M, W> dq = {};
+    sums<M, W> dq = {};
     int stage = 0;
     for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
         gd_async::copy_wait_all();
@@ -171,30 +172,28 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
         if (s0 + N < end) load(stage ^ 1, s0 + N);
         if (s0 >= warp_end) continue;
         const auto *k = shared.right[stage][0], *v = shared.right[stage][1];
-        attention_mma_sums<M, N> both[2], &weight = both[0], &dscore = both[1];
-        attention_mma_two_scores<F>(both, {shared.left[0] + warp_row, shared.left[1] + warp_row},
-                                    {k, v}, widest);
+        sums<M, N> both[2], &weight = both[0], &dscore = both[1];
+        two_scores<F>(both, {shared.left[0] + warp_row, shared.left[1] + warp_row}, {k, v}, widest);
         weights_by_query(weight, lse, p.scale_of_exponents, view, t, s0);
         if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, b * z.H + h, t, s0);
         score_gradients<false>(dscore, weight, p.dropout,
                                [&](int m, int) { return make_float2(delta[m][0], delta[m][1]); });
-        attention_mma_weigh<F, false>(dq, dscore, k, (int)z.D);
+        add_weighted<F, false>(dq, dscore, k, (int)z.D);
     }
-    if (p.angles) attention_mma_rotate_back<F>(dq, p.angles, t, view.T);
-    attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
-                           p.accumulate[0]);
+    if (p.angles) rotate_back<F>(dq, p.angles, t, view.T);
+    store_rows<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale, p.accumulate[0]);
 }
 
 // ---- dk and dv --------------------------------------------------------------------------------
 
 // Transposed: row 0 is key s, column 0 is query t; lse [N] belongs to the columns.
 template <int M, int N>
-__device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const float *lse,
-                                      float scale, const attention_mma_view &view, int s, int t)
+__device__ inline void weights_by_key(sums<M, N> &score, const float *lse, float scale,
+                                      const head_view &view, int s, int t)
 {
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
-        const float2 pair = *(const float2 *)&lse[attention_mma_column_of(n, 0)];
+        const float2 pair = *(const float2 *)&lse[column_of(n, 0)];
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
@@ -207,11 +206,11 @@ __device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const flo
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             // The first column, a query, that sees this row's key.
-            const int key = s + attention_mma_row_of(m, i);
+            const int key = s + row_of(m, i);
             const int first = key >= view.S ? N : view.causal ? key - (view.S - view.T) - t : 0;
 #pragma unroll
             for (int n = 0; n < N / 8; n++) {
-                const int column = attention_mma_column_of(n, i);
+                const int column = column_of(n, i);
                 if (column < first || column >= view.T - t) score.at[m][n][i] = 0;
             }
         }
@@ -219,9 +218,8 @@ __device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const flo
 
 // Loads lse and delta of N queries from t0 on.
 template <int N, class T>
-__device__ __forceinline__ void attention_mma_load_columns(const attention_backward_mma_pass<T> &p,
-                                                           float *lse, float *delta, int b, int h,
-                                                           int t0)
+__device__ __forceinline__ void load_lse_and_delta(const attention_backward_mma_pass<T> &p,
+                                                   float *lse, float *delta, int b, int h, int t0)
 {
     const int i = threadIdx.x % N;
     const bool inside = t0 + i < p.view.T;
@@ -235,19 +233,18 @@ __device__ __forceinline__ void attention_mma_load_columns(const attention_backw
 // A task is a block's keys of one key head. Early keys, which most queries see, come first.
 // Computes dk, dv, or both if the registers hold them.
 template <class F, int W, bool DK, bool DV>
-static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
-                                        attention_mma_plan<F, W>::blocks)
+static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>::blocks)
     attention_dkv_mma_kernel(
         const __grid_constant__ attention_backward_mma_pass<typename F::stored> p)
 {
     using T = typename F::stored;
-    using plan = attention_mma_plan<F, W>;
+    using plan = division<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;
     extern __shared__ __align__(16) unsigned char memory[];
     auto &shared = *(attention_backward_shared<F, W> *)memory;
     const attention_sizes &z = p.z;
-    const attention_mma_view &view = p.view;
-    const int warp_row = attention_mma_warp_row<F, W>();
+    const head_view &view = p.view;
+    const int warp_row = row_of_warp<F, W>();
 
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
@@ -260,19 +257,19 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
         const int stage = n % 2, h = kv * G + n / tiles, t0 = from + n % tiles * N;
         const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
         const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
-        attention_mma_load<N>(shared.right[stage][0], q, z.D);
-        attention_mma_load<N>(shared.right[stage][1], dy, z.E);
-        attention_mma_load_columns<N>(p, shared.lse[stage], shared.delta[stage], b, h, t0);
+        load_tile<N>(shared.right[stage][0], q, z.D);
+        load_tile<N>(shared.right[stage][1], dy, z.E);
+        load_lse_and_delta<N>(p, shared.lse[stage], shared.delta[stage], b, h, t0);
     };
 
     const attention_rows<T> keys = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
     const attention_rows<T> values = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
-    attention_mma_load<ROWS>(shared.left[0], keys, z.D);
-    attention_mma_load<ROWS>(shared.left[1], values, z.E);
+    load_tile<ROWS>(shared.left[0], keys, z.D);
+    load_tile<ROWS>(shared.left[1], values, z.E);
     if (end > 0) load(0);
 
     const int widest = (int)(z.D > z.E ? z.D : z.E);
-    attention_mma_sums<M, W> dk = {}, dv = {};
+    sums<M, W> dk = {}, dv = {};
     for (int n = 0; n < end; n++) {
         const int stage = n % 2, t = from + n % tiles * N;
         gd_async::copy_wait_all();
@@ -280,40 +277,39 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
         if (n + 1 < end) load(n + 1);
         if (s >= view.S || view.seen_by(t + N - 1) <= s) continue;
         const auto *q = shared.right[stage][0], *dy = shared.right[stage][1];
-        attention_mma_sums<M, N> both[2], &weight = both[0], &dscore = both[1];
-        attention_mma_two_scores<F>(both, {shared.left[0] + warp_row, shared.left[1] + warp_row},
-                                    {q, dy}, widest);
+        sums<M, N> both[2], &weight = both[0], &dscore = both[1];
+        two_scores<F>(both, {shared.left[0] + warp_row, shared.left[1] + warp_row}, {q, dy},
+                      widest);
         weights_by_key(weight, shared.lse[stage], p.scale_of_exponents, view, s, t);
         if (p.dropout.threshold)
             attention_draw<true>(weight.at, p.dropout, b * z.H + kv * G + n / tiles, s, t);
-        if (DV && p.dv.data) attention_mma_weigh<F, true>(dv, weight, dy, (int)z.E);
+        if (DV && p.dv.data) add_weighted<F, true>(dv, weight, dy, (int)z.E);
         if (!DK || !p.dk.data) continue;
         score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
-            return *(const float2 *)&shared.delta[stage][attention_mma_column_of(n, 0)];
+            return *(const float2 *)&shared.delta[stage][column_of(n, 0)];
         });
-        attention_mma_weigh<F, false>(dk, dscore, q, (int)z.D);
+        add_weighted<F, false>(dk, dscore, q, (int)z.D);
     }
     gd_async::copy_wait_all(); // even if there was no tile
     const int rows = view.S - s;
-    if (DK && p.angles) attention_mma_rotate_back<F>(dk, p.angles, s, view.S);
+    if (DK && p.angles) rotate_back<F>(dk, p.angles, s, view.S);
     if (DK && p.dk.data)
-        attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
-                               p.accumulate[1]);
+        store_rows<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale, p.accumulate[1]);
     if (DV && p.dv.data)
-        attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale_f32,
-                               p.accumulate[2]);
+        store_rows<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale_f32,
+                      p.accumulate[2]);
 }
 
 // ---- Launching --------------------------------------------------------------------------------
 
 // The shared memory of a block of either pass.
 template <class F>
-static size_t attention_mma_shared(int64_t widest)
+static size_t shared_bytes(int64_t widest)
 {
     size_t shared = 0;
     attention_sizes z = {};
     z.D = widest;
-    (void)attention_mma_by_width(z, [&](auto width) {
+    (void)by_width(z, [&](auto width) {
         constexpr int W = decltype(width)::value;
         shared = sizeof(attention_forward_shared<F, W>);
         if (shared < sizeof(attention_backward_shared<F, W>))
@@ -327,19 +323,18 @@ template <class F, int W, bool DK, bool DV>
 static gd_status run_dkv(const gd_call *call, attention_backward_mma_pass<typename F::stored> p)
 {
     if (!(DK && p.dk.data) && !(DV && p.dv.data)) return GD_OK;
-    p.tasks = attention_tasks_of(p.z.B, p.z.KV, p.z.S, attention_mma_plan<F, W>::rows);
+    p.tasks = attention_tasks_of(p.z.B, p.z.KV, p.z.S, division<F, W>::rows);
     return attention_launch(call, attention_dkv_mma_kernel<F, W, DK, DV>, p,
-                            attention_mma_plan<F, W>::threads,
-                            sizeof(attention_backward_shared<F, W>));
+                            division<F, W>::threads, sizeof(attention_backward_shared<F, W>));
 }
 
 template <class F, int W>
 static gd_status run_backward(const gd_call *call,
                               attention_backward_mma_pass<typename F::stored> p)
 {
-    p.tasks = attention_tasks_of(p.z.B, p.z.H, p.z.T, attention_mma_plan<F, W>::rows);
+    p.tasks = attention_tasks_of(p.z.B, p.z.H, p.z.T, division<F, W>::rows);
     gd_status status =
-        attention_launch(call, attention_dq_mma_kernel<F, W>, p, attention_mma_plan<F, W>::threads,
+        attention_launch(call, attention_dq_mma_kernel<F, W>, p, division<F, W>::threads,
                          sizeof(attention_backward_shared<F, W>));
     if constexpr (W <= 128) {
         if (!status) status = run_dkv<F, W, true, true>(call, p);
@@ -360,7 +355,7 @@ static gd_status attention_backward_open(const gd_call *call, const float *angle
     p->z = z;
     p->view = {(int)z.T, (int)z.S, args->causal};
     p->scale = (float)args->scale;
-    p->scale_of_exponents = (float)(args->scale * attention_mma_per_ln2);
+    p->scale_of_exponents = (float)(args->scale * per_ln2);
     p->y = attention_as_it_lies<T>(call->output[0]);
     p->dy = attention_as_it_lies<T>(call->doutput[0]);
     p->lse = gd_ptr<float>(call->save[0]);
@@ -388,8 +383,10 @@ static gd_status attention_backward_mma(const gd_call *call, const float *angles
     if (attention_backward_open(call, angles, &p)) return gd_error_status(call->context);
     p.delta = (float *)gd_call_scratch(call, (size_t)(p.z.B * p.z.H * p.z.T) * sizeof(float));
     if (!p.delta) return gd_error_status(call->context);
-    return attention_mma_by_width(
-        p.z, [&](auto width) { return run_backward<F, decltype(width)::value>(call, p); });
+    return by_width(p.z,
+                    [&](auto width) { return run_backward<F, decltype(width)::value>(call, p); });
 }
+
+} // namespace attention_mma
 
 #endif

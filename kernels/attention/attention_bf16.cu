@@ -3,6 +3,8 @@
 #include "attention/attention_forward_mma.cuh"
 #include "attention/tensor_cores.h"
 
+using namespace attention_mma;
+
 const attention_tensor_cores attention_bf16 = {attention_forward_mma<gd_mma::bf16>,
                                                attention_backward_mma<gd_mma::bf16>,
-                                               attention_mma_shared<gd_mma::bf16>};
+                                               shared_bytes<gd_mma::bf16>};

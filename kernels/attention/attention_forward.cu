@@ -38,13 +38,13 @@ online_softmax(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
                       f.mask.add(score[i][j], f.z, b, h, t + i, s + 16 * j);
             if (sees[j] && score[i][j] > most) most = score[i][j];
         }
-        most = attention_along_row(most, [](A a, A b) { return a > b ? a : b; });
+        most = gd_combine(most, 16, [](A a, A b) { return a > b ? a : b; });
 #pragma unroll
         for (int j = 0; j < R; j++) {
             score[i][j] = sees[j] ? exp(score[i][j] - most) : (A)0;
             sum += score[i][j];
         }
-        sum = attention_along_row(sum, gd_plus());
+        sum = gd_sum(sum, 16);
         const A factor = largest[i] == most ? (A)1 : exp(largest[i] - most);
         largest[i] = most;
         total[i] = total[i] * factor + sum;

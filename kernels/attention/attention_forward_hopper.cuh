@@ -6,6 +6,9 @@
 #include "attention/attention_forward_mma.cuh"
 #include "attention/attention_hopper.cuh"
 
+namespace attention_mma
+{
+
 template <class T>
 struct attention_forward_hopper_pass : attention_forward_mma_pass<T> {
     CUtensorMap q_map, k_map, v_map, y_map;
@@ -75,17 +78,15 @@ __device__ inline void attention_forward_copy(const attention_forward_hopper_pas
 // one, with its values runs alongside, so that the tensor core has work during the exponentials.
 // `before`: tiles of earlier tasks.
 template <class F, int W, bool BEFORE, class Queries>
-__device__ __forceinline__ void
-attention_forward_step(const attention_forward_hopper_pass<typename F::stored> &f,
-                       attention_forward_hopper_shared<typename F::stored, W> &shared,
-                       const Queries &q, const attention_forward_task &task, int group, int t,
-                       int before, int n, attention_mma_sums<1, W> &out,
-                       attention_hopper_weights<attention_hopper_tile> &weight,
-                       attention_online<1> &online)
+__device__ __forceinline__ void attention_forward_step(
+    const attention_forward_hopper_pass<typename F::stored> &f,
+    attention_forward_hopper_shared<typename F::stored, W> &shared, const Queries &q,
+    const attention_forward_task &task, int group, int t, int before, int n, sums<1, W> &out,
+    attention_hopper_weights<attention_hopper_tile> &weight, attention_online<1> &online)
 {
     constexpr int N = attention_hopper_tile;
     const attention_key_stage<typename F::stored, W> &tile = shared.keys.wait(before + n);
-    attention_mma_sums<1, N> score;
+    sums<1, N> score;
     float factor[1][2];
     gd_wgmma::fence();
     attention_hopper_scores<F>(score, q, 64 * group, tile.k);
@@ -123,7 +124,7 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_forward_threads<W>, 1)
     extern __shared__ __align__(1024) unsigned char hopper_memory[];
     auto &shared = *(attention_forward_hopper_shared<T, W> *)hopper_memory;
     const attention_sizes &z = f.z;
-    const attention_mma_view &view = f.view;
+    const head_view &view = f.view;
 
     if (threadIdx.x == 0) {
         shared.q.init(GROUPS);
@@ -147,7 +148,7 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_forward_threads<W>, 1)
         const int t = task.t0 + attention_hopper_warp_row(); // this warp's first
         const int first = task.t0 + 64 * group;              // this group's
         const int group_end = first >= 0 ? view.seen_by(min(first + 64, view.T) - 1) : 0;
-        attention_mma_sums<1, W> out = {};
+        sums<1, W> out = {};
         attention_online<1> online;
         for (int r = 0; r < 2; r++) online.largest[0][r] = -INFINITY, online.total[0][r] = 0;
         auto &q = shared.q.wait(round);
@@ -204,5 +205,7 @@ static bool attention_forward_hopper(const gd_call *call,
         sizeof(attention_forward_hopper_shared<T, W>), attention_forward_blocks);
     return true;
 }
+
+} // namespace attention_mma
 
 #endif

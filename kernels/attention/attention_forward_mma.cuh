@@ -5,11 +5,14 @@
 
 #include "attention/attention_mma.cuh"
 
+namespace attention_mma
+{
+
 template <class T>
 struct attention_forward_mma_pass {
     attention_tasks tasks;
     attention_sizes z;
-    attention_mma_view view;
+    head_view view;
     float scale; // of scores that are exponents of 2
     attention_heads<T> q, k, v, y;
     float *lse; // [B, H, T], to base 2; or NULL
@@ -19,9 +22,9 @@ struct attention_forward_mma_pass {
 // The block's queries, and two stages for a tile of keys and of values.
 template <class F, int W>
 struct attention_forward_shared {
-    using row = attention_mma_row<typename F::stored, W>;
-    static constexpr int N = attention_mma_plan<F, W>::forward_tile;
-    row q[attention_mma_plan<F, W>::rows];
+    using row = tile_row<typename F::stored, W>;
+    static constexpr int N = division<F, W>::forward_tile;
+    row q[division<F, W>::rows];
     row k[2][N], v[2][N];
 };
 
@@ -36,8 +39,8 @@ struct attention_online {
 // column 0 is key s. The product with the scale is rounded separately: fused with the subtraction
 // that follows, the largest score minus itself would not be 0.
 template <int M, int N>
-__device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float scale,
-                                      const attention_mma_view &view, int t, int s)
+__device__ inline void scale_and_mask(sums<M, N> &score, float scale, const head_view &view, int t,
+                                      int s)
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -50,17 +53,17 @@ __device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float sca
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int seen = min(view.seen_by(t + attention_mma_row_of(m, i)), view.S) - s;
+            const int seen = min(view.seen_by(t + row_of(m, i)), view.S) - s;
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
-                if (attention_mma_column_of(n, i) >= seen) score.at[m][n][i] = -INFINITY;
+                if (column_of(n, i) >= seen) score.at[m][n][i] = -INFINITY;
         }
 }
 
 // Replaces a tile of scores by weights 2^(score - largest). Sums made with an older `largest` must
 // be multiplied by factor = 2^(old - new). Returns false if that is 1 in all rows of the warp.
 template <int M, int N>
-__device__ inline bool online_softmax(attention_mma_sums<M, N> &score, attention_online<M> &online,
+__device__ inline bool online_softmax(sums<M, N> &score, attention_online<M> &online,
                                       float (&factor)[M][2])
 {
     bool changed = false;
@@ -73,7 +76,7 @@ __device__ inline bool online_softmax(attention_mma_sums<M, N> &score, attention
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
                 most = fmaxf(most, fmaxf(score.at[m][n][2 * r], score.at[m][n][2 * r + 1]));
-            most = attention_mma_along_row(most, [](float a, float b) { return fmaxf(a, b); });
+            most = along_row(most, [](float a, float b) { return fmaxf(a, b); });
             const float base = most == -INFINITY ? 0 : most; // a row that has seen no key yet
             factor[m][r] = gd_exp2_approx(largest - base);
             changed |= largest != most;
@@ -90,7 +93,7 @@ __device__ inline bool online_softmax(attention_mma_sums<M, N> &score, attention
 }
 
 template <int M, int W>
-__device__ inline void rescale(attention_mma_sums<M, W> &out, const float (&factor)[M][2])
+__device__ inline void rescale(sums<M, W> &out, const float (&factor)[M][2])
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -102,71 +105,69 @@ __device__ inline void rescale(attention_mma_sums<M, W> &out, const float (&fact
 
 // out = y, and lse = largest + log2(total), for the warp's queries from t on.
 template <class T, int M, int W>
-__device__ inline void finish_sums(const attention_forward_mma_pass<T> &f,
-                                   attention_mma_sums<M, W> &out, const attention_online<M> &online,
-                                   int64_t b, int64_t h, int t)
+__device__ inline void finish_sums(const attention_forward_mma_pass<T> &f, sums<M, W> &out,
+                                   const attention_online<M> &online, int64_t b, int64_t h, int t)
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-            const float total = attention_mma_along_row(online.total[m][i / 2], gd_plus());
-            const int row = t + attention_mma_row_of(m, i);
+            const float total = along_row(online.total[m][i / 2], gd_plus());
+            const int row = t + row_of(m, i);
             const float factor = f.view.seen_by(row) > 0 ? f.dropout.scale_f32 / total : 0;
 #pragma unroll
             for (int n = 0; n < W / 8; n++)
 #pragma unroll
                 for (int v = i; v < i + 2; v++) out.at[m][n][v] *= factor;
-            if (f.lse && row < f.view.T && attention_mma_lane() % 4 == 0)
+            if (f.lse && row < f.view.T && lane_of_thread() % 4 == 0)
                 f.lse[(b * f.z.H + h) * f.z.T + row] = online.largest[m][i / 2] + log2f(total);
         }
 }
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
-static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
-                                        attention_mma_plan<F, W>::blocks)
+static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>::blocks)
     attention_forward_mma_kernel(
         const __grid_constant__ attention_forward_mma_pass<typename F::stored> f)
 {
     using T = typename F::stored;
-    using plan = attention_mma_plan<F, W>;
+    using plan = division<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::forward_tile;
-    constexpr int STEP = attention_mma_step<T>;
+    constexpr int STEP = terms_at_once<T>;
     constexpr bool HOLD = W <= 128; // the queries' registers, for all tiles
     extern __shared__ __align__(16) unsigned char memory[];
     auto &shared = *(attention_forward_shared<F, W> *)memory;
     const attention_sizes &z = f.z;
-    const attention_mma_view &view = f.view;
-    const auto *rows = shared.q + attention_mma_warp_row<F, W>(); // this warp's
+    const head_view &view = f.view;
+    const auto *rows = shared.q + row_of_warp<F, W>(); // this warp's
 
     const attention_task task = attention_task_at(f.tasks, blockIdx.x);
     const int64_t kv = task.head / z.G;
     const int t0 = (int)(f.tasks.tiles - 1 - task.tile) * ROWS;
-    const int t = t0 + attention_mma_warp_row<F, W>(); // this warp's first
+    const int t = t0 + row_of_warp<F, W>(); // this warp's first
     const int end = view.seen_by(min(t0 + ROWS, view.T) - 1);
     const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
     const auto load = [&](int stage, int s0) {
         const attention_rows<T> keys = {f.k.at(task.b, s0, kv), f.k.row, view.S - s0};
         const attention_rows<T> values = {f.v.at(task.b, s0, kv), f.v.row, view.S - s0};
-        attention_mma_load<N>(shared.k[stage], keys, z.D);
-        attention_mma_load<N>(shared.v[stage], values, z.E);
+        load_tile<N>(shared.k[stage], keys, z.D);
+        load_tile<N>(shared.v[stage], values, z.E);
     };
 
     uint32_t q[W / STEP][M][4];
-    attention_mma_sums<M, W> out = {};
+    sums<M, W> out = {};
     attention_online<M> online;
     for (int m = 0; m < M; m++)
         for (int r = 0; r < 2; r++) online.largest[m][r] = -INFINITY, online.total[m][r] = 0;
 
     const attention_rows<T> queries = {f.q.at(task.b, t0, task.head), f.q.row, view.T - t0};
-    attention_mma_load<ROWS>(shared.q, queries, z.D);
+    load_tile<ROWS>(shared.q, queries, z.D);
     if (end > 0) load(0, 0);
     gd_async::copy_wait_all();
     __syncthreads();
 #pragma unroll
     for (int i = 0; HOLD && i < W / STEP * M; i++)
-        attention_mma_left(q[i / M][i % M], rows, 16 * (i % M), i / M * STEP);
+        load_left(q[i / M][i % M], rows, 16 * (i % M), i / M * STEP);
 
     int stage = 0;
     for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
@@ -174,14 +175,14 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
         __syncthreads(); // this tile has arrived, and all are done with the one before
         if (s0 + N < end) load(stage ^ 1, s0 + N);
         if (s0 >= warp_end) continue;
-        attention_mma_sums<M, N> score;
-        attention_mma_scores_of<F>(
+        sums<M, N> score;
+        scores_of<F>(
             score,
             [&](uint32_t(&a)[4], int m, int d) {
                 if constexpr (HOLD)
                     for (int i = 0; i < 4; i++) a[i] = q[d / STEP][m][i];
                 else
-                    attention_mma_left(a, rows, 16 * m, d);
+                    load_left(a, rows, 16 * m, d);
             },
             shared.k[stage], (int)z.D);
         scale_and_mask(score, f.scale, view, t, s0);
@@ -189,10 +190,10 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_mma_plan<F, W>::threads,
         if (online_softmax(score, online, factor)) rescale(out, factor);
         if (f.dropout.threshold)
             attention_draw<false>(score.at, f.dropout, task.b * z.H + task.head, t, s0);
-        attention_mma_weigh<F, true>(out, score, shared.v[stage], (int)z.E);
+        add_weighted<F, true>(out, score, shared.v[stage], (int)z.E);
     }
     finish_sums(f, out, online, task.b, task.head, t);
-    attention_mma_store<F>(f.y.at(task.b, t, task.head), f.y.row, view.T - t, z.E, out, 1, false);
+    store_rows<F>(f.y.at(task.b, t, task.head), f.y.row, view.T - t, z.E, out, 1, false);
 }
 
 // The arguments of the kernels, except their tasks.
@@ -203,7 +204,7 @@ static gd_status attention_forward_open(const gd_call *call, attention_forward_m
     const attention_sizes z = attention_sizes_of(call);
     f->z = z;
     f->view = {(int)z.T, (int)z.S, args->causal};
-    f->scale = (float)(args->scale * attention_mma_per_ln2);
+    f->scale = (float)(args->scale * per_ln2);
     f->y = attention_as_it_lies<T>(call->output[0]);
     f->lse = gd_ptr<float>(call->save[0]);
     f->dropout = attention_dropout_of(call, &z);
@@ -218,13 +219,14 @@ static gd_status attention_forward_mma(const gd_call *call)
 {
     attention_forward_mma_pass<typename F::stored> f = {};
     if (attention_forward_open(call, &f)) return gd_error_status(call->context);
-    return attention_mma_by_width(f.z, [&](auto width) {
+    return by_width(f.z, [&](auto width) {
         constexpr int W = decltype(width)::value;
-        f.tasks = attention_tasks_of(f.z.B, f.z.H, f.z.T, attention_mma_plan<F, W>::rows);
+        f.tasks = attention_tasks_of(f.z.B, f.z.H, f.z.T, division<F, W>::rows);
         return attention_launch(call, attention_forward_mma_kernel<F, W>, f,
-                                attention_mma_plan<F, W>::threads,
-                                sizeof(attention_forward_shared<F, W>));
+                                division<F, W>::threads, sizeof(attention_forward_shared<F, W>));
     });
 }
+
+} // namespace attention_mma
 
 #endif

@@ -4,6 +4,8 @@
 #include "attention/attention_forward_hopper.cuh"
 #include "attention/tensor_cores.h"
 
+using namespace attention_mma;
+
 static const attention_tensor_cores &anywhere(gd_mma::bf16)
 {
     return attention_bf16;

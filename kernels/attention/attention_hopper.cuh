@@ -14,6 +14,9 @@
 #include "attention/attention_mma.cuh"
 #include "wgmma.cuh"
 
+namespace attention_mma
+{
+
 constexpr int attention_hopper_tile = 64; // rows of the other side
 
 // A tile of ROWS rows and W columns, panel by panel.
@@ -32,8 +35,8 @@ __device__ inline int attention_hopper_group()
 
 // The first of a task's queries, of `rows`. If they do not divide T, the incomplete task is that of
 // the first queries, which see the fewest keys: it begins before 0, at a multiple of a tile.
-__device__ inline int attention_hopper_first(const attention_mma_view &view,
-                                             const attention_task &task, int rows)
+__device__ inline int attention_hopper_first(const head_view &view, const attention_task &task,
+                                             int rows)
 {
     const int end = (view.T + attention_hopper_tile - 1) / attention_hopper_tile;
     return end * attention_hopper_tile - (int)(task.tile + 1) * rows;
@@ -110,10 +113,9 @@ __device__ inline void attention_hopper_load(Panels &to, const CUtensorMap &map,
 
 // Starts score [64, 64] = left right^T: this group's rows of one tile with another tile.
 template <class F, class T, int ROWS, int N, int W>
-__device__ inline void attention_hopper_scores(attention_mma_sums<1, N> &score,
-                                               const attention_hopper_panels<T, ROWS, W> &left,
-                                               int row,
-                                               const attention_hopper_panels<T, N, W> &right)
+__device__ inline void
+attention_hopper_scores(sums<1, N> &score, const attention_hopper_panels<T, ROWS, W> &left, int row,
+                        const attention_hopper_panels<T, N, W> &right)
 {
     static_assert(N == 64, "a product has 64 columns");
     const gd_wgmma::descriptor a(left.at[0][row]), b(right.at[0]);
@@ -132,11 +134,11 @@ struct attention_hopper_weights {
 
 template <class F, bool KEPT, int N>
 __device__ inline void attention_hopper_round(attention_hopper_weights<N> &rounded,
-                                              const attention_mma_sums<1, N> &weight)
+                                              const sums<1, N> &weight)
 {
 #pragma unroll
     for (int k = 0; k < N; k += 16) {
-        const auto a = attention_mma_weights<F, KEPT>(weight, 0, k);
+        const auto a = rounded_weights<F, KEPT>(weight, 0, k);
 #pragma unroll
         for (int i = 0; i < 4; i++) rounded.at[k / 16][i] = a.at[i];
     }
@@ -144,7 +146,7 @@ __device__ inline void attention_hopper_round(attention_hopper_weights<N> &round
 
 // Starts sum [64, W] += weight right.
 template <class F, class T, int N, int W>
-__device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
+__device__ inline void attention_hopper_weigh(sums<1, W> &sum,
                                               const attention_hopper_weights<N> &weight,
                                               const attention_hopper_panels<T, N, W> &right)
 {
@@ -160,8 +162,7 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
 
 // Starts sum [64, W] += ds right, where a row of ds^T belongs to a row of `right`.
 template <class F, class T, int N, int W>
-__device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
-                                              const gd_wgmma::blocks &ds,
+__device__ inline void attention_hopper_weigh(sums<1, W> &sum, const gd_wgmma::blocks &ds,
                                               const attention_hopper_panels<T, N, W> &right)
 {
     const gd_wgmma::descriptor b(right.at[0]);
@@ -180,9 +181,9 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
 // they are in `place`, from its row `row` on, which no other warp's product reads any more. With
 // `before`, a barrier in its first phase, they are added to what is there.
 template <class F, class Panels, int W>
-__device__ inline void attention_hopper_store(const attention_mma_sums<1, W> &sum, float factor,
-                                              Panels &place, int row, const CUtensorMap &map,
-                                              int64_t columns, int h, int first, int b,
+__device__ inline void attention_hopper_store(const sums<1, W> &sum, float factor, Panels &place,
+                                              int row, const CUtensorMap &map, int64_t columns,
+                                              int h, int first, int b,
                                               gd_async::barrier *before = nullptr)
 {
     const bool leader = threadIdx.x % gd_wgmma::group == 0;
@@ -203,8 +204,8 @@ __device__ inline void attention_hopper_store(const attention_mma_sums<1, W> &su
     for (int c = 0; c < W / 8; c++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-            const int r = row + attention_hopper_warp_row() % 64 + attention_mma_row_of(0, i);
-            auto *to = &place.at[c / 8][r][(c % 8 ^ r % 8) * 8 + attention_mma_lane() % 4 * 2];
+            const int r = row + attention_hopper_warp_row() % 64 + row_of(0, i);
+            auto *to = &place.at[c / 8][r][(c % 8 ^ r % 8) * 8 + lane_of_thread() % 4 * 2];
             float pair[] = {factor * sum.at[0][c][i], factor * sum.at[0][c][i + 1]};
             if (before) pair[0] += gd_load(to[0]), pair[1] += gd_load(to[1]);
             *(uint32_t *)to = gd_mma::round_pair<false>(F(), pair[0], pair[1]);
@@ -241,5 +242,7 @@ static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, 
                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
+
+} // namespace attention_mma
 
 #endif

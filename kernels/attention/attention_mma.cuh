@@ -6,8 +6,8 @@
 // queries for dk and dv) pass through shared memory in tiles of N rows, double-buffered: while one
 // is processed, the next is being copied. All work is two products, of the warp's rows with a tile:
 //
-//     attention_mma_scores    score [16 M, N] = left [16 M, W] right [N, W]^T
-//     attention_mma_weigh     sum [16 M, W] += weight [16 M, N] right [N, W]
+//     scores_of    score [16 M, N] = left [16 M, W] right [N, W]^T
+//     add_weighted     sum [16 M, W] += weight [16 M, N] right [N, W]
 //
 // F is the format of the operands (mma.cuh): 16 bits, TF32, or float32 as three products of TF32.
 // Sums are float32. Scores never leave the registers; as operands of the second product they are
@@ -20,12 +20,16 @@
 #include "attention/dropout.cuh"
 #include "attention/heads.cuh"
 #include "mma.cuh"
+#include "team.cuh"
 
-constexpr int attention_mma_most_columns = 256;
+namespace attention_mma
+{
+
+constexpr int most_columns = 256;
 
 // The division of work on rows of W columns.
 template <class F, int W>
-struct attention_mma_plan {
+struct division {
     static constexpr int bytes = W * (int)sizeof(typename F::stored); // of a row
     // M: two where the registers suffice. A fragment of the other side, once read from shared
     // memory, then serves two products.
@@ -42,22 +46,19 @@ struct attention_mma_plan {
 // A row in shared memory is padded by 16 bytes, so that 8 rows map to all 32 banks without
 // conflicts.
 template <class T, int W>
-struct alignas(16) attention_mma_row {
+struct alignas(16) tile_row {
     T at[W + 16 / sizeof(T)];
 };
-
-template <class F, int W>
-using attention_mma_row_of_format = attention_mma_row<typename F::stored, W>;
 
 // Sums of 16 M rows and COLUMNS columns, as held by a warp: at[m][n][i] is the c[i] of mma.cuh,
 // rows from 16 m on. So i / 2 selects one of a lane's two rows.
 template <int M, int COLUMNS>
-struct attention_mma_sums {
+struct sums {
     float at[M][COLUMNS / 8][4];
 };
 
 // A head as the kernels see it. Positions are int here: int64_t takes twice the registers.
-struct attention_mma_view {
+struct head_view {
     int T, S; // queries, keys
     bool causal;
 
@@ -70,39 +71,39 @@ struct attention_mma_view {
 };
 
 // The longest T and S that leave room for a tile past the end, and as many tasks.
-constexpr int64_t attention_mma_most = 1 << 30;
+constexpr int64_t most_positions = 1 << 30;
 
 // Exponents are to base 2 here, so that a weight is one instruction: scores are multiplied by scale
 // / ln 2, and lse is to base 2 (gd_exp2_approx).
-constexpr double attention_mma_per_ln2 = 1.4426950408889634;
+constexpr double per_ln2 = 1.4426950408889634;
 
 // ---- A lane's place ---------------------------------------------------------------------------
 
-__device__ inline int attention_mma_lane()
+__device__ inline int lane_of_thread()
 {
     return threadIdx.x % 32;
 }
 
 // The first row of this warp in its block.
 template <class F, int W>
-__device__ inline int attention_mma_warp_row()
+__device__ inline int row_of_warp()
 {
-    return threadIdx.x / 32 * 16 * attention_mma_plan<F, W>::groups;
+    return threadIdx.x / 32 * 16 * division<F, W>::groups;
 }
 
 // Row and column of a score at[m][n][i] within the warp's.
-__device__ inline int attention_mma_row_of(int m, int i)
+__device__ inline int row_of(int m, int i)
 {
-    return 16 * m + 8 * (i / 2) + attention_mma_lane() / 4;
+    return 16 * m + 8 * (i / 2) + lane_of_thread() / 4;
 }
-__device__ inline int attention_mma_column_of(int n, int i)
+__device__ inline int column_of(int n, int i)
 {
-    return 8 * n + attention_mma_lane() % 4 * 2 + i % 2;
+    return 8 * n + lane_of_thread() % 4 * 2 + i % 2;
 }
 
-// Combines v over the 4 lanes that share a row.
+// Combines v over the 4 lanes that share a row: gd_combine compiles to other code here.
 template <class Combine>
-__device__ inline float attention_mma_along_row(float v, Combine combine)
+__device__ inline float along_row(float v, Combine combine)
 {
     v = combine(v, __shfl_xor_sync(0xffffffffu, v, 2));
     return combine(v, __shfl_xor_sync(0xffffffffu, v, 1));
@@ -113,8 +114,7 @@ __device__ inline float attention_mma_along_row(float v, Combine combine)
 // Starts the copy of the first rows and columns of `from` to tile [ROWS, W], zero-filled around
 // them. Completed by copy_wait_all and a barrier.
 template <int ROWS, class T, int W>
-__device__ inline void attention_mma_load(attention_mma_row<T, W> *tile, attention_rows<T> from,
-                                          int64_t columns)
+__device__ inline void load_tile(tile_row<T, W> *tile, attention_rows<T> from, int64_t columns)
 {
     constexpr int PER = 16 / sizeof(T), PER_ROW = W / PER;
     const bool aligned =
@@ -141,7 +141,7 @@ __device__ inline void attention_mma_load(attention_mma_row<T, W> *tile, attenti
 
 // Columns of A, and rows of B, per instruction.
 template <class T>
-constexpr int attention_mma_step = 32 / (int)sizeof(T);
+constexpr int terms_at_once = 32 / (int)sizeof(T);
 
 // to(m, n) += sum of left(m, k) right(k) over k = 0, STEP, .. COUNT, for NS products side by side.
 //
@@ -149,12 +149,12 @@ constexpr int attention_mma_step = 32 / (int)sizeof(T);
 // therefore short: the small products are summed separately from the large ones, and both sums are
 // then added with rounding.
 template <class F, int M, int NS, int COUNT, class To, class Left, class Right>
-__device__ inline void attention_mma_products(To to, Left left, Right right)
+__device__ inline void add_products(To to, Left left, Right right)
 {
     using gd_mma::tf32;
     float large[M][NS][4] = {}, small[M][NS][4] = {};
 #pragma unroll
-    for (int k = 0; k < COUNT; k += attention_mma_step<typename F::stored>) {
+    for (int k = 0; k < COUNT; k += terms_at_once<typename F::stored>) {
         const gd_mma::fragment<F, 2 *NS> b = right(k);
 #pragma unroll
         for (int m = 0; m < M; m++) {
@@ -181,20 +181,18 @@ __device__ inline void attention_mma_products(To to, Left left, Right right)
 
 // The A fragment of rows m and columns d of a tile.
 template <class T, int W>
-__device__ inline void attention_mma_left(uint32_t (&a)[4], const attention_mma_row<T, W> *tile,
-                                          int m, int d)
+__device__ inline void load_left(uint32_t (&a)[4], const tile_row<T, W> *tile, int m, int d)
 {
-    const int lane = attention_mma_lane();
+    const int lane = lane_of_thread();
     gd_mma::ldmatrix(a, &tile[m + lane % 16].at[d + lane / 16 * (16 / sizeof(T))]);
 }
 
 // The B fragments of NS products, from columns d of a tile's rows from n on: those are the columns
 // of B.
 template <class F, int NS, class T, int W>
-__device__ inline gd_mma::fragment<F, 2 * NS>
-attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
+__device__ inline gd_mma::fragment<F, 2 * NS> load_right(const tile_row<T, W> *tile, int n, int d)
 {
-    const int lane = attention_mma_lane();
+    const int lane = lane_of_thread();
     uint32_t b[2 * NS];
 #pragma unroll
     for (int i = 0; i < NS; i += 2) {
@@ -211,61 +209,57 @@ attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
 // Products of a warp that are independent of each other. A tensor core's result can be added to
 // tens of cycles later, and few warps share one: a warp should have eight sums at work.
 template <class F, int M>
-constexpr int attention_mma_at_once = gd_mma::in_parts<F> || M > 1 ? 4 : 8;
+constexpr int products_at_once = gd_mma::in_parts<F> || M > 1 ? 4 : 8;
 
 // Adds columns d to d + COUNT to score = left right^T, where left(a, m, d) loads the fragment of
 // columns d of this warp's rows from 16 m on.
 template <class F, int COUNT, class T, int W, int M, int N, class Left>
-__device__ inline void attention_mma_add_scores(attention_mma_sums<M, N> &score, Left left,
-                                                const attention_mma_row<T, W> *right, int d)
+__device__ inline void add_scores(sums<M, N> &score, Left left, const tile_row<T, W> *right, int d)
 {
-    constexpr int most = attention_mma_at_once<F, M>, NS = N / 8 < most ? N / 8 : most;
+    constexpr int most = products_at_once<F, M>, NS = N / 8 < most ? N / 8 : most;
 #pragma unroll
     for (int n = 0; n < N; n += 8 * NS)
-        attention_mma_products<F, M, NS, COUNT>(
+        add_products<F, M, NS, COUNT>(
             [&](int m, int i) -> float(&)[4] { return score.at[m][n / 8 + i]; },
             [&](int m, int k) {
                 uint32_t a[4];
                 left(a, m, d + k);
                 return gd_mma::fragment_of<F>(a);
             },
-            [&](int k) { return attention_mma_right<F, NS>(right, n, d + k); });
+            [&](int k) { return load_right<F, NS>(right, n, d + k); });
 }
 
 // Only of wider rows are blocks of zero columns left out: a branch for each block would keep the compiler
 // from ordering products across it.
-constexpr int attention_mma_all_columns = 128;
+constexpr int most_unbranched = 128;
 
 // score = left right^T.
 template <class F, class T, int W, int M, int N, class Left>
-__device__ inline void attention_mma_scores_of(attention_mma_sums<M, N> &score, Left left,
-                                               const attention_mma_row<T, W> *right, int columns)
+__device__ inline void scores_of(sums<M, N> &score, Left left, const tile_row<T, W> *right,
+                                 int columns)
 {
     score = {};
 #pragma unroll
     for (int d = 0; d < W; d += 32) {
-        if (W > attention_mma_all_columns && d >= columns) break;
-        attention_mma_add_scores<F, 32>(score, left, right, d);
+        if (W > most_unbranched && d >= columns) break;
+        add_scores<F, 32>(score, left, right, d);
     }
 }
 
 // The same of two pairs of tiles, by turns: sums of one while those of the other are on their way.
 template <class F, class T, int W, int M, int N>
-__device__ inline void attention_mma_two_scores(attention_mma_sums<M, N> (&score)[2],
-                                                const attention_mma_row<T, W> *const (&left)[2],
-                                                const attention_mma_row<T, W> *const (&right)[2],
-                                                int columns)
+__device__ inline void two_scores(sums<M, N> (&score)[2], const tile_row<T, W> *const (&left)[2],
+                                  const tile_row<T, W> *const (&right)[2], int columns)
 {
-    constexpr int STEP = gd_mma::in_parts<F> ? 32 : attention_mma_step<T>;
+    constexpr int STEP = gd_mma::in_parts<F> ? 32 : terms_at_once<T>;
     score[0] = score[1] = {};
 #pragma unroll
     for (int d = 0; d < W; d += STEP) {
-        if (W > attention_mma_all_columns && d % 32 == 0 && d >= columns) break;
+        if (W > most_unbranched && d % 32 == 0 && d >= columns) break;
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            attention_mma_add_scores<F, STEP>(
-                score[i],
-                [&](uint32_t(&a)[4], int m, int k) { attention_mma_left(a, left[i], 16 * m, k); },
+            add_scores<F, STEP>(
+                score[i], [&](uint32_t(&a)[4], int m, int k) { load_left(a, left[i], 16 * m, k); },
                 right[i], d);
     }
 }
@@ -276,8 +270,7 @@ __device__ inline void attention_mma_two_scores(attention_mma_sums<M, N> (&score
 // are taken as t and t + 4, and so are the rows of B. KEPT: negative weights become 0, which is how
 // dropout marks what it drops.
 template <class F, bool KEPT, int M, int N>
-__device__ inline gd_mma::fragment<F, 4>
-attention_mma_weights(const attention_mma_sums<M, N> &weight, int m, int k)
+__device__ inline gd_mma::fragment<F, 4> rounded_weights(const sums<M, N> &weight, int m, int k)
 {
     uint32_t a[4];
 #pragma unroll
@@ -297,10 +290,10 @@ attention_mma_weights(const attention_mma_sums<M, N> &weight, int m, int k)
 // loads its columns of four products at once: of each 32 columns, product j has columns 4 g + j for
 // B's g. So a C of product j has columns 8 t + j and 8 t + 4 + j of them.
 template <class F, int NS, class T, int W>
-__device__ inline gd_mma::fragment<F, 2 * NS>
-attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int c)
+__device__ inline gd_mma::fragment<F, 2 * NS> load_right_transposed(const tile_row<T, W> *right,
+                                                                    int k, int c)
 {
-    const int lane = attention_mma_lane();
+    const int lane = lane_of_thread();
     uint32_t b[2 * NS];
 #pragma unroll
     for (int first = 0; first < 2 * NS; first += 8, c += 32) {
@@ -325,28 +318,27 @@ attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int 
 
 // sum += weight right, with the weights rounded to the format; KEPT: only the kept ones.
 template <class F, bool KEPT, class T, int W, int M, int N>
-__device__ inline void attention_mma_weigh(attention_mma_sums<M, W> &sum,
-                                           const attention_mma_sums<M, N> &weight,
-                                           const attention_mma_row<T, W> *right, int columns)
+__device__ inline void add_weighted(sums<M, W> &sum, const sums<M, N> &weight,
+                                    const tile_row<T, W> *right, int columns)
 {
-    constexpr int NS = W % 64 ? 4 : attention_mma_at_once<F, M>;
+    constexpr int NS = W % 64 ? 4 : products_at_once<F, M>;
 #pragma unroll
     for (int c = 0; c < W; c += 8 * NS) {
-        if (W > attention_mma_all_columns && c >= columns) break; // only zeros
-        attention_mma_products<F, M, NS, N>(
+        if (W > most_unbranched && c >= columns) break; // only zeros
+        add_products<F, M, NS, N>(
             [&](int m, int i) -> float(&)[4] { return sum.at[m][c / 8 + i]; },
-            [&](int m, int k) { return attention_mma_weights<F, KEPT>(weight, m, k); },
-            [&](int k) { return attention_mma_right_transposed<F, NS>(right, k, c); });
+            [&](int m, int k) { return rounded_weights<F, KEPT>(weight, m, k); },
+            [&](int k) { return load_right_transposed<F, NS>(right, k, c); });
     }
 }
 
 // ---- Results ----------------------------------------------------------------------------------
 
-// The column of sum.at[m][n][i]. With TF32 it is the order of attention_mma_right_transposed.
+// The column of sum.at[m][n][i]. With TF32 it is the order of load_right_transposed.
 template <class F>
-__device__ inline int attention_mma_sum_column(int n, int i)
+__device__ inline int sum_column(int n, int i)
 {
-    const int t = attention_mma_lane() % 4;
+    const int t = lane_of_thread() % 4;
     return gd_mma::is_16_bit<F> ? 8 * n + 2 * t + i % 2 : n / 4 * 32 + 8 * t + i % 2 * 4 + n % 4;
 }
 
@@ -355,8 +347,7 @@ __device__ inline int attention_mma_sum_column(int n, int i)
 // for 32 columns with TF32 in lanes t and t + 2. Angles are loaded for two neighbouring columns at
 // once: those of i and i + 1, or with TF32 of n and n + 1.
 template <class F, int M, int W>
-__device__ inline void attention_mma_rotate_back(attention_mma_sums<M, W> &sum,
-                                                 const float2 *angles, int first, int count)
+__device__ inline void rotate_back(sums<M, W> &sum, const float2 *angles, int first, int count)
 {
     constexpr int by_i = gd_mma::is_16_bit<F>, by_n = !by_i;
     constexpr bool one_lane = W > 32 || by_i;
@@ -366,8 +357,8 @@ __device__ inline void attention_mma_rotate_back(attention_mma_sums<M, W> &sum,
         for (int n = 0; n < (one_lane ? W / 16 : W / 8); n += 1 + by_n)
 #pragma unroll
             for (int i = 0; i < 4; i += 1 + by_i) {
-                const int row = first + attention_mma_row_of(m, i);
-                const int column = attention_mma_sum_column<F>(n, i), pair = column % (W / 2);
+                const int row = first + row_of(m, i);
+                const int column = sum_column<F>(n, i), pair = column % (W / 2);
                 float4 two = {1, 0, 1, 0}; // cosine, sine, cosine, sine
                 if (row < count) two = *(const float4 *)&angles[(int64_t)row * (W / 2) + pair];
 #pragma unroll
@@ -390,9 +381,8 @@ __device__ inline void attention_mma_rotate_back(attention_mma_sums<M, W> &sum,
 // to = factor * sum, or +=, for the warp's rows from row 0 of `to` on, limited to `rows` and
 // `columns`. A lane's numbers of a row are runs of 2 (16 bits) or 4 neighbours.
 template <class F, class T, int M, int W>
-__device__ inline void attention_mma_store(T *to, int64_t stride, int64_t rows, int64_t columns,
-                                           const attention_mma_sums<M, W> &sum, float factor,
-                                           bool accumulate)
+__device__ inline void store_rows(T *to, int64_t stride, int64_t rows, int64_t columns,
+                                  const sums<M, W> &sum, float factor, bool accumulate)
 {
     constexpr int RUN = gd_mma::is_16_bit<F> ? 2 : 4;
     struct alignas(RUN * sizeof(T)) run {
@@ -406,9 +396,8 @@ __device__ inline void attention_mma_store(T *to, int64_t stride, int64_t rows, 
         for (int i = 0; i < 4; i += 2)
 #pragma unroll
             for (int r = 0; r < W / 4 / RUN; r++) {
-                const int row = attention_mma_row_of(m, i);
-                const int column =
-                    attention_mma_sum_column<F>(RUN == 2 ? r : r / 2 * 4, RUN == 2 ? i : r % 2);
+                const int row = row_of(m, i);
+                const int column = sum_column<F>(RUN == 2 ? r : r / 2 * 4, RUN == 2 ? i : r % 2);
                 if (row >= rows || column >= columns) continue;
                 run value;
                 T *x = to + row * stride + column;
@@ -430,20 +419,17 @@ __device__ inline void attention_mma_store(T *to, int64_t stride, int64_t rows, 
 // ---- Launching --------------------------------------------------------------------------------
 
 // Calls body(width) with a constant W that is at least D and E.
-template <int W>
-struct attention_mma_width {
-    static constexpr int value = W;
-};
-
 template <class Body>
-static inline gd_status attention_mma_by_width(const attention_sizes &z, Body body)
+static inline gd_status by_width(const attention_sizes &z, Body body)
 {
     const int64_t widest = z.D > z.E ? z.D : z.E;
-    if (widest <= 32) return body(attention_mma_width<32>());
-    if (widest <= 64) return body(attention_mma_width<64>());
-    if (widest <= 96) return body(attention_mma_width<96>());
-    if (widest <= 128) return body(attention_mma_width<128>());
-    return body(attention_mma_width<256>());
+    if (widest <= 32) return body(std::integral_constant<int, 32>());
+    if (widest <= 64) return body(std::integral_constant<int, 64>());
+    if (widest <= 96) return body(std::integral_constant<int, 96>());
+    if (widest <= 128) return body(std::integral_constant<int, 128>());
+    return body(std::integral_constant<int, 256>());
 }
+
+} // namespace attention_mma
 
 #endif

@@ -3,6 +3,7 @@
 #define GD_ATTENTION_DELTA_CUH
 
 #include "attention/heads.cuh"
+#include "pack.cuh"
 
 // The part of the sum of y * dy along a row that one of `parts` threads computes.
 template <class T>
@@ -10,16 +11,14 @@ __device__ inline gd_compute<T> attention_row_product(const T *y, const T *dy, i
                                                       int part, int parts)
 {
     constexpr int PER = 16 / sizeof(T);
-    struct alignas(16) pack {
-        T at[PER];
-    };
+    using pack = gd_pack<T, PER>;
     gd_compute<T> sum = 0;
     if (((uintptr_t)y | (uintptr_t)dy) % 16 == 0 && columns % PER == 0) {
 #pragma unroll 4
         for (int e = part * PER; e < columns; e += parts * PER) {
             const pack a = *(const pack *)&y[e], c = *(const pack *)&dy[e];
 #pragma unroll
-            for (int i = 0; i < PER; i++) sum += gd_load(a.at[i]) * gd_load(c.at[i]);
+            for (int i = 0; i < PER; i++) sum += gd_load(a[i]) * gd_load(c[i]);
         }
     } else {
         for (int e = part; e < columns; e += parts) sum += gd_load(y[e]) * gd_load(dy[e]);

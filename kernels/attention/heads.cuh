@@ -111,10 +111,9 @@ static inline gd_status attention_launch(const gd_call *call, void (*kernel)(Pas
                                          int64_t most = INT32_MAX)
 {
     const int64_t tasks = pass.tasks.count();
-    if (tasks == 0) return GD_OK;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    kernel<<<(unsigned)(tasks < most ? tasks : most), threads, bytes, gd_stream(call)>>>(pass);
-    return gd_launched(call);
+    return gd_launch(call, {(unsigned)(tasks < most ? tasks : most), (unsigned)threads, bytes},
+                     kernel, pass);
 }
 
 #endif

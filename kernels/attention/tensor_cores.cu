@@ -4,6 +4,8 @@
 #include "cuda/device_cuda.h"
 #include "cuda/device_limits.h"
 
+using namespace attention_mma;
+
 // The kernels for this dtype. NULL: none.
 static const attention_tensor_cores *of_dtype(const gd_call *call, [[maybe_unused]] int64_t widest)
 {
@@ -31,9 +33,8 @@ const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
     const attention_sizes z = attention_sizes_of(call);
     const int64_t widest = z.D > z.E ? z.D : z.E, longest = z.T > z.S ? z.T : z.S;
     if (call->input[3] || ((const attention_args *)call->args)->window) return nullptr;
-    if (z.D == 0 || z.E == 0 || widest > attention_mma_most_columns ||
-        longest > attention_mma_most || z.B * z.H * (longest / 16 + 1) > attention_mma_most ||
-        limits.code < 80) {
+    if (z.D == 0 || z.E == 0 || widest > most_columns || longest > most_positions ||
+        z.B * z.H * (longest / 16 + 1) > most_positions || limits.code < 80) {
         return nullptr;
     }
     const attention_tensor_cores *chosen = of_dtype(call, widest);

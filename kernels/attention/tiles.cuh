@@ -21,6 +21,7 @@
 #define GD_ATTENTION_TILES_CUH
 
 #include "attention/heads.cuh"
+#include "team.cuh"
 
 constexpr int attention_threads = 256;
 
@@ -34,9 +35,7 @@ template <class A>
 constexpr int attention_vec = 16 / (int)sizeof(A);
 
 template <class A>
-struct alignas(16) attention_pack {
-    A at[attention_vec<A>];
-};
+using attention_pack = gd_pack<A, attention_vec<A>>;
 
 template <class A, int W>
 struct attention_shared {
@@ -72,19 +71,13 @@ __device__ inline int attention_ty()
 
 // ---- Tiles ------------------------------------------------------------------------------------
 
-// VEC neighbours in memory, in one load if they are aligned to their size.
-template <class T, int VEC>
-struct alignas(VEC * sizeof(T)) attention_neighbours {
-    T at[VEC];
-};
-
 // tile [SIDE, W] = factor * the first rows and columns of `from`, zero-filled around them.
 template <class A, int W, class T>
 __device__ inline void attention_load(A (*tile)[W + attention_vec<A>], attention_rows<T> from,
                                       int64_t columns, A factor)
 {
     constexpr int VEC = attention_vec<A>, PER_ROW = W / VEC, COUNT = attention_side<A> * PER_ROW;
-    using neighbours = attention_neighbours<T, VEC>;
+    using neighbours = gd_pack<T, VEC>;
     const bool aligned = (uintptr_t)from.data % sizeof(neighbours) == 0 && from.stride % VEC == 0;
 #pragma unroll
     for (int i = threadIdx.x; i < COUNT; i += attention_threads) {
@@ -95,10 +88,10 @@ __device__ inline void attention_load(A (*tile)[W + attention_vec<A>], attention
             some = *(const neighbours *)x;
         } else if (r < from.count) {
             for (int v = 0; v < VEC; v++)
-                if (c + v < columns) some.at[v] = x[v];
+                if (c + v < columns) some[v] = x[v];
         }
         attention_pack<A> pack;
-        for (int v = 0; v < VEC; v++) pack.at[v] = factor * gd_load(some.at[v]);
+        for (int v = 0; v < VEC; v++) pack[v] = factor * gd_load(some[v]);
         *(attention_pack<A> *)&tile[r][c] = pack;
     }
 }
@@ -124,7 +117,7 @@ attention_add_scores(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
 #pragma unroll
             for (int i = 0; i < R; i++)
 #pragma unroll
-                for (int j = 0; j < R; j++) score[i][j] += left[i].at[v] * right[j].at[v];
+                for (int j = 0; j < R; j++) score[i][j] += left[i][v] * right[j][v];
     }
 }
 
@@ -184,8 +177,7 @@ attention_add_weighted(A (&out)[attention_side<A> / 16][W / 16],
 #pragma unroll
                 for (int i = 0; i < R; i++)
 #pragma unroll
-                    for (int c = 0; c < VEC; c++)
-                        out[i][g * VEC + c] += weights[i].at[v] * value.at[c];
+                    for (int c = 0; c < VEC; c++) out[i][g * VEC + c] += weights[i][v] * value[c];
             }
     }
 }
@@ -196,15 +188,6 @@ __device__ inline int attention_column(int c)
 {
     constexpr int VEC = attention_vec<A>;
     return (attention_tx() + 16 * (c / VEC)) * VEC + c % VEC;
-}
-
-// Combines v over the 16 lanes that share a row.
-template <class A, class Combine>
-__device__ inline A attention_along_row(A v, Combine combine)
-{
-#pragma unroll
-    for (int lane = 8; lane > 0; lane /= 2) v = combine(v, __shfl_xor_sync(0xffffffffu, v, lane));
-    return v;
 }
 
 #endif

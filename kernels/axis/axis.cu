@@ -62,14 +62,11 @@ constexpr int64_t most_in_block = 4096;
 
 // Calls f with a line_sort for lines of n <= most_in_block. ITEMS: of a thread, for lines of about 1024.
 template <class K, int ITEMS, class F>
-static void by_line_sort(int64_t n, F f)
+static gd_status by_line_sort(int64_t n, F f)
 {
-    if (n <= 256)
-        f(line_sort<K, 32, 8>());
-    else if (n <= 1024)
-        f(line_sort<K, 1024 / ITEMS, ITEMS>());
-    else
-        f(line_sort<K, 256, 16>());
+    if (n <= 256) return f(line_sort<K, 32, 8>());
+    if (n <= 1024) return f(line_sort<K, 1024 / ITEMS, ITEMS>());
+    return f(line_sort<K, 256, 16>());
 }
 
 // ---- gather and scatter_add ---------------------------------------------------------------------
@@ -249,29 +246,25 @@ static gd_status move(const gd_call *call, const gd_tensor *like, const gd_tenso
     const int64_t count = gd_tensor_count(like), n = l.n[TO], m = l.n[INDEX];
     const bool shared = ((const gd_axis_args *)call->args)->shared;
     const bool distinct = !put || m == 1 || ((const gd_axis_args *)call->args)->distinct;
-    if (count == 0) return GD_OK;
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         T *const out = gd_ptr<T>(to);
         const T *const in = gd_ptr<const T>(from);
         const int32_t *const at = gd_ptr<const int32_t>(index);
         if (distinct)
-            move_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
-                out, in, at, l, put, add, fault);
-        else if (gd_max64(n, m) <= most_scanned)
-            put_kernel<<<gd_blocks(l.walk.count * n, threads), threads, 0, gd_stream(call)>>>(
-                out, in, at, l, fault);
-        else if (shared || m > most_in_block)
+            return gd_launch(call, gd_grid_for(count), move_kernel<T>, out, in, at, l, put, add,
+                             fault);
+        if (gd_max64(n, m) <= most_scanned)
+            return gd_launch(call, gd_grid_for(l.walk.count * n), put_kernel<T>, out, in, at, l,
+                             fault);
+        if (shared || m > most_in_block)
             return put_sorted<T>(call, {out, in, at, l, fault, 0, 0, 0, true, 0}, shared);
-        else
-            by_line_sort<uint32_t, 8>(m, [&](auto sort) {
-                using S = decltype(sort);
-                const uint32_t bad = (uint32_t)gd_min64(n, (int64_t)1 << 31); // no index is larger
-                put_line_kernel<T, S>
-                    <<<gd_blocks(l.walk.count, 1), S::threads, 0, gd_stream(call)>>>(
-                        out, in, at, l, bad, gd_id_sort::bits_of(bad), fault);
-            });
-        return gd_launched(call);
+        return by_line_sort<uint32_t, 8>(m, [&](auto sort) {
+            using S = decltype(sort);
+            const uint32_t bad = (uint32_t)gd_min64(n, (int64_t)1 << 31); // no index is larger
+            return gd_launch(call, gd_grid_for(l.walk.count, 1, S::threads), put_line_kernel<T, S>,
+                             out, in, at, l, bad, gd_id_sort::bits_of(bad), fault);
+        });
     });
 }
 
@@ -361,9 +354,8 @@ static gd_status sums(const gd_call *call, const gd_tensor *to, bool add, const 
     const axis_lines l = lines_of(to, axis_of(call), {to, from, to});
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        cumsum_kernel<<<gd_blocks(l.walk.count, threads / 32), threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(to), gd_ptr<const T>(from), l, add, reversed);
-        return gd_launched(call);
+        return gd_launch(call, gd_grid_for(l.walk.count, threads / 32), cumsum_kernel<T>,
+                         gd_ptr<T>(to), gd_ptr<const T>(from), l, add, reversed);
     });
 }
 
@@ -436,9 +428,8 @@ extern "C" gd_status topk_forward_cuda(const gd_call *call)
     const bool smallest = ((const gd_axis_args *)call->args)->smallest;
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        topk_kernel<<<gd_blocks(l.walk.count, threads / 32), threads, 0, gd_stream(call)>>>(
-            gd_ptr<int32_t>(y), gd_ptr<const T>(x), l, smallest);
-        return gd_launched(call);
+        return gd_launch(call, gd_grid_for(l.walk.count, threads / 32), topk_kernel<T>,
+                         gd_ptr<int32_t>(y), gd_ptr<const T>(x), l, smallest);
     });
 }
 
@@ -539,21 +530,20 @@ static gd_status sort_lines(const gd_call *call, const axis_lines &l, bool falli
     if (!s.workspace) return gd_error_status(call->context);
     for (int64_t begin = 0; begin < l.walk.count; begin += lines) {
         const int64_t own = gd_min64(lines, l.walk.count - begin), count = own * n;
-        const unsigned blocks = gd_blocks(count, threads);
+        const gd_grid grid = gd_grid_for(count);
         for (int shift = 0; shift < 8 * (int)sizeof(gd_compute<T>); shift += 32) {
-            key_kernel<<<blocks, threads, 0, gd_stream(call)>>>(
-                s.ids, gd_ptr<const T>(call->input[0]), l, begin, count, shift, falling,
-                shift == 0);
+            gd_launch(call, grid, key_kernel<T>, s.ids, gd_ptr<const T>(call->input[0]), l, begin,
+                      count, shift, falling, shift == 0);
             gd_id_sort::sort(call, s, count, lowest_bit<T>, 32);
         }
         if (own > 1) {
-            line_kernel<<<blocks, threads, 0, gd_stream(call)>>>(s.ids, count, n);
+            gd_launch(call, grid, line_kernel, s.ids, count, n);
             gd_id_sort::sort(call, s, count, 0, gd_id_sort::bits_of((uint32_t)(own - 1)));
         }
-        place_kernel<<<blocks, threads, 0, gd_stream(call)>>>(gd_ptr<int32_t>(call->output[0]),
-                                                              s.ids, l, begin, count);
+        gd_launch(call, grid, place_kernel, gd_ptr<int32_t>(call->output[0]), s.ids, l, begin,
+                  count);
     }
-    return gd_launched(call);
+    return gd_error_status(call->context);
 }
 
 extern "C" gd_status sort_forward_cuda(const gd_call *call)
@@ -566,12 +556,11 @@ extern "C" gd_status sort_forward_cuda(const gd_call *call)
         using T = decltype(zero);
         if (l.n[FROM] > most_in_block) return sort_lines<T>(call, l, falling);
         using K = decltype(key_of(gd_compute<T>(), falling));
-        by_line_sort<K, 16>(l.n[FROM], [&](auto sort) {
+        return by_line_sort<K, 16>(l.n[FROM], [&](auto sort) {
             using S = decltype(sort);
-            sort_line_kernel<T, S><<<gd_blocks(l.walk.count, 1), S::threads, 0, gd_stream(call)>>>(
-                gd_ptr<int32_t>(y), gd_ptr<const T>(x), l, falling);
+            return gd_launch(call, gd_grid_for(l.walk.count, 1, S::threads), sort_line_kernel<T, S>,
+                             gd_ptr<int32_t>(y), gd_ptr<const T>(x), l, falling);
         });
-        return gd_launched(call);
     });
 }
 
@@ -600,9 +589,8 @@ extern "C" gd_status one_hot_forward_cuda(const gd_call *call)
     int64_t *fault = gd_cuda_fault_word(call, classes);
     const auto run = [&](auto zero) {
         using T = decltype(zero);
-        one_hot_kernel<<<gd_blocks(n, threads), threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(y), gd_ptr<const int32_t>(ids), n, classes, fault);
-        return gd_launched(call);
+        return gd_launch(call, gd_grid_for(n), one_hot_kernel<T>, gd_ptr<T>(y),
+                         gd_ptr<const int32_t>(ids), n, classes, fault);
     };
     if (gd_tensor_dtype(y) == GD_INT32) return run(int32_t());
     return gd_by_dtype(gd_tensor_dtype(y), run);

@@ -21,7 +21,7 @@ __global__ void center_kernel(gd_compute<T> *center, const T *x, gd_channels s)
     {
         const int64_t n = s.B * s.S, i = n * (threadIdx.x % 32) / 32, b = i / s.S;
         const C own = gd_load(x[(b * s.C + channel) * s.S + (i - b * s.S)]);
-        const C mean = gd_warp_reduce(own * (C)(1.0 / 32), gd_plus());
+        const C mean = gd_sum(own * (C)(1.0 / 32));
         if (threadIdx.x % 32 == 0) center[channel] = mean;
     }
 }
@@ -47,17 +47,17 @@ __global__ void statistics_kernel(factors<C> f, statistics<C> s, const C *partia
         const C low = sum[0] / n, var = sum[1] / n - low * low, variance = var < 0 ? 0 : var;
         const C rstd = 1 / sqrt(variance + s.eps);
         const mean_parts<C> mean = {f.center[c], low};
-        f.scale[c] = rstd * s.weight.at(c, channels, (C)1);
-        f.offset[c] = s.bias.at(c, channels, (C)0) - low * f.scale[c];
+        f.scale[c] = rstd * s.weight.at(c, (C)1);
+        f.offset[c] = s.bias.at(c, (C)0) - low * f.scale[c];
         if (mean_out) save_mean(mean_out + c, mean), rstd_out[c] = rstd;
         if (!s.running_mean.data) continue;
-        const C old_mean = s.running_mean.at(c, channels, (C)0);
-        const C old_var = s.running_var.at(c, channels, (C)0);
+        const C old_mean = s.running_mean.at(c, (C)0);
+        const C old_var = s.running_var.at(c, (C)0);
         const C new_mean = (1 - part) * old_mean + part * (mean.high + mean.low);
         const C new_var = (1 - part) * old_var + part * (variance * s.unbiased);
         if (!isfinite(new_mean) || !isfinite(new_var)) continue;
-        s.running_mean.put(c, channels, false, new_mean);
-        s.running_var.put(c, channels, false, new_var);
+        s.running_mean.put(c, false, new_mean);
+        s.running_var.put(c, false, new_var);
     }
 }
 
@@ -67,11 +67,11 @@ __global__ void fixed_kernel(factors<C> f, statistics<C> s, mean_kept<C> *mean_o
 {
     GD_EACH(c, s.shape.C)
     {
-        const mean_parts<C> mean = {s.running_mean.at(c, s.shape.C, (C)0), 0};
-        const C rstd = 1 / sqrt(s.running_var.at(c, s.shape.C, (C)1) + s.eps);
+        const mean_parts<C> mean = {s.running_mean.at(c, (C)0), 0};
+        const C rstd = 1 / sqrt(s.running_var.at(c, (C)1) + s.eps);
         f.center[c] = mean.high;
-        f.scale[c] = rstd * s.weight.at(c, s.shape.C, (C)1);
-        f.offset[c] = s.bias.at(c, s.shape.C, (C)0);
+        f.scale[c] = rstd * s.weight.at(c, (C)1);
+        f.offset[c] = s.bias.at(c, (C)0);
         if (mean_out) save_mean(mean_out + c, mean), rstd_out[c] = rstd;
     }
 }
@@ -101,21 +101,20 @@ gd_status forward(const gd_call *call, bool fixed)
     statistics<C> s = statistics_of<C>(call);
     const factors<C> f = make_factors<C>(call, s.shape.C);
     if (!f.center) return gd_error_status(call->context);
-    const unsigned warps = gd_channel_warps(s.shape.C);
+    const gd_grid warps = gd_channel_warps(s.shape.C);
     if (fixed) {
-        fixed_kernel<C>
-            <<<gd_blocks(s.shape.C, 256), 256, 0, gd_stream(call)>>>(f, s, nullptr, nullptr);
+        gd_launch(call, gd_grid_for(s.shape.C), fixed_kernel<C>, f, s, nullptr, nullptr);
     } else {
         if (call->repeated) s.running_mean = s.running_var = vector_of(nullptr);
-        center_kernel<T><<<warps, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(f.center, x, s.shape);
+        gd_launch(call, warps, center_kernel<T>, f.center, x, s.shape);
         int64_t pieces;
         const C *partial = sum_up<T>(call, s.shape, pack_of<T>(s.shape, x, x),
                                      terms_of_x<T>{x, f.center, 1}, &pieces);
         if (!partial) return gd_error_status(call->context);
-        statistics_kernel<C><<<warps, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
-            f, s, partial, pieces, gd_ptr<mean_kept<C>>(call->save[0]), gd_ptr<C>(call->save[1]));
+        gd_launch(call, warps, statistics_kernel<C>, f, s, partial, pieces,
+                  gd_ptr<mean_kept<C>>(call->save[0]), gd_ptr<C>(call->save[1]));
     }
-    if (gd_launched(call)) return gd_error_status(call->context);
+    if (gd_error_status(call->context)) return gd_error_status(call->context);
     return second_pass<T>(call, s.shape, f, gd_ptr<T>(call->output[0]), false, x, nullptr);
 }
 
@@ -148,12 +147,12 @@ __global__ void gradients_kernel(factors<C> f, gd_channels s, vector weight, gra
         if (threadIdx.x % 32 > 0) continue;
         const mean_parts<C> mean = saved_mean(mean_in[c]);
         const C rstd = rstd_in[c], dw = batch_norm_dw(sum[1], rstd, n);
-        g.dweight.put(c, s.C, g.add_weight, dw);
-        g.dbias.put(c, s.C, g.add_bias, sum[0]);
+        g.dweight.put(c, g.add_weight, dw);
+        g.dbias.put(c, g.add_bias, sum[0]);
         const C mean_d = batch_norm_mean(sum[0], n, g.fixed);
         const C mean_dx = batch_norm_mean(dw, n, g.fixed);
         f.center[c] = mean.high;
-        f.scale[c] = rstd * weight.at(c, s.C, (C)1);
+        f.scale[c] = rstd * weight.at(c, (C)1);
         f.slope[c] = norm_slope(f.scale[c], mean_dx, rstd);
         f.offset[c] = norm_offset(f.scale[c], mean_d, f.slope[c], mean.low);
     }
@@ -174,7 +173,7 @@ gd_status backward(const gd_call *call, bool fixed)
         mean = (mean_kept<C> *)gd_call_scratch(call, (size_t)s.shape.C * each);
         if (!mean) return gd_error_status(call->context);
         rstd = (C *)(mean + s.shape.C);
-        fixed_kernel<C><<<gd_blocks(s.shape.C, 256), 256, 0, gd_stream(call)>>>(f, s, mean, rstd);
+        gd_launch(call, gd_grid_for(s.shape.C), fixed_kernel<C>, f, s, mean, rstd);
     }
     int64_t pieces;
     const C *partial = sum_up<T>(call, s.shape, pack_of<T>(s.shape, x, dy),
@@ -182,9 +181,10 @@ gd_status backward(const gd_call *call, bool fixed)
     if (!partial) return gd_error_status(call->context);
     const gradients g = {vector_of(call->dinput[BATCH_WEIGHT]), vector_of(call->dinput[BATCH_BIAS]),
                          call->accumulate[BATCH_WEIGHT], call->accumulate[BATCH_BIAS], fixed};
-    gradients_kernel<C><<<gd_channel_warps(s.shape.C), GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
-        f, s.shape, s.weight, g, partial, pieces, mean, rstd);
-    if (gd_launched(call) || !call->dinput[BATCH_X]) return gd_error_status(call->context);
+    if (gd_launch(call, gd_channel_warps(s.shape.C), gradients_kernel<C>, f, s.shape, s.weight, g,
+                  partial, pieces, mean, rstd) ||
+        !call->dinput[BATCH_X])
+        return gd_error_status(call->context);
     return second_pass<T>(call, s.shape, f, gd_ptr<T>(call->dinput[BATCH_X]),
                           call->accumulate[BATCH_X], x, dy);
 }

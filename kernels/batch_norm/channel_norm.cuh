@@ -7,7 +7,6 @@
 #include "batch_norm/formula.h"
 #include "channel_sum.cuh"
 #include "mean_parts.cuh"
-#include "pack.cuh"
 
 namespace gd_channel
 {
@@ -18,18 +17,14 @@ struct vector {
     gd_dtype dtype;
 
     template <class C>
-    __device__ C at(int64_t channel, int64_t channels, C otherwise) const
+    __device__ C at(int64_t channel, C otherwise) const
     {
-        if (!data) return otherwise;
-        C value[1];
-        gd_get(value, data, dtype, channel, channels);
-        return value[0];
+        return data ? gd_get<C>(data, dtype, channel) : otherwise;
     }
     template <class C>
-    __device__ void put(int64_t channel, int64_t channels, bool add, C value) const
+    __device__ void put(int64_t channel, bool add, C value) const
     {
-        const C values[1] = {value};
-        if (data) gd_put(data, dtype, channel, channels, add, values);
+        if (data) gd_put(data, dtype, channel, add, value);
     }
 };
 
@@ -61,20 +56,20 @@ struct terms_of_x {
     int64_t group; // channels that have one center
 
     template <int V>
-    using packs = gd_raw_pack<T, V>;
+    using packs = gd_raw<T, V>;
     template <int V>
     __device__ packs<V> load(int64_t i) const
     {
-        return gd_load_raw<T, V>(x + i);
+        return gd_raw<T, V>::load(x + i);
     }
     template <int V>
     __device__ void add(int64_t channel, const packs<V> &raw, gd_compute<T> (&sum)[2]) const
     {
-        const gd_pack<T, V> px = gd_unpack<T, V>(raw);
+        const gd_pack<T, V> px = raw.elements();
         const gd_compute<T> near = center[channel / group];
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            const gd_compute<T> d = gd_load(px.element[v]) - near;
+            const gd_compute<T> d = gd_load(px[v]) - near;
             sum[0] += d;
             sum[1] += d * d;
         }
@@ -89,23 +84,23 @@ struct terms_of_dy {
 
     template <int V>
     struct packs {
-        gd_raw_pack<T, V> x, dy;
+        gd_raw<T, V> x, dy;
     };
     template <int V>
     __device__ packs<V> load(int64_t i) const
     {
-        return {gd_load_raw<T, V>(x + i), gd_load_raw<T, V>(dy + i)};
+        return {gd_raw<T, V>::load(x + i), gd_raw<T, V>::load(dy + i)};
     }
     template <int V>
     __device__ void add(int64_t channel, const packs<V> &raw, gd_compute<T> (&sum)[2]) const
     {
-        const gd_pack<T, V> px = gd_unpack<T, V>(raw.x), pd = gd_unpack<T, V>(raw.dy);
+        const gd_pack<T, V> px = raw.x.elements(), pd = raw.dy.elements();
         const auto m = saved_mean(mean[channel / group]);
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            const gd_compute<T> d = gd_load(pd.element[v]);
+            const gd_compute<T> d = gd_load(pd[v]);
             sum[0] += d;
-            sum[1] += d * m.from(gd_load(px.element[v]));
+            sum[1] += d * m.from(gd_load(px[v]));
         }
     }
 };
@@ -139,29 +134,28 @@ __global__ void __launch_bounds__(GD_CHANNEL_THREADS)
             offset = f.offset[work.channel], slope = GRADIENT ? f.slope[work.channel] : 0;
     for (int64_t unit = work.end; unit-- > work.begin;) {
         const gd_channel_unit<V> at(p, work, unit);
-        gd_raw_pack<T, V> raw_x[GD_CHANNEL_PACKS], raw_dy[GD_CHANNEL_PACKS];
+        gd_raw<T, V> raw_x[GD_CHANNEL_PACKS], raw_dy[GD_CHANNEL_PACKS];
         // All loads first: out may be dy, so that the compiler would have a load wait for a store.
 #pragma unroll
         for (int k = 0; k < GD_CHANNEL_PACKS; k++) {
             if (k * p.lanes >= at.packs) continue;
-            raw_x[k] = gd_load_raw<T, V>(x + at.first + k * p.lanes * V);
-            if (GRADIENT) raw_dy[k] = gd_load_raw<T, V>(dy + at.first + k * p.lanes * V);
+            raw_x[k] = gd_raw<T, V>::load(x + at.first + k * p.lanes * V);
+            if (GRADIENT) raw_dy[k] = gd_raw<T, V>::load(dy + at.first + k * p.lanes * V);
         }
 #pragma unroll
         for (int k = 0; k < GD_CHANNEL_PACKS; k++) {
             if (k * p.lanes >= at.packs) continue;
-            gd_pack<T, V> px = gd_unpack<T, V>(raw_x[k]), pd, old = {};
-            if (GRADIENT) pd = gd_unpack<T, V>(raw_dy[k]);
-            if (add) old = gd_load_pack<T, V>(out + at.first, k * p.lanes);
+            gd_pack<T, V> px = raw_x[k].elements(), pd, old = {};
+            if (GRADIENT) pd = raw_dy[k].elements();
+            if (add) old = gd_pack<T, V>::load(out + at.first, k * p.lanes);
 #pragma unroll
             for (int v = 0; v < V; v++) {
-                const C d = gd_load(px.element[v]) - center;
+                const C d = gd_load(px[v]) - center;
                 C value = d * scale + offset;
-                if (GRADIENT)
-                    value = norm_dx_fused(C(gd_load(pd.element[v])), scale, d, slope, offset);
-                px.element[v] = gd_store<T>(add ? gd_load(old.element[v]) + value : value);
+                if (GRADIENT) value = norm_dx_fused(C(gd_load(pd[v])), scale, d, slope, offset);
+                px[v] = gd_store<T>(add ? gd_load(old[v]) + value : value);
             }
-            gd_store_pack(out + at.first, k * p.lanes, px);
+            px.store(out + at.first, k * p.lanes);
         }
     }
 }
@@ -173,14 +167,11 @@ gd_status second_pass(const gd_call *call, const gd_channels &s, const factors<g
     constexpr int most = gd_pack_size<T>;
     const int pack = pack_of<T>(s, x, dy, out);
     const gd_channel_plan p = gd_plan_channels(s.B, s.C, s.S, pack);
-    const dim3 blocks = gd_channel_blocks(p);
-    if (p.columns * p.S == 0) return GD_OK;
-    auto launch = [&](auto kernel) {
-        kernel<<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(out, add, p, f, x, dy);
-        return gd_launched(call);
-    };
-    if (dy) return launch(pack > 1 ? second_kernel<most, true, T> : second_kernel<1, true, T>);
-    return launch(pack > 1 ? second_kernel<most, false, T> : second_kernel<1, false, T>);
+    if (p.S == 0) return GD_OK;
+    const auto kernel = dy ? pack > 1 ? second_kernel<most, true, T> : second_kernel<1, true, T>
+                        : pack > 1 ? second_kernel<most, false, T>
+                                   : second_kernel<1, false, T>;
+    return gd_launch(call, gd_channel_blocks(p), kernel, out, add, p, f, x, dy);
 }
 
 } // namespace gd_channel

@@ -32,7 +32,7 @@ __global__ void center_kernel(gd_compute<T> *center, const T *x, gd_groups g)
     GD_EACH_CHANNEL(row, g.rows)
     {
         const C own = gd_load(x[row * g.size + g.size * (threadIdx.x % 32) / 32]);
-        const C mean = gd_warp_reduce(own * (C)(1.0 / 32), gd_plus());
+        const C mean = gd_sum(own * (C)(1.0 / 32));
         if (threadIdx.x % 32 == 0) center[row] = mean;
     }
 }
@@ -43,7 +43,6 @@ __global__ void statistics_kernel(factors<C> f, gd_groups g, const C *center, ch
                                   C *rstd_out)
 {
     const C n = (C)g.size;
-    const int64_t channels = g.groups * g.channels;
     GD_EACH_CHANNEL(row, g.rows)
     {
         C sum = 0, squares = 0;
@@ -51,14 +50,14 @@ __global__ void statistics_kernel(factors<C> f, gd_groups g, const C *center, ch
             sum += sums.at(0, row * g.channels + c);
             squares += sums.at(1, row * g.channels + c);
         }
-        const C low = gd_warp_reduce(sum, gd_plus()) / n;
-        const C var = gd_warp_reduce(squares, gd_plus()) / n - low * low;
+        const C low = gd_sum(sum) / n;
+        const C var = gd_sum(squares) / n - low * low;
         const C rstd = 1 / sqrt((var < 0 ? 0 : var) + eps);
         for (int64_t c = threadIdx.x % 32; c < g.channels; c += 32) {
             const int64_t to = row * g.channels + c, channel = row % g.groups * g.channels + c;
             f.center[to] = center[row];
-            f.scale[to] = rstd * weight.at(channel, channels, (C)1);
-            f.offset[to] = bias.at(channel, channels, (C)0) - low * f.scale[to];
+            f.scale[to] = rstd * weight.at(channel, (C)1);
+            f.offset[to] = bias.at(channel, (C)0) - low * f.scale[to];
         }
         if (threadIdx.x % 32 || !mean_out) continue;
         save_mean(mean_out + row, mean_parts<C>{center[row], low});
@@ -72,23 +71,22 @@ __global__ void factors_kernel(factors<C> f, gd_groups g, channel_sums<C> sums, 
                                const mean_kept<C> *mean_in, const C *rstd_in)
 {
     const C n = (C)g.size;
-    const int64_t channels = g.groups * g.channels;
     GD_EACH_CHANNEL(row, g.rows)
     {
         const mean_parts<C> mean = saved_mean(mean_in[row]);
         const C rstd = rstd_in[row];
         C sum = 0, product = 0;
         for (int64_t c = threadIdx.x % 32; c < g.channels; c += 32) {
-            const C w = weight.at(row % g.groups * g.channels + c, channels, (C)1);
+            const C w = weight.at(row % g.groups * g.channels + c, (C)1);
             sum += w * sums.at(0, row * g.channels + c);
             product += w * sums.at(1, row * g.channels + c);
         }
-        const C mean_h = gd_warp_reduce(sum, gd_plus()) / n;
-        const C mean_hx = gd_warp_reduce(product, gd_plus()) * rstd / n;
+        const C mean_h = gd_sum(sum) / n;
+        const C mean_hx = gd_sum(product) * rstd / n;
         for (int64_t c = threadIdx.x % 32; c < g.channels; c += 32) {
             const int64_t to = row * g.channels + c, channel = row % g.groups * g.channels + c;
             f.center[to] = mean.high;
-            f.scale[to] = rstd * weight.at(channel, channels, (C)1);
+            f.scale[to] = rstd * weight.at(channel, (C)1);
             f.slope[to] = norm_slope(rstd, mean_hx, rstd);
             f.offset[to] = norm_offset(rstd, mean_h, f.slope[to], mean.low);
         }
@@ -111,11 +109,11 @@ __global__ void __launch_bounds__(GD_CHANNEL_THREADS)
             db += sums.at(0, b * channels + channel);
             dw += sums.at(1, b * channels + channel) * rstd;
         }
-        db = gd_block_reduce(db, shared, gd_plus());
-        dw = gd_block_reduce(dw, shared, gd_plus());
+        db = gd_sum(db, shared);
+        dw = gd_sum(dw, shared);
         if (threadIdx.x > 0) continue;
-        dweight.put(channel, channels, add_weight, dw);
-        dbias.put(channel, channels, add_bias, db);
+        dweight.put(channel, add_weight, dw);
+        dbias.put(channel, add_bias, db);
     }
 }
 
@@ -151,13 +149,13 @@ gd_status forward(const gd_call *call)
     const factors<C> f = make_factors<C>(call, g.rows * g.channels);
     C *center = (C *)gd_call_scratch(call, (size_t)g.rows * sizeof(C));
     if (!f.center || !center) return gd_error_status(call->context);
-    const unsigned warps = gd_channel_warps(g.rows);
-    center_kernel<T><<<warps, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(center, x, g);
+    const gd_grid warps = gd_channel_warps(g.rows);
+    gd_launch(call, warps, center_kernel<T>, center, x, g);
     const auto sums = sums_of<T>(call, g, x, x, terms_of_x<T>{x, center, g.channels});
     if (!sums.partial) return gd_error_status(call->context);
-    statistics_kernel<C><<<warps, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
-        f, g, center, sums, weight, bias, eps, mean, rstd);
-    if (gd_launched(call)) return gd_error_status(call->context);
+    if (gd_launch(call, warps, statistics_kernel<C>, f, g, center, sums, weight, bias, eps, mean,
+                  rstd))
+        return gd_error_status(call->context);
     return second_pass<T>(call, channels_of(g), f, y, false, x, nullptr);
 }
 
@@ -185,17 +183,16 @@ gd_status backward(const gd_call *call)
         sums = sums_of<T>(call, g, x, dy, terms_of_dy<T>{x, dy, mean, g.channels});
         if (!sums.partial) return gd_error_status(call->context);
     }
-    weight_kernel<C>
-        <<<gd_blocks(g.groups * g.channels, 1), GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
-            g, sums, rstd, vector_of(call->dinput[1]), vector_of(call->dinput[2]),
-            call->accumulate[1], call->accumulate[2]);
-    if (gd_launched(call) || plan.threads || !dx || g.rows * g.size == 0)
+    if (gd_launch(call, gd_grid_for(g.groups * g.channels, 1), weight_kernel<C>, g, sums, rstd,
+                  vector_of(call->dinput[1]), vector_of(call->dinput[2]), call->accumulate[1],
+                  call->accumulate[2]) ||
+        plan.threads || !dx || g.rows * g.size == 0)
         return gd_error_status(call->context);
     const factors<C> f = make_factors<C>(call, g.rows * g.channels);
     if (!f.center) return gd_error_status(call->context);
-    factors_kernel<C><<<gd_channel_warps(g.rows), GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(
-        f, g, sums, weight, mean, rstd);
-    if (gd_launched(call)) return gd_error_status(call->context);
+    if (gd_launch(call, gd_channel_warps(g.rows), factors_kernel<C>, f, g, sums, weight, mean,
+                  rstd))
+        return gd_error_status(call->context);
     return second_pass<T>(call, channels_of(g), f, dx, add, x, dy);
 }
 

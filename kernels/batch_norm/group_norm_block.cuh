@@ -69,40 +69,39 @@ __global__ void GD_LAUNCH_BOUNDS(1024, 2)
     C sum = 0, squares = 0;
 #pragma unroll 4
     for (int p = threadIdx.x; p < count; p += blockDim.x) {
-        const gd_pack<T, V> px = gd_load_pack<T, V>(x + row * g.size, p);
-        gd_store_pack(kept, p, px);
+        const gd_pack<T, V> px = gd_pack<T, V>::load(x + row * g.size, p);
+        px.store(kept, p);
 #pragma unroll
-        for (int v = 0; v < V; v++) sum += gd_load(px.element[v]);
+        for (int v = 0; v < V; v++) sum += gd_load(px[v]);
     }
-    mean_parts<C> mean = {gd_block_reduce(sum, shared, gd_plus()) / n, 0};
+    mean_parts<C> mean = {gd_sum(sum, shared) / n, 0};
     sum = 0;
     for (int p = threadIdx.x; p < count; p += blockDim.x) {
-        const gd_pack<T, V> px = gd_load_pack<T, V>(kept, p);
+        const gd_pack<T, V> px = gd_pack<T, V>::load(kept, p);
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            const C d = gd_load(px.element[v]) - mean.high;
+            const C d = gd_load(px[v]) - mean.high;
             sum += d;
             squares += d * d;
         }
     }
-    mean.low = gd_block_reduce(sum, shared, gd_plus()) / n;
-    const C var = gd_block_reduce(squares, shared, gd_plus()) / n - mean.low * mean.low;
+    mean.low = gd_sum(sum, shared) / n;
+    const C var = gd_sum(squares, shared) / n - mean.low * mean.low;
     const C rstd = 1 / sqrt((var < 0 ? 0 : var) + eps);
     for (int c = threadIdx.x; c < g.channels; c += blockDim.x) {
-        const int64_t channels = g.groups * g.channels, channel = row % g.groups * g.channels + c;
-        scale[c] = rstd * weight.at(channel, channels, (C)1);
-        offset[c] = bias.at(channel, channels, (C)0) - mean.low * scale[c];
+        const int64_t channel = row % g.groups * g.channels + c;
+        scale[c] = rstd * weight.at(channel, (C)1);
+        offset[c] = bias.at(channel, (C)0) - mean.low * scale[c];
     }
     if (threadIdx.x == 0 && mean_out) save_mean(mean_out + row, mean), rstd_out[row] = rstd;
     __syncthreads();
     for (int p = threadIdx.x; p < count; p += blockDim.x) {
         const int c = p / packs;
-        gd_pack<T, V> px = gd_load_pack<T, V>(kept, p);
+        gd_pack<T, V> px = gd_pack<T, V>::load(kept, p);
 #pragma unroll
         for (int v = 0; v < V; v++)
-            px.element[v] =
-                gd_store<T>((gd_load(px.element[v]) - mean.high) * scale[c] + offset[c]);
-        gd_store_pack(y + row * g.size, p, px);
+            px[v] = gd_store<T>((gd_load(px[v]) - mean.high) * scale[c] + offset[c]);
+        px.store(y + row * g.size, p);
     }
 }
 
@@ -112,9 +111,9 @@ __device__ inline gd_pack<T, V> load_once(const T *row, int p)
 {
     if constexpr (sizeof(gd_pack<T, V>) == 16) {
         const uint4 raw = __ldcs((const uint4 *)row + p);
-        return gd_unpack<T, V>({{raw}});
+        return gd_raw<T, V>{{raw}}.elements();
     } else {
-        return gd_load_pack<T, V>(row, p);
+        return gd_pack<T, V>::load(row, p);
     }
 }
 template <class T, int V>
@@ -125,7 +124,7 @@ __device__ inline void store_once(T *row, int p, const gd_pack<T, V> &pack)
         memcpy(&raw, &pack, sizeof raw);
         __stcs((uint4 *)row + p, raw);
     } else {
-        gd_store_pack(row, p, pack);
+        pack.store(row, p);
     }
 }
 
@@ -138,14 +137,14 @@ store_group_dx(T *dx, int64_t begin, bool add, const T *x, const T *dy, const C 
 #pragma unroll 2
     for (int p = threadIdx.x; p < packs * (int)g.channels; p += blockDim.x) {
         const C factor = scale[p / packs];
-        const gd_pack<T, V> px = gd_load_pack<T, V>(x, p), pd = gd_load_pack<T, V>(dy, p);
+        const gd_pack<T, V> px = gd_pack<T, V>::load(x, p), pd = gd_pack<T, V>::load(dy, p);
         gd_pack<T, V> out = {};
-        if (add) out = gd_load_pack<T, V>(dx + begin, p);
+        if (add) out = gd_pack<T, V>::load(dx + begin, p);
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            const C d = gd_load(px.element[v]) - mean.high;
-            const C value = norm_dx_fused(C(gd_load(pd.element[v])), factor, d, slope, offset);
-            out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + value : value);
+            const C d = gd_load(px[v]) - mean.high;
+            const C value = norm_dx_fused(C(gd_load(pd[v])), factor, d, slope, offset);
+            out[v] = gd_store<T>(add ? gd_load(out[v]) + value : value);
         }
         store_once<T, V>(dx + begin, p, out);
     }
@@ -172,18 +171,18 @@ __global__ void GD_LAUNCH_BOUNDS(1024, 2)
 #pragma unroll 4
         for (int i = lane; i < packs; i += lanes) {
             const int p = c * packs + i;
-            const gd_pack<T, V> px = load_once<T, V>(x, p), pd = gd_load_pack<T, V>(dy, p);
-            gd_store_pack(kept, p, px);
-            if (KEEP_DY) gd_store_pack(kept_dy, p, pd);
+            const gd_pack<T, V> px = load_once<T, V>(x, p), pd = gd_pack<T, V>::load(dy, p);
+            px.store(kept, p);
+            if (KEEP_DY) pd.store(kept_dy, p);
 #pragma unroll
             for (int v = 0; v < V; v++) {
-                const C d = gd_load(pd.element[v]);
+                const C d = gd_load(pd[v]);
                 sum += d;
-                product += d * mean.from(gd_load(px.element[v]));
+                product += d * mean.from(gd_load(px[v]));
             }
         }
-        sum = gd_warp_reduce(sum, gd_plus());
-        product = gd_warp_reduce(product, gd_plus());
+        sum = gd_sum(sum);
+        product = gd_sum(product);
         if (lane % 32 > 0) continue;
         part[0][c * warps + lane / 32] = sum;
         part[1][c * warps + lane / 32] = product;
@@ -194,8 +193,8 @@ __global__ void GD_LAUNCH_BOUNDS(1024, 2)
     for (int c = threadIdx.x % 32; c < g.channels; c += 32) {
         C sum = 0, product = 0;
         for (int w = c * warps; w < (c + 1) * warps; w++) sum += part[0][w], product += part[1][w];
-        const int64_t channels = g.groups * g.channels, channel = row % g.groups * g.channels + c;
-        const C w = weight.at(channel, channels, (C)1);
+        const int64_t channel = row % g.groups * g.channels + c;
+        const C w = weight.at(channel, (C)1);
         mean_h += w * sum;
         mean_hx += w * product;
         if (threadIdx.x >= 32) continue;
@@ -204,8 +203,8 @@ __global__ void GD_LAUNCH_BOUNDS(1024, 2)
         sums[all + row * g.channels + c] = product;
     }
     if (!dx) return;
-    mean_h = gd_warp_reduce(mean_h, gd_plus()) / (C)g.size;
-    mean_hx = gd_warp_reduce(mean_hx, gd_plus()) * rstd / (C)g.size;
+    mean_h = gd_sum(mean_h) / (C)g.size;
+    mean_hx = gd_sum(mean_hx) * rstd / (C)g.size;
     const C slope = norm_slope(rstd, mean_hx, rstd);
     const C offset = norm_offset(rstd, mean_h, slope, mean.low);
     __syncthreads();
@@ -213,27 +212,16 @@ __global__ void GD_LAUNCH_BOUNDS(1024, 2)
                          slope, offset);
 }
 
-// KERNEL with a block for each group.
-template <auto KERNEL, class... Arguments>
-gd_status launch_groups(const gd_call *call, const gd_groups &g, const group_plan &p,
-                        const Arguments &...args)
-{
-    const gd_async::Shape shape = {g.rows, p.threads, p.shared};
-    gd_async::launch<KERNEL>(shape, gd_stream(call), args...);
-    return gd_launched(call);
-}
-
 template <class T>
 gd_status group_blocks_forward(const gd_call *call, const group_plan &p, T *y, const T *x,
                                const gd_groups &g, vector weight, vector bias, gd_compute<T> eps,
                                mean_kept<gd_compute<T>> *mean, gd_compute<T> *rstd)
 {
-    constexpr int most = gd_pack_size<T>;
-    if (p.packs < g.S)
-        return launch_groups<group_forward_kernel<T, most>>(call, g, p, y, x, g, p.packs, weight,
-                                                            bias, eps, mean, rstd);
-    return launch_groups<group_forward_kernel<T, 1>>(call, g, p, y, x, g, p.packs, weight, bias,
-                                                     eps, mean, rstd);
+    const auto launch = [&](auto pack) {
+        return gd_launch_early<group_forward_kernel<T, pack>>(
+            call, {g.rows, p.threads, p.shared}, y, x, g, p.packs, weight, bias, eps, mean, rstd);
+    };
+    return p.packs < g.S ? launch(gd_number<gd_pack_size<T>>()) : launch(gd_number<1>());
 }
 
 template <class T>
@@ -243,9 +231,9 @@ gd_status group_blocks_backward(const gd_call *call, const group_plan &p, T *dx,
                                 gd_compute<T> *sums)
 {
     auto launch = [&](auto pack, auto keep) {
-        constexpr bool both = decltype(keep)::value;
-        return launch_groups<group_backward_kernel<T, decltype(pack)::value, both>>(
-            call, g, p, dx, add, x, dy, g, p.packs, p.lanes, weight, mean, rstd, sums);
+        return gd_launch_early<group_backward_kernel<T, pack, keep>>(
+            call, {g.rows, p.threads, p.shared}, dx, add, x, dy, g, p.packs, p.lanes, weight, mean,
+            rstd, sums);
     };
     const gd_number<gd_pack_size<T>> most;
     const gd_number<1> one;

@@ -7,8 +7,7 @@
 #ifndef GD_CHANNEL_SUM_CUH
 #define GD_CHANNEL_SUM_CUH
 
-#include "pack.cuh"
-#include "row_team.cuh"
+#include "team.cuh"
 
 enum { GD_CHANNEL_THREADS = 256, GD_CHANNEL_PACKS = 4 };
 
@@ -35,9 +34,9 @@ static inline gd_channel_plan gd_plan_channels(int64_t B, int64_t C, int64_t S, 
     return p;
 }
 
-static inline dim3 gd_channel_blocks(const gd_channel_plan &p)
+static inline gd_grid gd_channel_blocks(const gd_channel_plan &p)
 {
-    return dim3((unsigned)p.columns, (unsigned)p.pieces);
+    return {{(unsigned)p.columns, (unsigned)p.pieces}, GD_CHANNEL_THREADS};
 }
 
 // This thread's part of the plan: its channel, and the units of its block's piece.
@@ -71,20 +70,6 @@ struct gd_channel_unit {
     }
 };
 
-// A pack as raw bits: otherwise 16-bit numbers that wait for others take a register each.
-template <class T, int V>
-__device__ inline gd_raw_pack<T, V> gd_load_raw(const T *from)
-{
-    return *(const gd_raw_pack<T, V> *)from;
-}
-template <class T, int V>
-__device__ inline gd_pack<T, V> gd_unpack(const gd_raw_pack<T, V> &raw)
-{
-    gd_pack<T, V> pack;
-    memcpy(&pack, &raw, sizeof pack);
-    return pack;
-}
-
 // value.load<V>(i) is what is read of elements i ... i + V - 1, and value.add<V>(channel, that, sum)
 // adds their terms to sum[0 ... K - 1].
 template <int K, int V, class C, class Value>
@@ -110,7 +95,7 @@ __global__ static void __launch_bounds__(GD_CHANNEL_THREADS)
     const int warp = (int)threadIdx.x / 32, warps = p.lanes / 32;
 #pragma unroll
     for (int k = 0; k < K; k++) {
-        sum[k] = gd_lane_sum(sum[k], (unsigned)min(p.lanes, 32));
+        sum[k] = gd_sum(sum[k], (unsigned)min(p.lanes, 32));
         if (threadIdx.x % 32 == 0) shared[k][warp] = sum[k];
     }
     if (warps > 1) __syncthreads();
@@ -133,15 +118,10 @@ static gd_compute<T> *gd_channel_sums(const gd_call *call, int64_t B, int64_t C,
     auto *partial =
         (gd_compute<T> *)gd_call_scratch(call, K * (size_t)(p.pieces * C) * sizeof(gd_compute<T>));
     *pieces = p.pieces;
-    if (!partial || p.columns == 0) return partial;
-    const dim3 blocks = gd_channel_blocks(p);
-    if (packed)
-        gd_sum_channels<K, V>
-            <<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(partial, p, value);
-    else
-        gd_sum_channels<K, 1>
-            <<<blocks, GD_CHANNEL_THREADS, 0, gd_stream(call)>>>(partial, p, value);
-    return gd_launched(call) ? nullptr : partial;
+    if (!partial) return nullptr;
+    const auto kernel = packed ? gd_sum_channels<K, V, gd_compute<T>, Value>
+                               : gd_sum_channels<K, 1, gd_compute<T>, Value>;
+    return gd_launch(call, gd_channel_blocks(p), kernel, partial, p, value) ? nullptr : partial;
 }
 
 // sum[k] = that of all pieces; for a warp of each channel, all of whose lanes get it.
@@ -153,14 +133,14 @@ __device__ inline void gd_add_pieces(C (&sum)[K], const C *partial, int64_t piec
         C own = 0;
         for (int64_t piece = threadIdx.x % 32; piece < pieces; piece += 32)
             own += partial[(k * pieces + piece) * channels + channel];
-        sum[k] = gd_warp_reduce(own, gd_plus());
+        sum[k] = gd_sum(own);
     }
 }
 
-// A warp for each channel: blocks of 256 threads, and for (channel of this warp).
-static inline unsigned gd_channel_warps(int64_t C)
+// A warp for each channel: the grid, and for (channel of this warp).
+static inline gd_grid gd_channel_warps(int64_t C)
 {
-    return gd_blocks(C, GD_CHANNEL_THREADS / 32);
+    return gd_grid_for(C, GD_CHANNEL_THREADS / 32);
 }
 #define GD_EACH_CHANNEL(channel, C)                                                              \
     for (int64_t channel = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; channel < (C); \

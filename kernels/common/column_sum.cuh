@@ -60,10 +60,10 @@ static inline cudaError_t gd_sum_pieces(int64_t M, int64_t N, Value value, C *pa
                                         cudaStream_t stream)
 {
     const gd_row_pieces pieces = gd_row_pieces_of(M);
-    const dim3 threads(GD_SUM_COLUMNS, GD_SUM_WARPS);
-    const dim3 blocks((unsigned)gd_ceil_div(N, GD_SUM_COLUMNS), (unsigned)pieces.count);
-    gd_sum_columns<S, C><<<blocks, threads, 0, stream>>>(M, N, pieces.rows, value, partial);
-    return cudaPeekAtLastError();
+    const gd_grid grid = {{(unsigned)gd_ceil_div(N, GD_SUM_COLUMNS), (unsigned)pieces.count},
+                          {GD_SUM_COLUMNS, GD_SUM_WARPS}};
+    return gd_launch_on(stream, grid, gd_sum_columns<S, C, Value>, M, N, pieces.rows, value,
+                        partial);
 }
 
 // ---- Their sum ----------------------------------------------------------------------------------
@@ -75,29 +75,24 @@ struct gd_sum_place {
     bool accumulate;
 };
 
-template <class C, int V>
-struct alignas(V * sizeof(C)) gd_sums {
-    C column[V];
-};
-
 // The sums of a block's lanes * V columns from those of its warps' threads: thread t has the V
 // columns of pack t mod lanes, lanes <= MOST.
 template <int MOST, class C, int V>
-__device__ inline void gd_finish_sums(gd_sums<C, V> &sum, int lanes, int warps,
+__device__ inline void gd_finish_sums(gd_pack<C, V> &sum, int lanes, int warps,
                                       const gd_sum_place &out, int64_t N)
 {
-    __shared__ gd_sums<C, V> sums[16][MOST]; // of warps
+    __shared__ gd_pack<C, V> sums[16][MOST]; // of warps
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int apart = lanes; apart < 32; apart *= 2)
 #pragma unroll
-        for (int v = 0; v < V; v++) sum.column[v] += __shfl_xor_sync(~0u, sum.column[v], apart);
+        for (int v = 0; v < V; v++) sum[v] += __shfl_xor_sync(~0u, sum[v], apart);
     if (lane < lanes) sums[warp][lane] = sum;
     __syncthreads();
     const int64_t column = (int64_t)blockIdx.x * lanes * V + threadIdx.x;
     if ((int)threadIdx.x >= lanes * V || column >= N) return;
-    C all[1] = {};
-    for (int w = 0; w < warps; w++) all[0] += sums[w][threadIdx.x / V].column[threadIdx.x % V];
-    gd_put(out.data, out.dtype, column, N, out.accumulate, all);
+    C all = 0;
+    for (int w = 0; w < warps; w++) all += sums[w][threadIdx.x / V][threadIdx.x % V];
+    gd_put(out.data, out.dtype, column, out.accumulate, all);
 }
 
 // The partial sums [P, N] were written just before and are in L2, so latency dominates; it is paid
@@ -110,7 +105,7 @@ template <class C, int V>
 __global__ static void GD_LAUNCH_BOUNDS(256, 4)
     gd_partials_kernel(gd_sum_place out, const C *partial, int64_t P, int64_t N, int lanes)
 {
-    using Pack = gd_sums<C, V>;
+    using Pack = gd_pack<C, V>;
     const int lane = (int)threadIdx.x % lanes, row = (int)threadIdx.x / lanes, rows = 256 / lanes;
     const int64_t pack = (int64_t)blockIdx.x * lanes + lane, packs = N / V, step = rows * packs;
     const Pack *next = (const Pack *)partial + row * packs + pack;
@@ -128,7 +123,7 @@ __global__ static void GD_LAUNCH_BOUNDS(256, 4)
 #pragma unroll
         for (int k = 0; k < GD_SUM_AT_ONCE; k++)
 #pragma unroll
-            for (int v = 0; v < V; v++) total.column[v] += part[k].column[v];
+            for (int v = 0; v < V; v++) total[v] += part[k][v];
         next += GD_SUM_AT_ONCE * step;
     }
     gd_finish_sums<32>(total, lanes, 256 / 32, out, N);
@@ -152,6 +147,18 @@ static inline cudaError_t gd_sum_partials(const gd_sum_place &out, const C *part
 
 // ---- Both ---------------------------------------------------------------------------------------
 
+// The sum of the rows of x [M, N].
+template <class T>
+struct gd_row_terms {
+    const T *x;
+    int64_t N;
+
+    __device__ void add(int64_t row, int64_t column, gd_compute<T> *sum) const
+    {
+        sum[0] += gd_load(x[row * N + column]);
+    }
+};
+
 // out[s] [N] (+)= the sums over M rows, for those of the S that are not NULL.
 template <int S, class C, class Value>
 static inline gd_status gd_column_sums(const gd_call *call, gd_tensor *const *out,
@@ -163,13 +170,13 @@ static inline gd_status gd_column_sums(const gd_call *call, gd_tensor *const *ou
     const int64_t pieces = gd_row_pieces_of(M).count;
     C *partial = (C *)gd_call_scratch(call, (size_t)(S * pieces * N) * sizeof(C));
     if (!partial) return gd_error_status(call->context);
-    gd_sum_pieces<S>(M, N, value, partial, gd_stream(call));
-    for (int s = 0; s < S; s++) {
+    cudaError_t error = gd_sum_pieces<S>(M, N, value, partial, gd_stream(call));
+    for (int s = 0; s < S && !error; s++) {
         if (!out[s]) continue;
         const gd_sum_place place = {gd_tensor_data(out[s]), gd_tensor_dtype(out[s]), accumulate[s]};
-        gd_sum_partials(place, partial + s * pieces * N, pieces, N, gd_stream(call));
+        error = gd_sum_partials(place, partial + s * pieces * N, pieces, N, gd_stream(call));
     }
-    return gd_launched(call);
+    return gd_launched(call, error);
 }
 
 #endif

@@ -8,12 +8,10 @@
 //     extern "C" gd_status neg_forward_cuda(const gd_call *call)
 //     {
 //         const int64_t n = gd_tensor_count(call->output[0]);
-//         if (n == 0) return GD_OK;
 //         return gd_by_kernel_dtype(call, [&](auto zero) {
 //             using T = decltype(zero);
-//             neg_kernel<<<gd_blocks(n, 256), 256, 0, gd_stream(call)>>>(
-//                 gd_ptr<T>(call->output[0]), gd_ptr<T>(call->input[0]), n);
-//             return gd_launched(call);
+//             return gd_launch(call, gd_grid_for(n), neg_kernel<T>, gd_ptr<T>(call->output[0]),
+//                              gd_ptr<T>(call->input[0]), n);
 //         });
 //     }
 //
@@ -26,10 +24,10 @@
 // over the threads of one block, whose number is fixed, or over a number of pieces that depends on
 // the sizes. (Matrix products use cuBLASLt: the same in every run, but maybe not on every GPU.)
 //
-// Sizes. Zero elements launch nothing (a grid of 0 blocks is an error). Indices are 64-bit: a
-// tensor may have more than 2^31 elements. The first dimension of a grid can have 2^31 - 1 blocks,
-// the others 65535; gd_blocks() caps the number at many times what fills any GPU, and the kernel
-// strides.
+// Sizes. gd_launch launches nothing for zero elements (to CUDA a grid of 0 blocks is an error). Indices
+// are 64-bit: a tensor may have more than 2^31 elements. The first dimension of a grid can have 2^31 -
+// 1 blocks, the others 65535; gd_grid_for() caps the number at many times what fills any GPU, and the
+// kernel strides.
 //
 // Graphs. A step may be captured and replayed (gradus/graph.h): then the host code of an op runs
 // once, and its kernels many times, with the same arguments. So it only queues work on
@@ -45,6 +43,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "cuda/device_cuda.h"
 #include "cuda/device_limits.h"
 #include "gradus/autograd.h"
 #include "launch.cuh"
@@ -232,87 +231,45 @@ static inline cudaStream_t gd_stream(const gd_call *call)
     return (cudaStream_t)gd_context_stream(call->context);
 }
 
-// Checks the last launch; an error becomes the call's.
-static inline gd_status gd_launched(const gd_call *call)
+// An error of CUDA becomes the call's.
+static inline gd_status gd_launched(const gd_call *call, cudaError_t error)
 {
-    const cudaError_t error = cudaGetLastError();
     if (error == cudaSuccess) return GD_OK;
     return gd_call_fail(call, GD_ERROR_DEVICE, "CUDA: %s (%d)", cudaGetErrorString(error),
                         (int)error);
 }
 
-// The same for a service, which has no call.
-static inline gd_status gd_service_launched(gd_context *ctx, const char *who)
+// Launches kernel(args...) for a call, unless the grid has no blocks.
+template <class... Parameters>
+static inline gd_status gd_launch(const gd_call *call, const gd_grid &grid,
+                                  void (*kernel)(Parameters...),
+                                  const std::common_type_t<Parameters> &...args)
 {
-    const cudaError_t error = cudaGetLastError();
-    if (error == cudaSuccess) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_DEVICE, "%s: CUDA: %s (%d)", who, cudaGetErrorString(error),
-                   (int)error);
+    return gd_launched(call, gd_launch_on(gd_stream(call), grid, kernel, args...));
 }
 
-// Blocks for n elements, `per_block` each, for a kernel that strides by gridDim.x * per_block. For
-// n > 0.
-static inline unsigned gd_blocks(int64_t n, int64_t per_block)
+// The same by launch(), for a kernel that says let_next_start and wait_for_previous.
+template <auto KERNEL, class... Arguments>
+static inline gd_status gd_launch_early(const gd_call *call, const gd_async::Shape &shape,
+                                        const Arguments &...args)
 {
-    const int64_t blocks = gd_ceil_div(n, per_block), most = 65536;
-    return (unsigned)(blocks < most ? blocks : most);
+    return gd_launched(call, gd_async::launch<KERNEL>(shape, gd_stream(call), args...));
+}
+
+// For a service, which has no call.
+template <class... Parameters>
+static inline gd_status gd_launch(gd_context *ctx, const char *who, const gd_grid &grid,
+                                  void (*kernel)(Parameters...),
+                                  const std::common_type_t<Parameters> &...args)
+{
+    const cudaStream_t stream = (cudaStream_t)gd_context_stream(ctx);
+    return gd_cuda_check(ctx, gd_launch_on(stream, grid, kernel, args...), who);
 }
 
 // for (int64_t i : all of [0, n) that are this thread's)
 #define GD_EACH(i, n)                                                         \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
          i += (int64_t)gridDim.x * blockDim.x)
-
-// ---- Sums over threads ------------------------------------------------------------------------
-
-struct gd_plus {
-    template <class V>
-    __device__ V operator()(V a, V b) const
-    {
-        return a + b;
-    }
-};
-
-// The larger; NaN if one is.
-struct gd_larger {
-    template <class V>
-    __device__ V operator()(V a, V b) const
-    {
-        return a > b || a != a ? a : b;
-    }
-};
-
-// Combines v of the 32 lanes of a warp, in a fixed tree; all lanes get the result.
-template <class V, class Combine>
-__device__ inline V gd_warp_reduce(V v, Combine combine)
-{
-#pragma unroll
-    for (int lane = 16; lane > 0; lane /= 2) v = combine(v, __shfl_xor_sync(0xffffffffu, v, lane));
-    return v;
-}
-
-// The sum of v over `lanes` neighbouring lanes, a power of two; each of them gets the same bits.
-template <class V>
-__device__ inline V gd_lane_sum(V v, unsigned lanes)
-{
-    for (unsigned step = lanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
-    return v;
-}
-
-// Combines v of all threads of the block (a multiple of 32, at most 1024); all threads get the
-// result. `shared` has room for 32 V; it may be used again at once.
-template <class V, class Combine>
-__device__ inline V gd_block_reduce(V v, V *shared, Combine combine)
-{
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    v = gd_warp_reduce(v, combine);
-    if (lane == 0) shared[warp] = v;
-    __syncthreads();
-    V all = shared[0];
-    for (int w = 1; w < warps; w++) all = combine(all, shared[w]);
-    __syncthreads();
-    return all;
-}
 
 // ---- Strided tensors --------------------------------------------------------------------------
 

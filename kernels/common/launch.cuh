@@ -1,5 +1,5 @@
-// launch.cuh - launching a kernel early, in clusters, or with more shared memory than the usual 48
-// KB.
+// launch.cuh - launching kernels: by gd_launch_on (gd_launch of cuda.cuh for a call) after those before
+// them on the stream, by launch() early, in clusters, or with more shared memory than the usual 48 KB.
 //
 // Programmatic dependent launch. A kernel launched by launch() may start its blocks when all blocks
 // of the kernel before it have said let_next_start or ended; it must wait_for_previous, in every
@@ -12,6 +12,8 @@
 
 #include <cuda_runtime.h>
 #include <stdint.h>
+
+#include <type_traits>
 
 #include "cuda/device_limits.h"
 
@@ -48,6 +50,31 @@ constexpr int gd_bound_blocks(int threads, int blocks)
 __host__ __device__ static inline int64_t gd_ceil_div(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit;
+}
+
+// The blocks of a kernel (none, where nothing else is said), and the threads and the bytes of dynamic
+// shared memory of each.
+struct gd_grid {
+    dim3 blocks = dim3(0), threads = dim3(0);
+    size_t shared = 0;
+};
+
+// The grid of a kernel that strides over n elements, of which a block takes `per_block` at a time.
+static inline gd_grid gd_grid_for(int64_t n, int64_t per_block = 256, dim3 threads = 256)
+{
+    const int64_t blocks = gd_ceil_div(n, per_block), most = 65536;
+    return {(unsigned)(blocks < most ? blocks : most), threads};
+}
+
+// Launches kernel(args...) on the stream, unless there are no blocks.
+template <class... Parameters>
+static inline cudaError_t gd_launch_on(cudaStream_t stream, const gd_grid &grid,
+                                       void (*kernel)(Parameters...),
+                                       const std::common_type_t<Parameters> &...args)
+{
+    if (grid.blocks.x == 0 || grid.blocks.y == 0) return cudaSuccess;
+    kernel<<<grid.blocks, grid.threads, grid.shared, stream>>>(args...);
+    return cudaGetLastError();
 }
 
 namespace gd_async

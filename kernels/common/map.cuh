@@ -14,12 +14,6 @@
 
 // ---- Packs ------------------------------------------------------------------------------------
 
-template <class A, int N>
-static inline bool gd_pack_aligned(const void *data)
-{
-    return (uintptr_t)data % alignof(gd_raw_pack<A, N>) == 0;
-}
-
 // A condition (of where) as a number: 0 only for 0.
 __device__ inline float gd_load(int32_t x)
 {
@@ -30,7 +24,7 @@ __device__ inline float gd_load(int32_t x)
 template <class A, int N, class V>
 __device__ inline void gd_load_aligned(V (&x)[N], const A *from)
 {
-    const gd_raw_pack<A, N> raw = *(const gd_raw_pack<A, N> *)from;
+    const gd_raw<A, N> raw = *(const gd_raw<A, N> *)from;
     A value[N];
     memcpy(value, &raw, sizeof raw);
 #pragma unroll
@@ -46,9 +40,9 @@ __device__ inline void gd_store_aligned(A *to, bool add, const V (&x)[N])
     if (add) gd_load_aligned(old, to);
 #pragma unroll
     for (int j = 0; j < N; j++) value[j] = gd_store<A>(add ? old[j] + x[j] : x[j]);
-    gd_raw_pack<A, N> raw;
+    gd_raw<A, N> raw;
     memcpy(&raw, value, sizeof raw);
-    *(gd_raw_pack<A, N> *)to = raw;
+    *(gd_raw<A, N> *)to = raw;
 }
 
 // ---- Operands ---------------------------------------------------------------------------------
@@ -140,7 +134,7 @@ static inline bool gd_packs_fit(const gd_operands<T, First, K, F> &in, const gd_
     for (int k = 0; k < K; k++) {
         const int64_t *stride = walk.stride[first + k];
         const bool aligned =
-            k < F ? gd_pack_aligned<First, N>(in.data[k]) : gd_pack_aligned<T, N>(in.data[k]);
+            k < F ? gd_pack<First, N>::aligned(in.data[k]) : gd_pack<T, N>::aligned(in.data[k]);
         if (last < 0 || !(in.packed[k] ? aligned : stride[last] == 0)) return false;
         for (int d = 0; in.packed[k] && d < last; d++)
             if (stride[d] % N) return false;
@@ -201,9 +195,9 @@ template <class T, class First, int K, int F, class Walk, class Function>
 static inline gd_status gd_map_launch(const gd_call *call, T *out, bool add, const Walk &walk,
                                       const gd_operands<T, First, K, F> &in, bool packs, Function f)
 {
-    const unsigned blocks = gd_blocks(walk.count, GD_MAP_THREADS * gd_pack_size<T>);
-    gd_map_kernel<<<blocks, GD_MAP_THREADS, 0, gd_stream(call)>>>(out, add, walk, in, packs, f);
-    return gd_launched(call);
+    const gd_grid grid = gd_grid_for(walk.count, GD_MAP_THREADS * gd_pack_size<T>);
+    return gd_launch(call, grid, gd_map_kernel<T, First, K, F, Walk, Function>, out, add, walk, in,
+                     packs, f);
 }
 
 // out[i] = (add ? out[i] : 0) + f(in[0][i], in[1][i], ...) over the shape of `like`, to which the
@@ -216,7 +210,7 @@ static inline gd_status gd_map(const gd_call *call, T *out, bool add, const gd_t
     const auto walk = gd_cuda_walk_over(gd_tensor_ndim(like), gd_tensor_shape(like), in);
     if (walk.count == 0) return GD_OK;
     const auto operands = gd_operands_of<T, First, F>(in, walk, 0);
-    const bool packs = gd_packs_fit(operands, walk, 0) && gd_pack_aligned<T, N>(out) &&
+    const bool packs = gd_packs_fit(operands, walk, 0) && gd_pack<T, N>::aligned(out) &&
                        (walk.ndim == 1 || walk.shape[walk.ndim - 1] % N == 0);
     return gd_map_launch(call, out, add, walk, operands, packs, f);
 }
@@ -227,13 +221,12 @@ static inline gd_status gd_map_flat(const gd_call *call, T *out, bool add, int64
                                     const T *const (&in)[K], Function f)
 {
     constexpr int N = gd_pack_size<T>;
-    if (n == 0) return GD_OK;
     gd_operands<T, T, K, 1> operands = {};
-    bool packs = gd_pack_aligned<T, N>(out);
+    bool packs = gd_pack<T, N>::aligned(out);
     for (int k = 0; k < K; k++) {
         operands.data[k] = in[k];
         operands.packed[k] = true;
-        packs = packs && gd_pack_aligned<T, N>(in[k]);
+        packs = packs && gd_pack<T, N>::aligned(in[k]);
     }
     return gd_map_launch(call, out, add, gd_flat_walk<K>{n}, operands, packs, f);
 }

@@ -28,7 +28,7 @@
 #include <stddef.h>
 
 #include "async.cuh"
-#include "pack.cuh"
+#include "team.cuh"
 
 namespace gd_async
 {
@@ -182,9 +182,9 @@ struct Ring {
     // This thread's pack of a stage, for the input of type U that follows `before` bytes per
     // thread. Beyond the row's end it is whatever the stage held before.
     template <class U>
-    __device__ gd_raw_pack<U, V> load(const RingPlace &place, int before) const
+    __device__ gd_raw<U, V> load(const RingPlace &place, int before) const
     {
-        gd_raw_pack<U, V> raw;
+        gd_raw<U, V> raw;
         const uint32_t from = stage(place) + before * threads + (uint32_t)sizeof raw * threadIdx.x;
 #pragma unroll
         for (int k = 0; k < (int)sizeof raw / 16; k++) raw.part[k] = load_shared(from + 16 * k);
@@ -200,7 +200,7 @@ struct Ring {
     // Sends this warp's sum to every block of the cluster.
     __device__ void send_sum(float v)
     {
-        v = gd_warp_reduce(v, gd_plus());
+        v = gd_sum(v);
         if (lane < blocks)
             cluster_send(sums(sent) + 4 * (uint32_t)(rank * warps + warp), v, arrived(sent),
                          (uint32_t)lane);
@@ -217,7 +217,7 @@ struct Ring {
 #pragma unroll
         for (int i = 0; i < MOST_SUMS; i += 32) v += load_shared_float(from + 4 * i);
         got.next(EXCHANGES);
-        return gd_warp_reduce(v, gd_plus());
+        return gd_sum(v);
     }
 
     // Every thread arrives for itself. One lane could arrive for its warp after a __syncwarp, which

@@ -6,7 +6,6 @@
 #include "conv/depthwise.cuh"
 #include "cuda.cuh"
 #include "matmul/gemm.cuh"
-#include "pack.cuh"
 
 constexpr int threads = 256, per_thread = 4;
 constexpr int64_t PIECE = (int64_t)1 << 24; // of 16 bits: they stay in the second level cache
@@ -99,30 +98,20 @@ template <class T>
 static gd_status unfold(const gd_call *call, T *to, const T *image, const conv_sizes &s,
                         const column_range &r, bool add)
 {
-    const int64_t tiles = gd_ceil_div(r.p1 - r.p0, threads * per_thread);
-    if (tiles * r.planes * s.KH * s.KW == 0) return GD_OK;
-    const dim3 blocks = gd_plane_blocks(tiles, r.planes);
-    const cudaStream_t stream = gd_stream(call);
-    if (is_flat(s))
-        unfold_kernel<<<blocks, threads, 0, stream>>>(to, image, plane_sizes<int32_t>(s), r, add);
-    else
-        unfold_kernel<<<blocks, threads, 0, stream>>>(to, image, plane_sizes<int64_t>(s), r, add);
-    return gd_launched(call);
+    const gd_grid grid = gd_plane_grid(r.p1 - r.p0, threads * per_thread, r.planes);
+    return by_plane_sizes(s, [&](auto sizes) {
+        return gd_launch(call, grid, unfold_kernel<T, decltype(sizes.H)>, to, image, sizes, r, add);
+    });
 }
 
 template <class T, class S>
 static gd_status fold(const gd_call *call, const fold_target<T> &t, const S *cols,
                       const conv_sizes &s)
 {
-    const int64_t tiles = gd_ceil_div(s.H * s.W, threads);
-    if (tiles * t.planes == 0) return GD_OK;
-    const dim3 blocks = gd_plane_blocks(tiles, t.planes);
-    const cudaStream_t stream = gd_stream(call);
-    if (is_flat(s))
-        fold_kernel<<<blocks, threads, 0, stream>>>(t, cols, plane_sizes<int32_t>(s));
-    else
-        fold_kernel<<<blocks, threads, 0, stream>>>(t, cols, plane_sizes<int64_t>(s));
-    return gd_launched(call);
+    const gd_grid grid = gd_plane_grid(s.H * s.W, threads, t.planes);
+    return by_plane_sizes(s, [&](auto sizes) {
+        return gd_launch(call, grid, fold_kernel<T, S, decltype(sizes.H)>, t, cols, sizes);
+    });
 }
 
 // ---- The ops unfold and fold --------------------------------------------------------------------
@@ -235,7 +224,7 @@ static __global__ void begin_kernel(T *rows, const T *bias, int64_t count, int64
         for (int e = 0; e < per_thread; e++) value[e] = begin;
         const int64_t pack = blockIdx.x * (int64_t)threads + threadIdx.x;
         if (pack * per_thread < size)
-            gd_pack_store(rows + row * size, value, pack * per_thread, size);
+            gd_store_guarded(rows + row * size, value, pack * per_thread, size);
     }
 }
 
@@ -243,11 +232,8 @@ template <class T>
 static gd_status begin_rows(const gd_call *call, T *rows, const T *bias, int64_t count,
                             int64_t size, int64_t channels)
 {
-    const int64_t tiles = gd_ceil_div(size, threads * per_thread);
-    if (count * tiles == 0) return GD_OK;
-    begin_kernel<<<gd_plane_blocks(tiles, count), threads, 0, gd_stream(call)>>>(rows, bias, count,
-                                                                                 size, channels);
-    return gd_launched(call);
+    return gd_launch(call, gd_plane_grid(size, threads * per_thread, count), begin_kernel<T>, rows,
+                     bias, count, size, channels);
 }
 
 // One of the three products of a convolution.
@@ -337,35 +323,21 @@ static gd_depthwise<T> depthwise_of(const conv_work<T> &w)
 template <class T>
 static gd_status depthwise_gather(const conv_work<T> &w)
 {
-    const int64_t tiles = gd_ceil_div(w.P(), GD_DEPTHWISE_THREADS), planes = w.s.B * w.s.O;
-    const dim3 blocks = gd_plane_blocks(tiles, planes);
-    const cudaStream_t stream = gd_stream(w.call);
-    const gd_depthwise<T> d = depthwise_of(w);
-    if (tiles * planes == 0) return GD_OK;
-    if (is_flat(w.s))
-        gd_depthwise_gather<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d,
-                                                                         plane_sizes<int32_t>(w.s));
-    else
-        gd_depthwise_gather<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(d,
-                                                                         plane_sizes<int64_t>(w.s));
-    return gd_launched(w.call);
+    const gd_grid grid = gd_plane_grid(w.P(), GD_DEPTHWISE_THREADS, w.s.B * w.s.O);
+    return by_plane_sizes(w.s, [&](auto sizes) {
+        return gd_launch(w.call, grid, gd_depthwise_gather<T, decltype(sizes.H)>, depthwise_of(w),
+                         sizes);
+    });
 }
 
 template <class T>
 static gd_status depthwise_scatter(const conv_work<T> &w)
 {
-    const int64_t tiles = gd_ceil_div(w.s.H * w.s.W, GD_DEPTHWISE_THREADS), planes = w.s.B * w.s.C;
-    const dim3 blocks = gd_plane_blocks(tiles, planes);
-    const cudaStream_t stream = gd_stream(w.call);
-    const gd_depthwise<T> d = depthwise_of(w);
-    if (tiles * planes == 0) return GD_OK;
-    if (is_flat(w.s))
-        gd_depthwise_scatter<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(
-            d, plane_sizes<int32_t>(w.s));
-    else
-        gd_depthwise_scatter<<<blocks, GD_DEPTHWISE_THREADS, 0, stream>>>(
-            d, plane_sizes<int64_t>(w.s));
-    return gd_launched(w.call);
+    const gd_grid grid = gd_plane_grid(w.s.H * w.s.W, GD_DEPTHWISE_THREADS, w.s.B * w.s.C);
+    return by_plane_sizes(w.s, [&](auto sizes) {
+        return gd_launch(w.call, grid, gd_depthwise_scatter<T, decltype(sizes.H)>, depthwise_of(w),
+                         sizes);
+    });
 }
 
 // ---- The three products -------------------------------------------------------------------------
@@ -453,9 +425,7 @@ template <class G, class V>
 static gd_status add_parts(const gd_call *call, G *sums, bool add, const V *parts, int64_t count,
                            int64_t n)
 {
-    if (n == 0) return GD_OK;
-    sum_kernel<<<gd_blocks(n, threads), threads, 0, gd_stream(call)>>>(sums, add, parts, count, n);
-    return gd_launched(call);
+    return gd_launch(call, gd_grid_for(n), sum_kernel<G, V>, sums, add, parts, count, n);
 }
 
 // The gradient that is the sum of `count` parts.
@@ -477,19 +447,12 @@ static gd_status depthwise_dweight(const conv_work<T> &w)
     const int64_t size = gd_max64(8192, gd_ceil_div(count, 256)), pieces = gd_ceil_div(count, size);
     V *parts = (V *)gd_call_scratch(w.call, (size_t)(pieces * weights) * sizeof(V));
     if (!parts) return gd_error_status(w.call->context);
-    if (pieces > 0 && weights > 0) {
-        const dim3 grid((unsigned)weights, (unsigned)pieces);
-        const cudaStream_t stream = gd_stream(w.call);
-        const gd_depthwise<T> d = depthwise_of(w);
-        if (is_flat(w.s))
-            gd_depthwise_dweight<<<grid, GD_DEPTHWISE_THREADS, 0, stream>>>(
-                d, plane_sizes<int32_t>(w.s), parts, size);
-        else
-            gd_depthwise_dweight<<<grid, GD_DEPTHWISE_THREADS, 0, stream>>>(
-                d, plane_sizes<int64_t>(w.s), parts, size);
-        if (gd_launched(w.call)) return gd_error_status(w.call->context);
-    }
-    return store_dweight(w, parts, pieces);
+    const gd_grid grid = {{(unsigned)weights, (unsigned)pieces}, GD_DEPTHWISE_THREADS};
+    const gd_status status = by_plane_sizes(w.s, [&](auto sizes) {
+        return gd_launch(w.call, grid, gd_depthwise_dweight<T, V, decltype(sizes.H)>,
+                         depthwise_of(w), sizes, parts, size);
+    });
+    return status ? status : store_dweight(w, parts, pieces);
 }
 
 // dweight (+)= other unfold(image)^T: of each image of a piece a sum of its own; these are added.
@@ -532,18 +495,18 @@ struct dbias_terms {
     const T *dy;
 
     template <int V>
-    using packs = gd_raw_pack<T, V>;
+    using packs = gd_raw<T, V>;
     template <int V>
     __device__ packs<V> load(int64_t i) const
     {
-        return gd_load_raw<T, V>(dy + i);
+        return gd_raw<T, V>::load(dy + i);
     }
     template <int V>
     __device__ void add(int64_t, const packs<V> &raw, gd_compute<T> (&sum)[1]) const
     {
-        const gd_pack<T, V> d = gd_unpack<T, V>(raw);
+        const gd_pack<T, V> d = raw.elements();
 #pragma unroll
-        for (int v = 0; v < V; v++) sum[0] += gd_load(d.element[v]);
+        for (int v = 0; v < V; v++) sum[0] += gd_load(d[v]);
     }
 };
 
@@ -566,59 +529,55 @@ static gd_status dbias(const gd_call *call)
 
 // ---- The ops conv2d and conv_transpose2d --------------------------------------------------------
 
-extern "C" gd_status conv2d_forward_cuda(const gd_call *call)
+// The forward of conv_transpose2d (`transposed`) is the gradient of conv2d by its image, and the other
+// way round: what is the image of one is the other side of the other.
+static gd_status conv_forward(const gd_call *call, bool transposed)
 {
+    const gd_tensor *x = call->input[0], *y = call->output[0];
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        conv_work<T> w = work_of<T>(call, call->input[0], call->output[0]);
+        conv_work<T> w = work_of<T>(call, transposed ? y : x, transposed ? x : y);
         w.bias = gd_ptr<T>(call->input[2]);
-        return gather(w);
+        return transposed ? scatter(w) : gather(w);
     });
+}
+
+static gd_status conv_backward(const gd_call *call, bool transposed)
+{
+    const gd_tensor *x = call->input[0], *dx = call->dinput[0], *dy = call->doutput[0];
+    return gd_by_kernel_dtype(call, [&](auto zero) {
+        using T = decltype(zero);
+        gd_status status = GD_OK;
+        if (dx) {
+            conv_work<T> w = work_of<T>(call, transposed ? dy : dx, transposed ? dx : dy);
+            w.add = call->accumulate[0];
+            status = transposed ? gather(w) : scatter(w);
+        }
+        if (call->dinput[1] && !status)
+            status = dweight(work_of<T>(call, transposed ? dy : x, transposed ? x : dy));
+        if (call->dinput[2] && !status) status = dbias<T>(call);
+        return status;
+    });
+}
+
+extern "C" gd_status conv2d_forward_cuda(const gd_call *call)
+{
+    return conv_forward(call, false);
 }
 
 /* dx, dw and db are [conv2d dx], [conv2d dw] and [conv2d db] in plain_cpu.c. */
 extern "C" gd_status conv2d_backward_cuda(const gd_call *call)
 {
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        gd_status status = GD_OK;
-        if (call->dinput[0]) {
-            conv_work<T> w = work_of<T>(call, call->dinput[0], call->doutput[0]);
-            w.add = call->accumulate[0];
-            status = scatter(w);
-        }
-        if (call->dinput[1] && !status)
-            status = dweight(work_of<T>(call, call->input[0], call->doutput[0]));
-        if (call->dinput[2] && !status) status = dbias<T>(call);
-        return status;
-    });
+    return conv_backward(call, false);
 }
 
 extern "C" gd_status conv_transpose2d_forward_cuda(const gd_call *call)
 {
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        conv_work<T> w = work_of<T>(call, call->output[0], call->input[0]);
-        w.bias = gd_ptr<T>(call->input[2]);
-        return scatter(w);
-    });
+    return conv_forward(call, true);
 }
 
 /* dx, dw and db are [conv_transpose2d dx], [conv_transpose2d dw] and [conv_transpose2d db] in plain_cpu.c. */
 extern "C" gd_status conv_transpose2d_backward_cuda(const gd_call *call)
 {
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        gd_status status = GD_OK;
-        if (call->dinput[0]) {
-            conv_work<T> w = work_of<T>(call, call->doutput[0], call->dinput[0]);
-            w.add = call->accumulate[0];
-            status = gather(w);
-        }
-        if (call->dinput[1] && !status) {
-            status = dweight(work_of<T>(call, call->doutput[0], call->input[0]));
-        }
-        if (call->dinput[2] && !status) status = dbias<T>(call);
-        return status;
-    });
+    return conv_backward(call, true);
 }

@@ -6,6 +6,7 @@
 
 #include "conv/conv.h"
 #include "cuda.cuh"
+#include "team.cuh"
 
 #define GD_DEPTHWISE_THREADS 256
 
@@ -31,12 +32,19 @@ static inline bool is_flat(const conv_sizes &s)
            s.OH * s.OW <= INT32_MAX - 256 && s.KH * s.KW <= INT32_MAX;
 }
 
-// Blocks for tiles of planes: those of a plane side by side, and all planes, or as many as a grid has
-// rows of blocks; gd_each_plane(plane, planes) takes the others.
-static inline dim3 gd_plane_blocks(int64_t tiles, int64_t planes)
+// Calls body with the sizes in 32 bits where that is so, else in 64.
+template <class Body>
+static gd_status by_plane_sizes(const conv_sizes &s, Body body)
+{
+    return is_flat(s) ? body(plane_sizes<int32_t>(s)) : body(plane_sizes<int64_t>(s));
+}
+
+// Blocks of 256 threads for tiles of planes of n elements: those of a plane side by side, and all
+// planes, or as many as a grid has rows of blocks; gd_each_plane(plane, planes) takes the others.
+static inline gd_grid gd_plane_grid(int64_t n, int64_t tile, int64_t planes)
 {
     const int64_t most = 65535;
-    return dim3((unsigned)tiles, (unsigned)(planes < most ? planes : most));
+    return {{(unsigned)gd_ceil_div(n, tile), (unsigned)(planes < most ? planes : most)}, 256};
 }
 #define gd_each_plane(plane, planes) \
     for (int64_t plane = blockIdx.y; plane < (planes); plane += gridDim.y)
@@ -135,7 +143,7 @@ static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
         }
         for (p += GD_DEPTHWISE_THREADS; p >= P; p -= P) b++;
     }
-    sum = gd_block_reduce(sum, shared, gd_plus());
+    sum = gd_sum(sum, shared);
     if (threadIdx.x == 0) parts[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 

@@ -22,10 +22,10 @@ static __global__ void convert_kernel(To *dst, const From *src, int64_t n)
     {
         From from[V];
         To to[V];
-        gd_pack_load(from, src, pack * V, n);
+        gd_load_guarded(from, src, pack * V, n);
 #pragma unroll
         for (int v = 0; v < V; v++) to[v] = gd_convert<To>(from[v]);
-        gd_pack_store(dst, to, pack * V, n);
+        gd_store_guarded(dst, to, pack * V, n);
     }
 }
 
@@ -135,18 +135,17 @@ static transposition transposition_of(const gd_cuda_walk<2> &walk, int across)
 }
 
 template <class To, class From>
-static void copy_strided(void *dst, const void *src, const gd_cuda_walk<2> &walk,
-                         cudaStream_t stream)
+static void copy_strided(void *dst, const void *src, const gd_cuda_walk<2> &walk, gd_context *ctx)
 {
     const int across = transposed_dimension(walk);
     if (across < 0) {
-        strided_kernel<<<gd_blocks(walk.count, threads), threads, 0, stream>>>(
-            (To *)dst, (const From *)src, walk);
+        gd_launch(ctx, "copy", gd_grid_for(walk.count), strided_kernel<To, From>, (To *)dst,
+                  (const From *)src, walk);
     } else {
         const transposition t = transposition_of(walk, across);
-        const unsigned blocks = gd_blocks(t.outer.count * t.tiles_down * t.tiles_along, 1);
-        transpose_kernel<<<blocks, dim3(tile_side, tile_step), 0, stream>>>((To *)dst,
-                                                                            (const From *)src, t);
+        const int64_t tiles = t.outer.count * t.tiles_down * t.tiles_along;
+        gd_launch(ctx, "copy", gd_grid_for(tiles, 1, {tile_side, tile_step}),
+                  transpose_kernel<To, From>, (To *)dst, (const From *)src, t);
     }
 }
 
@@ -181,12 +180,12 @@ static int64_t widen(gd_cuda_walk<2> *walk, const void *const (&data)[2], int64_
 }
 
 static void move_strided(const gd_layout &dst, const gd_layout &src, gd_cuda_walk<2> walk,
-                         cudaStream_t stream)
+                         gd_context *ctx)
 {
     const int64_t unit = widen(&walk, {dst.data, src.data}, (int64_t)gd_dtype_size(dst.dtype));
     gd_by_unit(unit, [&](auto zero) {
         using Unit = decltype(zero);
-        copy_strided<Unit, Unit>(dst.data, src.data, walk, stream);
+        copy_strided<Unit, Unit>(dst.data, src.data, walk, ctx);
     });
 }
 
@@ -204,7 +203,7 @@ extern "C" void gd_copy_cuda(gd_layout dst, gd_layout src, gd_context *ctx)
         return;
     }
     if (dst.dtype == src.dtype) {
-        move_strided(dst, src, walk, stream);
+        move_strided(dst, src, walk, ctx);
     } else {
         gd_by_any_dtype(dst.dtype, [&](auto to) {
             gd_by_any_dtype(src.dtype, [&](auto from) {
@@ -212,14 +211,14 @@ extern "C" void gd_copy_cuda(gd_layout dst, gd_layout src, gd_context *ctx)
                 using From = decltype(from);
                 if constexpr (!std::is_same<To, From>::value) {
                     if (packed)
-                        convert_kernel<<<gd_blocks(walk.count, threads * gd_pack_size<To, From>),
-                                         threads, 0, stream>>>((To *)dst.data,
-                                                               (const From *)src.data, walk.count);
+                        gd_launch(ctx, "copy",
+                                  gd_grid_for(walk.count, threads * gd_pack_size<To, From>),
+                                  convert_kernel<To, From>, (To *)dst.data, (const From *)src.data,
+                                  walk.count);
                     else
-                        copy_strided<To, From>(dst.data, src.data, walk, stream);
+                        copy_strided<To, From>(dst.data, src.data, walk, ctx);
                 }
             });
         });
     }
-    gd_service_launched(ctx, "copy");
 }

@@ -2,20 +2,9 @@
 // scale. The results are those of packed.c, except for the order of the sum.
 #include "copy/convert.cuh"
 #include "cuda/device_cuda.h"
-#include "pack.cuh"
+#include "team.cuh"
 
 constexpr int threads = 256;
-
-static cudaStream_t stream_of(const gd_context *ctx)
-{
-    return (cudaStream_t)gd_context_stream(ctx);
-}
-
-// Blocks for n elements, V of which each thread takes at a time.
-static unsigned blocks_for(int64_t n, int V)
-{
-    return gd_blocks(n, (int64_t)threads * V);
-}
 
 // ---- Accumulate -------------------------------------------------------------------------------
 
@@ -27,25 +16,23 @@ static __global__ void accumulate_kernel(To *dst, const From *src, int64_t n)
     {
         To to[V];
         From from[V];
-        gd_pack_load(to, dst, pack * V, n);
-        gd_pack_load(from, src, pack * V, n);
+        gd_load_guarded(to, dst, pack * V, n);
+        gd_load_guarded(from, src, pack * V, n);
 #pragma unroll
         for (int v = 0; v < V; v++) to[v] = gd_store<To>(gd_load(to[v]) + gd_load(from[v]));
-        gd_pack_store(dst, to, pack * V, n);
+        gd_store_guarded(dst, to, pack * V, n);
     }
 }
 
 extern "C" void gd_accumulate_cuda(void *dst, gd_dtype dst_dtype, const void *src,
                                    gd_dtype src_dtype, int64_t n, gd_context *ctx)
 {
-    if (n == 0) return;
     gd_by_dtype(dst_dtype, [&](auto to) {
         return gd_by_dtype(src_dtype, [&](auto from) {
             using To = decltype(to);
             using From = decltype(from);
-            accumulate_kernel<<<blocks_for(n, gd_pack_size<To, From>), threads, 0,
-                                stream_of(ctx)>>>((To *)dst, (const From *)src, n);
-            return gd_service_launched(ctx, "accumulate");
+            return gd_launch(ctx, "accumulate", gd_grid_for(n, threads * gd_pack_size<To, From>),
+                             accumulate_kernel<To, From>, (To *)dst, (const From *)src, n);
         });
     });
 }
@@ -59,18 +46,16 @@ static __global__ void fill_kernel(T *dst, T value, int64_t n)
     T same[V];
 #pragma unroll
     for (int v = 0; v < V; v++) same[v] = value;
-    GD_EACH(pack, gd_packs(n, V)) gd_pack_store(dst, same, pack * V, n);
+    GD_EACH(pack, gd_packs(n, V)) gd_store_guarded(dst, same, pack * V, n);
 }
 
 extern "C" void gd_fill_cuda(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx)
 {
-    if (n == 0) return;
     gd_by_any_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        fill_kernel<<<blocks_for(n, gd_pack_size<T>), threads, 0, stream_of(ctx)>>>(
-            (T *)dst, gd_host_convert<T>(value), n);
+        gd_launch(ctx, "fill", gd_grid_for(n, threads * gd_pack_size<T>), fill_kernel<T>, (T *)dst,
+                  gd_host_convert<T>(value), n);
     });
-    gd_service_launched(ctx, "fill");
 }
 
 // ---- Sum of squares ---------------------------------------------------------------------------
@@ -84,7 +69,7 @@ static __device__ __noinline__ double wide_squares(const T *x, int64_t n)
     GD_EACH(pack, gd_packs(n, V))
     {
         T value[V];
-        gd_pack_load(value, x, pack * V, n);
+        gd_load_guarded(value, x, pack * V, n);
         for (int v = 0; v < V; v++) sum += (double)gd_load(value[v]) * (double)gd_load(value[v]);
     }
     return sum;
@@ -102,7 +87,7 @@ __device__ inline double thread_squares(const T *x, int64_t n)
     GD_EACH(pack, gd_packs(n, V))
     {
         T value[V];
-        gd_pack_load(value, x, pack * V, n);
+        gd_load_guarded(value, x, pack * V, n);
 #pragma unroll
         for (int v = 0; v < V; v++) {
             const float number = gd_load(value[v]), square = __fmul_rn(number, number);
@@ -123,7 +108,7 @@ static __global__ void __launch_bounds__(threads)
 {
     __shared__ double shared[32];
     __shared__ bool last;
-    double own = gd_block_reduce(thread_squares(x, n), shared, gd_plus());
+    double own = gd_sum(thread_squares(x, n), shared);
     if (threadIdx.x == 0) {
         part[blockIdx.x] = own;
         __threadfence(); // the part, before the count that says it is there
@@ -134,7 +119,7 @@ static __global__ void __launch_bounds__(threads)
     __threadfence();
     own = 0;
     for (unsigned i = threadIdx.x; i < gridDim.x; i += threads) own += __ldcg(part + i);
-    own = gd_block_reduce(own, shared, gd_plus());
+    own = gd_sum(own, shared);
     if (threadIdx.x == 0) *sum = own, *done = 0;
 }
 
@@ -143,13 +128,12 @@ extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, 
                                     const gd_sparse *, gd_context *ctx)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
-    unsigned pieces = n > 0 ? blocks_for(n, 16) : 1;
-    if (pieces > GD_CUDA_SUMS) pieces = GD_CUDA_SUMS;
+    const int64_t pieces = gd_ceil_div(n > 0 ? n : 1, threads * 16), most = GD_CUDA_SUMS;
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        sum_squares_kernel<<<pieces, threads, 0, cuda->stream>>>(sum, cuda->sums, cuda->sums_done,
-                                                                 (const T *)x, n);
-        return gd_service_launched(ctx, "sum of squares");
+        return gd_launch(ctx, "sum of squares",
+                         {(unsigned)(pieces < most ? pieces : most), threads},
+                         sum_squares_kernel<T>, sum, cuda->sums, cuda->sums_done, (const T *)x, n);
     });
 }
 
@@ -162,21 +146,19 @@ static __global__ void scale_kernel(T *x, gd_factor<gd_compute<T>> factor, int64
     GD_EACH(pack, gd_packs(n, V))
     {
         T value[V];
-        gd_pack_load(value, x, pack * V, n);
+        gd_load_guarded(value, x, pack * V, n);
 #pragma unroll
         for (int v = 0; v < V; v++) value[v] = gd_store<T>(factor.times(gd_load(value[v])));
-        gd_pack_store(x, value, pack * V, n);
+        gd_store_guarded(x, value, pack * V, n);
     }
 }
 
 extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n, const gd_sparse *,
                               gd_context *ctx)
 {
-    if (n == 0) return;
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        scale_kernel<<<blocks_for(n, gd_pack_size<T>), threads, 0, stream_of(ctx)>>>(
-            (T *)x, gd_factor<gd_compute<T>>::of(factor), n);
-        return gd_service_launched(ctx, "scale");
+        return gd_launch(ctx, "scale", gd_grid_for(n, threads * gd_pack_size<T>), scale_kernel<T>,
+                         (T *)x, gd_factor<gd_compute<T>>::of(factor), n);
     });
 }

@@ -15,7 +15,7 @@ extern "C" gd_status cross_entropy_forward_cuda(const gd_call *call)
         using C = gd_compute<T>;
         const row_results<T> out = {losses, gd_ptr<C>(call->save[0]), gd_ptr<C>(call->save[1]),
                                     nullptr};
-        if (rows > 0 && launch_rows<T>(call, out, gd_ptr<T>(logits), targets.vocab, targets, rows))
+        if (launch_rows<T>(call, out, gd_ptr<T>(logits), targets.vocab, targets, rows))
             return gd_error_status(call->context);
         return launch_total(call, gd_ptr<C>(call->output[0]), gd_ptr<C>(call->save[2]), losses,
                             targets, rows);
@@ -43,15 +43,15 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
         const int64_t target = targets.target[r];
         for (int64_t p = team.rank; p < targets.vocab / V; p += team.size) {
             gd_pack<T, V> in = {}, out = {};
-            if (counts) in = gd_load_pack<T, V>(from, p);
-            if (add) out = gd_load_pack<T, V>(to, p);
+            if (counts) in = gd_pack<T, V>::load(from, p);
+            if (add) out = gd_pack<T, V>::load(to, p);
             for (int v = 0; v < V; v++) {
                 C d = 0;
-                if (counts) d = cross_entropy_dx(C(gd_load(in.element[v])), m, l, scale);
+                if (counts) d = cross_entropy_dx(C(gd_load(in[v])), m, l, scale);
                 if (counts && p * V + v == target) d = cross_entropy_dx_target(d, scale);
-                out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + d : d);
+                out[v] = gd_store<T>(add ? gd_load(out[v]) + d : d);
             }
-            gd_store_pack(to, p, out);
+            out.store(to, p);
         }
     }
 }
@@ -68,15 +68,12 @@ extern "C" gd_status cross_entropy_backward_cuda(const gd_call *call)
         using C = gd_compute<T>;
         const T *x = gd_ptr<T>(call->input[0]);
         T *dx = gd_ptr<T>(out);
-        const gd_team_launch launch = gd_team_for(rows, targets.vocab);
         const bool packed = gd_rows_pack<T>(targets.vocab, x, dx);
-        gd_by_team<T>(packed, launch.block, [&](auto pack, auto block) {
-            row_backward<T, decltype(pack)::value, decltype(block)::value>
-                <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(
-                    dx, x, gd_ptr<C>(call->save[0]), gd_ptr<C>(call->save[1]),
-                    gd_ptr<C>(call->doutput[0]), gd_ptr<C>(call->save[2]), targets, rows,
-                    call->accumulate[0]);
+        return gd_by_team<T>(rows, targets.vocab, packed, [&](auto grid, auto pack, auto block) {
+            return gd_launch(call, grid, row_backward<T, pack, block>, dx, x,
+                             gd_ptr<C>(call->save[0]), gd_ptr<C>(call->save[1]),
+                             gd_ptr<C>(call->doutput[0]), gd_ptr<C>(call->save[2]), targets, rows,
+                             call->accumulate[0]);
         });
-        return gd_launched(call);
     });
 }

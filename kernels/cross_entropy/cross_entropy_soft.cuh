@@ -86,7 +86,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
                 const C c = s.share_of(r, j);
                 if (c != 0) loss += c * (log_sum - (gd_load(x[j]) - max));
             }
-            loss = team.reduce(loss, shared, gd_plus());
+            loss = team.sum(loss, shared);
         }
         if (team.rank > 0) continue;
         losses[r] = loss;
@@ -114,9 +114,9 @@ __global__ static void __launch_bounds__(1024)
         counting++;
         divisor += s.given ? 1 : (double)s.weight_of(s.targets.target[r]);
     }
-    sum = gd_block_reduce(sum, shared, gd_plus());
-    counting = gd_block_reduce(counting, shared, gd_plus());
-    divisor = gd_block_reduce(divisor, shared, gd_plus());
+    sum = gd_sum(sum, shared);
+    counting = gd_sum(counting, shared);
+    divisor = gd_sum(divisor, shared);
     if (threadIdx.x > 0) return;
     const double factor = !s.mean ? 1 : divisor == 0 ? (double)NAN : 1 / divisor;
     if (!s.none) *out = (C)(sum * factor);
@@ -139,7 +139,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
         const C g = *factor * dloss[s.none ? r : 0], m = max[r], l = log_sum[r];
         C total = 0;
         for (int64_t j = team.rank; counts && j < vocab; j += team.size) total += s.share_of(r, j);
-        total = team.reduce(total, shared, gd_plus());
+        total = team.sum(total, shared);
         for (int64_t j = team.rank; j < vocab; j += team.size) {
             const int64_t at = r * vocab + j;
             const C log_p = gd_load(s.x[at]) - m - l, w = s.on * s.weight_of(j);
@@ -161,17 +161,14 @@ static inline gd_status launch_soft_forward(const gd_call *call)
         if (!s.given) s.targets.fault = gd_cuda_fault_word(call, s.targets.vocab);
         double *losses = (double *)gd_call_scratch(call, (size_t)s.rows * sizeof *losses);
         if (!losses) return gd_error_status(call->context);
-        const gd_team_launch launch = gd_team_for(s.rows ? s.rows : 1, s.targets.vocab);
-        C *max = gd_ptr<C>(call->save[0]), *log_sum = gd_ptr<C>(call->save[1]);
-        if (s.rows > 0 && launch.block)
-            soft_forward<T, true>
-                <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(losses, max, log_sum, s);
-        else if (s.rows > 0)
-            soft_forward<T, false>
-                <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(losses, max, log_sum, s);
-        soft_total<<<1, 1024, 0, gd_stream(call)>>>(gd_ptr<C>(call->output[0]),
-                                                    gd_ptr<C>(call->save[2]), losses, s);
-        return gd_launched(call);
+        const gd_status status =
+            gd_by_team<T>(s.rows, s.targets.vocab, false, [&](auto grid, auto, auto block) {
+                return gd_launch(call, grid, soft_forward<T, block>, losses,
+                                 gd_ptr<C>(call->save[0]), gd_ptr<C>(call->save[1]), s);
+            });
+        if (status) return status;
+        return gd_launch(call, {1, 1024}, soft_total<T>, gd_ptr<C>(call->output[0]),
+                         gd_ptr<C>(call->save[2]), losses, s);
     });
 }
 
@@ -231,16 +228,13 @@ static inline gd_status launch_soft_backward(const gd_call *call)
             if (status) return status;
         }
         if (s.rows * s.targets.vocab == 0) return GD_OK;
-        const gd_team_launch launch = gd_team_for(s.rows, s.targets.vocab);
-        const auto run = [&](auto kernel) {
-            kernel<<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(
-                gd_ptr<T>(call->dinput[0]), gd_ptr<T>(call->dinput[1]),
-                gd_ptr<const C>(call->save[0]), gd_ptr<const C>(call->save[1]),
-                gd_ptr<const C>(call->doutput[0]), gd_ptr<const C>(call->save[2]), s,
-                call->accumulate[0], call->accumulate[1]);
-        };
-        launch.block ? run(soft_backward<T, true>) : run(soft_backward<T, false>);
-        return gd_launched(call);
+        return gd_by_team<T>(s.rows, s.targets.vocab, false, [&](auto grid, auto, auto block) {
+            return gd_launch(call, grid, soft_backward<T, block>, gd_ptr<T>(call->dinput[0]),
+                             gd_ptr<T>(call->dinput[1]), gd_ptr<const C>(call->save[0]),
+                             gd_ptr<const C>(call->save[1]), gd_ptr<const C>(call->doutput[0]),
+                             gd_ptr<const C>(call->save[2]), s, call->accumulate[0],
+                             call->accumulate[1]);
+        });
     });
 }
 

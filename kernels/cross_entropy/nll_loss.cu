@@ -30,9 +30,9 @@ __global__ void __launch_bounds__(1024)
         sum.add(loss);
         if (reduction == GD_NONE) out[r] = loss;
     }
-    const C total = gd_block_reduce(sum.value(), shared, gd_plus());
-    const C weights = gd_block_reduce(divisor.value(), shared, gd_plus());
-    counting = gd_block_reduce(counting, shared, gd_plus());
+    const C total = gd_sum(sum.value(), shared);
+    const C weights = gd_sum(divisor.value(), shared);
+    counting = gd_sum(counting, shared);
     if (threadIdx.x > 0) return;
     const bool mean = reduction == GD_MEAN;
     if (reduction != GD_NONE) *out = mean ? total / weights : total;
@@ -71,11 +71,10 @@ extern "C" gd_status nll_loss_forward_cuda(const gd_call *call)
     return gd_by_dtype(gd_tensor_dtype(x), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
-        nll_forward<<<1, 1024, 0, gd_stream(call)>>>(
-            gd_ptr<C>(call->output[0]), gd_ptr<C>(call->save[0]), gd_ptr<const T>(x),
-            gd_ptr<const T>(call->input[2]), targets, gd_tensor_count(call->input[1]),
-            reduction_of(call));
-        return gd_launched(call);
+        return gd_launch(call, {1, 1024}, nll_forward<T>, gd_ptr<C>(call->output[0]),
+                         gd_ptr<C>(call->save[0]), gd_ptr<const T>(x),
+                         gd_ptr<const T>(call->input[2]), targets, gd_tensor_count(call->input[1]),
+                         reduction_of(call));
     });
 }
 
@@ -91,9 +90,9 @@ extern "C" gd_status nll_loss_backward_cuda(const gd_call *call)
     return gd_by_dtype(gd_tensor_dtype(dx), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
-        nll_backward<<<gd_blocks(rows, 256), 256, 0, gd_stream(call)>>>(
-            gd_ptr<T>(dx), gd_ptr<const C>(call->doutput[0]), gd_ptr<const C>(call->save[0]),
-            gd_ptr<const T>(call->input[2]), targets, rows, reduction_of(call) == GD_NONE);
-        return gd_launched(call);
+        return gd_launch(call, gd_grid_for(rows), nll_backward<T>, gd_ptr<T>(dx),
+                         gd_ptr<const C>(call->doutput[0]), gd_ptr<const C>(call->save[0]),
+                         gd_ptr<const T>(call->input[2]), targets, rows,
+                         reduction_of(call) == GD_NONE);
     });
 }

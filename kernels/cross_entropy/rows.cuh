@@ -1,6 +1,6 @@
 // rows.cuh - the losses of rows of logits, and the terms of the logits' gradient, in one kernel.
 //
-// A team of threads handles a row (row_team.cuh). The first pass computes the maximum and the sum
+// A team of threads handles a row (team.cuh). The first pass computes the maximum and the sum
 // of the exponentials. If the gradient is wanted too, there is a second pass: the row of a warp is
 // in L1, that of a block is kept in shared memory if it fits. So the logits are read from memory
 // once, and the results may overwrite them. A block has several such rows, one after another: as
@@ -13,7 +13,7 @@
 
 #include "cross_entropy/cross_entropy.h"
 #include "cuda/device_cuda.h"
-#include "row_team.cuh"
+#include "team.cuh"
 
 // The targets of a call. Those that are neither in the vocabulary nor ignored are an error that is
 // reported to the host later; until then they are skipped like ignored ones, so nothing is read out
@@ -63,7 +63,7 @@ __device__ inline void sum_row(gd_sum_exp<gd_compute<T>> &sum, const T *x, int64
 #pragma unroll
         for (int a = 0; a < ahead; a++) {
             const int64_t at = p + a * team.size;
-            if (at < packs) pack[a] = gd_load_pack<T, V>(x, at);
+            if (at < packs) pack[a] = gd_pack<T, V>::load(x, at);
         }
 #pragma unroll
         for (int a = 0; a < ahead; a++)
@@ -111,14 +111,14 @@ __global__ static void GD_LAUNCH_BOUNDS(BLOCK ? 512 : 256, KEEP ? 2 : 1)
         for (int64_t p = team.rank; out.residual && p < packs; p += team.size) {
             gd_pack<T, V> pack = {};
             if (counts) {
-                pack = gd_load_pack<T, V>(from, p);
+                pack = gd_pack<T, V>::load(from, p);
 #pragma unroll
                 for (int v = 0; v < V; v++) {
-                    const C score = gd_load(pack.element[v]) - max;
-                    pack.element[v] = gd_store<T>(gd_exp_of<T>(score, log_sum));
+                    const C score = gd_load(pack[v]) - max;
+                    pack[v] = gd_store<T>(gd_exp_of<T>(score, log_sum));
                 }
             }
-            gd_store_pack(to, p, pack);
+            pack.store(to, p);
             if (KEEP && r + team.step < rows) copy_pack<V>(kept, x + (r + team.step) * columns, p);
         }
         if (!writes) continue;
@@ -132,49 +132,44 @@ __global__ static void GD_LAUNCH_BOUNDS(BLOCK ? 512 : 256, KEEP ? 2 : 1)
     }
 }
 
-// Launches the kernel with rows in shared memory, and as many blocks as run at once; each has its
-// rows one after another. False if the memory has no room for a row.
+// The grid of the kernel with rows in shared memory, from that of the other one: as many blocks as run
+// at once; each has its rows one after another. No blocks if the memory has no room for a row.
 template <class T, int V>
-static inline bool launch_kept_rows(const gd_call *call, const row_results<T> &out, const T *x,
-                                    int64_t columns, const target_list &targets, int64_t rows,
-                                    unsigned threads)
+static inline gd_grid grid_of_kept_rows(gd_grid grid, int64_t columns, int64_t rows)
 {
     const int sums = 1024; // of the block, and what is reserved for the system
     const int most = gd_cuda_device_limits().block_shared - sums;
     const int64_t row = columns * (int64_t)sizeof(T);
-    if (row > most) return false;
+    if (row > most) return {};
     const auto kernel = row_kernel<T, V, true, true>;
     int at_once = 0; // on a multiprocessor
     // The same limit in every call: another thread may launch this kernel, too.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, (int)threads, (size_t)row);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, (int)grid.threads.x,
+                                                  (size_t)row);
     const int64_t fit = (int64_t)at_once * gd_cuda_attribute(cudaDevAttrMultiProcessorCount);
-    if (fit == 0) return false;
-    kernel<<<(unsigned)gd_min64(rows, fit), threads, (size_t)row, gd_stream(call)>>>(
-        out, x, columns, targets, rows);
-    return true;
+    return {(unsigned)gd_min64(rows, fit), grid.threads, (size_t)row};
 }
 
-// Launches the kernel for rows > 0 of logits x [rows, columns]. Columns beyond the vocabulary are
+// Launches the kernel for rows of logits x [rows, columns]. Columns beyond the vocabulary are
 // -inf.
 template <class T>
 static inline gd_status launch_rows(const gd_call *call, const row_results<T> &out, const T *x,
                                     int64_t columns, const target_list &targets, int64_t rows)
 {
-    gd_team_launch launch = gd_team_for(rows, columns);
-    if (launch.threads > 512) launch.threads = 512; // so that two blocks fit
     const bool packed = gd_rows_pack<T>(columns, x, out.residual);
-    gd_by_team<T>(packed, launch.block, [&](auto pack, auto block) {
-        constexpr int V = decltype(pack)::value;
-        constexpr bool BLOCK = decltype(block)::value;
-        if constexpr (BLOCK && V > 1)
-            if (out.residual &&
-                launch_kept_rows<T, V>(call, out, x, columns, targets, rows, launch.threads))
-                return;
-        row_kernel<T, V, BLOCK, false>
-            <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(out, x, columns, targets, rows);
-    });
-    return gd_launched(call);
+    const auto launch = [&](auto grid, auto pack, auto block) {
+        if constexpr (block && pack > 1) {
+            const gd_grid kept =
+                out.residual ? grid_of_kept_rows<T, pack>(grid, columns, rows) : gd_grid{};
+            if (kept.blocks.x)
+                return gd_launch(call, kept, row_kernel<T, pack, true, true>, out, x, columns,
+                                 targets, rows);
+        }
+        return gd_launch(call, grid, row_kernel<T, pack, block, false>, out, x, columns, targets,
+                         rows);
+    };
+    return gd_by_team<T>(rows, columns, packed, launch, 512); // so that two blocks fit
 }
 
 // One block: sums the rows' losses, each thread every 1024th, then a tree; and computes the factor
@@ -190,8 +185,8 @@ __global__ static void __launch_bounds__(1024)
         sum += losses[r];
         counting += targets.counts(r);
     }
-    sum = gd_block_reduce(sum, shared, gd_plus());
-    counting = gd_block_reduce(counting, shared, gd_plus());
+    sum = gd_sum(sum, shared);
+    counting = gd_sum(counting, shared);
     if (threadIdx.x > 0) return;
     const double factor = mean ? 1 / counting : 1;
     *loss = (C)(sum * factor); // no rows: 0 * inf = NaN
@@ -204,9 +199,8 @@ static inline gd_status launch_total(const gd_call *call, C *loss, C *factor, co
                                      const target_list &targets, int64_t rows)
 {
     const gd_cross_entropy_args *args = (const gd_cross_entropy_args *)call->args;
-    total_kernel<<<1, 1024, 0, gd_stream(call)>>>(loss, factor, losses, targets, rows,
-                                                  args->reduction == GD_MEAN);
-    return gd_launched(call);
+    return gd_launch(call, {1, 1024}, total_kernel<C>, loss, factor, losses, targets, rows,
+                     args->reduction == GD_MEAN);
 }
 
 #endif

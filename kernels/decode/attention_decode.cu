@@ -188,12 +188,11 @@ struct decode_place {
     __device__ void load(T (&to)[at_once][V], const T *from, int64_t j0, int split,
                          int column) const
     {
-        using pack = gd_raw_pack<T, V>;
 #pragma unroll
         for (int u = 0; u < at_once; u++) {
             const int64_t j = key_position(j0, u, split);
             const T *const at = from + (j < earlier ? j : 0) * row + (column < D ? column : 0);
-            const pack raw = *(const pack *)at;
+            const gd_raw<T, V> raw = gd_raw<T, V>::load(at);
             memcpy(to[u], &raw, sizeof raw);
         }
     }
@@ -392,9 +391,7 @@ static gd_status decode_with(const gd_call *call, decode_pass<T> s)
     while (s.lanes < packs && s.lanes < 32) s.lanes *= 2;
     s.splits = splits_of(heads, s.lanes >= packs);
     const int cluster = gd_cuda_device_limits().cluster >= s.splits ? s.splits : 1;
-    gd_async::launch<decode_kernel<T, V>>({heads * cluster, threads, 0, cluster}, gd_stream(call),
-                                          s);
-    return gd_launched(call);
+    return gd_launch_early<decode_kernel<T, V>>(call, {heads * cluster, threads, 0, cluster}, s);
 }
 
 extern "C" gd_status attention_decode_forward_cuda(const gd_call *call)

@@ -9,7 +9,7 @@
 #include "async.cuh"
 #include "launch.cuh"
 #include "decode/norm_linear_decode.h"
-#include "pack.cuh"
+#include "team.cuh"
 
 constexpr int threads = 256, warps = threads / 32;
 
@@ -40,14 +40,14 @@ static __global__ void __launch_bounds__(threads) norm_linear_kernel(norm_linear
     for (int64_t m = 0; m < s.M; m++) {
         C sums[V] = {}, squares = 0;
         for (int64_t begin = 0; begin < packs; begin += piece) {
-            gd_raw_pack<T, V> weight[PACKS];
+            gd_raw<T, V> weight[PACKS];
 #pragma unroll
             for (int k = 0; k < PACKS; k++) {
                 const int64_t i = min(begin + lane + 32 * k, packs - 1);
                 if constexpr (V > 1)
-                    weight[k] = {gd_load_now((const uint4 *)(s.weight + n * K) + i)};
+                    weight[k] = gd_raw<T, V>::load_now(s.weight + n * K, i);
                 else
-                    memcpy(&weight[k], s.weight + n * K + i, sizeof weight[k]);
+                    weight[k] = gd_raw<T, V>::load(s.weight + n * K + i);
             }
             C own = 0; // squares
 #pragma unroll
@@ -55,9 +55,9 @@ static __global__ void __launch_bounds__(threads) norm_linear_kernel(norm_linear
                 const int64_t at = (begin + p) * V;
                 T x[V], residual[V], gain[V];
                 if (at >= K) break;
-                gd_pack_load(x, s.x + m * K, at, K);
-                gd_pack_load(residual, s.residual + m * K, at, K);
-                gd_pack_load(gain, s.norm_weight, at, K);
+                gd_load_guarded(x, s.x + m * K, at, K);
+                gd_load_guarded(residual, s.residual + m * K, at, K);
+                gd_load_guarded(gain, s.norm_weight, at, K);
 #pragma unroll
                 for (int v = 0; v < V; v++) {
                     const C sum = (C)gd_load(x[v]) + gd_load(residual[v]);
@@ -65,7 +65,7 @@ static __global__ void __launch_bounds__(threads) norm_linear_kernel(norm_linear
                     own += sum * sum;
                     factor[p * V + v] = sum * gd_load(gain[v]);
                 }
-                if (blockIdx.x == 0) gd_pack_store(s.sum + m * K, x, at, K);
+                if (blockIdx.x == 0) gd_store_guarded(s.sum + m * K, x, at, K);
             }
             squares_of[threadIdx.x] = own;
             __syncthreads();
@@ -85,8 +85,8 @@ static __global__ void __launch_bounds__(threads) norm_linear_kernel(norm_linear
         C sum = 0;
 #pragma unroll
         for (int v = 0; v < V; v++) sum += sums[v];
-        sum = gd_warp_reduce(sum, gd_plus());
-        squares = gd_warp_reduce(squares, gd_plus());
+        sum = gd_sum(sum);
+        squares = gd_sum(squares);
         sum *= rsqrt(squares / (C)K + s.eps);
         if (lane == 0 && first + warp < N) s.y[m * N + n] = gd_store<T>(sum);
     }
@@ -96,11 +96,8 @@ template <int V, class T>
 static gd_status norm_linear_with(const gd_call *call, const norm_linear_pass<T> &s)
 {
     const gd_async::Shape shape = {gd_ceil_div(s.N, warps), threads};
-    if (s.K <= 32 * 4 * V)
-        gd_async::launch<norm_linear_kernel<T, V, 4>>(shape, gd_stream(call), s);
-    else
-        gd_async::launch<norm_linear_kernel<T, V, 8>>(shape, gd_stream(call), s);
-    return gd_launched(call);
+    if (s.K <= 32 * 4 * V) return gd_launch_early<norm_linear_kernel<T, V, 4>>(call, shape, s);
+    return gd_launch_early<norm_linear_kernel<T, V, 8>>(call, shape, s);
 }
 
 extern "C" gd_status norm_linear_decode_forward_cuda(const gd_call *call)

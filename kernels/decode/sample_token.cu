@@ -7,7 +7,7 @@
 #include "cuda/device_cuda.h"
 #include "decode/sample_token.h"
 #include "launch.cuh"
-#include "pack.cuh"
+#include "team.cuh"
 #include "random/philox.cuh"
 
 constexpr int threads = 256, warps = threads / 32, each = 4, piece_size = threads * each;
@@ -37,7 +37,7 @@ __device__ inline int load_some(double (&value)[each], const T *logits, int64_t 
 {
     const int64_t first = piece * piece_size + (int64_t)threadIdx.x * each;
     T raw[each];
-    gd_pack_load(raw, logits, first, V);
+    gd_load_guarded(raw, logits, first, V);
 #pragma unroll
     for (int i = 0; i < each; i++) value[i] = (double)gd_load(raw[i]);
     return (int)(first + each <= V ? each : first < V ? V - first : 0);
@@ -58,9 +58,9 @@ static __global__ void __launch_bounds__(threads)
         largest = value[i] > largest ? value[i] : largest;
     }
     finite = __syncthreads_and(finite);
-    largest = gd_block_reduce(largest, shared, gd_larger());
+    largest = gd_combine(largest, shared, gd_larger());
     for (int i = 0; i < count; i++) sum += weight_of(value[i], largest, d.temperature);
-    sum = gd_block_reduce(sum, shared, gd_plus());
+    sum = gd_sum(sum, shared);
     if (threadIdx.x == 0) d.piece_of[blockIdx.x] = {finite ? largest : (double)NAN, sum};
 }
 
@@ -127,7 +127,7 @@ static __global__ void __launch_bounds__(threads)
         largest = gd_larger()(d.piece_of[p].largest, largest);
     const gd_random_place place = d.drawn.here();
     const double u = gd_philox_block(place.seed, 0, place.offset / 4).x / 4294967296.0;
-    largest = gd_block_reduce(largest, shared, gd_larger());
+    largest = gd_combine(largest, shared, gd_larger());
     const bool placed = position >= 0 && position < d.capacity;
     if (!placed || isnan(largest)) {
         if (threadIdx.x > 0) return;
@@ -178,8 +178,8 @@ extern "C" gd_status sample_token_forward_cuda(const gd_call *call)
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *logits = gd_ptr<T>(call->input[0]);
-        gd_async::launch<piece_kernel<T>>({d.pieces, threads}, gd_stream(call), d, logits);
-        gd_async::launch<find_kernel<T>>({1, threads}, gd_stream(call), d, logits);
-        return gd_launched(call);
+        const gd_status status =
+            gd_launch_early<piece_kernel<T>>(call, {d.pieces, threads}, d, logits);
+        return status ? status : gd_launch_early<find_kernel<T>>(call, {1, threads}, d, logits);
     });
 }

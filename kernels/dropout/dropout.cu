@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(threads)
     GD_EACH(pack, gd_packs(n, N))
     {
         T x[N], y[N] = {};
-        gd_pack_load(x, in, N * pack, n);
-        if (add) gd_pack_load(y, out, N * pack, n);
+        gd_load_guarded(x, in, N * pack, n);
+        if (add) gd_load_guarded(y, out, N * pack, n);
         uint4 block = {};
         if (threshold) block = gd_philox_block(place.seed, 0, place.offset / 4 + (uint64_t)pack);
         const uint32_t words[N / 2] = {block.x, block.y, block.z, block.w};
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(threads)
                 dropout(gd_compute<T>(gd_load(x[j])), bits >= threshold, scale);
             y[j] = gd_store<T>(add ? gd_load(y[j]) + kept : kept);
         }
-        gd_pack_store(out, y, N * pack, n);
+        gd_store_guarded(out, y, N * pack, n);
     }
 }
 
@@ -43,14 +43,13 @@ static gd_status apply_mask(const gd_call *call, const gd_tensor *out, const gd_
                             bool add)
 {
     const int64_t n = gd_tensor_count(out);
-    if (n == 0) return GD_OK;
     const uint32_t threshold = gd_dropout_threshold(((const gd_dropout_args *)call->args)->p);
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        dropout_kernel<<<gd_blocks(n, elements * threads), threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(out), add, (const T *)gd_ptr<T>(in), n,
-            (gd_compute<T>)gd_dropout_scale(threshold), threshold, gd_random_place_of(call));
-        return gd_launched(call);
+        return gd_launch(call, gd_grid_for(n, elements * threads), dropout_kernel<T>,
+                         gd_ptr<T>(out), add, (const T *)gd_ptr<T>(in), n,
+                         (gd_compute<T>)gd_dropout_scale(threshold), threshold,
+                         gd_random_place_of(call));
     });
 }
 

@@ -45,19 +45,14 @@ static gd_status binary_forward(const gd_call *call)
 template <class Gradient>
 static gd_status input_backward(const gd_call *call, int k)
 {
-    const gd_tensor *dx = call->dinput[k], *dy = call->doutput[0];
-    if (!dx) return GD_OK;
+    const gd_tensor *dy = call->doutput[0];
+    if (!call->dinput[k]) return GD_OK;
     const bool reads = call->op->backward_reads_inputs != 0;
     const gd_tensor *a = reads ? call->input[0] : dy; // unread inputs may have been freed
     const gd_tensor *b = reads ? call->input[1] : dy;
     const gd_layout in[] = {gd_cuda_layout(dy), gd_cuda_layout(a), gd_cuda_layout(b)};
     return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        T *out = gd_ptr<T>(dx);
-        if (gd_tensor_count(dx) == gd_tensor_count(dy))
-            return gd_map(call, out, call->accumulate[k], dy, in, Gradient());
-        const gd_sum_of<gd_compute<T>, Gradient> sum = {};
-        return gd_cuda_reduce<T>(call, out, call->accumulate[k], gd_cuda_layout(dx), dy, in, sum);
+        return gd_cuda_broadcast_gradient<decltype(zero)>(call, k, in, Gradient());
     });
 }
 

@@ -19,16 +19,14 @@ __global__ void compare_kernel(int32_t *y, const T *a, const T *b, gd_cuda_walk<
 template <class Condition>
 static gd_status compare(const gd_call *call)
 {
-    enum { THREADS = 256 };
     const gd_tensor *y = call->output[0];
     const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->input[1])};
     const auto walk = gd_cuda_walk_over(gd_tensor_ndim(y), gd_tensor_shape(y), in);
-    if (walk.count == 0) return GD_OK;
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        compare_kernel<<<gd_blocks(walk.count, THREADS), THREADS, 0, gd_stream(call)>>>(
-            gd_ptr<int32_t>(y), (const T *)in[0].data, (const T *)in[1].data, walk, Condition());
-        return gd_launched(call);
+        return gd_launch(call, gd_grid_for(walk.count), compare_kernel<T, Condition>,
+                         gd_ptr<int32_t>(y), (const T *)in[0].data, (const T *)in[1].data, walk,
+                         Condition());
     });
 }
 

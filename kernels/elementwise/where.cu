@@ -26,18 +26,11 @@ struct part {
 // The gradient of a (input 1) or b (input 2); summed over the axes along which it was broadcast.
 static gd_status operand_backward(const gd_call *call, int k)
 {
-    const gd_tensor *dx = call->dinput[k], *dy = call->doutput[0];
-    if (!dx) return GD_OK;
+    if (!call->dinput[k]) return GD_OK;
     const part chosen = {k == 1};
-    const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(dy)};
+    const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->doutput[0])};
     return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        T *out = gd_ptr<T>(dx);
-        if (gd_tensor_count(dx) == gd_tensor_count(dy))
-            return gd_map<T, int32_t>(call, out, call->accumulate[k], dy, in, chosen);
-        const gd_sum_of<gd_compute<T>, part> sum = {chosen};
-        return gd_cuda_reduce<T, int32_t>(call, out, call->accumulate[k], gd_cuda_layout(dx), dy,
-                                          in, sum);
+        return gd_cuda_broadcast_gradient<decltype(zero), int32_t>(call, k, in, chosen);
     });
 }
 

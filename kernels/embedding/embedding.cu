@@ -35,13 +35,12 @@ extern "C" gd_status embedding_forward_cuda(const gd_call *call)
     int64_t unit = 16;
     while (all % (uintptr_t)unit) unit /= 2;
     int64_t *fault = gd_cuda_fault_word(call, vocab);
-    gd_by_unit(unit, [&](auto zero) {
+    return gd_by_unit(unit, [&](auto zero) {
         using Unit = decltype(zero);
-        gather_kernel<<<gd_blocks(rows, gather_rows), gather_threads, 0, gd_stream(call)>>>(
-            gd_ptr<Unit>(y), gd_ptr<const Unit>(table), gd_ptr<const int32_t>(ids), rows,
-            row_bytes / unit, vocab, fault);
+        return gd_launch(call, gd_grid_for(rows, gather_rows, gather_threads), gather_kernel<Unit>,
+                         gd_ptr<Unit>(y), gd_ptr<const Unit>(table), gd_ptr<const int32_t>(ids),
+                         rows, row_bytes / unit, vocab, fault);
     });
-    return gd_launched(call);
 }
 
 // ---- Backward, few rows in the table -----------------------------------------------------------
@@ -118,7 +117,7 @@ static __global__ void __launch_bounds__(few_threads)
 #pragma unroll 4
         for (int m = group; m < count && group < groups; m += groups) {
             T value[V];
-            gd_pack_load(value, dy + (begin + shared.list[m]) * columns, first, columns);
+            gd_load_guarded(value, dy + (begin + shared.list[m]) * columns, first, columns);
 #pragma unroll
             for (int v = 0; v < V; v++) sum[v] += gd_load(value[v]);
         }
@@ -166,18 +165,18 @@ struct table_rows {
 
     __device__ void load(T (&value)[V], int64_t position, int64_t first) const
     {
-        gd_pack_load(value, dy + (begin + position) * columns, first, columns);
+        gd_load_guarded(value, dy + (begin + position) * columns, first, columns);
     }
 
     // dtable[id, first ...] (+)= sum
     __device__ void finish(uint32_t id, const C (&sum)[V], int64_t first) const
     {
         G *row = dtable + id * columns, value[V];
-        if (add) gd_pack_load(value, row, first, columns);
+        if (add) gd_load_guarded(value, row, first, columns);
 #pragma unroll
         for (int v = 0; v < V; v++)
             value[v] = gd_store<G>(add ? gd_load(value[v]) + sum[v] : sum[v]);
-        gd_pack_store(row, value, first, columns);
+        gd_store_guarded(row, value, first, columns);
     }
 };
 
@@ -189,14 +188,13 @@ static gd_status sum_few(const gd_call *call)
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const int64_t pieces = gd_ceil_div(gd_packs(columns, gd_pack_size<T>), few_threads);
-        const dim3 blocks((unsigned)vocab, (unsigned)pieces);
+        const gd_grid grid = {{(unsigned)vocab, (unsigned)pieces}, few_threads};
         return gd_by_gradient<T>(dtable, [&](auto gradient) {
             using G = decltype(gradient);
-            few_kernel<<<blocks, few_threads, 0, gd_stream(call)>>>(
-                gd_ptr<G>(dtable), gd_ptr<const T>(call->doutput[0]), gd_ptr<const int32_t>(ids),
-                gd_tensor_count(ids), columns, call->accumulate[0],
-                gd_cuda_fault_word(call, vocab));
-            return gd_launched(call);
+            return gd_launch(call, grid, few_kernel<G, T>, gd_ptr<G>(dtable),
+                             gd_ptr<const T>(call->doutput[0]), gd_ptr<const int32_t>(ids),
+                             gd_tensor_count(ids), columns, call->accumulate[0],
+                             gd_cuda_fault_word(call, vocab));
         });
     });
 }

@@ -74,8 +74,8 @@ static __global__ void sum_kernel(Rows rows, typename Rows::C *parts, sequence s
                 if (goes_on && next < end) continue;
                 const bool came = run == begin && begin > 0 && s.id(begin - 1) == id;
                 if (goes_on || came)
-                    gd_pack_store(part_of(parts, chunk, run == begin, columns), sum, first,
-                                  columns);
+                    gd_store_guarded(part_of(parts, chunk, run == begin, columns), sum, first,
+                                     columns);
                 else if (id != rows.bad)
                     rows.finish(id, sum, first);
                 run = next;
@@ -115,12 +115,12 @@ static __global__ void join_kernel(Rows rows, const typename Rows::C *parts, seq
          first += (int64_t)gridDim.y * blockDim.x * V) {
         C part[V];
         gd_long_sum<C> sum[V]; // there may be many parts
-        gd_pack_load(part, part_of(parts, chunk, from_begin, columns), first, columns);
+        gd_load_guarded(part, part_of(parts, chunk, from_begin, columns), first, columns);
 #pragma unroll
         for (int v = 0; v < V; v++) sum[v].add(part[v]);
 #pragma unroll 4
         for (int64_t next = chunk + 1; next <= last; next++) {
-            gd_pack_load(part, part_of(parts, next, true, columns), first, columns);
+            gd_load_guarded(part, part_of(parts, next, true, columns), first, columns);
 #pragma unroll
             for (int v = 0; v < V; v++) sum[v].add(part[v]);
         }
@@ -141,18 +141,18 @@ static gd_status sum_sorted(const gd_call *call, const Rows &rows, sorter &s, in
                             int64_t columns)
 {
     using C = typename Rows::C;
-    const cudaStream_t stream = gd_stream(call);
     const int64_t chunks = gd_ceil_div(count, chunk_rows), packs = gd_packs(columns, Rows::V);
     const unsigned x = (unsigned)gd_min64(packs, sum_threads), y = sum_threads / x;
-    const dim3 threads(x, y),
-        blocks((unsigned)gd_ceil_div(chunks, y), (unsigned)gd_min64(gd_ceil_div(packs, x), 65535));
+    const gd_grid grid = {
+        {(unsigned)gd_ceil_div(chunks, y), (unsigned)gd_min64(gd_ceil_div(packs, x), 65535)},
+        {x, y}};
     C *parts = (C *)gd_call_scratch(call, (size_t)(2 * chunks * columns) * sizeof(C));
     if (!s.workspace || !parts) return gd_error_status(call->context);
-    id_kernel<<<gd_blocks(count, sum_threads), sum_threads, 0, stream>>>(s.ids, rows, count);
+    gd_launch(call, gd_grid_for(count, sum_threads, sum_threads), id_kernel<Rows>, s.ids, rows,
+              count);
     sort(call, s, count, 0, bits_of(rows.bad));
-    sum_kernel<<<blocks, threads, 0, stream>>>(rows, parts, s.ids, count, columns);
-    join_kernel<<<blocks, threads, 0, stream>>>(rows, (const C *)parts, s.ids, count, columns);
-    return gd_launched(call);
+    gd_launch(call, grid, sum_kernel<Rows>, rows, parts, s.ids, count, columns);
+    return gd_launch(call, grid, join_kernel<Rows>, rows, (const C *)parts, s.ids, count, columns);
 }
 
 // Adds up `count` rows by their ids. s has memory for as many.

@@ -3,7 +3,7 @@
 #include "layer_norm/formula.h"
 #include "layer_norm/layer_norm.h"
 #include "mean_parts.cuh"
-#include "row_team.cuh"
+#include "team.cuh"
 
 // ---- Forward ----------------------------------------------------------------------------------
 
@@ -22,32 +22,32 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
         const T *from = x + r * n;
         C sum = 0, squares = 0;
         for (int64_t p = team.rank; p < n / V; p += team.size) {
-            const gd_pack<T, V> px = gd_load_pack<T, V>(from, p);
-            for (int v = 0; v < V; v++) sum += gd_load(px.element[v]);
+            const gd_pack<T, V> px = gd_pack<T, V>::load(from, p);
+            for (int v = 0; v < V; v++) sum += gd_load(px[v]);
         }
-        mean_parts<C> mean = {team.reduce(sum, shared, gd_plus()) / (C)n, 0};
+        mean_parts<C> mean = {team.sum(sum, shared) / (C)n, 0};
         sum = 0;
         for (int64_t p = team.rank; p < n / V; p += team.size) {
-            const gd_pack<T, V> px = gd_load_pack<T, V>(from, p);
+            const gd_pack<T, V> px = gd_pack<T, V>::load(from, p);
             for (int v = 0; v < V; v++) {
-                const C d = gd_load(px.element[v]) - mean.high;
+                const C d = gd_load(px[v]) - mean.high;
                 sum += d;
                 squares += d * d;
             }
         }
-        mean.low = team.reduce(sum, shared, gd_plus()) / (C)n;
-        const C var = team.reduce(squares, shared, gd_plus()) / (C)n - mean.low * mean.low;
+        mean.low = team.sum(sum, shared) / (C)n;
+        const C var = team.sum(squares, shared) / (C)n - mean.low * mean.low;
         const C rstd = 1 / sqrt((var < 0 ? 0 : var) + eps);
         for (int64_t p = team.rank; p < n / V; p += team.size) {
-            gd_pack<T, V> px = gd_load_pack<T, V>(from, p), pw = {}, pb = {};
-            if (w) pw = gd_load_pack<T, V>(w, p);
-            if (b) pb = gd_load_pack<T, V>(b, p);
+            gd_pack<T, V> px = gd_pack<T, V>::load(from, p), pw = {}, pb = {};
+            if (w) pw = gd_pack<T, V>::load(w, p);
+            if (b) pb = gd_pack<T, V>::load(b, p);
             for (int v = 0; v < V; v++) {
-                const C xhat = layer_norm_xhat(mean.from(gd_load(px.element[v])), rstd);
-                const C scaled = w ? xhat * gd_load(pw.element[v]) : xhat;
-                px.element[v] = gd_store<T>(b ? scaled + gd_load(pb.element[v]) : scaled);
+                const C xhat = layer_norm_xhat(mean.from(gd_load(px[v])), rstd);
+                const C scaled = w ? xhat * gd_load(pw[v]) : xhat;
+                px[v] = gd_store<T>(b ? scaled + gd_load(pb[v]) : scaled);
             }
-            gd_store_pack(y + r * n, p, px);
+            px.store(y + r * n, p);
         }
         if (team.rank > 0) continue;
         if (mean_out) save_mean(mean_out + r, mean);
@@ -66,14 +66,12 @@ extern "C" gd_status layer_norm_forward_cuda(const gd_call *call)
         const T *x = gd_ptr<T>(call->input[0]), *w = gd_ptr<T>(call->input[1]),
                 *b = gd_ptr<T>(call->input[2]);
         T *y = gd_ptr<T>(call->output[0]);
-        const gd_team_launch launch = gd_team_for(rows, n);
-        gd_by_team<T>(gd_rows_pack<T>(n, x, y, w, b), launch.block, [&](auto pack, auto block) {
-            row_forward<T, decltype(pack)::value, decltype(block)::value>
-                <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(
-                    y, x, w, b, gd_ptr<mean_kept<C>>(call->save[0]), gd_ptr<C>(call->save[1]), rows,
-                    n, (C)gd_option_of_dtype(call->dtype, args->eps));
+        const bool packed = gd_rows_pack<T>(n, x, y, w, b);
+        return gd_by_team<T>(rows, n, packed, [&](auto grid, auto pack, auto block) {
+            return gd_launch(call, grid, row_forward<T, pack, block>, y, x, w, b,
+                             gd_ptr<mean_kept<C>>(call->save[0]), gd_ptr<C>(call->save[1]), rows, n,
+                             (C)gd_option_of_dtype(call->dtype, args->eps));
         });
-        return gd_launched(call);
     });
 }
 
@@ -94,33 +92,33 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
         const C rstd = rstd_in[r];
         C sum_h = 0, sum_hx = 0;
         for (int64_t p = team.rank; p < n / V; p += team.size) {
-            const gd_pack<T, V> px = gd_load_pack<T, V>(x + r * n, p),
-                                pd = gd_load_pack<T, V>(dy + r * n, p);
+            const gd_pack<T, V> px = gd_pack<T, V>::load(x + r * n, p),
+                                pd = gd_pack<T, V>::load(dy + r * n, p);
             gd_pack<T, V> pw = {};
-            if (w) pw = gd_load_pack<T, V>(w, p);
+            if (w) pw = gd_pack<T, V>::load(w, p);
             for (int v = 0; v < V; v++) {
-                const C d = gd_load(pd.element[v]);
-                const C h = w ? layer_norm_h(d, C(gd_load(pw.element[v]))) : d;
+                const C d = gd_load(pd[v]);
+                const C h = w ? layer_norm_h(d, C(gd_load(pw[v]))) : d;
                 sum_h += h;
-                sum_hx += h * mean.from(gd_load(px.element[v]));
+                sum_hx += h * mean.from(gd_load(px[v]));
             }
         }
-        const C mean_h = layer_norm_mean(team.reduce(sum_h, shared, gd_plus()), (C)n);
-        const C mean_hx = layer_norm_mean(team.reduce(sum_hx, shared, gd_plus()), (C)n) * rstd;
+        const C mean_h = layer_norm_mean(team.sum(sum_h, shared), (C)n);
+        const C mean_hx = layer_norm_mean(team.sum(sum_hx, shared), (C)n) * rstd;
         for (int64_t p = team.rank; p < n / V; p += team.size) {
-            const gd_pack<T, V> px = gd_load_pack<T, V>(x + r * n, p),
-                                pd = gd_load_pack<T, V>(dy + r * n, p);
+            const gd_pack<T, V> px = gd_pack<T, V>::load(x + r * n, p),
+                                pd = gd_pack<T, V>::load(dy + r * n, p);
             gd_pack<T, V> pw = {}, out = {};
-            if (w) pw = gd_load_pack<T, V>(w, p);
-            if (add) out = gd_load_pack<T, V>(dx + r * n, p);
+            if (w) pw = gd_pack<T, V>::load(w, p);
+            if (add) out = gd_pack<T, V>::load(dx + r * n, p);
             for (int v = 0; v < V; v++) {
-                const C d = gd_load(pd.element[v]);
-                const C h = w ? layer_norm_h(d, C(gd_load(pw.element[v]))) : d;
-                const C xhat = layer_norm_xhat(mean.from(gd_load(px.element[v])), rstd);
+                const C d = gd_load(pd[v]);
+                const C h = w ? layer_norm_h(d, C(gd_load(pw[v]))) : d;
+                const C xhat = layer_norm_xhat(mean.from(gd_load(px[v])), rstd);
                 const C value = layer_norm_dx(h, mean_h, xhat, mean_hx, rstd);
-                out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + value : value);
+                out[v] = gd_store<T>(add ? gd_load(out[v]) + value : value);
             }
-            gd_store_pack(dx + r * n, p, out);
+            out.store(dx + r * n, p);
         }
     }
 }
@@ -162,12 +160,10 @@ extern "C" gd_status layer_norm_backward_cuda(const gd_call *call)
             gd_column_sums<2, C>(call, call->dinput + 1, call->accumulate + 1, rows, n, terms);
         if (status) return status;
         if (!dx || rows * n == 0) return GD_OK;
-        const gd_team_launch launch = gd_team_for(rows, n);
-        gd_by_team<T>(gd_rows_pack<T>(n, x, dy, dx, w), launch.block, [&](auto pack, auto block) {
-            row_backward<T, decltype(pack)::value, decltype(block)::value>
-                <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(
-                    dx, x, w, dy, mean, rstd, rows, n, call->accumulate[0]);
+        const bool packed = gd_rows_pack<T>(n, x, dy, dx, w);
+        return gd_by_team<T>(rows, n, packed, [&](auto grid, auto pack, auto block) {
+            return gd_launch(call, grid, row_backward<T, pack, block>, dx, x, w, dy, mean, rstd,
+                             rows, n, call->accumulate[0]);
         });
-        return gd_launched(call);
     });
 }

@@ -5,7 +5,7 @@
 #include "kernel.h"
 #include "launch.cuh"
 #include "matmul/gemm.cuh"
-#include "pack.cuh"
+#include "team.cuh"
 
 // ---- One row ------------------------------------------------------------------------------------
 //
@@ -35,19 +35,18 @@ static __global__ void __launch_bounds__(row_threads)
     if (n >= N) return;
     float sums[V] = {};
     for (int64_t begin = lane; begin - lane < packs; begin += 32 * PACKS) {
-        uint4 w[PACKS], at_x[PACKS];
+        gd_raw<T, V> w[PACKS], at_x[PACKS];
 #pragma unroll
         for (int k = 0; k < PACKS; k++)
-            w[k] = gd_load_now((const uint4 *)(weight + n * K) + min(begin + 32 * k, packs - 1));
+            w[k] = gd_raw<T, V>::load_now(weight + n * K, min(begin + 32 * k, packs - 1));
 #pragma unroll
         for (int k = 0; k < PACKS; k++)
-            at_x[k] = gd_load_now((const uint4 *)x + min(begin + 32 * k, packs - 1));
+            at_x[k] = gd_raw<T, V>::load_now(x, min(begin + 32 * k, packs - 1));
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
             float a[V], b[V];
             if (begin + 32 * k >= packs) continue;
-            gd_widen<T, V>(a, {w[k]});
-            gd_widen<T, V>(b, {at_x[k]});
+            w[k].widen(a), at_x[k].widen(b);
 #pragma unroll
             for (int v = 0; v < V; v++) sums[v] += a[v] * b[v];
         }
@@ -55,7 +54,7 @@ static __global__ void __launch_bounds__(row_threads)
     float sum = 0;
 #pragma unroll
     for (int v = 0; v < V; v++) sum += sums[v];
-    sum = gd_lane_sum(sum, 32);
+    sum = gd_sum(sum, 32);
     if (lane == 0) y[n] = gd_store<T>(bias ? sum + gd_load(bias[n]) : sum);
 }
 
@@ -74,15 +73,12 @@ static gd_status multiply_row(const gd_call *call, int64_t N, int64_t K)
 {
     const int64_t few = 32 * 4 * gd_pack_size<T>; // columns in four packs of each lane
     const auto launch = [&](auto packs) {
-        gd_async::launch<row_kernel<T, decltype(packs)::value>>(
-            {gd_ceil_div(N, row_warps), row_threads}, gd_stream(call), gd_ptr<T>(call->output[0]),
+        return gd_launch_early<row_kernel<T, packs>>(
+            call, {gd_ceil_div(N, row_warps), row_threads}, gd_ptr<T>(call->output[0]),
             gd_ptr<T>(call->input[1]), gd_ptr<T>(call->input[0]), gd_ptr<T>(call->input[2]), N, K);
     };
-    if (K <= few)
-        launch(std::integral_constant<int, 4>());
-    else
-        launch(std::integral_constant<int, 8>());
-    return gd_launched(call);
+    return K <= few ? launch(std::integral_constant<int, 4>())
+                    : launch(std::integral_constant<int, 8>());
 }
 
 // ---- The op -------------------------------------------------------------------------------------
@@ -107,18 +103,6 @@ extern "C" gd_status linear_forward_cuda(const gd_call *call)
     gd_gemm_workspace workspace = {};
     return gd_gemm_cuda(call, product, &workspace);
 }
-
-// dy [M, N], for its column sums.
-template <class T>
-struct dy_terms {
-    const T *dy;
-    int64_t N;
-
-    __device__ void add(int64_t row, int64_t column, gd_compute<T> *sum) const
-    {
-        sum[0] += gd_load(dy[row * N + column]);
-    }
-};
 
 // dx = dy weight,  dweight = dy^T x,  dbias = sum of dy's rows
 extern "C" gd_status linear_backward_cuda(const gd_call *call)
@@ -147,7 +131,7 @@ extern "C" gd_status linear_backward_cuda(const gd_call *call)
     if (!dbias || status) return status;
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        const dy_terms<T> terms = {(const T *)dy.data, N};
+        const gd_row_terms<T> terms = {(const T *)dy.data, N};
         return gd_column_sums<1, gd_compute<T>>(call, call->dinput + 2, call->accumulate + 2, M, N,
                                                 terms);
     });

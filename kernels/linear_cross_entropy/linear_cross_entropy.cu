@@ -74,12 +74,9 @@ static gd_status run_rows(const gd_call *call, T *logits, void *weight, double *
     const gd_gemm product =
         gd_gemm_of(dtype, rows, columns, K, {logits, columns, 1}, {x, K, 1}, {weight, 1, K}, false);
     if (gd_gemm_cuda(call, product, workspace)) return gd_error_status(call->context);
-    if (columns > targets.vocab) {
-        const int64_t count = rows * (columns - targets.vocab);
-        pad_kernel<<<gd_blocks(count, 256), 256, 0, gd_stream(call)>>>(logits, targets.vocab,
-                                                                       columns, rows);
-        if (gd_launched(call)) return gd_error_status(call->context);
-    }
+    if (gd_launch(call, gd_grid_for(rows * (columns - targets.vocab)), pad_kernel<T>, logits,
+                  targets.vocab, columns, rows))
+        return gd_error_status(call->context);
     targets.target += first;
     targets.first = first;
     const row_results<T> out = {losses + first, nullptr, nullptr,
@@ -178,10 +175,9 @@ extern "C" gd_status linear_cross_entropy_backward_cuda(const gd_call *call)
         using C = gd_compute<decltype(zero)>;
         C *scalars = (C *)gd_call_scratch(call, 4 * sizeof(C));
         if (!scalars) return gd_error_status(call->context);
-        scalar_kernel<<<1, 1, 0, gd_stream(call)>>>(scalars, gd_ptr<C>(call->doutput[0]),
-                                                    gd_ptr<C>(call->save[SAVE_FACTOR]),
-                                                    call->accumulate[0], call->accumulate[1]);
-        if (gd_launched(call)) return gd_error_status(call->context);
+        if (gd_launch(call, {1, 1}, scalar_kernel<C>, scalars, gd_ptr<C>(call->doutput[0]),
+                      gd_ptr<C>(call->save[SAVE_FACTOR]), call->accumulate[0], call->accumulate[1]))
+            return gd_error_status(call->context);
         gd_gemm_workspace workspace = {};
         for (int i = 0; i < 2; i++) {
             if (!call->dinput[i]) continue;

@@ -337,9 +337,8 @@ static gd_status fill(const gd_call *call, const gd_gemm &g)
 {
     return gd_by_dtype(g.c_dtype, [&](auto zero) {
         using T = decltype(zero);
-        fill_rows<<<gd_blocks(g.batch * g.M * g.N, 256), 256, 0, gd_stream(call)>>>(
-            (T *)g.c.data, g.c.row, g.c_step, (const T *)g.bias, g.M, g.N, g.batch);
-        return gd_launched(call);
+        return gd_launch(call, gd_grid_for(g.batch * g.M * g.N), fill_rows<T>, (T *)g.c.data,
+                         g.c.row, g.c_step, (const T *)g.bias, g.M, g.N, g.batch);
     });
 }
 

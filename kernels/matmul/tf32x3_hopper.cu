@@ -457,11 +457,11 @@ gd_status tf32x3_product(const gd_call *call, problem p, gd_gemm_workspace *work
     const auto kernel = multiply_tiles<A_DEEP, B_DEEP>;
     const int64_t tasks = tiles * p.pieces;
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
-    kernel<<<(unsigned)gd_min64(tasks, MULTIPROCESSORS), THREADS, SHARED_BYTES, gd_stream(call)>>>(
-        p, tasks);
-    if (p.pieces > 1)
-        add_pieces<A_DEEP, B_DEEP><<<gd_blocks(g.M * g.N, 256), 256, 0, gd_stream(call)>>>(p);
-    return gd_launched(call);
+    const gd_status status =
+        gd_launch(call, {(unsigned)gd_min64(tasks, MULTIPROCESSORS), THREADS, SHARED_BYTES}, kernel,
+                  p, tasks);
+    if (status || p.pieces == 1) return status;
+    return gd_launch(call, gd_grid_for(g.M * g.N), add_pieces<A_DEEP, B_DEEP>, p);
 }
 
 // Whether TMA can load tiles of x, whose rows have `across` adjacent numbers.

@@ -18,7 +18,7 @@ template <class T, class P, int V>
 __device__ inline void muon_load(T (&value)[V], const P *x, int64_t first, int64_t n)
 {
     P element[V];
-    gd_pack_load(element, x, first, n);
+    gd_load_guarded(element, x, first, n);
 #pragma unroll
     for (int k = 0; k < V; k++) value[k] = (T)gd_load(element[k]);
 }
@@ -29,7 +29,7 @@ __device__ inline void muon_store(P *x, const T (&value)[V], int64_t first, int6
     P element[V];
 #pragma unroll
     for (int k = 0; k < V; k++) element[k] = gd_store<P>(value[k]);
-    gd_pack_store(x, element, first, n);
+    gd_store_guarded(x, element, first, n);
 }
 
 // m = momentum m + (1 - momentum) g;  x = m, or momentum m + (1 - momentum) g for Nesterov's.
@@ -46,15 +46,15 @@ static __global__ void muon_momentum_kernel(P *x, T *m, const T *g, int64_t n, T
     {
         T grad[V] = {}, mean[V] = {};
         if (apply) {
-            gd_pack_load(grad, g, pack * V, n);
-            gd_pack_load(mean, m, pack * V, n);
+            gd_load_guarded(grad, g, pack * V, n);
+            gd_load_guarded(mean, m, pack * V, n);
             scale_by(grad, factor);
 #pragma unroll
             for (int k = 0; k < V; k++) {
                 mean[k] = momentum * mean[k] + fresh * grad[k];
                 grad[k] = nesterov ? momentum * mean[k] + fresh * grad[k] : mean[k];
             }
-            gd_pack_store(m, mean, pack * V, n);
+            gd_store_guarded(m, mean, pack * V, n);
         }
         muon_store(x, grad, pack * V, n);
     }
@@ -108,12 +108,12 @@ static __global__ void muon_step_kernel(T *w, const P *x, R *rounded, int64_t n,
     GD_EACH(pack, gd_packs(n, V))
     {
         T weight[V], value[V];
-        gd_pack_load(weight, w, pack * V, n);
+        gd_load_guarded(weight, w, pack * V, n);
         muon_load(value, x, pack * V, n);
         if constexpr (has_rounded<T, R>) follow(weight, rounded, pack * V, n);
 #pragma unroll
         for (int k = 0; k < V; k++) weight[k] = keep * weight[k] - step * value[k];
-        gd_pack_store(w, weight, pack * V, n);
+        gd_store_guarded(w, weight, pack * V, n);
         if constexpr (has_rounded<T, R>) round_to(rounded, weight, pack * V, n);
     }
 }
@@ -138,19 +138,17 @@ static gd_status newton_schulz_step(const gd_call *call, P *next, P *x, P *gram,
     const bool tall = rows > columns;
     const int64_t small = tall ? columns : rows, large = tall ? rows : columns;
     const int per_block = threads * gd_pack_size<T>;
-    const cudaStream_t stream = gd_stream(call);
     const gd_cuda_matrix X = {x, columns, 1}, A = {gram, small, 1}, B = {square, small, 1};
     if (add_product<P>(call, small, small, large, gram, tall ? gd_transposed(X) : X,
                        tall ? X : gd_transposed(X), 1, false, workspace))
         return gd_error_status(call->context);
-    muon_scale_kernel<T><<<gd_blocks(small * small, per_block), threads, 0, stream>>>(
-        square, gram, small * small, (T)MUON_B);
-    if (gd_launched(call) ||
+    if (gd_launch(call, gd_grid_for(small * small, per_block), muon_scale_kernel<T, P>, square,
+                  gram, small * small, (T)MUON_B) ||
         add_product<P>(call, small, small, small, square, A, A, MUON_C, true, workspace))
         return gd_error_status(call->context);
-    muon_scale_kernel<T><<<gd_blocks(rows * columns, per_block), threads, 0, stream>>>(
-        next, x, rows * columns, (T)MUON_A);
-    if (gd_launched(call)) return gd_error_status(call->context);
+    if (gd_launch(call, gd_grid_for(rows * columns, per_block), muon_scale_kernel<T, P>, next, x,
+                  rows * columns, (T)MUON_A))
+        return gd_error_status(call->context);
     return add_product<P>(call, rows, columns, small, next, tall ? X : B, tall ? B : X, 1, true,
                           workspace);
 }
@@ -160,8 +158,7 @@ static gd_status muon(const gd_call *call, const gd_update_arrays *arrays, int64
                       int64_t columns, const gd_muon_rule *rule, const gd_update_state *state)
 {
     const int64_t n = rows * columns, small = rows < columns ? rows : columns;
-    const unsigned blocks = gd_blocks(n, threads * gd_pack_size<T>);
-    const cudaStream_t stream = gd_stream(call);
+    const gd_grid grid = gd_grid_for(n, threads * gd_pack_size<T>);
     P *x = (P *)gd_call_scratch(call, (size_t)n * sizeof(P));
     P *next = (P *)gd_call_scratch(call, (size_t)n * sizeof(P));
     P *const gram = (P *)gd_call_scratch(call, (size_t)(small * small) * sizeof(P));
@@ -169,13 +166,13 @@ static gd_status muon(const gd_call *call, const gd_update_arrays *arrays, int64
     double *const squares = (double *)gd_call_scratch(call, sizeof(double));
     if (gd_error_status(call->context)) return gd_error_status(call->context);
 
-    muon_momentum_kernel<<<blocks, threads, 0, stream>>>(
-        x, (T *)arrays->state[0], (const T *)arrays->g, n, (T)rule->momentum,
-        (T)(1 - rule->momentum), rule->nesterov, state);
-    if (gd_launched(call)) return gd_error_status(call->context);
+    if (gd_launch(call, grid, muon_momentum_kernel<T, P>, x, (T *)arrays->state[0],
+                  (const T *)arrays->g, n, (T)rule->momentum, (T)(1 - rule->momentum),
+                  rule->nesterov, state))
+        return gd_error_status(call->context);
     gd_sum_squares_cuda(squares, x, call->kernel_dtype, n, NULL, call->context);
-    muon_normalize_kernel<T><<<blocks, threads, 0, stream>>>(x, n, squares);
-    if (gd_launched(call)) return gd_error_status(call->context);
+    if (gd_launch(call, grid, muon_normalize_kernel<T, P>, x, n, squares))
+        return gd_error_status(call->context);
     gd_gemm_workspace workspace = {};
     for (int step = 0; step < MUON_STEPS; step++) {
         if (newton_schulz_step<T>(call, next, x, gram, square, rows, columns, &workspace))
@@ -186,10 +183,9 @@ static gd_status muon(const gd_call *call, const gd_update_arrays *arrays, int64
     }
     gd_status status = GD_OK;
     by_rounded<T>(arrays->rounded, [&](auto *data) {
-        muon_step_kernel<<<blocks, threads, 0, stream>>>((T *)arrays->w, x, data, n, rule->rate,
-                                                         rule->weight_decay,
-                                                         muon_size(rule, rows, columns), state);
-        status = gd_launched(call);
+        using R = std::remove_pointer_t<decltype(data)>;
+        status = gd_launch(call, grid, muon_step_kernel<T, P, R>, (T *)arrays->w, x, data, n,
+                           rule->rate, rule->weight_decay, muon_size(rule, rows, columns), state);
     });
     return status;
 }

@@ -13,11 +13,6 @@
 
 constexpr int threads = 256;
 
-static cudaStream_t stream_of(const gd_context *ctx)
-{
-    return (cudaStream_t)gd_context_stream(ctx);
-}
-
 // ---- Deciding ---------------------------------------------------------------------------------
 
 template <class T>
@@ -33,8 +28,8 @@ extern "C" void gd_add_loss_cuda(gd_update_state *state, void *dloss, const void
 {
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        add_loss_kernel<<<1, 1, 0, stream_of(ctx)>>>(state, (T *)dloss, (const T *)loss, fraction);
-        return gd_service_launched(ctx, "add_loss");
+        return gd_launch(ctx, "add_loss", {1, 1}, add_loss_kernel<T>, state, (T *)dloss,
+                         (const T *)loss, fraction);
     });
 }
 
@@ -59,9 +54,8 @@ extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,
                                const gd_update_rule *rule, gd_context *ctx)
 {
     const gd_cuda *cuda = gd_cuda_of(ctx);
-    decide_kernel<<<1, GD_CUDA_FAULTS, 0, cuda->stream>>>(state, slots, *rule, cuda->fault_words,
-                                                          cuda->faults);
-    gd_service_launched(ctx, "decide");
+    gd_launch(ctx, "decide", {1, GD_CUDA_FAULTS}, decide_kernel, state, slots, *rule,
+              cuda->fault_words, cuda->faults);
 }
 
 // ---- Buffers ----------------------------------------------------------------------------------
@@ -78,10 +72,8 @@ extern "C" void gd_settle_cuda(void *current, void *committed, int64_t bytes,
                                const gd_update_state *state, gd_context *ctx)
 {
     const int64_t n = bytes / (int64_t)sizeof(int4);
-    if (n == 0) return;
-    settle_kernel<<<gd_blocks(n, threads), threads, 0, stream_of(ctx)>>>(
-        (int4 *)current, (int4 *)committed, n, state);
-    gd_service_launched(ctx, "settle");
+    gd_launch(ctx, "settle", gd_grid_for(n), settle_kernel, (int4 *)current, (int4 *)committed, n,
+              state);
 }
 
 // ---- Rules ------------------------------------------------------------------------------------
@@ -296,11 +288,12 @@ static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, RULE
     GD_EACH(pack, gd_packs(n, V))
     {
         T weight[V], value[S + 1][V] = {}, grad[V];
-        gd_pack_load(weight, a.w, pack * V, n);
+        gd_load_guarded(weight, a.w, pack * V, n);
 #pragma unroll
         for (int i = 0; i < S; i++)
-            if (i < RULE::required || a.state[i]) gd_pack_load(value[i], a.state[i], pack * V, n);
-        gd_pack_load(grad, a.g, pack * V, n);
+            if (i < RULE::required || a.state[i])
+                gd_load_guarded(value[i], a.state[i], pack * V, n);
+        gd_load_guarded(grad, a.g, pack * V, n);
         if constexpr (RULE::clips) scale_by(grad, factor);
         if constexpr (has_rounded<T, R>) follow(weight, rounded, pack * V, n);
 #pragma unroll
@@ -314,64 +307,64 @@ static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, RULE
         }
 #pragma unroll
         for (int i = 0; i < S; i++)
-            if (i < RULE::required || a.state[i]) gd_pack_store(a.state[i], value[i], pack * V, n);
-        gd_pack_store(a.w, weight, pack * V, n);
+            if (i < RULE::required || a.state[i])
+                gd_store_guarded(a.state[i], value[i], pack * V, n);
+        gd_store_guarded(a.w, weight, pack * V, n);
         if constexpr (has_rounded<T, R>) round_to(rounded, weight, pack * V, n);
     }
 }
 
 template <template <class> class RULE, class T>
 static void update(const gd_update_arrays *arrays, bool optional, const gd_rule *rule,
-                   const gd_update_state *state, cudaStream_t stream)
+                   const gd_update_state *state, gd_context *ctx)
 {
     arrays_of<T> a = {(T *)arrays->w, {}, (const T *)arrays->g};
     for (int i = 0; i < GD_RULE_STATES; i++) a.state[i] = (T *)arrays->state[i];
     by_rounded<T>(arrays->rounded, [&](auto *data) {
-        update_kernel<<<gd_blocks(arrays->n, threads * gd_pack_size<T>), threads, 0, stream>>>(
-            a, data, arrays->n, RULE<T>(*rule, optional), state, arrays->count);
+        using R = std::remove_pointer_t<decltype(data)>;
+        gd_launch(ctx, "optimize", gd_grid_for(arrays->n, threads * gd_pack_size<T>),
+                  update_kernel<RULE<T>, T, R>, a, data, arrays->n, RULE<T>(*rule, optional), state,
+                  arrays->count);
     });
 }
 
 // `optional`: there is the state that the rule may have or not.
 template <template <class> class RULE>
 static void update_by(const gd_update_arrays *arrays, bool optional, const gd_rule *rule,
-                      const gd_update_state *state, cudaStream_t stream)
+                      const gd_update_state *state, gd_context *ctx)
 {
     if (arrays->dtype == GD_FLOAT64)
-        update<RULE, double>(arrays, optional, rule, state, stream);
+        update<RULE, double>(arrays, optional, rule, state, ctx);
     else
-        update<RULE, float>(arrays, optional, rule, state, stream);
+        update<RULE, float>(arrays, optional, rule, state, ctx);
 }
 
 extern "C" void gd_optimize_cuda(const gd_update_arrays *arrays, const gd_rule *rule,
                                  const gd_update_state *state, gd_context *ctx)
 {
-    if (arrays->n == 0) return;
-    const cudaStream_t stream = stream_of(ctx);
     switch (rule->kind) {
     case GD_RULE_SGD:
-        update_by<sgd_rule>(arrays, arrays->state[0], rule, state, stream);
+        update_by<sgd_rule>(arrays, arrays->state[0], rule, state, ctx);
         break;
     case GD_RULE_ADAMW:
-        update_by<adamw_rule>(arrays, true, rule, state, stream);
+        update_by<adamw_rule>(arrays, true, rule, state, ctx);
         break;
     case GD_RULE_ADAM:
-        update_by<adam_rule>(arrays, true, rule, state, stream);
+        update_by<adam_rule>(arrays, true, rule, state, ctx);
         break;
     case GD_RULE_RMSPROP:
-        update_by<rmsprop_rule>(arrays, arrays->state[2], rule, state, stream);
+        update_by<rmsprop_rule>(arrays, arrays->state[2], rule, state, ctx);
         break;
     case GD_RULE_ADAGRAD:
-        update_by<adagrad_rule>(arrays, true, rule, state, stream);
+        update_by<adagrad_rule>(arrays, true, rule, state, ctx);
         break;
     case GD_RULE_LION:
-        update_by<lion_rule>(arrays, true, rule, state, stream);
+        update_by<lion_rule>(arrays, true, rule, state, ctx);
         break;
     case GD_RULE_AVERAGE:
-        update_by<average_rule>(arrays, true, rule, state, stream);
+        update_by<average_rule>(arrays, true, rule, state, ctx);
         break;
     case GD_RULE_KINDS:
         break;
     }
-    gd_service_launched(ctx, "optimize");
 }

@@ -26,7 +26,7 @@ template <class T, class R, int V>
 __device__ inline void follow(T (&master)[V], const R *rounded, int64_t first, int64_t n)
 {
     R value[V];
-    gd_pack_load(value, rounded, first, n);
+    gd_load_guarded(value, rounded, first, n);
 #pragma unroll
     for (int k = 0; k < V; k++) {
         const T theirs = gd_load(value[k]);
@@ -40,7 +40,7 @@ __device__ inline void round_to(R *rounded, const T (&master)[V], int64_t first,
     R value[V];
 #pragma unroll
     for (int k = 0; k < V; k++) value[k] = gd_store<R>(master[k]);
-    gd_pack_store(rounded, value, first, n);
+    gd_store_guarded(rounded, value, first, n);
 }
 
 // Calls body with the pointer in its type.

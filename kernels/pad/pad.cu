@@ -48,18 +48,15 @@ __global__ void __launch_bounds__(threads)
 }
 
 // Calls launch(zero, count) with a T and the number of elements of `to` in the Index that both
-// tensors need, unless it is 0.
+// tensors need.
 template <class Launch>
 gd_status by_index(const gd_call *call, const gd_tensor *to, const gd_tensor *from, Launch launch)
 {
     const int64_t count = gd_tensor_count(to);
-    if (count == 0) return GD_OK;
     return gd_by_kernel_dtype(call, [&](auto zero) {
         if (count <= INT32_MAX && gd_tensor_count(from) <= INT32_MAX)
-            launch(zero, (unsigned)count);
-        else
-            launch(zero, count);
-        return gd_launched(call);
+            return launch(zero, (unsigned)count);
+        return launch(zero, count);
     });
 }
 
@@ -71,8 +68,8 @@ extern "C" gd_status pad_forward_cuda(const gd_call *call)
     const gd_pad_planes p = gd_pad_planes_of(call, x);
     return by_index(call, y, x, [&](auto zero, auto count) {
         using T = decltype(zero);
-        pad_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(y), gd_ptr<const T>(x), count, p, (T)p.value);
+        return gd_launch(call, gd_grid_for(count), pad_kernel<T, decltype(count)>, gd_ptr<T>(y),
+                         gd_ptr<const T>(x), count, p, (T)p.value);
     });
 }
 
@@ -83,7 +80,7 @@ extern "C" gd_status pad_backward_cuda(const gd_call *call)
     const gd_pad_planes p = gd_pad_planes_of(call, call->input[0]);
     return by_index(call, dx, dy, [&](auto zero, auto count) {
         using T = decltype(zero);
-        gradient_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(dx), call->accumulate[0], gd_ptr<const T>(dy), count, p);
+        return gd_launch(call, gd_grid_for(count), gradient_kernel<T, decltype(count)>,
+                         gd_ptr<T>(dx), call->accumulate[0], gd_ptr<const T>(dy), count, p);
     });
 }

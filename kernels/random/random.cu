@@ -81,7 +81,7 @@ static __global__ void fill_kernel(T *dst, int64_t n, Maker maker, gd_random_pla
         maker.make(words, number);
 #pragma unroll
         for (int k = 0; k < V; k++) rounded[k] = gd_store<T>(number[k]);
-        gd_pack_store(dst, rounded, group * V, n);
+        gd_store_guarded(dst, rounded, group * V, n);
     }
 }
 
@@ -96,7 +96,7 @@ static __global__ void integers_kernel(int32_t *dst, int64_t n, int64_t low, uin
         int32_t number[4];
 #pragma unroll
         for (int k = 0; k < 4; k++) number[k] = (int32_t)(low + (int64_t)(words[k] * range >> 32));
-        gd_pack_store(dst, number, group * 4, n);
+        gd_store_guarded(dst, number, group * 4, n);
     }
 }
 
@@ -106,11 +106,9 @@ template <class T, class Maker>
 static gd_status fill(void *dst, int64_t n, Maker maker, uint64_t seed, uint64_t offset,
                       gd_context *ctx)
 {
-    const unsigned blocks = gd_blocks(n, threads * numbers_each<gd_compute<T>>);
-    const cudaStream_t stream = (cudaStream_t)gd_context_stream(ctx);
-    fill_kernel<<<blocks, threads, 0, stream>>>((T *)dst, n, maker,
-                                                {seed, offset, gd_random_base(ctx)});
-    return gd_service_launched(ctx, "random");
+    return gd_launch(ctx, "random", gd_grid_for(n, threads * numbers_each<gd_compute<T>>),
+                     fill_kernel<T, Maker>, (T *)dst, n, maker,
+                     {seed, offset, gd_random_base(ctx)});
 }
 
 extern "C" void gd_uniform_cuda(void *dst, gd_dtype dtype, int64_t n, double low, double high,
@@ -130,7 +128,6 @@ extern "C" void gd_uniform_cuda(void *dst, gd_dtype dtype, int64_t n, double low
 extern "C" void gd_normal_cuda(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev,
                                uint64_t seed, uint64_t offset, gd_context *ctx)
 {
-    if (n == 0) return;
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
         using R = gd_compute<T>;
@@ -141,11 +138,8 @@ extern "C" void gd_normal_cuda(void *dst, gd_dtype dtype, int64_t n, double mean
 extern "C" void gd_integers_cuda(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
                                  uint64_t offset, gd_context *ctx)
 {
-    if (n == 0) return;
-    const cudaStream_t stream = (cudaStream_t)gd_context_stream(ctx);
-    integers_kernel<<<gd_blocks(n, threads * 4), threads, 0, stream>>>(
-        dst, n, low, (uint64_t)(high - low), {seed, offset, gd_random_base(ctx)});
-    gd_service_launched(ctx, "random");
+    gd_launch(ctx, "random", gd_grid_for(n, threads * 4), integers_kernel, dst, n, low,
+              (uint64_t)(high - low), {seed, offset, gd_random_base(ctx)});
 }
 
 static __global__ void advance_kernel(gd_random_state *state, uint64_t words)
@@ -155,8 +149,7 @@ static __global__ void advance_kernel(gd_random_state *state, uint64_t words)
 
 extern "C" void gd_advance_cuda(gd_random_state *state, uint64_t words, gd_context *ctx)
 {
-    advance_kernel<<<1, 1, 0, (cudaStream_t)gd_context_stream(ctx)>>>(state, words);
-    gd_service_launched(ctx, "random");
+    gd_launch(ctx, "random", {1, 1}, advance_kernel, state, words);
 }
 
 // Every step of Fisher-Yates depends on the one before it: a thread of a GPU would wait for its far

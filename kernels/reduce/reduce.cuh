@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "map.cuh"
+#include "team.cuh"
 
 #define GD_REDUCE_THREADS 256
 
@@ -321,17 +322,16 @@ static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool 
         if (!part) return gd_error_status(call->context);
     }
     const int64_t tasks = gd_ceil_div(plan.groups, GD_REDUCE_THREADS / plan.lanes) * plan.pieces;
-    gd_reduce_kernel<<<gd_blocks(tasks, 1), GD_REDUCE_THREADS, 0, gd_stream(call)>>>(
-        out, add, part, plan, operands, reduction);
-    const gd_status status = gd_launched(call);
+    const gd_status status =
+        gd_launch(call, gd_grid_for(tasks, 1), gd_reduce_kernel<T, First, K, F, Out, Reduction>,
+                  out, add, part, plan, operands, reduction);
     if (status || plan.pieces == 1) return status;
 
     const int beside = gd_power_of_two(results, 32);
     const int lanes = gd_power_of_two(gd_ceil_div(plan.pieces, 4), GD_REDUCE_THREADS / beside);
-    gd_reduce_pieces_kernel<<<gd_blocks(results, GD_REDUCE_THREADS / lanes), GD_REDUCE_THREADS, 0,
-                              gd_stream(call)>>>(out, add, part, results, plan.pieces, lanes,
-                                                 reduction);
-    return gd_launched(call);
+    return gd_launch(call, gd_grid_for(results, GD_REDUCE_THREADS / lanes),
+                     gd_reduce_pieces_kernel<V, Out, Reduction>, out, add, part, results,
+                     plan.pieces, lanes, reduction);
 }
 
 // The same over the shape of `like`.
@@ -342,6 +342,20 @@ static inline gd_status gd_cuda_reduce(const gd_call *call, Out *out, bool add,
 {
     return gd_cuda_reduce_over<T, First, F>(call, out, add, result, gd_tensor_ndim(like),
                                             gd_tensor_shape(like), in, reduction);
+}
+
+// dx of input k (+)= f over the shape of dy, summed over the axes along which the input was broadcast.
+template <class T, class First = T, int K, class Function>
+static inline gd_status gd_cuda_broadcast_gradient(const gd_call *call, int k,
+                                                   const gd_layout (&in)[K], Function f)
+{
+    const gd_tensor *dx = call->dinput[k], *dy = call->doutput[0];
+    T *out = gd_ptr<T>(dx);
+    if (gd_tensor_count(dx) == gd_tensor_count(dy))
+        return gd_map<T, First>(call, out, call->accumulate[k], dy, in, f);
+    const gd_sum_of<gd_compute<T>, Function> sum = {f};
+    return gd_cuda_reduce<T, First>(call, out, call->accumulate[k], gd_cuda_layout(dx), dy, in,
+                                    sum);
 }
 
 #endif

@@ -52,8 +52,8 @@ struct Place {
 template <class S, class B, int CHUNKS>
 struct Packs {
     static constexpr int V = pack_size<S, B>;
-    gd_raw_pack<S, V> x[CHUNKS];
-    gd_raw_pack<B, V> dy[CHUNKS];
+    gd_raw<S, V> x[CHUNKS];
+    gd_raw<B, V> dy[CHUNKS];
 };
 
 // The row in memory.
@@ -116,9 +116,9 @@ struct CopyFill {
         }
         if (S_PARTS > 1) __syncwarp();
     }
-    __device__ gd_raw_pack<S, V> dsum(int stage, int k) const
+    __device__ gd_raw<S, V> dsum(int stage, int k) const
     {
-        gd_raw_pack<S, V> pack;
+        gd_raw<S, V> pack;
         slots.read(pack, (stage * CHUNKS + k) * PARTS + SUM_AT);
         return pack;
     }
@@ -129,7 +129,7 @@ template <class S, class B, bool ADD, int CHUNKS>
 struct LoadFill {
     static constexpr int V = pack_size<S, B>;
     Packs<S, B, CHUNKS> next;
-    gd_raw_pack<S, V> sums[ADD ? CHUNKS : 1];
+    gd_raw<S, V> sums[ADD ? CHUNKS : 1];
     const int team, member;
     const uint64_t policy;
 
@@ -144,8 +144,8 @@ struct LoadFill {
             const int i = k * team + member;
             next.x[k] = {}, next.dy[k] = {};
             if (i >= packs) continue;
-            next.x[k] = gd_raw_load<S, V>(row.x, i, policy);
-            next.dy[k] = gd_raw_load<B, V>(row.dy, i, policy);
+            next.x[k] = gd_raw<S, V>::load_streaming(row.x, i, policy);
+            next.dy[k] = gd_raw<B, V>::load_streaming(row.dy, i, policy);
         }
     }
     __device__ void fetch_dsum(int, const RowInputs<S, B> &row, int packs)
@@ -153,13 +153,13 @@ struct LoadFill {
 #pragma unroll
         for (int k = 0; ADD && k < CHUNKS; k++)
             if (k * team + member < packs)
-                sums[k] = gd_raw_load<S, V>(row.dsum, k * team + member, policy);
+                sums[k] = gd_raw<S, V>::load_streaming(row.dsum, k * team + member, policy);
     }
     __device__ void take(Packs<S, B, CHUNKS> &packs, int, int)
     {
         packs = next;
     }
-    __device__ gd_raw_pack<S, V> dsum(int, int k) const
+    __device__ gd_raw<S, V> dsum(int, int k) const
     {
         return sums[k];
     }
@@ -274,7 +274,7 @@ struct Rows {
             }
     }
     // Pack k of dx and dbranch.
-    __device__ void store(int step, float (&dx)[V], int k, const gd_raw_pack<S, V> &dsum) const
+    __device__ void store(int step, float (&dx)[V], int k, const gd_raw<S, V> &dsum) const
     {
         const int64_t t = token(step), column = (first + k * p.team + at.member) * V;
         store_gradient<S, B, ADD>(a, (S *)a.dx + t * a.dx_stride + column,
@@ -335,7 +335,7 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++)
             dot = add_products<S, B, V>(dot, now.x[k], now.dy[k], factor[k]);
-        if (rows.whole) dot = gd_lane_sum(dot, min(p.team, 32));
+        if (rows.whole) dot = gd_sum(dot, min(p.team, 32));
         fetch(s, step + p.stages * at.blocks);
         if (!rows.whole) dot = sum;
         if (rows.whole && p.team > 32) dot = team_sum(dot, sums[0] + area, at, p.team);
@@ -346,7 +346,7 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
             float dx[V];
             gradient_pack<S, B>(dx, dw[k], now.x[k], now.dy[k], factor[k], rstd, c,
                                 a.round_before_weight);
-            gd_raw_pack<S, V> dsum = {};
+            gd_raw<S, V> dsum = {};
             if (ADD && k < here) dsum = fill.dsum(s, k);
             if (k < here) rows.store(step, dx, k, dsum);
         }
@@ -380,8 +380,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS) rows_kernel(const __grid_consta
             for (int k = 0; k < ROW_PACKS; k++) {
                 now.x[k] = {}, now.dy[k] = {};
                 if (i + k * threads >= packs) continue;
-                now.x[k] = gd_raw_load<S, V>(x, i + k * threads, policy);
-                now.dy[k] = gd_raw_load<B, V>(dy, i + k * threads, policy);
+                now.x[k] = gd_raw<S, V>::load_streaming(x, i + k * threads, policy);
+                now.dy[k] = gd_raw<B, V>::load_streaming(dy, i + k * threads, policy);
             }
 #pragma unroll
             for (int k = 0; k < ROW_PACKS; k++) {
@@ -393,7 +393,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) rows_kernel(const __grid_consta
             }
         }
     });
-    dot = gd_block_reduce(dot, shared, gd_plus());
+    dot = gd_sum(dot, shared);
     if (threadIdx.x == 0) ((float *)a.row_sums)[blockIdx.x] = dot;
 }
 

@@ -18,8 +18,8 @@ struct BackwardWork {
     // Pass 2 loads its numbers before pass 1 waits, if there are registers to hold them.
     static constexpr bool EARLY = CHUNKS * V <= 16;
     struct Packs {
-        gd_raw_pack<S, V> x;
-        gd_raw_pack<B, V> dy;
+        gd_raw<S, V> x;
+        gd_raw<B, V> dy;
     };
     using Inputs = std::conditional_t<ADD, Ring<V, S, B, S>, Ring<V, S, B>>;
     const Backward &a;
@@ -46,7 +46,7 @@ struct BackwardWork {
         const Row at(row);
         float dx[V];
         gradient_pack<S, B>(dx, dw[c], p.x, p.dy, factor[c], rstd, rstd2_m, a.round_before_weight);
-        gd_raw_pack<S, V> dsum = {};
+        gd_raw<S, V> dsum = {};
         if (ADD) dsum = ring.template load<S>(ring.behind, DSUM_AT);
         store_gradient<S, B, ADD>(a, at.of<S>(a.dx, a.dx_stride),
                                   at.of<B>(a.dbranch, a.dbranch_stride), i, dx, dsum);

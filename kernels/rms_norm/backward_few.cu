@@ -17,20 +17,20 @@ __device__ inline void dweight_of_columns(const Backward &a, int wide)
     constexpr int V = pack_size<S, B>;
     const int packs = (int)(a.cols / V), column = (int)blockIdx.x * wide + (int)threadIdx.x % wide;
     const int first = (int)threadIdx.x / wide, step = (int)blockDim.x / wide;
-    gd_sums<float, V> dw = {};
+    gd_pack<float, V> dw = {};
     if (column < packs) {
 #pragma unroll 4
         for (int row = first; row < (int)a.rows; row += step) {
             const float rstd = ((const float *)a.rstd)[row];
             const Row at(row);
             float x[V], dy[V];
-            gd_widen<S>(x, gd_raw_read<V>(at.of<S>(a.x, a.x_stride), column));
-            gd_widen<B>(dy, gd_raw_read<V>(at.of<B>(a.dy, a.dy_stride), column));
+            gd_raw<S, V>::load(at.of<S>(a.x, a.x_stride) + column * V).widen(x);
+            gd_raw<B, V>::load(at.of<B>(a.dy, a.dy_stride) + column * V).widen(dy);
 #pragma unroll
             for (int j = 0; j < V; j++) {
                 const float xhat = rms_norm_xhat(x[j], rstd);
                 const bool round = sizeof(B) == 2 && a.round_before_weight;
-                dw.column[j] += rms_norm_dw(dy[j], round ? rounded<B>(xhat) : xhat);
+                dw[j] += rms_norm_dw(dy[j], round ? rounded<B>(xhat) : xhat);
             }
         }
     }
@@ -47,21 +47,21 @@ __device__ inline void dx_of_row(const Backward &a, int64_t row)
     const int packs = (int)(a.cols / V), threads = (int)blockDim.x, member = (int)threadIdx.x;
     const Row at(row);
     const float rstd = ((const float *)a.rstd)[row];
-    gd_raw_pack<S, V> x[CHUNKS] = {}, dsum[CHUNKS] = {};
-    gd_raw_pack<B, V> dy[CHUNKS] = {};
+    gd_raw<S, V> x[CHUNKS] = {}, dsum[CHUNKS] = {};
+    gd_raw<B, V> dy[CHUNKS] = {};
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         if (i >= packs) continue;
-        x[k] = gd_raw_read<V>(at.of<S>(a.x, a.x_stride), i);
-        dy[k] = gd_raw_read<V>(at.of<B>(a.dy, a.dy_stride), i);
-        if (ADD) dsum[k] = gd_raw_read<V>(at.of<S>(a.dsum, a.dsum_stride), i);
+        x[k] = gd_raw<S, V>::load(at.of<S>(a.x, a.x_stride) + i * V);
+        dy[k] = gd_raw<B, V>::load(at.of<B>(a.dy, a.dy_stride) + i * V);
+        if (ADD) dsum[k] = gd_raw<S, V>::load(at.of<S>(a.dsum, a.dsum_stride) + i * V);
     }
     float factor[CHUNKS][V], dot = 0;
     load_factors<B>(factor, a, a.weight, member, threads, (packs - member + threads - 1) / threads);
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) dot = add_products<S, B, V>(dot, x[k], dy[k], factor[k]);
-    dot = gd_block_reduce(dot, shared, gd_plus());
+    dot = gd_sum(dot, shared);
     const float c = rstd * rstd * (dot * rstd * a.per_col);
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {

@@ -26,13 +26,13 @@ __device__ inline void prefetch_rows(const Problem &p, const void *x, int64_t st
 // The sum over the threads of a row: 2^shift lanes, or all of the block where shift is 10.
 __device__ inline float row_sum(float v, int shift)
 {
-    v = gd_lane_sum(v, shift < 5 ? 1 << shift : 32);
+    v = gd_sum(v, shift < 5 ? 1 << shift : 32);
     if (shift <= 5) return v;
     __shared__ float warp_sums[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     if (lane == 0) warp_sums[warp] = v;
     __syncthreads();
-    return gd_lane_sum(lane < warps ? warp_sums[lane] : 0.0f, 32);
+    return gd_sum(lane < warps ? warp_sums[lane] : 0.0f, 32);
 }
 
 // The cap on registers per thread: those for its part of the row and some for the arithmetic. For
@@ -78,16 +78,16 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
     const float offset = weight ? a.float_offset : 0.0f;
     if (weight) weight += at.weight;
     if (bias) bias += at.weight;
-    gd_raw_pack<W, V> w[CHUNKS];
-    gd_raw_pack<S, V> x[CHUNKS];
-    gd_raw_pack<B, V> branch[CHUNKS];
+    gd_raw<W, V> w[CHUNKS];
+    gd_raw<S, V> x[CHUNKS];
+    gd_raw<B, V> branch[CHUNKS];
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         x[k] = {}, branch[k] = {};
         if (!here || i >= packs) continue;
-        if (ADD) branch[k] = gd_raw_load<B, V>(at.of<B>(a.x, a.x_stride), i, policy);
-        x[k] = gd_raw_load<S, V>(
+        if (ADD) branch[k] = gd_raw<B, V>::load_streaming(at.of<B>(a.x, a.x_stride), i, policy);
+        x[k] = gd_raw<S, V>::load_streaming(
             ADD ? at.of<S>(a.residual, a.residual_stride) : at.of<S>(a.x, a.x_stride), i, policy);
     }
 #pragma unroll
@@ -98,7 +98,7 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         if (ADD) x[k] = add_pack<S, B, V>(x[k], branch[k]);
-        if (ADD && here && i < packs) gd_raw_store<S, V>(at.of<S>(a.sum, a.sum_stride), i, x[k]);
+        if (ADD && here && i < packs) x[k].store(at.of<S>(a.sum, a.sum_stride), i);
         sum = add_squares<S, V>(sum, x[k]);
     }
     const float rstd = rstd_of(row_sum(sum, shift), a);
@@ -112,7 +112,7 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
         factor_of<W>(factor, w[k], offset);
         norm_pack<S, B>(y, x[k], rstd, a.round_before_weight, factor);
         if (bias) add_bias(y, bias, i);
-        gd_raw_store<B, V>(at.of<B>(a.y, a.y_stride), i, gd_narrow<B>(y));
+        gd_raw<B, V>::narrow(y).store(at.of<B>(a.y, a.y_stride), i);
     }
 }
 

@@ -14,7 +14,7 @@ template <class S, class B, bool ADD, int CHUNKS_>
 struct ForwardWork {
     static constexpr int CHUNKS = CHUNKS_, LEAD = 1, V = pack_size<S, B>;
     static constexpr bool EARLY = true;
-    using Packs = gd_raw_pack<S, V>; // x, or the sum
+    using Packs = gd_raw<S, V>; // x, or the sum
     using Inputs = std::conditional_t<ADD, Ring<V, S, B>, Ring<V, S>>;
     const Forward &a;
     const Inputs &ring;
@@ -39,13 +39,13 @@ struct ForwardWork {
     __device__ void write(int64_t row, int i, const Packs &x, int c) const
     {
         const Row at(row);
-        if (ADD) gd_raw_store<S, V>(at.of<S>(a.sum, a.sum_stride), i, x);
+        if (ADD) x.store(at.of<S>(a.sum, a.sum_stride), i);
         float y[V];
         norm_pack<S, B>(y, x, rstd, a.round_before_weight, factor[c]);
         if (a.bias)
             by_weight<B>(a.weight_dtype,
                          [&](auto zero) { add_bias(y, (const decltype(zero) *)a.bias, i); });
-        gd_raw_store<B, V>(at.of<B>(a.y, a.y_stride), i, gd_narrow<B>(y));
+        gd_raw<B, V>::narrow(y).store(at.of<B>(a.y, a.y_stride), i);
     }
 };
 

@@ -10,6 +10,7 @@
 #include "gradus/kernels.h"
 #include "rms_norm/formula.h"
 #include "rms_norm/plan.cuh"
+#include "team.cuh"
 
 namespace gd_rms
 {
@@ -113,12 +114,12 @@ __device__ __forceinline__ void by_weight(gd_dtype dtype, Body body)
 // Pack i of weight or bias; ones if it is absent. NOW: by a volatile load, which the compiler does
 // not move down to where the values are used.
 template <class W, int V, bool NOW = false>
-__device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
+__device__ inline gd_raw<W, V> load_weight(const W *weight, int64_t i)
 {
     constexpr unsigned ONE = std::is_same_v<W, float>    ? 0x3f800000u
                              : std::is_same_v<W, __half> ? 0x3c003c00u
                                                          : 0x3f803f80u;
-    gd_raw_pack<W, V> raw;
+    gd_raw<W, V> raw;
 #pragma unroll
     for (int k = 0; k < (int)sizeof raw / 16; k++) {
         uint4 &v = raw.part[k];
@@ -136,9 +137,9 @@ __device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
 
 // factor = weight + offset. Without a weight the pack is ones, and offset must be 0.
 template <class W, int V>
-__device__ inline void factor_of(float (&factor)[V], const gd_raw_pack<W, V> &weight, float offset)
+__device__ inline void factor_of(float (&factor)[V], const gd_raw<W, V> &weight, float offset)
 {
-    gd_widen<W>(factor, weight);
+    weight.widen(factor);
     if (offset != 0)
 #pragma unroll
         for (int j = 0; j < V; j++) factor[j] += offset;
@@ -154,7 +155,7 @@ __device__ inline void load_factors(float (&factor)[CHUNKS][V], const Problem &p
         using W = decltype(zero);
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
-            gd_raw_pack<W, V> raw = {};
+            gd_raw<W, V> raw = {};
             if (c < count) raw = load_weight<W, V>((const W *)weight, first + c * step);
             factor_of<W>(factor[c], raw, weight ? p.float_offset : 0.0f);
 #pragma unroll
@@ -173,21 +174,20 @@ __device__ inline float rounded(float v)
 
 // x + residual as the sum is stored.
 template <class S, class B, int V>
-__device__ inline gd_raw_pack<S, V> add_pack(const gd_raw_pack<S, V> &residual,
-                                             const gd_raw_pack<B, V> &x)
+__device__ inline gd_raw<S, V> add_pack(const gd_raw<S, V> &residual, const gd_raw<B, V> &x)
 {
     float a[V], b[V];
-    gd_widen<S>(a, residual), gd_widen<B>(b, x);
+    residual.widen(a), x.widen(b);
 #pragma unroll
     for (int j = 0; j < V; j++) a[j] += b[j];
-    return gd_narrow<S>(a);
+    return gd_raw<S, V>::narrow(a);
 }
 
 template <class S, int V>
-__device__ inline float add_squares(float sum, const gd_raw_pack<S, V> &raw)
+__device__ inline float add_squares(float sum, const gd_raw<S, V> &raw)
 {
     float x[V];
-    gd_widen<S>(x, raw);
+    raw.widen(x);
 #pragma unroll
     for (int j = 0; j < V; j++) sum = fmaf(x[j], x[j], sum);
     return sum;
@@ -204,11 +204,11 @@ __device__ inline float rstd_of(float sum, const Problem &p)
 
 // y = x rstd factor of one pack.
 template <class S, class B, int V>
-__device__ inline void norm_pack(float (&y)[V], gd_raw_pack<S, V> x, float rstd, bool round,
+__device__ inline void norm_pack(float (&y)[V], gd_raw<S, V> x, float rstd, bool round,
                                  const float (&factor)[V])
 {
-    gd_raw_forget(x);
-    gd_widen<S>(y, x);
+    x.forget();
+    x.widen(y);
 #pragma unroll
     for (int j = 0; j < V; j++) y[j] = rms_norm_xhat(y[j], rstd);
     if (sizeof(B) == 2 && round)
@@ -223,7 +223,7 @@ template <class W, int V>
 __device__ inline void add_bias(float (&y)[V], const W *bias, int64_t i)
 {
     float b[V];
-    gd_widen<W>(b, load_weight<W, V>(bias, i));
+    load_weight<W, V>(bias, i).widen(b);
 #pragma unroll
     for (int j = 0; j < V; j++) y[j] += b[j];
 }
@@ -231,11 +231,11 @@ __device__ inline void add_bias(float (&y)[V], const W *bias, int64_t i)
 // sum and the products h x of one pack: formula.h's dot, but for rstd, by which their sum is multiplied.
 // Written out, since in backward_cluster.cu calls of the formulas compile to other code.
 template <class S, class B, int V>
-__device__ inline float add_products(float sum, const gd_raw_pack<S, V> &x_raw,
-                                     const gd_raw_pack<B, V> &dy_raw, const float (&factor)[V])
+__device__ inline float add_products(float sum, const gd_raw<S, V> &x_raw,
+                                     const gd_raw<B, V> &dy_raw, const float (&factor)[V])
 {
     float x[V], dy[V];
-    gd_widen<S>(x, x_raw), gd_widen<B>(dy, dy_raw);
+    x_raw.widen(x), dy_raw.widen(dy);
 #pragma unroll
     for (int j = 0; j < V; j++) sum = fmaf(dy[j] * factor[j], x[j], sum);
     return sum;
@@ -244,13 +244,13 @@ __device__ inline float add_products(float sum, const gd_raw_pack<S, V> &x_raw,
 // dx = u factor - c x and dw += u x of one pack, with u = dy rstd and c = rstd^2 m: four operations
 // per number; formula.h's dx and dw, written out for the same reason.
 template <class S, class B, int V>
-__device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack<S, V> x_raw,
-                                     gd_raw_pack<B, V> dy_raw, const float (&factor)[V], float rstd,
+__device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw<S, V> x_raw,
+                                     gd_raw<B, V> dy_raw, const float (&factor)[V], float rstd,
                                      float c, bool round)
 {
     float x[V], dy[V];
-    gd_raw_forget(x_raw), gd_raw_forget(dy_raw);
-    gd_widen<S>(x, x_raw), gd_widen<B>(dy, dy_raw);
+    x_raw.forget(), dy_raw.forget();
+    x_raw.widen(x), dy_raw.widen(dy);
     if (sizeof(B) == 2 && round) {
 #pragma unroll
         for (int j = 0; j < V; j++) {
@@ -270,16 +270,16 @@ __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack
 // Pack i of dx, plus dsum if there is one, to the rows where it is wanted.
 template <class S, class B, bool ADD, int V>
 __device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_row, int i,
-                                      float (&dx)[V], const gd_raw_pack<S, V> &dsum)
+                                      float (&dx)[V], const gd_raw<S, V> &dsum)
 {
     if (ADD) {
         float more[V];
-        gd_widen<S>(more, dsum);
+        dsum.widen(more);
 #pragma unroll
         for (int j = 0; j < V; j++) dx[j] += more[j];
     }
-    if (a.dx) gd_raw_store<S, V>(dx_row, i, gd_narrow<S>(dx));
-    if (a.dbranch) gd_raw_store<B, V>(dbranch_row, i, gd_narrow<B>(dx));
+    if (a.dx) gd_raw<S, V>::narrow(dx).store(dx_row, i);
+    if (a.dbranch) gd_raw<B, V>::narrow(dx).store(dbranch_row, i);
 }
 
 // Partial sums of dw: pack i of a row of them.

@@ -60,6 +60,16 @@ __device__ inline void by_narrow_dtype(gd_dtype dtype, Body body)
         body(A());
 }
 
+// Rounds value[] to dtype and back.
+template <class A>
+__device__ inline void round_to(A (&value)[TILE], gd_dtype dtype)
+{
+    by_narrow_dtype<A>(dtype, [&](auto zero) {
+#pragma unroll
+        for (int j = 0; j < TILE; j++) value[j] = (A)gd_load(gd_store<decltype(zero)>(value[j]));
+    });
+}
+
 // A thread's numbers of a row as they are in memory: loaded first, and converted when those of other
 // tensors are on their way, too.
 template <class A>
@@ -79,12 +89,12 @@ struct RawTile {
     template <class U, bool PACKED>
     __device__ void load(const void *x, int64_t row, const Span<PACKED> &at)
     {
-        using Raw = gd_raw_pack<U, at.V>;
+        using Raw = gd_raw<U, at.V>;
         const U *const from = (const U *)x + row + at.first;
         at.each([&](int k) {
             const Raw raw = *(const Raw *)(from + k * at.step);
             if constexpr (sizeof raw == 2)
-                word[k] = raw;
+                word[k] = raw.part[0];
             else
                 memcpy(&word[k * (int)sizeof raw / 4], &raw, sizeof raw);
         });
@@ -125,7 +135,7 @@ __device__ inline void put_tile(void *x, gd_dtype dtype, int64_t row, const Span
     if (accumulate) get_tile(sum, x, dtype, row, at);
     by_narrow_dtype<A>(dtype, [&](auto zero) {
         using T = decltype(zero);
-        using Raw = gd_raw_pack<T, V>;
+        using Raw = gd_raw<T, V>;
         T *const to = (T *)x + row + at.first;
         T element[TILE];
 #pragma unroll
@@ -172,7 +182,7 @@ template <class A>
 __device__ inline A team_sum(A v, int team)
 {
     __shared__ A shared[32];
-    return team <= 32 ? gd_lane_sum(v, team) : gd_block_reduce(v, shared, gd_plus());
+    return team <= 32 ? gd_sum(v, team) : gd_sum(v, shared);
 }
 
 __device__ inline float rstd_from(float sum, const Problem &p)
@@ -196,7 +206,7 @@ __device__ inline void get_input(A (&x)[TILE], const Forward &a, const Row &row,
     get_tile(more, a.residual, a.dtype, row.at(a.residual_stride), at);
 #pragma unroll
     for (int j = 0; j < TILE; j++) x[j] += more[j];
-    gd_round_to(x, a.dtype);
+    round_to(x, a.dtype);
 }
 
 template <class A, bool PACKED>
@@ -225,7 +235,7 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
             if (a.bias) get_tile(bias, a.bias, a.weight_dtype, row.weight, at);
 #pragma unroll
             for (int j = 0; j < TILE; j++) x[j] *= rstd;
-            if (a.round_before_weight) gd_round_to(x, a.y_dtype);
+            if (a.round_before_weight) round_to(x, a.y_dtype);
 #pragma unroll
             for (int j = 0; j < TILE; j++) x[j] = x[j] * factor[j] + (a.bias ? bias[j] : (A)0);
             put_tile(a.y, a.y_dtype, row.at(a.y_stride), at, x);
@@ -319,7 +329,7 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
         raw_x.get(x, a.dtype, at), raw_dy.get(dy, a.y_dtype, at);
 #pragma unroll
         for (int j = 0; j < TILE; j++) xhat[j] = rms_norm_xhat(x[j], rstd);
-        if (a.round_before_weight) gd_round_to(xhat, a.y_dtype);
+        if (a.round_before_weight) round_to(xhat, a.y_dtype);
 #pragma unroll
         for (int j = 0; j < TILE; j++) dw[j] += rms_norm_dw(dy[j], xhat[j]);
         if (gradient)
@@ -353,8 +363,7 @@ template <class Call>
 static cudaError_t run_rows(void (*kernel)(Call, int), const Call &a, cudaStream_t stream)
 {
     const int team = team_for(a.cols), threads = team > 32 ? team : THREADS;
-    kernel<<<gd_blocks(a.rows, threads / team), threads, 0, stream>>>(a, team);
-    return cudaGetLastError();
+    return gd_launch_on(stream, gd_grid_for(a.rows, threads / team, threads), kernel, a, team);
 }
 
 cudaError_t plain_forward(const Forward &a, bool packed, cudaStream_t stream)
@@ -390,12 +399,11 @@ int64_t plain_partials(const Problem &p)
 cudaError_t plain_columns(const Backward &a, bool packed, bool of_bias, cudaStream_t stream)
 {
     const int64_t stripes = stripes_of(a);
-    const dim3 blocks((unsigned)(stripes * a.heads), (unsigned)plain_partials(a));
+    const gd_grid grid = {{(unsigned)(stripes * a.heads), (unsigned)plain_partials(a)}, THREADS};
     const auto run = [&](auto zero) {
         using A = decltype(zero);
         const auto kernel = packed ? columns_kernel<A, true> : columns_kernel<A, false>;
-        kernel<<<blocks, THREADS, 0, stream>>>(a, team_for(a.cols), (int)stripes, of_bias);
-        return cudaGetLastError();
+        return gd_launch_on(stream, grid, kernel, a, team_for(a.cols), (int)stripes, of_bias);
     };
     return a.is_double ? run(double()) : run(float());
 }

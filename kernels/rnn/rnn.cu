@@ -161,8 +161,7 @@ template <class To, class From>
 void copy_rows(const gd_call *call, To *to, bool add, const From *from, int64_t apart,
                const gd_rnn_shape &s)
 {
-    copy_kernel<<<gd_blocks(s.B * s.H, threads), threads, 0, gd_stream(call)>>>(to, add, from,
-                                                                                apart, s);
+    gd_launch(call, gd_grid_for(s.B * s.H), copy_kernel<To, From>, to, add, from, apart, s);
 }
 
 // The state before each step, [B, T, H].
@@ -216,7 +215,7 @@ gd_status forward(const gd_call *call, bool is_lstm)
     if (!w.second) w.kept = 1, w.second = scratch<C>(call, s.B * s.H);
     if (gd_error_status(call->context)) return gd_error_status(call->context);
     const gd_cuda_matrix weight = {gd_tensor_data(call->input[RNN_WEIGHT]), 1, s.H};
-    const unsigned blocks = gd_blocks(s.B * s.H, threads);
+    const gd_grid grid = gd_grid_for(s.B * s.H);
     gd_gemm_workspace workspace = {};
     for (w.t = 0; w.t < s.T; w.t++) {
         const T *before = w.t ? w.y + (w.t - 1) * s.H : w.state;
@@ -228,10 +227,8 @@ gd_status forward(const gd_call *call, bool is_lstm)
             const gd_status status = gd_gemm_cuda(call, product, &workspace);
             if (status) return status;
         }
-        if (is_lstm)
-            lstm_kernel<<<blocks, threads, 0, gd_stream(call)>>>(w);
-        else
-            gru_kernel<<<blocks, threads, 0, gd_stream(call)>>>(w);
+        if (gd_launch(call, grid, is_lstm ? lstm_kernel<T> : gru_kernel<T>, w))
+            return gd_error_status(call->context);
     }
     if (is_lstm) {
         T *last = gd_ptr<T>(call->output[1]);
@@ -241,19 +238,8 @@ gd_status forward(const gd_call *call, bool is_lstm)
         else
             copy_rows(call, last, false, w.cell, s.H, s);
     }
-    return gd_launched(call);
+    return gd_error_status(call->context);
 }
-
-template <class T>
-struct bias_terms {
-    const T *d;
-    int64_t N;
-
-    __device__ void add(int64_t row, int64_t column, gd_compute<T> *sum) const
-    {
-        sum[0] += gd_load(d[row * N + column]);
-    }
-};
 
 // dweight and dbias, from the gradients of all steps.
 template <class T>
@@ -265,9 +251,7 @@ gd_status add_up(const gd_call *call, const step<T> &w, gd_gemm_workspace *works
     if (dweight) {
         T *states = scratch<T>(call, rows * s.H);
         if (!states) return gd_error_status(call->context);
-        if (rows * s.H > 0)
-            states_kernel<<<gd_blocks(rows * s.H, threads), threads, 0, gd_stream(call)>>>(states,
-                                                                                           w);
+        gd_launch(call, gd_grid_for(rows * s.H), states_kernel<T>, states, w);
         gd_gemm product =
             gd_gemm_of(call->kernel_dtype, s.G, s.H, rows, {gd_tensor_data(dweight), s.H, 1},
                        {w.dhidden, 1, s.G}, {states, s.H, 1}, call->accumulate[RNN_WEIGHT]);
@@ -275,7 +259,7 @@ gd_status add_up(const gd_call *call, const step<T> &w, gd_gemm_workspace *works
         const gd_status status = gd_gemm_cuda(call, product, workspace);
         if (status) return status;
     }
-    const bias_terms<T> terms = {w.dhidden, s.G};
+    const gd_row_terms<T> terms = {w.dhidden, s.G};
     return gd_column_sums<1, gd_compute<T>>(call, call->dinput + RNN_BIAS,
                                             call->accumulate + RNN_BIAS, rows, s.G, terms);
 }
@@ -300,12 +284,10 @@ gd_status backward(const gd_call *call, bool is_lstm)
     const T *dcell = is_lstm ? gd_ptr<const T>(call->doutput[1]) : nullptr;
     copy_rows(call, w.dc, false, dcell, s.H, s);
     const gd_cuda_matrix weight = {gd_tensor_data(call->input[RNN_WEIGHT]), s.H, 1};
-    const unsigned blocks = gd_blocks(states, threads);
+    const gd_grid grid = gd_grid_for(states);
     for (w.t = s.T - 1; w.t >= 0; w.t--) {
-        if (is_lstm)
-            lstm_gradient_kernel<<<blocks, threads, 0, gd_stream(call)>>>(w);
-        else
-            gru_gradient_kernel<<<blocks, threads, 0, gd_stream(call)>>>(w);
+        if (gd_launch(call, grid, is_lstm ? lstm_gradient_kernel<T> : gru_gradient_kernel<T>, w))
+            return gd_error_status(call->context);
         if (w.t == 0 && !call->dinput[RNN_STATE]) break;
         gd_gemm product = gd_gemm_of(call->kernel_dtype, s.B, s.H, s.G, {w.dh, s.H, 1},
                                      {w.dhidden + w.t * s.G, s.T * s.G, 1}, weight, !is_lstm);
@@ -317,7 +299,7 @@ gd_status backward(const gd_call *call, bool is_lstm)
     T *dfirst = is_lstm ? gd_ptr<T>(call->dinput[RNN_CELL]) : nullptr;
     if (dstate) copy_rows(call, dstate, call->accumulate[RNN_STATE], (const C *)w.dh, s.H, s);
     if (dfirst) copy_rows(call, dfirst, call->accumulate[RNN_CELL], (const C *)w.dc, s.H, s);
-    if (gd_launched(call)) return gd_error_status(call->context);
+    if (gd_error_status(call->context)) return gd_error_status(call->context);
     return add_up(call, w, &workspace);
 }
 

@@ -23,15 +23,12 @@ struct rope_rates {
 template <bool INTERLEAVED, class T, int V>
 __device__ inline void load_pairs(T (&a)[V], T (&b)[V], const T *from, int64_t pairs)
 {
-    gd_raw_pack<T, V> raw[2];
+    const gd_raw<T, V> raw[2] = {gd_raw<T, V>::load(from),
+                                 gd_raw<T, V>::load(from + (INTERLEAVED ? V : pairs))};
     if constexpr (!INTERLEAVED) {
-        raw[0] = *(const gd_raw_pack<T, V> *)from;
-        raw[1] = *(const gd_raw_pack<T, V> *)(from + pairs);
         memcpy(a, &raw[0], sizeof raw[0]), memcpy(b, &raw[1], sizeof raw[1]);
     } else {
         T both[2 * V];
-        raw[0] = *(const gd_raw_pack<T, V> *)from;
-        raw[1] = *(const gd_raw_pack<T, V> *)(from + V);
         memcpy(both, raw, sizeof raw);
 #pragma unroll
         for (int v = 0; v < V; v++) a[v] = both[2 * v], b[v] = both[2 * v + 1];
@@ -41,19 +38,17 @@ __device__ inline void load_pairs(T (&a)[V], T (&b)[V], const T *from, int64_t p
 template <bool INTERLEAVED, class T, int V>
 __device__ inline void store_pairs(T *to, const T (&a)[V], const T (&b)[V], int64_t pairs)
 {
-    gd_raw_pack<T, V> raw[2];
+    gd_raw<T, V> raw[2];
     if constexpr (!INTERLEAVED) {
         memcpy(&raw[0], a, sizeof raw[0]), memcpy(&raw[1], b, sizeof raw[1]);
-        *(gd_raw_pack<T, V> *)to = raw[0];
-        *(gd_raw_pack<T, V> *)(to + pairs) = raw[1];
     } else {
         T both[2 * V];
 #pragma unroll
         for (int v = 0; v < V; v++) both[2 * v] = a[v], both[2 * v + 1] = b[v];
         memcpy(raw, both, sizeof raw);
-        *(gd_raw_pack<T, V> *)to = raw[0];
-        *(gd_raw_pack<T, V> *)(to + V) = raw[1];
     }
+    *(gd_raw<T, V> *)to = raw[0];
+    *(gd_raw<T, V> *)(to + (INTERLEAVED ? V : pairs)) = raw[1];
 }
 
 // Thread i of a row of blocks has position t, a head of some part and V of its pairs: 16 bytes of
@@ -170,14 +165,13 @@ static bool aligned(const rope_pass *pass, int pack, int64_t size)
 }
 
 template <int V, class T>
-static void turn(const gd_call *call, const rope_pass &pass, const rope_rates &rates)
+static gd_status turn(const gd_call *call, const rope_pass &pass, const rope_rates &rates)
 {
-    const unsigned row = gd_blocks(pass.positions * pass.heads * (pass.pairs / V), threads);
-    const dim3 blocks(row, rows_of_blocks(row, pass.batches));
-    if (pass.angles.interleaved)
-        turn_kernel<true, T, V><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
-    else
-        turn_kernel<false, T, V><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
+    gd_grid grid = gd_grid_for(pass.positions * pass.heads * (pass.pairs / V));
+    grid.blocks.y = rows_of_blocks(grid.blocks.x, pass.batches);
+    return gd_launch(call, grid,
+                     pass.angles.interleaved ? turn_kernel<true, T, V> : turn_kernel<false, T, V>,
+                     pass, rates);
 }
 
 static gd_status rotate(const gd_call *call, bool backward, float *angles)
@@ -190,11 +184,8 @@ static gd_status rotate(const gd_call *call, bool backward, float *angles)
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         constexpr int V = gd_pack_size<T>;
-        if (aligned(&pass, V, sizeof(T)))
-            turn<V, T>(call, pass, rates);
-        else
-            turn<1, T>(call, pass, rates);
-        return gd_launched(call);
+        return aligned(&pass, V, sizeof(T)) ? turn<V, T>(call, pass, rates)
+                                            : turn<1, T>(call, pass, rates);
     });
 }
 

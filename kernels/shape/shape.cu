@@ -3,8 +3,6 @@
 #include "reduce/reduce.cuh"
 #include "shape/view.h"
 
-constexpr int threads = 256;
-
 template <class T>
 static __global__ void add_kernel(T *dst, const T *src, gd_cuda_walk<2> walk)
 {
@@ -21,12 +19,10 @@ static void add_view(const gd_call *call, const view &dst, const view &src)
 {
     const gd_cuda_walk<2> walk =
         gd_cuda_walk_over<2>(dst.ndim, dst.shape, {view_layout(&dst), view_layout(&src)});
-    if (walk.count == 0) return;
     gd_by_dtype(dst.dtype, [&](auto zero) {
         using T = decltype(zero);
-        add_kernel<<<gd_blocks(walk.count, threads), threads, 0, gd_stream(call)>>>(
-            (T *)dst.data, (const T *)src.data, walk);
-        return gd_launched(call);
+        return gd_launch(call, gd_grid_for(walk.count), add_kernel<T>, (T *)dst.data,
+                         (const T *)src.data, walk);
     });
 }
 
@@ -213,11 +209,9 @@ static gd_status launch_triangle(const gd_call *call, const gd_tensor *to, const
 {
     const int64_t M = gd_tensor_dim(to, -2), N = gd_tensor_dim(to, -1);
     const int64_t rows = gd_tensor_count(to) / N;
-    triangle_kernel<Unit, ADD>
-        <<<gd_blocks(rows, triangle_rows), dim3(triangle_side, triangle_rows), 0,
-           gd_stream(call)>>>(gd_ptr<Unit>(to), gd_ptr<const Unit>(from), rows, M, N,
-                              ((const gd_triangle_args *)call->args)->diagonal, upper);
-    return gd_launched(call);
+    return gd_launch(call, gd_grid_for(rows, triangle_rows, {triangle_side, triangle_rows}),
+                     triangle_kernel<Unit, ADD>, gd_ptr<Unit>(to), gd_ptr<const Unit>(from), rows,
+                     M, N, ((const gd_triangle_args *)call->args)->diagonal, upper);
 }
 
 static gd_status move_triangle(const gd_call *call, const gd_tensor *to, const gd_tensor *from,

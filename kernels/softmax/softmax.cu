@@ -1,6 +1,6 @@
 // softmax.cu - the CUDA kernels of softmax and log_softmax. x is seen as [outer, N, inner] with the
 // axis in the middle; where inner is 1 that is rows.
-#include "row_team.cuh"
+#include "team.cuh"
 #include "softmax/formula.h"
 #include "softmax/softmax.h"
 
@@ -37,18 +37,17 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
         T *to = y + r * n;
         gd_sum_exp<C> row;
         for (int64_t p = team.rank; p < n / V; p += team.size) {
-            const gd_pack<T, V> pack = gd_load_pack<T, V>(from, p);
-            for (int v = 0; v < V; v++) row.add(gd_load(pack.element[v]));
+            const gd_pack<T, V> pack = gd_pack<T, V>::load(from, p);
+            for (int v = 0; v < V; v++) row.add(gd_load(pack[v]));
         }
         row.reduce(team, shared);
         const C s = LOG ? log(row.sum) : 1 / row.sum;
         for (int64_t p = team.rank; p < n / V; p += team.size) { // again: from a cache
-            gd_pack<T, V> pack = gd_load_pack<T, V>(from, p);
+            gd_pack<T, V> pack = gd_pack<T, V>::load(from, p);
             for (int v = 0; v < V; v++) {
-                pack.element[v] =
-                    gd_store<T>(softmax(C(gd_load(pack.element[v])), row.max, s, LOG));
+                pack[v] = gd_store<T>(softmax(C(gd_load(pack[v])), row.max, s, LOG));
             }
-            gd_store_pack(to, p, pack);
+            pack.store(to, p);
         }
     }
 }
@@ -65,23 +64,23 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
         T *to = dx + r * n;
         C s = 0;
         for (int64_t p = team.rank; p < n / V; p += team.size) {
-            const gd_pack<T, V> py = gd_load_pack<T, V>(row_y, p),
-                                pd = gd_load_pack<T, V>(row_dy, p);
+            const gd_pack<T, V> py = gd_pack<T, V>::load(row_y, p),
+                                pd = gd_pack<T, V>::load(row_dy, p);
             for (int v = 0; v < V; v++) {
-                s += softmax_term(C(gd_load(py.element[v])), C(gd_load(pd.element[v])), LOG);
+                s += softmax_term(C(gd_load(py[v])), C(gd_load(pd[v])), LOG);
             }
         }
-        s = team.reduce(s, shared, gd_plus());
+        s = team.sum(s, shared);
         for (int64_t p = team.rank; p < n / V; p += team.size) {
-            const gd_pack<T, V> py = gd_load_pack<T, V>(row_y, p),
-                                pd = gd_load_pack<T, V>(row_dy, p);
+            const gd_pack<T, V> py = gd_pack<T, V>::load(row_y, p),
+                                pd = gd_pack<T, V>::load(row_dy, p);
             gd_pack<T, V> out = {};
-            if (add) out = gd_load_pack<T, V>(to, p);
+            if (add) out = gd_pack<T, V>::load(to, p);
             for (int v = 0; v < V; v++) {
-                const C d = gradient<LOG>(gd_load(py.element[v]), gd_load(pd.element[v]), s);
-                out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + d : d);
+                const C d = gradient<LOG>(gd_load(py[v]), gd_load(pd[v]), s);
+                out[v] = gd_store<T>(add ? gd_load(out[v]) + d : d);
             }
-            gd_store_pack(to, p, out);
+            out.store(to, p);
         }
     }
 }
@@ -133,23 +132,19 @@ template <bool LOG>
 static gd_status softmax_rows(const gd_call *call)
 {
     gd_tensor *out = call->output[0];
-    if (gd_tensor_count(out) == 0) return GD_OK;
     const softmax_view v = view_of(call, out);
-    const cudaStream_t stream = gd_stream(call);
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *x = gd_ptr<T>(call->input[0]);
         T *y = gd_ptr<T>(out);
         if (v.inner > 1) {
-            column_forward<LOG><<<gd_blocks(v.outer * v.inner, 128), 128, 0, stream>>>(y, x, v);
-            return gd_launched(call);
+            return gd_launch(call, gd_grid_for(v.outer * v.inner, 128, 128), column_forward<LOG, T>,
+                             y, x, v);
         }
-        const gd_team_launch launch = gd_team_for(v.outer, v.n);
-        gd_by_team<T>(gd_rows_pack<T>(v.n, x, y), launch.block, [&](auto pack, auto block) {
-            row_forward<LOG, T, decltype(pack)::value, decltype(block)::value>
-                <<<launch.blocks, launch.threads, 0, stream>>>(y, x, v.outer, v.n);
+        const bool packed = gd_rows_pack<T>(v.n, x, y);
+        return gd_by_team<T>(v.outer, v.n, packed, [&](auto grid, auto pack, auto block) {
+            return gd_launch(call, grid, row_forward<LOG, T, pack, block>, y, x, v.outer, v.n);
         });
-        return gd_launched(call);
     });
 }
 
@@ -157,25 +152,22 @@ template <bool LOG>
 static gd_status softmax_rows_backward(const gd_call *call)
 {
     gd_tensor *out = call->dinput[0];
-    if (!out || gd_tensor_count(out) == 0) return GD_OK;
+    if (!out) return GD_OK;
     const softmax_view v = view_of(call, out);
     const bool add = call->accumulate[0];
-    const cudaStream_t stream = gd_stream(call);
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *y = gd_ptr<T>(call->output[0]), *dy = gd_ptr<T>(call->doutput[0]);
         T *dx = gd_ptr<T>(out);
         if (v.inner > 1) {
-            column_backward<LOG>
-                <<<gd_blocks(v.outer * v.inner, 128), 128, 0, stream>>>(dx, y, dy, v, add);
-            return gd_launched(call);
+            return gd_launch(call, gd_grid_for(v.outer * v.inner, 128, 128),
+                             column_backward<LOG, T>, dx, y, dy, v, add);
         }
-        const gd_team_launch launch = gd_team_for(v.outer, v.n);
-        gd_by_team<T>(gd_rows_pack<T>(v.n, y, dy, dx), launch.block, [&](auto pack, auto block) {
-            row_backward<LOG, T, decltype(pack)::value, decltype(block)::value>
-                <<<launch.blocks, launch.threads, 0, stream>>>(dx, y, dy, v.outer, v.n, add);
+        const bool packed = gd_rows_pack<T>(v.n, y, dy, dx);
+        return gd_by_team<T>(v.outer, v.n, packed, [&](auto grid, auto pack, auto block) {
+            return gd_launch(call, grid, row_backward<LOG, T, pack, block>, dx, y, dy, v.outer, v.n,
+                             add);
         });
-        return gd_launched(call);
     });
 }
 

@@ -34,13 +34,13 @@ __global__ void __launch_bounds__(threads)
     {
         const place at(i, packs, N);
         T gate_pack[N], up_pack[N];
-        gd_pack_load(gate_pack, gate + at.row * r.step, at.first, r.n);
-        gd_pack_load(up_pack, up + at.row * r.step, at.first, r.n);
+        gd_load_guarded(gate_pack, gate + at.row * r.step, at.first, r.n);
+        gd_load_guarded(up_pack, up + at.row * r.step, at.first, r.n);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             gate_pack[j] = gd_store<T>(swiglu((V)gd_load(gate_pack[j]), (V)gd_load(up_pack[j])));
         }
-        gd_pack_store(y + at.row * r.n, gate_pack, at.first, r.n);
+        gd_store_guarded(y + at.row * r.n, gate_pack, at.first, r.n);
     }
 }
 
@@ -49,10 +49,10 @@ template <class T, int N, class V>
 __device__ inline void store(T *out, bool add, const V (&x)[N], int64_t first, int64_t n)
 {
     T value[N] = {};
-    if (add) gd_pack_load(value, out, first, n);
+    if (add) gd_load_guarded(value, out, first, n);
 #pragma unroll
     for (int j = 0; j < N; j++) value[j] = gd_store<T>(add ? gd_load(value[j]) + x[j] : x[j]);
-    gd_pack_store(out, value, first, n);
+    gd_store_guarded(out, value, first, n);
 }
 
 // dgate and dup may be NULL, and may be the memory of gate and of up or dy.
@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(threads)
         const place at(i, packs, N);
         const int64_t first = at.first, row = at.row * r.step;
         T dy_pack[N], gate_pack[N], up_pack[N];
-        gd_pack_load(dy_pack, dy + at.row * r.n, first, r.n);
-        gd_pack_load(gate_pack, gate + row, first, r.n);
-        gd_pack_load(up_pack, up + row, first, r.n);
+        gd_load_guarded(dy_pack, dy + at.row * r.n, first, r.n);
+        gd_load_guarded(gate_pack, gate + row, first, r.n);
+        gd_load_guarded(up_pack, up + row, first, r.n);
         V for_gate[N], for_up[N];
 #pragma unroll
         for (int j = 0; j < N; j++) {
@@ -94,12 +94,10 @@ extern "C" gd_status swiglu_forward_cuda(const gd_call *call)
         using T = decltype(zero);
         const T *gate = gd_ptr<T>(call->input[0]);
         const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
-        const unsigned blocks =
-            gd_blocks(r.rows * gd_packs(r.n, gd_pack_size<T>), gd_swiglu_cuda::threads);
-        gd_async::launch<gd_swiglu_cuda::forward_kernel<T>>(
-            {blocks, gd_swiglu_cuda::threads}, gd_stream(call), gd_ptr<T>(call->output[0]), gate,
-            up, r);
-        return gd_launched(call);
+        const gd_grid grid = gd_grid_for(r.rows * gd_packs(r.n, gd_pack_size<T>));
+        return gd_launch_early<gd_swiglu_cuda::forward_kernel<T>>(
+            call, {grid.blocks.x, gd_swiglu_cuda::threads}, gd_ptr<T>(call->output[0]), gate, up,
+            r);
     });
 }
 
@@ -113,11 +111,9 @@ extern "C" gd_status swiglu_backward_cuda(const gd_call *call)
         const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
         T *dgate = gd_ptr<T>(call->dinput[0]);
         T *dup = r.halves ? dgate + r.n : gd_ptr<T>(call->dinput[1]);
-        const unsigned blocks =
-            gd_blocks(r.rows * gd_packs(r.n, gd_pack_size<T>), gd_swiglu_cuda::threads);
-        gd_swiglu_cuda::backward_kernel<<<blocks, gd_swiglu_cuda::threads, 0, gd_stream(call)>>>(
-            dgate, dup, call->accumulate[0], call->accumulate[r.halves ? 0 : 1],
-            (const T *)gd_ptr<T>(call->doutput[0]), gate, up, r);
-        return gd_launched(call);
+        const gd_grid grid = gd_grid_for(r.rows * gd_packs(r.n, gd_pack_size<T>));
+        return gd_launch(call, grid, gd_swiglu_cuda::backward_kernel<T>, dgate, dup,
+                         call->accumulate[0], call->accumulate[r.halves ? 0 : 1],
+                         (const T *)gd_ptr<T>(call->doutput[0]), gate, up, r);
     });
 }

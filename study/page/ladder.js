@@ -117,7 +117,7 @@ const rungs = [
         source : 'forward.cu',
         code : [
             'const int i = k * threads + member;',
-            'x[k] = gd_raw_load<S, V>(\n    ADD ? at.of<S>(a.residual, a.residual_stride) : at.of<S>(a.x, a.x_stride), i, policy);'
+            'x[k] = gd_raw<S, V>::load_streaming(\n    ADD ? at.of<S>(a.residual, a.residual_stride) : at.of<S>(a.x, a.x_stride), i, policy);'
         ]
     },
     {

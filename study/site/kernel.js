@@ -9,20 +9,21 @@ const player = require('../page/player.js');
 
 const folder = 'kernels/rms_norm/', common = 'kernels/common/';
 const shown = [ // in the order of the page
-    [ folder + 'forward.cu', 'forward_kernel' ], [ common + 'pack.cuh', 'gd_raw_load' ],
+    [ folder + 'forward.cu', 'forward_kernel' ], [ common + 'pack.cuh', 'load_streaming' ],
     [ folder + 'kernels.cuh', 'add_squares' ], [ folder + 'forward.cu', 'row_sum' ],
-    [ common + 'cuda.cuh', 'gd_lane_sum' ], [ folder + 'kernels.cuh', 'rstd_of' ],
+    [ common + 'team.cuh', 'gd_combine' ], [ folder + 'kernels.cuh', 'rstd_of' ],
     [ folder + 'kernels.cuh', 'norm_pack' ], [ folder + 'forward.cu', 'forward_cap' ]
 ];
 
 // The lines of a function, with what stands above it: {first, lines}.
 function functionOf(file, name) {
     const all = sources.read(file).split('\n');
-    const at = all.findIndex((text) => new RegExp(`\\b${name}\\)?\\(`).test(text) && /^\S|^    forward_kernel|^    __maxnreg__/.test(text));
+    const at = all.findIndex((text) => new RegExp(`\\b${name}\\)?\\(`).test(text) && /^\S|^    (?:__device__|forward_kernel|__maxnreg__)/.test(text));
     if (at < 0) throw new Error(`${file} has no function ${name}`);
     let first = at, last = at;
-    while (first > 0 && all[first - 1].trim() && !/^[}#]|^namespace/.test(all[first - 1])) first--;
-    while (all[last] !== '}') last++;
+    const end = /^    __device__/.test(all[at]) ? '    }' : '}'; // of a member
+    while (first > 0 && all[first - 1].trim() && !/^ *[}#]|^namespace/.test(all[first - 1])) first--;
+    while (all[last] !== end) last++;
     return {first : first + 1, lines : all.slice(first, last + 1)};
 }
 
@@ -65,13 +66,13 @@ first: the first blocks ask L2 for their rows. <code>wait_for_previous</code> th
 <code>let_next_start</code> grants the next kernel the same head start. With few rows that comes only after the wait.`
     ],
     [
-        'A row in registers', [ [ 'forward_kernel', 'gd_raw_pack<W, V> w', 'gd_raw_pack<B, V> branch' ] ],
+        'A row in registers', [ [ 'forward_kernel', 'gd_raw<W, V> w', 'gd_raw<B, V> branch' ] ],
         `The row is read once and kept, as it was read: a pack is 16 bytes. Eight numbers of bfloat16 take four registers
 so, and would take eight as floats. CHUNKS, the number of packs, is a template parameter: arrays with a constant
 size and constant indices are registers; with a variable index they would be in memory.`
     ],
     [
-        'Why 16 bytes', [ [ 'forward_kernel', 'for (int k = 0; k < CHUNKS; k++) {', 'i, policy);' ], [ 'gd_raw_load', 'asm volatile', '"l"(from)' ] ],
+        'Why 16 bytes', [ [ 'forward_kernel', 'for (int k = 0; k < CHUNKS; k++) {', 'i, policy);' ], [ 'load_streaming', 'asm volatile', '"l"(from)' ] ],
         `16 bytes are the most that one load instruction of a thread moves on all GPUs that the library runs on. Loads of 4
 bytes would be as well coalesced, but four times as many instructions, and with the same number of loads under way a
 quarter of the bytes in flight. DRAM answers after about 0.8 microseconds; to be busy it needs some 30 KB in flight
@@ -91,7 +92,7 @@ would be two. The squares of a thread's own numbers are added here, in order. Wi
 to its dtype and stored first, and the norm is that of the stored numbers.`
     ],
     [
-        'A butterfly', [ [ 'row_sum', 'v = gd_lane_sum', 'return gd_lane_sum' ], [ 'gd_lane_sum', 'for (unsigned step' ] ],
+        'A butterfly', [ [ 'row_sum', 'v = gd_sum', 'return gd_sum' ], [ 'gd_combine', 'for (unsigned step' ] ],
         `Now each thread has a number, and all need the sum. In a shuffle a lane reads a register of another one: here of
 the lane whose number differs in one bit. After five exchanges (here three, for eight lanes) every lane has the
 sum of all 32, with no memory and no barrier. Both lanes of a pair add the same two numbers, and a + b is b + a to the
@@ -116,8 +117,8 @@ r + r/2 (1 - v r r). The difference 1 - v r r is tiny, and all its digits come f
         `One number a row, by one of its threads, is all that the backward needs besides x and the weight.`
     ],
     [
-        'y, from the registers', [ [ 'forward_kernel', 'if (!EARLY) w[k]', 'gd_raw_store<B, V>(at.of<B>(a.y' ], [ 'norm_pack', 'gd_raw_forget(x);', 'y[j] *= factor[j]' ] ],
-        `x rstd factor + bias, a pack at a time; x is not read again. <code>gd_raw_forget</code> makes the compiler unpack the
+        'y, from the registers', [ [ 'forward_kernel', 'if (!EARLY) w[k]', 'store(at.of<B>(a.y' ], [ 'norm_pack', 'x.forget();', 'y[j] *= factor[j]' ] ],
+        `x rstd factor + bias, a pack at a time; x is not read again. <code>forget</code> makes the compiler unpack the
 16-bit numbers a second time instead of keeping the floats of the first pass: an instruction is cheaper than a register.
 The results go out in stores of 16 bytes.`
     ],
