@@ -21,13 +21,13 @@ const int gd_builtin_op_count = (int)(sizeof gd_builtin_ops / sizeof *gd_builtin
 #define SERVICES(device)                                                                      \
     .copy = gd_copy_##device, .accumulate = gd_accumulate_##device, .fill = gd_fill_##device, \
     .sum_squares = gd_sum_squares_##device, .scale = gd_scale_##device,                       \
-    .uniform = gd_uniform_##device, .numbers_within = gd_numbers_within,                      \
-    .normal = gd_normal_##device, .integers = gd_integers_##device,                           \
-    .permutation = gd_permutation_##device, .add_loss = gd_add_loss_##device,                 \
-    .decide = gd_decide_##device, .optimize = gd_optimize_##device, .muon = gd_muon_##device, \
-    .settle = gd_settle_##device
+    .clear_rows = gd_clear_rows_##device, .uniform = gd_uniform_##device,                     \
+    .numbers_within = gd_numbers_within, .normal = gd_normal_##device,                        \
+    .integers = gd_integers_##device, .permutation = gd_permutation_##device,                 \
+    .add_loss = gd_add_loss_##device, .decide = gd_decide_##device,                           \
+    .optimize = gd_optimize_##device, .muon = gd_muon_##device, .settle = gd_settle_##device
 
-static const gd_services cpu_services = {SERVICES(cpu), .clear_rows = gd_clear_rows_cpu};
+static const gd_services cpu_services = {SERVICES(cpu)};
 
 #ifdef GD_HAVE_CUDA
 static const gd_services cuda_services = {SERVICES(cuda), .advance = gd_advance_cuda};

@@ -156,7 +156,7 @@ typedef struct gd_adamw_options {
     /* Elements whose gradient, after clipping, is 0 keep w, m and v. So rows of an embedding that no id
      * named cost nothing, but miss what the formula does without g: w decays, and moves by m, and m and
      * v shrink by b1 and b2. t counts all updates. (As SparseAdam and LazyAdam elsewhere, but for
-     * zeros in rows that were named.) On the CPU only. */
+     * zeros in rows that were named.) */
     bool lazy;
 } gd_adamw_options;
 
@@ -249,7 +249,7 @@ GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
  * decay, and of AdamW and Adam if they are lazy. Whole tables are read by the other rules, Muon and
  * gd_optimizer_average; where other ops add to the same gradient (tied weights, gd_index_select, segments of
  * gd_recompute that have the table as an input); of replicated parameters; after gd_grad of the table,
- * since then the program may write to its rows; on a GPU; and of 16-bit parameters in
+ * since then the program may write to its rows; of up to 2048 rows on a GPU; and of 16-bit parameters in
  * their first update, and in that after they were written to. */
 
 /* The number of updates so far (waits for the device), and of each parameter that was not frozen in

@@ -1,8 +1,9 @@
 // packed.cu - the core's arithmetic on packed arrays on a GPU: accumulate, fill, sum of squares,
-// scale. The results are those of packed.c, except for the order of the sum.
+// scale, and clearing of rows. The results are those of packed.c, except for the order of the sum.
 #include "copy/convert.cuh"
 #include "cuda/device_cuda.h"
 #include "team.cuh"
+#include "touched.cuh"
 
 constexpr int threads = 256;
 
@@ -76,9 +77,9 @@ static __device__ __noinline__ double wide_squares(const T *x, int64_t n)
 }
 
 // The same, in double for double alone: otherwise as two floats, unless the sum overflows, or squares
-// vanish that count.
-template <class T>
-__device__ inline double thread_squares(const T *x, int64_t n)
+// vanish that count. Zeros change none of these, and are left out where they are known.
+template <class T, bool SPARSE>
+__device__ inline double thread_squares(const T *x, int64_t n, const gd_sparse &sparse)
 {
     if constexpr (sizeof(T) == 8) return wide_squares(x, n);
     constexpr int V = gd_pack_size<T>;
@@ -86,6 +87,8 @@ __device__ inline double thread_squares(const T *x, int64_t n)
     float largest = 0;
     GD_EACH(pack, gd_packs(n, V))
     {
+        if constexpr (SPARSE)
+            if (!gd_pack_is_touched<V>(sparse, pack * V)) continue;
         T value[V];
         gd_load_guarded(value, x, pack * V, n);
 #pragma unroll
@@ -102,13 +105,14 @@ __device__ inline double thread_squares(const T *x, int64_t n)
 
 // part[block] = the squares of every gridDim-th run of the array, one run a block. Any block may be
 // the last to finish, but every one adds the parts in the same order.
-template <class T>
+template <class T, bool SPARSE>
 static __global__ void __launch_bounds__(threads)
-    sum_squares_kernel(double *sum, double *part, unsigned *done, const T *x, int64_t n)
+    sum_squares_kernel(double *sum, double *part, unsigned *done, const T *x, int64_t n,
+                       gd_sparse sparse)
 {
     __shared__ double shared[32];
     __shared__ bool last;
-    double own = gd_sum(thread_squares(x, n), shared);
+    double own = gd_sum(thread_squares<T, SPARSE>(x, n, sparse), shared);
     if (threadIdx.x == 0) {
         part[blockIdx.x] = own;
         __threadfence(); // the part, before the count that says it is there
@@ -125,26 +129,32 @@ static __global__ void __launch_bounds__(threads)
 
 // The number of pieces depends only on n, never on the GPU. The sum of no elements is 0, too.
 extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, int64_t n,
-                                    const gd_sparse *, gd_context *ctx)
+                                    const gd_sparse *sparse, gd_context *ctx)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
     const int64_t pieces = gd_ceil_div(n > 0 ? n : 1, threads * 16), most = GD_CUDA_SUMS;
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        return gd_launch(ctx, "sum of squares",
-                         {(unsigned)(pieces < most ? pieces : most), threads},
-                         sum_squares_kernel<T>, sum, cuda->sums, cuda->sums_done, (const T *)x, n);
+        auto *kernel = sum_squares_kernel<T, false>;
+        if constexpr (std::is_same<T, float>::value) // as gradients of parameters are
+            if (sparse && sparse->count) kernel = sum_squares_kernel<T, true>;
+        return gd_launch(
+            ctx, "sum of squares", {(unsigned)(pieces < most ? pieces : most), threads}, kernel,
+            sum, cuda->sums, cuda->sums_done, (const T *)x, n, sparse ? *sparse : gd_sparse());
     });
 }
 
 // ---- Scale ------------------------------------------------------------------------------------
 
-template <class T>
-static __global__ void scale_kernel(T *x, gd_factor<gd_compute<T>> factor, int64_t n)
+template <class T, bool SPARSE>
+static __global__ void scale_kernel(T *x, gd_factor<gd_compute<T>> factor, int64_t n,
+                                    gd_sparse sparse)
 {
     constexpr int V = gd_pack_size<T>;
     GD_EACH(pack, gd_packs(n, V))
     {
+        if constexpr (SPARSE)
+            if (!gd_pack_is_touched<V>(sparse, pack * V)) continue;
         T value[V];
         gd_load_guarded(value, x, pack * V, n);
 #pragma unroll
@@ -153,12 +163,40 @@ static __global__ void scale_kernel(T *x, gd_factor<gd_compute<T>> factor, int64
     }
 }
 
-extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n, const gd_sparse *,
-                              gd_context *ctx)
+extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n,
+                              const gd_sparse *sparse, gd_context *ctx)
 {
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        return gd_launch(ctx, "scale", gd_grid_for(n, threads * gd_pack_size<T>), scale_kernel<T>,
-                         (T *)x, gd_factor<gd_compute<T>>::of(factor), n);
+        auto *kernel = scale_kernel<T, false>;
+        if constexpr (std::is_same<T, float>::value)
+            if (sparse && sparse->count) kernel = scale_kernel<T, true>;
+        return gd_launch(ctx, "scale", gd_grid_for(n, threads * gd_pack_size<T>), kernel, (T *)x,
+                         gd_factor<gd_compute<T>>::of(factor), n, sparse ? *sparse : gd_sparse());
+    });
+}
+
+// ---- Clearing ---------------------------------------------------------------------------------
+
+template <class T>
+static __global__ void clear_rows_kernel(T *x, gd_touched rows)
+{
+    constexpr int V = gd_pack_size<T>;
+    const T zeros[V] = {};
+    GD_EACH_WORD(word, rows)
+    {
+        gd_each_pack_of_word<V>(
+            rows, word, [&](int64_t first) { gd_store_guarded(x, zeros, first, rows.end); });
+        __syncwarp(); // all lanes have read the word
+        if (threadIdx.x % 32 == 0) rows.touched[word] = 0;
+    }
+}
+
+extern "C" void gd_clear_rows_cuda(void *x, gd_dtype dtype, const gd_touched *rows, gd_context *ctx)
+{
+    gd_by_dtype(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        return gd_launch(ctx, "clear", gd_grid_of_words(*rows), clear_rows_kernel<T>, (T *)x,
+                         *rows);
     });
 }

@@ -180,6 +180,16 @@ struct table_rows {
     }
 };
 
+static __global__ void touch_kernel(uint32_t *touched, const int32_t *ids, int64_t rows,
+                                    int64_t vocab)
+{
+    GD_EACH(row, rows)
+    {
+        const int32_t id = ids[row];
+        if (id >= 0 && id < vocab) atomicOr(&touched[id / 32], 1u << id % 32);
+    }
+}
+
 static gd_status sum_few(const gd_call *call)
 {
     gd_tensor *dtable = call->dinput[0];
@@ -205,7 +215,9 @@ extern "C" gd_status embedding_backward_cuda(const gd_call *call)
     const gd_tensor *dtable = call->dinput[0], *ids = call->input[1];
     if (!dtable || gd_tensor_count(dtable) == 0) return GD_OK;
     if (is_few(gd_tensor_dim(dtable, 0), gd_tensor_count(ids))) return sum_few(call);
-    if (!call->accumulate[0]) { // rows that no id names
+    uint32_t *touched = gd_touch_rows(call, 0, gd_tensor_count(ids));
+    const bool add = touched || call->accumulate[0];
+    if (!add) { // rows that no id names
         gd_fill_cuda(gd_tensor_data(dtable), gd_tensor_dtype(dtable), 0, gd_tensor_count(dtable),
                      call->context);
     }
@@ -213,7 +225,7 @@ extern "C" gd_status embedding_backward_cuda(const gd_call *call)
     const int64_t vocab = gd_tensor_dim(dtable, 0), columns = gd_tensor_dim(dtable, 1);
     const int64_t count = gd_tensor_count(ids);
     const int32_t *id = gd_ptr<const int32_t>(ids);
-    const bool add = call->accumulate[0];
+    if (touched) gd_launch(call, gd_grid_for(count), touch_kernel, touched, id, count, vocab);
     const uint32_t bad = (uint32_t)gd_min64(vocab, (int64_t)1 << 31); // no id is larger
     int64_t *fault = gd_cuda_fault_word(call, vocab);
     gd_id_sort::sorter s = gd_id_sort::sorter_for(call, count);

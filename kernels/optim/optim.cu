@@ -10,6 +10,7 @@
 #include "optim/decide.h"
 #include "optim/formula.h"
 #include "optim/rounded.cuh"
+#include "touched.cuh"
 
 constexpr int threads = 256;
 
@@ -81,7 +82,8 @@ extern "C" void gd_settle_cuda(void *current, void *committed, int64_t bytes,
 // A rule has what is the same in every update, in the type T that is computed in; begin() gives what
 // one update has for all elements, from the state and their count, whose numbers are doubles: one
 // thread of a block computes it. element() updates one weight w and its states s[0], s[1], s[2] by its gradient g. There
-// are at most `states` of them, of which the first `required` always exist.
+// are at most `states` of them, of which the first `required` always exist. `sparse`: it may leave weights
+// without a gradient as they are (src/optim/apply.c).
 
 template <class T>
 static T eps_of(const gd_rule &r)
@@ -92,7 +94,7 @@ static T eps_of(const gd_rule &r)
 template <class T>
 struct sgd_rule {
     static constexpr int states = 1, required = 0;
-    static constexpr bool clips = true;
+    static constexpr bool clips = true, sparse = true;
     T decay, momentum, fresh;
     double rate;
     bool nesterov, plain;
@@ -126,13 +128,14 @@ struct adam_numbers {
 template <class T>
 struct adamw_rule {
     static constexpr int states = 2, required = 2;
-    static constexpr bool clips = true;
+    static constexpr bool clips = true, sparse = true;
     T beta1, fresh1, beta2, fresh2, eps;
     double decay, rate;
+    bool lazy;
     using numbers = adam_numbers<T>;
     explicit adamw_rule(const gd_rule &r, bool)
         : beta1((T)r.beta1), fresh1((T)(1 - r.beta1)), beta2((T)r.beta2), fresh2((T)(1 - r.beta2)),
-          eps(eps_of<T>(r)), decay(r.weight_decay), rate(r.rate)
+          eps(eps_of<T>(r)), decay(r.weight_decay), rate(r.rate), lazy(r.lazy)
     {
     }
     __device__ numbers begin(const gd_update_state *state, const gd_update_count *count) const
@@ -141,6 +144,10 @@ struct adamw_rule {
                 (T)count->root_by_bias2};
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
+    {
+        if (!lazy || g != 0) move(w, s, g, u);
+    }
+    __device__ void move(T &w, T *s, T g, const numbers &u) const
     {
         s[0] = averaged(s[0], g, beta1, fresh1);
         s[1] = averaged_square(s[1], g, beta2, fresh2);
@@ -159,14 +166,14 @@ struct adam_rule : adamw_rule<T> {
     }
     __device__ void element(T &w, T *s, T g, const numbers &u) const
     {
-        adamw_rule<T>::element(w, s, decayed(g, coupled, w), u);
+        if (!this->lazy || g != 0) this->move(w, s, decayed(g, coupled, w), u);
     }
 };
 
 template <class T>
 struct rmsprop_rule {
     static constexpr int states = 3, required = 1;
-    static constexpr bool clips = true;
+    static constexpr bool clips = true, sparse = false;
     T decay, momentum, beta, fresh, eps;
     double rate;
     bool centered;
@@ -196,7 +203,7 @@ struct rmsprop_rule {
 template <class T>
 struct adagrad_rule {
     static constexpr int states = 1, required = 1;
-    static constexpr bool clips = true;
+    static constexpr bool clips = true, sparse = true;
     T decay, eps;
     double rate, rate_decay;
     struct numbers {
@@ -221,7 +228,7 @@ struct adagrad_rule {
 template <class T>
 struct lion_rule {
     static constexpr int states = 1, required = 1;
-    static constexpr bool clips = true;
+    static constexpr bool clips = true, sparse = false;
     T beta1, fresh1, beta2, fresh2;
     double decay, rate;
     struct numbers {
@@ -248,7 +255,7 @@ struct lion_rule {
 template <class T>
 struct average_rule {
     static constexpr int states = 0, required = 0;
-    static constexpr bool clips = false;
+    static constexpr bool clips = false, sparse = false;
     T fresh;
     struct numbers {
         bool first;
@@ -272,11 +279,44 @@ struct arrays_of {
     const T *g;
 };
 
+// The pack of elements from `first` on.
 template <class RULE, class T, class R>
-static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, RULE rule,
-                                     const gd_update_state *state, const gd_update_count *count)
+__device__ inline void update_pack(const arrays_of<T> &a, R *rounded, int64_t n, const RULE &rule,
+                                   const typename RULE::numbers &numbers, gd_factor<T> factor,
+                                   int64_t first)
 {
     constexpr int V = gd_pack_size<T>, S = RULE::states;
+    T weight[V], value[S + 1][V] = {}, grad[V];
+    gd_load_guarded(weight, a.w, first, n);
+#pragma unroll
+    for (int i = 0; i < S; i++)
+        if (i < RULE::required || a.state[i]) gd_load_guarded(value[i], a.state[i], first, n);
+    gd_load_guarded(grad, a.g, first, n);
+    if constexpr (RULE::clips) scale_by(grad, factor);
+    if constexpr (has_rounded<T, R>) follow(weight, rounded, first, n);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        T s[S + 1];
+#pragma unroll
+        for (int i = 0; i < S; i++) s[i] = value[i][k];
+        rule.element(weight[k], s, grad[k], numbers);
+#pragma unroll
+        for (int i = 0; i < S; i++) value[i][k] = s[i];
+    }
+#pragma unroll
+    for (int i = 0; i < S; i++)
+        if (i < RULE::required || a.state[i]) gd_store_guarded(a.state[i], value[i], first, n);
+    gd_store_guarded(a.w, weight, first, n);
+    if constexpr (has_rounded<T, R>) round_to(rounded, weight, first, n);
+}
+
+// Of all elements, or SPARSE of those of touched rows.
+template <bool SPARSE, class RULE, class T, class R>
+static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, RULE rule,
+                                     const gd_update_state *state, const gd_update_count *count,
+                                     gd_touched rows)
+{
+    constexpr int V = gd_pack_size<T>;
     if (!state->apply) return;
     __shared__ typename RULE::numbers numbers;
     __shared__ gd_factor<T> factor;
@@ -285,32 +325,13 @@ static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, RULE
         factor = gd_factor<T>::of(state->factor);
     }
     __syncthreads();
-    GD_EACH(pack, gd_packs(n, V))
-    {
-        T weight[V], value[S + 1][V] = {}, grad[V];
-        gd_load_guarded(weight, a.w, pack * V, n);
-#pragma unroll
-        for (int i = 0; i < S; i++)
-            if (i < RULE::required || a.state[i])
-                gd_load_guarded(value[i], a.state[i], pack * V, n);
-        gd_load_guarded(grad, a.g, pack * V, n);
-        if constexpr (RULE::clips) scale_by(grad, factor);
-        if constexpr (has_rounded<T, R>) follow(weight, rounded, pack * V, n);
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            T s[S + 1];
-#pragma unroll
-            for (int i = 0; i < S; i++) s[i] = value[i][k];
-            rule.element(weight[k], s, grad[k], numbers);
-#pragma unroll
-            for (int i = 0; i < S; i++) value[i][k] = s[i];
-        }
-#pragma unroll
-        for (int i = 0; i < S; i++)
-            if (i < RULE::required || a.state[i])
-                gd_store_guarded(a.state[i], value[i], pack * V, n);
-        gd_store_guarded(a.w, weight, pack * V, n);
-        if constexpr (has_rounded<T, R>) round_to(rounded, weight, pack * V, n);
+    const auto update = [&](int64_t first) {
+        update_pack(a, rounded, n, rule, numbers, factor, first);
+    };
+    if constexpr (SPARSE) {
+        GD_EACH_WORD(word, rows) gd_each_pack_of_word<V>(rows, word, update);
+    } else {
+        GD_EACH(pack, gd_packs(n, V)) update(pack * V);
     }
 }
 
@@ -322,9 +343,13 @@ static void update(const gd_update_arrays *arrays, bool optional, const gd_rule 
     for (int i = 0; i < GD_RULE_STATES; i++) a.state[i] = (T *)arrays->state[i];
     by_rounded<T>(arrays->rounded, [&](auto *data) {
         using R = std::remove_pointer_t<decltype(data)>;
-        gd_launch(ctx, "optimize", gd_grid_for(arrays->n, threads * gd_pack_size<T>),
-                  update_kernel<RULE<T>, T, R>, a, data, arrays->n, RULE<T>(*rule, optional), state,
-                  arrays->count);
+        auto *kernel = update_kernel<false, RULE<T>, T, R>;
+        gd_grid grid = gd_grid_for(arrays->n, threads * gd_pack_size<T>);
+        if constexpr (RULE<T>::sparse)
+            if (arrays->rows)
+                kernel = update_kernel<true, RULE<T>, T, R>, grid = gd_grid_of_words(*arrays->rows);
+        gd_launch(ctx, "optimize", grid, kernel, a, data, arrays->n, RULE<T>(*rule, optional),
+                  state, arrays->count, arrays->rows ? *arrays->rows : gd_touched());
     });
 }
 

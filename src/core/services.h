@@ -185,7 +185,7 @@ typedef void gd_sum_squares_service(double *sum, const void *x, gd_dtype dtype, 
 typedef void gd_scale_service(void *x, gd_dtype dtype, double factor, int64_t n,
                               const gd_sparse *sparse, gd_context *ctx);
 
-/* Makes the touched rows of x zeros; after that no row is touched. NULL on a GPU, where no op calls gd_touch_rows. */
+/* Makes the touched rows of x zeros; after that no row is touched. */
 typedef void gd_clear_rows_service(void *x, gd_dtype dtype, const gd_touched *rows,
                                    gd_context *ctx);
 
@@ -279,7 +279,7 @@ gd_accumulate_service gd_accumulate_cpu, gd_accumulate_cuda;
 gd_fill_service gd_fill_cpu, gd_fill_cuda;
 gd_sum_squares_service gd_sum_squares_cpu, gd_sum_squares_cuda;
 gd_scale_service gd_scale_cpu, gd_scale_cuda;
-gd_clear_rows_service gd_clear_rows_cpu;
+gd_clear_rows_service gd_clear_rows_cpu, gd_clear_rows_cuda;
 gd_numbers_within_service gd_numbers_within;
 gd_uniform_service gd_uniform_cpu, gd_uniform_cuda;
 gd_normal_service gd_normal_cpu, gd_normal_cuda;

@@ -81,20 +81,12 @@ static gd_rule adam_rule(gd_rule_kind kind, const gd_adamw_options *options)
                      .lazy = o.lazy};
 }
 
-static bool can_be_lazy(gd_context *ctx, const gd_adamw_options *options, const char *who)
-{
-    if (!options || !options->lazy || ctx->device->device == GD_CPU) return true;
-    gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: lazy is true on %s, wanted the CPU", who,
-            ctx->device_name);
-    return false;
-}
-
 static const char *const adam_states[GD_RULE_STATES] = {"m", "v", NULL};
 
 gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options)
 {
     const char *who = "adamw_create";
-    if (!gd_params_ready(params, who) || !can_be_lazy(params->ctx, options, who)) return NULL;
+    if (!gd_params_ready(params, who)) return NULL;
     const gd_rule rule = adam_rule(GD_RULE_ADAMW, options);
     return create(params, &rule, adam_states, who);
 }
@@ -102,7 +94,7 @@ gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options
 gd_optimizer *gd_adam_create(gd_params *params, const gd_adam_options *options)
 {
     const char *who = "adam_create";
-    if (!gd_params_ready(params, who) || !can_be_lazy(params->ctx, options, who)) return NULL;
+    if (!gd_params_ready(params, who)) return NULL;
     const gd_rule rule = adam_rule(GD_RULE_ADAM, options);
     return create(params, &rule, adam_states, who);
 }
@@ -168,8 +160,7 @@ gd_optimizer *gd_muon_create(gd_params *params, const gd_muon_options *options)
                                .match_adamw = o.match_adamw};
     gd_rule rule = adam_rule(GD_RULE_ADAMW, &o.adamw);
     rule.rate = gd_option(o.adamw_rate, 1);
-    if (!can_be_lazy(ctx, &o.adamw, who) ||
-        !gd_option_in_range(ctx, who, "momentum", muon.momentum, 0, 1) ||
+    if (!gd_option_in_range(ctx, who, "momentum", muon.momentum, 0, 1) ||
         !gd_option_in_range(ctx, who, "weight_decay", muon.weight_decay, 0, INFINITY) ||
         !gd_option_in_range(ctx, who, "adamw_rate", rule.rate, 0, INFINITY)) {
         return NULL;
