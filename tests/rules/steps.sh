@@ -13,7 +13,7 @@ cd "$work/without"
 mapfile -t files < <(grep -l 'GD_STEP("' kernels/*/*.[ch])
 # A statement may have two lines, and a condition before it.
 sed -i -E ':a; /GD_STEP\((which|")[^;]*$/ { N; ba }; s/(if \([^;]*\) )?GD_STEP\((which|")[^;]*;//' "${files[@]}"
-! grep -n 'GD_STEP("' "${files[@]}"
+if grep -n 'GD_STEP("' "${files[@]}"; then exit 1; fi
 count=0
 for file in $(printf '%s\n' "${files[@]}" kernels/dropout/dropout_cpu.c | grep '_cpu\.c$' | sort -u); do
     for tree in with without; do
