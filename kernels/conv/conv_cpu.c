@@ -65,12 +65,12 @@ static inline void copy_numbers(const part *p, int64_t r, int64_t end)
     for (; r < end; r++) {
         const int64_t row = p->row + r * p->row_next;
         REAL *to = p->data + row + p->a;
-        const REAL *from = p->image + p->at + r * p->image_next + p->a * step;
+        const int64_t from = p->at + r * p->image_next + p->a * step;
         zero(p, row, row + p->a);
-        if (step == 1)
-            memcpy(to, from, (size_t)n * sizeof *to);
+        if (step == 1 && n > 0)
+            memcpy(to, p->image + from, (size_t)n * sizeof *to);
         else
-            for (int64_t k = 0; k < n; k++) to[k] = from[k * step];
+            for (int64_t k = 0; k < n; k++) to[k] = p->image[from + k * step];
         zero(p, row + p->b, row + p->width);
     }
 }
@@ -111,7 +111,7 @@ static inline void copy_to_row(const part *p, REAL weight, double *sum)
         r1--;
     zero(p, p->begin, p->row);
     copy_numbers(p, 0, r0);
-    copy_vectors(p, r0, r1);
+    if (r0 < r1) copy_vectors(p, r0, r1);
     copy_numbers(p, r1, p->rows);
     zero(p, p->row + p->rows * p->row_next, p->end);
 }

@@ -286,7 +286,7 @@ gd_status GD_REAL_NAME(prod_forward)(const gd_call *call)
     if (!product) return gd_error_status(call->context);
     const int64_t n = layout.count;
     for (int k = 0; k < PRODUCT_SAVES; k++)
-        if (call->save[k])
+        if (call->save[k] && n > 0)
             memcpy(gd_data(call->save[k]), product + k * n, (size_t)n * sizeof *product);
     REAL *y = gd_data(call->output[0]);
     for (int64_t i = 0; i < n; i++) {
