@@ -400,8 +400,8 @@ TEST(options_filled_with_ones)
     FILLED(gd_loss_scale, scale);
     FILLED(gd_schedule, schedule);
     context.poison = context.tf32 = backward.keep_tape = norm.round_before_weight = true;
-    rope.interleaved = attention.causal = sgd.nesterov = rmsprop.centered = muon.plain =
-        muon.match_adamw = check.only_numbers = true;
+    rope.interleaved = attention.causal = sgd.nesterov = adamw.lazy = muon.adamw.lazy =
+        rmsprop.centered = muon.plain = muon.match_adamw = check.only_numbers = true;
     batch.evaluate = replicate.own_buffers = true;
     group.several_hosts = graph.off = scale.adapts = true;
     gd_tensor *heads = make(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 3, 4)), *y = gd_mul(x, x), *q, *k, *v;
