@@ -28,12 +28,13 @@ def options(**fields):
 
 
 def adam(weight_decay=0.0, beta2=0.999):
-    return options(beta1=0.9, beta2=beta2, eps=1e-8, weight_decay=weight_decay)
+    return options(beta1=0.9, beta2=beta2, eps=1e-8, weight_decay=weight_decay, lazy=False)
 
 
 class Muon(Structure):
     class Adamw(Structure):
-        _fields_ = [(k, c_double) for k in ("beta1", "beta2", "eps", "weight_decay")]
+        _fields_ = [*((k, c_double) for k in ("beta1", "beta2", "eps", "weight_decay")),
+                    ("lazy", c_bool)]
 
     _fields_ = [("momentum", c_double), ("weight_decay", c_double), ("plain", c_bool),
                 ("match_adamw", c_bool), ("adamw", Adamw), ("adamw_rate", c_double)]
