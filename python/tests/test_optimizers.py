@@ -31,13 +31,12 @@ def adam(weight_decay=0.0, beta2=0.999):
     return options(beta1=0.9, beta2=beta2, eps=1e-8, weight_decay=weight_decay, lazy=False)
 
 
-class Muon(Structure):
-    class Adamw(Structure):
-        _fields_ = [*((k, c_double) for k in ("beta1", "beta2", "eps", "weight_decay")),
-                    ("lazy", c_bool)]
+AdamW = type(adam())
 
+
+class Muon(Structure):
     _fields_ = [("momentum", c_double), ("weight_decay", c_double), ("plain", c_bool),
-                ("match_adamw", c_bool), ("adamw", Adamw), ("adamw_rate", c_double)]
+                ("match_adamw", c_bool), ("adamw", AdamW), ("adamw_rate", c_double)]
 
 
 class Lion(torch.optim.Optimizer):
@@ -229,7 +228,7 @@ def muon_in_float64(monkeypatch):
 @pytest.mark.parametrize("plain", [False, True])
 def test_muon_follows_torch(muon_in_float64, match, plain):
     matrices = ("w", "v", "tall")
-    given = Muon(0.9, 0.1, plain, match, Muon.Adamw(0.9, 0.99, 1e-8, 0.2), 0.5)
+    given = Muon(0.9, 0.1, plain, match, AdamW(0.9, 0.99, 1e-8, 0.2), 0.5)
     flags = {name: DECAY | MUON for name in matrices}
     ours = Ours("muon", given, {}, flags)
     theirs = {k: torch.from_numpy(v).requires_grad_() for k, v in start().items()}
