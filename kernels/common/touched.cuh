@@ -5,8 +5,8 @@
 
 #include "pack.cuh"
 
-// Calls body(first) for each pack from element `first` on that has elements of rows of a word, packs of a
-// warp's lanes beside each other. A pack that is in two of the rows is taken once.
+// Calls body(first) for each pack, from element `first` on, that has elements of the touched rows of a
+// word. Neighbouring lanes of a warp take neighbouring packs; a pack that is in two rows is taken once.
 template <int V, class Body>
 __device__ inline void gd_each_pack_of_word(const gd_touched &rows, int64_t word, Body body)
 {
@@ -22,7 +22,7 @@ __device__ inline void gd_each_pack_of_word(const gd_touched &rows, int64_t word
     }
 }
 
-// for (int64_t word : all of the rows' that are this warp's), in blocks of one dimension
+// Loops over the words of `rows` that are this warp's; blocks have one dimension.
 #define GD_EACH_WORD(word, rows)                                               \
     for (int64_t word = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; \
          32 * word * (rows).columns < (rows).end - (rows).begin;               \

@@ -17,9 +17,9 @@ static inline bool gd_is_touched(const gd_touched *rows, int64_t row)
 }
 
 /* The next run of touched rows from *row on and below `last`, after which *row is; false: there is none.
- * It is widened to whole units of so many elements, a divisor of 64 bytes' (16 floats), so that a loop
- * over it is as vectorised as one over all, but not into the run before, which has `end`. At first
- * that is where *row begins, which is at a multiple of 32. */
+ * It is widened to whole units of `unit` elements, which divide 64 bytes (16 floats), so that a loop over
+ * it is as vectorised as one over all; but it begins at run->end at the earliest, so that no element is in
+ * two runs. Before the first call run->end is where *row, a multiple of 32, begins. */
 static inline bool gd_next_run(const gd_touched *rows, int64_t unit, int64_t last, int64_t *row,
                                gd_run *run)
 {
@@ -36,7 +36,7 @@ static inline bool gd_next_run(const gd_touched *rows, int64_t unit, int64_t las
     return true;
 }
 
-/* The number of rows, or a few more, that no bit is set of. */
+/* The number of rows. Zeros after them may count as a few more, whose bits are never set. */
 static inline int64_t gd_row_limit(const gd_touched *rows)
 {
     return gd_divide_up(rows->end - rows->begin, rows->columns);

@@ -161,8 +161,8 @@ typedef struct gd_update_arrays {
     gd_dtype dtype;
     gd_rounded rounded;
     int64_t n;
-    const gd_touched
-        *rows; /* of g, for a rule that does nothing where g is 0; NULL: all are updated */
+    /* The rows of g, for a rule that does nothing where g is 0; NULL: all numbers are updated. */
+    const gd_touched *rows;
 } gd_update_arrays;
 
 /* dst = src, converting; the shapes are equal. Between real dtypes rounds to nearest even (at
