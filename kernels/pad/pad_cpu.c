@@ -1,6 +1,6 @@
 /* pad_cpu.c - the CPU kernels of pad. A thread takes whole rows of the result, so that every sum has
  * one writer. */
-#include "kernel.h"
+#include "loops.h"
 #include "pad/pad.h"
 
 typedef struct pad_work {
@@ -10,6 +10,15 @@ typedef struct pad_work {
     bool add;
 } pad_work;
 
+/* y[j] to y[end - 1] of a row, beyond the edges of x [cols.n]; NULL: of a row beyond them */
+static void fill(const pad_work *w, const REAL *x, REAL *y, int64_t j, int64_t end)
+{
+    for (; j < end; j++) {
+        const int64_t col = x ? gd_pad_source(&w->p.axis[PAD_COLS], j) : -1;
+        y[j] = col < 0 ? (REAL)w->p.value : x[col];
+    }
+}
+
 static void pad_row(const void *work, int64_t to_row)
 {
     const pad_work *w = work;
@@ -18,10 +27,9 @@ static void pad_row(const void *work, int64_t to_row)
     const int64_t row = gd_pad_source(rows, to_row % H);
     const REAL *x = row < 0 ? NULL : w->from + (to_row / H * rows->n + row) * cols->n;
     REAL *y = w->to + to_row * W;
-    for (int64_t j = 0; j < W; j++) {
-        const int64_t col = row < 0 ? -1 : gd_pad_source(cols, j);
-        y[j] = col < 0 ? (REAL)w->p.value : x[col];
-    }
+    if (x) memcpy(y + cols->before, x, (size_t)cols->n * sizeof *y);
+    fill(w, x, y, 0, x ? cols->before : W);
+    fill(w, x, y, x ? cols->before + cols->n : W, W);
 }
 
 /* Columns taken at once. */
@@ -68,19 +76,10 @@ static gd_status by_rows(const gd_call *call, const gd_tensor *to, const gd_tens
                          gd_task *task)
 {
     const pad_work w = {gd_pad_planes_of(call, call->input[0]), gd_data(from), gd_data(to), add};
-    const int64_t count = gd_tensor_count(to);
-    if (count == 0) return GD_OK;
-    gd_for_each(gd_threads_for(call->threads, count), count / gd_last_dim(to), task, &w);
-    return GD_OK;
+    const int64_t count = to ? gd_tensor_count(to) : 0;
+    return gd_each_piece(call, count, count > 0 ? count / gd_last_dim(to) : 0, task, &w);
 }
 
-gd_status GD_REAL_NAME(pad_forward)(const gd_call *call)
-{
-    return by_rows(call, call->output[0], call->input[0], false, pad_row);
-}
-
-gd_status GD_REAL_NAME(pad_backward)(const gd_call *call)
-{
-    if (!call->dinput[0]) return GD_OK;
-    return by_rows(call, call->dinput[0], call->doutput[0], call->accumulate[0], gradient_row);
-}
+GD_KERNEL_OF_REAL(pad_forward, by_rows(call, call->output[0], call->input[0], false, pad_row))
+GD_KERNEL_OF_REAL(pad_backward,
+                  by_rows(call, call->dinput[0], call->doutput[0], gd_adds(call, 0), gradient_row))
