@@ -1,234 +1,188 @@
 /* pool_cpu.c - the CPU kernels of max_pool2d and avg_pool2d, which plain_cpu.c has as plain loops.
  *
  * A thread takes whole rows of y, of dx of the mean, and whole planes of dx of the maximum, so every
- * sum has one writer. For a row it goes through the rows of the other side that its windows meet, then
- * through the columns of the kernel: the inner loop is over windows. */
+ * sum has one writer. The inner loop is over the windows of a row. */
 #include "loops.h"
 #include "pool/pool.h"
 #include "vector.h"
 
-/* The windows along an axis whose element `a` is in x: first to end - 1. */
-typedef struct span {
-    int64_t first, end;
-} span;
-
-/* Computes a part of `to`, a row or a plane, with memory for its sums. */
-typedef struct pool_work pool_work;
-typedef void part_function(const pool_work *w, int64_t part, double *sum);
-struct pool_work {
-    part_function *function;
+typedef struct pool_work {
     gd_pool_planes p;
     const REAL *from; /* x, or dy */
     int64_t elements; /* of it */
     REAL *to;         /* y, or dx */
     int32_t *place;   /* of the maximum in its plane */
     bool add;
-    const span *across; /* windows_at each column of the kernel */
-};
-
-static span windows_at(const gd_pool_planes *p, int axis, int64_t a)
-{
-    const int64_t stride = p->args.stride[axis], skip = p->args.padding[axis] - a;
-    const int64_t first = skip > 0 ? gd_divide_up(skip, stride) : 0;
-    const int64_t last = p->size[axis] - 1 + skip; /* times the stride */
-    return (span){first, last < 0 ? 0 : gd_min64(p->pooled[axis], last / stride + 1)};
-}
-
-/* The windows along an axis that contain place i. */
-static span windows_over(const gd_pool_planes *p, int axis, int64_t i)
-{
-    const int64_t stride = p->args.stride[axis], at = i + p->args.padding[axis];
-    const int64_t before = at - p->args.kernel[axis] + 1;
-    return (span){before > 0 ? gd_divide_up(before, stride) : 0,
-                  gd_min64(p->pooled[axis], at / stride + 1)};
-}
-
-static bool windows_overlap(const gd_pool_planes *p)
-{
-    return p->args.kernel[POOL_ROWS] > p->args.stride[POOL_ROWS] ||
-           p->args.kernel[POOL_COLS] > p->args.stride[POOL_COLS];
-}
+    double size; /* of a window */
+} pool_work;
 
 /* ---- max_pool2d --------------------------------------------------------------------------- */
 
 /* x[at], x[at + stride] ... of x [size]; what is outside of it counts for nothing. (Inlined, the
  * addresses of the elements would be computed for every vector.) */
-static __attribute__((noinline)) void gather(REAL v[LANES], const REAL *x, int64_t size, int64_t at,
-                                             int64_t stride)
+static __attribute__((noinline)) vec gather(const REAL *x, int64_t size, int64_t at, int64_t stride)
 {
+    REAL v[LANES];
     for (int l = 0; l < LANES; l++, at += stride) v[l] = at >= 0 && at < size ? x[at] : 0;
+    return vec_load(v);
 }
 
-/* The same, in a vector. */
+/* The same, by vectors where that is possible. */
 static inline vec strided(const REAL *x, int64_t size, int64_t at, int64_t stride)
 {
     if (at >= 0 && at + LANES * stride <= size) {
         if (stride == 1) return vec_load(x + at);
         if (stride == 2) return vec_even(vec_load(x + at), vec_load(x + at + LANES));
     }
-    REAL v[LANES];
-    gather(v, x, size, at, stride);
-    return vec_load(v);
+    return gather(x, size, at, stride);
 }
 
-/* The windows j0 to j0 + LANES - 1 of a row: their maximum, and in place[] where it is. */
-static inline vec max_windows(const pool_work *w, int64_t plane, int64_t top, int64_t j0,
-                              lanes *place)
+/* The windows of row `to_row` of y from j on: their maximum, and in *place where it is. */
+static inline vec max_windows(const pool_work *w, int64_t to_row, int64_t j, lanes *place)
 {
     const gd_pool_planes *p = &w->p;
-    const int64_t H = p->size[POOL_ROWS], W = p->size[POOL_COLS];
-    const int64_t stride = p->args.stride[POOL_COLS];
-    const int64_t begin = gd_max64(top, 0), end = gd_min64(top + p->args.kernel[POOL_ROWS], H);
-    const lanes lane = lane_numbers(), step = lane * (lane_number)stride;
-    const int64_t left = j0 * stride - p->args.padding[POOL_COLS];
-    const lanes first = step + (lane_number)left; /* the place, if all are -inf */
+    const gd_pool_args *args = &p->args;
+    const int64_t H = p->size[POOL_ROWS], W = p->size[POOL_COLS], stride = args->stride[POOL_COLS];
+    const int64_t plane = to_row / p->pooled[POOL_ROWS], row = to_row % p->pooled[POOL_ROWS];
+    const int64_t top = row * args->stride[POOL_ROWS] - args->padding[POOL_ROWS];
+    const int64_t begin = gd_max64(top, 0), end = gd_min64(top + args->kernel[POOL_ROWS], H);
+    const int64_t left = j * stride - args->padding[POOL_COLS];
+    const lanes first = lane_numbers() * (lane_number)stride + (lane_number)left;
     vec best = vec_all(-(REAL)INFINITY);
-    *place = (first & (first > 0)) + (lane_number)(begin * W);
+    *place = (first & (first > 0)) + (lane_number)(begin * W); /* if all are -inf */
     for (int64_t a = begin; a < end; a++) {
-        for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
-            const span in = w->across[b];
-            const int64_t at = a * W + left + b;
-            const vec value = strided(w->from, w->elements, plane * H * W + at, stride);
-            const lanes inside = (lane >= (lane_number)gd_max64(in.first - j0, 0)) &
-                                 (lane < (lane_number)gd_min64(in.end - j0, LANES));
-            const lanes larger = ((value > best) | (value != value)) & inside;
+        for (int64_t b = 0; b < args->kernel[POOL_COLS]; b++) {
+            const vec value = strided(w->from, w->elements, (plane * H + a) * W + left + b, stride);
+            const lanes column = first + (lane_number)b;
+            const lanes larger =
+                ((value > best) | (value != value)) & (column >= 0) & (column < (lane_number)W);
             best = vec_choose(larger, value, best);
-            *place = ((step + (lane_number)at) & larger) | (*place & ~larger);
+            *place = ((column + (lane_number)(a * W)) & larger) | (*place & ~larger);
         }
     }
     return best;
 }
 
-static void max_row(const pool_work *w, int64_t to_row, double *sum)
+static void max_rows(const void *work, int64_t to_row, int64_t end_row, void *memory)
 {
-    (void)sum;
-    const gd_pool_planes *p = &w->p;
-    const int64_t n = p->pooled[POOL_COLS], plane = to_row / p->pooled[POOL_ROWS];
-    const int64_t row = to_row - plane * p->pooled[POOL_ROWS];
-    const int64_t top = row * p->args.stride[POOL_ROWS] - p->args.padding[POOL_ROWS];
-    for (int64_t j0 = 0; j0 < n; j0 += LANES) {
-        lanes place;
-        const vec y = max_windows(w, plane, top, j0, &place);
-        const int64_t at = to_row * n + j0, count = gd_min64(LANES, n - j0);
-        lanes_store(w->to + at, &y, count, sizeof y[0]);
-        int32_t places[LANES];
-        for (int l = 0; l < LANES; l++) places[l] = (int32_t)place[l];
-        if (w->place) lanes_store(w->place + at, places, count, sizeof *places);
+    (void)memory;
+    const pool_work *w = work;
+    const int64_t n = w->p.pooled[POOL_COLS];
+    for (; to_row < end_row; to_row++) {
+        for (int64_t j = 0; j < n; j += LANES) {
+            lanes place;
+            const vec y = max_windows(w, to_row, j, &place);
+            const int64_t at = to_row * n + j, count = gd_min64(LANES, n - j);
+            lanes_store(w->to + at, &y, count, sizeof y[0]);
+            int32_t places[LANES];
+            for (int l = 0; l < LANES; l++) places[l] = (int32_t)place[l];
+            if (w->place) lanes_store(w->place + at, places, count, sizeof *places);
+        }
     }
 }
 
-/* A plane of dx. Only where windows overlap are there sums, of what arrives at a place. */
-static void max_gradient_plane(const pool_work *w, int64_t plane, double *sum)
+/* Planes of dx. Only where windows overlap are there sums, of what arrives at a place. */
+static void max_gradient_planes(const void *work, int64_t plane, int64_t end_plane, void *memory)
 {
+    const pool_work *w = work;
     const gd_pool_planes *p = &w->p;
     const int64_t size = p->size[POOL_ROWS] * p->size[POOL_COLS];
     const int64_t count = p->pooled[POOL_ROWS] * p->pooled[POOL_COLS];
-    const REAL *dy = w->from + plane * count;
-    const int32_t *place = w->place + plane * count;
-    REAL *dx = w->to + plane * size;
-    if (!windows_overlap(p)) {
-        if (!w->add) memset(dx, 0, (size_t)size * sizeof *dx);
-        for (int64_t j = 0; j < count; j++) dx[place[j]] += dy[j];
-        return;
+    const bool overlap = p->args.kernel[POOL_ROWS] > p->args.stride[POOL_ROWS] ||
+                         p->args.kernel[POOL_COLS] > p->args.stride[POOL_COLS];
+    double *sum = memory;
+    for (; plane < end_plane; plane++) {
+        const REAL *dy = w->from + plane * count;
+        const int32_t *place = w->place + plane * count;
+        REAL *dx = w->to + plane * size;
+        if (!overlap) {
+            if (!w->add) memset(dx, 0, (size_t)size * sizeof *dx);
+            for (int64_t j = 0; j < count; j++) dx[place[j]] += dy[j];
+            continue;
+        }
+        for (int64_t k = 0; k < size; k++) sum[k] = w->add ? (double)dx[k] : 0;
+        for (int64_t j = 0; j < count; j++) sum[place[j]] += (double)dy[j];
+        for (int64_t k = 0; k < size; k++) dx[k] = (REAL)sum[k];
     }
-    for (int64_t k = 0; k < size; k++) sum[k] = w->add ? (double)dx[k] : 0;
-    for (int64_t j = 0; j < count; j++) sum[place[j]] += (double)dy[j];
-    for (int64_t k = 0; k < size; k++) dx[k] = (REAL)sum[k];
 }
 
 /* ---- avg_pool2d --------------------------------------------------------------------------- */
 
-static double window_size(const gd_pool_planes *p)
+static void avg_rows(const void *work, int64_t to_row, int64_t end_row, void *memory)
 {
-    return (double)(p->args.kernel[POOL_ROWS] * p->args.kernel[POOL_COLS]);
-}
-
-static void avg_row(const pool_work *w, int64_t to_row, double *sum)
-{
+    const pool_work *w = work;
     const gd_pool_planes *p = &w->p;
+    const gd_pool_args *args = &p->args;
     const int64_t H = p->size[POOL_ROWS], W = p->size[POOL_COLS], n = p->pooled[POOL_COLS];
-    const int64_t row = to_row % p->pooled[POOL_ROWS], stride = p->args.stride[POOL_COLS];
-    const int64_t top = row * p->args.stride[POOL_ROWS] - p->args.padding[POOL_ROWS];
-    const REAL *x = w->from + to_row / p->pooled[POOL_ROWS] * H * W;
-    for (int64_t j = 0; j < n; j++) sum[j] = 0;
-    for (int64_t a = gd_max64(top, 0); a < gd_min64(top + p->args.kernel[POOL_ROWS], H); a++) {
-        for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
-            const span in = w->across[b];
-            const REAL *from = x + a * W + b - p->args.padding[POOL_COLS];
-            for (int64_t j = in.first; j < in.end; j++) sum[j] += (double)from[j * stride];
+    const int64_t stride = args->stride[POOL_COLS], padding = args->padding[POOL_COLS];
+    double *sum = memory;
+    for (; to_row < end_row; to_row++) {
+        const int64_t plane = to_row / p->pooled[POOL_ROWS], row = to_row % p->pooled[POOL_ROWS];
+        const int64_t top = row * args->stride[POOL_ROWS] - args->padding[POOL_ROWS];
+        for (int64_t j = 0; j < n; j++) sum[j] = 0;
+        for (int64_t a = gd_max64(top, 0); a < gd_min64(top + args->kernel[POOL_ROWS], H); a++) {
+            const REAL *x = w->from + (plane * H + a) * W - padding;
+            int64_t first = gd_divide_up(padding, stride), end = n; /* windows with column b in x */
+            for (int64_t b = 0; b < args->kernel[POOL_COLS]; b++) {
+                first -= first > 0 && (first - 1) * stride + b >= padding;
+                end -= end > 0 && (end - 1) * stride + b >= padding + W;
+                for (int64_t j = first; j < end; j++) sum[j] += (double)x[j * stride + b];
+            }
         }
+        for (int64_t j = 0; j < n; j++) w->to[to_row * n + j] = (REAL)(sum[j] / w->size);
     }
-    const double size = window_size(p);
-    for (int64_t j = 0; j < n; j++) w->to[to_row * n + j] = (REAL)(sum[j] / size);
 }
 
-static void avg_gradient_row(const pool_work *w, int64_t to_row, double *sum)
+static void avg_gradient_rows(const void *work, int64_t to_row, int64_t end_row, void *memory)
 {
+    const pool_work *w = work;
     const gd_pool_planes *p = &w->p;
     const int64_t W = p->size[POOL_COLS], n = p->pooled[POOL_COLS];
-    const int64_t stride = p->args.stride[POOL_COLS];
-    const int64_t plane = to_row / p->size[POOL_ROWS], row = to_row % p->size[POOL_ROWS];
-    const span over = windows_over(p, POOL_ROWS, row);
-    for (int64_t j = 0; j < W; j++) sum[j] = 0;
-    for (int64_t i = over.first; i < over.end; i++) {
-        const REAL *dy = w->from + (plane * p->pooled[POOL_ROWS] + i) * n;
-        for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++) {
-            const span in = w->across[b];
-            const int64_t left = b - p->args.padding[POOL_COLS];
-            for (int64_t j = in.first; j < in.end; j++) sum[j * stride + left] += (double)dy[j];
+    const int64_t stride = p->args.stride[POOL_COLS], down = p->args.stride[POOL_ROWS];
+    double *sum = memory; /* of a row with its padding */
+    for (; to_row < end_row; to_row++) {
+        const int64_t plane = to_row / p->size[POOL_ROWS];
+        const int64_t h = to_row - plane * p->size[POOL_ROWS] + p->args.padding[POOL_ROWS];
+        const int64_t before =
+            h - p->args.kernel[POOL_ROWS] + 1; /* rows of y with h: i to end - 1 */
+        const int64_t end = gd_min64(p->pooled[POOL_ROWS], h / down + 1);
+        for (int64_t k = 0; k < W + 2 * p->args.padding[POOL_COLS]; k++) sum[k] = 0;
+        for (int64_t i = before > 0 ? gd_divide_up(before, down) : 0; i < end; i++) {
+            const REAL *dy = w->from + (plane * p->pooled[POOL_ROWS] + i) * n;
+            for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++)
+                for (int64_t j = 0; j < n; j++) sum[j * stride + b] += (double)dy[j];
         }
+        const double *inside = sum + p->args.padding[POOL_COLS];
+        REAL *dx = w->to + to_row * W;
+        for (int64_t j = 0; j < W; j++) dx[j] = (REAL)((w->add ? dx[j] : 0) + inside[j] / w->size);
     }
-    const double size = window_size(p);
-    REAL *dx = w->to + to_row * W;
-    for (int64_t j = 0; j < W; j++) dx[j] = (REAL)((w->add ? dx[j] : 0) + sum[j] / size);
 }
 
 /* ---- Calls -------------------------------------------------------------------------------- */
 
-static void run_range(const void *work, int64_t part, int64_t end, void *memory)
+/* Calls the task for the rows or planes of `to`, y or dx. */
+static gd_status pool(const gd_call *call, const gd_tensor *to, const gd_tensor *from, bool planes,
+                      gd_range_task *task)
 {
-    const pool_work *w = work;
-    for (; part < end; part++) w->function(w, part, memory);
-}
-
-/* Calls the function for each part of `to`, of `size` elements. */
-static gd_status by_parts(const gd_call *call, pool_work *w, const gd_tensor *to, int64_t size,
-                          part_function *function)
-{
-    const int64_t count = gd_tensor_count(to);
+    const gd_tensor *x = call->input[0], *y = call->doutput ? from : to;
+    const int64_t count = to ? gd_tensor_count(to) : 0;
     if (count == 0) return GD_OK;
-    const int64_t columns = w->p.args.kernel[POOL_COLS];
-    span *across = gd_call_scratch(call, (size_t)columns * sizeof *across);
-    if (!across) return gd_error_status(call->context);
-    for (int64_t b = 0; b < columns; b++) across[b] = windows_at(&w->p, POOL_COLS, b);
-    w->across = across;
-    w->to = gd_data(to);
-    if (call->saves) w->place = gd_data(call->save[0]);
-    w->function = function;
-    return gd_each_range(call, gd_tensor_count(call->input[0]), count / size,
-                         (size_t)size * sizeof(double), run_range, w);
+    pool_work w = {.p = gd_pool_planes_of(call, x, y),
+                   .from = gd_data(from),
+                   .elements = gd_tensor_count(from),
+                   .to = gd_data(to),
+                   .place = call->saves ? gd_data(call->save[0]) : NULL,
+                   .add = gd_adds(call, 0)};
+    w.size = (double)(w.p.args.kernel[POOL_ROWS] * w.p.args.kernel[POOL_COLS]);
+    const int64_t size = gd_last_dim(to) * (planes ? w.p.size[POOL_ROWS] : 1);
+    const int64_t sums = size + 2 * w.p.args.padding[POOL_COLS]; /* of a row with its padding */
+    return gd_each_range(call, gd_tensor_count(x), count / size, (size_t)sums * sizeof(double),
+                         task, &w);
 }
 
-static gd_status pool_forward(const gd_call *call, part_function *function)
-{
-    const gd_tensor *x = call->input[0], *y = call->output[0];
-    pool_work w = {
-        .p = gd_pool_planes_of(call, x, y), .from = gd_data(x), .elements = gd_tensor_count(x)};
-    return by_parts(call, &w, y, w.p.pooled[POOL_COLS], function);
-}
-
-static gd_status pool_backward(const gd_call *call, bool planes, part_function *function)
-{
-    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
-    if (!dx) return GD_OK;
-    pool_work w = {
-        .p = gd_pool_planes_of(call, dx, dy), .from = gd_data(dy), .elements = gd_tensor_count(dy)};
-    w.add = call->accumulate[0];
-    return by_parts(call, &w, dx, w.p.size[POOL_COLS] * (planes ? w.p.size[POOL_ROWS] : 1),
-                    function);
-}
-
-GD_KERNEL_OF_REAL(max_pool2d_forward, pool_forward(call, max_row))
-GD_KERNEL_OF_REAL(max_pool2d_backward, pool_backward(call, true, max_gradient_plane))
-GD_KERNEL_OF_REAL(avg_pool2d_forward, pool_forward(call, avg_row))
-GD_KERNEL_OF_REAL(avg_pool2d_backward, pool_backward(call, false, avg_gradient_row))
+GD_KERNEL_OF_REAL(max_pool2d_forward, pool(call, call->output[0], call->input[0], false, max_rows))
+GD_KERNEL_OF_REAL(max_pool2d_backward,
+                  pool(call, call->dinput[0], call->doutput[0], true, max_gradient_planes))
+GD_KERNEL_OF_REAL(avg_pool2d_forward, pool(call, call->output[0], call->input[0], false, avg_rows))
+GD_KERNEL_OF_REAL(avg_pool2d_backward,
+                  pool(call, call->dinput[0], call->doutput[0], false, avg_gradient_rows))
