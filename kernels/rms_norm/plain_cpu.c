@@ -36,8 +36,8 @@ void GD_REAL_NAME(rms_norm_plain_forward)(const gd_rms_norm_problem *p, const gd
     for (int64_t i = 0; i < p->rows; i++) {
         double squares = 0;
         for (int64_t k = 0; k < N; k++) {
-            if (v->residual) put(&f.sum, i, k, get(&f.x, i, k) + get(&f.residual, i, k));
-            const double x = (double)get(&f.normalised, i, k);
+            if (v->residual) put(&f.x, i, k, get(&f.branch, i, k) + get(&f.residual, i, k));
+            const double x = (double)get(&f.x, i, k);
             squares += x * x;
         }
         const REAL rstd = (REAL)rms_norm_rstd(squares, (double)N, p->eps);
@@ -46,7 +46,7 @@ void GD_REAL_NAME(rms_norm_plain_forward)(const gd_rms_norm_problem *p, const gd
         GD_STEP("rstd", rstd);
         if (v->rstd) ((REAL *)v->rstd)[i] = rstd;
         for (int64_t k = 0; k < N; k++) {
-            const REAL xhat = xhat_before_weight(p, get(&f.normalised, i, k), rstd);
+            const REAL xhat = xhat_before_weight(p, get(&f.x, i, k), rstd);
             const REAL w = factor(&f, i, k), b = v->bias ? get(&f.bias, i, k) : 0;
             put(&f.y, i, k, rms_norm_y(xhat, w, b));
         }

@@ -1,5 +1,5 @@
 /* problem.c - from the tensors of the ops to gradus/kernels.h, for any device; and the functions of
- * that header on the CPU: they check a problem, and choose its kernel.
+ * that header on the CPU, which check a problem and choose its kernel.
  *
  * rms_norm has the inputs x, weight, bias and the output y; add_rms_norm the inputs x, residual,
  * weight, bias and the outputs y, sum. Both save rstd [M]. */
@@ -129,15 +129,15 @@ static gd_status pass_dsum(const gd_call *call, const gd_tensor *dsum)
     return gd_error_status(call->context);
 }
 
-/* The gradients that g has pointers to. x is what was normalised; `param` says whether those of
- * weight and bias have heads, `dparam` is one of them or NULL. */
+/* The gradients that g has pointers to. x is what was normalised; `dparam` is the gradient of the
+ * weight or of the bias, or NULL. */
 static gd_status gradients(const gd_call *call, const gd_tensor *x, const gd_tensor *w,
-                           const gd_tensor *param, const gd_tensor *dparam, gd_rms_norm_gradients g)
+                           const gd_tensor *dparam, gd_rms_norm_gradients g)
 {
     const gd_tensor *dy = call->doutput[0];
     gd_context *ctx = call->context;
     gd_rms_norm_problem p =
-        problem_of(call, x, NULL, per_head(param), w ? gd_tensor_dtype(w) : GD_FLOAT32);
+        problem_of(call, x, NULL, per_head(w ? w : dparam), w ? gd_tensor_dtype(w) : GD_FLOAT32);
     p.y_dtype = gd_tensor_dtype(dy);
     p.dweight_dtype = dparam ? gd_tensor_dtype(dparam) : GD_FLOAT32;
     g.dx_stride = g.dbranch_stride = g.dy_stride = g.dsum_stride = p.heads * p.cols;
@@ -166,7 +166,7 @@ gd_status rms_norm_backward(const gd_call *call)
     if (db && ((w && per_head(w) != per_head(db)) ||
                (dw && gd_tensor_dtype(dw) != gd_tensor_dtype(db)))) {
         /* A call for dbias alone, to which x does not matter. */
-        if (gradients(call, dy, NULL, db, db, g)) return gd_error_status(call->context);
+        if (gradients(call, dy, NULL, db, g)) return gd_error_status(call->context);
         g.dbias = NULL, db = NULL;
     }
     /* The gradients of x and, in add_rms_norm, of the residual are the same numbers. dx is that of
@@ -178,48 +178,37 @@ gd_status rms_norm_backward(const gd_call *call)
     g.dbranch = gd_data(branch), g.accumulate_dbranch = branch && call->accumulate[0];
     g.dweight = gd_data(dw), g.accumulate_dweight = call->accumulate[weight];
     g.dsum = gd_data(dsum);
-    return gradients(call, x, w, w ? w : db, dw ? dw : db, g);
+    return gradients(call, x, w, dw ? dw : db, g);
 }
 
 /* ---- gradus/kernels.h on the CPU ------------------------------------------------------------ */
 
-static bool good_problem(const gd_rms_norm_problem *p)
-{
-    return p && p->rows >= 0 && p->cols >= 0 && p->heads >= 0 && p->rows % rms_norm_heads(p) == 0 &&
-           p->eps >= 0 && gd_dtype_is_real(p->dtype) && gd_dtype_is_real(p->y_dtype) &&
-           gd_dtype_is_real(p->weight_dtype) && gd_dtype_is_real(p->dweight_dtype);
-}
-
-static bool in_double(const gd_rms_norm_problem *p)
-{
-    return p->dtype == GD_FLOAT64 || p->y_dtype == GD_FLOAT64 || p->weight_dtype == GD_FLOAT64;
-}
-
 gd_status gd_cpu_rms_norm_forward(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
                                   int threads)
 {
-    if (!good_problem(p) || !v || threads < 1) return GD_ERROR_ARGUMENT;
+    if (!rms_norm_valid(p) || !v || threads < 1) return GD_ERROR_ARGUMENT;
     if (p->rows == 0 || p->cols == 0) return GD_OK;
     if (!v->y || !v->x || (v->residual && !v->sum)) return GD_ERROR_ARGUMENT;
-    (in_double(p) ? rms_norm_fast_forward_f64 : rms_norm_fast_forward_f32)(p, v, threads);
+    (rms_norm_in_double(p) ? rms_norm_fast_forward_f64 : rms_norm_fast_forward_f32)(p, v, threads);
     return GD_OK;
 }
 
 gd_status gd_cpu_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
                                    int threads)
 {
-    if (!good_problem(p) || !g || threads < 1) return GD_ERROR_ARGUMENT;
+    if (!rms_norm_valid(p) || !g || threads < 1) return GD_ERROR_ARGUMENT;
     bool sums = g->dweight || g->dbias;
     if (p->cols == 0 || (!g->dx && !g->dbranch && !sums)) return GD_OK;
     if (p->rows > 0 && (!g->dy || !g->x || !g->rstd || (sums && !g->workspace)))
         return GD_ERROR_ARGUMENT;
-    (in_double(p) ? rms_norm_fast_backward_f64 : rms_norm_fast_backward_f32)(p, g, threads);
+    (rms_norm_in_double(p) ? rms_norm_fast_backward_f64 : rms_norm_fast_backward_f32)(p, g,
+                                                                                      threads);
     return GD_OK;
 }
 
 size_t gd_cpu_rms_norm_workspace(const gd_rms_norm_problem *p)
 {
-    if (!good_problem(p)) return 0;
+    if (!rms_norm_valid(p)) return 0;
     const int64_t pieces = gd_divide_up(p->rows, rms_norm_piece_rows(p));
     return (size_t)(pieces * 2 * rms_norm_weight_rows(p) * p->cols) * sizeof(double);
 }

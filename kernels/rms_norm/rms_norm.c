@@ -22,12 +22,12 @@ static gd_status check_param(const gd_call *call, int i)
     const int ndim = gd_tensor_ndim(t);
     bool fits = ndim == 1 || (ndim == 2 && gd_tensor_ndim(x) > 1);
     for (int d = 1; fits && d <= ndim; d++) fits = gd_tensor_dim(t, -d) == gd_tensor_dim(x, -d);
+    const char *wanted =
+        "%s has shape %s, wanted the last dimension of x %s, or the last two for one "
+        "row per head";
     if (fits) return GD_OK;
-    return gd_refuse(
-        call,
-        "%s has shape %s, wanted the last dimension of x %s, or the last two for one row "
-        "per head",
-        gd_input_name(call->op, i).text, gd_shape_text(t).text, gd_shape_text(x).text);
+    return gd_refuse(call, wanted, gd_input_name(call->op, i).text, gd_shape_text(t).text,
+                     gd_shape_text(x).text);
 }
 
 /* Of both ops: y and, with a residual, the sum are like their inputs; rstd is x's shape without the
@@ -111,48 +111,46 @@ static const gd_rms_norm_args plain = {1e-5, 0, 0}, half = {0.5, 0, 0}, no_eps =
                               gemma = {1e-6, 1, 0}, large_eps = {100, 0, 0},
                               tiny_eps = {1e-10, 0, 0}, negative_offset = {1e-5, -0.5, 0};
 
-#define WEIGHT(...)                             \
-    {                                           \
-        GD_NORMAL(1, 0.5), GD_DIMS(__VA_ARGS__) \
-    }
-#define BIAS(...)            \
-    {                        \
-        GD_DIMS(__VA_ARGS__) \
-    }
-#define NONE GD_ABSENT
-#define CASES(C)                                                  \
-    C(bias, plain, (3, 17), WEIGHT(17), BIAS(17))                 \
-    C(no_weight, plain, (5, 33), NONE, NONE)                      \
-    C(only_bias, plain, (5, 8), NONE, BIAS(8))                    \
-    C(offset1, gemma, (4, 31), WEIGHT(31), NONE)                  \
-    C(per_head, plain, (3, 2, 5, 16), WEIGHT(5, 16), BIAS(5, 16)) \
-    C(weight_per_head, half, (2, 3, 7), WEIGHT(3, 7), BIAS(7))    \
-    C(bias_per_head, half, (2, 3, 7), WEIGHT(7), BIAS(3, 7))      \
-    C(cols1, half, (6, 1), WEIGHT(1), BIAS(1))                    \
-    C(cols3, half, (7, 3), WEIGHT(3), NONE)                       \
-    C(tile_and_one, plain, (2, 257), WEIGHT(257), BIAS(257))      \
-    C(one_row, plain, (64), WEIGHT(64), NONE)                     \
-    C(many_rows, half, (5, 41, 9), WEIGHT(9), BIAS(9))            \
-    C(uneven_pieces, half, (1030, 10), WEIGHT(10), NONE)          \
-    C(no_eps, no_eps, (3, 40), WEIGHT(40), NONE)                  \
-    C(large_eps, large_eps, (3, 20), WEIGHT(20), NONE)
-#define ALONE(name, args, x, weight, bias) {#name, &args, GD_INPUTS({GD_DIMS x}, weight, bias)},
+#define NONE .absent = true
+#define CASES(C)                                                             \
+    C(bias, plain, GD_DIMS(3, 17), GD_DIMS(17), GD_DIMS(17))                 \
+    C(no_weight, plain, GD_DIMS(5, 33), NONE, NONE)                          \
+    C(only_bias, plain, GD_DIMS(5, 8), NONE, GD_DIMS(8))                     \
+    C(offset1, gemma, GD_DIMS(4, 31), GD_DIMS(31), NONE)                     \
+    C(per_head, plain, GD_DIMS(3, 2, 5, 16), GD_DIMS(5, 16), GD_DIMS(5, 16)) \
+    C(weight_per_head, half, GD_DIMS(2, 3, 7), GD_DIMS(3, 7), GD_DIMS(7))    \
+    C(bias_per_head, half, GD_DIMS(2, 3, 7), GD_DIMS(7), GD_DIMS(3, 7))      \
+    C(cols1, half, GD_DIMS(6, 1), GD_DIMS(1), GD_DIMS(1))                    \
+    C(cols3, half, GD_DIMS(7, 3), GD_DIMS(3), NONE)                          \
+    C(tile_and_one, plain, GD_DIMS(2, 257), GD_DIMS(257), GD_DIMS(257))      \
+    C(one_row, plain, GD_DIMS(64), GD_DIMS(64), NONE)                        \
+    C(many_rows, half, GD_DIMS(5, 41, 9), GD_DIMS(9), GD_DIMS(9))            \
+    C(uneven_pieces, half, GD_DIMS(1030, 10), GD_DIMS(10), NONE)             \
+    C(no_eps, no_eps, GD_DIMS(3, 40), GD_DIMS(40), NONE)                     \
+    C(large_eps, large_eps, GD_DIMS(3, 20), GD_DIMS(20), NONE)
+#define AROUND_1 GD_NORMAL(1, 0.5)
+#define ALONE(name, args, x, weight, bias) \
+    {#name, &args, GD_INPUTS({x}, {AROUND_1, weight}, {bias})},
 #define ADDED(name, args, x, weight, bias) \
-    {#name, &args, GD_INPUTS({GD_DIMS x}, {GD_NORMAL(0, 2), GD_DIMS x}, weight, bias)},
+    {#name, &args, GD_INPUTS({x}, {GD_NORMAL(0, 2), x}, {AROUND_1, weight}, {bias})},
 
 static const gd_case rms_norm_cases[] = {
-    {"rows4_cols64", &plain, GD_INPUTS({GD_DIMS(4, 64)}, WEIGHT(64), NONE)},
-    {"tiny_x", &tiny_eps, GD_INPUTS({GD_NORMAL(0, 1e-4), GD_DIMS(4, 24)}, WEIGHT(24), NONE)},
+    {"rows4_cols64", &plain, GD_INPUTS({GD_DIMS(4, 64)}, {AROUND_1, GD_DIMS(64)}, GD_ABSENT)},
+    {"tiny_x", &tiny_eps,
+     GD_INPUTS({GD_NORMAL(0, 1e-4), GD_DIMS(4, 24)}, {AROUND_1, GD_DIMS(24)}, GD_ABSENT)},
     {"huge_x", &negative_offset,
-     GD_INPUTS({GD_NORMAL(0, 1e4), GD_DIMS(4, 24)}, WEIGHT(24), BIAS(24))},
-    {"no_rows", &plain, GD_INPUTS({GD_DIMS(0, 12)}, WEIGHT(12), BIAS(12)), .may_be_empty = true},
-    {"no_cols", &plain, GD_INPUTS({GD_DIMS(4, 0)}, WEIGHT(0), BIAS(0)), .may_be_empty = true},
+     GD_INPUTS({GD_NORMAL(0, 1e4), GD_DIMS(4, 24)}, {AROUND_1, GD_DIMS(24)}, {GD_DIMS(24)})},
+    {"no_rows", &plain, GD_INPUTS({GD_DIMS(0, 12)}, {GD_DIMS(12)}, {GD_DIMS(12)}),
+     .may_be_empty = true},
+    {"no_cols", &plain, GD_INPUTS({GD_DIMS(4, 0)}, {GD_DIMS(0)}, {GD_DIMS(0)}),
+     .may_be_empty = true},
     CASES(ALONE)};
 
 static const gd_case add_rms_norm_cases[] = {
     {"rows4_cols64", &plain,
-     GD_INPUTS({GD_DIMS(4, 64)}, {GD_NORMAL(0, 2), GD_DIMS(4, 64)}, WEIGHT(64), NONE)},
-    {"no_rows", &plain, GD_INPUTS({GD_DIMS(0, 12)}, {GD_DIMS(0, 12)}, WEIGHT(12), BIAS(12)),
+     GD_INPUTS({GD_DIMS(4, 64)}, {GD_NORMAL(0, 2), GD_DIMS(4, 64)}, {AROUND_1, GD_DIMS(64)},
+               GD_ABSENT)},
+    {"no_rows", &plain, GD_INPUTS({GD_DIMS(0, 12)}, {GD_DIMS(0, 12)}, {GD_DIMS(12)}, {GD_DIMS(12)}),
      .may_be_empty = true},
     CASES(ADDED)};
 
@@ -162,7 +160,8 @@ static const gd_case add_rms_norm_cases[] = {
 #define OF_BOTH                                                                               \
     .saves = 1, .args_size = sizeof(gd_rms_norm_args), .plain_args = true, .same_bits = true, \
     .strided = true, .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA), .shape = shapes,              \
-    .definition = definition
+    .definition = definition,                                                                 \
+    .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward}
 
 const gd_op gd_op_rms_norm = {
     .name = "rms_norm",
@@ -174,7 +173,6 @@ const gd_op gd_op_rms_norm = {
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward},
     .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
     OF_BOTH,
     GD_CASES(rms_norm_cases),
@@ -191,7 +189,6 @@ const gd_op gd_op_add_rms_norm = {
     .backward_reads_outputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(2) | GD_BIT(3),
-    .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward},
     .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
     OF_BOTH,
     GD_CASES(add_rms_norm_cases),

@@ -1,19 +1,12 @@
 // rms_norm.cu - the functions of gradus/kernels.h on CUDA: checks the call, chooses its kernels and
 // launches them.
 #include "rms_norm/kernels.cuh"
+#include "rms_norm/rms_norm.h"
 
 namespace gd_rms
 {
 
 // ---- The call -----------------------------------------------------------------------------------
-
-static bool valid(const gd_rms_norm_problem *p)
-{
-    return p && p->rows >= 0 && p->cols >= 0 && p->heads >= 0 && p->eps >= 0 &&
-           gd_dtype_is_real(p->dtype) && gd_dtype_is_real(p->y_dtype) &&
-           gd_dtype_is_real(p->weight_dtype) && gd_dtype_is_real(p->dweight_dtype) &&
-           (p->heads < 2 || p->rows % p->heads == 0);
-}
 
 static int size_of(gd_dtype dtype)
 {
@@ -25,7 +18,7 @@ static Problem problem_of(const gd_rms_norm_problem &p, bool backward)
     Problem a = {p, false, false, (float)gd_option_of_dtype(GD_FLOAT32, p.eps), (float)p.offset, 0};
     if (a.heads < 1) a.heads = 1;
     if (a.cols > 0) a.per_col = 1.0f / (float)a.cols;
-    a.is_double = a.dtype == GD_FLOAT64 || a.y_dtype == GD_FLOAT64 || a.weight_dtype == GD_FLOAT64;
+    a.is_double = rms_norm_in_double(&p);
     // Tensors too large to stay in L2, some 50 MB, from one kernel to the next anyway are loaded
     // with evict_last. Smaller ones are slower with it.
     a.keep = a.rows * a.cols * size_of(a.dtype) >= (backward ? 80 << 20 : 32 << 20);
@@ -199,7 +192,7 @@ using namespace gd_rms;
 gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
                                    void *stream)
 {
-    if (!valid(p) || !v) return GD_ERROR_ARGUMENT;
+    if (!rms_norm_valid(p) || !v) return GD_ERROR_ARGUMENT;
     if (p->rows == 0 || (p->cols == 0 && !v->rstd)) return GD_OK;
     if (p->cols > 0 && (!v->y || !v->x || (v->residual && !v->sum))) return GD_ERROR_ARGUMENT;
     return status_of(launch_forward({problem_of(*p, false), *v}, (cudaStream_t)stream));
@@ -208,7 +201,7 @@ gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, const gd_rms_no
 gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
                                     void *stream)
 {
-    if (!valid(p) || !g) return GD_ERROR_ARGUMENT;
+    if (!rms_norm_valid(p) || !g) return GD_ERROR_ARGUMENT;
     if (p->cols == 0 || (!g->dx && !g->dbranch && !g->dweight && !g->dbias)) return GD_OK;
     if (p->rows > 0 && (!g->dy || !g->x || !g->rstd)) return GD_ERROR_ARGUMENT;
     const bool sums = (g->dweight || g->dbias) && p->rows > 0;
@@ -218,7 +211,7 @@ gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_n
 
 size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)
 {
-    if (!valid(p)) return 0;
+    if (!rms_norm_valid(p)) return 0;
     const Problem a = problem_of(*p, true);
     const size_t size = a.is_double ? sizeof(double) : sizeof(float);
     const size_t partials = (size_t)(most_partials(a) * a.heads * a.cols) * size;

@@ -41,6 +41,19 @@ static inline int64_t rms_norm_weight_rows(const gd_rms_norm_problem *p)
     return p->weight_per_head ? rms_norm_heads(p) : 1;
 }
 
+/* Whether all numbers of a problem can be right, for any device; and whether sums are in double. */
+static inline bool rms_norm_valid(const gd_rms_norm_problem *p)
+{
+    return p && p->rows >= 0 && p->cols >= 0 && p->heads >= 0 && p->rows % rms_norm_heads(p) == 0 &&
+           p->eps >= 0 && gd_dtype_is_real(p->dtype) && gd_dtype_is_real(p->y_dtype) &&
+           gd_dtype_is_real(p->weight_dtype) && gd_dtype_is_real(p->dweight_dtype);
+}
+
+static inline bool rms_norm_in_double(const gd_rms_norm_problem *p)
+{
+    return p->dtype == GD_FLOAT64 || p->y_dtype == GD_FLOAT64 || p->weight_dtype == GD_FLOAT64;
+}
+
 /* dweight and dbias are summed up in at most 64 pieces of the rows, of at least 8 rows each. The
  * shapes alone decide which. A piece has all heads equally often. */
 static inline int64_t rms_norm_piece_rows(const gd_rms_norm_problem *p)

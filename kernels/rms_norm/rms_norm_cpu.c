@@ -35,38 +35,38 @@ static inline void prefetch_half(const rms_matrix *a, const rms_matrix *b, int64
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* add_rms_norm: columns j to j + n of sum = x + residual as it is stored, the x of what follows. */
-static const REAL *add_tile(const rms_work *f, int64_t row, int64_t j, int64_t n, REAL *buffer)
+/* Columns j to j + n of a row of x; with a residual of the sum, which is stored on the way. */
+static const REAL *x_tile(const rms_work *f, int64_t row, int64_t j, int64_t n, REAL *buffer)
 {
-    REAL other[STRETCH];
-    const REAL *x = rms_row_in(&f->x, row, j, n, buffer);
-    const REAL *residual = rms_row_in(&f->residual, row, j, n, other);
-    void *at = rms_at(&f->sum, row, j);
-    REAL *sum = f->sum.dtype == (gd_dtype)REAL_DTYPE ? at : buffer;
-    GD_EACH(k, n) sum[k] = x[k] + residual[k];
-    if (sum != at) gd_find_converter(f->sum.dtype, (gd_dtype)REAL_DTYPE)(at, 1, sum, 1, n);
-    return rms_row_in(&f->sum, row, j, n, buffer);
+    if (f->residual.data) {
+        REAL other[STRETCH], *at = rms_at(&f->x, row, j);
+        const REAL *branch = rms_row_in(&f->branch, row, j, n, buffer);
+        const REAL *residual = rms_row_in(&f->residual, row, j, n, other);
+        const bool wide = f->x.dtype == (gd_dtype)REAL_DTYPE;
+        REAL *sum = wide ? at : buffer;
+        GD_EACH(k, n) sum[k] = branch[k] + residual[k];
+        if (!wide) gd_find_converter(f->x.dtype, (gd_dtype)REAL_DTYPE)(at, 1, sum, 1, n);
+    }
+    return rms_row_in(&f->x, row, j, n, buffer);
 }
 
-/* First pass: the sum of x^2, and the sum with the residual if there is one. For a row whose squares
- * leave the range of REAL, all is in double. */
+/* First pass: the sum of x^2. Where it leaves the range of REAL, it is taken again in double. */
 static inline double row_squares(const rms_work *f, int64_t row, int64_t next)
 {
 #define SQUARE(k) (x[k] * x[k])
     const int64_t N = f->p->cols;
     REAL buffer[STRETCH];
-    for (bool wide = false;; wide = true) {
+    for (bool again = false;; again = true) {
         double squares = 0;
         for (int64_t j = 0; j < N; j += STRETCH) {
-            const int64_t n = gd_min64(STRETCH, N - j), q = wide ? 0 : n / 4;
-            prefetch_half(&f->x, &f->residual, next, j, n, 0);
-            const REAL *x = f->residual.data && !wide
-                                ? add_tile(f, row, j, n, buffer)
-                                : rms_row_in(&f->normalised, row, j, n, buffer);
+            const int64_t n = gd_min64(STRETCH, N - j), q = again ? 0 : n / 4;
+            prefetch_half(&f->branch, &f->residual, next, j, n, 0);
+            const REAL *x =
+                again ? rms_row_in(&f->x, row, j, n, buffer) : x_tile(f, row, j, n, buffer);
             SUM_OF_FOURS(total, q, n, SQUARE, (double)x[k] * (double)x[k]);
             squares += total;
         }
-        if (wide || sizeof(REAL) == sizeof(double) || (squares > 0x1p-80 && squares < 0x1p120))
+        if (again || sizeof(REAL) == sizeof(double) || (squares > 0x1p-80 && squares < 0x1p120))
             return squares;
     }
 }
@@ -74,23 +74,21 @@ static inline double row_squares(const rms_work *f, int64_t row, int64_t next)
 /* Second pass: y, first with the bias -0, which changes no number. */
 static void forward_row(const rms_work *f, int64_t row, int64_t next)
 {
-    const gd_rms_norm_problem *p = f->p;
+    const int64_t N = f->p->cols;
     const double squares = row_squares(f, row, next);
-    const REAL rstd = (REAL)rms_norm_rstd(squares, (double)p->cols, p->eps);
+    const REAL rstd = (REAL)rms_norm_rstd(squares, (double)N, f->p->eps);
     if (f->rstd) f->rstd[row] = rstd;
-    for (int64_t j = 0; j < p->cols; j += TILE) {
-        const int64_t n = gd_min64(TILE, p->cols - j);
+    for (int64_t j = 0; j < N; j += TILE) {
+        const int64_t n = gd_min64(TILE, N - j);
         REAL y[TILE], wide_x[TILE], wide[TILE], factor = rstd;
-        prefetch_half(&f->x, &f->residual, next, j, n, 1);
-        const REAL *x = rms_row_in(&f->normalised, row, j, n, wide_x);
+        prefetch_half(&f->branch, &f->residual, next, j, n, 1);
+        const REAL *x = rms_row_in(&f->x, row, j, n, wide_x);
         const REAL *w = rms_factor_in(f, row, j, n, wide);
-        x = rms_rounded(p, x, &factor, wide_x, n);
+        x = rms_rounded(f->p, x, &factor, wide_x, n);
         for (int64_t k = 0; k < n; k++)
             y[k] = rms_norm_y(rms_norm_xhat(x[k], factor), w[k], -(REAL)0);
-        if (f->bias.data) {
-            const REAL *b = rms_row_in(&f->bias, row, j, n, wide);
-            for (int64_t k = 0; k < n; k++) y[k] += b[k];
-        }
+        const REAL *b = f->bias.data ? rms_row_in(&f->bias, row, j, n, wide) : NULL;
+        for (int64_t k = 0; b && k < n; k++) y[k] += b[k];
         rms_row_out(&f->y, row, j, y, n);
     }
 }
@@ -154,10 +152,8 @@ static void backward_tile(const rms_work *b, int64_t row, int64_t j, int64_t n, 
     const REAL *w = rms_factor_in(b, row, j, n, wide);
     for (int64_t k = 0; k < n; k++)
         dx[k] = rms_norm_dx(dy[k] * rstd, w[k], c, rms_norm_xhat(x[k], rstd));
-    if (b->dsum.data) {
-        const REAL *dsum = rms_row_in(&b->dsum, row, j, n, wide);
-        for (int64_t k = 0; k < n; k++) dx[k] = add_rms_norm_dx(dx[k], dsum[k]);
-    }
+    const REAL *dsum = b->dsum.data ? rms_row_in(&b->dsum, row, j, n, wide) : NULL;
+    for (int64_t k = 0; dsum && k < n; k++) dx[k] = add_rms_norm_dx(dx[k], dsum[k]);
     if (b->dx.data) rms_row_out(&b->dx, row, j, dx, n);
     if (b->dbranch.data) rms_row_out(&b->dbranch, row, j, dx, n);
 }

@@ -24,11 +24,10 @@ typedef struct rms_matrix {
     bool past_caches;            /* ... stored past the caches (stream.h) */
 } rms_matrix;
 
-/* The tensors of a call. In a forward x is what is added to the residual, if there is one. */
+/* The tensors of a call. x is what is normalised: with a residual the sum, of that and `branch`. */
 typedef struct rms_work {
     const gd_rms_norm_problem *p;
-    rms_matrix x, residual, sum, normalised, y, weight, bias;
-    rms_matrix dy, dsum, dx, dbranch, dweight, dbias;
+    rms_matrix x, branch, residual, y, weight, bias, dy, dsum, dx, dbranch, dweight, dbias;
     REAL *rstd;
     double *partial;      /* [pieces, 2, sums]: of dweight, and of dbias */
     int64_t pieces, sums; /* of the rows; of dweight, its columns */
@@ -62,16 +61,15 @@ static inline rms_matrix rms_result(const gd_rms_norm_problem *p, rms_matrix y, 
 
 static inline rms_work rms_forward_of(const gd_rms_norm_problem *p, const gd_rms_norm_values *v)
 {
-    rms_work f = {.p = p,
-                  .x = RMS_ROWS(x, v->residual ? p->y_dtype : p->dtype),
-                  .residual = RMS_ROWS(residual, p->dtype),
-                  .sum = RMS_ROWS(sum, p->dtype),
-                  .y = rms_result(p, RMS_ROWS(y, p->y_dtype), false, v->y == v->x),
-                  .weight = RMS_PARAM(weight, p->weight_dtype),
-                  .bias = RMS_PARAM(bias, p->weight_dtype),
-                  .rstd = v->rstd};
-    f.normalised = v->residual ? f.sum : f.x;
-    return f;
+    const rms_matrix branch = RMS_ROWS(x, v->residual ? p->y_dtype : p->dtype);
+    return (rms_work){.p = p,
+                      .x = v->residual ? RMS_ROWS(sum, p->dtype) : branch,
+                      .branch = branch,
+                      .residual = RMS_ROWS(residual, p->dtype),
+                      .y = rms_result(p, RMS_ROWS(y, p->y_dtype), false, v->y == v->x),
+                      .weight = RMS_PARAM(weight, p->weight_dtype),
+                      .bias = RMS_PARAM(bias, p->weight_dtype),
+                      .rstd = v->rstd};
 }
 
 static inline rms_work rms_backward_of(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *v)
@@ -131,12 +129,9 @@ static inline void rms_row_out(const rms_matrix *to, int64_t row, int64_t j, con
     REAL sum[TILE];
     double narrow[TILE]; /* of any dtype */
     void *at = rms_at(to, row, j);
-    const void *from = tile;
-    if (to->add) {
-        const REAL *before = rms_row_in(to, row, j, n, sum);
-        for (int64_t k = 0; k < n; k++) sum[k] = before[k] + tile[k];
-        from = sum;
-    }
+    const REAL *before = to->add ? rms_row_in(to, row, j, n, sum) : NULL;
+    for (int64_t k = 0; before && k < n; k++) sum[k] = before[k] + tile[k];
+    const void *from = before ? sum : tile;
     if (to->dtype != (gd_dtype)REAL_DTYPE) {
         gd_find_converter(to->dtype, (gd_dtype)REAL_DTYPE)(narrow, 1, from, 1, n);
         from = narrow;
