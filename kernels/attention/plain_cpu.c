@@ -1,28 +1,16 @@
 /* plain_cpu.c - attention as README.md derives it: all scores of a query at once. It has the interface
  * of attention_*_cpu.c's kernels, which tests compare with it. */
 #include "attention/tiles.h"
+#include "loops.h"
 
 typedef struct plain {
     attention_sizes z;
     const attention_args *args;
     const gd_tensor *mask;
     attention_dropout dropout;
-    heads q, k, v;
+    heads q, k, v, y, dy, dq, dk, dv;
     REAL *p, *keep; /* [S]: the weights of a query, and dropout's factors */
 } plain;
-
-static gd_status open_plain(const gd_call *call, plain *a)
-{
-    *a = (plain){.z = attention_sizes_of(call), .args = call->args, .mask = call->input[3]};
-    a->dropout = attention_dropout_of(call, &a->z);
-    const int64_t keys = gd_round_up(a->z.S, 16);
-    a->p = gd_call_scratch(call, 2 * (size_t)keys * sizeof *a->p);
-    if (!a->p || input_heads(call, call->input[0], &a->q) ||
-        input_heads(call, call->input[1], &a->k) || input_heads(call, call->input[2], &a->v))
-        return gd_error_status(call->context);
-    a->keep = a->p + keys;
-    return GD_OK;
-}
 
 /* The offset of [b, h, i, j] in t, which is broadcast to [B, H, T, S]. */
 static int64_t mask_at(const gd_tensor *t, int64_t b, int64_t h, int64_t i, int64_t j)
@@ -73,17 +61,67 @@ static REAL weights(const plain *a, int64_t b, int64_t h, int64_t i)
     return lse;
 }
 
-gd_status GD_REAL_NAME(attention_plain_forward)(const gd_call *call)
+/* The row, or NULL of a gradient that is not wanted. */
+static REAL *row_of(const heads *x, int64_t b, int64_t row, int64_t head)
 {
-    plain a;
-    if (open_plain(call, &a)) return gd_error_status(call->context);
+    return x->data ? head_of(x, b, row, head) : NULL;
+}
+
+/* What query i of head h adds to the gradients. */
+static void query_gradient(const plain *a, const gd_call *call, int64_t b, int64_t h, int64_t i)
+{
+    const attention_sizes *z = &a->z;
+    const REAL scale = (REAL)a->args->scale, *q = head_of(&a->q, b, i, h);
+    const REAL *y = head_of(&a->y, b, i, h), *dy = head_of(&a->dy, b, i, h);
+    REAL *dq = row_of(&a->dq, b, i, h), *dbias = gd_dx(call, 3), delta = 0;
+    for (int64_t e = 0; e < z->E; e++) delta += dy[e] * y[e]; /* [delta] */
+    GD_STEP("delta", delta);
+    for (int64_t j = 0; j < z->S; j++) {
+        const int64_t kv = h / z->G;
+        const REAL *k = head_of(&a->k, b, j, kv), *v = head_of(&a->v, b, j, kv);
+        REAL *dk = row_of(&a->dk, b, j, kv), *dv = row_of(&a->dv, b, j, kv);
+        REAL p = a->p[j], keep = a->keep[j], dp = 0;
+        for (int64_t e = 0; e < z->E; e++) dp += keep * dy[e] * v[e]; /* [dp] */
+        GD_STEP("dp", dp);
+        GD_STEP("ds", p == 0 ? 0 : p * (dp - delta));
+        if (!sees(a, b, h, i, j)) continue;
+        const REAL ds = p * (dp - delta);                                    /* [ds] */
+        for (int64_t d = 0; dq && d < z->D; d++) dq[d] += scale * ds * k[d]; /* [dq] */
+        for (int64_t d = 0; dk && d < z->D; d++) dk[d] += scale * ds * q[d]; /* [dk] */
+        for (int64_t e = 0; dv && e < z->E; e++) dv[e] += keep * p * dy[e];  /* [dv] */
+        if (dbias) dbias[mask_at(call->dinput[3], b, h, i, j)] += ds;        /* [dbias] */
+    }
+}
+
+static heads gradient_heads(const gd_call *call, int i)
+{
+    return gd_dx_sum(call, i) ? packed_heads(call->dinput[i]) : (heads){0};
+}
+
+/* Forward, and of a call with a dy the backward. */
+static gd_status attend(const gd_call *call)
+{
+    plain a = {.z = attention_sizes_of(call), .args = call->args, .mask = call->input[3]};
     const attention_sizes *z = &a.z;
-    const heads out = packed_heads(call->output[0]);
-    REAL *lse = gd_data(call->save[0]);
+    REAL *const lse = gd_data(call->save[0]);
+    a.dropout = attention_dropout_of(call, z);
+    a.p = gd_call_scratch(call, 2 * (size_t)gd_round_up(z->S, 16) * sizeof *a.p);
+    if (!a.p || input_heads(call, call->input[0], &a.q) ||
+        input_heads(call, call->input[1], &a.k) || input_heads(call, call->input[2], &a.v))
+        return gd_error_status(call->context);
+    a.keep = a.p + gd_round_up(z->S, 16);
+    a.y = packed_heads(call->output[0]);
+    if (call->doutput) a.dy = packed_heads(call->doutput[0]);
+    a.dq = gradient_heads(call, 0), a.dk = gradient_heads(call, 1), a.dv = gradient_heads(call, 2);
+    gd_dx_sum(call, 3);
     for (int64_t row = 0; row < z->B * z->H * z->T; row++) {
         const int64_t b = row / z->T / z->H, h = row / z->T % z->H, i = row % z->T;
         const REAL l = weights(&a, b, h, i);
-        REAL *y = head_of(&out, b, i, h);
+        if (call->doutput) {
+            query_gradient(&a, call, b, h, i);
+            continue;
+        }
+        REAL *y = head_of(&a.y, b, i, h);
         if (lse) lse[row] = l;
         for (int64_t e = 0; e < z->E; e++) {
             y[e] = 0;
@@ -94,48 +132,4 @@ gd_status GD_REAL_NAME(attention_plain_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* dx, cleared unless it is added to. */
-static heads opened(const gd_call *call, int i)
-{
-    const gd_tensor *dx = call->dinput[i];
-    if (!dx) return (heads){0};
-    if (!call->accumulate[i] && gd_tensor_count(dx) > 0)
-        memset(gd_data(dx), 0, (size_t)gd_tensor_count(dx) * sizeof(REAL));
-    return i < 3 ? packed_heads(dx) : (heads){.data = gd_data(dx)};
-}
-
-gd_status GD_REAL_NAME(attention_plain_backward)(const gd_call *call)
-{
-    plain a;
-    if (open_plain(call, &a)) return gd_error_status(call->context);
-    const attention_sizes *z = &a.z;
-    const heads ys = packed_heads(call->output[0]), dys = packed_heads(call->doutput[0]);
-    const heads dqs = opened(call, 0), dks = opened(call, 1), dvs = opened(call, 2);
-    REAL *dbias = opened(call, 3).data;
-    const REAL scale = (REAL)a.args->scale;
-    for (int64_t row = 0; row < z->B * z->H * z->T; row++) {
-        const int64_t b = row / z->T / z->H, h = row / z->T % z->H, i = row % z->T, kv = h / z->G;
-        const REAL *q = head_of(&a.q, b, i, h), *y = head_of(&ys, b, i, h);
-        const REAL *dy = head_of(&dys, b, i, h);
-        REAL *dq = dqs.data ? head_of(&dqs, b, i, h) : NULL, delta = 0;
-        weights(&a, b, h, i);
-        for (int64_t e = 0; e < z->E; e++) delta += dy[e] * y[e]; /* [delta] */
-        GD_STEP("delta", delta);
-        for (int64_t j = 0; j < z->S; j++) {
-            const REAL *k = head_of(&a.k, b, j, kv), *v = head_of(&a.v, b, j, kv);
-            const REAL p = a.p[j], keep = a.keep[j];
-            REAL *dk = dks.data ? head_of(&dks, b, j, kv) : NULL, dp = 0;
-            REAL *dv = dvs.data ? head_of(&dvs, b, j, kv) : NULL;
-            for (int64_t e = 0; e < z->E; e++) dp += keep * dy[e] * v[e]; /* [dp] */
-            GD_STEP("dp", dp);
-            GD_STEP("ds", p == 0 ? 0 : p * (dp - delta));
-            if (!sees(&a, b, h, i, j)) continue;
-            const REAL ds = p * (dp - delta);                                    /* [ds] */
-            for (int64_t d = 0; dq && d < z->D; d++) dq[d] += scale * ds * k[d]; /* [dq] */
-            for (int64_t d = 0; dk && d < z->D; d++) dk[d] += scale * ds * q[d]; /* [dk] */
-            for (int64_t e = 0; dv && e < z->E; e++) dv[e] += keep * p * dy[e];  /* [dv] */
-            if (dbias) dbias[mask_at(call->dinput[3], b, h, i, j)] += ds;        /* [dbias] */
-        }
-    }
-    return GD_OK;
-}
+GD_KERNELS_OF_REAL(attention_plain, attend(call), attend(call))

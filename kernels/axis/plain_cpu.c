@@ -11,14 +11,14 @@ static void take(REAL *x, REAL *y)
     *y = *x;
 }
 
-static void add(REAL *x, REAL *s)
-{
-    *x += *s;
-}
-
 static void gather_gradient(REAL *dx, REAL *dy)
 {
     *dx += *dy; /* [gather] */
+}
+
+static void add(REAL *x, REAL *s)
+{
+    *x += *s;
 }
 
 static void scatter_gradient(REAL *dy, REAL *ds)
@@ -35,35 +35,23 @@ static gd_status each_pair(const gd_call *call, const gd_tensor *like, const gd_
     const int32_t *index = gd_data(call->input[1]);
     int64_t strides[GD_MAX_DIMS];
     memcpy(strides, gd_tensor_strides(large), (size_t)gd_tensor_ndim(large) * sizeof *strides);
-    const int64_t step = strides[axis];
     strides[axis] = 0;
     gd_walk walk = gd_walk_like(like);
     gd_walk_add_tensor(&walk, call->input[1]);
     gd_walk_add(&walk, gd_tensor_ndim(large), gd_tensor_shape(large), strides);
     gd_walk_add_tensor(&walk, small);
-    gd_walk_seek(&walk, 0);
     for (int64_t i = 0; i < gd_tensor_count(like); i++, gd_walk_next(&walk)) {
         const int64_t t = index[walk.offset[INDEX]];
-        function((REAL *)gd_data(large) + walk.offset[LARGE] + t * step,
+        function((REAL *)gd_data(large) + walk.offset[LARGE] + t * gd_tensor_strides(large)[axis],
                  (REAL *)gd_data(small) + walk.offset[SMALL]);
     }
     return GD_OK;
 }
 
-/* to = from, or += ; from NULL: zeros */
-static void start(const gd_tensor *to, const gd_tensor *from, bool adds)
-{
-    REAL *y = gd_data(to);
-    const REAL *x = gd_data(from);
-    for (int64_t e = 0; e < gd_tensor_count(to); e++) y[e] = (adds ? y[e] : 0) + (x ? x[e] : 0);
-}
-
 static gd_status gather_backward(const gd_call *call)
 {
-    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
-    if (!dx) return GD_OK;
-    start(dx, NULL, call->accumulate[0]);
-    return each_pair(call, dy, dx, dy, gather_gradient);
+    const gd_tensor *dy = call->doutput[0];
+    return gd_dx_sum(call, 0) ? each_pair(call, dy, call->dinput[0], dy, gather_gradient) : GD_OK;
 }
 
 static gd_status scatter_add_forward(const gd_call *call)
@@ -73,17 +61,17 @@ static gd_status scatter_add_forward(const gd_call *call)
     return each_pair(call, call->input[1], y, call->input[2], add);
 }
 
+/* dx may be dy. */
 static gd_status scatter_add_backward(const gd_call *call)
 {
-    const gd_tensor *dx = call->dinput[0], *ds = call->dinput[2], *dy = call->doutput[0];
-    if (dx) start(dx, dy, call->accumulate[0]);
-    if (!ds) return GD_OK;
-    start(ds, NULL, call->accumulate[2]);
-    return each_pair(call, call->input[1], dy, ds, scatter_gradient);
+    const gd_tensor *dy = call->doutput[0], *ds = call->dinput[2];
+    REAL *dx = gd_dx(call, 0);
+    for (int64_t e = 0; dx && e < gd_tensor_count(dy); e++)
+        gd_store(dx, e, (double)gd_dy(call, 0)[e], gd_adds(call, 0));
+    return gd_dx_sum(call, 2) ? each_pair(call, call->input[1], dy, ds, scatter_gradient) : GD_OK;
 }
 
-GD_KERNEL_OF_REAL(gather_plain_forward,
-                  each_pair(call, call->output[0], call->input[0], call->output[0], take))
-GD_KERNEL_OF_REAL(gather_plain_backward, gather_backward(call))
-GD_KERNEL_OF_REAL(scatter_add_plain_forward, scatter_add_forward(call))
-GD_KERNEL_OF_REAL(scatter_add_plain_backward, scatter_add_backward(call))
+GD_KERNELS_OF_REAL(gather_plain,
+                   each_pair(call, call->output[0], call->input[0], call->output[0], take),
+                   gather_backward(call))
+GD_KERNELS_OF_REAL(scatter_add_plain, scatter_add_forward(call), scatter_add_backward(call))

@@ -10,73 +10,49 @@
     for (int64_t e = 0, at = (c) * (s).S; e < (s).B * (s).S; \
          e++, at = (e / (s).S * (s).C + (c)) * (s).S + e % (s).S)
 
-/* [C] or NULL as a number. */
-static double of_channel(const gd_tensor *t, int64_t c, double otherwise)
-{
-    return t ? (double)((const REAL *)gd_data(t))[c] : otherwise;
-}
-
-static void statistics(const gd_call *call, gd_channels s, int64_t c, bool fixed, double *mean,
-                       double *rstd)
-{
-    const REAL *x = gd_data(call->input[BATCH_X]);
-    const double n = (double)(s.B * s.S);
-    double sum = 0, squares = 0;
-    EACH_OF_CHANNEL(at, s, c) sum += (double)x[at];
-    *mean = fixed ? of_channel(call->input[BATCH_MEAN], c, 0) : sum / n;
-    EACH_OF_CHANNEL(at, s, c) squares += ((double)x[at] - *mean) * ((double)x[at] - *mean);
-    const double var = fixed ? of_channel(call->input[BATCH_VAR], c, 0) : squares / n;
-    *rstd = 1 / sqrt(var + ((const gd_batch_norm_args *)call->args)->eps);
-    GD_STEP("mean", *mean);
-    GD_STEP("v", var);
-    GD_STEP("rstd", *rstd);
-}
-
-static gd_status plain_forward(const gd_call *call, bool fixed)
+/* Forward and backward, which has a dy. */
+static gd_status plain(const gd_call *call, bool fixed)
 {
     const gd_channels s = gd_channels_of(call->input[BATCH_X]);
-    const REAL *x = gd_data(call->input[BATCH_X]);
-    REAL *y = gd_data(call->output[0]);
+    const double n = (double)(s.B * s.S), eps = ((const gd_batch_norm_args *)call->args)->eps;
+    const REAL *x = gd_data(call->input[BATCH_X]), *weight = gd_data(call->input[BATCH_WEIGHT]);
+    const REAL *bias = gd_data(call->input[BATCH_BIAS]), *dy = gd_dy(call, 0);
+    const REAL *given_mean = gd_data(call->input[BATCH_MEAN]);
+    const REAL *given_var = gd_data(call->input[BATCH_VAR]);
+    REAL *y = gd_data(call->output[0]), *dx = gd_dx(call, BATCH_X);
+    REAL *dw = gd_dx(call, BATCH_WEIGHT), *db = gd_dx(call, BATCH_BIAS);
     for (int64_t c = 0; c < s.C; c++) {
-        double mean, rstd;
-        statistics(call, s, c, fixed, &mean, &rstd);
-        const double w = of_channel(call->input[BATCH_WEIGHT], c, 1),
-                     b = of_channel(call->input[BATCH_BIAS], c, 0);
-        EACH_OF_CHANNEL(at, s, c) y[at] = (REAL)(w * norm_xhat((double)x[at] - mean, rstd) + b);
-    }
-    return GD_OK;
-}
-
-static gd_status plain_backward(const gd_call *call, bool fixed)
-{
-    const gd_channels s = gd_channels_of(call->input[BATCH_X]);
-    const REAL *x = gd_data(call->input[BATCH_X]), *dy = gd_dy(call, 0);
-    REAL *dx = gd_dx(call, BATCH_X), *dw = gd_dx(call, BATCH_WEIGHT), *db = gd_dx(call, BATCH_BIAS);
-    const double n = (double)(s.B * s.S);
-    for (int64_t c = 0; c < s.C; c++) {
-        double mean, rstd, sum_d = 0, sum_dx = 0;
-        statistics(call, s, c, fixed, &mean, &rstd);
+        const double w = gd_or(weight, c, 1), b = gd_or(bias, c, 0);
+        double sum = 0, squares = 0, sum_d = 0, sum_dx = 0;
+        EACH_OF_CHANNEL(at, s, c) sum += (double)x[at];
+        const double mean = fixed ? (double)given_mean[c] : sum / n;
+        EACH_OF_CHANNEL(at, s, c) squares += ((double)x[at] - mean) * ((double)x[at] - mean);
+        const double var = fixed ? (double)given_var[c] : squares / n, rstd = 1 / sqrt(var + eps);
+        GD_STEP("mean", mean);
+        GD_STEP("v", var);
+        GD_STEP("rstd", rstd);
+        if (!dy) {
+            EACH_OF_CHANNEL(at, s, c) y[at] = (REAL)(w * norm_xhat((double)x[at] - mean, rstd) + b);
+            continue;
+        }
         EACH_OF_CHANNEL(at, s, c) sum_d += (double)dy[at];
         EACH_OF_CHANNEL(at, s, c) sum_dx += (double)dy[at] * ((double)x[at] - mean);
-        const double w = of_channel(call->input[BATCH_WEIGHT], c, 1);
         const double dw_c = batch_norm_dw(sum_dx, rstd, n);
-        const double mean_d = batch_norm_mean(sum_d, n, fixed),
-                     mean_dx = batch_norm_mean(dw_c, n, fixed);
-        if (db) db[c] = (REAL)((gd_adds(call, BATCH_BIAS) ? (double)db[c] : 0) + sum_d);
-        if (dw) dw[c] = (REAL)((gd_adds(call, BATCH_WEIGHT) ? (double)dw[c] : 0) + dw_c);
+        const double mean_d = batch_norm_mean(sum_d, n, fixed);
+        const double mean_dx = batch_norm_mean(dw_c, n, fixed);
+        if (db) gd_store(db, c, sum_d, gd_adds(call, BATCH_BIAS));
+        if (dw) gd_store(dw, c, dw_c, gd_adds(call, BATCH_WEIGHT));
         if (!dx) continue;
         EACH_OF_CHANNEL(at, s, c)
         {
             const double xhat = norm_xhat((double)x[at] - mean, rstd);
             GD_STEP("xhat", xhat);
-            const double d = norm_dx(w * rstd, (double)dy[at], mean_d, xhat, mean_dx);
-            dx[at] = (REAL)((gd_adds(call, BATCH_X) ? (double)dx[at] : 0) + d);
+            gd_store(dx, at, norm_dx(w * rstd, (double)dy[at], mean_d, xhat, mean_dx),
+                     gd_adds(call, BATCH_X));
         }
     }
     return GD_OK;
 }
 
-GD_KERNEL_OF_REAL(batch_norm_plain_forward, plain_forward(call, false))
-GD_KERNEL_OF_REAL(batch_norm_plain_backward, plain_backward(call, false))
-GD_KERNEL_OF_REAL(batch_norm_fixed_plain_forward, plain_forward(call, true))
-GD_KERNEL_OF_REAL(batch_norm_fixed_plain_backward, plain_backward(call, true))
+GD_KERNELS_OF_REAL(batch_norm_plain, plain(call, false), plain(call, false))
+GD_KERNELS_OF_REAL(batch_norm_fixed_plain, plain(call, true), plain(call, true))

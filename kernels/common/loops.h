@@ -21,6 +21,17 @@
         return status;                                \
     }
 
+/* Both kernels of an op. */
+#define GD_KERNELS_OF_REAL(name, forward, backward) \
+    GD_KERNEL_OF_REAL(name##_forward, forward)      \
+    GD_KERNEL_OF_REAL(name##_backward, backward)
+
+/* x[i], or `otherwise` without x. */
+static inline double gd_or(const REAL *x, int64_t i, double otherwise)
+{
+    return x ? (double)x[i] : otherwise;
+}
+
 /* The data of gradients, of which a forward has none; NULL: absent, or not wanted. */
 static inline const REAL *gd_dy(const gd_call *call, int i)
 {
@@ -36,6 +47,16 @@ static inline REAL *gd_dx(const gd_call *call, int i)
 static inline bool gd_adds(const gd_call *call, int i)
 {
     return call->accumulate && call->accumulate[i];
+}
+
+/* dx of input i for a loop that adds to it, term by term: zeros at first, unless it is added to. It must
+ * not be dy. */
+static inline REAL *gd_dx_sum(const gd_call *call, int i)
+{
+    REAL *dx = gd_dx(call, i);
+    const int64_t n = dx && !gd_adds(call, i) ? gd_tensor_count(call->dinput[i]) : 0;
+    if (n > 0) memset(dx, 0, (size_t)n * sizeof *dx);
+    return dx;
 }
 
 /* The task for `count` independent pieces of a work of so many elements. */
@@ -57,6 +78,12 @@ static inline gd_status gd_each_piece(const gd_call *call, int64_t elements, int
 #define GD_SUM(sum, i, n, term) \
     double sum = 0;             \
     GD_PRAGMA(omp simd reduction(+ : sum)) for (int64_t i = 0; i < (n); i++) sum += (term)
+
+/* to[i] (+)= value, rounded once */
+static inline void gd_store(REAL *to, int64_t i, double value, bool add)
+{
+    to[i] = (REAL)(add ? (double)to[i] + value : value);
+}
 
 /* to (+)= from [n]; to NULL: nothing */
 static inline void gd_put(REAL *to, const REAL *from, int64_t n, bool add)

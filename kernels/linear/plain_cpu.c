@@ -1,11 +1,6 @@
 /* plain_cpu.c - linear as README.md derives it, in three loops. It has the interface of linear_cpu.c's
  * kernels, which tests compare with it. */
-#include "kernel.h"
-
-static void clear(REAL *to, int64_t n)
-{
-    for (int64_t i = 0; to && i < n; i++) to[i] = 0;
-}
+#include "loops.h"
 
 gd_status GD_REAL_NAME(linear_plain_forward)(const gd_call *call)
 {
@@ -25,14 +20,10 @@ gd_status GD_REAL_NAME(linear_plain_forward)(const gd_call *call)
 gd_status GD_REAL_NAME(linear_plain_backward)(const gd_call *call)
 {
     const REAL *x = gd_data(call->input[0]), *w = gd_data(call->input[1]);
-    const REAL *dy = gd_data(call->doutput[0]);
-    REAL *dx = gd_data(call->dinput[0]), *dw = gd_data(call->dinput[1]);
-    REAL *db = gd_data(call->dinput[2]);
+    const REAL *dy = gd_dy(call, 0);
+    REAL *dx = gd_dx_sum(call, 0), *dw = gd_dx_sum(call, 1), *db = gd_dx_sum(call, 2);
     const int64_t M = gd_row_count(call->input[0]), K = gd_last_dim(call->input[0]);
     const int64_t N = gd_last_dim(call->output[0]);
-    if (!call->accumulate[0]) clear(dx, M * K);
-    if (!call->accumulate[1]) clear(dw, N * K);
-    if (!call->accumulate[2]) clear(db, N);
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
             if (db) db[n] += dy[m * N + n]; /* [db] */

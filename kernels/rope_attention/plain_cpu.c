@@ -1,6 +1,7 @@
 /* plain_cpu.c - rope_attention as README.md derives it: the pairs of queries and keys are rotated, one
  * after the other, and go to attention's plain twin. It has the interface of the op's kernels, which
  * tests compare with it. */
+#include "loops.h"
 #include "rope/formula.h"
 #include "rope_attention/rope_attention.h"
 
@@ -60,8 +61,7 @@ gd_status GD_REAL_NAME(rope_attention_plain_backward)(const gd_call *call)
         if (!calls.dpart[i]) return gd_error_status(call->context);
     }
     const gd_status status = GD_REAL_NAME(attention_plain_backward)(&calls.attention);
-    if (!call->accumulate[0] && gd_tensor_count(dqkv) > 0)
-        memset(gd_data(dqkv), 0, (size_t)gd_tensor_count(dqkv) * sizeof(REAL));
+    gd_dx_sum(call, 0);
     for (int i = 0; !status && i < 3; i++) rotate(call, i, true, dqkv, gd_data(calls.dpart[i]));
     return status;
 }
