@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A training step of gradus, of PyTorch and of JAX, on one GPU, on the same work.
+"""A training step of gradus, of PyTorch and of JAX, on one GPU or the CPU, on the same work.
 
-    bench/compare_train.py [--models tiny,toy,small,shakespeare] [--precisions bf16,tf32,fp32]
+    bench/compare_train.py [--models tiny,toy,small,shakespeare,chars] [--precisions bf16,tf32,fp32]
                            [--modes eager,compile,graphs,whole,jax] [--rounds 5] [--json FILE]
+    bench/compare_train.py --device cpu --models chars --precisions fp32 --threads 2
 
 The models are those of `gradus-bench step`: RMSNorm, RoPE, causal attention, SwiGLU, no biases,
 untied output, cross-entropy. A step is forward, backward, clipping of the gradient's norm to 1, and
@@ -26,7 +27,8 @@ that slows down. A time is the median over rounds of steps without synchronizati
 compiling is done before. Peak memory counts tensors: torch.cuda.max_memory_allocated, the peak of
 JAX's allocator, and gradus' own count. "ratio" is the side's time over ours, and the last line of a
 table the ratio of the best peer, PyTorch's modes and JAX alike. A side whose package is missing is
-named and left out. On a CPU there are no CUDA graphs: graphs and whole are left out, too.
+named and left out. On a CPU there are no CUDA graphs: graphs and whole are left out, too; PyTorch's
+allocator keeps freed memory there.
 """
 import gc
 import json
@@ -36,7 +38,7 @@ import sys
 import time
 
 import train_jax
-from harness import (Table, get_torch, left_out, of, options, records, run, steps_in, stop,
+from harness import (KEEP_MEMORY, Table, get_torch, left_out, of, options, records, run, steps_in, stop,
                      time_rounds)
 from llama import Sizes, Trainer
 
@@ -46,6 +48,7 @@ MODELS = {  # as bench/step.c has them
     "small": Sizes(50304, 768, 12, 12, 2048, 1024, 16, 0.0),
     "small-50257": Sizes(50257, 768, 12, 12, 2048, 1024, 16, 0.0),
     "shakespeare": Sizes(65, 384, 6, 6, 1024, 256, 64, 0.2),
+    "chars": Sizes(65, 128, 4, 4, 352, 64, 12, 0.0),  # gradus-train's defaults
 }
 PRECISIONS = {"bf16": "bf16", "tf32": "tf32", "fp32": "f32"}  # our name: that of gradus-bench
 MODES = {"eager": None, "compile": "", "graphs": "reduce-overhead", "whole": "", "jax": None}
@@ -66,9 +69,9 @@ def capture(torch, trainer, stream):
     return graph.replay
 
 
-def measure_torch(sizes, precision, mode, device, rounds):
+def measure_torch(sizes, precision, mode, device, rounds, threads):
     """Runs in a process of its own; returns the figures that gradus-bench prints for a step."""
-    torch = get_torch(device, len(os.sched_getaffinity(0)))
+    torch = get_torch(device, threads)
     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
     whole = mode == "whole" and device == "cuda"
@@ -95,15 +98,17 @@ def measure_torch(sizes, precision, mode, device, rounds):
 def measure(args, name, precision):
     """{side: figures} for one model in one precision, each side in a process of its own."""
     ours = [args.bench, "step", "--model", name, "--dtype", PRECISIONS[precision],
-            "--device", args.device, "--repeats", args.rounds, "--json"]
+            "--device", args.device, "--threads", args.threads, "--repeats", args.rounds, "--json"]
     commands = {"gradus": ours}
     for mode in args.modes:
         commands[mode] = [sys.executable, __file__, "--device", args.device, "--rounds", args.rounds,
-                          "--jax-cache", args.jax_cache, "--one", f"{name},{precision},{mode}"]
+                          "--threads", args.threads, "--jax-cache", args.jax_cache,
+                          "--one", f"{name},{precision},{mode}"]
     sides = {}
     for side, command in {**commands, "gradus, again": ours}.items():
         try:
-            sides[side] = records(run(command))[0]
+            memory = KEEP_MEMORY if args.device == "cpu" and command is not ours else {}
+            sides[side] = records(run(command, env={**os.environ, **memory}))[0]
         except (RuntimeError, IndexError) as error:
             left_out(f"{side}, {name}, {precision}", error)
     return sides
@@ -130,7 +135,8 @@ def print_table(name, precision, sides):
 
 
 def main():
-    p = options(__doc__, "bench", "device", "rounds", "json", "one")
+    p = options(__doc__, "bench", "device", "threads", "rounds", "json", "one",
+                threads=len(os.sched_getaffinity(0)))
     p.add_argument("--models", **of(MODELS))
     p.add_argument("--precisions", **of(PRECISIONS))
     p.add_argument("--modes", **of(MODES))
@@ -141,7 +147,8 @@ def main():
         name, precision, mode = args.one.split(",")
         one = (MODELS[name], precision, args.device, args.rounds, args.jax_cache)
         print(json.dumps(train_jax.measure(*one) if mode == "jax" else
-                         measure_torch(MODELS[name], precision, mode, args.device, args.rounds)))
+                         measure_torch(MODELS[name], precision, mode, args.device, args.rounds,
+                                       args.threads)))
         return 0
     if not args.bench.is_file():
         stop(f"{args.bench} is not built (or name it: --bench)")

@@ -34,6 +34,10 @@ static const struct known {
      {.vocab = 65, .layers = 6, .dim = 384, .heads = 6, .kv_heads = 6, .ffn = 1024, .dropout = 0.2},
      64,
      256},
+    {"chars",
+     {.vocab = 65, .layers = 4, .dim = 128, .heads = 4, .kv_heads = 4, .ffn = 352},
+     12,
+     64},
 };
 
 /* NULL for the first. An unknown name is an error that lists the models. */
@@ -43,9 +47,9 @@ static const struct known *find_model(const char *name)
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         if (!strcmp(models[i].name, name)) return &models[i];
     }
-    terminal_message("gradus-bench",
-                     "unknown model \"%s\", wanted tiny, toy, small, small-50257 or shakespeare",
-                     name);
+    terminal_message(
+        "gradus-bench",
+        "unknown model \"%s\", wanted tiny, toy, small, small-50257, shakespeare or chars", name);
     return NULL;
 }
 
