@@ -1,36 +1,48 @@
 /* axis_cpu.c - the CPU kernels of the ops along one axis: gather, scatter_add, cumsum, topk, sort.
  *
  * A line is the elements of a tensor along the axis, with all other indices fixed: lines are
- * independent. So a thread takes whole lines, in order, and every sum has one writer. */
+ * independent. So a thread takes whole lines, in order, and every sum has one writer. By an index it takes
+ * many at once; where these lie side by side, as along the first axis, row by row. */
 #include "axis/axis.h"
 #include "loops.h"
 
 gd_status GD_REAL_NAME(same_order_backward)(const gd_call *call); /* kernels/shape: dx = dy */
 
-/* The lines of several tensors, side by side: line by line the walk says where they begin. */
+/* The lines of several tensors: the walk says where they begin. */
 typedef struct lines lines;
-typedef void line_function(const lines *l, const int64_t *offset, void *memory);
+typedef void line_function(const lines *l, const int64_t *offset, int64_t count, void *memory);
 struct lines {
-    line_function *function; /* of a line, at an offset of each operand */
+    line_function *function; /* of `count` lines, the first at an offset of each operand */
     bool add;                /* to what is there */
     bool reversed;           /* cumsum: from the end; topk, sort: the smallest first */
     gd_walk walk;
     void *data[GD_WALK_OPERANDS];
     int64_t n[GD_WALK_OPERANDS], step[GD_WALK_OPERANDS]; /* of a line of each operand */
+    int64_t beside[GD_WALK_OPERANDS];                    /* from a line to the next */
+    int64_t most, side; /* lines of a call; of the walk's last dimension */
+    bool rows;          /* lines are closer to each other than their elements: row by row */
 };
 
 static void run_range(const void *work, int64_t i, int64_t end, void *memory)
 {
     const lines *l = work;
     gd_walk walk = l->walk;
-    for (gd_walk_seek(&walk, i); i < end; i++, gd_walk_next(&walk))
-        l->function(l, walk.offset, memory);
+    gd_walk_seek(&walk, i);
+    for (int64_t count = 1; i < end; i += count) {
+        if (l->most > 1) {
+            gd_walk_seek(&walk, i);
+            count = gd_min64(gd_min64(l->most, end - i), l->side - i % l->side);
+        }
+        l->function(l, walk.offset, count, memory);
+        if (l->most == 1) gd_walk_next(&walk);
+    }
 }
 
 enum { TO, FROM, INDEX };
 
-/* Calls l's function for as many lines as `like` has, with `bytes` bytes of memory for a thread. Operands may
- * be larger: their first lines are taken. One with a single line has it for all; the index may be NULL. */
+/* Calls l's function for as many lines as `like` has, with `bytes` bytes of memory for each line of a call.
+ * Operands may be larger: their first lines are taken. One with a single line has it for all. Without an
+ * index, which may be NULL, a call has one line. */
 static gd_status run_lines(const gd_call *call, lines *l, const gd_tensor *like,
                            const gd_tensor *to, const gd_tensor *from, const gd_tensor *index,
                            size_t bytes)
@@ -49,80 +61,104 @@ static gd_status run_lines(const gd_call *call, lines *l, const gd_tensor *like,
         work += count * l->n[k];
     }
     gd_walk_merge(&l->walk);
-    return gd_each_range(call, work, count, bytes, run_range, l);
+    gd_walk last = l->walk;
+    l->side = gd_walk_take_last(&last, l->beside);
+    l->rows = l->beside[TO] <= l->step[TO];
+    /* Rows of sums are read in order; several lines of sums are to fit into the first cache. */
+    const int64_t memory = l->rows ? 8 << 20 : 8 << 10, fit = memory / gd_max64((int64_t)bytes, 1);
+    l->most = index ? gd_max64(gd_min64(fit, l->side), 1) : 1;
+    return gd_each_range(call, work, count, bytes * (size_t)l->most, run_range, l);
 }
 
 /* ---- gather and scatter_add --------------------------------------------------------------- */
 
-/* An index outside x is an error before anything is computed. */
+/* An index outside x is an error before anything is computed. The index is packed (gd_op.strided). */
 static gd_status check_indices(const gd_call *call)
 {
     const gd_tensor *index = call->input[1];
     const int axis = ((const gd_axis_args *)call->args)->axis;
-    const int64_t n = gd_tensor_dim(call->input[0], axis);
+    const int64_t n = gd_tensor_dim(call->input[0], axis), count = gd_tensor_count(index);
     const int32_t *at = gd_data(index);
-    gd_walk walk = gd_walk_like(index);
-    gd_walk_add_tensor(&walk, index);
-    gd_walk_merge(&walk);
-    int64_t step;
-    const int64_t cols = gd_walk_take_last(&walk, &step);
-    gd_walk_seek(&walk, 0);
-    for (int64_t i = 0, col = 0; i < gd_tensor_count(index); i++, col++) {
-        if (col == cols) gd_walk_next(&walk), col = 0;
-        const int32_t k = at[walk.offset[0] + col * step];
-        if (k >= 0 && k < n) continue;
+    int outside = 0;
+    for (int64_t i = 0; i < count; i++) outside |= at[i] < 0 || at[i] >= n;
+    for (int64_t i = 0; outside; i++) {
+        if (at[i] >= 0 && at[i] < n) continue;
         return gd_refuse(call,
                          "element %lld of index %s is %d, wanted 0 to %lld, along axis %d of x %s",
-                         (long long)i, gd_shape_text(index).text, (int)k, (long long)n - 1, axis,
-                         gd_shape_text(call->input[0]).text);
+                         (long long)i, gd_shape_text(index).text, (int)at[i], (long long)n - 1,
+                         axis, gd_shape_text(call->input[0]).text);
     }
     return GD_OK;
 }
 
-/* to[i] (+)= from[index[i]] */
-static void take_line(const lines *l, const int64_t *offset, void *memory)
+/* to[i] (+)= from[index[i]], line by line or row by row */
+static void take_lines(const lines *l, const int64_t *offset, int64_t count, void *memory)
 {
     (void)memory;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
-    for (int64_t i = 0; i < l->n[INDEX]; i++, to += l->step[TO], index += l->step[INDEX]) {
-        const REAL value = from[*index * l->step[FROM]];
-        *to = l->add ? *to + value : value;
+    const int64_t *outer = l->rows ? l->step : l->beside, *inner = l->rows ? l->beside : l->step;
+    const int64_t across = l->rows ? l->beside[FROM] : 0, down = l->beside[FROM] - across;
+    const int64_t m = l->n[INDEX], rows = l->rows ? m : count, cols = l->rows ? count : m;
+    const int64_t next = inner[TO], next_index = inner[INDEX], step = l->step[FROM];
+    const bool same = across == 1 && next == 1 && next_index == 0, add = l->add;
+    for (int64_t a = 0; a < rows; a++, to += outer[TO], index += outer[INDEX], from += down) {
+        if (same) gd_put(to, from + *index * step, cols, add);
+        for (int64_t b = 0; !same && b < cols; b++) {
+            const REAL value = from[index[b * next_index] * step + b * across];
+            to[b * next] = add ? to[b * next] + value : value;
+        }
     }
 }
 
-/* to[index[i]] += from[i], in the order of i and in double. */
-static void put_line(const lines *l, const int64_t *offset, void *memory)
+/* to[index[i]] += from[i], in the order of i and in double */
+static void put_lines(const lines *l, const int64_t *offset, int64_t count, void *memory)
 {
-    double *sum = memory;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
-    const int64_t n = l->n[TO], step = l->step[TO], m = l->n[INDEX];
+    const int64_t *step = l->step, *beside = l->beside;
+    const int64_t n = l->n[TO], m = l->n[INDEX];
     if (m == 1) {
-        to[*index * step] += *from;
+        for (int64_t c = 0; c < count; c++)
+            to[index[c * beside[INDEX]] * step[TO] + c * beside[TO]] += from[c * beside[FROM]];
         return;
     }
-    for (int64_t k = 0; k < n; k++) sum[k] = (double)to[k * step];
-    for (int64_t i = 0; i < m; i++)
-        sum[index[i * l->step[INDEX]]] += (double)from[i * l->step[FROM]];
-    for (int64_t k = 0; k < n; k++) to[k * step] = (REAL)sum[k];
+    const int64_t *outer = l->rows ? step : beside, *inner = l->rows ? beside : step;
+    const int64_t rows = l->rows ? n : count, cols = l->rows ? count : n, next = inner[TO];
+    const int64_t next_index = inner[INDEX], next_from = inner[FROM];
+    double *const sums = memory, *sum = sums; /* [rows, cols] */
+    for (int64_t a = 0; a < rows; a++)
+        for (int64_t b = 0; b < cols; b++)
+            sums[a * cols + b] = (double)to[a * outer[TO] + b * next];
+    for (int64_t a = 0; a < (l->rows ? m : count); a++, index += outer[INDEX], from += outer[FROM])
+        if (!l->rows) {
+            for (int64_t b = 0; b < m; b++)
+                sum[index[b * next_index]] += (double)from[b * next_from];
+            sum += n;
+        } else if (next_index == 0 && next_from == 1)
+            GD_EACH(b, count) sum[*index * count + b] += (double)from[b];
+        else
+            for (int64_t b = 0; b < count; b++)
+                sum[index[b * next_index] * count + b] += (double)from[b * next_from];
+    for (int64_t a = 0; a < rows; a++)
+        for (int64_t b = 0; b < cols; b++) to[a * outer[TO] + b * next] = (REAL)sums[a * cols + b];
 }
 
-/* The sums of put_line for each line of `like`, by index (input 1). */
-static gd_status put_lines(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
-                           const gd_tensor *from)
+/* The sums of put_lines for each line of `like`, by index (input 1). */
+static gd_status put(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
+                     const gd_tensor *from)
 {
     const int64_t n = gd_tensor_shape(to)[((const gd_axis_args *)call->args)->axis];
-    return run_lines(call, &(lines){.function = put_line}, like, to, from, call->input[1],
+    return run_lines(call, &(lines){.function = put_lines}, like, to, from, call->input[1],
                      (size_t)n * sizeof(double));
 }
 
 gd_status GD_REAL_NAME(gather_forward)(const gd_call *call)
 {
     if (check_indices(call)) return GD_ERROR_ARGUMENT;
-    return run_lines(call, &(lines){.function = take_line}, call->output[0], call->output[0],
+    return run_lines(call, &(lines){.function = take_lines}, call->output[0], call->output[0],
                      call->input[0], call->input[1], 0);
 }
 
@@ -138,7 +174,7 @@ gd_status GD_REAL_NAME(gather_backward)(const gd_call *call)
     const gd_tensor *dx = call->dinput[0];
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
     begin_gradient(call, 0);
-    return put_lines(call, call->doutput[0], dx, call->doutput[0]);
+    return put(call, call->doutput[0], dx, call->doutput[0]);
 }
 
 gd_status GD_REAL_NAME(scatter_add_forward)(const gd_call *call)
@@ -147,7 +183,7 @@ gd_status GD_REAL_NAME(scatter_add_forward)(const gd_call *call)
     if (check_indices(call)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_count(y) == 0) return GD_OK;
     gd_copy_cpu(gd_layout_of(y), gd_layout_of(call->input[0]), call->context);
-    return put_lines(call, call->input[1], y, call->input[2]);
+    return put(call, call->input[1], y, call->input[2]);
 }
 
 /* dx = dy; dsrc is gathered from it, with zeros where src has no index. */
@@ -156,7 +192,7 @@ gd_status GD_REAL_NAME(scatter_add_backward)(const gd_call *call)
     const gd_tensor *dsrc = call->dinput[2];
     if (dsrc && gd_tensor_count(dsrc) > 0) {
         begin_gradient(call, 2);
-        gd_status status = run_lines(call, &(lines){.function = take_line, .add = true},
+        gd_status status = run_lines(call, &(lines){.function = take_lines, .add = true},
                                      call->input[1], dsrc, call->doutput[0], call->input[1], 0);
         if (status) return status;
     }
@@ -166,9 +202,9 @@ gd_status GD_REAL_NAME(scatter_add_backward)(const gd_call *call)
 /* ---- cumsum ------------------------------------------------------------------------------- */
 
 /* to[i] (+)= the sum of from[0 .. i], or of from[i .. n - 1] where reversed. */
-static void sum_line(const lines *l, const int64_t *offset, void *memory)
+static void sum_line(const lines *l, const int64_t *offset, int64_t count, void *memory)
 {
-    (void)memory;
+    (void)count, (void)memory;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     double sum = 0;
@@ -216,8 +252,9 @@ static void sink(const lines *l, const REAL *x, int32_t *heap, int64_t size, int
 }
 
 /* Keeps the first k in a heap, then removes the last of them repeatedly. */
-static void topk_line(const lines *l, const int64_t *offset, void *memory)
+static void topk_line(const lines *l, const int64_t *offset, int64_t count, void *memory)
 {
+    (void)count;
     int32_t *heap = memory, *to = (int32_t *)l->data[TO] + offset[TO];
     const REAL *x = (const REAL *)l->data[FROM] + offset[FROM];
     const int64_t k = l->n[TO];
@@ -262,8 +299,9 @@ static void merge(const lines *l, const REAL *x, int32_t *b, const int32_t *a, i
 
 /* Runs of 1, 2, 4, ... elements are merged. The order is total, so that any sort would do; this one's
  * time does not depend on the numbers. */
-static void sort_line(const lines *l, const int64_t *offset, void *memory)
+static void sort_line(const lines *l, const int64_t *offset, int64_t count, void *memory)
 {
+    (void)count;
     const int64_t n = l->n[FROM];
     int32_t *a = memory, *b = a + n, *to = (int32_t *)l->data[TO] + offset[TO];
     const REAL *x = (const REAL *)l->data[FROM] + offset[FROM];

@@ -34,7 +34,7 @@ LOOP_TEST(gather_is_the_definition, 60)
     const int axis = (int)random_below(&seed, s.ndim);
     const shape t = smaller_shape(s, axis);
     gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)(_i % LAYOUTS), -2, 2, &seed);
-    gd_tensor *index = random_tensor(ctx, GD_INT32, t, (enum layout)(_i / 4 % EXPANDED), 0,
+    gd_tensor *index = random_tensor(ctx, GD_INT32, t, (enum layout)(_i / 4 % LAYOUTS), 0,
                                      (double)s.dim[axis], &seed);
     double *xv = values_of(x), *at = values_of(index), *want = zeros(count_of(t)),
            *dx = zeros(count_of(s));
@@ -61,7 +61,8 @@ LOOP_TEST(scatter_add_is_the_definition, 60)
     for (int d = 0; d < u.ndim; d++) u.dim[d] += random_below(&seed, 3);
     gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)(_i % LAYOUTS), -2, 2, &seed);
     gd_tensor *src = random_tensor(ctx, dtype, u, (enum layout)(_i / 4 % LAYOUTS), -2, 2, &seed);
-    gd_tensor *index = random_tensor(ctx, GD_INT32, t, PACKED, 0, (double)s.dim[axis], &seed);
+    gd_tensor *index = random_tensor(ctx, GD_INT32, t, (enum layout)(_i / 16 % LAYOUTS), 0,
+                                     (double)s.dim[axis], &seed);
     double *y_want = values_of(x), *sv = values_of(src), *at = values_of(index),
            *ds = zeros(count_of(u));
     gd_tensor *y = gd_keep(gd_scatter_add(x, axis, index, src));
@@ -168,8 +169,7 @@ TEST(the_documented_examples)
     assert_sums("gather", gd_gather(x, 1, t), (double[]){1, 1, 4, 3}, 0);
     gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 5));
     gd_tensor *ones = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5));
-    gd_tensor_fill(zero, 0);
-    gd_tensor_fill(ones, 1);
+    gd_tensor_fill(zero, 0), gd_tensor_fill(ones, 1);
     gd_tensor *row = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(1, 5), (int32_t[]){0, 1, 2, 0, 0});
     gd_tensor *two =
         gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 5), (int32_t[]){0, 1, 2, 0, 0, 0, 1, 2, 2, 2});
