@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 
-enum { GD_TOUCHED_PIECE = 512 }; /* rows of one piece of work */
+enum { GD_TOUCHED_PIECE = 2048 }; /* rows of one piece of work */
 
 /* Elements of the array that belong to neighbouring touched rows. */
 typedef struct gd_run {

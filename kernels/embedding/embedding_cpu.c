@@ -2,7 +2,7 @@
 #include "kernel.h"
 #include "stream.h"
 
-enum { AHEAD = 6 }; /* rows that are fetched from anywhere in the table before they are needed */
+enum { AHEAD = 16 }; /* rows that are fetched from anywhere in the table before they are needed */
 
 /* An id outside the table is found before anything is computed. */
 static gd_status check_ids(const gd_call *call, const int32_t *ids, int64_t count, int64_t vocab)

@@ -245,22 +245,25 @@ static void update_task(const void *work, int64_t block)
 /* Touched rows, of which some at a time are fetched from anywhere. */
 static void update_rows(const void *work, int64_t piece)
 {
-    enum { UNIT = 64 / sizeof(REAL), RUNS = 12 };
+    enum { UNIT = 64 / sizeof(REAL), RUNS = 4 };
     const update_work *u = work;
     const gd_touched *rows = u->arrays->rows;
     int64_t row = piece * GD_TOUCHED_PIECE;
     const int64_t last = gd_min64(row + GD_TOUCHED_PIECE, gd_row_limit(rows));
     gd_run next = {0, 0}, run[RUNS];
-    for (int found = RUNS; found == RUNS;) {
-        for (found = 0; found < RUNS && gd_next_run(rows, UNIT, last, &row, &next); found++) {
+    int64_t found = 0;
+    for (int64_t done = 0;; done++) {
+        for (; found < done + RUNS && gd_next_run(rows, UNIT, last, &row, &next); found++) {
             fetch(u->arrays, next.begin, gd_min64(BLOCK, next.end - next.begin));
-            run[found] = next;
+            run[found % RUNS] = next;
         }
-        for (int k = 0; k < found; k++)
-            for (int64_t i = run[k].begin; i < run[k].end; i += BLOCK)
-                update_elements(u, i, gd_min64(BLOCK, run[k].end - i));
+        if (done == found) return;
+        const gd_run now = run[done % RUNS];
+        for (int64_t i = now.begin; i < now.end; i += BLOCK)
+            update_elements(u, i, gd_min64(BLOCK, now.end - i));
     }
 }
+
 void GD_REAL_NAME(gd_optimize)(const gd_update_arrays *arrays, const gd_rule *rule,
                                const gd_update_state *state, int threads)
 {
