@@ -108,19 +108,6 @@ __device__ inline void prefetch_line(const void *global)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
 }
 
-// Waits for the oldest of a ring of `stages` groups, 1 to 4.
-__device__ inline void copy_wait_oldest(int stages)
-{
-    if (stages == 1)
-        copy_wait<0>();
-    else if (stages == 2)
-        copy_wait<1>();
-    else if (stages == 3)
-        copy_wait<2>();
-    else
-        copy_wait<3>();
-}
-
 // Slots of 16 bytes in shared memory, one for each thread, in planes of a block's threads: neighbours
 // use neighbouring banks. Up to 32 neighbouring lanes fill theirs with packs of a row by copy_16, so
 // that neighbours also read neighbouring 16 bytes of it. A pack of two pieces is in the slots of two

@@ -46,8 +46,6 @@ struct RingShared {
 };
 constexpr int RING_AT = (sizeof(RingShared) + 127) / 128 * 128;
 
-#if GD_HOPPER
-
 // Rows to be read, `stride` elements apart.
 struct Input {
     const void *data;
@@ -276,8 +274,6 @@ __device__ inline void process_rows(Work &work, Ring &ring)
         step(row, no, yes);
     }
 }
-
-#endif
 
 } // namespace gd_async
 #endif

@@ -106,7 +106,10 @@ struct CopyFill {
     // Waits for the oldest stage and takes its packs, `count`; zeros beyond.
     __device__ void take(Packs<S, B, CHUNKS> &packs, int stage, int count)
     {
-        copy_wait_oldest(stages);
+        if (stages == 1)
+            copy_wait<0>();
+        else
+            copy_wait<1>();
         if (S_PARTS > 1) __syncwarp();
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
@@ -313,14 +316,10 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
     for (int s = 0; s < p.stages; s++)
         fetch(s, at.block + s * at.blocks), fetch_dsum(s, at.block + s * at.blocks);
 
-    float factor[CHUNKS][V], dw[CHUNKS][V];
+    float factor[CHUNKS][V], dw[CHUNKS][V] = {};
     load_factors<B>(factor, a, a.weight,
                     (a.weight_per_head || !rows.whole ? rows.first : 0) + at.member, p.team,
                     rows.count);
-#pragma unroll
-    for (int k = 0; k < CHUNKS; k++)
-#pragma unroll
-        for (int j = 0; j < V; j++) dw[k][j] = 0;
 
     float next_rstd = rows.rstd(at.block), next_sum = rows.sum(at.block);
     int s = 0, area = at.team * p.team_sums;
@@ -409,9 +408,9 @@ cudaError_t backward_block(const Backward &a, const BlockPlan &p, cudaStream_t s
     return by_inputs(a, a.dsum, [&](auto s, auto b, auto add) {
         using S = decltype(s);
         using B = decltype(b);
-        constexpr bool ADD = decltype(add)::value;
         const auto run = [&](auto chunks) {
-            constexpr int CHUNKS = decltype(chunks)::value;
+            constexpr int CHUNKS = chunks.value;
+            constexpr bool ADD = decltype(add)::value;
             if (p.async)
                 return launch<backward_kernel<S, B, ADD, CHUNKS, CopyFill>>(p, stream, a, p);
             return launch<backward_kernel<S, B, ADD, CHUNKS, LoadFill>>(p, stream, a, p);

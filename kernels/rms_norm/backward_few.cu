@@ -110,8 +110,8 @@ cudaError_t backward_few(const Backward &a, cudaStream_t stream)
         const Shape shape = {dweight_blocks + (a.dx || a.dbranch ? a.rows : 0),
                              threads < 256 ? 256 : threads}; // at least this many for the columns
         return by_number<1, 2>(chunks, [&](auto chunks) {
-            return launch<backward_few_kernel<S, B, decltype(add)::value, decltype(chunks)::value>>(
-                shape, stream, a, wide, dweight_blocks);
+            return launch<backward_few_kernel<S, B, add.value, chunks.value>>(shape, stream, a,
+                                                                              wide, dweight_blocks);
         });
     });
 }

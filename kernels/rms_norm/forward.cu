@@ -97,7 +97,7 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
-        if (ADD) x[k] = add_pack<S, B, V>(x[k], branch[k]);
+        if (ADD) x[k] = sum_pack<S, B, V>(x[k], branch[k]);
         if (ADD && here && i < packs) x[k].store(at.of<S>(a.sum, a.sum_stride), i);
         sum = add_squares<S, V>(sum, x[k]);
     }
@@ -111,7 +111,7 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
         float factor[V], y[V];
         factor_of<W>(factor, w[k], offset);
         norm_pack<S, B>(y, x[k], rstd, a.round_before_weight, factor);
-        if (bias) add_bias(y, bias, i);
+        if (bias) add_pack(y, load_weight<W, V>(bias, i));
         gd_raw<B, V>::narrow(y).store(at.of<B>(a.y, a.y_stride), i);
     }
 }
@@ -124,12 +124,11 @@ cudaError_t forward_registers(const Forward &a, const ForwardPlan &p, cudaStream
     return by_inputs(a, a.residual, [&](auto s, auto b, auto add) {
         using S = decltype(s);
         using B = decltype(b);
-        constexpr bool ADD = decltype(add)::value;
+        constexpr bool ADD = add.value;
         const auto with_weight = [&](auto w) {
-            using W = decltype(w);
             const auto run = [&](auto chunks) {
-                constexpr int CHUNKS = decltype(chunks)::value;
-                return launch<forward_kernel<S, B, W, ADD, CHUNKS>>(p, stream, a, shift, waiting);
+                return launch<forward_kernel<S, B, decltype(w), ADD, chunks.value>>(p, stream, a,
+                                                                                    shift, waiting);
             };
             if constexpr (ADD)
                 return by_number<2, 4, 8>(p.chunks, run);

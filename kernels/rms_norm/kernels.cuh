@@ -54,15 +54,11 @@ struct Row {
     {
         return token * stride + column;
     }
+    // What is read is not written.
     template <class T>
-    __device__ T *of(void *tensor, int64_t stride) const
+    __device__ T *of(const void *tensor, int64_t stride) const
     {
-        return (T *)tensor + token * stride + column;
-    }
-    template <class T>
-    __device__ const T *of(const void *tensor, int64_t stride) const
-    {
-        return (const T *)tensor + token * stride + column;
+        return (T *)tensor + at(stride);
     }
 };
 
@@ -172,15 +168,24 @@ __device__ inline float rounded(float v)
     return gd_load(gd_store<T>(v));
 }
 
+// sum += x: of the bias to y, and of dsum to dx.
+template <class T, int V>
+__device__ inline void add_pack(float (&sum)[V], const gd_raw<T, V> &raw)
+{
+    float x[V];
+    raw.widen(x);
+#pragma unroll
+    for (int j = 0; j < V; j++) sum[j] += x[j];
+}
+
 // x + residual as the sum is stored.
 template <class S, class B, int V>
-__device__ inline gd_raw<S, V> add_pack(const gd_raw<S, V> &residual, const gd_raw<B, V> &x)
+__device__ inline gd_raw<S, V> sum_pack(const gd_raw<S, V> &residual, const gd_raw<B, V> &x)
 {
-    float a[V], b[V];
-    residual.widen(a), x.widen(b);
-#pragma unroll
-    for (int j = 0; j < V; j++) a[j] += b[j];
-    return gd_raw<S, V>::narrow(a);
+    float sum[V];
+    residual.widen(sum);
+    add_pack(sum, x);
+    return gd_raw<S, V>::narrow(sum);
 }
 
 template <class S, int V>
@@ -216,16 +221,6 @@ __device__ inline void norm_pack(float (&y)[V], gd_raw<S, V> x, float rstd, bool
         for (int j = 0; j < V; j++) y[j] = rounded<B>(y[j]);
 #pragma unroll
     for (int j = 0; j < V; j++) y[j] *= factor[j];
-}
-
-// y += bias, pack i of it.
-template <class W, int V>
-__device__ inline void add_bias(float (&y)[V], const W *bias, int64_t i)
-{
-    float b[V];
-    load_weight<W, V>(bias, i).widen(b);
-#pragma unroll
-    for (int j = 0; j < V; j++) y[j] += b[j];
 }
 
 // sum and the products h x of one pack: formula.h's dot, but for rstd, by which their sum is multiplied.
@@ -272,12 +267,7 @@ template <class S, class B, bool ADD, int V>
 __device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_row, int i,
                                       float (&dx)[V], const gd_raw<S, V> &dsum)
 {
-    if (ADD) {
-        float more[V];
-        dsum.widen(more);
-#pragma unroll
-        for (int j = 0; j < V; j++) dx[j] += more[j];
-    }
+    if (ADD) add_pack(dx, dsum);
     if (a.dx) gd_raw<S, V>::narrow(dx).store(dx_row, i);
     if (a.dbranch) gd_raw<B, V>::narrow(dx).store(dbranch_row, i);
 }

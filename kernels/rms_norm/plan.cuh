@@ -43,7 +43,7 @@ BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l);
 
 constexpr int BLOCK_ELEMENTS = 16; // of a row, for each thread, at most
 constexpr int BLOCK_THREADS = 512;
-constexpr int BLOCK_STAGES = 4; // at most
+constexpr int BLOCK_STAGES = 2; // at most
 constexpr int PART_PACKS = 512; // of a part of a row, at most
 constexpr int BLOCK_SUMS = 32;  // floats for the sums of all teams' warps
 constexpr int64_t MOST_ROWS =

@@ -60,10 +60,8 @@ exports.cheatSheet = () => {
 // where it was measured.
 function measured() {
     const text = sources.read('kernels/rms_norm/README.md'), figures = {};
-    for (const [, name, us, share] of text.matchAll(/^\| ([^|]+) \| [\d.]+ \| \d+ \| [\d.]+ \| ([\d.]+) \| \d+ \| ([\d.]+) \|$/gm))
-        figures[name] = {us : Number(us), share : Number(share)};
-    for (const [, name, read, written] of text.matchAll(/^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \|$/gm))
-        if (figures[name]) figures[name].dram = (Number(read) + Number(written)) * 1e9;
+    for (const [, name, us, share, read, written] of text.matchAll(/^\| ([^|]+) \| [\d.]+ \| \d+ \| [\d.]+ \| ([\d.]+) \| \d+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$/gm))
+        figures[name] = {us : Number(us), share : Number(share), dram : (Number(read) + Number(written)) * 1e9};
     const [, counted] = /by ncu, on (one NVIDIA [^:]*?):/.exec(text.replace(/\s+/g, ' '));
     const [, where] = /them\. (float32, [^(]*?\d{4}) \(/.exec(text.replace(/\s+/g, ' '));
     return {figures, where, counted};
