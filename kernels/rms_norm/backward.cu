@@ -7,7 +7,7 @@
 //
 // A thread has up to CHUNKS packs of its team's row: pack k * team + member. Those of the coming
 // steps are on their way (Fill says how) while it works on those of this one. It reads only what it
-// has fetched itself, so nothing but the sum of the row makes it wait for others. Its factors and
+// has fetched itself, so nothing but the sum of the row makes it wait for others. Its w and
 // its sums of dw stay in registers from the first row to the last, and the teams of a block add
 // theirs at the end.
 //
@@ -285,7 +285,7 @@ struct Rows {
     }
 };
 
-// Registers of a thread, at most: those for its part of a row, for factors and sums, and some for
+// Registers of a thread, at most: those for its part of a row, for w and sums, and some for
 // the arithmetic. With 80 there is room for 768 threads on a multiprocessor, with 128 for 512.
 constexpr int block_registers(int chunks)
 {
@@ -316,10 +316,9 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
     for (int s = 0; s < p.stages; s++)
         fetch(s, at.block + s * at.blocks), fetch_dsum(s, at.block + s * at.blocks);
 
-    float factor[CHUNKS][V], dw[CHUNKS][V] = {};
-    load_factors<B>(factor, a, a.weight,
-                    (a.weight_per_head || !rows.whole ? rows.first : 0) + at.member, p.team,
-                    rows.count);
+    float w[CHUNKS][V], dw[CHUNKS][V] = {};
+    load_w<B>(w, a, a.weight, (a.weight_per_head || !rows.whole ? rows.first : 0) + at.member,
+              p.team, rows.count);
 
     float next_rstd = rows.rstd(at.block), next_sum = rows.sum(at.block);
     int s = 0, area = at.team * p.team_sums;
@@ -333,7 +332,7 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
         float dot = 0; // of h and x
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++)
-            dot = add_products<S, B, V>(dot, now.x[k], now.dy[k], factor[k]);
+            dot = add_products<S, B, V>(dot, now.x[k], now.dy[k], w[k]);
         if (rows.whole) dot = gd_sum(dot, min(p.team, 32));
         fetch(s, step + p.stages * at.blocks);
         if (!rows.whole) dot = sum;
@@ -343,7 +342,7 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
             float dx[V];
-            gradient_pack<S, B>(dx, dw[k], now.x[k], now.dy[k], factor[k], rstd, c,
+            gradient_pack<S, B>(dx, dw[k], now.x[k], now.dy[k], w[k], rstd, c,
                                 a.round_before_weight);
             gd_raw<S, V> dsum = {};
             if (ADD && k < here) dsum = fill.dsum(s, k);
@@ -384,11 +383,11 @@ __global__ void __launch_bounds__(BLOCK_THREADS) rows_kernel(const __grid_consta
             }
 #pragma unroll
             for (int k = 0; k < ROW_PACKS; k++) {
-                float factor[V];
+                float w[V];
                 const int j = min(i + k * threads, packs - 1);
-                factor_of<W>(factor, load_weight<W, V>((const W *)a.weight, j),
-                             a.weight ? a.float_offset : 0.0f);
-                dot += add_products<S, B, V>(0, now.x[k], now.dy[k], factor);
+                w_of<W>(w, load_weight<W, V>((const W *)a.weight, j),
+                        a.weight ? a.float_offset : 0.0f);
+                dot += add_products<S, B, V>(0, now.x[k], now.dy[k], w);
             }
         }
     });

@@ -57,17 +57,17 @@ __device__ inline void dx_of_row(const Backward &a, int64_t row)
         dy[k] = gd_raw<B, V>::load(at.of<B>(a.dy, a.dy_stride) + i * V);
         if (ADD) dsum[k] = gd_raw<S, V>::load(at.of<S>(a.dsum, a.dsum_stride) + i * V);
     }
-    float factor[CHUNKS][V], dot = 0;
-    load_factors<B>(factor, a, a.weight, member, threads, (packs - member + threads - 1) / threads);
+    float w[CHUNKS][V], dot = 0;
+    load_w<B>(w, a, a.weight, member, threads, (packs - member + threads - 1) / threads);
 #pragma unroll
-    for (int k = 0; k < CHUNKS; k++) dot = add_products<S, B, V>(dot, x[k], dy[k], factor[k]);
+    for (int k = 0; k < CHUNKS; k++) dot = add_products<S, B, V>(dot, x[k], dy[k], w[k]);
     dot = gd_sum(dot, shared);
     const float c = rstd * rstd * (dot * rstd * a.per_col);
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         float dx[V], dw[V] = {};
-        gradient_pack<S, B>(dx, dw, x[k], dy[k], factor[k], rstd, c, false);
+        gradient_pack<S, B>(dx, dw, x[k], dy[k], w[k], rstd, c, false);
         if (i < packs)
             store_gradient<S, B, ADD>(a, at.of<S>(a.dx, a.dx_stride),
                                       at.of<B>(a.dbranch, a.dbranch_stride), i, dx, dsum[k]);

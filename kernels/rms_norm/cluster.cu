@@ -18,7 +18,7 @@ struct ForwardWork {
     using Inputs = std::conditional_t<ADD, Ring<V, S, B>, Ring<V, S>>;
     const Forward &a;
     const Inputs &ring;
-    float factor[CHUNKS][V], rstd;
+    float w[CHUNKS][V], rstd;
 
     __device__ static void inputs(Input *to, const Forward &a)
     {
@@ -27,8 +27,7 @@ struct ForwardWork {
     }
     __device__ void start()
     {
-        load_factors<B>(factor, a, a.weight, ring.begin + (int)threadIdx.x, ring.threads,
-                        ring.mine());
+        load_w<B>(w, a, a.weight, ring.begin + (int)threadIdx.x, ring.threads, ring.mine());
     }
     __device__ Packs load(const RingPlace &place) const
     {
@@ -51,7 +50,7 @@ struct ForwardWork {
         const Row at(row);
         if (ADD) x.store(at.of<S>(a.sum, a.sum_stride), i);
         float y[V];
-        norm_pack<S, B>(y, x, rstd, a.round_before_weight, factor[k]);
+        norm_pack<S, B>(y, x, rstd, a.round_before_weight, w[k]);
         if (a.bias)
             by_weight<B>(a.weight_dtype, [&](auto zero) {
                 using W = decltype(zero);
@@ -77,7 +76,7 @@ struct BackwardWork {
     using Inputs = std::conditional_t<ADD, Ring<V, S, B, S>, Ring<V, S, B>>;
     const Backward &a;
     const Inputs &ring;
-    float factor[CHUNKS][V], rstd, c;
+    float w[CHUNKS][V], rstd, c;
     float dw[CHUNKS][V] = {}, next_rstd = 0; // that of the next row, loaded ahead
 
     __device__ static void inputs(Input *to, const Backward &a)
@@ -91,12 +90,11 @@ struct BackwardWork {
     }
     __device__ float add(float sum, const Packs &p, int k) const
     {
-        return add_products<S, B, V>(sum, p.x, p.dy, factor[k]);
+        return add_products<S, B, V>(sum, p.x, p.dy, w[k]);
     }
     __device__ void start()
     {
-        load_factors<B>(factor, a, a.weight, ring.begin + (int)threadIdx.x, ring.threads,
-                        ring.mine());
+        load_w<B>(w, a, a.weight, ring.begin + (int)threadIdx.x, ring.threads, ring.mine());
         if (ring.first < ring.rows) next_rstd = ((const float *)a.rstd)[ring.first];
     }
     __device__ void begin(int64_t row, float sum)
@@ -109,7 +107,7 @@ struct BackwardWork {
     {
         const Row at(row);
         float dx[V];
-        gradient_pack<S, B>(dx, dw[k], p.x, p.dy, factor[k], rstd, c, a.round_before_weight);
+        gradient_pack<S, B>(dx, dw[k], p.x, p.dy, w[k], rstd, c, a.round_before_weight);
         gd_raw<S, V> dsum = {};
         if (ADD) dsum = ring.template load<S>(ring.behind, DSUM_AT);
         store_gradient<S, B, ADD>(a, at.of<S>(a.dx, a.dx_stride),

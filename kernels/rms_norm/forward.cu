@@ -1,4 +1,4 @@
-// forward.cu - y = x rstd factor + bias, and with a residual sum = x + residual; the row is read
+// forward.cu - y = x rstd w + bias, and with a residual sum = x + residual; the row is read
 // once and stays in registers.
 //
 // threads_per_row threads share a row: 4 to 32 lanes of a warp, or a whole block. Each loads its
@@ -78,7 +78,7 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
     const float offset = weight ? a.float_offset : 0.0f;
     if (weight) weight += at.weight;
     if (bias) bias += at.weight;
-    gd_raw<W, V> w[CHUNKS];
+    gd_raw<W, V> weights[CHUNKS];
     gd_raw<S, V> x[CHUNKS];
     gd_raw<B, V> branch[CHUNKS];
 #pragma unroll
@@ -92,7 +92,7 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
     }
 #pragma unroll
     for (int k = 0; EARLY && k < CHUNKS; k++)
-        w[k] = load_weight<W, V, true>(weight, min(k * threads + member, packs - 1));
+        weights[k] = load_weight<W, V, true>(weight, min(k * threads + member, packs - 1));
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
@@ -107,10 +107,10 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         if (!here || i >= packs) continue;
-        if (!EARLY) w[k] = load_weight<W, V>(weight, i);
-        float factor[V], y[V];
-        factor_of<W>(factor, w[k], offset);
-        norm_pack<S, B>(y, x[k], rstd, a.round_before_weight, factor);
+        if (!EARLY) weights[k] = load_weight<W, V>(weight, i);
+        float w[V], y[V];
+        w_of<W>(w, weights[k], offset);
+        norm_pack<S, B>(y, x[k], rstd, a.round_before_weight, w);
         if (bias) add_pack(y, load_weight<W, V>(bias, i));
         gd_raw<B, V>::narrow(y).store(at.of<B>(a.y, a.y_stride), i);
     }

@@ -131,21 +131,21 @@ __device__ inline gd_raw<W, V> load_weight(const W *weight, int64_t i)
     return raw;
 }
 
-// factor = weight + offset. Without a weight the pack is ones, and offset must be 0.
+// w = weight + offset. Without a weight the pack is ones, and offset must be 0.
 template <class W, int V>
-__device__ inline void factor_of(float (&factor)[V], const gd_raw<W, V> &weight, float offset)
+__device__ inline void w_of(float (&w)[V], const gd_raw<W, V> &weight, float offset)
 {
-    weight.widen(factor);
+    weight.widen(w);
     if (offset != 0)
 #pragma unroll
-        for (int j = 0; j < V; j++) factor[j] += offset;
+        for (int j = 0; j < V; j++) w[j] += offset;
 }
 
-// The factors of all packs of this thread, `first`, first + step, ...; zeros beyond `count` of
+// The w of all packs of this thread, `first`, first + step, ...; zeros beyond `count` of
 // them.
 template <class B, int V, int CHUNKS>
-__device__ inline void load_factors(float (&factor)[CHUNKS][V], const Problem &p,
-                                    const void *weight, int64_t first, int step, int count)
+__device__ inline void load_w(float (&w)[CHUNKS][V], const Problem &p, const void *weight,
+                              int64_t first, int step, int count)
 {
     by_weight<B>(p.weight_dtype, [&](auto zero) {
         using W = decltype(zero);
@@ -153,10 +153,10 @@ __device__ inline void load_factors(float (&factor)[CHUNKS][V], const Problem &p
         for (int c = 0; c < CHUNKS; c++) {
             gd_raw<W, V> raw = {};
             if (c < count) raw = load_weight<W, V>((const W *)weight, first + c * step);
-            factor_of<W>(factor[c], raw, weight ? p.float_offset : 0.0f);
+            w_of<W>(w[c], raw, weight ? p.float_offset : 0.0f);
 #pragma unroll
             for (int j = 0; j < V; j++)
-                if (c >= count) factor[c][j] = 0;
+                if (c >= count) w[c][j] = 0;
         }
     });
 }
@@ -207,10 +207,10 @@ __device__ inline float rstd_of(float sum, const Problem &p)
     return fabsf(error) < 0.5f ? fmaf(0.5f * r, error, r) : r;
 }
 
-// y = x rstd factor of one pack.
+// y = x rstd w of one pack.
 template <class S, class B, int V>
 __device__ inline void norm_pack(float (&y)[V], gd_raw<S, V> x, float rstd, bool round,
-                                 const float (&factor)[V])
+                                 const float (&w)[V])
 {
     x.forget();
     x.widen(y);
@@ -220,28 +220,28 @@ __device__ inline void norm_pack(float (&y)[V], gd_raw<S, V> x, float rstd, bool
 #pragma unroll
         for (int j = 0; j < V; j++) y[j] = rounded<B>(y[j]);
 #pragma unroll
-    for (int j = 0; j < V; j++) y[j] *= factor[j];
+    for (int j = 0; j < V; j++) y[j] *= w[j];
 }
 
 // sum and the products h x of one pack: formula.h's dot, but for rstd, by which their sum is multiplied.
 // Written out, since in backward_cluster.cu calls of the formulas compile to other code.
 template <class S, class B, int V>
 __device__ inline float add_products(float sum, const gd_raw<S, V> &x_raw,
-                                     const gd_raw<B, V> &dy_raw, const float (&factor)[V])
+                                     const gd_raw<B, V> &dy_raw, const float (&w)[V])
 {
     float x[V], dy[V];
     x_raw.widen(x), dy_raw.widen(dy);
 #pragma unroll
-    for (int j = 0; j < V; j++) sum = fmaf(dy[j] * factor[j], x[j], sum);
+    for (int j = 0; j < V; j++) sum = fmaf(dy[j] * w[j], x[j], sum);
     return sum;
 }
 
-// dx = u factor - c x and dw += u x of one pack, with u = dy rstd and c = rstd^2 m: four operations
+// dx = u w - c x and dw += u x of one pack, with u = dy rstd and c = rstd^2 m: four operations
 // per number; formula.h's dx and dw, written out for the same reason.
 template <class S, class B, int V>
 __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw<S, V> x_raw,
-                                     gd_raw<B, V> dy_raw, const float (&factor)[V], float rstd,
-                                     float c, bool round)
+                                     gd_raw<B, V> dy_raw, const float (&w)[V], float rstd, float c,
+                                     bool round)
 {
     float x[V], dy[V];
     x_raw.forget(), dy_raw.forget();
@@ -250,14 +250,14 @@ __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw<S, V
 #pragma unroll
         for (int j = 0; j < V; j++) {
             dw[j] = fmaf(dy[j], rounded<B>(x[j] * rstd), dw[j]);
-            dx[j] = fmaf(dy[j] * rstd, factor[j], -x[j] * c);
+            dx[j] = fmaf(dy[j] * rstd, w[j], -x[j] * c);
         }
     } else {
 #pragma unroll
         for (int j = 0; j < V; j++) {
             const float u = dy[j] * rstd;
             dw[j] = fmaf(u, x[j], dw[j]);
-            dx[j] = fmaf(u, factor[j], -x[j] * c);
+            dx[j] = fmaf(u, w[j], -x[j] * c);
         }
     }
 }

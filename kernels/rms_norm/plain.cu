@@ -147,14 +147,14 @@ __device__ inline void put_tile(void *x, gd_dtype dtype, int64_t row, const Span
     });
 }
 
-// factor of the tile; `row`: the offset of the row's weights.
+// w of the tile; `row`: the offset of the row's weights.
 template <bool PACKED, class A>
-__device__ inline void get_factor(A (&factor)[TILE], const Problem &p, const void *weight,
-                                  int64_t row, const Span<PACKED> &at)
+__device__ inline void get_w(A (&w)[TILE], const Problem &p, const void *weight, int64_t row,
+                             const Span<PACKED> &at)
 {
-    if (weight) get_tile(factor, weight, p.weight_dtype, row, at);
+    if (weight) get_tile(w, weight, p.weight_dtype, row, at);
 #pragma unroll
-    for (int j = 0; j < TILE; j++) factor[j] = weight ? factor[j] + (A)p.offset : (A)1;
+    for (int j = 0; j < TILE; j++) w[j] = weight ? w[j] + (A)p.offset : (A)1;
 }
 
 // ---- A team per row -----------------------------------------------------------------------------
@@ -228,16 +228,16 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
         const A rstd = rstd_from(team_sum(squares, team), a);
         if (a.rstd && member == 0 && here) ((A *)a.rstd)[i] = rstd;
         each_tile<PACKED>(n, team, member, [&](const Span<PACKED> &at) {
-            A factor[TILE], bias[TILE];
+            A w[TILE], bias[TILE];
             if (!held) get_input(x, a, row, at);
             if (a.residual) put_tile(a.sum, a.dtype, row.at(a.sum_stride), at, x);
-            get_factor(factor, a, a.weight, row.weight, at);
+            get_w(w, a, a.weight, row.weight, at);
             if (a.bias) get_tile(bias, a.bias, a.weight_dtype, row.weight, at);
 #pragma unroll
             for (int j = 0; j < TILE; j++) x[j] *= rstd;
             if (a.round_before_weight) round_to(x, a.y_dtype);
 #pragma unroll
-            for (int j = 0; j < TILE; j++) x[j] = x[j] * factor[j] + (a.bias ? bias[j] : (A)0);
+            for (int j = 0; j < TILE; j++) x[j] = x[j] * w[j] + (a.bias ? bias[j] : (A)0);
             put_tile(a.y, a.y_dtype, row.at(a.y_stride), at, x);
         });
     });
@@ -249,14 +249,14 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
 // dx may overwrite dy or dsum: a thread writes its columns after it has read them.
 template <bool PACKED, class A>
 __device__ inline void put_gradient(const Backward &a, const Row &row, const Span<PACKED> &at,
-                                    const A (&x)[TILE], const A (&dy)[TILE],
-                                    const A (&factor)[TILE], A rstd, A sum)
+                                    const A (&x)[TILE], const A (&dy)[TILE], const A (&w)[TILE],
+                                    A rstd, A sum)
 {
     A dx[TILE] = {};
     const A c = rstd * rstd * (sum * rstd / (A)a.cols);
     if (a.dsum) get_tile(dx, a.dsum, a.dtype, row.at(a.dsum_stride), at);
 #pragma unroll
-    for (int j = 0; j < TILE; j++) dx[j] += rms_norm_dx(rstd * dy[j], factor[j], c, x[j]);
+    for (int j = 0; j < TILE; j++) dx[j] += rms_norm_dx(rstd * dy[j], w[j], c, x[j]);
     if (a.dx) put_tile(a.dx, a.dtype, row.at(a.dx_stride), at, dx, a.accumulate_dx);
     if (a.dbranch)
         put_tile(a.dbranch, a.y_dtype, row.at(a.dbranch_stride), at, dx, a.accumulate_dbranch);
@@ -270,18 +270,18 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
     each_row(a, team, [&](int64_t i, bool here, int member) {
         const Row row(a, i);
         const int64_t n = here ? a.cols : 0;
-        A x[TILE], dy[TILE], factor[TILE], dot = 0;
+        A x[TILE], dy[TILE], w[TILE], dot = 0;
         const auto get = [&](const Span<PACKED> &at) {
             const RawTile<A> raw_x(a.x, a.dtype, row.at(a.x_stride), at);
             const RawTile<A> raw_dy(a.dy, a.y_dtype, row.at(a.dy_stride), at);
             raw_x.get(x, a.dtype, at), raw_dy.get(dy, a.y_dtype, at);
-            get_factor(factor, a, a.weight, row.weight, at);
+            get_w(w, a, a.weight, row.weight, at);
         };
         each_tile<PACKED>(n, team, member, [&](const Span<PACKED> &at) {
             A sum = 0;
             get(at);
 #pragma unroll
-            for (int j = 0; j < TILE; j++) sum += dy[j] * factor[j] * x[j];
+            for (int j = 0; j < TILE; j++) sum += dy[j] * w[j] * x[j];
             dot += sum;
         });
         dot = team_sum(dot, team);
@@ -292,7 +292,7 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
         const A rstd = ((const A *)a.rstd)[i];
         each_tile<PACKED>(n, team, member, [&](const Span<PACKED> &at) {
             if (!held) get(at);
-            put_gradient(a, row, at, x, dy, factor, rstd, dot);
+            put_gradient(a, row, at, x, dy, w, rstd, dot);
         });
     });
 }
@@ -311,8 +311,8 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
     const int64_t from = (int64_t)blockIdx.x % stripes * width;
     const At at(from, lane, lanes, a.cols);
     const bool gradient = !of_bias && (a.dx || a.dbranch);
-    A factor[TILE], dw[TILE] = {};
-    if (gradient) get_factor(factor, a, a.weight, a.weight_per_head ? head * a.cols : 0, at);
+    A w[TILE], dw[TILE] = {};
+    if (gradient) get_w(w, a, a.weight, a.weight_per_head ? head * a.cols : 0, at);
     for (int64_t t = (int64_t)blockIdx.y * groups + group; t < tokens;
          t += (int64_t)gridDim.y * groups) {
         const Row row(a, t * a.heads + head);
@@ -333,8 +333,7 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
 #pragma unroll
         for (int j = 0; j < TILE; j++) dw[j] += rms_norm_dw(dy[j], xhat[j]);
         if (gradient)
-            put_gradient(a, row, at, x, dy, factor, rstd,
-                         ((const A *)a.row_sums)[t * a.heads + head]);
+            put_gradient(a, row, at, x, dy, w, rstd, ((const A *)a.row_sums)[t * a.heads + head]);
     }
     // The groups' sums are added in their order.
 #pragma unroll

@@ -16,10 +16,10 @@ static void put(const rms_matrix *t, int64_t i, int64_t k, REAL value)
     rms_row_out(t, i, k, &value, 1);
 }
 
-static REAL factor(const rms_work *v, int64_t i, int64_t k)
+static REAL w_at(const rms_work *v, int64_t i, int64_t k)
 {
     REAL value;
-    return *rms_factor_in(v, i, k, 1, &value);
+    return *rms_w_in(v, i, k, 1, &value);
 }
 
 static REAL xhat_before_weight(const gd_rms_norm_problem *p, REAL x, REAL rstd)
@@ -47,7 +47,7 @@ void GD_REAL_NAME(rms_norm_plain_forward)(const gd_rms_norm_problem *p, const gd
         if (v->rstd) ((REAL *)v->rstd)[i] = rstd;
         for (int64_t k = 0; k < N; k++) {
             const REAL xhat = xhat_before_weight(p, get(&f.x, i, k), rstd);
-            const REAL w = factor(&f, i, k), b = v->bias ? get(&f.bias, i, k) : 0;
+            const REAL w = w_at(&f, i, k), b = v->bias ? get(&f.bias, i, k) : 0;
             put(&f.y, i, k, rms_norm_y(xhat, w, b));
         }
     }
@@ -58,7 +58,7 @@ static void dx_row(const gd_rms_norm_problem *p, const rms_work *b, REAL rstd, i
 {
     double dot = 0;
     for (int64_t k = 0; k < p->cols; k++) {
-        const REAL h = rms_norm_h(get(&b->dy, i, k), factor(b, i, k));
+        const REAL h = rms_norm_h(get(&b->dy, i, k), w_at(b, i, k));
         const REAL xhat = rms_norm_xhat(get(&b->x, i, k), rstd);
         dot += (double)rms_norm_term(h, xhat);
         GD_STEP("h", h);
@@ -69,7 +69,7 @@ static void dx_row(const gd_rms_norm_problem *p, const rms_work *b, REAL rstd, i
     const REAL c = rstd * rstd * m; /* [c] */
     for (int64_t k = 0; k < p->cols; k++) {
         const REAL u = get(&b->dy, i, k) * rstd; /* [u] */
-        REAL dx = rms_norm_dx(u, factor(b, i, k), c, get(&b->x, i, k));
+        REAL dx = rms_norm_dx(u, w_at(b, i, k), c, get(&b->x, i, k));
         GD_STEP("along", rms_norm_xhat(get(&b->x, i, k), rstd) * m);
         GD_STEP("through", dx);
         if (b->dsum.data) dx = add_rms_norm_dx(dx, get(&b->dsum, i, k));

@@ -80,13 +80,13 @@ static void forward_row(const rms_work *f, int64_t row, int64_t next)
     if (f->rstd) f->rstd[row] = rstd;
     for (int64_t j = 0; j < N; j += TILE) {
         const int64_t n = gd_min64(TILE, N - j);
-        REAL y[TILE], wide_x[TILE], wide[TILE], factor = rstd;
+        REAL y[TILE], wide_x[TILE], wide[TILE], scale = rstd;
         prefetch_half(&f->branch, &f->residual, next, j, n, 1);
         const REAL *x = rms_row_in(&f->x, row, j, n, wide_x);
-        const REAL *w = rms_factor_in(f, row, j, n, wide);
-        x = rms_rounded(f->p, x, &factor, wide_x, n);
+        const REAL *w = rms_w_in(f, row, j, n, wide);
+        x = rms_rounded(f->p, x, &scale, wide_x, n);
         for (int64_t k = 0; k < n; k++)
-            y[k] = rms_norm_y(rms_norm_xhat(x[k], factor), w[k], -(REAL)0);
+            y[k] = rms_norm_y(rms_norm_xhat(x[k], scale), w[k], -(REAL)0);
         const REAL *b = f->bias.data ? rms_row_in(&f->bias, row, j, n, wide) : NULL;
         for (int64_t k = 0; b && k < n; k++) y[k] += b[k];
         rms_row_out(&f->y, row, j, y, n);
@@ -123,7 +123,7 @@ static REAL row_mean(const rms_work *b, int64_t row, int64_t next)
         REAL wide_x[STRETCH], wide_dy[STRETCH], wide_w[STRETCH];
         prefetch_half(&b->x, &b->dy, next, j, n, 0);
         const REAL *dy = rms_row_in(&b->dy, row, j, n, wide_dy);
-        const REAL *w = rms_factor_in(b, row, j, n, wide_w);
+        const REAL *w = rms_w_in(b, row, j, n, wide_w);
         const REAL *x = rms_row_in(&b->x, row, j, n, wide_x);
         SUM_OF_FOURS(total, q, n, TERM, (double)TERM(k));
         dot += total;
@@ -142,14 +142,14 @@ static void backward_tile(const rms_work *b, int64_t row, int64_t j, int64_t n, 
     const REAL *x = rms_row_in(&b->x, row, j, n, wide_x);
     const REAL *dy = rms_row_in(&b->dy, row, j, n, wide_dy);
     if (b->dweight.data) {
-        REAL factor = rstd;
-        const REAL *rounded = rms_rounded(b->p, x, &factor, dx, n);
+        REAL scale = rstd;
+        const REAL *rounded = rms_rounded(b->p, x, &scale, dx, n);
         for (int64_t k = 0; k < n; k++)
-            dw[k] += rms_norm_dw(dy[k], rms_norm_xhat(rounded[k], factor));
+            dw[k] += rms_norm_dw(dy[k], rms_norm_xhat(rounded[k], scale));
     }
     for (int64_t k = 0; b->dbias.data && k < n; k++) db[k] += dy[k];
     if (!b->dx.data && !b->dbranch.data) return;
-    const REAL *w = rms_factor_in(b, row, j, n, wide);
+    const REAL *w = rms_w_in(b, row, j, n, wide);
     for (int64_t k = 0; k < n; k++)
         dx[k] = rms_norm_dx(dy[k] * rstd, w[k], c, rms_norm_xhat(x[k], rstd));
     const REAL *dsum = b->dsum.data ? rms_row_in(&b->dsum, row, j, n, wide) : NULL;

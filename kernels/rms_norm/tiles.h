@@ -112,8 +112,8 @@ static inline const REAL *rms_row_in(const rms_matrix *t, int64_t row, int64_t j
 }
 
 /* The same of the factor w: offset + weight, or ones without a weight. */
-static inline const REAL *rms_factor_in(const rms_work *v, int64_t row, int64_t j, int64_t n,
-                                        REAL *buffer)
+static inline const REAL *rms_w_in(const rms_work *v, int64_t row, int64_t j, int64_t n,
+                                   REAL *buffer)
 {
     const REAL *w = v->weight.data ? rms_row_in(&v->weight, row, j, n, buffer) : NULL;
     const REAL offset = (REAL)v->p->offset;

@@ -66,7 +66,7 @@ first: the first blocks ask L2 for their rows. <code>wait_for_previous</code> th
 <code>let_next_start</code> grants the next kernel the same head start. With few rows that comes only after the wait.`
     ],
     [
-        'A row in registers', [ [ 'forward_kernel', 'gd_raw<W, V> w', 'gd_raw<B, V> branch' ] ],
+        'A row in registers', [ [ 'forward_kernel', 'gd_raw<W, V> weights', 'gd_raw<B, V> branch' ] ],
         `The row is read once and kept, as it was read: a pack is 16 bytes. Eight numbers of bfloat16 take four registers
 so, and would take eight as floats. CHUNKS, the number of packs, is a template parameter: arrays with a constant
 size and constant indices are registers; with a variable index they would be in memory.`
@@ -81,7 +81,7 @@ the <a href="#the-ladder">ladder</a> this step takes 262144 rows of 4096 from 31
 must consist of whole packs here; the others go to <code>plain.cu</code>.`
     ],
     [
-        'The weight, early', [ [ 'forward_kernel', 'for (int k = 0; EARLY && k < CHUNKS; k++)', 'w[k] = load_weight' ] ],
+        'The weight, early', [ [ 'forward_kernel', 'for (int k = 0; EARLY && k < CHUNKS; k++)', 'weights[k] = load_weight' ] ],
         `Short rows load the weight right behind x, so that its latency passes together with that of x. Longer rows have no
 registers left for it, and load it when y is computed; by then it is in the cache, since all rows use the same.`
     ],
@@ -117,8 +117,8 @@ r + r/2 (1 - v r r). The difference 1 - v r r is tiny, and all its digits come f
         `One number a row, by one of its threads, is all that the backward needs besides x and the weight.`
     ],
     [
-        'y, from the registers', [ [ 'forward_kernel', 'if (!EARLY) w[k]', 'store(at.of<B>(a.y' ], [ 'norm_pack', 'x.forget();', 'y[j] *= factor[j]' ] ],
-        `x rstd factor + bias, a pack at a time; x is not read again. <code>forget</code> makes the compiler unpack the
+        'y, from the registers', [ [ 'forward_kernel', 'if (!EARLY) weights[k]', 'store(at.of<B>(a.y' ], [ 'norm_pack', 'x.forget();', 'y[j] *= w[j]' ] ],
+        `x rstd w + bias, a pack at a time; x is not read again. <code>forget</code> makes the compiler unpack the
 16-bit numbers a second time instead of keeping the floats of the first pass: an instruction is cheaper than a register.
 The results go out in stores of 16 bytes.`
     ],
