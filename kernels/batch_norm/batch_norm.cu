@@ -97,6 +97,7 @@ template <class T>
 gd_status forward(const gd_call *call, bool fixed)
 {
     using C = gd_compute<T>;
+    if (gd_tensor_count(call->input[BATCH_X]) == 0) return GD_OK;
     const T *x = gd_ptr<T>(call->input[BATCH_X]);
     statistics<C> s = statistics_of<C>(call);
     const factors<C> f = make_factors<C>(call, s.shape.C);
@@ -116,14 +117,6 @@ gd_status forward(const gd_call *call, bool fixed)
     }
     if (gd_error_status(call->context)) return gd_error_status(call->context);
     return second_pass<T>(call, s.shape, f, gd_ptr<T>(call->output[0]), false, x, nullptr);
-}
-
-gd_status forward_of_dtype(const gd_call *call, bool fixed)
-{
-    const gd_tensor *x = call->input[BATCH_X];
-    if (gd_tensor_count(x) == 0) return GD_OK;
-    return gd_by_dtype(gd_tensor_dtype(x),
-                       [&](auto zero) { return forward<decltype(zero)>(call, fixed); });
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
@@ -158,10 +151,12 @@ __global__ void gradients_kernel(factors<C> f, gd_channels s, vector weight, gra
     }
 }
 
+// An array without elements gives zeros for dw and db.
 template <class T>
 gd_status backward(const gd_call *call, bool fixed)
 {
     using C = gd_compute<T>;
+    if (gd_tensor_dim(call->input[BATCH_X], 1) == 0) return GD_OK;
     const T *x = gd_ptr<T>(call->input[BATCH_X]), *dy = gd_ptr<T>(call->doutput[0]);
     const statistics<C> s = statistics_of<C>(call);
     const factors<C> f = make_factors<C>(call, s.shape.C);
@@ -189,33 +184,15 @@ gd_status backward(const gd_call *call, bool fixed)
                           call->accumulate[BATCH_X], x, dy);
 }
 
-// Of an array without elements: zeros for dw and db.
-gd_status backward_of_dtype(const gd_call *call, bool fixed)
-{
-    const gd_tensor *x = call->input[BATCH_X];
-    if (gd_tensor_dim(x, 1) == 0) return GD_OK;
-    return gd_by_dtype(gd_tensor_dtype(x),
-                       [&](auto zero) { return backward<decltype(zero)>(call, fixed); });
-}
-
 } // namespace
 
-extern "C" gd_status batch_norm_forward_cuda(const gd_call *call)
-{
-    return forward_of_dtype(call, false);
-}
-
-extern "C" gd_status batch_norm_backward_cuda(const gd_call *call)
-{
-    return backward_of_dtype(call, false);
-}
-
-extern "C" gd_status batch_norm_fixed_forward_cuda(const gd_call *call)
-{
-    return forward_of_dtype(call, true);
-}
-
-extern "C" gd_status batch_norm_fixed_backward_cuda(const gd_call *call)
-{
-    return backward_of_dtype(call, true);
-}
+// x says in which type a kernel computes; the vectors may have another.
+#define BATCH_NORM(name, fixed)                                                                  \
+    GD_CUDA_KERNEL(name##_forward,                                                               \
+                   gd_by_dtype(gd_tensor_dtype(call->input[BATCH_X]),                            \
+                               [&](auto zero) { return forward<decltype(zero)>(call, fixed); })) \
+    GD_CUDA_KERNEL(name##_backward,                                                              \
+                   gd_by_dtype(gd_tensor_dtype(call->input[BATCH_X]),                            \
+                               [&](auto zero) { return backward<decltype(zero)>(call, fixed); }))
+BATCH_NORM(batch_norm, false)
+BATCH_NORM(batch_norm_fixed, true)

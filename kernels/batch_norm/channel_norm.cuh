@@ -123,7 +123,7 @@ inline int pack_of(const gd_channels &s, const T *a, const T *b = nullptr, const
 
 // y, or with dy dx, of the factors. What the sums read last is read first: some of it is in L2 still.
 template <int V, bool GRADIENT, class T>
-__global__ void __launch_bounds__(GD_CHANNEL_THREADS)
+__global__ void __launch_bounds__(gd_threads)
     second_kernel(T *out, bool add, gd_channel_plan p, factors<gd_compute<T>> f, const T *x,
                   const T *dy)
 {

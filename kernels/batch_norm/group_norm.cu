@@ -95,7 +95,7 @@ __global__ void factors_kernel(factors<C> f, gd_groups g, channel_sums<C> sums, 
 
 // dw and db: a block for each channel, over the examples.
 template <class C>
-__global__ void __launch_bounds__(GD_CHANNEL_THREADS)
+__global__ void __launch_bounds__(gd_threads)
     weight_kernel(gd_groups g, channel_sums<C> sums, const C *rstd_in, vector dweight, vector dbias,
                   bool add_weight, bool add_bias)
 {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(GD_CHANNEL_THREADS)
     for (int64_t channel = blockIdx.x; channel < channels; channel += gridDim.x) {
         const int64_t group = channel / g.channels;
         C dw = 0, db = 0;
-        for (int64_t b = threadIdx.x; b < examples; b += GD_CHANNEL_THREADS) {
+        for (int64_t b = threadIdx.x; b < examples; b += gd_threads) {
             const C rstd = rstd_in[b * g.groups + group];
             db += sums.at(0, b * channels + channel);
             dw += sums.at(1, b * channels + channel) * rstd;
@@ -136,6 +136,7 @@ template <class T>
 gd_status forward(const gd_call *call)
 {
     using C = gd_compute<T>;
+    if (gd_tensor_count(call->input[0]) == 0) return GD_OK;
     const C eps = (C)gd_option_of_dtype(call->dtype, ((const gd_group_norm_args *)call->args)->eps);
     const gd_groups g = gd_groups_of(call);
     const T *x = gd_ptr<T>(call->input[0]);
@@ -163,6 +164,7 @@ template <class T>
 gd_status backward(const gd_call *call)
 {
     using C = gd_compute<T>;
+    if (gd_tensor_dim(call->input[0], 1) == 0) return GD_OK;
     const gd_groups g = gd_groups_of(call);
     const T *x = gd_ptr<T>(call->input[0]), *dy = gd_ptr<T>(call->doutput[0]);
     T *dx = gd_ptr<T>(call->dinput[0]);
@@ -198,14 +200,5 @@ gd_status backward(const gd_call *call)
 
 } // namespace
 
-extern "C" gd_status group_norm_forward_cuda(const gd_call *call)
-{
-    if (gd_tensor_count(call->input[0]) == 0) return GD_OK;
-    return gd_by_kernel_dtype(call, [&](auto zero) { return forward<decltype(zero)>(call); });
-}
-
-extern "C" gd_status group_norm_backward_cuda(const gd_call *call)
-{
-    if (gd_tensor_dim(call->input[0], 1) == 0) return GD_OK;
-    return gd_by_kernel_dtype(call, [&](auto zero) { return backward<decltype(zero)>(call); });
-}
+GD_CUDA_KERNEL_OF_T(group_norm_forward, forward<T>(call))
+GD_CUDA_KERNEL_OF_T(group_norm_backward, backward<T>(call))

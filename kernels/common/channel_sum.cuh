@@ -9,7 +9,7 @@
 
 #include "team.cuh"
 
-enum { GD_CHANNEL_THREADS = 256, GD_CHANNEL_PACKS = 4 };
+enum { GD_CHANNEL_PACKS = 4 };
 
 struct gd_channel_plan {
     int64_t B, C, S;
@@ -24,9 +24,9 @@ static inline gd_channel_plan gd_plan_channels(int64_t B, int64_t C, int64_t S, 
     // Several waves of blocks: the last one may have few.
     const int64_t packs = S / V, enough_blocks = 4096, most_pieces = 256;
     gd_channel_plan p = {B, C, S, 1, 0, 0, 0};
-    while (p.lanes < GD_CHANNEL_THREADS && p.lanes * GD_CHANNEL_PACKS < packs) p.lanes *= 2;
+    while (p.lanes < gd_threads && p.lanes * GD_CHANNEL_PACKS < packs) p.lanes *= 2;
     p.units = gd_ceil_div(packs, (int64_t)p.lanes * GD_CHANNEL_PACKS);
-    p.columns = gd_ceil_div(C, GD_CHANNEL_THREADS / p.lanes);
+    p.columns = gd_ceil_div(C, gd_threads / p.lanes);
     p.pieces = p.columns ? gd_ceil_div(enough_blocks, p.columns) : 1;
     if (p.pieces > most_pieces) p.pieces = most_pieces;
     if (p.pieces > B * p.units) p.pieces = B * p.units;
@@ -36,7 +36,7 @@ static inline gd_channel_plan gd_plan_channels(int64_t B, int64_t C, int64_t S, 
 
 static inline gd_grid gd_channel_blocks(const gd_channel_plan &p)
 {
-    return {{(unsigned)p.columns, (unsigned)p.pieces}, GD_CHANNEL_THREADS};
+    return {{(unsigned)p.columns, (unsigned)p.pieces}, gd_threads};
 }
 
 // This thread's part of the plan: its channel, and the units of its block's piece.
@@ -46,7 +46,7 @@ struct gd_channel_work {
 
     __device__ gd_channel_work(const gd_channel_plan &p, int64_t piece)
     {
-        const int teams = GD_CHANNEL_THREADS / p.lanes;
+        const int teams = gd_threads / p.lanes;
         const int64_t all = p.B * p.units;
         lane = (int)threadIdx.x % p.lanes;
         channel = (int64_t)blockIdx.x * teams + threadIdx.x / p.lanes;
@@ -73,10 +73,10 @@ struct gd_channel_unit {
 // value.load<V>(i) is what is read of elements i ... i + V - 1, and value.add<V>(channel, that, sum)
 // adds their terms to sum[0 ... K - 1].
 template <int K, int V, class C, class Value>
-__global__ static void __launch_bounds__(GD_CHANNEL_THREADS)
+__global__ static void __launch_bounds__(gd_threads)
     gd_sum_channels(C *partial, gd_channel_plan p, Value value)
 {
-    __shared__ C shared[K][GD_CHANNEL_THREADS / 32];
+    __shared__ C shared[K][gd_threads / 32];
     const gd_channel_work work(p, blockIdx.y);
     C sum[K] = {};
     if (work.channel < p.C) {
@@ -140,10 +140,10 @@ __device__ inline void gd_add_pieces(C (&sum)[K], const C *partial, int64_t piec
 // A warp for each channel: the grid, and for (channel of this warp).
 static inline gd_grid gd_channel_warps(int64_t C)
 {
-    return gd_grid_for(C, GD_CHANNEL_THREADS / 32);
+    return gd_grid_for(C, gd_threads / 32);
 }
 #define GD_EACH_CHANNEL(channel, C)                                                              \
     for (int64_t channel = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; channel < (C); \
-         channel += (int64_t)gridDim.x * (GD_CHANNEL_THREADS / 32))
+         channel += (int64_t)gridDim.x * (gd_threads / 32))
 
 #endif

@@ -181,6 +181,21 @@ static inline gd_status gd_by_kernel_dtype(const gd_call *call, Body body)
     return gd_by_dtype(call->kernel_dtype, body);
 }
 
+// Defines name_cuda, as kernel.h's GD_KERNEL(name) declares it, by an expression with `call`, and in the
+// second form also with T, the type of the call's real tensors:
+//
+//     GD_CUDA_KERNEL_OF_T(neg_forward, neg<T>(call, call->output[0], call->input[0]))
+#define GD_CUDA_KERNEL(name, ...)                         \
+    extern "C" gd_status name##_cuda(const gd_call *call) \
+    {                                                     \
+        return __VA_ARGS__;                               \
+    }
+#define GD_CUDA_KERNEL_OF_T(name, ...)                             \
+    GD_CUDA_KERNEL(name, gd_by_kernel_dtype(call, [&](auto zero) { \
+                       using T = decltype(zero);                   \
+                       return __VA_ARGS__;                         \
+                   }))
+
 // Calls `body` with a value of the type of a gradient: T, or float where T has 16 bits and the
 // record's dinput_float32 allows both.
 template <class T, class Body>
@@ -266,10 +281,22 @@ static inline gd_status gd_launch(gd_context *ctx, const char *who, const gd_gri
     return gd_cuda_check(ctx, gd_launch_on(stream, grid, kernel, args...), who);
 }
 
+// The threads of a block, where nothing else is said.
+constexpr int gd_threads = 256;
+
 // for (int64_t i : all of [0, n) that are this thread's)
 #define GD_EACH(i, n)                                                         \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
          i += (int64_t)gridDim.x * blockDim.x)
+
+// The same of a warp, in blocks of gd_threads.
+#define GD_EACH_WARP(i, n)                                                           \
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; i < (n); \
+         i += (int64_t)gridDim.x * (gd_threads / 32))
+static inline gd_grid gd_grid_of_warps(int64_t n)
+{
+    return gd_grid_for(n, gd_threads / 32);
+}
 
 // ---- Strided tensors --------------------------------------------------------------------------
 
@@ -335,9 +362,16 @@ static inline gd_cuda_walk<K> gd_cuda_walk_over(int ndim, const int64_t *shape,
 // t for the services.
 static inline gd_layout gd_cuda_layout(const gd_tensor *t)
 {
-    gd_layout layout = {gd_tensor_data(t), gd_tensor_dtype(t), gd_tensor_ndim(t),
-                        gd_tensor_shape(t), gd_tensor_strides(t)};
-    return layout;
+    return {gd_tensor_data(t), gd_tensor_dtype(t), gd_tensor_ndim(t), gd_tensor_shape(t),
+            gd_tensor_strides(t)};
+}
+
+// Fills a packed gradient, that of input i, with zeros, unless it is to be added to.
+static inline void gd_begin_gradient(const gd_call *call, int i)
+{
+    const gd_tensor *dx = call->dinput[i];
+    if (call->accumulate[i]) return;
+    gd_fill_cuda(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx), call->context);
 }
 
 #endif

@@ -10,6 +10,8 @@
 #ifndef GD_MAP_CUH
 #define GD_MAP_CUH
 
+#include <utility>
+
 #include "pack.cuh"
 
 // ---- Packs ------------------------------------------------------------------------------------
@@ -79,35 +81,16 @@ struct gd_operands {
 };
 
 // f of element j of each operand.
-template <class V, int N, class Function>
-__device__ inline V gd_evaluate(const Function &f, const V (&x)[1][N], int j)
+template <class V, int K, int N, class Function, size_t... OPERAND>
+__device__ inline V gd_evaluate(const Function &f, const V (&x)[K][N], int j,
+                                std::index_sequence<OPERAND...>)
 {
-    return f(x[0][j]);
+    return f(x[OPERAND][j]...);
 }
-template <class V, int N, class Function>
-__device__ inline V gd_evaluate(const Function &f, const V (&x)[2][N], int j)
+template <class V, int K, int N, class Function>
+__device__ inline V gd_evaluate(const Function &f, const V (&x)[K][N], int j)
 {
-    return f(x[0][j], x[1][j]);
-}
-template <class V, int N, class Function>
-__device__ inline V gd_evaluate(const Function &f, const V (&x)[3][N], int j)
-{
-    return f(x[0][j], x[1][j], x[2][j]);
-}
-template <class V, int N, class Function>
-__device__ inline V gd_evaluate(const Function &f, const V (&x)[4][N], int j)
-{
-    return f(x[0][j], x[1][j], x[2][j], x[3][j]);
-}
-template <class V, int N, class Function>
-__device__ inline V gd_evaluate(const Function &f, const V (&x)[5][N], int j)
-{
-    return f(x[0][j], x[1][j], x[2][j], x[3][j], x[4][j]);
-}
-template <class V, int N, class Function>
-__device__ inline V gd_evaluate(const Function &f, const V (&x)[6][N], int j)
-{
-    return f(x[0][j], x[1][j], x[2][j], x[3][j], x[4][j], x[5][j]);
+    return gd_evaluate(f, x, j, std::make_index_sequence<K>());
 }
 
 // `in` as operands; they are number `first` and so on of the walk.
@@ -144,8 +127,6 @@ static inline bool gd_packs_fit(const gd_operands<T, First, K, F> &in, const gd_
 
 // ---- The kernel -------------------------------------------------------------------------------
 
-#define GD_MAP_THREADS 256
-
 // The walk of operands that are all packed: element i is at i.
 template <int K>
 struct gd_flat_walk {
@@ -173,18 +154,18 @@ __device__ inline void gd_map_at(T *out, bool add, int64_t i, const Walk &walk,
 }
 
 template <class T, class First, int K, int F, class Walk, class Function>
-__global__ void __launch_bounds__(GD_MAP_THREADS)
+__global__ void __launch_bounds__(gd_threads)
     gd_map_kernel(T *out, bool add, Walk walk, gd_operands<T, First, K, F> in, bool packs,
                   Function f)
 {
     constexpr int N = gd_pack_size<T>;
-    const int64_t tile = (int64_t)GD_MAP_THREADS * N, n = walk.count;
+    const int64_t tile = (int64_t)gd_threads * N, n = walk.count;
     for (int64_t start = blockIdx.x * tile; start < n; start += gridDim.x * tile) {
         int64_t i = start + (packs ? (int)threadIdx.x * N : (int)threadIdx.x);
         if (packs && i + N <= n) {
             gd_map_at<N>(out, add, i, walk, in, f);
         } else {
-            const int apart = packs ? 1 : GD_MAP_THREADS;
+            const int apart = packs ? 1 : gd_threads;
 #pragma unroll 1
             for (int j = 0; j < N && i < n; j++, i += apart) gd_map_at<1>(out, add, i, walk, in, f);
         }
@@ -195,7 +176,7 @@ template <class T, class First, int K, int F, class Walk, class Function>
 static inline gd_status gd_map_launch(const gd_call *call, T *out, bool add, const Walk &walk,
                                       const gd_operands<T, First, K, F> &in, bool packs, Function f)
 {
-    const gd_grid grid = gd_grid_for(walk.count, GD_MAP_THREADS * gd_pack_size<T>);
+    const gd_grid grid = gd_grid_for(walk.count, gd_threads * gd_pack_size<T>);
     return gd_launch(call, grid, gd_map_kernel<T, First, K, F, Walk, Function>, out, add, walk, in,
                      packs, f);
 }
@@ -272,31 +253,25 @@ static gd_status gd_map_backward(const gd_call *call)
 }
 
 // Both kernels of an op, as loops.h has them for the CPU: `x` of a gradient is x or y.
-#define GD_MAP_OP(name, value, gradient)                           \
-    template <class REAL>                                          \
-    struct name##_value {                                          \
-        REAL p, q;                                                 \
-        __device__ REAL operator()(REAL x) const                   \
-        {                                                          \
-            return value;                                          \
-        }                                                          \
-    };                                                             \
-    template <class REAL>                                          \
-    struct name##_gradient {                                       \
-        REAL p, q;                                                 \
-        __device__ REAL operator()(REAL dy, REAL x) const          \
-        {                                                          \
-            [[maybe_unused]] const REAL y = x;                     \
-            return gradient;                                       \
-        }                                                          \
-    };                                                             \
-    extern "C" gd_status name##_forward_cuda(const gd_call *call)  \
-    {                                                              \
-        return gd_map_forward<name##_value>(call);                 \
-    }                                                              \
-    extern "C" gd_status name##_backward_cuda(const gd_call *call) \
-    {                                                              \
-        return gd_map_backward<name##_gradient>(call);             \
-    }
+#define GD_MAP_OP(name, value, gradient)                               \
+    template <class REAL>                                              \
+    struct name##_value {                                              \
+        REAL p, q;                                                     \
+        __device__ REAL operator()(REAL x) const                       \
+        {                                                              \
+            return value;                                              \
+        }                                                              \
+    };                                                                 \
+    template <class REAL>                                              \
+    struct name##_gradient {                                           \
+        REAL p, q;                                                     \
+        __device__ REAL operator()(REAL dy, REAL x) const              \
+        {                                                              \
+            [[maybe_unused]] const REAL y = x;                         \
+            return gradient;                                           \
+        }                                                              \
+    };                                                                 \
+    GD_CUDA_KERNEL(name##_forward, gd_map_forward<name##_value>(call)) \
+    GD_CUDA_KERNEL(name##_backward, gd_map_backward<name##_gradient>(call))
 
 #endif

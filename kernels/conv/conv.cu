@@ -7,7 +7,7 @@
 #include "cuda.cuh"
 #include "matmul/gemm.cuh"
 
-constexpr int threads = 256, per_thread = 4;
+constexpr int per_thread = 4;
 constexpr int64_t PIECE = (int64_t)1 << 24; // of 16 bits: they stay in the second level cache
 constexpr int64_t WINDOWS = 256;            // a piece has at least so many of an image
 
@@ -19,22 +19,22 @@ struct column_range {
     int64_t planes, p0, p1;
 };
 
-// A block has a tile of a plane's windows, a thread some of them, `threads` apart: so the places of a
+// A block has a tile of a plane's windows, a thread some of them, `gd_threads` apart: so the places of a
 // window are found once for all KH KW rows. I: a type for places in a plane.
 template <class T, class I>
 static __global__ void unfold_kernel(T *to, const T *image, plane_sizes<I> s, column_range r,
                                      bool add)
 {
     const int64_t n = r.p1 - r.p0,
-                  first = blockIdx.x * (int64_t)(threads * per_thread) + threadIdx.x;
+                  first = blockIdx.x * (int64_t)(gd_threads * per_thread) + threadIdx.x;
     I top[per_thread], left[per_thread];
 #pragma unroll
     for (int e = 0; e < per_thread; e++) {
-        const I p = (I)(r.p0 + first) + e * threads, oh = p / s.OW;
+        const I p = (I)(r.p0 + first) + e * gd_threads, oh = p / s.OW;
         top[e] = oh * s.stride[0] - s.padding[0];
         left[e] = (p - oh * s.OW) * s.stride[1] - s.padding[1];
     }
-    const int count = (int)min((n - first + threads - 1) / threads, (int64_t)per_thread);
+    const int count = (int)min((n - first + gd_threads - 1) / gd_threads, (int64_t)per_thread);
     gd_each_plane(c, r.planes)
     {
         const T *plane = image + c * s.H * s.W;
@@ -47,8 +47,8 @@ static __global__ void unfold_kernel(T *to, const T *image, plane_sizes<I> s, co
                     const I h = top[e] + i * s.dilation[0], w = left[e] + j * s.dilation[1];
                     T value = gd_store<T>(gd_compute<T>(0));
                     if (h >= 0 && h < s.H && w >= 0 && w < s.W) value = plane[h * s.W + w];
-                    if (add) value = gd_store<T>(gd_load(row[e * threads]) + gd_load(value));
-                    row[e * threads] = value;
+                    if (add) value = gd_store<T>(gd_load(row[e * gd_threads]) + gd_load(value));
+                    row[e * gd_threads] = value;
                 }
             }
         }
@@ -69,7 +69,7 @@ struct fold_target {
 template <class T, class S, class I>
 static __global__ void fold_kernel(fold_target<T> t, const S *cols, plane_sizes<I> s)
 {
-    const I size = s.H * s.W, P = s.OH * s.OW, e = (I)blockIdx.x * threads + (I)threadIdx.x;
+    const I size = s.H * s.W, P = s.OH * s.OW, e = (I)blockIdx.x * gd_threads + (I)threadIdx.x;
     if (e >= size) return;
     const I h = e / s.W, w = e - h * s.W;
     gd_each_plane(plane, t.planes)
@@ -98,7 +98,7 @@ template <class T>
 static gd_status unfold(const gd_call *call, T *to, const T *image, const conv_sizes &s,
                         const column_range &r, bool add)
 {
-    const gd_grid grid = gd_plane_grid(r.p1 - r.p0, threads * per_thread, r.planes);
+    const gd_grid grid = gd_plane_grid(r.p1 - r.p0, gd_threads * per_thread, r.planes);
     return by_plane_sizes(s, [&](auto sizes) {
         return gd_launch(call, grid, unfold_kernel<T, decltype(sizes.H)>, to, image, sizes, r, add);
     });
@@ -108,7 +108,7 @@ template <class T, class S>
 static gd_status fold(const gd_call *call, const fold_target<T> &t, const S *cols,
                       const conv_sizes &s)
 {
-    const gd_grid grid = gd_plane_grid(s.H * s.W, threads, t.planes);
+    const gd_grid grid = gd_plane_grid(s.H * s.W, gd_threads, t.planes);
     return by_plane_sizes(s, [&](auto sizes) {
         return gd_launch(call, grid, fold_kernel<T, S, decltype(sizes.H)>, t, cols, sizes);
     });
@@ -116,49 +116,32 @@ static gd_status fold(const gd_call *call, const fold_target<T> &t, const S *col
 
 // ---- The ops unfold and fold --------------------------------------------------------------------
 
+template <class T>
 static gd_status unfold_all(const gd_call *call, const gd_tensor *image, const gd_tensor *cols,
                             bool add)
 {
+    if (!cols) return GD_OK;
     const conv_sizes s = conv_sizes_of_columns((const conv_args *)call->args, image);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        const column_range all = {s.B * s.C, 0, conv_positions(&s)};
-        return unfold<T>(call, gd_ptr<T>(cols), gd_ptr<T>(image), s, all, add);
-    });
+    const column_range all = {s.B * s.C, 0, conv_positions(&s)};
+    return unfold<T>(call, gd_ptr<T>(cols), gd_ptr<T>(image), s, all, add);
 }
 
+template <class T>
 static gd_status fold_all(const gd_call *call, const gd_tensor *image, const gd_tensor *cols,
                           bool add)
 {
+    if (!image) return GD_OK;
     const conv_sizes s = conv_sizes_of_columns((const conv_args *)call->args, image);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        const fold_target<T> all = {gd_ptr<T>(image), nullptr, s.B * s.C, s.C, add};
-        return fold(call, all, gd_ptr<const T>(cols), s);
-    });
+    const fold_target<T> all = {gd_ptr<T>(image), nullptr, s.B * s.C, s.C, add};
+    return fold(call, all, gd_ptr<const T>(cols), s);
 }
 
-extern "C" gd_status unfold_forward_cuda(const gd_call *call)
-{
-    return unfold_all(call, call->input[0], call->output[0], false);
-}
-
-extern "C" gd_status unfold_backward_cuda(const gd_call *call)
-{
-    if (!call->dinput[0]) return GD_OK;
-    return fold_all(call, call->dinput[0], call->doutput[0], call->accumulate[0]);
-}
-
-extern "C" gd_status fold_forward_cuda(const gd_call *call)
-{
-    return fold_all(call, call->output[0], call->input[0], false);
-}
-
-extern "C" gd_status fold_backward_cuda(const gd_call *call)
-{
-    if (!call->dinput[0]) return GD_OK;
-    return unfold_all(call, call->doutput[0], call->dinput[0], call->accumulate[0]);
-}
+GD_CUDA_KERNEL_OF_T(unfold_forward, unfold_all<T>(call, call->input[0], call->output[0], false))
+GD_CUDA_KERNEL_OF_T(unfold_backward,
+                    fold_all<T>(call, call->dinput[0], call->doutput[0], call->accumulate[0]))
+GD_CUDA_KERNEL_OF_T(fold_forward, fold_all<T>(call, call->output[0], call->input[0], false))
+GD_CUDA_KERNEL_OF_T(fold_backward,
+                    unfold_all<T>(call, call->doutput[0], call->dinput[0], call->accumulate[0]))
 
 // ---- Products of images and groups --------------------------------------------------------------
 
@@ -222,7 +205,7 @@ static __global__ void begin_kernel(T *rows, const T *bias, int64_t count, int64
         T value[per_thread];
         const T begin = bias ? bias[row % channels] : gd_store<T>(gd_compute<T>(0));
         for (int e = 0; e < per_thread; e++) value[e] = begin;
-        const int64_t pack = blockIdx.x * (int64_t)threads + threadIdx.x;
+        const int64_t pack = blockIdx.x * (int64_t)gd_threads + threadIdx.x;
         if (pack * per_thread < size)
             gd_store_guarded(rows + row * size, value, pack * per_thread, size);
     }
@@ -232,8 +215,8 @@ template <class T>
 static gd_status begin_rows(const gd_call *call, T *rows, const T *bias, int64_t count,
                             int64_t size, int64_t channels)
 {
-    return gd_launch(call, gd_plane_grid(size, threads * per_thread, count), begin_kernel<T>, rows,
-                     bias, count, size, channels);
+    return gd_launch(call, gd_plane_grid(size, gd_threads * per_thread, count), begin_kernel<T>,
+                     rows, bias, count, size, channels);
 }
 
 // One of the three products of a convolution.
@@ -323,7 +306,7 @@ static gd_depthwise<T> depthwise_of(const conv_work<T> &w)
 template <class T>
 static gd_status depthwise_gather(const conv_work<T> &w)
 {
-    const gd_grid grid = gd_plane_grid(w.P(), GD_DEPTHWISE_THREADS, w.s.B * w.s.O);
+    const gd_grid grid = gd_plane_grid(w.P(), gd_threads, w.s.B * w.s.O);
     return by_plane_sizes(w.s, [&](auto sizes) {
         return gd_launch(w.call, grid, gd_depthwise_gather<T, decltype(sizes.H)>, depthwise_of(w),
                          sizes);
@@ -333,7 +316,7 @@ static gd_status depthwise_gather(const conv_work<T> &w)
 template <class T>
 static gd_status depthwise_scatter(const conv_work<T> &w)
 {
-    const gd_grid grid = gd_plane_grid(w.s.H * w.s.W, GD_DEPTHWISE_THREADS, w.s.B * w.s.C);
+    const gd_grid grid = gd_plane_grid(w.s.H * w.s.W, gd_threads, w.s.B * w.s.C);
     return by_plane_sizes(w.s, [&](auto sizes) {
         return gd_launch(w.call, grid, gd_depthwise_scatter<T, decltype(sizes.H)>, depthwise_of(w),
                          sizes);
@@ -447,7 +430,7 @@ static gd_status depthwise_dweight(const conv_work<T> &w)
     const int64_t size = gd_max64(8192, gd_ceil_div(count, 256)), pieces = gd_ceil_div(count, size);
     V *parts = (V *)gd_call_scratch(w.call, (size_t)(pieces * weights) * sizeof(V));
     if (!parts) return gd_error_status(w.call->context);
-    const gd_grid grid = {{(unsigned)weights, (unsigned)pieces}, GD_DEPTHWISE_THREADS};
+    const gd_grid grid = {{(unsigned)weights, (unsigned)pieces}, gd_threads};
     const gd_status status = by_plane_sizes(w.s, [&](auto sizes) {
         return gd_launch(w.call, grid, gd_depthwise_dweight<T, V, decltype(sizes.H)>,
                          depthwise_of(w), sizes, parts, size);
@@ -531,53 +514,36 @@ static gd_status dbias(const gd_call *call)
 
 // The forward of conv_transpose2d (`transposed`) is the gradient of conv2d by its image, and the other
 // way round: what is the image of one is the other side of the other.
+template <class T>
 static gd_status conv_forward(const gd_call *call, bool transposed)
 {
     const gd_tensor *x = call->input[0], *y = call->output[0];
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        conv_work<T> w = work_of<T>(call, transposed ? y : x, transposed ? x : y);
-        w.bias = gd_ptr<T>(call->input[2]);
-        return transposed ? scatter(w) : gather(w);
-    });
+    conv_work<T> w = work_of<T>(call, transposed ? y : x, transposed ? x : y);
+    w.bias = gd_ptr<T>(call->input[2]);
+    return transposed ? scatter(w) : gather(w);
 }
 
+template <class T>
 static gd_status conv_backward(const gd_call *call, bool transposed)
 {
     const gd_tensor *x = call->input[0], *dx = call->dinput[0], *dy = call->doutput[0];
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        gd_status status = GD_OK;
-        if (dx) {
-            conv_work<T> w = work_of<T>(call, transposed ? dy : dx, transposed ? dx : dy);
-            w.add = call->accumulate[0];
-            status = transposed ? gather(w) : scatter(w);
-        }
-        if (call->dinput[1] && !status)
-            status = dweight(work_of<T>(call, transposed ? dy : x, transposed ? x : dy));
-        if (call->dinput[2] && !status) status = dbias<T>(call);
-        return status;
-    });
+    gd_status status = GD_OK;
+    if (dx) {
+        conv_work<T> w = work_of<T>(call, transposed ? dy : dx, transposed ? dx : dy);
+        w.add = call->accumulate[0];
+        status = transposed ? gather(w) : scatter(w);
+    }
+    if (call->dinput[1] && !status)
+        status = dweight(work_of<T>(call, transposed ? dy : x, transposed ? x : dy));
+    if (call->dinput[2] && !status) status = dbias<T>(call);
+    return status;
 }
 
-extern "C" gd_status conv2d_forward_cuda(const gd_call *call)
-{
-    return conv_forward(call, false);
-}
+GD_CUDA_KERNEL_OF_T(conv2d_forward, conv_forward<T>(call, false))
 
 /* dx, dw and db are [conv2d dx], [conv2d dw] and [conv2d db] in plain_cpu.c. */
-extern "C" gd_status conv2d_backward_cuda(const gd_call *call)
-{
-    return conv_backward(call, false);
-}
-
-extern "C" gd_status conv_transpose2d_forward_cuda(const gd_call *call)
-{
-    return conv_forward(call, true);
-}
+GD_CUDA_KERNEL_OF_T(conv2d_backward, conv_backward<T>(call, false))
+GD_CUDA_KERNEL_OF_T(conv_transpose2d_forward, conv_forward<T>(call, true))
 
 /* dx, dw and db are [conv_transpose2d dx], [conv_transpose2d dw] and [conv_transpose2d db] in plain_cpu.c. */
-extern "C" gd_status conv_transpose2d_backward_cuda(const gd_call *call)
-{
-    return conv_backward(call, true);
-}
+GD_CUDA_KERNEL_OF_T(conv_transpose2d_backward, conv_backward<T>(call, true))

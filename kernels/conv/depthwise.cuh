@@ -8,8 +8,6 @@
 #include "cuda.cuh"
 #include "team.cuh"
 
-#define GD_DEPTHWISE_THREADS 256
-
 // The sizes that the inner loops read, in a type that holds every place in a plane.
 template <class I>
 struct plane_sizes {
@@ -61,11 +59,11 @@ struct gd_depthwise {
 
 // other (+)= weight unfold(image). A block has a tile of a plane.
 template <class T, class I>
-static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
+static __global__ void __launch_bounds__(gd_threads)
     gd_depthwise_gather(gd_depthwise<T> d, plane_sizes<I> s)
 {
     const I P = s.OH * s.OW;
-    const I p = (I)blockIdx.x * GD_DEPTHWISE_THREADS + (I)threadIdx.x;
+    const I p = (I)blockIdx.x * gd_threads + (I)threadIdx.x;
     if (p >= P) return;
     const I oh = p / s.OW, top = oh * s.stride[0] - s.padding[0];
     const I left = (p - oh * s.OW) * s.stride[1] - s.padding[1];
@@ -90,12 +88,12 @@ static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
 
 // image (+)= fold(weight^T other). A block has a tile of a plane.
 template <class T, class I>
-static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
+static __global__ void __launch_bounds__(gd_threads)
     gd_depthwise_scatter(gd_depthwise<T> d, plane_sizes<I> s)
 {
     const int each = (int)(d.O / d.C); // outputs of a channel
     const I size = s.H * s.W, P = s.OH * s.OW, K = s.KH * s.KW;
-    const I e = (I)blockIdx.x * GD_DEPTHWISE_THREADS + (I)threadIdx.x;
+    const I e = (I)blockIdx.x * gd_threads + (I)threadIdx.x;
     if (e >= size) return;
     const I h = e / s.W, w = e - h * s.W;
     gd_each_plane(plane, d.B * d.C)
@@ -123,7 +121,7 @@ static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
 
 // parts [pieces, O, KH KW]: the sum for weight blockIdx.x of piece blockIdx.y of the B P positions.
 template <class T, class V, class I>
-static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
+static __global__ void __launch_bounds__(gd_threads)
     gd_depthwise_dweight(gd_depthwise<T> d, plane_sizes<I> s, V *parts, int64_t size)
 {
     __shared__ V shared[32];
@@ -134,14 +132,14 @@ static __global__ void __launch_bounds__(GD_DEPTHWISE_THREADS)
     const int64_t first = blockIdx.y * size, end = min(d.B * P, first + size);
     int64_t b = (first + threadIdx.x) / P, p = first + threadIdx.x - b * P;
     V sum = 0;
-    for (int64_t e = first + threadIdx.x; e < end; e += GD_DEPTHWISE_THREADS) {
+    for (int64_t e = first + threadIdx.x; e < end; e += gd_threads) {
         const I oh = (I)p / s.OW, h = oh * s.stride[0] + top;
         const I w = ((I)p - oh * s.OW) * s.stride[1] + left;
         if (h >= 0 && h < s.H && w >= 0 && w < s.W) {
             sum += gd_load(d.other[(b * d.O + o) * P + p]) *
                    gd_load(d.image[(b * d.C + c) * s.H * s.W + h * s.W + w]);
         }
-        for (p += GD_DEPTHWISE_THREADS; p >= P; p -= P) b++;
+        for (p += gd_threads; p >= P; p -= P) b++;
     }
     sum = gd_sum(sum, shared);
     if (threadIdx.x == 0) parts[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = sum;

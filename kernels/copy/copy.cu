@@ -10,8 +10,6 @@
 
 enum { DST, SRC };
 
-constexpr int threads = 256;
-
 // ---- The kernels ------------------------------------------------------------------------------
 
 template <class To, class From>
@@ -212,7 +210,7 @@ extern "C" void gd_copy_cuda(gd_layout dst, gd_layout src, gd_context *ctx)
                 if constexpr (!std::is_same<To, From>::value) {
                     if (packed)
                         gd_launch(ctx, "copy",
-                                  gd_grid_for(walk.count, threads * gd_pack_size<To, From>),
+                                  gd_grid_for(walk.count, gd_threads * gd_pack_size<To, From>),
                                   convert_kernel<To, From>, (To *)dst.data, (const From *)src.data,
                                   walk.count);
                     else

@@ -5,8 +5,6 @@
 #include "team.cuh"
 #include "touched.cuh"
 
-constexpr int threads = 256;
-
 // ---- Accumulate -------------------------------------------------------------------------------
 
 template <class To, class From>
@@ -32,7 +30,7 @@ extern "C" void gd_accumulate_cuda(void *dst, gd_dtype dst_dtype, const void *sr
         return gd_by_dtype(src_dtype, [&](auto from) {
             using To = decltype(to);
             using From = decltype(from);
-            return gd_launch(ctx, "accumulate", gd_grid_for(n, threads * gd_pack_size<To, From>),
+            return gd_launch(ctx, "accumulate", gd_grid_for(n, gd_threads * gd_pack_size<To, From>),
                              accumulate_kernel<To, From>, (To *)dst, (const From *)src, n);
         });
     });
@@ -54,8 +52,8 @@ extern "C" void gd_fill_cuda(void *dst, gd_dtype dtype, double value, int64_t n,
 {
     gd_by_any_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        gd_launch(ctx, "fill", gd_grid_for(n, threads * gd_pack_size<T>), fill_kernel<T>, (T *)dst,
-                  gd_host_convert<T>(value), n);
+        gd_launch(ctx, "fill", gd_grid_for(n, gd_threads * gd_pack_size<T>), fill_kernel<T>,
+                  (T *)dst, gd_host_convert<T>(value), n);
     });
 }
 
@@ -106,7 +104,7 @@ __device__ inline double thread_squares(const T *x, int64_t n, const gd_sparse &
 // part[block] = the squares of every gridDim-th run of the array, one run a block. Any block may be
 // the last to finish, but every one adds the parts in the same order.
 template <class T, bool SPARSE>
-static __global__ void __launch_bounds__(threads)
+static __global__ void __launch_bounds__(gd_threads)
     sum_squares_kernel(double *sum, double *part, unsigned *done, const T *x, int64_t n,
                        gd_sparse sparse)
 {
@@ -122,7 +120,7 @@ static __global__ void __launch_bounds__(threads)
     if (!last) return;
     __threadfence();
     own = 0;
-    for (unsigned i = threadIdx.x; i < gridDim.x; i += threads) own += __ldcg(part + i);
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += gd_threads) own += __ldcg(part + i);
     own = gd_sum(own, shared);
     if (threadIdx.x == 0) *sum = own, *done = 0;
 }
@@ -132,14 +130,14 @@ extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, 
                                     const gd_sparse *sparse, gd_context *ctx)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
-    const int64_t pieces = gd_ceil_div(n > 0 ? n : 1, threads * 16), most = GD_CUDA_SUMS;
+    const int64_t pieces = gd_ceil_div(n > 0 ? n : 1, gd_threads * 16), most = GD_CUDA_SUMS;
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
         auto *kernel = sum_squares_kernel<T, false>;
         if constexpr (std::is_same<T, float>::value) // as gradients of parameters are
             if (sparse && sparse->count) kernel = sum_squares_kernel<T, true>;
         return gd_launch(
-            ctx, "sum of squares", {(unsigned)(pieces < most ? pieces : most), threads}, kernel,
+            ctx, "sum of squares", {(unsigned)(pieces < most ? pieces : most), gd_threads}, kernel,
             sum, cuda->sums, cuda->sums_done, (const T *)x, n, sparse ? *sparse : gd_sparse());
     });
 }
@@ -171,7 +169,7 @@ extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n,
         auto *kernel = scale_kernel<T, false>;
         if constexpr (std::is_same<T, float>::value)
             if (sparse && sparse->count) kernel = scale_kernel<T, true>;
-        return gd_launch(ctx, "scale", gd_grid_for(n, threads * gd_pack_size<T>), kernel, (T *)x,
+        return gd_launch(ctx, "scale", gd_grid_for(n, gd_threads * gd_pack_size<T>), kernel, (T *)x,
                          gd_factor<gd_compute<T>>::of(factor), n, sparse ? *sparse : gd_sparse());
     });
 }

@@ -84,9 +84,7 @@ extern "C" gd_status nll_loss_backward_cuda(const gd_call *call)
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
     const int64_t rows = gd_tensor_count(call->input[1]);
     const target_list targets = targets_of(call, call->input[1], gd_tensor_dim(dx, -1));
-    if (!call->accumulate[0])
-        gd_fill_cuda(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx),
-                     call->context);
+    gd_begin_gradient(call, 0);
     return gd_by_dtype(gd_tensor_dtype(dx), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;

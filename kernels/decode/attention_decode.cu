@@ -21,7 +21,7 @@
 #include "pack.cuh"
 #include "rope/angle.cuh"
 
-constexpr int threads = 256, warps = threads / 32, at_once = 4, most_splits = 8;
+constexpr int warps = gd_threads / 32, at_once = 4, most_splits = 8;
 constexpr int widest = 1024, fine_rates = 32;
 
 template <class T>
@@ -117,7 +117,7 @@ __device__ inline void rotate(C *to, const T *head, const decode_pass<T> &s, int
                               C factor, int rank)
 {
     const int pairs = (int)s.z.D / 2;
-    for (int i = rank; i < pairs; i += threads / 2) {
+    for (int i = rank; i < pairs; i += gd_threads / 2) {
         const int first = s.interleaved ? 2 * i : i, second = s.interleaved ? 2 * i + 1 : i + pairs;
         const C a = factor * gd_load(head[first]), b = factor * gd_load(head[second]);
         const double rate = s.fine[i % fine_rates] * s.coarse[i / fine_rates];
@@ -163,7 +163,7 @@ struct decode_place {
     {
         const int H = (int)s.z.H;
         D = (int)s.z.D, lanes = s.lanes;
-        group = threadIdx.x / lanes, groups = threads / lanes * s.splits;
+        group = threadIdx.x / lanes, groups = gd_threads / lanes * s.splits;
         lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
         clustered = GD_HOPPER && s.splits > 1;
         first_split = clustered ? blockIdx.x % s.splits : 0;
@@ -203,7 +203,7 @@ template <class T, class C, int V>
 __device__ inline void rotate_heads(decode_shared<C, V> &shared, const decode_place<T> &p,
                                     int64_t position)
 {
-    const int half = threads / 2;
+    const int half = gd_threads / 2;
     const T *const own_k = p.token + (p.s.z.H + p.kv) * p.D;
     if (threadIdx.x < half)
         rotate(shared.q, p.token + p.h * p.D, p.s, position, p.s.scale, threadIdx.x);
@@ -217,7 +217,7 @@ template <class T>
 __device__ inline void refuse_position(const decode_place<T> &p)
 {
     if (threadIdx.x == 0 && p.s.fault) *p.s.fault = 1;
-    for (int d = threadIdx.x; p.first_split == 0 && d < p.D; d += threads)
+    for (int d = threadIdx.x; p.first_split == 0 && d < p.D; d += gd_threads)
         p.s.y[(int64_t)p.n * p.D + d] = T(0.0f);
 }
 
@@ -226,7 +226,8 @@ template <class T, class C, int V>
 __device__ inline void store_own(const decode_place<T> &p, const decode_shared<C, V> &shared,
                                  int64_t position)
 {
-    for (int d = threadIdx.x; p.h % p.per_key == 0 && p.first_split == 0 && d < p.D; d += threads) {
+    for (int d = threadIdx.x; p.h % p.per_key == 0 && p.first_split == 0 && d < p.D;
+         d += gd_threads) {
         p.keys[position * p.row + d] = gd_store<T>(shared.own_k[d]);
         p.values[position * p.row + d] = p.new_v[d];
     }
@@ -300,7 +301,7 @@ __device__ inline void combine_groups(decode_sums<C, V> &sums, const decode_plac
     }
     __syncthreads();
     if (p.clustered) gd_async::cluster_wait();
-    for (int c = threadIdx.x; c < p.lanes * V; c += threads) {
+    for (int c = threadIdx.x; c < p.lanes * V; c += gd_threads) {
         const auto all =
             join<warps>(shared.largest_of, shared.total_of, &shared.out_of[0][c], 32 * V, warps);
         *in_first_block(&shared.part_out[split][c]) = all.out[0];
@@ -316,7 +317,7 @@ template <class T, class C, int V>
 __device__ inline void write_columns(T *y, const decode_place<T> &p,
                                      const decode_shared<C, V> &shared, int begin)
 {
-    for (int c = threadIdx.x; c < p.lanes * V && begin + c < p.D; c += threads) {
+    for (int c = threadIdx.x; c < p.lanes * V && begin + c < p.D; c += gd_threads) {
         const auto all = join<most_splits>(shared.part_largest, shared.part_total,
                                            &shared.part_out[0][c], 32 * V, p.s.splits);
         y[(int64_t)p.n * p.D + begin + c] = gd_store<T>(all.out[0] / all.total);
@@ -325,7 +326,7 @@ __device__ inline void write_columns(T *y, const decode_place<T> &p,
 
 // V: 1, or the elements in 16 bytes if D is a multiple of them and all addresses are aligned.
 template <class T, int V>
-static __global__ void __launch_bounds__(threads)
+static __global__ void __launch_bounds__(gd_threads)
     decode_kernel(const __grid_constant__ decode_pass<T> s)
 {
     using C = gd_compute<T>;
@@ -391,7 +392,7 @@ static gd_status decode_with(const gd_call *call, decode_pass<T> s)
     while (s.lanes < packs && s.lanes < 32) s.lanes *= 2;
     s.splits = splits_of(heads, s.lanes >= packs);
     const int cluster = gd_cuda_device_limits().cluster >= s.splits ? s.splits : 1;
-    return gd_launch_early<decode_kernel<T, V>>(call, {heads * cluster, threads, 0, cluster}, s);
+    return gd_launch_early<decode_kernel<T, V>>(call, {heads * cluster, gd_threads, 0, cluster}, s);
 }
 
 extern "C" gd_status attention_decode_forward_cuda(const gd_call *call)

@@ -11,7 +11,7 @@
 #include "decode/norm_linear_decode.h"
 #include "team.cuh"
 
-constexpr int threads = 256, warps = threads / 32;
+constexpr int warps = gd_threads / 32;
 
 template <class T>
 struct norm_linear_pass {
@@ -23,11 +23,11 @@ struct norm_linear_pass {
 
 // V: 1, or the elements in 16 bytes if K is a multiple of them and all addresses are aligned.
 template <class T, int V, int PACKS>
-static __global__ void __launch_bounds__(threads) norm_linear_kernel(norm_linear_pass<T> s)
+static __global__ void __launch_bounds__(gd_threads) norm_linear_kernel(norm_linear_pass<T> s)
 {
     using C = gd_compute<T>;
     constexpr int piece = 32 * PACKS; // packs
-    __shared__ C factor[piece * V], squares_of[threads];
+    __shared__ C factor[piece * V], squares_of[gd_threads];
     const int64_t N = s.N, K = s.K, packs = K / V, first = (int64_t)blockIdx.x * warps;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t n = min(first + warp, N - 1);
@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(threads) norm_linear_kernel(norm_linear
             }
             C own = 0; // squares
 #pragma unroll
-            for (int p = threadIdx.x; p < piece; p += threads) {
+            for (int p = threadIdx.x; p < piece; p += gd_threads) {
                 const int64_t at = (begin + p) * V;
                 T x[V], residual[V], gain[V];
                 if (at >= K) break;
@@ -70,7 +70,7 @@ static __global__ void __launch_bounds__(threads) norm_linear_kernel(norm_linear
             squares_of[threadIdx.x] = own;
             __syncthreads();
 #pragma unroll
-            for (int i = lane; i < threads; i += 32) squares += squares_of[i];
+            for (int i = lane; i < gd_threads; i += 32) squares += squares_of[i];
 #pragma unroll
             for (int k = 0; k < PACKS; k++) {
                 if (begin + lane + 32 * k >= packs) continue;
@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(threads) norm_linear_kernel(norm_linear
 template <int V, class T>
 static gd_status norm_linear_with(const gd_call *call, const norm_linear_pass<T> &s)
 {
-    const gd_async::Shape shape = {gd_ceil_div(s.N, warps), threads};
+    const gd_async::Shape shape = {gd_ceil_div(s.N, warps), gd_threads};
     if (s.K <= 32 * 4 * V) return gd_launch_early<norm_linear_kernel<T, V, 4>>(call, shape, s);
     return gd_launch_early<norm_linear_kernel<T, V, 8>>(call, shape, s);
 }

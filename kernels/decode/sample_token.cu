@@ -10,7 +10,7 @@
 #include "team.cuh"
 #include "random/philox.cuh"
 
-constexpr int threads = 256, warps = threads / 32, each = 4, piece_size = threads * each;
+constexpr int warps = gd_threads / 32, each = 4, piece_size = gd_threads * each;
 
 struct piece {
     double largest, sum; // largest: NaN if a logit is not finite
@@ -44,7 +44,7 @@ __device__ inline int load_some(double (&value)[each], const T *logits, int64_t 
 }
 
 template <class T>
-static __global__ void __launch_bounds__(threads)
+static __global__ void __launch_bounds__(gd_threads)
     piece_kernel(const __grid_constant__ draw_pass d, const T *logits)
 {
     __shared__ double shared[32];
@@ -112,7 +112,7 @@ __device__ inline int find(int64_t count, Weight weight, double part, double *sh
 }
 
 template <class T>
-static __global__ void __launch_bounds__(threads)
+static __global__ void __launch_bounds__(gd_threads)
     find_kernel(const __grid_constant__ draw_pass d, const T *logits)
 {
     __shared__ double shared[32], shared_rest;
@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(threads)
     gd_async::wait_for_previous();
     const int64_t position = d.next[1];
     double largest = -INFINITY, value[each];
-    for (int64_t p = threadIdx.x; p < d.pieces; p += threads)
+    for (int64_t p = threadIdx.x; p < d.pieces; p += gd_threads)
         largest = gd_larger()(d.piece_of[p].largest, largest);
     const gd_random_place place = d.drawn.here();
     const double u = gd_philox_block(place.seed, 0, place.offset / 4).x / 4294967296.0;
@@ -138,7 +138,7 @@ static __global__ void __launch_bounds__(threads)
     }
 
     // Each thread has neighbouring pieces.
-    const int64_t per = gd_ceil_div(d.pieces, threads), first = threadIdx.x * per;
+    const int64_t per = gd_ceil_div(d.pieces, gd_threads), first = threadIdx.x * per;
     const int64_t end = first + per < d.pieces ? first + per : d.pieces;
     const auto of_piece = [&](int64_t i) {
         const piece at = d.piece_of[first + i];
@@ -179,7 +179,7 @@ extern "C" gd_status sample_token_forward_cuda(const gd_call *call)
         using T = decltype(zero);
         const T *logits = gd_ptr<T>(call->input[0]);
         const gd_status status =
-            gd_launch_early<piece_kernel<T>>(call, {d.pieces, threads}, d, logits);
-        return status ? status : gd_launch_early<find_kernel<T>>(call, {1, threads}, d, logits);
+            gd_launch_early<piece_kernel<T>>(call, {d.pieces, gd_threads}, d, logits);
+        return status ? status : gd_launch_early<find_kernel<T>>(call, {1, gd_threads}, d, logits);
     });
 }

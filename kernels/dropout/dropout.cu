@@ -8,13 +8,12 @@
 namespace gd_dropout_cuda
 {
 
-constexpr int threads = 256;
 constexpr int elements = 8; // of a thread: as many as a Philox block has halves of words
 
 // out[i] (+)= in[i] * scale where half i % 2 of word `drawn` + i / 2 of the random stream keeps it,
 // else 0.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(gd_threads)
     dropout_kernel(T *out, bool add, const T *in, int64_t n, gd_compute<T> scale,
                    uint32_t threshold, gd_random_place drawn)
 {
@@ -39,30 +38,20 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
+template <class T>
 static gd_status apply_mask(const gd_call *call, const gd_tensor *out, const gd_tensor *in,
                             bool add)
 {
+    if (!out) return GD_OK;
     const int64_t n = gd_tensor_count(out);
     const uint32_t threshold = gd_dropout_threshold(((const gd_dropout_args *)call->args)->p);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        return gd_launch(call, gd_grid_for(n, elements * threads), dropout_kernel<T>,
-                         gd_ptr<T>(out), add, (const T *)gd_ptr<T>(in), n,
-                         (gd_compute<T>)gd_dropout_scale(threshold), threshold,
-                         gd_random_place_of(call));
-    });
+    return gd_launch(call, gd_grid_for(n, elements * gd_threads), dropout_kernel<T>, gd_ptr<T>(out),
+                     add, (const T *)gd_ptr<T>(in), n, (gd_compute<T>)gd_dropout_scale(threshold),
+                     threshold, gd_random_place_of(call));
 }
+
+GD_CUDA_KERNEL_OF_T(dropout_forward, apply_mask<T>(call, call->output[0], call->input[0], false))
+GD_CUDA_KERNEL_OF_T(dropout_backward,
+                    apply_mask<T>(call, call->dinput[0], call->doutput[0], call->accumulate[0]))
 
 } // namespace gd_dropout_cuda
-
-extern "C" gd_status dropout_forward_cuda(const gd_call *call)
-{
-    return gd_dropout_cuda::apply_mask(call, call->output[0], call->input[0], false);
-}
-
-extern "C" gd_status dropout_backward_cuda(const gd_call *call)
-{
-    if (!call->dinput[0]) return GD_OK;
-    return gd_dropout_cuda::apply_mask(call, call->dinput[0], call->doutput[0],
-                                       call->accumulate[0]);
-}

@@ -69,18 +69,11 @@ static gd_status binary_backward(const gd_call *call)
     return status ? status : input_backward<ByB>(call, 1);
 }
 
-} // namespace gd_elementwise
-
 // ---- The kernels --------------------------------------------------------------------------------
 
-#define BINARY(name, ...)                                                          \
-    extern "C" gd_status name##_forward_cuda(const gd_call *call)                  \
-    {                                                                              \
-        return gd_elementwise::binary_forward<gd_elementwise::name##_value>(call); \
-    }                                                                              \
-    extern "C" gd_status name##_backward_cuda(const gd_call *call)                 \
-    {                                                                              \
-        using namespace gd_elementwise;                                            \
-        return binary_backward<name##_da, name##_db>(call);                        \
-    }
+#define BINARY(name, ...)                                              \
+    GD_CUDA_KERNEL(name##_forward, binary_forward<name##_value>(call)) \
+    GD_CUDA_KERNEL(name##_backward, binary_backward<name##_da, name##_db>(call))
 #include "elementwise/binary.def"
+
+} // namespace gd_elementwise

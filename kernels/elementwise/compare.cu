@@ -30,18 +30,15 @@ static gd_status compare(const gd_call *call)
     });
 }
 
-} // namespace gd_elementwise
-
-#define COMPARE(name, formula, condition)                         \
-    struct name##_condition {                                     \
-        template <class V>                                        \
-        __device__ bool operator()(V a, V b) const                \
-        {                                                         \
-            return condition;                                     \
-        }                                                         \
-    };                                                            \
-    extern "C" gd_status name##_forward_cuda(const gd_call *call) \
-    {                                                             \
-        return gd_elementwise::compare<name##_condition>(call);   \
-    }
+#define COMPARE(name, formula, condition)          \
+    struct name##_condition {                      \
+        template <class V>                         \
+        __device__ bool operator()(V a, V b) const \
+        {                                          \
+            return condition;                      \
+        }                                          \
+    };                                             \
+    GD_CUDA_KERNEL(name##_forward, compare<name##_condition>(call))
 #include "elementwise/compare.def"
+
+} // namespace gd_elementwise

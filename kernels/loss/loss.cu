@@ -96,20 +96,17 @@ static gd_status input_backward(const gd_call *call, int k)
     });
 }
 
-} // namespace gd_loss
-
-// ---- The kernels --------------------------------------------------------------------------------
+template <template <class> class DX, template <class> class DT, template <class> class DW>
+static gd_status loss_backward(const gd_call *call)
+{
+    gd_status status = input_backward<DX>(call, 0);
+    if (!status) status = input_backward<DT>(call, 1);
+    return status ? status : input_backward<DW>(call, 2);
+}
 
 #define LOSS(name, ...)                                              \
-    extern "C" gd_status name##_forward_cuda(const gd_call *call)    \
-    {                                                                \
-        return gd_loss::loss_forward<gd_loss::name##_value>(call);   \
-    }                                                                \
-    extern "C" gd_status name##_backward_cuda(const gd_call *call)   \
-    {                                                                \
-        using namespace gd_loss;                                     \
-        gd_status status = input_backward<name##_dx>(call, 0);       \
-        if (!status) status = input_backward<name##_dt>(call, 1);    \
-        return status ? status : input_backward<name##_dw>(call, 2); \
-    }
+    GD_CUDA_KERNEL(name##_forward, loss_forward<name##_value>(call)) \
+    GD_CUDA_KERNEL(name##_backward, loss_backward<name##_dx, name##_dt, name##_dw>(call))
 #include "loss/loss.def"
+
+} // namespace gd_loss

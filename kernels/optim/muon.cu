@@ -11,8 +11,6 @@
 #include "optim/muon.h"
 #include "optim/rounded.cuh"
 
-constexpr int threads = 256;
-
 // Elements of X, which is of type P, computed on in T.
 template <class T, class P, int V>
 __device__ inline void muon_load(T (&value)[V], const P *x, int64_t first, int64_t n)
@@ -137,7 +135,7 @@ static gd_status newton_schulz_step(const gd_call *call, P *next, P *x, P *gram,
 {
     const bool tall = rows > columns;
     const int64_t small = tall ? columns : rows, large = tall ? rows : columns;
-    const int per_block = threads * gd_pack_size<T>;
+    const int per_block = gd_threads * gd_pack_size<T>;
     const gd_cuda_matrix X = {x, columns, 1}, A = {gram, small, 1}, B = {square, small, 1};
     if (add_product<P>(call, small, small, large, gram, tall ? gd_transposed(X) : X,
                        tall ? X : gd_transposed(X), 1, false, workspace))
@@ -158,7 +156,7 @@ static gd_status muon(const gd_call *call, const gd_update_arrays *arrays, int64
                       int64_t columns, const gd_muon_rule *rule, const gd_update_state *state)
 {
     const int64_t n = rows * columns, small = rows < columns ? rows : columns;
-    const gd_grid grid = gd_grid_for(n, threads * gd_pack_size<T>);
+    const gd_grid grid = gd_grid_for(n, gd_threads * gd_pack_size<T>);
     P *x = (P *)gd_call_scratch(call, (size_t)n * sizeof(P));
     P *next = (P *)gd_call_scratch(call, (size_t)n * sizeof(P));
     P *const gram = (P *)gd_call_scratch(call, (size_t)(small * small) * sizeof(P));

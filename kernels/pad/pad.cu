@@ -6,10 +6,8 @@
 namespace
 {
 
-constexpr int threads = 256;
-
 template <class T, class Index>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(gd_threads)
     pad_kernel(T *y, const T *x, Index count, gd_pad_planes p, T value)
 {
     const gd_pad_axis &rows = p.axis[PAD_ROWS], &cols = p.axis[PAD_COLS];
@@ -23,7 +21,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class T, class Index>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(gd_threads)
     gradient_kernel(T *dx, bool add, const T *dy, Index count, gd_pad_planes p)
 {
     const gd_pad_axis &rows = p.axis[PAD_ROWS], &cols = p.axis[PAD_COLS];

@@ -100,13 +100,11 @@ static __global__ void integers_kernel(int32_t *dst, int64_t n, int64_t low, uin
     }
 }
 
-constexpr int threads = 256;
-
 template <class T, class Maker>
 static gd_status fill(void *dst, int64_t n, Maker maker, uint64_t seed, uint64_t offset,
                       gd_context *ctx)
 {
-    return gd_launch(ctx, "random", gd_grid_for(n, threads * numbers_each<gd_compute<T>>),
+    return gd_launch(ctx, "random", gd_grid_for(n, gd_threads * numbers_each<gd_compute<T>>),
                      fill_kernel<T, Maker>, (T *)dst, n, maker,
                      {seed, offset, gd_random_base(ctx)});
 }
@@ -138,7 +136,7 @@ extern "C" void gd_normal_cuda(void *dst, gd_dtype dtype, int64_t n, double mean
 extern "C" void gd_integers_cuda(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
                                  uint64_t offset, gd_context *ctx)
 {
-    gd_launch(ctx, "random", gd_grid_for(n, threads * 4), integers_kernel, dst, n, low,
+    gd_launch(ctx, "random", gd_grid_for(n, gd_threads * 4), integers_kernel, dst, n, low,
               (uint64_t)(high - low), {seed, offset, gd_random_base(ctx)});
 }
 

@@ -107,7 +107,7 @@ struct saved_as_unit : Reduction {
 };
 
 template <class T>
-static gd_status norm_of_type(const gd_call *call)
+static gd_status norm(const gd_call *call)
 {
     using V = gd_compute<T>;
     const gd_tensor *x = call->input[0];
@@ -135,11 +135,6 @@ static gd_status norm_of_type(const gd_call *call)
     norm.unit = unit;
     const gd_layout in[] = {layout.of(unit), alone[0]};
     return gd_cuda_reduce<T, V>(call, y, false, result, x, in, norm);
-}
-
-static gd_status norm(const gd_call *call)
-{
-    return gd_by_kernel_dtype(call, [&](auto zero) { return norm_of_type<decltype(zero)>(call); });
 }
 
 // How many elements have the largest (or smallest) size.
@@ -172,8 +167,9 @@ struct norm_slope {
 };
 
 template <class T>
-static gd_status norm_backward_of_type(const gd_call *call)
+static gd_status norm_backward(const gd_call *call)
 {
+    if (!call->dinput[0]) return GD_OK;
     using V = gd_compute<T>;
     const gd_tensor *x = call->input[0];
     const result_layout layout = layout_of_result(call);
@@ -194,21 +190,7 @@ static gd_status norm_backward_of_type(const gd_call *call)
                            norm_slope<V>{(V)p_of(call)});
 }
 
-static gd_status norm_backward(const gd_call *call)
-{
-    if (!call->dinput[0]) return GD_OK;
-    return gd_by_kernel_dtype(
-        call, [&](auto zero) { return norm_backward_of_type<decltype(zero)>(call); });
-}
+GD_CUDA_KERNEL_OF_T(norm_forward, norm<T>(call))
+GD_CUDA_KERNEL_OF_T(norm_backward, norm_backward<T>(call))
 
 } // namespace gd_reductions
-
-extern "C" gd_status norm_forward_cuda(const gd_call *call)
-{
-    return gd_reductions::norm(call);
-}
-
-extern "C" gd_status norm_backward_cuda(const gd_call *call)
-{
-    return gd_reductions::norm_backward(call);
-}

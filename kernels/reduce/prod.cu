@@ -56,18 +56,16 @@ struct product_of {
     }
 };
 
+template <class T>
 static gd_status prod(const gd_call *call)
 {
     const gd_layout in[] = {gd_cuda_layout(call->input[0])};
     const result_layout layout = layout_of_result(call);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        product_of<gd_compute<T>> reduction = {};
-        for (int i = 0; i < PRODUCT_SAVES; i++)
-            reduction.save[i] = gd_ptr<gd_compute<T>>(call->save[i]);
-        return gd_cuda_reduce<T>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
-                                 call->input[0], in, reduction);
-    });
+    product_of<gd_compute<T>> reduction = {};
+    for (int i = 0; i < PRODUCT_SAVES; i++)
+        reduction.save[i] = gd_ptr<gd_compute<T>>(call->save[i]);
+    return gd_cuda_reduce<T>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
+                             call->input[0], in, reduction);
 }
 
 // dy times the product of all elements of the group but x. formula.h's prod zeros and prod are written
@@ -85,6 +83,7 @@ struct by_others {
     }
 };
 
+template <class T>
 static gd_status prod_backward(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
@@ -94,21 +93,11 @@ static gd_status prod_backward(const gd_call *call)
     const gd_layout in[] = {part(call->save[SAVE_NUMBER]), part(call->save[SAVE_EXPONENT]),
                             part(call->save[SAVE_ZEROS]), part(call->doutput[0]),
                             gd_cuda_layout(x)};
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        return gd_map<T, gd_compute<T>, 3>(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x,
-                                           in, by_others());
-    });
+    return gd_map<T, gd_compute<T>, 3>(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, in,
+                                       by_others());
 }
+
+GD_CUDA_KERNEL_OF_T(prod_forward, prod<T>(call))
+GD_CUDA_KERNEL_OF_T(prod_backward, prod_backward<T>(call))
 
 } // namespace gd_reductions
-
-extern "C" gd_status prod_forward_cuda(const gd_call *call)
-{
-    return gd_reductions::prod(call);
-}
-
-extern "C" gd_status prod_backward_cuda(const gd_call *call)
-{
-    return gd_reductions::prod_backward(call);
-}

@@ -16,17 +16,15 @@ struct mean_of : gd_sum_of<V, gd_itself> {
     }
 };
 
+template <class T>
 static gd_status sum_over(const gd_call *call, bool mean)
 {
     const result_layout layout = layout_of_result(call);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        mean_of<gd_compute<T>> reduction = {};
-        reduction.n = mean ? (gd_compute<T>)layout.n : 1;
-        const gd_layout in[] = {gd_cuda_layout(call->input[0])};
-        return gd_cuda_reduce<T>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
-                                 call->input[0], in, reduction);
-    });
+    mean_of<gd_compute<T>> reduction = {};
+    reduction.n = mean ? (gd_compute<T>)layout.n : 1;
+    const gd_layout in[] = {gd_cuda_layout(call->input[0])};
+    return gd_cuda_reduce<T>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
+                             call->input[0], in, reduction);
 }
 
 template <class V>
@@ -76,22 +74,20 @@ struct log_of_sum : gd_sum_of<V, exp_shifted> {
 };
 
 // ln(sum e^x) = m + ln(sum e^(x - m)) with m = max x, or 0 if that is infinite.
+template <class T>
 static gd_status logsumexp(const gd_call *call)
 {
     const result_layout layout = layout_of_result(call);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        using V = gd_compute<T>;
-        V *shift = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
-        if (!shift) return gd_error_status(call->context);
-        const gd_status status = max_over<T>(call, layout, shift, true);
-        if (status) return status;
-        log_of_sum<V> reduction = {};
-        reduction.shift = shift;
-        const gd_layout in[] = {layout.of(shift), gd_cuda_layout(call->input[0])};
-        return gd_cuda_reduce<T, V>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
-                                    call->input[0], in, reduction);
-    });
+    using V = gd_compute<T>;
+    V *shift = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
+    if (!shift) return gd_error_status(call->context);
+    const gd_status status = max_over<T>(call, layout, shift, true);
+    if (status) return status;
+    log_of_sum<V> reduction = {};
+    reduction.shift = shift;
+    const gd_layout in[] = {layout.of(shift), gd_cuda_layout(call->input[0])};
+    return gd_cuda_reduce<T, V>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
+                                call->input[0], in, reduction);
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
@@ -107,16 +103,14 @@ struct repeat {
 };
 
 // Each element of x has the gradient dy of its result: the whole, or of a mean 1 / n of it.
+template <class T>
 static gd_status spread(const gd_call *call, bool mean)
 {
     if (!call->dinput[0]) return GD_OK;
     const result_layout layout = layout_of_result(call);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        const repeat<gd_compute<T>> f = {mean ? (gd_compute<T>)layout.n : 1};
-        const gd_layout in[] = {layout.of(gd_tensor_data(call->doutput[0]))};
-        return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], call->input[0], in, f);
-    });
+    const repeat<gd_compute<T>> f = {mean ? (gd_compute<T>)layout.n : 1};
+    const gd_layout in[] = {layout.of(gd_tensor_data(call->doutput[0]))};
+    return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], call->input[0], in, f);
 }
 
 struct is_largest {
@@ -147,27 +141,25 @@ struct give_share {
     }
 };
 
+template <class T>
 static gd_status max_backward(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
     const gd_tensor *x = call->input[0];
     const result_layout layout = layout_of_result(call);
     const gd_layout x_layout = gd_cuda_layout(x), y = layout.of(gd_tensor_data(call->output[0]));
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        using V = gd_compute<T>;
-        V *share = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
-        if (!share) return gd_error_status(call->context);
-        share_of_largest<T> reduction = {};
-        reduction.dy = gd_ptr<T>(call->doutput[0]);
-        const gd_layout in[] = {x_layout, y};
-        const gd_status status =
-            gd_cuda_reduce<T>(call, share, false, layout.of(nullptr), x, in, reduction);
-        if (status) return status;
-        const gd_layout from[] = {layout.of(share), x_layout, y};
-        return gd_map<T, V>(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, from,
-                            give_share());
-    });
+    using V = gd_compute<T>;
+    V *share = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
+    if (!share) return gd_error_status(call->context);
+    share_of_largest<T> reduction = {};
+    reduction.dy = gd_ptr<T>(call->doutput[0]);
+    const gd_layout in[] = {x_layout, y};
+    const gd_status status =
+        gd_cuda_reduce<T>(call, share, false, layout.of(nullptr), x, in, reduction);
+    if (status) return status;
+    const gd_layout from[] = {layout.of(share), x_layout, y};
+    return gd_map<T, V>(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, from,
+                        give_share());
 }
 
 // formula.h's logsumexp, written out: as a call it compiles to other code.
@@ -180,6 +172,7 @@ struct softmax_weight {
 };
 
 // dy/dx_j = e^(x_j - y). Where y is -inf, no element has an influence.
+template <class T>
 static gd_status logsumexp_backward(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
@@ -187,11 +180,7 @@ static gd_status logsumexp_backward(const gd_call *call)
     const result_layout layout = layout_of_result(call);
     const gd_layout in[] = {layout.of(gd_tensor_data(call->doutput[0])), gd_cuda_layout(x),
                             layout.of(gd_tensor_data(call->output[0]))};
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, in,
-                      softmax_weight());
-    });
+    return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, in, softmax_weight());
 }
 
 // ---- any and all --------------------------------------------------------------------------------
@@ -221,72 +210,28 @@ struct found {
     }
 };
 
+template <class T>
 static gd_status find(const gd_call *call, bool zero)
 {
     const result_layout layout = layout_of_result(call);
     const gd_layout in[] = {gd_cuda_layout(call->input[0])};
-    return gd_by_kernel_dtype(call, [&](auto z) {
-        using T = decltype(z);
-        const found<gd_compute<T>> reduction = {{zero}};
-        return gd_cuda_reduce<T>(call, gd_ptr<int32_t>(call->output[0]), false, layout.of(nullptr),
-                                 call->input[0], in, reduction);
-    });
+    const found<gd_compute<T>> reduction = {{zero}};
+    return gd_cuda_reduce<T>(call, gd_ptr<int32_t>(call->output[0]), false, layout.of(nullptr),
+                             call->input[0], in, reduction);
 }
-
-} // namespace gd_reductions
 
 // ---- The kernels --------------------------------------------------------------------------------
 
-extern "C" gd_status sum_forward_cuda(const gd_call *call)
-{
-    return gd_reductions::sum_over(call, false);
-}
+GD_CUDA_KERNEL_OF_T(sum_forward, sum_over<T>(call, false))
+GD_CUDA_KERNEL_OF_T(sum_backward, spread<T>(call, false))
+GD_CUDA_KERNEL_OF_T(mean_forward, sum_over<T>(call, true))
+GD_CUDA_KERNEL_OF_T(mean_backward, spread<T>(call, true))
+GD_CUDA_KERNEL_OF_T(max_forward,
+                    max_over<T>(call, layout_of_result(call), gd_ptr<T>(call->output[0]), false))
+GD_CUDA_KERNEL_OF_T(max_backward, max_backward<T>(call))
+GD_CUDA_KERNEL_OF_T(logsumexp_forward, logsumexp<T>(call))
+GD_CUDA_KERNEL_OF_T(logsumexp_backward, logsumexp_backward<T>(call))
+GD_CUDA_KERNEL_OF_T(any_forward, find<T>(call, false))
+GD_CUDA_KERNEL_OF_T(all_forward, find<T>(call, true))
 
-extern "C" gd_status sum_backward_cuda(const gd_call *call)
-{
-    return gd_reductions::spread(call, false);
-}
-
-extern "C" gd_status mean_forward_cuda(const gd_call *call)
-{
-    return gd_reductions::sum_over(call, true);
-}
-
-extern "C" gd_status mean_backward_cuda(const gd_call *call)
-{
-    return gd_reductions::spread(call, true);
-}
-
-extern "C" gd_status max_forward_cuda(const gd_call *call)
-{
-    const gd_reductions::result_layout layout = gd_reductions::layout_of_result(call);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        return gd_reductions::max_over<T>(call, layout, gd_ptr<T>(call->output[0]), false);
-    });
-}
-
-extern "C" gd_status max_backward_cuda(const gd_call *call)
-{
-    return gd_reductions::max_backward(call);
-}
-
-extern "C" gd_status logsumexp_forward_cuda(const gd_call *call)
-{
-    return gd_reductions::logsumexp(call);
-}
-
-extern "C" gd_status logsumexp_backward_cuda(const gd_call *call)
-{
-    return gd_reductions::logsumexp_backward(call);
-}
-
-extern "C" gd_status any_forward_cuda(const gd_call *call)
-{
-    return gd_reductions::find(call, false);
-}
-
-extern "C" gd_status all_forward_cuda(const gd_call *call)
-{
-    return gd_reductions::find(call, true);
-}
+} // namespace gd_reductions

@@ -25,8 +25,6 @@
 #include "map.cuh"
 #include "team.cuh"
 
-#define GD_REDUCE_THREADS 256
-
 // ---- What to do with the terms ------------------------------------------------------------------
 
 // The term of a plain sum.
@@ -90,8 +88,8 @@ template <int K>
 static inline void gd_reduce_divide(gd_reduce_plan<K> *plan)
 {
     const int beside = plan->last_kept ? gd_power_of_two(plan->groups, 32) : 1;
-    plan->lanes = gd_power_of_two(gd_ceil_div(plan->steps, 4), GD_REDUCE_THREADS / beside);
-    const int64_t tiles = gd_ceil_div(plan->groups, GD_REDUCE_THREADS / plan->lanes);
+    plan->lanes = gd_power_of_two(gd_ceil_div(plan->steps, 4), gd_threads / beside);
+    const int64_t tiles = gd_ceil_div(plan->groups, gd_threads / plan->lanes);
     const int64_t fill = gd_ceil_div(1024, tiles), most = plan->steps / (8 * plan->lanes);
     plan->pieces = fill < most ? fill : most;
     const int64_t least = gd_ceil_div(plan->steps, 256 * (int64_t)plan->lanes);
@@ -125,7 +123,7 @@ template <int N, class V, class Reduction>
 __device__ inline void gd_combine_lanes(V (&total)[N], int lane, int lanes, int apart,
                                         const Reduction &reduction)
 {
-    __shared__ V shared[N][GD_REDUCE_THREADS];
+    __shared__ V shared[N][gd_threads];
     const int me = threadIdx.x;
 #pragma unroll
     for (int j = 0; j < N; j++) shared[j][me] = total[j];
@@ -230,13 +228,13 @@ __device__ inline void gd_reduce_store(Out *out, bool add, V total, int64_t r,
 }
 
 template <class T, class First, int K, int F, class Out, class Reduction>
-__global__ void __launch_bounds__(GD_REDUCE_THREADS)
+__global__ void __launch_bounds__(gd_threads)
     gd_reduce_kernel(Out *out, bool add, gd_total<Reduction> *part, gd_reduce_plan<K> plan,
                      gd_operands<T, First, K, F> in, Reduction reduction)
 {
     constexpr int N = gd_pack_size<T>;
     // Neighbouring threads read neighbouring packs.
-    const int side = GD_REDUCE_THREADS / plan.lanes, me = threadIdx.x;
+    const int side = gd_threads / plan.lanes, me = threadIdx.x;
     const int beside = plan.last_kept ? me % side : me / plan.lanes;
     const int lane = plan.last_kept ? me / side : me % plan.lanes;
     const int64_t results = plan.kept.count;
@@ -270,11 +268,11 @@ __global__ void __launch_bounds__(GD_REDUCE_THREADS)
 
 // The results of the pieces [pieces, results], combined in the same way.
 template <class V, class Out, class Reduction>
-__global__ void __launch_bounds__(GD_REDUCE_THREADS)
+__global__ void __launch_bounds__(gd_threads)
     gd_reduce_pieces_kernel(Out *out, bool add, const V *part, int64_t results, int64_t pieces,
                             int lanes, Reduction reduction)
 {
-    const int side = GD_REDUCE_THREADS / lanes, lane = threadIdx.x / side;
+    const int side = gd_threads / lanes, lane = threadIdx.x / side;
     for (int64_t tile = (int64_t)blockIdx.x * side; tile < results;
          tile += (int64_t)gridDim.x * side) {
         const int64_t r = tile + threadIdx.x % side;
@@ -321,15 +319,15 @@ static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool 
         part = (V *)gd_call_scratch(call, (size_t)(plan.pieces * results) * sizeof(V));
         if (!part) return gd_error_status(call->context);
     }
-    const int64_t tasks = gd_ceil_div(plan.groups, GD_REDUCE_THREADS / plan.lanes) * plan.pieces;
+    const int64_t tasks = gd_ceil_div(plan.groups, gd_threads / plan.lanes) * plan.pieces;
     const gd_status status =
         gd_launch(call, gd_grid_for(tasks, 1), gd_reduce_kernel<T, First, K, F, Out, Reduction>,
                   out, add, part, plan, operands, reduction);
     if (status || plan.pieces == 1) return status;
 
     const int beside = gd_power_of_two(results, 32);
-    const int lanes = gd_power_of_two(gd_ceil_div(plan.pieces, 4), GD_REDUCE_THREADS / beside);
-    return gd_launch(call, gd_grid_for(results, GD_REDUCE_THREADS / lanes),
+    const int lanes = gd_power_of_two(gd_ceil_div(plan.pieces, 4), gd_threads / beside);
+    return gd_launch(call, gd_grid_for(results, gd_threads / lanes),
                      gd_reduce_pieces_kernel<V, Out, Reduction>, out, add, part, results,
                      plan.pieces, lanes, reduction);
 }

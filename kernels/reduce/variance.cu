@@ -112,7 +112,7 @@ static V *saved(const gd_call *call, int i, int64_t count)
 }
 
 template <class T>
-static gd_status variance_of(const gd_call *call, bool root)
+static gd_status variance(const gd_call *call, bool root)
 {
     using V = gd_compute<T>;
     const result_layout layout = layout_of_result(call);
@@ -147,12 +147,6 @@ static gd_status variance_of(const gd_call *call, bool root)
                                    variance);
 }
 
-static gd_status variance(const gd_call *call, bool root)
-{
-    return gd_by_kernel_dtype(call,
-                              [&](auto zero) { return variance_of<decltype(zero)>(call, root); });
-}
-
 // The distance's weight: of var 2 dy / divisor, in x's units; of std dy / (divisor deviation), both
 // scaled. Equal elements have the deviation 0 and get 0. (formula.h's shares of var and std in one.)
 template <class V>
@@ -167,6 +161,7 @@ struct weighted_distance {
     }
 };
 
+template <class T>
 static gd_status variance_backward(const gd_call *call, bool root)
 {
     if (!call->dinput[0]) return GD_OK;
@@ -180,32 +175,14 @@ static gd_status variance_backward(const gd_call *call, bool root)
                             part(root ? SAVE_DEVIATION : SAVE_SCALE),
                             layout.of(gd_tensor_data(call->doutput[0])),
                             gd_cuda_layout(x)};
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        using V = gd_compute<T>;
-        const weighted_distance<V> f = {(V)((root ? 1 : 2) / divisor)};
-        return gd_map<T, V, 4>(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, in, f);
-    });
+    using V = gd_compute<T>;
+    const weighted_distance<V> f = {(V)((root ? 1 : 2) / divisor)};
+    return gd_map<T, V, 4>(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, in, f);
 }
+
+GD_CUDA_KERNEL_OF_T(var_forward, variance<T>(call, false))
+GD_CUDA_KERNEL_OF_T(var_backward, variance_backward<T>(call, false))
+GD_CUDA_KERNEL_OF_T(std_forward, variance<T>(call, true))
+GD_CUDA_KERNEL_OF_T(std_backward, variance_backward<T>(call, true))
 
 } // namespace gd_reductions
-
-extern "C" gd_status var_forward_cuda(const gd_call *call)
-{
-    return gd_reductions::variance(call, false);
-}
-
-extern "C" gd_status var_backward_cuda(const gd_call *call)
-{
-    return gd_reductions::variance_backward(call, false);
-}
-
-extern "C" gd_status std_forward_cuda(const gd_call *call)
-{
-    return gd_reductions::variance(call, true);
-}
-
-extern "C" gd_status std_backward_cuda(const gd_call *call)
-{
-    return gd_reductions::variance_backward(call, true);
-}

@@ -11,8 +11,6 @@
 namespace gd_rnn
 {
 
-constexpr int threads = 256;
-
 // What a step reads and writes. All [B, T, ...] tensors have their steps T apart, kept ones `kept`.
 template <class T>
 struct step {
@@ -62,7 +60,7 @@ struct step {
 };
 
 template <class T>
-__global__ void __launch_bounds__(threads) lstm_kernel(step<T> w)
+__global__ void __launch_bounds__(gd_threads) lstm_kernel(step<T> w)
 {
     using C = gd_compute<T>;
     const int64_t H = w.s.H;
@@ -81,7 +79,7 @@ __global__ void __launch_bounds__(threads) lstm_kernel(step<T> w)
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) gru_kernel(step<T> w)
+__global__ void __launch_bounds__(gd_threads) gru_kernel(step<T> w)
 {
     using C = gd_compute<T>;
     const int64_t H = w.s.H;
@@ -103,7 +101,7 @@ __global__ void __launch_bounds__(threads) gru_kernel(step<T> w)
 // In: dh and dc, what later steps pass on. Out: dc for the step before, and the gradient of the gates
 // before their functions.
 template <class T>
-__global__ void __launch_bounds__(threads) lstm_gradient_kernel(step<T> w)
+__global__ void __launch_bounds__(gd_threads) lstm_gradient_kernel(step<T> w)
 {
     using C = gd_compute<T>;
     const int64_t H = w.s.H;
@@ -127,7 +125,7 @@ __global__ void __launch_bounds__(threads) lstm_gradient_kernel(step<T> w)
 // In: dh. Out: the part of dh for the step before that goes past the gates, the gradient of the gates,
 // and that of the state's part of them, which differs in n.
 template <class T>
-__global__ void __launch_bounds__(threads) gru_gradient_kernel(step<T> w)
+__global__ void __launch_bounds__(gd_threads) gru_gradient_kernel(step<T> w)
 {
     using C = gd_compute<T>;
     const int64_t H = w.s.H;
@@ -303,28 +301,9 @@ gd_status backward(const gd_call *call, bool is_lstm)
     return add_up(call, w, &workspace);
 }
 
+GD_CUDA_KERNEL_OF_T(lstm_forward, forward<T>(call, true))
+GD_CUDA_KERNEL_OF_T(lstm_backward, backward<T>(call, true))
+GD_CUDA_KERNEL_OF_T(gru_forward, forward<T>(call, false))
+GD_CUDA_KERNEL_OF_T(gru_backward, backward<T>(call, false))
+
 } // namespace gd_rnn
-
-extern "C" gd_status lstm_forward_cuda(const gd_call *call)
-{
-    return gd_by_kernel_dtype(
-        call, [&](auto zero) { return gd_rnn::forward<decltype(zero)>(call, true); });
-}
-
-extern "C" gd_status lstm_backward_cuda(const gd_call *call)
-{
-    return gd_by_kernel_dtype(
-        call, [&](auto zero) { return gd_rnn::backward<decltype(zero)>(call, true); });
-}
-
-extern "C" gd_status gru_forward_cuda(const gd_call *call)
-{
-    return gd_by_kernel_dtype(
-        call, [&](auto zero) { return gd_rnn::forward<decltype(zero)>(call, false); });
-}
-
-extern "C" gd_status gru_backward_cuda(const gd_call *call)
-{
-    return gd_by_kernel_dtype(
-        call, [&](auto zero) { return gd_rnn::backward<decltype(zero)>(call, false); });
-}

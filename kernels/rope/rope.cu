@@ -8,7 +8,7 @@
 #include "rope/formula.h"
 #include "rope/rope.h"
 
-constexpr int threads = 256, rates_most = 1024;
+constexpr int rates_most = 1024;
 constexpr int blocks_each = 3;                    // on a multiprocessor
 constexpr int blocks_at_once = blocks_each * 132; // on an H200
 
@@ -56,13 +56,13 @@ __device__ inline void store_pairs(T *to, const T (&a)[V], const T (&b)[V], int6
 // is loaded while the one before is turned. All that is written was read by the same thread before,
 // so the result may lie where the heads come from.
 template <bool INTERLEAVED, class T, int V>
-static __global__ void GD_LAUNCH_BOUNDS(threads, blocks_each)
+static __global__ void GD_LAUNCH_BOUNDS(gd_threads, blocks_each)
     turn_kernel(rope_pass pass, rope_rates rates)
 {
     using C = gd_compute<T>;
     __shared__ rope_step<C> step[rates_most];
     const bool shared_steps = pass.pairs <= rates_most;
-    for (int64_t p = threadIdx.x; shared_steps && p < pass.pairs; p += threads)
+    for (int64_t p = threadIdx.x; shared_steps && p < pass.pairs; p += gd_threads)
         step[p] = rope_step<C>::of(rope_rate(rates.log2_base, p, pass.pairs));
     __syncthreads();
     const int64_t packs = pass.pairs / V, pairs = pass.pairs;
@@ -194,12 +194,5 @@ extern "C" gd_status rope_forward_keep_angles(const gd_call *call, float *angles
     return rotate(call, false, angles);
 }
 
-extern "C" gd_status rope_forward_cuda(const gd_call *call)
-{
-    return rotate(call, false, nullptr);
-}
-
-extern "C" gd_status rope_backward_cuda(const gd_call *call)
-{
-    return call->dinput[0] ? rotate(call, true, nullptr) : GD_OK;
-}
+GD_CUDA_KERNEL(rope_forward, rotate(call, false, nullptr))
+GD_CUDA_KERNEL(rope_backward, call->dinput[0] ? rotate(call, true, nullptr) : GD_OK)

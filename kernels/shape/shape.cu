@@ -47,10 +47,7 @@ extern "C" gd_status same_order_forward_cuda(const gd_call *call)
 }
 
 // Here the record says mixed: every dtype is converted to every other at once.
-extern "C" gd_status cast_forward_cuda(const gd_call *call)
-{
-    return same_order_forward_cuda(call);
-}
+GD_CUDA_KERNEL(cast_forward, same_order_forward_cuda(call))
 
 extern "C" gd_status same_order_backward_cuda(const gd_call *call)
 {
@@ -105,10 +102,7 @@ extern "C" gd_status slice_backward_cuda(const gd_call *call)
     const gd_slice_args *args = (const gd_slice_args *)call->args;
     const gd_tensor *dx = call->dinput[0];
     if (!dx) return GD_OK;
-    if (!call->accumulate[0]) {
-        gd_fill_cuda(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx),
-                     call->context);
-    }
+    gd_begin_gradient(call, 0);
     const view taken = part(dx, args->axis, args->start, args->end - args->start);
     return move(call, taken, whole(call->doutput[0]), call->accumulate[0]);
 }
@@ -233,23 +227,11 @@ static gd_status move_triangle(const gd_call *call, const gd_tensor *to, const g
     }
 }
 
-extern "C" gd_status tril_forward_cuda(const gd_call *call)
-{
-    return move_triangle(call, call->output[0], call->input[0], false, false);
-}
-
-extern "C" gd_status triu_forward_cuda(const gd_call *call)
-{
-    return move_triangle(call, call->output[0], call->input[0], true, false);
-}
+GD_CUDA_KERNEL(tril_forward, move_triangle(call, call->output[0], call->input[0], false, false))
+GD_CUDA_KERNEL(triu_forward, move_triangle(call, call->output[0], call->input[0], true, false))
 
 // What was replaced by 0 has no gradient.
-extern "C" gd_status tril_backward_cuda(const gd_call *call)
-{
-    return move_triangle(call, call->dinput[0], call->doutput[0], false, call->accumulate[0]);
-}
-
-extern "C" gd_status triu_backward_cuda(const gd_call *call)
-{
-    return move_triangle(call, call->dinput[0], call->doutput[0], true, call->accumulate[0]);
-}
+GD_CUDA_KERNEL(tril_backward,
+               move_triangle(call, call->dinput[0], call->doutput[0], false, call->accumulate[0]))
+GD_CUDA_KERNEL(triu_backward,
+               move_triangle(call, call->dinput[0], call->doutput[0], true, call->accumulate[0]))

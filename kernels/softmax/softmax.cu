@@ -128,65 +128,44 @@ __global__ static void column_backward(T *dx, const T *y, const T *dy, softmax_v
 
 // ---- The ops ----------------------------------------------------------------------------------
 
-template <bool LOG>
+template <bool LOG, class T>
 static gd_status softmax_rows(const gd_call *call)
 {
     gd_tensor *out = call->output[0];
     const softmax_view v = view_of(call, out);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        const T *x = gd_ptr<T>(call->input[0]);
-        T *y = gd_ptr<T>(out);
-        if (v.inner > 1) {
-            return gd_launch(call, gd_grid_for(v.outer * v.inner, 128, 128), column_forward<LOG, T>,
-                             y, x, v);
-        }
-        const bool packed = gd_rows_pack<T>(v.n, x, y);
-        return gd_by_team<T>(v.outer, v.n, packed, [&](auto grid, auto pack, auto block) {
-            return gd_launch(call, grid, row_forward<LOG, T, pack, block>, y, x, v.outer, v.n);
-        });
+    const T *x = gd_ptr<T>(call->input[0]);
+    T *y = gd_ptr<T>(out);
+    if (v.inner > 1) {
+        return gd_launch(call, gd_grid_for(v.outer * v.inner, 128, 128), column_forward<LOG, T>, y,
+                         x, v);
+    }
+    const bool packed = gd_rows_pack<T>(v.n, x, y);
+    return gd_by_team<T>(v.outer, v.n, packed, [&](auto grid, auto pack, auto block) {
+        return gd_launch(call, grid, row_forward<LOG, T, pack, block>, y, x, v.outer, v.n);
     });
 }
 
-template <bool LOG>
+template <bool LOG, class T>
 static gd_status softmax_rows_backward(const gd_call *call)
 {
     gd_tensor *out = call->dinput[0];
     if (!out) return GD_OK;
     const softmax_view v = view_of(call, out);
     const bool add = call->accumulate[0];
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        const T *y = gd_ptr<T>(call->output[0]), *dy = gd_ptr<T>(call->doutput[0]);
-        T *dx = gd_ptr<T>(out);
-        if (v.inner > 1) {
-            return gd_launch(call, gd_grid_for(v.outer * v.inner, 128, 128),
-                             column_backward<LOG, T>, dx, y, dy, v, add);
-        }
-        const bool packed = gd_rows_pack<T>(v.n, y, dy, dx);
-        return gd_by_team<T>(v.outer, v.n, packed, [&](auto grid, auto pack, auto block) {
-            return gd_launch(call, grid, row_backward<LOG, T, pack, block>, dx, y, dy, v.outer, v.n,
-                             add);
-        });
+    const T *y = gd_ptr<T>(call->output[0]), *dy = gd_ptr<T>(call->doutput[0]);
+    T *dx = gd_ptr<T>(out);
+    if (v.inner > 1) {
+        return gd_launch(call, gd_grid_for(v.outer * v.inner, 128, 128), column_backward<LOG, T>,
+                         dx, y, dy, v, add);
+    }
+    const bool packed = gd_rows_pack<T>(v.n, y, dy, dx);
+    return gd_by_team<T>(v.outer, v.n, packed, [&](auto grid, auto pack, auto block) {
+        return gd_launch(call, grid, row_backward<LOG, T, pack, block>, dx, y, dy, v.outer, v.n,
+                         add);
     });
 }
 
-extern "C" gd_status softmax_forward_cuda(const gd_call *call)
-{
-    return softmax_rows<false>(call);
-}
-
-extern "C" gd_status softmax_backward_cuda(const gd_call *call)
-{
-    return softmax_rows_backward<false>(call);
-}
-
-extern "C" gd_status log_softmax_forward_cuda(const gd_call *call)
-{
-    return softmax_rows<true>(call);
-}
-
-extern "C" gd_status log_softmax_backward_cuda(const gd_call *call)
-{
-    return softmax_rows_backward<true>(call);
-}
+GD_CUDA_KERNEL_OF_T(softmax_forward, softmax_rows<false, T>(call))
+GD_CUDA_KERNEL_OF_T(softmax_backward, softmax_rows_backward<false, T>(call))
+GD_CUDA_KERNEL_OF_T(log_softmax_forward, softmax_rows<true, T>(call))
+GD_CUDA_KERNEL_OF_T(log_softmax_backward, softmax_rows_backward<true, T>(call))

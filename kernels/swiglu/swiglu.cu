@@ -8,8 +8,6 @@
 namespace gd_swiglu_cuda
 {
 
-constexpr int threads = 256;
-
 // Pack `pack` of all rows: its row, and the element of the row with which it begins.
 struct place {
     int64_t row, first;
@@ -22,7 +20,7 @@ struct place {
 };
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(gd_threads)
     forward_kernel(T *y, const T *gate, const T *up, swiglu_rows r)
 {
     constexpr int N = gd_pack_size<T>;
@@ -57,7 +55,7 @@ __device__ inline void store(T *out, bool add, const V (&x)[N], int64_t first, i
 
 // dgate and dup may be NULL, and may be the memory of gate and of up or dy.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(gd_threads)
     backward_kernel(T *dgate, T *dup, bool add_gate, bool add_up, const T *dy, const T *gate,
                     const T *up, swiglu_rows r)
 {
@@ -96,8 +94,7 @@ extern "C" gd_status swiglu_forward_cuda(const gd_call *call)
         const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
         const gd_grid grid = gd_grid_for(r.rows * gd_packs(r.n, gd_pack_size<T>));
         return gd_launch_early<gd_swiglu_cuda::forward_kernel<T>>(
-            call, {grid.blocks.x, gd_swiglu_cuda::threads}, gd_ptr<T>(call->output[0]), gate, up,
-            r);
+            call, {grid.blocks.x, gd_threads}, gd_ptr<T>(call->output[0]), gate, up, r);
     });
 }
 
