@@ -80,6 +80,19 @@ __device__ inline V gd_sum(V v, V *shared)
     return gd_combine(v, shared, gd_plus());
 }
 
+// The sum of v over the lanes up to this one.
+template <class V>
+__device__ inline V gd_sum_up_to(V v)
+{
+    const unsigned lane = threadIdx.x % 32;
+#pragma unroll
+    for (unsigned step = 1; step < 32; step *= 2) {
+        const V before = __shfl_up_sync(0xffffffffu, v, step);
+        if (lane >= step) v += before;
+    }
+    return v;
+}
+
 // ---- Teams ------------------------------------------------------------------------------------
 
 template <bool BLOCK>

@@ -1,10 +1,9 @@
 // embedding.cu - the CUDA kernels of embedding: rows gathered, and summed back in sorted order.
 #include "cuda/device_cuda.h"
 #include "embedding/runs.cuh"
+#include "team.cuh"
 
 // ---- Forward ----------------------------------------------------------------------------------
-
-constexpr int gather_threads = 256, gather_rows = gather_threads / 32;
 
 // y [rows, units] from table [vocab, units]; a warp has a row.
 template <class Unit>
@@ -12,8 +11,8 @@ static __global__ void gather_kernel(Unit *y, const Unit *table, const int32_t *
                                      int64_t units, int64_t vocab, int64_t *fault)
 {
     const int lane = threadIdx.x % 32;
-    for (int64_t row = (int64_t)blockIdx.x * gather_rows + threadIdx.x / 32; row < rows;
-         row += (int64_t)gridDim.x * gather_rows) {
+    GD_EACH_WARP(row, rows)
+    {
         const int64_t id = ids[row];
         const bool good = id >= 0 && id < vocab;
         if (!good && lane == 0 && fault) *fault = 1 + row;
@@ -37,9 +36,9 @@ extern "C" gd_status embedding_forward_cuda(const gd_call *call)
     int64_t *fault = gd_cuda_fault_word(call, vocab);
     return gd_by_unit(unit, [&](auto zero) {
         using Unit = decltype(zero);
-        return gd_launch(call, gd_grid_for(rows, gather_rows, gather_threads), gather_kernel<Unit>,
-                         gd_ptr<Unit>(y), gd_ptr<const Unit>(table), gd_ptr<const int32_t>(ids),
-                         rows, row_bytes / unit, vocab, fault);
+        return gd_launch(call, gd_grid_of_warps(rows), gather_kernel<Unit>, gd_ptr<Unit>(y),
+                         gd_ptr<const Unit>(table), gd_ptr<const int32_t>(ids), rows,
+                         row_bytes / unit, vocab, fault);
     });
 }
 
@@ -60,14 +59,8 @@ static bool is_few(int64_t vocab, int64_t rows)
 // The sum of `count` over the threads before this one, and over all.
 __device__ inline int sum_before(int count, int *warp_sums, int *all)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int sum = count;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-        const int before = __shfl_up_sync(0xffffffffu, sum, step);
-        if (lane >= step) sum += before;
-    }
-    if (lane == 31) warp_sums[warp] = sum;
+    const int warp = threadIdx.x / 32, sum = gd_sum_up_to(count);
+    if (threadIdx.x % 32 == 31) warp_sums[warp] = sum;
     __syncthreads();
     int earlier = 0, total = 0;
     for (int w = 0; w < few_threads / 32; w++) {
@@ -217,10 +210,7 @@ extern "C" gd_status embedding_backward_cuda(const gd_call *call)
     if (is_few(gd_tensor_dim(dtable, 0), gd_tensor_count(ids))) return sum_few(call);
     uint32_t *touched = gd_touch_rows(call, 0, gd_tensor_count(ids));
     const bool add = touched || call->accumulate[0];
-    if (!add) { // rows that no id names
-        gd_fill_cuda(gd_tensor_data(dtable), gd_tensor_dtype(dtable), 0, gd_tensor_count(dtable),
-                     call->context);
-    }
+    if (!touched) gd_begin_gradient(call, 0); // rows that no id names
     if (gd_tensor_count(ids) == 0) return gd_error_status(call->context);
     const int64_t vocab = gd_tensor_dim(dtable, 0), columns = gd_tensor_dim(dtable, 1);
     const int64_t count = gd_tensor_count(ids);

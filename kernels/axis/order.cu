@@ -1,0 +1,171 @@
+// order.cu - the CUDA kernels of topk and sort, which give the places of elements.
+#include "axis/lines.cuh"
+#include "embedding/runs.cuh"
+
+// A whole number for each element, of the same order; equal elements, as 0 and -0 are, have the same,
+// and NaN the largest. `falling`: of the reverse order.
+template <class C>
+using key = std::conditional_t<sizeof(C) == sizeof(double), uint64_t, uint32_t>;
+template <class C>
+__device__ static key<C> key_of(C x, bool falling)
+{
+    constexpr key<C> sign = (key<C>)1 << (8 * sizeof(C) - 1);
+    key<C> bits;
+    x = x == 0 ? 0 : x;
+    memcpy(&bits, &x, sizeof bits);
+    bits = x != x ? ~(key<C>)0 : bits & sign ? ~bits : bits | sign;
+    return falling ? ~bits : bits;
+}
+
+// The lowest bit in which the keys of T differ: float's last bits are zeros in 16 bits.
+template <class T>
+constexpr int lowest_bit = std::is_same_v<T, __nv_bfloat16> ? 16
+                           : std::is_same_v<T, __half>      ? 13
+                                                            : 0;
+
+// ---- topk ---------------------------------------------------------------------------------------
+
+// Where an element comes in the order of its line: by its key, and equal ones by their place.
+template <class K>
+struct rank {
+    K key;
+    int i;
+
+    __device__ bool before(const rank &b) const
+    {
+        return key < b.key || (key == b.key && i < b.i);
+    }
+};
+
+// A warp has a line, and goes through it k times: each time for the first of those that come after
+// the one before.
+template <class T>
+static __global__ void topk_kernel(int32_t *to, const T *x, axis_lines l, bool falling)
+{
+    using K = key<gd_compute<T>>;
+    const int lane = threadIdx.x % 32;
+    GD_EACH_WARP(number, l.walk.count)
+    {
+        const axis_line line(l, number);
+        rank<K> last = {0, -1};
+        for (int64_t k = 0; k < l.n[TO]; k++) {
+            rank<K> best = {~(K)0, INT32_MAX};
+            for (int64_t i = lane; i < l.n[FROM]; i += 32) {
+                const rank<K> own = {key_of(gd_load(x[line.at(FROM, i)]), falling), (int)i};
+                if (last.before(own) && own.before(best)) best = own;
+            }
+#pragma unroll
+            for (int step = 16; step > 0; step /= 2) {
+                const rank<K> other = {__shfl_xor_sync(0xffffffffu, best.key, step),
+                                       __shfl_xor_sync(0xffffffffu, best.i, step)};
+                if (other.before(best)) best = other;
+            }
+            last = best;
+            if (lane == 0) to[line.at(TO, k)] = best.i;
+        }
+    }
+}
+
+// ---- sort ---------------------------------------------------------------------------------------
+
+// One line for each block.
+template <class T, class Sort>
+static __global__ void __launch_bounds__(Sort::threads)
+    sort_line_kernel(int32_t *to, const T *x, axis_lines l, bool falling)
+{
+    using K = key<gd_compute<T>>;
+    __shared__ typename Sort::shared shared;
+    const int n = (int)l.n[FROM];
+    for (int64_t number = blockIdx.x; number < l.walk.count; number += gridDim.x) {
+        const axis_line line(l, number);
+        const auto key = [&](int i) { return key_of(gd_load(x[line.at(FROM, i)]), falling); };
+        Sort::run(shared, n, key, ~(K)0, lowest_bit<T>, 8 * sizeof(K));
+        for (int i = threadIdx.x; i < n; i += Sort::threads)
+            to[line.at(TO, i)] = shared.line.place[i];
+    }
+}
+
+// Of longer lines elements are numbered line by line. Their ids for one sort are a word of the key, or
+// after the last one the line.
+template <class T>
+static __global__ void id_kernel(gd_id_sort::sequence s, const T *x, axis_lines l, int64_t begin,
+                                 int64_t count, int word, bool falling)
+{
+    using C = gd_compute<T>;
+    const int64_t n = l.n[FROM];
+    GD_EACH(e, count)
+    {
+        const int64_t position = word == 0 ? e : s.position(e), number = position / n;
+        uint32_t id = (uint32_t)number;
+        if (word < (int)sizeof(C) / 4) {
+            const axis_line line(l, begin + number);
+            const C value = gd_load(x[line.at(FROM, position - number * n)]);
+            id = (uint32_t)(key_of(value, falling) >> 32 * word);
+        }
+        s.set(e, id, position);
+    }
+}
+
+static __global__ void place_kernel(int32_t *to, gd_id_sort::sequence s, axis_lines l,
+                                    int64_t begin, int64_t count)
+{
+    const int64_t n = l.n[TO];
+    GD_EACH(e, count)
+    {
+        const int64_t number = e / n;
+        const axis_line line(l, begin + number);
+        to[line.at(TO, e - number * n)] = (int32_t)(s.position(e) - number * n);
+    }
+}
+
+// Many lines at once: by the key, its lowest word first, then by the line. Each sort keeps the order of
+// equal ids.
+template <class T>
+static gd_status sort_lines(const gd_call *call, const axis_lines &l, bool falling)
+{
+    const int64_t n = l.n[FROM], most = gd_max64(1, (int64_t)INT32_MAX / n);
+    const int64_t lines = gd_min64(l.walk.count, most);
+    constexpr int words = sizeof(gd_compute<T>) / 4;
+    gd_id_sort::sorter s = gd_id_sort::sorter_for(call, lines * n);
+    if (!s.workspace) return gd_error_status(call->context);
+    for (int64_t begin = 0; begin < l.walk.count; begin += lines) {
+        const int64_t own = gd_min64(lines, l.walk.count - begin), count = own * n;
+        const gd_grid grid = gd_grid_for(count);
+        for (int word = 0; word < words + (own > 1); word++) {
+            gd_launch(call, grid, id_kernel<T>, s.ids, gd_ptr<const T>(call->input[0]), l, begin,
+                      count, word, falling);
+            if (word < words)
+                gd_id_sort::sort(call, s, count, lowest_bit<T>, 32);
+            else
+                gd_id_sort::sort(call, s, count, 0, gd_id_sort::bits_of((uint32_t)(own - 1)));
+        }
+        gd_launch(call, grid, place_kernel, gd_ptr<int32_t>(call->output[0]), s.ids, l, begin,
+                  count);
+    }
+    return gd_error_status(call->context);
+}
+
+// ---- The ops ------------------------------------------------------------------------------------
+
+template <class T>
+static gd_status order(const gd_call *call, bool all)
+{
+    const gd_tensor *y = call->output[0], *x = call->input[0];
+    if (gd_tensor_count(y) == 0) return GD_OK;
+    const axis_lines l = lines_of(call, y, {y, x, x});
+    const bool falling = !((const gd_axis_args *)call->args)->smallest;
+    int32_t *const to = gd_ptr<int32_t>(y);
+    const T *const from = gd_ptr<const T>(x);
+    if (!all)
+        return gd_launch(call, gd_grid_of_warps(l.walk.count), topk_kernel<T>, to, from, l,
+                         falling);
+    if (l.n[FROM] > most_in_block) return sort_lines<T>(call, l, falling);
+    return by_line_sort<key<gd_compute<T>>, 16>(l.n[FROM], [&](auto sort) {
+        using S = decltype(sort);
+        return gd_launch(call, gd_grid_for(l.walk.count, 1, S::threads), sort_line_kernel<T, S>, to,
+                         from, l, falling);
+    });
+}
+
+GD_CUDA_KERNEL_OF_T(topk_forward, order<T>(call, false))
+GD_CUDA_KERNEL_OF_T(sort_forward, order<T>(call, true))
