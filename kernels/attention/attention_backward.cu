@@ -56,10 +56,10 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_s
     }
     for (int64_t o0 = first; o0 < end; o0 += SIDE) {
         const int64_t t0 = BY_KEY ? o0 : r0, s0 = BY_KEY ? r0 : o0;
-        const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, z.T - t0};
-        const attention_rows<T> k = {p.k.at(b, s0, kv), p.k.row, z.S - s0};
-        const attention_rows<T> v = {p.v.at(b, s0, kv), p.v.row, z.S - s0};
-        const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, z.T - t0};
+        const attention_rows<T> q = p.q.rows(b, t0, h, z.T - t0);
+        const attention_rows<T> k = p.k.rows(b, s0, kv, z.S - s0);
+        const attention_rows<T> v = p.v.rows(b, s0, kv, z.S - s0);
+        const attention_rows<T> dy = p.dy.rows(b, t0, h, z.T - t0);
 
         A weight[R][R], dweight[R][R];
         if (BY_KEY)
@@ -194,11 +194,8 @@ static gd_status run_gradients(const gd_call *call, const attention_backward_pas
 // No gradient reached y.
 static gd_status write_zeros(const gd_call *call)
 {
-    for (int i = 0; i < 4; i++) {
-        const gd_tensor *t = call->dinput[i];
-        if (!t || call->accumulate[i] || gd_tensor_count(t) == 0) continue;
-        gd_fill_cuda(gd_tensor_data(t), gd_tensor_dtype(t), 0, gd_tensor_count(t), call->context);
-    }
+    for (int i = 0; i < 4; i++)
+        if (call->dinput[i]) gd_begin_gradient(call, i);
     return gd_error_status(call->context);
 }
 
@@ -213,12 +210,9 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
         using T = decltype(zero);
         using A = gd_compute<T>;
         attention_backward_pass<T> p = {};
-        p.z = z;
         p.causal = args->causal;
         p.scale = (A)args->scale;
         p.dy = attention_as_it_lies<T>(call->doutput[0]);
-        p.lse = gd_ptr<A>(call->save[0]);
-        p.dropout = attention_dropout_of(call, &z);
         p.mask = attention_mask_of<T>(call);
         if (call->dinput[3] && gd_tensor_count(call->dinput[3]) > 0) {
             // What no tile reaches, since no query sees it, is 0.
@@ -230,9 +224,7 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
         }
         A *delta = (A *)gd_call_scratch(call, (size_t)(z.B * z.H * z.T) * sizeof(A));
         p.delta = delta;
-        if (!delta || attention_open(call, call->input[0], &p.q) ||
-            attention_open(call, call->input[1], &p.k) ||
-            attention_open(call, call->input[2], &p.v) ||
+        if (!delta || attention_open_pass(call, &p) ||
             attention_delta(call, p.dy, z, z.T, attention_delta_array<A>{delta, z.T})) {
             return gd_error_status(call->context);
         }

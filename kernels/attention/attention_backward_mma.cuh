@@ -22,7 +22,7 @@ namespace attention_mma
 {
 
 template <class T>
-struct attention_backward_mma_pass {
+struct backward_pass {
     attention_tasks tasks;
     attention_sizes z;
     head_view view;
@@ -39,7 +39,7 @@ struct attention_backward_mma_pass {
 // The block's rows of two tensors, which stay; two stages for a tile of two others; and the lse and
 // delta of the queries among them.
 template <class F, int W>
-struct attention_backward_shared {
+struct backward_shared {
     using row = tile_row<typename F::stored, W>;
     static constexpr int N = division<F, W>::backward_tile;
     static constexpr int ROWS = division<F, W>::rows;
@@ -61,52 +61,20 @@ template <bool BY_COLUMN, int M, int N, class Delta>
 __device__ inline void score_gradients(sums<M, N> &dscore, const sums<M, N> &weight,
                                        const attention_dropout &dropout, Delta delta)
 {
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < N / 8; n++) {
-            const float2 pair = delta(m, n);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float d = (BY_COLUMN ? i % 2 : i / 2) ? pair.y : pair.x;
-                const float keep = weight.at[m][n][i] < 0 ? 0 : dropout.scale_f32;
-                dscore.at[m][n][i] = fabsf(weight.at[m][n][i]) * (keep * dscore.at[m][n][i] - d);
-            }
-        }
+    dscore.each([&](float &x, int m, int n, int i) {
+        const float2 pair = delta(m, n);
+        const float d = (BY_COLUMN ? i % 2 : i / 2) ? pair.y : pair.x, p = weight.at[m][n][i];
+        x = fabsf(p) * ((p < 0 ? 0 : dropout.scale_f32) * x - d);
+    });
 }
 
 // ---- dq ---------------------------------------------------------------------------------------
 
-// Replaces scores by weights p; row 0 is query t, column 0 is key s. lse[m][r] belongs to a lane's
-// rows.
-template <int M, int N>
-__device__ inline void weights_by_query(sums<M, N> &score, const float (&lse)[M][2], float scale,
-                                        const head_view &view, int t, int s)
-{
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < N / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                score.at[m][n][i] = weight_of(score.at[m][n][i], scale, lse[m][i / 2]);
-    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others see too
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int seen = min(view.seen_by(t + row_of(m, i)), view.S) - s;
-#pragma unroll
-            for (int n = 0; n < N / 8; n++)
-                if (column_of(n, i) >= seen) score.at[m][n][i] = 0;
-        }
-}
-
 // delta of the block's queries from t0 on, a thread for each, whose dy is there: kept, and stored for the
 // second kernel.
 template <class T, class Shared>
-__device__ __forceinline__ void store_delta(const attention_backward_mma_pass<T> &p, Shared &shared,
-                                            int64_t b, int64_t h, int t0)
+__device__ __forceinline__ void store_delta(const backward_pass<T> &p, Shared &shared, int64_t b,
+                                            int64_t h, int t0)
 {
     const int r = threadIdx.x;
     float sum = 0;
@@ -120,14 +88,13 @@ __device__ __forceinline__ void store_delta(const attention_backward_mma_pass<T>
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
 static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>::blocks)
-    attention_dq_mma_kernel(
-        const __grid_constant__ attention_backward_mma_pass<typename F::stored> p)
+    dq_kernel(const __grid_constant__ backward_pass<typename F::stored> p)
 {
     using T = typename F::stored;
     using plan = division<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;
     extern __shared__ __align__(16) unsigned char memory[];
-    auto &shared = *(attention_backward_shared<F, W> *)memory;
+    auto &shared = *(backward_shared<F, W> *)memory;
     const attention_sizes &z = p.z;
     const head_view &view = p.view;
     const int warp_row = row_of_warp<F, W>();
@@ -139,16 +106,12 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
     const int end = p.dq.data ? view.seen_by(min(t0 + ROWS, view.T) - 1) : 0;
     const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
     const auto load = [&](int stage, int s0) {
-        const attention_rows<T> k = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
-        const attention_rows<T> v = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
-        load_tile<N>(shared.right[stage][0], k, z.D);
-        load_tile<N>(shared.right[stage][1], v, z.E);
+        load_tile<N>(shared.right[stage][0], p.k.rows(b, s0, kv, view.S - s0), z.D);
+        load_tile<N>(shared.right[stage][1], p.v.rows(b, s0, kv, view.S - s0), z.E);
     };
 
-    const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
-    const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
-    load_tile<ROWS>(shared.left[0], q, z.D);
-    load_tile<ROWS>(shared.left[1], dy, z.E);
+    load_tile<ROWS>(shared.left[0], p.q.rows(b, t0, h, view.T - t0), z.D);
+    load_tile<ROWS>(shared.left[1], p.dy.rows(b, t0, h, view.T - t0), z.E);
     if (end > 0) load(0, 0);
     gd_async::copy_wait_all();
     __syncthreads();
@@ -174,8 +137,12 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
         const auto *k = shared.right[stage][0], *v = shared.right[stage][1];
         sums<M, N> both[2], &weight = both[0], &dscore = both[1];
         two_scores<F>(both, {shared.left[0] + warp_row, shared.left[1] + warp_row}, {k, v}, widest);
-        weights_by_query(weight, lse, p.scale_of_exponents, view, t, s0);
-        if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, b * z.H + h, t, s0);
+        weight.each([&](float &x, int m, int, int i) {
+            x = weight_of(x, p.scale_of_exponents, lse[m][i / 2]);
+        });
+        mask_unseen(weight, view, t, s0, 0);
+        if (p.dropout.threshold)
+            attention_apply_dropout<false>(weight.at, p.dropout, b * z.H + h, t, s0);
         score_gradients<false>(dscore, weight, p.dropout,
                                [&](int m, int) { return make_float2(delta[m][0], delta[m][1]); });
         add_weighted<F, false>(dq, dscore, k, (int)z.D);
@@ -191,35 +158,23 @@ template <int M, int N>
 __device__ inline void weights_by_key(sums<M, N> &score, const float *lse, float scale,
                                       const head_view &view, int s, int t)
 {
-#pragma unroll
-    for (int n = 0; n < N / 8; n++) {
+    score.each([&](float &x, int, int n, int i) {
         const float2 pair = *(const float2 *)&lse[column_of(n, 0)];
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                score.at[m][n][i] = weight_of(score.at[m][n][i], scale, i % 2 ? pair.y : pair.x);
-    }
+        x = weight_of(x, scale, i % 2 ? pair.y : pair.x);
+    });
     if (t + N <= view.T && s + 16 * M <= view.seen_by(t)) return;
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            // The first column, a query, that sees this row's key.
-            const int key = s + row_of(m, i);
-            const int first = key >= view.S ? N : view.causal ? key - (view.S - view.T) - t : 0;
-#pragma unroll
-            for (int n = 0; n < N / 8; n++) {
-                const int column = column_of(n, i);
-                if (column < first || column >= view.T - t) score.at[m][n][i] = 0;
-            }
-        }
+    score.each([&](float &x, int m, int n, int i) {
+        // The first column, a query, that sees this row's key.
+        const int key = s + row_of(m, i), column = column_of(n, i);
+        const int first = key >= view.S ? N : view.causal ? key - (view.S - view.T) - t : 0;
+        if (column < first || column >= view.T - t) x = 0;
+    });
 }
 
 // Loads lse and delta of N queries from t0 on.
 template <int N, class T>
-__device__ __forceinline__ void load_lse_and_delta(const attention_backward_mma_pass<T> &p,
-                                                   float *lse, float *delta, int b, int h, int t0)
+__device__ __forceinline__ void load_lse_and_delta(const backward_pass<T> &p, float *lse,
+                                                   float *delta, int b, int h, int t0)
 {
     const int i = threadIdx.x % N;
     const bool inside = t0 + i < p.view.T;
@@ -234,14 +189,13 @@ __device__ __forceinline__ void load_lse_and_delta(const attention_backward_mma_
 // Computes dk, dv, or both if the registers hold them.
 template <class F, int W, bool DK, bool DV>
 static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>::blocks)
-    attention_dkv_mma_kernel(
-        const __grid_constant__ attention_backward_mma_pass<typename F::stored> p)
+    dkv_kernel(const __grid_constant__ backward_pass<typename F::stored> p)
 {
     using T = typename F::stored;
     using plan = division<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;
     extern __shared__ __align__(16) unsigned char memory[];
-    auto &shared = *(attention_backward_shared<F, W> *)memory;
+    auto &shared = *(backward_shared<F, W> *)memory;
     const attention_sizes &z = p.z;
     const head_view &view = p.view;
     const int warp_row = row_of_warp<F, W>();
@@ -255,17 +209,13 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
     const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
     const auto load = [&](int n) {
         const int stage = n % 2, h = kv * G + n / tiles, t0 = from + n % tiles * N;
-        const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
-        const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
-        load_tile<N>(shared.right[stage][0], q, z.D);
-        load_tile<N>(shared.right[stage][1], dy, z.E);
+        load_tile<N>(shared.right[stage][0], p.q.rows(b, t0, h, view.T - t0), z.D);
+        load_tile<N>(shared.right[stage][1], p.dy.rows(b, t0, h, view.T - t0), z.E);
         load_lse_and_delta<N>(p, shared.lse[stage], shared.delta[stage], b, h, t0);
     };
 
-    const attention_rows<T> keys = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
-    const attention_rows<T> values = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
-    load_tile<ROWS>(shared.left[0], keys, z.D);
-    load_tile<ROWS>(shared.left[1], values, z.E);
+    load_tile<ROWS>(shared.left[0], p.k.rows(b, s0, kv, view.S - s0), z.D);
+    load_tile<ROWS>(shared.left[1], p.v.rows(b, s0, kv, view.S - s0), z.E);
     if (end > 0) load(0);
 
     const int widest = (int)(z.D > z.E ? z.D : z.E);
@@ -282,7 +232,7 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
                       widest);
         weights_by_key(weight, shared.lse[stage], p.scale_of_exponents, view, s, t);
         if (p.dropout.threshold)
-            attention_draw<true>(weight.at, p.dropout, b * z.H + kv * G + n / tiles, s, t);
+            attention_apply_dropout<true>(weight.at, p.dropout, b * z.H + kv * G + n / tiles, s, t);
         if (DV && p.dv.data) add_weighted<F, true>(dv, weight, dy, (int)z.E);
         if (!DK || !p.dk.data) continue;
         score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
@@ -311,31 +261,28 @@ static size_t shared_bytes(int64_t widest)
     z.D = widest;
     (void)by_width(z, [&](auto width) {
         constexpr int W = decltype(width)::value;
-        shared = sizeof(attention_forward_shared<F, W>);
-        if (shared < sizeof(attention_backward_shared<F, W>))
-            shared = sizeof(attention_backward_shared<F, W>);
+        shared = sizeof(forward_shared<F, W>);
+        if (shared < sizeof(backward_shared<F, W>)) shared = sizeof(backward_shared<F, W>);
         return GD_OK;
     });
     return shared;
 }
 
 template <class F, int W, bool DK, bool DV>
-static gd_status run_dkv(const gd_call *call, attention_backward_mma_pass<typename F::stored> p)
+static gd_status run_dkv(const gd_call *call, backward_pass<typename F::stored> p)
 {
     if (!(DK && p.dk.data) && !(DV && p.dv.data)) return GD_OK;
     p.tasks = attention_tasks_of(p.z.B, p.z.KV, p.z.S, division<F, W>::rows);
-    return attention_launch(call, attention_dkv_mma_kernel<F, W, DK, DV>, p,
-                            division<F, W>::threads, sizeof(attention_backward_shared<F, W>));
+    return attention_launch(call, dkv_kernel<F, W, DK, DV>, p, division<F, W>::threads,
+                            sizeof(backward_shared<F, W>));
 }
 
 template <class F, int W>
-static gd_status run_backward(const gd_call *call,
-                              attention_backward_mma_pass<typename F::stored> p)
+static gd_status run_backward(const gd_call *call, backward_pass<typename F::stored> p)
 {
     p.tasks = attention_tasks_of(p.z.B, p.z.H, p.z.T, division<F, W>::rows);
-    gd_status status =
-        attention_launch(call, attention_dq_mma_kernel<F, W>, p, division<F, W>::threads,
-                         sizeof(attention_backward_shared<F, W>));
+    gd_status status = attention_launch(call, dq_kernel<F, W>, p, division<F, W>::threads,
+                                        sizeof(backward_shared<F, W>));
     if constexpr (W <= 128) {
         if (!status) status = run_dkv<F, W, true, true>(call, p);
     } else {
@@ -347,19 +294,16 @@ static gd_status run_backward(const gd_call *call,
 
 // The arguments of the kernels, except their tasks and delta.
 template <class T>
-static gd_status attention_backward_open(const gd_call *call, const float *angles,
-                                         attention_backward_mma_pass<T> *p)
+static gd_status open_backward(const gd_call *call, const float *angles, backward_pass<T> *p)
 {
     const attention_args *args = (const attention_args *)call->args;
-    const attention_sizes z = attention_sizes_of(call);
-    p->z = z;
+    const gd_status status = attention_open_pass(call, p);
+    const attention_sizes &z = p->z;
     p->view = {(int)z.T, (int)z.S, args->causal};
     p->scale = (float)args->scale;
     p->scale_of_exponents = (float)(args->scale * per_ln2);
     p->y = attention_as_it_lies<T>(call->output[0]);
     p->dy = attention_as_it_lies<T>(call->doutput[0]);
-    p->lse = gd_ptr<float>(call->save[0]);
-    p->dropout = attention_dropout_of(call, &z);
     attention_heads<T> *const gradient[] = {&p->dq, &p->dk, &p->dv};
     for (int i = 0; i < 3; i++) {
         *gradient[i] = attention_as_it_lies<T>(call->dinput[i]);
@@ -370,17 +314,14 @@ static gd_status attention_backward_open(const gd_call *call, const float *angle
         p->dk.data += z.H * p->dk.head;
         p->dv.data += (z.H + z.KV) * p->dv.head;
     }
-    gd_status status = attention_open(call, call->input[0], &p->q);
-    if (!status) status = attention_open(call, call->input[1], &p->k);
-    if (!status) status = attention_open(call, call->input[2], &p->v);
     return status;
 }
 
 template <class F>
-static gd_status attention_backward_mma(const gd_call *call, const float *angles)
+static gd_status mma_backward(const gd_call *call, const float *angles)
 {
-    attention_backward_mma_pass<typename F::stored> p = {};
-    if (attention_backward_open(call, angles, &p)) return gd_error_status(call->context);
+    backward_pass<typename F::stored> p = {};
+    if (open_backward(call, angles, &p)) return gd_error_status(call->context);
     p.delta = (float *)gd_call_scratch(call, (size_t)(p.z.B * p.z.H * p.z.T) * sizeof(float));
     if (!p.delta) return gd_error_status(call->context);
     return by_width(p.z,

@@ -5,6 +5,5 @@
 
 using namespace attention_mma;
 
-const attention_tensor_cores attention_bf16 = {attention_forward_mma<gd_mma::bf16>,
-                                               attention_backward_mma<gd_mma::bf16>,
-                                               shared_bytes<gd_mma::bf16>};
+const attention_tensor_cores attention_bf16 = {
+    mma_forward<gd_mma::bf16>, mma_backward<gd_mma::bf16>, shared_bytes<gd_mma::bf16>};

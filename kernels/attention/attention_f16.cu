@@ -5,6 +5,5 @@
 
 using namespace attention_mma;
 
-const attention_tensor_cores attention_f16 = {attention_forward_mma<gd_mma::f16>,
-                                              attention_backward_mma<gd_mma::f16>,
+const attention_tensor_cores attention_f16 = {mma_forward<gd_mma::f16>, mma_backward<gd_mma::f16>,
                                               shared_bytes<gd_mma::f16>};

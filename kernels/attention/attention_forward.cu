@@ -69,7 +69,7 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_threads, 1)
         const attention_task task = attention_task_at(f.tasks, n);
         const int64_t t0 = (f.tasks.tiles - 1 - task.tile) * SIDE, e0 = task.chunk * W;
         const int64_t rows = z.T - t0, kv = task.head / z.G;
-        const attention_rows<T> q = {f.q.at(task.b, t0, task.head), f.q.row, rows};
+        const attention_rows<T> q = f.q.rows(task.b, t0, task.head, rows);
         const int64_t end = attention_seen_by(z, f.causal, rows < SIDE ? z.T - 1 : t0 + SIDE - 1);
         const int64_t t = t0 + attention_ty() * R; // of this thread's first row
 
@@ -79,7 +79,7 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_threads, 1)
             for (int c = 0; c < W / 16; c++) out[i][c] = 0;
         }
         for (int64_t s0 = 0; s0 < end; s0 += SIDE) {
-            const attention_rows<T> k = {f.k.at(task.b, s0, kv), f.k.row, z.S - s0};
+            const attention_rows<T> k = f.k.rows(task.b, s0, kv, z.S - s0);
             const attention_rows<T> v = {f.v.at(task.b, s0, kv) + e0, f.v.row, z.S - s0};
             A weight[R][R];
             attention_scores(weight, shared, q, (A)1, k, f.scale, z.D, s0 > 0 && z.D <= W);
@@ -117,7 +117,6 @@ static gd_status run_forward(const gd_call *call, attention_forward_pass<T> f)
 extern "C" gd_status attention_forward_cuda(const gd_call *call)
 {
     const attention_args *args = (const attention_args *)call->args;
-    const attention_sizes z = attention_sizes_of(call);
     if (gd_tensor_count(call->output[0]) == 0 && !call->save[0]) return GD_OK;
     const attention_tensor_cores *fast = attention_tensor_cores_for(call);
     if (fast) return fast->forward(call);
@@ -125,19 +124,12 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
         using T = decltype(zero);
         using A = gd_compute<T>;
         attention_forward_pass<T> f = {};
-        f.z = z;
         f.causal = args->causal;
         f.scale = (A)args->scale;
         f.y = attention_as_it_lies<T>(call->output[0]);
-        f.lse = gd_ptr<A>(call->save[0]);
-        f.dropout = attention_dropout_of(call, &z);
         f.mask = attention_mask_of<T>(call);
-        if (attention_open(call, call->input[0], &f.q) ||
-            attention_open(call, call->input[1], &f.k) ||
-            attention_open(call, call->input[2], &f.v)) {
-            return gd_error_status(call->context);
-        }
+        if (attention_open_pass(call, &f)) return gd_error_status(call->context);
         return attention_by_piece<T>(
-            z, [&](auto width) { return run_forward<T, decltype(width)::value>(call, f); });
+            f.z, [&](auto width) { return run_forward<T, decltype(width)::value>(call, f); });
     });
 }

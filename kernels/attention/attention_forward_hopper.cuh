@@ -10,66 +10,66 @@ namespace attention_mma
 {
 
 template <class T>
-struct attention_forward_hopper_pass : attention_forward_mma_pass<T> {
+struct hopper_forward_pass : forward_pass<T> {
     CUtensorMap q_map, k_map, v_map, y_map;
 };
 
 // Groups of a block that compute, and their registers per thread. One more group copies. A
 // multiprocessor has one block.
 template <int W>
-constexpr int attention_forward_groups = W == 64 ? 4 : 3;
+constexpr int forward_groups = W == 64 ? 4 : 3;
 template <int W>
-constexpr int attention_forward_registers = W == 64 ? 112 : 160;
+constexpr int forward_registers = W == 64 ? 112 : 160;
 template <int W>
-constexpr int attention_forward_threads = gd_wgmma::group *(attention_forward_groups<W> + 1);
-constexpr int attention_copy_registers = 24;
-constexpr int attention_forward_blocks = 132; // as many as an H200 has multiprocessors
+constexpr int forward_threads = gd_wgmma::group *(forward_groups<W> + 1);
+constexpr int copy_registers = 24;
+constexpr int forward_blocks = 132; // as many as an H200 has multiprocessors
 
 template <class T, int W>
-struct attention_forward_hopper_shared {
-    attention_hopper_ring<attention_hopper_panels<T, 64 * attention_forward_groups<W>, W>, 2> q;
-    attention_hopper_ring<attention_key_stage<T, W>, 4> keys;
+struct hopper_forward_shared {
+    hopper_ring<hopper_panels<T, 64 * forward_groups<W>, W>, 2> q;
+    hopper_ring<key_stage<T, W>, 4> keys;
 };
 
 // A task is `rows` queries of one head. Late queries, which see the most keys, come first. In each
 // round every block has one task; every other round is dealt out backwards, so that no block has
 // the longest of all rounds.
-struct attention_forward_task {
+struct forward_task {
     bool there; // false: there are no more for this block
     int b, h, t0, tiles;
 
     template <class Pass>
-    __device__ attention_forward_task(const Pass &f, int round, int rows)
+    __device__ forward_task(const Pass &f, int round, int rows)
     {
         const unsigned place = round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
         const unsigned i = round * gridDim.x + place;
         const attention_task task = attention_task_at(f.tasks, i);
         there = i < (unsigned)f.tasks.count();
         b = (int)task.b, h = (int)task.head;
-        t0 = attention_hopper_first(f.view, task, rows);
+        t0 = hopper_first(f.view, task, rows);
         const int end = f.view.seen_by(min(t0 + rows, f.view.T) - 1);
-        tiles = (end + attention_hopper_tile - 1) / attention_hopper_tile;
+        tiles = (end + hopper_tile - 1) / hopper_tile;
     }
 };
 
 // The copies for all tasks, one after another, as soon as there is room.
 template <class T, int W>
-__device__ inline void attention_forward_copy(const attention_forward_hopper_pass<T> &f,
-                                              attention_forward_hopper_shared<T, W> &shared)
+__device__ inline void forward_copy(const hopper_forward_pass<T> &f,
+                                    hopper_forward_shared<T, W> &shared)
 {
-    using stage = attention_key_stage<T, W>;
+    using stage = key_stage<T, W>;
     int copied = 0; // tiles of keys
     for (int round = 0;; round++) {
-        const attention_forward_task task(f, round, 64 * attention_forward_groups<W>);
+        const forward_task task(f, round, 64 * forward_groups<W>);
         if (!task.there) return;
         shared.q.issue(round, sizeof shared.q.stage[0], [&](auto &to, gd_async::barrier &full) {
-            attention_hopper_load(to, f.q_map, full, task.h, task.t0, task.b);
+            hopper_load(to, f.q_map, full, task.h, task.t0, task.b);
         });
         const int kv = task.h / (int)f.z.G;
         for (int n = 0; n < task.tiles; n++)
             shared.keys.issue(copied++, sizeof(stage), [&](stage &to, gd_async::barrier &full) {
-                attention_hopper_load(to.k, f.k_map, full, kv, n * attention_hopper_tile, task.b);
-                attention_hopper_load(to.v, f.v_map, full, kv, n * attention_hopper_tile, task.b);
+                hopper_load(to.k, f.k_map, full, kv, n * hopper_tile, task.b);
+                hopper_load(to.v, f.v_map, full, kv, n * hopper_tile, task.b);
             });
     }
 }
@@ -78,51 +78,49 @@ __device__ inline void attention_forward_copy(const attention_forward_hopper_pas
 // one, with its values runs alongside, so that the tensor core has work during the exponentials.
 // `before`: tiles of earlier tasks.
 template <class F, int W, bool BEFORE, class Queries>
-__device__ __forceinline__ void attention_forward_step(
-    const attention_forward_hopper_pass<typename F::stored> &f,
-    attention_forward_hopper_shared<typename F::stored, W> &shared, const Queries &q,
-    const attention_forward_task &task, int group, int t, int before, int n, sums<1, W> &out,
-    attention_hopper_weights<attention_hopper_tile> &weight, attention_online<1> &online)
+__device__ __forceinline__ void
+forward_step(const hopper_forward_pass<typename F::stored> &f,
+             hopper_forward_shared<typename F::stored, W> &shared, const Queries &q,
+             const forward_task &task, int group, int t, int before, int n, sums<1, W> &out,
+             rounded_tile<hopper_tile> &weight, online_state<1> &online)
 {
-    constexpr int N = attention_hopper_tile;
-    const attention_key_stage<typename F::stored, W> &tile = shared.keys.wait(before + n);
+    constexpr int N = hopper_tile;
+    const key_stage<typename F::stored, W> &tile = shared.keys.wait(before + n);
     sums<1, N> score;
     float factor[1][2];
     gd_wgmma::fence();
-    attention_hopper_scores<F>(score, q, 64 * group, tile.k);
+    hopper_scores<F>(score, q, 64 * group, tile.k);
     gd_wgmma::commit();
     if constexpr (BEFORE) {
-        attention_hopper_weigh<F>(out, weight, shared.keys.at(before + n - 1).v);
+        hopper_add_weighted<F>(out, weight, shared.keys.at(before + n - 1).v);
         gd_wgmma::commit();
     }
     gd_wgmma::wait<BEFORE>(); // scores
     scale_and_mask(score, f.scale, f.view, t, n * N);
     const bool changed = online_softmax(score, online, factor);
     if (f.dropout.threshold)
-        attention_draw<false>(score.at, f.dropout, task.b * (int)f.z.H + task.h, t, n * N);
+        attention_apply_dropout<false>(score.at, f.dropout, task.b * (int)f.z.H + task.h, t, n * N);
     if constexpr (BEFORE) {
         gd_wgmma::wait<0>(); // out
         shared.keys.release(before + n - 1);
     }
     if (changed) rescale(out, factor);
-    attention_hopper_round<F, true>(weight, score);
+    round_tile<F, true>(weight, score);
 }
 
 // A group that has finished a task goes on to the next, whose data is there already, while others
 // may still be in the task before.
 template <class F, int W>
-static __global__ void GD_LAUNCH_BOUNDS(attention_forward_threads<W>, 1)
-    attention_forward_hopper_kernel(
-        const __grid_constant__ attention_forward_hopper_pass<typename F::stored> f)
+static __global__ void GD_LAUNCH_BOUNDS(forward_threads<W>, 1)
+    hopper_forward_kernel(const __grid_constant__ hopper_forward_pass<typename F::stored> f)
 {
     using T = typename F::stored;
-    constexpr int N = attention_hopper_tile, GROUPS = attention_forward_groups<W>;
-    constexpr int at_start = 65536 / attention_forward_threads<W> / 8 * 8;
-    static_assert(GROUPS * attention_forward_registers<W> + attention_copy_registers <=
-                      (GROUPS + 1) * at_start,
+    constexpr int N = hopper_tile, GROUPS = forward_groups<W>;
+    constexpr int at_start = 65536 / forward_threads<W> / 8 * 8;
+    static_assert(GROUPS * forward_registers<W> + copy_registers <= (GROUPS + 1) * at_start,
                   "a block waits forever for registers that it does not have");
     extern __shared__ __align__(1024) unsigned char hopper_memory[];
-    auto &shared = *(attention_forward_hopper_shared<T, W> *)hopper_memory;
+    auto &shared = *(hopper_forward_shared<T, W> *)hopper_memory;
     const attention_sizes &z = f.z;
     const head_view &view = f.view;
 
@@ -133,42 +131,41 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_forward_threads<W>, 1)
         gd_async::fence_async();
     }
     __syncthreads();
-    const int group = attention_hopper_group();
+    const int group = hopper_group();
     if (group == GROUPS) {
-        gd_wgmma::fewer_registers<attention_copy_registers>();
-        if (threadIdx.x % gd_wgmma::group == 0) attention_forward_copy<T, W>(f, shared);
+        gd_wgmma::fewer_registers<copy_registers>();
+        if (threadIdx.x % gd_wgmma::group == 0) forward_copy<T, W>(f, shared);
         return;
     }
-    gd_wgmma::more_registers<attention_forward_registers<W>>();
+    gd_wgmma::more_registers<forward_registers<W>>();
 
     int before = 0; // tiles of earlier tasks
     for (int round = 0;; round++) {
-        const attention_forward_task task(f, round, 64 * GROUPS);
+        const forward_task task(f, round, 64 * GROUPS);
         if (!task.there) return;
-        const int t = task.t0 + attention_hopper_warp_row(); // this warp's first
-        const int first = task.t0 + 64 * group;              // this group's
+        const int t = task.t0 + hopper_warp_row(); // this warp's first
+        const int first = task.t0 + 64 * group;    // this group's
         const int group_end = first >= 0 ? view.seen_by(min(first + 64, view.T) - 1) : 0;
         sums<1, W> out = {};
-        attention_online<1> online;
+        online_state<1> online;
         for (int r = 0; r < 2; r++) online.largest[0][r] = -INFINITY, online.total[0][r] = 0;
         auto &q = shared.q.wait(round);
-        attention_hopper_weights<N> weight; // of the tile before
+        rounded_tile<N> weight; // of the tile before
         int n = 0;
         if (group_end > 0) {
-            attention_forward_step<F, W, false>(f, shared, q, task, group, t, before, n, out,
-                                                weight, online);
+            forward_step<F, W, false>(f, shared, q, task, group, t, before, n, out, weight, online);
             for (n++; n * N < group_end; n++)
-                attention_forward_step<F, W, true>(f, shared, q, task, group, t, before, n, out,
-                                                   weight, online);
+                forward_step<F, W, true>(f, shared, q, task, group, t, before, n, out, weight,
+                                         online);
             gd_wgmma::fence();
-            attention_hopper_weigh<F>(out, weight, shared.keys.at(before + n - 1).v);
+            hopper_add_weighted<F>(out, weight, shared.keys.at(before + n - 1).v);
             gd_wgmma::commit();
             gd_wgmma::wait<0>();
             shared.keys.release(before + n - 1);
         }
         if (first >= 0) {
             finish_sums(f, out, online, task.b, task.h, t);
-            attention_hopper_store<F>(out, 1, q, 64 * group, f.y_map, z.E, task.h, first, task.b);
+            hopper_store<F>(out, 1, q, 64 * group, f.y_map, z.E, task.h, first, task.b);
             if (threadIdx.x % gd_wgmma::group == 0) gd_wgmma::tma_stores_wait();
             __syncwarp();
         }
@@ -183,26 +180,23 @@ static __global__ void GD_LAUNCH_BOUNDS(attention_forward_threads<W>, 1)
 
 // False if TMA cannot load the inputs or store the result.
 template <class F, int W>
-static bool attention_forward_hopper(const gd_call *call,
-                                     const attention_forward_mma_pass<typename F::stored> &pass,
-                                     gd_status *status)
+static bool hopper_forward(const gd_call *call, const forward_pass<typename F::stored> &pass,
+                           gd_status *status)
 {
     using T = typename F::stored;
-    attention_forward_hopper_pass<T> f = {};
-    static_cast<attention_forward_mma_pass<T> &>(f) = pass;
+    hopper_forward_pass<T> f = {};
+    static_cast<forward_pass<T> &>(f) = pass;
     const attention_sizes &z = f.z;
-    constexpr int ROWS = 64 * attention_forward_groups<W>;
+    constexpr int ROWS = 64 * forward_groups<W>;
     f.tasks = attention_tasks_of(z.B, z.H, z.T, ROWS);
-    if (f.tasks.count() > INT32_MAX ||
-        !attention_hopper_map(&f.q_map, f.q, z.B, z.T, z.H, z.D, ROWS) ||
-        !attention_hopper_map(&f.k_map, f.k, z.B, z.S, z.KV, z.D, attention_hopper_tile) ||
-        !attention_hopper_map(&f.v_map, f.v, z.B, z.S, z.KV, z.E, attention_hopper_tile) ||
-        !attention_hopper_map(&f.y_map, f.y, z.B, z.T, z.H, z.E, 64)) {
+    if (f.tasks.count() > INT32_MAX || !hopper_map(&f.q_map, f.q, z.B, z.T, z.H, z.D, ROWS) ||
+        !hopper_map(&f.k_map, f.k, z.B, z.S, z.KV, z.D, hopper_tile) ||
+        !hopper_map(&f.v_map, f.v, z.B, z.S, z.KV, z.E, hopper_tile) ||
+        !hopper_map(&f.y_map, f.y, z.B, z.T, z.H, z.E, 64)) {
         return false;
     }
-    *status = attention_launch(
-        call, attention_forward_hopper_kernel<F, W>, f, attention_forward_threads<W>,
-        sizeof(attention_forward_hopper_shared<T, W>), attention_forward_blocks);
+    *status = attention_launch(call, hopper_forward_kernel<F, W>, f, forward_threads<W>,
+                               sizeof(hopper_forward_shared<T, W>), forward_blocks);
     return true;
 }
 

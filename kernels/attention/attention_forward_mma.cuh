@@ -9,7 +9,7 @@ namespace attention_mma
 {
 
 template <class T>
-struct attention_forward_mma_pass {
+struct forward_pass {
     attention_tasks tasks;
     attention_sizes z;
     head_view view;
@@ -21,7 +21,7 @@ struct attention_forward_mma_pass {
 
 // The block's queries, and two stages for a tile of keys and of values.
 template <class F, int W>
-struct attention_forward_shared {
+struct forward_shared {
     using row = tile_row<typename F::stored, W>;
     static constexpr int N = division<F, W>::forward_tile;
     row q[division<F, W>::rows];
@@ -31,39 +31,25 @@ struct attention_forward_shared {
 // For a lane's two rows of each 16: the largest score so far and the sum of 2^(score - largest)
 // over this lane's columns alone.
 template <int M>
-struct attention_online {
+struct online_state {
     float largest[M][2], total[M][2];
 };
 
-// Scales the scores, and sets them to -inf where the query does not see the key. Row 0 is query t,
-// column 0 is key s. The product with the scale is rounded separately: fused with the subtraction
-// that follows, the largest score minus itself would not be 0.
+// Scales the scores, and sets them to -inf where the query does not see the key. The product with the
+// scale is rounded separately: fused with the subtraction that follows, the largest score minus itself
+// would not be 0.
 template <int M, int N>
 __device__ inline void scale_and_mask(sums<M, N> &score, float scale, const head_view &view, int t,
                                       int s)
 {
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < N / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) score.at[m][n][i] = __fmul_rn(score.at[m][n][i], scale);
-    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others see too
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int seen = min(view.seen_by(t + row_of(m, i)), view.S) - s;
-#pragma unroll
-            for (int n = 0; n < N / 8; n++)
-                if (column_of(n, i) >= seen) score.at[m][n][i] = -INFINITY;
-        }
+    score.each([&](float &x, int, int, int) { x = __fmul_rn(x, scale); });
+    mask_unseen(score, view, t, s, -INFINITY);
 }
 
 // Replaces a tile of scores by weights 2^(score - largest). Sums made with an older `largest` must
 // be multiplied by factor = 2^(old - new). Returns false if that is 1 in all rows of the warp.
 template <int M, int N>
-__device__ inline bool online_softmax(sums<M, N> &score, attention_online<M> &online,
+__device__ inline bool online_softmax(sums<M, N> &score, online_state<M> &online,
                                       float (&factor)[M][2])
 {
     bool changed = false;
@@ -95,18 +81,13 @@ __device__ inline bool online_softmax(sums<M, N> &score, attention_online<M> &on
 template <int M, int W>
 __device__ inline void rescale(sums<M, W> &out, const float (&factor)[M][2])
 {
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < W / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) out.at[m][n][i] *= factor[m][i / 2];
+    out.each([&](float &x, int m, int, int i) { x *= factor[m][i / 2]; });
 }
 
 // out = y, and lse = largest + log2(total), for the warp's queries from t on.
 template <class T, int M, int W>
-__device__ inline void finish_sums(const attention_forward_mma_pass<T> &f, sums<M, W> &out,
-                                   const attention_online<M> &online, int64_t b, int64_t h, int t)
+__device__ inline void finish_sums(const forward_pass<T> &f, sums<M, W> &out,
+                                   const online_state<M> &online, int64_t b, int64_t h, int t)
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -127,8 +108,7 @@ __device__ inline void finish_sums(const attention_forward_mma_pass<T> &f, sums<
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
 static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>::blocks)
-    attention_forward_mma_kernel(
-        const __grid_constant__ attention_forward_mma_pass<typename F::stored> f)
+    forward_kernel(const __grid_constant__ forward_pass<typename F::stored> f)
 {
     using T = typename F::stored;
     using plan = division<F, W>;
@@ -136,7 +116,7 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
     constexpr int STEP = terms_at_once<T>;
     constexpr bool HOLD = W <= 128; // the queries' registers, for all tiles
     extern __shared__ __align__(16) unsigned char memory[];
-    auto &shared = *(attention_forward_shared<F, W> *)memory;
+    auto &shared = *(forward_shared<F, W> *)memory;
     const attention_sizes &z = f.z;
     const head_view &view = f.view;
     const auto *rows = shared.q + row_of_warp<F, W>(); // this warp's
@@ -148,20 +128,17 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
     const int end = view.seen_by(min(t0 + ROWS, view.T) - 1);
     const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
     const auto load = [&](int stage, int s0) {
-        const attention_rows<T> keys = {f.k.at(task.b, s0, kv), f.k.row, view.S - s0};
-        const attention_rows<T> values = {f.v.at(task.b, s0, kv), f.v.row, view.S - s0};
-        load_tile<N>(shared.k[stage], keys, z.D);
-        load_tile<N>(shared.v[stage], values, z.E);
+        load_tile<N>(shared.k[stage], f.k.rows(task.b, s0, kv, view.S - s0), z.D);
+        load_tile<N>(shared.v[stage], f.v.rows(task.b, s0, kv, view.S - s0), z.E);
     };
 
     uint32_t q[W / STEP][M][4];
     sums<M, W> out = {};
-    attention_online<M> online;
+    online_state<M> online;
     for (int m = 0; m < M; m++)
         for (int r = 0; r < 2; r++) online.largest[m][r] = -INFINITY, online.total[m][r] = 0;
 
-    const attention_rows<T> queries = {f.q.at(task.b, t0, task.head), f.q.row, view.T - t0};
-    load_tile<ROWS>(shared.q, queries, z.D);
+    load_tile<ROWS>(shared.q, f.q.rows(task.b, t0, task.head, view.T - t0), z.D);
     if (end > 0) load(0, 0);
     gd_async::copy_wait_all();
     __syncthreads();
@@ -189,7 +166,7 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
         float factor[M][2];
         if (online_softmax(score, online, factor)) rescale(out, factor);
         if (f.dropout.threshold)
-            attention_draw<false>(score.at, f.dropout, task.b * z.H + task.head, t, s0);
+            attention_apply_dropout<false>(score.at, f.dropout, task.b * z.H + task.head, t, s0);
         add_weighted<F, true>(out, score, shared.v[stage], (int)z.E);
     }
     finish_sums(f, out, online, task.b, task.head, t);
@@ -198,32 +175,26 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
 
 // The arguments of the kernels, except their tasks.
 template <class T>
-static gd_status attention_forward_open(const gd_call *call, attention_forward_mma_pass<T> *f)
+static gd_status open_forward(const gd_call *call, forward_pass<T> *f)
 {
     const attention_args *args = (const attention_args *)call->args;
-    const attention_sizes z = attention_sizes_of(call);
-    f->z = z;
-    f->view = {(int)z.T, (int)z.S, args->causal};
+    const gd_status status = attention_open_pass(call, f);
+    f->view = {(int)f->z.T, (int)f->z.S, args->causal};
     f->scale = (float)(args->scale * per_ln2);
     f->y = attention_as_it_lies<T>(call->output[0]);
-    f->lse = gd_ptr<float>(call->save[0]);
-    f->dropout = attention_dropout_of(call, &z);
-    gd_status status = attention_open(call, call->input[0], &f->q);
-    if (!status) status = attention_open(call, call->input[1], &f->k);
-    if (!status) status = attention_open(call, call->input[2], &f->v);
     return status;
 }
 
 template <class F>
-static gd_status attention_forward_mma(const gd_call *call)
+static gd_status mma_forward(const gd_call *call)
 {
-    attention_forward_mma_pass<typename F::stored> f = {};
-    if (attention_forward_open(call, &f)) return gd_error_status(call->context);
+    forward_pass<typename F::stored> f = {};
+    if (open_forward(call, &f)) return gd_error_status(call->context);
     return by_width(f.z, [&](auto width) {
         constexpr int W = decltype(width)::value;
         f.tasks = attention_tasks_of(f.z.B, f.z.H, f.z.T, division<F, W>::rows);
-        return attention_launch(call, attention_forward_mma_kernel<F, W>, f,
-                                division<F, W>::threads, sizeof(attention_forward_shared<F, W>));
+        return attention_launch(call, forward_kernel<F, W>, f, division<F, W>::threads,
+                                sizeof(forward_shared<F, W>));
     });
 }
 

@@ -16,34 +16,34 @@ static const attention_tensor_cores &anywhere(gd_mma::f16)
 }
 
 template <class F>
-static gd_status attention_hopper_forward(const gd_call *call)
+static gd_status forward_or_other(const gd_call *call)
 {
-    attention_forward_mma_pass<typename F::stored> f = {};
-    gd_status status = attention_forward_open(call, &f);
+    forward_pass<typename F::stored> f = {};
+    gd_status status = open_forward(call, &f);
     if (status) return status;
     const bool narrow = f.z.D <= 64 && f.z.E <= 64;
-    if (narrow ? attention_forward_hopper<F, 64>(call, f, &status)
-               : attention_forward_hopper<F, 128>(call, f, &status)) {
+    if (narrow ? hopper_forward<F, 64>(call, f, &status)
+               : hopper_forward<F, 128>(call, f, &status)) {
         return status;
     }
     return anywhere(F()).forward(call);
 }
 
 template <class F>
-static gd_status attention_hopper_backward(const gd_call *call, const float *angles)
+static gd_status backward_or_other(const gd_call *call, const float *angles)
 {
-    attention_backward_mma_pass<typename F::stored> p = {};
-    gd_status status = attention_backward_open(call, angles, &p);
+    backward_pass<typename F::stored> p = {};
+    gd_status status = open_backward(call, angles, &p);
     if (status) return status;
     const bool narrow = p.z.D <= 64 && p.z.E <= 64;
-    if (narrow ? attention_backward_hopper<F, 64>(call, p, &status)
-               : attention_backward_hopper<F, 128>(call, p, &status)) {
+    if (narrow ? hopper_backward<F, 64>(call, p, &status)
+               : hopper_backward<F, 128>(call, p, &status)) {
         return status;
     }
     return anywhere(F()).backward(call, angles);
 }
 
-const attention_tensor_cores attention_bf16_hopper = {
-    attention_hopper_forward<gd_mma::bf16>, attention_hopper_backward<gd_mma::bf16>, nullptr};
-const attention_tensor_cores attention_f16_hopper = {
-    attention_hopper_forward<gd_mma::f16>, attention_hopper_backward<gd_mma::f16>, nullptr};
+const attention_tensor_cores attention_bf16_hopper = {forward_or_other<gd_mma::bf16>,
+                                                      backward_or_other<gd_mma::bf16>, nullptr};
+const attention_tensor_cores attention_f16_hopper = {forward_or_other<gd_mma::f16>,
+                                                     backward_or_other<gd_mma::f16>, nullptr};

@@ -17,33 +17,32 @@
 namespace attention_mma
 {
 
-constexpr int attention_hopper_tile = 64; // rows of the other side
+constexpr int hopper_tile = 64; // rows of the other side
 
 // A tile of ROWS rows and W columns, panel by panel.
 template <class T, int ROWS, int W>
-struct alignas(gd_wgmma::aligned) attention_hopper_panels {
+struct alignas(gd_wgmma::aligned) hopper_panels {
     static constexpr int bytes = ROWS * W * (int)sizeof(T);
     static constexpr int panels = W / gd_wgmma::panel;
     T at[panels][ROWS][gd_wgmma::panel];
 };
 
 // The warp group of this thread.
-__device__ inline int attention_hopper_group()
+__device__ inline int hopper_group()
 {
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / gd_wgmma::group, 0);
 }
 
 // The first of a task's queries, of `rows`. If they do not divide T, the incomplete task is that of
 // the first queries, which see the fewest keys: it begins before 0, at a multiple of a tile.
-__device__ inline int attention_hopper_first(const head_view &view, const attention_task &task,
-                                             int rows)
+__device__ inline int hopper_first(const head_view &view, const attention_task &task, int rows)
 {
-    const int end = (view.T + attention_hopper_tile - 1) / attention_hopper_tile;
-    return end * attention_hopper_tile - (int)(task.tile + 1) * rows;
+    const int end = (view.T + hopper_tile - 1) / hopper_tile;
+    return end * hopper_tile - (int)(task.tile + 1) * rows;
 }
 
 // The first of this warp's 16 rows in the block.
-__device__ inline int attention_hopper_warp_row()
+__device__ inline int hopper_warp_row()
 {
     return (int)threadIdx.x / 32 * 16;
 }
@@ -54,7 +53,7 @@ __device__ inline int attention_hopper_warp_row()
 // waits for the next, so that all other stages can be on their way; where several groups share four
 // stages, two of them, because the groups are at different tiles.
 template <class Stage, int STAGES>
-struct attention_hopper_ring {
+struct hopper_ring {
     static constexpr int stages = STAGES, ahead = STAGES == 4 ? 2 : STAGES - 1;
     Stage stage[stages];
     gd_async::barrier full[stages], empty[stages];
@@ -95,14 +94,14 @@ struct attention_hopper_ring {
 
 // A stage of the forward.
 template <class T, int W>
-struct attention_key_stage {
-    attention_hopper_panels<T, attention_hopper_tile, W> k, v;
+struct key_stage {
+    hopper_panels<T, hopper_tile, W> k, v;
 };
 
 // Starts the copy of the rows from `row` on.
 template <class Panels>
-__device__ inline void attention_hopper_load(Panels &to, const CUtensorMap &map,
-                                             gd_async::barrier &b, int head, int row, int batch)
+__device__ inline void hopper_load(Panels &to, const CUtensorMap &map, gd_async::barrier &b,
+                                   int head, int row, int batch)
 {
 #pragma unroll
     for (int i = 0; i < Panels::panels; i++)
@@ -113,9 +112,8 @@ __device__ inline void attention_hopper_load(Panels &to, const CUtensorMap &map,
 
 // Starts score [64, 64] = left right^T: this group's rows of one tile with another tile.
 template <class F, class T, int ROWS, int N, int W>
-__device__ inline void
-attention_hopper_scores(sums<1, N> &score, const attention_hopper_panels<T, ROWS, W> &left, int row,
-                        const attention_hopper_panels<T, N, W> &right)
+__device__ inline void hopper_scores(sums<1, N> &score, const hopper_panels<T, ROWS, W> &left,
+                                     int row, const hopper_panels<T, N, W> &right)
 {
     static_assert(N == 64, "a product has 64 columns");
     const gd_wgmma::descriptor a(left.at[0][row]), b(right.at[0]);
@@ -128,13 +126,12 @@ attention_hopper_scores(sums<1, N> &score, const attention_hopper_panels<T, ROWS
 
 // The weights, rounded, as A fragments of consecutive products.
 template <int N>
-struct attention_hopper_weights {
+struct rounded_tile {
     uint32_t at[N / 16][4];
 };
 
 template <class F, bool KEPT, int N>
-__device__ inline void attention_hopper_round(attention_hopper_weights<N> &rounded,
-                                              const sums<1, N> &weight)
+__device__ inline void round_tile(rounded_tile<N> &rounded, const sums<1, N> &weight)
 {
 #pragma unroll
     for (int k = 0; k < N; k += 16) {
@@ -146,9 +143,8 @@ __device__ inline void attention_hopper_round(attention_hopper_weights<N> &round
 
 // Starts sum [64, W] += weight right.
 template <class F, class T, int N, int W>
-__device__ inline void attention_hopper_weigh(sums<1, W> &sum,
-                                              const attention_hopper_weights<N> &weight,
-                                              const attention_hopper_panels<T, N, W> &right)
+__device__ inline void hopper_add_weighted(sums<1, W> &sum, const rounded_tile<N> &weight,
+                                           const hopper_panels<T, N, W> &right)
 {
     const gd_wgmma::descriptor b(right.at[0]);
 #pragma unroll
@@ -162,8 +158,8 @@ __device__ inline void attention_hopper_weigh(sums<1, W> &sum,
 
 // Starts sum [64, W] += ds right, where a row of ds^T belongs to a row of `right`.
 template <class F, class T, int N, int W>
-__device__ inline void attention_hopper_weigh(sums<1, W> &sum, const gd_wgmma::blocks &ds,
-                                              const attention_hopper_panels<T, N, W> &right)
+__device__ inline void hopper_add_weighted(sums<1, W> &sum, const gd_wgmma::blocks &ds,
+                                           const hopper_panels<T, N, W> &right)
 {
     const gd_wgmma::descriptor b(right.at[0]);
 #pragma unroll
@@ -181,13 +177,12 @@ __device__ inline void attention_hopper_weigh(sums<1, W> &sum, const gd_wgmma::b
 // they are in `place`, from its row `row` on, which no other warp's product reads any more. With
 // `before`, a barrier in its first phase, they are added to what is there.
 template <class F, class Panels, int W>
-__device__ inline void attention_hopper_store(const sums<1, W> &sum, float factor, Panels &place,
-                                              int row, const CUtensorMap &map, int64_t columns,
-                                              int h, int first, int b,
-                                              gd_async::barrier *before = nullptr)
+__device__ inline void hopper_store(const sums<1, W> &sum, float factor, Panels &place, int row,
+                                    const CUtensorMap &map, int64_t columns, int h, int first,
+                                    int b, gd_async::barrier *before = nullptr)
 {
     const bool leader = threadIdx.x % gd_wgmma::group == 0;
-    const int barrier = 1 + attention_hopper_group();
+    const int barrier = 1 + hopper_group();
     if (before) {
         gd_async::named_barrier_sync(barrier, gd_wgmma::group);
         if (leader) {
@@ -204,7 +199,7 @@ __device__ inline void attention_hopper_store(const sums<1, W> &sum, float facto
     for (int c = 0; c < W / 8; c++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-            const int r = row + attention_hopper_warp_row() % 64 + row_of(0, i);
+            const int r = row + hopper_warp_row() % 64 + row_of(0, i);
             auto *to = &place.at[c / 8][r][(c % 8 ^ r % 8) * 8 + lane_of_thread() % 4 * 2];
             float pair[] = {factor * sum.at[0][c][i], factor * sum.at[0][c][i + 1]};
             if (before) pair[0] += gd_load(to[0]), pair[1] += gd_load(to[1]);
@@ -223,8 +218,8 @@ __device__ inline void attention_hopper_store(const sums<1, W> &sum, float facto
 // [batches, rows, heads, columns]. False if TMA does not support the layout: it needs multiples of
 // 16 bytes.
 template <class T>
-static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, int64_t batches,
-                                 int64_t rows, int64_t heads, int64_t columns, int box_rows)
+static bool hopper_map(CUtensorMap *map, const attention_heads<T> &x, int64_t batches, int64_t rows,
+                       int64_t heads, int64_t columns, int box_rows)
 {
     const auto encode = gd_wgmma::map_encoder();
     if (!encode) return false;

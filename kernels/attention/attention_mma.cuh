@@ -55,6 +55,18 @@ struct alignas(16) tile_row {
 template <int M, int COLUMNS>
 struct sums {
     float at[M][COLUMNS / 8][4];
+
+    // f(at[m][n][i], m, n, i) for all of them.
+    template <class Function>
+    __device__ __forceinline__ void each(const Function &f)
+    {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int n = 0; n < COLUMNS / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) f(at[m][n][i], m, n, i);
+    }
 };
 
 // A head as the kernels see it. Positions are int here: int64_t takes twice the registers.
@@ -99,6 +111,18 @@ __device__ inline int row_of(int m, int i)
 __device__ inline int column_of(int n, int i)
 {
     return 8 * n + lane_of_thread() % 4 * 2 + i % 2;
+}
+
+// Sets scores, or weights, to `value` where the query does not see the key. Row 0 is query t, column 0 is
+// key s.
+template <int M, int N>
+__device__ inline void mask_unseen(sums<M, N> &score, const head_view &view, int t, int s,
+                                   float value)
+{
+    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others see too
+    score.each([&](float &x, int m, int n, int i) {
+        if (column_of(n, i) >= min(view.seen_by(t + row_of(m, i)), view.S) - s) x = value;
+    });
 }
 
 // Combines v over the 4 lanes that share a row: gd_combine compiles to other code here.

@@ -5,6 +5,5 @@
 
 using namespace attention_mma;
 
-const attention_tensor_cores attention_tf32 = {attention_forward_mma<gd_mma::tf32>,
-                                               attention_backward_mma<gd_mma::tf32>,
-                                               shared_bytes<gd_mma::tf32>};
+const attention_tensor_cores attention_tf32 = {
+    mma_forward<gd_mma::tf32>, mma_backward<gd_mma::tf32>, shared_bytes<gd_mma::tf32>};

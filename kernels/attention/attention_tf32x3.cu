@@ -5,6 +5,5 @@
 
 using namespace attention_mma;
 
-const attention_tensor_cores attention_tf32x3 = {attention_forward_mma<gd_mma::tf32x3>,
-                                                 attention_backward_mma<gd_mma::tf32x3>,
-                                                 shared_bytes<gd_mma::tf32x3>};
+const attention_tensor_cores attention_tf32x3 = {
+    mma_forward<gd_mma::tf32x3>, mma_backward<gd_mma::tf32x3>, shared_bytes<gd_mma::tf32x3>};

@@ -13,8 +13,9 @@
 // multiples of 16; all lanes call it together. The dropped ones are first gathered as bits, 4 n + i
 // for [m][n][i], in a short loop that need not be unrolled.
 template <bool BY_KEY, int M, int NS>
-__device__ inline void attention_draw(float (&weight)[M][NS][4], const attention_dropout &dropout,
-                                      int64_t head, int row, int column)
+__device__ inline void attention_apply_dropout(float (&weight)[M][NS][4],
+                                               const attention_dropout &dropout, int64_t head,
+                                               int row, int column)
 {
     static_assert(NS <= 8, "a word has the bits");
     constexpr uint32_t even = 0x55555555;

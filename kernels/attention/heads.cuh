@@ -5,8 +5,16 @@
 
 #include "cuda.cuh"
 #include "attention/attention.h"
+#include "attention/dropout.h"
 
 // ---- Heads ------------------------------------------------------------------------------------
+
+// Some rows of one head, from `data` on.
+template <class T>
+struct attention_rows {
+    const T *data;
+    int64_t stride, count;
+};
 
 // [B, rows, heads, columns], packed along the last dimension.
 template <class T>
@@ -17,6 +25,11 @@ struct attention_heads {
     __device__ T *at(int64_t b, int64_t r, int64_t h) const
     {
         return data + b * batch + r * row + h * head;
+    }
+    // `count` rows from r on.
+    __device__ attention_rows<T> rows(int64_t b, int64_t r, int64_t h, int64_t count) const
+    {
+        return {at(b, r, h), row, count};
     }
 };
 
@@ -46,12 +59,18 @@ static inline gd_status attention_open(const gd_call *call, const gd_tensor *t,
     return gd_error_status(call->context);
 }
 
-// Some rows of one head, from `data` on.
-template <class T>
-struct attention_rows {
-    const T *data;
-    int64_t stride, count;
-};
+// q, k and v of a pass, and what else is in each: sizes, y, lse and dropout.
+template <class Pass>
+static inline gd_status attention_open_pass(const gd_call *call, Pass *p)
+{
+    p->z = attention_sizes_of(call);
+    p->lse = (decltype(p->lse))gd_ptr<void>(call->save[0]);
+    p->dropout = attention_dropout_of(call, &p->z);
+    if (attention_open(call, call->input[0], &p->q) ||
+        attention_open(call, call->input[1], &p->k) || attention_open(call, call->input[2], &p->v))
+        return gd_error_status(call->context);
+    return GD_OK;
+}
 
 // The number of keys that query t sees.
 __device__ inline int64_t attention_seen_by(const attention_sizes &z, bool causal, int64_t t)
