@@ -8,8 +8,6 @@
 namespace
 {
 
-constexpr int threads = 256;
-
 // Geometry in Index, unsigned for fewer than 2^31 elements: 64-bit arithmetic takes longer than the
 // memory does.
 template <class Index>
@@ -45,10 +43,12 @@ struct pool_sizes {
     }
 };
 
-// y, and its place in the plane if it is wanted: of equal elements the first, of NaNs the last.
-template <class T, class Index>
-__global__ void __launch_bounds__(threads)
-    max_kernel(T *y, int32_t *saved, const T *x, Index count, pool_sizes<Index> p)
+// y of the maximum, with its place in the plane if it is wanted: of equal elements the first, of NaNs the
+// last; or of the mean.
+template <bool MAX, class T, class Index>
+__global__ void __launch_bounds__(gd_threads)
+    window_kernel(T *y, int32_t *saved, const T *x, Index count, pool_sizes<Index> p,
+                  gd_compute<T> size)
 {
     const Index H = p.size[POOL_ROWS], W = p.size[POOL_COLS];
     GD_EACH(e, count)
@@ -57,65 +57,40 @@ __global__ void __launch_bounds__(threads)
         const auto rows = p.places(POOL_ROWS, at.row), cols = p.places(POOL_COLS, at.col);
         const T *plane = x + (int64_t)at.plane * (H * W);
         gd_compute<T> most = -INFINITY;
+        gd_long_sum<gd_compute<T>> sum;
         Index where = rows.first * W + cols.first;
         for (Index a = rows.first; a < rows.end; a++) {
             for (Index i = a * W + cols.first; i < a * W + cols.end; i++) {
                 const gd_compute<T> value = gd_load(plane[i]);
-                if (value > most || value != value) most = value, where = i;
+                if (!MAX) sum.add(value);
+                if (MAX && (value > most || value != value)) most = value, where = i;
             }
         }
-        y[e] = gd_store<T>(most);
-        if (saved) saved[e] = (int32_t)where;
-    }
-}
-
-template <class T, class Index>
-__global__ void __launch_bounds__(threads)
-    avg_kernel(T *y, const T *x, Index count, pool_sizes<Index> p, gd_compute<T> size)
-{
-    const Index H = p.size[POOL_ROWS], W = p.size[POOL_COLS];
-    GD_EACH(e, count)
-    {
-        const gd_plane_place<Index> at((Index)e, p.pooled[POOL_ROWS], p.pooled[POOL_COLS]);
-        const auto rows = p.places(POOL_ROWS, at.row), cols = p.places(POOL_COLS, at.col);
-        const T *plane = x + (int64_t)at.plane * (H * W);
-        gd_long_sum<gd_compute<T>> sum;
-        for (Index a = rows.first; a < rows.end; a++)
-            for (Index i = a * W + cols.first; i < a * W + cols.end; i++)
-                sum.add(gd_load(plane[i]));
-        y[e] = gd_store<T>(sum.value() / size);
+        y[e] = gd_store<T>(MAX ? most : sum.value() / size);
+        if (MAX && saved) saved[e] = (int32_t)where;
     }
 }
 
 // What arrives at a place: the sum over windows first to end - 1 of a row of dy.
-template <class T>
-struct max_terms {
+template <bool MAX, class T>
+struct pool_terms {
     const T *dy;
-    const int32_t *saved;
+    const int32_t *saved; // of a maximum
+    gd_compute<T> share;  // of a mean: 1 / K
 
     template <class Index>
     __device__ void add(gd_compute<T> &sum, int64_t plane, Index first, Index end, Index own) const
     {
-        for (Index j = first; j < end; j++)
-            if (saved[plane + j] == (int32_t)own) sum += gd_load(dy[plane + j]);
-    }
-};
-
-template <class T>
-struct avg_terms {
-    const T *dy;
-    gd_compute<T> share; // 1 / K
-
-    template <class Index>
-    __device__ void add(gd_compute<T> &sum, int64_t plane, Index first, Index end, Index) const
-    {
-        for (Index j = first; j < end; j++) sum += gd_load(dy[plane + j]) * share;
+        for (Index j = first; j < end; j++) {
+            if (!MAX) sum += gd_load(dy[plane + j]) * share;
+            if (MAX && saved[plane + j] == (int32_t)own) sum += gd_load(dy[plane + j]);
+        }
     }
 };
 
 // A thread has V neighbours of a row of dx.
 template <int V, class T, class Index, class Terms>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(gd_threads)
     gradient_kernel(T *dx, bool add, Index packs, pool_sizes<Index> p, Terms terms)
 {
     const Index W = p.size[POOL_COLS], n = p.pooled[POOL_COLS];
@@ -164,7 +139,7 @@ struct quads {
 };
 
 template <bool MAX, int V, class T, class Index>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(gd_threads)
     quads_kernel(T *y, int32_t *saved, const T *x, Index count, quads<V, Index> q)
 {
     using C = gd_compute<T>;
@@ -198,7 +173,7 @@ __global__ void __launch_bounds__(threads)
 
 // Of the maximum if there is `saved`, else of the mean.
 template <int V, class T, class Index>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(gd_threads)
     quads_gradient_kernel(T *dx, bool add, const T *dy, const int32_t *saved, Index count,
                           quads<V, Index> q)
 {
@@ -288,64 +263,14 @@ gd_status by_index(const gd_call *call, const gd_tensor *x, const gd_tensor *y, 
     });
 }
 
-template <class T, class Index, class Terms>
-gd_status launch_gradient(const gd_call *call, Index count, const pool_sizes<Index> &p,
-                          const int32_t *saved, const Terms &terms)
-{
-    constexpr int V = pack<T>;
-    T *dx = gd_ptr<T>(call->dinput[0]);
-    const bool add = call->accumulate[0];
-    if (has_quads(p, dx, terms.dy, saved)) {
-        const Index n = count / (2 * V);
-        return gd_launch(call, gd_grid_for(n), quads_gradient_kernel<V, T, Index>, dx, add,
-                         terms.dy, saved, n, quads_of<T>(p));
-    }
-    const bool packs = p.size[POOL_COLS] % V == 0 && (uintptr_t)dx % (V * sizeof(T)) == 0;
-    const Index n = packs ? count / V : count;
-    const auto kernel =
-        packs ? gradient_kernel<V, T, Index, Terms> : gradient_kernel<1, T, Index, Terms>;
-    return gd_launch(call, gd_grid_for(n), kernel, dx, add, n, p, terms);
-}
-
 double window_size(const gd_call *call)
 {
     const gd_pool_args *args = (const gd_pool_args *)call->args;
     return (double)(args->kernel[POOL_ROWS] * args->kernel[POOL_COLS]);
 }
 
-} // namespace
-
-extern "C" gd_status max_pool2d_forward_cuda(const gd_call *call)
-{
-    const gd_tensor *in = call->input[0], *out = call->output[0], *saved = call->save[0];
-    int32_t *places = saved ? gd_ptr<int32_t>(saved) : nullptr;
-    return by_index(call, in, out, out, [&](auto zero, auto count, auto sizes) {
-        using T = decltype(zero);
-        using Index = decltype(count);
-        const T *x = gd_ptr<const T>(in);
-        T *y = gd_ptr<T>(out);
-        if (!has_quads(sizes, x, y, places))
-            return gd_launch(call, gd_grid_for(count), max_kernel<T, Index>, y, places, x, count,
-                             sizes);
-        const Index n = count / (pack<T> / 2);
-        return gd_launch(call, gd_grid_for(n), quads_kernel<true, pack<T>, T, Index>, y, places, x,
-                         n, quads_of<T>(sizes));
-    });
-}
-
-extern "C" gd_status max_pool2d_backward_cuda(const gd_call *call)
-{
-    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
-    if (!dx) return GD_OK;
-    return by_index(call, dx, dy, dx, [&](auto zero, auto count, auto sizes) {
-        using T = decltype(zero);
-        const int32_t *saved = gd_ptr<const int32_t>(call->save[0]);
-        return launch_gradient<T>(call, count, sizes, saved,
-                                  max_terms<T>{gd_ptr<const T>(dy), saved});
-    });
-}
-
-extern "C" gd_status avg_pool2d_forward_cuda(const gd_call *call)
+template <bool MAX>
+gd_status pool_forward(const gd_call *call)
 {
     const gd_tensor *in = call->input[0], *out = call->output[0];
     return by_index(call, in, out, out, [&](auto zero, auto count, auto sizes) {
@@ -353,23 +278,46 @@ extern "C" gd_status avg_pool2d_forward_cuda(const gd_call *call)
         using Index = decltype(count);
         const T *x = gd_ptr<const T>(in);
         T *y = gd_ptr<T>(out);
-        if (!has_quads(sizes, x, y, nullptr))
-            return gd_launch(call, gd_grid_for(count), avg_kernel<T, Index>, y, x, count, sizes,
-                             (gd_compute<T>)window_size(call));
+        int32_t *saved = MAX ? gd_ptr<int32_t>(call->save[0]) : nullptr;
+        if (!has_quads(sizes, x, y, saved))
+            return gd_launch(call, gd_grid_for(count), window_kernel<MAX, T, Index>, y, saved, x,
+                             count, sizes, (gd_compute<T>)window_size(call));
         const Index n = count / (pack<T> / 2);
-        return gd_launch(call, gd_grid_for(n), quads_kernel<false, pack<T>, T, Index>, y, nullptr,
-                         x, n, quads_of<T>(sizes));
+        return gd_launch(call, gd_grid_for(n), quads_kernel<MAX, pack<T>, T, Index>, y, saved, x, n,
+                         quads_of<T>(sizes));
     });
 }
 
-extern "C" gd_status avg_pool2d_backward_cuda(const gd_call *call)
+template <bool MAX>
+gd_status pool_backward(const gd_call *call)
 {
-    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
-    if (!dx) return GD_OK;
-    return by_index(call, dx, dy, dx, [&](auto zero, auto count, auto sizes) {
+    const gd_tensor *in = call->dinput[0], *out = call->doutput[0];
+    if (!in) return GD_OK;
+    return by_index(call, in, out, in, [&](auto zero, auto count, auto p) {
         using T = decltype(zero);
-        return launch_gradient<T>(
-            call, count, sizes, nullptr,
-            avg_terms<T>{gd_ptr<const T>(dy), (gd_compute<T>)(1 / window_size(call))});
+        using Index = decltype(count);
+        constexpr int V = pack<T>;
+        const pool_terms<MAX, T> terms = {gd_ptr<const T>(out),
+                                          MAX ? gd_ptr<const int32_t>(call->save[0]) : nullptr,
+                                          (gd_compute<T>)(1 / window_size(call))};
+        T *dx = gd_ptr<T>(in);
+        const bool add = call->accumulate[0];
+        if (has_quads(p, dx, terms.dy, terms.saved)) {
+            const Index n = count / (2 * V);
+            return gd_launch(call, gd_grid_for(n), quads_gradient_kernel<V, T, Index>, dx, add,
+                             terms.dy, terms.saved, n, quads_of<T>(p));
+        }
+        const bool packs = p.size[POOL_COLS] % V == 0 && (uintptr_t)dx % (V * sizeof(T)) == 0;
+        const Index n = packs ? count / V : count;
+        const auto kernel = packs ? gradient_kernel<V, T, Index, pool_terms<MAX, T>>
+                                  : gradient_kernel<1, T, Index, pool_terms<MAX, T>>;
+        return gd_launch(call, gd_grid_for(n), kernel, dx, add, n, p, terms);
     });
 }
+
+} // namespace
+
+GD_CUDA_KERNEL(max_pool2d_forward, pool_forward<true>(call))
+GD_CUDA_KERNEL(max_pool2d_backward, pool_backward<true>(call))
+GD_CUDA_KERNEL(avg_pool2d_forward, pool_forward<false>(call))
+GD_CUDA_KERNEL(avg_pool2d_backward, pool_backward<false>(call))
