@@ -17,7 +17,7 @@ template <class T>
 __global__ void center_kernel(gd_compute<T> *center, const T *x, gd_channels s)
 {
     using C = gd_compute<T>;
-    GD_EACH_CHANNEL(channel, s.C)
+    GD_EACH_WARP(channel, s.C)
     {
         const int64_t n = s.B * s.S, i = n * (threadIdx.x % 32) / 32, b = i / s.S;
         const C own = gd_load(x[(b * s.C + channel) * s.S + (i - b * s.S)]);
@@ -39,7 +39,7 @@ __global__ void statistics_kernel(factors<C> f, statistics<C> s, const C *partia
 {
     const C n = (C)(s.shape.B * s.shape.S), part = s.momentum;
     const int64_t channels = s.shape.C;
-    GD_EACH_CHANNEL(c, channels)
+    GD_EACH_WARP(c, channels)
     {
         C sum[2];
         gd_add_pieces(sum, partial, pieces, channels, c);
@@ -102,7 +102,7 @@ gd_status forward(const gd_call *call, bool fixed)
     statistics<C> s = statistics_of<C>(call);
     const factors<C> f = make_factors<C>(call, s.shape.C);
     if (!f.center) return gd_error_status(call->context);
-    const gd_grid warps = gd_channel_warps(s.shape.C);
+    const gd_grid warps = gd_grid_of_warps(s.shape.C);
     if (fixed) {
         gd_launch(call, gd_grid_for(s.shape.C), fixed_kernel<C>, f, s, nullptr, nullptr);
     } else {
@@ -133,7 +133,7 @@ __global__ void gradients_kernel(factors<C> f, gd_channels s, vector weight, gra
                                  const C *rstd_in)
 {
     const C n = (C)(s.B * s.S);
-    GD_EACH_CHANNEL(c, s.C)
+    GD_EACH_WARP(c, s.C)
     {
         C sum[2];
         gd_add_pieces(sum, partial, pieces, s.C, c);
@@ -176,7 +176,7 @@ gd_status backward(const gd_call *call, bool fixed)
     if (!partial) return gd_error_status(call->context);
     const gradients g = {vector_of(call->dinput[BATCH_WEIGHT]), vector_of(call->dinput[BATCH_BIAS]),
                          call->accumulate[BATCH_WEIGHT], call->accumulate[BATCH_BIAS], fixed};
-    if (gd_launch(call, gd_channel_warps(s.shape.C), gradients_kernel<C>, f, s.shape, s.weight, g,
+    if (gd_launch(call, gd_grid_of_warps(s.shape.C), gradients_kernel<C>, f, s.shape, s.weight, g,
                   partial, pieces, mean, rstd) ||
         !call->dinput[BATCH_X])
         return gd_error_status(call->context);

@@ -29,7 +29,7 @@ template <class T>
 __global__ void center_kernel(gd_compute<T> *center, const T *x, gd_groups g)
 {
     using C = gd_compute<T>;
-    GD_EACH_CHANNEL(row, g.rows)
+    GD_EACH_WARP(row, g.rows)
     {
         const C own = gd_load(x[row * g.size + g.size * (threadIdx.x % 32) / 32]);
         const C mean = gd_sum(own * (C)(1.0 / 32));
@@ -43,7 +43,7 @@ __global__ void statistics_kernel(factors<C> f, gd_groups g, const C *center, ch
                                   C *rstd_out)
 {
     const C n = (C)g.size;
-    GD_EACH_CHANNEL(row, g.rows)
+    GD_EACH_WARP(row, g.rows)
     {
         C sum = 0, squares = 0;
         for (int64_t c = threadIdx.x % 32; c < g.channels; c += 32) {
@@ -71,7 +71,7 @@ __global__ void factors_kernel(factors<C> f, gd_groups g, channel_sums<C> sums, 
                                const mean_kept<C> *mean_in, const C *rstd_in)
 {
     const C n = (C)g.size;
-    GD_EACH_CHANNEL(row, g.rows)
+    GD_EACH_WARP(row, g.rows)
     {
         const mean_parts<C> mean = saved_mean(mean_in[row]);
         const C rstd = rstd_in[row];
@@ -150,7 +150,7 @@ gd_status forward(const gd_call *call)
     const factors<C> f = make_factors<C>(call, g.rows * g.channels);
     C *center = (C *)gd_call_scratch(call, (size_t)g.rows * sizeof(C));
     if (!f.center || !center) return gd_error_status(call->context);
-    const gd_grid warps = gd_channel_warps(g.rows);
+    const gd_grid warps = gd_grid_of_warps(g.rows);
     gd_launch(call, warps, center_kernel<T>, center, x, g);
     const auto sums = sums_of<T>(call, g, x, x, terms_of_x<T>{x, center, g.channels});
     if (!sums.partial) return gd_error_status(call->context);
@@ -192,7 +192,7 @@ gd_status backward(const gd_call *call)
         return gd_error_status(call->context);
     const factors<C> f = make_factors<C>(call, g.rows * g.channels);
     if (!f.center) return gd_error_status(call->context);
-    if (gd_launch(call, gd_channel_warps(g.rows), factors_kernel<C>, f, g, sums, weight, mean,
+    if (gd_launch(call, gd_grid_of_warps(g.rows), factors_kernel<C>, f, g, sums, weight, mean,
                   rstd))
         return gd_error_status(call->context);
     return second_pass<T>(call, channels_of(g), f, dx, add, x, dy);

@@ -137,13 +137,4 @@ __device__ inline void gd_add_pieces(C (&sum)[K], const C *partial, int64_t piec
     }
 }
 
-// A warp for each channel: the grid, and for (channel of this warp).
-static inline gd_grid gd_channel_warps(int64_t C)
-{
-    return gd_grid_for(C, gd_threads / 32);
-}
-#define GD_EACH_CHANNEL(channel, C)                                                              \
-    for (int64_t channel = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; channel < (C); \
-         channel += (int64_t)gridDim.x * (gd_threads / 32))
-
 #endif

@@ -3,6 +3,7 @@
 // channels of one image: so every element of the image is written once. Products of several images
 // or groups are one batch.
 #include "channel_sum.cuh"
+#include "column_sum.cuh"
 #include "conv/depthwise.cuh"
 #include "cuda.cuh"
 #include "matmul/gemm.cuh"
@@ -392,34 +393,20 @@ static gd_status scatter(conv_work<T> w)
     return status;
 }
 
-// sums[i] = (add ? sums[i] : 0) + the sum of parts [count, n] over its rows, in order
-template <class G, class V>
-static __global__ void sum_kernel(G *sums, bool add, const V *parts, int64_t count, int64_t n)
+// to [n] (+)= the sum of parts [count, n] over its rows
+template <class V>
+static gd_status add_parts(const gd_call *call, const gd_sum_place &to, const V *parts,
+                           int64_t count, int64_t n)
 {
-    GD_EACH(i, n)
-    {
-        V sum = add ? (V)gd_load(sums[i]) : (V)0;
-        for (int64_t k = 0; k < count; k++) sum += parts[k * n + i];
-        sums[i] = gd_store<G>(sum);
-    }
+    if (n == 0) return GD_OK;
+    return gd_launched(call, gd_sum_partials(to, parts, count, n, gd_stream(call)));
 }
 
-template <class G, class V>
-static gd_status add_parts(const gd_call *call, G *sums, bool add, const V *parts, int64_t count,
-                           int64_t n)
+// Where the gradient of input i goes.
+static gd_sum_place gradient_of(const gd_call *call, int i)
 {
-    return gd_launch(call, gd_grid_for(n), sum_kernel<G, V>, sums, add, parts, count, n);
-}
-
-// The gradient that is the sum of `count` parts.
-template <class T, class V>
-static gd_status store_dweight(const conv_work<T> &w, const V *parts, int64_t count)
-{
-    const gd_tensor *dw = w.call->dinput[1];
-    return gd_by_gradient<T>(dw, [&](auto gradient) {
-        using G = decltype(gradient);
-        return add_parts(w.call, gd_ptr<G>(dw), w.call->accumulate[1], parts, count, w.s.O * w.K());
-    });
+    const gd_tensor *dx = call->dinput[i];
+    return {gd_tensor_data(dx), gd_tensor_dtype(dx), call->accumulate[i]};
 }
 
 template <class T>
@@ -435,7 +422,7 @@ static gd_status depthwise_dweight(const conv_work<T> &w)
         return gd_launch(w.call, grid, gd_depthwise_dweight<T, V, decltype(sizes.H)>,
                          depthwise_of(w), sizes, parts, size);
     });
-    return status ? status : store_dweight(w, parts, pieces);
+    return status ? status : add_parts(w.call, gradient_of(w.call, 1), parts, pieces, weights);
 }
 
 // dweight (+)= other unfold(image)^T: of each image of a piece a sum of its own; these are added.
@@ -451,24 +438,24 @@ static gd_status dweight(conv_work<T> w)
     V *parts = (V *)gd_call_scratch(w.call, (size_t)((images + 1) * size) * sizeof(V));
     if (!parts || status) return gd_error_status(w.call->context);
     V *total = parts + images * size;
-    bool add = false;
+    const gd_dtype sums = sizeof(V) == 8 ? GD_FLOAT64 : GD_FLOAT32;
+    gd_sum_place to = {total, sums, false};
     for (int64_t b = 0; b < s.B && !status; b += images) {
         const int64_t n = gd_min64(images, s.B - b);
         for (int64_t p0 = 0; p0 < P && !status; p0 += windows) {
             const int64_t p1 = gd_min64(P, p0 + windows);
-            const gd_dtype sums = sizeof(V) == 8 ? GD_FLOAT64 : GD_FLOAT32;
             conv_product p = product_of(w.call->kernel_dtype, sums, O, K, p1 - p0, n, s.groups);
             p.c = {{parts, K, 1}, size, O * K};
             p.a = {{w.other + b * s.O * P + p0, P, 1}, s.O * P, O * P};
             status = unfolded(w, b, n, p0, p1, &p.b);
             p.b.first = gd_transposed(p.b.first);
             if (!status) status = multiply(w.call, p, &w.workspace);
-            if (!status) status = add_parts(w.call, total, add, parts, n, size);
-            add = true;
+            if (!status) status = add_parts(w.call, to, parts, n, size);
+            to.accumulate = true;
         }
     }
     if (status) return status;
-    return store_dweight(w, total, add ? 1 : 0);
+    return add_parts(w.call, gradient_of(w.call, 1), total, to.accumulate ? 1 : 0, size);
 }
 
 // ---- dbias (+)= the sum of dy over images and positions -----------------------------------------
@@ -497,17 +484,14 @@ template <class T>
 static gd_status dbias(const gd_call *call)
 {
     using V = gd_compute<T>;
-    const gd_tensor *dy = call->doutput[0], *db = call->dinput[2];
+    const gd_tensor *dy = call->doutput[0];
     const int64_t B = gd_tensor_dim(dy, 0), O = gd_tensor_dim(dy, 1);
     const int64_t P = gd_tensor_dim(dy, 2) * gd_tensor_dim(dy, 3);
     int64_t pieces;
     const V *parts = gd_channel_sums<1, T>(call, B, O, P, gd_rows_pack<T>(P, gd_ptr<T>(dy)),
                                            dbias_terms<T>{gd_ptr<T>(dy)}, &pieces);
     if (!parts) return gd_error_status(call->context);
-    return gd_by_gradient<T>(db, [&](auto gradient) {
-        using G = decltype(gradient);
-        return add_parts(call, gd_ptr<G>(db), call->accumulate[2], parts, pieces, O);
-    });
+    return add_parts(call, gradient_of(call, 2), parts, pieces, O);
 }
 
 // ---- The ops conv2d and conv_transpose2d --------------------------------------------------------
