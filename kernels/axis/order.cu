@@ -85,8 +85,8 @@ static __global__ void __launch_bounds__(Sort::threads)
     }
 }
 
-// Of longer lines elements are numbered line by line. Their ids for one sort are a word of the key, or
-// after the last one the line.
+// Elements of longer lines are numbered line by line. Their ids are one word of the key for each sort,
+// and the line for the last one.
 template <class T>
 static __global__ void id_kernel(gd_id_sort::sequence s, const T *x, axis_lines l, int64_t begin,
                                  int64_t count, int word, bool falling)

@@ -271,7 +271,7 @@ static inline gd_status gd_launch_early(const gd_call *call, const gd_async::Sha
     return gd_launched(call, gd_async::launch<KERNEL>(shape, gd_stream(call), args...));
 }
 
-// For a service, which has no call.
+// The same for a service, which has no call.
 template <class... Parameters>
 static inline gd_status gd_launch(gd_context *ctx, const char *who, const gd_grid &grid,
                                   void (*kernel)(Parameters...),

@@ -219,8 +219,8 @@ static inline gd_status gd_by_team(int64_t rows, int64_t n, bool packed, Body bo
     return packed ? body(grid, pack, warp) : body(grid, one, warp);
 }
 
-// exp(x - y), x a difference of numbers of type T. Of 16 bits approximately, in fewer instructions:
-// the relative error, about 2^-22 + 2^-24 (|x| + |y|), is far below their rounding.
+// exp(x - y), x a difference of numbers of type T. If T has 16 bits, it is approximate, in fewer
+// instructions: the relative error, about 2^-22 + 2^-24 (|x| + |y|), is far below their rounding.
 template <class T, class C>
 __device__ inline C gd_exp_of(C x, C y)
 {

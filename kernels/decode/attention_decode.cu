@@ -149,7 +149,7 @@ struct decode_shared {
 
 // What a thread works on: its head (one of queries and its head of keys), splits and group.
 template <class T>
-struct decode_place {
+struct decode_thread {
     const decode_pass<T> &s;
     int D, lanes, group, groups, lane, warp;
     bool clustered;
@@ -159,7 +159,7 @@ struct decode_place {
     T *keys, *values;           // of this head, at position 0
     int64_t row, earlier;       // elements of a position; how many positions are earlier
 
-    __device__ explicit decode_place(const decode_pass<T> &s) : s(s)
+    __device__ explicit decode_thread(const decode_pass<T> &s) : s(s)
     {
         const int H = (int)s.z.H;
         D = (int)s.z.D, lanes = s.lanes;
@@ -200,7 +200,7 @@ struct decode_place {
 
 // The rotated and scaled query, and the token's own rotated key.
 template <class T, class C, int V>
-__device__ inline void rotate_heads(decode_shared<C, V> &shared, const decode_place<T> &p,
+__device__ inline void rotate_heads(decode_shared<C, V> &shared, const decode_thread<T> &p,
                                     int64_t position)
 {
     const int half = gd_threads / 2;
@@ -214,7 +214,7 @@ __device__ inline void rotate_heads(decode_shared<C, V> &shared, const decode_pl
 
 // A position outside of the cache: an error for the host, and zeros.
 template <class T>
-__device__ inline void refuse_position(const decode_place<T> &p)
+__device__ inline void refuse_position(const decode_thread<T> &p)
 {
     if (threadIdx.x == 0 && p.s.fault) *p.s.fault = 1;
     for (int d = threadIdx.x; p.first_split == 0 && d < p.D; d += gd_threads)
@@ -223,7 +223,7 @@ __device__ inline void refuse_position(const decode_place<T> &p)
 
 // Stores the token's own key and value; one block for each head of keys does.
 template <class T, class C, int V>
-__device__ inline void store_own(const decode_place<T> &p, const decode_shared<C, V> &shared,
+__device__ inline void store_own(const decode_thread<T> &p, const decode_shared<C, V> &shared,
                                  int64_t position)
 {
     for (int d = threadIdx.x; p.h % p.per_key == 0 && p.first_split == 0 && d < p.D;
@@ -235,7 +235,7 @@ __device__ inline void store_own(const decode_place<T> &p, const decode_shared<C
 
 // The product of the rotated query and the token's own rotated key.
 template <class T, class C, int V>
-__device__ inline C own_score_of(const decode_place<T> &p, const decode_shared<C, V> &shared)
+__device__ inline C own_score_of(const decode_thread<T> &p, const decode_shared<C, V> &shared)
 {
     C score[1] = {};
     for (int first = p.lane * V; first < p.D; first += p.lanes * V)
@@ -248,7 +248,7 @@ __device__ inline C own_score_of(const decode_place<T> &p, const decode_shared<C
 // The sums of V columns from `column` on before any earlier key: the first group of the first split
 // has the token's own.
 template <int V, class T, class C>
-__device__ inline decode_sums<C, V> begin_sums(const decode_place<T> &p, C own_score, int column,
+__device__ inline decode_sums<C, V> begin_sums(const decode_thread<T> &p, C own_score, int column,
                                                int split)
 {
     const bool own = p.group + split == 0;
@@ -261,7 +261,7 @@ __device__ inline decode_sums<C, V> begin_sums(const decode_place<T> &p, C own_s
 // Adds the keys from j0 on, which `key` and `value` have (of the keys, the first lanes * V columns).
 template <class T, class C, int V>
 __device__ inline void add_keys(decode_sums<C, V> &sums, T (&key)[at_once][V],
-                                T (&value)[at_once][V], const decode_place<T> &p, const C *q,
+                                T (&value)[at_once][V], const decode_thread<T> &p, const C *q,
                                 int64_t j0, int split)
 {
     C score[at_once] = {}, most = sums.largest;
@@ -289,7 +289,7 @@ __device__ inline void add_keys(decode_sums<C, V> &sums, T (&key)[at_once][V],
 
 // Combines the groups' sums, and leaves them as those of part `split` in the first block.
 template <class T, class C, int V>
-__device__ inline void combine_groups(decode_sums<C, V> &sums, const decode_place<T> &p,
+__device__ inline void combine_groups(decode_sums<C, V> &sums, const decode_thread<T> &p,
                                       decode_shared<C, V> &shared, int split)
 {
     sums.combine(p.lanes);
@@ -314,7 +314,7 @@ __device__ inline void combine_groups(decode_sums<C, V> &sums, const decode_plac
 
 // y's columns from `begin` on, of the sums of all splits.
 template <class T, class C, int V>
-__device__ inline void write_columns(T *y, const decode_place<T> &p,
+__device__ inline void write_columns(T *y, const decode_thread<T> &p,
                                      const decode_shared<C, V> &shared, int begin)
 {
     for (int c = threadIdx.x; c < p.lanes * V && begin + c < p.D; c += gd_threads) {
@@ -331,7 +331,7 @@ static __global__ void __launch_bounds__(gd_threads)
 {
     using C = gd_compute<T>;
     __shared__ decode_shared<C, V> shared;
-    decode_place<T> p(s);
+    decode_thread<T> p(s);
     const int D = p.D, lanes = p.lanes;
 
     if (p.clustered) gd_async::cluster_arrive(); // all blocks have begun when all have arrived

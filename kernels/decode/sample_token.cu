@@ -85,10 +85,10 @@ __device__ inline double sum_before(double v, double *shared, double *all)
     return before + (lane ? sum : 0);
 }
 
-// Of the items 0 ... count - 1 of this thread and those of the others, in the order of the threads,
-// the last one with a weight whose predecessors' weights add up to at most `part` of the sum of
-// all, or to `rest`, if that is not negative. Returns its thread, and in that thread *item is the
-// item and *rest what is left.
+// Finds the item that was drawn: each thread has items 0 ... count - 1, which are in the order of the
+// threads, and it is the last one with a weight whose predecessors' weights add up to at most `part` of the
+// sum of all, or to `rest`, if that is not negative. Returns its thread, in which *item is the item and
+// *rest what is left.
 template <class Weight>
 __device__ inline int find(int64_t count, Weight weight, double part, double *shared,
                            int *last_thread, int64_t *item, double *rest)

@@ -172,7 +172,7 @@ __device__ void split_a(rows_of_a &a, const float *tile, int row, int lane)
     }
 }
 
-// To [SIDE, DEPTH], swizzled: the highs, and after them the lows. By the first group.
+// The first group stores to [SIDE, DEPTH], swizzled: the highs, and after them the lows.
 template <bool DEEP>
 __device__ void split_b(float *to, const float *tile)
 {

@@ -217,7 +217,7 @@ __device__ inline void update_pack(const arrays_of<T> &a, R *rounded, int64_t n,
     if constexpr (has_rounded<T, R>) round_to(rounded, weight, first, n);
 }
 
-// Of all elements, or SPARSE of those of touched rows.
+// All elements are updated, or those of touched rows (SPARSE).
 template <gd_rule_kind KIND, bool SPARSE, class T, class R>
 static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, rule_numbers<T> rule,
                                      const gd_update_state *state, const gd_update_count *count,

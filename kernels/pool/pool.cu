@@ -131,7 +131,7 @@ struct quads {
         const Index line = pack / packs;
         return {line, (pack - line * packs) * V};
     }
-    // Of the first of them in its plane of x.
+    // The index of the first of them in its plane of x.
     __device__ Index in_plane(const place &at) const
     {
         return at.line % lines * 2 * width + at.col;
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(gd_threads)
     }
 }
 
-// Of the maximum if there is `saved`, else of the mean.
+// The gradient of the maximum if there is `saved`, else of the mean.
 template <int V, class T, class Index>
 __global__ void __launch_bounds__(gd_threads)
     quads_gradient_kernel(T *dx, bool add, const T *dy, const int32_t *saved, Index count,

@@ -20,13 +20,13 @@ struct step {
     const T *gates, *bias, *state, *cell, *dy;
     const C *hidden; // [B, G]: the state's part of the gates; NULL: 0
     T *y, *dgates;
-    C *active,
-        *second; // [B, kept, G]: the gates after their functions; [B, kept, H]: c, or n's part
-    C *dh, *dc;  // [B, H]
-    T *dhidden;  // [B, T, G]
-    bool add;    // into dgates
+    C *gates_out; // [B, kept, G]: the gates after their functions
+    C *cell_or_n; // [B, kept, H]: c of lstm, the state's part of n of gru
+    C *dh, *dc;   // [B, H]
+    T *dhidden;   // [B, T, G]
+    bool add;     // into dgates
 
-    // Of this thread.
+    // Which of the saved rows is that of this step.
     __device__ int64_t at(int64_t b) const
     {
         return b * kept + t % kept;
@@ -44,7 +44,7 @@ struct step {
     }
     __device__ C cell_before(int64_t b, int64_t j) const
     {
-        if (t > 0) return second[(b * kept + (kept == 1 ? 0 : t - 1)) * s.H + j];
+        if (t > 0) return cell_or_n[(b * kept + (kept == 1 ? 0 : t - 1)) * s.H + j];
         return cell ? gd_load(cell[b * s.H + j]) : 0;
     }
     __device__ C arriving(int64_t b, int64_t j) const
@@ -71,9 +71,9 @@ __global__ void __launch_bounds__(gd_threads) lstm_kernel(step<T> w)
         const C g = GD_TANH(w.gate_of(b, LSTM_G * H + j, true));
         const C o = sigmoid(w.gate_of(b, LSTM_O * H + j, true));
         const C c = lstm_cell(i, f, g, w.cell_before(b, j));
-        C *a = w.active ? w.active + w.at(b) * w.s.G + j : nullptr;
+        C *a = w.gates_out ? w.gates_out + w.at(b) * w.s.G + j : nullptr;
         if (a) a[0] = i, a[LSTM_F * H] = f, a[LSTM_G * H] = g, a[LSTM_O * H] = o;
-        w.second[w.at(b) * H + j] = c;
+        w.cell_or_n[w.at(b) * H + j] = c;
         w.y[(b * w.s.T + w.t) * H + j] = gd_store<T>(o * GD_TANH(c));
     }
 }
@@ -89,10 +89,10 @@ __global__ void __launch_bounds__(gd_threads) gru_kernel(step<T> w)
         const C r = sigmoid(w.gate_of(b, j, true)), z = sigmoid(w.gate_of(b, GRU_Z * H + j, true));
         const C part = w.gate_of(b, n_at, false);
         const C n = GD_TANH(gd_load(w.gates[(b * w.s.T + w.t) * w.s.G + n_at]) + r * part);
-        if (w.active) {
-            C *a = w.active + w.at(b) * w.s.G + j;
+        if (w.gates_out) {
+            C *a = w.gates_out + w.at(b) * w.s.G + j;
             a[0] = r, a[GRU_Z * H] = z, a[GRU_N * H] = n;
-            w.second[w.at(b) * H + j] = part;
+            w.cell_or_n[w.at(b) * H + j] = part;
         }
         w.y[(b * w.s.T + w.t) * H + j] = gd_store<T>(gru_state(z, n, w.state_before(b, j)));
     }
@@ -108,9 +108,9 @@ __global__ void __launch_bounds__(gd_threads) lstm_gradient_kernel(step<T> w)
     GD_EACH(e, w.s.B * H)
     {
         const int64_t b = e / H, j = e - b * H;
-        const C *a = w.active + w.at(b) * w.s.G + j;
+        const C *a = w.gates_out + w.at(b) * w.s.G + j;
         const C i = a[0], f = a[LSTM_F * H], g = a[LSTM_G * H], o = a[LSTM_O * H];
-        const C h = GD_TANH(w.second[w.at(b) * H + j]), all = w.arriving(b, j);
+        const C h = GD_TANH(w.cell_or_n[w.at(b) * H + j]), all = w.arriving(b, j);
         const C dcell = lstm_dc(w.dc[e], all, o, h);
         const C di = lstm_di(dcell, g, i), df = lstm_df(dcell, w.cell_before(b, j), f);
         const C dg = lstm_dg(dcell, i, g), d_o = lstm_do(all, h, o);
@@ -132,9 +132,9 @@ __global__ void __launch_bounds__(gd_threads) gru_gradient_kernel(step<T> w)
     GD_EACH(e, w.s.B * H)
     {
         const int64_t b = e / H, j = e - b * H;
-        const C *a = w.active + w.at(b) * w.s.G + j;
+        const C *a = w.gates_out + w.at(b) * w.s.G + j;
         const C r = a[0], z = a[GRU_Z * H], n = a[GRU_N * H], all = w.arriving(b, j);
-        const C dn = gru_dn(all, z, n), dr = gru_dr(dn, w.second[w.at(b) * H + j], r);
+        const C dn = gru_dn(all, z, n), dr = gru_dr(dn, w.cell_or_n[w.at(b) * H + j], r);
         const C dz = gru_dz(all, w.state_before(b, j), n, z);
         w.put(b, j, dr, dr);
         w.put(b, GRU_Z * H + j, dz, dz);
@@ -193,8 +193,8 @@ step<T> step_of(const gd_call *call, bool is_lstm)
     w.cell = is_lstm ? gd_ptr<const T>(call->input[RNN_CELL]) : nullptr;
     w.y = gd_ptr<T>(call->output[0]);
     if (!call->save[0]) return w;
-    w.active = gd_ptr<C>(call->save[0]);
-    w.second = gd_ptr<C>(call->save[1]);
+    w.gates_out = gd_ptr<C>(call->save[0]);
+    w.cell_or_n = gd_ptr<C>(call->save[1]);
     return w;
 }
 
@@ -210,7 +210,7 @@ gd_status forward(const gd_call *call, bool is_lstm)
     const gd_rnn_shape s = w.s;
     if (s.B * s.H == 0) return GD_OK;
     C *hidden = scratch<C>(call, s.B * s.G);
-    if (!w.second) w.kept = 1, w.second = scratch<C>(call, s.B * s.H);
+    if (!w.cell_or_n) w.kept = 1, w.cell_or_n = scratch<C>(call, s.B * s.H);
     if (gd_error_status(call->context)) return gd_error_status(call->context);
     const gd_cuda_matrix weight = {gd_tensor_data(call->input[RNN_WEIGHT]), 1, s.H};
     const gd_grid grid = gd_grid_for(s.B * s.H);
@@ -231,7 +231,7 @@ gd_status forward(const gd_call *call, bool is_lstm)
     if (is_lstm) {
         T *last = gd_ptr<T>(call->output[1]);
         if (s.T > 0)
-            copy_rows(call, last, false, (const C *)w.second + (s.T - 1) % w.kept * s.H,
+            copy_rows(call, last, false, (const C *)w.cell_or_n + (s.T - 1) % w.kept * s.H,
                       w.kept * s.H, s);
         else
             copy_rows(call, last, false, w.cell, s.H, s);

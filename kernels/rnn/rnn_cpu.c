@@ -18,8 +18,8 @@ typedef struct rnn_work {
     const REAL *gates, *bias, *state, *cell, *dy;
     REAL *hidden;     /* [B, G]: the state's part of the gates */
     REAL *y, *dgates; /* dgates may be NULL */
-    REAL *active;     /* [B, kept, G]: the gates after their functions */
-    REAL *second;     /* [B, kept, H]: c of lstm, the state's part of n of gru */
+    REAL *gates_out;  /* [B, kept, G]: the gates after their functions */
+    REAL *cell_or_n;  /* [B, kept, H]: c of lstm, the state's part of n of gru */
     REAL *dh, *dc;    /* [B, H] */
     REAL *dhidden;    /* [B, T, G] */
 } rnn_work;
@@ -46,8 +46,8 @@ static void lstm_row(const void *work, int64_t b)
     const gd_rnn_shape s = w->s;
     const int64_t H = s.H, at = b * w->kept + w->t % w->kept;
     const REAL *x = w->gates + (b * s.T + w->t) * s.G, *hidden = w->hidden + b * s.G;
-    const REAL *before = previous(w, w->cell, w->second, w->kept, b);
-    REAL *a = w->active + at * s.G, *c = w->second + at * H, *y = w->y + (b * s.T + w->t) * H;
+    const REAL *before = previous(w, w->cell, w->cell_or_n, w->kept, b);
+    REAL *a = w->gates_out + at * s.G, *c = w->cell_or_n + at * H, *y = w->y + (b * s.T + w->t) * H;
 #pragma omp simd
     for (int64_t k = 0; k < s.G; k++) a[k] = x[k] + hidden[k] + value_at(w->bias, x, k);
 #pragma omp simd
@@ -71,7 +71,7 @@ static void gru_row(const void *work, int64_t b)
     const int64_t H = s.H, at = b * w->kept + w->t % w->kept;
     const REAL *x = w->gates + (b * s.T + w->t) * s.G, *bias = w->bias;
     const REAL *before = previous(w, w->state, w->y, s.T, b);
-    REAL *hidden = w->hidden + b * s.G, *a = w->active + at * s.G, *part = w->second + at * H;
+    REAL *hidden = w->hidden + b * s.G, *a = w->gates_out + at * s.G, *part = w->cell_or_n + at * H;
     REAL *y = w->y + (b * s.T + w->t) * H;
     const int64_t biases = bias ? s.G : 0;
 #pragma omp simd
@@ -108,8 +108,8 @@ static void lstm_gradient_row(const void *work, int64_t b)
     const rnn_work *w = work;
     const gd_rnn_shape s = w->s;
     const int64_t H = s.H, at = b * s.T + w->t;
-    const REAL *a = w->active + at * s.G, *c = w->second + at * H;
-    const REAL *before = previous(w, w->cell, w->second, s.T, b);
+    const REAL *a = w->gates_out + at * s.G, *c = w->cell_or_n + at * H;
+    const REAL *before = previous(w, w->cell, w->cell_or_n, s.T, b);
     const REAL *dy = w->dy ? w->dy + at * H : NULL;
     REAL *dh = w->dh + b * H, *dc = w->dc + b * H, *d = w->dhidden + at * s.G;
 #pragma omp simd
@@ -133,7 +133,7 @@ static void gru_gradient_row(const void *work, int64_t b)
     const rnn_work *w = work;
     const gd_rnn_shape s = w->s;
     const int64_t H = s.H, at = b * s.T + w->t;
-    const REAL *a = w->active + at * s.G, *part = w->second + at * H;
+    const REAL *a = w->gates_out + at * s.G, *part = w->cell_or_n + at * H;
     const REAL *before = previous(w, w->state, w->y, s.T, b);
     const REAL *dy = w->dy ? w->dy + at * H : NULL;
     REAL *dh = w->dh + b * H, *d = w->dhidden + at * s.G;
@@ -179,8 +179,8 @@ static gd_status rnn_forward(const gd_call *call, bool is_lstm)
     w.y = gd_data(call->output[0]);
     w.hidden = gd_call_scratch(call, (size_t)(s.B * s.G) * sizeof(REAL));
     REAL *own = saves ? NULL : gd_call_scratch(call, (size_t)(s.B * (s.G + s.H)) * sizeof(REAL));
-    w.active = saves ? gd_data(call->save[0]) : own;
-    w.second = saves ? gd_data(call->save[1]) : own ? own + s.B * s.G : NULL;
+    w.gates_out = saves ? gd_data(call->save[0]) : own;
+    w.cell_or_n = saves ? gd_data(call->save[1]) : own ? own + s.B * s.G : NULL;
     const gemm_matrix weight = {gd_data(call->input[RNN_WEIGHT]), 1, s.H};
     const rnn_product product =
         product_of(call, (gemm_matrix){w.y, s.T * s.H, 1}, weight, s.B, s.G, s.H);
@@ -198,7 +198,7 @@ static gd_status rnn_forward(const gd_call *call, bool is_lstm)
     if (!is_lstm) return GD_OK;
     REAL *last = gd_data(call->output[1]);
     for (int64_t b = 0; b < s.B; b++) {
-        const REAL *c = s.T      ? w.second + (b * w.kept + (s.T - 1) % w.kept) * s.H
+        const REAL *c = s.T      ? w.cell_or_n + (b * w.kept + (s.T - 1) % w.kept) * s.H
                         : w.cell ? w.cell + b * s.H
                                  : NULL;
         for (int64_t j = 0; j < s.H; j++) last[b * s.H + j] = c ? c[j] : 0;
@@ -259,8 +259,8 @@ static gd_status rnn_backward(const gd_call *call, bool is_lstm)
     w.cell = is_lstm ? gd_data(call->input[RNN_CELL]) : NULL;
     w.y = gd_data(call->output[0]);
     w.dy = gd_data(call->doutput[0]);
-    w.active = gd_data(call->save[0]);
-    w.second = gd_data(call->save[1]);
+    w.gates_out = gd_data(call->save[0]);
+    w.cell_or_n = gd_data(call->save[1]);
     w.dgates = gd_data(call->dinput[RNN_GATES]);
     w.dh = gd_call_scratch(call, (size_t)(2 * states) * sizeof(REAL));
     w.dhidden = gd_call_scratch(call, (size_t)(s.B * s.T * s.G) * sizeof(REAL));

@@ -9,10 +9,10 @@ namespace gd_swiglu_cuda
 {
 
 // Pack `pack` of all rows: its row, and the element of the row with which it begins.
-struct place {
+struct row_pack {
     int64_t row, first;
 
-    __device__ place(int64_t pack, int64_t packs, int size)
+    __device__ row_pack(int64_t pack, int64_t packs, int size)
     {
         row = pack < packs ? 0 : pack < INT32_MAX ? (int)pack / (int)packs : pack / packs;
         first = (pack - row * packs) * size;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(gd_threads)
     gd_async::wait_for_previous();
     GD_EACH(i, r.rows * packs)
     {
-        const place at(i, packs, N);
+        const row_pack at(i, packs, N);
         T gate_pack[N], up_pack[N];
         gd_load_guarded(gate_pack, gate + at.row * r.step, at.first, r.n);
         gd_load_guarded(up_pack, up + at.row * r.step, at.first, r.n);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(gd_threads)
     const int64_t packs = gd_packs(r.n, N);
     GD_EACH(i, r.rows * packs)
     {
-        const place at(i, packs, N);
+        const row_pack at(i, packs, N);
         const int64_t first = at.first, row = at.row * r.step;
         T dy_pack[N], gate_pack[N], up_pack[N];
         gd_load_guarded(dy_pack, dy + at.row * r.n, first, r.n);
