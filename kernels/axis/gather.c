@@ -102,6 +102,8 @@ static const gd_case gather_cases[] = {
      GD_INPUTS({GD_DIMS(3, 520, 2)}, {GD_INDEX(9), GD_DIMS(1, 70, 1)})},
     {"one", &first, GD_INPUTS({GD_DIMS(1)}, {GD_INDEX(1), GD_DIMS(1)})},
     {"nothing", &second, GD_INPUTS({GD_DIMS(3, 4)}, {GD_INDEX(4), GD_DIMS(3, 0)})},
+    {"nothing_of_long_lines", &shared,
+     GD_INPUTS({GD_DIMS(3, 520, 2)}, {GD_INDEX(9), GD_DIMS(1, 0, 1)})},
 };
 
 static const gd_case scatter_add_cases[] = {

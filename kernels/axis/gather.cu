@@ -34,9 +34,9 @@ static axis_move<T> move_of(const gd_call *call, const gd_tensor *like, const gd
                             const gd_tensor *from, bool put, bool backward)
 {
     const axis_lines l = lines_of(call, like, {to, from, call->input[1]});
+    const int32_t *index = gd_ptr<const int32_t>(call->input[1]);
     int64_t *fault = backward ? nullptr : gd_cuda_fault_word(call, l.n[put ? TO : FROM]);
-    return {l,     gd_ptr<T>(to), gd_ptr<const T>(from), gd_ptr<const int32_t>(call->input[1]),
-            fault, put,           put || backward};
+    return {l, gd_ptr<T>(to), gd_ptr<const T>(from), index, fault, put, put || backward};
 }
 
 // A thread has one element of index. Where it puts, no two of a line are equal.
@@ -181,6 +181,7 @@ static gd_status put(const gd_call *call, const gd_tensor *like, const gd_tensor
                      const gd_tensor *from, bool backward)
 {
     const gd_axis_args *args = (const gd_axis_args *)call->args;
+    if (gd_tensor_count(like) == 0) return GD_OK;
     const axis_move<T> w = move_of<T>(call, like, to, from, true, backward);
     const int64_t n = w.l.n[TO], m = w.l.n[INDEX], lines = w.l.walk.count;
     if (m == 1 || args->distinct)
