@@ -99,6 +99,12 @@ static inline vec vec_even(vec p, vec q)
 #endif
 }
 
+/* LANES elements, `step` apart: 1 or 2. */
+static inline vec vec_load_step(const REAL *p, int64_t step)
+{
+    return step == 1 ? vec_load(p) : vec_even(vec_load(p), vec_load(p + LANES));
+}
+
 /* p where `choice` is -1, the result of a true comparison; q where it is 0. */
 static inline vec vec_choose(lanes choice, vec p, vec q)
 {

@@ -30,10 +30,7 @@ static __attribute__((noinline)) vec gather(const REAL *x, int64_t size, int64_t
 /* The same, by vectors where that is possible. */
 static inline vec strided(const REAL *x, int64_t size, int64_t at, int64_t stride)
 {
-    if (at >= 0 && at + LANES * stride <= size) {
-        if (stride == 1) return vec_load(x + at);
-        if (stride == 2) return vec_even(vec_load(x + at), vec_load(x + at + LANES));
-    }
+    if (stride <= 2 && at >= 0 && at + LANES * stride <= size) return vec_load_step(x + at, stride);
     return gather(x, size, at, stride);
 }
 
