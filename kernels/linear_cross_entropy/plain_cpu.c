@@ -3,6 +3,7 @@
  * computes the logits again. */
 #include "cross_entropy/targets.h"
 #include "linear_cross_entropy/linear_cross_entropy.h"
+#include "loops.h"
 
 /* d = softmax(l) - [j = t] of row i, for its logits l; returns its loss. */
 static double row_d(const gd_call *call, int64_t i, double *d)
@@ -26,44 +27,31 @@ static double row_d(const gd_call *call, int64_t i, double *d)
     return loss;
 }
 
-gd_status GD_REAL_NAME(linear_cross_entropy_plain_forward)(const gd_call *call)
+/* Forward and, where there is a dloss, backward. */
+static gd_status plain(const gd_call *call)
 {
     const head_sizes s = head_sizes_of(call);
+    const REAL *x = gd_data(call->input[0]), *w = gd_data(call->input[1]), *dy = gd_dy(call, 0);
     const int32_t *targets = gd_data(call->input[2]);
-    int64_t counting;
-    const gd_status status = check_targets(call, targets, s.M, s.V, &counting);
+    REAL *dx = gd_dx_sum(call, 0), *dw = gd_dx_sum(call, 1);
     double *d = gd_call_scratch(call, (size_t)s.V * sizeof *d), loss = 0;
-    if (status || !d) return status ? status : GD_ERROR_MEMORY;
-    for (int64_t i = 0; i < s.M; i++)
-        if (target_counts(call->args, targets[i])) loss += row_d(call, i, d);
-    *(REAL *)gd_data(call->output[0]) = (REAL)(loss * target_factor(call->args, counting));
-    return GD_OK;
-}
-
-gd_status GD_REAL_NAME(linear_cross_entropy_plain_backward)(const gd_call *call)
-{
-    const head_sizes s = head_sizes_of(call);
-    const REAL *x = gd_data(call->input[0]), *w = gd_data(call->input[1]);
-    const int32_t *targets = gd_data(call->input[2]);
-    REAL *dx = gd_data(call->dinput[0]), *dw = gd_data(call->dinput[1]);
-    const double dloss = (double)*(const REAL *)gd_data(call->doutput[0]);
     int64_t counting;
     const gd_status status = check_targets(call, targets, s.M, s.V, &counting);
-    double *d = gd_call_scratch(call, (size_t)s.V * sizeof *d);
     if (status || !d) return status ? status : GD_ERROR_MEMORY;
-    const double r = target_factor(call->args, counting);
+    const double r = target_factor(call->args, counting), dloss = gd_or(dy, 0, 0);
     const double alpha = dloss * r; /* [alpha] */
     GD_STEP("alpha", alpha);
-    for (int64_t e = 0; dx && !call->accumulate[0] && e < s.M * s.K; e++) dx[e] = 0;
-    for (int64_t e = 0; dw && !call->accumulate[1] && e < s.V * s.K; e++) dw[e] = 0;
     for (int64_t i = 0; i < s.M; i++) {
         if (!target_counts(call->args, targets[i])) continue;
-        row_d(call, i, d);
+        loss += row_d(call, i, d);
         for (int64_t j = 0; j < s.V; j++)
             for (int64_t k = 0; k < s.K; k++) {
                 if (dx) dx[i * s.K + k] += (REAL)(alpha * d[j] * (double)w[j * s.K + k]); /* [dx] */
                 if (dw) dw[j * s.K + k] += (REAL)(alpha * d[j] * (double)x[i * s.K + k]); /* [dw] */
             }
     }
+    if (!dy) *(REAL *)gd_data(call->output[0]) = (REAL)(loss * r);
     return GD_OK;
 }
+
+GD_KERNELS_OF_REAL(linear_cross_entropy_plain, plain(call), plain(call))

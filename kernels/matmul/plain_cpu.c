@@ -1,6 +1,6 @@
 /* plain_cpu.c - matmul as README.md derives it: three loops over each pair of matrices. It has the
  * interface of matmul_cpu.c's kernels, which tests compare with it. */
-#include "kernel.h"
+#include "loops.h"
 #include "matmul/matmul.h"
 
 typedef struct matrix {
@@ -28,50 +28,32 @@ static matrix matrix_of(const gd_tensor *t, bool transpose, const gd_tensor *y, 
     return m;
 }
 
-static void clear(const gd_tensor *t)
-{
-    if (t && gd_tensor_count(t) > 0)
-        memset(gd_data(t), 0, (size_t)gd_tensor_count(t) * sizeof(REAL));
-}
-
-/* c += a b; or, backward, da += dc b^T and db += a^T dc, where they are wanted. */
-static void multiply(const gd_call *call, bool backward)
+/* c = a b; or, where there is a dc, da += dc b^T and db += a^T dc. */
+static gd_status plain(const gd_call *call)
 {
     const matmul_args *args = call->args;
-    const bool ta = args->transpose_a, tb = args->transpose_b;
-    gd_tensor *y = call->output[0], *const none[2] = {NULL, NULL};
-    gd_tensor *const *dinput = backward ? call->dinput : none;
+    const bool ta = args->transpose_a, tb = args->transpose_b, backward = gd_dy(call, 0);
+    const gd_tensor *const *in = (const gd_tensor *const *)call->input, *y = call->output[0];
     const int64_t M = gd_tensor_dim(y, -2), N = gd_tensor_dim(y, -1);
-    const int64_t K = gd_tensor_dim(call->input[0], ta ? -2 : -1);
+    const int64_t K = gd_tensor_dim(in[0], ta ? -2 : -1);
     const int64_t products = M > 0 && N > 0 ? gd_tensor_count(y) / (M * N) : 0;
+    const bool wants_a = gd_dx_sum(call, 0), wants_b = gd_dx_sum(call, 1);
     for (int64_t index = 0; index < products; index++) {
-        const matrix a = matrix_of(call->input[0], ta, y, index);
-        const matrix b = matrix_of(call->input[1], tb, y, index);
-        const matrix c = matrix_of(backward ? NULL : y, false, y, index);
-        const matrix dc = matrix_of(backward ? call->doutput[0] : NULL, false, y, index);
-        const matrix da = matrix_of(dinput[0], ta, y, index),
-                     db = matrix_of(dinput[1], tb, y, index);
+        const matrix a = matrix_of(in[0], ta, y, index), b = matrix_of(in[1], tb, y, index);
+        const matrix c = matrix_of(backward ? call->doutput[0] : y, false, y, index), dc = c;
+        const matrix da = matrix_of(wants_a ? call->dinput[0] : NULL, ta, y, index);
+        const matrix db = matrix_of(wants_b ? call->dinput[1] : NULL, tb, y, index);
         for (int64_t m = 0; m < M; m++)
-            for (int64_t n = 0; n < N; n++)
+            for (int64_t n = 0; n < N; n++) {
+                if (!backward) *at(c, m, n) = 0;
                 for (int64_t k = 0; k < K; k++) {
-                    if (c.data) *at(c, m, n) += *at(a, m, k) * *at(b, k, n);
+                    if (!backward) *at(c, m, n) += *at(a, m, k) * *at(b, k, n);
                     if (da.data) *at(da, m, k) += *at(dc, m, n) * *at(b, k, n); /* [da] */
                     if (db.data) *at(db, k, n) += *at(a, m, k) * *at(dc, m, n); /* [db] */
                 }
+            }
     }
-}
-
-gd_status GD_REAL_NAME(matmul_plain_forward)(const gd_call *call)
-{
-    clear(call->output[0]);
-    multiply(call, false);
     return GD_OK;
 }
 
-gd_status GD_REAL_NAME(matmul_plain_backward)(const gd_call *call)
-{
-    for (int i = 0; i < 2; i++)
-        if (!call->accumulate[i]) clear(call->dinput[i]);
-    multiply(call, true);
-    return GD_OK;
-}
+GD_KERNELS_OF_REAL(matmul_plain, plain(call), plain(call))
