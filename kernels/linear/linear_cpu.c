@@ -1,17 +1,6 @@
 /* linear_cpu.c - three matrix products (kernels/matmul/gemm.h) and the sum of dy's rows. */
 #include "matmul/gemm.h"
 
-/* One product with its own temporary memory. */
-static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matrix b, int64_t M,
-                         int64_t N, int64_t K, bool accumulate)
-{
-    int threads = gemm_threads(call->threads, M, N, K);
-    void *scratch = gd_call_scratch(call, gemm_scratch(a, b, M, N, K, threads));
-    if (!scratch) return gd_error_status(call->context);
-    gemm(c, N, a, b, M, N, K, accumulate, scratch, threads);
-    return GD_OK;
-}
-
 gd_status GD_REAL_NAME(linear_forward)(const gd_call *call)
 {
     const REAL *x = gd_data(call->input[0]), *weight = gd_data(call->input[1]);
@@ -20,8 +9,8 @@ gd_status GD_REAL_NAME(linear_forward)(const gd_call *call)
     int64_t M = gd_row_count(call->input[0]), K = gd_last_dim(call->input[0]);
     int64_t N = gd_last_dim(call->output[0]);
     for (int64_t i = 0; bias && i < M; i++) memcpy(y + i * N, bias, (size_t)N * sizeof *y);
-    return product(call, y, (gemm_matrix){x, K, 1}, (gemm_matrix){weight, 1, K}, M, N, K,
-                   bias != NULL);
+    return gemm_of_call(call, y, (gemm_matrix){x, K, 1}, (gemm_matrix){weight, 1, K}, M, N, K,
+                        bias != NULL, &(gemm_memory){0});
 }
 
 /* dy [M, N] in pieces of `rows` rows, whose sums are sums [pieces, N]. */
@@ -71,14 +60,15 @@ gd_status GD_REAL_NAME(linear_backward)(const gd_call *call)
     REAL *dbias = gd_data(call->dinput[2]);
     int64_t M = gd_row_count(call->input[0]), K = gd_last_dim(call->input[0]);
     int64_t N = gd_last_dim(call->output[0]);
+    gemm_memory memory = {0};
     gd_status status = GD_OK;
     if (dx) {
-        status = product(call, dx, (gemm_matrix){dy, N, 1}, (gemm_matrix){weight, K, 1}, M, K, N,
-                         call->accumulate[0]);
+        status = gemm_of_call(call, dx, (gemm_matrix){dy, N, 1}, (gemm_matrix){weight, K, 1}, M, K,
+                              N, call->accumulate[0], &memory);
     }
     if (dweight && !status) {
-        status = product(call, dweight, (gemm_matrix){dy, 1, N}, (gemm_matrix){x, K, 1}, N, K, M,
-                         call->accumulate[1]);
+        status = gemm_of_call(call, dweight, (gemm_matrix){dy, 1, N}, (gemm_matrix){x, K, 1}, N, K,
+                              M, call->accumulate[1], &memory);
     }
     if (dbias && !status) status = sum_rows(call, dbias, dy, M, N, call->accumulate[2]);
     return status;

@@ -2,42 +2,23 @@
  * the logits. */
 #include "cross_entropy/targets.h"
 #include "linear_cross_entropy/linear_cross_entropy.h"
+#include "loops.h"
 #include "matmul/gemm.h"
 #include "softmax/sum_exp.h"
-
-/* The temporary memory of all products of one call, which run one after the other. */
-typedef struct workspace {
-    void *data;
-    size_t bytes;
-} workspace;
-
-/* c [M, N] = a b, or added into c. `memory` is {0} before the first of a call. */
-static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matrix b, int64_t M,
-                         int64_t N, int64_t K, bool add, workspace *memory)
-{
-    int threads = gemm_threads(call->threads, M, N, K);
-    const size_t bytes = gemm_scratch(a, b, M, N, K, threads);
-    if (!memory->data || bytes > memory->bytes) {
-        *memory = (workspace){gd_call_scratch(call, bytes), bytes};
-        if (!memory->data) return gd_error_status(call->context);
-    }
-    gemm(c, N, a, b, M, N, K, add, memory->data, threads);
-    return GD_OK;
-}
 
 /* With d [rows, V] of `rows` rows from `first` on: c (+)= d weight, only these rows of it (gradient
  * 0, dx), or c (+)= d^T x (gradient 1, dweight): [dx] and [dw] in plain_cpu.c. */
 static gd_status gradient_product(const gd_call *call, int gradient, REAL *c, const REAL *residual,
-                                  int64_t first, int64_t rows, bool add, workspace *memory)
+                                  int64_t first, int64_t rows, bool add, gemm_memory *memory)
 {
     const head_sizes s = head_sizes_of(call);
     const gemm_matrix x = {(const REAL *)gd_data(call->input[0]) + first * s.K, s.K, 1};
     const gemm_matrix weight = {gd_data(call->input[1]), s.K, 1}, d = {residual, s.V, 1};
     if (gradient == 0) {
         c += first * s.K;
-        return product(call, c, d, weight, rows, s.K, s.V, add, memory);
+        return gemm_of_call(call, c, d, weight, rows, s.K, s.V, add, memory);
     }
-    return product(call, c, gemm_transposed(d), x, s.V, s.K, rows, add, memory);
+    return gemm_of_call(call, c, gemm_transposed(d), x, s.V, s.K, rows, add, memory);
 }
 
 /* ---- Forward ------------------------------------------------------------------------------ */
@@ -52,15 +33,9 @@ static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
         return log(sum) - (at_target - (double)max);
     }
     const REAL largest = gd_row_max(x, vocab);
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < vocab; j++) {
-        x[j] = GD_MATH(exp)(x[j] - largest);
-        sum += (double)x[j];
-    }
+    GD_SUM(sum, j, vocab, (double)(x[j] = GD_MATH(exp)(x[j] - largest)));
     const REAL scale = (REAL)(1 / sum);
-#pragma omp simd
-    for (int64_t j = 0; j < vocab; j++) x[j] *= scale;
+    GD_EACH(j, vocab) x[j] *= scale;
     x[target] -= 1;
     return log(sum) - (at_target - (double)largest);
 }
@@ -86,18 +61,18 @@ static void loss_of_row(const void *work, int64_t i)
 /* `rows` rows from `first` on: their logits, their losses, and in place of the logits d, if needed;
  * in pieces their part of the gradients. */
 static gd_status run_rows(const gd_call *call, REAL *logits, double *losses, int64_t first,
-                          int64_t rows, workspace *memory)
+                          int64_t rows, gemm_memory *memory)
 {
     const gd_cross_entropy_args *args = call->args;
     const head_sizes s = head_sizes_of(call);
     const REAL *x = (const REAL *)gd_data(call->input[0]) + first * s.K;
     const REAL *weight = gd_data(call->input[1]);
     const int32_t *targets = (const int32_t *)gd_data(call->input[2]) + first;
-    gd_status status = product(call, logits, (gemm_matrix){x, s.K, 1},
-                               (gemm_matrix){weight, 1, s.K}, rows, s.V, s.K, false, memory);
+    gd_status status = gemm_of_call(call, logits, (gemm_matrix){x, s.K, 1},
+                                    (gemm_matrix){weight, 1, s.K}, rows, s.V, s.K, false, memory);
     if (status) return status;
     const loss_rows w = {args, targets, logits, losses + first, s.V, call->save[SAVE_FACTOR]};
-    gd_for_each(gd_threads_for(call->threads, 4 * rows * s.V), rows, loss_of_row, &w);
+    status = gd_each_piece(call, 4 * rows * s.V, rows, loss_of_row, &w);
     for (int i = 0; i < 2 && !status; i++) {
         const gd_tensor *saved = call->save[SAVE_DX + i];
         if (!saved) continue;
@@ -121,7 +96,7 @@ gd_status GD_REAL_NAME(linear_cross_entropy_forward)(const gd_call *call)
         if (!logits) return GD_ERROR_MEMORY;
     }
     if (!losses) return GD_ERROR_MEMORY;
-    workspace memory = {0};
+    gemm_memory memory = {0};
     for (int64_t first = 0; first < s.M; first += piece) {
         const int64_t rows = gd_min64(piece, s.M - first);
         status = run_rows(call, logits, losses, first, rows, &memory);
@@ -136,24 +111,7 @@ gd_status GD_REAL_NAME(linear_cross_entropy_forward)(const gd_call *call)
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-typedef struct scaling {
-    REAL *out;
-    const REAL *c;
-    REAL alpha;
-    int64_t n;
-    bool add;
-} scaling;
-
-static void scale_block(const void *work, int64_t block)
-{
-    const scaling *w = work;
-    const int64_t first = block * GD_BLOCK, end = gd_min64(w->n, first + GD_BLOCK);
-    REAL *out = w->out, alpha = w->alpha;
-    const REAL *c = w->c;
-    const bool add = w->add;
-#pragma omp simd
-    for (int64_t k = first; k < end; k++) out[k] = add ? out[k] + alpha * c[k] : alpha * c[k];
-}
+GD_MAP_ROW(scaled_row, c, c1, c2, c3, add ? out[i] + p *c : p *c)
 
 /* dinput[i] (+)= alpha times its product, which the forward has saved or which is computed now. */
 static gd_status scaled_product(const gd_call *call, int i, REAL alpha)
@@ -164,16 +122,16 @@ static gd_status scaled_product(const gd_call *call, int i, REAL alpha)
     if (!call->dinput[i]) return GD_OK;
     if (head_check_saved(call, i)) return GD_ERROR_STATE;
     if (call->save[SAVE_D]) {
-        workspace memory = {0};
+        gemm_memory memory = {0};
         c = add ? gd_call_scratch(call, (size_t)n * sizeof *c) : out;
         if (!c && n > 0) return gd_error_status(call->context);
         gd_status status = gradient_product(call, i, c, gd_data(call->save[SAVE_D]), 0,
                                             head_sizes_of(call).M, false, &memory);
         if (status) return status;
     }
-    const scaling w = {out, c, alpha, n, add};
-    gd_for_each(gd_threads_for(call->threads, n), gd_divide_up(n, GD_BLOCK), scale_block, &w);
-    return GD_OK;
+    return gd_map_elements(
+        call,
+        &(gd_map){.out = out, .in = {c, c}, .p = alpha, .add = add, .n = n, .row = scaled_row});
 }
 
 /* With d = softmax(logits) - [j = target] and alpha = dloss * factor:

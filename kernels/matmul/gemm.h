@@ -66,4 +66,24 @@ void GD_REAL_NAME(gd_gemm_amx)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matri
 #define gemm_amx GD_REAL_NAME(gd_gemm_amx)
 #define gemm_amx_takes GD_REAL_NAME(gd_gemm_amx_takes)
 
+/* The temporary memory of the products of one call, which run one after the other; {0} at first. */
+typedef struct gemm_memory {
+    void *data;
+    size_t bytes;
+} gemm_memory;
+
+/* gemm with packed rows of c, and this memory. */
+static inline gd_status gemm_of_call(const gd_call *call, REAL *c, gemm_matrix a, gemm_matrix b,
+                                     int64_t M, int64_t N, int64_t K, bool accumulate,
+                                     gemm_memory *memory)
+{
+    const int threads = gemm_threads(call->threads, M, N, K);
+    const size_t bytes = gemm_scratch(a, b, M, N, K, threads);
+    if (!memory->data || bytes > memory->bytes)
+        *memory = (gemm_memory){gd_call_scratch(call, bytes), bytes};
+    if (!memory->data) return gd_error_status(call->context);
+    gemm(c, N, a, b, M, N, K, accumulate, memory->data, threads);
+    return GD_OK;
+}
+
 #endif

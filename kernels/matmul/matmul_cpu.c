@@ -1,4 +1,5 @@
 /* matmul_cpu.c - forward and backward of matmul as families of matrix products. */
+#include "loops.h"
 #include "matmul/gemm.h"
 #include "matmul/matmul.h"
 
@@ -19,6 +20,7 @@ typedef struct family {
     int64_t M, N, K;
     matmul_batch over;
     bool accumulate;
+    int threads; /* of a product */
 } family;
 
 /* op(t), which is repeated along the dimensions of y that it lacks or that are 1. */
@@ -59,50 +61,43 @@ static void merge_dimensions(family *f)
     }
 }
 
-/* One c: the sum of its products, in order. */
-static void sum_products(const family *f, const int64_t *index, void *scratch, int threads)
+/* Product `number` of those along the dimensions that are summed, or along the others. */
+static void index_of(const matmul_batch *over, bool summed, int64_t number, int64_t *index)
 {
-    int64_t summed = 1, i[GD_MAX_DIMS];
-    for (int d = 0; d < f->over.dims; d++) {
-        if (f->over.c_step[d] == 0) summed *= f->over.size[d];
-    }
-    REAL *c = f->c + dot_position(f->over.dims, index, f->over.c_step);
-    if (summed == 0) gemm(c, f->c_row, f->a, f->b, f->M, f->N, 0, f->accumulate, scratch, 1);
-    for (int64_t s = 0; s < summed; s++) {
-        int64_t rest = s;
-        for (int d = f->over.dims - 1; d >= 0; d--) {
-            i[d] = index[d];
-            if (f->over.c_step[d] != 0) continue;
-            i[d] = rest % f->over.size[d];
-            rest /= f->over.size[d];
-        }
-        gemm_matrix a = f->a, b = f->b;
-        a.data += dot_position(f->over.dims, i, f->over.a_step);
-        b.data += dot_position(f->over.dims, i, f->over.b_step);
-        gemm(c, f->c_row, a, b, f->M, f->N, f->K, f->accumulate || s > 0, scratch, threads);
+    for (int d = over->dims - 1; d >= 0; d--) {
+        if ((over->c_step[d] == 0) != summed) continue;
+        index[d] = number % over->size[d];
+        number /= over->size[d];
     }
 }
 
-typedef struct family_share {
-    const family *f;
-    char *scratch;
-    size_t bytes; /* of it, for each of `outside` threads */
-    int64_t count;
-    int outside, inside;
-} family_share;
-
-static void run_share(const void *work, int64_t t)
+/* How many there are. */
+static int64_t count_of(const matmul_batch *over, bool summed)
 {
-    const family_share *w = work;
-    const family *f = w->f;
-    for (int64_t o = w->count * t / w->outside; o < w->count * (t + 1) / w->outside; o++) {
-        int64_t index[GD_MAX_DIMS] = {0}, rest = o;
-        for (int d = f->over.dims - 1; d >= 0; d--) {
-            if (f->over.c_step[d] == 0) continue;
-            index[d] = rest % f->over.size[d];
-            rest /= f->over.size[d];
+    int64_t count = 1;
+    for (int d = 0; d < over->dims; d++)
+        if ((over->c_step[d] == 0) == summed) count *= over->size[d];
+    return count;
+}
+
+/* Each c: the sum of its products, in order. */
+static void sum_products(const void *work, int64_t number, int64_t end, void *scratch)
+{
+    const family *f = work;
+    const matmul_batch *over = &f->over;
+    const int64_t summed = count_of(over, true);
+    for (; number < end; number++) {
+        int64_t i[GD_MAX_DIMS] = {0};
+        index_of(over, false, number, i);
+        REAL *c = f->c + dot_position(over->dims, i, over->c_step);
+        if (summed == 0) gemm(c, f->c_row, f->a, f->b, f->M, f->N, 0, f->accumulate, scratch, 1);
+        for (int64_t s = 0; s < summed; s++) {
+            index_of(over, true, s, i);
+            gemm_matrix a = f->a, b = f->b;
+            a.data += dot_position(over->dims, i, over->a_step);
+            b.data += dot_position(over->dims, i, over->b_step);
+            gemm(c, f->c_row, a, b, f->M, f->N, f->K, f->accumulate || s > 0, scratch, f->threads);
         }
-        sum_products(f, index, w->scratch + (size_t)t * w->bytes, w->inside);
     }
 }
 
@@ -110,23 +105,16 @@ static void run_share(const void *work, int64_t t)
 static gd_status run_family(const gd_call *call, family *f)
 {
     merge_dimensions(f);
-    int64_t count = 1;
-    for (int d = 0; d < f->over.dims; d++) {
-        if (f->over.c_step[d] != 0) count *= f->over.size[d];
-    }
+    const int64_t count = count_of(&f->over, false);
     if (count == 0) return GD_OK;
-    int inside = gemm_threads(call->threads, f->M, f->N, f->K), outside = 1;
-    if (count >= 2 * call->threads || inside == 1) {
-        outside = gd_threads_for(call->threads, count * gd_max64(1, f->M * f->N * f->K / 16));
-        inside = 1;
+    f->threads = gemm_threads(call->threads, f->M, f->N, f->K);
+    int64_t elements = 0; /* of the threads outside of a product */
+    if (count >= 2 * call->threads || f->threads == 1) {
+        elements = count * gd_max64(1, f->M * f->N * f->K / 16);
+        f->threads = 1;
     }
-    size_t bytes = gemm_scratch(f->a, f->b, f->M, f->N, f->K, inside);
-    bytes = (bytes + 63) / 64 * 64;
-    char *scratch = gd_call_scratch(call, bytes * (size_t)outside);
-    if (!scratch) return gd_error_status(call->context);
-    const family_share w = {f, scratch, bytes, count, outside, inside};
-    gd_for_each(outside, outside, run_share, &w);
-    return GD_OK;
+    const size_t bytes = gemm_scratch(f->a, f->b, f->M, f->N, f->K, f->threads);
+    return gd_each_range(call, elements, count, bytes, sum_products, f);
 }
 
 /* c (+)= a b over the dimensions of `output` before its last two. */
