@@ -24,17 +24,17 @@ if(gradus_cuda STREQUAL "KERNELS")
     set(hopper_sources)
 endif()
 
-# platform/NAME_SYSTEM.c: what differs between systems. Without sockets there are only groups of one.
+# platform/NAME_SYSTEM.c, and slabs.c of all. Without sockets there are only groups of one.
 file(GLOB platform_sources CONFIGURE_DEPENDS platform/*.c)
 if(UNIX)
-    list(FILTER platform_sources INCLUDE REGEX "_posix\\.c$")
+    list(FILTER platform_sources INCLUDE REGEX "(_posix|/slabs)\\.c$")
     list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group/group_none.c)
 else()
     if(WIN32)
-        list(FILTER platform_sources INCLUDE REGEX "_windows\\.c$")
+        list(FILTER platform_sources INCLUDE REGEX "(_windows|/slabs)\\.c$")
     else() # WebAssembly
         list(FILTER platform_sources INCLUDE REGEX
-             "/(clock|memory|number|file|terminal)_posix\\.c$|/process_none\\.c$")
+             "/(clock|memory|number|file|terminal)_posix\\.c$|/(process_none|slabs)\\.c$")
     endif()
     list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_messages|_rendezvous|_cpu)?\\.c$")
 endif()

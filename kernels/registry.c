@@ -3,6 +3,7 @@
 #include "core/services.h"
 #include "gradus/ops.h"
 #include "kernel.h"
+#include "optim/services.h"
 
 #define GD_OP(name) extern const gd_op gd_op_##name;
 #include "op_list.h"
@@ -23,14 +24,21 @@ const int gd_builtin_op_count = (int)(sizeof gd_builtin_ops / sizeof *gd_builtin
     .sum_squares = gd_sum_squares_##device, .scale = gd_scale_##device,                       \
     .clear_rows = gd_clear_rows_##device, .uniform = gd_uniform_##device,                     \
     .numbers_within = gd_numbers_within, .normal = gd_normal_##device,                        \
-    .integers = gd_integers_##device, .permutation = gd_permutation_##device,                 \
-    .add_loss = gd_add_loss_##device, .decide = gd_decide_##device,                           \
-    .optimize = gd_optimize_##device, .muon = gd_muon_##device, .settle = gd_settle_##device
+    .integers = gd_integers_##device, .permutation = gd_permutation_##device
 
-static const gd_services cpu_services = {SERVICES(cpu)};
+#define UPDATES(device)                                                                   \
+    {                                                                                     \
+        gd_add_loss_##device, gd_decide_##device, gd_optimize_##device, gd_muon_##device, \
+            gd_settle_##device                                                            \
+    }
+
+static const gd_update_services cpu_updates = UPDATES(cpu);
+static const gd_services cpu_services = {SERVICES(cpu), .update = &cpu_updates};
 
 #ifdef GD_HAVE_CUDA
-static const gd_services cuda_services = {SERVICES(cuda), .advance = gd_advance_cuda};
+static const gd_update_services cuda_updates = UPDATES(cuda);
+static const gd_services cuda_services = {SERVICES(cuda), .advance = gd_advance_cuda,
+                                          .update = &cuda_updates};
 #define CUDA_SERVICES &cuda_services
 #else
 #define CUDA_SERVICES NULL

@@ -3,7 +3,7 @@
 #ifndef GRADUS_TEST_SPARSE_TABLES_H
 #define GRADUS_TEST_SPARSE_TABLES_H
 
-#include "core/core.h"
+#include "optim/optimizer.h"
 #include "op_test.h"
 
 enum { SPARSE_KINDS = 10 };

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "core/services.h"
+#include "optim/services.h"
 
 #ifdef __CUDACC__
 #define GD_DECIDE __device__ static inline

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "core/services.h"
+#include "optim/services.h"
 
 /* The step of Newton and Schulz, X <- a X + (b A + c A A) X with A = X X^T. */
 enum { MUON_STEPS = 5 };

@@ -1,4 +1,4 @@
-/* optim.c - the optimizer updates of the core (src/core/services.h). */
+/* optim.c - the updates of parameters (src/optim/services.h). */
 #include "kernel.h"
 
 #include "copy/convert.h"

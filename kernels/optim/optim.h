@@ -3,7 +3,7 @@
 #ifndef GRADUS_KERNELS_OPTIM_H
 #define GRADUS_KERNELS_OPTIM_H
 
-#include "core/services.h"
+#include "optim/services.h"
 
 void gd_optimize_f32(const gd_update_arrays *arrays, const gd_rule *rule,
                      const gd_update_state *state, int threads);

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "optim/services.h"
 #include "pack.cuh"
 
 // What a kernel takes of the gradients: rounded as gd_params_scale_grads rounds, and before it is

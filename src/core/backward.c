@@ -23,7 +23,7 @@ static gd_status seed_ones(gd_tensor *t)
     gd_context *ctx = t->ctx;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    gd_tensor *ones = gd_frame_tensor(ctx, t->dtype, t, "backward");
+    gd_tensor *ones = gd_frame_tensor(ctx, t->dtype, t->ndim, t->shape, "backward");
     if (ones && t->count) {
         ctx->services->fill(gd_tensor_data(ones), t->dtype, 1, t->count, ctx);
     }
@@ -42,19 +42,19 @@ static const char *who(const gd_context *ctx)
 static gd_status refuse_constant(gd_context *ctx, const gd_tensor *output)
 {
     const bool off = ctx->no_grad > 0, unrecorded = ctx->unrecorded > ctx->calls_at_begin;
+    const bool late = ctx->calls_at_require > ctx->calls_at_begin;
     const char *why =
-        output->gradient ? "was made of a gradient, and how that was computed is not on the tape; "
-                           "use gd_gradients with differentiable"
-        : off ? "does not depend on any tensor that requires a gradient: recording is off; call "
-                "gd_no_grad_end before the ops"
-        : unrecorded ? "does not depend on any tensor that requires a gradient: ops of this step "
-                       "were called between gd_no_grad_begin and gd_no_grad_end"
-        : ctx->calls_at_require > ctx->calls_at_begin
-            ? "does not depend on any tensor that requires a gradient: "
-              "gd_tensor_set_requires_grad was called after ops of this step, wanted it before"
-            : "does not depend on any tensor that requires a gradient: what it is made of is "
-              "neither a parameter nor has gd_tensor_set_requires_grad";
-    return gd_fail(ctx, GD_ERROR_STATE, "%s: output %s %s", who(ctx), gd_shape_text(output).text,
+        output->gradient ? "how that was computed is not on the tape; use gd_gradients with "
+                           "differentiable"
+        : off            ? "recording is off; call gd_no_grad_end before the ops"
+        : unrecorded ? "ops of this step were called between gd_no_grad_begin and gd_no_grad_end"
+        : late       ? "gd_tensor_set_requires_grad was called after ops of this step, wanted it "
+                       "before"
+                     : "what it is made of is neither a parameter nor has "
+                       "gd_tensor_set_requires_grad";
+    return gd_fail(ctx, GD_ERROR_STATE, "%s: output %s %s%s", who(ctx), gd_shape_text(output).text,
+                   output->gradient ? "was made of a gradient, and "
+                                    : "does not depend on any tensor that requires a gradient: ",
                    why);
 }
 
@@ -167,16 +167,11 @@ static void release_value(gd_tensor *t)
 
 static void use_up(gd_node *node)
 {
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
-        if (!t || !gd_op_reads_input(node->op, i) || !t->storage) continue;
+    for (int i = 0; i < node->inputs + node->outputs; i++) {
+        gd_tensor *t = gd_node_value(node, i);
+        if (!t || !t->storage) continue;
         t->storage->readers--;
         if (t->node) release_value(t);
-    }
-    for (int i = 0; i < node->outputs; i++) {
-        gd_tensor *t = node->output[i];
-        if (gd_op_reads_output(node->op, i) && t->storage) t->storage->readers--;
-        release_value(t);
     }
     for (int i = 0; i < node->saves; i++) {
         if (node->save[i]) gd_storage_release(node->save[i]->ctx, node->save[i]->storage);
@@ -199,28 +194,21 @@ static void finish_gradients(gd_node *node)
 
 /* ---- One node --------------------------------------------------------------------------- */
 
-gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose,
-                          const char *role, const char *why)
+gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose, int i)
 {
     return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s%s", node->op->name, whose,
-                   role, gd_shape_text(t).text, why);
+                   i < node->inputs ? "input" : "output", gd_shape_text(t).text,
+                   gd_value_is_there(t)
+                       ? " as it was in the forward, but that was overwritten since"
+                       : ", but that was freed");
 }
 
 /* The values that the backward reads must exist, and must be those that the forward saw. */
 static gd_status check_values(const gd_node *node)
 {
-    for (int i = 0; i < node->inputs; i++) {
-        if (!node->input[i] || !gd_op_reads_input(node->op, i)) continue;
-        if (gd_check_value(node, node->input[i], "backward", "input", node->versions[i])) {
-            return gd_error_status(node->input[i]->ctx);
-        }
-    }
-    for (int i = 0; i < node->outputs; i++) {
-        if (!gd_op_reads_output(node->op, i)) continue;
-        if (gd_check_value(node, node->output[i], "backward", "output",
-                           node->versions[node->inputs + i])) {
-            return gd_error_status(node->output[i]->ctx);
-        }
+    for (int i = 0; i < node->inputs + node->outputs; i++) {
+        const gd_tensor *t = gd_node_value(node, i);
+        if (t && gd_check_value(node, t, "backward", i)) return t->ctx->status;
     }
     return GD_OK;
 }
@@ -273,38 +261,14 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     return gd_error_status(ctx);
 }
 
-static gd_status walk_back(gd_context *ctx, gd_tensor *const *outputs, int count,
-                           gd_tensor *const *cotangents, bool keep_tape)
-{
-    if (gd_failed(ctx)) return ctx->status;
-    if (ctx->in_backward || ctx->gradients) {
-        return gd_fail(ctx, GD_ERROR_STATE, "backward: called from inside a %s",
-                       ctx->in_backward ? "backward" : "definition or derivative");
-    }
-    if (ctx->segments) {
-        return gd_fail(ctx, GD_ERROR_STATE,
-                       "backward: called from inside a segment, wanted a call after gd_recompute");
-    }
-    ctx->in_backward = true;
-    ctx->before = ctx->user_tensors;
-    gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
-    gd_finish_leaves(ctx);
-    ctx->in_backward = false;
-    ctx->calls_at_backward = ctx->calls;
-    return gd_error_status(ctx);
-}
-
 gd_status gd_backward(gd_tensor *loss)
 {
-    if (!loss) return GD_ERROR_ARGUMENT;
-    if (gd_failed(loss->ctx)) return loss->ctx->status;
-    if (!gd_tensor_usable(loss, "backward", "loss")) return gd_error_status(loss->ctx);
-    if (loss->count != 1) {
+    if (loss && gd_tensor_usable(loss, "backward", "loss") && loss->count != 1) {
         return gd_fail(loss->ctx, GD_ERROR_ARGUMENT,
                        "backward: loss is %s, wanted one element; use gd_backward_from for others",
                        gd_shape_text(loss).text);
     }
-    return walk_back(loss->ctx, &loss, 1, NULL, false);
+    return gd_backward_from(&loss, 1, NULL);
 }
 
 gd_status gd_backward_from(gd_tensor *const *outputs, int count, const gd_backward_options *options)
@@ -317,13 +281,13 @@ gd_status gd_backward_from(gd_tensor *const *outputs, int count, const gd_backwa
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "backward: cotangents is %p, wanted tensors or NULL",
                        (const void *)chosen.cotangents);
     }
-    for (int i = 0; i < count; i++) {
-        if (!outputs[i] || outputs[i]->ctx != ctx) {
-            return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                           "backward: output %d is %s, wanted a tensor of the same context", i,
-                           outputs[i] ? "of another context" : "NULL");
-        }
-        if (!gd_tensor_usable(outputs[i], "backward", "output")) return gd_error_status(ctx);
-    }
-    return walk_back(ctx, outputs, count, chosen.cotangents, chosen.keep_tape);
+    if (gd_check_tensors(ctx, outputs, count, "backward", "output")) return ctx->status;
+    if (!gd_outside_calls(ctx, "backward", false)) return ctx->status;
+    ctx->in_backward = true;
+    ctx->before = ctx->user_tensors;
+    gd_backward_walk(ctx, outputs, count, chosen.cotangents, chosen.keep_tape);
+    gd_finish_leaves(ctx);
+    ctx->in_backward = false;
+    ctx->calls_at_backward = ctx->calls;
+    return ctx->status;
 }

@@ -10,18 +10,14 @@
 
 /* ---- Where a gradient is written -------------------------------------------------------- */
 
-static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
-{
-    return gd_gradient_dtype(t) == gd_gradient_dtype(other) && t->count == other->count;
-}
-
 /* dinput may be written over dy: the gradient of output 0, if it is not needed later. */
 static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 {
     gd_tensor *t = node->input[i], *y = node->output[0];
     if (!(node->op->dinput_over_doutput & GD_BIT(i))) return false;
     return t->step && y->grad_valid && !gd_walk_retains(t->ctx, y) && call->doutput[0] == y->grad &&
-           y->grad->storage->views == 1 && same_memory_shape(t, y);
+           y->grad->storage->views == 1 && t->count == y->count &&
+           gd_gradient_dtype(t) == gd_gradient_dtype(y);
 }
 
 /* dinput may be written over the input itself, if this node is its last reader. */
@@ -81,9 +77,8 @@ static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
 static bool reads_gradient(const gd_node *node, const gd_tensor *t)
 {
     for (int i = 0; t->grad && i < node->inputs; i++) {
-        const gd_tensor *input = node->input[i];
-        if (!input || !gd_op_reads_input(node->op, i)) continue;
-        if (input->storage == t->grad->storage) return true;
+        const gd_tensor *input = gd_node_value(node, i);
+        if (input && input->storage == t->grad->storage) return true;
     }
     return false;
 }
@@ -107,13 +102,13 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
     for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
     gd_dtype dtype = written_dtype(node, call, i);
     if (repeated || gd_gradient_dtype(t) != dtype || reads_gradient(node, t)) {
-        call->dinput[i] = gd_frame_tensor(ctx, dtype, t, node->op->name);
+        call->dinput[i] = gd_frame_tensor(ctx, dtype, t->ndim, t->shape, node->op->name);
         return gd_error_status(ctx);
     }
     accumulate[i] = t->grad_valid;
-    if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
+    if (!t->grad && can_take_doutput(node, call, i)) {
         grad_view(t, node->output[0]->grad->storage);
-    } else if (!t->grad_valid && !t->grad && can_take_input(node, call, i, keep_tape)) {
+    } else if (!t->grad && can_take_input(node, call, i, keep_tape)) {
         take_input(node, call, i);
     } else {
         gd_tensor_need_grad(t);
@@ -124,17 +119,19 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
 
 /* ---- The call --------------------------------------------------------------------------- */
 
-/* gd_tensor_data of a freed step tensor is NULL; the tape may still read it through its own
- * header. */
-static gd_tensor *tape_view(gd_tensor *t)
+/* t, which the backward reads, as its kernel takes it; NULL on error. gd_tensor_data of a freed step
+ * tensor is NULL; the tape may still read it through a header of its own. */
+static gd_tensor *value_for_kernel(const gd_call *call, gd_tensor *t, bool strided)
 {
-    if (!t->freed || !t->step || !t->storage || t->storage->released) return t;
-    gd_tensor *view = gd_tensor_view(t, "backward");
-    if (!view) return NULL;
-    /* `readers` keeps the memory of a step's storage until now; all views of a leaf's close at
-     * gd_step_end. */
-    if (view->storage->step) view->storage->views--;
-    return view;
+    const gd_dtype dtype = gd_kernel_dtype(call, t);
+    if (t->freed && gd_value_is_there(t)) {
+        t = gd_tensor_view(t, "backward");
+        if (!t) return NULL;
+        /* `readers` keeps the memory of a step's storage until now; all views of a leaf's close at
+         * gd_step_end. */
+        if (t->storage->step) t->storage->views--;
+    }
+    return gd_frame_prepare(call->context, t, dtype, strided, call->op->name);
 }
 
 /* The gd_call for the op's backward: values and gradients as its kernels take them. */
@@ -144,28 +141,19 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bo
     const gd_op *op = node->op;
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
-        if (t && gd_op_reads_input(op, i)) {
-            t = tape_view(t);
-            gd_dtype dtype = gd_kernel_dtype(call, node->input[i]);
-            if (t) t = gd_frame_prepare(ctx, t, dtype, op->strided, op->name);
-            if (!t) return gd_error_status(ctx);
-        }
-        call->input[i] = t;
+        const bool read = t && gd_op_reads_input(op, i);
+        call->input[i] = read ? value_for_kernel(call, t, op->strided) : t;
+        if (read && !call->input[i]) return ctx->status;
     }
     for (int i = 0; i < node->outputs; i++) {
         gd_tensor *t = node->output[i];
-        gd_dtype dtype = gd_kernel_dtype(call, t);
         if (t->grad_valid) {
-            const gd_dtype taken = t->wide_grad ? t->grad->dtype : dtype;
-            call->doutput[i] = gd_frame_prepare(ctx, t->grad, taken, false, op->name);
-            if (!call->doutput[i]) return gd_error_status(ctx);
+            const gd_dtype dtype = t->wide_grad ? t->grad->dtype : gd_kernel_dtype(call, t);
+            call->doutput[i] = gd_frame_prepare(ctx, t->grad, dtype, false, op->name);
+            if (!call->doutput[i]) return ctx->status;
         }
-        if (gd_op_reads_output(op, i)) {
-            t = tape_view(t);
-            if (t) t = gd_frame_prepare(ctx, t, dtype, false, op->name);
-            if (!t) return gd_error_status(ctx);
-        }
-        call->output[i] = t;
+        call->output[i] = gd_op_reads_output(op, i) ? value_for_kernel(call, t, false) : t;
+        if (!call->output[i]) return ctx->status;
     }
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];

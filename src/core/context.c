@@ -1,6 +1,7 @@
-/* context.c - contexts. */
+/* context.c - contexts: their device, and where they are in the random stream. */
 #include "core/core.h"
 #include "platform/process.h"
+#include "platform/slabs.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -50,36 +51,29 @@ int gd_threads(const gd_context *ctx)
     return is_child ? 1 : ctx->threads;
 }
 
-static gd_status open_device(gd_context *ctx, const gd_device_table *device)
+static bool open_device(gd_context *ctx, gd_device device)
 {
-    ctx->device = device;
-    ctx->services = gd_services_of[device->device];
-    gd_status status = device->open(ctx);
-    if (status) ctx->device = NULL;
-    return status;
+    ctx->device = gd_devices[device];
+    ctx->services = gd_services_of[device];
+    if (ctx->device->open(ctx)) ctx->device = NULL;
+    return ctx->device != NULL;
 }
 
-static gd_status choose_device(gd_context *ctx)
+static void choose_device(gd_context *ctx)
 {
-    switch ((int)ctx->options.device) {
-    case GD_CPU:
-        return open_device(ctx, gd_devices[GD_CPU]);
-    case GD_CUDA:
-        return open_device(ctx, gd_devices[GD_CUDA]);
-    case GD_DEVICE_AUTO:
-        if (open_device(ctx, gd_devices[GD_CUDA])) {
-            /* Having no GPU is not an error here, nor worth a note. */
-            if (ctx->status == GD_ERROR_UNSUPPORTED)
-                snprintf(ctx->device_note, sizeof ctx->device_note, "%s", ctx->error);
-            ctx->status = GD_OK;
-            ctx->error[0] = '\0';
-        }
-        return ctx->device ? GD_OK : open_device(ctx, gd_devices[GD_CPU]);
-    default:
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "context: device is %d, wanted GD_CPU, GD_CUDA or "
-                       "GD_DEVICE_AUTO",
-                       (int)ctx->options.device);
+    const int device = (int)ctx->options.device;
+    if (device == GD_CPU || device == GD_CUDA) {
+        open_device(ctx, (gd_device)device);
+    } else if (device != GD_DEVICE_AUTO) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "context: device is %d, wanted GD_CPU, GD_CUDA or GD_DEVICE_AUTO", device);
+    } else if (!open_device(ctx, GD_CUDA)) {
+        /* Having no GPU is not an error here, nor worth a note. */
+        if (ctx->status == GD_ERROR_UNSUPPORTED)
+            snprintf(ctx->device_note, sizeof ctx->device_note, "%s", ctx->error);
+        ctx->status = GD_OK;
+        ctx->error[0] = '\0';
+        open_device(ctx, GD_CPU);
     }
 }
 
@@ -90,12 +84,12 @@ gd_context *gd_context_create(const gd_context_options *options)
     const bool garbage =
         gd_is_garbage((uintptr_t)allocator.allocate) || gd_is_garbage((uintptr_t)allocator.release);
     if (garbage || !allocator.allocate || !allocator.release) {
-        allocator = (gd_allocator){gd_host_default_allocate, gd_host_default_release, NULL};
+        allocator = (gd_allocator){gd_os_slab_allocate, gd_os_slab_release, NULL};
     }
     gd_context *ctx = allocator.allocate(allocator.user, 64, sizeof *ctx);
     if (!ctx) return NULL;
     *ctx = (gd_context){.options = chosen, .allocator = allocator};
-    if (allocator.allocate == gd_host_default_allocate) ctx->allocator.user = &ctx->slabs;
+    if (allocator.allocate == gd_os_slab_allocate) ctx->allocator.user = &ctx->slabs;
     const bool fits = chosen.threads >= 0 && chosen.threads <= MAX_THREADS;
     ctx->threads = fits && chosen.threads ? chosen.threads : default_threads();
     const bool guards = (unsigned)chosen.guard <= GD_GUARD_EXACT;
@@ -103,15 +97,11 @@ gd_context *gd_context_create(const gd_context_options *options)
     ctx->random.seed = chosen.seed;
     watch_forks();
     choose_device(ctx);
-    if (garbage) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "context: the allocator's functions are at %p, wanted functions or NULL",
-                (void *)UINTPTR_MAX);
-    }
-    if (gd_is_garbage((uintptr_t)chosen.notice)) {
-        ctx->options.notice = NULL;
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "context: notice is at %p, wanted a function or NULL",
-                (void *)UINTPTR_MAX);
+    const bool bad_notice = gd_is_garbage((uintptr_t)chosen.notice);
+    if (bad_notice) ctx->options.notice = NULL;
+    if (garbage || bad_notice) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "context: %s at %p, wanted a function or NULL",
+                garbage ? "the allocator's functions are" : "notice is", (void *)UINTPTR_MAX);
     }
     if (!fits) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 to %d", chosen.threads,
@@ -131,7 +121,6 @@ static void destroy(gd_context *ctx)
     gd_tensor_release_headers(ctx, 0);
     gd_on_gradient(ctx, NULL, NULL);
     if (ctx->device) gd_pool_free(ctx);
-    gd_frame_free_spare(ctx);
     gd_arena_free(ctx);
     gd_host_release(ctx, ctx->tape, (size_t)ctx->tape_capacity * sizeof *ctx->tape);
     gd_host_release(ctx, ctx->user_ops, (size_t)ctx->user_op_capacity * sizeof *ctx->user_ops);
@@ -191,4 +180,30 @@ gd_status gd_synchronize(gd_context *ctx)
     if (gd_error_status(ctx) || !gd_outside_graph(ctx, "synchronize")) return gd_error_status(ctx);
     if (!ctx->device->synchronize(ctx)) gd_guard_look(ctx);
     return ctx->status;
+}
+
+/* ---- The offset in the random stream ------------------------------------------------------ */
+
+gd_random_state gd_random_get(const gd_context *ctx)
+{
+    return ctx ? ctx->random : (gd_random_state){0};
+}
+
+void gd_random_set(gd_context *ctx, gd_random_state state)
+{
+    if (ctx) ctx->random = state;
+}
+
+/* Multiples of four, so that every call starts at a Philox block, even after gd_random_set. */
+uint64_t gd_random_take(gd_context *ctx, uint64_t count)
+{
+    if (!ctx) return 0;
+    const uint64_t offset = (ctx->random.offset + 3) / 4 * 4;
+    ctx->random.offset = offset + (count + 3) / 4 * 4;
+    return offset;
+}
+
+const gd_random_state *gd_random_base(const gd_context *ctx)
+{
+    return ctx->random_base;
 }

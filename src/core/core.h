@@ -52,13 +52,6 @@ typedef struct gd_arena {
     uint64_t step;           /* how many have ended */
 } gd_arena;
 
-typedef struct gd_slab gd_slab;
-
-/* The default allocator (host_memory.c). `user` is a gd_slab **, the first of a list; NULL: no
- * slabs. */
-void *gd_host_default_allocate(void *user, size_t alignment, size_t bytes);
-void gd_host_default_release(void *user, void *memory, size_t bytes);
-
 /* Host memory from the context's allocator; NULL, with the error set, if there is none. `what`
  * completes "out of memory: ... bytes for <what>". */
 void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what);
@@ -136,7 +129,7 @@ struct gd_device_table {
 struct gd_context {
     gd_context_options options;
     gd_allocator allocator;
-    gd_slab *slabs;                /* of the default allocator */
+    struct gd_slab *slabs;         /* of the default allocator */
     const gd_device_table *device; /* NULL: none could be opened, see the error */
     const gd_services *services;
     int threads;
@@ -150,7 +143,7 @@ struct gd_context {
     int64_t objects; /* that need it: parameters, optimizers, graphs, groups, open files */
     bool freed;      /* by the user; the last object frees it */
 
-    gd_pool_class pool[GD_POOL_KINDS][GD_POOL_CLASSES];
+    gd_pool_class pool[GD_POOL_KINDS * GD_POOL_CLASSES]; /* of both kinds, one after the other */
     gd_guarded *guarded;
     int64_t guarded_count, guarded_capacity;
     gd_memory_stats stats;
@@ -186,7 +179,7 @@ struct gd_context {
     uint64_t versions; /* given so far, to storages */
 
     struct gd_call_frame *frame; /* the running call, for gd_call_scratch */
-    struct gd_temporary *spare;  /* headers of temporary memory, to be used again */
+    struct gd_temporary *spare;  /* headers of temporary memory, to be used again in this step */
 
     gd_random_state random;
     const gd_random_state *random_base; /* on the device, see gd_call; NULL outside a capture */
@@ -268,6 +261,10 @@ static inline bool gd_failed(const gd_context *ctx)
 gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
                             const int64_t *shape);
 
+/* Makes t a header of `count` packed elements. */
+void gd_tensor_pack(gd_tensor *t, gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
+                    int64_t count);
+
 /* Gives a header its own packed memory. */
 gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const char *who);
 
@@ -319,6 +316,10 @@ static inline bool gd_tensor_readable(const gd_tensor *t)
 
 /* gd_tensor_usable (services.h) for a tensor to be written to, which an expanded view cannot be. */
 bool gd_tensor_writable(const gd_tensor *t, const char *who);
+
+/* An error unless all are given, of the context, and usable; `who` and `role` name them. */
+gd_status gd_check_tensors(gd_context *ctx, gd_tensor *const *t, int count, const char *who,
+                           const char *role);
 
 /* What a call returns that does nothing with t, which may be NULL. */
 static inline gd_status gd_tensor_status(const gd_tensor *t)
@@ -396,11 +397,9 @@ typedef struct gd_call_frame {
 void gd_frame_begin(gd_context *ctx, gd_call_frame *frame);
 void gd_frame_end(gd_context *ctx, gd_call_frame *frame);
 
-/* Frees the headers of temporary memory that calls have left for the next ones. */
-void gd_frame_free_spare(gd_context *ctx);
-
-/* A packed tensor of class WORKSPACE with like's shape, for the current frame. */
-gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *like, const char *who);
+/* A packed tensor of class WORKSPACE for the current frame. */
+gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
+                           const char *who);
 
 /* t in `dtype`, packed unless it may be strided: itself, or a copy. NULL on error. */
 gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool strided,
@@ -470,6 +469,14 @@ static inline bool gd_op_reads_output(const gd_op *op, int i)
     return op->backward_reads_outputs & GD_BIT(i);
 }
 
+/* Of the inputs of a node and then its outputs: number i, if the backward reads it and it is there; or NULL. */
+static inline gd_tensor *gd_node_value(const gd_node *node, int i)
+{
+    const int output = i - node->inputs;
+    if (output < 0) return gd_op_reads_input(node->op, i) ? node->input[i] : NULL;
+    return gd_op_reads_output(node->op, output) ? node->output[output] : NULL;
+}
+
 /* Whether the running walk needs the gradient of t. */
 static inline bool gd_walk_needs(const gd_context *ctx, const gd_tensor *t)
 {
@@ -491,20 +498,20 @@ void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end);
 gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
                        gd_tensor *const *cotangents, int64_t *top);
 
-/* An error if value t of a node, with `version` in the forward, was freed or overwritten since. `whose`
- * and `role` name it: "backward", "input". */
-gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose,
-                          const char *role, const char *why);
-static inline gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose,
-                                       const char *role, uint64_t version)
+/* A step tensor that the user freed keeps its memory while it has readers. */
+static inline bool gd_value_is_there(const gd_tensor *t)
 {
-    /* A step tensor that the user freed keeps its memory while it has readers. */
-    if (!t->storage || t->storage->released || (t->freed && !t->step))
-        return gd_refuse_value(node, t, whose, role, ", but that was freed");
-    if (version != t->storage->version)
-        return gd_refuse_value(node, t, whose, role,
-                               " as it was in the forward, but that was overwritten since");
-    return GD_OK;
+    return t->storage && !t->storage->released && (!t->freed || t->step);
+}
+
+/* An error if t, value i of a node (gd_node_value), was freed or overwritten since the forward. `whose` names
+ * who reads it: "backward". */
+gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose, int i);
+static inline gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose,
+                                       int i)
+{
+    const bool same = gd_value_is_there(t) && t->storage->version == node->versions[i];
+    return same ? GD_OK : gd_refuse_value(node, t, whose, i);
 }
 
 /* Returns the memory of all that was made for the step since, but for `except` and what is kept, and

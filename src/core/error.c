@@ -109,11 +109,12 @@ void gd_error_clear(gd_context *ctx)
 
 bool gd_outside_calls(gd_context *ctx, const char *who, bool graphs)
 {
-    const char *inside = ctx->segments                    ? "a segment"
-                         : ctx->frame || ctx->in_backward ? "an op"
-                         : ctx->gradients                 ? "a definition or derivative"
-                         : graphs && ctx->in_graph        ? "the function of a graph"
-                                                          : NULL;
+    const char *inside = ctx->segments             ? "a segment of gd_recompute"
+                         : ctx->frame              ? "an op"
+                         : ctx->in_backward        ? "a backward"
+                         : ctx->gradients          ? "a definition or derivative"
+                         : graphs && ctx->in_graph ? "the function of a graph"
+                                                   : NULL;
     if (inside)
         gd_fail(ctx, GD_ERROR_STATE, "%s: called from inside %s, wanted a call after it", who,
                 inside);

@@ -24,15 +24,6 @@ void gd_frame_end(gd_context *ctx, gd_call_frame *frame)
     ctx->frame = frame->outer;
 }
 
-void gd_frame_free_spare(gd_context *ctx)
-{
-    for (gd_temporary *temporary = ctx->spare, *next; temporary; temporary = next) {
-        next = temporary->next;
-        gd_host_release(ctx, temporary, sizeof *temporary);
-    }
-    ctx->spare = NULL;
-}
-
 static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char *who)
 {
     if (!ctx->frame || bytes > PTRDIFF_MAX) {
@@ -45,7 +36,7 @@ static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char 
     if (temporary)
         ctx->spare = temporary->next;
     else
-        temporary = gd_host_allocate(ctx, sizeof *temporary, who);
+        temporary = gd_arena_allocate(ctx, sizeof *temporary, who);
     if (!temporary) return NULL;
     gd_storage *storage = &temporary->storage;
     *storage = (gd_storage){
@@ -60,33 +51,22 @@ static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char 
     return temporary;
 }
 
-gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *like, const char *who)
+gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
+                           const char *who)
 {
-    size_t size = gd_dtype_size(dtype);
-    if ((size_t)like->count > PTRDIFF_MAX / size) {
-        gd_fail(ctx, GD_ERROR_MEMORY, "%s: a copy of %s as %s is too large", who,
-                gd_shape_text(like).text, gd_dtype_name(dtype));
-        return NULL;
-    }
-    gd_temporary *temporary = temporary_create(ctx, (size_t)like->count * size, who);
+    int64_t count;
+    const bool fits = gd_shape_count(ndim, shape, gd_dtype_size(dtype), &count);
+    const size_t bytes = fits ? (size_t)count * gd_dtype_size(dtype) : SIZE_MAX;
+    gd_temporary *temporary = temporary_create(ctx, bytes, who);
     if (!temporary) return NULL;
-    gd_tensor *t = &temporary->tensor;
-    *t = (gd_tensor){.ctx = ctx, .dtype = dtype, .ndim = like->ndim, .count = like->count};
-    int64_t stride = 1;
-    for (int i = like->ndim - 1; i >= 0; i--) {
-        t->shape[i] = like->shape[i];
-        t->strides[i] = stride;
-        stride *= like->shape[i] ? like->shape[i] : 1;
-    }
-    gd_tensor_attach(t, &temporary->storage);
-    return t;
+    gd_tensor_pack(&temporary->tensor, ctx, dtype, ndim, shape, count);
+    gd_tensor_attach(&temporary->tensor, &temporary->storage);
+    return &temporary->tensor;
 }
 
 gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec)
 {
-    gd_tensor like = {.ndim = spec.ndim, .count = 1};
-    for (int i = 0; i < spec.ndim; i++) like.count *= like.shape[i] = spec.shape[i];
-    return gd_frame_tensor(call->context, spec.dtype, &like, call->op->name);
+    return gd_frame_tensor(call->context, spec.dtype, spec.ndim, spec.shape, call->op->name);
 }
 
 void *gd_call_scratch(const gd_call *call, size_t bytes)
@@ -103,7 +83,7 @@ gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool 
 {
     bool real = gd_dtype_is_real(t->dtype);
     if (t->dtype == dtype && ((strided && real) || gd_tensor_is_contiguous(t))) return t;
-    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
+    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t->ndim, t->shape, who);
     if (packed && t->count) {
         ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx);
     }

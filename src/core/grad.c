@@ -11,19 +11,13 @@ gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
 {
     if (!t) return GD_ERROR_ARGUMENT;
     if (gd_failed(t->ctx)) return t->ctx->status;
-    if (t->step) {
-        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                       "set_requires_grad: the tensor %s was made by an op, wanted one of yours",
-                       gd_shape_text(t).text);
-    }
-    if (t->freed) {
-        return gd_fail(t->ctx, GD_ERROR_STATE, "set_requires_grad: the tensor %s was freed",
-                       gd_shape_text(t).text);
-    }
-    if (on && !gd_dtype_is_real(t->dtype)) {
-        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                       "set_requires_grad: the tensor %s is int32, wanted a real dtype",
-                       gd_shape_text(t).text);
+    const char *fault = t->step    ? "was made by an op, wanted one of yours"
+                        : t->freed ? "was freed"
+                        : on && !gd_dtype_is_real(t->dtype) ? "is int32, wanted a real dtype"
+                                                            : NULL;
+    if (fault) {
+        return gd_fail(t->ctx, t->freed ? GD_ERROR_STATE : GD_ERROR_ARGUMENT,
+                       "set_requires_grad: the tensor %s %s", gd_shape_text(t).text, fault);
     }
     if (on && t->buffer) {
         return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
@@ -100,22 +94,32 @@ void gd_grad_release(gd_tensor *t)
     if (--storage->views == 0) gd_storage_release(t->ctx, storage);
 }
 
+/* Adds src, of any strides, to a gradient. */
+static void accumulate(const gd_tensor *grad, const gd_tensor *src, const char *who)
+{
+    gd_context *ctx = src->ctx;
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_tensor *packed = gd_frame_prepare(ctx, (gd_tensor *)src, src->dtype, false, who);
+    if (packed && src->count) {
+        ctx->services->accumulate(gd_tensor_data(grad), grad->dtype, gd_tensor_data(packed),
+                                  packed->dtype, src->count, ctx);
+    }
+    gd_frame_end(ctx, &frame);
+}
+
 /* The gradients of several backwards over a kept tape add up here, where none of them passes on what
  * the ones before have passed on. */
 void gd_grad_retain(gd_tensor *t)
 {
-    gd_tensor *now = t->grad;
-    if (t->retained) {
-        t->grad = t->retained;
-        if (!gd_failed(t->ctx)) gd_grad_add(t, now, "backward");
+    if (!t->retained) {
         t->retained = t->grad;
-        t->grad = now;
-        gd_grad_release(t);
-    } else {
-        t->retained = now;
         t->grad = NULL;
+    } else if (!gd_failed(t->ctx)) {
+        gd_new_version(t->ctx, t->retained->storage);
+        accumulate(t->retained, t->grad, "backward");
     }
-    t->grad_valid = false;
+    gd_grad_release(t);
 }
 
 double gd_sum_squares(const gd_tensor *t, const gd_sparse *sparse)
@@ -124,8 +128,7 @@ double gd_sum_squares(const gd_tensor *t, const gd_sparse *sparse)
     double sum = NAN;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    gd_tensor like = {.ndim = 1, .shape = {1}, .count = 1};
-    gd_tensor *device_sum = gd_frame_tensor(ctx, GD_FLOAT64, &like, "sum of squares");
+    gd_tensor *device_sum = gd_frame_tensor(ctx, GD_FLOAT64, 0, NULL, "sum of squares");
     if (device_sum) {
         double *at = gd_tensor_data(device_sum);
         ctx->services->sum_squares(at, gd_tensor_data(t), t->dtype, t->count, sparse, ctx);
@@ -187,17 +190,9 @@ gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)
     if (gd_tensor_need_grad(t)) return gd_error_status(ctx);
     t->grad_valid = true;
     if (t->count == 0) return GD_OK;
-    if (!add) {
+    if (add)
+        accumulate(t->grad, src, who);
+    else
         ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(src), ctx);
-    } else {
-        gd_call_frame frame;
-        gd_frame_begin(ctx, &frame);
-        gd_tensor *packed = gd_frame_prepare(ctx, (gd_tensor *)src, src->dtype, false, who);
-        if (packed) {
-            ctx->services->accumulate(gd_tensor_data(t->grad), t->grad->dtype,
-                                      gd_tensor_data(packed), packed->dtype, t->count, ctx);
-        }
-        gd_frame_end(ctx, &frame);
-    }
-    return gd_error_status(ctx);
+    return ctx->status;
 }

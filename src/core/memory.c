@@ -119,15 +119,19 @@ void gd_arena_free(gd_context *ctx)
 
 /* Size classes: four to each power of two, 64, 80, 96, 112, 128, 160 ... bytes, so at most a fifth
  * of a block is wasted; more of small ones, since blocks are multiples of 64. */
-static int pool_class_of(size_t bytes, size_t *block_bytes)
+static gd_pool_class *class_of(gd_context *ctx, gd_pool_kind kind, size_t bytes)
 {
-    *block_bytes = 64;
-    if (bytes <= 64) return 0;
+    gd_pool_class *first = &ctx->pool[kind * GD_POOL_CLASSES];
+    if (bytes <= 64) {
+        first->block_bytes = 64;
+        return first;
+    }
     const size_t most = SIZE_MAX / 2 + 1, last = (bytes < most ? bytes : most) - 1;
     const int power = 63 - __builtin_clzll(last); /* of two, the greatest below bytes */
     const size_t base = (size_t)1 << power, quarter = (last >> (power - 2)) - 3;
-    *block_bytes = (base + base / 4 * quarter + 63) / 64 * 64;
-    return 4 * (power - 6) + (int)quarter;
+    gd_pool_class *pool = first + 4 * (power - 6) + (int)quarter;
+    pool->block_bytes = (base + base / 4 * quarter + 63) / 64 * 64;
+    return pool;
 }
 
 static void count_use(gd_context *ctx, gd_memory_class memory_class, size_t bytes)
@@ -141,18 +145,12 @@ static void count_use(gd_context *ctx, gd_memory_class memory_class, size_t byte
     if (stats->current_total > stats->peak_total) stats->peak_total = stats->current_total;
 }
 
-/* Class i of both pools, one after the other. */
 enum { ALL_CLASSES = GD_POOL_KINDS * GD_POOL_CLASSES };
 
-static gd_pool_class *class_at(gd_context *ctx, int i)
-{
-    return &ctx->pool[i / GD_POOL_CLASSES][i % GD_POOL_CLASSES];
-}
-
-static bool has_free_blocks(gd_context *ctx)
+static bool has_free_blocks(const gd_context *ctx)
 {
     for (int i = 0; i < ALL_CLASSES; i++) {
-        if (class_at(ctx, i)->free_count) return true;
+        if (ctx->pool[i].free_count) return true;
     }
     return false;
 }
@@ -180,23 +178,20 @@ static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *wh
 
 static void *pool_take(gd_context *ctx, gd_pool_kind kind, size_t bytes, const char *what)
 {
-    size_t block_bytes;
-    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
-    pool->block_bytes = block_bytes;
+    gd_pool_class *pool = class_of(ctx, kind, bytes);
     char *data =
         pool->free_count ? pool->free_blocks[--pool->free_count] : pool_new_block(ctx, pool, what);
     if (!data) return NULL;
     gd_allow(ctx, data, bytes, true);
-    gd_allow(ctx, data + bytes, block_bytes - bytes, false);
+    gd_allow(ctx, data + bytes, pool->block_bytes - bytes, false);
     return data;
 }
 
 static void pool_return(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes)
 {
-    size_t block_bytes;
-    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
+    gd_pool_class *pool = class_of(ctx, kind, bytes);
     pool->free_blocks[pool->free_count++] = data;
-    gd_allow(ctx, data, block_bytes, false);
+    gd_allow(ctx, data, pool->block_bytes, false);
 }
 
 gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
@@ -245,7 +240,7 @@ void gd_memory_trim(gd_context *ctx)
     }
     ctx->generation++;
     for (int i = 0; i < ALL_CLASSES; i++) {
-        gd_pool_class *pool = class_at(ctx, i);
+        gd_pool_class *pool = &ctx->pool[i];
         while (pool->free_count) {
             void *block = pool->free_blocks[--pool->free_count];
             gd_allow(ctx, block, pool->block_bytes, true);
@@ -261,7 +256,7 @@ void gd_pool_free(gd_context *ctx)
 {
     gd_memory_trim(ctx);
     for (int i = 0; i < ALL_CLASSES; i++) {
-        gd_pool_class *pool = class_at(ctx, i);
+        gd_pool_class *pool = &ctx->pool[i];
         gd_host_release(ctx, pool->free_blocks, (size_t)pool->capacity * sizeof(void *));
         *pool = (gd_pool_class){0};
     }

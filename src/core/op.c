@@ -35,13 +35,12 @@ static const char *record_fault(const gd_op *op)
     if (op->inputs < 1 && op->inputs != GD_ANY_INPUTS) return "it has no inputs";
     if (op->args_size > INT32_MAX) return "its args_size is more than 2^31 - 1 bytes";
     if (op->case_count < 0 || (op->case_count && !op->cases)) return "its cases are missing";
+    bool forward = false;
     for (int i = 0; i < GD_DEVICE_COUNT; i++) {
         if (op->backward[i] && !op->forward[i]) return "it has a backward without a forward";
+        forward = forward || op->forward[i];
     }
-    for (int i = 0; i < GD_DEVICE_COUNT; i++) {
-        if (op->forward[i]) return NULL;
-    }
-    return "it has no forward";
+    return forward ? NULL : "it has no forward";
 }
 
 static gd_status check_record(gd_context *ctx, const gd_op *op, const char *who)
@@ -97,21 +96,16 @@ static gd_context *context_of(gd_tensor *const *inputs, int count)
 static gd_status refuse_input(gd_context *ctx, const gd_op *op, int i, const gd_tensor *t)
 {
     const gd_text name = gd_input_name(op, i);
-    if (!t) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor", op->name,
-                       name.text);
-    }
     if (gd_is_garbage((uintptr_t)t)) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is at %p, wanted a tensor%s", op->name,
-                       name.text, (const void *)t,
-                       op->optional_inputs & GD_BIT(i) ? " or NULL" : "");
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is at %p, wanted a tensor%s", op->name, name.text,
+                (const void *)t, op->optional_inputs & GD_BIT(i) ? " or NULL" : "");
+    } else if (!t || t->ctx != ctx) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is %s", op->name, name.text,
+                t ? "a tensor of another context, wanted all inputs from one"
+                  : "NULL, wanted a tensor");
+    } else {
+        gd_tensor_usable(t, op->name, name.text);
     }
-    if (t->ctx != ctx) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: %s is a tensor of another context, wanted all inputs from one",
-                       op->name, name.text);
-    }
-    gd_tensor_usable(t, op->name, name.text);
     return ctx->status;
 }
 
@@ -149,16 +143,9 @@ static gd_status check_args(gd_context *ctx, const gd_op *op, const void *args)
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
                        ctx->device_name);
     }
-    if (args && op->args_size == 0) { /* the backward could not read them */
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: given arguments, but its record has no args_size", op->name);
-    }
-    if (!args && op->args_size > 0) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: args is NULL, wanted the %zu bytes of args_size", op->name,
-                       op->args_size);
-    }
-    return GD_OK;
+    if (!args == !op->args_size) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: args is %s, wanted the %zu bytes of args_size",
+                   op->name, args ? "given" : "NULL", op->args_size);
 }
 
 /* ---- Running ------------------------------------------------------------------------------ */
@@ -349,7 +336,8 @@ static gd_status run_forward(apply_state *state)
     for (int i = 0; i < kernel_call.outputs; i++) {
         gd_tensor *t = kernel_call.output[i];
         gd_dtype dtype = gd_kernel_dtype(&kernel_call, t);
-        state->kernel_output[i] = t->dtype == dtype ? t : gd_frame_tensor(ctx, dtype, t, op->name);
+        state->kernel_output[i] =
+            t->dtype == dtype ? t : gd_frame_tensor(ctx, dtype, t->ndim, t->shape, op->name);
         if (!state->kernel_output[i]) return ctx->status;
     }
     kernel_call.input = state->kernel_input;
@@ -372,21 +360,6 @@ static gd_status run_forward(apply_state *state)
     }
     write_back(state);
     return GD_OK;
-}
-
-/* A failed call leaves nothing behind: the memory of its tensors is returned at once. Their headers
- * stay in the lists until the step ends, as all headers do, but nothing points to them. */
-static void abandon(gd_context *ctx, const gd_tensor *tensor_before,
-                    const gd_storage *storage_before)
-{
-    for (gd_tensor *t = ctx->step_tensors; t != tensor_before; t = t->next) {
-        t->freed = true;
-        if (t->storage) t->storage->views--;
-        t->storage = NULL;
-    }
-    for (gd_storage *s = ctx->step_storages; s != storage_before; s = s->next) {
-        gd_storage_release(ctx, s);
-    }
 }
 
 static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
@@ -432,8 +405,8 @@ gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int count, c
     gd_frame_begin(ctx, &frame);
     gd_status status = apply(&state, ctx, op, inputs, count, args);
     gd_frame_end(ctx, &frame);
-    if (status) {
-        abandon(ctx, tensor_before, storage_before);
+    if (status) { /* nothing of a failed call stays */
+        gd_drop_since(ctx, tensor_before, storage_before, NULL);
         ctx->random = random_before;
         return status;
     }

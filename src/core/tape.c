@@ -13,26 +13,12 @@
 
 /* ---- Nodes -------------------------------------------------------------------------------- */
 
-static void *copy_to_arena(gd_context *ctx, const void *source, size_t bytes)
+/* Keeps the memory that the backward needs, or not any more. */
+static void count_readers(const gd_node *node, int change)
 {
-    void *copy = gd_arena_allocate(ctx, bytes ? bytes : 1, "the tape");
-    if (copy && bytes) memcpy(copy, source, bytes);
-    return copy;
-}
-
-/* Keeps the memory that the backward needs, counted per storage. */
-static void count_readers(gd_node *node, int change)
-{
-    for (int i = 0; i < node->inputs; i++) {
-        if (node->input[i] && gd_op_reads_input(node->op, i)) {
-            gd_storage *storage = node->input[i]->storage;
-            if (storage) storage->readers += change;
-        }
-    }
-    for (int i = 0; i < node->outputs; i++) {
-        if (gd_op_reads_output(node->op, i) && node->output[i]->storage) {
-            node->output[i]->storage->readers += change;
-        }
+    for (int i = 0; i < node->inputs + node->outputs; i++) {
+        const gd_tensor *t = gd_node_value(node, i);
+        if (t && t->storage) t->storage->readers += change;
     }
 }
 
@@ -72,8 +58,9 @@ gd_node *gd_tape_append(const gd_call *call)
                       .seed = call->seed,
                       .random_offset = call->random_offset,
                       .index = ctx->tape_length};
-    size_t args_size = call->args ? call->op->args_size : 0;
-    node->args = args_size ? copy_to_arena(ctx, call->args, args_size) : NULL;
+    const size_t args_size = call->args ? call->op->args_size : 0;
+    void *args = args_size ? gd_arena_allocate(ctx, args_size, "the tape") : NULL;
+    node->args = args ? memcpy(args, call->args, args_size) : NULL;
     size_t tensors = (size_t)call->inputs + (size_t)call->outputs;
     node->versions = gd_arena_allocate(ctx, tensors * sizeof *node->versions, "the tape");
     if (gd_failed(ctx)) return NULL;
@@ -149,6 +136,7 @@ void gd_step_end(gd_context *ctx)
     }
     ctx->step_tensors = NULL;
     ctx->step_storages = NULL;
+    ctx->spare = NULL;
     gd_tensor_release_headers(ctx, GD_KEPT_HEADERS);
     gd_arena_end_step(ctx);
 }

@@ -28,18 +28,13 @@ const char *gd_dtype_name(gd_dtype dtype)
  * [0, 2^62, 2^62] would pass, whose views could overflow. */
 bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_t *count)
 {
-    int64_t limit = PTRDIFF_MAX / (int64_t)(element_bytes ? element_bytes : 1), product = 1;
-    bool empty = false;
+    int64_t bytes = (int64_t)element_bytes;
+    *count = 1;
     for (int i = 0; i < ndim; i++) {
-        if (shape[i] < 0) return false;
-        if (shape[i] == 0) {
-            empty = true;
-            continue;
-        }
-        if (product > limit / shape[i]) return false;
-        product *= shape[i];
+        const int64_t factor = shape[i] ? shape[i] : 1;
+        if (factor < 0 || __builtin_mul_overflow(bytes, factor, &bytes)) return false;
+        *count *= shape[i];
     }
-    *count = empty ? 0 : product;
     return true;
 }
 
@@ -154,6 +149,18 @@ static gd_status check_shape(gd_context *ctx, const char *who, gd_dtype dtype, i
     return GD_OK;
 }
 
+void gd_tensor_pack(gd_tensor *t, gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
+                    int64_t count)
+{
+    *t = (gd_tensor){.ctx = ctx, .dtype = dtype, .ndim = ndim, .count = count};
+    int64_t stride = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        t->shape[i] = shape[i];
+        t->strides[i] = stride;
+        stride *= shape[i] ? shape[i] : 1;
+    }
+}
+
 gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
                             const int64_t *shape)
 {
@@ -162,13 +169,8 @@ gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtyp
     gd_tensor *t = step ? gd_arena_allocate(ctx, sizeof *t, "a tensor")
                         : gd_host_allocate(ctx, sizeof *t, "a tensor");
     if (!t) return NULL;
-    *t = (gd_tensor){.ctx = ctx, .dtype = dtype, .ndim = ndim, .count = count, .step = step};
-    int64_t stride = 1;
-    for (int i = ndim - 1; i >= 0; i--) {
-        t->shape[i] = shape[i];
-        t->strides[i] = stride;
-        stride *= shape[i] ? shape[i] : 1;
-    }
+    gd_tensor_pack(t, ctx, dtype, ndim, shape, count);
+    t->step = step;
     list_push(step ? &ctx->step_tensors : &ctx->user_tensors, t);
     return t;
 }
@@ -322,6 +324,20 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
     return !gd_failed(ctx);
 }
 
+gd_status gd_check_tensors(gd_context *ctx, gd_tensor *const *t, int count, const char *who,
+                           const char *role)
+{
+    for (int i = 0; i < count; i++) {
+        if (!t[i] || t[i]->ctx != ctx) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "%s: %s %d is %s, wanted a tensor of the same context", who, role, i,
+                           t[i] ? "of another context" : "NULL");
+        }
+        if (!gd_tensor_usable(t[i], who, role)) return ctx->status;
+    }
+    return GD_OK;
+}
+
 /* Elements of an expanded view share memory, so writing one would write others. */
 static bool is_expanded(const gd_tensor *t)
 {
@@ -351,40 +367,41 @@ static gd_tensor *create(gd_context *ctx, const char *who, gd_dtype dtype, int n
 {
     if (gd_error_status(ctx) || !gd_outside_graph(ctx, who)) return NULL;
     gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, ndim, shape);
-    if (!t) return NULL;
-    if (gd_tensor_allocate(t, GD_MEMORY_OTHER, who)) {
-        gd_tensor_destroy(t);
-        return NULL;
-    }
+    if (t) gd_tensor_allocate(t, GD_MEMORY_OTHER, who);
     return t;
+}
+
+/* t, or NULL after an error. */
+static gd_tensor *created(gd_tensor *t)
+{
+    if (!t || !gd_failed(t->ctx)) return t;
+    gd_tensor_destroy(t);
+    return NULL;
+}
+
+static gd_status check_data(const gd_tensor *t, const char *who, const void *data)
+{
+    if (!data && t->count) {
+        gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: data is NULL, wanted %lld elements", who,
+                (long long)t->count);
+    }
+    return t->ctx->status;
 }
 
 gd_tensor *gd_tensor_create(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape)
 {
     gd_tensor *t = create(ctx, "tensor_create", dtype, ndim, shape);
-    if (t && ctx->device->fill_bytes(ctx, t->storage->data, 0, t->storage->bytes)) {
-        gd_tensor_destroy(t);
-        return NULL;
-    }
-    return t;
+    if (t && !ctx->status) ctx->device->fill_bytes(ctx, t->storage->data, 0, t->storage->bytes);
+    return created(t);
 }
 
 gd_tensor *gd_tensor_from(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
                           const void *data)
 {
     gd_tensor *t = create(ctx, "tensor_from", dtype, ndim, shape);
-    if (!t) return NULL;
-    if (!data && t->count) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "tensor_from: data is NULL, wanted %lld elements",
-                (long long)t->count);
-    } else {
+    if (t && !check_data(t, "tensor_from", data))
         ctx->device->upload(ctx, t->storage->data, data, t->storage->bytes);
-    }
-    if (gd_failed(ctx)) {
-        gd_tensor_destroy(t);
-        return NULL;
-    }
-    return t;
+    return created(t);
 }
 
 gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
@@ -403,21 +420,13 @@ gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, const int64
     }
     gd_tensor *t = gd_tensor_header(ctx, "tensor_wrap", false, dtype, ndim, shape);
     if (!t) return NULL;
-    gd_storage *storage = NULL;
-    if (!data && t->count) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "tensor_wrap: data is NULL, wanted %lld elements",
-                (long long)t->count);
-    } else {
-        storage = gd_storage_create(ctx, false);
+    gd_storage *storage = check_data(t, "tensor_wrap", data) ? NULL : gd_storage_create(ctx, false);
+    if (storage) {
+        storage->data = data;
+        storage->bytes = (size_t)t->count * gd_dtype_size(dtype);
+        gd_tensor_attach(t, storage);
     }
-    if (!storage) {
-        gd_tensor_destroy(t);
-        return NULL;
-    }
-    storage->data = data;
-    storage->bytes = (size_t)t->count * gd_dtype_size(dtype);
-    gd_tensor_attach(t, storage);
-    return t;
+    return created(t);
 }
 
 gd_tensor *gd_constant(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,

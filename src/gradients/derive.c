@@ -60,11 +60,10 @@ static gd_tensor *shape_alone(const gd_call *call, const gd_tensor *t)
     return shape;
 }
 
-/* The value of t, as the forward had it; a segment takes tensors as they are. */
-static gd_tensor *value_of(const gd_node *node, gd_tensor *t, const char *role, uint64_t version)
+/* t, value i of a node, as the forward had it; a segment takes tensors as they are. */
+static gd_tensor *value_of(const gd_node *node, gd_tensor *t, int i)
 {
-    const char *whose = node->op->derivative ? "derivative" : "definition";
-    if (gd_check_value(node, t, whose, role, version)) return NULL;
+    if (gd_check_value(node, t, node->op->derivative ? "derivative" : "definition", i)) return NULL;
     return gd_dtype_is_real(t->dtype) && !node->segment ? in_dtype(t, node->dtype) : t;
 }
 
@@ -76,8 +75,7 @@ static gd_status prepare_inputs(const gd_node *node, gd_call *call)
         if (!t) continue;
         const bool updated = op->updates_inputs & GD_BIT(i); /* nothing depends on it */
         const bool read = op->derivative ? gd_op_reads_input(op, i) : !updated;
-        call->input[i] =
-            read ? value_of(node, t, "input", node->versions[i]) : shape_alone(call, t);
+        call->input[i] = read ? value_of(node, t, i) : shape_alone(call, t);
         if (gd_failed(t->ctx)) return t->ctx->status;
     }
     return GD_OK;
@@ -87,9 +85,8 @@ static gd_status prepare_outputs(const gd_node *node, gd_call *call)
 {
     for (int i = 0; i < node->outputs; i++) {
         gd_tensor *t = node->output[i];
-        const uint64_t version = node->versions[node->inputs + i];
-        call->output[i] = gd_op_reads_output(node->op, i) ? value_of(node, t, "output", version)
-                                                          : shape_alone(call, t);
+        const bool read = gd_op_reads_output(node->op, i);
+        call->output[i] = read ? value_of(node, t, node->inputs + i) : shape_alone(call, t);
         call->doutput[i] = in_dtype(t->cotangent, node->dtype);
         if (gd_failed(t->ctx)) return t->ctx->status;
     }

@@ -17,43 +17,20 @@ static gd_status refuse_input(const gd_tensor *t, int i)
                    i, gd_dtype_name(t->dtype), gd_shape_text(t).text);
 }
 
-/* All are given, of the context, and can be read. */
-static gd_status check_tensors(gd_context *ctx, gd_tensor *const *t, int count, const char *role)
-{
-    for (int i = 0; i < count; i++) {
-        if (!t[i] || t[i]->ctx != ctx) {
-            return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                           "gradients: %s %d is %s, wanted a tensor of the same context", role, i,
-                           t[i] ? "of another context" : "NULL");
-        }
-        if (!gd_tensor_usable(t[i], "gradients", role)) return gd_error_status(ctx);
-    }
-    return GD_OK;
-}
-
-static gd_status check_place(gd_context *ctx)
-{
-    const char *inside = ctx->frame         ? "an op"
-                         : ctx->in_backward ? "a backward"
-                         : ctx->segments    ? "a segment of gd_recompute"
-                         : ctx->gradients   ? "a definition or derivative"
-                                            : NULL;
-    if (!inside) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_STATE, "gradients: called from inside %s", inside);
-}
-
 static gd_status check(gd_context *ctx, gd_tensor *const *outputs, int count,
                        const gd_gradients_options *options, gd_tensor *const *inputs, int n,
                        gd_tensor **gradients)
 {
-    if (check_place(ctx)) return ctx->status;
+    const char *who = "gradients";
+    if (!gd_outside_calls(ctx, who, false)) return ctx->status;
     if (!inputs || n < 1 || !gradients) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradients: %s, wanted [n] tensors",
                        !gradients ? "gradients is NULL"
                        : inputs   ? "there are no inputs"
                                   : "inputs is NULL");
     }
-    if (check_tensors(ctx, outputs, count, "output") || check_tensors(ctx, inputs, n, "input"))
+    if (gd_check_tensors(ctx, outputs, count, who, "output") ||
+        gd_check_tensors(ctx, inputs, n, who, "input"))
         return ctx->status;
     for (int i = 0; i < n; i++) {
         const bool real = gd_dtype_is_real(inputs[i]->dtype);

@@ -37,15 +37,9 @@ static size_t bytes_saved(const gd_node *node)
     for (int i = 0; i < node->saves; i++) {
         if (node->save[i]) bytes += node->save[i]->storage->bytes;
     }
-    for (int i = 0; i < node->inputs; i++) {
-        const gd_tensor *t = node->input[i];
-        if (t && gd_op_reads_input(node->op, i)) {
-            bytes += (size_t)t->count * gd_dtype_size(t->dtype);
-        }
-    }
-    for (int i = 0; i < node->outputs; i++) {
-        const gd_tensor *t = node->output[i];
-        if (gd_op_reads_output(node->op, i)) bytes += (size_t)t->count * gd_dtype_size(t->dtype);
+    for (int i = 0; i < node->inputs + node->outputs; i++) {
+        const gd_tensor *t = gd_node_value(node, i);
+        if (t) bytes += (size_t)t->count * gd_dtype_size(t->dtype);
     }
     return bytes;
 }

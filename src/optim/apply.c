@@ -42,7 +42,7 @@ static void update_range(const gd_optimizer *optimizer, const gd_params_slice *s
     gd_rule rule = optimizer->rule;
     rule.rate *= p->rate;
     rule.weight_decay *= gd_param_decay(p);
-    ctx->services->optimize(&arrays, &rule, optimizer->update, ctx);
+    ctx->services->update->optimize(&arrays, &rule, optimizer->update, ctx);
 }
 
 /* Whether the rule does nothing to elements whose gradient is 0. */
@@ -73,7 +73,7 @@ static void update_matrix(const gd_optimizer *optimizer, const gd_param *p)
     rule.weight_decay *= gd_param_decay(p);
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    ctx->services->muon(&arrays, t->shape[0], t->shape[1], &rule, optimizer->update, ctx);
+    ctx->services->update->muon(&arrays, t->shape[0], t->shape[1], &rule, optimizer->update, ctx);
     gd_frame_end(ctx, &frame);
 }
 
@@ -122,7 +122,7 @@ static void update_average(const gd_optimizer *optimizer, const gd_params_slice 
                                      .dtype = optimizer->average->dtype,
                                      .n = slice->end - slice->begin};
     const gd_rule rule = {.kind = GD_RULE_AVERAGE, .rate = 1, .beta1 = optimizer->average_decay};
-    ctx->services->optimize(&arrays, &rule, optimizer->update, ctx);
+    ctx->services->update->optimize(&arrays, &rule, optimizer->update, ctx);
 }
 
 /* Each slice is sent to the other ranks while the next one is updated; then rank 0's buffers are,
@@ -139,7 +139,7 @@ void gd_optimizer_apply(const gd_optimizer *optimizer)
     }
     if (params->replica && params->replica->calls->send_buffers(params->replica)) return;
     if (!params->committed) return;
-    optimizer->ctx->services->settle(
+    optimizer->ctx->services->update->settle(
         gd_tensor_data(params->buffer_block), gd_tensor_data(params->committed),
         params->committed->count * (int64_t)sizeof(int32_t), optimizer->update, optimizer->ctx);
 }

@@ -17,6 +17,7 @@
  * The first run of each kind is not captured: it fills the pool, chooses the algorithms of products
  * and loads kernels, which a capture could not do. */
 #include "optim/graph.h"
+#include "optim/services.h"
 
 enum { CAPTURES = 8, UPDATES = GD_UPDATE_SLOTS }; /* of one graph; each update takes a slot */
 

@@ -5,6 +5,7 @@
 #define GRADUS_OPTIMIZER_H
 
 #include "optim/params.h"
+#include "optim/services.h"
 
 enum { GD_MAX_STATES = GD_RULE_STATES + 2 };
 

@@ -191,7 +191,7 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
 {
     gd_params *params = optimizer->params;
     gd_context *ctx = params->ctx;
-    const gd_services *services = ctx->services;
+    const gd_update_services *services = ctx->services->update;
     if (optimizer->averaged) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "optimizer_update: the parameters are their average, wanted "
@@ -265,8 +265,8 @@ gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double
                        replica);
     }
     if (gd_tensor_need_grad(loss)) return ctx->status;
-    ctx->services->add_loss(optimizer->update, gd_tensor_data(loss->grad), gd_tensor_data(loss),
-                            loss->dtype, replica, ctx);
+    ctx->services->update->add_loss(optimizer->update, gd_tensor_data(loss->grad),
+                                    gd_tensor_data(loss), loss->dtype, replica, ctx);
     loss->grad_valid = true;
     optimizer->adds_loss = optimizer->added_loss = true;
     return gd_backward_from(&loss, 1, &(gd_backward_options){.cotangents = &loss->grad});

@@ -88,7 +88,7 @@ static gd_status run_fill(const fill *f, gd_tensor *t)
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
     bool packed = gd_tensor_is_contiguous(t);
-    gd_tensor *target = packed ? t : gd_frame_tensor(ctx, t->dtype, t, f->name);
+    gd_tensor *target = packed ? t : gd_frame_tensor(ctx, t->dtype, t->ndim, t->shape, f->name);
     if (target) {
         fill_packed(f, target, gd_random_take(ctx, words_for(f, t)));
         gd_new_version(ctx, t->storage);

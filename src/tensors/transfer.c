@@ -36,7 +36,7 @@ static gd_tensor *packed_of(const gd_tensor *t, gd_dtype dtype, gd_call_frame *f
 {
     gd_frame_begin(t->ctx, frame);
     if (dtype == t->dtype && gd_tensor_is_contiguous(t)) return (gd_tensor *)t;
-    return gd_frame_tensor(t->ctx, dtype, t, who);
+    return gd_frame_tensor(t->ctx, dtype, t->ndim, t->shape, who);
 }
 
 static gd_status read_as(const gd_tensor *t, gd_dtype dtype, void *host, const char *who)
@@ -153,7 +153,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
     if (src->storage == dst->storage) { /* the views may overlap: read everything first */
-        gd_tensor *aside = gd_frame_tensor(ctx, src->dtype, src, who);
+        gd_tensor *aside = gd_frame_tensor(ctx, src->dtype, src->ndim, src->shape, who);
         if (aside) ctx->services->copy(gd_tensor_layout(aside), gd_tensor_layout(src), ctx);
         src = aside;
     }

@@ -4,7 +4,6 @@
 #include "gradus/gradus.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static gd_context *ctx, *other;

@@ -1,6 +1,5 @@
 /* test_lifetimes.c - a context and the objects made in it, freed in every order. */
 /* Build: links gradus_program_parts. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "check_main.h"

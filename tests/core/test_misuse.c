@@ -387,7 +387,7 @@ TEST(records_that_contradict_themselves)
     ck_assert_ptr_null(gd_apply(&op, &x, 1, NULL));
     ck_assert_error(ctx, "apply: the record of \"\" is not usable: it has no name");
     ck_assert_ptr_null(gd_apply(&ending, &x, 1, &op)); /* the backward would get NULL */
-    ck_assert_error(ctx, "ending: given arguments, but its record has no args_size");
+    ck_assert_error(ctx, "ending: args is given, wanted the 0 bytes of args_size");
     ck_assert_ptr_null(gd_apply(gd_find_op(NULL, "softmax"), &x, 1, NULL));
     ck_assert_error(ctx, "softmax: args is NULL, wanted");
 }

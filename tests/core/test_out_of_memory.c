@@ -7,7 +7,6 @@
 #include "platform/memory.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- An allocator that fails on demand, and knows what is still out -------------------------- */

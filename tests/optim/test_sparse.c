@@ -285,7 +285,7 @@ static void count_optimize(const gd_update_arrays *arrays, const gd_rule *rule,
                            const gd_update_state *state, gd_context *ctx)
 {
     counted += arrays->rows ? elements_of(arrays->rows) : arrays->n;
-    real_services->optimize(arrays, rule, state, ctx);
+    real_services->update->optimize(arrays, rule, state, ctx);
 }
 
 /* Elements, and bytes of temporary memory, of a step that touches six rows of each table. */
@@ -297,7 +297,9 @@ static int64_t cost(int64_t rows, int kind, gd_dtype dtype, size_t *workspace)
     gd_services counting = *real_services;
     counting.fill = count_fill, counting.clear_rows = count_clear;
     counting.sum_squares = count_squares, counting.scale = count_scale;
-    counting.optimize = count_optimize;
+    gd_update_services updates = *real_services->update;
+    updates.optimize = count_optimize;
+    counting.update = &updates;
     ctx->services = &counting;
     for (int step = 0; step < 3; step++) {
         counted = 0; /* the first step does not know what the gradients hold */
@@ -374,7 +376,7 @@ START_TEST(services_leave_other_rows_alone)
                                              .dtype = GD_FLOAT32,
                                              .n = N,
                                              .rows = &rows};
-            s->optimize(&arrays, &rule, &state, ctx);
+            s->update->optimize(&arrays, &rule, &state, ctx);
             for (int i = 0; i < N; i++) {
                 const bool is = touched[i / COLUMNS / 32] >> i / COLUMNS % 32 & 1;
                 ck_assert(is ? g[i] < 1 : g[i] == 3e30F);
@@ -415,7 +417,7 @@ static void forgetful_clear(void *x, gd_dtype dtype, const gd_touched *rows, gd_
 static void double_update(const gd_update_arrays *arrays, const gd_rule *rule,
                           const gd_update_state *state, gd_context *ctx)
 {
-    real_services->optimize(arrays, rule, state, ctx);
+    real_services->update->optimize(arrays, rule, state, ctx);
     const int64_t row = arrays->rows ? first_row(arrays->rows) : -1;
     if (row < 0) return;
     uint32_t *one = calloc((size_t)row / 32 + 1000, sizeof *one);
@@ -424,7 +426,7 @@ static void double_update(const gd_update_arrays *arrays, const gd_rule *rule,
     again.touched = one;
     gd_update_arrays twice = *arrays;
     twice.rows = &again;
-    real_services->optimize(&twice, rule, state, ctx);
+    real_services->update->optimize(&twice, rule, state, ctx);
     free(one);
 }
 
@@ -447,7 +449,9 @@ START_TEST(planted_mistakes_are_seen)
         real_services = t.sparse.ctx->services;
         gd_services wrong = *real_services;
         if (mistake == 1) wrong.clear_rows = forgetful_clear;
-        if (mistake == 2) wrong.optimize = double_update;
+        gd_update_services twice = *real_services->update;
+        twice.optimize = double_update;
+        if (mistake == 2) wrong.update = &twice;
         if (mistake == 3) wrong.sum_squares = short_squares;
         t.sparse.ctx->services = &wrong;
         const char *what = tables_run(&t.sparse, &t.dense, 40, 1, &sparse);

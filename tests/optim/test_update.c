@@ -7,7 +7,7 @@
 
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "core/core.h"
+#include "optim/optimizer.h"
 #include "param_uses.h"
 
 enum { N = 37, SLOTS = GD_UPDATE_SLOTS };

@@ -4,7 +4,6 @@
 /* Build: links gradus_train_parts. */
 #define _GNU_SOURCE /* posix_openpt, ptsname */
 #include <fcntl.h>
-#include <stdint.h>
 #include <termios.h>
 
 #include "check_main.h"
