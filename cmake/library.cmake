@@ -36,7 +36,7 @@ else()
         list(FILTER platform_sources INCLUDE REGEX
              "/(clock|memory|number|file|terminal)_posix\\.c$|/(process_none|slabs)\\.c$")
     endif()
-    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_messages|_rendezvous|_cpu)?\\.c$")
+    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_messages|_gate|_rendezvous|_cpu)?\\.c$")
 endif()
 
 # The list of ops, of the records in the folders.

@@ -1,6 +1,7 @@
 /* group.h - the internals of a group: group_messages.c handles messages between hosts over the sockets
- * of platform/socket.h, group_rendezvous.c connects the ranks, a transport (group_cpu.c or
- * group_cuda.c) does the collectives, group.c has the calls. None calls what comes after it. */
+ * of platform/socket.h, group_gate.c keeps strangers out, group_rendezvous.c connects the ranks, a
+ * transport (group_cpu.c or group_cuda.c) does the collectives, group.c has the calls. None calls what
+ * comes after it. */
 #ifndef GRADUS_GROUP_INTERNAL_H
 #define GRADUS_GROUP_INTERNAL_H
 

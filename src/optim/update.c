@@ -251,22 +251,22 @@ gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr)
                                                .beta2 = optimizer->rule.beta2});
 }
 
-gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double replica)
+gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double fraction)
 {
     const char *who = "optimizer_backward";
     if (!ready(optimizer) || !loss) return refused(optimizer);
     gd_context *ctx = optimizer->ctx;
     if (!gd_tensor_usable(loss, who, "loss")) return gd_error_status(ctx);
-    if (loss->ctx != ctx || loss->count != 1 || !loss->node || !isfinite(replica)) {
+    if (loss->ctx != ctx || loss->count != 1 || !loss->node || !isfinite(fraction)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "%s: loss is %s%s and fraction %g, wanted one element, made by ops from "
                        "tensors that require a gradient, and a finite fraction",
                        who, gd_shape_text(loss).text, loss->ctx != ctx ? " of another context" : "",
-                       replica);
+                       fraction);
     }
     if (gd_tensor_need_grad(loss)) return ctx->status;
     ctx->services->update->add_loss(optimizer->update, gd_tensor_data(loss->grad),
-                                    gd_tensor_data(loss), loss->dtype, replica, ctx);
+                                    gd_tensor_data(loss), loss->dtype, fraction, ctx);
     loss->grad_valid = true;
     optimizer->adds_loss = optimizer->added_loss = true;
     return gd_backward_from(&loss, 1, &(gd_backward_options){.cotangents = &loss->grad});

@@ -1,6 +1,6 @@
 /* fit.c - see fit.h. */
 #include "fit.h"
-#include "loop.h"
+#include "steps.h"
 #include "optimizer.h"
 #include "report.h"
 #include "platform/memory.h"
@@ -45,7 +45,7 @@ static double measure(model *m, const dataset *data, const train_options *o, int
     train_options smaller = *o;
     smaller.batch = batch;
     gd_memory_reset_peak(m->ctx);
-    return loop_try(m, data, &smaller) ? 0 : (double)gd_memory(m->ctx).peak_total;
+    return steps_try(m, data, &smaller) ? 0 : (double)gd_memory(m->ctx).peak_total;
 }
 
 /* Every tensor of a step has a row for each sequence, or none, so memory grows linearly. 0 on
@@ -82,7 +82,7 @@ gd_status fit_try(model *m, const dataset *data, const train_options *o)
             return refuse(ctx, bytes, free);
     }
     gd_memory_reset_peak(ctx);
-    if (!loop_try(m, data, o))
+    if (!steps_try(m, data, o))
         report_memory(ctx);
     else if (gd_error_status(ctx) == GD_ERROR_MEMORY)
         refuse(ctx, bytes, free);

@@ -17,7 +17,4 @@
 gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log,
                      checkpoint *from, double *val);
 
-/* One forward and backward without an update, to measure their memory. */
-gd_status loop_try(model *m, const dataset *data, const train_options *options);
-
 #endif
