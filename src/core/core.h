@@ -188,7 +188,7 @@ struct gd_context {
     gd_graph *graphs;           /* all that exist */
     struct gd_capture *capture; /* what the device's work is recorded into; NULL: it is done */
     bool in_graph;              /* a graph's function is running */
-    uint64_t generation;        /* how often blocks were freed that recorded work may use */
+    uint64_t generation;        /* incremented when memory that a captured graph may use is freed */
     int64_t marks;              /* made so far */
     int64_t waits;              /* how often the host waited for the device */
 
@@ -355,7 +355,7 @@ void gd_grad_zero(gd_tensor *grad);
 /* The touched rows of a sparse gradient, of which element `begin` of an array is the first. */
 gd_touched gd_touched_of(const gd_tensor *grad, int64_t begin, int64_t end);
 
-/* Of the words that have a bit for each row of a gradient. */
+/* The bytes of the words that have a bit for each row of a gradient. */
 static inline size_t gd_touched_bytes(const gd_tensor *grad)
 {
     return (size_t)((grad->shape[0] + 31) / 32) * sizeof *grad->touched;
@@ -417,7 +417,7 @@ static inline gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
 
 /* ---- Segments (src/recompute) ------------------------------------------------------------- */
 
-/* One who is told of the calls of a segment of gd_recompute. */
+/* A listener to the calls of a segment of gd_recompute. */
 typedef struct gd_call_listener {
     struct gd_call_listener *outer; /* that of the segment around this one */
     const gd_call_frame *frame; /* the one around its calls; others are made by an op's kernel */
@@ -426,8 +426,8 @@ typedef struct gd_call_listener {
     bool (*reads_wanted)(const struct gd_call_listener *listener);
 } gd_call_listener;
 
-/* Tells of a call before it runs. `frame`: the one around it. */
-static inline gd_status gd_tell_call(const gd_call *call, const gd_call_frame *frame)
+/* Notifies the listeners of a call before it runs. `frame`: the one around it. */
+static inline gd_status gd_notify_call(const gd_call *call, const gd_call_frame *frame)
 {
     gd_context *ctx = call->context;
     for (gd_call_listener *l = ctx->segment; l && !gd_failed(ctx); l = l->outer)
@@ -469,7 +469,8 @@ static inline bool gd_op_reads_output(const gd_op *op, int i)
     return op->backward_reads_outputs & GD_BIT(i);
 }
 
-/* Of the inputs of a node and then its outputs: number i, if the backward reads it and it is there; or NULL. */
+/* Value i of a node, of its inputs and then its outputs; NULL if the backward does not read it, or it is not
+ * there. */
 static inline gd_tensor *gd_node_value(const gd_node *node, int i)
 {
     const int output = i - node->inputs;
@@ -533,7 +534,7 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape);
 
 /* ---- Complete gradients (listeners.c) ----------------------------------------------------- */
 
-/* One who is told of each leaf whose gradient is complete. */
+/* A listener to each leaf whose gradient is complete. */
 typedef struct gd_listener {
     struct gd_listener *next;
     gd_grad_hook hook; /* NULL: removed */

@@ -140,7 +140,7 @@ double gd_sum_squares(const gd_tensor *t, const gd_sparse *sparse)
 
 /* ---- Rows ---------------------------------------------------------------------------------
  *
- * Of a table with many rows a backward touches few. The memory of its gradient is dense and always what a
+ * A backward touches few rows of a table with many. The memory of its gradient is dense and always what a
  * reader expects, but it is known which rows may be other than 0: only these are cleared, measured and
  * used by updates. That holds until something else writes to the gradient, and from the next clearing
  * on again; and never for a gradient that others have (`shared`). */

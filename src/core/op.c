@@ -222,7 +222,7 @@ static gd_status run_shape(apply_state *state)
         call->random_base = ctx->random_base;
     }
     state->number = ++ctx->calls;
-    return gd_tell_call(call, ctx->frame->outer);
+    return gd_notify_call(call, ctx->frame->outer);
 }
 
 /* An input that is a gradient, or made of one without being recorded; -1: none. */

@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-/* What gd_context_options.notice is told, each once. */
+/* What gd_context_options.notice gets, each once. */
 typedef enum gd_notice_kind {
     GD_NOTICE_GROWTH,
     GD_NOTICE_UPDATES,
@@ -53,7 +53,7 @@ typedef struct gd_layout {
     const int64_t *strides;
 } gd_layout;
 
-/* Of an array, elements [begin, end) are rows of `columns` numbers each, and perhaps some zeros after
+/* Elements [begin, end) of an array are rows of `columns` numbers each, and perhaps some zeros after
  * them. Row r is 0 unless bit r % 32 of touched[r / 32] is set, which is on the device. `begin` and `end`
  * are at multiples of 64 bytes from the array, but for the last end. */
 typedef struct gd_touched {

@@ -83,7 +83,7 @@ enum { GD_WHOLE_PATH = 4096, GD_WHOLE_NAME = 96 };
 typedef struct gd_whole_file {
     gd_context *ctx;
     const char *who, *path;
-    char place[2][GD_WHOLE_PATH + 1];          /* where links lead */
+    char link[2][GD_WHOLE_PATH + 1];           /* where links lead */
     char *name, temporary[GD_WHOLE_NAME + 40]; /* in the folder; until it is complete */
     int folder, descriptor;
 } gd_whole_file;

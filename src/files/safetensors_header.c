@@ -431,7 +431,7 @@ static gd_status allocate(gd_safetensors *file)
 /* ---- All together ------------------------------------------------------------------------- */
 
 /* Sorts by offset; an empty tensor comes before another one at the same offset. */
-static int compare_places(const void *left, const void *right)
+static int compare_offsets(const void *left, const void *right)
 {
     const gd_safetensors_entry *a = left, *b = right;
     if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
@@ -518,7 +518,7 @@ gd_status gd_safetensors_parse(gd_safetensors *file, const char *path)
     w.dims = file->dims;
     file->path = keep_text(&w, path);
     if (walk_header(&w)) return gd_error_status(file->ctx);
-    qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_places);
+    qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_offsets);
     for (int64_t i = 0; i < file->count; i++) file->by_name[i] = &file->entries[i];
     qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, compare_names);
     if (check_names(file) || check_tiling(file, w.data_begin)) return gd_error_status(file->ctx);

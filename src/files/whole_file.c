@@ -19,15 +19,15 @@ static gd_status fail(const gd_whole_file *file, const char *what)
                    gd_excerpt_of(file->path).text, what, strerror(errno));
 }
 
-/* Opens the folder of a place, which becomes two texts: the folder's, and the name in it. */
-static bool open_folder(gd_whole_file *file, char *place)
+/* Opens the folder of a path, which becomes two texts: the folder's, and the name in it. */
+static bool open_folder(gd_whole_file *file, char *path)
 {
-    char *slash = gd_os_last_slash(place);
+    char *slash = gd_os_last_slash(path);
     const int from = file->folder;
-    file->name = slash ? slash + 2 : place;
+    file->name = slash ? slash + 2 : path;
     if (slash) memmove(slash + 2, slash + 1, strlen(slash));
     if (slash) slash[1] = '\0';
-    file->folder = gd_os_open(from, slash ? place : ".", GD_OS_READ | GD_OS_FOLDER, 0);
+    file->folder = gd_os_open(from, slash ? path : ".", GD_OS_READ | GD_OS_FOLDER, 0);
     const int why = errno;
     if (from != gd_os_here) gd_os_close(from);
     errno = why;
@@ -36,22 +36,22 @@ static bool open_folder(gd_whole_file *file, char *place)
 
 /* Finds the folder and the name to which the path leads through links. old->kind is 0 if no file has
  * it; renaming would replace a pipe or /dev/null, and links in /dev/fd may lead elsewhere. */
-static gd_status find_place(gd_whole_file *file, gd_os_status *old)
+static gd_status follow_links(gd_whole_file *file, gd_os_status *old)
 {
     enum { MOST_LINKS = 40 };
     gd_os_status end = {0};
     errno = ENAMETOOLONG;
     bool found = strlen(file->path) < GD_WHOLE_PATH;
-    if (found) memcpy(file->place[0], file->path, strlen(file->path) + 1);
+    if (found) memcpy(file->link[0], file->path, strlen(file->path) + 1);
     for (int links = 0; found; links++) {
         *old = (gd_os_status){0};
-        found = open_folder(file, file->place[links % 2]) &&
+        found = open_folder(file, file->link[links % 2]) &&
                 (gd_os_status_at(file->folder, *file->name ? file->name : ".", false, old) ||
                  errno == ENOENT);
         if (old->kind != GD_OS_IS_LINK) break;
         errno = ELOOP;
         found = links < MOST_LINKS && gd_os_read_link(file->folder, file->name,
-                                                      file->place[(links + 1) % 2], GD_WHOLE_PATH);
+                                                      file->link[(links + 1) % 2], GD_WHOLE_PATH);
     }
     if (!found) return fail(file, "create it");
     const bool there = gd_os_status_at(gd_os_here, file->path, true, &end);
@@ -66,7 +66,7 @@ gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *
     gd_os_status old;
     file->ctx = ctx, file->who = who, file->path = path;
     file->folder = gd_os_here, file->descriptor = -1;
-    const bool found = !find_place(file, &old);
+    const bool found = !follow_links(file, &old);
     const char *name = found && strlen(file->name) <= GD_WHOLE_NAME ? file->name : "gradus";
     for (int attempt = 0; found && attempt < 1000 && file->descriptor < 0; attempt++) {
         snprintf(file->temporary, sizeof file->temporary, "%s.%lld-%d.tmp", name,

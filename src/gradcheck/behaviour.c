@@ -218,8 +218,8 @@ static uint32_t every_second(uint32_t all)
     return UINT32_C(0x55555555) & all;
 }
 
-/* When is it: with the gradients of `some` wanted, those of `old` existing, and the set's
- * cotangents? */
+/* Says when: with the gradients of `some` wanted, the gradients of `old` existing, and the set's
+ * cotangents. */
 static void say_when(const gd_checker *c, uint32_t some, uint32_t old, int set, gd_walk *w)
 {
     const uint32_t all = all_inputs(c);

@@ -55,11 +55,11 @@ static gd_status meet(gd_group *group)
 {
     gd_context *ctx = group->ctx;
     const size_t ranks = (size_t)group->ranks;
-    group->line = gd_host_allocate(ctx, ranks * sizeof *group->line, "a group");
-    for (int i = 0; group->line && i < group->ranks; i++) group->line[i] = -1;
-    group->heard = gd_host_allocate(ctx, ranks * sizeof *group->heard, "a group");
+    group->control = gd_host_allocate(ctx, ranks * sizeof *group->control, "a group");
+    for (int i = 0; group->control && i < group->ranks; i++) group->control[i] = -1;
+    group->last_received = gd_host_allocate(ctx, ranks * sizeof *group->last_received, "a group");
     if (gd_failed(ctx)) return ctx->status;
-    for (int i = 0; i < group->ranks; i++) group->heard[i] = -HUGE_VAL;
+    for (int i = 0; i < group->ranks; i++) group->last_received[i] = -HUGE_VAL;
     if (group->ranks == 1) return GD_OK;
     if (gd_rendezvous_meet(group)) return ctx->status;
     /* No rank continues before all have connected. */
@@ -70,12 +70,12 @@ static gd_status meet(gd_group *group)
 static void destroy(gd_group *group)
 {
     gd_context *ctx = group->ctx;
-    if (group->line) gd_group_leave(group);
+    if (group->control) gd_group_leave(group);
     if (group->state) group->transport->close(group);
-    if (group->line) gd_wire_hang_up(group->line, group->ranks);
+    if (group->control) gd_wire_hang_up(group->control, group->ranks);
     gd_wire_close(&group->listener);
-    gd_host_release(ctx, group->line, (size_t)group->ranks * sizeof *group->line);
-    gd_host_release(ctx, group->heard, (size_t)group->ranks * sizeof *group->heard);
+    gd_host_release(ctx, group->control, (size_t)group->ranks * sizeof *group->control);
+    gd_host_release(ctx, group->last_received, (size_t)group->ranks * sizeof *group->last_received);
     gd_host_release(ctx, group, sizeof *group);
     gd_context_drop(ctx);
 }

@@ -33,9 +33,10 @@ struct gd_group {
     double timeout;
     const char *who; /* the current call, for messages */
     int listener;    /* rank 0's, while the others connect; else -1 */
-    int *line;       /* [ranks] rank 0: a socket to each rank; else only [0], to rank 0; -1: none */
-    double *heard;   /* [ranks] when something last came on the line; -infinity: never */
-    bool aborted;    /* the reason is the context's error, and was sent to the others */
+    /* The control connections: of rank 0 a socket to each rank; of others only [0], to rank 0; -1: none. */
+    int *control;          /* [ranks] */
+    double *last_received; /* [ranks] when something last came on it; -infinity: never */
+    bool aborted;          /* the reason is the context's error, and was sent to the others */
     const gd_transport *transport;
     void *state; /* the transport's */
 };
@@ -56,7 +57,7 @@ static inline void gd_slice_of(int64_t n, int ranks, int rank, int64_t *begin, i
 
 /* ---- Connecting all ranks (group_rendezvous.c) --------------------------------------------- */
 
-/* Opens the lines. Connections of strangers are closed. */
+/* Opens the control connections. Connections of strangers are closed. */
 gd_status gd_rendezvous_meet(gd_group *group);
 
 /* Opens an additional socket to every other rank, peers[ranks], for a transport. */
@@ -87,7 +88,7 @@ gd_status gd_group_all_gather_within(gd_group *group, const void *mine, size_t b
 /* Sends rank 0's data to all ranks. */
 gd_status gd_group_broadcast_within(gd_group *group, void *data, size_t bytes);
 
-/* Sends a heartbeat on the lines: this rank is itself waiting. */
+/* Sends a heartbeat on the control connections: this rank is itself waiting. */
 void gd_group_heartbeat(gd_group *group);
 
 /* For a rank that has waited since the moment `since`: sends a heartbeat at *beat, four times in the
@@ -95,7 +96,7 @@ void gd_group_heartbeat(gd_group *group);
 double gd_group_keep_alive(gd_group *group, double since, double *beat);
 
 /* The rank to blame if none of those that are missing has moved since then: the first that has sent
- * no heartbeat either. -1: nobody yet, or rank 0, which hears those of all, will say. */
+ * no heartbeat either. -1: nobody yet, or rank 0, which receives the heartbeats of all, will report it. */
 int gd_group_find_silent(const gd_group *group, const bool *missing, double since);
 
 /* ---- Calls (group.c) ---------------------------------------------------------------------- */

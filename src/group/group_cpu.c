@@ -35,8 +35,8 @@ typedef struct mesh {
     piece *piece;   /* [ranks] */
     char *received; /* [ranks][CHUNK] elements received */
     uint32_t exchanges;
-    double heard; /* when data last moved in the current exchange */
-    char *memory; /* of the three arrays above */
+    double last_moved; /* when data last moved in the current exchange */
+    char *memory;      /* of the three arrays above */
     size_t bytes;
 } mesh;
 
@@ -76,18 +76,18 @@ static bool got_all(const piece *p)
 }
 
 /* A connection was closed, either by the rank that failed or by one that left because another had
- * failed. Rank 0 sees this too, and sends the reason on the lines. If nothing comes from it until
+ * failed. Rank 0 sees this too, and sends the reason on the control connections. If nothing comes from it until
  * the timeout, then rank 0 is what failed: the closed connection belongs to a rank that knew it
  * earlier. */
 static gd_status lost(gd_group *group, int rank)
 {
     const mesh *m = group->state;
-    const bool told = group->rank > 0 && rank > 0 && group->line[0] >= 0;
+    const bool reported = group->rank > 0 && rank > 0 && group->control[0] >= 0;
     const double moment = fmin(group->timeout / 4, 1);
-    const double heard = fmax(m->heard, group->heard[0]);
-    const double left = told ? heard + group->timeout - gd_os_now() : 0;
+    const double last = fmax(m->last_moved, group->last_received[0]);
+    const double left = reported ? last + group->timeout - gd_os_now() : 0;
     if (gd_group_poll(group, fmax(moment, left))) return gd_error_status(group->ctx);
-    if (told && group->line[0] >= 0) return gd_group_abort(group, 0, "is silent");
+    if (reported && group->control[0] >= 0) return gd_group_abort(group, 0, "is silent");
     return gd_group_abort(group, rank, "is gone");
 }
 
@@ -140,7 +140,7 @@ static gd_status pull(gd_group *group, int rank, int wire, piece *p)
 }
 
 /* Fills `set` [2 ranks]: the peers with data left to send or receive, which are `missing`, then the
- * lines. False if there is no such peer. */
+ * control connections. False if there is no such peer. */
 static bool wanted(const gd_group *group, gd_wire_event *set, bool *missing)
 {
     const mesh *m = group->state;
@@ -151,7 +151,7 @@ static bool wanted(const gd_group *group, gd_wire_event *set, bool *missing)
         any = any || missing[i];
         set[i] = (gd_wire_event){
             .wire = missing[i] ? m->peer[i] : -1, .reads = !got_all(p), .writes = !sent_all(p)};
-        set[group->ranks + i] = (gd_wire_event){.wire = group->line[i], .reads = true};
+        set[group->ranks + i] = (gd_wire_event){.wire = group->control[i], .reads = true};
     }
     return any;
 }
@@ -171,19 +171,19 @@ static gd_status exchange(gd_group *group)
         p->header_out = (piece_header){p->out_bytes, m->exchanges, ""};
         snprintf(p->header_out.call, sizeof p->header_out.call, "%s", group->who);
     }
-    m->heard = gd_os_now();
-    double beat = m->heard + group->timeout / 4;
+    m->last_moved = gd_os_now();
+    double beat = m->last_moved + group->timeout / 4;
     while (wanted(group, set, missing)) {
-        const int silent = gd_group_find_silent(group, missing, m->heard);
+        const int silent = gd_group_find_silent(group, missing, m->last_moved);
         if (silent >= 0) return gd_group_abort(group, silent, "is silent");
-        if (!gd_wire_wait_for(set, 2 * ranks, gd_group_keep_alive(group, m->heard, &beat)))
+        if (!gd_wire_wait_for(set, 2 * ranks, gd_group_keep_alive(group, m->last_moved, &beat)))
             continue;
         for (int i = 0; i < ranks; i++) {
             if (!set[i].ready) continue;
             if (push(group, i, m->peer[i], &m->piece[i]) ||
                 pull(group, i, m->peer[i], &m->piece[i]))
                 return group->ctx->status;
-            m->heard = gd_os_now();
+            m->last_moved = gd_os_now();
         }
         for (int i = 0; i < ranks; i++) {
             if (set[ranks + i].ready) {

@@ -4,7 +4,7 @@
  *     NCCL                    fork  bucket 0       bucket 1 ...  join                 bucket 0 ...
  *
  * Events synchronize the two streams, so the graph of a captured step contains both. The
- * communicator is non-blocking: while the host waits, it also polls its lines, and it aborts NCCL's
+ * communicator is non-blocking: while the host waits, it also polls the control connections, and it aborts NCCL's
  * kernels when a rank is gone (wait_for_event).
  *
  * Every run gives the same bits: reduce-scatter uses the ring algorithm, all-reduce (of few
@@ -59,7 +59,7 @@ static void abort_nccl(gd_group *group)
         atomic_store(&n->aborting, false);
 }
 
-/* NCCL seldom reports which rank failed, so look for a reason on the lines first. */
+/* NCCL seldom reports which rank failed, so look for a reason on the control connections first. */
 static gd_status check(gd_group *group, ncclResult_t result)
 {
     if (result == ncclSuccess || result == ncclInProgress) return gd_error_status(group->ctx);

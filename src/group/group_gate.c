@@ -161,19 +161,19 @@ static void drop_oldest(admission *l)
     drop(l, oldest);
 }
 
-/* Whether the ranks get their lines, which they keep until all have them. In a mesh a rank that has
+/* Whether the ranks get their control connections, which they keep until all have them. In a mesh a rank that has
  * joined may be done with the group before others have. */
-static bool keeps_lines(const admission *l)
+static bool keeps_control(const admission *l)
 {
-    return l->wire == l->group->line;
+    return l->wire == l->group->control;
 }
 
-/* Whether a rank has joined. One whose line is gone may join again. */
+/* Whether a rank has joined. One whose control connection is gone may join again. */
 static bool has_joined(const admission *l, int rank)
 {
     char next[1];
     int *wire = &l->wire[rank];
-    if (keeps_lines(l) && *wire >= 0 && gd_wire_peek(*wire, next, sizeof next) == GD_WIRE_GONE)
+    if (keeps_control(l) && *wire >= 0 && gd_wire_peek(*wire, next, sizeof next) == GD_WIRE_GONE)
         gd_wire_close(wire);
     return *wire >= 0;
 }
@@ -295,8 +295,8 @@ static gd_status keep_alive(admission *l)
 {
     const double now = gd_os_now(), often = l->group->timeout / 4;
     if (now < l->next) return GD_OK;
-    l->next = now + (keeps_lines(l) ? often : fmin(often, 0.25));
-    if (!keeps_lines(l)) return gd_group_poll(l->group, 0);
+    l->next = now + (keeps_control(l) ? often : fmin(often, 0.25));
+    if (!keeps_control(l)) return gd_group_poll(l->group, 0);
     gd_group_heartbeat(l->group);
     return GD_OK;
 }
@@ -397,7 +397,7 @@ gd_outcome gd_gate_join(gd_group *group, gd_gate *g, const gd_wire_address *at, 
         if (got == GD_GATE_JOINED) break;
         gd_wire_close(wire);
         /* In a mesh the lower rank may have failed meanwhile. */
-        if (wire != group->line) gd_group_poll(group, 0);
+        if (wire != group->control) gd_group_poll(group, 0);
         gd_os_nap(1e-3 * (i < 4 ? 5 << i : 80));
     }
     return got;

@@ -1,9 +1,9 @@
 /* group_messages.c - messages between hosts.
  *
- * Every rank has a connection to rank 0, its line. A message is a header and some bytes.
+ * Every rank has a control connection to rank 0. A message is a header and some bytes.
  * In normal operation the messages are those of gathers: every rank sends its data, and rank 0
  * sends all of it back. A rank that fails sends the reason to rank 0; rank 0 forwards this, or the
- * fact that a line was closed, to all other ranks. So every rank reports the first cause, in
+ * fact that a connection was closed, to all other ranks. So every rank reports the first cause, in
  * whichever call it waits. */
 #include "group/group.h"
 #include "platform/clock.h"
@@ -31,15 +31,15 @@ enum { WHY = 600 };
 
 /* ---- When it is over ------------------------------------------------------------------------ */
 
-/* Sends the reason to all ranks with an open line; NULL: no error. */
+/* Sends the reason to all ranks with an open connection; NULL: no error. */
 static void send_reason(gd_group *group, const char *text)
 {
     const double soon = gd_os_now() + fmin(1, group->timeout);
     message m = {.kind = MESSAGE_ABORT, .bytes = text ? strlen(text) : 0};
     if (!text) m = (message){.kind = MESSAGE_LEAVE};
     for (int i = 0; i < group->ranks; i++) {
-        if (group->line[i] < 0 || !gd_wire_send(group->line[i], &m, sizeof m, soon)) continue;
-        gd_wire_send(group->line[i], text, (size_t)m.bytes, soon);
+        if (group->control[i] < 0 || !gd_wire_send(group->control[i], &m, sizeof m, soon)) continue;
+        gd_wire_send(group->control[i], text, (size_t)m.bytes, soon);
     }
 }
 
@@ -75,7 +75,7 @@ static gd_status receive_abort(gd_group *group, int from, const message *m, doub
 {
     char text[WHY] = "";
     const size_t bytes = m->bytes < sizeof text ? (size_t)m->bytes : sizeof text - 1;
-    if (!gd_wire_receive(group->line[from], text, bytes, deadline))
+    if (!gd_wire_receive(group->control[from], text, bytes, deadline))
         return gd_group_abort(group, from, gd_wire_why());
     return abort_group(group, group->rank > 0, text);
 }
@@ -84,14 +84,14 @@ static gd_status receive_abort(gd_group *group, int from, const message *m, doub
 static gd_status poll_rank(gd_group *group, int i)
 {
     message m;
-    const gd_wire_look look = gd_wire_peek(group->line[i], &m, sizeof m);
+    const gd_wire_look look = gd_wire_peek(group->control[i], &m, sizeof m);
     if (look == GD_WIRE_GONE) return gd_group_abort(group, i, "is gone");
     if (look == GD_WIRE_PART || m.kind == MESSAGE_GATHER || m.kind == MESSAGE_BROADCAST)
         return GD_OK;
-    gd_wire_receive(group->line[i], &m, sizeof m, gd_os_now());
-    group->heard[i] = gd_os_now();
+    gd_wire_receive(group->control[i], &m, sizeof m, gd_os_now());
+    group->last_received[i] = gd_os_now();
     if (m.kind == MESSAGE_ABORT) return receive_abort(group, i, &m, gd_os_now() + 1);
-    if (m.kind == MESSAGE_LEAVE) gd_wire_close(&group->line[i]);
+    if (m.kind == MESSAGE_LEAVE) gd_wire_close(&group->control[i]);
     return GD_OK;
 }
 
@@ -100,7 +100,7 @@ gd_status gd_group_poll(gd_group *group, double seconds)
     const double deadline = gd_os_now() + seconds;
     bool ready[GD_GROUP_MOST];
     while (!gd_failed(group->ctx)) {
-        const bool any = gd_wire_wait(group->line, group->ranks, deadline, ready);
+        const bool any = gd_wire_wait(group->control, group->ranks, deadline, ready);
         for (int i = 0; any && i < group->ranks; i++) {
             if (ready[i] && poll_rank(group, i)) return group->ctx->status;
         }
@@ -116,7 +116,7 @@ void gd_group_heartbeat(gd_group *group)
 {
     const message m = {.kind = MESSAGE_HEARTBEAT};
     for (int i = 0; i < group->ranks; i++) {
-        if (group->line[i] >= 0) gd_wire_send(group->line[i], &m, sizeof m, gd_os_now());
+        if (group->control[i] >= 0) gd_wire_send(group->control[i], &m, sizeof m, gd_os_now());
     }
 }
 
@@ -132,7 +132,7 @@ double gd_group_keep_alive(gd_group *group, double since, double *beat)
 
 static bool is_alive(const gd_group *group, int i)
 {
-    return gd_os_now() < group->heard[i] + group->timeout;
+    return gd_os_now() < group->last_received[i] + group->timeout;
 }
 
 int gd_group_find_silent(const gd_group *group, const bool *missing, double since)
@@ -156,8 +156,8 @@ static gd_status send_message(gd_group *group, int to, message_kind kind, const 
     const double deadline = gd_os_now() + group->timeout;
     message m = {.kind = (int32_t)kind, .bytes = bytes};
     snprintf(m.call, sizeof m.call, "%s", group->who);
-    if (gd_wire_send(group->line[to], &m, sizeof m, deadline) &&
-        gd_wire_send(group->line[to], data, bytes, deadline)) {
+    if (gd_wire_send(group->control[to], &m, sizeof m, deadline) &&
+        gd_wire_send(group->control[to], data, bytes, deadline)) {
         return GD_OK;
     }
     /* It may have sent the reason before it closed the connection. */
@@ -173,9 +173,9 @@ static gd_status receive_message(gd_group *group, int from, message_kind kind, v
     char problem[WHY];
     for (;;) {
         const double deadline = gd_os_now() + group->timeout;
-        if (!gd_wire_receive(group->line[from], &m, sizeof m, deadline))
+        if (!gd_wire_receive(group->control[from], &m, sizeof m, deadline))
             return gd_group_abort(group, from, gd_wire_why());
-        group->heard[from] = gd_os_now();
+        group->last_received[from] = gd_os_now();
         if (m.kind == MESSAGE_ABORT) return receive_abort(group, from, &m, deadline);
         if (m.kind == MESSAGE_HEARTBEAT) continue;
         if (m.kind == MESSAGE_LEAVE) return gd_group_abort(group, from, "has left");
@@ -187,16 +187,16 @@ static gd_status receive_message(gd_group *group, int from, message_kind kind, v
                      m.call, (unsigned long long)m.bytes, group->rank, group->who, bytes);
             return gd_group_abort(group, from, problem);
         }
-        if (gd_wire_receive(group->line[from], data, bytes, deadline)) return GD_OK;
+        if (gd_wire_receive(group->control[from], data, bytes, deadline)) return GD_OK;
         return gd_group_abort(group, from, gd_wire_why());
     }
 }
 
-/* Takes a heartbeat off the line to rank i, if that is what comes next. */
+/* Takes a heartbeat off the connection to rank i, if that is what comes next. */
 static bool take_heartbeat(gd_group *group, int i)
 {
     message m;
-    const gd_wire_look look = gd_wire_peek(group->line[i], &m, sizeof m);
+    const gd_wire_look look = gd_wire_peek(group->control[i], &m, sizeof m);
     return look == GD_WIRE_WHOLE && m.kind == MESSAGE_HEARTBEAT && !poll_rank(group, i);
 }
 
@@ -207,11 +207,11 @@ static gd_status receive_all(gd_group *group, char *all, size_t bytes)
     bool ready[GD_GROUP_MOST], missing[GD_GROUP_MOST] = {false};
     const double begun = gd_os_now();
     double beat = begun + group->timeout / 4;
-    memcpy(waiting, group->line, (size_t)group->ranks * sizeof *waiting);
+    memcpy(waiting, group->control, (size_t)group->ranks * sizeof *waiting);
     for (int i = 1; i < group->ranks; i++) missing[i] = true;
     for (int left = group->ranks - 1; left > 0;) {
         for (int i = 1; i < group->ranks; i++) {
-            if (missing[i] && group->line[i] < 0) return gd_group_abort(group, i, "has left");
+            if (missing[i] && group->control[i] < 0) return gd_group_abort(group, i, "has left");
         }
         const int silent = gd_group_find_silent(group, missing, begun);
         if (silent > 0) return gd_group_abort(group, silent, "is silent");

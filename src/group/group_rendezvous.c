@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- The lines ------------------------------------------------------------------------------ */
+/* ---- Control connections -------------------------------------------------------------------- */
 
 static gd_status refuse(const gd_group *group, const char *what, const char *reason)
 {
@@ -74,12 +74,12 @@ gd_status gd_rendezvous_meet(gd_group *group)
     if (group->rank == 0) {
         if (group->listener < 0 && listen_at_host(group)) return group->ctx->status;
         warn_if_open(group);
-        gd_gate_admit(group, &g, group->listener, group->line, deadline);
+        gd_gate_admit(group, &g, group->listener, group->control, deadline);
         gd_wire_close(&group->listener);
         return gd_error_status(group->ctx);
     }
     if (find(group, at, &count)) return group->ctx->status;
-    const gd_outcome got = gd_gate_join(group, &g, at, count, deadline, group->line, problem);
+    const gd_outcome got = gd_gate_join(group, &g, at, count, deadline, group->control, problem);
     if (got == GD_GATE_JOINED) return GD_OK;
     return refuse(group, got == GD_GATE_LOST ? "reach rank 0 at" : "join rank 0 at", problem);
 }
@@ -98,20 +98,20 @@ static bool all_beside(gd_group *group)
 {
     int32_t beside = true;
     for (int rank = 1; group->rank == 0 && rank < group->ranks; rank++) {
-        const gd_wire_address a = gd_wire_there(group->line[rank]);
+        const gd_wire_address a = gd_wire_there(group->control[rank]);
         beside = beside && gd_wire_is_loopback(&a);
     }
     gd_group_broadcast_within(group, &beside, sizeof beside);
     return beside != 0;
 }
 
-/* Listens on the interface by which the lines go, if it is a single one. */
+/* Listens on the interface of the control connections, if it is a single one. */
 static int listen_beside(const gd_group *group, bool all_here)
 {
     gd_wire_address own = {0};
     for (int i = 0; i < group->ranks; i++) {
-        if (group->line[i] < 0) continue;
-        gd_wire_address a = gd_wire_here(group->line[i]);
+        if (group->control[i] < 0) continue;
+        gd_wire_address a = gd_wire_here(group->control[i]);
         if (!all_here && gd_wire_is_loopback(&a)) continue;
         gd_wire_set_port(&a, 0);
         if (!gd_wire_is_address(&own)) own = a;
@@ -128,11 +128,11 @@ static gd_status find_endpoints(gd_group *group, int listener, endpoint *all, in
     const int32_t mine = gd_wire_port(&here);
     if (gd_group_all_gather_within(group, &mine, sizeof mine, ports)) return group->ctx->status;
     for (int rank = 1; group->rank == 0 && rank < group->ranks; rank++) {
-        all[rank].at = gd_wire_there(group->line[rank]);
+        all[rank].at = gd_wire_there(group->control[rank]);
         all[rank].beside_rank_0 = gd_wire_is_loopback(&all[rank].at);
     }
     gd_group_broadcast_within(group, all, (size_t)group->ranks * sizeof *all);
-    const gd_wire_address first = group->rank > 0 ? gd_wire_there(group->line[0]) : here;
+    const gd_wire_address first = group->rank > 0 ? gd_wire_there(group->control[0]) : here;
     for (int rank = 0; rank < group->ranks && !gd_failed(group->ctx); rank++) {
         if (rank == 0 || (group->rank > 0 && all[rank].beside_rank_0)) all[rank].at = first;
         if (ports[rank] < 1 || ports[rank] > 65535 || !gd_wire_is_address(&all[rank].at))

@@ -26,7 +26,7 @@ typedef struct printer {
 } printer;
 
 /* Whether a decimal number stands for v: it is nearer than half of the distance to v's neighbours. */
-static bool tells(double decimal, double v, gd_dtype dtype)
+static bool identifies(double decimal, double v, gd_dtype dtype)
 {
     static const int bits[GD_DTYPE_COUNT] = {24, 53, 8, 11, 53};
     static const int least[GD_DTYPE_COUNT] = {-149, -1074, -133, -24, -1074};
@@ -55,7 +55,7 @@ static void write_number(printer *p, double v, char word[WORD])
     char digits[WORD];
     for (int n = p->exponents ? p->right : 0; n <= DIGITS; n++) {
         snprintf(digits, sizeof digits, p->exponents ? "%#.*e" : "%#.*f", n, v);
-        if (tells(strtod(digits, NULL), v, p->t->dtype)) break;
+        if (identifies(strtod(digits, NULL), v, p->t->dtype)) break;
     }
     const int left = (int)strspn(digits, "-0123456789");
     const int right = (int)strcspn(digits + left + 1, "e");

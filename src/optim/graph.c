@@ -10,7 +10,7 @@
  * another one after blocks went back to the device.
  *
  * Numbers. Those that change from run to run are read on the device: the optimizer's in
- * gd_update_state, the place in the random stream in `random`, to which the offsets in the graph
+ * gd_update_state, the offset in the random stream in `random`, to which the offsets in the graph
  * are relative. A run that draws random numbers advances it, so that the host writes it only if
  * others have drawn meanwhile.
  *
@@ -226,7 +226,7 @@ gd_status gd_capture_update(gd_context *ctx, gd_status (*submit)(gd_optimizer *o
     return GD_OK;
 }
 
-/* Sets the device's place in the random stream to the context's, which is at the start of a block
+/* Sets the device's offset in the random stream to the context's, which is at the start of a block
  * (see gd_random_take). */
 static gd_status set_offset(gd_graph *graph, const gd_capture *c)
 {

@@ -1,9 +1,9 @@
 /* params.c - parameters in one block of memory, and their gradients in another.
  *
  *     values     | embed (decay) | w1 (decay) | ... || norm1 | bias | ... |
- *     grads      | the same places                                        |
- *     m, v       | the same places: an optimizer's (optim.c)              |
- *     master     | the same places: float32 where the values are 16-bit   |
+ *     grads      | the same offsets                                       |
+ *     m, v       | the same offsets: an optimizer's (optim.c)             |
+ *     master     | the same offsets: float32 where the values are 16-bit  |
  *
  * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
  * decay and one without, for any number of parameters; of others than that, those that are updated
@@ -159,13 +159,13 @@ static bool belong_together(const gd_param *a, const gd_param *b)
     return gd_param_alike(a, b) && (a->flags & GD_DECAY) == (b->flags & GD_DECAY);
 }
 
-/* Gives every parameter its place in the block; false if the bytes overflow. */
+/* Gives every parameter its offset in the block; false if the bytes overflow. */
 static bool lay_out(gd_params *params, int64_t *block)
 {
     const int64_t limit =
         PTRDIFF_MAX / (int64_t)gd_dtype_size(gd_params_state_dtype(params)) - GD_BLOCK_ALIGNMENT;
     int64_t next = 0, placed = 0;
-    for (int64_t i = 0; i < params->count; i++) params->list[i].tensor->offset = -1; /* no place */
+    for (int64_t i = 0; i < params->count; i++) params->list[i].tensor->offset = -1; /* none */
     for (int64_t k = 0; k < 2 * params->count; k++) { /* those that decay, then the others */
         const int64_t first = k % params->count;
         const gd_param *p = &params->list[first];
@@ -183,7 +183,7 @@ static bool lay_out(gd_params *params, int64_t *block)
     return true;
 }
 
-/* The gradient of t, at the same place in the block of gradients. */
+/* The gradient of t, at the same offset in the block of gradients. */
 static gd_status create_grad(gd_tensor *t, const gd_tensor *grads)
 {
     gd_tensor *grad =

@@ -23,7 +23,7 @@ typedef enum option_kind {
     OPTION_WHOLE,  /* int64_t */
     OPTION_NUMBER, /* double */
     OPTION_SWITCH, /* bool; on the command line, no value means true */
-    OPTION_CHOICE  /* int, or an enum: the choice's place in the help */
+    OPTION_CHOICE  /* int, or an enum: the choice's index in the help */
 } option_kind;
 
 typedef struct option_row {
@@ -63,7 +63,7 @@ struct options {
 
     /* What common rows may set: */
     const char *config; /* a file of options */
-    int device;         /* the choice's place */
+    int device;         /* the choice's index */
     bool tf32;
     int64_t threads; /* 0: all */
 };

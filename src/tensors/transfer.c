@@ -148,7 +148,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
     }
     gd_tensor *input = (gd_tensor *)src;
     const gd_call call = {.context = ctx, .op = &copy_op, .inputs = 1, .input = &input};
-    if (gd_tell_call(&call, ctx->frame)) return ctx->status;
+    if (gd_notify_call(&call, ctx->frame)) return ctx->status;
     if (dst->count == 0) return GD_OK;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);

@@ -500,7 +500,8 @@ TEST(an_epoch_takes_every_window_once)
         bool seen[LENGTH] = {false};
         for (int64_t i = 0; i < data.windows; i++) {
             int32_t x[CONTEXT], y[CONTEXT];
-            ck_assert_int_eq(data_draw(&data, epoch * data.windows + i, tokens, targets), GD_OK);
+            ck_assert_int_eq(data_read_batch(&data, epoch * data.windows + i, tokens, targets),
+                             GD_OK);
             gd_tensor_read(tokens, x, sizeof x);
             gd_tensor_read(targets, y, sizeof y);
             for (int t = 0; t < CONTEXT; t++) {

@@ -35,7 +35,8 @@ gd_by_storage|gd_hopper|GD_HOPPER_ASM|gd_cuda_divide_up|[^_]ceil_div\(@kernels
 \bwindows?\b@src/core src/inspect kernels/shape kernels/copy
 gd_(check_)?window@src tests
 [cC]ensus@src include tests docs python
-gd_check_place\b|llama_weight_place|place_random@src train tests
+gd_check_place\b|llama_weight_place|place_random|compare_places|map_place|data_draw\b@src train tests
+group->(line|heard)\b@src
 \broom\b;|\broom\[|->room\b|\.room\b|\*room\b|\broom =@src include kernels
 turn_back\b|\bstruct turn\b@kernels
 ->(asked|told)\b@src/optim

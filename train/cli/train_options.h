@@ -63,7 +63,7 @@ typedef struct train_options {
 
     int64_t gpus, processes; /* to start; 0: none but this one */
     double timeout;
-    gd_group_options member; /* this process's place among them */
+    gd_group_options member; /* this process's rank among them */
     gd_group *group;         /* of the processes of the run; NULL: there is one */
 } train_options;
 

@@ -239,7 +239,7 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* The place of i < n in a random order of n that depends on `key`. A Feistel network (Luby &
+/* The index of i < n in a random order of n that depends on `key`. A Feistel network (Luby &
  * Rackoff 1988) is a permutation of the numbers of 2k bits; repeating it until the result is below
  * n makes it one of [0, n). */
 static int64_t shuffled(int64_t i, int64_t n, uint64_t key)
@@ -263,7 +263,7 @@ static int64_t shuffled(int64_t i, int64_t n, uint64_t key)
 
 /* ---- Batches ------------------------------------------------------------------------------- */
 
-/* The place of a window: its shard and first id. `phase` shifts the cuts of training windows. */
+/* Where a window begins: its shard and first id. `phase` shifts the cuts of training windows. */
 static const token_shard *find_window(const token_source *source, int64_t window, int64_t context,
                                       bool moving, uint64_t phase, int64_t *start)
 {
@@ -344,7 +344,8 @@ gd_status data_check_ids(gd_context *ctx, const dataset *data)
     return gd_error_status(ctx);
 }
 
-gd_status data_draw(const dataset *data, int64_t position, gd_tensor *tokens, gd_tensor *targets)
+gd_status data_read_batch(const dataset *data, int64_t position, gd_tensor *tokens,
+                          gd_tensor *targets)
 {
     return fill(data, true, position, tokens, targets);
 }

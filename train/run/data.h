@@ -63,7 +63,8 @@ gd_status data_check_ids(gd_context *ctx, const dataset *data);
 
 /* Fills tokens and targets, both GD_INT32 [B, T], with the training windows at positions `position`
  * to `position` + B - 1; the targets are the tokens that follow. */
-gd_status data_draw(const dataset *data, int64_t position, gd_tensor *tokens, gd_tensor *targets);
+gd_status data_read_batch(const dataset *data, int64_t position, gd_tensor *tokens,
+                          gd_tensor *targets);
 
 /* Fills them with validation windows `first` to `first` + B - 1. */
 gd_status data_validation(const dataset *data, int64_t first, gd_tensor *tokens,

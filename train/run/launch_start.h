@@ -4,7 +4,7 @@
 
 #include "launch.h"
 
-/* Starts `ranks` processes: returns in each of them with its place in *member, and in this one when
+/* Starts `ranks` processes: returns in each of them with its rank in *member, and in this one when
  * all have ended, with *status, as launch does. */
 launch_role launch_start(train_options *o, int ranks, gd_group_options *member, int *status);
 

@@ -10,11 +10,11 @@ enum { NAME = 128 };
 
 /* ---- One step ------------------------------------------------------------------------------- */
 
-static void draw_batch(run_steps *s, int64_t batch)
+static void read_batch(run_steps *s, int64_t batch)
 {
     const train_options *o = s->options;
     const int64_t first = o->overfit_one_batch ? 0 : batch * o->batch;
-    if (data_draw(s->data, first, s->tokens, s->targets)) s->read_failed = true;
+    if (data_read_batch(s->data, first, s->tokens, s->targets)) s->read_failed = true;
 }
 
 /* Adds the gradient of one batch's part of the step's loss, which is the mean over the batches of
@@ -54,7 +54,7 @@ void steps_submit(run_steps *s)
     s->random_at[step % STEPS_IN_FLIGHT] = gd_random_get(s->m->ctx);
     gd_optimizer_set_rate(s->optimizer, gd_schedule_rate(&s->schedule, step));
     for (int64_t k = gd_group_rank(s->options->group); k < batches; k += ranks) {
-        draw_batch(s, step * batches + k);
+        read_batch(s, step * batches + k);
         set_random(s, step, k);
         if (s->read_failed) {
             s->submitted--;
@@ -78,7 +78,7 @@ static bool find_nonfinite_here(run_steps *s, int64_t step, char op[NAME])
     gd_repeat_begin(ctx);
     for (int64_t k = gd_group_rank(s->options->group); k < batches && node < 0 && !gd_error(ctx);
          k += gd_group_ranks(s->options->group)) {
-        draw_batch(s, step * batches + k);
+        read_batch(s, step * batches + k);
         set_random(s, step, k);
         model_loss(s->m, s->tokens, s->targets);
         node = gd_tape_find_nonfinite(ctx, op, NAME);
@@ -159,7 +159,7 @@ static uint64_t count_words(run_steps *s)
 {
     gd_context *ctx = s->m->ctx;
     const gd_random_state before = gd_random_get(ctx);
-    draw_batch(s, 0);
+    read_batch(s, 0);
     gd_no_grad_begin(ctx);
     model_loss(s->m, s->tokens, s->targets);
     gd_no_grad_end(ctx);
@@ -203,7 +203,7 @@ gd_status steps_try(model *m, const dataset *data, const train_options *options)
 {
     run_steps s = {.m = m, .data = data, .options = options};
     if (!steps_begin(&s)) {
-        draw_batch(&s, 0);
+        read_batch(&s, 0);
         gd_graph_run(s.graph, learn_batch, &s);
     }
     steps_end(&s);

@@ -45,7 +45,7 @@ static uint64_t pair_key(int32_t left, int32_t right)
     return ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) + 1; /* not 0 */
 }
 
-static size_t map_place(const pair_map *map, uint64_t key)
+static size_t map_slot(const pair_map *map, uint64_t key)
 {
     size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & (map->capacity - 1);
     while (map->key[at] && map->key[at] != key) at = (at + 1) & (map->capacity - 1);
@@ -70,7 +70,7 @@ static bool map_grow(pair_map *map)
     }
     for (size_t i = 0; i < map->capacity; i++) {
         if (!map->key[i]) continue;
-        size_t at = map_place(&grown, map->key[i]);
+        size_t at = map_slot(&grown, map->key[i]);
         grown.key[at] = map->key[i];
         grown.value[at] = map->value[i];
     }
@@ -79,12 +79,12 @@ static bool map_grow(pair_map *map)
     return true;
 }
 
-/* The place of a pair's number, which is 0 at first. NULL if there is no memory. */
+/* The slot of a pair's number, which is 0 at first. NULL if there is no memory. */
 static int64_t *map_entry(pair_map *map, int32_t left, int32_t right)
 {
     if (2 * map->used >= map->capacity && !map_grow(map)) return NULL;
     uint64_t key = pair_key(left, right);
-    size_t at = map_place(map, key);
+    size_t at = map_slot(map, key);
     map->used += !map->key[at];
     map->key[at] = key;
     return &map->value[at];
@@ -187,19 +187,19 @@ typedef struct word {
 } word;
 
 /* A word that contains a pair of neighbours, or did. */
-typedef struct place {
-    int64_t word, next; /* next: 1 + index of another place of the pair; 0: there is none */
-} place;
+typedef struct occurrence {
+    int64_t word, next; /* next: 1 + index of another occurrence of the pair; 0: there is none */
+} occurrence;
 
 typedef struct lexicon {
     word *word; /* [words] */
     int64_t words, capacity;
     int64_t *slot; /* [slots] 1 + index of a word; 0: free */
     int64_t slots;
-    int32_t *tokens; /* all words' tokens */
-    place *place;    /* [places] of all pairs */
-    int64_t places, place_capacity;
-    pair_map first; /* of a pair: 1 + index of its first place; 0: it has none */
+    int32_t *tokens;        /* all words' tokens */
+    occurrence *occurrence; /* [occurrences] of all pairs */
+    int64_t occurrences, occurrence_capacity;
+    pair_map first; /* of a pair: 1 + index of its first occurrence; 0: it has none */
     /* [likely_count] keys: pairs that occur `least` times or more, and new ones */
     uint64_t *likely;
     int64_t likely_count, likely_capacity, least;
@@ -221,7 +221,7 @@ static void lexicon_free(lexicon *l)
     free(l->word);
     free(l->slot);
     free(l->tokens);
-    free(l->place);
+    free(l->occurrence);
     free(l->likely);
     map_free(&l->first);
 }
@@ -313,17 +313,18 @@ static bool add_likely(lexicon *l, uint64_t key)
 }
 
 /* Records that a word contains the pair; all pairs of a word are recorded one after the other. */
-static bool note_place(lexicon *l, int64_t word, int32_t left, int32_t right)
+static bool note_occurrence(lexicon *l, int64_t word, int32_t left, int32_t right)
 {
     int64_t *first = map_entry(&l->first, left, right);
     if (!first) return false;
-    if (*first && l->place[*first - 1].word == word) return true;
+    if (*first && l->occurrence[*first - 1].word == word) return true;
     if (!*first && !add_likely(l, pair_key(left, right))) return false;
-    place *grown = with_room(l->place, l->places, &l->place_capacity, sizeof *grown);
+    occurrence *grown =
+        with_room(l->occurrence, l->occurrences, &l->occurrence_capacity, sizeof *grown);
     if (!grown) return false;
-    l->place = grown;
-    l->place[l->places] = (place){word, *first};
-    *first = ++l->places;
+    l->occurrence = grown;
+    l->occurrence[l->occurrences] = (occurrence){word, *first};
+    *first = ++l->occurrences;
     return true;
 }
 
@@ -333,7 +334,7 @@ static bool note_pairs(lexicon *l, int64_t word, int32_t token)
     const int32_t *at = l->word[word].token;
     for (int32_t i = 0; i + 1 < l->word[word].tokens; i++) {
         if (token >= 0 && at[i] != token && at[i + 1] != token) continue;
-        if (!note_place(l, word, at[i], at[i + 1])) return false;
+        if (!note_occurrence(l, word, at[i], at[i + 1])) return false;
     }
     return true;
 }
@@ -371,7 +372,7 @@ static int64_t best_likely(lexicon *l, const pair_map *pairs, uint64_t *best)
     int64_t most = 0, kept = 0;
     for (int64_t i = 0; i < l->likely_count; i++) {
         const uint64_t key = l->likely[i];
-        const int64_t count = pairs->value[map_place(pairs, key)];
+        const int64_t count = pairs->value[map_slot(pairs, key)];
         if (count < l->least) continue;
         l->likely[kept++] = key;
         if (count < most || (count == most && key > *best)) continue;
@@ -404,14 +405,14 @@ static bool is_known(const bpe *b, int32_t left, int32_t right)
     return bpe_find(b, bytes, join(b, left, right, bytes)) >= 0;
 }
 
-/* Replaces the pair by the newest token in all words that contain it. Its places are then no longer
+/* Replaces the pair by the newest token in all words that contain it. Its occurrences are then no longer
  * needed: the pair does not occur again. */
 static bool merge_everywhere(const bpe *b, lexicon *l, pair_map *pairs, int32_t left, int32_t right)
 {
     const int64_t *first = map_entry(&l->first, left, right);
     if (!first) return false;
     for (int64_t at = *first; at;) {
-        const place here = l->place[at - 1];
+        const occurrence here = l->occurrence[at - 1];
         word *w = &l->word[here.word];
         at = here.next;
         if (!has_pair(w, left, right)) continue;
@@ -461,7 +462,7 @@ bool bpe_train(bpe *b, const uint8_t *text, int64_t length, int32_t vocab)
 static int32_t made_by(const bpe *b, int32_t left, int32_t right)
 {
     if (!b->token_of.capacity) return INT32_MAX;
-    size_t at = map_place(&b->token_of, pair_key(left, right));
+    size_t at = map_slot(&b->token_of, pair_key(left, right));
     return b->token_of.key[at] ? (int32_t)b->token_of.value[at] : INT32_MAX;
 }
 

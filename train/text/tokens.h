@@ -57,7 +57,7 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
 /* Why ids could not be read, from what tokens_read has returned. */
 const char *tokens_reason(int64_t bad);
 
-/* The id at a place, as it is there: it may be negative, or beyond every vocabulary. 0 if it cannot
+/* The id at an index, as it is stored: it may be negative, or beyond every vocabulary. 0 if it cannot
  * be read. */
 int64_t tokens_at(const token_shard *shard, int64_t at);
 
