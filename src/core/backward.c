@@ -13,8 +13,6 @@
  * tensor has used it. */
 #include "core/core.h"
 
-#include <string.h>
-
 /* ---- The beginning ---------------------------------------------------------------------- */
 
 /* Without a cotangent, the walk begins with dy = 1: the gradient of the sum. */
@@ -73,15 +71,9 @@ static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int c
         }
         const gd_tensor *u = cotangents ? cotangents[i] : NULL;
         if (!u) continue;
-        if (u->ctx != ctx || !gd_dtype_is_real(u->dtype) || u->ndim != t->ndim ||
-            memcmp(u->shape, t->shape, (size_t)t->ndim * sizeof *t->shape)) {
-            return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                           "%s: cotangent %d is %s %s, wanted a real tensor of the output's "
-                           "shape %s and context",
-                           who(ctx), i, gd_dtype_name(u->dtype), gd_shape_text(u).text,
-                           gd_shape_text(t).text);
-        }
-        if (!gd_tensor_usable(u, who(ctx), "cotangent")) return gd_error_status(ctx);
+        if (gd_check_like(t, "output", u, who(ctx), "cotangent", i) ||
+            !gd_tensor_usable(u, who(ctx), "cotangent"))
+            return ctx->status;
     }
     return GD_OK;
 }

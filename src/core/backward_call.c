@@ -6,7 +6,6 @@
 #include "core/core.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* ---- Where a gradient is written -------------------------------------------------------- */
 

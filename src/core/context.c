@@ -124,7 +124,7 @@ static void destroy(gd_context *ctx)
     gd_arena_free(ctx);
     gd_host_release(ctx, ctx->tape, (size_t)ctx->tape_capacity * sizeof *ctx->tape);
     gd_host_release(ctx, ctx->user_ops, (size_t)ctx->user_op_capacity * sizeof *ctx->user_ops);
-    if (ctx->device) ctx->device->close(ctx);
+    if (ctx->device && ctx->device->close) ctx->device->close(ctx);
     gd_allocator allocator = ctx->allocator;
     if (allocator.user == &ctx->slabs) allocator.user = NULL; /* as when ctx was made */
     allocator.release(allocator.user, ctx, sizeof *ctx);
@@ -178,7 +178,7 @@ void *gd_context_stream(const gd_context *ctx)
 gd_status gd_synchronize(gd_context *ctx)
 {
     if (gd_error_status(ctx) || !gd_outside_graph(ctx, "synchronize")) return gd_error_status(ctx);
-    if (!ctx->device->synchronize(ctx)) gd_guard_look(ctx);
+    if (!gd_wait_for_device(ctx)) gd_guard_look(ctx);
     return ctx->status;
 }
 

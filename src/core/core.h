@@ -19,6 +19,8 @@
 #ifndef GRADUS_CORE_H
 #define GRADUS_CORE_H
 
+#include <string.h>
+
 #include "gradus/gradus.h"
 #include "core/services.h"
 #ifdef __SANITIZE_ADDRESS__
@@ -91,7 +93,8 @@ void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class
 
 /* ---- Devices (src/cpu, src/cuda) ------------------------------------------------------------ */
 
-/* The interface to a device; its kernels are the services (services.h). */
+/* The interface to a device; its kernels are the services (services.h). Where all work is done at once,
+ * close, synchronize, mark and passed are NULL. */
 struct gd_device_table {
     gd_device device;
     /* Sets ctx->device_name, and perhaps ctx->device_note; an error says what is missing:
@@ -223,7 +226,20 @@ void gd_context_drop(gd_context *ctx);
 /* Marks the end of the work queued so far. */
 static inline gd_status gd_mark(gd_context *ctx)
 {
-    return ctx->device->mark(ctx, ctx->marks++);
+    const int64_t number = ctx->marks++;
+    return ctx->device->mark ? ctx->device->mark(ctx, number) : GD_OK;
+}
+
+/* Whether the device has passed a mark, for which it can wait. */
+static inline bool gd_passed(gd_context *ctx, int64_t number, bool wait)
+{
+    return !ctx->device->passed || ctx->device->passed(ctx, number, wait);
+}
+
+/* Waits for all work queued so far. */
+static inline gd_status gd_wait_for_device(gd_context *ctx)
+{
+    return ctx->device->synchronize ? ctx->device->synchronize(ctx) : GD_OK;
 }
 
 /* Memory filled with 0xff, read as a pointer: no tensor and no function is there. */
@@ -320,6 +336,15 @@ bool gd_tensor_writable(const gd_tensor *t, const char *who);
 /* An error unless all are given, of the context, and usable; `who` and `role` name them. */
 gd_status gd_check_tensors(gd_context *ctx, gd_tensor *const *t, int count, const char *who,
                            const char *role);
+
+static inline bool gd_same_shape(const gd_tensor *a, const gd_tensor *b)
+{
+    return a->ndim == b->ndim && !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+}
+
+/* An error unless u, which `role` and i name, is a real tensor of the shape and context of t, an `of`. */
+gd_status gd_check_like(const gd_tensor *t, const char *of, const gd_tensor *u, const char *who,
+                        const char *role, int i);
 
 /* What a call returns that does nothing with t, which may be NULL. */
 static inline gd_status gd_tensor_status(const gd_tensor *t)

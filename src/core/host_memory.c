@@ -1,8 +1,6 @@
 /* host_memory.c - host memory from the context's allocator. */
 #include "core/core.h"
 
-#include <string.h>
-
 void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what)
 {
     void *memory = ctx->allocator.allocate(ctx->allocator.user, 64, bytes ? bytes : 1);

@@ -6,8 +6,6 @@
  * the first steps nothing is allocated. */
 #include "core/core.h"
 
-#include <string.h>
-
 /* ---- The arena ---------------------------------------------------------------------------- */
 
 /* A ring of chunks, filled one after the other. Headers, nodes and arguments of a step are never freed one

@@ -4,8 +4,6 @@
  * in the order in which they run. docs/architecture.md describes them too. */
 #include "core/core.h"
 
-#include <string.h>
-
 /* ---- The list of ops ---------------------------------------------------------------------- */
 
 const gd_op *gd_op_at(const gd_context *ctx, int index)

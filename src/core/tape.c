@@ -9,8 +9,6 @@
  * stores the version of each input as it was read, and of each output as it was made. */
 #include "core/core.h"
 
-#include <string.h>
-
 /* ---- Nodes -------------------------------------------------------------------------------- */
 
 /* Keeps the memory that the backward needs, or not any more. */

@@ -3,7 +3,6 @@
 #include "core/core.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* ---- Dtypes ----------------------------------------------------------------------------- */
 
@@ -289,17 +288,14 @@ static bool may_be_freed(const gd_tensor *t)
 void gd_tensor_free(gd_tensor *t)
 {
     if (!t || !may_be_freed(t)) return;
-    if (t->owned) {
+    if (t->owned)
         gd_fail(t->ctx, GD_ERROR_ARGUMENT,
                 "tensor_free: this tensor belongs to another object, wanted one made by "
                 "gd_tensor_create or by an op");
-        return;
-    }
-    if (t->step) {
+    else if (t->step)
         free_step_tensor(t);
-    } else {
+    else
         gd_tensor_destroy(t);
-    }
 }
 
 bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
@@ -336,6 +332,16 @@ gd_status gd_check_tensors(gd_context *ctx, gd_tensor *const *t, int count, cons
         if (!gd_tensor_usable(t[i], who, role)) return ctx->status;
     }
     return GD_OK;
+}
+
+gd_status gd_check_like(const gd_tensor *t, const char *of, const gd_tensor *u, const char *who,
+                        const char *role, int i)
+{
+    if (u && u->ctx == t->ctx && gd_dtype_is_real(u->dtype) && gd_same_shape(u, t)) return GD_OK;
+    return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                   "%s: %s %d is %s%s%s, wanted a real tensor of the %s's shape %s and context",
+                   who, role, i, u ? gd_dtype_name(u->dtype) : "NULL", u ? " " : "",
+                   u ? gd_shape_text(u).text : "", of, gd_shape_text(t).text);
 }
 
 /* Elements of an expanded view share memory, so writing one would write others. */

@@ -31,11 +31,6 @@ static gd_status cpu_open(gd_context *ctx)
     return GD_OK;
 }
 
-static void cpu_close(gd_context *ctx)
-{
-    (void)ctx;
-}
-
 static void *cpu_allocate(gd_context *ctx, size_t bytes)
 {
     return ctx->allocator.allocate(ctx->allocator.user, 64, bytes);
@@ -68,40 +63,15 @@ static bool cpu_is_filled(gd_context *ctx, const void *data, int byte, size_t by
     return bytes == 0;
 }
 
-static gd_status cpu_mark(gd_context *ctx, int64_t number)
-{
-    (void)ctx;
-    (void)number;
-    return GD_OK;
-}
-
-static bool cpu_passed(gd_context *ctx, int64_t number, bool wait)
-{
-    (void)ctx;
-    (void)number;
-    (void)wait;
-    return true;
-}
-
-static gd_status cpu_synchronize(gd_context *ctx)
-{
-    (void)ctx;
-    return GD_OK;
-}
-
 const gd_device_table gd_device_cpu = {
     .device = GD_CPU,
     .open = cpu_open,
-    .close = cpu_close,
     .allocate = cpu_allocate,
     .release = cpu_release,
     .upload = cpu_copy,
     .download = cpu_copy,
     .fill_bytes = cpu_fill_bytes,
     .is_filled = cpu_is_filled,
-    .synchronize = cpu_synchronize,
     .shared_allocate = cpu_allocate,
     .shared_release = cpu_release,
-    .mark = cpu_mark,
-    .passed = cpu_passed,
 };

@@ -16,8 +16,6 @@
  * cast to float32. So a gradient is rounded to 16 bits once, at its end. */
 #include "gradients/derive.h"
 
-#include <string.h>
-
 static gd_tensor *in_dtype(gd_tensor *t, gd_dtype dtype)
 {
     return t && t->dtype != dtype ? gd_joining.cast(t, dtype) : t;
@@ -36,8 +34,7 @@ static void contribute(gd_tensor *t, gd_tensor *part)
 /* Whether what a derivation made is of the context and the shape of t. `whose`: "derivative". */
 static bool fits(const gd_node *node, const gd_tensor *made, const gd_tensor *t, const char *whose)
 {
-    const bool same = made->ctx == t->ctx && made->ndim == t->ndim &&
-                      !memcmp(made->shape, t->shape, (size_t)t->ndim * sizeof *t->shape);
+    const bool same = made->ctx == t->ctx && gd_same_shape(made, t);
     if (!same) {
         gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: its %s made a tensor %s, wanted %s", node->op->name,
                 whose, gd_shape_text(made).text, gd_shape_text(t).text);

@@ -5,8 +5,6 @@
  * to no input (gd_walk_needs). One that is to be differentiated comes from derive.c. */
 #include "gradients/derive.h"
 
-#include <string.h>
-
 /* ---- Checks ------------------------------------------------------------------------------- */
 
 static gd_status refuse_input(const gd_tensor *t, int i)

@@ -4,8 +4,6 @@
 
 #include "gradus/derivatives.h"
 
-#include <string.h>
-
 /* What there was before, so that all that is made since can be dropped. */
 typedef struct before {
     gd_tensor *tensors;
@@ -31,18 +29,10 @@ static void drop(gd_context *ctx, before then, gd_tensor *const *gradients, int 
 static gd_status check_vectors(gd_context *ctx, const char *who, gd_tensor *const *inputs,
                                gd_tensor *const *vectors, int n)
 {
-    for (int i = 0; inputs && i < n; i++) {
-        const gd_tensor *x = inputs[i], *v = vectors ? vectors[i] : NULL;
-        const bool same = x && v && v->ctx == ctx && gd_dtype_is_real(v->dtype) &&
-                          v->ndim == x->ndim &&
-                          !memcmp(v->shape, x->shape, (size_t)x->ndim * sizeof *x->shape);
-        if (same) continue;
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: vector %d is %s%s%s, wanted a real tensor of the input's shape %s and "
-                       "context",
-                       who, i, v ? gd_dtype_name(v->dtype) : "NULL", v ? " " : "",
-                       v ? gd_shape_text(v).text : "", gd_shape_text(x).text);
-    }
+    if (inputs && gd_check_tensors(ctx, inputs, n, who, "input")) return ctx->status;
+    for (int i = 0; inputs && i < n; i++)
+        if (gd_check_like(inputs[i], "input", vectors ? vectors[i] : NULL, who, "vector", i))
+            return ctx->status;
     return GD_OK;
 }
 

@@ -75,7 +75,7 @@ void gd_update_free(gd_optimizer *optimizer)
                     GD_MEMORY_OTHER);
     if (optimizer->slots) {
         const size_t slots = GD_UPDATE_SLOTS * sizeof *optimizer->slots;
-        ctx->device->synchronize(ctx); /* queued updates write there */
+        gd_wait_for_device(ctx); /* queued updates write there */
         ctx->device->shared_release(ctx, optimizer->slots, slots);
     }
 }
@@ -119,7 +119,7 @@ static gd_status ask(gd_optimizer *optimizer)
     gd_context *ctx = optimizer->ctx;
     const int64_t slot = optimizer->submitted % GD_UPDATE_SLOTS;
     if (optimizer->submitted >= GD_UPDATE_SLOTS) {
-        if (!ctx->device->passed(ctx, optimizer->mark[slot], true)) return ctx->status;
+        if (!gd_passed(ctx, optimizer->mark[slot], true)) return ctx->status;
         if (optimizer->collected == optimizer->submitted - GD_UPDATE_SLOTS &&
             lose_report(optimizer))
             return ctx->status;
@@ -303,7 +303,7 @@ bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *r
     /* A caller that reads after each update gets every report: the next update would reuse this
      * slot. */
     wait = wait || optimizer->submitted - optimizer->collected == GD_UPDATE_SLOTS;
-    if (!ctx->device->passed(ctx, optimizer->mark[slot], wait)) return false;
+    if (!gd_passed(ctx, optimizer->mark[slot], wait)) return false;
     *report = optimizer->slots[slot].report;
     if (!optimizer->has_loss[slot]) report->loss = NAN;
     optimizer->collected++;

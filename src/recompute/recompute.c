@@ -7,8 +7,6 @@
  * to those of the real inputs; the new nodes are dropped. */
 #include "recompute/trace.h"
 
-#include <string.h>
-
 typedef struct recompute_args {
     gd_segment segment;
     void *user;

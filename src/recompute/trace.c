@@ -12,7 +12,6 @@
 #include "recompute/trace.h"
 
 #include <stdio.h>
-#include <string.h>
 
 typedef struct origin {
     const gd_tensor *t; /* NULL: an optional input that was not given */
@@ -73,12 +72,6 @@ static tensor_text text_of(const gd_tensor *t)
     return text;
 }
 
-static bool same_spec(const gd_tensor *a, const gd_tensor *b)
-{
-    return a->dtype == b->dtype && a->ndim == b->ndim &&
-           !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
-}
-
 /* The tensors have the same spec. */
 static bool same_view(const gd_tensor *a, const gd_tensor *b)
 {
@@ -92,25 +85,18 @@ static gd_status compare_tensor(gd_context *ctx, const char *what, const origin 
 {
     const gd_tensor *t = now->t, *wanted = then->t;
     if (!t && !wanted) return GD_OK;
-    if (!t || !wanted || !same_spec(t, wanted)) {
+    if (!t || !wanted || t->dtype != wanted->dtype || !gd_same_shape(t, wanted)) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "recompute: %s is %s in its second run, wanted %s as in the first", what,
                        text_of(t).text, text_of(wanted).text);
     }
     const bool same_call = now->call == then->call && (!now->call || t->output == wanted->output);
-    if (same_call && same_view(t, wanted)) {
-        if (now->call || now->version == then->version) return GD_OK;
-        if (now->storage == then->storage) {
-            return gd_fail(ctx, GD_ERROR_STATE,
-                           "recompute: %s %s is needed as it was in the first run, but that was "
-                           "overwritten since",
-                           what, text_of(t).text);
-        }
-    }
-    return gd_fail(ctx, GD_ERROR_STATE,
-                   "recompute: %s %s is another tensor in its second run, wanted the one of the "
-                   "first",
-                   what, text_of(t).text);
+    const bool same = same_call && same_view(t, wanted);
+    if (same && (now->call || now->version == then->version)) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_STATE, "recompute: %s %s is %s", what, text_of(t).text,
+                   same && now->storage == then->storage
+                       ? "needed as it was in the first run, but that was overwritten since"
+                       : "another tensor in its second run, wanted the one of the first");
 }
 
 static const char *other_part(const gd_call *now, const gd_call *then)

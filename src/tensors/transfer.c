@@ -6,7 +6,6 @@
 #include "core/core.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Whether the host may read t, or write it. */
 static bool is_reachable(const gd_tensor *t, const char *who)
@@ -139,9 +138,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
     gd_context *ctx = dst->ctx;
     if (!src) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: src is NULL, wanted a tensor", who);
     if (!gd_tensor_usable(src, who, "src")) return gd_error_status(src->ctx);
-    bool same_shape = dst->ndim == src->ndim &&
-                      !memcmp(dst->shape, src->shape, (size_t)dst->ndim * sizeof *dst->shape);
-    if (src->ctx != ctx || !same_shape) {
+    if (src->ctx != ctx || !gd_same_shape(dst, src)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: src is %s%s, wanted dst's shape %s%s", who,
                        gd_shape_text(src).text, src->ctx != ctx ? " of another context" : "",
                        gd_shape_text(dst).text, src->ctx != ctx ? " and its context" : "");
