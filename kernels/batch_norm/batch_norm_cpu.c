@@ -1,60 +1,35 @@
-/* batch_norm_cpu.c - the CPU kernels of batch_norm.
- *
- * A task is a strip of channels: one, or, where a channel has a single place in an example, 32, so
- * that memory is read in lines. The inner loop goes along memory: over the places of a channel, or
- * over the channels of the strip. */
+/* batch_norm_cpu.c - the CPU kernels of batch_norm, by strips of channels. */
 #include "batch_norm/batch_norm.h"
 #include "batch_norm/formula.h"
 #include "loops.h"
 
-enum { STRIP = 32 };
-
 typedef struct norm_work {
-    gd_channels shape;
-    const REAL *x, *weight, *bias, *dy;
-    REAL *y, *dx;
+    gd_norm_rows v; /* mean and rstd [C] */
+    gd_channels s;
     REAL *running_mean, *running_var; /* NULL: not to be updated */
-    double *mean, *rstd;              /* [C] */
     double *dw, *db;                  /* [C] */
-    double momentum, eps;
-    bool fixed, add; /* mean and rstd are no functions of x; into dx */
+    double momentum;
+    bool fixed; /* mean and rstd are no functions of x */
 } norm_work;
 
-/* sum[c] += the terms of S places i of one channel c, or of one place, c, of several channels. */
-#define ADD_TERMS(sum, channels, S, term)              \
-    do {                                               \
-        if ((S) == 1) {                                \
-            for (int64_t c = 0; c < (channels); c++) { \
-                const int64_t i = c;                   \
-                (sum)[c] += (term);                    \
-            }                                          \
-        } else {                                       \
-            const int64_t c = 0;                       \
-            GD_SUM(total, i, S, term);                 \
-            (sum)[c] += total;                         \
-        }                                              \
-    } while (0)
-
 /* mean and rstd of a strip's channels: the variance is taken around the mean in a second pass. */
-static void strip_statistics(const norm_work *w, int64_t first, int64_t channels)
+static void strip_statistics(const norm_work *w, gd_strip strip)
 {
-    const gd_channels s = w->shape;
+    const gd_channels s = w->s;
+    const REAL *x = w->v.x;
     const int64_t n = s.B * s.S;
-    double sum[STRIP] = {0}, squares[STRIP] = {0}, *mean = w->mean + first;
-    for (int64_t b = 0; b < s.B; b++) {
-        const REAL *x = w->x + (b * s.C + first) * s.S;
-        ADD_TERMS(sum, channels, s.S, (double)x[i]);
-    }
-    for (int64_t c = 0; c < channels; c++) mean[c] = sum[c] / (double)n;
-    for (int64_t b = 0; b < s.B; b++) {
-        const REAL *x = w->x + (b * s.C + first) * s.S;
-        ADD_TERMS(squares, channels, s.S, ((double)x[i] - mean[c]) * ((double)x[i] - mean[c]));
-    }
-    for (int64_t c = 0; c < channels; c++) {
+    double sum[GD_STRIP] = {0}, squares[GD_STRIP] = {0}, *mean = w->v.mean + strip.first;
+    GD_EACH_EXAMPLE(at, s, strip) GD_CHANNEL_SUM(sum, s.S, strip, (double)x[at + i]);
+    for (int64_t c = 0; c < strip.count; c++) mean[c] = sum[c] / (double)n;
+    GD_EACH_EXAMPLE(at, s, strip)
+    GD_CHANNEL_SUM(squares, s.S, strip,
+                   ((double)x[at + i] - mean[c]) * ((double)x[at + i] - mean[c]));
+    for (int64_t c = 0; c < strip.count; c++) {
         const double variance = squares[c] / (double)n, m = w->momentum;
-        w->rstd[first + c] = 1 / sqrt(variance + w->eps);
+        w->v.rstd[strip.first + c] = 1 / sqrt(variance + w->v.eps);
         if (!w->running_mean || n == 0) continue;
-        REAL *old_mean = w->running_mean + first + c, *old_var = w->running_var + first + c;
+        REAL *old_mean = w->running_mean + strip.first + c,
+             *old_var = w->running_var + strip.first + c;
         const REAL new_mean = (REAL)((1 - m) * (double)*old_mean + m * mean[c]);
         const REAL new_var = (REAL)((1 - m) * (double)*old_var + m * gd_unbiased(variance, n));
         if (!isfinite(new_mean) || !isfinite(new_var)) continue;
@@ -62,103 +37,91 @@ static void strip_statistics(const norm_work *w, int64_t first, int64_t channels
     }
 }
 
-static void forward_strip(const void *work, int64_t strip)
+static void forward_strip(const void *work, int64_t index)
 {
     const norm_work *w = work;
-    const gd_channels s = w->shape;
-    const int64_t width = s.S == 1 ? STRIP : 1, first = strip * width;
-    const int64_t channels = gd_min64(width, s.C - first);
-    if (!w->fixed) strip_statistics(w, first, channels);
-    for (int64_t b = 0; b < s.B; b++) {
-        for (int64_t c = first; c < first + channels; c++) {
-            const REAL *x = w->x + (b * s.C + c) * s.S;
-            REAL *y = w->y + (b * s.C + c) * s.S;
-            const double mean = w->mean[c], bias = w->bias ? (double)w->bias[c] : 0;
-            const double scale = w->rstd[c] * (w->weight ? (double)w->weight[c] : 1);
-            for (int64_t i = 0; i < s.S; i++) y[i] = (REAL)(((double)x[i] - mean) * scale + bias);
-        }
+    const gd_norm_rows *v = &w->v;
+    const gd_channels s = w->s;
+    const gd_strip strip = gd_strip_from(s.C, s.S, index * gd_strip_width(s.S));
+    const REAL *x = v->x;
+    REAL *y = v->y;
+    double mean[GD_STRIP], scale[GD_STRIP], bias[GD_STRIP];
+    if (!w->fixed) strip_statistics(w, strip);
+    for (int64_t k = 0, c = strip.first; k < strip.count; k++, c++) {
+        mean[k] = v->mean[c], bias[k] = gd_or(v->bias, c, 0);
+        scale[k] = v->rstd[c] * gd_or(v->weight, c, 1);
     }
+    GD_EACH_EXAMPLE(at, s, strip)
+    GD_CHANNEL_EACH(s.S, strip,
+                    y[at + i] = (REAL)(((double)x[at + i] - mean[c]) * scale[c] + bias[c]));
 }
 
 /* The sums over a channel, which are db and dw, and then dx, which may be dy. */
-static void backward_strip(const void *work, int64_t strip)
+static void backward_strip(const void *work, int64_t index)
 {
     const norm_work *w = work;
-    const gd_channels s = w->shape;
-    const int64_t width = s.S == 1 ? STRIP : 1, first = strip * width;
-    const int64_t channels = gd_min64(width, s.C - first);
-    const double n = (double)(s.B * s.S), *mean = w->mean + first;
-    double sum_d[STRIP] = {0}, sum_dx[STRIP] = {0};
-    for (int64_t b = 0; b < s.B; b++) {
-        const REAL *x = w->x + (b * s.C + first) * s.S, *dy = w->dy + (b * s.C + first) * s.S;
-        ADD_TERMS(sum_d, channels, s.S, (double)dy[i]);
-        ADD_TERMS(sum_dx, channels, s.S, (double)dy[i] * ((double)x[i] - mean[c]));
+    const gd_norm_rows *v = &w->v;
+    const gd_channels s = w->s;
+    const gd_strip strip = gd_strip_from(s.C, s.S, index * gd_strip_width(s.S));
+    const REAL *x = v->x, *dy = v->dy;
+    REAL *dx = v->dx;
+    const double n = (double)(s.B * s.S);
+    double mean[GD_STRIP], rstd[GD_STRIP], scale[GD_STRIP];
+    double sum_d[GD_STRIP] = {0}, sum_dx[GD_STRIP] = {0};
+    for (int64_t k = 0, c = strip.first; k < strip.count; k++, c++) {
+        mean[k] = v->mean[c], rstd[k] = v->rstd[c];
+        scale[k] = rstd[k] * gd_or(v->weight, c, 1);
     }
-    for (int64_t c = 0; c < channels; c++) {
-        w->db[first + c] = sum_d[c]; /* [db] */
-        w->dw[first + c] = batch_norm_dw(sum_dx[c], w->rstd[first + c], n);
+    GD_EACH_EXAMPLE(at, s, strip)
+    GD_CHANNEL_SUMS(sum_d, sum_dx, s.S, strip, (double)dy[at + i],
+                    (double)dy[at + i] * ((double)x[at + i] - mean[c]));
+    for (int64_t k = 0; k < strip.count; k++) {
+        w->db[strip.first + k] = sum_d[k]; /* [db] */
+        w->dw[strip.first + k] = sum_dx[k] = batch_norm_dw(sum_dx[k], rstd[k], n);
+        sum_d[k] = batch_norm_mean(sum_d[k], n, w->fixed);
+        sum_dx[k] = batch_norm_mean(sum_dx[k], n, w->fixed);
     }
-    for (int64_t b = 0; b < s.B && w->dx; b++) {
-        for (int64_t c = 0; c < channels; c++) {
-            const int64_t at = (b * s.C + first + c) * s.S;
-            const double rstd = w->rstd[first + c];
-            const double scale = rstd * (w->weight ? (double)w->weight[first + c] : 1);
-            const double mean_d = batch_norm_mean(w->db[first + c], n, w->fixed);
-            const double mean_dx = batch_norm_mean(w->dw[first + c], n, w->fixed);
-            for (int64_t i = at; i < at + s.S; i++) {
-                const double xhat = norm_xhat((double)w->x[i] - mean[c], rstd);
-                const double value = norm_dx(scale, w->dy[i], mean_d, xhat, mean_dx);
-                w->dx[i] = (REAL)(w->add ? (double)w->dx[i] + value : value);
-            }
-        }
-    }
+    if (!dx) return;
+    GD_EACH_EXAMPLE(at, s, strip)
+    GD_CHANNEL_EACH(
+        s.S, strip, const double xhat = norm_xhat((double)x[at + i] - mean[c], rstd[c]);
+        gd_store(dx, at + i, norm_dx(scale[c], dy[at + i], sum_d[c], xhat, sum_dx[c]), v->add));
 }
 
 /* ---- Calls -------------------------------------------------------------------------------- */
 
 static gd_status by_strips(const gd_call *call, const norm_work *w, gd_task *task)
 {
-    const gd_channels s = w->shape;
-    return gd_each_piece(call, s.B * s.C * s.S, gd_divide_up(s.C, s.S == 1 ? STRIP : 1), task, w);
+    const gd_channels s = w->s;
+    return gd_each_piece(call, s.B * s.C * s.S, gd_divide_up(s.C, gd_strip_width(s.S)), task, w);
 }
 
-static norm_work work_of(const gd_call *call)
+/* With mean and rstd from the inputs for batch_norm_fixed. `own` [2, C] is for those that are not saved. */
+static norm_work work_of(const gd_call *call, bool fixed, double *own)
 {
     const gd_batch_norm_args *args = call->args;
-    return (norm_work){.shape = gd_channels_of(call->input[BATCH_X]),
-                       .x = gd_data(call->input[BATCH_X]),
-                       .weight = gd_data(call->input[BATCH_WEIGHT]),
-                       .bias = gd_data(call->input[BATCH_BIAS]),
-                       .dy = gd_dy(call, 0),
-                       .y = gd_data(call->output[0]),
-                       .dx = gd_dx(call, BATCH_X),
-                       .eps = args->eps,
-                       .momentum = args->momentum,
-                       .add = gd_adds(call, BATCH_X)};
-}
-
-/* mean and rstd from the inputs, for batch_norm_fixed. */
-static void fixed_statistics(const gd_call *call, norm_work *w)
-{
     const REAL *mean = gd_data(call->input[BATCH_MEAN]), *var = gd_data(call->input[BATCH_VAR]);
-    for (int64_t c = 0; c < w->shape.C; c++) {
-        w->mean[c] = (double)mean[c];
-        w->rstd[c] = 1 / sqrt((double)var[c] + w->eps);
+    const gd_channels s = gd_channels_of(call->input[BATCH_X]);
+    norm_work w = {.v = gd_norm_rows_of(call, s.C, s.B * s.S, args->eps),
+                   .s = s,
+                   .momentum = args->momentum,
+                   .fixed = fixed};
+    if (fixed || !w.v.mean) w.v.mean = own, w.v.rstd = own + s.C;
+    for (int64_t c = 0; c < s.C && fixed; c++) {
+        w.v.mean[c] = (double)mean[c];
+        w.v.rstd[c] = 1 / sqrt((double)var[c] + args->eps);
     }
-    w->fixed = true;
+    return w;
 }
 
 static gd_status norm_forward(const gd_call *call, bool fixed)
 {
-    norm_work w = work_of(call);
     const bool saves = !fixed && call->save[0];
-    double *own = saves ? NULL : gd_call_scratch(call, (size_t)w.shape.C * 2 * sizeof *own);
+    const size_t C = (size_t)gd_tensor_dim(call->input[BATCH_X], 1);
+    double *own = saves ? NULL : gd_call_scratch(call, 2 * C * sizeof *own);
     if (!saves && !own) return gd_error_status(call->context);
-    w.mean = saves ? gd_data(call->save[0]) : own;
-    w.rstd = saves ? gd_data(call->save[1]) : own + w.shape.C;
-    if (fixed) {
-        fixed_statistics(call, &w);
-    } else if (!call->repeated) {
+    norm_work w = work_of(call, fixed, own);
+    if (!fixed && !call->repeated) {
         w.running_mean = gd_data(call->input[BATCH_MEAN]);
         w.running_var = gd_data(call->input[BATCH_VAR]);
     }
@@ -167,22 +130,16 @@ static gd_status norm_forward(const gd_call *call, bool fixed)
 
 static gd_status norm_backward(const gd_call *call, bool fixed)
 {
-    norm_work w = work_of(call);
-    const int64_t C = w.shape.C;
-    double *scratch = gd_call_scratch(call, (size_t)C * 4 * sizeof *scratch);
-    if (!scratch) return gd_error_status(call->context);
-    w.dw = scratch, w.db = scratch + C;
-    w.mean = fixed ? scratch + 2 * C : gd_data(call->save[0]);
-    w.rstd = fixed ? scratch + 3 * C : gd_data(call->save[1]);
-    if (fixed) fixed_statistics(call, &w);
+    const int64_t C = gd_tensor_dim(call->input[BATCH_X], 1);
+    double *own = gd_call_scratch(call, (size_t)C * 4 * sizeof *own);
+    if (!own) return gd_error_status(call->context);
+    norm_work w = work_of(call, fixed, own);
+    w.dw = own + 2 * C, w.db = own + 3 * C;
     by_strips(call, &w, backward_strip);
     gd_columns_store(gd_dx(call, BATCH_WEIGHT), w.dw, 1, C, gd_adds(call, BATCH_WEIGHT));
     gd_columns_store(gd_dx(call, BATCH_BIAS), w.db, 1, C, gd_adds(call, BATCH_BIAS));
     return GD_OK;
 }
 
-#define BATCH_NORM(name, fixed)                                  \
-    GD_KERNEL_OF_REAL(name##_forward, norm_forward(call, fixed)) \
-    GD_KERNEL_OF_REAL(name##_backward, norm_backward(call, fixed))
-BATCH_NORM(batch_norm, false)
-BATCH_NORM(batch_norm_fixed, true)
+GD_KERNELS_OF_REAL(batch_norm, norm_forward(call, false), norm_backward(call, false))
+GD_KERNELS_OF_REAL(batch_norm_fixed, norm_forward(call, true), norm_backward(call, true))

@@ -4,94 +4,81 @@
 #include "loops.h"
 
 typedef struct group_work {
+    gd_norm_rows v; /* a row is a group */
     gd_groups g;
-    const REAL *x, *weight, *bias, *dy;
-    REAL *y, *dx;
-    double *mean, *rstd; /* [rows], or NULL in a forward */
-    gd_columns columns;  /* of the rows; n = groups * channels */
-    double eps;
-    bool add; /* into dx */
 } group_work;
 
 static void forward_row(const void *work, int64_t row)
 {
     const group_work *w = work;
+    const gd_norm_rows v = w->v;
     const gd_groups g = w->g;
-    const int64_t first = row % g.groups * g.channels;
-    double mean, rstd;
-    gd_row_statistics(w->x + row * g.size, g.size, w->eps, &mean, &rstd);
-    for (int64_t c = 0; c < g.channels; c++) {
-        const double scale = rstd * (w->weight ? (double)w->weight[first + c] : 1);
-        const double bias = w->bias ? (double)w->bias[first + c] : 0;
-        const int64_t at = row * g.size + c * g.S;
-        for (int64_t i = at; i < at + g.S; i++)
-            w->y[i] = (REAL)(((double)w->x[i] - mean) * scale + bias);
+    double mean, rstd, scale[GD_STRIP], bias[GD_STRIP];
+    gd_row_statistics(&v, row, &mean, &rstd);
+    GD_EACH_STRIP(strip, g.channels, g.S)
+    {
+        const int64_t at = row * g.size + strip.first * g.S;
+        for (int64_t c = 0, of = row % g.groups * g.channels + strip.first; c < strip.count;
+             c++, of++)
+            scale[c] = rstd * gd_or(v.weight, of, 1), bias[c] = gd_or(v.bias, of, 0);
+        GD_CHANNEL_EACH(g.S, strip,
+                        v.y[at + i] = (REAL)(((double)v.x[at + i] - mean) * scale[c] + bias[c]));
     }
-    if (w->mean) w->mean[row] = mean, w->rstd[row] = rstd;
 }
 
 /* A group: the sums over each of its channels, which are its parts of db and dw, then dx, which may
  * be dy. */
-static void backward_row(const group_work *w, int64_t row, double *dw, double *db)
+static void backward_row(const void *work, int64_t row, double *dw, double *db)
 {
+    const group_work *w = work;
+    const gd_norm_rows v = w->v;
     const gd_groups g = w->g;
     const int64_t first = row % g.groups * g.channels;
-    const double mean = w->mean[row], rstd = w->rstd[row];
+    const double mean = v.mean[row], rstd = v.rstd[row];
     double sum_h = 0, sum_hx = 0;
-    for (int64_t c = 0; c < g.channels; c++) {
-        const REAL *x = w->x + row * g.size + c * g.S, *dy = w->dy + row * g.size + c * g.S;
-        const double weight = w->weight ? (double)w->weight[first + c] : 1;
-        double sum = 0, product = 0;
-#pragma omp simd reduction(+ : sum, product)
-        for (int64_t i = 0; i < g.S; i++) {
-            sum += (double)dy[i];
-            product += (double)dy[i] * ((double)x[i] - mean) * rstd;
+    GD_EACH_STRIP(strip, g.channels, g.S)
+    {
+        const REAL *x = v.x + row * g.size + strip.first * g.S;
+        const REAL *dy = v.dy + row * g.size + strip.first * g.S;
+        double sum[GD_STRIP] = {0}, product[GD_STRIP] = {0};
+        GD_CHANNEL_SUMS(sum, product, g.S, strip, (double)dy[i],
+                        (double)dy[i] * ((double)x[i] - mean) * rstd);
+        for (int64_t i = 0, c = first + strip.first; i < strip.count; i++, c++) {
+            const double weight = gd_or(v.weight, c, 1);
+            if (db) db[c] += sum[i];     /* [group_norm db] */
+            if (dw) dw[c] += product[i]; /* [group_norm dw] */
+            sum_h += weight * sum[i], sum_hx += weight * product[i];
         }
-        db[first + c] += sum;     /* [group_norm db] */
-        dw[first + c] += product; /* [group_norm dw] */
-        sum_h += weight * sum, sum_hx += weight * product;
     }
     const double mean_h = sum_h / (double)g.size, mean_hx = sum_hx / (double)g.size;
     GD_STEP("mean", mean);
     GD_STEP("rstd", rstd);
     GD_STEP("mean_h", mean_h);
     GD_STEP("mean_hx", mean_hx);
-    for (int64_t c = 0; c < g.channels && w->dx; c++) {
-        const double weight = w->weight ? (double)w->weight[first + c] : 1;
-        const int64_t at = row * g.size + c * g.S;
-        for (int64_t i = at; i < at + g.S; i++) {
-            const double h = (double)w->dy[i] * weight,
-                         xhat = norm_xhat((double)w->x[i] - mean, rstd);
-            const double value = norm_dx(rstd, h, mean_h, xhat, mean_hx);
+    if (!v.dx) return;
+    GD_EACH_STRIP(strip, g.channels, g.S)
+    {
+        const int64_t at = row * g.size + strip.first * g.S;
+        double weight[GD_STRIP];
+        for (int64_t c = 0; c < strip.count; c++)
+            weight[c] = gd_or(v.weight, first + strip.first + c, 1);
+        GD_CHANNEL_EACH(g.S, strip, {
+            const double h = (double)v.dy[at + i] * weight[c];
+            const double xhat = norm_xhat((double)v.x[at + i] - mean, rstd);
             GD_STEP("xhat", xhat);
             GD_STEP("h", h);
-            w->dx[i] = (REAL)(w->add ? (double)w->dx[i] + value : value);
-        }
+            gd_store(v.dx, at + i, norm_dx(rstd, h, mean_h, xhat, mean_hx), v.add);
+        });
     }
 }
 
-static void backward_piece(const void *work, int64_t p)
-{
-    const group_work *w = work;
-    const gd_columns *c = &w->columns;
-    const int64_t end = gd_columns_row(c, p + 1);
-    for (int64_t row = gd_columns_row(c, p); row < end; row++)
-        backward_row(w, row, c->dw + p * c->n, c->db + p * c->n);
-}
+GD_COLUMNS_TASK(backward_piece, backward_row)
 
 static group_work work_of(const gd_call *call)
 {
-    return (group_work){.g = gd_groups_of(call),
-                        .x = gd_data(call->input[0]),
-                        .weight = gd_data(call->input[1]),
-                        .bias = gd_data(call->input[2]),
-                        .dy = gd_dy(call, 0),
-                        .y = gd_data(call->output[0]),
-                        .dx = gd_dx(call, 0),
-                        .mean = gd_data(call->save[0]),
-                        .rstd = gd_data(call->save[1]),
-                        .eps = ((const gd_group_norm_args *)call->args)->eps,
-                        .add = gd_adds(call, 0)};
+    const gd_groups g = gd_groups_of(call);
+    const double eps = ((const gd_group_norm_args *)call->args)->eps;
+    return (group_work){gd_norm_rows_of(call, g.rows, g.size, eps), g};
 }
 
 gd_status GD_REAL_NAME(group_norm_forward)(const gd_call *call)
@@ -103,12 +90,7 @@ gd_status GD_REAL_NAME(group_norm_forward)(const gd_call *call)
 
 gd_status GD_REAL_NAME(group_norm_backward)(const gd_call *call)
 {
-    group_work w = work_of(call);
-    gd_columns *c = &w.columns;
-    if (!gd_columns_begin(call, w.g.rows, w.g.groups * w.g.channels, c))
-        return gd_error_status(call->context);
-    if (w.g.size) gd_each_piece(call, w.g.rows * w.g.size, c->pieces, backward_piece, &w);
-    gd_columns_store(gd_dx(call, 1), c->dw, c->pieces, c->n, gd_adds(call, 1));
-    gd_columns_store(gd_dx(call, 2), c->db, c->pieces, c->n, gd_adds(call, 2));
-    return GD_OK;
+    const group_work w = work_of(call);
+    return gd_each_row(call, w.g.rows * w.g.size, w.g.rows, w.g.groups * w.g.channels,
+                       backward_piece, &w);
 }

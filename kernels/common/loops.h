@@ -2,8 +2,11 @@
  *
  *     map        each element by itself, of operands that may be broadcast (gd_map)
  *     rows       sums along a row, then a map (GD_SUM, GD_EACH)
- *     columns    sums over rows, such as dw and db (gd_columns)
+ *     columns    sums over rows, such as dw and db (GD_COLUMNS_TASK)
+ *     channels   sums over the channels of [B, C, S], then a map (GD_CHANNEL_SUM, GD_CHANNEL_EACH)
  *     lines      independent lines, such as those along an axis, with memory for each thread (gd_each_range)
+ *     steps      a recurrence over [B, T, n] (gd_before_step)
+ *     update     an optimizer's rule for each weight and its states (GD_UPDATE)
  *
  * Each divides its work by the sizes alone, so that all bits are the same for any number of threads
  * (kernel.h says how). */
@@ -79,6 +82,11 @@ static inline gd_status gd_each_piece(const gd_call *call, int64_t elements, int
     double sum = 0;             \
     GD_PRAGMA(omp simd reduction(+ : sum)) for (int64_t i = 0; i < (n); i++) sum += (term)
 
+/* the same for each i of a block (GD_BLOCK) of n elements */
+#define GD_EACH_OF_BLOCK(i, block, n) \
+    GD_PRAGMA(omp simd)               \
+    for (int64_t i = (block)*GD_BLOCK; i < gd_min64((n), ((block) + 1) * GD_BLOCK); i++)
+
 /* to[i] (+)= value, rounded once */
 static inline void gd_store(REAL *to, int64_t i, double value, bool add)
 {
@@ -93,46 +101,51 @@ static inline void gd_put(REAL *to, const REAL *from, int64_t n, bool add)
     GD_EACH(i, n) to[i] += from[i];
 }
 
-/* The mean of x [n] and 1 / sqrt(variance + eps). The variance is taken around the mean in a second pass
- * over the row, which is in cache: mean(x^2) - mean(x)^2 would lose all digits where x is far from zero. */
-static inline __attribute__((always_inline)) void
-gd_row_statistics(const REAL *x, int64_t n, double eps, double *mean, double *rstd)
+/* What normalisations read and write: x, weight and bias are inputs 0, 1 and 2. */
+typedef struct gd_norm_rows {
+    const REAL *x, *weight, *bias, *dy;
+    REAL *y, *dx;
+    double *mean, *rstd; /* of each row; NULL in a forward without a backward */
+    int64_t rows, n;     /* n: elements of a row */
+    double eps;
+    bool add; /* into dx */
+} gd_norm_rows;
+
+static inline gd_norm_rows gd_norm_rows_of(const gd_call *call, int64_t rows, int64_t n, double eps)
 {
+    const bool saves = call->op->saves > 0;
+    return (gd_norm_rows){.x = gd_data(call->input[0]),
+                          .weight = gd_data(call->input[1]),
+                          .bias = gd_data(call->input[2]),
+                          .dy = gd_dy(call, 0),
+                          .y = gd_data(call->output[0]),
+                          .dx = gd_dx(call, 0),
+                          .mean = saves ? gd_data(call->save[0]) : NULL,
+                          .rstd = saves ? gd_data(call->save[1]) : NULL,
+                          .rows = rows,
+                          .n = n,
+                          .eps = eps,
+                          .add = gd_adds(call, 0)};
+}
+
+/* The mean of row r and 1 / sqrt(variance + eps), which are saved. The variance is taken around the mean in
+ * a second pass over the row, which is in cache: mean(x^2) - mean(x)^2 would lose all digits where x is far
+ * from zero. */
+static inline __attribute__((always_inline)) void
+gd_row_statistics(const gd_norm_rows *v, int64_t r, double *mean, double *rstd)
+{
+    const REAL *x = v->x + r * v->n;
+    const int64_t n = v->n;
     GD_SUM(sum, i, n, (double)x[i]);
     const double m = sum / (double)n;
     GD_SUM(squares, i, n, ((double)x[i] - m) * ((double)x[i] - m));
     *mean = m;
-    *rstd = 1 / sqrt(squares / (double)n + eps);
+    *rstd = 1 / sqrt(squares / (double)n + v->eps);
     GD_STEP("v", squares / (double)n);
+    if (v->mean) v->mean[r] = *mean, v->rstd[r] = *rstd;
 }
 
 /* ---- Columns -------------------------------------------------------------------------------- */
-
-/* Two sums over rows, such as dw and db [n]. The rows are divided into pieces, whose number depends on
- * that of the rows alone; each piece sums in a row of its own, and these are then added in order. */
-typedef struct gd_columns {
-    int64_t rows, n, pieces;
-    double *dw, *db; /* [pieces, n], zeros at first */
-} gd_columns;
-
-/* False, with the error set, if there is no memory. */
-static inline bool gd_columns_begin(const gd_call *call, int64_t rows, int64_t n, gd_columns *c)
-{
-    enum { PIECES = 16 };
-    *c = (gd_columns){rows, n, gd_max64(gd_min64(rows, PIECES), 1), NULL, NULL};
-    const size_t bytes = 2 * (size_t)(c->pieces * n) * sizeof(double);
-    c->dw = gd_call_scratch(call, bytes);
-    if (!c->dw) return false;
-    memset(c->dw, 0, bytes);
-    c->db = c->dw + c->pieces * n;
-    return true;
-}
-
-/* The first row of a piece; that of the next is its end. */
-static inline int64_t gd_columns_row(const gd_columns *c, int64_t piece)
-{
-    return c->rows * piece / c->pieces;
-}
 
 /* to [n] (+)= the sums of the pieces [pieces, n], added in their order into the first, and rounded once;
  * to NULL: nothing */
@@ -140,7 +153,128 @@ static inline void gd_columns_store(REAL *to, double *sums, int64_t pieces, int6
 {
     if (!to) return;
     for (int64_t p = 1; p < pieces; p++) GD_EACH(i, n) sums[i] += sums[p * n + i];
-    GD_EACH(i, n) to[i] = (REAL)(add ? (double)to[i] + sums[i] : sums[i]);
+    GD_EACH(i, n) gd_store(to, i, sums[i], add);
+}
+
+/* Two sums over rows, dw and db [n] of inputs 1 and 2. The rows are divided into pieces, whose number
+ * depends on that of the rows alone; each piece sums in a row of its own, and these are added in order. */
+typedef struct gd_columns {
+    const void *work;
+    int64_t rows, n, pieces;
+    double *dw, *db; /* [pieces, n], zeros at first; or NULL */
+} gd_columns;
+
+/* Defines the task `name` of a piece: row(work, r, dw, db) adds the terms of row r to dw and db, NULL where
+ * they are not wanted. */
+#define GD_COLUMNS_TASK(name, row)                                                           \
+    static void name(const void *columns, int64_t piece)                                     \
+    {                                                                                        \
+        const gd_columns *c = columns;                                                       \
+        double *dw = c->dw ? c->dw + piece * c->n : NULL;                                    \
+        double *db = c->db ? c->db + piece * c->n : NULL;                                    \
+        const int64_t end = c->rows * (piece + 1) / c->pieces;                               \
+        for (int64_t r = c->rows * piece / c->pieces; r < end; r++) row(c->work, r, dw, db); \
+    }
+
+static inline gd_status gd_each_row(const gd_call *call, int64_t elements, int64_t rows, int64_t n,
+                                    gd_task *task, const void *work)
+{
+    enum { PIECES = 16 };
+    REAL *dw = gd_dx(call, 1), *db = gd_dx(call, 2);
+    gd_columns c = {work, rows, dw || db ? n : 0, gd_max64(gd_min64(rows, PIECES), 1), NULL, NULL};
+    const size_t bytes = 2 * (size_t)(c.pieces * c.n) * sizeof(double);
+    double *sums = gd_call_scratch(call, bytes);
+    if (!sums) return gd_error_status(call->context);
+    memset(sums, 0, bytes);
+    c.dw = dw ? sums : NULL;
+    c.db = db ? sums + c.pieces * c.n : NULL;
+    if (elements) gd_each_piece(call, elements, c.pieces, task, &c);
+    gd_columns_store(dw, c.dw, c.pieces, n, gd_adds(call, 1));
+    gd_columns_store(db, c.db, c.pieces, n, gd_adds(call, 2));
+    return GD_OK;
+}
+
+/* ---- Channels ------------------------------------------------------------------------------- */
+
+/* x [B, C, S] is divided into strips of channels: one, or, where a channel has a single place in an
+ * example, 32, so that memory is read in lines. The inner loop goes along memory: over the places of a
+ * channel, or over the channels of the strip. */
+enum { GD_STRIP = 32 };
+
+/* `count` channels from `first` on. */
+typedef struct gd_strip {
+    int64_t first, count;
+} gd_strip;
+
+static inline int64_t gd_strip_width(int64_t S)
+{
+    return S == 1 ? GD_STRIP : 1;
+}
+
+static inline gd_strip gd_strip_from(int64_t C, int64_t S, int64_t first)
+{
+    return (gd_strip){first, gd_min64(gd_strip_width(S), C - first)};
+}
+
+/* For each strip of C channels; and for each example: `at` is where the strip begins. */
+#define GD_EACH_STRIP(strip, C, S)                                 \
+    for (gd_strip strip = gd_strip_from(C, S, 0); strip.count > 0; \
+         strip = gd_strip_from(C, S, strip.first + strip.count))
+#define GD_EACH_EXAMPLE(at, s, strip) \
+    for (int64_t at = (strip).first * (s).S; at < (s).B * (s).C * (s).S; at += (s).C * (s).S)
+
+/* The statement for each of the strip's places i in an example, and its channel c, counted in the strip. */
+#define GD_CHANNEL_EACH(S, strip, ...) \
+    do {                               \
+        if ((S) == 1) {                \
+            GD_EACH(c, (strip).count)  \
+            {                          \
+                const int64_t i = c;   \
+                __VA_ARGS__;           \
+            }                          \
+        } else {                       \
+            const int64_t c = 0;       \
+            GD_EACH(i, S)              \
+            {                          \
+                __VA_ARGS__;           \
+            }                          \
+        }                              \
+    } while (0)
+
+/* sum[c] += the term of each, and two sums in one pass */
+#define GD_CHANNEL_SUM(sum, S, strip, term)                \
+    do {                                                   \
+        if ((S) == 1) {                                    \
+            GD_CHANNEL_EACH(1, strip, (sum)[c] += (term)); \
+        } else {                                           \
+            const int64_t c = 0;                           \
+            GD_SUM(total, i, S, term);                     \
+            (sum)[c] += total;                             \
+        }                                                  \
+    } while (0)
+
+#define GD_CHANNEL_SUMS(sum1, sum2, S, strip, term1, term2)                         \
+    do {                                                                            \
+        if ((S) == 1) {                                                             \
+            GD_CHANNEL_EACH(1, strip, (sum1)[c] += (term1), (sum2)[c] += (term2));  \
+        } else {                                                                    \
+            const int64_t c = 0;                                                    \
+            double total1 = 0, total2 = 0;                                          \
+            GD_PRAGMA(omp simd reduction(+ : total1, total2))                       \
+            for (int64_t i = 0; i < (S); i++) total1 += (term1), total2 += (term2); \
+            (sum1)[c] += total1, (sum2)[c] += total2;                               \
+        }                                                                           \
+    } while (0)
+
+/* ---- Steps ---------------------------------------------------------------------------------- */
+
+/* What row b of a recurrence had before step t: x is [B, kept, n], where steps are saved or only the last,
+ * and `first` what it begins from [B, n]. NULL: zeros. */
+static inline const REAL *gd_before_step(const REAL *x, const REAL *first, int64_t kept, int64_t t,
+                                         int64_t b, int64_t n)
+{
+    if (t > 0) return x + (b * kept + (t - 1) % kept) * n;
+    return first ? first + b * n : NULL;
 }
 
 /* ---- Map ------------------------------------------------------------------------------------ */
@@ -349,5 +483,36 @@ static inline gd_status gd_each_range(const gd_call *call, int64_t elements, int
     gd_for_each(threads, threads, gd_range_of_thread, &r);
     return GD_OK;
 }
+
+/* ---- Update --------------------------------------------------------------------------------- */
+
+/* for each i: the statements, in g, w and the first `states` of m and v, which are then stored; not where
+ * `stays` holds of them */
+#define GD_UPDATE_EACH(states, stays, ...)                           \
+    GD_EACH(i, n)                                                    \
+    {                                                                \
+        REAL g = gradient[i], w = weight[i];                         \
+        REAL m = states > 0 ? ms[i] : 0, v = states > 1 ? vs[i] : 0; \
+        __VA_ARGS__                                                  \
+        const bool old = stays;                                      \
+        weight[i] = old ? weight[i] : w;                             \
+        if (states > 0) ms[i] = old ? ms[i] : m;                     \
+        if (states > 1) vs[i] = old ? vs[i] : v;                     \
+    }
+
+/* Defines the rule of an optimizer: how weight w and its states change by gradient g, with numbers of a
+ * type, f. If f.lazy, elements stay as they are whose gradient is 0. */
+#define GD_UPDATE(name, states, type, ...)                                                     \
+    static void name(REAL *restrict weight, REAL *const *state, const REAL *restrict gradient, \
+                     int64_t n, const type *given)                                             \
+    {                                                                                          \
+        REAL *restrict ms = state[0], *restrict vs = state[1];                                 \
+        const type f = *given;                                                                 \
+        (void)ms, (void)vs;                                                                    \
+        if (f.lazy)                                                                            \
+            GD_UPDATE_EACH(states, g == 0, __VA_ARGS__)                                        \
+        else                                                                                   \
+            GD_UPDATE_EACH(states, false, __VA_ARGS__)                                         \
+    }
 
 #endif

@@ -1,5 +1,7 @@
 /* muon_cpu.c - Muon's update of one matrix; kernels/optim/README.md derives it. */
+#include "loops.h"
 #include "matmul/gemm.h"
+#include "optim/formula.h"
 #include "optim/muon.h"
 #include "optim/optim.h"
 
@@ -16,56 +18,46 @@ typedef struct muon_work {
 /* m = momentum m + (1 - momentum) g;  x = m, or momentum m + (1 - momentum) g for Nesterov's. */
 static void momentum_task(const void *work, int64_t block)
 {
-    const muon_work *u = work;
-    const int64_t first = block * GD_BLOCK, end = gd_min64(u->n, first + GD_BLOCK);
-    const REAL momentum = (REAL)u->rule->momentum, fresh = (REAL)(1 - u->rule->momentum);
-    const REAL *restrict g = u->arrays->g;
-    REAL *restrict m = u->arrays->state[0], *restrict x = u->x;
-    const double clip = u->state->factor;
-#pragma omp simd
-    for (int64_t i = first; i < end; i++) x[i] = (REAL)(g[i] * clip);
-#pragma omp simd
-    for (int64_t i = first; i < end; i++) {
-        m[i] = momentum * m[i] + fresh * x[i];
-        x[i] = u->rule->nesterov ? momentum * m[i] + fresh * x[i] : m[i];
+    const muon_work u = *(const muon_work *)work;
+    const REAL momentum = (REAL)u.rule->momentum, fresh = (REAL)(1 - u.rule->momentum);
+    const REAL *g = u.arrays->g;
+    REAL *m = u.arrays->state[0], *x = u.x;
+    const double clip = u.state->factor;
+    const bool nesterov = u.rule->nesterov;
+    GD_EACH_OF_BLOCK(i, block, u.n) x[i] = (REAL)(g[i] * clip);
+    GD_EACH_OF_BLOCK(i, block, u.n)
+    {
+        m[i] = averaged(m[i], x[i], momentum, fresh);
+        x[i] = nesterov ? averaged(m[i], x[i], momentum, fresh) : m[i];
     }
 }
 
 static void scale_task(const void *work, int64_t block)
 {
-    const muon_work *u = work;
-    const int64_t first = block * GD_BLOCK, end = gd_min64(u->n, first + GD_BLOCK);
-    REAL *x = u->x;
-#pragma omp simd
-    for (int64_t i = first; i < end; i++) x[i] = (REAL)(x[i] * u->factor);
+    const muon_work u = *(const muon_work *)work;
+    GD_EACH_OF_BLOCK(i, block, u.n) u.x[i] = (REAL)(u.x[i] * u.factor);
 }
 
 /* square = b A + c A A, of A and A A. */
 static void polynomial_task(const void *work, int64_t block)
 {
-    const muon_work *u = work;
-    const int64_t first = block * GD_BLOCK, end = gd_min64(u->n, first + GD_BLOCK);
-    const REAL *restrict gram = u->gram;
-    REAL *restrict square = u->square;
-#pragma omp simd
-    for (int64_t i = first; i < end; i++)
-        square[i] = (REAL)MUON_B * gram[i] + (REAL)MUON_C * square[i];
+    const muon_work u = *(const muon_work *)work;
+    GD_EACH_OF_BLOCK(i, block, u.n)
+    u.square[i] = (REAL)MUON_B * u.gram[i] + (REAL)MUON_C * u.square[i];
 }
 
 /* w = (1 - lr wd) w - lr size x */
 static void step_task(const void *work, int64_t block)
 {
-    const muon_work *u = work;
-    const int64_t first = block * GD_BLOCK, end = gd_min64(u->n, first + GD_BLOCK);
-    const double lr = u->state->rate * u->rule->rate;
-    const REAL keep = (REAL)(1 - lr * u->rule->weight_decay), rate = (REAL)(lr * u->factor);
-    REAL *restrict w = u->arrays->w;
-    const REAL *restrict x = u->x;
-    const gd_rounded rounded = u->arrays->rounded;
-    if (rounded.data) gd_master_follow((float *)w + first, rounded, first, end - first);
-#pragma omp simd
-    for (int64_t i = first; i < end; i++) w[i] = keep * w[i] - rate * x[i];
-    if (rounded.data) gd_master_round(rounded, (float *)w + first, first, end - first);
+    const muon_work u = *(const muon_work *)work;
+    const int64_t first = block * GD_BLOCK, n = gd_min64(GD_BLOCK, u.n - first);
+    const double lr = u.state->rate * u.rule->rate;
+    const REAL keep = (REAL)(1 - lr * u.rule->weight_decay), rate = (REAL)(lr * u.factor);
+    REAL *w = u.arrays->w;
+    const gd_rounded rounded = u.arrays->rounded;
+    if (rounded.data) gd_master_follow((float *)w + first, rounded, first, n);
+    GD_EACH_OF_BLOCK(i, block, u.n) w[i] = keep * w[i] - rate * u.x[i];
+    if (rounded.data) gd_master_round(rounded, (float *)w + first, first, n);
 }
 
 static void run_blocks(int threads, gd_task *task, const muon_work *work)
@@ -79,41 +71,36 @@ static void newton_schulz_step(muon_work *u, REAL *next, int64_t rows, int64_t c
                                void *scratch, int threads)
 {
     const int64_t n = rows * columns, small = gd_min64(rows, columns);
-    const gemm_matrix x = {u->x, columns, 1}, gram = {u->gram, small, 1};
-    const gemm_matrix square = {u->square, small, 1};
+    const gemm_matrix x = {u->x, columns, 1}, turned = gemm_transposed(x);
+    const gemm_matrix gram = {u->gram, small, 1}, square = {u->square, small, 1};
     const bool tall = rows > columns;
-    if (tall)
-        gemm(u->gram, small, gemm_transposed(x), x, small, small, rows, false, scratch, threads);
-    else
-        gemm(u->gram, small, x, gemm_transposed(x), small, small, columns, false, scratch, threads);
+    gemm(u->gram, small, tall ? turned : x, tall ? x : turned, small, small,
+         gd_max64(rows, columns), false, scratch, threads);
     gemm(u->square, small, gram, gram, small, small, small, false, scratch, threads);
     u->n = small * small;
     run_blocks(threads, polynomial_task, u);
     memcpy(next, u->x, (size_t)n * sizeof *next);
     u->n = n;
-    REAL *const old = u->x;
     u->x = next;
     u->factor = MUON_A;
     run_blocks(threads, scale_task, u);
-    const gemm_matrix from = {old, columns, 1};
-    gemm(next, columns, tall ? from : square, tall ? square : from, rows, columns, small, true,
-         scratch, threads);
+    gemm(next, columns, tall ? x : square, tall ? square : x, rows, columns, small, true, scratch,
+         threads);
 }
 
 /* The largest of the three products' temporary memory. */
 static size_t scratch_bytes(int64_t rows, int64_t columns, int threads)
 {
     const int64_t small = gd_min64(rows, columns), large = gd_max64(rows, columns);
-    const gemm_matrix wide = {NULL, columns, 1}, square = {NULL, small, 1};
+    const gemm_matrix x = {NULL, columns, 1}, turned = gemm_transposed(x),
+                      square = {NULL, small, 1};
     const bool tall = rows > columns;
-    const gemm_matrix turned = gemm_transposed(wide);
-    const size_t bytes[3] = {
-        gemm_scratch(tall ? turned : wide, tall ? wide : turned, small, small, large, threads),
-        gemm_scratch(square, square, small, small, small, threads),
-        gemm_scratch(tall ? wide : square, tall ? square : wide, rows, columns, small, threads)};
-    size_t most = bytes[0];
-    for (int i = 1; i < 3; i++) most = bytes[i] > most ? bytes[i] : most;
-    return most;
+    const size_t a =
+        gemm_scratch(tall ? turned : x, tall ? x : turned, small, small, large, threads);
+    const size_t b = gemm_scratch(square, square, small, small, small, threads);
+    const size_t c =
+        gemm_scratch(tall ? x : square, tall ? square : x, rows, columns, small, threads);
+    return a > b && a > c ? a : b > c ? b : c;
 }
 
 gd_status GD_REAL_NAME(gd_muon)(const gd_call *call, const gd_update_arrays *arrays, int64_t rows,

@@ -53,129 +53,90 @@ static inline REAL clipped(REAL grad, double clip)
     return (REAL)(grad * clip);
 }
 
-/* One block of at most BLOCK elements: w, its states s[0], s[1], s[2], NULL where there are none,
- * and its gradients, which only AdamW's clips itself. */
-typedef void rule_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
+/* One block of at most BLOCK elements. */
+typedef void rule_block(REAL *restrict w, REAL *const *state, const REAL *restrict g, int64_t n,
                         const numbers *f);
 
-/* The first velocity is the gradient. v is NULL without momentum. */
-static void sgd_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
-                      const numbers *f)
-{
-    REAL *restrict v = s[0];
-    const REAL lr = f->lr, decay = f->decay, momentum = f->momentum, fresh = f->fresh;
-    if (!v) {
-        GD_EACH(i, n) w[i] -= lr * decayed(g[i], decay, w[i]);
-    } else if (f->first) {
-        GD_EACH(i, n)
-        {
-            v[i] = decayed(g[i], decay, w[i]);
-            w[i] -= lr * sgd_step(v[i], v[i], momentum, f->nesterov);
-        }
-    } else {
-        GD_EACH(i, n)
-        {
-            const REAL grad = decayed(g[i], decay, w[i]);
-            v[i] = averaged(v[i], grad, momentum, fresh);
-            w[i] -= lr * sgd_step(grad, v[i], momentum, f->nesterov);
-        }
-    }
-}
+GD_UPDATE(sgd, 0, numbers, { w -= f.lr * decayed(g, f.decay, w); })
 
-static void adamw_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
-                        const numbers *given)
-{
-    REAL *restrict m = s[0], *restrict v = s[1];
-    const numbers f = *given;
-    GD_EACH(i, n)
-    {
-        const REAL grad = clipped(g[i], f.clip);
-        m[i] = averaged(m[i], grad, f.beta1, f.fresh1);
-        v[i] = averaged_square(v[i], grad, f.beta2, f.fresh2);
-        w[i] = adamw_weight(w[i], m[i], v[i], f.keep, f.rate, f.scale, f.eps);
-    }
-}
+/* The first velocity, m, is the gradient. */
+GD_UPDATE(sgd_first, 1, numbers, {
+    m = decayed(g, f.decay, w);
+    w -= f.lr * sgd_step(m, m, f.momentum, f.nesterov);
+})
+
+GD_UPDATE(sgd_later, 1, numbers, {
+    const REAL d = decayed(g, f.decay, w);
+    m = averaged(m, d, f.momentum, f.fresh);
+    w -= f.lr * sgd_step(d, m, f.momentum, f.nesterov);
+})
+
+/* It clips itself. */
+GD_UPDATE(adamw, 2, numbers, {
+    g = clipped(g, f.clip);
+    m = averaged(m, g, f.beta1, f.fresh1);
+    v = averaged_square(v, g, f.beta2, f.fresh2);
+    w = adamw_weight(w, m, v, f.keep, f.rate, f.scale, f.eps);
+})
 
 /* AdamW without its decay, of g + wd w. */
-static void adam_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
-                       const numbers *given)
-{
-    REAL coupled[BLOCK];
-    numbers f = *given;
-    GD_EACH(i, n) coupled[i] = decayed(g[i], f.decay, w[i]);
-    f.keep = 1;
-    f.clip = 1;
-    adamw_block(w, s, coupled, n, &f);
-}
+GD_UPDATE(adam, 2, numbers, {
+    const REAL d = decayed(g, f.decay, w);
+    m = averaged(m, d, f.beta1, f.fresh1);
+    v = averaged_square(v, d, f.beta2, f.fresh2);
+    w = adamw_weight(w, m, v, 1, f.rate, f.scale, f.eps);
+})
 
-/* `mean` is NULL unless centered, `velocity` without momentum. */
-static void rmsprop_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
-                          const numbers *given)
-{
-    REAL *restrict v = s[0], *restrict velocity = s[1], *restrict mean = s[2];
-    const numbers f = *given;
-    REAL step[BLOCK], variance[BLOCK];
-    GD_EACH(i, n)
-    {
-        step[i] = decayed(g[i], f.decay, w[i]);
-        variance[i] = v[i] = averaged_square(v[i], step[i], f.beta2, f.fresh2);
-    }
-    if (mean) {
-        GD_EACH(i, n)
-        {
-            mean[i] = averaged(mean[i], step[i], f.beta2, f.fresh2);
-            const REAL centered = rmsprop_variance(v[i], mean[i]);
-            variance[i] = centered < 0 ? 0 : centered;
-        }
-    }
-    GD_EACH(i, n) step[i] = rmsprop_step(step[i], variance[i], f.eps);
-    if (velocity) {
-        GD_EACH(i, n) step[i] = velocity[i] = averaged(velocity[i], step[i], f.momentum, 1);
-    }
-    GD_EACH(i, n) w[i] -= f.lr * step[i];
-}
+GD_UPDATE(adagrad, 1, numbers, {
+    const REAL d = decayed(g, f.decay, w);
+    m += d * d;
+    w = adagrad_weight(w, d, m, f.lr, f.eps);
+})
 
-static void adagrad_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
-                          const numbers *given)
-{
-    REAL *restrict v = s[0];
-    const numbers f = *given;
-    GD_EACH(i, n)
-    {
-        const REAL grad = decayed(g[i], f.decay, w[i]);
-        v[i] += grad * grad;
-        w[i] = adagrad_weight(w[i], grad, v[i], f.lr, f.eps);
-    }
-}
-
-static void lion_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
-                       const numbers *given)
-{
-    REAL *restrict m = s[0];
-    const numbers f = *given;
-    GD_EACH(i, n)
-    {
-        const REAL mixed = averaged(m[i], g[i], f.beta1, f.fresh1);
-        const REAL sign = mixed > 0 ? 1 : mixed < 0 ? -1 : mixed;
-        m[i] = averaged(m[i], g[i], f.beta2, f.fresh2);
-        w[i] = lion_weight(w[i], sign, f.keep, f.lr);
-    }
-}
+GD_UPDATE(lion, 1, numbers, {
+    const REAL mixed = averaged(m, g, f.beta1, f.fresh1);
+    const REAL sign = mixed > 0 ? 1 : mixed < 0 ? -1 : mixed;
+    m = averaged(m, g, f.beta2, f.fresh2);
+    w = lion_weight(w, sign, f.keep, f.lr);
+})
 
 /* The first average is g itself. */
-static void average_block(REAL *restrict w, REAL *const *s, const REAL *restrict g, int64_t n,
-                          const numbers *f)
+GD_UPDATE(average, 0, numbers, {
+    const REAL fresh = f.first ? 1 : f.fresh1;
+    w = fresh == 1 ? g : average_weight(w, g, fresh);
+})
+
+/* Without momentum there is no velocity, and a mean only if centered: then both are in no memory. */
+static void rmsprop(REAL *restrict w, REAL *const *state, const REAL *restrict g, int64_t n,
+                    const numbers *given)
 {
-    (void)s;
-    const REAL fresh = f->first ? 1 : f->fresh1;
-    GD_EACH(i, n) w[i] = fresh == 1 ? g[i] : average_weight(w[i], g[i], fresh);
+    REAL none[2][BLOCK] = {{0}}, *restrict v = state[0];
+    REAL *restrict velocity = state[1] ? state[1] : none[0], *restrict mean =
+                                                                 state[2] ? state[2] : none[1];
+    const bool moves = state[1], centered = state[2];
+    const numbers f = *given;
+    GD_EACH(i, n)
+    {
+        const REAL d = decayed(g[i], f.decay, w[i]);
+        v[i] = averaged_square(v[i], d, f.beta2, f.fresh2);
+        mean[i] = averaged(mean[i], d, f.beta2, f.fresh2);
+        const REAL around = rmsprop_variance(v[i], mean[i]);
+        const REAL step = rmsprop_step(d, !centered ? v[i] : around < 0 ? 0 : around, f.eps);
+        velocity[i] = averaged(velocity[i], step, f.momentum, 1);
+        w[i] -= f.lr * (moves ? velocity[i] : step);
+    }
 }
 
-static rule_block *const blocks[GD_RULE_KINDS] = {
-    [GD_RULE_SGD] = sgd_block,         [GD_RULE_ADAMW] = adamw_block,
-    [GD_RULE_ADAM] = adam_block,       [GD_RULE_RMSPROP] = rmsprop_block,
-    [GD_RULE_ADAGRAD] = adagrad_block, [GD_RULE_LION] = lion_block,
-    [GD_RULE_AVERAGE] = average_block};
+/* The rule of a kind; momentum: SGD's has a velocity. */
+static rule_block *rule_of(gd_rule_kind kind, bool momentum, bool first)
+{
+    static rule_block *const rules[GD_RULE_KINDS] = {
+        [GD_RULE_SGD] = sgd,         [GD_RULE_ADAMW] = adamw,     [GD_RULE_ADAM] = adam,
+        [GD_RULE_RMSPROP] = rmsprop, [GD_RULE_ADAGRAD] = adagrad, [GD_RULE_LION] = lion,
+        [GD_RULE_AVERAGE] = average};
+    if (kind != GD_RULE_SGD || !momentum) return rules[kind];
+    return first ? sgd_first : sgd_later;
+}
 
 /* ---- One pass ----------------------------------------------------------------------------- */
 
@@ -184,19 +145,6 @@ typedef struct update_work {
     rule_block *block;
     numbers numbers;
 } update_work;
-
-/* Elements whose gradient is 0 stay as they are. */
-static void lazy_block(const update_work *u, REAL *w, REAL *const *s, const REAL *g, int64_t n)
-{
-    REAL *const now[] = {w, s[0], s[1]}; /* AdamW and Adam have two states */
-    REAL before[3][BLOCK];
-    for (int k = 0; k < 3; k++) memcpy(before[k], now[k], (size_t)n * sizeof *w);
-    u->block(w, s, g, n, &u->numbers);
-    const double clip = u->block == adamw_block ? u->numbers.clip : 1;
-    for (int k = 0; k < 3; k++)
-        for (int64_t i = 0; i < n; i++)
-            if (clipped(g[i], clip) == 0) now[k][i] = before[k][i];
-}
 
 /* Elements [i, i + count), at most BLOCK.
  *
@@ -209,15 +157,12 @@ static void update_elements(const update_work *u, int64_t i, int64_t count)
     const REAL *g = (const REAL *)a->g + i;
     for (int k = 0; k < GD_RULE_STATES; k++)
         if (a->state[k]) s[k] = (REAL *)a->state[k] + i;
-    if (u->numbers.clip != 1 && u->block != adamw_block) {
+    if (u->numbers.clip != 1 && u->block != adamw) {
         GD_EACH(k, count) scaled[k] = clipped(g[k], u->numbers.clip);
         g = scaled;
     }
     if (a->rounded.data) gd_master_follow((float *)w, a->rounded, i, count);
-    if (u->numbers.lazy)
-        lazy_block(u, w, s, g, count);
-    else
-        u->block(w, s, g, count, &u->numbers);
+    u->block(w, s, g, count, &u->numbers);
     if (a->rounded.data) gd_master_round(a->rounded, (float *)w, i, count);
 }
 
@@ -267,9 +212,8 @@ static void update_rows(const void *work, int64_t piece)
 void GD_REAL_NAME(gd_optimize)(const gd_update_arrays *arrays, const gd_rule *rule,
                                const gd_update_state *state, int threads)
 {
-    const update_work work = {.arrays = arrays,
-                              .block = blocks[rule->kind],
-                              .numbers = numbers_of(rule, state, arrays->count)};
+    const numbers f = numbers_of(rule, state, arrays->count);
+    const update_work work = {arrays, rule_of(rule->kind, arrays->state[0], f.first), f};
     const int64_t n = arrays->n;
     if (arrays->rows)
         gd_for_each(gd_threads_for(threads, n),

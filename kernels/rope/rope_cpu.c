@@ -18,10 +18,8 @@ static void fill_row(const void *work, int64_t row)
     const double position = (double)(t->pass->angles.position + row), *rate = t->rate;
     REAL *cosine = t->cosine + row * pairs, *sine = t->sine + row * pairs;
     /* Two loops: in one the compiler would merge the pair to sincos, which has no vector version. */
-#pragma omp simd
-    for (int64_t i = 0; i < pairs; i++) cosine[i] = (REAL)cos(position * rate[i]);
-#pragma omp simd
-    for (int64_t i = 0; i < pairs; i++) sine[i] = way * (REAL)sin(position * rate[i]);
+    GD_EACH(i, pairs) cosine[i] = (REAL)cos(position * rate[i]);
+    GD_EACH(i, pairs) sine[i] = way * (REAL)sin(position * rate[i]);
     GD_STEP("cos", cosine[0]);
     GD_STEP("sin", way * sine[0]);
 }
@@ -31,40 +29,30 @@ static bool fill_tables(const gd_call *call, const rope_pass *pass, tables *t)
 {
     const int64_t rows = pass->positions, pairs = pass->pairs;
     t->pass = pass;
-    t->cosine = gd_call_scratch(call, (size_t)(rows * pairs) * sizeof *t->cosine);
-    t->sine = gd_call_scratch(call, (size_t)(rows * pairs) * sizeof *t->sine);
-    t->rate = gd_call_scratch(call, (size_t)pairs * sizeof *t->rate);
-    if (!t->cosine || !t->sine || !t->rate) return false;
-    for (int64_t i = 0; i < pairs; i++) {
+    t->rate =
+        gd_call_scratch(call, (size_t)pairs * (sizeof *t->rate + 2 * (size_t)rows * sizeof(REAL)));
+    if (!t->rate) return false;
+    t->cosine = (REAL *)(t->rate + pairs);
+    t->sine = t->cosine + rows * pairs;
+    for (int64_t i = 0; i < pairs; i++)
         t->rate[i] = pow(pass->angles.base, -(double)i / (double)pairs);
-    }
     gd_for_each(gd_threads_for(call->threads, rows * pairs), rows, fill_row, t);
     return true;
 }
 
-/* One head: to (+)= the pairs (from[i], from[i + pairs]) turned. to may be from. */
-static void turn_halves(REAL *to, const REAL *from, const REAL *cosine, const REAL *sine,
-                        int64_t pairs, bool add)
+/* One head: to (+)= the pairs of `from`, elements `step` apart, turned: (i, i + pairs), or (2i, 2i + 1) if
+ * they are interleaved. to may be from. */
+static inline __attribute__((always_inline)) void turn(REAL *to, const REAL *from, int64_t step,
+                                                       const REAL *cosine, const REAL *sine,
+                                                       int64_t pairs, bool interleaved, bool add)
 {
-#pragma omp simd
-    for (int64_t i = 0; i < pairs; i++) {
-        REAL a = from[i], b = from[i + pairs], c = cosine[i], s = sine[i];
+    GD_EACH(i, pairs)
+    {
+        const int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : i + pairs;
+        REAL a = from[first * step], b = from[second * step], c = cosine[i], s = sine[i];
         REAL turned_a = rope_first(a, b, c, s), turned_b = rope_second(a, b, c, s);
         GD_STEP("rotated", turned_a);
         GD_STEP("rotated", turned_b);
-        to[i] = add ? to[i] + turned_a : turned_a;
-        to[i + pairs] = add ? to[i + pairs] + turned_b : turned_b;
-    }
-}
-
-/* The same for pairs (2i, 2i + 1), or elements `step` apart. */
-static void turn_any(REAL *to, const REAL *from, int64_t step, const REAL *cosine, const REAL *sine,
-                     int64_t pairs, bool interleaved, bool add)
-{
-    for (int64_t i = 0; i < pairs; i++) {
-        int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : i + pairs;
-        REAL a = from[first * step], b = from[second * step], c = cosine[i], s = sine[i];
-        REAL turned_a = rope_first(a, b, c, s), turned_b = rope_second(a, b, c, s);
         to[first] = add ? to[first] + turned_a : turned_a;
         to[second] = add ? to[second] + turned_b : turned_b;
     }
@@ -84,20 +72,19 @@ static void move_heads(const rope_pass *pass, const rope_heads *h, const tables 
 {
     const REAL *cosine = t->cosine + row * pass->pairs, *sine = t->sine + row * pass->pairs;
     const int64_t step = h->from_stride[3];
-    const bool halves = !pass->angles.interleaved && step == 1;
+    const bool interleaved = pass->angles.interleaved;
     for (int64_t i = 0; i < h->heads; i++) {
         REAL *to =
             (REAL *)h->to + b * h->to_stride[0] + row * h->to_stride[1] + i * h->to_stride[2];
         const REAL *from = h->from ? (const REAL *)h->from + b * h->from_stride[0] +
                                          row * h->from_stride[1] + i * h->from_stride[2]
                                    : NULL;
-        if (!from || !h->turned) {
+        if (!from || !h->turned)
             pass_on(to, from, step, 2 * pass->pairs, h->add);
-        } else if (halves) {
-            turn_halves(to, from, cosine, sine, pass->pairs, h->add);
-        } else {
-            turn_any(to, from, step, cosine, sine, pass->pairs, pass->angles.interleaved, h->add);
-        }
+        else if (!interleaved && step == 1)
+            turn(to, from, 1, cosine, sine, pass->pairs, false, h->add);
+        else
+            turn(to, from, step, cosine, sine, pass->pairs, interleaved, h->add);
     }
 }
 
@@ -120,7 +107,5 @@ static gd_status rotate(const gd_call *call, bool backward)
     return GD_OK;
 }
 
-GD_KERNEL_OF_REAL(rope_forward, rotate(call, false))
-
 /* The transpose of a rotation is the inverse rotation. */
-GD_KERNEL_OF_REAL(rope_backward, call->dinput[0] ? rotate(call, true) : GD_OK)
+GD_KERNELS_OF_REAL(rope, rotate(call, false), call->dinput[0] ? rotate(call, true) : GD_OK)
