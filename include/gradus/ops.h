@@ -495,7 +495,8 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
  * [0, size of the axis) is an error, -1 too, on a GPU at the next wait for it. x may be GD_INT32, such as
  * labels, without a gradient. */
 GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
-/* y[..., i, ...] = x[..., index[i], ...]: x of any dtype, index GD_INT32 [K], in any order, also repeated. */
+/* y[..., i, ...] = x[..., index[i], ...]: x of any dtype, index GD_INT32 [K], in any order, also repeated.
+ * Its gradient, and gd_gather's, are dense, as large as x: gd_embedding's of a large table touches few rows. */
 GD_API gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index);
 /* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: elements with the same
  * index are added in order. index as for gd_gather, and no larger than src; elements of src beyond

@@ -1,7 +1,7 @@
 /* embedding.c - the op: rows of a table by their number. README.md has the derivation. */
 #include "derivation.h"
 #include "gradus/ops.h"
-#include "kernel.h"
+#include "arguments.h"
 
 GD_KERNEL(embedding_forward)
 GD_KERNEL(embedding_backward)
@@ -10,19 +10,13 @@ GD_KERNEL(embedding_backward)
 static gd_status embedding_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *table = call->input[0], *ids = call->input[1];
-    if (gd_tensor_ndim(table) != 2 || !gd_dtype_is_real(gd_tensor_dtype(table))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "table is %s %s, wanted a real [V, C]",
-                            gd_dtype_name(gd_tensor_dtype(table)), gd_shape_text(table).text);
-    }
-    if (gd_tensor_dtype(ids) != GD_INT32) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "ids is %s %s, wanted int32",
-                            gd_dtype_name(gd_tensor_dtype(ids)), gd_shape_text(ids).text);
-    }
-    int ndim = gd_tensor_ndim(ids);
-    if (ndim == GD_MAX_DIMS) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "ids has %d dimensions, wanted at most %d",
-                            ndim, GD_MAX_DIMS - 1);
-    }
+    if (gd_tensor_ndim(table) != 2 || !gd_dtype_is_real(gd_tensor_dtype(table)))
+        return gd_refuse(call, "table is %s, wanted a real [V, C]", gd_kind(table).text);
+    if (gd_tensor_dtype(ids) != GD_INT32)
+        return gd_refuse(call, "ids is %s, wanted int32", gd_kind(ids).text);
+    const int ndim = gd_tensor_ndim(ids);
+    if (ndim == GD_MAX_DIMS)
+        return gd_refuse(call, "ids has %d dimensions, wanted at most %d", ndim, GD_MAX_DIMS - 1);
     out->output[0] = gd_spec_like(ids);
     out->output[0].dtype = gd_tensor_dtype(table);
     out->output[0].ndim = ndim + 1;

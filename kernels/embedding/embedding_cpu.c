@@ -1,5 +1,5 @@
 /* embedding_cpu.c - the CPU kernels of embedding. */
-#include "kernel.h"
+#include "arguments.h"
 #include "stream.h"
 
 enum { AHEAD = 16 }; /* rows that are fetched from anywhere in the table before they are needed */
@@ -9,9 +9,9 @@ static gd_status check_ids(const gd_call *call, const int32_t *ids, int64_t coun
 {
     for (int64_t i = 0; i < count; i++) {
         if (ids[i] >= 0 && ids[i] < vocab) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "ids[%lld] is %d, wanted 0 to %lld, the rows of table %s", (long long)i,
-                            (int)ids[i], (long long)vocab - 1, gd_shape_text(call->input[0]).text);
+        return gd_refuse(call, "ids[%lld] is %d, wanted 0 to %lld, the rows of table %s",
+                         (long long)i, (int)ids[i], (long long)vocab - 1,
+                         gd_shape_text(call->input[0]).text);
     }
     return GD_OK;
 }
