@@ -30,7 +30,7 @@ from harness import left_out, mean_seconds, options, several, spread, take_turns
 
 EPS = 1e-6
 WIDTHS = [(16384, 2048), (8192, 4096), (8192, 5120), (8192, 8192), (32768, 4096), (262144, 128)]
-CPU_WIDTHS = [(2048, 768), (2048, 2048), (2048, 4096)]
+CPU_WIDTHS = [(2048, 768), (2048, 2048), (2048, 4096), (4096, 4096)]
 WAYS = ("forward", "backward")
 
 

@@ -38,7 +38,7 @@ import sys
 import time
 
 import train_jax
-from harness import (KEEP_MEMORY, Table, get_torch, left_out, of, options, records, run, steps_in, stop,
+from harness import (Table, get_torch, left_out, of, options, records, run, steps_in, stop,
                      time_rounds)
 from llama import Sizes, Trainer
 
@@ -53,6 +53,10 @@ MODELS = {  # as bench/step.c has them
 PRECISIONS = {"bf16": "bf16", "tf32": "tf32", "fp32": "f32"}  # our name: that of gradus-bench
 MODES = {"eager": None, "compile": "", "graphs": "reduce-overhead", "whole": "", "jax": None}
 WARM_STEPS = 12
+# Of PyTorch's allocator on a CPU: glibc takes large blocks from the heap and never gives it back, and large
+# tensors are on huge pages. Otherwise each use of one would map its memory again.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
+               "MALLOC_TOP_PAD_": str(1 << 28), "THP_MEM_ALLOC_ENABLE": "1"}
 
 
 def capture(torch, trainer, stream):

@@ -86,11 +86,6 @@ def stop(text):
 
 # ---- PyTorch and programs -----------------------------------------------------------------------
 
-# Of PyTorch's allocator when the process starts: glibc takes large blocks from the heap and never gives it
-# back, and large tensors are on huge pages.
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
-               "MALLOC_TOP_PAD_": str(1 << 28), "THP_MEM_ALLOC_ENABLE": "1"}
-
 
 def get_torch(device="cpu", threads=None):
     """PyTorch, with products in float32 as such and cuDNN's choice by time."""

@@ -45,7 +45,7 @@ static gd_tensor *apply(setup *s)
 }
 
 /* Each piece of work is repeated by itself, so that every one finds in the last level cache what
- * the one before left there; PyTorch is measured like this too (compare_torch.py). */
+ * the one before left there. */
 enum { WARM_UP = 2 };
 
 static void run_forward(setup *s, bench_series *series)

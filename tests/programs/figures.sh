@@ -67,8 +67,7 @@ head -n 4 rms.tsv >add.tsv
 grep -qxF 'old rms_norm' other.md && ! grep -q 'old add_rms_norm' other.md || failed=1
 
 # The comparisons that need no PyTorch to read their options take whole numbers as counts.
-for call in "compare_torch --rounds" "compare_train --rounds" "compare_ddp --ranks" \
-    "estimate_scaling --buckets"; do
+for call in "compare_train --rounds" "compare_ddp --ranks"; do
     read -r name option <<<"$call"
     for count in 2.5 0 -1 x; do
         said=$(python3 "$(dirname "$script")/$name.py" "$option=$count" 2>&1) && failed=1
