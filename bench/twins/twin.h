@@ -1,5 +1,5 @@
 /* twin.h - what these programs share, as their twins share twin.py: the same numbers in C and in Python, so
- * that the losses are equal; a cart with a pole; and the time of a step. */
+ * that the losses are equal; a cart with a pole; an update, and the time of a step. */
 #ifndef GRADUS_TWIN_H
 #define GRADUS_TWIN_H
 #include <gradus/gradus.h>
@@ -65,8 +65,8 @@ static inline void twin_init(gd_params *p)
         const double fan = (double)gd_tensor_count(t) / (double)gd_tensor_dim(t, 0);
         if (gd_tensor_ndim(t) > 1)
             twin_fill(t, 100 + (uint32_t)i, 1 / sqrt(fan));
-        else if (name[strlen(name) - 1] == 's')
-            twin_fill(t, 100 + (uint32_t)i, 0.1); /* a bias */
+        else if (strstr(name, "bias"))
+            twin_fill(t, 100 + (uint32_t)i, 0.1);
     }
 }
 
@@ -93,6 +93,16 @@ static inline void twin_step(gd_tensor *loss)
 {
     printf("%.7g\n", gd_item(loss));
     if (!twin_steps++) twin_start = clock();
+}
+
+/* An update of p by that loss, which it prints, and the end of the step. */
+static inline void twin_update(gd_optimizer *optimizer, double rate, gd_params *p, gd_tensor *loss)
+{
+    gd_backward(loss);
+    gd_optimizer_step(optimizer, rate);
+    gd_params_clear_grads(p);
+    twin_step(loss);
+    gd_step_end(gd_params_context(p));
 }
 
 /* Ends a program; its status. */

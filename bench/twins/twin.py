@@ -1,5 +1,5 @@
-"""twin.py - what the programs here share, as twin.h in C: the same numbers, a cart with a pole, and the
-time of a step."""
+"""twin.py - what the programs here share, as twin.h in C: the same numbers, a cart with a pole, an
+update, and the time of a step."""
 import math
 import time
 
@@ -33,7 +33,7 @@ def init(net):
         for i, (name, p) in enumerate(net.named_parameters()):
             if p.ndim > 1:
                 p.copy_(floats(100 + i, (p.numel() / p.shape[0]) ** -0.5, *p.shape))
-            elif name.endswith("s"):
+            elif "bias" in name:
                 p.copy_(floats(100 + i, 0.1, *p.shape))
     return net
 
@@ -60,6 +60,14 @@ def step(loss):
     """A step of that loss: prints it."""
     print(f"{loss.item():.7g}")
     times.append(time.process_time())
+
+
+def update(optimizer, loss):
+    """An update by that loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    step(loss)
 
 
 def end():

@@ -24,11 +24,7 @@ int main(void)
         gd_tensor *soft = gd_log_softmax(gd_scale(y, 1 / warm), -1);
         gd_tensor *off = gd_scale(gd_kl_div(soft, wanted, false, GD_BATCHMEAN), warm * warm);
         gd_tensor *loss = gd_add(off, gd_cross_entropy(y, gd_narrow(labels, 0, step * B, B)));
-        gd_backward(loss);
-        gd_optimizer_step(adamw, 0.003);
-        gd_params_clear_grads(p[1]);
-        twin_step(loss);
-        gd_step_end(ctx);
+        twin_update(adamw, 0.003, p[1], loss);
     }
     gd_optimizer_free(adamw), gd_params_free(p[0]), gd_params_free(p[1]);
     return twin_end(ctx);

@@ -20,8 +20,5 @@ for step in range(STEPS):
     y = student(points[step])
     off = F.kl_div(F.log_softmax(y / WARM, -1), wanted, reduction="batchmean") * WARM**2
     loss = off + F.cross_entropy(y, labels[step])
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    twin.step(loss)
+    twin.update(optimizer, loss)
 twin.end()

@@ -48,11 +48,7 @@ int main(void)
         gd_tensor *q = gd_run_mlp(&net[0], gd_index_select(x, 0, at), gd_relu);
         q = gd_gather(q, 1, gd_index_select(push, 0, at));
         gd_tensor *loss = gd_huber_loss(q, worth, 1, GD_MEAN);
-        gd_backward(loss);
-        gd_optimizer_step(adamw, 0.002);
-        gd_params_clear_grads(p[0]);
-        twin_step(loss);
-        gd_step_end(ctx);
+        twin_update(adamw, 0.002, p[0], loss);
     }
     gd_optimizer_free(adamw), gd_params_free(p[0]), gd_params_free(p[1]);
     return twin_end(ctx);

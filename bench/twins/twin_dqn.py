@@ -34,8 +34,5 @@ for step in range(-B, STEPS):
     with torch.no_grad():
         worth = 1 + 0.99 * target(after[at]).max(1, keepdim=True)[0] * alive[at]
     loss = F.huber_loss(net(x[at]).gather(1, push[at]), worth)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    twin.step(loss)
+    twin.update(optimizer, loss)
 twin.end()

@@ -51,11 +51,7 @@ int main(void)
         x = gd_div(gd_matmul(kept, x), gd_sum(kept, (int[]){2}, 1, true)); /* [B, 1, E] */
         gd_tensor *logits = gd_reshape(gd_run_linear(&out, x), GD_SHAPE(B, CLASSES));
         gd_tensor *loss = gd_cross_entropy(logits, gd_narrow(labels, 0, step * B, B));
-        gd_backward(loss);
-        gd_optimizer_step(adamw, 0.001);
-        gd_params_clear_grads(p);
-        twin_step(loss);
-        gd_step_end(ctx);
+        twin_update(adamw, 0.001, p, loss);
     }
     gd_optimizer_free(adamw), gd_params_free(p);
     return twin_end(ctx);

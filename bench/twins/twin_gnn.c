@@ -35,11 +35,7 @@ int main(void)
         gd_tensor *h = gd_relu(gd_run_linear(&first, mean_of_neighbours(x, sources, wide, degree)));
         h = gd_run_linear(&second, mean_of_neighbours(h, sources, wide, degree));
         gd_tensor *loss = gd_cross_entropy(gd_narrow(h, 0, 0, 100), gd_narrow(y, 0, 0, 100));
-        gd_backward(loss);
-        gd_optimizer_step(adamw, 0.01);
-        gd_params_clear_grads(p);
-        twin_step(loss);
-        gd_step_end(ctx);
+        twin_update(adamw, 0.01, p, loss);
     }
     gd_optimizer_free(adamw), gd_params_free(p);
     return twin_end(ctx);

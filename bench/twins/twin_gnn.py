@@ -30,8 +30,5 @@ sources, ends = twin.ints(3, NODES, EDGES), twin.ints(4, NODES, EDGES)
 degree = 1 + torch.bincount(ends, minlength=NODES)[:, None]
 for step in range(STEPS):
     loss = F.cross_entropy(net(x)[:100], y[:100])
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    twin.step(loss)
+    twin.update(optimizer, loss)
 twin.end()

@@ -26,11 +26,7 @@ int main(void)
         gd_tensor *all = gd_stack(y, EXPERTS, 1); /* [B, EXPERTS, OUT] */
         gd_tensor *logits = gd_squeeze(gd_matmul(gd_unsqueeze(part, 1), all), 1);
         gd_tensor *loss = gd_cross_entropy(logits, gd_narrow(labels, 0, step * B, B));
-        gd_backward(loss);
-        gd_optimizer_step(adamw, 0.003);
-        gd_params_clear_grads(p);
-        twin_step(loss);
-        gd_step_end(ctx);
+        twin_update(adamw, 0.003, p, loss);
     }
     gd_optimizer_free(adamw), gd_params_free(p);
     return twin_end(ctx);

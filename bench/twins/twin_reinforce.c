@@ -38,11 +38,7 @@ int main(void)
         gd_tensor *unlikely = gd_cross_entropy_with(logits, push, &each);
         gd_tensor *better = gd_sub(worth, gd_mean_all(worth));
         gd_tensor *loss = gd_mean_all(gd_mul(unlikely, better));
-        gd_backward(loss);
-        gd_optimizer_step(adamw, 0.01);
-        gd_params_clear_grads(p);
-        twin_step(loss);
-        gd_step_end(ctx);
+        twin_update(adamw, 0.01, p, loss);
     }
     gd_optimizer_free(adamw), gd_params_free(p);
     return twin_end(ctx);

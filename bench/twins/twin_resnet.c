@@ -56,11 +56,7 @@ int main(void)
         x = gd_mean(x, (int[]){2, 3}, 2, false);
         gd_tensor *loss =
             gd_cross_entropy(gd_run_linear(&out, x), gd_narrow(labels, 0, step * B, B));
-        gd_backward(loss);
-        gd_optimizer_step(adamw, 0.001);
-        gd_params_clear_grads(p);
-        twin_step(loss);
-        gd_step_end(ctx);
+        twin_update(adamw, 0.001, p, loss);
     }
     gd_optimizer_free(adamw), gd_params_free(p);
     return twin_end(ctx);

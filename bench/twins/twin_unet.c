@@ -39,11 +39,7 @@ int main(void)
         }
         gd_tensor *bright = gd_cast(gd_gt(image, zero), GD_FLOAT32);
         gd_tensor *loss = gd_bce_with_logits(gd_run_conv(&out, x), bright, NULL, GD_MEAN);
-        gd_backward(loss);
-        gd_optimizer_step(adamw, 0.002);
-        gd_params_clear_grads(p);
-        twin_step(loss);
-        gd_step_end(ctx);
+        twin_update(adamw, 0.002, p, loss);
     }
     gd_optimizer_free(adamw), gd_params_free(p);
     return twin_end(ctx);

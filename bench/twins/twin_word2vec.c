@@ -20,11 +20,7 @@ int main(void)
         gd_tensor *v = gd_run_embedding(&context, gd_narrow(others, 0, step * B, B));
         gd_tensor *score = gd_matmul_with(u, v, false, true); /* [B, 1, OTHERS] */
         gd_tensor *loss = gd_bce_with_logits(score, near, NULL, GD_MEAN);
-        gd_backward(loss);
-        gd_optimizer_step(adamw, 0.01);
-        gd_params_clear_grads(p);
-        twin_step(loss);
-        gd_step_end(ctx);
+        twin_update(adamw, 0.01, p, loss);
     }
     gd_optimizer_free(adamw), gd_params_free(p);
     return twin_end(ctx);

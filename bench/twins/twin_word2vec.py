@@ -26,8 +26,5 @@ near = torch.zeros(B, 1, OTHERS)
 near[..., 0] = 1
 for step in range(STEPS):
     loss = F.binary_cross_entropy_with_logits(net(words[step], others[step]), near)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    twin.step(loss)
+    twin.update(optimizer, loss)
 twin.end()
