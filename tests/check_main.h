@@ -19,6 +19,12 @@ static inline bool test_brief(void)
     return getenv("GRADUS_TEST_SHORT") != NULL;
 }
 
+/* Of rounds on random problems then a fourth. */
+static inline int test_rounds(int all)
+{
+    return test_brief() ? (all + 3) / 4 : all;
+}
+
 static inline int check_main(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);
@@ -33,13 +39,19 @@ static inline int check_main(Suite *suite)
 
 /* A file that writes TEST(name) and LOOP_TEST(name, times), whose function has _i, for START_TEST lists
  * none of them: CHECK_MAIN, its last line, runs all in their order, each for `seconds` at most, or 0 for
- * as long as check_timeout.c says. */
+ * as long as check_timeout.c says. TEST_CASE(name, seconds, setup, teardown) begins a part of the file
+ * with a name, which ctest may run alone (CMakeLists.txt), and with functions, or NULL, around each test. */
+typedef struct file_line {
+    int line, times;
+    const TTest *test; /* or NULL: a case begins */
+    const char *name;
+    double seconds;
+    SFun setup, teardown;
+} file_line;
+
 typedef struct file_tests {
     int count;
-    struct {
-        const TTest *test;
-        int times;
-    } of[64];
+    file_line of[96];
 } file_tests;
 
 static inline file_tests *file_tests_listed(void)
@@ -48,34 +60,56 @@ static inline file_tests *file_tests_listed(void)
     return &all;
 }
 
-static inline void file_tests_add(const TTest *test, int times)
+static inline void file_tests_add(file_line line)
 {
     file_tests *all = file_tests_listed();
     if (all->count == (int)(sizeof all->of / sizeof *all->of)) abort();
-    all->of[all->count].test = test;
-    all->of[all->count++].times = times;
+    all->of[all->count++] = line;
 }
 
-static inline int file_tests_run(const char *name, double seconds, SFun setup, SFun teardown)
+static inline int file_line_order(const void *a, const void *b)
 {
-    Suite *suite = suite_create(name);
-    TCase *tcase = tcase_create(name);
-    if (seconds > 0) tcase_set_timeout(tcase, seconds);
-    if (setup) tcase_add_checked_fixture(tcase, setup, teardown);
-    for (int i = 0; i < file_tests_listed()->count; i++)
-        tcase_add_loop_test(tcase, file_tests_listed()->of[i].test, 0,
-                            file_tests_listed()->of[i].times);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
+    return ((const file_line *)a)->line - ((const file_line *)b)->line;
 }
 
-#define LOOP_TEST(name, times)                                     \
-    static const TTest *name;                                      \
-    __attribute__((constructor)) static void name##_is_there(void) \
-    {                                                              \
-        file_tests_add(name, (int)(times));                        \
-    }                                                              \
-    START_TEST(name)
+static inline Suite *file_suite(file_line begun)
+{
+    file_tests *all = file_tests_listed();
+    qsort(all->of, (size_t)all->count, sizeof *all->of, file_line_order);
+    Suite *suite = suite_create(begun.name);
+    TCase *tcase = NULL;
+    for (int i = 0; i < all->count; i++) {
+        const file_line *at = &all->of[i];
+        if (!at->test) {
+            begun = *at;
+            tcase = NULL;
+            continue;
+        }
+        if (!tcase) {
+            tcase = tcase_create(begun.name);
+            if (begun.seconds > 0) tcase_set_timeout(tcase, begun.seconds);
+            if (begun.setup || begun.teardown)
+                tcase_add_checked_fixture(tcase, begun.setup, begun.teardown);
+            suite_add_tcase(suite, tcase);
+        }
+        tcase_add_loop_test(tcase, at->test, 0, at->times);
+    }
+    return suite;
+}
+
+#define FILE_LINE_JOINED(line) file_line_##line
+#define FILE_LINE_NAMED(line) FILE_LINE_JOINED(line)
+#define FILE_LINE(...)                                                       \
+    __attribute__((constructor)) static void FILE_LINE_NAMED(__LINE__)(void) \
+    {                                                                        \
+        file_tests_add((file_line){.line = __LINE__, __VA_ARGS__});          \
+    }
+#define TEST_CASE(case_name, most, before, after) \
+    FILE_LINE(.name = case_name, .seconds = most, .setup = before, .teardown = after)
+#define LOOP_TEST(name_, times_)                     \
+    static const TTest *name_;                       \
+    FILE_LINE(.test = name_, .times = (int)(times_)) \
+    START_TEST(name_)
 #define TEST(name) LOOP_TEST(name, 1)
 
 #define CHECK_MAIN(name, seconds) CHECK_MAIN_WITHIN(name, seconds, NULL, NULL)
@@ -83,10 +117,22 @@ static inline int file_tests_run(const char *name, double seconds, SFun setup, S
 #define CHECK_MAIN_WITHIN(name, seconds, setup, teardown) \
     CHECK_MAIN_UNLESS(false, name, seconds, setup, teardown)
 /* The program is skipped if something is missing. */
-#define CHECK_MAIN_UNLESS(missing, name, seconds, setup, teardown)              \
-    int main(void)                                                              \
-    {                                                                           \
-        return (missing) ? 77 : file_tests_run(name, seconds, setup, teardown); \
+#define CHECK_MAIN_UNLESS(missing, name, seconds, setup, teardown)                        \
+    int main(void)                                                                        \
+    {                                                                                     \
+        return (missing) ? 77                                                             \
+                         : check_main(file_suite(                                         \
+                               (file_line){0, 0, NULL, name, seconds, setup, teardown})); \
+    }
+/* All tests between these two. */
+#define CHECK_MAIN_AROUND(missing, words, setup, teardown)                     \
+    int main(void)                                                             \
+    {                                                                          \
+        if (missing) return 77;                                                \
+        setup();                                                               \
+        const int status = check_main(file_suite((file_line){.name = words})); \
+        teardown();                                                            \
+        return status;                                                         \
     }
 
 /* ---- More assertions -------------------------------------------------------------------------- */
@@ -109,6 +155,13 @@ static inline int file_tests_run(const char *name, double seconds, SFun setup, S
         ck_assert_msg(strstr(gd_error(ctx), words) != NULL,                          \
                       "the error is \"%s\", expected \"%s\"", gd_error(ctx), words); \
         gd_error_clear(ctx);                                                         \
+    } while (0)
+
+/* The call returns NULL, and ctx has an error that contains the words. Clears it. */
+#define REFUSED(call, words)         \
+    do {                             \
+        ck_assert_ptr_null(call);    \
+        ck_assert_error(ctx, words); \
     } while (0)
 
 #endif

@@ -43,4 +43,12 @@ static inline int check_main_gpu(Suite *suite)
     return missing ? SKIPPED : failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+#define CHECK_MAIN_GPU(missing, name_, before, after)                                            \
+    int main(void)                                                                               \
+    {                                                                                            \
+        return (missing) ? 77                                                                    \
+                         : check_main_gpu(file_suite(                                            \
+                               (file_line){.name = name_, .setup = before, .teardown = after})); \
+    }
+
 #endif

@@ -2,6 +2,7 @@
  * windows, dropout, threads; and what is refused. */
 
 /* Build: all symbols. */
+#include "each_context.h"
 #include "attention/attention.h"
 #include "test_reference.h"
 #include "twin.h"
@@ -111,7 +112,6 @@ TEST(attention_of_huge_scores)
     check_attention(2, GD_FLOAT64, PLAIN, &z, 100, &seed);
     z.scale = -3;
     check_attention(2, GD_FLOAT64, PLAIN, &z, 100, &seed);
-    gd_context *ctx = test_context(2);
     gd_tensor *q = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), -1e10, 1e10, &seed);
     gd_tensor *v = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), -1, 1, &seed);
     gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), -1, 1, &seed);
@@ -121,7 +121,6 @@ TEST(attention_of_huge_scores)
     for (int i = 0; i < 70 * 2 * 8; i++)
         ck_assert(isfinite(vy[i]) && isfinite(dq[i]) && isfinite(dv[i]));
     free(vy), free(dq), free(dv);
-    gd_context_free(ctx);
 }
 
 /* With more queries than keys the first T - S see nothing: zeros, and they pull on nothing. */
@@ -165,7 +164,6 @@ TEST(attention_of_a_query_that_sees_nothing)
  * weight 0 is taken, so the later rows here begin a block.) */
 TEST(attention_does_not_look_ahead)
 {
-    gd_context *ctx = test_context(1);
     uint64_t seed = 7;
     gd_tensor *q = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 100, 1, 4), -1, 1, &seed);
     gd_tensor *v = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 100, 1, 4), -1, 1, &seed);
@@ -175,7 +173,6 @@ TEST(attention_does_not_look_ahead)
     double *after = values_of(gd_attention(q, q, v, &options));
     ck_assert_int_eq(memcmp(before, after, 48 * 4 * sizeof *before), 0);
     free(before), free(after);
-    gd_context_free(ctx);
 }
 
 /* Any subset of the gradients, written or added, is the same as in the full backward. */
@@ -259,7 +256,6 @@ LOOP_TEST(attention_drops_weights, 2)
     const double rates[] = {0.2, 0.25}, asked = rates[_i], p = floor(asked * 65536 + 0.5) / 65536;
     const gd_random_state drawn = {.seed = 77, .offset = 1004};
     const sizes z = {2, 45, 107, 4, 2, 8, 107, true, 0};
-    gd_context *ctx = test_context(2);
     uint64_t seed = 10;
     gd_tensor *q = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 45, 4, 8), -1, 1, &seed);
     gd_tensor *k = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 107, 2, 8), -1, 1, &seed);
@@ -296,7 +292,6 @@ LOOP_TEST(attention_drops_weights, 2)
     assert_sums("dv", gd_grad(v), want.dv, 1e-12);
     free(all), free(kept), free(keep), free(vq), free(vk), free(vv), free(vdy);
     free_reference(want);
-    gd_context_free(ctx);
 }
 
 /* ---- A mask, a bias, a window ------------------------------------------------------------- */
@@ -308,7 +303,7 @@ static bool in_window(const sizes *z, int64_t window, int64_t t, int64_t s)
     return window == 0 || (apart < window && -apart < window);
 }
 
-LOOP_TEST(attention_with_a_mask, 120)
+LOOP_TEST(attention_with_a_mask, test_rounds(120))
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 100 + (uint64_t)_i;
@@ -364,7 +359,6 @@ LOOP_TEST(attention_with_a_mask, 120)
 TEST(attention_masks_agree)
 {
     enum { T = 130, W = 7, N = T * 2 * 4 };
-    gd_context *ctx = test_context(2);
     uint64_t seed = 12;
     gd_tensor *q = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, T, 2, 4), -1, 1, &seed);
     gd_tensor *dy = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, T, 2, 4), -1, 1, &seed);
@@ -403,14 +397,12 @@ TEST(attention_masks_agree)
     }
     for (int i = 0; i < 3; i++) free(y[i]), free(dq[i]);
     free(once);
-    gd_context_free(ctx);
 }
 
 /* Queries that see nothing, by a mask, by a bias of -inf, by a window: zeros, and no gradient. NaN
  * in a bias stays with its query. */
 TEST(attention_of_masked_rows)
 {
-    gd_context *ctx = test_context(1);
     uint64_t seed = 13;
     gd_tensor *q = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 1, 3), -1, 1, &seed);
     gd_tensor *k = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 130, 1, 3), -1, 1, &seed);
@@ -444,11 +436,10 @@ TEST(attention_of_masked_rows)
     double *vy = values_of(y);
     for (int i = 0; i < 15; i++) ck_assert_int_eq(vy[i] != 0, i >= 3);
     free(vy);
-    gd_context_free(ctx);
 }
 
 /* In every layout, with all options, without queries or keys. */
-LOOP_TEST(kernels_are_their_plain_twin, 96)
+LOOP_TEST(kernels_are_their_plain_twin, test_rounds(96))
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const gd_dtype dtype = dtypes[_i % 4];
@@ -481,36 +472,30 @@ LOOP_TEST(kernels_are_their_plain_twin, 96)
 
 TEST(attention_says_what_does_not_fit)
 {
-    gd_context *ctx = test_context(1);
     gd_tensor *q = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 4, 8));
     gd_tensor *k = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 8));
     gd_tensor *v = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 6));
     gd_tensor *three = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 3, 8));
     ck_assert_ptr_nonnull(gd_attention(q, k, v, NULL));
-    ck_assert_ptr_null(gd_attention(q, three, three, NULL));
-    ck_assert_error(ctx,
-                    "attention: q [2, 5, 4, 8] has 4 heads, wanted a multiple of the 3 heads of k");
+    REFUSED(gd_attention(q, three, three, NULL),
+            "attention: q [2, 5, 4, 8] has 4 heads, wanted a multiple of the 3 heads of k");
     gd_attention_options options = {.scale = NAN};
-    ck_assert_ptr_null(gd_attention(q, k, v, &options));
-    ck_assert_error(ctx, "attention: scale is nan, wanted a finite number");
+    REFUSED(gd_attention(q, k, v, &options), "attention: scale is nan, wanted a finite number");
     options = (gd_attention_options){.dropout = 1};
-    ck_assert_ptr_null(gd_attention(q, k, v, &options));
-    ck_assert_error(ctx, "attention: dropout is 1, wanted 0 <= dropout < 1");
+    REFUSED(gd_attention(q, k, v, &options), "attention: dropout is 1, wanted 0 <= dropout < 1");
     options = (gd_attention_options){.window = -1};
-    ck_assert_ptr_null(gd_attention(q, k, v, &options));
-    ck_assert_error(ctx, "attention: window is -1, wanted at least 1, or 0 for none");
+    REFUSED(gd_attention(q, k, v, &options),
+            "attention: window is -1, wanted at least 1, or 0 for none");
     options = (gd_attention_options){.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(4, 5, 8))};
-    ck_assert_ptr_null(gd_attention(q, k, v, &options));
-    ck_assert_error(ctx, "attention: mask has shape [4, 5, 8], wanted one that broadcasts to "
-                         "[B, H, T, S], here [2, 4, 5, 7]");
+    REFUSED(gd_attention(q, k, v, &options),
+            "attention: mask has shape [4, 5, 8], wanted one that broadcasts to "
+            "[B, H, T, S], here [2, 4, 5, 7]");
     options.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(1, 1, 1, 5, 7));
-    ck_assert_ptr_null(gd_attention(q, k, v, &options));
-    ck_assert_error(ctx, "attention: mask has shape [1, 1, 1, 5, 7]");
+    REFUSED(gd_attention(q, k, v, &options), "attention: mask has shape [1, 1, 1, 5, 7]");
     options.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(5, 7));
     options.mask = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(5, 7));
-    ck_assert_ptr_null(gd_attention(q, k, v, &options));
-    ck_assert_error(ctx, "attention: mask is float64, but q is float32, wanted one dtype");
-    gd_context_free(ctx);
+    REFUSED(gd_attention(q, k, v, &options),
+            "attention: mask is float64, but q is float32, wanted one dtype");
 }
 
-CHECK_MAIN("attention", 60)
+CHECK_MAIN_WITHIN("attention", 60, setup, teardown)

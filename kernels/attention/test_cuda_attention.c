@@ -149,7 +149,7 @@ static const sizes all_sizes[] = {
     {1, 40, 40, 1, 1, 264, 264, true, 0.2},
 };
 
-START_TEST(attention_is_that_of_the_cpu)
+LOOP_TEST(attention_is_that_of_the_cpu, FORMATS)
 {
     const format *format = &formats[_i];
     const gd_dtype dtype = format->dtype;
@@ -178,7 +178,6 @@ START_TEST(attention_is_that_of_the_cpu)
     gd_context_free(gpu);
     gd_context_free(cpu);
 }
-END_TEST
 
 /* ---- Packed and rotated ------------------------------------------------------------------- */
 
@@ -218,7 +217,7 @@ static results run_roped(gd_context *ctx, gd_dtype stored, gd_dtype dtype, bool 
 
 /* Heads that the kernels rotate as they store them, and others. q and k are rounded once more than
  * above, after their rotation. */
-START_TEST(rope_attention_is_that_of_the_cpu)
+LOOP_TEST(rope_attention_is_that_of_the_cpu, FORMATS)
 {
     format format = formats[_i];
     format.in_norm *= 2, format.at_most *= 2;
@@ -246,10 +245,9 @@ START_TEST(rope_attention_is_that_of_the_cpu)
     gd_context_free(gpu);
     gd_context_free(cpu);
 }
-END_TEST
 
 /* In float64 attention does not use tensor cores, but must use the same random numbers. */
-START_TEST(attention_in_float64_drops_what_the_cpu_drops)
+TEST(attention_in_float64_drops_what_the_cpu_drops)
 {
     const sizes z = {2, 75, 90, 4, 2, 20, 12, true, 0.4};
     const format exact = {"float64", GD_FLOAT64, false, 0x1p-53, 200, 1000};
@@ -261,11 +259,10 @@ START_TEST(attention_in_float64_drops_what_the_cpu_drops)
     gd_context_free(gpu);
     gd_context_free(cpu);
 }
-END_TEST
 
 /* Scores far beyond the resolution of 16 bits: the largest gets all the weight; nothing
  * overflows. */
-START_TEST(attention_of_huge_scores)
+LOOP_TEST(attention_of_huge_scores, FORMATS)
 {
     const gd_dtype dtype = formats[_i].dtype;
     gd_context *gpu = watched_context(
@@ -290,11 +287,10 @@ START_TEST(attention_of_huge_scores)
     free(large), free(vy), free(dv);
     gd_context_free(gpu);
 }
-END_TEST
 
 /* Every score is far below 0, and lse with it: what is past the last key, in its tile, has a score
  * of 0 and must not count. */
-START_TEST(attention_of_scores_far_below_zero)
+LOOP_TEST(attention_of_scores_far_below_zero, FORMATS)
 {
     const gd_dtype dtype = formats[_i].dtype;
     gd_context *gpu = watched_context(
@@ -319,11 +315,10 @@ START_TEST(attention_of_scores_far_below_zero)
     }
     gd_context_free(gpu);
 }
-END_TEST
 
 /* So many heads that the gradients of their scores are stored in several parts: all batches have
  * the same inputs and get the same bits. */
-START_TEST(attention_of_many_heads_in_parts)
+TEST(attention_of_many_heads_in_parts)
 {
     enum { BATCHES = 9, TOKENS = 4096, D = 64 };
     gd_context *gpu = gpu_context();
@@ -355,18 +350,5 @@ START_TEST(attention_of_many_heads_in_parts)
     }
     gd_context_free(gpu);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("attention on the GPU");
-    TCase *tcase = tcase_create("attention");
-    tcase_add_loop_test(tcase, attention_is_that_of_the_cpu, 0, FORMATS);
-    tcase_add_loop_test(tcase, rope_attention_is_that_of_the_cpu, 0, FORMATS);
-    tcase_add_test(tcase, attention_in_float64_drops_what_the_cpu_drops);
-    tcase_add_loop_test(tcase, attention_of_huge_scores, 0, FORMATS);
-    tcase_add_loop_test(tcase, attention_of_scores_far_below_zero, 0, FORMATS);
-    tcase_add_test(tcase, attention_of_many_heads_in_parts);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "attention on the GPU", NULL, NULL)

@@ -26,7 +26,7 @@ static shape smaller_shape(shape s, int free_axis)
     return s;
 }
 
-LOOP_TEST(gather_is_the_definition, 60)
+LOOP_TEST(gather_is_the_definition, test_rounds(60))
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 100 + (uint64_t)_i;
@@ -51,7 +51,7 @@ LOOP_TEST(gather_is_the_definition, 60)
     free(xv), free(at), free(want), free(dx), free(dy);
 }
 
-LOOP_TEST(scatter_add_is_the_definition, 60)
+LOOP_TEST(scatter_add_is_the_definition, test_rounds(60))
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 100 + (uint64_t)_i;
@@ -80,7 +80,7 @@ LOOP_TEST(scatter_add_is_the_definition, 60)
     free(y_want), free(sv), free(at), free(ds), free(dy);
 }
 
-LOOP_TEST(cumsum_is_the_definition, 60)
+LOOP_TEST(cumsum_is_the_definition, test_rounds(60))
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 100 + (uint64_t)_i;
@@ -114,7 +114,7 @@ static bool comes_first(const double *v, int64_t a, int64_t b, bool largest)
 }
 
 /* The place of each element in the order is how many come before it. */
-LOOP_TEST(topk_is_the_sorted_order, 60)
+LOOP_TEST(topk_is_the_sorted_order, test_rounds(60))
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 100 + (uint64_t)_i;
@@ -222,12 +222,6 @@ TEST(sums_are_in_double)
     assert_near(last, &sum, 1, (bound){0, 1e-7, 0}, "summed");
 }
 
-#define BAD(call, words)             \
-    do {                             \
-        ck_assert_ptr_null(call);    \
-        ck_assert_error(ctx, words); \
-    } while (0)
-
 LOOP_TEST(long_sorts, 4)
 {
     check_long_sorts(ctx, dtypes[_i], &seed);
@@ -251,11 +245,11 @@ TEST(one_hot_rows)
     assert_sums("column", gd_one_hot(column, 3, GD_FLOAT32), (double[]){1, 0, 0, 0, 0, 1}, 0);
     gd_tensor *none = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(0));
     ck_assert(same_shape(shape_of(gd_one_hot(none, 0, GD_FLOAT32)), SHAPE(0, 0)));
-    BAD(gd_one_hot(ids, 2, GD_FLOAT32), "one_hot: ids[0] is 2, wanted 0 to 1");
-    BAD(gd_one_hot(ids, -1, GD_FLOAT32), "one_hot: classes is -1, wanted 0 to 2147483647");
-    BAD(gd_one_hot(ids, 3, (gd_dtype)9), "one_hot: dtype is 9, wanted one of gd_dtype");
+    REFUSED(gd_one_hot(ids, 2, GD_FLOAT32), "one_hot: ids[0] is 2, wanted 0 to 1");
+    REFUSED(gd_one_hot(ids, -1, GD_FLOAT32), "one_hot: classes is -1, wanted 0 to 2147483647");
+    REFUSED(gd_one_hot(ids, 3, (gd_dtype)9), "one_hot: dtype is 9, wanted one of gd_dtype");
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2));
-    BAD(gd_sort(x, 1, true, &none), "sort: axis is 1, wanted one of the 1 dimensions of x [2]");
+    REFUSED(gd_sort(x, 1, true, &none), "sort: axis is 1, wanted one of the 1 dimensions of x [2]");
     ck_assert_ptr_null(none);
 }
 
@@ -270,28 +264,29 @@ TEST(what_is_refused)
     gd_tensor *flat = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2));
     gd_tensor *good = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 3));
     gd_tensor_fill(good, 0);
-    BAD(gd_gather(x, 1, low),
-        "gather: element 1 of index [2, 2] is -1, wanted 0 to 2, along axis 1 of x [2, 3]");
-    BAD(gd_gather(x, 1, high), "gather: element 2 of index [2, 2] is 3, wanted 0 to 2");
-    BAD(gd_gather(none, 1, good),
-        "gather: index is [2, 3], but axis 1 of x [2, 0] has no elements, wanted no indices");
-    BAD(gd_gather(x, 0, high),
-        "gather: element 2 of index [2, 2] is 3, wanted 0 to 1, along axis 0");
-    BAD(gd_gather(x, 2, good), "gather: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
-    BAD(gd_gather(x, -3, good), "gather: axis is -3");
-    BAD(gd_gather(scalar, 0, flat), "gather: axis is 0, wanted one of the 0 dimensions");
-    BAD(gd_scatter_add(none, 1, good, x), "scatter_add: index is [2, 3], but axis 1 of x [2, 0]");
-    BAD(gd_scatter_add(x, 1, low, x), "scatter_add: element 1 of index [2, 2] is -1");
-    BAD(gd_cumsum(x, 2), "cumsum: axis is 2");
-    BAD(gd_argmax(none, 1, false),
-        "argmax: axis 1 of x [2, 0] has 0 elements, wanted 1 to 2147483647");
-    BAD(gd_argmax(scalar, 0, false), "argmax: axis is 0");
-    BAD(gd_topk(x, 4, 1, true, &at),
-        "topk: k is 4, wanted at most 3, the size of axis 1 of x [2, 3]");
+    REFUSED(gd_gather(x, 1, low),
+            "gather: element 1 of index [2, 2] is -1, wanted 0 to 2, along axis 1 of x [2, 3]");
+    REFUSED(gd_gather(x, 1, high), "gather: element 2 of index [2, 2] is 3, wanted 0 to 2");
+    REFUSED(gd_gather(none, 1, good),
+            "gather: index is [2, 3], but axis 1 of x [2, 0] has no elements, wanted no indices");
+    REFUSED(gd_gather(x, 0, high),
+            "gather: element 2 of index [2, 2] is 3, wanted 0 to 1, along axis 0");
+    REFUSED(gd_gather(x, 2, good), "gather: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
+    REFUSED(gd_gather(x, -3, good), "gather: axis is -3");
+    REFUSED(gd_gather(scalar, 0, flat), "gather: axis is 0, wanted one of the 0 dimensions");
+    REFUSED(gd_scatter_add(none, 1, good, x),
+            "scatter_add: index is [2, 3], but axis 1 of x [2, 0]");
+    REFUSED(gd_scatter_add(x, 1, low, x), "scatter_add: element 1 of index [2, 2] is -1");
+    REFUSED(gd_cumsum(x, 2), "cumsum: axis is 2");
+    REFUSED(gd_argmax(none, 1, false),
+            "argmax: axis 1 of x [2, 0] has 0 elements, wanted 1 to 2147483647");
+    REFUSED(gd_argmax(scalar, 0, false), "argmax: axis is 0");
+    REFUSED(gd_topk(x, 4, 1, true, &at),
+            "topk: k is 4, wanted at most 3, the size of axis 1 of x [2, 3]");
     ck_assert_ptr_null(at);
-    BAD(gd_topk(x, -1, 1, true, NULL), "topk: k is -1, wanted 0 or more");
-    BAD(gd_argmax(gd_expand(scalar, 1, (int64_t[]){INT64_C(1) << 31}), 0, false),
-        "argmax: axis 0 of x [2147483648] has 2147483648 elements, wanted 1 to 2147483647");
+    REFUSED(gd_topk(x, -1, 1, true, NULL), "topk: k is -1, wanted 0 or more");
+    REFUSED(gd_argmax(gd_expand(scalar, 1, (int64_t[]){INT64_C(1) << 31}), 0, false),
+            "argmax: axis 0 of x [2147483648] has 2147483648 elements, wanted 1 to 2147483647");
 }
 
 TEST(roll_split_and_index_select)
@@ -333,12 +328,10 @@ TEST(roll_split_and_index_select)
     gd_backward_from(&z, 1, NULL);
     assert_close(z, (double[]){3, 1, 3, 2, 6, 4, 6, 5}, 0, 0, "index_select");
     assert_close(gd_grad(x), (double[]){1, 1, 2, 1, 1, 2}, 0, 0, "index_select's dx");
-    ck_assert_ptr_null(gd_index_select(x, 1, u));
-    ck_assert_error(ctx, "index_select: index is float64 [2, 3], wanted int32 [K]");
-    ck_assert_ptr_null(gd_index_select(x, 0, index));
-    ck_assert_error(ctx, "index_select: element 0 of index [4, 1] is 2, wanted 0 to 1");
-    ck_assert_ptr_null(gd_roll(x, 2, 1));
-    ck_assert_error(ctx, "roll: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
+    REFUSED(gd_index_select(x, 1, u), "index_select: index is float64 [2, 3], wanted int32 [K]");
+    REFUSED(gd_index_select(x, 0, index),
+            "index_select: element 0 of index [4, 1] is 2, wanted 0 to 1");
+    REFUSED(gd_roll(x, 2, 1), "roll: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
 }
 
 /* ---- Whole numbers ------------------------------------------------------------------------- */
@@ -374,14 +367,6 @@ TEST(whole_numbers_are_moved)
                    6);
     gd_tensor *parts[] = {gd_slice(x, 0, 4, 6), two, gd_slice(x, 0, 0, 1)};
     ck_assert_ints(gd_concat(parts, 3, 0), (int32_t[]){-1, INT32_MAX, 2, 1, INT32_MIN}, 5);
-
-    gd_tensor *f = gd_cast(five, GD_FLOAT32);
-    ck_assert_ptr_null(gd_where(mask, five, f));
-    ck_assert_error(ctx, "where: b is float32, but a is int32; use gd_cast");
-    ck_assert_ptr_null(gd_where(f, five, five));
-    ck_assert_error(ctx, "where: condition is float32, wanted int32");
-    ck_assert_ptr_null(gd_scatter_add(x, 0, index, x));
-    ck_assert_error(ctx, "scatter_add: x is int32, wanted a real dtype; use gd_cast");
 }
 
 /* Floats hold neither of the first two. */
@@ -398,10 +383,7 @@ TEST(whole_numbers_are_compared)
     ck_assert_ints(gd_gt(a, b), (int32_t[]){1, 0, 0, 0}, 4);
     ck_assert_ints(gd_ge(gd_reshape(a, GD_SHAPE(4, 1)), gd_slice(b, 0, 2, 4)),
                    (int32_t[]){1, 1, 1, 1, 1, 0, 1, 1}, 8);
-    ck_assert_ptr_null(gd_eq(a, gd_cast(b, GD_FLOAT64)));
-    ck_assert_error(ctx, "eq: a is int32, wanted a real dtype; use gd_cast");
-    ck_assert_ptr_null(gd_eq(a, gd_slice(b, 0, 0, 3)));
-    ck_assert_error(ctx, "eq: a [4] and b [3] cannot be broadcast together");
+    REFUSED(gd_eq(a, gd_slice(b, 0, 0, 3)), "eq: a [4] and b [3] cannot be broadcast together");
 }
 
 TEST(places_of_a_mask)
@@ -467,14 +449,13 @@ LOOP_TEST(categories_are_drawn, 4)
         ck_assert_double_eq_tol(seen[v] / ROWS, weight[4 * V + v] / 8, 0.04);
     gd_tensor *one = gd_multinomial(gd_slice(gd_reshape(w, GD_SHAPE(ROWS * V)), 0, 0, V));
     ck_assert(gd_tensor_ndim(one) == 0 && gd_item(one) >= 0);
-    ck_assert_ptr_null(gd_multinomial(k));
-    ck_assert_error(ctx, "multinomial: weights is int32, wanted a real dtype; use gd_cast");
-    ck_assert_ptr_null(gd_multinomial(gd_slice(w, 2, 0, 0)));
-    ck_assert_error(ctx, "multinomial: weights is [2, 1500, 0], wanted [..., V] with V > 0");
+    REFUSED(gd_multinomial(k), "multinomial: weights is int32, wanted a real dtype; use gd_cast");
+    REFUSED(gd_multinomial(gd_slice(w, 2, 0, 0)),
+            "multinomial: weights is [2, 1500, 0], wanted [..., V] with V > 0");
 }
 
 /* The kernels against the loop over the index of the derivation. */
-LOOP_TEST(kernels_are_their_plain_twins, 64)
+LOOP_TEST(kernels_are_their_plain_twins, test_rounds(64))
 {
     const gd_dtype dtype = dtypes[_i % 4];
     seed = 900 + (uint64_t)_i;

@@ -21,6 +21,7 @@ static const problem problems[] = {
     {MAX_POOL, {3, 5, 56, 56}}, {MAX_POOL, {2, 3, 30, 28}}, {MAX_POOL, {2, 3, 31, 28}},
     {AVG_POOL, {3, 5, 56, 56}}, {AVG_POOL, {2, 3, 30, 28}}, {AVG_POOL, {2, 3, 30, 27}},
 };
+enum { PROBLEMS = sizeof problems / sizeof *problems };
 
 /* Of x around 3; the weights around 1. */
 static outcome run_norm(gd_context *ctx, gd_dtype dtype, const void *problem_)
@@ -52,23 +53,20 @@ static outcome run_norm(gd_context *ctx, gd_dtype dtype, const void *problem_)
     return out;
 }
 
-START_TEST(float64_is_that_of_the_cpu)
+LOOP_TEST(float64_is_that_of_the_cpu, test_brief() ? 0 : PROBLEMS)
 {
     compare_with_cpu(run_norm, GD_FLOAT64, &problems[_i], 1e-12);
 }
-END_TEST
 
-START_TEST(float32_is_that_of_the_cpu)
+LOOP_TEST(float32_is_that_of_the_cpu, PROBLEMS)
 {
     compare_with_cpu(run_norm, GD_FLOAT32, &problems[_i], 2e-5);
 }
-END_TEST
 
-START_TEST(bfloat16_is_that_of_the_cpu)
+LOOP_TEST(bfloat16_is_that_of_the_cpu, test_brief() ? 0 : PROBLEMS)
 {
     compare_with_cpu(run_norm, GD_BFLOAT16, &problems[_i], 0x1p-7);
 }
-END_TEST
 
 typedef struct learner {
     gd_params *params;
@@ -87,7 +85,7 @@ static gd_status learn(void *user)
 }
 
 /* In float16 65536 is infinite, and so is the gradient of the loss; and then x is. */
-START_TEST(a_withheld_update_leaves_the_running_statistics)
+LOOP_TEST(a_withheld_update_leaves_the_running_statistics, 2)
 {
     enum { CHANNELS = 70 };
     gd_context *ctx = gpu_context();
@@ -132,19 +130,5 @@ START_TEST(a_withheld_update_leaves_the_running_statistics)
     gd_tensor_free(l.x);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    enum { PROBLEMS = sizeof problems / sizeof *problems };
-    const bool brief = test_brief(); /* under a sanitizer */
-    Suite *suite = suite_create("norms and pooling on a GPU");
-    TCase *tcase = tcase_create("sizes");
-    tcase_set_timeout(tcase, 200);
-    tcase_add_loop_test(tcase, float64_is_that_of_the_cpu, 0, brief ? 0 : PROBLEMS);
-    tcase_add_loop_test(tcase, float32_is_that_of_the_cpu, 0, PROBLEMS);
-    tcase_add_loop_test(tcase, bfloat16_is_that_of_the_cpu, 0, brief ? 0 : PROBLEMS);
-    tcase_add_loop_test(tcase, a_withheld_update_leaves_the_running_statistics, 0, 2);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "norms and pooling on a GPU", NULL, NULL)

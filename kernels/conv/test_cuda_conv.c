@@ -49,36 +49,34 @@ static outcome run_conv(gd_context *ctx, gd_dtype dtype, const void *problem_)
     return out;
 }
 
-START_TEST(float32_is_that_of_the_cpu)
-{
-    compare_with_cpu(run_conv, GD_FLOAT32, &problems[_i], 2e-5);
-}
-END_TEST
+enum { PROBLEMS = sizeof problems / sizeof *problems, DEPTHWISE = 3 };
 
-/* y is rounded before z and the gradients are computed from it, by both, but not always alike. */
-START_TEST(bfloat16_is_that_of_the_cpu)
+static void compare(gd_dtype dtype, int i)
 {
-    if (!gpu_refuses(GD_BFLOAT16)) compare_with_cpu(run_conv, GD_BFLOAT16, &problems[_i], 0x1p-7);
+    /* In bfloat16 y is rounded before z and the gradients are computed from it, by both, but not always
+     * alike. */
+    if (!gpu_refuses(dtype))
+        compare_with_cpu(run_conv, dtype, &problems[i], dtype == GD_FLOAT32 ? 2e-5 : 0x1p-7);
 }
-END_TEST
 
-int main(void)
+TEST_CASE("pieces", 0, NULL, NULL)
+
+/* Under a sanitizer there are fewer; some have trouble with cuBLAS's kernels. */
+LOOP_TEST(float32_is_that_of_the_cpu, PROBLEMS)
 {
-    enum { PROBLEMS = sizeof problems / sizeof *problems, DEPTHWISE = 3 };
-    const bool brief =
-        test_brief(); /* under a sanitizer; some have trouble with cuBLAS's kernels */
-    Suite *suite = suite_create("convolution on a GPU");
-    TCase *tcase = tcase_create("pieces");
-    TCase *depthwise = tcase_create("depthwise");
-    tcase_set_timeout(tcase, 200);
-    tcase_set_timeout(depthwise, 200);
-    tcase_add_loop_test(tcase, float32_is_that_of_the_cpu, 0, brief ? 2 : DEPTHWISE);
-    tcase_add_loop_test(tcase, float32_is_that_of_the_cpu, DEPTHWISE + 1, PROBLEMS);
-    tcase_add_loop_test(tcase, bfloat16_is_that_of_the_cpu, 0, brief ? 0 : DEPTHWISE);
-    tcase_add_loop_test(tcase, bfloat16_is_that_of_the_cpu, DEPTHWISE + 1, PROBLEMS);
-    tcase_add_loop_test(depthwise, float32_is_that_of_the_cpu, DEPTHWISE, DEPTHWISE + 1);
-    tcase_add_loop_test(depthwise, bfloat16_is_that_of_the_cpu, DEPTHWISE, DEPTHWISE + 1);
-    suite_add_tcase(suite, tcase);
-    suite_add_tcase(suite, depthwise);
-    return check_main_gpu(suite);
+    if (_i != DEPTHWISE && !(test_brief() && _i == 2)) compare(GD_FLOAT32, _i);
 }
+
+LOOP_TEST(bfloat16_is_that_of_the_cpu, PROBLEMS)
+{
+    if (_i != DEPTHWISE && !(test_brief() && _i < DEPTHWISE)) compare(GD_BFLOAT16, _i);
+}
+
+TEST_CASE("depthwise", 0, NULL, NULL)
+
+LOOP_TEST(depthwise_is_that_of_the_cpu, 2)
+{
+    compare(_i ? GD_BFLOAT16 : GD_FLOAT32, DEPTHWISE);
+}
+
+CHECK_MAIN_GPU(false, "convolution on a GPU", NULL, NULL)

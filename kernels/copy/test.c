@@ -96,7 +96,9 @@ static void check_half(uint16_t half, uint16_t wanted)
     if (half != wanted) ck_abort_msg("the bits are %04x, expected %04x", half, wanted);
 }
 
-START_TEST(every_16_bit_number_widens_and_comes_back)
+TEST_CASE("convert", 60, NULL, NULL)
+
+LOOP_TEST(every_16_bit_number_widens_and_comes_back, 2)
 {
     format f = formats[_i];
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
@@ -116,10 +118,9 @@ START_TEST(every_16_bit_number_widens_and_comes_back)
         check_half(from_f64(f, wide), half);
     }
 }
-END_TEST
 
 /* The middles between neighbours, and the floats and doubles next to them on both sides. */
-START_TEST(narrowing_rounds_to_nearest_even)
+LOOP_TEST(narrowing_rounds_to_nearest_even, 2)
 {
     format f = formats[_i];
     for (uint32_t bits = 0; bits < infinity_of(f); bits++) {
@@ -136,9 +137,8 @@ START_TEST(narrowing_rounds_to_nearest_even)
         }
     }
 }
-END_TEST
 
-START_TEST(narrowing_agrees_on_random_bits)
+LOOP_TEST(narrowing_agrees_on_random_bits, 2)
 {
     format f = formats[_i];
     for (int i = 0; i < 50000; i++) {
@@ -152,9 +152,8 @@ START_TEST(narrowing_agrees_on_random_bits)
         check_half(from_f64(f, usual), encode(f, usual));
     }
 }
-END_TEST
 
-START_TEST(whole_numbers_truncate_and_saturate)
+TEST(whole_numbers_truncate_and_saturate)
 {
     const double given[] = {0,         -0.9,         0.9,           1.5,
                             -1.5,      2147483646.7, 2147483647.0,  2147483648.0,
@@ -166,7 +165,6 @@ START_TEST(whole_numbers_truncate_and_saturate)
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         ck_assert_int_eq(gd_f64_to_i32(given[i]), wanted[i]);
 }
-END_TEST
 
 /* ---- A slow model of memory --------------------------------------------------------------- */
 
@@ -273,9 +271,11 @@ static void check_copy(int ndim, const int64_t *shape, gd_dtype to, gd_dtype fro
     free(dst), free(src), free(again), free(wanted);
 }
 
-START_TEST(copies_any_strides_and_dtypes)
+TEST_CASE("copy", 60, make_contexts, free_contexts)
+
+TEST(copies_any_strides_and_dtypes)
 {
-    for (int round = 0; round < 1000; round++) {
+    for (int round = 0; round < test_rounds(1000); round++) {
         int ndim = (int)random_below(&seed, 6);
         int64_t shape[GD_MAX_DIMS];
         for (int d = 0; d < ndim; d++) {
@@ -285,30 +285,29 @@ START_TEST(copies_any_strides_and_dtypes)
         check_copy(ndim, shape, (gd_dtype)random_below(&seed, 5), (gd_dtype)random_below(&seed, 5));
     }
 }
-END_TEST
 
-START_TEST(copies_large_arrays)
+TEST(copies_large_arrays)
 {
     const int64_t shapes[][2] = {{1, 40000}, {130, 257}, {257, 130}, {9001, 3}, {3, 9001}};
     for (int i = 0; i < 5; i++)
         for (int round = 0; round < 8; round++)
             check_copy(2, shapes[i], round % 2 ? GD_FLOAT32 : GD_BFLOAT16, GD_FLOAT32);
 }
-END_TEST
 
-START_TEST(copies_eight_dimensions)
+TEST(copies_eight_dimensions)
 {
     const int64_t shape[] = {2, 1, 3, 2, 2, 3, 1, 2};
     for (int round = 0; round < 50; round++) check_copy(8, shape, GD_FLOAT64, GD_FLOAT32);
 }
-END_TEST
 
 /* ---- Packed arithmetic -------------------------------------------------------------------- */
 
 static const int64_t lengths[] = {0, 1, 7, 511, 513, 4096, 4097, 20011, 70000};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
-START_TEST(accumulate_adds_and_rounds_once)
+TEST_CASE("packed", 60, make_contexts, free_contexts)
+
+TEST(accumulate_adds_and_rounds_once)
 {
     for (int pair = 0; pair < 16; pair++) {
         gd_dtype to = (gd_dtype)(pair / 4), from = (gd_dtype)(pair % 4);
@@ -330,9 +329,8 @@ START_TEST(accumulate_adds_and_rounds_once)
         }
     }
 }
-END_TEST
 
-START_TEST(fill_sets_exactly_n)
+TEST(fill_sets_exactly_n)
 {
     const double values[] = {0, 1, -2.7182818284590452, 12345678, -0.0};
     for (int d = 0; d < GD_DTYPE_COUNT; d++)
@@ -348,7 +346,6 @@ START_TEST(fill_sets_exactly_n)
                 free(data), free(wanted);
             }
 }
-END_TEST
 
 static double sum_squares(const void *x, gd_dtype dtype, int64_t n, gd_context *ctx)
 {
@@ -357,7 +354,7 @@ static double sum_squares(const void *x, gd_dtype dtype, int64_t n, gd_context *
     return sum;
 }
 
-START_TEST(sum_of_squares_is_close_and_the_same_for_all_threads)
+TEST(sum_of_squares_is_close_and_the_same_for_all_threads)
 {
     for (int d = 0; d < 4; d++)
         for (int l = 0; l <= LENGTHS; l++) {
@@ -372,19 +369,17 @@ START_TEST(sum_of_squares_is_close_and_the_same_for_all_threads)
             free(x);
         }
 }
-END_TEST
 
 /* Squares that overflow float32 do not overflow a sum in double; NaN comes through. */
-START_TEST(sum_of_squares_of_extremes)
+TEST(sum_of_squares_of_extremes)
 {
     float x[] = {1e30f, -1e30f, 1e-30f};
     ck_assert_double_le(fabs(sum_squares(x, GD_FLOAT32, 3, threads[1]) / 2e60 - 1), 1e-6);
     x[1] = NAN;
     ck_assert(isnan(sum_squares(x, GD_FLOAT32, 3, threads[1])));
 }
-END_TEST
 
-START_TEST(scale_multiplies_and_rounds_once)
+TEST(scale_multiplies_and_rounds_once)
 {
     for (int d = 0; d < 4; d++)
         for (int l = 0; l < LENGTHS; l++) {
@@ -397,35 +392,5 @@ START_TEST(scale_multiplies_and_rounds_once)
             free(x), free(wanted);
         }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("copy");
-    TCase *convert = tcase_create("convert");
-    tcase_add_loop_test(convert, every_16_bit_number_widens_and_comes_back, 0, 2);
-    tcase_add_loop_test(convert, narrowing_rounds_to_nearest_even, 0, 2);
-    tcase_add_loop_test(convert, narrowing_agrees_on_random_bits, 0, 2);
-    tcase_add_test(convert, whole_numbers_truncate_and_saturate);
-    tcase_set_timeout(convert, 60);
-    suite_add_tcase(suite, convert);
-
-    TCase *copy = tcase_create("copy");
-    tcase_add_checked_fixture(copy, make_contexts, free_contexts);
-    tcase_add_test(copy, copies_any_strides_and_dtypes);
-    tcase_add_test(copy, copies_large_arrays);
-    tcase_add_test(copy, copies_eight_dimensions);
-    tcase_set_timeout(copy, 60);
-    suite_add_tcase(suite, copy);
-
-    TCase *packed = tcase_create("packed");
-    tcase_add_checked_fixture(packed, make_contexts, free_contexts);
-    tcase_add_test(packed, accumulate_adds_and_rounds_once);
-    tcase_add_test(packed, fill_sets_exactly_n);
-    tcase_add_test(packed, sum_of_squares_is_close_and_the_same_for_all_threads);
-    tcase_add_test(packed, sum_of_squares_of_extremes);
-    tcase_add_test(packed, scale_multiplies_and_rounds_once);
-    tcase_set_timeout(packed, 60);
-    suite_add_tcase(suite, packed);
-    return check_main(suite);
-}
+CHECK_MAIN("copy", 0)

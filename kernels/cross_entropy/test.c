@@ -1,5 +1,6 @@
 /* test.c - cross_entropy against -log(softmax(x)[t]) in long double. */
 /* Build: all symbols. */
+#include "each_context.h"
 #include "twin.h"
 
 #include "cross_entropy/cross_entropy.h"
@@ -83,7 +84,7 @@ static void check_problem(problem p, gd_dtype dtype, int ndim, const int64_t *sh
     gd_context_free(ctx);
 }
 
-LOOP_TEST(test_random, 120)
+LOOP_TEST(test_random, test_rounds(120))
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     static const int64_t vocabs[] = {1, 2, 3, 7, 17, 64, 65, 257, 1000};
@@ -146,7 +147,6 @@ TEST(test_infinities_and_nan)
         {{1, NAN, 1}, 0, NAN, false},
         {{3e38f, -3e38f, 0}, 0, 0, true},
     };
-    gd_context *ctx = gd_context_create(NULL);
     for (int i = 0; i < 6; i++) {
         gd_tensor *x = logits_of(ctx, 1, 3, rows[i].x);
         gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(1), &rows[i].target);
@@ -161,14 +161,12 @@ TEST(test_infinities_and_nan)
         free(dx);
         gd_step_end(ctx);
     }
-    gd_context_free(ctx);
 }
 
 /* Rows that do not count have a gradient of 0 even where their logits are NaN, and without any row
  * the mean is NaN and the sum 0. */
 TEST(test_ignored)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float values[] = {NAN, 1, 2, 1, 1, 1};
     const int32_t one[] = {-1, 2}, none[] = {-1, -1};
     gd_tensor *x = logits_of(ctx, 2, 3, values);
@@ -193,12 +191,10 @@ TEST(test_ignored)
         gd_grad_clear(x);
         gd_step_end(ctx);
     }
-    gd_context_free(ctx);
 }
 
 TEST(test_empty)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 4));
     gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(0));
     gd_tensor_set_requires_grad(x, true);
@@ -207,7 +203,6 @@ TEST(test_empty)
     gd_backward_from((gd_tensor *[]){mean, sum}, 2, NULL);
     ck_assert_no_error(ctx);
     ck_assert(isnan(gd_item(mean)) && gd_item(sum) == 0);
-    gd_context_free(ctx);
 }
 
 /* Logits that an op made and nobody else reads: the gradient takes their memory. */
@@ -236,20 +231,17 @@ TEST(test_gradient_over_logits)
 
 TEST(test_refused)
 {
-    gd_context *ctx = gd_context_create(NULL);
     const int32_t bad[] = {0, 3, -1, 4};
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4, 4));
     gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), bad);
-    ck_assert_ptr_null(gd_cross_entropy(x, t));
-    ck_assert_error(ctx, "cross_entropy: targets[2] is -1, wanted 0 to 3");
+    REFUSED(gd_cross_entropy(x, t), "cross_entropy: targets[2] is -1, wanted 0 to 3");
     gd_cross_entropy_options options = {.ignore_index = -1};
-    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: targets[3] is 4, wanted 0 to 3 or the ignore index");
+    REFUSED(gd_cross_entropy_with(x, t, &options),
+            "cross_entropy: targets[3] is 4, wanted 0 to 3 or the ignore index");
     options = (gd_cross_entropy_options){.reduction = (gd_reduction)7};
     gd_tensor_fill(t, 0);
-    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: reduction is 7, wanted GD_MEAN, GD_SUM or GD_NONE");
-    gd_context_free(ctx);
+    REFUSED(gd_cross_entropy_with(x, t, &options),
+            "cross_entropy: reduction is 7, wanted GD_MEAN, GD_SUM or GD_NONE");
 }
 
 /* ---- Class weights, smoothing, a loss a row, probabilities -------------------------------- */
@@ -299,7 +291,7 @@ static double soft_reference(const soft *s, double *losses, double *dx, double *
     return (double)divisor;
 }
 
-LOOP_TEST(test_soft, 72)
+LOOP_TEST(test_soft, test_rounds(72))
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const gd_dtype dtype = dtypes[_i % 4];
@@ -307,7 +299,6 @@ LOOP_TEST(test_soft, 72)
     uint64_t seed = 900 + (uint64_t)_i;
     const int64_t rows = random_size(&seed, 1, 20), vocab = random_size(&seed, 2, 90);
     const bool given = _i / 12 % 2, weighted = random_chance(&seed, 0.6);
-    gd_context *ctx = test_context(2);
     gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(rows, vocab), -3, 3, &seed);
     gd_tensor *w = random_leaf(ctx, dtype, GD_SHAPE(vocab), 0.2, 2, &seed);
     gd_tensor *t = given ? random_leaf(ctx, dtype, GD_SHAPE(rows, vocab), 0, 1, &seed)
@@ -343,13 +334,11 @@ LOOP_TEST(test_soft, 72)
     assert_near(gd_grad(x), dx, 1, (bound){0, fine, 1}, "dx");
     if (given) assert_near(gd_grad(t), dq, 1, (bound){0, fine, 1}, "dq");
     free(vx), free(vw), free(vt), free(losses), free(dx), free(dq), free(dy), free(targets);
-    gd_context_free(ctx);
 }
 
 /* Log-probabilities of ln 1/4 and ln 3/4, by hand. */
 TEST(test_soft_by_hand)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float l3 = 1.0986122886681098f, logits[] = {0, l3, l3, 0};
     gd_tensor *x = logits_of(ctx, 2, 2, logits);
     gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){0, 0});
@@ -374,14 +363,11 @@ TEST(test_soft_by_hand)
     options.label_smoothing = 0.5; /* gd_linear_cross_entropy as two ops */
     assert_sums("linear", gd_linear_cross_entropy(one, matrix, first, &options),
                 (double[]){0.75 * a + 0.25 * b}, 1e-6);
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 /* One of the two gradients is there before, and is added to: that of x, or that of the targets. */
 TEST(test_soft_adds_to_one)
 {
-    gd_context *ctx = gd_context_create(NULL);
     double fresh[2][2], got[2];
     for (int held = -1; held < 2; held++) {
         gd_tensor *in[] = {gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 2), (float[]){0, 1}),
@@ -397,14 +383,11 @@ TEST(test_soft_adds_to_one)
         }
         gd_step_end(ctx);
     }
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 /* Weights that are all 0 leave nothing to divide by; a class without a share may be -inf. */
 TEST(test_soft_edges)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float logits[] = {0, -INFINITY, 0, NAN, 1, 2};
     gd_tensor *x = logits_of(ctx, 2, 3, logits);
     gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){0, 1});
@@ -444,14 +427,11 @@ TEST(test_soft_edges)
     ck_assert(isnan(gd_item(y)));
     y = gd_cross_entropy_with(none, none, &(gd_cross_entropy_options){.reduction = GD_NONE});
     ck_assert_int_eq(gd_tensor_count(y), 0);
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 /* Where PyTorch's loss is NaN, or would be without the shares of 0. */
 TEST(test_soft_weights)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float logits[] = {0.5F, -0.25F, 1, 0, 2, -1};
     const int32_t all_zero[] = {0, 0};
     gd_tensor *x = logits_of(ctx, 2, 3, logits);
@@ -500,14 +480,11 @@ TEST(test_soft_weights)
         free(dx);
         gd_grad_clear(odd);
     }
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 /* dw_j = sum over rows of q_ij (L_i - x_ij), of the logits above; a share of 0 hides a logit of -inf. */
 TEST(test_gradient_of_class_weights)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     const float l3 = 1.0986122886681098f, logits[] = {0, l3, -INFINITY, 0};
     gd_tensor *x = logits_of(ctx, 2, 2, logits);
     gd_tensor *w = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){3, 0});
@@ -532,55 +509,48 @@ TEST(test_gradient_of_class_weights)
         gd_grad_clear(w);
         gd_step_end(ctx);
     }
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 TEST(test_soft_refused)
 {
-    gd_context *ctx = gd_context_create(NULL);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3));
     gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2));
     gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
     gd_tensor *wide = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(3));
     gd_tensor_fill(t, 0);
     gd_cross_entropy_options options = {.weight = wide};
-    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: weight is float64 [3], wanted float32 [3]");
+    REFUSED(gd_cross_entropy_with(x, t, &options),
+            "cross_entropy: weight is float64 [3], wanted float32 [3]");
     options.weight = gd_slice(w, 0, 0, 2);
-    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: weight is float32 [2], wanted float32 [3]");
+    REFUSED(gd_cross_entropy_with(x, t, &options),
+            "cross_entropy: weight is float32 [2], wanted float32 [3]");
     gd_tensor_set_requires_grad(w, true);
     options.weight = w;
-    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: weight requires a gradient, which class weights have only "
-                         "with targets that are probabilities: give gd_detach of it");
+    REFUSED(gd_cross_entropy_with(x, t, &options),
+            "cross_entropy: weight requires a gradient, which class weights have only "
+            "with targets that are probabilities: give gd_detach of it");
     options = (gd_cross_entropy_options){.label_smoothing = 1.5};
-    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: label_smoothing is 1.5, wanted 0 to 1");
+    REFUSED(gd_cross_entropy_with(x, t, &options),
+            "cross_entropy: label_smoothing is 1.5, wanted 0 to 1");
     options.label_smoothing = NAN;
-    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: label_smoothing is nan");
+    REFUSED(gd_cross_entropy_with(x, t, &options), "cross_entropy: label_smoothing is nan");
     options = (gd_cross_entropy_options){.ignore_index = 1};
-    ck_assert_ptr_null(gd_cross_entropy_with(x, x, &options));
-    ck_assert_error(ctx, "cross_entropy: given an ignore index, but targets are probabilities");
+    REFUSED(gd_cross_entropy_with(x, x, &options),
+            "cross_entropy: given an ignore index, but targets are probabilities");
     options = (gd_cross_entropy_options){.reduction = GD_NONE};
     gd_tensor_fill(t, 3);
-    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: targets[0] is 3, wanted 0 to 2");
-    ck_assert_ptr_null(gd_cross_entropy_with(x, w, &options));
-    ck_assert_error(ctx, "cross_entropy: targets is float32 [3], wanted int32 and the shape of");
-    gd_context_free(ctx);
+    REFUSED(gd_cross_entropy_with(x, t, &options), "cross_entropy: targets[0] is 3, wanted 0 to 2");
+    REFUSED(gd_cross_entropy_with(x, w, &options),
+            "cross_entropy: targets is float32 [3], wanted int32 and the shape of");
 }
 
 /* The kernels against the shares of the derivation: targets or probabilities, class weights, smoothing. */
-LOOP_TEST(kernels_are_their_plain_twin, 96)
+LOOP_TEST(kernels_are_their_plain_twin, test_rounds(96))
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     const gd_dtype dtype = dtypes[_i % 4];
     const bool soft = _i / 4 % 2, weighs = _i / 8 % 2, smooth = _i / 16 % 2;
     uint64_t seed = 500 + (uint64_t)_i;
-    gd_context *ctx = test_context(2);
     const int64_t M = random_size(&seed, 2, 20), V = random_size(&seed, 3, 40);
     const layout way = (layout)(_i % LAYOUTS);
     const gd_cross_entropy_args args = {.reduction = (gd_reduction)(_i / 32 % 3),
@@ -593,7 +563,6 @@ LOOP_TEST(kernels_are_their_plain_twin, 96)
                        weighs ? random_tensor(ctx, dtype, SHAPE(V), PACKED, 0.5, 2, &seed) : NULL};
     if (weighs && !soft) gd_tensor_set_requires_grad(in[2], false);
     assert_twin(cross_entropy_twin(), in, 3, &args, 100 * tolerance_of(dtype), &seed);
-    gd_context_free(ctx);
 }
 
-CHECK_MAIN("cross_entropy", 60)
+CHECK_MAIN_WITHIN("cross_entropy", 60, setup, teardown)

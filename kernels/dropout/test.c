@@ -1,5 +1,5 @@
 /* test.c - dropout against the words of the random stream, and against chance. */
-#include "op_test.h"
+#include "each_context.h"
 
 /* p as it takes effect: the nearest multiple of 2^-16 below 1. */
 static double in_effect(double p)
@@ -51,7 +51,6 @@ LOOP_TEST(dropout_by_chance, 3)
 {
     enum { N = 200000 };
     const double rates[] = {0.2, 0.25, 0.7}, p = rates[_i], twice = p * p;
-    gd_context *ctx = test_context(2);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N));
     gd_tensor_fill(x, 1);
     gd_random_state start = gd_random_get(ctx);
@@ -66,7 +65,6 @@ LOOP_TEST(dropout_by_chance, 3)
     ck_assert_double_eq_tol(sum / N, 1, 5 * sqrt(p / (1 - p) / N));
     ck_assert_int_eq(memcmp(a, again, N * sizeof *a), 0);
     free(a), free(b), free(again);
-    gd_context_free(ctx);
 }
 
 /* A p that rounds to 0 drops nothing and draws nothing; one that would round to 1 keeps one element
@@ -74,7 +72,6 @@ LOOP_TEST(dropout_by_chance, 3)
 TEST(dropout_near_0_and_1)
 {
     enum { N = 1 << 21 };
-    gd_context *ctx = test_context(2);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N));
     gd_tensor_fill(x, 1);
     const uint64_t start = gd_random_get(ctx).offset;
@@ -90,13 +87,11 @@ TEST(dropout_near_0_and_1)
     ck_assert_int_eq(wrong, 0);
     ck_assert_msg(kept > 32 - 5 * 6 && kept < 32 + 5 * 6, "%d kept, wanted about 32", kept);
     free(all), free(few);
-    gd_context_free(ctx);
 }
 
 /* A dropped NaN is 0, a kept one NaN. */
 TEST(dropout_of_nan)
 {
-    gd_context *ctx = test_context(1);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(100));
     gd_tensor_fill(x, NAN);
     double *y = values_of(gd_dropout(x, 0.5));
@@ -104,20 +99,14 @@ TEST(dropout_of_nan)
     for (int i = 0; i < 100; i++) nan += isnan(y[i]) != 0, zero += y[i] == 0;
     ck_assert(nan > 20 && zero > 20 && nan + zero == 100);
     free(y);
-    gd_context_free(ctx);
 }
 
 TEST(dropout_says_what_does_not_fit)
 {
-    gd_context *ctx = test_context(1);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
-    ck_assert_ptr_null(gd_dropout(x, 1));
-    ck_assert_error(ctx, "dropout: p is 1, wanted 0 <= p < 1");
-    ck_assert_ptr_null(gd_dropout(x, -0.1));
-    ck_assert_error(ctx, "dropout: p is -0.1");
-    ck_assert_ptr_null(gd_dropout(x, NAN));
-    ck_assert_error(ctx, "dropout: p is nan");
-    gd_context_free(ctx);
+    REFUSED(gd_dropout(x, 1), "dropout: p is 1, wanted 0 <= p < 1");
+    REFUSED(gd_dropout(x, -0.1), "dropout: p is -0.1");
+    REFUSED(gd_dropout(x, NAN), "dropout: p is nan");
 }
 
-CHECK_MAIN("dropout", 60)
+CHECK_MAIN_WITHIN("dropout", 60, setup, teardown)

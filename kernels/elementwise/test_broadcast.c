@@ -215,10 +215,8 @@ TEST(masked_fill_hides_what_it_fills)
     gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &u});
     assert_close(y, (double[]){1, -INFINITY, 3, -INFINITY}, 0, 0, "y");
     assert_close(gd_grad(x), (double[]){5, 0, 6, 0}, 0, 0, "dx");
-    ck_assert_ptr_null(gd_clamp(x, 1, 0));
-    ck_assert_error(ctx, "clamp: low is 1 and high is 0, wanted low <= high");
-    ck_assert_ptr_null(gd_hardtanh(x, 1, 0));
-    ck_assert_error(ctx, "hardtanh: low is 1 and high is 0, wanted low <= high");
+    REFUSED(gd_clamp(x, 1, 0), "clamp: low is 1 and high is 0, wanted low <= high");
+    REFUSED(gd_hardtanh(x, 1, 0), "hardtanh: low is 1 and high is 0, wanted low <= high");
 }
 
 TEST(division_by_zero)

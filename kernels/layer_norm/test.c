@@ -1,6 +1,6 @@
 /* test.c - layer_norm against its formula in double, and its backward against the full
  * Jacobian of each row. */
-#include "op_test.h"
+#include "each_context.h"
 
 #include <string.h>
 
@@ -87,7 +87,7 @@ static void check_configuration(const configuration *c, uint64_t seed)
     gd_context_free(ctx);
 }
 
-LOOP_TEST(test_random, 100)
+LOOP_TEST(test_random, test_rounds(100))
 {
     static const int64_t columns[] = {2, 3, 7, 17, 31, 64, 65, 255, 257};
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
@@ -121,7 +121,6 @@ TEST(test_far_from_zero)
 
 TEST(test_rows_that_are_not_ordinary)
 {
-    gd_context *ctx = gd_context_create(NULL);
     const float values[] = {1, NAN, 3, 4, 1, INFINITY, 3, 4, 7, 7, 7, 7, 1, 2, 3, 4};
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4, 4), values);
     gd_tensor_set_requires_grad(x, true);
@@ -134,13 +133,11 @@ TEST(test_rows_that_are_not_ordinary)
         ck_assert(got[8 + i] == 0 && isfinite(dx[8 + i])); /* a constant row: eps alone */
         ck_assert(isfinite(got[12 + i]) && isfinite(dx[12 + i]));
     }
-    gd_context_free(ctx);
 }
 
 /* A column of weights, more rows than pieces, no rows, no columns. */
 TEST(test_sizes)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     static const int64_t shapes[][2] = {{0, 5}, {3, 0}, {0, 0}, {4, 1}, {1, 1}};
     for (int i = 0; i < 5; i++) {
         gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, 2, shapes[i]);
@@ -154,18 +151,13 @@ TEST(test_sizes)
         free(dw);
         gd_step_end(ctx);
     }
-    gd_context_free(ctx);
 }
 
 TEST(test_refused)
 {
-    gd_context *ctx = gd_context_create(NULL);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
-    ck_assert_ptr_null(gd_layer_norm(x, NULL, NULL, -1));
-    ck_assert_error(ctx, "layer_norm: eps is -1");
-    ck_assert_ptr_null(gd_layer_norm(x, NULL, NULL, (double)NAN));
-    ck_assert_error(ctx, "layer_norm: eps is nan");
-    gd_context_free(ctx);
+    REFUSED(gd_layer_norm(x, NULL, NULL, -1), "layer_norm: eps is -1");
+    REFUSED(gd_layer_norm(x, NULL, NULL, (double)NAN), "layer_norm: eps is nan");
 }
 
-CHECK_MAIN("layer_norm", 60)
+CHECK_MAIN_WITHIN("layer_norm", 60, setup, teardown)

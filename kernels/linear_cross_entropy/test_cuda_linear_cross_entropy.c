@@ -78,7 +78,7 @@ static void assert_near(const gd_tensor *got, const gd_tensor *want, double tole
 }
 
 /* A vocabulary of odd size, a last piece of a few rows, ignored rows; the second turn adds. */
-START_TEST(agrees_with_two_ops)
+LOOP_TEST(agrees_with_two_ops, 4)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT64, GD_FLOAT16};
     static const double tolerances[] = {1e-5, 0x1p-6, 1e-12, 0x1p-9};
@@ -99,7 +99,6 @@ START_TEST(agrees_with_two_ops)
     }
     destroy(&h);
 }
-END_TEST
 
 /* ---- A captured step ---------------------------------------------------------------------- */
 
@@ -129,7 +128,7 @@ static double *run_step(head *h, gd_graph *graph)
     return both;
 }
 
-START_TEST(a_replayed_step_has_the_same_bits)
+TEST(a_replayed_step_has_the_same_bits)
 {
     enum { M = 16384, K = 16, V = 500, RUNS = 6 };
     if (gpu_refuses(GD_BFLOAT16)) return;
@@ -150,12 +149,11 @@ START_TEST(a_replayed_step_has_the_same_bits)
     gd_graph_free(plain);
     destroy(&h);
 }
-END_TEST
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 /* GPT-2's vocabulary and width: d alone would have 1.65 GB. */
-START_TEST(most_of_d_is_never_in_memory)
+TEST(most_of_d_is_never_in_memory)
 {
     if (gpu_refuses(GD_BFLOAT16)) return;
     head h = make(GD_BFLOAT16, 16384, 768, 50304);
@@ -168,16 +166,5 @@ START_TEST(most_of_d_is_never_in_memory)
     ck_assert_uint_lt(most, 700000000);
     destroy(&h);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("linear_cross_entropy on the GPU");
-    TCase *tcase = tcase_create("pieces");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, agrees_with_two_ops, 0, 4);
-    tcase_add_test(tcase, a_replayed_step_has_the_same_bits);
-    tcase_add_test(tcase, most_of_d_is_never_in_memory);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "linear_cross_entropy on the GPU", NULL, NULL)

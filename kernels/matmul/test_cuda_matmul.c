@@ -77,8 +77,10 @@ static const struct {
     {1, 256, 320, 16384}, {8, 256, 260, 520},  {1, 4096, 1024, 64},
 };
 
+TEST_CASE("products", 120, set_up, tear_down)
+
 /* Any layout, odd sizes, rows that are not aligned, long sums, batches. */
-START_TEST(products_are_those_of_float32)
+TEST(products_are_those_of_float32)
 {
     for (size_t n = 0; n < sizeof all_sizes / sizeof *all_sizes; n++)
         for (int way = 0; way < 8; way++) {
@@ -102,7 +104,6 @@ START_TEST(products_are_those_of_float32)
             gd_tensor_free(a), gd_tensor_free(b);
         }
 }
-END_TEST
 
 /* Joins two matrices of as many columns. */
 static gd_tensor *rows_of(gd_tensor *a, gd_tensor *b)
@@ -111,7 +112,7 @@ static gd_tensor *rows_of(gd_tensor *a, gd_tensor *b)
 }
 
 /* y = x w^T + bias, and gradients that are added: dw = dy1^T x1 + dy2^T x2. */
-START_TEST(a_linear_layer_and_its_gradients)
+TEST(a_linear_layer_and_its_gradients)
 {
     enum { M = 2100, K = 260, N = 516 };
     gd_tensor *x[2], *dy[2], *y[2], *w = numbers(1, N, K, false);
@@ -130,11 +131,10 @@ START_TEST(a_linear_layer_and_its_gradients)
     assert_product(gd_grad(w), (factor){rows_of(dy[0], dy[1]), true},
                    (factor){rows_of(x[0], x[1]), false}, ERRORS, "dw");
 }
-END_TEST
 
 /* With TF32: dx = dy w where w is transposed first, and where it is not. Both factors are rounded
  * to 11 bits. */
-START_TEST(gradients_with_tf32)
+TEST(gradients_with_tf32)
 {
     static const int64_t sizes[][3] = {{4096, 512, 520}, {4096, 512, 518}, {4000, 512, 520}};
     gd_context_set_tf32(gpu, true);
@@ -152,16 +152,18 @@ START_TEST(gradients_with_tf32)
         gd_tensor_free(x), gd_tensor_free(w), gd_tensor_free(dy);
     }
 }
-END_TEST
 
 static int class_of(double x)
 {
     return isnan(x) ? 2 : isinf(x) ? (x > 0 ? 1 : -1) : 0;
 }
 
+/* Run alone by scripts/gpu-check: without cuBLAS. */
+TEST_CASE("special values", 120, set_up, tear_down)
+
 /* Infinities and NaN appear where float32 has them, and nowhere else; the largest numbers do not
  * overflow early, and the smallest are not lost. */
-START_TEST(special_values)
+TEST(special_values)
 {
     enum { M = 512, N = 516, K = 1024 };
     static float a[M * K], b[N * K];
@@ -211,22 +213,5 @@ START_TEST(special_values)
         }
     free(got);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("float32 products on the GPU");
-    TCase *tcase = tcase_create("products");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, products_are_those_of_float32);
-    tcase_add_test(tcase, a_linear_layer_and_its_gradients);
-    tcase_add_test(tcase, gradients_with_tf32);
-    suite_add_tcase(suite, tcase);
-    tcase = tcase_create("special values"); /* run alone by scripts/gpu-check: without cuBLAS */
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, special_values);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "float32 products on the GPU", NULL, NULL)

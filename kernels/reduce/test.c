@@ -89,7 +89,7 @@ static void check_reduction(int which, shape s, unsigned reduced, bool keep_dims
     gd_step_end(ctx);
 }
 
-START_TEST(any_axes_of_any_layout)
+LOOP_TEST(any_axes_of_any_layout, REDUCTIONS)
 {
     const shape shapes[] = {SHAPE(3, 5, 4), SHAPE(2, 1, 3, 2), SHAPE(7), SHAPE(1),   SCALAR_SHAPE,
                             SHAPE(2, 0, 3), SHAPE(1, 1),       SHAPE(0), SHAPE(4, 9)};
@@ -100,10 +100,9 @@ START_TEST(any_axes_of_any_layout)
                     check_reduction(_i, shapes[s], reduced, random_below(&seed, 2), (gd_dtype)dtype,
                                     layout);
 }
-END_TEST
 
 /* Long enough for strips, groups and shares. */
-START_TEST(long_axes)
+LOOP_TEST(long_axes, REDUCTIONS)
 {
     check_reduction(_i, SHAPE(20000), 1, false, GD_FLOAT32, PACKED);
     check_reduction(_i, SHAPE(20000, 2), 1, false, GD_FLOAT32, PACKED);
@@ -113,10 +112,9 @@ START_TEST(long_axes)
     check_reduction(_i, SHAPE(5, 700, 6), 5, false, GD_FLOAT32, PACKED);
     check_reduction(_i, SHAPE(6, 2, 1300), 1, false, GD_FLOAT32, PACKED);
 }
-END_TEST
 
 /* A model that is faster than check_reduction's, for a sum of many elements. */
-START_TEST(sums_of_many_are_exact_in_double)
+TEST(sums_of_many_are_exact_in_double)
 {
     const shape s = SHAPE(700, 1100);
     gd_tensor *x = random_tensor(ctx, GD_FLOAT32, s, PACKED, 0, 1, &seed);
@@ -133,11 +131,10 @@ START_TEST(sums_of_many_are_exact_in_double)
     assert_close(gd_sum(x, NULL, 0, false), &all, 1e-3, 0, "all");
     free(xv);
 }
-END_TEST
 
 /* ---- Nothing, NaN, infinity --------------------------------------------------------------- */
 
-START_TEST(over_nothing)
+TEST(over_nothing)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 0));
     const double wanted[][2] = {{0, 0}, {NAN, NAN}, {-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
@@ -146,7 +143,6 @@ START_TEST(over_nothing)
         assert_close(reductions[which](x, NULL, 0, false), wanted[which], 0, 0, names[which]);
     }
 }
-END_TEST
 
 static void check_special(int which, const float *values, int64_t n, double y, const double *dx)
 {
@@ -159,7 +155,7 @@ static void check_special(int which, const float *values, int64_t n, double y, c
     gd_step_end(ctx);
 }
 
-START_TEST(nan_and_infinity)
+TEST(nan_and_infinity)
 {
     const double inf = INFINITY;
     check_special(SUM, (float[]){1, INFINITY}, 2, inf, (double[]){1, 1});
@@ -176,10 +172,9 @@ START_TEST(nan_and_infinity)
     check_special(LOGSUMEXP, (float[]){-1000, -1000}, 2, -1000 + log(2), NULL);
     check_special(LOGSUMEXP, (float[]){0, -15}, 2, log1p(exp(-15)), NULL);
 }
-END_TEST
 
 /* The NaN is found wherever it stands, also behind the vectorised part of a row and in columns. */
-START_TEST(max_finds_nan_everywhere)
+TEST(max_finds_nan_everywhere)
 {
     enum { N = 1100 };
     float values[N] = {0};
@@ -195,10 +190,9 @@ START_TEST(max_finds_nan_everywhere)
         gd_step_end(ctx);
     }
 }
-END_TEST
 
 /* Rows of -inf, also with a lowest finite number at the end, short and long. */
-START_TEST(max_starts_at_minus_infinity)
+TEST(max_starts_at_minus_infinity)
 {
     enum { N = 1100 };
     static double row[N];
@@ -217,13 +211,11 @@ START_TEST(max_starts_at_minus_infinity)
         gd_tensor_free(x);
     }
 }
-END_TEST
 
-START_TEST(ties_share_evenly)
+TEST(ties_share_evenly)
 {
     check_special(MAX, (float[]){3, 1, 3, 3}, 4, 3, (double[]){1 / 3., 0, 1 / 3., 1 / 3.});
 }
-END_TEST
 
 /* ---- Threads, accumulation, refusals ------------------------------------------------------ */
 
@@ -232,7 +224,7 @@ static gd_tensor *norm_3(gd_tensor *x, const int *axes, int count, bool keep_dim
     return gd_norm(x, 3, axes, count, keep_dims);
 }
 
-START_TEST(threads_do_not_change_a_bit)
+LOOP_TEST(threads_do_not_change_a_bit, REDUCTIONS + 2)
 {
     static reduction *const more[] = {gd_prod, norm_3};
     reduction *const function = _i < REDUCTIONS ? reductions[_i] : more[_i - REDUCTIONS];
@@ -254,9 +246,8 @@ START_TEST(threads_do_not_change_a_bit)
         free(first.all);
     }
 }
-END_TEST
 
-START_TEST(gradients_add_up)
+TEST(gradients_add_up)
 {
     gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 4), -1, 1, &seed);
     double *xv = values_of(x), wanted[12], sum[3] = {0};
@@ -273,34 +264,24 @@ START_TEST(gradients_add_up)
     assert_close(gd_grad(x), wanted, 8, 1, "all four");
     free(xv);
 }
-END_TEST
 
-START_TEST(refusals)
+TEST(refusals)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
-    ck_assert_ptr_null(gd_sum(x, (int[]){2}, 1, false));
-    ck_assert_error(ctx, "sum: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
-    ck_assert_ptr_null(gd_mean(x, (int[]){-3}, 1, false));
-    ck_assert_error(ctx, "mean: axis is -3, wanted one of the 2 dimensions of x [3, 4]");
-    ck_assert_ptr_null(gd_max(x, (int[]){1, -1}, 2, false));
-    ck_assert_error(ctx, "max: axis -1 of x [3, 4] is listed twice");
-    ck_assert_ptr_null(gd_logsumexp(x, (int[]){0, 1, 2}, 3, false));
-    ck_assert_error(ctx, "logsumexp: given 3 axes, but x [3, 4] has 2 dimensions");
+    REFUSED(gd_sum(x, (int[]){2}, 1, false),
+            "sum: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
+    REFUSED(gd_mean(x, (int[]){-3}, 1, false),
+            "mean: axis is -3, wanted one of the 2 dimensions of x [3, 4]");
+    REFUSED(gd_max(x, (int[]){1, -1}, 2, false), "max: axis -1 of x [3, 4] is listed twice");
+    REFUSED(gd_logsumexp(x, (int[]){0, 1, 2}, 3, false),
+            "logsumexp: given 3 axes, but x [3, 4] has 2 dimensions");
     int many[100] = {0};
-    ck_assert_ptr_null(gd_sum(x, many, 100, false));
-    ck_assert_error(ctx, "sum: given 100 axes, but x [3, 4] has 2 dimensions");
-    ck_assert_ptr_null(gd_sum(x, many, -1, false));
-    ck_assert_error(ctx, "sum: given -1 axes, but x [3, 4] has 2 dimensions");
-    ck_assert_ptr_null(gd_sum(gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3)), NULL, 0, false));
-    ck_assert_error(ctx, "sum: x is int32, wanted a real dtype");
-    ck_assert_ptr_null(gd_var(x, (int[]){2}, 1, 0, false));
-    ck_assert_error(ctx, "var: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
-    ck_assert_ptr_null(gd_std(gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3)), NULL, 0, 0, false));
-    ck_assert_error(ctx, "std: x is int32, wanted a real dtype");
-    ck_assert_ptr_null(gd_var(x, NULL, 0, NAN, false));
-    ck_assert_error(ctx, "var: correction is nan, wanted a finite number");
+    REFUSED(gd_sum(x, many, 100, false), "sum: given 100 axes, but x [3, 4] has 2 dimensions");
+    REFUSED(gd_sum(x, many, -1, false), "sum: given -1 axes, but x [3, 4] has 2 dimensions");
+    REFUSED(gd_var(x, (int[]){2}, 1, 0, false),
+            "var: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
+    REFUSED(gd_var(x, NULL, 0, NAN, false), "var: correction is nan, wanted a finite number");
 }
-END_TEST
 
 static gd_tensor *spread(void *user, gd_tensor *const *in, int count)
 {
@@ -308,7 +289,7 @@ static gd_tensor *spread(void *user, gd_tensor *const *in, int count)
     return gd_mul(gd_var(in[0], (int[]){1}, 1, 1, false), gd_std(in[0], (int[]){1}, 1, 0, false));
 }
 
-START_TEST(variances)
+TEST(variances)
 {
     /* 1e6 + {1, 2, 3, 6}: mean 3, squares 4 + 1 + 0 + 9. */
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(4));
@@ -327,11 +308,10 @@ START_TEST(variances)
     ck_assert_int_eq(report.verdict, GD_VERDICT_PASS);
     gd_gradcheck_report_free(&report);
 }
-END_TEST
 
 /* In float16 squares from 256 on, and sums of squares above 65504, would be infinite; in bfloat16
  * the mean 256.5 would be 256, half a deviation off. */
-START_TEST(variances_of_16_bits)
+TEST(variances_of_16_bits)
 {
     enum { N = 1000 };
     double values[N], slopes[N];
@@ -358,56 +338,48 @@ START_TEST(variances_of_16_bits)
     ck_assert_double_eq(gd_item(gd_var(y, NULL, 0, 1, false)), 1);
     ck_assert_double_eq(gd_item(gd_std(y, NULL, 0, 1, false)), 1);
 }
-END_TEST
 
-START_TEST(variances_of_any_size)
+LOOP_TEST(variances_of_any_size, VARIANCE_RANGES)
 {
     check_variances(ctx, &variance_ranges[_i], 1.2e-7);
 }
-END_TEST
 
 /* NaN and infinity, no degrees of freedom, equal elements. */
-START_TEST(variances_of_nothing_and_of_nan)
+TEST(variances_of_nothing_and_of_nan)
 {
     check_special_variances(ctx);
 }
-END_TEST
 
 /* ---- prod, norm, any, all ----------------------------------------------------------------- */
 
-START_TEST(products_with_zeros)
+TEST(products_with_zeros)
 {
     check_products_with_zeros(ctx);
 }
-END_TEST
 
-START_TEST(products_over_axes)
+TEST(products_over_axes)
 {
     check_products_over_axes(ctx, &seed);
 }
-END_TEST
 
-START_TEST(norms)
+TEST(norms)
 {
     check_norms(ctx);
 }
-END_TEST
 
-START_TEST(norms_of_any_size)
+TEST(norms_of_any_size)
 {
     check_norms_of_any_size(ctx);
 }
-END_TEST
 
-START_TEST(norms_of_any_power)
+TEST(norms_of_any_power)
 {
     check_norms_of_any_power(ctx);
 }
-END_TEST
 
 /* Of |(a, -b)|_p: H = (p - 1) (a b)^(p - 2) (a^p + b^p)^(1/p - 2) ((b^2, a b), (a b, a^2)), times v = (1, 1).
  * Numbers of any size have the same directions; H is smaller as they are larger. */
-START_TEST(second_derivatives_of_norms_of_any_size)
+LOOP_TEST(second_derivatives_of_norms_of_any_size, 21)
 {
     static const double powers[] = {-7, -0.3, 0.1, 1.5, 2, 3, 7};
     const double p = powers[_i / 3], size = pow(10, 30 * (_i % 3 - 1)), a = 3, b = 4;
@@ -425,47 +397,10 @@ START_TEST(second_derivatives_of_norms_of_any_size)
     ck_assert_double_eq_tol(h[0] * size / (factor * (b * b + a * b)), 1, 2e-5);
     ck_assert_double_eq_tol(h[1] * size / (factor * (a * b + a * a)), 1, 2e-5);
 }
-END_TEST
 
-START_TEST(any_and_all)
+TEST(any_and_all)
 {
     check_any_and_all(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("reduce");
-    TCase *values = tcase_create("values");
-    tcase_add_checked_fixture(values, setup, teardown);
-    tcase_add_loop_test(values, any_axes_of_any_layout, 0, REDUCTIONS);
-    tcase_add_loop_test(values, long_axes, 0, REDUCTIONS);
-    tcase_add_test(values, sums_of_many_are_exact_in_double);
-    tcase_add_test(values, over_nothing);
-    tcase_add_test(values, variances);
-    tcase_add_test(values, variances_of_16_bits);
-    tcase_add_loop_test(values, variances_of_any_size, 0, VARIANCE_RANGES);
-    tcase_add_test(values, variances_of_nothing_and_of_nan);
-    tcase_add_test(values, nan_and_infinity);
-    tcase_add_test(values, max_finds_nan_everywhere);
-    tcase_add_test(values, max_starts_at_minus_infinity);
-    tcase_add_test(values, ties_share_evenly);
-    tcase_add_test(values, products_with_zeros);
-    tcase_add_test(values, products_over_axes);
-    tcase_add_test(values, norms);
-    tcase_add_test(values, norms_of_any_size);
-    tcase_add_test(values, norms_of_any_power);
-    tcase_add_loop_test(values, second_derivatives_of_norms_of_any_size, 0, 21);
-    tcase_add_test(values, any_and_all);
-    tcase_set_timeout(values, 60);
-    suite_add_tcase(suite, values);
-
-    TCase *rest = tcase_create("threads, accumulation, refusals");
-    tcase_add_checked_fixture(rest, setup, teardown);
-    tcase_add_loop_test(rest, threads_do_not_change_a_bit, 0, REDUCTIONS + 2);
-    tcase_add_test(rest, gradients_add_up);
-    tcase_add_test(rest, refusals);
-    tcase_set_timeout(rest, 60);
-    suite_add_tcase(suite, rest);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("reduce", 60, setup, teardown)

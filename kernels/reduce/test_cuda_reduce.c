@@ -19,20 +19,18 @@ static void teardown(void)
 }
 
 /* Sums of float: some units in the last place. */
-START_TEST(variances_of_any_size)
+LOOP_TEST(variances_of_any_size, VARIANCE_RANGES)
 {
     check_variances(ctx, &variance_ranges[_i], 2e-6);
 }
-END_TEST
 
 /* As on the CPU, whose test has the reasons (test_reduce.c). */
-START_TEST(variances_of_nothing_and_of_nan)
+TEST(variances_of_nothing_and_of_nan)
 {
     check_special_variances(ctx);
 }
-END_TEST
 
-START_TEST(products_norms_and_truth)
+TEST(products_norms_and_truth)
 {
     uint64_t seed = 1;
     check_products_with_zeros(ctx);
@@ -42,20 +40,18 @@ START_TEST(products_norms_and_truth)
     check_norms_of_any_power(ctx);
     check_any_and_all(ctx);
 }
-END_TEST
 
 static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
 
-START_TEST(long_gathers_are_the_definition)
+LOOP_TEST(long_gathers_are_the_definition, 4 * LONG_GATHERS)
 {
     uint64_t seed = 1;
     if (test_brief() && dtypes[_i % 4] != GD_FLOAT32) return; /* under a sanitizer */
     check_long_gather(ctx, &long_gathers[_i / 4], dtypes[_i % 4], &seed);
 }
-END_TEST
 
 /* A kernel tells the place of an index that is outside: of one line for all, in that line. */
-START_TEST(long_gathers_outside)
+TEST(long_gathers_outside)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 600));
     gd_tensor *index = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(600));
@@ -74,27 +70,12 @@ START_TEST(long_gathers_outside)
     ck_assert_error(ctx, "scatter_add: the index at position 411 is outside [0, 600)");
     gd_tensor_free(y);
 }
-END_TEST
 
-START_TEST(long_sorts)
+LOOP_TEST(long_sorts, 4)
 {
     uint64_t seed = 1;
     if (test_brief() && dtypes[_i] != GD_FLOAT32) return;
     check_long_sorts(ctx, dtypes[_i], &seed);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("cuda reduce");
-    TCase *tcase = tcase_create("variances");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, variances_of_any_size, 0, VARIANCE_RANGES);
-    tcase_add_test(tcase, variances_of_nothing_and_of_nan);
-    tcase_add_test(tcase, products_norms_and_truth);
-    tcase_add_loop_test(tcase, long_gathers_are_the_definition, 0, 4 * LONG_GATHERS);
-    tcase_add_test(tcase, long_gathers_outside);
-    tcase_add_loop_test(tcase, long_sorts, 0, 4);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "cuda reduce", setup, teardown)

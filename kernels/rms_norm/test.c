@@ -1,7 +1,7 @@
 /* test.c - rms_norm and add_rms_norm against the formula, written out in double: the
  * forward as it is defined, the backward by the full Jacobian of each row, N x N numbers that the
  * kernels never see. */
-#include "op_test.h"
+#include "each_context.h"
 
 /* ---- The reference ------------------------------------------------------------------------ */
 
@@ -225,7 +225,7 @@ static configuration random_configuration(uint64_t *seed, bool add)
     return c;
 }
 
-LOOP_TEST(test_random_f64, 80)
+LOOP_TEST(test_random_f64, test_rounds(80))
 {
     uint64_t seed = 1000 + (uint64_t)_i;
     configuration c = random_configuration(&seed, _i % 2);
@@ -233,7 +233,7 @@ LOOP_TEST(test_random_f64, 80)
     check_configuration(&c, seed);
 }
 
-LOOP_TEST(test_random_f32, 80)
+LOOP_TEST(test_random_f32, test_rounds(80))
 {
     uint64_t seed = 2000 + (uint64_t)_i;
     configuration c = random_configuration(&seed, _i % 2);
@@ -241,7 +241,7 @@ LOOP_TEST(test_random_f32, 80)
     check_configuration(&c, seed);
 }
 
-LOOP_TEST(test_random_dtypes, 128)
+LOOP_TEST(test_random_dtypes, test_rounds(128))
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 3000 + (uint64_t)_i;
@@ -276,7 +276,6 @@ static gd_tensor *tensor_of(gd_context *ctx, int64_t rows, int64_t cols, const f
 
 TEST(test_nan_and_infinity)
 {
-    gd_context *ctx = gd_context_create(NULL);
     const float values[] = {1, 2, NAN, 3, 1, 2, INFINITY, -3, 1, 2, 2, 3, 0, 0, 0, 0};
     gd_tensor *x = tensor_of(ctx, 4, 4, values);
     gd_tensor *y = gd_rms_norm(x, NULL, 1e-6);
@@ -294,12 +293,10 @@ TEST(test_nan_and_infinity)
     gd_step_end(ctx);
     y = gd_rms_norm(x, NULL, 0);
     ck_assert(isnan(((const float *)gd_tensor_data(y))[12])); /* 0 / 0 */
-    gd_context_free(ctx);
 }
 
 TEST(test_empty)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
     for (int no_columns = 0; no_columns < 2; no_columns++) {
         int64_t rows = no_columns ? 3 : 0, cols = no_columns ? 0 : 5;
         gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){rows, cols});
@@ -316,14 +313,12 @@ TEST(test_empty)
         free(dw);
         gd_step_end(ctx);
     }
-    gd_context_free(ctx);
 }
 
 /* More than GD_STREAM_FROM bytes go past the caches, here from rows that begin anywhere. */
 TEST(test_large_and_misaligned)
 {
     enum { M = 4200, N = 1023 };
-    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2});
     uint64_t seed = 5;
     gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, N), -2, 2, &seed);
     gd_tensor *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(N), 0, 2, &seed);
@@ -349,14 +344,12 @@ TEST(test_large_and_misaligned)
     }
     arrays_near(dws, dw, N, (bound){0, 1e-6, 1}, GD_FLOAT32, "dw");
     free(xs), free(ws), free(dys), free(dw), free(ys), free(dxs), free(dws);
-    gd_context_free(ctx);
 }
 
 /* dx, or the residual's gradient, takes dy's memory: there is never a second one of [M, N]. */
 TEST(test_gradient_over_dy)
 {
     enum { M = 256, N = 64 };
-    gd_context *ctx = gd_context_create(NULL);
     gd_tensor *row = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, N));
     gd_tensor *other = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(M, N));
     gd_tensor_set_requires_grad(row, true);
@@ -369,8 +362,6 @@ TEST(test_gradient_over_dy)
         ck_assert_uint_lt(gd_memory(ctx).peak[GD_MEMORY_GRADIENTS], 2 * M * N * sizeof(float));
         gd_step_end(ctx);
     }
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
-CHECK_MAIN("rms_norm", 60)
+CHECK_MAIN_WITHIN("rms_norm", 60, setup, teardown)

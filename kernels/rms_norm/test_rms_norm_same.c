@@ -27,17 +27,18 @@ static void run_with_threads(int threads, gd_dtype dtype, bool per_head, result_
     gd_context_free(ctx);
 }
 
-START_TEST(test_threads)
+TEST_CASE("no difference", 60, NULL, NULL)
+
+LOOP_TEST(test_threads, 4)
 {
     gd_dtype dtype = _i % 2 ? GD_FLOAT64 : GD_FLOAT32;
     result_bits first = {0};
     for (int n = 1; n <= 5; n++) run_with_threads(n, dtype, _i / 2, &first);
     free(first.all);
 }
-END_TEST
 
 /* A row's result is the same whatever other rows there are. */
-START_TEST(test_rows_do_not_see_each_other)
+TEST(test_rows_do_not_see_each_other)
 {
     gd_context *ctx = gd_context_create(NULL);
     uint64_t seed = 3;
@@ -49,10 +50,9 @@ START_TEST(test_rows_do_not_see_each_other)
     ck_assert(!memcmp(from_all, gd_tensor_data(one), 131 * sizeof(float)));
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Fused or not: the same numbers, to the bit where the sum is rounded to be stored. */
-START_TEST(test_add_is_add_then_norm)
+LOOP_TEST(test_add_is_add_then_norm, 4)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
     gd_context *ctx = gd_context_create(NULL);
@@ -68,10 +68,9 @@ START_TEST(test_add_is_add_then_norm)
     ck_assert(!memcmp(gd_tensor_data(y), gd_tensor_data(again), 9 * 300 * gd_dtype_size(dtype)));
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Any subset of gradients has the bits that all of them together have. */
-START_TEST(test_subsets)
+TEST(test_subsets)
 {
     unsigned char *bits[4] = {NULL};
     for (int subset = 15; subset > 0; subset--) {
@@ -98,10 +97,9 @@ START_TEST(test_subsets)
     }
     for (int i = 0; i < 4; i++) free(bits[i]);
 }
-END_TEST
 
 /* add_rms_norm when a gradient came to one of its outputs alone. */
-START_TEST(test_missing_cotangents)
+TEST(test_missing_cotangents)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 31;
@@ -143,10 +141,9 @@ START_TEST(test_missing_cotangents)
     free(plain_dx), free(plain_dw);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* In a chain the gradient of each middle tensor takes the memory of the one after it. */
-START_TEST(test_dx_in_place_of_dy)
+TEST(test_dx_in_place_of_dy)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 41;
@@ -174,7 +171,6 @@ START_TEST(test_dx_in_place_of_dy)
     free(first);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- What is refused ---------------------------------------------------------------------- */
 
@@ -240,7 +236,9 @@ static gd_tensor *tensor_like(gd_context *ctx, gd_dtype dtype, const argument *s
     return s->given ? gd_tensor_create(ctx, dtype, s->ndim, s->dims) : NULL;
 }
 
-START_TEST(test_refused)
+TEST_CASE("refused", 0, NULL, NULL)
+
+LOOP_TEST(test_refused, (int)(sizeof refused / sizeof *refused))
 {
     const struct refusal *r = &refused[_i];
     gd_context *ctx = gd_context_create(NULL);
@@ -252,9 +250,8 @@ START_TEST(test_refused)
     ck_assert_error(ctx, r->message);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(test_refused_add)
+TEST(test_refused_add)
 {
     gd_context *ctx = gd_context_create(NULL);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4)), *sum = x;
@@ -266,23 +263,5 @@ START_TEST(test_refused_add)
     ck_assert_ptr_null(gd_rms_norm(NULL, NULL, 1e-5));
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("rms_norm_same");
-    TCase *same = tcase_create("no difference");
-    tcase_set_timeout(same, 60);
-    tcase_add_loop_test(same, test_threads, 0, 4);
-    tcase_add_test(same, test_rows_do_not_see_each_other);
-    tcase_add_loop_test(same, test_add_is_add_then_norm, 0, 4);
-    tcase_add_test(same, test_subsets);
-    tcase_add_test(same, test_missing_cotangents);
-    tcase_add_test(same, test_dx_in_place_of_dy);
-    suite_add_tcase(suite, same);
-    TCase *errors = tcase_create("refused");
-    tcase_add_loop_test(errors, test_refused, 0, (int)(sizeof refused / sizeof *refused));
-    tcase_add_test(errors, test_refused_add);
-    suite_add_tcase(suite, errors);
-    return check_main(suite);
-}
+CHECK_MAIN("rms_norm_same", 0)

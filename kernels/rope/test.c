@@ -1,5 +1,5 @@
 /* test.c - rope as multiplication with exp(i angle), in double complex numbers. */
-#include "op_test.h"
+#include "each_context.h"
 
 #include <complex.h>
 
@@ -79,7 +79,6 @@ TEST(rope_far_out)
 /* A product of a turned query and a turned key depends on the distance alone. */
 TEST(rope_is_relative)
 {
-    gd_context *ctx = test_context(1);
     uint64_t seed = 3;
     gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 2, 1, 16), -1, 1, &seed);
     double product[2];
@@ -91,7 +90,6 @@ TEST(rope_is_relative)
         free(y);
     }
     ck_assert_double_eq_tol(product[0], product[1], 1e-12);
-    gd_context_free(ctx);
 }
 
 /* Elements of a head that lie apart: no copy of x is made for the kernels. */
@@ -173,7 +171,6 @@ TEST(rope_qkv_is_rope_of_q_and_k)
 
 TEST(rope_qkv_says_what_does_not_fit)
 {
-    gd_context *ctx = test_context(1);
     gd_tensor *qkv = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 6, 4));
     gd_tensor *odd = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 6, 5));
     gd_tensor *q, *k, *v;
@@ -190,20 +187,16 @@ TEST(rope_qkv_says_what_does_not_fit)
     ck_assert(!q && !v && gd_rope_qkv(NULL, 1, NULL, NULL, NULL, NULL));
     gd_rope_qkv(qkv, 1, &(gd_rope_options){.base = -1}, &q, &k, &v);
     ck_assert_error(ctx, "rope_qkv: base is -1, wanted more than 0");
-    gd_context_free(ctx);
 }
 
 TEST(rope_says_what_does_not_fit)
 {
-    gd_context *ctx = test_context(1);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 3, 4));
-    ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.base = -1}));
-    ck_assert_error(ctx, "rope: base is -1, wanted more than 0");
-    ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.position = -2}));
-    ck_assert_error(ctx, "rope: position is -2, wanted 0 to 9007199254740992");
-    ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.position = INT64_MAX}));
-    ck_assert_error(ctx, "rope: position is 9223372036854775807, wanted 0 to");
-    gd_context_free(ctx);
+    REFUSED(gd_rope(x, &(gd_rope_options){.base = -1}), "rope: base is -1, wanted more than 0");
+    REFUSED(gd_rope(x, &(gd_rope_options){.position = -2}),
+            "rope: position is -2, wanted 0 to 9007199254740992");
+    REFUSED(gd_rope(x, &(gd_rope_options){.position = INT64_MAX}),
+            "rope: position is 9223372036854775807, wanted 0 to");
 }
 
-CHECK_MAIN("rope", 60)
+CHECK_MAIN_WITHIN("rope", 60, setup, teardown)

@@ -335,7 +335,7 @@ static int run_one(void)
     return done ? 0 : 3;
 }
 
-START_TEST(callbacks_may_do_nothing_that_breaks)
+LOOP_TEST(callbacks_may_do_nothing_that_breaks, CALLBACKS - 1 + !jansson_missing())
 {
     int broken = 0;
     char list[4000] = "";
@@ -358,15 +358,5 @@ START_TEST(callbacks_may_do_nothing_that_breaks)
     ck_assert_msg(!broken, "in an %s %d of %d misdeeds break the program:\n%s", callback_names[_i],
                   broken, (int)MISDEED_COUNT, list);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("callbacks");
-    TCase *cases = tcase_create("callbacks");
-    tcase_set_timeout(cases, 300);
-    const int files = !jansson_missing(); /* the last callback is of a file */
-    tcase_add_loop_test(cases, callbacks_may_do_nothing_that_breaks, 0, CALLBACKS - 1 + files);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("callbacks", 300)

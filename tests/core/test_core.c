@@ -11,8 +11,10 @@
 
 /* ---- Contexts and errors ------------------------------------------------------------------ */
 
+TEST_CASE("contexts", 0, NULL, NULL)
+
 /* A reason stands behind what may be long. */
-START_TEST(a_long_message_loses_its_middle)
+TEST(a_long_message_loses_its_middle)
 {
     char path[4096], wanted[1024];
     gd_context *ctx = gd_context_create(NULL);
@@ -30,9 +32,8 @@ START_TEST(a_long_message_loses_its_middle)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(a_message_is_one_line)
+TEST(a_message_is_one_line)
 {
     gd_context *ctx = gd_context_create(NULL);
     gd_fail(ctx, GD_ERROR_IO, "near %s: bad", "a\nb\t\x7f\x1b[2J \xc3\xa9");
@@ -45,10 +46,9 @@ START_TEST(a_message_is_one_line)
     ck_assert_str_eq(gd_error(ctx), "?2J ?? \xc3\xa9? \xe2\x82\xac? \xe2 ? \xf0\x9f\x91\xa8");
     gd_context_free(ctx);
 }
-END_TEST
 
 /* What is cut stays UTF-8, without a byte that is a control character by itself. */
-START_TEST(a_long_message_has_whole_characters)
+TEST(a_long_message_has_whole_characters)
 {
     static char path[12000];
     gd_context *ctx = gd_context_create(NULL);
@@ -65,9 +65,8 @@ START_TEST(a_long_message_has_whole_characters)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(the_first_error_stays)
+TEST(the_first_error_stays)
 {
     gd_context *ctx = gd_context_create(NULL);
     ck_assert_ptr_nonnull(ctx);
@@ -81,9 +80,8 @@ START_TEST(the_first_error_stays)
     ck_assert_ptr_nonnull(gd_tensor_create(ctx, GD_FLOAT32, 0, NULL));
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(a_missing_cuda_device_is_reported)
+TEST(a_missing_cuda_device_is_reported)
 {
     gd_context_options options = {.device = GD_CUDA};
     gd_context *ctx = gd_context_create(&options);
@@ -102,9 +100,8 @@ START_TEST(a_missing_cuda_device_is_reported)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(wrong_options_are_reported)
+TEST(wrong_options_are_reported)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.device = (gd_device)42});
     ck_assert_int_eq(strncmp(gd_error(ctx), "context: device is 42, wanted GD_CPU", 36), 0);
@@ -121,9 +118,8 @@ START_TEST(wrong_options_are_reported)
     ck_assert_int_lt(gd_context_threads(ctx), 100000);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(the_cpu_has_no_stream_and_is_never_behind)
+TEST(the_cpu_has_no_stream_and_is_never_behind)
 {
     gd_context *ctx = gd_context_create(NULL);
     ck_assert_ptr_null(gd_context_stream(ctx));
@@ -133,9 +129,8 @@ START_TEST(the_cpu_has_no_stream_and_is_never_behind)
     ck_assert_int_eq(gd_synchronize(NULL), GD_ERROR_MEMORY);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(every_status_has_a_name)
+TEST(every_status_has_a_name)
 {
     for (int a = GD_OK; a <= GD_ERROR_IO; a++) {
         ck_assert_str_ne(gd_status_name((gd_status)a), gd_status_name((gd_status)99));
@@ -144,9 +139,8 @@ START_TEST(every_status_has_a_name)
     }
     ck_assert_str_eq(gd_status_name(GD_ERROR_MEMORY), "out of memory");
 }
-END_TEST
 
-START_TEST(null_is_answered_quietly)
+TEST(null_is_answered_quietly)
 {
     gd_context_free(NULL);
     gd_tensor_free(NULL);
@@ -161,11 +155,10 @@ START_TEST(null_is_answered_quietly)
     ck_assert_str_eq(gd_status_name((gd_status)99), "unknown status");
     ck_assert_str_eq(gd_dtype_name((gd_dtype)99), "unknown dtype");
 }
-END_TEST
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-START_TEST(memory_is_counted_by_class_and_reused)
+TEST(memory_is_counted_by_class_and_reused)
 {
     gd_context *ctx = gd_context_create(NULL);
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){10, 100});
@@ -191,9 +184,8 @@ START_TEST(memory_is_counted_by_class_and_reused)
     ck_assert_uint_eq(gd_memory(ctx).held, 0);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(every_size_comes_back_to_its_class)
+TEST(every_size_comes_back_to_its_class)
 {
     gd_context *ctx = gd_context_create(NULL);
     for (int64_t bytes = 1; bytes < 3000000; bytes += 1 + bytes / 3) {
@@ -210,9 +202,8 @@ START_TEST(every_size_comes_back_to_its_class)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(poison_shows_in_fresh_memory)
+TEST(poison_shows_in_fresh_memory)
 {
     gd_context_options options = {.poison = true};
     gd_context *ctx = gd_context_create(&options);
@@ -220,7 +211,6 @@ START_TEST(poison_shows_in_fresh_memory)
     ck_assert_double_eq(((float *)gd_tensor_data(t))[2], 0);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Tensors ------------------------------------------------------------------------------ */
 
@@ -237,7 +227,9 @@ static void close_context(void)
     gd_context_free(ctx);
 }
 
-START_TEST(a_tensor_knows_its_shape)
+TEST_CASE("tensors", 0, open_context, close_context)
+
+TEST(a_tensor_knows_its_shape)
 {
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, 3, (int64_t[]){2, 3, 4});
     ck_assert_int_eq(gd_tensor_ndim(t), 3);
@@ -259,9 +251,8 @@ START_TEST(a_tensor_knows_its_shape)
     ck_assert_ptr_null(gd_tensor_data(empty));
     ck_assert_int_eq(gd_tensor_read(empty, NULL, 0), GD_OK);
 }
-END_TEST
 
-START_TEST(values_go_in_and_come_out)
+TEST(values_go_in_and_come_out)
 {
     const float values[6] = {1, -2, 3.5f, 0, 1e30f, -7};
     gd_tensor *t = gd_tensor_from(ctx, GD_FLOAT32, 2, (int64_t[]){2, 3}, values);
@@ -286,10 +277,9 @@ START_TEST(values_go_in_and_come_out)
     ck_assert_int_eq(gd_tensor_read(whole, ints, sizeof ints), GD_OK);
     ck_assert_int_eq(ints[1], -4);
 }
-END_TEST
 
 /* Writing to a view changes what it shows and nothing else. */
-START_TEST(values_go_into_views)
+TEST(values_go_into_views)
 {
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){3, 4});
     gd_tensor *middle = gd_slice(t, 1, 1, 3); /* columns 1 and 2 */
@@ -309,9 +299,8 @@ START_TEST(values_go_into_views)
     ck_assert_int_eq(gd_tensor_copy(none, none), GD_OK);
     ck_assert_int_eq(gd_tensor_write(none, NULL, 0), GD_OK);
 }
-END_TEST
 
-START_TEST(sixteen_bit_storage_rounds_to_nearest_even)
+TEST(sixteen_bit_storage_rounds_to_nearest_even)
 {
     /* between 1 and the next bfloat16 (1 + 2^-7) lies 1 + 2^-8: a tie, which goes to the even 1 */
     const double in[4] = {1 + 1.0 / 256, 1 + 3.0 / 256, 1.0 / 3, -65504};
@@ -327,9 +316,8 @@ START_TEST(sixteen_bit_storage_rounds_to_nearest_even)
     gd_tensor_read_f64(h, out, 4);
     for (int i = 0; i < 4; i++) ck_assert_double_eq(out[i], f16[i]);
 }
-END_TEST
 
-START_TEST(wrapped_memory_is_the_callers)
+TEST(wrapped_memory_is_the_callers)
 {
     float values[4] = {1, 2, 3, 4};
     gd_tensor *t = gd_tensor_wrap(ctx, GD_FLOAT32, 1, (int64_t[]){4}, values);
@@ -340,27 +328,23 @@ START_TEST(wrapped_memory_is_the_callers)
     gd_tensor_free(t);
     ck_assert_float_eq(values[3], 9);
 }
-END_TEST
 
-START_TEST(huge_shapes_are_refused)
+TEST(huge_shapes_are_refused)
 {
     const int64_t huge = INT64_C(1) << 62;
-    ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 1, &huge));
-    ck_assert_error(ctx, "tensor_create: shape is [4611686018427387904]");
-    ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 3, (int64_t[]){huge, 4, 0}));
-    ck_assert_error(ctx, "at most");
-    ck_assert_ptr_null(
-        gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){INT64_C(1) << 32, INT64_C(1) << 32}));
-    ck_assert_error(ctx, "at most");
-    ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){3, -1}));
-    ck_assert_error(ctx, "no negative dimension");
-    ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 9, (int64_t[9]){0}));
-    ck_assert_error(ctx, "ndim is 9, wanted 0 to 8");
+    REFUSED(gd_tensor_create(ctx, GD_FLOAT32, 1, &huge),
+            "tensor_create: shape is [4611686018427387904]");
+    REFUSED(gd_tensor_create(ctx, GD_FLOAT32, 3, (int64_t[]){huge, 4, 0}), "at most");
+    REFUSED(gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){INT64_C(1) << 32, INT64_C(1) << 32}),
+            "at most");
+    REFUSED(gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){3, -1}), "no negative dimension");
+    REFUSED(gd_tensor_create(ctx, GD_FLOAT32, 9, (int64_t[9]){0}), "ndim is 9, wanted 0 to 8");
 }
-END_TEST
+
+TEST_CASE("contexts", 0, NULL, NULL)
 
 /* OpenMP's threads are not in the child; nor may it wait for them. */
-START_TEST(a_forked_child_works)
+TEST(a_forked_child_works)
 {
     enum { N = 300 };
     static float before[N * N], after[N * N];
@@ -389,34 +373,5 @@ START_TEST(a_forked_child_works)
     gd_tensor_free(x);
     gd_context_free(parent);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("core");
-    TCase *contexts = tcase_create("contexts");
-    tcase_add_test(contexts, a_forked_child_works);
-    tcase_add_test(contexts, a_message_is_one_line);
-    tcase_add_test(contexts, a_long_message_has_whole_characters);
-    tcase_add_test(contexts, the_first_error_stays);
-    tcase_add_test(contexts, a_long_message_loses_its_middle);
-    tcase_add_test(contexts, a_missing_cuda_device_is_reported);
-    tcase_add_test(contexts, wrong_options_are_reported);
-    tcase_add_test(contexts, the_cpu_has_no_stream_and_is_never_behind);
-    tcase_add_test(contexts, every_status_has_a_name);
-    tcase_add_test(contexts, null_is_answered_quietly);
-    tcase_add_test(contexts, memory_is_counted_by_class_and_reused);
-    tcase_add_test(contexts, every_size_comes_back_to_its_class);
-    tcase_add_test(contexts, poison_shows_in_fresh_memory);
-    suite_add_tcase(suite, contexts);
-    TCase *tensors = tcase_create("tensors");
-    tcase_add_checked_fixture(tensors, open_context, close_context);
-    tcase_add_test(tensors, a_tensor_knows_its_shape);
-    tcase_add_test(tensors, values_go_in_and_come_out);
-    tcase_add_test(tensors, values_go_into_views);
-    tcase_add_test(tensors, sixteen_bit_storage_rounds_to_nearest_even);
-    tcase_add_test(tensors, wrapped_memory_is_the_callers);
-    tcase_add_test(tensors, huge_shapes_are_refused);
-    suite_add_tcase(suite, tensors);
-    return check_main(suite);
-}
+CHECK_MAIN("core", 0)

@@ -27,7 +27,7 @@ static float *data_of(gd_tensor *t)
 
 /* ---- Writes, which AddressSanitizer would end ------------------------------------------------- */
 
-START_TEST(a_write_behind_the_end_is_an_error_when_it_is_freed)
+LOOP_TEST(a_write_behind_the_end_is_an_error_when_it_is_freed, !ASAN ? 1 : 0)
 {
     gd_context *with = guarded(GD_GUARD_MARGINS);
     gd_tensor *t = three(with);
@@ -41,9 +41,8 @@ START_TEST(a_write_behind_the_end_is_an_error_when_it_is_freed)
     ck_assert_no_error(with);
     gd_context_free(with);
 }
-END_TEST
 
-START_TEST(a_write_before_the_beginning_is_an_error_when_the_context_waits)
+LOOP_TEST(a_write_before_the_beginning_is_an_error_when_the_context_waits, !ASAN ? 1 : 0)
 {
     gd_context *with = guarded(GD_GUARD_MARGINS);
     gd_tensor *t = three(with);
@@ -57,7 +56,6 @@ START_TEST(a_write_before_the_beginning_is_an_error_when_the_context_waits)
     ck_assert_no_error(with);
     gd_context_free(with);
 }
-END_TEST
 
 /* An op that writes `too_many` numbers past its output, and past its workspace. */
 static int too_many_outputs, too_many_words;
@@ -82,7 +80,7 @@ static const gd_op overrun = {.name = "overrun",
                               .shape = overrun_shape,
                               {[GD_CPU] = overrun_forward}};
 
-START_TEST(a_kernel_that_overruns_is_named)
+TEST(a_kernel_that_overruns_is_named)
 {
     static const char *const errors[] = {
         NULL,
@@ -101,9 +99,8 @@ START_TEST(a_kernel_that_overruns_is_named)
         gd_context_free(with);
     }
 }
-END_TEST
 
-START_TEST(a_read_past_the_end_is_nan)
+LOOP_TEST(a_read_past_the_end_is_nan, !ASAN ? 1 : 0)
 {
     gd_context *with = guarded(GD_GUARD_MARGINS);
     gd_tensor *t = three(with);
@@ -111,7 +108,6 @@ START_TEST(a_read_past_the_end_is_nan)
     for (int i = -128; i < 0; i++) ck_assert(isnan(data_of(t)[i]));
     gd_context_free(with);
 }
-END_TEST
 
 /* ---- What overruns nothing ------------------------------------------------------------------ */
 
@@ -148,7 +144,7 @@ static double *gradients_with(gd_guard guard, int64_t *count)
     return all;
 }
 
-START_TEST(the_results_are_the_same)
+TEST(the_results_are_the_same)
 {
     int64_t count;
     double *want = gradients_with(GD_GUARD_NONE, &count);
@@ -159,10 +155,9 @@ START_TEST(the_results_are_the_same)
     }
     free(want);
 }
-END_TEST
 
 /* Memory goes back to the system at once. */
-START_TEST(nothing_is_kept_for_reuse)
+TEST(nothing_is_kept_for_reuse)
 {
     for (int guard = GD_GUARD_MARGINS; guard <= GD_GUARD_EXACT; guard++) {
         gd_context *with = guarded((gd_guard)guard);
@@ -175,9 +170,8 @@ START_TEST(nothing_is_kept_for_reuse)
         gd_context_free(with);
     }
 }
-END_TEST
 
-START_TEST(another_number_is_refused)
+TEST(another_number_is_refused)
 {
     gd_context *with = gd_context_create(&(gd_context_options){.guard = (gd_guard)3});
     ck_assert_error(with, "context: guard is 3, wanted GD_GUARD_NONE, GD_GUARD_MARGINS or "
@@ -186,22 +180,5 @@ START_TEST(another_number_is_refused)
     ck_assert_no_error(with);
     gd_context_free(with);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("guard");
-    TCase *overruns = tcase_create("overruns"), *others = tcase_create("no overruns");
-    if (!ASAN) {
-        tcase_add_test(overruns, a_write_behind_the_end_is_an_error_when_it_is_freed);
-        tcase_add_test(overruns, a_write_before_the_beginning_is_an_error_when_the_context_waits);
-        tcase_add_test(overruns, a_read_past_the_end_is_nan);
-    }
-    tcase_add_test(overruns, a_kernel_that_overruns_is_named);
-    tcase_add_test(others, the_results_are_the_same);
-    tcase_add_test(others, nothing_is_kept_for_reuse);
-    tcase_add_test(others, another_number_is_refused);
-    suite_add_tcase(suite, overruns);
-    suite_add_tcase(suite, others);
-    return check_main(suite);
-}
+CHECK_MAIN("guard", 0)

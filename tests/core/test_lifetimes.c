@@ -102,7 +102,7 @@ static void order_of(int number, int *order)
     }
 }
 
-START_TEST(any_order)
+TEST(any_order)
 {
     int orders = 1, order[MOST_OBJECTS];
     for (int i = 2; i <= objects_made; i++) orders *= i;
@@ -116,10 +116,9 @@ START_TEST(any_order)
         ck_assert_msg(blocks == 0, "order %d: %lld blocks are left", number, (long long)blocks);
     }
 }
-END_TEST
 
 /* Objects whose making failed hold nothing. */
-START_TEST(failed_objects)
+TEST(failed_objects)
 {
     gd_context *ctx = gd_context_create(
         &(gd_context_options){.allocator = {count_allocate, count_release, NULL}});
@@ -139,11 +138,10 @@ START_TEST(failed_objects)
     gd_params_free(params);
     ck_assert_int_eq(blocks, 0);
 }
-END_TEST
 
 /* Headers that are kept for messages take no more memory after 3,000 steps, of many sizes, than after
  * 1,500. */
-START_TEST(handles_of_earlier_steps_take_constant_memory)
+TEST(handles_of_earlier_steps_take_constant_memory)
 {
     for (int poison = 0; poison < 2; poison++) {
         const gd_context_options options = {
@@ -163,16 +161,10 @@ START_TEST(handles_of_earlier_steps_take_constant_memory)
         ck_assert_int_eq(blocks, 0);
     }
 }
-END_TEST
 
-int main(void)
+static void count_objects(void)
 {
     objects_made = jansson_missing() ? FILE_IN_MEMORY : MOST_OBJECTS;
-    Suite *suite = suite_create("lifetimes");
-    TCase *tcase = tcase_create("lifetimes");
-    tcase_add_test(tcase, any_order);
-    tcase_add_test(tcase, failed_objects);
-    tcase_add_test(tcase, handles_of_earlier_steps_take_constant_memory);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
 }
+
+CHECK_MAIN_WITHIN("lifetimes", 0, count_objects, NULL)

@@ -51,7 +51,9 @@ static void in_all_layouts(gd_context *ctx, const gd_op *op, const gd_case *c, g
     free_values(&p);
 }
 
-START_TEST(layouts)
+TEST_CASE("layouts", 100, NULL, NULL)
+
+LOOP_TEST(layouts, 4)
 {
     gd_context *ctx = context(2, true);
     tally t = {0};
@@ -64,7 +66,6 @@ START_TEST(layouts)
     ck_assert_int_eq(t.wrong, 0);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Threads ------------------------------------------------------------------------------- */
 
@@ -166,7 +167,9 @@ static int on_large_cases(gd_context *const *ctx, const gd_op *op)
 /* These are one case of too few sizes, or take the sizes as arguments. */
 static const char *const never_large[] = {"expand"};
 
-START_TEST(threads)
+TEST_CASE("threads", 100, NULL, NULL)
+
+TEST(threads)
 {
     static const int counts[] = {1, 2, 3, 7};
     gd_context *ctx[4];
@@ -178,7 +181,6 @@ START_TEST(threads)
     }
     for (int i = 0; i < 4; i++) gd_context_free(ctx[i]);
 }
-END_TEST
 
 /* ---- Nothing ------------------------------------------------------------------------------- */
 
@@ -208,7 +210,9 @@ static int without(gd_context *poisoned, gd_context *used, const gd_op *op, cons
     return taken;
 }
 
-START_TEST(nothing)
+TEST_CASE("edges", 100, NULL, NULL)
+
+TEST(nothing)
 {
     gd_context *poisoned = context(1, true), *used = context(1, false);
     const gd_op *op;
@@ -226,7 +230,6 @@ START_TEST(nothing)
     }
     gd_context_free(poisoned), gd_context_free(used);
 }
-END_TEST
 
 /* ---- NaN ------------------------------------------------------------------------------------ */
 
@@ -295,7 +298,7 @@ static bool nan_in_cotangents(gd_context *ctx, problem *p, const outcome *base)
     return good;
 }
 
-START_TEST(nan_goes_on)
+TEST(nan_goes_on)
 {
     gd_context *ctx = context(1, true);
     const gd_op *op;
@@ -314,7 +317,6 @@ START_TEST(nan_goes_on)
     ck_assert(good);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- Refusals ------------------------------------------------------------------------------- */
 
@@ -379,7 +381,7 @@ static void print_refusals(FILE *to, gd_context *ctx, gd_context *other, const g
 }
 
 /* The words are those of the file; one that no longer is refused, or newly is, fails, too. */
-START_TEST(refusals)
+TEST(refusals)
 {
     gd_context *ctx = context(1, true), *other = context(1, true);
     const char *write = getenv("GRADUS_TEST_REFUSALS"); /* a file to write instead */
@@ -402,24 +404,5 @@ START_TEST(refusals)
     fclose(to), fclose(want);
     gd_context_free(ctx), gd_context_free(other);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("op contract");
-    TCase *tcase = tcase_create("layouts");
-    tcase_add_loop_test(tcase, layouts, 0, 4);
-    tcase_set_timeout(tcase, 100);
-    suite_add_tcase(suite, tcase);
-    tcase = tcase_create("threads");
-    tcase_add_test(tcase, threads);
-    tcase_set_timeout(tcase, 100);
-    suite_add_tcase(suite, tcase);
-    tcase = tcase_create("edges");
-    tcase_add_test(tcase, nothing);
-    tcase_add_test(tcase, nan_goes_on);
-    tcase_add_test(tcase, refusals);
-    tcase_set_timeout(tcase, 100);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("op contract", 0)

@@ -31,7 +31,7 @@ static void train_step(gd_tensor *x, gd_tensor *targets, gd_params *params, gd_o
     gd_step_end(gd_tensor_context(x));
 }
 
-START_TEST(a_step_allocates_nothing_after_the_first_ones)
+TEST(a_step_allocates_nothing_after_the_first_ones)
 {
     int64_t allocations = 0;
     gd_context *ctx = gd_context_create(&(gd_context_options){
@@ -54,7 +54,6 @@ START_TEST(a_step_allocates_nothing_after_the_first_ones)
     gd_tensor_free(targets);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- OpenMP ------------------------------------------------------------------------------ */
 
@@ -80,7 +79,7 @@ void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned 
     real.call(body, data, threads, flags);
 }
 
-START_TEST(one_thread_enters_no_parallel_region)
+TEST(one_thread_enters_no_parallel_region)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
     const gd_op *op;
@@ -97,17 +96,6 @@ START_TEST(one_thread_enters_no_parallel_region)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 #endif
 
-int main(void)
-{
-    Suite *suite = suite_create("overhead");
-    TCase *cases = tcase_create("overhead");
-    tcase_add_test(cases, a_step_allocates_nothing_after_the_first_ones);
-#ifdef HAVE_REGIONS
-    tcase_add_test(cases, one_thread_enters_no_parallel_region);
-#endif
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN("overhead", 0)

@@ -131,7 +131,7 @@ static const char *const overwritten =
     "recompute: op 1 of the segment, mul: a float32 [3] is needed as it was in the first run, but "
     "that was overwritten since";
 
-START_TEST(a_tensor_that_the_segment_uses)
+LOOP_TEST(a_tensor_that_the_segment_uses, (jansson_missing() ? WRITERS - 1 : WRITERS))
 {
     gd_tensor *y = run(by_square, w);
     writers[_i](w);
@@ -139,9 +139,8 @@ START_TEST(a_tensor_that_the_segment_uses)
     gd_backward_from(&y, 1, NULL);
     ck_assert_error(ctx, overwritten);
 }
-END_TEST
 
-START_TEST(one_of_whose_views_is_written_to)
+LOOP_TEST(one_of_whose_views_is_written_to, (jansson_missing() ? WRITERS - 1 : WRITERS))
 {
     gd_tensor *view = gd_reshape(w, GD_SHAPE(3));
     gd_tensor *y = run(by_square, w);
@@ -149,28 +148,25 @@ START_TEST(one_of_whose_views_is_written_to)
     gd_backward_from(&y, 1, NULL);
     ck_assert_error(ctx, overwritten);
 }
-END_TEST
 
-START_TEST(one_that_needs_no_gradient)
+TEST(one_that_needs_no_gradient)
 {
     gd_tensor *y = run(by_square, other);
     gd_tensor_fill(other, 1);
     gd_backward_from(&y, 1, NULL);
     ck_assert_error(ctx, overwritten);
 }
-END_TEST
 
-START_TEST(one_made_by_an_op_that_needs_no_gradient)
+TEST(one_made_by_an_op_that_needs_no_gradient)
 {
     gd_tensor *made = gd_scale(other, 2), *y = run(by_square, made);
     gd_tensor_fill(made, 1);
     gd_backward_from(&y, 1, NULL);
     ck_assert_error(ctx, overwritten);
 }
-END_TEST
 
 /* Before the first of them was needed again, after the last; and the other one stays right. */
-START_TEST(one_of_two_segments)
+TEST(one_of_two_segments)
 {
     gd_tensor *y[] = {run(by_square, w), run(by_square, other)};
     gd_tensor_fill(other, 1);
@@ -182,7 +178,6 @@ START_TEST(one_of_two_segments)
     gd_backward_from(y + 1, 1, NULL);
     ck_assert_error(ctx, overwritten);
 }
-END_TEST
 
 static gd_tensor *outer(void *user, gd_tensor *const *in, int count)
 {
@@ -192,7 +187,7 @@ static gd_tensor *outer(void *user, gd_tensor *const *in, int count)
 }
 
 /* The segment inside writes nothing itself; the outer one notices in its own second run. */
-START_TEST(one_in_a_nested_segment)
+TEST(one_in_a_nested_segment)
 {
     gd_tensor *y = run(outer, w);
     gd_backward_from(&y, 1, NULL);
@@ -205,7 +200,6 @@ START_TEST(one_in_a_nested_segment)
     gd_backward_from(&y, 1, NULL);
     ck_assert_error(ctx, overwritten);
 }
-END_TEST
 
 static gd_tensor *nested_then_written(void *user, gd_tensor *const *in, int count)
 {
@@ -214,13 +208,12 @@ static gd_tensor *nested_then_written(void *user, gd_tensor *const *in, int coun
     return y;
 }
 
-START_TEST(one_that_the_nested_segment_alone_needs_again)
+TEST(one_that_the_nested_segment_alone_needs_again)
 {
     gd_tensor *y = run(nested_then_written, w);
     gd_backward_from(&y, 1, NULL);
     ck_assert_error(ctx, overwritten);
 }
-END_TEST
 
 static gd_tensor *by_parameter(void *user, gd_tensor *const *in, int count)
 {
@@ -228,7 +221,7 @@ static gd_tensor *by_parameter(void *user, gd_tensor *const *in, int count)
     return gd_mul(in[0], user);
 }
 
-START_TEST(a_parameter_that_an_optimizer_updates)
+TEST(a_parameter_that_an_optimizer_updates)
 {
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_tensor *p = gd_params_add(params, "p", GD_SHAPE(3), 0);
@@ -243,7 +236,6 @@ START_TEST(a_parameter_that_an_optimizer_updates)
     gd_optimizer_free(sgd);
     gd_params_free(params);
 }
-END_TEST
 
 static gd_tensor *writes_after_reading(void *user, gd_tensor *const *in, int count)
 {
@@ -252,13 +244,12 @@ static gd_tensor *writes_after_reading(void *user, gd_tensor *const *in, int cou
     return y;
 }
 
-START_TEST(one_that_the_segment_writes_to_after_reading)
+TEST(one_that_the_segment_writes_to_after_reading)
 {
     gd_tensor *y = run(writes_after_reading, w);
     gd_backward_from(&y, 1, NULL);
     ck_assert_error(ctx, overwritten);
 }
-END_TEST
 
 static gd_tensor *through_a_copy(void *user, gd_tensor *const *in, int count)
 {
@@ -267,14 +258,13 @@ static gd_tensor *through_a_copy(void *user, gd_tensor *const *in, int count)
     return gd_mul(in[0], other);
 }
 
-START_TEST(one_that_the_segment_copies)
+TEST(one_that_the_segment_copies)
 {
     gd_tensor *y = run(through_a_copy, w);
     gd_tensor_fill(w, 1);
     gd_backward_from(&y, 1, NULL);
     ck_assert_error(ctx, "op 1 of the segment, tensor_copy: src float32 [3] is needed as it was");
 }
-END_TEST
 
 /* ---- Another function --------------------------------------------------------------------- */
 
@@ -407,7 +397,7 @@ static const struct {
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
-START_TEST(a_second_run_that_differs)
+LOOP_TEST(a_second_run_that_differs, VARIANTS)
 {
     variant v = variants[_i].variant;
     gd_tensor *y = run(varies, &v);
@@ -415,7 +405,6 @@ START_TEST(a_second_run_that_differs)
     ck_assert_error(ctx, variants[_i].error);
     ck_assert_int_eq(runs, 2);
 }
-END_TEST
 
 /* ---- Right ones --------------------------------------------------------------------------- */
 
@@ -426,7 +415,7 @@ static gd_tensor *writes_before_reading(void *user, gd_tensor *const *in, int co
     return gd_mul(in[0], user);
 }
 
-START_TEST(a_tensor_that_the_segment_itself_fills)
+TEST(a_tensor_that_the_segment_itself_fills)
 {
     double noise[2][3], dx[3];
     gd_tensor *y[2];
@@ -440,9 +429,8 @@ START_TEST(a_tensor_that_the_segment_itself_fills)
     gd_tensor_read_f64(gd_grad(x), dx, 3);
     for (int i = 0; i < 3; i++) ck_assert_double_eq_tol(dx[i], noise[0][i] + noise[1][i], 1e-6);
 }
-END_TEST
 
-START_TEST(without_gradients_nothing_is_compared)
+TEST(without_gradients_nothing_is_compared)
 {
     variant v = another_op;
     gd_no_grad_begin(ctx);
@@ -455,9 +443,8 @@ START_TEST(without_gradients_nothing_is_compared)
     gd_tensor_fill(w, 1);
     ck_assert_no_error(ctx);
 }
-END_TEST
 
-START_TEST(a_view_made_inside_or_outside)
+TEST(a_view_made_inside_or_outside)
 {
     gd_tensor *view = gd_reshape(gd_detach(w), GD_SHAPE(3));
     gd_tensor *y = run(by_square, view);
@@ -468,7 +455,6 @@ START_TEST(a_view_made_inside_or_outside)
     gd_tensor_read_f64(gd_grad(x), dx, 3);
     ck_assert(dx[0] == 50 && dx[1] == 72 && dx[2] == 98);
 }
-END_TEST
 
 static gd_tensor *all_of(void *user, gd_tensor *const *in, int count)
 {
@@ -498,7 +484,7 @@ static gd_status train(void *user)
     return gd_params_clear_grads(s->params);
 }
 
-START_TEST(training_steps_as_graphs)
+TEST(training_steps_as_graphs)
 {
     step s = {.graph = gd_graph_create(ctx, NULL), .params = gd_params_create(ctx, GD_FLOAT32)};
     s.p = gd_params_add(s.params, "p", GD_SHAPE(3), 0);
@@ -511,7 +497,6 @@ START_TEST(training_steps_as_graphs)
     gd_params_free(s.params);
     gd_graph_free(s.graph);
 }
-END_TEST
 
 /* ---- Every case of every op --------------------------------------------------------------- */
 
@@ -581,7 +566,7 @@ static double *gradients_of(call *a, gd_tensor **input, bool recompute, int64_t 
     return all;
 }
 
-START_TEST(every_case_of_every_op)
+TEST(every_case_of_every_op)
 {
     int cases = 0;
     const gd_op *op;
@@ -607,30 +592,5 @@ START_TEST(every_case_of_every_op)
     }
     ck_assert_int_gt(cases, 300);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("recompute");
-    TCase *tcase = tcase_create("recompute");
-    tcase_add_checked_fixture(tcase, open_context, close_context);
-    const int writers_there = jansson_missing() ? WRITERS - 1 : WRITERS;
-    tcase_add_loop_test(tcase, a_tensor_that_the_segment_uses, 0, writers_there);
-    tcase_add_loop_test(tcase, one_of_whose_views_is_written_to, 0, writers_there);
-    tcase_add_test(tcase, one_that_needs_no_gradient);
-    tcase_add_test(tcase, one_made_by_an_op_that_needs_no_gradient);
-    tcase_add_test(tcase, one_of_two_segments);
-    tcase_add_test(tcase, one_in_a_nested_segment);
-    tcase_add_test(tcase, one_that_the_nested_segment_alone_needs_again);
-    tcase_add_test(tcase, a_parameter_that_an_optimizer_updates);
-    tcase_add_test(tcase, one_that_the_segment_writes_to_after_reading);
-    tcase_add_test(tcase, one_that_the_segment_copies);
-    tcase_add_loop_test(tcase, a_second_run_that_differs, 0, VARIANTS);
-    tcase_add_test(tcase, a_tensor_that_the_segment_itself_fills);
-    tcase_add_test(tcase, without_gradients_nothing_is_compared);
-    tcase_add_test(tcase, a_view_made_inside_or_outside);
-    tcase_add_test(tcase, training_steps_as_graphs);
-    tcase_add_test(tcase, every_case_of_every_op);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("recompute", 0, open_context, close_context)

@@ -89,8 +89,7 @@ TEST(an_op_for_another_device_is_refused)
     elsewhere.forward[GD_CUDA] = elsewhere.forward[GD_CPU];
     elsewhere.forward[GD_CPU] = NULL;
     elsewhere.backward[GD_CPU] = NULL;
-    ck_assert_ptr_null(gd_apply(&elsewhere, &x, 1, NULL));
-    ck_assert_error(ctx, "multiples: there is no forward for cpu");
+    REFUSED(gd_apply(&elsewhere, &x, 1, NULL), "multiples: there is no forward for cpu");
 }
 
 static gd_status shape_refuses(const gd_call *call, gd_shapes *out)
@@ -103,8 +102,7 @@ TEST(an_op_may_refuse_without_a_reason)
 {
     gd_op wordless = multiples;
     wordless.shape = shape_refuses;
-    ck_assert_ptr_null(gd_apply(&wordless, &x, 1, NULL));
-    ck_assert_error(ctx, "multiples: its shape() refused the inputs");
+    REFUSED(gd_apply(&wordless, &x, 1, NULL), "multiples: its shape() refused the inputs");
 }
 
 TEST(the_record_names_its_inputs)
@@ -121,8 +119,8 @@ TEST(the_record_names_its_inputs)
     ck_assert_text_eq(gd_input_name(&named, 0), "input 0");
     named.inputs = 2;
     named.input_names[1] = "factor";
-    ck_assert_ptr_null(gd_apply(&named, (gd_tensor *[]){x, NULL}, 2, NULL));
-    ck_assert_error(ctx, "multiples: factor is NULL, wanted a tensor");
+    REFUSED(gd_apply(&named, (gd_tensor *[]){x, NULL}, 2, NULL),
+            "multiples: factor is NULL, wanted a tensor");
 }
 
 /* A backward runs while the tape is being walked: it may not walk it itself. */
@@ -173,8 +171,8 @@ static gd_tensor *shrinking(void *user, gd_tensor *const *inputs, int count)
 TEST(segments_that_return_nothing)
 {
     int calls = 0;
-    ck_assert_ptr_null(gd_recompute(ctx, nothing, NULL, &x, 1));
-    ck_assert_error(ctx, "recompute: the segment returned NULL, wanted a tensor");
+    REFUSED(gd_recompute(ctx, nothing, NULL, &x, 1),
+            "recompute: the segment returned NULL, wanted a tensor");
     gd_backward(gd_sum(gd_recompute(ctx, once, &calls, &x, 1), NULL, 0, false));
     ck_assert_error(ctx, "recompute: the segment returned NULL in its second run");
     ck_assert_int_eq(calls, 2);
@@ -191,12 +189,11 @@ TEST(segments_of_bad_inputs)
     gd_tensor *freed = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(3));
     gd_neg(x); /* a step is under way: the header of what is freed waits for its end */
     gd_tensor_free(freed);
-    ck_assert_ptr_null(gd_recompute(ctx, product, NULL, &elsewhere, 1));
-    ck_assert_error(ctx, "recompute: input 0 is a tensor of another context");
-    ck_assert_ptr_null(gd_recompute(ctx, product, NULL, (gd_tensor *[]){x, freed}, 2));
-    ck_assert_error(ctx, "recompute: input [3] was freed");
-    ck_assert_ptr_null(gd_recompute(ctx, product, NULL, &x, 0));
-    ck_assert_error(ctx, "recompute: there are no inputs");
+    REFUSED(gd_recompute(ctx, product, NULL, &elsewhere, 1),
+            "recompute: input 0 is a tensor of another context");
+    REFUSED(gd_recompute(ctx, product, NULL, (gd_tensor *[]){x, freed}, 2),
+            "recompute: input [3] was freed");
+    REFUSED(gd_recompute(ctx, product, NULL, &x, 0), "recompute: there are no inputs");
 }
 
 /* Without recording, a segment is a call like any other. */

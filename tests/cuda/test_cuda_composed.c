@@ -54,7 +54,7 @@ static double tolerance(gd_dtype dtype)
     }
 }
 
-START_TEST(the_gpu_does_what_the_cpu_does)
+LOOP_TEST(the_gpu_does_what_the_cpu_does, 4 * COMPOSED_ROWS)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
     static double got[MOST], want[MOST], again[MOST];
@@ -86,14 +86,5 @@ START_TEST(the_gpu_does_what_the_cpu_does)
     gd_context_free(gpu);
     gd_context_free(cpu);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("functions of a few ops on the GPU");
-    TCase *cases = tcase_create("against the CPU");
-    tcase_add_loop_test(cases, the_gpu_does_what_the_cpu_does, 0, 4 * COMPOSED_ROWS);
-    tcase_set_timeout(cases, 300);
-    suite_add_tcase(suite, cases);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "functions of a few ops on the GPU", NULL, NULL)

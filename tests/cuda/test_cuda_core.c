@@ -29,7 +29,7 @@ static void tear_down(void)
 /* ---- Copies ------------------------------------------------------------------------------- */
 
 /* Larger than the staging buffers, and not a multiple of any block size. */
-START_TEST(what_goes_in_comes_out)
+TEST(what_goes_in_comes_out)
 {
     static const int64_t counts[] = {0, 1, 3, 1000003, 5000017};
     for (int i = 0; i < 5; i++) {
@@ -45,10 +45,9 @@ START_TEST(what_goes_in_comes_out)
         free(in), free(out);
     }
 }
-END_TEST
 
 /* Random bits as every dtype, converted to every dtype, packed and transposed: same bits as CPU. */
-START_TEST(conversions_are_those_of_the_cpu)
+TEST(conversions_are_those_of_the_cpu)
 {
     enum { ROWS = 67, COLS = 129, N = ROWS * COLS };
     static unsigned char bits[N * 8], want[N * 8], got[N * 8];
@@ -93,9 +92,8 @@ START_TEST(conversions_are_those_of_the_cpu)
         }
     }
 }
-END_TEST
 
-START_TEST(fill_scale_accumulate_and_sum_of_squares)
+TEST(fill_scale_accumulate_and_sum_of_squares)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     static const int64_t counts[] = {1, 5, 4097, 1048577};
@@ -127,11 +125,10 @@ START_TEST(fill_scale_accumulate_and_sum_of_squares)
             free(value[0]), free(value[1]);
         }
 }
-END_TEST
 
 /* ---- Random numbers ----------------------------------------------------------------------- */
 
-START_TEST(the_same_random_numbers)
+TEST(the_same_random_numbers)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_INT32};
     enum { N = 10007 };
@@ -162,10 +159,9 @@ START_TEST(the_same_random_numbers)
             }
         }
 }
-END_TEST
 
 /* Initial values: those that the host computes to the last bit, the others as their plain fills. */
-START_TEST(initial_values_are_the_same)
+TEST(initial_values_are_the_same)
 {
     enum { N = 24 * 5 * 3 * 3 };
     for (int kind = 0; kind < 4; kind++) {
@@ -189,7 +185,6 @@ START_TEST(initial_values_are_the_same)
             ck_assert_double_le(fabs(value[0][i] - value[1][i]), kind == 0 || kind == 2 ? 0 : 2e-6);
     }
 }
-END_TEST
 
 /* ---- Optimizers --------------------------------------------------------------------------- */
 
@@ -239,7 +234,7 @@ static void optimize(gd_context *ctx, gd_dtype dtype, int kind, double *out, dou
     gd_params_free(params);
 }
 
-START_TEST(optimizers_go_the_same_way)
+TEST(optimizers_go_the_same_way)
 {
     static double want[2 * OPTIMIZED], got[2 * OPTIMIZED];
     for (int dtype = 0; dtype < 2; dtype++)
@@ -256,11 +251,10 @@ START_TEST(optimizers_go_the_same_way)
                               want[i]);
         }
 }
-END_TEST
 
 /* ---- The device --------------------------------------------------------------------------- */
 
-START_TEST(auto_takes_the_gpu)
+TEST(auto_takes_the_gpu)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.device = GD_DEVICE_AUTO});
     ck_assert_no_error(ctx);
@@ -269,11 +263,10 @@ START_TEST(auto_takes_the_gpu)
     printf("%s\n", gd_context_device_name(ctx));
     gd_context_free(ctx);
 }
-END_TEST
 
 /* A GPU for which the build has no code is refused in a sentence; where any device will do, the CPU
  * is taken, and the sentence is its note. */
-START_TEST(a_gpu_without_code_is_named)
+TEST(a_gpu_without_code_is_named)
 {
 #ifdef GD_HAVE_CUDA
     gd_cuda_limits limits = gd_cuda_device_limits();
@@ -294,10 +287,9 @@ START_TEST(a_gpu_without_code_is_named)
     gd_context_free(any), gd_context_free(refused);
 #endif
 }
-END_TEST
 
 /* A kernel finds a bad index, and the next wait reports it. Good calls work afterwards. */
-START_TEST(bad_indices_are_reported)
+TEST(bad_indices_are_reported)
 {
     const int32_t good[] = {0, 4, 2}, bad[] = {0, 5, -1};
     gd_tensor *weight = gd_tensor_create(gpu, GD_FLOAT32, GD_SHAPE(5, 4));
@@ -320,10 +312,9 @@ START_TEST(bad_indices_are_reported)
     gd_step_end(gpu);
     gd_tensor_free(weight), gd_tensor_free(index), gd_tensor_free(logits);
 }
-END_TEST
 
 /* Ops that move data work on integers too: slice, transpose, expand, concatenate. */
-START_TEST(whole_numbers_are_moved)
+TEST(whole_numbers_are_moved)
 {
     const int32_t values[] = {1, -2, 3, 4, 5, 1 << 30};
     static const int32_t want[] = {1, 4, 4, 4, -2, 5, 5, 5, 3, 1 << 30, 1 << 30, 1 << 30};
@@ -337,10 +328,9 @@ START_TEST(whole_numbers_are_moved)
     gd_step_end(gpu);
     gd_tensor_free(x);
 }
-END_TEST
 
 /* memcheck would report the failure that this test causes, so the test is skipped there. */
-START_TEST(no_memory_is_an_error)
+TEST(no_memory_is_an_error)
 {
     if (test_brief()) return;
     const int64_t huge = (int64_t)1 << 50;
@@ -350,9 +340,8 @@ START_TEST(no_memory_is_an_error)
     ck_assert_no_error(gpu);
     gd_tensor_free(t);
 }
-END_TEST
 
-START_TEST(recomputation_repeats_dropout)
+TEST(recomputation_repeats_dropout)
 {
     gd_tensor *x = gd_tensor_create(gpu, GD_FLOAT32, GD_SHAPE(64, 33));
     gd_tensor_fill(x, 1);
@@ -366,7 +355,6 @@ START_TEST(recomputation_repeats_dropout)
     gd_step_end(gpu);
     gd_tensor_free(x);
 }
-END_TEST
 
 /* ---- Guarded memory ------------------------------------------------------------------------- */
 
@@ -385,7 +373,7 @@ static gd_status overrun_exp(void *user)
     return GD_OK;
 }
 
-START_TEST(memory_that_is_overrun_is_named)
+TEST(memory_that_is_overrun_is_named)
 {
     gd_context *ctx =
         gd_context_create(&(gd_context_options){.device = GD_CUDA, .guard = GD_GUARD_MARGINS});
@@ -404,26 +392,5 @@ START_TEST(memory_that_is_overrun_is_named)
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("the core on the GPU");
-    TCase *tcase = tcase_create("core");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, what_goes_in_comes_out);
-    tcase_add_test(tcase, conversions_are_those_of_the_cpu);
-    tcase_add_test(tcase, fill_scale_accumulate_and_sum_of_squares);
-    tcase_add_test(tcase, the_same_random_numbers);
-    tcase_add_test(tcase, initial_values_are_the_same);
-    tcase_add_test(tcase, optimizers_go_the_same_way);
-    tcase_add_test(tcase, auto_takes_the_gpu);
-    tcase_add_test(tcase, a_gpu_without_code_is_named);
-    tcase_add_test(tcase, bad_indices_are_reported);
-    tcase_add_test(tcase, whole_numbers_are_moved);
-    tcase_add_test(tcase, no_memory_is_an_error);
-    tcase_add_test(tcase, recomputation_repeats_dropout);
-    tcase_add_test(tcase, memory_that_is_overrun_is_named);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "the core on the GPU", set_up, tear_down)

@@ -111,7 +111,7 @@ static void compare(gd_context *gpu, gd_context *cpu, const gd_op *op, const gd_
     for (int i = 0; i < MOST; i++) free(right[i]), free(got[i]);
 }
 
-START_TEST(every_op_as_on_the_cpu)
+TEST(every_op_as_on_the_cpu)
 {
     gd_context *gpu = gpu_context(), *cpu = watched_context((gd_context_options){.seed = 1});
     const gd_op *op;
@@ -126,7 +126,6 @@ START_TEST(every_op_as_on_the_cpu)
     gd_context_free(gpu);
     gd_context_free(cpu);
 }
-END_TEST
 
 /* ---- A step with gradients in its loss, as a graph ---------------------------------------- */
 
@@ -188,7 +187,7 @@ static void run(gd_device device, bool off, float *w)
     gd_context_free(m.ctx);
 }
 
-START_TEST(a_step_as_a_graph)
+TEST(a_step_as_a_graph)
 {
     static float captured[ELEMENTS], called[ELEMENTS], cpu[ELEMENTS];
     run(GD_CUDA, false, captured);
@@ -197,15 +196,5 @@ START_TEST(a_step_as_a_graph)
     ck_assert_mem_eq(captured, called, sizeof captured);
     for (int i = 0; i < ELEMENTS; i++) ck_assert_float_eq_tol(captured[i], cpu[i], 2e-3f);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("cuda_gradients");
-    TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 600);
-    tcase_add_test(all, every_op_as_on_the_cpu);
-    tcase_add_test(all, a_step_as_a_graph);
-    suite_add_tcase(suite, all);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "cuda_gradients", NULL, NULL)

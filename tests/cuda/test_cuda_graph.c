@@ -244,7 +244,7 @@ static void run(learner *l, int accumulate)
     }
 }
 
-START_TEST(a_replayed_step_has_the_same_bits)
+LOOP_TEST(a_replayed_step_has_the_same_bits, test_brief() ? 1 : KINDS) /* under a sanitizer */
 {
     const kind *k = &kinds[_i];
     if (gpu_refuses(k->dtype)) return;
@@ -271,7 +271,6 @@ START_TEST(a_replayed_step_has_the_same_bits)
     destroy(graph);
     destroy(plain);
 }
-END_TEST
 
 /* ---- Other work between replays ------------------------------------------------------------ */
 
@@ -327,7 +326,7 @@ static void run_with_breaks(learner *l, double *validation)
     free(values);
 }
 
-START_TEST(what_comes_between_does_not_matter)
+LOOP_TEST(what_comes_between_does_not_matter, test_brief() ? 0 : KINDS)
 {
     if (gpu_refuses(kinds[_i].dtype)) return;
     learner *graph = make(&kinds[_i], true), *plain = make(&kinds[_i], false);
@@ -341,11 +340,10 @@ START_TEST(what_comes_between_does_not_matter)
     destroy(graph);
     destroy(plain);
 }
-END_TEST
 
 /* ---- No waiting ---------------------------------------------------------------------------- */
 
-START_TEST(the_host_waits_for_no_warm_step)
+LOOP_TEST(the_host_waits_for_no_warm_step, test_brief() ? 1 : KINDS)
 {
     if (gpu_refuses(kinds[_i].dtype)) return;
     learner *l = make(&kinds[_i], true);
@@ -366,12 +364,11 @@ START_TEST(the_host_waits_for_no_warm_step)
     ck_assert_int_eq(l->reports, 3 + GD_UPDATE_SLOTS - 1);
     destroy(l);
 }
-END_TEST
 
 /* ---- Indices out of range ------------------------------------------------------------------ */
 
 /* An error noted by a replayed kernel is reported, and the update is not made. */
-START_TEST(a_bad_index_in_a_replay_is_reported)
+TEST(a_bad_index_in_a_replay_is_reported)
 {
     learner *l = make(&kinds[0], true), *before = make(&kinds[0], true);
     share s = {l, 1}, t = {before, 1};
@@ -398,7 +395,6 @@ START_TEST(a_bad_index_in_a_replay_is_reported)
     destroy(l);
     destroy(before);
 }
-END_TEST
 
 /* ---- Fills --------------------------------------------------------------------------------- */
 
@@ -414,7 +410,7 @@ static gd_status fill_all(void *user)
     return gd_random_integers(f->whole, 0, 1000);
 }
 
-START_TEST(fills_move_on)
+TEST(fills_move_on)
 {
     filler f[2];
     gd_context *ctx[2];
@@ -439,7 +435,6 @@ START_TEST(fills_move_on)
         gd_context_free(ctx[i]);
     }
 }
-END_TEST
 
 /* The context still works after a function has failed during its capture. */
 static gd_status fail_the_second_time(void *user)
@@ -448,7 +443,7 @@ static gd_status fail_the_second_time(void *user)
     return ++*calls == 2 ? GD_ERROR_IO : GD_OK;
 }
 
-START_TEST(a_failed_capture_leaves_nothing)
+TEST(a_failed_capture_leaves_nothing)
 {
     learner *l = make(&kinds[0], true);
     share s = {l, 1};
@@ -461,21 +456,5 @@ START_TEST(a_failed_capture_leaves_nothing)
     ck_assert_int_eq(l->reports, 4);
     destroy(l);
 }
-END_TEST
 
-int main(void)
-{
-    const bool brief = test_brief();
-    const int count = brief ? 1 : KINDS; /* under a sanitizer */
-    Suite *suite = suite_create("graphs on the GPU");
-    TCase *tcase = tcase_create("against no graph");
-    tcase_add_loop_test(tcase, a_replayed_step_has_the_same_bits, 0, count);
-    tcase_add_loop_test(tcase, what_comes_between_does_not_matter, 0, brief ? 0 : count);
-    tcase_add_loop_test(tcase, the_host_waits_for_no_warm_step, 0, count);
-    tcase_add_test(tcase, a_bad_index_in_a_replay_is_reported);
-    tcase_add_test(tcase, fills_move_on);
-    tcase_add_test(tcase, a_failed_capture_leaves_nothing);
-    tcase_set_timeout(tcase, 120);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "graphs on the GPU", NULL, NULL)

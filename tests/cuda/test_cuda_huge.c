@@ -84,7 +84,7 @@ static bool same(const row_op *op, double got, double want)
     return got == want || (nearly && fabs(got - want) <= 0.01 * (fabs(want) + 1));
 }
 
-START_TEST(the_last_rows_are_as_they_are_alone)
+LOOP_TEST(the_last_rows_are_as_they_are_alone, OPS)
 {
     if (!getenv("GRADUS_TEST_HUGE")) {
         printf("%s: skipped without GRADUS_TEST_HUGE\n", ops[_i].name);
@@ -114,14 +114,5 @@ START_TEST(the_last_rows_are_as_they_are_alone)
                       ops[_i].name, (long long)i, dx[0][i], dx[1][i]);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("more than 2^31 elements");
-    TCase *tcase = tcase_create("huge");
-    tcase_add_loop_test(tcase, the_last_rows_are_as_they_are_alone, 0, OPS);
-    tcase_set_timeout(tcase, 300);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "more than 2^31 elements", NULL, NULL)

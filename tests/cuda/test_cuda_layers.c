@@ -41,7 +41,7 @@ static void draw(gd_device device, char *text, size_t size)
     gd_context_free(ctx);
 }
 
-START_TEST(both_devices_print_the_same)
+TEST(both_devices_print_the_same)
 {
     static char text[2][1 << 16];
     draw(GD_CPU, text[0], sizeof text[0]);
@@ -49,13 +49,5 @@ START_TEST(both_devices_print_the_same)
     ck_assert_int_gt((int)strlen(text[0]), 4000);
     ck_assert_str_eq(text[1], text[0]);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("cuda_layers");
-    TCase *tcase = tcase_create("layers");
-    tcase_add_test(tcase, both_devices_print_the_same);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "cuda_layers", NULL, NULL)

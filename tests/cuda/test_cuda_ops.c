@@ -87,7 +87,7 @@ static tally check_all(gd_dtype dtype)
     return t;
 }
 
-START_TEST(every_case_agrees_with_the_cpu)
+LOOP_TEST(every_case_agrees_with_the_cpu, 4)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT64, GD_FLOAT16};
     if (_i >= 2 && test_brief()) return;
@@ -95,13 +95,5 @@ START_TEST(every_case_agrees_with_the_cpu)
     ck_assert_int_eq(t.wrong, 0);
     ck_assert_int_gt(t.compared + t.refused, 0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("ops on the GPU");
-    TCase *tcase = tcase_create("against the CPU");
-    tcase_add_loop_test(tcase, every_case_agrees_with_the_cpu, 0, 4);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "ops on the GPU", NULL, NULL)

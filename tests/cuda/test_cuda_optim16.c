@@ -80,7 +80,7 @@ static void find_gradients(gd_device device, gd_dtype dtype, int use, int turns,
 
 /* Sums of the same 16-bit numbers differ only by their order; intermediate results in 16 bits may
  * therefore be rounded differently. */
-START_TEST(every_op_gives_float32_gradients)
+LOOP_TEST(every_op_gives_float32_gradients, 2 * PARAM_USES)
 {
     const gd_dtype dtype = dtypes[_i % 2];
     const int use = _i / 2;
@@ -106,7 +106,6 @@ START_TEST(every_op_gives_float32_gradients)
         }
     }
 }
-END_TEST
 
 /* ---- Masters ------------------------------------------------------------------------------ */
 
@@ -174,7 +173,7 @@ static void orthogonalize(gd_device device, gd_dtype dtype, int64_t rows, int64_
 
 /* For bfloat16 the GPU's products are in bfloat16, the CPU's in float32: the steps of both point the
  * same way. */
-START_TEST(steps_of_muon_are_those_of_the_cpu)
+LOOP_TEST(steps_of_muon_are_those_of_the_cpu, 8)
 {
     enum { MOST = 96 * 160 };
     static const int64_t shapes[][2] = {{96, 160}, {160, 96}, {33, 47}, {64, 64}};
@@ -195,10 +194,9 @@ START_TEST(steps_of_muon_are_those_of_the_cpu)
     ck_assert_double_ge(cosine, 0.99);
     ck_assert_double_le(fabs(sqrt(right / left) - 1), 0.02);
 }
-END_TEST
 
 /* The parameters are exactly the rounded masters; the masters equal the CPU's up to rounding. */
-START_TEST(masters_follow_those_of_the_cpu)
+LOOP_TEST(masters_follow_those_of_the_cpu, 2 * OPTIMIZER_KINDS)
 {
     static double cpu[2][ELEMENTS], gpu[2][ELEMENTS];
     const gd_dtype dtype = dtypes[_i % 2];
@@ -216,9 +214,8 @@ START_TEST(masters_follow_those_of_the_cpu)
     gd_tensor_free(narrow);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(what_is_frozen_for_a_while_goes_on_as_alone)
+LOOP_TEST(what_is_frozen_for_a_while_goes_on_as_alone, 4 * OPTIMIZER_KINDS)
 {
     const gd_dtype dtype = (gd_dtype)(_i % 4);
     if (gpu_refuses(dtype)) return;
@@ -226,10 +223,9 @@ START_TEST(what_is_frozen_for_a_while_goes_on_as_alone)
     ck_assert_frozen_as_alone(ctx, dtype, _i / 4);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* From a file that was written between two updates, with what was frozen until then. */
-START_TEST(going_on_from_a_file_has_the_same_bits)
+LOOP_TEST(going_on_from_a_file_has_the_same_bits, !jansson_missing() ? 4 * OPTIMIZER_KINDS : 0)
 {
     const char *path = "test_cuda_go_on.safetensors";
     const gd_dtype dtype = (gd_dtype)(_i % 4);
@@ -268,23 +264,5 @@ START_TEST(going_on_from_a_file_has_the_same_bits)
     for (int k = 0; k < 2; k++) gd_optimizer_free(optimizer[k]), gd_params_free(params[k]);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("16-bit parameters on the GPU");
-    TCase *products = tcase_create("products"), *masters = tcase_create("masters");
-    tcase_set_timeout(products, 120);
-    tcase_set_timeout(masters, 120);
-    tcase_add_loop_test(products, every_op_gives_float32_gradients, 0, 2 * PARAM_USES);
-    tcase_add_loop_test(products, steps_of_muon_are_those_of_the_cpu, 0, 8);
-    tcase_add_loop_test(masters, masters_follow_those_of_the_cpu, 0, 2 * OPTIMIZER_KINDS);
-    tcase_add_loop_test(masters, what_is_frozen_for_a_while_goes_on_as_alone, 0,
-                        4 * OPTIMIZER_KINDS);
-    if (!jansson_missing())
-        tcase_add_loop_test(masters, going_on_from_a_file_has_the_same_bits, 0,
-                            4 * OPTIMIZER_KINDS);
-    suite_add_tcase(suite, products);
-    suite_add_tcase(suite, masters);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "16-bit parameters on the GPU", NULL, NULL)

@@ -42,7 +42,7 @@ static bool refused(const char *kind)
     return strstr(kind, "bf16") && gpu_refuses(GD_BFLOAT16);
 }
 
-START_TEST(a_graph_leaves_no_trace)
+LOOP_TEST(a_graph_leaves_no_trace, GRAPHS)
 {
     char more[256];
     if (refused(kinds[_i])) return;
@@ -51,9 +51,8 @@ START_TEST(a_graph_leaves_no_trace)
     run(more, "b");
     assert_same_files("a b", "a/step-00000024/model.safetensors b/step-00000024/model.safetensors");
 }
-END_TEST
 
-START_TEST(a_resumed_run_has_the_same_bits)
+LOOP_TEST(a_resumed_run_has_the_same_bits, KINDS)
 {
     if (refused(kinds[_i])) return;
     run(kinds[_i], "a");
@@ -64,11 +63,10 @@ START_TEST(a_resumed_run_has_the_same_bits)
     assert_same_files("a/step-00000024 b/step-00000024",
                       "a/step-00000024/state.safetensors c/step-00000024/state.safetensors");
 }
-END_TEST
 
 /* The message names the step and the op although the host was some steps ahead; the weights are
  * those before the step. */
-START_TEST(a_step_that_is_not_finite_is_named)
+LOOP_TEST(a_step_that_is_not_finite_is_named, 6)
 {
     /* In float16 a product overflows. In float32 the GPU's sum of squares does (see the top of
      * ops.h), so the forward stays finite and the gradients do not. */
@@ -92,26 +90,12 @@ START_TEST(a_step_that_is_not_finite_is_named)
     }
     ck_assert_str_eq(said[0], said[1]);
 }
-END_TEST
 
-START_TEST(auto_takes_the_gpu_and_says_so)
+TEST(auto_takes_the_gpu_and_says_so)
 {
     train_well("--data text %s --steps 2");
     program_said(output, " on cuda, ");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("gradus-train on the GPU");
-    TCase *tcase = tcase_create("runs");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_loop_test(tcase, a_graph_leaves_no_trace, 0, GRAPHS);
-    tcase_add_loop_test(tcase, a_resumed_run_has_the_same_bits, 0, KINDS);
-    tcase_add_loop_test(tcase, a_step_that_is_not_finite_is_named, 0, 6);
-    tcase_add_test(tcase, auto_takes_the_gpu_and_says_so);
-    tcase_set_timeout(tcase, 300);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(program_missing("gradus-train") || jansson_missing(), "gradus-train on the GPU",
+               set_up, tear_down)

@@ -48,7 +48,7 @@ static void read_both(decoder *graph, decoder *plain, const int32_t *tokens, int
     }
 }
 
-START_TEST(a_replayed_token_has_the_same_bits)
+LOOP_TEST(a_replayed_token_has_the_same_bits, (test_brief() ? 2 : 4))
 {
     const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT64, GD_FLOAT16};
     const double tolerances[] = {2e-4, 0.2, 1e-6, 0.025};
@@ -81,10 +81,9 @@ START_TEST(a_replayed_token_has_the_same_bits)
     model_free(&m);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Tokens drawn one after the other on the device are those that the host draws from the logits. */
-START_TEST(the_device_draws_as_the_host_does)
+LOOP_TEST(the_device_draws_as_the_host_does, 2 * (test_brief() ? 2 : 4))
 {
     const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT64, GD_FLOAT16};
     if (gpu_refuses(dtypes[_i / 2])) return;
@@ -126,10 +125,9 @@ START_TEST(the_device_draws_as_the_host_does)
     model_free(&m);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The draws end before logits that are not finite, and begin there again. */
-START_TEST(draws_stop_at_what_is_not_finite)
+TEST(draws_stop_at_what_is_not_finite)
 {
     gd_context *ctx = gpu_context();
     model m;
@@ -157,10 +155,9 @@ START_TEST(draws_stop_at_what_is_not_finite)
     model_free(&m);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The groups of threads that have no key left read row 0, and must ignore it. */
-START_TEST(an_infinite_value_stays_infinite)
+TEST(an_infinite_value_stays_infinite)
 {
     gd_context *ctx = gpu_context();
     const int32_t place = 2;
@@ -175,9 +172,8 @@ START_TEST(an_infinite_value_stays_infinite)
     for (int d = 0; d < 8; d++) ck_assert(d == 5 ? isinf(y[d]) : y[d] == 0);
     gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(a_bad_position_is_reported)
+TEST(a_bad_position_is_reported)
 {
     gd_context *ctx = gpu_context();
     const int32_t places[] = {-1, 7};
@@ -195,19 +191,5 @@ START_TEST(a_bad_position_is_reported)
     }
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sampling on the GPU");
-    TCase *tcase = tcase_create("token by token");
-    const int dtypes = test_brief() ? 2 : 4;
-    tcase_add_loop_test(tcase, a_replayed_token_has_the_same_bits, 0, dtypes);
-    tcase_add_loop_test(tcase, the_device_draws_as_the_host_does, 0, 2 * dtypes);
-    tcase_add_test(tcase, draws_stop_at_what_is_not_finite);
-    tcase_add_test(tcase, an_infinite_value_stays_infinite);
-    tcase_add_test(tcase, a_bad_position_is_reported);
-    tcase_set_timeout(tcase, 120);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "sampling on the GPU", NULL, NULL)

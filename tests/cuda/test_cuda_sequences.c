@@ -181,7 +181,7 @@ static void statistics_moved(const learner *l)
     for (int c = 0; c < HIDDEN; c++) ck_assert(isfinite(var[c]) && var[c] != 1 && var[c] > 0);
 }
 
-START_TEST(a_replayed_loop_has_the_same_bits)
+LOOP_TEST(a_replayed_loop_has_the_same_bits, (test_brief() ? 2 : KINDS))
 {
     const kind *k = &kinds[_i];
     if (gpu_refuses(k->dtype)) return;
@@ -218,7 +218,6 @@ START_TEST(a_replayed_loop_has_the_same_bits)
     ck_assert_int_eq(counts.replays, STEPS - 1);
     destroy(graph), destroy(plain);
 }
-END_TEST
 
 /* A graph captured where a forward counts as a repetition is not replayed where it counts. */
 static gd_status only_forward(void *user)
@@ -229,7 +228,7 @@ static gd_status only_forward(void *user)
     return gd_error_status(l->ctx);
 }
 
-START_TEST(repetitions_have_graphs_of_their_own)
+LOOP_TEST(repetitions_have_graphs_of_their_own, 2)
 {
     learner *l = make(&kinds[_i], true);
     double before[HIDDEN], after[HIDDEN];
@@ -251,16 +250,5 @@ START_TEST(repetitions_have_graphs_of_their_own)
     ck_assert_int_eq(gd_graph_count(l->graph).captures, 2);
     destroy(l);
 }
-END_TEST
 
-int main(void)
-{
-    const int count = test_brief() ? 2 : KINDS; /* under a sanitizer */
-    Suite *suite = suite_create("sequences on the GPU");
-    TCase *tcase = tcase_create("sequences");
-    tcase_add_loop_test(tcase, a_replayed_loop_has_the_same_bits, 0, count);
-    tcase_add_loop_test(tcase, repetitions_have_graphs_of_their_own, 0, 2);
-    tcase_set_timeout(tcase, 120);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "sequences on the GPU", NULL, NULL)

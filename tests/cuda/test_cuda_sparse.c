@@ -8,7 +8,7 @@ static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT16, GD_FLOAT64};
 /* Smaller tables are summed by a kernel that writes all rows. */
 static const int64_t sizes[][2] = {{2049, 1}, {2100, 3}, {2304, 16}, {2500, 70}};
 
-START_TEST(any_steps_have_the_bits_of_dense_ones)
+TEST(any_steps_have_the_bits_of_dense_ones)
 {
     int sparse = 0;
     for (int kind = 0; kind < SPARSE_KINDS; kind++)
@@ -25,7 +25,6 @@ START_TEST(any_steps_have_the_bits_of_dense_ones)
         }
     ck_assert_int_gt(sparse, 200);
 }
-END_TEST
 
 typedef struct replayed {
     tables t;
@@ -41,7 +40,7 @@ static gd_status step(void *user)
     return gd_params_clear_grads(r->t.params);
 }
 
-START_TEST(graphs_have_the_bits_of_dense_steps)
+TEST(graphs_have_the_bits_of_dense_steps)
 {
     enum { STEPS = 30, IDS = 200, ROWS = 3000 };
     for (int kind = 0; kind < 4; kind++) {
@@ -78,15 +77,5 @@ START_TEST(graphs_have_the_bits_of_dense_steps)
         }
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sparse, on a GPU");
-    TCase *tests = tcase_create("sparse");
-    tcase_set_timeout(tests, 100);
-    tcase_add_test(tests, any_steps_have_the_bits_of_dense_ones);
-    tcase_add_test(tests, graphs_have_the_bits_of_dense_steps);
-    suite_add_tcase(suite, tests);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "sparse, on a GPU", NULL, NULL)

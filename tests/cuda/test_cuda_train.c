@@ -71,7 +71,7 @@ static double loss_on(learner *l, const int32_t *text, bool learn)
     return loss;
 }
 
-START_TEST(losses_agree_over_100_steps)
+TEST(losses_agree_over_100_steps)
 {
     enum { TEXT = BATCH * CONTEXT * (STEPS + 1) };
     static int32_t text[TEXT + 1];
@@ -107,11 +107,10 @@ START_TEST(losses_agree_over_100_steps)
     learner_free(&cpu);
     learner_free(&gpu);
 }
-END_TEST
 
 /* Both round every activation to 16 bits at the same places; sums in a different order may round
  * differently, and the difference propagates to later layers. */
-START_TEST(losses_agree_in_16_bits)
+LOOP_TEST(losses_agree_in_16_bits, 2)
 {
     enum { FEW = 20 };
     static const gd_dtype dtypes[2] = {GD_BFLOAT16, GD_FLOAT16};
@@ -134,11 +133,10 @@ START_TEST(losses_agree_in_16_bits)
     learner_free(&cpu);
     learner_free(&gpu);
 }
-END_TEST
 
 /* No large tensor is converted internally: bfloat16 needs half the activations of float32, and the
  * scratch memory of each call is far below a float32 copy of the logits, 64 MiB. */
-START_TEST(nothing_large_is_copied_in_16_bits)
+TEST(nothing_large_is_copied_in_16_bits)
 {
     static const model_config wide = {
         .vocab = 8192, .layers = 2, .dim = 256, .heads = 4, .kv_heads = 2, .ffn = 704};
@@ -173,16 +171,5 @@ START_TEST(nothing_large_is_copied_in_16_bits)
     ck_assert_double_le(activations[1], 0.55 * activations[0]);
     ck_assert_double_le(workspace[1], 48);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("training on the GPU");
-    TCase *tcase = tcase_create("against the CPU");
-    tcase_add_test(tcase, losses_agree_over_100_steps);
-    tcase_add_loop_test(tcase, losses_agree_in_16_bits, 0, 2);
-    tcase_add_test(tcase, nothing_large_is_copied_in_16_bits);
-    tcase_set_timeout(tcase, 120);
-    suite_add_tcase(suite, tcase);
-    return check_main_gpu(suite);
-}
+CHECK_MAIN_GPU(false, "training on the GPU", NULL, NULL)

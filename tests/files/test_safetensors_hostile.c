@@ -454,8 +454,7 @@ TEST(every_byte_of_the_header_changed)
 
 static void refuse_path(const char *path, const char *wanted)
 {
-    ck_assert_ptr_null(gd_safetensors_open(ctx, path));
-    ck_assert_error(ctx, wanted);
+    REFUSED(gd_safetensors_open(ctx, path), wanted);
 }
 
 TEST(paths_that_are_no_files)

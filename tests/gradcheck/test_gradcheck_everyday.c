@@ -320,17 +320,15 @@ static void no_alarm(const model *m, gd_dtype dtype, bool may_be_undecided)
                   seeds, fails, undecided);
 }
 
-START_TEST(everyday_models_pass_in_float64)
+LOOP_TEST(everyday_models_pass_in_float64, (sizeof models / sizeof *models))
 {
     no_alarm(&models[_i], GD_FLOAT64, false);
 }
-END_TEST
 
-START_TEST(everyday_models_pass_in_float32)
+LOOP_TEST(everyday_models_pass_in_float32, (sizeof models / sizeof *models))
 {
     no_alarm(&models[_i], GD_FLOAT32, true);
 }
-END_TEST
 
 /* ---- A choice at ties, of an op that is not the library's ------------------------------------ */
 
@@ -400,7 +398,7 @@ static void ck_choice(gd_context *ctx, const parts *p, const gd_gradcheck_report
                   gd_verdict_name(report->verdict));
 }
 
-START_TEST(each_output_may_choose_at_ties)
+LOOP_TEST(each_output_may_choose_at_ties, sizeof kinds / sizeof *kinds)
 {
     const parts *p = &kinds[_i];
     const gd_case all_equal = {"all_equal", p, GD_INPUTS({GD_CONSTANT(2), GD_DIMS(6)}),
@@ -422,17 +420,5 @@ START_TEST(each_output_may_choose_at_ties)
         gd_context_free(ctx);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck of everyday models");
-    TCase *tcase = tcase_create("everyday");
-    const int count = sizeof models / sizeof *models;
-    tcase_set_timeout(tcase, 300);
-    tcase_add_loop_test(tcase, everyday_models_pass_in_float64, 0, count);
-    tcase_add_loop_test(tcase, everyday_models_pass_in_float32, 0, count);
-    tcase_add_loop_test(tcase, each_output_may_choose_at_ties, 0, sizeof kinds / sizeof *kinds);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("gradcheck of everyday models", 300)

@@ -5,27 +5,30 @@
 
 #include <string.h>
 
-START_TEST(every_case_passes_in_float64)
+TEST_CASE("float64", 0, NULL, NULL)
+
+TEST(every_case_passes_in_float64)
 {
     all_cases all = all_cases_check(GD_FLOAT64, 1, 1, 1);
     ck_assert_int_eq(all.troubled, 0);
     ck_assert(!all.idle);
     ck_assert(all.largest_smooth <= 1e-6);
 }
-END_TEST
 
-START_TEST(every_case_passes_in_float32)
+TEST_CASE("float32", 0, NULL, NULL)
+
+TEST(every_case_passes_in_float32)
 {
     ck_assert_int_eq(all_cases_check(GD_FLOAT32, 1, 1, 1).troubled, 0);
 }
-END_TEST
 
-START_TEST(every_case_passes_in_16_bits)
+TEST_CASE("16 bits", 0, NULL, NULL)
+
+TEST(every_case_passes_in_16_bits)
 {
     if (!test_brief()) ck_assert_int_eq(all_cases_check(GD_FLOAT16, 1, 1, 1).troubled, 0);
     ck_assert_int_eq(all_cases_check(GD_BFLOAT16, 1, 1, 1).troubled, 0);
 }
-END_TEST
 
 /* The report of a case of an op. */
 static gd_gradcheck_report report_of(gd_context *ctx, const char *name, const char *which,
@@ -42,8 +45,10 @@ static gd_gradcheck_report report_of(gd_context *ctx, const char *name, const ch
     return report;
 }
 
+TEST_CASE("float64", 0, NULL, NULL)
+
 /* A sum of terms of size 1 that is 3e-4: in another order it differs by 1e-12 of itself. */
-START_TEST(terms_that_cancel_may_be_added_in_another_order)
+TEST(terms_that_cancel_may_be_added_in_another_order)
 {
     gd_context *ctx = gd_context_create(NULL);
     const gd_gradcheck_options options = {.seed = 3303};
@@ -53,10 +58,9 @@ START_TEST(terms_that_cancel_may_be_added_in_another_order)
     gd_gradcheck_report_free(&report);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* The first values drawn leave a scalar within a step of a kink. */
-START_TEST(values_at_kinks_are_drawn_again)
+TEST(values_at_kinks_are_drawn_again)
 {
     gd_context *ctx = gd_context_create(NULL);
     const gd_dtype dtype = GD_FLOAT32;
@@ -68,21 +72,5 @@ START_TEST(values_at_kinks_are_drawn_again)
     gd_gradcheck_report_free(&report);
     gd_context_free(ctx);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("gradcheck of every op");
-    TCase *in64 = tcase_create("float64");
-    tcase_add_test(in64, every_case_passes_in_float64);
-    tcase_add_test(in64, terms_that_cancel_may_be_added_in_another_order);
-    tcase_add_test(in64, values_at_kinks_are_drawn_again);
-    TCase *in32 = tcase_create("float32");
-    tcase_add_test(in32, every_case_passes_in_float32);
-    TCase *in16 = tcase_create("16 bits");
-    tcase_add_test(in16, every_case_passes_in_16_bits);
-    suite_add_tcase(suite, in64);
-    suite_add_tcase(suite, in32);
-    suite_add_tcase(suite, in16);
-    return check_main(suite);
-}
+CHECK_MAIN("gradcheck of every op", 0)

@@ -10,7 +10,7 @@ static char output[PROGRAM_OUTPUT], again[PROGRAM_OUTPUT];
 
 /* ---- What there is ------------------------------------------------------------------------ */
 
-START_TEST(list_names_every_op)
+TEST(list_names_every_op)
 {
     program_must(0, "--list", output);
     const gd_op *op;
@@ -29,9 +29,8 @@ START_TEST(list_names_every_op)
     ck_assert_int_ge(i, 40);
     ck_assert_str_eq(line, "");
 }
-END_TEST
 
-START_TEST(help_and_version)
+TEST(help_and_version)
 {
     static const char *const options[] = {"--case",   "--dtype",   "--device", "--seed",
                                           "--seeds",  "--input",   "--at",     "--step",
@@ -46,11 +45,10 @@ START_TEST(help_and_version)
     program_must(0, "--version", output);
     ck_assert_str_eq(output, wanted);
 }
-END_TEST
 
 /* ---- What it checks ----------------------------------------------------------------------- */
 
-START_TEST(everything_passes)
+LOOP_TEST(everything_passes, !test_brief() ? 1 : 0)
 {
     program_must(0, "--record", output);
     const gd_op *op;
@@ -76,9 +74,8 @@ START_TEST(everything_passes)
     ck_assert_int_eq(checks, pass + empty);
     ck_assert_int_gt(compared, 10000);
 }
-END_TEST
 
-START_TEST(one_op_and_one_case)
+TEST(one_op_and_one_case)
 {
     program_must(0, "swiglu", output);
     program_said(output,
@@ -87,9 +84,8 @@ START_TEST(one_op_and_one_case)
                  "swiglu         3x17                     up         [3, 17]          PASS");
     program_said(output, "1 ops, 12 checks, 594 elements compared: 9 PASS, 3 EMPTY\n");
 }
-END_TEST
 
-START_TEST(a_case_of_one_op)
+TEST(a_case_of_one_op)
 {
     program_must(0, "swiglu --case 3x17", output);
     ck_assert_int_eq(count_lines(output), 3);
@@ -108,9 +104,8 @@ START_TEST(a_case_of_one_op)
     program_must(0, "--case 3x17", output);
     program_said(output, "1 ops, 2 checks, 102 elements compared: 2 PASS\n");
 }
-END_TEST
 
-START_TEST(dtypes)
+TEST(dtypes)
 {
     static const char *const names[][2] = {
         {"f64", "float64"}, {"f32", "float32"}, {"f16", "float16"}, {"bf16", "bfloat16"}};
@@ -126,10 +121,9 @@ START_TEST(dtypes)
         ck_assert_str_eq(output, again);
     }
 }
-END_TEST
 
 /* The same seed draws the same numbers, another others; --seeds goes on from --seed. */
-START_TEST(seeds)
+TEST(seeds)
 {
     const char *second;
     program_must(0, "matmul --case rows3_inner5_cols7 --json --seed 7 2>/dev/null", output);
@@ -142,17 +136,15 @@ START_TEST(seeds)
     ck_assert_str_eq(second, output);
     ck_assert_int_ne(strncmp(again, output, strlen(output)), 0);
 }
-END_TEST
 
-START_TEST(threads_change_nothing)
+TEST(threads_change_nothing)
 {
     program_must(0, "rms_norm matmul softmax --json 2>/dev/null", output);
     program_must(0, "rms_norm matmul softmax --json --threads 3 2>/dev/null", again);
     ck_assert_str_eq(output, again);
 }
-END_TEST
 
-START_TEST(orders)
+TEST(orders)
 {
     program_must(0, "tanh softmax --order 2 --json 2>/dev/null", output);
     ck_assert(json_is(json_member(output, "verdict"), "PASS"));
@@ -162,15 +154,13 @@ START_TEST(orders)
     program_said(output, "  u [3, 17]: ok, 51 elements, 51 compared, 0 at kinks");
     ck_assert_ptr_null(strstr(output, "up ["));
 }
-END_TEST
 
-START_TEST(verbose_says_more)
+TEST(verbose_says_more)
 {
     program_must(0, "swiglu --case 3x17 --verbose", output);
     program_said(output, "gradcheck swiglu  PASS  case 3x17 seed 0  cpu f64  h 1e-05 central");
     program_said(output, "  up [3, 17]: ok, 51 elements, 51 compared, 0 at kinks, largest error ");
 }
-END_TEST
 
 /* ---- JSON --------------------------------------------------------------------------------- */
 
@@ -192,7 +182,7 @@ static void check_input(const char *in)
     ck_assert(strtod(json_member(in, "elements"), NULL) == elements);
 }
 
-START_TEST(json_is_a_line_for_each_case)
+TEST(json_is_a_line_for_each_case)
 {
     char arguments[1000] = "--json 2>/dev/null";
     const gd_op *op;
@@ -221,10 +211,9 @@ START_TEST(json_is_a_line_for_each_case)
     program_must(0, "swiglu --json >/dev/null", output);
     ck_assert_str_eq(output, "1 ops, 12 checks, 594 elements compared: 9 PASS, 3 EMPTY\n");
 }
-END_TEST
 
 /* What the test relies on: the reader refuses what is not JSON. */
-START_TEST(json_reader_is_strict)
+TEST(json_reader_is_strict)
 {
     static const char *const good[] = {"{}", "[]",
                                        ("{\"a\": [1, -0.5e+3, \"\\u00e9\\n\"], \"b\": "
@@ -243,11 +232,10 @@ START_TEST(json_reader_is_strict)
         ck_assert_msg(!end || *end, "taken: %s", bad[i]);
     }
 }
-END_TEST
 
 /* ---- What goes wrong ---------------------------------------------------------------------- */
 
-START_TEST(a_failed_check_is_status_1)
+TEST(a_failed_check_is_status_1)
 {
     /* A step far below float32's spacing moves no input. */
     program_must(1, "rms_norm --case bias --dtype f32 --step 1e-12", output);
@@ -264,7 +252,6 @@ START_TEST(a_failed_check_is_status_1)
     program_must(1, "swiglu --case empty", output);
     program_said(output, "0 elements compared: 2 EMPTY\n");
 }
-END_TEST
 
 static const struct {
     const char *arguments, *message;
@@ -321,17 +308,16 @@ static const struct {
     {"swiglu --case one --input up --at 1", "--at 1 is not an element of up []"},
 };
 
-START_TEST(bad_calls_are_named)
+LOOP_TEST(bad_calls_are_named, sizeof bad / sizeof *bad)
 {
     program_must(2, bad[_i].arguments, output);
     ck_assert_int_eq(strncmp(output, "gradus-gradcheck: ", 18), 0);
     program_said(output, bad[_i].message);
     ck_assert_int_eq(count_lines(output), 1);
 }
-END_TEST
 
 /* Where there is a GPU, the op passes on it, or has no kernel for it. */
-START_TEST(cuda_is_there_or_missed)
+TEST(cuda_is_there_or_missed)
 {
     int status = program_run("swiglu --device cuda", output);
     if (strncmp(output, "gradus-gradcheck: no CUDA device: ", 34)) {
@@ -342,9 +328,8 @@ START_TEST(cuda_is_there_or_missed)
         ck_assert_int_eq(count_lines(output), 1);
     }
 }
-END_TEST
 
-START_TEST(a_full_disk_is_noticed)
+TEST(a_full_disk_is_noticed)
 {
     FILE *full = fopen("/dev/full", "w");
     if (!full) return; /* not on this system */
@@ -352,29 +337,5 @@ START_TEST(a_full_disk_is_noticed)
     program_must(2, "swiglu >/dev/full", output);
     ck_assert_str_eq(output, "gradus-gradcheck: cannot write to stdout: No space left on device\n");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-gradcheck")) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("gradcheck_program");
-    TCase *cases = tcase_create("gradcheck_program");
-    tcase_add_test(cases, list_names_every_op);
-    tcase_add_test(cases, help_and_version);
-    if (!test_brief()) tcase_add_test(cases, everything_passes); /* as in test_gradcheck_ops */
-    tcase_add_test(cases, one_op_and_one_case);
-    tcase_add_test(cases, a_case_of_one_op);
-    tcase_add_test(cases, dtypes);
-    tcase_add_test(cases, seeds);
-    tcase_add_test(cases, threads_change_nothing);
-    tcase_add_test(cases, orders);
-    tcase_add_test(cases, verbose_says_more);
-    tcase_add_test(cases, json_is_a_line_for_each_case);
-    tcase_add_test(cases, json_reader_is_strict);
-    tcase_add_test(cases, a_failed_check_is_status_1);
-    tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);
-    tcase_add_test(cases, cuda_is_there_or_missed);
-    tcase_add_test(cases, a_full_disk_is_noticed);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-gradcheck"), "gradcheck_program", 0, NULL, NULL)

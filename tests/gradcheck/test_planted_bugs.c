@@ -70,7 +70,7 @@ static outcome run_bug(const planted_bug *bug)
     return result;
 }
 
-START_TEST(every_planted_bug_is_caught)
+TEST(every_planted_bug_is_caught)
 {
     int planted = 0, caught = 0, to_name = 0, named = 0, misnamed = 0, ops = 0;
     const char *seen[128];
@@ -107,10 +107,9 @@ START_TEST(every_planted_bug_is_caught)
         ck_assert_msg(known, "%s has a backward, but no planted bug", op->name);
     }
 }
-END_TEST
 
 /* The dy of other elements has the right factor, 1: that is no cause, and the search goes on. */
-START_TEST(a_factor_of_one_is_no_finding)
+TEST(a_factor_of_one_is_no_finding)
 {
     for (const planted_bug *bug = planted_lines; bug->op; bug++) {
         if (strcmp(bug->what, "without the element itself")) continue; /* cumsum */
@@ -120,10 +119,9 @@ START_TEST(a_factor_of_one_is_no_finding)
     }
     ck_abort_msg("the bug is not planted");
 }
-END_TEST
 
 /* By the kernels that faults are planted into, on the same cases. */
-START_TEST(without_a_fault_the_same_lines_pass)
+TEST(without_a_fault_the_same_lines_pass)
 {
     for (const planted_bug *bug = planted_lines; bug->op; bug++) {
         planted_bug none = *bug;
@@ -133,7 +131,6 @@ START_TEST(without_a_fault_the_same_lines_pass)
                       gd_verdict_name(o.verdict), o.said);
     }
 }
-END_TEST
 
 /* ---- What is nearly so is not so ---------------------------------------------------------- */
 
@@ -235,7 +232,7 @@ static const struct {
      "one element"},
 };
 
-START_TEST(near_misses_give_no_finding)
+LOOP_TEST(near_misses_give_no_finding, sizeof nearly / sizeof *nearly)
 {
     const planted_bug *bug = &nearly[_i].bug;
     const outcome o = run_bug(bug);
@@ -244,7 +241,6 @@ START_TEST(near_misses_give_no_finding)
     ck_assert_msg(nearly[_i].never ? !strstr(o.said, nearly[_i].never) : !o.said[0], "%s: %s",
                   bug->op, o.said);
 }
-END_TEST
 
 /* ---- Errors near the tolerance ------------------------------------------------------------ */
 
@@ -262,7 +258,7 @@ static const char *const many_ops[] = {
 static const double near_one[] = {1.0000015, 1.000003, 0.999997, 1.00001, 1.0001, 0.9999, 1.001};
 
 /* A factor of all elements is named, though only some of them are off by more than the tolerance. */
-START_TEST(a_factor_near_one_is_named)
+LOOP_TEST(a_factor_near_one_is_named, test_rounds(sizeof near_one / sizeof *near_one))
 {
     for (size_t i = 0; i < sizeof many_ops / sizeof *many_ops; i++) {
         const planted_bug bug = {
@@ -274,10 +270,10 @@ START_TEST(a_factor_near_one_is_named)
                       o.said);
     }
 }
-END_TEST
 
 /* Where all elements are off, most within the tolerance, it is not a single one, nor one factor. */
-START_TEST(errors_of_all_elements_are_not_those_of_one)
+LOOP_TEST(errors_of_all_elements_are_not_those_of_one,
+          test_rounds(sizeof near_one / sizeof *near_one))
 {
     for (size_t i = 0; i < sizeof many_ops / sizeof *many_ops; i++) {
         const planted_bug bug = {many_ops[i],
@@ -291,20 +287,5 @@ START_TEST(errors_of_all_elements_are_not_those_of_one)
                       "%s times 1 + %.2g: %s", bug.op, bug.factor, o.said);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("planted bugs");
-    TCase *tcase = tcase_create("planted bugs");
-    tcase_set_timeout(tcase, 100);
-    tcase_add_test(tcase, every_planted_bug_is_caught);
-    tcase_add_test(tcase, a_factor_of_one_is_no_finding);
-    tcase_add_test(tcase, without_a_fault_the_same_lines_pass);
-    tcase_add_loop_test(tcase, near_misses_give_no_finding, 0, sizeof nearly / sizeof *nearly);
-    const int factors = sizeof near_one / sizeof *near_one;
-    tcase_add_loop_test(tcase, a_factor_near_one_is_named, 0, factors);
-    tcase_add_loop_test(tcase, errors_of_all_elements_are_not_those_of_one, 0, factors);
-    suite_add_tcase(suite, tcase);
-    return check_main(suite);
-}
+CHECK_MAIN("planted bugs", 100)

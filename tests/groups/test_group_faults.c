@@ -63,10 +63,10 @@ static void run_into_it(gd_context *ctx, gd_group *group, int rank, outcome *min
 static const char *const sentences[] = {"rank 2 is gone", "rank 2 is silent",
                                         "rank 2 has failed: data: the disk is gone", "rank 2"};
 
-START_TEST(all_others_end_and_name_it)
+static void all_others_end_and_name_it(int number)
 {
-    what = _i % 4;
-    call = _i / 4;
+    what = number % 4;
+    call = number / 4;
     n = 100003;
     ranks_timeout = what == IS_SILENT ? 1 : 10;
     if (what == IS_SILENT && call % 2) return; /* silence is slow to test: three calls */
@@ -79,7 +79,22 @@ START_TEST(all_others_end_and_name_it)
         ck_assert_double_lt(outcomes[r].seconds, 5);
     }
 }
-END_TEST
+
+TEST_CASE("faults", 0, NULL, NULL)
+
+LOOP_TEST(all_others_end_and_name_it_in_two_calls, 4 * 2)
+{
+    all_others_end_and_name_it(_i);
+}
+
+TEST_CASE("faults in more calls", 0, NULL, NULL)
+
+LOOP_TEST(all_others_end_and_name_it_in_more, 4 * (CALLS - 2))
+{
+    all_others_end_and_name_it(4 * 2 + _i);
+}
+
+TEST_CASE("faults", 0, NULL, NULL)
 
 /* Rank 0 learns that a rank has left before a call needs its data, and does not wait for it. */
 static void leave_early(gd_context *ctx, gd_group *group, int rank, outcome *mine)
@@ -91,14 +106,13 @@ static void leave_early(gd_context *ctx, gd_group *group, int rank, outcome *min
     gd_group_all_gather_bytes(group, &own, sizeof own, all);
 }
 
-START_TEST(who_has_left_is_not_waited_for)
+TEST(who_has_left_is_not_waited_for)
 {
     ranks_timeout = 2;
     ranks_run(RANKS, leave_early);
     for (int r = 0; r < RANKS; r++)
         if (r != 1) rank_failed(r, "all_gather_bytes: rank 1 has left");
 }
-END_TEST
 
 /* Failures are reported through rank 0, so its own failure is a special case. */
 static void rank_0_dies(gd_context *ctx, gd_group *group, int rank, outcome *mine)
@@ -110,7 +124,7 @@ static void rank_0_dies(gd_context *ctx, gd_group *group, int rank, outcome *min
     for (int i = 0; i < 3 && !gd_error(ctx); i++) work(group, t);
 }
 
-START_TEST(the_end_of_rank_0_is_named_too)
+LOOP_TEST(the_end_of_rank_0_is_named_too, CALLS)
 {
     n = 1000;
     call = _i;
@@ -120,7 +134,6 @@ START_TEST(the_end_of_rank_0_is_named_too)
         rank_failed(r, "rank 0 is gone");
     }
 }
-END_TEST
 
 /* Of the ranks that wait for a silent rank 0 one notices first and leaves; the reason that it sends
  * does not get past rank 0. The others must not take that one for the cause. */
@@ -134,7 +147,9 @@ static void rank_0_is_silent(gd_context *ctx, gd_group *group, int rank, outcome
     if (rank != 0 && rank != CULPRIT) work(group, t);
 }
 
-START_TEST(the_silence_of_rank_0_is_named_too)
+TEST_CASE("silence of rank 0", 0, NULL, NULL)
+
+LOOP_TEST(the_silence_of_rank_0_is_named_too, 3)
 {
     n = 1000;
     call = 2 * _i;
@@ -145,7 +160,6 @@ START_TEST(the_silence_of_rank_0_is_named_too)
         ck_assert_double_lt(outcomes[r].seconds, 2.5);
     }
 }
-END_TEST
 
 /* A rank that waits for the silent one, in another call, is not silent. */
 static void wait_in_two_calls(gd_context *ctx, gd_group *group, int rank, outcome *mine)
@@ -161,7 +175,7 @@ static void wait_in_two_calls(gd_context *ctx, gd_group *group, int rank, outcom
         gd_group_all_reduce(group, t, false);
 }
 
-START_TEST(who_waits_is_not_silent)
+TEST(who_waits_is_not_silent)
 {
     n = 1000;
     ranks_timeout = 1;
@@ -169,7 +183,6 @@ START_TEST(who_waits_is_not_silent)
     for (int r = 0; r < RANKS; r++)
         if (r != CULPRIT) rank_failed(r, "rank 2 is silent");
 }
-END_TEST
 
 /* ---- Other calls ---------------------------------------------------------------------------- */
 
@@ -191,7 +204,9 @@ static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
     ranks_sleep(0.05); /* no rank leaves before the others have compared */
 }
 
-START_TEST(ranks_that_do_different_things_find_out)
+TEST_CASE("faults", 0, NULL, NULL)
+
+LOOP_TEST(ranks_that_do_different_things_find_out, 3)
 {
     what = _i;
     ranks_timeout = 5;
@@ -203,7 +218,6 @@ START_TEST(ranks_that_do_different_things_find_out)
     }
     ck_assert_int_ge(named, 1);
 }
-END_TEST
 
 /* ---- Meeting -------------------------------------------------------------------------------- */
 
@@ -212,7 +226,9 @@ static void nothing(gd_context *ctx, gd_group *group, int rank, outcome *mine)
     (void)ctx, (void)group, (void)rank, (void)mine;
 }
 
-START_TEST(who_does_not_come_is_named)
+TEST_CASE("meeting", 0, NULL, NULL)
+
+TEST(who_does_not_come_is_named)
 {
     pid_t child[4] = {0};
     gd_group_options o = {.ranks = 4, .timeout = 0.5};
@@ -234,9 +250,8 @@ START_TEST(who_does_not_come_is_named)
     rank_failed(1, "group_create: rank 2 has not connected within 0.5 s");
     rank_failed(3, "group_create: rank 2 has not connected within 0.5 s");
 }
-END_TEST
 
-START_TEST(rank_0_that_is_not_there_is_named)
+TEST(rank_0_that_is_not_there_is_named)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
     int port;
@@ -246,10 +261,9 @@ START_TEST(rank_0_that_is_not_there_is_named)
     close(reserved);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* Rank 0 does not wait for its timeout, and does not blame another rank. */
-START_TEST(connections_that_cannot_be_accepted_are_an_error)
+TEST(connections_that_cannot_be_accepted_are_an_error)
 {
     gd_group_options o = {.ranks = 2, .timeout = 2};
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -273,7 +287,6 @@ START_TEST(connections_that_cannot_be_accepted_are_an_error)
     close(wire);
     gd_context_free(ctx);
 }
-END_TEST
 
 /* ---- The environment ------------------------------------------------------------------------ */
 
@@ -356,7 +369,9 @@ static gd_group_options environment_of(const char *variables)
     return gd_group_environment();
 }
 
-START_TEST(the_environment_says_who_one_is)
+TEST_CASE("environment", 0, NULL, NULL)
+
+LOOP_TEST(the_environment_says_who_one_is, sizeof environments / sizeof *environments)
 {
     const environment *e = &environments[_i];
     const gd_group_options o = environment_of(e->set);
@@ -369,7 +384,6 @@ START_TEST(the_environment_says_who_one_is)
     ck_assert_int_eq(o.rank, e->rank);
     ck_assert_int_eq(o.local_rank, e->local);
 }
-END_TEST
 
 typedef struct origin {
     const char *set, *run, *secret;
@@ -396,7 +410,7 @@ static const origin origins[] = {
      "5.0", "", true},
 };
 
-START_TEST(the_environment_says_which_run_it_is)
+LOOP_TEST(the_environment_says_which_run_it_is, sizeof origins / sizeof *origins)
 {
     const origin *e = &origins[_i];
     const gd_group_options o = environment_of(e->set);
@@ -405,34 +419,5 @@ START_TEST(the_environment_says_which_run_it_is)
     ck_assert_str_eq(o.secret, e->secret);
     ck_assert_int_eq(o.several_hosts, e->several_hosts);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("group faults");
-    TCase *faults = tcase_create("faults");
-    tcase_add_loop_test(faults, all_others_end_and_name_it, 0, 4 * 2);
-    tcase_add_test(faults, who_has_left_is_not_waited_for);
-    tcase_add_loop_test(faults, the_end_of_rank_0_is_named_too, 0, CALLS);
-    tcase_add_loop_test(faults, ranks_that_do_different_things_find_out, 0, 3);
-    TCase *more = tcase_create("faults in more calls");
-    tcase_add_loop_test(more, all_others_end_and_name_it, 4 * 2, 4 * CALLS);
-    TCase *silence = tcase_create("silence of rank 0");
-    tcase_add_loop_test(silence, the_silence_of_rank_0_is_named_too, 0, 3);
-    tcase_add_test(silence, who_waits_is_not_silent);
-    TCase *meeting = tcase_create("meeting");
-    tcase_add_test(meeting, who_does_not_come_is_named);
-    tcase_add_test(meeting, rank_0_that_is_not_there_is_named);
-    tcase_add_test(meeting, connections_that_cannot_be_accepted_are_an_error);
-    TCase *started = tcase_create("environment");
-    tcase_add_loop_test(started, the_environment_says_who_one_is, 0,
-                        sizeof environments / sizeof *environments);
-    tcase_add_loop_test(started, the_environment_says_which_run_it_is, 0,
-                        sizeof origins / sizeof *origins);
-    suite_add_tcase(suite, faults);
-    suite_add_tcase(suite, more);
-    suite_add_tcase(suite, silence);
-    suite_add_tcase(suite, meeting);
-    suite_add_tcase(suite, started);
-    return check_main(suite);
-}
+CHECK_MAIN("group faults", 0)

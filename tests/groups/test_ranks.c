@@ -55,8 +55,10 @@ static void assert_same_files(const char *a, const char *b)
 
 /* ---- The same run --------------------------------------------------------------------------- */
 
+TEST_CASE("the same run", 0, set_up, tear_down)
+
 /* Dropout's masks, the batches and validations are the same as with one process. */
-START_TEST(any_number_of_processes_makes_the_same_run)
+LOOP_TEST(any_number_of_processes_makes_the_same_run, 3)
 {
     static const char *const dtypes[] = {"", " --dtype f64", " --dtype bf16"};
     static const double near[] = {2e-5, 1e-9, 2e-2};
@@ -82,10 +84,9 @@ START_TEST(any_number_of_processes_makes_the_same_run)
         assert_same_files(a, b);
     }
 }
-END_TEST
 
 /* Continues with 3 processes, then 1, 4 and 2. */
-START_TEST(a_run_goes_on_with_another_number)
+TEST(a_run_goes_on_with_another_number)
 {
     static const char *const run =
         "--data text %s --log-every 1 --schedule constant --accumulate 4 "
@@ -106,12 +107,11 @@ START_TEST(a_run_goes_on_with_another_number)
     train_well("--resume b --processes 2 --batch 2 --accumulate 8 --steps 13 --timeout 20");
     program_said(output, "steps of 8 x 2 x 12 tokens");
 }
-END_TEST
 
 /* Reports of several steps are read in one go before a validation and at the end. Each line has the
  * time of its own step all the same: none is a small part of the usual one, and the sum is the
  * whole. */
-START_TEST(every_step_has_a_time_of_its_own)
+TEST(every_step_has_a_time_of_its_own)
 {
     double ms[STEPS_MOST], seconds[STEPS_MOST];
     train_well("--data text %s --dim 64 --ffn 128 --log-every 1 --eval-every 10 --steps 40 "
@@ -126,10 +126,9 @@ START_TEST(every_step_has_a_time_of_its_own)
                       count);
     }
 }
-END_TEST
 
 /* Masters of 16-bit weights are read in slices too. */
-START_TEST(sixteen_bits_go_on_with_another_number)
+TEST(sixteen_bits_go_on_with_another_number)
 {
     train_well("--data text %s --dtype bf16 --log-every 1 --schedule constant --accumulate 2 "
                "--steps 8 --out one");
@@ -139,9 +138,8 @@ START_TEST(sixteen_bits_go_on_with_another_number)
     assert_near("one", "b", 2e-2);
     train_well("--data text --init one --dtype bf16 --processes 2 --context 12 --steps 1 --out c");
 }
-END_TEST
 
-START_TEST(each_process_has_a_batch_by_default)
+TEST(each_process_has_a_batch_by_default)
 {
     train_well("--data text %s --steps 1 --processes 3 --log-every 1");
     program_said(output, "3 processes on cpu, 1 thread");
@@ -150,12 +148,13 @@ START_TEST(each_process_has_a_batch_by_default)
     program_said(output, "2 steps of 1 x 4 x 12 tokens");
     train_well("--data text %s --steps 2 --processes 2 --dry-run");
 }
-END_TEST
 
 /* ---- Ranks that gradus-train starts --------------------------------------------------------- */
 
+TEST_CASE("ranks that it starts", 0, set_up, tear_down)
+
 /* Each rank reports it once, and all but rank 0 say that it was rank 0. */
-START_TEST(a_disk_that_is_full)
+TEST(a_disk_that_is_full)
 {
     char command[1024];
     snprintf(command, sizeof command,
@@ -170,9 +169,8 @@ START_TEST(a_disk_that_is_full)
     shell("! grep -q 'rank 0: rank 0' '%s/log'%s", folder, "");
     ck_assert(!exists("a/step-00000002") && !exists("a/.saving"));
 }
-END_TEST
 
-START_TEST(the_starter_passes_signals_on)
+LOOP_TEST(the_starter_passes_signals_on, 2)
 {
     const pid_t starter =
         begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --processes 3 "
@@ -186,7 +184,6 @@ START_TEST(the_starter_passes_signals_on)
     program_said(text_of("log"), "stopped by a signal");
     ck_assert_ptr_eq(strstr(text_of("log"), "rank"), NULL);
 }
-END_TEST
 
 /* The process of a rank: children are started in this order. */
 static pid_t child_of(pid_t starter, int rank)
@@ -203,7 +200,7 @@ static pid_t child_of(pid_t starter, int rank)
 
 /* The other ranks have ended, because of one that was killed, before the starter looks: it sees all
  * of them at once, the killed one last. */
-START_TEST(the_killed_rank_is_named_first)
+LOOP_TEST(the_killed_rank_is_named_first, 3)
 {
     struct timespec moment = {0, 20000000};
     char command[64];
@@ -224,10 +221,9 @@ START_TEST(the_killed_rank_is_named_first)
     program_said(text_of("log"), command);
     ck_assert_int_eq(WEXITSTATUS(status), 128 + 9);
 }
-END_TEST
 
 /* The ranks save and exit although their parent was killed. */
-START_TEST(nobody_outlives_the_starter)
+TEST(nobody_outlives_the_starter)
 {
     const pid_t starter =
         begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --processes 3 "
@@ -244,9 +240,8 @@ START_TEST(nobody_outlives_the_starter)
         "cd '%s' && for i in $(seq 200); do flock -n a true && exit 0; sleep 0.05; done; exit 1%s",
         folder, ""); /* the lock of the run is free: rank 0 has ended */
 }
-END_TEST
 
-START_TEST(what_makes_no_sense_is_refused)
+TEST(what_makes_no_sense_is_refused)
 {
     train_badly("--data text %s --processes 2 --gpus 2",
                 "--gpus and --processes cannot be used together");
@@ -272,27 +267,6 @@ START_TEST(what_makes_no_sense_is_refused)
     unsetenv("WORLD_SIZE");
     train_badly("--data text %s --steps 1 --gpus 2 --timeout 2", "no CUDA device");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("several processes");
-    TCase *same = tcase_create("the same run");
-    tcase_add_checked_fixture(same, set_up, tear_down);
-    tcase_add_loop_test(same, any_number_of_processes_makes_the_same_run, 0, 3);
-    tcase_add_test(same, a_run_goes_on_with_another_number);
-    tcase_add_test(same, every_step_has_a_time_of_its_own);
-    tcase_add_test(same, sixteen_bits_go_on_with_another_number);
-    tcase_add_test(same, each_process_has_a_batch_by_default);
-    TCase *starter = tcase_create("ranks that it starts");
-    tcase_add_checked_fixture(starter, set_up, tear_down);
-    tcase_add_test(starter, a_disk_that_is_full);
-    tcase_add_loop_test(starter, the_starter_passes_signals_on, 0, 2);
-    tcase_add_loop_test(starter, the_killed_rank_is_named_first, 0, 3);
-    tcase_add_test(starter, nobody_outlives_the_starter);
-    tcase_add_test(starter, what_makes_no_sense_is_refused);
-    suite_add_tcase(suite, same);
-    suite_add_tcase(suite, starter);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "several processes", 0,
+                  NULL, NULL)

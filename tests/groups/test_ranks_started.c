@@ -69,19 +69,30 @@ static void strike(int culprit, int number)
     resumes_well();
 }
 
-START_TEST(the_end_of_a_rank_ends_all)
+TEST_CASE("ranks that others start", 0, set_up, tear_down)
+
+LOOP_TEST(the_end_of_a_rank_ends_all, RANKS)
 {
     strike(_i, SIGKILL);
 }
-END_TEST
 
-START_TEST(the_silence_of_a_rank_ends_all)
+TEST_CASE("a silent rank", 0, set_up, tear_down)
+
+TEST(the_silence_of_a_rank_ends_all)
 {
-    strike(_i, SIGSTOP);
+    strike(0, SIGSTOP);
 }
-END_TEST
 
-START_TEST(a_signal_to_any_rank_saves_once)
+TEST_CASE("a silent last rank", 0, set_up, tear_down)
+
+TEST(the_silence_of_the_last_rank_ends_all)
+{
+    strike(RANKS - 1, SIGSTOP);
+}
+
+TEST_CASE("ranks that others start", 0, set_up, tear_down)
+
+LOOP_TEST(a_signal_to_any_rank_saves_once, RANKS)
 {
     ranks all = begin_ranks(long_run);
     wait_for("a/step-00000020");
@@ -103,7 +114,6 @@ START_TEST(a_signal_to_any_rank_saves_once)
     train_well("--resume auto --out a --steps 1");
     program_said(output, " of 1 steps; a larger --steps N continues it");
 }
-END_TEST
 
 typedef struct otherwise {
     const char *arguments, *words;
@@ -118,7 +128,7 @@ static const otherwise others[] = {
     {"--data text %s --steps 9 --dim 15", "--dim 15, on rank 0 --dim 16"},
 };
 
-START_TEST(another_configuration_is_named)
+LOOP_TEST(another_configuration_is_named, sizeof others / sizeof *others)
 {
     const otherwise *o = &others[_i];
     ranks all = new_ranks();
@@ -134,7 +144,6 @@ START_TEST(another_configuration_is_named)
         if (r != 1 || _i != 4) program_said(text_of(name), o->words);
     }
 }
-END_TEST
 
 /* ---- Strangers ------------------------------------------------------------------------------ */
 
@@ -148,8 +157,10 @@ static int times_said(const char *name, const char *words)
 
 static const char short_run[] = "--data text %s --steps 3 --timeout 10";
 
+TEST_CASE("strangers", 0, set_up, tear_down)
+
 /* Without a secret the run starts, after one warning, of rank 0. */
-START_TEST(an_open_group_is_warned_of)
+TEST(an_open_group_is_warned_of)
 {
     static const char *const variables[] = {"", "TORCHELASTIC_RUN_ID=none", "SLURM_JOB_ID=5",
                                             "TORCHELASTIC_RUN_ID=7"};
@@ -167,7 +178,6 @@ START_TEST(an_open_group_is_warned_of)
         close(all.reserved);
     }
 }
-END_TEST
 
 typedef struct variables {
     const char *ours, *theirs, *words;
@@ -184,7 +194,7 @@ static const variables pairs[] = {
 
 /* A rank of another run meets a run that waits for its last rank: it is told so, and the run goes
  * on. */
-START_TEST(ranks_of_other_runs_do_not_disturb)
+LOOP_TEST(ranks_of_other_runs_do_not_disturb, sizeof pairs / sizeof *pairs)
 {
     const variables *v = &pairs[_i];
     ranks all = new_ranks(), other = all;
@@ -203,31 +213,6 @@ START_TEST(ranks_of_other_runs_do_not_disturb)
     ck_assert_int_eq(times_said("err.0", "group_create: "), strstr(v->ours, "SECRET") ? 1 : 2);
     close(all.reserved);
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("several processes that others start");
-    TCase *started = tcase_create("ranks that others start");
-    tcase_add_checked_fixture(started, set_up, tear_down);
-    tcase_add_loop_test(started, the_end_of_a_rank_ends_all, 0, RANKS);
-    tcase_add_loop_test(started, a_signal_to_any_rank_saves_once, 0, RANKS);
-    tcase_add_loop_test(started, another_configuration_is_named, 0, sizeof others / sizeof *others);
-    TCase *silence = tcase_create("a silent rank");
-    tcase_add_checked_fixture(silence, set_up, tear_down);
-    tcase_add_loop_test(silence, the_silence_of_a_rank_ends_all, 0, 1);
-    TCase *last = tcase_create("a silent last rank");
-    tcase_add_checked_fixture(last, set_up, tear_down);
-    tcase_add_loop_test(last, the_silence_of_a_rank_ends_all, RANKS - 1, RANKS);
-    TCase *strangers = tcase_create("strangers");
-    tcase_add_checked_fixture(strangers, set_up, tear_down);
-    tcase_add_test(strangers, an_open_group_is_warned_of);
-    tcase_add_loop_test(strangers, ranks_of_other_runs_do_not_disturb, 0,
-                        sizeof pairs / sizeof *pairs);
-    suite_add_tcase(suite, started);
-    suite_add_tcase(suite, silence);
-    suite_add_tcase(suite, last);
-    suite_add_tcase(suite, strangers);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(),
+                  "several processes that others start", 0, NULL, NULL)

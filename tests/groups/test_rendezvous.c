@@ -176,7 +176,9 @@ static const stranger strangers[] = {
 };
 enum { STRANGERS = sizeof strangers / sizeof *strangers };
 
-START_TEST(no_stranger_joins_or_ends_a_group)
+TEST_CASE("strangers", 0, NULL, NULL)
+
+LOOP_TEST(no_stranger_joins_or_ends_a_group, STRANGERS *MODES)
 {
     const stranger *s = &strangers[_i / MODES];
     const int mode = _i % MODES;
@@ -193,10 +195,9 @@ START_TEST(no_stranger_joins_or_ends_a_group)
     ck_assert_int_eq(strstr(notices, "has an id but no secret") != NULL, mode == WITH_ID);
     ck_assert_str_eq(outcomes[1].notices, "");
 }
-END_TEST
 
 /* A rank that has joined keeps its place, until its connection is gone. */
-START_TEST(a_rank_has_one_place)
+TEST(a_rank_has_one_place)
 {
     talk t;
     prepare(3, WITH_SECRET);
@@ -213,7 +214,6 @@ START_TEST(a_rank_has_one_place)
     for (int r = 0; r < 3; r++)
         ck_assert_msg(!outcomes[r].error[0], "rank %d: %s", r, outcomes[r].error);
 }
-END_TEST
 
 /* ---- Many strangers ------------------------------------------------------------------------- */
 
@@ -233,7 +233,9 @@ static pid_t start_crowd(void)
     }
 }
 
-START_TEST(deadlines_hold_among_thousands)
+TEST_CASE("crowds", 0, NULL, NULL)
+
+TEST(deadlines_hold_among_thousands)
 {
     prepare(2, WITH_SECRET);
     group.timeout = 1.5;
@@ -246,9 +248,8 @@ START_TEST(deadlines_hold_among_thousands)
     rank_failed(0, " that said nothing or something else");
     ck_assert_double_lt(outcomes[0].seconds, 2.5);
 }
-END_TEST
 
-START_TEST(a_rank_gets_through_a_crowd)
+TEST(a_rank_gets_through_a_crowd)
 {
     prepare(2, WITH_SECRET);
     const pid_t crowd = start_crowd();
@@ -263,10 +264,9 @@ START_TEST(a_rank_gets_through_a_crowd)
     for (int r = 0; r < 2; r++)
         ck_assert_msg(!outcomes[r].error[0], "rank %d: %s", r, outcomes[r].error);
 }
-END_TEST
 
 /* Descriptors that silent connections hold are taken back. */
-START_TEST(strangers_do_not_use_up_descriptors)
+TEST(strangers_do_not_use_up_descriptors)
 {
     enum { SILENT = 60 };
     int wire[SILENT];
@@ -288,9 +288,8 @@ START_TEST(strangers_do_not_use_up_descriptors)
     come_together(rank_0);
     for (int i = 0; i < SILENT; i++) close(wire[i]);
 }
-END_TEST
 
-START_TEST(nobody_connects_to_a_complete_group)
+TEST(nobody_connects_to_a_complete_group)
 {
     prepare(2, WITH_SECRET);
     const int early = knock();
@@ -299,20 +298,5 @@ START_TEST(nobody_connects_to_a_complete_group)
     ck_assert_int_eq(knock(), -1);
     close(early);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("rendezvous");
-    TCase *alone = tcase_create("strangers");
-    tcase_add_loop_test(alone, no_stranger_joins_or_ends_a_group, 0, STRANGERS * MODES);
-    tcase_add_test(alone, a_rank_has_one_place);
-    TCase *many = tcase_create("crowds");
-    tcase_add_test(many, deadlines_hold_among_thousands);
-    tcase_add_test(many, a_rank_gets_through_a_crowd);
-    tcase_add_test(many, strangers_do_not_use_up_descriptors);
-    tcase_add_test(many, nobody_connects_to_a_complete_group);
-    suite_add_tcase(suite, alone);
-    suite_add_tcase(suite, many);
-    return check_main(suite);
-}
+CHECK_MAIN("rendezvous", 0)

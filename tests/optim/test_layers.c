@@ -590,8 +590,7 @@ TEST(what_cannot_be_an_initial_value)
         {{GD_INIT_FAN, -1, 0}, "wanted a fan or gain a of at least 0"},
         {{GD_INIT_KAIMING_NORMAL, 1, 0}, "wanted at least two dimensions, which have fans"}};
     for (int i = 0; i < 6; i++) {
-        ck_assert_ptr_null(gd_params_addf(params, 0, GD_SHAPE(3), wrong[i].init, "p%d", i));
-        ck_assert_error(ctx, wrong[i].words);
+        REFUSED(gd_params_addf(params, 0, GD_SHAPE(3), wrong[i].init, "p%d", i), wrong[i].words);
         ck_assert_int_eq(gd_params_count(params), 0);
     }
     const gd_init half = {GD_INIT_UNIFORM, 0, 0.5};
@@ -603,8 +602,7 @@ TEST(what_cannot_be_an_initial_value)
     gd_params_set_init(params, NULL, half);
     ck_assert_error(
         ctx, "params_set_init: the tensor is not of the group, wanted a parameter or buffer");
-    ck_assert_ptr_null(gd_params_addf(params, 0, GD_SHAPE(3), half, NULL));
-    ck_assert_error(ctx, "params_add: name is NULL");
+    REFUSED(gd_params_addf(params, 0, GD_SHAPE(3), half, NULL), "params_add: name is NULL");
     ck_assert_ptr_null(gd_params_addf(NULL, 0, GD_SHAPE(3), half, "p"));
     gd_params_truncate(NULL, 0, 0);
     gd_params_finish(params);

@@ -1,6 +1,6 @@
 /* test_muon.c - Muon makes updates of matrices nearly orthogonal, with the same bits for any number of
  * threads. Its formula is compared with loops in test_optim.c. */
-#include "op_test.h"
+#include "each_context.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -31,7 +31,6 @@ LOOP_TEST(muon_makes_matrices_nearly_orthogonal, 6)
     const int64_t rows = shapes[_i][0], columns = shapes[_i][1];
     const int64_t small = rows < columns ? rows : columns, large = rows + columns - small;
     const double size = rows > columns ? sqrt((double)rows / (double)columns) : 1;
-    gd_context *ctx = test_context(1);
     double u[60 * 60], squares = 0;
     orthogonalize(ctx, GD_FLOAT64, rows, columns, u);
     for (int64_t i = 0; i < rows * columns; i++) squares += u[i] * u[i] / (size * size);
@@ -52,13 +51,11 @@ LOOP_TEST(muon_makes_matrices_nearly_orthogonal, 6)
         ck_assert_double_ge(sqrt(image / length), 0.6);
         ck_assert_double_le(sqrt(image / length), 1.3);
     }
-    gd_context_free(ctx);
 }
 
 /* The step for a gradient with two equal singular values, however small: U does not depend on its size. */
 TEST(no_gradient_is_too_small_for_muon)
 {
-    gd_context *ctx = test_context(1);
     for (int wide = 0; wide < 2; wide++) {
         for (double norm = 1; norm > (wide ? 1e-140 : 1e-35); norm *= 1e-5) {
             gd_params *params = gd_params_create(ctx, wide ? GD_FLOAT64 : GD_FLOAT32);
@@ -78,13 +75,11 @@ TEST(no_gradient_is_too_small_for_muon)
             gd_params_free(params);
         }
     }
-    gd_context_free(ctx);
 }
 
 /* One of 0, or in float64 with squares that vanish, moves nothing. */
 TEST(nothing_moves_by_nothing)
 {
-    gd_context *ctx = test_context(1);
     for (int i = 0; i < 2; i++) {
         gd_params *params = gd_params_create(ctx, GD_FLOAT64);
         gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){2, 2}, GD_MUON);
@@ -100,7 +95,6 @@ TEST(nothing_moves_by_nothing)
         gd_optimizer_free(muon);
         gd_params_free(params);
     }
-    gd_context_free(ctx);
 }
 
 /* The products are large enough for several threads and tiles. */
@@ -116,4 +110,4 @@ LOOP_TEST(threads_do_not_change_muon, 2)
     ck_assert_mem_eq(update[0], update[1], sizeof update[0]);
 }
 
-CHECK_MAIN("muon", 0)
+CHECK_MAIN_WITHIN("muon", 0, setup, teardown)

@@ -1,5 +1,6 @@
 /* test_optim.c - optimizers, against loops in double written out here; factors of a parameter, the
  * average, frozen parameters, resuming. What happens without memory is test_out_of_memory.c's. */
+#include "each_context.h"
 #include "frozen_times.h"
 
 /* ---- Optimizers against plain loops -------------------------------------------------------- */
@@ -140,7 +141,6 @@ LOOP_TEST(optimizers_follow_their_formulas, NAMED + 5)
 
 TEST(the_defaults_of_adamw)
 {
-    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT64);
     gd_tensor *w = gd_params_add(params, "w", 0, NULL, GD_DECAY);
     gd_params_finish(params);
@@ -152,7 +152,6 @@ TEST(the_defaults_of_adamw)
     ck_assert_double_eq_tol(gd_item(gd_slice(gd_optimizer_state(adamw, 1), 0, 0, 1)), 1e-9, 1e-18);
     gd_optimizer_free(adamw);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* The factors of two parameters are those of two groups with optimizers of their own, whether they
@@ -163,7 +162,6 @@ LOOP_TEST(factors_are_optimizers_of_their_own, 2)
     static const double decays[PARAMETERS] = {2, 1, 1, 0, 1};
     double start[TOTAL], grads[TOTAL], got[TOTAL];
     some_numbers(start, TOTAL, 3);
-    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT64);
     for (int i = 0; i < PARAMETERS; i++) {
         gd_tensor *t = gd_params_add(params, parameter[i].name, parameter[i].ndim,
@@ -211,7 +209,6 @@ LOOP_TEST(factors_are_optimizers_of_their_own, 2)
     ck_assert_no_error(ctx);
     gd_optimizer_free(adamw);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* ---- Averages, frozen parameters, resuming ------------------------------------------------ */
@@ -220,7 +217,6 @@ LOOP_TEST(factors_are_optimizers_of_their_own, 2)
 LOOP_TEST(the_average_can_take_the_place_of_the_parameters, 4)
 {
     const gd_dtype dtype = (gd_dtype)_i;
-    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtype);
     gd_optimizer *lion = gd_lion_create(params, NULL);
     gd_optimizer_average(lion, 0.75);
@@ -249,7 +245,6 @@ LOOP_TEST(the_average_can_take_the_place_of_the_parameters, 4)
     ck_assert_no_error(ctx);
     gd_optimizer_free(lion);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* A parameter that no longer requires a gradient is left alone, weight decay and all. */
@@ -283,16 +278,13 @@ TEST(frozen_parameters_stay)
 
 LOOP_TEST(what_is_frozen_for_a_while_goes_on_as_alone, 4 * OPTIMIZER_KINDS)
 {
-    gd_context *ctx = test_context(2);
     ck_assert_frozen_as_alone(ctx, (gd_dtype)(_i % 4), _i / 4);
-    gd_context_free(ctx);
 }
 
 /* Adam's first move is lr for any gradient. There are as many different counts as parameters. */
 TEST(parameters_are_unfrozen_one_by_one)
 {
     enum { MANY = 150 };
-    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT64);
     char name[16];
     for (int i = 0; i < MANY; i++) {
@@ -320,14 +312,12 @@ TEST(parameters_are_unfrozen_one_by_one)
     ck_assert_no_error(ctx);
     gd_optimizer_free(adam);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* Six steps, or three, and three more from copies of values and state: the same bits. */
 LOOP_TEST(resuming_repeats, OPTIMIZER_KINDS)
 {
     double whole[TOTAL], resumed[TOTAL], grads[TOTAL];
-    gd_context *ctx = test_context(1);
     gd_params *params[2] = {group(ctx, GD_FLOAT32), group(ctx, GD_FLOAT32)};
     gd_optimizer *optimizer[2];
     for (int run = 0; run < 2; run++) {
@@ -358,7 +348,6 @@ LOOP_TEST(resuming_repeats, OPTIMIZER_KINDS)
         gd_optimizer_free(optimizer[run]);
         gd_params_free(params[run]);
     }
-    gd_context_free(ctx);
 }
 
 TEST(threads_change_nothing)
@@ -395,7 +384,6 @@ TEST(threads_change_nothing)
 /* An update between a forward and its backward would give gradients of another function. */
 TEST(an_update_before_the_backward_is_noticed)
 {
-    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_tensor *table = gd_params_add(params, "w", 2, (int64_t[]){4, 4}, 0);
     gd_params_finish(params);
@@ -408,25 +396,23 @@ TEST(an_update_before_the_backward_is_noticed)
     gd_step_end(ctx);
     gd_optimizer_free(sgd);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* ---- Bad calls ---------------------------------------------------------------------------- */
 
 TEST(bad_optimizers_are_refused)
 {
-    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, GD_FLOAT32);
-    ck_assert_ptr_null(gd_sgd_create(params, &(gd_sgd_options){.momentum = -1}));
-    ck_assert_error(ctx, "sgd_create: momentum is -1, wanted a finite number of at least 0");
+    REFUSED(gd_sgd_create(params, &(gd_sgd_options){.momentum = -1}),
+            "sgd_create: momentum is -1, wanted a finite number of at least 0");
     gd_sgd_create(params, &(gd_sgd_options){.weight_decay = INFINITY});
     ck_assert_error(ctx, "sgd_create: weight_decay is inf");
     gd_sgd_create(params, &(gd_sgd_options){.nesterov = true});
     ck_assert_error(ctx, "sgd_create: nesterov with momentum 0 and dampening 0");
     gd_sgd_create(params, &(gd_sgd_options){.nesterov = true, .momentum = 1, .dampening = 0.5});
     ck_assert_error(ctx, "wanted some momentum and no dampening");
-    ck_assert_ptr_null(gd_adamw_create(params, &(gd_adamw_options){.beta1 = 1}));
-    ck_assert_error(ctx, "adamw_create: beta1 is 1, wanted at least 0 and less than 1");
+    REFUSED(gd_adamw_create(params, &(gd_adamw_options){.beta1 = 1}),
+            "adamw_create: beta1 is 1, wanted at least 0 and less than 1");
     gd_adamw_create(params, &(gd_adamw_options){.beta2 = NAN});
     ck_assert_error(ctx, "adamw_create: beta2 is nan");
     gd_adamw_create(params, &(gd_adamw_options){.eps = -1e-8});
@@ -451,7 +437,6 @@ TEST(bad_optimizers_are_refused)
     gd_optimizer_free(NULL);
     gd_optimizer_free(adamw);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
-CHECK_MAIN("optim", 0)
+CHECK_MAIN_WITHIN("optim", 0, setup, teardown)

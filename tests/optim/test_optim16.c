@@ -1,6 +1,6 @@
 /* test_optim16.c - parameters in 16 bits: gradients of float32, masters of float32, and what the
  * ops see of both. */
-#include "op_test.h"
+#include "each_context.h"
 #include "param_uses.h"
 
 #include <math.h>
@@ -47,7 +47,6 @@ static void round_all(gd_context *ctx, gd_dtype dtype, double *values, int64_t n
 
 LOOP_TEST(gradients_and_state_are_float32, 2)
 {
-    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_find(params, "w");
     gd_memory_stats memory = gd_memory(ctx);
@@ -74,8 +73,6 @@ LOOP_TEST(gradients_and_state_are_float32, 2)
     }
     gd_params_free(params);
     ck_assert_uint_eq(gd_memory(ctx).current_total, 0);
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 /* ---- Updates ------------------------------------------------------------------------------ */
@@ -92,7 +89,6 @@ static gd_tensor *master_of(const gd_optimizer *optimizer)
 LOOP_TEST(the_master_is_what_a_float32_group_would_be, 2 * OPTIMIZER_KINDS)
 {
     const gd_dtype dtype = dtypes[_i % 2];
-    gd_context *ctx = test_context(1);
     gd_params *narrow = group(ctx, dtype), *wide = group(ctx, GD_FLOAT32);
     gd_optimizer *optimizers[2] = {optimizer_of_kind(narrow, _i / 2),
                                    optimizer_of_kind(wide, _i / 2)};
@@ -126,14 +122,12 @@ LOOP_TEST(the_master_is_what_a_float32_group_would_be, 2 * OPTIMIZER_KINDS)
     for (int k = 0; k < 2; k++) gd_optimizer_free(optimizers[k]);
     gd_params_free(narrow);
     gd_params_free(wide);
-    gd_context_free(ctx);
 }
 
 /* 1 - 100 x 0.0001: every update alone is lost in 16 bits, where neighbours of 1 are 2^-8 and 2^-11
  * away. */
 LOOP_TEST(updates_too_small_for_16_bits_add_up, 2)
 {
-    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_find(params, "w");
     gd_optimizer *sgd = gd_sgd_create(params, NULL);
@@ -150,13 +144,11 @@ LOOP_TEST(updates_too_small_for_16_bits_add_up, 2)
     for (int i = 0; i < N; i++) ck_assert(values[i] == want);
     gd_optimizer_free(sgd);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* What is written to a parameter counts, whatever the master was; the others go on. */
 LOOP_TEST(parameters_may_be_written, 2)
 {
-    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_find(params, "w");
     gd_optimizer *sgd = gd_sgd_create(params, NULL);
@@ -186,13 +178,11 @@ LOOP_TEST(parameters_may_be_written, 2)
     ck_assert_no_error(ctx);
     gd_optimizer_free(sgd);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* Six steps, or three, and three more from copies of parameters and state: the same bits. */
 LOOP_TEST(resuming_repeats, 2 * OPTIMIZER_KINDS)
 {
-    gd_context *ctx = test_context(1);
     gd_params *params[2] = {group(ctx, dtypes[_i % 2]), group(ctx, dtypes[_i % 2])};
     gd_optimizer *optimizer[2] = {optimizer_of_kind(params[0], _i / 2),
                                   optimizer_of_kind(params[1], _i / 2)};
@@ -222,8 +212,6 @@ LOOP_TEST(resuming_repeats, 2 * OPTIMIZER_KINDS)
         gd_optimizer_free(optimizer[run]);
         gd_params_free(params[run]);
     }
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 LOOP_TEST(threads_change_nothing, 2 * OPTIMIZER_KINDS)
@@ -258,7 +246,6 @@ LOOP_TEST(threads_change_nothing, 2 * OPTIMIZER_KINDS)
 
 LOOP_TEST(scaling_gradients, 2)
 {
-    gd_context *ctx = test_context(1);
     gd_params *params = group(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_find(params, "w"), *b = gd_params_find(params, "b");
     double grads[N], got[N], norm;
@@ -276,7 +263,6 @@ LOOP_TEST(scaling_gradients, 2)
     ck_assert_int_eq(gd_params_scale_grads(NULL, 1), GD_ERROR_ARGUMENT);
     ck_assert_no_error(ctx);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* The float32 gradients of a group, rounded, are the gradients of two leaves in 16 bits: on the CPU
@@ -286,7 +272,6 @@ LOOP_TEST(every_op_gives_float32_gradients, 2 * PARAM_USES)
     const gd_dtype dtype = dtypes[_i % 2];
     const int op = _i / 2;
     const bool several = param_use_is_long(op);
-    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, dtype);
     gd_tensor *w[2] = {
         gd_params_add(params, "w", 2, (int64_t[]){PARAM_WIDTH, PARAM_WIDTH}, GD_DECAY)};
@@ -342,7 +327,6 @@ LOOP_TEST(every_op_gives_float32_gradients, 2 * PARAM_USES)
     gd_tensor_free(x);
     gd_tensor_free(ids);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* 200 batches whose gradients are all the same: in 16 bits the sum would stop growing where a batch
@@ -413,19 +397,16 @@ static void weight_gradient(gd_context *ctx, gd_dtype dtype, gd_dtype digits, in
 
 LOOP_TEST(gradients_pass_unrounded_through_what_moves_them, 2 * (MADE + 1))
 {
-    gd_context *ctx = test_context(1);
     const gd_dtype dtype = dtypes[_i % 2];
     double dw[48], wanted[48];
     weight_gradient(ctx, dtype, dtype, _i / 2, dw);
     weight_gradient(ctx, GD_FLOAT64, dtype, _i / 2, wanted);
     for (int i = 0; i < 48; i++) ck_assert_double_eq_tol(dw[i], wanted[i], 2e-5);
-    gd_context_free(ctx);
 }
 
 LOOP_TEST(many_batches_add_up, 2)
 {
     enum { BATCHES = 200 };
-    gd_context *ctx = test_context(1);
     gd_params *params = gd_params_create(ctx, dtypes[_i]);
     gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){5, 7}, GD_DECAY);
     gd_params_finish(params);
@@ -445,14 +426,12 @@ LOOP_TEST(many_batches_add_up, 2)
     ck_assert_no_error(ctx);
     gd_tensor_free(x);
     gd_params_free(params);
-    gd_context_free(ctx);
 }
 
 /* In 16 bits a loss near 6 would be a multiple of 1/32 or of 1/256. */
 LOOP_TEST(the_loss_is_float32, 2)
 {
     enum { BATCH = 11, VOCAB = 400 };
-    gd_context *ctx = test_context(1);
     gd_tensor *logits = gd_tensor_create(ctx, dtypes[_i], 2, (int64_t[]){BATCH, VOCAB});
     gd_tensor *wide = gd_tensor_create(ctx, GD_FLOAT64, 2, (int64_t[]){BATCH, VOCAB});
     gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){BATCH});
@@ -465,8 +444,6 @@ LOOP_TEST(the_loss_is_float32, 2)
     ck_assert_double_eq_tol(gd_item(loss), gd_item(gd_cross_entropy(wide, targets)), 1e-6);
     gd_backward(gd_scale(loss, 0x1p+10));
     ck_assert_int_eq(gd_tensor_dtype(gd_grad(logits)), dtypes[_i]);
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
-CHECK_MAIN("optim16", 0)
+CHECK_MAIN_WITHIN("optim16", 0, setup, teardown)

@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE /* mkstemp, MAP_ANONYMOUS */
 #include <unistd.h>
 
+#include "each_context.h"
 #include "needs_jansson.h"
 #include "ranks.h"
 #include "sparse_tables.h"
@@ -37,7 +38,7 @@ static const int64_t sizes[][2] = {{1, 1},  {5, 3},   {31, 1},  {33, 1},  {64, 1
                                    {65, 5}, {100, 7}, {700, 9}, {200, 70}};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-START_TEST(any_steps_have_the_bits_of_dense_ones)
+TEST(any_steps_have_the_bits_of_dense_ones)
 {
     int sparse = 0;
     for (int kind = 0; kind < SPARSE_KINDS; kind++)
@@ -56,10 +57,9 @@ START_TEST(any_steps_have_the_bits_of_dense_ones)
         }
     ck_assert_int_gt(sparse, SPARSE_KINDS * SIZES * 10);
 }
-END_TEST
 
 /* Enough for several threads, and for several pieces of rows. */
-START_TEST(large_tables_have_the_bits_of_dense_ones)
+TEST(large_tables_have_the_bits_of_dense_ones)
 {
     for (int kind = 0; kind < 4; kind++) {
         int sparse = 0;
@@ -69,9 +69,8 @@ START_TEST(large_tables_have_the_bits_of_dense_ones)
         destroy(&t);
     }
 }
-END_TEST
 
-START_TEST(parameters_written_to_between_updates)
+TEST(parameters_written_to_between_updates)
 {
     for (int d = 0; d < 4; d++) {
         int sparse = 0;
@@ -89,9 +88,8 @@ START_TEST(parameters_written_to_between_updates)
         destroy(&t);
     }
 }
-END_TEST
 
-START_TEST(going_on_from_a_file)
+TEST(going_on_from_a_file)
 {
     if (jansson_missing()) return;
     char path[] = "/tmp/gradus_sparse_XXXXXX";
@@ -113,7 +111,6 @@ START_TEST(going_on_from_a_file)
     }
     unlink(path);
 }
-END_TEST
 
 /* One embedding of these ids, and a backward whose cotangent is 1. */
 static void backward_of(tables *t, const int32_t *ids, int64_t n)
@@ -124,9 +121,8 @@ static void backward_of(tables *t, const int32_t *ids, int64_t n)
 }
 
 /* A program may keep the gradient and write to any row, whenever there is one. */
-START_TEST(who_has_the_gradient_may_write_to_it)
+TEST(who_has_the_gradient_may_write_to_it)
 {
-    gd_context *ctx = test_context(1);
     tables t = tables_make(ctx, GD_FLOAT32, 64, 2, 0, false);
     float *w = gd_tensor_data(t.a), before = w[2 * 50];
     backward_of(&t, (int32_t[]){3}, 1);
@@ -142,14 +138,11 @@ START_TEST(who_has_the_gradient_may_write_to_it)
         ck_assert(g[2 * 50] == 0 && g[2 * 3] == 0 && g[2 * 4] == 1);
     }
     tables_free(&t);
-    gd_context_free(ctx);
 }
-END_TEST
 
 /* What looks at gradients leaves it known which rows were touched. */
-START_TEST(looking_changes_nothing)
+TEST(looking_changes_nothing)
 {
-    gd_context *ctx = test_context(1);
     tables t = tables_make(ctx, GD_FLOAT32, 64, 2, 0, false);
     FILE *file = tmpfile();
     backward_of(&t, (int32_t[]){3}, 1);
@@ -159,13 +152,10 @@ START_TEST(looking_changes_nothing)
     fclose(file);
     ck_assert_no_error(ctx);
     tables_free(&t);
-    gd_context_free(ctx);
 }
-END_TEST
 
-START_TEST(lazy_is_its_formula)
+TEST(lazy_is_its_formula)
 {
-    gd_context *ctx = test_context(1);
     tables t = tables_make(ctx, GD_FLOAT64, 40, 1, 2, false);
     double *w = gd_tensor_data(t.a), m[40] = {0}, v[40] = {0}, want[40];
     memcpy(want, w, sizeof want);
@@ -188,9 +178,7 @@ START_TEST(lazy_is_its_formula)
         for (int r = 0; r < 40; r++) ck_assert_double_eq_tol(w[r], want[r], 1e-12);
     }
     tables_free(&t);
-    gd_context_free(ctx);
 }
-END_TEST
 
 /* Replicated parameters are dense, and end where one process does: both ranks have the same batches, so
  * their mean is exact. */
@@ -220,7 +208,7 @@ static void replicated_body(gd_context *ctx, gd_group *group, int rank, outcome 
     tables_free(&t);
 }
 
-START_TEST(ranks_are_dense_and_end_in_the_same_place)
+TEST(ranks_are_dense_and_end_in_the_same_place)
 {
     static double alone[810];
     ranks_run_well(1, replicated_body);
@@ -231,7 +219,6 @@ START_TEST(ranks_are_dense_and_end_in_the_same_place)
         for (int i = 0; i < 810; i++)
             ck_assert_double_eq_tol(outcomes[rank].number[i], i < 10 ? 0 : alone[i], 1e-6);
 }
-END_TEST
 
 /* ---- The cost is what was touched --------------------------------------------------------------- */
 
@@ -322,7 +309,7 @@ static int64_t cost(int64_t rows, int kind, gd_dtype dtype, size_t *workspace)
     return counted;
 }
 
-START_TEST(the_cost_does_not_grow_with_the_table)
+TEST(the_cost_does_not_grow_with_the_table)
 {
     for (int kind = 0; kind < 4; kind++)
         for (int d = 0; d < 4; d++) {
@@ -335,10 +322,9 @@ START_TEST(the_cost_does_not_grow_with_the_table)
             if (gd_dtype_size(dtypes[d]) > 2) ck_assert_uint_eq(small, large);
         }
 }
-END_TEST
 
 /* Rows that are not touched hold garbage, which nobody may see. */
-START_TEST(services_leave_other_rows_alone)
+TEST(services_leave_other_rows_alone)
 {
     enum { ROWS = 1500, COLUMNS = 16, N = ROWS * COLUMNS };
     for (int kind = 0; kind < 2; kind++)
@@ -393,7 +379,6 @@ START_TEST(services_leave_other_rows_alone)
             gd_context_free(ctx);
         }
 }
-END_TEST
 
 /* ---- Mistakes are seen -------------------------------------------------------------------------- */
 
@@ -441,7 +426,7 @@ static void short_squares(double *sum, const void *x, gd_dtype dtype, int64_t n,
     if (row >= 0) rows->touched[row / 32] ^= 1U << row % 32;
 }
 
-START_TEST(planted_mistakes_are_seen)
+TEST(planted_mistakes_are_seen)
 {
     for (int mistake = 0; mistake < 4; mistake++) {
         int sparse = 0;
@@ -464,24 +449,5 @@ START_TEST(planted_mistakes_are_seen)
         destroy(&t);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sparse");
-    TCase *tests = tcase_create("sparse");
-    tcase_set_timeout(tests, 100);
-    tcase_add_test(tests, any_steps_have_the_bits_of_dense_ones);
-    tcase_add_test(tests, large_tables_have_the_bits_of_dense_ones);
-    tcase_add_test(tests, parameters_written_to_between_updates);
-    tcase_add_test(tests, going_on_from_a_file);
-    tcase_add_test(tests, who_has_the_gradient_may_write_to_it);
-    tcase_add_test(tests, looking_changes_nothing);
-    tcase_add_test(tests, lazy_is_its_formula);
-    tcase_add_test(tests, ranks_are_dense_and_end_in_the_same_place);
-    tcase_add_test(tests, the_cost_does_not_grow_with_the_table);
-    tcase_add_test(tests, services_leave_other_rows_alone);
-    tcase_add_test(tests, planted_mistakes_are_seen);
-    suite_add_tcase(suite, tests);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("sparse", 100, setup, teardown)

@@ -92,7 +92,7 @@ static void logged(int step, char text[64])
     ck_assert_msg(text[0] != '\0', "no validation of step %d in the log", step);
 }
 
-START_TEST(the_loss_of_the_run_is_found_again)
+LOOP_TEST(the_loss_of_the_run_is_found_again, 6)
 {
     static const struct {
         const char *train, *data;
@@ -125,7 +125,6 @@ START_TEST(the_loss_of_the_run_is_found_again)
     evaluate(line);
     ck_assert_double_eq_tol(number("loss"), loss, 1e-5);
 }
-END_TEST
 
 /* Ids [at, at + count) in a file of their own, and the loss of `run` on them. */
 static double loss_of_part(const char *run, int at, int count)
@@ -141,7 +140,7 @@ static double loss_of_part(const char *run, int at, int count)
 
 /* 4800 ids are 399 windows of 12, in 80 batches of 5, the last of 4: of three, those from windows
  * 0, 130 (batch 26) and 265 on. */
-START_TEST(a_validation_may_take_fewer_batches)
+TEST(a_validation_may_take_fewer_batches)
 {
     static const int begins[] = {0, 130, 265};
     static const char tokens[] = "--tokens ids --val-data ids --vocab 60 --log log";
@@ -164,11 +163,10 @@ START_TEST(a_validation_may_take_fewer_batches)
         ck_assert_msg(!strncmp(said, all, strlen(all)), "%s, wanted %s", said, all);
     }
 }
-END_TEST
 
 /* ---- What is printed ---------------------------------------------------------------------- */
 
-START_TEST(figures_follow_from_the_loss)
+TEST(figures_follow_from_the_loss)
 {
     train("--data text --vocab 280 --out pieces");
     evaluate("pieces --data second --whole --json");
@@ -192,10 +190,9 @@ START_TEST(figures_follow_from_the_loss)
     program_said(output, "\"bytes\": null");
     program_said(output, "\"bits_per_byte\": null");
 }
-END_TEST
 
 /* All bytes of a text but the first, which nothing predicts, and the last few. */
-START_TEST(bytes_are_counted)
+TEST(bytes_are_counted)
 {
     evaluate("run --data text --whole --context 10 --json");
     ck_assert(number("bytes") == number("tokens"));
@@ -213,7 +210,6 @@ START_TEST(bytes_are_counted)
     fclose(file);
     ck_assert(number("tokens") == (double)((size - 1) / 10 * 10));
 }
-END_TEST
 
 static const struct {
     const char *arguments;
@@ -244,7 +240,7 @@ static const struct {
      "/llama/tied has no tokenizer.json of gradus-train, which a text needs"},
 };
 
-START_TEST(bad_options_are_named)
+LOOP_TEST(bad_options_are_named, sizeof bad / sizeof *bad)
 {
     int status = program_run_in(folder, "gradus-eval", bad[_i].arguments, output);
     ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
@@ -252,10 +248,9 @@ START_TEST(bad_options_are_named)
     program_said(output, bad[_i].message);
     ck_assert_int_eq(count_lines(output), 1);
 }
-END_TEST
 
 /* A model of others on token files. */
-START_TEST(models_of_others_are_judged)
+TEST(models_of_others_are_judged)
 {
     evaluate(GRADUS_TEST_DIR "/files/llama/grouped --tokens few --context 16 --json");
     ck_assert_double_gt(number("loss"), 1);
@@ -263,7 +258,6 @@ START_TEST(models_of_others_are_judged)
     evaluate(GRADUS_TEST_DIR "/files/llama/grouped --tokens few --context 16 --json --dtype f64");
     ck_assert_double_eq_tol(number("loss"), loss, 1e-5);
 }
-END_TEST
 
 /* Writes the ids of "few" with `width` bytes each. */
 static void widen(const char *name, int width)
@@ -280,7 +274,7 @@ static void widen(const char *name, int width)
 }
 
 /* The same ids in files of other widths, which the command line must say; a run says it. */
-START_TEST(wider_ids_are_the_same)
+TEST(wider_ids_are_the_same)
 {
     evaluate(GRADUS_TEST_DIR "/files/llama/grouped --tokens few --context 16 --json");
     const double loss = number("loss"), tokens = number("tokens");
@@ -309,9 +303,8 @@ START_TEST(wider_ids_are_the_same)
         1);
     program_said(output, "uint16 is too small for a vocabulary of 65537 ids");
 }
-END_TEST
 
-START_TEST(help_is_complete)
+TEST(help_is_complete)
 {
     evaluate("--help");
     program_said(output, "Usage: gradus-eval DIR [OPTION...]");
@@ -321,22 +314,6 @@ START_TEST(help_is_complete)
     evaluate("--version");
     ck_assert_str_eq(output, "gradus-eval " GD_VERSION_STRING "\n");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-eval") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("gradus-eval");
-    TCase *cases = tcase_create("gradus-eval");
-    tcase_add_unchecked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, the_loss_of_the_run_is_found_again, 0, 6);
-    tcase_add_test(cases, a_validation_may_take_fewer_batches);
-    tcase_add_test(cases, figures_follow_from_the_loss);
-    tcase_add_test(cases, bytes_are_counted);
-    tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
-    tcase_add_test(cases, models_of_others_are_judged);
-    tcase_add_test(cases, wider_ids_are_the_same);
-    tcase_add_test(cases, help_is_complete);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_AROUND(program_missing("gradus-eval") || jansson_missing(), "gradus-eval", set_up,
+                  tear_down)

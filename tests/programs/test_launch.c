@@ -37,7 +37,9 @@ static void start_ranks(secrets *s, int run)
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-START_TEST(ranks_inherit_a_secret_of_their_own)
+TEST_CASE("secret", 0, NULL, NULL)
+
+TEST(ranks_inherit_a_secret_of_their_own)
 {
     secrets *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert_ptr_ne(s, MAP_FAILED);
@@ -49,7 +51,6 @@ START_TEST(ranks_inherit_a_secret_of_their_own)
     ck_assert_str_ne(s->text[0][0], s->text[1][0]);
     munmap(s, sizeof *s);
 }
-END_TEST
 
 /* ---- Fingerprints --------------------------------------------------------------------------- */
 
@@ -88,8 +89,10 @@ static uint64_t print_of(const char *first, const char *second, int64_t whole)
     return print;
 }
 
+TEST_CASE("fingerprints", 0, set_up, tear_down)
+
 /* Ten pieces, the last of one byte. */
-START_TEST(every_byte_of_a_file_counts)
+TEST(every_byte_of_a_file_counts)
 {
     static const int64_t places[] = {0, 1, MIB - 1, MIB, 5 * MIB + 77, 9 * MIB};
     const int64_t bytes = 9 * MIB + 1;
@@ -106,10 +109,9 @@ START_TEST(every_byte_of_a_file_counts)
     ck_assert_uint_ne(print_of("b", "c", FINGERPRINT_WHOLE), a); /* nor where files are cut */
     ck_assert_uint_ne(print_of("b", "c", FINGERPRINT_WHOLE), print_of("c", "b", FINGERPRINT_WHOLE));
 }
-END_TEST
 
 /* Nine mebibytes and a byte, of which three may be read: pieces 0, 4, 8 and the last. */
-START_TEST(of_large_files_pieces_count)
+TEST(of_large_files_pieces_count)
 {
     static const int64_t read[] = {0, 4 * MIB + 9, 9 * MIB - 1, 9 * MIB};
     static const int64_t unread[] = {MIB, 4 * MIB - 1, 5 * MIB, 7 * MIB};
@@ -125,9 +127,8 @@ START_TEST(of_large_files_pieces_count)
     write_file("b", bytes - 1, -1);
     ck_assert_uint_ne(print_of("b", NULL, whole), a);
 }
-END_TEST
 
-START_TEST(files_that_cannot_be_read_are_named)
+TEST(files_that_cannot_be_read_are_named)
 {
     const char *const paths[] = {"a", "missing", "."};
     uint64_t print;
@@ -139,9 +140,8 @@ START_TEST(files_that_cannot_be_read_are_named)
     ck_assert(!fingerprint_files(paths + 2, 1, MIB, &print, &failed));
     ck_assert(!fingerprint_model("missing", MIB, &print));
 }
-END_TEST
 
-START_TEST(a_model_is_all_of_its_files)
+TEST(a_model_is_all_of_its_files)
 {
     uint64_t before, after;
     write_file("config.json", 10, -1);
@@ -158,7 +158,6 @@ START_TEST(a_model_is_all_of_its_files)
     ck_assert(fingerprint_model(".", MIB, &after));
     ck_assert_uint_ne(after, before);
 }
-END_TEST
 
 /* ---- Texts without an end ------------------------------------------------------------------- */
 
@@ -187,7 +186,9 @@ static void send_letters(gd_context *ctx, gd_group *group, int rank, outcome *mi
     }
 }
 
-START_TEST(letters_without_end_are_harmless)
+TEST_CASE("letters", 0, NULL, NULL)
+
+LOOP_TEST(letters_without_end_are_harmless, 2)
 {
     what = _i;
     ranks_timeout = 5;
@@ -196,23 +197,5 @@ START_TEST(letters_without_end_are_harmless)
                                "AAAAAAAA"
                              : "rank 0: AAAAAAAA");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("launch");
-    TCase *secret = tcase_create("secret");
-    tcase_add_test(secret, ranks_inherit_a_secret_of_their_own);
-    TCase *prints = tcase_create("fingerprints");
-    tcase_add_checked_fixture(prints, set_up, tear_down);
-    tcase_add_test(prints, every_byte_of_a_file_counts);
-    tcase_add_test(prints, of_large_files_pieces_count);
-    tcase_add_test(prints, files_that_cannot_be_read_are_named);
-    tcase_add_test(prints, a_model_is_all_of_its_files);
-    TCase *letters = tcase_create("letters");
-    tcase_add_loop_test(letters, letters_without_end_are_harmless, 0, 2);
-    suite_add_tcase(suite, secret);
-    suite_add_tcase(suite, prints);
-    suite_add_tcase(suite, letters);
-    return check_main(suite);
-}
+CHECK_MAIN("launch", 0)

@@ -16,6 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef GD_HAVE_JANSSON
+enum { RESUMING = 1 };
+#else
+enum { RESUMING = 0 };
+#endif
+
 enum { ROOM = 1 << 16 };
 
 static char folder[] = "/tmp/gradus_log_XXXXXX", path[64];
@@ -162,7 +168,7 @@ static void assert_kept(const char *old, size_t keep, int64_t step)
     assert_aside(old + keep);
 }
 
-START_TEST(what_came_before_is_kept)
+LOOP_TEST(what_came_before_is_kept, RESUMING * sizeof kept / sizeof *kept)
 {
     char old[2048];
     const char *bar = strchr(kept[_i].log, '|');
@@ -170,9 +176,8 @@ START_TEST(what_came_before_is_kept)
     snprintf(old, sizeof old, "%.*s%s", (int)keep, kept[_i].log, bar ? bar + 1 : "");
     assert_kept(old, keep, kept[_i].step);
 }
-END_TEST
 
-START_TEST(what_stands_behind_a_damaged_line_is_kept)
+LOOP_TEST(what_stands_behind_a_damaged_line_is_kept, RESUMING * sizeof damaged / sizeof *damaged)
 {
     char old[2048];
     int keep = snprintf(old, sizeof old, "%s%s%s", BEGIN("0") STEP("1"), damaged[_i],
@@ -180,10 +185,9 @@ START_TEST(what_stands_behind_a_damaged_line_is_kept)
     snprintf(old + keep, sizeof old - (size_t)keep, "%s%s", damaged[_i], STEP("10"));
     assert_kept(old, (size_t)keep, 9);
 }
-END_TEST
 
 /* One that is longer than any of ours. */
-START_TEST(what_stands_behind_a_line_without_end_is_kept)
+LOOP_TEST(what_stands_behind_a_line_without_end_is_kept, RESUMING)
 {
     run_log log;
     size_t head = strlen(BEGIN("0")), tail = strlen(STEP("1")), size = head + tail + 3 * LOG_LINE;
@@ -199,10 +203,9 @@ START_TEST(what_stands_behind_a_line_without_end_is_kept)
     log_close(&log);
     free(old);
 }
-END_TEST
 
 /* The run may be one that has nothing to do with it. */
-START_TEST(a_log_of_another_run_is_set_aside)
+TEST(a_log_of_another_run_is_set_aside)
 {
     run_log log;
     static const char one[] = BEGIN("0") STEP("1") STEP("2");
@@ -213,9 +216,8 @@ START_TEST(a_log_of_another_run_is_set_aside)
     }
     assert_aside(BEGIN("0") STEP("1") STEP("2") BEGIN("0") STEP("1") STEP("2"));
 }
-END_TEST
 
-START_TEST(a_byte_0_is_the_end)
+LOOP_TEST(a_byte_0_is_the_end, RESUMING)
 {
     run_log log;
     char old[512];
@@ -229,7 +231,6 @@ START_TEST(a_byte_0_is_the_end)
     ck_assert_uint_eq(strlen(text), size);
     ck_assert(!strncmp(text, old, keep) && text[keep] == '{');
 }
-END_TEST
 
 static const struct {
     int64_t step;
@@ -249,7 +250,7 @@ static const struct {
     {5, "{\"program\": \"gradus-train\"\n"},
 };
 
-START_TEST(what_is_no_log_of_this_run_is_left_alone)
+LOOP_TEST(what_is_no_log_of_this_run_is_left_alone, RESUMING * sizeof foreign / sizeof *foreign)
 {
     run_log log;
     write_log(foreign[_i].log, strlen(foreign[_i].log));
@@ -259,11 +260,10 @@ START_TEST(what_is_no_log_of_this_run_is_left_alone)
     read_log();
     ck_assert_str_eq(text, foreign[_i].log);
 }
-END_TEST
 
 /* ---- What is written ----------------------------------------------------------------------- */
 
-START_TEST(the_first_line_holds_the_run)
+TEST(the_first_line_holds_the_run)
 {
     run_log log;
     train_options options = defaults();
@@ -281,9 +281,8 @@ START_TEST(the_first_line_holds_the_run)
     ck_assert(json_is(json_member(chosen, "data"), "caf\xc3\xa9 \\ufffd\\ufffd\\\"\\u000a"));
     ck_assert(json_member(chosen, "batch") && json_member(chosen, "lr"));
 }
-END_TEST
 
-START_TEST(the_folder_has_a_log_of_its_own)
+TEST(the_folder_has_a_log_of_its_own)
 {
     run_log log;
     train_options options = defaults();
@@ -302,10 +301,9 @@ START_TEST(the_folder_has_a_log_of_its_own)
     log_write(&log, &(log_line){.step = 1}); /* to nowhere */
     log_close(&log);
 }
-END_TEST
 
 /* A file may grow to a limit in the midst of a line, and later beyond it. */
-START_TEST(a_full_disk_leaves_whole_lines)
+TEST(a_full_disk_leaves_whole_lines)
 {
     run_log log;
     struct rlimit limit, before;
@@ -328,9 +326,8 @@ START_TEST(a_full_disk_leaves_whole_lines)
     ck_assert_int_eq(strncmp(text + whole, "{\"step\": 4, ", 12), 0);
     ck_assert_ptr_eq(strchr(text + whole, '\n') + 1, text + strlen(text));
 }
-END_TEST
 
-START_TEST(a_log_that_is_deleted_is_missed)
+TEST(a_log_that_is_deleted_is_missed)
 {
     run_log log;
     ck_assert(begin(&log, 0));
@@ -341,9 +338,8 @@ START_TEST(a_log_that_is_deleted_is_missed)
     ck_assert(log.failed);
     log_close(&log);
 }
-END_TEST
 
-START_TEST(a_pipe_is_just_written_to)
+TEST(a_pipe_is_just_written_to)
 {
     run_log log;
     ck_assert_int_eq(mkfifo(path, 0600), 0);
@@ -358,9 +354,8 @@ START_TEST(a_pipe_is_just_written_to)
     ck_assert_int_eq(strncmp(strchr(text, '\n') + 1, "{\"step\": 4, ", 12), 0);
     close(reader);
 }
-END_TEST
 
-START_TEST(two_runs_do_not_share_a_log)
+TEST(two_runs_do_not_share_a_log)
 {
     run_log log, second;
     ck_assert(begin(&log, 0));
@@ -374,10 +369,9 @@ START_TEST(two_runs_do_not_share_a_log)
     ck_assert(begin(&second, 1));
     log_close(&second);
 }
-END_TEST
 
 /* A reader that leaves does not end the run. */
-START_TEST(a_pipe_may_close)
+TEST(a_pipe_may_close)
 {
     run_log log;
     ck_assert_int_eq(mkfifo(path, 0600), 0);
@@ -388,39 +382,5 @@ START_TEST(a_pipe_may_close)
     ck_assert(log.failed);
     log_close(&log);
 }
-END_TEST
 
-#ifdef GD_HAVE_JANSSON
-enum { resuming = 1 };
-#else
-enum { resuming = 0 };
-#endif
-
-int main(void)
-{
-    enum {
-        KEPT = sizeof kept / sizeof *kept,
-        FOREIGN = sizeof foreign / sizeof *foreign,
-        DAMAGED = sizeof damaged / sizeof *damaged
-    };
-    Suite *suite = suite_create("log of gradus-train");
-    TCase *cases = tcase_create("log");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, what_came_before_is_kept, 0, resuming * (int)KEPT);
-    tcase_add_loop_test(cases, what_stands_behind_a_damaged_line_is_kept, 0,
-                        resuming * (int)DAMAGED);
-    tcase_add_loop_test(cases, what_stands_behind_a_line_without_end_is_kept, 0, resuming);
-    tcase_add_test(cases, a_log_of_another_run_is_set_aside);
-    tcase_add_loop_test(cases, a_byte_0_is_the_end, 0, resuming);
-    tcase_add_loop_test(cases, what_is_no_log_of_this_run_is_left_alone, 0,
-                        resuming * (int)FOREIGN);
-    tcase_add_test(cases, the_first_line_holds_the_run);
-    tcase_add_test(cases, the_folder_has_a_log_of_its_own);
-    tcase_add_test(cases, a_full_disk_leaves_whole_lines);
-    tcase_add_test(cases, a_log_that_is_deleted_is_missed);
-    tcase_add_test(cases, a_pipe_is_just_written_to);
-    tcase_add_test(cases, a_pipe_may_close);
-    tcase_add_test(cases, two_runs_do_not_share_a_log);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_WITHIN("log of gradus-train", 0, set_up, tear_down)

@@ -158,7 +158,7 @@ static void blank_times(char *text)
     *to = '\0';
 }
 
-START_TEST(a_terminal_sees_a_line_that_redraws_itself)
+LOOP_TEST(a_terminal_sees_a_line_that_redraws_itself, 2)
 {
     static const char more[] =
         "--steps 100000000 --max-seconds 0.5 --log-every 100000000 --eval-every 0";
@@ -174,11 +174,10 @@ START_TEST(a_terminal_sees_a_line_that_redraws_itself)
     ck_assert_ptr_null(strstr(step + 1, "\nstep ")); /* the first line and the last stay */
     ck_assert_ptr_nonnull(strstr(step, "\nvalidation loss "));
 }
-END_TEST
 
 /* No line is wider than the terminal, and the most important fields of a step are there. One that
  * does not know its width (0) is as wide as COLUMNS says, or 80. */
-START_TEST(nothing_wraps)
+LOOP_TEST(nothing_wraps, 6)
 {
     static const struct {
         int columns, width;
@@ -202,10 +201,9 @@ START_TEST(nothing_wraps)
     if (rows[_i].never) ck_assert_msg(!strstr(line, rows[_i].never), "%s", line);
     program_said(shown, "\n---- sample after step 600, ");
 }
-END_TEST
 
 /* Ctrl-C is answered while the step goes on; a second one ends the run at once. */
-START_TEST(an_interrupt_is_answered_at_once)
+LOOP_TEST(an_interrupt_is_answered_at_once, jansson_missing() ? 0 : 4)
 {
     static const struct {
         bool out, twice;
@@ -238,10 +236,9 @@ START_TEST(an_interrupt_is_answered_at_once)
         ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     if (rows[_i].out) remove_folder(out);
 }
-END_TEST
 
 /* gradus-eval shows how far it is: on stderr, too, while stdout is a file. */
-START_TEST(an_evaluation_shows_its_progress)
+LOOP_TEST(an_evaluation_shows_its_progress, jansson_missing() ? 0 : 2)
 {
     char out[80], more[256], program[256], command[1024];
     int drawn;
@@ -265,9 +262,8 @@ START_TEST(an_evaluation_shows_its_progress)
     ck_assert_ptr_null(strstr(shown, "validation"));
     remove_folder(out);
 }
-END_TEST
 
-START_TEST(what_stays_is_what_a_file_would_hold)
+TEST(what_stays_is_what_a_file_would_hold)
 {
     char line[512];
     static const char more[] = "--steps 60 --log-every 20 --eval-every 30 --sample-every 15 "
@@ -282,9 +278,8 @@ START_TEST(what_stays_is_what_a_file_would_hold)
     blank_times(plain);
     ck_assert_str_eq(shown, plain);
 }
-END_TEST
 
-START_TEST(elsewhere_lines_are_plain)
+TEST(elsewhere_lines_are_plain)
 {
     static const char *const environments[] = {"TERM=dumb", "NO_COLOR=1", "TERM="};
     char line[512];
@@ -297,25 +292,14 @@ START_TEST(elsewhere_lines_are_plain)
     program_must(0, line, plain);
     for (const char *c = plain; *c; c++) ck_assert(*c == '\n' || !iscntrl((unsigned char)*c));
 }
-END_TEST
 
-int main(void)
+static bool terminal_missing(void)
 {
-    int master = open_master();
+    const int master = open_master();
     if (master < 0) fprintf(stderr, "no pseudo-terminals here: skipped\n");
-    if (master < 0 || program_missing("gradus-train")) return PROGRAM_SKIPPED;
     close(master);
-    Suite *suite = suite_create("progress");
-    TCase *cases = tcase_create("progress");
-    tcase_add_unchecked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, a_terminal_sees_a_line_that_redraws_itself, 0, 2);
-    tcase_add_loop_test(cases, nothing_wraps, 0, 6);
-    if (!jansson_missing()) {
-        tcase_add_loop_test(cases, an_interrupt_is_answered_at_once, 0, 4);
-        tcase_add_loop_test(cases, an_evaluation_shows_its_progress, 0, 2);
-    }
-    tcase_add_test(cases, what_stays_is_what_a_file_would_hold);
-    tcase_add_test(cases, elsewhere_lines_are_plain);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
+    return master < 0;
 }
+
+CHECK_MAIN_AROUND(terminal_missing() || program_missing("gradus-train"), "progress", set_up,
+                  tear_down)

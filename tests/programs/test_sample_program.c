@@ -63,7 +63,7 @@ static void tear_down(void)
     remove_folder(folder);
 }
 
-START_TEST(a_checkpoint_writes_what_its_run_wrote)
+TEST(a_checkpoint_writes_what_its_run_wrote)
 {
     char *begin = strstr(output, "---- sample, temperature 0\n"), text[1024];
     ck_assert_ptr_nonnull(begin);
@@ -78,9 +78,8 @@ START_TEST(a_checkpoint_writes_what_its_run_wrote)
     sample("run --top-k 1 --length 60", other);
     ck_assert_str_eq(other, text);
 }
-END_TEST
 
-START_TEST(texts_continue_a_prompt)
+TEST(texts_continue_a_prompt)
 {
     sample("pieces --prompt 'the caf' --length 40 --temperature 1", output);
     ck_assert_int_eq(strncmp(output, "the caf", 7), 0);
@@ -109,10 +108,9 @@ START_TEST(texts_continue_a_prompt)
     sample("run --context 1 --length 20", output); /* it forgets at once */
     ck_assert_uint_ge(strlen(output), 20);
 }
-END_TEST
 
 /* A model on the command line overrides that of the file of options, with its name or without. */
-START_TEST(a_file_of_options_names_a_model)
+TEST(a_file_of_options_names_a_model)
 {
     char command[256], from_file[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
     snprintf(command, sizeof command, "cd '%s' && printf 'model = pieces\nlength = 9\n' >options",
@@ -127,9 +125,8 @@ START_TEST(a_file_of_options_names_a_model)
     sample("--model run --config options", from_file);
     ck_assert_str_eq(from_file, other);
 }
-END_TEST
 
-START_TEST(ids_are_taken_where_they_mean_nothing)
+TEST(ids_are_taken_where_they_mean_nothing)
 {
     sample("ids_run --prompt '3 4 59' --length 4", output);
     ck_assert_int_eq(strncmp(output, "3 4 59 ", 7), 0);
@@ -138,10 +135,9 @@ START_TEST(ids_are_taken_where_they_mean_nothing)
     sample("run --ids --prompt '3 4' --length 1", output);
     ck_assert_int_eq(sscanf(output, "%d %d %d %d", &a, &b, &c, &d), 3);
 }
-END_TEST
 
 /* Not at a digit of another id; at the first of several. */
-START_TEST(ids_stop_before_ids)
+TEST(ids_stop_before_ids)
 {
     static const char begin[] = "ids_run --prompt '3 4' --length 60 --temperature 3 ";
     char whole[PROGRAM_OUTPUT], line[256], wanted[PROGRAM_OUTPUT];
@@ -160,7 +156,6 @@ START_TEST(ids_stop_before_ids)
     sample("run --ids --prompt '3 4' --length 9 --stop 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14", output);
     ck_assert_str_eq(output, "3 4 \n");
 }
-END_TEST
 
 static const struct {
     const char *arguments;
@@ -204,7 +199,7 @@ static const struct {
      "cannot write to stdout: No space left on device"},
 };
 
-START_TEST(bad_options_are_named)
+LOOP_TEST(bad_options_are_named, sizeof bad / sizeof *bad)
 {
     int status = program_run_in(folder, "gradus-sample", bad[_i].arguments, output);
     ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
@@ -212,9 +207,8 @@ START_TEST(bad_options_are_named)
     program_said(output, bad[_i].message);
     ck_assert_int_eq(count_lines(output), 1);
 }
-END_TEST
 
-START_TEST(a_checkpoint_that_is_not_whole_is_passed_over)
+TEST(a_checkpoint_that_is_not_whole_is_passed_over)
 {
     char command[256];
     snprintf(command, sizeof command, "cd '%s' && cp -r run half && rm half/step-*40/config.json",
@@ -225,10 +219,9 @@ START_TEST(a_checkpoint_that_is_not_whole_is_passed_over)
     program_said(output,
                  "gradus-sample: half/step-00000040 is skipped: there is no config.json in half/");
 }
-END_TEST
 
 /* The last four bytes of the weights become a NaN. */
-START_TEST(nonfinite_logits_are_reported)
+TEST(nonfinite_logits_are_reported)
 {
     char command[512];
     snprintf(command, sizeof command,
@@ -248,9 +241,8 @@ START_TEST(nonfinite_logits_are_reported)
     program_said(output, "\"loss\": null");
     program_said(output, "gradus-eval: the loss is not finite (");
 }
-END_TEST
 
-START_TEST(help_is_complete)
+TEST(help_is_complete)
 {
     sample("--help", output);
     program_said(output, "Usage: gradus-sample DIR [OPTION...]");
@@ -260,23 +252,6 @@ START_TEST(help_is_complete)
     sample("--version", output);
     ck_assert_str_eq(output, "gradus-sample " GD_VERSION_STRING "\n");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-sample") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("gradus-sample");
-    TCase *cases = tcase_create("gradus-sample");
-    tcase_add_unchecked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, a_checkpoint_writes_what_its_run_wrote);
-    tcase_add_test(cases, texts_continue_a_prompt);
-    tcase_add_test(cases, a_file_of_options_names_a_model);
-    tcase_add_test(cases, ids_are_taken_where_they_mean_nothing);
-    tcase_add_test(cases, ids_stop_before_ids);
-    tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
-    tcase_add_test(cases, a_checkpoint_that_is_not_whole_is_passed_over);
-    tcase_add_test(cases, nonfinite_logits_are_reported);
-    tcase_add_test(cases, help_is_complete);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_AROUND(program_missing("gradus-sample") || jansson_missing(), "gradus-sample", set_up,
+                  tear_down)

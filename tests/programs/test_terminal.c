@@ -52,7 +52,9 @@ static const sight sights[] = {
 };
 enum { SIGHTS = sizeof sights / sizeof *sights };
 
-START_TEST(what_a_terminal_would_obey_is_seen)
+TEST_CASE("characters", 0, NULL, NULL)
+
+LOOP_TEST(what_a_terminal_would_obey_is_seen, SIGHTS)
 {
     const sight *s = &sights[_i];
     char room[200];
@@ -62,9 +64,8 @@ START_TEST(what_a_terminal_would_obey_is_seen)
     terminal_visible(room, sizeof room, s->text, strlen(s->text), true);
     ck_assert_str_eq(room, s->lines);
 }
-END_TEST
 
-START_TEST(what_does_not_fit_is_left_out)
+TEST(what_does_not_fit_is_left_out)
 {
     char room[8] = "";
     ck_assert_uint_eq(terminal_visible(room, 8, "abc\033\033", 5, true), 7);
@@ -73,7 +74,6 @@ START_TEST(what_does_not_fit_is_left_out)
     ck_assert_uint_eq(terminal_visible(room, 8, "a\0b", 3, true), 6); /* a NUL is a control, too */
     ck_assert_str_eq(room, "a\\x00b");
 }
-END_TEST
 
 /* ---- A pseudo-terminal ---------------------------------------------------------------------- */
 
@@ -173,7 +173,7 @@ static size_t restore(char *text)
 /* ---- Samples -------------------------------------------------------------------------------- */
 
 /* Byte by byte, on a terminal: characters are whole. */
-START_TEST(a_character_in_two_writes_is_one)
+TEST(a_character_in_two_writes_is_one)
 {
     static const char text[] =
         "a\xc3\xa9\xe2\x82\xac\033\xf0\x9f\x98\x80\xe2\x80\xae\xe9\n\xe2\x82";
@@ -194,7 +194,6 @@ START_TEST(a_character_in_two_writes_is_one)
     fclose(s.file);
     close(master);
 }
-END_TEST
 
 static void set_up(void)
 {
@@ -234,8 +233,10 @@ static const char *const prompts[] = {
     "abc\xe2", /* the sample may complete it */
 };
 
+TEST_CASE("samples", 0, set_up, tear_down)
+
 /* An untrained model draws all bytes. The terminal shows the bytes of the pipe. */
-START_TEST(samples_of_any_bytes_are_shown)
+LOOP_TEST(samples_of_any_bytes_are_shown, 3)
 {
     char command[1024];
     snprintf(
@@ -250,9 +251,8 @@ START_TEST(samples_of_any_bytes_are_shown)
     ck_assert_uint_eq(restore(shown), bytes);
     ck_assert_mem_eq(shown, piped, bytes);
 }
-END_TEST
 
-START_TEST(training_shows_its_samples_too)
+TEST(training_shows_its_samples_too)
 {
     char command[1024];
     snprintf(
@@ -265,7 +265,6 @@ START_TEST(training_shows_its_samples_too)
     ck_assert_ptr_nonnull(strstr(shown, "---- sample after step 1"));
     ck_assert_ptr_nonnull(strstr(shown, "\\x1b"));
 }
-END_TEST
 
 /* ---- Names and messages --------------------------------------------------------------------- */
 
@@ -310,8 +309,10 @@ static const char *const names[] = {
 };
 enum { NAMES = sizeof names / sizeof *names };
 
+TEST_CASE("messages", 0, set_up, tear_down)
+
 /* Whatever a name is, and whatever becomes of the command. */
-START_TEST(names_are_harmless)
+LOOP_TEST(names_are_harmless, COMMANDS)
 {
     char bin[300], command[1500];
     const char *own = GRADUS_PROGRAM;
@@ -328,10 +329,9 @@ START_TEST(names_are_harmless)
         assert_harmless(piped);
     }
 }
-END_TEST
 
 /* A pipe gets the names' bytes where they are lines of a report. */
-START_TEST(a_pipe_gets_the_names)
+TEST(a_pipe_gets_the_names)
 {
     char command[1024];
     snprintf(command, sizeof command,
@@ -342,26 +342,5 @@ START_TEST(a_pipe_gets_the_names)
     if (!run_on_terminal(command)) return;
     ck_assert_ptr_nonnull(strstr(shown, "m\\u202en/step-00000001: "));
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("terminal");
-    TCase *characters = tcase_create("characters");
-    tcase_add_loop_test(characters, what_a_terminal_would_obey_is_seen, 0, SIGHTS);
-    tcase_add_test(characters, what_does_not_fit_is_left_out);
-    tcase_add_test(characters, a_character_in_two_writes_is_one);
-    TCase *samples = tcase_create("samples");
-    tcase_add_checked_fixture(samples, set_up, tear_down);
-    tcase_add_loop_test(samples, samples_of_any_bytes_are_shown, 0, 3);
-    tcase_add_test(samples, training_shows_its_samples_too);
-    TCase *messages = tcase_create("messages");
-    tcase_add_checked_fixture(messages, set_up, tear_down);
-    tcase_add_loop_test(messages, names_are_harmless, 0, COMMANDS);
-    tcase_add_test(messages, a_pipe_gets_the_names);
-    suite_add_tcase(suite, characters);
-    suite_add_tcase(suite, samples);
-    suite_add_tcase(suite, messages);
-    return check_main(suite);
-}
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "terminal", 0, NULL, NULL)

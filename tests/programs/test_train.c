@@ -117,7 +117,7 @@ static void assert_same_run(const char *a, const char *b)
 
 /* ---- Options ------------------------------------------------------------------------------ */
 
-START_TEST(help_names_every_option)
+TEST(help_names_every_option)
 {
     static const char *const options[] = {"data",          "layers",
                                           "dim",           "heads",
@@ -152,16 +152,14 @@ START_TEST(help_names_every_option)
         ck_assert_msg(strstr(first, flag) != NULL, "--help does not name %s", flag);
     }
 }
-END_TEST
 
-START_TEST(version_is_the_librarys)
+TEST(version_is_the_librarys)
 {
     char wanted[64];
     snprintf(wanted, sizeof wanted, "gradus-train %s\n", gd_version());
     ck_assert_int_eq(program_run("--version", first), 0);
     ck_assert_str_eq(first, wanted);
 }
-END_TEST
 
 static const struct {
     const char *arguments, *message;
@@ -244,7 +242,7 @@ static const struct {
     {"--config /no/such/file", "--config /no/such/file: No such file"},
 };
 
-START_TEST(bad_options_are_named)
+LOOP_TEST(bad_options_are_named, sizeof bad / sizeof *bad)
 {
     /* Without jansson --out is refused first. */
     if (strstr(bad[_i].arguments, "--dry-run --out y") && jansson_missing()) return;
@@ -253,9 +251,8 @@ START_TEST(bad_options_are_named)
     ck_assert_msg(strstr(first, bad[_i].message) != NULL, "%s: %s", bad[_i].arguments, first);
     ck_assert_ptr_eq(strchr(first, '\n'), first + strlen(first) - 1); /* one line */
 }
-END_TEST
 
-START_TEST(bad_texts_are_named)
+TEST(bad_texts_are_named)
 {
     char arguments[128];
     ck_assert_int_eq(program_run("--data /no/such/text", first), 1);
@@ -283,9 +280,8 @@ START_TEST(bad_texts_are_named)
         ck_assert_str_eq(first, wanted);
     }
 }
-END_TEST
 
-START_TEST(unusable_texts_are_named)
+TEST(unusable_texts_are_named)
 {
     static const struct {
         const char *text, *arguments, *message;
@@ -307,10 +303,9 @@ START_TEST(unusable_texts_are_named)
         ck_assert_int_eq(count_lines(first), 1);
     }
 }
-END_TEST
 
 /* Cuts the text in three and trains on the pieces, named in other ways; @ is their folder. */
-START_TEST(several_files_are_one_text)
+TEST(several_files_are_one_text)
 {
     static const char *const ways[] = {"--data @/1 --data @/2 --data @/3",
                                        "--data @/1 @/2 @/3",
@@ -365,19 +360,17 @@ START_TEST(several_files_are_one_text)
     snprintf(command, sizeof command, "rm -r %s %s.*", folder, folder);
     ck_assert_int_eq(system(command), 0);
 }
-END_TEST
 
 /* Nobody is kept from it. */
-START_TEST(useless_rates_give_a_warning)
+TEST(useless_rates_give_a_warning)
 {
     train("--lr 0 --steps 6", first);
     program_said(first, "gradus-train: --lr is 0: the weights do not change\n");
     train("--steps 4", first);
     program_said(first, "gradus-train: --warmup is 5, but there are 4 steps: the rate stays below");
 }
-END_TEST
 
-START_TEST(write_errors_are_reported)
+TEST(write_errors_are_reported)
 {
     char arguments[256];
     snprintf(arguments, sizeof arguments,
@@ -385,9 +378,8 @@ START_TEST(write_errors_are_reported)
     ck_assert_int_eq(program_run(arguments, first), 1);
     ck_assert_str_eq(first, "gradus-train: cannot write to stdout: No space left on device\n");
 }
-END_TEST
 
-START_TEST(a_reader_that_leaves_ends_a_run_quietly)
+TEST(a_reader_that_leaves_ends_a_run_quietly)
 {
     char arguments[512], told[] = "/tmp/gradus_told_XXXXXX";
     const int file = mkstemp(told);
@@ -403,11 +395,10 @@ START_TEST(a_reader_that_leaves_ends_a_run_quietly)
     remove(told);
     ck_assert_str_eq(first, "");
 }
-END_TEST
 
 /* ---- Training ----------------------------------------------------------------------------- */
 
-START_TEST(the_loss_falls)
+TEST(the_loss_falls)
 {
     train("--eval-every 8", first);
     int count = read_lines(first, first_lines, 64);
@@ -434,11 +425,10 @@ START_TEST(the_loss_falls)
     ck_assert_double_eq_tol(final, first_lines[19].loss, 0.3);
     ck_assert_double_lt(final, first_lines[15].val);
 }
-END_TEST
 
 /* A line shows the mean loss of the steps since the one before, also of those that a validation
  * divides; the first step has one of its own. */
-START_TEST(a_line_shows_the_mean_since_the_last)
+TEST(a_line_shows_the_mean_since_the_last)
 {
     static const int steps[] = {1, 6, 8, 12, 16, 18, 20};
     enum { LINES = sizeof steps / sizeof *steps };
@@ -454,17 +444,15 @@ START_TEST(a_line_shows_the_mean_since_the_last)
         ck_assert_double_eq_tol(second_lines[i].loss, sum / since, 1.01e-4); /* four decimals */
     }
 }
-END_TEST
 
-START_TEST(no_steps_is_a_model_that_knows_nothing)
+TEST(no_steps_is_a_model_that_knows_nothing)
 {
     train("--steps 0", first);
     ck_assert_int_eq(read_lines(first, first_lines, 64), 0);
     ck_assert_double_eq_tol(number_after(first, "\nvalidation loss "), log(VOCAB), 0.02);
 }
-END_TEST
 
-START_TEST(the_same_seed_repeats_and_another_does_not)
+TEST(the_same_seed_repeats_and_another_does_not)
 {
     assert_same_run("--dropout 0.1 --seed 3", "--dropout 0.1 --seed 3");
     train("--dropout 0.1 --seed 4", second);
@@ -472,18 +460,16 @@ START_TEST(the_same_seed_repeats_and_another_does_not)
     ck_assert(first_lines[19].loss != second_lines[19].loss);
     ck_assert(strncmp(weights(first), weights(second), 16) != 0);
 }
-END_TEST
 
 /* Wide enough for the kernels to use both threads. */
-START_TEST(threads_change_nothing)
+TEST(threads_change_nothing)
 {
     assert_same_run("--dim 64 --context 48 --dropout 0.1", "--dim 64 --context 48 --dropout 0.1 "
                                                            "--threads 2");
 }
-END_TEST
 
 /* Recomputing adds in another order, so the last digits may differ; dropout repeats. */
-START_TEST(recomputing_is_the_same_model_in_less_memory)
+TEST(recomputing_is_the_same_model_in_less_memory)
 {
     train("--layers 6 --dropout 0.1", first);
     train("--layers 6 --dropout 0.1 --recompute", second);
@@ -495,7 +481,6 @@ START_TEST(recomputing_is_the_same_model_in_less_memory)
     double kept = number_after(first, "activations "), again = number_after(second, "activations ");
     ck_assert_double_lt(again, kept / 2);
 }
-END_TEST
 
 /* embedding and output, final norm, and a layer's wq, wk, wv, wo, three of ffn, two norms */
 static double parameters(int kv_heads, bool tied)
@@ -504,7 +489,7 @@ static double parameters(int kv_heads, bool tied)
     return (tied ? 1 : 2) * VOCAB * 32 + 32 + 2 * layer;
 }
 
-START_TEST(every_shape_of_model_learns)
+TEST(every_shape_of_model_learns)
 {
     static const struct {
         const char *arguments;
@@ -525,9 +510,8 @@ START_TEST(every_shape_of_model_learns)
         ck_assert_double_lt(number_after(first, "\nvalidation loss "), log(VOCAB) - 0.01);
     }
 }
-END_TEST
 
-START_TEST(the_time_limit_ends_a_run)
+TEST(the_time_limit_ends_a_run)
 {
     train("--steps 1000000 --max-seconds 0.3 --log-every 1000000", first);
     ck_assert_int_eq(read_lines(first, first_lines, 64), 2); /* the first and the last */
@@ -535,9 +519,8 @@ START_TEST(the_time_limit_ends_a_run)
     ck_assert_int_lt(first_lines[1].step, 1000000);
     ck_assert_ptr_nonnull(strstr(first, "\nvalidation loss "));
 }
-END_TEST
 
-START_TEST(a_run_that_diverges_stops)
+TEST(a_run_that_diverges_stops)
 {
     char arguments[256];
     snprintf(arguments, sizeof arguments,
@@ -557,11 +540,10 @@ START_TEST(a_run_that_diverges_stops)
     ck_assert_ptr_null(strstr(out + 1, " is skipped: "));
     ck_assert_ptr_null(strstr(first, "-nan"));
 }
-END_TEST
 
 /* ---- The sample --------------------------------------------------------------------------- */
 
-START_TEST(the_sample_looks_like_the_text)
+TEST(the_sample_looks_like_the_text)
 {
     train("--steps 150 --log-every 1000 --sample-length 200", first);
     const char *begin = strstr(first, "---- sample, temperature 0.8\n");
@@ -581,33 +563,5 @@ START_TEST(the_sample_looks_like_the_text)
     train("--steps 20 --sample-length 100 --temperature 0", first);
     ck_assert_ptr_nonnull(strstr(first, "---- sample, temperature 0\n"));
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train")) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("train");
-    TCase *cases = tcase_create("train");
-    tcase_add_unchecked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, help_names_every_option);
-    tcase_add_test(cases, version_is_the_librarys);
-    tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
-    tcase_add_test(cases, bad_texts_are_named);
-    tcase_add_test(cases, unusable_texts_are_named);
-    tcase_add_test(cases, several_files_are_one_text);
-    tcase_add_test(cases, a_reader_that_leaves_ends_a_run_quietly);
-    tcase_add_test(cases, useless_rates_give_a_warning);
-    tcase_add_test(cases, write_errors_are_reported);
-    tcase_add_test(cases, the_loss_falls);
-    tcase_add_test(cases, a_line_shows_the_mean_since_the_last);
-    tcase_add_test(cases, no_steps_is_a_model_that_knows_nothing);
-    tcase_add_test(cases, the_same_seed_repeats_and_another_does_not);
-    tcase_add_test(cases, threads_change_nothing);
-    tcase_add_test(cases, recomputing_is_the_same_model_in_less_memory);
-    tcase_add_test(cases, every_shape_of_model_learns);
-    tcase_add_test(cases, the_time_limit_ends_a_run);
-    tcase_add_test(cases, a_run_that_diverges_stops);
-    tcase_add_test(cases, the_sample_looks_like_the_text);
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_AROUND(program_missing("gradus-train"), "train", set_up, tear_down)

@@ -94,7 +94,7 @@ static void read_losses(double *losses)
 
 /* From a loss of 2.9 to one of 0.6. The first steps differ by rounding alone; later ones also by
  * where that led. */
-START_TEST(losses_are_those_of_float32)
+LOOP_TEST(losses_are_those_of_float32, test_brief() ? 1 : 2)
 {
     static double wide[STEPS], narrow[STEPS];
     run_well("--steps 100", "", "");
@@ -115,9 +115,8 @@ START_TEST(losses_are_those_of_float32)
     ck_assert_double_le(worst, _i ? 0.01 : 0.05);
     ck_assert_double_le(fabs(number_after(output, "\nvalidation loss ") - wide_end), 0.03);
 }
-END_TEST
 
-START_TEST(threads_change_nothing)
+LOOP_TEST(threads_change_nothing, test_brief() ? 1 : 2)
 {
     uint64_t weights[2];
     for (int k = 0; k < 2; k++) {
@@ -127,10 +126,9 @@ START_TEST(threads_change_nothing)
     }
     ck_assert(weights[0] == weights[1] && weights[0] != 0);
 }
-END_TEST
 
 /* 24 steps, or 12 and 12 more: every file of the checkpoint is the same. */
-START_TEST(a_resumed_run_has_the_same_bits)
+LOOP_TEST(a_resumed_run_has_the_same_bits, !jansson_missing() ? test_brief() ? 3 : 6 : 0)
 {
     static const char *const kinds[] = {"", "--tied --recompute --dropout 0.1",
                                         "--accumulate 3 --clip 0"};
@@ -140,12 +138,11 @@ START_TEST(a_resumed_run_has_the_same_bits)
     program_said(output, _i % 2 ? "float16, seed" : "bfloat16, seed");
     shell("diff -r a/step-00000024 b/step-00000024 && rm -r a b");
 }
-END_TEST
 
 /* ---- The checkpoint ----------------------------------------------------------------------- */
 
 /* model.safetensors is 16-bit, and is the masters of state.safetensors, rounded. */
-START_TEST(the_folder_holds_the_masters_rounded)
+LOOP_TEST(the_folder_holds_the_masters_rounded, !jansson_missing() ? 2 : 0)
 {
     char path[2][128];
     run_well("--steps 7 --out a --dtype %s", dtypes[_i], "");
@@ -187,10 +184,9 @@ START_TEST(the_folder_holds_the_masters_rounded)
     gd_context_free(ctx);
     shell("rm -r a");
 }
-END_TEST
 
 /* Any dtype may follow any other, and the loss goes on where it was. */
-START_TEST(a_run_resumes_in_another_dtype)
+LOOP_TEST(a_run_resumes_in_another_dtype, !jansson_missing() ? 4 : 0)
 {
     static const char *const all[] = {"f32", "bf16", "f16", "f64"};
     run_well("--steps 60 --out a --dtype %s", all[_i], "");
@@ -203,7 +199,6 @@ START_TEST(a_run_resumes_in_another_dtype)
     }
     shell("rm -r a");
 }
-END_TEST
 
 /* The masters of a checkpoint, after a step with a rate of 0, are the weights of another folder. */
 static void assert_masters(const char *folder_of_weights)
@@ -238,7 +233,7 @@ static void assert_masters(const char *folder_of_weights)
     shell("rm -r b");
 }
 
-START_TEST(masters_begin_with_all_bits)
+LOOP_TEST(masters_begin_with_all_bits, !jansson_missing() ? 2 : 0)
 {
     char line[512], weights[128];
     snprintf(weights, sizeof weights, "%s/a/step-00000005", folder);
@@ -261,10 +256,9 @@ START_TEST(masters_begin_with_all_bits)
     assert_masters(weights);
     shell("rm -r a");
 }
-END_TEST
 
 /* A model of others (tests/files/llama), whatever it is stored in. */
-START_TEST(the_weights_of_others_can_be_trained_on)
+LOOP_TEST(the_weights_of_others_can_be_trained_on, !jansson_missing() ? 4 : 0)
 {
     static const char *const models[] = {"bfloat16", "grouped"};
     char line[512];
@@ -280,12 +274,11 @@ START_TEST(the_weights_of_others_can_be_trained_on)
     ck_assert_double_lt(number_after(output, "step 30/30 | loss "),
                         0.7 * number_after(output, "step 1/30 | loss "));
 }
-END_TEST
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 /* 2 bytes a parameter, 4 a gradient, 12 of state; in float32 4, 4 and 8. MiB have one digit. */
-START_TEST(a_dry_run_counts_the_masters)
+LOOP_TEST(a_dry_run_counts_the_masters, 2)
 {
     for (int narrow = 0; narrow < 2; narrow++) {
         run_well("--dry-run --dim 256 --ffn 704 --dtype %s", narrow ? dtypes[_i] : "f32", "");
@@ -301,7 +294,6 @@ START_TEST(a_dry_run_counts_the_masters)
         ck_assert_ptr_null(strstr(output, "\nstep "));
     }
 }
-END_TEST
 
 /* ---- The loss scale ----------------------------------------------------------------------- */
 
@@ -335,7 +327,7 @@ static void set_scale(const char *scale)
 
 /* With a scale far too large, steps are skipped, each with half the scale, and then it learns; none
  * of them counts as a fault. A run that is stopped among them goes on in the same way. */
-START_TEST(overflows_are_survived)
+LOOP_TEST(overflows_are_survived, !jansson_missing() ? 1 : 0)
 {
     static const char words[] = "is skipped: a gradient overflows float16";
     int left_out = 0;
@@ -359,35 +351,13 @@ START_TEST(overflows_are_survived)
     program_said(output, "loss_scale is 0, wanted a power of two");
     shell("rm -r a b c");
 }
-END_TEST
 
 /* A loss that is not finite is a fault in any dtype. */
-START_TEST(a_run_that_diverges_stops)
+LOOP_TEST(a_run_that_diverges_stops, 2)
 {
     int status = run("--lr 1000 --weight-decay 100 --warmup 0 --clip 0 --dtype %s", dtypes[_i], "");
     ck_assert_msg(status == 1, "exit status %d\n%s", status, output);
     program_said(output, "wanted finite numbers; a lower --lr may help");
 }
-END_TEST
 
-int main(void)
-{
-    if (program_missing("gradus-train")) return PROGRAM_SKIPPED;
-    Suite *suite = suite_create("train16");
-    TCase *cases = tcase_create("train16");
-    tcase_add_unchecked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, losses_are_those_of_float32, 0, test_brief() ? 1 : 2);
-    tcase_add_loop_test(cases, threads_change_nothing, 0, test_brief() ? 1 : 2);
-    tcase_add_loop_test(cases, a_dry_run_counts_the_masters, 0, 2);
-    tcase_add_loop_test(cases, a_run_that_diverges_stops, 0, 2);
-    if (!jansson_missing()) {
-        tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, test_brief() ? 3 : 6);
-        tcase_add_loop_test(cases, the_folder_holds_the_masters_rounded, 0, 2);
-        tcase_add_loop_test(cases, a_run_resumes_in_another_dtype, 0, 4);
-        tcase_add_loop_test(cases, masters_begin_with_all_bits, 0, 2);
-        tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
-        tcase_add_test(cases, overflows_are_survived);
-    }
-    suite_add_tcase(suite, cases);
-    return check_main(suite);
-}
+CHECK_MAIN_AROUND(program_missing("gradus-train"), "train16", set_up, tear_down)

@@ -1,0 +1,383 @@
+/* test_replicate.c - several processes: replicated parameters against one process that computes all
+ * batches, their optimizer's state, and its files. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <math.h>
+#include <stdlib.h>
+
+#include "needs_jansson.h"
+#include "param_uses.h"
+#include "ranks.h"
+
+static gd_dtype dtype; /* set before fork, so all ranks have it */
+
+/* A net whose parameters have odd sizes, with and without decay; one is used twice, one is frozen,
+ * and one gets no gradient. */
+enum { ROWS = 3, IN = 7, HIDDEN = 37, STEPS = 6 };
+
+typedef struct net {
+    gd_params *params;
+    gd_tensor *w1, *w2, *w3, *bias, *frozen, *unused, *x;
+} net;
+
+static bool penalty; /* the loss contains the gradient by x */
+
+static net make_net(gd_context *ctx, gd_group *group)
+{
+    net m = {.params = gd_params_create(ctx, dtype)};
+    m.unused = gd_params_add(m.params, "unused", GD_SHAPE(5, 5), GD_DECAY);
+    m.w1 = gd_params_add(m.params, "w1", GD_SHAPE(HIDDEN, IN), GD_DECAY);
+    m.frozen = gd_params_add(m.params, "frozen", GD_SHAPE(HIDDEN), 0);
+    m.w2 = gd_params_add(m.params, "w2", GD_SHAPE(HIDDEN, HIDDEN), GD_DECAY);
+    m.bias = gd_params_add(m.params, "bias", GD_SHAPE(HIDDEN), 0);
+    m.w3 = gd_params_add(m.params, "w3", GD_SHAPE(1, HIDDEN), GD_DECAY);
+    gd_params_set_factors(m.params, m.w2, 0.5, 2);
+    gd_params_finish(m.params);
+    for (int i = 0; i < gd_params_count(m.params); i++) {
+        /* Only the values of rank 0 may be used. */
+        gd_random_normal(gd_params_at(m.params, i), 0.1 * gd_group_rank(group), 0.3);
+    }
+    gd_tensor_set_requires_grad(m.frozen, false);
+    m.x = gd_tensor_create(ctx, dtype, GD_SHAPE(ROWS, IN));
+    gd_tensor_set_requires_grad(m.x, penalty);
+    gd_params_replicate(m.params, group, &(gd_replicate_options){.bucket_bytes = 512});
+    return m;
+}
+
+/* Batch b of the run, the same on every rank. */
+static void draw(const net *m, int64_t b)
+{
+    double values[ROWS * IN];
+    for (int i = 0; i < ROWS * IN; i++) values[i] = sin((double)(b * 31 + i));
+    gd_tensor_write_f64(m->x, values, ROWS * IN);
+}
+
+static gd_tensor *loss_of(const net *m)
+{
+    gd_tensor *h = gd_tanh(gd_add(gd_linear(m->x, m->w1, m->bias), m->frozen));
+    h = gd_tanh(gd_linear(gd_tanh(gd_linear(h, m->w2, NULL)), m->w2, NULL));
+    gd_tensor *y = gd_linear(h, m->w3, NULL), *x = m->x, *slope;
+    gd_tensor *loss = gd_mean(gd_mul(y, y), NULL, 0, false);
+    if (!penalty) return loss;
+    const gd_gradients_options options = {.differentiable = true};
+    gd_gradients(&y, 1, &options, &x, 1, &slope);
+    return gd_add(loss, gd_mean(gd_mul(slope, slope), NULL, 0, false));
+}
+
+static void note_values(const net *m, outcome *mine)
+{
+    for (int i = 0; i < gd_params_count(m->params); i++) {
+        double values[HIDDEN * HIDDEN];
+        const gd_tensor *t = gd_params_at(m->params, i);
+        gd_tensor_read_f64(t, values, gd_tensor_count(t));
+        for (int64_t k = 0; k < gd_tensor_count(t); k++) note(mine, values[k]);
+    }
+}
+
+static int batches;                  /* of a step, over all ranks */
+static bool by_hand, early, another; /* another: the context has a second group, of one */
+static int kind = 3;                 /* of optimizer_of_kind */
+static double max_norm;
+
+/* One step of this rank, with every ranks-th batch of the step. */
+static void step(const net *m, gd_optimizer *adamw, int64_t s, gd_group *group, outcome *mine)
+{
+    const int ranks = gd_group_ranks(group);
+    gd_context *ctx = gd_tensor_context(m->x);
+    double loss = 0, norm = 0;
+    /* From here on w3's memory has the gradient of an earlier step, which must not be used. */
+    if (s == STEPS / 2) gd_tensor_set_requires_grad(m->w3, false);
+    if (s == STEPS - 2) gd_tensor_set_requires_grad(m->frozen, true); /* as of its first update */
+    for (int b = gd_group_rank(group); b < batches; b += ranks) {
+        draw(m, s * batches + b);
+        if (early && b + ranks >= batches) gd_params_last_backward(m->params);
+        gd_tensor *l = loss_of(m);
+        if (by_hand) {
+            gd_backward(gd_scale(l, (double)ranks / batches));
+        } else {
+            gd_optimizer_backward(adamw, l, (double)ranks / batches);
+        }
+        gd_step_end(ctx);
+    }
+    if (by_hand) {
+        gd_clip_grad_norm(m->params, max_norm, &norm);
+        gd_optimizer_step(adamw, 0.01);
+    } else {
+        gd_update_report r = {0};
+        gd_optimizer_set_rate(adamw, 0.01);
+        gd_optimizer_update(adamw, max_norm);
+        gd_optimizer_report(adamw, true, &r);
+        loss = r.loss;
+        norm = r.norm;
+    }
+    gd_params_clear_grads(m->params);
+    note(mine, loss);
+    note(mine, norm);
+}
+
+static void learn(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank;
+    net m = make_net(ctx, group);
+    gd_optimizer *optimizer = optimizer_of_kind(m.params, kind);
+    gd_optimizer_average(optimizer, 0.9);
+    gd_group *second = another ? gd_group_create(ctx, NULL) : NULL;
+    for (int64_t s = 0; s < STEPS; s++) step(&m, optimizer, s, group, mine);
+    note_values(&m, mine);
+    gd_optimizer_swap_average(optimizer);
+    note_values(&m, mine);
+    gd_group_free(second);
+    gd_optimizer_free(optimizer);
+    gd_params_free(m.params);
+}
+
+/* Runs and returns a copy of the outcome. */
+static outcome *run_and_keep(int ranks)
+{
+    outcome *kept = malloc(sizeof *kept);
+    ranks_run_well(ranks, learn);
+    for (int r = 1; r < ranks; r++) { /* all ranks end with the same bits */
+        ck_assert_int_eq(outcomes[r].count, outcomes[0].count);
+        ck_assert_mem_eq(outcomes[r].number, outcomes[0].number,
+                         (size_t)outcomes[0].count * sizeof(double));
+    }
+    *kept = outcomes[0];
+    ck_assert_int_gt(kept->count, 1400);
+    return kept;
+}
+
+typedef struct setting {
+    gd_dtype dtype;
+    int batches;
+    bool by_hand, early;
+    double max_norm, tolerance;
+    int kind;
+    bool penalty;
+} setting;
+
+static const setting settings[] = {
+    {GD_FLOAT64, 4, false, true, 0.05, 1e-12, 3, false},
+    {GD_FLOAT64, 5, false, false, 0, 1e-12, 3, false},
+    {GD_FLOAT64, 5, true, true, 0.05, 1e-12, 3, false},
+    {GD_FLOAT32, 4, false, true, 0.05, 1e-5, 3, false},
+    {GD_FLOAT32, 7, false, true, 0, 1e-5, 3, false},
+    {GD_BFLOAT16, 4, false, true, 0.05, 8e-3, 3, false},
+    {GD_FLOAT32, 4, true, false, 0, 1e-5, 3, false},
+    {GD_FLOAT64, 4, false, true, 0.05, 1e-10, 6, false},
+    {GD_FLOAT64, 4, false, true, 0.05, 1e-12, 7, false},
+    {GD_FLOAT64, 5, false, true, 0.05, 1e-12, 3, true},
+    {GD_FLOAT64, 4, true, false, 0.05, 1e-12, 3, true},
+    {GD_BFLOAT16, 4, false, true, 0.05, 8e-3, 3, true},
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+LOOP_TEST(ranks_follow_one_that_does_all_batches, SETTINGS)
+{
+    const setting *c = &settings[_i];
+    dtype = c->dtype;
+    batches = c->batches;
+    by_hand = c->by_hand;
+    early = c->early;
+    max_norm = c->max_norm;
+    kind = c->kind;
+    penalty = c->penalty;
+    outcome *alone = run_and_keep(1);
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        outcome *several = run_and_keep(ranks), *again = run_and_keep(ranks);
+        ck_assert_int_eq(several->count, alone->count);
+        for (int64_t i = 0; i < alone->count; i++) {
+            const double gap = fabs(several->number[i] - alone->number[i]);
+            /* With 3 ranks a batch's weight is 3/4, which rounds; a power of two does not. */
+            const double tolerance = (ranks == 3 ? 5 : 1) * c->tolerance;
+            ck_assert_msg(gap <= tolerance * (1 + fabs(alone->number[i])),
+                          "%d ranks, number %lld: %.17g and alone %.17g", ranks, (long long)i,
+                          several->number[i], alone->number[i]);
+        }
+        ck_assert_mem_eq(several->number, again->number,
+                         (size_t)alone->count * sizeof(double)); /* the same bits */
+        free(several);
+        free(again);
+    }
+    free(alone);
+}
+
+/* Losses are means over the ranks that share the parameters. */
+TEST(a_second_group_changes_nothing)
+{
+    dtype = GD_FLOAT64;
+    batches = 4;
+    outcome *before = run_and_keep(2);
+    another = true;
+    outcome *after = run_and_keep(2);
+    ck_assert_mem_eq(after->number, before->number, (size_t)before->count * sizeof(double));
+    free(before);
+    free(after);
+}
+
+/* The slices of all ranks cover the block exactly once, with the same states as one process has. */
+static void learn_and_note_state(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank;
+    net m = make_net(ctx, group);
+    gd_optimizer *adamw = gd_adamw_create(m.params, NULL);
+    for (int64_t s = 0; s < 2; s++) step(&m, adamw, s, group, &(outcome){0});
+    gd_tensor *state = gd_optimizer_state(adamw, 1);
+    const int64_t count = gd_tensor_count(state);
+    double *values = malloc((size_t)count * sizeof *values);
+    gd_tensor_read_f64(state, values, count);
+    gd_params_slice slice;
+    int64_t at = 0;
+    for (int i = 0; gd_params_slice_at(m.params, i, &slice); i++) {
+        note(mine, slice.at == at ? 0 : NAN); /* they are packed */
+        note(mine, (double)slice.begin);
+        note(mine, (double)slice.end);
+        for (int64_t k = slice.begin; k < slice.end; k++) note(mine, values[at++]);
+    }
+    note(mine, at == count ? -1 : NAN);
+    free(values);
+    gd_optimizer_free(adamw);
+    gd_params_free(m.params);
+}
+
+/* Copies the slices that a rank noted to the block; `seen` counts the writes of each element. */
+static int64_t spread(const outcome *o, double *block, int *seen)
+{
+    int64_t i = 0, owned = 0;
+    while (o->number[i] == 0) {
+        const int64_t begin = (int64_t)o->number[i + 1], end = (int64_t)o->number[i + 2];
+        i += 3;
+        for (int64_t k = begin; k < end; k++, i++, owned++) {
+            block[k] = o->number[i];
+            seen[k]++;
+        }
+    }
+    ck_assert_double_eq(o->number[i], -1);
+    ck_assert_int_eq(i + 1, o->count);
+    return owned;
+}
+
+LOOP_TEST(each_rank_keeps_its_part_of_the_state, 3)
+{
+    enum { ROOM = 4096 };
+    double alone[ROOM] = {0}, several[ROOM] = {0};
+    int once[ROOM] = {0}, seen[ROOM] = {0};
+    int64_t most = 0;
+    const int ranks = 2 + _i;
+    dtype = GD_FLOAT64;
+    batches = 4;
+    early = true;
+    by_hand = false;
+    max_norm = 0;
+    ranks_run_well(1, learn_and_note_state);
+    const int64_t block = spread(&outcomes[0], alone, once);
+    ranks_run_well(ranks, learn_and_note_state);
+    for (int r = 0; r < ranks; r++) {
+        const int64_t owned = spread(&outcomes[r], several, seen);
+        most = owned > most ? owned : most;
+    }
+    for (int64_t k = 0; k < block; k++) {
+        ck_assert_int_eq(seen[k], 1);
+        ck_assert_double_eq_tol(several[k], alone[k], 1e-14);
+    }
+    /* 1/N, plus fewer than 16 N elements for each of five buckets */
+    ck_assert_int_le(most, block / ranks + 5 * 16 * ranks);
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+static const char *state_path;
+static int64_t saved_at; /* the step before which the state is saved, or from which one goes on */
+static bool goes_on;
+
+/* All steps, with a file made on the way; or those after it, from the file, by a net with other numbers. */
+static void learn_and_save(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank;
+    if (goes_on) gd_random_set(ctx, (gd_random_state){.seed = 77});
+    net m = make_net(ctx, group);
+    gd_optimizer *optimizer = optimizer_of_kind(m.params, kind);
+    gd_optimizer_average(optimizer, 0.9);
+    if (goes_on) gd_optimizer_load(optimizer, state_path, NULL);
+    for (int64_t s = goes_on ? saved_at : 0; s < STEPS; s++) {
+        if (s == saved_at && !goes_on) gd_optimizer_save(optimizer, state_path, NULL, 0);
+        if (s > STEPS / 2 && s == saved_at) gd_tensor_set_requires_grad(m.w3, false);
+        step(&m, optimizer, s, group, mine);
+    }
+    mine->count = 0; /* the values alone */
+    note_values(&m, mine);
+    gd_optimizer_swap_average(optimizer);
+    note_values(&m, mine);
+    gd_optimizer_free(optimizer);
+    gd_params_free(m.params);
+}
+
+/* With as many ranks the same bits, with others the same up to the order of sums. */
+LOOP_TEST(any_number_of_ranks_goes_on_from_a_file, !jansson_missing() ? 2 : 0)
+{
+    static outcome whole;
+    char path[] = "/tmp/gradus_ranks_XXXXXX";
+    close(mkstemp(path));
+    state_path = path;
+    dtype = _i ? GD_BFLOAT16 : GD_FLOAT64;
+    batches = 4, by_hand = false, early = true, max_norm = 0.05, kind = 3;
+    for (saved_at = 2; saved_at < STEPS; saved_at += 2) {
+        for (int from = 1; from <= 3; from++) {
+            goes_on = false;
+            ranks_run_well(from, learn_and_save);
+            whole = outcomes[0];
+            goes_on = true;
+            for (int to = 1; to <= 3; to++) {
+                ranks_run_well(to, learn_and_save);
+                const double tolerance = to == from ? 0 : _i ? 2e-2 : 1e-12;
+                ck_assert_int_eq(outcomes[to - 1].count, whole.count);
+                for (int64_t i = 0; i < whole.count; i++)
+                    ck_assert_double_le(fabs(outcomes[to - 1].number[i] - whole.number[i]),
+                                        tolerance * (1 + fabs(whole.number[i])));
+            }
+        }
+    }
+    unlink(path);
+}
+
+static void save_nowhere(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank, (void)mine;
+    net m = make_net(ctx, group);
+    gd_optimizer *adamw = gd_adamw_create(m.params, NULL);
+    gd_optimizer_save(adamw, "/nowhere/at/all", NULL, 0);
+    gd_optimizer_free(adamw);
+    gd_params_free(m.params);
+}
+
+LOOP_TEST(a_file_that_rank_0_cannot_write_is_an_error_of_all, !jansson_missing() ? 1 : 0)
+{
+    dtype = GD_FLOAT32;
+    ranks_run(3, save_nowhere);
+    rank_failed(0, "safetensors_write: /nowhere/at/all");
+    for (int r = 1; r < 3; r++)
+        rank_failed(r, "optimizer_save: rank 0 has an error, which it reports");
+}
+
+/* ---- Misuse --------------------------------------------------------------------------------- */
+
+/* The second backward would add to means, of which this rank has only its slices. */
+static void go_on(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank, (void)mine;
+    net m = make_net(ctx, group);
+    gd_params_last_backward(m.params);
+    gd_backward(loss_of(&m));
+    gd_clip_grad_norm(m.params, 0, NULL);
+    gd_backward(loss_of(&m));
+    gd_params_free(m.params);
+}
+
+TEST(gradients_that_were_sent_are_cleared_first)
+{
+    dtype = GD_FLOAT32;
+    ranks_run(2, go_on);
+    for (int r = 0; r < 2; r++)
+        rank_failed(r, "were averaged over all ranks already, wanted "
+                       "gd_params_clear_grads in between");
+}
+
+CHECK_MAIN("replicate", 0)
