@@ -100,7 +100,7 @@ if(GRADUS_SANITIZE)
     gradus_c_flags(-mmove-max=256 -mstore-max=256)
     target_compile_options(
         gradus_flags INTERFACE -fsanitize=${GRADUS_SANITIZE} -fno-sanitize-recover=all
-                               -fno-omit-frame-pointer -g)
+                               -fno-omit-frame-pointer $<$<CONFIG:Release,MinSizeRel>:-g>)
     target_link_options(gradus_flags INTERFACE -fsanitize=${GRADUS_SANITIZE})
 endif()
 
