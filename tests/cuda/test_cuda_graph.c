@@ -7,6 +7,7 @@
 #include "core/core.h"
 #include "gpu.h"
 #include "model.h"
+#include "optim/services.h"
 #include "param_uses.h"
 
 enum { BATCH = 3, CONTEXT = 16, VOCAB = 29, TOKENS = BATCH * CONTEXT, STEPS = 50 };
