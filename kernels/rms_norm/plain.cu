@@ -185,11 +185,7 @@ __device__ inline A team_sum(A v, int team)
     return team <= 32 ? gd_sum(v, team) : gd_sum(v, shared);
 }
 
-__device__ inline float rstd_from(float sum, const Problem &p)
-{
-    return rstd_of(sum, p);
-}
-__device__ inline double rstd_from(double sum, const Problem &p)
+__device__ inline double rstd_of(double sum, const Problem &p)
 {
     return rsqrt(sum / (double)p.cols + p.eps);
 }
@@ -225,7 +221,7 @@ __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
             for (int j = 0; j < TILE; j++) sum += x[j] * x[j];
             squares += sum;
         });
-        const A rstd = rstd_from(team_sum(squares, team), a);
+        const A rstd = rstd_of(team_sum(squares, team), a);
         if (a.rstd && member == 0 && here) ((A *)a.rstd)[i] = rstd;
         each_tile<PACKED>(n, team, member, [&](const Span<PACKED> &at) {
             A w[TILE], bias[TILE];

@@ -2,6 +2,8 @@
 // measurements on an H100 and an H200 (CUDA.md has the figures).
 #include "rms_norm/plan.cuh"
 
+#include <algorithm>
+
 #include "row_ring.cuh"
 
 namespace gd_rms
@@ -10,16 +12,6 @@ namespace gd_rms
 static int round_up(int64_t n, int multiple)
 {
     return (int)(gd_ceil_div(n, multiple) * multiple);
-}
-
-static int least(int64_t a, int64_t b)
-{
-    return (int)(a < b ? a : b);
-}
-
-static int most(int64_t a, int64_t b)
-{
-    return (int)(a > b ? a : b);
 }
 
 // The smallest power of two, 4 to 32, that is at least n.
@@ -125,7 +117,7 @@ static void set_stages(BlockPlan *p, const Sizes &s, int stages)
 static void set_blocks(BlockPlan *p, const Sizes &s, int64_t at_once)
 {
     const int64_t steps = gd_ceil_div(s.rows / s.heads, p->tokens);
-    const int64_t wanted = most(at_once / p->slices, 1);
+    const int64_t wanted = std::max<int64_t>(at_once / p->slices, 1);
     p->partials = gd_ceil_div(steps, gd_ceil_div(steps, wanted));
     p->blocks = p->partials * p->slices;
 }
@@ -184,10 +176,11 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l)
     p.consumers = round_up(gd_ceil_div(share, p.chunks), 32);
     const int stage = p.consumers * s.pack_bytes;
     const int wanted = p.chunks + (backward ? 0 : 1) + (int)gd_ceil_div(flight * 1024, stage);
-    p.stages = least(least(wanted, (l.block_shared - RING_AT) / stage), MOST_STAGES);
+    p.stages = std::min({wanted, (l.block_shared - RING_AT) / stage, MOST_STAGES});
     // As many clusters as an H200 runs at the same time.
     const int at_once[] = {66, 30, 15, 7};
-    p.clusters = least(s.rows, (two ? 2 : 1) * at_once[__builtin_ctz((unsigned)p.cluster) - 1]);
+    p.clusters =
+        std::min<int64_t>(s.rows, (two ? 2 : 1) * at_once[__builtin_ctz((unsigned)p.cluster) - 1]);
     p.blocks = p.clusters * p.cluster, p.threads = p.consumers + 32;
     p.shared = RING_AT + stage * p.stages;
     return p;
