@@ -183,7 +183,7 @@ static void update_task(const void *work, int64_t block)
     const update_work *u = work;
     const gd_update_arrays *a = u->arrays;
     const int64_t i = block * BLOCK, ahead = gd_min64(i + AHEAD, a->n);
-    fetch(a, ahead, BLOCK);
+    fetch(a, ahead, gd_min64(BLOCK, a->n - ahead)); /* beyond the end it costs small models */
     update_elements(u, i, gd_min64(BLOCK, a->n - i));
 }
 

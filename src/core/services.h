@@ -163,7 +163,7 @@ gd_permutation_service gd_permutation_cpu, gd_permutation_cuda;
 gd_advance_service gd_advance_cuda;
 
 /* A packed tensor for this call only, as gd_call_scratch: for an op that calls the kernels of
- * others. Of no more elements than an input has. */
+ * others. It has no more elements than an input. */
 gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec);
 
 /* For the backward of an op that adds to at most `rows` rows of dinput[i], [V, ...]. NULL: it writes as

@@ -295,8 +295,8 @@ typedef struct gd_move {
 } gd_move;
 
 /* Measures the slope of each set. h is relative to the input's scale. Along a direction, c->moved is
- * the move as stored, divided by its length: central estimates sum(gradient * moved). Of an element's
- * move only that element of c->moved is set. */
+ * the move as stored, divided by its length: central estimates sum(gradient * moved). An element's
+ * move sets only that element of c->moved. */
 void gd_check_slopes(gd_checker *c, const gd_move *move, double h);
 
 typedef enum gd_state {

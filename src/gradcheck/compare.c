@@ -231,7 +231,7 @@ static void judge_all(gd_comparison *m)
 
 /* ---- Along directions --------------------------------------------------------------------- */
 
-/* A random direction. Of values of many sizes each is moved by its own. */
+/* A random direction. Values of many sizes are each moved by their own. */
 static void make_direction(const gd_comparison *m, int d, double *direction)
 {
     const gd_argument *a = m->argument;
@@ -292,13 +292,10 @@ static bool sampled(const gd_comparison *m, int64_t at)
 /* Adds an element to the comparison. Whether it is right for a set. */
 static bool add_element(gd_comparison *m, int64_t at, int of)
 {
-    gd_checker *c = m->c;
     const int64_t e = m->count++;
-    const gd_move move = {.input = m->input, .element = at};
     m->at[e] = at;
-    gd_check_slopes(c, &move, c->options.step);
-    for (int set = 0; set < c->sets; set++) m->side[set].numeric[e] = c->set[set].slope.central;
-    for (int set = 0; set < c->sets; set++) judge(m, set, e);
+    measure_element(m, e);
+    for (int set = 0; set < m->c->sets; set++) judge(m, set, e);
     return m->side[of].state[e] == GD_STATE_RIGHT;
 }
 

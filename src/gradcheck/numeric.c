@@ -17,8 +17,8 @@
 
 /* ---- Slopes ------------------------------------------------------------------------------- */
 
-/* Moves the input by `length`, with the values as stored in `at`, and runs the function. Of the
- * move of a single element the others are not computed, nor read back: inputs may be large. */
+/* Moves the input by `length`, with the values as stored in `at`, and runs the function. The
+ * move of a single element neither computes nor reads back the others: inputs may be large. */
 static void move_and_run(gd_checker *c, const gd_move *move, double length, double *at, int side)
 {
     gd_argument *a = &c->input[move->input];

@@ -95,7 +95,7 @@ static int make_cotangents(gd_checker *c, const gd_run *run, double *const *cota
     for (int o = 0; o < c->outputs; o++) {
         const gd_result *r = &c->output[o];
         if (!cotangent[o]) continue;
-        /* Of some inputs it may be independent; and a gradient of all. */
+        /* The output may not depend on some inputs, nor a gradient on any. */
         if ((run->some || c->higher) && !gd_tensor_requires_grad(c->out[o])) continue;
         if (run->strided) {
             gd_no_grad_begin(c->ctx);

@@ -160,7 +160,7 @@ static gd_status measure(gd_optimizer *optimizer)
     return replica->calls->sum(replica, &state->loss, 2);
 }
 
-/* Refuses an update without any gradient, and marks those that it uses. Of other ranks there may be
+/* Refuses an update without any gradient, and marks the gradients that it uses. Other ranks may have
  * one. */
 static gd_status use_gradients(const gd_params *params)
 {

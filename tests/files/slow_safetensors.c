@@ -4,7 +4,6 @@
 #include "needs_jansson.h"
 #include "safetensors_oracle.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

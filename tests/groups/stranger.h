@@ -6,7 +6,6 @@
 #define GRADUS_TEST_STRANGER_H
 
 #include <poll.h>
-#include <stdlib.h>
 
 #include "group/group.h"
 #include "port.h"

@@ -178,20 +178,20 @@ static int run(gd_context *ctx, options *command)
     int64_t length = 0;
     ids tokens = {0}, stops = {0};
     char *prompt = NULL;
-    bool told = false;
+    bool refused = false;
     if (!trained_open(&t, ctx, &o->from, o->ids)) {
         prompt = read_prompt(o, &length);
-        told = !prompt || !find_ids(&t, o, prompt, length, &tokens, &stops);
-        if (!told && t.tokenizer.kind == TOKENIZER_NONE && tokens.count > 0)
+        refused = !prompt || !find_ids(&t, o, prompt, length, &tokens, &stops);
+        if (!refused && t.tokenizer.kind == TOKENIZER_NONE && tokens.count > 0)
             prompt[length++] = ' '; /* instead of its NUL: between ids */
-        if (!told) write_all(&t, o, prompt, length, &tokens, &stops);
+        if (!refused) write_all(&t, o, prompt, length, &tokens, &stops);
     }
     if (gd_error(ctx)) console_message("%s", gd_error(ctx));
     free(tokens.id);
     free(stops.id);
     free(prompt);
     trained_close(&t);
-    return console_arrived() && !told && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;
+    return console_arrived() && !refused && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)

@@ -116,14 +116,14 @@ static bool is_one(const json_t *value)
 static const json_t *read_rope(const reader *r, const char *key)
 {
     static const char wanted[] = "of rope_type \"default\", the only one supported";
-    json_t *said = json_object_get(r->object, key), *value;
-    const json_t *kind = json_object_get(said, "rope_type"), *old = json_object_get(said, "type");
+    json_t *rope = json_object_get(r->object, key), *value;
+    const json_t *kind = json_object_get(rope, "rope_type"), *old = json_object_get(rope, "type");
     const char *name;
     if (!kind) kind = old;
-    if (!absent(said) && !json_is_object(said)) refuse(r, key, "an object");
+    if (!absent(rope) && !json_is_object(rope)) refuse(r, key, "an object");
     if ((kind && !text_is(kind, "default")) || (!absent(old) && !text_is(old, "default")))
         refuse(r, key, wanted);
-    json_object_foreach(said, name, value)
+    json_object_foreach(rope, name, value)
     {
         static const char *const known[] = {"rope_type", "type", "rope_theta",
                                             "original_max_position_embeddings"};
@@ -136,7 +136,7 @@ static const json_t *read_rope(const reader *r, const char *key)
         snprintf(full, sizeof full, "%s.%.60s", key, name);
         refuse_value(r, full, value, ratio ? "1, the only value supported" : "known");
     }
-    return json_object_size(said) ? said : NULL;
+    return json_object_size(rope) ? rope : NULL;
 }
 
 /* Looks where transformers does, in its order: rope_scaling replaces rope_parameters, and both go before

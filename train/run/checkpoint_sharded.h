@@ -7,8 +7,8 @@
 #include "llama.h"
 #include "saving.h"
 
-/* Writes the optimizer's states, under names like "m.model.norm.weight". Of a state that is `sharded`
- * only the names and the shapes, with room for the elements. */
+/* Writes the optimizer's states, under names like "m.model.norm.weight". A `sharded` state
+ * gets only the names and the shapes, with room for the elements. */
 gd_status checkpoint_save_state(const model *m, gd_optimizer *optimizer, saving *to,
                                 const gd_named_text *texts, int64_t text_count, bool sharded);
 

@@ -26,8 +26,8 @@ typedef struct data_options {
     const char *tokens;     /* token files (tokens.h) */
     const char *option;     /* the option that named it, for messages */
     const char *validation; /* the same for validation; NULL: the last tenth of the text */
-    int64_t vocab;   /* of a text: 0, its bytes; else BPE pieces. Of tokens: the number of ids */
-    int token_bytes; /* of an id in token files without a header; 0: unknown (tokens.h) */
+    int64_t vocab;          /* a text's: 0, its bytes, or BPE tokens; tokens': the number of ids */
+    int token_bytes;        /* of an id in token files without a header; 0: unknown (tokens.h) */
     int64_t context;
     uint64_t seed;
     const tokenizer *tokenizer; /* to encode a text; the dataset takes over its memory. NULL: one is

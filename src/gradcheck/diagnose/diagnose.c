@@ -82,8 +82,8 @@ static void say_not_finite(const gd_evidence *s)
 
 /* ---- All ---------------------------------------------------------------------------------- */
 
-/* Whether a group's hypotheses are asked, after one of group `said` was said. */
-static bool asked(const gd_evidence *s, gd_group group, gd_group said)
+/* Whether the hypotheses of a group are tried, after one of group `said` was reported. */
+static bool applies(const gd_evidence *s, gd_group group, gd_group said)
 {
     if (group == said || (group == ENTRIES && said == LINEAR)) return false;
     if (group >= LINEAR && !(s->tolerance > 0)) return false;
@@ -106,7 +106,7 @@ void gd_check_diagnose(gd_evidence *s)
         if (group == LINEAR && !s->y) gd_check_entries(s);
         s->which = hypotheses[i].which;
         s->detail[0] = 0;
-        if (!asked(s, group, said) || !hypotheses[i].holds(s)) continue;
+        if (!applies(s, group, said) || !hypotheses[i].holds(s)) continue;
         gd_check_say(finding, size, "%s", *finding ? ": " : "");
         gd_check_say(finding, size, hypotheses[i].sentence, s->detail);
         said = group;
