@@ -111,8 +111,9 @@ static int64_t most_partials(const Problem &p)
 static cudaError_t sum_up(const Backward &a, bool of_bias, int64_t partials, cudaStream_t stream)
 {
     const int64_t shared = a.weight_per_head ? 1 : a.heads, cols = a.heads * a.cols / shared;
-    const gd_sum_place out = {of_bias ? a.dbias : a.dweight, a.dweight_dtype,
-                              of_bias ? a.accumulate_dbias : a.accumulate_dweight};
+    const gd_sum_place dweight = {a.dweight, a.dweight_dtype, a.accumulate_dweight};
+    const gd_sum_place dbias = {a.dbias, a.dweight_dtype, a.accumulate_dbias};
+    const gd_sum_place &out = of_bias ? dbias : dweight;
     partials *= shared;
     if (a.is_double) return gd_sum_partials(out, (double *)a.workspace, partials, cols, stream);
     return gd_sum_partials(out, (float *)a.workspace, partials, cols, stream);
@@ -137,7 +138,7 @@ static cudaError_t fast_backward(const Backward &a, const Sizes &s, Kernel kerne
 {
     if (kernel == FEW) return backward_few(a, stream);
     int64_t partials;
-    cudaError_t error;
+    cudaError_t error = cudaSuccess;
     if (kernel == BLOCK) {
         const BlockPlan plan = plan_block(s, limits);
         partials = plan.partials;
