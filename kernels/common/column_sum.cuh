@@ -4,17 +4,24 @@
 // Two kernels. In the first (gd_sum_columns) a block has 32 columns and a piece of the rows. Its 8
 // warps take the piece's rows in turn (a warp reads 32 neighbours of one row), and their 8 sums are
 // added in order: at most 256 rows of partial sums. The second (gd_sum_partials) adds these, and
-// those that the kernels of rms_norm write. Pieces and turns, and so the order of every sum, depend
-// only on M.
+// those that the kernels of rms_norm write. Few rows are one piece, whose sums need no second kernel.
+// Pieces and turns, and so the order of every sum, depend only on M.
 #ifndef GD_COLUMN_SUM_CUH
 #define GD_COLUMN_SUM_CUH
 
 #include "launch.cuh"
 #include "pack.cuh"
 
+// Where a sum is stored, rounded once, or to what it is added.
+struct gd_sum_place {
+    void *data; // [N], or NULL: it is not wanted
+    gd_dtype dtype;
+    bool accumulate;
+};
+
 // ---- Partial sums -------------------------------------------------------------------------------
 
-enum { GD_SUM_COLUMNS = 32, GD_SUM_WARPS = 8 };
+enum { GD_SUM_COLUMNS = 32, GD_SUM_WARPS = 8, GD_SUM_FEW_ROWS = 256 };
 
 struct gd_row_pieces {
     int64_t rows, count; // rows in each; at least one piece, if only of nothing
@@ -22,18 +29,25 @@ struct gd_row_pieces {
 
 static inline gd_row_pieces gd_row_pieces_of(int64_t M)
 {
-    const int64_t least = 64, most = 256;
+    const int64_t least = M <= GD_SUM_FEW_ROWS ? GD_SUM_FEW_ROWS : 64, most = 256;
     gd_row_pieces pieces = {gd_ceil_div(M, most), 1};
     if (pieces.rows < least) pieces.rows = least;
     if (M > 0) pieces.count = gd_ceil_div(M, pieces.rows);
     return pieces;
 }
 
+// The places of S sums.
+template <int S>
+struct gd_sum_places {
+    gd_sum_place of[S];
+};
+
 // S sums at once: value.add(row, column, sum) adds the terms at that place to sum[0 ... S - 1].
-// partial [S, pieces, N]
+// partial [S, pieces, N], or NULL if there is one piece
 template <int S, class C, class Value>
 __global__ static void GD_LAUNCH_BOUNDS(GD_SUM_COLUMNS *GD_SUM_WARPS, 4)
-    gd_sum_columns(int64_t M, int64_t N, int64_t piece_rows, Value value, C *partial)
+    gd_sum_columns(int64_t M, int64_t N, int64_t piece_rows, Value value, C *partial,
+                   gd_sum_places<S> out)
 {
     __shared__ C shared[S][GD_SUM_WARPS][GD_SUM_COLUMNS];
     const int lane = threadIdx.x, warp = threadIdx.y;
@@ -41,7 +55,7 @@ __global__ static void GD_LAUNCH_BOUNDS(GD_SUM_COLUMNS *GD_SUM_WARPS, 4)
     const int64_t end = piece_rows < M - piece * piece_rows ? (piece + 1) * piece_rows : M;
     C sum[S] = {};
     if (column < N) {
-#pragma unroll 4
+#pragma unroll 8
         for (int64_t row = piece * piece_rows + warp; row < end; row += GD_SUM_WARPS) {
             value.add(row, column, sum);
         }
@@ -51,29 +65,14 @@ __global__ static void GD_LAUNCH_BOUNDS(GD_SUM_COLUMNS *GD_SUM_WARPS, 4)
     if (warp > 0 || column >= N) return;
     for (int s = 0; s < S; s++) {
         for (int w = 1; w < GD_SUM_WARPS; w++) sum[s] += shared[s][w][lane];
-        partial[(s * gridDim.y + piece) * N + column] = sum[s];
+        if (partial)
+            partial[(s * gridDim.y + piece) * N + column] = sum[s];
+        else if (out.of[s].data)
+            gd_put(out.of[s].data, out.of[s].dtype, column, out.of[s].accumulate, sum[s]);
     }
 }
 
-template <int S, class C, class Value>
-static inline cudaError_t gd_sum_pieces(int64_t M, int64_t N, Value value, C *partial,
-                                        cudaStream_t stream)
-{
-    const gd_row_pieces pieces = gd_row_pieces_of(M);
-    const gd_grid grid = {{(unsigned)gd_ceil_div(N, GD_SUM_COLUMNS), (unsigned)pieces.count},
-                          {GD_SUM_COLUMNS, GD_SUM_WARPS}};
-    return gd_launch_on(stream, grid, gd_sum_columns<S, C, Value>, M, N, pieces.rows, value,
-                        partial);
-}
-
 // ---- Their sum ----------------------------------------------------------------------------------
-
-// Where a sum is stored, rounded once, or to what it is added.
-struct gd_sum_place {
-    void *data; // [N]
-    gd_dtype dtype;
-    bool accumulate;
-};
 
 // The sums of a block's lanes * V columns from those of its warps' threads: thread t has the V
 // columns of pack t mod lanes, lanes <= MOST.
@@ -139,10 +138,10 @@ static inline cudaError_t gd_sum_partials(const gd_sum_place &out, const C *part
     int lanes = 32;
     while (lanes > 8 && P > 256 / lanes * GD_SUM_AT_ONCE) lanes /= 2;
     const bool packed = N % V == 0;
-    const gd_async::Shape shape = {gd_ceil_div(N, lanes * (packed ? V : 1)), 256};
+    const gd_grid grid = {(unsigned)gd_ceil_div(N, lanes * (packed ? V : 1)), 256};
     if (packed)
-        return gd_async::launch<gd_partials_kernel<C, V>>(shape, stream, out, partial, P, N, lanes);
-    return gd_async::launch<gd_partials_kernel<C, 1>>(shape, stream, out, partial, P, N, lanes);
+        return gd_launch_on(stream, grid, gd_partials_kernel<C, V>, out, partial, P, N, lanes);
+    return gd_launch_on(stream, grid, gd_partials_kernel<C, 1>, out, partial, P, N, lanes);
 }
 
 // ---- Both ---------------------------------------------------------------------------------------
@@ -164,19 +163,28 @@ template <int S, class C, class Value>
 static inline gd_status gd_column_sums(const gd_call *call, gd_tensor *const *out,
                                        const bool *accumulate, int64_t M, int64_t N, Value value)
 {
+    gd_sum_places<S> places = {};
     bool wanted = false;
-    for (int s = 0; s < S; s++) wanted |= out[s] != nullptr;
-    if (!wanted || N == 0) return GD_OK;
-    const int64_t pieces = gd_row_pieces_of(M).count;
-    C *partial = (C *)gd_call_scratch(call, (size_t)(S * pieces * N) * sizeof(C));
-    if (!partial) return gd_error_status(call->context);
-    cudaError_t error = gd_sum_pieces<S>(M, N, value, partial, gd_stream(call));
-    for (int s = 0; s < S && !error; s++) {
+    for (int s = 0; s < S; s++) {
         if (!out[s]) continue;
-        const gd_sum_place place = {gd_tensor_data(out[s]), gd_tensor_dtype(out[s]), accumulate[s]};
-        error = gd_sum_partials(place, partial + s * pieces * N, pieces, N, gd_stream(call));
+        places.of[s] = {gd_tensor_data(out[s]), gd_tensor_dtype(out[s]), accumulate[s]};
+        wanted = true;
     }
-    return gd_launched(call, error);
+    if (!wanted || N == 0) return GD_OK;
+    const gd_row_pieces pieces = gd_row_pieces_of(M);
+    const int64_t size = pieces.count * N;
+    C *partial = nullptr;
+    if (pieces.count > 1 && !(partial = (C *)gd_call_scratch(call, (size_t)(S * size) * sizeof(C))))
+        return gd_error_status(call->context);
+    const gd_grid grid = {{(unsigned)gd_ceil_div(N, GD_SUM_COLUMNS), (unsigned)pieces.count},
+                          {GD_SUM_COLUMNS, GD_SUM_WARPS}};
+    gd_status status = gd_launch(call, grid, gd_sum_columns<S, C, Value>, M, N, pieces.rows, value,
+                                 partial, places);
+    for (int s = 0; partial && s < S && !status; s++)
+        if (places.of[s].data)
+            status = gd_launched(call, gd_sum_partials(places.of[s], partial + s * size,
+                                                       pieces.count, N, gd_stream(call)));
+    return status;
 }
 
 #endif

@@ -49,8 +49,9 @@ static inline gd_tensor *minus(double number, gd_tensor *x)
     return gd_add_scalar(gd_neg(x), number);
 }
 
-/* dy (1 - y^2) in one pass. */
+/* dy (1 - y^2) and -2 a b, each in one pass. */
 gd_tensor *gd_tanh_gradient(gd_tensor *dy, gd_tensor *y);
+gd_tensor *gd_minus_twice(gd_tensor *a, gd_tensor *b);
 
 /* ---- Constants and choices ---------------------------------------------------------------- */
 

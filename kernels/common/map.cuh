@@ -80,15 +80,21 @@ struct gd_operands {
     }
 };
 
+// What a function with two results returns: the gradients of its two operands.
+template <class V>
+struct gd_two {
+    V of[2];
+};
+
 // f of element j of each operand.
 template <class V, int K, int N, class Function, size_t... OPERAND>
-__device__ inline V gd_evaluate(const Function &f, const V (&x)[K][N], int j,
-                                std::index_sequence<OPERAND...>)
+__device__ inline auto gd_evaluate(const Function &f, const V (&x)[K][N], int j,
+                                   std::index_sequence<OPERAND...>)
 {
     return f(x[OPERAND][j]...);
 }
 template <class V, int K, int N, class Function>
-__device__ inline V gd_evaluate(const Function &f, const V (&x)[K][N], int j)
+__device__ inline auto gd_evaluate(const Function &f, const V (&x)[K][N], int j)
 {
     return gd_evaluate(f, x, j, std::make_index_sequence<K>());
 }
@@ -139,23 +145,47 @@ struct gd_flat_walk {
     }
 };
 
+// Where the results of a function are stored, or to what they are added.
+template <class T, int R>
+struct gd_results {
+    T *out[R];
+    bool add[R];
+
+    template <int N>
+    __device__ void store(int64_t i, const gd_compute<T> (&y)[N]) const
+    {
+        gd_store_aligned(out[0] + i, add[0], y);
+    }
+    template <int N>
+    __device__ void store(int64_t i, const gd_two<gd_compute<T>> (&y)[N]) const
+    {
+        for (int r = 0; r < R; r++) {
+            gd_compute<T> one[N];
+#pragma unroll
+            for (int j = 0; j < N; j++) one[j] = y[j].of[r];
+            gd_store_aligned(out[r] + i, add[r], one);
+        }
+    }
+};
+
 // Elements i to i + N - 1. All are read before any is written: out may be an operand.
-template <int N, class T, class First, int K, int F, class Walk, class Function>
-__device__ inline void gd_map_at(T *out, bool add, int64_t i, const Walk &walk,
+template <int N, class T, int R, class First, int K, int F, class Walk, class Function>
+__device__ inline void gd_map_at(const gd_results<T, R> &to, int64_t i, const Walk &walk,
                                  const gd_operands<T, First, K, F> &in, const Function &f)
 {
     int64_t offset[K];
-    gd_compute<T> x[K][N], y[N];
+    gd_compute<T> x[K][N];
     walk.at(i, offset);
     in.load(offset, x);
+    decltype(gd_evaluate(f, x, 0)) y[N];
 #pragma unroll
     for (int j = 0; j < N; j++) y[j] = gd_evaluate(f, x, j);
-    gd_store_aligned(out + i, add, y);
+    to.store(i, y);
 }
 
-template <class T, class First, int K, int F, class Walk, class Function>
+template <class T, int R, class First, int K, int F, class Walk, class Function>
 __global__ void __launch_bounds__(gd_threads)
-    gd_map_kernel(T *out, bool add, Walk walk, gd_operands<T, First, K, F> in, bool packs,
+    gd_map_kernel(gd_results<T, R> to, Walk walk, gd_operands<T, First, K, F> in, bool packs,
                   Function f)
 {
     constexpr int N = gd_pack_size<T>;
@@ -163,37 +193,45 @@ __global__ void __launch_bounds__(gd_threads)
     for (int64_t start = blockIdx.x * tile; start < n; start += gridDim.x * tile) {
         int64_t i = start + (packs ? (int)threadIdx.x * N : (int)threadIdx.x);
         if (packs && i + N <= n) {
-            gd_map_at<N>(out, add, i, walk, in, f);
+            gd_map_at<N>(to, i, walk, in, f);
         } else {
             const int apart = packs ? 1 : gd_threads;
 #pragma unroll 1
-            for (int j = 0; j < N && i < n; j++, i += apart) gd_map_at<1>(out, add, i, walk, in, f);
+            for (int j = 0; j < N && i < n; j++, i += apart) gd_map_at<1>(to, i, walk, in, f);
         }
     }
 }
 
-template <class T, class First, int K, int F, class Walk, class Function>
-static inline gd_status gd_map_launch(const gd_call *call, T *out, bool add, const Walk &walk,
-                                      const gd_operands<T, First, K, F> &in, bool packs, Function f)
+template <class T, int R, class First, int K, int F, class Walk, class Function>
+static inline gd_status gd_map_launch(const gd_call *call, const gd_results<T, R> &to,
+                                      const Walk &walk, const gd_operands<T, First, K, F> &in,
+                                      bool packs, Function f)
 {
+    for (T *out : to.out) packs = packs && gd_pack<T, gd_pack_size<T>>::aligned(out);
     const gd_grid grid = gd_grid_for(walk.count, gd_threads * gd_pack_size<T>);
-    return gd_launch(call, grid, gd_map_kernel<T, First, K, F, Walk, Function>, out, add, walk, in,
+    return gd_launch(call, grid, gd_map_kernel<T, R, First, K, F, Walk, Function>, to, walk, in,
                      packs, f);
 }
 
-// out[i] = (add ? out[i] : 0) + f(in[0][i], in[1][i], ...) over the shape of `like`, to which the
-// operands are broadcast. `out` is packed, and may be the memory of an operand of that shape.
+// to.out[i] = (to.add ? to.out[i] : 0) + f(in[0][i], in[1][i], ...) over the shape of `like`, to which
+// the operands are broadcast. What is stored is packed, and may be the memory of an operand of that
+// shape.
+template <class T, class First = T, int F = 1, int R, int K, class Function>
+static inline gd_status gd_map(const gd_call *call, const gd_results<T, R> &to,
+                               const gd_tensor *like, const gd_layout (&in)[K], Function f)
+{
+    const auto walk = gd_cuda_walk_over(gd_tensor_ndim(like), gd_tensor_shape(like), in);
+    if (walk.count == 0) return GD_OK;
+    const auto operands = gd_operands_of<T, First, F>(in, walk, 0);
+    const bool packs = gd_packs_fit(operands, walk, 0) &&
+                       (walk.ndim == 1 || walk.shape[walk.ndim - 1] % gd_pack_size<T> == 0);
+    return gd_map_launch(call, to, walk, operands, packs, f);
+}
 template <class T, class First = T, int F = 1, int K, class Function>
 static inline gd_status gd_map(const gd_call *call, T *out, bool add, const gd_tensor *like,
                                const gd_layout (&in)[K], Function f)
 {
-    constexpr int N = gd_pack_size<T>;
-    const auto walk = gd_cuda_walk_over(gd_tensor_ndim(like), gd_tensor_shape(like), in);
-    if (walk.count == 0) return GD_OK;
-    const auto operands = gd_operands_of<T, First, F>(in, walk, 0);
-    const bool packs = gd_packs_fit(operands, walk, 0) && gd_pack<T, N>::aligned(out) &&
-                       (walk.ndim == 1 || walk.shape[walk.ndim - 1] % N == 0);
-    return gd_map_launch(call, out, add, walk, operands, packs, f);
+    return gd_map<T, First, F>(call, gd_results<T, 1>{{out}, {add}}, like, in, f);
 }
 
 // The same over n elements of operands that are all packed.
@@ -203,13 +241,14 @@ static inline gd_status gd_map_flat(const gd_call *call, T *out, bool add, int64
 {
     constexpr int N = gd_pack_size<T>;
     gd_operands<T, T, K, 1> operands = {};
-    bool packs = gd_pack<T, N>::aligned(out);
+    bool packs = true;
     for (int k = 0; k < K; k++) {
         operands.data[k] = in[k];
         operands.packed[k] = true;
         packs = packs && gd_pack<T, N>::aligned(in[k]);
     }
-    return gd_map_launch(call, out, add, gd_flat_walk<K>{n}, operands, packs, f);
+    return gd_map_launch(call, gd_results<T, 1>{{out}, {add}}, gd_flat_walk<K>{n}, operands, packs,
+                         f);
 }
 
 // ---- Functions of one packed input --------------------------------------------------------------

@@ -41,32 +41,59 @@ static gd_status binary_forward(const gd_call *call)
     });
 }
 
+// dy, a and b; dy again for inputs that the backward does not read: they may have been freed.
+struct operands {
+    gd_layout of[3];
+
+    explicit operands(const gd_call *call)
+    {
+        const gd_tensor *dy = call->doutput[0];
+        const bool reads = call->op->backward_reads_inputs != 0;
+        of[0] = gd_cuda_layout(dy);
+        for (int k = 0; k < 2; k++) of[1 + k] = gd_cuda_layout(reads ? call->input[k] : dy);
+    }
+};
+
 // dx of input k. If the input was broadcast, dx is the sum over its copies.
 template <class Gradient>
 static gd_status input_backward(const gd_call *call, int k)
 {
-    const gd_tensor *dy = call->doutput[0];
     if (!call->dinput[k]) return GD_OK;
-    const bool reads = call->op->backward_reads_inputs != 0;
-    const gd_tensor *a = reads ? call->input[0] : dy; // unread inputs may have been freed
-    const gd_tensor *b = reads ? call->input[1] : dy;
-    const gd_layout in[] = {gd_cuda_layout(dy), gd_cuda_layout(a), gd_cuda_layout(b)};
+    const operands in(call);
     return gd_by_kernel_dtype(call, [&](auto zero) {
-        return gd_cuda_broadcast_gradient<decltype(zero)>(call, k, in, Gradient());
+        return gd_cuda_broadcast_gradient<decltype(zero)>(call, k, in.of, Gradient());
     });
 }
 
-// One of the two may be written over dy; the other one is computed first.
+template <class ByA, class ByB>
+struct both {
+    template <class REAL>
+    __device__ gd_two<REAL> operator()(REAL dy, REAL a, REAL b) const
+    {
+        return {ByA()(dy, a, b), ByB()(dy, a, b)};
+    }
+};
+
+// Both gradients in one pass, if none is a sum. Else one of the two may be written over dy; the other
+// one is computed first.
 template <class ByA, class ByB>
 static gd_status binary_backward(const gd_call *call)
 {
-    const gd_tensor *da = call->dinput[0];
-    if (da && gd_tensor_data(da) == gd_tensor_data(call->doutput[0])) {
-        const gd_status status = input_backward<ByB>(call, 1);
-        return status ? status : input_backward<ByA>(call, 0);
+    const gd_tensor *dy = call->doutput[0], *da = call->dinput[0], *db = call->dinput[1];
+    const int64_t n = gd_tensor_count(dy);
+    if (da && db && gd_tensor_count(da) == n && gd_tensor_count(db) == n) {
+        const operands in(call);
+        return gd_by_kernel_dtype(call, [&](auto zero) {
+            using T = decltype(zero);
+            const gd_results<T, 2> to = {{gd_ptr<T>(da), gd_ptr<T>(db)},
+                                         {call->accumulate[0], call->accumulate[1]}};
+            return gd_map<T>(call, to, dy, in.of, both<ByA, ByB>());
+        });
     }
-    const gd_status status = input_backward<ByA>(call, 0);
-    return status ? status : input_backward<ByB>(call, 1);
+    const bool b_first = da && gd_tensor_data(da) == gd_tensor_data(dy);
+    const gd_status status = b_first ? input_backward<ByB>(call, 1) : input_backward<ByA>(call, 0);
+    if (status) return status;
+    return b_first ? input_backward<ByA>(call, 0) : input_backward<ByB>(call, 1);
 }
 
 // ---- The kernels --------------------------------------------------------------------------------

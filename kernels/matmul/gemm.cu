@@ -21,7 +21,7 @@
 #include "matmul/tf32x3.cuh"
 
 static const size_t WORKSPACE_MOST = (size_t)32 << 20;
-enum { CANDIDATES = 8 };
+enum { CANDIDATES = 8, SHORT_SUM = 64 };
 
 static gd_status blas_failed(const gd_call *call, cublasStatus_t status)
 {
@@ -230,12 +230,18 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,
     return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &word, sizeof word);
 }
 
+static int32_t attribute_of(const cublasLtMatmulAlgo_t &algorithm,
+                            cublasLtMatmulAlgoConfigAttributes_t attribute)
+{
+    int32_t value = 0;
+    size_t written;
+    cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written);
+    return value;
+}
+
 static bool has_tile(const cublasLtMatmulAlgo_t &algorithm, std::initializer_list<int> tiles)
 {
-    int32_t its = 0;
-    size_t written;
-    cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &its, sizeof its,
-                                         &written);
+    const int its = attribute_of(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID);
     for (int tile : tiles)
         if (tile == its) return true;
     return false;
@@ -247,6 +253,11 @@ static bool has_tile(const cublasLtMatmulAlgo_t &algorithm, std::initializer_lis
 static int choose_candidate(const plan_key &k, const cublasLtMatmulHeuristicResult_t *found,
                             int count)
 {
+    if (k.K <=
+        SHORT_SUM) { // a sum of so few terms in pieces costs a second kernel, and saves nothing
+        for (int i = 0; i < count; i++)
+            if (attribute_of(found[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1) return i;
+    }
     const bool half = k.dtype == GD_BFLOAT16 || k.dtype == GD_FLOAT16;
     if (!half || k.K > 1024 ||
         !has_tile(found[0].algo, {CUBLASLT_MATMUL_TILE_256x128, CUBLASLT_MATMUL_TILE_128x256,
