@@ -98,6 +98,7 @@ template <class T, int W, attention_gradient WHICH>
 static __global__ void GD_LAUNCH_BOUNDS(attention_threads, 1)
     attention_backward_kernel(const __grid_constant__ attention_backward_pass<T> p)
 {
+    gd_in_turn();
     using A = gd_compute<T>;
     constexpr int SIDE = attention_side<A>, R = SIDE / 16;
     constexpr bool BY_KEY = WHICH != ATTENTION_DQ;

@@ -115,6 +115,7 @@ template <class F, int W>
 static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group, dkv_blocks<W>)
     hopper_dkv_kernel(const __grid_constant__ hopper_backward_pass<typename F::stored> p)
 {
+    gd_in_turn();
     using T = typename F::stored;
     using stage = dkv_stage<T, W>;
     constexpr int N = hopper_tile;
@@ -227,6 +228,7 @@ template <class F, int W>
 static __global__ void GD_LAUNCH_BOUNDS(gd_wgmma::group *dq_groups, dq_blocks<W>)
     hopper_dq_kernel(const __grid_constant__ hopper_backward_pass<typename F::stored> p)
 {
+    gd_in_turn();
     using T = typename F::stored;
     using stage = dq_stage<T, W>;
     constexpr int N = hopper_tile, GROUPS = dq_groups;

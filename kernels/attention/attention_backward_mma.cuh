@@ -90,6 +90,7 @@ template <class F, int W>
 static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>::blocks)
     dq_kernel(const __grid_constant__ backward_pass<typename F::stored> p)
 {
+    gd_in_turn();
     using T = typename F::stored;
     using plan = division<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;
@@ -191,6 +192,7 @@ template <class F, int W, bool DK, bool DV>
 static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>::blocks)
     dkv_kernel(const __grid_constant__ backward_pass<typename F::stored> p)
 {
+    gd_in_turn();
     using T = typename F::stored;
     using plan = division<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;

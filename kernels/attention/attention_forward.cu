@@ -59,6 +59,7 @@ template <class T, int W>
 static __global__ void GD_LAUNCH_BOUNDS(attention_threads, 1)
     attention_forward_kernel(const __grid_constant__ attention_forward_pass<T> f)
 {
+    gd_in_turn();
     using A = gd_compute<T>;
     constexpr int SIDE = attention_side<A>, R = SIDE / 16;
     extern __shared__ __align__(16) unsigned char memory[];

@@ -114,6 +114,7 @@ template <class F, int W>
 static __global__ void GD_LAUNCH_BOUNDS(forward_threads<W>, 1)
     hopper_forward_kernel(const __grid_constant__ hopper_forward_pass<typename F::stored> f)
 {
+    gd_in_turn();
     using T = typename F::stored;
     constexpr int N = hopper_tile, GROUPS = forward_groups<W>;
     constexpr int at_start = 65536 / forward_threads<W> / 8 * 8;

@@ -110,6 +110,7 @@ template <class F, int W>
 static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>::blocks)
     forward_kernel(const __grid_constant__ forward_pass<typename F::stored> f)
 {
+    gd_in_turn();
     using T = typename F::stored;
     using plan = division<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::forward_tile;

@@ -43,6 +43,7 @@ template <class T, class Keep>
 static __global__ void __launch_bounds__(8 * attention_delta_rows)
     attention_delta_kernel(const __grid_constant__ attention_delta_pass<T, Keep> p)
 {
+    gd_in_turn();
     const int part = threadIdx.x % 8;
     for (int64_t n = blockIdx.x; n < p.tasks.count(); n += gridDim.x) {
         const attention_task task = attention_task_at(p.tasks, (unsigned)n);

@@ -6,6 +6,7 @@
 template <class T>
 static __global__ void cumsum_kernel(T *to, const T *from, axis_lines l, bool add, bool reversed)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     const int64_t n = l.n[TO];
     GD_EACH_WARP(number, l.walk.count)

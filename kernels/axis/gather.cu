@@ -43,6 +43,7 @@ static axis_move<T> move_of(const gd_call *call, const gd_tensor *like, const gd
 template <class T>
 static __global__ void move_kernel(axis_move<T> w)
 {
+    gd_in_turn();
     const int64_t m = w.l.n[INDEX];
     GD_EACH(e, w.l.walk.count * m)
     {
@@ -73,6 +74,7 @@ constexpr int64_t most_scanned = 128; // elements of a line
 template <class T>
 static __global__ void put_kernel(axis_move<T> w)
 {
+    gd_in_turn();
     const int64_t n = w.l.n[TO], m = w.l.n[INDEX];
     GD_EACH(e, w.l.walk.count * n)
     {
@@ -101,6 +103,7 @@ __host__ __device__ static inline uint32_t bad_index(int64_t n)
 template <class T, class Sort>
 static __global__ void __launch_bounds__(Sort::threads) put_line_kernel(axis_move<T> w)
 {
+    gd_in_turn();
     __shared__ typename Sort::shared shared;
     const auto &sorted = shared.line;
     const int m = (int)w.l.n[INDEX];
@@ -239,6 +242,7 @@ template <class T>
 static __global__ void one_hot_kernel(T *y, const int32_t *ids, int64_t n, int64_t classes,
                                       int64_t *fault)
 {
+    gd_in_turn();
     GD_EACH(i, n)
     {
         const int32_t id = ids[i];

@@ -42,6 +42,7 @@ struct rank {
 template <class T>
 static __global__ void topk_kernel(int32_t *to, const T *x, axis_lines l, bool falling)
 {
+    gd_in_turn();
     using K = key<gd_compute<T>>;
     const int lane = threadIdx.x % 32;
     GD_EACH_WARP(number, l.walk.count)
@@ -73,6 +74,7 @@ template <class T, class Sort>
 static __global__ void __launch_bounds__(Sort::threads)
     sort_line_kernel(int32_t *to, const T *x, axis_lines l, bool falling)
 {
+    gd_in_turn();
     using K = key<gd_compute<T>>;
     __shared__ typename Sort::shared shared;
     const int n = (int)l.n[FROM];
@@ -91,6 +93,7 @@ template <class T>
 static __global__ void id_kernel(gd_id_sort::sequence s, const T *x, axis_lines l, int64_t begin,
                                  int64_t count, int word, bool falling)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     const int64_t n = l.n[FROM];
     GD_EACH(e, count)
@@ -109,6 +112,7 @@ static __global__ void id_kernel(gd_id_sort::sequence s, const T *x, axis_lines 
 static __global__ void place_kernel(int32_t *to, gd_id_sort::sequence s, axis_lines l,
                                     int64_t begin, int64_t count)
 {
+    gd_in_turn();
     const int64_t n = l.n[TO];
     GD_EACH(e, count)
     {

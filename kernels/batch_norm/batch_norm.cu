@@ -16,6 +16,7 @@ using namespace gd_channel;
 template <class T>
 __global__ void center_kernel(gd_compute<T> *center, const T *x, gd_channels s)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     GD_EACH_WARP(channel, s.C)
     {
@@ -37,6 +38,7 @@ template <class C>
 __global__ void statistics_kernel(factors<C> f, statistics<C> s, const C *partial, int64_t pieces,
                                   mean_kept<C> *mean_out, C *rstd_out)
 {
+    gd_in_turn();
     const C n = (C)(s.shape.B * s.shape.S), part = s.momentum;
     const int64_t channels = s.shape.C;
     GD_EACH_WARP(c, channels)
@@ -65,6 +67,7 @@ __global__ void statistics_kernel(factors<C> f, statistics<C> s, const C *partia
 template <class C>
 __global__ void fixed_kernel(factors<C> f, statistics<C> s, mean_kept<C> *mean_out, C *rstd_out)
 {
+    gd_in_turn();
     GD_EACH(c, s.shape.C)
     {
         const mean_parts<C> mean = {s.running_mean.at(c, (C)0), 0};
@@ -132,6 +135,7 @@ __global__ void gradients_kernel(factors<C> f, gd_channels s, vector weight, gra
                                  const C *partial, int64_t pieces, const mean_kept<C> *mean_in,
                                  const C *rstd_in)
 {
+    gd_in_turn();
     const C n = (C)(s.B * s.S);
     GD_EACH_WARP(c, s.C)
     {

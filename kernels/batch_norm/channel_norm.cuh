@@ -127,6 +127,7 @@ __global__ void __launch_bounds__(gd_threads)
     second_kernel(T *out, bool add, gd_channel_plan p, factors<gd_compute<T>> f, const T *x,
                   const T *dy)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     const gd_channel_work work(p, p.pieces - 1 - blockIdx.y);
     if (work.channel >= p.C) return;

@@ -28,6 +28,7 @@ struct channel_sums {
 template <class T>
 __global__ void center_kernel(gd_compute<T> *center, const T *x, gd_groups g)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     GD_EACH_WARP(row, g.rows)
     {
@@ -42,6 +43,7 @@ __global__ void statistics_kernel(factors<C> f, gd_groups g, const C *center, ch
                                   vector weight, vector bias, C eps, mean_kept<C> *mean_out,
                                   C *rstd_out)
 {
+    gd_in_turn();
     const C n = (C)g.size;
     GD_EACH_WARP(row, g.rows)
     {
@@ -70,6 +72,7 @@ template <class C>
 __global__ void factors_kernel(factors<C> f, gd_groups g, channel_sums<C> sums, vector weight,
                                const mean_kept<C> *mean_in, const C *rstd_in)
 {
+    gd_in_turn();
     const C n = (C)g.size;
     GD_EACH_WARP(row, g.rows)
     {
@@ -99,6 +102,7 @@ __global__ void __launch_bounds__(gd_threads)
     weight_kernel(gd_groups g, channel_sums<C> sums, const C *rstd_in, vector dweight, vector dbias,
                   bool add_weight, bool add_bias)
 {
+    gd_in_turn();
     __shared__ C shared[32];
     const int64_t channels = g.groups * g.channels, examples = g.size ? g.rows / g.groups : 0;
     for (int64_t channel = blockIdx.x; channel < channels; channel += gridDim.x) {

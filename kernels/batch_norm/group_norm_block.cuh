@@ -218,7 +218,7 @@ gd_status group_blocks_forward(const gd_call *call, const group_plan &p, T *y, c
                                mean_kept<gd_compute<T>> *mean, gd_compute<T> *rstd)
 {
     const auto launch = [&](auto pack) {
-        return gd_launch_early<group_forward_kernel<T, pack>>(
+        return gd_launch_large<group_forward_kernel<T, pack>>(
             call, {g.rows, p.threads, p.shared}, y, x, g, p.packs, weight, bias, eps, mean, rstd);
     };
     return p.packs < g.S ? launch(gd_number<gd_pack_size<T>>()) : launch(gd_number<1>());
@@ -231,7 +231,7 @@ gd_status group_blocks_backward(const gd_call *call, const group_plan &p, T *dx,
                                 gd_compute<T> *sums)
 {
     auto launch = [&](auto pack, auto keep) {
-        return gd_launch_early<group_backward_kernel<T, pack, keep>>(
+        return gd_launch_large<group_backward_kernel<T, pack, keep>>(
             call, {g.rows, p.threads, p.shared}, dx, add, x, dy, g, p.packs, p.lanes, weight, mean,
             rstd, sums);
     };

@@ -76,6 +76,7 @@ template <int K, int V, class C, class Value>
 __global__ static void __launch_bounds__(gd_threads)
     gd_sum_channels(C *partial, gd_channel_plan p, Value value)
 {
+    gd_in_turn();
     __shared__ C shared[K][gd_threads / 32];
     const gd_channel_work work(p, blockIdx.y);
     C sum[K] = {};

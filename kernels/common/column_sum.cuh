@@ -49,6 +49,7 @@ __global__ static void GD_LAUNCH_BOUNDS(GD_SUM_COLUMNS *GD_SUM_WARPS, 4)
     gd_sum_columns(int64_t M, int64_t N, int64_t piece_rows, Value value, C *partial,
                    gd_sum_places<S> out)
 {
+    gd_in_turn();
     __shared__ C shared[S][GD_SUM_WARPS][GD_SUM_COLUMNS];
     const int lane = threadIdx.x, warp = threadIdx.y;
     const int64_t column = (int64_t)blockIdx.x * GD_SUM_COLUMNS + lane, piece = blockIdx.y;

@@ -3,7 +3,11 @@
 // NAME.cu defines what GD_KERNEL(NAME_forward) in NAME.c declares:
 //
 //     template <class T>
-//     __global__ void neg_kernel(T *y, const T *x, int64_t n) { ... }
+//     __global__ void neg_kernel(T *y, const T *x, int64_t n)
+//     {
+//         gd_in_turn(); // after the kernel before it has ended (launch.cuh)
+//         ...
+//     }
 //
 //     extern "C" gd_status neg_forward_cuda(const gd_call *call)
 //     {
@@ -263,9 +267,9 @@ static inline gd_status gd_launch(const gd_call *call, const gd_grid &grid,
     return gd_launched(call, gd_launch_on(gd_stream(call), grid, kernel, args...));
 }
 
-// The same by launch(), for a kernel that says let_next_start and wait_for_previous.
+// The same by launch(): in clusters of many blocks, or with much shared memory.
 template <auto KERNEL, class... Arguments>
-static inline gd_status gd_launch_early(const gd_call *call, const gd_async::Shape &shape,
+static inline gd_status gd_launch_large(const gd_call *call, const gd_async::Shape &shape,
                                         const Arguments &...args)
 {
     return gd_launched(call, gd_async::launch<KERNEL>(shape, gd_stream(call), args...));

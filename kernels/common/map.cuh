@@ -188,6 +188,7 @@ __global__ void __launch_bounds__(gd_threads)
     gd_map_kernel(gd_results<T, R> to, Walk walk, gd_operands<T, First, K, F> in, bool packs,
                   Function f)
 {
+    gd_in_turn();
     constexpr int N = gd_pack_size<T>;
     const int64_t tile = (int64_t)gd_threads * N, n = walk.count;
     for (int64_t start = blockIdx.x * tile; start < n; start += gridDim.x * tile) {

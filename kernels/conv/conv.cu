@@ -26,6 +26,7 @@ template <class T, class I>
 static __global__ void unfold_kernel(T *to, const T *image, plane_sizes<I> s, column_range r,
                                      bool add)
 {
+    gd_in_turn();
     const int64_t n = r.p1 - r.p0,
                   first = blockIdx.x * (int64_t)(gd_threads * per_thread) + threadIdx.x;
     I top[per_thread], left[per_thread];
@@ -70,6 +71,7 @@ struct fold_target {
 template <class T, class S, class I>
 static __global__ void fold_kernel(fold_target<T> t, const S *cols, plane_sizes<I> s)
 {
+    gd_in_turn();
     const I size = s.H * s.W, P = s.OH * s.OW, e = (I)blockIdx.x * gd_threads + (I)threadIdx.x;
     if (e >= size) return;
     const I h = e / s.W, w = e - h * s.W;
@@ -201,6 +203,7 @@ template <class T>
 static __global__ void begin_kernel(T *rows, const T *bias, int64_t count, int64_t size,
                                     int64_t channels)
 {
+    gd_in_turn();
     gd_each_plane(row, count)
     {
         T value[per_thread];

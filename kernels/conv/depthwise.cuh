@@ -62,6 +62,7 @@ template <class T, class I>
 static __global__ void __launch_bounds__(gd_threads)
     gd_depthwise_gather(gd_depthwise<T> d, plane_sizes<I> s)
 {
+    gd_in_turn();
     const I P = s.OH * s.OW;
     const I p = (I)blockIdx.x * gd_threads + (I)threadIdx.x;
     if (p >= P) return;
@@ -91,6 +92,7 @@ template <class T, class I>
 static __global__ void __launch_bounds__(gd_threads)
     gd_depthwise_scatter(gd_depthwise<T> d, plane_sizes<I> s)
 {
+    gd_in_turn();
     const int each = (int)(d.O / d.C); // outputs of a channel
     const I size = s.H * s.W, P = s.OH * s.OW, K = s.KH * s.KW;
     const I e = (I)blockIdx.x * gd_threads + (I)threadIdx.x;
@@ -124,6 +126,7 @@ template <class T, class V, class I>
 static __global__ void __launch_bounds__(gd_threads)
     gd_depthwise_dweight(gd_depthwise<T> d, plane_sizes<I> s, V *parts, int64_t size)
 {
+    gd_in_turn();
     __shared__ V shared[32];
     const I P = s.OH * s.OW, K = s.KH * s.KW, k = (I)(blockIdx.x % K);
     const int64_t o = blockIdx.x / K, c = o / (d.O / d.C);

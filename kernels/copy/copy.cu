@@ -15,6 +15,7 @@ enum { DST, SRC };
 template <class To, class From>
 static __global__ void convert_kernel(To *dst, const From *src, int64_t n)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<To, From>;
     GD_EACH(pack, gd_packs(n, V))
     {
@@ -30,6 +31,7 @@ static __global__ void convert_kernel(To *dst, const From *src, int64_t n)
 template <class To, class From>
 static __global__ void strided_kernel(To *dst, const From *src, gd_cuda_walk<2> walk)
 {
+    gd_in_turn();
     GD_EACH(i, walk.count)
     {
         int64_t at[2];
@@ -52,6 +54,7 @@ struct transposition {
 template <class To, class From>
 static __global__ void transpose_kernel(To *dst, const From *src, transposition t)
 {
+    gd_in_turn();
     // One more column than needed: going down a column then visits all banks.
     __shared__ To tile[tile_side][tile_side + 1];
     const int64_t tiles_each = t.tiles_down * t.tiles_along, tiles = t.outer.count * tiles_each;

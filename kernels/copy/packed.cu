@@ -10,6 +10,7 @@
 template <class To, class From>
 static __global__ void accumulate_kernel(To *dst, const From *src, int64_t n)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<To, From>;
     GD_EACH(pack, gd_packs(n, V))
     {
@@ -41,6 +42,7 @@ extern "C" void gd_accumulate_cuda(void *dst, gd_dtype dst_dtype, const void *sr
 template <class T>
 static __global__ void fill_kernel(T *dst, T value, int64_t n)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<T>;
     T same[V];
 #pragma unroll
@@ -108,6 +110,7 @@ static __global__ void __launch_bounds__(gd_threads)
     sum_squares_kernel(double *sum, double *part, unsigned *done, const T *x, int64_t n,
                        gd_sparse sparse)
 {
+    gd_in_turn();
     __shared__ double shared[32];
     __shared__ bool last;
     double own = gd_sum(thread_squares<T, SPARSE>(x, n, sparse), shared);
@@ -148,6 +151,7 @@ template <class T, bool SPARSE>
 static __global__ void scale_kernel(T *x, gd_factor<gd_compute<T>> factor, int64_t n,
                                     gd_sparse sparse)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<T>;
     GD_EACH(pack, gd_packs(n, V))
     {
@@ -179,6 +183,7 @@ extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n,
 template <class T>
 static __global__ void clear_rows_kernel(T *x, gd_touched rows)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<T>;
     const T zeros[V] = {};
     GD_EACH_WORD(word, rows)

@@ -31,6 +31,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
                  const gd_compute<T> *dloss, const gd_compute<T> *factor, target_list targets,
                  int64_t rows, bool add)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     const gd_team<BLOCK> team;
     const C scale = *dloss * *factor;

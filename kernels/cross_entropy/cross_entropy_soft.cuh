@@ -68,6 +68,7 @@ template <class T, bool BLOCK>
 __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     soft_forward(double *losses, gd_compute<T> *max_out, gd_compute<T> *log_out, soft_rows<T> s)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     __shared__ C shared[32];
     const gd_team<BLOCK> team;
@@ -104,6 +105,7 @@ template <class T>
 __global__ static void __launch_bounds__(1024)
     soft_total(gd_compute<T> *out, gd_compute<T> *factor_out, const double *losses, soft_rows<T> s)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     __shared__ double shared[32];
     double sum = 0, counting = 0, divisor = 0;
@@ -130,6 +132,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
                   const gd_compute<T> *dloss, const gd_compute<T> *factor, soft_rows<T> s,
                   bool add_x, bool add_q)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     __shared__ C shared[32];
     const gd_team<BLOCK> team;

@@ -12,6 +12,7 @@ __global__ void __launch_bounds__(1024)
     nll_forward(gd_compute<T> *out, gd_compute<T> *factor_out, const T *x, const T *weight,
                 target_list targets, int64_t rows, gd_reduction reduction)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     __shared__ C shared[32];
     gd_long_sum<C> sum, divisor;
@@ -44,6 +45,7 @@ template <class T>
 __global__ void nll_backward(T *dx, const gd_compute<T> *dloss, const gd_compute<T> *factor,
                              const T *weight, target_list targets, int64_t rows, bool none)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     GD_EACH(r, rows)
     {

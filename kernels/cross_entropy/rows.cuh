@@ -84,6 +84,7 @@ template <class T, int V, bool BLOCK, bool KEEP>
 __global__ static void GD_LAUNCH_BOUNDS(BLOCK ? 512 : 256, KEEP ? 2 : 1)
     row_kernel(row_results<T> out, const T *x, int64_t columns, target_list targets, int64_t rows)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     extern __shared__ uint4 memory[];
     __shared__ C shared[32];
@@ -179,6 +180,7 @@ __global__ static void __launch_bounds__(1024)
     total_kernel(C *loss, C *factor_out, const double *losses, target_list targets, int64_t rows,
                  bool mean)
 {
+    gd_in_turn();
     __shared__ double shared[32];
     double sum = 0, counting = 0;
     for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {

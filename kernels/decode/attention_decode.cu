@@ -392,7 +392,7 @@ static gd_status decode_with(const gd_call *call, decode_pass<T> s)
     while (s.lanes < packs && s.lanes < 32) s.lanes *= 2;
     s.splits = splits_of(heads, s.lanes >= packs);
     const int cluster = gd_cuda_device_limits().cluster >= s.splits ? s.splits : 1;
-    return gd_launch_early<decode_kernel<T, V>>(call, {heads * cluster, gd_threads, 0, cluster}, s);
+    return gd_launch_large<decode_kernel<T, V>>(call, {heads * cluster, gd_threads, 0, cluster}, s);
 }
 
 extern "C" gd_status attention_decode_forward_cuda(const gd_call *call)

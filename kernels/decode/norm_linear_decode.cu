@@ -95,9 +95,9 @@ static __global__ void __launch_bounds__(gd_threads) norm_linear_kernel(norm_lin
 template <int V, class T>
 static gd_status norm_linear_with(const gd_call *call, const norm_linear_pass<T> &s)
 {
-    const gd_async::Shape shape = {gd_ceil_div(s.N, warps), gd_threads};
-    if (s.K <= 32 * 4 * V) return gd_launch_early<norm_linear_kernel<T, V, 4>>(call, shape, s);
-    return gd_launch_early<norm_linear_kernel<T, V, 8>>(call, shape, s);
+    const gd_grid grid = {(unsigned)gd_ceil_div(s.N, warps), gd_threads};
+    if (s.K <= 32 * 4 * V) return gd_launch(call, grid, norm_linear_kernel<T, V, 4>, s);
+    return gd_launch(call, grid, norm_linear_kernel<T, V, 8>, s);
 }
 
 extern "C" gd_status norm_linear_decode_forward_cuda(const gd_call *call)

@@ -179,7 +179,7 @@ extern "C" gd_status sample_token_forward_cuda(const gd_call *call)
         using T = decltype(zero);
         const T *logits = gd_ptr<T>(call->input[0]);
         const gd_status status =
-            gd_launch_early<piece_kernel<T>>(call, {d.pieces, gd_threads}, d, logits);
-        return status ? status : gd_launch_early<find_kernel<T>>(call, {1, gd_threads}, d, logits);
+            gd_launch(call, {(unsigned)d.pieces, gd_threads}, piece_kernel<T>, d, logits);
+        return status ? status : gd_launch(call, {1, gd_threads}, find_kernel<T>, d, logits);
     });
 }

@@ -17,6 +17,7 @@ __global__ void __launch_bounds__(gd_threads)
     dropout_kernel(T *out, bool add, const T *in, int64_t n, gd_compute<T> scale,
                    uint32_t threshold, gd_random_place drawn)
 {
+    gd_in_turn();
     constexpr int N = elements;
     const gd_random_place place = drawn.here();
     GD_EACH(pack, gd_packs(n, N))

@@ -8,6 +8,7 @@ template <class T, class Condition>
 __global__ void compare_kernel(int32_t *y, const T *a, const T *b, gd_cuda_walk<2> walk,
                                Condition condition)
 {
+    gd_in_turn();
     GD_EACH(i, walk.count)
     {
         int64_t offset[2];

@@ -10,6 +10,7 @@ template <class Unit>
 static __global__ void gather_kernel(Unit *y, const Unit *table, const int32_t *ids, int64_t rows,
                                      int64_t units, int64_t vocab, int64_t *fault)
 {
+    gd_in_turn();
     const int lane = threadIdx.x % 32;
     GD_EACH_WARP(row, rows)
     {
@@ -79,6 +80,7 @@ static __global__ void __launch_bounds__(few_threads)
     few_kernel(G *dtable, const T *dy, const int32_t *ids, int64_t rows, int64_t columns, bool add,
                int64_t *fault)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<T>, turn = few_threads * few_ids;
     using C = gd_compute<T>;
     // the list, and then the sums
@@ -176,6 +178,7 @@ struct table_rows {
 static __global__ void touch_kernel(uint32_t *touched, const int32_t *ids, int64_t rows,
                                     int64_t vocab)
 {
+    gd_in_turn();
     GD_EACH(row, rows)
     {
         const int32_t id = ids[row];

@@ -28,6 +28,7 @@ constexpr int chunk_rows = 32, sum_threads = 128;
 template <class Rows>
 static __global__ void id_kernel(sequence s, Rows rows, int64_t count)
 {
+    gd_in_turn();
     GD_EACH(row, count)
     s.set(row, rows.id(row), row);
 }
@@ -50,6 +51,7 @@ template <class Rows>
 static __global__ void sum_kernel(Rows rows, typename Rows::C *parts, sequence s, int64_t count,
                                   int64_t columns)
 {
+    gd_in_turn();
     constexpr int V = Rows::V, ahead = 4;
     const int64_t chunk = chunk_of_thread(), begin = chunk * chunk_rows;
     const int64_t end = begin + chunk_rows < count ? begin + chunk_rows : count;
@@ -102,6 +104,7 @@ template <class Rows>
 static __global__ void join_kernel(Rows rows, const typename Rows::C *parts, sequence s,
                                    int64_t count, int64_t columns)
 {
+    gd_in_turn();
     constexpr int V = Rows::V;
     using C = typename Rows::C;
     const int64_t chunk = chunk_of_thread(), begin = chunk * chunk_rows, end = begin + chunk_rows;

@@ -15,6 +15,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     row_forward(T *y, const T *x, const T *w, const T *b, mean_kept<gd_compute<T>> *mean_out,
                 gd_compute<T> *rstd_out, int64_t rows, int64_t n, gd_compute<T> eps)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     __shared__ C shared[32];
     const gd_team<BLOCK> team;
@@ -74,6 +75,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
                  const mean_kept<gd_compute<T>> *mean_in, const gd_compute<T> *rstd_in,
                  int64_t rows, int64_t n, bool add)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     __shared__ C shared[32];
     const gd_team<BLOCK> team;

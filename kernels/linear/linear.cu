@@ -73,9 +73,10 @@ static gd_status multiply_row(const gd_call *call, int64_t N, int64_t K)
 {
     const int64_t few = 32 * 4 * gd_pack_size<T>; // columns in four packs of each lane
     const auto launch = [&](auto packs) {
-        return gd_launch_early<row_kernel<T, packs>>(
-            call, {gd_ceil_div(N, row_warps), row_threads}, gd_ptr<T>(call->output[0]),
-            gd_ptr<T>(call->input[1]), gd_ptr<T>(call->input[0]), gd_ptr<T>(call->input[2]), N, K);
+        return gd_launch(call, {(unsigned)gd_ceil_div(N, row_warps), row_threads},
+                         row_kernel<T, packs>, gd_ptr<T>(call->output[0]),
+                         gd_ptr<T>(call->input[1]), gd_ptr<T>(call->input[0]),
+                         gd_ptr<T>(call->input[2]), N, K);
     };
     return K <= few ? launch(std::integral_constant<int, 4>())
                     : launch(std::integral_constant<int, 8>());

@@ -53,6 +53,7 @@ static gd_gemm gradient_product(const gd_call *call, int gradient, const gd_tens
 template <class T>
 __global__ static void pad_kernel(T *logits, int64_t V, int64_t columns, int64_t rows)
 {
+    gd_in_turn();
     const int64_t padding = columns - V;
     GD_EACH(i, rows * padding)
     {
@@ -130,6 +131,7 @@ template <class C>
 __global__ static void scalar_kernel(C *scalars, const C *dloss, const C *factor, bool add_dx,
                                      bool add_dweight)
 {
+    gd_in_turn();
     scalars[0] = scalars[2] = *dloss * *factor;
     scalars[1] = add_dx;
     scalars[3] = add_dweight;

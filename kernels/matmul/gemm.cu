@@ -337,6 +337,7 @@ template <class T>
 __global__ static void fill_rows(T *c, int64_t c_row, int64_t c_step, const T *bias, int64_t M,
                                  int64_t N, int64_t batch)
 {
+    gd_in_turn();
     GD_EACH(e, batch * M * N)
     {
         const int64_t row = e / N, column = e % N;

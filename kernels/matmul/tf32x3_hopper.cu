@@ -399,6 +399,7 @@ __global__ static GD_LAUNCH_BOUNDS(THREADS,
                                    1) void multiply_tiles(const __grid_constant__ problem p,
                                                           int64_t tasks)
 {
+    gd_in_turn();
     extern __shared__ char memory[];
     const uint32_t past = gd_async::shared_address(memory) % gd_wgmma::aligned;
     shared &r = *(shared *)(memory + (gd_wgmma::aligned - past) % gd_wgmma::aligned);
@@ -425,6 +426,7 @@ __global__ static GD_LAUNCH_BOUNDS(THREADS,
 template <bool A_DEEP, bool B_DEEP>
 __global__ static void add_pieces(const __grid_constant__ problem p)
 {
+    gd_in_turn();
     const ending end(p.g);
     const int64_t N = p.g.N, count = p.g.M * N;
     GD_EACH(e, count)

@@ -35,6 +35,7 @@ template <class T, class P>
 static __global__ void muon_momentum_kernel(P *x, T *m, const T *g, int64_t n, T momentum, T fresh,
                                             bool nesterov, const gd_update_state *state)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<T>;
     const bool apply = state->apply;
     __shared__ gd_factor<T> factor;
@@ -62,6 +63,7 @@ static __global__ void muon_momentum_kernel(P *x, T *m, const T *g, int64_t n, T
 template <class T, class P>
 static __global__ void muon_normalize_kernel(P *x, int64_t n, const double *squares)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<T>;
     __shared__ gd_factor<T> factor;
     if (threadIdx.x == 0) factor = gd_factor<T>::of(*squares < MUON_LEAST ? 0 : 1 / sqrt(*squares));
@@ -79,6 +81,7 @@ static __global__ void muon_normalize_kernel(P *x, int64_t n, const double *squa
 template <class T, class P>
 static __global__ void muon_scale_kernel(P *to, const P *from, int64_t n, T factor)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<T>;
     GD_EACH(pack, gd_packs(n, V))
     {
@@ -95,6 +98,7 @@ template <class T, class P, class R>
 static __global__ void muon_step_kernel(T *w, const P *x, R *rounded, int64_t n, double rate,
                                         double decay, double size, const gd_update_state *state)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<T>;
     if (!state->apply) return;
     __shared__ T keep, step;

@@ -20,6 +20,7 @@ template <class T>
 static __global__ void add_loss_kernel(gd_update_state *state, T *dloss, const T *loss,
                                        double fraction)
 {
+    gd_in_turn();
     state->loss += fraction * (double)gd_load(*loss);
     *dloss = gd_store<T>(fraction * (double)state->scale.factor);
 }
@@ -42,6 +43,7 @@ static __global__ void __launch_bounds__(GD_CUDA_FAULTS)
     decide_kernel(gd_update_state *state, gd_update_slot *slots, gd_update_rule rule,
                   const volatile int64_t *fault_words, int faults)
 {
+    gd_in_turn();
     const bool fault = (int)threadIdx.x < faults && fault_words[threadIdx.x] != 0;
     const bool any = __syncthreads_or(fault);
     unsigned long long nanoseconds; // the same clock for all kernels, also across graphs
@@ -64,6 +66,7 @@ extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,
 static __global__ void settle_kernel(int4 *current, int4 *committed, int64_t n,
                                      const gd_update_state *state)
 {
+    gd_in_turn();
     int4 *to = state->apply ? committed : current;
     const int4 *from = state->apply ? current : committed;
     GD_EACH(i, n) to[i] = from[i];
@@ -223,6 +226,7 @@ static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, rule
                                      const gd_update_state *state, const gd_update_count *count,
                                      gd_touched rows)
 {
+    gd_in_turn();
     constexpr int V = gd_pack_size<T>;
     if (!state->apply) return;
     __shared__ update_numbers<T> numbers;

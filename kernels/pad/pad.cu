@@ -10,6 +10,7 @@ template <class T, class Index>
 __global__ void __launch_bounds__(gd_threads)
     pad_kernel(T *y, const T *x, Index count, gd_pad_planes p, T value)
 {
+    gd_in_turn();
     const gd_pad_axis &rows = p.axis[PAD_ROWS], &cols = p.axis[PAD_COLS];
     const Index H = (Index)gd_pad_size(&rows), W = (Index)gd_pad_size(&cols);
     GD_EACH(e, count)
@@ -24,6 +25,7 @@ template <class T, class Index>
 __global__ void __launch_bounds__(gd_threads)
     gradient_kernel(T *dx, bool add, const T *dy, Index count, gd_pad_planes p)
 {
+    gd_in_turn();
     const gd_pad_axis &rows = p.axis[PAD_ROWS], &cols = p.axis[PAD_COLS];
     const int64_t H = gd_pad_size(&rows), W = gd_pad_size(&cols);
     GD_EACH(e, count)

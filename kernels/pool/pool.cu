@@ -50,6 +50,7 @@ __global__ void __launch_bounds__(gd_threads)
     window_kernel(T *y, int32_t *saved, const T *x, Index count, pool_sizes<Index> p,
                   gd_compute<T> size)
 {
+    gd_in_turn();
     const Index H = p.size[POOL_ROWS], W = p.size[POOL_COLS];
     GD_EACH(e, count)
     {
@@ -93,6 +94,7 @@ template <int V, class T, class Index, class Terms>
 __global__ void __launch_bounds__(gd_threads)
     gradient_kernel(T *dx, bool add, Index packs, pool_sizes<Index> p, Terms terms)
 {
+    gd_in_turn();
     const Index W = p.size[POOL_COLS], n = p.pooled[POOL_COLS];
     GD_EACH(pack, packs)
     {
@@ -142,6 +144,7 @@ template <bool MAX, int V, class T, class Index>
 __global__ void __launch_bounds__(gd_threads)
     quads_kernel(T *y, int32_t *saved, const T *x, Index count, quads<V, Index> q)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     GD_EACH(e, count)
     {
@@ -177,6 +180,7 @@ __global__ void __launch_bounds__(gd_threads)
     quads_gradient_kernel(T *dx, bool add, const T *dy, const int32_t *saved, Index count,
                           quads<V, Index> q)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     GD_EACH(e, count)
     {

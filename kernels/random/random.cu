@@ -69,6 +69,7 @@ struct normal {
 template <class T, class Maker>
 static __global__ void fill_kernel(T *dst, int64_t n, Maker maker, gd_random_place drawn)
 {
+    gd_in_turn();
     const gd_random_place place = drawn.here();
     using R = gd_compute<T>;
     constexpr int V = numbers_each<R>;
@@ -88,6 +89,7 @@ static __global__ void fill_kernel(T *dst, int64_t n, Maker maker, gd_random_pla
 static __global__ void integers_kernel(int32_t *dst, int64_t n, int64_t low, uint64_t range,
                                        gd_random_place drawn)
 {
+    gd_in_turn();
     const gd_random_place place = drawn.here();
     GD_EACH(group, gd_packs(n, 4))
     {
@@ -142,6 +144,7 @@ extern "C" void gd_integers_cuda(int32_t *dst, int64_t n, int64_t low, int64_t h
 
 static __global__ void advance_kernel(gd_random_state *state, uint64_t words)
 {
+    gd_in_turn();
     state->offset += words;
 }
 

@@ -232,6 +232,7 @@ __global__ void __launch_bounds__(gd_threads)
     gd_reduce_kernel(Out *out, bool add, gd_total<Reduction> *part, gd_reduce_plan<K> plan,
                      gd_operands<T, First, K, F> in, Reduction reduction)
 {
+    gd_in_turn();
     constexpr int N = gd_pack_size<T>;
     // Neighbouring threads read neighbouring packs.
     const int side = gd_threads / plan.lanes, me = threadIdx.x;
@@ -272,6 +273,7 @@ __global__ void __launch_bounds__(gd_threads)
     gd_reduce_pieces_kernel(Out *out, bool add, const V *part, int64_t results, int64_t pieces,
                             int lanes, Reduction reduction)
 {
+    gd_in_turn();
     const int side = gd_threads / lanes, lane = threadIdx.x / side;
     for (int64_t tile = (int64_t)blockIdx.x * side; tile < results;
          tile += (int64_t)gridDim.x * side) {

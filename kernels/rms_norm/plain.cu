@@ -209,6 +209,7 @@ template <class A, bool PACKED>
 __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
     forward_kernel(const __grid_constant__ Forward a, int team)
 {
+    gd_in_turn();
     const bool held = a.cols <= (int64_t)team * TILE; // one tile: it is not read again
     each_row(a, team, [&](int64_t i, bool here, int member) {
         const Row row(a, i);
@@ -262,6 +263,7 @@ template <class A, bool PACKED>
 __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
     rows_kernel(const __grid_constant__ Backward a, int team)
 {
+    gd_in_turn();
     const bool held = a.cols <= (int64_t)team * TILE;
     each_row(a, team, [&](int64_t i, bool here, int member) {
         const Row row(a, i);
@@ -299,6 +301,7 @@ template <class A, bool PACKED>
 __global__ void GD_LAUNCH_BOUNDS(THREADS, sizeof(A) == 4 ? 3 : 1)
     columns_kernel(const __grid_constant__ Backward a, int lanes, int stripes, bool of_bias)
 {
+    gd_in_turn();
     using At = Span<PACKED>;
     __shared__ A shared[THREADS * TILE];
     const int lane = (int)threadIdx.x % lanes, group = (int)threadIdx.x / lanes;

@@ -62,6 +62,7 @@ struct step {
 template <class T>
 __global__ void __launch_bounds__(gd_threads) lstm_kernel(step<T> w)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     const int64_t H = w.s.H;
     GD_EACH(e, w.s.B * H)
@@ -81,6 +82,7 @@ __global__ void __launch_bounds__(gd_threads) lstm_kernel(step<T> w)
 template <class T>
 __global__ void __launch_bounds__(gd_threads) gru_kernel(step<T> w)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     const int64_t H = w.s.H;
     GD_EACH(e, w.s.B * H)
@@ -103,6 +105,7 @@ __global__ void __launch_bounds__(gd_threads) gru_kernel(step<T> w)
 template <class T>
 __global__ void __launch_bounds__(gd_threads) lstm_gradient_kernel(step<T> w)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     const int64_t H = w.s.H;
     GD_EACH(e, w.s.B * H)
@@ -127,6 +130,7 @@ __global__ void __launch_bounds__(gd_threads) lstm_gradient_kernel(step<T> w)
 template <class T>
 __global__ void __launch_bounds__(gd_threads) gru_gradient_kernel(step<T> w)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     const int64_t H = w.s.H;
     GD_EACH(e, w.s.B * H)
@@ -147,6 +151,7 @@ __global__ void __launch_bounds__(gd_threads) gru_gradient_kernel(step<T> w)
 template <class To, class From>
 __global__ void copy_kernel(To *to, bool add, const From *from, int64_t apart, gd_rnn_shape s)
 {
+    gd_in_turn();
     GD_EACH(e, s.B * s.H)
     {
         const int64_t b = e / s.H;
@@ -166,6 +171,7 @@ void copy_rows(const gd_call *call, To *to, bool add, const From *from, int64_t 
 template <class T>
 __global__ void states_kernel(T *to, step<T> w)
 {
+    gd_in_turn();
     GD_EACH(e, w.s.B * w.s.T * w.s.H)
     {
         const int64_t row = e / w.s.H, b = row / w.s.T, j = e - row * w.s.H;

@@ -59,6 +59,7 @@ template <bool INTERLEAVED, class T, int V>
 static __global__ void GD_LAUNCH_BOUNDS(gd_threads, blocks_each)
     turn_kernel(rope_pass pass, rope_rates rates)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     __shared__ rope_step<C> step[rates_most];
     const bool shared_steps = pass.pairs <= rates_most;

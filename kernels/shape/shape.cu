@@ -6,6 +6,7 @@
 template <class T>
 static __global__ void add_kernel(T *dst, const T *src, gd_cuda_walk<2> walk)
 {
+    gd_in_turn();
     GD_EACH(i, walk.count)
     {
         int64_t at[2];
@@ -182,6 +183,7 @@ template <class Unit, bool ADD>
 static __global__ void triangle_kernel(Unit *to, const Unit *from, int64_t rows, int64_t M,
                                        int64_t N, int64_t diagonal, bool upper)
 {
+    gd_in_turn();
     for (int64_t row = (int64_t)blockIdx.x * triangle_rows + threadIdx.y; row < rows;
          row += (int64_t)gridDim.x * triangle_rows) {
         const gd_kept_columns kept = gd_triangle_row(row % M, N, diagonal, upper);

@@ -29,6 +29,7 @@ template <bool LOG, class T, int V, bool BLOCK>
 __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     row_forward(T *y, const T *x, int64_t rows, int64_t n)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     __shared__ C shared[32];
     const gd_team<BLOCK> team;
@@ -48,6 +49,7 @@ template <bool LOG, class T, int V, bool BLOCK>
 __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     row_backward(T *dx, const T *y, const T *dy, int64_t rows, int64_t n, bool add)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     __shared__ C shared[32];
     const gd_team<BLOCK> team;
@@ -69,6 +71,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
 template <bool LOG, class T>
 __global__ static void column_forward(T *y, const T *x, softmax_view v)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     GD_EACH(c, v.outer * v.inner)
     {
@@ -87,6 +90,7 @@ __global__ static void column_forward(T *y, const T *x, softmax_view v)
 template <bool LOG, class T>
 __global__ static void column_backward(T *dx, const T *y, const T *dy, softmax_view v, bool add)
 {
+    gd_in_turn();
     using C = gd_compute<T>;
     GD_EACH(c, v.outer * v.inner)
     {

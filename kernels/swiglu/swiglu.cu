@@ -59,6 +59,7 @@ __global__ void __launch_bounds__(gd_threads)
     backward_kernel(T *dgate, T *dup, bool add_gate, bool add_up, const T *dy, const T *gate,
                     const T *up, swiglu_rows r)
 {
+    gd_in_turn();
     constexpr int N = gd_pack_size<T>;
     using V = gd_compute<T>;
     const int64_t packs = gd_packs(r.n, N);
@@ -92,9 +93,9 @@ extern "C" gd_status swiglu_forward_cuda(const gd_call *call)
         using T = decltype(zero);
         const T *gate = gd_ptr<T>(call->input[0]);
         const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
-        const gd_grid grid = gd_grid_for(r.rows * gd_packs(r.n, gd_pack_size<T>));
-        return gd_launch_early<gd_swiglu_cuda::forward_kernel<T>>(
-            call, {grid.blocks.x, gd_threads}, gd_ptr<T>(call->output[0]), gate, up, r);
+        return gd_launch(call, gd_grid_for(r.rows * gd_packs(r.n, gd_pack_size<T>)),
+                         gd_swiglu_cuda::forward_kernel<T>, gd_ptr<T>(call->output[0]), gate, up,
+                         r);
     });
 }
 

@@ -9,7 +9,7 @@
 # but not src/core/ may call what include/ declares. The tables of kernels/registry.c count as
 # src/core/'s, whose services.h declares them. No files of one room call each other in a circle; but the
 # functions of ops.h do not count, as definitions and derivatives of ops call any op. No
-# other room than platform/ has an #if for a system.
+# other room than platform/ has an #if for a system. Each CUDA kernel waits for the one before it.
 set -euo pipefail
 cd "$1"
 nm=${2:-} objects=${3:-}
@@ -146,12 +146,24 @@ ask_for_systems()
         "^ *# *(el)?if.*($systems)" "$@"
 }
 
+# Prints the kernels that do not wait for the one before them (kernels/common/launch.cuh).
+do_not_wait()
+{
+    awk '/__global__/ && !/\/\// { kernel = FILENAME ":" FNR }
+        /gd_in_turn|wait_for_previous|ring\.start/ { kernel = "" }
+        /^}/ && kernel { print kernel, "does not wait for the kernel before it"; kernel = ""; bad = 1 }
+        END { exit !bad }' "$@"
+}
+
 failed=0
 check "$work/includes" "$work/symbols" || failed=1
 if ask_for_systems include src kernels train bench tests python docs study; then
     echo "only platform/ may have code for one system"
     failed=1
 fi
+find kernels -name '*.cu' -o -name '*.cuh' | grep -vE 'ladder|rms_norm/cuda_' >"$work/kernels"
+mapfile -t kernels <"$work/kernels"
+do_not_wait "${kernels[@]}" && failed=1
 
 # It must notice what is planted.
 planted()
@@ -170,6 +182,8 @@ planted "$work/some_includes" "platform/file_posix.c include/gradus/context.h"
 planted "$work/some_includes" "src/cuda/device_cuda.c src/group/group.h"
 printf '#  if defined(x) && defined(__APPLE__)\n' >"$work/planted.h"
 ask_for_systems "$work" >/dev/null || { echo "not noticed: code for one system" && failed=1; }
+printf '__global__ void f(int *x)\n{\n    *x = 0;\n}\n' >"$work/planted.cu"
+do_not_wait "$work/planted.cu" >/dev/null || { echo "not noticed: a kernel that does not wait" && failed=1; }
 if [[ -n $nm ]]; then
     planted "$work/some" "src/core/backward.c gd_update_create U"
     planted "$work/some" "src/core/error.c gd_backward U" # a circle
