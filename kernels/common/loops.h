@@ -241,18 +241,7 @@ static inline gd_strip gd_strip_from(int64_t C, int64_t S, int64_t first)
         }                              \
     } while (0)
 
-/* sum[c] += the term of each, and two sums in one pass */
-#define GD_CHANNEL_SUM(sum, S, strip, term)                \
-    do {                                                   \
-        if ((S) == 1) {                                    \
-            GD_CHANNEL_EACH(1, strip, (sum)[c] += (term)); \
-        } else {                                           \
-            const int64_t c = 0;                           \
-            GD_SUM(total, i, S, term);                     \
-            (sum)[c] += total;                             \
-        }                                                  \
-    } while (0)
-
+/* sum[c] += the term of each; two sums in one pass, or one. */
 #define GD_CHANNEL_SUMS(sum1, sum2, S, strip, term1, term2)                         \
     do {                                                                            \
         if ((S) == 1) {                                                             \
@@ -265,6 +254,9 @@ static inline gd_strip gd_strip_from(int64_t C, int64_t S, int64_t first)
             (sum1)[c] += total1, (sum2)[c] += total2;                               \
         }                                                                           \
     } while (0)
+
+#define GD_CHANNEL_SUM(sum, S, strip, term) \
+    GD_CHANNEL_SUMS(sum, ((double[GD_STRIP]){0}), S, strip, term, 0)
 
 /* ---- Steps ---------------------------------------------------------------------------------- */
 

@@ -14,11 +14,6 @@ typedef struct rows {
     double *log_p, *share; /* of a row [V]: log p_ij, and c_ij */
 } rows;
 
-static bool counts(const rows *r, int64_t i)
-{
-    return !r->targets || target_counts(r->args, r->targets[i]);
-}
-
 /* The part of class j in row i, without the weight of the class. */
 static double part_of(const rows *r, int64_t i, int64_t j)
 {
@@ -79,10 +74,11 @@ static gd_status plain(const gd_call *call)
     double total = 0;
     if (!r.log_p) return gd_error_status(call->context);
     for (int64_t i = 0; i < r.count; i++) {
-        const double loss = counts(&r, i) ? row_loss(&r, i) : 0;
+        const bool counts = !r.targets || target_counts(r.args, r.targets[i]);
+        const double loss = counts ? row_loss(&r, i) : 0;
         if (out && none) out[i] = (REAL)loss;
         total += loss;
-        if (out || !counts(&r, i)) continue;
+        if (out || !counts) continue;
         const double g = r.factor * (double)dloss[none ? i : 0];
         double C = 0;
         GD_STEP("scale", g);
