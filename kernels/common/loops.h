@@ -5,6 +5,7 @@
  *     columns    sums over rows, such as dw and db (GD_COLUMNS_TASK)
  *     channels   sums over the channels of [B, C, S], then a map (GD_CHANNEL_SUM, GD_CHANNEL_EACH)
  *     lines      independent lines, such as those along an axis, with memory for each thread (gd_each_range)
+ *     windows    those of an axis that meet some of its elements (gd_windows_within)
  *     steps      a recurrence over [B, T, n] (gd_before_step)
  *     update     an optimizer's rule for each weight and its states (GD_UPDATE)
  *
@@ -474,6 +475,15 @@ static inline gd_status gd_each_range(const gd_call *call, int64_t elements, int
     if (!r.memory) return gd_error_status(call->context);
     gd_for_each(threads, threads, gd_range_of_thread, &r);
     return GD_OK;
+}
+
+/* ---- Windows -------------------------------------------------------------------------------- */
+
+/* How many of `windows` windows, which begin `stride` apart along an axis, begin within its first n
+ * elements; n may be negative, or more than there are. */
+static inline int64_t gd_windows_within(int64_t windows, int64_t stride, int64_t n)
+{
+    return n <= 0 ? 0 : gd_min64(windows, stride == 1 ? n : gd_divide_up(n, stride));
 }
 
 /* ---- Update --------------------------------------------------------------------------------- */

@@ -169,14 +169,6 @@ each_run(const part *p, int64_t run, part_function *f, REAL weight, double *sum)
     }
 }
 
-/* How many windows along an axis begin within the first n elements; n may be negative, or more than
- * there are. */
-static inline int64_t windows_within(const conv_sizes *s, int axis, int64_t n)
-{
-    const int64_t step = s->stride[axis], most = axis ? s->OW : s->OH;
-    return n <= 0 ? 0 : gd_min64(most, step == 1 ? n : gd_divide_up(n, step));
-}
-
 /* Calls f for the parts of rows (c, i, j) of the columns, for c from c0 to c1: whole rows of windows that
  * have a row of the image are one part, every other row another. */
 static inline __attribute__((always_inline)) void each_part(const columns *w, int64_t c0,
@@ -185,17 +177,20 @@ static inline __attribute__((always_inline)) void each_part(const columns *w, in
                                                             double *sum)
 {
     const conv_sizes *s = w->sizes;
-    const int64_t OW = s->OW, run = w->run, step = s->stride[1], plane = s->H * s->W * run;
+    const int64_t OW = s->OW, run = w->run, plane = s->H * s->W * run;
+    const int64_t down = s->stride[0], step = s->stride[1];
     const int64_t above = i * s->dilation[0] - s->padding[0];
     const int64_t left = j * s->dilation[1] - s->padding[1];
-    const int64_t first = windows_within(s, 1, -left), end = windows_within(s, 1, s->W - left);
-    const int64_t top = windows_within(s, 0, -above), bottom = windows_within(s, 0, s->H - above);
+    const int64_t first = gd_windows_within(OW, step, -left),
+                  end = gd_windows_within(OW, step, s->W - left);
+    const int64_t top = gd_windows_within(s->OH, down, -above),
+                  bottom = gd_windows_within(s->OH, down, s->H - above);
     const int64_t oh0 = w->p0 > 0 ? w->p0 / OW : 0; /* divisions are slow */
     const int64_t whole = gd_min64(w->p1 == s->OH * OW ? s->OH : w->p1 / OW, bottom);
-    part p = {.next = s->stride[0] * s->W * run, .step = step};
+    part p = {.next = down * s->W * run, .step = step};
     p.image_begin = w->image, p.image_end = w->image + w->channels * plane;
     for (int64_t c = c0; c < c1; c++) {
-        int64_t at = c * plane + ((oh0 * s->stride[0] + above) * s->W + left) * run;
+        int64_t at = c * plane + ((oh0 * down + above) * s->W + left) * run;
         int64_t oh = oh0, ow = w->p0 - oh0 * OW;
         p.data = w->data + ((c * s->KH + i) * s->KW + j) * w->row;
         p.data_end = p.data + (s->KH * s->KW - i * s->KW - j) * w->row; /* of the channel's rows */
@@ -211,7 +206,9 @@ static inline __attribute__((always_inline)) void each_part(const columns *w, in
             p.width = n * run;
             p.a = inside && a < b ? a * run : 0, p.b = inside && a < b ? b * run : 0;
             p.image = w->image + (inside ? at + ow * step * run : 0);
-            if (step == 1 || run == 1)
+            if (run == 1 && p.rows == 1)
+                f(&p, weight, sum); /* without a loop over rows */
+            else if (step == 1 || run == 1)
                 f(&p, weight, sum);
             else
                 each_run(&p, run, f, weight, sum);

@@ -13,12 +13,8 @@ gd_status GD_REAL_NAME(norm_linear_decode_forward)(const gd_call *call)
     const int64_t M = gd_row_count(call->input[0]), K = gd_last_dim(call->input[0]);
     const int64_t N = gd_last_dim(call->output[0]);
     const double eps = ((const norm_linear_decode_args *)call->args)->eps;
-    const gemm_matrix right = {weight, 1, K};
-    const int threads = gemm_threads(call->threads, M, N, K);
     REAL *h = gd_call_scratch(call, (size_t)(M * K) * sizeof *h);
-    void *scratch =
-        gd_call_scratch(call, gemm_scratch((gemm_matrix){h, K, 1}, right, M, N, K, threads));
-    if (!h || !scratch) return GD_ERROR_MEMORY;
+    if (!h) return GD_ERROR_MEMORY;
     for (int64_t m = 0; m < M; m++) {
         double squares = 0;
         for (int64_t k = m * K; k < (m + 1) * K; k++) {
@@ -28,6 +24,6 @@ gd_status GD_REAL_NAME(norm_linear_decode_forward)(const gd_call *call)
         const REAL rstd = (REAL)(1 / sqrt(squares / (double)K + eps));
         for (int64_t k = 0; k < K; k++) h[m * K + k] = sum[m * K + k] * rstd * norm_weight[k];
     }
-    gemm(y, N, (gemm_matrix){h, K, 1}, right, M, N, K, false, scratch, threads);
-    return GD_OK;
+    return gemm_of_call(call, y, (gemm_matrix){h, K, 1}, (gemm_matrix){weight, 1, K}, M, N, K,
+                        false, &(gemm_memory){0});
 }

@@ -140,11 +140,10 @@ static void avg_gradient_rows(const void *work, int64_t to_row, int64_t end_row,
     for (; to_row < end_row; to_row++) {
         const int64_t plane = to_row / p->size[POOL_ROWS];
         const int64_t h = to_row - plane * p->size[POOL_ROWS] + p->args.padding[POOL_ROWS];
-        const int64_t before =
-            h - p->args.kernel[POOL_ROWS] + 1; /* rows of y with h: i to end - 1 */
-        const int64_t end = gd_min64(p->pooled[POOL_ROWS], h / down + 1);
+        const int64_t end = gd_windows_within(p->pooled[POOL_ROWS], down, h + 1);
+        int64_t i = gd_windows_within(end, down, h + 1 - p->args.kernel[POOL_ROWS]);
         for (int64_t k = 0; k < W + 2 * p->args.padding[POOL_COLS]; k++) sum[k] = 0;
-        for (int64_t i = before > 0 ? gd_divide_up(before, down) : 0; i < end; i++) {
+        for (; i < end; i++) { /* the rows of y that have row h */
             const REAL *dy = w->from + (plane * p->pooled[POOL_ROWS] + i) * n;
             for (int64_t b = 0; b < p->args.kernel[POOL_COLS]; b++)
                 for (int64_t j = 0; j < n; j++) sum[j * stride + b] += (double)dy[j];
