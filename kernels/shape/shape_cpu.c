@@ -150,32 +150,25 @@ gd_status GD_REAL_NAME(slice_backward)(const gd_call *call)
     return GD_OK;
 }
 
-gd_status GD_REAL_NAME(concat_forward)(const gd_call *call)
+/* Each input is a part of y along the axis, and its gradient that part of dy. */
+static gd_status concat(const gd_call *call, const gd_tensor *y, bool backward)
 {
-    const gd_concat_args *args = call->args;
+    const int axis = ARGS(gd_concat_args)->axis;
     int64_t start = 0;
     for (int i = 0; i < call->inputs; i++) {
-        int64_t size = gd_tensor_dim(call->input[i], args->axis);
-        move(part(call->output[0], args->axis, start, size), whole(call->input[i]), false,
-             call->context);
+        const int64_t size = gd_tensor_dim(call->input[i], axis);
+        const view its = part(y, axis, start, size);
+        if (!backward)
+            move(its, whole(call->input[i]), false, call->context);
+        else if (call->dinput[i])
+            move(whole(call->dinput[i]), its, call->accumulate[i], call->context);
         start += size;
     }
     return GD_OK;
 }
 
-gd_status GD_REAL_NAME(concat_backward)(const gd_call *call)
-{
-    const gd_concat_args *args = call->args;
-    int64_t start = 0;
-    for (int i = 0; i < call->inputs; i++) {
-        int64_t size = gd_tensor_dim(call->input[i], args->axis);
-        if (call->dinput[i])
-            move(whole(call->dinput[i]), part(call->doutput[0], args->axis, start, size),
-                 call->accumulate[i], call->context);
-        start += size;
-    }
-    return GD_OK;
-}
+GD_KERNEL_OF_REAL(concat_forward, concat(call, call->output[0], false))
+GD_KERNEL_OF_REAL(concat_backward, concat(call, call->doutput[0], true))
 
 /* ---- expand ------------------------------------------------------------------------------- */
 
@@ -251,8 +244,7 @@ static gd_status move_triangle(const gd_call *call, const gd_tensor *to, const g
                         .upper = upper,
                         .add = add};
     const int64_t count = gd_tensor_count(to);
-    gd_for_each(gd_threads_for(call->threads, count), count / w.N, triangle_row, &w);
-    return GD_OK;
+    return gd_each_piece(call, count, count / w.N, triangle_row, &w);
 }
 
 GD_KERNEL_OF_REAL(tril_forward, move_triangle(call, call->output[0], call->input[0], false, false))
