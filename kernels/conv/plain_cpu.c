@@ -1,6 +1,4 @@
-/* plain_cpu.c - unfold, fold, conv2d and conv_transpose2d as README.md derives them: six loops over the
- * elements of windows, and one over the outputs that each meets. It has the interface of the kernels of
- * unfold_cpu.c and conv_cpu.c, which tests compare with it. */
+/* plain_cpu.c - unfold, fold, conv2d and conv_transpose2d as README.md derives them, for tests to compare. */
 #include "conv/conv.h"
 #include "loops.h"
 
@@ -12,7 +10,7 @@ static int64_t element(const conv_sizes *s, int axis, int64_t p, int64_t k, int6
 }
 
 /* Forward and, where there is a dy, backward. x is the image, with its elements m, and y the other side,
- * with p; transposed, the reverse. Unfold and fold have no weight, and a row of the columns for c, i, j. */
+ * with p; transposed, the reverse. Without a weight, the columns have a row for each c, i and j. */
 static gd_status plain(const gd_call *call, const conv_sizes s, bool transposed)
 {
     const bool weighted = call->op->inputs > 1;
