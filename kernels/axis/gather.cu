@@ -13,14 +13,16 @@ struct axis_move {
     const int32_t *index;
     int64_t *fault; // or NULL
     bool put, add;  // put: to[index[i]] += from[i]; else to[i] (+)= from[index[i]]
+    uint32_t bad;   // larger than what may be in the index
 
-    // Element i of a line of the index. Below 0: an error, an element that `from` (put: `to`) does not have.
-    __device__ int64_t target(const axis_line &line, int64_t i) const
+    // Element i of a line of the index; `bad` if `from` (put: `to`) has no such element, which is an error.
+    __device__ uint32_t target(const axis_line &line, int64_t i) const
     {
-        const int64_t place = line.at(INDEX, i), k = index[place]; // index is packed
-        if (k >= 0 && k < l.n[put ? TO : FROM]) return k;
+        const int64_t place = line.at(INDEX, i);
+        const uint32_t k = (uint32_t)index[place]; // index is packed
+        if (k < bad) return k;
         if (fault) *fault = 1 + place;
-        return -1;
+        return bad;
     }
     __device__ void add_to(const axis_line &line, int64_t k, gd_compute<T> sum) const
     {
@@ -35,8 +37,10 @@ static axis_move<T> move_of(const gd_call *call, const gd_tensor *like, const gd
 {
     const axis_lines l = lines_of(call, like, {to, from, call->input[1]});
     const int32_t *index = gd_ptr<const int32_t>(call->input[1]);
-    int64_t *fault = backward ? nullptr : gd_cuda_fault_word(call, l.n[put ? TO : FROM]);
-    return {l, gd_ptr<T>(to), gd_ptr<const T>(from), index, fault, put, put || backward};
+    const int64_t n = l.n[put ? TO : FROM];
+    int64_t *fault = backward ? nullptr : gd_cuda_fault_word(call, n);
+    const uint32_t bad = (uint32_t)gd_min64(n, (int64_t)1 << 31); // no index is larger
+    return {l, gd_ptr<T>(to), gd_ptr<const T>(from), index, fault, put, put || backward, bad};
 }
 
 // A thread has one element of index. Where it puts, no two of a line are equal.
@@ -50,9 +54,10 @@ static __global__ void move_kernel(axis_move<T> w)
         const int64_t number = e / m, i = e - number * m;
         const axis_line line(w.l, number);
         const int64_t k = w.target(line, i);
-        if (k < 0 && w.put) continue;
+        const bool good = k != w.bad;
+        if (!good && w.put) continue;
         T *out = w.to + line.at(TO, w.put ? k : i);
-        const gd_compute<T> value = k < 0 ? 0 : gd_load(w.from[line.at(FROM, w.put ? i : k)]);
+        const gd_compute<T> value = good ? gd_load(w.from[line.at(FROM, w.put ? i : k)]) : 0;
         *out = gd_store<T>(w.add ? gd_load(*out) + value : value);
     }
 }
@@ -92,37 +97,42 @@ static __global__ void put_kernel(axis_move<T> w)
     }
 }
 
-// No index is larger.
-__host__ __device__ static inline uint32_t bad_index(int64_t n)
-{
-    return n < (int64_t)1 << 31 ? (uint32_t)n : 1u << 31;
-}
-
 // A block sorts a longer line of the index by where its elements point; the thread at which a run of equal
 // ones begins adds up what they take.
 template <class T, class Sort>
 static __global__ void __launch_bounds__(Sort::threads) put_line_kernel(axis_move<T> w)
 {
     gd_in_turn();
-    __shared__ typename Sort::shared shared;
-    const auto &sorted = shared.line;
-    const int m = (int)w.l.n[INDEX];
-    const uint32_t bad = bad_index(w.l.n[TO]);
+    __shared__ union {
+        typename Sort::sort::TempStorage sort;
+        struct {
+            uint32_t target[Sort::most];
+            uint16_t place[Sort::most];
+        } sorted;
+    } shared;
+    auto &sorted = shared.sorted;
+    const int first = (int)threadIdx.x * Sort::items, m = (int)w.l.n[INDEX];
     for (int64_t number = blockIdx.x; number < w.l.walk.count; number += gridDim.x) {
         const axis_line line(w.l, number);
-        const auto target = [&](int i) {
-            const int64_t k = w.target(line, i);
-            return k < 0 ? bad : (uint32_t)k;
-        };
-        Sort::run(shared, m, target, bad, 0, 32 - __clz((int)bad));
+        typename Sort::keys target;
+        typename Sort::places place;
+        Sort::load(
+            target, place, m, [&](int i) { return w.target(line, i); }, w.bad);
+        typename Sort::sort(shared.sort).Sort(target, place, 0, 32 - __clz((int)w.bad));
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < Sort::items; k++)
+            sorted.target[first + k] = target[k], sorted.place[first + k] = place[k];
+        __syncthreads();
         for (int r = (int)threadIdx.x; r < m; r += Sort::threads) {
-            const uint32_t own = sorted.key[r];
-            if (own == bad || (r > 0 && sorted.key[r - 1] == own)) continue;
+            const uint32_t own = sorted.target[r];
+            if (own == w.bad || (r > 0 && sorted.target[r - 1] == own)) continue;
             gd_compute<T> sum = 0;
-            for (int next = r; next < m && sorted.key[next] == own; next++)
+            for (int next = r; next < m && sorted.target[next] == own; next++)
                 sum += gd_load(w.from[line.at(FROM, sorted.place[next])]);
             w.add_to(line, own, sum);
         }
+        __syncthreads();
     }
 }
 
@@ -138,7 +148,6 @@ struct line_rows {
     static constexpr int V = 1;
     axis_move<T> w;
     int64_t first; // line of those that are sorted at once
-    int64_t width; // ids of a line
     int64_t begin;
     bool add; // as always
     uint32_t bad;
@@ -146,8 +155,8 @@ struct line_rows {
     __device__ uint32_t id(int64_t row) const
     {
         const int64_t m = w.l.n[INDEX], line = (begin + row) / m;
-        const int64_t k = w.target({w.l, first + line}, begin + row - line * m);
-        return k < 0 ? bad : (uint32_t)(line * width + k);
+        const uint32_t k = w.target({w.l, first + line}, begin + row - line * m);
+        return k == w.bad ? bad : (uint32_t)(line * w.bad + k);
     }
     __device__ void load(T (&value)[V], int64_t row, int64_t column) const
     {
@@ -157,8 +166,8 @@ struct line_rows {
     }
     __device__ void finish(uint32_t id, const C (&sum)[V], int64_t column) const
     {
-        const int64_t line = id / width;
-        w.add_to({w.l, first + line + column}, id - line * width, sum[0]);
+        const int64_t line = id / w.bad;
+        w.add_to({w.l, first + line + column}, id - line * w.bad, sum[0]);
     }
 };
 
@@ -166,10 +175,10 @@ template <class T>
 static gd_status put_sorted(const gd_call *call, const axis_move<T> &w, bool shared)
 {
     const int64_t m = w.l.n[INDEX], lines = shared ? 1 : w.l.walk.count;
-    line_rows<T> r = {w, 0, bad_index(w.l.n[TO]), 0, true, 0};
-    const int64_t most = gd_min64(most_sorted / m, UINT32_MAX / r.width);
+    line_rows<T> r = {w, 0, 0, true, 0};
+    const int64_t most = gd_min64(most_sorted / m, UINT32_MAX / gd_max64(1, w.bad));
     const int64_t some = gd_min64(lines, gd_max64(1, most));
-    r.bad = (uint32_t)(some * r.width);
+    r.bad = (uint32_t)(some * w.bad); // a line has w.bad ids
     gd_id_sort::sorter s = gd_id_sort::sorter_for(call, some * m);
     gd_status status = GD_OK;
     for (; !status && r.first < lines; r.first += some)

@@ -56,35 +56,21 @@ static inline axis_lines lines_of(const gd_call *call, const gd_tensor *like,
 // at a time. A thread has ITEMS neighbours of the line, since the sort keeps the order of equal keys.
 template <class K, int THREADS, int ITEMS>
 struct line_sort {
+    using keys = K[ITEMS];
+    using places = uint16_t[ITEMS];
     using sort = cub::BlockRadixSort<K, THREADS, ITEMS, uint16_t, 5>;
-    static constexpr int threads = THREADS, most = THREADS * ITEMS;
-    union shared {
-        typename sort::TempStorage sort;
-        struct {
-            K key[most];
-            uint16_t place[most];
-        } line;
-    };
+    static constexpr int threads = THREADS, items = ITEMS, most = THREADS * ITEMS;
 
-    // s.line [n] = the keys key_of(i) and their i, sorted by bits [begin, end). `last` is beyond all keys.
+    // This thread's part of the keys key_of(i) of a line of n, and their i. `last` is beyond all keys.
     template <class Key>
-    __device__ static void run(shared &s, int n, Key key_of, K last, int begin, int end)
+    __device__ static void load(keys &key, places &place, int n, Key key_of, K last)
     {
-        const int first = (int)threadIdx.x * ITEMS;
-        K key[ITEMS];
-        uint16_t place[ITEMS];
 #pragma unroll
         for (int k = 0; k < ITEMS; k++) {
-            key[k] = first + k < n ? key_of(first + k) : last;
-            place[k] = (uint16_t)(first + k);
+            const int i = (int)threadIdx.x * ITEMS + k;
+            key[k] = i < n ? key_of(i) : last;
+            place[k] = (uint16_t)i;
         }
-        __syncthreads(); // all are done with the line before
-        sort(s.sort).Sort(key, place, begin, end);
-        __syncthreads();
-#pragma unroll
-        for (int k = 0; k < ITEMS; k++)
-            s.line.key[first + k] = key[k], s.line.place[first + k] = place[k];
-        __syncthreads();
     }
 };
 

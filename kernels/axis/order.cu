@@ -76,14 +76,21 @@ static __global__ void __launch_bounds__(Sort::threads)
 {
     gd_in_turn();
     using K = key<gd_compute<T>>;
-    __shared__ typename Sort::shared shared;
+    __shared__ typename Sort::sort::TempStorage shared;
     const int n = (int)l.n[FROM];
     for (int64_t number = blockIdx.x; number < l.walk.count; number += gridDim.x) {
         const axis_line line(l, number);
-        const auto key = [&](int i) { return key_of(gd_load(x[line.at(FROM, i)]), falling); };
-        Sort::run(shared, n, key, ~(K)0, lowest_bit<T>, 8 * sizeof(K));
-        for (int i = threadIdx.x; i < n; i += Sort::threads)
-            to[line.at(TO, i)] = shared.line.place[i];
+        typename Sort::keys key;
+        typename Sort::places place;
+        const auto of_place = [&](int i) { return key_of(gd_load(x[line.at(FROM, i)]), falling); };
+        Sort::load(key, place, n, of_place, ~(K)0);
+        typename Sort::sort(shared).SortBlockedToStriped(key, place, lowest_bit<T>, 8 * sizeof(K));
+#pragma unroll
+        for (int k = 0; k < Sort::items; k++) {
+            const int i = k * Sort::threads + (int)threadIdx.x;
+            if (i < n) to[line.at(TO, i)] = place[k];
+        }
+        __syncthreads();
     }
 }
 
