@@ -125,60 +125,6 @@ struct gd_team {
     }
 };
 
-// ---- Rows ---------------------------------------------------------------------------------------
-
-// A row that may be NULL, which counts as zeros.
-template <class T>
-struct gd_optional {
-    const T *row;
-};
-
-// Pack p of a row.
-template <int V, class T>
-__device__ inline gd_pack<T, V> gd_row_pack(const T *row, int64_t p)
-{
-    return gd_pack<T, V>::load(row, p);
-}
-template <int V, class T>
-__device__ inline gd_pack<T, V> gd_row_pack(gd_optional<T> row, int64_t p)
-{
-    return row.row ? gd_pack<T, V>::load(row.row, p) : gd_pack<T, V>();
-}
-
-// body(a[i], b[i], ...) for this thread's elements of rows of n, in packs of V. What is read again is in a
-// cache.
-template <int V, class Team, class Body, class... Row>
-__device__ inline void gd_row_each(const Team &team, int64_t n, const Body &body, const Row &...row)
-{
-    for (int64_t p = team.rank; p < n / V; p += team.size) {
-        const auto evaluate = [&](const auto &...pack) {
-#pragma unroll
-            for (int v = 0; v < V; v++) body(gd_load(pack[v])...);
-        };
-        evaluate(gd_row_pack<V>(row, p)...);
-    }
-}
-
-// to[i] = (add ? to[i] : 0) + f(a[i], b[i], ...) for the same elements; `to` may be one of the rows.
-template <int V, class Team, class T, class Function, class... Row>
-__device__ inline void gd_row_map(const Team &team, T *to, bool add, int64_t n, const Function &f,
-                                  const Row &...row)
-{
-    for (int64_t p = team.rank; p < n / V; p += team.size) {
-        gd_pack<T, V> out = {};
-        if (add) out = gd_pack<T, V>::load(to, p);
-        const auto evaluate = [&](const auto &...pack) {
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                const gd_compute<T> value = f(gd_load(pack[v])...);
-                out[v] = gd_store<T>(add ? gd_load(out[v]) + value : value);
-            }
-        };
-        evaluate(gd_row_pack<V>(row, p)...);
-        out.store(to, p);
-    }
-}
-
 // A kernel on rows is declared with __launch_bounds__(gd_team_most(BLOCK)), or it might use more
 // registers than are available for so many threads.
 constexpr int gd_team_most(bool block)

@@ -22,24 +22,34 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     for (int64_t r = team.row; r < rows; r += team.step) {
         const T *from = x + r * n;
         C sum = 0, squares = 0;
-        gd_row_each<V>(
-            team, n, [&](C own) { sum += own; }, from);
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> px = gd_pack<T, V>::load(from, p);
+            for (int v = 0; v < V; v++) sum += gd_load(px[v]);
+        }
         mean_parts<C> mean = {team.sum(sum, shared) / (C)n, 0};
         sum = 0;
-        const auto add_squares = [&](C own) {
-            const C d = own - mean.high;
-            sum += d;
-            squares += d * d;
-        };
-        gd_row_each<V>(team, n, add_squares, from);
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> px = gd_pack<T, V>::load(from, p);
+            for (int v = 0; v < V; v++) {
+                const C d = gd_load(px[v]) - mean.high;
+                sum += d;
+                squares += d * d;
+            }
+        }
         mean.low = team.sum(sum, shared) / (C)n;
         const C var = team.sum(squares, shared) / (C)n - mean.low * mean.low;
         const C rstd = 1 / sqrt((var < 0 ? 0 : var) + eps);
-        const auto value = [&](C own, C weight, C bias) {
-            const C xhat = layer_norm_xhat(mean.from(own), rstd), scaled = w ? xhat * weight : xhat;
-            return b ? scaled + bias : scaled;
-        };
-        gd_row_map<V>(team, y + r * n, false, n, value, from, gd_optional<T>{w}, gd_optional<T>{b});
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            gd_pack<T, V> px = gd_pack<T, V>::load(from, p), pw = {}, pb = {};
+            if (w) pw = gd_pack<T, V>::load(w, p);
+            if (b) pb = gd_pack<T, V>::load(b, p);
+            for (int v = 0; v < V; v++) {
+                const C xhat = layer_norm_xhat(mean.from(gd_load(px[v])), rstd);
+                const C scaled = w ? xhat * gd_load(pw[v]) : xhat;
+                px[v] = gd_store<T>(b ? scaled + gd_load(pb[v]) : scaled);
+            }
+            px.store(y + r * n, p);
+        }
         if (team.rank > 0) continue;
         if (mean_out) save_mean(mean_out + r, mean);
         if (rstd_out) rstd_out[r] = rstd;
@@ -83,20 +93,35 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
         const mean_parts<C> mean = saved_mean(mean_in[r]);
         const C rstd = rstd_in[r];
         C sum_h = 0, sum_hx = 0;
-        const auto add_terms = [&](C own, C d, C weight) {
-            const C h = w ? layer_norm_h(d, weight) : d;
-            sum_h += h;
-            sum_hx += h * mean.from(own);
-        };
-        gd_row_each<V>(team, n, add_terms, x + r * n, dy + r * n, gd_optional<T>{w});
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> px = gd_pack<T, V>::load(x + r * n, p),
+                                pd = gd_pack<T, V>::load(dy + r * n, p);
+            gd_pack<T, V> pw = {};
+            if (w) pw = gd_pack<T, V>::load(w, p);
+            for (int v = 0; v < V; v++) {
+                const C d = gd_load(pd[v]);
+                const C h = w ? layer_norm_h(d, C(gd_load(pw[v]))) : d;
+                sum_h += h;
+                sum_hx += h * mean.from(gd_load(px[v]));
+            }
+        }
         const C mean_h = layer_norm_mean(team.sum(sum_h, shared), (C)n);
         const C mean_hx = layer_norm_mean(team.sum(sum_hx, shared), (C)n) * rstd;
-        const auto value = [&](C own, C d, C weight) {
-            const C h = w ? layer_norm_h(d, weight) : d;
-            const C xhat = layer_norm_xhat(mean.from(own), rstd);
-            return layer_norm_dx(h, mean_h, xhat, mean_hx, rstd);
-        };
-        gd_row_map<V>(team, dx + r * n, add, n, value, x + r * n, dy + r * n, gd_optional<T>{w});
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> px = gd_pack<T, V>::load(x + r * n, p),
+                                pd = gd_pack<T, V>::load(dy + r * n, p);
+            gd_pack<T, V> pw = {}, out = {};
+            if (w) pw = gd_pack<T, V>::load(w, p);
+            if (add) out = gd_pack<T, V>::load(dx + r * n, p);
+            for (int v = 0; v < V; v++) {
+                const C d = gd_load(pd[v]);
+                const C h = w ? layer_norm_h(d, C(gd_load(pw[v]))) : d;
+                const C xhat = layer_norm_xhat(mean.from(gd_load(px[v])), rstd);
+                const C value = layer_norm_dx(h, mean_h, xhat, mean_hx, rstd);
+                out[v] = gd_store<T>(add ? gd_load(out[v]) + value : value);
+            }
+            out.store(dx + r * n, p);
+        }
     }
 }
 

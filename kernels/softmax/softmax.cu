@@ -35,13 +35,21 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     const gd_team<BLOCK> team;
     for (int64_t r = team.row; r < rows; r += team.step) {
         const T *from = x + r * n;
+        T *to = y + r * n;
         gd_sum_exp<C> row;
-        gd_row_each<V>(
-            team, n, [&](C own) { row.add(own); }, from);
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> pack = gd_pack<T, V>::load(from, p);
+            for (int v = 0; v < V; v++) row.add(gd_load(pack[v]));
+        }
         row.reduce(team, shared);
         const C s = LOG ? log(row.sum) : 1 / row.sum;
-        gd_row_map<V>(
-            team, y + r * n, false, n, [&](C own) { return softmax(own, row.max, s, LOG); }, from);
+        for (int64_t p = team.rank; p < n / V; p += team.size) { // again: from a cache
+            gd_pack<T, V> pack = gd_pack<T, V>::load(from, p);
+            for (int v = 0; v < V; v++) {
+                pack[v] = gd_store<T>(softmax(C(gd_load(pack[v])), row.max, s, LOG));
+            }
+            pack.store(to, p);
+        }
     }
 }
 
@@ -55,13 +63,27 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     const gd_team<BLOCK> team;
     for (int64_t r = team.row; r < rows; r += team.step) {
         const T *row_y = y + r * n, *row_dy = dy + r * n;
+        T *to = dx + r * n;
         C s = 0;
-        gd_row_each<V>(
-            team, n, [&](C own, C d) { s += softmax_term(own, d, LOG); }, row_y, row_dy);
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> py = gd_pack<T, V>::load(row_y, p),
+                                pd = gd_pack<T, V>::load(row_dy, p);
+            for (int v = 0; v < V; v++) {
+                s += softmax_term(C(gd_load(py[v])), C(gd_load(pd[v])), LOG);
+            }
+        }
         s = team.sum(s, shared);
-        gd_row_map<V>(
-            team, dx + r * n, add, n, [&](C own, C d) { return gradient<LOG>(own, d, s); }, row_y,
-            row_dy);
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> py = gd_pack<T, V>::load(row_y, p),
+                                pd = gd_pack<T, V>::load(row_dy, p);
+            gd_pack<T, V> out = {};
+            if (add) out = gd_pack<T, V>::load(to, p);
+            for (int v = 0; v < V; v++) {
+                const C d = gradient<LOG>(gd_load(py[v]), gd_load(pd[v]), s);
+                out[v] = gd_store<T>(add ? gd_load(out[v]) + d : d);
+            }
+            out.store(to, p);
+        }
     }
 }
 
