@@ -47,6 +47,18 @@ __device__ inline void gd_store_aligned(A *to, bool add, const V (&x)[N])
     *(gd_raw<A, N> *)to = raw;
 }
 
+// ---- Functions ----------------------------------------------------------------------------------
+
+// A function of elements of one type, REAL, as a struct: GD_MAP_FUNCTION(difference, a - b, REAL a, REAL b)
+#define GD_MAP_FUNCTION(name, value, ...)             \
+    struct name {                                     \
+        template <class REAL>                         \
+        __device__ REAL operator()(__VA_ARGS__) const \
+        {                                             \
+            return value;                             \
+        }                                             \
+    };
+
 // ---- Operands ---------------------------------------------------------------------------------
 
 // The operands of a kernel: the first F are of type First, the others are of type T.

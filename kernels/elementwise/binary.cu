@@ -8,37 +8,20 @@
 namespace gd_elementwise
 {
 
-#define GRADIENT(gradient_name, gradient)                            \
-    struct gradient_name {                                           \
-        template <class REAL>                                        \
-        __device__ REAL operator()(REAL dy, [[maybe_unused]] REAL a, \
-                                   [[maybe_unused]] REAL b) const    \
-        {                                                            \
-            return gradient;                                         \
-        }                                                            \
-    };
-
+#define GRADIENT(name, gradient) \
+    GD_MAP_FUNCTION(name, gradient, REAL dy, [[maybe_unused]] REAL a, [[maybe_unused]] REAL b)
 #define BINARY(name, formula, value, da, db, ...)        \
-    struct name##_value {                                \
-        template <class REAL>                            \
-        __device__ REAL operator()(REAL a, REAL b) const \
-        {                                                \
-            return value;                                \
-        }                                                \
-    };                                                   \
+    GD_MAP_FUNCTION(name##_value, value, REAL a, REAL b) \
     GRADIENT(name##_da, da)                              \
     GRADIENT(name##_db, db)
 #include "elementwise/binary.def"
 #undef BINARY
 
-template <class Value>
+template <class Value, class T>
 static gd_status binary_forward(const gd_call *call)
 {
     const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->input[1])};
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        return gd_map(call, gd_ptr<T>(call->output[0]), false, call->output[0], in, Value());
-    });
+    return gd_map(call, gd_ptr<T>(call->output[0]), false, call->output[0], in, Value());
 }
 
 // dy, a and b; dy again for inputs that the backward does not read: they may have been freed.
@@ -55,14 +38,12 @@ struct operands {
 };
 
 // dx of input k. If the input was broadcast, dx is the sum over its copies.
-template <class Gradient>
+template <class Gradient, class T>
 static gd_status input_backward(const gd_call *call, int k)
 {
     if (!call->dinput[k]) return GD_OK;
     const operands in(call);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        return gd_cuda_broadcast_gradient<decltype(zero)>(call, k, in.of, Gradient());
-    });
+    return gd_cuda_broadcast_gradient<T>(call, k, in.of, Gradient());
 }
 
 template <class ByA, class ByB>
@@ -76,31 +57,29 @@ struct both {
 
 // Both gradients in one pass, if none is a sum. Else one of the two may be written over dy; the other
 // one is computed first.
-template <class ByA, class ByB>
+template <class ByA, class ByB, class T>
 static gd_status binary_backward(const gd_call *call)
 {
     const gd_tensor *dy = call->doutput[0], *da = call->dinput[0], *db = call->dinput[1];
     const int64_t n = gd_tensor_count(dy);
     if (da && db && gd_tensor_count(da) == n && gd_tensor_count(db) == n) {
         const operands in(call);
-        return gd_by_kernel_dtype(call, [&](auto zero) {
-            using T = decltype(zero);
-            const gd_results<T, 2> to = {{gd_ptr<T>(da), gd_ptr<T>(db)},
-                                         {call->accumulate[0], call->accumulate[1]}};
-            return gd_map<T>(call, to, dy, in.of, both<ByA, ByB>());
-        });
+        const gd_results<T, 2> to = {{gd_ptr<T>(da), gd_ptr<T>(db)},
+                                     {call->accumulate[0], call->accumulate[1]}};
+        return gd_map<T>(call, to, dy, in.of, both<ByA, ByB>());
     }
     const bool b_first = da && gd_tensor_data(da) == gd_tensor_data(dy);
-    const gd_status status = b_first ? input_backward<ByB>(call, 1) : input_backward<ByA>(call, 0);
+    const gd_status status =
+        b_first ? input_backward<ByB, T>(call, 1) : input_backward<ByA, T>(call, 0);
     if (status) return status;
-    return b_first ? input_backward<ByA>(call, 0) : input_backward<ByB>(call, 1);
+    return b_first ? input_backward<ByA, T>(call, 0) : input_backward<ByB, T>(call, 1);
 }
 
 // ---- The kernels --------------------------------------------------------------------------------
 
-#define BINARY(name, ...)                                              \
-    GD_CUDA_KERNEL(name##_forward, binary_forward<name##_value>(call)) \
-    GD_CUDA_KERNEL(name##_backward, binary_backward<name##_da, name##_db>(call))
+#define BINARY(name, ...)                                                      \
+    GD_CUDA_KERNEL_OF_T(name##_forward, binary_forward<name##_value, T>(call)) \
+    GD_CUDA_KERNEL_OF_T(name##_backward, binary_backward<name##_da, name##_db, T>(call))
 #include "elementwise/binary.def"
 
 } // namespace gd_elementwise

@@ -17,18 +17,15 @@ __global__ void compare_kernel(int32_t *y, const T *a, const T *b, gd_cuda_walk<
     }
 }
 
-template <class Condition>
+template <class Condition, class T>
 static gd_status compare(const gd_call *call)
 {
     const gd_tensor *y = call->output[0];
     const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->input[1])};
     const auto walk = gd_cuda_walk_over(gd_tensor_ndim(y), gd_tensor_shape(y), in);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        return gd_launch(call, gd_grid_for(walk.count), compare_kernel<T, Condition>,
-                         gd_ptr<int32_t>(y), (const T *)in[0].data, (const T *)in[1].data, walk,
-                         Condition());
-    });
+    return gd_launch(call, gd_grid_for(walk.count), compare_kernel<T, Condition>,
+                     gd_ptr<int32_t>(y), (const T *)in[0].data, (const T *)in[1].data, walk,
+                     Condition());
 }
 
 #define COMPARE(name, formula, condition)          \
@@ -39,7 +36,7 @@ static gd_status compare(const gd_call *call)
             return condition;                      \
         }                                          \
     };                                             \
-    GD_CUDA_KERNEL(name##_forward, compare<name##_condition>(call))
+    GD_CUDA_KERNEL_OF_T(name##_forward, compare<name##_condition, T>(call))
 #include "elementwise/compare.def"
 
 } // namespace gd_elementwise

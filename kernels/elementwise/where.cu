@@ -4,13 +4,7 @@
 namespace gd_elementwise
 {
 
-struct choose {
-    template <class V>
-    __device__ V operator()(V condition, V a, V b) const
-    {
-        return condition != 0 ? a : b;
-    }
-};
+GD_MAP_FUNCTION(choose, condition != 0 ? a : b, REAL condition, REAL a, REAL b)
 
 // The part of dy that goes to a (wanted: true) or to b (false).
 struct part {
@@ -23,32 +17,28 @@ struct part {
     }
 };
 
-// The gradient of a (input 1) or b (input 2); summed over the axes along which it was broadcast.
-static gd_status operand_backward(const gd_call *call, int k)
-{
-    if (!call->dinput[k]) return GD_OK;
-    const part chosen = {k == 1};
-    const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->doutput[0])};
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        return gd_cuda_broadcast_gradient<decltype(zero), int32_t>(call, k, in, chosen);
-    });
-}
-
-} // namespace gd_elementwise
-
-extern "C" gd_status where_forward_cuda(const gd_call *call)
+template <class T>
+static gd_status where_forward(const gd_call *call)
 {
     const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->input[1]),
                             gd_cuda_layout(call->input[2])};
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        return gd_map<T, int32_t>(call, gd_ptr<T>(call->output[0]), false, call->output[0], in,
-                                  gd_elementwise::choose());
-    });
+    return gd_map<T, int32_t>(call, gd_ptr<T>(call->output[0]), false, call->output[0], in,
+                              choose());
 }
 
-extern "C" gd_status where_backward_cuda(const gd_call *call)
+// The gradients of a (input 1) and b (input 2), summed over the axes along which each was broadcast.
+template <class T>
+static gd_status where_backward(const gd_call *call)
 {
-    const gd_status status = gd_elementwise::operand_backward(call, 1);
-    return status ? status : gd_elementwise::operand_backward(call, 2);
+    const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->doutput[0])};
+    gd_status status = GD_OK;
+    for (int k = 1; k <= 2 && !status; k++)
+        if (call->dinput[k])
+            status = gd_cuda_broadcast_gradient<T, int32_t>(call, k, in, part{k == 1});
+    return status;
 }
+
+GD_CUDA_KERNEL_OF_T(where_forward, where_forward<T>(call))
+GD_CUDA_KERNEL_OF_T(where_backward, where_backward<T>(call))
+
+} // namespace gd_elementwise

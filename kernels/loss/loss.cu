@@ -63,50 +63,44 @@ static const gd_tensor *weight_of(const gd_call *call)
     return call->inputs > 2 ? call->input[2] : nullptr;
 }
 
-template <template <class> class Value>
+template <template <class> class Value, class T>
 static gd_status loss_forward(const gd_call *call)
 {
     const gd_tensor *x = call->input[0], *w = weight_of(call), *y = call->output[0];
     const gd_layout in[] = {gd_cuda_layout(x), gd_cuda_layout(call->input[1]),
                             gd_cuda_layout(w ? w : x)};
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        using V = gd_compute<T>;
-        const Value<V> f = {(V)gd_loss_parameter(call), w != nullptr};
-        if (args_of(call)->reduction == GD_NONE) return gd_map(call, gd_ptr<T>(y), false, x, in, f);
-        divided_sum<V, Value<V>> sum = {};
-        sum.term = f;
-        sum.divisor = (V)gd_loss_divisor(call);
-        return gd_cuda_reduce<T>(call, gd_ptr<T>(y), false, gd_cuda_layout(y), x, in, sum);
-    });
+    using V = gd_compute<T>;
+    const Value<V> f = {(V)gd_loss_parameter(call), w != nullptr};
+    if (args_of(call)->reduction == GD_NONE) return gd_map(call, gd_ptr<T>(y), false, x, in, f);
+    divided_sum<V, Value<V>> sum = {};
+    sum.term = f;
+    sum.divisor = (V)gd_loss_divisor(call);
+    return gd_cuda_reduce<T>(call, gd_ptr<T>(y), false, gd_cuda_layout(y), x, in, sum);
 }
 
-template <template <class> class Slope>
+template <template <class> class Slope, class T>
 static gd_status input_backward(const gd_call *call, int k)
 {
     if (k >= call->inputs || !call->dinput[k]) return GD_OK;
     const gd_tensor *x = call->input[0], *w = weight_of(call);
     const gd_layout in[] = {gd_cuda_layout(call->doutput[0]), gd_cuda_layout(x),
                             gd_cuda_layout(call->input[1]), gd_cuda_layout(w ? w : x)};
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        using V = gd_compute<T>;
-        const Slope<V> f = {(V)gd_loss_parameter(call), (V)gd_loss_divisor(call), w != nullptr};
-        return gd_map(call, gd_ptr<T>(call->dinput[k]), call->accumulate[k], x, in, f);
-    });
+    using V = gd_compute<T>;
+    const Slope<V> f = {(V)gd_loss_parameter(call), (V)gd_loss_divisor(call), w != nullptr};
+    return gd_map(call, gd_ptr<T>(call->dinput[k]), call->accumulate[k], x, in, f);
 }
 
-template <template <class> class DX, template <class> class DT, template <class> class DW>
+template <template <class> class DX, template <class> class DT, template <class> class DW, class T>
 static gd_status loss_backward(const gd_call *call)
 {
-    gd_status status = input_backward<DX>(call, 0);
-    if (!status) status = input_backward<DT>(call, 1);
-    return status ? status : input_backward<DW>(call, 2);
+    gd_status status = input_backward<DX, T>(call, 0);
+    if (!status) status = input_backward<DT, T>(call, 1);
+    return status ? status : input_backward<DW, T>(call, 2);
 }
 
-#define LOSS(name, ...)                                              \
-    GD_CUDA_KERNEL(name##_forward, loss_forward<name##_value>(call)) \
-    GD_CUDA_KERNEL(name##_backward, loss_backward<name##_dx, name##_dt, name##_dw>(call))
+#define LOSS(name, ...)                                                      \
+    GD_CUDA_KERNEL_OF_T(name##_forward, loss_forward<name##_value, T>(call)) \
+    GD_CUDA_KERNEL_OF_T(name##_backward, loss_backward<name##_dx, name##_dt, name##_dw, T>(call))
 #include "loss/loss.def"
 
 } // namespace gd_loss

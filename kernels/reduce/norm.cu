@@ -10,12 +10,7 @@ namespace gd_reductions
 // (if it is a number other than 0; 0 for inf) instead.
 template <class V>
 struct extreme_size {
-    struct {
-        __device__ V operator()(V x) const
-        {
-            return fabs(x);
-        }
-    } term;
+    absolute term;
     bool smallest, scale;
 
     __device__ V identity() const
@@ -81,13 +76,7 @@ struct norm_of : gd_sum_of<V, power_term<V>> {
     }
 };
 
-struct is_not_0 {
-    template <class V>
-    __device__ V operator()(V x) const
-    {
-        return x != 0 ? 1 : 0;
-    }
-};
+GD_MAP_FUNCTION(is_not_0, x != 0 ? 1 : 0, REAL x)
 
 static double p_of(const gd_call *call)
 {
@@ -138,13 +127,7 @@ static gd_status norm(const gd_call *call)
 }
 
 // How many elements have the largest (or smallest) size.
-struct is_of_size {
-    template <class V>
-    __device__ V operator()(V y, V x) const
-    {
-        return reduce_same(fabs(x), y) ? 1 : 0;
-    }
-};
+GD_MAP_FUNCTION(is_of_size, reduce_same(fabs(x), y) ? 1 : 0, REAL y, REAL x)
 
 // formula.h's norm at 0, norm max and norm, times the share of dy; of the arguments, unit, and dy/dm or,
 // for an infinite p, how many share dy.

@@ -55,13 +55,7 @@ static gd_status max_over(const gd_call *call, const result_layout &layout, Out 
     return gd_cuda_reduce<T>(call, max, false, layout.of(nullptr), call->input[0], in, reduction);
 }
 
-struct exp_shifted {
-    template <class V>
-    __device__ V operator()(V shift, V x) const
-    {
-        return exp(x - shift);
-    }
-};
+GD_MAP_FUNCTION(exp_shifted, exp(x - shift), REAL shift, REAL x)
 
 template <class V>
 struct log_of_sum : gd_sum_of<V, exp_shifted> {
@@ -113,13 +107,7 @@ static gd_status spread(const gd_call *call, bool mean)
     return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], call->input[0], in, f);
 }
 
-struct is_largest {
-    template <class V>
-    __device__ V operator()(V x, V y) const
-    {
-        return reduce_same(x, y) ? 1 : 0;
-    }
-};
+GD_MAP_FUNCTION(is_largest, reduce_same(x, y) ? 1 : 0, REAL x, REAL y)
 
 // dy / k, k the number of elements that are equal to the maximum.
 template <class T>
@@ -133,13 +121,7 @@ struct share_of_largest : gd_sum_of<gd_compute<T>, is_largest> {
     }
 };
 
-struct give_share {
-    template <class V>
-    __device__ V operator()(V share, V x, V y) const
-    {
-        return max_dx(share, x, y);
-    }
-};
+GD_MAP_FUNCTION(give_share, max_dx(share, x, y), REAL share, REAL x, REAL y)
 
 template <class T>
 static gd_status max_backward(const gd_call *call)
@@ -163,13 +145,7 @@ static gd_status max_backward(const gd_call *call)
 }
 
 // formula.h's logsumexp, written out: as a call it compiles to other code.
-struct softmax_weight {
-    template <class V>
-    __device__ V operator()(V dy, V x, V y) const
-    {
-        return y == -(V)INFINITY ? 0 : dy * exp(x - y);
-    }
-};
+GD_MAP_FUNCTION(softmax_weight, y == -(REAL)INFINITY ? 0 : dy * exp(x - y), REAL dy, REAL x, REAL y)
 
 // dy/dx_j = e^(x_j - y). Where y is -inf, no element has an influence.
 template <class T>

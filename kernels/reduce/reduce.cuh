@@ -28,13 +28,7 @@
 // ---- What to do with the terms ------------------------------------------------------------------
 
 // The term of a plain sum.
-struct gd_itself {
-    template <class V>
-    __device__ V operator()(V x) const
-    {
-        return x;
-    }
-};
+GD_MAP_FUNCTION(gd_itself, x, REAL x)
 
 // A reduction has term(in0, in1, ...) -> V, identity() -> a total, combine(total, V or total), and
 // result(total, r), which makes of all terms together what is stored as result number r. A total is

@@ -42,6 +42,8 @@ static inline result_layout layout_of_result(const gd_call *call)
     return layout;
 }
 
+GD_MAP_FUNCTION(absolute, fabs(x), REAL x)
+
 // The number from 0.5 to 1 of x, if that is finite.
 template <class V>
 __device__ inline V number_of(V x, int *exponent)

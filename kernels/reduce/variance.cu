@@ -14,12 +14,7 @@ namespace gd_reductions
 // A group's power of two. That of the smallest numbers would be infinite: less is enough.
 template <class V>
 struct scale_of_largest {
-    struct {
-        __device__ V operator()(V x) const
-        {
-            return fabs(x);
-        }
-    } term;
+    absolute term;
 
     __device__ V identity() const
     {
