@@ -107,14 +107,12 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
     const int end = p.dq.data ? view.seen_by(min(t0 + ROWS, view.T) - 1) : 0;
     const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
     const auto load = [&](int stage, int s0) {
-        const auto k = p.k.rows(b, s0, kv, view.S - s0), v = p.v.rows(b, s0, kv, view.S - s0);
-        load_tile<N>(shared.right[stage][0], k, z.D);
-        load_tile<N>(shared.right[stage][1], v, z.E);
+        load_tile<N>(shared.right[stage][0], p.k.rows(b, s0, kv, view.S - s0), z.D);
+        load_tile<N>(shared.right[stage][1], p.v.rows(b, s0, kv, view.S - s0), z.E);
     };
 
-    const auto q = p.q.rows(b, t0, h, view.T - t0), dy = p.dy.rows(b, t0, h, view.T - t0);
-    load_tile<ROWS>(shared.left[0], q, z.D);
-    load_tile<ROWS>(shared.left[1], dy, z.E);
+    load_tile<ROWS>(shared.left[0], p.q.rows(b, t0, h, view.T - t0), z.D);
+    load_tile<ROWS>(shared.left[1], p.dy.rows(b, t0, h, view.T - t0), z.E);
     if (end > 0) load(0, 0);
     gd_async::copy_wait_all();
     __syncthreads();
@@ -213,15 +211,13 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
     const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
     const auto load = [&](int n) {
         const int stage = n % 2, h = kv * G + n / tiles, t0 = from + n % tiles * N;
-        const auto q = p.q.rows(b, t0, h, view.T - t0), dy = p.dy.rows(b, t0, h, view.T - t0);
-        load_tile<N>(shared.right[stage][0], q, z.D);
-        load_tile<N>(shared.right[stage][1], dy, z.E);
+        load_tile<N>(shared.right[stage][0], p.q.rows(b, t0, h, view.T - t0), z.D);
+        load_tile<N>(shared.right[stage][1], p.dy.rows(b, t0, h, view.T - t0), z.E);
         load_lse_and_delta<N>(p, shared.lse[stage], shared.delta[stage], b, h, t0);
     };
 
-    const auto k = p.k.rows(b, s0, kv, view.S - s0), v = p.v.rows(b, s0, kv, view.S - s0);
-    load_tile<ROWS>(shared.left[0], k, z.D);
-    load_tile<ROWS>(shared.left[1], v, z.E);
+    load_tile<ROWS>(shared.left[0], p.k.rows(b, s0, kv, view.S - s0), z.D);
+    load_tile<ROWS>(shared.left[1], p.v.rows(b, s0, kv, view.S - s0), z.E);
     if (end > 0) load(0);
 
     const int widest = (int)(z.D > z.E ? z.D : z.E);

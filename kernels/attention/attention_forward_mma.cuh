@@ -129,10 +129,8 @@ static __global__ void GD_LAUNCH_BOUNDS(division<F, W>::threads, division<F, W>:
     const int end = view.seen_by(min(t0 + ROWS, view.T) - 1);
     const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
     const auto load = [&](int stage, int s0) {
-        const auto k = f.k.rows(task.b, s0, kv, view.S - s0);
-        const auto v = f.v.rows(task.b, s0, kv, view.S - s0);
-        load_tile<N>(shared.k[stage], k, z.D);
-        load_tile<N>(shared.v[stage], v, z.E);
+        load_tile<N>(shared.k[stage], f.k.rows(task.b, s0, kv, view.S - s0), z.D);
+        load_tile<N>(shared.v[stage], f.v.rows(task.b, s0, kv, view.S - s0), z.E);
     };
 
     uint32_t q[W / STEP][M][4];
