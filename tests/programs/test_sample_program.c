@@ -143,7 +143,7 @@ TEST(ids_stop_before_ids)
     char whole[PROGRAM_OUTPUT], line[256], wanted[PROGRAM_OUTPUT];
     sample(begin, whole);
     for (int stop = 0; stop < 60; stop++) {
-        char id[8];
+        char id[16];
         snprintf(id, sizeof id, " %d ", stop);
         const char *first = strstr(whole + 3, id), *other = strstr(whole + 3, " 59 ");
         const char *end = first && (!other || first < other) ? first : other;
