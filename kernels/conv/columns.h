@@ -204,8 +204,9 @@ static inline __attribute__((always_inline)) void each_part(const columns *w, in
             else if (inside)
                 p.rows = whole - oh;
             p.width = n * run;
-            p.a = inside && a < b ? a * run : 0, p.b = inside && a < b ? b * run : 0;
-            p.image = w->image + (inside ? at + ow * step * run : 0);
+            const bool some = inside && a < b; /* or the image may be NULL */
+            p.a = some ? a * run : 0, p.b = some ? b * run : 0;
+            p.image = some ? w->image + at + ow * step * run : w->image;
             if (run == 1 && p.rows == 1)
                 f(&p, weight, sum); /* without a loop over rows */
             else if (step == 1 || run == 1)
