@@ -34,7 +34,7 @@ async function train(folder) {
 }
 
 async function main() {
-    const modules = {study : 252000, study_ops : 196000, study_expression : 90000}; // bytes, gzipped, at most
+    const modules = {study : 252000, study_ops : 198000, study_expression : 90000}; // bytes, gzipped, at most
     const [bytes] = Object.entries(modules).map(([ name, most ]) => {
         const module = fs.readFileSync(path.join(process.argv[2], `${name}.wasm`));
         const packed = zlib.gzipSync(module, {level : 9}).length;
