@@ -13,8 +13,8 @@ const Training = require('../page/train.js');
 // The model learns, the same way every time, and from bad numbers comes to a stop.
 async function train(folder) {
     const bytes = fs.readFileSync(path.join(folder, 'study_train.wasm'));
-    assert.ok(zlib.gzipSync(bytes, {level : 9}).length < 200000,
-        'study_train.wasm has 200 kB or more, gzipped');
+    assert.ok(zlib.gzipSync(bytes, {level : 9}).length < 202000,
+        'study_train.wasm has 202 kB or more, gzipped');
     const text = 'a gradient step, and a book to climb by. '.repeat(40);
     const run = async (steps) => {
         const training = await Training.load(bytes, text), begun = training.open(1), losses = [];
