@@ -107,18 +107,6 @@ __device__ inline void wait_for_previous()
 #endif
 }
 
-} // namespace gd_async
-
-// The first statement of a kernel that has nothing to do before its turn.
-__device__ inline void gd_in_turn()
-{
-    gd_async::wait_for_previous();
-    gd_async::let_next_start();
-}
-
-namespace gd_async
-{
-
 struct Shape {
     int64_t blocks;
     int threads;
@@ -160,4 +148,12 @@ static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Argumen
 }
 
 } // namespace gd_async
+
+// The first statement of a kernel that has nothing to do before its turn.
+__device__ inline void gd_in_turn()
+{
+    gd_async::wait_for_previous();
+    gd_async::let_next_start();
+}
+
 #endif
