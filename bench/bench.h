@@ -1,4 +1,4 @@
-/* bench.h - shared by the benchmarks: options, clock, the timing of one op, the ceiling.
+/* bench.h - shared by the benchmarks: options, clock, the ceiling.
  *
  * A figure is compared with its ceiling. For a kernel limited by memory, that is a copy of the same
  * tensor by the same threads, measured in the same run and in turn with it, so that both have the
@@ -21,7 +21,6 @@ typedef struct bench_options {
     int threads; /* 0: what OpenMP suggests */
     int repeats; /* until the benchmark runs, 0: not given */
     bool json;
-    int64_t shape[4];   /* of attention: B, H, T, D; zeros: a table of sizes, or one on the CPU */
     bool ladder, quick; /* on a GPU: the rungs of the ladder; fewer sizes */
     int64_t heads;      /* on a GPU: the number of heads that have weights; 0: one weight */
     const char *tsv;    /* on a GPU: a file for the figures; NULL: none */
@@ -35,33 +34,20 @@ typedef struct bench_options {
 typedef struct benchmark {
     const char *name, *summary;
     int (*run)(const bench_options *options);     /* on the CPU; NULL: on a GPU alone */
-    int (*on_cuda)(const bench_options *options); /* on a GPU; NULL: on the CPU alone */
+    int (*on_cuda)(const bench_options *options); /* on a GPU */
 } benchmark;
 
 int bench_rms_norm(const bench_options *options);   /* rms_norm.c */
-int bench_ops(const bench_options *options);        /* ops.c */
-int bench_attention(const bench_options *options);  /* attention.c; on the CPU or a GPU */
 int bench_layers(const bench_options *options);     /* layers.c; on the CPU or a GPU */
-int bench_toys(const bench_options *options);       /* toys.c; on the CPU or a GPU */
 int bench_overhead(const bench_options *options);   /* overhead.c; on the CPU or a GPU */
 int bench_optimizers(const bench_options *options); /* optimizers.c; on the CPU or a GPU */
 int bench_step(const bench_options *options);       /* step.c; on the CPU or a GPU */
-int bench_products(const bench_options *options);   /* step.c; on a GPU */
 
 /* Whether `layers` has a row of that name (layers.c). */
 bool bench_is_layer(const char *name);
 
 /* rms_norm, or add_rms_norm with its residual, on a GPU (rms_norm_cuda.cu, or no_cuda.c). */
 int bench_rms_norm_cuda(const bench_options *options, bool residual);
-
-/* A layer y = x w^T, x [M, in], w [out, in]. */
-typedef struct bench_layer {
-    const char *name;
-    int64_t in, out;
-} bench_layer;
-
-int bench_products_cuda(const bench_options *options, int64_t M, const bench_layer *layers,
-                        int count); /* products_cuda.cu, or no_cuda.c */
 
 /* ---- Clock and figures (measure.c) -------------------------------------------------------- */
 
@@ -88,20 +74,6 @@ gd_context *bench_context(const bench_options *options);
 
 /* Prints the error of the context, and returns the exit status of a failure. */
 int bench_fail(gd_context *ctx);
-
-/* ---- One op (timed_op.c) ------------------------------------------------------------------ */
-
-/* A copy of an op's record whose forward and backward are timed. The time includes temporary memory
- * and the reduction of partial sums, but not the allocation of results, the conversion of 16-bit
- * tensors, and the tape itself. */
-typedef struct timed_op {
-    gd_op op; /* for gd_apply */
-    const gd_op *original;
-    int calls;                                /* the kernels are called so many times each time */
-    double forward_seconds, backward_seconds; /* of one of the latest calls */
-} timed_op;
-
-timed_op bench_time_op(const gd_op *original);
 
 /* ---- The ceiling (copy.c) ----------------------------------------------------------------- */
 

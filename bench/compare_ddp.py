@@ -22,14 +22,13 @@ import json
 import os
 import pathlib
 import random
-import re
 import sys
 import tempfile
 import time
 
 from compare_train import MODELS
-from harness import (Table, count, get_torch, left_out, of, options, records, run, several, spread,
-                     steps_in, stop, time_rounds, train)
+from harness import (Table, count, get_torch, left_out, mib_before, of, options, records, run,
+                     several, spread, steps_in, stop, time_rounds, train)
 from llama import Trainer
 
 SIDES = ("gradus", "ddp", "fsdp")
@@ -59,9 +58,7 @@ def measure_gradus(args, name, ranks):
             "--eval-every", 0, "--eval-batches", 1, "--sample-length", 0, "--log-every", 5,
             "--timeout", 60, "--gpus" if args.device == "cuda" else "--processes", ranks,
             warm=WARM_STEPS)
-    optimizer = re.search(r"before the first step:.*optimizer ([0-9.]+)", said)
-    return {"ms": spread(times)[0], "loss": last["loss"],
-            "optimizer_mib": float(optimizer[1]) if optimizer else 0.0}
+    return {"ms": spread(times)[0], "loss": last["loss"], "optimizer_mib": mib_before(said, "optimizer")}
 
 
 def start_rank(torch, name, side, device):

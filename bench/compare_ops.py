@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time layers beside PyTorch's: convolution, pooling, norms, LSTM and GRU, losses, indices.
+"""Time layers beside PyTorch's: causal attention, convolution, pooling, norms, LSTM and GRU, losses, indices.
 
 Forward and backward with all gradients, in one run on one device. PyTorch runs its eager kernels
 (cuDNN's autotuner on, TF32 off) and the same layer compiled; the faster one counts. Ours are run by
@@ -29,13 +29,23 @@ TARGETS = dict.fromkeys(("mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss", 
                          "kl_div"), "real")
 TARGETS |= dict.fromkeys(("nll_loss", "cross_entropy", "gather", "gather_rows",
                           "index_select", "one_hot"), "class")
-TARGETS |= {"cosine_similarity": "like x", "batch_norm_fixed": "statistics"}
+TARGETS |= dict.fromkeys(("attention", "attention_short", "attention_wide",
+                          "cosine_similarity"), "like x")
+TARGETS |= {"batch_norm_fixed": "statistics"}
 
 
 def layers(torch, nn, functional):
     """name -> (shapes of the inputs, function, tensors like x moved forward and backward)."""
     quarter = 0.25  # a pooled plane
+
+    def attention(*qkv):
+        return functional.scaled_dot_product_attention(*(t.transpose(1, 2) for t in qkv),
+                                                       is_causal=True)
+
     return {
+        "attention": ([(16, 1024, 12, 64)] * 3, attention, None),
+        "attention_short": ([(16, 256, 12, 64)] * 3, attention, None),
+        "attention_wide": ([(16, 1024, 12, 128)] * 3, attention, None),
         "conv2d": ([(32, 64, 56, 56), (64, 64, 3, 3), (64,)],
                    lambda x, w, b: functional.conv2d(x, w, b, padding=1), None),
         "depthwise": ([(32, 64, 56, 56), (64, 1, 3, 3), (64,)],

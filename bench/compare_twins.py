@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
 """compare_twins.py - the programs of bench/twins/ in C and in PyTorch: their lines of at most 100
 columns, without comments, blank ones and what twin.h and twin.py share; with --time the CPU time of
-a step on one thread, the least of three runs that take turns. --check compares the losses of those
+a step on one thread, the least of three runs that take turns, beside JAX's where it is installed and
+twins/ has a program for it, and beside kann's where --kann names a folder with its sources. --check compares the losses of those
 in C with PyTorch's, which --record writes to bench/twins/losses.txt.
-    bench/compare_twins.py [--time BUILD_DIR] [--check BUILD_DIR] [--record] [NAME...]
+    bench/compare_twins.py [--time BUILD_DIR] [--kann DIR] [--check BUILD_DIR] [--record] [NAME...]
 Status 1 if one in C has too many lines, or other losses.
 """
+import importlib.util
+import os
 import re
 import sys
 import tempfile
 
-from harness import ROOT, options, run, take_turns
+from harness import ROOT, compile_kann, options, run, take_turns
 
 TWINS = ROOT / "bench/twins"
 LOSSES = TWINS / "losses.txt"
 MOST = {"mlp": 1.6, "char_lstm": 2.0, "cnn": 2.5}  # times PyTorch's lines
 COMPARED = 8  # losses, from the first
+ALONE = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+         "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": "cpu"}
 
 
 def lines_of(path):
@@ -28,20 +33,25 @@ def lines_of(path):
 
 
 def sides(name, build):
-    """The commands that run a program in C, and its twin."""
-    return {"C": [build.resolve() / f"bin/examples/twin_{name}"],
-            "PyTorch": [sys.executable, TWINS / f"twin_{name}.py"]}
+    """The commands that run a program in C, and its twins."""
+    commands = {"C": [build.resolve() / f"bin/examples/twin_{name}"],
+                "PyTorch": [sys.executable, TWINS / f"twin_{name}.py"]}
+    if (jax := TWINS / f"twin_{name}_jax.py").exists() and importlib.util.find_spec("jax"):
+        commands["JAX"] = [sys.executable, jax]
+    return commands
 
 
-def step_times(name, build):
+def step_times(name, build, kann):
     """{side: milliseconds}"""
     def measure(command):
-        with tempfile.TemporaryDirectory() as folder:
-            return float(re.search(r"([\d.]+) ms a step", run(command, cwd=folder))[1])
+        return float(re.search(r"([\d.]+) ms a step", run(command, cwd=folder, env=ALONE))[1])
 
-    calls = {side: lambda command=command: measure(command)
-             for side, command in sides(name, build).items()}
-    return {side: min(times) for side, times in take_turns(calls, 3).items()}
+    with tempfile.TemporaryDirectory() as folder:
+        commands = sides(name, build)
+        if kann and (ROOT / f"bench/kann/twin_{name}.c").exists():
+            commands["kann"] = [compile_kann(kann, folder, f"twin_{name}.c")]
+        calls = {side: lambda command=command: measure(command) for side, command in commands.items()}
+        return {side: min(times) for side, times in take_turns(calls, 3).items()}
 
 
 def losses(command):
@@ -61,7 +71,7 @@ def check(build):
 
 
 def main():
-    p = options(__doc__)
+    p = options(__doc__, "kann")
     p.add_argument("--time", metavar="BUILD_DIR", type=type(ROOT))
     p.add_argument("--check", metavar="BUILD_DIR", type=type(ROOT))
     p.add_argument("--record", action="store_true")
@@ -79,8 +89,10 @@ def main():
             row += f", at most {MOST[name]}"
             failed = failed or ours / theirs > MOST[name]
         if args.time:
-            ms = step_times(name, args.time)
-            row += f"; {ms['C']:.3g} ms a step, PyTorch {ms['PyTorch']:.3g}: {ms['C'] / ms['PyTorch']:.2f} times"
+            ms = step_times(name, args.time, args.kann)
+            own = ms.pop("C")
+            row += f"; {own:.3g} ms a step" + "".join(
+                f", {side} {theirs:.3g}: {own / theirs:.2f} times" for side, theirs in ms.items())
         print(row, flush=True)
     sys.exit(failed)
 

@@ -162,6 +162,12 @@ def train(program, folder, *arguments, warm, **how):
     return [line["ms"] for line in lines], lines[-1], said
 
 
+def mib_before(said, what):
+    """Of what gradus-train prints: the memory of a kind before the first step."""
+    found = re.search(rf"memory \S+ ([MG])iB before the first step:.* {what} ([0-9.]+)", said)
+    return float(found[2]) * (1024 if found[1] == "G" else 1) if found else 0.0
+
+
 def compile_kann(sources, folder, figures):
     """Compile the program `figures` with kann's sources in `folder`; return its path."""
     program = pathlib.Path(folder) / "kann"

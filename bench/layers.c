@@ -1,6 +1,6 @@
-/* layers.c - layers, losses and a few other ops at sizes people train with, forward and backward, all
- * gradients included. A figure is the median of several means of consecutive calls. compare_ops.py has
- * the same ones. */
+/* layers.c - layers, attention, losses and a few other ops at sizes people train with, forward and
+ * backward, all gradients included. A figure is the median of several means of consecutive calls.
+ * compare_ops.py has the same ones. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -216,7 +216,23 @@ static gd_tensor *tril(gd_tensor *const *in)
     return gd_tril(in[0], 0);
 }
 
+static gd_tensor *attention(gd_tensor *const *in)
+{
+    return gd_attention(in[0], in[1], in[2], &(gd_attention_options){.causal = true});
+}
+
+#define HEADS(...)                    \
+    {                                 \
+        {__VA_ARGS__}, {__VA_ARGS__}, \
+        {                             \
+            __VA_ARGS__               \
+        }                             \
+    }
+
 static const layer layers[] = {
+    {"attention", attention, 3, HEADS(16, 1024, 12, 64), LIKE_X},
+    {"attention_short", attention, 3, HEADS(16, 256, 12, 64), LIKE_X},
+    {"attention_wide", attention, 3, HEADS(16, 1024, 12, 128), LIKE_X},
     {"conv2d", conv3x3, 3, {{32, 64, 56, 56}, {64, 64, 3, 3}, {64}}, WEIGHTS},
     {"depthwise", depthwise, 3, {{32, 64, 56, 56}, {64, 1, 3, 3}, {64}}, WEIGHTS},
     {"conv1d", conv1d, 3, {{32, 64, 3136}, {64, 64, 3}, {64}}, WEIGHTS},
@@ -283,8 +299,9 @@ static void make_inputs(gd_context *ctx, const bench_options *o, const layer *l,
     }
 }
 
-/* times[0], of a forward, and times[1], of a backward, in seconds; 0 without one. gd_backward_from copies dy first, as no
- * backward within a net does: the time of such copies, in the same run, is subtracted. */
+/* times[0], of a forward, and times[1], of a backward, in seconds; 0 without one. gd_backward_from
+ * copies dy first, as no backward within a net does: the time of such copies, in the same run, is
+ * subtracted. */
 static gd_status time_layer(gd_context *ctx, device_clock *clock, const layer *l,
                             gd_tensor *const *in, gd_tensor *dy, gd_tensor *copy, int calls,
                             double *times)

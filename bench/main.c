@@ -25,18 +25,13 @@ static const benchmark benchmarks[] = {
     {"rms_norm", "rms_norm forward and backward against a copy of the same tensor", bench_rms_norm,
      rms_norm_on_cuda},
     {"add_rms_norm", "the same with a residual, on a GPU", NULL, add_rms_norm_on_cuda},
-    {"attention", "causal attention, forward and backward", bench_attention, bench_attention},
-    {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, NULL},
     {"layers", "layers, from convolution to LSTM, at sizes people train with", bench_layers,
      bench_layers},
-    {"toys", "a step of small networks, two with gradients in their loss", bench_toys, bench_toys},
     {"overhead", "what an op on four numbers costs, and a step of a small network", bench_overhead,
      bench_overhead},
     {"optimizers", "an update by each optimizer, against a copy", bench_optimizers,
      bench_optimizers},
     {"step", "where the time of a training step goes, op by op", bench_step, bench_step},
-    {"products", "the products of a step by every algorithm of cuBLASLt, on a GPU", NULL,
-     bench_products},
 };
 
 enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks, WRONG_CALL = 2 };
@@ -45,7 +40,7 @@ enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks, WRONG_CALL = 2 };
 
 typedef struct command {
     options base;
-    const char *benchmark, *shape;
+    const char *benchmark;
     int dtype;
     int64_t repeats;
     bench_options bench;
@@ -62,8 +57,8 @@ static const option_row rows[OPTIONS_MOST] = {
     {OPTION_CHOICE, "dtype", AT(dtype),
      .help = "f32|f64|bf16|f16|tf32|mixed  f32 (the default) or f64; on a GPU f32, bf16 or mixed "
              "(all), "
-             "or f16; attention, layers, step and products: f32, tf32 (on a GPU), bf16 or f16"},
-    {OPTION_CHOICE, "device", AT(base.device), "cpu", .help = "cpu|cuda  cuda: all but ops"},
+             "or f16; layers and step: f32, tf32 (on a GPU), bf16 or f16"},
+    {OPTION_CHOICE, "device", AT(base.device), "cpu", .help = "cpu|cuda"},
     {OPTION_WHOLE, "heads", AT(bench.heads), NULL, 1, 1048576,
      .help = "H  rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads"},
     {OPTION_SWITCH, "ladder", AT(bench.ladder),
@@ -72,16 +67,15 @@ static const option_row rows[OPTIONS_MOST] = {
      .help = "  rms_norm, add_rms_norm on a GPU: only the smaller sizes"},
     {OPTION_PATH, "tsv", AT(bench.tsv),
      .help = "FILE  rms_norm, add_rms_norm on a GPU: write the figures to FILE too"},
-    {OPTION_TEXT, "shape", AT(shape), .help = "S  attention: BxHxTxD (on a GPU a table of shapes)"},
     {OPTION_WHOLE, "threads", AT(base.threads), NULL, 1, 4096,
      .help = "T  of the CPU (OpenMP's default)"},
     {OPTION_WHOLE, "repeats", AT(repeats), NULL, 1, 100000,
      .help = "R  take the median of R runs (21)"},
-    {OPTION_TEXT, "op", AT(bench.op), .help = "NAME  ops, layers: only this one"},
+    {OPTION_TEXT, "op", AT(bench.op), .help = "NAME  layers: only this one"},
     {OPTION_TEXT, "model", AT(bench.model),
-     .help = "NAME  step, products: tiny (the default), toy, small, small-50257 or shakespeare"},
+     .help = "NAME  step: tiny (the default), toy, small, small-50257 or shakespeare"},
     {OPTION_WHOLE, "batch", AT(bench.batch), NULL, 1, 1048576,
-     .help = "B  step, products: sequences of a batch (the model's own number)"},
+     .help = "B  step: sequences of a batch (the model's own number)"},
     {OPTION_SWITCH, "json", AT(bench.json), .help = "  one line of JSON per figure"},
 };
 
@@ -103,21 +97,17 @@ static void list_benchmarks(void)
 static const char *contradiction(const benchmark *b, const bench_options *o)
 {
     const bool cuda = o->device == GD_CUDA, narrow = gd_dtype_size(o->dtype) == 2;
-    const bool step = b->on_cuda == bench_step || b->on_cuda == bench_products;
-    const bool attention = b->run == bench_attention, optimizers = b->run == bench_optimizers;
-    const bool layers = b->run == bench_layers, toys = b->run == bench_toys;
+    const bool step = b->run == bench_step, optimizers = b->run == bench_optimizers;
+    const bool layers = b->run == bench_layers;
     const bool norm = b->on_cuda == rms_norm_on_cuda || b->on_cuda == add_rms_norm_on_cuda;
     const struct {
         bool found;
         const char *message;
     } faults[] = {
-        {cuda && !b->on_cuda, "ops does not support --device cuda"},
-        {o->shape[0] && !attention, "--shape is for attention"},
-        {!cuda && !b->run, "add_rms_norm and products need --device cuda"},
-        {o->op && b->run != bench_ops && !layers, "--op is for ops and layers"},
-        {o->op && layers && !bench_is_layer(o->op), "--op is not one of the layers"},
-        {o->op && !layers && !gd_find_op(NULL, o->op), "--op is a layer, and not an op"},
-        {(o->model || o->batch) && !step, "--model and --batch are for step and products"},
+        {!cuda && !b->run, "add_rms_norm needs --device cuda"},
+        {o->op && !layers, "--op is for layers"},
+        {o->op && !bench_is_layer(o->op), "--op is not one of the layers"},
+        {(o->model || o->batch) && !step, "--model and --batch are for step"},
         {(o->rows || o->cols) && !norm && !optimizers,
          "--rows and --cols are for rms_norm, add_rms_norm and optimizers"},
         {o->ladder && !(norm && cuda && b->run), "--ladder needs rms_norm --device cuda"},
@@ -130,9 +120,8 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
         {o->mixed && !(norm && cuda),
          "--dtype mixed needs rms_norm or add_rms_norm, --device cuda"},
         {norm && cuda && o->repeats, "--repeats is not for rms_norm and add_rms_norm on a GPU"},
-        {toys && o->dtype != GD_FLOAT32, "toys runs in f32, or tf32 with --device cuda"},
-        {o->tf32 && !(cuda && (step || attention || layers || toys)),
-         "--dtype tf32 needs attention, layers, toys, step or products, --device cuda"},
+        {o->tf32 && !(cuda && (step || layers)),
+         "--dtype tf32 needs layers or step, --device cuda"},
         {b->run == bench_overhead && o->dtype_given, "overhead runs in f32: --dtype is not for it"},
         {narrow && !cuda && !step && !optimizers,
          "--dtype bf16 and f16 need step, optimizers or --device cuda"},
@@ -145,14 +134,12 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     return NULL;
 }
 
-/* Fills what is not a row's field. False after a message. */
-static bool complete(command *c)
+/* Fills what is not a row's field. */
+static void complete(command *c)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
     enum { TF32 = 4, MIXED };
-    char end;
     bench_options *o = &c->bench;
-    int64_t *shape = o->shape;
     o->dtype_given = options_given(&c->base, "dtype");
     o->dtype = c->dtype < TF32 ? dtypes[c->dtype] : GD_FLOAT32;
     o->tf32 = c->dtype == TF32;
@@ -160,17 +147,6 @@ static bool complete(command *c)
     o->device = (gd_device)c->base.device;
     o->threads = (int)c->base.threads;
     o->repeats = (int)c->repeats;
-    const bool four =
-        !c->shape || (sscanf(c->shape, "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c",
-                             &shape[0], &shape[1], &shape[2], &shape[3], &end) == 4 &&
-                      shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0);
-    if (!four)
-        terminal_message(table.program,
-                         "--shape is \"%s\", wanted four whole numbers from 1, like 8x12x1024x64",
-                         c->shape);
-    const bool known = !o->op || gd_find_op(NULL, o->op) || bench_is_layer(o->op);
-    if (!known) terminal_message(table.program, "--op is \"%s\", wanted the name of an op", o->op);
-    return four && known;
 }
 
 static int run(command *c)
@@ -184,7 +160,7 @@ static int run(command *c)
         fputc('\n', stderr);
         return options_print_help(&table, stderr), WRONG_CALL;
     }
-    if (!complete(c)) return WRONG_CALL;
+    complete(c);
     const char *bad = contradiction(chosen, o);
     if (bad) return terminal_message(table.program, "%s", bad), WRONG_CALL;
     if (!o->repeats) o->repeats = 21;

@@ -41,8 +41,8 @@ static gd_optimizer *create(gd_params *params, int i)
     }
 }
 
-/* w, the gradient and the states are read, w and the states written; of 16-bit weights both they and
- * their masters. */
+/* w, the gradient and the states are read, w and the states written; of 16-bit weights both they
+ * and their masters. */
 static double bytes_of(const kind *k, double n, gd_dtype dtype)
 {
     const double size = dtype == GD_FLOAT64 ? 8 : 4;

@@ -1,8 +1,8 @@
-/* overhead.c - what an op costs beside its arithmetic: chains of ops on four numbers, and the step of
- * a small network.
+/* overhead.c - what an op costs beside its arithmetic: chains of ops on four numbers, and the step
+ * of a small network.
  *
- * Each figure is the least of many repetitions: a time can only be too long. On a GPU it is what the
- * host spends on queueing; that the device works at the same time costs it nothing. */
+ * Each figure is the least of many repetitions: a time can only be too long. On a GPU it is what
+ * the host spends on queueing; that the device works at the same time costs it nothing. */
 #include "bench.h"
 
 #include <stdio.h>

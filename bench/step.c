@@ -419,19 +419,3 @@ int bench_step(const bench_options *o)
     free(s);
     return status;
 }
-
-int bench_products(const bench_options *o)
-{
-    const struct known *known = find_model(o->model);
-    if (!known) return 2;
-    const model_config *c = &known->config;
-    const int64_t kv = c->dim / c->heads * c->kv_heads;
-    const bench_layer layers[] = {{"wqkv", c->dim, c->dim + 2 * kv},
-                                  {"wo", c->dim, c->dim},
-                                  {"w_gate_up", c->dim, 2 * c->ffn},
-                                  {"w_down", c->ffn, c->dim},
-                                  {"output", c->dim, c->vocab}};
-    const int64_t batch = o->batch ? o->batch : known->batch;
-    return bench_products_cuda(o, batch * known->context, layers,
-                               (int)(sizeof layers / sizeof *layers));
-}

@@ -43,8 +43,8 @@ static double product_flops(const gd_tensor *a, const gd_tensor *matrix)
     return 2 * (double)gd_tensor_count(a) * (double)gd_tensor_dim(matrix, 0);
 }
 
-/* Two products of [T, D] by [D, S] per head, half of that since causal; y [B, T, H, D]. The backward
- * counts as 2.5 forwards, for its five products. */
+/* Two products of [T, D] by [D, S] per head, half of that since causal; y [B, T, H, D]. The
+ * backward counts as 2.5 forwards, for its five products. */
 static double attention_flops(const gd_tensor *y, int64_t keys, bool backward)
 {
     return 4 * (double)gd_tensor_count(y) * (double)keys * 0.5 * (backward ? 2.5 : 1);

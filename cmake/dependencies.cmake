@@ -142,6 +142,9 @@ message(STATUS "CUDA: ${gradus_cuda}")
 # ---- NCCL: several GPUs ---------------------------------------------------------------------------
 
 set(nccl_wanted ${GRADUS_NCCL})
+if(GRADUS_NCCL STREQUAL "ON" AND NOT gradus_cuda STREQUAL "ON")
+    message(FATAL_ERROR "GRADUS_NCCL is ON in a build without CUDA, wanted GRADUS_CUDA=ON too")
+endif()
 if(NOT gradus_cuda OR gradus_cuda STREQUAL "KERNELS")
     set(nccl_wanted OFF)
 endif()

@@ -1,6 +1,7 @@
 # gradus_flags: how everything in this project is compiled. Never exported.
 
 include(CheckCCompilerFlag)
+include(CheckCSourceCompiles)
 
 add_library(gradus_flags INTERFACE)
 target_compile_features(gradus_flags INTERFACE c_std_11)
@@ -95,6 +96,14 @@ if(GRADUS_FUZZ)
     set(GRADUS_SANITIZE fuzzer-no-link,address,undefined)
 endif()
 if(GRADUS_SANITIZE)
+    set(CMAKE_REQUIRED_LINK_OPTIONS -fsanitize=${GRADUS_SANITIZE})
+    string(MAKE_C_IDENTIFIER "gradus_sanitizes_${GRADUS_SANITIZE}" can_sanitize)
+    check_c_compiler_flag(-fsanitize=${GRADUS_SANITIZE} ${can_sanitize})
+    unset(CMAKE_REQUIRED_LINK_OPTIONS)
+    if(NOT ${can_sanitize})
+        message(FATAL_ERROR "GRADUS_SANITIZE is \"${GRADUS_SANITIZE}\", wanted sanitizers that "
+                            "${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} has, e.g. address")
+    endif()
     # gcc 12 copies structs by aligned instructions of 64 bytes, for which AddressSanitizer's stack
     # with detect_stack_use_after_return is not aligned (gcc bug 110027).
     gradus_c_flags(-mmove-max=256 -mstore-max=256)
@@ -104,14 +113,22 @@ if(GRADUS_SANITIZE)
     target_link_options(gradus_flags INTERFACE -fsanitize=${GRADUS_SANITIZE})
 endif()
 
-# The programs parse files of strangers and listen on ports. Sanitizers check more; glibc's checks
+# The programs parse files of strangers. Sanitizers check more; glibc's checks
 # need an optimizer.
 set(gradus_link_hardened)
 if(GRADUS_HARDENING AND CMAKE_EXECUTABLE_FORMAT STREQUAL "ELF" AND NOT GRADUS_SANITIZE)
     gradus_c_flags(-fstack-protector-strong)
-    target_compile_options(
-        gradus_flags
-        INTERFACE "$<$<AND:$<COMPILE_LANGUAGE:C>,$<NOT:$<CONFIG:Debug>>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+    # What a distribution's flags or compiler have, 3 perhaps, stays.
+    set(CMAKE_REQUIRED_FLAGS -O2)
+    check_c_source_compiles(
+        "#ifndef _FORTIFY_SOURCE\n#error none\n#endif\nint main(void) { return 0; }"
+        gradus_is_fortified)
+    unset(CMAKE_REQUIRED_FLAGS)
+    if(NOT gradus_is_fortified)
+        target_compile_options(
+            gradus_flags
+            INTERFACE "$<$<AND:$<COMPILE_LANGUAGE:C>,$<NOT:$<CONFIG:Debug>>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+    endif()
     set(gradus_link_hardened -Wl,-z,relro,-z,now)
     target_link_options(gradus_flags INTERFACE ${gradus_link_hardened})
 endif()

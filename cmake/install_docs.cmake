@@ -3,8 +3,8 @@
 cmake_policy(VERSION 3.25)
 file(GLOB pages RELATIVE "${source}" "${source}/*.md" "${source}/docs/*.md" "${source}/kernels/*/*.md")
 file(GLOB others RELATIVE "${source}" "${source}/LICENSE" "${source}/docs/examples/*"
-     "${source}/docs/exercises/*" "${source}/docs/images/*")
-set(folders docs docs/examples docs/exercises docs/images)
+     "${source}/docs/images/*")
+set(folders docs docs/examples docs/images)
 
 # The link from a page in ${folder} to ${link}; empty: there is nothing to lead to.
 function(find_link folder link result)

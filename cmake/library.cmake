@@ -17,6 +17,9 @@ list(FILTER cuda_sources EXCLUDE REGEX "/cuda_[^/]*\\.cu$")
 file(GLOB hopper_sources CONFIGURE_DEPENDS kernels/*/*_hopper.cu)
 list(REMOVE_ITEM cuda_sources ${hopper_sources})
 list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/gradcheck/main.c ${cuda_sources})
+if(NOT gradus_jansson)
+    list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/files/json.c)
+endif()
 if(gradus_cuda STREQUAL "KERNELS")
     # The kernels on raw pointers and the core need nothing of each other: contexts have no GPU.
     list(FILTER cuda_sources INCLUDE REGEX "/kernels/rms_norm/|/device_limits_cuda\\.cu$")
@@ -24,19 +27,20 @@ if(gradus_cuda STREQUAL "KERNELS")
     set(hopper_sources)
 endif()
 
-# platform/NAME_SYSTEM.c, and slabs.c of all. Without sockets there are only groups of one.
+# platform/NAME_SYSTEM.c, and slabs.c and number.c of all. Elsewhere than on POSIX there are only groups of
+# one.
 file(GLOB platform_sources CONFIGURE_DEPENDS platform/*.c)
 if(UNIX)
-    list(FILTER platform_sources INCLUDE REGEX "(_posix|/slabs)\\.c$")
+    list(FILTER platform_sources INCLUDE REGEX "(_posix|/slabs|/number)\\.c$")
     list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group/group_none.c)
 else()
     if(WIN32)
-        list(FILTER platform_sources INCLUDE REGEX "(_windows|/slabs)\\.c$")
+        list(FILTER platform_sources INCLUDE REGEX "(_windows|/slabs|/number)\\.c$")
     else() # WebAssembly
         list(FILTER platform_sources INCLUDE REGEX
-             "/(clock|memory|number|file|terminal)_posix\\.c$|/(process_none|slabs)\\.c$")
+             "/(clock|memory|number|file|terminal)_posix\\.c$|/(process_none|slabs|number)\\.c$")
     endif()
-    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_messages|_gate|_rendezvous|_cpu)?\\.c$")
+    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_files|_watch|_meet|_cpu)?\\.c$")
 endif()
 
 # The list of ops, of the records in the folders.
@@ -132,7 +136,7 @@ if(gradus_cuda AND cuda_sources)
             list(APPEND gradus_link_words ${GRADUS_NCCL_LIBRARY})
         endif()
     endif()
-    list(APPEND gradus_link_words cudart_static rt dl pthread)
+    list(APPEND gradus_link_words cudart_static rt pthread)
     # *_hopper.cu has instructions of sm_90a, which runs on compute capability 9.0 alone. Where that
     # is not built for, the kernels for any GPU do the work.
     if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "(^|;)(90|all)" AND hopper_sources)
@@ -142,6 +146,9 @@ if(gradus_cuda AND cuda_sources)
         list(APPEND gradus_object_libraries gradus_objects_hopper)
     endif()
 endif()
+
+list(APPEND gradus_link_targets ${CMAKE_DL_LIBS}) # for gradus-gradcheck --load
+list(APPEND gradus_link_words ${CMAKE_DL_LIBS})
 
 # The linker's own, by its name: a search by CMake finds that of this machine when another is built
 # for.

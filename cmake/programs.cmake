@@ -1,7 +1,8 @@
 # The programs. A folder without sources makes no program.
 
-# What all programs share and the library does not have.
+# What all programs share, and parts that the library has, too.
 file(GLOB sources CONFIGURE_DEPENDS src/programs/*.c)
+list(APPEND sources src/files/file_kind.c src/files/utf8.c)
 add_library(gradus_program_parts STATIC EXCLUDE_FROM_ALL ${sources} ${platform_sources})
 set_target_properties(gradus_program_parts PROPERTIES C_EXTENSIONS OFF)
 target_include_directories(gradus_program_parts PUBLIC . src PRIVATE include)
@@ -23,16 +24,16 @@ endfunction()
 
 file(GLOB sources CONFIGURE_DEPENDS src/gradcheck/main.c)
 gradus_program(gradus-gradcheck ${sources})
+if(TARGET gradus-gradcheck) # what --load opens calls the library in the program
+    set_target_properties(gradus-gradcheck PROPERTIES ENABLE_EXPORTS ON)
+endif()
 
-# train/cli/gradus_NAME.c is the main of gradus-NAME; the other files are parts that all share.
-if(GRADUS_TRAIN OR GRADUS_TESTS OR GRADUS_BENCH)
+# train/cli/gradus_NAME.c is the main of gradus-NAME; the other files are parts that all share. Windows has
+# neither these programs nor gradus-bench.
+if(NOT WIN32 AND (GRADUS_TRAIN OR GRADUS_TESTS OR GRADUS_BENCH))
     file(GLOB sources CONFIGURE_DEPENDS train/*/*.c)
     file(GLOB mains CONFIGURE_DEPENDS train/cli/gradus_*.c)
-    set(other_launch launch_none)
-    if(WIN32)
-        set(other_launch launch_start)
-    endif()
-    list(REMOVE_ITEM sources ${mains} ${PROJECT_SOURCE_DIR}/train/run/${other_launch}.c)
+    list(REMOVE_ITEM sources ${mains})
     add_library(gradus_train_parts OBJECT ${sources})
     set_target_properties(gradus_train_parts PROPERTIES C_EXTENSIONS OFF)
     target_include_directories(
@@ -42,6 +43,7 @@ if(GRADUS_TRAIN OR GRADUS_TESTS OR GRADUS_BENCH)
     target_link_libraries(gradus_train_parts PUBLIC gradus_program_parts
                           PRIVATE gradus_flags gradus_small_frames)
     if(gradus_jansson)
+        target_sources(gradus_train_parts PRIVATE src/files/json.c)
         target_compile_definitions(gradus_train_parts PUBLIC GD_HAVE_JANSSON)
         target_include_directories(gradus_train_parts SYSTEM PUBLIC ${GRADUS_JANSSON_INCLUDE})
         target_link_libraries(gradus_train_parts PUBLIC ${GRADUS_JANSSON_LIBRARY})
@@ -70,11 +72,11 @@ function(gradus_compile_cuda name)
     target_link_libraries(${name} PRIVATE CUDA::cudart_static)
 endfunction()
 
-if(GRADUS_BENCH)
+if(GRADUS_BENCH AND NOT WIN32)
     file(GLOB sources CONFIGURE_DEPENDS bench/*.c)
     if(gradus_cuda)
         list(FILTER sources EXCLUDE REGEX "/(no_cuda|clock_cpu)\\.c$")
-        list(APPEND sources bench/rms_norm_cuda.cu bench/rms_norm_ladder.cu bench/products_cuda.cu
+        list(APPEND sources bench/rms_norm_cuda.cu bench/rms_norm_ladder.cu
              kernels/rms_norm/ladder.cu)
     else()
         list(FILTER sources EXCLUDE REGEX "/clock_cuda\\.c$")
@@ -99,23 +101,14 @@ if(GRADUS_EXAMPLES)
         set_property(GLOBAL APPEND PROPERTY gradus_examples ${name})
     endforeach()
 
-    # docs/exercises/NAME.c with a wrong backward, and with the right one.
-    file(GLOB sources CONFIGURE_DEPENDS docs/exercises/*.c)
-    foreach(source IN LISTS sources)
-        get_filename_component(name ${source} NAME_WE)
-        foreach(program IN ITEMS exercise solution)
-            set(folder docs/exercises)
-            if(program STREQUAL "solution")
-                set(folder docs/exercises/solutions)
-            endif()
-            add_executable(${program}_${name} ${source})
-            set_target_properties(
-                ${program}_${name}
-                PROPERTIES C_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY
-                                            ${PROJECT_BINARY_DIR}/bin/exercises)
-            target_include_directories(${program}_${name} PRIVATE ${folder})
-            target_link_libraries(${program}_${name} PRIVATE gradus_static gradus_flags)
-        endforeach()
-        set_property(GLOBAL APPEND PROPERTY gradus_exercises ${name})
-    endforeach()
+    # An op in a shared object, whose functions of the library are those of gradus-gradcheck.
+    if(NOT WIN32 AND TARGET gradus-gradcheck)
+        add_library(example_op_cube MODULE docs/examples/ops/cube.c)
+        set_target_properties(
+            example_op_cube
+            PROPERTIES C_EXTENSIONS OFF PREFIX "" SUFFIX ".so" OUTPUT_NAME cube
+                       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/examples)
+        target_include_directories(example_op_cube PRIVATE include)
+        target_link_libraries(example_op_cube PRIVATE gradus-gradcheck gradus_flags)
+    endif()
 endif()

@@ -1,8 +1,8 @@
 /* file.h - files and folders, by descriptors of the C library.
  *
  * Names are UTF-8 and are found relative to an opened folder; files are binary; offsets have 64
- * bits; no descriptor is inherited by a program that is started. Functions return -1, NULL or false,
- * with errno, on error. Calls that a signal interrupts are repeated. */
+ * bits; no descriptor is inherited by a program that is started. Functions return -1, NULL or
+ * false, with errno, on error. Calls that a signal interrupts are repeated. */
 #ifndef GRADUS_PLATFORM_FILE_H
 #define GRADUS_PLATFORM_FILE_H
 
@@ -30,14 +30,7 @@ enum {
 
 /* `mode`: the permissions of a file that is made, less the umask, such as 0666. */
 int gd_os_open(int folder, const char *name, int how, unsigned mode);
-int gd_os_duplicate(int file);
 bool gd_os_close(int file);
-
-/* A stream of the C library, to which the descriptor then belongs. */
-FILE *gd_os_stream_of(int file, const char *mode);
-
-/* The file's position in a stream, from its beginning. */
-int64_t gd_os_stream_at(FILE *file);
 
 /* ---- What it is ----------------------------------------------------------------------------- */
 
@@ -68,8 +61,8 @@ bool gd_os_status_at(int folder, const char *name, bool follow, gd_os_status *st
  * somebody else has put it where everybody may put one. */
 bool gd_os_read_link(int folder, const char *name, char *target, size_t size);
 
-/* Gives a file of this process the permissions of another and, as far as possible, its owner and group.
- * Where that is not possible, nobody else may do more with it than with the other. */
+/* Gives a file of this process the permissions of another and, as far as possible, its owner and
+ * group. Where that is not possible, nobody else may do more with it than with the other. */
 void gd_os_set_access(int file, const gd_os_status *like);
 
 /* ---- Bytes ---------------------------------------------------------------------------------- */
@@ -109,7 +102,15 @@ bool gd_os_rename(int folder, const char *from, const char *to);
 /* The last "/" of a path, or on Windows "\"; NULL: none. */
 char *gd_os_last_slash(const char *path);
 
-/* ---- More than the library needs ------------------------------------------------------------ */
+/* ---- What the programs need beyond the library; not on Windows ------------------------------- */
+
+int gd_os_duplicate(int file);
+
+/* A stream of the C library, to which the descriptor then belongs. */
+FILE *gd_os_stream_of(int file, const char *mode);
+
+/* The file's position in a stream, from its beginning. */
+int64_t gd_os_stream_at(FILE *file);
 
 /* Exchanges two names atomically. Not every system can, nor every file system. */
 bool gd_os_exchange(int folder, const char *from, const char *to);
@@ -126,30 +127,31 @@ bool gd_os_each_name(int folder, gd_os_action *action, void *user);
 bool gd_os_find_paths(const char *pattern, char ***paths, size_t *count);
 void gd_os_free_paths(char **paths, size_t count);
 
-/* Locks a file; false with EWOULDBLOCK if another process that may write it has it locked. A process
- * that may only read it keeps nobody out. Where the file system has no locks, this is always true.
- * The lock may end when this process closes any descriptor of the file. */
+/* Locks a file; false with EWOULDBLOCK if another process that may write it has it locked. A
+ * process that may only read it keeps nobody out. Where the file system has no locks, this is
+ * always true. The lock may end when this process closes any descriptor of the file. */
 bool gd_os_lock(int file);
+
+/* Whether another process, or another file of this one, has it locked: 1, 0, or -1 if the system
+ * does not say. */
+int gd_os_is_locked(int file);
+
+/* Memory that is the file's first bytes, which all processes that map it share. NULL on error. */
+void *gd_os_map(int file, size_t bytes);
+void gd_os_unmap(void *memory, size_t bytes);
+
+/* Waits until another process has changed a word of such memory, which was `value`, and woken those
+ * that wait; or for so many seconds, or for no reason. */
+void gd_os_wait_for_word(const uint32_t *word, uint32_t value, double seconds);
+void gd_os_wake_for_word(const uint32_t *word);
+
+/* Makes a folder that only this user can read and write, in that for temporary files. */
+bool gd_os_make_temporary(char *path, size_t size);
 
 /* Waits at most so many seconds (below 0: for ever) until a pipe can be read or has ended. */
 bool gd_os_wait_for_bytes(int file, double seconds);
 
 /* Makes reading and writing wait, whether or not the file was opened with GD_OS_NO_WAIT. */
 void gd_os_set_waiting(int file);
-
-/* ---- Text in memory ------------------------------------------------------------------------- */
-
-/* A stream whose bytes end up in memory. `file` is NULL if there is no memory for it. */
-typedef struct gd_os_text {
-    FILE *file;
-    char *bytes;
-    size_t length;
-} gd_os_text;
-
-void gd_os_text_begin(gd_os_text *text);
-
-/* Closes the stream; then `bytes` are its bytes and a NUL. Free them in any case. False: not all of
- * them are there. */
-bool gd_os_text_end(gd_os_text *text);
 
 #endif

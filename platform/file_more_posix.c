@@ -7,13 +7,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #endif
 
@@ -164,17 +168,61 @@ bool gd_os_lock(int file)
     return false;
 }
 
-/* ---- Text in memory ------------------------------------------------------------------------- */
-
-void gd_os_text_begin(gd_os_text *text)
+int gd_os_is_locked(int file)
 {
-    *text = (gd_os_text){0};
-    text->file = open_memstream(&text->bytes, &text->length);
+    struct flock one = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    if (fcntl(file, GET_LOCK, &one)) return -1;
+    return one.l_type == F_WRLCK;
 }
 
-bool gd_os_text_end(gd_os_text *text)
+/* ---- Memory and temporary folders ----------------------------------------------------------- */
+
+void *gd_os_map(int file, size_t bytes)
 {
-    if (!text->file) return false;
-    const bool whole = !ferror(text->file);
-    return !fclose(text->file) && whole;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void gd_os_unmap(void *memory, size_t bytes)
+{
+    if (memory) munmap(memory, bytes);
+}
+
+#ifdef __linux__
+
+void gd_os_wait_for_word(const uint32_t *word, uint32_t value, double seconds)
+{
+    const struct timespec most = {(time_t)seconds,
+                                  (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    syscall(SYS_futex, word, FUTEX_WAIT, value, &most, NULL, 0);
+}
+
+void gd_os_wake_for_word(const uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+#else
+
+/* Nobody is woken, so nobody sleeps for long. */
+void gd_os_wait_for_word(const uint32_t *word, uint32_t value, double seconds)
+{
+    const struct timespec moment = {0, 50000};
+    (void)word, (void)value, (void)seconds;
+    nanosleep(&moment, NULL);
+}
+
+void gd_os_wake_for_word(const uint32_t *word)
+{
+    (void)word;
+}
+
+#endif
+
+bool gd_os_make_temporary(char *path, size_t size)
+{
+    const char *in = getenv("TMPDIR");
+    errno = ENAMETOOLONG;
+    const int length = snprintf(path, size, "%s/gradus-XXXXXX", in && *in ? in : "/tmp");
+    return length > 0 && (size_t)length < size && mkdtemp(path) != NULL;
 }

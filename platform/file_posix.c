@@ -81,8 +81,8 @@ bool gd_os_status_at(int folder, const char *name, bool follow, gd_os_status *st
     return true;
 }
 
-/* Follows only the caller's own link or that of the folder's owner in a folder where everybody may put
- * one, as Linux itself does where fs.protected_symlinks is set. */
+/* Follows only the caller's own link or that of the folder's owner in a folder where everybody may
+ * put one, as Linux itself does where fs.protected_symlinks is set. */
 bool gd_os_read_link(int folder, const char *name, char *target, size_t size)
 {
     const mode_t anybody = S_ISVTX | S_IWOTH;

@@ -1,7 +1,8 @@
 /* file_windows.c - see file.h: what the library needs.
  *
- * A descriptor is the C library's, of a handle of Windows; its own reading and writing is only used by
- * streams. Every file is shared, so that others may rename, replace and remove it while it is open. */
+ * A descriptor is the C library's, of a handle of Windows; its own reading and writing is only
+ * used by streams. Every file is shared, so that others may rename, replace and remove it while
+ * it is open. */
 #include "platform/file.h"
 #include "platform/names_windows.h"
 
@@ -25,8 +26,8 @@ static DWORD access_of(int how)
     return access | (how & GD_OS_WRITE ? FILE_GENERIC_WRITE : 0);
 }
 
-/* Opens a link itself; other files that need to be looked up, such as those of a cloud, are opened again
- * as what they stand for. */
+/* Opens a link itself; other files that need to be looked up, such as those of a cloud, are opened
+ * again as what they stand for. */
 static HANDLE open_no_link(int folder, const char *name, gd_windows_open how)
 {
     const DWORD options = how.options;
@@ -279,8 +280,8 @@ bool gd_os_make_folder(int folder, const char *name)
 }
 
 /* Classes and flags of NtSetInformationFile that are newer than the compiler's headers: names go at
- * once, although the file is open (Windows 10; elsewhere, and on file systems that cannot, when it is
- * closed). */
+ * once, although the file is open (Windows 10; elsewhere, and on file systems that cannot, when it
+ * is closed). */
 enum { RENAME = 10, DISPOSITION = 13, DISPOSITION_EX = 64, RENAME_EX = 65 };
 enum { REPLACE = 1, RENAME_AT_ONCE = 2, IGNORE_READ_ONLY_RENAME = 0x40 };
 enum { DELETE_IT = 1, DELETE_AT_ONCE = 2, IGNORE_READ_ONLY = 0x10 };
@@ -363,7 +364,8 @@ static NTSTATUS rename_opened(HANDLE file, HANDLE folder, const wchar_t *name)
     return status;
 }
 
-/* What has the new name: a link, which nothing replaces, is removed; a folder is an error of its own. */
+/* Clears the target name. Rename cannot replace a link, so a link is removed; a folder is
+ * an error. */
 static bool make_place(int folder, const char *to, bool *is_folder)
 {
     gd_os_status status;

@@ -14,9 +14,11 @@ void gd_os_free_aligned(void *memory);
 extern const bool gd_os_has_huge_pages;
 void gd_os_ask_for_huge_pages(void *memory, size_t bytes);
 
-/* Whether a limit on the process's address space (ulimit -v) leaves so many bytes; true where there
- * is no limit. */
-bool gd_os_has_address_space(size_t bytes);
+/* Keeps so many bytes of address space, in all, free from other allocations, for a library that
+ * retries forever if a limit (ulimit -v) refuses them; and yields them to it, just before it is
+ * called. False: the limit does not leave so many; true where there is no limit. */
+bool gd_os_keep_address_space(size_t bytes);
+void gd_os_yield_address_space(void);
 
 /* Whether there is such a limit, and it; infinity: none. */
 double gd_os_address_space_limit(void);

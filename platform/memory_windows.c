@@ -24,11 +24,13 @@ void gd_os_ask_for_huge_pages(void *memory, size_t bytes)
 }
 
 /* An allocation counts against what may be committed, and fails when that is used up. */
-bool gd_os_has_address_space(size_t bytes)
+bool gd_os_keep_address_space(size_t bytes)
 {
     (void)bytes;
     return true;
 }
+
+void gd_os_yield_address_space(void) {}
 
 double gd_os_address_space_limit(void)
 {

@@ -1,7 +1,7 @@
 /* names_windows.c - see names_windows.h.
  *
- * Names are found relative to an opened folder by NtCreateFile: Win32 has only paths, and a path may
- * lead elsewhere when it is used again. */
+ * Names are found relative to an opened folder by NtCreateFile: Win32 has only paths, and a path
+ * may lead elsewhere when it is used again. */
 #include "platform/names_windows.h"
 #include "platform/file.h"
 

@@ -10,25 +10,31 @@
 
 /* Call it first in main() of a program, with its argv, which ends with NULL: returns the arguments
  * in UTF-8. stdin, stdout and stderr are binary from then on, and a console shows UTF-8. If one of
- * the three is closed, writing to it fails, and no file that is opened later takes its place. A file
- * that may not grow is an error of writing, and no signal. */
+ * the three is closed, writing to it fails, and no file that is opened later takes its place. A
+ * file that may not grow is an error of writing, and no signal. */
 char **gd_os_begin(char **argv);
 
-/* Starts the program again with changed variables of the environment (pairs of name and value, up to
- * NULL; those that are set stay), unless it cannot: then they are set here. Some libraries read them
- * before main() begins. */
+/* Starts the program again with changed variables of the environment (pairs of name and value, up
+ * to NULL; those that are set stay), unless it cannot: then they are set here. Some libraries read
+ * them before main() begins. */
 void gd_os_restart_with(const char *const *variables, char **argv);
 
-bool gd_os_set_variable(const char *name, const char *value);
+/* The address of a symbol in a shared object, which stays open; NULL, and the reason in
+ * why[size]. */
+void *gd_os_load(const char *path, const char *symbol, char *why, size_t size);
 
-/* Ends the process at once. */
-_Noreturn void gd_os_leave(int status);
+bool gd_os_set_variable(const char *name, const char *value);
 
 int64_t gd_os_process(void); /* its number */
 int gd_os_processors(void);  /* on which it may run */
 
 /* Whether this process may use the registers of AMX, which some systems allow only who asks. */
 bool gd_os_ask_for_amx(void);
+
+/* A text that no other host has, and that is the same for all processes of this one. Not
+ * on Windows. */
+enum { GD_OS_HOST = 64 };
+void gd_os_host(char name[GD_OS_HOST]);
 
 /* Unpredictable bytes, at most 256. */
 bool gd_os_random(void *bytes, size_t count);
@@ -39,12 +45,13 @@ void gd_os_on_fork(void (*note)(void));
 /* The name of a file for output that nobody wants. */
 extern const char gd_os_nowhere[];
 
-/* ---- Requests to stop ----------------------------------------------------------------------- */
+/* ---- Requests to stop; not on Windows, as what follows
+ * ----------------------------------------------------------------------- */
 
 /* `note` is called with the signal's number when the user (Ctrl-C), the system or a terminal that
- * closes asks the program to stop, and `note_pipe` when nobody reads its output any more. On POSIX
- * both interrupt the program: only what a signal handler may do is allowed; on Windows `note` runs on
- * a thread of its own. A request that was ignored before, as by nohup, stays ignored. */
+ * closes asks the program to stop, and `note_pipe` when nobody reads its output any more. Both
+ * interrupt the program: only what a signal handler may do is allowed. A request that was ignored
+ * before, as by nohup, stays ignored. */
 void gd_os_watch_stop(void (*note)(int number), void (*note_pipe)(int number));
 
 /* Stops now, as if the request were not watched. Only `note` may call it. */
@@ -55,6 +62,9 @@ void gd_os_ignore(int number);
 
 /* Writes a text to a terminal from `note`. */
 void gd_os_write_signal(int descriptor, const char *text, size_t length);
+
+/* Ends the process at once. */
+_Noreturn void gd_os_leave(int status);
 
 /* ---- Processes that it starts --------------------------------------------------------------- */
 

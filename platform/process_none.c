@@ -1,7 +1,8 @@
-/* process_none.c - see process.h: a system without processes, such as WebAssembly. The library needs
- * only these. */
+/* process_none.c - see process.h: a system without processes, such as WebAssembly. The library
+ * needs only these. */
 #include "platform/process.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 char **gd_os_begin(char **argv)
@@ -22,4 +23,11 @@ int64_t gd_os_process(void)
 void gd_os_on_fork(void (*note)(void))
 {
     (void)note;
+}
+
+void *gd_os_load(const char *path, const char *symbol, char *why, size_t size)
+{
+    snprintf(why, size, "%s of %s cannot be loaded: there are no shared objects here", symbol,
+             path);
+    return NULL;
 }

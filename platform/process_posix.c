@@ -2,11 +2,13 @@
 #define _GNU_SOURCE /* sched_getaffinity, getentropy, syscall */
 #include "platform/process.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
@@ -55,7 +57,8 @@ static bool own_path(char path[PATH_MAX])
 #endif
 }
 
-/* Runs the program by its own path, which gives the process its name; goes on as it is if that fails. */
+/* Runs the program by its own path, which gives the process its name; goes on as it is if
+ * that fails. */
 void gd_os_restart_with(const char *const *variables, char **argv)
 {
     char path[PATH_MAX];
@@ -63,6 +66,15 @@ void gd_os_restart_with(const char *const *variables, char **argv)
         if (setenv(variables[0], variables[1], 0)) return;
     }
     if (own_path(path)) execv(path, argv);
+}
+
+void *gd_os_load(const char *path, const char *symbol, char *why, size_t size)
+{
+    char here[PATH_MAX]; /* a name without a slash would be searched in the system's folders */
+    snprintf(here, sizeof here, "%s%s", strchr(path, '/') ? "" : "./", path);
+    void *object = dlopen(here, RTLD_NOW), *address = object ? dlsym(object, symbol) : NULL;
+    if (!address) snprintf(why, size, "%s", dlerror());
+    return address;
 }
 
 bool gd_os_set_variable(const char *name, const char *value)

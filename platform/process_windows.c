@@ -1,12 +1,11 @@
-/* process_windows.c - see process.h. A process cannot be copied here, so gd_os_fork and what belongs
- * to it are missing: train/run/launch_none.c says so. */
+/* process_windows.c - see process.h; without requests to stop and processes that are started, which
+ * only the training programs need. */
 #include "platform/process.h"
 #include "platform/names_windows.h"
 
 #include <fcntl.h>
 #include <io.h>
 #include <shellapi.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,14 +62,15 @@ void gd_os_restart_with(const char *const *variables, char **argv)
     }
 }
 
+void *gd_os_load(const char *path, const char *symbol, char *why, size_t size)
+{
+    snprintf(why, size, "%s of %s: nothing is loaded on Windows", symbol, path);
+    return NULL;
+}
+
 bool gd_os_set_variable(const char *name, const char *value)
 {
     return !_putenv_s(name, value);
-}
-
-_Noreturn void gd_os_leave(int status)
-{
-    _exit(status);
 }
 
 int64_t gd_os_process(void)
@@ -86,45 +86,4 @@ bool gd_os_ask_for_amx(void)
 void gd_os_on_fork(void (*note)(void))
 {
     (void)note;
-}
-
-/* ---- Requests to stop ----------------------------------------------------------------------- */
-
-static void (*note_stop)(int number);
-static volatile bool stops_now;
-
-/* The system ends the process when this returns FALSE; and after a closed console, the end of the
- * session or a shutdown also when it returns TRUE, so then it waits while the program saves: the
- * system allows five seconds. */
-static BOOL WINAPI note_event(DWORD event)
-{
-    const bool user = event == CTRL_C_EVENT || event == CTRL_BREAK_EVENT;
-    note_stop(user ? SIGINT : SIGTERM);
-    if (!stops_now && !user) Sleep(INFINITE);
-    return !stops_now;
-}
-
-/* Nobody gets a signal when a pipe's reader has gone: writing fails. */
-void gd_os_watch_stop(void (*note)(int number), void (*note_pipe)(int number))
-{
-    (void)note_pipe;
-    note_stop = note;
-    SetConsoleCtrlHandler(note_event, TRUE);
-}
-
-void gd_os_stop(int number)
-{
-    (void)number;
-    stops_now = true;
-}
-
-void gd_os_ignore(int number)
-{
-    (void)number;
-}
-
-void gd_os_write_signal(int descriptor, const char *text, size_t length)
-{
-    DWORD written;
-    WriteFile((HANDLE)_get_osfhandle(descriptor), text, (DWORD)length, &written, NULL);
 }

@@ -1,5 +1,5 @@
-/* slabs.c - host memory: the C library's, and for large blocks slabs that the system may put on huge
- * pages.
+/* slabs.c - host memory: the C library's, and for large blocks slabs that the system may put
+ * on huge pages.
  *
  * A training step touches tens of megabytes. In pages of 4 KiB that exceeds a processor's TLB, and
  * misses take a tenth of a step's time for a transformer 128 wide. Linux offers pages of 2 MiB, but

@@ -11,7 +11,7 @@ int gd_os_descriptor(FILE *file);
 
 bool gd_os_is_terminal(int descriptor);
 
-/* Its columns; 0: it does not know. */
+/* Its columns; 0: it does not know. Not on Windows, as what follows. */
 int gd_os_terminal_columns(int descriptor);
 
 /* Whether it obeys escape sequences such as ESC [ K. */

@@ -1,5 +1,5 @@
-/* check.c - gradcheck on planted bugs, and on formulas of the reader's, for the pages that break and
- * write backwards.
+/* check.c - gradcheck on planted bugs, and on formulas of the reader's, for the pages that break
+ * and write backwards.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,31 +11,6 @@
 /* ---- Planted bugs ------------------------------------------------------------------------- */
 
 static const planted_bug *const lists[] = {planted_lines, planted_spoilers};
-
-/* RMSNorm's backward by its formula, with the parts of `variant` changed. */
-enum { WITHOUT_MEAN_TERM = 1, OTHER_SIGN = 2, WITHOUT_WEIGHT = 4, STALE_RSTD = 8 };
-
-static void switched_norm(planted_math *m)
-{
-    static double rstd_before[16];
-    const int64_t M = planted_rows(m->call->input[0]), N = planted_columns(m->call->input[0]);
-    for (int64_t i = 0; i < M; i++) {
-        const double *x = m->x[0] + i * N, *w = m->x[1], *dy = m->dy[0] + i * N;
-        const double kept = m->save[0][i], before = i < 16 ? rstd_before[i] : 0;
-        const double rstd = m->variant & STALE_RSTD && before != 0 ? before : kept;
-        double mean = 0;
-        for (int64_t k = 0; k < N; k++)
-            mean += dy[k] * (m->variant & WITHOUT_WEIGHT ? 1 : w[k]) * x[k] * rstd / (double)N;
-        if (m->variant & WITHOUT_MEAN_TERM) mean = 0;
-        if (m->variant & OTHER_SIGN) mean = -mean;
-        for (int64_t k = 0; k < N; k++) {
-            const double h = dy[k] * (m->variant & WITHOUT_WEIGHT ? 1 : w[k]);
-            m->g[0][i * N + k] = rstd * (h - x[k] * rstd * mean);
-            m->g[1][k] += dy[k] * x[k] * rstd;
-        }
-        if (i < 16) rstd_before[i] = kept;
-    }
-}
 
 static const planted_bug *bug_at(int index)
 {
@@ -93,13 +68,15 @@ static void print_grids(gd_context *ctx, planted_op *p, const gd_case *check, ui
     }
 }
 
+extern gd_op written_op;
+
 /* gradcheck on a bug. Prints its words first, then one line of JSON: the report, and the gradients
  * by element where `grids` is not 0. */
 static void check_bug(const planted_bug *bug, int grids)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
     planted_op p;
-    if (!bug || !planted_make(&p, ctx, bug)) {
+    if (!bug || (bug->own && gd_register_op(ctx, &written_op)) || !planted_make(&p, ctx, bug)) {
         gd_context_free(ctx);
         return;
     }
@@ -127,16 +104,6 @@ static void check_bug(const planted_bug *bug, int grids)
 EXPORT(study_break) void study_break(int index, int grids)
 {
     check_bug(bug_at(index), grids);
-}
-
-EXPORT(study_switch) void study_switch(int parts)
-{
-    const planted_bug bug = {.op = "rms_norm",
-                             .check = "rows4_cols64",
-                             .formula = switched_norm,
-                             .variant = parts,
-                             .seeds = parts & STALE_RSTD ? 2 : 1};
-    check_bug(&bug, 1);
 }
 
 /* ---- A formula of the reader's --------------------------------------------------------------- */
@@ -175,6 +142,43 @@ EXPORT(study_part_axes) int study_part_axes(int kind, int index)
 EXPORT(study_part_size) int study_part_size(int kind, int index, int axis)
 {
     return (int)gd_tensor_dim(written_tensor(kind, index), axis);
+}
+
+/* A loss that the page computes, too: its signature is study_text(), "w[] x[N] -> loss[]". */
+__attribute__((import_module("page"), import_name("forward"))) void page_forward(void);
+
+static gd_status written_forward(const gd_call *call)
+{
+    planted_math m = {.call = call, .y = {gd_tensor_data(call->output[0])}};
+    for (int i = 0; i < call->inputs; i++) m.x[i] = gd_tensor_data(call->input[i]);
+    writing = &m;
+    page_forward();
+    writing = NULL;
+    return GD_OK;
+}
+
+static gd_case written_case = {.name = "written"};
+gd_op written_op = {.name = "written",
+                    .formula = "of the page",
+                    .outputs = 1,
+                    .forward = {[GD_CPU] = written_forward},
+                    .backward = {[GD_CPU] = planted_true},
+                    .cases = &written_case,
+                    .case_count = 1};
+
+/* Input `i` has no axis, or one of that size. */
+EXPORT(study_written_input) void study_written_input(int i, int fixed, int axes, int size)
+{
+    written_case.input[i] = (gd_case_input){.fixed = fixed, .ndim = axes, .shape = {size}};
+}
+
+/* gradcheck on the page's formula for that loss. */
+EXPORT(study_written) void study_written(int inputs)
+{
+    written_case.inputs = written_op.inputs = inputs;
+    written_op.signature = study_text();
+    const planted_bug bug = {.op = "written", .own = &written_case, .formula = reader_formula};
+    check_bug(&bug, 0);
 }
 
 /* gradcheck on the page's formula, in case `index` of the op named by study_text(). */

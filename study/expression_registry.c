@@ -1,5 +1,5 @@
-/* expression_registry.c - instead of kernels/registry.c: the ops and services that expression.c takes, so
- * that nothing else is linked. */
+/* expression_registry.c - instead of kernels/registry.c: the ops and services that expression.c
+ * takes, so that nothing else is linked. */
 #include "core/services.h"
 #include "gradus/ops.h"
 #include "kernel.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gradus/gradus.h"
+#include "planted.h"
 #include "print.h"
 
 #ifdef GD_STUDY
@@ -68,10 +69,8 @@ static struct {
 
 static gd_status spy_forward(const gd_call *call)
 {
-    gd_call real = *call;
-    real.op = spy.real;
     spy.backwards = false;
-    gd_status status = real.op->forward[GD_CPU](&real);
+    gd_status status = planted_forward(call, spy.real);
     if (!status && call->saves && call->save[0]) print_tensors("saves", call->save, call->saves);
     return status;
 }
@@ -109,7 +108,7 @@ EXPORT(study_ops) void study_ops(void)
         printf(",\"formula\":");
         print_text(op->formula);
         printf(",\"backward\":%s,\"arguments\":%s,\"cases\":[",
-               op->backward[GD_CPU] ? "true" : "false", op->args_size ? "true" : "false");
+               gd_op_has_backward(op, GD_CPU) ? "true" : "false", op->args_size ? "true" : "false");
         for (int c = 0; c < op->case_count; c++) {
             const gd_case *check = &op->cases[c];
             printf("%s{\"name\":", c ? "," : "");
@@ -192,9 +191,12 @@ static void run(pass *backward)
     spy.real = now.op;
     spy.op = *now.op;
     spy.backward = backward;
-    spy.op.forward[GD_CPU] = spy_forward;
+    if (backward != now.op->backward[GD_CPU]) {
+        spy.op.kernels = NULL;
+        spy.op.backward_reads_inputs = GD_ALL_INPUTS;
+    }
+    if (backward || now.op->forward[GD_CPU]) spy.op.forward[GD_CPU] = spy_forward;
     if (backward) spy.op.backward[GD_CPU] = spy_backward;
-    if (backward != now.op->backward[GD_CPU]) spy.op.backward_reads_inputs = GD_ALL_INPUTS;
     gd_tensor *input[GD_CASE_MAX_INPUTS] = {NULL}, *output[OUTPUTS] = {NULL};
     gd_tensor *gradient[GD_CASE_MAX_INPUTS] = {NULL}, *cotangent[OUTPUTS] = {NULL};
     printf("{\"op\":");
@@ -209,7 +211,7 @@ static void run(pass *backward)
                                       gd_tensor_ndim(output[k]), shape, now.cotangent[k]);
     }
     print_tensors("outputs", output, now.op->outputs);
-    if (now.op->backward[GD_CPU] && output[0])
+    if (gd_op_has_backward(now.op, GD_CPU) && output[0])
         gd_backward_from(output, now.op->outputs, &(gd_backward_options){.cotangents = cotangent});
     for (int i = 0; i < now.check.inputs; i++) gradient[i] = input[i] ? gd_grad(input[i]) : NULL;
     print_tensors("gradients", gradient, now.check.inputs);
@@ -226,9 +228,9 @@ EXPORT(study_run) void study_run(void)
 /* ---- The steps of a derivation ------------------------------------------------------------ */
 
 #ifdef GD_STUDY
-/* The backwards of the plain twins (kernels/NAME/plain_cpu.c), which take what the fast forward has saved; NULL
- * for an op without one. RMSNorm's has another interface, and takes the place of the fast kernels, which both of
- * its ops call. */
+/* The backwards of the plain twins (kernels/NAME/plain_cpu.c), which take what the fast forward has
+ * saved; NULL for an op without one. RMSNorm's has another interface, and takes the place of the
+ * fast kernels, which both of its ops call. */
 #define rms_norm_plain_backward_f64 rms_norm_plain_call
 #define GD_OP(name) __attribute__((weak)) pass name##_plain_backward_f64;
 #include "op_list.h"
@@ -287,7 +289,8 @@ void gd_step(const char *name, double value)
     list.step[list.count++].value = value;
 }
 
-/* The same by the op's plain twin, if it has one, and {.., "twin": .., "steps": [[name, backwards, value]]}. */
+/* The same by the op's plain twin, if it has one, and {.., "twin": .., "steps": [[name, backwards,
+ * value]]}. */
 EXPORT(study_derive) void study_derive(void)
 {
     pass *backward = now.op->backward[GD_CPU];

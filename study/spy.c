@@ -1,5 +1,5 @@
-/* spy.c - watches a backward. Each node's record is replaced by a copy whose backward calls the real
- * one and looks at the gradients before and after. */
+/* spy.c - watches a backward. Each node's record is replaced by a copy whose backward calls the
+ * real one and looks at the gradients before and after. */
 #include "spy.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* tape.c - linked with an example program: at its first gd_backward it prints what spy_tape prints of
- * it, the first values of each tensor. Then the program ends. Parameters of one number, which begin at 0,
- * begin at 0.5 and 1 here: of zeros a product shows nothing. */
+/* tape.c - linked with an example program: at its first gd_backward it prints what spy_tape prints
+ * of it, the first values of each tensor. Then the program ends. Parameters of one number, which
+ * begin at 0, begin at 0.5 and 1 here: of zeros a product shows nothing. */
 #include <stdlib.h>
 
 #include "spy.h"

@@ -4,10 +4,12 @@
 
 #include <check.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 
-/* Check's own notes the place of every assertion in a file, two calls of the system for each: most of the
- * time of a test with an assertion for each element. Here a place is noted where it fails. */
+/* Check's own notes the place of every assertion in a file, two calls of the system for each:
+ * most of the time of a test with an assertion for each element. Here a place is noted where
+ * it fails. */
 #undef ck_assert_msg
 #define ck_assert_msg(expr, ...) \
     ((expr) ? (void)0            \
@@ -25,6 +27,16 @@ static inline int test_rounds(int all)
     return test_brief() ? (all + 3) / 4 : all;
 }
 
+/* GRADUS_TEST_SEED=5 in the environment: other random numbers in every test that draws them with
+ * random_bits() or by a case of a record, and that must pass for them, too. */
+static inline uint64_t test_seed(void)
+{
+    static uint64_t seed = UINT64_MAX;
+    if (seed == UINT64_MAX)
+        seed = getenv("GRADUS_TEST_SEED") ? strtoull(getenv("GRADUS_TEST_SEED"), NULL, 10) : 0;
+    return seed;
+}
+
 static inline int check_main(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);
@@ -37,15 +49,14 @@ static inline int check_main(Suite *suite)
 
 /* ---- A file of tests ------------------------------------------------------------------------ */
 
-/* A file that writes TEST(name) and LOOP_TEST(name, times), whose function has _i, for START_TEST lists
- * none of them: CHECK_MAIN, its last line, runs all in their order, each for `seconds` at most, or 0 for
- * as long as check_timeout.c says. TEST_CASE(name, seconds, setup, teardown) begins a part of the file
- * with a name, which ctest may run alone (CMakeLists.txt), and with functions, or NULL, around each test. */
+/* A file that writes TEST(name) and LOOP_TEST(name, times), whose function has _i, for START_TEST
+ * lists none of them: CHECK_MAIN, its last line, runs all in their order, each for as long as
+ * check_timeout.c says. TEST_CASE(name, setup, teardown) begins a part of the file with a name,
+ * which ctest may run alone (CMakeLists.txt), and with functions, or NULL, around each test. */
 typedef struct file_line {
     int line, times;
     const TTest *test; /* or NULL: a case begins */
     const char *name;
-    double seconds;
     SFun setup, teardown;
 } file_line;
 
@@ -87,7 +98,6 @@ static inline Suite *file_suite(file_line begun)
         }
         if (!tcase) {
             tcase = tcase_create(begun.name);
-            if (begun.seconds > 0) tcase_set_timeout(tcase, begun.seconds);
             if (begun.setup || begun.teardown)
                 tcase_add_checked_fixture(tcase, begun.setup, begun.teardown);
             suite_add_tcase(suite, tcase);
@@ -104,25 +114,23 @@ static inline Suite *file_suite(file_line begun)
     {                                                                        \
         file_tests_add((file_line){.line = __LINE__, __VA_ARGS__});          \
     }
-#define TEST_CASE(case_name, most, before, after) \
-    FILE_LINE(.name = case_name, .seconds = most, .setup = before, .teardown = after)
+#define TEST_CASE(case_name, before, after) \
+    FILE_LINE(.name = case_name, .setup = before, .teardown = after)
 #define LOOP_TEST(name_, times_)                     \
     static const TTest *name_;                       \
     FILE_LINE(.test = name_, .times = (int)(times_)) \
     START_TEST(name_)
 #define TEST(name) LOOP_TEST(name, 1)
 
-#define CHECK_MAIN(name, seconds) CHECK_MAIN_WITHIN(name, seconds, NULL, NULL)
+#define CHECK_MAIN(name) CHECK_MAIN_WITHIN(name, NULL, NULL)
 /* Each test between these two. */
-#define CHECK_MAIN_WITHIN(name, seconds, setup, teardown) \
-    CHECK_MAIN_UNLESS(false, name, seconds, setup, teardown)
+#define CHECK_MAIN_WITHIN(name, setup, teardown) CHECK_MAIN_UNLESS(false, name, setup, teardown)
 /* The program is skipped if something is missing. */
-#define CHECK_MAIN_UNLESS(missing, name, seconds, setup, teardown)                        \
-    int main(void)                                                                        \
-    {                                                                                     \
-        return (missing) ? 77                                                             \
-                         : check_main(file_suite(                                         \
-                               (file_line){0, 0, NULL, name, seconds, setup, teardown})); \
+#define CHECK_MAIN_UNLESS(missing, name, setup, teardown)                                          \
+    int main(void)                                                                                 \
+    {                                                                                              \
+        return (missing) ? 77                                                                      \
+                         : check_main(file_suite((file_line){0, 0, NULL, name, setup, teardown})); \
     }
 /* All tests between these two. */
 #define CHECK_MAIN_AROUND(missing, words, setup, teardown)                     \
@@ -135,7 +143,8 @@ static inline Suite *file_suite(file_line begun)
         return status;                                                         \
     }
 
-/* ---- More assertions -------------------------------------------------------------------------- */
+/* ---- More assertions
+ * -------------------------------------------------------------------------- */
 
 /* Fails with the context's error, if there is one. */
 #define ck_assert_no_error(ctx) \

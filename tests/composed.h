@@ -1,5 +1,5 @@
-/* composed.h - the functions of ops.h that are a few ops, and so have no record with cases: inputs for
- * each, for gradcheck (test_composed.c) and for a comparison of a GPU with the CPU
+/* composed.h - the functions of ops.h that are a few ops, and so have no record with cases: inputs
+ * for each, for gradcheck (test_composed.c) and for a comparison of a GPU with the CPU
  * (test_cuda_composed.c). Without a row: those that are one op under another name or with other
  * arguments (transpose, narrow, squeeze, sum_all, ...). */
 #ifndef GRADUS_TEST_COMPOSED_H

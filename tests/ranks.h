@@ -1,18 +1,15 @@
 /* ranks.h - the ranks of a group as processes of a test: each runs one function, and leaves its
  * result in shared memory.
  *
- * The file that includes it defines _DEFAULT_SOURCE (MAP_ANONYMOUS). */
+ * The file that includes it defines _DEFAULT_SOURCE (MAP_ANONYMOUS, mkdtemp). */
 #ifndef GRADUS_TEST_RANKS_H
 #define GRADUS_TEST_RANKS_H
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,8 +22,7 @@ enum { RANKS_MOST = 5, RANK_NUMBERS = 1 << 16 };
 typedef struct outcome {
     bool ended;      /* not by a signal */
     char error[600]; /* of its context; "": none */
-    char notices[1200];
-    double seconds; /* that it took */
+    double seconds;  /* that it took */
     int64_t count;
     double number[RANK_NUMBERS];
 } outcome;
@@ -51,27 +47,6 @@ static inline void ranks_sleep(double seconds)
     nanosleep(&time, NULL);
 }
 
-/* A socket that listens at a port that was free. */
-static inline int ranks_listen(int *port)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof a;
-    int wire = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_ge(wire, 0);
-    ck_assert_int_eq(bind(wire, (struct sockaddr *)&a, sizeof a), 0);
-    ck_assert_int_eq(listen(wire, 128), 0);
-    ck_assert_int_eq(getsockname(wire, (struct sockaddr *)&a, &size), 0);
-    *port = ntohs(a.sin_port);
-    return wire;
-}
-
-static inline void ranks_notice(void *mine, const char *sentence)
-{
-    outcome *o = mine;
-    const size_t used = strlen(o->notices);
-    snprintf(o->notices + used, sizeof o->notices - used, "%s\n", sentence);
-}
-
 /* A rank sees one GPU, that of its number. */
 static inline void rank_sees_its_gpu(int rank)
 {
@@ -88,8 +63,6 @@ static inline void rank_main(gd_group_options o, rank_body *body)
 {
     outcome *mine = &outcomes[o.rank];
     const double begun = ranks_now();
-    o.notice = ranks_notice;
-    o.notice_user = mine;
     if (ranks_device == GD_CUDA) rank_sees_its_gpu(o.rank);
     gd_context *ctx =
         watched_context((gd_context_options){.device = ranks_device, .threads = 1, .seed = 3});
@@ -124,24 +97,44 @@ static inline void ranks_prepare(void)
     memset(outcomes, 0, RANKS_MOST * sizeof *outcomes);
 }
 
+/* Starts one of them. */
+static inline pid_t ranks_start(gd_group_options o, int rank, rank_body *body)
+{
+    fflush(NULL);
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child) return child;
+    o.rank = rank;
+    rank_main(o, body);
+    ranks_exit();
+    return 0;
+}
+
+/* The folder in which they meet, and its end. */
+static inline const char *ranks_folder(void)
+{
+    static char folder[64];
+    snprintf(folder, sizeof folder, "/tmp/gradus_ranks_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    return folder;
+}
+
+static inline void ranks_remove(const char *folder)
+{
+    char command[100];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
 /* Runs them and waits. */
 static inline void ranks_run(int ranks, rank_body *body)
 {
     pid_t child[RANKS_MOST];
-    gd_group_options o = {.ranks = ranks, .timeout = ranks_timeout};
+    const gd_group_options o = {.ranks = ranks, .timeout = ranks_timeout, .folder = ranks_folder()};
     ranks_prepare();
-    o.listener = ranks_listen(&o.port);
-    for (int rank = 0; rank < ranks; rank++) {
-        child[rank] = fork();
-        ck_assert_int_ge(child[rank], 0);
-        if (child[rank]) continue;
-        if (rank > 0) close(o.listener);
-        o.rank = rank;
-        rank_main(o, body);
-        ranks_exit();
-    }
-    close(o.listener);
+    for (int rank = 0; rank < ranks; rank++) child[rank] = ranks_start(o, rank, body);
     for (int rank = 0; rank < ranks; rank++) waitpid(child[rank], NULL, 0);
+    ranks_remove(o.folder);
 }
 
 /* The same; all must be well. */

@@ -5,8 +5,8 @@
 #include "kernel.h"
 #include "op_test.h"
 
-/* Declares the twin's kernels, and defines NAME_twin(): the op's record with these kernels, which read
- * all inputs again in the backward. */
+/* Declares the twin's kernels, and defines NAME_twin(): the op's record with these kernels, which
+ * read all inputs again in the backward. */
 #define TWIN(op)                                         \
     extern const gd_op gd_op_##op;                       \
     GD_KERNEL(op##_plain_forward)                        \
@@ -21,8 +21,8 @@
         return &twin;                                    \
     }
 
-/* The gradients of an op's inputs, NULL for one without, after two backwards, of which the second adds;
- * then its first output. *dy is the cotangent, random unless it is set. */
+/* The gradients of an op's inputs, NULL for one without, after two backwards, of which the second
+ * adds; then its first output. *dy is the cotangent, random unless it is set. */
 static inline void run_op(const gd_op *op, gd_tensor *const *input, int inputs, const void *args,
                           gd_tensor **dy, uint64_t *seed, double **values)
 {
@@ -46,8 +46,8 @@ static inline void run_op(const gd_op *op, gd_tensor *const *input, int inputs, 
     }
 }
 
-/* An op and its twin have the same output and gradients, within `tolerance` for sums of terms of size
- * 1 and two roundings of what is stored. */
+/* An op and its twin have the same output and gradients, within `tolerance` for sums of terms of
+ * size 1 and two roundings of what is stored. */
 static inline void assert_twin(const gd_op *twin, gd_tensor *const *input, int inputs,
                                const void *args, double tolerance, uint64_t *seed)
 {
@@ -62,7 +62,7 @@ static inline void assert_twin(const gd_op *twin, gd_tensor *const *input, int i
         if (!got[i]) continue;
         const gd_tensor *like = i < inputs ? input[i] : dy;
         arrays_near(got[i], want[i], gd_tensor_count(like), (bound){2, tolerance, 2},
-                    gd_tensor_dtype(like), i < inputs ? op->input_names[i] : "output");
+                    gd_tensor_dtype(like), i < inputs ? gd_input_name(op, i).text : "output");
         free(got[i]), free(want[i]);
     }
 }

@@ -1,5 +1,5 @@
-/* twin.h - what these programs share, as their twins share twin.py: the same numbers in C and in Python, so
- * that the losses are equal; a cart with a pole; an update, and the time of a step. */
+/* twin.h - what these programs share, as their twins share twin.py: the same numbers in C and in
+ * Python, so that the losses are equal; a cart with a pole; an update, and the time of a step. */
 #ifndef GRADUS_TWIN_H
 #define GRADUS_TWIN_H
 #include <gradus/gradus.h>

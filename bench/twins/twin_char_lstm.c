@@ -12,7 +12,8 @@ typedef struct net {
     gd_rnn_layers lstm;
 } net;
 
-/* ids [B, T], state and cell [2, B, H] or NULL -> logits [B, T, 128]; what they are then, in last */
+/* ids [B, T], state and cell [2, B, H] or NULL -> logits [B, T, 128]; what they are
+ * then, in last */
 static gd_tensor *forward(const net *n, gd_tensor *ids, gd_tensor *state[2], gd_tensor *last[2])
 {
     gd_tensor *x = gd_run_embedding(&n->table, ids);
@@ -56,17 +57,15 @@ int main(void)
     }
     const double ms = 1000. * (double)(clock() - start) / CLOCKS_PER_SEC / STEPS;
     int32_t made[MADE];
-    gd_tensor *next = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){'\n', 0});
-    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(MADE));
+    gd_tensor *id = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(1, 1), (int32_t[]){'\n'});
     gd_no_grad_begin(ctx);
     for (int i = 0; i < MADE && !gd_error(ctx); i++) {
-        gd_tensor *id = gd_reshape(gd_narrow(next, 0, 0, 1), GD_SHAPE(1, 1));
-        gd_sample_token(forward(&n, id, one, last), next, ids, 1);
+        gd_tensor_copy(id, gd_multinomial(gd_softmax(forward(&n, id, one, last), -1)));
+        gd_tensor_read(id, &made[i], sizeof made[i]);
         for (int k = 0; k < 2; k++) gd_tensor_copy(one[k], last[k]);
         gd_step_end(ctx);
     }
     gd_no_grad_end(ctx);
-    gd_tensor_read(ids, made, sizeof made);
     for (int i = 0; i < MADE; i++) putchar(made[i]);
     printf("\n%.3f nats a letter, %.2f ms a step\n", nats, ms);
     if (gd_error(ctx)) printf("%s\n", gd_error(ctx));

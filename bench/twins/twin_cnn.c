@@ -1,5 +1,6 @@
-/* twin_cnn.c - a convolutional net finds which of ten patterns is in the noise; after three epochs it is saved,
- * and another goes on from the file, to the same bits. twin_cnn.py is the same in PyTorch. */
+/* twin_cnn.c - a convolutional net finds which of ten patterns is in the noise; after three
+ * epochs it is saved, and another goes on from the file, to the same bits. twin_cnn.py is the
+ * same in PyTorch. */
 #include <gradus/gradus.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,21 +44,24 @@ static gd_tensor *forward(const net *n, gd_tensor *x, bool evaluate)
 static void train(const net *n, gd_tensor *x, gd_tensor *y, int epochs)
 {
     gd_context *ctx = gd_params_context(n->params);
-    gd_tensor *order = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(TRAIN));
+    gd_batches *batches = gd_batches_create(ctx, TRAIN, &(gd_batches_options){.size = BATCH});
     for (int i = 0; i < epochs * TRAIN && !gd_error(ctx); i += BATCH) {
-        if (i % TRAIN == 0) gd_random_permutation(order);
-        gd_tensor *batch = gd_narrow(order, 0, i % TRAIN, BATCH);
+        gd_tensor *batch = gd_batches_next(batches);
         gd_tensor *labels = gd_index_select(y, 0, batch);
         gd_backward(gd_cross_entropy(forward(n, gd_index_select(x, 0, batch), false), labels));
         gd_optimizer_step(n->adamw, 0.003);
         gd_params_clear_grads(n->params);
         gd_step_end(ctx);
     }
-    gd_tensor_free(order);
+    gd_batches_free(batches);
 }
 
 int main(void)
 {
+    static const char path[] = "twin_cnn.safetensors";
+    FILE *file = fopen(path, "wx"); /* not where a file of yours lies */
+    if (!file) return printf("%s cannot be made, or is here already\n", path), 1;
+    fclose(file);
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1, .threads = 1});
     const net one = make(ctx), two = make(ctx);
     int32_t classes[ALL];
@@ -71,9 +75,9 @@ int main(void)
     const clock_t start = clock();
     train(&one, x, y, 3);
     const double ms = 1000. * (double)(clock() - start) / CLOCKS_PER_SEC / 60;
-    gd_optimizer_save(one.adamw, "twin_cnn.safetensors", NULL, 0);
+    gd_optimizer_save(one.adamw, path, NULL, 0);
     train(&one, x, y, 3);
-    gd_optimizer_load(two.adamw, "twin_cnn.safetensors", NULL);
+    gd_optimizer_load(two.adamw, path, NULL);
     train(&two, x, y, 3);
     gd_tensor_read(one.out.weight, weights[0], sizeof weights[0]);
     gd_tensor_read(two.out.weight, weights[1], sizeof weights[1]);
@@ -85,11 +89,11 @@ int main(void)
     const bool same = !memcmp(weights[0], weights[1], sizeof weights[0]);
     printf("%.1f%% right, %s weights, %.2f ms a step\n", 100 * right, same ? "the same" : "other",
            ms);
-    const bool good = (same && right > 0.9) || gd_error_status(ctx) == GD_ERROR_UNSUPPORTED;
+    const bool good = same && right > 0.9;
     if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
     gd_optimizer_free(one.adamw), gd_params_free(one.params);
     gd_optimizer_free(two.adamw), gd_params_free(two.params);
     gd_context_free(ctx);
-    remove("twin_cnn.safetensors");
+    remove(path);
     return good ? 0 : 1;
 }

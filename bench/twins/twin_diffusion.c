@@ -1,5 +1,5 @@
-/* twin_diffusion.c - a network tells how much noise is in the points of a spiral (Ho et al. 2020); its weights
- * are averaged. */
+/* twin_diffusion.c - a network tells how much noise is in the points of a spiral (Ho et al. 2020);
+ * its weights are averaged. */
 #include "twin.h"
 
 enum { B = 256, WIDE = 128, STEPS = 100 };

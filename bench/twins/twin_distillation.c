@@ -1,5 +1,5 @@
-/* twin_distillation.c - a small network learns from labels and from what a large one thinks (Hinton et al.
- * 2015). */
+/* twin_distillation.c - a small network learns from labels and from what a large one thinks (Hinton
+ * et al. 2015). */
 #include "twin.h"
 
 enum { B = 128, IN = 64, OUT = 10, STEPS = 100 };

@@ -1,4 +1,5 @@
-/* twin_dqn.c - a network learns what a push of a cart is worth, from what it has seen (Mnih et al. 2013). */
+/* twin_dqn.c - a network learns what a push of a cart is worth, from what it has seen (Mnih et
+ * al. 2013). */
 #include "twin.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* twin_encoder.c - two blocks of an encoder tell the classes of sentences, whose padding nobody sees. */
+/* twin_encoder.c - two blocks of an encoder tell the classes of sentences, whose padding
+ * nobody sees. */
 #include "twin.h"
 
 enum { B = 32, T = 24, V = 100, E = 64, HEADS = 4, BLOCKS = 2, CLASSES = 4, STEPS = 60 };

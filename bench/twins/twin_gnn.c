@@ -1,5 +1,5 @@
-/* twin_gnn.c - two graph convolutions: a node's mean of its neighbours, for the classes of the nodes that have
- * one (Kipf & Welling 2017). */
+/* twin_gnn.c - two graph convolutions: a node's mean of its neighbours, for the classes of the
+ * nodes that have one (Kipf & Welling 2017). */
 #include "twin.h"
 
 enum { NODES = 500, EDGES = 3000, FEATURES = 64, HIDDEN = 64, CLASSES = 5, STEPS = 100 };

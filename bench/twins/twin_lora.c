@@ -1,5 +1,5 @@
-/* twin_lora.c - a network learns by a few numbers more: its weights W are frozen, and W + B A is learned, where
- * A and B are thin (Hu et al. 2021). */
+/* twin_lora.c - a network learns by a few numbers more: its weights W are frozen, and W + B A is
+ * learned, where A and B are thin (Hu et al. 2021). */
 #include "twin.h"
 
 enum { B = 128, RANK = 8, LAYERS = 3, STEPS = 100 };

@@ -1,5 +1,5 @@
-/* twin_mlp.c - two half moons, a network, and the weights that were best on points that it does not learn;
- * it stops when they have not been for a while. twin_mlp.py is the same in PyTorch. */
+/* twin_mlp.c - two half moons, a network, and the weights that were best on points that it does not
+ * learn; it stops when they have not been for a while. twin_mlp.py is the same in PyTorch. */
 #include <gradus/gradus.h>
 #include <math.h>
 #include <stdio.h>
@@ -32,17 +32,17 @@ int main(void)
         net[i] = gd_make_mlp(p[i], 0, 3, (int64_t[]){2, 64, 64, 2}, "");
         gd_params_finish(p[i]);
     }
-    gd_tensor *x, *y, *vx, *vy, *order = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(TRAIN));
+    gd_tensor *x, *y, *vx, *vy;
     moons(ctx, TRAIN, &x, &y), moons(ctx, VALID, &vx, &vy);
     gd_optimizer *adamw = gd_adamw_create(p[0], &(gd_adamw_options){.weight_decay = 0.01});
     const gd_schedule schedule = {.kind = GD_SCHEDULE_COSINE, .rate = 0.01, .steps = EPOCHS + 1};
+    gd_batches *batches = gd_batches_create(ctx, TRAIN, &(gd_batches_options){.size = BATCH});
     double best = INFINITY;
     int last = 0, steps = 0;
     const clock_t start = clock();
     for (int epoch = 0; epoch < EPOCHS && epoch - last <= 20; epoch++) {
-        gd_random_permutation(order);
         for (int i = 0; i < TRAIN; i += BATCH, steps++) {
-            gd_tensor *batch = gd_narrow(order, 0, i, BATCH);
+            gd_tensor *batch = gd_batches_next(batches);
             gd_tensor *logits = gd_run_mlp(&net[0], gd_index_select(x, 0, batch), gd_relu);
             gd_backward(gd_cross_entropy(logits, gd_index_select(y, 0, batch)));
             gd_optimizer_step(adamw, gd_schedule_rate(&schedule, epoch));
@@ -60,6 +60,6 @@ int main(void)
     const double right = gd_item(gd_mean_all(gd_cast(hit, GD_FLOAT32)));
     printf("loss %.3f, %.1f%% right, %.3f ms a step\n%s", best, 100 * right, ms,
            gd_error(ctx) ? gd_error(ctx) : "");
-    gd_optimizer_free(adamw), gd_params_free(p[0]), gd_params_free(p[1]), gd_context_free(ctx);
-    return right > 0.98 ? 0 : 1;
+    gd_batches_free(batches), gd_optimizer_free(adamw), gd_params_free(p[0]), gd_params_free(p[1]);
+    return gd_context_free(ctx), right > 0.98 ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-/* twin_moe.c - a mixture of experts: two of eight for each point, in parts that a gate says (Shazeer et al.
- * 2017). */
+/* twin_moe.c - a mixture of experts: two of eight for each point, in parts that a gate says
+ * (Shazeer et al. 2017). */
 #include "twin.h"
 
 enum { B = 128, IN = 32, OUT = 10, EXPERTS = 8, CHOSEN = 2, STEPS = 100 };

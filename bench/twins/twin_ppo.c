@@ -1,5 +1,5 @@
-/* twin_ppo.c - a policy that pushes carts takes small steps to what went better than its critic expected
- * (Schulman et al. 2017). */
+/* twin_ppo.c - a policy that pushes carts takes small steps to what went better than its critic
+ * expected (Schulman et al. 2017). */
 #include "twin.h"
 
 #include <string.h>

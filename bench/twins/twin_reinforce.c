@@ -1,4 +1,5 @@
-/* twin_reinforce.c - pushes of a cart become likelier as what came after them was better (Williams 1992). */
+/* twin_reinforce.c - pushes of a cart become likelier as what came after them was better
+ * (Williams 1992). */
 #include "twin.h"
 
 #include <string.h>

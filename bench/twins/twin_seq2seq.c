@@ -1,4 +1,5 @@
-/* twin_seq2seq.c - a GRU reads letters, another writes, and looks at all that was read (Bahdanau et al. 2014). */
+/* twin_seq2seq.c - a GRU reads letters, another writes, and looks at all that was read (Bahdanau et
+ * al. 2014). */
 #include "twin.h"
 
 enum { B = 64, IN = 20, OUT = 10, H = 64, LETTERS = 128, STEPS = 60 };

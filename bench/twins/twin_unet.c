@@ -1,4 +1,5 @@
-/* twin_unet.c - a U-Net marks what is bright in noisy images of 16 x 16 (Ronneberger et al. 2015). */
+/* twin_unet.c - a U-Net marks what is bright in noisy images of 16 x 16 (Ronneberger et
+ * al. 2015). */
 #include "twin.h"
 
 enum { B = 16, STEPS = 60, SIDE = 16, LEVELS = 3 };

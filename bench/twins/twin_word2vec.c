@@ -1,4 +1,5 @@
-/* twin_word2vec.c - vectors of words from their neighbours, beside five that are none (Mikolov et al. 2013). */
+/* twin_word2vec.c - vectors of words from their neighbours, beside five that are none (Mikolov et
+ * al. 2013). */
 #include "twin.h"
 
 enum { V = 5000, C = 64, B = 512, OTHERS = 6, STEPS = 50 };

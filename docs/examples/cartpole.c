@@ -73,7 +73,7 @@ static gd_tensor *loss_of(const gd_mlp net[2], gd_tensor *x, gd_tensor *done, gd
 int main(int argc, char **argv)
 {
     static float points[2 * ROUNDS];
-    static int32_t order[ALL], colour[ROUNDS];
+    static int32_t colour[ROUNDS];
     float *const data[] = {logp, gain, worth};
     uint64_t seed = 1;
     (void)argv;
@@ -85,24 +85,29 @@ int main(int argc, char **argv)
     gd_params_finish(params);
     gd_optimizer *adam = gd_adam_create(params, NULL);
     gd_tensor *carts = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(CARTS, 4)), *of[3];
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 4));
-    gd_tensor *done = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
-    for (int i = 0; i < 3; i++) of[i] = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH));
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(ALL, 4));
+    gd_tensor *done = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(ALL));
+    for (int i = 0; i < 3; i++) of[i] = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(ALL));
+    gd_batches *batches =
+        gd_batches_create(ctx, ALL, &(gd_batches_options){.size = BATCH, .seed = 1});
     for (int round = 0; round < ROUNDS && !gd_error(ctx); round++) {
         steps = episodes = 0;
         drive(net, carts, true, &seed);
         points[2 * round] = (float)(6. * round / ROUNDS - 3);
         points[2 * round + 1] = (float)(steps / fmax(episodes, 1) / 100 - 2.5);
+        gd_tensor_write(x, state, sizeof state), gd_tensor_write(done, action, sizeof action);
+        for (int k = 0; k < 3; k++) gd_tensor_write(of[k], data[k], sizeof gain);
         for (int i = 0; i < EPOCHS * ALL && !gd_error(ctx); i += BATCH) {
-            if (i % ALL == 0) gallery_shuffle(order, ALL, &seed);
-            gallery_batch(x, state[0], done, action, order + i % ALL);
-            for (int k = 0; k < 3; k++) gallery_batch(of[k], data[k], NULL, NULL, order + i % ALL);
-            gd_backward(loss_of(net, x, done, of));
+            gd_tensor *at = gd_batches_next(batches), *rows[3];
+            for (int k = 0; k < 3; k++) rows[k] = gd_index_select(of[k], 0, at);
+            gd_backward(
+                loss_of(net, gd_index_select(x, 0, at), gd_index_select(done, 0, at), rows));
             gd_optimizer_step(adam, 2e-3 * (1 - (double)round / ROUNDS));
             gd_params_clear_grads(params);
             gd_step_end(ctx);
         }
     }
+    gd_batches_free(batches);
     steps = episodes = 0;
     for (int i = 0; i < CARTS; i++) reset(i, &seed);
     for (int i = 0; i < 8; i++) drive(net, carts, false, &seed);

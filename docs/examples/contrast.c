@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     (void)argv;
     if (!gallery_arguments(argc, "")) return 2;
     digits train = draw_digits(10 * EACH, 1), test = draw_digits(TEST, 2);
-    static int32_t order[2][SETS * 10], own[SETS * 10], all[TEST];
+    static int32_t order[SETS * 10], own[SETS * 10];
     static float places[2 * TEST];
     uint64_t seed = 3;
     gd_context *ctx = gd_context_create(&(gd_context_options){.seed = 1});
@@ -49,16 +49,16 @@ int main(int argc, char **argv)
         gallery_net_create(ctx, 3, (const int64_t[]){PIXELS, HIDDEN, HIDDEN, 2}, sqrt(2));
     for (int i = 0; i < SETS * 10; i++) own[i] = i % 10;
     gd_tensor *targets = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(SETS, 10), own);
-    gd_tensor *x[2];
-    for (int k = 0; k < 2; k++)
-        x[k] = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(SETS * 10, PIXELS));
+    gd_tensor *all = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(train.count, PIXELS), train.images);
+    gd_tensor *at = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(SETS * 10)), *x[2];
     gd_optimizer *adamw = gd_adamw_create(n.params, &(gd_adamw_options){.weight_decay = 0.01});
     const gd_schedule schedule = {.kind = GD_SCHEDULE_COSINE, .rate = 2e-3, .steps = STEPS};
     for (int step = 0; step < STEPS && train.count && !gd_error(ctx); step++) {
         for (int k = 0; k < 2; k++) { /* digit c is at c, c + 10, c + 20 ... */
             for (int i = 0; i < SETS * 10; i++)
-                order[k][i] = i % 10 + 10 * (int32_t)(EACH * gallery_uniform(&seed));
-            gallery_batch(x[k], train.images, NULL, NULL, order[k]);
+                order[i] = i % 10 + 10 * (int32_t)(EACH * gallery_uniform(&seed));
+            gd_tensor_write(at, order, sizeof order);
+            x[k] = gd_index_select(all, 0, at);
         }
         gd_tensor *a =
             gd_reshape(gd_run_mlp(&n.mlp, x[0], gd_relu), 3, (const int64_t[]){SETS, 10, 2});
@@ -71,11 +71,10 @@ int main(int argc, char **argv)
         gd_params_clear_grads(n.params);
         gd_step_end(ctx);
     }
-    gd_tensor *pictures = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(TEST, PIXELS));
-    for (int i = 0; i < TEST; i++) all[i] = i;
+    gd_tensor *pictures =
+        gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(test.count, PIXELS), test.images);
     gd_no_grad_begin(ctx);
-    if (test.count) gallery_batch(pictures, test.images, NULL, NULL, all);
-    gd_tensor_read(gd_run_mlp(&n.mlp, pictures, gd_relu), places, sizeof places);
+    if (test.count) gd_tensor_read(gd_run_mlp(&n.mlp, pictures, gd_relu), places, sizeof places);
     gd_no_grad_end(ctx);
     const double right = test.count ? nearest_mean(places, test.labels, TEST) : 0;
     double extent = 1;

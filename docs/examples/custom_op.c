@@ -30,25 +30,6 @@ static void put(gd_tensor *t, int64_t i, double value)
     }
 }
 
-/* What the output looks like; here every bad call is found, and said in one sentence. */
-static gd_status shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_tensor *x = call->input[0], *beta = call->input[1];
-    const gd_dtype of_x = gd_tensor_dtype(x), of_beta = gd_tensor_dtype(beta);
-    if (!gd_dtype_is_real(of_x) || !gd_dtype_is_real(of_beta)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s and beta %s, wanted real dtypes",
-                            gd_dtype_name(of_x), gd_dtype_name(of_beta));
-    }
-    if (gd_tensor_ndim(x) < 1 || gd_tensor_ndim(beta) != 1 ||
-        gd_tensor_dim(beta, 0) != gd_tensor_dim(x, -1)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "beta is %s, wanted the last dimension of x %s",
-                            gd_shape_text(beta).text, gd_shape_text(x).text);
-    }
-    out->output[0] = gd_spec_like(x);
-    return GD_OK;
-}
-
 static double sigmoid(double z)
 {
     return 1 / (1 + exp(-z));
@@ -95,7 +76,7 @@ static gd_status backward(const gd_call *call)
     return GD_OK;
 }
 
-/* What the op is, in ops: for gradients that are differentiated again. */
+/* What the op is, in ops: for gradients that are differentiated again, and in place of kernels. */
 static void definition(const gd_call *call)
 {
     gd_tensor *x = call->input[0], *beta = call->input[1];
@@ -123,11 +104,11 @@ static const gd_case cases[] = {
 static const gd_op swish = {
     .name = "swish",
     .formula = "y = x / (1 + exp(-beta x))",
+    /* what fits, and what the output looks like; a call that does not fit is an error of one sentence */
+    .signature = "x[..., N] beta[N] -> y[..., N]",
     .inputs = 2,
-    .input_names = {"x", "beta"},
     .outputs = 1,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1), /* the tape keeps both until then */
-    .shape = shape,
     .forward = {[GD_CPU] = forward},
     .backward = {[GD_CPU] = backward},
     .definition = definition,
@@ -164,6 +145,12 @@ int main(void)
     wrong.backward[GD_CPU] = wrong_backward;
     int caught = wrong.case_count - check(ctx, &wrong);
 
+    /* The definition alone makes the same op, without kernels, for CPU and GPU. */
+    gd_op by_ops = swish;
+    by_ops.name = "swish_by_ops";
+    by_ops.forward[GD_CPU] = by_ops.backward[GD_CPU] = NULL;
+    int defined = check(ctx, &by_ops);
+
     /* Like any other op: it nests, and gradients flow through it. */
     gd_tensor *beta = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 1, 1});
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 3), (float[]){1, 2, 3, -1, -2, -3});
@@ -187,7 +174,8 @@ int main(void)
     gd_tensor *bad = apply_swish(x, gd_slice(beta, 0, 0, 2));
     printf("%s\n", gd_error(ctx) ? gd_error(ctx) : "nothing was wrong");
 
-    bool good = right == 2 && caught == 2 && !bad && fabs(dbeta[0] - 2 * 0.1966119) < 1e-6;
+    bool good =
+        right == 2 && caught == 2 && defined == 2 && !bad && fabs(dbeta[0] - 2 * 0.1966119) < 1e-6;
     gd_context_free(ctx);
-    return good ? 0 : 1;
+    return good && fflush(stdout) == 0 ? 0 : 1;
 }

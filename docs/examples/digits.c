@@ -25,17 +25,20 @@ static gd_tensor *forward(const net *n, gd_tensor *x, bool evaluate)
 
 /* One pass through the digits in a new order, with updates unless adamw is NULL. Returns the fraction
  * that was read correctly, of whole batches. */
-static double pass(const net *n, const digits *d, gd_optimizer *adamw, double rate, gd_tensor *x,
-                   gd_tensor *targets, uint64_t *seed)
+static double pass(const net *n, const digits *d, gd_optimizer *adamw, double rate, uint64_t seed)
 {
-    gd_context *ctx = gd_tensor_context(x);
-    int32_t *order = malloc((size_t)d->count * sizeof *order + 1);
-    int right = 0, seen = 0;
-    if (order) gallery_shuffle(order, d->count, seed);
+    gd_context *ctx = gd_params_context(n->params);
+    gd_tensor *images =
+        gd_tensor_wrap(ctx, GD_FLOAT32, GD_SHAPE(d->count, 1, SIDE, SIDE), d->images);
+    gd_tensor *labels = gd_tensor_wrap(ctx, GD_INT32, GD_SHAPE(d->count), d->labels);
+    const gd_batches_options options = {.size = BATCH, .seed = seed, .drop_last = true};
+    gd_batches *batches = gd_batches_create(ctx, d->count, &options);
+    const int64_t count = gd_batches_per_epoch(batches);
+    double right = 0;
     if (!adamw) gd_no_grad_begin(ctx);
-    for (; order && seen + BATCH <= d->count && !gd_error(ctx); seen += BATCH) {
-        gallery_batch(x, d->images, targets, d->labels, order + seen);
-        gd_tensor *logits = gd_keep(forward(n, x, !adamw));
+    for (int64_t i = 0; i < count && !gd_error(ctx); i++) {
+        gd_tensor *at = gd_batches_next(batches), *targets = gd_index_select(labels, 0, at);
+        gd_tensor *logits = gd_keep(forward(n, gd_index_select(images, 0, at), !adamw));
         right += gallery_right(logits, targets);
         if (adamw) {
             gd_backward(gd_cross_entropy(logits, targets));
@@ -45,8 +48,9 @@ static double pass(const net *n, const digits *d, gd_optimizer *adamw, double ra
         gd_step_end(ctx);
     }
     if (!adamw) gd_no_grad_end(ctx);
-    free(order);
-    return seen ? (double)right / seen : 0;
+    gd_batches_free(batches);
+    gd_tensor_free(images), gd_tensor_free(labels);
+    return right / (double)(count * BATCH);
 }
 
 int main(int argc, char **argv)
@@ -72,15 +76,12 @@ int main(int argc, char **argv)
     gd_init_kaiming_normal(n.conv[0].weight, GD_FAN_IN, 0.1);
 
     gd_optimizer *adamw = gd_adamw_create(n.params, &(gd_adamw_options){.weight_decay = 0.01});
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 1, SIDE, SIDE));
-    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
-    uint64_t seed = 3;
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
         const double rate = epoch + 1 < EPOCHS ? 3e-3 : 5e-4;
         printf("epoch %d: %.2f%%\n", epoch + 1,
-               100 * pass(&n, &train, adamw, rate, x, targets, &seed));
+               100 * pass(&n, &train, adamw, rate, (uint64_t)epoch));
     }
-    const double right = pass(&n, &test, NULL, 0, x, targets, &seed);
+    const double right = pass(&n, &test, NULL, 0, 0);
     printf("%.2f%% of %d new digits are read correctly\n", 100 * right, test.count / BATCH * BATCH);
     float filters[FILTERS * KERNEL * KERNEL] = {0};
     gd_tensor_read(n.conv[0].weight, filters, sizeof filters);

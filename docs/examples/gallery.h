@@ -1,6 +1,6 @@
 /* gallery.h - what the programs of the gallery share: their arguments and their end, random numbers for
- * their data, a network, shuffled batches, how often a model is right, pictures as PNG and SVG files, written
- * without a library, and digits. What fails has a sentence on stderr. */
+ * their data, a network, how often a model is right, pictures as PNG and SVG files, written without a
+ * library, and digits. What fails has a sentence on stderr. */
 #ifndef GALLERY_H
 #define GALLERY_H
 
@@ -23,13 +23,24 @@ static inline bool gallery_arguments(int argc, const char *usage)
     return false;
 }
 
+/* Makes a file that is removed at the end; false, and a sentence, where a file of yours lies. */
+static inline bool gallery_new(const char *path)
+{
+    FILE *file = fopen(path, "wx");
+    if (!file) fprintf(stderr, "%s cannot be made, or is here already\n", path);
+    return file && !fclose(file);
+}
+
 /* Says what failed, frees all, and returns the exit status. */
 static inline int gallery_end(gd_optimizer *optimizer, gd_params *params, gd_context *ctx,
                               bool drawn, bool learned)
 {
-    const bool good = !gd_error(ctx) && drawn && learned;
+    const bool printed = fflush(stdout) == 0 && !ferror(stdout);
+    const bool good = !gd_error(ctx) && drawn && learned && printed;
     if (gd_error(ctx))
         fprintf(stderr, "%s\n", gd_error(ctx));
+    else if (!printed)
+        fprintf(stderr, "its output cannot be written\n");
     else if (!learned)
         fprintf(stderr, "it has learned less than it should\n");
     gd_optimizer_free(optimizer);
@@ -76,71 +87,43 @@ static inline gallery_net gallery_net_create(gd_context *ctx, int layers, const 
     return n;
 }
 
-/* ---- Batches ------------------------------------------------------------------------------ */
+/* ---- Accuracy ----------------------------------------------------------------------------- */
 
-/* order [n] = 0 ... n - 1 in random order: the examples of an epoch. */
-static inline void gallery_shuffle(int32_t *order, int n, uint64_t *seed)
+/* How many rows of logits [n, classes] are largest at their target. */
+static inline double gallery_right(gd_tensor *logits, gd_tensor *targets)
 {
-    for (int i = 0; i < n; i++) {
-        const int j = (int)((i + 1) * gallery_uniform(seed));
-        order[i] = order[j];
-        order[j] = (int32_t)i;
-    }
-}
-
-/* Fills x [n, ...], float32, with the examples order[0 ... n - 1] of data; and targets [n] with their
- * labels, unless it is NULL. */
-static inline gd_status gallery_batch(gd_tensor *x, const float *data, gd_tensor *targets,
-                                      const int32_t *labels, const int32_t *order)
-{
-    const int64_t n = gd_tensor_dim(x, 0), size = n ? gd_tensor_count(x) / n : 0;
-    float *rows = malloc((size_t)(n * size) * sizeof *rows + 1);
-    int32_t *classes = malloc((size_t)n * sizeof *classes + 1);
-    gd_status status = GD_OK;
-    if (!rows || !classes)
-        status = gd_fail(gd_tensor_context(x), GD_ERROR_MEMORY, "out of memory: a batch");
-    for (int64_t i = 0; i < n && !status; i++) {
-        memcpy(rows + i * size, data + order[i] * size, (size_t)size * sizeof *rows);
-        if (targets) classes[i] = labels[order[i]];
-    }
-    if (!status) status = gd_tensor_write(x, rows, (size_t)(n * size) * sizeof *rows);
-    if (!status && targets) status = gd_tensor_write(targets, classes, (size_t)n * sizeof *classes);
-    free(rows);
-    free(classes);
-    return status;
-}
-
-/* How many rows of logits [n, classes], float32, are largest at their target; 0 on error. */
-static inline int gallery_right(const gd_tensor *logits, const gd_tensor *targets)
-{
-    const int64_t n = targets ? gd_tensor_count(targets) : 0;
-    const int64_t classes = logits && n ? gd_tensor_count(logits) / n : 0;
-    float *x = malloc((size_t)(n * classes) * sizeof *x + 1);
-    int32_t *target = malloc((size_t)n * sizeof *target + 1);
-    int right = 0;
-    if (x && target && classes && !gd_tensor_read(logits, x, (size_t)(n * classes) * sizeof *x) &&
-        !gd_tensor_read(targets, target, (size_t)n * sizeof *target)) {
-        for (int64_t i = 0; i < n; i++) {
-            int64_t best = 0;
-            for (int64_t j = 1; j < classes; j++)
-                if (x[i * classes + j] > x[i * classes + best]) best = j;
-            right += best == target[i];
-        }
-    }
-    free(x);
-    free(target);
-    return right;
+    gd_tensor *right = gd_eq(gd_argmax(logits, -1, false), targets);
+    return gd_item(gd_sum_all(gd_cast(right, GD_FLOAT32)));
 }
 
 /* ---- Pictures ----------------------------------------------------------------------------- */
 
-/* Closes a picture's file; file NULL: it could not be opened. What is not whole is removed. */
+/* Opens a file for writing. One that is there already is replaced only if it has these bytes at `at`, as
+ * what was drawn here has; else NULL, and a sentence. */
+static inline FILE *gallery_open(const char *path, size_t at, const char *mark, size_t size)
+{
+    char found[64];
+    FILE *file = fopen(path, "rb");
+    const bool drawn = file && !fseek(file, (long)at, SEEK_SET) &&
+                       fread(found, 1, size, file) == size && !memcmp(found, mark, size);
+    if (file) fclose(file);
+    if (file && !drawn) {
+        fprintf(stderr, "%s is here already, and was not drawn by the gallery: it stays as it is\n",
+                path);
+        return NULL;
+    }
+    file = fopen(path, "wb");
+    if (!file) fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
+    return file;
+}
+
+/* Closes a picture's file. What is not whole is removed. */
 static inline bool gallery_close(const char *path, FILE *file, bool good)
 {
     const int why = errno;
-    if (file && !fclose(file) && good) return true;
-    fprintf(stderr, "%s cannot be written: %s\n", path, strerror(file && good ? errno : why));
-    if (file) remove(path);
+    if (!fclose(file) && good) return true;
+    fprintf(stderr, "%s cannot be written: %s\n", path, strerror(good ? errno : why));
+    remove(path);
     return false;
 }
 
@@ -173,10 +156,11 @@ static inline bool gallery_png(const char *path, const unsigned char *pixels, in
 {
     const size_t row = (size_t)width + 1, size = 2 + (size_t)height * (row + 5) + 4;
     unsigned char head[25] = {0}, *data = malloc(size + 12), *at;
-    FILE *file = data ? fopen(path, "wb") : NULL;
+    static const char stored[] = "IDAT\x78\x01"; /* a stream that is not compressed */
+    FILE *file = data ? gallery_open(path, 37, stored, sizeof stored - 1) : NULL;
     if (!file) {
         free(data);
-        return gallery_close(path, NULL, false);
+        return false;
     }
     at = gallery_big_endian(gallery_big_endian(head + 8, (uint32_t)width), (uint32_t)height);
     at[0] = 8;             /* bits of a pixel */
@@ -244,10 +228,10 @@ static inline bool gallery_scatter(const char *path, const float *points, const 
 {
     static const char *const colours[] = {"#d62728", "#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd",
                                           "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"};
-    FILE *file = fopen(path, "w");
-    if (!file) return gallery_close(path, NULL, false);
-    fprintf(file, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='%g %g %g %g' width='480'>\n",
-            -extent, -extent, 2 * extent, 2 * extent);
+    static const char begin[] = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='";
+    FILE *file = gallery_open(path, 0, begin, sizeof begin - 1);
+    if (!file) return false;
+    fprintf(file, "%s%g %g %g %g' width='480'>\n", begin, -extent, -extent, 2 * extent, 2 * extent);
     const double cell = ground ? 2 * extent / size : 0;
     for (int i = 0; ground && i < size * size; i++) {
         fprintf(file,

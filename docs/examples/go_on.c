@@ -62,6 +62,9 @@ static void end(learner *l)
 int main(void)
 {
     const char *path = "go_on.safetensors";
+    FILE *file = fopen(path, "wx"); /* not where a file of yours lies: it is removed at the end */
+    if (!file) return printf("%s cannot be made, or is here already\n", path), 1;
+    fclose(file);
     learner one = make(4), two = make(4), eight = make(8);
     train(&one, 100);
     if (gd_optimizer_save(one.adamw, path, NULL, 0) == GD_OK) {
@@ -72,9 +75,8 @@ int main(void)
     }
     const double went_on = train(&one, 100), resumed = train(&two, 100);
     printf("loss %.6f, and from the file %.6f\n", went_on, resumed);
-    const bool unsupported = gd_error_status(one.ctx) == GD_ERROR_UNSUPPORTED; /* no jansson */
-    const bool good = unsupported || (went_on == resumed && went_on < 0.5);
+    const bool good = went_on == resumed && went_on < 0.5;
     end(&one), end(&two), end(&eight);
     remove(path);
-    return good ? 0 : 1;
+    return good && fflush(stdout) == 0 ? 0 : 1;
 }

@@ -72,5 +72,5 @@ int main(void)
     gd_optimizer_free(l.adamw);
     gd_params_free(l.params);
     gd_context_free(ctx);
-    return learned ? 0 : 1;
+    return learned && fflush(stdout) == 0 ? 0 : 1;
 }

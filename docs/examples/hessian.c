@@ -53,5 +53,5 @@ int main(void)
     const bool good = one_number(ctx) && cross_entropy(ctx) && !gd_error(ctx);
     if (gd_error(ctx)) puts(gd_error(ctx));
     gd_context_free(ctx);
-    return good ? 0 : 1;
+    return good && fflush(stdout) == 0 ? 0 : 1;
 }

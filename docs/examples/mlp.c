@@ -97,5 +97,5 @@ int main(void)
     gd_optimizer_free(adamw);
     gd_params_free(params);
     gd_context_free(ctx);
-    return share > 0.95 ? 0 : 1;
+    return share > 0.95 && fflush(stdout) == 0 ? 0 : 1;
 }

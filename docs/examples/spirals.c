@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     (void)argv;
     if (!gallery_arguments(argc, "")) return 2;
     static float points[2 * TRAIN], test[2 * TEST], cells[2 * GRID * GRID];
-    static int32_t labels[TRAIN], wanted[TEST], arms[TEST], ground[GRID * GRID], order[TRAIN];
+    static int32_t labels[TRAIN], wanted[TEST], arms[TEST], ground[GRID * GRID];
     const double extent = 1.4;
     uint64_t seed = 1;
     make_spirals(points, labels, TRAIN, &seed);
@@ -44,15 +44,17 @@ int main(int argc, char **argv)
     const gd_mlp net = gd_make_mlp(params, 0, 3, (int64_t[]){2, HIDDEN, HIDDEN, ARMS}, "");
     gd_params_finish(params);
     gd_optimizer *adamw = gd_adamw_create(params, &(gd_adamw_options){.weight_decay = 0.01});
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, 2));
-    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(TRAIN, 2), points);
+    gd_tensor *arm = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(TRAIN), labels);
+    gd_batches *batches =
+        gd_batches_create(ctx, TRAIN, &(gd_batches_options){.size = BATCH, .seed = 1});
     const gd_schedule schedule = {
         .kind = GD_SCHEDULE_COSINE, .rate = 0.01, .final_rate = 1e-4, .steps = EPOCHS};
     for (int epoch = 0; epoch < EPOCHS && !gd_error(ctx); epoch++) {
-        gallery_shuffle(order, TRAIN, &seed);
-        for (int i = 0; i + BATCH <= TRAIN; i += BATCH) {
-            gallery_batch(x, points, targets, labels, order + i);
-            gd_tensor *loss = gd_cross_entropy(gd_run_mlp(&net, x, gd_relu), targets);
+        for (int i = 0; i < TRAIN / BATCH; i++) {
+            gd_tensor *at = gd_batches_next(batches);
+            gd_tensor *logits = gd_run_mlp(&net, gd_index_select(x, 0, at), gd_relu);
+            gd_tensor *loss = gd_cross_entropy(logits, gd_index_select(arm, 0, at));
             gd_backward(loss);
             if (epoch % 10 == 0 && i == 0) printf("epoch %2d  loss %.4f\n", epoch, gd_item(loss));
             gd_optimizer_step(adamw, gd_schedule_rate(&schedule, epoch));
@@ -69,6 +71,7 @@ int main(int argc, char **argv)
     int right = 0;
     for (int i = 0; i < TEST; i++) right += arms[i] == wanted[i];
     printf("%.1f%% of %d new points are classified correctly\n", 100.0 * right / TEST, TEST);
+    gd_batches_free(batches);
     const bool drawn = gallery_scatter("spirals.svg", test, wanted, TEST, extent, ground, GRID);
     return gallery_end(adamw, params, ctx, drawn, right >= 0.97 * TEST);
 }

@@ -93,5 +93,5 @@ int main(void)
     if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
     const bool good = !gd_error(ctx) && carried < 0.02 && forgotten > 0.1;
     gd_context_free(ctx);
-    return good ? 0 : 1;
+    return good && fflush(stdout) == 0 ? 0 : 1;
 }

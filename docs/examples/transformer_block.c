@@ -137,5 +137,5 @@ int main(void)
     gd_optimizer_free(sgd);
     gd_params_free(params);
     gd_context_free(ctx);
-    return good ? 0 : 1;
+    return good && fflush(stdout) == 0 ? 0 : 1;
 }

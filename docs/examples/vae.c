@@ -44,11 +44,9 @@ static bool draw(const net *n, gd_tensor *x, const digits *test, gd_tensor *nois
 {
     static float images[ROWS * ROW * PIXELS], made[BATCH * PIXELS];
     const size_t row = (size_t)ROW * PIXELS;
-    int32_t order[BATCH];
     gd_tensor *log_var;
-    for (int i = 0; i < BATCH; i++) order[i] = i;
     gd_no_grad_begin(gd_tensor_context(x));
-    gallery_batch(x, test->images, NULL, NULL, order);
+    x = gd_narrow(x, 0, 0, BATCH);
     memcpy(images, test->images, row * sizeof *images);
     gd_tensor_read(gd_sigmoid(decode(n, encode(n, x, &log_var))), made, sizeof made);
     memcpy(images + row, made, row * sizeof *images);
@@ -60,28 +58,30 @@ static bool draw(const net *n, gd_tensor *x, const digits *test, gd_tensor *nois
     return gallery_grid("vae.png", images, ROWS * ROW, SIDE, SIDE, ROW, 2);
 }
 
-/* The bound of digits that were not seen, by one pass; with updates if adamw is given. */
-static double pass(const net *n, const digits *d, gd_optimizer *adamw, double rate, gd_tensor *x,
-                   gd_tensor *noise, uint64_t *seed)
+/* The bound of digits x [count, PIXELS] that were not seen, by one pass; with updates if adamw is given. */
+static double pass(const net *n, gd_tensor *x, gd_optimizer *adamw, double rate, gd_tensor *noise,
+                   uint64_t seed)
 {
     gd_context *ctx = gd_tensor_context(x);
-    int32_t order[TRAIN];
+    const gd_batches_options options = {.size = BATCH, .seed = seed, .drop_last = true};
+    gd_batches *batches = gd_batches_create(ctx, gd_tensor_dim(x, 0), &options);
     double sum = 0;
-    gallery_shuffle(order, d->count, seed);
     if (!adamw) gd_no_grad_begin(ctx);
-    for (int i = 0; i + BATCH <= d->count && !gd_error(ctx); i += BATCH) {
-        gallery_batch(x, d->images, NULL, NULL, order + i);
+    const int64_t count = gd_batches_per_epoch(batches);
+    for (int64_t i = 0; i < count && !gd_error(ctx); i++) {
+        gd_tensor *batch = gd_index_select(x, 0, gd_batches_next(batches));
         gd_random_normal(noise, 0, 1);
-        gd_tensor *loss = gd_keep(bound(n, x, noise));
+        gd_tensor *loss = gd_keep(bound(n, batch, noise));
         if (adamw) {
             gd_backward(loss);
             gd_optimizer_step(adamw, rate);
             gd_params_clear_grads(n->params);
         }
-        sum += gd_item(loss) * BATCH / d->count;
+        sum += gd_item(loss) / (double)count;
         gd_step_end(ctx);
     }
     if (!adamw) gd_no_grad_end(ctx);
+    gd_batches_free(batches);
     return sum;
 }
 
@@ -99,16 +99,17 @@ int main(int argc, char **argv)
     n.decoder = gd_make_mlp(n.params, 0, 2, (int64_t[]){CODE, HIDDEN, PIXELS}, "decoder");
     gd_params_finish(n.params);
     gd_optimizer *adamw = gd_adamw_create(n.params, &(gd_adamw_options){.weight_decay = 1e-4});
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, PIXELS));
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(TRAIN, PIXELS), train.images);
+    gd_tensor *unseen = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1000, PIXELS), test.images);
     gd_tensor *noise = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, CODE));
-    uint64_t seed = 3;
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
-        const double nats = pass(&n, &train, adamw, epoch < 32 ? 2e-3 : 5e-4, x, noise, &seed);
+        const double rate = epoch < 32 ? 2e-3 : 5e-4;
+        const double nats = pass(&n, x, adamw, rate, noise, (uint64_t)epoch);
         if (epoch % 8 == 7) printf("epoch %2d  %.1f nats a digit\n", epoch + 1, nats);
     }
-    const double nats = pass(&n, &test, NULL, 0, x, noise, &seed);
+    const double nats = pass(&n, unseen, NULL, 0, noise, 0);
     printf("%.1f nats for each of 1000 new digits\n", nats);
-    const bool drawn = draw(&n, x, &test, noise);
+    const bool drawn = draw(&n, unseen, &test, noise);
     free_digits(train), free_digits(test);
     return gallery_end(adamw, n.params, ctx, drawn, nats > 0 && nats < 140);
 }

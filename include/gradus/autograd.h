@@ -47,19 +47,20 @@ GD_API gd_status gd_backward_from(gd_tensor *const *outputs, int count,
                                   const gd_backward_options *options);
 
 /* The gradient of t: a contiguous tensor of t's shape and dtype (of float32 for the parameters of a
- * 16-bit group, and for what is made of parameters alone by ops whose backward reads only dy, such as
- * gd_reshape), or NULL (which is not an error) if none was computed since it was last cleared.
- * Owned by t. A tensor made by an op has one only if gd_retain_grad(t) was called before the
- * backward.
+ * 16-bit group, and for what is made of parameters alone by ops whose backward reads only dy,
+ * such as gd_reshape), or NULL (which is not an error) if none was computed since it was last
+ * cleared. Owned by t. A tensor made by an op has one only if gd_retain_grad(t) was called before
+ * the backward.
  *
- * These gradients are numbers, not functions: how they were computed is not on the tape. So an op with
- * an input that requires a gradient refuses one that is a gradient, or was made of one by ops, and a
- * backward of nothing else is refused too: with x = 3 and g = gd_grad(x) = 3 x^2 = 27, the gradient of
- * g + g x would be 27, not 99. gd_gradients with `differentiable` gives gradients that are functions;
- * gd_detach(g) is a constant, as a gradient is in PyTorch without create_graph; so is what ops make of
- * it between gd_no_grad_begin and gd_no_grad_end. Refused, too: a backward inside a backward; and,
- * since the next backward writes to the same memory, one that needs a gradient which it has already
- * changed, as for gd_mul(gd_mul(gd_detach(gd_grad(x)), x), x): give the op a copy. */
+ * These gradients are numbers, not functions: how they were computed is not on the tape. So an op
+ * with an input that requires a gradient refuses one that is a gradient, or was made of one by ops,
+ * and a backward of nothing else is refused too: with x = 3 and g = gd_grad(x) = 3 x^2 = 27, the
+ * gradient of g + g x would be 27, not 99. gd_gradients with `differentiable` gives gradients that
+ * are functions; gd_detach(g) is a constant, as a gradient is in PyTorch without create_graph; so
+ * is what ops make of it between gd_no_grad_begin and gd_no_grad_end. Refused, too: a backward
+ * inside a backward; and, since the next backward writes to the same memory, one that needs a
+ * gradient which it has already changed, as for gd_mul(gd_mul(gd_detach(gd_grad(x)), x), x): give
+ * the op a copy. */
 GD_API gd_tensor *gd_grad(const gd_tensor *t);
 
 /* Clears the gradient of t; the next backward starts from zero. */
@@ -79,31 +80,34 @@ typedef struct gd_gradients_options {
     gd_tensor *const *cotangents; /* as of gd_backward_options */
     bool keep_tape;               /* likewise */
     /* The gradients are functions of what the outputs were made of: they are computed by ops, which
-     * are recorded, and may be differentiated again, any number of times. (In PyTorch: create_graph.)
-     * The tape is kept. */
+     * are recorded, and may be differentiated again, any number of times. (In PyTorch:
+     * create_graph.) The tape is kept. */
     bool differentiable;
-    bool zeros; /* for inputs that no output depends on; otherwise these are an error */
+    /* For inputs that no output depends on, which otherwise are an error. As in PyTorch
+     * (materialize_grads), what was computed of an input before it required a gradient, or between
+     * gd_no_grad_begin and gd_no_grad_end, is a constant. */
+    bool zeros;
 } gd_gradients_options;
 
-/* Fills gradients [n] with sum_i (doutputs[i]/dinputs[j])^T cotangents[i], and with NULL on error. An
- * input is a tensor of yours that requires a gradient, or one made by an op on the way to an output.
- * The gradient of neither is touched, hooks (gd_on_gradient) are not called, ranks send nothing; only
+/* Fills gradients [n] with sum_i (doutputs[i]/dinputs[j])^T cotangents[i], and with NULL on error.
+ * An input is a tensor of yours that requires a gradient, or one made by an op of such. The
+ * gradient of neither is touched, hooks (gd_on_gradient) are not called, ranks send nothing; only
  * nodes between the inputs and the outputs are visited, and used up unless the tape is kept.
  *
  * The gradients belong to the step, and can be read until it ends, also after a backward. They are
- * contiguous, of the shape of their input, and of the dtype of gd_grad: float32 for the parameters of a
- * 16-bit group, and for what is made of these alone. Sums over several uses are taken in float32 at least, for 16-bit tensors too if `differentiable`, and
- * rounded once. An input that is listed twice gets one tensor twice. A view of a tensor is another
- * input than the tensor.
+ * contiguous, of the shape of their input, and of the dtype of gd_grad: float32 for the parameters
+ * of a 16-bit group, and for what is made of these alone. Sums over several uses are taken in
+ * float32 at least, for 16-bit tensors too if `differentiable`, and rounded once. An input that is
+ * listed twice gets one tensor twice. A view of a tensor is another input than the tensor.
  *
- * If not `differentiable`, the gradients are numbers, as those of gd_grad, and the kernels are those
- * of gd_backward. If so, they are computed by the ops that the records of the outputs' ops give as
- * derivative or definition (see gd_op), also between gd_no_grad_begin and gd_no_grad_end; each must
- * find the values that it reads as the forward saw them, of a definition all inputs of the op. Dropout
- * repeats its mask, and statistics are not updated again. A segment of gd_recompute is run again, and
- * then stays on the tape. gd_backward of a loss that contains such gradients visits all these nodes,
- * with the kernels of any op, and gives their memory back; nodes that it does not visit keep theirs
- * until the step ends.
+ * If not `differentiable`, the gradients are numbers, as those of gd_grad, and the kernels are
+ * those of gd_backward. If so, they are computed by the ops that the records of the outputs' ops
+ * give as derivative or definition (see gd_op), also between gd_no_grad_begin and gd_no_grad_end;
+ * each must find the values that it reads as the forward saw them, of a definition all inputs of
+ * the op. Dropout repeats its mask, and statistics are not updated again. A segment of gd_recompute
+ * is run again, and then stays on the tape. gd_backward of a loss that contains such gradients
+ * visits all these nodes, with the kernels of any op, and gives their memory back; nodes that it
+ * does not visit keep theirs until the step ends.
  *
  * It is an error inside an op, a backward (so in a hook), a segment, or another call of it. */
 GD_API gd_status gd_gradients(gd_tensor *const *outputs, int count,
@@ -132,9 +136,9 @@ GD_API void gd_no_grad_begin(gd_context *ctx);
 GD_API void gd_no_grad_end(gd_context *ctx);
 GD_API bool gd_grad_enabled(const gd_context *ctx);
 
-/* Between these two, which nest too, a forward counts as one that repeats another: batch_norm leaves
- * its running statistics as they are. gradcheck, which calls a function many times, does so between
- * them, and gd_recompute runs a segment again between them. */
+/* Between these two, which nest too, a forward counts as one that repeats another: batch_norm
+ * leaves its running statistics as they are. gradcheck, which calls a function many times, does so
+ * between them, and gd_recompute runs a segment again between them. */
 GD_API void gd_repeat_begin(gd_context *ctx);
 GD_API void gd_repeat_end(gd_context *ctx);
 
@@ -250,8 +254,8 @@ typedef struct gd_call {
     /* Backward only. doutput[i] is NULL if no gradient reached that output: treat it as zeros, at
      * no cost. dinput[i] is NULL if it is not needed: compute nothing for it. If accumulate[i] is
      * set, add into dinput[i]; otherwise overwrite it, its content is garbage. All are contiguous
-     * and have the shape of their tensor, and its dtype except for `dinput_float32`; of calls that pass
-     * the gradients of parameters on (gd_grad), all are of float32, and so is kernel_dtype. */
+     * and have the shape of their tensor, and its dtype except for `dinput_float32`; of calls that
+     * pass the gradients of parameters on (gd_grad), all are of float32, and so is kernel_dtype. */
     gd_tensor **doutput;
     gd_tensor **dinput;
     const bool *accumulate;
@@ -263,6 +267,8 @@ typedef struct gd_call {
     uint64_t seed;
     uint64_t random_offset;
     const struct gd_random_state *random_base;
+
+    const gd_op *part_of; /* the op whose definition made this call; NULL: none */
 } gd_call;
 
 /* forward() and backward() return GD_OK or the status of gd_call_fail. */
@@ -335,15 +341,60 @@ typedef struct gd_case {
 /* In a record: its cases, an array of gd_case. */
 #define GD_CASES(array) .cases = (array), .case_count = (int)(sizeof(array) / sizeof *(array))
 
+/* Where a number lies in an argument struct, and of what type it is. */
+typedef enum gd_number_kind {
+    GD_NUMBER_DOUBLE,
+    GD_NUMBER_INT, /* or an enum */
+    GD_NUMBER_INT64,
+    GD_NUMBER_AXIS /* an int; one of the dimensions of input 0, whatever low and high are */
+} gd_number_kind;
+
+/* An argument that must be from `low` to `high`; if it is not, NaN neither, the error is
+ * "NAME OF OP: <name> is <value>, wanted <wanted>". */
+typedef struct gd_option_range {
+    const char *name; /* "eps" */
+    size_t offset;
+    gd_number_kind kind;
+    double low, high;
+    const char *wanted; /* "0 or more" */
+} gd_option_range;
+
+/* {"eps", GD_FIELD(my_args, eps), 0, INFINITY, "0 or more"}; and for an axis. */
+#ifndef __cplusplus
+#define GD_FIELD(type, field)                                   \
+    offsetof(type, field), _Generic(((type *)0)->field, double  \
+                                    : GD_NUMBER_DOUBLE, int64_t \
+                                    : GD_NUMBER_INT64, default  \
+                                    : GD_NUMBER_INT)
+#endif
+#define GD_AXIS_RANGE(type, field)                                \
+    {                                                             \
+        "axis", offsetof(type, field), GD_NUMBER_AXIS, 0, 0, NULL \
+    }
+
 struct gd_op {
     /* ---- What every op needs -------------------------------------------------------------- */
 
     const char *name;    /* "rms_norm" */
     const char *formula; /* "y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps)" */
 
+    /* Which inputs there are, and which outputs and saves they give; what it cannot say,
+     * shape() does.
+     *
+     *     "x[..., K] weight[N, K] bias[N]? -> y[..., N]"
+     *     "x[B, C, ...] weight:real[C]? -> y[B, C, ...]; mean:float64[C] rstd:float64[C]"
+     *
+     * In brackets, a letter is a size, the same wherever it stands; 4H is one that 4 divides, and 1
+     * is 1; "..." are any dimensions, the same everywhere, and "*" any that broadcast to them. "?"
+     * marks an optional input. Without brackets, shape() looks at the dimensions. All inputs
+     * without a dtype have one, which is real, unless one of them is :any, and results have it,
+     * too. Others are :real, of any real dtype, :int32, :mask, which is int32 or that dtype,
+     * :float64 or :compute, gd_call.dtype. */
+    const char *signature;
+
     int inputs; /* how many, with optional ones; GD_ANY_INPUTS: one or more */
-    /* "x", "weight"; as in the formula, for messages and gradcheck. With GD_ANY_INPUTS there is
-     * one name for all: "x[0]", "x[1]" ... */
+    /* "x", "weight"; as in the formula, for messages and gradcheck; NULL: as in the signature. With
+     * GD_ANY_INPUTS there is one name for all: "x[0]", "x[1]" ... */
     const char *input_names[GD_CASE_MAX_INPUTS];
     uint32_t optional_inputs; /* which may be NULL */
     int outputs;              /* at least 1 */
@@ -360,24 +411,35 @@ struct gd_op {
      * outputs depend on them. */
     uint32_t updates_inputs;
 
-    /* Checks inputs and arguments, and fills `out`. */
+    /* Arguments that must be in a range, ended by a row without a name. */
+    const gd_option_range *ranges;
+
+    /* Checks inputs and arguments, and fills `out`, which has what the signature gives. NULL if
+     * that and the ranges say all. */
     gd_status (*shape)(const gd_call *call, gd_shapes *out);
 
-    /* Per device; NULL: none. An op whose outputs are all whole numbers, such as masks, needs no
-     * backward: nothing is recorded. A gradient that reaches any other op without one is an error
-     * which names the op; use gd_detach to stop gradients on purpose. */
+    /* Per device. Without a forward (NULL) the definition runs. An op whose outputs are all whole
+     * numbers, such as masks, needs no backward: nothing is recorded. A gradient that reaches any
+     * other op without one is an error that names it; gd_detach stops gradients on purpose. */
     gd_kernel forward[GD_DEVICE_COUNT];
     gd_kernel backward[GD_DEVICE_COUNT];
 
     const gd_case *cases; /* for gradcheck; GD_CASES(array) sets both */
     int case_count;
 
-    /* ---- What a differentiable gradient needs (gd_gradients): one of the two -------------- */
+    /* ---- What takes the place of kernels, and makes gradients differentiable ---------------- */
 
-    /* What the op is: makes call->output[] of call->input[] by ops, each in place of a tensor that has
-     * its shape alone. It is run when a gradient is to be differentiated, and must give what forward()
-     * gave, but for rounding. It changes nothing, such as running statistics. */
+    /* What the op is: makes call->output[] of call->input[] by ops, each in place of a tensor that
+     * has its shape alone. It changes nothing, such as running statistics. A call without kernels
+     * runs it: the tape then has the nodes of these ops, whose messages name this op too, and what
+     * no backward reads is freed when it returns. For an op with kernels it is run when a gradient
+     * is to be differentiated (gd_gradients), and must give what forward() gave, but for
+     * rounding. */
     gd_derivation definition;
+
+    /* Whether there are kernels for this call, which shape() has accepted; NULL: for all calls on a
+     * device that has a forward. */
+    bool (*kernels)(const gd_call *call);
 
     /* The backward by ops, where that is shorter or faster than what follows from the definition:
      * replaces each call->dinput[i] that is not NULL by a tensor of the shape of call->input[i],
@@ -385,8 +447,8 @@ struct gd_op {
      * inputs and outputs that backward_reads_inputs and backward_reads_outputs do not list, it may
      * read the shape alone; there are no saves.
      *
-     * In both all real tensors have call->dtype: 16 bits are float32. The stream of random numbers is
-     * where the forward found it. */
+     * In both all real tensors have call->dtype: 16 bits are float32. The stream of random numbers
+     * is where the forward found it. */
     gd_derivation derivative;
 
     /* ---- What saves time or memory, or promises more: an op is right without ---------------- */
@@ -418,10 +480,21 @@ struct gd_op {
      * compares the arguments of its two runs byte by byte. */
     bool plain_args;
 
-    /* The gradient is 0 wherever there is one, as that of steps is: gradcheck then takes zeros in all
-     * cases for what they are. Without it they are VACUOUS. */
+    /* The gradient is 0 wherever there is one, as that of steps is: gradcheck then takes zeros in
+     * all cases for what they are. Without it they are VACUOUS. */
     bool zero_gradient;
+
+    /* The record and its texts never change while a context lives, as those of the library's ops: a
+     * context then reads its signature once. A copy of such a record that changes must
+     * not say so. */
+    bool constant;
 };
+
+/* Whether gradients pass through the op on a device. */
+static inline bool gd_op_has_backward(const gd_op *op, gd_device device)
+{
+    return op->backward[device] || (!op->forward[device] && op->definition);
+}
 
 /* Runs an op, and records it if a gradient is needed: returns its first output, or NULL on error.
  * `inputs` [count] may be NULL for optional inputs, but not all of them, since they determine the
@@ -434,8 +507,9 @@ GD_API gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int c
                                 const void *args, gd_tensor **outputs);
 
 /* Adds an op of your own to this context's list, for gradcheck and gd_find_op. The record must live
- * as long as the context. Refuses an invalid record (no name, no shape(), no forward), as gd_apply
- * does, and a name that is taken. gd_apply needs no registration. */
+ * as long as the context. Refuses an invalid record (no name, neither signature nor shape(),
+ * neither forward nor definition), as gd_apply does, and a name that is taken. gd_apply needs no
+ * registration. */
 GD_API gd_status gd_register_op(gd_context *ctx, const gd_op *op);
 
 /* The ops of the library, then those registered in ctx (may be NULL); NULL past the end. */

@@ -40,7 +40,8 @@ extern "C" {
 #define GD_API
 #endif
 
-/* A build may define another dialect of formats, where printf is not standard C's (cmake/flags.cmake). */
+/* A build may define another dialect of formats, where printf is not standard C's
+ * (cmake/flags.cmake). */
 #ifndef GD_PRINTF_DIALECT
 #define GD_PRINTF_DIALECT printf
 #endif
@@ -108,16 +109,17 @@ typedef struct gd_allocator {
 } gd_allocator;
 
 /* How a context watches its memory, to find kernels that read or write outside of a tensor or a
- * workspace. Each of these is then an allocation of its own, which is freed with it; work recorded in
- * a graph keeps its memory until gd_memory_trim. That is slow, and on a GPU waits for all work
- * whenever memory is freed. Not watched are the parameters of a group among each other, which are one
- * block, pinned memory of the host, and memory of libraries, such as NCCL's buffers. */
+ * workspace. Each of these is then an allocation of its own, which is freed with it; work
+ * recorded in a graph keeps its memory until gd_memory_trim. That is slow, and on a GPU waits
+ * for all work whenever memory is freed. Not covered: writes from one parameter into its
+ * neighbour (a group's parameters share a block), pinned host memory, and memory of libraries,
+ * such as NCCL's buffers. */
 typedef enum gd_guard {
     GD_GUARD_NONE = 0,
-    /* 512 bytes of NaN on both sides, which show in the results of what reads them. A write there is
-     * an error, "rms_norm: its memory of 4096 bytes was written to behind its end": when the memory
-     * is freed, in gd_synchronize, or after the replay of a graph. AddressSanitizer, if the library is
-     * built with it, also reports reads on the CPU. */
+    /* 512 bytes of NaN on both sides, which show in the results of what reads them. A write there
+     * is an error, "rms_norm: its memory of 4096 bytes was written to behind its end": when the
+     * memory is freed, in gd_synchronize, or after the replay of a graph. AddressSanitizer, if the
+     * library is built with it, also reports reads on the CPU. */
     GD_GUARD_MARGINS,
     /* Nothing around it, for tools that know where an allocation ends, as on a GPU
      * compute-sanitizer --tool memcheck --padding 512. */
@@ -136,14 +138,14 @@ typedef struct gd_context_options {
     /* fill all new tensor memory with NaN, to find kernels that read uninitialised memory, or
      * forget to write */
     bool poison;
-    /* on a GPU, let matmul, linear, attention and convolutions round the factors of float32 products
-     * to TF32, 10 bits of mantissa, for its tensor cores: several times faster, with relative errors
-     * around 1e-3. Ignored on the CPU. */
+    /* on a GPU, let matmul, linear, attention and convolutions round the factors of float32
+     * products to TF32, 10 bits of mantissa, for its tensor cores: several times faster, with
+     * relative errors around 1e-3. Ignored on the CPU. */
     bool tf32;
     gd_guard guard;
-    /* called for what is no error but rarely meant, such as a thousand updates without gd_step_end: one
-     * sentence with the cure, valid during the call, and each kind once a context. Unset: a line on
-     * stderr */
+    /* called for what is no error but rarely meant, such as a thousand updates without gd_step_end:
+     * one sentence with the cure, valid during the call, and each kind once a context. Unset: a
+     * line on stderr */
     void (*notice)(void *user, const char *sentence);
     void *notice_user;
 } gd_context_options;
@@ -155,8 +157,8 @@ GD_API gd_context *gd_context_create(const gd_context_options *options);
 
 /* Frees the context, its tape, and every tensor that still exists in it: no pointer to one may be
  * used after that, not even by gd_tensor_free. While other objects made in the context exist
- * (gd_params, gd_optimizer, gd_graph, gd_group, gd_safetensors), all this waits until the last of
- * them is freed: the order does not matter. NULL is fine. */
+ * (gd_params, gd_optimizer, gd_batches, gd_graph, gd_group, gd_metrics, gd_safetensors), all this
+ * waits until the last of them is freed: the order does not matter. NULL is fine. */
 GD_API void gd_context_free(gd_context *ctx);
 
 GD_API gd_device gd_context_device(const gd_context *ctx);

@@ -31,14 +31,15 @@
  *
  *     G(x, u) = (dy/dx)^T u,
  *
- * as a function of the inputs that require a gradient and of the cotangents u of the outputs (a report
- * calls them u, or u[0], u[1] ...): its gradient, of which gd_gradients with `differentiable` lays the
- * tape, is compared with finite differences of G by the kernels. With 3 it is the gradient of G . v by
- * x and u, for a random v. First the gradients by ops must equal those of the kernels, and so must an
- * op's outputs and gradients by its definition; after that, u . H v must equal v . H u. There is no
- * other check of behaviour, the dtype is float64 or float32, and every function may have kinks: where
- * the gradient jumps its gradient must be 0 or that of one side. An op whose record has neither a
- * definition nor a derivative is GD_VERDICT_UNSUPPORTED.
+ * as a function of the inputs that require a gradient and of the cotangents u of the outputs (a
+ * report calls them u, or u[0], u[1] ...): its gradient, of which gd_gradients with
+ * `differentiable` lays the tape, is compared with finite differences of G by the kernels. With 3
+ * it is the gradient of G . v by x and u, for a random v. First the gradients by ops must equal
+ * those of the kernels, and so must an op's outputs and gradients by its definition; after that, u
+ * . H v must equal v . H u. There is no other check of behaviour, the dtype is float64 or float32,
+ * and every function may have kinks: where the gradient jumps its gradient must be 0, that of one
+ * side or, at ties, one beside x. An op whose record has neither a definition nor a derivative is
+ * GD_VERDICT_UNSUPPORTED.
  */
 #ifndef GRADUS_GRADCHECK_H
 #define GRADUS_GRADCHECK_H

@@ -7,6 +7,8 @@
  *   derivatives.h products with Jacobians and Hessians
  *   optim.h       parameters, optimizers, clipping, schedules, an average of the weights
  *   layers.h      layers with their parameters: linear, convolution, norm, LSTM, GRU, attention
+ *   data.h        batches of examples, in a new order each epoch
+ *   metrics.h     the numbers of a run as lines of JSON, and its progress
  *   init.h        initial values: Xavier, Kaiming, orthogonal, truncated normal
  *   graph.h       a whole step as one launch on a GPU
  *   group.h       several devices, one process each: replicated parameters, collectives
@@ -39,6 +41,8 @@
 #include "gradus/derivatives.h"
 #include "gradus/optim.h"
 #include "gradus/layers.h"
+#include "gradus/data.h"
+#include "gradus/metrics.h"
 #include "gradus/init.h"
 #include "gradus/graph.h"
 #include "gradus/group.h"

@@ -1,10 +1,11 @@
 /* group.h - training on several devices: one process per device, all running the same program.
  *
- * A group is the processes of one run. Each has a rank, from 0; the others connect to rank 0.
+ * A group is the processes of one run. Each has a rank, from 0; they meet in a folder.
  * Parameters that are replicated over a group start with rank 0's values, get the mean of all
  * ranks' gradients, and stay equal to the last bit:
  *
  *     gd_group_options o = gd_group_environment();   // as torchrun, mpirun or Slurm set it
+ *     o.folder = "run";                              // which all ranks share
  *     gd_group *group = gd_group_create(ctx, &o);
  *     ... gd_params_create, gd_params_add, gd_params_finish, fill ...
  *     gd_params_replicate(params, group, NULL);      // before the optimizer is made
@@ -55,48 +56,27 @@ typedef struct gd_group_options {
     /* among those of this host, to choose a GPU. The group does not choose it: the context's
      * device is the user's choice */
     int local_rank;
-    char host[256]; /* of rank 0; unset: 127.0.0.1 */
-    int port;       /* where rank 0 listens; unset: 29500 */
-    double timeout; /* seconds that a rank may be silent while another waits; unset: 600 */
-    int listener;   /* rank 0: a listening socket, closed by the group; unset: host and port */
-    /* not all ranks are on one host: rank 0 does not listen at a loopback address */
-    bool several_hosts;
-    /* Ranks of different runs, or with different secrets, do not connect: see gd_group_create.
-     * Unset: "", on every rank. */
-    char run[256], secret[256];
-    /* called by gd_group_create for what a user should know: one sentence, valid during the call;
-     * unset: not told */
-    void (*notice)(void *user, const char *sentence);
-    void *notice_user;
+    const char *folder; /* in which the ranks meet; only gd_group_create reads it */
+    double timeout;     /* seconds that a rank may be silent while another waits; unset: 600 */
     /* gd_group_environment: an error in the environment, in one sentence; else "" */
     char problem[256];
 } gd_group_options;
 
-/* The options from the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT
- * (torchrun listens on that port itself, so the next one is used); else OMPI_COMM_WORLD_* (Open
- * MPI), PMI_* (MPICH, Intel MPI), or SLURM_* of a job step (srun), where MASTER_ADDR and
- * MASTER_PORT are used too, if they are set. A group of one if none are set.
- *
- * The run is TORCHELASTIC_RUN_ID, unless it is "none"; else SLURM_JOB_ID and SLURM_STEP_ID, if both
- * are set; else PMIX_NAMESPACE, which comes first under Open MPI. The secret is
- * GRADUS_GROUP_SECRET. */
+/* The options from the environment: RANK, WORLD_SIZE and LOCAL_RANK (torchrun); else
+ * OMPI_COMM_WORLD_* (Open MPI), PMI_* (MPICH, Intel MPI), or SLURM_* of a job step (srun). A group
+ * of one if none are set. The folder is the caller's choice. */
 GD_API gd_group_options gd_group_environment(void);
 
-/* Connects all ranks; returns when all have connected, or with an error after the timeout. The
- * context's device determines the transport: TCP for the CPU, NCCL for GPUs (in a build that has
- * it). NULL for the options is a group of one. NULL on error.
+/* Returns when all ranks have met, or with an error after the timeout. The context's device
+ * determines how they communicate: GPUs by NCCL (in a build that has it), on one host or several;
+ * CPUs by memory that they share, on one host. NULL for the options is a group of one. NULL on
+ * error.
  *
- * Who may join. Any program can connect to the ports of a group. One that is not a rank, has
- * another `run` or another `secret`, or is not a missing rank of this group, is rejected, and
- * the group goes on waiting. Ranks prove that they know both with HMAC-SHA256 of random numbers of
- * both ends, so neither is ever sent; whoever connects does so first. The secret should be random,
- * such as 32 digits of `openssl rand -hex 16`: one that can be guessed can be found from a recorded
- * proof. `run` only keeps runs apart: a job's number can be guessed by trying. What ranks send after that is neither encrypted nor signed: whoever can
- * change packets on the way can change it.
- *
- * Notices: that the group has no secret; that rank 0 listens on all interfaces,
- * because `host` is not an address of its host; the first connection that is rejected, and why.
- */
+ * The folder must be there, on a file system of all ranks' hosts. Rank 0 leaves in it what the
+ * others need, in files that only this user can read and write; whoever cannot write in the folder
+ * cannot join. Files of earlier runs do not matter. A second run in the folder is refused as long
+ * as the first one lives, where the file system has locks. The ranks leave the folder as they found
+ * it, except after an error: then their small hidden files stay, until the next run. */
 GD_API gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options);
 
 /* Leaves the group; ranks that still wait for this one get its error, if there is one. Free it
@@ -126,8 +106,9 @@ GD_API gd_status gd_group_all_gather(gd_group *group, gd_tensor *t);
 GD_API void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin,
                            int64_t *end);
 
-/* Between hosts, without the device: every rank sends `bytes` bytes and gets those of all, in the
- * order of ranks, in all [ranks * bytes]. With 0 bytes it is a barrier. */
+/* Of bytes in the host's memory: every rank sends `bytes` bytes and gets those of all, in the
+ * order of ranks, in all [ranks * bytes]. With 0 bytes it is a barrier. Not inside the function
+ * of a graph. */
 GD_API gd_status gd_group_all_gather_bytes(gd_group *group, const void *mine, size_t bytes,
                                            void *all);
 
@@ -153,8 +134,8 @@ typedef struct gd_replicate_options {
 GD_API gd_status gd_params_replicate(gd_params *params, gd_group *group,
                                      const gd_replicate_options *options);
 
-/* Parameters and buffers become rank 0's again, for instance after rank 0 has loaded them. All ranks call
- * it, between updates. Parameters that are not replicated stay as they are. */
+/* Parameters and buffers become rank 0's again, for instance after rank 0 has loaded them. All
+ * ranks call it, between updates. Parameters that are not replicated stay as they are. */
 GD_API gd_status gd_params_broadcast(gd_params *params);
 
 /* Says that the next backward is the last before the update: each bucket may be sent as soon as it

@@ -24,9 +24,10 @@
  *
  * Numbers. Sums and rstd are float32, or float64 if dtype, y_dtype or weight_dtype is GD_FLOAT64.
  * The bits of the result depend on the sizes, dtypes, strides and alignment, on a GPU also on its
- * compute capability and limits (as of shared memory), and on nothing else, such as scheduling or the
- * number of threads or multiprocessors; those of a row not on what other rows hold. Sums of squares
- * beyond the range of float32 (|x| > 1e19) make the row 0 on a GPU.
+ * compute capability and limits (as of shared memory, or what memory delivers to a multiprocessor),
+ * and on nothing else, such as scheduling or the number of threads; those of a row not on
+ * what other rows hold. Sums of squares beyond the range of float32 (|x| > 1e19) make the
+ * row 0 on a GPU.
  *
  * The fast kernels on a GPU need pointers and rows (stride times size) on 16-byte boundaries, N a
  * multiple of 16 bytes, 16-bit tensors combined with each other or with float32 ones, and weights

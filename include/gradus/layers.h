@@ -1,5 +1,5 @@
-/* layers.h - layers: structs of parameters. One call declares a layer's parameters, names them and says
- * how they begin; another runs it.
+/* layers.h - layers: structs of parameters. One call declares a layer's parameters, names them and
+ * says how they begin; another runs it.
  *
  *     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
  *     const gd_linear_layer in = gd_make_linear(params, 0, 784, 128, "in");
@@ -9,13 +9,14 @@
  *     gd_tensor *logits = gd_run_linear(&out, gd_relu(gd_run_linear(&in, x)));
  *
  * Names, shapes and initial values are those of PyTorch's modules, so gd_params_load reads what
- * safetensors saved of their state_dict(). `name` comes before each, "in.weight"; "" is nothing, and
- * gd_format("blocks.%d", i).text counts. Other initial values are written after gd_params_finish
- * (init.h). Weights have GD_DECAY; biases and norms have not. `flags` is 0, or GD_NO_BIAS, or for the
- * weights GD_MUON, or both.
+ * safetensors saved of their state_dict(). `name` comes before each, "in.weight"; "" is nothing,
+ * and gd_format("blocks.%d", i).text counts. Other initial values are written after
+ * gd_params_finish (init.h). Weights have GD_DECAY; biases and norms have not. `flags` is 0, or
+ * GD_NO_BIAS, or for the weights GD_MUON, or both.
  *
- * The group owns the parameters, a layer nothing; it may be copied. On an error (a NULL, a name that the
- * group has) the group is as it was, and the layer is zeros, with which running it is an error.
+ * The group owns the parameters, a layer nothing; it may be copied. On an error (a NULL, a
+ * name that the group has) the group is as it was, and the layer is zeros, with which running
+ * it is an error.
  */
 #ifndef GRADUS_LAYERS_H
 #define GRADUS_LAYERS_H
@@ -97,6 +98,26 @@ static inline gd_tensor *gd_layer_bias(const gd_layer_start *s, unsigned flags, 
     return flags & GD_NO_BIAS ? NULL : gd_layer_add(s, 0, part, init, 1, &n);
 }
 
+/* An error unless the channels divide into groups. */
+static inline void gd_layer_groups(const gd_layer_start *s, const char *make, int64_t groups,
+                                   int64_t channels)
+{
+    if (groups < 1 || channels % groups)
+        gd_fail(gd_params_context(s->params), GD_ERROR_ARGUMENT,
+                "%s: groups is %lld, wanted a divisor of %lld channels", make, (long long)groups,
+                (long long)channels);
+}
+
+/* An error if a layer has no function to run on x. */
+static inline bool gd_layer_function(bool there, const gd_tensor *x, const char *run)
+{
+    if (!there)
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                "%s: the function is NULL, wanted an op such as %s", run,
+                !strcmp(run, "run_mlp") ? "gd_relu" : "gd_conv2d");
+    return there;
+}
+
 /* Whether a layer can run on x; an error if it has no weight. */
 static inline bool gd_layer_ready(const gd_tensor *weight, const gd_tensor *x, const char *run)
 {
@@ -139,8 +160,8 @@ typedef struct gd_mlp {
     gd_linear_layer layers[GD_MLP_MOST];
 } gd_mlp;
 
-/* torch.nn.Sequential(Linear, function, Linear, ...), of parameters "0.weight", "0.bias", "2.weight" ...:
- * `count` layers, 1 to GD_MLP_MOST; widths [count + 1]. */
+/* torch.nn.Sequential(Linear, function, Linear, ...), of parameters "0.weight", "0.bias",
+ * "2.weight" ...: `count` layers, 1 to GD_MLP_MOST; widths [count + 1]. */
 static inline gd_mlp gd_make_mlp(gd_params *params, unsigned flags, int count,
                                  const int64_t *widths, const char *name)
 {
@@ -159,12 +180,13 @@ static inline gd_mlp gd_make_mlp(gd_params *params, unsigned flags, int count,
     return m;
 }
 
-/* x [..., widths[0]] -> [..., widths[count]]; the function, such as gd_relu, is behind each layer but the
- * last. */
+/* x [..., widths[0]] -> [..., widths[count]]; the function, such as gd_relu, is behind each layer
+ * but the last. */
 static inline gd_tensor *gd_run_mlp(const gd_mlp *m, gd_tensor *x,
                                     gd_tensor *(*function)(gd_tensor *))
 {
     if (!gd_layer_ready(m ? m->layers[0].weight : NULL, x, "run_mlp")) return NULL;
+    if (!gd_layer_function(function || m->count == 1, x, "run_mlp")) return NULL;
     for (int i = 0; i < m->count; i++) {
         x = gd_run_linear(&m->layers[i], x);
         if (i + 1 < m->count) x = function(x);
@@ -210,7 +232,13 @@ static inline gd_conv_layer gd_make_conv(gd_params *params, unsigned flags, gd_c
     gd_conv_layer l;
     const gd_layer_start s = gd_layer_begin(params, name, &l, sizeof l);
     const bool back = op == gd_conv_transpose2d, one = op == gd_conv1d;
-    const int64_t groups = options && options->groups > 1 ? options->groups : 1;
+    const int64_t given = options && options->groups ? options->groups : 1;
+    const int64_t groups = given < 1 ? 1 : given;
+    if (!op)
+        gd_fail(gd_params_context(params), GD_ERROR_ARGUMENT,
+                "make_conv: op is NULL, wanted gd_conv2d, gd_conv1d or gd_conv_transpose2d");
+    gd_layer_groups(&s, "make_conv", given, in);
+    gd_layer_groups(&s, "make_conv", given, out);
     const int64_t shape[] = {back ? in : out, (back ? out : in) / groups, rows, cols};
     const gd_init init = {GD_INIT_FAN, (double)shape[1] * (double)rows * (one ? 1 : (double)cols),
                           0};
@@ -226,6 +254,7 @@ static inline gd_conv_layer gd_make_conv(gd_params *params, unsigned flags, gd_c
 static inline gd_tensor *gd_run_conv(const gd_conv_layer *l, gd_tensor *x)
 {
     if (!gd_layer_ready(l ? l->weight : NULL, x, "run_conv")) return NULL;
+    if (!gd_layer_function(l->op, x, "run_conv")) return NULL;
     return l->op(x, l->weight, l->bias, &l->options);
 }
 
@@ -240,8 +269,8 @@ typedef struct gd_norm_layer {
     gd_batch_norm_options options; /* eps, of all: 1e-5; the others are GD_BATCH_NORM's */
 } gd_norm_layer;
 
-/* torch.nn.LayerNorm(n), RMSNorm(n, eps=1e-5), GroupNorm(groups, n) (groups is unused elsewhere), and
- * BatchNorm1d(n) and 2d, with the buffers "running_mean" and "running_var", but without
+/* torch.nn.LayerNorm(n), RMSNorm(n, eps=1e-5), GroupNorm(groups, n) (groups is unused elsewhere),
+ * and BatchNorm1d(n) and 2d, with the buffers "running_mean" and "running_var", but without
  * "num_batches_tracked". */
 static inline gd_norm_layer gd_make_norm(gd_params *params, gd_norm_kind kind, int64_t groups,
                                          int64_t n, const char *name)
@@ -252,6 +281,7 @@ static inline gd_norm_layer gd_make_norm(gd_params *params, gd_norm_kind kind, i
     l.weight = gd_layer_add(&s, 0, "weight", one, 1, &n);
     l.bias = gd_layer_bias(&s, kind == GD_RMS_NORM ? GD_NO_BIAS : 0, "bias", zero, n);
     l.kind = kind, l.groups = groups, l.options.eps = 1e-5;
+    if (kind == GD_GROUP_NORM) gd_layer_groups(&s, "make_norm", groups, n);
     if (kind == GD_BATCH_NORM) {
         const gd_dtype dtype = gd_tensor_dtype(l.weight) == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
         l.options.mean =
@@ -264,8 +294,8 @@ static inline gd_norm_layer gd_make_norm(gd_params *params, gd_norm_kind kind, i
     return l;
 }
 
-/* x [..., n], or [B, n, ...] -> like x. `evaluate`, of GD_BATCH_NORM alone: by the running statistics,
- * instead of by the batch, which moves them. */
+/* x [..., n], or [B, n, ...] -> like x. `evaluate`, of GD_BATCH_NORM alone: by the running
+ * statistics, instead of by the batch, which moves them. */
 static inline gd_tensor *gd_run_norm(const gd_norm_layer *l, gd_tensor *x, bool evaluate)
 {
     if (!gd_layer_ready(l ? l->weight : NULL, x, "run_norm")) return NULL;
@@ -299,6 +329,9 @@ static inline gd_rnn_layers gd_make_rnn(gd_params *params, unsigned flags, int g
     const gd_layer_start s = gd_layer_begin(params, name, &l, sizeof l);
     const gd_init init = {GD_INIT_FAN, (double)H, 0};
     const unsigned weight = flags | GD_DECAY;
+    if (gates != 3 && gates != 4)
+        gd_fail(gd_params_context(params), GD_ERROR_ARGUMENT,
+                "make_rnn: gates is %d, wanted 3 (GRU) or 4 (LSTM)", gates);
     if (count < 1 || count > GD_RNN_MOST_LAYERS)
         gd_fail(gd_params_context(params), GD_ERROR_ARGUMENT,
                 "make_rnn: count is %d, wanted 1 to %d layers", count, GD_RNN_MOST_LAYERS);
@@ -372,8 +405,8 @@ static inline gd_tensor *gd_layer_heads(const gd_attention_layer *l, gd_tensor *
                       GD_SHAPE(gd_tensor_dim(x, 0), gd_tensor_dim(x, 1), n, E / l->heads));
 }
 
-/* x [B, T, E] asks `from` [B, S, E], or itself where that is NULL -> [B, T, E]. NULL options: all see
- * all. */
+/* x [B, T, E] asks `from` [B, S, E], or itself where that is NULL -> [B, T, E]. NULL options:
+ * all see all. */
 static inline gd_tensor *gd_run_attention(const gd_attention_layer *l, gd_tensor *x,
                                           gd_tensor *from, const gd_attention_options *options)
 {

@@ -5,19 +5,19 @@
  * input described as optional may be NULL. If all inputs are NULL, there is no context for an
  * error: the result is just NULL.
  *
- * No function returns its argument: what has nothing to compute, such as a reshape to the same shape, is
- * a view with a node of its own, so that its recording, freeing and gd_retain_grad are not its input's.
+ * No function returns its argument: what has nothing to compute, such as a reshape to the same
+ * shape, is a view with a node of its own, so that its recording, freeing and gd_retain_grad are
+ * not its input's.
  *
  * Shapes are written as [M, N]; `...` stands for any number of leading dimensions, none included.
  * "Broadcast" is NumPy's rule: align the shapes at the right; a missing dimension or one of size 1
  * is repeated. Real means any dtype but GD_INT32; unless something else is said, the real inputs
- * of one op have one dtype, and the output has it too. Zero-sized dimensions are fine, except where at
- * least one element is needed: of windows and what they lie in (convolutions, pooling), padding by
- * reflection or replication, the steps of lstm and gru, the logits of sample_token, argmax and argmin
- * along their axis; and batch_norm refuses a batch of one element of each channel.
- * Options are doubles. An op that computes in float32 (on 16 bits, too) takes the nearest float32, but
- * none that is 0 or infinite for a number that is not.
- * Each op's derivation, and its kernels, are in kernels/NAME/.
+ * of one op have one dtype, and the output has it too. Zero-sized dimensions are fine, except where
+ * at least one element is needed: of windows and what they lie in (convolutions, pooling), padding
+ * by reflection or replication, the steps of lstm and gru, argmax and argmin along their axis; and
+ * batch_norm refuses a batch of one element of each channel. Options are doubles. An op that
+ * computes in float32 (on 16 bits, too) takes the nearest float32, but none that is 0 or infinite
+ * for a number that is not. Each op's derivation, and its kernels, are in kernels/NAME/.
  *
  * What each op gives at a kink, for NaN and infinity, and where a formula has no value, is in
  * docs/conventions.md: as PyTorch, with few exceptions.
@@ -66,30 +66,31 @@ GD_API gd_tensor *gd_layer_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias
 typedef struct gd_batch_norm_options {
     double eps;      /* added to the variance; unset: 1e-5 */
     double momentum; /* how much of the batch's statistics goes into the running ones; unset: 0.1 */
-    /* running statistics [C], as a rule buffers (gd_params_add_buffer); they begin with 0 and 1. NULL:
-     * none */
+    /* running statistics [C], as a rule buffers (gd_params_add_buffer); they begin with 0 and 1.
+     * NULL: none */
     gd_tensor *mean, *var;
     bool evaluate; /* normalise by mean and var, and leave them as they are */
 } gd_batch_norm_options;
 
 /* y = (x - mean) / sqrt(var + eps) * weight + bias, with the mean and the biased variance of each
  * channel over the batch and all places (Ioffe & Szegedy 2015, arXiv:1502.03167).
- * x [B, C, ...] of no element a channel, or at least two, weight, bias [C] or NULL -> y like x. weight,
- * bias and the running statistics may have another dtype than x.
+ * x [B, C, ...] of no element a channel, or at least two, weight, bias [C] or NULL -> y like x.
+ * weight, bias and the running statistics may have another dtype than x.
  *
  * A call that does not evaluate updates the running statistics, if there are any:
  *     mean = (1 - momentum) mean + momentum (the batch's mean)
  *     var  = (1 - momentum) var  + momentum (the batch's variance, divided by n - 1)
- * once in every forward, in a graph too, and so once for each batch whose gradients are accumulated, but
- * neither when gd_recompute runs a segment again nor in gradcheck. They have no gradient. A batch of which
- * they would become NaN or infinite leaves those of that channel as they are; so does, for buffers, a step
- * whose update is withheld (gd_params_add_buffer). NULL options for the defaults. */
+ * once in every forward, in a graph too, and so once for each batch whose gradients are
+ * accumulated, but neither when gd_recompute runs a segment again nor in gradcheck. They have no
+ * gradient. If the new statistic of a channel would not be finite, that channel keeps its old one;
+ * buffers keep theirs in a step whose update is withheld (gd_params_add_buffer). NULL options for
+ * the defaults. */
 GD_API gd_tensor *gd_batch_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                                 const gd_batch_norm_options *options);
 
-/* The same over each of `groups` groups of channels of one example, all places together (Wu & He 2018,
- * arXiv:1803.08494): 1 group is layer_norm over everything but the batch, C groups are instance norm.
- * x [B, C, ...], C a multiple of groups, weight, bias [C] or NULL -> y like x. */
+/* The same over each of `groups` groups of channels of one example, all places together (Wu & He
+ * 2018, arXiv:1803.08494): 1 group is layer_norm over everything but the batch, C groups are
+ * instance norm. x [B, C, ...], C a multiple of groups, weight, bias [C] or NULL -> y like x. */
 GD_API gd_tensor *gd_group_norm(gd_tensor *x, int64_t groups, gd_tensor *weight, gd_tensor *bias,
                                 double eps);
 
@@ -104,14 +105,6 @@ GD_API gd_tensor *gd_matmul_with(gd_tensor *a, gd_tensor *b, bool transpose_a, b
 /* y = x weight^T + bias.  x [..., K], weight [N, K], bias [N] or NULL -> y [..., N] */
 GD_API gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
 
-/* A linear layer behind a norm, for one token or a few: *sum = x + residual, and
- * y = rms_norm(*sum, norm_weight, eps) weight^T.  x, residual [..., K], norm_weight [K],
- * weight [N, K], of one dtype -> y [..., N]. The normalised row is not rounded between. sum may be
- * NULL if it is not needed. On a GPU it is one kernel, which reads the weight once for each row.
- * There is no gradient. */
-GD_API gd_tensor *gd_norm_linear_decode(gd_tensor *x, gd_tensor *residual, gd_tensor *norm_weight,
-                                        gd_tensor *weight, double eps, gd_tensor **sum);
-
 /* y[i, :] = table[ids[i], :].  table [V, C], ids GD_INT32 [...] -> [..., C]. An id outside [0, V)
  * is an error: on the CPU before anything is computed, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
@@ -124,8 +117,8 @@ typedef struct gd_conv_options {
     int64_t padding[2];  /* zeros on both sides of an axis */
     int64_t dilation[2]; /* between neighbours of a window; unset: 1 */
     int64_t groups; /* of channels, each with its own part of the weight; C: depthwise; unset: 1 */
-    /* More rows and columns of y, of conv_transpose2d alone, where several sizes of y give one of x:
-     * less than the stride, or than the dilation. */
+    /* More rows and columns of y, of conv_transpose2d alone, where several sizes of y give one of
+     * x: less than the stride, or than the dilation. */
     int64_t output_padding[2];
 } gd_conv_options;
 
@@ -135,10 +128,10 @@ typedef struct gd_conv_options {
  * x [B, C, H, W], weight [O, C / groups, KH, KW], bias [O] or NULL -> y [B, O, OH, OW],
  * OH = (H + 2 padding - dilation (KH - 1) - 1) / stride + 1, rounded down. A window that is larger
  * than x with its padding is an error.
- * Temporary memory on the CPU: for each thread 512 KiB (float32), or 144 windows; and in the backward
- * 16 MiB for the sums of dweight, or as much as a weight.
- * On a GPU: 2^24 elements (64 MiB of float32), 256 windows, or the windows of one channel of one
- * image; and as many for the sums of dweight, or twice its size. */
+ * Temporary memory on the CPU: for each thread 512 KiB (float32), or 144 windows; and in the
+ * backward 16 MiB for the sums of dweight, or as much as a weight. On a GPU: 2^24 elements (64 MiB
+ * of float32), 256 windows, or the windows of one channel of one image; and as many for the sums of
+ * dweight, or twice its size. */
 GD_API gd_tensor *gd_conv2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                             const gd_conv_options *options);
 /* The same along one axis. x [B, C, L], weight [O, C / groups, K] -> [B, O, OL]. */
@@ -150,7 +143,8 @@ GD_API gd_tensor *gd_conv1d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
 GD_API gd_tensor *gd_conv_transpose2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                                       const gd_conv_options *options);
 
-/* Windows of [height, width] as columns: y[b, (c height + i) width + j, p OW + q] is element (i, j) of
+/* Windows of [height, width] as columns: y[b, (c height + i) width + j, p OW + q] is
+ * element (i, j) of
  * channel c of window (p, q).  x [B, C, H, W] -> [B, C height width, OH OW]. (groups: unused.) */
 GD_API gd_tensor *gd_unfold(gd_tensor *x, int64_t height, int64_t width,
                             const gd_conv_options *options);
@@ -161,8 +155,8 @@ GD_API gd_tensor *gd_fold(gd_tensor *x, int64_t H, int64_t W, int64_t height, in
 
 /* ---- Recurrent layers (kernels/rnn) ------------------------------------------------------- */
 
-/* The weights of a layer with H columns, in PyTorch's order: four gates i, f, g, o of an LSTM, three,
- * r, z, n, of a GRU. */
+/* The weights of a layer with H columns, in PyTorch's order: four gates i, f, g, o of an LSTM,
+ * three, r, z, n, of a GRU. */
 typedef struct gd_rnn_weights {
     gd_tensor *input, *hidden;           /* [gates H, I], [gates H, H] */
     gd_tensor *input_bias, *hidden_bias; /* [gates H] or NULL */
@@ -175,9 +169,9 @@ typedef struct gd_rnn_weights {
  * x [B, T, I], T at least 1; `count` layers, of which the first reads I columns and the others H ->
  * the last layer's y [B, T, H]. state, cell [count, B, H], or NULL for zeros. *last_state and
  * *last_cell [count, B, H] are those after the last step; NULL: not needed. There is
- * neither a second direction nor dropout between layers, PyTorch's bidirectional and dropout: both are
- * calls around one layer after the other, gd_flip with gd_concat, and gd_dropout (kernels/rnn/README.md
- * shows them). */
+ * neither a second direction nor dropout between layers, PyTorch's bidirectional and dropout: both
+ * are calls around one layer after the other, gd_flip with gd_concat, and gd_dropout
+ * (kernels/rnn/README.md shows them). */
 GD_API gd_tensor *gd_lstm(gd_tensor *x, const gd_rnn_weights *layers, int count, gd_tensor *state,
                           gd_tensor *cell, gd_tensor **last_state, gd_tensor **last_cell);
 GD_API gd_tensor *gd_gru(gd_tensor *x, const gd_rnn_weights *layers, int count, gd_tensor *state,
@@ -189,8 +183,7 @@ GD_API gd_tensor *gd_lstm_cell(gd_tensor *x, gd_tensor *state, gd_tensor *cell,
                                const gd_rnn_weights *weights, gd_tensor **next_cell);
 GD_API gd_tensor *gd_gru_cell(gd_tensor *x, gd_tensor *state, const gd_rnn_weights *weights);
 
-/* ---- Attention (kernels/rope, kernels/attention, kernels/rope_attention, kernels/decode,
- * kernels/decode) ------------------------------------------------------------------------ */
+/* ---- Attention (kernels/rope, kernels/attention, kernels/rope_attention) ------------------ */
 
 typedef struct gd_rope_options {
     double base;      /* theta; unset: 10000 */
@@ -228,7 +221,9 @@ typedef struct gd_attention_options {
  * (Vaswani et al. 2017; grouped queries: Ainslie et al. 2023, arXiv:2305.13245; without ever
  * storing the T x S scores: Dao et al. 2022, arXiv:2205.14135).
  * q [B, T, H, D], k [B, S, KV, D], v [B, S, KV, E], H a multiple of KV -> [B, T, H, E].
- * A query that sees no key gives zeros, and has gradient 0. NULL options: full attention. */
+ * A query that sees no key gives zeros, and has gradient 0. NULL options: full attention. PyTorch's
+ * layout is [B, H, T, D]: call gd_permute first; its key_padding_mask [B, S], where true hides a
+ * key, is here a mask [B, 1, 1, S], where 0 does. */
 GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
                                const gd_attention_options *options);
 
@@ -238,27 +233,6 @@ GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
  * for either options: the defaults. */
 GD_API gd_tensor *gd_rope_attention(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *rope,
                                     const gd_attention_options *options);
-
-/* Attention with a KV cache: of the token at `position` to those at 0 ... position.
- * qkv [B, 1, H + 2 KV, D] as for gd_rope_qkv, of one token each; its queries and keys are rotated
- * by that position, and its keys and values are stored as rows `position` of your keys and values
- * [B, capacity, KV, D], which hold the earlier ones (keys after the rotation). position GD_INT32,
- * one element in [0, capacity), in the device's memory: one graph (graph.h) serves all positions.
- * -> [B, 1, H, D].
- * options->position must be unset. There is no gradient: call it without a tape. */
-GD_API gd_tensor *gd_attention_decode(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,
-                                      gd_tensor *position, const gd_rope_options *options);
-
-/* The next token of a text, drawn from softmax(logits / temperature) with the context's random
- * numbers; temperature 0: the first of the likeliest. logits real, [V] or [..., V] of one row. next
- * GD_INT32 [2] is a token and its position, ids GD_INT32 [capacity]: the id that is drawn becomes
- * ids[position], and the new token, at the next position. Logits that are not finite give the id
- * -1, and leave next as it is. All are in the device's memory, so that a graph (graph.h) can draw
- * several tokens before the host reads ids. -> the id, GD_INT32 []. Weights are computed in double,
- * relative to the largest; the id is the first at which their cumulative sum exceeds the drawn
- * fraction of their total. There is no gradient. */
-GD_API gd_tensor *gd_sample_token(gd_tensor *logits, gd_tensor *next, gd_tensor *ids,
-                                  double temperature);
 
 /* ---- Images (kernels/pool, kernels/pad) --------------------------------------------------- */
 
@@ -270,7 +244,8 @@ typedef struct gd_pool_options {
 
 /* y = the largest element of each window, and the mean of each.  x [..., H, W] -> [..., H', W'],
  * H' = (H + 2 padding - kernel) / stride + 1, rounded down. The padding is less than any number for
- * the maximum, and counts as zeros in the mean. A plane of max_pool2d has fewer than 2^31 elements. */
+ * the maximum, and counts as zeros in the mean. A plane of max_pool2d has fewer than 2^31
+ * elements. */
 GD_API gd_tensor *gd_max_pool2d(gd_tensor *x, const gd_pool_options *options);
 GD_API gd_tensor *gd_avg_pool2d(gd_tensor *x, const gd_pool_options *options);
 
@@ -311,7 +286,8 @@ typedef struct gd_cross_entropy_options {
     gd_reduction reduction; /* the mean is over the targets not ignored; GD_NONE: a loss per row */
     int32_t ignore_index;   /* rows with this target are ignored; unset: none are */
     gd_tensor *weight;      /* of the classes, [V], of the logits' dtype; NULL: 1. It has a gradient
-                             * where targets are probabilities, and must not require one elsewhere */
+                             * where targets are probabilities, and must not require one
+                             * elsewhere */
     double label_smoothing; /* eps, 0 to 1 (Szegedy et al. 2016, arXiv:1512.00567); unset: 0 */
 } gd_cross_entropy_options;
 
@@ -344,9 +320,9 @@ GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_te
 
 /* ---- Losses of pairs (kernels/loss) -------------------------------------------------------- */
 
-/* A loss of each element of x and its target, and their mean, sum, or with GD_NONE all of them. x and
- * target have one shape and dtype; the result is of that dtype, [] or like x. Both get gradients. The
- * mean over no elements is NaN. */
+/* A loss of each element of x and its target, and their mean, sum, or with GD_NONE all of them. x
+ * and target have one shape and dtype; the result is of that dtype, [] or like x. Both get
+ * gradients. The mean over no elements is NaN. */
 
 GD_API gd_tensor *gd_mse_loss(gd_tensor *x, gd_tensor *target,
                               gd_reduction reduction); /* (x - t)^2 */
@@ -357,23 +333,24 @@ GD_API gd_tensor *gd_huber_loss(gd_tensor *x, gd_tensor *target, double delta,
                                 gd_reduction reduction);
 GD_API gd_tensor *gd_smooth_l1_loss(gd_tensor *x, gd_tensor *target, double beta,
                                     gd_reduction reduction);
-/* -(w t ln(sigmoid(x)) + (1 - t) ln(1 - sigmoid(x))), without overflow. pos_weight w broadcasts to x,
- * and gets a gradient too; NULL: 1. */
+/* -(w t ln(sigmoid(x)) + (1 - t) ln(1 - sigmoid(x))), without overflow. pos_weight w broadcasts to
+ * x, and gets a gradient too; NULL: 1. */
 GD_API gd_tensor *gd_bce_with_logits(gd_tensor *x, gd_tensor *target, gd_tensor *pos_weight,
                                      gd_reduction reduction);
-/* t (ln(t) - x) of log-probabilities x and probabilities t, 0 where t is 0; log_target: the target is
- * ln(t). The divergence of a batch of distributions is GD_BATCHMEAN: the sum over the first dimension's
- * size. */
+/* t (ln(t) - x) of log-probabilities x and probabilities t, 0 where t is 0; log_target: the target
+ * is ln(t). The divergence of a batch of distributions is GD_BATCHMEAN: the sum over the first
+ * dimension's size. */
 GD_API gd_tensor *gd_kl_div(gd_tensor *x, gd_tensor *target, bool log_target,
                             gd_reduction reduction);
 
-/* -w[t] log_probs[..., t] of targets t: gd_cross_entropy_with of log-probabilities, with the same options
- * but for label_smoothing. log_probs [..., V], targets GD_INT32 [...] -> [] or [...], of float32 if
- * log_probs are 16-bit (kernels/cross_entropy). */
+/* -w[t] log_probs[..., t] of targets t: gd_cross_entropy_with of log-probabilities, with the same
+ * options but for label_smoothing. log_probs [..., V], targets GD_INT32 [...] -> [] or [...], of
+ * float32 if log_probs are 16-bit (kernels/cross_entropy). */
 GD_API gd_tensor *gd_nll_loss(gd_tensor *log_probs, gd_tensor *targets,
                               const gd_cross_entropy_options *options);
 /* A few ops, as is the next (kernels/loss/composed.c):
- * a . b / (max(|a|, eps) max(|b|, eps)) along an axis, of one shape and dtype; PyTorch's eps is 1e-8. */
+ * a . b / (max(|a|, eps) max(|b|, eps)) along an axis, of one shape and dtype; PyTorch's
+ * eps is 1e-8. */
 GD_API gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps);
 /* With c the cosine of a, b [..., N] along the last axis: 1 - c where the target [...] is 1, and
  * max(0, c - margin) where it is -1. target is of a's dtype. */
@@ -442,7 +419,8 @@ GD_API gd_tensor *gd_gelu(gd_tensor *x);      /* x Phi(x), by erf (Hendrycks & G
 GD_API gd_tensor *gd_gelu_tanh(gd_tensor *x); /* its tanh approximation */
 GD_API gd_tensor *gd_silu(gd_tensor *x);
 GD_API gd_tensor *gd_mish(gd_tensor *x); /* x tanh(ln(1 + e^x)) (Misra 2019, arXiv:1908.08681) */
-/* x, and where it is negative slope x, or alpha (e^x - 1) (Clevert et al. 2015, arXiv:1511.07289). */
+/* x, and where it is negative slope x, or alpha (e^x - 1) (Clevert et al. 2015,
+ * arXiv:1511.07289). */
 GD_API gd_tensor *gd_leaky_relu(gd_tensor *x, double slope);
 GD_API gd_tensor *gd_elu(gd_tensor *x, double alpha);
 GD_API gd_tensor *gd_abs(gd_tensor *x);
@@ -450,8 +428,8 @@ GD_API gd_tensor *gd_abs(gd_tensor *x);
  * gradient at low and high: 0. */
 GD_API gd_tensor *gd_clamp(gd_tensor *x, double low, double high);
 GD_API gd_tensor *gd_hardtanh(gd_tensor *x, double low, double high);
-/* -1, 0 or 1; the whole number below x, above x, or nearest to it (the even one of two as near). Their
- * gradient is 0. */
+/* -1, 0 or 1; the whole number below x, above x, or nearest to it (the even one of two as near).
+ * Their gradient is 0. */
 GD_API gd_tensor *gd_sign(gd_tensor *x);
 GD_API gd_tensor *gd_floor(gd_tensor *x);
 GD_API gd_tensor *gd_ceil(gd_tensor *x);
@@ -492,24 +470,26 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
 
 /* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
  * many dimensions as x and, except along the axis, no larger -> y of its shape. An index outside
- * [0, size of the axis) is an error, -1 too, on a GPU at the next wait for it. x may be GD_INT32, such as
- * labels, without a gradient. */
+ * [0, size of the axis) is an error, -1 too, on a GPU at the next wait for it. x may be GD_INT32,
+ * such as labels, without a gradient. */
 GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
-/* y[..., i, ...] = x[..., index[i], ...]: x of any dtype, index GD_INT32 [K], in any order, also repeated.
- * Its gradient, and gd_gather's, are dense, as large as x: gd_embedding's of a large table touches few rows. */
+/* y[..., i, ...] = x[..., index[i], ...]: x of any dtype, index GD_INT32 [K], in any order, also
+ * repeated. Its gradient, and gd_gather's, are dense, as large as x: gd_embedding's of a large
+ * table touches few rows. */
 GD_API gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index);
 /* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: elements with the same
  * index are added in order. index as for gd_gather, and no larger than src; elements of src beyond
  * it are ignored. x, src of one dtype. */
 GD_API gd_tensor *gd_scatter_add(gd_tensor *x, int axis, gd_tensor *index, gd_tensor *src);
-/* Where the mask (GD_INT32, of any shape) is not 0, in row-major order: writes these places to `places`,
- * GD_INT32 [K] of yours, and their number to `count`, GD_INT32 of one element. The rest of `places` is 0;
- * with more than K places the first K are there. Nothing waits for the device. */
+/* Where the mask (GD_INT32, of any shape) is not 0, in row-major order: writes these places to
+ * `places`, GD_INT32 [K] of yours, and their number to `count`, GD_INT32 of one element. The rest
+ * of `places` is 0; with more than K places the first K are there. Nothing waits for the device. */
 GD_API gd_status gd_nonzero(gd_tensor *mask, gd_tensor *places, gd_tensor *count);
 /* One category for each row of weights [..., V], real and at least 0, such as a softmax: k with the
- * probability weights[k] / their sum, GD_INT32 [...]; -1 where a sum is 0 or not finite. A row takes one
- * number of gd_random_uniform in double; k is the first at which the cumulative sum, in double, exceeds that
- * fraction of the sum. Every device draws the same numbers. There is no gradient. */
+ * probability weights[k] / their sum, GD_INT32 [...]; -1 where a sum is 0 or not finite. A row
+ * takes one number of gd_random_uniform in double; k is the first at which the cumulative sum, in
+ * double, exceeds that fraction of the sum. Every device draws the same numbers. There is no
+ * gradient. */
 GD_API gd_tensor *gd_multinomial(gd_tensor *weights);
 /* y_i = x_0 + ... + x_i. */
 GD_API gd_tensor *gd_cumsum(gd_tensor *x, int axis);
@@ -524,11 +504,11 @@ GD_API gd_tensor *gd_argmin(gd_tensor *x, int axis, bool keep_dims);
  * error; indices may be NULL). */
 GD_API gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **indices);
 
-/* All elements in order, rising or descending: of equal ones the lower index comes first, and NaN counts
- * as larger than any number. Values and *indices as of gd_topk. */
+/* All elements in order, rising or descending: of equal ones the lower index comes first, and NaN
+ * counts as larger than any number. Values and *indices as of gd_topk. */
 GD_API gd_tensor *gd_sort(gd_tensor *x, int axis, bool descending, gd_tensor **indices);
-/* y[..., j] = 1 where j is ids[...], else 0: ids GD_INT32 [...] -> [..., classes] of any dtype, without a
- * gradient. An id outside [0, classes) is an error, on a GPU at the next wait for it. */
+/* y[..., j] = 1 where j is ids[...], else 0: ids GD_INT32 [...] -> [..., classes] of any dtype,
+ * without a gradient. An id outside [0, classes) is an error, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_one_hot(gd_tensor *ids, int64_t classes, gd_dtype dtype);
 
 /* ---- Shapes (kernels/shape) --------------------------------------------------------------- */
@@ -555,8 +535,8 @@ GD_API gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape);
 GD_API gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis);
 /* Joins `count` >= 1 tensors of one dtype and shape along a new axis. */
 GD_API gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis);
-/* y[..., i, ...] = x[..., i - shift, ...], whose index counts around the end. Any shift; of a multiple of
- * the axis it is what gd_contiguous gives. */
+/* y[..., i, ...] = x[..., i - shift, ...], whose index counts around the end. Any shift; of a
+ * multiple of the axis it is what gd_contiguous gives. */
 GD_API gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift);
 /* The elements in reverse along the `count` axes listed, or along all of them if axes is NULL. */
 GD_API gd_tensor *gd_flip(gd_tensor *x, const int *axes, int count);
@@ -564,8 +544,8 @@ GD_API gd_tensor *gd_flip(gd_tensor *x, const int *axes, int count);
  * j - i <= diagonal, and j - i >= diagonal. 0 also replaces NaN. */
 GD_API gd_tensor *gd_tril(gd_tensor *x, int64_t diagonal);
 GD_API gd_tensor *gd_triu(gd_tensor *x, int64_t diagonal);
-/* Fills parts [count] with slices of these sizes [count] that follow one another along the axis, views;
- * the sizes add up to the axis. NULLs on error. */
+/* Fills parts [count] with slices of these sizes [count] that follow one another along the axis,
+ * views; the sizes add up to the axis. NULLs on error. */
 GD_API gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes,
                           gd_tensor **parts);
 /* A packed copy, or a view if x is packed already. */

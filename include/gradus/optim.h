@@ -43,12 +43,14 @@ enum {
 GD_API gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype);
 
 /* Frees the group and all its parameters, gradients included. Its optimizer may be freed before
- * or after it, but must not be used after it. NULL is fine. Refused, as all that frees objects, inside an
- * op, a hook, a watcher, a segment or the function of a graph. */
+ * or after it, but must not be used after it. NULL is fine. Refused, as all that frees objects,
+ * inside an op, a hook, a watcher, a segment or the function of a graph. */
 GD_API void gd_params_free(gd_params *params);
 
 /* Adds a parameter, which requires a gradient. Its memory comes with gd_params_finish; until then
- * it cannot be read or written. Names are unique within the group. The tensor is the group's. */
+ * it cannot be read or written. The tensor is the group's. A name has 1 to 127 bytes of UTF-8
+ * and is unique within the group; it does not begin with "optimizer.", as an optimizer's states
+ * do in a file. */
 GD_API gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const int64_t *shape,
                                 unsigned flags);
 
@@ -71,23 +73,25 @@ typedef struct gd_init {
 } gd_init;
 
 /* Adds a parameter as gd_params_add does, with how it begins and a name as printf writes it:
- * gd_params_addf(params, GD_DECAY, GD_SHAPE(64, 32), (gd_init){GD_INIT_FAN, 32}, "l%d.weight", i). */
+ * gd_params_addf(params, GD_DECAY, GD_SHAPE(8, 4), (gd_init){GD_INIT_FAN, 4}, "l%d.weight", i). */
 GD_API gd_tensor *gd_params_addf(gd_params *params, unsigned flags, int ndim, const int64_t *shape,
                                  gd_init init, const char *format, ...) GD_PRINTF(6, 7);
 
-/* Before gd_params_finish: how a parameter or buffer of the group begins, instead of what was said before. */
+/* Before gd_params_finish: how a parameter or buffer of the group begins, instead of what was
+ * said before. */
 GD_API gd_status gd_params_set_init(gd_params *params, gd_tensor *t, gd_init init);
 
-/* Before gd_params_finish, and also after an error: frees all parameters but the first `count`, and all
- * buffers but the first `buffers`. So what is added as a whole can be taken back. */
+/* Before gd_params_finish, and also after an error: frees all parameters but the first `count`, and
+ * all buffers but the first `buffers`. So what is added as a whole can be taken back. */
 GD_API void gd_params_truncate(gd_params *params, int count, int buffers);
 
 /* Adds a buffer: a tensor of any dtype that belongs to the model but is not trained, such as the
- * running mean and variance of gd_batch_norm. It never requires a gradient. Optimizers, clipping, weight
- * decay and gd_optimizer_average leave it alone, and what counts parameters does not count it; it is
- * saved, loaded (gd_params_save, gd_params_load) and replicated with them. A gd_optimizer_update that is
- * not made sets it back: to its value after the last update that was made, or to what was written to it
- * since, between two steps. Name and tensor are as those of gd_params_add. NULL on error. */
+ * running mean and variance of gd_batch_norm. It never requires a gradient. Optimizers, clipping,
+ * weight decay and gd_optimizer_average leave it alone, and what counts parameters does not count
+ * it; it is saved, loaded (gd_params_save, gd_params_load) and replicated with them. A
+ * gd_optimizer_update that is not made sets it back: to its value after the last update that was
+ * made, or to what was written to it since, between two steps. Name and tensor are as those of
+ * gd_params_add. NULL on error. */
 GD_API gd_tensor *gd_params_add_buffer(gd_params *params, const char *name, gd_dtype dtype,
                                        int ndim, const int64_t *shape);
 GD_API int gd_params_buffer_count(const gd_params *params);
@@ -104,14 +108,14 @@ GD_API gd_tensor *gd_params_at(const gd_params *params, int index); /* in the or
 GD_API gd_tensor *gd_params_find(const gd_params *params, const char *name); /* or the buffer */
 GD_API unsigned gd_params_flags(const gd_params *params, int index);
 
-/* Writes a table of all parameters and buffers: name, shape, how many numbers, and the 2-norms of these and
- * of the gradient, or "-" where there is none, as before gd_params_finish. */
+/* Writes a table of all parameters and buffers: name, shape, how many numbers, and the 2-norms of
+ * these and of the gradient, or "-" where there is none, as before gd_params_finish. */
 GD_API gd_status gd_params_print(const gd_params *params, FILE *file);
 
-/* Multiplies the learning rate and the weight decay of its optimizer for this parameter by `rate` and
- * `weight_decay`, finite and at least 0, in all updates from now on; both are 1 at first. Without
- * GD_DECAY there is no decay to multiply. Parameters with equal factors are updated together; where
- * they are set before gd_params_finish, in one pass. */
+/* Multiplies the learning rate and the weight decay of its optimizer for this parameter by `rate`
+ * and `weight_decay`, finite and at least 0, in all updates from now on; both are 1 at first.
+ * Without GD_DECAY there is no decay to multiply. Parameters with equal factors are updated
+ * together; where they are set before gd_params_finish, in one pass. */
 GD_API gd_status gd_params_set_factors(gd_params *params, const gd_tensor *parameter, double rate,
                                        double weight_decay);
 
@@ -153,10 +157,10 @@ typedef struct gd_adamw_options {
     double beta1, beta2; /* unset: 0.9 and 0.999 */
     double eps;          /* unset: 1e-8 */
     double weight_decay; /* of parameters with GD_DECAY; unset: 0 */
-    /* Elements whose gradient, after clipping, is 0 keep w, m and v. So rows of an embedding that no id
-     * named cost nothing, but miss what the formula does without g: w decays, and moves by m, and m and
-     * v shrink by b1 and b2. t counts all updates. (As SparseAdam and LazyAdam elsewhere, but for
-     * zeros in rows that were named.) */
+    /* Elements whose gradient, after clipping, is 0 keep w, m and v. So rows of an embedding that
+     * no id named cost nothing, but miss what the formula does without g: w decays, and moves by m,
+     * and m and v shrink by b1 and b2. t counts all updates. (As SparseAdam and LazyAdam elsewhere,
+     * but for zeros in rows that were named.) */
     bool lazy;
 } gd_adamw_options;
 
@@ -203,8 +207,8 @@ typedef struct gd_lion_options {
     double weight_decay; /* of parameters with GD_DECAY, decoupled as AdamW's; unset: 0 */
 } gd_lion_options;
 
-/* Lion (Chen et al. 2023, arXiv:2302.06675). Every weight moves by lr, so lr is 3 to 10 times smaller
- * than AdamW's, and weight_decay as many times larger:
+/* Lion (Chen et al. 2023, arXiv:2302.06675). Every weight moves by lr, so lr is 3 to 10 times
+ * smaller than AdamW's, and weight_decay as many times larger:
  *   w = w - lr (sign(b1 m + (1 - b1) g) + wd w);  m = b2 m + (1 - b2) g
  * NULL for the defaults. */
 GD_API gd_optimizer *gd_lion_create(gd_params *params, const gd_lion_options *options);
@@ -224,13 +228,13 @@ typedef struct gd_muon_options {
 /* Muon (Jordan et al. 2024) for the parameters with GD_MUON, AdamW for the others:
  *   m = momentum m + (1 - momentum) g;  U = UV^T of the singular value decomposition of m, about
  *   w = w - lr wd w - lr size U
- * U is five steps of Newton and Schulz, of which the singular values are between 0.7 and 1.2 however
- * small m is, but for those below a 480th of its norm; there is no eps. Where m is 0, or in float64 its
- * norm is below 1e-145, U is 0. The products are those of gd_matmul in the state's dtype; on a GPU in
- * bfloat16 if the parameters are. They need temporary memory for two copies of the largest matrix, and
- * for two squares of its smaller side. The state is as large as AdamW's, though v is not used for
- * matrices. Replicated parameters are refused: each rank would have a slice of a matrix. NULL for the
- * defaults. */
+ * U is five steps of Newton and Schulz, of which the singular values are between 0.7 and 1.2
+ * however small m is, but for those below a 480th of its norm; there is no eps. Where m is 0, or in
+ * float64 its norm is below 1e-145, U is 0. The products are those of gd_matmul in the state's
+ * dtype; on a GPU in bfloat16 if the parameters are. They need temporary memory for two copies of
+ * the largest matrix, and for two squares of its smaller side. The state is as large as AdamW's,
+ * though v is not used for matrices. Replicated parameters are refused: each rank would have a
+ * slice of a matrix. NULL for the defaults. */
 GD_API gd_optimizer *gd_muon_create(gd_params *params, const gd_muon_options *options);
 
 /* Frees the optimizer and its state. NULL is fine. */
@@ -242,15 +246,15 @@ GD_API void gd_optimizer_free(gd_optimizer *optimizer);
  * that was frozen until now begins with its first. */
 GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
 
-/* Tables of which a step touches few rows. A gd_embedding whose ids are at most a quarter of its table's
- * rows leaves it known which rows of the gradient may be other than 0, until something else writes to it.
- * Clearing, clipping and gd_params_scale_grads then cost what was touched, and so do updates, with the
- * bits that updates of all rows give: of SGD without momentum and of Adagrad where the parameter does not
- * decay, and of AdamW and Adam if they are lazy. Whole tables are read by the other rules, Muon and
- * gd_optimizer_average; where other ops add to the same gradient (tied weights, gd_index_select, segments of
- * gd_recompute that have the table as an input); of replicated parameters; after gd_grad of the table,
- * since then the program may write to its rows; of up to 2048 rows on a GPU; and of 16-bit parameters in
- * their first update, and in that after they were written to. */
+/* Tables of which a step touches few rows. A gd_embedding whose ids are at most a quarter of its
+ * table's rows leaves it known which rows of the gradient may be other than 0, until something else
+ * writes to it. Clearing, clipping and gd_params_scale_grads then cost what was touched, and so do
+ * updates, with the bits that updates of all rows give: of SGD without momentum and of Adagrad
+ * where the parameter does not decay, and of AdamW and Adam if they are lazy. Whole tables are read
+ * by the other rules, Muon and gd_optimizer_average; where other ops add to the same gradient (tied
+ * weights, gd_index_select, segments of gd_recompute that have the table as an input); of
+ * replicated parameters; after gd_grad of the table, since then the program may write to its rows;
+ * and of up to 2048 rows on a GPU. */
 
 /* The number of updates so far (waits for the device), and of each parameter that was not frozen in
  * any; setting it, to at most 2^53, sets it for all parameters. */
@@ -258,26 +262,28 @@ GD_API int64_t gd_optimizer_steps(const gd_optimizer *optimizer);
 GD_API gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps);
 
 /* The state blocks (AdamW, Adam, Muon: "m" and "v"; SGD with momentum, Adagrad: "v"; RMSprop: "v",
- * with momentum "velocity", centered "mean"; Lion: "m"; after them, for 16-bit parameters, "master",
- * and with gd_optimizer_average "average") as one-dimensional tensors over the group's block, for saving; NULL past the end.
- * gd_tensor_name gives the name of each. Owned by the optimizer. */
+ * with momentum "velocity", centered "mean"; Lion: "m"; after them, for 16-bit parameters,
+ * "master", and with gd_optimizer_average "average") as one-dimensional tensors over the group's
+ * block, for saving; NULL past the end. gd_tensor_name gives the name of each. Owned by the
+ * optimizer. */
 GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
 
 /* ---- The average of the parameters --------------------------------------------------------- */
 
 /* Keeps a moving average of all parameters, of the masters where there are any, which every update
  * that is made moves:  a = decay a + (1 - decay) w, and a = w in the first. 0 <= decay < 1; 0.999
- * remembers some thousand updates. It is one more state, "average", which begins as the weights. Call
- * it before the first update and before states are loaded. */
+ * remembers some thousand updates. It is one more state, "average", which begins as the weights.
+ * Call it before the first update and before states are loaded. */
 GD_API gd_status gd_optimizer_average(gd_optimizer *optimizer, double decay);
 
 /* Exchanges the parameters with their average, to evaluate or save it; a second call exchanges them
- * again, to the same bits. In between there are no updates. Parameters that were written to since
- * the last update lose that if they have masters. All ranks of replicated parameters call it.
+ * again, to the same bits. In between there are no updates. All ranks of replicated
+ * parameters call it.
  *
  * Buffers stay as they are: there is no average of them, as with PyTorch's AveragedModel
- * (use_buffers=False). Running statistics that fit the averaged weights take some forwards in training
- * mode between the two calls; copy the buffers before, and back after, to go on as if there were none. */
+ * (use_buffers=False). Running statistics that fit the averaged weights take some forwards in
+ * training mode between the two calls; copy the buffers before, and back after, to go on as if
+ * there were none. */
 GD_API gd_status gd_optimizer_swap_average(gd_optimizer *optimizer);
 
 /* ---- Updates that the device decides ------------------------------------------------------- */
@@ -366,9 +372,9 @@ typedef enum gd_schedule_kind {
     /* Without end, counted from the warm-up's, but not below final_rate: */
     GD_SCHEDULE_STEP,        /* rate, multiplied by factor after every decay_steps */
     GD_SCHEDULE_EXPONENTIAL, /* rate, multiplied by factor after every step */
-    /* half a cosine from first_rate in step 0 up to rate in the last step of the warm-up, and half a
-     * cosine down to final_rate (Smith & Topin 2018): PyTorch's OneCycleLR with first_rate = rate / 25,
-     * final_rate = rate / 250000 and a warm-up of 0.3 steps */
+    /* half a cosine from first_rate in step 0 up to rate in the last step of the warm-up, and half
+     * a cosine down to final_rate (Smith & Topin 2018): PyTorch's OneCycleLR with first_rate = rate
+     * / 25, final_rate = rate / 250000 and a warm-up of 0.3 steps */
     GD_SCHEDULE_ONE_CYCLE
 } gd_schedule_kind;
 
@@ -384,12 +390,12 @@ typedef struct gd_schedule {
     double first_rate;    /* GD_SCHEDULE_ONE_CYCLE only */
 } gd_schedule;
 
-/* The learning rate for step 0, 1, 2, ... NaN, which optimizers refuse, if the steps, decay_steps or
- * factor that the kind needs is not set (0). */
+/* The learning rate for step 0, 1, 2, ... NaN, which optimizers refuse, if the steps, decay_steps
+ * or factor that the kind needs is not set (0). */
 GD_API double gd_schedule_rate(const gd_schedule *schedule, int64_t step);
 
-/* A rate that falls when a loss no longer does, as PyTorch's ReduceLROnPlateau. Set the first five; the
- * rest is its state, zeros at first, to be saved with them if the run is. */
+/* A rate that falls when a loss no longer does, as PyTorch's ReduceLROnPlateau. Set the first five;
+ * the rest is its state, zeros at first, to be saved with them if the run is. */
 typedef struct gd_plateau {
     double rate;       /* now */
     double factor;     /* of the rate, when it falls; unset: 0.1 */
@@ -400,7 +406,8 @@ typedef struct gd_plateau {
     int64_t losses, bad; /* so far; not better, one after the other */
 } gd_plateau;
 
-/* The rate after one more loss, such as that of each validation. NaN is not better. */
+/* The rate after one more loss, such as that of each validation. A loss of NaN is not better. The
+ * rate is NaN, which optimizers refuse, if it was not set (0). */
 GD_API double gd_plateau_rate(gd_plateau *plateau, double loss);
 
 #ifdef __cplusplus

@@ -43,8 +43,8 @@ GD_API void gd_philox(uint64_t seed, uint64_t subsequence, uint64_t offset, int6
 /* Fills t from the context's stream. Element i uses word i (words 2i and 2i+1 for GD_FLOAT64).
  *
  *   uniform   low + (high - low) * u, u in [0, 1) with 24 random bits (53 for GD_FLOAT64); what t's
- *             dtype rounds out of [low, high) is the first or last number of that dtype inside (if there
- *             is none, low rounded)
+ *             dtype rounds out of [low, high) is the first or last number of that dtype inside (if
+ *             there is none, low rounded)
  *   normal    Box-Muller on words (2j, 2j+1) for elements 2j and 2j+1, sine first, as cuRAND
  *             (for GD_FLOAT64 on pairs of 53-bit uniforms)
  *   integers  GD_INT32: low + floor(word * (high - low) / 2^32), high - low at most 2^32; the

@@ -16,7 +16,7 @@
  *     whole numbers of at least 0, and bytes for just that many elements; no product overflows;
  *   - the tensors cover the file from the header to the end, without holes or overlaps.
  *
- * Reading a header takes at most four times its size of memory.
+ * Reading a header takes at most eight times its size of memory, or a megabyte.
  *
  * Names have no meaning: they may be empty or "../x", but cannot contain a NUL.
  *
@@ -107,10 +107,11 @@ typedef struct gd_named_tensor {
  * under another name in the same folder and flushed to the disk, then renamed, and the folder is
  * flushed. On error an older file of that name is unchanged.
  *
- * The new file has the permissions of the older one and, where this process may give them, its owner
- * and group; with another owner or group it grants nobody more. A symbolic link stays, and the file that
- * it leads to is written, whether or not there is one yet; in a folder where everybody may put links
- * (/tmp), somebody else's is refused. Other names of the older file (hard links) keep its contents.
+ * The new file has the permissions of the older one and, where this process may give them, its
+ * owner and group; with another owner or group it grants nobody more. A symbolic link stays, and
+ * the file that it leads to is written, whether or not there is one yet; in a folder where
+ * everybody may put links (/tmp), somebody else's is refused. Other names of the older file (hard
+ * links) keep its contents.
  *
  * The elements begin at a multiple of 64 bytes; wider dtypes come first, so that each tensor is
  * aligned. Names are unique, in UTF-8, and not "__metadata__". */
@@ -118,8 +119,8 @@ GD_API gd_status gd_safetensors_write(gd_context *ctx, const char *path,
                                       const gd_named_tensor *tensors, int64_t tensor_count,
                                       const gd_named_text *metadata, int64_t metadata_count);
 
-/* Where a file goes that is not written by its path. Both functions return false, with the reason in
- * errno, if they fail. */
+/* Where a file goes that is not written by its path. Both functions return false, with the reason
+ * in errno, if they fail. */
 typedef struct gd_output {
     const char *name; /* for messages */
     bool (*write)(void *user, const void *bytes, size_t count);
@@ -147,20 +148,21 @@ GD_API gd_status gd_safetensors_reserve(gd_context *ctx, const char *path,
 GD_API gd_status gd_params_save(const gd_params *params, const char *path,
                                 const gd_named_text *metadata, int64_t metadata_count);
 
-/* Fills all parameters and buffers from such a file, converting between dtypes as gd_tensor_copy does.
- * A tensor that is missing, has another shape or is not of the group is an error, as with
- * load_state_dict in PyTorch; only NAME.num_batches_tracked, which PyTorch's batch norm saves, and what
- * gd_optimizer_save adds may be there in addition. Everything is read into host memory first: after an
- * error all is as it was. Of replicated parameters every rank loads the same file, or rank 0 does and
- * all call gd_params_broadcast. */
+/* Fills all parameters and buffers from such a file, converting between dtypes as gd_tensor_copy
+ * does. A tensor that is missing, has another shape or is not of the group is an error, as with
+ * load_state_dict in PyTorch; only NAME.num_batches_tracked, which PyTorch's batch norm saves, and
+ * what gd_optimizer_save adds may be there in addition. Everything is read into host memory first:
+ * after an error all is as it was. Of replicated parameters every rank loads the same file, or rank
+ * 0 does and all call gd_params_broadcast. */
 GD_API gd_status gd_params_load(gd_params *params, const char *path);
 
-/* For what was trained on something else. With `matching` those tensors are loaded that the file has with
- * the same name and shape, and the rest stays as it is. */
+/* For what was trained on something else. With `matching` those tensors are loaded that the file
+ * has with the same name and shape, and the rest stays as it is. */
 typedef struct gd_load_options {
     bool matching;
-    /* NULL, or called for every tensor that stays as it is, or is in the file only, with the reason:
-     * "is not in the file", "has shape [10, 64] in the file, wanted [3, 64]", "is not of the group" */
+    /* NULL, or called for every tensor that stays as it is, or is in the file only, with the
+     * reason: "is not in the file", "has shape [10, 64] in the file, wanted [3, 64]", "is not of
+     * the group" */
     void (*unmatched)(void *user, const char *name, const char *why);
     void *user;
 } gd_load_options;
@@ -168,14 +170,15 @@ GD_API gd_status gd_params_load_with(gd_params *params, const char *path,
                                      const gd_load_options *options);
 
 /* The same with everything else that an update depends on: the optimizer's states with masters and
- * average, how often it has updated each parameter, the loss scale, and the random state of the context.
- * After the load the next steps have the same bits. It is for between two updates: gradients and losses
- * that were added up are not saved. All ranks of replicated parameters save together, which takes memory
- * for the whole state on each, and rank 0 writes; any number of ranks loads, all of them the same file.
+ * average, how often it has updated each parameter, the loss scale, the random state of the
+ * context, and how many batches were made (data.h, saved_with). After the load the next steps have
+ * the same bits. It is for between two updates: gradients and losses that were added up are not
+ * saved. All ranks of replicated parameters save together, which takes memory for the whole state
+ * on each, and rank 0 writes; any number of ranks loads, all of them the same file.
  *
- * The optimizer that loads is made as the one that saved: of another kind, or with other states, it is
- * refused, and with `matching` only parameters and buffers are loaded from a file of another kind. Its
- * options and its learning rate are not in the file. */
+ * The optimizer that loads is made as the one that saved: of another kind, or with other states, it
+ * is refused, and with `matching` only parameters and buffers are loaded from a file of another
+ * kind. Its options and its learning rate are not in the file. */
 GD_API gd_status gd_optimizer_save(const gd_optimizer *optimizer, const char *path,
                                    const gd_named_text *metadata, int64_t metadata_count);
 GD_API gd_status gd_optimizer_load(gd_optimizer *optimizer, const char *path,

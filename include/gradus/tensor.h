@@ -13,9 +13,9 @@
  *   - Tensors you make (this page): yours until gd_tensor_free. Parameters, inputs, targets.
  *   - Tensors made by ops: they belong to the step. They are freed together by gd_step_end();
  *     their memory may be reused earlier, when gd_backward no longer needs them (gd_keep() exempts
- *     one). Using one after that is an error that says so, until the headers are used again: of a step
- *     after two more steps (a thousand with the context's option `poison`), of your own tensors after
- *     256 more were freed.
+ *     one). Using one after that is an error that says so, until the headers are used again: of a
+ *     step after two more steps (a thousand with the context's option `poison`), of your own
+ *     tensors after 256 more were freed.
  *
  * Sizes are int64_t everywhere: tensors may have more than 2^31 elements, and a loop with signed
  * indices may count down. A dimension may be 0; a tensor with no dimensions has one element.
@@ -88,9 +88,9 @@ GD_API gd_tensor *gd_tensor_create(gd_context *ctx, gd_dtype dtype, int ndim, co
 GD_API gd_tensor *gd_tensor_from(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
                                  const void *data);
 
-/* start, start + step, ... below end (above, for a negative step): ceil((end - start) / step) numbers,
- * each computed in double and rounded. NULL on error: a step of 0, numbers that are not finite, a
- * GD_INT32 that would not be whole or in range. */
+/* start, start + step, ... below end (above, for a negative step): ceil((end - start) / step)
+ * numbers, each computed in double and rounded. NULL on error: a step of 0, numbers that are not
+ * finite, a GD_INT32 that would not be whole or in range. */
 GD_API gd_tensor *gd_arange(gd_context *ctx, gd_dtype dtype, double start, double end, double step);
 
 /* A tensor on host memory that the caller keeps alive and aligned to the dtype's size; CPU only.
@@ -101,7 +101,8 @@ GD_API gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, cons
 
 /* Frees a tensor. One that you created is freed with its gradient; a backward that still needs its
  * values is then an error. The memory of one made by an op is released as soon as no backward needs
- * it, which saves memory in long forward passes. NULL is fine; a tensor that you have freed is an error. */
+ * it, which saves memory in long forward passes. NULL is fine; a tensor that you have freed is
+ * an error. */
 GD_API void gd_tensor_free(gd_tensor *t);
 
 /* ---- Looking at one ----------------------------------------------------------------------- */
@@ -116,7 +117,8 @@ GD_API const int64_t *gd_tensor_strides(const gd_tensor *t); /* [ndim], in eleme
 GD_API int64_t gd_tensor_count(const gd_tensor *t);          /* number of elements */
 GD_API bool gd_tensor_is_contiguous(const gd_tensor *t);
 
-/* A name for messages and for printing the tape, copied (at most 63 bytes). */
+/* A name for messages and for printing the tape, copied (at most 127 bytes). Those of a group's
+ * parameters and buffers, by which files know them, stay. */
 GD_API gd_status gd_tensor_set_name(gd_tensor *t, const char *name);
 GD_API const char *gd_tensor_name(const gd_tensor *t); /* "" if it has none */
 
@@ -149,14 +151,16 @@ GD_API gd_status gd_tensor_fill(gd_tensor *t, double value);
 /* The value of a tensor with one element, e.g. a loss. Waits for the device. NaN on error. */
 GD_API double gd_item(const gd_tensor *t);
 
-/* Writes a line with name, dtype, shape, the least number, the mean, the largest, and how many are NaN (which
- * count in none of these), and then the elements as NumPy prints a large array: the first three and the last
- * three of each axis. Reads all of it: on the host that takes eight bytes for each element. */
+/* Writes a line with name, dtype, shape, the least number, the mean, the largest, and how many are
+ * NaN (which count in none of these), and then the elements as NumPy prints a large array: the
+ * first three and the last three of each axis. Reads all of it: on the host that takes eight bytes
+ * for each element. */
 GD_API gd_status gd_tensor_print(const gd_tensor *t, FILE *file);
 
 /* ---- Gradients ---------------------------------------------------------------------------- */
 
-/* Whether gradients flow to a tensor of yours (off by default). Not for GD_INT32. */
+/* Whether gradients flow to a tensor of yours (off by default). Not for GD_INT32; to be called
+ * before the step's ops that read it. */
 GD_API gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on);
 GD_API bool gd_tensor_requires_grad(const gd_tensor *t);
 

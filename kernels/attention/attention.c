@@ -5,25 +5,7 @@
 #include "derivation.h"
 #include "gradus/ops.h"
 
-/* k and v against q; `what` is "k" or "v", `last` the size wanted of its last dimension or -1. */
-static gd_status check_keys(const gd_call *call, int i, const char *what, int64_t S, int64_t KV,
-                            int64_t last)
-{
-    const gd_tensor *q = call->input[0], *t = call->input[i];
-    const int64_t *shape = gd_tensor_shape(t);
-    if (shape[0] == gd_tensor_dim(q, 0) && shape[1] == S && shape[2] == KV &&
-        (last < 0 || shape[3] == last)) {
-        return GD_OK;
-    }
-    char last_text[32] = "any";
-    if (last >= 0) snprintf(last_text, sizeof last_text, "%lld", (long long)last);
-    return gd_refuse(
-        call, "%s has shape %s, wanted [%lld, %lld, %lld, %s] to go with q %s and k %s", what,
-        gd_shape_text(t).text, (long long)gd_tensor_dim(q, 0), (long long)S, (long long)KV,
-        last_text, gd_shape_text(q).text, gd_shape_text(call->input[1]).text);
-}
-
-/* The mask: int32, or of q's dtype, broadcast to [B, H, T, S]. */
+/* The mask is broadcast to [B, H, T, S]. */
 static gd_status check_mask(const gd_call *call)
 {
     const attention_sizes z = attention_sizes_of(call);
@@ -44,48 +26,18 @@ static gd_status check_mask(const gd_call *call)
     return GD_OK;
 }
 
-gd_status attention_check_args(const gd_call *call, const attention_args *args)
-{
-    if (!isfinite(args->scale))
-        return gd_refuse(call, "scale is %g, wanted a finite number", args->scale);
-    if (!(args->dropout >= 0 && args->dropout < 1))
-        return gd_refuse(call, "dropout is %g, wanted 0 <= dropout < 1", args->dropout);
-    if (args->window < 0)
-        return gd_refuse(call, "window is %lld, wanted at least 1, or 0 for none",
-                         (long long)args->window);
-    return GD_OK;
-}
-
 static gd_status attention_shape(const gd_call *call, gd_shapes *out)
 {
-    static const char *const wanted[] = {"[B, T, H, D]", "[B, S, KV, D]", "[B, S, KV, E]"};
-    gd_call reals = *call;
-    if (call->input[3] && gd_tensor_dtype(call->input[3]) == GD_INT32) reals.inputs = 3;
-    if (gd_check_one_dtype(&reals)) return GD_ERROR_ARGUMENT;
-    for (int i = 0; i < 3; i++) {
-        if (gd_tensor_ndim(call->input[i]) == 4) continue;
-        return gd_refuse(call, "%s has shape %s, wanted %s", gd_input_name(call->op, i).text,
-                         gd_shape_text(call->input[i]).text, wanted[i]);
-    }
-    const gd_tensor *q = call->input[0], *k = call->input[1], *v = call->input[2];
-    int64_t T = gd_tensor_dim(q, 1), H = gd_tensor_dim(q, 2), D = gd_tensor_dim(q, 3);
-    int64_t S = gd_tensor_dim(k, 1), KV = gd_tensor_dim(k, 2);
-    if (check_keys(call, 1, "k", S, KV, D) || check_keys(call, 2, "v", S, KV, -1)) {
-        return GD_ERROR_ARGUMENT;
-    }
-    if (KV ? H % KV != 0 : H != 0)
-        return gd_refuse(call, "q %s has %lld heads, wanted a multiple of the %lld heads of k %s",
-                         gd_shape_text(q).text, (long long)H, (long long)KV, gd_shape_text(k).text);
-    const attention_args *args = call->args;
-    if (check_mask(call) || attention_check_args(call, args)) return GD_ERROR_ARGUMENT;
-    out->output[0] = gd_spec_like(q);
-    out->output[0].shape[3] = gd_tensor_dim(v, 3);
-    gd_dtype dtype = gd_tensor_dtype(q) == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
-    out->save[0] = (gd_spec){.dtype = dtype, .ndim = 3, .shape = {gd_tensor_dim(q, 0), H, T}};
     const attention_sizes z = attention_sizes_of(call);
-    out->random_words = attention_dropout_words(args, &z);
-    return GD_OK;
+    if (z.KV ? z.H % z.KV != 0 : z.H != 0)
+        return gd_refuse(call, "q %s has %lld heads, wanted a multiple of the %lld heads of k %s",
+                         gd_shape_text(call->input[0]).text, (long long)z.H, (long long)z.KV,
+                         gd_shape_text(call->input[1]).text);
+    out->random_words = attention_dropout_words(call->args, &z);
+    return check_mask(call);
 }
+
+static const gd_option_range ranges[] = {ATTENTION_RANGES(attention_args, ), {0}};
 
 /* ---- By ops ------------------------------------------------------------------------------- */
 
@@ -126,8 +78,8 @@ static gd_tensor *weights_of(gd_tensor *score)
     return over(e, unless(is(total, 0), total, 1));
 }
 
-/* What dropout makes of ones, in the order in which attention draws (dropout.h): by tiles of 16 queries
- * and 16 keys, in which t = 8 t1 + t0 and s = 8 s2 + 2 s1 + s0 go by t0, s1, t1, s2, s0. */
+/* What dropout makes of ones, in the order in which attention draws (dropout.h): by tiles of 16
+ * queries and 16 keys, in which t = 8 t1 + t0 and s = 8 s2 + 2 s1 + s0 go by t0, s1, t1, s2, s0. */
 static gd_tensor *kept(const gd_call *call, const attention_sizes *z)
 {
     static const int axes[] = {0, 1, 5, 3, 2, 6, 4, 7};
@@ -231,20 +183,20 @@ const gd_op gd_op_attention = {
     .name = "attention",
     .formula = "y = softmax(scale q k^T + mask) v per head",
     .inputs = 4,
-    .input_names = {"q", "k", "v", "mask"},
+    .signature = "q[B, T, H, D] k[B, S, K, D] v[B, S, K, E] mask:mask? -> y[B, T, H, E]; "
+                 "lse:compute[B, H, T]",
+    .ranges = ranges,
     .optional_inputs = GD_BIT(3),
     .outputs = 1,
-    .saves = 1, /* log-sum-exp of the scaled scores, [B, H, T] */
-    .args_size = sizeof(attention_args),
-    .plain_args = true,
+    .saves = 1, /* log-sum-exp of the scaled scores */
+    GD_ARGS(attention_args),
     .backward_reads_inputs = GD_ALL_INPUTS,
     .backward_reads_outputs = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .random = true,
     .shape = attention_shape,
-    .forward = GD_ON_DEVICES(attention_forward),
-    .backward = GD_ON_DEVICES(attention_backward),
+    GD_KERNELS(attention),
     .definition = attention_definition,
     GD_CASES(cases),
 };
@@ -261,8 +213,5 @@ attention_args attention_args_of(const gd_attention_options *options, const gd_t
 
 gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
                         const gd_attention_options *options)
-{
-    const attention_args args = attention_args_of(options, q);
-    gd_tensor *const inputs[] = {q, k, v, options ? options->mask : NULL};
-    return gd_apply(&gd_op_attention, inputs, 4, &args);
-}
+    GD_APPLIES(attention, ((attention_args[]){attention_args_of(options, q)}), q, k, v,
+               options ? options->mask : NULL)

@@ -13,13 +13,21 @@ typedef struct attention_args {
     int64_t window; /* keys at this distance from the query or more are not seen; 0: no window */
 } attention_args;
 
+/* Of the attention_args in an argument struct. */
+#define ATTENTION_RANGES(type, attention)                                                    \
+    {"scale", GD_FIELD(type, attention scale), -DBL_MAX, DBL_MAX, "a finite number"},        \
+        {"dropout", GD_FIELD(type, attention dropout), 0, 1 - DBL_EPSILON / 2,               \
+         "0 <= dropout < 1"},                                                                \
+    {                                                                                        \
+        "window", GD_FIELD(type, attention window), 0, INFINITY, "at least 1, or 0 for none" \
+    }
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 /* options may be NULL; the last dimension of q is D. */
 struct gd_attention_options;
 attention_args attention_args_of(const struct gd_attention_options *options, const gd_tensor *q);
-gd_status attention_check_args(const gd_call *call, const attention_args *args);
 gd_status attention_forward_cuda(const gd_call *call);
 gd_status attention_backward_cuda(const gd_call *call);
 #ifdef __cplusplus

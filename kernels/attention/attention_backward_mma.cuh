@@ -70,8 +70,8 @@ __device__ inline void score_gradients(sums<M, N> &dscore, const sums<M, N> &wei
 
 // ---- dq ---------------------------------------------------------------------------------------
 
-// delta of the block's queries from t0 on, a thread for each, whose dy is there: kept, and stored for the
-// second kernel.
+// delta of the block's queries from t0 on, a thread for each, whose dy is there: kept, and stored
+// for the second kernel.
 template <class T, class Shared>
 __device__ __forceinline__ void store_delta(const backward_pass<T> &p, Shared &shared, int64_t b,
                                             int64_t h, int t0)

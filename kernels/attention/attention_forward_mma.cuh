@@ -35,9 +35,9 @@ struct online_state {
     float largest[M][2], total[M][2];
 };
 
-// Scales the scores, and sets them to -inf where the query does not see the key. The product with the
-// scale is rounded separately: fused with the subtraction that follows, the largest score minus itself
-// would not be 0.
+// Scales the scores, and sets them to -inf where the query does not see the key. The product with
+// the scale is rounded separately: fused with the subtraction that follows, the largest score minus
+// itself would not be 0.
 template <int M, int N>
 __device__ inline void scale_and_mask(sums<M, N> &score, float scale, const head_view &view, int t,
                                       int s)

@@ -113,8 +113,8 @@ __device__ inline int column_of(int n, int i)
     return 8 * n + lane_of_thread() % 4 * 2 + i % 2;
 }
 
-// Sets scores, or weights, to `value` where the query does not see the key. Row 0 is query t, column 0 is
-// key s.
+// Sets scores, or weights, to `value` where the query does not see the key. Row 0 is query t,
+// column 0 is key s.
 template <int M, int N>
 __device__ inline void mask_unseen(sums<M, N> &score, const head_view &view, int t, int s,
                                    float value)
@@ -253,8 +253,8 @@ __device__ inline void add_scores(sums<M, N> &score, Left left, const tile_row<T
             [&](int k) { return load_right<F, NS>(right, n, d + k); });
 }
 
-// Only of wider rows are blocks of zero columns left out: a branch for each block would keep the compiler
-// from ordering products across it.
+// Only of wider rows are blocks of zero columns left out: a branch for each block would keep the
+// compiler from ordering products across it.
 constexpr int most_unbranched = 128;
 
 // score = left right^T.
@@ -366,10 +366,10 @@ __device__ inline int sum_column(int n, int i)
     return gd_mma::is_16_bit<F> ? 8 * n + 2 * t + i % 2 : n / 4 * 32 + 8 * t + i % 2 * 4 + n % 4;
 }
 
-// Turns the warp's rows, which begin at position `first` of `count`, by the negative of the angles
-// [count, W / 2]: of each row the pairs (c, c + W / 2). The members of a pair are in one lane, but
-// for 32 columns with TF32 in lanes t and t + 2. Angles are loaded for two neighbouring columns at
-// once: those of i and i + 1, or with TF32 of n and n + 1.
+// Rotates the warp's rows back (rope backward): angle -theta for the pair (c, c + W / 2). The rows
+// begin at position `first` of `count`, and angles is [count, W / 2]. The members of a pair are in
+// one lane, but for 32 columns with TF32 in lanes t and t + 2. Angles are loaded for two
+// neighbouring columns at once: those of i and i + 1, or with TF32 of n and n + 1.
 template <class F, int M, int W>
 __device__ inline void rotate_back(sums<M, W> &sum, const float2 *angles, int first, int count)
 {

@@ -1,5 +1,5 @@
-/* plain_cpu.c - attention as README.md derives it: all scores of a query at once. It has the interface
- * of attention_*_cpu.c's kernels, which tests compare with it. */
+/* plain_cpu.c - attention as README.md derives it: all scores of a query at once. It has the
+ * interface of attention_*_cpu.c's kernels, which tests compare with it. */
 #include "attention/tiles.h"
 #include "loops.h"
 

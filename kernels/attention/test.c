@@ -479,23 +479,15 @@ TEST(attention_says_what_does_not_fit)
     ck_assert_ptr_nonnull(gd_attention(q, k, v, NULL));
     REFUSED(gd_attention(q, three, three, NULL),
             "attention: q [2, 5, 4, 8] has 4 heads, wanted a multiple of the 3 heads of k");
-    gd_attention_options options = {.scale = NAN};
-    REFUSED(gd_attention(q, k, v, &options), "attention: scale is nan, wanted a finite number");
-    options = (gd_attention_options){.dropout = 1};
-    REFUSED(gd_attention(q, k, v, &options), "attention: dropout is 1, wanted 0 <= dropout < 1");
-    options = (gd_attention_options){.window = -1};
-    REFUSED(gd_attention(q, k, v, &options),
-            "attention: window is -1, wanted at least 1, or 0 for none");
-    options = (gd_attention_options){.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(4, 5, 8))};
+    gd_attention_options options = {.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(4, 5, 8))};
     REFUSED(gd_attention(q, k, v, &options),
             "attention: mask has shape [4, 5, 8], wanted one that broadcasts to "
             "[B, H, T, S], here [2, 4, 5, 7]");
     options.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(1, 1, 1, 5, 7));
     REFUSED(gd_attention(q, k, v, &options), "attention: mask has shape [1, 1, 1, 5, 7]");
-    options.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(5, 7));
     options.mask = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(5, 7));
     REFUSED(gd_attention(q, k, v, &options),
-            "attention: mask is float64, but q is float32, wanted one dtype");
+            "attention: mask is float64 [5, 7], wanted float32 as in q float32 [2, 5, 4, 8]");
 }
 
-CHECK_MAIN_WITHIN("attention", 60, setup, teardown)
+CHECK_MAIN_WITHIN("attention", setup, teardown)

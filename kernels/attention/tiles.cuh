@@ -1,5 +1,5 @@
-// tiles.cuh - attention of float32 and float64 on CUDA, and of wide heads in 16 bits: the tiles in
-// shared memory, and the two products that all passes are built from.
+// tiles.cuh - attention on CUDA without tensor cores (masks, biases, windows; float64, wide heads):
+// the tiles in shared memory, and the two products that all passes are built from.
 //
 // A block computes SIDE rows of one result: rows of y, dq, dk or dv. It iterates over the other
 // side (keys for y and dq, queries for dk and dv) in tiles of SIDE rows as well, and keeps only the

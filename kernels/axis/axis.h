@@ -28,20 +28,7 @@ static inline gd_axis_args gd_axis_args_of(const gd_tensor *x, int axis)
  * for all that point to an element. */
 gd_tensor *gd_gather_by(gd_tensor *x, gd_tensor *index, gd_axis_args args);
 
-/* Fails unless input 0 is real and has the axis. */
-static inline gd_status gd_check_place(const gd_call *call)
-{
-    const int axis = ((const gd_axis_args *)call->args)->axis,
-              ndim = gd_tensor_ndim(call->input[0]);
-    if (axis >= 0 && axis < ndim) return GD_OK;
-    return gd_refuse(call, "axis is %d, wanted one of the %d dimensions of x %s", axis, ndim,
-                     gd_shape_text(call->input[0]).text);
-}
-
-/* The same, of a real x. */
-static inline gd_status gd_check_axis(const gd_call *call)
-{
-    return gd_check_real(call, 0) ? GD_ERROR_ARGUMENT : gd_check_place(call);
-}
+/* Input 0 has the axis. */
+extern const gd_option_range gd_axis_ranges[];
 
 #endif

@@ -1,8 +1,8 @@
 /* axis_cpu.c - the CPU kernels of the ops along one axis: gather, scatter_add, cumsum, topk, sort.
  *
  * A line is the elements of a tensor along the axis, with all other indices fixed: lines are
- * independent. So a thread takes whole lines, in order, and every sum has one writer. By an index it takes
- * many at once; where these lie side by side, as along the first axis, row by row. */
+ * independent. So a thread takes whole lines, in order, and every sum has one writer. gather and scatter_add
+ * process several lines together; if lines are adjacent in memory (first axis), the loop runs over rows. */
 #include "axis/axis.h"
 #include "loops.h"
 
@@ -112,38 +112,50 @@ static void take_lines(const lines *l, const int64_t *offset, int64_t count, voi
     }
 }
 
-/* to[index[i]] += from[i], in the order of i and in double */
+/* to[index[i]] += from[i], in the order of i and in double. */
+static void put_line(const lines *l, REAL *to, const REAL *from, const int32_t *index, double *sum)
+{
+    const int64_t n = l->n[TO], m = l->n[INDEX], *step = l->step;
+    if (m == 1) {
+        to[*index * step[TO]] += *from;
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) sum[i] = (double)to[i * step[TO]];
+    for (int64_t i = 0; i < m; i++) sum[index[i * step[INDEX]]] += (double)from[i * step[FROM]];
+    for (int64_t i = 0; i < n; i++) to[i * step[TO]] = (REAL)sum[i];
+}
+
+/* The same for `count` lines, row by row: sum [n, count]. */
+static void put_rows(const lines *l, REAL *to, const REAL *from, const int32_t *index,
+                     int64_t count, double *sum)
+{
+    const int64_t n = l->n[TO], m = l->n[INDEX], *step = l->step, *beside = l->beside;
+    const bool shared = beside[INDEX] == 0 && beside[FROM] == 1;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < count; c++)
+            sum[i * count + c] = (double)to[i * step[TO] + c * beside[TO]];
+    for (int64_t i = 0; i < m; i++, index += step[INDEX], from += step[FROM]) {
+        if (shared) GD_EACH(c, count) sum[*index * count + c] += (double)from[c];
+        for (int64_t c = 0; !shared && c < count; c++)
+            sum[index[c * beside[INDEX]] * count + c] += (double)from[c * beside[FROM]];
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < count; c++)
+            to[i * step[TO] + c * beside[TO]] = (REAL)sum[i * count + c];
+}
+
 static void put_lines(const lines *l, const int64_t *offset, int64_t count, void *memory)
 {
+    const int64_t *beside = l->beside;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
-    const int64_t *step = l->step, *beside = l->beside;
-    const int64_t n = l->n[TO], m = l->n[INDEX];
-    if (m == 1) {
-        for (int64_t c = 0; c < count; c++)
-            to[index[c * beside[INDEX]] * step[TO] + c * beside[TO]] += from[c * beside[FROM]];
+    if (l->rows && l->n[INDEX] > 1) {
+        put_rows(l, to, from, index, count, memory);
         return;
     }
-    const int64_t *outer = l->rows ? step : beside, *inner = l->rows ? beside : step;
-    const int64_t rows = l->rows ? n : count, cols = l->rows ? count : n, next = inner[TO];
-    const int64_t next_index = inner[INDEX], next_from = inner[FROM];
-    double *const sums = memory, *sum = sums; /* [rows, cols] */
-    for (int64_t a = 0; a < rows; a++)
-        for (int64_t b = 0; b < cols; b++)
-            sums[a * cols + b] = (double)to[a * outer[TO] + b * next];
-    for (int64_t a = 0; a < (l->rows ? m : count); a++, index += outer[INDEX], from += outer[FROM])
-        if (!l->rows) {
-            for (int64_t b = 0; b < m; b++)
-                sum[index[b * next_index]] += (double)from[b * next_from];
-            sum += n;
-        } else if (next_index == 0 && next_from == 1)
-            GD_EACH(b, count) sum[*index * count + b] += (double)from[b];
-        else
-            for (int64_t b = 0; b < count; b++)
-                sum[index[b * next_index] * count + b] += (double)from[b * next_from];
-    for (int64_t a = 0; a < rows; a++)
-        for (int64_t b = 0; b < cols; b++) to[a * outer[TO] + b * next] = (REAL)sums[a * cols + b];
+    for (int64_t c = 0; c < count; c++, to += beside[TO], from += beside[FROM])
+        put_line(l, to, from, index + c * beside[INDEX], memory);
 }
 
 /* The sums of put_lines for each line of `like`, by index (input 1). */
@@ -162,18 +174,11 @@ gd_status GD_REAL_NAME(gather_forward)(const gd_call *call)
                      call->input[0], call->input[1], 0);
 }
 
-/* A gradient to be added to: zeros, if there is none yet. */
-static void begin_gradient(const gd_call *call, int i)
-{
-    const gd_tensor *g = call->dinput[i];
-    if (!call->accumulate[i]) memset(gd_data(g), 0, (size_t)gd_tensor_count(g) * sizeof(REAL));
-}
-
 gd_status GD_REAL_NAME(gather_backward)(const gd_call *call)
 {
     const gd_tensor *dx = call->dinput[0];
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
-    begin_gradient(call, 0);
+    gd_dx_sum(call, 0);
     return put(call, call->doutput[0], dx, call->doutput[0]);
 }
 
@@ -191,7 +196,7 @@ gd_status GD_REAL_NAME(scatter_add_backward)(const gd_call *call)
 {
     const gd_tensor *dsrc = call->dinput[2];
     if (dsrc && gd_tensor_count(dsrc) > 0) {
-        begin_gradient(call, 2);
+        gd_dx_sum(call, 2);
         gd_status status = run_lines(call, &(lines){.function = take_lines, .add = true},
                                      call->input[1], dsrc, call->doutput[0], call->input[1], 0);
         if (status) return status;
@@ -210,9 +215,9 @@ static void sum_line(const lines *l, const int64_t *offset, int64_t count, void 
     double sum = 0;
     for (int64_t i = 0; i < l->n[TO]; i++) {
         const int64_t at = l->reversed ? l->n[TO] - 1 - i : i;
-        REAL *place = to + at * l->step[TO];
+        REAL *sum_so_far = to + at * l->step[TO];
         sum += (double)from[at * l->step[FROM]]; /* [cumsum] */
-        *place = (REAL)((l->add ? (double)*place : 0) + sum);
+        *sum_so_far = (REAL)((l->add ? (double)*sum_so_far : 0) + sum);
     }
 }
 

@@ -72,23 +72,22 @@ static const gd_op multinomial = {.name = "multinomial",
                                   .outputs = 1,
                                   .shape = multinomial_shape};
 
-/* The fraction is below 1, so that k < V; where weights[k] is 0 the sum exceeds nothing that it did not
- * exceed before. */
+/* k is the first category whose sum exceeds a fraction of the total; where weights[k] is 0 the sum exceeds
+ * nothing that it did not exceed before. Near the smallest number a fraction below 1 may be rounded to the
+ * total, which the last sum exceeds, too, then. */
 gd_tensor *gd_multinomial(gd_tensor *weights)
 {
     if (!gd_accepts(&multinomial, &weights, 1, NULL)) return NULL;
     gd_context *ctx = gd_tensor_context(weights);
     const int last = gd_tensor_ndim(weights) - 1;
-    int64_t shape[GD_MAX_DIMS];
-    for (int i = 0; i < last; i++) shape[i] = gd_tensor_dim(weights, i);
-    shape[last] = 1;
     gd_tensor *sums = gd_cumsum(gd_cast(gd_detach(weights), GD_FLOAT64), last);
     gd_tensor *total = gd_narrow(sums, last, gd_tensor_dim(weights, last) - 1, 1);
-    gd_tensor *fraction = gd_constant(ctx, GD_FLOAT64, last + 1, shape, 0);
-    if (!total || !fraction || gd_random_uniform(fraction, 0, 1)) return NULL;
+    if (!total) return NULL;
+    gd_tensor *fraction = gd_constant(ctx, GD_FLOAT64, last + 1, gd_tensor_shape(total), 0);
+    if (!fraction || gd_random_uniform(fraction, 0, 1)) return NULL;
     gd_tensor *below = gd_cast(gd_le(sums, mul(fraction, total)), GD_FLOAT64);
-    gd_tensor *k = gd_sum(below, &last, 1, true);
+    gd_tensor *k = gd_sum(only(gd_lt(sums, total), below), &last, 1, true);
     k = gd_where(gd_lt(total, number(total, INFINITY)), k, number(total, -1));
     k = gd_where(gd_gt(total, number(total, 0)), k, number(total, -1));
-    return gd_cast(gd_reshape(k, last, shape), GD_INT32);
+    return gd_cast(gd_reshape(k, last, gd_tensor_shape(weights)), GD_INT32);
 }

@@ -4,12 +4,6 @@
 GD_KERNEL(cumsum_forward)
 GD_KERNEL(cumsum_backward)
 
-static gd_status cumsum_shape(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return gd_check_axis(call);
-}
-
 /* dx_i = dy_i + ... + dy_n */
 static void cumsum_derivative(const gd_call *call)
 {
@@ -29,21 +23,20 @@ static const gd_case cases[] = {
     {"no_rows", &second, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true},
 };
 
+const gd_option_range gd_axis_ranges[] = {GD_AXIS_RANGE(gd_axis_args, axis), {0}};
+
 const gd_op gd_op_cumsum = {
     .name = "cumsum",
     .formula = "y_i = x_0 + ... + x_i along an axis",
+    .signature = "x[...] -> y[...]",
     GD_OF_X(gd_axis_args),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
-    .shape = cumsum_shape,
-    .forward = GD_ON_DEVICES(cumsum_forward),
-    .backward = GD_ON_DEVICES(cumsum_backward),
+    .ranges = gd_axis_ranges,
+    GD_KERNELS(cumsum),
     .derivative = cumsum_derivative,
     GD_CASES(cases),
 };
 
 gd_tensor *gd_cumsum(gd_tensor *x, int axis)
-{
-    const gd_axis_args args = gd_axis_args_of(x, axis);
-    return gd_apply(&gd_op_cumsum, &x, 1, &args);
-}
+    GD_APPLIES(cumsum, ((gd_axis_args[]){gd_axis_args_of(x, axis)}), x)

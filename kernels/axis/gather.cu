@@ -18,10 +18,10 @@ struct axis_move {
     // Element i of a line of the index; `bad` if `from` (put: `to`) has no such element, which is an error.
     __device__ uint32_t target(const axis_line &line, int64_t i) const
     {
-        const int64_t place = line.at(INDEX, i);
-        const uint32_t k = (uint32_t)index[place]; // index is packed
+        const int64_t at = line.at(INDEX, i);
+        const uint32_t k = (uint32_t)index[at]; // index is packed
         if (k < bad) return k;
-        if (fault) *fault = 1 + place;
+        if (fault) *fault = 1 + at;
         return bad;
     }
     __device__ void add_to(const axis_line &line, int64_t k, gd_compute<T> sum) const
@@ -62,7 +62,7 @@ static __global__ void move_kernel(axis_move<T> w)
     }
 }
 
-// to (+)= the elements of `from` that the index has, whose shape is that of `like`.
+// to[i] (+)= from[index[i]]; index has the shape of `like`.
 template <class T>
 static gd_status take(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
                       const gd_tensor *from, bool backward)
@@ -107,7 +107,7 @@ static __global__ void __launch_bounds__(Sort::threads) put_line_kernel(axis_mov
         typename Sort::sort::TempStorage sort;
         struct {
             uint32_t target[Sort::most];
-            uint16_t place[Sort::most];
+            uint16_t source[Sort::most];
         } sorted;
     } shared;
     auto &sorted = shared.sorted;
@@ -115,29 +115,29 @@ static __global__ void __launch_bounds__(Sort::threads) put_line_kernel(axis_mov
     for (int64_t number = blockIdx.x; number < w.l.walk.count; number += gridDim.x) {
         const axis_line line(w.l, number);
         typename Sort::keys target;
-        typename Sort::places place;
+        typename Sort::indices source;
         Sort::load(
-            target, place, m, [&](int i) { return w.target(line, i); }, w.bad);
-        typename Sort::sort(shared.sort).Sort(target, place, 0, 32 - __clz((int)w.bad));
+            target, source, m, [&](int i) { return w.target(line, i); }, w.bad);
+        typename Sort::sort(shared.sort).Sort(target, source, 0, 32 - __clz((int)w.bad));
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < Sort::items; k++)
-            sorted.target[first + k] = target[k], sorted.place[first + k] = place[k];
+            sorted.target[first + k] = target[k], sorted.source[first + k] = source[k];
         __syncthreads();
         for (int r = (int)threadIdx.x; r < m; r += Sort::threads) {
             const uint32_t own = sorted.target[r];
             if (own == w.bad || (r > 0 && sorted.target[r - 1] == own)) continue;
             gd_compute<T> sum = 0;
             for (int next = r; next < m && sorted.target[next] == own; next++)
-                sum += gd_load(w.from[line.at(FROM, sorted.place[next])]);
+                sum += gd_load(w.from[line.at(FROM, sorted.source[next])]);
             w.add_to(line, own, sum);
         }
         __syncthreads();
     }
 }
 
-// Lines that are too long for a block, or that share one of index, are sorted at once; the lines that share
-// it are the columns of its rows.
+// Lines longer than a block can sort, or sharing one index line, are sorted with one device-wide sort; a
+// shared index is sorted once and each line is a column of the result.
 
 constexpr int64_t most_sorted = 1 << 20; // at once, 16 bytes each, unless a line has more
 

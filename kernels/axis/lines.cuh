@@ -52,24 +52,24 @@ static inline axis_lines lines_of(const gd_call *call, const gd_tensor *like,
 
 // ---- Sorting a line in a block ------------------------------------------------------------------
 
-// A block of THREADS sorts a line of up to `most` keys in shared memory, each with its place, by five bits
+// A block of THREADS sorts a line of up to `most` keys in shared memory, each with its index, by five bits
 // at a time. A thread has ITEMS neighbours of the line, since the sort keeps the order of equal keys.
 template <class K, int THREADS, int ITEMS>
 struct line_sort {
     using keys = K[ITEMS];
-    using places = uint16_t[ITEMS];
+    using indices = uint16_t[ITEMS];
     using sort = cub::BlockRadixSort<K, THREADS, ITEMS, uint16_t, 5>;
     static constexpr int threads = THREADS, items = ITEMS, most = THREADS * ITEMS;
 
     // This thread's part of the keys key_of(i) of a line of n, and their i. `last` is beyond all keys.
     template <class Key>
-    __device__ static void load(keys &key, places &place, int n, Key key_of, K last)
+    __device__ static void load(keys &key, indices &index, int n, Key key_of, K last)
     {
 #pragma unroll
         for (int k = 0; k < ITEMS; k++) {
             const int i = (int)threadIdx.x * ITEMS + k;
             key[k] = i < n ? key_of(i) : last;
-            place[k] = (uint16_t)i;
+            index[k] = (uint16_t)i;
         }
     }
 };

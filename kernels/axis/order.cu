@@ -1,4 +1,4 @@
-// order.cu - the CUDA kernels of topk and sort, which give the places of elements.
+// order.cu - the CUDA kernels of topk and sort, which give the indices of elements.
 #include "axis/lines.cuh"
 #include "embedding/runs.cuh"
 
@@ -25,7 +25,7 @@ constexpr int lowest_bit = std::is_same_v<T, __nv_bfloat16> ? 16
 
 // ---- topk ---------------------------------------------------------------------------------------
 
-// Where an element comes in the order of its line: by its key, and equal ones by their place.
+// Where an element comes in the order of its line: by its key, and equal ones by their index.
 template <class K>
 struct rank {
     K key;
@@ -81,14 +81,14 @@ static __global__ void __launch_bounds__(Sort::threads)
     for (int64_t number = blockIdx.x; number < l.walk.count; number += gridDim.x) {
         const axis_line line(l, number);
         typename Sort::keys key;
-        typename Sort::places place;
-        const auto of_place = [&](int i) { return key_of(gd_load(x[line.at(FROM, i)]), falling); };
-        Sort::load(key, place, n, of_place, ~(K)0);
-        typename Sort::sort(shared).SortBlockedToStriped(key, place, lowest_bit<T>, 8 * sizeof(K));
+        typename Sort::indices index;
+        const auto key_of_i = [&](int i) { return key_of(gd_load(x[line.at(FROM, i)]), falling); };
+        Sort::load(key, index, n, key_of_i, ~(K)0);
+        typename Sort::sort(shared).SortBlockedToStriped(key, index, lowest_bit<T>, 8 * sizeof(K));
 #pragma unroll
         for (int k = 0; k < Sort::items; k++) {
             const int i = k * Sort::threads + (int)threadIdx.x;
-            if (i < n) to[line.at(TO, i)] = place[k];
+            if (i < n) to[line.at(TO, i)] = index[k];
         }
         __syncthreads();
     }
@@ -116,7 +116,7 @@ static __global__ void id_kernel(gd_id_sort::sequence s, const T *x, axis_lines 
     }
 }
 
-static __global__ void place_kernel(int32_t *to, gd_id_sort::sequence s, axis_lines l,
+static __global__ void index_kernel(int32_t *to, gd_id_sort::sequence s, axis_lines l,
                                     int64_t begin, int64_t count)
 {
     gd_in_turn();
@@ -150,7 +150,7 @@ static gd_status sort_lines(const gd_call *call, const axis_lines &l, bool falli
             else
                 gd_id_sort::sort(call, s, count, 0, gd_id_sort::bits_of((uint32_t)(own - 1)));
         }
-        gd_launch(call, grid, place_kernel, gd_ptr<int32_t>(call->output[0]), s.ids, l, begin,
+        gd_launch(call, grid, index_kernel, gd_ptr<int32_t>(call->output[0]), s.ids, l, begin,
                   count);
     }
     return gd_error_status(call->context);

@@ -4,26 +4,26 @@
 #include "loops.h"
 
 /* Element t_i of the larger tensor, and i of the smaller. */
-typedef void pair(REAL *large, REAL *small);
+typedef void pair(REAL *large, int64_t t_i, REAL *small, int64_t i);
 
-static void take(REAL *x, REAL *y)
+static void take(REAL *x, int64_t t_i, REAL *y, int64_t i)
 {
-    *y = *x;
+    y[i] = x[t_i];
 }
 
-static void gather_gradient(REAL *dx, REAL *dy)
+static void gather_gradient(REAL *dx, int64_t t_i, REAL *dy, int64_t i)
 {
-    *dx += *dy; /* [gather] */
+    dx[t_i] += dy[i]; /* [gather] */
 }
 
-static void add(REAL *x, REAL *s)
+static void add(REAL *x, int64_t t_i, REAL *s, int64_t i)
 {
-    *x += *s;
+    x[t_i] += s[i];
 }
 
-static void scatter_gradient(REAL *dy, REAL *ds)
+static void scatter_gradient(REAL *dy, int64_t t_i, REAL *ds, int64_t i)
 {
-    *ds += *dy; /* [scatter_add] */
+    ds[i] += dy[t_i]; /* [scatter_add] */
 }
 
 /* For each element of `like`: the index may have one line for all of its lines. */
@@ -42,8 +42,8 @@ static gd_status each_pair(const gd_call *call, const gd_tensor *like, const gd_
     gd_walk_add_tensor(&walk, small);
     for (int64_t i = 0; i < gd_tensor_count(like); i++, gd_walk_next(&walk)) {
         const int64_t t = index[walk.offset[INDEX]];
-        function((REAL *)gd_data(large) + walk.offset[LARGE] + t * gd_tensor_strides(large)[axis],
-                 (REAL *)gd_data(small) + walk.offset[SMALL]);
+        function(gd_data(large), walk.offset[LARGE] + t * gd_tensor_strides(large)[axis],
+                 gd_data(small), walk.offset[SMALL]);
     }
     return GD_OK;
 }

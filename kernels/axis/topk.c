@@ -12,9 +12,7 @@ static gd_status topk_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_axis_args *args = call->args;
     const gd_tensor *x = call->input[0];
-    if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
     const int64_t n = gd_tensor_dim(x, args->axis);
-    if (args->k < 0) return gd_refuse(call, "k is %lld, wanted 0 or more", (long long)args->k);
     const bool all = call->op == &gd_op_sort;
     if (all ? args->k != n : call->op == &gd_op_topk && args->k > n)
         return gd_refuse(call, "k is %lld, wanted %s%lld, the size of axis %d of x %s",
@@ -23,11 +21,17 @@ static gd_status topk_shape(const gd_call *call, gd_shapes *out)
     if (n < args->k || n > INT32_MAX)
         return gd_refuse(call, "axis %d of x %s has %lld elements, wanted %lld to %d", args->axis,
                          gd_shape_text(x).text, (long long)n, (long long)args->k, INT32_MAX);
-    out->output[0] = gd_spec_like(x);
-    out->output[0].dtype = GD_INT32;
     out->output[0].shape[args->axis] = args->k;
     return GD_OK;
 }
+
+static const gd_option_range ranges[] = {GD_AXIS_RANGE(gd_axis_args, axis),
+                                         {"k", GD_FIELD(gd_axis_args, k), 0, INFINITY, "0 or more"},
+                                         {0}};
+
+#define OF_AXIS                                                                     \
+    .signature = "x[...] -> y:int32[...]", GD_OF_X(gd_axis_args), .ranges = ranges, \
+    .shape = topk_shape
 
 static const gd_axis_args first = {.axis = 0, .k = 1}, second = {.axis = 1, .k = 1},
                           three = {.axis = 1, .k = 3}, low = {.axis = 0, .smallest = true, .k = 2};
@@ -50,10 +54,10 @@ static const gd_case topk_cases[] = {
 const gd_op gd_op_topk = {
     .name = "topk",
     .formula = "y = where the k largest of x along an axis are, the largest first",
-    GD_OF_X(gd_axis_args),
+    OF_AXIS,
     .strided = true,
-    .shape = topk_shape,
     .forward = GD_ON_DEVICES(topk_forward),
+    GD_BUILT_IN,
     GD_CASES(topk_cases),
 };
 
@@ -72,20 +76,20 @@ static const gd_case sort_cases[] = {
 const gd_op gd_op_sort = {
     .name = "sort",
     .formula = "y = where the elements of x along an axis are, in order",
-    GD_OF_X(gd_axis_args),
+    OF_AXIS,
     .strided = true,
-    .shape = topk_shape,
     .forward = GD_ON_DEVICES(sort_forward),
+    GD_BUILT_IN,
     GD_CASES(sort_cases),
 };
 
 const gd_op gd_op_argmax = {
     .name = "argmax",
     .formula = "y = where the largest of x along an axis is",
-    GD_OF_X(gd_axis_args),
+    OF_AXIS,
     .strided = true,
-    .shape = topk_shape,
     .forward = GD_ON_DEVICES(topk_forward),
+    GD_BUILT_IN,
     GD_CASES(argmax_cases),
 };
 
@@ -126,8 +130,7 @@ gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **
 
 gd_tensor *gd_argmin(gd_tensor *x, int axis, bool keep_dims)
 {
-    static const gd_op argmin = {
-        .name = "argmin", .inputs = 1, .input_names = {"x"}, .shape = topk_shape};
+    static const gd_op argmin = {.name = "argmin", OF_AXIS};
     gd_axis_args args = gd_axis_args_of(x, axis);
     args.k = 1;
     if (!gd_accepts(&argmin, &x, 1, &args)) return NULL;

@@ -1,5 +1,5 @@
-/* batch_norm.c - the ops batch_norm, of training, and batch_norm_fixed, of evaluation. README.md has
- * the derivation. */
+/* batch_norm.c - the ops batch_norm, of training, and batch_norm_fixed, of evaluation. README.md
+ * has the derivation. */
 #include "batch_norm/batch_norm.h"
 #include "arguments.h"
 #include "derivation.h"
@@ -10,66 +10,54 @@ GD_KERNEL(batch_norm_backward)
 GD_KERNEL(batch_norm_fixed_forward)
 GD_KERNEL(batch_norm_fixed_backward)
 
-/* Input i: absent, or [C]. */
-static gd_status check_vector(const gd_call *call, int i)
+/* mean and var are updated in training, and given in evaluation: neither has a gradient. */
+static gd_status check(const gd_call *call, gd_shapes *out)
 {
-    const gd_tensor *t = call->input[i], *x = call->input[BATCH_X];
-    if (!t) return GD_OK;
-    if (gd_check_real(call, i)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_ndim(t) == 1 && gd_tensor_dim(t, 0) == gd_tensor_dim(x, 1)) return GD_OK;
-    return gd_refuse(call, "%s has shape %s, but x %s has %lld channels",
-                     gd_input_name(call->op, i).text, gd_shape_text(t).text, gd_shape_text(x).text,
-                     (long long)gd_tensor_dim(x, 1));
-}
-
-static gd_status check(const gd_call *call)
-{
-    const gd_batch_norm_args *args = call->args;
-    const gd_tensor *x = call->input[BATCH_X];
-    if (gd_tensor_ndim(x) < 2 || !gd_dtype_is_real(gd_tensor_dtype(x)))
-        return gd_refuse(call, "x is %s, wanted a real [B, C, ...]", gd_kind(x).text);
-    if (!(args->eps >= 0)) return gd_refuse(call, "eps is %g, wanted 0 or more", args->eps);
-    if (!(args->momentum >= 0 && args->momentum <= 1))
-        return gd_refuse(call, "momentum is %g, wanted 0 to 1", args->momentum);
+    (void)out;
     if (!call->input[BATCH_MEAN] != !call->input[BATCH_VAR])
         return gd_refuse(call, "mean is %s, but var is %s, wanted both or none",
                          call->input[BATCH_MEAN] ? "given" : "NULL",
                          call->input[BATCH_VAR] ? "given" : "NULL");
-    gd_status status = GD_OK;
-    for (int i = BATCH_WEIGHT; i < BATCH_INPUTS && !status; i++) status = check_vector(call, i);
-    for (int i = BATCH_MEAN; i < BATCH_INPUTS && !status; i++) {
-        if (call->input[i] && gd_tensor_requires_grad(call->input[i]))
-            status = gd_refuse(call, "%s requires a gradient, wanted a tensor that does not",
-                               gd_input_name(call->op, i).text);
+    for (int i = BATCH_MEAN; i < BATCH_INPUTS; i++) {
+        if (gd_tensor_requires_grad(call->input[i]))
+            return gd_refuse(call, "%s requires a gradient, wanted a tensor that does not",
+                             gd_input_name(call->op, i).text);
     }
-    return status;
-}
-
-/* x [B, C, ...] -> y like x; saves mean and rstd [C], in double for every dtype: far from 0 the
- * rounding error of a float32 mean is as large as the differences of the x's. */
-static gd_status batch_norm_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_tensor *x = call->input[BATCH_X];
-    const gd_status status = check(call);
-    if (status) return status;
-    const gd_channels shape = gd_channels_of(x);
-    if (shape.B * shape.S == 1)
-        return gd_refuse(
-            call,
-            "x is %s, wanted more than one element of each channel: a single one has no variance",
-            gd_shape_text(x).text);
-    out->output[0] = gd_spec_like(x);
-    out->save[0] = (gd_spec){GD_FLOAT64, 1, {shape.C}};
-    out->save[1] = out->save[0];
     return GD_OK;
 }
 
-static gd_status batch_norm_fixed_shape(const gd_call *call, gd_shapes *out)
+/* A model is evaluated before it was trained or loaded. On a GPU the host cannot see this
+ * without waiting. */
+static gd_status fixed_shape(const gd_call *call, gd_shapes *out)
 {
-    const gd_status status = check(call);
-    if (!status) out->output[0] = gd_spec_like(call->input[BATCH_X]);
-    return status;
+    const gd_tensor *mean = call->input[BATCH_MEAN], *var = call->input[BATCH_VAR];
+    bool fresh = gd_context_device(call->context) == GD_CPU && gd_tensor_count(mean) > 0 &&
+                 gd_tensor_dtype(mean) == GD_FLOAT32 && gd_tensor_dtype(var) == GD_FLOAT32 &&
+                 gd_tensor_is_contiguous(mean) && gd_tensor_is_contiguous(var);
+    const float *m = gd_tensor_data(mean), *v = gd_tensor_data(var);
+    for (int64_t c = 0; fresh && c < gd_tensor_count(mean); c++) fresh = m[c] == 0 && v[c] == 1;
+    if (fresh)
+        gd_notice(call->context, GD_NOTICE_STATISTICS,
+                  "batch_norm: mean is 0 and var is 1 in all channels, as before the first batch: "
+                  "train or load the model before it is evaluated");
+    return check(call, out);
 }
+
+static gd_status batch_norm_shape(const gd_call *call, gd_shapes *out)
+{
+    const gd_tensor *x = call->input[BATCH_X];
+    const gd_channels shape = gd_channels_of(x);
+    const gd_status status = check(call, out);
+    if (status || shape.B * shape.S != 1) return status;
+    return gd_refuse(
+        call, "x is %s, wanted more than one element of each channel: a single one has no variance",
+        gd_shape_text(x).text);
+}
+
+static const gd_option_range ranges[] = {
+    {"eps", GD_FIELD(gd_batch_norm_args, eps), 0, INFINITY, "0 or more"},
+    {"momentum", GD_FIELD(gd_batch_norm_args, momentum), 0, 1, "0 to 1"},
+    {0}};
 
 /* xhat weight + bias, of each channel */
 static gd_tensor *of_channels(const gd_call *call, gd_tensor *xhat)
@@ -153,25 +141,27 @@ static const gd_case batch_norm_fixed_cases[] = {
      .may_be_empty = true},
 };
 
+/* mean and rstd are saved in double for every dtype: far from 0 the rounding error of a float32
+ * mean is as large as the differences of the x's. */
 const gd_op gd_op_batch_norm = {
     .name = "batch_norm",
     .formula = "y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), of a channel",
+    .signature = "x[B, C, ...] weight:real[C]? bias:real[C]? mean:real[C]? var:real[C]? -> "
+                 "y[B, C, ...]; mean:float64[C] rstd:float64[C]",
+    .ranges = ranges,
     .inputs = BATCH_INPUTS,
-    .input_names = {"x", "weight", "bias", "mean", "var"},
     .optional_inputs = ~GD_BIT(BATCH_X),
     .updates_inputs = GD_BIT(BATCH_MEAN) | GD_BIT(BATCH_VAR),
     .outputs = 1,
     .saves = 2,
-    .args_size = sizeof(gd_batch_norm_args),
-    .plain_args = true,
+    GD_ARGS(gd_batch_norm_args),
     .backward_reads_inputs = GD_BIT(BATCH_X) | GD_BIT(BATCH_WEIGHT),
     .dinput_over_doutput = GD_BIT(BATCH_X),
     .dinput_float32 = GD_BIT(BATCH_WEIGHT) | GD_BIT(BATCH_BIAS),
     .mixed = GD_BIT(GD_CUDA),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = batch_norm_shape,
-    .forward = GD_ON_DEVICES(batch_norm_forward),
-    .backward = GD_ON_DEVICES(batch_norm_backward),
+    GD_KERNELS(batch_norm),
     .definition = batch_norm_definition,
     GD_CASES(batch_norm_cases),
 };
@@ -179,20 +169,20 @@ const gd_op gd_op_batch_norm = {
 const gd_op gd_op_batch_norm_fixed = {
     .name = "batch_norm_fixed",
     .formula = "y = (x - mean) / sqrt(var + eps) * weight + bias, with mean and var given",
+    .signature = "x[B, C, ...] weight:real[C]? bias:real[C]? mean:real[C] var:real[C] -> "
+                 "y[B, C, ...]",
+    .ranges = ranges,
     .inputs = BATCH_INPUTS,
-    .input_names = {"x", "weight", "bias", "mean", "var"},
     .optional_inputs = GD_BIT(BATCH_WEIGHT) | GD_BIT(BATCH_BIAS),
     .outputs = 1,
-    .args_size = sizeof(gd_batch_norm_args),
-    .plain_args = true,
+    GD_ARGS(gd_batch_norm_args),
     .backward_reads_inputs = ~GD_BIT(BATCH_BIAS),
     .dinput_over_doutput = GD_BIT(BATCH_X),
     .dinput_float32 = GD_BIT(BATCH_WEIGHT) | GD_BIT(BATCH_BIAS),
     .mixed = GD_BIT(GD_CUDA),
-    .same_bits = true,
-    .shape = batch_norm_fixed_shape,
-    .forward = GD_ON_DEVICES(batch_norm_fixed_forward),
-    .backward = GD_ON_DEVICES(batch_norm_fixed_backward),
+    GD_BUILT_IN,
+    .shape = fixed_shape,
+    GD_KERNELS(batch_norm_fixed),
     .definition = batch_norm_fixed_definition,
     GD_CASES(batch_norm_fixed_cases),
 };

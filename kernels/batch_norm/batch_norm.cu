@@ -1,6 +1,6 @@
-// batch_norm.cu - the CUDA kernels of batch_norm. The forward reads x twice, for the sums and for y;
-// the backward reads x and dy twice. Between them a kernel on C numbers makes of the sums what the
-// second pass needs, so that it is a product and a sum for each element.
+// batch_norm.cu - the CUDA kernels of batch_norm. The forward reads x twice, for the sums and for
+// y; the backward reads x and dy twice. Between them a kernel on C numbers makes of the sums what
+// the second pass needs, so that it is a product and a sum for each element.
 #include "batch_norm/batch_norm.h"
 #include "batch_norm/channel_norm.cuh"
 

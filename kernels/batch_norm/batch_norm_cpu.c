@@ -1,7 +1,7 @@
 /* batch_norm_cpu.c - the CPU kernels of batch_norm, by strips of channels. */
 #include "batch_norm/batch_norm.h"
 #include "batch_norm/formula.h"
-#include "loops.h"
+#include "norms.h"
 
 typedef struct norm_work {
     gd_norm_rows v; /* mean and rstd [C] */
@@ -19,10 +19,10 @@ static void strip_statistics(const norm_work *w, gd_strip strip)
     const REAL *x = w->v.x;
     const int64_t n = s.B * s.S;
     double sum[GD_STRIP] = {0}, squares[GD_STRIP] = {0}, *mean = w->v.mean + strip.first;
-    GD_EACH_EXAMPLE(at, s, strip) GD_CHANNEL_SUM(sum, s.S, strip, (double)x[at + i]);
+    GD_EACH_EXAMPLE(at, s, strip) GD_CHANNEL_SUM(i, c, sum, s.S, strip, (double)x[at + i]);
     for (int64_t c = 0; c < strip.count; c++) mean[c] = sum[c] / (double)n;
     GD_EACH_EXAMPLE(at, s, strip)
-    GD_CHANNEL_SUM(squares, s.S, strip,
+    GD_CHANNEL_SUM(i, c, squares, s.S, strip,
                    ((double)x[at + i] - mean[c]) * ((double)x[at + i] - mean[c]));
     for (int64_t c = 0; c < strip.count; c++) {
         const double variance = squares[c] / (double)n, m = w->momentum;
@@ -52,7 +52,7 @@ static void forward_strip(const void *work, int64_t index)
         scale[k] = v->rstd[c] * gd_or(v->weight, c, 1);
     }
     GD_EACH_EXAMPLE(at, s, strip)
-    GD_CHANNEL_EACH(s.S, strip,
+    GD_CHANNEL_EACH(i, c, s.S, strip,
                     y[at + i] = (REAL)(((double)x[at + i] - mean[c]) * scale[c] + bias[c]));
 }
 
@@ -73,7 +73,7 @@ static void backward_strip(const void *work, int64_t index)
         scale[k] = rstd[k] * gd_or(v->weight, c, 1);
     }
     GD_EACH_EXAMPLE(at, s, strip)
-    GD_CHANNEL_SUMS(sum_d, sum_dx, s.S, strip, (double)dy[at + i],
+    GD_CHANNEL_SUMS(i, c, sum_d, sum_dx, s.S, strip, (double)dy[at + i],
                     (double)dy[at + i] * ((double)x[at + i] - mean[c]));
     for (int64_t k = 0; k < strip.count; k++) {
         w->db[strip.first + k] = sum_d[k]; /* [db] */
@@ -83,9 +83,11 @@ static void backward_strip(const void *work, int64_t index)
     }
     if (!dx) return;
     GD_EACH_EXAMPLE(at, s, strip)
-    GD_CHANNEL_EACH(
-        s.S, strip, const double xhat = norm_xhat((double)x[at + i] - mean[c], rstd[c]);
-        gd_store(dx, at + i, norm_dx(scale[c], dy[at + i], sum_d[c], xhat, sum_dx[c]), v->add));
+    GD_CHANNEL_EACH(i, c, s.S, strip,
+                    gd_store(dx, at + i,
+                             norm_dx(scale[c], dy[at + i], sum_d[c],
+                                     norm_xhat((double)x[at + i] - mean[c], rstd[c]), sum_dx[c]),
+                             v->add));
 }
 
 /* ---- Calls -------------------------------------------------------------------------------- */
@@ -96,7 +98,8 @@ static gd_status by_strips(const gd_call *call, const norm_work *w, gd_task *tas
     return gd_each_piece(call, s.B * s.C * s.S, gd_divide_up(s.C, gd_strip_width(s.S)), task, w);
 }
 
-/* With mean and rstd from the inputs for batch_norm_fixed. `own` [2, C] is for those that are not saved. */
+/* With mean and rstd from the inputs for batch_norm_fixed. `own` [2, C] is for those that are
+ * not saved. */
 static norm_work work_of(const gd_call *call, bool fixed, double *own)
 {
     const gd_batch_norm_args *args = call->args;

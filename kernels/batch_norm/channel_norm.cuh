@@ -121,7 +121,8 @@ inline int pack_of(const gd_channels &s, const T *a, const T *b = nullptr, const
 
 // ---- The second pass ----------------------------------------------------------------------------
 
-// y, or with dy dx, of the factors. What the sums read last is read first: some of it is in L2 still.
+// Writes y, or dx if dy is given. Pieces are visited in reverse order, because the end of x is
+// still in L2.
 template <int V, bool GRADIENT, class T>
 __global__ void __launch_bounds__(gd_threads)
     second_kernel(T *out, bool add, gd_channel_plan p, factors<gd_compute<T>> f, const T *x,

@@ -1,5 +1,5 @@
-/* formula.h - batch_norm and group_norm, an element: d is dy, in group_norm h; scale is w r, in group_norm
- * r; means are over a channel or a group; centred is x - mean. */
+/* formula.h - batch_norm and group_norm, an element: d is dy, in group_norm h; scale is w r, in
+ * group_norm r; means are over a channel or a group; centred is x - mean. */
 #ifndef GRADUS_BATCH_NORM_FORMULA_H
 #define GRADUS_BATCH_NORM_FORMULA_H
 
@@ -19,7 +19,7 @@ GD_FUNCTION ACC batch_norm_dw(ACC sum, ACC rstd, ACC n)
 /* fixed: mean and rstd are no functions of x. */
 GD_FUNCTION ACC batch_norm_mean(ACC sum, ACC n, bool fixed)
 {
-    return fixed ? 0 : sum / n; /* [means] [batch_norm_fixed] */
+    return fixed ? 0 : sum / n; /* [means] */
 }
 
 GD_FUNCTION ACC norm_dx(ACC scale, ACC d, ACC mean_d, ACC xhat, ACC mean_dx)

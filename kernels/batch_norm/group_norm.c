@@ -7,27 +7,18 @@
 GD_KERNEL(group_norm_forward)
 GD_KERNEL(group_norm_backward)
 
-/* x [B, C, ...] -> y like x; saves mean and rstd [B, groups], in double for every dtype. */
+static const gd_option_range ranges[] = {
+    {"eps", GD_FIELD(gd_group_norm_args, eps), 0, INFINITY, "0 or more"}, {0}};
+
+/* Saves mean and rstd [B, groups], in double for every dtype. */
 static gd_status group_norm_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_group_norm_args *args = call->args;
     const gd_tensor *x = call->input[0];
-    if (gd_tensor_ndim(x) < 2 || !gd_dtype_is_real(gd_tensor_dtype(x)))
-        return gd_refuse(call, "x is %s, wanted a real [B, C, ...]", gd_kind(x).text);
     const int64_t C = gd_tensor_dim(x, 1);
     if (args->groups < 1 || C % args->groups)
         return gd_refuse(call, "groups is %lld, wanted a divisor of the %lld channels of x %s",
                          (long long)args->groups, (long long)C, gd_shape_text(x).text);
-    if (!(args->eps >= 0)) return gd_refuse(call, "eps is %g, wanted 0 or more", args->eps);
-    for (int i = 1; i < 3; i++) {
-        const gd_tensor *t = call->input[i];
-        if (!t || (gd_tensor_ndim(t) == 1 && gd_tensor_dim(t, 0) == C)) continue;
-        return gd_refuse(call, "%s has shape %s, but x %s has %lld channels",
-                         gd_input_name(call->op, i).text, gd_shape_text(t).text,
-                         gd_shape_text(x).text, (long long)C);
-    }
-    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    out->output[0] = gd_spec_like(x);
     out->save[0] = (gd_spec){GD_FLOAT64, 2, {gd_tensor_dim(x, 0), args->groups}};
     out->save[1] = out->save[0];
     return GD_OK;
@@ -67,26 +58,22 @@ const gd_op gd_op_group_norm = {
     .name = "group_norm",
     .formula = "y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), of a group",
     .inputs = 3,
-    .input_names = {"x", "weight", "bias"},
+    .signature = "x[B, C, ...] weight[C]? bias[C]? -> y[B, C, ...]",
+    .ranges = ranges,
     .optional_inputs = GD_BIT(1) | GD_BIT(2),
     .outputs = 1,
     .saves = 2,
-    .args_size = sizeof(gd_group_norm_args),
-    .plain_args = true,
+    GD_ARGS(gd_group_norm_args),
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = group_norm_shape,
-    .forward = GD_ON_DEVICES(group_norm_forward),
-    .backward = GD_ON_DEVICES(group_norm_backward),
+    GD_KERNELS(group_norm),
     .definition = group_norm_definition,
     GD_CASES(group_norm_cases),
 };
 
 gd_tensor *gd_group_norm(gd_tensor *x, int64_t groups, gd_tensor *weight, gd_tensor *bias,
                          double eps)
-{
-    const gd_group_norm_args args = {groups, eps};
-    return gd_apply(&gd_op_group_norm, (gd_tensor *[]){x, weight, bias}, 3, &args);
-}
+    GD_APPLIES(group_norm, (&(gd_group_norm_args){groups, eps}), x, weight, bias)

@@ -1,7 +1,7 @@
-// group_norm.cu - the CUDA kernels of group_norm. A group that fits in shared memory has a block, which
-// reads it once (group_norm_block.cuh). For larger ones, sums are those of each channel of each
-// example (channel_norm.cuh, with B C channels of one example); a warp for each group adds those of
-// its channels, and leaves what the second pass needs.
+// group_norm.cu - the CUDA kernels of group_norm. A group that fits in shared memory has a block,
+// which reads it once (group_norm_block.cuh). For larger ones, sums are those of each channel of
+// each example (channel_norm.cuh, with B C channels of one example); a warp for each group adds
+// those of its channels, and leaves what the second pass needs.
 #include "batch_norm/channel_norm.cuh"
 #include "batch_norm/group_norm_block.cuh"
 

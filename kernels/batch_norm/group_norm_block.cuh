@@ -1,10 +1,11 @@
-// group_norm_block.cuh - group_norm of groups that fit in shared memory: a block reads its group once,
-// keeps it there, and has its mean and variance by sums over the block. In the backward x is kept;
-// dy is read again, from L2, unless it fits too.
+// group_norm_block.cuh - group_norm of groups that fit in shared memory: a block reads its group
+// once, keeps it there, and has its mean and variance by sums over the block. In the backward x is
+// kept; dy is read again, from L2, unless it fits too.
 //
-// The packs of a group are numbered through; pack p is of channel p / (packs of a channel). Thread t
-// has packs t, t + threads, ... of all passes, so that what it keeps is its own. Only the sums of each
-// channel of dy need another division: there a team of `lanes` threads has a channel at a time.
+// The packs of a group are numbered through; pack p is of channel p / (packs of a channel).
+// Thread t has packs t, t + threads, ... of all passes, so that what it keeps is its own. Only
+// the sums of each channel of dy need another division: there a team of `lanes` threads has a
+// channel at a time.
 #ifndef GD_GROUP_NORM_BLOCK_CUH
 #define GD_GROUP_NORM_BLOCK_CUH
 

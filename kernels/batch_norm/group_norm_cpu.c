@@ -1,7 +1,7 @@
 /* group_norm_cpu.c - the CPU kernels of group_norm. */
 #include "batch_norm/formula.h"
 #include "batch_norm/group_norm.h"
-#include "loops.h"
+#include "norms.h"
 
 typedef struct group_work {
     gd_norm_rows v; /* a row is a group */
@@ -21,9 +21,21 @@ static void forward_row(const void *work, int64_t row)
         for (int64_t c = 0, of = row % g.groups * g.channels + strip.first; c < strip.count;
              c++, of++)
             scale[c] = rstd * gd_or(v.weight, of, 1), bias[c] = gd_or(v.bias, of, 0);
-        GD_CHANNEL_EACH(g.S, strip,
+        GD_CHANNEL_EACH(i, c, g.S, strip,
                         v.y[at + i] = (REAL)(((double)v.x[at + i] - mean) * scale[c] + bias[c]));
     }
+}
+
+typedef struct group_means {
+    double x, rstd, h, hx; /* of x, h = dy weight and h xhat */
+} group_means;
+
+static inline double dx_of(const group_means *mean, double x, double h)
+{
+    const double xhat = norm_xhat(x - mean->x, mean->rstd);
+    GD_STEP("xhat", xhat);
+    GD_STEP("h", h);
+    return norm_dx(mean->rstd, h, mean->h, xhat, mean->hx);
 }
 
 /* A group: the sums over each of its channels, which are its parts of db and dw, then dx, which may
@@ -41,7 +53,7 @@ static void backward_row(const void *work, int64_t row, double *dw, double *db)
         const REAL *x = v.x + row * g.size + strip.first * g.S;
         const REAL *dy = v.dy + row * g.size + strip.first * g.S;
         double sum[GD_STRIP] = {0}, product[GD_STRIP] = {0};
-        GD_CHANNEL_SUMS(sum, product, g.S, strip, (double)dy[i],
+        GD_CHANNEL_SUMS(i, c, sum, product, g.S, strip, (double)dy[i],
                         (double)dy[i] * ((double)x[i] - mean) * rstd);
         for (int64_t i = 0, c = first + strip.first; i < strip.count; i++, c++) {
             const double weight = gd_or(v.weight, c, 1);
@@ -50,11 +62,11 @@ static void backward_row(const void *work, int64_t row, double *dw, double *db)
             sum_h += weight * sum[i], sum_hx += weight * product[i];
         }
     }
-    const double mean_h = sum_h / (double)g.size, mean_hx = sum_hx / (double)g.size;
+    const group_means means = {mean, rstd, sum_h / (double)g.size, sum_hx / (double)g.size};
     GD_STEP("mean", mean);
     GD_STEP("rstd", rstd);
-    GD_STEP("mean_h", mean_h);
-    GD_STEP("mean_hx", mean_hx);
+    GD_STEP("mean_h", means.h);
+    GD_STEP("mean_hx", means.hx);
     if (!v.dx) return;
     GD_EACH_STRIP(strip, g.channels, g.S)
     {
@@ -62,13 +74,10 @@ static void backward_row(const void *work, int64_t row, double *dw, double *db)
         double weight[GD_STRIP];
         for (int64_t c = 0; c < strip.count; c++)
             weight[c] = gd_or(v.weight, first + strip.first + c, 1);
-        GD_CHANNEL_EACH(g.S, strip, {
-            const double h = (double)v.dy[at + i] * weight[c];
-            const double xhat = norm_xhat((double)v.x[at + i] - mean, rstd);
-            GD_STEP("xhat", xhat);
-            GD_STEP("h", h);
-            gd_store(v.dx, at + i, norm_dx(rstd, h, mean_h, xhat, mean_hx), v.add);
-        });
+        GD_CHANNEL_EACH(
+            i, c, g.S, strip,
+            gd_store(v.dx, at + i,
+                     dx_of(&means, (double)v.x[at + i], (double)v.dy[at + i] * weight[c]), v.add));
     }
 }
 

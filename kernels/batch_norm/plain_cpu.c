@@ -47,8 +47,9 @@ static gd_status plain(const gd_call *call, bool fixed)
         {
             const double xhat = norm_xhat((double)x[at] - mean, rstd);
             GD_STEP("xhat", xhat);
-            gd_store(dx, at, norm_dx(w * rstd, (double)dy[at], mean_d, xhat, mean_dx),
-                     gd_adds(call, BATCH_X));
+            double value = w * rstd * (double)dy[at]; /* [batch_norm_fixed] */
+            if (!fixed) value = norm_dx(w * rstd, (double)dy[at], mean_d, xhat, mean_dx);
+            gd_store(dx, at, value, gd_adds(call, BATCH_X));
         }
     }
     return GD_OK;

@@ -1,6 +1,6 @@
-/* test_cuda_norms.c - batch_norm, group_norm and pooling on the GPU at sizes that people train with,
- * against the CPU: several pieces of a channel, and groups that fit in shared memory, of x alone or of
- * dy too, and that do not. (test_cuda_ops.c compares small cases.) */
+/* test_cuda_norms.c - batch_norm, group_norm and pooling on the GPU at sizes that people train
+ * with, against the CPU: several pieces of a channel, and groups that fit in shared memory, of x
+ * alone or of dy too, and that do not. (test_cuda_ops.c compares small cases.) */
 #include "gpu_outcome.h"
 #include "op_test.h"
 

@@ -9,21 +9,12 @@
 /* Sets the error to a sentence about an argument. */
 #define gd_refuse(call, ...) gd_call_fail(call, GD_ERROR_ARGUMENT, __VA_ARGS__)
 
-/* A tensor as it was given, for such a sentence: "float32 [3, 4]"; and with its name, input i: "weight is
- * float32 [3, 4]". */
+/* A tensor as it was given, for such a sentence: "float32 [3, 4]". */
 static inline gd_text gd_kind(const gd_tensor *t)
 {
     gd_text text;
     snprintf(text.text, sizeof text.text, "%s %.150s", gd_dtype_name(gd_tensor_dtype(t)),
              gd_shape_text(t).text);
-    return text;
-}
-
-static inline gd_text gd_given(const gd_call *call, int i)
-{
-    gd_text text;
-    snprintf(text.text, sizeof text.text, "%.40s is %.140s", gd_input_name(call->op, i).text,
-             gd_kind(call->input[i]).text);
     return text;
 }
 
@@ -48,22 +39,6 @@ static inline gd_status gd_check_real(const gd_call *call, int i)
     if (gd_dtype_is_real(dtype)) return GD_OK;
     return gd_refuse(call, "%s is %s, wanted a real dtype; use gd_cast",
                      gd_input_name(call->op, i).text, gd_dtype_name(dtype));
-}
-
-/* Fails unless all inputs that are given are real and of one dtype. */
-static inline gd_status gd_check_one_dtype(const gd_call *call)
-{
-    for (int i = 0; i < call->inputs; i++) {
-        if (!call->input[i]) continue;
-        gd_status status = gd_check_real(call, i);
-        if (status) return status;
-        gd_dtype first = gd_tensor_dtype(call->input[0]), dtype = gd_tensor_dtype(call->input[i]);
-        if (dtype != first)
-            return gd_refuse(call, "%s is %s, but %s is %s, wanted one dtype",
-                             gd_input_name(call->op, i).text, gd_dtype_name(dtype),
-                             gd_input_name(call->op, 0).text, gd_dtype_name(first));
-    }
-    return GD_OK;
 }
 
 #endif

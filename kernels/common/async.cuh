@@ -56,6 +56,11 @@ __device__ inline float load_shared_float(uint32_t address)
     return v;
 }
 
+__device__ inline void store_shared(uint32_t address, float v)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+}
+
 // One of the block's 16 hardware barriers, for `threads` threads in whole warps. __syncthreads uses
 // number 0.
 __device__ inline void named_barrier_sync(int barrier, int threads)
@@ -67,8 +72,8 @@ __device__ inline void named_barrier_sync(int barrier, int threads)
 
 // Copies of 16 bytes from global to shared memory, without registers (cp.async; since compute
 // capability 8.0). copy_commit ends a group of a thread's copies; after copy_wait<N> all groups of
-// the thread but its last N have arrived, and the thread itself may read them. For others there must
-// be a barrier as well.
+// the thread but its last N have arrived, and the thread itself may read them. For others there
+// must be a barrier as well.
 __device__ inline void copy_16(uint32_t to_shared, const void *from_global)
 {
     GD_ASM_80("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_shared), "l"(from_global)
@@ -108,11 +113,11 @@ __device__ inline void prefetch_line(const void *global)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
 }
 
-// Slots of 16 bytes in shared memory, one for each thread, in planes of a block's threads: neighbours
-// use neighbouring banks. Up to 32 neighbouring lanes fill theirs with packs of a row by copy_16, so
-// that neighbours also read neighbouring 16 bytes of it. A pack of two pieces is in the slots of two
-// lanes, and there must be a __syncwarp between waiting and reading, and between reading and the next
-// copy.
+// Slots of 16 bytes in shared memory, one for each thread, in planes of a block's threads:
+// neighbours use neighbouring banks. Up to 32 neighbouring lanes fill theirs with packs of a row by
+// copy_16, so that neighbours also read neighbouring 16 bytes of it. A pack of two pieces is in the
+// slots of two lanes, and there must be a __syncwarp between waiting and reading, and between
+// reading and the next copy.
 struct Slots {
     uint32_t base; // lane 0's, of the first plane
     int plane;     // bytes from plane to plane
@@ -123,8 +128,8 @@ struct Slots {
           plane(16 * (int)blockDim.x), lanes(lanes), lane(lane)
     {
     }
-    // From plane `to` on: packs of N pieces, the first and up to lanes - 1 behind it, as far as there
-    // are `packs`.
+    // From plane `to` on: packs of N pieces, the first and up to lanes - 1 behind it, as far as
+    // there are `packs`.
     template <int N>
     __device__ void copy(int to, const void *first, int packs) const
     {
@@ -276,18 +281,10 @@ __device__ inline uint32_t cluster_size()
 }
 
 // Waits for all threads of the cluster, and makes what they wrote before they arrived visible.
-__device__ inline void cluster_arrive()
-{
-    GD_ASM_90("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ inline void cluster_wait()
-{
-    GD_ASM_90("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 __device__ inline void cluster_sync()
 {
-    cluster_arrive();
-    cluster_wait();
+    GD_ASM_90("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    GD_ASM_90("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // The address by which this block accesses, in the shared memory of block `rank` of the cluster,

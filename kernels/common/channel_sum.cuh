@@ -1,9 +1,10 @@
 // channel_sum.cuh - K sums over each channel of x [B, C, S].
 //
 // A block's 256 threads are teams of `lanes` threads, one for each channel. The places of a channel
-// are read by packs, a unit being the 4 packs of each lane that lie side by side in one example. The
-// units are divided into pieces, a block for each; the pieces' sums [K, pieces, C] are added by
-// gd_add_pieces, a warp for each channel. Pieces, units and teams depend only on the sizes and on V.
+// are read by packs, a unit being the 4 packs of each lane that lie side by side in one
+// example. The units are divided into pieces, a block for each; the pieces' sums [K, pieces, C]
+// are added by gd_add_pieces, a warp for each channel. Pieces, units and teams depend only on
+// the sizes and on V.
 #ifndef GD_CHANNEL_SUM_CUH
 #define GD_CHANNEL_SUM_CUH
 
@@ -54,8 +55,8 @@ struct gd_channel_work {
     }
 };
 
-// Unit `unit` of a channel: its thread's first element, and how many packs the row has from there on.
-// The next pack is p.lanes further.
+// Unit `unit` of a channel: its thread's first element, and how many packs the row has from there
+// on. The next pack is p.lanes further.
 template <int V>
 struct gd_channel_unit {
     int64_t first;
@@ -70,8 +71,8 @@ struct gd_channel_unit {
     }
 };
 
-// value.load<V>(i) is what is read of elements i ... i + V - 1, and value.add<V>(channel, that, sum)
-// adds their terms to sum[0 ... K - 1].
+// value.load<V>(i) is what is read of elements i ... i + V - 1, and value.add<V>(channel, that,
+// sum) adds their terms to sum[0 ... K - 1].
 template <int K, int V, class C, class Value>
 __global__ static void __launch_bounds__(gd_threads)
     gd_sum_channels(C *partial, gd_channel_plan p, Value value)
@@ -108,8 +109,8 @@ __global__ static void __launch_bounds__(gd_threads)
     }
 }
 
-// The sums of all pieces, [K, pieces, C], of `value` on x [B, C, S], by packs if that is `packed`. NULL:
-// no memory, or no launch.
+// The sums of all pieces, [K, pieces, C], of `value` on x [B, C, S], by packs if that is `packed`.
+// NULL: no memory, or no launch.
 template <int K, class T, class Value>
 static gd_compute<T> *gd_channel_sums(const gd_call *call, int64_t B, int64_t C, int64_t S,
                                       bool packed, const Value &value, int64_t *pieces)

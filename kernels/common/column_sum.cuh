@@ -4,8 +4,8 @@
 // Two kernels. In the first (gd_sum_columns) a block has 32 columns and a piece of the rows. Its 8
 // warps take the piece's rows in turn (a warp reads 32 neighbours of one row), and their 8 sums are
 // added in order: at most 256 rows of partial sums. The second (gd_sum_partials) adds these, and
-// those that the kernels of rms_norm write. Few rows are one piece, whose sums need no second kernel.
-// Pieces and turns, and so the order of every sum, depend only on M.
+// those that the kernels of rms_norm write. Few rows are one piece, whose sums need no second
+// kernel. Pieces and turns, and so the order of every sum, depend only on M.
 #ifndef GD_COLUMN_SUM_CUH
 #define GD_COLUMN_SUM_CUH
 

@@ -28,10 +28,10 @@
 // over the threads of one block, whose number is fixed, or over a number of pieces that depends on
 // the sizes. (Matrix products use cuBLASLt: the same in every run, but maybe not on every GPU.)
 //
-// Sizes. gd_launch launches nothing for zero elements (to CUDA a grid of 0 blocks is an error). Indices
-// are 64-bit: a tensor may have more than 2^31 elements. The first dimension of a grid can have 2^31 -
-// 1 blocks, the others 65535; gd_grid_for() caps the number at many times what fills any GPU, and the
-// kernel strides.
+// Sizes. gd_launch launches nothing for zero elements (to CUDA a grid of 0 blocks is an error).
+// Indices are 64-bit: a tensor may have more than 2^31 elements. The first dimension of a grid can
+// have 2^31 - 1 blocks, the others 65535; gd_grid_for() caps the number at many times what fills
+// any GPU, and the kernel strides.
 //
 // Graphs. A step may be captured and replayed (gradus/graph.h): then the host code of an op runs
 // once, and its kernels many times, with the same arguments. So it only queues work on
@@ -118,8 +118,8 @@ __device__ inline __half gd_store<__half>(double value)
 
 // ---- More digits than a float has, without FP64 -------------------------------------------------
 //
-// On a GeForce double runs at 1/64 of float. Where a float's 24 bits are not enough, two floats are:
-// a number and what rounding took from it.
+// On a GeForce double runs at 1/64 of float. Where a float's 24 bits are not enough, two floats
+// are: a number and what rounding took from it.
 
 // A sum of many terms: what rounding takes from `sum` is added up in `rest` (Knuth's TwoSum).
 template <class C>
@@ -185,8 +185,8 @@ static inline gd_status gd_by_kernel_dtype(const gd_call *call, Body body)
     return gd_by_dtype(call->kernel_dtype, body);
 }
 
-// Defines name_cuda, as kernel.h's GD_KERNEL(name) declares it, by an expression with `call`, and in the
-// second form also with T, the type of the call's real tensors:
+// Defines name_cuda, as kernel.h's GD_KERNEL(name) declares it, by an expression with `call`, and
+// in the second form also with T, the type of the call's real tensors:
 //
 //     GD_CUDA_KERNEL_OF_T(neg_forward, neg<T>(call, call->output[0], call->input[0]))
 #define GD_CUDA_KERNEL(name, ...)                         \

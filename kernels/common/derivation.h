@@ -1,5 +1,5 @@
-/* derivation.h - what definitions and derivatives (gd_op in autograd.h) share: ops by short names, so
- * that they read as formulas do. A tensor is NULL after an error, as everywhere. */
+/* derivation.h - what definitions and derivatives (gd_op in autograd.h) share: ops by short names,
+ * so that they read as formulas do. A tensor is NULL after an error, as everywhere. */
 #ifndef GRADUS_DERIVATION_H
 #define GRADUS_DERIVATION_H
 
@@ -68,8 +68,8 @@ static inline gd_tensor *all_of(const gd_tensor *t, double value)
                        gd_tensor_shape(t), value);
 }
 
-/* x where the mask is set, else 0; and x where it is not, else the value. An infinity in what is not
- * chosen, or in its gradient, does not matter: nothing is multiplied by 0. */
+/* x where the mask is set, else 0; and x where it is not, else the value. An infinity in what is
+ * not chosen, or in its gradient, does not matter: nothing is multiplied by 0. */
 static inline gd_tensor *only(gd_tensor *mask, gd_tensor *x)
 {
     return x ? gd_where(mask, x, number(x, 0)) : NULL;
@@ -122,10 +122,12 @@ static inline gd_tensor *repeated_as(gd_tensor *x, const gd_tensor *t)
 /* t [C] against the channels of x [B, C, ...]; NULL for NULL. */
 gd_tensor *by_channel(gd_tensor *t, const gd_tensor *x);
 
-/* The adjoint of broadcasting t: g summed over the axes along which t was repeated, in t's shape. */
+/* The adjoint of broadcasting t: g summed over the axes along which t was repeated, in
+ * t's shape. */
 gd_tensor *sum_to(gd_tensor *g, const gd_tensor *t);
 
-/* The adjoint of slicing t, from `start` on along an axis: g with zeros around it, in t's size there. */
+/* The adjoint of slicing t, from `start` on along an axis: g with zeros around it, in t's
+ * size there. */
 gd_tensor *among_zeros(gd_tensor *g, const gd_tensor *t, int axis, int64_t start);
 
 /* ---- Normalisation ------------------------------------------------------------------------ */

@@ -1,10 +1,10 @@
 /* formulas.h - how formulas are written once for all devices: kernels/NAME/formula.h has an op's.
  *
- * A formula is a function in the common subset of C and CUDA, GD_FUNCTION REAL NAME(REAL x ...). REAL
- * is the type of an op's numbers and ACC that of its sums, neither of 16 bits: loops widen. In C, REAL
- * is float or double, as the file is compiled twice (kernel.h), and ACC is double. In CUDA each
- * function is a template, and both are its parameters; there exp is the name for both types, while C
- * has expf and exp. A file of loops may define, before it includes formulas,
+ * A formula is a function in the common subset of C and CUDA, GD_FUNCTION REAL NAME(REAL x ...).
+ * REAL is the type of an op's numbers and ACC that of its sums, neither of 16 bits: loops widen. In
+ * C, REAL is float or double, as the file is compiled twice (kernel.h), and ACC is double. In CUDA
+ * each function is a template, and both are its parameters; there exp is the name for both types,
+ * while C has expf and exp. A file of loops may define, before it includes formulas,
  *
  *     GD_EXP, GD_TANH      the exponential and tanh that its loops call (inline_exp.h)
  *     GD_EXACT_QUOTIENT    that quotients of floats are rounded correctly, in CUDA too */

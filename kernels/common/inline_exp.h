@@ -57,8 +57,8 @@ static inline REAL inline_exp(REAL x)
     return x < low ? 0 : sum;
 }
 
-/* (1 - e) / (1 + e) with e = exp(-2 |x|) cancels near 0, where the series of tanh is used for float; a
- * double needs too many of its terms. */
+/* (1 - e) / (1 + e) with e = exp(-2 |x|) cancels near 0, where the series of tanh is used for
+ * float; a double needs too many of its terms. */
 static inline REAL inline_tanh(REAL x)
 {
 #ifdef GD_REAL_DOUBLE

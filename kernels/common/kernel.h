@@ -8,7 +8,7 @@
  *     GD_KERNEL(softmax_forward)    // declares softmax_forward_f32 and _f64, and defines
  *     GD_KERNEL(softmax_backward)   // softmax_forward_cpu, which picks one by call->dtype;
  *                                   // declares softmax_forward_cuda
- *     const gd_op gd_op_softmax = { ..., .forward = GD_ON_DEVICES(softmax_forward), ... };
+ *     const gd_op gd_op_softmax = { ..., GD_KERNELS(softmax), ... };
  *
  * Threads and bits. The result must not depend on the number of threads, bit for bit. So divide
  * work into pieces whose size depends only on the problem, never on the number of threads; let one
@@ -53,8 +53,8 @@ static inline REAL gd_reduced_max(REAL max, const REAL *x, int64_t n)
 }
 #endif
 
-/* A value of a step of the derivation, under the step's name, for the study's pages: their module, and
- * nothing else, is compiled with GD_STUDY. */
+/* A value of a step of the derivation, under the step's name, for the study's pages: their module,
+ * and nothing else, is compiled with GD_STUDY. */
 #ifdef GD_STUDY
 void gd_step(const char *name, double value);
 #define GD_STEP(name, value) gd_step(name, (double)(value))
@@ -71,6 +71,9 @@ void gd_step(const char *name, double value);
         return call->dtype == GD_FLOAT64 ? name##_f64(call) : name##_f32(call); \
     }
 
+/* What every record of the library promises. */
+#define GD_BUILT_IN .same_bits = true, .constant = true
+
 /* The kernel's entry for each device of this build. */
 #ifdef GD_HAVE_CUDA
 #define GD_ON_DEVICES(name)                            \
@@ -84,9 +87,20 @@ void gd_step(const char *name, double value);
     }
 #endif
 
-/* In a record: one input, x, and one output, with plain arguments of this type. */
-#define GD_OF_X(type) \
-    .inputs = 1, .input_names = {"x"}, .outputs = 1, .args_size = sizeof(type), .plain_args = true
+/* In a record: its kernels NAME_forward and NAME_backward; plain arguments of this type; the same
+ * with one input, x, and one output. */
+#define GD_KERNELS(name) \
+    .forward = GD_ON_DEVICES(name##_forward), .backward = GD_ON_DEVICES(name##_backward)
+#define GD_ARGS(type) .args_size = sizeof(type), .plain_args = true
+#define GD_OF_X(type) .inputs = 1, .input_names = {"x"}, .outputs = 1, GD_ARGS(type)
+
+/* In place of the body of a function that does no more than apply the op gd_op_NAME: the address of
+ * its arguments or NULL, and its inputs. */
+#define GD_APPLIES(name, args, ...)                                                            \
+    {                                                                                          \
+        gd_tensor *const inputs[] = {__VA_ARGS__};                                             \
+        return gd_apply(&gd_op_##name, inputs, (int)(sizeof inputs / sizeof *inputs), (args)); \
+    }
 
 /* Elements per piece of an elementwise loop. */
 #define GD_BLOCK 4096
@@ -100,11 +114,19 @@ static inline int gd_threads_for(int threads, int64_t work)
     return work < GD_PARALLEL_FROM ? 1 : threads;
 }
 
-/* Calls task(work, i) for i = 0 ... count - 1 on `threads` threads, each of which takes a range of i.
- * For one thread there is no OpenMP: to enter and leave a region of one thread takes 0.3 us in GCC's
- * library, longer than an op on a few numbers. */
 typedef void gd_task(const void *work, int64_t i);
-void gd_for_each(int threads, int64_t count, gd_task *task, const void *work);
+void gd_for_each_parallel(int threads, int64_t count, gd_task *task, const void *work);
+
+/* Calls task(work, i) for i = 0 ... count - 1 on `threads` threads, each of which takes a range of
+ * i. For one thread there is no OpenMP: to enter and leave a region of one thread takes 0.3 us in
+ * GCC's library, longer than an op on a few numbers. */
+static inline void gd_for_each(int threads, int64_t count, gd_task *task, const void *work)
+{
+    if (threads > 1 && count > 1)
+        gd_for_each_parallel(threads, count, task, work);
+    else
+        for (int64_t i = 0; i < count; i++) task(work, i);
+}
 
 static inline int64_t gd_min64(int64_t a, int64_t b)
 {
@@ -128,10 +150,11 @@ static inline int64_t gd_round_up(int64_t n, int64_t unit)
     return gd_divide_up(n, unit) * unit;
 }
 
-/* The data of a tensor that may be absent: NULL for NULL. */
+/* The data of a tensor that may be absent: NULL for NULL. Without elements it is an address that
+ * nobody reads, but not NULL, of which C has no offset. */
 static inline void *gd_data(const gd_tensor *t)
 {
-    return t ? gd_tensor_data(t) : NULL;
+    return !t ? NULL : gd_tensor_count(t) > 0 ? gd_tensor_data(t) : (void *)t;
 }
 
 /* The last dimension of t, 1 for a tensor without dimensions. */

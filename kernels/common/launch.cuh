@@ -1,13 +1,15 @@
-// launch.cuh - launching kernels: by gd_launch_on (gd_launch of cuda.cuh for a call), or by launch()
-// with more shared memory than the usual 48 KB, or in clusters of more than the usual 8 blocks.
+// launch.cuh - launching kernels: by gd_launch_on (gd_launch of cuda.cuh for a call), or by
+// launch() with more shared memory than the usual 48 KB, or in clusters of more than the
+// usual 8 blocks.
 //
-// Programmatic dependent launch. A kernel may start its blocks when all blocks of the kernel before it
-// have said let_next_start or ended; it must wait_for_previous, in every thread, before it reads or
-// writes global memory: then that kernel has ended and its writes are seen. Only prefetches to L2 may
-// come earlier. Most kernels begin with gd_in_turn, which does both. (Kernels of few blocks say
-// let_next_start only after the wait: while multiprocessors are free, a row of kernels would start and
-// wait at the same time, and delay the one that they wait for.) Small steps, whose kernels take a few
-// microseconds, are 3 to 12% faster for it. tests/rules/rooms.sh looks for kernels that do not wait.
+// Programmatic dependent launch. A kernel may start its blocks when all blocks of the kernel before
+// it have said let_next_start or ended; it must wait_for_previous, in every thread, before it reads
+// or writes global memory: then that kernel has ended and its writes are seen. Only prefetches to
+// L2 may come earlier. Most kernels begin with gd_in_turn, which does both. (Kernels of few blocks
+// say let_next_start only after the wait: while multiprocessors are free, a row of kernels would
+// start and wait at the same time, and delay the one that they wait for.) Small steps, whose
+// kernels take a few microseconds, are 3 to 12% faster for it. tests/rules/rooms.sh looks for
+// kernels that do not wait.
 #ifndef GD_LAUNCH_CUH
 #define GD_LAUNCH_CUH
 
@@ -53,8 +55,8 @@ __host__ __device__ static inline int64_t gd_ceil_div(int64_t n, int64_t unit)
     return (n + unit - 1) / unit;
 }
 
-// The blocks of a kernel (none, where nothing else is said), and the threads and the bytes of dynamic
-// shared memory of each.
+// The blocks of a kernel (none, where nothing else is said), and the threads and the bytes of
+// dynamic shared memory of each.
 struct gd_grid {
     dim3 blocks = dim3(0), threads = dim3(0);
     size_t shared = 0;
@@ -114,8 +116,8 @@ struct Shape {
     int cluster = 1; // blocks of a cluster
 };
 
-// Allows, once per device, as much shared memory as there is and clusters of more than 8 blocks, for
-// kernels that need them: with static shared memory, of up to 16 KB, those of more than 32 KB.
+// Allows, once per device, as much shared memory as there is and clusters of more than 8 blocks,
+// for kernels that need them: with static shared memory, of up to 16 KB, those of more than 32 KB.
 template <auto KERNEL>
 static cudaError_t allow(const Shape &shape)
 {

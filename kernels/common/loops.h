@@ -1,14 +1,13 @@
-/* loops.h - the loops of CPU kernels: an op's file says which of them it takes, and with what formula.
+/* loops.h - the loops of CPU kernels: an op's file says which of them it takes, and with
+ * what formula.
  *
  *     map        each element by itself, of operands that may be broadcast (gd_map)
  *     rows       sums along a row, then a map (GD_SUM, GD_EACH)
- *     columns    sums over rows, such as dw and db (GD_COLUMNS_TASK)
- *     channels   sums over the channels of [B, C, S], then a map (GD_CHANNEL_SUM, GD_CHANNEL_EACH)
- *     lines      independent lines, such as those along an axis, with memory for each thread (gd_each_range)
+ *     lines      independent lines, such as those along an axis, each thread with memory of its own
+ *                (gd_each_range)
  *     windows    those of an axis that meet some of its elements (gd_windows_within)
- *     steps      a recurrence over [B, T, n] (gd_before_step)
- *     update     an optimizer's rule for each weight and its states (GD_UPDATE)
  *
+ * norms.h has those of normalisations.
  * Each divides its work by the sizes alone, so that all bits are the same for any number of threads
  * (kernel.h says how). */
 #ifndef GRADUS_LOOPS_H
@@ -53,8 +52,8 @@ static inline bool gd_adds(const gd_call *call, int i)
     return call->accumulate && call->accumulate[i];
 }
 
-/* dx of input i for a loop that adds to it, term by term: zeros at first, unless it is added to. It must
- * not be dy. */
+/* dx of input i for a loop that adds to it, term by term: zeros at first, unless it is added to. It
+ * must not be dy. */
 static inline REAL *gd_dx_sum(const gd_call *call, int i)
 {
     REAL *dx = gd_dx(call, i);
@@ -83,11 +82,6 @@ static inline gd_status gd_each_piece(const gd_call *call, int64_t elements, int
     double sum = 0;             \
     GD_PRAGMA(omp simd reduction(+ : sum)) for (int64_t i = 0; i < (n); i++) sum += (term)
 
-/* the same for each i of a block (GD_BLOCK) of n elements */
-#define GD_EACH_OF_BLOCK(i, block, n) \
-    GD_PRAGMA(omp simd)               \
-    for (int64_t i = (block)*GD_BLOCK; i < gd_min64((n), ((block) + 1) * GD_BLOCK); i++)
-
 /* to[i] (+)= value, rounded once */
 static inline void gd_store(REAL *to, int64_t i, double value, bool add)
 {
@@ -102,234 +96,57 @@ static inline void gd_put(REAL *to, const REAL *from, int64_t n, bool add)
     GD_EACH(i, n) to[i] += from[i];
 }
 
-/* What normalisations read and write: x, weight and bias are inputs 0, 1 and 2. */
-typedef struct gd_norm_rows {
-    const REAL *x, *weight, *bias, *dy;
-    REAL *y, *dx;
-    double *mean, *rstd; /* of each row; NULL in a forward without a backward */
-    int64_t rows, n;     /* n: elements of a row */
-    double eps;
-    bool add; /* into dx */
-} gd_norm_rows;
-
-static inline gd_norm_rows gd_norm_rows_of(const gd_call *call, int64_t rows, int64_t n, double eps)
-{
-    const bool saves = call->op->saves > 0;
-    return (gd_norm_rows){.x = gd_data(call->input[0]),
-                          .weight = gd_data(call->input[1]),
-                          .bias = gd_data(call->input[2]),
-                          .dy = gd_dy(call, 0),
-                          .y = gd_data(call->output[0]),
-                          .dx = gd_dx(call, 0),
-                          .mean = saves ? gd_data(call->save[0]) : NULL,
-                          .rstd = saves ? gd_data(call->save[1]) : NULL,
-                          .rows = rows,
-                          .n = n,
-                          .eps = eps,
-                          .add = gd_adds(call, 0)};
-}
-
-/* The mean of row r and 1 / sqrt(variance + eps), which are saved. The variance is taken around the mean in
- * a second pass over the row, which is in cache: mean(x^2) - mean(x)^2 would lose all digits where x is far
- * from zero. */
-static inline __attribute__((always_inline)) void
-gd_row_statistics(const gd_norm_rows *v, int64_t r, double *mean, double *rstd)
-{
-    const REAL *x = v->x + r * v->n;
-    const int64_t n = v->n;
-    GD_SUM(sum, i, n, (double)x[i]);
-    const double m = sum / (double)n;
-    GD_SUM(squares, i, n, ((double)x[i] - m) * ((double)x[i] - m));
-    *mean = m;
-    *rstd = 1 / sqrt(squares / (double)n + v->eps);
-    GD_STEP("v", squares / (double)n);
-    if (v->mean) v->mean[r] = *mean, v->rstd[r] = *rstd;
-}
-
-/* ---- Columns -------------------------------------------------------------------------------- */
-
-/* to [n] (+)= the sums of the pieces [pieces, n], added in their order into the first, and rounded once;
- * to NULL: nothing */
-static inline void gd_columns_store(REAL *to, double *sums, int64_t pieces, int64_t n, bool add)
-{
-    if (!to) return;
-    for (int64_t p = 1; p < pieces; p++) GD_EACH(i, n) sums[i] += sums[p * n + i];
-    GD_EACH(i, n) gd_store(to, i, sums[i], add);
-}
-
-/* Two sums over rows, dw and db [n] of inputs 1 and 2. The rows are divided into pieces, whose number
- * depends on that of the rows alone; each piece sums in a row of its own, and these are added in order. */
-typedef struct gd_columns {
-    const void *work;
-    int64_t rows, n, pieces;
-    double *dw, *db; /* [pieces, n], zeros at first; or NULL */
-} gd_columns;
-
-/* Defines the task `name` of a piece: row(work, r, dw, db) adds the terms of row r to dw and db, NULL where
- * they are not wanted. */
-#define GD_COLUMNS_TASK(name, row)                                                           \
-    static void name(const void *columns, int64_t piece)                                     \
-    {                                                                                        \
-        const gd_columns *c = columns;                                                       \
-        double *dw = c->dw ? c->dw + piece * c->n : NULL;                                    \
-        double *db = c->db ? c->db + piece * c->n : NULL;                                    \
-        const int64_t end = c->rows * (piece + 1) / c->pieces;                               \
-        for (int64_t r = c->rows * piece / c->pieces; r < end; r++) row(c->work, r, dw, db); \
-    }
-
-static inline gd_status gd_each_row(const gd_call *call, int64_t elements, int64_t rows, int64_t n,
-                                    gd_task *task, const void *work)
-{
-    enum { PIECES = 16 };
-    REAL *dw = gd_dx(call, 1), *db = gd_dx(call, 2);
-    gd_columns c = {work, rows, dw || db ? n : 0, gd_max64(gd_min64(rows, PIECES), 1), NULL, NULL};
-    const size_t bytes = 2 * (size_t)(c.pieces * c.n) * sizeof(double);
-    double *sums = gd_call_scratch(call, bytes);
-    if (!sums) return gd_error_status(call->context);
-    memset(sums, 0, bytes);
-    c.dw = dw ? sums : NULL;
-    c.db = db ? sums + c.pieces * c.n : NULL;
-    if (elements) gd_each_piece(call, elements, c.pieces, task, &c);
-    gd_columns_store(dw, c.dw, c.pieces, n, gd_adds(call, 1));
-    gd_columns_store(db, c.db, c.pieces, n, gd_adds(call, 2));
-    return GD_OK;
-}
-
-/* ---- Channels ------------------------------------------------------------------------------- */
-
-/* x [B, C, S] is divided into strips of channels: one, or, where a channel has a single place in an
- * example, 32, so that memory is read in lines. The inner loop goes along memory: over the places of a
- * channel, or over the channels of the strip. */
-enum { GD_STRIP = 32 };
-
-/* `count` channels from `first` on. */
-typedef struct gd_strip {
-    int64_t first, count;
-} gd_strip;
-
-static inline int64_t gd_strip_width(int64_t S)
-{
-    return S == 1 ? GD_STRIP : 1;
-}
-
-static inline gd_strip gd_strip_from(int64_t C, int64_t S, int64_t first)
-{
-    return (gd_strip){first, gd_min64(gd_strip_width(S), C - first)};
-}
-
-/* For each strip of C channels; and for each example: `at` is where the strip begins. */
-#define GD_EACH_STRIP(strip, C, S)                                 \
-    for (gd_strip strip = gd_strip_from(C, S, 0); strip.count > 0; \
-         strip = gd_strip_from(C, S, strip.first + strip.count))
-#define GD_EACH_EXAMPLE(at, s, strip) \
-    for (int64_t at = (strip).first * (s).S; at < (s).B * (s).C * (s).S; at += (s).C * (s).S)
-
-/* The statement for each of the strip's places i in an example, and its channel c, counted in the strip. */
-#define GD_CHANNEL_EACH(S, strip, ...) \
-    do {                               \
-        if ((S) == 1) {                \
-            GD_EACH(c, (strip).count)  \
-            {                          \
-                const int64_t i = c;   \
-                __VA_ARGS__;           \
-            }                          \
-        } else {                       \
-            const int64_t c = 0;       \
-            GD_EACH(i, S)              \
-            {                          \
-                __VA_ARGS__;           \
-            }                          \
-        }                              \
-    } while (0)
-
-/* sum[c] += the term of each; two sums in one pass, or one. */
-#define GD_CHANNEL_SUMS(sum1, sum2, S, strip, term1, term2)                         \
-    do {                                                                            \
-        if ((S) == 1) {                                                             \
-            GD_CHANNEL_EACH(1, strip, (sum1)[c] += (term1), (sum2)[c] += (term2));  \
-        } else {                                                                    \
-            const int64_t c = 0;                                                    \
-            double total1 = 0, total2 = 0;                                          \
-            GD_PRAGMA(omp simd reduction(+ : total1, total2))                       \
-            for (int64_t i = 0; i < (S); i++) total1 += (term1), total2 += (term2); \
-            (sum1)[c] += total1, (sum2)[c] += total2;                               \
-        }                                                                           \
-    } while (0)
-
-#define GD_CHANNEL_SUM(sum, S, strip, term) \
-    GD_CHANNEL_SUMS(sum, ((double[GD_STRIP]){0}), S, strip, term, 0)
-
-/* ---- Steps ---------------------------------------------------------------------------------- */
-
-/* What row b of a recurrence had before step t: x is [B, kept, n], where steps are saved or only the last,
- * and `first` what it begins from [B, n]. NULL: zeros. */
-static inline const REAL *gd_before_step(const REAL *x, const REAL *first, int64_t kept, int64_t t,
-                                         int64_t b, int64_t n)
-{
-    if (t > 0) return x + (b * kept + (t - 1) % kept) * n;
-    return first ? first + b * n : NULL;
-}
-
 /* ---- Map ------------------------------------------------------------------------------------ */
 
 enum { GD_MAP_OPERANDS = 4 };
 
 /* out[i] (+)= a function of the elements i of the operands, which are packed and of n elements. */
-typedef struct gd_map gd_map;
-/* n elements of `out` from those of the operands; as arguments, these are in registers. The last may be
- * a condition of int32. */
-typedef void gd_map_row(void *to, const REAL *in0, const REAL *in1, const REAL *in2,
-                        const void *in3, const gd_map *m, int64_t n);
-struct gd_map {
+typedef struct gd_map {
     void *out;                       /* of REAL, or of int32_t */
     size_t size;                     /* bytes of its elements, where the operands have strides */
     const REAL *in[GD_MAP_OPERANDS]; /* those there are */
     const int32_t *chosen;           /* a condition, in the place of the last, or NULL */
-    REAL p, q;                       /* numbers */
-    bool add;                        /* to what is there */
     int64_t n;
-    const void *more; /* for the row */
-    gd_map_row *row;
-};
+    gd_row row;
+} gd_map;
 
-/* Defines a row: out[i] = value, an expression in its operands a, b, c, d, in p and q; d is of the type
- * `condition`, REAL if it is none. */
-#define GD_ROW(type, condition, name, a, b, c, d, value)                                           \
-    static void name(void *to, const REAL *in0, const REAL *in1, const REAL *in2, const void *in3, \
-                     const gd_map *m, int64_t n)                                                   \
-    {                                                                                              \
-        type *const out = to;                                                                      \
-        const condition *const last = in3;                                                         \
-        const REAL p = m->p, q = m->q;                                                             \
-        const bool add = m->add;                                                                   \
-        (void)p, (void)q, (void)add;                                                               \
-        GD_EACH(i, n)                                                                              \
-        {                                                                                          \
-            const REAL a = in0[i], b = in1[i], c = in2[i];                                         \
-            const condition d = last[i];                                                           \
-            (void)a, (void)b, (void)c, (void)d;                                                    \
-            out[i] = value;                                                                        \
-        }                                                                                          \
+/* Defines a row function: out[i] = value, an expression in `old`, which is out[i] if it is added to
+ * and else 0; in the operands a, b, c, d; and in the numbers p and q. All of these names are the
+ * caller's. */
+#define GD_ROW(name, type, type_of_d, old, a, b, c, d, p, q, value)                   \
+    static void name(void *to_, const REAL *in0_, const REAL *in1_, const REAL *in2_, \
+                     const void *last_, const gd_row *row_, int64_t n_)               \
+    {                                                                                 \
+        type *const out_ = to_;                                                       \
+        const type_of_d *const in3_ = last_;                                          \
+        const REAL p = row_->p, q = row_->q;                                          \
+        const bool add_ = row_->add;                                                  \
+        (void)p, (void)q;                                                             \
+        GD_EACH(i_, n_)                                                               \
+        {                                                                             \
+            const REAL a = in0_[i_], b = in1_[i_], c = in2_[i_];                      \
+            const type_of_d d = in3_[i_];                                             \
+            const type old = add_ ? out_[i_] : 0;                                     \
+            (void)a, (void)b, (void)c, (void)d, (void)old;                            \
+            out_[i_] = value;                                                         \
+        }                                                                             \
     }
-#define GD_MAP_ROW(name, a, b, c, d, value) GD_ROW(REAL, REAL, name, a, b, c, d, value)
-#define GD_GRADIENT_ROW(name, a, b, c, d, gradient) \
-    GD_ROW(REAL, REAL, name, a, b, c, d, (add ? out[i] : 0) + (gradient))
-/* Of two operands and a condition. */
-#define GD_CHOICE_ROW(name, a, b, chosen, value) \
-    GD_ROW(REAL, int32_t, name, a, b, unused, chosen, value)
-#define GD_CHOICE_GRADIENT_ROW(name, a, b, chosen, gradient) \
-    GD_ROW(REAL, int32_t, name, a, b, unused, chosen, (add ? out[i] : 0) + (gradient))
+#define GD_MAP_ROW(name, a, b, c, d, p, q, value) \
+    GD_ROW(name, REAL, REAL, old_, a, b, c, d, p, q, value)
+#define GD_GRADIENT_ROW(name, a, b, c, d, p, q, gradient) \
+    GD_ROW(name, REAL, REAL, old_, a, b, c, d, p, q, old_ + (gradient))
 
 static inline void gd_map_block(const void *work, int64_t block)
 {
     const gd_map *m = work;
     const int64_t first = block * GD_BLOCK;
     const REAL *in1 = m->in[1] + first;
-    m->row((REAL *)m->out + first, m->in[0] + first, in1, in1, in1, m,
-           gd_min64(GD_BLOCK, m->n - first));
+    m->row.function((REAL *)m->out + first, m->in[0] + first, in1, in1, in1, &m->row,
+                    gd_min64(GD_BLOCK, m->n - first));
 }
 
-/* Two packed operands, which may be the same: in blocks, whose ends do not move (kernel.h says why). */
+/* Two packed operands, which may be the same: in blocks, whose ends do not move (kernel.h
+ * says why). */
 static inline gd_status gd_map_elements(const gd_call *call, const gd_map *m)
 {
     return gd_each_piece(call, m->n, gd_divide_up(m->n, GD_BLOCK), gd_map_block, m);
@@ -347,25 +164,22 @@ static inline REAL gd_map_number(const gd_call *call, int i)
 static inline __attribute__((always_inline)) gd_status gd_map_one(const gd_call *call,
                                                                   const gd_tensor *to, bool add,
                                                                   const REAL *dy, const REAL *read,
-                                                                  gd_map_row *row)
+                                                                  gd_row_function *row)
 {
-    return gd_map_elements(call, &(gd_map){.out = gd_data(to),
-                                           .in = {dy, read},
-                                           .p = gd_map_number(call, 0),
-                                           .q = gd_map_number(call, 1),
-                                           .add = add,
-                                           .n = gd_tensor_count(to),
-                                           .row = row});
+    const gd_row with = {row, gd_map_number(call, 0), gd_map_number(call, 1), add};
+    return gd_map_elements(
+        call,
+        &(gd_map){.out = gd_data(to), .in = {dy, read}, .n = gd_tensor_count(to), .row = with});
 }
 
-static inline gd_status gd_map_forward(const gd_call *call, gd_map_row *row)
+static inline gd_status gd_map_forward(const gd_call *call, gd_row_function *row)
 {
     const REAL *x = gd_data(call->input[0]);
     return gd_map_one(call, call->output[0], false, x, x, row);
 }
 
 /* The record says what the backward reads; if it reads only dy, dy is passed for it. */
-static inline gd_status gd_map_backward(const gd_call *call, gd_map_row *row)
+static inline gd_status gd_map_backward(const gd_call *call, gd_row_function *row)
 {
     if (!call->dinput[0]) return GD_OK;
     const REAL *dy = gd_data(call->doutput[0]), *read = dy;
@@ -374,15 +188,16 @@ static inline gd_status gd_map_backward(const gd_call *call, gd_map_row *row)
     return gd_map_one(call, call->dinput[0], call->accumulate[0], dy, read, row);
 }
 
-/* Both kernels of an op: y = value, an expression in x, and dx = gradient, in dy and x, or y, as the
- * record says; p and q are its arguments. map.cuh has the same for a GPU. */
+/* Both kernels of an op: y = value, an expression in x, and dx = gradient, in dy and x, or y, as
+ * the record says; p and q are its arguments. map.cuh has the same for a GPU. */
 #define GD_MAP_OP(name, value, gradient)                                \
-    GD_MAP_ROW(name##_row, x, x1, x2, x3, value)                        \
-    GD_GRADIENT_ROW(name##_gradient_row, dy, x, y, y1, gradient)        \
+    GD_MAP_ROW(name##_row, x, x1, x2, x3, p, q, value)                  \
+    GD_GRADIENT_ROW(name##_gradient_row, dy, x, y, y1, p, q, gradient)  \
     GD_KERNEL_OF_REAL(name##_forward, gd_map_forward(call, name##_row)) \
     GD_KERNEL_OF_REAL(name##_backward, gd_map_backward(call, name##_gradient_row))
 
-/* ---- Operands with strides -------------------------------------------------------------------- */
+/* ---- Operands with strides
+ * -------------------------------------------------------------------- */
 
 /* By pieces of rows (rows.h). Operand 0 of the walk is `out`, packed; then come
  * in[0] and so on, and the last is `chosen`. */
@@ -418,8 +233,8 @@ static inline void gd_map_piece(const void *work, int64_t i)
         if (m->chosen)
             in3 = gd_condition_load(buffer2.condition, m->chosen + gd_piece_offset(&p, last),
                                     w->rows.step[last], p.n);
-        m->row((char *)m->out + gd_piece_offset(&p, 0) * (int64_t)m->size, in0, in1, in2, in3, m,
-               p.n);
+        m->row.function((char *)m->out + gd_piece_offset(&p, 0) * (int64_t)m->size, in0, in1, in2,
+                        in3, &m->row, p.n);
     }
 }
 
@@ -446,8 +261,8 @@ static inline gd_status gd_map_tensors(const gd_call *call, const gd_tensor *lik
 
 /* ---- Lines ---------------------------------------------------------------------------------- */
 
-/* Independent lines, or other pieces, of a work that needs memory: each thread has a range of them, and
- * memory of its own. */
+/* Independent lines, or other pieces, of a work that needs memory: each thread has a range of them,
+ * and memory of its own. */
 typedef void gd_range_task(const void *work, int64_t first, int64_t end, void *memory);
 
 typedef struct gd_ranges {
@@ -485,36 +300,5 @@ static inline int64_t gd_windows_within(int64_t windows, int64_t stride, int64_t
 {
     return n <= 0 ? 0 : gd_min64(windows, stride == 1 ? n : gd_divide_up(n, stride));
 }
-
-/* ---- Update --------------------------------------------------------------------------------- */
-
-/* for each i: the statements, in g, w and the first `states` of m and v, which are then stored; not where
- * `stays` holds of them */
-#define GD_UPDATE_EACH(states, stays, ...)                           \
-    GD_EACH(i, n)                                                    \
-    {                                                                \
-        REAL g = gradient[i], w = weight[i];                         \
-        REAL m = states > 0 ? ms[i] : 0, v = states > 1 ? vs[i] : 0; \
-        __VA_ARGS__                                                  \
-        const bool old = stays;                                      \
-        weight[i] = old ? weight[i] : w;                             \
-        if (states > 0) ms[i] = old ? ms[i] : m;                     \
-        if (states > 1) vs[i] = old ? vs[i] : v;                     \
-    }
-
-/* Defines the rule of an optimizer: how weight w and its states change by gradient g, with numbers of a
- * type, f. If f.lazy, elements stay as they are whose gradient is 0. */
-#define GD_UPDATE(name, states, type, ...)                                                     \
-    static void name(REAL *restrict weight, REAL *const *state, const REAL *restrict gradient, \
-                     int64_t n, const type *given)                                             \
-    {                                                                                          \
-        REAL *restrict ms = state[0], *restrict vs = state[1];                                 \
-        const type f = *given;                                                                 \
-        (void)ms, (void)vs;                                                                    \
-        if (f.lazy)                                                                            \
-            GD_UPDATE_EACH(states, g == 0, __VA_ARGS__)                                        \
-        else                                                                                   \
-            GD_UPDATE_EACH(states, false, __VA_ARGS__)                                         \
-    }
 
 #endif

@@ -49,7 +49,8 @@ __device__ inline void gd_store_aligned(A *to, bool add, const V (&x)[N])
 
 // ---- Functions ----------------------------------------------------------------------------------
 
-// A function of elements of one type, REAL, as a struct: GD_MAP_FUNCTION(difference, a - b, REAL a, REAL b)
+// A function of elements of one type, REAL, as a struct: GD_MAP_FUNCTION(difference, a - b,
+// REAL a, REAL b)
 #define GD_MAP_FUNCTION(name, value, ...)             \
     struct name {                                     \
         template <class REAL>                         \
@@ -226,9 +227,9 @@ static inline gd_status gd_map_launch(const gd_call *call, const gd_results<T, R
                      packs, f);
 }
 
-// to.out[i] = (to.add ? to.out[i] : 0) + f(in[0][i], in[1][i], ...) over the shape of `like`, to which
-// the operands are broadcast. What is stored is packed, and may be the memory of an operand of that
-// shape.
+// to.out[i] = (to.add ? to.out[i] : 0) + f(in[0][i], in[1][i], ...) over the shape of `like`, to
+// which the operands are broadcast. What is stored is packed, and may be the memory of an operand
+// of that shape.
 template <class T, class First = T, int F = 1, int R, int K, class Function>
 static inline gd_status gd_map(const gd_call *call, const gd_results<T, R> &to,
                                const gd_tensor *like, const gd_layout (&in)[K], Function f)

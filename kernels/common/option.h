@@ -7,7 +7,8 @@
 
 #include "gradus/tensor.h"
 
-/* An option as kernels that compute in `dtype` read it: a number other than 0 stays one, and finite. */
+/* An option as kernels that compute in `dtype` read it: a number other than 0 stays one,
+ * and finite. */
 static inline double gd_option_of_dtype(gd_dtype dtype, double value)
 {
     if (dtype == GD_FLOAT64 || value == 0 || !isfinite(value)) return value;

@@ -9,10 +9,10 @@
 //         gd_store_guarded(to, x, i * V, n);
 //     }
 //
-// A view of a tensor may begin at any element, and n may be any number: the guarded functions move a
-// pack that is not aligned, or not whole, element by element. Neighbouring threads take neighbouring
-// packs, so that even then a warp's accesses share their cache lines. gd_pack is for aligned rows of
-// whole packs.
+// A view of a tensor may begin at any element, and n may be any number: the guarded functions move
+// a pack that is not aligned, or not whole, element by element. Neighbouring threads take
+// neighbouring packs, so that even then a warp's accesses share their cache lines. gd_pack is for
+// aligned rows of whole packs.
 //
 // gd_raw is a pack as it lies in memory. A kernel that holds several of them until it computes has
 // them so: as elements, numbers of 16 bits would take a register each.
@@ -94,8 +94,8 @@ struct gd_raw {
         for (int k = 0; k < PARTS; k++) raw.part[k] = ((const word *)from)[k];
         return raw;
     }
-    // Pack i of a row, by volatile loads of 16 bytes: otherwise the compiler may serialise them, and wait for each before
-    // the next.
+    // Pack i of a row, by volatile loads of 16 bytes: otherwise the compiler may serialise them,
+    // and wait for each before the next.
     __device__ static gd_raw load_now(const T *row, int64_t i)
     {
         gd_raw raw;
@@ -108,7 +108,8 @@ struct gd_raw {
         }
         return raw;
     }
-    // Pack i of a row, past L1, which is left to what is read again: to weights. policy: of L2 (async.cuh).
+    // Pack i of a row, past L1, which is left to what is read again: to weights. policy: of L2
+    // (async.cuh).
     __device__ static gd_raw load_streaming(const T *row, int i, uint64_t policy)
     {
         gd_raw raw;

@@ -2,8 +2,8 @@
 #ifndef GD_PLANE_PLACE_CUH
 #define GD_PLANE_PLACE_CUH
 
-// The plane, row and column of element e of planes [rows, cols]. Index is unsigned for fewer than 2^31 elements: 64-bit divisions
-// take longer than the memory does.
+// The plane, row and column of element e of planes [rows, cols]. Index is unsigned for fewer than
+// 2^31 elements: 64-bit divisions take longer than the memory does.
 template <class Index>
 struct gd_plane_place {
     Index plane, row, col;

@@ -1,14 +1,14 @@
-// row_ring.cuh - for kernels on rows that are too wide for a block: a pipeline in shared memory, the
-// producer that fills it, the order in which the consumers process it, and the exchange of sums
+// row_ring.cuh - for kernels on rows that are too wide for a block: a pipeline in shared memory,
+// the producer that fills it, the order in which the consumers process it, and the exchange of sums
 // between the warps of a cluster. It needs the bulk copies and clusters of compute capability 9.0.
 //
-// A cluster of blocks shares a row, each block a slice of it; a cluster processes rows r, r + P, r
-// + 2P, ..., so that all clusters read from the same region of memory, which DRAM serves faster.
-// One warp of each block is the producer: it issues bulk copies of the coming rows into the stages
-// of a ring, and waits only for stages to be released. The other warps are the consumers. A stage
-// holds one pack of each input for each of their threads; a row is CHUNKS stages. They make two
-// passes over a row: pass 1 computes its sum; pass 2, when the sum is known, writes the result from
-// the same stages, which are still in shared memory.
+// A cluster of blocks, or one alone, shares a row, each block a slice of it; a cluster processes
+// rows r, r + P, r + 2P, ..., so that all clusters read from the same region of memory, which DRAM
+// serves faster. One warp of each block is the producer: it issues bulk copies of the coming rows
+// into the stages of a ring, and waits only for stages to be released. The other warps are the
+// consumers. A stage holds one pack of each input for each of their threads; a row is CHUNKS
+// stages. They make two passes over a row: pass 1 computes its sum; pass 2, when the sum is known,
+// writes the result from the same stages, which are still in shared memory.
 //
 // Pass 2 of a row is interleaved with pass 1 of the next, LEAD stages behind. With three stages to
 // a row and a LEAD of 1 a step is:
@@ -93,10 +93,10 @@ struct Ring {
                 barrier_init(full(p), 1);
                 barrier_init(empty(p), threads);
             }
-            for (RingPlace p = {0, 0}; p.stage < EXCHANGES; p.stage++) barrier_init(arrived(p), 1);
-            barrier_init_done();
             for (RingPlace p = {0, 0}; p.stage < EXCHANGES; p.stage++)
-                barrier_expect(arrived(p), 4 * blocks * warps);
+                barrier_init(arrived(p), blocks == 1 ? 1 + warps : 1);
+            barrier_init_done();
+            for (RingPlace p = {0, 0}; p.stage < EXCHANGES; p.stage++) expect_sums(p);
         }
         __syncthreads();
         cluster_sync();
@@ -195,21 +195,30 @@ struct Ring {
         return (length - (int)threadIdx.x + threads - 1) / threads;
     }
 
+    // Of a block alone the warps arrive themselves.
+    __device__ void expect_sums(const RingPlace &place) const
+    {
+        barrier_expect(arrived(place), blocks == 1 ? 0 : 4 * blocks * warps);
+    }
+
     // Sends this warp's sum to every block of the cluster.
     __device__ void send_sum(float v)
     {
         v = gd_sum(v);
-        if (lane < blocks)
-            cluster_send(sums(sent) + 4 * (uint32_t)(rank * warps + warp), v, arrived(sent),
-                         (uint32_t)lane);
+        const uint32_t to = sums(sent) + 4 * (uint32_t)(rank * warps + warp);
+        if (blocks > 1 && lane < blocks) cluster_send(to, v, arrived(sent), (uint32_t)lane);
+        if (blocks == 1 && lane == 0) store_shared(to, v), barrier_arrive(arrived(sent));
         sent.next(EXCHANGES);
     }
 
     // The sum over the row, in the same order in every warp.
     __device__ float total()
     {
-        barrier_wait_cluster(arrived(got), got.parity);
-        if (threadIdx.x == 0) barrier_expect(arrived(got), 4 * blocks * warps);
+        if (blocks == 1)
+            barrier_wait(arrived(got), got.parity);
+        else
+            barrier_wait_cluster(arrived(got), got.parity);
+        if (threadIdx.x == 0) expect_sums(got);
         const uint32_t from = sums(got) + 4 * (uint32_t)lane;
         float v = 0;
 #pragma unroll

@@ -11,6 +11,19 @@
 #include "kernel.h"
 #include "walk.h"
 
+/* A function of the elements of rows, and the numbers that it reads besides them. */
+typedef struct gd_row gd_row;
+
+/* to[i] = a function of the operands' elements i, for n elements; `last` may be a condition of
+ * int32. Operands are arguments, and so in registers. GD_ROW of loops.h defines one. */
+typedef void gd_row_function(void *to, const REAL *in0, const REAL *in1, const REAL *in2,
+                             const void *last, const gd_row *row, int64_t n);
+struct gd_row {
+    gd_row_function *function;
+    REAL p, q;
+    bool add; /* to what is there */
+};
+
 /* 16 KiB, so that a few buffers fit on the stack of any thread. */
 enum { GD_PIECE = (1 << 14) / sizeof(REAL) };
 

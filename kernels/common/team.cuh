@@ -1,10 +1,10 @@
 // team.cuh - threads that work together: lanes of a warp, or a block, and their sums.
 //
-// gd_team is for kernels that work on rows. A short row has its own warp, eight of them in a block; a
-// longer one has a whole block. Either way thread `rank` of `size` takes the packs rank, rank + size,
-// ... of the row, so neighbours read neighbouring memory, and sums over the row are one tree of
-// shuffles, or of these and a walk over the warps in order. The length of the row decides which team
-// is used, and so the shape of a sum.
+// gd_team is for kernels that work on rows. A short row has its own warp, eight of them in a block;
+// a longer one has a whole block. Either way thread `rank` of `size` takes the packs rank, rank +
+// size, ... of the row, so neighbours read neighbouring memory, and sums over the row are one tree
+// of shuffles, or of these and a walk over the warps in order. The length of the row decides which
+// team is used, and so the shape of a sum.
 #ifndef GD_TEAM_CUH
 #define GD_TEAM_CUH
 
@@ -29,8 +29,8 @@ struct gd_larger {
     }
 };
 
-// Combines v of `lanes` neighbouring lanes, a power of two, in a fixed tree; each of them gets the same
-// bits.
+// Combines v of `lanes` neighbouring lanes, a power of two, in a fixed tree; each of them gets
+// the same bits.
 template <class V, class Combine>
 __device__ inline V gd_combine(V v, unsigned lanes, Combine combine)
 {
@@ -146,9 +146,9 @@ using gd_number = std::integral_constant<int, I>;
 template <bool B>
 using gd_flag = std::bool_constant<B>;
 
-// Calls body(grid, gd_number<elements of a pack>(), gd_flag<a block per row>()) for rows of n elements:
-// a lane of a warp has up to 32 of its row, a thread of 256 up to 64; still longer rows have blocks of
-// 1024 threads, or of `most`.
+// Calls body(grid, gd_number<elements of a pack>(), gd_flag<a block per row>()) for rows of n
+// elements: a lane of a warp has up to 32 of its row, a thread of 256 up to 64; still longer rows
+// have blocks of 1024 threads, or of `most`.
 template <class T, class Body>
 static inline gd_status gd_by_team(int64_t rows, int64_t n, bool packed, Body body,
                                    unsigned most = 1024)

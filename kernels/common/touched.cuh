@@ -1,12 +1,14 @@
-// touched.cuh - the rows of an array that may be other than 0 (gd_touched), in packs of V elements. The number of
-// launched threads depends on all rows, so that a captured kernel serves whatever rows are touched.
+// touched.cuh - the rows of an array that may be other than 0 (gd_touched), in packs of V elements.
+// The number of launched threads depends on all rows, so that a captured kernel serves whatever
+// rows are touched.
 #ifndef GD_TOUCHED_CUH
 #define GD_TOUCHED_CUH
 
 #include "pack.cuh"
 
-// Calls body(first) for each pack, from element `first` on, that has elements of the touched rows of a
-// word. Neighbouring lanes of a warp take neighbouring packs; a pack that is in two rows is taken once.
+// Calls body(first) for each pack, from element `first` on, that has elements of the touched
+// rows of a word. Neighbouring lanes of a warp take neighbouring packs; a pack that is in two
+// rows is taken once.
 template <int V, class Body>
 __device__ inline void gd_each_pack_of_word(const gd_touched &rows, int64_t word, Body body)
 {

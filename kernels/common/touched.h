@@ -16,10 +16,11 @@ static inline bool gd_is_touched(const gd_touched *rows, int64_t row)
     return rows->touched[row / 32] >> row % 32 & 1;
 }
 
-/* The next run of touched rows from *row on and below `last`, after which *row is; false: there is none.
- * It is widened to whole units of `unit` elements, which divide 64 bytes (16 floats), so that a loop over
- * it is as vectorised as one over all; but it begins at run->end at the earliest, so that no element is in
- * two runs. Before the first call run->end is where *row, a multiple of 32, begins. */
+/* The next run of touched rows from *row on and below `last`, after which *row is; false: there is
+ * none. It is widened to whole units of `unit` elements, which divide 64 bytes (16 floats), so
+ * that a loop over it is as vectorised as one over all; but it begins at run->end at the earliest,
+ * so that no element is in two runs. Before the first call run->end is where *row, a multiple of
+ * 32, begins. */
 static inline bool gd_next_run(const gd_touched *rows, int64_t unit, int64_t last, int64_t *row,
                                gd_run *run)
 {

@@ -18,19 +18,23 @@ typedef struct columns {
     int64_t p0, p1, run;      /* windows; numbers of an element */
     int64_t channels, shares; /* of the image; in so many shares they are unfolded or folded */
     bool add;                 /* to what is there */
+    REAL weight;              /* by which add_to_row and add_to_image multiply */
+    double *sum;              /* to which add_product adds */
 } columns;
 
-/* A part of a row of the columns: `rows` rows of `width` numbers, one after the other. Of each row a to b
- * are the image's, number k the one at image[k step], and the others are outside of it. Nothing is read
- * or written beyond these ends; what follows the part before data_end is written later. */
+/* A part of a row of the columns: `rows` rows of `width` numbers, one after the other. data[k] is
+ * image[k * step] for a <= k < b; other k are padding. Nothing is read or written beyond these ends; what
+ * follows the part before data_end is written later. */
 typedef struct part {
     REAL *data, *image;
     int64_t rows, width, next; /* from one row of the image to the next */
     int64_t a, b, step;
     const REAL *data_end, *image_begin, *image_end;
+    REAL weight;
+    double *sum;
 } part;
 
-typedef void part_function(const part *p, REAL weight, double *sum);
+typedef void part_function(const part *p);
 
 /* Zeros in data[k] to data[end - 1], by whole vectors where these may be written. */
 static inline void zero(REAL *data, int64_t k, int64_t end, const REAL *data_end)
@@ -96,9 +100,8 @@ static __attribute__((noinline)) void copy_rows(const part *p)
 }
 
 /* The part is the image's numbers, or 0 outside of it. */
-static inline void copy_to_row(const part *p, REAL weight, double *sum)
+static inline void copy_to_row(const part *p)
 {
-    (void)weight, (void)sum;
     p->rows == 1 ? copy_row(p) : copy_rows(p);
 }
 
@@ -114,32 +117,26 @@ add_numbers(REAL *to, int64_t to_step, const REAL *from, int64_t from_step, int6
 }
 
 /* part += weight image */
-static inline __attribute__((always_inline)) void add_to_row(const part *p, REAL weight,
-                                                             double *sum)
+static inline __attribute__((always_inline)) void add_to_row(const part *p)
 {
-    (void)sum;
     const int64_t n = p->b - p->a;
     REAL *data = p->data + p->a, *image = p->image + p->a * p->step;
     for (int64_t r = 0; r < p->rows; r++, data += p->width, image += p->next)
-        add_numbers(data, 1, image, p->step, n, weight);
+        add_numbers(data, 1, image, p->step, n, p->weight);
 }
 
 /* image += weight part */
-static inline __attribute__((always_inline)) void add_to_image(const part *p, REAL weight,
-                                                               double *sum)
+static inline __attribute__((always_inline)) void add_to_image(const part *p)
 {
-    (void)sum;
     const int64_t n = p->b - p->a;
     REAL *data = p->data + p->a, *image = p->image + p->a * p->step;
     for (int64_t r = 0; r < p->rows; r++, data += p->width, image += p->next)
-        add_numbers(image, p->step, data, 1, n, weight);
+        add_numbers(image, p->step, data, 1, n, p->weight);
 }
 
 /* sum += part image */
-static inline __attribute__((always_inline)) void add_product(const part *p, REAL weight,
-                                                              double *sum)
+static inline __attribute__((always_inline)) void add_product(const part *p)
 {
-    (void)weight;
     const int64_t n = p->b - p->a, step = p->step;
     const REAL *data = p->data + p->a, *image = p->image + p->a * step;
     for (int64_t r = 0; r < p->rows; r++, data += p->width, image += p->next) {
@@ -150,13 +147,13 @@ static inline __attribute__((always_inline)) void add_product(const part *p, REA
         } else {
             for (int64_t k = 0; k < n; k++) dot += data[k] * image[k * step];
         }
-        *sum += (double)dot;
+        *p->sum += (double)dot;
     }
 }
 
 /* Calls f for the runs of a part with a step of more than 1. */
-static inline __attribute__((always_inline)) void
-each_run(const part *p, int64_t run, part_function *f, REAL weight, double *sum)
+static inline __attribute__((always_inline)) void each_run(const part *p, int64_t run,
+                                                           part_function *f)
 {
     part own = *p;
     own.rows = 1, own.step = 1, own.width = run, own.a = 0;
@@ -164,56 +161,81 @@ each_run(const part *p, int64_t run, part_function *f, REAL weight, double *sum)
         own.image = p->image + r * p->next;
         for (int64_t k = 0; k < p->width; k += run, own.data += run, own.image += run * p->step) {
             own.b = k >= p->a && k < p->b ? run : 0;
-            f(&own, weight, sum);
+            f(&own);
         }
     }
 }
 
-/* Calls f for the parts of rows (c, i, j) of the columns, for c from c0 to c1: whole rows of windows that
- * have a row of the image are one part, every other row another. */
-static inline __attribute__((always_inline)) void each_part(const columns *w, int64_t c0,
-                                                            int64_t c1, int64_t i, int64_t j,
-                                                            part_function *f, REAL weight,
-                                                            double *sum)
+/* Element (i, j) of the kernel: for window (0, 0) it lies at row `above` and column `left` of the image. It is
+ * inside of the image for rows top to bottom of windows, and windows first to end of a row. */
+typedef struct tap {
+    int64_t i, j, above, left, top, bottom, first, end;
+    int64_t whole; /* of these rows of windows, the columns have all windows before this one */
+} tap;
+
+static inline tap tap_of(const columns *w, int64_t i, int64_t j)
 {
     const conv_sizes *s = w->sizes;
-    const int64_t OW = s->OW, run = w->run, plane = s->H * s->W * run;
-    const int64_t down = s->stride[0], step = s->stride[1];
-    const int64_t above = i * s->dilation[0] - s->padding[0];
-    const int64_t left = j * s->dilation[1] - s->padding[1];
-    const int64_t first = gd_windows_within(OW, step, -left),
-                  end = gd_windows_within(OW, step, s->W - left);
-    const int64_t top = gd_windows_within(s->OH, down, -above),
-                  bottom = gd_windows_within(s->OH, down, s->H - above);
+    tap t = {.i = i, .j = j};
+    t.above = i * s->dilation[0] - s->padding[0], t.left = j * s->dilation[1] - s->padding[1];
+    t.top = gd_windows_within(s->OH, s->stride[0], -t.above);
+    t.bottom = gd_windows_within(s->OH, s->stride[0], s->H - t.above);
+    t.first = gd_windows_within(s->OW, s->stride[1], -t.left);
+    t.end = gd_windows_within(s->OW, s->stride[1], s->W - t.left);
+    t.whole = gd_min64(w->p1 == s->OH * s->OW ? s->OH : w->p1 / s->OW, t.bottom);
+    return t;
+}
+
+/* A window (oh, ow), in channel c. */
+typedef struct window {
+    int64_t c, oh, ow;
+} window;
+
+/* Sets the part that begins at a window: n windows of its row; or, if these are the row, all whole rows that
+ * have rows of the image. */
+static inline __attribute__((always_inline)) void set_part(part *p, const columns *w, const tap *t,
+                                                           window at, int64_t n)
+{
+    const conv_sizes *s = w->sizes;
+    const int64_t run = w->run, step = s->stride[1];
+    const bool inside = at.oh >= t->top && at.oh < t->bottom;
+    int64_t a = t->first, b = t->end;
+    p->rows = 1, p->width = n * run;
+    if (n < s->OW) /* the columns may begin and end within a row */
+        a = gd_min64(gd_max64(a - at.ow, 0), n), b = gd_min64(b - at.ow, n);
+    else if (inside)
+        p->rows = t->whole - at.oh;
+    const bool some = inside && a < b; /* or the image may be NULL */
+    const int64_t row = at.c * s->H + at.oh * s->stride[0] + t->above;
+    p->a = some ? a * run : 0, p->b = some ? b * run : 0;
+    p->image = some ? w->image + (row * s->W + t->left + at.ow * step) * run : w->image;
+}
+
+/* Calls f for the parts of rows (c, i, j) of the columns, for c from c0 to c1. */
+static inline __attribute__((always_inline)) void each_part(const columns *w, int64_t c0,
+                                                            int64_t c1, tap t, part_function *f)
+{
+    const conv_sizes *s = w->sizes;
+    const int64_t OW = s->OW, run = w->run, step = s->stride[1];
+    const int64_t area = s->KH * s->KW, row = t.i * s->KW + t.j;
     const int64_t oh0 = w->p0 > 0 ? w->p0 / OW : 0; /* divisions are slow */
-    const int64_t whole = gd_min64(w->p1 == s->OH * OW ? s->OH : w->p1 / OW, bottom);
-    part p = {.next = down * s->W * run, .step = step};
-    p.image_begin = w->image, p.image_end = w->image + w->channels * plane;
+    part p = {.next = s->stride[0] * s->W * run, .step = step};
+    p.image_begin = w->image, p.image_end = w->image + w->channels * s->H * s->W * run;
+    p.weight = w->weight, p.sum = w->sum;
     for (int64_t c = c0; c < c1; c++) {
-        int64_t at = c * plane + ((oh0 * down + above) * s->W + left) * run;
-        int64_t oh = oh0, ow = w->p0 - oh0 * OW;
-        p.data = w->data + ((c * s->KH + i) * s->KW + j) * w->row;
-        p.data_end = p.data + (s->KH * s->KW - i * s->KW - j) * w->row; /* of the channel's rows */
-        for (int64_t k = w->p0, n; k < w->p1; k += n * p.rows, ow = 0, oh += p.rows) {
-            const bool inside = oh >= top && oh < bottom;
-            int64_t a = first, b = end;
-            n = gd_min64(OW - ow, w->p1 - k);
-            p.rows = 1;
-            if (n < OW) /* the columns may begin and end within a row */
-                a = gd_min64(gd_max64(first - ow, 0), n), b = gd_min64(end - ow, n);
-            else if (inside)
-                p.rows = whole - oh;
-            p.width = n * run;
-            const bool some = inside && a < b; /* or the image may be NULL */
-            p.a = some ? a * run : 0, p.b = some ? b * run : 0;
-            p.image = some ? w->image + at + ow * step * run : w->image;
+        window at = {c, oh0, w->p0 - oh0 * OW};
+        p.data = w->data + (c * area + row) * w->row;
+        p.data_end = p.data + (area - row) * w->row; /* of the channel's rows */
+        for (int64_t k = w->p0, n; k < w->p1; k += n * p.rows, at.ow = 0, at.oh += p.rows) {
+            n = gd_min64(OW - at.ow, w->p1 - k);
+            set_part(&p, w, &t, at, n);
             if (run == 1 && p.rows == 1)
-                f(&p, weight, sum); /* without a loop over rows */
+                f(&p); /* without a loop over rows */
             else if (step == 1 || run == 1)
-                f(&p, weight, sum);
+                f(&p);
             else
-                each_run(&p, run, f, weight, sum);
-            p.data += p.width * p.rows, at += p.next * p.rows;
+                each_run(&p, run, f);
+            p.data += p.width * p.rows;
         }
     }
 }
@@ -232,9 +254,9 @@ static void unfold_share(const void *work, int64_t t)
     for (int64_t i = 0; i < w->sizes->KH; i++)
         for (int64_t j = 0; j < w->sizes->KW; j++) {
             if (w->add)
-                each_part(w, c0, c1, i, j, add_to_row, 1, NULL);
+                each_part(w, c0, c1, tap_of(w, i, j), add_to_row);
             else
-                each_part(w, c0, c1, i, j, copy_to_row, 1, NULL);
+                each_part(w, c0, c1, tap_of(w, i, j), copy_to_row);
         }
 }
 
@@ -245,7 +267,7 @@ static void fold_share(const void *work, int64_t t)
     const int64_t c0 = w->channels * t / w->shares, c1 = w->channels * (t + 1) / w->shares;
     for (int64_t i = 0; i < w->sizes->KH; i++)
         for (int64_t j = 0; j < w->sizes->KW; j++)
-            each_part(w, c0, c1, i, j, add_to_image, 1, NULL);
+            each_part(w, c0, c1, tap_of(w, i, j), add_to_image);
 }
 
 #endif

@@ -8,42 +8,29 @@ GD_KERNEL(conv2d_backward)
 GD_KERNEL(conv_transpose2d_forward)
 GD_KERNEL(conv_transpose2d_backward)
 
-/* The shapes of x, weight and bias, but for x's channels. Along `axes` axes: two, or conv1d's one. */
-static gd_status check_inputs(const gd_call *call, int weight_outputs, int axes)
+/* The options, and what the groups make of the channels. Along `axes` axes: two, or conv1d's one. */
+static gd_status check_groups(const gd_call *call, int weight_outputs, int axes)
 {
     const gd_tensor *x = call->input[0], *weight = call->input[1], *bias = call->input[2];
     const conv_args *args = call->args;
-    if (gd_check_one_dtype(call) || conv_check_pairs(call, axes)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_ndim(x) != 2 + axes) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x has shape %s, wanted [B, C, %s]",
-                            gd_shape_text(x).text, axes == 1 ? "L" : "H, W");
-    }
+    if (conv_check_pairs(call, axes)) return GD_ERROR_ARGUMENT;
     const int64_t C = gd_tensor_dim(x, 1);
-    if (args->groups < 1 || C % args->groups) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "groups is %lld, wanted a divisor of the %lld channels of x %s",
-                            (long long)args->groups, (long long)C, gd_shape_text(x).text);
-    }
-    const int64_t wanted = weight_outputs == 0 ? C / args->groups : C;
-    if (gd_tensor_ndim(weight) != 2 + axes || gd_tensor_dim(weight, 1 - weight_outputs) != wanted) {
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT, "weight has shape %s, wanted [%s, %s] with C %lld of x %s%s",
-            gd_shape_text(weight).text, weight_outputs == 0 ? "O, C / groups" : "C, O / groups",
-            axes == 1 ? "K" : "KH, KW", (long long)C, gd_shape_text(x).text,
-            args->groups > 1 ? " in groups" : "");
-    }
+    if (args->groups < 1 || C % args->groups)
+        return gd_refuse(call, "groups is %lld, wanted a divisor of the %lld channels of x %s",
+                         (long long)args->groups, (long long)C, gd_shape_text(x).text);
+    if (weight_outputs == 0 && gd_tensor_dim(weight, 1) != C / args->groups)
+        return gd_refuse(call,
+                         "weight has shape %s, wanted [O, C / groups, %s] with C %lld of x %s%s",
+                         gd_shape_text(weight).text, axes == 1 ? "K" : "KH, KW", (long long)C,
+                         gd_shape_text(x).text, args->groups > 1 ? " in groups" : "");
     int64_t O = gd_tensor_dim(weight, weight_outputs);
     if (weight_outputs == 1 && conv_product(call, O, args->groups, &O)) return GD_ERROR_ARGUMENT;
-    if (O % args->groups) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "groups is %lld, wanted a divisor of the %lld outputs of weight %s",
-                            (long long)args->groups, (long long)O, gd_shape_text(weight).text);
-    }
-    if (bias && (gd_tensor_ndim(bias) != 1 || gd_tensor_dim(bias, 0) != O)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "bias has shape %s, wanted [%lld] for weight %s",
-                            gd_shape_text(bias).text, (long long)O, gd_shape_text(weight).text);
-    }
+    if (O % args->groups)
+        return gd_refuse(call, "groups is %lld, wanted a divisor of the %lld outputs of weight %s",
+                         (long long)args->groups, (long long)O, gd_shape_text(weight).text);
+    if (bias && gd_tensor_dim(bias, 0) != O)
+        return gd_refuse(call, "bias has shape %s, wanted [%lld] for weight %s",
+                         gd_shape_text(bias).text, (long long)O, gd_shape_text(weight).text);
     return GD_OK;
 }
 
@@ -56,10 +43,8 @@ static gd_status no_output_padding(const gd_call *call)
 
 static gd_status conv2d_shape(const gd_call *call, gd_shapes *out)
 {
-    if (no_output_padding(call) || check_inputs(call, 0, 2)) return GD_ERROR_ARGUMENT;
+    if (no_output_padding(call) || check_groups(call, 0, 2)) return GD_ERROR_ARGUMENT;
     const gd_tensor *x = call->input[0], *weight = call->input[1];
-    out->output[0] = gd_spec_like(x);
-    out->output[0].shape[1] = gd_tensor_dim(weight, 0);
     for (int i = 0; i < 2; i++) {
         if (conv_check_windows(call, gd_tensor_dim(x, 2 + i), gd_tensor_dim(weight, 2 + i), i,
                                &out->output[0].shape[2 + i]))
@@ -71,10 +56,9 @@ static gd_status conv2d_shape(const gd_call *call, gd_shapes *out)
 /* y has the size of which conv2d makes that of x: (H - 1) stride - 2 padding + span + output_padding. */
 static gd_status conv_transpose2d_shape(const gd_call *call, gd_shapes *out)
 {
-    if (check_inputs(call, 1, 2)) return GD_ERROR_ARGUMENT;
+    if (check_groups(call, 1, 2)) return GD_ERROR_ARGUMENT;
     const gd_tensor *x = call->input[0], *weight = call->input[1];
     const conv_args *args = call->args;
-    out->output[0] = gd_spec_like(x);
     out->output[0].shape[1] = gd_tensor_dim(weight, 1) * args->groups;
     for (int i = 0; i < 2; i++) {
         const int64_t n = gd_tensor_dim(x, 2 + i), kernel = gd_tensor_dim(weight, 2 + i);
@@ -219,17 +203,15 @@ const gd_op gd_op_conv2d = {
     .name = "conv2d",
     .formula = "y = weight unfold(x) + bias",
     .inputs = 3,
-    .input_names = {"x", "weight", "bias"},
+    .signature = "x[B, C, H, W] weight[O, I, K, L] bias[O]? -> y[B, O, H, W]",
     .optional_inputs = GD_BIT(2),
     .outputs = 1,
-    .args_size = sizeof(conv_args),
-    .plain_args = true,
+    GD_ARGS(conv_args),
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = conv2d_shape,
-    .forward = GD_ON_DEVICES(conv2d_forward),
-    .backward = GD_ON_DEVICES(conv2d_backward),
+    GD_KERNELS(conv2d),
     .definition = conv2d_definition,
     GD_CASES(conv2d_cases),
 };
@@ -238,27 +220,22 @@ const gd_op gd_op_conv_transpose2d = {
     .name = "conv_transpose2d",
     .formula = "y = fold(weight^T x) + bias",
     .inputs = 3,
-    .input_names = {"x", "weight", "bias"},
+    .signature = "x[B, C, H, W] weight[C, O, K, L] bias[N]? -> y[B, C, H, W]",
     .optional_inputs = GD_BIT(2),
     .outputs = 1,
-    .args_size = sizeof(conv_args),
-    .plain_args = true,
+    GD_ARGS(conv_args),
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = conv_transpose2d_shape,
-    .forward = GD_ON_DEVICES(conv_transpose2d_forward),
-    .backward = GD_ON_DEVICES(conv_transpose2d_backward),
+    GD_KERNELS(conv_transpose2d),
     .definition = conv_transpose2d_definition,
     GD_CASES(conv_transpose2d_cases),
 };
 
 gd_tensor *gd_conv2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                      const gd_conv_options *options)
-{
-    const conv_args args = conv_args_of(options);
-    return gd_apply(&gd_op_conv2d, (gd_tensor *[]){x, weight, bias}, 3, &args);
-}
+    GD_APPLIES(conv2d, ((conv_args[]){conv_args_of(options)}), x, weight, bias)
 
 /* Checks conv1d's arguments; the second of each pair must be unset. */
 static gd_status conv1d_shape(const gd_call *call, gd_shapes *out)
@@ -271,7 +248,7 @@ static gd_status conv1d_shape(const gd_call *call, gd_shapes *out)
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s[1] is %lld, wanted 0: there is one axis",
                             names[i], (long long)second[i]);
     }
-    if (no_output_padding(call) || check_inputs(call, 0, 1)) return GD_ERROR_ARGUMENT;
+    if (no_output_padding(call) || check_groups(call, 0, 1)) return GD_ERROR_ARGUMENT;
     return conv_check_windows(call, gd_tensor_dim(call->input[0], 2),
                               gd_tensor_dim(call->input[1], 2), 2, out->output->shape);
 }
@@ -281,7 +258,7 @@ gd_tensor *gd_conv1d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
 {
     static const gd_op conv1d = {.name = "conv1d",
                                  .inputs = 3,
-                                 .input_names = {"x", "weight", "bias"},
+                                 .signature = "x[B, C, L] weight[O, I, K] bias[O]?",
                                  .optional_inputs = GD_BIT(2),
                                  .shape = conv1d_shape};
     conv_args args = conv_args_of(options);
@@ -297,7 +274,4 @@ gd_tensor *gd_conv1d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
 
 gd_tensor *gd_conv_transpose2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                                const gd_conv_options *options)
-{
-    const conv_args args = conv_args_of(options);
-    return gd_apply(&gd_op_conv_transpose2d, (gd_tensor *[]){x, weight, bias}, 3, &args);
-}
+    GD_APPLIES(conv_transpose2d, ((conv_args[]){conv_args_of(options)}), x, weight, bias)

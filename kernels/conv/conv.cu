@@ -1,7 +1,7 @@
-// conv.cu - unfold and fold, and convolutions as products (kernels/matmul/gemm.cuh) with the columns
-// of as many images as make PIECE elements, of windows of one image, or, for what is folded, of
-// channels of one image: so every element of the image is written once. Products of several images
-// or groups are one batch.
+// conv.cu - unfold and fold, and convolutions as matrix products (kernels/matmul/gemm.cuh). Unfolded columns
+// are made in pieces of at most PIECE elements: several images, or some windows of one image (gather,
+// dweight), or some channels of one image (scatter), so every element of the image is written once.
+// Products of several images or groups are one batch.
 #include "channel_sum.cuh"
 #include "column_sum.cuh"
 #include "conv/depthwise.cuh"

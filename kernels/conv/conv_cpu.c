@@ -111,7 +111,7 @@ static void divide(const side *s, int64_t n)
     if (n > 1) transpose(s->tensor, s->next, s->data, n, s->size, n);
 }
 
-/* What products are added to: what is there, or the bias [channels], or 0. */
+/* Initialises the output: its old value (add), the bias, or 0. */
 static void begin(const conv_work *w, const side *s, int64_t n, int64_t channels, int64_t group)
 {
     if (w->add) join(s, n);
@@ -164,8 +164,16 @@ static conv_work work_of(const gd_call *call, const gd_tensor *image, const gd_t
 static columns piece_at(const conv_work *w, const block *k, int64_t p0)
 {
     const int64_t p1 = gd_min64(w->P, p0 + k->windows);
-    return (columns){&w->sizes, k->image.data, k->piece, (p1 - p0) * k->n,         p0,
-                     p1,        k->n,          w->C,     shares_of(w->C, p1 - p0), false};
+    return (columns){.sizes = &w->sizes,
+                     .image = k->image.data,
+                     .data = k->piece,
+                     .row = (p1 - p0) * k->n,
+                     .p0 = p0,
+                     .p1 = p1,
+                     .run = k->n,
+                     .channels = w->C,
+                     .shares = shares_of(w->C, p1 - p0),
+                     .weight = 1};
 }
 
 /* For each weight of a depthwise convolution: calls f for its row of the columns, in place of which is
@@ -177,8 +185,9 @@ each_weight(const conv_work *w, const block *k, const REAL *weight, double *sums
     c.p1 = w->P, c.row = 0;
     for (int64_t e = 0; e < w->O * w->K; e++) {
         c.data = k->other.data + e / w->K * k->row;
-        each_part(&c, 0, 1, e % w->K / w->sizes.KW, e % w->sizes.KW, f, weight ? weight[e] : 0,
-                  sums ? sums + e : NULL);
+        if (weight) c.weight = weight[e];
+        if (sums) c.sum = sums + e;
+        each_part(&c, 0, 1, tap_of(&c, e % w->K / w->sizes.KW, e % w->sizes.KW), f);
     }
 }
 
@@ -210,12 +219,11 @@ static void multiply_piece(const conv_work *w, const block *k, int64_t p0, const
     if (!point && !scatter) gd_for_each(w->inner, c.shares, unfold_share, &c);
     const piece_product x =
         product_of(w, weight, (gemm_matrix){data, row, 1}, (gemm_matrix){other, k->row, 1}, c.row);
-    REAL *to = w->product == GATHER ? other : scatter ? data : sums;
-    gemm(to,
-         w->product == GATHER ? k->row
-         : scatter            ? row
-                              : w->O,
-         x.a, x.b, x.M, x.N, x.K, scatter ? point : add, k->scratch, w->inner);
+    REAL *to = sums;
+    int64_t to_row = w->O;
+    if (w->product == GATHER) to = other, to_row = k->row;
+    if (scatter) to = data, to_row = row, add = point;
+    gemm(to, to_row, x.a, x.b, x.M, x.N, x.K, add, k->scratch, w->inner);
     if (!point && scatter) gd_for_each(w->inner, c.shares, fold_share, &c);
 }
 
@@ -258,26 +266,37 @@ static size_t whole_lines(int64_t bytes)
     return (size_t)gd_round_up(bytes, 64);
 }
 
+/* Sizes and strides of the product of a piece of so many columns. */
+static piece_product product_of_size(const conv_work *w, int64_t columns)
+{
+    const gemm_matrix any = {NULL, w->P * w->joined, 1};
+    return product_of(w, NULL, any, any, columns);
+}
+
+/* Bytes of scratch for the products of a block of so many images: its last piece may be a shorter one. */
+static size_t scratch_of_block(const conv_work *w, int64_t images)
+{
+    const int64_t piece = gd_min64(w->P, w->columns / images) * images;
+    const piece_product x = product_of_size(w, piece);
+    const piece_product last = product_of_size(w, w->P * images % piece);
+    const size_t bytes = gemm_scratch(x.a, x.b, x.M, x.N, x.K, w->inner);
+    const size_t of_last = gemm_scratch(last.a, last.b, last.M, last.N, last.K, w->inner);
+    return bytes > of_last ? bytes : of_last;
+}
+
 static gd_status multiply(const gd_call *call, conv_work *w, product product)
 {
     const conv_sizes *s = &w->sizes;
-    const gemm_matrix any = {NULL, w->P * w->joined, 1};
     const int64_t items = w->parts * s->groups;
     if (items == 0) return GD_OK;
     w->product = product;
-    size_t bytes =
-        0; /* for any product of a piece, or the last one, of the first block or the last */
-    int threads = 0;
-    for (int i = 0; i < 4; i++) {
-        const int64_t images = i & 1 ? s->B - (w->blocks - 1) * w->joined : w->joined;
-        const int64_t piece = gd_min64(w->P, w->columns / images) * images;
-        const piece_product x =
-            product_of(w, NULL, any, any, i & 2 ? w->P * images % piece : piece);
-        if (i == 0) threads = gemm_threads(call->threads, items * x.M, x.N, x.K);
-        w->inner = items >= threads ? 1 : threads;
-        const size_t own = gemm_scratch(x.a, x.b, x.M, x.N, x.K, w->inner);
-        bytes = own > bytes ? own : bytes;
-    }
+    const piece_product x =
+        product_of_size(w, gd_min64(w->P * w->joined, w->columns / w->joined * w->joined));
+    const int threads = gemm_threads(call->threads, items * x.M, x.N, x.K);
+    w->inner = items >= threads ? 1 : threads;
+    const size_t first = scratch_of_block(w, w->joined);
+    const size_t last = scratch_of_block(w, s->B - (w->blocks - 1) * w->joined);
+    size_t bytes = first > last ? first : last;
     if (w->joined > 1) {
         w->image_bytes = whole_lines(w->C * s->H * s->W * w->joined * (int64_t)sizeof(REAL));
         w->other_bytes = whole_lines(w->O * w->P * w->joined * (int64_t)sizeof(REAL));

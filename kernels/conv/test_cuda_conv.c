@@ -59,7 +59,7 @@ static void compare(gd_dtype dtype, int i)
         compare_with_cpu(run_conv, dtype, &problems[i], dtype == GD_FLOAT32 ? 2e-5 : 0x1p-7);
 }
 
-TEST_CASE("pieces", 0, NULL, NULL)
+TEST_CASE("pieces", NULL, NULL)
 
 /* Under a sanitizer there are fewer; some have trouble with cuBLAS's kernels. */
 LOOP_TEST(float32_is_that_of_the_cpu, PROBLEMS)
@@ -72,7 +72,7 @@ LOOP_TEST(bfloat16_is_that_of_the_cpu, PROBLEMS)
     if (_i != DEPTHWISE && !(test_brief() && _i < DEPTHWISE)) compare(GD_BFLOAT16, _i);
 }
 
-TEST_CASE("depthwise", 0, NULL, NULL)
+TEST_CASE("depthwise", NULL, NULL)
 
 LOOP_TEST(depthwise_is_that_of_the_cpu, 2)
 {

@@ -16,8 +16,16 @@ static gd_status move_all(const gd_call *call, gd_tensor *image, gd_tensor *cols
     if (!image || !cols) return GD_OK;
     const conv_sizes s = conv_sizes_of_columns(call->args, image);
     const int64_t P = conv_positions(&s), shares = shares_of(s.B * s.C, P);
-    const columns w = {&s,        gd_data(image), gd_data(cols),   P, 0, P, 1,
-                       s.B * s.C, shares,         gd_adds(call, 0)};
+    const columns w = {.sizes = &s,
+                       .image = gd_data(image),
+                       .data = gd_data(cols),
+                       .row = P,
+                       .p1 = P,
+                       .run = 1,
+                       .channels = s.B * s.C,
+                       .shares = shares,
+                       .add = gd_adds(call, 0),
+                       .weight = 1};
     return gd_each_piece(call, gd_tensor_count(cols), shares, task, &w);
 }
 

@@ -114,17 +114,52 @@ static void copy_tile(const void *work, int64_t tile)
         gd_min64(plan->tile_rows, plan->rows - row), gd_min64(plan->tile_cols, plan->cols - col));
 }
 
-void gd_copy_cpu(gd_layout dst, gd_layout src, gd_context *ctx)
+/* ---- Packed arrays of one dtype ------------------------------------------------------------- */
+
+static bool is_packed(gd_layout x)
+{
+    int64_t stride = 1;
+    for (int d = x.ndim - 1; d >= 0; stride *= x.shape[d--])
+        if (x.shape[d] != 1 && x.strides[d] != stride) return false;
+    return true;
+}
+
+typedef struct bytes {
+    char *dst;
+    const char *src;
+    int64_t count, block;
+} bytes;
+
+static void copy_block(const void *work, int64_t i)
+{
+    const bytes *w = work;
+    const int64_t at = i * w->block;
+    memcpy(w->dst + at, w->src + at, (size_t)gd_min64(w->block, w->count - at));
+}
+
+/* ---- Any ------------------------------------------------------------------------------------ */
+
+static void copy_by_tiles(gd_layout dst, gd_layout src, int threads)
 {
     gd_walk walk = gd_walk_over(dst.ndim, dst.shape);
     gd_walk_add(&walk, dst.ndim, dst.shape, dst.strides);
     gd_walk_add(&walk, src.ndim, src.shape, src.strides);
-    const int64_t count = gd_walk_count(&walk);
-    if (count == 0) return;
-
     const copy_plan plan = make_plan(dst, src, walk);
     const tiles w = {&plan, dst.data, src.data, gd_divide_up(plan.rows, plan.tile_rows),
                      gd_divide_up(plan.cols, plan.tile_cols)};
-    gd_for_each(gd_threads_for(gd_context_threads(ctx), count),
-                gd_walk_count(&plan.outer) * w.down * w.along, copy_tile, &w);
+    gd_for_each(threads, gd_walk_count(&plan.outer) * w.down * w.along, copy_tile, &w);
+}
+
+void gd_copy_cpu(gd_layout dst, gd_layout src, gd_context *ctx)
+{
+    int64_t count = 1;
+    for (int d = 0; d < dst.ndim; d++) count *= dst.shape[d];
+    const int threads = gd_threads_for(gd_context_threads(ctx), count);
+    const int64_t size = (int64_t)gd_dtype_size(dst.dtype);
+    const bytes w = {dst.data, src.data, count * size, GD_BLOCK * size};
+    if (count == 0) return;
+    if (dst.dtype == src.dtype && is_packed(dst) && is_packed(src))
+        gd_for_each(threads, gd_divide_up(count, GD_BLOCK), copy_block, &w);
+    else
+        copy_by_tiles(dst, src, threads);
 }

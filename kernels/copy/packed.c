@@ -1,12 +1,13 @@
-/* packed.c - the core's arithmetic on packed arrays: accumulate, fill, sum of squares, scale; clearing of rows.
+/* packed.c - the core's arithmetic on packed arrays: accumulate, fill, sum of squares, scale;
+ * clearing of rows.
  *
- * All go by blocks of GD_BLOCK elements. Arrays of 16-bit elements are widened to float, a few at
- * a time, on the stack. */
+ * All go by blocks of GD_BLOCK elements. A few elements at a time are widened on the stack, by the
+ * table of conversions between dtypes. */
 #include "copy/convert.h"
 #include "touched.h"
 
 /* Elements that are widened at once. */
-#define WINDOW 512
+#define CHUNK 512
 
 static int64_t block_count(int64_t n)
 {
@@ -40,9 +41,9 @@ static void add_mixed(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype s
 {
     bool wide = dst_dtype == GD_FLOAT64 || src_dtype == GD_FLOAT64;
     gd_dtype type = wide ? GD_FLOAT64 : GD_FLOAT32;
-    double sum[WINDOW], term[WINDOW];
-    for (int64_t i = 0; i < n; i += WINDOW) {
-        int64_t count = gd_min64(WINDOW, n - i);
+    double sum[CHUNK], term[CHUNK];
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t count = gd_min64(CHUNK, n - i);
         gd_find_converter(type, dst_dtype)(sum, 1, at(dst, dst_dtype, i), 1, count);
         gd_find_converter(type, src_dtype)(term, 1, const_at(src, src_dtype, i), 1, count);
         if (wide)
@@ -117,7 +118,7 @@ static int64_t piece_length(int64_t n)
     return gd_max64(gd_divide_up(block_count(n), PIECES), 1) * GD_BLOCK;
 }
 
-/* An array, and what is done to it or added up of it. */
+/* The argument of scale_part and add_squares. */
 typedef struct array {
     void *x;
     gd_dtype dtype;
@@ -126,7 +127,8 @@ typedef struct array {
     double factor, *part;
 } array;
 
-/* Eight sums, of which element i of a piece is added to number i % LANES, so that zeros may be left out. */
+/* Eight sums, of which element i of a piece is added to number i % LANES, so that zeros may be
+ * left out. */
 enum { LANES = 8 };
 typedef double lanes __attribute__((vector_size(LANES * sizeof(double))));
 typedef float narrow_lanes __attribute__((vector_size(LANES * sizeof(float))));
@@ -134,7 +136,8 @@ typedef float narrow_lanes __attribute__((vector_size(LANES * sizeof(float))));
 /* What is done to elements [begin, end). */
 typedef void part_body(const array *a, int64_t begin, int64_t end, lanes *sum);
 
-/* Calls it for all elements of the piece that may be other than 0, in order, whole lanes at a time. */
+/* Calls it for all elements of the piece that may be other than 0, in order, whole lanes
+ * at a time. */
 static void each_part(const array *a, int64_t piece, part_body *body, lanes *sum)
 {
     int64_t at = piece * a->length;
@@ -188,9 +191,9 @@ static void add_squares(const array *a, int64_t begin, int64_t end, lanes *sum)
     if (a->dtype == GD_FLOAT32) add_squares_f32(sum, x, end - begin);
     if (a->dtype == GD_FLOAT64) add_squares_f64(sum, x, end - begin);
     if (gd_dtype_size(a->dtype) > 2) return;
-    float wide[WINDOW];
-    for (int64_t i = begin; i < end; i += WINDOW) {
-        const int64_t count = gd_min64(WINDOW, end - i);
+    float wide[CHUNK];
+    for (int64_t i = begin; i < end; i += CHUNK) {
+        const int64_t count = gd_min64(CHUNK, end - i);
         gd_find_converter(GD_FLOAT32, a->dtype)(wide, 1, const_at(a->x, a->dtype, i), 1, count);
         add_squares_f32(sum, wide, count);
     }
@@ -224,37 +227,19 @@ void gd_sum_squares_cpu(double *sum, const void *x, gd_dtype dtype, int64_t n,
 
 /* ---- Scale -------------------------------------------------------------------------------- */
 
-static void scale_f64(double *x, double factor, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) x[i] *= factor;
-}
-
-static void scale_f32(float *x, double factor, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) x[i] = (float)(x[i] * factor);
-}
-
-static void scale_16(uint16_t *x, gd_dtype dtype, double factor, int64_t n)
-{
-    double wide[WINDOW];
-    for (int64_t i = 0; i < n; i += WINDOW) {
-        int64_t count = gd_min64(WINDOW, n - i);
-        gd_find_converter(GD_FLOAT64, dtype)(wide, 1, x + i, 1, count);
-        scale_f64(wide, factor, count);
-        gd_find_converter(dtype, GD_FLOAT64)(x + i, 1, wide, 1, count);
-    }
-}
-
 static void scale_part(const array *a, int64_t begin, int64_t end, lanes *sum)
 {
     (void)sum;
-    void *to = at(a->x, a->dtype, begin);
-    if (a->dtype == GD_FLOAT32)
-        scale_f32(to, a->factor, end - begin);
-    else if (a->dtype == GD_FLOAT64)
-        scale_f64(to, a->factor, end - begin);
-    else
-        scale_16(to, a->dtype, a->factor, end - begin);
+    gd_converter *widen = gd_find_converter(GD_FLOAT64, a->dtype);
+    gd_converter *narrow = gd_find_converter(a->dtype, GD_FLOAT64);
+    double wide[CHUNK];
+    for (int64_t i = begin; i < end; i += CHUNK) {
+        const int64_t count = gd_min64(CHUNK, end - i);
+        void *x = at(a->x, a->dtype, i);
+        widen(wide, 1, x, 1, count);
+        for (int64_t k = 0; k < count; k++) wide[k] *= a->factor;
+        narrow(x, 1, wide, 1, count);
+    }
 }
 
 static void scale_piece(const void *work, int64_t piece)

@@ -76,8 +76,8 @@ static __device__ __noinline__ double wide_squares(const T *x, int64_t n)
     return sum;
 }
 
-// The same, in double for double alone: otherwise as two floats, unless the sum overflows, or squares
-// vanish that count. Zeros change none of these, and are left out where they are known.
+// The same, in double for double alone: otherwise as two floats, unless the sum overflows, or
+// squares vanish that count. Zeros change none of these, and are left out where they are known.
 template <class T, bool SPARSE>
 __device__ inline double thread_squares(const T *x, int64_t n, const gd_sparse &sparse)
 {

@@ -129,55 +129,98 @@ gd_tensor *cross_entropy_ignored(const gd_cross_entropy_args *args, gd_tensor *t
     return args->use_ignore_index ? is(gd_cast(targets, GD_FLOAT64), args->ignore_index) : NULL;
 }
 
-gd_tensor *cross_entropy_targets(const gd_call *call, gd_tensor *ignored)
+gd_tensor *cross_entropy_weights(const gd_call *call, gd_tensor *ignored, gd_tensor **targets)
 {
-    const gd_tensor *rows = call->input[0];
-    gd_tensor *targets = call->input[1];
-    if (ignored) /* a target that is ignored may be outside the vocabulary */
-        targets = gd_cast(unless(ignored, gd_cast(targets, GD_FLOAT64), 0), GD_INT32);
-    gd_tensor *one = gd_one_hot(targets, gd_tensor_dim(rows, -1), call->dtype);
-    if (call->input[2]) one = mul(one, call->input[2]);
-    return ignored ? unless(gd_unsqueeze(ignored, -1), one, 0) : one;
+    gd_tensor *weight = call->input[2];
+    *targets = call->input[1];
+    if (ignored) /* it may be outside the vocabulary */
+        *targets = gd_cast(unless(ignored, gd_cast(*targets, GD_FLOAT64), 0), GD_INT32);
+    if (weight) {
+        gd_tensor *index = gd_reshape(*targets, GD_SHAPE(gd_tensor_count(*targets)));
+        weight = shaped_as(gd_gather(weight, 0, index), *targets);
+    } else if (*targets) {
+        weight = gd_constant(call->context, call->dtype, gd_tensor_ndim(*targets),
+                             gd_tensor_shape(*targets), 1);
+    }
+    return ignored ? unless(ignored, weight, 0) : weight;
 }
 
-/* loss_i = -sum_j c_ij log_softmax(x_i)_j, with the shares c of the classes. A share of 0 adds nothing, even
- * where the logit is -inf. */
-static gd_tensor *row_losses(const gd_call *call, gd_tensor *share, gd_tensor *ignored)
+gd_tensor *cross_entropy_reduced(const gd_call *call, gd_tensor *loss, gd_tensor *weight,
+                                 gd_tensor *ignored)
 {
-    const int last = gd_tensor_ndim(call->input[0]) - 1;
-    gd_tensor *x = call->input[0];
-    if (ignored) x = unless(gd_unsqueeze(ignored, -1), x, 0);
-    gd_tensor *y = gd_log_softmax(x, last);
+    const gd_reduction reduction = ((const gd_cross_entropy_args *)call->args)->reduction;
+    if (reduction != GD_NONE) loss = gd_sum_all(loss);
+    if (reduction != GD_MEAN) return loss;
+    gd_tensor *divisor = gd_sum_all(weight), *none = NULL;
+    divisor = unless(is(divisor, 0), divisor, NAN);
+    if (ignored) none = gd_all(ignored, NULL, 0, false);
+    loss = over(loss, none ? unless(none, divisor, 1) : divisor);
+    return none ? unless(none, loss, NAN) : loss;
+}
+
+static gd_tensor *sum_of_rows(gd_tensor *x)
+{
+    const int last = gd_tensor_ndim(x) - 1;
+    return gd_sum(x, &last, 1, false);
+}
+
+/* The loss of one target a row, of log-probabilities y. */
+static gd_tensor *loss_of_targets(const gd_call *call, gd_tensor *y, gd_reduction reduction)
+{
+    const gd_cross_entropy_args *args = call->args;
+    const int32_t ignored = args->ignore_index ? args->ignore_index : GD_ZERO;
+    const gd_cross_entropy_options options = {.reduction = reduction,
+                                              .ignore_index = args->use_ignore_index ? ignored : 0,
+                                              .weight = call->input[2]};
+    return gd_nll_loss(y, call->input[1], &options);
+}
+
+/* With smoothing, one target a row: (1 - eps) times its loss, and eps / V of those of
+ * all classes. */
+static gd_tensor *smoothed_losses(const gd_call *call, gd_tensor *y, gd_tensor *ignored)
+{
+    const double eps = ((const gd_cross_entropy_args *)call->args)->smoothing;
+    const double V = (double)gd_tensor_dim(y, -1);
+    gd_tensor *targets, *weight = call->input[2];
+    gd_tensor *all = weight ? unless(is(weight, 0), mul(y, weight), 0) : y;
+    gd_tensor *loss = times(sum_of_rows(all), -eps / V);
+    gd_tensor *own = loss_of_targets(call, y, GD_NONE);
+    if (eps < 1) loss = add(loss, times(own, 1 - eps));
+    if (ignored) loss = unless(ignored, loss, 0);
+    return cross_entropy_reduced(call, loss, cross_entropy_weights(call, ignored, &targets),
+                                 ignored);
+}
+
+/* loss_i = -sum_j c_ij y_ij, with the shares c of the classes. A share of 0 adds nothing, even
+ * where y is -inf, but has a slope, which is the weight of its class. */
+static gd_tensor *shared_losses(const gd_call *call, gd_tensor *y)
+{
+    const gd_cross_entropy_args *args = call->args;
+    gd_tensor *share = call->input[1], *weight = call->input[2];
+    if (args->smoothing != 0)
+        share =
+            plus(times(share, 1 - args->smoothing), args->smoothing / (double)gd_tensor_dim(y, -1));
+    if (weight) share = mul(share, weight);
     y = gd_where(is(share, 0), unless(is(y, -INFINITY), y, 0), y);
-    gd_tensor *loss = gd_sum(mul(share, gd_neg(y)), &last, 1, false);
-    return ignored ? unless(ignored, loss, 0) : loss;
+    gd_tensor *loss = gd_neg(sum_of_rows(mul(share, y)));
+    return cross_entropy_reduced(call, loss, all_of(loss, 1), NULL);
 }
 
+/* Of y = log_softmax(x): its nll_loss, unless classes share a row. */
 static void cross_entropy_definition(const gd_call *call)
 {
     const gd_cross_entropy_args *args = call->args;
-    gd_tensor *weight = call->input[2], *ignored = NULL, *share = call->input[1], *part;
-    const int64_t V = gd_tensor_dim(call->input[0], -1);
-    const bool numbers = gd_tensor_dtype(share) == GD_INT32;
-    if (numbers) {
-        ignored = cross_entropy_ignored(args, share);
-        share = cross_entropy_targets(call, ignored);
-    } else if (weight) {
-        share = mul(share, weight);
-    }
-    gd_tensor *divisor = numbers ? gd_sum_all(share) : NULL;
-    if (args->smoothing != 0) { /* a part for each class */
-        part = all_of(share, args->smoothing / (double)V);
-        share = add(times(share, 1 - args->smoothing), weight ? mul(part, weight) : part);
-    }
-    gd_tensor *loss = row_losses(call, share, ignored);
-    if (args->reduction != GD_NONE) {
-        const double rows = (double)gd_tensor_count(loss);
-        loss = gd_sum_all(loss);
-        if (args->reduction == GD_MEAN)
-            loss = numbers ? over(loss, divisor) : times(loss, 1 / rows);
-    }
-    call->output[0] = loss;
+    gd_tensor *x = call->input[0], *targets = call->input[1];
+    const bool numbers = gd_tensor_dtype(targets) == GD_INT32;
+    gd_tensor *ignored = numbers ? cross_entropy_ignored(args, targets) : NULL;
+    if (ignored) x = unless(gd_unsqueeze(ignored, -1), x, 0);
+    gd_tensor *y = gd_log_softmax(x, -1);
+    if (!numbers)
+        call->output[0] = shared_losses(call, y);
+    else if (args->smoothing != 0)
+        call->output[0] = smoothed_losses(call, y, ignored);
+    else
+        call->output[0] = loss_of_targets(call, y, args->reduction);
 }
 
 /* ---- Cases -------------------------------------------------------------------------------- */
@@ -247,7 +290,7 @@ const gd_op gd_op_cross_entropy = {
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_over_input = GD_BIT(0),
     .mixed = GD_BIT(GD_CUDA),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = cross_entropy_shape,
     .forward = GD_ON_DEVICES(cross_entropy_forward),
     .backward = GD_ON_DEVICES(cross_entropy_backward),

@@ -3,7 +3,7 @@
 
 extern "C" gd_status cross_entropy_forward_cuda(const gd_call *call)
 {
-    if (!cross_entropy_plain(call)) return launch_soft_forward(call);
+    if (!cross_entropy_is_short(call)) return launch_soft_forward(call);
     const gd_tensor *logits = call->input[0];
     const int64_t rows = gd_tensor_count(call->input[1]);
     target_list targets = targets_of(call, call->input[1], gd_tensor_dim(logits, -1));
@@ -59,7 +59,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
 
 extern "C" gd_status cross_entropy_backward_cuda(const gd_call *call)
 {
-    if (!cross_entropy_plain(call)) return launch_soft_backward(call);
+    if (!cross_entropy_is_short(call)) return launch_soft_backward(call);
     gd_tensor *out = call->dinput[0];
     if (!out || gd_tensor_count(out) == 0) return GD_OK;
     const int64_t rows = gd_tensor_count(call->input[1]);

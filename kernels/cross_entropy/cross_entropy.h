@@ -14,7 +14,7 @@ typedef struct gd_cross_entropy_args {
 
 /* Whether a call of cross_entropy has one target a row and nothing else, for which there are
  * shorter kernels. */
-static inline bool cross_entropy_plain(const gd_call *call)
+static inline bool cross_entropy_is_short(const gd_call *call)
 {
     const gd_cross_entropy_args *args = (const gd_cross_entropy_args *)call->args;
     return args->reduction != GD_NONE && args->smoothing == 0 && !call->input[2] &&
@@ -31,15 +31,20 @@ gd_status cross_entropy_check(const gd_call *call, const gd_tensor *targets);
 /* Fails unless input 0 is real, with a last dimension. */
 gd_status cross_entropy_check_rows(const gd_call *call);
 
-/* Fails unless the class weights, input 2, are absent, or one for each column of the rows, input 0; or
- * if they require a gradient that they do not have. */
+/* Fails unless the class weights, input 2, are absent, or one for each column of the rows, input 0;
+ * or if they require a gradient that they do not have. */
 gd_status cross_entropy_check_weight(const gd_call *call);
 
-/* By ops: the rows that are ignored, int32 [...], or NULL for none; the share of each class in each row's
- * loss, without smoothing, [..., V]: one for the target, or the weight of its class; 0 in rows that are
- * ignored. targets GD_INT32 [...], weight [V] or NULL. */
+/* By ops: the rows that are ignored, int32 [...], or NULL for none; and the weights of the
+ * targets [...], ones without weights, 0 for those that are ignored. *targets gets the targets, 0
+ * for those. */
 gd_tensor *cross_entropy_ignored(const gd_cross_entropy_args *args, gd_tensor *targets);
-gd_tensor *cross_entropy_targets(const gd_call *call, gd_tensor *ignored);
+gd_tensor *cross_entropy_weights(const gd_call *call, gd_tensor *ignored, gd_tensor **targets);
+
+/* By ops: the losses [...], their sum, or their mean by the sum of the weights; where no target
+ * counts, this is NaN and its gradient 0. */
+gd_tensor *cross_entropy_reduced(const gd_call *call, gd_tensor *loss, gd_tensor *weight,
+                                 gd_tensor *ignored);
 
 /* NULL: the defaults. */
 gd_cross_entropy_args cross_entropy_args_of(const gd_cross_entropy_options *options);

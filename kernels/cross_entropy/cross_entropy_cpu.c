@@ -3,9 +3,9 @@
 #include "cross_entropy/targets.h"
 #include "softmax/sum_exp.h"
 
-/* cross_entropy_soft_cpu.c */
-gd_status GD_REAL_NAME(cross_entropy_soft_forward)(const gd_call *call);
-gd_status GD_REAL_NAME(cross_entropy_soft_backward)(const gd_call *call);
+/* plain_cpu.c */
+gd_status GD_REAL_NAME(cross_entropy_plain_forward)(const gd_call *call);
+gd_status GD_REAL_NAME(cross_entropy_plain_backward)(const gd_call *call);
 
 /* The rows of a loss. */
 typedef struct loss_rows {
@@ -34,7 +34,7 @@ static void row_loss(const void *work, int64_t i)
 gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
 {
     const gd_cross_entropy_args *args = call->args;
-    if (!cross_entropy_plain(call)) return GD_REAL_NAME(cross_entropy_soft_forward)(call);
+    if (!cross_entropy_is_short(call)) return GD_REAL_NAME(cross_entropy_plain_forward)(call);
     const REAL *x = gd_data(call->input[0]);
     const int32_t *targets = gd_data(call->input[1]);
     REAL *factor_out = gd_data(call->save[2]);
@@ -88,7 +88,7 @@ static void row_gradient(const void *work, int64_t i)
 gd_status GD_REAL_NAME(cross_entropy_backward)(const gd_call *call)
 {
     const gd_cross_entropy_args *args = call->args;
-    if (!cross_entropy_plain(call)) return GD_REAL_NAME(cross_entropy_soft_backward)(call);
+    if (!cross_entropy_is_short(call)) return GD_REAL_NAME(cross_entropy_plain_backward)(call);
     if (!call->dinput[0] || gd_tensor_count(call->dinput[0]) == 0) return GD_OK;
     REAL scale = *(const REAL *)gd_data(call->doutput[0]) * *(const REAL *)gd_data(call->save[2]);
     const gradient_rows w = {.args = args,

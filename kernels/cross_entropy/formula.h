@@ -1,5 +1,5 @@
-/* formula.h - cross_entropy and nll_loss, an element of a row of logits: m is the row's maximum and l
- * the logarithm of the sum of exponentials after m is subtracted. */
+/* formula.h - cross_entropy and nll_loss, an element of a row of logits: m is the row's maximum and
+ * l the logarithm of the sum of exponentials after m is subtracted. */
 #ifndef GRADUS_CROSS_ENTROPY_FORMULA_H
 #define GRADUS_CROSS_ENTROPY_FORMULA_H
 
@@ -25,7 +25,7 @@ GD_FUNCTION ACC cross_entropy_part(ACC q, ACC on, ACC off)
     return on * q + off;
 }
 
-/* Not for a part of 0: an infinite weight has no share of that. */
+/* Call only if part != 0: inf * 0 would be NaN. */
 GD_FUNCTION ACC cross_entropy_share(ACC w, ACC part)
 {
     return w * part; /* [soft c] */

@@ -1,12 +1,14 @@
-/* nll_loss.c - the op: the negative log-probabilities of the targets. README.md has the derivation. */
+/* nll_loss.c - the op: the negative log-probabilities of the targets. README.md has the
+ * derivation. */
 #include "cross_entropy/cross_entropy.h"
 #include "derivation.h"
 
 GD_KERNEL(nll_loss_forward)
 GD_KERNEL(nll_loss_backward)
 
-/* log_probs [..., V], targets [...], weight [V] or NULL -> loss [], or [...] for GD_NONE, in float32 at
- * least. Saves the factor [] of a row in the loss: 1, or 1 over the divisor of the mean. */
+/* log_probs [..., V], targets [...], weight [V] or NULL -> loss [], or [...] for GD_NONE, in
+ * float32 at least. Saves the factor [] of a row in the loss: 1, or 1 over the divisor of
+ * the mean. */
 static gd_status nll_loss_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_cross_entropy_args *args = call->args;
@@ -27,16 +29,17 @@ static gd_status nll_loss_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
-/* dx = -dloss c, with the shares c of the targets */
-static void nll_loss_derivative(const gd_call *call)
+/* -w x of the target of each row, divided by the sum of the weights. What a weight of 0 does
+ * not let through may be infinite or NaN; where no target counts, the mean is NaN and its
+ * gradient 0. */
+static void nll_loss_definition(const gd_call *call)
 {
-    const gd_cross_entropy_args *args = call->args;
-    gd_tensor *ignored = cross_entropy_ignored(args, call->input[1]);
-    gd_tensor *share = cross_entropy_targets(call, ignored), *dloss = gd_neg(call->doutput[0]);
-    if (args->reduction == GD_NONE) dloss = gd_unsqueeze(dloss, -1);
-    if (args->reduction == GD_MEAN) dloss = over(dloss, gd_sum_all(share));
-    call->dinput[0] = mul(share, dloss);
-    if (call->dinput[2]) call->dinput[2] = NULL;
+    gd_tensor *ignored = cross_entropy_ignored(call->args, call->input[1]), *targets;
+    gd_tensor *weight = cross_entropy_weights(call, ignored, &targets);
+    gd_tensor *x = shaped_as(gd_gather(call->input[0], -1, gd_unsqueeze(targets, -1)), targets);
+    if (ignored) x = unless(ignored, x, 0);
+    x = gd_where(is(weight, 0), unless(is_nan(sub(x, x)), x, 0), x);
+    call->output[0] = cross_entropy_reduced(call, mul(gd_neg(weight), x), weight, ignored);
 }
 
 static const gd_cross_entropy_args mean = {.reduction = GD_MEAN}, sum = {.reduction = GD_SUM},
@@ -79,12 +82,11 @@ const gd_op gd_op_nll_loss = {
     .args_size = sizeof(gd_cross_entropy_args),
     .plain_args = true,
     .backward_reads_inputs = GD_BIT(1) | GD_BIT(2),
-    .mixed = GD_BIT(GD_CUDA),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = nll_loss_shape,
-    .forward = GD_ON_DEVICES(nll_loss_forward),
-    .backward = GD_ON_DEVICES(nll_loss_backward),
-    .derivative = nll_loss_derivative,
+    .forward = {[GD_CPU] = nll_loss_forward_cpu},
+    .backward = {[GD_CPU] = nll_loss_backward_cpu},
+    .definition = nll_loss_definition,
     GD_CASES(nll_loss_cases),
 };
 

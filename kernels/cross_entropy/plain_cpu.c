@@ -1,98 +1,187 @@
-/* plain_cpu.c - cross_entropy as README.md derives it, from the shares c_ij of the classes. It has the
- * interface of the kernels of cross_entropy_cpu.c and cross_entropy_soft_cpu.c, which tests compare with
- * it, but saves nothing. */
+/* plain_cpu.c - cross_entropy as README.md derives it, from the shares c_ij of the classes: with
+ * class weights, label smoothing, probabilities, a loss for each row. Where a call has none of
+ * these, it is what tests compare the shorter kernels of cross_entropy_cpu.c with. */
 #include "cross_entropy/formula.h"
 #include "cross_entropy/targets.h"
-#include "loops.h"
+#include "softmax/sum_exp.h"
 
-typedef struct rows {
+typedef struct soft_rows {
     const gd_cross_entropy_args *args;
-    const REAL *x, *given, *weight; /* given, the probabilities, or NULL: one target a row */
+    const REAL *x, *weight; /* weight NULL: ones */
+    const REAL *given;      /* the probabilities; NULL: one target a row */
     const int32_t *targets;
-    int64_t count, V;
-    double factor;         /* of each row's loss */
-    double *log_p, *share; /* of a row [V]: log p_ij, and c_ij */
-} rows;
+    int64_t rows, vocab;
+    double on, off;         /* a target's part, and what smoothing spreads: 1 - eps and eps / V */
+    REAL *max, *log_of_sum; /* [rows], saved; NULL in a forward without a backward */
+    double *losses;
+    REAL factor, *dx, *dq, *dw;
+    const REAL *dloss;
+    bool add_dx, add_dq, add_dw;
+} soft_rows;
 
-/* The part of class j in row i, without the weight of the class. */
-static double part_of(const rows *r, int64_t i, int64_t j)
+static soft_rows soft_rows_of(const gd_call *call)
 {
-    const double eps = r->args->smoothing;
-    const double q = r->given ? (double)r->given[i * r->V + j] : j == r->targets[i];
-    return cross_entropy_part(q, 1 - eps, eps / (double)r->V);
+    const bool numbers = gd_tensor_dtype(call->input[1]) == GD_INT32;
+    soft_rows s = {.args = call->args,
+                   .x = gd_data(call->input[0]),
+                   .weight = gd_data(call->input[2]),
+                   .given = numbers ? NULL : gd_data(call->input[1]),
+                   .targets = numbers ? gd_data(call->input[1]) : NULL,
+                   .rows = gd_row_count(call->input[0]),
+                   .vocab = gd_last_dim(call->input[0]),
+                   .max = gd_data(call->save[0]),
+                   .log_of_sum = gd_data(call->save[1])};
+    s.on = 1 - s.args->smoothing;
+    s.off = s.args->smoothing / (double)gd_max64(s.vocab, 1);
+    return s;
 }
 
-/* The divisor of the mean is the sum of the targets' weights, or the number of rows. */
-static rows rows_of(const gd_call *call)
+static bool row_counts(const soft_rows *s, int64_t i)
 {
-    const gd_tensor *targets = call->input[1];
-    const bool numbers = gd_tensor_dtype(targets) == GD_INT32;
-    rows r = {.args = call->args,
-              .x = gd_data(call->input[0]),
-              .given = numbers ? NULL : gd_data(targets),
-              .weight = gd_data(call->input[2]),
-              .targets = numbers ? gd_data(targets) : NULL,
-              .count = gd_row_count(call->input[0]),
-              .V = gd_last_dim(call->input[0])};
-    double divisor = 0;
-    for (int64_t i = 0; i < r.count; i++)
-        if (!numbers || target_counts(r.args, r.targets[i]))
-            divisor += numbers ? gd_or(r.weight, r.targets[i], 1) : 1;
-    r.factor = r.args->reduction == GD_MEAN ? 1 / divisor : 1;
-    r.log_p = gd_call_scratch(call, 2 * (size_t)r.V * sizeof *r.log_p);
-    r.share = r.log_p ? r.log_p + r.V : NULL;
-    return r;
+    return !s->targets || target_counts(s->args, s->targets[i]);
 }
 
-/* The loss of row i, after its log_p and share. */
-static double row_loss(const rows *r, int64_t i)
+static double weight_of(const soft_rows *s, int64_t j)
 {
-    const REAL *x = r->x + i * r->V;
-    double m = -INFINITY, sum = 0, loss = 0;
-    for (int64_t j = 0; j < r->V; j++) m = (double)x[j] > m ? (double)x[j] : m;
-    for (int64_t j = 0; j < r->V; j++) sum += exp((double)x[j] - m);
-    GD_STEP("m", m);
-    GD_STEP("l", log(sum));
-    for (int64_t j = 0; j < r->V; j++) {
-        const double part = part_of(r, i, j);
-        r->log_p[j] = (double)x[j] - m - log(sum);
-        r->share[j] = part == 0 ? 0 : cross_entropy_share(gd_or(r->weight, j, 1), part);
-        if (part != 0) loss -= r->share[j] * r->log_p[j];
-        GD_STEP("p", exp(r->log_p[j]));
+    return s->weight ? (double)s->weight[j] : 1;
+}
+
+/* The share without the weight. */
+static double part_of(const soft_rows *s, int64_t i, int64_t j)
+{
+    double q = s->targets ? j == s->targets[i] : (double)s->given[i * s->vocab + j];
+    return cross_entropy_part(q, s->on, s->off);
+}
+
+/* c_ij */
+static double share_of(const soft_rows *s, int64_t i, int64_t j)
+{
+    const double part = part_of(s, i, j);
+    return part == 0 ? 0 : cross_entropy_share(weight_of(s, j), part);
+}
+
+/* The divisor of the mean: the sum of the weights of the targets not ignored, or the number of
+ * rows. */
+static double divisor_of(const soft_rows *s)
+{
+    double sum = s->targets ? 0 : (double)s->rows;
+    for (int64_t i = 0; s->targets && i < s->rows; i++)
+        if (row_counts(s, i)) sum += weight_of(s, s->targets[i]);
+    return sum;
+}
+
+static void soft_row_loss(const void *work, int64_t i)
+{
+    const soft_rows *s = work;
+    const REAL *row = s->x + i * s->vocab;
+    const bool counted = row_counts(s, i);
+    REAL max = 0;
+    const double log_of_sum = counted ? log(gd_sum_exp(row, s->vocab, &max)) : 0;
+    double loss = 0;
+    for (int64_t j = 0; counted && j < s->vocab; j++) {
+        const double c = share_of(s, i, j);
+        if (c != 0) loss += c * (log_of_sum - ((double)row[j] - (double)max));
     }
-    return loss;
+    s->losses[i] = loss;
+    if (s->max) s->max[i] = max;
+    if (s->log_of_sum) s->log_of_sum[i] = (REAL)log_of_sum;
 }
 
-/* Forward and, where there is a dloss, backward. */
-static gd_status plain(const gd_call *call)
+gd_status GD_REAL_NAME(cross_entropy_plain_forward)(const gd_call *call)
 {
-    const rows r = rows_of(call);
-    const bool none = r.args->reduction == GD_NONE;
-    const REAL *dloss = gd_dy(call, 0);
-    REAL *out = dloss ? NULL : gd_data(call->output[0]), *dx = gd_dx_sum(call, 0);
-    REAL *dq = gd_dx_sum(call, 1), *dw = gd_dx_sum(call, 2);
-    double total = 0;
-    if (!r.log_p) return gd_error_status(call->context);
-    for (int64_t i = 0; i < r.count; i++) {
-        const bool counts = !r.targets || target_counts(r.args, r.targets[i]);
-        const double loss = counts ? row_loss(&r, i) : 0;
-        if (out && none) out[i] = (REAL)loss;
-        total += loss;
-        if (out || !counts) continue;
-        const double g = r.factor * (double)dloss[none ? i : 0];
-        double C = 0;
-        GD_STEP("scale", g);
-        for (int64_t j = 0; j < r.V; j++) C += r.share[j];
-        for (int64_t j = 0; j < r.V; j++) {
-            const double log_p = r.log_p[j], pull = cross_entropy_pull(C, log_p);
-            const double on = (1 - r.args->smoothing) * gd_or(r.weight, j, 1);
-            if (dx) dx[i * r.V + j] += (REAL)cross_entropy_soft_dx(g, pull, r.share[j]);
-            if (dq) dq[i * r.V + j] += (REAL)cross_entropy_soft_dq(g, on, log_p);
-            if (dw) dw[j] += (REAL)cross_entropy_soft_dw(g, part_of(&r, i, j), log_p);
-        }
+    soft_rows s = soft_rows_of(call);
+    REAL *factor_out = gd_data(call->save[2]), *out = gd_data(call->output[0]);
+    int64_t counting = s.rows;
+    gd_status status = GD_OK;
+    if (s.targets) status = check_targets(call, s.targets, s.rows, s.vocab, &counting);
+    if (status) return status;
+    double *losses = gd_call_scratch(call, (size_t)s.rows * sizeof *losses);
+    if (!losses) return GD_ERROR_MEMORY;
+    s.losses = losses;
+    gd_for_each(gd_threads_for(call->threads, 4 * s.rows * s.vocab), s.rows, soft_row_loss, &s);
+    const double divisor = s.args->reduction == GD_MEAN ? divisor_of(&s) : 1;
+    /* 1 / 0 would make inf of what smoothing spreads; the mean over no weight is NaN. */
+    const double factor = divisor == 0 ? (double)NAN : 1 / divisor;
+    if (factor_out) *factor_out = (REAL)(counting ? factor : 0);
+    double sum = 0;
+    for (int64_t i = 0; i < s.rows; i++) {
+        sum += losses[i];
+        if (s.args->reduction == GD_NONE) out[i] = (REAL)losses[i];
     }
-    if (out && !none) *out = (REAL)(total * r.factor);
+    if (s.args->reduction != GD_NONE) *out = (REAL)(sum * factor);
     return GD_OK;
 }
 
-GD_KERNELS_OF_REAL(cross_entropy_plain, plain(call), plain(call))
+/* The gradient of a row's loss. */
+static double row_cotangent(const soft_rows *s, int64_t i)
+{
+    return (double)s->factor * (double)s->dloss[s->args->reduction == GD_NONE ? i : 0];
+}
+
+/* log p_ij */
+static double log_probability(const soft_rows *s, int64_t i, int64_t j)
+{
+    return (double)(s->x[i * s->vocab + j] - s->max[i]) - (double)s->log_of_sum[i];
+}
+
+static void soft_row_gradient(const void *work, int64_t i)
+{
+    const soft_rows *s = work;
+    REAL *dx = s->dx, *dq = s->dq;
+    const bool counted = row_counts(s, i);
+    const double g = row_cotangent(s, i);
+    double total = 0; /* C_i */
+    GD_STEP("m", s->max[i]);
+    GD_STEP("l", s->log_of_sum[i]);
+    GD_STEP("scale", g);
+    for (int64_t j = 0; counted && j < s->vocab; j++) total += share_of(s, i, j);
+    for (int64_t j = 0; j < s->vocab; j++) {
+        const int64_t at = i * s->vocab + j;
+        const double log_p = log_probability(s, i, j);
+        const double c = counted ? share_of(s, i, j) : 0, w = s->on * weight_of(s, j);
+        const double pull = cross_entropy_pull(total, log_p);
+        const double d = counted ? cross_entropy_soft_dx(g, pull, c) : 0;
+        const double slope = cross_entropy_soft_dq(g, w, log_p);
+        GD_STEP("p", exp(log_p));
+        if (dq) dq[at] = (REAL)((s->add_dq ? (double)dq[at] : 0) + slope);
+        if (dx) dx[at] = (REAL)((s->add_dx ? (double)dx[at] : 0) + d);
+    }
+}
+
+/* Columns of dw that a task sums. */
+enum { COLUMNS = 64 };
+
+/* dw of a block of columns: the rows in order. */
+static void soft_weight_gradient(const void *work, int64_t block)
+{
+    const soft_rows *s = work;
+    const int64_t first = block * COLUMNS, n = gd_min64(COLUMNS, s->vocab - first);
+    double sum[COLUMNS] = {0};
+    for (int64_t i = 0; i < s->rows; i++) {
+        const double g = row_cotangent(s, i);
+        for (int64_t k = 0; k < n; k++) {
+            const double log_p = log_probability(s, i, first + k);
+            sum[k] += cross_entropy_soft_dw(g, part_of(s, i, first + k), log_p);
+        }
+    }
+    REAL *dw = s->dw + first;
+    for (int64_t k = 0; k < n; k++) dw[k] = (REAL)((s->add_dw ? (double)dw[k] : 0) + sum[k]);
+}
+
+/* dweight comes before dx, which may be x. */
+gd_status GD_REAL_NAME(cross_entropy_plain_backward)(const gd_call *call)
+{
+    soft_rows s = soft_rows_of(call);
+    s.factor = *(const REAL *)gd_data(call->save[2]);
+    s.dloss = gd_data(call->doutput[0]);
+    s.dx = gd_data(call->dinput[0]);
+    s.dq = gd_data(call->dinput[1]);
+    s.add_dx = call->accumulate[0];
+    s.add_dq = call->accumulate[1];
+    s.dw = gd_data(call->dinput[2]);
+    s.add_dw = call->accumulate[2];
+    const int threads = gd_threads_for(call->threads, 4 * s.rows * s.vocab);
+    if (s.dw) gd_for_each(threads, gd_divide_up(s.vocab, COLUMNS), soft_weight_gradient, &s);
+    gd_for_each(threads, s.rows, soft_row_gradient, &s);
+    return GD_OK;
+}

@@ -133,8 +133,8 @@ __global__ static void GD_LAUNCH_BOUNDS(BLOCK ? 512 : 256, KEEP ? 2 : 1)
     }
 }
 
-// The grid of the kernel with rows in shared memory, from that of the other one: as many blocks as run
-// at once; each has its rows one after another. No blocks if the memory has no room for a row.
+// The grid of the kernel with rows in shared memory, from that of the other one: as many blocks as
+// run at once; each has its rows one after another. No blocks if the memory has no room for a row.
 template <class T, int V>
 static inline gd_grid grid_of_kept_rows(gd_grid grid, int64_t columns, int64_t rows)
 {

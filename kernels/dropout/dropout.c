@@ -6,13 +6,9 @@
 GD_KERNEL(dropout_forward)
 GD_KERNEL(dropout_backward)
 
-static gd_status dropout_shape(const gd_call *call, gd_shapes *out)
+static gd_status draw(const gd_call *call, gd_shapes *out)
 {
     const gd_dropout_args *args = call->args;
-    if (!(args->p >= 0 && args->p < 1))
-        return gd_refuse(call, "p is %g, wanted 0 <= p < 1", args->p);
-    if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
-    out->output[0] = gd_spec_like(call->input[0]);
     const int64_t count = gd_tensor_count(call->input[0]);
     out->random_words = gd_dropout_threshold(args->p) ? (uint64_t)gd_divide_up(count, 2) : 0;
     return GD_OK;
@@ -33,22 +29,22 @@ static const gd_case dropout_cases[] = {
     {"empty", &some, GD_INPUTS({GD_DIMS(0)}), .may_be_empty = true},
 };
 
+static const gd_option_range ranges[] = {
+    {"p", GD_FIELD(gd_dropout_args, p), 0, 1 - DBL_EPSILON / 2, "0 <= p < 1"}, {0}};
+
 const gd_op gd_op_dropout = {
     .name = "dropout",
     .formula = "y = x * keep / (1 - p), keep = 1 with probability 1 - p",
+    .signature = "x[...] -> y[...]",
     GD_OF_X(gd_dropout_args),
     .dinput_over_doutput = GD_BIT(0),
     .random = true,
-    .same_bits = true,
-    .shape = dropout_shape,
-    .forward = GD_ON_DEVICES(dropout_forward),
-    .backward = GD_ON_DEVICES(dropout_backward),
+    GD_BUILT_IN,
+    .ranges = ranges,
+    .shape = draw,
+    GD_KERNELS(dropout),
     .derivative = dropout_derivative,
     GD_CASES(dropout_cases),
 };
 
-gd_tensor *gd_dropout(gd_tensor *x, double p)
-{
-    gd_dropout_args args = {p};
-    return gd_apply(&gd_op_dropout, &x, 1, &args);
-}
+gd_tensor *gd_dropout(gd_tensor *x, double p) GD_APPLIES(dropout, &(gd_dropout_args){p}, x)

@@ -101,12 +101,4 @@ TEST(dropout_of_nan)
     free(y);
 }
 
-TEST(dropout_says_what_does_not_fit)
-{
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
-    REFUSED(gd_dropout(x, 1), "dropout: p is 1, wanted 0 <= p < 1");
-    REFUSED(gd_dropout(x, -0.1), "dropout: p is -0.1");
-    REFUSED(gd_dropout(x, NAN), "dropout: p is nan");
-}
-
-CHECK_MAIN_WITHIN("dropout", 60, setup, teardown)
+CHECK_MAIN_WITHIN("dropout", setup, teardown)

@@ -1,80 +1,8 @@
 /* binary.c - the functions of two variables: records, cases and public functions, made from the
- * table in binary.def; and the rule of broadcasting, which README.md derives. */
-#include "elementwise/broadcast.h"
-#include "arguments.h"
+ * table in binary.def. */
 #include "derivation.h"
 #include "gradus/ops.h"
-
-/* ---- Shapes ------------------------------------------------------------------------------- */
-
-/* Dimension `axis` of a shape, counted from the right: 1 where it is missing. */
-static int64_t dim_from_right(const gd_tensor *t, int axis)
-{
-    int ndim = gd_tensor_ndim(t);
-    return axis < ndim ? gd_tensor_shape(t)[ndim - 1 - axis] : 1;
-}
-
-/* NumPy's rule: align the shapes at the right; sizes must be equal, or one of them 1. */
-static bool fit(const gd_tensor *a, const gd_tensor *b)
-{
-    for (int axis = 0; axis < GD_MAX_DIMS; axis++) {
-        int64_t m = dim_from_right(a, axis), n = dim_from_right(b, axis);
-        if (m != n && m != 1 && n != 1) return false;
-    }
-    return true;
-}
-
-/* The shape that all inputs are repeated to, once they fit. */
-static void joint_shape(const gd_call *call, gd_spec *spec)
-{
-    spec->ndim = 0;
-    for (int i = 0; i < call->inputs; i++) {
-        int ndim = gd_tensor_ndim(call->input[i]);
-        if (ndim > spec->ndim) spec->ndim = ndim;
-    }
-    for (int axis = 0; axis < spec->ndim; axis++) {
-        int64_t size = 1;
-        for (int i = 0; i < call->inputs && size == 1; i++)
-            size = dim_from_right(call->input[i], axis);
-        spec->shape[spec->ndim - 1 - axis] = size;
-    }
-}
-
-/* The first real input, which decides the dtype. */
-static int first_real(const gd_call *call)
-{
-    for (int i = 0; i < call->inputs; i++)
-        if (gd_dtype_is_real(gd_tensor_dtype(call->input[i]))) return i;
-    return 0;
-}
-
-gd_status gd_broadcast_shape(const gd_call *call, gd_shapes *out)
-{
-    gd_spec *spec = out->output;
-    const int first = first_real(call);
-    spec->dtype = gd_tensor_dtype(call->input[first]);
-    for (int i = 0; i < call->inputs; i++) {
-        gd_dtype dtype = gd_tensor_dtype(call->input[i]);
-        if (gd_dtype_is_real(dtype) && dtype != spec->dtype)
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, but %s is %s; use gd_cast",
-                                gd_input_name(call->op, i).text, gd_dtype_name(dtype),
-                                gd_input_name(call->op, first).text, gd_dtype_name(spec->dtype));
-        for (int k = 0; k < i; k++)
-            if (!fit(call->input[k], call->input[i]))
-                return gd_call_fail(
-                    call, GD_ERROR_ARGUMENT, "%s %s and %s %s cannot be broadcast together",
-                    gd_input_name(call->op, k).text, gd_shape_text(call->input[k]).text,
-                    gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text);
-    }
-    joint_shape(call, spec);
-    return GD_OK;
-}
-
-static gd_status binary_shape(const gd_call *call, gd_shapes *out)
-{
-    if (gd_check_real(call, 0) || gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
-    return gd_broadcast_shape(call, out);
-}
+#include "kernel.h"
 
 /* ---- Cases, the same for all -------------------------------------------------------------- */
 
@@ -162,28 +90,23 @@ static gd_tensor *exponent_slope(gd_tensor *a, gd_tensor *b)
 enum { NOTHING, INPUTS };
 
 /* da or db may be written over dy, as each element needs only the dy at its own place. */
-#define BINARY(op_name, op_formula, y, da, db, reads, op_cases)            \
-    GD_KERNEL(op_name##_forward)                                           \
-    GD_KERNEL(op_name##_backward)                                          \
-    const gd_op gd_op_##op_name = {                                        \
-        .name = #op_name,                                                  \
-        .formula = op_formula,                                             \
-        .inputs = 2,                                                       \
-        .input_names = {"a", "b"},                                         \
-        .outputs = 1,                                                      \
-        .backward_reads_inputs = (reads) == INPUTS ? GD_ALL_INPUTS : 0,    \
-        .dinput_over_doutput = GD_ALL_INPUTS,                              \
-        .strided = true,                                                   \
-        .same_bits = true,                                                 \
-        .shape = binary_shape,                                             \
-        .forward = GD_ON_DEVICES(op_name##_forward),                       \
-        .backward = GD_ON_DEVICES(op_name##_backward),                     \
-        .derivative = op_name##_derivative,                                \
-        GD_CASES(op_cases),                                                \
-    };                                                                     \
-    gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b)                    \
-    {                                                                      \
-        return gd_apply(&gd_op_##op_name, (gd_tensor *[]){a, b}, 2, NULL); \
-    }
+#define BINARY(op_name, op_formula, y, da, db, reads, op_cases)         \
+    GD_KERNEL(op_name##_forward)                                        \
+    GD_KERNEL(op_name##_backward)                                       \
+    const gd_op gd_op_##op_name = {                                     \
+        .name = #op_name,                                               \
+        .formula = op_formula,                                          \
+        .signature = "a[*] b[*] -> y[*]",                               \
+        .inputs = 2,                                                    \
+        .outputs = 1,                                                   \
+        .backward_reads_inputs = (reads) == INPUTS ? GD_ALL_INPUTS : 0, \
+        .dinput_over_doutput = GD_ALL_INPUTS,                           \
+        .strided = true,                                                \
+        GD_BUILT_IN,                                                    \
+        GD_KERNELS(op_name),                                            \
+        .derivative = op_name##_derivative,                             \
+        GD_CASES(op_cases),                                             \
+    };                                                                  \
+    gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b) GD_APPLIES(op_name, NULL, a, b)
 
 #include "elementwise/binary.def"

@@ -55,8 +55,8 @@ struct both {
     }
 };
 
-// Both gradients in one pass, if none is a sum. Else one of the two may be written over dy; the other
-// one is computed first.
+// Both gradients in one pass, if none is a sum. Else one of the two may be written over dy; the
+// other one is computed first.
 template <class ByA, class ByB, class T>
 static gd_status binary_backward(const gd_call *call)
 {

@@ -5,22 +5,10 @@
 
 /* ---- Rows, by table ----------------------------------------------------------------------- */
 
-#define GRADIENT_ROW(row_name, gradient)                                             \
-    static void row_name(REAL *out, bool add, const REAL *dy_row, const REAL *a_row, \
-                         const REAL *b_row, int64_t n)                               \
-    {                                                                                \
-        GD_EACH(i, n)                                                                \
-        {                                                                            \
-            const REAL dy = dy_row[i], a = a_row[i], b = b_row[i];                   \
-            (void)a, (void)b;                                                        \
-            out[i] = (add ? out[i] : 0) + (gradient);                                \
-        }                                                                            \
-    }
-
-#define BINARY(name, formula, value, da, db, ...) \
-    GD_MAP_ROW(name##_row, a, b, c, d, value)     \
-    GRADIENT_ROW(name##_da_row, da)               \
-    GRADIENT_ROW(name##_db_row, db)
+#define BINARY(name, formula, value, da, db, ...)         \
+    GD_MAP_ROW(name##_row, a, b, c, d, p, q, value)       \
+    GD_GRADIENT_ROW(name##_da_row, dy, a, b, c, p, q, da) \
+    GD_GRADIENT_ROW(name##_db_row, dy, a, b, c, p, q, db)
 #include "elementwise/binary.def"
 #undef BINARY
 
@@ -57,7 +45,7 @@ static void add_operand(gd_walk *walk, const gd_tensor *t, const operand *o)
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-static gd_status binary_forward(const gd_call *call, gd_map_row *row)
+static gd_status binary_forward(const gd_call *call, gd_row_function *row)
 {
     operand a, b;
     if (!load_operand(call, call->input[0], &a) || !load_operand(call, call->input[1], &b))
@@ -70,20 +58,12 @@ static gd_status binary_forward(const gd_call *call, gd_map_row *row)
                        &(gd_map){.out = gd_data(call->output[0]),
                                  .size = sizeof(REAL),
                                  .in = {a.data, b.data},
-                                 .row = row});
+                                 .row = {.function = row}});
 }
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
 enum { DX, DY, A, B };
-
-/* dx of an operand that has y's size: each element by itself. */
-static void term_row(void *dx, const REAL *dy, const REAL *a, const REAL *b, const void *unused,
-                     const gd_map *m, int64_t n)
-{
-    (void)unused;
-    ((const gd_reduction *)m->more)->term(dx, m->add, dy, a, b, n);
-}
 
 /* dx of input k, by a row of terms from dy, a and b [2]. If the input was broadcast, dx is the sum
  * over its copies. */
@@ -91,7 +71,7 @@ static gd_status input_backward(const gd_call *call, int k, const operand *input
                                 gd_row_function *row)
 {
     const gd_tensor *dy = call->doutput[0], *dx = call->dinput[k];
-    gd_reduction r = {.walk = gd_walk_like(dy), .term = row};
+    gd_reduction r = {.walk = gd_walk_like(dy), .term = {.function = row}};
     gd_walk_add_tensor(&r.walk, dx);
     gd_walk_add_tensor(&r.walk, dy);
     r.data[DY] = gd_data(dy);
@@ -110,9 +90,7 @@ static gd_status input_backward(const gd_call *call, int k, const operand *input
                            &(gd_map){.out = gd_data(dx),
                                      .size = sizeof(REAL),
                                      .in = {r.data[DY], r.data[A], r.data[B]},
-                                     .add = add,
-                                     .more = &r,
-                                     .row = term_row});
+                                     .row = {.function = row, .add = add}});
     return gd_reduce_into(dx, add, call, &r); /* [broadcast] */
 }
 

@@ -1,17 +1,8 @@
 /* compare.c - the comparisons: records, cases and public functions, made from the table in
  * compare.def. A mask is a step function, whose gradient is 0 wherever it exists, so the records
  * have no backward, and nothing is recorded. */
-#include "arguments.h"
-#include "elementwise/broadcast.h"
 #include "gradus/ops.h"
-
-static gd_status compare_shape(const gd_call *call, gd_shapes *out)
-{
-    if (gd_check_real(call, 0) || gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
-    const gd_status status = gd_broadcast_shape(call, out);
-    out->output[0].dtype = GD_INT32;
-    return status;
-}
+#include "kernel.h"
 
 static const gd_case cases[] = {
     {"same", NULL, GD_INPUTS({GD_DIMS(3, 5, 7)}, {GD_DIMS(3, 5, 7)}), .may_be_empty = true},
@@ -37,12 +28,12 @@ static gd_tensor *compared(const gd_op *op, gd_tensor *a, gd_tensor *b)
     const gd_op gd_op_##op_name = {                     \
         .name = #op_name,                               \
         .formula = op_formula,                          \
+        .signature = "a[*] b[*] -> y:int32[*]",         \
         .inputs = 2,                                    \
-        .input_names = {"a", "b"},                      \
         .outputs = 1,                                   \
         .strided = true,                                \
-        .shape = compare_shape,                         \
         .forward = GD_ON_DEVICES(op_name##_forward),    \
+        GD_BUILT_IN,                                    \
         GD_CASES(cases),                                \
     };                                                  \
     gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b) \

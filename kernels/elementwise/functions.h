@@ -1,4 +1,5 @@
-/* functions.h - the functions that unary.def and binary.def call, and those that other ops have too. */
+/* functions.h - the functions that unary.def and binary.def call, and those that other ops
+ * have too. */
 #ifndef GRADUS_FUNCTIONS_H
 #define GRADUS_FUNCTIONS_H
 
@@ -14,8 +15,9 @@ GD_FUNCTION REAL sigmoid(REAL x)
     return gd_quotient(x < 0 ? e : 1, 1 + e);
 }
 
-/* silu, mish, gelu and gelu_tanh are x times a gate. Where the gate is 0, so is the product, at -inf too,
- * where 0 * inf would be NaN; and their slopes clamp x to a range beyond which they are 0 or 1. */
+/* silu, mish, gelu and gelu_tanh are x times a gate. Where the gate is 0, so is the product, at
+ * -inf too, where 0 * inf would be NaN; and their slopes clamp x to a range beyond which they
+ * are 0 or 1. */
 GD_FUNCTION REAL within(REAL x, REAL limit)
 {
     return x > limit ? limit : x < -limit ? -limit : x;
@@ -40,8 +42,8 @@ GD_FUNCTION REAL silu_slope(REAL x)
     return s * (1 + within(x, SILU_LIMIT) * (1 - s)); /* [silu slope] */
 }
 
-/* tanh(ln(1 + e^x)) = ((1 + u)^2 - 1) / ((1 + u)^2 + 1), u = e^x: that is u (u + 2) / (u (u + 2) + 2),
- * and for positive x, with all divided by u^2 and e = 1 / u, (1 + 2 e) / (1 + 2 e + 2 e^2). */
+/* tanh(ln(1 + e^x)) = ((1 + u)^2 - 1) / ((1 + u)^2 + 1), u = e^x: that is u (u + 2) / (u (u + 2) +
+ * 2), and for positive x, with all divided by u^2 and e = 1 / u, (1 + 2 e) / (1 + 2 e + 2 e^2). */
 GD_FUNCTION REAL mish_gate(REAL x)
 {
     REAL e = GD_EXP(-GD_MATH(fabs)(x));

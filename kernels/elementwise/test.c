@@ -361,4 +361,4 @@ TEST(parameters_beyond_float32)
     assert_close(gd_cosine_similarity(zeros, zeros, 0, 1e-300), (double[]){0}, 0, 0, "cosine");
 }
 
-CHECK_MAIN_WITHIN("elementwise", 60, setup, teardown)
+CHECK_MAIN_WITHIN("elementwise", setup, teardown)

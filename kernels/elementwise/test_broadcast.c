@@ -1,5 +1,5 @@
-/* test_broadcast.c - functions of two and three tensors, with broadcast, against formulas in double and
- * plain loops: arithmetic, comparisons, pow, masked_fill, where; ties and NaN. */
+/* test_broadcast.c - functions of two and three tensors, with broadcast, against formulas in double
+ * and plain loops: arithmetic, comparisons, pow, masked_fill, where; ties and NaN. */
 #include "one_context.h"
 
 /* ---- Functions of two variables, with broadcast ------------------------------------------- */
@@ -289,4 +289,4 @@ TEST(where_hides_what_is_not_chosen)
     assert_close(gd_grad(a), (double[]){1, 0}, 0, 0, "where");
 }
 
-CHECK_MAIN_WITHIN("broadcast", 60, setup, teardown)
+CHECK_MAIN_WITHIN("broadcast", setup, teardown)

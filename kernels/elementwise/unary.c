@@ -4,21 +4,13 @@
 #include "derivation.h"
 #include "gradus/ops.h"
 
-static gd_status unary_shape(const gd_call *call, gd_shapes *out)
+/* low and high of clamp. */
+static gd_status check_range(const gd_call *call, gd_shapes *out)
 {
-    if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
-static gd_status range_shape(const gd_call *call, gd_shapes *out)
-{
+    (void)out;
     const double *range = call->args;
-    if (!(range[0] <= range[1])) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "low is %g and high is %g, wanted low <= high",
-                            range[0], range[1]);
-    }
-    return unary_shape(call, out);
+    if (range[0] <= range[1]) return GD_OK;
+    return gd_refuse(call, "low is %g and high is %g, wanted low <= high", range[0], range[1]);
 }
 
 /* ---- Cases, the same for all -------------------------------------------------------------- */
@@ -36,18 +28,49 @@ static gd_status range_shape(const gd_call *call, gd_shapes *out)
 
 /* ---- Derivatives -------------------------------------------------------------------------- */
 
-/* The slopes of functions.h by ops, with the same limits. */
+/* The slopes of functions.h by ops, with limits like theirs. For x gate(x) with gate(x) + gate(-x)
+ * = 1 the slope at |x| is 1 - r, where r is that at -|x|. It is made of a small sigmoid, which
+ * keeps its digits, as do all derivatives of it; 1 - gate(|x|) would have few. */
+
+static gd_tensor *mirrored(gd_tensor *negative, gd_tensor *r)
+{
+    return gd_where(negative, r, minus(1, r));
+}
+
+/* -|x|, within the limits */
+static gd_tensor *left_of(gd_tensor *negative, gd_tensor *x, double limit)
+{
+    gd_tensor *c = gd_clamp(x, -limit, limit);
+    return gd_where(negative, c, gd_neg(c));
+}
 
 static gd_tensor *silu_slope(gd_tensor *x)
 {
-    gd_tensor *s = gd_sigmoid(x), *c = gd_clamp(x, -1000, 1000);
-    return mul(s, plus(mul(c, minus(1, s)), 1));
+    gd_tensor *negative = below(x, 0), *a = left_of(negative, x, 1000), *s = gd_sigmoid(a);
+    return mirrored(negative, mul(s, plus(mul(a, minus(1, s)), 1)));
 }
 
+/* 1 / (1 + x^2), and q^2 / (1 + q^2) for q = 1 / x where |x| > 1: finite at infinity, as its
+ * slope is. */
+static gd_tensor *atan_slope(gd_tensor *x)
+{
+    gd_tensor *large = above(gd_abs(x), 1);
+    gd_tensor *q = gd_where(large, gd_reciprocal(gd_where(large, x, number(x, 1))), x);
+    gd_tensor *qq = square(q);
+    return over(gd_where(large, qq, number(x, 1)), plus(qq, 1));
+}
+
+/* With e = e^-|x| and s the sigmoid of x, the slope is t + x (1 - t^2) s, where t = q / (q + 2),
+ * q = e (e + 2), for negative x, and else t = 1 - d, d = 2 e^2 / (1 + 2 e + 2 e^2): 1 - d (1 - x
+ * (2 - d) s). */
 static gd_tensor *mish_slope(gd_tensor *x)
 {
-    gd_tensor *t = gd_tanh(gd_softplus(x)), *c = gd_clamp(x, -1000, 1000);
-    return add(t, mul(mul(c, minus(1, square(t))), gd_sigmoid(x)));
+    gd_tensor *negative = below(x, 0), *a = left_of(negative, x, 1000);
+    gd_tensor *e = gd_exp(a), *q = mul(e, plus(e, 2)), *t = over(q, plus(q, 2));
+    gd_tensor *ee = times(square(e), 2), *d = over(ee, plus(add(ee, times(e, 2)), 1));
+    gd_tensor *s = gd_sigmoid(a), *left = add(t, mul(mul(a, minus(1, square(t))), s));
+    gd_tensor *right = mul(d, plus(mul(mul(a, minus(2, d)), minus(1, s)), 1));
+    return gd_where(negative, left, minus(1, right));
 }
 
 static gd_tensor *gelu_slope(gd_tensor *x)
@@ -58,13 +81,14 @@ static gd_tensor *gelu_slope(gd_tensor *x)
     return add(cdf, mul(c, density));
 }
 
+/* The gate (1 + tanh(u)) / 2 is the sigmoid of 2 u. */
 static gd_tensor *gelu_tanh_slope(gd_tensor *x)
 {
-    const double k = 0.79788456080286535588, cubic = 0.044715;
-    gd_tensor *c = gd_clamp(x, -20, 20), *cc = square(c);
-    gd_tensor *t = gd_tanh(times(mul(c, plus(times(cc, cubic), 1)), k));
-    gd_tensor *du = plus(times(cc, 3 * cubic * k), k);
-    return times(plus(add(t, mul(mul(c, minus(1, square(t))), du)), 1), 0.5);
+    const double k = 1.59576912160573071176, cubic = 0.044715; /* k = 2 sqrt(2 / pi) */
+    gd_tensor *negative = below(x, 0), *a = left_of(negative, x, 30), *aa = square(a);
+    gd_tensor *s = gd_sigmoid(times(mul(a, plus(times(aa, cubic), 1)), k));
+    gd_tensor *du = plus(times(aa, 3 * cubic * k), k);
+    return mirrored(negative, mul(s, plus(mul(mul(a, minus(1, s)), du), 1)));
 }
 
 static gd_tensor *erf_slope(gd_tensor *x)
@@ -93,19 +117,18 @@ enum { NOTHING, INPUT, OUTPUT, STEPS };
     const gd_op gd_op_##op_name = {                                  \
         .name = #op_name,                                            \
         .formula = op_formula,                                       \
+        .signature = "x[...] -> y[...]",                             \
         .inputs = 1,                                                 \
-        .input_names = {"x"},                                        \
         .outputs = 1,                                                \
         .args_size = size,                                           \
         .plain_args = true,                                          \
         .backward_reads_inputs = (reads) == INPUT ? GD_BIT(0) : 0,   \
         .backward_reads_outputs = (reads) == OUTPUT ? GD_BIT(0) : 0, \
         .dinput_over_doutput = GD_BIT(0),                            \
-        .same_bits = true,                                           \
+        GD_BUILT_IN,                                                 \
         .zero_gradient = (reads) == STEPS,                           \
         .shape = op_shape,                                           \
-        .forward = GD_ON_DEVICES(op_name##_forward),                 \
-        .backward = GD_ON_DEVICES(op_name##_backward),               \
+        GD_KERNELS(op_name),                                         \
         .derivative = op_name##_derivative,                          \
         GD_CASES(op_name##_cases),                                   \
     };
@@ -114,32 +137,24 @@ enum { NOTHING, INPUT, OUTPUT, STEPS };
     GD_KERNEL(name##_forward)                                                           \
     GD_KERNEL(name##_backward)                                                          \
     static const gd_case name##_cases[] = {CASES(NULL, low, high, low2, high2, kinks)}; \
-    RECORD(name, formula, reads, 0, unary_shape)                                        \
-    gd_tensor *gd_##name(gd_tensor *x)                                                  \
-    {                                                                                   \
-        return gd_apply(&gd_op_##name, &x, 1, NULL);                                    \
-    }
+    RECORD(name, formula, reads, 0, NULL)                                               \
+    gd_tensor *gd_##name(gd_tensor *x) GD_APPLIES(name, NULL, x)
 
 #define SCALAR(name, formula, y, dx, reads, low, high, low2, high2, kinks, p_of_cases)      \
     GD_KERNEL(name##_forward)                                                               \
     GD_KERNEL(name##_backward)                                                              \
     static const double name##_p[2] = {p_of_cases};                                         \
     static const gd_case name##_cases[] = {CASES(name##_p, low, high, low2, high2, kinks)}; \
-    RECORD(name, formula, reads, sizeof name##_p, unary_shape)                              \
-    gd_tensor *gd_##name(gd_tensor *x, double p)                                            \
-    {                                                                                       \
-        return gd_apply(&gd_op_##name, &x, 1, (const double[2]){p});                        \
-    }
+    RECORD(name, formula, reads, sizeof name##_p, NULL)                                     \
+    gd_tensor *gd_##name(gd_tensor *x, double p) GD_APPLIES(name, (const double[2]){p}, x)
 
 #define RANGE(name, formula, y, dx, reads, low, high, low2, high2, p_of_cases, q_of_cases) \
     GD_KERNEL(name##_forward)                                                              \
     GD_KERNEL(name##_backward)                                                             \
     static const double name##_p[2] = {p_of_cases, q_of_cases};                            \
     static const gd_case name##_cases[] = {CASES(name##_p, low, high, low2, high2, true)}; \
-    RECORD(name, formula, reads, sizeof name##_p, range_shape)                             \
+    RECORD(name, formula, reads, sizeof name##_p, check_range)                             \
     gd_tensor *gd_##name(gd_tensor *x, double p, double q)                                 \
-    {                                                                                      \
-        return gd_apply(&gd_op_##name, &x, 1, (const double[2]){p, q});                    \
-    }
+        GD_APPLIES(name, ((const double[2]){p, q}), x)
 
 #include "elementwise/unary.def"

@@ -1,24 +1,10 @@
 /* where.c - y = a where the condition holds, else b. */
-#include "elementwise/broadcast.h"
 #include "derivation.h"
 #include "gradus/ops.h"
 #include "kernel.h"
-#include "arguments.h"
 
 GD_KERNEL(where_forward)
 GD_KERNEL(where_backward)
-
-static gd_status where_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_dtype condition = gd_tensor_dtype(call->input[0]), a = gd_tensor_dtype(call->input[1]),
-                   b = gd_tensor_dtype(call->input[2]);
-    if (condition != GD_INT32)
-        return gd_refuse(call, "condition is %s, wanted int32", gd_dtype_name(condition));
-    if (gd_dtype_is_real(a) != gd_dtype_is_real(b)) /* both int32: moved as floats are */
-        return gd_refuse(call, "b is %s, but a is %s; use gd_cast", gd_dtype_name(b),
-                         gd_dtype_name(a));
-    return gd_broadcast_shape(call, out);
-}
 
 static void where_derivative(const gd_call *call)
 {
@@ -45,20 +31,16 @@ static const gd_case cases[] = {
 const gd_op gd_op_where = {
     .name = "where",
     .formula = "y = condition ? a : b",
+    .signature = "condition:int32[*] a:any[*] b:any[*] -> y[*]", /* int32 is moved as float32 is */
     .inputs = 3,
-    .input_names = {"condition", "a", "b"},
     .outputs = 1,
     .backward_reads_inputs = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
-    .shape = where_shape,
-    .forward = GD_ON_DEVICES(where_forward),
-    .backward = GD_ON_DEVICES(where_backward),
+    GD_KERNELS(where),
     .derivative = where_derivative,
     GD_CASES(cases),
 };
 
 gd_tensor *gd_where(gd_tensor *condition, gd_tensor *a, gd_tensor *b)
-{
-    return gd_apply(&gd_op_where, (gd_tensor *[]){condition, a, b}, 3, NULL);
-}
+    GD_APPLIES(where, NULL, condition, a, b)

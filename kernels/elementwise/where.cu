@@ -26,7 +26,8 @@ static gd_status where_forward(const gd_call *call)
                               choose());
 }
 
-// The gradients of a (input 1) and b (input 2), summed over the axes along which each was broadcast.
+// The gradients of a (input 1) and b (input 2), summed over the axes along which each
+// was broadcast.
 template <class T>
 static gd_status where_backward(const gd_call *call)
 {

@@ -3,16 +3,17 @@
 #include "loops.h"
 #include "reduce/reduction.h"
 
-GD_CHOICE_ROW(where_row, a, b, chosen, chosen ? a : b)
-GD_CHOICE_GRADIENT_ROW(da_row, dy, y1, chosen, where_part(dy, chosen != 0))
-GD_CHOICE_GRADIENT_ROW(db_row, dy, y1, chosen, where_part(dy, chosen == 0))
+GD_ROW(where_row, REAL, int32_t, old, a, b, c, chosen, p, q, chosen ? a : b)
+GD_ROW(da_row, REAL, int32_t, old, dy, a, b, chosen, p, q, old + where_part(dy, chosen != 0))
+GD_ROW(db_row, REAL, int32_t, old, dy, a, b, chosen, p, q, old + where_part(dy, chosen == 0))
 
 /* y, or the part of dy that goes to an input: `out`, of the shape of `like`. */
 static gd_status choose(const gd_call *call, const gd_tensor *like, int inputs,
-                        gd_tensor *const *in, REAL *out, bool add, gd_map_row *row)
+                        gd_tensor *const *in, REAL *out, bool add, gd_row_function *row)
 {
-    return gd_map_tensors(call, like, inputs, in, call->input[0],
-                          &(gd_map){.out = out, .size = sizeof(REAL), .add = add, .row = row});
+    return gd_map_tensors(
+        call, like, inputs, in, call->input[0],
+        &(gd_map){.out = out, .size = sizeof(REAL), .row = {.function = row, .add = add}});
 }
 
 /* The gradient of a (input 1) or b (input 2). If it was broadcast, its part of dy is computed in
@@ -20,7 +21,7 @@ static gd_status choose(const gd_call *call, const gd_tensor *like, int inputs,
 static gd_status operand_backward(const gd_call *call, int k)
 {
     const gd_tensor *dy = call->doutput[0], *dx = call->dinput[k];
-    gd_map_row *const row = k == 1 ? da_row : db_row;
+    gd_row_function *const row = k == 1 ? da_row : db_row;
     if (!dx) return GD_OK;
     const int64_t n = gd_tensor_count(dy);
     const bool add = call->accumulate[k];

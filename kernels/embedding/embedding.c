@@ -7,23 +7,6 @@ GD_KERNEL(embedding_forward)
 GD_KERNEL(embedding_backward)
 
 /* table [V, C], ids [...] -> y [..., C] */
-static gd_status embedding_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_tensor *table = call->input[0], *ids = call->input[1];
-    if (gd_tensor_ndim(table) != 2 || !gd_dtype_is_real(gd_tensor_dtype(table)))
-        return gd_refuse(call, "table is %s, wanted a real [V, C]", gd_kind(table).text);
-    if (gd_tensor_dtype(ids) != GD_INT32)
-        return gd_refuse(call, "ids is %s, wanted int32", gd_kind(ids).text);
-    const int ndim = gd_tensor_ndim(ids);
-    if (ndim == GD_MAX_DIMS)
-        return gd_refuse(call, "ids has %d dimensions, wanted at most %d", ndim, GD_MAX_DIMS - 1);
-    out->output[0] = gd_spec_like(ids);
-    out->output[0].dtype = gd_tensor_dtype(table);
-    out->output[0].ndim = ndim + 1;
-    out->output[0].shape[ndim] = gd_tensor_dim(table, 1);
-    return GD_OK;
-}
-
 /* dtable[ids[i], :] += dy[i, :] */
 static void embedding_derivative(const gd_call *call)
 {
@@ -46,20 +29,15 @@ static const gd_case embedding_cases[] = {
 const gd_op gd_op_embedding = {
     .name = "embedding",
     .formula = "y[i, :] = table[ids[i], :]",
+    .signature = "table[V, C] ids:int32[...] -> y[..., C]",
     .inputs = 2,
-    .input_names = {"table", "ids"},
     .outputs = 1,
     .backward_reads_inputs = GD_BIT(1), /* ids */
     .dinput_float32 = GD_BIT(0),
-    .same_bits = true,
-    .shape = embedding_shape,
-    .forward = GD_ON_DEVICES(embedding_forward),
-    .backward = GD_ON_DEVICES(embedding_backward),
+    GD_BUILT_IN,
+    GD_KERNELS(embedding),
     .derivative = embedding_derivative,
     GD_CASES(embedding_cases),
 };
 
-gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids)
-{
-    return gd_apply(&gd_op_embedding, (gd_tensor *[]){table, ids}, 2, NULL);
-}
+gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids) GD_APPLIES(embedding, NULL, table, ids)

@@ -43,9 +43,9 @@ gd_status GD_REAL_NAME(embedding_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* Sorts the rows by their id, equal ids by the row, digit by digit from the last: each pass counts, and
- * takes as long as there are rows, however many ids there could be. Both arrays are [M]; returns that
- * which lists the rows. */
+/* Sorts the rows by their id, equal ids by the row, digit by digit from the last: each pass counts,
+ * and takes as long as there are rows, however many ids there could be. Both arrays are [M];
+ * returns that which lists the rows. */
 static const int64_t *sort_rows(int64_t *order, int64_t *other, const int32_t *ids, int64_t rows,
                                 int64_t vocab)
 {

@@ -1,7 +1,7 @@
-// runs.cuh - sums of rows that are sorted by id: one over each run of equal ids, in the order of the rows.
-// Runs are of very different lengths (a comma, a rare word), so blocks do not take runs but chunks of
-// equal length. A run inside one chunk is finished there. For one that continues in the next chunk,
-// each chunk stores its part, and a second kernel adds the parts in order.
+// runs.cuh - sums of rows that are sorted by id: one over each run of equal ids, in the order of
+// the rows. Runs are of very different lengths (a comma, a rare word), so blocks do not take runs
+// but chunks of equal length. A run inside one chunk is finished there. For one that continues in
+// the next chunk, each chunk stores its part, and a second kernel adds the parts in order.
 //
 // `Rows` says what is added and where a sum goes, V neighbouring columns at a time:
 //

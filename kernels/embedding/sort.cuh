@@ -1,6 +1,7 @@
-// sort.cuh - positions sorted by their id, equal ids by position, by CUB's radix sort. An item is one
-// number, with the id in its upper half and the position in its lower one; the sort is stable and
-// looks at bits of the id alone. Everything is integer arithmetic, so the result is always the same.
+// sort.cuh - positions sorted by their id, equal ids by position, by CUB's radix sort. An item
+// is one number, with the id in its upper half and the position in its lower one; the sort is
+// stable and looks at bits of the id alone. Everything is integer arithmetic, so the result is
+// always the same.
 #ifndef GD_EMBEDDING_SORT_CUH
 #define GD_EMBEDDING_SORT_CUH
 
@@ -38,7 +39,8 @@ struct sorter {
 // Memory for up to n items, for this call.
 sorter sorter_for(const gd_call *call, int64_t n);
 
-// Sorts the first n > 0 of s.ids by the bits [begin, end) of their ids; s.ids are the sorted ones then.
+// Sorts the first n > 0 of s.ids by the bits [begin, end) of their ids; s.ids are the
+// sorted ones then.
 void sort(const gd_call *call, sorter &s, int64_t n, int begin, int end);
 
 } // namespace gd_id_sort

@@ -75,4 +75,4 @@ TEST(embedding_says_what_does_not_fit)
     REFUSED(gd_embedding(table, ids), "embedding: ids[2] is -1");
 }
 
-CHECK_MAIN_WITHIN("embedding", 60, setup, teardown)
+CHECK_MAIN_WITHIN("embedding", setup, teardown)

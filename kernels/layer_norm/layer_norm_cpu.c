@@ -1,7 +1,7 @@
 /* layer_norm_cpu.c - the CPU kernels of layer_norm. */
 #include "layer_norm/formula.h"
 #include "layer_norm/layer_norm.h"
-#include "loops.h"
+#include "norms.h"
 
 static void forward_row(const void *work, int64_t r)
 {

@@ -1,27 +1,7 @@
 /* linear.c - y = x weight^T + bias, the layer. README.md derives the gradients. */
-#include "arguments.h"
 #include "derivation.h"
+#include "kernel.h"
 #include "gradus/ops.h"
-
-static gd_status linear_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_tensor *x = call->input[0], *weight = call->input[1], *bias = call->input[2];
-    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_ndim(x) < 1)
-        return gd_refuse(call, "x has no dimensions, wanted [..., K] for weight %s",
-                         gd_shape_text(weight).text);
-    if (gd_tensor_ndim(weight) != 2 || gd_tensor_dim(weight, 1) != gd_tensor_dim(x, -1))
-        return gd_refuse(call, "weight has shape %s, wanted [N, %lld] for x %s",
-                         gd_shape_text(weight).text, (long long)gd_tensor_dim(x, -1),
-                         gd_shape_text(x).text);
-    int64_t N = gd_tensor_dim(weight, 0);
-    if (bias && (gd_tensor_ndim(bias) != 1 || gd_tensor_dim(bias, 0) != N))
-        return gd_refuse(call, "bias has shape %s, wanted [%lld] for weight %s",
-                         gd_shape_text(bias).text, (long long)N, gd_shape_text(weight).text);
-    out->output[0] = gd_spec_like(x);
-    out->output[0].shape[out->output[0].ndim - 1] = N;
-    return GD_OK;
-}
 
 GD_KERNEL(linear_forward)
 GD_KERNEL(linear_backward)
@@ -61,21 +41,17 @@ static const gd_case cases[] = {
 const gd_op gd_op_linear = {
     .name = "linear",
     .formula = "y = x weight^T + bias",
+    .signature = "x[..., K] weight[N, K] bias[N]? -> y[..., N]",
     .inputs = 3,
-    .input_names = {"x", "weight", "bias"},
     .optional_inputs = GD_BIT(2),
     .outputs = 1,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    .same_bits = true,
-    .shape = linear_shape,
-    .forward = GD_ON_DEVICES(linear_forward),
-    .backward = GD_ON_DEVICES(linear_backward),
+    GD_BUILT_IN,
+    GD_KERNELS(linear),
     .derivative = linear_derivative,
     GD_CASES(cases),
 };
 
 gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias)
-{
-    return gd_apply(&gd_op_linear, (gd_tensor *[]){x, weight, bias}, 3, NULL);
-}
+    GD_APPLIES(linear, NULL, x, weight, bias)

@@ -8,27 +8,6 @@ extern const gd_op gd_op_cross_entropy;
 GD_KERNEL(linear_cross_entropy_forward)
 GD_KERNEL(linear_cross_entropy_backward)
 
-static gd_status check_weight(const gd_call *call)
-{
-    const gd_tensor *x = call->input[0], *weight = call->input[1];
-    const gd_dtype dtype = gd_tensor_dtype(x);
-    if (gd_tensor_ndim(x) < 1 || !gd_dtype_is_real(dtype))
-        return gd_refuse(call, "x is %s %s, wanted a real [..., K]", gd_dtype_name(dtype),
-                         gd_shape_text(x).text);
-    if (gd_tensor_ndim(weight) != 2 || gd_tensor_dim(weight, 1) != gd_tensor_dim(x, -1) ||
-        gd_tensor_dtype(weight) != dtype)
-        return gd_refuse(call, "weight is %s, wanted %s [V, %lld] for x %s", gd_kind(weight).text,
-                         gd_dtype_name(dtype), (long long)gd_tensor_dim(x, -1),
-                         gd_shape_text(x).text);
-    return GD_OK;
-}
-
-static gd_status head_shape(const gd_call *call, gd_shapes *out)
-{
-    (void)out;
-    return check_weight(call);
-}
-
 /* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves the factor [] of
  * a row in the loss, and the data for the gradients, without that factor and dloss: those for
  * dlogits, d = softmax(logits) - [j = target] [rows, head_columns]; or, where the rows go in
@@ -36,7 +15,6 @@ static gd_status head_shape(const gd_call *call, gd_shapes *out)
 static gd_status linear_cross_entropy_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *x = call->input[0], *targets = call->input[2];
-    if (check_weight(call)) return GD_ERROR_ARGUMENT;
     if (cross_entropy_check(call, targets)) return GD_ERROR_ARGUMENT;
     const bool gpu = gd_context_device(call->context) != GD_CPU;
     const gd_dtype dtype = gpu ? gd_tensor_dtype(x) : call->dtype;
@@ -92,18 +70,16 @@ const gd_op gd_op_linear_cross_entropy = {
     .name = "linear_cross_entropy",
     .formula = "loss = cross_entropy(x weight^T, targets)",
     .inputs = 3,
-    .input_names = {"x", "weight", "targets"},
+    .signature = "x[..., K] weight[V, K] targets:int32[...]",
     .outputs = 1,
     .saves = HEAD_SAVES,
-    .args_size = sizeof(gd_cross_entropy_args),
-    .plain_args = true,
+    GD_ARGS(gd_cross_entropy_args),
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1),
     .mixed = GD_BIT(GD_CUDA),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = linear_cross_entropy_shape,
-    .forward = GD_ON_DEVICES(linear_cross_entropy_forward),
-    .backward = GD_ON_DEVICES(linear_cross_entropy_backward),
+    GD_KERNELS(linear_cross_entropy),
     .definition = linear_cross_entropy_definition,
     GD_CASES(cases),
 };
@@ -112,11 +88,14 @@ const gd_op gd_op_linear_cross_entropy = {
 static gd_tensor *in_two(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
                          const gd_cross_entropy_options *options, const gd_cross_entropy_args *args)
 {
-    gd_op head = gd_op_linear_cross_entropy, loss = gd_op_cross_entropy;
-    head.shape = head_shape;
-    loss.name = head.name, loss.input_names[0] = "x weight^T",
+    static const gd_op head = {.name = "linear_cross_entropy",
+                               .signature = "x[..., K] weight[V, K] -> y[..., V]",
+                               .inputs = 2,
+                               .outputs = 1};
+    gd_op loss = gd_op_cross_entropy;
+    loss.constant = false, loss.name = head.name, loss.input_names[0] = "x weight^T",
     loss.input_names[2] = "options->weight";
-    if (!gd_accepts(&head, (gd_tensor *[]){x, weight, targets}, 3, NULL)) return NULL;
+    if (!gd_accepts(&head, (gd_tensor *[]){x, weight}, 2, NULL)) return NULL;
     gd_tensor *logits = gd_linear(x, weight, NULL);
     gd_tensor *const inputs[] = {logits, targets, options ? options->weight : NULL};
     if (!logits || !gd_accepts(&loss, inputs, 3, args)) return NULL;

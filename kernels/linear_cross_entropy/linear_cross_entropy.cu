@@ -153,7 +153,6 @@ static gd_status scale_saved(const gd_call *call, int i)
 {
     const gd_tensor *gradient = call->dinput[i], *saved = call->save[SAVE_DX + i];
     if (!gradient) return GD_OK;
-    if (head_check_saved(call, i)) return GD_ERROR_STATE;
     return gd_by_dtype(gd_tensor_dtype(gradient), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;

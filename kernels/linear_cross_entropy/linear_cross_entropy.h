@@ -53,14 +53,4 @@ static inline int64_t head_piece(const gd_call *call, size_t element)
     return gd_max64(rows / 64 * 64, 64);
 }
 
-/* An error if the forward, which computes gradients where it works in pieces, did not compute that of
- * input i, x or the weight. */
-static inline gd_status head_check_saved(const gd_call *call, int i)
-{
-    if (call->save[SAVE_D] || call->save[SAVE_DX + i]) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_STATE,
-                        "%s requires a gradient, but did not in the forward, where it is computed",
-                        call->op->input_names[i]);
-}
-
 #endif

@@ -23,7 +23,8 @@ static gd_status gradient_product(const gd_call *call, int gradient, REAL *c, co
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* The loss of a row of logits; stores softmax(x) - [j = target] in x if needed ([d] in plain_cpu.c). */
+/* The loss of a row of logits; stores softmax(x) - [j = target] in x if needed ([d] in
+ * plain_cpu.c). */
 static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
 {
     REAL max = 0;
@@ -111,7 +112,8 @@ gd_status GD_REAL_NAME(linear_cross_entropy_forward)(const gd_call *call)
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-GD_MAP_ROW(scaled_row, c, c1, c2, c3, add ? out[i] + p *c : p *c)
+GD_MAP_ROW(scaled_row, c, c1, c2, c3, p, q, p *c)
+GD_GRADIENT_ROW(added_row, c, c1, c2, c3, p, q, p *c)
 
 /* dinput[i] (+)= alpha times its product, which the forward has saved or which is computed now. */
 static gd_status scaled_product(const gd_call *call, int i, REAL alpha)
@@ -120,7 +122,6 @@ static gd_status scaled_product(const gd_call *call, int i, REAL alpha)
     const bool add = call->accumulate[i];
     REAL *out = gd_data(call->dinput[i]), *c = gd_data(call->save[SAVE_DX + i]);
     if (!call->dinput[i]) return GD_OK;
-    if (head_check_saved(call, i)) return GD_ERROR_STATE;
     if (call->save[SAVE_D]) {
         gemm_memory memory = {0};
         c = add ? gd_call_scratch(call, (size_t)n * sizeof *c) : out;
@@ -130,8 +131,10 @@ static gd_status scaled_product(const gd_call *call, int i, REAL alpha)
         if (status) return status;
     }
     return gd_map_elements(
-        call,
-        &(gd_map){.out = out, .in = {c, c}, .p = alpha, .add = add, .n = n, .row = scaled_row});
+        call, &(gd_map){.out = out,
+                        .in = {c, c},
+                        .n = n,
+                        .row = {.function = add ? added_row : scaled_row, .p = alpha, .add = add}});
 }
 
 /* With d = softmax(logits) - [j = target] and alpha = dloss * factor:

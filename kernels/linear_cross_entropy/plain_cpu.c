@@ -1,6 +1,6 @@
 /* plain_cpu.c - linear_cross_entropy as README.md derives it, row by row. It has the interface of
- * linear_cross_entropy_cpu.c's kernels, which tests compare with it, but saves nothing: the backward
- * computes the logits again. */
+ * linear_cross_entropy_cpu.c's kernels, which tests compare with it, but saves nothing: the
+ * backward computes the logits again. */
 #include "cross_entropy/targets.h"
 #include "linear_cross_entropy/linear_cross_entropy.h"
 #include "loops.h"

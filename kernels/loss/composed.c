@@ -1,15 +1,7 @@
-/* composed.c - losses that are a few ops: cosine_similarity and cosine_embedding_loss. */
-#include "gradus/ops.h"
-#include "core/services.h"
-
-#include <math.h>
-
-/* Sums and quotients of 16-bit numbers are of float32. */
-static gd_tensor *widened(gd_tensor *x)
-{
-    const bool wide = gd_tensor_dtype(x) == GD_FLOAT32 || gd_tensor_dtype(x) == GD_FLOAT64;
-    return wide ? x : gd_cast(x, GD_FLOAT32);
-}
+/* composed.c - losses that are a few ops, their definitions: cosine_similarity and
+ * cosine_embedding_loss. */
+#include "arguments.h"
+#include "derivation.h"
 
 static gd_tensor *ones_like(gd_tensor *x)
 {
@@ -24,29 +16,28 @@ static gd_tensor *unit(gd_tensor *x, int axis, double eps)
     return gd_div(x, gd_clamp(gd_norm(x, 2, &axis, 1, true), eps, INFINITY));
 }
 
-/* a . b / (sqrt(a . a + 1e-12) sqrt(b . b + 1e-12)) along the last axis, as PyTorch's loss has it. */
+/* a . b / (sqrt(a . a + 1e-12) sqrt(b . b + 1e-12)) along the last axis, as PyTorch's
+ * loss has it. */
 static gd_tensor *cosine(gd_tensor *a, gd_tensor *b)
 {
     const int last = -1;
-    gd_tensor *x = widened(a), *y = widened(b);
-    gd_tensor *by_x = gd_rsqrt(gd_add_scalar(gd_sum(gd_mul(x, x), &last, 1, false), 1e-12));
-    gd_tensor *by_y = gd_rsqrt(gd_add_scalar(gd_sum(gd_mul(y, y), &last, 1, false), 1e-12));
-    gd_tensor *xy = gd_sum(gd_mul(x, y), &last, 1, false);
-    return gd_cast(gd_mul(gd_mul(xy, by_x), by_y), gd_tensor_dtype(a));
+    gd_tensor *by_a = gd_rsqrt(plus(gd_sum(square(a), &last, 1, false), 1e-12));
+    gd_tensor *by_b = gd_rsqrt(plus(gd_sum(square(b), &last, 1, false), 1e-12));
+    return mul(mul(gd_sum(mul(a, b), &last, 1, false), by_a), by_b);
 }
 
 typedef struct cosine_args {
+    double eps, margin;
     int axis;
-    double eps;
     gd_reduction reduction;
 } cosine_args;
 
 /* a, b, and the target of cosine_embedding_loss */
 static gd_status cosine_shape(const gd_call *call, gd_shapes *out)
 {
-    (void)out;
     const cosine_args *args = call->args;
     const gd_tensor *a = call->input[0], *b = call->input[1];
+    gd_spec *y = out->output;
     const int ndim = gd_tensor_ndim(a);
     bool same = gd_tensor_ndim(b) == ndim && ndim > 0 && gd_dtype_is_real(gd_tensor_dtype(a)) &&
                 gd_tensor_dtype(a) == gd_tensor_dtype(b);
@@ -63,17 +54,31 @@ static gd_status cosine_shape(const gd_call *call, gd_shapes *out)
                             gd_shape_text(a).text);
     if (!(args->eps >= 0))
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted 0 or more", args->eps);
+    *y = (gd_spec){.dtype = gd_tensor_dtype(a)};
+    for (int d = 0; d < ndim; d++)
+        if (d != args->axis && d != args->axis + ndim) y->shape[y->ndim++] = gd_tensor_dim(a, d);
     return GD_OK;
+}
+
+static void cosine_definition(const gd_call *call)
+{
+    const cosine_args *args = call->args;
+    gd_tensor *a = unit(call->input[0], args->axis, args->eps);
+    gd_tensor *b = unit(call->input[1], args->axis, args->eps);
+    call->output[0] = gd_sum(mul(a, b), &args->axis, 1, false);
 }
 
 gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps)
 {
-    static const gd_op op = {
-        .name = "cosine_similarity", .inputs = 2, .input_names = {"a", "b"}, .shape = cosine_shape};
-    const cosine_args args = {axis, eps, GD_NONE};
-    if (!gd_accepts(&op, (gd_tensor *[]){a, b}, 2, &args)) return NULL;
-    gd_tensor *product = gd_mul(unit(widened(a), axis, eps), unit(widened(b), axis, eps));
-    return gd_cast(gd_sum(product, &axis, 1, false), gd_tensor_dtype(a));
+    static const gd_op op = {.name = "cosine_similarity",
+                             .inputs = 2,
+                             .input_names = {"a", "b"},
+                             .outputs = 1,
+                             GD_ARGS(cosine_args),
+                             .shape = cosine_shape,
+                             .definition = cosine_definition};
+    const cosine_args args = {eps, 0, axis, GD_NONE};
+    return gd_apply(&op, (gd_tensor *[]){a, b}, 2, &args);
 }
 
 static gd_status embedding_loss_shape(const gd_call *call, gd_shapes *out)
@@ -93,7 +98,21 @@ static gd_status embedding_loss_shape(const gd_call *call, gd_shapes *out)
     if (reduction != GD_MEAN && reduction != GD_SUM && reduction != GD_NONE)
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
                             "reduction is %d, wanted GD_MEAN, GD_SUM or GD_NONE", (int)reduction);
+    if (reduction != GD_NONE) out->output->ndim = 0;
     return GD_OK;
+}
+
+static void embedding_loss_definition(const gd_call *call)
+{
+    const cosine_args *args = call->args;
+    gd_tensor *target = call->input[2];
+    gd_tensor *one = ones_like(target), *c = cosine(call->input[0], call->input[1]);
+    gd_tensor *apart = gd_relu(plus(c, -args->margin)), *none = plus(one, -1);
+    gd_tensor *loss = gd_where(gd_eq(target, one), sub(one, c),
+                               gd_where(gd_eq(target, gd_neg(one)), apart, none));
+    call->output[0] = args->reduction == GD_NONE  ? loss
+                      : args->reduction == GD_SUM ? gd_sum_all(loss)
+                                                  : gd_mean_all(loss);
 }
 
 gd_tensor *gd_cosine_embedding_loss(gd_tensor *a, gd_tensor *b, gd_tensor *target, double margin,
@@ -102,14 +121,10 @@ gd_tensor *gd_cosine_embedding_loss(gd_tensor *a, gd_tensor *b, gd_tensor *targe
     static const gd_op op = {.name = "cosine_embedding_loss",
                              .inputs = 3,
                              .input_names = {"a", "b", "target"},
-                             .shape = embedding_loss_shape};
-    const cosine_args args = {-1, 0, reduction};
-    if (!gd_accepts(&op, (gd_tensor *[]){a, b, target}, 3, &args)) return NULL;
-
-    gd_tensor *one = ones_like(target), *c = cosine(a, b);
-    gd_tensor *apart = gd_relu(gd_add_scalar(c, -margin));
-    gd_tensor *none = gd_add_scalar(one, -1);
-    gd_tensor *loss = gd_where(gd_eq(target, one), gd_sub(one, c),
-                               gd_where(gd_eq(target, gd_neg(one)), apart, none));
-    return reduction == GD_NONE ? loss : reduction == GD_SUM ? gd_sum_all(loss) : gd_mean_all(loss);
+                             .outputs = 1,
+                             GD_ARGS(cosine_args),
+                             .shape = embedding_loss_shape,
+                             .definition = embedding_loss_definition};
+    const cosine_args args = {0, margin, -1, reduction};
+    return gd_apply(&op, (gd_tensor *[]){a, b, target}, 3, &args);
 }

@@ -7,21 +7,6 @@
 
 /* ---- The shape rule ----------------------------------------------------------------------- */
 
-static bool same_shape(const gd_tensor *a, const gd_tensor *b)
-{
-    bool same = gd_tensor_ndim(a) == gd_tensor_ndim(b);
-    for (int d = 0; same && d < gd_tensor_ndim(a); d++)
-        same = gd_tensor_dim(a, d) == gd_tensor_dim(b, d);
-    return same;
-}
-
-static gd_status check_like_x(const gd_call *call, int i)
-{
-    const gd_tensor *x = call->input[0], *other = call->input[i];
-    if (gd_tensor_dtype(other) == gd_tensor_dtype(x) && same_shape(x, other)) return GD_OK;
-    return gd_refuse(call, "%s, wanted %s, as x is", gd_given(call, i).text, gd_kind(x).text);
-}
-
 /* `most`: the last reduction that the loss has. */
 static gd_status check_reduction(const gd_call *call, int most)
 {
@@ -40,10 +25,7 @@ static gd_status loss_shape(const gd_call *call, gd_shapes *out, int most, const
 {
     const double p = ((const gd_loss_args *)call->args)->p;
     if (positive && !(p > 0)) return gd_refuse(call, "%s is %g, wanted more than 0", positive, p);
-    if (gd_check_real(call, 0) || check_reduction(call, most)) return GD_ERROR_ARGUMENT;
-    for (int i = 1; i < call->inputs; i++)
-        if (call->input[i] && check_like_x(call, i)) return GD_ERROR_ARGUMENT;
-    out->output[0] = gd_spec_like(call->input[0]);
+    if (check_reduction(call, most)) return GD_ERROR_ARGUMENT;
     if (((const gd_loss_args *)call->args)->reduction != GD_NONE) out->output[0].ndim = 0;
     return GD_OK;
 }
@@ -64,12 +46,15 @@ static gd_tensor *smooth_l1(gd_tensor *e, double p)
     return mul(c, sub(e, times(c, p / 2)));
 }
 
+/* A probability t of 0 has no part of the loss, but a slope: that of t log t is -inf there, as that
+ * of -sqrt(t) is. */
 static gd_tensor *kl_div(gd_tensor *x, gd_tensor *t, bool log_target)
 {
-    gd_tensor *none = is(t, log_target ? -INFINITY : 0); /* of the probability */
+    gd_tensor *none = is(t, log_target ? -INFINITY : 0);
     gd_tensor *log_t = log_target ? unless(none, t, 0) : gd_log(unless(none, t, 1));
-    gd_tensor *share = log_target ? gd_exp(log_t) : t;
-    return unless(none, mul(share, sub(log_t, unless(none, x, 0))), 0);
+    gd_tensor *loss = mul(log_target ? gd_exp(log_t) : t, sub(log_t, unless(none, x, 0)));
+    if (log_target) return unless(none, loss, 0);
+    return gd_where(none, gd_neg(gd_sqrt(gd_where(none, t, number(t, 1)))), loss);
 }
 
 static gd_tensor *bce_with_logits(gd_tensor *x, gd_tensor *t, gd_tensor *w)
@@ -136,17 +121,16 @@ DEFINITION(kl_div, kl_div(x, t, p != 0))
     const gd_op gd_op_##op_name = {                                                               \
         .name = #op_name,                                                                         \
         .formula = op_formula,                                                                    \
+        .signature = (count) == 3 ? "x[...] target[...] pos_weight[...]? -> y[...]"               \
+                                  : "x[...] target[...] -> y[...]",                               \
         .inputs = count,                                                                          \
-        .input_names = {"x", "target", (count) == 3 ? "pos_weight" : NULL},                       \
         .optional_inputs = (count) == 3 ? GD_BIT(2) : 0,                                          \
         .outputs = 1,                                                                             \
-        .args_size = sizeof(gd_loss_args),                                                        \
-        .plain_args = true,                                                                       \
+        GD_ARGS(gd_loss_args),                                                                    \
         .backward_reads_inputs = GD_ALL_INPUTS,                                                   \
-        .same_bits = true,                                                                        \
+        GD_BUILT_IN,                                                                              \
         .shape = op_name##_shape,                                                                 \
-        .forward = GD_ON_DEVICES(op_name##_forward),                                              \
-        .backward = GD_ON_DEVICES(op_name##_backward),                                            \
+        GD_KERNELS(op_name),                                                                      \
         .definition = op_name##_definition,                                                       \
         GD_CASES(op_name##_cases),                                                                \
     };
@@ -154,36 +138,26 @@ DEFINITION(kl_div, kl_div(x, t, p != 0))
 
 /* ---- Public functions --------------------------------------------------------------------- */
 
-static gd_tensor *loss(const gd_op *op, gd_tensor *x, gd_tensor *target, gd_tensor *w, double p,
-                       gd_reduction reduction)
-{
-    const gd_loss_args args = {p, (int32_t)reduction, 0};
-    return gd_apply(op, (gd_tensor *[]){x, target, w}, op->inputs, &args);
-}
+#define PAIRS gd_tensor *x, gd_tensor *target
+#define ARGS(p) ((gd_loss_args[]){{(p), (int32_t)reduction, 0}})
 
-gd_tensor *gd_mse_loss(gd_tensor *x, gd_tensor *target, gd_reduction reduction)
-{
-    return loss(&gd_op_mse_loss, x, target, NULL, 0, reduction);
-}
+gd_tensor *gd_mse_loss(PAIRS, gd_reduction reduction) GD_APPLIES(mse_loss, ARGS(0), x, target)
 
-gd_tensor *gd_l1_loss(gd_tensor *x, gd_tensor *target, gd_reduction reduction)
-{
-    return loss(&gd_op_l1_loss, x, target, NULL, 0, reduction);
-}
+gd_tensor *gd_l1_loss(PAIRS, gd_reduction reduction) GD_APPLIES(l1_loss, ARGS(0), x, target)
 
-gd_tensor *gd_huber_loss(gd_tensor *x, gd_tensor *target, double delta, gd_reduction reduction)
-{
-    return loss(&gd_op_huber_loss, x, target, NULL, delta, reduction);
-}
+gd_tensor *gd_huber_loss(PAIRS, double delta, gd_reduction reduction)
+    GD_APPLIES(huber_loss, ARGS(delta), x, target)
+
+gd_tensor *gd_kl_div(PAIRS, bool log_target, gd_reduction reduction)
+    GD_APPLIES(kl_div, ARGS(log_target), x, target)
 
 gd_tensor *gd_smooth_l1_loss(gd_tensor *x, gd_tensor *target, double beta, gd_reduction reduction)
 {
     if (beta == 0) {
-        const gd_loss_args args = {1, (int32_t)reduction, 0};
-        if (!gd_accepts(&gd_op_smooth_l1_loss, (gd_tensor *[]){x, target}, 2, &args)) return NULL;
+        if (!gd_accepts(&gd_op_smooth_l1_loss, (gd_tensor *[]){x, target}, 2, ARGS(1))) return NULL;
         return gd_l1_loss(x, target, reduction);
     }
-    return loss(&gd_op_smooth_l1_loss, x, target, NULL, beta, reduction);
+    return gd_apply(&gd_op_smooth_l1_loss, (gd_tensor *[]){x, target}, 2, ARGS(beta));
 }
 
 /* Whether w broadcasts to the shape of x. */
@@ -204,10 +178,5 @@ gd_tensor *gd_bce_with_logits(gd_tensor *x, gd_tensor *target, gd_tensor *pos_we
     if (x && pos_weight && broadcasts(pos_weight, x) &&
         gd_tensor_usable(pos_weight, gd_op_bce_with_logits.name, "pos_weight"))
         pos_weight = gd_expand(pos_weight, gd_tensor_ndim(x), gd_tensor_shape(x));
-    return loss(&gd_op_bce_with_logits, x, target, pos_weight, 0, reduction);
-}
-
-gd_tensor *gd_kl_div(gd_tensor *x, gd_tensor *target, bool log_target, gd_reduction reduction)
-{
-    return loss(&gd_op_kl_div, x, target, NULL, log_target, reduction);
+    return gd_apply(&gd_op_bce_with_logits, (gd_tensor *[]){x, target, pos_weight}, 3, ARGS(0));
 }

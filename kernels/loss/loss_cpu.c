@@ -3,7 +3,7 @@
 #include "loss/functions.h"
 #include "loss/loss.h"
 
-#define ROW(name, value) GD_GRADIENT_ROW(name, dy, x, t, w, dy *(value))
+#define ROW(name, value) GD_GRADIENT_ROW(name, dy, x, t, w, p, q, dy *(value))
 #define LOSS(name, formula, value, dx, dt, dw, ...) \
     ROW(name##_row, value)                          \
     ROW(name##_dx_row, dx)                          \
@@ -38,28 +38,28 @@ static void pair_block(const void *work, int64_t block)
     double sum = 0;
     for (int64_t first = block * GD_BLOCK; first < end; first += PART) {
         const int64_t n = gd_min64(PART, end - first);
-        m->row(b->sums ? values : (REAL *)m->out + first,
-               block_or_same(m->in[DY], first, b->factor, dy_buffer), m->in[X] + first,
-               m->in[T] + first, block_or_same(m->in[W], first, 1, w_buffer), m, n);
+        m->row.function(b->sums ? values : (REAL *)m->out + first,
+                        block_or_same(m->in[DY], first, b->factor, dy_buffer), m->in[X] + first,
+                        m->in[T] + first, block_or_same(m->in[W], first, 1, w_buffer), &m->row, n);
         for (int64_t i = 0; b->sums && i < n; i++) sum += (double)values[i];
     }
     if (b->sums) b->sums[block] = sum;
 }
 
-static gd_status by_blocks(const gd_call *call, pair_blocks *b, gd_map_row *row)
+static gd_status by_blocks(const gd_call *call, pair_blocks *b, gd_row_function *row)
 {
     gd_map *m = &b->map;
     m->in[X] = gd_data(call->input[0]);
     m->in[T] = gd_data(call->input[1]);
     m->in[W] = call->inputs > 2 ? gd_data(call->input[2]) : NULL;
-    m->p = (REAL)gd_loss_parameter(call);
     m->n = gd_tensor_count(call->input[0]);
-    m->row = row;
+    m->row.function = row;
+    m->row.p = (REAL)gd_loss_parameter(call);
     return gd_each_piece(call, m->n, gd_divide_up(m->n, GD_BLOCK), pair_block, b);
 }
 
 /* The blocks' sums are added in order, for any number of threads. */
-static gd_status loss_forward(const gd_call *call, gd_map_row *row)
+static gd_status loss_forward(const gd_call *call, gd_row_function *row)
 {
     pair_blocks b = {.factor = 1};
     REAL *loss = b.map.out = gd_data(call->output[0]);
@@ -74,13 +74,13 @@ static gd_status loss_forward(const gd_call *call, gd_map_row *row)
     return GD_OK;
 }
 
-static gd_status loss_backward(const gd_call *call, gd_map_row *const row[3])
+static gd_status loss_backward(const gd_call *call, gd_row_function *const row[3])
 {
     const bool none = ((const gd_loss_args *)call->args)->reduction == GD_NONE;
     const REAL *dy = gd_data(call->doutput[0]);
     for (int k = 0; k < call->inputs; k++) {
         if (!call->dinput[k]) continue;
-        pair_blocks b = {.map = {.out = gd_data(call->dinput[k]), .add = call->accumulate[k]}};
+        pair_blocks b = {.map = {.out = gd_data(call->dinput[k]), .row.add = call->accumulate[k]}};
         if (none)
             b.map.in[DY] = dy;
         else
@@ -94,5 +94,5 @@ static gd_status loss_backward(const gd_call *call, gd_map_row *const row[3])
     GD_KERNEL_OF_REAL(name##_forward, loss_forward(call, name##_row)) \
     GD_KERNEL_OF_REAL(                                                \
         name##_backward,                                              \
-        loss_backward(call, (gd_map_row *[]){name##_dx_row, name##_dt_row, name##_dw_row}))
+        loss_backward(call, (gd_row_function *[]){name##_dx_row, name##_dt_row, name##_dw_row}))
 #include "loss/loss.def"

@@ -27,7 +27,7 @@
 #include "platform/process.h"
 #include "vector.h"
 
-#if defined(__AMX_BF16__) && VECTOR_BYTES == 64 && !defined(GD_REAL_DOUBLE)
+#if GEMM_AMX
 
 #include <immintrin.h>
 #include <stdatomic.h>
@@ -267,22 +267,6 @@ void GD_REAL_NAME(gd_gemm_amx)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matri
         }
     }
     _tile_release(); /* a thread that does not use the registers is switched faster */
-}
-
-#else
-
-bool GD_REAL_NAME(gd_gemm_amx_takes)(int64_t M, int64_t N, int64_t K)
-{
-    (void)M, (void)N, (void)K;
-    return false;
-}
-
-/* Never called without AMX. */
-void GD_REAL_NAME(gd_gemm_amx)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
-                               int64_t N, int64_t K, bool accumulate, void *scratch)
-{
-    (void)c, (void)c_row, (void)a, (void)b, (void)M, (void)N, (void)K, (void)accumulate;
-    (void)scratch;
 }
 
 #endif

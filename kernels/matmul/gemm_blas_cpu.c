@@ -6,6 +6,8 @@
  */
 #include "gemm.h"
 
+#include "platform/memory.h"
+
 #ifdef GD_HAVE_BLAS
 
 #include <cblas.h>
@@ -41,6 +43,7 @@ static blas_tiles cut_tiles(int64_t M, int64_t N, int64_t K)
 static void blas_on_one_thread(void)
 {
 #ifdef GD_HAVE_OPENBLAS
+    gd_os_yield_address_space(); /* that the context kept for its buffers */
     static atomic_bool done;
     /* In the OpenMP variant that call would change the caller's OpenMP instead; see below. */
     if (openblas_get_parallel() != OPENBLAS_OPENMP && !atomic_exchange(&done, true)) {

@@ -131,7 +131,8 @@ static bool b_in_place(const product *p)
 }
 
 /* Columns n0 to n1 and terms k0 to k1 of rows m0 to m1. `packed` holds the result of
- * pack_columns, a_packed has place for ROWS rows. In its caller, the loops of packing would spill. */
+ * pack_columns, a_packed has place for ROWS rows. In its caller, the loops of packing
+ * would spill. */
 static __attribute__((noinline)) void multiply_block(const product *p, int64_t m0, int64_t m1,
                                                      int64_t n0, int64_t n1, int64_t k0, int64_t k1,
                                                      const REAL *packed, REAL *a_packed)
@@ -187,7 +188,7 @@ static int64_t packed_rows(int64_t M, int64_t K)
 /* Rows m0 to m1, and columns n0 (a multiple of TILE_COLUMNS) to n1. `packed`: packed_elements. */
 static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1, REAL *packed)
 {
-    if (p->by_amx) {
+    if (GEMM_AMX && p->by_amx) {
         gemm_amx(p->c + m0 * p->c_row + n0, p->c_row, part(p->a, m0, 0), part(p->b, 0, n0), m1 - m0,
                  n1 - n0, p->K, p->accumulate, packed);
         return;

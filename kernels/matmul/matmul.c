@@ -20,29 +20,15 @@ static gd_status matmul_shape(const gd_call *call, gd_shapes *out)
 {
     const matmul_args *args = call->args;
     const gd_tensor *a = call->input[0], *b = call->input[1];
-    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    for (int i = 0; i < 2; i++) {
-        if (gd_tensor_ndim(call->input[i]) >= 2) continue;
-        return gd_refuse(call, "%s has shape %s, wanted at least 2 dimensions",
-                         gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text);
-    }
     int64_t K = op_columns(a, args->transpose_a), b_rows = op_rows(b, args->transpose_b);
     if (K != b_rows)
         return gd_refuse(call, "a %s%s has %lld columns, but b %s%s has %lld rows",
                          gd_shape_text(a).text, args->transpose_a ? " transposed" : "",
                          (long long)K, gd_shape_text(b).text,
                          args->transpose_b ? " transposed" : "", (long long)b_rows);
-    int na = gd_tensor_ndim(a), nb = gd_tensor_ndim(b), n = na > nb ? na : nb;
-    out->output[0] = (gd_spec){.dtype = gd_tensor_dtype(a), .ndim = n};
-    for (int i = 3; i <= n; i++) { /* counted from the end */
-        int64_t da = i <= na ? gd_tensor_dim(a, -i) : 1, db = i <= nb ? gd_tensor_dim(b, -i) : 1;
-        if (da != db && da != 1 && db != 1)
-            return gd_refuse(call, "the leading dimensions of a %s and b %s do not broadcast",
-                             gd_shape_text(a).text, gd_shape_text(b).text);
-        out->output[0].shape[n - i] = da == 1 ? db : da;
-    }
-    out->output[0].shape[n - 2] = op_rows(a, args->transpose_a);
-    out->output[0].shape[n - 1] = op_columns(b, args->transpose_b);
+    gd_spec *c = &out->output[0];
+    c->shape[c->ndim - 2] = op_rows(a, args->transpose_a);
+    c->shape[c->ndim - 1] = op_columns(b, args->transpose_b);
     return GD_OK;
 }
 
@@ -57,8 +43,8 @@ static gd_tensor *as_rows(gd_tensor *x)
     return gd_reshape(x, GD_SHAPE(-1, gd_tensor_dim(x, -1)));
 }
 
-/* da = dc op(b)^T and db = op(a)^T dc, transposed where the input is, and summed where it was repeated:
- * for one matrix b in the product of all rows. README.md derives them. */
+/* da = dc op(b)^T and db = op(a)^T dc, transposed where the input is, and summed where it was
+ * repeated: for one matrix b in the product of all rows. README.md derives them. */
 static void matmul_derivative(const gd_call *call)
 {
     const matmul_args *args = call->args;
@@ -107,17 +93,15 @@ const gd_op gd_op_matmul = {
     .name = "matmul",
     .formula = "c = op(a) op(b), op(x) = x or its transpose",
     .inputs = 2,
-    .input_names = {"a", "b"},
+    .signature = "a[*, M, K] b[*, L, N] -> c[*, M, N]",
     .outputs = 1,
-    .args_size = sizeof(matmul_args),
-    .plain_args = true,
+    GD_ARGS(matmul_args),
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_float32 = GD_ALL_INPUTS,
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .shape = matmul_shape,
-    .forward = GD_ON_DEVICES(matmul_forward),
-    .backward = GD_ON_DEVICES(matmul_backward),
+    GD_KERNELS(matmul),
     .derivative = matmul_derivative,
     GD_CASES(cases),
 };

@@ -149,8 +149,8 @@ gd_status GD_REAL_NAME(matmul_forward)(const gd_call *call)
                            gd_tensor_dim(y, -1), K, false);
 }
 
-/* With a and b standing for op(a) and op(b):  da = dc b^T,  db = a^T dc ([da] and [db] in plain_cpu.c).
- * Where an input was given transposed its gradient is transposed too:  da^T = b dc^T,  db^T = dc^T a. */
+/* With a and b for op(a) and op(b):  da = dc b^T,  db = a^T dc ([da] and [db] in plain_cpu.c).
+ * Where an input was given transposed, so is its gradient:  da^T = b dc^T,  db^T = dc^T a. */
 gd_status GD_REAL_NAME(matmul_backward)(const gd_call *call)
 {
     const matmul_args *args = call->args;

@@ -13,8 +13,8 @@ static REAL *at(matrix x, int64_t i, int64_t j)
     return x.data + i * x.row + j * x.column;
 }
 
-/* op(t) in product `index` of those that make y: t is repeated along dimensions that it lacks or that
- * are 1. */
+/* op(t) in product `index` of those that make y: t is repeated along dimensions that it lacks or
+ * that are 1. */
 static matrix matrix_of(const gd_tensor *t, bool transpose, const gd_tensor *y, int64_t index)
 {
     if (!t) return (matrix){0};

@@ -77,7 +77,7 @@ static const struct {
     {1, 256, 320, 16384}, {8, 256, 260, 520},  {1, 4096, 1024, 64},
 };
 
-TEST_CASE("products", 120, set_up, tear_down)
+TEST_CASE("products", set_up, tear_down)
 
 /* Any layout, odd sizes, rows that are not aligned, long sums, batches. */
 TEST(products_are_those_of_float32)
@@ -159,7 +159,7 @@ static int class_of(double x)
 }
 
 /* Run alone by scripts/gpu-check: without cuBLAS. */
-TEST_CASE("special values", 120, set_up, tear_down)
+TEST_CASE("special values", set_up, tear_down)
 
 /* Infinities and NaN appear where float32 has them, and nowhere else; the largest numbers do not
  * overflow early, and the smallest are not lost. */

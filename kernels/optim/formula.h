@@ -1,14 +1,15 @@
-/* formula.h - the updates of the optimizers, an element: w is the weight, g its gradient, m and v are its
- * states. `fresh` is 1 - beta, and r and s are the numbers of README.md. */
+/* formula.h - the updates of the optimizers, an element: w is the weight, g its gradient, m and v
+ * are its states. `fresh` is 1 - beta, and r and s are the numbers of README.md. */
 #ifndef GRADUS_OPTIM_FORMULA_H
 #define GRADUS_OPTIM_FORMULA_H
 
 #include "formulas.h"
 
-/* The gradient with the weight decay of all but AdamW and Lion. */
+/* The gradient with the weight decay of all but AdamW and Lion; without one w does not matter, even
+ * if it is infinite. */
 GD_FUNCTION REAL decayed(REAL g, REAL decay, REAL w)
 {
-    return g + decay * w; /* [decay] */
+    return decay != 0 ? g + decay * w : g; /* [decay] */
 }
 
 /* A moving average: SGD's velocity, m, and the mean of a centered RMSprop. */

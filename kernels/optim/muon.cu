@@ -1,6 +1,6 @@
-// muon.cu - Muon's update of one matrix on a GPU: muon_cpu.c, with products by cuBLASLt. For parameters
-// in bfloat16 the products are too, as Jordan's: their errors are small beside how far from 1
-// five steps leave the singular values.
+// muon.cu - Muon's update of one matrix on a GPU: muon_cpu.c, with products by cuBLASLt. For
+// parameters in bfloat16 the products are too, as Jordan's: their errors are small beside how far
+// from 1 five steps leave the singular values.
 //
 // A captured step runs all kernels in every replay; if no update is made, the first writes zeros
 // instead of gradients, and the last nothing.

@@ -5,6 +5,11 @@
 #include "optim/muon.h"
 #include "optim/optim.h"
 
+/* for each i of a block (GD_BLOCK) of n elements */
+#define EACH_OF_BLOCK(i, block, n) \
+    GD_PRAGMA(omp simd)            \
+    for (int64_t i = (block)*GD_BLOCK; i < gd_min64((n), ((block) + 1) * GD_BLOCK); i++)
+
 /* What tasks over blocks of GD_BLOCK elements need. */
 typedef struct muon_work {
     const gd_update_arrays *arrays;
@@ -24,8 +29,8 @@ static void momentum_task(const void *work, int64_t block)
     REAL *m = u.arrays->state[0], *x = u.x;
     const double clip = u.state->factor;
     const bool nesterov = u.rule->nesterov;
-    GD_EACH_OF_BLOCK(i, block, u.n) x[i] = (REAL)(g[i] * clip);
-    GD_EACH_OF_BLOCK(i, block, u.n)
+    EACH_OF_BLOCK(i, block, u.n) x[i] = (REAL)(g[i] * clip);
+    EACH_OF_BLOCK(i, block, u.n)
     {
         m[i] = averaged(m[i], x[i], momentum, fresh);
         x[i] = nesterov ? averaged(m[i], x[i], momentum, fresh) : m[i];
@@ -35,14 +40,14 @@ static void momentum_task(const void *work, int64_t block)
 static void scale_task(const void *work, int64_t block)
 {
     const muon_work u = *(const muon_work *)work;
-    GD_EACH_OF_BLOCK(i, block, u.n) u.x[i] = (REAL)(u.x[i] * u.factor);
+    EACH_OF_BLOCK(i, block, u.n) u.x[i] = (REAL)(u.x[i] * u.factor);
 }
 
 /* square = b A + c A A, of A and A A. */
 static void polynomial_task(const void *work, int64_t block)
 {
     const muon_work u = *(const muon_work *)work;
-    GD_EACH_OF_BLOCK(i, block, u.n)
+    EACH_OF_BLOCK(i, block, u.n)
     u.square[i] = (REAL)MUON_B * u.gram[i] + (REAL)MUON_C * u.square[i];
 }
 
@@ -56,7 +61,7 @@ static void step_task(const void *work, int64_t block)
     REAL *w = u.arrays->w;
     const gd_rounded rounded = u.arrays->rounded;
     if (rounded.data) gd_master_follow((float *)w + first, rounded, first, n);
-    GD_EACH_OF_BLOCK(i, block, u.n) w[i] = keep * w[i] - rate * u.x[i];
+    EACH_OF_BLOCK(i, block, u.n) w[i] = keep * w[i] - rate * u.x[i];
     if (rounded.data) gd_master_round(rounded, (float *)w + first, first, n);
 }
 

@@ -31,7 +31,7 @@ void gd_decide_cpu(gd_update_state *state, gd_update_slot *slots, const gd_updat
 void gd_optimize_cpu(const gd_update_arrays *arrays, const gd_rule *rule,
                      const gd_update_state *state, gd_context *ctx)
 {
-    if (!state->apply) return;
+    if (state && !state->apply) return;
     if (arrays->dtype == GD_FLOAT64)
         gd_optimize_f64(arrays, rule, state, gd_context_threads(ctx));
     else

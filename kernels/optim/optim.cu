@@ -100,7 +100,8 @@ constexpr int required = KIND == GD_RULE_RMSPROP ? 1
 template <gd_rule_kind KIND>
 constexpr bool is_sparse = is_adam<KIND> || KIND == GD_RULE_SGD || KIND == GD_RULE_ADAGRAD;
 
-// The same in every update. In double is what is multiplied by numbers of the state before it is rounded.
+// The same in every update. In double is what is multiplied by numbers of the state before
+// it is rounded.
 template <class T>
 struct rule_numbers {
     double rate, rate_decay, decay_of_weight; // the last of AdamW and Lion
@@ -130,6 +131,10 @@ template <gd_rule_kind KIND, class T>
 __device__ inline void begin(update_numbers<T> &u, const rule_numbers<T> &r,
                              const gd_update_state *state, const gd_update_count *count)
 {
+    if constexpr (KIND == GD_RULE_AVERAGE) {
+        u.first = !state || state->made == 1;
+        return;
+    }
     const double lr = state->rate * r.rate;
     if constexpr (is_adam<KIND>) {
         u.rate = (T)(count->rate_by_bias1 * r.rate);
@@ -141,7 +146,6 @@ __device__ inline void begin(update_numbers<T> &u, const rule_numbers<T> &r,
     }
     if constexpr (is_adam<KIND> || KIND == GD_RULE_LION) u.keep = (T)(1 - lr * r.decay_of_weight);
     if constexpr (KIND == GD_RULE_SGD) u.first = r.plain || count->made == 1;
-    if constexpr (KIND == GD_RULE_AVERAGE) u.first = state->made == 1;
 }
 
 // Updates one weight w and its states s[0], s[1], s[2] by its gradient g.
@@ -202,8 +206,9 @@ __device__ inline void update_pack(const arrays_of<T> &a, R *rounded, int64_t n,
     for (int i = 0; i < S; i++)
         if (i < required<KIND> || a.state[i]) gd_load_guarded(value[i], a.state[i], first, n);
     gd_load_guarded(grad, a.g, first, n);
-    if constexpr (KIND != GD_RULE_AVERAGE) scale_by(grad, factor);
-    if constexpr (has_rounded<T, R>) follow(weight, rounded, first, n);
+    constexpr bool reads = KIND == GD_RULE_AVERAGE; // the masters: they are its gradients
+    if constexpr (!reads) scale_by(grad, factor);
+    if constexpr (has_rounded<T, R>) follow(reads ? grad : weight, rounded, first, n);
 #pragma unroll
     for (int k = 0; k < V; k++) {
         T s[S + 1];
@@ -217,7 +222,7 @@ __device__ inline void update_pack(const arrays_of<T> &a, R *rounded, int64_t n,
     for (int i = 0; i < S; i++)
         if (i < required<KIND> || a.state[i]) gd_store_guarded(a.state[i], value[i], first, n);
     gd_store_guarded(a.w, weight, first, n);
-    if constexpr (has_rounded<T, R>) round_to(rounded, weight, first, n);
+    if constexpr (has_rounded<T, R> && !reads) round_to(rounded, weight, first, n);
 }
 
 // All elements are updated, or those of touched rows (SPARSE).
@@ -228,12 +233,12 @@ static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, rule
 {
     gd_in_turn();
     constexpr int V = gd_pack_size<T>;
-    if (!state->apply) return;
+    if (state && !state->apply) return;
     __shared__ update_numbers<T> numbers;
     __shared__ gd_factor<T> factor;
     if (threadIdx.x == 0) { // once, since the state's numbers are doubles
         begin<KIND>(numbers, rule, state, count);
-        factor = gd_factor<T>::of(state->factor);
+        if constexpr (KIND != GD_RULE_AVERAGE) factor = gd_factor<T>::of(state->factor);
     }
     __syncthreads();
     const auto update = [&](int64_t first) {

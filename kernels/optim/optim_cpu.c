@@ -22,8 +22,10 @@ static numbers numbers_of(const gd_rule *rule, const gd_update_state *state,
                           const gd_update_count *count)
 {
     static const gd_update_count none;
-    const double lr = state->rate * rule->rate;
+    static const gd_update_state first = {.made = 1, .factor = 1};
+    if (!state) state = &first;
     if (!count) count = &none;
+    const double lr = state->rate * rule->rate;
     const double late =
         rule->kind == GD_RULE_ADAGRAD ? 1 + (double)(count->made - 1) * rule->rate_decay : 1;
     return (numbers){.lr = (REAL)(lr / late),
@@ -57,22 +59,52 @@ static inline REAL clipped(REAL grad, double clip)
 typedef void rule_block(REAL *restrict w, REAL *const *state, const REAL *restrict g, int64_t n,
                         const numbers *f);
 
-GD_UPDATE(sgd, 0, numbers, { w -= f.lr * decayed(g, f.decay, w); })
+/* for each i: the statements, in g, w and the first `states` of m and v, which are then stored; not
+ * where `stays` holds of them */
+#define UPDATE_EACH(states, stays, g, w, m, v, ...)                      \
+    GD_EACH(i_, n_)                                                      \
+    {                                                                    \
+        REAL g = gradient_[i_], w = weight_[i_];                         \
+        REAL m = states > 0 ? ms_[i_] : 0, v = states > 1 ? vs_[i_] : 0; \
+        __VA_ARGS__                                                      \
+        const bool old_ = stays;                                         \
+        weight_[i_] = old_ ? weight_[i_] : w;                            \
+        if (states > 0) ms_[i_] = old_ ? ms_[i_] : m;                    \
+        if (states > 1) vs_[i_] = old_ ? vs_[i_] : v;                    \
+    }
+
+/* Defines the rule of an optimizer: how weight w and its states m and v change by gradient g, with
+ * the numbers f. If f.lazy, elements stay as they are whose gradient is 0. All of these names are
+ * the caller's. */
+#define UPDATE(name, states, f, g, w, m, v, ...)                                                  \
+    static void name(REAL *restrict weight_, REAL *const *state_, const REAL *restrict gradient_, \
+                     int64_t n_, const numbers *given_)                                           \
+    {                                                                                             \
+        REAL *restrict ms_ = state_[0], *restrict vs_ = state_[1];                                \
+        const numbers f = *given_;                                                                \
+        (void)ms_, (void)vs_;                                                                     \
+        if (f.lazy)                                                                               \
+            UPDATE_EACH(states, g == 0, g, w, m, v, __VA_ARGS__)                                  \
+        else                                                                                      \
+            UPDATE_EACH(states, false, g, w, m, v, __VA_ARGS__)                                   \
+    }
+
+UPDATE(sgd, 0, f, g, w, m, v, { w -= f.lr * decayed(g, f.decay, w); })
 
 /* The first velocity, m, is the gradient. */
-GD_UPDATE(sgd_first, 1, numbers, {
+UPDATE(sgd_first, 1, f, g, w, m, v, {
     m = decayed(g, f.decay, w);
     w -= f.lr * sgd_step(m, m, f.momentum, f.nesterov);
 })
 
-GD_UPDATE(sgd_later, 1, numbers, {
+UPDATE(sgd_later, 1, f, g, w, m, v, {
     const REAL d = decayed(g, f.decay, w);
     m = averaged(m, d, f.momentum, f.fresh);
     w -= f.lr * sgd_step(d, m, f.momentum, f.nesterov);
 })
 
 /* It clips itself. */
-GD_UPDATE(adamw, 2, numbers, {
+UPDATE(adamw, 2, f, g, w, m, v, {
     g = clipped(g, f.clip);
     m = averaged(m, g, f.beta1, f.fresh1);
     v = averaged_square(v, g, f.beta2, f.fresh2);
@@ -80,20 +112,20 @@ GD_UPDATE(adamw, 2, numbers, {
 })
 
 /* AdamW without its decay, of g + wd w. */
-GD_UPDATE(adam, 2, numbers, {
+UPDATE(adam, 2, f, g, w, m, v, {
     const REAL d = decayed(g, f.decay, w);
     m = averaged(m, d, f.beta1, f.fresh1);
     v = averaged_square(v, d, f.beta2, f.fresh2);
     w = adamw_weight(w, m, v, 1, f.rate, f.scale, f.eps);
 })
 
-GD_UPDATE(adagrad, 1, numbers, {
+UPDATE(adagrad, 1, f, g, w, m, v, {
     const REAL d = decayed(g, f.decay, w);
     m += d * d;
     w = adagrad_weight(w, d, m, f.lr, f.eps);
 })
 
-GD_UPDATE(lion, 1, numbers, {
+UPDATE(lion, 1, f, g, w, m, v, {
     const REAL mixed = averaged(m, g, f.beta1, f.fresh1);
     const REAL sign = mixed > 0 ? 1 : mixed < 0 ? -1 : mixed;
     m = averaged(m, g, f.beta2, f.fresh2);
@@ -101,12 +133,13 @@ GD_UPDATE(lion, 1, numbers, {
 })
 
 /* The first average is g itself. */
-GD_UPDATE(average, 0, numbers, {
+UPDATE(average, 0, f, g, w, m, v, {
     const REAL fresh = f.first ? 1 : f.fresh1;
     w = fresh == 1 ? g : average_weight(w, g, fresh);
 })
 
-/* Without momentum there is no velocity, and a mean only if centered: then both are in no memory. */
+/* Without momentum there is no velocity, and a mean only if centered: then both are in
+ * no memory. */
 static void rmsprop(REAL *restrict w, REAL *const *state, const REAL *restrict g, int64_t n,
                     const numbers *given)
 {
@@ -161,9 +194,15 @@ static void update_elements(const update_work *u, int64_t i, int64_t count)
         GD_EACH(k, count) scaled[k] = clipped(g[k], u->numbers.clip);
         g = scaled;
     }
-    if (a->rounded.data) gd_master_follow((float *)w, a->rounded, i, count);
+    if (a->rounded.data && u->block == average) { /* the masters are read */
+        memcpy(scaled, g, (size_t)count * sizeof *g);
+        gd_master_follow((float *)scaled, a->rounded, i, count);
+        g = scaled;
+    } else if (a->rounded.data) {
+        gd_master_follow((float *)w, a->rounded, i, count);
+    }
     u->block(w, s, g, count, &u->numbers);
-    if (a->rounded.data) gd_master_round(a->rounded, (float *)w, i, count);
+    if (a->rounded.data && u->block != average) gd_master_round(a->rounded, (float *)w, i, count);
 }
 
 /* Prefetches n elements of each array. */

@@ -39,7 +39,6 @@ static gd_status pad_shape(const gd_call *call, gd_shapes *out)
     const gd_pad_args *args = call->args;
     const gd_tensor *x = call->input[0];
     const int ndim = gd_tensor_ndim(x);
-    if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
     if (args->mode < GD_PAD_CONSTANT || args->mode > GD_PAD_REPLICATE) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "mode is %lld, wanted one of gd_pad_mode",
                             (long long)args->mode);
@@ -49,7 +48,6 @@ static gd_status pad_shape(const gd_call *call, gd_shapes *out)
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s, wanted %s", gd_shape_text(x).text,
                             rows ? "[..., H, W], to add rows" : "[..., W], to add columns");
     }
-    out->output[0] = gd_spec_like(x);
     for (int a = 0; a < PAD_AXES; a++) {
         const int d = ndim - PAD_AXES + a;
         if (d < 0) continue;
@@ -120,11 +118,11 @@ static const gd_case pad_cases[] = {
 const gd_op gd_op_pad = {
     .name = "pad",
     .formula = "y[i, j] = x[r(i), c(j)], or a value where there is none",
+    .signature = "x[...] -> y[...]",
     GD_OF_X(gd_pad_args),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = pad_shape,
-    .forward = GD_ON_DEVICES(pad_forward),
-    .backward = GD_ON_DEVICES(pad_backward),
+    GD_KERNELS(pad),
     .definition = pad_definition,
     GD_CASES(pad_cases),
 };

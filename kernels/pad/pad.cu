@@ -1,4 +1,5 @@
-// pad.cu - the CUDA kernels of pad. A thread has one element of the result, and every sum one writer.
+// pad.cu - the CUDA kernels of pad. A thread has one element of the result, and every
+// sum one writer.
 #include "cuda.cuh"
 #include "pad/pad.h"
 #include "plane_place.cuh"

@@ -1,5 +1,5 @@
-/* pad_cpu.c - the CPU kernels of pad. A thread takes whole rows of the result, so that every sum has
- * one writer. */
+/* pad_cpu.c - the CPU kernels of pad. A thread takes whole rows of the result, so that every sum
+ * has one writer. */
 #include "loops.h"
 #include "pad/pad.h"
 

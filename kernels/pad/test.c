@@ -85,7 +85,6 @@ TEST(bad_frames_are_refused)
     refused(x, (gd_pad_options){.bottom = INT64_MAX}, "pad: 0 and 9223372036854775807 rows");
     refused(x, (gd_pad_options){.top = 3, .mode = GD_PAD_REFLECT},
             "3 rows are to be reflected, but x [2, 3, 4] has 3, of which the outermost is not");
-    refused(x, (gd_pad_options){.mode = (gd_pad_mode)7}, "mode is 7, wanted one of gd_pad_mode");
     refused(row, (gd_pad_options){.top = 1}, "x is [4], wanted [..., H, W], to add rows");
     refused(none, (gd_pad_options){.top = 1, .mode = GD_PAD_REPLICATE},
             "x [0, 4] has no rows to replicate");
@@ -96,4 +95,4 @@ TEST(bad_frames_are_refused)
     gd_tensor_free(x), gd_tensor_free(row), gd_tensor_free(none);
 }
 
-CHECK_MAIN_WITHIN("padding", 60, setup, teardown)
+CHECK_MAIN_WITHIN("padding", setup, teardown)

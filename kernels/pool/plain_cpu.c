@@ -1,5 +1,6 @@
-/* plain_cpu.c - max_pool2d and avg_pool2d as README.md derives them: a loop over the windows, and one
- * over the places of each. It has the interface of pool_cpu.c's kernels, which tests compare with it. */
+/* plain_cpu.c - max_pool2d and avg_pool2d as README.md derives them: a loop over the windows,
+ * and one over the places of each. It has the interface of pool_cpu.c's kernels, which tests
+ * compare with it. */
 #include "loops.h"
 #include "pool/pool.h"
 
@@ -22,8 +23,8 @@ static int64_t place_of(const gd_pool_planes *p, int64_t i, int64_t k)
     return (plane * p->size[POOL_ROWS] + row) * p->size[POOL_COLS] + column;
 }
 
-/* Forward and, where there is a dy, backward. m is the place of the maximum: of equal elements the first,
- * of NaNs the last. */
+/* Forward and, where there is a dy, backward. m is the place of the maximum: of equal elements the
+ * first, of NaNs the last. */
 static gd_status pool(const gd_call *call, bool max)
 {
     const gd_pool_planes p = gd_pool_planes_of(call, call->input[0], call->output[0]);

@@ -8,15 +8,12 @@ GD_KERNEL(max_pool2d_backward)
 GD_KERNEL(avg_pool2d_forward)
 GD_KERNEL(avg_pool2d_backward)
 
-/* x [..., H, W] -> y [..., H', W'] */
+/* y [..., H', W'] */
 static gd_status pool_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_pool_args *args = call->args;
     const gd_tensor *x = call->input[0];
     const int ndim = gd_tensor_ndim(x);
-    if (ndim < 2 || !gd_dtype_is_real(gd_tensor_dtype(x)))
-        return gd_refuse(call, "x is %s, wanted a real [..., H, W]", gd_kind(x).text);
-    out->output[0] = gd_spec_like(x);
     for (int axis = 0; axis < POOL_AXES; axis++) {
         const int64_t kernel = args->kernel[axis], stride = args->stride[axis],
                       padding = args->padding[axis], n = gd_tensor_dim(x, axis - POOL_AXES);
@@ -53,7 +50,8 @@ static gd_status max_pool2d_shape(const gd_call *call, gd_shapes *out)
 
 /* ---- By ops ------------------------------------------------------------------------------- */
 
-/* The windows of the planes of x, padded, are the columns of an image of one channel [planes, 1, H, W]. */
+/* The windows of the planes of x, padded, are the columns of an image of one channel [planes,
+ * 1, H, W]. */
 static gd_tensor *as_image(gd_tensor *x, const gd_tensor *of)
 {
     return gd_reshape(x, GD_SHAPE(-1, 1, gd_tensor_dim(of, -2), gd_tensor_dim(of, -1)));
@@ -117,12 +115,12 @@ static const gd_case pool_cases[] = {
 const gd_op gd_op_max_pool2d = {
     .name = "max_pool2d",
     .formula = "y[i, j] = max of x[i s + a - p, j s + b - p] over the kernel's a, b",
+    .signature = "x[..., H, W] -> y[..., H, W]",
     GD_OF_X(gd_pool_args),
     .saves = 1,
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = max_pool2d_shape,
-    .forward = GD_ON_DEVICES(max_pool2d_forward),
-    .backward = GD_ON_DEVICES(max_pool2d_backward),
+    GD_KERNELS(max_pool2d),
     .definition = max_pool2d_definition,
     GD_CASES(pool_cases),
 };
@@ -130,16 +128,16 @@ const gd_op gd_op_max_pool2d = {
 const gd_op gd_op_avg_pool2d = {
     .name = "avg_pool2d",
     .formula = "y[i, j] = mean of x[i s + a - p, j s + b - p] over the kernel's a, b",
+    .signature = "x[..., H, W] -> y[..., H, W]",
     GD_OF_X(gd_pool_args),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = pool_shape,
-    .forward = GD_ON_DEVICES(avg_pool2d_forward),
-    .backward = GD_ON_DEVICES(avg_pool2d_backward),
+    GD_KERNELS(avg_pool2d),
     .derivative = avg_pool2d_derivative,
     GD_CASES(pool_cases),
 };
 
-static gd_tensor *apply(const gd_op *op, gd_tensor *x, const gd_pool_options *options)
+static gd_pool_args args_of(const gd_pool_options *options)
 {
     gd_pool_args args = {{0, 0}, {0, 0}, {0, 0}};
     for (int axis = 0; options && axis < POOL_AXES; axis++) {
@@ -147,15 +145,11 @@ static gd_tensor *apply(const gd_op *op, gd_tensor *x, const gd_pool_options *op
         args.stride[axis] = gd_whole_option(options->stride[axis], options->kernel[axis]);
         args.padding[axis] = gd_whole_option(options->padding[axis], 0);
     }
-    return gd_apply(op, &x, 1, &args);
+    return args;
 }
 
 gd_tensor *gd_max_pool2d(gd_tensor *x, const gd_pool_options *options)
-{
-    return apply(&gd_op_max_pool2d, x, options);
-}
+    GD_APPLIES(max_pool2d, (gd_pool_args[]){args_of(options)}, x)
 
 gd_tensor *gd_avg_pool2d(gd_tensor *x, const gd_pool_options *options)
-{
-    return apply(&gd_op_avg_pool2d, x, options);
-}
+    GD_APPLIES(avg_pool2d, (gd_pool_args[]){args_of(options)}, x)

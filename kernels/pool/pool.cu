@@ -1,6 +1,6 @@
-// pool.cu - the CUDA kernels of max_pool2d and avg_pool2d. A thread has elements of the result, of y
-// or of dx, and every sum has one writer. Windows of 2 x 2 side by side, the usual ones, have kernels
-// of their own, which move whole packs: on an H100 1.2 to 2.9 times as fast.
+// pool.cu - the CUDA kernels of max_pool2d and avg_pool2d. A thread has elements of the result, of
+// y or of dx, and every sum has one writer. Windows of 2 x 2 side by side, the usual ones, have
+// kernels of their own, which move whole packs: on an H100 1.2 to 2.9 times as fast.
 #include "plane_place.cuh"
 #include "pool/pool.h"
 #include "team.cuh"
@@ -43,8 +43,8 @@ struct pool_sizes {
     }
 };
 
-// y of the maximum, with its place in the plane if it is wanted: of equal elements the first, of NaNs the
-// last; or of the mean.
+// y of the maximum, with its place in the plane if it is wanted: of equal elements the first, of
+// NaNs the last; or of the mean.
 template <bool MAX, class T, class Index>
 __global__ void __launch_bounds__(gd_threads)
     window_kernel(T *y, int32_t *saved, const T *x, Index count, pool_sizes<Index> p,
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(gd_threads)
 
 // ---- Windows of 2 x 2 side by side --------------------------------------------------------------
 
-// A thread has V neighbours of each of two rows of x, and with them V / 2 windows. H is even: row 2 l
-// of all planes one below the other is the first of line l of windows.
+// A thread has V neighbours of each of two rows of x, and with them V / 2 windows. H is even: row 2
+// l of all planes one below the other is the first of line l of windows.
 template <int V, class Index>
 struct quads {
     Index packs, width, lines; // packs and elements of a row of x; lines of windows of a plane
@@ -215,8 +215,8 @@ __global__ void __launch_bounds__(gd_threads)
 template <class T>
 constexpr int pack = 16 / sizeof(T) < 4 ? 16 / sizeof(T) : 4;
 
-// Whether windows are 2 x 2 side by side, and planes and `small` (y or dy, and what is saved) can be
-// moved by packs.
+// Whether windows are 2 x 2 side by side, and planes and `small` (y or dy, and what is saved) can
+// be moved by packs.
 template <class T, class Index>
 bool has_quads(const pool_sizes<Index> &p, const T *plane, const void *small, const int32_t *saved)
 {
@@ -249,8 +249,8 @@ pool_sizes<Index> sizes_of(const gd_pool_planes &p)
     return s;
 }
 
-// Calls launch(zero, count, sizes) with a T, the number of elements of `to` and sizes, in the Index that
-// x and y need.
+// Calls launch(zero, count, sizes) with a T, the number of elements of `to` and sizes, in the Index
+// that x and y need.
 template <class Launch>
 gd_status by_index(const gd_call *call, const gd_tensor *x, const gd_tensor *y, const gd_tensor *to,
                    Launch launch)

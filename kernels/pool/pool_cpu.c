@@ -1,7 +1,7 @@
 /* pool_cpu.c - the CPU kernels of max_pool2d and avg_pool2d, which plain_cpu.c has as plain loops.
  *
- * A thread takes whole rows of y, of dx of the mean, and whole planes of dx of the maximum, so every
- * sum has one writer. The inner loop is over the windows of a row. */
+ * A thread takes whole rows of y, of dx of the mean, and whole planes of dx of the maximum, so
+ * every sum has one writer. The inner loop is over the windows of a row. */
 #include "loops.h"
 #include "pool/pool.h"
 #include "vector.h"

@@ -50,8 +50,9 @@ GD_NUMBERS BITS gd_wide(const uint32_t *words)
 }
 #endif
 
-/* low + range * u for u in [0, 1) from one number's words. Rounding, later to 16 bits too, may carry it out
- * of the interval: then it is the first or last number of the tensor's dtype that is inside. */
+/* low + range * u for u in [0, 1) from one number's words. Rounding, later to 16 bits too, may
+ * carry it out of the interval: then it is the first or last number of the tensor's dtype that
+ * is inside. */
 GD_NUMBERS REAL gd_uniform_number(const uint32_t *words, REAL low, REAL range, REAL first,
                                   REAL last)
 {

@@ -87,8 +87,8 @@ static double rounded(gd_dtype dtype, double x)
     return y;
 }
 
-/* The least number that is not below x. Half of the first d that helps reaches no further than to the
- * middle between two numbers, so d does not reach beyond the upper one. */
+/* The least number that is not below x. Half of the first d that helps reaches no further than to
+ * the middle between two numbers, so d does not reach beyond the upper one. */
 static double rounded_up(gd_dtype dtype, double x)
 {
     static const double largest[] = {[GD_FLOAT32] = (double)FLT_MAX,

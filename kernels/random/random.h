@@ -1,6 +1,6 @@
-/* random.h - shared by the files of this folder: the services of random.c (src/core/services.h) divide
- * an array into pieces, compute each piece's words, and pass both to a function of random_cpu.c,
- * which exists for float and for double. */
+/* random.h - shared by the files of this folder: the services of random.c (src/core/services.h)
+ * divide an array into pieces, compute each piece's words, and pass both to a function of
+ * random_cpu.c, which exists for float and for double. */
 #ifndef GRADUS_KERNELS_RANDOM_H
 #define GRADUS_KERNELS_RANDOM_H
 
@@ -11,7 +11,8 @@ typedef struct gd_distribution {
     double first, last; /* uniform: the outermost numbers of the dtype in [low, high) */
 } gd_distribution;
 
-/* y[i] = low + (high - low) u_i, in [first, last]; n elements from n words (float) or 2n (double) */
+/* y[i] = low + (high - low) u_i, in [first, last]; n elements from n words (float) or
+ * 2n (double) */
 void gd_uniform_from_words_f32(void *y, const uint32_t *words, int64_t n, const gd_distribution *d);
 void gd_uniform_from_words_f64(void *y, const uint32_t *words, int64_t n, const gd_distribution *d);
 

@@ -217,4 +217,4 @@ TEST(random_calls)
     ck_assert_int_gt(backwards, SEQUENCES);
 }
 
-CHECK_MAIN("random calls", 0)
+CHECK_MAIN("random calls")

@@ -142,33 +142,27 @@ void gd_norm_derivative(const gd_call *call)
 
 /* ---- prod --------------------------------------------------------------------------------- */
 
-/* x [n, ...] multiplied along its first axis by halves, so that all derivatives are products too,
- * whatever is 0. */
-static gd_tensor *halves(gd_tensor *x)
+/* x multiplied along an axis by halves, so that all derivatives are products too, whatever is 0. The last
+ * element of an odd number waits until the halves have met. */
+static gd_tensor *product_along(gd_tensor *x, int axis)
 {
-    int64_t n = gd_tensor_dim(x, 0);
-    while (x && n > 1) {
-        const int64_t half = n / 2;
-        gd_tensor *y = mul(gd_slice(x, 0, 0, half), gd_slice(x, 0, half, 2 * half));
-        if (n % 2) y = gd_concat((gd_tensor *[]){y, gd_slice(x, 0, 2 * half, n)}, 2, 0);
-        x = y;
-        n = gd_tensor_dim(x, 0);
+    int64_t n = gd_tensor_dim(x, axis);
+    gd_tensor *odd = NULL;
+    if (n == 0) return plus(gd_sum(x, &axis, 1, true), 1);
+    for (; n > 1; n /= 2) {
+        gd_tensor *last = n % 2 ? gd_slice(x, axis, n - 1, n) : NULL;
+        if (last) odd = odd ? mul(odd, last) : last;
+        x = mul(gd_slice(x, axis, 0, n / 2), gd_slice(x, axis, n / 2, n / 2 * 2));
     }
-    return x;
+    return odd ? mul(x, odd) : x;
 }
 
-/* With the reduced axes first, as one. */
 void gd_prod_definition(const gd_call *call)
 {
     gd_tensor *x = call->input[0];
     const int ndim = gd_tensor_ndim(x);
     const unsigned reduced = gd_reduced_axes(call->args, ndim);
-    int axes[GD_MAX_DIMS], count = 0;
-    for (int kept = 0; kept < 2; kept++)
-        for (int d = 0; d < ndim; d++)
-            if ((int)(reduced >> d & 1) != kept) axes[count++] = d;
-    const int64_t n = (int64_t)reduced_count(call), rows = gd_tensor_count(call->output[0]);
-    gd_tensor *y = n ? halves(gd_reshape(gd_permute(x, axes), GD_SHAPE(n, rows)))
-                     : gd_constant(call->context, call->dtype, GD_SHAPE(1, rows), 1);
-    call->output[0] = shaped_as(y, call->output[0]);
+    for (int d = 0; d < ndim; d++)
+        if (reduced >> d & 1) x = product_along(x, d);
+    call->output[0] = shaped_as(x, call->output[0]);
 }

@@ -4,6 +4,11 @@
 
 #include "formulas.h"
 
+GD_FUNCTION REAL sum_dx(REAL dy)
+{
+    return dy; /* [sum] */
+}
+
 GD_FUNCTION ACC mean_share(ACC dy, ACC n)
 {
     return dy / n; /* [mean] */

@@ -16,8 +16,6 @@ GD_KERNEL(var_forward)
 GD_KERNEL(var_backward)
 GD_KERNEL(std_forward)
 GD_KERNEL(std_backward)
-GD_KERNEL(prod_forward)
-GD_KERNEL(prod_backward)
 GD_KERNEL(norm_forward)
 GD_KERNEL(norm_backward)
 GD_KERNEL(any_forward)
@@ -103,7 +101,7 @@ const gd_op gd_op_sum = {
     .name = "sum",
     .formula = "y = sum of x over axes",
     GD_OF_X(gd_reduce_args),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(sum_forward),
@@ -116,7 +114,7 @@ const gd_op gd_op_mean = {
     .name = "mean",
     .formula = "y = (sum of x over axes) / n",
     GD_OF_X(gd_reduce_args),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(mean_forward),
@@ -131,7 +129,7 @@ const gd_op gd_op_max = {
     GD_OF_X(gd_reduce_args),
     .backward_reads_inputs = GD_BIT(0),
     .backward_reads_outputs = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(max_forward),
@@ -146,7 +144,7 @@ const gd_op gd_op_logsumexp = {
     GD_OF_X(gd_reduce_args),
     .backward_reads_inputs = GD_BIT(0),
     .backward_reads_outputs = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(logsumexp_forward),
@@ -223,7 +221,7 @@ const gd_op gd_op_var = {
     GD_OF_X(gd_variance_args),
     .saves = VARIANCE_SAVES,
     .backward_reads_inputs = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .shape = var_shape,
     .forward = GD_ON_DEVICES(var_forward),
@@ -238,7 +236,7 @@ const gd_op gd_op_std = {
     GD_OF_X(gd_variance_args),
     .saves = VARIANCE_SAVES,
     .backward_reads_inputs = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .shape = std_shape,
     .forward = GD_ON_DEVICES(std_forward),
@@ -246,18 +244,6 @@ const gd_op gd_op_std = {
     .derivative = gd_std_derivative,
     GD_CASES(std_cases),
 };
-
-/* Saved is the product without the zeros, as a number and a power of two that need not be within the
- * range of the dtype, and how many zeros there are. On the CPU in double. */
-static gd_status prod_shape(const gd_call *call, gd_shapes *out)
-{
-    if (reduce_shape(call, out)) return GD_ERROR_ARGUMENT;
-    for (int i = 0; i < PRODUCT_SAVES; i++) {
-        out->save[i] = out->output[0];
-        out->save[i].dtype = gd_context_device(call->context) == GD_CPU ? GD_FLOAT64 : call->dtype;
-    }
-    return GD_OK;
-}
 
 /* Products of many numbers are of numbers near 1. */
 #define NEAR_1 GD_UNIFORM(0.9, 1.1)
@@ -286,13 +272,8 @@ const gd_op gd_op_prod = {
     .name = "prod",
     .formula = "y = product of x over axes",
     GD_OF_X(gd_reduce_args),
-    .saves = PRODUCT_SAVES,
-    .backward_reads_inputs = GD_BIT(0),
-    .same_bits = true,
-    .strided = true,
-    .shape = prod_shape,
-    .forward = GD_ON_DEVICES(prod_forward),
-    .backward = GD_ON_DEVICES(prod_backward),
+    GD_BUILT_IN,
+    .shape = reduce_shape,
     .definition = gd_prod_definition,
     GD_CASES(prod_cases),
 };
@@ -344,7 +325,7 @@ const gd_op gd_op_norm = {
     GD_OF_X(gd_norm_args),
     .saves = NORM_SAVES,
     .backward_reads_inputs = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .shape = norm_shape,
     .forward = GD_ON_DEVICES(norm_forward),
@@ -374,6 +355,7 @@ const gd_op gd_op_any = {
     .formula = "y = whether one of x over axes is not 0",
     GD_OF_X(gd_reduce_args),
     .strided = true,
+    GD_BUILT_IN,
     .shape = found_shape,
     .forward = GD_ON_DEVICES(any_forward),
     GD_CASES(found_cases),
@@ -384,6 +366,7 @@ const gd_op gd_op_all = {
     .formula = "y = whether none of x over axes is 0",
     GD_OF_X(gd_reduce_args),
     .strided = true,
+    GD_BUILT_IN,
     .shape = found_shape,
     .forward = GD_ON_DEVICES(all_forward),
     GD_CASES(found_cases),
@@ -451,13 +434,21 @@ gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims
     return reduce(&gd_op_logsumexp, x, axes, count, keep_dims);
 }
 
+static void min_definition(const gd_call *call)
+{
+    const gd_reduce_args *args = call->args;
+    gd_tensor *x = gd_neg(call->input[0]);
+    call->output[0] =
+        gd_neg(gd_max(x, args->all ? NULL : args->axes, args->count, args->keep_dims));
+}
+
 gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
-    static const gd_op min = {
-        .name = "min", .inputs = 1, .input_names = {"x"}, .shape = reduce_shape};
-    const gd_reduce_args args = args_of(axes, count, keep_dims);
-    if (!gd_accepts(&min, &x, 1, &args)) return NULL;
-    return gd_neg(gd_max(gd_neg(x), axes, count, keep_dims));
+    static const gd_op min = {.name = "min",
+                              GD_OF_X(gd_reduce_args),
+                              .shape = reduce_shape,
+                              .definition = min_definition};
+    return reduce(&min, x, axes, count, keep_dims);
 }
 
 gd_tensor *gd_prod(gd_tensor *x, const int *axes, int count, bool keep_dims)

@@ -20,9 +20,6 @@ typedef struct gd_variance_args {
 /* What var and std save, in the order of the results (reduce.c). */
 enum { SAVE_MEAN, SAVE_DEVIATION, SAVE_REST, SAVE_SCALE, VARIANCE_SAVES };
 
-/* What prod saves: its product without the zeros, as a number and a power of two, and the zeros. */
-enum { SAVE_NUMBER, SAVE_EXPONENT, SAVE_ZEROS, PRODUCT_SAVES };
-
 /* What norm saves of each result: by what x is divided or multiplied, and the slope by that (reduce_cpu.c). */
 enum { SAVE_UNIT, SAVE_SLOPE, NORM_SAVES };
 

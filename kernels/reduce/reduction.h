@@ -12,25 +12,16 @@
 
 #include "rows.h"
 
-/* out[i] = (add ? out[i] : 0) + an expression in a[i], b[i], c[i]. */
-typedef void gd_row_function(REAL *out, bool add, const REAL *a, const REAL *b, const REAL *c,
-                             int64_t n);
-
 typedef struct gd_reduction {
     gd_walk walk;                       /* operand 0: the result, packed; 1 to 3: the inputs */
     const REAL *data[GD_WALK_OPERANDS]; /* [0] is not used */
-    gd_row_function *term;              /* NULL: the term is operand 1 itself */
+    gd_row term;                        /* its function may be NULL: operand 1 itself */
     bool max;                           /* the largest term (NaN if there is one), not the sum */
-    bool product;                       /* the product of the terms */
     const double *centre;               /* [results] or NULL: sum (term - centre)^2, in double */
 } gd_reduction;
 
 /* The results, packed, in temporary memory of the call; summed in double. Over no elements: 0, or
- * -inf for max. NULL, with the error set, if there is no memory.
- *
- * Of a product, which may be too large or too small for a double, there are three arrays [results],
- * one after the other: numbers from 0.5 to 1 or not finite, the powers of
- * two by which to multiply them, and how many terms are 0, which the others leave out. */
+ * -inf for max. NULL, with the error set, if there is no memory. */
 const double *GD_REAL_NAME(gd_reduce)(const gd_call *call, const gd_reduction *reduction);
 
 /* dx = (add ? dx : 0) + the results, rounded once; dx is packed. */

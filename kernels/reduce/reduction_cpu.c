@@ -16,8 +16,8 @@ typedef struct plan {
     int64_t strips;                   /* of STRIP columns in a row */
     int64_t kept_rows, group, groups; /* places of kept; how many a task takes; how many groups */
     int64_t terms, share, shares;     /* rows to go through (strips of them, if last is reduced) */
-    int64_t results, plane;           /* shares * results */
-    double *part; /* [shares, results]; of a product three of these, `plane` apart */
+    int64_t results;
+    double *part; /* [shares, results] */
 } plan;
 
 /* Columns taken at once. */
@@ -131,37 +131,6 @@ static double max_along(const REAL *term, int64_t n)
     return nan ? (double)NAN : (double)gd_reduced_max(max, term, n);
 }
 
-/* x as a number from 0.5 to 1, if it is finite and not 0; the power of two is added to *exponent. */
-static double fraction_of(double x, double *exponent)
-{
-    int own = 0;
-    if (isfinite(x)) x = frexp(x, &own);
-    *exponent += own;
-    return x;
-}
-
-/* The product at `to` times x: the number, its exponent and the count of zeros, `plane` apart. The number
- * is kept away from the ends of double's range. */
-static void multiply(double *to, int64_t plane, double x)
-{
-    const double product = *to * x, size = fabs(product);
-    if (size > 0x1p-400 && size < 0x1p400) {
-        *to = product;
-    } else if (x == 0) {
-        to[2 * plane]++;
-    } else {
-        x = fraction_of(x, &to[plane]);
-        *to = fraction_of(*to, &to[plane]) * x;
-    }
-}
-
-static void multiply_part(double *to, int64_t plane, const double *part)
-{
-    multiply(to, plane, *part);
-    to[plane] += part[plane];
-    to[2 * plane] += part[2 * plane];
-}
-
 /* ---- Tasks -------------------------------------------------------------------------------- */
 
 /* n terms, packed, of the row whose operands start at offset[k], from column `col` on. */
@@ -172,8 +141,9 @@ static const REAL *load_terms(const plan *p, const int64_t *offset, int64_t col,
     const REAL *x[GD_WALK_OPERANDS] = {NULL};
     for (int k = 1; k < r->walk.operands; k++)
         x[k] = gd_row_load(buffer[k], r->data[k] + offset[k] + col * p->step[k], p->step[k], n);
-    if (!r->term) return x[1];
-    r->term(buffer[0], false, x[1], x[2], x[3], n);
+    if (!r->term.function) return x[1];
+    for (int k = r->walk.operands; k < GD_WALK_OPERANDS; k++) x[k] = x[1];
+    r->term.function(buffer[0], x[1], x[2], x[3], x[1], &r->term, n);
     return buffer[0];
 }
 
@@ -183,11 +153,10 @@ static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_
                          int64_t last, double *result, const double *centre)
 {
     REAL buffer[GD_WALK_OPERANDS][STRIP];
-    const bool max = p->reduction->max, product = p->reduction->product;
+    const bool max = p->reduction->max;
     const int64_t strips = p->last_kept ? 1 : gd_max64(p->strips, 1);
     gd_walk reduced = p->reduced;
-    for (int64_t i = 0; i < n; i++) result[i] = max ? -(double)INFINITY : product ? 1 : 0;
-    for (int64_t i = 0; product && i < n; i++) result[p->plane + i] = result[2 * p->plane + i] = 0;
+    for (int64_t i = 0; i < n; i++) result[i] = max ? -(double)INFINITY : 0;
     gd_walk_seek(&reduced, first / strips);
     for (int64_t t = first; t < last; t++) {
         int64_t offset[GD_WALK_OPERANDS];
@@ -196,8 +165,6 @@ static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_
             const REAL *term = load_terms(p, offset, col, n, buffer);
             if (max)
                 max_across(result, term, n);
-            else if (product)
-                for (int64_t i = 0; i < n; i++) multiply(result + i, p->plane, (double)term[i]);
             else if (centre)
                 squares_across(result, term, centre, n);
             else
@@ -207,8 +174,6 @@ static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_
             const REAL *term = load_terms(p, offset, start, count, buffer);
             if (max)
                 *result = larger(*result, max_along(term, count));
-            else if (product)
-                for (int64_t i = 0; i < count; i++) multiply(result, p->plane, (double)term[i]);
             else if (centre)
                 *result += squares_along(term, *centre, count);
             else
@@ -242,26 +207,15 @@ static void run_task(const void *work, int64_t task)
 const double *GD_REAL_NAME(gd_reduce)(const gd_call *call, const gd_reduction *reduction)
 {
     plan p = make_plan(reduction);
-    p.plane = p.shares * p.results;
-    const int64_t planes = reduction->product ? 3 : 1;
-    p.part = gd_call_scratch(call, (size_t)(planes * p.plane) * sizeof(double));
+    p.part = gd_call_scratch(call, (size_t)(p.shares * p.results) * sizeof(double));
     if (!p.part) return NULL;
     const int64_t tasks = p.groups * (p.last_kept ? p.strips : 1) * p.shares;
     const int threads = gd_threads_for(call->threads, gd_walk_count(&reduction->walk));
     gd_for_each(threads, tasks, run_task, &p);
     for (int64_t share = 1; share < p.shares; share++) {
         const double *part = p.part + share * p.results;
-        for (int64_t i = 0; i < p.results; i++) {
-            if (reduction->product)
-                multiply_part(p.part + i, p.plane, part + i);
-            else
-                p.part[i] = reduction->max ? larger(p.part[i], part[i]) : p.part[i] + part[i];
-        }
+        for (int64_t i = 0; i < p.results; i++)
+            p.part[i] = reduction->max ? larger(p.part[i], part[i]) : p.part[i] + part[i];
     }
-    for (int64_t i = 0; reduction->product && i < p.results; i++)
-        p.part[i] = fraction_of(p.part[i], &p.part[p.plane + i]);
-    for (int plane = 1; plane < planes; plane++)
-        memmove(p.part + plane * p.results, p.part + plane * p.plane,
-                (size_t)p.results * sizeof *p.part);
     return p.part;
 }

@@ -1,7 +1,12 @@
 /* test.c - sum, mean, max and logsumexp against plain loops in double. */
+/* Build: all symbols. */
 #include "one_context.h"
+#include "reduce/reduce.h"
 #include "test_special.h"
 #include "test_ranges.h"
+#include "twin.h"
+
+TWIN(prod)
 
 typedef gd_tensor *reduction(gd_tensor *x, const int *axes, int count, bool keep_dims);
 
@@ -265,24 +270,6 @@ TEST(gradients_add_up)
     free(xv);
 }
 
-TEST(refusals)
-{
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
-    REFUSED(gd_sum(x, (int[]){2}, 1, false),
-            "sum: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
-    REFUSED(gd_mean(x, (int[]){-3}, 1, false),
-            "mean: axis is -3, wanted one of the 2 dimensions of x [3, 4]");
-    REFUSED(gd_max(x, (int[]){1, -1}, 2, false), "max: axis -1 of x [3, 4] is listed twice");
-    REFUSED(gd_logsumexp(x, (int[]){0, 1, 2}, 3, false),
-            "logsumexp: given 3 axes, but x [3, 4] has 2 dimensions");
-    int many[100] = {0};
-    REFUSED(gd_sum(x, many, 100, false), "sum: given 100 axes, but x [3, 4] has 2 dimensions");
-    REFUSED(gd_sum(x, many, -1, false), "sum: given -1 axes, but x [3, 4] has 2 dimensions");
-    REFUSED(gd_var(x, (int[]){2}, 1, 0, false),
-            "var: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
-    REFUSED(gd_var(x, NULL, 0, NAN, false), "var: correction is nan, wanted a finite number");
-}
-
 static gd_tensor *spread(void *user, gd_tensor *const *in, int count)
 {
     (void)user, (void)count;
@@ -357,9 +344,29 @@ TEST(products_with_zeros)
     check_products_with_zeros(ctx);
 }
 
-TEST(products_over_axes)
+/* By halves, against the quotients of the derivation: one zero, several, odd numbers, layouts, 16 bits. */
+LOOP_TEST(products_are_their_plain_twin, test_rounds(64))
 {
-    check_products_over_axes(ctx, &seed);
+    const gd_dtype dtype = dtypes[_i % 4];
+    const layout way = (layout)(_i / 4 % LAYOUTS);
+    const shape of = SHAPE(random_size(&seed, 1, 9), random_size(&seed, 1, 9), _i % 5);
+    const gd_reduce_args args = {.count = 1 + _i % 2, .axes = {_i / 2 % 3, (_i / 2 + 1) % 3}};
+    gd_tensor *x = random_tensor(ctx, dtype, of, way, -1.5, 1.5, &seed);
+    double *values = values_of(x);
+    for (int64_t i = 0; i < count_of(of); i++)
+        if (random_chance(&seed, 0.1)) values[i] = 0;
+    if (way != EXPANDED) gd_tensor_write_f64(x, values, count_of(of));
+    assert_twin(prod_twin(), &x, 1, &args, 32 * tolerance_of(dtype), &seed);
+    free(values);
+}
+
+/* Of single elements, too, the result is no view of x. */
+TEST(a_product_has_its_own_memory)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 1), (float[]){3, 4});
+    gd_tensor *y = gd_prod(x, (int[]){1}, 1, false);
+    gd_tensor_fill(y, 9);
+    assert_close(x, (double[]){3, 4}, 0, 0, "x");
 }
 
 TEST(norms)
@@ -403,4 +410,4 @@ TEST(any_and_all)
     check_any_and_all(ctx);
 }
 
-CHECK_MAIN_WITHIN("reduce", 60, setup, teardown)
+CHECK_MAIN_WITHIN("reduce", setup, teardown)

@@ -11,16 +11,16 @@
 // its sums of dw stay in registers from the first row to the last, and the teams of a block add
 // theirs at the end.
 //
-// A row that is too long for a block is cut into parts, and backward_rows has summed it before: then
-// nothing at all makes a thread wait for others, but x and dy are read twice. A part takes the place
-// of a head.
+// A row that is too long for a block is cut into parts, and backward_rows has summed it before:
+// then nothing at all makes a thread wait for others, but x and dy are read twice. A part of a long
+// row is scheduled as a head is: `Place.head` is then the part's index.
 //
 // With heads, each of which may have its own weights, a team must get the same head every time: a
 // block has a slice of the heads, its teams those of one or more tokens side by side.
 //
-// The sum of a row whose team has several warps takes one barrier. The warps' sums alternate between
-// two areas: a warp that writes to an area again has passed the barrier of the row between, and all
-// warps had read the area before that barrier.
+// The sum of a row whose team has several warps takes one barrier. The warps' sums alternate
+// between two areas: a warp that writes to an area again has passed the barrier of the row between,
+// and all warps had read the area before that barrier.
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
@@ -410,10 +410,13 @@ cudaError_t backward_block(const Backward &a, const BlockPlan &p, cudaStream_t s
         const auto run = [&](auto chunks) {
             constexpr int CHUNKS = chunks.value;
             constexpr bool ADD = decltype(add)::value;
-            if (p.async)
-                return launch<backward_kernel<S, B, ADD, CHUNKS, CopyFill>>(p, stream, a, p);
-            return launch<backward_kernel<S, B, ADD, CHUNKS, LoadFill>>(p, stream, a, p);
+            if constexpr (CHUNKS != 3) // where there is cp.async
+                if (!p.async)
+                    return launch<backward_kernel<S, B, ADD, CHUNKS, LoadFill>>(p, stream, a, p);
+            return launch<backward_kernel<S, B, ADD, CHUNKS, CopyFill>>(p, stream, a, p);
         };
+        if constexpr (std::is_same_v<S, B> && !decltype(add)::value)
+            if (p.chunks == 3) return run(std::integral_constant<int, 3>());
         if constexpr (pack_size<S, B> == 4)
             return by_number<1, 2, 4>(p.chunks, run);
         else

@@ -1,8 +1,10 @@
-// cluster.cu - forward and backward of rows too wide for a block, which a cluster of blocks shares.
+// cluster.cu - forward and backward of wide rows, each shared by a cluster of blocks, or
+// of one alone.
 //
-// The rows come through the ring of row_ring.cuh, whose stages have all inputs side by side. Pass 1 of the
-// forward sums the squares; pass 2 writes y (and x + residual). Pass 1 of the backward sums h x; pass 2
-// writes dx and adds to dw, whose sums stay in registers from the first row to the last.
+// The rows come through the ring of row_ring.cuh, whose stages have all inputs side by side.
+// Pass 1 of the forward sums the squares; pass 2 writes y (and x + residual). Pass 1 of the
+// backward sums h x; pass 2 writes dx and adds to dw, whose sums stay in registers from the
+// first row to the last.
 #include "rms_norm/kernels.cuh"
 #include "row_ring.cuh"
 
@@ -124,8 +126,8 @@ struct BackwardWork {
     }
 };
 
-// One block per multiprocessor; without this launch bound the compiler leaves room for two, which have
-// too few registers.
+// One block per multiprocessor; without this launch bound the compiler leaves room for two, which
+// have too few registers.
 template <class Work>
 __global__ void GD_LAUNCH_BOUNDS(Work::MOST_THREADS + 32, 1)
     cluster_kernel(const __grid_constant__ typename Work::Call a, int stages)
@@ -164,9 +166,9 @@ cudaError_t backward_cluster(const Backward &a, const ClusterPlan &p, cudaStream
             return launch<cluster_kernel<Work>>(p, stream, a, p.stages);
         };
         if constexpr (pack_size<decltype(s), decltype(b)> == 4)
-            return by_number<3, 5, 9>(p.chunks, run);
+            return by_number<2, 3, 5, 9>(p.chunks, run);
         else
-            return by_number<3, 5>(p.chunks, run);
+            return by_number<2, 3, 5>(p.chunks, run);
     });
 }
 

@@ -1,6 +1,7 @@
-// cuda_plans.cuh - every way in which plan.cu divides a problem, each at the smallest of the sizes that
-// are tried: with idle teams and lanes, partial slices, parts and chunks, and with steps after the first.
-// cuda_plan compares the list with rms_norm_plans.txt, and cuda_rms_norm --plans runs it.
+// cuda_plans.cuh - every way in which plan.cu divides a problem, each at the smallest of the
+// sizes that are tried: with idle teams and lanes, partial slices, parts and chunks, and with
+// steps after the first. cuda_plan compares the list with rms_norm_plans.txt, and cuda_rms_norm
+// --plans runs it.
 #ifndef GRADUS_CUDA_PLANS_CUH
 #define GRADUS_CUDA_PLANS_CUH
 
@@ -28,8 +29,8 @@ static gd_rms::Sizes plan_sizes(int type, bool more, bool back, int64_t rows, in
     return {rows, heads, packs, t.elements, back ? t.backward[more] : t.forward[more]};
 }
 
-// How a problem is divided: as one number, and in words. Numbers that follow from the sizes alone, such
-// as that of the blocks, are left out.
+// How a problem is divided: as one number, and in words. Numbers that follow from the sizes alone,
+// such as that of the blocks, are left out.
 struct PlanKey {
     uint64_t key = 0;
     int at = 0;

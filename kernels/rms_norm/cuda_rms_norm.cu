@@ -2,12 +2,12 @@
 //   cuda_rms_norm [--short] [--huge] [--limits CAPABILITY]
 //   cuda_rms_norm [--short] --plans
 //   cuda_rms_norm --random COUNT SEED
-// --short is for compute-sanitizer: fewer and smaller sizes, no calls next to other work, since under
-// it kernels do not run at the same time, and arrays that end with their last number. --huge adds
-// tensors of more than 2^31 elements. --limits 89 lets the library see the limits of a GPU of compute
-// capability 8.9; without it many calls are made again with such limits. --plans runs the problems of
-// cuda_plans.cuh instead, with --short the small ones; --random as many random ones. Exits with 77 if
-// there is no GPU.
+// --short is for compute-sanitizer: fewer and smaller sizes, no calls next to other work, since
+// under it kernels do not run at the same time, and arrays that end with their last number. --huge
+// adds tensors of more than 2^31 elements. --limits 89 lets the library see the limits of a GPU of
+// compute capability 8.9; without it many calls are made again with such limits. --plans runs the
+// problems of cuda_plans.cuh instead, with --short the small ones; --random as many random ones.
+// Exits with 77 if there is no GPU.
 //
 // Outputs and workspace are poisoned with NaN before each call, the gaps between rows are checked
 // to be unchanged, and every call is made twice and must give the same bits (cuda_rms_norm.cuh).

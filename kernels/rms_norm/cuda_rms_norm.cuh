@@ -98,7 +98,8 @@ static void in_parallel(int64_t count, int64_t work_of_one, const Body &body)
 }
 
 static uint64_t fills;
-// Arrays begin and end with their numbers, for compute-sanitizer, which knows where an allocation ends.
+// Arrays begin and end with their numbers, for compute-sanitizer, which knows where an
+// allocation ends.
 static bool exact;
 
 // [rows, cols] on the GPU, `stride` from row to row: the contents before a call and after it.

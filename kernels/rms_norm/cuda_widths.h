@@ -14,8 +14,8 @@ static const int64_t cuda_widths[] = {
     73728, 90008, 131072, 160008, 180232, 262144, 300000,
 };
 
-// How many rows of each: more than 512 where few rows have a kernel of their own, and at some widths
-// as many as have more than 16 MB in any dtype, or 16384, since that changes the plan, too.
+// How many rows of each: more than 512 where few rows have a kernel of their own, and at some
+// widths as many as have more than 16 MB in any dtype, or 16384, since that changes the plan, too.
 static inline int64_t cuda_rows(int64_t cols, bool brief)
 {
     for (int64_t many : {384, 512, 768, 1024, 2048, 4096, 12288})

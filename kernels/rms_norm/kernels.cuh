@@ -198,8 +198,9 @@ __device__ inline float add_squares(float sum, const gd_raw<S, V> &raw)
     return sum;
 }
 
-// formula.h's rstd, 1 / sqrt(sum / N + eps): the fast approximation, accurate to two units in the last
-// place, and one Newton step. If the approximation is 0, infinite or NaN, it is returned as it is.
+// formula.h's rstd, 1 / sqrt(sum / N + eps): the fast approximation, accurate to two units in
+// the last place, and one Newton step. If the approximation is 0, infinite or NaN, it is
+// returned as it is.
 __device__ inline float rstd_of(float sum, const Problem &p)
 {
     const float v = fmaf(sum, p.per_col, p.float_eps);
@@ -223,8 +224,8 @@ __device__ inline void norm_pack(float (&y)[V], gd_raw<S, V> x, float rstd, bool
     for (int j = 0; j < V; j++) y[j] *= w[j];
 }
 
-// sum and the products h x of one pack: formula.h's dot, but for rstd, by which their sum is multiplied.
-// Written out, since in backward_cluster.cu calls of the formulas compile to other code.
+// sum += h * x of one pack. This is dot / rstd of formula.h; the caller multiplies by rstd once per
+// row. Written out, since in backward_cluster.cu calls of the formulas compile to other code.
 template <class S, class B, int V>
 __device__ inline float add_products(float sum, const gd_raw<S, V> &x_raw,
                                      const gd_raw<B, V> &dy_raw, const float (&w)[V])

@@ -3,10 +3,10 @@
 //   rows_kernel      a team per row: the sum of h x; then dx, or it leaves the sum for ...
 //   columns_kernel   ... a team per stripe of columns: dx and partial sums of dw; or those of db
 //
-// A thread has TILE numbers of a row at a time, which it loads together: where all tensors allow one
-// pack, else every 32nd (of a short row, every fourth or so), so that neighbours read neighbours.
-// Dtypes are chosen at run time, once for all of them. Numbers are computed on as A, double only if a
-// tensor is.
+// A thread has TILE numbers of a row at a time, which it loads together: where all tensors allow
+// one pack, else every 32nd (of a short row, every fourth or so), so that neighbours read
+// neighbours. Dtypes are chosen at run time, once for all of them. Numbers are computed on as A,
+// double only if a tensor is.
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
@@ -16,8 +16,8 @@ constexpr int TILE = 8;
 constexpr int THREADS = 256;     // of a block, at most
 constexpr int MOST_BLOCKS = 512; // of columns_kernel
 
-// A thread's numbers of a row: PACKS packs of V from `first` on, `step` apart. They are there as long
-// as `left`, counted from the first, is not used up.
+// A thread's numbers of a row: PACKS packs of V from `first` on, `step` apart. They are there as
+// long as `left`, counted from the first, is not used up.
 template <bool PACKED>
 struct Span {
     static constexpr int V = PACKED ? TILE : 1, PACKS = TILE / V;
@@ -70,8 +70,8 @@ __device__ inline void round_to(A (&value)[TILE], gd_dtype dtype)
     });
 }
 
-// A thread's numbers of a row as they are in memory: loaded first, and converted when those of other
-// tensors are on their way, too.
+// A thread's numbers of a row as they are in memory: loaded first, and converted when those of
+// other tensors are on their way, too.
 template <class A>
 struct RawTile {
     uint32_t word[TILE * sizeof(A) / 4] = {}; // of zeros beyond the row's end

@@ -1,5 +1,6 @@
 /* plain_cpu.c - RMSNorm as README.md derives it, one loop for one formula, for every dtype, stride
- * and option. It is to be read, and for tests: rms_norm_cpu.c must compute the same (test_rms_norm_kernels.c).
+ * and option. It is to be read, and for tests: rms_norm_cpu.c must compute the same
+ * (test_rms_norm_kernels.c).
  *
  * A tensor of the problem is get(&x, i, k): row i, column k. */
 #include "rms_norm/tiles.h"

@@ -83,6 +83,22 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     return p;
 }
 
+// Memory that delivers 30 KB in a us to each multiprocessor, as an H200's does (36) and an H100's
+// does not (25). Rules for it were measured on both; on an H100 they lose up to 0.06.
+static bool fast_memory(const gd_cuda_limits &l)
+{
+    return l.multiprocessor_bytes >= 30 * 1024;
+}
+
+// So much shared memory for a block that no more than `blocks` fit on a multiprocessor: persistent
+// blocks, which start while others end, would otherwise be two on one and none on another (float32
+// 2560: 0.78 of the ceiling, not 0.93; on an H100 0.93, not 0.98).
+static int spread(int shared, int blocks, const gd_cuda_limits &l)
+{
+    const int most = l.block_shared - 1024; // some is static
+    return std::max(shared, std::min(l.multiprocessor_shared / (blocks + 1) + 1, most));
+}
+
 // Whether so many blocks fit on a multiprocessor.
 static bool fits(const BlockPlan &p, int blocks, const gd_cuda_limits &l)
 {
@@ -91,8 +107,8 @@ static bool fits(const BlockPlan &p, int blocks, const gd_cuda_limits &l)
            blocks * p.threads <= l.multiprocessor_threads;
 }
 
-// Teams of so many threads, in a block of at most `threads`: of all heads for one or more tokens, or
-// of a slice of the heads.
+// Teams of so many threads, in a block of at most `threads`: of all heads for one or more tokens,
+// or of a slice of the heads.
 static void set_teams(BlockPlan *p, const Sizes &s, int team, int threads)
 {
     const int heads = p->parts > 1 ? p->parts : (int)s.heads, most_teams = threads / team;
@@ -103,8 +119,8 @@ static void set_teams(BlockPlan *p, const Sizes &s, int team, int threads)
     p->team_sums = round_up(team / 32, 4);
 }
 
-// Sets the number of stages of the pipeline (0: plain loads). At the end their shared memory holds the teams'
-// sums of dw.
+// Sets the number of stages of the pipeline (0: plain loads). At the end their shared memory holds
+// the teams' sums of dw.
 static void set_stages(BlockPlan *p, const Sizes &s, int stages)
 {
     const int stage = p->chunks * s.pack_bytes * p->threads, teams = p->slice * p->tokens;
@@ -122,12 +138,18 @@ static void set_blocks(BlockPlan *p, const Sizes &s, int64_t at_once)
     p->blocks = p->partials * p->slices;
 }
 
-// Rows of up to 128 packs: one for a thread, which takes few registers, so that 768 threads fit on a
-// multiprocessor. Wider rows: 384 threads with two packs, in one block, or up to 512 with two
-// (float32: four). Two stages; but one for teams of more than 384 threads, whose registers hold much
-// of a second: with more bytes in flight DRAM is slower (bfloat16 16384 x 8192: 0.89 of the ceiling,
-// not 0.94), unless there are few in all (2048 x 8192: 0.88, not 0.84). By plain loads only registers
-// hold bytes in flight, and so there are 512 threads in any case.
+// Rows of up to 128 packs: one for a thread, which takes few registers, so that 768 threads fit on
+// a multiprocessor. Wider rows: 384 threads with two packs, in one block, or up to 512 with two
+// (float32: four). Two stages; but one for teams of more than 384 threads, whose registers hold
+// much of a second: with more bytes in flight DRAM is slower (bfloat16 16384 x 8192: 0.89 of the
+// ceiling, not 0.94), unless there are few in all (2048 x 8192: 0.88, not 0.84). By plain loads
+// only registers hold bytes in flight, and so there are 512 threads in any case.
+//
+// Fast memory wants more in flight: two stages while x and dy have at most 76 KB in them, 2.1 us of
+// what it delivers (bfloat16 3584: 0.96, not 0.83; with 82 to 98 KB 0.86). Without dsum, 16-bit
+// rows have 512 threads where 384 with two packs would be a tenth idle (1152: 0.91, not 0.83), and
+// rows of 33 to 96 packs, and shorter ones that leave fewer lanes idle so, have three packs in the
+// threads of a warp (80 columns of 16 bits: 0.86, not 0.71; 640: 0.92, not 0.79).
 BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
 {
     BlockPlan p = {};
@@ -137,20 +159,32 @@ BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
     p.parts = whole ? 1 : (int)gd_ceil_div(s.packs, PART_PACKS);
     p.part_packs = (int)gd_ceil_div(s.packs, p.parts);
     static const UpTo chunks[] = {{128, 1}, {2 * BLOCK_THREADS, 2}, {ANY, 4}};
+    static const UpTo fast_chunks[] = {{192, 3}, {480, 2}, {720, 3}, {ANY, 2}};
     p.chunks = look_up(chunks, p.part_packs);
+    const bool fast = fast_memory(l) && whole && l.async_copies, pairs = s.pack_bytes == 32;
+    const int thirds = lanes_for(gd_ceil_div(s.packs, 3)), team_of_two = round_up(s.packs, 64) / 2;
+    const bool idle = s.packs > 128 && 384 / team_of_two * s.packs < 691;
+    const bool more = fast && pairs && s.pack_elements == 8 && idle;
+    if (fast && pairs && s.packs <= 96 && (s.packs > 32 || 3 * thirds < lanes_for(s.packs)))
+        p.chunks = 3;
+    else if (more)
+        p.chunks = look_up(fast_chunks, s.packs);
     const int64_t share = gd_ceil_div(p.part_packs, p.chunks);
     const int team = share <= 32 ? lanes_for(share) : round_up(share, 32);
     // Of 384 threads a team of 193 to 256 would leave a third idle.
     const bool large = team > 384 || (whole && team > 192 && team <= 256) || !l.async_copies;
-    int at_once = large || !whole ? BLOCK_THREADS : 384; // on a multiprocessor
+    int at_once = 384; // on a multiprocessor
+    if (large || !whole || p.chunks == 3 || more) at_once = BLOCK_THREADS;
     if (p.chunks == 1) at_once = 768;
     set_teams(&p, s, team, p.chunks == 1 || !whole ? at_once / 2 : at_once);
     const int blocks = at_once / p.threads;
     const bool few = s.rows * s.packs * s.pack_bytes <= 128 << 20;
     int stages = large && !few ? 1 : 2;
+    if (fast) stages = blocks * p.slice * p.tokens * p.part_packs * 64 <= 76 * 1024 ? 2 : 1;
     if (!l.async_copies) stages = 0;
     for (set_stages(&p, s, stages); stages > 0 && !fits(p, blocks, l);) set_stages(&p, s, --stages);
     if (!fits(p, 1, l)) return {};
+    if (p.async && blocks == 1) p.shared = spread(p.shared, 1, l);
     set_blocks(&p, s, (int64_t)blocks * gd_cuda_plan_multiprocessors(&l));
     return p;
 }
@@ -158,6 +192,12 @@ BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
 // The smallest cluster whose threads hold a row in few packs each; and enough stages for a row and
 // `flight` bytes more. Where its blocks have few threads, two fit on a multiprocessor: one of 192
 // threads has 0.60 of the speed at 8448 columns of 16 bits.
+//
+// For fast memory a block alone takes backwards of up to 1440 packs (float32 1024), in two packs a
+// thread while 480 threads hold them; two blocks fit on a multiprocessor while 224 threads do. What
+// memory delivers in 2 us is in flight: with two thirds as much bfloat16 8192 has 0.95 of the
+// ceiling, not 0.99, and 4096 0.90, not 0.96; a third more is no faster. Rows of 577 to 640 packs
+// take more packs a thread (5120: 0.95, not 0.90; float32 2560: 0.97, not 0.94).
 ClusterPlan plan_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l)
 {
     // Blocks by packs of a row, packs of a thread by packs of a block.
@@ -167,22 +207,34 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l)
     static const UpTo forward_chunks[] = {{2400, 5}, {ANY, 8}};
     ClusterPlan p = {};
     p.cluster = look_up(backward ? backward_blocks : forward_blocks, s.packs);
+    const bool halves = s.pack_elements == 8, fast = backward && fast_memory(l);
+    if (fast && s.packs <= (halves ? 1440 : 1024)) p.cluster = 1;
     const int64_t share = gd_ceil_div(s.packs, p.cluster);
     p.chunks = backward ? look_up(backward_chunks, share) : look_up(forward_chunks, share);
     int flight = p.cluster == 16 ? 64 : 52; // KB
-    const bool two = backward && s.packs <= (s.pack_elements == 8 ? 1152 : 768);
-    if (backward) flight = 88;
-    if (two) flight = s.pack_elements == 8 ? 24 : 60;
+    bool two = backward && halves && s.packs <= 1152;
+    if (backward) flight = two ? 24 : 88;
+    if (fast) {
+        two = p.cluster == 1 && share <= 3 * 224;
+        if (p.cluster <= 2 || p.cluster == 16)
+            flight = (two ? 1 : 2) * l.multiprocessor_bytes / 1024;
+        const bool few = p.cluster == 1 || (p.cluster == 2 && halves);
+        if (few && share <= 2 * (two ? 224 : 480)) p.chunks = 2;
+        if (two && share > 576 && share <= 640) p.chunks = halves ? 5 : 9;
+    }
     p.consumers = round_up(gd_ceil_div(share, p.chunks), 32);
     const int stage = p.consumers * s.pack_bytes;
     const int wanted = p.chunks + (backward ? 0 : 1) + (int)gd_ceil_div(flight * 1024, stage);
-    p.stages = std::min({wanted, (l.block_shared - RING_AT) / stage, MOST_STAGES});
+    const int half = l.multiprocessor_shared / 2 - 1024;
+    const int most = two ? std::min(half, l.block_shared) : l.block_shared;
+    p.stages = std::min({wanted, (most - RING_AT) / stage, MOST_STAGES});
     // As many clusters as an H200 runs at the same time.
-    const int at_once[] = {66, 30, 15, 7};
+    const int at_once[] = {132, 66, 30, 15, 7};
     p.clusters =
-        std::min<int64_t>(s.rows, (two ? 2 : 1) * at_once[__builtin_ctz((unsigned)p.cluster) - 1]);
+        std::min<int64_t>(s.rows, (two ? 2 : 1) * at_once[__builtin_ctz((unsigned)p.cluster)]);
     p.blocks = p.clusters * p.cluster, p.threads = p.consumers + 32;
     p.shared = RING_AT + stage * p.stages;
+    if (backward) p.shared = spread(p.shared, two ? 2 : 1, l);
     return p;
 }
 
@@ -201,11 +253,18 @@ Kernel plan_kernel(const Sizes &s, bool backward, const gd_cuda_limits &l)
 {
     if (s.packs == 0 || s.rows == 0 || s.rows > MOST_ROWS) return PLAIN;
     // A block holds a row; where too few such blocks would fit on a multiprocessor, a cluster does.
-    const int narrow = s.pack_elements == 8 && s.heads == 1 ? 2304 : 4096;
+    int narrow = s.pack_elements == 8 && s.heads == 1 && l.bulk_copies ? 2304 : 4096;
+    if (!l.bulk_copies && s.pack_bytes == 16)
+        narrow = 8192; // in 1024 threads (32768: 0.98, not 0.48)
     if (!backward && s.packs <= narrow) return BLOCK;
-    if (backward && s.heads == 1 && s.rows <= FEW_ROWS && s.packs <= FEW_PACKS) return FEW;
-    const bool clusters = cluster_fits(s, backward, l);
-    if (backward && (s.packs <= 1024 || !clusters) && plan_block(s, l).blocks) return BLOCK;
+    const bool clusters = cluster_fits(s, backward, l), ring = clusters && fast_memory(l);
+    // From 16 MB of inputs on a ring is faster on fast memory (float32 512 x 4096: 0.81, not 0.71).
+    const bool small = !ring || s.rows * s.packs * s.pack_bytes < 16 << 20;
+    if (backward && s.heads == 1 && s.rows <= FEW_ROWS && s.packs <= FEW_PACKS && small) return FEW;
+    // In float32 rows of 673 to 768 packs fill the threads of a block (3072: 0.98; by a ring 0.97).
+    int block = ring ? 384 : 1024;
+    if (ring && s.pack_elements == 4 && s.packs > 672) block = 768;
+    if (backward && (s.packs <= block || !clusters) && plan_block(s, l).blocks) return BLOCK;
     return clusters ? CLUSTER : PLAIN;
 }
 

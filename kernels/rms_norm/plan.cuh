@@ -1,8 +1,8 @@
 // plan.cuh - which kernel runs a problem, and with which launch parameters.
 //
-// A plan depends on the sizes, the dtypes, the compute capability and the limits of device_limits.h, and
-// on nothing else, so that the order of every sum is the same on all GPUs that are equal in these: one
-// with fewer multiprocessors runs the same blocks in more waves.
+// A plan depends on the sizes, the dtypes, the compute capability and the limits of
+// device_limits.h, and on nothing else, so that the order of every sum is the same on all GPUs that
+// are equal in these: one with fewer multiprocessors runs the same blocks in more waves.
 #ifndef GD_RMS_NORM_PLAN_CUH
 #define GD_RMS_NORM_PLAN_CUH
 

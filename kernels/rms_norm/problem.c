@@ -8,8 +8,8 @@
 
 /* ---- From tensors to rows ----------------------------------------------------------------- */
 
-/* Whether the rows of t [..., N] lie as kernels.h needs them for this number of heads: the H N numbers
- * of a token are packed, the tokens at one distance, `stride`. */
+/* Whether the rows of t [..., N] lie as kernels.h needs them for this number of heads: the H N
+ * numbers of a token are packed, the tokens at one distance, `stride`. */
 static bool rows_lie(const gd_tensor *t, int64_t heads, int64_t *stride)
 {
     const int64_t *shape = gd_tensor_shape(t), *strides = gd_tensor_strides(t);

@@ -13,48 +13,32 @@ extern const gd_op gd_op_rms_norm, gd_op_add_rms_norm;
 
 /* ---- What is accepted --------------------------------------------------------------------- */
 
-/* Input i, weight or bias: absent, [N], or [H, N] beside x [..., H, N]. */
+/* Weight and bias are absent, [N], or [H, N] beside x [..., H, N]. */
 static gd_status check_param(const gd_call *call, int i)
 {
     const gd_tensor *x = call->input[0], *t = call->input[i];
     if (!t) return GD_OK;
-    if (gd_check_real(call, i)) return GD_ERROR_ARGUMENT;
     const int ndim = gd_tensor_ndim(t);
     bool fits = ndim == 1 || (ndim == 2 && gd_tensor_ndim(x) > 1);
     for (int d = 1; fits && d <= ndim; d++) fits = gd_tensor_dim(t, -d) == gd_tensor_dim(x, -d);
-    const char *wanted =
-        "%s has shape %s, wanted the last dimension of x %s, or the last two for one "
-        "row per head";
     if (fits) return GD_OK;
-    return gd_refuse(call, wanted, gd_input_name(call->op, i).text, gd_shape_text(t).text,
-                     gd_shape_text(x).text);
+    return gd_refuse(call,
+                     "%s has shape %s, wanted the last dimension of x %s, or the last two for one "
+                     "row per head",
+                     gd_input_name(call->op, i).text, gd_shape_text(t).text, gd_shape_text(x).text);
 }
 
-/* Of both ops: y and, with a residual, the sum are like their inputs; rstd is x's shape without the
- * last dimension, in the type of the computation. */
-static gd_status shapes(const gd_call *call, gd_shapes *out)
+static gd_status check_params(const gd_call *call, gd_shapes *out)
 {
-    const gd_rms_norm_args *args = call->args;
-    const gd_tensor *x = call->input[0];
-    const bool adds = call->outputs == 2;
-    if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_ndim(x) < 1) return gd_refuse(call, "x has no dimensions, wanted [..., N]");
-    if (check_param(call, call->inputs - 2) || check_param(call, call->inputs - 1))
-        return GD_ERROR_ARGUMENT;
-    if (!(args->eps >= 0 && isfinite(args->eps)))
-        return gd_refuse(call, "eps is %g, wanted a finite number of at least 0", args->eps);
-    if (!isfinite(args->offset))
-        return gd_refuse(call, "offset is %g, wanted a finite number", args->offset);
-    if (adds && gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
-    if (adds && !gd_same_shape(x, call->input[1]))
-        return gd_refuse(call, "residual has shape %s, but that of x is %s",
-                         gd_shape_text(call->input[1]).text, gd_shape_text(x).text);
-    out->output[0] = out->save[0] = gd_spec_like(x);
-    out->save[0].dtype = call->dtype;
-    out->save[0].ndim--;
-    if (adds) out->output[1] = gd_spec_like(call->input[1]);
-    return GD_OK;
+    if (call->outputs == 2) out->output[1].dtype = gd_tensor_dtype(call->input[1]); /* sum */
+    const gd_status status = check_param(call, call->inputs - 2);
+    return status ? status : check_param(call, call->inputs - 1);
 }
+
+static const gd_option_range ranges[] = {
+    {"eps", GD_FIELD(gd_rms_norm_args, eps), 0, DBL_MAX, "a finite number of at least 0"},
+    {"offset", GD_FIELD(gd_rms_norm_args, offset), -DBL_MAX, DBL_MAX, "a finite number"},
+    {0}};
 
 /* ---- By ops ------------------------------------------------------------------------------- */
 
@@ -157,17 +141,17 @@ static const gd_case add_rms_norm_cases[] = {
 /* ---- The records -------------------------------------------------------------------------- */
 
 /* What both have: they save rstd. */
-#define OF_BOTH                                                                               \
-    .saves = 1, .args_size = sizeof(gd_rms_norm_args), .plain_args = true, .same_bits = true, \
-    .strided = true, .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA), .shape = shapes,              \
-    .definition = definition,                                                                 \
+#define OF_BOTH                                                                         \
+    .saves = 1, .args_size = sizeof(gd_rms_norm_args), .plain_args = true, GD_BUILT_IN, \
+    .strided = true, .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA), .ranges = ranges,       \
+    .shape = check_params, .definition = definition,                                    \
     .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward}
 
 const gd_op gd_op_rms_norm = {
     .name = "rms_norm",
     .formula = "y = x * rstd * (offset + weight) + bias, rstd = 1 / sqrt(mean(x^2) + eps)",
+    .signature = "x[..., N] weight:real? bias:real? -> y[..., N]; rstd:compute[...]",
     .inputs = 3,
-    .input_names = {"x", "weight", "bias"},
     .optional_inputs = GD_BIT(1) | GD_BIT(2),
     .outputs = 1,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
@@ -181,8 +165,9 @@ const gd_op gd_op_rms_norm = {
 const gd_op gd_op_add_rms_norm = {
     .name = "add_rms_norm",
     .formula = "sum = x + residual, y = rms_norm(sum, weight, bias)",
+    .signature = "x[..., N] residual:real[..., N] weight:real? bias:real? -> "
+                 "y[..., N] sum[..., N]; rstd:compute[...]",
     .inputs = 4,
-    .input_names = {"x", "residual", "weight", "bias"},
     .optional_inputs = GD_BIT(2) | GD_BIT(3),
     .outputs = 2, /* y, sum */
     .backward_reads_inputs = GD_BIT(2),

@@ -1,4 +1,5 @@
-/* rms_norm.h - what the files of this folder share: the arguments of the ops, and the CPU kernels. */
+/* rms_norm.h - what the files of this folder share: the arguments of the ops, and the
+ * CPU kernels. */
 #ifndef GRADUS_RMS_NORM_H
 #define GRADUS_RMS_NORM_H
 
@@ -17,8 +18,8 @@ gd_status rms_norm_forward(const gd_call *call);
 gd_status rms_norm_backward(const gd_call *call);
 
 /* The CPU kernels, computing in float or double: for problems that gd_cpu_rms_norm_* have checked,
- * with at least one row (the backward: 0 or more) of at least one number. `plain` is the formulas as
- * they are derived, for readers and tests. */
+ * with at least one row (the backward: 0 or more) of at least one number. `plain` is the formulas
+ * as they are derived, for readers and tests. */
 #define RMS_NORM_DECLARE(real)                                                                     \
     void rms_norm_plain_forward_##real(const gd_rms_norm_problem *, const gd_rms_norm_values *);   \
     void rms_norm_plain_backward_##real(const gd_rms_norm_problem *,                               \

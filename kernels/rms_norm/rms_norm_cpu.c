@@ -131,9 +131,9 @@ static REAL row_mean(const rms_work *b, int64_t row, int64_t next)
     return (REAL)rms_norm_m(dot, (double)b->p->cols);
 }
 
-/* Second pass, columns j to j + n of one row: its terms are added to dw and db. dx comes last, as it
- * may take the place of dy or dsum; in c x the product rstd x comes first, as rstd^2 may leave the
- * range of REAL. */
+/* Second pass, columns j to j + n of one row: its terms are added to dw and db. dx comes last, as
+ * it may take the place of dy or dsum; in c x the product rstd x comes first, as rstd^2 may leave
+ * the range of REAL. */
 static void backward_tile(const rms_work *b, int64_t row, int64_t j, int64_t n, REAL m, REAL *dw,
                           REAL *db)
 {

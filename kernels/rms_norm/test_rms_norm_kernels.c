@@ -1,7 +1,7 @@
 /* test_rms_norm_kernels.c - the functions of gradus/kernels.h on the CPU against the formulas,
  * written out in double: every option, mixes of dtypes, rows anywhere; and the same of the plain
- * kernels, whatever runs by itself. Each call is made by one thread and by four, which must give the
- * same bits; poisoned memory without a result stays NaN. */
+ * kernels, whatever runs by itself. Each call is made by one thread and by four, which must give
+ * the same bits; poisoned memory without a result stays NaN. */
 /* Build: all symbols, a test for each case. */
 #include "gradus/kernels.h"
 #include "op_test.h"
@@ -360,7 +360,7 @@ static call_case plain_case(int64_t rows, int64_t cols, gd_dtype dtype)
                        .dweight_dtype = dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32};
 }
 
-TEST_CASE("calls", 0, NULL, NULL)
+TEST_CASE("calls", NULL, NULL)
 
 /* As the two ops call them, and as mixed precision does. */
 LOOP_TEST(test_sizes, GD_INT32)
@@ -401,7 +401,7 @@ LOOP_TEST(test_heads, 2)
             }
 }
 
-TEST_CASE("random", 0, NULL, NULL)
+TEST_CASE("random", NULL, NULL)
 
 /* Whatever one might ask for. */
 LOOP_TEST(test_random_calls, test_rounds(6))
@@ -438,7 +438,7 @@ LOOP_TEST(test_random_calls, test_rounds(6))
     }
 }
 
-TEST_CASE("calls", 0, NULL, NULL)
+TEST_CASE("calls", NULL, NULL)
 
 /* rstd is the forward's only output that may be left out, and changes no other. */
 TEST(test_without_rstd)
@@ -499,4 +499,4 @@ TEST(test_bad_calls)
     free_run(&r);
 }
 
-CHECK_MAIN("rms_norm_kernels", 0)
+CHECK_MAIN("rms_norm_kernels")

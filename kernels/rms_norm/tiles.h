@@ -142,8 +142,8 @@ static inline void rms_row_out(const rms_matrix *to, int64_t row, int64_t j, con
         memcpy(at, from, (size_t)(n * to->size));
 }
 
-/* At most TILE numbers whose product with rstd is xhat: x; or if xhat is rounded to y's dtype before
- * the weight, that, with 1 for rstd. */
+/* At most TILE numbers whose product with rstd is xhat: x; or if xhat is rounded to y's dtype
+ * before the weight, that, with 1 for rstd. */
 static inline const REAL *rms_rounded(const gd_rms_norm_problem *p, const REAL *x, REAL *rstd,
                                       REAL *buffer, int64_t n)
 {

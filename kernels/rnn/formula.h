@@ -1,5 +1,5 @@
-/* formula.h - lstm and gru, a unit of one step. The letters are those of README.md: gates after their
- * functions, c or h before the step, and dh and dc as they arrive. */
+/* formula.h - lstm and gru, a unit of one step. The letters are those of README.md: gates after
+ * their functions, c or h before the step, and dh and dc as they arrive. */
 #ifndef GRADUS_RNN_FORMULA_H
 #define GRADUS_RNN_FORMULA_H
 

@@ -1,13 +1,13 @@
-/* plain_cpu.c - lstm and gru as README.md derives them: a loop over steps, with the products written out.
- * It has the interface of rnn_cpu.c's kernels, which tests compare with it, but saves nothing: the
- * backward goes forward again. */
+/* plain_cpu.c - lstm and gru as README.md derives them: a loop over steps, with the products
+ * written out. It has the interface of rnn_cpu.c's kernels, which tests compare with it, but saves
+ * nothing: the backward goes forward again. */
 #include "loops.h"
 #include "rnn/formula.h"
 #include "rnn/rnn.h"
 
-/* A sequence: gates x [T, G], these after their functions, a, the state's part of them, m, and h and c
- * [T + 1, H], which begin a step earlier. Of one step: the gradients d of x and dm of m [G], which differ
- * in gru's n alone, and dh and dc [H] of what the step leaves. */
+/* A sequence: gates x [T, G], these after their functions, a, the state's part of them, m, and h
+ * and c [T + 1, H], which begin a step earlier. Of one step: the gradients d of x and dm of m [G],
+ * which differ in gru's n alone, and dh and dc [H] of what the step leaves. */
 typedef struct values {
     const REAL *x;
     REAL *a, *m, *h, *c, *d, *dm, *dh, *dc;

@@ -1,5 +1,5 @@
-/* rnn.c - the ops lstm and gru, which are the recurrent part of a layer, and the layers and cells made
- * of them. README.md has the derivation. */
+/* rnn.c - the ops lstm and gru, which are the recurrent part of a layer, and the layers and cells
+ * made of them. README.md has the derivation. */
 #include "rnn/rnn.h"
 #include "arguments.h"
 #include "derivation.h"
@@ -11,82 +11,6 @@ GD_KERNEL(gru_forward)
 GD_KERNEL(gru_backward)
 
 /* ---- The ops ------------------------------------------------------------------------------ */
-
-static gd_status wanted(const gd_call *call, int i, const char *shape)
-{
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted %s",
-                        gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text, shape);
-}
-
-/* Fails unless input i, if it is given, has this shape of at most three dimensions. */
-static gd_status check_shape(const gd_call *call, int i, int ndim, const int64_t *shape)
-{
-    const gd_tensor *t = call->input[i];
-    bool same = !t || gd_tensor_ndim(t) == ndim;
-    char text[96] = "";
-    for (int d = 0, n = 0; d < ndim; d++) {
-        same = same && (!t || gd_tensor_dim(t, d) == shape[d]);
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld%s", d ? ", " : "[",
-                      (long long)shape[d], d + 1 < ndim ? "" : "]");
-    }
-    return same ? GD_OK : wanted(call, i, text);
-}
-
-/* Fails unless input i is a weight [gate_count H, H]. */
-static gd_status check_hidden(const gd_call *call, int i, int gate_count)
-{
-    const gd_tensor *t = call->input[i];
-    char shape[32];
-    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_ndim(t) == 2 && gd_tensor_dim(t, 0) == gate_count * gd_tensor_dim(t, 1))
-        return GD_OK;
-    snprintf(shape, sizeof shape, "[%d H, H]", gate_count);
-    return wanted(call, i, shape);
-}
-
-/* gates [B, T, G H], weight [G H, H], bias [G H], state and cell [B, H] -> y [B, T, H] */
-static gd_status check(const gd_call *call, int gate_count, gd_spec *output)
-{
-    const gd_tensor *gates = call->input[RNN_GATES];
-    if (check_hidden(call, RNN_WEIGHT, gate_count)) return GD_ERROR_ARGUMENT;
-    const int64_t H = gd_tensor_dim(call->input[RNN_WEIGHT], 1), rows = gate_count * H;
-    char shape[96];
-    if (gd_tensor_ndim(gates) != 3 || gd_tensor_dim(gates, 2) != rows) {
-        snprintf(shape, sizeof shape, "[B, T, %lld]", (long long)rows);
-        return wanted(call, RNN_GATES, shape);
-    }
-    *output = gd_spec_like(gates);
-    output->shape[2] = H;
-    if (check_shape(call, RNN_BIAS, 1, &rows)) return GD_ERROR_ARGUMENT;
-    for (int i = RNN_STATE; i < call->inputs; i++)
-        if (check_shape(call, i, 2, (int64_t[]){output->shape[0], H})) return GD_ERROR_ARGUMENT;
-    return GD_OK;
-}
-
-/* Saves the gates after their functions, and every c. */
-static gd_status lstm_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_status status = check(call, LSTM_GATE_COUNT, out->output);
-    if (status) return status;
-    out->output[1] = out->output[0];
-    out->output[1].ndim = 2;
-    out->output[1].shape[1] = out->output[0].shape[2];
-    out->save[0] = gd_spec_like(call->input[RNN_GATES]);
-    out->save[1] = out->output[0];
-    out->save[0].dtype = out->save[1].dtype = call->dtype;
-    return GD_OK;
-}
-
-/* Saves the gates after their functions, and the state's part of n. */
-static gd_status gru_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_status status = check(call, GRU_GATE_COUNT, out->output);
-    if (status) return status;
-    out->save[0] = gd_spec_like(call->input[RNN_GATES]);
-    out->save[1] = out->output[0];
-    out->save[0].dtype = out->save[1].dtype = call->dtype;
-    return GD_OK;
-}
 
 /* ---- By ops ------------------------------------------------------------------------------- */
 
@@ -146,7 +70,8 @@ static void lstm_definition(const gd_call *call)
     call->output[1] = s.T || call->input[RNN_CELL] ? c : all_of(call->output[1], 0);
 }
 
-/* n = tanh(a_n + s(r) b_n); y = (1 - s(z)) n + s(z) y, with a = gates[t] and b = y weight^T + bias */
+/* n = tanh(a_n + s(r) b_n); y = (1 - s(z)) n + s(z) y, with a = gates[t] and b = y
+ * weight^T + bias */
 static void gru_definition(const gd_call *call)
 {
     const gd_rnn_shape s = gd_rnn_shape_of(call);
@@ -214,18 +139,17 @@ const gd_op gd_op_lstm = {
     .name = "lstm",
     .formula = "i, f, g, o = gates[t] + y[t-1] weight^T + bias; c = s(f) c + s(i) tanh(g); "
                "y[t] = s(o) tanh(c)",
+    .signature = "gates[B, T, 4H] weight[4H, H] bias[4H]? state[B, H]? cell[B, H]? -> "
+                 "y[B, T, H] c[B, H]; gates:compute[B, T, 4H] cells:compute[B, T, H]",
     .inputs = LSTM_INPUTS,
-    .input_names = {"gates", "weight", "bias", "state", "cell"},
     .optional_inputs = GD_BIT(RNN_BIAS) | GD_BIT(RNN_STATE) | GD_BIT(RNN_CELL),
     .outputs = 2,
     .saves = 2,
     .backward_reads_inputs = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_STATE) | GD_BIT(RNN_CELL),
     .backward_reads_outputs = GD_BIT(0),
     .dinput_float32 = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_BIAS),
-    .same_bits = true,
-    .shape = lstm_shape,
-    .forward = GD_ON_DEVICES(lstm_forward),
-    .backward = GD_ON_DEVICES(lstm_backward),
+    GD_BUILT_IN,
+    GD_KERNELS(lstm),
     .definition = lstm_definition,
     GD_CASES(lstm_cases),
 };
@@ -235,87 +159,74 @@ const gd_op gd_op_gru = {
     .formula =
         "r, z, n: gates[t], and y[t-1] weight^T + bias; y[t] = (1 - s(z)) tanh(n + s(r) n') + "
         "s(z) y[t-1]",
+    .signature = "gates[B, T, 3H] weight[3H, H] bias[3H]? state[B, H]? -> "
+                 "y[B, T, H]; gates:compute[B, T, 3H] hidden:compute[B, T, H]",
     .inputs = GRU_INPUTS,
-    .input_names = {"gates", "weight", "bias", "state"},
     .optional_inputs = GD_BIT(RNN_BIAS) | GD_BIT(RNN_STATE),
     .outputs = 1,
     .saves = 2,
     .backward_reads_inputs = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_STATE),
     .backward_reads_outputs = GD_BIT(0),
     .dinput_float32 = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_BIAS),
-    .same_bits = true,
-    .shape = gru_shape,
-    .forward = GD_ON_DEVICES(gru_forward),
-    .backward = GD_ON_DEVICES(gru_backward),
+    GD_BUILT_IN,
+    GD_KERNELS(gru),
     .definition = gru_definition,
     GD_CASES(gru_cases),
 };
 
 /* ---- Layers ------------------------------------------------------------------------------- */
 
-/* What a caller of layers or a cell has: x of ndim dimensions, [B, T, I] or [B, I], for `count` layers, or
- * 0 for a cell. H: the columns of a layer, 0 for any. */
+/* What a caller of layers or a cell has: `count` layers, or 0 for a cell. H: the columns of a
+ * layer, 0 for any. */
 typedef struct layer_args {
-    int gate_count, ndim, count;
+    int count;
     int64_t H;
 } layer_args;
 
-/* x, input [G H, I], hidden [G H, H], both biases [G H] */
 static gd_status layer_shape(const gd_call *call, gd_shapes *out)
 {
     (void)out;
     const layer_args *args = call->args;
-    const gd_tensor *x = call->input[0];
-    if (gd_tensor_ndim(x) != args->ndim || (args->ndim == 3 && gd_tensor_dim(x, 1) < 1))
-        return wanted(call, 0, args->ndim == 3 ? "[B, T, I] of at least one step" : "[B, I]");
-    if (check_hidden(call, 2, args->gate_count)) return GD_ERROR_ARGUMENT;
-    const int64_t H = args->H ? args->H : gd_tensor_dim(call->input[2], 1);
-    const int64_t rows = args->gate_count * H, columns[] = {0, gd_tensor_dim(x, -1), H};
-    for (int i = 1; i < call->inputs; i++)
-        if (check_shape(call, i, i < 3 ? 2 : 1, (int64_t[]){rows, columns[i < 3 ? i : 0]}))
-            return GD_ERROR_ARGUMENT;
+    const gd_tensor *x = call->input[0], *hidden = call->input[2];
+    if (args->count && gd_tensor_dim(x, 1) < 1)
+        return gd_refuse(call, "x is %s, wanted at least one step", gd_shape_text(x).text);
+    if (args->H && gd_tensor_dim(hidden, 1) != args->H)
+        return gd_refuse(call, "hidden is %s, wanted %lld columns, as in the first layer",
+                         gd_shape_text(hidden).text, (long long)args->H);
+    for (int i = 5; args->count && i < call->inputs; i++)
+        if (call->input[i] && gd_tensor_dim(call->input[i], 0) != args->count)
+            return gd_refuse(call, "%s is %s, wanted one of %d layers",
+                             gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text,
+                             args->count);
     return GD_OK;
 }
 
-/* x, hidden, state and cell [count, B, H], or [B, H] */
-static gd_status states_shape(const gd_call *call, gd_shapes *out)
-{
-    (void)out;
-    const layer_args *args = call->args;
-    const int64_t shape[] = {args->count, gd_tensor_dim(call->input[0], 0),
-                             gd_tensor_dim(call->input[1], 1)};
-    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
-    for (int i = 2; i < call->inputs; i++)
-        if (check_shape(call, i, args->ndim, shape + (args->count ? 0 : 1)))
-            return GD_ERROR_ARGUMENT;
-    return GD_OK;
-}
+#define LAYER(x, gates, state)                                                              \
+    x " input[" gates ", I] hidden[" gates ", H] input_bias[" gates "]? hidden_bias[" gates \
+      "]? state" state "? cell" state "?"
 
 /* Whether all that is given fits, layer k of w in particular; else the error says what does not. */
-static bool accepts(const char *who, const layer_args *args, int k, gd_tensor *x,
+static bool accepts(const char *who, bool is_lstm, const layer_args *args, int k, gd_tensor *x,
                     const gd_rnn_weights *w, gd_tensor *state, gd_tensor *cell)
 {
+    static const char *const signatures[2][2] = {
+        {LAYER("x[B, I]", "3H", "[B, H]"), LAYER("x[B, T, I]", "3H", "[L, B, H]")},
+        {LAYER("x[B, I]", "4H", "[B, H]"), LAYER("x[B, T, I]", "4H", "[L, B, H]")}};
+    enum { INPUTS = 7 };
     char name[48];
-    if (args->count > 1) {
-        snprintf(name, sizeof name, "%s: layers[%d]", who, k);
-        who = name;
-    }
-    const gd_op layer = {.name = who,
-                         .inputs = 5,
-                         .input_names = {"x", "input", "hidden", "input_bias", "hidden_bias"},
-                         .optional_inputs = GD_BIT(3) | GD_BIT(4),
+    snprintf(name, sizeof name, args->count > 1 ? "%s: layers[%d]" : "%s", who, k);
+    const gd_op layer = {.name = name,
+                         .signature = signatures[is_lstm][args->count > 0],
+                         .inputs = INPUTS,
+                         .optional_inputs = ~(GD_BIT(0) | GD_BIT(1) | GD_BIT(2)),
                          .shape = layer_shape};
-    const gd_op states = {.name = who,
-                          .inputs = 4,
-                          .input_names = {"x", "hidden", "state", "cell"},
-                          .optional_inputs = GD_BIT(2) | GD_BIT(3),
-                          .shape = states_shape};
-    gd_tensor *const weights[] = {x, w->input, w->hidden, w->input_bias, w->hidden_bias};
-    return gd_accepts(&layer, weights, 5, args) &&
-           gd_accepts(&states, (gd_tensor *[]){x, w->hidden, state, cell}, 4, args);
+    gd_tensor *const inputs[INPUTS] = {x,     w->input, w->hidden, w->input_bias, w->hidden_bias,
+                                       state, cell};
+    return gd_accepts(&layer, inputs, INPUTS, args);
 }
 
-/* x [B, T, I] -> y [B, T, H], of one layer; *cell: c after the last step. state, cell: NULL for 0. */
+/* x [B, T, I] -> y [B, T, H], of one layer; *cell: c after the last step. state, cell:
+ * NULL for 0. */
 static gd_tensor *run_layer(bool is_lstm, gd_tensor *x, const gd_rnn_weights *w, gd_tensor *state,
                             gd_tensor **cell)
 {
@@ -348,7 +259,7 @@ static gd_tensor *run_layers(bool is_lstm, gd_tensor *x, const gd_rnn_weights *l
                              gd_tensor **last_cell)
 {
     const char *who = is_lstm ? "lstm" : "gru";
-    layer_args args = {is_lstm ? LSTM_GATE_COUNT : GRU_GATE_COUNT, 3, count, 0};
+    layer_args args = {count, 0};
     gd_tensor *states[GD_RNN_MOST_LAYERS], *cells[GD_RNN_MOST_LAYERS];
     if (last_state) *last_state = NULL;
     if (last_cell) *last_cell = NULL;
@@ -358,7 +269,7 @@ static gd_tensor *run_layers(bool is_lstm, gd_tensor *x, const gd_rnn_weights *l
         return NULL;
     }
     for (int k = 0; k < count; k++) {
-        if (!accepts(who, &args, k, x, &layers[k], state, cell)) return NULL;
+        if (!accepts(who, is_lstm, &args, k, x, &layers[k], state, cell)) return NULL;
         args.H = gd_tensor_dim(layers[k].hidden, 1);
         gd_tensor *c = state_of(cell, k);
         x = run_layer(is_lstm, x, &layers[k], state_of(state, k), &c);
@@ -390,13 +301,13 @@ static gd_tensor *run_cell(bool is_lstm, gd_tensor *x, gd_tensor *state, gd_tens
                            const gd_rnn_weights *w)
 {
     const char *who = is_lstm ? "lstm_cell" : "gru_cell";
-    const layer_args args = {is_lstm ? LSTM_GATE_COUNT : GRU_GATE_COUNT, 2, 0, 0};
+    const layer_args args = {0, 0};
     if (!w) {
         gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT, "%s: weights is NULL, wanted a layer's",
                 who);
         return NULL;
     }
-    if (!accepts(who, &args, 0, x, w, state, *cell)) return NULL;
+    if (!accepts(who, is_lstm, &args, 0, x, w, state, *cell)) return NULL;
     const int64_t shape[] = {gd_tensor_dim(x, 0), 1, gd_tensor_dim(x, 1)};
     gd_tensor *y = run_layer(is_lstm, gd_reshape(x, 3, shape), w, state, cell);
     if (!y) return NULL;

@@ -1,6 +1,6 @@
-// rnn.cu - the CUDA kernels of lstm and gru: a product with the weight and a kernel on the gates for each
-// step, and in the backward one product for dweight after the last. Sums over H are in float, or in
-// double for double; what a product reads is of the tensors' dtype.
+// rnn.cu - the CUDA kernels of lstm and gru: a product with the weight and a kernel on the gates
+// for each step, and in the backward one product for dweight after the last. Sums over H are in
+// float, or in double for double; what a product reads is of the tensors' dtype.
 #include "column_sum.cuh"
 #include "matmul/gemm.cuh"
 #include "rnn/rnn.h"
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(gd_threads) gru_kernel(step<T> w)
     }
 }
 
-// In: dh and dc, what later steps pass on. Out: dc for the step before, and the gradient of the gates
-// before their functions.
+// In: dh and dc, what later steps pass on. Out: dc for the step before, and the gradient of the
+// gates before their functions.
 template <class T>
 __global__ void __launch_bounds__(gd_threads) lstm_gradient_kernel(step<T> w)
 {
@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(gd_threads) lstm_gradient_kernel(step<T> w)
     }
 }
 
-// In: dh. Out: the part of dh for the step before that goes past the gates, the gradient of the gates,
-// and that of the state's part of them, which differs in n.
+// In: dh. Out: the part of dh for the step before that goes past the gates, the gradient of the
+// gates, and that of the state's part of them, which differs in n.
 template <class T>
 __global__ void __launch_bounds__(gd_threads) gru_gradient_kernel(step<T> w)
 {

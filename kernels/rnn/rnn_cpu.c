@@ -1,5 +1,6 @@
-/* rnn_cpu.c - the CPU kernels of lstm and gru: a product with the weight and a loop over the gates for
- * each step, and in the backward one product for dweight after the last; plain_cpu.c has the sums. */
+/* rnn_cpu.c - the CPU kernels of lstm and gru: a product with the weight and a loop over the
+ * gates for each step, and in the backward one product for dweight after the last; plain_cpu.c
+ * has the sums. */
 #include "inline_exp.h"
 #include "loops.h"
 #include "matmul/gemm.h"
@@ -10,6 +11,15 @@
 #include "rnn/formula.h"
 
 /* ---- One step ----------------------------------------------------------------------------- */
+
+/* What row b of a recurrence had before step t: x is [B, kept, n], where steps are saved or only
+ * the last, and `first` what it begins from [B, n]. NULL: zeros. */
+static const REAL *before_step(const REAL *x, const REAL *first, int64_t kept, int64_t t, int64_t b,
+                               int64_t n)
+{
+    if (t > 0) return x + (b * kept + (t - 1) % kept) * n;
+    return first ? first + b * n : NULL;
+}
 
 typedef struct rnn_work {
     gd_rnn_shape s;
@@ -27,14 +37,14 @@ typedef struct rnn_work {
     int threads, product_threads;
 } rnn_work;
 
-/* Row b of a step: pointers go to its numbers. `before` is c of lstm, h of gru, of the step before, or NULL
- * for zeros. */
+/* Row b of a step: pointers go to its numbers. `before` is c of lstm, h of gru, of the step before,
+ * or NULL for zeros. */
 static inline __attribute__((always_inline)) rnn_work row_of(const void *work, int64_t b)
 {
     rnn_work w = *(const rnn_work *)work;
     const int64_t H = w.s.H, G = w.s.G, at = b * w.s.T + w.t, kept = b * w.kept + w.t % w.kept;
-    w.before = w.is_lstm ? gd_before_step(w.cell_or_n, w.cell, w.kept, w.t, b, H)
-                         : gd_before_step(w.y, w.state, w.s.T, w.t, b, H);
+    w.before = w.is_lstm ? before_step(w.cell_or_n, w.cell, w.kept, w.t, b, H)
+                         : before_step(w.y, w.state, w.s.T, w.t, b, H);
     w.y += at * H, w.gates_out += kept * G, w.cell_or_n += kept * H;
     if (w.dy) w.dy += at * H;
     if (w.dgates) w.dgates += at * G;
@@ -43,8 +53,8 @@ static inline __attribute__((always_inline)) rnn_work row_of(const void *work, i
     return w;
 }
 
-/* p[j], or 0 without p. `other` is read in its place, since a load on a condition keeps a loop from being
- * vectorized. */
+/* p[j], or 0 without p. `other` is read in its place, since a load on a condition keeps a loop from
+ * being vectorized. */
 static inline REAL value_at(const REAL *p, const REAL *other, int64_t j)
 {
     const REAL value = (p ? p : other)[j];
@@ -79,8 +89,8 @@ static void gru_row(const void *work, int64_t b)
     GD_EACH(j, H) y[j] = gru_state(a[Z + j], a[N + j], value_at(r.before, a, j));
 }
 
-/* In: dh and dc, what later steps pass on. Out: dc for the step before, and the gradient of the gates
- * before their functions. */
+/* In: dh and dc, what later steps pass on. Out: dc for the step before, and the gradient of the
+ * gates before their functions. */
 static void lstm_gradient_row(const void *work, int64_t b)
 {
     const rnn_work r = row_of(work, b);
@@ -101,8 +111,8 @@ static void lstm_gradient_row(const void *work, int64_t b)
     gd_put(r.dgates, d, r.s.G, r.add);
 }
 
-/* In: dh. Out: the part of dh for the step before that goes past the gates, the gradient of the gates,
- * and that of the state's part of them, which differs in n. */
+/* In: dh. Out: the part of dh for the step before that goes past the gates, the gradient of the
+ * gates, and that of the state's part of them, which differs in n. */
 static void gru_gradient_row(const void *work, int64_t b)
 {
     const rnn_work r = row_of(work, b);
@@ -181,7 +191,7 @@ static gd_status rnn_forward(const gd_call *call, gd_task *row)
     }
     REAL *last = w.is_lstm ? gd_data(call->output[1]) : NULL;
     for (int64_t b = 0; b < s.B && last; b++) {
-        const REAL *c = gd_before_step(w.cell_or_n, w.cell, w.kept, s.T, b, s.H);
+        const REAL *c = before_step(w.cell_or_n, w.cell, w.kept, s.T, b, s.H);
         for (int64_t j = 0; j < s.H; j++) last[b * s.H + j] = c ? c[j] : 0;
     }
     return GD_OK;
@@ -200,7 +210,7 @@ static gd_status add_up(const gd_call *call, const rnn_work *w)
         void *scratch = product_scratch(call, d, h, s.G, s.H, rows, &threads);
         if (gd_error_status(call->context)) return gd_error_status(call->context);
         for (int64_t i = 0; i < rows; i++) {
-            const REAL *before = gd_before_step(w->y, w->state, s.T, i % s.T, i / s.T, s.H);
+            const REAL *before = before_step(w->y, w->state, s.T, i % s.T, i / s.T, s.H);
             for (int64_t j = 0; j < s.H; j++) states[i * s.H + j] = before ? before[j] : 0;
         }
         gemm(dweight, s.H, d, h, s.G, s.H, rows, gd_adds(call, RNN_WEIGHT), scratch, threads);

@@ -1,5 +1,5 @@
-/* formula.h - rope, a pair (a, b): rotated by an angle with the cosine c and the sine s, which is negated
- * in the backward. */
+/* formula.h - rope, a pair (a, b): rotated by an angle with the cosine c and the sine s, which is
+ * negated in the backward. */
 #ifndef GRADUS_ROPE_FORMULA_H
 #define GRADUS_ROPE_FORMULA_H
 

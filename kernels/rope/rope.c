@@ -9,29 +9,6 @@ extern const gd_op gd_op_rope;
 GD_KERNEL(rope_forward)
 GD_KERNEL(rope_backward)
 
-/* ---- What both ops check ------------------------------------------------------------------ */
-
-static gd_status check_x(const gd_call *call, const char *name, const char *heads)
-{
-    const gd_tensor *x = call->input[0];
-    if (gd_tensor_ndim(x) == 4 && gd_tensor_dim(x, 3) % 2 == 0 &&
-        gd_dtype_is_real(gd_tensor_dtype(x))) {
-        return GD_OK;
-    }
-    return gd_refuse(call, "%s is %s, wanted a real [B, T, %s, D] with D even", name,
-                     gd_kind(x).text, heads);
-}
-
-static gd_status check_args(const gd_call *call, const gd_rope_args *args)
-{
-    if (!(args->base > 0)) return gd_refuse(call, "base is %g, wanted more than 0", args->base);
-    const int64_t last = INT64_C(1) << 53; /* beyond, not every whole number is a double */
-    if (args->position < 0 || args->position > last)
-        return gd_refuse(call, "position is %lld, wanted 0 to %lld", (long long)args->position,
-                         (long long)last);
-    return GD_OK;
-}
-
 gd_rope_args rope_args_of(const gd_rope_options *options)
 {
     const gd_rope_options o = options ? *options : (gd_rope_options){0};
@@ -42,8 +19,8 @@ gd_rope_args rope_args_of(const gd_rope_options *options)
 
 /* ---- By ops ------------------------------------------------------------------------------- */
 
-/* Pairs of x turned back. With s, the sign of the second element of each pair turned, a rotation by the
- * opposite angle is s rope(s x); NULL for NULL. */
+/* Pairs of x turned back. With s, the sign of the second element of each pair turned, a rotation by
+ * the opposite angle is s rope(s x); NULL for NULL. */
 static gd_tensor *turned_back(gd_tensor *x, const gd_rope_args *args)
 {
     if (!x) return NULL;
@@ -74,13 +51,7 @@ static void rope_qkv_derivative(const gd_call *call)
 
 /* ---- rope --------------------------------------------------------------------------------- */
 
-/* x [B, T, H, D] -> like x */
-static gd_status rope_shape(const gd_call *call, gd_shapes *out)
-{
-    if (check_x(call, "x", "H") || check_args(call, call->args)) return GD_ERROR_ARGUMENT;
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
+static const gd_option_range rope_ranges[] = {ROPE_RANGES(gd_rope_args, ), {0}};
 
 static const gd_rope_args half = {.base = 10000}, later = {.base = 500, .position = 12},
                           pairs = {.base = 10000, .position = 3, .interleaved = true};
@@ -97,31 +68,25 @@ static const gd_case rope_cases[] = {
 const gd_op gd_op_rope = {
     .name = "rope",
     .formula = "pairs of x turned by the angle position * base^(-2i/D)",
+    .signature = "x[B, T, H, 2D] -> y[B, T, H, 2D]",
+    .ranges = rope_ranges,
     GD_OF_X(gd_rope_args),
     .dinput_over_doutput = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
-    .shape = rope_shape,
-    .forward = GD_ON_DEVICES(rope_forward),
-    .backward = GD_ON_DEVICES(rope_backward),
+    GD_KERNELS(rope),
     .derivative = rope_derivative,
     GD_CASES(rope_cases),
 };
 
 gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options)
-{
-    gd_rope_args args = rope_args_of(options);
-    return gd_apply(&gd_op_rope, &x, 1, &args);
-}
+    GD_APPLIES(rope, ((gd_rope_args[]){rope_args_of(options)}), x)
 
 /* ---- rope_qkv ----------------------------------------------------------------------------- */
 
 gd_status rope_qkv_check(const gd_call *call, const gd_rope_qkv_args *args)
 {
     const gd_tensor *qkv = call->input[0];
-    if (check_x(call, "qkv", "H + 2 KV") || check_args(call, &args->rope)) {
-        return GD_ERROR_ARGUMENT;
-    }
     const int64_t heads = gd_tensor_dim(qkv, 2), most = heads > 0 ? (heads - 1) / 2 : 0;
     if (args->kv_heads < 1 || args->kv_heads > most)
         return gd_refuse(call,
@@ -137,13 +102,12 @@ static gd_status rope_qkv_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_rope_qkv_args *args = call->args;
     if (rope_qkv_check(call, args)) return GD_ERROR_ARGUMENT;
-    for (int i = 0; i < call->outputs; i++) {
-        out->output[i] = gd_spec_like(call->input[0]);
-        if (i == 0) out->output[i].shape[2] -= 2 * args->kv_heads;
-        if (i > 0) out->output[i].shape[2] = args->kv_heads;
-    }
+    out->output[0].shape[2] -= 2 * args->kv_heads;
+    out->output[1].shape[2] = out->output[2].shape[2] = args->kv_heads;
     return GD_OK;
 }
+
+static const gd_option_range rope_qkv_ranges[] = {ROPE_RANGES(gd_rope_qkv_args, rope.), {0}};
 
 static const gd_rope_qkv_args one_each = {{.base = 10000}, 1},
                               grouped = {{.base = 500, .position = 12}, 2},
@@ -161,15 +125,14 @@ const gd_op gd_op_rope_qkv = {
     .name = "rope_qkv",
     .formula = "q, k and v from qkv, q and k rotated as by rope",
     .inputs = 1,
-    .input_names = {"qkv"},
+    .signature = "qkv[B, T, N, 2D] -> q[B, T, N, 2D] k[B, T, N, 2D] v[B, T, N, 2D]",
+    .ranges = rope_qkv_ranges,
     .outputs = 3,
-    .args_size = sizeof(gd_rope_qkv_args),
-    .plain_args = true,
-    .same_bits = true,
+    GD_ARGS(gd_rope_qkv_args),
+    GD_BUILT_IN,
     .strided = true,
     .shape = rope_qkv_shape,
-    .forward = GD_ON_DEVICES(rope_forward),
-    .backward = GD_ON_DEVICES(rope_backward),
+    GD_KERNELS(rope),
     .derivative = rope_qkv_derivative,
     GD_CASES(rope_qkv_cases),
 };

@@ -18,6 +18,13 @@ typedef struct gd_rope_qkv_args {
     int64_t kv_heads;
 } gd_rope_qkv_args;
 
+/* Of the gd_rope_args in an argument struct. From 2^53 on not every whole number is a double. */
+#define ROPE_RANGES(type, rope)                                                           \
+    {"base", GD_FIELD(type, rope base), DBL_TRUE_MIN, INFINITY, "more than 0"},           \
+    {                                                                                     \
+        "position", GD_FIELD(type, rope position), 0, 0x1p53 - 1, "0 to 9007199254740991" \
+    }
+
 /* Heads to move from one tensor to another, both [B, T, heads, 2 * pairs] of any strides, in
  * elements; the last stride of `to` is 1. `from` NULL means zeros. */
 typedef struct rope_heads {
@@ -44,7 +51,7 @@ extern "C" {
 rope_pass rope_pass_of(const gd_call *call, bool backward);
 
 gd_rope_args rope_args_of(const gd_rope_options *options);
-/* qkv, input 0, and the arguments. */
+/* kv_heads, beside the heads of qkv, input 0. */
 gd_status rope_qkv_check(const gd_call *call, const gd_rope_qkv_args *args);
 
 gd_status rope_backward_cuda(const gd_call *call);

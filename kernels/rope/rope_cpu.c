@@ -17,9 +17,10 @@ static void fill_row(const void *work, int64_t row)
     const REAL way = t->pass->backward ? -1 : 1;
     const double position = (double)(t->pass->angles.position + row), *rate = t->rate;
     REAL *cosine = t->cosine + row * pairs, *sine = t->sine + row * pairs;
-    /* Two loops: in one the compiler would merge the pair to sincos, which has no vector version. */
+    /* Two loops: in one the compiler would merge the pair to sincos, which has no
+     * vector version. */
     GD_EACH(i, pairs) cosine[i] = (REAL)cos(position * rate[i]);
-    GD_EACH(i, pairs) sine[i] = way * (REAL)sin(position * rate[i]);
+    GD_EACH(i, pairs) sine[i] = way * (REAL)sin(position * rate[i]); /* [rope] */
     GD_STEP("cos", cosine[0]);
     GD_STEP("sin", way * sine[0]);
 }
@@ -40,8 +41,8 @@ static bool fill_tables(const gd_call *call, const rope_pass *pass, tables *t)
     return true;
 }
 
-/* One head: to (+)= the pairs of `from`, elements `step` apart, turned: (i, i + pairs), or (2i, 2i + 1) if
- * they are interleaved. to may be from. */
+/* One head: to (+)= the pairs of `from`, elements `step` apart, turned: (i, i + pairs), or (2i, 2i
+ * + 1) if they are interleaved. to may be from. */
 static inline __attribute__((always_inline)) void turn(REAL *to, const REAL *from, int64_t step,
                                                        const REAL *cosine, const REAL *sine,
                                                        int64_t pairs, bool interleaved, bool add)

@@ -175,8 +175,7 @@ TEST(rope_qkv_says_what_does_not_fit)
     gd_tensor *odd = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 6, 5));
     gd_tensor *q, *k, *v;
     ck_assert_int_ne(gd_rope_qkv(odd, 1, NULL, &q, &k, &v), GD_OK);
-    ck_assert_error(ctx,
-                    "rope_qkv: qkv is float32 [1, 2, 6, 5], wanted a real [B, T, H + 2 KV, D]");
+    ck_assert_error(ctx, "rope_qkv: qkv is float32 [1, 2, 6, 5], wanted [B, T, N, 2D]");
     ck_assert(!q && !k && !v);
     gd_rope_qkv(qkv, 3, NULL, &q, &k, &v);
     ck_assert_error(ctx, "rope_qkv: kv_heads is 3, wanted 1 to 2, since qkv [1, 2, 6, 4] has 6");
@@ -185,18 +184,6 @@ TEST(rope_qkv_says_what_does_not_fit)
     gd_rope_qkv(qkv, 1, NULL, &q, NULL, &v);
     ck_assert_error(ctx, "rope_qkv: k is NULL, wanted a place for the tensor");
     ck_assert(!q && !v && gd_rope_qkv(NULL, 1, NULL, NULL, NULL, NULL));
-    gd_rope_qkv(qkv, 1, &(gd_rope_options){.base = -1}, &q, &k, &v);
-    ck_assert_error(ctx, "rope_qkv: base is -1, wanted more than 0");
 }
 
-TEST(rope_says_what_does_not_fit)
-{
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 3, 4));
-    REFUSED(gd_rope(x, &(gd_rope_options){.base = -1}), "rope: base is -1, wanted more than 0");
-    REFUSED(gd_rope(x, &(gd_rope_options){.position = -2}),
-            "rope: position is -2, wanted 0 to 9007199254740992");
-    REFUSED(gd_rope(x, &(gd_rope_options){.position = INT64_MAX}),
-            "rope: position is 9223372036854775807, wanted 0 to");
-}
-
-CHECK_MAIN_WITHIN("rope", 60, setup, teardown)
+CHECK_MAIN_WITHIN("rope", setup, teardown)

@@ -1,6 +1,6 @@
-/* plain_cpu.c - rope_attention as README.md derives it: the pairs of queries and keys are rotated, one
- * after the other, and go to attention's plain twin. It has the interface of the op's kernels, which
- * tests compare with it. */
+/* plain_cpu.c - rope_attention as README.md derives it: the pairs of queries and keys are rotated,
+ * one after the other, and go to attention's plain twin. It has the interface of the op's kernels,
+ * which tests compare with it. */
 #include "loops.h"
 #include "rope/formula.h"
 #include "rope_attention/rope_attention.h"
@@ -8,8 +8,8 @@
 gd_status GD_REAL_NAME(attention_plain_forward)(const gd_call *call);
 gd_status GD_REAL_NAME(attention_plain_backward)(const gd_call *call);
 
-/* q, k or v (which = 0, 1, 2), `part`, from the heads of qkv; backward: their gradients are added to
- * dqkv, rotated the other way. v is not rotated. */
+/* q, k or v (which = 0, 1, 2), `part`, from the heads of qkv; backward: their gradients are added
+ * to dqkv, rotated the other way. v is not rotated. */
 static void rotate(const gd_call *call, int which, bool backward, const gd_tensor *t, REAL *part)
 {
     const gd_rope_qkv_args *args = &((const rope_attention_args *)call->args)->rope;

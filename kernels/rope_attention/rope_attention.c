@@ -34,13 +34,15 @@ static void rope_attention_definition(const gd_call *call)
 
 /* ---- The op ------------------------------------------------------------------------------- */
 
+static const gd_option_range ranges[] = {ROPE_RANGES(rope_attention_args, rope.rope.),
+                                         ATTENTION_RANGES(rope_attention_args, attention.),
+                                         {0}};
+
 /* qkv [B, T, H + 2 KV, D] -> [B, T, H, D] */
 static gd_status rope_attention_shape(const gd_call *call, gd_shapes *out)
 {
     const rope_attention_args *args = call->args;
-    if (rope_qkv_check(call, &args->rope) || attention_check_args(call, &args->attention)) {
-        return GD_ERROR_ARGUMENT;
-    }
+    if (rope_qkv_check(call, &args->rope)) return GD_ERROR_ARGUMENT;
     const gd_spec q = part_spec(call, 0), k = part_spec(call, 1);
     const int64_t B = q.shape[0], T = q.shape[1], H = q.shape[2], KV = k.shape[2], D = q.shape[3];
     if (H % KV != 0)
@@ -87,18 +89,17 @@ const gd_op gd_op_rope_attention = {
     .name = "rope_attention",
     .formula = "y = attention(rope(q), rope(k), v) with q, k and v from qkv",
     .inputs = 1,
-    .input_names = {"qkv"},
+    .signature = "qkv[B, T, N, 2D]",
+    .ranges = ranges,
     .outputs = 1,
     .saves = ROPE_ATTENTION_SAVES,
-    .args_size = sizeof(rope_attention_args),
-    .plain_args = true,
+    GD_ARGS(rope_attention_args),
     .backward_reads_outputs = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
     .random = true,
     .shape = rope_attention_shape,
-    .forward = GD_ON_DEVICES(rope_attention_forward),
-    .backward = GD_ON_DEVICES(rope_attention_backward),
+    GD_KERNELS(rope_attention),
     .definition = rope_attention_definition,
     GD_CASES(cases),
 };

@@ -1,5 +1,4 @@
 /* axes.c - the same elements along other axes: permute, expand, slice, concat. */
-#include "axis/axis.h"
 #include "derivation.h"
 #include "shape/shape.h"
 #include "arguments.h"
@@ -64,11 +63,10 @@ const gd_op gd_op_permute = {
     .name = "permute",
     .formula = "y[i_0, i_1, ...] = x with index i_k at dimension axes[k]",
     GD_OF_X(gd_permute_args),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = permute_shape,
     .view = permute_view,
-    .forward = GD_ON_DEVICES(permute_forward),
-    .backward = GD_ON_DEVICES(permute_backward),
+    GD_KERNELS(permute),
     .derivative = permute_derivative,
     GD_CASES(permute_cases),
 };
@@ -146,11 +144,10 @@ const gd_op gd_op_slice = {
     .name = "slice",
     .formula = "y = x[..., start : end, ...]",
     GD_OF_X(gd_slice_args),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = slice_shape,
     .view = slice_view,
-    .forward = GD_ON_DEVICES(slice_forward),
-    .backward = GD_ON_DEVICES(slice_backward),
+    GD_KERNELS(slice),
     .derivative = slice_derivative,
     GD_CASES(slice_cases),
 };
@@ -230,11 +227,10 @@ const gd_op gd_op_expand = {
     .name = "expand",
     .formula = "y = x repeated along dimensions of size 1, without a copy",
     GD_OF_X(gd_shape_args),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = expand_shape,
     .view = expand_view,
-    .forward = GD_ON_DEVICES(expand_forward),
-    .backward = GD_ON_DEVICES(expand_backward),
+    GD_KERNELS(expand),
     .derivative = expand_derivative,
     GD_CASES(expand_cases),
 };
@@ -302,12 +298,10 @@ const gd_op gd_op_concat = {
     .inputs = GD_ANY_INPUTS,
     .input_names = {"x"},
     .outputs = 1,
-    .args_size = sizeof(gd_concat_args),
-    .plain_args = true,
-    .same_bits = true,
+    GD_ARGS(gd_concat_args),
+    GD_BUILT_IN,
     .shape = concat_shape,
-    .forward = GD_ON_DEVICES(concat_forward),
-    .backward = GD_ON_DEVICES(concat_backward),
+    GD_KERNELS(concat),
     .derivative = concat_derivative,
     GD_CASES(concat_cases),
 };
@@ -397,7 +391,7 @@ gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis)
     return sum;
 }
 
-/* ---- Of slices and a gather --------------------------------------------------------------- */
+/* ---- Of slices ---------------------------------------------------------------------------- */
 
 gd_tensor *gd_roll(gd_tensor *x, int axis, int64_t shift)
 {
@@ -429,28 +423,4 @@ gd_status gd_split(gd_tensor *x, int axis, int count, const int64_t *sizes, gd_t
     for (int i = 0; i < count; start += sizes[i++])
         parts[i] = gd_slice(x, axis, start, start + sizes[i]);
     return count > 0 && !parts[count - 1] ? gd_error_status(gd_tensor_context(x)) : GD_OK;
-}
-
-static gd_status index_select_shape(const gd_call *call, gd_shapes *out)
-{
-    (void)out;
-    const gd_tensor *index = call->input[1];
-    if (gd_check_place(call)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_dtype(index) == GD_INT32 && gd_tensor_ndim(index) == 1) return GD_OK;
-    return gd_refuse(call, "index is %s, wanted int32 [K]", gd_kind(index).text);
-}
-
-gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
-{
-    static const gd_op select = {.name = "index_select",
-                                 .inputs = 2,
-                                 .input_names = {"x", "index"},
-                                 .shape = index_select_shape};
-    gd_axis_args args = gd_axis_args_of(x, axis);
-    args.shared = true;
-    if (!gd_accepts(&select, (gd_tensor *[]){x, index}, 2, &args)) return NULL;
-    int64_t line[GD_MAX_DIMS];
-    for (int d = 0; d < gd_tensor_ndim(x); d++)
-        line[d] = d == args.axis ? gd_tensor_dim(index, 0) : 1;
-    return gd_gather_by(x, gd_reshape(index, gd_tensor_ndim(x), line), args);
 }

@@ -5,12 +5,6 @@
 GD_KERNEL(flip_forward)
 GD_KERNEL(flip_backward)
 
-static gd_status flip_shape(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 static void flip_derivative(const gd_call *call)
 {
     call->dinput[0] = gd_apply(call->op, call->doutput, 1, call->args);
@@ -29,12 +23,11 @@ static const gd_case cases[] = {
 const gd_op gd_op_flip = {
     .name = "flip",
     .formula = "y[..., i, ...] = x[..., n - 1 - i, ...]",
+    .signature = "x:any[...] -> y[...]",
     GD_OF_X(gd_flip_args),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
-    .shape = flip_shape,
-    .forward = GD_ON_DEVICES(flip_forward),
-    .backward = GD_ON_DEVICES(flip_backward),
+    GD_KERNELS(flip),
     .derivative = flip_derivative,
     GD_CASES(cases),
 };

@@ -114,11 +114,10 @@ const gd_op gd_op_reshape = {
     .formula = "y = the elements of x in the same order, under another shape",
     GD_OF_X(gd_shape_args),
     .dinput_over_doutput = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = reshape_shape,
     .view = reshape_view,
-    .forward = GD_ON_DEVICES(same_order_forward),
-    .backward = GD_ON_DEVICES(same_order_backward),
+    GD_KERNELS(same_order),
     .derivative = reshape_derivative,
     GD_CASES(reshape_cases),
 };
@@ -131,12 +130,6 @@ gd_tensor *gd_reshape(gd_tensor *x, int ndim, const int64_t *shape)
 }
 
 /* ---- contiguous --------------------------------------------------------------------------- */
-
-static gd_status contiguous_shape(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
 
 /* The backward of contiguous and cast: what is rounded has the gradient of what is not. */
 static void same_derivative(const gd_call *call)
@@ -162,24 +155,19 @@ static const gd_case contiguous_cases[] = {
 const gd_op gd_op_contiguous = {
     .name = "contiguous",
     .formula = "y = x, packed",
+    .signature = "x:any[...] -> y[...]",
     .inputs = 1,
-    .input_names = {"x"},
     .outputs = 1,
     .dinput_over_doutput = GD_BIT(0),
-    .same_bits = true,
+    GD_BUILT_IN,
     .strided = true,
-    .shape = contiguous_shape,
     .view = contiguous_view,
-    .forward = GD_ON_DEVICES(same_order_forward),
-    .backward = GD_ON_DEVICES(same_order_backward),
+    GD_KERNELS(same_order),
     .derivative = same_derivative,
     GD_CASES(contiguous_cases),
 };
 
-gd_tensor *gd_contiguous(gd_tensor *x)
-{
-    return gd_apply(&gd_op_contiguous, &x, 1, NULL);
-}
+gd_tensor *gd_contiguous(gd_tensor *x) GD_APPLIES(contiguous, NULL, x)
 
 /* ---- cast --------------------------------------------------------------------------------- */
 
@@ -206,7 +194,7 @@ const gd_op gd_op_cast = {
     GD_OF_X(gd_cast_args),
     .dinput_float32 = GD_BIT(0),
     .mixed = GD_BIT(GD_CUDA),
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = cast_shape,
     .forward = GD_ON_DEVICES(cast_forward),
     .backward = GD_ON_DEVICES(same_order_backward),
@@ -214,8 +202,4 @@ const gd_op gd_op_cast = {
     GD_CASES(cast_cases),
 };
 
-gd_tensor *gd_cast(gd_tensor *x, gd_dtype dtype)
-{
-    gd_cast_args args = {dtype};
-    return gd_apply(&gd_op_cast, &x, 1, &args);
-}
+gd_tensor *gd_cast(gd_tensor *x, gd_dtype dtype) GD_APPLIES(cast, &(gd_cast_args){dtype}, x)

@@ -65,7 +65,8 @@ static inline view part(const gd_tensor *t, int axis, int64_t start, int64_t siz
     return w;
 }
 
-/* t with the axes whose bits are set in reverse: the strides are negative, from the last element on. */
+/* t with the axes whose bits are set in reverse: the strides are negative, from the last
+ * element on. */
 static inline view flipped(const gd_tensor *t, uint32_t axes)
 {
     view w = whole(t);

@@ -1,5 +1,5 @@
-/* formula.h - softmax and log_softmax, an element of a row: m is the row's maximum, S the sum of its
- * exponentials after m is subtracted. */
+/* formula.h - softmax and log_softmax, an element of a row: m is the row's maximum, S the sum of
+ * its exponentials after m is subtracted. */
 #ifndef GRADUS_SOFTMAX_FORMULA_H
 #define GRADUS_SOFTMAX_FORMULA_H
 

@@ -1,7 +1,7 @@
 /* softmax.c - the ops softmax and log_softmax. README.md has the derivations. */
 #include "softmax/softmax.h"
-#include "arguments.h"
 #include "derivation.h"
+#include "kernel.h"
 #include "gradus/ops.h"
 
 GD_KERNEL(softmax_forward)
@@ -9,21 +9,9 @@ GD_KERNEL(softmax_backward)
 GD_KERNEL(log_softmax_forward)
 GD_KERNEL(log_softmax_backward)
 
-static gd_status softmax_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_softmax_args *args = call->args;
-    const gd_tensor *x = call->input[0];
-    if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
-    if (args->axis < 0 || args->axis >= gd_tensor_ndim(x))
-        return gd_refuse(call, "axis is %d, wanted one of the %d dimensions of x %s", args->axis,
-                         gd_tensor_ndim(x), gd_shape_text(x).text);
-    out->output[0] = gd_spec_like(x);
-    return GD_OK;
-}
-
 /* ---- By ops ------------------------------------------------------------------------------- */
 
-/* x less the maximum of its row, of which the result does not depend. */
+/* x - max(x). The result does not depend on the maximum, so it is detached. */
 static gd_tensor *shifted(gd_tensor *x, int axis)
 {
     return sub(x, gd_detach(gd_max(x, &axis, 1, true)));
@@ -60,6 +48,7 @@ static void log_softmax_derivative(const gd_call *call)
 }
 
 static const gd_softmax_args first = {0}, second = {1};
+static const gd_option_range axis_of_x[] = {GD_AXIS_RANGE(gd_softmax_args, axis), {0}};
 
 static const gd_case softmax_cases[] = {
     {"rows5_cols17", &second, GD_INPUTS({GD_DIMS(5, 17)})},
@@ -74,12 +63,12 @@ static const gd_case softmax_cases[] = {
 const gd_op gd_op_softmax = {
     .name = "softmax",
     .formula = "y_i = exp(x_i) / sum_j exp(x_j)",
+    .signature = "x[...] -> y[...]",
     GD_OF_X(gd_softmax_args),
     .backward_reads_outputs = GD_BIT(0),
-    .same_bits = true,
-    .shape = softmax_shape,
-    .forward = GD_ON_DEVICES(softmax_forward),
-    .backward = GD_ON_DEVICES(softmax_backward),
+    GD_BUILT_IN,
+    .ranges = axis_of_x,
+    GD_KERNELS(softmax),
     .definition = softmax_definition,
     .derivative = softmax_derivative,
     GD_CASES(softmax_cases),
@@ -88,31 +77,26 @@ const gd_op gd_op_softmax = {
 const gd_op gd_op_log_softmax = {
     .name = "log_softmax",
     .formula = "y_i = x_i - log(sum_j exp(x_j))",
+    .signature = "x[...] -> y[...]",
     GD_OF_X(gd_softmax_args),
     .backward_reads_outputs = GD_BIT(0),
-    .same_bits = true,
-    .shape = softmax_shape,
-    .forward = GD_ON_DEVICES(log_softmax_forward),
-    .backward = GD_ON_DEVICES(log_softmax_backward),
+    GD_BUILT_IN,
+    .ranges = axis_of_x,
+    GD_KERNELS(log_softmax),
     .definition = log_softmax_definition,
     .derivative = log_softmax_derivative,
     GD_CASES(softmax_cases),
 };
 
 /* An axis that x does not have is left unchanged, for the message. */
-static gd_tensor *along(const gd_op *op, gd_tensor *x, int axis)
+static gd_softmax_args along(const gd_tensor *x, int axis)
 {
-    int ndim = gd_tensor_ndim(x);
-    gd_softmax_args args = {axis < 0 && axis + ndim >= 0 ? axis + ndim : axis};
-    return gd_apply(op, &x, 1, &args);
+    const int ndim = gd_tensor_ndim(x);
+    return (gd_softmax_args){axis < 0 && axis + ndim >= 0 ? axis + ndim : axis};
 }
 
 gd_tensor *gd_softmax(gd_tensor *x, int axis)
-{
-    return along(&gd_op_softmax, x, axis);
-}
+    GD_APPLIES(softmax, (gd_softmax_args[]){along(x, axis)}, x)
 
 gd_tensor *gd_log_softmax(gd_tensor *x, int axis)
-{
-    return along(&gd_op_log_softmax, x, axis);
-}
+    GD_APPLIES(log_softmax, (gd_softmax_args[]){along(x, axis)}, x)

@@ -8,33 +8,16 @@
 GD_KERNEL(swiglu_forward)
 GD_KERNEL(swiglu_backward)
 
-/* One tensor for both: its last dimension has two halves. */
-static gd_status halves_shape(const gd_call *call, gd_shapes *out)
+/* Without up, the last dimension of gate has two halves. */
+static gd_status swiglu_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *gate = call->input[0];
     const int last = gd_tensor_ndim(gate) - 1;
-    if (last < 0 || gd_tensor_dim(gate, last) % 2 || !gd_dtype_is_real(gd_tensor_dtype(gate)))
-        return gd_refuse(call,
-                         "gate is %s and up is NULL, wanted a real [..., 2 N] that holds both",
+    if (call->input[1]) return GD_OK;
+    if (last < 0 || gd_tensor_dim(gate, last) % 2)
+        return gd_refuse(call, "gate is %s and up is NULL, wanted [..., 2N] that holds both",
                          gd_kind(gate).text);
-    out->output[0] = gd_spec_like(gate);
     out->output[0].shape[last] /= 2;
-    return GD_OK;
-}
-
-static gd_status swiglu_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_tensor *gate = call->input[0], *up = call->input[1];
-    if (!up) return halves_shape(call, out);
-    bool same =
-        gd_tensor_dtype(gate) == gd_tensor_dtype(up) && gd_tensor_ndim(gate) == gd_tensor_ndim(up);
-    for (int d = 0; same && d < gd_tensor_ndim(gate); d++) {
-        same = gd_tensor_shape(gate)[d] == gd_tensor_shape(up)[d];
-    }
-    if (!same || !gd_dtype_is_real(gd_tensor_dtype(gate)))
-        return gd_refuse(call, "up is %s, wanted a real dtype and the shape of gate, %s",
-                         gd_kind(up).text, gd_kind(gate).text);
-    out->output[0] = gd_spec_like(gate);
     return GD_OK;
 }
 
@@ -68,21 +51,17 @@ const gd_op gd_op_swiglu = {
     .name = "swiglu",
     .formula = "y = silu(gate) * up, silu(z) = z / (1 + exp(-z))",
     .inputs = 2,
-    .input_names = {"gate", "up"},
+    .signature = "gate[...] up[...]? -> y[...]",
     .optional_inputs = GD_BIT(1),
     .outputs = 1,
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_over_doutput = GD_BIT(1), /* dup */
     .dinput_over_input = GD_BIT(0),   /* dgate: a block is read before it is written */
-    .same_bits = true,
+    GD_BUILT_IN,
     .shape = swiglu_shape,
-    .forward = GD_ON_DEVICES(swiglu_forward),
-    .backward = GD_ON_DEVICES(swiglu_backward),
+    GD_KERNELS(swiglu),
     .definition = swiglu_definition,
     GD_CASES(swiglu_cases),
 };
 
-gd_tensor *gd_swiglu(gd_tensor *gate, gd_tensor *up)
-{
-    return gd_apply(&gd_op_swiglu, (gd_tensor *[]){gate, up}, 2, NULL);
-}
+gd_tensor *gd_swiglu(gd_tensor *gate, gd_tensor *up) GD_APPLIES(swiglu, NULL, gate, up)

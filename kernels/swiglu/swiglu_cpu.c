@@ -59,13 +59,13 @@ static void backward_block(const void *work, int64_t k)
 static gd_status by_blocks(const gd_call *call, gd_task *task)
 {
     const swiglu_rows r = swiglu_rows_of(call);
-    const int up = r.halves ? 0 : 1;       /* the input in which up is, */
-    const int64_t at = r.halves ? r.n : 0; /* and where */
-    const REAL *ups = gd_data(call->input[up]);
+    const int up = r.halves ? 0 : 1;            /* the input in which up is, */
+    const int64_t at = r.halves ? r.n : 0;      /* and where */
+    const REAL *ups = gd_data(call->input[up]); /* NULL: none, beside a gate of no elements */
     REAL *dup = gd_dx(call, up);
     const swiglu_work w = {.r = r,
                            .gate = gd_data(call->input[0]),
-                           .up = ups + at,
+                           .up = ups ? ups + at : NULL,
                            .dy = gd_dy(call, 0),
                            .y = gd_data(call->output[0]),
                            .dgate = gd_dx(call, 0),

@@ -124,4 +124,4 @@ TEST(swiglu_carries_nan)
     }
 }
 
-CHECK_MAIN("swiglu", 60)
+CHECK_MAIN("swiglu")

@@ -69,7 +69,7 @@ GRADIENTS = "@Pq?Pq?PP??PqPqPqPPP"
 
 def rms_norm_args(eps, offset):
     """gd_rms_norm_args for the records of rms_norm and add_rms_norm."""
-    return struct.pack("@ddii", eps, offset, FLOAT64, FLOAT64)
+    return struct.pack("@ddq", eps, offset, False)
 
 # ---- autograd.h and tensor.h: contexts, tensors, and records of ops -----------------------------
 
@@ -92,7 +92,7 @@ class Call(ctypes.Structure):
         ("save", POINTER(c_void_p)), ("repeated", c_bool), ("doutput", POINTER(c_void_p)),
         ("dinput", POINTER(c_void_p)),
         ("accumulate", POINTER(c_bool)), ("seed", c_uint64), ("random_offset", c_uint64),
-        ("random_base", c_void_p),
+        ("random_base", c_void_p), ("part_of", c_void_p),
     ]
 
 
@@ -102,24 +102,24 @@ KERNEL = CFUNCTYPE(c_int, POINTER(Call))
 
 class Op(ctypes.Structure):
     _fields_ = [
-        ("name", c_char_p), ("formula", c_char_p), ("inputs", c_int), ("input_names", c_char_p * 6),
+        ("name", c_char_p), ("formula", c_char_p), ("signature", c_char_p), ("inputs", c_int), ("input_names", c_char_p * 6),
         ("optional_inputs", c_uint32), ("outputs", c_int), ("saves", c_int),
         ("args_size", c_size_t), ("random", c_bool), ("backward_reads_inputs", c_uint32),
         ("backward_reads_outputs", c_uint32), ("updates_inputs", c_uint32),
-        ("shape", SHAPE_RULE), ("forward", KERNEL * 2), ("backward", KERNEL * 2),
+        ("ranges", c_void_p), ("shape", SHAPE_RULE), ("forward", KERNEL * 2), ("backward", KERNEL * 2),
         ("cases", c_void_p), ("case_count", c_int),
-        ("definition", c_void_p), ("derivative", c_void_p),
+        ("definition", c_void_p), ("kernels", c_void_p), ("derivative", c_void_p),
         ("dinput_over_doutput", c_uint32), ("dinput_over_input", c_uint32),
         ("dinput_float32", c_uint32), ("strided", c_bool),
         ("mixed", c_uint32), ("view", c_void_p), ("same_bits", c_bool), ("plain_args", c_bool),
         ("zero_gradient", c_bool),
+        ("constant", c_bool),
     ]
 
 
 context_create = _declare("gd_context_create", CONTEXT, c_void_p)
 context_free = _declare("gd_context_free", None, CONTEXT)
 error = _declare("gd_error", c_char_p, CONTEXT)
-error_clear = _declare("gd_error_clear", None, CONTEXT)
 call_fail = _declare("gd_call_fail", c_int, POINTER(Call), c_int, c_char_p, c_char_p)
 find_op = _declare("gd_find_op", POINTER(Op), CONTEXT, c_char_p)
 # gd_apply as a gd_function whose `user` is the record. As no Python runs in it, an interrupt cannot
@@ -141,19 +141,24 @@ def complaint(op, tensors, args):
     """Checks inputs, given as (gd_dtype, shape) or None, and the bytes of the argument struct by
     the op's record. Returns its error message, or None. Nothing is computed."""
     context = context_create(None)
+    record = find_op(None, op.encode()).contents
+    fits = []
+
+    def shape(call, shapes):  # which is called last: signature and ranges come before it
+        if record.shape(call, shapes) == OK:
+            fits.append(True)
+        return call_fail(call, ERROR_STATE, b"%s", b"the inputs fit")
+
+    check = Op.from_buffer_copy(record)
+    check.shape, check.constant = SHAPE_RULE(shape), False
     try:
-        record = find_op(None, op.encode())
         somewhere = ctypes.create_string_buffer(64)  # never read: shape rules use shapes only
         inputs = (TENSOR * len(tensors))(
             *(t and wrap(context, *t, (ctypes.addressof(somewhere) + 15) & -16) for t in tensors)
         )
-        if not error(context):
-            text = ctypes.create_string_buffer(args, len(args))
-            call = Call(context=context, op=ctypes.cast(record, c_void_p), inputs=len(tensors),
-                        args=ctypes.addressof(text), input=inputs, outputs=record.contents.outputs)
-            record.contents.shape(call, Shapes((Spec * 4)(), (Spec * 4)()))
-        sentence = error(context)
-        return sentence and sentence.decode()
+        apply(ctypes.addressof(check), inputs, len(inputs), ctypes.create_string_buffer(args))
+        sentence = error(context).decode()
+        return None if fits else sentence
     finally:
         context_free(context)
 

@@ -42,47 +42,9 @@ def _is_finite(number):
         return False
 
 
-def _is_dense(t):
-    return isinstance(t, Tensor) and t.layout == torch.strided and not t.is_nested
-
-
-def _good_param(p, x):
-    return p is None or (
-        _is_dense(p)
-        and p.dtype in DTYPES
-        and p.device == x.device
-        and (p.shape == x.shape[-1:] if p.dim() == 1 else p.dim() == 2 and p.shape == x.shape[-2:])
-    )
-
-
-def _check(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
-    """Raises an error of one sentence, the C library's if it has one."""
-    both = weight is not None and bias is not None
-    if not (
-        _is_dense(x)
-        and x.dtype in DTYPES
-        and x.dim() > 0
-        and _good_param(weight, x)
-        and _good_param(bias, x)
-        and not (both and (weight.shape != bias.shape or weight.dtype != bias.dtype))
-        and (op == "rms_norm" or (
-            _is_dense(residual) and residual.shape == x.shape and residual.device == x.device
-            and residual.dtype in DTYPES))
-        and _is_finite(eps)
-        and eps >= 0
-        and _is_finite(offset)
-        and isinstance(round_before_weight, (bool, np.bool_))
-        and (dtype is None or dtype in DTYPES)
-    ):
-        raise ValueError(
-            f"{op}: " + _complaint(op, x, residual, weight, bias, eps, offset, round_before_weight,
-                                   dtype))
-
-
-def _complaint(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
-    tensors = {"x": x, "residual": residual, "weight": weight, "bias": bias}
-    if op == "rms_norm":
-        del tensors["residual"]
+def _fault(tensors, eps, offset, round_before_weight, dtype):
+    """What is wrong with the kinds of the arguments, of which the C library knows nothing; or
+    None."""
     optional = ("weight", "bias")
     dtypes = "float32, float64, bfloat16 or float16"
     for name, t in tensors.items():
@@ -90,13 +52,13 @@ def _complaint(op, x, residual, weight, bias, eps, offset, round_before_weight, 
             continue
         if not isinstance(t, Tensor):
             return f"{name} is {shown(t)}, wanted a tensor" + " or None" * (name in optional)
-        if not _is_dense(t):
+        if t.layout != torch.strided or t.is_nested:
             kind = "nested" if t.is_nested else t.layout
             return f"{name} is {kind}, wanted a dense tensor (torch.strided)"
         if t.dtype not in DTYPES:
             return f"{name} is {t.dtype}, wanted {dtypes}"
-        if t.device != x.device:
-            return f"{name} is on {t.device}, but x is on {x.device}"
+        if t.device != tensors["x"].device:
+            return f"{name} is on {t.device}, but x is on {tensors['x'].device}"
     if not _is_finite(eps):
         return f"eps is {shown(eps)}, wanted a finite number of at least 0"
     if not _is_finite(offset):
@@ -105,6 +67,36 @@ def _complaint(op, x, residual, weight, bias, eps, offset, round_before_weight, 
         return f"round_before_weight is {shown(round_before_weight)}, wanted True or False"
     if dtype is not None and dtype not in DTYPES:
         return f"dtype is {shown(dtype)}, wanted {dtypes}"
+    return None
+
+
+def _fits(p, x):
+    return p is None or (
+        p.shape == x.shape[-1:] if p.dim() == 1 else p.dim() == 2 and p.shape == x.shape[-2:])
+
+
+def _check(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
+    """Raises an error of one sentence, the C library's if it has one. Where all is right no size is
+    compared with a number: sizes may be symbolic."""
+    tensors = {"x": x, "residual": residual, "weight": weight, "bias": bias}
+    if op == "rms_norm":
+        del tensors["residual"]
+    sentence = _fault(tensors, eps, offset, round_before_weight, dtype)
+    both = weight is not None and bias is not None
+    if sentence is None and not (
+        x.dim() > 0
+        and _fits(weight, x)
+        and _fits(bias, x)
+        and not (both and (weight.shape != bias.shape or weight.dtype != bias.dtype))
+        and (op == "rms_norm" or residual.shape == x.shape)
+        and eps >= 0
+    ):
+        sentence = _misfit(op, tensors, eps, offset)
+    if sentence is not None:
+        raise ValueError(f"{op}: {sentence}")
+
+
+def _misfit(op, tensors, eps, offset):
     sentence = _library.complaint(
         op,
         [t if t is None else (DTYPES[t.dtype], [int(n) for n in t.shape])
@@ -113,6 +105,7 @@ def _complaint(op, x, residual, weight, bias, eps, offset, round_before_weight, 
     )
     if sentence is not None:
         return sentence.partition(": ")[2]
+    weight, bias = tensors["weight"], tensors["bias"]
     if weight.dtype != bias.dtype:
         return f"bias is {bias.dtype}, but weight is {weight.dtype}"
     return f"bias has shape {list(bias.shape)}, but that of weight is {list(weight.shape)}"

@@ -72,14 +72,15 @@ class Patched(dict):
     """The names of the replaced modules, with their former class names. `left` has the names of
     norms that were not replaced, with the reason. str() gives one line."""
 
-    def __init__(self):
+    def __init__(self, done="replaced"):
         super().__init__()
         self.left = {}
+        self.done = done
 
     def __str__(self):
         kinds = collections.Counter(self.values())
         text = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        text = f"{len(self)} norms replaced" + (f": {text}" if text else "")
+        text = f"{len(self)} norm{'s' * (len(self) != 1)} {self.done}" + (f": {text}" if text else "")
         reasons = collections.Counter(self.left.values())
         left = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
         return text + (f"; left as they are: {left}" if left else "")
@@ -119,7 +120,7 @@ def patch(model: torch.nn.Module) -> Patched:
 
 def unpatch(model: torch.nn.Module) -> Patched:
     """Undoes patch(); returns what it restored."""
-    patched = Patched()
+    patched = Patched("restored")
     for name, module in _modules("unpatch", model):
         kind = vars(module).get("_gradus_original")
         if kind is not None:

@@ -1,5 +1,4 @@
-"""Ops of the C library, called with NumPy arrays: the results and the gradients, to be compared with
-PyTorch's."""
+"""Calls of the C library with NumPy arrays: the results and the gradients beside PyTorch's."""
 
 import ctypes
 from ctypes import Structure, byref, c_bool, c_char_p, c_double, c_int, c_int64, c_void_p
@@ -10,18 +9,30 @@ import torch
 from gradus._library import lib, FLOAT32, FLOAT64
 
 INT32 = 4  # GD_INT32
+DTYPES = {np.float32: FLOAT32, np.float64: FLOAT64, np.int64: INT32}
 
-DTYPES = {np.float32: FLOAT32, np.float64: FLOAT64}
+
+def wide(value):
+    """A copy, of which the numbers that are not whole are float64."""
+    return value.astype(np.int64 if value.dtype == np.int64 else np.float64)
+
+
+class T(c_void_p):
+    """A tensor of the library. ctypes makes a plain c_void_p that a function returns a number."""
 
 
 def c(name, result, *arguments):
-    function = getattr(lib, name)
+    function = lib[name]  # one of its own: lib.NAME would be that of all who declare it
     function.restype, function.argtypes = result, arguments
     return function
 
 
-class BackwardOptions(Structure):
-    _fields_ = [("cotangents", c_void_p), ("keep_tape", c_bool)]
+def gd(name, *arguments):
+    """Calls gd_NAME, which returns a tensor. Whole numbers are int; c_int64 is named at the call."""
+    function = lib["gd_" + name]
+    function.restype = T
+    kinds = {bool: c_bool, float: c_double}
+    return function(*[kinds.get(type(v), lambda same: same)(v) for v in arguments])
 
 
 def options(**fields):
@@ -38,13 +49,36 @@ def options(**fields):
     return type("options", (Structure,), {"_fields_": kinds})(*values)
 
 
+def row(tensors):
+    return (T * len(tensors))(*tensors)
+
+
+class GradientOptions(Structure):
+    _fields_ = [("cotangents", c_void_p), ("keep_tape", c_bool), ("differentiable", c_bool),
+                ("zeros", c_bool)]
+
+
+class BackwardOptions(Structure):
+    _fields_ = [("cotangents", c_void_p), ("keep_tape", c_bool)]
+
+
+def torch_gradients(outputs, cotangents, inputs, further):
+    """The gradients, zeros where there are none; with a graph of their own if `further`."""
+    real = [(o, v) for o, v in zip(outputs, cotangents) if o.requires_grad]
+    found = [None] * len(inputs)
+    if real:
+        found = torch.autograd.grad([o for o, _ in real], inputs, [v for _, v in real],
+                                    create_graph=further, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs)]
+
+
 class Library:
     """A context, in which `compare` runs an op and the same of PyTorch."""
 
     def __init__(self, threads=2):
         given = (c_int64 * 32)()  # gd_context_options, larger than it
         ctypes.cast(given, ctypes.POINTER(c_int))[1] = threads
-        self.ctx = c("gd_context_create", c_void_p, c_void_p)(byref(given))
+        self.ctx = c("gd_context_create", T, c_void_p)(byref(given))
 
     def close(self):
         c("gd_context_free", None, c_void_p)(self.ctx)
@@ -53,16 +87,19 @@ class Library:
         message = c("gd_error", c_char_p, c_void_p)(self.ctx)
         assert message is None, message
 
-    def tensor(self, value, grad):
+    def tensor(self, value, grad=False):
         value = np.asarray(value, order="C")  # also without dimensions
         shape = (c_int64 * max(1, value.ndim))(*value.shape)
-        t = c("gd_tensor_create", c_void_p, c_void_p, c_int, c_int, c_void_p)(
+        t = c("gd_tensor_create", T, c_void_p, c_int, c_int, c_void_p)(
             self.ctx, DTYPES[value.dtype.type], value.ndim, shape
         )
-        wide = value.astype(np.float64)
-        c("gd_tensor_write_f64", c_int, c_void_p, c_void_p, c_int64)(t, wide.ctypes.data, wide.size)
+        self.write(t, value)
         c("gd_tensor_set_requires_grad", None, c_void_p, c_bool)(t, grad)
         return t
+
+    def write(self, t, value):
+        wide = np.ascontiguousarray(value, np.float64)
+        c("gd_tensor_write_f64", c_int, c_void_p, c_void_p, c_int64)(t, wide.ctypes.data, wide.size)
 
     def read(self, t, like):
         assert t, "a tensor is missing"
@@ -70,40 +107,69 @@ class Library:
         shape = tuple(c("gd_tensor_shape", ctypes.POINTER(c_int64), c_void_p)(t)[:n])
         assert shape == tuple(like.shape), f"{shape}, wanted {tuple(like.shape)}"
         value = np.empty(shape)
-        c("gd_tensor_read_f64", c_int, c_void_p, c_void_p, c_int64)(t, value.ctypes.data, value.size)
+        read = c("gd_tensor_read_f64", c_int, c_void_p, c_void_p, c_int64)
+        read(t, value.ctypes.data, value.size)
         return value
 
-    def compare(self, ours, theirs, inputs, rng, tolerance):
-        """`ours` takes and returns tensors of the library, `theirs` those of PyTorch. Returns the
-        largest difference of the result and of all gradients, relative to the largest number."""
-        wanted = [torch.from_numpy(v.copy()).requires_grad_() for v in inputs]
-        given = [self.tensor(v, True) for v in inputs]
+    def gradients(self, outputs, cotangents, inputs, further):
+        found, cotangents = (T * len(inputs))(), row(cotangents)
+        given = GradientOptions(ctypes.addressof(cotangents), True, further, True)
+        c("gd_gradients", c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_void_p)(
+            row(outputs), len(outputs), byref(given), row(inputs), len(inputs), found)
+        self.check()
+        return list(found)
+
+    def compare(self, ours, theirs, inputs, rng, dtype, tolerance, orders):
+        """`ours` takes and returns tensors of the library in `dtype`, `theirs` those of PyTorch in float64.
+        Compares the result, the gradients of a backward, those of each order if there are several, and
+        what becomes of the constants: inputs of whole numbers, in a tuple, or None. The largest number or
+        1 is what `tolerance` is relative to; in several orders it is 1e-10, of the largest number of that
+        order or the first, or of 1e-3."""
+        constant = [isinstance(v, tuple) or v is None or v.dtype == np.int64 for v in inputs]
+        inputs = [v[0] if isinstance(v, tuple) else v for v in inputs]
+        inputs = [v if v is None or v.dtype == np.int64 else v.astype(dtype) for v in inputs]
+        wanted = [None if v is None else torch.from_numpy(wide(v)).requires_grad_(not k)
+                  for v, k in zip(inputs, constant)]
+        given = [None if v is None else self.tensor(v, not k) for v, k in zip(inputs, constant)]
+        made = [t for t in given if t]
         y = theirs(*wanted)
-        z = c("gd_keep", c_void_p, c_void_p)(ours(*given))
+        z = c("gd_keep", T, c_void_p)(ours(*given))
         self.check()
-        worst = 0.0
 
-        def near(value, other, what):
-            nonlocal worst
-            other = other.detach().numpy()
-            size = max(1.0, np.abs(other).max(initial=0))
-            difference = np.abs(value - other).max(initial=0) / size
-            assert difference <= tolerance, f"{what} differs by {difference}"
-            worst = max(worst, float(difference))
+        def near(t, other, what, bound=tolerance, least=1.0):
+            other = other.numpy(force=True).astype(np.float64)
+            size = max(least, np.abs(other).max(initial=0))
+            difference = np.abs(self.read(t, other) - other).max(initial=0)
+            assert difference <= bound * size, f"{what} differs by {difference}, of {size}"
 
-        near(self.read(z, y), y, "the result")
-        cotangent = rng.normal(size=y.shape).astype(inputs[0].dtype)
-        y.backward(torch.from_numpy(cotangent))
-        dy = self.tensor(cotangent, False)
-        cotangents = (c_void_p * 1)(dy)
-        c("gd_backward_from", c_int, c_void_p, c_int, c_void_p)(
-            byref(c_void_p(z)), 1, byref(BackwardOptions(ctypes.addressof(cotangents), False))
-        )
-        self.check()
+        near(z, y, "the result")
         for i, (t, w) in enumerate(zip(given, wanted)):
-            near(self.read(c("gd_grad", c_void_p, c_void_p)(t), w.grad), w.grad, f"gradient {i}")
+            if t and constant[i]:
+                near(t, w, f"input {i}", tolerance * 10)
+        if y.requires_grad:
+            x = [v for v, k in zip(wanted, constant) if not k]
+            leaves = [t for t, k in zip(given, constant) if not k]
+            u, *factors = [rng.normal(size=v.shape).astype(dtype) for v in (y, *x)]
+            dy, *v = [self.tensor(a) for a in (u, *factors)]
+            made += [dy, *v]
+            right = torch_gradients([y], [torch.from_numpy(wide(u))], x, orders > 1)
+            cotangents = row([dy])
+            c("gd_backward_from", c_int, c_void_p, c_int, c_void_p)(
+                row([z]), 1, byref(BackwardOptions(ctypes.addressof(cotangents), True)))
+            self.check()
+            for i, (t, w) in enumerate(zip(leaves, right)):
+                g = c("gd_grad", T, c_void_p)(t)
+                if g or w.any():  # what the result does not depend on may have none
+                    near(g, w, f"gradient {i}")
+            first = max(1e-3, *[float(w.detach().abs().max()) for w in right])
+            found = self.gradients([z], [dy], leaves, True) if orders > 1 else []
+            for order in range(1, orders + 1):
+                for i, (t, w) in enumerate(zip(found, right)):
+                    near(t, w, f"gradient {i} of order {order}", 1e-10, first)
+                if order < orders:
+                    right = torch_gradients(right, [torch.from_numpy(a) for a in factors], x, True)
+                    found = self.gradients(found, v, leaves, order + 1 < orders)
         c("gd_step_end", None, c_void_p)(self.ctx)
-        for t in [*given, dy]:
+        for t in made:
             c("gd_tensor_free", None, c_void_p)(t)
         self.check()
-        return worst

@@ -1,6 +1,7 @@
 """Random calls of rms_norm and add_rms_norm, forward and backward, against the formula in float64: shapes
 from one element on, views with offsets and gaps between rows, tensors whose elements lie apart, weights of
-each head, every dtype and option. Not one of pytest's tests: it takes as long as it is told.
+each head, every dtype and option. It takes as long as it is told; test_ops.py has the same comparison of
+chosen calls.
 
     GRADUS_LIBRARY=build/lib/libgradus.so PYTHONPATH=python \\
         python3 python/tests/random_shapes.py --device cuda --count 20000 --seed 1
@@ -19,6 +20,59 @@ import gradus
 REAL = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 ROUNDING = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1.2e-2, torch.float16: 2e-3}
 EPS = 1e-5
+
+
+def reference(x, weight=None, bias=None, residual=None, offset=0.0):
+    """y, the sum, and what a cotangent of y is multiplied by on its way to x, in float64."""
+    x = x.double() if residual is None else x.double() + residual.double()
+    slope = torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
+    if weight is not None:
+        slope = slope * (offset + weight.double())
+    y = x * slope
+    return (y if bias is None else y + bias.double()), x, slope
+
+
+def near(name, got, want, allowed, terms=0):
+    if got.shape != want.shape:
+        return f"{name} is {list(got.shape)}, wanted {list(want.shape)}"
+    error = (got.detach().double() - want.detach()).abs().max().item() if got.numel() else 0
+    scale = max(1.0, terms, want.detach().abs().max().item()) if got.numel() else 1.0
+    return None if error <= allowed * scale else f"{name} is {error:.3g} off, of {scale:.3g}"
+
+
+def compare(x, r, w, b, offset, results, cotangent=torch.randn_like):
+    """What is wrong with the results y and sum, and with the gradients of cotangents, or None."""
+    doubles = [None if t is None else t.detach().double().requires_grad_() for t in (x, r, w, b)]
+    dx, dr, dw, db = doubles
+    stored = dx
+    if r is not None:  # the norm is computed from the sum as it was rounded
+        stored = dx + (results[1].detach().double() - dx.detach() - dr.detach())
+    *wanted, slope = reference(stored, dw, db, dr, offset)
+    coarse = max(ROUNDING[t.dtype] for t in (x, *results))
+    for name, got, want in zip(("y", "sum"), results, wanted):
+        wrong = near(name, got, want, ROUNDING[got.dtype])
+        if wrong:
+            return wrong
+    leaves = [(n, t, d) for n, t, d in zip(("dx", "dresidual", "dweight", "dbias"), (x, r, w, b),
+                                           doubles) if t is not None and t.requires_grad]
+    if not leaves:
+        return None
+    dy = [cotangent(t) for t in results]
+    # dx is a difference of numbers of this size, which may be much larger: always for one column
+    terms = (dy[0].double() * slope).abs().max().item() if dy[0].numel() else 0
+    got = torch.autograd.grad(results, [t for _, t, _ in leaves], dy, allow_unused=True)
+    want = torch.autograd.grad(wanted[: len(results)], [d for _, _, d in leaves],
+                               [g.double() for g in dy], allow_unused=True)
+    for (name, t, _), g, v in zip(leaves, got, want):
+        g = torch.zeros_like(t) if g is None else g
+        v = torch.zeros_like(t, dtype=torch.float64) if v is None else v
+        assert g.dtype == t.dtype and g.device == t.device
+        rows = x.numel() // max(1, t.numel()) if name in ("dweight", "dbias") else 1
+        allowed = max(ROUNDING[t.dtype], coarse) * max(1.0, rows ** 0.5 / 8)
+        wrong = near(name, g, v, allowed, terms if name in ("dx", "dresidual") else 0)
+        if wrong:
+            return wrong
+    return None
 
 
 class Calls:
@@ -95,51 +149,8 @@ class Calls:
             results = gradus.add_rms_norm(x, r, w, b, eps=EPS, offset=offset)
         else:
             results = (gradus.rms_norm(x, w, b, eps=EPS, offset=offset),)
-        return self.compare(text, x, r, w, b, offset, results)
-
-    def compare(self, text, x, r, w, b, offset, results):
-        doubles = [None if t is None else t.detach().double().requires_grad_() for t in (x, r, w, b)]
-        dx, dr, dw, db = doubles
-        total = dx
-        if r is not None:  # the norm is computed from the sum as it was rounded
-            total = dx + dr + (results[1].detach().double() - dx.detach() - dr.detach())
-        slope = torch.rsqrt(total.square().mean(-1, keepdim=True) + EPS)
-        if w is not None:
-            slope = slope * (offset + dw)
-        wanted = total * slope
-        wanted = [wanted if b is None else wanted + db] + ([total] if r is not None else [])
-        coarse = max(ROUNDING[t.dtype] for t in (x, *results))
-        for name, got, want in zip(("y", "sum"), results, wanted):
-            wrong = self.near(name, got, want, ROUNDING[got.dtype])
-            if wrong:
-                return f"{wrong}: {text}"
-        leaves = [(n, t, d) for n, t, d in zip(("dx", "dresidual", "dweight", "dbias"), (x, r, w, b),
-                                               doubles) if t is not None and t.requires_grad]
-        if not leaves:
-            return None
-        dy = [self.tensor(t.shape, t.dtype) for t in results]
-        # dx is a difference of numbers of this size, which may be much larger: always for one column
-        terms = (dy[0].double() * slope).abs().max().item() if dy[0].numel() else 0
-        got = torch.autograd.grad(results, [t for _, t, _ in leaves], dy, allow_unused=True)
-        want = torch.autograd.grad(wanted, [d for _, _, d in leaves], [g.double() for g in dy],
-                                   allow_unused=True)
-        for (name, t, _), g, v in zip(leaves, got, want):
-            g = torch.zeros_like(t) if g is None else g
-            v = torch.zeros_like(t, dtype=torch.float64) if v is None else v
-            rows = x.numel() // t.numel() if name in ("dweight", "dbias") else 1
-            allowed = max(ROUNDING[t.dtype], coarse) * max(1.0, rows ** 0.5 / 8)
-            wrong = self.near(name, g, v, allowed, terms if name in ("dx", "dresidual") else 0)
-            if wrong:
-                return f"{wrong}: {text}"
-        return None
-
-    @staticmethod
-    def near(name, got, want, allowed, terms=0):
-        if got.shape != want.shape:
-            return f"{name} is {list(got.shape)}, wanted {list(want.shape)}"
-        error = (got.detach().double() - want.detach()).abs().max().item()
-        scale = max(1.0, terms, want.detach().abs().max().item())
-        return None if error <= allowed * scale else f"{name} is {error:.3g} off, of {scale:.3g}"
+        found = compare(x, r, w, b, offset, results, lambda t: self.tensor(t.shape, t.dtype))
+        return found and f"{found}: {text}"
 
 
 def main():

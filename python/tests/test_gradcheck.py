@@ -169,6 +169,22 @@ def test_a_function_that_changes_its_input():
         gradus.gradcheck(f, leaf(3))
 
 
+def test_a_function_has_its_own_name():
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x**3
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy
+
+    report = gradus.gradcheck(Cube.apply, leaf(3), raise_exception=False)
+    assert str(report).startswith("Cube.apply ")
+    with pytest.raises(ValueError, match="function is the class Cube, wanted Cube.apply"):
+        gradus.gradcheck(Cube, leaf(3))
+
+
 def test_wrong_calls():
     with pytest.raises(ValueError, match="gradcheck: no input requires a gradient"):
         gradus.gradcheck(torch.sin, torch.randn(3))
@@ -287,6 +303,14 @@ def test_misbehaviour(name):
     function, words = MISBEHAVE[name]
     report = failing(function(), planted.make([planted.X]))
     assert words in report.text
+
+
+def test_kinks_at_the_inputs_are_no_news():
+    def clamp(x):  # torch.clamp, with a gradient of 1 at both ends in all its versions
+        return torch.where(x.abs() <= 1, x, x.detach().sign())
+
+    x = torch.tensor([-2.0, -1, 0, 1, 2, 1, 3, -1], dtype=torch.float64, requires_grad=True)
+    assert gradus.gradcheck(clamp, (x,))
 
 
 class AloneWithOne(torch.autograd.Function):

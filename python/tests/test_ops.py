@@ -12,20 +12,12 @@ import pytest
 import torch
 
 import gradus
+import random_shapes
 from gradus import _kernels, _library
+from random_shapes import EPS, reference
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 REAL = (F32, F64, BF16, F16)
-EPS = 1e-5
-
-
-def reference(x, weight=None, bias=None, residual=None, eps=EPS, offset=0.0):
-    """y and the sum in float64."""
-    x = x.double() if residual is None else x.double() + residual.double()
-    y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-    if weight is not None:
-        y = y * (offset + weight.double())
-    return (y if bias is None else y + bias.double()), x
 
 
 def close(got, wanted, dtype, factor=1.0):
@@ -43,29 +35,14 @@ def leaf(*shape, dtype=F32, device="cpu", shift=0.0):
 
 def check(x, weight, bias, device, dtype=None, offset=0.0, residual=None):
     """Forward and backward against the reference, with PyTorch's autograd in float64."""
-    inputs = [t for t in (x, residual, weight, bias) if t is not None]
     if residual is None:
-        y = gradus.rms_norm(x, weight, bias, eps=EPS, offset=offset, dtype=dtype)
-        results = (y,)
+        results = (gradus.rms_norm(x, weight, bias, eps=EPS, offset=offset, dtype=dtype),)
     else:
         results = gradus.add_rms_norm(x, residual, weight, bias, eps=EPS, offset=offset)
-    doubles = [None if t is None else t.detach().double().requires_grad_()
-               for t in (x, weight, bias, residual)]
-    if residual is not None:  # the norm is computed from the rounded sum
-        stored = results[1].detach().double() - doubles[0].detach() - doubles[3].detach()
-        doubles[0] = (doubles[0].detach() + stored).requires_grad_()
-    wanted = reference(*doubles[:3], residual=doubles[3], offset=offset)
-    close(results[0], wanted[0], dtype or x.dtype)
-    assert results[0].shape == x.shape
-    dy = [torch.randn_like(r) for r in results]
-    got = torch.autograd.grad(results, inputs, dy)
-    order = [d for d in (doubles[0], doubles[3], doubles[1], doubles[2]) if d is not None]
-    wanted = torch.autograd.grad(wanted[: len(results)], order, [g.double() for g in dy])
-    for t, g, w in zip(inputs, got, wanted):
-        assert g.shape == t.shape and g.device == t.device
-        coarsest = max((r.dtype for r in results), key=lambda d: torch.finfo(d).eps)
-        factor = torch.finfo(coarsest).eps / torch.finfo(t.dtype).eps
-        close(g, w, t.dtype, max(1.0, factor))
+    assert results[0].dtype == (dtype or x.dtype) and results[0].shape == x.shape
+    assert all(r.device.type == device for r in results)
+    wrong = random_shapes.compare(x, residual, weight, bias, offset, results)
+    assert not wrong, wrong
 
 
 SHAPES = [(3, 8), (1, 1), (64,), (5, 257), (2, 3, 40), (7, 4096), (300, 16), (0, 12), (2, 0, 12)]
@@ -435,7 +412,7 @@ WRONG = [
     ((Z(4, 8), Z(1, 1, 8)), {},
      "rms_norm: weight has shape [1, 1, 8], wanted the last dimension of x [4, 8], or the last two for "
      "one row per head"),
-    ((Z(()),), {}, "rms_norm: x has no dimensions, wanted [..., N]"),
+    ((Z(()),), {}, "rms_norm: x is float32 [], wanted [..., N]"),
     ((Z(4, 8),), {"eps": -1.0}, "rms_norm: eps is -1, wanted a finite number of at least 0"),
     ((Z(4, 8),), {"eps": math.nan}, "rms_norm: eps is nan, wanted a finite number of at least 0"),
     ((Z(4, 8),), {"offset": math.inf}, "rms_norm: offset is inf, wanted a finite number"),
@@ -502,7 +479,7 @@ def test_a_backward_of_another_size():
 def test_wrong_residual():
     gradus.rms_norm(Z(4, 8), eps=EPS)
     for residual, words in (
-        (Z(8, 4), "has shape [8, 4], but that of x is [4, 8]"),
+        (Z(8, 4), "is float32 [8, 4], wanted [..., N] with N = 8 as in x float32 [4, 8]"),
         (None, "is None, wanted a tensor"),
         (0.0, "is 0.0, wanted a tensor"),
         (Z(4, 8, device="meta"), "is on meta, but x is on cpu"),

@@ -1,4 +1,4 @@
-"""The C library's optimizers against torch.optim: 100 steps in float64, with gradients that depend
+"""The C library's optimizers against those of torch.optim: 100 steps in float64, with gradients that depend
 on the parameters, clipping, and two groups that differ in learning rate and weight decay."""
 
 import ctypes
@@ -9,22 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from gradus._library import lib, FLOAT64
+from calls import Library, T, c, options
+from gradus._library import FLOAT64
 
 STEPS, RATE, MAX_NORM = 100, 0.01, 1.5
 DECAY, MUON = 1, 2
-
-
-def c(name, result, *arguments):
-    function = getattr(lib, name)
-    function.restype, function.argtypes = result, arguments
-    return function
-
-
-def options(**fields):
-    """A struct of doubles and bools, in this order."""
-    kinds = [(name, c_bool if isinstance(v, bool) else c_double) for name, v in fields.items()]
-    return type("options", (Structure,), {"_fields_": kinds})(*fields.values())
 
 
 def adam(weight_decay=0.0, beta2=0.999):
@@ -37,23 +26,6 @@ AdamW = type(adam())
 class Muon(Structure):
     _fields_ = [("momentum", c_double), ("weight_decay", c_double), ("plain", c_bool),
                 ("match_adamw", c_bool), ("adamw", AdamW), ("adamw_rate", c_double)]
-
-
-class Lion(torch.optim.Optimizer):
-    """The formula of Chen et al. 2023, algorithm 2."""
-
-    def __init__(self, params, lr, betas=(0.9, 0.99), weight_decay=0.0):
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for p in group["params"]:
-                m = self.state[p].setdefault("m", torch.zeros_like(p))
-                direction = torch.sign(beta1 * m + (1 - beta1) * p.grad)
-                self.state[p]["m"] = beta2 * m + (1 - beta2) * p.grad
-                p -= group["lr"] * (direction + group["weight_decay"] * p)
 
 
 # name: (the library's function, its options, PyTorch's class, its options)
@@ -96,13 +68,6 @@ CASES = {
         torch.optim.Adagrad,
         {"lr_decay": 0.05, "eps": 1e-6, "initial_accumulator_value": 0.2, "weight_decay": 0.1},
     ),
-    "lion": ("lion", None, Lion, {}),
-    "lion, decay": (
-        "lion",
-        options(beta1=0.8, beta2=0.95, weight_decay=0.3),
-        Lion,
-        {"betas": (0.8, 0.95), "weight_decay": 0.3},
-    ),
 }
 
 SHAPES = {"w": (9, 14), "v": (17, 5), "tall": (23, 3), "b": (31,), "c": (1,)}
@@ -119,56 +84,44 @@ def pull(value, step):
     return 0.3 * value + 0.2 * np.sin(3 * value) + wave
 
 
-class Ours:
+class Ours(Library):
     """Parameters and an optimizer of the library."""
 
     def __init__(self, create, given, factors, flags):
-        self.ctx = c("gd_context_create", c_void_p, c_void_p)(None)
+        super().__init__()
         self.params = c("gd_params_create", c_void_p, c_void_p, c_int)(self.ctx, FLOAT64)
-        add = c("gd_params_add", c_void_p, c_void_p, c_char_p, c_int, c_void_p, ctypes.c_uint)
+        add = c("gd_params_add", T, c_void_p, c_char_p, c_int, c_void_p, ctypes.c_uint)
         factor = c("gd_params_set_factors", c_int, c_void_p, c_void_p, c_double, c_double)
-        self.tensor = {}
+        self.t = {}
         for name, shape in SHAPES.items():
             sizes = (c_int64 * len(shape))(*shape)
             t = add(self.params, name.encode(), len(shape), sizes, flags.get(name, DECAY))
             factor(self.params, t, *factors.get(name, (1, 1)))
-            self.tensor[name] = t
+            self.t[name] = t
         c("gd_params_finish", c_int, c_void_p)(self.params)
-        self.write = c("gd_tensor_write_f64", c_int, c_void_p, c_void_p, c_int64)
         for name, value in start().items():
-            self.write(self.tensor[name], value.ctypes.data, value.size)
+            self.write(self.t[name], value)
         pointer = None if given is None else byref(given)
         self.optimizer = c(f"gd_{create}_create", c_void_p, c_void_p, c_void_p)(
             self.params, pointer
         )
         self.check()
 
-    def check(self):
-        message = c("gd_error", c_char_p, c_void_p)(self.ctx)
-        assert message is None, message
-
-    def read(self, name):
-        value = np.empty(SHAPES[name])
-        c("gd_tensor_read_f64", c_int, c_void_p, c_void_p, c_int64)(
-            self.tensor[name], value.ctypes.data, value.size
-        )
-        return value
-
     def step(self, gradients, rate):
         backward = c("gd_backward_from", c_int, c_void_p, c_int, c_void_p)
         for name, gradient in gradients.items():
-            backward((c_void_p * 1)(self.tensor[name]), 1, None)  # makes the gradient
-            grad = c("gd_grad", c_void_p, c_void_p)(self.tensor[name])
-            self.write(grad, gradient.ctypes.data, gradient.size)
+            backward((c_void_p * 1)(self.t[name]), 1, None)  # makes the gradient
+            grad = c("gd_grad", c_void_p, c_void_p)(self.t[name])
+            self.write(grad, gradient)
         c("gd_optimizer_set_rate", c_int, c_void_p, c_double)(self.optimizer, rate)
         c("gd_optimizer_update", c_int, c_void_p, c_double)(self.optimizer, MAX_NORM)
         c("gd_params_clear_grads", c_int, c_void_p)(self.params)
         self.check()
 
-    def free(self):
+    def close(self):
         c("gd_optimizer_free", None, c_void_p)(self.optimizer)
         c("gd_params_free", None, c_void_p)(self.params)
-        c("gd_context_free", None, c_void_p)(self.ctx)
+        super().close()
 
 
 def follow(ours, theirs, optimizers, tolerance):
@@ -187,7 +140,7 @@ def follow(ours, theirs, optimizers, tolerance):
         ours.step(gradients, RATE * fall)
         for name, p in theirs.items():
             np.testing.assert_allclose(
-                ours.read(name), p.detach().numpy(), rtol=0, atol=tolerance,
+                ours.read(ours.t[name], p), p.detach().numpy(), rtol=0, atol=tolerance,
                 err_msg=f"{name} after step {step}",
             )
 
@@ -206,7 +159,7 @@ def test_follows_torch(case):
         groups.append({"params": [p], "lr": RATE * rate, "weight_decay": weight_decay})
     optimizer = kind(groups, lr=RATE, **theirs_options)
     follow(ours, theirs, [optimizer], 1e-11)
-    ours.free()
+    ours.close()
 
 
 @pytest.fixture
@@ -239,7 +192,7 @@ def test_muon_follows_torch(muon_in_float64, match, plain):
     rest = [p for name, p in theirs.items() if name not in matrices]
     adamw = torch.optim.AdamW(rest, lr=RATE / 2, betas=(0.9, 0.99), weight_decay=0.2)
     follow(ours, theirs, [muon, adamw], 1e-9)
-    ours.free()
+    ours.close()
 
 
 def test_average_follows_torch():
@@ -267,8 +220,10 @@ def test_average_follows_torch():
     swap(ours.optimizer)
     ours.check()
     for name, p in average.module.items():
-        np.testing.assert_allclose(ours.read(name), p.detach().numpy(), rtol=0, atol=1e-11)
+        value = ours.read(ours.t[name], p)
+        np.testing.assert_allclose(value, p.detach().numpy(), rtol=0, atol=1e-11)
     swap(ours.optimizer)
     for name, p in theirs.items():
-        np.testing.assert_allclose(ours.read(name), p.detach().numpy(), rtol=0, atol=1e-11)
-    ours.free()
+        value = ours.read(ours.t[name], p)
+        np.testing.assert_allclose(value, p.detach().numpy(), rtol=0, atol=1e-11)
+    ours.close()

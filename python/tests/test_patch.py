@@ -66,7 +66,7 @@ def test_patched_model_computes_the_same(device, family):
     counts = FAMILIES[family][2]
     assert {kind: list(patched.values()).count(kind) for kind in patched.values()} == counts
     assert str(patched) == "; ".join(
-        f"{count} norms replaced: {count} {kind}" for kind, count in counts.items())
+        f"{count} norm{'s' * (count != 1)} replaced: {count} {kind}" for kind, count in counts.items())
     new_logits, new_gradients = run(model)
     assert not torch.equal(logits, new_logits)  # equal bits would mean that nothing was replaced
     assert distance(new_logits, logits) < 3e-6
@@ -149,7 +149,7 @@ def test_what_is_left_is_said():
     patched = gradus.patch(model)
     assert patched == {"a": "RMSNorm"} and type(model["a"]) is gradus.nn.RMSNorm
     assert str(patched) == (
-        "1 norms replaced: 1 RMSNorm; left as they are: 1 OddRMSNorm (unknown), "
+        "1 norm replaced: 1 RMSNorm; left as they are: 1 OddRMSNorm (unknown), "
         "1 RMSNorm (forward is overridden)"
     )
     assert str(gradus.patch(torch.nn.Linear(2, 2))) == "0 norms replaced"

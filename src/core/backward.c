@@ -19,15 +19,14 @@
 static gd_status seed_ones(gd_tensor *t)
 {
     gd_context *ctx = t->ctx;
-    gd_call_frame frame;
-    gd_frame_begin(ctx, &frame);
-    gd_tensor *ones = gd_frame_tensor(ctx, t->dtype, t->ndim, t->shape, "backward");
-    if (ones && t->count) {
-        ctx->services->fill(gd_tensor_data(ones), t->dtype, 1, t->count, ctx);
+    if (t->grad_valid) {
+        const gd_tensor *ones = gd_constant(ctx, t->dtype, t->ndim, t->shape, 1);
+        return ones ? gd_grad_add(t, ones, "backward") : ctx->status;
     }
-    if (ones) gd_grad_add(t, ones, "backward");
-    gd_frame_end(ctx, &frame);
-    return gd_error_status(ctx);
+    if (gd_tensor_need_grad(t)) return ctx->status;
+    t->grad_valid = true;
+    if (t->count) ctx->services->fill(gd_tensor_data(t->grad), t->grad->dtype, 1, t->count, ctx);
+    return ctx->status;
 }
 
 /* ---- Which nodes ------------------------------------------------------------------------ */
@@ -40,11 +39,14 @@ static const char *who(const gd_context *ctx)
 static gd_status refuse_constant(gd_context *ctx, const gd_tensor *output)
 {
     const bool off = ctx->no_grad > 0, unrecorded = ctx->unrecorded > ctx->calls_at_begin;
+    const bool linear = ctx->calls_at_constant > ctx->calls_at_begin;
     const bool late = ctx->calls_at_require > ctx->calls_at_begin;
     const char *why =
         output->gradient ? "how that was computed is not on the tape; use gd_gradients with "
                            "differentiable"
         : off            ? "recording is off; call gd_no_grad_end before the ops"
+        : linear     ? "a gradient that gd_gradients gave in this step is constant, as that of a "
+                       "linear function is; leave it out, or use gd_gradients with zeros"
         : unrecorded ? "ops of this step were called between gd_no_grad_begin and gd_no_grad_end"
         : late       ? "gd_tensor_set_requires_grad was called after ops of this step, wanted it "
                        "before"
@@ -59,7 +61,7 @@ static gd_status refuse_constant(gd_context *ctx, const gd_tensor *output)
 static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int count,
                                gd_tensor *const *cotangents)
 {
-    const bool constants = ctx->gradients && ctx->gradients->zeros;
+    const bool constants = ctx->gradients && ctx->gradients->options.zeros;
     for (int i = 0; i < count; i++) {
         gd_tensor *t = outputs[i];
         if (!t->requires_grad && !(constants && !t->gradient)) return refuse_constant(ctx, t);
@@ -78,15 +80,23 @@ static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int c
     return GD_OK;
 }
 
+gd_wanted *gd_want(gd_tensor *t)
+{
+    gd_wanted **list = gd_wanted_list(t->ctx->gradients, t), *w = gd_find_wanted(t);
+    if (w) return w;
+    w = gd_arena_allocate(t->ctx, sizeof *w, "gradients");
+    if (!w) return NULL;
+    *w = (gd_wanted){.next = *list, .t = t};
+    return *list = w;
+}
+
 void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end)
 {
     for (int64_t i = first; i < end; i++) {
         gd_node *node = ctx->tape[i];
         node->leads = node->segment && node->segment->reads_wanted(node->segment);
         for (int k = 0; k < node->inputs && !node->leads; k++)
-            node->leads = node->input[k] && node->input[k]->wanted;
-        for (int k = 0; k < node->outputs && node->leads; k++)
-            node->output[k]->wanted = node->output[k]->requires_grad;
+            node->leads = node->input[k] && gd_is_wanted(node->input[k]);
     }
 }
 
@@ -99,52 +109,44 @@ static gd_status mark_maker(gd_node *node, gd_tensor *input)
         return gd_fail(ctx, GD_ERROR_STATE,
                        "recompute: the segment uses a tensor %s made by %s outside of it; pass it "
                        "in inputs",
-                       gd_shape_text(input).text, maker->op->name);
+                       gd_shape_text(input).text, gd_called_op(maker)->name);
     }
     if (maker->used) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "%s: %s reads the tensor %s made by %s, whose tape was used up by an "
                        "earlier backward; add the losses before one gd_backward, or use keep_tape",
-                       who(ctx), node->op->name, gd_shape_text(input).text, maker->op->name);
+                       who(ctx), gd_called_op(node)->name, gd_shape_text(input).text,
+                       gd_called_op(maker)->name);
     }
     maker->marked = true;
     maker->via = node;
     return GD_OK;
 }
 
-/* Marks every node that the outputs depend on, and returns the index after the last of them. */
-static int64_t mark(gd_context *ctx, gd_tensor *const *outputs, int count)
+gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
+                       gd_tensor *const *cotangents, int64_t *top)
 {
-    int64_t top = ctx->tape_floor;
+    if (check_outputs(ctx, outputs, count, cotangents)) return ctx->status;
+    *top = ctx->tape_floor;
     for (int64_t i = ctx->tape_floor; i < ctx->tape_length; i++) ctx->tape[i]->marked = false;
     if (ctx->gradients) gd_mark_wanted(ctx, ctx->tape_floor, ctx->tape_length);
     for (int i = 0; i < count; i++) {
         gd_node *node = outputs[i]->node;
-        outputs[i]->reached = outputs[i]->wanted;
         if (!node || (ctx->gradients && !node->leads)) continue;
         node->marked = true;
         node->via = NULL;
-        if (node->index >= top) top = node->index + 1;
+        if (node->index >= *top) *top = node->index + 1;
     }
-    for (int64_t i = top - 1; i >= ctx->tape_floor; i--) {
+    for (int64_t i = *top - 1; i >= ctx->tape_floor; i--) {
         gd_node *node = ctx->tape[i];
         for (int k = 0; node->marked && k < node->inputs; k++) {
             gd_tensor *input = node->input[k];
             if (!input || !gd_walk_needs(ctx, input)) continue;
-            input->reached = input->wanted;
             if (!input->step && !ctx->gradients) input->awaited = true;
-            if (mark_maker(node, input)) return top;
+            if (mark_maker(node, input)) return ctx->status;
         }
     }
-    return top;
-}
-
-gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
-                       gd_tensor *const *cotangents, int64_t *top)
-{
-    if (check_outputs(ctx, outputs, count, cotangents)) return gd_error_status(ctx);
-    *top = mark(ctx, outputs, count);
-    return gd_error_status(ctx);
+    return GD_OK;
 }
 
 /* ---- Giving memory back ----------------------------------------------------------------- */
@@ -166,7 +168,10 @@ static void use_up(gd_node *node)
         if (t->node) release_value(t);
     }
     for (int i = 0; i < node->saves; i++) {
-        if (node->save[i]) gd_storage_release(node->save[i]->ctx, node->save[i]->storage);
+        gd_tensor *t = node->save[i];
+        if (!t) continue;
+        t->storage->readers--;
+        gd_storage_release(t->ctx, t->storage);
     }
     node->used = true;
 }
@@ -210,13 +215,15 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     bool reached = false;
     for (int i = 0; i < node->outputs; i++) reached = reached || node->output[i]->grad_valid;
     if (!reached) return GD_OK;
-    if (check_values(node)) return gd_error_status(ctx);
+    const gd_op *outer = ctx->part_of;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    gd_status status =
+    ctx->part_of = node->part_of;
+    if (!check_values(node))
         node->backward ? node->backward(node, keep_tape) : gd_node_backward(node, keep_tape);
+    ctx->part_of = outer;
     gd_frame_end(ctx, &frame);
-    return status;
+    return ctx->status;
 }
 
 /* ---- The walk --------------------------------------------------------------------------- */
@@ -225,7 +232,7 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
                            gd_tensor *const *cotangents, bool keep_tape)
 {
     int64_t top;
-    if (gd_walk_mark(ctx, outputs, count, cotangents, &top)) return gd_error_status(ctx);
+    if (gd_walk_mark(ctx, outputs, count, cotangents, &top)) return ctx->status;
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
         if (!gd_walk_needs(ctx, outputs[i])) continue;
@@ -248,9 +255,9 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
         finish_gradients(node);
         if (!keep_tape) use_up(node);
-        if (!ctx->gradients || !ctx->gradients->keep_tape) gd_finish_uses(node);
+        if (!ctx->gradients || !ctx->gradients->options.keep_tape) gd_finish_uses(node);
     }
-    return gd_error_status(ctx);
+    return ctx->status;
 }
 
 gd_status gd_backward(gd_tensor *loss)

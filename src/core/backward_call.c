@@ -50,7 +50,7 @@ static gd_status take_input(gd_node *node, gd_call *call, int i)
     gd_tensor *t = node->input[i];
     gd_context *ctx = t->ctx;
     gd_storage *moved = gd_storage_create(ctx, true);
-    if (!moved) return gd_error_status(ctx);
+    if (!moved) return ctx->status;
     gd_storage *next = moved->next, *old = t->storage;
     *moved = *old;
     moved->next = next;
@@ -58,11 +58,12 @@ static gd_status take_input(gd_node *node, gd_call *call, int i)
     old->data = NULL;
     old->released = true;
     call->input[i] = grad_view(t, moved);
-    return gd_error_status(ctx);
+    return ctx->status;
 }
 
 /* The dtype in which the kernel writes the gradient of input i: that in which it takes the input,
- * or float32 if the gradient is stored so and the kernel can write it, or works in it (gd_tape_append). */
+ * or float32 if the gradient is stored so and the kernel can write it, or works in it
+ * (gd_tape_append). */
 static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
 {
     const gd_tensor *t = node->input[i];
@@ -102,7 +103,7 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
     gd_dtype dtype = written_dtype(node, call, i);
     if (repeated || gd_gradient_dtype(t) != dtype || reads_gradient(node, t)) {
         call->dinput[i] = gd_frame_tensor(ctx, dtype, t->ndim, t->shape, node->op->name);
-        return gd_error_status(ctx);
+        return ctx->status;
     }
     accumulate[i] = t->grad_valid;
     if (!t->grad && can_take_doutput(node, call, i)) {
@@ -113,13 +114,13 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
         gd_tensor_need_grad(t);
     }
     call->dinput[i] = t->grad;
-    return gd_error_status(ctx);
+    return ctx->status;
 }
 
 /* ---- The call --------------------------------------------------------------------------- */
 
-/* t, which the backward reads, as its kernel takes it; NULL on error. gd_tensor_data of a freed step
- * tensor is NULL; the tape may still read it through a header of its own. */
+/* t, which the backward reads, as its kernel takes it; NULL on error. gd_tensor_data of a freed
+ * step tensor is NULL; the tape may still read it through a header of its own. */
 static gd_tensor *value_for_kernel(const gd_call *call, gd_tensor *t, bool strided)
 {
     const gd_dtype dtype = gd_kernel_dtype(call, t);
@@ -140,7 +141,7 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bo
     const gd_op *op = node->op;
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
-        const bool read = t && gd_op_reads_input(op, i);
+        const bool read = gd_node_value(node, i) != NULL;
         call->input[i] = read ? value_for_kernel(call, t, op->strided) : t;
         if (read && !call->input[i]) return ctx->status;
     }
@@ -151,13 +152,14 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bo
             call->doutput[i] = gd_frame_prepare(ctx, t->grad, dtype, false, op->name);
             if (!call->doutput[i]) return ctx->status;
         }
-        call->output[i] = gd_op_reads_output(op, i) ? value_for_kernel(call, t, false) : t;
+        const bool read = gd_node_value(node, node->inputs + i) != NULL;
+        call->output[i] = read ? value_for_kernel(call, t, false) : t;
         if (!call->output[i]) return ctx->status;
     }
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (!t || !gd_walk_needs(ctx, t)) continue;
-        if (place_gradient(node, call, i, accumulate, keep_tape)) return gd_error_status(ctx);
+        if (place_gradient(node, call, i, accumulate, keep_tape)) return ctx->status;
     }
     return GD_OK;
 }
@@ -184,34 +186,45 @@ static gd_status refuse_missing_backward(gd_context *ctx, const gd_node *node)
                    node->op->name, ctx->device_name, path);
 }
 
+bool *gd_node_call(const gd_node *node, gd_call *call)
+{
+    gd_context *ctx = node->output[0]->ctx;
+    const int64_t tensors = 2 * ((int64_t)node->inputs + node->outputs);
+    const int64_t bytes = tensors * (int64_t)sizeof(gd_tensor *) + node->inputs;
+    *call = (gd_call){.context = ctx,
+                      .op = node->op,
+                      .args = node->args,
+                      .dtype = node->dtype,
+                      .kernel_dtype = node->kernel_dtype,
+                      .threads = gd_context_threads(ctx),
+                      .inputs = node->inputs,
+                      .outputs = node->outputs,
+                      .saves = node->saves,
+                      .input = gd_arena_array(ctx, bytes, 1, "backward"),
+                      .save = node->save,
+                      .seed = node->seed,
+                      .random_offset = node->random_offset,
+                      .random_base = ctx->random_base,
+                      .part_of = node->part_of};
+    if (!call->input) return NULL;
+    bool *accumulate = (bool *)(call->input + tensors);
+    call->dinput = call->input + node->inputs;
+    call->output = call->dinput + node->inputs;
+    call->doutput = call->output + node->outputs;
+    call->accumulate = accumulate;
+    return accumulate;
+}
+
 gd_status gd_node_backward(gd_node *node, bool keep_tape)
 {
     gd_context *ctx = node->output[0]->ctx;
     const gd_op *op = node->op;
     if (!op->backward[ctx->device->device]) return refuse_missing_backward(ctx, node);
-    gd_call call = {.context = ctx,
-                    .op = op,
-                    .args = node->args,
-                    .dtype = node->dtype,
-                    .kernel_dtype = node->output[0]->wide_grad ? node->dtype : node->kernel_dtype,
-                    .threads = gd_threads(ctx),
-                    .inputs = node->inputs,
-                    .outputs = node->outputs,
-                    .saves = node->saves,
-                    .save = node->save,
-                    .seed = node->seed,
-                    .random_offset = node->random_offset,
-                    .random_base = ctx->random_base};
-    const int64_t tensors = 2 * ((int64_t)node->inputs + node->outputs);
-    const int64_t bytes = tensors * (int64_t)sizeof(gd_tensor *) + node->inputs;
-    call.input = gd_arena_array(ctx, bytes, 1, "backward");
-    if (!call.input) return ctx->status;
-    call.dinput = call.input + node->inputs;
-    call.output = call.dinput + node->inputs;
-    call.doutput = call.output + node->outputs;
-    bool *accumulate = (bool *)(call.input + tensors);
-    call.accumulate = accumulate;
-    if (prepare_call(node, &call, accumulate, keep_tape)) return gd_error_status(ctx);
+    gd_call call;
+    bool *accumulate = gd_node_call(node, &call);
+    if (!accumulate) return ctx->status;
+    if (node->output[0]->wide_grad) call.kernel_dtype = node->dtype;
+    if (prepare_call(node, &call, accumulate, keep_tape)) return ctx->status;
     gd_status status = gd_run_kernel(op->backward[ctx->device->device], &call, true);
     if (status || gd_failed(ctx)) {
         return gd_fail(ctx, status, "%s: its backward failed", op->name);
@@ -222,7 +235,7 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape)
         if (call.dinput[i] == t->grad) {
             t->grad_valid = true;
         } else if (gd_grad_add(t, call.dinput[i], op->name)) {
-            return gd_error_status(ctx);
+            return ctx->status;
         }
     }
     return GD_OK;

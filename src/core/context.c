@@ -1,14 +1,8 @@
 /* context.c - contexts: their device, and where they are in the random stream. */
 #include "core/core.h"
-#include "platform/process.h"
 #include "platform/slabs.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 const char *gd_version(void)
 {
@@ -16,40 +10,6 @@ const char *gd_version(void)
 }
 
 /* ---- Making and freeing ------------------------------------------------------------------- */
-
-/* OpenMP ends the program if it cannot create its threads. */
-enum { MAX_THREADS = 4096, DEFAULT_THREADS = 256 };
-
-/* OpenMP's default, which OMP_NUM_THREADS sets, but not more than can be useful. */
-static int default_threads(void)
-{
-#ifdef _OPENMP
-    const int asked = omp_get_max_threads(), processors = omp_get_num_procs();
-    const int most = processors > DEFAULT_THREADS ? processors : DEFAULT_THREADS;
-    return asked < most ? asked : most;
-#else
-    return 1;
-#endif
-}
-
-/* OpenMP's threads exist only in the parent; a child that used them would wait forever. */
-static atomic_bool is_child;
-
-static void note_child(void)
-{
-    is_child = true;
-}
-
-static void watch_forks(void)
-{
-    static atomic_bool done;
-    if (!atomic_exchange(&done, true)) gd_os_on_fork(note_child);
-}
-
-int gd_threads(const gd_context *ctx)
-{
-    return is_child ? 1 : ctx->threads;
-}
 
 static bool open_device(gd_context *ctx, gd_device device)
 {
@@ -90,12 +50,10 @@ gd_context *gd_context_create(const gd_context_options *options)
     if (!ctx) return NULL;
     *ctx = (gd_context){.options = chosen, .allocator = allocator};
     if (allocator.allocate == gd_os_slab_allocate) ctx->allocator.user = &ctx->slabs;
-    const bool fits = chosen.threads >= 0 && chosen.threads <= MAX_THREADS;
-    ctx->threads = fits && chosen.threads ? chosen.threads : default_threads();
+    const bool fits = gd_choose_threads(ctx); /* the device's name says how many */
     const bool guards = (unsigned)chosen.guard <= GD_GUARD_EXACT;
     if (!guards) ctx->options.guard = GD_GUARD_NONE;
     ctx->random.seed = chosen.seed;
-    watch_forks();
     choose_device(ctx);
     const bool bad_notice = gd_is_garbage((uintptr_t)chosen.notice);
     if (bad_notice) ctx->options.notice = NULL;
@@ -105,7 +63,7 @@ gd_context *gd_context_create(const gd_context_options *options)
     }
     if (!fits) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 to %d", chosen.threads,
-                MAX_THREADS);
+                GD_MAX_THREADS);
     }
     if (!guards) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
@@ -123,6 +81,7 @@ static void destroy(gd_context *ctx)
     if (ctx->device) gd_pool_free(ctx);
     gd_arena_free(ctx);
     gd_host_release(ctx, ctx->tape, (size_t)ctx->tape_capacity * sizeof *ctx->tape);
+    gd_signatures_free(ctx);
     gd_host_release(ctx, ctx->user_ops, (size_t)ctx->user_op_capacity * sizeof *ctx->user_ops);
     if (ctx->device && ctx->device->close) ctx->device->close(ctx);
     gd_allocator allocator = ctx->allocator;
@@ -153,11 +112,6 @@ gd_device gd_context_device(const gd_context *ctx)
 void gd_context_set_tf32(gd_context *ctx, bool tf32)
 {
     if (ctx) ctx->options.tf32 = tf32;
-}
-
-int gd_context_threads(const gd_context *ctx)
-{
-    return ctx ? gd_threads(ctx) : 0;
 }
 
 const char *gd_context_device_name(const gd_context *ctx)

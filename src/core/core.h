@@ -1,5 +1,5 @@
-/* core.h - internals of the core: the structs behind a context and a node of the tape; that behind a
- * tensor is in core/tensor.h.
+/* core.h - internals of the core: the structs behind a context and a node of the tape; that behind
+ * a tensor is in core/tensor.h.
  *
  *     gd_context --- owns ---> user tensors (heap)          step tensors, nodes (arena)
  *                                   |                              |
@@ -13,8 +13,8 @@
  * memory goes back to the pool before the step ends: `views`, tensors that still look at it, and
  * `readers`, nodes of the tape whose backward will read it.
  *
- * Headers of step tensors, of their storages and of nodes come from an arena. gd_step_end gives up all of
- * a step at once, so nothing has to count references to them.
+ * Headers of step tensors, of their storages and of nodes come from an arena. gd_step_end gives up
+ * all of a step at once, so nothing has to count references to them.
  */
 #ifndef GRADUS_CORE_H
 #define GRADUS_CORE_H
@@ -81,8 +81,9 @@ void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t byte
                      gd_memory_class memory_class);
 void gd_pool_free(gd_context *ctx);
 
-/* Guarded memory (guard.c), for the pool; NULL if there is none. An error if, at its release, a margin
- * was written to; gd_guard_look looks at all of it, gd_guard_trim frees what recorded work has used. */
+/* Guarded memory (guard.c), for the pool; NULL if there is none. An error if, at its release, a
+ * margin was written to; gd_guard_look looks at all of it, gd_guard_trim frees what recorded work
+ * has used. */
 void *gd_guard_allocate(gd_context *ctx, size_t bytes, const char *what);
 void gd_guard_release(gd_context *ctx, const void *data);
 void gd_guard_look(gd_context *ctx);
@@ -93,8 +94,8 @@ void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class
 
 /* ---- Devices (src/cpu, src/cuda) ------------------------------------------------------------ */
 
-/* The interface to a device; its kernels are the services (services.h). Where all work is done at once,
- * close, synchronize, mark and passed are NULL. */
+/* The interface to a device; its kernels are the services (services.h). Where all work is done at
+ * once, close, synchronize, mark and passed are NULL. */
 struct gd_device_table {
     gd_device device;
     /* Sets ctx->device_name, and perhaps ctx->device_note; an error says what is missing:
@@ -126,6 +127,32 @@ struct gd_device_table {
     void (*op_begin)(gd_context *ctx, const char *name, bool backward);
     void (*op_end)(gd_context *ctx);
 };
+
+/* ---- Signatures (signature.c) ----------------------------------------------------------- */
+
+typedef struct gd_signature gd_signature;
+
+/* A record, its signature's text, and what that says. */
+typedef struct gd_read_signature {
+    const gd_op *op;
+    const char *text;
+    gd_signature *signature;
+} gd_read_signature;
+
+enum { GD_SIGNATURES = 512 };
+
+/* An error unless the record is usable; `who` begins the message. */
+gd_status gd_check_record(gd_context *ctx, const gd_op *op, const char *who);
+
+/* Reads the signature of a record, which may have none, unless it was read before; NULL, with the
+ * error set, if it is not usable. */
+const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op);
+
+/* Compares the inputs and arguments of a call with the record's signature and ranges, sets the
+ * shapes that these give, and calls its shape(). */
+gd_status gd_signature_check(const gd_signature *s, const gd_call *call, gd_shapes *out);
+
+void gd_signatures_free(gd_context *ctx);
 
 /* ---- The context (context.c) ------------------------------------------------------------ */
 
@@ -165,8 +192,8 @@ struct gd_context {
     bool saw_gradient; /* an op was given an input that requires a gradient; see src/recompute */
     bool in_backward;
     const gd_tensor *before; /* the user's newest tensor when the backward or gd_gradients began */
-    /* Set while gd_gradients runs: walks are for the tensors that are `wanted`. Otherwise NULL. */
-    const gd_gradients_options *gradients;
+    /* The gd_gradients that is running; or NULL. */
+    struct gd_gradients_walk *gradients;
     int segments;       /* of gd_recompute that are running, nested */
     int repeats;        /* depth of gd_repeat_begin */
     bool retain_grads;  /* of all outputs: gd_tape_record_norms */
@@ -174,14 +201,18 @@ struct gd_context {
     struct gd_call_listener *segment; /* that of the innermost segment that is running */
     uint64_t calls;                   /* made so far, of ops */
     /* What it was when the step began, at its last backward, when gd_tensor_set_requires_grad and
-     * gd_no_grad_begin were called last, and after the last call that was not recorded. */
+     * gd_no_grad_begin were called last, after the last call that was not recorded, and when
+     * gd_gradients last gave a differentiable gradient that depends on nothing. */
     uint64_t calls_at_begin, calls_at_backward, calls_at_require, calls_at_no_grad, unrecorded;
-    int64_t updates;   /* in this step */
-    unsigned notices;  /* a bit for each gd_notice_kind that was given */
-    bool asked;        /* gd_error was called since the error */
-    uint64_t versions; /* given so far, to storages */
+    uint64_t calls_at_constant;
+    int64_t updates;      /* in this step */
+    int64_t updates_made; /* by all optimizers, so far */
+    unsigned notices;     /* a bit for each gd_notice_kind that was given */
+    bool asked;           /* gd_error was called since the error */
+    uint64_t versions;    /* given so far, to storages */
 
     struct gd_call_frame *frame; /* the running call, for gd_call_scratch */
+    const gd_op *part_of;        /* whose definition is running, or has made the visited node */
     struct gd_temporary *spare;  /* headers of temporary memory, to be used again in this step */
 
     gd_random_state random;
@@ -202,7 +233,17 @@ struct gd_context {
 
     const gd_op **user_ops;
     int64_t user_op_count, user_op_capacity;
+    gd_read_signature signatures[GD_SIGNATURES]; /* a hash table, at most half of it used */
+    int signatures_read;
 };
+
+/* The place of a record in the table of signatures. */
+static inline gd_read_signature *gd_signature_slot(gd_context *ctx, const gd_op *op)
+{
+    size_t i = (uintptr_t)op / 64 % GD_SIGNATURES;
+    while (ctx->signatures[i].op != op && ctx->signatures[i].op) i = (i + 1) % GD_SIGNATURES;
+    return &ctx->signatures[i];
+}
 
 /* Makes AddressSanitizer let programs touch this memory of the CPU, or report them. */
 static inline void gd_allow(const gd_context *ctx, const void *data, size_t bytes, bool allowed)
@@ -248,21 +289,20 @@ static inline bool gd_is_garbage(uintptr_t pointer)
     return pointer == UINTPTR_MAX;
 }
 
-/* The number of threads to use: one in a child of fork(). */
-int gd_threads(const gd_context *ctx);
+/* Sets how many threads the kernels use, as the options say or by default (threads.c); false if
+ * the options ask for more than OpenMP, which ends the program if it cannot create them, may be
+ * asked for. */
+bool gd_choose_threads(gd_context *ctx);
+enum { GD_MAX_THREADS = 4096 };
 
 /* ---- Errors (error.c) -------------------------------------------------------------------- */
 
-/* Replaces each control character, of ASCII and of U+0080 to U+009F, encoded or as a byte, by "?": a
- * name, or text from a file, may contain line breaks or control sequences of a terminal. */
+/* Replaces each control character, of ASCII and of U+0080 to U+009F, encoded or as a byte, by "?":
+ * a name, or text from a file, may contain line breaks or control sequences of a terminal. */
 void gd_replace_controls(char *text);
 
 /* False, with the error set, inside the function of a graph, which must not wait for the device. */
 bool gd_outside_graph(gd_context *ctx, const char *who);
-
-/* False, with the error set, inside an op, a hook, a watcher, a segment or a definition, which use what the call would
- * free, and with `graphs` also inside the function of a graph. */
-bool gd_outside_calls(gd_context *ctx, const char *who, bool graphs);
 
 /* Whether there is an error; every public call checks it first. */
 static inline bool gd_failed(const gd_context *ctx)
@@ -300,8 +340,8 @@ static inline void gd_new_version(gd_context *ctx, gd_storage *storage)
 void gd_copy_packed(gd_context *ctx, void *to, gd_dtype to_dtype, void *from, gd_dtype from_dtype,
                     int64_t n);
 
-/* Notes that a call of the user's has changed a storage. Between steps a buffer keeps the change; during a
- * step it is part of the step, as what its ops do to buffers. */
+/* Notes that a call of the user's has changed a storage. Between steps a buffer keeps the change;
+ * during a step it is part of the step, as what its ops do to buffers. */
 void gd_written(gd_context *ctx, gd_storage *storage);
 
 /* A storage header, heap or arena, without memory. */
@@ -316,8 +356,8 @@ void gd_tensor_destroy(gd_tensor *t);
 /* Removes a heap tensor from the context's list: another tensor will free it. */
 void gd_tensor_unlist(gd_tensor *t);
 
-/* Releases the headers of freed tensors but for the `keep` newest: using one of these is an error that says
- * so. */
+/* Releases the headers of freed tensors but for the `keep` newest: using one of these is an error
+ * that says so. */
 void gd_tensor_release_headers(gd_context *ctx, int64_t keep);
 enum { GD_KEPT_HEADERS = 256 };
 
@@ -342,9 +382,15 @@ static inline bool gd_same_shape(const gd_tensor *a, const gd_tensor *b)
     return a->ndim == b->ndim && !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
 }
 
-/* An error unless u, which `role` and i name, is a real tensor of the shape and context of t, an `of`. */
+/* An error unless u, which `role` and i name, is a real tensor of the shape and context of
+ * t, an `of`. */
 gd_status gd_check_like(const gd_tensor *t, const char *of, const gd_tensor *u, const char *who,
                         const char *role, int i);
+
+/* An error unless what a derivation of the op made is of the context and the shape of t. `whose`:
+ * "derivative". */
+gd_status gd_check_made(const gd_op *op, const gd_tensor *made, const gd_tensor *t,
+                        const char *whose);
 
 /* What a call returns that does nothing with t, which may be NULL. */
 static inline gd_status gd_tensor_status(const gd_tensor *t)
@@ -367,6 +413,23 @@ static inline gd_tensor *gd_grad_now(const gd_tensor *t)
     return t->retained ? t->retained : t->grad_valid ? t->grad : NULL;
 }
 
+/* The dtype in which the gradient of t is stored. */
+static inline gd_dtype gd_gradient_dtype(const gd_tensor *t)
+{
+    const bool wide = t->wide_grad && gd_dtype_size(t->dtype) == 2;
+    return t->grad ? t->grad->dtype : wide ? GD_FLOAT32 : t->dtype;
+}
+
+/* Adds src (of t's shape, any strides and real dtype) to the gradient of t, or makes a copy of it
+ * the gradient. */
+gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
+
+/* Drops the gradient of a tensor made by an op, or adds it to the one that is kept for the user. */
+void gd_grad_release(gd_tensor *t);
+void gd_grad_retain(gd_tensor *t);
+
+/* ---- Gradients of few rows (rows.c) ------------------------------------------------------- */
+
 /* From now on any row of a gradient may be written to at any time. */
 static inline void gd_grad_share(gd_tensor *grad)
 {
@@ -386,23 +449,9 @@ static inline size_t gd_touched_bytes(const gd_tensor *grad)
     return (size_t)((grad->shape[0] + 31) / 32) * sizeof *grad->touched;
 }
 
-/* The dtype in which the gradient of t is stored. */
-static inline gd_dtype gd_gradient_dtype(const gd_tensor *t)
-{
-    const bool wide = t->wide_grad && gd_dtype_size(t->dtype) == 2;
-    return t->grad ? t->grad->dtype : wide ? GD_FLOAT32 : t->dtype;
-}
-
-/* Adds src (of t's shape, any strides and real dtype) to the gradient of t, or makes a copy of it
- * the gradient. */
-gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
-
-/* The sum of squares of a packed tensor; the host waits for it. NaN on error. `sparse`: as of the service. */
+/* The sum of squares of a packed tensor; the host waits for it. NaN on error. `sparse`: as of
+ * the service. */
 double gd_sum_squares(const gd_tensor *t, const gd_sparse *sparse);
-
-/* Drops the gradient of a tensor made by an op, or adds it to the one that is kept for the user. */
-void gd_grad_release(gd_tensor *t);
-void gd_grad_retain(gd_tensor *t);
 
 /* ---- Calls (frame.c, op.c) --------------------------------------------------------------- */
 
@@ -422,6 +471,10 @@ typedef struct gd_call_frame {
 void gd_frame_begin(gd_context *ctx, gd_call_frame *frame);
 void gd_frame_end(gd_context *ctx, gd_call_frame *frame);
 
+/* False, with the error set, inside an op, a hook, a watcher, a segment or a definition, which use
+ * what the call would free, and with `graphs` also inside the function of a graph. */
+bool gd_outside_calls(gd_context *ctx, const char *who, bool graphs);
+
 /* A packed tensor of class WORKSPACE for the current frame. */
 gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
                            const char *who);
@@ -439,6 +492,15 @@ static inline gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
     const bool own = call->op->mixed & GD_BIT(call->context->device->device);
     return own || !gd_dtype_is_real(t->dtype) ? t->dtype : call->kernel_dtype;
 }
+
+/* ---- Definitions (definition.c) ----------------------------------------------------------- */
+
+/* Runs the definition of call->op, which replaces call->output[], tensors without memory. */
+gd_status gd_define(gd_call *call);
+
+/* Runs it in place of kernels: makes call->output[] of these dtypes and shapes. Its parts are calls
+ * and nodes of their own. */
+gd_status gd_run_definition(gd_call *call, const gd_spec *output);
 
 /* ---- Segments (src/recompute) ------------------------------------------------------------- */
 
@@ -463,60 +525,92 @@ static inline gd_status gd_notify_call(const gd_call *call, const gd_call_frame 
 /* ---- The tape (tape.c, backward.c, backward_call.c) --------------------------------------- */
 
 struct gd_node {
-    const gd_op *op;
+    const gd_op *op, *part_of;
     const void *args;
     gd_status (*backward)(gd_node *node, bool keep_tape); /* NULL: gd_node_backward */
     gd_dtype dtype, kernel_dtype;                         /* of the call */
     int inputs, outputs, saves;
     gd_tensor **input, **output, **save;
     uint64_t *versions; /* [inputs + outputs] of their storages after the forward */
+    bool *required;     /* [inputs]: it required a gradient then */
     uint64_t seed, random_offset;
     int64_t index;                   /* on the tape */
     const gd_call_listener *segment; /* of gd_recompute; otherwise NULL */
     bool used;                       /* a backward has visited it */
     bool marked;                     /* the running backward will visit it */
-    bool leads;                      /* of gd_gradients: it reads a tensor that is wanted */
+    bool leads;                      /* of gd_gradients: to one of its inputs */
     gd_node *via;                    /* the node that it was reached from, for messages */
 };
+
+/* The op that was called, of which the node may be a part. */
+static inline const gd_op *gd_called_op(const gd_node *node)
+{
+    return node->part_of ? node->part_of : node->op;
+}
 
 /* Appends a node. It takes over the call's arrays, which are in the arena; the arguments are copied
  * there. */
 gd_node *gd_tape_append(const gd_call *call);
 
-/* Whether the backward of `op` reads input or output i. */
-static inline bool gd_op_reads_input(const gd_op *op, int i)
-{
-    return op->backward_reads_inputs & GD_BIT(i);
-}
-
-static inline bool gd_op_reads_output(const gd_op *op, int i)
-{
-    return op->backward_reads_outputs & GD_BIT(i);
-}
-
-/* Value i of a node, of its inputs and then its outputs; NULL if the backward does not read it, or it is not
- * there. */
+/* Value i of a node, of its inputs and then its outputs; NULL if the backward does not read it, or
+ * it is not there. */
 static inline gd_tensor *gd_node_value(const gd_node *node, int i)
 {
     const int output = i - node->inputs;
-    if (output < 0) return gd_op_reads_input(node->op, i) ? node->input[i] : NULL;
-    return gd_op_reads_output(node->op, output) ? node->output[output] : NULL;
+    if (output < 0) return node->op->backward_reads_inputs & GD_BIT(i) ? node->input[i] : NULL;
+    return node->op->backward_reads_outputs & GD_BIT(output) ? node->output[output] : NULL;
+}
+
+/* What gd_gradients knows of a tensor: of each input, and of what has a cotangent made by ops. */
+typedef struct gd_wanted {
+    struct gd_wanted *next; /* of the same list */
+    gd_tensor *t, *cotangent;
+    bool aside; /* kernels compute another gradient; its own is the following: */
+    bool grad_valid;
+    gd_tensor *grad, *retained;
+} gd_wanted;
+
+typedef struct gd_gradients_walk {
+    gd_gradients_options options;
+    gd_wanted **list; /* of the tensors with the same remainder */
+    size_t lists;     /* a power of two */
+} gd_gradients_walk;
+
+static inline gd_wanted **gd_wanted_list(const gd_gradients_walk *walk, const gd_tensor *t)
+{
+    return &walk->list[(uintptr_t)t / 64 & (walk->lists - 1)];
+}
+
+/* NULL: the running gd_gradients knows nothing of t. */
+static inline gd_wanted *gd_find_wanted(const gd_tensor *t)
+{
+    gd_wanted *w = *gd_wanted_list(t->ctx->gradients, t);
+    while (w && w->t != t) w = w->next;
+    return w;
+}
+
+/* Finds it, or adds it; NULL on error. */
+gd_wanted *gd_want(gd_tensor *t);
+
+/* Whether t is an input of the running gd_gradients, or was made of one. */
+static inline bool gd_is_wanted(const gd_tensor *t)
+{
+    return t->requires_grad && ((t->node && t->node->leads) || gd_find_wanted(t));
 }
 
 /* Whether the running walk needs the gradient of t. */
 static inline bool gd_walk_needs(const gd_context *ctx, const gd_tensor *t)
 {
-    return t->requires_grad && (!ctx->gradients || t->wanted);
+    return t->requires_grad && (!ctx->gradients || gd_is_wanted(t));
 }
 
-/* Whether its gradient outlives the running walk. */
+/* Whether its gradient, which kernels compute, outlives the running walk. */
 static inline bool gd_walk_retains(const gd_context *ctx, const gd_tensor *t)
 {
-    return ctx->gradients ? t->cotangent != NULL : t->retain_grad;
+    return ctx->gradients ? gd_find_wanted(t) != NULL : t->retain_grad;
 }
 
-/* Finds for gd_gradients which of the nodes [first, end) read a tensor that is wanted; their outputs
- * are, too. */
+/* Finds for gd_gradients which of the nodes [first, end) lead to its inputs. */
 void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end);
 
 /* Checks the outputs and cotangents of a walk, and marks every node that they depend on (of
@@ -530,8 +624,8 @@ static inline bool gd_value_is_there(const gd_tensor *t)
     return t->storage && !t->storage->released && (!t->freed || t->step);
 }
 
-/* An error if t, value i of a node (gd_node_value), was freed or overwritten since the forward. `whose` names
- * who reads it: "backward". */
+/* An error if t, value i of a node (gd_node_value), was freed or overwritten since the forward.
+ * `whose` names who reads it: "backward". */
 gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose, int i);
 static inline gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose,
                                        int i)
@@ -540,8 +634,8 @@ static inline gd_status gd_check_value(const gd_node *node, const gd_tensor *t, 
     return same ? GD_OK : gd_refuse_value(node, t, whose, i);
 }
 
-/* Returns the memory of all that was made for the step since, but for `except` and what is kept, and
- * drops the headers. */
+/* Returns the memory of all that was made for the step since, but for `except` and what is kept,
+ * and drops the headers. */
 void gd_drop_since(gd_context *ctx, const gd_tensor *tensor_before,
                    const gd_storage *storage_before, const gd_storage *except);
 
@@ -552,6 +646,10 @@ void gd_tape_truncate(gd_context *ctx, int64_t length);
  * outputs' gradients and propagates these to the leaves. */
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape);
+
+/* Makes the call of a node's derivation or backward, with room for its tensors. Returns what its
+ * `accumulate` points to; NULL on error. */
+bool *gd_node_call(const gd_node *node, gd_call *call);
 
 /* Runs the backward of a node's op, which writes the inputs' gradients or adds to them. The
  * `backward` of every node except those of gd_recompute. */

@@ -1,5 +1,7 @@
-/* error.c - the first error of a context, as one sentence, and a refusal that many calls share. */
+/* error.c - the first error of a context, as one sentence, notices, and a refusal that many
+ * calls share. */
 #include "core/core.h"
+#include "platform/number.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,8 +28,8 @@ static size_t begin_of(const char *text, size_t at)
     return at;
 }
 
-/* A message that is too long loses its middle, of whole characters: the reason comes after a path of
- * up to some thousand bytes. */
+/* A message that is too long loses its middle, of whole characters: the reason comes after a path
+ * of up to some thousand bytes. */
 static void keep_ends(char *error, size_t size, const char *whole)
 {
     static const char dots[] = " ... ";
@@ -60,15 +62,29 @@ gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
     if (ctx->status != GD_OK) return ctx->status;
     ctx->status = status == GD_OK ? GD_ERROR_STATE : status;
     ctx->asked = false;
-    char whole[10000]; /* room for two paths */
+    char whole[10000], *words = whole; /* room for two paths */
+    if (ctx->part_of) words += snprintf(whole, 128, "%.100s: ", ctx->part_of->name);
+    const size_t begin = (size_t)(words - whole), size = sizeof whole - begin;
     va_list args;
     va_start(args, format);
-    if (vsnprintf(whole, sizeof whole, format, args) >= (int)sizeof whole)
-        whole[begin_of(whole, sizeof whole - 2)] = '\0';
+    if (gd_os_print_list(words, size, format, args) >= (int)size)
+        words[begin_of(words, size - 2)] = '\0';
     va_end(args);
-    gd_replace_controls(whole);
-    keep_ends(ctx->error, sizeof ctx->error, whole);
+    if (strncmp(words, whole, begin) != 0) words = whole; /* they do not name that op */
+    gd_replace_controls(words);
+    keep_ends(ctx->error, sizeof ctx->error, words);
     return ctx->status;
+}
+
+gd_status gd_call_fail(const gd_call *call, gd_status status, const char *format, ...)
+{
+    char words[640];
+    va_list args;
+    if (!call) return status ? status : GD_ERROR_STATE;
+    va_start(args, format);
+    gd_os_print_list(words, sizeof words, format, args);
+    va_end(args);
+    return gd_fail(call->context, status, "%s: %s", call->op->name, words);
 }
 
 void gd_notice(gd_context *ctx, gd_notice_kind kind, const char *format, ...)
@@ -78,7 +94,7 @@ void gd_notice(gd_context *ctx, gd_notice_kind kind, const char *format, ...)
     ctx->notices |= 1U << kind;
     va_list args;
     va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
+    gd_os_print_list(sentence, sizeof sentence, format, args);
     va_end(args);
     if (ctx->options.notice)
         ctx->options.notice(ctx->options.notice_user, sentence);
@@ -104,20 +120,6 @@ void gd_error_clear(gd_context *ctx)
     ctx->status = GD_OK;
     ctx->error[0] = '\0';
     if (!ctx->device) gd_fail(ctx, GD_ERROR_DEVICE, "this context has no device");
-}
-
-bool gd_outside_calls(gd_context *ctx, const char *who, bool graphs)
-{
-    const char *inside = ctx->segments             ? "a segment of gd_recompute"
-                         : ctx->frame              ? "an op"
-                         : ctx->in_backward        ? "a backward"
-                         : ctx->gradients          ? "a definition or derivative"
-                         : graphs && ctx->in_graph ? "the function of a graph"
-                                                   : NULL;
-    if (inside)
-        gd_fail(ctx, GD_ERROR_STATE, "%s: called from inside %s, wanted a call after it", who,
-                inside);
-    return !inside;
 }
 
 bool gd_outside_graph(gd_context *ctx, const char *who)

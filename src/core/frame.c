@@ -1,9 +1,6 @@
 /* frame.c - what surrounds one call of a kernel, forward or backward: memory that lives as long as
- * the call, tensors converted for it, those who watch it, and its messages. */
+ * the call, tensors converted for it, those who watch it, and what must not be called inside it. */
 #include "core/core.h"
-
-#include <stdarg.h>
-#include <stdio.h>
 
 /* ---- Memory of one call ------------------------------------------------------------------- */
 
@@ -39,8 +36,11 @@ static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char 
         temporary = gd_arena_allocate(ctx, sizeof *temporary, who);
     if (!temporary) return NULL;
     gd_storage *storage = &temporary->storage;
-    *storage = (gd_storage){
-        .bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true, .pool = GD_POOL_STEP};
+    *storage = (gd_storage){.bytes = bytes,
+                            .memory_class = GD_MEMORY_WORKSPACE,
+                            .owned = true,
+                            .step = true, /* not to be freed with a view that an op made of it */
+                            .pool = GD_POOL_STEP};
     if (gd_pool_allocate(ctx, storage->pool, bytes, storage->memory_class, who, &storage->data)) {
         temporary->next = ctx->spare;
         ctx->spare = temporary;
@@ -95,7 +95,8 @@ gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool 
 gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward)
 {
     gd_context *ctx = call->context;
-    if (ctx->device->op_begin) ctx->device->op_begin(ctx, call->op->name, backward);
+    const gd_op *op = call->part_of ? call->part_of : call->op;
+    if (ctx->device->op_begin) ctx->device->op_begin(ctx, op->name, backward);
     if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, true);
     gd_status status = kernel(call);
     if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, false);
@@ -110,28 +111,18 @@ void gd_watch_ops(gd_context *ctx, gd_watcher watcher, void *user)
     ctx->watcher_user = user;
 }
 
-/* ---- Messages ----------------------------------------------------------------------------- */
+/* ---- Inside of a call --------------------------------------------------------------------- */
 
-gd_text gd_input_name(const gd_op *op, int i)
+bool gd_outside_calls(gd_context *ctx, const char *who, bool graphs)
 {
-    gd_text text;
-    const bool any = op && op->inputs == GD_ANY_INPUTS;
-    const char *name = any ? op->input_names[0] : NULL;
-    if (op && !any && i >= 0 && i < GD_CASE_MAX_INPUTS) name = op->input_names[i];
-    if (!name)
-        snprintf(text.text, sizeof text.text, "input %d", i);
-    else
-        snprintf(text.text, sizeof text.text, any ? "%s[%d]" : "%s", name, i);
-    return text;
-}
-
-gd_status gd_call_fail(const gd_call *call, gd_status status, const char *format, ...)
-{
-    char words[640];
-    va_list args;
-    if (!call) return status ? status : GD_ERROR_STATE;
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
-    return gd_fail(call->context, status, "%s: %s", call->op->name, words);
+    const char *inside = ctx->segments             ? "a segment of gd_recompute"
+                         : ctx->frame              ? "an op"
+                         : ctx->in_backward        ? "a backward"
+                         : ctx->gradients          ? "a definition or derivative"
+                         : graphs && ctx->in_graph ? "the function of a graph"
+                                                   : NULL;
+    if (inside)
+        gd_fail(ctx, GD_ERROR_STATE, "%s: called from inside %s, wanted a call after it", who,
+                inside);
+    return !inside;
 }

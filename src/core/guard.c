@@ -1,5 +1,5 @@
-/* guard.c - guarded memory (gd_guard): each tensor and each workspace has a block to itself, which is
- * freed with it. Work recorded in a graph has the addresses of its blocks: these are held until
+/* guard.c - guarded memory (gd_guard): each tensor and each workspace has a block to itself, which
+ * is freed with it. Work recorded in a graph has the addresses of its blocks: these are held until
  * gd_memory_trim, and nothing else gets them. */
 #include "core/core.h"
 

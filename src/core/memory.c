@@ -8,10 +8,10 @@
 
 /* ---- The arena ---------------------------------------------------------------------------- */
 
-/* A ring of chunks, filled one after the other. Headers, nodes and arguments of a step are never freed one
- * by one: the step's end gives up all of them at once. A chunk is used again only RESTING_STEPS later, so
- * that until then a handle of a step that has ended is still the tensor that it was, and using it is an
- * error. */
+/* A ring of chunks, filled one after the other. Headers, nodes and arguments of a step are never
+ * freed one by one: the step's end gives up all of them at once. A chunk is used again only
+ * RESTING_STEPS later, so that until then a handle of a step that has ended is still the tensor
+ * that it was, and using it is an error. */
 struct gd_arena_chunk {
     gd_arena_chunk *next;
     size_t capacity, used; /* of bytes after this header */
@@ -43,8 +43,8 @@ static gd_arena_chunk *arena_chunk_create(gd_context *ctx, size_t bytes, const c
     return chunk;
 }
 
-/* Makes a chunk with room for `bytes` the current one: the next that has rested and is large enough, or a
- * new one. */
+/* Makes a chunk with room for `bytes` the current one: the next that has rested and is large
+ * enough, or a new one. */
 static __attribute__((noinline)) gd_arena_chunk *arena_next_chunk(gd_context *ctx, size_t bytes,
                                                                   const char *what)
 {
@@ -89,8 +89,8 @@ void *gd_arena_array(gd_context *ctx, int64_t count, size_t size, const char *wh
     return array ? memset(array, 0, bytes) : NULL;
 }
 
-/* The next step begins with another chunk, whose first bytes are in the cache; with `poison` it goes on
- * in this one, or small steps would take a thousand chunks. */
+/* The next step begins with another chunk, whose first bytes are in the cache; with `poison` it
+ * goes on in this one, or small steps would take a thousand chunks. */
 void gd_arena_end_step(gd_context *ctx)
 {
     gd_arena *arena = &ctx->arena;

@@ -1,69 +1,8 @@
 /* op.c - running an op: check, find memory, convert, compute, record.
  *
- * gd_apply_multi, at the end of this file, is the outline; each of its steps is a function above,
- * in the order in which they run. docs/architecture.md describes them too. */
+ * apply(), at the end of this file, is the outline; each of its steps is a function above, in the
+ * order in which they run. docs/architecture.md describes them too. */
 #include "core/core.h"
-
-/* ---- The list of ops ---------------------------------------------------------------------- */
-
-const gd_op *gd_op_at(const gd_context *ctx, int index)
-{
-    if (index < 0) return NULL;
-    if (index < gd_builtin_op_count) return gd_builtin_ops[index];
-    index -= gd_builtin_op_count;
-    return ctx && index < ctx->user_op_count ? ctx->user_ops[index] : NULL;
-}
-
-const gd_op *gd_find_op(const gd_context *ctx, const char *name)
-{
-    const gd_op *op;
-    for (int i = 0; name && (op = gd_op_at(ctx, i)); i++) {
-        if (!strcmp(op->name, name)) return op;
-    }
-    return NULL;
-}
-
-/* The fault of a record, or NULL. */
-static const char *record_fault(const gd_op *op)
-{
-    if (!op->name || !*op->name) return "it has no name";
-    if (!op->shape) return "it has no shape()";
-    if (op->outputs < 1) return "it has no output";
-    if (op->saves < 0) return "its number of saves is negative";
-    if (op->inputs < 1 && op->inputs != GD_ANY_INPUTS) return "it has no inputs";
-    if (op->args_size > INT32_MAX) return "its args_size is more than 2^31 - 1 bytes";
-    if (op->case_count < 0 || (op->case_count && !op->cases)) return "its cases are missing";
-    bool forward = false;
-    for (int i = 0; i < GD_DEVICE_COUNT; i++) {
-        if (op->backward[i] && !op->forward[i]) return "it has a backward without a forward";
-        forward = forward || op->forward[i];
-    }
-    return forward ? NULL : "it has no forward";
-}
-
-static gd_status check_record(gd_context *ctx, const gd_op *op, const char *who)
-{
-    const char *fault = record_fault(op);
-    if (!fault) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
-                   op->name ? op->name : "", fault);
-}
-
-gd_status gd_register_op(gd_context *ctx, const gd_op *op)
-{
-    if (gd_error_status(ctx)) return gd_error_status(ctx);
-    if (!op) return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: op is NULL, wanted a record");
-    if (check_record(ctx, op, "register_op")) return ctx->status;
-    if (gd_find_op(ctx, op->name)) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: the name \"%s\" is taken", op->name);
-    }
-    if (!gd_host_grow(ctx, (void **)&ctx->user_ops, &ctx->user_op_capacity, ctx->user_op_count + 1,
-                      sizeof *ctx->user_ops, "the list of ops")) {
-        return gd_error_status(ctx);
-    }
-    ctx->user_ops[ctx->user_op_count++] = op;
-    return GD_OK;
-}
 
 /* ---- The dtype of a call ------------------------------------------------------------------ */
 
@@ -128,16 +67,18 @@ bool gd_accepts(const gd_op *op, gd_tensor *const *inputs, int count, const void
 {
     gd_context *ctx = context_of(inputs, count);
     if (!ctx || gd_failed(ctx) || check_inputs(ctx, op, inputs, count)) return false;
+    const gd_signature *signature = gd_signature_read(ctx, op);
+    if (!signature) return false;
     gd_spec output[2], save[4];
     gd_shapes shapes = {.output = output, .save = save};
     const gd_call call = {
         .context = ctx, .op = op, .args = args, .inputs = count, .input = (gd_tensor **)inputs};
-    return op->shape(&call, &shapes) == GD_OK;
+    return gd_signature_check(signature, &call, &shapes) == GD_OK;
 }
 
 static gd_status check_args(gd_context *ctx, const gd_op *op, const void *args)
 {
-    if (!op->forward[ctx->device->device]) {
+    if (!op->forward[ctx->device->device] && !op->definition) {
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
                        ctx->device_name);
     }
@@ -164,23 +105,24 @@ typedef struct apply_state {
 static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op *op,
                                gd_tensor *const *inputs, int count, const void *args)
 {
-    const char *what = "a call";
     gd_call *call = &state->call;
-    *call = (gd_call){.context = ctx,
-                      .op = op,
-                      .args = args,
-                      .threads = gd_threads(ctx),
-                      .repeated = ctx->repeats > 0 && op->backward[ctx->device->device],
-                      .inputs = count,
-                      .outputs = op->outputs,
-                      .saves = op->saves};
-    const int64_t tensors = 2 * ((int64_t)count + op->outputs) + op->saves;
-    gd_tensor **tensor = gd_arena_array(ctx, tensors, sizeof *tensor, what);
+    *state =
+        (apply_state){.call = {.context = ctx,
+                               .op = op,
+                               .args = args,
+                               .threads = gd_context_threads(ctx),
+                               .part_of = ctx->part_of,
+                               .repeated = ctx->repeats > 0 && op->backward[ctx->device->device],
+                               .inputs = count,
+                               .outputs = op->outputs,
+                               .saves = op->saves}};
+    const size_t results = (size_t)op->outputs + (size_t)op->saves,
+                 tensors = (size_t)count * 2 + (size_t)op->outputs + results;
     state->shapes.output =
-        gd_arena_array(ctx, (int64_t)op->outputs + op->saves, sizeof(gd_spec), what);
-    if (gd_failed(ctx)) return ctx->status;
+        gd_arena_array(ctx, 1, results * sizeof(gd_spec) + tensors * sizeof(gd_tensor *), "a call");
+    if (!state->shapes.output) return ctx->status;
     state->shapes.save = state->shapes.output + op->outputs;
-    call->input = tensor;
+    call->input = (gd_tensor **)(state->shapes.output + results);
     state->kernel_input = call->input + count;
     call->output = state->kernel_input + count;
     state->kernel_output = call->output + op->outputs;
@@ -198,12 +140,12 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
     return GD_OK;
 }
 
-/* Calls shape(), then sets the type to compute in and the offset in the random stream. */
-static gd_status run_shape(apply_state *state)
+/* Finds the shapes, then sets the type to compute in and the offset in the random stream. */
+static gd_status run_shape(apply_state *state, const gd_signature *signature)
 {
     gd_call *call = &state->call;
     gd_context *ctx = call->context;
-    gd_status status = call->op->shape(call, &state->shapes);
+    gd_status status = gd_signature_check(signature, call, &state->shapes);
     if (status == GD_OK) status = ctx->status;
     if (status) {
         return gd_fail(ctx, status, "%s: its shape() refused the inputs", call->op->name);
@@ -305,18 +247,12 @@ static gd_status allocate_results(apply_state *state)
     return GD_OK;
 }
 
-/* Inputs that the kernel has updated: a temporary is copied back. */
-static void write_back(const apply_state *state)
+/* The kernel has updated an input: a temporary is copied back. */
+static void write_back(gd_context *ctx, gd_tensor *t, gd_tensor *updated)
 {
-    const gd_call *call = &state->call;
-    gd_context *ctx = call->context;
-    for (int i = 0; i < call->inputs; i++) {
-        gd_tensor *t = call->input[i], *updated = state->kernel_input[i];
-        if (!t || call->repeated || !(call->op->updates_inputs & GD_BIT(i))) continue;
-        gd_new_version(ctx, t->storage);
-        if (updated == t || t->count == 0) continue;
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(updated), ctx);
-    }
+    gd_new_version(ctx, t->storage);
+    if (updated == t || t->count == 0) return;
+    ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(updated), ctx);
 }
 
 static gd_status run_forward(apply_state *state)
@@ -345,33 +281,49 @@ static gd_status run_forward(apply_state *state)
         return gd_fail(ctx, status, "%s: its forward failed", op->name);
     }
     for (int i = 0; i < kernel_call.inputs; i++) {
-        const gd_tensor *t = state->call.input[i];
+        gd_tensor *t = state->call.input[i];
         if (t && t->freed) {
             return gd_fail(ctx, GD_ERROR_STATE, "%s: its forward freed its input %s", op->name,
                            gd_shape_text(t).text);
         }
+        if (t && op->updates_inputs & GD_BIT(i) && !kernel_call.repeated)
+            write_back(ctx, t, kernel_call.input[i]);
     }
     for (int i = 0; i < kernel_call.outputs; i++) {
         gd_tensor *t = state->call.output[i];
         if (state->kernel_output[i] == t || t->count == 0) continue;
         ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(state->kernel_output[i]), ctx);
     }
-    write_back(state);
     return GD_OK;
 }
+
+static bool has_kernels(const gd_call *call)
+{
+    const gd_op *op = call->op;
+    return op->forward[call->context->device->device] && (!op->kernels || op->kernels(call));
+}
+
+/* ---- All of it ---------------------------------------------------------------------------- */
 
 static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
                        gd_tensor *const *inputs, int count, const void *args)
 {
-    gd_status status = check_record(ctx, op, "apply");
-    if (!status) status = check_inputs(ctx, op, inputs, count);
+    const gd_read_signature *kept = gd_signature_slot(ctx, op);
+    const gd_signature *signature = kept->signature;
+    if (!signature || !op->constant || kept->text != op->signature)
+        signature = gd_check_record(ctx, op, "apply") ? NULL : gd_signature_read(ctx, op);
+    if (!signature) return ctx->status;
+    gd_status status = check_inputs(ctx, op, inputs, count);
     if (!status) status = check_args(ctx, op, args);
     if (!status) status = prepare_state(state, ctx, op, inputs, count, args);
-    if (!status) status = run_shape(state);
+    if (!status) status = run_shape(state, signature);
     if (status) return status;
     const int gradient = gradient_input(&state->call);
     if (state->record && gradient >= 0) return refuse_second_derivative(&state->call, gradient);
-    if (!run_view(state)) {
+    const bool defined = !has_kernels(&state->call);
+    if (defined) {
+        status = gd_run_definition(&state->call, state->shapes.output);
+    } else if (!run_view(state)) {
         status = allocate_results(state);
         if (!status) status = run_forward(state);
     }
@@ -382,45 +334,48 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
         const bool real = gd_dtype_is_real(state->call.output[i]->dtype);
         state->call.output[i]->gradient = gradient >= 0 && real && ctx->no_grad == 0;
     }
+    if (defined) return GD_OK; /* its parts were recorded */
     if (state->record) return gd_tape_append(&state->call) ? GD_OK : ctx->status;
     /* An op of a segment is recorded when the segment runs again, in the backward. */
     if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(&state->call);
     return GD_OK;
 }
 
-gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int count, const void *args,
-                         gd_tensor **outputs)
+/* Returns the first output, NULL on an error, and fills `outputs` unless it is NULL. */
+static gd_tensor *call_op(const gd_op *op, gd_tensor *const *inputs, int count, const void *args,
+                          gd_tensor **outputs)
 {
-    for (int i = 0; op && outputs && i < op->outputs; i++) outputs[i] = NULL;
     gd_context *ctx = context_of(inputs, count);
-    if (!ctx || !op || !outputs) return GD_ERROR_ARGUMENT;
-    if (gd_failed(ctx)) return ctx->status;
-    apply_state state = {.record = false};
+    if (!ctx || !op || gd_failed(ctx)) return NULL;
+    apply_state state; /* prepare_state() sets it */
     gd_tensor *tensor_before = ctx->step_tensors;
     gd_storage *storage_before = ctx->step_storages;
     gd_random_state random_before = ctx->random;
+    const int64_t tape_before = ctx->tape_length;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    gd_status status = apply(&state, ctx, op, inputs, count, args);
+    const gd_status status = apply(&state, ctx, op, inputs, count, args);
     gd_frame_end(ctx, &frame);
     if (status) { /* nothing of a failed call stays */
+        gd_tape_truncate(ctx, tape_before);
         gd_drop_since(ctx, tensor_before, storage_before, NULL);
         ctx->random = random_before;
-        return status;
+        return NULL;
     }
-    memcpy(outputs, state.call.output, (size_t)op->outputs * sizeof *outputs);
-    return GD_OK;
+    if (outputs) memcpy(outputs, state.call.output, (size_t)op->outputs * sizeof *outputs);
+    return state.call.output[0];
 }
 
 gd_tensor *gd_apply(const gd_op *op, gd_tensor *const *inputs, int count, const void *args)
 {
-    enum { FEW = 8 };
-    gd_tensor *few[FEW], **outputs = few;
-    gd_context *ctx = context_of(inputs, count);
-    if (!op || !ctx || gd_failed(ctx)) return NULL;
-    if (op->outputs > FEW) {
-        outputs = gd_arena_array(ctx, op->outputs, sizeof *outputs, op->name);
-        if (!outputs) return NULL;
-    }
-    return gd_apply_multi(op, inputs, count, args, outputs) ? NULL : outputs[0];
+    return call_op(op, inputs, count, args, NULL);
+}
+
+gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int count, const void *args,
+                         gd_tensor **outputs)
+{
+    for (int i = 0; op && outputs && i < op->outputs; i++) outputs[i] = NULL;
+    if (op && outputs && call_op(op, inputs, count, args, outputs)) return GD_OK;
+    const gd_context *ctx = context_of(inputs, count);
+    return ctx && ctx->status ? ctx->status : GD_ERROR_ARGUMENT;
 }

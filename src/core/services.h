@@ -40,7 +40,11 @@ typedef enum gd_notice_kind {
     GD_NOTICE_NAN,
     GD_NOTICE_NO_GRADIENT,
     GD_NOTICE_UNREAD,
-    GD_NOTICE_INDEX
+    GD_NOTICE_INDEX,
+    GD_NOTICE_STATISTICS,
+    GD_NOTICE_TWO_OPTIMIZERS,
+    GD_NOTICE_UNUSED,
+    GD_NOTICE_METRICS
 } gd_notice_kind;
 void gd_notice(gd_context *ctx, gd_notice_kind kind, const char *format, ...) GD_PRINTF(3, 4);
 
@@ -53,9 +57,9 @@ typedef struct gd_layout {
     const int64_t *strides;
 } gd_layout;
 
-/* Elements [begin, end) of an array are rows of `columns` numbers each, and perhaps some zeros after
- * them. Row r is 0 unless bit r % 32 of touched[r / 32] is set, which is on the device. `begin` and `end`
- * are at multiples of 64 bytes from the array, but for the last end. */
+/* Elements [begin, end) of an array are rows of `columns` numbers each, and perhaps some zeros
+ * after them. Row r is 0 unless bit r % 32 of touched[r / 32] is set, which is on the device.
+ * `begin` and `end` are at multiples of 64 bytes from the array, but for the last end. */
 typedef struct gd_touched {
     uint32_t *touched;
     int64_t begin, end, columns;
@@ -80,7 +84,8 @@ typedef void gd_accumulate_service(void *dst, gd_dtype dst_dtype, const void *sr
 typedef void gd_fill_service(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx);
 
 /* *sum = the sum of squares of a packed array, in double, in an order that depends only on n.
- * `sum` is device memory. Zeros that `sparse` knows of are not read, which changes no bit; NULL: none. */
+ * `sum` is device memory. Zeros that `sparse` knows of are not read, which changes no bit;
+ * NULL: none. */
 typedef void gd_sum_squares_service(double *sum, const void *x, gd_dtype dtype, int64_t n,
                                     const gd_sparse *sparse, gd_context *ctx);
 
@@ -92,8 +97,8 @@ typedef void gd_scale_service(void *x, gd_dtype dtype, double factor, int64_t n,
 typedef void gd_clear_rows_service(void *x, gd_dtype dtype, const gd_touched *rows,
                                    gd_context *ctx);
 
-/* The first and the last number of a real dtype in [low, high); if there is none, both are low, rounded. On
- * the host. */
+/* The first and the last number of a real dtype in [low, high); if there is none, both are low,
+ * rounded. On the host. */
 typedef void gd_numbers_within_service(gd_dtype dtype, double low, double high, double *first,
                                        double *last);
 
@@ -166,9 +171,10 @@ gd_advance_service gd_advance_cuda;
  * others. It has no more elements than an input. */
 gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec);
 
-/* For the backward of an op that adds to at most `rows` rows of dinput[i], [V, ...]. NULL: it writes as
- * for any gradient, or there is an error. Otherwise dinput[i] is there, of which the backward changes
- * those rows alone: it adds to them, whatever accumulate[i] says, and sets their bits (gd_touched). */
+/* For the backward of an op that adds to at most `rows` rows of dinput[i], [V, ...]. NULL: it
+ * writes as for any gradient, or there is an error. Otherwise dinput[i] is there, of which the
+ * backward changes those rows alone: it adds to them, whatever accumulate[i] says, and sets their
+ * bits (gd_touched). */
 uint32_t *gd_touch_rows(const gd_call *call, int i, int64_t rows);
 
 /* For functions of several ops, whose errors are to name the function and its arguments. Whether a

@@ -194,7 +194,7 @@ gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const c
 {
     gd_context *ctx = t->ctx;
     gd_storage *storage = gd_storage_create(ctx, t->step);
-    if (!storage) return gd_error_status(ctx);
+    if (!storage) return ctx->status;
     gd_tensor_attach(t, storage);
     storage->owned = true;
     storage->pool = t->step ? GD_POOL_STEP : GD_POOL_LASTING;
@@ -250,54 +250,6 @@ void gd_tensor_release_headers(gd_context *ctx, int64_t keep)
     }
 }
 
-/* A step tensor's memory is released when no tensor uses it and no backward will read it; inside an op,
- * which may be reading it, by the end of the step. */
-static void free_step_tensor(gd_tensor *t)
-{
-    t->freed = true;
-    gd_storage *storage = t->storage;
-    if (!storage || !storage->step || t->ctx->frame) return;
-    if (--storage->views == 0 && storage->readers == 0) gd_storage_release(t->ctx, storage);
-}
-
-/* Whether a tensor of the user's was made before the op, the backward or the gd_gradients that is
- * running, which may use it. */
-static bool may_be_in_use(const gd_tensor *t)
-{
-    const gd_context *ctx = t->ctx;
-    const gd_call_frame *frame = ctx->frame;
-    const bool walk = ctx->in_backward || ctx->gradients;
-    if (t->step || (!frame && !walk)) return false;
-    while (frame && frame->outer) frame = frame->outer;
-    const gd_tensor *before = walk ? ctx->before : frame->before;
-    for (const gd_tensor *u = ctx->user_tensors; u && u != before; u = u->next)
-        if (u == t) return false;
-    return true;
-}
-
-/* What a step's end has freed may be freed again; what the user has freed may not. */
-static bool may_be_freed(const gd_tensor *t)
-{
-    if (!t->freed) return !may_be_in_use(t) || gd_outside_calls(t->ctx, "tensor_free", false);
-    if (!t->step || t->storage)
-        gd_fail(t->ctx, GD_ERROR_STATE, "tensor_free: the tensor %s was freed already",
-                gd_shape_text(t).text);
-    return false;
-}
-
-void gd_tensor_free(gd_tensor *t)
-{
-    if (!t || !may_be_freed(t)) return;
-    if (t->owned)
-        gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                "tensor_free: this tensor belongs to another object, wanted one made by "
-                "gd_tensor_create or by an op");
-    else if (t->step)
-        free_step_tensor(t);
-    else
-        gd_tensor_destroy(t);
-}
-
 bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
 {
     if (!t) return false;
@@ -315,7 +267,8 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
                 "%s: the memory of %s %s, made by %s, was reused after gd_backward; call gd_keep "
                 "on it before, or for another loss add all losses before one gd_backward, or use "
                 "gd_backward_from with keep_tape",
-                who, argument, gd_shape_text(t).text, t->node ? t->node->op->name : "an op");
+                who, argument, gd_shape_text(t).text,
+                t->node ? gd_called_op(t->node)->name : "an op");
     }
     return !gd_failed(ctx);
 }
@@ -344,6 +297,14 @@ gd_status gd_check_like(const gd_tensor *t, const char *of, const gd_tensor *u, 
                    u ? gd_shape_text(u).text : "", of, gd_shape_text(t).text);
 }
 
+gd_status gd_check_made(const gd_op *op, const gd_tensor *made, const gd_tensor *t,
+                        const char *whose)
+{
+    if (made->ctx == t->ctx && gd_same_shape(made, t)) return GD_OK;
+    return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: its %s made a tensor %s, wanted %s", op->name,
+                   whose, gd_shape_text(made).text, gd_shape_text(t).text);
+}
+
 /* Elements of an expanded view share memory, so writing one would write others. */
 static bool is_expanded(const gd_tensor *t)
 {
@@ -366,102 +327,14 @@ bool gd_tensor_writable(const gd_tensor *t, const char *who)
     return true;
 }
 
-/* ---- Making ----------------------------------------------------------------------------- */
-
-static gd_tensor *create(gd_context *ctx, const char *who, gd_dtype dtype, int ndim,
-                         const int64_t *shape)
-{
-    if (gd_error_status(ctx) || !gd_outside_graph(ctx, who)) return NULL;
-    gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, ndim, shape);
-    if (t) gd_tensor_allocate(t, GD_MEMORY_OTHER, who);
-    return t;
-}
-
-/* t, or NULL after an error. */
-static gd_tensor *created(gd_tensor *t)
-{
-    if (!t || !gd_failed(t->ctx)) return t;
-    gd_tensor_destroy(t);
-    return NULL;
-}
-
-static gd_status check_data(const gd_tensor *t, const char *who, const void *data)
-{
-    if (!data && t->count) {
-        gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: data is NULL, wanted %lld elements", who,
-                (long long)t->count);
-    }
-    return t->ctx->status;
-}
-
-gd_tensor *gd_tensor_create(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape)
-{
-    gd_tensor *t = create(ctx, "tensor_create", dtype, ndim, shape);
-    if (t && !ctx->status) ctx->device->fill_bytes(ctx, t->storage->data, 0, t->storage->bytes);
-    return created(t);
-}
-
-gd_tensor *gd_tensor_from(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
-                          const void *data)
-{
-    gd_tensor *t = create(ctx, "tensor_from", dtype, ndim, shape);
-    if (t && !check_data(t, "tensor_from", data))
-        ctx->device->upload(ctx, t->storage->data, data, t->storage->bytes);
-    return created(t);
-}
-
-gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
-                          void *data)
-{
-    if (gd_error_status(ctx)) return NULL;
-    if (ctx->device->device != GD_CPU) {
-        gd_fail(ctx, GD_ERROR_UNSUPPORTED, "tensor_wrap: the device is %s, wanted the CPU",
-                ctx->device_name);
-        return NULL;
-    }
-    if (dtype_known(dtype) && (uintptr_t)data % gd_dtype_size(dtype)) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "tensor_wrap: data is %p, wanted a multiple of %zu", data,
-                gd_dtype_size(dtype));
-        return NULL;
-    }
-    gd_tensor *t = gd_tensor_header(ctx, "tensor_wrap", false, dtype, ndim, shape);
-    if (!t) return NULL;
-    gd_storage *storage = check_data(t, "tensor_wrap", data) ? NULL : gd_storage_create(ctx, false);
-    if (storage) {
-        storage->data = data;
-        storage->bytes = (size_t)t->count * gd_dtype_size(dtype);
-        gd_tensor_attach(t, storage);
-    }
-    return created(t);
-}
-
 gd_tensor *gd_constant(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
                        double value)
 {
-    if (gd_error_status(ctx)) return NULL;
+    if (ctx->status) return NULL;
     gd_tensor *t = gd_tensor_header(ctx, "constant", true, dtype, ndim, shape);
     if (!t || gd_tensor_allocate(t, GD_MEMORY_ACTIVATIONS, "constant")) return NULL;
     if (t->count) ctx->services->fill(gd_tensor_data(t), dtype, value, t->count, ctx);
     return gd_failed(ctx) ? NULL : t;
-}
-
-/* ---- Looking ---------------------------------------------------------------------------- */
-
-gd_context *gd_tensor_context(const gd_tensor *t)
-{
-    return t ? t->ctx : NULL;
-}
-
-gd_status gd_tensor_set_name(gd_tensor *t, const char *name)
-{
-    if (!t) return GD_ERROR_ARGUMENT;
-    snprintf(t->name, sizeof t->name, "%s", name ? name : "");
-    return GD_OK;
-}
-
-const char *gd_tensor_name(const gd_tensor *t)
-{
-    return t ? t->name : "";
 }
 
 gd_layout gd_tensor_layout(const gd_tensor *t)

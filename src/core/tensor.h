@@ -1,8 +1,8 @@
 /* tensor.h - the structs behind a tensor, and the accessors of gradus/tensor.h as inline functions.
  *
- * An op on a few numbers costs what its calls cost, and a kernel asks for the data, the shape and the
- * strides of each tensor. So inside the library accessors are expanded in place; tensor.c has the
- * functions that programs call. Kernels use the accessors only, never a field.
+ * An op on a few numbers costs what its calls cost, and a kernel asks for the data, the shape and
+ * the strides of each tensor. So inside the library accessors are expanded in place; tensor.c has
+ * the functions that programs call. Kernels use the accessors only, never a field.
  */
 #ifndef GRADUS_CORE_TENSOR_H
 #define GRADUS_CORE_TENSOR_H
@@ -31,6 +31,9 @@ struct gd_storage {
     void *committed;  /* of a buffer: what it holds again if the next update is withheld; or NULL */
     gd_storage *next; /* in step_storages */
 };
+
+/* Of a name, with the zero at its end. */
+enum { GD_NAME_SIZE = 128 };
 
 struct gd_tensor {
     gd_context *ctx;
@@ -65,14 +68,8 @@ struct gd_tensor {
     int uses;      /* of a leaf: calls that read it and whose backward has not run */
     bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
 
-    /* Set while gd_gradients runs: */
-    bool wanted;  /* it is one of the inputs, or was made of one */
-    bool reached; /* an output depends on it */
-    gd_tensor
-        *cotangent; /* made by ops; by kernels: an input's own gradient is put aside. Or NULL */
-
     gd_tensor *next, *previous; /* in one of the context's lists */
-    char name[64];
+    char name[GD_NAME_SIZE];
 };
 
 /* ---- Accessors ---------------------------------------------------------------------------- */

@@ -6,12 +6,12 @@
 #include <string.h>
 
 /* OpenBLAS maps 128 MiB of address space for each thread that calls it, and retries forever if a
- * limit (ulimit -v) refuses them. */
+ * limit (ulimit -v) refuses them: they are kept until the first product (gemm_blas_cpu.c). */
 static gd_status check_address_space(gd_context *ctx)
 {
 #ifdef GD_HAVE_OPENBLAS
     const size_t bytes = (size_t)ctx->threads << 27;
-    if (!gd_os_has_address_space(bytes)) {
+    if (!gd_os_keep_address_space(bytes)) {
         return gd_fail(
             ctx, GD_ERROR_MEMORY,
             "context: too little address space (ulimit -v): OpenBLAS needs %zu MiB for %d threads",

@@ -212,12 +212,12 @@ void gd_cuda_host_release(gd_context *ctx, void *memory, size_t bytes)
 int64_t *gd_cuda_fault_word(const gd_call *call, int64_t limit)
 {
     gd_cuda *cuda = gd_cuda_of(call->context);
+    const gd_op *op = call->part_of ? call->part_of : call->op;
     int i = 0;
-    while (i < cuda->faults && (cuda->fault[i].op != call->op || cuda->fault[i].limit != limit))
-        i++;
+    while (i < cuda->faults && (cuda->fault[i].op != op || cuda->fault[i].limit != limit)) i++;
     if (i == GD_CUDA_FAULTS) return NULL;
     if (i == cuda->faults) {
-        cuda->fault[i] = (gd_cuda_fault){call->op, limit, cuda->fault_words + i};
+        cuda->fault[i] = (gd_cuda_fault){op, limit, cuda->fault_words + i};
         cuda->faults++;
     }
     return (int64_t *)(uintptr_t)cuda->fault[i].position; /* the same address on the device */

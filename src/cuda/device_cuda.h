@@ -73,8 +73,9 @@ bool gd_cuda_tf32(const gd_context *ctx); /* gd_context_options.tf32 */
 /* The handle of cuBLASLt, created at the first call. NULL, with the error set, if that fails. */
 cublasLtHandle_t gd_cuda_blas(gd_context *ctx);
 
-/* The word in which kernels of this call write 1 + the position of an index that is not in [0, limit)
- * (if there are several, of any). Device memory; NULL (nothing is recorded) if there are too many ops. */
+/* The word in which kernels of this call write 1 + the position of an index that is not in [0,
+ * limit) (if there are several, of any). Device memory; NULL (nothing is recorded) if there are too
+ * many ops. */
 int64_t *gd_cuda_fault_word(const gd_call *call, int64_t limit);
 
 /* For a service that computes on the host: memory from the context's allocator (NULL, with the

@@ -20,6 +20,7 @@ typedef struct gd_cuda_limits {
     int multiprocessor_shared;    /* bytes, of which each block takes 1024 more than it asks for */
     int multiprocessor_threads;   /* at a time */
     int multiprocessor_registers; /* of 32 bits */
+    int multiprocessor_bytes;     /* that memory delivers to each in a us, by its clock and width */
     int cluster;                  /* blocks of a cluster, at most; 1: there are no clusters */
     bool async_copies;            /* cp.async: 4 to 16 bytes to shared memory, by each thread */
     bool bulk_copies;             /* cp.async.bulk, mbarriers that count bytes, early launches */

@@ -28,27 +28,29 @@ static void set_features(gd_cuda_limits *l)
     l->wgmma = l->capability == 90;
 }
 
-// What a multiprocessor has, up to a compute capability: KB of shared memory, and threads.
+// What a multiprocessor has, up to a compute capability: KB of shared memory, threads, and KB from
+// memory in a us.
 static const struct {
-    int capability, shared, threads;
+    int capability, shared, threads, bytes;
 } multiprocessors[] = {
-    {79, 64, 1024},       // 7.5
-    {80, 164, 2048},      // A100
-    {86, 100, 1536},      // RTX A6000
-    {87, 164, 1536},      // Orin
-    {89, 100, 1536},      // RTX 4090
-    {109, 228, 2048},     // H100, H200, B200
-    {INT_MAX, 100, 1536}, // RTX 5090
+    {79, 64, 1024, 9},        // 7.5
+    {80, 164, 2048, 18},      // A100
+    {86, 100, 1536, 9},       // RTX A6000
+    {87, 164, 1536, 12},      // Orin
+    {89, 100, 1536, 7},       // RTX 4090
+    {109, 228, 2048, 53},     // H100 (25), H200 (36), B200
+    {INT_MAX, 100, 1536, 10}, // RTX 5090
 };
 
 gd_cuda_limits gd_cuda_limits_of(int capability)
 {
     int i = 0;
     while (capability > multiprocessors[i].capability) i++;
-    gd_cuda_limits l = {capability, capability, 0, 0, 0, 64 * 1024, 1, false, false, false};
+    gd_cuda_limits l = {capability, capability, 0, 0, 0, 64 * 1024, 0, 1, false, false, false};
     l.multiprocessor_shared = multiprocessors[i].shared * KILOBYTE;
     l.block_shared = l.multiprocessor_shared - (capability < 80 ? 0 : 1) * KILOBYTE;
     l.multiprocessor_threads = multiprocessors[i].threads;
+    l.multiprocessor_bytes = multiprocessors[i].bytes * KILOBYTE;
     set_features(&l);
     return l;
 }
@@ -61,6 +63,7 @@ static gd_cuda_limits lower(gd_cuda_limits l, const gd_cuda_limits &caps)
     l.multiprocessor_shared = least(l.multiprocessor_shared, caps.multiprocessor_shared);
     l.multiprocessor_threads = least(l.multiprocessor_threads, caps.multiprocessor_threads);
     l.multiprocessor_registers = least(l.multiprocessor_registers, caps.multiprocessor_registers);
+    l.multiprocessor_bytes = least(l.multiprocessor_bytes, caps.multiprocessor_bytes);
     l.cluster = least(l.cluster, caps.cluster);
     l.async_copies &= caps.async_copies;
     l.bulk_copies &= caps.bulk_copies;
@@ -84,6 +87,12 @@ static gd_cuda_limits read_limits(int device)
     l.multiprocessor_shared = read(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
     l.multiprocessor_threads = read(cudaDevAttrMaxThreadsPerMultiProcessor);
     l.multiprocessor_registers = read(cudaDevAttrMaxRegistersPerMultiprocessor);
+    // In each of its clock's cycles, counted in kHz, memory delivers twice its width,
+    // counted in bits.
+    const int each = read(cudaDevAttrMultiProcessorCount) * 8 * 1000;
+    if (each > 0)
+        l.multiprocessor_bytes = (int)(2LL * read(cudaDevAttrMemoryClockRate) *
+                                       read(cudaDevAttrGlobalMemoryBusWidth) / each);
     set_features(&l);
     if (!read(cudaDevAttrClusterLaunch)) l.cluster = 1;
     (void)cudaGetLastError(); // or the next launch would return it

@@ -1,13 +1,20 @@
-/* params_load.c - a group of parameters, or an optimizer and its group, from a file (params_save.c).
+/* params_load.c - a group of parameters, or an optimizer and its group, from a file
+ * (params_save.c).
  *
- * What can fail comes first: names and shapes are compared, numbers are read, and all elements are read
- * into host memory, in the dtype that they will have. Then everything is set at once. */
+ * What can fail comes first: names and shapes are compared, numbers are read, and all elements are
+ * read into host memory, in the dtype that they will have. Then everything is set at once. */
 #include "files/params_parts.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Names in quotes, as many as there is room for. */
+typedef struct name_list {
+    char text[300];
+    int64_t listed, count;
+} name_list;
 
 typedef struct load {
     gd_context *ctx;
@@ -22,6 +29,8 @@ typedef struct load {
     int64_t steps, *made;
     gd_loss_scale scale;
     gd_random_state random;
+    int64_t batches;           /* made, of those that are saved with the optimizer */
+    name_list lacking, others; /* what the file does not have, and has besides */
 } load;
 
 /* ---- Names and shapes ---------------------------------------------------------------------- */
@@ -31,11 +40,45 @@ static void tell(const load *l, const char *name, const char *why)
     if (l->options.unmatched) l->options.unmatched(l->options.user, name, why);
 }
 
+static void add_name(name_list *n, const char *name)
+{
+    const size_t used = strlen(n->text), left = sizeof n->text - used;
+    const gd_excerpt excerpt = gd_excerpt_of(name);
+    n->count++;
+    if (n->listed + 1 < n->count || strlen(excerpt.text) + 5 > left) return;
+    snprintf(n->text + used, left, "%s\"%s\"", used ? ", " : "", excerpt.text);
+    n->listed++;
+}
+
+/* " and 3 more", which are not listed. */
+static gd_text more_of(const name_list *n)
+{
+    gd_text text = {""};
+    if (n->listed < n->count)
+        snprintf(text.text, sizeof text.text, " and %lld more", (long long)(n->count - n->listed));
+    return text;
+}
+
+static void refuse_names(const load *l)
+{
+    const name_list *lacking = &l->lacking, *others = &l->others;
+    if (lacking->count + others->count == 0) return;
+    gd_fail(l->ctx, GD_ERROR_IO, "%s: %s has %s%s%s%s%s%s%s%s", l->who,
+            gd_excerpt_of(l->file->path).text, lacking->count ? "no tensor " : "", lacking->text,
+            more_of(lacking).text, lacking->count && others->count ? ", but has " : "",
+            others->count ? "a tensor " : "", others->text, more_of(others).text,
+            others->count ? ", wanted only those of the group" : "");
+}
+
 /* The entry of a part, if it is loaded. */
-static const gd_safetensors_entry *match(const load *l, const gd_part *p)
+static const gd_safetensors_entry *match(load *l, const gd_part *p)
 {
     char why[440];
     const gd_safetensors_entry *entry = gd_safetensors_find(l->file, p->name);
+    if (!l->options.matching && !entry) {
+        add_name(&l->lacking, p->name);
+        return NULL;
+    }
     if (!l->options.matching) {
         entry = gd_safetensors_usable(l->file, p->name, l->who);
         if (entry) gd_safetensors_check_shape(l->file, l->who, entry, p->tensor);
@@ -65,7 +108,7 @@ static bool is_count(const char *name)
 }
 
 /* What the file alone has. */
-static void match_rest(const load *l)
+static void match_rest(load *l)
 {
     const gd_safetensors_entry *entry;
     for (int64_t i = 0; (entry = gd_safetensors_at(l->file, i)) && !gd_failed(l->ctx); i++) {
@@ -78,10 +121,9 @@ static void match_rest(const load *l)
         if (l->options.matching)
             tell(l, name, "is not of the group");
         else
-            gd_fail(l->ctx, GD_ERROR_IO,
-                    "%s: %s has a tensor \"%s\", wanted only those of the group", l->who,
-                    gd_excerpt_of(l->file->path).text, gd_excerpt_of(name).text);
+            add_name(&l->others, name);
     }
+    refuse_names(l);
 }
 
 /* ---- Numbers ------------------------------------------------------------------------------- */
@@ -130,10 +172,12 @@ static void read_numbers(load *l)
     l->scale.factor = (int64_t)read_number(l, GD_PART_PREFIX "loss_scale", INT64_MAX);
     l->scale.adapts = read_number(l, GD_PART_PREFIX "loss_scale_adapts", 1);
     l->scale.good = (int64_t)read_number(l, GD_PART_PREFIX "loss_scale_good", most);
+    if (l->optimizer->saves_batches)
+        l->batches = (int64_t)read_number(l, GD_PART_PREFIX "batches", INT64_MAX);
     l->random.seed = read_number(l, "random.seed", UINT64_MAX);
     l->random.offset = read_number(l, "random.offset", UINT64_MAX);
     for (int64_t i = 0; i < l->params->count; i++) {
-        char name[128];
+        char name[GD_PART_NAME_SIZE];
         snprintf(name, sizeof name, GD_PART_PREFIX "steps.%s", l->params->list[i].tensor->name);
         const bool own = gd_safetensors_metadata(l->file, name);
         if (is_loaded(l, i)) l->made[i] = own ? (int64_t)read_number(l, name, most) : l->steps;
@@ -190,6 +234,7 @@ static void set_all(const load *l)
          gd_counts_set(l->optimizer, l->made) || gd_update_set_made(l->optimizer, l->steps)))
         return;
     if (l->same_kind) gd_random_set(ctx, l->random);
+    if (l->same_kind && l->optimizer->saves_batches) l->optimizer->batches = l->batches;
     for (int64_t i = 0; i < l->count; i++) {
         const gd_part *p = &l->parts[i];
         if (!p->entry || p->tensor->count == 0) continue;

@@ -1,17 +1,17 @@
-/* params_parts.h - what a file has of a group of parameters and its optimizer: params_save.c writes it,
- * params_load.c reads it. */
+/* params_parts.h - what a file has of a group of parameters and its optimizer: params_save.c writes
+ * it, params_load.c reads it. */
 #ifndef GRADUS_PARAMS_PARTS_H
 #define GRADUS_PARAMS_PARTS_H
 
 #include "files/safetensors.h"
 #include "optim/optimizer.h"
 
-/* Names of states and of numbers in the metadata begin with it. */
-#define GD_PART_PREFIX "optimizer."
+/* Room for a state's name, which is at most 40 bytes, and a parameter's. */
+enum { GD_PART_NAME_SIZE = sizeof GD_PART_PREFIX + 41 + GD_NAME_SIZE };
 
 /* A tensor of a file: a parameter, a buffer, or a state of a parameter. */
 typedef struct gd_part {
-    char name[128];
+    char name[GD_PART_NAME_SIZE];
     gd_tensor *tensor; /* the parameter or buffer */
     int64_t index;     /* of the parameter; past them: of the buffer */
     int state;         /* of the optimizer; -1: the tensor itself */
@@ -21,8 +21,8 @@ typedef struct gd_part {
     size_t bytes;
 } gd_part;
 
-/* All of them, [*count + 1]; of an optimizer that is NULL none. NULL, with the error set, if there is no
- * memory. Free with gd_parts_free. */
+/* All of them, [*count + 1]; of an optimizer that is NULL none. NULL, with the error set, if there
+ * is no memory. Free with gd_parts_free. */
 gd_part *gd_parts_create(const gd_params *params, const gd_optimizer *optimizer, int64_t *count,
                          const char *who);
 void gd_parts_free(gd_context *ctx, gd_part *parts, int64_t count);

@@ -1,9 +1,10 @@
-/* params_save.c - a group of parameters and its buffers, and what an optimizer needs to go on, as a file.
+/* params_save.c - a group of parameters, its buffers, and what an optimizer needs, as a file.
  *
  *     NAME                   a parameter or buffer
  *     optimizer.STATE.NAME   a state of a parameter: its part of the state's block
  *     metadata               "optimizer.kind", "optimizer.steps", "optimizer.steps.NAME" where a
- *                            parameter was updated less often, "optimizer.loss_scale", "random.seed" ... */
+ *                            parameter was updated less often, "optimizer.loss_scale",
+ *                            "random.seed" ... */
 #include "files/params_parts.h"
 
 #include <inttypes.h>
@@ -91,10 +92,10 @@ static gd_tensor *view_of(const gd_tensor *parameter, gd_tensor *block, const ch
 /* ---- Numbers ------------------------------------------------------------------------------- */
 
 typedef struct number {
-    char name[128], text[24];
+    char name[GD_PART_NAME_SIZE], text[24];
 } number;
 
-enum { NUMBERS = 7 }; /* and one for each parameter */
+enum { NUMBERS = 8 }; /* and one for each parameter */
 
 static void add_number(number *list, int64_t *count, const char *name, uint64_t value)
 {
@@ -113,10 +114,12 @@ static void add_numbers(const gd_optimizer *optimizer, const int64_t *made, numb
     add_number(list, count, GD_PART_PREFIX "loss_scale", (uint64_t)scale.factor);
     add_number(list, count, GD_PART_PREFIX "loss_scale_adapts", scale.adapts);
     add_number(list, count, GD_PART_PREFIX "loss_scale_good", (uint64_t)scale.good);
+    if (optimizer->saves_batches)
+        add_number(list, count, GD_PART_PREFIX "batches", (uint64_t)optimizer->batches);
     add_number(list, count, "random.seed", random.seed);
     add_number(list, count, "random.offset", random.offset);
     for (int64_t i = 0; i < optimizer->params_count; i++) {
-        char name[128];
+        char name[GD_PART_NAME_SIZE];
         snprintf(name, sizeof name, GD_PART_PREFIX "steps.%s",
                  optimizer->params->list[i].tensor->name);
         if (made[i] != steps) add_number(list, count, name, (uint64_t)made[i]);

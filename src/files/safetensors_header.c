@@ -1,10 +1,9 @@
 /* safetensors_header.c - reads the header of a safetensors file, and checks the rules of the format
  * (gradus/safetensors.h lists them).
  *
- * A tree of the whole header would take many times the memory of its text. So the header is parsed
- * one member at a time: jansson parses a name, then its value, and refuses invalid UTF-8, numbers
- * beyond 64 bits and duplicate fields. One pass counts, a second one fills in. */
-#include "files/json_depth.h"
+ * A tree of the whole header would take many times the memory of its text. So it is parsed one
+ * member at a time. One pass counts, a second one fills in what was counted. */
+#include "files/file_kind.h"
 #include "files/safetensors.h"
 
 #include <errno.h>
@@ -62,8 +61,7 @@ const char gd_safetensors_metadata_name[] = "__metadata__";
 const char gd_safetensors_no_jansson[] = "this build of gradus has no jansson (GRADUS_JANSSON)";
 
 #ifdef GD_HAVE_JANSSON
-
-#include <jansson.h>
+#include "files/json.h"
 
 /* ---- What a file holds -------------------------------------------------------------------- */
 
@@ -96,27 +94,16 @@ static const char *header_text(gd_safetensors *file, size_t length)
     return gd_failed(file->ctx) ? NULL : file->header;
 }
 
-/* Files that are often in the place of one, by how they begin. */
-static const char *other_file(const unsigned char first[GD_SAFETENSORS_LENGTH_BYTES])
+/* What the file is, if that is known. */
+static const char *other_file(gd_safetensors *file)
 {
-    static const struct {
-        const char *begin, *name;
-    } others[] = {{"version ", "a Git LFS pointer; \"git lfs pull\" fetches the file itself"},
-                  {"PK\x03\x04", "a zip archive, as PyTorch's .bin, .pt and .pth files are"},
-                  {"\x80\x02", "a pickle, as old files of PyTorch are"},
-                  {"GGUF", "a GGUF file"},
-                  {"\x89HDF", "an HDF5 file"},
-                  {"<!DOCTYP", "a web page"},
-                  {"<!doctyp", "a web page"},
-                  {"<html", "a web page"}};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (!memcmp(first, others[i].begin, strlen(others[i].begin))) return others[i].name;
-    }
-    for (int i = 0; i < GD_SAFETENSORS_LENGTH_BYTES; i++) {
-        const bool blank = first[i] >= '\t' && first[i] <= '\r';
-        if (!blank && (first[i] < ' ' || first[i] > '~')) return NULL;
-    }
-    return "a text";
+    unsigned char first[GD_FILE_KIND];
+    const size_t size = file->size < sizeof first ? file->size : sizeof first;
+    if (fetch(file, 0, first, size)) return NULL;
+    const char *kind = gd_file_kind(first, size);
+    return kind                                                  ? kind
+           : gd_file_is_text(first, GD_SAFETENSORS_LENGTH_BYTES) ? "it is a text"
+                                                                 : NULL;
 }
 
 /* The text of the header, or NULL. */
@@ -131,9 +118,9 @@ static const char *find_header(gd_safetensors *file, size_t *length)
     if (fetch(file, 0, first, sizeof first)) return NULL;
     for (size_t i = sizeof first; i > 0; i--) wanted = wanted << 8 | first[i - 1];
     size_t rest = file->size - sizeof first;
-    const char *text = NULL, *other = wanted > rest ? other_file(first) : NULL;
+    const char *text = NULL, *other = wanted > rest ? other_file(file) : NULL;
     if (other) {
-        refuse(file, "it is %s", other);
+        refuse(file, "%s", other);
     } else if (wanted > GD_SAFETENSORS_HEADER_LIMIT) {
         refuse(file, "the header has %llu bytes, wanted at most %d", (unsigned long long)wanted,
                GD_SAFETENSORS_HEADER_LIMIT);
@@ -149,121 +136,49 @@ static const char *find_header(gd_safetensors *file, size_t *length)
     return gd_failed(file->ctx) ? NULL : text;
 }
 
-/* jansson reads -0 as 0. No number in a header has a minus sign. */
-static bool has_minus(const char *text, size_t length)
-{
-    bool within = false; /* a string */
-    for (size_t i = 0; i < length; i++) {
-        if (within && text[i] == '\\') {
-            i++;
-        } else if (text[i] == '"') {
-            within = !within;
-        } else if (!within && text[i] == '-') {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- Members, one at a time ---------------------------------------------------------------- */
 
 /* The longest description of a tensor: 64 dimensions of 64 bits fit. */
 enum { MOST_DESCRIPTION = 4096, MOST_DIMS = 64 };
 
-/* The state of a pass over the header, which only counts, or fills in. */
+/* The state of a pass over the header, which only counts while `chars` is NULL, and then
+ * fills in. */
 typedef struct walk {
     gd_safetensors *file;
-    const char *text;
-    size_t length, at;
+    gd_json json;
     size_t data_begin;
-    bool fills, metadata; /* metadata: it was there */
-    char *chars;
+    bool metadata; /* it was there */
+    char *chars;   /* for the next text */
     int64_t *dims, entries, texts;
 } walk;
 
-static gd_status refuse_json(const walk *w, const json_error_t *error)
+static gd_status refuse_json(const walk *w)
 {
-    /* The text is empty where jansson has not set an error for a failed allocation. */
-    if (json_error_code(error) == json_error_out_of_memory || !error->text[0]) {
-        return gd_fail(w->file->ctx, GD_ERROR_MEMORY, "out of memory: the header of %s",
+    if (w->json.memory)
+        return gd_fail(w->file->ctx, GD_ERROR_MEMORY, "%s: the header of %s", w->json.wrong,
                        gd_excerpt_of(w->file->path).text);
-    }
     return refuse(w->file, "the header is not valid JSON: %s, at byte %zu",
-                  gd_excerpt_of(error->text).text, w->at + (size_t)error->position);
-}
-
-/* The next character that is not a blank, 0 at the end. */
-static char peek(walk *w)
-{
-    while (w->at < w->length && strchr(" \t\r\n", w->text[w->at]) && w->text[w->at]) w->at++;
-    return w->at < w->length ? w->text[w->at] : '\0';
-}
-
-/* Takes one of the characters; false, with the error set, if there is another. */
-static bool take(walk *w, const char *wanted)
-{
-    const char found = peek(w);
-    if (found && strchr(wanted, found)) {
-        w->at++;
-        return true;
-    }
-    refuse(w->file, "the header is not valid JSON: no %.1s at byte %zu", wanted, w->at);
-    return false;
-}
-
-enum { HEADER_DEPTH = 20 }; /* as much as a header needs */
-
-/* Takes a text, an array or an object of at most `most` bytes. */
-static json_t *take_value(walk *w, size_t most)
-{
-    json_error_t error;
-    const size_t rest = w->length - w->at;
-    json_t *value = NULL;
-    if (gd_json_is_deep(w->text + w->at, rest < most ? rest : most, HEADER_DEPTH)) {
-        refuse(w->file, "the header is nested too deeply at byte %zu", w->at);
-        return NULL;
-    }
-    /* Twice: jansson calls a token invalid if there was no memory for it. */
-    for (int attempt = 0; attempt < 2 && !value; attempt++)
-        value =
-            json_loadb(w->text + w->at, rest < most ? rest : most,
-                       JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &error);
-    if (value)
-        w->at += (size_t)error.position;
-    else
-        refuse_json(w, &error);
-    return value;
-}
-
-/* A text, or NULL with the error set. */
-static json_t *take_text(walk *w)
-{
-    if (!take(w, "\"")) return NULL;
-    w->at--;
-    return take_value(w, SIZE_MAX);
+                  gd_excerpt_of(w->json.wrong).text, w->json.at);
 }
 
 /* Calls `visit` at the value of each member of an object. */
 static gd_status walk_object(walk *w, gd_status (*visit)(walk *w, const char *name))
 {
-    if (!take(w, "{")) return gd_error_status(w->file->ctx);
-    bool more = peek(w) != '}';
-    if (!more) w->at++;
-    while (more) {
-        json_t *name = take_text(w);
-        bool fine = name && take(w, ":") && !visit(w, json_string_value(name)) && take(w, ",}");
-        json_decref(name);
-        if (!fine) break;
-        more = w->text[w->at - 1] == ',';
+    while (gd_json_next(&w->json, true)) {
+        if (visit(w, w->json.name)) return gd_error_status(w->file->ctx);
     }
-    return gd_error_status(w->file->ctx);
+    return w->json.wrong ? refuse_json(w) : GD_OK;
 }
 
+/* The first pass counts the bytes of a text, the second keeps them. */
 static const char *keep_text(walk *w, const char *text)
 {
-    size_t bytes = strlen(text) + 1;
-    char *kept = memcpy(w->chars, text, bytes);
-    w->chars += bytes;
+    const size_t bytes = strlen(text) + 1;
+    char *kept = w->chars;
+    if (kept)
+        w->chars = (char *)memcpy(kept, text, bytes) + bytes;
+    else
+        w->file->char_count += bytes;
     return kept;
 }
 
@@ -272,56 +187,51 @@ static const char *keep_text(walk *w, const char *text)
 static gd_status visit_metadata(walk *w, const char *name)
 {
     gd_safetensors *file = w->file;
-    if (peek(w) != '"') {
+    if (gd_json_peek(&w->json) != '"') {
         return refuse(file, "%s: \"%s\" is not a string", gd_safetensors_metadata_name,
                       gd_excerpt_of(name).text);
     }
-    json_t *text = take_text(w);
-    if (!text) return gd_error_status(file->ctx);
-    if (w->fills) {
-        gd_named_text *item = &file->metadata[w->texts++];
-        item->name = keep_text(w, name);
-        item->text = keep_text(w, json_string_value(text));
-    } else {
+    const json_t *value = gd_json_take(&w->json, SIZE_MAX);
+    if (!value) return refuse_json(w);
+    const char *kept = keep_text(w, name), *text = keep_text(w, json_string_value(value));
+    if (kept)
+        file->metadata[w->texts++] = (gd_named_text){kept, text};
+    else
         file->metadata_count++;
-        file->char_count += strlen(name) + json_string_length(text) + 2;
-    }
-    json_decref(text);
     return GD_OK;
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------- */
 
-static gd_status refuse_fields(const gd_safetensors *file, const char *name)
-{
-    return refuse(file,
-                  "tensor \"%s\" does not have exactly the fields dtype (a string), shape (at most "
-                  "%d numbers) "
-                  "and data_offsets (two numbers)",
-                  gd_excerpt_of(name).text, MOST_DIMS);
-}
-
 /* The description of a tensor, with fields of the right kinds. */
-static json_t *take_description(walk *w, const char *name)
+static const json_t *take_description(walk *w, const char *name)
 {
-    json_t *value = peek(w) == '{' ? take_value(w, MOST_DESCRIPTION) : NULL;
+    const bool object = gd_json_peek(&w->json) == '{';
+    const json_t *value = object ? gd_json_take(&w->json, MOST_DESCRIPTION) : NULL;
     const json_t *shape = json_object_get(value, "shape");
-    if (value && json_is_array(shape) && json_object_size(value) == 3 &&
-        json_array_size(shape) <= MOST_DIMS && json_is_string(json_object_get(value, "dtype")) &&
-        json_array_size(json_object_get(value, "data_offsets")) == 2) {
+    if (object && !value)
+        refuse_json(w);
+    else if (w->json.minus)
+        refuse(w->file, "tensor \"%s\": a number has a minus sign", gd_excerpt_of(name).text);
+    else if (json_is_array(shape) && json_object_size(value) == 3 &&
+             json_array_size(shape) <= MOST_DIMS &&
+             json_is_string(json_object_get(value, "dtype")) &&
+             json_array_size(json_object_get(value, "data_offsets")) == 2)
         return value;
-    }
-    refuse_fields(w->file, name);
-    json_decref(value);
+    else
+        refuse(w->file,
+               "tensor \"%s\" does not have exactly the fields dtype (a string), shape (at most "
+               "%d numbers) "
+               "and data_offsets (two numbers)",
+               gd_excerpt_of(name).text, MOST_DIMS);
     return NULL;
 }
 
-/* A whole number, not negative. */
+/* A whole number. */
 static bool read_size(const json_t *value, int64_t *size)
 {
-    if (!json_is_integer(value)) return false;
     *size = (int64_t)json_integer_value(value);
-    return *size >= 0;
+    return json_is_integer(value);
 }
 
 /* The bytes of a packed tensor; false if they overflow or do not fill whole bytes. */
@@ -348,10 +258,11 @@ static gd_status fill_entry(const gd_safetensors *file, gd_safetensors_entry *en
     if (!known) {
         return refuse(file, "tensor \"%s\": unknown dtype \"%s\"", name, gd_excerpt_of(dtype).text);
     }
-    size_t ndim = json_array_size(shape);
+    const size_t ndim = json_array_size(shape);
     for (size_t i = 0; i < ndim; i++) {
         if (!read_size(json_array_get(shape, i), &dims[i])) {
-            return refuse(file, "tensor \"%s\": dimension %zu is not a whole number of at least 0",
+            return refuse(file,
+                          "tensor \"%s\": dimension %zu is not a whole number from 0 to 2^63 - 1",
                           name, i);
         }
     }
@@ -396,22 +307,21 @@ static gd_status visit_header(walk *w, const char *name)
     if (!strcmp(name, gd_safetensors_metadata_name)) {
         if (w->metadata) return refuse_duplicate(file, name);
         w->metadata = true;
-        if (peek(w) == '{') return walk_object(w, visit_metadata);
+        if (gd_json_peek(&w->json) == '{') return walk_object(w, visit_metadata);
         return refuse(file, "%s is not an object", gd_safetensors_metadata_name);
     }
-    json_t *value = take_description(w, name);
+    const json_t *value = take_description(w, name);
     if (!value) return gd_error_status(file->ctx);
-    if (w->fills) {
+    const char *kept = keep_text(w, name);
+    if (kept) {
         gd_safetensors_entry *entry = &file->entries[w->entries++];
-        entry->name = keep_text(w, name);
+        entry->name = kept;
         fill_entry(file, entry, value, w->dims, w->data_begin);
         w->dims += entry->ndim;
     } else {
         file->count++;
         file->dim_count += (int64_t)json_array_size(json_object_get(value, "shape"));
-        file->char_count += strlen(name) + 1;
     }
-    json_decref(value);
     return gd_error_status(file->ctx);
 }
 
@@ -495,34 +405,39 @@ static gd_status check_tiling(const gd_safetensors *file, size_t data_begin)
 
 static gd_status walk_header(walk *w)
 {
-    w->at = 0;
+    w->json.at = 0;
     w->metadata = false;
     if (walk_object(w, visit_header)) return gd_error_status(w->file->ctx);
-    if (peek(w) || w->at < w->length) {
-        return refuse(w->file, "the header is not valid JSON: unexpected data at byte %zu", w->at);
+    return gd_json_end(&w->json) ? GD_OK : refuse_json(w);
+}
+
+static gd_status walk_twice(gd_safetensors *file, const char *text, size_t length)
+{
+    walk w = {.file = file,
+              .json = {.text = text, .length = length},
+              .data_begin = GD_SAFETENSORS_LENGTH_BYTES + length};
+    if (!walk_header(&w) && !allocate(file)) {
+        w.chars = file->chars;
+        file->path = keep_text(&w, file->path);
+        w.dims = file->dims;
+        walk_header(&w);
     }
-    return GD_OK;
+    gd_json_close(&w.json);
+    return gd_error_status(file->ctx);
 }
 
 gd_status gd_safetensors_parse(gd_safetensors *file, const char *path)
 {
-    walk w = {.file = file};
+    size_t length;
     file->path = path;
     file->char_count = strlen(path) + 1;
-    w.text = find_header(file, &w.length);
-    if (!w.text) return gd_error_status(file->ctx);
-    w.data_begin = GD_SAFETENSORS_LENGTH_BYTES + w.length;
-    if (walk_header(&w) || allocate(file)) return gd_error_status(file->ctx);
-    w.fills = true;
-    w.chars = file->chars;
-    w.dims = file->dims;
-    file->path = keep_text(&w, path);
-    if (walk_header(&w)) return gd_error_status(file->ctx);
+    const char *text = find_header(file, &length);
+    if (!text || walk_twice(file, text, length)) return gd_error_status(file->ctx);
+    const size_t data_begin = GD_SAFETENSORS_LENGTH_BYTES + length;
     qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_offsets);
     for (int64_t i = 0; i < file->count; i++) file->by_name[i] = &file->entries[i];
     qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, compare_names);
-    if (check_names(file) || check_tiling(file, w.data_begin)) return gd_error_status(file->ctx);
-    if (has_minus(w.text, w.length)) return refuse(file, "a number has a minus sign");
+    if (check_names(file) || check_tiling(file, data_begin)) return gd_error_status(file->ctx);
     gd_host_release(file->ctx, file->header, file->header_bytes);
     file->header = NULL;
     return GD_OK;

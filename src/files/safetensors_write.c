@@ -1,15 +1,21 @@
 /* safetensors_write.c - tensors into a safetensors file. */
 #include "files/safetensors.h"
+#include "files/utf8.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- The header --------------------------------------------------------------------------- */
 
-#ifdef GD_HAVE_JANSSON
-
-#include <jansson.h>
+/* A header as it is printed: while `to` is NULL, its bytes are only counted. */
+typedef struct printer {
+    gd_context *ctx;
+    char *to;
+    size_t used;
+} printer;
 
 static gd_status refuse_name(gd_context *ctx, const char *what, const char *name, const char *why)
 {
@@ -17,77 +23,106 @@ static gd_status refuse_name(gd_context *ctx, const char *what, const char *name
                    gd_excerpt_of(name).text, why);
 }
 
-static gd_status refuse_memory(gd_context *ctx)
+static void put(printer *p, const char *bytes, size_t count)
 {
-    return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+    if (p->to) memcpy(p->to + p->used, bytes, count);
+    p->used += count;
 }
 
-/* A text as JSON; NULL, with the reason, if there is no memory or it is not UTF-8. */
-static json_t *print_text(gd_context *ctx, const char *what, const char *text)
+static void print(printer *p, const char *format, ...) GD_PRINTF(2, 3);
+
+static void print(printer *p, const char *format, ...)
 {
-    json_t *value = json_string(text);
-    if (value) return value;
-    json_t *unchecked = json_string_nocheck(text);
-    if (unchecked && !(value = json_string(text))) { /* so it was not for lack of memory */
-        refuse_name(ctx, what, text, "is not UTF-8");
-    } else if (!unchecked) {
-        refuse_memory(ctx);
-    }
-    json_decref(unchecked);
-    return value;
+    char text[64];
+    va_list args;
+    va_start(args, format);
+    put(p, text, (size_t)vsnprintf(text, sizeof text, format, args));
+    va_end(args);
 }
 
-/* object[name] = value; takes ownership of the value. */
-static gd_status put(gd_context *ctx, json_t *object, const char *what, const char *name,
-                     json_t *value)
+/* A text in quotes. `what`: of what, for the message. */
+static void print_text(printer *p, const char *what, const char *text)
 {
-    json_t *checked = print_text(ctx, what, name);
-    json_decref(checked);
-    if (checked && json_object_get(object, name)) refuse_name(ctx, what, name, "occurs twice");
-    if (gd_failed(ctx)) {
-        json_decref(value);
-        return gd_error_status(ctx);
+    static const char named[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
+    const char *c = text;
+    put(p, "\"", 1);
+    for (int bytes; *c; c += bytes) {
+        const char *found = strchr(named, *c);
+        bytes = gd_utf8_length((const unsigned char *)c, 4);
+        if (!bytes) break;
+        if (found)
+            print(p, "\\%c", names[found - named]);
+        else if ((unsigned char)*c < 0x20)
+            print(p, "\\u%04X", (unsigned)*c);
+        else
+            put(p, c, (size_t)bytes);
     }
-    if (!json_object_set_new(object, name, value)) return GD_OK;
-    return refuse_memory(ctx);
+    put(p, "\"", 1);
+    if (*c) refuse_name(p->ctx, what, text, "is not UTF-8");
 }
 
-static json_t *print_tensor(const gd_tensor *t, int64_t begin, int64_t end)
+static void print_tensor(printer *p, const gd_tensor *t, int64_t begin, int64_t end)
 {
-    json_t *shape = json_array();
-    for (int i = 0; i < t->ndim; i++) {
-        if (json_array_append_new(shape, json_integer(t->shape[i]))) {
-            json_decref(shape);
-            return NULL;
-        }
-    }
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", gd_safetensors_dtype_name(t->dtype), "shape",
-                     shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
+    print(p, ":{\"dtype\":\"%s\",\"shape\":[", gd_safetensors_dtype_name(t->dtype));
+    for (int i = 0; i < t->ndim; i++) print(p, i ? ",%lld" : "%lld", (long long)t->shape[i]);
+    print(p, "],\"data_offsets\":[%lld,", (long long)begin);
+    print(p, "%lld]}", (long long)end);
 }
 
-static gd_status print_all(gd_context *ctx, json_t *root, const gd_named_tensor *tensors,
-                           int64_t tensor_count, const gd_named_text *metadata,
-                           int64_t metadata_count)
+static void print_all(printer *p, const gd_named_tensor *tensors, int64_t tensor_count,
+                      const gd_named_text *metadata, int64_t metadata_count)
 {
-    if (metadata_count > 0) {
-        json_t *map = json_object();
-        if (json_object_set_new(root, gd_safetensors_metadata_name, map)) return refuse_memory(ctx);
-        for (int64_t i = 0; i < metadata_count; i++) {
-            json_t *text = print_text(ctx, "metadata", metadata[i].text);
-            if (put(ctx, map, "metadata", metadata[i].name, text)) return gd_error_status(ctx);
-        }
-    }
     int64_t begin = 0;
+    put(p, "{", 1);
+    if (metadata_count > 0) print(p, "\"%s\":{", gd_safetensors_metadata_name);
+    for (int64_t i = 0; i < metadata_count; i++) {
+        if (i > 0) put(p, ",", 1);
+        print_text(p, "metadata", metadata[i].name);
+        put(p, ":", 1);
+        print_text(p, "metadata", metadata[i].text);
+    }
+    if (metadata_count > 0) put(p, "},", tensor_count > 0 ? 2 : 1);
     for (int64_t i = 0; i < tensor_count; i++) {
         const gd_tensor *t = tensors[i].tensor;
-        int64_t end = begin + t->count * (int64_t)gd_dtype_size(t->dtype);
-        if (tensors[i].name && !strcmp(tensors[i].name, gd_safetensors_metadata_name)) {
-            return refuse_name(ctx, "tensor", gd_safetensors_metadata_name,
-                               "has a name that the format reserves");
-        }
-        if (put(ctx, root, "tensor", tensors[i].name, print_tensor(t, begin, end))) break;
+        const int64_t end = begin + t->count * (int64_t)gd_dtype_size(t->dtype);
+        if (i > 0) put(p, ",", 1);
+        print_text(p, "tensor", tensors[i].name);
+        print_tensor(p, t, begin, end);
         begin = end;
     }
+    put(p, "}", 1);
+}
+
+static int compare_texts(const void *left, const void *right)
+{
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+/* Refuses a name that occurs twice, or is reserved. */
+static gd_status check_names(gd_context *ctx, const char *what, const char **names, int64_t count)
+{
+    qsort(names, (size_t)count, sizeof *names, compare_texts);
+    for (int64_t i = 0; i < count; i++) {
+        if (i > 0 && !strcmp(names[i], names[i - 1]))
+            return refuse_name(ctx, what, names[i], "occurs twice");
+        if (*what == 't' && !strcmp(names[i], gd_safetensors_metadata_name))
+            return refuse_name(ctx, what, names[i], "has a name that the format reserves");
+    }
+    return GD_OK;
+}
+
+static gd_status check_all_names(gd_context *ctx, const gd_named_tensor *tensors,
+                                 int64_t tensor_count, const gd_named_text *metadata,
+                                 int64_t metadata_count)
+{
+    const size_t bytes = (size_t)(tensor_count + metadata_count) * sizeof(char *);
+    const char **names = gd_host_allocate(ctx, bytes, "the names of a file");
+    if (!names) return gd_error_status(ctx);
+    for (int64_t i = 0; i < tensor_count; i++) names[i] = tensors[i].name;
+    for (int64_t i = 0; i < metadata_count; i++) names[tensor_count + i] = metadata[i].name;
+    if (!check_names(ctx, "metadata", names + tensor_count, metadata_count))
+        check_names(ctx, "tensor", names, tensor_count);
+    gd_host_release(ctx, names, bytes);
     return gd_error_status(ctx);
 }
 
@@ -95,46 +130,26 @@ char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int6
                            const gd_named_text *metadata, int64_t metadata_count, size_t *bytes)
 {
     enum { ALIGNMENT = 64 };
-    json_t *root = json_object();
-    char *header = NULL;
-    size_t length = 0;
-    if (root && !print_all(ctx, root, tensors, tensor_count, metadata, metadata_count)) {
-        length = json_dumpb(root, NULL, 0, JSON_COMPACT);
-        *bytes = (GD_SAFETENSORS_LENGTH_BYTES + length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        header = length ? malloc(*bytes) : NULL;
-    }
-    size_t padded = header ? *bytes - GD_SAFETENSORS_LENGTH_BYTES : 0;
+    printer p = {.ctx = ctx};
+    if (check_all_names(ctx, tensors, tensor_count, metadata, metadata_count)) return NULL;
+    print_all(&p, tensors, tensor_count, metadata, metadata_count);
+    *bytes = (GD_SAFETENSORS_LENGTH_BYTES + p.used + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const size_t padded = *bytes - GD_SAFETENSORS_LENGTH_BYTES;
     if (padded > GD_SAFETENSORS_HEADER_LIMIT) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
                 "safetensors_write: the header has %zu bytes, wanted at most %d", padded,
                 GD_SAFETENSORS_HEADER_LIMIT);
-    } else if (header) {
-        memset(header, ' ', *bytes);
-        for (int i = 0; i < GD_SAFETENSORS_LENGTH_BYTES; i++) {
-            header[i] = (char)(unsigned char)((uint64_t)padded >> (8 * i));
-        }
-        char *text = header + GD_SAFETENSORS_LENGTH_BYTES;
-        if (json_dumpb(root, text, length, JSON_COMPACT) != length) refuse_memory(ctx);
-    } else {
-        refuse_memory(ctx);
     }
-    json_decref(root);
-    if (!gd_failed(ctx)) return header;
-    free(header);
-    return NULL;
+    if (gd_failed(ctx)) return NULL;
+    char *header = gd_host_allocate(ctx, *bytes, "the header of a safetensors file");
+    if (!header) return NULL;
+    memset(header, ' ', *bytes);
+    for (int i = 0; i < GD_SAFETENSORS_LENGTH_BYTES; i++)
+        header[i] = (char)(unsigned char)((uint64_t)padded >> (8 * i));
+    p = (printer){ctx, header + GD_SAFETENSORS_LENGTH_BYTES, 0};
+    print_all(&p, tensors, tensor_count, metadata, metadata_count);
+    return header;
 }
-
-#else
-
-char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
-                           const gd_named_text *metadata, int64_t metadata_count, size_t *bytes)
-{
-    (void)tensors, (void)tensor_count, (void)metadata, (void)metadata_count, (void)bytes;
-    gd_fail(ctx, GD_ERROR_UNSUPPORTED, "safetensors_write: %s", gd_safetensors_no_jansson);
-    return NULL;
-}
-
-#endif
 
 /* ---- The contents ------------------------------------------------------------------------- */
 
@@ -229,6 +244,9 @@ static gd_status prepare(contents *c, gd_context *ctx, const gd_named_tensor *te
                          int64_t metadata_count)
 {
     *c = (contents){.count = tensor_count};
+#ifndef GD_HAVE_JANSSON
+    gd_fail(ctx, GD_ERROR_UNSUPPORTED, "safetensors_write: %s", gd_safetensors_no_jansson);
+#endif
     if (gd_error_status(ctx) ||
         check_arguments(ctx, tensors, tensor_count, metadata, metadata_count))
         return gd_error_status(ctx);
@@ -249,7 +267,7 @@ static gd_status write_contents(gd_context *ctx, const contents *c, const gd_out
 
 static void discard(contents *c, gd_context *ctx)
 {
-    free(c->header);
+    gd_host_release(ctx, c->header, c->header_bytes);
     gd_host_release(ctx, c->sorted, (size_t)c->count * sizeof *c->sorted);
 }
 

@@ -4,7 +4,8 @@
  * then renamed, which replaces an older file atomically; then the folder is flushed, or a power
  * failure could lose the new name. Every call may fail, including close.
  *
- * As if the older file had been written, it keeps its permissions, and links that lead to it stay. */
+ * As if the older file had been written, it keeps its permissions, and links that lead
+ * to it stay. */
 #include "files/safetensors.h"
 #include "platform/file.h"
 #include "platform/process.h"
@@ -34,8 +35,8 @@ static bool open_folder(gd_whole_file *file, char *path)
     return file->folder >= 0;
 }
 
-/* Finds the folder and the name to which the path leads through links. old->kind is 0 if no file has
- * it; renaming would replace a pipe or /dev/null, and links in /dev/fd may lead elsewhere. */
+/* Finds the folder and the name to which the path leads through links. old->kind is 0 if no file
+ * has it; renaming would replace a pipe or /dev/null, and links in /dev/fd may lead elsewhere. */
 static gd_status follow_links(gd_whole_file *file, gd_os_status *old)
 {
     enum { MOST_LINKS = 40 };

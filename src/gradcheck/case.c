@@ -21,11 +21,12 @@ static gd_spec spec_of(const gd_case_input *in)
 static gd_status look_at_case(gd_context *ctx, const gd_op *op, const gd_case *check)
 {
     const char *name = op->name ? op->name : "", *of = check->name ? check->name : "";
-    if (!op->name || !op->shape || op->outputs < 1)
+    const bool shapes = op->shape || op->signature;
+    if (!op->name || !shapes || op->outputs < 1)
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: the record of \"%s\" has no %s", name,
-                       !op->name    ? "name"
-                       : !op->shape ? "shape()"
-                                    : "output");
+                       !op->name ? "name"
+                       : !shapes ? "shape() or signature"
+                                 : "output");
     bool given = false;
     for (int i = 0; i < check->inputs && i < GD_CASE_MAX_INPUTS; i++) {
         const gd_case_input *in = &check->input[i];
@@ -107,10 +108,10 @@ static const char *make_inputs(gd_checker *c, const gd_op *op, const gd_case *ch
  * device, by design, has nothing to compare. */
 static bool unsupported(const gd_op *op, const gd_case *check, gd_gradcheck_report *report)
 {
-    bool forward = op->forward[report->device], backward = op->backward[report->device];
-    if (forward && backward) return false;
+    const bool forward = op->forward[report->device] || op->definition;
+    if (forward && gd_op_has_backward(op, report->device)) return false;
     bool none = true;
-    for (int i = 0; i < GD_DEVICE_COUNT; i++) none = none && !op->backward[i];
+    for (int i = 0; i < GD_DEVICE_COUNT; i++) none = none && !gd_op_has_backward(op, (gd_device)i);
     if (forward && none && check->may_be_empty) {
         report->verdict = GD_VERDICT_EMPTY;
         return true;

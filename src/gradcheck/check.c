@@ -9,8 +9,8 @@
 
 /* ---- Options ------------------------------------------------------------------------------ */
 
-/* Sets the options, with defaults where they are zero. `measured` is the dtype of the forward that is
- * differentiated. The report has them, too. */
+/* Sets the options, with defaults where they are zero. `measured` is the dtype of the forward that
+ * is differentiated. The report has them, too. */
 static void set_options(gd_checker *c, gd_dtype measured)
 {
     const gd_accuracy *m = &gd_check_accuracy[measured], *stored = &gd_check_accuracy[c->dtype];
@@ -110,29 +110,6 @@ static gd_dtype coarser(gd_dtype a, gd_dtype b)
     return gd_check_accuracy[b].rounding > gd_check_accuracy[a].rounding ? b : a;
 }
 
-static void look_at_outputs(gd_checker *c)
-{
-    c->output = gd_check_allocate(c, c->outputs, sizeof *c->output);
-    if (!c->output || !c->in || !c->out) return;
-    for (int i = 0; i < c->inputs; i++) c->in[i] = c->input[i].leaf;
-    gd_no_grad_begin(c->ctx);
-    gd_check_call(c);
-    gd_no_grad_end(c->ctx);
-    for (int o = 0; o < c->outputs && !gd_check_failed(c); o++)
-        describe_output(c, &c->output[o], c->out[o]);
-    gd_step_end(c->ctx);
-    gd_check_forward(c, 0);
-
-    gd_dtype coarsest = GD_FLOAT64;
-    for (int i = 0; i < c->inputs && !gd_check_failed(c); i++)
-        if (c->input[i].wanted) coarsest = coarser(coarsest, gd_tensor_dtype(c->input[i].measured));
-    for (int o = 0; o < c->outputs; o++)
-        if (c->output[o].real) coarsest = coarser(coarsest, c->output[o].measured);
-    set_options(c, coarsest);
-}
-
-/* ---- Cotangents --------------------------------------------------------------------------- */
-
 /* The root of the mean square of the numbers that are finite. */
 static double size_of(const double *x, int64_t count)
 {
@@ -145,6 +122,47 @@ static double size_of(const double *x, int64_t count)
     }
     return n ? sqrt(sum / (double)n) : 0;
 }
+
+/* Of an output that is 0, such as x^3 at 0, the values at random places near x tell its size. */
+static void measure_sizes(gd_checker *c)
+{
+    bool zero = false;
+    for (int o = 0; o < c->outputs && !gd_check_failed(c); o++) {
+        gd_result *r = &c->output[o];
+        r->size = size_of(r->base, r->count);
+        zero = zero || (r->real && r->count && r->size == 0);
+    }
+    if (!zero || gd_check_failed(c)) return;
+    const gd_move none = {.element = -1};
+    gd_check_leave(c, &none, 0, 1);
+    gd_check_forward(c, 1);
+    gd_check_leave(c, &none, 0, 0);
+    for (int o = 0; o < c->outputs; o++)
+        if (c->output[o].size == 0)
+            c->output[o].size = size_of(c->output[o].plus, c->output[o].count);
+}
+
+static void look_at_outputs(gd_checker *c)
+{
+    c->output = gd_check_allocate(c, c->outputs, sizeof *c->output);
+    if (!c->output || !c->in || !c->out) return;
+    for (int i = 0; i < c->inputs; i++) c->in[i] = c->input[i].leaf;
+    gd_check_call_alone(c);
+    for (int o = 0; o < c->outputs && !gd_check_failed(c); o++)
+        describe_output(c, &c->output[o], c->out[o]);
+    gd_step_end(c->ctx);
+    gd_check_forward(c, 0);
+    measure_sizes(c);
+
+    gd_dtype coarsest = GD_FLOAT64;
+    for (int i = 0; i < c->inputs && !gd_check_failed(c); i++)
+        if (c->input[i].wanted) coarsest = coarser(coarsest, gd_tensor_dtype(c->input[i].measured));
+    for (int o = 0; o < c->outputs; o++)
+        if (c->output[o].real) coarsest = coarser(coarsest, c->output[o].measured);
+    set_options(c, coarsest);
+}
+
+/* ---- Cotangents --------------------------------------------------------------------------- */
 
 /* A random cotangent for each real output, or for output `alone`. */
 static void make_set(gd_checker *c, int alone, const double *least)
@@ -159,7 +177,7 @@ static void make_set(gd_checker *c, int alone, const double *least)
         const uint64_t stream = GD_STREAM_COTANGENT + 50 * (uint64_t)set + (uint64_t)o;
         double *u = s->cotangent[o] = gd_check_cotangent(c, o, stream);
         if (!u) return;
-        const double scale = fmax(size_of(r->base, r->count), least ? least[o] : 0);
+        const double scale = fmax(r->size, least ? least[o] : 0);
         s->unit = fmax(s->unit, size_of(u, r->count) * scale);
     }
 }
@@ -194,7 +212,7 @@ static void lay_out(gd_checker *c)
     }
     c->moved = gd_check_numbers(c, largest);
     c->moved_back = gd_check_numbers(c, largest);
-    c->moved_near = gd_check_numbers(c, c->f.kinks ? largest : 0);
+    c->moved_near = gd_check_numbers(c, largest);
 }
 
 /* ---- Verdicts ----------------------------------------------------------------------------- */
@@ -251,10 +269,10 @@ static void prepare(gd_checker *c, const double *least)
 {
     c->in = gd_check_allocate(c, c->inputs, sizeof(gd_tensor *));
     c->out = gd_check_allocate(c, c->outputs, sizeof(gd_tensor *));
+    lay_out(c);
     look_at_outputs(c);
     if (gd_check_failed(c)) return;
     make_cotangents(c, least);
-    lay_out(c);
     for (int set = 0; set < c->sets && c->report->inputs && !gd_check_failed(c); set++) {
         c->set[set].gradient = gd_check_gradient(c);
         gd_check_backward(c, c->set[set].cotangent, c->set[set].gradient);

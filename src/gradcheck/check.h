@@ -31,7 +31,7 @@ typedef struct gd_argument {
     bool given;      /* false: an optional input, left out */
     bool wanted;     /* has a gradient that this check looks at */
     bool borrowed;   /* the leaf is the user's, and ... */
-    bool required;   /* ... requires a gradient */
+    bool required;   /* ... requires a gradient, also where this check looks at others alone */
     bool again;      /* the tensor of an earlier input, given once more: only that one counts */
     double *value;   /* [count], as stored in its dtype */
     double scale;    /* the spread of the values; steps are relative to it */
@@ -49,6 +49,7 @@ typedef struct gd_result {
     gd_dtype measured; /* of the output computed from the inputs' `measured` */
     bool real;         /* others are ignored */
     int64_t count;
+    double size;          /* the root of the mean square of its values, at x or else near it */
     double *base;         /* [count], at the unperturbed inputs */
     double *plus, *minus; /* [count], at perturbed ones */
     double *low, *high;   /* [count], the range of its slopes near x (gd_check_choice) */
@@ -61,8 +62,8 @@ typedef struct gd_slope {
     double noise; /* the possible rounding error */
 } gd_slope;
 
-/* Cotangents, and what they give. First there are sets of random ones for all outputs at once, then,
- * if there are several outputs, a set for each output alone. */
+/* Cotangents, and what they give. First there are sets of random ones for all outputs at once,
+ * then, if there are several outputs, a set for each output alone. */
 typedef struct gd_set {
     double **cotangent; /* [outputs]; NULL elements: the output gets none */
     int alone;          /* the output that has one; -1: all */
@@ -162,11 +163,11 @@ void gd_check_choose_input(gd_checker *c);
 double *gd_check_cotangent(gd_checker *c, int output, uint64_t stream);
 /* Appends an input to the report. */
 void gd_check_report_input(gd_checker *c, int input);
-/* Notes what is wrong with the behaviour of an input's gradient (-1: of no particular input); the
- * first complaint is kept. */
+/* The report on an input; what is about one that wants no gradient, or about none (-1), is reported
+ * with the first that does. NULL: there is none. */
+gd_gradcheck_input *gd_check_report_on(const gd_checker *c, int input);
+/* Notes what is wrong with the behaviour of an input's gradient; the first complaint is kept. */
 void gd_check_complain(gd_checker *c, int input, const char *format, ...) GD_PRINTF(3, 4);
-/* The same for what is right, but could be better. */
-void gd_check_remark(gd_checker *c, int input, const char *format, ...) GD_PRINTF(3, 4);
 void gd_check_copy_name(char *to, size_t size, const char *from);
 /* Appends to a text of `size`. */
 void gd_check_say(char *text, size_t size, const char *format, ...) GD_PRINTF(3, 4);
@@ -201,7 +202,10 @@ void gd_check_sort(double *x, int64_t count); /* ascending */
 
 /* Calls the function with c->in, and with the random state reset, so that random ops repeat. */
 void gd_check_call(gd_checker *c);
-/* Runs the function at the inputs' `measured` without recording it, and reads its outputs: into
+/* The same without a backward. It is not recorded, except for a user's function, which may contain
+ * gd_gradients. */
+void gd_check_call_alone(gd_checker *c);
+/* Runs the function at the inputs' `measured` without a backward, and reads its outputs: into
  * `plus` if side is 1, `minus` if it is -1, `base` if it is 0. */
 void gd_check_forward(gd_checker *c, int side);
 
@@ -222,6 +226,7 @@ typedef struct gd_walk {
     uint32_t exist;
     double *gradient; /* gets the gradients; zeros for inputs that got none */
 
+    bool by_ops;         /* they are made by ops, as those of gd_gradients with `differentiable` */
     const double *right; /* what they are to be, without what is held */
     gd_sameness same;
     bool repeat;         /* a NaN must be one again; else nothing is expected instead of one */
@@ -239,7 +244,6 @@ typedef struct gd_run {
     bool op_made_outputs;   /* their values and gradients are the tape's own, to reuse */
     bool strided, reversed; /* inputs and cotangents are views of larger tensors */
     bool interrupted;       /* the op runs on other data between forward and backward */
-    bool by_ops;            /* gradients by ops, those of gd_gradients with `differentiable` */
     int same_from, same_to; /* if same_to > 0: input same_to is the tensor of same_from */
 } gd_run;
 
@@ -247,12 +251,13 @@ typedef struct gd_run {
 bool gd_check_requires(const gd_checker *c, const gd_run *run, int i);
 /* Inputs that were changed are restored, with a complaint. */
 void gd_check_run(gd_checker *c, const gd_run *run);
-/* The plain backward: one walk for all inputs that want a gradient. */
+/* One walk for all inputs that want a gradient, by the kernels. */
 void gd_check_backward(gd_checker *c, double *const *cotangent, double *gradient);
 /* How far the gradients move, at most, [inputs], if each cotangent moves by the fraction `by` of
- * itself, up or down. Terms that cancel move by so much of their own size, and the rounding of terms
- * that always cancel is another one; the gradient itself says nothing about either. NULL on error. */
-const double *gd_check_shake(gd_checker *c, double *const *cotangent, double by);
+ * itself, up or down. Terms that cancel move by so much of their own size, and the rounding of
+ * terms that always cancel is another one; the gradient itself says nothing about either. NULL
+ * on error. */
+double *gd_check_shake(gd_checker *c, double *const *cotangent, double by, bool by_ops);
 
 /* An op whose output is a view of a larger tensor, with a border of one element on each side.
  * Reversed, the last dimension is the slowest in memory; else rows are packed, with gaps between
@@ -294,9 +299,9 @@ typedef struct gd_move {
     const double *direction; /* [count] */
 } gd_move;
 
-/* Measures the slope of each set. h is relative to the input's scale. Along a direction, c->moved is
- * the move as stored, divided by its length: central estimates sum(gradient * moved). An element's
- * move sets only that element of c->moved. */
+/* Measures the slope of each set. h is relative to the input's scale. Along a direction, c->moved
+ * is the move as stored, divided by its length: central estimates sum(gradient * moved). An
+ * element's move sets only that element of c->moved. */
 void gd_check_slopes(gd_checker *c, const gd_move *move, double h);
 
 typedef enum gd_state {
@@ -312,6 +317,7 @@ typedef enum gd_state {
 typedef struct gd_ladder {
     double step[GD_RUNGS];
     gd_slope slope[GD_RUNGS];
+    double jump; /* see find_jump; the shorter ladders of an element keep it */
 } gd_ladder;
 
 /* The best estimate of the derivative, from the pair of rungs that decides (numeric.c). */
@@ -328,25 +334,38 @@ bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate,
 /* Whether an analytic slope agrees with the ladder; *numeric is the slope it was compared with. */
 gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
                         double *numeric);
-/* Whether the function jumps at x, or is not finite near it: its slopes grow at least as fast as the
- * steps shrink, and no faster than their square. */
+/* Whether the function moves by rounding alone: by no more than a gradient's `rounding` explains,
+ * or as much within short steps as within long ones. */
+bool gd_check_flat(const gd_ladder *ladder, double rounding);
+/* Whether what many steps show agrees with an analytic slope: their rounding errors average out.
+ * *numeric is then the slope at a step of 0. */
+bool gd_check_confirms(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
+                       double analytic, double tolerance, double *numeric);
+/* Whether the function jumps at x, or is not finite near it: its slopes grow at least as fast as
+ * the steps shrink, and no faster than their square. */
 bool gd_check_jumps(const gd_ladder *ladder);
 
-/* Whether an analytic slope that was judged to be wrong is made of a choice for each output at ties:
- * near x, without ties, each output has slopes between which its own may be. */
-bool gd_check_choice(gd_checker *c, int input, int64_t element, int set, const gd_ladder *ladder,
-                     double tolerance);
+/* Moves all inputs by about `radius` of their scale, at random, and in some samples an element of
+ * `move` further, so that it is the largest or the smallest; with 0 back to their values. Those of
+ * the move's input are then in c->moved_near. */
+void gd_check_leave(gd_checker *c, const gd_move *move, int sample, double radius);
+/* Judges an element's analytic slope that was not found to be right. GD_STATE_KINK: it is made of a
+ * choice for each output at ties: near x, without ties, each output has slopes between which its
+ * own may be. A gradient has ties of many kinds: GD_STATE_UNSTABLE if these are other ones. */
+gd_state gd_check_choice(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
+                         double tolerance);
 
 /* ---- compare.c, behaviour.c, higher.c ----------------------------------------------------- */
 
 void gd_check_compare(gd_checker *c, gd_gradcheck_input *out);
 void gd_check_behaviour(gd_checker *c);
-/* Whether gradients by ops equal those of the kernels but for rounding. `whose`: "its derivative". */
+/* Whether gradients by ops equal those of the kernels but for rounding. `whose`: "its
+ * derivative". */
 void gd_check_by_ops(gd_checker *c, const char *whose);
 /* Whether definition and derivative agree with the kernels. */
 void gd_check_definition(gd_checker *c);
-/* Makes the gradient of the function, of the order before that of the options, what is checked. Returns
- * scale(f(x)) at least, [outputs], for a gradient that may be 0. */
+/* Replaces the checked function by its derivative of order options.order - 1. Returns scale(f(x))
+ * at least, [outputs], for a gradient that may be 0. */
 const double *gd_check_raise(gd_checker *c);
 /* Whether u . H v = v . H u. */
 void gd_check_symmetry(gd_checker *c);

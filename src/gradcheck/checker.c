@@ -1,5 +1,5 @@
-/* checker.c - what all parts of a check use: memory, leaves with values, cotangents, and what a check
- * says in its report. */
+/* checker.c - what all parts of a check use: memory, leaves with values, cotangents, and what a
+ * check says in its report. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gradcheck/check.h"
+#include "platform/number.h"
 
 /* The step balances the truncation error of a central difference against rounding, h^3 ~ eps;
  * docs/numerics.md shows both. */
@@ -207,11 +208,9 @@ void gd_check_report_input(gd_checker *c, int input)
     memcpy(in->shape, a->spec.shape, sizeof in->shape);
 }
 
-/* The report on an input. */
-static gd_gradcheck_input *report_on(const gd_checker *c, int input)
+gd_gradcheck_input *gd_check_report_on(const gd_checker *c, int input)
 {
     gd_gradcheck_report *report = c->report;
-    /* What is about an input that wants no gradient is reported with the first input that does. */
     gd_gradcheck_input *in = report->inputs ? &report->input[0] : NULL;
     for (int k = 0; k < report->inputs; k++)
         if (report->input[k].index == input) in = &report->input[k];
@@ -221,24 +220,15 @@ static gd_gradcheck_input *report_on(const gd_checker *c, int input)
 static void append(char *text, size_t size, const char *format, va_list args)
 {
     const size_t used = strlen(text);
-    vsnprintf(text + used, size - used, format, args);
+    gd_os_print_list(text + used, size - used, format, args);
 }
 
 void gd_check_complain(gd_checker *c, int input, const char *format, ...)
 {
-    gd_gradcheck_input *in = report_on(c, input);
+    gd_gradcheck_input *in = gd_check_report_on(c, input);
     va_list args;
     va_start(args, format);
     if (in && !in->behaviour[0]) append(in->behaviour, sizeof in->behaviour, format, args);
-    va_end(args);
-}
-
-void gd_check_remark(gd_checker *c, int input, const char *format, ...)
-{
-    gd_gradcheck_input *in = report_on(c, input);
-    va_list args;
-    va_start(args, format);
-    if (in && !in->remark[0]) append(in->remark, sizeof in->remark, format, args);
     va_end(args);
 }
 

@@ -12,7 +12,8 @@ typedef struct gd_side {
     double *numeric;       /* [capacity] */
     char *state;           /* [capacity] */
     double largest, floor; /* numeric; and what errors are relative to at least */
-    bool shaken;           /* the floor is above the rounding of a gradient of 0 */
+    double rounding;       /* of a gradient of 0, once it is known: */
+    bool shaken;
 } gd_side;
 
 /* The state of the comparison of one input. Arrays over elements have room for the sample and for
@@ -135,17 +136,64 @@ static void measure(gd_comparison *m)
         m->side[set].largest = gd_check_largest(m->side[set].numeric, m->count);
 }
 
+/* How far rounding may move a gradient that is made of terms which cancel. */
+static double rounding_of(gd_comparison *m, int set)
+{
+    gd_checker *c = m->c;
+    gd_side *s = &m->side[set];
+    if (s->shaken) return s->rounding;
+    const double by = 8 * gd_check_accuracy[c->dtype].rounding;
+    const double *moved = gd_check_shake(c, c->set[set].cotangent, by, false);
+    s->shaken = true;
+    if (moved && isfinite(moved[m->input])) s->rounding = 8 * moved[m->input];
+    return s->rounding;
+}
+
+/* If the gradient is 0, what backward gives may be its rounding: raises the floor above that. */
+static void raise_floor(gd_comparison *m, int set)
+{
+    gd_side *s = &m->side[set];
+    if (s->largest > s->floor) return;
+    s->floor = fmax(s->floor, rounding_of(m, set) / m->c->options.rtol);
+}
+
+/* Whether gradient and function are the rounding of terms that cancel. As the cotangents are of
+ * size 1, it may be as much as the rounding of the input's values, if the gradient does not
+ * show more. */
+static bool cancels(gd_comparison *m, int set, const gd_ladder *ladder, double analytic)
+{
+    const double least = 8 * gd_check_accuracy[m->c->dtype].rounding;
+    if (!(fabs(analytic) <= 1e3 * least)) return false;
+    const double rounding = fmax(rounding_of(m, set), least);
+    return fabs(analytic) <= rounding && gd_check_flat(ladder, rounding);
+}
+
+/* A verdict that rounding may have caused is left to more steps. */
+static gd_state confirm(gd_comparison *m, const gd_move *move, int set, const gd_ladder *ladder,
+                        double analytic, gd_state state, double *numeric)
+{
+    const double tolerance = tolerance_of(m, set);
+    const gd_estimate estimate = gd_check_estimate(ladder, tolerance, m->c->f.kinks);
+    const bool near = fabs(*numeric - analytic) <= 8 * tolerance + 4 * estimate.error;
+    double again;
+    if (state == GD_STATE_RIGHT || state == GD_STATE_KINK || !near ||
+        !gd_check_confirms(m->c, move, set, ladder, analytic, tolerance, &again))
+        return state;
+    *numeric = again;
+    return GD_STATE_RIGHT;
+}
+
 /* Judges an element by a ladder. If the element is much smaller than the spread of the values, and
- * the ladder does not agree with the gradient, more of them lead down to steps for its own size, and
- * the finest accurate one decides. */
+ * the ladder does not agree with the gradient, more of them lead down to steps for its own size,
+ * and the finest accurate one decides. */
 static gd_state climb(gd_comparison *m, int set, int64_t at, gd_ladder *ladder, double *numeric)
 {
     gd_checker *c = m->c;
     const double analytic = m->side[set].analytic[at], own = own_size(m, at);
     const gd_move move = {.input = m->input, .element = at};
     double shorter = 1;
+    gd_ladder next;
     for (gd_state state = GD_STATE_RIGHT;;) {
-        gd_ladder next;
         gd_check_ladder(c, &move, set, shorter, &next);
         double tolerance = tolerance_of(m, set), value;
         const gd_estimate estimate = gd_check_estimate(&next, tolerance, c->f.kinks);
@@ -157,31 +205,22 @@ static gd_state climb(gd_comparison *m, int set, int64_t at, gd_ladder *ladder, 
             *numeric = value;
         }
         if (gd_check_failed(c)) return GD_STATE_RIGHT;
+        if (state != GD_STATE_RIGHT && cancels(m, set, &next, analytic)) {
+            *numeric = 0;
+            return GD_STATE_RIGHT;
+        }
         if (c->higher && state != GD_STATE_RIGHT && gd_check_jumps(&next)) {
-            /* At a kink of the function its gradient jumps; what is right there is zero, or the slope
-             * of one side, which counts as a kink. */
+            /* At a kink of the function its gradient jumps; what is right there is zero, or the
+             * slope of one side, which counts as a kink. */
             const bool zero = fabs(analytic) <= tolerance;
             *numeric = zero ? 0 : NAN;
             if (state == GD_STATE_KINK) return state;
             return zero ? GD_STATE_RIGHT : GD_STATE_UNSTABLE;
         }
         if (state == GD_STATE_RIGHT || !isfinite(analytic) || !(shorter > own) || own == 0)
-            return state;
+            return confirm(m, &move, set, ladder, analytic, state, numeric);
         shorter = fmax(shorter / 256, own);
     }
-}
-
-/* If the gradient is 0, what backward gives may be its rounding: raises the floor above that. */
-static void raise_floor(gd_comparison *m, int set)
-{
-    gd_checker *c = m->c;
-    gd_side *s = &m->side[set];
-    if (s->shaken || s->largest > s->floor) return;
-    const double by = 8 * gd_check_accuracy[c->dtype].rounding;
-    const double *moved = gd_check_shake(c, c->set[set].cotangent, by);
-    s->shaken = true;
-    if (moved && isfinite(moved[m->input]))
-        s->floor = fmax(s->floor, 8 * moved[m->input] / c->options.rtol);
 }
 
 static void judge(gd_comparison *m, int set, int64_t e)
@@ -202,11 +241,12 @@ static void judge(gd_comparison *m, int set, int64_t e)
         if (gap_of(m, set, e) <= tolerance_of(m, set)) state = GD_STATE_RIGHT;
     }
     /* Where some elements are wrong, and at no ties, it is not asked of all. */
-    if (state == GD_STATE_WRONG && m->c->f.kinks && m->smooth < 4) {
-        if (gd_check_choice(m->c, m->input, m->at[e], set, &ladder, tolerance_of(m, set)))
-            state = GD_STATE_KINK;
-        else
-            m->smooth++;
+    const bool open = state == GD_STATE_UNSTABLE && m->c->higher && gd_check_jumps(&ladder);
+    if ((state == GD_STATE_WRONG || open) && m->c->f.kinks && m->smooth < 4) {
+        const gd_move move = {.input = m->input, .element = m->at[e]};
+        const gd_state choice = gd_check_choice(m->c, &move, set, &ladder, tolerance_of(m, set));
+        if (choice != GD_STATE_WRONG) state = choice;
+        m->smooth += choice == GD_STATE_WRONG;
     }
     s->state[e] = (char)state;
 }

@@ -49,22 +49,6 @@ static void print_list(FILE *file, const char *key, int count, const double *val
 
 static void print_input(FILE *file, const gd_gradcheck_input *in)
 {
-    const struct {
-        const char *key;
-        int64_t value;
-    } counts[] = {{"elements", in->elements},
-                  {"compared", in->compared},
-                  {"kinks", in->kinks},
-                  {"wrong", in->wrong},
-                  {"inconclusive", in->inconclusive},
-                  {"directions", in->directions},
-                  {"worst", in->worst}};
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"largest_error", in->largest_error}, {"largest_gradient", in->largest_gradient},
-                   {"analytic", in->analytic},           {"numeric", in->numeric},
-                   {"ratio_median", in->ratio_median},   {"ratio_spread", in->ratio_spread}};
     fputs("{\"name\": ", file);
     print_text(file, in->name);
     fputs(", \"shape\": [", file);
@@ -72,10 +56,19 @@ static void print_input(FILE *file, const gd_gradcheck_input *in)
         fprintf(file, "%s%lld", axis ? ", " : "", (long long)in->shape[axis]);
     fputc(']', file);
     print_string(file, "verdict", gd_verdict_name(in->verdict));
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        print_integer(file, counts[i].key, counts[i].value);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        print_number(file, numbers[i].key, numbers[i].value);
+    print_integer(file, "elements", in->elements);
+    print_integer(file, "compared", in->compared);
+    print_integer(file, "kinks", in->kinks);
+    print_integer(file, "wrong", in->wrong);
+    print_integer(file, "inconclusive", in->inconclusive);
+    print_integer(file, "directions", in->directions);
+    print_integer(file, "worst", in->worst);
+    print_number(file, "largest_error", in->largest_error);
+    print_number(file, "largest_gradient", in->largest_gradient);
+    print_number(file, "analytic", in->analytic);
+    print_number(file, "numeric", in->numeric);
+    print_number(file, "ratio_median", in->ratio_median);
+    print_number(file, "ratio_spread", in->ratio_spread);
     print_string(file, "finding", in->finding);
     print_string(file, "behaviour", in->behaviour);
     print_string(file, "remark", in->remark);

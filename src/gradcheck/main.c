@@ -16,7 +16,7 @@
 
 typedef struct settings {
     options base;
-    const char *ops, *only_case, *only_input, *at;
+    const char *ops, *load, *only_case, *only_input, *at;
     int dtype_name;
     int64_t seed, seeds, order;
     double step;
@@ -33,6 +33,8 @@ enum { WRONG_CALL = 2 };
 static const option_row rows[OPTIONS_MOST] = {
     {.help = "What to check"},
     {OPTION_TEXTS, "op", AT(ops), .help = "OP...  these ops; \"--op\" may be left out (all)"},
+    {OPTION_PATH, "load", AT(load),
+     .help = "FILE  the ops of a shared object: const gd_op *const gradus_ops[] = {&cube, NULL}"},
     {OPTION_TEXT, "case", AT(only_case), .help = "CASE  this case only, of the ops that have it"},
     {OPTION_TEXT, "input", AT(only_input),
      .help = "INPUT  this input only, in the cases that have it"},
@@ -66,7 +68,8 @@ static const option_row rows[OPTIONS_MOST] = {
 static const option_table table = {
     .program = "gradus-gradcheck",
     .usage =
-        "Usage: gradus-gradcheck [OP...] [options]\n\n"
+        "Usage: gradus-gradcheck [OP...] [options]\n"
+        "       gradus-gradcheck --load FILE [OP...] [options]\n\n"
         "Compares the backward of each op with finite differences of its forward, on the cases\n"
         "of its record, and checks the backward's behaviour.\n\n"
         "Exit status: 0 if every check passes (or is empty by design), none is vacuous, and\n"
@@ -318,18 +321,34 @@ static bool refuse_op(const gd_context *ctx, const char *name)
     return false;
 }
 
+/* Registers the ops of --load. */
+static bool load_ops(gd_context *ctx, const settings *s)
+{
+    char why[512] = "";
+    const gd_op *const *ops = s->load ? gd_os_load(s->load, "gradus_ops", why, sizeof why) : NULL;
+    for (int i = 0; ops && ops[i] && !gd_register_op(ctx, ops[i]); i++) continue;
+    const char *fault = why[0] ? why : gd_error(ctx);
+    if (fault) tell("--load %s: %s", s->load, fault);
+    return !fault;
+}
+
 static bool run_all(gd_context *ctx, const settings *s, tally *t)
 {
     const gd_op *op;
     char name[64];
-    for (int i = 0; !s->ops && (op = gd_op_at(ctx, i)); i++)
+    int first = 0;
+    while (s->load && gd_op_at(NULL, first)) first++; /* those of the library */
+    for (int i = first; !s->ops && (op = gd_op_at(ctx, i)); i++)
         if (!run_op(ctx, s, op, t)) return false;
     for (const char *names = s->ops; names && next_op(&names, name);)
         if (!gd_find_op(ctx, name)) return refuse_op(ctx, name);
     for (const char *names = s->ops; names && next_op(&names, name);)
         if (!run_op(ctx, s, gd_find_op(ctx, name), t)) return false;
     if (t->ops) return true;
-    tell("no op has a case %s", s->only_case);
+    if (s->only_case)
+        tell("no op has a case %s", s->only_case);
+    else
+        tell("--load %s: its gradus_ops has no op", s->load);
     return false;
 }
 
@@ -376,7 +395,7 @@ static int run_checks(settings *s)
     if (note) tell("%s", note);
     if (gd_error(ctx))
         tell("%s", gd_error(ctx));
-    else if (run_all(ctx, s, &t))
+    else if (load_ops(ctx, s) && run_all(ctx, s, &t))
         status = conclude(s, &t);
     gd_context_free(ctx);
     return status;

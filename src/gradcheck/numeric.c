@@ -9,7 +9,11 @@
  * A kink is a point where the slopes to the left and to the right differ, and keep differing as h
  * shrinks; for a smooth function their difference shrinks with h. At a kink any gradient between
  * the two slopes is accepted (a subgradient), and any that is made of a choice for each output. A
- * gradient outside is wrong. */
+ * gradient outside is wrong.
+ *
+ * Where functions round inside, as the long sums of attention in float32 do, slopes differ by more
+ * than the ladder knows of, and differently on each processor. So what it leaves open is measured
+ * at many steps, whose rounding errors average out. */
 #include <math.h>
 #include <string.h>
 
@@ -96,6 +100,31 @@ void gd_check_slopes(gd_checker *c, const gd_move *move, double h)
 
 /* ---- The ladder --------------------------------------------------------------------------- */
 
+/* A function that rounds inside, as x^2 + 1600 - 1600 does in float32, moves in jumps, and stands
+ * still within short steps, on both sides: then its noise is such a jump, not the rounding of its
+ * result. That holds of small jumps; larger ones are the function's. Returns the jump over the
+ * input's scale, or 0. */
+static double find_jump(const gd_checker *c, double scale, int set, const gd_ladder *ladder)
+{
+    enum { MOST = 4096 };
+    double rounding = 0;
+    int last = GD_RUNGS - 1;
+    for (int o = 0; o < c->outputs; o++) {
+        const gd_result *r = &c->output[o];
+        const double *u = c->set[set].cotangent[o];
+        const double eps = gd_check_accuracy[r->measured].rounding;
+        for (int64_t i = 0; i < r->count && u; i++)
+            rounding = fmax(rounding, fabs(u[i] * r->base[i]) * eps);
+    }
+    while (last > 0 && ladder->slope[last].left == 0 && ladder->slope[last].right == 0) last--;
+    const gd_slope *s = &ladder->slope[last];
+    const double jump = fmax(fabs(s->left), fabs(s->right)) * ladder->step[last];
+    const bool moves = last > 0 && ((s[-1].left != 0 && s[-1].right != 0) ||
+                                    (last > 1 && s[-2].left != 0 && s[-2].right != 0));
+    if (!moves || last == GD_RUNGS - 1) return 0;
+    return jump * scale <= MOST * rounding ? jump : 0;
+}
+
 void gd_check_ladder(gd_checker *c, const gd_move *move, int set, double shorter, gd_ladder *ladder)
 {
     double h = 16 * c->options.step * shorter;
@@ -107,6 +136,10 @@ void gd_check_ladder(gd_checker *c, const gd_move *move, int set, double shorter
         ladder->step[rung] = h;
         ladder->slope[rung] = c->set[set].slope;
     }
+    if (shorter == 1) ladder->jump = find_jump(c, c->input[move->input].scale, set, ladder);
+    for (int rung = 0; rung < GD_RUNGS; rung++)
+        ladder->slope[rung].noise =
+            fmax(ladder->slope[rung].noise, ladder->jump / ladder->step[rung]);
 }
 
 /* How much larger the function's noise is than the rounding of its result. Noise in slopes grows as
@@ -245,12 +278,17 @@ static bool too_fine(const gd_ladder *ladder, const gd_estimate *estimate, doubl
     return false;
 }
 
+/* How much the slopes of the two sides change from the rung before. */
+static double change_of(const gd_slope *s)
+{
+    return fmax(fabs(s->left - s[-1].left), fabs(s->right - s[-1].right));
+}
+
 bool gd_check_jumps(const gd_ladder *ladder)
 {
     const gd_slope *s = &ladder->slope[GD_RUNGS - 1];
     for (int i = 0; i < 3; i++, s--) {
-        const double fine = fmax(fabs(s->left), fabs(s->right));
-        const double coarse = fmax(fabs(s[-1].left), fabs(s[-1].right));
+        const double fine = change_of(s), coarse = change_of(s - 1);
         const bool grows = fine > 3.5 * coarse && fine < 18 * coarse;
         if (!grows || !(fine > 64 * s->noise)) return false;
     }
@@ -276,6 +314,13 @@ static bool aliased(const gd_ladder *ladder)
     const double moved = most_moved(ladder, last - 2);
     return moved > 1e4 * ladder->slope[last].noise * ladder->step[last] &&
            moved > most_moved(ladder, 0) / 16;
+}
+
+bool gd_check_flat(const gd_ladder *ladder, double rounding)
+{
+    const double moved = most_moved(ladder, 0);
+    return moved <= 8 * rounding ||
+           (moved <= 128 * rounding && moved <= 4 * most_moved(ladder, GD_RUNGS - 3));
 }
 
 /* Whether the numeric derivative is not to be trusted. A rung finer than the estimate's agrees with
@@ -317,19 +362,74 @@ gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double toleran
     return gap > tolerance + 3 * estimate.error ? GD_STATE_WRONG : GD_STATE_UNSTABLE;
 }
 
+/* ---- Many steps --------------------------------------------------------------------------- */
+
+/* Fits a + b h^power to the slopes at steps from h down to h/8: 2 for smooth functions, 1 for
+ * those, as x |x| at 0, whose slope has a kink. Noise of slopes grows as 1/h, so each weighs h^2.
+ * Returns a, and its standard error by how far the slopes are from the fit; infinity if that is
+ * more than rounding explains. */
+static double fit_slope(gd_checker *c, const gd_move *move, int set, double h, int power,
+                        double *error)
+{
+    enum { COUNT = 48, MOST = 16 };
+    const double eps = gd_check_accuracy[c->dtype].rounding;
+    double t[COUNT], x[COUNT], y[COUNT], w = 0, mx = 0, my = 0, xx = 0, xy = 0, off = 0, noise = 0;
+    for (int k = 0; k < COUNT; k++) {
+        t[k] = pow(8, -(double)k / (COUNT - 1));
+        gd_check_slopes(c, move, t[k] * h);
+        x[k] = pow(t[k], power), y[k] = c->set[set].slope.central;
+        noise = fmax(noise, t[k] * (c->set[set].slope.noise + eps * fabs(y[k])));
+        w += t[k] * t[k], mx += t[k] * t[k] * x[k], my += t[k] * t[k] * y[k];
+    }
+    mx /= w, my /= w;
+    for (int k = 0; k < COUNT; k++) {
+        xx += pow(t[k] * (x[k] - mx), 2);
+        xy += t[k] * t[k] * (x[k] - mx) * (y[k] - my);
+    }
+    const double b = xy / xx, a = my - b * mx;
+    for (int k = 0; k < COUNT; k++) off += pow(t[k] * (y[k] - my - b * (x[k] - mx)), 2);
+    off = sqrt(off / (COUNT - 2));
+    *error = off <= MOST * noise ? off * sqrt(1 / w + mx * mx / xx) : INFINITY;
+    return a;
+}
+
+static bool fits_confirm(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
+                         int power, double analytic, double tolerance, double *numeric)
+{
+    double before = NAN, doubt = INFINITY;
+    for (int rung = 0; rung < 4 && !gd_check_failed(c); rung++) {
+        double error;
+        const double value = fit_slope(c, move, set, ladder->step[rung], power, &error);
+        /* What is fitted to steps that are too long for the function, shorter ones do not show. */
+        const bool agree = fabs(value - before) <= fmax(tolerance, 4 * (doubt + error));
+        *numeric = doubt < error ? before : value;
+        if (agree && 2 * fmin(doubt, error) <= tolerance)
+            return fabs(*numeric - analytic) <= tolerance;
+        before = value, doubt = error;
+    }
+    return false;
+}
+
+bool gd_check_confirms(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
+                       double analytic, double tolerance, double *numeric)
+{
+    return fits_confirm(c, move, set, ladder, 2, analytic, tolerance, numeric) ||
+           fits_confirm(c, move, set, ladder, 1, analytic, tolerance, numeric);
+}
+
 /* ---- Ties --------------------------------------------------------------------------------- */
 
-/* Moves all inputs by about `radius` of their scale, at random, so that there are no ties; with 0 back
- * to their values. Of `input` the values are then in c->moved_near. */
-static void leave_ties(gd_checker *c, int input, int sample, double radius)
+void gd_check_leave(gd_checker *c, const gd_move *move, int sample, double radius)
 {
     double *moved = c->moved_near;
-    for (int k = 1; k <= c->inputs; k++) { /* `input` is the last */
-        const int i = (input + k) % c->inputs;
+    for (int k = 1; k <= c->inputs; k++) { /* the move's input is the last */
+        const int i = (move->input + k) % c->inputs;
         const uint64_t stream = GD_STREAM_NEAR + 50 * (uint64_t)sample + (uint64_t)i;
         const gd_argument *a = &c->input[i];
         if (!a->wanted) continue;
         gd_check_normal(moved, a->count, c->options.seed, stream);
+        if (i == move->input && move->element >= 0 && sample % 4 == 3)
+            moved[move->element] = sample % 8 == 3 ? 4 : -4;
         for (int64_t e = 0; e < a->count; e++)
             moved[e] = a->value[e] + radius * a->scale * moved[e];
         gd_tensor_write_f64(a->measured, radius > 0 ? moved : a->value, a->count);
@@ -338,8 +438,9 @@ static void leave_ties(gd_checker *c, int input, int sample, double radius)
 
 /* The slopes of each output near x, for one set of cotangents. */
 typedef struct gd_range {
-    double low, high; /* the sums of u times the least and the largest slopes */
-    double steepest;  /* of all outputs */
+    double low, high;  /* the sums of u times the least and the largest slopes */
+    double steepest;   /* of all outputs */
+    bool flat, inside; /* it is a single slope; the analytic one is in it */
 } gd_range;
 
 /* Widens the range by the slopes just measured, or begins it. */
@@ -361,35 +462,47 @@ static gd_range widen(const gd_checker *c, int set, double apart, bool begin)
     return sum;
 }
 
-bool gd_check_choice(gd_checker *c, int input, int64_t element, int set, const gd_ladder *ladder,
-                     double tolerance)
+/* The range of slopes without ties, at about 64 h from x, until it contains the analytic slope. */
+static gd_range look_beside(gd_checker *c, const gd_move *move, int set, double h, double analytic,
+                            double slack)
 {
-    enum { FLAT = 24, MOST = 128 };
-    gd_argument *a = &c->input[input];
-    const gd_move move = {.input = input, .element = element};
-    const double analytic = c->set[set].gradient[a->first + element];
-    const double factor = noise_factor(ladder);
-    const int rung = finest(ladder, tolerance / factor);
-    const double slack = tolerance + 4 * factor * ladder->slope[rung].noise;
-    double *own = a->value, h = ladder->step[rung], steepest = 0;
-    bool is = true;
-    for (int pass = 0; pass < 2 && is; pass++, h *= 4) {
-        gd_range range = {0};
-        is = false;
-        for (int sample = 0; sample < MOST && !is && !gd_check_failed(c); sample++) {
-            leave_ties(c, input, sample, 16 * h);
-            a->value = c->moved_near;
-            gd_check_slopes(c, &move, h);
-            a->value = own;
-            range = widen(c, set, 2 * h * a->scale * c->moved[element], !sample);
-            const bool flat = range.high - range.low <= 2 * slack;
-            is = !flat && analytic >= range.low - slack && analytic <= range.high + slack;
-            if (sample == FLAT && flat) break;
-        }
-        /* Where outputs jump, as those that are rounded inside, longer steps show less of a slope. */
-        is = is && (!pass || steepest <= 2 * range.steepest);
-        steepest = range.steepest;
+    enum { FLAT = 24, MOST = 512 };
+    gd_argument *a = &c->input[move->input];
+    double *own = a->value;
+    gd_range range = {0};
+    for (int sample = 0, seen = 0; sample < MOST && !gd_check_failed(c); sample++) {
+        gd_check_leave(c, move, sample, c->higher ? 64 * h : 16 * h);
+        a->value = c->moved_near;
+        if (c->higher) gd_check_slopes(c, move, h / 2);
+        const double half = c->set[set].slope.central;
+        gd_check_slopes(c, move, h);
+        a->value = own;
+        /* A gradient that jumps at ties may do so within this step, too. */
+        if (c->higher && fabs(c->set[set].slope.central - half) > slack) continue;
+        range = widen(c, set, 2 * h * a->scale * c->moved[move->element], !seen++);
+        range.flat = range.high - range.low <= 2 * slack;
+        const double more = range.flat ? 0 : slack;
+        range.inside = analytic >= range.low - more && analytic <= range.high + more;
+        if (range.inside || (sample >= FLAT && range.flat)) break;
     }
-    leave_ties(c, input, 0, 0);
-    return is;
+    gd_check_leave(c, move, 0, 0);
+    return range;
+}
+
+gd_state gd_check_choice(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
+                         double tolerance)
+{
+    const double analytic = c->set[set].gradient[c->input[move->input].first + move->element];
+    const double factor = c->higher && gd_check_jumps(ladder) ? 1 : noise_factor(ladder);
+    const int rung = finest(ladder, tolerance / factor);
+    const double slack = tolerance + 4 * factor * ladder->slope[rung].noise, h = ladder->step[rung];
+    const gd_range near = look_beside(c, move, set, h, analytic, slack);
+    if (!near.inside && (near.flat || !c->higher)) return GD_STATE_WRONG;
+    const gd_range far = look_beside(c, move, set, 4 * h, analytic, slack);
+    /* Where outputs jump, as those that are rounded inside, longer steps show less of a slope. */
+    if (near.inside && far.inside && near.steepest <= 3 * far.steepest) return GD_STATE_KINK;
+    /* Slopes that differ as much near x as far from it are those at ties, of which these were some;
+     * what is only curved differs less. */
+    const bool ties = c->higher && far.high - far.low < 2 * (near.high - near.low);
+    return ties ? GD_STATE_UNSTABLE : GD_STATE_WRONG;
 }

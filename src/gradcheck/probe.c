@@ -54,7 +54,7 @@ static gd_status watched_forward(const gd_call *call)
 static gd_status watched_shape(const gd_call *call, gd_shapes *out)
 {
     gd_call real = real_call(call);
-    return real.op->shape(&real, out);
+    return real.op->shape ? real.op->shape(&real, out) : GD_OK;
 }
 
 static bool watched_view(const gd_call *call, int index, int64_t *strides, int64_t *offset)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "gradcheck/check.h"
+#include "platform/number.h"
 
 const char *gd_verdict_name(gd_verdict verdict)
 {
@@ -65,7 +66,7 @@ gd_text gd_check_ratio(double ratio)
     gd_text text;
     const double apart = fabs(ratio - 1);
     const int digits = apart > 0 && apart < 0.01 ? 2 + (int)ceil(-log10(apart)) : 4;
-    snprintf(text.text, sizeof text.text, "%.*g", digits < 16 ? digits : 16, ratio);
+    gd_os_print(text.text, sizeof text.text, "%.*g", digits < 16 ? digits : 16, ratio);
     return text;
 }
 
@@ -132,7 +133,8 @@ static void print_sweep(const gd_gradcheck_input *in, FILE *file)
     if (!in->sweeps) return;
     fprintf(file, "    step sweep at %s%s:", in->name, indices(in).text);
     for (int i = 0; i < in->sweeps; i++)
-        fprintf(file, "%s %.0e %.7g", i ? "," : "", in->sweep_step[i], in->sweep_numeric[i]);
+        fprintf(file, "%s %.0e %.7g", i ? "," : "", in->sweep_step[i],
+                gd_os_unsigned(in->sweep_numeric[i]));
     fprintf(file, ": %s\n",
             in->sweep_stable ? "numeric is stable, suspect the backward"
                              : "numeric is not stable, suspect the step");
@@ -168,7 +170,7 @@ static void print_input(const gd_gradcheck_report *report, const gd_gradcheck_in
         fprintf(file, "largest error %.1e\n", in->largest_error);
     if (troubled && in->worst >= 0) {
         fprintf(file, "    worst %s%s  analytic %.7g  numeric %.7g", in->name, indices(in).text,
-                in->analytic, in->numeric);
+                gd_os_unsigned(in->analytic), gd_os_unsigned(in->numeric));
         if (in->numeric != 0)
             fprintf(file, "  ratio %s", gd_check_ratio(in->analytic / in->numeric).text);
         fputc('\n', file);
@@ -220,13 +222,8 @@ static void print_again(const gd_gradcheck_report *report, FILE *file)
     fputc('\n', file);
 }
 
-gd_status gd_gradcheck_print(const gd_gradcheck_report *report, FILE *file, bool verbose)
+static void print_all(const gd_gradcheck_report *report, FILE *file)
 {
-    if (!report || !file) return GD_ERROR_ARGUMENT;
-    if (!verbose) {
-        print_lines(report, file);
-        return ferror(file) ? GD_ERROR_IO : GD_OK;
-    }
     fprintf(file, "gradcheck %s  %s", report->op, gd_verdict_name(report->verdict));
     if (has_case(report)) fprintf(file, "  case %s", report->name);
     fprintf(file, " seed %llu  %s %s  h %.0e central, random cotangent\n",
@@ -236,5 +233,14 @@ gd_status gd_gradcheck_print(const gd_gradcheck_report *report, FILE *file, bool
     for (int k = 0; k < report->inputs && !report->message[0]; k++)
         print_input(report, &report->input[k], file);
     print_again(report, file);
+}
+
+gd_status gd_gradcheck_print(const gd_gradcheck_report *report, FILE *file, bool verbose)
+{
+    if (!report || !file) return GD_ERROR_ARGUMENT;
+    gd_os_locale locale;
+    gd_os_points_begin(&locale);
+    (verbose ? print_all : print_lines)(report, file);
+    gd_os_points_end(&locale);
     return ferror(file) ? GD_ERROR_IO : GD_OK;
 }

@@ -23,6 +23,16 @@ void gd_check_call(gd_checker *c)
     gd_check_keep(c, c->f.apply(c, c->in, c->out));
 }
 
+void gd_check_call_alone(gd_checker *c)
+{
+    const bool recorded = c->f.function && !c->higher;
+    for (int i = 0; i < c->inputs && recorded; i++)
+        if (c->input[i].wanted || c->input[i].required) gd_tensor_set_requires_grad(c->in[i], true);
+    if (!recorded) gd_no_grad_begin(c->ctx);
+    gd_check_call(c);
+    if (!recorded) gd_no_grad_end(c->ctx);
+}
+
 void gd_check_forward(gd_checker *c, int side)
 {
     bool first = false; /* and with other dtypes than those of the leaves */
@@ -31,8 +41,7 @@ void gd_check_forward(gd_checker *c, int side)
         c->in[i] = c->input[i].measured;
         first = first || (!side && c->in[i] != c->input[i].leaf);
     }
-    gd_no_grad_begin(c->ctx);
-    gd_check_call(c);
+    gd_check_call_alone(c);
     for (int o = 0; o < c->outputs && !gd_check_failed(c); o++) {
         gd_result *r = &c->output[o];
         if (first) r->measured = gd_tensor_dtype(c->out[o]);
@@ -40,7 +49,6 @@ void gd_check_forward(gd_checker *c, int side)
         if (!r->real || gd_check_failed(c)) continue;
         gd_tensor_read_f64(c->out[o], !side ? r->base : side > 0 ? r->plus : r->minus, r->count);
     }
-    gd_no_grad_end(c->ctx);
     gd_step_end(c->ctx);
 }
 
@@ -65,7 +73,8 @@ static gd_tensor *strided_tensor(gd_checker *c, const gd_spec *s, int64_t count,
 
 bool gd_check_requires(const gd_checker *c, const gd_run *run, int i)
 {
-    return run->some ? (c->input[i].bit & run->some) != 0 : c->input[i].wanted;
+    const gd_argument *a = &c->input[i];
+    return run->some ? (a->bit & run->some) != 0 : a->wanted || a->required;
 }
 
 /* Fills c->in for the run; source[i] is the tensor that has the gradient of input i. */
@@ -180,13 +189,13 @@ static void walk_tape(gd_checker *c, const gd_run *run, const gd_walk *walk, boo
     for (int i = 0; i < c->inputs; i++)
         if (c->input[i].wanted) x[n++] = source[i];
     if (gd_check_failed(c)) return;
-    if (count > 0 && run->by_ops)
+    if (count > 0 && walk->by_ops)
         gd_check_keep(c, gd_gradients(y, count, &by_ops, x, n, dx));
     else if (count > 0)
         gd_check_keep(c, gd_backward_from(y, count, &plain));
     for (int i = 0, k = 0; k < n && !gd_check_failed(c); i++) {
         if (!c->input[i].wanted) continue;
-        read_gradient(c, run, walk, i, run->by_ops ? dx[k] : gd_grad(x[k]));
+        read_gradient(c, run, walk, i, walk->by_ops ? dx[k] : gd_grad(x[k]));
         k++;
     }
 }
@@ -251,7 +260,7 @@ void gd_check_backward(gd_checker *c, double *const *cotangent, double *gradient
     if (gradient) gd_check_run(c, &(gd_run){.walk = &walk, .walks = 1});
 }
 
-const double *gd_check_shake(gd_checker *c, double *const *cotangent, double by)
+double *gd_check_shake(gd_checker *c, double *const *cotangent, double by, bool by_ops)
 {
     enum { TIMES = 3 };
     double **u = gd_check_allocate(c, c->outputs, sizeof *u),
@@ -267,7 +276,8 @@ const double *gd_check_shake(gd_checker *c, double *const *cotangent, double by)
             for (int64_t k = 0; k < c->output[o].count; k++)
                 u[o][k] = cotangent[o][k] * (1 + (time ? by * u[o][k] : 0));
         }
-        gd_check_backward(c, u, gradient[time > 0]);
+        gd_walk walk = {.cotangent = u, .gradient = gradient[time > 0], .by_ops = by_ops};
+        if (walk.gradient) gd_check_run(c, &(gd_run){.walk = &walk, .walks = 1});
         for (int i = 0; i < c->inputs && time; i++) {
             const int64_t first = c->input[i].first;
             for (int64_t k = first; c->input[i].wanted && k < first + c->input[i].count; k++)

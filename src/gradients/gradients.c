@@ -1,8 +1,8 @@
 /* gradients.c - gradients as tensors: gd_gradients.
  *
- * A gradient that is a number comes from the walk of backward.c, with the same kernels. While it runs,
- * the gradient of each input is put aside, and the walk computes another; it leaves alone what leads
- * to no input (gd_walk_needs). One that is to be differentiated comes from derive.c. */
+ * A gradient that is a number comes from the walk of backward.c, with the same kernels. While it
+ * runs, the gradient of each input is put aside, and the walk computes another; it leaves alone
+ * what leads to no input (gd_walk_needs). One that is to be differentiated comes from derive.c. */
 #include "gradients/derive.h"
 
 /* ---- Checks ------------------------------------------------------------------------------- */
@@ -31,9 +31,8 @@ static gd_status check(gd_context *ctx, gd_tensor *const *outputs, int count,
         gd_check_tensors(ctx, inputs, n, who, "input"))
         return ctx->status;
     for (int i = 0; i < n; i++) {
-        const bool real = gd_dtype_is_real(inputs[i]->dtype);
-        if (!real || (!inputs[i]->requires_grad && !options->zeros))
-            return refuse_input(inputs[i], i);
+        /* with zeros, too: an op that reads it may have been recorded, and others not */
+        if (!inputs[i]->requires_grad) return refuse_input(inputs[i], i);
     }
     for (int i = 0; options->cotangents && i < count; i++) {
         const gd_tensor *u = options->cotangents[i];
@@ -49,22 +48,19 @@ static gd_status check(gd_context *ctx, gd_tensor *const *outputs, int count,
 
 /* ---- By the kernels ----------------------------------------------------------------------- */
 
-/* What an input had before. */
-typedef struct own_gradient {
-    bool repeated; /* the input has an entry already */
-    gd_tensor *grad, *retained;
-    bool grad_valid;
-} own_gradient;
-
 /* Puts the gradient of an input aside: that of a leaf gets other memory, of the step. */
-static gd_status put_aside(gd_tensor *t, own_gradient *own)
+static gd_status put_aside(gd_tensor *t)
 {
     gd_context *ctx = t->ctx;
+    gd_wanted *w = gd_find_wanted(t);
+    if (w->aside) return GD_OK; /* the input is given twice */
     const gd_dtype dtype = gd_gradient_dtype(t);
-    *own = (own_gradient){false, t->grad, t->retained, t->grad_valid};
+    w->aside = true;
+    w->grad = t->grad;
+    w->retained = t->retained;
+    w->grad_valid = t->grad_valid;
     t->grad = t->retained = NULL;
     t->grad_valid = false;
-    t->cotangent = t; /* see gd_walk_retains */
     if (t->step) return GD_OK;
     gd_tensor *grad = gd_tensor_header(ctx, "gradients", true, dtype, t->ndim, t->shape);
     if (grad && !gd_tensor_allocate(grad, GD_MEMORY_GRADIENTS, "gradients")) t->grad = grad;
@@ -72,45 +68,48 @@ static gd_status put_aside(gd_tensor *t, own_gradient *own)
 }
 
 /* Gives it back; leaves the new one, NULL if there is none, as the cotangent. */
-static void take_back(gd_tensor *t, const own_gradient *own)
+static void take_back(gd_tensor *t)
 {
-    t->cotangent = t->retained ? t->retained : t->grad_valid ? t->grad : NULL;
-    if (t->grad && !t->cotangent) gd_grad_release(t);
-    t->grad = own->grad;
-    t->retained = own->retained;
-    t->grad_valid = own->grad_valid;
+    gd_wanted *w = gd_find_wanted(t);
+    if (!w->aside) return;
+    w->aside = false;
+    w->cotangent = gd_grad_now(t);
+    if (t->grad && !w->cotangent) gd_grad_release(t);
+    t->grad = w->grad;
+    t->retained = w->retained;
+    t->grad_valid = w->grad_valid;
 }
 
-static gd_status by_kernels(gd_context *ctx, gd_tensor *const *outputs, int count,
-                            gd_tensor *const *inputs, int n)
+static void by_kernels(gd_context *ctx, gd_tensor *const *outputs, int count,
+                       gd_tensor *const *inputs, int n)
 {
-    const gd_gradients_options *options = ctx->gradients;
-    own_gradient *own = gd_arena_array(ctx, n, sizeof *own, "gradients");
-    if (!own) return ctx->status;
-    int given = 0;
-    for (; given < n && !gd_failed(ctx); given++) {
-        gd_tensor *t = inputs[given];
-        own[given].repeated = t->wanted;
-        if (!t->wanted) put_aside(t, &own[given]);
-        t->wanted = true;
-    }
+    const gd_gradients_options *options = &ctx->gradients->options;
+    for (int i = 0; i < n && !gd_failed(ctx); i++) put_aside(inputs[i]);
     ctx->in_backward = true;
     if (!gd_failed(ctx))
         gd_backward_walk(ctx, outputs, count, options->cotangents, options->keep_tape);
     ctx->in_backward = false;
-    for (int i = 0; i < given; i++)
-        if (!own[i].repeated) take_back(inputs[i], &own[i]);
-    return ctx->status;
+    for (int i = 0; i < n; i++) take_back(inputs[i]);
 }
 
 /* ---- Both --------------------------------------------------------------------------------- */
 
-/* The gradient of an input, of which the walk has left the cotangent. */
-static gd_tensor *result(gd_tensor *t, int i, const gd_gradients_options *options)
+/* Whether a node that the walk has marked reads t, so that an output depends on it. */
+static bool is_read(const gd_tensor *t)
 {
+    const gd_context *ctx = t->ctx;
+    for (int64_t i = 0; i < ctx->tape_length; i++)
+        for (int k = 0; ctx->tape[i]->marked && k < ctx->tape[i]->inputs; k++)
+            if (ctx->tape[i]->input[k] == t) return true;
+    return false;
+}
+
+/* The gradient of input i, of which the walk has left the cotangent. */
+static gd_tensor *result(const gd_wanted *w, int i, const gd_gradients_options *options)
+{
+    gd_tensor *t = w->t, *g = w->cotangent;
     gd_context *ctx = t->ctx;
-    gd_tensor *g = t->cotangent;
-    if (!g && !t->reached && !options->zeros) {
+    if (!g && !options->zeros && !is_read(t)) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
                 "gradients: no output depends on input %d %s; set zeros if its gradient is to be 0",
                 i, gd_shape_text(t).text);
@@ -125,6 +124,7 @@ static gd_tensor *result(gd_tensor *t, int i, const gd_gradients_options *option
     if (!g) return NULL;
     g->owned = false;
     g->gradient = !options->differentiable;
+    if (!g->gradient && !g->requires_grad) ctx->calls_at_constant = ctx->calls;
     g->storage->keep = true;
     return g;
 }
@@ -132,28 +132,35 @@ static gd_tensor *result(gd_tensor *t, int i, const gd_gradients_options *option
 static void collect(gd_tensor *const *inputs, int n, const gd_gradients_options *options,
                     gd_tensor **gradients)
 {
-    gd_context *ctx = inputs[0]->ctx;
+    const gd_context *ctx = inputs[0]->ctx;
     for (int i = 0; i < n && !gd_failed(ctx); i++) {
-        if (inputs[i]->wanted) inputs[i]->cotangent = result(inputs[i], i, options);
-        inputs[i]->wanted = false;
-        gradients[i] = inputs[i]->cotangent;
+        gd_wanted *w = gd_find_wanted(inputs[i]);
+        if (!w->aside) w->cotangent = result(w, i, options);
+        w->aside = true; /* of an input that is given twice there is one gradient */
+        gradients[i] = w->cotangent;
     }
     for (int i = 0; i < n && gd_failed(ctx); i++) gradients[i] = NULL;
 }
 
-static void forget(gd_tensor *const *t, int count)
+/* A walk that knows its inputs. */
+static gd_status begin(gd_context *ctx, gd_gradients_walk *walk, gd_tensor *const *inputs, int n)
 {
-    for (int i = 0; i < count; i++) {
-        if (!t[i]) continue;
-        t[i]->wanted = t[i]->reached = false;
-        t[i]->cotangent = NULL;
-    }
+    const int64_t tensors = ctx->tape_length + n;
+    walk->lists = 1;
+    while ((int64_t)walk->lists < tensors) walk->lists *= 2;
+    walk->list = gd_arena_array(ctx, (int64_t)walk->lists, sizeof *walk->list, "gradients");
+    if (!walk->list) return ctx->status;
+    ctx->gradients = walk;
+    ctx->before = ctx->user_tensors;
+    for (int i = 0; i < n; i++)
+        if (!gd_want(inputs[i])) break;
+    return ctx->status;
 }
 
 gd_status gd_gradients(gd_tensor *const *outputs, int count, const gd_gradients_options *options,
                        gd_tensor *const *inputs, int n, gd_tensor **gradients)
 {
-    const gd_gradients_options chosen = options ? *options : (gd_gradients_options){0};
+    gd_gradients_walk walk = {.options = options ? *options : (gd_gradients_options){0}};
     for (int i = 0; gradients && i < n; i++) gradients[i] = NULL;
     gd_context *ctx = outputs && count > 0 && outputs[0] ? outputs[0]->ctx : NULL;
     if (!ctx && inputs && n > 0 && inputs[0]) ctx = inputs[0]->ctx;
@@ -163,25 +170,18 @@ gd_status gd_gradients(gd_tensor *const *outputs, int count, const gd_gradients_
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "gradients: there are no outputs, wanted one or more");
     }
-    if (check(ctx, outputs, count, &chosen, inputs, n, gradients)) return ctx->status;
+    if (check(ctx, outputs, count, &walk.options, inputs, n, gradients)) return ctx->status;
     const int no_grad = ctx->no_grad;
-    ctx->gradients = &chosen;
-    ctx->before = ctx->user_tensors;
-    if (chosen.differentiable) {
-        for (int i = 0; i < n; i++) inputs[i]->wanted = true;
-        gd_derive(ctx, outputs, count);
-        ctx->no_grad = 0;
-    } else {
-        by_kernels(ctx, outputs, count, inputs, n);
+    if (!begin(ctx, &walk, inputs, n)) {
+        if (walk.options.differentiable) {
+            gd_derive(ctx, outputs, count);
+            ctx->no_grad = 0;
+        } else {
+            by_kernels(ctx, outputs, count, inputs, n);
+        }
+        collect(inputs, n, &walk.options, gradients);
     }
-    collect(inputs, n, &chosen, gradients);
     ctx->no_grad = no_grad;
     ctx->gradients = NULL;
-    forget(inputs, n);
-    forget(outputs, count);
-    for (int64_t i = 0; i < ctx->tape_length; i++) {
-        forget(ctx->tape[i]->input, ctx->tape[i]->inputs);
-        forget(ctx->tape[i]->output, ctx->tape[i]->outputs);
-    }
     return ctx->status;
 }

@@ -1,6 +1,5 @@
 /* group.c - a group of processes (gradus/group.h): making and leaving one, and its calls. */
 #include "group/group.h"
-#include "platform/socket.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,24 +14,13 @@ static const gd_transport *const transports[GD_DEVICE_COUNT] = {
 #endif
 };
 
-/* Whether the texts end within their arrays. */
-static bool texts_end(const gd_group_options *o)
-{
-    return memchr(o->host, 0, sizeof o->host) && memchr(o->run, 0, sizeof o->run) &&
-           memchr(o->secret, 0, sizeof o->secret) && memchr(o->problem, 0, sizeof o->problem);
-}
-
 static gd_status check_options(gd_context *ctx, const gd_group_options *o)
 {
-    if (!texts_end(o)) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "group_create: a text of the options is not terminated, wanted host, run, "
-                       "secret and problem with a NUL at their end");
-    }
-    if (gd_is_garbage((uintptr_t)o->notice)) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "group_create: notice is at %p, wanted a function or NULL",
-                       (void *)UINTPTR_MAX);
+    if (gd_is_garbage((uintptr_t)o->folder) || !memchr(o->problem, 0, sizeof o->problem)) {
+        return gd_fail(
+            ctx, GD_ERROR_ARGUMENT,
+            "group_create: %s of the options is no text, wanted one with a NUL at its end",
+            gd_is_garbage((uintptr_t)o->folder) ? "folder" : "problem");
     }
     if (o->problem[0]) return gd_fail(ctx, GD_ERROR_ARGUMENT, "group_create: %s", o->problem);
     if (o->ranks < 1 || o->ranks > GD_GROUP_MOST || o->rank < 0 || o->rank >= o->ranks) {
@@ -40,9 +28,10 @@ static gd_status check_options(gd_context *ctx, const gd_group_options *o)
                        "group_create: rank is %d of %d, wanted 0 to ranks - 1, and at most %d",
                        o->rank, o->ranks, GD_GROUP_MOST);
     }
-    if (o->port < 1 || o->port > 65535) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "group_create: port is %d, wanted 1 to 65535",
-                       o->port);
+    if (o->ranks > 1 && !(o->folder && o->folder[0])) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "group_create: folder is not set, wanted one in which all %d ranks meet",
+                       o->ranks);
     }
     if (!(o->timeout > 0) || isinf(o->timeout)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
@@ -51,31 +40,23 @@ static gd_status check_options(gd_context *ctx, const gd_group_options *o)
     return GD_OK;
 }
 
-static gd_status meet(gd_group *group)
+static gd_status meet(gd_group *group, const char *folder)
 {
     gd_context *ctx = group->ctx;
-    const size_t ranks = (size_t)group->ranks;
-    group->control = gd_host_allocate(ctx, ranks * sizeof *group->control, "a group");
-    for (int i = 0; group->control && i < group->ranks; i++) group->control[i] = -1;
-    group->last_received = gd_host_allocate(ctx, ranks * sizeof *group->last_received, "a group");
-    if (gd_failed(ctx)) return ctx->status;
-    for (int i = 0; i < group->ranks; i++) group->last_received[i] = -HUGE_VAL;
+    group->peers = gd_host_allocate(ctx, (size_t)group->ranks * sizeof *group->peers, "a group");
+    if (!group->peers) return ctx->status;
+    for (int i = 0; i < group->ranks; i++) group->peers[i] = (gd_peer){.file = -1};
     if (group->ranks == 1) return GD_OK;
-    if (gd_rendezvous_meet(group)) return ctx->status;
-    /* No rank continues before all have connected. */
-    if (gd_group_all_gather_within(group, NULL, 0, NULL)) return ctx->status;
-    return group->transport->open(group);
+    return gd_group_meet(group, folder) ? ctx->status : group->transport->open(group);
 }
 
 static void destroy(gd_group *group)
 {
     gd_context *ctx = group->ctx;
-    if (group->control) gd_group_leave(group);
+    gd_group_leave(group);
     if (group->state) group->transport->close(group);
-    if (group->control) gd_wire_hang_up(group->control, group->ranks);
-    gd_wire_close(&group->listener);
-    gd_host_release(ctx, group->control, (size_t)group->ranks * sizeof *group->control);
-    gd_host_release(ctx, group->last_received, (size_t)group->ranks * sizeof *group->last_received);
+    gd_group_close(group);
+    gd_host_release(ctx, group->peers, (size_t)group->ranks * sizeof *group->peers);
     gd_host_release(ctx, group, sizeof *group);
     gd_context_drop(ctx);
 }
@@ -85,22 +66,20 @@ gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
     if (gd_error_status(ctx) || !gd_outside_graph(ctx, "group_create")) return NULL;
     gd_group_options o = options ? *options : (gd_group_options){0};
     if (o.ranks == 0) o.ranks = 1;
-    if (!o.host[0]) snprintf(o.host, sizeof o.host, "127.0.0.1");
-    o.port = o.port ? o.port : 29500;
     o.timeout = gd_option(o.timeout, 600);
     if (check_options(ctx, &o)) return NULL;
     gd_group *group = gd_host_allocate(ctx, sizeof *group, "group_create");
     if (!group) return NULL;
     *group = (gd_group){.ctx = ctx,
-                        .options = o,
                         .rank = o.rank,
                         .ranks = o.ranks,
                         .timeout = o.timeout,
                         .who = "group_create",
-                        .listener = o.rank == 0 && o.listener > 0 ? o.listener : -1,
+                        .folder = -1,
+                        .file = -1,
                         .transport = transports[gd_context_device(ctx)]};
     gd_context_hold(ctx);
-    if (!meet(group)) return group;
+    if (!meet(group, o.folder)) return group;
     destroy(group);
     return NULL;
 }
@@ -131,6 +110,18 @@ gd_status gd_group_begin(gd_group *group, const char *who)
                    who);
 }
 
+static gd_status gather_bytes(gd_group *group, const void *mine, size_t bytes, void *all,
+                              bool first)
+{
+    if (gd_failed(group->ctx)) return group->ctx->status;
+    return group->transport->all_gather_bytes(group, mine, bytes, all, first);
+}
+
+gd_status gd_group_all_gather_within(gd_group *group, const void *mine, size_t bytes, void *all)
+{
+    return gather_bytes(group, mine, bytes, all, false);
+}
+
 gd_status gd_group_all_gather_bytes(gd_group *group, const void *mine, size_t bytes, void *all)
 {
     if (!group || group->ranks == 1) {
@@ -138,14 +129,14 @@ gd_status gd_group_all_gather_bytes(gd_group *group, const void *mine, size_t by
         return group ? gd_error_status(group->ctx) : GD_OK;
     }
     if (gd_group_begin(group, "all_gather_bytes")) return group->ctx->status;
-    return gd_group_all_gather_within(group, mine, bytes, all);
+    return gather_bytes(group, mine, bytes, all, false);
 }
 
 gd_status gd_group_broadcast_bytes(gd_group *group, void *data, size_t bytes)
 {
     if (!group || group->ranks == 1) return group ? gd_error_status(group->ctx) : GD_OK;
     if (gd_group_begin(group, "broadcast_bytes")) return group->ctx->status;
-    return gd_group_broadcast_within(group, data, bytes);
+    return gather_bytes(group, data, bytes, data, true);
 }
 
 void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin, int64_t *end)

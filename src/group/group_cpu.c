@@ -1,198 +1,171 @@
-/* group_cpu.c - collectives on the CPU, over a socket between every two ranks.
+/* group_cpu.c - collectives on the CPU, by memory that the ranks of one host share.
  *
- * All are built on one primitive, `exchange`: every rank sends a piece to every other rank and
- * receives one from each. A reduce-scatter sends the r-th slice to rank r, which adds up the
- * received slices in the order of ranks (so every run gives the same sum); an all-gather sends the
- * rank's own slice to all ranks. Large arrays are sent in chunks, so that the receive buffer is
- * small. */
-#include "group/group.h"
+ * The memory is a file of the group's folder, which every rank maps; once all have, its name goes.
+ * Each rank has a part of it, of two halves that are used in turn. A collective takes rounds: each
+ * rank copies a piece to its part, all wait for each other, and each reads what it needs of the
+ * others. In the next round it writes to the other half, since a slower rank may still read this
+ * one; nobody can be two rounds behind. A reduce-scatter adds up the pieces of its slice in the
+ * order of ranks, so every run gives the same sum. */
+#include "group/group_files.h"
 #include "platform/clock.h"
-#include "platform/socket.h"
+#include "platform/file.h"
 
-#include <math.h>
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 16 }; /* elements of a slice in one exchange */
+enum { PIECE = 1 << 17, SPINS = 500 }; /* bytes of a rank in a round; looks before it sleeps */
 
-/* Precedes each piece, so that ranks that make different calls notice it. */
-typedef struct piece_header {
-    uint64_t bytes;
-    uint32_t number; /* of exchanges so far */
-    char call[20];
-} piece_header;
+static const char NAME[] = ".memory";
 
-typedef struct piece {
-    const char *out;
-    char *in;
-    size_t out_bytes, in_bytes;
-    piece_header header_out, header_in;
-    size_t sent, got; /* bytes, including the header */
-} piece;
+/* What a rank shows the others: the number of its round, and the call that it is part of. */
+typedef struct rank_area {
+    _Alignas(64) _Atomic uint32_t round;
+    gd_group_call call[2];
+} rank_area;
 
-typedef struct mesh {
-    int *peer;      /* [ranks] sockets; -1: this one */
-    piece *piece;   /* [ranks] */
-    char *received; /* [ranks][CHUNK] elements received */
-    uint32_t exchanges;
-    double last_moved; /* when data last moved in the current exchange */
-    char *memory;      /* of the three arrays above */
+typedef struct memory_head {
+    _Alignas(64) uint8_t start[GD_GROUP_NUMBER];
+} memory_head;
+
+typedef struct shared {
+    void *memory;
     size_t bytes;
-} mesh;
+    rank_area *area; /* [ranks] */
+    char *pieces;    /* [2][ranks][PIECE] */
+    uint32_t round;
+} shared;
 
-static gd_status mesh_open(gd_group *group)
+/* ---- Rounds --------------------------------------------------------------------------------- */
+
+static bool is_missing(const gd_group *group, int rank)
 {
-    const size_t ranks = (size_t)group->ranks, received = ranks * CHUNK * sizeof(double);
-    mesh *m = gd_host_allocate(group->ctx, sizeof *m, "a group");
-    if (!m) return group->ctx->status;
-    const size_t bytes = received + ranks * (sizeof *m->piece + sizeof *m->peer);
-    *m = (mesh){.memory = gd_host_allocate(group->ctx, bytes, "a group"), .bytes = bytes};
-    group->state = m;
-    if (!m->memory) return group->ctx->status;
-    m->received = m->memory;
-    m->piece = (piece *)(void *)(m->memory + received);
-    m->peer = (int *)(void *)(m->memory + received + ranks * sizeof *m->piece);
-    return gd_rendezvous_mesh(group, m->peer);
+    const shared *m = group->state;
+    if (!m || !m->memory) return false;
+    const uint32_t round = atomic_load_explicit(&m->area[rank].round, memory_order_acquire);
+    return (int32_t)(round - m->round) < 0;
 }
 
-static void mesh_close(gd_group *group)
+/* This rank's piece of the round that comes, and a rank's of the current one. */
+static char *next_piece(const gd_group *group)
 {
-    mesh *m = group->state;
-    for (int i = 0; m->memory && i < group->ranks; i++) gd_wire_close(&m->peer[i]);
-    gd_host_release(group->ctx, m->memory, m->bytes);
-    gd_host_release(group->ctx, m, sizeof *m);
+    const shared *m = group->state;
+    const size_t index = (m->round + 1) % 2 * (size_t)group->ranks + (size_t)group->rank;
+    return m->pieces + index * PIECE;
 }
 
-/* ---- Exchange ------------------------------------------------------------------------------- */
-
-static bool sent_all(const piece *p)
+static const char *piece_of(const gd_group *group, int rank)
 {
-    return p->sent == sizeof p->header_out + p->out_bytes;
+    const shared *m = group->state;
+    return m->pieces + (m->round % 2 * (size_t)group->ranks + (size_t)rank) * PIECE;
 }
 
-static bool got_all(const piece *p)
+/* Looks for a moment, and sleeps, until a rank has come to this round. */
+static gd_status wait_for_rank(gd_group *group, int rank, double since)
 {
-    return p->got == sizeof p->header_in + p->in_bytes;
-}
-
-/* A connection was closed, either by the rank that failed or by one that left because another had
- * failed. Rank 0 sees this too, and sends the reason on the control connections. If nothing comes from it until
- * the timeout, then rank 0 is what failed: the closed connection belongs to a rank that knew it
- * earlier. */
-static gd_status lost(gd_group *group, int rank)
-{
-    const mesh *m = group->state;
-    const bool reported = group->rank > 0 && rank > 0 && group->control[0] >= 0;
-    const double moment = fmin(group->timeout / 4, 1);
-    const double last = fmax(m->last_moved, group->last_received[0]);
-    const double left = reported ? last + group->timeout - gd_os_now() : 0;
-    if (gd_group_poll(group, fmax(moment, left))) return gd_error_status(group->ctx);
-    if (reported && group->control[0] >= 0) return gd_group_abort(group, 0, "is silent");
-    return gd_group_abort(group, rank, "is gone");
-}
-
-static gd_status check_header(gd_group *group, int rank, const piece *p)
-{
-    char problem[200];
-    const piece_header *in = &p->header_in, *out = &p->header_out;
-    if (in->number == out->number && in->bytes == p->in_bytes &&
-        !strncmp(in->call, out->call, sizeof in->call)) {
-        return GD_OK;
-    }
-    snprintf(
-        problem, sizeof problem,
-        "is in %.19s (%llu) with %llu bytes, wanted %.19s (%llu) with %zu: all ranks must make "
-        "the same calls",
-        in->call, (unsigned long long)in->number, (unsigned long long)in->bytes, out->call,
-        (unsigned long long)out->number, p->in_bytes);
-    return gd_group_abort(group, rank, problem);
-}
-
-static gd_status push(gd_group *group, int rank, int wire, piece *p)
-{
-    const size_t head = sizeof p->header_out;
-    while (!sent_all(p)) {
-        const bool in_head = p->sent < head;
-        const char *at = in_head ? (const char *)&p->header_out + p->sent : p->out + p->sent - head;
-        const size_t left = in_head ? head - p->sent : head + p->out_bytes - p->sent;
-        const ptrdiff_t moved = gd_wire_write(wire, at, left);
-        if (moved < 0) return lost(group, rank);
-        if (moved == 0) break;
-        p->sent += (size_t)moved;
+    const shared *m = group->state;
+    const uint32_t *word = (const uint32_t *)(const void *)&m->area[rank].round;
+    for (int spins = 0; is_missing(group, rank); spins++) {
+        if (spins < SPINS) continue;
+        const uint32_t round = atomic_load_explicit(&m->area[rank].round, memory_order_acquire);
+        if (is_missing(group, rank)) gd_os_wait_for_word(word, round, 0.05);
+        if (gd_group_look(group, since)) return group->ctx->status;
     }
     return GD_OK;
 }
 
-static gd_status pull(gd_group *group, int rank, int wire, piece *p)
+/* Waits for all other ranks to come to this round. */
+static gd_status next_round(gd_group *group, uint64_t bytes)
 {
-    const size_t head = sizeof p->header_in;
-    while (!got_all(p)) {
-        const bool in_head = p->got < head;
-        char *at = in_head ? (char *)&p->header_in + p->got : p->in + p->got - head;
-        const size_t left = in_head ? head - p->got : head + p->in_bytes - p->got;
-        const ptrdiff_t moved = gd_wire_read(wire, at, left);
-        if (moved < 0) return lost(group, rank);
-        if (moved == 0) break;
-        p->got += (size_t)moved;
-        if (in_head && p->got == head && check_header(group, rank, p)) return group->ctx->status;
-    }
-    return GD_OK;
-}
-
-/* Fills `set` [2 ranks]: the peers with data left to send or receive, which are `missing`, then the
- * control connections. False if there is no such peer. */
-static bool wanted(const gd_group *group, gd_wire_event *set, bool *missing)
-{
-    const mesh *m = group->state;
-    bool any = false;
+    shared *m = group->state;
+    rank_area *own = &m->area[group->rank];
+    m->round++;
+    const gd_group_call *ours = &own->call[m->round % 2];
+    own->call[m->round % 2] = gd_group_call_of(group, bytes, m->round);
+    atomic_store_explicit(&own->round, m->round, memory_order_release);
+    gd_os_wake_for_word((const uint32_t *)(const void *)&own->round);
+    const double since = gd_os_now();
     for (int i = 0; i < group->ranks; i++) {
-        const piece *p = &m->piece[i];
-        missing[i] = i != group->rank && !(sent_all(p) && got_all(p));
-        any = any || missing[i];
-        set[i] = (gd_wire_event){
-            .wire = missing[i] ? m->peer[i] : -1, .reads = !got_all(p), .writes = !sent_all(p)};
-        set[group->ranks + i] = (gd_wire_event){.wire = group->control[i], .reads = true};
+        if (wait_for_rank(group, i, since)) return group->ctx->status;
     }
-    return any;
-}
-
-/* Sends and receives m->piece[i] for every rank i but this one. Where no data moves for
- * the whole timeout, a rank that is not finished is silent. */
-static gd_status exchange(gd_group *group)
-{
-    mesh *m = group->state;
-    gd_wire_event set[2 * GD_GROUP_MOST];
-    bool missing[GD_GROUP_MOST];
-    const int ranks = group->ranks;
-    m->exchanges++;
-    for (int i = 0; i < ranks; i++) {
-        piece *p = &m->piece[i];
-        p->sent = p->got = 0;
-        p->header_out = (piece_header){p->out_bytes, m->exchanges, ""};
-        snprintf(p->header_out.call, sizeof p->header_out.call, "%s", group->who);
-    }
-    m->last_moved = gd_os_now();
-    double beat = m->last_moved + group->timeout / 4;
-    while (wanted(group, set, missing)) {
-        const int silent = gd_group_find_silent(group, missing, m->last_moved);
-        if (silent >= 0) return gd_group_abort(group, silent, "is silent");
-        if (!gd_wire_wait_for(set, 2 * ranks, gd_group_keep_alive(group, m->last_moved, &beat)))
-            continue;
-        for (int i = 0; i < ranks; i++) {
-            if (!set[i].ready) continue;
-            if (push(group, i, m->peer[i], &m->piece[i]) ||
-                pull(group, i, m->peer[i], &m->piece[i]))
-                return group->ctx->status;
-            m->last_moved = gd_os_now();
-        }
-        for (int i = 0; i < ranks; i++) {
-            if (set[ranks + i].ready) {
-                if (gd_group_poll(group, 0)) return group->ctx->status;
-                break;
-            }
-        }
+    for (int i = 0; i < group->ranks; i++) {
+        if (gd_group_compare(group, i, ours, &m->area[i].call[m->round % 2]))
+            return group->ctx->status;
     }
     return GD_OK;
+}
+
+/* ---- Opening -------------------------------------------------------------------------------- */
+
+static gd_status fail(const gd_group *group, const char *what, const char *why)
+{
+    return gd_fail(group->ctx, GD_ERROR_IO, "%s: rank %d cannot %s the memory of all ranks: %s",
+                   group->who, group->rank, what, why);
+}
+
+/* The file of this start: rank 0 makes it, and the others wait for it. -1 on error. */
+static int open_memory(gd_group *group, size_t bytes)
+{
+    memory_head head = {{0}};
+    char why[GD_GROUP_FAULT];
+    const double since = gd_os_now();
+    memcpy(head.start, group->start, sizeof head.start);
+    if (group->rank == 0) {
+        const int made = gd_group_make(group, NAME, &head, sizeof head, bytes - sizeof head);
+        if (made < 0) fail(group, "make", strerror(errno));
+        return made;
+    }
+    while (!gd_group_look(group, since)) {
+        memory_head found;
+        const int file = gd_group_open(group, NAME, bytes, why);
+        if (file >= 0 && gd_os_read_at(file, &found, sizeof found, 0) == sizeof found &&
+            !memcmp(found.start, head.start, sizeof found.start))
+            return file;
+        if (file >= 0) gd_os_close(file); /* that of an earlier start */
+        gd_os_nap(1e-3);
+    }
+    return -1;
+}
+
+static gd_status map_memory(gd_group *group, shared *m)
+{
+    const size_t ranks = (size_t)group->ranks, areas = ranks * sizeof *m->area;
+    m->bytes = sizeof(memory_head) + areas + 2 * ranks * PIECE;
+    const int file = open_memory(group, m->bytes);
+    if (file < 0) return group->ctx->status;
+    m->memory = gd_os_map(file, m->bytes);
+    if (!m->memory) fail(group, "map", strerror(errno));
+    gd_os_close(file);
+    if (!m->memory) return group->ctx->status;
+    m->area = (rank_area *)(void *)((char *)m->memory + sizeof(memory_head));
+    m->pieces = (char *)m->memory + sizeof(memory_head) + areas;
+    return next_round(group, 0); /* all have mapped it */
+}
+
+static gd_status shared_open(gd_group *group)
+{
+    if (group->several_hosts) {
+        return gd_fail(
+            group->ctx, GD_ERROR_UNSUPPORTED,
+            "%s: the ranks are on several hosts, wanted one: without GPUs they share its "
+            "memory",
+            group->who);
+    }
+    shared *m = gd_host_allocate(group->ctx, sizeof *m, "a group");
+    if (!m) return group->ctx->status;
+    *m = (shared){0};
+    group->state = m;
+    map_memory(group, m);
+    if (group->rank == 0) gd_os_remove(group->folder, NAME);
+    return gd_error_status(group->ctx);
+}
+
+static void shared_close(gd_group *group)
+{
+    shared *m = group->state;
+    gd_os_unmap(m->memory, m->bytes);
+    gd_host_release(group->ctx, m, sizeof *m);
 }
 
 /* ---- Collectives ---------------------------------------------------------------------------- */
@@ -202,17 +175,18 @@ static int64_t clip(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Elements [at, at + CHUNK) of a rank's slice; fewer at its end. */
+/* Elements [at, at + most) of a rank's slice; fewer at its end. */
 typedef struct stretch {
     size_t begin, bytes; /* in bytes */
 } stretch;
 
-static stretch chunk_of(const gd_group *group, int rank, gd_dtype dtype, int64_t n, int64_t at)
+static stretch stretch_of(const gd_group *group, int rank, gd_dtype dtype, int64_t n, int64_t at,
+                          int64_t most)
 {
     const size_t size = gd_dtype_size(dtype);
     int64_t begin, end;
     gd_slice_of(n, group->ranks, rank, &begin, &end);
-    return (stretch){(size_t)(begin + at) * size, (size_t)clip(end - begin - at, 0, CHUNK) * size};
+    return (stretch){(size_t)(begin + at) * size, (size_t)clip(end - begin - at, 0, most) * size};
 }
 
 static int64_t longest_slice(const gd_group *group, int64_t n)
@@ -222,52 +196,47 @@ static int64_t longest_slice(const gd_group *group, int64_t n)
     return end - begin;
 }
 
-/* Adds up the received chunks and this rank's own, in the order of ranks. */
-static void add_up(gd_group *group, char *own, gd_dtype dtype, int64_t n, bool mean)
+/* Adds up the stretches of this rank's slice in the order of ranks; they lie at `from` in
+ * the pieces. */
+static void add_up(gd_group *group, char *own, gd_dtype dtype, size_t from, size_t bytes, bool mean)
 {
     gd_context *ctx = group->ctx;
-    const mesh *m = group->state;
-    const size_t size = gd_dtype_size(dtype), bytes = (size_t)n * size;
-    char *mine = m->received + (size_t)group->rank * CHUNK * size;
-    memcpy(mine, own, bytes);
-    memcpy(own, m->received, bytes);
-    for (size_t i = 1; i < (size_t)group->ranks; i++)
-        ctx->services->accumulate(own, dtype, m->received + i * CHUNK * size, dtype, n, ctx);
+    const int64_t n = (int64_t)(bytes / gd_dtype_size(dtype));
+    memcpy(own, piece_of(group, 0) + from, bytes);
+    for (int i = 1; i < group->ranks; i++)
+        ctx->services->accumulate(own, dtype, piece_of(group, i) + from, dtype, n, ctx);
     if (mean) ctx->services->scale(own, dtype, 1.0 / group->ranks, n, NULL, ctx);
 }
 
+/* A piece has a stretch for each rank. */
 static gd_status reduce_scatter(gd_group *group, void *data, gd_dtype dtype, int64_t n, bool mean)
 {
-    mesh *m = group->state;
-    const size_t size = gd_dtype_size(dtype);
-    for (int64_t at = 0; at < longest_slice(group, n); at += CHUNK) {
-        const stretch mine = chunk_of(group, group->rank, dtype, n, at);
+    const size_t size = gd_dtype_size(dtype), each = PIECE / (size_t)group->ranks / 64 * 64;
+    const int64_t most = (int64_t)(each / size);
+    for (int64_t at = 0; at < longest_slice(group, n); at += most) {
+        const stretch own = stretch_of(group, group->rank, dtype, n, at, most);
         for (int i = 0; i < group->ranks; i++) {
-            const stretch s = chunk_of(group, i, dtype, n, at);
-            m->piece[i].out = (const char *)data + s.begin;
-            m->piece[i].out_bytes = s.bytes;
-            m->piece[i].in = m->received + (size_t)i * CHUNK * size;
-            m->piece[i].in_bytes = mine.bytes;
+            const stretch s = stretch_of(group, i, dtype, n, at, most);
+            memcpy(next_piece(group) + (size_t)i * each, (char *)data + s.begin, s.bytes);
         }
-        if (exchange(group)) return group->ctx->status;
-        add_up(group, (char *)data + mine.begin, dtype, (int64_t)(mine.bytes / size), mean);
+        if (next_round(group, (uint64_t)n * size)) return group->ctx->status;
+        add_up(group, (char *)data + own.begin, dtype, (size_t)group->rank * each, own.bytes, mean);
     }
     return gd_error_status(group->ctx);
 }
 
 static gd_status all_gather(gd_group *group, void *data, gd_dtype dtype, int64_t n)
 {
-    mesh *m = group->state;
-    for (int64_t at = 0; at < longest_slice(group, n); at += CHUNK) {
-        const stretch mine = chunk_of(group, group->rank, dtype, n, at);
+    const size_t size = gd_dtype_size(dtype);
+    const int64_t most = (int64_t)(PIECE / size);
+    for (int64_t at = 0; at < longest_slice(group, n); at += most) {
+        const stretch own = stretch_of(group, group->rank, dtype, n, at, most);
+        memcpy(next_piece(group), (char *)data + own.begin, own.bytes);
+        if (next_round(group, (uint64_t)n * size)) return group->ctx->status;
         for (int i = 0; i < group->ranks; i++) {
-            const stretch s = chunk_of(group, i, dtype, n, at);
-            m->piece[i].out = (const char *)data + mine.begin;
-            m->piece[i].out_bytes = mine.bytes;
-            m->piece[i].in = (char *)data + s.begin;
-            m->piece[i].in_bytes = s.bytes;
+            const stretch s = stretch_of(group, i, dtype, n, at, most);
+            if (i != group->rank) memcpy((char *)data + s.begin, piece_of(group, i), s.bytes);
         }
-        if (exchange(group)) return group->ctx->status;
     }
     return GD_OK;
 }
@@ -280,14 +249,29 @@ static gd_status all_reduce(gd_group *group, void *data, gd_dtype dtype, int64_t
 
 static gd_status broadcast(gd_group *group, void *data, gd_dtype dtype, int64_t n, int root)
 {
-    mesh *m = group->state;
     const size_t bytes = (size_t)n * gd_dtype_size(dtype);
-    for (int i = 0; i < group->ranks; i++) {
-        m->piece[i].out = m->piece[i].in = data;
-        m->piece[i].out_bytes = group->rank == root ? bytes : 0;
-        m->piece[i].in_bytes = i == root ? bytes : 0;
+    for (size_t at = 0, part; at < bytes; at += part) {
+        part = bytes - at < PIECE ? bytes - at : PIECE;
+        if (group->rank == root) memcpy(next_piece(group), (char *)data + at, part);
+        if (next_round(group, bytes)) return group->ctx->status;
+        if (group->rank != root) memcpy((char *)data + at, piece_of(group, root), part);
     }
-    return exchange(group);
+    return GD_OK;
+}
+
+static gd_status all_gather_bytes(gd_group *group, const void *mine, size_t bytes, void *all,
+                                  bool first)
+{
+    size_t at = 0, part;
+    do {
+        part = bytes - at < PIECE ? bytes - at : PIECE;
+        if (part) memcpy(next_piece(group), (const char *)mine + at, part);
+        if (next_round(group, bytes)) return group->ctx->status;
+        for (int i = 0; part && i < (first ? 1 : group->ranks); i++)
+            memcpy((char *)all + (size_t)i * bytes + at, piece_of(group, i), part);
+        at += part;
+    } while (at < bytes);
+    return GD_OK;
 }
 
 /* Collectives on the CPU are synchronous. */
@@ -297,12 +281,14 @@ static gd_status synchronous(gd_group *group)
 }
 
 const gd_transport gd_transport_cpu = {
-    .open = mesh_open,
-    .close = mesh_close,
+    .open = shared_open,
+    .close = shared_close,
+    .is_missing = is_missing,
     .fork = synchronous,
     .join = synchronous,
     .broadcast = broadcast,
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,
     .all_reduce = all_reduce,
+    .all_gather_bytes = all_gather_bytes,
 };

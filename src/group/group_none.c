@@ -1,5 +1,5 @@
-/* group_none.c - replaces group.c on a system whose sockets platform/ does not know: the only groups
- * are groups of one, which are NULL. */
+/* group_none.c - replaces group.c on a system that is not POSIX: the only groups are groups of one,
+ * which are NULL. */
 #include "core/core.h"
 #include "group/group.h"
 #include "optim/params.h"

@@ -1,5 +1,5 @@
-/* replicate.c - parameters replicated over a group of processes: the buckets of the block, the order
- * in which they are sent, and which rank owns which slice.
+/* replicate.c - parameters replicated over a group of processes: the buckets of the block, the
+ * order in which they are sent, and which rank owns which slice.
  *
  *     block      | embed | w1 | w2 | w3 | ... | output || norm1 | bias | ... |
  *     buckets    |   2   |        1       |     0      ||         3         |
@@ -343,7 +343,7 @@ gd_status gd_params_replicate(gd_params *params, gd_group *group,
     if (!gd_params_ready(params, who)) return gd_params_status(params);
     gd_context *ctx = params->ctx;
     if (!gd_outside_graph(ctx, who)) return ctx->status;
-    if (params->replica || params->has_optimizer) {
+    if (params->replica || params->optimizers > 0) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "%s: %s already, wanted one call, before any "
                        "optimizer is made",

@@ -1,8 +1,9 @@
-/* print.c - a tensor and a group of parameters as text. Numbers are written as NumPy writes them: with as
- * few digits as tell them from others of their dtype, eight behind the point at most, and of a long axis
- * the first three and the last three. */
+/* print.c - a tensor and a group of parameters as text. Numbers are written as NumPy writes them:
+ * with as few digits as tell them from others of their dtype, eight behind the point at most, and
+ * of a long axis the first three and the last three. */
 #include "core/core.h"
 #include "gradus/optim.h"
+#include "platform/number.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +12,8 @@
 
 enum { EDGE = 3, WIDTH = 75, DIGITS = 8, WORD = 400 };
 
-/* Three passes over the numbers that are shown: their size decides on exponents, these on the width. */
+/* Three passes over the numbers that are shown: their size decides on exponents, these on
+ * the width. */
 typedef enum print_pass { RANGE, MEASURE, PRINT } print_pass;
 
 typedef struct printer {
@@ -25,16 +27,27 @@ typedef struct printer {
     int column, pending; /* of the line; spaces that are not yet written */
 } printer;
 
-/* Whether a decimal number stands for v: it is nearer than half of the distance to v's neighbours. */
+static const int bits[GD_DTYPE_COUNT] = {24, 53, 8, 11, 53};
+
+/* v with as many bits as a number of the dtype has. */
+static double rounded_to(double v, gd_dtype dtype)
+{
+    int e;
+    const double part = frexp(v, &e);
+    return ldexp(rint(ldexp(part, bits[dtype])), e - bits[dtype]);
+}
+
+/* Whether a decimal number stands for v: it is nearer than half of the distance to v's neighbours,
+ * or as near and v is even. */
 static bool identifies(double decimal, double v, gd_dtype dtype)
 {
-    static const int bits[GD_DTYPE_COUNT] = {24, 53, 8, 11, 53};
     static const int least[GD_DTYPE_COUNT] = {-149, -1074, -133, -24, -1074};
     int e;
     const double part = frexp(fabs(v), &e);
     const bool nearer = part == 0.5 && fabs(decimal) < fabs(v); /* below a power of two */
     e -= bits[dtype] + nearer;
-    return decimal == v || fabs(decimal - v) < ldexp(0.5, e > least[dtype] ? e : least[dtype]);
+    const double half = ldexp(0.5, e > least[dtype] ? e : least[dtype]), off = fabs(decimal - v);
+    return decimal == v || off < half || (off == half && fmod(v, 4 * half) == 0);
 }
 
 static int larger(int a, int b)
@@ -53,13 +66,15 @@ static void write_number(printer *p, double v, char word[WORD])
         return;
     }
     char digits[WORD];
-    for (int n = p->exponents ? p->right : 0; n <= DIGITS; n++) {
+    const int least = p->exponents ? p->right : 0;
+    for (int n = least; n <= DIGITS; n++) {
         snprintf(digits, sizeof digits, p->exponents ? "%#.*e" : "%#.*f", n, v);
         if (identifies(strtod(digits, NULL), v, p->t->dtype)) break;
     }
     const int left = (int)strspn(digits, "-0123456789");
-    const int right = (int)strcspn(digits + left + 1, "e");
+    int right = (int)strcspn(digits + left + 1, "e");
     const char *power = digits + left + 1 + right + (p->exponents ? 2 : 0); /* "05" of "e-05" */
+    while (right > least && digits[left + right] == '0') right--; /* where eight do not tell it */
     p->left = larger(p->left, left);
     p->right = larger(p->right, right);
     p->power = larger(p->power, (int)strlen(power));
@@ -102,7 +117,8 @@ static void visit(printer *p, double v)
     add_word(p, word);
 }
 
-/* Between two elements of an axis that is not the last, or two and what is left out between them. */
+/* Between two elements of an axis that is not the last, or two and what is left out
+ * between them. */
 static void end_line(const printer *p, int axis, bool skips)
 {
     for (int k = axis + 1; k < p->t->ndim; k++) fputc('\n', p->file);
@@ -133,6 +149,7 @@ static void visit_axis(printer *p, int axis, const double *values, int64_t count
 
 static void print_numbers(FILE *file, const gd_tensor *t, const double *values)
 {
+    static const double limit[GD_DTYPE_COUNT] = {1e6, 1e8, 1e6, 1e3, 1e8};
     printer p = {.file = file, .t = t, .smallest = INFINITY};
     for (; p.pass <= PRINT; p.pass++) {
         if (t->count == 0) break;
@@ -141,8 +158,9 @@ static void print_numbers(FILE *file, const gd_tensor *t, const double *values)
         else
             visit(&p, *values);
         if (p.pass == RANGE)
-            p.exponents = p.largest >= 1e8 || (p.largest > 0 && p.smallest < 1e-4) ||
-                          p.largest > 1000 * p.smallest;
+            p.exponents = p.largest >= limit[t->dtype] ||
+                          (p.largest > 0 && p.smallest < rounded_to(1e-4, t->dtype)) ||
+                          rounded_to(p.largest / p.smallest, t->dtype) > 1000;
         const int behind = 1 + p.right + (p.exponents ? p.power + 2 : 0);
         p.left = larger(p.left, p.special - behind);
     }
@@ -150,9 +168,10 @@ static void print_numbers(FILE *file, const gd_tensor *t, const double *values)
 }
 
 /* What is wrong with writing to the file, if anything is. */
-static gd_status finish(gd_context *ctx, FILE *file, const char *who)
+static gd_status finish(gd_context *ctx, FILE *file, const char *who, gd_os_locale *locale)
 {
-    if (!ferror(file)) return GD_OK;
+    gd_os_points_end(locale);
+    if (gd_failed(ctx) || !ferror(file)) return ctx->status;
     return gd_fail(ctx, GD_ERROR_IO, "%s: writing to the file failed", who);
 }
 
@@ -174,7 +193,10 @@ static void print_name(FILE *file, const char *format, const gd_tensor *t)
 gd_status gd_tensor_print(const gd_tensor *t, FILE *file)
 {
     const char *who = "tensor_print";
-    if (!t) return GD_ERROR_ARGUMENT;
+    if (!t) { /* such as a gradient that there is not */
+        if (file) fprintf(file, "NULL: no tensor\n");
+        return GD_ERROR_ARGUMENT;
+    }
     gd_context *ctx = t->ctx;
     if (!can_print(ctx, file, who) || !gd_tensor_usable(t, who, "tensor")) return ctx->status;
     const size_t bytes = (size_t)t->count * sizeof(double);
@@ -190,20 +212,23 @@ gd_status gd_tensor_print(const gd_tensor *t, FILE *file)
         high = fmax(high, values[i]);
         sum += isnan(values[i]) ? 0 : values[i];
     }
+    gd_os_locale locale;
+    gd_os_points_begin(&locale);
     if (t->name[0]) print_name(file, "%s ", t);
-    const double mean = nans < t->count ? sum / (double)(t->count - nans) : (double)NAN;
-    fprintf(file, "%s %s  min %g  mean %g  max %g  NaN %lld\n", gd_dtype_name(t->dtype),
-            gd_shape_text(t).text, low, mean, high, (long long)nans);
+    const double mean = gd_os_unsigned(sum / (double)(t->count - nans));
+    const int digits = t->dtype == GD_INT32 ? 10 : 6; /* all of a whole number */
+    fprintf(file, "%s %s  min %.*g  mean %g  max %.*g  NaN %lld\n", gd_dtype_name(t->dtype),
+            gd_shape_text(t).text, digits, low, mean, digits, high, (long long)nans);
     print_numbers(file, t, values);
     gd_host_release(ctx, values, bytes);
-    return finish(ctx, file, who);
+    return finish(ctx, file, who, &locale);
 }
 
 /* The norm of t, or "-" where there is none to read. */
 static void print_norm(FILE *file, const gd_tensor *t)
 {
     if (t && gd_tensor_readable(t) && gd_dtype_is_real(t->dtype))
-        fprintf(file, " %12.6g", t->count ? sqrt(gd_sum_squares(t, NULL)) : 0);
+        fprintf(file, " %12.6g", t->count ? gd_os_unsigned(sqrt(gd_sum_squares(t, NULL))) : 0);
     else
         fprintf(file, " %12s", "-");
 }
@@ -215,6 +240,8 @@ gd_status gd_params_print(const gd_params *params, FILE *file)
     if (!ctx) return GD_ERROR_ARGUMENT;
     if (!can_print(ctx, file, who)) return ctx->status;
     const int count = gd_params_count(params), buffers = gd_params_buffer_count(params);
+    gd_os_locale locale;
+    gd_os_points_begin(&locale);
     fprintf(file, "%-32s %-16s %12s %12s %12s\n", "parameter", "shape", "count", "norm",
             "gradient");
     for (int i = 0; i < count + buffers; i++) {
@@ -232,5 +259,5 @@ gd_status gd_params_print(const gd_params *params, FILE *file)
     }
     fprintf(file, "%d parameters of %lld numbers, %d buffers\n", count,
             (long long)gd_params_elements(params), buffers);
-    return gd_failed(ctx) ? ctx->status : finish(ctx, file, who);
+    return finish(ctx, file, who, &locale);
 }

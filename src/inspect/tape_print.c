@@ -1,5 +1,6 @@
 /* tape_print.c - the tape as text, and as a graph. */
 #include "core/core.h"
+#include "platform/number.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ static void tensor_label(const gd_tensor *t, char *label, size_t size)
 static void print_tensors(FILE *file, gd_tensor *const *list, int count, bool labels)
 {
     for (int i = 0; i < count; i++) {
-        char label[96];
+        char label[GD_NAME_SIZE];
         tensor_label(list[i], label, sizeof label);
         fprintf(file, "%s", i ? ", " : "");
         if (labels) fprintf(file, "%s%s", label, list[i] ? " " : "");
@@ -48,21 +49,35 @@ static size_t bytes_saved(const gd_node *node)
 static void print_norm(FILE *file, const char *format, const gd_tensor *t)
 {
     const gd_tensor *grad = gd_grad_now(t);
-    if (grad && !t->ctx->in_graph) fprintf(file, format, sqrt(gd_sum_squares(grad, NULL)));
+    if (grad && !t->ctx->in_graph)
+        fprintf(file, format, gd_os_unsigned(sqrt(gd_sum_squares(grad, NULL))));
 }
 
-static gd_status finish(gd_context *ctx, FILE *file, const char *who)
+static gd_status finish(gd_context *ctx, FILE *file, const char *who, gd_os_locale *locale)
 {
+    gd_os_points_end(locale);
     if (!ferror(file)) return GD_OK;
     return gd_fail(ctx, GD_ERROR_IO, "%s: writing to the file failed", who);
+}
+
+/* "mul"; of a part of an op "prod: mul". */
+static gd_text node_name(const gd_node *node)
+{
+    gd_text name;
+    const bool part = node->part_of;
+    snprintf(name.text, sizeof name.text, "%s%s%s", part ? node->part_of->name : "",
+             part ? ": " : "", node->op->name);
+    return name;
 }
 
 gd_status gd_tape_print(gd_context *ctx, FILE *file)
 {
     if (!ctx || !file) return GD_ERROR_ARGUMENT;
+    gd_os_locale locale;
+    gd_os_points_begin(&locale);
     for (int64_t i = 0; i < ctx->tape_length; i++) {
         const gd_node *node = ctx->tape[i];
-        fprintf(file, "#%lld %s(", (long long)i, node->op->name);
+        fprintf(file, "#%lld %s(", (long long)i, node_name(node).text);
         print_tensors(file, node->input, node->inputs, true);
         fprintf(file, ") -> ");
         print_tensors(file, node->output, node->outputs, false);
@@ -70,7 +85,7 @@ gd_status gd_tape_print(gd_context *ctx, FILE *file)
         for (int k = 0; k < node->outputs; k++) print_norm(file, "  |grad| %.4g", node->output[k]);
         fprintf(file, "\n");
     }
-    return finish(ctx, file, "tape_print");
+    return finish(ctx, file, "tape_print", &locale);
 }
 
 /* Quotes and backslashes would end the label. */
@@ -137,7 +152,7 @@ static void print_dot_node(FILE *file, const gd_node *node)
 {
     fprintf(file, "    n%lld [id=\"n%lld\", label=\"#%lld ", (long long)node->index,
             (long long)node->index, (long long)node->index);
-    print_quoted(file, node->op->name);
+    print_quoted(file, node_name(node).text);
     for (int k = 0; k < node->outputs; k++) {
         fprintf(file, "\\n%s", gd_shape_text(node->output[k]).text);
         print_norm(file, " |grad| %.3g", node->output[k]);
@@ -148,6 +163,8 @@ static void print_dot_node(FILE *file, const gd_node *node)
 gd_status gd_tape_print_dot(gd_context *ctx, FILE *file)
 {
     if (!ctx || !file) return GD_ERROR_ARGUMENT;
+    gd_os_locale locale;
+    gd_os_points_begin(&locale);
     fprintf(file, "digraph tape {\n    rankdir=TB;\n    node [shape=box, fontname=monospace];\n");
     for (int64_t i = 0; i < ctx->tape_length; i++) {
         const gd_node *node = ctx->tape[i];
@@ -157,7 +174,7 @@ gd_status gd_tape_print_dot(gd_context *ctx, FILE *file)
         }
     }
     fprintf(file, "}\n");
-    return finish(ctx, file, "tape_print_dot");
+    return finish(ctx, file, "tape_print_dot", &locale);
 }
 
 /* ---- Where it went wrong ------------------------------------------------------------------ */
@@ -185,10 +202,10 @@ int64_t gd_tape_find_nonfinite(gd_context *ctx, char *text, size_t size)
         const gd_node *node = ctx->tape[i];
         for (int k = 0; k < node->outputs; k++) {
             if (!holds_nonfinite(ctx, node->output[k])) continue;
-            char label[96];
+            char label[GD_NAME_SIZE];
             tensor_label(node->output[k], label, sizeof label);
             if (text) {
-                snprintf(text, size, "%s %s %s", label, node->op->name,
+                snprintf(text, size, "%s %s %s", label, node_name(node).text,
                          gd_shape_text(node->output[k]).text);
             }
             return i;

@@ -28,8 +28,8 @@ static gd_update_arrays arrays_of(const gd_optimizer *optimizer, const gd_param 
     return arrays;
 }
 
-/* Updates elements [start, end) of the block, as far as they are in the slice. All of them belong to
- * parameters that are updated as `p` is. `rows`: as of gd_update_arrays. */
+/* Updates elements [start, end) of the block, as far as they are in the slice. All of them belong
+ * to parameters that are updated as `p` is. `rows`: as of gd_update_arrays. */
 static void update_range(const gd_optimizer *optimizer, const gd_params_slice *slice, int64_t start,
                          int64_t end, const gd_param *p, const gd_touched *rows)
 {
@@ -53,11 +53,10 @@ static bool leaves_zeros(const gd_rule *rule, double decay)
     return rule->lazy;
 }
 
-/* Whether an update of touched rows is one of all. Masters in other rows would not follow parameters that
- * were written to. */
+/* Whether an update of touched rows is one of all. */
 static bool is_sparse(const gd_optimizer *optimizer, const gd_param *p)
 {
-    return p->tensor->grad->sparse && !(optimizer->master && optimizer->written) &&
+    return p->tensor->grad->sparse &&
            leaves_zeros(&optimizer->rule, optimizer->rule.weight_decay * gd_param_decay(p));
 }
 
@@ -107,22 +106,21 @@ static void update_slice(const gd_optimizer *optimizer, const gd_params_slice *s
     if (first) update_range(optimizer, slice, start, end, first, NULL);
 }
 
-void *gd_precise_values(const gd_optimizer *optimizer, const gd_params_slice *slice)
-{
-    return optimizer->master ? gd_block_at(optimizer->master, slice->at)
-                             : gd_block_at(optimizer->params->values, slice->begin);
-}
-
-/* Moves the average of these parameters, after their update. */
-static void update_average(const gd_optimizer *optimizer, const gd_params_slice *slice)
+void gd_update_average(const gd_optimizer *optimizer, const gd_params_slice *slice, void *average,
+                       const gd_update_state *state)
 {
     gd_context *ctx = optimizer->ctx;
-    const gd_update_arrays arrays = {.w = gd_block_at(optimizer->average, slice->at),
-                                     .g = gd_precise_values(optimizer, slice),
-                                     .dtype = optimizer->average->dtype,
-                                     .n = slice->end - slice->begin};
+    void *values = gd_block_at(optimizer->params->values, slice->begin);
+    gd_update_arrays arrays = {.w = average,
+                               .g = values,
+                               .dtype = optimizer->average->dtype,
+                               .n = slice->end - slice->begin};
+    if (optimizer->master) {
+        arrays.g = gd_block_at(optimizer->master, slice->at);
+        arrays.rounded = (gd_rounded){values, optimizer->params->dtype};
+    }
     const gd_rule rule = {.kind = GD_RULE_AVERAGE, .rate = 1, .beta1 = optimizer->average_decay};
-    ctx->services->update->optimize(&arrays, &rule, optimizer->update, ctx);
+    ctx->services->update->optimize(&arrays, &rule, state, ctx);
 }
 
 /* Each slice is sent to the other ranks while the next one is updated; then rank 0's buffers are,
@@ -133,7 +131,9 @@ void gd_optimizer_apply(const gd_optimizer *optimizer)
     gd_params_slice slice;
     for (int64_t i = 0; gd_params_slice_at(params, i, &slice); i++) {
         update_slice(optimizer, &slice);
-        if (optimizer->average) update_average(optimizer, &slice);
+        if (optimizer->average)
+            gd_update_average(optimizer, &slice, gd_block_at(optimizer->average, slice.at),
+                              optimizer->update);
         if (params->replica && params->replica->calls->gather(params->replica, i, params->values))
             return;
     }

@@ -44,13 +44,12 @@ static void swap_slice(const gd_optimizer *optimizer, const gd_params_slice *sli
     const gd_dtype dtype = optimizer->average->dtype;
     const int64_t n = slice->end - slice->begin;
     void *average = gd_block_at(optimizer->average, slice->at), *between = gd_tensor_data(spare);
-    void *values = gd_precise_values(optimizer, slice);
-    gd_copy_packed(ctx, between, dtype, values, dtype, n);
-    gd_copy_packed(ctx, values, dtype, average, dtype, n);
-    gd_copy_packed(ctx, average, dtype, between, dtype, n);
+    gd_update_average(optimizer, slice, between, NULL);
     if (optimizer->master)
-        gd_copy_packed(ctx, gd_block_at(params->values, slice->begin), params->dtype, values, dtype,
-                       n);
+        gd_copy_packed(ctx, gd_block_at(optimizer->master, slice->at), dtype, average, dtype, n);
+    gd_copy_packed(ctx, gd_block_at(params->values, slice->begin), params->dtype, average, dtype,
+                   n);
+    gd_copy_packed(ctx, average, dtype, between, dtype, n);
 }
 
 gd_status gd_optimizer_swap_average(gd_optimizer *optimizer)

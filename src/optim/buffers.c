@@ -1,11 +1,13 @@
 /* buffers.c - what belongs to a model but is not trained: the running statistics of batch_norm.
  *
- * The memory of all buffers is one block, so that ranks exchange it in one message. Each has a storage
- * of its own, though: by storage a backward knows whether what it reads was overwritten, and the
- * statistics of one layer may change while the backward of another, which is fixed, reads its own.
+ * The memory of all buffers is one block, so that ranks exchange it in one message. Each has a
+ * storage of its own, though: by storage a backward knows whether what it reads was overwritten,
+ * and the statistics of one layer may change while the backward of another, which is fixed,
+ * reads its own.
  *
- * Forwards change buffers before an update is decided on. So there is a second block, of what they held
- * after the last update that was made; each update copies one to the other (gd_settle_service). */
+ * Forwards change buffers before an update is decided on. So there is a second block, of what they
+ * held after the last update that was made; each update copies one to the other
+ * (gd_settle_service). */
 #include "optim/params.h"
 
 int gd_params_buffer_count(const gd_params *params)

@@ -1,9 +1,10 @@
 /* counts.c - how often each parameter was updated, by which rules correct the bias of new states.
  *
- * What is trained after being frozen for a while has had fewer updates than the rest. Whether an update
- * is made is known on the device only, so the counts are there (gd_update_count). Parameters that
- * were always updated together have one, the first of the table as long as none is frozen; when an
- * update leaves out some of them, these get a copy of it, and from then on the two go separate ways. */
+ * What is trained after being frozen for a while has had fewer updates than the rest. Whether an
+ * update is made is known on the device only, so the counts are there (gd_update_count). Parameters
+ * that were always updated together have one, the first of the table as long as none is frozen;
+ * when an update leaves out some of them, these get a copy of it, and from then on the two go
+ * separate ways. */
 #include "optim/graph.h"
 #include "optim/optimizer.h"
 

@@ -6,8 +6,8 @@
  * Addresses. The user's tensors, which last, are compared before each run: gd_graph_key is a
  * fingerprint of their addresses, shapes and strides. Tensors of the step are in blocks of the
  * step's pool, which no lasting tensor ever gets (gd_pool_kind). All steps share these blocks,
- * captured or not, since nothing in them outlives a step. The key also has the context's generation,
- * another one after blocks went back to the device.
+ * captured or not, since nothing in them outlives a step. The key also has the context's
+ * generation, another one after blocks went back to the device.
  *
  * Numbers. Those that change from run to run are read on the device: the optimizer's in
  * gd_update_state, the offset in the random stream in `random`, to which the offsets in the graph
@@ -121,7 +121,8 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 32;
 }
 
-/* Whether there is a gradient, whether it is known which of its rows are 0, and whether it may be. */
+/* Whether there is a gradient, whether it is known which of its rows are 0, and whether
+ * it may be. */
 static uint8_t has_grad(const gd_tensor *t)
 {
     const gd_tensor *grad = t->grad;
@@ -265,9 +266,11 @@ static gd_status replay(gd_graph *graph, gd_capture *c)
 
 gd_status gd_graph_run(gd_graph *graph, gd_graph_function function, void *user)
 {
-    if (!graph || !function) return GD_ERROR_ARGUMENT;
+    if (!graph) return GD_ERROR_ARGUMENT;
     gd_context *ctx = graph->ctx;
     if (gd_failed(ctx) || !gd_outside_graph(ctx, "graph_run")) return ctx->status;
+    if (!function)
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "graph_run: function is NULL, wanted a step");
     if (ctx->tape_length || ctx->step_tensors) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "graph_run: a step has begun, wanted a call after its gd_step_end");

@@ -4,8 +4,8 @@
 
 #include "core/core.h"
 
-/* Records that the graph being captured has an update. Each run of the graph calls submit(optimizer)
- * on the host before it is launched, and marks its end (gd_mark). */
+/* Records that the graph being captured has an update. Each run of the graph calls
+ * submit(optimizer) on the host before it is launched, and marks its end (gd_mark). */
 gd_status gd_capture_update(gd_context *ctx, gd_status (*submit)(gd_optimizer *optimizer),
                             gd_optimizer *optimizer);
 

@@ -82,8 +82,8 @@ gd_status gd_init_kaiming_normal(gd_tensor *t, gd_fan fan, double gain)
 
 /* ---- By the host -------------------------------------------------------------------------- */
 
-/* Draws a float64 number on the host for each element of t, uniform in [0, 1) or normal. NULL with the
- * error set. */
+/* Draws a float64 number on the host for each element of t, uniform in [0, 1) or normal. NULL with
+ * the error set. */
 static double *draw(const gd_tensor *t, bool normal, const char *who)
 {
     gd_context *ctx = t->ctx;
@@ -117,10 +117,10 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* Gram and Schmidt: q [count, n], count <= n, becomes orthonormal. Where little is left of a vector,
- * rounding errors are much of it, and a second pass removes them ("twice is enough", Kahan). With
- * normal vectors the result is uniformly distributed: a rotation of all of them changes neither their
- * distribution nor the steps here. */
+/* Gram and Schmidt: q [count, n], count <= n, becomes orthonormal. Where little is left of a
+ * vector, rounding errors are much of it, and a second pass removes them ("twice is enough",
+ * Kahan). With normal vectors the result is uniformly distributed: a rotation of all of them
+ * changes neither their distribution nor the steps here. */
 static void make_orthonormal(double *q, int64_t count, int64_t n)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -167,8 +167,8 @@ static double normal_below(double x)
     return 0.5 * erfc(-x * 0.70710678118654752440);
 }
 
-/* The x with normal_below(x) = p: a fraction (Abramowitz & Stegun 1964, 26.2.23, to 4.5e-4), and two
- * steps of Halley's method, each of which triples the digits. */
+/* The x with normal_below(x) = p: a fraction (Abramowitz & Stegun 1964, 26.2.23, to 4.5e-4), and
+ * two steps of Halley's method, each of which triples the digits. */
 static double normal_quantile(double p)
 {
     const double tail = fmax(p < 0.5 ? p : 1 - p, DBL_MIN);

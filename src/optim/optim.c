@@ -9,7 +9,7 @@ bool gd_optimizer_add_state(gd_optimizer *optimizer, const char *name, gd_tensor
     *state = gd_params_block(optimizer->ctx, gd_params_state_dtype(params), length,
                              GD_MEMORY_OPTIMIZER, who);
     if (!*state) return false;
-    gd_tensor_set_name(*state, name);
+    snprintf((*state)->name, sizeof(*state)->name, "%s", name);
     optimizer->state[optimizer->states++] = *state;
     return true;
 }
@@ -33,13 +33,13 @@ gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,
     gd_context *ctx = params->ctx;
     gd_optimizer *optimizer = gd_host_allocate(ctx, sizeof *optimizer, who);
     if (!optimizer) return NULL;
-    *optimizer = (gd_optimizer){.ctx = ctx, .params = params, .rule = *rule};
+    *optimizer =
+        (gd_optimizer){.ctx = ctx, .params = params, .number = ++params->optimizers, .rule = *rule};
     gd_context_hold(ctx);
     if (!add_states(optimizer, state_names, who)) {
         gd_optimizer_destroy(optimizer);
         return NULL;
     }
-    params->has_optimizer = true;
     if (!gd_update_create(optimizer) || gd_buffers_commit(params)) {
         gd_optimizer_destroy(optimizer);
         return NULL;

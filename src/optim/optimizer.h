@@ -1,6 +1,6 @@
 /* optimizer.h - internals of an optimizer: rules.c makes one of each kind, optim.c has its states,
- * average.c exchanges parameters with their average, update.c submits updates to the device and reads
- * their outcome, apply.c makes them, counts.c counts them for each parameter. */
+ * average.c exchanges parameters with their average, update.c submits updates to the device and
+ * reads their outcome, apply.c makes them, counts.c counts them for each parameter. */
 #ifndef GRADUS_OPTIMIZER_H
 #define GRADUS_OPTIMIZER_H
 
@@ -18,17 +18,16 @@ typedef struct gd_history {
 struct gd_optimizer {
     gd_context *ctx; /* of the params, which may be freed before the optimizer is */
     gd_params *params;
-    gd_rule rule;  /* of all parameters that muon does not update */
-    bool has_muon; /* those with GD_MUON follow it */
+    int64_t number; /* among those of the params, from 1 on */
+    gd_rule rule;   /* of all parameters that muon does not update */
+    bool has_muon;  /* those with GD_MUON follow it */
     gd_muon_rule muon;
     gd_tensor *of_rule[GD_RULE_STATES]; /* NULL for a state that it does not have */
     gd_tensor *master, *average;        /* NULL: none */
     gd_tensor *state[GD_MAX_STATES];    /* all of these, one after the other */
     int states;
     double average_decay;
-    uint64_t version; /* of the parameters after the last update */
-    bool written;     /* before the running one they had another, or there was none */
-    bool averaged;    /* the parameters are their average now (gd_optimizer_swap_average) */
+    bool averaged; /* the parameters are their average now (gd_optimizer_swap_average) */
 
     gd_update_state *update; /* on the device */
     gd_update_slot *slots;   /* GD_UPDATE_SLOTS, shared by host and device */
@@ -42,6 +41,8 @@ struct gd_optimizer {
     bool adds_loss;     /* gd_optimizer_backward was called, */
     bool added_loss;    /* since the last update, too */
     bool has_loss[GD_UPDATE_SLOTS];
+    int64_t batches; /* made by the gd_batches that are saved with it, */
+    bool saves_batches;
 };
 
 /* The device's part of a new optimizer; false, with the error set, if there is no memory. */
@@ -69,7 +70,8 @@ gd_status gd_counts_part(gd_optimizer *optimizer);
 /* Which counts from `first` on are of parameters that it changes (gd_update_rule). */
 uint64_t gd_counts_trained(const gd_optimizer *optimizer, int64_t first);
 
-/* An optimizer by this rule. `state_names` are the rule's, NULL for a state that it does not have. */
+/* An optimizer by this rule. `state_names` are the rule's, NULL for a state that it does
+ * not have. */
 gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,
                                   const char *const state_names[GD_RULE_STATES], const char *who);
 
@@ -80,8 +82,10 @@ void gd_optimizer_destroy(gd_optimizer *optimizer);
 bool gd_optimizer_add_state(gd_optimizer *optimizer, const char *name, gd_tensor **state,
                             const char *who);
 
-/* The parameters of a slice in the dtype of the states. */
-void *gd_precise_values(const gd_optimizer *optimizer, const gd_params_slice *slice);
+/* Moves an average of the slice's parameters, of their masters if there are any, after their
+ * update; without a state it becomes them. */
+void gd_update_average(const gd_optimizer *optimizer, const gd_params_slice *slice, void *average,
+                       const gd_update_state *state);
 
 /* Updates all parameters with update->apply and its numbers. */
 void gd_optimizer_apply(const gd_optimizer *optimizer);

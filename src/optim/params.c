@@ -7,12 +7,13 @@
  *
  * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
  * decay and one without, for any number of parameters; of others than that, those that are updated
- * alike (gd_params_set_factors, before gd_params_finish) are neighbours, too. The gaps that align each parameter to 64
- * bytes hold zeros in every block, and stay zero under every rule of apply.c.
+ * alike (gd_params_set_factors, before gd_params_finish) are neighbours, too. The gaps that align
+ * each parameter to 64 bytes hold zeros in every block, and stay zero under every rule of apply.c.
  *
  * Buffers, which have no gradient, have a block of their own (buffers.c). */
 #include "optim/params.h"
 
+#include "files/utf8.h"
 #include "optim/graph.h"
 
 #include <math.h>
@@ -42,10 +43,26 @@ static size_t order_bytes(const gd_params *params)
     return (size_t)(params->count + 1) * sizeof *params->order; /* there may be no parameter */
 }
 
+/* Gradients that no update has used, where others' were: an optimizer that is not there, or
+ * not called. */
+static void watch_unused(gd_params *params)
+{
+    enum { MANY_UPDATES = 100 };
+    for (int64_t i = 0; i < params->count && !params->had_gradients; i++)
+        params->had_gradients = params->list[i].tensor->grad_valid;
+    if (!params->had_gradients || params->spent || params->ctx->updates_made < MANY_UPDATES) return;
+    gd_notice(params->ctx, GD_NOTICE_UNUSED,
+              "params: the group of \"%s\" has had gradients, but no update has used them, while "
+              "other groups had %d: call gd_optimizer_step for it, too, or let its parameters "
+              "require no gradient",
+              params->list[0].tensor->name, MANY_UPDATES);
+}
+
 void gd_params_free(gd_params *params)
 {
     if (!params || !gd_outside_calls(params->ctx, "params_free", true)) return;
     gd_context *ctx = params->ctx;
+    watch_unused(params);
     gd_graphs_forget(ctx);
     if (params->replica) params->replica->calls->free(params->replica);
     for (int64_t i = 0; i < params->count; i++) gd_tensor_destroy(params->list[i].tensor);
@@ -60,21 +77,34 @@ void gd_params_free(gd_params *params)
     gd_context_drop(ctx);
 }
 
+/* What a new name should be, so that a file can hold it; NULL if it is that. */
+static const char *wanted_name(const gd_params *params, const char *name)
+{
+    _Static_assert(GD_NAME_SIZE == 128, "the sentence below says how many bytes");
+    if (!*name || strlen(name) >= GD_NAME_SIZE) return "1 to 127 bytes";
+    int bytes = 0;
+    const char *c = name;
+    while (*c && (bytes = gd_utf8_length((const unsigned char *)c, 4))) c += bytes;
+    if (*c) return "UTF-8";
+    if (!strncmp(name, GD_PART_PREFIX, strlen(GD_PART_PREFIX)))
+        return "one that does not begin with \"" GD_PART_PREFIX "\", as an optimizer's states do";
+    if (!strcmp(name, "__metadata__")) return "one that safetensors files do not reserve";
+    return gd_params_find(params, name) ? "one that the group does not have yet" : NULL;
+}
+
 /* Whether `name` can be that of a new parameter or buffer, and the group can still get one. */
 static bool can_add(const gd_params *params, const char *name, const char *who)
 {
     gd_context *ctx = params->ctx;
-    const size_t most = sizeof params->list->tensor->name;
+    const char *wanted = name ? wanted_name(params, name) : "1 to 127 bytes";
     if (params->values) {
         gd_fail(ctx, GD_ERROR_STATE,
                 "%s: \"%s\" was added after gd_params_finish, wanted it before", who,
                 name ? name : "");
-    } else if (!name || !*name || strlen(name) >= most) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: name is %s%s%s, wanted 1 to %zu bytes", who,
-                name ? "\"" : "", name ? name : "NULL", name ? "\"" : "", most - 1);
-    } else if (gd_params_find(params, name)) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "%s: name is \"%s\", wanted one that the group does not have yet", who, name);
+    } else if (wanted) {
+        const char *quote = name ? "\"" : "";
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: name is %s%s%s, wanted %s", who, quote,
+                name ? name : "NULL", quote, wanted);
     }
     return !gd_failed(ctx);
 }
@@ -100,9 +130,9 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
         return NULL;
     gd_tensor *t = gd_tensor_header(ctx, "params_add", false, params->dtype, ndim, shape);
     if (!t) return NULL;
+    gd_tensor_set_name(t, name);
     t->owned = true;
     t->requires_grad = true;
-    gd_tensor_set_name(t, name);
     params->list[params->count++] =
         (gd_param){.tensor = t, .flags = flags, .rate = 1, .weight_decay = 1};
     return t;
@@ -130,10 +160,14 @@ void gd_params_truncate(gd_params *params, int count, int buffers)
                 "params_truncate: called after gd_params_finish, wanted before");
         return;
     }
-    while (params->count > count && params->count > 0)
-        gd_tensor_destroy(params->list[--params->count].tensor);
-    while (params->buffers > buffers && params->buffers > 0)
-        gd_tensor_destroy(params->buffer[--params->buffers]);
+    if (count < 0 || buffers < 0) {
+        gd_fail(params->ctx, GD_ERROR_ARGUMENT,
+                "params_truncate: count is %d and buffers is %d, wanted at least 0", count,
+                buffers);
+        return;
+    }
+    while (params->count > count) gd_tensor_destroy(params->list[--params->count].tensor);
+    while (params->buffers > buffers) gd_tensor_destroy(params->buffer[--params->buffers]);
     gd_initials_truncate(params);
 }
 
@@ -148,8 +182,8 @@ gd_tensor *gd_params_add_buffer(gd_params *params, const char *name, gd_dtype dt
         return NULL;
     gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, ndim, shape);
     if (!t) return NULL;
-    t->owned = t->buffer = true;
     gd_tensor_set_name(t, name);
+    t->owned = t->buffer = true;
     return params->buffer[params->buffers++] = t;
 }
 
@@ -341,6 +375,7 @@ bool gd_params_ready(const gd_params *params, const char *who)
 gd_status gd_params_clear_grads(gd_params *params)
 {
     if (!gd_params_ready(params, "params_clear_grads")) return gd_params_status(params);
+    watch_unused(params);
     for (int64_t i = 0; i < params->count; i++) gd_grad_clear(params->list[i].tensor);
     if (params->replica) params->replica->calls->clear(params->replica);
     return GD_OK;

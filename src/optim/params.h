@@ -5,6 +5,9 @@
 
 #include "optim/replica.h"
 
+/* In a file, names of an optimizer's states and numbers begin with it (files/params_save.c). */
+#define GD_PART_PREFIX "optimizer."
+
 typedef struct gd_param {
     gd_tensor *tensor; /* its header; its gradient's header is tensor->grad */
     unsigned flags;
@@ -29,9 +32,11 @@ struct gd_params {
     int64_t buffers, buffer_capacity;
     gd_tensor *buffer_block; /* the memory of all of them; NULL before gd_params_finish */
     gd_tensor
-        *committed;      /* what it held after the last update; NULL before there is an optimizer */
-    bool has_optimizer;  /* or had one */
-    uint64_t spent;      /* the version of the gradients when an update had used them */
+        *committed;     /* what it held after the last update; NULL before there is an optimizer */
+    uint64_t spent;     /* the version of the gradients when an update had used them; 0: none has */
+    bool had_gradients; /* at some time */
+    int64_t optimizers,
+        updated_by[2];   /* made for it; the numbers of the two that updated it last */
     gd_replica *replica; /* with other processes; NULL: with none */
 };
 
@@ -56,22 +61,30 @@ static inline gd_dtype gd_params_state_dtype(const gd_params *params)
 enum { GD_BLOCK_ALIGNMENT = 64 }; /* bytes */
 
 /* Elements of a parameter or buffer in a block, including the gap after it. */
-int64_t gd_params_room(const gd_tensor *t);
+static inline int64_t gd_params_room(const gd_tensor *t)
+{
+    const int64_t unit = GD_BLOCK_ALIGNMENT / (int64_t)gd_dtype_size(t->dtype);
+    return (t->count + unit - 1) / unit * unit;
+}
 
 /* A one-dimensional tensor of zeros that belongs to a group or an optimizer. */
 gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
                            gd_memory_class memory_class, const char *who);
 
 /* Element `start` of a block; NULL for a block that is not there. */
-void *gd_block_at(const gd_tensor *block, int64_t start);
+static inline void *gd_block_at(const gd_tensor *block, int64_t start)
+{
+    if (!block) return NULL;
+    return (char *)gd_tensor_data(block) + (size_t)start * gd_dtype_size(block->dtype);
+}
 
 /* Gives all buffers their memory, zeroed; undone by gd_buffers_undo, also after an error. */
 gd_status gd_buffers_finish(gd_params *params);
 void gd_buffers_undo(gd_params *params);
 void gd_buffers_free(gd_params *params);
 
-/* Gives the parameters and buffers their initial values; and forgets those of tensors that the group does
- * not have any more. */
+/* Gives the parameters and buffers their initial values; and forgets those of tensors that the
+ * group does not have any more. */
 gd_status gd_params_begin(gd_params *params);
 void gd_initials_truncate(gd_params *params);
 

@@ -20,8 +20,8 @@ typedef struct gd_replica_calls {
     void (*squares)(gd_replica *replica, double *sum);
     /* Replaces n doubles in device memory by their sums over all ranks. */
     gd_status (*sum)(gd_replica *replica, double *values, int64_t n);
-    /* All-gathers a bucket of a block over all parameters, such as their values. With the last bucket
-     * the context waits for all of them. */
+    /* All-gathers a bucket of a block over all parameters, such as their values. With the last
+     * bucket the context waits for all of them. */
     gd_status (*gather)(gd_replica *replica, int64_t index, const gd_tensor *block);
     /* The buffers become rank 0's, unless each rank keeps its own. */
     gd_status (*send_buffers)(gd_replica *replica);

@@ -61,7 +61,7 @@ double gd_schedule_rate(const gd_schedule *schedule, int64_t step)
 
 double gd_plateau_rate(gd_plateau *p, double loss)
 {
-    if (!p) return NAN;
+    if (!p || p->rate == 0) return NAN; /* unset */
     const bool better =
         p->losses == 0 ? !isnan(loss) : loss < p->best * (1 - gd_option(p->threshold, 1e-4));
     if (p->losses == 0 || better) p->best = isnan(loss) ? (double)INFINITY : loss;

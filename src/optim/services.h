@@ -1,5 +1,5 @@
-/* services.h - the kernels that update parameters (kernels/optim), by the conventions of core/services.h,
- * and what they share with optimizers. */
+/* services.h - the kernels that update parameters (kernels/optim), by the conventions of
+ * core/services.h, and what they share with optimizers. */
 #ifndef GRADUS_OPTIM_SERVICES_H
 #define GRADUS_OPTIM_SERVICES_H
 
@@ -27,8 +27,8 @@ typedef struct gd_update_state {
     double rate;   /* the learning rate */
 } gd_update_state;
 
-/* The updates of parameters that were always updated together, on the device: those that were frozen
- * for a while have had fewer than others. */
+/* The updates of parameters that were always updated together, on the device: those that were
+ * frozen for a while have had fewer than others. */
 typedef struct gd_update_count {
     int64_t made;                        /* of them, with the one that was decided: AdamW's t */
     double rate_by_bias1, root_by_bias2; /* AdamW: rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
@@ -59,10 +59,10 @@ typedef enum gd_rule_kind {
     GD_RULE_SGD,     /* state: v, or NULL without momentum */
     GD_RULE_ADAMW,   /* m, v */
     GD_RULE_ADAM,    /* m, v */
-    GD_RULE_RMSPROP, /* v; the velocity, or NULL without momentum; the mean, or NULL: not centered */
+    GD_RULE_RMSPROP, /* v; velocity, or NULL without momentum; mean, or NULL: not centered */
     GD_RULE_ADAGRAD, /* v */
     GD_RULE_LION,    /* m */
-    GD_RULE_AVERAGE, /* w is a moving average of g, with beta1; g is not clipped */
+    GD_RULE_AVERAGE, /* w is a moving average of g (the master, if any) with beta1; not clipped */
     GD_RULE_KINDS
 } gd_rule_kind;
 
@@ -115,7 +115,7 @@ typedef void gd_add_loss_service(gd_update_state *state, void *dloss, const void
 typedef void gd_decide_service(gd_update_state *state, gd_update_slot *slots,
                                const gd_update_rule *rule, gd_context *ctx);
 
-/* Applies the decision to these parameters. */
+/* Applies the decision to these parameters. Without a state an average becomes g. */
 typedef void gd_optimize_service(const gd_update_arrays *arrays, const gd_rule *rule,
                                  const gd_update_state *state, gd_context *ctx);
 
@@ -125,8 +125,8 @@ typedef void gd_muon_service(const gd_update_arrays *arrays, int64_t rows, int64
                              const gd_muon_rule *rule, const gd_update_state *state,
                              gd_context *ctx);
 
-/* Makes `committed` what is in `current`, if the update is made, and otherwise `current` what is in
- * `committed`; both have `bytes`, a multiple of 64. */
+/* Commits buffers (committed = current) if the update was applied, else rolls them back (current =
+ * committed); both have `bytes`, a multiple of 64. */
 typedef void gd_settle_service(void *current, void *committed, int64_t bytes,
                                const gd_update_state *state, gd_context *ctx);
 

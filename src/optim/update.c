@@ -85,8 +85,14 @@ void gd_update_free(gd_optimizer *optimizer)
 /* The report in the slot of update `submitted` has not been read. */
 static gd_status lose_report(gd_optimizer *optimizer)
 {
-    const gd_update_report *lost =
-        &optimizer->slots[optimizer->collected++ % GD_UPDATE_SLOTS].report;
+    const int64_t slot = optimizer->collected++ % GD_UPDATE_SLOTS;
+    const gd_update_report *lost = &optimizer->slots[slot].report;
+    if (lost->outcome == GD_UPDATE_MADE && optimizer->has_loss[slot] && !isfinite(lost->loss))
+        gd_notice(
+            optimizer->ctx, GD_NOTICE_NAN,
+            "optimizer: update %lld was made by a loss of %g, which nobody read: call "
+            "gd_optimizer_update, which makes none by such a loss, or read gd_optimizer_report",
+            (long long)lost->number, lost->loss);
     if (lost->outcome != GD_UPDATE_NOT_FINITE) return GD_OK;
     return gd_fail(
         optimizer->ctx, GD_ERROR_STATE,
@@ -95,11 +101,26 @@ static gd_status lose_report(gd_optimizer *optimizer)
         (long long)lost->number, lost->loss, lost->norm);
 }
 
+/* Two optimizers that take turns with one group. */
+static void watch_turns(const gd_optimizer *optimizer)
+{
+    int64_t *by = optimizer->params->updated_by;
+    if (by[1] == optimizer->number) return;
+    if (by[0] == optimizer->number)
+        gd_notice(optimizer->ctx, GD_NOTICE_TWO_OPTIMIZERS,
+                  "optimizer: two optimizers update one group in turn, each with states that know "
+                  "nothing of the other's updates: make one, or a group for each");
+    by[0] = by[1];
+    by[1] = optimizer->number;
+}
+
 /* What a correct loop rarely does. */
 static void watch(gd_optimizer *optimizer)
 {
     enum { MANY_UPDATES = 1000, MANY_RATES = 10 };
     gd_context *ctx = optimizer->ctx;
+    watch_turns(optimizer);
+    ctx->updates_made++;
     optimizer->rates_of_0 = optimizer->rate == 0 ? optimizer->rates_of_0 + 1 : 0;
     if (optimizer->rates_of_0 == MANY_RATES)
         gd_notice(ctx, GD_NOTICE_RATE,
@@ -113,8 +134,9 @@ static void watch(gd_optimizer *optimizer)
                   MANY_UPDATES, ctx->stats.current_total);
 }
 
-/* Finds a slot for the next update, launched directly or in a graph; it is done at the next mark. */
-static gd_status ask(gd_optimizer *optimizer)
+/* Finds a slot for the next update, launched directly or in a graph; it is done at the
+ * next mark. */
+static gd_status submit_update(gd_optimizer *optimizer)
 {
     gd_context *ctx = optimizer->ctx;
     const int64_t slot = optimizer->submitted % GD_UPDATE_SLOTS;
@@ -131,9 +153,8 @@ static gd_status ask(gd_optimizer *optimizer)
     watch(optimizer);
     optimizer->mark[slot] = ctx->marks; /* the next one */
     optimizer->submitted++;
-    gd_storage *values = optimizer->params->values->storage;
-    gd_new_version(ctx, values); /* some backward may need the old one */
-    optimizer->version = values->version;
+    gd_new_version(ctx,
+                   optimizer->params->values->storage); /* some backward may need the old one */
     return GD_OK;
 }
 
@@ -160,8 +181,8 @@ static gd_status measure(gd_optimizer *optimizer)
     return replica->calls->sum(replica, &state->loss, 2);
 }
 
-/* Refuses an update without any gradient, and marks the gradients that it uses. Other ranks may have
- * one. */
+/* Refuses an update without any gradient, and marks the gradients that it uses. Other ranks may
+ * have one. */
 static gd_status use_gradients(const gd_params *params)
 {
     bool wanted = false, there = false, again = false;
@@ -198,8 +219,8 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
                        "gd_optimizer_swap_average before");
     }
     if (use_gradients(params)) return ctx->status;
-    optimizer->written = optimizer->version != params->values->storage->version;
-    if (ctx->capture ? gd_capture_update(ctx, ask, optimizer) : ask(optimizer)) return ctx->status;
+    if (ctx->capture ? gd_capture_update(ctx, submit_update, optimizer) : submit_update(optimizer))
+        return ctx->status;
     if (gd_params_complete_grads(params)) return ctx->status;
     if (gd_counts_part(optimizer) || (rule->measured && measure(optimizer))) return ctx->status;
     for (int64_t k = 0; k < optimizer->histories; k += GD_UPDATE_COUNTS) {

@@ -1,5 +1,6 @@
 /* options.c - the values of options, and the command line. See options.h. */
 #include "programs/options.h"
+#include "platform/number.h"
 #include "programs/guess.h"
 #include "programs/terminal.h"
 
@@ -37,7 +38,7 @@ static void tell(const options *o, const char *format, ...)
     char text[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    gd_os_print_list(text, sizeof text, format, arguments);
     va_end(arguments);
     if (o->table->tell)
         o->table->tell("%s", text);

@@ -133,8 +133,9 @@ bool options_restore(options *o, const char *name, const char *text);
 /* ---- Parts of options_read ---------------------------------------------------------------- */
 
 /* Sets the option whose name is the first `length` bytes of `word`. `where` begins the message of
- * an error: "FILE:LINE: ", or "" for the command line. The last of several numbers, choices and switches
- * counts, and all PATHS do; a text or a path that comes twice is an error, since both may be wanted. */
+ * an error: "FILE:LINE: ", or "" for the command line. The last of several numbers, choices and
+ * switches counts, and all PATHS do; a text or a path that comes twice is an error, since both may
+ * be wanted. */
 bool options_set(options *o, const char *where, const char *word, size_t length, const char *value);
 
 /* --help (options_help.c). */

@@ -13,9 +13,9 @@ static bool has_valgrind(void)
     return preload && strstr(preload, "vgpreload") != NULL;
 }
 
-/* libgomp, OpenBLAS and Accelerate (VECLIB) read the environment as they are loaded, before main() can
- * change it: so the program is started again. (libomp reads KMP_BLOCKTIME later. The library has
- * OpenBLAS compute with one thread, but it would start more first, which spin for 25 ms.) */
+/* libgomp, OpenBLAS and Accelerate (VECLIB) read the environment as they are loaded, before main()
+ * can change it: so the program is started again. (libomp reads KMP_BLOCKTIME later. The library
+ * has OpenBLAS compute with one thread, but it would start more first, which spin for 25 ms.) */
 void spin_briefly(char **argv)
 {
     static const char *const variables[] = {"GOMP_SPINCOUNT",

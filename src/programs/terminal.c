@@ -1,7 +1,8 @@
 /* terminal.c - see terminal.h. */
 #include "programs/terminal.h"
+#include "platform/number.h"
 #include "platform/terminal.h"
-#include "programs/utf8.h"
+#include "files/utf8.h"
 
 #include <string.h>
 
@@ -29,8 +30,8 @@ bool terminal_obeys(uint32_t code)
 static int show(char seen[16], const char *text, size_t length, bool lines)
 {
     const unsigned char *c = (const unsigned char *)text;
-    const int bytes = utf8_length(c, (int64_t)length);
-    const uint32_t code = bytes ? utf8_code(c, bytes) : c[0];
+    const int bytes = gd_utf8_length(c, (int64_t)length);
+    const uint32_t code = bytes ? gd_utf8_code(c, bytes) : c[0];
     const bool stays = lines && (code == '\n' || code == '\t');
     if (bytes && (stays || !terminal_obeys(code)))
         snprintf(seen, 16, "%.*s", bytes, text);
@@ -73,8 +74,8 @@ bool terminal_has_controls(const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
     while (*c) {
-        const int bytes = utf8_length(c, 4);
-        if (is_control(bytes ? utf8_code(c, bytes) : 'A')) return true;
+        const int bytes = gd_utf8_length(c, 4);
+        if (is_control(bytes ? gd_utf8_code(c, bytes) : 'A')) return true;
         c += bytes ? bytes : 1;
     }
     return false;
@@ -84,7 +85,7 @@ void terminal_vmessage(const char *program, const char *format, va_list argument
 {
     enum { TEXT = 2 * 4096 + 1024 }; /* two paths */
     char text[TEXT], line[4 * TEXT + 128];
-    vsnprintf(text, sizeof text, format, arguments);
+    gd_os_print_list(text, sizeof text, format, arguments);
     const int used = snprintf(line, sizeof line, "%.100s: ", program);
     terminal_visible(line + used, sizeof line - (size_t)used - 1, text, strlen(text), false);
     strcat(line, "\n");

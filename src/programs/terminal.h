@@ -2,8 +2,8 @@
  *
  * A terminal obeys some characters: they clear the screen, write the clipboard, or change the order
  * in which text is shown. So on a terminal they are made visible: "\x1b" for a control character or
- * a byte that is not UTF-8, "\u202e" for a character beyond ASCII. A file or a pipe gets the bytes of
- * what is written to stdout; messages end on a terminal, whichever way they take.
+ * a byte that is not UTF-8, "\u202e" for a character beyond ASCII. A file or a pipe gets the bytes
+ * of what is written to stdout; messages end on a terminal, whichever way they take.
  *
  * Part of the programs, not of the library. Whatever a program writes to stdout or stderr that is
  * not its own goes through here. */

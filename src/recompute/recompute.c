@@ -3,8 +3,8 @@
  * Forward: the segment runs without being recorded; everything it made except its output is
  * dropped; one node represents it. Backward of that node: the segment runs again, now recorded, on
  * detached views of its inputs ("local leaves"), and its calls are compared with those of the
- * first run (trace.c); a walk visits only the new nodes; the gradients of the local leaves are added
- * to those of the real inputs; the new nodes are dropped. */
+ * first run (trace.c); a walk visits only the new nodes; the gradients of the local leaves are
+ * added to those of the real inputs; the new nodes are dropped. */
 #include "recompute/trace.h"
 
 typedef struct recompute_args {
@@ -85,8 +85,8 @@ static gd_status check_inputs(gd_context *ctx, gd_segment segment, gd_tensor *co
     return GD_OK;
 }
 
-/* A gradient that is to be differentiated needs the segment's nodes on the tape: it runs again, on its
- * own inputs. */
+/* A gradient that is to be differentiated needs the segment's nodes on the tape: it runs again, on
+ * its own inputs. */
 static void recompute_definition(const gd_call *call)
 {
     recompute_args *args = (recompute_args *)call->args;
@@ -123,7 +123,7 @@ static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
         t->freed = freed;
         if (!local[i]) return NULL;
         local[i]->requires_grad = t->requires_grad;
-        local[i]->wanted = t->wanted;
+        if (ctx->gradients && gd_is_wanted(t) && !gd_want(local[i])) return NULL;
     }
     return local;
 }

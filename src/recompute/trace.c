@@ -156,7 +156,7 @@ static bool reads_wanted(const gd_call_listener *listener)
     for (const traced_call *c = trace->first; c; c = c->next) {
         for (int i = 0; i < c->call.inputs; i++) {
             const gd_tensor *t = c->input[i].t;
-            if (t && !t->step && t->wanted) return true;
+            if (t && !t->step && gd_is_wanted(t)) return true;
         }
     }
     return false;

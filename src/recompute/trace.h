@@ -1,4 +1,5 @@
-/* trace.h - what a segment of gd_recompute did in its first run, with which the second is compared. */
+/* trace.h - what a segment of gd_recompute did in its first run, with which the second is
+ * compared. */
 #ifndef GRADUS_RECOMPUTE_TRACE_H
 #define GRADUS_RECOMPUTE_TRACE_H
 
@@ -13,8 +14,8 @@ typedef struct gd_trace {
     bool again;                           /* it is the second */
 } gd_trace;
 
-/* Around a run: the first leaves its calls in the trace, the second is compared with them, and an error
- * says where it differs. `y`: what the segment returned. */
+/* Around a run: the first leaves its calls in the trace, the second is compared with them, and an
+ * error says where it differs. `y`: what the segment returned. */
 void gd_trace_begin(gd_context *ctx, gd_trace *trace, bool again);
 void gd_trace_end(gd_context *ctx, gd_trace *trace, gd_tensor *y);
 

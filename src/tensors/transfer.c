@@ -18,8 +18,10 @@ static gd_status check_host(const gd_tensor *t, const char *who, const void *hos
 {
     size_t wanted = (size_t)t->count * gd_dtype_size(t->dtype);
     if (bytes != wanted) {
-        return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: given %zu bytes for %s %s, wanted %zu", who,
-                       bytes, gd_dtype_name(t->dtype), gd_shape_text(t).text, wanted);
+        const bool wide = t->dtype == GD_INT32 && bytes / 2 == wanted && bytes % 2 == 0;
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: given %zu bytes for %s %s, wanted %zu%s",
+                       who, bytes, gd_dtype_name(t->dtype), gd_shape_text(t).text, wanted,
+                       wide ? ": numbers of 64 bits are to be converted first" : "");
     }
     if (!host && wanted) {
         return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: host memory is NULL, wanted %zu bytes", who,
@@ -28,8 +30,8 @@ static gd_status check_host(const gd_tensor *t, const char *who, const void *hos
     return GD_OK;
 }
 
-/* t if it is packed and of this dtype, else a packed temporary of the frame, which begins here. NULL
- * on error. */
+/* t if it is packed and of this dtype, else a packed temporary of the frame, which begins here.
+ * NULL on error. */
 static gd_tensor *packed_of(const gd_tensor *t, gd_dtype dtype, gd_call_frame *frame,
                             const char *who)
 {
@@ -189,6 +191,6 @@ double gd_item(const gd_tensor *t)
             t->ctx, GD_NOTICE_NAN,
             "item: %s, made by %s, is nan: gd_tape_find_nonfinite names the first op that gave "
             "such a number, and gd_optimizer_update does not update by it",
-            gd_shape_text(t).text, t->node->op->name);
+            gd_shape_text(t).text, gd_called_op(t->node)->name);
     return value;
 }

@@ -15,12 +15,15 @@ function heat(title, shape, values, largest) {
                                      ? `<td data-value="${v}" title="${
                                            number(v)}" style="background:rgba(var(${
                                            v < 0 ? '--minus' : '--plus'}),${
-                                           Math.min(1, Math.abs(v) / largest).toFixed(3)})"><span class="unseen">${number(v)}</span></td>`
+                                           Math.min(1, Math.abs(v) / largest)
+                                               .toFixed(3)})"><span class="unseen">${
+                                               number(v)}</span></td>`
                                      : `<td class="bad" title="${v}">&times;</td>`))
                     .join('') +
                 '</tr>';
     }
-    return `<div class="tensor"><b>${title}</b><table class="numbers jacobian grid" style="--columns:${N}">${
+    return `<div class="tensor"><b>${
+        title}</b><table class="numbers jacobian grid" style="--columns:${N}">${
         rows}</table></div>`;
 }
 
@@ -41,7 +44,8 @@ function show(found) {
                 number(input.analytic / input.numeric)}.</p>`;
         if (grid && grid.analytic.length) {
             const largest = Math.max(...grid.numeric.filter(Number.isFinite).map(Math.abs), 1e-300);
-            const ratio = grid.analytic.map((v, i) => (v === grid.numeric[i] ? 1 : v / grid.numeric[i]));
+            const ratio = grid.analytic
+                .map((v, i) => (v === grid.numeric[i] ? 1 : v / grid.numeric[i]));
             html += heat('backward', grid.shape, grid.analytic, largest) +
                     heat('differences', grid.shape, grid.numeric, largest) +
                     heat('ratio of the two, minus 1', grid.shape,
@@ -59,39 +63,18 @@ function show(found) {
                       escape(found.words)}</pre></details>`;
 }
 
-// RMSNorm's backward as the switches have it, by their names in the page.
-function formula(on) {
-    const h = on.weight ? 'dy' : 'dy * weight', term = `${on.sign ? '+' : '-'} xhat * mean(h * xhat)`;
-    return `rstd = what the forward kept${on.stale ? ', of the call before' : ''}
-xhat = x * rstd
-h    = ${h}
-dx   = rstd * ${on.mean ? 'h' : `(h ${term})`}
-dw   = sum of dy * xhat over the rows`;
-}
-
 document.addEventListener('DOMContentLoaded', () => {
     const select = document.getElementById('bug'), result = document.getElementById('result');
-    const switches = document.getElementById('switches'), boxes = [...switches.querySelectorAll('input')];
     const controls = document.querySelector('#break .controls');
     let asked = '';
-    // of: what the result is of
-    const check = async (question, of) => {
-        asked = of;
-        const found = await workers.ask(question, controls);
+    const run = async () => {
+        const of = asked = select.value, found = await workers.ask({bug : Number(of)}, controls);
         if (asked !== of) return; // another has begun
         result.innerHTML = found.error ? `<p class="bad">${escape(found.error)}</p>` : show(found);
         result.dataset.of = of;
     };
-    const run = () => check({bug : Number(select.value)}, select.value);
-    const turn = () => {
-        const on = Object.fromEntries(boxes.map((box) => [box.name, box.checked]));
-        switches.querySelector('pre').textContent = formula(on);
-        const parts = boxes.reduce((n, box, i) => n + (box.checked << i), 0);
-        check({parts}, `parts ${parts}`);
-    };
     select.addEventListener('change', run);
     document.getElementById('run').addEventListener('click', run);
-    switches.addEventListener('change', turn);
     const group =
         [...select.querySelectorAll('optgroup') ].find((g) => '#' + g.label === location.hash);
     const wrong = [...select.options ].find(

@@ -1,42 +1,44 @@
-// editor.js - the box for an expression, its tape, its programs, and a link to it. What a link brings is text for
-// the box, and parsed there like any other.
+// editor.js - the box for an expression, its tape, its programs, and a link to it. What a link
+// brings is text for the box, and parsed there like any other.
 'use strict';
 (function() {
-const {compile, asC, asHundred, Expressions, MOST} = expression;
+const {compile, asC, Expressions, MOST} = expression;
 
 document.addEventListener('DOMContentLoaded', () => {
-    const place = document.getElementById('editor'), get = (act) => place.querySelector(`[data-act=${act}]`);
-    const box = place.querySelector('textarea'), refused = place.querySelector('.refused'), listing = place.querySelector('pre');
+    const place = document.getElementById('editor'),
+        get = (act) => place.querySelector(`[data-act=${act}]`);
+    const box = place.querySelector('textarea'), refused = place.querySelector('.refused'),
+        listing = place.querySelector('pre');
     const examples = place.querySelector('select');
-    const unescaped = document.createElement('textarea'); // never put into the page: its value is text
-    unescaped.innerHTML = document.getElementById('hundred').textContent;
-    const head = unescaped.value;
-    // What a text can be made into, or its fault in a sentence.
-    const tried = async (make) => {
-        refused.hidden = true;
+    const panel = document.getElementById('expression');
+    let drawn = box.defaultValue;
+    // The tape of what is in the box, and what `make` writes of it; or its fault in a sentence,
+    // beside which no tape or program of another text is left.
+    const tried = (make) => async () => {
+        const text = box.value;
+        refused.hidden = listing.hidden = true;
+        panel.hidden = text !== drawn;
         try {
-            await make(box.value);
+            // shapes are the library's to check
+            const list = compile(text), printed = (await Expressions.here()).run(list);
+            if (panel.hidden || !make) {
+                panel.hidden = false;
+                lessons.replaceTape(panel, text, printed);
+                drawn = text;
+                get('link').hash = `e=${encodeURIComponent(text)}`;
+            }
+            if (!make) return;
+            listing.textContent = make(text, list);
+            listing.hidden = false;
         } catch (fault) {
             if (!(fault instanceof formula.Fault)) throw fault;
             refused.textContent = fault.message;
             refused.hidden = false;
         }
     };
-    const draw = () => tried(async (text) => {
-        const list = compile(text), printed = (await Expressions.here()).run(list);
-        lessons.replaceTape(document.getElementById('expression'), text, printed);
-        listing.hidden = true;
-        get('link').hash = `e=${encodeURIComponent(text)}`;
-    });
-    const list = (make) => () => tried(async (text) => {
-        const tensors = compile(text);
-        (await Expressions.here()).run(tensors); // shapes are the library's to check
-        listing.textContent = make(text, tensors);
-        listing.hidden = false;
-    });
+    const draw = tried();
     get('draw').addEventListener('click', draw);
-    get('c').addEventListener('click', list(asC));
-    get('hundred').addEventListener('click', list((text, tensors) => asHundred(head, tensors)));
+    get('c').addEventListener('click', tried(asC));
     examples.addEventListener('change', () => {
         if (examples.value) box.value = examples.value;
         draw();

@@ -92,13 +92,13 @@ const attention = [
 ];
 
 // Positions: D = 2, so that the one pair of position t is rotated by the angle t.
-const angles = [ [ 'cos', 'c_t = \\cos(t)' ], [ 'sin', 's_t = \\sin(t)' ] ];
-const rope = [...angles, dx('dx_t = \\begin{pmatrix} c_t & s_t \\\\ -s_t & c_t \\end{pmatrix} dy_t', 'dx a')];
+const angles = (mark) => [ [ 'cos', 'c_t = \\cos(t)' ], [ 'sin', 's_t = \\sin(t)', mark('rope') ] ];
+const rope = [...angles(marked), dx('dx_t = \\begin{pmatrix} c_t & s_t \\\\ -s_t & c_t \\end{pmatrix} dy_t', 'dx a')];
 const dqkv = (mark) => gradient('dqkv', 'd\\mathrm{qkv} = (R^T dq,\\; R^T dk,\\; dv)', mark, 'qkv');
-const ropeQkv = [...angles, [ 'rotated', '(R_t^T\\, dq_t,\\; R_t^T\\, dk_t)', 'dx a', {shape : [ 2, 4 ]} ], dqkv('rope_qkv')];
+const ropeQkv = [...angles(marked), [ 'rotated', '(R_t^T\\, dq_t,\\; R_t^T\\, dk_t)', 'dx a', {shape : [ 2, 4 ]} ], dqkv('rope_qkv')];
 const pairs = {shape : [ 3, 2 ]};
 const ropeAttention = [
-    ...angles, ...weights(unmarked), [ 'dv', attentionOf.dv, undefined, pairs ], ...throughScores(unmarked), [ 'dq', attentionOf.dq, undefined, pairs ],
+    ...angles(unmarked), ...weights(unmarked), [ 'dv', attentionOf.dv, undefined, pairs ], ...throughScores(unmarked), [ 'dq', attentionOf.dq, undefined, pairs ],
     [ 'dk', attentionOf.dk, undefined, pairs ], dqkv('dqkv')
 ];
 
@@ -110,7 +110,7 @@ const slopes = {
     elu : '[x > 0] + p\\, e^x\\, [x \\le 0],\\; p = 0.75', sign : '0', floor : '0', ceil : '0', round : '0', mish : 't + x (1 - t^2) s', abs : '\\mathrm{sign}\\, x', scale : 'p = -2.5',
     add_scalar : '1', pow : 'p\\, x^{p - 1},\\; p = 3', gelu : '\\Phi(x) + x\\, \\varphi(x)', gelu_tanh : '\\tfrac12 (1 + t) + \\tfrac12 x (1 - t^2) u\''
 };
-const unary = (tex, mark) => [slope(`f'(x)${tex ? ` = ${tex}` : ''}`), dx('dx_i = dy_i\\, f\'(x_i)', mark)];
+const unary = (tex, mark) => [slope(`f'(x)${tex ? ` = ${tex}` : ''}`), dx('dx = dy\\, f\'(x)', mark)];
 
 // Functions of two variables: a [2, 3], b [3] is repeated over the rows, and its gradient summed.
 const parts = {
@@ -175,8 +175,19 @@ const lstm = [
 
 // ---- The examples --------------------------------------------------------------------------
 
-// case: of the record; shapes: instead of its own; values, cotangents: instead of the pattern below.
+// case: of the record; shapes: instead of its own; values, cotangents: instead of the pattern below. op: whose
+// example it is, where a key is not the op's name.
 const examples = {
+    rms_norm_row : {
+        op : 'rms_norm',
+        title : 'One row of four numbers',
+        case : 'no_eps',
+        shapes : {x : [ 1, 4 ], weight : [ 4 ]},
+        saves : [ 'rstd' ],
+        steps : rmsNorm,
+        values : {x : [ 1, 3, -3, 9 ], weight : [ 1, 2, 1, 0.5 ]},
+        cotangents : [ [ 1, 0.5, 0, 2 ] ]
+    },
     rms_norm : {
         case : 'rows4_cols64',
         shapes : {x : [ 3, 8 ], weight : [ 8 ]},
@@ -415,9 +426,9 @@ function fill(input, shape, k) {
     });
 }
 
-// The example of an op, with numbers: what Gradus.run takes, and what worked.js shows.
-function example(gradus, op) {
-    const record = gradus.find(op), own = examples[op] || ofRecord(record);
+// The example of that name, an op's as a rule, with numbers: what Gradus.run takes, and what worked.js shows.
+function example(gradus, name) {
+    const op = examples[name]?.op || name, record = gradus.find(op), own = examples[name] || ofRecord(record);
     const small = (c) =>
         c.inputs.every((i) => i.absent || (count(i.shape) > 1 && count(i.shape) <= 24));
     const check = record.cases.find((c) => c.name === own.case) ||
@@ -436,7 +447,7 @@ function example(gradus, op) {
         if (!t) return [];
         return own.cotangents ? [...own.cotangents[k] ] : fill({fill : 0, a : 0, b : 1}, t.shape, 3 + k);
     });
-    return {request, check, own};
+    return {request, check, own, name};
 }
 
 // What the library says of an example: {outputs, saves, gradients, error}, and what its steps are made of.
@@ -461,7 +472,7 @@ function handedOut(values, {shape, from}, shapes) {
     values = values.slice(0, count(shape));
     if (from === 'end') values.reverse();
     const [R, C] = shape;
-    return {shape, values : from === 'columns' ? values.map((_, i) => values[i % C * R + Math.floor(i / C)]) : values};
+    return {shape, values : from === 'columns' && C ? values.map((_, i) => values[i % C * R + Math.floor(i / C)]) : values};
 }
 
 // The steps of an example that was solved: [{name, tex, mark, gradient, value}].

@@ -1,20 +1,20 @@
-// exercises.js - backwards to write: ten, from a power to attention. The library's gradcheck answers.
+// exercises.js - backwards to write: ten, from a power to attention. The library's gradcheck
+// answers.
 (function(root) {
 'use strict';
 const practice = root.practice || require('./practice.js');
 
-// op, case: of the library's record. outputs: what they are called, y if nothing is said. numbers: its
-// arguments. begin: what the box holds at first; answer: what passes.
+// op, case: of the library's record. outputs: what they are called, y if nothing is said. numbers:
+// its arguments. begin: what the box holds at first; answer: what passes.
 const ladder = [
     {
-        op : 'pow', case : 'odd', numbers : {exponent : 3}, says : 'y = x^exponent, for each element; exponent is 3.',
-        begin : 'dx[i, j, k] = dy[i, j, k];',
-        answer : 'dx[i, j, k] = dy[i, j, k] * exponent * pow(x[i, j, k], exponent - 1);'
+        op : 'pow', case : 'odd', numbers : {exponent : 3},
+        says : 'y = x^exponent, for each element; exponent is 3.',
+        begin : 'dx = dy', answer : 'dx = exponent x^(exponent - 1) dy'
     },
     {
         op : 'sigmoid', case : 'odd', says : 'y = 1 / (1 + exp(-x)). The result y is given, too.',
-        begin : 'dx[i, j, k] = dy[i, j, k] * y[i, j, k];',
-        answer : 'dx[i, j, k] = dy[i, j, k] * y[i, j, k] * (1 - y[i, j, k]);'
+        begin : 'dx = dy y', answer : 'dx = dy y (1 - y)'
     },
     {
         op : 'mul', case : 'b_row', says : 'y[i, k] = a[i, k] b[k]: every row uses the same b.',
@@ -26,16 +26,21 @@ const ladder = [
         begin : 'dx[i, k] = dy[i];', answer : 'dx[i, k] = dy[i] / 11;'
     },
     {
-        op : 'matmul', case : 'rows3_inner5_cols7', outputs : [ 'c' ], says : 'c[i, j] = sum(k, a[i, k] * b[k, j]).',
-        begin : 'da[i, k] = b[k, i];\ndb[k, j] = a[i, k];',
+        op : 'matmul', case : 'rows3_inner5_cols7', outputs : [ 'c' ],
+        says : 'c[i, j] = sum(k, a[i, k] * b[k, j]).',
+        begin : 'da[i, k] = sum(j, b[k, j]);\ndb[k, j] = sum(i, a[i, k]);',
+        mistakes : {'as if every dc were 1' :
+            'da[i, k] = sum(j, b[k, j]);\ndb[k, j] = sum(i, a[i, k]);'},
         answer : 'da[i, k] = sum(j, dc[i, j] * b[k, j]);\ndb[k, j] = sum(i, a[i, k] * dc[i, j]);'
     },
     {
         op : 'logsumexp', case : 'rows', says : 'y[i] = log(sum(k, exp(x[i, k]))).',
-        begin : 'dx[i, k] = dy[i] * exp(x[i, k]);', answer : 'dx[i, k] = dy[i] * exp(x[i, k] - y[i]);'
+        begin : 'dx[i, k] = dy[i] * exp(x[i, k]);',
+        answer : 'dx[i, k] = dy[i] * exp(x[i, k] - y[i]);'
     },
     {
-        op : 'softmax', case : 'rows5_cols17', says : 'y[i, k] = exp(x[i, k]) / sum(j, exp(x[i, j])), and y is given.',
+        op : 'softmax', case : 'rows5_cols17',
+        says : 'y[i, k] = exp(x[i, k]) / sum(j, exp(x[i, j])), and y is given.',
         begin : 'dx[i, k] = y[i, k] * dy[i, k];',
         answer : 's[i] = sum(k, dy[i, k] * y[i, k]);\ndx[i, k] = y[i, k] * (dy[i, k] - s[i]);'
     },
@@ -59,17 +64,50 @@ const ladder = [
     }
 ];
 
+// The case of a lesson itself: a loss of what it reads, {name: shape}, of which `still` do not
+// change; and in words what is wrong at first.
+const own = (key, op, reads, still, forward, begin, answer, words) => ({
+    key,
+    op,
+    inputs : Object.entries(reads).map(([ name, shape ]) => ({name, shape,
+        fixed : still.includes(name)})),
+    outputs : [ 'loss' ],
+    forward,
+    says : `${forward.replace(/\n/g, ', ')}. ${still ? `${still} ${/,/.test(still) ? 'do' : 'does'} not change. `
+        : ''}dloss is what arrives at the loss.`,
+    begin,
+    answer,
+    mistakes : {[words] : begin}
+});
+
 // Of lessons, where an op's backward is something else as well.
-const asides = [ {
-    ...ladder.find(({op}) => op === 'softmax'), key : 'hessian_vector',
-    says : 'For p = softmax(z), which is called y here, and a vector v, called dy: write H v, called dx, in terms of y and dy. H[i, k] = p[i] ([i = k] - p[k]), row by row.'
-} ];
+const asides = [
+    own('line', 'pow', {w : [], x : [ 5 ], y : [ 5 ]}, 'x, y', 'loss = mean((w x - y)^2)', 'dw = dloss mean(2 (w x - y))',
+        'dw = dloss mean(2 (w x - y) x)', 'as if w moved each w x by as much: it moves it by x'),
+    own('steps', 'tanh', {w : [], x : []}, 'x', 'p = w x\na = tanh(p)\nloss = a a', 'a = tanh(w x)\nda = 2 a dloss\ndp = da\ndw = dp x',
+        'a = tanh(w x)\nda = 2 a dloss\ndp = da (1 - a^2)\ndw = dp x', 'as if tanh had the slope 1: dp needs its own'),
+    own('readers', 'mul', {e : []}, '', 's = e e\nt = 3 e\nloss = s + t', 'de = dloss e + dloss 3', 'de = dloss (e + e) + dloss 3',
+        'one reader is missing: the product reads e twice'),
+    own('walk', 'tanh', {w : [ 3 ], x : [ 3 ], b : [ 3 ]}, '', 'y = tanh(w x + b)\ne = y + b\nloss = sum(e e)',
+        'y = tanh(w x + b)\ne = y + b\nde = 2 e dloss\ndp = de (1 - y^2)\ndw = dp x\ndx = dp w\ndb = dp',
+        'y = tanh(w x + b)\ne = y + b\nde = 2 e dloss\ndp = de (1 - y^2)\ndw = dp x\ndx = dp w\ndb = dp + de',
+        'one reader is missing: e reads b, too'),
+    own('shares', 'softmax', {x : [ 3 ], c : [ 3 ]}, 'c', 'p = softmax(x)\nloss = sum(c p)', 'p = softmax(x)\ndp = c dloss\ndx = p dp',
+        'p = softmax(x)\ndp = c dloss\ndx = p (dp - sum(dp p))', 'as if each share depended on its own score alone'),
+    own('scores', 'cross_entropy', {x : [ 3 ], truth : [ 3 ]}, 'truth', 'loss = logsumexp(x) - sum(truth x)', 'dx = dloss softmax(x)',
+        'dx = dloss (softmax(x) - truth)', 'the second reader is missing: what is true is subtracted'),
+    {
+        ...ladder.find(({op}) => op === 'softmax'), key : 'hessian_vector',
+        says : 'For p = softmax(z), which is called y here, and a vector v, called dy: write H v, called dx, in terms of y and dy. H[i, k] = p[i] ([i = k] - p[k]), row by row.'
+    }
+];
 const all = [...ladder, ...practice, ...asides ];
 
-// The lines to choose from, the right one among them, in an order that says nothing; and the program
-// with one of them.
+// The lines to choose from, the right one among them, in an order that says nothing; and the
+// program with one of them.
 const lines = ({answer, at, wrong}) => [answer.split('\n')[at], ...wrong ].sort();
-const withLine = ({answer, at}, line) => answer.split('\n').map((each, i) => (i === at ? line : each)).join('\n');
+const withLine = ({answer, at}, line) => answer.split('\n')
+    .map((each, i) => (i === at ? line : each)).join('\n');
 
 root.exercises = {
     ladder,
@@ -82,7 +120,7 @@ if (typeof module !== 'undefined') {
     return;
 }
 
-// ---- In the page ---------------------------------------------------------------------------------
+// ---- In the page --------------------------------------------------------------------------------
 
 const kept = (name, value) => {
     try {
@@ -103,18 +141,21 @@ function say(place, found) {
     box.replaceChildren();
     if (found.error) return line(found.error, 'bad');
     const passed = found.report.verdict === 'PASS';
-    line(passed ? 'PASS: it agrees with finite differences of the forward.' : 'FAIL', passed ? 'good' : 'bad');
+    line(passed ? 'PASS: it agrees with finite differences of the forward.' : 'FAIL',
+        passed ? 'good' : 'bad');
     for (const input of found.report.inputs) {
         const words = [ input.finding, input.behaviour ].filter(Boolean).join('; ');
         if (input.verdict !== 'PASS')
-            line(`d${input.name}: ${input.wrong} of ${input.elements} elements are wrong${words ? `; ${words}` : ''}`, 'bad');
+            line(`d${input.name}: ${input.wrong} of ${input.elements} elements are wrong${
+                words ? `; ${words}` : ''}`, 'bad');
         else if (!passed)
             line(`d${input.name}: right`, 'good');
     }
     return passed;
 }
 
-// What the reader has made of an exercise: the text of the box, or the program with the chosen line.
+// What the reader has made of an exercise: the text of the box, or the program with the chosen
+// line.
 function written(place, exercise) {
     if (!exercise.wrong) return place.querySelector('textarea').value;
     const chosen = place.querySelector('input:checked');
@@ -122,7 +163,8 @@ function written(place, exercise) {
 }
 
 function start(place, count) {
-    const exercise = all[Number(place.dataset.exercise)], text = place.querySelector('textarea'), answer = place.querySelector('.answer');
+    const exercise = all[Number(place.dataset.exercise)], text = place.querySelector('textarea'),
+        answer = place.querySelector('.answer');
     const mark = () => {
         place.dataset.done = '1';
         place.querySelector('.state').textContent = ' done';
@@ -135,7 +177,8 @@ function start(place, count) {
         if (program === null) return say(place, {error : 'Choose a line first.'});
         if (text) kept(name, program);
         answer.replaceChildren();
-        const found = await root.workers.ask({exercise, text : program}, place.querySelector('.controls'));
+        const found = await root.workers.ask({exercise, text : program},
+            place.querySelector('.controls'));
         if (say(place, found) !== true) return;
         kept(name + ' done', '1');
         mark();
@@ -152,7 +195,8 @@ document.addEventListener('DOMContentLoaded', () => {
     const count = () => {
         if (!document.getElementById('done')) return; // an exercise of a lesson
         const done = (list) => list.filter((place) => place.dataset.done).length, n = ladder.length;
-        document.getElementById('done').textContent = `${done(places.slice(0, n))} of ${n} done, and ${
+        document.getElementById('done').textContent = `${done(places.slice(0, n))} of ${
+            n} done, and ${
             done(places.slice(n))} of the ${places.length - n} others`;
     };
     for (const place of places) start(place, count);

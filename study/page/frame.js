@@ -141,28 +141,34 @@ function tap(event) {
 // Arrow keys go from cell to cell of a table, of which one at a time is reached by Tab.
 window.rove = (event, cells) => {
     const cell = event.target.closest(cells);
-    const way = {ArrowLeft : [ 0, -1 ], ArrowRight : [ 0, 1 ], ArrowUp : [ -1, 0 ], ArrowDown : [ 1, 0 ]}[event.key];
+    const way = {ArrowLeft : [ 0, -1 ], ArrowRight : [ 0, 1 ], ArrowUp : [ -1, 0 ],
+        ArrowDown : [ 1, 0 ]}[event.key];
     if (!cell || !way) return;
     event.preventDefault();
-    const to = cell.closest('table').rows[cell.parentElement.rowIndex + way[0]]?.cells[cell.cellIndex + way[1]];
+    const to = cell.closest('table').rows[cell.parentElement.rowIndex + way[0]]
+        ?.cells[cell.cellIndex + way[1]];
     if (!to || !to.matches(cells)) return;
     cell.tabIndex = -1;
     to.tabIndex = 0;
     to.focus();
 };
 
-// ---- A formula that is wider than its place is set smaller, down to 52% --------------------------
+// ---- A formula that is wider than its place is set smaller, down to 52% -------------------------
 
 function fit() {
-    const all = [...document.querySelectorAll('.equation, .step') ].map((place) => ({place, formula : place.querySelector('.katex')}))
+    const all = [...document.querySelectorAll('.equation, .step') ]
+        .map((place) => ({place, formula : place.querySelector('.katex')}))
                     .filter(({formula}) => formula);
     for (const {formula} of all)
         if (formula.style.fontSize) formula.style.fontSize = '';
     // All are measured before any is changed, so that the page is laid out once.
     const sizes = all.map(({place, formula}) => {
-        const step = place.classList.contains('step'), room = (step ? place : place.parentElement).clientWidth;
-        const wide = Math.max((step ? formula : place).scrollWidth, ...[...formula.querySelectorAll('.base') ].map((e) => e.offsetWidth));
-        return wide > room + 1 && room ? parseFloat(getComputedStyle(formula).fontSize) * Math.max(0.52, (room - 4) / wide) : 0;
+        const step = place.classList.contains('step'),
+            room = (step ? place : place.parentElement).clientWidth;
+        const wide = Math.max((step ? formula : place).scrollWidth,
+            ...[...formula.querySelectorAll('.base') ].map((e) => e.offsetWidth));
+        return wide > room + 1 && room ? parseFloat(getComputedStyle(formula).fontSize) * Math
+            .max(0.52, (room - 4) / wide) : 0;
     });
     all.forEach(({formula}, i) => { if (sizes[i]) formula.style.fontSize = `${sizes[i]}px`; });
 }
@@ -171,7 +177,8 @@ function fit() {
 
 function reachable() {
     const all = [...document.querySelectorAll('.wide, .formula, pre.code, .worked, .panel') ];
-    const scrolls = all.map((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1);
+    const scrolls = all.map((e) => e.scrollWidth > e.clientWidth + 1 ||
+        e.scrollHeight > e.clientHeight + 1);
     all.forEach((element, i) => {
         if (scrolls[i])
             element.tabIndex = 0;
@@ -197,7 +204,8 @@ document.addEventListener('DOMContentLoaded', () => {
         }
     });
     addEventListener('beforeprint',
-        () => document.querySelectorAll('details:not(.exercise details, details.group)').forEach((details) => { details.open = true; }));
+        () => document.querySelectorAll('details:not(.exercise details, details.group)')
+            .forEach((details) => { details.open = true; }));
     const arrange = () => {
         fit();
         reachable();

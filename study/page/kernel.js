@@ -1,14 +1,15 @@
-// kernel.js - the pictures beside RMSNorm's CUDA kernel: the sum of a warp by a butterfly of shuffles,
-// and rstd by rsqrt and a Newton step with and without a fused multiply-add.
+// kernel.js - beside RMSNorm's CUDA kernel: its walk, and the sum of a warp by a butterfly of
+// shuffles.
 (function(root) {
 'use strict';
 const player = root.player || require('./player.js');
 const {number} = root.worked || require('./worked.js');
 
-// ---- The butterfly ---------------------------------------------------------------------------------
+// ---- The butterfly ------------------------------------------------------------------------------
 
 // The value of each lane, and the lanes that it is the sum of, before and after every exchange:
-// [[{value, of: [lane]}]], as `for (step = lanes / 2; step > 0; step /= 2) v += shuffle(v, lane ^ step)`.
+// [[{value, of: [lane]}]], as `for (step = lanes / 2; step > 0; step /= 2) v += shuffle(v, lane ^
+// step)`.
 function butterfly(values) {
     let row = values.map((value, lane) => ({value, of : [ lane ]}));
     const rows = [ row ];
@@ -28,78 +29,49 @@ const WIDE = 52, HIGH = 78, LEFT = 40;
 function picture(values, shown) {
     const rows = butterfly(values), lanes = values.length;
     const x = (lane) => LEFT + lane * WIDE + WIDE / 2, y = (row) => 44 + row * HIGH;
-    let html = `<text x="2" y="16">lane</text>${values.map((_, lane) => `<text x="${x(lane)}" y="16" text-anchor="middle">${lane}</text>`).join('')}`;
+    let html = `<text x="2" y="16">lane</text>${
+        values.map((_, lane) => `<text x="${x(lane)}" y="16" text-anchor="middle">${lane}</text>`)
+        .join('')}`;
     for (let r = 1; r < rows.length; r++) {
         const step = lanes >> r, later = r > shown ? ' later' : r === shown ? ' now' : '';
         html += `<text x="2" y="${y(r) - HIGH / 2 + 5}" class="step${later}">^ ${step}</text>`;
         for (let lane = 0; lane < lanes; lane++)
             for (const from of [lane, lane ^ step])
-                html += `<line class="way${later}" x1="${x(from)}" y1="${y(r - 1) + 15}" x2="${x(lane)}" y2="${y(r) - 17}"/>`;
+                html += `<line class="way${later}" x1="${x(from)}" y1="${y(r - 1) + 15}" x2="${
+                    x(lane)}" y2="${y(r) - 17}"/>`;
     }
     rows.forEach((row, r) => row.forEach(({value, of}, lane) => {
-        html += `<g class="cell${r > shown ? ' later' : ''}" tabindex="0" role="group" data-row="${r}" data-of="${of.join(' ')}" data-value="${
-            value}" aria-label="lane ${lane}, ${r ? `after exchange ${r}` : 'at first'}: ${number(value)}${
-            r ? `, the sum of lanes ${of.join(', ')}` : ''}"><rect x="${x(lane) - 24.5}" y="${y(r) - 17}" width="49" height="32" rx="4"/><text x="${
+        html += `<g class="cell${r > shown ? ' later' : ''}"${root.document ? ' tabindex="0"' : ''} role="group" data-row="${
+            r}" data-of="${of.join(' ')}" data-value="${
+            value}" aria-label="lane ${lane}, ${r ? `after exchange ${r}` : 'at first'}: ${
+                number(value)}${
+            r ? `, the sum of lanes ${of.join(', ')}` : ''}"><rect x="${x(lane) - 24.5}" y="${
+                y(r) - 17}" width="49" height="32" rx="4"/><text x="${
             x(lane)}" y="${y(r) + 5}" text-anchor="middle">${number(value)}</text></g>`;
     }));
-    return `<svg viewBox="0 0 ${LEFT + lanes * WIDE + 4} ${y(rows.length - 1) + 24}" role="group" aria-label="a sum over ${
+    return `<svg viewBox="0 0 ${LEFT + lanes * WIDE + 4} ${
+        y(rows.length - 1) + 24}" role="group" aria-label="a sum over ${
         lanes} lanes by ${rows.length - 1} exchanges">${html}</svg>`;
-}
-
-// ---- rstd ------------------------------------------------------------------------------------------
-
-const f32 = Math.fround, bits = new DataView(new ArrayBuffer(4));
-function ulpsAway(v, n) { // the float that is n floats away
-    bits.setFloat32(0, v);
-    bits.setInt32(0, bits.getInt32(0) + n);
-    return bits.getFloat32(0);
-}
-
-// rstd_of of kernels.cuh for v = mean + eps, from an approximation that is two units off, as rsqrtf's
-// may be; once with fused multiply-adds and once without. A product of two floats is exact in a double.
-function newton(v) {
-    v = f32(v);
-    const exact = 1 / Math.sqrt(v), r = ulpsAway(f32(exact), 2), vr = f32(-v * r);
-    const unit = ulpsAway(Math.abs(r), 1) - Math.abs(r);
-    const fused = f32(vr * r + 1), apart = f32(f32(vr * r) + 1);
-    const results = {fused : f32(f32(0.5 * r) * fused + r), apart : f32(f32(f32(0.5 * r) * apart) + r)};
-    return {
-        exact,
-        first : {value : r, off : (r - exact) / unit},
-        fused : {error : fused, value : results.fused, off : (results.fused - exact) / unit},
-        apart : {error : apart, value : results.apart, off : (results.apart - exact) / unit}
-    };
-}
-
-function newtonTable(v) {
-    const {exact, first, fused, apart} = newton(v), long = (x) => x.toPrecision(10), off = (x) => `${x.toFixed(2)} units`;
-    const row = (name, error, it) => `<tr><td>${name}</td><td>${error}</td><td data-value="${it.value}">${
-        long(it.value)}</td><td data-off="${it.off}">${off(it.off)}</td></tr>`;
-    return `<table class="numbers left"><thead><tr><th>rstd</th><th>error = 1 - v r r</th><th>value</th><th>off by</th></tr></thead><tbody>${
-        row('r, the approximation', '', first)}${row('after the step, fused', fused.error.toExponential(4), fused)}${
-        row('after the step, each product rounded', apart.error.toExponential(4), apart)}<tr><td>1 / sqrt(v)</td><td></td><td>${
-        long(exact)}</td><td></td></tr></tbody></table>`;
 }
 
 root.kernel = {
     butterfly,
-    picture,
-    newton,
-    newtonTable
+    picture
 };
 if (typeof module !== 'undefined') {
     module.exports = root.kernel;
     return;
 }
 
-// ---- In the page -----------------------------------------------------------------------------------
+// ---- In the page --------------------------------------------------------------------------------
 
 function lightLanes(place, cell) {
     for (const lit of place.querySelectorAll('.part')) lit.classList.remove('part');
     if (!cell) return;
     const lanes = cell.dataset.of.split(' ');
     cell.classList.add('part');
-    [...place.querySelectorAll('.cell[data-row="0"]') ].forEach((e, lane) => e.classList.toggle('part', lanes.includes(String(lane))));
+    [...place.querySelectorAll('.cell[data-row="0"]') ]
+        .forEach((e, lane) => e.classList.toggle('part', lanes.includes(String(lane))));
 }
 
 function startButterfly(place) {
@@ -113,33 +85,27 @@ function startButterfly(place) {
         body.addEventListener(event, ({target}) => lightLanes(body, target.closest('.cell')));
 }
 
-function startNewton(place) {
-    const box = place.querySelector('input'), body = place.querySelector('.body'), refused = place.querySelector('.refused');
-    box.addEventListener('input', () => {
-        const v = Number(box.value), bad = !(v >= 1e-30 && v <= 1e30);
-        box.toggleAttribute('aria-invalid', bad);
-        refused.textContent = bad ? `“${box.value}” is not a number from 1e-30 to 1e30; the table keeps its own.` : '';
-        if (!bad) body.innerHTML = newtonTable(v);
-    });
-}
-
 // One thought at a time: its text, and its lines of the kernel in view.
 function startWalk(place) {
-    const thoughts = [...place.querySelectorAll('.thoughts > li') ], code = place.querySelector('.sources');
+    const thoughts = [...place.querySelectorAll('.thoughts > li') ],
+        code = place.querySelector('.sources');
     let moved = false;
     const show = (at) => {
         thoughts.forEach((li, i) => { li.hidden = i !== at; });
         for (const line of code.querySelectorAll('.line.now')) line.classList.remove('now');
-        const lines = thoughts[at].dataset.lines.split(' ').map((id) => document.getElementById(id));
+        const lines = thoughts[at].dataset.lines.split(' ')
+            .map((id) => document.getElementById(id));
         for (const line of lines) line.classList.add('now');
         const top = lines[0].getBoundingClientRect().top - code.getBoundingClientRect().top;
         if (moved) code.scrollTop += top - 40;
         moved = true;
     };
-    const walk = player.attach(place, {steps : () => thoughts.length - 1, show, begin : 0, pace : 6000});
+    const walk = player.attach(place, {steps : () => thoughts.length - 1, show, begin : 0,
+        pace : 6000});
     code.addEventListener('click', ({target}) => {
         const line = target.closest('.line');
-        const at = line ? thoughts.findIndex((li) => li.dataset.lines.split(' ').includes(line.id)) : -1;
+        const at = line ? thoughts.findIndex((li) => li.dataset.lines.split(' ').includes(line.id))
+            : -1;
         if (at < 0) return;
         walk.stop();
         walk.go(at);
@@ -148,7 +114,7 @@ function startWalk(place) {
 }
 
 document.addEventListener('DOMContentLoaded', () => {
-    for (const [id, start] of [[ 'kernel-walk', startWalk ], [ 'butterfly', startButterfly ], [ 'newton', startNewton ]]) {
+    for (const [id, start] of [[ 'kernel-walk', startWalk ], [ 'butterfly', startButterfly ]]) {
         const place = document.getElementById(id);
         if (place) start(place);
     }

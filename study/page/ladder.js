@@ -37,7 +37,8 @@ const backward = (registers, last) => ({
     backward : true,
     passes : [
         {name : 'sum', reads : [ 'x', 'dy' ]},
-        {name : 'dx', reads : [ 'x', 'dy' ], writes : [ 'dx', ...last.writes || [] ], adds : last.adds}
+        {name : 'dx', reads : [ 'x', 'dy' ], writes : [ 'dx', ...last.writes || [] ],
+            adds : last.adds}
     ],
 });
 const loop = 'for (int j = threadIdx.x; j < cols; j += blockDim.x)';
@@ -58,7 +59,8 @@ const rungs = [
         threadARow : true,
         code : [
             'const int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;',
-            'x += row * cols, y += row * cols;', 'for (int j = 0; j < cols; j++) sum += x[j] * x[j];'
+            'x += row * cols, y += row * cols;',
+            'for (int j = 0; j < cols; j++) sum += x[j] * x[j];'
         ],
         address : (N, block, thread, turn) => ((block * 64 + thread) * N + turn) * FLOAT
     },
@@ -243,9 +245,11 @@ const whole = Array.from({length : N * FLOAT / SECTOR}, (_, i) => i);
 // after the other by four blocks.
 function panels(rung) {
     const rows = rung.threadARow ? Array.from({length : 16}, (_, i) => i)
-                 : rung.stages   ? ROWS.map((row) => row % WALKERS + Math.floor(row / WALKERS) * rung.walkers)
+                 : rung.stages   ? ROWS.map((row) => row % WALKERS +
+                     Math.floor(row / WALKERS) * rung.walkers)
                                  : ROWS;
-    const names = new Set(rung.passes.flatMap((pass) => [...pass.reads || [], ...pass.writes || []]));
+    const names = new Set(rung.passes.flatMap((pass) => [...pass.reads || [],
+        ...pass.writes || []]));
     const list = [...names ].map((name) => ({name, rows}));
     if (rung.walkers) list.push({name : 'partials', rows : rows.slice(0, 4)});
     if (rung.backward) list.push({name : 'dw', rows : [ 0 ]});
@@ -294,10 +298,13 @@ function frames(rung) {
                     for (let t = first; t < Math.min(turns, first + rung.inFlight); t++)
                         sectors.push(...sectorsOf(rung, N, row, t));
                     const said = `for ${pass.name}: iteration ${first} of ${turns}`;
-                    for (const name of pass.reads || []) put(frame, said, name, row, sectors, 'load');
-                    for (const name of pass.writes || []) put(frame, said, name, row, sectors, 'store');
+                    for (const name of pass.reads || [])
+                        put(frame, said, name, row, sectors, 'load');
+                    for (const name of pass.writes || [])
+                        put(frame, said, name, row, sectors, 'store');
                     for (const name of pass.adds || [])
-                        put(frame, said + `, and ${together} blocks add to the same addresses`, name, 0,
+                        put(frame, said + `, and ${together} blocks add to the same addresses`,
+                            name, 0,
                             sectors, 'add');
                 }
             });
@@ -309,14 +316,16 @@ function frames(rung) {
         if (rung.walkers) {
             const frame = list.length;
             for (const row of left.rows)
-                put(frame, `each of the ${rung.walkers} blocks writes its sums`, 'partials', row, whole, 'store');
+                put(frame, `each of the ${rung.walkers} blocks writes its sums`, 'partials', row,
+                    whole, 'store');
         }
         const turns = [...new Set(left.rows.map((row) => Math.floor(row / ADDED_AT_ONCE))) ];
         for (const turn of turns) {
             const frame = list.length;
             for (const row of left.rows.filter((r) => Math.floor(r / ADDED_AT_ONCE) === turn))
                 put(frame, `a second kernel adds rows ${turn * ADDED_AT_ONCE} to ${
-                        (turn + 1) * ADDED_AT_ONCE - 1} of the partial sums`, 'partials', row, whole, 'load');
+                        (turn + 1) * ADDED_AT_ONCE - 1} of the partial sums`, 'partials', row,
+                            whole, 'load');
         }
         put(list.length, 'dw is written', 'dw', 0, whole, 'store');
     }
@@ -377,19 +386,25 @@ function player(figure) {
         if (at) list[at - 1].marks.forEach((mark) => paint(mark, colour(colours[mark.kind])));
         for (const [name, canvas] of Object.entries(canvases)) {
             const marks = at ? list[at - 1].marks.filter(({tensor}) => tensor === name) : [];
-            canvas.setAttribute('aria-label', `${name}: ${marks.length ? marks.map(({row, sectors : {length}, kind}) => `${length} sectors of row ${row}, ${kind}`).join('; ') : 'nothing now'}`);
+            canvas.setAttribute('aria-label', `${name}:
+                ${marks.length ? marks.map(({row, sectors : {length}, kind}) => `${
+                    length} sectors of row ${row}, ${kind}`).join('; ') : 'nothing now'}`);
         }
-        figure.querySelector('.turn').textContent = at ? list[at - 1].said : 'nothing has been loaded yet';
+        figure.querySelector('.turn').textContent = at ? list[at - 1].said
+            : 'nothing has been loaded yet';
     }
-    return root.player.attach(figure, {steps : () => frames_of().length, show, pace : 350, begin : matchMedia('(prefers-reduced-motion: reduce)').matches ? frames_of().length : 1});
+    return root.player.attach(figure, {steps : () => frames_of().length, show, pace : 350,
+        begin : matchMedia('(prefers-reduced-motion: reduce)').matches ? frames_of().length : 1});
 }
 
 // The story: one card at a time; the plot beside it, and the buttons of a card, lead to another.
 function story(place) {
-    const cards = [...place.querySelectorAll('figure.rung') ], links = [...place.querySelectorAll('.plot a') ];
+    const cards = [...place.querySelectorAll('figure.rung') ],
+        links = [...place.querySelectorAll('.plot a') ];
     function go(to, seen) {
         cards.forEach((card, i) => card.classList.toggle('away', i !== to));
-        links.forEach((link, i) => (i === to ? link.setAttribute('aria-current', 'true') : link.removeAttribute('aria-current')));
+        links.forEach((link, i) => (i === to ? link.setAttribute('aria-current', 'true')
+            : link.removeAttribute('aria-current')));
         if (seen) cards[to].scrollIntoView({block : 'nearest'});
     }
     place.addEventListener('click', (event) => {
@@ -397,7 +412,8 @@ function story(place) {
         if (!link) return;
         event.preventDefault();
         go(Number(link.dataset.go), true);
-        if (!link.closest('.plot')) cards[link.dataset.go].querySelector(`a[data-way=${link.dataset.way}]`)?.focus();
+        if (!link.closest('.plot'))
+            cards[link.dataset.go].querySelector(`a[data-way=${link.dataset.way}]`)?.focus();
     });
     go(0);
 }

@@ -9,7 +9,7 @@ class Gradus {
         it.out = '';
         it.exports = await root.wasi.start(bytes, {
             print : (text) => { it.out += text; },
-            page : {backward : () => it.backward(it.math())}
+            page : {backward : () => it.backward(it.math()), forward : () => it.forward(it.math())}
         });
         return it;
     }
@@ -41,12 +41,15 @@ class Gradus {
         return this.json(() => this.exports.study_run());
     }
 
-    // The same by the op's plain twin, if it has one: {.., twin: whether, steps: {name: values}}, the values that the
-    // C code hands out (GD_STEP), those of the backward, or of the forward if it alone has them. Of study_ops.wasm.
+    // The same by the op's plain twin, if it has one: {.., twin: whether, steps: {name: values}},
+    // the values that the C code hands out (GD_STEP), those of the backward, or of the forward if
+    // it alone has them. Of study_ops.wasm.
     derive(request) {
         this.open(request);
         const result = this.json(() => this.exports.study_derive()), passes = [ {}, {} ];
-        for (const [name, backwards, value] of result.steps) (passes[backwards][name] = passes[backwards][name] || []).push(value === '-inf' ? -Infinity : value);
+        for (const [name, backwards, value] of result.steps)
+            (passes[backwards][name] = passes[backwards][name] || []).push(value === '-inf'
+                ? -Infinity : value);
         return {...result, steps : {...passes[0], ...passes[1]}};
     }
 
@@ -79,30 +82,43 @@ class Gradus {
         return this.found(() => this.exports.study_break(index, grids ? 1 : 0));
     }
 
-    // gradcheck on RMSNorm's backward with some of its parts changed: the same.
-    switchIt(parts) { return this.found(() => this.exports.study_switch(parts)); }
-
     // gradcheck on a backward of the page's: compute(math) is called for each, where
     // math.tensor('x' | 'y' | 'dy', i) is {shape, values}, and math.put(i, values) sets a gradient.
     checkFormula(op, name, compute) {
         const x = this.exports;
         new Uint8Array(x.memory.buffer).set(new TextEncoder().encode(op + '\0'), x.study_text());
         this.backward = compute;
-        return this.found(() => x.study_formula(this.find(op).cases.findIndex((c) => c.name === name)));
+        return this.found(() => x
+            .study_formula(this.find(op).cases.findIndex((c) => c.name === name)));
+    }
+
+    // The same on a loss that the page computes as well; inputs: [{name, shape, fixed}], of one axis
+    // at most.
+    checkWritten(inputs, forward, backward) {
+        const x = this.exports;
+        const sizes = inputs.map(({name, shape}) => `${name}[${shape}]`).join(' ');
+        new Uint8Array(x.memory.buffer).set(new TextEncoder().encode(`${sizes} -> loss[]\0`),
+            x.study_text());
+        inputs.forEach(({shape, fixed}, i) => x.study_written_input(i, fixed, shape.length,
+            shape[0] || 0));
+        Object.assign(this, {forward, backward});
+        return this.found(() => x.study_written(inputs.length));
     }
 
     math() {
         const x = this.exports, letter = (kind) => kind.charCodeAt(0);
         const shape = (kind, i) => Array.from(
-            {length : x.study_part_axes(letter(kind), i)}, (_, d) => x.study_part_size(letter(kind), i, d));
+            {length : x.study_part_axes(letter(kind), i)},
+            (_, d) => x.study_part_size(letter(kind), i, d));
         const view = (kind, i, sizes) => new Float64Array(
             x.memory.buffer, x.study_part(letter(kind), i), sizes.reduce((a, b) => a * b, 1));
         return {
             tensor(kind, i) { // a cotangent that is not there is zeros
                 const sizes = shape(kind, i), there = x.study_part(letter(kind), i);
-                return {shape : sizes, values : there ? Array.from(view(kind, i, sizes)) : Array(sizes.reduce((a, b) => a * b, 1)).fill(0)};
+                return {shape : sizes, values : there ? Array.from(view(kind, i, sizes))
+                    : Array(sizes.reduce((a, b) => a * b, 1)).fill(0)};
             },
-            put : (i, values) => view('g', i, shape('g', i)).set(values)
+            put : (i, values, kind = 'g') => view(kind, i, shape(kind, i)).set(values)
         };
     }
 
@@ -113,7 +129,8 @@ class Gradus {
     }
 }
 
-// In a page: the module is two thirds of what a page loads, and comes when the first example is opened.
+// In a page: the module is two thirds of what a page loads, and comes when the first example is
+// opened.
 Gradus.here = () => (Gradus.loading = Gradus.loading || root.wasi.module('ops').then(Gradus.load));
 
 root.Gradus = Gradus;

@@ -3,15 +3,17 @@
 'use strict';
 
 // The controls as HTML; more: other controls beside them.
-const controls = (more = '') => `<div class="controls"><button type="button" data-act="play">Play</button>
+const controls = (more = '') =>
+    `<div class="controls"><button type="button" data-act="play">Play</button>
 <button type="button" data-act="back">Back</button><button type="button" data-act="step">Step</button>
 <input type="range" data-act="seek" min="0" value="0" aria-label="step">${more}</div>`;
 
 // Makes the controls in `place` work. steps(): how many there are; show(at) puts the state after
-// `at` of them into the page; pace: milliseconds of one. It begins at the end, with all that there is
-// to see. Returns {go(at), stop(), at()}.
+// `at` of them into the page; pace: milliseconds of one. It begins at the end, with all that there
+// is to see. Returns {go(at), stop(), at()}.
 function attach(place, {steps, show, pace = 600, begin = steps()}) {
-    const button = (name) => place.querySelector(`[data-act=${name}]`), said = place.querySelector('.said, .turn');
+    const button = (name) => place.querySelector(`[data-act=${name}]`),
+        said = place.querySelector('.said, .turn');
     const play = button('play'), seek = button('seek');
     let at = begin, timer = 0;
     function go(to) {
@@ -25,7 +27,8 @@ function attach(place, {steps, show, pace = 600, begin = steps()}) {
         clearInterval(timer);
         timer = 0;
         play.textContent = 'Play';
-        said?.setAttribute('aria-live', 'polite'); // a step is read out; what plays by itself is not
+        // a step is read out; what plays by itself is not
+        said?.setAttribute('aria-live', 'polite');
     }
     function tick() {
         go(at + 1);

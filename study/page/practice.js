@@ -6,17 +6,13 @@
 // ---- Functions of one and two elements: [op, what one may think, what is right, numbers, why it is not so, if
 // gradcheck has no word for it] ---------------------------------------------------------------------
 
-// Names without indices get those of all elements.
-const indexed = (text, indices) => text.replace(
-    /\b(d?[xyab]|condition|mask|target|dtarget|dloss|loss|gate|up|dgate|dup|[stu])\b/g, `$1[${indices}]`);
-
-const written = (indices, name, rows) => rows.map(([ op, begin, answer, numbers, because ]) => ({
+const written = (name, rows) => rows.map(([ op, begin, answer, numbers, because ]) => ({
     op,
     case : name,
     numbers,
-    begin : indexed(begin, indices),
-    answer : indexed(answer, indices),
-    mistakes : because && {[because] : indexed(begin, indices)}
+    begin,
+    answer,
+    mistakes : because && {[because] : begin}
 }));
 
 const slopes = [
@@ -129,15 +125,17 @@ const tensors = [
         'rstd[c] = 1 / sqrt(var[c] + eps)\ndx[b, c, i, j] = dy[b, c, i, j] * weight[c]\ndweight[c] = sum(b, sum(i, sum(j, dy[b, c, i, j] * (x[b, c, i, j] - mean[c]) * rstd[c])))\ndbias[c] = sum(b, sum(i, sum(j, dy[b, c, i, j])))',
         'rstd[c] = 1 / sqrt(var[c] + eps)\ndx[b, c, i, j] = dy[b, c, i, j] * weight[c] * rstd[c]\ndweight[c] = sum(b, sum(i, sum(j, dy[b, c, i, j] * (x[b, c, i, j] - mean[c]) * rstd[c])))\ndbias[c] = sum(b, sum(i, sum(j, dy[b, c, i, j])))',
         {case : 'images', numbers : EPS, says : 'y = (x - mean[c]) / sqrt(var[c] + eps) * weight[c] + bias[c]; mean and var are given and have no gradient.'}),
-    rows('permute', 'dx[i, k] = dy[i, k]', 'dx[i, k] = dy[k, i]', {case : '3x5', says : 'y[k, i] = x[i, k], a transpose.'}),
+    rows('permute', 'dx[i, k] = dy[i, 0]', 'dx[i, k] = dy[k, i]',
+        {case : '3x5', says : 'y[k, i] = x[i, k], a transpose.', mistakes : {'every element of x has a place of its own in y' : 'dx[i, k] = dy[i, 0]'}}),
     rows('flip', 'dx[i, k] = dy[i, k]', 'dx[i, k] = dy[i, 4 - k]', {case : 'rows', says : 'y[i, k] = x[i, 4 - k]: each row in reverse.'}),
     rows('tril', 'dx[i, k] = dy[i, k]', 'dx[i, k] = k <= i ? dy[i, k] : 0', {case : 'square', says : 'y[i, k] is x[i, k] on and below the diagonal, and 0 above it.'}),
     rows('triu', 'dx[i, k] = dy[i, k]', 'dx[i, k] = k >= i ? dy[i, k] : 0', {case : 'square', says : 'y[i, k] is x[i, k] on and above the diagonal, and 0 below it.'}),
-    rows('slice', 'dx[i, k] = dy[i, k]', 'dx[i, k] = i >= 1 ? i < 3 ? dy[i - 1, k] : 0 : 0', {case : 'rows', says : 'y is rows 1 and 2 of x, which has 4.'}),
+    rows('slice', 'dx[i, k] = i < 2 ? dy[i, k] : 0', 'dx[i, k] = i >= 1 ? i < 3 ? dy[i - 1, k] : 0 : 0', {case : 'rows', says : 'y is rows 1 and 2 of x, which has 4.', mistakes : {'as if y were rows 0 and 1' : 'dx[i, k] = i < 2 ? dy[i, k] : 0'}}),
     rows('expand', 'dx[k] = dy[0, k]', 'dx[k] = sum(i, dy[i, k])', {case : 'row_to_4x3', says : 'y[i, k] = x[k], for 4 rows i.'}),
     rows('concat', 'dx0[i, k] = dy[i, k]\ndx1[i, k] = dy[i, k]', 'dx0[i, k] = dy[i, k]\ndx1[i, k] = dy[i + 2, k]', {case : 'rows', says : 'y is the 2 rows of x0, and then the 3 rows of x1.'}),
-    rows('reshape', 'dx[i, k] = dy[i, k / 2]', 'n[i, k] = 4 * i + k + 0 * x[i, k]\ndx[i, k] = dy[floor(n[i, k] / 2), n[i, k] - 2 * floor(n[i, k] / 2)]',
-        {case : '3x4_to_6x2', says : 'x is [3, 4], and y is [6, 2] with the same elements in the same order.'}),
+    rows('reshape', 'dx[i, k] = dy[i, floor(k / 2)]', 'n[i, k] = 4 * i + k + 0 * x[i, k]\ndx[i, k] = dy[floor(n[i, k] / 2), n[i, k] - 2 * floor(n[i, k] / 2)]',
+        {case : '3x4_to_6x2', says : 'x is [3, 4], and y is [6, 2] with the same elements in the same order.',
+            mistakes : {'every element of x has a place of its own in y' : 'dx[i, k] = dy[i, floor(k / 2)]'}}),
     rows('contiguous', 'dx[i, k] = dy[i, k] * x[i, k]', 'dx[i, k] = dy[i, k]', {case : '3x4', says : 'y is x, packed: the numbers do not change.'}),
     rows('cast', 'dx[i, k] = dy[i, k] * x[i, k]', 'dx[i, k] = dy[i, k]', {case : 'to_float64', says : 'y is x in another dtype.'}),
     rows('pad', 'dx[b, i, j] = dy[b, i, j]', 'dx[b, i, j] = dy[b, i + 1, j + 2]', {case : 'constant', says : 'y has a row of 0.5 above x, two columns of it to the left, and three to the right.'}),
@@ -298,11 +296,11 @@ const long = [
 ];
 
 root.practice = [
-    ...written('i, j, k', 'odd', slopes), ...written('i, j, k', 'same', pairs), ...tensors,
-    ...written('i, k', 'same', [
+    ...written('odd', slopes), ...written('same', pairs), ...tensors,
+    ...written('same', [
         [ 'where', 'da = dy\ndb = dy', 'da = condition ? dy : 0\ndb = condition ? 0 : dy' ], [ 'masked_fill', 'dx = dy', 'dx = mask ? 0 : dy' ]
     ]),
-    ...written('i, j, k', 'none', losses).map((e) => ({...e, outputs : [ 'loss' ]})), ...long
+    ...written('none', losses).map((e) => ({...e, outputs : [ 'loss' ]})), ...long
 ];
 if (typeof module !== 'undefined') module.exports = Object.assign(root.practice, {written});
 })(globalThis);

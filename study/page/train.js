@@ -48,7 +48,7 @@ if (typeof module !== 'undefined') {
     return;
 }
 
-// ---- In a worker, so that the page stays at hand: it opens a text, then takes a step a message ----
+// ---- In a worker, so that the page stays at hand: it opens a text, then takes a step a message --
 
 if (typeof document === 'undefined') {
     let training = null;
@@ -71,7 +71,8 @@ document.addEventListener('DOMContentLoaded', () => {
     const place = document.getElementById('train');
     const get = (name) => place.querySelector(`[data-part=${name}]`);
     const text = get('text'), said = get('said'), written = get('sample');
-    const before = [ get('loss').innerHTML, said.textContent, written.textContent ]; // of another run
+    // of another run
+    const before = [ get('loss').innerHTML, said.textContent, written.textContent ];
     let worker = null, asked = false, losses = [], first = 0, running = false;
     text.value = root.trainText;
 
@@ -79,7 +80,8 @@ document.addEventListener('DOMContentLoaded', () => {
     function begin() {
         const length = new TextEncoder().encode(text.value).length;
         if (length < LEAST) {
-            said.textContent = `The text has ${length} bytes. A window is 64 bytes and the one after it, so it takes ${
+            said.textContent = `The text has ${
+                length} bytes. A window is 64 bytes and the one after it, so it takes ${
                 LEAST} or more.`;
             return false;
         }
@@ -119,7 +121,8 @@ document.addEventListener('DOMContentLoaded', () => {
         if (!worker && !begin()) return;
         running = !running;
         get('go').textContent = running ? 'Pause' : 'Continue';
-        said.setAttribute('aria-live', running ? 'off' : 'polite'); // where it stands is read out when it rests
+        // where it stands is read out when it rests
+        said.setAttribute('aria-live', running ? 'off' : 'polite');
         ask();
     });
     get('again').addEventListener('click', () => {

@@ -74,7 +74,8 @@ async function start(bytes, {args = [ 'gradus' ], print = () => {}, page = {}} =
     const module = await WebAssembly.compile(bytes);
     const system_calls = imports(system), wanted = {wasi_snapshot_preview1 : {}, env : {}, page};
     for (const {module : from, name} of WebAssembly.Module.imports(module))
-        if (from !== 'page') wanted[from][name] = from === 'env' ? () => { throw new Error(`${name} was left out`); }
+        if (from !== 'page') wanted[from][name] = from === 'env'
+            ? () => { throw new Error(`${name} was left out`); }
                                             : system_calls[name];
     const instance = await WebAssembly.instantiate(module, wanted);
     system.memory = instance.exports.memory;
@@ -88,8 +89,8 @@ function unpack(text) {
     return new Response(packed.stream().pipeThrough(new DecompressionStream('gzip'))).arrayBuffer();
 }
 
-// In a page: a script that is not loaded before it is wanted, and the module in it, NAME-wasm.js; a page
-// opened from a file may not fetch others.
+// In a page: a script that is not loaded before it is wanted, and the module in it, NAME-wasm.js; a
+// page opened from a file may not fetch others.
 const loading = {};
 function script(src) {
     return loading[src] = loading[src] || new Promise((done, fail) => {

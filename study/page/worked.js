@@ -25,21 +25,19 @@ function placeOf(shape, i) {
 }
 
 // more: {edit: name of the input, blocks: columns between rules, pick: name of the gradient whose
-// elements can be pointed at}
+// elements can be pointed at}. The page's script puts boxes into what can be edited: without it the
+// numbers are there, and nothing to type into that would not answer.
 function table(t, more = {}) {
     const N = t.shape.length ? t.shape[t.shape.length - 1] || 1 : 1;
     const cell = (v, i) => {
         const edge = more.blocks && i % N && i % N % more.blocks === 0 ? ' class="edge"' : '';
-        const what =
-            more.edit ? `<input type="text" inputmode="decimal" autocomplete="off" value="${v}" data-edit="${
-                            escape(more.edit)}" data-at="${i}" aria-label="${
-                            escape(more.name || more.edit)}${placeOf(t.shape, i)}">`
-                      : number(v);
-        const pick = more.pick ? ` tabindex="${i ? -1 : 0}" data-pick="${i}"` : '';
-        return `<td${edge}${pick} data-value="${v}">${what}</td>`;
+        return `<td${edge} data-value="${v}">${more.edit ? v : number(v)}</td>`;
     };
+    const own = more.edit ? ` data-edits="${escape(more.edit)}" data-name="${
+        escape(more.name || more.edit)}" data-shape="${t.shape}"`
+        : more.pick ? ` data-picks="${escape(more.pick)}"` : '';
     // On a phone a row of more than six goes on in a second line.
-    let html = `<table class="numbers${N > 6 ? ' long' : ''}"${more.pick ? ` data-picks="${escape(more.pick)}"` : ''}>`;
+    let html = `<table class="numbers${N > 6 ? ' long' : ''}"${own}>`;
     for (let at = 0; at < t.values.length; at += N)
         html += `<tr>${t.values.slice(at, at + N).map((v, k) => cell(v, at + k)).join('')}</tr>`;
     return html + '</table>';
@@ -94,19 +92,17 @@ function jacobians(gradus, request, result) {
 // dy: what each row is multiplied by, which stands before it.
 function heatMap(rows, name, output, dy) {
     const largest = Math.max(...rows.flat().map(Math.abs)) || 1;
-    return `<div class="tensor" data-tensor="jacobian" data-of="${escape(name)}"><b>&part;${escape(output)} / &part;${
+    return `<div class="tensor" data-tensor="jacobian" data-of="${escape(name)}"><b>&part;${
+        escape(output)} / &part;${
         escape(name)}</b> <small>[${rows.length}, ${rows[0].length}], row: element of ${
-        escape(output)}, after its gradient; largest ${number(largest)}</small><table class="numbers jacobian" style="--columns:${rows[0].length}">${
-        rows.map((row, o) =>
-                     `<tr><th scope="row" data-row="${o}">${number(dy[o])}</th>` +
-                     row.map((v, i) => `<td data-value="${v}" data-row="${o}" data-column="${
-                                 i}" title="${number(v)}" style="background:rgba(var(${
-                                 v < 0 ? '--minus' : '--plus'}),${
-                                 (Math.abs(v) / largest).toFixed(3)})"><span class="unseen">${
-                                 number(v)}</span></td>`)
-                         .join('') +
-                     '</tr>')
-            .join('')}</table></div>`;
+        escape(output)}, after its gradient; largest ${
+            number(largest)}</small><table class="numbers jacobian" style="--columns:${
+            rows[0].length}">${
+        rows.map((row, o) => `<tr><th scope="row">${number(dy[o])}</th>${
+            row.map((v) => `<td data-value="${v}"${
+                v ? `${v < 0 ? ' class="minus"' : ''} style="--part:${
+                    (Math.abs(v) / largest).toFixed(2)}"` : ''}><i>${number(v)}</i></td>`)
+                .join('')}</tr>`).join('')}</table></div>`;
 }
 
 // ---- One element's gradient: dx[j] is the sum over all elements o of the outputs of dy[o] J[o, j] --
@@ -136,7 +132,8 @@ const outputName = (own, k) => (own.outputs || [ 'y' ])[k] || `y${k}`;
 // The Jacobian by input i, of all outputs.
 function jacobian({own, check, request}, result, i) {
     const names = result.outputs.map((t, k) => t && outputName(own, k)).filter(Boolean);
-    return heatMap(result.jacobians[i], check.inputs[i].name, names.length > 1 ? `(${names.join(', ')})` : names[0], request.cotangents.flat());
+    return heatMap(result.jacobians[i], check.inputs[i].name, names.length > 1 ? `(
+        ${names.join(', ')})` : names[0], request.cotangents.flat());
 }
 
 // What the library says of an example, and the Jacobians where they are small enough to be shown.
@@ -145,7 +142,8 @@ function compute(gradus, it) {
     if (result.error) return result;
     const elements = result.outputs.reduce((n, t) => n + (t ? t.values.length : 0), 0);
     const wanted =
-        check.inputs.filter((input, i) => result.gradients[i]).map((input) => request.shapes[input.name]);
+        check.inputs.filter((input, i) => result.gradients[i])
+            .map((input) => request.shapes[input.name]);
     if (wanted.length && elements * Math.max(...wanted.map(count)) <= 1024)
         result.jacobians = jacobians(gradus, request, result);
     return result;
@@ -159,12 +157,13 @@ function verdictOf(value, theirs) {
         off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>`;
 }
 
-// What stands in an example, in order: {heading}, or {name, t, more} for a tensor, of a step with {step, n,
-// theirs: what it must agree with}.
+// What stands in an example, in order: {heading}, or {name, t, more} for a tensor, of a step with
+// {step, n, theirs: what it must agree with}.
 function parts({request, check, own, ...it}, result) {
     const {blocks} = own, blocksOf = (shape) => (shape.slice(-1)[0] === 8 ? blocks : 0);
     const inputs = check.inputs.map((input, i) => ({...input, i})).filter((input) => !input.absent);
-    const list = [ {heading : 'Inputs'} ], add = (name, t, more, step = {}) => list.push({name, t, more, ...step});
+    const list = [ {heading : 'Inputs'} ],
+        add = (name, t, more, step = {}) => list.push({name, t, more, ...step});
     for (const {name} of inputs) {
         const shape = request.shapes[name];
         add(name, {shape, values : request.inputs[name]}, {edit : name, blocks : blocksOf(shape)});
@@ -172,42 +171,52 @@ function parts({request, check, own, ...it}, result) {
     list.push({heading : 'Forward'});
     (result.saves || []).forEach((t, k) => {
         if (t && own.saves && own.saves[k])
-            add(own.saves[k], t, {id : 'saved ' + own.saves[k], label : `saved: <code>${own.saves[k]}</code>`});
+            add(own.saves[k], t, {id : 'saved ' + own.saves[k], label : `saved: <code>${
+                own.saves[k]}</code>`});
     });
     result.outputs.forEach((t, k) => t && add(outputName(own, k), t, {blocks}));
     list.push({heading : 'Backward'});
-    result.outputs.forEach((t, k) => t && add('d' + outputName(own, k), {shape : t.shape, values : request.cotangents[k]}, {edit : 'cotangent ' + k, blocks}));
+    result.outputs.forEach((t, k) => t && add('d' + outputName(own, k),
+        {shape : t.shape, values : request.cotangents[k]}, {edit : 'cotangent ' + k, blocks}));
     steps({request, check, own, ...it}, result).forEach((step, n) => {
-        const i = step.gradient ? check.inputs.findIndex((input) => input.name === step.gradient) : -1;
-        add(step.name, step.value, {id : 'step ' + step.name, label : ' ', blocks : step.value.shape[1] === 8 ? blocks : 0},
+        const i = step.gradient ? check.inputs.findIndex((input) => input.name === step.gradient)
+            : -1;
+        add(step.name, step.value, {id : 'step ' + step.name, label : ' ',
+            blocks : step.value.shape[1] === 8 ? blocks : 0},
             {step, n, theirs : i >= 0 && result.derived.twin && result.gradients[i]});
     });
     for (const {name, i} of inputs) {
         const g = result.gradients[i];
-        if (g) add('d' + name, g, {blocks : blocksOf(g.shape), pick : result.jacobians ? name : undefined});
+        if (g) add('d' + name, g, {blocks : blocksOf(g.shape), pick : result.jacobians ? name
+            : undefined});
     }
     return list;
 }
 
-const invitation = 'Point at an element of a gradient (or go there with Tab and the arrow keys): what it is the sum of lights up.';
+const invitation = 'Point at an element of a gradient (or go there with Tab and the arrow keys): ' +
+    'what it is the sum of lights up.';
 
 // The input whose Jacobian is shown at first; -1: of none.
 const firstOf = ({check}, result) =>
     check.inputs.findIndex((input, i) => !input.absent && result.gradients[i] && result.jacobians);
 
-// The build's: format(tex) is a formula as HTML, line(mark) the lines of code at a mark; result: of compute().
+// The build's: format(tex) is a formula as HTML, line(mark) the lines of code at a mark; result: of
+// compute().
 function render(it, result, format, symbols, line) {
     if (result.error) return `<p class="bad words">${escape(result.error)}</p>`;
     const one = ({heading, name, t, more, step, n, theirs}) => {
         if (heading) return `<h4>${heading}</h4>`;
         const html = tensor(name, t, {symbols, ...more}), mark = step?.mark;
         if (!step) return html;
-        return `<div class="step" data-step="${n}"${mark ? ` data-line="${mark}"` : ''}>${format(step.tex)}${
-            mark ? ` <a class="mark" href="${it.home}#mark-${mark.replace(/ /g, '-')}" data-mark="${mark}">[${mark}]</a>` : ''}${
+        return `<div class="step" data-step="${n}"${mark ? ` data-line="${mark}"` : ''}>${
+            format(step.tex)}${
+            mark ? ` <a class="mark" href="${it.home}#mark-${mark.replace(/ /g, '-')}" data-mark="${
+                mark}">[${mark}]</a>` : ''}${
             theirs ? ` ${verdictOf(t, theirs)}` : ''}${mark ? line(mark) : '<br>'}${html}</div>`;
     };
     const first = firstOf(it, result);
-    return parts(it, result).map(one).join('') + (first < 0 ? '' : `<p class="sum" aria-live="polite">${invitation}</p>${
+    return parts(it, result).map(one).join('') +
+        (first < 0 ? '' : `<p class="sum" aria-live="polite">${invitation}</p>${
         result.jacobians[first].length ? `<h4>Jacobian</h4>${jacobian(it, result, first)}` : ''}`);
 }
 
@@ -229,13 +238,35 @@ if (typeof module !== 'undefined') {
 
 // ---- In the page ---------------------------------------------------------------------------
 
+// What can be changed gets boxes, and what can be pointed at can be reached.
+function enliven(place) {
+    for (const table of place.querySelectorAll('table[data-edits], table[data-picks]')) {
+        const {edits, name, shape} = table.dataset,
+            axes = (shape || '').split(',').filter(Boolean).map(Number);
+        table.querySelectorAll('td').forEach((cell, i) => {
+            if (!edits) {
+                cell.tabIndex = i ? -1 : 0;
+                cell.dataset.pick = i;
+                return;
+            }
+            const box = document.createElement('input');
+            Object.assign(box, {type : 'text', inputMode : 'decimal', autocomplete : 'off',
+                value : cell.dataset.value});
+            box.setAttribute('aria-label', `${name}${placeOf(axes, i)}`);
+            Object.assign(box.dataset, {edit : edits, at : i});
+            cell.replaceChildren(box);
+        });
+    }
+}
+
 const finite = (t) => !t || t.values.every((v) => typeof v === 'number');
 
-// Puts new numbers into the cells that are there, so that Tab goes on from box to box, and no table and no
-// formula is made again. before: the result whose Jacobian is shown.
+// Puts new numbers into the cells that are there, so that Tab goes on from box to box, and no table
+// and no formula is made again. before: the result whose Jacobian is shown.
 function renew(body, it, result, before) {
     for (const lit of body.querySelectorAll('.part')) lit.classList.remove('part');
-    const places = body.querySelectorAll('.tensor:not([data-tensor="jacobian"])'), verdicts = body.querySelectorAll('[data-agrees]');
+    const places = body.querySelectorAll('.tensor:not([data-tensor="jacobian"])'),
+        verdicts = body.querySelectorAll('[data-agrees]');
     const all = parts(it, result).filter(({t}) => t);
     all.forEach(({t}, k) => places[k].querySelectorAll('td[data-value]').forEach((cell, i) => {
         const v = t.values[i], box = cell.firstElementChild;
@@ -254,7 +285,8 @@ function renew(body, it, result, before) {
     if (map.dataset.of !== it.check.inputs[first].name || before.jacobians !== result.jacobians)
         map.outerHTML = jacobian(it, result, first);
     else
-        map.querySelectorAll('th').forEach((th, o) => { th.textContent = number(it.request.cotangents.flat()[o]); });
+        map.querySelectorAll('th')
+            .forEach((th, o) => { th.textContent = number(it.request.cotangents.flat()[o]); });
 }
 
 // The sentence under a tensor whose number was refused.
@@ -284,12 +316,14 @@ function point(body, it, result, cell) {
     for (const {output, o, at} of terms) {
         body.querySelector(`input[data-edit="cotangent ${output}"][data-at="${o}"]`)
             ?.parentElement.classList.add('part');
-        for (const part of body.querySelectorAll(`.jacobian th[data-row="${at}"], .jacobian td[data-row="${at}"][data-column="${j}"]`))
-            part.classList.add('part');
+        const row = body.querySelector('table.jacobian')?.rows[at].cells;
+        for (const part of row ? [ row[0], row[j + 1] ] : []) part.classList.add('part');
     }
     const signed = (v) => (v < 0 ? `(${number(v)})` : number(v));
-    const shown = terms.slice(0, 8).map(({output, o, dy, slope}) => `d${outputName(it.own, output)}${
-                                            placeOf(result.outputs[output].shape, o)} ${signed(dy)} × ${
+    const shown = terms.slice(0, 8).map(({output, o, dy, slope}) => `d${
+        outputName(it.own, output)}${
+                                            placeOf(result.outputs[output].shape, o)} ${
+                                                signed(dy)} × ${
                                             signed(slope)}`);
     const line = body.querySelector('.sum');
     line.textContent = `d${name}${placeOf(result.gradients[index].shape, j)} = ${
@@ -321,8 +355,12 @@ async function start(place) {
     function take(box) {
         const {edit, at} = box.dataset, text = box.value.trim(), value = Number(text);
         const cotangent = /^cotangent (\d)/.exec(edit);
-        if (!cotangent && !Number.isInteger(value) && it.check.inputs.find(({name}) => name === edit)?.fill === 4) // GD_FILL_INDEX
-            return `“${text}” is not a whole number, and ${edit} has ${it.request.inputs[edit].length} of them; the example keeps ${it.request.inputs[edit][at]}.`;
+        // GD_FILL_INDEX
+        if (!cotangent && !Number.isInteger(value) &&
+            it.check.inputs.find(({name}) => name === edit)?.fill === 4)
+            return `“${text}” is not a whole number, and ${edit} has ${
+                it.request.inputs[edit].length} of them; the example keeps ${
+                it.request.inputs[edit][at]}.`;
         const list = cotangent ? it.request.cotangents[cotangent[1]] : it.request.inputs[edit];
         const kept = list[at];
         if (text === '' || !Number.isFinite(value))
@@ -345,6 +383,11 @@ async function start(place) {
     body.addEventListener('change', (event) => {
         if (event.target.dataset.edit) refuse(event.target, take(event.target));
     });
+    // a number of the Jacobian, which is seen as a colour
+    body.addEventListener('mouseover', ({target}) => {
+        const cell = target.closest('.jacobian td');
+        if (cell) cell.title = cell.textContent;
+    });
     const pick = (event) => {
         const cell = event.target.closest && event.target.closest('td[data-pick]');
         if (cell && result.jacobians) point(body, it, result, cell);
@@ -355,7 +398,8 @@ async function start(place) {
         for (const [at, value] of detail.values) it.request.cotangents[0][at] = value;
         // The Jacobians stay, and the picture comes first: the tables follow when it rests.
         result = {...solve(gradus, it), jacobians : result.jacobians};
-        place.dispatchEvent(new CustomEvent('numbers', {bubbles : true, detail : {it, result, dragged : true}}));
+        place.dispatchEvent(new CustomEvent('numbers',
+            {bubbles : true, detail : {it, result, dragged : true}}));
         clearTimeout(resting);
         resting = setTimeout(() => show(result), 150);
     });
@@ -399,6 +443,7 @@ async function start(place) {
 
 document.addEventListener('DOMContentLoaded', () => {
     for (const place of document.querySelectorAll('.worked[data-op]')) {
+        enliven(place);
         const closed = place.closest('details:not([open])');
         if (closed)
             closed.addEventListener('toggle', () => start(place), {once : true});

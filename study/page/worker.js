@@ -1,17 +1,18 @@
-// worker.js - the library beside the page, which stays at hand: a module with its scripts in a worker, and
-// gradcheck in one, with a question at a time.
+// worker.js - the library beside the page, which stays at hand: a module with its scripts in a
+// worker, and gradcheck in one, with a question at a time.
 (function(root) {
 'use strict';
 
-// A worker with the module NAME; more: what it gets with it. A page from a file may not name a worker's
-// script, but may make one.
+// A worker with the module NAME; more: what it gets with it. A page from a file may not name a
+// worker's script, but may make one.
 function start(name, more = {}) {
-    const worker = new Worker(URL.createObjectURL(new Blob([ root[`${name}Scripts`] ], {type : 'text/javascript'})));
+    const worker = new Worker(URL.createObjectURL(new Blob([ root[`${name}Scripts`] ],
+        {type : 'text/javascript'})));
     worker.postMessage({packed : root[`${name}Wasm`], ...more});
     return worker;
 }
 
-// ---- gradcheck -----------------------------------------------------------------------------------
+// ---- gradcheck ----------------------------------------------------------------------------------
 
 let worker = null, answer = null;
 
@@ -27,7 +28,8 @@ function stop(why) {
 function busy(controls) {
     const place = document.createElement('span');
     place.className = 'busy';
-    place.innerHTML = '<progress aria-label="gradcheck is at work"></progress> <small></small> <button type="button" data-act="stop">Stop</button>';
+    place.innerHTML = '<progress aria-label="gradcheck is at work"></progress> <small></small> ' +
+        '<button type="button" data-act="stop">Stop</button>';
     place.querySelector('button').addEventListener('click', () => stop('Stopped.'));
     const soon = setTimeout(() => controls.append(place), 150);
     return {
@@ -40,8 +42,8 @@ function busy(controls) {
     };
 }
 
-// What gradcheck finds, or {error}; check.js has the questions. Another question stops it. The module comes
-// with the first one.
+// What gradcheck finds, or {error}; check.js has the questions. Another question stops it. The
+// module comes with the first one.
 async function ask(question, controls) {
     if (answer) stop('Stopped: another check has begun.');
     const shown = busy(controls);

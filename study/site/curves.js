@@ -5,7 +5,8 @@ const {functions, activations, errorPicture, stackPicture, W, H} = require('../p
 
 const options = (names) => names.map((name) => `<option>${escape(name)}</option>`).join('');
 
-const picture = ({svg, said}, label) => `<p class="said" aria-live="polite">${escape(said)}</p><svg viewBox="0 0 ${W} ${H}" role="group" aria-label="${label}">${svg}</svg>`;
+const picture = ({svg, said}, label) => `<p class="said" aria-live="polite">${
+    escape(said)}</p><svg viewBox="0 0 ${W} ${H}" role="group" aria-label="${label}">${svg}</svg>`;
 const begin = [ Object.keys(functions)[0], -5 ];
 
 exports.error = `<h2 id="error-over-step">Why does my check fail?</h2>
@@ -19,22 +20,9 @@ ${picture(errorPicture(...begin), 'error over the step, in float64 and float32')
 <p><span class="float64">float64</span>, <span class="float32">float32</span>. Computed here, in JavaScript, not by
 the library.</p><noscript>Dragging takes JavaScript.</noscript></div>`;
 
-exports.vanishing = {
-    title : 'Vanishing and exploding gradients',
-    about : [ 'vanishing', 'exploding', 'vanishing gradient', 'exploding gradient', 'deep network', 'initialization' ],
-    scripts : [ 'curves.js' ],
-    html : `<h1 id="top">Vanishing and exploding gradients</h1>
-<p class="lead">Twenty layers, sixteen wide, with random weights: how large is the gradient at each?</p>
-<p>Each layer multiplies the gradient by the transpose of its weights and by its slope. A sigmoid's slope is
-at most 1/4: after twenty layers little is left. A relu's is 1 or 0, and with a gain of about 1.4 the gradient
-neither grows nor falls; above that it explodes. A residual stream adds the layer to its input, so the
-gradient has a way back on which nothing is multiplied. An <a href="rms_norm.html">RMSNorm</a> before each
-layer divides by the size of its input, so that a gain in one layer is taken back in the next.</p>
-<div class="panel curve" id="deep-stack"><div class="controls"><label>function <select name="activation">${
-        options(Object.keys(activations))}</select></label>
+exports.stack = `<div class="panel curve" id="deep-stack"><div class="controls"><label>function <select name="activation">${
+    options(Object.keys(activations))}</select></label>
 <label>gain <input type="range" name="gain" min="0.2" max="4" step="0.1" value="1"> <output>1</output></label>
 <label><input type="checkbox" name="residual"> residual</label> <label><input type="checkbox" name="norm"> RMSNorm</label></div>
-${picture(stackPicture({activation : Object.keys(activations)[0], gain : 1, residual : false, norm : false}), 'norm of the gradient by layer')}
-<p>Computed here, in JavaScript, not by the library; a test compares the gradients with differences of the
-loss.</p><noscript>The picture takes JavaScript.</noscript></div>`
-};
+${picture(stackPicture({activation : Object.keys(activations)[0], gain : 1, residual : false,
+    norm : false}), 'norm of the gradient by layer')}</div>`;

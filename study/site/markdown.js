@@ -36,7 +36,8 @@ function formula(tex, displayMode, symbols) {
 function equations(tex) {
     const list = [ '' ];
     let depth = 0;
-    for (const [piece] of tex.matchAll(/\\(?:begin|end)\{\w+\*?\}|(?:\s|\\qquad|\\quad)*\\q?quad(?![a-z])(?:\s|\\qquad|\\quad)*|\\.|[^]/g)) {
+    for (const [piece] of tex
+        .matchAll(/\\(?:begin|end)\{\w+\*?\}|(?:\s|\\qquad|\\quad)*\\q?quad(?![a-z])(?:\s|\\qquad|\\quad)*|\\.|[^]/g)) {
         if (/^[{]$|^\\begin|^\\left/.test(piece)) depth++;
         if (/^[}]$|^\\end/.test(piece)) depth--;
         if (/quad/.test(piece) && !depth)
@@ -71,7 +72,8 @@ function fileNamed(text, file, known) {
 // ---- The page ----------------------------------------------------------------------------------
 
 // Returns {html, title, headings: [{depth, text, id}], text}. context: {known: files that have
-// pages, marks: {mark: {file, line}}, symbols: [{tex, name, code}], blocks: {language of a block of code: its HTML}}.
+// pages, marks: {mark: {file, line}}, symbols: [{tex, name, code}], blocks: {language of a block of
+// code: its HTML}}.
 function render(file, source, context) {
     const headings = [];
     const {known, marks = {}, symbols = [], blocks = {}} = context;
@@ -89,7 +91,9 @@ function render(file, source, context) {
             return found ? {type : name, raw : found[0], tex : found[1].trim()} : undefined;
         },
         renderer : (token) =>
-            (display ? `<div class="formula">${equations(token.tex).map((tex) => `<span class="equation">${formula(tex, true, symbols)}</span>`).join('')}</div>\n`
+            (display ? `<div class="formula">${
+                equations(token.tex).map((tex) => `<span class="equation">${
+                    formula(tex, true, symbols)}</span>`).join('')}</div>\n`
                      : formula(token.tex, false, symbols)),
     });
     const mark = {
@@ -113,7 +117,8 @@ function render(file, source, context) {
                 sources.page(at.file)}#L${at.line}" data-mark="${name}">[${name}]</a>`;
         },
     };
-    const taken = {}; // how often a heading has come: the second one is called added-1, as on GitHub
+    // how often a heading has come: the second one is called added-1, as on GitHub
+    const taken = {};
     const headingId = (name) => {
         taken[name] = (taken[name] || 0) + 1;
         return taken[name] > 1 ? `${name}-${taken[name] - 1}` : name;
@@ -138,7 +143,8 @@ function render(file, source, context) {
             return page ? `<a href="${page}"><code>${html}</code></a>` : `<code>${html}</code>`;
         },
         code(text, language) {
-            if (Object.prototype.hasOwnProperty.call(blocks, language)) return blocks[language].call({inline}, text);
+            if (Object.prototype.hasOwnProperty.call(blocks, language))
+                return blocks[language].call({inline}, text);
             const c = /^(c|cpp|cuda|)$/.test(language || '');
             const html = c ? highlight(text, codeNames) : escape(text);
             const linked = html.replace(/\[([a-z][\w. ]*)\](?=[^\n]*\*\/<)/g,
@@ -148,10 +154,14 @@ function render(file, source, context) {
                                  : whole));
             return `<pre class="code${c ? '' : ' ' + escape(language)}">${linked}\n</pre>\n`;
         },
+        // A table of symbols is looked up, not read.
         table(head, body) {
-            return `<div class="wide"><table><thead>${
+            const html = `<div class="wide"><table><thead>${
                 head.replace(/<th([^>]*)><\/th>/g, '<td$1></td>')}</thead><tbody>${
                 body}</tbody></table></div>\n`;
+            return /^\s*<tr>\s*<th[^>]*>symbol</.test(head)
+                ? `<details><summary>The symbols, and their names in the code</summary>${
+                    html}</details>\n` : html;
         },
     };
     marked.setOptions({...marked.getDefaults(), headerIds : false, mangle : false});

@@ -15,18 +15,22 @@ const sections = [
     [ 'Code', 'code.html' ],
 ];
 
-// The way through the study, at a stop of it: stops: [{number, before, after}], the latter {href, title}.
+// The way through the study, at a stop of it: stops: [{number, before, after}], the latter {href,
+// title}.
 const way = (stops) =>
     stops
-        .map(({number, before, after}) => `<nav class="path" aria-label="stop ${number} of the path"><a href="${
+        .map(({number, before, after}) => `<nav class="path" aria-label="stop ${
+            number} of the path"><a href="${
                  before.href}">&larr; ${escape(before.title)}</a><span>stop ${number}</span>${
-                 after ? `<a href="${after.href}">${escape(after.title)} &rarr;</a>` : '<a href="index.html">the path</a>'}</nav>`)
+                 after ? `<a href="${after.href}">${escape(after.title)} &rarr;</a>`
+                     : '<a href="index.html">the path</a>'}</nav>`)
         .join('');
 
 // scripts: of this page alone, besides the ones that all have. site: what is known of the whole:
 // {version, date, address, source}; hidden: no search engine should list the page.
 module.exports = function page(
-    {title, html, headings = [], scripts = [], here, kind = '', stops = [], description, site = {}, hidden}) {
+    {title, html, headings = [], scripts = [], here, kind = '', stops = [], description,
+        site = {}, hidden}) {
     const known = (value, html) => (value ? html : '');
     const contents = headings.filter((h) => h.depth === 2);
     const aside = contents.length > 1
@@ -47,11 +51,15 @@ module.exports = function page(
 <title>${escape(title)} - gradus</title>
 ${known(description, `<meta name="description" content="${escape(description)}">`)}
 ${known(hidden, '<meta name="robots" content="noindex">')}
-<meta property="og:title" content="${escape(title)}"><meta property="og:type" content="${here === 'index.html' ? 'website' : 'article'}"><meta property="og:site_name" content="gradus">
+<meta property="og:title" content="${escape(title)}"><meta property="og:type" content="${
+    here === 'index.html' ? 'website' : 'article'}"><meta property="og:site_name" content="gradus">
 ${known(description, `<meta property="og:description" content="${escape(description)}">`)}
 <meta name="twitter:card" content="${site.picture ? 'summary_large_image' : 'summary'}">
-${known(site.address, `<link rel="canonical" href="${site.address}${here === 'index.html' ? '' : here}"><meta property="og:url" content="${site.address}${here === 'index.html' ? '' : here}">
-${known(site.picture, `<meta property="og:image" content="${site.address}preview.png"><meta property="og:image:alt" content="the tape of loss = mean((w x - y)^2), with its gradients">`)}`)}
+${known(site.address, `<link rel="canonical" href="${site.address}${
+    here === 'index.html' ? '' : here}"><meta property="og:url" content="${site.address}${
+    here === 'index.html' ? '' : here}">
+${known(site.picture, `<meta property="og:image" content="${
+    site.address}preview.png"><meta property="og:image:alt" content="the tape of loss = mean((w x - y)^2), with its gradients">`)}`)}
 <link rel="icon" href="icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="katex/katex.min.css">
 <link rel="stylesheet" href="style.css">

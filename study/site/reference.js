@@ -16,15 +16,16 @@ const words = (comment) => comment.replace(/^\/\*+/, '')
 // Whether an indented piece is C, and not a formula or a list in English.
 const isCode = (text) => /[;{}]\s*$/m.test(text) || /\bgd_\w+\(/.test(text);
 
-// Indented lines in two columns, which two spaces or more part, as rows [name, what is said of it]; a
-// name that ends in a comma goes on below. null: they are something else.
+// Indented lines in two columns, which two spaces or more part, as rows [name, what is said of it];
+// a name that ends in a comma goes on below. null: they are something else.
 function twoColumns(part) {
     const lines = part.split('\n'), first = /^( {3,}\S.*? {2,})\S/.exec(lines[0]);
     if (!first || lines.length < 3) return null;
     const at = first[1].length, list = [];
     for (const line of lines) {
         if (line.length > at && line.slice(at - 2, at) !== '  ') return null;
-        const name = line.slice(0, at).trim(), said = line.slice(at).trim(), last = list[list.length - 1];
+        const name = line.slice(0, at).trim(), said = line.slice(at).trim(),
+            last = list[list.length - 1];
         if (name && !(last && last[0].endsWith(',')))
             list.push([ name, said ]);
         else if (!last)
@@ -36,11 +37,13 @@ function twoColumns(part) {
 }
 
 const table = (list) => `<div class="wide"><table><tbody>${
-    list.map(([ name, said ]) => `<tr><td><code>${escape(name)}</code></td><td>${escape(said)}</td></tr>`).join('')}</tbody></table></div>`;
+    list.map(([ name, said ]) => `<tr><td><code>${escape(name)}</code></td><td>${
+        escape(said)}</td></tr>`).join('')}</tbody></table></div>`;
 
 function indented(part) {
     const list = !/\bgd_\w+\(/.test(part) && twoColumns(part);
-    return list ? table(list) : `<pre class="code">${isCode(part) ? highlight(part) : escape(part)}</pre>`;
+    return list ? table(list) : `<pre class="code">${
+        isCode(part) ? highlight(part) : escape(part)}</pre>`;
 }
 
 // Paragraphs; indented lines stay as they are.

@@ -18,19 +18,22 @@ const rmsNorm = require('./rms_norm.js');
 const tapes = require('./tapes.js');
 const kernel = require('./kernel.js');
 const lessons = require('./lessons.js');
+const {steps} = require('./steps.js');
 const frame = require('./page.js');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
 const {example} = require('../page/examples.js');
-const given = require('./given.js');
+const runStep = require('../page/steps.js');
 const exercises = require('../page/exercises.js');
 const pictures = require('../page/pictures.js');
 const expression = require('../page/expression.js');
+const formula = require('../page/formula.js');
 const Training = require('../page/train.js');
 const worked = require('../page/worked.js');
 
 const [programs, out] = process.argv.slice(2, 4).map((folder) => path.resolve(folder));
-const about = require('./about.js');
+const about = sources.table('study/pages/about.md');
+const given = sources.table('study/pages/given.md');
 const publish = require('./publish.js');
 const whole = publish.site(process.argv[4], process.argv[5]);
 const files = sources.list(), known = new Set(files);
@@ -39,29 +42,44 @@ const search = [];
 // ---- Writing -----------------------------------------------------------------------------------
 
 // The stops of the path, as study/index.md has them: [{href, title}].
-const path_of_stops = [...sources.read('study/index.md').matchAll(/^\d+\. \[\*\*(.+?)\*\*\]\(([^)]+)\)/gm) ].map(
+const path_of_stops = [...sources.read('study/index.md')
+    .matchAll(/^\d+\. \[\*\*(.+?)\*\*\]\(([^)]+)\)/gm) ].map(
     ([ , title, target ]) => {
         const [file, anchor] = path.posix.normalize(path.posix.join('study', target)).split('#');
-        return {title, href : (sources.page(file) || path.posix.basename(file)) + (anchor ? '#' + anchor : '')};
+        return {title, href : (sources.page(file) || path.posix.basename(file)) +
+            (anchor ? '#' + anchor : '')};
     });
 
 function stopsOf(name) {
     const all = [ {title : 'The beginning', href : 'index.html'}, ...path_of_stops ];
     return all
-        .map((stop, number) => ({number, before : all[number - 1], after : all[number + 1], href : stop.href}))
+        .map((stop, number) => ({number, before : all[number - 1], after : all[number + 1],
+            href : stop.href}))
         .filter((stop) => stop.number && stop.href.split('#')[0] === name);
+}
+
+// The first sentences of a page, in words alone, and none of them cut.
+function leadOf(html) {
+    for (const [ , paragraph ] of html.matchAll(/<p[^>]*>([^]*?)<\/p>/g)) {
+        if (/katex|A guess first/.test(paragraph)) continue;
+        let said = '';
+        for (const sentence of plain(paragraph).split(/(?<=[.?!]) (?=[A-Z])/)) {
+            if (!/^[A-Z].*[.?!]$/.test(sentence) || said.length + sentence.length > 160) break;
+            said += (said && ' ') + sentence;
+        }
+        if (said.length >= 40) return said;
+    }
+    return '';
 }
 
 // A page, and its entries in the search: one a heading.
 function write(name, page) {
-    // The first paragraph that is a sentence of its own.
-    const paragraphs = [...page.html.matchAll(/<p[^>]*>([^]*?)<\/p>/g) ].map(([ , html ]) => plain(html));
-    const lead = paragraphs.find((text) => text.length >= 40 && /^[A-Z][^:]*[.?!]/.test(text)) || paragraphs[0] || '';
     fs.writeFileSync(path.join(out, name), frame({
         here : name,
         site : whole,
         stops : stopsOf(name),
-        description : lead.length > 160 ? lead.slice(0, lead.lastIndexOf(' ', 157)) + '...' : lead,
+        description : leadOf(page.html) ||
+            `This is ${page.title}, of gradus, a library in C and CUDA for backpropagation.`,
         hidden : /^code-(tests|bench)-|-notes\.html$|^404/.test(name),
         ...page
     }));
@@ -81,7 +99,8 @@ function write(name, page) {
             page : page.title,
             href : name + (id ? '#' + id[1] : ''),
             text : plain(part).slice(0, 600),
-            ...(/^<h1/.test(part) || part === parts[0] ? {about : [...page.about || [], ...about[name] || [] ]} : {})
+            ...(/^<h1/.test(part) || part === parts[0]
+                ? {about : [...page.about || [], ...(about[name] || '').split(', ') ]} : {})
         });
     }
 }
@@ -106,7 +125,8 @@ function opsOf(readme, gradus) {
 function workedExample(gradus, op, symbols, lineOf, home) {
     const it = {...example(gradus, op), home}, pairs = symbols.map((s) => [s.tex, s.name]);
     const result = worked.compute(gradus, it);
-    const body = worked.render(it, result, (tex) => markdown.formula(tex, false, symbols), pairs, lineOf);
+    const body = worked.render(it, result, (tex) => markdown.formula(tex, false, symbols),
+        pairs, lineOf);
     const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${
                                            Object.keys(it.own.variants)
                                                .map((v) => `<option${
@@ -115,11 +135,14 @@ function workedExample(gradus, op, symbols, lineOf, home) {
                                                             : ''}>${v}</option>`)
                                                .join('')}</select>`
                                      : '';
-    return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>${given[op] ? `<p class="given">Here: ${escape(given[op])}.</p>` : ''}
+    return `<h3 id="worked-${op}">${it.own.title || `${op}: <code>${
+        escape(gradus.find(op).formula)}</code>`}</h3>${
+        given[op] ? `<p class="given">Here: ${escape(given[op])}.</p>` : ''}
 ${pictures.html({it, result, gradus})}
 <div class="worked" data-op="${op}"><div class="controls">${
         it.own.steps
-            ? '<button type="button" data-act="step">Step</button><button type="button" data-act="back">Back</button><button type="button" data-act="all">All steps</button>'
+            ? '<button type="button" data-act="step">Step</button><button type="button" ' +
+                'data-act="back">Back</button><button type="button" data-act="all">All steps</button>'
             : ''}<button type="button" data-act="again">As it was</button>${variants}</div>
 <div class="body">${body}</div></div>`;
 }
@@ -128,6 +151,7 @@ ${pictures.html({it, result, gradus})}
 function workedExamples(gradus, ops, symbols, lineOf, home) {
     if (!ops.length) return '';
     const examples = ops.map((op) => workedExample(gradus, op, symbols, lineOf, home));
+    if (ops[0] === rmsNorm.row) return examples[0];
     return `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
 <p>The numbers are the library's own, in float64, from its WebAssembly build. With JavaScript they
 follow your input.</p>` +
@@ -137,13 +161,17 @@ follow your input.</p>` +
                .join('\n');
 }
 
-// A derivation whose lines stand beside its steps does not end in them as well; what it says of their files stays.
-const once = (html) => html.replace(/(<strong>In the code<\/strong>(?:(?!<\/p>)[^])*?):<\/p>\s*(<pre class="code">[^]*?<\/pre>)/g, (whole, words, block) => {
-    const marks = [...block.matchAll(/class="mark"[^>]*data-mark="([^"]*)"/g) ].map(([ , mark ]) => mark);
-    return marks.length && marks.every((mark) => html.includes(`<div class="beside" data-mark="${mark}">`)) ? `${words}, beside each step.</p>` : whole;
+// A derivation whose lines stand beside its steps does not end in them as well; what it says of
+// their files stays.
+const once = (html) => html
+    .replace(/(<strong>In the code<\/strong>(?:(?!<\/p>)[^])*?):<\/p>\s*(<pre class="code">[^]*?<\/pre>)/g, (whole, words, block) => {
+    const marks = [...block.matchAll(/class="mark"[^>]*data-mark="([^"]*)"/g) ]
+        .map(([ , mark ]) => mark);
+    return marks.length && marks.every((mark) => html.includes(`<div class="beside" data-mark="${
+        mark}">`)) ? `${words}, beside each step.</p>` : whole;
 });
 
-// The parts of an op's page, as HTML.
+// The parts of an op's page, as HTML; worked(list) are the examples of some of its ops.
 function opParts(gradus, readme, page) {
     const ops = opsOf(readme, gradus).filter((op) => gradus.find(op).backward);
     const found = marks.ofFolder(readme, files);
@@ -171,11 +199,13 @@ function opParts(gradus, readme, page) {
         ops,
         practice,
         derivation : once(lines.beside(page.html.slice(0, at), found, names)),
-        worked : workedExamples(gradus, ops, symbols, (mark) => lines.ofMark(mark, found, names), sources.page(readme)),
+        worked : (list) => workedExamples(gradus, list, symbols,
+            (mark) => lines.ofMark(mark, found, names), sources.page(readme)),
         rest : page.html.slice(at),
         files : /<h2 id="files">/.test(page.html) ? '' : '<h2 id="files">Files</h2><ul>' +
                     files.filter((file) => path.dirname(file) === folder && sources.isCode(file))
-                        .map((file) => `<li><a href="${sources.page(file)}">${path.basename(file)}</a></li>`)
+                        .map((file) => `<li><a href="${sources.page(file)}">${
+                            path.basename(file)}</a></li>`)
                         .join('') +
                     '</ul>'
     };
@@ -191,81 +221,135 @@ const withHeadings = (page) => ({
 // What a page needs for the examples of its ops.
 const live = (ops) => [
     'wasi.js', 'module.js', 'examples.js', 'worked.js',
-    ...(ops.some((op) => pictures.pictures[op]) ? [ 'player.js', 'drawings.js', 'pictures.js' ] : [])
+    ...(ops.some((op) => pictures.pictures[op]) ? [ 'player.js', 'drawings.js',
+        'pictures.js' ] : [])
 ];
 
 // What the search, and a page that links here, say of an op's page.
+const listed = (ops) => (ops.length > 5 ? `${ops.slice(0, 5).join(', ')} and others`
+    : ops.join(', ').replace(/, (\w+)$/, ' and $1'));
 const told = (title, ops, readme) => (ops.length ? {
-    title : `Backward of ${title.length > 40 ? `${path.basename(path.dirname(readme))} ops` : title}`,
-    description : `${ops.slice(0, 6).join(', ')}${ops.length > 6 ? ', ...' : ''}: the backward derived in steps, its code for CPU and GPU, numbers that follow your input, and an exercise that a checker answers.`,
+    title : `Backward of ${title.length > 40 ? `${
+        path.basename(path.dirname(readme))} ops` : title}`,
+    description : `The backward of ${
+        listed(ops)} is derived step by step, beside its lines of C; the numbers follow your input, and a checker answers.`,
 } : {});
 
 function opPage(gradus, readme, page) {
-    const {ops, practice, derivation, worked : examples, rest, files : list} = opParts(gradus, readme, page);
-    const middle = examples + practice;
-    const title = middle && rest.trim() && !/^\s*<h2/.test(rest) ? '<h2 id="how-it-runs">How it runs</h2>' : '';
-    return withHeadings({...page, kind : 'op', ...told(page.title, ops, readme), html : derivation + middle + title + rest + list, scripts : live(ops)});
+    const {ops, practice, derivation, worked : examples, rest, files : list} = opParts(gradus,
+        readme, page), home = sources.page(readme);
+    const apart = ops.filter((op) => !sources.place(home, `worked-${op}`).startsWith(home)),
+        here = ops.filter((op) => !apart.includes(op));
+    if (apart.length) write(sources.oneVariable, withHeadings({kind : 'op',
+        ...told('functions of one variable', apart, readme),
+        html : `<h1 id="top">Functions of one variable, with numbers</h1>
+<p>Their slopes are derived <a href="${home}">with the others</a>.</p>${examples(apart)}`,
+        scripts : live(apart)}));
+    const middle = `${examples(here)}${apart.length ? `<p><a href="${
+        sources.oneVariable}#worked">Functions of one variable</a> have a page of their own.</p>`
+        : ''}${practice}`;
+    const title = middle && rest.trim() && !/^\s*<h2/.test(rest)
+        ? '<h2 id="how-it-runs">How it runs</h2>' : '';
+    return withHeadings({...page, kind : 'op', ...told(page.title, ops, readme),
+        html : derivation + middle + title + rest + list, scripts : live(here)});
 }
 
 // RMSNorm has three pages: the derivation, its numbers, and its way to a GPU.
 function normPages(gradus, readme, page) {
-    const {ops, practice, derivation, worked : examples, rest, files : list} = opParts(gradus, readme, page);
-    const sections = rest.split(/(?=<h2 id=")/), named = (id) => sections.find((html) => html.startsWith(`<h2 id="${id}">`)) || '';
+    const {ops, practice, derivation, worked : examples, rest, files : list} = opParts(gradus,
+        readme, page);
+    const sections = rest.split(/(?=<h2 id=")/),
+        named = (id) => sections.find((html) => html.startsWith(`<h2 id="${id}">`)) || '';
     const gpu = named('on-a-gpu'), rungs = named('the-ladder');
     const cpu = sections.filter((html) => !gpu.includes(html) && html !== rungs).join('');
     const it = example(gradus, 'rms_norm');
     const [first, numbers, last] = rmsNorm.pages;
     const parts = (here) => `<nav class="parts" aria-label="pages on RMSNorm">${
         rmsNorm.pages
-            .map(({name, part}) => `<a href="${name}"${name === here.name ? ' aria-current="page"' : ''}>${part}</a>`)
+            .map(({name, part}) => `<a href="${name}"${
+                name === here.name ? ' aria-current="page"' : ''}>${part}</a>`)
             .join('')}</nav>`;
     const put = (here, html, more = {}) =>
-        write(here.name, withHeadings({...page, title : here.title, html : html.replace(/(<\/h1>)/, `$1${parts(here)}`), about : here.about, ...more}));
-    put({...first, about : ops, kind : 'op'}, derivation + rmsNorm.cheatSheet() + practice + cpu + list);
-    put(numbers, `<h1 id="top">RMSNorm, with numbers</h1>${rmsNorm.walk(it, worked.compute(gradus, it))}${examples}`,
+        write(here.name, withHeadings({...page, title : here.title,
+            html : html.replace(/(<\/h1>)/, `$1${parts(here)}`), about : here.about,
+            description : here.description, ...more}));
+    put({...first, about : ops, kind : 'op'}, derivation + prose('cheat-sheet').html + practice +
+        cpu + list);
+    const row = () => examples([ rmsNorm.row ]),
+        walk = () => rmsNorm.walk(it, worked.compute(gradus, it));
+    put(numbers, prose('rms_norm-worked', {row, walk}).html + examples(ops),
         {kind : 'op', scripts : [...live(ops), 'walk.js' ]});
     put(last, `<h1 id="top">RMSNorm on a GPU</h1><p class="lead">From a thread for each row, twenty times slower than the memory, to the
-library's kernel: one idea at a time, and then the whole of it.</p>${rmsNorm.ladder(rungs)}${kernel.walk(it.request.inputs.x.slice(0, 8))}${gpu}${rmsNorm.after()}`, {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
+library's kernel: one idea at a time, and then the whole of it.</p>${
+    rmsNorm.ladder(rungs, prose('ladder').html)}${kernel.walk(it.request.inputs.x.slice(0, 8))}${
+    gpu}${rmsNorm.peers()}${prose('glossary').html}`,
+    {scripts : [ 'examples.js', 'worked.js', 'player.js', 'kernel.js', 'ladder.js' ]});
 }
 
 // ---- Pages of text -----------------------------------------------------------------------------
 
-const firstDescription = 'Learn how backpropagation works: eight short lessons with figures to play with, exercises that a checker answers, and a C library that runs in the page.';
+// A page whose text is study/pages/NAME.md; blocks: what is made for it, by the words of its places.
+function prose(name, blocks = {}) {
+    const file = `study/pages/${name}.md`;
+    return markdown.render(file, sources.read(file), {known, blocks});
+}
 
-function textPages(gradus, expressions) {
-    const blocks = lessons.blocks({gradus, expressions}), homes = homesOf(gradus);
+function writeProse(name, blocks, more = {}) {
+    write(`${name}.html`, {...withHeadings(prose(name, {...blocks,
+        language : () => `${prose('language').html}<p>There are ${formula.names
+            .map((each) => `<code>${each}</code>`).join(', ')}.</p>`})), ...more});
+}
+
+const firstDescription =
+    'Learn how backpropagation works: nine short lessons with figures to play with, exercises ' +
+        'that a checker answers, and a C library that runs in the page.';
+
+function textPages(gradus, expressions, printed) {
+    const blocks = lessons.blocks({gradus, expressions, printed}), homes = homesOf(gradus);
     // A page's figures and exercises, and the scripts that these take.
     const withFigures = (page) => {
-        const named = [...page.html.matchAll(/<!-- exercise: (\w+) -->/g) ].map(([ , name ]) => name);
-        const html = page.html.replace(/<!-- exercise: (\w+) -->/g, (_, name) => exercisePanel(gradus, exercises.all.find((e) => (e.key || e.op) === name), 0, homes, 3));
-        const figures = /class="(panel tape|panel curve slope|guess|panel drawn still|panel count)"/.test(html);
-        return {...page, html, scripts : [...new Set([...page.scripts || [], ...(figures ? lessons.scripts : []), ...(named.length ? exerciseScripts : []) ]) ]};
+        const named = [...page.html.matchAll(/<!-- exercise: (\w+) -->/g) ]
+            .map(([ , name ]) => name);
+        const html = page.html.replace(/<!-- exercise: (\w+) -->/g,
+            (_, name) => exercisePanel(gradus, exercises.all.find((e) => (e.key || e.op) === name),
+                0, homes, 3));
+        const figures = /class="(panel tape|panel curve slope|guess|panel drawn still|panel count)"/
+            .test(html);
+        return {...page, html, scripts :
+            [...new Set([...page.scripts || [], ...(figures ? lessons.scripts : []),
+                ...(named.length ? exerciseScripts : []),
+                ...(html.includes('program-step') ? [ 'wasi.js', 'steps.js' ] : []) ]) ]};
     };
     for (const file of files.filter((name) => name.endsWith('.md') && sources.page(name)).sort()) {
         const source = sources.read(file);
         const found = Object.fromEntries(
             marks.ofFolder(file, files).reverse().map((at) => [at.mark, {...at}]));
         const page = markdown.render(
-            file, source, {known, marks : found, symbols : markdown.symbolsOf(source), blocks : file.startsWith('study/') ? blocks : {}});
+            file, source, {known, marks : found, symbols : markdown.symbolsOf(source),
+                blocks : file.startsWith('study/') ? blocks : {}});
         if (file === 'study/index.md') {
             const first = withFigures(page);
-            write('index.html', {...first, headings : [], title : 'Backpropagation, step by step', kind : 'index', description : firstDescription});
+            write('index.html', {...first, headings : [], title : 'Backpropagation, step by step',
+                kind : 'index', description : firstDescription});
             continue;
         }
         if (file.startsWith('study/lessons/')) {
-            write(sources.page(file), {...withFigures({...page, html : lessons.screens(page.html)}), headings : [], kind : 'lesson'});
+            write(sources.page(file), {...withFigures({...page, html : lessons.screens(page.html)}),
+                headings : [], kind : 'lesson'});
             continue;
         }
         const op = /^kernels\/\w+\/README\.md$/.test(file);
         if (file === 'docs/numerics.md') {
             page.html = page.html.replace('<h2 id="tolerances">', `${curves.error}$&`);
-            page.headings.splice(page.headings.findIndex(({id}) => id === 'tolerances'), 0, {depth : 2, id : 'error-over-step', text : 'Why does my check fail?'});
+            page.headings.splice(page.headings.findIndex(({id}) => id === 'tolerances'), 0,
+                {depth : 2, id : 'error-over-step', text : 'Why does my check fail?'});
             page.scripts = [ 'curves.js' ];
         }
         if (file === 'kernels/rms_norm/README.md')
             normPages(gradus, file, page);
         else
-            write(sources.page(file), op ? opPage(gradus, file, page) : {...withFigures(page), ...(file === 'README.md' ? {title : 'The library'} : {})});
+            write(sources.page(file), op ? opPage(gradus, file, page) : {...withFigures(page),
+                ...(file === 'README.md' ? {title : 'The library'} : {})});
     }
     for (const file of files.filter((name) => /\.(svg|png)$/.test(name)))
         fs.copyFileSync(sources.path(file), path.join(out, path.basename(file)));
@@ -325,7 +409,8 @@ function opsPage(gradus) {
     const readmes = files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file));
     const rows = readmes.flatMap((readme) => opsOf(readme, gradus).map((name) => {
         const op = gradus.find(name);
-        const at = op.backward ? sources.place(sources.page(readme), `worked-${name}`) : sources.page(readme);
+        const at = op.backward ? sources.place(sources.page(readme), `worked-${name}`)
+            : sources.page(readme);
         return `<tr><td><a href="${at}"><code>${
             name}</code></a></td><td><code>${escape(op.formula)}</code></td><td align="right">${
             op.cases.length}</td></tr>`;
@@ -338,17 +423,11 @@ function opsPage(gradus) {
                 page : 'op',
                 href : sources.place(sources.page(readme), `worked-${name}`),
                 text : gradus.find(name).formula,
-                about : [name, name.replace(/2d$/, ''), name.replace(/_(loss|div|with_logits).*$/, ''), `backward of ${name}`, `${name} gradient` ]
+                about : [name, name.replace(/2d$/, ''), name.replace(/_(loss|div|with_logits).*$/,
+                    ''), `backward of ${name}`, `${name} gradient` ]
             });
-    write('ops.html', {
-        title : 'Ops',
-        html :
-            `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page use.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${
-                rows.join('')}</tbody></table></div>
-<h2 id="absent">Not in the library</h2>
-<p>Sorting, for example. Some of what is absent is a few ops that are here. <a href="contributing.html">Contributing</a> shows how to add
-an op of your own.</p>`,
-    });
+    writeProse('ops', {ops : () => `<div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${
+        rows.join('')}</tbody></table></div>`});
 }
 
 // ---- Break it ----------------------------------------------------------------------------------
@@ -375,119 +454,106 @@ function breakPage(gradus) {
                                           b.report.verdict}</td><td>${escape(said(b))}</td></tr>`)
                                  .join('')}</tbody></table></div>`)
                      .join('\n');
-    write('break.html', {
-        title : 'Break it',
-        scripts :
-            [ 'wasi.js', 'worker.js', 'examples.js', 'worked.js', 'break.js' ],
-        headings : [ {depth : 2, text : 'Every planted bug', id : 'all'} ],
-        html : `<h1 id="top">Break it</h1>
-<p class="lead">A wrong backward still trains, only worse. Choose a mistake; gradcheck compares
-its gradients with finite differences of the forward, here in this page.</p>
-<div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${
+    writeProse('break', {
+        panel : () => `<div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${
             options}</select> <button type="button" id="run">Check</button></div>
-<fieldset id="switches"><legend>or change RMSNorm's backward</legend><div class="controls">${
-            [
-                [ 'mean', 'drop the mean term' ], [ 'sign', 'flip its sign' ],
-                [ 'weight', 'forget the weight' ], [ 'stale', 'use a stale rstd' ]
-            ].map(([ name, words ]) =>
-                     `<label><input type="checkbox" name="${name}"> ${words}</label>`)
-                .join('')}</div><pre class="code">Set a switch to see the formula and run gradcheck.</pre></fieldset>
 <div id="result"><noscript>Choosing one needs JavaScript. What gradcheck reports for each is listed
-below.</noscript></div></div>
-<p>First the gradient of the broken backward, then that of central differences. Red is above 0, blue
-below. <a href="numerics.html">Numerics</a> explains the choice of the step and the tolerances.</p>
-<h2 id="all">Every planted bug</h2><p>${bugs.length} mistakes, all of which must fail.</p>
-${list}`,
-    });
+below.</noscript></div></div>`,
+        all : () => `<p>${bugs.length} mistakes, all of which must fail.</p>${list}`
+    }, {scripts : [ 'wasi.js', 'worker.js', 'examples.js', 'worked.js', 'break.js' ]});
 }
 
 // ---- Exercises ---------------------------------------------------------------------------------
 
 // The lines to choose from, in the place of one of the lines that are given.
 function choice(exercise, i) {
-    const given = exercise.answer.split('\n'), pre = (list) => (list.length ? `<pre class="code words">${escape(list.join('\n'))}</pre>` : '');
+    const given = exercise.answer.split('\n'),
+        pre = (list) => (list.length ? `<pre class="code words">${
+            escape(list.join('\n'))}</pre>` : '');
     const radios = exercises.lines(exercise).map(
-        (line, k) => `<label class="line-choice"><input type="radio" name="choice-${i}" value="${k}"> <code>${escape(line)}</code></label>`);
+        (line, k) => `<label class="line-choice"><input type="radio" name="choice-${i}" value="${
+            k}"> <code>${escape(line)}</code></label>`);
     return `${pre(given.slice(0, exercise.at))}<fieldset><legend>Which line comes ${
-        given.length > 1 ? 'here' : 'in'}?</legend>${radios.join('')}</fieldset>${pre(given.slice(exercise.at + 1))}`;
+        given.length > 1 ? 'here' : 'in'}?</legend>${radios.join('')}</fieldset>${
+            pre(given.slice(exercise.at + 1))}`;
 }
 
 const exerciseScripts = [ 'wasi.js', 'worker.js', 'practice.js', 'exercises.js' ];
 
 // The page of each op.
-const homesOf = (gradus) => Object.fromEntries(files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file))
-                                                   .flatMap((file) => opsOf(file, gradus).map((op) => [op, file])));
+const homesOf = (gradus) => Object
+    .fromEntries(files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file))
+                                                   .flatMap((file) => opsOf(file,
+                                                       gradus).map((op) => [op, file])));
 
 function exercisePanel(gradus, exercise, number, homes, level) {
     const {op, answer} = exercise, i = exercises.all.indexOf(exercise), id = exercise.key || op;
-    const numbers = Object.entries(exercise.numbers || {}).map(([ name, v ]) => `${name} = ${v === Math.PI ? '3.14159...' : v}`).join(', ');
-    return `<div class="panel exercise" data-exercise="${i}"><h${level} id="${id}" class="small">${number ? number + '. ' : ''}${id}<span class="state good"></span></h${level}>
-<p>${escape(exercise.says || gradus.find(op).formula)}${/\.$/.test(exercise.says || '') ? '' : '.'}${
-        numbers && !exercise.says ? ` Here ${numbers}.` : ''} <a href="${sources.page(homes[op])}">the derivation</a></p>
+    const numbers = Object.entries(exercise.numbers || {}).map(([ name, v ]) => `${name} = ${
+        v === Math.PI ? '3.14159...' : v}`).join(', ');
+    return `<div class="panel exercise" data-exercise="${i}"><h${level} id="${id}" class="small">${
+        number ? number + '. ' : ''}${id}<span class="state good"></span></h${level}>
+<p>${escape(exercise.says || gradus.find(op).formula)}${
+    /\.$/.test(exercise.says || '') ? '' : '.'}${
+        numbers && !exercise.says ? ` Here ${numbers}.` : ''} <a href="${
+            sources.page(homes[op])}">the derivation</a></p>
 ${exercise.wrong ? choice(exercise, i)
-                 : `<textarea rows="${answer.split('\n').length + 2}" spellcheck="false" aria-label="the backward of ${op}">${escape(exercise.begin)}</textarea>`}
+                 : `<textarea rows="${answer.split('\n').length +
+                     2}" spellcheck="false" aria-label="the backward of ${op}">${
+                     escape(exercise.begin)}</textarea>`}
 <div class="controls"><button type="button" data-act="check">Check</button>${
         exercise.wrong ? '' : '<button type="button" data-act="again">As it was</button>'}</div>
 <div class="answer" aria-live="polite"></div>
-<details><summary>An answer</summary><pre class="code words">${escape(exercise.wrong ? answer.split('\n')[exercise.at] : answer)}</pre></details></div>`;
+<details><summary>An answer</summary><pre class="code words">${
+    escape(exercise.wrong ? answer.split('\n')[exercise.at] : answer)}</pre></details></div>`;
 }
 
 function exercisesPage(gradus) {
     const readmes = files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file));
     const homes = homesOf(gradus);
-    const rest = readmes.map((file) => ({file, list : exercises.all.slice(exercises.ladder.length).filter(({op, key}) => !key && homes[op] === file)}))
+    const rest = readmes.map((file) =>
+        ({file, list : exercises.all.slice(exercises.ladder.length).filter(({op, key}) => !key &&
+            homes[op] === file)}))
                      .filter(({list}) => list.length);
     const title = (file) => plain(markdown.render(file, sources.read(file), {known}).title);
-    write('exercises.html', {
-        title : 'Exercises',
+    writeProse('exercises', {
+        ladder : () => exercises.ladder.map((e, i) => exercisePanel(gradus, e, i + 1, homes, 2))
+            .join('\n'),
+        rest : () => rest.map(({file, list}) => `<details class="group"><summary>${
+            escape(title(file))}: ${list.length}</summary>${
+            list.map((e) => exercisePanel(gradus, e, 0, homes, 3)).join('\n')}</details>`)
+            .join('\n')
+    }, {
         scripts : exerciseScripts,
+        title : 'Exercises',
         headings : [
             ...exercises.ladder.map((e, i) => ({depth : 2, id : e.op, text : `${i + 1}. ${e.op}`})),
             {depth : 2, id : 'every-op', text : 'Every other op'}
-        ],
-        html : `<h1 id="top">Write a backward</h1>
-<p class="lead">Ten, from a power to attention, and then one for every other op. You write the gradient; the
-library's gradcheck compares it with finite differences of the forward and names what is wrong, here in this page.
-<span id="done"></span></p>
-<p>One tensor a line: <code>h[i, k] = dy[i, k] * w[k];</code> The indices on the left run over all elements.
-<code>sum(j, x[i, j])</code>, <code>mean</code> and <code>max</code> run over one more index, whose range is that of the
-axis where it is read. There are exp, log, sqrt, sin, cos, tanh, erf, abs, floor, pow, comparisons, which are 1 or 0, and
-<code>a ? b : c</code>. What you define in one line can be read in the next. Each box begins with a mistake. What
-you write is kept in this browser.</p><noscript>Checking takes JavaScript.</noscript>
-${exercises.ladder.map((e, i) => exercisePanel(gradus, e, i + 1, homes, 2)).join('\n')}
-<h2 id="every-op">Every other op</h2>
-<p>Where a backward is long, all of it is given but a line, to be chosen.</p>
-${rest.map(({file, list}) => `<details class="group"><summary>${escape(title(file))}: ${list.length}</summary>${
-            list.map((e) => exercisePanel(gradus, e, 0, homes, 3)).join('\n')}</details>`).join('\n')}`
+        ]
     });
 }
 
 // ---- Live training -----------------------------------------------------------------------------
 
 async function trainPage() {
-    const text = files.filter((file) => file.startsWith('include/gradus/')).map(sources.read).join('\n');
+    const text = files.filter((file) => file.startsWith('include/gradus/')).map(sources.read)
+        .join('\n');
     // A run, so that there is something to see before the reader's own.
-    const training = await Training.load(fs.readFileSync(path.join(programs, 'study_train.wasm')), text), {loss} = training.open(1);
+    const training = await Training.load(fs.readFileSync(path.join(programs, 'study_train.wasm')),
+        text), {loss} = training.open(1);
     const losses = Array.from({length : 50}, () => training.step(0.003).loss);
-    write('train.html', {
-        title : 'Train',
-        scripts : [ 'train-wasm.js', 'wasi.js', 'worker.js', 'train.js' ],
-        html : `<h1 id="top">A model learns, in this page</h1>
-<p class="lead">The transformer of <code>gradus-train</code>, 2 layers and 64 wide, trained in
-this page by the library: forward, backward, clipping, AdamW, in the same C.</p>
-<p>It reads bytes, 64 at a time, in batches of 8, and predicts each next one. At first all bytes are
-equally likely, and the loss is the logarithm of their number. Soon it learns which are frequent,
-then which follow which, then words. <a href="${
-            sources.page(
-                'train/model/model.h')}">model.h</a> has the model, <a href="tutorial.html">the tutorial</a> its block.</p>
-<div class="panel" id="train"><div class="controls"><button type="button" data-part="go">Train</button><button type="button" data-part="again">Restart</button><label>learning rate <select data-part="rate"><option>0.0003</option><option>0.001</option><option selected>0.003</option><option>0.01</option><option>0.1</option></select></label></div>
-<p data-part="said" aria-live="polite">The loss of a run of ${losses.length} steps, from ${loss.toFixed(3)} to ${losses[losses.length - 1].toFixed(3)}, when this page was made. Yours takes its place.</p><svg data-part="loss" viewBox="0 0 640 220" role="group" aria-label="loss over the steps">${Training.plot(losses, loss)}</svg>
-<h2 class="small">What it writes</h2><pre class="code words" data-part="sample">${escape(training.sample(200, 0.8))}</pre>
+    writeProse('train', {
+        panel : () => `<div class="panel" id="train"><div class="controls"><button type="button" data-part="go">Train</button><button type="button" data-part="again">Restart</button><label>learning rate <select data-part="rate"><option>0.0003</option><option>0.001</option><option selected>0.003</option><option>0.01</option><option>0.1</option></select></label></div>
+<p data-part="said" aria-live="polite">The loss of a run of ${losses.length} steps, from ${
+    loss.toFixed(3)} to ${losses[losses.length - 1]
+    .toFixed(3)}, when this page was made. Yours takes its place.</p><svg data-part="loss" viewBox="0 0 640 220" role="group" aria-label="loss over the steps">${Training.plot(losses, loss)}</svg>
+<h2 class="small">What it writes</h2><pre class="code words" data-part="sample">${
+    escape(training.sample(200, 0.8))}</pre>
 <details><summary>The text it learns from, or your
 own: 66 bytes or more</summary><textarea data-part="text" rows="12" aria-label="text to learn from"></textarea></details>
-<noscript>Training takes JavaScript.</noscript></div>`,
-    });
-    carry('train', 'study_train', `trainText = ${JSON.stringify(text)};\n${scriptsFor('train', [ 'wasi.js', 'train.js' ])}`);
+<noscript>Training takes JavaScript.</noscript></div>`
+    }, {title : 'Train', scripts : [ 'train-wasm.js', 'wasi.js', 'worker.js', 'train.js' ]});
+    carry('train', 'study_train', `trainText = ${JSON.stringify(text)};\n${
+        scriptsFor('train', [ 'wasi.js', 'train.js' ])}`);
 }
 
 // ---- Modules -----------------------------------------------------------------------------------
@@ -495,13 +561,16 @@ own: 66 bytes or more</summary><textarea data-part="text" rows="12" aria-label="
 // NAME-wasm.js: a module as a script, since a page opened from a file may not fetch. Packed, as
 // wasi.unpack() takes it: base64 of the bytes themselves would leave a server little to compress.
 function carry(name, program, more = '') {
-    const bytes = zlib.gzipSync(fs.readFileSync(path.join(programs, `${program}.wasm`)), {level : 9});
-    fs.writeFileSync(path.join(out, `${name}-wasm.js`), `${name}Wasm = '${bytes.toString('base64')}';\n${more}`);
+    const bytes = zlib.gzipSync(fs.readFileSync(path.join(programs, `${program}.wasm`)),
+        {level : 9});
+    fs.writeFileSync(path.join(out, `${name}-wasm.js`),
+        `${name}Wasm = '${bytes.toString('base64')}';\n${more}`);
 }
 
 // The scripts of a worker that runs the module, for page/worker.js.
 const scriptsFor = (name, scripts) =>
-    `${name}Scripts = ${JSON.stringify(scripts.map((script) => sources.read(`study/page/${script}`)).join('\n'))};\n`;
+    `${name}Scripts = ${JSON.stringify(scripts.map((script) => sources.read(`study/page/${script}`))
+        .join('\n'))};\n`;
 
 // ---- All of it ---------------------------------------------------------------------------------
 
@@ -509,27 +578,37 @@ async function main() {
     fs.mkdirSync(path.join(out, 'katex/fonts'), {recursive : true});
     const load = (name) => Gradus.load(fs.readFileSync(path.join(programs, `${name}.wasm`)));
     const gradus = await load('study_ops'), faults = await load('study');
-    gradus.planted = faults.bugs(); // only their module has them, and only the other shows the steps
+    // only their module has them, and only the other shows the steps
+    gradus.planted = faults.bugs();
     carry('ops', 'study_ops');
-    carry('gradus', 'study', scriptsFor('gradus', [ 'wasi.js', 'module.js', 'formula.js', 'check.js' ]));
+    carry('gradus', 'study',
+        scriptsFor('gradus', [ 'wasi.js', 'module.js', 'formula.js', 'check.js' ]));
     carry('expression', 'study_expression');
-    const expressions = await expression.Expressions.load(fs.readFileSync(path.join(programs, 'study_expression.wasm')));
-    for (const file of fs.readdirSync(path.join(__dirname, '../page'))) // comments are a seventh of what a page would load
-        fs.writeFileSync(path.join(out, file), sources.read(`study/page/${file}`).replace(/^ *\/\/.*\n/gm, ''));
+    carry('steps', 'study_hundred');
+    const hundred = fs.readFileSync(path.join(programs, 'study_hundred.wasm'));
+    const expressions = await expression.Expressions
+        .load(fs.readFileSync(path.join(programs, 'study_expression.wasm')));
+    // comments are a seventh of what a page would load
+    for (const file of fs.readdirSync(path.join(__dirname, '../page')))
+        fs.writeFileSync(path.join(out, file),
+            sources.read(`study/page/${file}`).replace(/^ *\/\/.*\n/gm, ''));
     fs.copyFileSync(path.join(katexFolder, 'katex.min.css'), path.join(out, 'katex/katex.min.css'));
     for (const font of fs.readdirSync(path.join(katexFolder, 'fonts'))
              .filter((name) => name.endsWith('.woff2')))
         fs.copyFileSync(path.join(katexFolder, 'fonts', font), path.join(out, 'katex/fonts', font));
-    textPages(gradus, expressions);
+    textPages(gradus, expressions, await Promise.all(steps.map((_, i) => runStep(hundred, i))));
     opsPage(gradus);
     referencePages();
     codePages();
     breakPage(faults);
     exercisesPage(gradus);
-    write('vanishing.html', curves.vanishing);
+    writeProse('vanishing', {stack : () => curves.stack}, {scripts : [ 'curves.js' ]});
     await trainPage();
-    write('tape.html', await tapes.page(programs));
-    write('expression.html', tapes.expressionPage(expressions));
+    const drawn = await tapes.programs(programs, [ 'fit_line', 'mlp', 'custom_op',
+        'transformer_block' ]);
+    writeProse('tape', {program : (name) => drawn[name.trim()]}, {scripts : lessons.scripts});
+    writeProse('expression', {editor : () => tapes.editor(expressions)},
+        {scripts : [...lessons.scripts, 'editor.js' ]});
     for (const page of publish.pages()) write(page.name, page);
     publish.files(out, whole);
     fs.writeFileSync(path.join(out, 'search.js'), `searchIndex = ${JSON.stringify(search)};\n`);

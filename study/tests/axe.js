@@ -10,13 +10,17 @@ function find(build) {
     const kept = process.env.GRADUS_AXE || path.join(build, 'axe/axe_playwright_python/axe.min.js');
     if (!fs.existsSync(kept) && !process.env.GRADUS_AXE) {
         const folder = path.join(build, 'axe');
-        const run = (...args) => execFileSync('python3', [ '-m', ...args ], {stdio : 'ignore', timeout : 60000});
+        const run = (...args) => execFileSync('python3', [ '-m', ...args ],
+            {stdio : 'ignore', timeout : 60000});
         try {
             fs.mkdirSync(folder, {recursive : true});
-            const wanted = path.join(folder, 'wanted.txt'), tools = path.join(__dirname, '../../scripts/tools.txt');
+            const wanted = path.join(folder, 'wanted.txt'),
+                tools = path.join(__dirname, '../../scripts/tools.txt');
             fs.writeFileSync(wanted, fs.readFileSync(tools, 'utf8').match(/^axe-.*\n/m)[0]);
-            run('pip', 'download', '--quiet', '--no-deps', '--require-hashes', '--dest', folder, '-r', wanted);
-            run('zipfile', '-e', path.join(folder, fs.readdirSync(folder).find((name) => name.endsWith('.whl'))), folder);
+            run('pip', 'download', '--quiet', '--no-deps', '--require-hashes', '--dest', folder,
+                '-r', wanted);
+            run('zipfile', '-e', path.join(folder,
+                fs.readdirSync(folder).find((name) => name.endsWith('.whl'))), folder);
         } catch {
             return null;
         }
@@ -29,8 +33,11 @@ function find(build) {
 async function findings(tab, axe, rules = null) {
     await tab.evaluate(axe + ';0');
     const {violations} = await tab.evaluate(
-        `axe.run(document, {resultTypes: ['violations']${rules ? `, runOnly: ${JSON.stringify(rules)}` : ''}}).then((r) => ({violations: r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.length, target: String(v.nodes[0].target), more: v.nodes[0].failureSummary}))}))`);
-    return violations.map((v) => `${v.id} (${v.nodes}): ${v.help}: ${v.target}: ${v.more.replace(/\s+/g, ' ').slice(0, 200)}`);
+        `axe.run(document, {resultTypes: ['violations']${
+            rules ? `, runOnly: ${JSON.stringify(rules)}`
+            : ''}}).then((r) => ({violations: r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.length, target: String(v.nodes[0].target), more: v.nodes[0].failureSummary}))}))`);
+    return violations.map((v) => `${v.id} (${v.nodes}): ${v.help}: ${v.target}: ${
+        v.more.replace(/\s+/g, ' ').slice(0, 200)}`);
 }
 
 module.exports = {find, findings};

@@ -104,8 +104,9 @@ class Browser {
         return tab;
     }
 
-    // The functions of pages that the browser called from its loop while work() went on: [{ms, url, line}], where ms
-    // is processor time of the thread, which a busy machine does not lengthen by making it wait.
+    // The functions of pages that the browser called from its loop while work() went on: [{ms, url,
+    // line}], where ms is processor time of the thread, which a busy machine does not lengthen by
+    // making it wait.
     async trace(work) {
         const calls = [];
         let ended = null;
@@ -114,10 +115,13 @@ class Browser {
             if (method !== 'Tracing.dataCollected') return;
             for (const {name, tdur, args} of params.value)
                 if (name === 'FunctionCall' && /^file:/.test(args.data?.url || ''))
-                    calls.push({ms : tdur / 1000, url : args.data.url, line : args.data.lineNumber});
+                    calls.push({ms : tdur / 1000, url : args.data.url,
+                        line : args.data.lineNumber});
         };
         this.handlers.add(handler);
-        await this.send('Tracing.start', {transferMode : 'ReportEvents', traceConfig : {includedCategories : [ 'devtools.timeline' ]}});
+        await this.send('Tracing.start',
+            {transferMode : 'ReportEvents',
+                traceConfig : {includedCategories : [ 'devtools.timeline' ]}});
         try {
             await work();
         } finally {

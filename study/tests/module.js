@@ -13,8 +13,8 @@ const Training = require('../page/train.js');
 // The model learns, the same way every time, and from bad numbers comes to a stop.
 async function train(folder) {
     const bytes = fs.readFileSync(path.join(folder, 'study_train.wasm'));
-    assert.ok(zlib.gzipSync(bytes, {level : 9}).length < 202000,
-        'study_train.wasm has 202 kB or more, gzipped');
+    assert.ok(zlib.gzipSync(bytes, {level : 9}).length < 208000,
+        'study_train.wasm has 208 kB or more, gzipped');
     const text = 'a gradient step, and a book to climb by. '.repeat(40);
     const run = async (steps) => {
         const training = await Training.load(bytes, text), begun = training.open(1), losses = [];
@@ -34,28 +34,27 @@ async function train(folder) {
 }
 
 async function main() {
-    const modules = {study : 252000, study_ops : 198000, study_expression : 90000}; // bytes, gzipped, at most
+    // bytes, gzipped, at most
+    const modules = {study : 251000, study_ops : 198000, study_expression : 90000};
     const [bytes] = Object.entries(modules).map(([ name, most ]) => {
         const module = fs.readFileSync(path.join(process.argv[2], `${name}.wasm`));
         const packed = zlib.gzipSync(module, {level : 9}).length;
         console.log(`${name}.wasm: ${module.length} bytes, ${packed} gzipped`);
         assert.ok(packed <= most, `${name}.wasm has more than ${most} bytes, gzipped`);
-        for (const {module : from, name : wanted} of WebAssembly.Module.imports(new WebAssembly.Module(module)))
-            if (from === 'env') assert.match(wanted, /_f32$|^(gd_optimize|gd_muon|([engl][qet]|attention_decode|norm_linear_decode|sample_token)_forward)_f64$/, `${wanted} is not in ${name}.wasm`);
+        for (const {module : from, name : wanted} of WebAssembly.Module
+            .imports(new WebAssembly.Module(module)))
+            if (from === 'env') assert.match(wanted,
+                /_f32$|^(gd_optimize|gd_muon|[engl][qet]_forward)_f64$/, `${wanted} is not in ${
+                    name}.wasm`);
         return module;
     });
 
     const gradus = await Gradus.load(bytes);
     const bugs = gradus.bugs();
-    bugs.forEach((bug, i) => assert.equal(gradus.breakIt(i, false).report.verdict, 'FAIL', `${bug.op}: ${bug.what}`));
+    bugs.forEach((bug, i) => assert.equal(gradus.breakIt(i, false).report.verdict, 'FAIL',
+        `${bug.op}: ${bug.what}`));
     assert.ok(bugs.length >= 280);
     console.log(`${bugs.length} planted bugs fail`);
-
-    // RMSNorm's formula by switches: right with none, wrong with any.
-    for (let parts = 0; parts < 16; parts++) {
-        const {report} = gradus.switchIt(parts);
-        assert.equal(report.verdict, parts ? 'FAIL' : 'PASS', `switches ${parts}`);
-    }
 
     // The grids: both gradients of every element, which differ where the bug is.
     const at = gradus.bugs().findIndex(

@@ -4,8 +4,8 @@
  *   bits [--device cuda] [OP...]            OP CASE DTYPE LAYOUT TENSOR COUNT HASH
  *   bits [--device cuda] --values [OP...]   the numbers instead of the hash, one a line
  *
- * It needs only public calls, and draws its numbers itself, so that it can be linked with any version
- * of the library. An OP may also be the name of an optimizer. */
+ * It needs only public calls, and draws its numbers itself, so that it can be linked with any
+ * version of the library. An OP may also be the name of an optimizer. */
 #include "gradus/gradus.h"
 
 #include <inttypes.h>
@@ -35,7 +35,8 @@ static double uniform(uint64_t stream, int64_t i)
     return (double)(mix(mix(stream) + (uint64_t)i) >> 11) * 0x1p-53;
 }
 
-/* A sum of uniform numbers instead of a logarithm and a cosine, which C libraries round differently. */
+/* A sum of uniform numbers instead of a logarithm and a cosine, which C libraries round
+ * differently. */
 static double normal(uint64_t stream, int64_t i)
 {
     double sum = -6;
@@ -91,8 +92,8 @@ static void print_tensor(const char *where, const char *name, const gd_tensor *t
 
 /* ---- Ops ----------------------------------------------------------------------------------- */
 
-/* The leaf of an input, in which its rows have gaps if it is `strided`: one element before each and two
- * after it. *input is the tensor without the gaps. */
+/* The leaf of an input, in which its rows have gaps if it is `strided`: one element before each and
+ * two after it. *input is the tensor without the gaps. */
 static gd_tensor *make_input(gd_context *ctx, const gd_case_input *in, gd_dtype dtype,
                              uint64_t stream, bool strided, gd_tensor **input)
 {
@@ -129,6 +130,7 @@ static gd_tensor *make_cotangent(gd_context *ctx, const gd_tensor *y, uint64_t s
 static void run_case(gd_context *ctx, const gd_op *op, const gd_case *c, gd_dtype dtype,
                      bool strided)
 {
+    const bool backward = op->backward[GD_CPU] || op->definition;
     gd_tensor *leaf[GD_CASE_MAX_INPUTS] = {NULL}, *input[GD_CASE_MAX_INPUTS] = {NULL};
     gd_tensor *output[OUTPUTS] = {NULL}, *cotangent[OUTPUTS] = {NULL};
     char where[200], name[64];
@@ -143,7 +145,7 @@ static void run_case(gd_context *ctx, const gd_op *op, const gd_case *c, gd_dtyp
     for (int i = 0; i < op->outputs && !gd_error_status(ctx); i++) {
         snprintf(name, sizeof name, "output%d", i);
         print_tensor(where, name, gd_keep(output[i]));
-        if (op->backward[GD_CPU]) cotangent[i] = make_cotangent(ctx, output[i], 200 + (uint64_t)i);
+        if (backward) cotangent[i] = make_cotangent(ctx, output[i], 200 + (uint64_t)i);
     }
     for (int i = 0; i < c->inputs && !gd_error_status(ctx); i++) {
         if (!input[i] || !(op->updates_inputs & GD_BIT(i))) continue;
@@ -151,7 +153,7 @@ static void run_case(gd_context *ctx, const gd_op *op, const gd_case *c, gd_dtyp
         print_tensor(where, name, input[i]);
     }
     const gd_backward_options options = {.cotangents = cotangent, .keep_tape = true};
-    for (int pass = 1; pass <= 2 && op->backward[GD_CPU] && !gd_error_status(ctx); pass++) {
+    for (int pass = 1; pass <= 2 && backward && !gd_error_status(ctx); pass++) {
         gd_backward_from(output, op->outputs, &options);
         for (int i = 0; i < c->inputs && !gd_error_status(ctx); i++) {
             if (!leaf[i] || !gd_tensor_requires_grad(leaf[i])) continue;

@@ -1,5 +1,5 @@
-/* example.c - ends an example after UPDATES updates of its weights and prints a hash of them. scripts/bits
- * links it with --wrap: the example's calls of the library's functions come here.
+/* example.c - ends an example after UPDATES updates of its weights and prints a hash of them.
+ * scripts/bits links it with --wrap: the example's calls of the library's functions come here.
  *
  *   EXAMPLE - - - PARAMETER COUNT HASH */
 #include "gradus/gradus.h"

@@ -8,7 +8,6 @@
 
 static gd_context *ctx, *other;
 static gd_tensor *x, *x64, *w5, *ids, *matrix, *scalar, *elsewhere, *freed, *spent;
-static int refused;
 
 static gd_tensor *make(gd_context *in, gd_dtype dtype, int ndim, const int64_t *shape)
 {
@@ -33,7 +32,6 @@ static void open_contexts(void)
     gd_tensor_free(freed);
     spent = gd_sum(gd_mul(x, x), NULL, 0, false);
     gd_backward(spent);
-    refused = 0;
     ck_assert_no_error(ctx);
 }
 
@@ -55,7 +53,6 @@ static void close_contexts(void)
                       #call ": the error is\n  %s\nand not\n  %s", gd_error(ctx), words); \
         ck_assert_int_ne(gd_error_status(ctx), GD_OK);                                    \
         gd_error_clear(ctx);                                                              \
-        refused++;                                                                        \
     } while (0)
 
 #define SHAPE(...) ((const int64_t[]){__VA_ARGS__})
@@ -99,7 +96,6 @@ TEST(tensors)
     BAD(gd_tensor_set_requires_grad(gd_neg(x), false), "was made by an op");
     BAD((gd_tensor_free(gd_grad(x)), 0), "belongs to another object");
     BAD(gd_tensor_read(freed, four, 16), "tensor_read: tensor [3, 4] was freed");
-    ck_assert_int_ge(refused, 31);
 }
 
 TEST(the_tape)
@@ -124,7 +120,6 @@ TEST(the_tape)
     BAD(gd_register_op(ctx, gd_find_op(NULL, "softmax")), "the name \"softmax\" is taken");
     BAD(gd_apply(gd_find_op(NULL, "softmax"), (gd_tensor *[]){x, x}, 2, NULL),
         "softmax: given 2 inputs, wanted 1");
-    ck_assert_int_ge(refused, 15);
 }
 
 TEST(shapes)
@@ -151,10 +146,6 @@ TEST(shapes)
     BAD(gd_slice(x, 1, 3, 2), "slice: start is 3 and end is 2");
     BAD(gd_expand(x, 2, SHAPE(3, 5)), "expand: x [3, 4] does not broadcast");
     BAD(gd_expand(x, 1, SHAPE(4)), "expand: x [3, 4] does not broadcast");
-    BAD(gd_concat((gd_tensor *[]){x, w5}, 2, 0), "concat: x[1] is float32 [5], wanted");
-    BAD(gd_concat((gd_tensor *[]){x, x64}, 2, 0), "concat: x[1] is float64 [3, 4], wanted float32");
-    BAD(gd_concat((gd_tensor *[]){x, NULL}, 2, 0), "concat: x[1] is NULL");
-    BAD(gd_concat((gd_tensor *[]){NULL, x}, 2, 0), "concat: x[0] is NULL");
     BAD(gd_concat(&x, 1, 7), "concat: axis is 7");
     gd_tensor *many[20];
     for (int i = 0; i < 20; i++) many[i] = x;
@@ -176,113 +167,42 @@ TEST(shapes)
     for (int i = 0; i < 8; i++) long_ones[i] = long_one;
     BAD(gd_concat(long_ones, 8, 1), "concat: the sizes along axis 1 overflow");
     BAD(gd_cast(x, (gd_dtype)12), "cast: dtype is 12");
-    ck_assert_int_ge(refused, 34);
 }
 
 TEST(ops)
 {
-    gd_rope_options negative = {.position = -1}, base = {.base = -2};
-    gd_cross_entropy_options reduction = {.reduction = (gd_reduction)5};
-    gd_tensor *heads = make(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4, 5));
-    gd_tensor *bad_ids = make(ctx, GD_INT32, GD_SHAPE(3));
-    gd_tensor_write_f64(bad_ids, (double[]){0, 6, 1}, 3);
-    BAD(gd_layer_norm(x, w5, NULL, 1e-5),
-        "layer_norm: weight has shape [5], but the last dimension of x [3, 4] is 4");
-    BAD(gd_layer_norm(x, NULL, w5, 1e-5), "layer_norm: bias has shape [5]");
-    BAD(gd_layer_norm(scalar, NULL, NULL, 1e-5), "layer_norm: x is float32 []");
-    BAD(gd_layer_norm(x, NULL, NULL, -1), "layer_norm: eps is -1");
-    BAD(gd_layer_norm(ids, NULL, NULL, 1e-5), "layer_norm: x is int32 [3]");
     BAD(gd_layer_norm(freed, NULL, NULL, 1e-5), "layer_norm: x [3, 4] was freed");
-    BAD(gd_embedding(x, w5), "embedding: ids is float32 [5], wanted int32");
-    BAD(gd_embedding(w5, ids), "embedding: table is float32 [5], wanted a real [V, C]");
-    BAD(gd_embedding(matrix, bad_ids),
-        "embedding: ids[1] is 6, wanted 0 to 5, the rows of table [6, 7]");
-    BAD(gd_embedding(matrix, NULL), "embedding: ids is NULL");
     gd_tensor *deep = gd_reshape(ids, 8, SHAPE(1, 1, 1, 1, 1, 1, 1, 3));
-    BAD(gd_embedding(matrix, deep), "embedding: ids has 8 dimensions, wanted at most 7");
-    BAD(gd_rope(x, NULL), "rope: x is float32 [3, 4], wanted a real [B, T, H, D] with D even");
-    BAD(gd_rope(heads, NULL), "rope: x is float32 [2, 3, 4, 5]");
-    BAD(gd_rope(make(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4, 6)), &negative), "rope: position is -1");
-    BAD(gd_rope(make(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4, 6)), &base), "rope: base is -2");
-    BAD(gd_softmax(x, 2), "softmax: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
-    BAD(gd_softmax(x, -3), "softmax: axis is -3");
-    BAD(gd_log_softmax(ids, 0), "log_softmax: x is int32, wanted a real dtype");
+    BAD(gd_embedding(matrix, deep), "embedding: y would have 9 dimensions, wanted at most 8");
     BAD(gd_softmax(scalar, 0), "softmax: axis is 0, wanted one of the 0 dimensions");
-    BAD(gd_cross_entropy(x, w5), "cross_entropy: targets is float32 [5], wanted int32");
-    BAD(gd_cross_entropy(w5, ids),
-        "cross_entropy: targets is int32 [3], wanted int32 and the shape of logits [5]");
     BAD(gd_cross_entropy(scalar, ids), "cross_entropy: logits is float32 []");
-    BAD(gd_cross_entropy(x, bad_ids), "cross_entropy: targets[1] is 6, wanted 0 to 3");
-    BAD(gd_cross_entropy_with(x, ids, &reduction), "cross_entropy: reduction is 5");
-    BAD(gd_cross_entropy(x, NULL), "cross_entropy: targets is NULL");
-    BAD(gd_swiglu(x, w5),
-        "swiglu: up is float32 [5], wanted a real dtype and the shape of gate, float32 [3, 4]");
-    BAD(gd_swiglu(x, x64), "swiglu: up is float64 [3, 4]");
-    BAD(gd_swiglu(x, elsewhere), "swiglu: up is a tensor of another context");
-    BAD(gd_dropout(x, 1), "dropout: p is 1, wanted 0 <= p < 1");
-    BAD(gd_dropout(x, NAN), "dropout: p is");
-    BAD(gd_dropout(ids, 0.5), "dropout: x is int32");
-    ck_assert_int_ge(refused, 31);
 }
 
 TEST(elementwise_and_reductions)
 {
-    BAD(gd_add(x, w5), "add: a [3, 4] and b [5] cannot be broadcast together");
-    BAD(gd_add(x, x64), "add: b is float64, but a is float32");
-    BAD(gd_sub(ids, ids), "sub: a is int32, wanted a real dtype");
-    BAD(gd_mul(x, NULL), "mul: b is NULL, wanted a tensor");
-    BAD(gd_mul(NULL, x), "mul: a is NULL, wanted a tensor");
-    BAD(gd_div(x, elsewhere), "div: b is a tensor of another context");
     BAD(gd_maximum(x, freed), "maximum: b [3, 4] was freed");
-    BAD(gd_where(x, x, x), "where: condition is float32, wanted int32");
-    BAD(gd_where(ids, x, x), "cannot be broadcast");
-    BAD(gd_exp(ids), "exp: x is int32, wanted a real dtype");
     BAD(gd_gelu(freed), "gelu: x [3, 4] was freed");
     BAD(gd_sum(x, (int[]){2}, 1, false), "sum: axis is 2, wanted one of the 2 dimensions");
     BAD(gd_mean(x, (int[]){-3}, 1, false), "mean: axis is -3, wanted one of the 2 dimensions");
     BAD(gd_max(x, (int[]){0, -2}, 2, true), "is listed twice");
     BAD(gd_logsumexp(x, (int[]){0, 1, 0}, 3, true), "logsumexp: given 3 axes, but x [3, 4] has 2");
-    BAD(gd_sum(ids, NULL, 0, false), "sum: x is int32");
-    ck_assert_int_ge(refused, 16);
+    const int many[100] = {0};
+    BAD(gd_sum(x, many, 100, false), "sum: given 100 axes, but x [3, 4] has 2 dimensions");
+    BAD(gd_sum(x, many, -1, false), "sum: given -1 axes, but x [3, 4] has 2 dimensions");
+    BAD(gd_var(x, (int[]){2}, 1, 0, false), "var: axis is 2, wanted one of the 2 dimensions");
+    BAD(gd_var(x, NULL, 0, NAN, false), "var: correction is nan, wanted a finite number");
 }
 
-TEST(norms_and_products)
+TEST(losses)
 {
-    const gd_rms_norm_options negative = {.eps = -1}, strange = {.offset = NAN},
-                              good = {.eps = 1e-5};
-    const gd_attention_options scale = {.scale = INFINITY};
-    gd_tensor *q = make(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4, 6)),
-              *k = make(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 2, 6));
-    gd_tensor *k3 = make(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 3, 6)),
-              *v7 = make(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 6));
-    BAD(gd_rms_norm(x, w5, 1e-5),
-        "rms_norm: weight has shape [5], wanted the last dimension of x [3, 4], or the last two");
-    BAD(gd_rms_norm(x, NULL, -1), "rms_norm: eps is -1");
-    BAD(gd_rms_norm_with(x, NULL, NULL, &negative),
-        "rms_norm: eps is -1, wanted a finite number of at");
-    BAD(gd_rms_norm_with(x, NULL, NULL, &strange), "rms_norm: offset is");
-    BAD(gd_rms_norm_with(x, NULL, w5, &good), "rms_norm: bias has shape [5]");
-    BAD(gd_rms_norm(x, matrix, 1e-5), "rms_norm: weight has shape [6, 7]");
-    BAD(gd_rms_norm(scalar, NULL, 1e-5), "rms_norm: x has no dimensions");
-    BAD(gd_rms_norm(ids, NULL, 1e-5), "rms_norm: x is int32");
-    BAD(gd_add_rms_norm(x, w5, NULL, NULL, &good, NULL), "add_rms_norm: residual has shape [5]");
-    BAD(gd_add_rms_norm(x, NULL, NULL, NULL, &good, NULL), "add_rms_norm: residual is NULL");
-    BAD(gd_matmul(x, x), "matmul: a [3, 4] has 4 columns, but b [3, 4] has 3 rows");
-    BAD(gd_matmul_with(x, matrix, true, false), "matmul: a [3, 4] transposed has 3 columns");
-    BAD(gd_matmul(x, w5), "matmul: b has shape [5], wanted at least 2 dimensions");
-    BAD(gd_matmul(x, x64), "matmul: b is float64, but a is float32");
-    BAD(gd_linear(x, matrix, NULL), "linear: weight has shape [6, 7], wanted [N, 4] for x [3, 4]");
-    BAD(gd_linear(x, make(ctx, GD_FLOAT32, GD_SHAPE(2, 4)), w5),
-        "linear: bias has shape [5], wanted [2]");
-    BAD(gd_linear(scalar, matrix, NULL), "linear: x has no dimensions");
-    BAD(gd_linear(x, NULL, NULL), "linear: weight is NULL");
-    BAD(gd_attention(x, k, k, NULL), "attention: q has shape [3, 4]");
-    BAD(gd_attention(q, k3, k3, NULL),
-        "attention: q [2, 3, 4, 6] has 4 heads, wanted a multiple of the 3");
-    BAD(gd_attention(q, k, v7, NULL), "attention: v has shape [2, 7, 2, 6]");
-    BAD(gd_attention(q, k, k, &scale), "attention: scale is");
-    BAD(gd_attention(q, k, NULL, NULL), "attention: v is NULL");
-    ck_assert_int_ge(refused, 23);
+    BAD(gd_mse_loss(x, x, GD_BATCHMEAN),
+        "mse_loss: reduction is 3, wanted GD_MEAN, GD_SUM or GD_NONE");
+    BAD(gd_kl_div(x, x, false, (gd_reduction)4),
+        "kl_div: reduction is 4, wanted GD_MEAN, GD_SUM, GD_NONE or GD_BATCHMEAN");
+    BAD(gd_kl_div(scalar, scalar, false, GD_BATCHMEAN),
+        "kl_div: x is [], wanted a dimension for GD_BATCHMEAN");
+    BAD(gd_huber_loss(x, x, 0, GD_MEAN), "huber_loss: delta is 0, wanted more than 0");
+    BAD(gd_smooth_l1_loss(x, x, -1, GD_MEAN), "smooth_l1_loss: beta is -1, wanted more than 0");
 }
 
 TEST(optimizers)
@@ -351,13 +271,20 @@ TEST(optimizers)
     gd_optimizer_free(sgd);
     gd_params_free(empty);
     gd_params_free(params);
-    ck_assert_int_ge(refused, 17);
 }
 
 TEST(random_numbers)
 {
     BAD(gd_random_uniform(ids, 0, 1),
         "random_uniform: the tensor is int32 [3], wanted a real dtype");
+    BAD(gd_random_uniform(x, 1, 0), "random_uniform: low is 1 and high is 0");
+    BAD(gd_random_uniform(x, 0, NAN), "random_uniform: low is 0 and high is nan");
+    BAD(gd_random_uniform(x, -3e38, 3e38), /* a difference that float32 cannot hold */
+        "random_uniform: low is -3e+38 and high is 3e+38, wanted low <= high, both finite and at "
+        "most 3.40282e+38 apart");
+    BAD(gd_random_normal(x, 0, -1), "random_normal: mean is 0 and stddev is -1");
+    BAD(gd_random_normal(gd_expand(w5, 2, SHAPE(2, 5)), 0, 1), "expanded");
+    ck_assert_int_eq(gd_random_uniform(NULL, 0, 1), GD_ERROR_ARGUMENT);
     BAD(gd_random_normal(freed, 0, 1), "random_normal: tensor [3, 4] was freed");
     BAD(gd_random_integers(x, 0, 1), "random_integers: the tensor is float32 [3, 4], wanted int32");
     BAD(gd_random_integers(ids, 5, 5), "low is 5 and high is 5, wanted low < high");
@@ -402,7 +329,7 @@ TEST(options_filled_with_ones)
     rope.interleaved = attention.causal = sgd.nesterov = adamw.lazy = muon.adamw.lazy =
         rmsprop.centered = muon.plain = muon.match_adamw = check.only_numbers = true;
     batch.evaluate = replicate.own_buffers = true;
-    group.several_hosts = graph.off = scale.adapts = true;
+    graph.off = scale.adapts = true;
     gd_tensor *heads = make(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 3, 4)), *y = gd_mul(x, x), *q, *k, *v;
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_params_finish(params);
@@ -422,8 +349,9 @@ TEST(options_filled_with_ones)
         "linear_cross_entropy: options->weight is at ");
     BAD(gd_batch_norm(x, NULL, NULL, &batch), "batch_norm: mean is at ");
     BAD(gd_conv2d(heads, heads, NULL, &conv), "conv2d: output_padding is of conv_transpose2d");
-    BAD(gd_conv1d(x, x, NULL, &conv), "conv1d: stride[1] is -1");
-    BAD(gd_conv_transpose2d(heads, heads, NULL, &conv), "conv_transpose2d: stride[0] is -1");
+    BAD(gd_conv1d(gd_unsqueeze(x, 0), gd_unsqueeze(x, 0), NULL, &conv), "conv1d: stride[1] is -1");
+    BAD(gd_conv_transpose2d(heads, gd_transpose(heads, 0, 1), NULL, &conv),
+        "conv_transpose2d: stride[0] is -1");
     BAD(gd_unfold(heads, 2, 2, &conv), "unfold: stride[0] is -1");
     BAD(gd_fold(heads, 2, 2, 2, 2, &conv), "fold: stride[0] is -1");
     BAD(gd_max_pool2d(x, &pool), "max_pool2d: the kernel has -1 rows and a stride of -1");
@@ -442,7 +370,7 @@ TEST(options_filled_with_ones)
     BAD(gd_lion_create(params, &lion), "lion_create: beta1 is ");
     BAD(gd_muon_create(params, &muon), "muon_create: momentum is ");
     BAD(gd_optimizer_set_loss_scale(optimizer, scale), "factor is -1 and good -1");
-    BAD(gd_group_create(ctx, &group), "group_create: ");
+    BAD(gd_group_create(ctx, &group), "group_create: folder of the options is no text");
     BAD(gd_mul((gd_tensor *)UINTPTR_MAX, x), "mul: a is at ");
     gd_step_end(ctx);
     const gd_op *mul = gd_find_op(NULL, "mul");
@@ -482,4 +410,4 @@ TEST(records_and_scratch)
     ck_assert_text_eq(gd_input_name(NULL, 3), "input 3");
 }
 
-CHECK_MAIN_WITHIN("bad calls", 0, open_contexts, close_contexts)
+CHECK_MAIN_WITHIN("bad calls", open_contexts, close_contexts)

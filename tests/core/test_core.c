@@ -11,7 +11,7 @@
 
 /* ---- Contexts and errors ------------------------------------------------------------------ */
 
-TEST_CASE("contexts", 0, NULL, NULL)
+TEST_CASE("contexts", NULL, NULL)
 
 /* A reason stands behind what may be long. */
 TEST(a_long_message_loses_its_middle)
@@ -227,7 +227,7 @@ static void close_context(void)
     gd_context_free(ctx);
 }
 
-TEST_CASE("tensors", 0, open_context, close_context)
+TEST_CASE("tensors", open_context, close_context)
 
 TEST(a_tensor_knows_its_shape)
 {
@@ -341,7 +341,7 @@ TEST(huge_shapes_are_refused)
     REFUSED(gd_tensor_create(ctx, GD_FLOAT32, 9, (int64_t[9]){0}), "ndim is 9, wanted 0 to 8");
 }
 
-TEST_CASE("contexts", 0, NULL, NULL)
+TEST_CASE("contexts", NULL, NULL)
 
 /* OpenMP's threads are not in the child; nor may it wait for them. */
 TEST(a_forked_child_works)
@@ -374,4 +374,4 @@ TEST(a_forked_child_works)
     gd_context_free(parent);
 }
 
-CHECK_MAIN("core", 0)
+CHECK_MAIN("core")

@@ -1,4 +1,5 @@
-/* test_derivatives.c - gd_jvp and gd_hvp beside derivatives written down by hand, and by differences. */
+/* test_derivatives.c - gd_jvp and gd_hvp beside derivatives written down by hand, and by
+ * differences. */
 #include "op_test.h"
 
 static gd_context *ctx;
@@ -180,6 +181,62 @@ TEST(many_products_in_a_step)
 
 /* ---- Errors ------------------------------------------------------------------------------- */
 
+static gd_tensor *cube_of(void *user, gd_tensor *const *in, int count)
+{
+    (void)user, (void)count;
+    return gd_mul(gd_mul(in[0], in[0]), in[0]);
+}
+
+/* The calls in a segment that read c when it required a gradient do not count for those
+ * that did not. */
+TEST(by_a_constant_of_a_segment)
+{
+    gd_tensor *c = three(1, 2, 3);
+    gd_tensor_set_requires_grad(c, true);
+    gd_tensor *y = gd_recompute(ctx, cube_of, NULL, &c, 1);
+    gd_tensor_set_requires_grad(c, false);
+    gd_add(y, gd_mul(c, w));
+    gd_tensor_set_requires_grad(c, true);
+    ck_assert_error(ctx, "set_requires_grad: mul of this step has read the tensor [3] when it "
+                         "required no gradient");
+    gd_step_end(ctx);
+}
+
+/* y = e^c w + c w: of c, which requires no gradient, the tape has c w alone. */
+TEST(by_a_constant)
+{
+    gd_tensor *c = three(1, 2, 3), *y, *g;
+    for (int turn = 0; turn < 2; turn++) {
+        y = gd_add(gd_mul(gd_exp(c), w), gd_mul(c, w));
+        if (turn) {
+            gd_tensor_set_requires_grad(c, true);
+            ck_assert_error(ctx,
+                            "set_requires_grad: mul of this step has read the tensor [3] when it "
+                            "required no gradient");
+        }
+        gd_jvp(&y, 1, &c, &v, 1, NULL, &g);
+        ck_assert_error(ctx, "gradients: input 0 is float64 [3], wanted a tensor that requires");
+        gd_hvp(gd_sum_all(y), &c, &v, 1, NULL, &g);
+        ck_assert_error(ctx, "gradients: input 0 is float64 [3], wanted a tensor that requires");
+        ck_assert_ptr_null(g);
+    }
+    gd_step_end(ctx);
+    y = gd_mul(gd_exp(c),
+               w); /* exp is not recorded: a constant, also of a c that requires one later */
+    gd_tensor_set_requires_grad(c, true);
+    gd_gradients(&y, 1, &(gd_gradients_options){.zeros = true, .keep_tape = true}, &c, 1, &g);
+    ck_assert_values(g, 0, 0, 0);
+    gd_gradients(&y, 1, NULL, &c, 1, &g);
+    ck_assert_error(ctx, "gradients: no output depends on input 0 [3]; set zeros");
+    gd_step_end(ctx);
+    y = gd_mul(c, c);
+    gd_tensor_set_requires_grad(c, false);
+    gd_tensor_set_requires_grad(c, true); /* all that read it are on the tape */
+    gd_jvp(&y, 1, &c, &v, 1, NULL, &g);
+    ck_assert_values(g, 2, -4, 12);
+    gd_step_end(ctx);
+}
+
 TEST(bad_calls)
 {
     gd_tensor *two = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2)), *g, *none = NULL;
@@ -205,4 +262,4 @@ TEST(bad_calls)
     gd_step_end(ctx);
 }
 
-CHECK_MAIN_WITHIN("derivatives", 0, open_context, close_context)
+CHECK_MAIN_WITHIN("derivatives", open_context, close_context)

@@ -1,6 +1,6 @@
-/* test_gradients_kinks.c - derivatives by ops where ops.h makes a promise: at kinks, zeros, infinities
- * and NaN. The first is that of the kernels, also where that is NaN; the second and the third are
- * finite wherever ops.h promises a finite gradient, and 0 at kinks. */
+/* test_gradients_kinks.c - derivatives by ops where ops.h makes a promise: at kinks, zeros,
+ * infinities and NaN. The first is that of the kernels, also where that is NaN; the second and the
+ * third are finite wherever ops.h promises a finite gradient, and 0 at kinks. */
 #include "op_test.h"
 
 static gd_context *ctx;
@@ -96,10 +96,10 @@ static gd_tensor *to_the_0(gd_tensor *x)
 static const struct {
     const char *name;
     function f;
-} bounded[] = {F(gd_relu),  F(leaky),        F(elu),         F(gd_silu),  F(gd_mish),
-               F(gd_gelu),  F(gd_gelu_tanh), F(gd_softplus), F(gd_tanh),  F(gd_sigmoid),
-               F(gd_erf),   F(clamp),        F(hardtanh),    F(gd_abs),   F(gd_sign),
-               F(gd_floor), F(gd_ceil),      F(gd_round),    F(to_the_1), F(to_the_0)};
+} bounded[] = {F(gd_relu),      F(leaky),       F(elu),     F(gd_silu),    F(gd_mish),  F(gd_gelu),
+               F(gd_gelu_tanh), F(gd_softplus), F(gd_tanh), F(gd_sigmoid), F(gd_erf),   F(gd_atan),
+               F(clamp),        F(hardtanh),    F(gd_abs),  F(gd_sign),    F(gd_floor), F(gd_ceil),
+               F(gd_round),     F(to_the_1),    F(to_the_0)};
 
 TEST(saturated_and_kinked)
 {
@@ -123,6 +123,47 @@ TEST(saturated_and_kinked)
     for (int k = 0; k < 5; k++) {
         derive("a kink", kinked[k], (double[]){0, -1, 2}, 3, order);
         for (int i = 0; i < 3; i++) ck_assert_double_eq(order[1][i], 0);
+    }
+}
+
+/* With s = e^-|x|, silu'' is s (2 - |x|) but for s^2, and atan'' is -2 x / (1 + x^2)^2. */
+TEST(digits_far_out)
+{
+    const double at[] = {30, -30, 36, 100, -100, 600, 1e3, -1e8, 1e100, INFINITY};
+    double order[3][16];
+    derive("silu", gd_silu, at, 6, order);
+    for (int i = 0; i < 6; i++) {
+        const double s = exp(-fabs(at[i])), sign = at[i] < 0 ? -1 : 1;
+        ck_assert_double_eq_tol(order[1][i] / s, 2 - fabs(at[i]), 1e-9);
+        ck_assert_double_eq_tol(order[2][i] / s, sign * (fabs(at[i]) - 3), 1e-9);
+    }
+    derive("mish", gd_mish, at, 4, order); /* x e^x on the left, x (1 - 2 e^-2x) on the right */
+    for (int i = 0; i < 4; i++) {
+        const double x = at[i], e = x < 0 ? exp(x) : exp(-2 * x);
+        ck_assert_double_eq_tol(order[1][i] / e, x < 0 ? x + 2 : 8 - 8 * x, 1e-9);
+        ck_assert_double_eq_tol(order[2][i] / e, x < 0 ? x + 3 : 16 * x - 24, 1e-9);
+    }
+    derive("gelu_tanh", gd_gelu_tanh, (double[]){-6, 6, -10, 10, -14, 14}, 6, order);
+    for (int i = 0; i < 6; i++) { /* x e^v on the left, and x more on the right */
+        const double x = -(6 + 4 * (i / 2)), k = 2 * sqrt(2 / acos(-1)), cubic = 0.044715;
+        const double e = exp(k * (x + cubic * x * x * x)), dv = k * (1 + 3 * cubic * x * x);
+        const double ddv = 6 * k * cubic * x, wanted = (2 * dv + x * (ddv + dv * dv)) * e;
+        ck_assert_double_eq_tol(order[1][i] / wanted, 1, 1e-9);
+    }
+    derive("atan", gd_atan, at, 10, order);
+    for (int i = 0; i < 10; i++) {
+        const double x = at[i], second = -2 / (x * x) / x, third = 6 / (x * x) / (x * x);
+        ck_assert_double_eq_tol(order[1][i], second, 4e-3 * fabs(second) + 1e-300);
+        ck_assert_double_eq_tol(order[2][i], third, 4e-3 * third + 1e-300);
+    }
+    derive("at 0 and 1", gd_atan, (double[]){0, 1, -1, 0.5}, 4, order);
+    const double right[][4] = {{1, 0.5, 0.5, 0.8}, {0, -0.5, 0.5, -0.64}, {-2, 0.5, 0.5, -0.256}};
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 4; i++) ck_assert_double_eq_tol(order[k][i], right[k][i], 1e-15);
+    derive("silu at 0", gd_silu, (double[]){0, -0.0}, 2, order);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_double_eq(order[1][i], 0.5);
+        ck_assert_double_eq_tol(order[2][i], 0, 1e-15);
     }
 }
 
@@ -270,4 +311,63 @@ TEST(reductions)
     ck_assert_double_eq(order[2][3], 0);
 }
 
-CHECK_MAIN_WITHIN("gradients_kinks", 0, open_context, close_context)
+/* ---- Losses ------------------------------------------------------------------------------- */
+
+static gd_cross_entropy_options classes; /* of a loss of the rows x [2, 3] with the targets 1, 1 */
+static gd_tensor *ones;
+
+static gd_tensor *negative_likelihood(gd_tensor *x)
+{
+    return gd_nll_loss(gd_reshape(x, GD_SHAPE(2, 3)), ones, &classes);
+}
+
+static gd_tensor *entropy(gd_tensor *x)
+{
+    return gd_cross_entropy_with(gd_reshape(x, GD_SHAPE(2, 3)), ones, &classes);
+}
+
+static gd_tensor *divergence_of_target(gd_tensor *t)
+{
+    return gd_kl_div(other, t, false, GD_SUM);
+}
+
+/* The mean over nothing is NaN, and does not change with x: its gradient is 0, and so is what that
+ * gradient gives of a cotangent. Where targets count but weigh nothing, the gradient is that of the
+ * kernels: NaN by the targets alone for nll_loss. */
+TEST(losses)
+{
+    const double at[] = {-1, -2, -0.5, -0.3, -2, -1};
+    double order[3][16];
+    const function f[] = {negative_likelihood, entropy};
+    ones = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){1, 1});
+    for (int k = 0; k < 2; k++) {
+        classes = (gd_cross_entropy_options){.ignore_index = 1};
+        derive("all targets are ignored", f[k], at, 6, order);
+        for (int o = 0; o < 3; o++)
+            for (int i = 0; i < 6; i++) ck_assert_double_eq(order[o][i], 0);
+        gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(6), at), *Jv;
+        gd_tensor_set_requires_grad(x, true);
+        gd_tensor *y = f[k](x);
+        gd_jvp(&y, 1, &x, &x, 1, NULL, &Jv);
+        ck_assert_double_eq(gd_item(Jv), 0);
+        gd_step_end(ctx);
+        gd_tensor_free(x);
+
+        const double infinite[] = {INFINITY, 0.5, 2}, none[] = {1, 0, 2};
+        classes.ignore_index = 0;
+        classes.weight = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(3), infinite);
+        derive("another class weighs infinitely much", f[k], at, 6, order);
+        all_finite("another class weighs infinitely much", order, 6);
+        gd_tensor_write_f64(classes.weight, none, 3);
+        derive("targets weigh nothing", f[k], at, 6, order);
+        for (int i = 0; i < 6 && k == 0; i++) ck_assert_int_eq(isnan(order[0][i]), i % 3 == 1);
+        gd_tensor_free(classes.weight);
+    }
+    other = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(3), at);
+    derive("kl_div's target", divergence_of_target, (double[]){0, 0.5, 0.25}, 3, order);
+    ck_assert_double_eq(order[0][0], -INFINITY);
+    ck_assert_double_eq(order[1][1], 2);
+    gd_tensor_free(ones);
+}
+
+CHECK_MAIN_WITHIN("gradients_kinks", open_context, close_context)

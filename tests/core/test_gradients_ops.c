@@ -1,5 +1,6 @@
-/* test_gradients_ops.c - every op's derivative and definition (gd_op in autograd.h), by gradcheck of
- * higher orders, for every case of its record. `gradus-gradcheck --order 3` looks at more elements.
+/* test_gradients_ops.c - every op's derivative and definition (gd_op in autograd.h), by
+ * gradcheck of higher orders, for every case of its record. `gradus-gradcheck --order 3` looks
+ * at more elements.
  *
  * GRADUS_TEST_OPS=softmax,max   checks these alone. */
 #include "check_main.h"
@@ -18,12 +19,12 @@ static bool chosen(const char *name)
     return !list;
 }
 
-static void check_all(gd_dtype dtype, int order, int64_t elements)
+static void check_all(gd_dtype dtype, int order, int64_t elements, uint64_t seed)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
     if (test_brief() && elements > 8) elements = 8;
     const gd_gradcheck_options options = {
-        .dtype = &dtype, .order = order, .max_elements = elements, .directions = 1, .seed = 7};
+        .dtype = &dtype, .order = order, .max_elements = elements, .directions = 1, .seed = seed};
     const gd_op *op;
     int checked = 0, wrong = 0;
     for (int i = 0; (op = gd_op_at(ctx, i)); i++) {
@@ -46,17 +47,19 @@ static void check_all(gd_dtype dtype, int order, int64_t elements)
 
 TEST(second_order)
 {
-    check_all(GD_FLOAT64, 2, 64);
+    check_all(GD_FLOAT64, 2, 64, 7 + test_seed());
 }
 
 TEST(third_order)
 {
-    check_all(GD_FLOAT64, 3, 8);
+    check_all(GD_FLOAT64, 3, 8, 7 + test_seed());
 }
 
 TEST(second_order_in_float32)
 {
-    check_all(GD_FLOAT32, 2, 8);
+    /* In these attention's sums round far more than their results, with AVX2 or with AVX-512. */
+    check_all(GD_FLOAT32, 2, 8, 7 + test_seed());
+    check_all(GD_FLOAT32, 2, 8, 18 + test_seed());
 }
 
-CHECK_MAIN("gradients_ops", 600)
+CHECK_MAIN("gradients_ops")

@@ -1,5 +1,5 @@
-/* test_guard.c - gd_guard: memory that is overrun is named, and what does not overrun it computes what
- * it computes without. test_planted_sanitizers.c has what AddressSanitizer makes of it. */
+/* test_guard.c - gd_guard: memory that is overrun is named, and what does not overrun it computes
+ * what it computes without. test_planted_sanitizers.c has what AddressSanitizer makes of it. */
 #include "op_test.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -25,7 +25,8 @@ static float *data_of(gd_tensor *t)
     return gd_tensor_data(t);
 }
 
-/* ---- Writes, which AddressSanitizer would end ------------------------------------------------- */
+/* ---- Writes, which AddressSanitizer would end
+ * ------------------------------------------------- */
 
 LOOP_TEST(a_write_behind_the_end_is_an_error_when_it_is_freed, !ASAN ? 1 : 0)
 {
@@ -181,4 +182,4 @@ TEST(another_number_is_refused)
     gd_context_free(with);
 }
 
-CHECK_MAIN("guard", 0)
+CHECK_MAIN("guard")

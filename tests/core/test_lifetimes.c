@@ -1,15 +1,12 @@
 /* test_lifetimes.c - a context and the objects made in it, freed in every order. */
-/* Build: links gradus_program_parts. */
+/* Build: needs jansson, links gradus_program_parts. */
 #include <string.h>
 
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "needs_jansson.h"
 #include "platform/memory.h"
 
 enum { CONTEXT, PARAMS, OPTIMIZER, GRAPH, GROUP, FILE_IN_MEMORY, MOST_OBJECTS };
-
-static int objects_made; /* how many there are: no files without jansson */
 
 typedef struct objects {
     gd_context *ctx;
@@ -57,7 +54,7 @@ static objects make(void)
     o.optimizer = gd_adamw_create(o.params, NULL);
     o.graph = gd_graph_create(o.ctx, NULL);
     o.group = gd_group_create(o.ctx, NULL);
-    if (objects_made > FILE_IN_MEMORY) o.file = gd_safetensors_wrap(o.ctx, file, sizeof file - 1);
+    o.file = gd_safetensors_wrap(o.ctx, file, sizeof file - 1);
     gd_optimizer_set_rate(o.optimizer, 0.1);
     gd_graph_run(o.graph, train, &o);
     gd_tensor *leaf = gd_tensor_create(o.ctx, GD_FLOAT32, GD_SHAPE(4));
@@ -90,12 +87,12 @@ static void release(objects *o, int which)
     }
 }
 
-/* Order number `number` of all objects_made! orders. */
+/* Order number `number` of all MOST_OBJECTS! orders. */
 static void order_of(int number, int *order)
 {
-    for (int i = 0; i < objects_made; i++) order[i] = i;
-    for (int i = 0; i < objects_made; i++) {
-        const int left = objects_made - i, at = i + number % left, chosen = order[at];
+    for (int i = 0; i < MOST_OBJECTS; i++) order[i] = i;
+    for (int i = 0; i < MOST_OBJECTS; i++) {
+        const int left = MOST_OBJECTS - i, at = i + number % left, chosen = order[at];
         number /= left;
         memmove(order + i + 1, order + i, (size_t)(at - i) * sizeof *order);
         order[i] = chosen;
@@ -105,11 +102,11 @@ static void order_of(int number, int *order)
 TEST(any_order)
 {
     int orders = 1, order[MOST_OBJECTS];
-    for (int i = 2; i <= objects_made; i++) orders *= i;
+    for (int i = 2; i <= MOST_OBJECTS; i++) orders *= i;
     for (int number = 0; number < orders; number++) {
         objects o = make();
         order_of(number, order);
-        for (int i = 0; i < objects_made; i++) {
+        for (int i = 0; i < MOST_OBJECTS; i++) {
             if (order[i] != GROUP || o.group) ck_assert_int_gt(blocks, 0);
             release(&o, order[i]);
         }
@@ -139,8 +136,8 @@ TEST(failed_objects)
     ck_assert_int_eq(blocks, 0);
 }
 
-/* Headers that are kept for messages take no more memory after 3,000 steps, of many sizes, than after
- * 1,500. */
+/* Headers that are kept for messages take no more memory after 3,000 steps, of many sizes, than
+ * after 1,500. */
 TEST(handles_of_earlier_steps_take_constant_memory)
 {
     for (int poison = 0; poison < 2; poison++) {
@@ -162,9 +159,4 @@ TEST(handles_of_earlier_steps_take_constant_memory)
     }
 }
 
-static void count_objects(void)
-{
-    objects_made = jansson_missing() ? FILE_IN_MEMORY : MOST_OBJECTS;
-}
-
-CHECK_MAIN_WITHIN("lifetimes", 0, count_objects, NULL)
+CHECK_MAIN("lifetimes")

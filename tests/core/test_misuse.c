@@ -192,8 +192,8 @@ TEST(tensors_of_a_step_that_has_ended)
     ck_assert_values(x, 1, 2, 3);
 }
 
-/* The step's handles are not handed out again for two steps, with `poison` for a thousand, whatever the
- * steps between make: the kept one is never another tensor. */
+/* The step's handles are not handed out again for two steps, with `poison` for a thousand, whatever
+ * the steps between make: the kept one is never another tensor. */
 TEST(tensors_of_earlier_steps)
 {
     const int rests[] = {2, 1000};
@@ -428,4 +428,4 @@ TEST(leaves_whose_values_no_backward_needs)
     ck_assert_uint_eq(gd_memory(ctx).current_total, 2 * 3 * sizeof(float)); /* x and its gradient */
 }
 
-CHECK_MAIN_WITHIN("misuse", 0, open_context, close_context)
+CHECK_MAIN_WITHIN("misuse", open_context, close_context)

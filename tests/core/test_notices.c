@@ -1,9 +1,11 @@
-/* test_notices.c - what is easily got wrong without a message: an error where no program means it, else one
- * notice with the cure. */
+/* test_notices.c - what is easily got wrong without a message: an error where no program means it,
+ * else one notice with the cure. */
+#define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "check_main.h"
 #include "gradus/gradus.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static gd_context *ctx;
@@ -294,7 +296,7 @@ TEST(an_error_that_nobody_asked_for)
     gd_tensor *a = gd_tensor_create(c, GD_FLOAT32, GD_SHAPE(3));
     gd_add(a, gd_tensor_create(c, GD_FLOAT32, GD_SHAPE(4)));
     gd_context_free(c);
-    ck_assert_told("gd_error was not asked for an error: add: a [3] and b [4] cannot be broadcast");
+    ck_assert_told("gd_error was not asked for an error: add: b is float32 [4], wanted a shape");
     c = open_context();
     gd_add(gd_tensor_create(c, GD_FLOAT32, GD_SHAPE(3)),
            gd_tensor_create(c, GD_FLOAT32, GD_SHAPE(4)));
@@ -339,7 +341,8 @@ TEST(an_index_of_one_for_all)
     }
 }
 
-/* ---- Why there is no gradient ------------------------------------------------------------------ */
+/* ---- Why there is no gradient
+ * ------------------------------------------------------------------ */
 
 TEST(why_a_loss_depends_on_nothing)
 {
@@ -383,4 +386,107 @@ TEST(two_losses_on_one_trunk)
                          "gd_backward, or use gd_backward_from with keep_tape");
 }
 
-CHECK_MAIN_WITHIN("notices", 0, setup, teardown)
+/* ---- Steps that are not what they seem
+ * ---------------------------------------------------------- */
+
+TEST(statistics_that_no_batch_has_made)
+{
+    gd_params *model = gd_params_create(ctx, GD_FLOAT32);
+    const gd_norm_layer norm = gd_make_norm(model, GD_BATCH_NORM, 0, 2, "norm");
+    gd_params_finish(model);
+    gd_tensor *rows = gd_reshape(x, GD_SHAPE(2, 2));
+    gd_run_norm(&norm, rows, false);
+    gd_run_norm(&norm, rows, true);
+    ck_assert_int_eq(notices, 0);
+    gd_tensor_fill(norm.options.mean, 0), gd_tensor_fill(norm.options.var, 1);
+    gd_run_norm(&norm, rows, true);
+    ck_assert_told("batch_norm: mean is 0 and var is 1 in all channels, as before the first batch");
+    gd_params_free(model);
+}
+
+/* The second of these steps is by `second`. */
+static void three_steps(gd_optimizer *first, gd_optimizer *second)
+{
+    gd_optimizer *turn[] = {first, second, first};
+    for (int i = 0; i < 3; i++, gd_step_end(ctx)) learn(turn[i], 0.1);
+}
+
+TEST(two_optimizers_of_one_group)
+{
+    gd_optimizer *one = gd_sgd_create(params, NULL), *two = gd_sgd_create(params, NULL);
+    three_steps(one, one), three_steps(two, two); /* one after the other is meant */
+    ck_assert_int_eq(notices, 0);
+    three_steps(two, one);
+    ck_assert_told("optimizer: two optimizers update one group in turn");
+    gd_optimizer_free(one), gd_optimizer_free(two);
+}
+
+TEST(a_group_that_is_never_updated)
+{
+    for (int forgotten = 0; forgotten < 2; forgotten++) {
+        for (int cleared = 0; cleared < 2; cleared++) {
+            gd_context *c = open_context();
+            gd_params *group[2];
+            gd_tensor *v[2];
+            for (int i = 0; i < 2; i++) {
+                group[i] = gd_params_create(c, GD_FLOAT32);
+                v[i] = gd_params_add(group[i], i ? "head" : "body", GD_SHAPE(4), 0);
+                gd_params_finish(group[i]);
+            }
+            gd_optimizer *body = gd_sgd_create(group[0], NULL),
+                         *head = gd_sgd_create(group[1], NULL);
+            for (int i = 0; i < 100; i++) {
+                gd_backward(gd_sum_all(gd_mul(v[0], v[1])));
+                gd_optimizer_step(body, 0.01);
+                if (!forgotten) gd_optimizer_step(head, 0.01);
+                gd_params_clear_grads(group[0]);
+                if (cleared || !forgotten) gd_params_clear_grads(group[1]);
+                gd_step_end(c);
+            }
+            gd_params_free(group[1]);
+            if (forgotten)
+                ck_assert_told(
+                    "params: the group of \"head\" has had gradients, but no update has");
+            gd_optimizer_free(head), gd_optimizer_free(body);
+            gd_params_free(group[0]);
+            gd_context_free(c);
+            ck_assert_int_eq(notices, 0);
+        }
+    }
+}
+
+TEST(a_loss_of_nan_that_nobody_read)
+{
+    gd_optimizer *opt = gd_sgd_create(params, NULL);
+    for (int i = 0; i < 100 && !notices; i++) {
+        gd_tensor_fill(x, i ? 1 : (double)NAN);
+        gd_optimizer_backward(opt, loss_of(w), 1);
+        gd_optimizer_step(opt, 0.1);
+        gd_params_clear_grads(params);
+        gd_step_end(ctx);
+    }
+    ck_assert_told("was made by a loss of nan, which nobody read: call gd_optimizer_update");
+    gd_optimizer_free(opt);
+}
+
+TEST(what_is_not_there)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    ck_assert_int_ne(gd_tensor_print(gd_grad(x), file), GD_OK);
+    fclose(file);
+    ck_assert_str_eq(text, "NULL: no tensor\n");
+    free(text);
+    gd_plateau unset = {.patience = 2};
+    ck_assert(isnan(gd_plateau_rate(&unset, 1)));
+    const int64_t labels[3] = {1, 2, 3};
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3));
+    gd_tensor_write(t, labels, sizeof labels);
+    ck_assert_error(ctx,
+                    "tensor_write: given 24 bytes for int32 [3], wanted 12: numbers of 64 bits "
+                    "are to be converted first");
+    gd_tensor_free(t);
+}
+
+CHECK_MAIN_WITHIN("notices", setup, teardown)

@@ -1,6 +1,6 @@
 /* test_out_of_memory.c - every allocation of host memory made to fail in turn, once and for good,
- * in the forward and backward of every op, in its gradients by ops and in a step of training. Each time there must be an
- * error and no leak, and the context must work afterwards. */
+ * in the forward and backward of every op, in its gradients by ops and in a step of training. Each
+ * time there must be an error and no leak, and the context must work afterwards. */
 /* Build: links gradus_program_parts. */
 #include "check_main.h"
 #include "gradus/gradus.h"
@@ -80,7 +80,8 @@ static gd_status run_case(gd_context *ctx, const void *what)
     return gd_error_status(ctx);
 }
 
-/* Its gradients by ops, their gradients by the kernels, and by ops again in products with Jacobians. */
+/* Its gradients by ops, their gradients by the kernels, and by ops again in products with
+ * Jacobians. */
 static gd_status run_gradients(gd_context *ctx, const void *what)
 {
     const op_case *c = what;
@@ -240,7 +241,8 @@ TEST(every_op)
         for (int k = 0; k < op->case_count; k++) {
             op_case what = {op, &op->cases[k]};
             if (k < 3 || k == op->case_count - 1) fail_everywhere(run_case, &what, op->name);
-            if (k == 0 && op->backward[GD_CPU]) fail_everywhere(run_gradients, &what, op->name);
+            if (k == 0 && gd_op_has_backward(op, GD_CPU))
+                fail_everywhere(run_gradients, &what, op->name);
         }
     }
     printf("out of memory: every op: %lld of %lld points, %lld recovered\n", (long long)caught,
@@ -269,4 +271,4 @@ LOOP_TEST(a_training_step, 2)
     ck_assert_int_gt(points, 50);
 }
 
-CHECK_MAIN("out of memory", 100)
+CHECK_MAIN("out of memory")

@@ -1,5 +1,5 @@
-/* test_overhead.c - what an op must not cost: memory from the system in the steady state, and OpenMP
- * where one thread runs. gradus-bench overhead has the times. */
+/* test_overhead.c - what an op must not cost: memory from the system in the steady state, and
+ * OpenMP where one thread runs. gradus-bench overhead has the times. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include "check_main.h"
 #include "gradus/gradus.h"
@@ -98,4 +98,4 @@ TEST(one_thread_enters_no_parallel_region)
 }
 #endif
 
-CHECK_MAIN("overhead", 0)
+CHECK_MAIN("overhead")

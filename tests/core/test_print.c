@@ -1,5 +1,9 @@
-/* test_print.c - tensors and groups of parameters as text: the elements are what NumPy 2.4 prints of the
- * same array with np.set_printoptions(threshold=0). */
+/* test_print.c - tensors and groups of parameters as text: the elements are what NumPy 2.4 prints
+ * of the same array with np.set_printoptions(threshold=0). */
+#define _DEFAULT_SOURCE /* mkdtemp, setenv */
+#include <locale.h>
+#include <unistd.h>
+
 #include "op_test.h"
 
 static gd_context *ctx;
@@ -154,9 +158,70 @@ TEST(digits)
                  4); /* 3.140625, 0.1000976 */
     ck_assert_str_eq(text, "bfloat16 [4]  min 0.100098  mean 1.18518  max 3.14062  NaN 0\n"
                            "[3.14 0.1  1.   0.5 ]\n");
+    print_values(GD_FLOAT64, GD_SHAPE(2), (double[]){1.33386340123, 0.25021100441}, 2);
+    ck_assert_str_eq(text, "float64 [2]  min 0.250211  mean 0.792037  max 1.33386  NaN 0\n"
+                           "[1.3338634 0.250211 ]\n");
+    print_values(GD_FLOAT32, GD_SHAPE(2), (double[]){(double)1e-4F, (double)1e-4F}, 2);
+    ck_assert_str_eq(text, "float32 [2]  min 0.0001  mean 0.0001  max 0.0001  NaN 0\n"
+                           "[0.0001 0.0001]\n");
+    print_values(GD_FLOAT32, GD_SHAPE(2), (double[]){1e7, INFINITY}, 2);
+    ck_assert_str_eq(text, "float32 [2]  min 1e+07  mean inf  max inf  NaN 0\n[1.e+07    inf]\n");
+    print_values(GD_FLOAT16, GD_SHAPE(2), (double[]){-32192, -INFINITY}, 2);
+    ck_assert_str_eq(text, "float16 [2]  min -inf  mean -inf  max -32192  NaN 0\n"
+                           "[-3.22e+04      -inf]\n");
+    print_values(GD_INT32, GD_SHAPE(2), (double[]){-2147483648., 1000001}, 2);
+    ck_assert_str_eq(text, "int32 [2]  min -2147483648  mean -1.07324e+09  max 1000001  NaN 0\n"
+                           "[-2147483648     1000001]\n");
     print_values(GD_FLOAT16, GD_SHAPE(3), (double[]){pi, 0.1, 2048}, 3);
     ck_assert_str_eq(text, "float16 [3]  min 0.0999756  mean 683.747  max 2048  NaN 0\n"
                            "[3.141e+00 9.998e-02 2.048e+03]\n");
+}
+
+/* Numbers have points in any locale of the program's, also those of errors and notes, and a NaN has
+ * no sign. Needs localedef. */
+TEST(points_in_any_locale)
+{
+    char folder[] = "/tmp/gradus_print_XXXXXX", command[256], plain[2][sizeof text];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >%s/said 2>&1",
+             folder, folder);
+    const bool made = system(command) == 0;
+    setenv("LOCPATH", folder, 1);
+    for (int german = 0; german < 2; german++) {
+        if (german && !(made && setlocale(LC_NUMERIC, "de_DE.UTF-8"))) break;
+        const double inf = INFINITY;
+        print_values(GD_FLOAT32, GD_SHAPE(3), (double[]){1.5, inf, -inf}, 3);
+        if (german) ck_assert_str_eq(text, plain[0]);
+        strcpy(plain[0], text);
+        ck_assert_str_eq(text, "float32 [3]  min -inf  mean nan  max inf  NaN 0\n"
+                               "[ 1.5  inf -inf]\n");
+        gd_tensor *x = gd_arange(ctx, GD_FLOAT32, 0, 2, 1);
+        gd_dropout(x, 1.5);
+        ck_assert_error(ctx, "dropout: p is 1.5, wanted");
+        gd_dropout(x, inf - inf);
+        ck_assert_error(ctx, "dropout: p is nan, wanted");
+        gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+        gd_tensor *w = gd_params_add(params, "w", GD_SHAPE(1), 0);
+        gd_params_finish(params);
+        gd_tape_record_norms(ctx, true);
+        gd_tensor_fill(w, 0.5);
+        gd_backward(gd_sum_all(gd_scale(w, 0.5)));
+        FILE *file = tmpfile();
+        ck_assert_int_eq(gd_params_print(params, file), GD_OK);
+        ck_assert_int_eq(gd_tape_print(ctx, file), GD_OK);
+        ck_assert_int_eq(gd_tape_print_dot(ctx, file), GD_OK);
+        read_back(file);
+        ck_assert_ptr_nonnull(strstr(text, " 0.5 "));
+        ck_assert_ptr_null(strstr(text, "0,"));
+        if (german) ck_assert_str_eq(text, plain[1]);
+        strcpy(plain[1], text);
+        gd_params_free(params);
+        gd_step_end(ctx);
+        gd_tensor_free(x);
+    }
+    setlocale(LC_NUMERIC, "C");
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    ck_assert_int_eq(system(command), 0);
 }
 
 /* A view, a name, and a tensor on the tape, whose printing leaves the tape as it is. */
@@ -252,4 +317,4 @@ TEST(what_cannot_be_printed)
     gd_params_free(params);
 }
 
-CHECK_MAIN_WITHIN("print", 0, setup, teardown)
+CHECK_MAIN_WITHIN("print", setup, teardown)

@@ -1,12 +1,11 @@
-/* test_recompute.c - segments of gd_recompute whose second run would not compute what the first did:
- * each is an error; and segments that look like it but are right. */
-/* Build: all symbols. */
+/* test_recompute.c - segments of gd_recompute whose second run would not compute what the first
+ * did: each is an error; and segments that look like it but are right. */
+/* Build: needs jansson, all symbols. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "gradcheck/check.h"
-#include "needs_jansson.h"
 #include "op_test.h"
 
 static gd_context *ctx;
@@ -125,13 +124,13 @@ static void update_by_op(gd_tensor *t)
 
 static void (*const writers[])(gd_tensor *) = {
     write_bytes, write_numbers, fill, copy, copy_to_part, uniform, normal, update_by_op, read_file};
-enum { WRITERS = sizeof writers / sizeof *writers }; /* the last one needs jansson */
+enum { WRITERS = sizeof writers / sizeof *writers };
 
 static const char *const overwritten =
     "recompute: op 1 of the segment, mul: a float32 [3] is needed as it was in the first run, but "
     "that was overwritten since";
 
-LOOP_TEST(a_tensor_that_the_segment_uses, (jansson_missing() ? WRITERS - 1 : WRITERS))
+LOOP_TEST(a_tensor_that_the_segment_uses, WRITERS)
 {
     gd_tensor *y = run(by_square, w);
     writers[_i](w);
@@ -140,7 +139,7 @@ LOOP_TEST(a_tensor_that_the_segment_uses, (jansson_missing() ? WRITERS - 1 : WRI
     ck_assert_error(ctx, overwritten);
 }
 
-LOOP_TEST(one_of_whose_views_is_written_to, (jansson_missing() ? WRITERS - 1 : WRITERS))
+LOOP_TEST(one_of_whose_views_is_written_to, WRITERS)
 {
     gd_tensor *view = gd_reshape(w, GD_SHAPE(3));
     gd_tensor *y = run(by_square, w);
@@ -573,7 +572,7 @@ TEST(every_case_of_every_op)
     for (int i = 0; (op = gd_op_at(NULL, i)); i++) {
         ck_assert_msg(op->plain_args || !op->args_size, "%s: its arguments are not compared",
                       op->name);
-        for (int k = 0; k < op->case_count && op->backward[GD_CPU]; k++) {
+        for (int k = 0; k < op->case_count && gd_op_has_backward(op, GD_CPU); k++) {
             call a = {op, &op->cases[k]};
             gd_tensor *input[GD_CASE_MAX_INPUTS];
             int64_t size[2];
@@ -593,4 +592,4 @@ TEST(every_case_of_every_op)
     ck_assert_int_gt(cases, 300);
 }
 
-CHECK_MAIN_WITHIN("recompute", 0, open_context, close_context)
+CHECK_MAIN_WITHIN("recompute", open_context, close_context)

@@ -618,4 +618,4 @@ TEST(the_first_output_that_is_not_finite_is_found)
     gd_tensor_free(x);
 }
 
-CHECK_MAIN_WITHIN("tape", 0, open_context, close_context)
+CHECK_MAIN_WITHIN("tape", open_context, close_context)

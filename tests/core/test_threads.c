@@ -62,4 +62,4 @@ TEST(each_thread_has_a_context_of_its_own)
     }
 }
 
-CHECK_MAIN("threads", 0)
+CHECK_MAIN("threads")

@@ -60,4 +60,4 @@ TEST(of_this_build)
     }
 }
 
-CHECK_MAIN("cuda_code", 0)
+CHECK_MAIN("cuda_code")

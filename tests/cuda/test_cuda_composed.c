@@ -1,5 +1,5 @@
-/* test_cuda_composed.c - the functions that are a few ops, forward and backward, on the GPU against the
- * CPU: float64 and float32 against float64, and 16-bit dtypes against the same. */
+/* test_cuda_composed.c - the functions that are a few ops, forward and backward, on the GPU against
+ * the CPU: float64 and float32 against float64, and 16-bit dtypes against the same. */
 #include "composed.h"
 #include "gpu.h"
 
@@ -40,8 +40,8 @@ static int64_t run(gd_context *ctx, const composed *c, gd_dtype dtype, gd_dtype 
     return n;
 }
 
-/* A function rounds between its ops, at the same places on both; a sum in another order may be rounded
- * to the neighbour, and later ops pass that on. */
+/* A function rounds between its ops, at the same places on both; a sum in another order may be
+ * rounded to the neighbour, and later ops pass that on. */
 static double tolerance(gd_dtype dtype)
 {
     switch (dtype) {

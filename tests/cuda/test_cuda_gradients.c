@@ -1,22 +1,13 @@
 /* test_cuda_gradients.c - gradients of gradients on a GPU: those of the CPU in every case of every
  * record, and in a step that is a graph those of a step that is not. */
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "gpu.h"
+#include "op_test.h"
 
 enum { MOST = GD_CASE_MAX_INPUTS, MOST_OUTPUTS = 4, ELEMENTS = 64 * 16 };
 
 /* ---- Every op ----------------------------------------------------------------------------- */
-
-static uint64_t bits(uint64_t *seed)
-{
-    uint64_t z = *seed += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-}
 
 static void fill(gd_tensor *t, const gd_case_input *how, uint64_t *seed)
 {
@@ -24,7 +15,7 @@ static void fill(gd_tensor *t, const gd_case_input *how, uint64_t *seed)
     double *x = calloc((size_t)n + 1, sizeof *x);
     ck_assert_ptr_nonnull(x);
     for (int64_t i = 0; i < n; i++) {
-        const double u = (double)(bits(seed) >> 11) * 0x1p-53, width = how->b == 0 ? 1 : how->b;
+        const double u = random_in(seed, 0, 1), width = how->b == 0 ? 1 : how->b;
         switch (how->fill) {
         case GD_FILL_NORMAL:
         case GD_FILL_DISTINCT:
@@ -45,8 +36,8 @@ static void fill(gd_tensor *t, const gd_case_input *how, uint64_t *seed)
     free(x);
 }
 
-/* The gradient by the inputs of (the sum of the gradients, each times constant numbers), as numbers:
- * one row for each input. False if the op has no second derivative at all. */
+/* The gradient by the inputs of (the sum of the gradients, each times constant numbers), as
+ * numbers: one row for each input. False if the op has no second derivative at all. */
 static bool second_order(gd_context *ctx, const gd_op *op, const gd_case *c, double *result[MOST])
 {
     static const gd_case_input normal = {.fill = GD_FILL_NORMAL};
@@ -117,7 +108,7 @@ TEST(every_op_as_on_the_cpu)
     const gd_op *op;
     int wrong = 0, cases = 0;
     for (int i = 0; (op = gd_op_at(NULL, i)); i++) {
-        for (int k = 0; k < op->case_count && op->backward[GD_CUDA]; k++, cases++)
+        for (int k = 0; k < op->case_count && gd_op_has_backward(op, GD_CUDA); k++, cases++)
             compare(gpu, cpu, op, &op->cases[k], &wrong);
     }
     printf("%d cases, %d wrong\n", cases, wrong);

@@ -437,6 +437,44 @@ TEST(fills_move_on)
     }
 }
 
+typedef struct batch_sum {
+    gd_tensor *rows, *at, *sum;
+} batch_sum;
+
+static gd_status sum_rows(void *user)
+{
+    const batch_sum *b = user;
+    return gd_tensor_copy(b->sum, gd_sum_all(gd_index_select(b->rows, 0, b->at)));
+}
+
+/* Three batches of an epoch have four examples, and the last has two: one more capture. */
+TEST(batches_are_read_by_replays)
+{
+    const float rows[14] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+    const gd_batches_options options = {.size = 4};
+    gd_context *ctx = gpu_context();
+    gd_graph *graph = gd_graph_create(ctx, NULL);
+    gd_batches *batches = gd_batches_create(ctx, 14, &options);
+    batch_sum b = {gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(14), rows), NULL,
+                   gd_tensor_create(ctx, GD_FLOAT32, 0, NULL)};
+    for (int i = 0; i < 12; i++) {
+        int32_t at[4];
+        double sum = 0;
+        b.at = gd_batches_next(batches);
+        const int64_t count = gd_tensor_count(b.at);
+        ck_assert_int_eq(count, i % 4 < 3 ? 4 : 2);
+        gd_graph_run(graph, sum_rows, &b);
+        gd_tensor_read(b.at, at, (size_t)count * sizeof *at);
+        for (int64_t k = 0; k < count; k++) sum += (double)rows[at[k]];
+        ck_assert_double_eq(gd_item(b.sum), sum);
+    }
+    ck_assert_no_error(ctx);
+    ck_assert_int_eq(gd_graph_count(graph).captures, 2);
+    gd_batches_free(batches);
+    gd_graph_free(graph);
+    gd_context_free(ctx);
+}
+
 /* The context still works after a function has failed during its capture. */
 static gd_status fail_the_second_time(void *user)
 {

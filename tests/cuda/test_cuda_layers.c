@@ -1,4 +1,5 @@
-/* test_cuda_layers.c - layers, initial values and prints on a GPU: the text of both devices is the same. */
+/* test_cuda_layers.c - layers, initial values and prints on a GPU: the text of both devices is
+ * the same. */
 #include "gpu.h"
 
 #include <string.h>

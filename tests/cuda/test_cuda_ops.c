@@ -4,7 +4,8 @@
  * dtype, which computes in float32 and rounds once. Each case runs three times: with packed inputs,
  * with inputs that are windows (rows have gaps and begin at odd addresses), and with packed inputs
  * again, which must give the same bits. The backward runs twice over the same tape: the first
- * overwrites the gradients, the second adds to them. Inputs that an op updates are compared, too. */
+ * overwrites the gradients, the second adds to them. Inputs that an op updates are
+ * compared, too. */
 /* Build: all symbols. */
 #include "gpu.h"
 #include "op_cases.h"
@@ -72,8 +73,9 @@ static tally check_all(gd_dtype dtype)
     const gd_op *op;
     for (int i = 0; (op = gd_op_at(NULL, i)); i++) {
         if (only && strcmp(only, op->name)) continue;
-        ck_assert_msg(op->forward[GD_CUDA], "%s has no forward on the GPU", op->name);
-        ck_assert_msg(!op->backward[GD_CPU] || op->backward[GD_CUDA],
+        ck_assert_msg(op->forward[GD_CUDA] || op->definition, "%s has no forward on the GPU",
+                      op->name);
+        ck_assert_msg(!gd_op_has_backward(op, GD_CPU) || gd_op_has_backward(op, GD_CUDA),
                       "%s has no backward on the GPU", op->name);
         for (int k = 0; k < op->case_count; k++) check_case(gpu, cpu, op, &op->cases[k], dtype, &t);
     }

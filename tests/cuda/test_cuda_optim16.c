@@ -1,11 +1,11 @@
 /* test_cuda_optim16.c - 16-bit parameters on the GPU, against the CPU: their float32 gradients from
  * every op, and their masters. */
+/* Build: needs jansson. */
 #include <math.h>
 #include <string.h>
 
 #include "frozen_times.h"
 #include "gpu.h"
-#include "needs_jansson.h"
 
 static const gd_dtype dtypes[2] = {GD_BFLOAT16, GD_FLOAT16};
 
@@ -171,8 +171,8 @@ static void orthogonalize(gd_device device, gd_dtype dtype, int64_t rows, int64_
     gd_context_free(ctx);
 }
 
-/* For bfloat16 the GPU's products are in bfloat16, the CPU's in float32: the steps of both point the
- * same way. */
+/* For bfloat16 the GPU's products are in bfloat16, the CPU's in float32: the steps of both point
+ * the same way. */
 LOOP_TEST(steps_of_muon_are_those_of_the_cpu, 8)
 {
     enum { MOST = 96 * 160 };
@@ -225,7 +225,7 @@ LOOP_TEST(what_is_frozen_for_a_while_goes_on_as_alone, 4 * OPTIMIZER_KINDS)
 }
 
 /* From a file that was written between two updates, with what was frozen until then. */
-LOOP_TEST(going_on_from_a_file_has_the_same_bits, !jansson_missing() ? 4 * OPTIMIZER_KINDS : 0)
+LOOP_TEST(going_on_from_a_file_has_the_same_bits, 4 * OPTIMIZER_KINDS)
 {
     const char *path = "test_cuda_go_on.safetensors";
     const gd_dtype dtype = (gd_dtype)(_i % 4);

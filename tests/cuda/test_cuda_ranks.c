@@ -1,11 +1,10 @@
 /* test_cuda_ranks.c - gradus-train on two GPUs, over NCCL: the same run as on one GPU, the same
  * bits twice, checkpoints for any number of GPUs, and a rank that dies; and a model with buffers.
  * Skipped without two GPUs and NCCL. */
-/* Build: runs gradus-train. */
+/* Build: needs jansson, runs gradus-train. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #define _DEFAULT_SOURCE   /* MAP_ANONYMOUS */
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "ranks.h"
 #include "runs.h"
 
@@ -29,11 +28,8 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static void run(const char *kind, const char *more)
 {
-    char line[400];
-    snprintf(line, sizeof line,
-             "--data text %%s --log-every 1 --steps 9 --accumulate 4 --timeout 60%s %s", kind,
-             more);
-    train_well(line);
+    train_well("--data text $small --log-every 1 --steps 9 --accumulate 4 --timeout 60%s %s", kind,
+               more);
 }
 
 /* The last loss of a run. */
@@ -51,10 +47,8 @@ LOOP_TEST(two_gpus_make_the_run_of_one, KINDS)
     run(kinds[_i], "--gpus 2 --out two");
     ck_assert_double_eq_tol(last_loss(), one, near[_i]);
     run(kinds[_i], "--gpus 2 --no-graph --out again"); /* waits for other ranks elsewhere */
-    shell(
-        "cd '%s' && cmp two/step-00000009/model.safetensors again/step-00000009/model.safetensors "
-        "&& cmp two/step-00000009/state.safetensors again/step-00000009/state.safetensors%s",
-        folder, "");
+    shell("cmp two/step-00000009/model.safetensors again/step-00000009/model.safetensors && cmp "
+          "two/step-00000009/state.safetensors again/step-00000009/state.safetensors");
 }
 
 LOOP_TEST(another_number_goes_on, KINDS)
@@ -70,19 +64,16 @@ LOOP_TEST(another_number_goes_on, KINDS)
 TEST(the_end_of_a_rank_ends_all)
 {
     const pid_t starter =
-        begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --gpus 2 "
-              "--eval-every 0 --schedule constant --timeout 5 --out a",
-              0);
+        begin("--data text $small --steps 1000000 --checkpoint-every 20 --keep 1000 --gpus 2 "
+              "--eval-every 0 --schedule constant --timeout 5 --out a");
     int status;
     wait_for("a/step-00000040");
-    char command[64]; /* the last process is that of rank 1 */
-    snprintf(command, sizeof command, "kill -KILL $(pgrep -P %d | tail -n 1)", (int)starter);
-    ck_assert_int_eq(system(command), 0);
+    shell("kill -KILL $(pgrep -P %d | tail -n 1)",
+          (int)starter); /* the last process is that of rank 1 */
     ck_assert_int_eq(waitpid(starter, &status, 0), starter);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) != 0);
-    shell("cd '%s' && grep -q 'rank 1 was ended by signal 9' log && grep -q 'rank 1 is gone' log "
-          "|| { cat log%s; false; }",
-          folder, "");
+    shell("grep -q 'rank 1 was ended by signal 9' log && grep -q 'rank 1 is gone' log || { cat "
+          "log; false; }");
     train_well("--resume auto --out a --gpus 2 --steps 41");
 }
 
@@ -138,5 +129,5 @@ TEST(buffers_are_those_of_rank_0)
     }
 }
 
-CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing() || !two_gpus(),
-                  "several GPUs", 300, set_up, tear_down)
+CHECK_MAIN_UNLESS(program_missing("gradus-train") || !two_gpus(), "several GPUs", set_up,
+                  leave_folder)

@@ -1,15 +1,14 @@
 /* test_cuda_runs.c - gradus-train on a GPU gives the same bits with graphs, without them, and when
  * resumed. */
-/* Build: runs gradus-train. */
+/* Build: needs jansson, runs gradus-train. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "gpu.h"
-#include "needs_jansson.h"
 #include "runs.h"
 
 static void assert_same_files(const char *a, const char *b)
 {
-    shell("cd '%s' && diff -r -x log.jsonl %s", folder, a);
-    shell("cd '%s' && cmp %s", folder, b);
+    shell("diff -r -x log.jsonl %s", a);
+    shell("cmp %s", b);
 }
 
 static const char *const kinds[] = {"",
@@ -24,16 +23,15 @@ static const char *const kinds[] = {"",
                                     "--optimizer adagrad",
                                     "--optimizer lion --dtype bf16 --average 0.9",
                                     "--optimizer muon"};
-/* Those before the first with an optimizer of its own: test_cuda_graph has graphs of all optimizers. */
+/* Those before the first with an optimizer of its own: test_cuda_graph has graphs of all
+ * optimizers. */
 enum { KINDS = sizeof kinds / sizeof *kinds, GRAPHS = 6 };
 
 static void run(const char *more, const char *out)
 {
-    char line[512];
-    snprintf(line, sizeof line,
-             "--data text %%s --device cuda --steps 24 --checkpoint-every 8 --keep 0 %s --out %s",
-             more, out);
-    train_well(line);
+    train_well(
+        "--data text $small --device cuda --steps 24 --checkpoint-every 8 --keep 0 %s --out %s",
+        more, out);
     program_said(output, " on cuda, ");
 }
 
@@ -78,7 +76,7 @@ LOOP_TEST(a_step_that_is_not_finite_is_named, 6)
     char line[256];
     for (int i = 0; i < 2; i++) {
         snprintf(line, sizeof line,
-                 "--data text %%s --device cuda --steps 60 --lr 1e3 --clip 0 "
+                 "--data text $small --device cuda --steps 60 --lr 1e3 --clip 0 "
                  "--schedule constant --warmup 0 --skip-nonfinite %d %s %s",
                  _i / 2, overflows[_i % 2][0], ways[i]);
         train_badly(line, overflows[_i % 2][1]);
@@ -93,9 +91,8 @@ LOOP_TEST(a_step_that_is_not_finite_is_named, 6)
 
 TEST(auto_takes_the_gpu_and_says_so)
 {
-    train_well("--data text %s --steps 2");
+    train_well("--data text $small --steps 2");
     program_said(output, " on cuda, ");
 }
 
-CHECK_MAIN_GPU(program_missing("gradus-train") || jansson_missing(), "gradus-train on the GPU",
-               set_up, tear_down)
+CHECK_MAIN_GPU(program_missing("gradus-train"), "gradus-train on the GPU", set_up, leave_folder)

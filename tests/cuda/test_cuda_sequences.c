@@ -1,6 +1,7 @@
-/* test_cuda_sequences.c - training loops of lstm and gru in one captured graph: the state is carried from
- * one stretch of a text to the next, dropout stands between the layers, and a batch norm behind them has
- * running statistics. Every step has the bits of the same loop without a graph. */
+/* test_cuda_sequences.c - training loops of lstm and gru in one captured graph: the state is
+ * carried from one stretch of a text to the next, dropout stands between the layers, and a
+ * batch norm behind them has running statistics. Every step has the bits of the same loop
+ * without a graph. */
 #include <math.h>
 #include <string.h>
 

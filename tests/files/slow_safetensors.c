@@ -1,7 +1,7 @@
 /* slow_safetensors.c - safetensors files with a million tensors, and headers at the limit. */
+/* Build: needs jansson. */
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "needs_jansson.h"
 #include "safetensors_oracle.h"
 
 #include <stdlib.h>
@@ -77,4 +77,4 @@ TEST(headers_at_the_limit)
     free(bytes);
 }
 
-CHECK_MAIN_UNLESS(jansson_missing(), "safetensors, large", 300, set_up, tear_down)
+CHECK_MAIN_WITHIN("safetensors, large", set_up, tear_down)

@@ -1,16 +1,15 @@
-/* test_llama.c - Llama folders as `transformers` saved them (tests/files/llama/make_fixtures.py), against
- * the logits that it computed; and the same after a round trip through a folder of ours. */
-/* Build: links gradus_train_parts. */
+/* test_llama.c - Llama folders as `transformers` saved them (tests/files/llama/make_fixtures.py),
+ * against the logits that it computed; and the same after a round trip through a folder of ours. */
+/* Build: needs jansson, links gradus_train_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "llama/logits.h"
+#include "own_folder.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h> /* mkdtemp, where stdlib.h lacks it */
 
 enum { ROWS = 3, LENGTH = 11, VOCAB = 24, COUNT = ROWS * LENGTH * VOCAB };
 
@@ -29,11 +28,13 @@ static gd_context *ctx;
 static void set_up(void)
 {
     ctx = gd_context_create(NULL);
+    enter_folder();
 }
 
 static void tear_down(void)
 {
     gd_context_free(ctx);
+    leave_folder();
 }
 
 static const char *path_of(const char *name, const char *suffix)
@@ -93,16 +94,14 @@ LOOP_TEST(the_logits_are_those_of_transformers, 4)
 LOOP_TEST(saved_and_loaded_it_is_the_same, 4)
 {
     static double before[COUNT], after[COUNT];
-    char folder[] = "/tmp/gradus_llama_XXXXXX", command[128];
     model first, second;
-    ck_assert_ptr_nonnull(mkdtemp(folder));
     gd_safetensors *file = gd_safetensors_open(ctx, path_of(fixtures[_i].name, ".safetensors"));
     gd_tensor *tokens = gd_safetensors_tensor(file, "tokens");
     llama_open(&first, ctx, GD_FLOAT32, path_of(fixtures[_i].name, ""));
     saving to;
-    ck_assert(!saving_open(&to, ctx, folder) && !llama_save(&first, &to, "ids"));
+    ck_assert(!saving_open(&to, ctx, ".") && !llama_save(&first, &to, "ids"));
     saving_close(&to);
-    llama_open(&second, ctx, GD_FLOAT32, folder);
+    llama_open(&second, ctx, GD_FLOAT32, ".");
     ck_assert_no_error(ctx);
     compute(&first, tokens, before);
     compute(&second, tokens, after);
@@ -114,8 +113,6 @@ LOOP_TEST(saved_and_loaded_it_is_the_same, 4)
     model_free(&second);
     gd_tensor_free(tokens);
     gd_safetensors_close(file);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    ck_assert_int_eq(system(command), 0);
 }
 
 /* A model with two buffers, and where they are. */
@@ -129,11 +126,11 @@ static void make_with_buffers(model *m, int64_t size)
     model_fill(m);
 }
 
-static void load_with_buffers(int64_t size, const char *folder, const char *words)
+static void load_with_buffers(int64_t size, const char *words)
 {
     model m;
     open_folder in;
-    ck_assert(folder_open(&in, folder, true));
+    ck_assert(folder_open(&in, ".", true));
     make_with_buffers(&m, size);
     llama_load(&m, &in);
     if (words) {
@@ -152,44 +149,34 @@ static void load_with_buffers(int64_t size, const char *folder, const char *word
 
 TEST(buffers_are_saved_too)
 {
-    char folder[] = "/tmp/gradus_llama_XXXXXX", command[128];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
     model m;
     saving to;
     make_with_buffers(&m, 3);
     gd_tensor_write_f64(gd_params_buffer_at(m.params, 0), (double[]){0.1, 0.2, 0.3}, 3);
     gd_tensor_write(gd_params_buffer_at(m.params, 1), &(int32_t){12}, sizeof(int32_t));
-    ck_assert(!saving_open(&to, ctx, folder) && !llama_save(&m, &to, "ids"));
+    ck_assert(!saving_open(&to, ctx, ".") && !llama_save(&m, &to, "ids"));
     saving_close(&to);
     model_free(&m);
-    load_with_buffers(3, folder, NULL);
-    load_with_buffers(2, folder, "tensor \"running.mean\" has shape [3], wanted [2]");
-    llama_open(&m, ctx, GD_FLOAT32, folder); /* a model without them */
+    load_with_buffers(3, NULL);
+    load_with_buffers(2, "tensor \"running.mean\" has shape [3], wanted [2]");
+    llama_open(&m, ctx, GD_FLOAT32, "."); /* a model without them */
     ck_assert_error(ctx, "\", which is not a weight of this model");
-    snprintf(command, sizeof command, "rm %s/*", folder);
-    ck_assert_int_eq(system(command), 0);
-    ck_assert(!saving_open(&to, ctx, folder) && !llama_save(&m, &to, "ids"));
+    shell("rm *");
+    ck_assert(!saving_open(&to, ctx, ".") && !llama_save(&m, &to, "ids"));
     saving_close(&to);
     model_free(&m);
-    load_with_buffers(3, folder, "has no tensor \"running.mean\"");
-    llama_open(&m, ctx, GD_FLOAT32, folder);
+    load_with_buffers(3, "has no tensor \"running.mean\"");
+    llama_open(&m, ctx, GD_FLOAT32, ".");
     ck_assert_no_error(ctx);
     model_free(&m);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    ck_assert_int_eq(system(command), 0);
 }
 
 /* Opens the folder of a fixture as a command has changed it. */
 static void open_changed(model *m, const char *name, const char *change)
 {
-    char folder[] = "/tmp/gradus_llama_XXXXXX", command[1024];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(command, sizeof command, "cp %s/* %s && cd %s && %s", path_of(name, ""), folder,
-             folder, change);
-    ck_assert_msg(system(command) == 0, "%s", change);
-    llama_open(m, ctx, GD_FLOAT32, folder);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    ck_assert_int_eq(system(command), 0);
+    shell("rm -rf changed && mkdir changed && cp %s/* changed && cd changed && %s",
+          path_of(name, ""), change);
+    llama_open(m, ctx, GD_FLOAT32, "changed");
 }
 
 /* Files of other versions of transformers, and what lies beside them. */
@@ -285,10 +272,7 @@ static bool read_members(const char *key, const char *members, model_config *con
                                             {"intermediate_size", "16"},
                                             {"hidden_size", "8"},
                                             {"num_attention_heads", "2"}};
-    char folder[] = "/tmp/gradus_config_XXXXXX", path[64];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen("config.json", "w");
     fprintf(file, "{\"model_type\": \"llama\"");
     for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
         if (!key || strcmp(others[k][0], key) != 0)
@@ -296,10 +280,7 @@ static bool read_members(const char *key, const char *members, model_config *con
     }
     fprintf(file, ", %s}", members);
     fclose(file);
-    const bool read = !llama_config(ctx, folder, config);
-    remove(path);
-    ck_assert_int_eq(remove(folder), 0);
-    return read;
+    return !llama_config(ctx, ".", config);
 }
 
 /* Both ends of each range, and what is just beyond. */
@@ -424,4 +405,4 @@ TEST(what_is_not_supported_is_refused)
     }
 }
 
-CHECK_MAIN_UNLESS(jansson_missing(), "llama", 0, set_up, tear_down)
+CHECK_MAIN_WITHIN("llama", set_up, tear_down)

@@ -1,9 +1,9 @@
 /* test_safetensors.c - safetensors files written and read: every dtype and shape, views, files of
  * others, and what happens to the old file when a new one cannot be written. */
+/* Build: needs jansson. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "needs_jansson.h"
 #include "safetensors_oracle.h"
 
 #include <dirent.h>
@@ -266,6 +266,25 @@ TEST(reading_what_is_not_there)
     ck_assert_ptr_null(gd_safetensors_open(NULL, path));
 }
 
+/* As they are written here, and as another program may write them. */
+TEST(texts_are_decoded)
+{
+    static const char text[] = "\"\\/\b\f\n\r\t\x01\x7f \xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80";
+    static const char other[] =
+        "\x66\0\0\0\0\0\0\0{\"__metadata__\":{\"\\u0061\":\"\\u0022\\\\\\/\\b\\f\\n\\r\\t\\u0001"
+        "\\u007f\\u0020\\u00e9\\u20AC\\ud83d\\uDE00\",\"b\":\"\"}}   ";
+    const gd_named_text texts[] = {{"a", text}, {"b", ""}};
+    ck_assert(!gd_safetensors_write(ctx, path, NULL, 0, texts, 2));
+    for (int i = 0; i < 2; i++) {
+        gd_safetensors *file =
+            i ? gd_safetensors_wrap(ctx, other, sizeof other - 1) : gd_safetensors_open(ctx, path);
+        ck_assert_no_error(ctx);
+        ck_assert_str_eq(gd_safetensors_metadata(file, "a"), text);
+        ck_assert_str_eq(gd_safetensors_metadata(file, "b"), "");
+        gd_safetensors_close(file);
+    }
+}
+
 TEST(names_that_cannot_be_written)
 {
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
@@ -458,4 +477,4 @@ TEST(every_allocation_may_fail)
     ck_assert_int_gt(points, 10);
 }
 
-CHECK_MAIN_UNLESS(jansson_missing(), "safetensors", 0, set_up, tear_down)
+CHECK_MAIN_WITHIN("safetensors", set_up, tear_down)

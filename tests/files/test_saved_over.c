@@ -1,9 +1,10 @@
-/* test_saved_over.c - a file that is saved over: it keeps its permissions, links that lead to it stay,
- * and every name that the file system takes can be saved to. */
+/* test_saved_over.c - a file that is saved over: it keeps its permissions, links that lead to it
+ * stay, and every name that the file system takes can be saved to. */
+/* Build: needs jansson. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, symlink, lchown */
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "gradus/gradus.h"
+#include "own_folder.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -14,13 +15,11 @@
 
 static gd_context *ctx;
 static gd_tensor *t;
-static char folder[] = "/tmp/gradus_saved_over_XXXXXX";
 
 /* In the folder, with one tensor. */
 static void set_up(void)
 {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
+    enter_folder();
     umask(022);
     ctx = gd_context_create(NULL);
     t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
@@ -28,12 +27,8 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    char command[64];
     gd_context_free(ctx);
-    ck_assert_int_eq(chdir("/"), 0);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    ck_assert_int_eq(system(command), 0);
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+    leave_folder();
 }
 
 static gd_status save(double value, const char *path)
@@ -99,7 +94,8 @@ TEST(owners_stay)
     ck_assert_uint_eq(now.st_mode & 07777, 0640);
 }
 
-/* A file of another owner and group in one's own folder: what its group could do, another cannot. */
+/* A file of another owner and group in one's own folder: what its group could do,
+ * another cannot. */
 TEST(nobody_gains)
 {
     if (geteuid() != 0) return;
@@ -227,4 +223,4 @@ TEST(other_names_keep_the_old_file)
     ck_assert_double_eq(value_in("other"), 1);
 }
 
-CHECK_MAIN_UNLESS(jansson_missing(), "files that are saved over", 0, set_up, tear_down)
+CHECK_MAIN_WITHIN("files that are saved over", set_up, tear_down)

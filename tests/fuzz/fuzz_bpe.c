@@ -50,7 +50,6 @@ static void train(const uint8_t *bytes, size_t size)
     demand(bpe_begin(&again, trained.vocab), "memory");
     for (int32_t i = 0; i < trained.vocab - 256; i++)
         demand(bpe_add(&again, trained.merge[i][0], trained.merge[i][1]), "its merges again");
-    again.byte_words = bytes[0] >= 128;
     check_text(&again, text, length);
     bpe_free(&again);
     bpe_free(&trained);

@@ -61,7 +61,7 @@ all_cases all_cases_check(gd_dtype dtype, uint64_t first_seed, int seeds, int th
     gd_context_options options = {.poison = true, .threads = threads};
     gd_context *ctx = gd_context_create(&options);
     ck_assert_no_error(ctx);
-    gd_gradcheck_options check = {.dtype = &dtype, .seed = first_seed};
+    gd_gradcheck_options check = {.dtype = &dtype, .seed = first_seed + test_seed()};
     const gd_op *op;
     for (int i = 0; (op = gd_op_at(ctx, i)); i++) check_op(&all, ctx, op, check, seeds);
     gd_context_free(ctx);

@@ -32,25 +32,6 @@ static bool error_is(const reader *c, bool by_row, bool constant, bool of_input)
     return true;
 }
 
-/* Whether all elements that `same_line` allows have one factor. */
-static bool factor_by(const reader *c, bool by_row)
-{
-    const claims_array *x = &c->t->x;
-    const int64_t n = x->ndim ? x->shape[x->ndim - 1] : 1, m = rows(c) / n;
-    for (int64_t line = 0; line < (by_row ? m : n); line++) {
-        double an = 0, nn = 0;
-        for (int pass = 0; pass < 2; pass++)
-            for (int64_t i = 0; i < (by_row ? n : m); i++)
-                for (int64_t k = 0; k < columns(c); k++) {
-                    const int64_t r = by_row ? line * n + i : i * n + line;
-                    const double o = ours(c, r, k), w = right(c, r, k);
-                    if (!pass) an += o * w, nn += w * w;
-                    if (pass && !same(c, o, nn > 0 ? an / nn * w : 0)) return false;
-                }
-    }
-    return true;
-}
-
 static double largest_sum(const reader *c, const double *j, int axis)
 {
     const claims_array *x = &c->t->x;
@@ -378,9 +359,9 @@ static void sentence(reader *c)
         const bool for_each = next(c, ", another for each dy");
         judge(c, constant_added(c, for_each), "a constant is added");
     } else if (next(c, "a factor for each row: a scale along the last axis")) {
-        judge(c, factor_by(c, true), "a factor for each row");
+        judge(c, claims_one_factor(c, EACH_ROW, false), "a factor for each row");
     } else if (next(c, "a factor for each column: a weight")) {
-        judge(c, factor_by(c, false), "a factor for each column");
+        judge(c, claims_one_factor(c, EACH_COLUMN, false), "a factor for each column");
     } else if (next(c, "each row is off by a constant and a multiple of the input")) {
         judge(c, error_is(c, true, true, true), "a constant and a multiple of the input");
     } else if (next(c, "each row is off by a constant: a mean term")) {
@@ -415,10 +396,13 @@ static void sentence(reader *c)
     } else if (next(c, "of the dy summed into ")) {
         counts(c);
     } else if (next(c, "it is ") || next(c, "the summed term is ")) {
-        claims_entries_are(c, t->ours, "it is that");
-        if (next(c, " instead of ")) claims_entries_are(c, t->right, "instead of that");
+        claims_entries_are(c, 1, 0, "it is that");
+        if (next(c, " instead of ")) claims_entries_are(c, 0, 1, "instead of that");
+    } else if (next(c, "all but ")) {
+        claims_entries_are(c, 0.5, 0.5, "all but that");
+        judge(c, next(c, " has the wrong sign"), "the wrong sign");
     } else if (next(c, "the term ")) {
-        claims_entries_are(c, NULL, "that term is missing");
+        claims_entries_are(c, -1, 1, "that term is missing");
         judge(c, next(c, " is missing"), "the term is missing");
     } else if (next(c, "dy is summed without its factor")) {
         without_factor(c);

@@ -1,11 +1,20 @@
-/* claims_formula.c - the truth of formulas in gradcheck's sentences: products of powers of inputs, and
- * numbers as fractions. */
+/* claims_formula.c - the truth of formulas in gradcheck's sentences: products of powers of inputs,
+ * and numbers as fractions. */
 #include "claims_reader.h"
 
-/* An input broadcast over y, or y, at element k of y. */
+/* The dy that element r of x has. */
+static int64_t column_of(const reader *c, int64_t r)
+{
+    for (int64_t k = 0; k < columns(c); k++)
+        if (ours(c, r, k) != 0 || right(c, r, k) != 0) return k;
+    return 0;
+}
+
+/* An input broadcast over y, or y, at element k of y; or over x, at an element of x. */
 static double symbol(reader *c, int64_t k)
 {
     const claims_truth *t = c->t;
+    const claims_array *over = c->by_row ? &t->x : &t->y;
     if (next(c, "exp(y)")) return exp(t->y.value[k]);
     for (int i = 0; i < t->inputs; i++) {
         const claims_array *a = &t->input[i];
@@ -17,10 +26,10 @@ static double symbol(reader *c, int64_t k)
         int64_t at = 0;
         for (int axis = 0; axis < a->ndim; axis++)
             at = at * a->shape[axis] +
-                 (a->shape[axis] == 1 ? 0 : index_of(&t->y, k, t->y.ndim - a->ndim + axis));
+                 (a->shape[axis] == 1 ? 0 : index_of(over, k, over->ndim - a->ndim + axis));
         return a->value[at];
     }
-    if (next(c, "y")) return t->y.value[k];
+    if (next(c, "y")) return t->y.value[c->by_row ? column_of(c, k) : k];
     judge(c, false, "a symbol");
     return NAN;
 }
@@ -35,7 +44,7 @@ static bool is_symbol(const reader *c)
 {
     const char first = *c->at;
     return first >= 'a' && first <= 'z' && strncmp(c->at, "is ", 3) != 0 &&
-           strncmp(c->at, "instead", 7) != 0;
+           strncmp(c->at, "has ", 4) != 0 && strncmp(c->at, "instead", 7) != 0;
 }
 
 /* "2/3 dy x^2/(y z)" */
@@ -46,7 +55,7 @@ static double term(reader *c, int64_t k)
     for (;;) {
         const char *before = c->at;
         next(c, " ");
-        if (!is_symbol(c)) {
+        if (!is_symbol(c) || c->wrong) {
             c->at = before;
             break;
         }
@@ -72,19 +81,34 @@ static double formula(reader *c, int64_t k)
     return next(c, " + ") ? sum + term(c, k) : sum;
 }
 
-/* Whether all entries that are not 0 are those of the formula: of `j`, or of right - ours. */
-void claims_entries_are(reader *c, const double *j, const char *sentence)
+/* Whether each dy contributes to one element only. */
+static bool one_for_each_dy(const reader *c)
+{
+    for (int64_t k = 0; k < columns(c); k++) {
+        int64_t some = 0;
+        for (int64_t r = 0; r < rows(c); r++) some += ours(c, r, k) != 0 || right(c, r, k) != 0;
+        if (some > 1) return false;
+    }
+    return true;
+}
+
+/* Whether all entries that are not 0 are those of the formula: ours times a, plus the right
+ * ones times b. */
+void claims_entries_are(reader *c, double a, double b, const char *sentence)
 {
     const char *begin = c->at;
-    for (int64_t k = 0; k < columns(c); k++) {
+    c->by_row = !one_for_each_dy(c);
+    const int64_t outer = c->by_row ? rows(c) : columns(c), inner = rows(c) + columns(c) - outer;
+    for (int64_t i = 0; i < outer; i++) {
         c->at = begin;
-        const double wanted = formula(c, k);
-        for (int64_t r = 0; r < rows(c); r++) {
-            if (ours(c, r, k) == 0 && right(c, r, k) == 0) continue;
-            const double is = j ? j[r * columns(c) + k] : right(c, r, k) - ours(c, r, k);
-            judge(c, same(c, is, wanted), sentence);
+        const double wanted = formula(c, i);
+        for (int64_t m = 0; m < inner; m++) {
+            const double o = ours(c, c->by_row ? i : m, c->by_row ? m : i);
+            const double n = right(c, c->by_row ? i : m, c->by_row ? m : i);
+            judge(c, (o == 0 && n == 0) || same(c, a * o + b * n, wanted), sentence);
         }
     }
+    c->by_row = false;
 }
 
 /* "7/10", "64, the size of axis 1", "n/(n - 1), n = 64 the size of axis 1", a number */
@@ -113,25 +137,39 @@ static bool of_others(bool others, int64_t r, int64_t k)
     return !others || r != k;
 }
 
+/* Whether the entries of each row or column of x, or of each index along an axis of dy, are the
+ * true ones times a factor of their own, to within the tolerance of what is largest: of all true
+ * ones, or, where the factor is large, of what it makes of those of its group. */
+bool claims_one_factor(const reader *c, int by, bool others)
+{
+    const claims_array *x = &c->t->x;
+    const int64_t n = x->ndim ? x->shape[x->ndim - 1] : 1, all = rows(c) * columns(c);
+    double *sum = calloc((size_t)(3 * all) + 1, sizeof *sum);
+    bool is = true;
+    for (int64_t i = 0; i < 2 * all && is; i++) {
+        const int64_t r = i % all / columns(c), k = i % columns(c);
+        if (!of_others(others, r, k)) continue;
+        const double o = ours(c, r, k), w = right(c, r, k);
+        double *of = sum + 3 * (by == EACH_ROW      ? r / n
+                                : by == EACH_COLUMN ? r % n
+                                                    : index_of(&c->t->y, k, by));
+        const double factor = of[1] > 0 ? of[0] / of[1] : 0;
+        if (i < all)
+            of[0] += o * w, of[1] += w * w, of[2] = fmax(of[2], fabs(w));
+        else
+            is = fabs(o - factor * w) <= c->t->tolerance * fmax(c->largest, fabs(factor) * of[2]);
+    }
+    free(sum);
+    return is;
+}
+
 /* "the wrong sign", "an extra factor ...", of all dy or those of other elements */
 void claims_dy_factor(reader *c, bool others)
 {
     double factor = -1;
     const char *begin;
     if (next(c, "an extra factor for each index along its axis ")) {
-        const int axis = (int)number(c);
-        for (int64_t i = 0; i < c->t->y.shape[axis]; i++) {
-            double an = 0, nn = 0;
-            for (int pass = 0; pass < 2; pass++)
-                for (int64_t k = 0; k < columns(c); k++)
-                    for (int64_t r = 0; r < rows(c); r++) {
-                        if (index_of(&c->t->y, k, axis) != i || !of_others(others, r, k)) continue;
-                        const double o = ours(c, r, k), w = right(c, r, k);
-                        if (!pass) an += o * w, nn += w * w;
-                        if (pass)
-                            judge(c, same(c, o, nn > 0 ? an / nn * w : 0), "a factor for each");
-                    }
-        }
+        judge(c, claims_one_factor(c, (int)number(c), others), "a factor for each");
         return;
     }
     if (!next(c, "the wrong sign")) judge(c, next(c, "an extra factor "), "a factor");

@@ -14,6 +14,7 @@ typedef struct reader {
     const char *at; /* what is not read yet */
     double largest, slack;
     const char *wrong; /* the first sentence that is false */
+    bool by_row;       /* formulas are over the elements of x, each of which has one dy */
 } reader;
 
 static inline double ours(const reader *c, int64_t r, int64_t k)
@@ -206,8 +207,10 @@ static inline bool alike(const reader *c)
 
 /* ---- Formulas (claims_formula.c) ------------------------------------------------------------ */
 
-void claims_entries_are(reader *c, const double *j, const char *sentence);
+void claims_entries_are(reader *c, double a, double b, const char *sentence);
 bool claims_factor_number(reader *c, double *factor);
+enum { EACH_ROW = -1, EACH_COLUMN = -2 }; /* else an axis of dy */
+bool claims_one_factor(const reader *c, int by, bool others);
 void claims_dy_factor(reader *c, bool others);
 
 #endif

@@ -11,6 +11,11 @@ static planted_op *planted(const gd_call *call)
     return (planted_op *)(uintptr_t)call->op;
 }
 
+static gd_status forward(const gd_call *call)
+{
+    return planted_forward(call, planted(call)->real);
+}
+
 static gd_status run_true(const gd_call *call, const bool *accumulate)
 {
     gd_call real = *call;
@@ -134,6 +139,8 @@ bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug)
     const gd_op *real = gd_find_op(ctx, bug->op);
     if (!real) return false;
     *p = (planted_op){.op = *real, .real = real, .bug = bug};
+    p->op.kernels = NULL;
+    p->op.forward[GD_CPU] = forward;
     p->op.backward[GD_CPU] = bug->line      ? by_line
                              : bug->formula ? by_formula
                              : bug->spoil   ? spoiled

@@ -6,7 +6,7 @@
 
 enum { SEEDS = 8 };
 
-TEST_CASE("float64", 800, NULL, NULL)
+TEST_CASE("float64", NULL, NULL)
 
 TEST(no_false_alarm_in_float64)
 {
@@ -15,28 +15,28 @@ TEST(no_false_alarm_in_float64)
     ck_assert(all.largest_smooth <= 1e-6);
 }
 
-TEST_CASE("float32", 800, NULL, NULL)
+TEST_CASE("float32", NULL, NULL)
 
 TEST(no_false_alarm_in_float32)
 {
     ck_assert_int_eq(all_cases_check(GD_FLOAT32, 100, SEEDS, 1).troubled, 0);
 }
 
-TEST_CASE("float16", 800, NULL, NULL)
+TEST_CASE("float16", NULL, NULL)
 
 TEST(no_false_alarm_in_float16)
 {
     ck_assert_int_eq(all_cases_check(GD_FLOAT16, 100, SEEDS, 1).troubled, 0);
 }
 
-TEST_CASE("bfloat16", 800, NULL, NULL)
+TEST_CASE("bfloat16", NULL, NULL)
 
 TEST(no_false_alarm_in_bfloat16)
 {
     ck_assert_int_eq(all_cases_check(GD_BFLOAT16, 100, SEEDS, 1).troubled, 0);
 }
 
-TEST_CASE("threads", 800, NULL, NULL)
+TEST_CASE("threads", NULL, NULL)
 
 /* The checks of behaviour ask for equal bits, with threads as without. */
 TEST(no_false_alarm_with_threads)
@@ -44,4 +44,4 @@ TEST(no_false_alarm_with_threads)
     ck_assert_int_eq(all_cases_check(GD_FLOAT64, 100, 1, 2).troubled, 0);
 }
 
-CHECK_MAIN("gradcheck, many seeds", 0)
+CHECK_MAIN("gradcheck, many seeds")

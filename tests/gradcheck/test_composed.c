@@ -1,4 +1,5 @@
-/* test_composed.c - gradcheck of the functions that are a few ops, each as a function of a user's. */
+/* test_composed.c - gradcheck of the functions that are a few ops, each as a function of
+ * a user's. */
 #include "composed.h"
 
 LOOP_TEST(its_gradients_are_right, COMPOSED_ROWS)
@@ -26,4 +27,4 @@ LOOP_TEST(its_gradients_are_right, COMPOSED_ROWS)
     gd_context_free(ctx);
 }
 
-CHECK_MAIN("functions of a few ops", 0)
+CHECK_MAIN("functions of a few ops")

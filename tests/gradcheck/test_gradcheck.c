@@ -604,4 +604,4 @@ TEST(a_step_between_decides)
     }
 }
 
-CHECK_MAIN_WITHIN("gradcheck", 60, setup, teardown)
+CHECK_MAIN_WITHIN("gradcheck", setup, teardown)

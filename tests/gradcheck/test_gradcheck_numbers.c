@@ -83,4 +83,4 @@ TEST(normal_numbers_are_those_of_box_and_muller)
     }
 }
 
-CHECK_MAIN("gradcheck's numbers", 0)
+CHECK_MAIN("gradcheck's numbers")

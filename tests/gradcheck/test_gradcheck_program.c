@@ -1,12 +1,14 @@
 /* test_gradcheck_program.c - the program gradus-gradcheck, run as a user would. */
-/* Build: runs gradus-gradcheck. */
+/* Build: runs gradus-gradcheck, beside example_op_cube. */
 #define _POSIX_C_SOURCE 200809L /* popen */
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "json.h"
 #include "program.h"
 
-static char output[PROGRAM_OUTPUT], again[PROGRAM_OUTPUT];
+#include <unistd.h>
+
+static char again[PROGRAM_OUTPUT];
 
 /* ---- What there is ------------------------------------------------------------------------ */
 
@@ -32,10 +34,10 @@ TEST(list_names_every_op)
 
 TEST(help_and_version)
 {
-    static const char *const options[] = {"--case",   "--dtype",   "--device", "--seed",
-                                          "--seeds",  "--input",   "--at",     "--step",
-                                          "--order",  "--threads", "--json",   "--verbose",
-                                          "--record", "--list",    "--help",   "--version"};
+    static const char *const options[] = {
+        "--case",    "--dtype",  "--device", "--seed",  "--seeds",   "--input",
+        "--at",      "--step",   "--load",   "--order", "--threads", "--json",
+        "--verbose", "--record", "--list",   "--help",  "--version"};
     char wanted[64];
     program_must(0, "--help", output);
     program_must(0, "swiglu -h", again);
@@ -44,6 +46,32 @@ TEST(help_and_version)
     snprintf(wanted, sizeof wanted, "gradus-gradcheck %s\n", gd_version());
     program_must(0, "--version", output);
     ck_assert_str_eq(output, wanted);
+}
+
+/* ---- An op of a shared object --------------------------------------------------------------- */
+
+TEST(a_loaded_op_is_checked)
+{
+    const char *path = GRADUS_PROGRAM;
+    char cube[1024], arguments[1200];
+    snprintf(cube, sizeof cube, "%.*s/examples/cube.so", (int)(strrchr(path, '/') - path), path);
+    program_must(2, "--load /dev/null", output);
+    program_said(output, "gradus-gradcheck: --load /dev/null: ");
+    if (access(cube, R_OK)) return; /* a build without examples */
+    for (int order = 1; order <= 3; order++) {
+        snprintf(arguments, sizeof arguments, "--load '%s' --order %d", cube, order);
+        program_must(0, arguments, output);
+        program_said(output, "cube           3x5                      x          [3, 5]");
+        program_said(output, "\n1 ops, ");
+    }
+    snprintf(arguments, sizeof arguments, "mul cube --load '%s'", cube);
+    program_must(0, arguments, output);
+    program_said(output, "\n2 ops, ");
+    snprintf(arguments, sizeof arguments, "cube --case 4x4 --load '%s'", cube);
+    program_must(2, arguments, output);
+    program_said(output, "cube has no case 4x4; it has 3x5");
+    program_must(2, "cube", output);
+    program_said(output, "there is no op cube");
 }
 
 /* ---- What it checks ----------------------------------------------------------------------- */
@@ -338,4 +366,4 @@ TEST(a_full_disk_is_noticed)
     ck_assert_str_eq(output, "gradus-gradcheck: cannot write to stdout: No space left on device\n");
 }
 
-CHECK_MAIN_UNLESS(program_missing("gradus-gradcheck"), "gradcheck_program", 0, NULL, NULL)
+CHECK_MAIN_UNLESS(program_missing("gradus-gradcheck"), "gradcheck_program", NULL, NULL)

@@ -130,4 +130,4 @@ TEST(no_case_is_vacuous)
     ck_assert_ptr_null(json_item(json_member(output, "inputs"), 0));
 }
 
-CHECK_MAIN("gradcheck_zero", 0)
+CHECK_MAIN("gradcheck_zero")

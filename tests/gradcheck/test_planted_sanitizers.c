@@ -159,4 +159,4 @@ static bool sanitizer_missing(void)
     return !GRADUS_SANITIZE[0];
 }
 
-CHECK_MAIN_UNLESS(sanitizer_missing(), "sanitizers", 0, NULL, NULL)
+CHECK_MAIN_UNLESS(sanitizer_missing(), "sanitizers", NULL, NULL)

@@ -1,16 +1,53 @@
-/* test_ranks_started.c - ranks that others start: one that dies, hangs or has other options ends all,
- * and is named; a signal to any saves once; ranks of other runs do not disturb. */
-/* Build: a test for each case, runs gradus-train, the CPU's bits. */
+/* test_ranks_started.c - ranks that others start, as torchrun does: one that dies, hangs, or has
+ * other options or files ends all, and is named; a signal to any saves once. */
+/* Build: needs jansson, a test for each case, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 
 #include "check_main.h"
-#include "needs_jansson.h"
-#include "started_ranks.h"
+#include "runs.h"
+
+enum { RANKS = 3 };
+
+static pid_t rank_pid[RANKS];
+
+/* Starts a rank in `inside`; rank r writes to the files out.r and err.r. */
+static void begin_rank(int rank, const char *inside, const char *arguments)
+{
+    char command[2048];
+    snprintf(command, sizeof command,
+             "exec >out.%d 2>err.%d; cd %s && RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d exec '%s' %s",
+             rank, rank, inside, rank, RANKS, rank, (const char *)GRADUS_PROGRAM, arguments);
+    rank_pid[rank] = fork();
+    if (rank_pid[rank] == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+}
+
+/* Rank 1 has arguments of its own. */
+static void begin_ranks(const char *ours, const char *theirs)
+{
+    for (int r = 0; r < RANKS; r++) begin_rank(r, ".", r == 1 ? theirs : ours);
+}
+
+static int end_of(int rank)
+{
+    int status;
+    ck_assert_int_eq(waitpid(rank_pid[rank], &status, 0), rank_pid[rank]);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static const char *said_by(int rank)
+{
+    char name[16];
+    snprintf(name, sizeof name, "err.%d", rank);
+    return text_of(name);
+}
 
 /* ---- The end of a rank ---------------------------------------------------------------------- */
 
-#define LONG_RUN                                                        \
-    "--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 " \
+#define LONG_RUN                                                            \
+    "--data text $small --steps 1000000 --checkpoint-every 20 --keep 1000 " \
     "--accumulate 3 --eval-every 0 --schedule constant --out a --timeout "
 static const char long_run[] = LONG_RUN "60";
 
@@ -19,10 +56,10 @@ static const char *const silent_runs[] = {LONG_RUN "6", LONG_RUN "20", LONG_RUN 
 enum { SILENT_RUNS = sizeof silent_runs / sizeof *silent_runs };
 
 /* Begins a run, and waits until it has made 40 steps. False: it ended before. */
-static bool reach_step_40(ranks *all, const char *arguments)
+static bool reach_step_40(const char *arguments)
 {
     const struct timespec moment = {0, 2000000};
-    *all = begin_ranks(arguments);
+    begin_ranks(arguments, arguments);
     while (!exists("a/step-00000040")) {
         siginfo_t end = {0};
         ck_assert_int_eq(waitid(P_ALL, 0, &end, WEXITED | WNOHANG | WNOWAIT), 0);
@@ -32,187 +69,176 @@ static bool reach_step_40(ranks *all, const char *arguments)
     return true;
 }
 
-static void resumes_well(void)
-{
-    train_well("--resume auto --out a --steps 41 --processes 2 --timeout 20");
-    ck_assert_ptr_eq(strstr(output, " is skipped: "), NULL); /* the newest checkpoint is complete */
-}
-
 /* A rank gets a signal after which the others can only end, and name it. */
 static void strike(int culprit, int number)
 {
     char words[64];
-    ranks all;
     bool begun = false;
     for (int i = 0; !begun && i < SILENT_RUNS; i++) {
-        begun = reach_step_40(&all, number == SIGSTOP ? silent_runs[i] : long_run);
+        begun = reach_step_40(number == SIGSTOP ? silent_runs[i] : long_run);
         if (begun) break;
-        for (int r = 0; r < RANKS; r++) end_of(&all, r);
-        shell("rm -rf '%s/a'%s", folder, "");
+        for (int r = 0; r < RANKS; r++) end_of(r);
+        shell("rm -rf a");
     }
-    ck_assert_msg(begun, "%s", text_of("err.0"));
-    kill(all.pid[culprit], number);
+    ck_assert_msg(begun, "%s", said_by(0));
+    kill(rank_pid[culprit], number);
     for (int r = 0; r < RANKS; r++) {
         if (r == culprit) continue;
-        char name[16];
-        ck_assert_int_eq(end_of(&all, r), 1);
-        snprintf(name, sizeof name, "err.%d", r);
+        ck_assert_int_eq(end_of(r), 1);
         snprintf(words, sizeof words, "gradus-train: rank %d: ", r);
-        program_said(text_of(name), words);
+        program_said(said_by(r), words);
         snprintf(words, sizeof words, ": rank %d is %s\n", culprit,
                  number == SIGKILL ? "gone" : "silent");
-        program_said(text_of(name), words);
-        ck_assert_int_eq(count_lines(text_of(name)), 1);
+        program_said(said_by(r), words);
+        ck_assert_int_eq(count_lines(said_by(r)), 1);
     }
-    kill(all.pid[culprit], SIGKILL);
-    end_of(&all, culprit);
-    resumes_well();
+    kill(rank_pid[culprit], SIGKILL);
+    end_of(culprit);
+    train_well("--resume auto --out a --steps 41 --processes 2 --timeout 20");
+    ck_assert_ptr_eq(strstr(output, " is skipped: "), NULL); /* the newest checkpoint is complete */
 }
 
-TEST_CASE("ranks that others start", 0, set_up, tear_down)
+TEST_CASE("a rank that dies", set_up, leave_folder)
 
-LOOP_TEST(the_end_of_a_rank_ends_all, RANKS)
+LOOP_TEST(the_end_of_a_rank_ends_all, 2)
 {
-    strike(_i, SIGKILL);
+    strike(2 * _i, SIGKILL);
 }
 
-TEST_CASE("a silent rank", 0, set_up, tear_down)
+TEST_CASE("a silent rank", set_up, leave_folder)
 
 TEST(the_silence_of_a_rank_ends_all)
 {
     strike(0, SIGSTOP);
 }
 
-TEST_CASE("a silent last rank", 0, set_up, tear_down)
-
-TEST(the_silence_of_the_last_rank_ends_all)
-{
-    strike(RANKS - 1, SIGSTOP);
-}
-
-TEST_CASE("ranks that others start", 0, set_up, tear_down)
+TEST_CASE("a signal", set_up, leave_folder)
 
 LOOP_TEST(a_signal_to_any_rank_saves_once, RANKS)
 {
-    ranks all = begin_ranks(long_run);
+    begin_ranks(long_run, long_run);
     wait_for("a/step-00000020");
-    kill(all.pid[_i], SIGTERM);
+    kill(rank_pid[_i], _i ? SIGTERM : SIGINT);
     for (int r = 0; r < RANKS; r++) {
-        char name[16];
-        snprintf(name, sizeof name, "err.%d", r);
-        ck_assert_msg(end_of(&all, r) == 0, "%s", text_of(name));
-        ck_assert_str_eq(text_of(name), "");
+        ck_assert_msg(end_of(r) == 0, "%s", said_by(r));
+        ck_assert_str_eq(said_by(r), "");
     }
     program_said(text_of("out.0"), "stopped by a signal; --resume auto continues the run");
     ck_assert_str_eq(text_of("out.1"), "");
     ck_assert_str_eq(text_of("out.2"), "");
-    ck_assert(!exists("a/.saving"));
-    shell(
-        "cd '%s' && test $(grep -c '^saved' out.0) -ge 2 && test $(ls -d a/step-* | wc -l) -le 3%s",
-        folder, "");
+    shell("test $(grep -c '^saved' out.0) -ge 2 && test $(ls -d a/step-* | wc -l) -le 3 && ! ls -A "
+          "a | grep '^[.]'");
     /* The newest checkpoint is that of the last step. */
     train_well("--resume auto --out a --steps 1");
-    program_said(output, " of 1 steps; a larger --steps N continues it");
+    program_said(output, " of 1 step; a larger --steps N continues it");
 }
 
+/* ---- What is not the same ------------------------------------------------------------------- */
+
+/* A token file of uint16 ids below 90; `odd` is the place of one that is another, -1: none. */
+static void write_shard(const char *name, int64_t count, int64_t odd)
+{
+    FILE *file = fopen(name, "w");
+    ck_assert_ptr_nonnull(file);
+    for (int64_t i = 0; i < count; i++) {
+        const unsigned id = (unsigned)(i * 7919 % 89) + (i == odd);
+        fputc((int)id, file);
+        fputc(0, file);
+    }
+    fclose(file);
+}
+
+#define TOKENS(a, v) "--tokens " a " --val-data " v " --vocab 90 $small --steps 9 --out a"
+
 typedef struct otherwise {
-    const char *arguments, *words;
+    const char *ours, *theirs, *words;
 } otherwise;
 
 static const otherwise others[] = {
-    {"--data text %s --steps 9 --lr 0.02", "--lr 0.02, on rank 0 --lr 0.01"},
-    {"--data text %s --steps 9 --seed 7", "--seed 7, on rank 0 --seed 1"},
-    {"--data text %s --steps 9 --out a", "--out a, on rank 0 --out (none)"},
-    {"--data other %s --steps 9", "the text is "},
-    {"--data missing %s --steps 9", "its text cannot be used"},
-    {"--data text %s --steps 9 --dim 15", "--dim 15, on rank 0 --dim 16"},
+    {"--data text $small --out a", "--data text $small --lr 0.02 --out a",
+     "--lr 0.02, on rank 0 --lr 0.01"},
+    {"--data text $small --out a", "--data text $small --seed 7 --out a",
+     "--seed 7, on rank 0 --seed 1"},
+    {"--data text $small --out a", "--data text $small --dim 15 --out a",
+     "--dim 15, on rank 0 --dim 16"},
+    {"--data text $small --out a", "--data text $small --out ./a", "--out ./a, on rank 0 --out a"},
+    {"--data text $small --out a", "--data other $small --out a", "the text is "},
+    {"--data text $small --out a", "--data missing $small --out a", NULL},
+    {"--data text $small --val-data text --out a", "--data text $small --val-data same --out a",
+     "the validation text is "},
+    {"--data text $small --out a", "--data tail $small --out a",
+     "the text is "}, /* for validation */
+    {TOKENS("a.bin", "v.bin"), TOKENS("middle.bin", "v.bin"), "the token files are "},
+    {TOKENS("a.bin", "v.bin"), TOKENS("longer.bin", "v.bin"), "the token files are "},
+    {TOKENS("a.bin", "v.bin"), TOKENS("a.bin", "w.bin"), "the validation text is "},
 };
 
+TEST_CASE("other options and files", set_up, leave_folder)
+
+/* The rank that differs says so, and the others that it has failed, or what differs. */
 LOOP_TEST(another_configuration_is_named, sizeof others / sizeof *others)
 {
     const otherwise *o = &others[_i];
-    ranks all = new_ranks();
-    char arguments[300];
-    snprintf(arguments, sizeof arguments, "%s --timeout 10", o->arguments);
-    for (int r = 0; r < RANKS; r++)
-        begin_rank(&all, r, r == 1 ? arguments : "--data text %s --steps 9 --timeout 10");
+    char ours[300], theirs[300];
+    write_shard("a.bin", 700000, -1);
+    write_shard("middle.bin", 700000, 600001); /* after the first mebibyte */
+    write_shard("longer.bin", 700001, -1);
+    write_shard("v.bin", 600000, -1);
+    write_shard("w.bin", 600000, 599999);
+    shell("cp text tail && printf x | dd of=tail bs=1 seek=7999 conv=notrunc 2>/dev/null");
+    snprintf(ours, sizeof ours, "%s --steps 9 --timeout 20", o->ours);
+    snprintf(theirs, sizeof theirs, "%s --steps 9 --timeout 20", o->theirs);
+    begin_ranks(ours, theirs);
     for (int r = 0; r < RANKS; r++) {
-        char name[16];
-        ck_assert_int_ne(end_of(&all, r), 0);
-        snprintf(name, sizeof name, "err.%d", r);
-        program_said(text_of(name), r == 1 ? "rank 1: " : "rank 1 has failed: ");
-        if (r != 1 || _i != 4) program_said(text_of(name), o->words);
+        ck_assert_int_ne(end_of(r), 0);
+        if (o->words) program_said(said_by(r), o->words);
+        if (!o->words) program_said(said_by(r), r == 1 ? "rank 1: " : "its text cannot be used");
     }
 }
 
-/* ---- Strangers ------------------------------------------------------------------------------ */
-
-/* How often a rank's messages contain the words. */
-static int times_said(const char *name, const char *words)
+/* Also after the first mebibyte of the first file, which older checkpoints name alone. */
+TEST(a_run_goes_on_with_its_token_files)
 {
-    int count = 0;
-    for (const char *at = text_of(name); (at = strstr(at, words)); at++) count++;
-    return count;
+    write_shard("a.bin", 700000, -1);
+    write_shard("b.bin", 700000, 600001);
+    train_well("--tokens a.bin --val-data a.bin --vocab 90 $small --steps 2 --eval-every 0 "
+               "--eval-batches 1 --out run");
+    train_badly("--resume run --tokens b.bin --steps 3",
+                "--tokens b.bin: the run in run/step-00000002 was trained on another text");
+    train_well("--resume run --tokens a.bin --steps 3");
 }
 
-static const char short_run[] = "--data text %s --steps 3 --timeout 10";
-
-TEST_CASE("strangers", 0, set_up, tear_down)
-
-/* Without a secret the run starts, after one warning, of rank 0. */
-TEST(an_open_group_is_warned_of)
-{
-    static const char *const variables[] = {"", "TORCHELASTIC_RUN_ID=none", "SLURM_JOB_ID=5",
-                                            "TORCHELASTIC_RUN_ID=7"};
-    for (int i = 0; i < 4; i++) {
-        ranks all = new_ranks();
-        all.environment = variables[i];
-        for (int r = 0; r < RANKS; r++) begin_rank(&all, r, short_run);
-        for (int r = 0; r < RANKS; r++) ck_assert_int_eq(end_of(&all, r), 0);
-        program_said(text_of("err.0"), "gradus-train: rank 0: group_create: the group has ");
-        program_said(text_of("err.0"), i < 3 ? "has neither an id nor a secret: any program"
-                                             : "has an id but no secret: any program");
-        ck_assert_int_eq(times_said("err.0", "group_create: "), 1);
-        ck_assert_str_eq(text_of("err.1"), "");
-        ck_assert_str_eq(text_of("err.2"), "");
-        close(all.reserved);
-    }
-}
-
-typedef struct variables {
-    const char *ours, *theirs, *words;
-} variables;
-
-static const variables pairs[] = {
-    {"GRADUS_GROUP_SECRET=a1b2", "GRADUS_GROUP_SECRET=a1b3", "has another secret"},
-    {"GRADUS_GROUP_SECRET=a1b2", "", "has another secret"},
-    {"TORCHELASTIC_RUN_ID=x", "TORCHELASTIC_RUN_ID=y", "is of another run"},
-    {"SLURM_JOB_ID=7 SLURM_STEP_ID=0", "SLURM_JOB_ID=7 SLURM_STEP_ID=1", "is of another run"},
-    {"PMIX_NAMESPACE=a@1", "PMIX_NAMESPACE=a@2", "is of another run"},
-    {"TORCHELASTIC_RUN_ID=x GRADUS_GROUP_SECRET=a1b2", "TORCHELASTIC_RUN_ID=x", "another secret"},
+/* Commands that change the model of rank 1, which has the same name as that of the others. */
+static const char *const other_models[] = {
+    "sed -i 's/\"rms_norm_eps\": [^,]*/\"rms_norm_eps\": 0.001/' config.json",
+    "sed -i 's/\"version\"/\"version\" /' tokenizer.json",
+    "cp ../../../second/step-00000002/model.safetensors . && rm checksums.xxh3",
 };
 
-/* A rank of another run meets a run that waits for its last rank: it is told so, and the run goes
- * on. */
-LOOP_TEST(ranks_of_other_runs_do_not_disturb, sizeof pairs / sizeof *pairs)
+LOOP_TEST(other_models_are_noticed, sizeof other_models / sizeof *other_models)
 {
-    const variables *v = &pairs[_i];
-    ranks all = new_ranks(), other = all;
-    all.environment = v->ours;
-    other.environment = v->theirs;
-    begin_rank(&all, 0, short_run);
-    begin_rank(&all, 1, short_run);
-    begin_rank(&other, 2, short_run);
-    ck_assert_int_eq(end_of(&other, 2), 1);
-    program_said(text_of("err.2"), "rank 2: group_create: rank 2 cannot join rank 0 at 127.0.0.1:");
-    program_said(text_of("err.2"), v->words);
-    begin_rank(&all, 2, short_run);
-    for (int r = 0; r < RANKS; r++) ck_assert_int_eq(end_of(&all, r), 0);
-    program_said(text_of("out.0"), "step 3/3");
-    program_said(text_of("err.0"), "a connection from 127.0.0.1 is rejected: ");
-    ck_assert_int_eq(times_said("err.0", "group_create: "), strstr(v->ours, "SECRET") ? 1 : 2);
-    close(all.reserved);
+    train_well("--data text $small --accumulate 3 --steps 2 --out run");
+    train_well("--data same $small --accumulate 3 --steps 2 --out second");
+    shell("mkdir a b all && ln -s ../all a/out && ln -s ../all b/out && cp -r run a && cp -r run b "
+          "&& cd b/run/step-00000002 && %s",
+          other_models[_i]);
+    for (int r = 0; r < RANKS; r++)
+        begin_rank(r, r == 1 ? "b" : "a",
+                   "--data ../text $small --steps 4 --timeout 20 --init run --out out");
+    for (int r = 0; r < RANKS; r++) {
+        ck_assert_msg(end_of(r) == 1, "%s", said_by(r));
+        program_said(said_by(r), "this process differs from rank 0: the model is ");
+    }
 }
 
-CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(),
-                  "several processes that others start", 0, NULL, NULL)
+TEST(ranks_that_others_start_need_a_folder)
+{
+    begin_ranks("--data text $small --steps 2", "--data text $small --steps 2");
+    for (int r = 0; r < RANKS; r++) {
+        ck_assert_int_eq(end_of(r), 2);
+        program_said(said_by(r), "needs --out DIR, in which the 3 processes meet");
+    }
+}
+
+CHECK_MAIN_UNLESS(program_missing("gradus-train"), "several processes that others start", NULL,
+                  NULL)

@@ -1,5 +1,5 @@
-/* test_replicate_buffers.c - several processes: buffers of replicated parameters, which are those of rank 0
- * or each rank's own. */
+/* test_replicate_buffers.c - several processes: buffers of replicated parameters, which are those
+ * of rank 0 or each rank's own. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 #include <stdlib.h>
@@ -123,4 +123,4 @@ LOOP_TEST(buffers_are_those_of_rank_0, 16)
     }
 }
 
-CHECK_MAIN("buffers of replicated parameters", 0)
+CHECK_MAIN("buffers of replicated parameters")

@@ -1,10 +1,10 @@
-/* test_go_on.c - saving an optimizer with its parameters, and going on from the file: the same bits, the
- * tensors that match, and all or nothing. */
+/* test_go_on.c - saving an optimizer with its parameters, and going on from the file: the same
+ * bits, the tensors that match, and all or nothing. */
+/* Build: needs jansson. */
 #define _DEFAULT_SOURCE /* truncate */
 #include <unistd.h>
 
 #include "frozen_times.h"
-#include "needs_jansson.h"
 
 static char path[64];
 
@@ -21,7 +21,8 @@ static void tear_down(void)
     unlink(path);
 }
 
-/* ---- A learner whose gradients are random ------------------------------------------------------ */
+/* ---- A learner whose gradients are random
+ * ------------------------------------------------------ */
 
 typedef struct learner {
     gd_context *ctx;
@@ -127,7 +128,8 @@ static void ck_assert_same(const learner *a, const learner *b)
     ck_assert_mem_eq(p.bytes, q.bytes, p.used);
 }
 
-/* ---- Going on ---------------------------------------------------------------------------------- */
+/* ---- Going on
+ * ---------------------------------------------------------------------------------- */
 
 LOOP_TEST(the_next_steps_have_the_same_bits, 4 * OPTIMIZER_KINDS)
 {
@@ -163,7 +165,8 @@ TEST(a_group_loads_the_file_of_an_optimizer)
     destroy(&one), destroy(&two);
 }
 
-/* ---- What matches ------------------------------------------------------------------------------ */
+/* ---- What matches
+ * ------------------------------------------------------------------------------ */
 
 static char told[1024];
 
@@ -205,7 +208,8 @@ TEST(what_matches_is_loaded)
     ck_assert_ptr_nonnull(strstr(told, "optimizer.v.new is not in the file\n"));
     ck_assert_ptr_nonnull(strstr(told, "optimizer.v.old is not of the group\n"));
     ck_assert_int_eq(gd_optimizer_steps(adam[1]), 3);
-    /* m / (1 - beta1^t): body in its fourth update, with m = 4, the others in their second, m = 5. */
+    /* m / (1 - beta1^t): body in its fourth update, with m = 4, the others in their
+     * second, m = 5. */
     gd_optimizer_step(adam[1], 1e-9);
     for (int i = 0; i < 3; i++) {
         const gd_tensor *t = gd_params_at(params[1], i);
@@ -225,7 +229,8 @@ TEST(what_matches_is_loaded)
     gd_context_free(ctx);
 }
 
-/* ---- All or nothing ---------------------------------------------------------------------------- */
+/* ---- All or nothing
+ * ---------------------------------------------------------------------------- */
 
 static int64_t calls, fails_at; /* the call that gets no memory, or finds the file cut off */
 static bool cuts;
@@ -261,7 +266,8 @@ static void save(const learner *l, bool alone)
     ck_assert_no_error(l->ctx);
 }
 
-/* Whichever allocation fails, or from wherever the file is cut off; of the same dtype and of another. */
+/* Whichever allocation fails, or from wherever the file is cut off; of the same dtype and
+ * of another. */
 LOOP_TEST(a_load_is_all_or_nothing, 8)
 {
     const gd_dtype dtype = _i & 1 ? GD_FLOAT64 : GD_FLOAT32;
@@ -324,7 +330,8 @@ TEST(a_save_without_memory_leaves_the_older_file)
     destroy(&one), destroy(&two), destroy(&other);
 }
 
-/* ---- Refused ----------------------------------------------------------------------------------- */
+/* ---- Refused
+ * ----------------------------------------------------------------------------------- */
 
 TEST(what_makes_no_sense_is_refused)
 {
@@ -383,4 +390,4 @@ TEST(what_makes_no_sense_is_refused)
     destroy(&one), destroy(&adam);
 }
 
-CHECK_MAIN_UNLESS(jansson_missing(), "going on", 0, set_up, tear_down)
+CHECK_MAIN_WITHIN("going on", set_up, tear_down)

@@ -62,8 +62,8 @@ static gd_status kaiming_normal_out(gd_tensor *t)
     return gd_init_kaiming_normal(t, GD_FAN_OUT, 1);
 }
 
-/* Variances for a linear weight [300, 200], fans 200 and 300, and for a convolution's [64, 32, 3, 5],
- * fans 32 15 = 480 and 64 15 = 960. */
+/* Variances for a linear weight [300, 200], fans 200 and 300, and for a convolution's [64, 32, 3,
+ * 5], fans 32 15 = 480 and 64 15 = 960. */
 static const struct {
     const char *name;
     initialiser *init;
@@ -161,8 +161,8 @@ LOOP_TEST(rows_or_columns_are_orthonormal, MATRICES)
     }
 }
 
-/* Uniformly distributed: the first element of a 2 x 2 rotation is the cosine of a uniform angle, with
- * mean 0 and mean square 1/2, and the determinant is 1 as often as -1. */
+/* Uniformly distributed: the first element of a 2 x 2 rotation is the cosine of a uniform angle,
+ * with mean 0 and mean square 1/2, and the determinant is 1 as often as -1. */
 TEST(no_direction_is_preferred)
 {
     enum { TIMES = 4000 };
@@ -203,8 +203,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Kolmogorov and Smirnov: the largest distance between both distributions exceeds 2 / sqrt(n) once in
- * 1500 times. */
+/* Kolmogorov and Smirnov: the largest distance between both distributions exceeds 2 / sqrt(n) once
+ * in 1500 times. */
 LOOP_TEST(the_distribution_is_the_truncated_one, CUTS)
 {
     enum { N = 20000 };
@@ -290,7 +290,8 @@ TEST(views_and_dtypes)
     gd_tensor_free(packed);
 }
 
-/* Nothing beyond the bounds, though 0.04 is none of the numbers of 16 bits: the nearest is above it. */
+/* Nothing beyond the bounds, though 0.04 is none of the numbers of 16 bits: the nearest is
+ * above it. */
 TEST(rounded_within_the_bounds)
 {
     enum { N = 1 << 16 };
@@ -361,4 +362,4 @@ TEST(bad_calls_are_sentences)
     gd_tensor_free(w);
 }
 
-CHECK_MAIN_WITHIN("init", 0, set_up, tear_down)
+CHECK_MAIN_WITHIN("init", set_up, tear_down)

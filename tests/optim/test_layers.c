@@ -1,6 +1,6 @@
-/* test_layers.c - layers.h, and how parameters begin: the names and shapes of PyTorch's modules, the
- * distribution of the initial values, each layer against the plain ops, its gradients, and what is
- * refused, which leaves a group as it was. */
+/* test_layers.c - layers.h, and how parameters begin: the names and shapes of PyTorch's modules,
+ * the distribution of the initial values, each layer against the plain ops, its gradients, and what
+ * is refused, which leaves a group as it was. */
 #include "op_test.h"
 
 static gd_context *ctx;
@@ -19,7 +19,8 @@ static void tear_down(void)
     gd_context_free(ctx);
 }
 
-/* ---- One of each -------------------------------------------------------------------------------- */
+/* ---- One of each
+ * -------------------------------------------------------------------------------- */
 
 enum { LAYERS = 15 };
 
@@ -138,9 +139,11 @@ LOOP_TEST(names_and_shapes, LAYERS)
     }
 }
 
-/* ---- Initial values ------------------------------------------------------------------------------- */
+/* ---- Initial values
+ * ------------------------------------------------------------------------------- */
 
-/* That t is uniform within `bound`: the bound is nearly reached, and mean and variance are right. */
+/* That t is uniform within `bound`: the bound is nearly reached, and mean and variance
+ * are right. */
 static void check_uniform(const gd_tensor *t, double bound)
 {
     const int64_t n = gd_tensor_count(t);
@@ -200,7 +203,8 @@ TEST(the_initial_values_are_pytorchs)
     }
 }
 
-/* Every kind of gd_init, against the fill that it stands for, in the order in which they were said. */
+/* Every kind of gd_init, against the fill that it stands for, in the order in which they
+ * were said. */
 TEST(each_init_is_its_fill)
 {
     static const gd_init inits[] = {{GD_INIT_UNIFORM, -2, 3},       {GD_INIT_NORMAL, 1, 2},
@@ -263,7 +267,8 @@ TEST(each_init_is_its_fill)
     gd_tensor_free(like);
 }
 
-/* ---- Against the plain ops -------------------------------------------------------------------- */
+/* ---- Against the plain ops
+ * -------------------------------------------------------------------- */
 
 static gd_tensor *input(int ndim, const int64_t *shape)
 {
@@ -402,7 +407,8 @@ LOOP_TEST(each_layer_is_its_ops, LAYERS)
     gd_tensor_free(u);
 }
 
-/* ---- What is refused ---------------------------------------------------------------------------- */
+/* ---- What is refused
+ * ---------------------------------------------------------------------------- */
 
 static bool is_zero(const layer *l)
 {
@@ -568,12 +574,36 @@ TEST(sizes_that_no_layer_has)
     ck_assert_error(ctx, "-1");
     gd_make_linear(params, 4, 1, 3, "l");
     ck_assert_error(ctx, "params_add: flags is 0x5");
+    gd_make_rnn(params, 0, 2, 3, 3, 1, "r");
+    ck_assert_error(ctx, "make_rnn: gates is 2, wanted 3 (GRU) or 4 (LSTM)");
+    gd_make_norm(params, GD_GROUP_NORM, 0, 4, "n");
+    ck_assert_error(ctx, "make_norm: groups is 0, wanted a divisor of 4 channels");
+    gd_make_norm(params, GD_GROUP_NORM, 3, 4, "n");
+    ck_assert_error(ctx, "make_norm: groups is 3, wanted a divisor of 4 channels");
+    const gd_conv_options groups[] = {{.groups = -2}, {.groups = 4}};
+    gd_make_conv(params, 0, gd_conv2d, 4, 8, 3, 3, &groups[0], "c");
+    ck_assert_error(ctx, "make_conv: groups is -2, wanted a divisor of 4 channels");
+    gd_make_conv(params, 0, gd_conv2d, 6, 8, 3, 3, &groups[1], "c");
+    ck_assert_error(ctx, "make_conv: groups is 4, wanted a divisor of 6 channels");
+    gd_make_conv(params, 0, gd_conv_transpose2d, 8, 6, 3, 3, &groups[1], "c");
+    ck_assert_error(ctx, "make_conv: groups is 4, wanted a divisor of 6 channels");
+    gd_make_conv(params, 0, NULL, 4, 8, 3, 3, NULL, "c");
+    ck_assert_error(ctx, "make_conv: op is NULL");
     ck_assert_int_eq(count_all(params), 0);
+    gd_params_truncate(params, -1, 0);
+    ck_assert_error(ctx, "params_truncate: count is -1 and buffers is 0, wanted at least 0");
     gd_tensor *x = input(GD_SHAPE(2, 4));
-    const gd_norm_layer norm = gd_make_norm(params, GD_GROUP_NORM, 0, 4, "n");
+    const gd_mlp one = gd_make_mlp(params, 0, 1, (const int64_t[]){4, 2}, "one");
+    const gd_mlp two = gd_make_mlp(params, 0, 2, (const int64_t[]){4, 2, 2}, "two");
+    gd_conv_layer conv = gd_make_conv(params, 0, gd_conv2d, 4, 8, 3, 3, NULL, "c");
     gd_params_finish(params);
-    gd_run_norm(&norm, x, false);
-    ck_assert_error(ctx, "group_norm: groups is 0");
+    ck_assert_ptr_nonnull(gd_run_mlp(&one, x, NULL));
+    gd_run_mlp(&two, x, NULL);
+    ck_assert_error(ctx, "run_mlp: the function is NULL, wanted an op such as gd_relu");
+    conv.op = NULL;
+    gd_run_conv(&conv, x);
+    ck_assert_error(ctx, "run_conv: the function is NULL, wanted an op such as gd_conv2d");
+    gd_step_end(ctx);
     gd_tensor_free(x);
 }
 
@@ -613,4 +643,4 @@ TEST(what_cannot_be_an_initial_value)
     ck_assert_int_eq(gd_params_buffer_count(params), 1);
 }
 
-CHECK_MAIN_WITHIN("layers", 0, set_up, tear_down)
+CHECK_MAIN_WITHIN("layers", set_up, tear_down)

@@ -1,5 +1,5 @@
-/* test_muon.c - Muon makes updates of matrices nearly orthogonal, with the same bits for any number of
- * threads. Its formula is compared with loops in test_optim.c. */
+/* test_muon.c - Muon makes updates of matrices nearly orthogonal, with the same bits for any number
+ * of threads. Its formula is compared with loops in test_optim.c. */
 #include "each_context.h"
 
 #include <math.h>
@@ -23,8 +23,8 @@ static void orthogonalize(gd_context *ctx, gd_dtype dtype, int64_t rows, int64_t
     gd_params_free(params);
 }
 
-/* The singular values of U are between 0.6 and 1.3: so is |U a| / |a| for any a on the smaller side,
- * and the sum of squares is about the rank. A matrix and its transpose have the same ones. */
+/* The singular values of U are between 0.6 and 1.3: so is |U a| / |a| for any a on the smaller
+ * side, and the sum of squares is about the rank. A matrix and its transpose have the same ones. */
 LOOP_TEST(muon_makes_matrices_nearly_orthogonal, 6)
 {
     static const int64_t shapes[][2] = {{5, 50}, {12, 60}, {60, 12}, {1, 9}, {9, 1}, {40, 32}};
@@ -53,7 +53,8 @@ LOOP_TEST(muon_makes_matrices_nearly_orthogonal, 6)
     }
 }
 
-/* The step for a gradient with two equal singular values, however small: U does not depend on its size. */
+/* The step for a gradient with two equal singular values, however small: U does not depend on
+ * its size. */
 TEST(no_gradient_is_too_small_for_muon)
 {
     for (int wide = 0; wide < 2; wide++) {
@@ -110,4 +111,4 @@ LOOP_TEST(threads_do_not_change_muon, 2)
     ck_assert_mem_eq(update[0], update[1], sizeof update[0]);
 }
 
-CHECK_MAIN_WITHIN("muon", 0, setup, teardown)
+CHECK_MAIN_WITHIN("muon", setup, teardown)

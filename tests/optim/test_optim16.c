@@ -180,68 +180,6 @@ LOOP_TEST(parameters_may_be_written, 2)
     gd_params_free(params);
 }
 
-/* Six steps, or three, and three more from copies of parameters and state: the same bits. */
-LOOP_TEST(resuming_repeats, 2 * OPTIMIZER_KINDS)
-{
-    gd_params *params[2] = {group(ctx, dtypes[_i % 2]), group(ctx, dtypes[_i % 2])};
-    gd_optimizer *optimizer[2] = {optimizer_of_kind(params[0], _i / 2),
-                                  optimizer_of_kind(params[1], _i / 2)};
-    double grads[N], values[2][ALL];
-    gd_random_normal(gd_params_find(params[0], "w"), 0, 1);
-    for (int step = 0; step < 6; step++) {
-        for (int i = 0; i < N; i++) grads[i] = noise(i, step);
-        for (int run = 0; run <= (step >= 3); run++) {
-            gd_params_clear_grads(params[run]);
-            give_grad(gd_params_find(params[run], "w"), grads);
-            gd_optimizer_step(optimizer[run], 1e-3);
-        }
-        if (step != 2) continue;
-        for (int i = 0; gd_optimizer_state(optimizer[0], i); i++) {
-            gd_tensor_copy(gd_optimizer_state(optimizer[1], i),
-                           gd_optimizer_state(optimizer[0], i));
-        }
-        for (int i = 0; i < 2; i++)
-            gd_tensor_copy(gd_params_at(params[1], i), gd_params_at(params[0], i));
-        gd_optimizer_set_steps(optimizer[1], gd_optimizer_steps(optimizer[0]));
-    }
-    for (int run = 0; run < 2; run++) {
-        gd_tensor_read_f64(master_of(optimizer[run]), values[run], ALL);
-    }
-    ck_assert_mem_eq(values[0], values[1], sizeof values[0]);
-    for (int run = 0; run < 2; run++) {
-        gd_optimizer_free(optimizer[run]);
-        gd_params_free(params[run]);
-    }
-}
-
-LOOP_TEST(threads_change_nothing, 2 * OPTIMIZER_KINDS)
-{
-    enum { MANY = 100003 };
-    static double values[2][MANY];
-    for (int run = 0; run < 2; run++) {
-        gd_context *ctx = test_context(1 + 2 * run);
-        gd_params *params = gd_params_create(ctx, dtypes[_i % 2]);
-        gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){MANY}, GD_DECAY);
-        gd_params_finish(params);
-        gd_random_normal(w, 0, 1);
-        gd_optimizer *optimizer = optimizer_of_kind(params, _i / 2);
-        for (int step = 0; step < 3; step++) {
-            gd_backward_from(&w, 1, NULL);
-            gd_tensor_copy(gd_grad(w), w);
-            gd_params_scale_grads(params, 0.25);
-            gd_clip_grad_norm(params, 1, NULL);
-            gd_optimizer_step(optimizer, 0.1);
-            gd_params_clear_grads(params);
-        }
-        gd_tensor_read_f64(gd_slice(master_of(optimizer), 0, 0, MANY), values[run], MANY);
-        ck_assert_no_error(ctx);
-        gd_optimizer_free(optimizer);
-        gd_params_free(params);
-        gd_context_free(ctx);
-    }
-    ck_assert_mem_eq(values[0], values[1], sizeof values[0]);
-}
-
 /* ---- Gradients ---------------------------------------------------------------------------- */
 
 LOOP_TEST(scaling_gradients, 2)
@@ -368,8 +306,8 @@ static gd_tensor *made_of(int which, gd_tensor *w, gd_dtype dtype)
     }
 }
 
-/* The loss of such a parameter as a layer's weight, by sums of 31 products: float32 holds its gradient,
- * 16 bits do not. which = MADE: conv1d's. */
+/* The loss of such a parameter as a layer's weight, by sums of 31 products: float32 holds its
+ * gradient, 16 bits do not. which = MADE: conv1d's. */
 static void weight_gradient(gd_context *ctx, gd_dtype dtype, gd_dtype digits, int which, double *dw)
 {
     gd_params *params = gd_params_create(ctx, dtype);
@@ -446,4 +384,4 @@ LOOP_TEST(the_loss_is_float32, 2)
     ck_assert_int_eq(gd_tensor_dtype(gd_grad(logits)), dtypes[_i]);
 }
 
-CHECK_MAIN_WITHIN("optim16", 0, setup, teardown)
+CHECK_MAIN_WITHIN("optim16", setup, teardown)

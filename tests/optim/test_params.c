@@ -1,5 +1,5 @@
-/* test_params.c - a group of parameters is one block, decaying ones first; cleared gradients count as
- * zero; clipping by the norm, against loops; what is refused. */
+/* test_params.c - a group of parameters is one block, decaying ones first; cleared gradients count
+ * as zero; clipping by the norm, against loops; what is refused. */
 #include "each_context.h"
 #include "param_group.h"
 
@@ -132,11 +132,24 @@ TEST(bad_groups_are_refused)
     ck_assert_error(ctx, "\"w\" has no memory yet, call gd_params_finish");
     gd_tensor_free(w);
     ck_assert_error(ctx, "belongs to another object");
-    REFUSED(gd_params_add(params, NULL, 0, NULL, 0), "params_add: name is NULL");
-    gd_params_add(params, "", 0, NULL, 0);
-    ck_assert_error(ctx, "params_add: name is \"\"");
-    gd_params_add(params, "w", 0, NULL, 0);
-    ck_assert_error(ctx, "params_add: name is \"w\", wanted one that the group does not have");
+    gd_tensor_set_name(w, "optimizer.m.w");
+    ck_assert_error(ctx,
+                    "set_name: [3] \"w\" is of a group or another tensor, wanted one of yours");
+    ck_assert_str_eq(gd_tensor_name(w), "w");
+    char longer[129];
+    snprintf(longer, sizeof longer, "%0128d", 0);
+    const char *const names[][2] = {
+        {NULL, "params_add: name is NULL, wanted 1 to 127 bytes"},
+        {"", "params_add: name is \"\", wanted 1 to 127 bytes"},
+        {longer, "0\", wanted 1 to 127 bytes"},
+        {"w", "params_add: name is \"w\", wanted one that the group does not have"},
+        {"w\xc3", ", wanted UTF-8"},
+        {"optimizer.m.w", "\"optimizer.m.w\", wanted one that does not begin with \"optimizer.\""},
+        {"__metadata__", "name is \"__metadata__\", wanted one that safetensors files do not"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        REFUSED(gd_params_add(params, names[i][0], 0, NULL, 0), names[i][1]);
+    REFUSED(gd_params_addf(params, 0, 0, NULL, (gd_init){0}, "optimizer.%s.w", "m"), names[5][1]);
     gd_params_add(params, "x", 1, (int64_t[]){-1}, 0);
     ck_assert_error(ctx, "params_add: shape is [-1]");
     gd_params_clear_grads(params);
@@ -167,4 +180,4 @@ TEST(bad_groups_are_refused)
     ck_assert_int_eq(gd_clip_grad_norm(NULL, 1, NULL), GD_ERROR_ARGUMENT);
 }
 
-CHECK_MAIN_WITHIN("params", 0, setup, teardown)
+CHECK_MAIN_WITHIN("params", setup, teardown)

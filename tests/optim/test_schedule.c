@@ -110,4 +110,4 @@ TEST(a_plateau)
     ck_assert(isnan(gd_plateau_rate(NULL, 1)));
 }
 
-CHECK_MAIN("schedule", 0)
+CHECK_MAIN("schedule")

@@ -1,17 +1,17 @@
-/* test_sparse.c - gradients of tables of which few rows are touched: clearing, clipping and updates give the
- * bits that those of all rows give, and read and write no row but the touched ones. */
-/* Build: all symbols. */
+/* test_sparse.c - gradients of tables of which few rows are touched: clearing, clipping and updates
+ * give the bits that those of all rows give, and read and write no row but the touched ones. */
+/* Build: needs jansson, all symbols. */
 #define _DEFAULT_SOURCE /* mkstemp, MAP_ANONYMOUS */
 #include <unistd.h>
 
 #include "each_context.h"
-#include "needs_jansson.h"
 #include "ranks.h"
 #include "sparse_tables.h"
 
 static const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
 
-/* ---- The same bits ------------------------------------------------------------------------------ */
+/* ---- The same bits
+ * ------------------------------------------------------------------------------ */
 
 typedef struct twins {
     tables sparse, dense;
@@ -61,13 +61,13 @@ TEST(any_steps_have_the_bits_of_dense_ones)
 /* Enough for several threads, and for several pieces of rows. */
 TEST(large_tables_have_the_bits_of_dense_ones)
 {
+    int sparse = 0;
     for (int kind = 0; kind < 4; kind++) {
-        int sparse = 0;
         twins t = make(dtypes[kind % 2], 1500, 24, kind, 4);
         ck_assert_ptr_null(tables_run(&t.sparse, &t.dense, 12, (uint64_t)kind, &sparse));
-        ck_assert_int_gt(sparse, 0);
         destroy(&t);
     }
+    ck_assert_int_gt(sparse, 0);
 }
 
 TEST(parameters_written_to_between_updates)
@@ -89,9 +89,38 @@ TEST(parameters_written_to_between_updates)
     }
 }
 
+/* One embedding of these ids, and a backward whose cotangent is 1. */
+static void backward_of(tables *t, const int32_t *ids, int64_t n)
+{
+    gd_tensor *id = gd_constant(t->ctx, GD_INT32, GD_SHAPE(n), 0);
+    gd_tensor_write(id, ids, (size_t)n * sizeof *ids);
+    gd_backward(gd_sum_all(gd_embedding(t->a, id)));
+}
+
+/* A weight that is infinite stays so without a gradient, whoever updates it. */
+TEST(infinite_weights_in_other_rows)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        twins t = make(dtypes[kind % 2], 64, 2, kind, 1);
+        for (int step = 0; step < 2; step++) {
+            tables *const both[] = {&t.sparse, &t.dense};
+            for (int i = 0; i < 2; i++) {
+                gd_step_end(both[i]->ctx);
+                gd_tensor_fill(both[i]->a, step ? -INFINITY : INFINITY);
+                backward_of(both[i], (int32_t[]){3}, 1);
+                gd_optimizer_step(both[i]->optimizer, 0.1);
+            }
+            ck_assert_ptr_null(tables_differ(&t.sparse, &t.dense));
+            double *w = values_of(t.dense.a);
+            ck_assert_double_eq(w[20], step ? -INFINITY : INFINITY);
+            free(w);
+        }
+        destroy(&t);
+    }
+}
+
 TEST(going_on_from_a_file)
 {
-    if (jansson_missing()) return;
     char path[] = "/tmp/gradus_sparse_XXXXXX";
     const int file = mkstemp(path);
     ck_assert_int_ge(file, 0);
@@ -110,14 +139,6 @@ TEST(going_on_from_a_file)
         destroy(&t), destroy(&later);
     }
     unlink(path);
-}
-
-/* One embedding of these ids, and a backward whose cotangent is 1. */
-static void backward_of(tables *t, const int32_t *ids, int64_t n)
-{
-    gd_tensor *id = gd_constant(t->ctx, GD_INT32, GD_SHAPE(n), 0);
-    gd_tensor_write(id, ids, (size_t)n * sizeof *ids);
-    gd_backward(gd_sum_all(gd_embedding(t->a, id)));
 }
 
 /* A program may keep the gradient and write to any row, whenever there is one. */
@@ -180,8 +201,8 @@ TEST(lazy_is_its_formula)
     tables_free(&t);
 }
 
-/* Replicated parameters are dense, and end where one process does: both ranks have the same batches, so
- * their mean is exact. */
+/* Replicated parameters are dense, and end where one process does: both ranks have the same
+ * batches, so their mean is exact. */
 static void replicated_body(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     (void)rank;
@@ -220,7 +241,8 @@ TEST(ranks_are_dense_and_end_in_the_same_place)
             ck_assert_double_eq_tol(outcomes[rank].number[i], i < 10 ? 0 : alone[i], 1e-6);
 }
 
-/* ---- The cost is what was touched --------------------------------------------------------------- */
+/* ---- The cost is what was touched
+ * --------------------------------------------------------------- */
 
 static const gd_services *real_services;
 static int64_t counted; /* elements that the services were asked to read or write */
@@ -380,7 +402,8 @@ TEST(services_leave_other_rows_alone)
         }
 }
 
-/* ---- Mistakes are seen -------------------------------------------------------------------------- */
+/* ---- Mistakes are seen
+ * -------------------------------------------------------------------------- */
 
 /* The lowest touched row, or -1. */
 static int64_t first_row(const gd_touched *rows)
@@ -440,14 +463,11 @@ TEST(planted_mistakes_are_seen)
         if (mistake == 3) wrong.sum_squares = short_squares;
         t.sparse.ctx->services = &wrong;
         const char *what = tables_run(&t.sparse, &t.dense, 40, 1, &sparse);
-        const char *const wanted[] = {NULL, "a gradient", "a parameter", "the norm"};
-        if (mistake == 3)
-            ck_assert_msg(what != NULL, "mistake 3 was not seen");
-        else
-            ck_assert_pstr_eq(what, wanted[mistake]);
+        /* Where it is seen first depends on the steps that are drawn. */
+        ck_assert_msg((what != NULL) == (mistake > 0), "mistake %d: %s", mistake, what);
         t.sparse.ctx->services = real_services;
         destroy(&t);
     }
 }
 
-CHECK_MAIN_WITHIN("sparse", 100, setup, teardown)
+CHECK_MAIN_WITHIN("sparse", setup, teardown)

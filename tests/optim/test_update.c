@@ -82,7 +82,7 @@ static void read_weights(const learner *l, double w[N])
 
 /* ---- The same bits ------------------------------------------------------------------------- */
 
-/* By one who waits for the norm, multiplies the gradients, and then updates. */
+/* The reference: wait for the norm, scale the gradients, update. */
 static void step_waiting(learner *l, double pull, double max_norm, double rate, double *norm)
 {
     gd_backward(loss_of(l, pull));
@@ -445,4 +445,4 @@ TEST(bad_calls)
     destroy(&other);
 }
 
-CHECK_MAIN("updates", 0)
+CHECK_MAIN("updates")

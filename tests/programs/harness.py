@@ -99,6 +99,11 @@ class Harness(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "too few steps"):
             harness.train(path, self.folder, warm=3)
 
+    def test_memory_is_in_mib(self):
+        for unit, mib in (("MiB", 1.25), ("GiB", 1280)):
+            said = f"memory 3.00 {unit} before the first step: gradients 0.5, optimizer 1.25\n"
+            self.assertEqual(harness.mib_before(said, "optimizer"), mib)
+
     def test_options(self):
         parser = harness.options("What it does.", "rounds", "device", rounds=7)
         parser.add_argument("--ops", **harness.of(("a", "b")))

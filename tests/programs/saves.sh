@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # saves.sh - saving and resuming when calls of the system fail, by strace's fault injection, and the
-# order in which they reach the disk. scripts/torture-saves interrupts every call of a save.
+# order in which they reach the disk. scripts/torture-saves interrupts every call of a save, and here
+# those that rename.
 #   saves.sh GRADUS_TRAIN FOLDER
 set -euo pipefail
+root=$(realpath "$(dirname "$0")/../..")
 train=$(realpath "$1")
 rm -rf "$2"
 mkdir -p "$2"
@@ -92,17 +94,7 @@ for what in EINVAL ENOSYS EOPNOTSUPP EPERM; do
 done
 
 # Killed before each rename, and failing there: the old one or the new one is there afterwards.
-for how in signal=KILL error=EIO; do
-    for n in 1 2 3; do
-        rm -rf run && cp -r first run
-        (strace -f -o trace -e trace=renameat,renameat2 -e inject=renameat2:error=EINVAL \
-            -e inject="renameat:$how:when=$n" "${over[@]}" || true) >said 2>&1
-        "$train" --resume auto --steps 8 --out run >said 2>&1 || fail "$how at renameat $n"
-        grep -q '^from .*step-00000008$' said || fail "$how at renameat $n: the checkpoint is gone"
-        diff -rq first/step-00000008 run/step-00000008 >said.diff || fail "$how at renameat $n: bits"
-        [[ ! -e run/.replaced.step-00000008 ]] || fail "$how at renameat $n: something is left"
-    done
-done
+"$root/scripts/torture-saves" "$(dirname "$train")/.." renameat >said 2>&1 || fail "torture-saves: $(<said)"
 echo "without RENAME_EXCHANGE: saved, and never gone"
 
 # ---- The order on the disk -------------------------------------------------------------------------

@@ -1,18 +1,15 @@
 /* test_checkpoint_faults.c - gradus-train with damaged files, and with disks that are full or
  * gone. */
-/* Build: runs gradus-train, the CPU's bits. */
+/* Build: needs jansson, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "runs.h"
 
 TEST(a_broken_checkpoint_is_passed_over)
 {
-    train_well("--data text %s --steps 12 --checkpoint-every 4 --keep 0 --out a");
-    shell(
-        "cd '%s/a/step-00000012' && head -c 1000 state.safetensors >x && mv x state.safetensors%s",
-        folder, "");
-    shell("rm '%s/a/step-00000008/config.json'%s", folder, "");
+    train_well("--data text $small --steps 12 --checkpoint-every 4 --keep 0 --out a");
+    shell("cd a/step-00000012 && head -c 1000 state.safetensors >x && mv x state.safetensors");
+    shell("rm a/step-00000008/config.json");
     train_well("--resume auto --out a");
     program_said(output, "a/step-00000012 is skipped: safetensors_open: ");
     program_said(output, "a/step-00000008 is skipped: there is no config.json");
@@ -24,28 +21,26 @@ TEST(a_broken_checkpoint_is_passed_over)
 /* A run whose checkpoints only lack a permission or a disk does not start over. */
 TEST(a_run_that_cannot_resume_does_not_start_over)
 {
-    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
-    shell("cd '%s/a' && for f in step-*/state.safetensors; do truncate -s 1000 $f; done%s", folder,
-          "");
-    shell("cd '%s' && cp -r a before%s", folder, "");
-    train_badly("--data text %s --resume auto --out a",
+    train_well("--data text $small --steps 8 --checkpoint-every 4 --out a");
+    shell("cd a && for f in step-*/state.safetensors; do truncate -s 1000 $f; done");
+    shell("cp -r a before");
+    train_badly("--data text $small --resume auto --out a",
                 "none of the 2 checkpoints in a can be used; nothing was changed; use another "
                 "--out for a new run");
     program_said(output, "a/step-00000008 is skipped: safetensors_open: ");
     program_said(output, "a/step-00000004 is skipped: safetensors_open: ");
-    shell("cd '%s' && diff -r a before%s", folder, "");
-    train_well("--data text %s --steps 2 --resume auto --out b");
+    shell("diff -r a before");
+    train_well("--data text $small --steps 2 --resume auto --out b");
 }
 
 /* The log is not what keeps them apart. */
 TEST(two_runs_do_not_share_a_folder)
 {
-    static const char *const second[] = {"--data text %s --resume auto --out a --log /dev/null",
+    static const char *const second[] = {"--data text $small --resume auto --out a --log /dev/null",
                                          "--resume a --log /dev/null"};
     int status;
-    pid_t child = begin("--data text %s --steps 1000000 --checkpoint-every 5 --keep 1000 "
-                        "--out a --log /dev/null",
-                        0);
+    pid_t child = begin("--data text $small --steps 1000000 --checkpoint-every 5 --keep 1000 "
+                        "--out a --log /dev/null");
     wait_for("a/step-00000005");
     for (int i = 0; i < 2; i++)
         train_badly(second[i], "--out a: another run is saving its checkpoints there");
@@ -64,37 +59,31 @@ TEST(a_flipped_bit_is_noticed)
 {
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
                                         "state.safetensors", "checksums.xxh3"};
-    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
+    train_well("--data text $small --steps 8 --checkpoint-every 4 --out a");
     if (!has_checksums()) return; /* a build without xxHash */
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char flip[512];
         /* "positions": 12 in config.json; anywhere in the others */
-        snprintf(flip, sizeof flip,
-                 "cd '%%s/b/step-00000008' && perl -e 'open F, \"+<\", \"%s\"; $at = -s F; "
-                 "$at = int($at * 0.8); seek F, $at, 0; read F, $c, 1; seek F, $at, 0; "
-                 "print F chr(ord($c) ^ 1)'%%s",
-                 files[i]);
-        shell("cd '%s' && rm -rf b && cp -r a b%s", folder, "");
-        shell(flip, folder, "");
+        shell("rm -rf b && cp -r a b && cd b/step-00000008 && "
+              "perl -e 'open F, \"+<\", \"%s\"; $at = -s F; $at = int($at * 0.8); seek F, $at, 0; "
+              "read F, $c, 1; seek F, $at, 0; print F chr(ord($c) ^ 1)'",
+              files[i]);
         train_badly("--resume b/step-00000008", "does not match its checksum in checksums.xxh3");
         train_badly("--data text --init b/step-00000008 --steps 0", "does not match its checksum");
         train_well("--resume b --steps 8");
         program_said(output, "b/step-00000008 is skipped: ");
         program_said(output, "from   b/step-00000004\n");
     }
-    shell("cd '%s' && rm -rf b && cp -r a b && cd b/step-00000008 && "
-          "sed -i s/1e-05/1e-06/ config.json && rm checksums.xxh3%s",
-          folder, "");
+    shell("rm -rf b && cp -r a b && cd b/step-00000008 && sed -i s/1e-05/1e-06/ config.json && rm "
+          "checksums.xxh3");
     train_well("--resume b --steps 9"); /* it was meant */
     program_said(output, "from   b/step-00000008\n");
 }
 
 TEST(a_model_is_not_taken_with_the_state_of_another)
 {
-    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
-    shell("cd '%s/a' && cp step-00000004/model.safetensors step-00000008/ && rm -f "
-          "step-00000008/checksums.xxh3%s",
-          folder, "");
+    train_well("--data text $small --steps 8 --checkpoint-every 4 --out a");
+    shell("cd a && cp step-00000004/model.safetensors step-00000008/ && rm -f "
+          "step-00000008/checksums.xxh3");
     train_badly(
         "--resume a/step-00000008",
         "a/step-00000008: model.safetensors is not the one that state.safetensors was saved");
@@ -103,10 +92,10 @@ TEST(a_model_is_not_taken_with_the_state_of_another)
 /* Where a run writes is said on its command line, and not by a file from somewhere. */
 TEST(a_checkpoint_names_no_file_to_be_written)
 {
-    train_well("--data text %s --steps 4 --log mine --out a");
-    shell("cd '%s' && cp mine before%s", folder, "");
+    train_well("--data text $small --steps 4 --log mine --out a");
+    shell("cp mine before");
     train_well("--resume a --steps 5 --out b");
-    shell("cd '%s' && cmp mine before && test -s b/log.jsonl%s", folder, "");
+    shell("cmp mine before && test -s b/log.jsonl");
 }
 
 /* Another form of a tensor: its transpose, all in one row, or another dtype. */
@@ -133,10 +122,9 @@ static void set_metadata(const char *name, const char *value)
     enum { MOST = 160 };
     gd_named_tensor tensors[MOST];
     gd_named_text texts[MOST];
-    char path[256];
+    static const char path[] = "copy/step-00000002/state.safetensors";
     int64_t count = 0, text_count = 0;
     const gd_named_text *text;
-    snprintf(path, sizeof path, "%s/copy/step-00000002/state.safetensors", folder);
     gd_context *ctx = gd_context_create(NULL);
     gd_safetensors *state = gd_safetensors_open(ctx, path);
     for (; count < gd_safetensors_count(state); count++) {
@@ -170,15 +158,14 @@ TEST(foreign_metadata_is_only_read)
         {"step", "1\x1b[31m", "has no whole number \"step\""},
         {"step", "-5", "has no whole number \"step\""},
     };
-    train_well("--data text %s --steps 2 --out a");
-    shell("cd '%s' && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder, "");
+    train_well("--data text $small --steps 2 --out a");
+    shell("cp -r a copy && rm -f copy/*/checksums.xxh3");
     set_metadata("option.log", "mine");
     set_metadata("option.out", "elsewhere");
     train_well("--resume copy/step-00000002 --steps 3");
     ck_assert(!exists("mine") && !exists("elsewhere"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
-              "");
+        shell("rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3");
         set_metadata(rows[i].name, rows[i].value);
         train_badly("--resume copy/step-00000002", rows[i].wanted);
         ck_assert(!strchr(output, 27) && !strchr(output, 7) && !strstr(output, "\xc2\x9b"));
@@ -189,11 +176,10 @@ TEST(foreign_metadata_is_only_read)
 TEST(a_state_of_another_shape_or_dtype)
 {
     static const char *const wanted[] = {"of another shape", "of another shape", "I32", "BF16"};
-    train_well("--data text %s --steps 2 --out a");
+    train_well("--data text $small --steps 2 --out a");
     for (form = 0; form < 4; form++) {
         char words[160];
-        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
-              "");
+        shell("rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3");
         set_metadata(reshaped, "");
         snprintf(words, sizeof words, "state.safetensors: the tensor \"%s\" is %s, wanted F32",
                  reshaped, wanted[form]);
@@ -213,15 +199,14 @@ TEST(sizes_that_the_files_do_not_have)
         {"s/.intermediate_size.: 24/\"intermediate_size\": 1048576/",
          "\"model.layers.0.mlp.gate_proj.weight\" does not have the shape [1048576, 16]"},
     };
-    train_well("--data text %s --steps 2 --out a");
+    train_well("--data text $small --steps 2 --out a");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
-              "");
-        shell("cd '%s' && sed -i '%s' copy/*/config.json", folder, rows[i].change);
+        shell("rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3");
+        shell("sed -i '%s' copy/*/config.json", rows[i].change);
         train_badly("--resume copy/step-00000002", rows[i].wanted);
         train_badly("--data text --init copy/step-00000002", rows[i].wanted);
-        if (program_run_in(folder, "gradus-eval", "--version", output) == 0) {
-            ck_assert_int_eq(program_run_in(folder, "gradus-eval", "copy --data text", output), 1);
+        if (program_run_other("gradus-eval", "--version", output) == 0) {
+            ck_assert_int_eq(program_run_other("gradus-eval", "copy --data text", output), 1);
             program_said(output, rows[i].wanted);
         }
     }
@@ -230,7 +215,7 @@ TEST(sizes_that_the_files_do_not_have)
 static void write_copy(const char *name, const char *text)
 {
     char path[256];
-    snprintf(path, sizeof path, "%s/copy/step-00000002/%s", folder, name);
+    snprintf(path, sizeof path, "copy/step-00000002/%s", name);
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
     fputs(text, file);
@@ -255,14 +240,13 @@ TEST(hostile_checkpoints_are_named)
         {"tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid x\n",
          "tokenizer.json: it is a Git LFS pointer"},
     };
-    train_well("--data text %s --steps 2 --out a");
+    train_well("--data text $small --steps 2 --out a");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
-              "");
+        shell("rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3");
         write_copy(rows[i].file, rows[i].text);
         train_badly("--resume copy/step-00000002", rows[i].wanted);
-        shell("cd '%s' && rm copy/step-00000002/%s", folder, rows[i].file);
-        shell("cd '%s' && mkfifo copy/step-00000002/%s", folder, rows[i].file);
+        shell("rm copy/step-00000002/%s", rows[i].file);
+        shell("mkfifo copy/step-00000002/%s", rows[i].file);
         train_badly("--resume copy/step-00000002", "not a regular file");
     }
 }
@@ -279,52 +263,46 @@ TEST(hostile_indexes_are_named)
         {"{\"weight_map\":{\"a\":\"b\"}}", "does not list \"model.embed_tokens.weight\""},
     };
     static const char begin[] = "--data text --init copy/step-00000002 --steps 0";
-    train_well("--data text %s --steps 2 --out a");
-    shell("cd '%s' && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder, "");
+    train_well("--data text $small --steps 2 --out a");
+    shell("cp -r a copy && rm -f copy/*/checksums.xxh3");
     write_copy(index, rows[0].text);
     train_well(begin);
-    shell("cd '%s' && rm copy/step-00000002/model.safetensors%s", folder, "");
+    shell("rm copy/step-00000002/model.safetensors");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         write_copy(index, rows[i].text);
         train_badly(begin, rows[i].wanted);
     }
-    shell("cd '%s' && rm copy/step-00000002/%s", folder, index);
-    shell("cd '%s' && mkfifo copy/step-00000002/%s", folder, index);
+    shell("rm copy/step-00000002/%s", index);
+    shell("mkfifo copy/step-00000002/%s", index);
     train_badly(begin, "not a regular file");
 }
 
 TEST(a_disk_that_is_full)
 {
-    train_well("--data text %s --steps 3 --out a");
+    train_well("--data text $small --steps 3 --out a");
     /* ulimit -f: no file may have more than that many blocks of 512 bytes */
     train_well("--version");
-    char command[1024], line[512];
-    snprintf(line, sizeof line,
-             "--data text %s --steps 9 --checkpoint-every 3 --out a --resume auto", small);
-    snprintf(command, sizeof command, "cd '%s' && ulimit -f 20 && '%s' %s >log 2>&1; test $? = 1",
-             folder, (const char *)GRADUS_PROGRAM, line);
-    ck_assert_int_eq(system(command), 0);
-    shell("grep -q 'cannot write to it: File too large; training continues' '%s/log'%s", folder,
-          "");
+    shell("ulimit -f 20 && '%s' --data text $small --steps 9 --checkpoint-every 3 --out a "
+          "--resume auto >log 2>&1; test $? = 1",
+          (const char *)GRADUS_PROGRAM);
+    shell("grep -q 'cannot write to it: File too large; training continues' log");
     ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
     train_well("--resume auto --out a --steps 6");
     program_said(output, "from   a/step-00000003");
-    train_badly("--data text %s --steps 1 --out text/such/folder",
+    train_badly("--data text $small --steps 1 --out text/such/folder",
                 "cannot make the folder text/such/folder: Not a dir");
-    train_badly("--data text %s --steps 1 --out text", "cannot make the folder text: Not a dir");
+    train_badly("--data text $small --steps 1 --out text",
+                "cannot make the folder text: Not a dir");
 }
 
 TEST(a_disk_that_is_full_ends_a_run_where_asked)
 {
-    char command[1024], line[512];
-    train_well("--data text %s --steps 3 --out a");
-    snprintf(line, sizeof line,
-             "--steps 9 --checkpoint-every 3 --out a --resume auto --on-save-error stop");
-    snprintf(command, sizeof command, "cd '%s' && ulimit -f 20 && '%s' %s >log 2>&1; test $? = 1",
-             folder, (const char *)GRADUS_PROGRAM, line);
-    ck_assert_int_eq(system(command), 0);
-    shell("grep -q 'cannot write to it: File too large$' '%s/log'%s", folder, "");
-    shell("! grep -q 'step [789]/9' '%s/log'%s", folder, "");
+    train_well("--data text $small --steps 3 --out a");
+    shell("ulimit -f 20 && '%s' --steps 9 --checkpoint-every 3 --out a --resume auto "
+          "--on-save-error stop >log 2>&1; test $? = 1",
+          (const char *)GRADUS_PROGRAM);
+    shell("grep -q 'cannot write to it: File too large$' log");
+    shell("! grep -q 'step [789]/9' log");
     ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
 }
 
@@ -332,21 +310,17 @@ TEST(a_disk_that_is_full_ends_a_run_where_asked)
 LOOP_TEST(a_folder_that_vanishes, 2)
 {
     static const char *const more[] = {"", "--on-save-error stop"};
-    char line[512];
     int status;
-    shell("mkdir '%s/p'%s", folder, "");
-    snprintf(line, sizeof line,
-             "--data text %%s --steps 1000000 --checkpoint-every 5 --keep 1000 --out p/a %s",
-             more[_i]);
-    pid_t child = begin(line, 0);
+    shell("mkdir p");
+    pid_t child =
+        begin("--data text $small --steps 1000000 --checkpoint-every 5 --keep 1000 --out p/a %s",
+              more[_i]);
     wait_for("p/a/step-00000005");
-    shell("cd '%s' && until rm -rf p 2>/dev/null; do :; done%s", folder, "");
+    shell("until rm -rf p 2>/dev/null; do :; done");
     if (_i == 0) { /* it goes on without, and tries again */
-        shell("until grep -q 'No such file or directory; training continues' '%s/log'; do sleep "
-              "0.02; "
-              "done%s",
-              folder, "");
-        shell("mkdir '%s/p'%s", folder, "");
+        shell("until grep -q 'No such file or directory; training continues' log; do sleep 0.02; "
+              "done");
+        shell("mkdir p");
         struct timespec moment = {0, 2000000};
         while (!exists("p/a/.lock")) nanosleep(&moment, NULL); /* made anew, and locked */
         train_badly("--resume auto --out p/a", "another run is saving its checkpoints there");
@@ -355,32 +329,44 @@ LOOP_TEST(a_folder_that_vanishes, 2)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == _i, "status 0x%x", status);
     /* It may be in the middle of a save, and miss a file that it has just written. */
-    shell("grep -q 'gradus-train: .*%s' '%s/log'", _i ? "p/a" : "No such file or directory",
-          folder);
+    shell("grep -q 'gradus-train: .*%s' log", _i ? "p/a" : "No such file or directory");
 }
 
-/* A token file that becomes shorter: the run ends with an error, after saving its steps if it has a
- * folder. It becomes so before a read or just after one. */
-LOOP_TEST(tokens_that_vanish_end_a_run, 2)
+/* A token file that becomes shorter, another one, or none: the run ends with an error, after saving
+ * its steps if it has a folder, and can be resumed once the file is back. It becomes so before a
+ * read or just after one. */
+static const struct {
+    const char *file, *how, *options;
+} vanishing[] = {{"ids", ": >ids", ""},
+                 {"ids", ": >ids", "--out a"},
+                 {"ids", "mv more ids", "--out a --processes 2 --accumulate 2"},
+                 {"others", "mv more others", "--out a"},
+                 {"others", "rm others", "--out a --processes 2 --accumulate 2"},
+                 {"others", ": >others", "--out a --checkpoint-every 2"}};
+
+LOOP_TEST(tokens_that_vanish_end_a_run, sizeof vanishing / sizeof *vanishing)
 {
-    static const char *const more[] = {"", "--out a"};
-    char line[512];
+    const char *file = vanishing[_i].file;
     int status;
-    shell("cd '%s' && head -c 8000 /dev/zero >ids && cp ids others%s", folder, "");
-    snprintf(line, sizeof line,
-             "--tokens ids --val-data others --vocab 256 %%s --eval-every 0 "
-             "--log-every 1 --steps 1000000 %s",
-             more[_i]);
-    pid_t child = begin(line, 0);
-    shell("until grep -q '^step 5/' '%s/log'; do sleep 0.02; done; : >'%s/ids'", folder, folder);
+    shell("head -c 8000 /dev/zero >ids && cp ids others && cp ids more");
+    pid_t child = begin("--tokens ids --val-data others --vocab 256 $small --eval-every 7 "
+                        "--log-every 1 --steps 1000000 %s",
+                        vanishing[_i].options);
+    shell("until grep -q '^step 5/' log; do sleep 0.02; done; %s", vanishing[_i].how);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status 0x%x", status);
-    shell("grep -qE 'ids: tokens from .* on cannot be read: the file (ends before|was replaced or "
-          "changed after)' '%s/log'%s",
-          folder, "");
-    shell(_i == 0 ? "! grep -q '^saved' '%s/log'%s" : "grep -q '^saved a/step-' '%s/log'%s", folder,
-          "");
+    shell("grep -qE '%s: tokens from .* on cannot be read: (No such file|the file (ends before|was "
+          "replaced or changed after))' log",
+          file);
+    /* The step that was saved is the last one that was made. */
+    if (_i == 0) {
+        shell("! grep -q '^saved' log");
+        return;
+    }
+    shell("step=$(grep '^step ' log | tail -1 | grep -oE '[0-9]+' | head -1) && "
+          "grep -q \"^saved a/step-0*$step$\" log");
+    shell("rm -f ids others && head -c 8000 /dev/zero >ids && cp ids others");
+    train("--resume a --max-seconds 0.1");
 }
 
-CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "faults of checkpoints", 0,
-                  set_up, tear_down)
+CHECK_MAIN_UNLESS(program_missing("gradus-train"), "faults of checkpoints", set_up, leave_folder)

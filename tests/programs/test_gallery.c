@@ -1,15 +1,15 @@
-/* test_gallery.c - what the examples of the gallery share (docs/examples/gallery.h): pictures can be
- * read by who knows the formats alone, and MNIST's files are read, or refused with a sentence. */
+/* test_gallery.c - what the examples of the gallery share (docs/examples/gallery.h): pictures can
+ * be read by who knows the formats alone, and MNIST's files are read, or refused with a
+ * sentence. */
 /* Build: beside example_spirals example_contrast example_vae example_names. */
-/* Build: runs example_digits, beside example_burgers example_wgan example_sines. */
+/* Build: runs example_digits, beside example_burgers example_wgan example_sines example_go_on. */
+/* Build: beside example_lora example_twin_cnn. */
 #define _POSIX_C_SOURCE 200809L /* popen */
 #include "docs/examples/gallery.h"
 #include "check_main.h"
 #include "program.h"
 
 #include <ctype.h>
-
-static char output[PROGRAM_OUTPUT];
 
 /* A whole file, ended by a 0; NULL: there is none. */
 static unsigned char *read_whole(const char *path, size_t *size)
@@ -212,6 +212,39 @@ TEST(a_scatter_is_xml)
     remove("gallery-test.svg");
 }
 
+/* Files of others are neither written over nor removed; pictures of the gallery are drawn anew. */
+TEST(files_of_others_stay)
+{
+    static const char mine[] = "weights of mine, which are more than forty bytes\n";
+    static const char *const runs[][2] = {{"go_on.safetensors", "go_on"},
+                                          {"lora.safetensors", "lora"},
+                                          {"twin_cnn.safetensors", "twin_cnn"}};
+    const unsigned char pixel = 7;
+    const float point[] = {0, 0};
+    const int32_t label = 0;
+    size_t size;
+    char command[512];
+    shell("mkdir gallery-others");
+    for (int i = 0; i < 5; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "gallery-others/%s", i < 3 ? runs[i][0] : "picture");
+        write_bytes(path, mine, strlen(mine));
+        if (i == 3) ck_assert(!gallery_png(path, &pixel, 1, 1));
+        if (i == 4) ck_assert(!gallery_scatter(path, point, &label, 1, 1, NULL, 0));
+        snprintf(command, sizeof command, "cd gallery-others && '%.*s%s'",
+                 (int)(strrchr(GRADUS_PROGRAM, '/') + 1 - GRADUS_PROGRAM), GRADUS_PROGRAM,
+                 i < 3 ? runs[i][1] : "");
+        if (i < 3) ck_assert_int_ne(system(command), 0);
+        char *found = (char *)read_whole(path, &size);
+        ck_assert_msg(found && !strcmp(found, mine), "%s", path);
+        free(found), remove(path);
+    }
+    for (int i = 0; i < 2; i++) {
+        ck_assert(gallery_png("gallery-others/a.png", &pixel, 1, 1));
+        ck_assert(gallery_scatter("gallery-others/a.svg", point, &label, 1, 1, NULL, 0));
+    }
+}
+
 /* ---- MNIST's files -------------------------------------------------------------------------- */
 
 enum { FEW = 3 };
@@ -232,22 +265,10 @@ static files good_files(void)
     return f;
 }
 
-static void write_bytes(const char *path, const unsigned char *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    ck_assert(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
-}
-
 static void write_files(const files *f)
 {
     write_bytes("gallery-images", f->images, f->images_size);
     write_bytes("gallery-labels", f->labels, f->labels_size);
-}
-
-static void tear_down(void)
-{
-    remove("gallery-images");
-    remove("gallery-labels");
 }
 
 TEST(digits_are_read)
@@ -337,14 +358,11 @@ LOOP_TEST(other_arguments_are_refused, sizeof programs / sizeof *programs)
 
 TEST(a_picture_that_cannot_be_written_is_named)
 {
-    char folder[] = "/tmp/gradus_gallery_XXXXXX", command[128];
     if (program_missing("the example digits")) return;
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(command, sizeof command, "mkdir '%s/spirals.svg'", folder);
-    ck_assert_int_eq(system(command), 0);
-    ck_assert_int_eq(program_run_in(folder, "spirals", ">/dev/null", output), 1);
-    ck_assert_str_eq(output, "spirals.svg cannot be written: Is a directory\n");
-    remove_folder(folder);
+    shell("mkdir spirals.svg");
+    ck_assert_int_eq(program_run_other("spirals", ">/dev/null", output), 1);
+    ck_assert_str_eq(output, "spirals.svg is here already, and was not drawn by the gallery: "
+                             "it stays as it is\n");
 }
 
 TEST(missing_files_are_named)
@@ -356,4 +374,4 @@ TEST(missing_files_are_named)
     ck_assert_str_eq(output, "no-images cannot be opened\nno-labels cannot be opened\n");
 }
 
-CHECK_MAIN_WITHIN("gallery", 0, NULL, tear_down)
+CHECK_MAIN_WITHIN("gallery", enter_folder, leave_folder)

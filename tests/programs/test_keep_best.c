@@ -1,8 +1,7 @@
 /* test_keep_best.c - gradus-train --keep-best: the checkpoint of the best validation stays. */
-/* Build: runs gradus-train, the CPU's bits. */
+/* Build: needs jansson, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "runs.h"
 
 #include <math.h>
@@ -13,7 +12,7 @@ static long long best_in_log(const char *run, int *validations)
     char path[128], line[1024];
     double best = INFINITY;
     long long best_step = 0;
-    snprintf(path, sizeof path, "%s/%s/log.jsonl", folder, run);
+    snprintf(path, sizeof path, "%s/log.jsonl", run);
     FILE *file = fopen(path, "r");
     ck_assert_ptr_nonnull(file);
     *validations = 0;
@@ -31,29 +30,22 @@ static long long best_in_log(const char *run, int *validations)
 /* The link leads to that step, which is a model; with --keep 1 only the last is kept besides. */
 static void check_best(const char *run, long long best, long long last)
 {
-    char wanted[64], command[256];
+    char wanted[64];
     snprintf(wanted, sizeof wanted, "step-%08lld", best);
-    snprintf(command, sizeof command, "cd '%s' && test \"$(readlink %s/best)\" = %s", folder, run,
-             wanted);
-    ck_assert_msg(system(command) == 0, "best is not %s", wanted);
-    snprintf(command, sizeof command, "cd '%s' && ls %s/best/model.safetensors >/dev/null", folder,
-             run);
-    ck_assert_int_eq(system(command), 0);
-    snprintf(command, sizeof command, "cd '%s' && test $(ls -d %s/step-* | wc -l) = %d", folder,
-             run, best == last ? 1 : 2);
-    ck_assert_msg(system(command) == 0, "there are others than the best and the last");
+    shell("test \"$(readlink %s/best)\" = %s", run, wanted);
+    shell("ls %s/best/model.safetensors >/dev/null", run);
+    shell("test $(ls -d %s/step-* | wc -l) = %d", run, best == last ? 1 : 2);
 }
 
 /* A run that overfits one batch has its best validation early. */
-static const char wild[] = "--data text %s --eval-every 2 --checkpoint-every 5 --keep 1 --lr 0.03 "
-                           "--schedule constant --warmup 0 --overfit-one-batch";
+static const char wild[] =
+    "--data text $small --eval-every 2 --checkpoint-every 5 --keep 1 --lr 0.03 "
+    "--schedule constant --warmup 0 --overfit-one-batch";
 
 TEST(the_best_validation_stays)
 {
-    char line[512];
     int validations;
-    snprintf(line, sizeof line, "%s --steps 40 --keep-best --out a", wild);
-    train_well(line);
+    train_well("%s --steps 40 --keep-best --out a", wild);
     const long long best = best_in_log("a", &validations);
     ck_assert_int_eq(validations, 20);
     ck_assert_int_lt(best, 40); /* or this shows nothing */
@@ -65,41 +57,65 @@ TEST(the_best_validation_stays)
 /* A resumed run knows the best validation so far. */
 TEST(a_resumed_run_knows_the_best)
 {
-    char line[512];
     int validations;
-    snprintf(line, sizeof line, "%s --steps 40 --keep-best --out a", wild);
-    train_well(line);
+    train_well("%s --steps 40 --keep-best --out a", wild);
     const long long best = best_in_log("a", &validations);
     for (int stop = 10; stop <= 30; stop += 10) {
-        shell("rm -rf '%s/b'%s", folder, "");
-        snprintf(line, sizeof line, "%s --steps %d --keep-best --out b", wild, stop);
-        train_well(line);
+        shell("rm -rf b");
+        train_well("%s --steps %d --keep-best --out b", wild, stop);
         train_well("--resume auto --out b --steps 40");
         ck_assert_int_eq(best_in_log("b", &validations), best);
         check_best("b", best, 40);
     }
 }
 
+/* The run ends after as many validations that were not better, resumed or not. */
+TEST(patience_ends_a_run)
+{
+    char step[32];
+    int validations;
+    train_well("%s --steps 40 --patience 3 --keep-best --out a", wild);
+    const long long best = best_in_log("a", &validations);
+    ck_assert_int_eq(validations, best / 2 + 3);
+    ck_assert_int_lt(validations, 20);
+    check_best("a", best, best + 6);
+    program_said(output, "--patience 3 ends the run: the best validation was ");
+    snprintf(step, sizeof step, ", at step %lld\n", best);
+    program_said(output, step);
+    train_well("%s --steps %lld --patience 3 --out b", wild, best + 4);
+    train_well("--resume auto --out b --steps 40");
+    ck_assert_int_eq(best_in_log("b", &validations), best);
+    ck_assert_int_eq(validations, best / 2 + 3);
+}
+
+/* The sequences of an epoch are those of 12 tokens that the text has, but for one. */
+TEST(epochs_count_steps)
+{
+    long long tokens = 0, steps = 0, batch = 0;
+    train_well("--data text $small --epochs 2.5 --dry-run");
+    const char *text = strstr(output, "text: "), *train = strstr(output, "\ntrain ");
+    ck_assert(text && sscanf(text, "text: %lld tokens", &tokens) == 1);
+    ck_assert(train && sscanf(train, "\ntrain %lld steps of 1 x %lld x 12", &steps, &batch) == 2);
+    ck_assert_int_eq(steps, (long long)ceil(2.5 * (double)((tokens - 1) / 12 - 1) / (double)batch));
+}
+
 /* A signal during a validation ends the run after its step; the resumed run makes up for it. */
 TEST(a_validation_that_a_signal_ends_is_made_later)
 {
     static const char run[] =
-        "--data text --val-data long %s --eval-every 3 --checkpoint-every 100 "
+        "--data text --val-data long $small --eval-every 3 --checkpoint-every 100 "
         "--log-every 1 --steps 6 --lr 0.03 --keep-best";
     const struct timespec moment = {0, 100000000};
-    char line[512];
     int validations, status;
-    shell("cd '%s' && for i in %s; do cat text text text; done >long", folder,
+    shell("for i in %s; do cat text text text; done >long",
           test_brief() ? "1 2" : "1 2 3 4 5 6 7 8 9 10"); /* a sanitizer is slow enough */
-    snprintf(line, sizeof line, "%s --out a", run);
-    train_well(line);
+    train_well("%s --out a", run);
     const long long best = best_in_log("a", &validations);
     ck_assert_int_eq(validations, 2);
     for (int step = 3; step <= 6; step += 3) {
-        snprintf(line, sizeof line, "%s --out b", run);
-        const pid_t child = begin(line, 0);
-        shell("until grep -q '\"step\": %s,' '%s/b/log.jsonl'; do sleep 0.01; done 2>/dev/null",
-              step == 3 ? "2" : "5", folder);
+        pid_t child = begin("%s --out b", run);
+        shell("until grep -q '\"step\": %s,' b/log.jsonl; do sleep 0.01; done 2>/dev/null",
+              step == 3 ? "2" : "5");
         nanosleep(&moment, NULL);
         kill(child, SIGINT);
         ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -111,20 +127,17 @@ TEST(a_validation_that_a_signal_ends_is_made_later)
             ck_assert_int_eq(best_in_log("b", &validations), best);
             ck_assert_int_eq(validations, 2);
         }
-        shell("cd '%s' && cmp a/%s/model.safetensors b/best/model.safetensors", folder, "best");
-        shell("cd '%s' && test $(readlink a/best) = $(readlink %s/best)", folder, "b");
-        shell("cd '%s' && rm -r %s", folder, "b");
+        shell("cmp a/best/model.safetensors b/best/model.safetensors");
+        shell("test $(readlink a/best) = $(readlink b/best)");
+        shell("rm -r b");
     }
 }
 
 TEST(without_it_there_is_none)
 {
-    char line[512];
-    snprintf(line, sizeof line, "%s --steps 10 --out a", wild);
-    train_well(line);
+    train_well("%s --steps 10 --out a", wild);
     ck_assert(!exists("a/best"));
-    train_badly("--data text %s --steps 2 --keep-best", "--keep-best needs --out DIR");
+    train_badly("--data text $small --steps 2 --keep-best", "--keep-best needs --out DIR");
 }
 
-CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "the best checkpoint", 0,
-                  set_up, tear_down)
+CHECK_MAIN_UNLESS(program_missing("gradus-train"), "the best checkpoint", set_up, leave_folder)

@@ -1,5 +1,5 @@
-/* test_launch.c - parts of runs on several devices from inside: the secret that the starter gives
- * its ranks, fingerprints of files, messages of ranks that are not what they should be. */
+/* test_launch.c - parts of runs on several devices from inside: fingerprints of files, messages of
+ * ranks that are not what they should be. */
 /* Build: links gradus_train_parts. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, mkdtemp */
 #include <errno.h>
@@ -8,68 +8,12 @@
 #include "checkpoint_sharded.h"
 #include "fingerprint.h"
 #include "launch.h"
+#include "own_folder.h"
 #include "ranks.h"
-
-/* ---- The secret ----------------------------------------------------------------------------- */
-
-enum { STARTED = 3 };
-typedef struct secrets {
-    char text[2][STARTED][256];
-} secrets;
-
-/* Starts ranks as --processes does, and notes their secrets. */
-static void start_ranks(secrets *s, int run)
-{
-    char *arguments[] = {"gradus-train", "--data", "text", "--processes", "3", NULL};
-    train_options o;
-    int status;
-    fflush(NULL);
-    const pid_t child = fork();
-    if (child == 0) {
-        ck_assert_int_eq(train_options_read(&o, arguments), OPTIONS_RUN);
-        if (launch(&o, &status) == LAUNCH_MEMBER) {
-            memcpy(s->text[run][o.member.rank], o.member.secret, sizeof o.member.secret);
-            _exit(0);
-        }
-        _exit(status);
-    }
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-TEST_CASE("secret", 0, NULL, NULL)
-
-TEST(ranks_inherit_a_secret_of_their_own)
-{
-    secrets *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert_ptr_ne(s, MAP_FAILED);
-    for (int run = 0; run < 2; run++) {
-        start_ranks(s, run);
-        ck_assert_uint_eq(strlen(s->text[run][0]), 64);
-        for (int r = 1; r < STARTED; r++) ck_assert_str_eq(s->text[run][r], s->text[run][0]);
-    }
-    ck_assert_str_ne(s->text[0][0], s->text[1][0]);
-    munmap(s, sizeof *s);
-}
 
 /* ---- Fingerprints --------------------------------------------------------------------------- */
 
 enum { MIB = 1 << 20 };
-static char folder[] = "/tmp/gradus_launch_XXXXXX";
-
-static void set_up(void)
-{
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
-}
-
-static void tear_down(void)
-{
-    char command[64];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
-}
 
 /* `bytes` bytes, of which the one at `odd` is another. */
 static void write_file(const char *name, int64_t bytes, int64_t odd)
@@ -89,7 +33,7 @@ static uint64_t print_of(const char *first, const char *second, int64_t whole)
     return print;
 }
 
-TEST_CASE("fingerprints", 0, set_up, tear_down)
+TEST_CASE("fingerprints", enter_folder, leave_folder)
 
 /* Ten pieces, the last of one byte. */
 TEST(every_byte_of_a_file_counts)
@@ -186,7 +130,7 @@ static void send_letters(gd_context *ctx, gd_group *group, int rank, outcome *mi
     }
 }
 
-TEST_CASE("letters", 0, NULL, NULL)
+TEST_CASE("letters", NULL, NULL)
 
 LOOP_TEST(letters_without_end_are_harmless, 2)
 {
@@ -198,4 +142,4 @@ LOOP_TEST(letters_without_end_are_harmless, 2)
                              : "rank 0: AAAAAAAA");
 }
 
-CHECK_MAIN("launch", 0)
+CHECK_MAIN("launch")

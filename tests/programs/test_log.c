@@ -1,11 +1,12 @@
 /* test_log.c - the log of gradus-train: what a resumed run keeps of it, and that lines are written
  * whole or not at all. */
-/* Build: links gradus_train_parts. */
+/* Build: needs jansson, links gradus_train_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
 #include "json.h"
 #include "log.h"
 #include "log_keep.h"
+#include "own_folder.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -16,15 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifdef GD_HAVE_JANSSON
-enum { RESUMING = 1 };
-#else
-enum { RESUMING = 0 };
-#endif
-
 enum { ROOM = 1 << 16 };
 
-static char folder[] = "/tmp/gradus_log_XXXXXX", path[64];
+static const char path[] = "log.jsonl";
 static char text[ROOM];
 static gd_context *ctx;
 static model m;
@@ -34,8 +29,7 @@ static void set_up(void)
 {
     const model_config small = {
         .vocab = 2, .layers = 1, .dim = 2, .heads = 1, .kv_heads = 1, .ffn = 1};
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/log.jsonl", folder);
+    enter_folder();
     ctx = gd_context_create(NULL);
     ck_assert_int_eq(model_create(&m, ctx, GD_FLOAT32, &small), GD_OK);
 }
@@ -44,20 +38,8 @@ static void tear_down(void)
 {
     model_free(&m);
     gd_context_free(ctx);
-    char aside[80];
-    snprintf(aside, sizeof aside, "%s.old", path);
-    remove(path);
-    remove(aside);
-    ck_assert_int_eq(rmdir(folder), 0);
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
-}
-
-static void write_log(const char *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
-    fclose(file);
+    shell("! ls -A | grep -v -x -e log.jsonl -e log.jsonl.old"); /* there is nothing else */
+    leave_folder();
 }
 
 static size_t read_log(void)
@@ -140,9 +122,8 @@ static const char *const damaged[] = {
 /* Everything that the log does not keep. */
 static void assert_aside(const char *wanted)
 {
-    char aside[80], found[2048] = "";
-    snprintf(aside, sizeof aside, "%s.old", path);
-    FILE *file = fopen(aside, "rb");
+    char found[2048] = "";
+    FILE *file = fopen("log.jsonl.old", "rb");
     ck_assert((file != NULL) == (*wanted != 0));
     if (file) found[fread(found, 1, sizeof found - 1, file)] = 0;
     if (file) fclose(file);
@@ -153,7 +134,7 @@ static void assert_aside(const char *wanted)
 static void assert_kept(const char *old, size_t keep, int64_t step)
 {
     run_log log;
-    write_log(old, strlen(old));
+    write_bytes(path, old, strlen(old));
     ck_assert(begin(&log, step));
     log_write(&log, &(log_line){.step = step + 1});
     log_close(&log);
@@ -168,7 +149,7 @@ static void assert_kept(const char *old, size_t keep, int64_t step)
     assert_aside(old + keep);
 }
 
-LOOP_TEST(what_came_before_is_kept, RESUMING * sizeof kept / sizeof *kept)
+LOOP_TEST(what_came_before_is_kept, sizeof kept / sizeof *kept)
 {
     char old[2048];
     const char *bar = strchr(kept[_i].log, '|');
@@ -177,7 +158,7 @@ LOOP_TEST(what_came_before_is_kept, RESUMING * sizeof kept / sizeof *kept)
     assert_kept(old, keep, kept[_i].step);
 }
 
-LOOP_TEST(what_stands_behind_a_damaged_line_is_kept, RESUMING * sizeof damaged / sizeof *damaged)
+LOOP_TEST(what_stands_behind_a_damaged_line_is_kept, sizeof damaged / sizeof *damaged)
 {
     char old[2048];
     int keep = snprintf(old, sizeof old, "%s%s%s", BEGIN("0") STEP("1"), damaged[_i],
@@ -187,7 +168,7 @@ LOOP_TEST(what_stands_behind_a_damaged_line_is_kept, RESUMING * sizeof damaged /
 }
 
 /* One that is longer than any of ours. */
-LOOP_TEST(what_stands_behind_a_line_without_end_is_kept, RESUMING)
+TEST(what_stands_behind_a_line_without_end_is_kept)
 {
     run_log log;
     size_t head = strlen(BEGIN("0")), tail = strlen(STEP("1")), size = head + tail + 3 * LOG_LINE;
@@ -197,7 +178,7 @@ LOOP_TEST(what_stands_behind_a_line_without_end_is_kept, RESUMING)
     memcpy(old + LOG_LINE + head - 1, STEP("7"), tail); /* perhaps where one looks again */
     old[size - tail - 1] = '\n';
     memcpy(old + size - tail, STEP("1"), tail);
-    write_log(old, size);
+    write_bytes(path, old, size);
     ck_assert(begin(&log, 5));
     ck_assert_int_gt(log.size, (int64_t)size);
     log_close(&log);
@@ -210,21 +191,21 @@ TEST(a_log_of_another_run_is_set_aside)
     run_log log;
     static const char one[] = BEGIN("0") STEP("1") STEP("2");
     for (int i = 0; i < 2; i++) {
-        write_log(one, strlen(one));
+        write_bytes(path, one, strlen(one));
         ck_assert(begin(&log, 0));
         log_close(&log);
     }
     assert_aside(BEGIN("0") STEP("1") STEP("2") BEGIN("0") STEP("1") STEP("2"));
 }
 
-LOOP_TEST(a_byte_0_is_the_end, RESUMING)
+TEST(a_byte_0_is_the_end)
 {
     run_log log;
     char old[512];
     size_t keep = (size_t)sprintf(old, "%s%s", BEGIN("0"), STEP("1"));
     memset(old + keep, 0, 100);
     strcpy(old + keep + 50, "}\n");
-    write_log(old, keep + 100);
+    write_bytes(path, old, keep + 100);
     ck_assert(begin(&log, 5));
     log_close(&log);
     size_t size = read_log();
@@ -250,10 +231,10 @@ static const struct {
     {5, "{\"program\": \"gradus-train\"\n"},
 };
 
-LOOP_TEST(what_is_no_log_of_this_run_is_left_alone, RESUMING * sizeof foreign / sizeof *foreign)
+LOOP_TEST(what_is_no_log_of_this_run_is_left_alone, sizeof foreign / sizeof *foreign)
 {
     run_log log;
-    write_log(foreign[_i].log, strlen(foreign[_i].log));
+    write_bytes(path, foreign[_i].log, strlen(foreign[_i].log));
     ck_assert(!begin(&log, foreign[_i].step));
     log_write(&log, &(log_line){.step = 1});
     log_close(&log);
@@ -286,9 +267,9 @@ TEST(the_folder_has_a_log_of_its_own)
 {
     run_log log;
     train_options options = defaults();
-    options.out = folder;
+    options.out = ".";
     ck_assert_int_eq(log_open(&log, &options, &data, &m, 0), GD_OK);
-    ck_assert_str_eq(log.path, path);
+    ck_assert_str_eq(log.path, "./log.jsonl");
     log_write(&log, &(log_line){.step = 3, .loss = 1.25, .mean_loss = 1.5, .val = NAN});
     log_close(&log);
     read_log();
@@ -383,4 +364,4 @@ TEST(a_pipe_may_close)
     log_close(&log);
 }
 
-CHECK_MAIN_WITHIN("log of gradus-train", 0, set_up, tear_down)
+CHECK_MAIN_WITHIN("log of gradus-train", set_up, tear_down)

@@ -197,4 +197,4 @@ TEST(dropout_where_it_belongs)
     tear_down();
 }
 
-CHECK_MAIN("model", 0)
+CHECK_MAIN("model")

@@ -167,4 +167,4 @@ TEST(sums_and_means_of_all)
     ck_assert_ptr_null(gd_sum_all(NULL));
 }
 
-CHECK_MAIN_WITHIN("options", 0, setup, teardown)
+CHECK_MAIN_WITHIN("options", setup, teardown)

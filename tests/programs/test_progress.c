@@ -1,9 +1,8 @@
 /* test_progress.c - gradus-train on a pseudo-terminal, where a line redraws itself, and elsewhere,
  * where it prints plain lines; the remaining text is the same. */
-/* Build: runs gradus-train, beside gradus-eval, the CPU's bits. */
+/* Build: needs jansson, runs gradus-train, beside gradus-eval, the CPU's bits. */
 #define _GNU_SOURCE /* posix_openpt, TIOCSWINSZ */
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "program.h"
 
 #include <ctype.h>
@@ -14,28 +13,20 @@
 #include <time.h>
 #include <unistd.h>
 
-static char text_path[] = "/tmp/gradus_progress_XXXXXX";
-static char raw[PROGRAM_OUTPUT], shown[PROGRAM_OUTPUT], plain[PROGRAM_OUTPUT];
+static char raw[PROGRAM_OUTPUT], shown[PROGRAM_OUTPUT];
 
 static void set_up(void)
 {
-    int file = mkstemp(text_path);
-    ck_assert_int_ge(file, 0);
-    for (int i = 0; i < 500; i++) ck_assert_int_eq(write(file, "a text of some length", 21), 21);
-    close(file);
-}
-
-static void tear_down(void)
-{
-    remove(text_path);
+    enter_folder();
+    shell("for i in $(seq 500); do printf 'a text of some length'; done >text");
 }
 
 static void arguments(const char *more, char *line, size_t size)
 {
     snprintf(line, size,
-             "--data %s --layers 1 --dim 8 --heads 1 --ffn 16 --context 8 --batch 2 --lr 0.01 "
+             "--data text --layers 1 --dim 8 --heads 1 --ffn 16 --context 8 --batch 2 --lr 0.01 "
              "--sample-length 0 --threads 1 %s",
-             text_path, more);
+             more);
 }
 
 /* The master of a pseudo-terminal, or -1 where there are none, as in a root without /dev/pts. */
@@ -203,7 +194,7 @@ LOOP_TEST(nothing_wraps, 6)
 }
 
 /* Ctrl-C is answered while the step goes on; a second one ends the run at once. */
-LOOP_TEST(an_interrupt_is_answered_at_once, jansson_missing() ? 0 : 4)
+LOOP_TEST(an_interrupt_is_answered_at_once, 4)
 {
     static const struct {
         bool out, twice;
@@ -217,11 +208,10 @@ LOOP_TEST(an_interrupt_is_answered_at_once, jansson_missing() ? 0 : 4)
                 {true, true, "again to stop now\r\n",
                  "gradus-train: stopped at once; the newest checkpoint is that of step 1\r\n"}};
     const struct timespec moment = {0, 100000000};
-    char more[256], out[80];
-    snprintf(out, sizeof out, "%s.run", text_path);
-    snprintf(more, sizeof more, "--batch 20000 --steps 9 %s%s",
-             rows[_i].out ? "--checkpoint-every 1 --out " : "", rows[_i].out ? out : "");
-    terminal t = begin_on_terminal("", 100, more);
+    terminal t =
+        begin_on_terminal("", 100,
+                          rows[_i].out ? "--batch 20000 --steps 9 --checkpoint-every 1 --out run"
+                                       : "--batch 20000 --steps 9");
     read_terminal(&t, rows[_i].out ? "saved " : "step 1/9");
     kill(t.child, SIGINT);
     read_terminal(&t, rows[_i].first);
@@ -234,20 +224,17 @@ LOOP_TEST(an_interrupt_is_answered_at_once, jansson_missing() ? 0 : 4)
         ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
     else
         ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    if (rows[_i].out) remove_folder(out);
 }
 
 /* gradus-eval shows how far it is: on stderr, too, while stdout is a file. */
-LOOP_TEST(an_evaluation_shows_its_progress, jansson_missing() ? 0 : 2)
+LOOP_TEST(an_evaluation_shows_its_progress, 2)
 {
-    char out[80], more[256], program[256], command[1024];
+    char program[256], command[1024];
     int drawn;
-    snprintf(out, sizeof out, "%s.run", text_path);
-    snprintf(more, sizeof more, "--steps 1 --out %s", out);
-    run_on_terminal("", 80, more);
+    run_on_terminal("", 80, "--steps 1 --out run");
     snprintf(program, sizeof program, "%s", (const char *)GRADUS_PROGRAM);
     strcpy(strrchr(program, '-'), "-eval");
-    snprintf(command, sizeof command, "exec env -u NO_COLOR TERM=xterm '%s' %s %s", program, out,
+    snprintf(command, sizeof command, "exec env -u NO_COLOR TERM=xterm '%s' run %s", program,
              _i ? "--json >/dev/null" : "");
     terminal t = begin_command(command, 80);
     ck_assert_int_eq(end_terminal(&t), 0);
@@ -260,7 +247,6 @@ LOOP_TEST(an_evaluation_shows_its_progress, jansson_missing() ? 0 : 2)
     else
         program_said(shown, "\nloss ");
     ck_assert_ptr_null(strstr(shown, "validation"));
-    remove_folder(out);
 }
 
 TEST(what_stays_is_what_a_file_would_hold)
@@ -273,10 +259,10 @@ TEST(what_stays_is_what_a_file_would_hold)
     show(200, &drawn);
     ck_assert_int_ge(drawn, 1);
     arguments(more, line, sizeof line);
-    program_must(0, line, plain);
+    program_must(0, line, output);
     blank_times(shown);
-    blank_times(plain);
-    ck_assert_str_eq(shown, plain);
+    blank_times(output);
+    ck_assert_str_eq(shown, output);
 }
 
 TEST(elsewhere_lines_are_plain)
@@ -289,8 +275,8 @@ TEST(elsewhere_lines_are_plain)
         for (const char *c = raw; *c; c++) ck_assert(*c != '\r' || c[1] == '\n'); /* the tty's */
     }
     arguments("--steps 20 --log-every 5", line, sizeof line);
-    program_must(0, line, plain);
-    for (const char *c = plain; *c; c++) ck_assert(*c == '\n' || !iscntrl((unsigned char)*c));
+    program_must(0, line, output);
+    for (const char *c = output; *c; c++) ck_assert(*c == '\n' || !iscntrl((unsigned char)*c));
 }
 
 static bool terminal_missing(void)
@@ -301,5 +287,5 @@ static bool terminal_missing(void)
     return master < 0;
 }
 
-CHECK_MAIN_AROUND(terminal_missing() || program_missing("gradus-train"), "progress", set_up,
-                  tear_down)
+CHECK_MAIN_UNLESS(terminal_missing() || program_missing("gradus-train"), "progress", set_up,
+                  leave_folder)

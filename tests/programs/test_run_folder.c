@@ -1,10 +1,9 @@
 /* test_run_folder.c - gradus-train in a folder where others have put links, files and folders:
  * nothing outside the folder is changed, what is not the run's own stays, and every run saves. Who
  * may only read cannot keep a run out; a model can be read while a run removes it. */
-/* Build: runs gradus-train, beside gradus-sample gradus-eval, the CPU's bits. */
+/* Build: needs jansson, runs gradus-train, beside gradus-sample gradus-eval, the CPU's bits. */
 #define _DEFAULT_SOURCE /* flock; mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "runs.h"
 
 #include <fcntl.h>
@@ -14,19 +13,17 @@
 /* A folder of somebody else's, and a file. */
 static void make_victims(void)
 {
-    shell("cd '%s' && mkdir victim && touch victim/1 victim/config.json victim/checksums.xxh3 && "
-          "echo mine >file%s",
-          folder, "");
+    shell("mkdir victim && touch victim/1 victim/config.json victim/checksums.xxh3 && echo mine "
+          ">file");
 }
 
 static void check_victims(void)
 {
-    shell("cd '%s' && test \"$(ls victim | xargs)\" = '1 checksums.xxh3 config.json' && "
-          "test \"$(cat file)\" = mine%s",
-          folder, "");
+    shell("test \"$(ls victim | xargs)\" = '1 checksums.xxh3 config.json' && test \"$(cat file)\" "
+          "= mine");
 }
 
-static const char begin_a[] = "--data text %s --steps 4 --checkpoint-every 2 --keep 0 --out a";
+static const char begin_a[] = "--data text $small --steps 4 --checkpoint-every 2 --keep 0 --out a";
 static const char go_on[] = "--steps 6 --keep 1 --resume auto --out a";
 
 /* ---- What is in the way --------------------------------------------------------------------- */
@@ -40,16 +37,13 @@ enum { THINGS = sizeof things / sizeof *things, PLACES = sizeof places / sizeof 
 
 LOOP_TEST(what_is_in_the_way_stays, THINGS)
 {
-    char place[256];
     const char *thing = things[_i];
     const bool copies = !strncmp(thing, "ln -s", 5) || !strcmp(thing, "ln ../file");
     make_victims();
     for (int i = 0; i < PLACES; i++) {
-        shell("cd '%s' && rm -rf a%s", folder, "");
+        shell("rm -rf a");
         train_well(begin_a);
-        snprintf(place, sizeof place, "cd '%s/a' && rm -rf %s && %s %s", folder, places[i], thing,
-                 places[i]);
-        shell("%s%s", place, "");
+        shell("cd a && rm -rf %s && %s %s", places[i], thing, places[i]);
         const bool newest = !strcmp(places[i], "step-00000006") && !strncmp(thing, "ln -s", 5);
         if (newest) train_badly(go_on, "cannot open a/step-00000006: it is a link");
         train_well(newest ? "--resume a/step-00000004 --steps 6 --keep 1 --out a" : go_on);
@@ -57,11 +51,8 @@ LOOP_TEST(what_is_in_the_way_stays, THINGS)
         ck_assert_msg(!exists("a/step-00000004"), "%s %s", thing, places[i]);
         check_victims();
         if (copies) { /* it is there, under the same or another name */
-            snprintf(place, sizeof place,
-                     "cd '%s/a' && test $(find . -maxdepth 1 -type l -o -maxdepth 1 -samefile "
-                     "../file | wc -l) = 1",
-                     folder);
-            shell("%s%s", place, "");
+            shell("cd a && test $(find . -maxdepth 1 -type l -o -maxdepth 1 -samefile ../file | "
+                  "wc -l) = 1");
         }
     }
 }
@@ -75,8 +66,7 @@ TEST(folders_of_others_are_not_repaired)
     char line[128];
     train_well(begin_a);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(line, sizeof line, "mkdir %s && touch %s/checksums.xxh3", names[i], names[i]);
-        shell("cd '%s/a' && %s", folder, line);
+        shell("cd a && mkdir %s && touch %s/checksums.xxh3", names[i], names[i]);
     }
     train_well(go_on);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -90,26 +80,21 @@ TEST(folders_of_others_are_not_repaired)
 TEST(what_is_not_the_run_s_own_stays)
 {
     train_well(begin_a);
-    shell("cd '%s/a/step-00000002' && echo 1 >notes && mkdir sub && echo 2 >sub/x && touch "
-          "model.safetensors.123-0.tmp%s",
-          folder, "");
-    shell("cd '%s/a/step-00000004' && rm tokenizer_config.json && mkdir tokenizer_config.json && "
-          "echo 3 >tokenizer_config.json/x && touch model.safetensors.mine%s",
-          folder, "");
+    shell("cd a/step-00000002 && echo 1 >notes && mkdir sub && echo 2 >sub/x && touch "
+          "model.safetensors.123-0.tmp");
+    shell("cd a/step-00000004 && rm tokenizer_config.json && mkdir tokenizer_config.json && echo 3 "
+          ">tokenizer_config.json/x && touch model.safetensors.mine");
     train_well("--resume a/step-00000002 --steps 4 --keep 2 --out a"); /* 4 is replaced */
     program_said(output, "a/step-00000004.rest");
-    shell("cd '%s/a' && test \"$(ls step-00000004.rest | xargs)\" = 'model.safetensors.mine "
-          "tokenizer_config.json' && test \"$(cat step-00000004.rest/*/x)\" = 3%s",
-          folder, "");
-    shell("cd '%s/a' && mkdir step-00000002.rest%s", folder, "");
+    shell("cd a && test \"$(ls step-00000004.rest | xargs)\" = 'model.safetensors.mine "
+          "tokenizer_config.json' && test \"$(cat step-00000004.rest/*/x)\" = 3");
+    shell("cd a && mkdir step-00000002.rest");
     train_well("--resume auto --steps 8 --checkpoint-every 2 --keep 1 --out a");
     program_said(output, "a/step-00000002.rest-2");
-    shell("cd '%s/a' && test \"$(ls step-00000002.rest-2 | xargs)\" = 'notes sub' && "
-          "test \"$(cat step-00000002.rest-2/sub/x)\" = 2%s",
-          folder, "");
-    shell("cd '%s/a' && test \"$(echo step-*)\" = 'step-00000002.rest step-00000002.rest-2 "
-          "step-00000004.rest step-00000008'%s",
-          folder, "");
+    shell("cd a && test \"$(ls step-00000002.rest-2 | xargs)\" = 'notes sub' && test \"$(cat "
+          "step-00000002.rest-2/sub/x)\" = 2");
+    shell("cd a && test \"$(echo step-*)\" = 'step-00000002.rest step-00000002.rest-2 "
+          "step-00000004.rest step-00000008'");
 }
 
 /* Of a checkpoint that is replaced, and of a log whose last lines are put aside. */
@@ -117,29 +102,25 @@ TEST(permissions_stay)
 {
     umask(022);
     train_well(begin_a);
-    shell("cd '%s/a' && chmod 700 step-00000004 && chmod 600 step-00000004/model.safetensors "
-          "log.jsonl%s",
-          folder, "");
+    shell("cd a && chmod 700 step-00000004 && chmod 600 step-00000004/model.safetensors log.jsonl");
     train_well("--resume a/step-00000002 --steps 4 --out a");
-    shell("cd '%s/a' && test \"$(stat -c %%a step-00000004 step-00000004/model.safetensors "
-          "step-00000004/config.json log.jsonl log.jsonl.old | xargs)\" = '700 600 644 600 600'%s",
-          folder, "");
+    shell("cd a && test \"$(stat -c %%a step-00000004 step-00000004/model.safetensors "
+          "step-00000004/config.json log.jsonl log.jsonl.old | xargs)\" = '700 600 644 600 600'");
 }
 
 TEST(the_link_to_the_best_is_the_run_s_own)
 {
     static const char *const rows[] = {"mkdir a/best", "touch a/best", "mkdir a/.best"};
     for (int i = 0; i < 3; i++) {
-        shell("cd '%s' && rm -rf a && mkdir a && %s", folder, rows[i]);
-        train_well("--data text %s --steps 7 --keep-best --out a");
+        shell("rm -rf a && mkdir a && %s", rows[i]);
+        train_well("--data text $small --steps 7 --keep-best --out a");
         program_said(output, "cannot create the link best in a: something else has that name");
         ck_assert(exists("a/step-00000007"));
-        shell("cd '%s' && test ! -L a/best%s", folder, "");
+        shell("test ! -L a/best");
     }
-    shell("cd '%s' && rm -rf a && mkdir a && ln -s ../text a/best && ln -s ../text a/.best%s",
-          folder, "");
-    train_well("--data text %s --steps 7 --keep-best --out a");
-    shell("cd '%s' && test $(readlink a/best) = step-00000007 && test -s text%s", folder, "");
+    shell("rm -rf a && mkdir a && ln -s ../text a/best && ln -s ../text a/.best");
+    train_well("--data text $small --steps 7 --keep-best --out a");
+    shell("test $(readlink a/best) = step-00000007 && test -s text");
 }
 
 /* ---- The log -------------------------------------------------------------------------------- */
@@ -153,25 +134,23 @@ TEST(the_log_is_a_file_of_the_folder)
                 {"mkfifo", "it is not a regular file"},
                 {"mkdir", "it is not a regular file"}};
     static const char *const names[] = {"log.jsonl", "log.jsonl.old"};
-    char command[256], words[128];
+    char words[128];
     make_victims();
     for (int i = 0; i < 8; i++) {
-        shell("cd '%s' && rm -rf a%s", folder, "");
+        shell("rm -rf a");
         train_well(begin_a);
-        shell("cd '%s/a' && echo owned >>log.jsonl && cp log.jsonl ../before%s", folder, "");
-        snprintf(command, sizeof command, "rm -f %s && %s %s", names[i / 4], rows[i % 4].thing,
-                 names[i / 4]);
-        shell("cd '%s/a' && %s", folder, command);
+        shell("cd a && echo owned >>log.jsonl && cp log.jsonl ../before");
+        shell("cd a && rm -f %s && %s %s", names[i / 4], rows[i % 4].thing, names[i / 4]);
         snprintf(words, sizeof words, "%s: %s", names[i / 4], rows[i % 4].words);
         train_badly(go_on, words);
         check_victims();
-        if (i / 4 == 1) shell("cd '%s' && cmp a/log.jsonl before%s", folder, "");
+        if (i / 4 == 1) shell("cmp a/log.jsonl before");
         train_well("--steps 6 --resume auto --out a --log elsewhere");
-        shell("cd '%s' && rm elsewhere%s", folder, "");
+        shell("rm elsewhere");
     }
-    shell("cd '%s' && touch target && ln -s target named%s", folder, "");
-    train_well("--data text %s --steps 2 --log named"); /* the user has named it */
-    shell("cd '%s' && test -L named && test -s target%s", folder, "");
+    shell("touch target && ln -s target named");
+    train_well("--data text $small --steps 2 --log named"); /* the user has named it */
+    shell("test -L named && test -s target");
 }
 
 /* ---- Reading -------------------------------------------------------------------------------- */
@@ -180,18 +159,15 @@ TEST(the_log_is_a_file_of_the_folder)
 TEST(a_linked_checkpoint_is_not_taken)
 {
     train_well(begin_a);
-    shell("cd '%s' && mkdir far && mv a/step-00000004 far && ln -s ../far/step-00000004 a/%s",
-          folder, "");
-    shell("cd '%s' && cp -r a before%s", folder, "");
+    shell("mkdir far && mv a/step-00000004 far && ln -s ../far/step-00000004 a/");
+    shell("cp -r a before");
     train_badly(go_on, "cannot open a/step-00000004: it is a link, which is only followed if you "
                        "name it yourself");
     train_badly("--data text --init a --steps 0", "cannot open a/step-00000004: it is a link");
-    shell("cd '%s' && diff -r a before%s", folder, "");
+    shell("diff -r a before");
     train_well("--steps 6 --keep 1 --resume a/step-00000004 --out a");
-    shell("cd '%s' && test -L a/step-00000004 && test -s far/step-00000004/config.json%s", folder,
-          "");
-    shell("cd '%s/a/step-00000006' && mv config.json ../../far && ln -s ../../far/config.json .%s",
-          folder, "");
+    shell("test -L a/step-00000004 && test -s far/step-00000004/config.json");
+    shell("cd a/step-00000006 && mv config.json ../../far && ln -s ../../far/config.json .");
     train_badly("--steps 7 --resume auto --out a",
                 "cannot read config.json in a/step-00000006: it is a link");
     train_well("--data text --init a/step-00000006 --steps 0"); /* as Hugging Face's cache has */
@@ -202,10 +178,8 @@ TEST(a_linked_checkpoint_is_not_taken)
 /* The lock of a file that this process may only read. */
 static void lock_reading(const char *name, int *file)
 {
-    char path[256];
     struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    *file = open(path, O_RDONLY);
+    *file = open(name, O_RDONLY);
     ck_assert_int_ge(*file, 0);
     ck_assert_int_eq(flock(*file, LOCK_EX | LOCK_NB), 0);
     struct stat status;
@@ -217,16 +191,16 @@ TEST(a_reader_keeps_no_run_out)
 {
     int files[3];
     train_well(begin_a);
-    shell("cd '%s' && touch a/.lock%s", folder, "");
+    shell("touch a/.lock");
     lock_reading("a", &files[0]);
     lock_reading("a/log.jsonl", &files[1]);
     lock_reading("a/.lock", &files[2]);
     train_well(go_on);
     for (int i = 0; i < 3; i++) close(files[i]);
     ck_assert(!exists("a/.lock"));
-    shell("cd '%s' && ln -s ../text a/.lock%s", folder, "");
+    shell("ln -s ../text a/.lock");
     train_badly(go_on, "--out a: cannot lock .lock in it: it is a link");
-    shell("cd '%s' && rm a/.lock && mkfifo a/.lock%s", folder, "");
+    shell("rm a/.lock && mkfifo a/.lock");
     train_badly(go_on, "--out a: cannot lock .lock in it: it is not a regular file");
 }
 
@@ -235,15 +209,12 @@ TEST(a_lock_can_only_be_opened_by_who_may_write)
     static const struct {
         const char *folder, *lock;
     } rows[] = {{"755", "600"}, {"775", "660"}, {"777", "666"}};
-    char command[256];
     for (int i = 0; i < 3; i++) {
         int status;
-        snprintf(command, sizeof command, "rm -rf a && mkdir a && chmod %s a", rows[i].folder);
-        shell("cd '%s' && %s", folder, command);
-        pid_t child = begin("--data text %s --steps 1000000 --out a", 0);
+        shell("rm -rf a && mkdir a && chmod %s a", rows[i].folder);
+        pid_t child = begin("--data text $small --steps 1000000 --out a");
         wait_for("a/log.jsonl");
-        snprintf(command, sizeof command, "test $(stat -c %%a a/.lock) = %s", rows[i].lock);
-        shell("cd '%s' && %s", folder, command);
+        shell("test $(stat -c %%a a/.lock) = %s", rows[i].lock);
         kill(child, SIGTERM);
         ck_assert_int_eq(waitpid(child, &status, 0), child);
     }
@@ -263,48 +234,40 @@ static void stop_well(pid_t child)
 LOOP_TEST(a_folder_that_is_moved_is_saved_to, 2)
 {
     static const char *const processes[] = {"", "--processes 2 --accumulate 2"};
-    char line[256];
-    snprintf(line, sizeof line,
-             "--data text %%s --steps 1000000 --checkpoint-every 5 --keep 0 --out p/a %s",
-             processes[_i]);
-    const pid_t child = begin(line, 0);
+    pid_t child =
+        begin("--data text $small --steps 1000000 --checkpoint-every 5 --keep 0 --out p/a %s",
+              processes[_i]);
     wait_for("p/a/step-00000005");
-    shell(
-        "cd '%s' && mv p q && until grep -q 'the folder p/a was moved: this run saves in it where "
-        "it is now' log; do sleep 0.02; done%s",
-        folder, "");
-    shell("cd '%s/q/a' && n=$(ls | wc -l) && until test $(ls | wc -l) -gt $((n + 2)); do sleep "
-          "0.02; done%s",
-          folder, "");
+    shell("mv p q && until grep -q 'the folder p/a was moved: this run saves in it where it is "
+          "now' log; do sleep 0.02; done");
+    shell("cd q/a && n=$(ls | wc -l) && until test $(ls | wc -l) -gt $((n + 2)); do sleep 0.02; "
+          "done");
     ck_assert(exists("q/a/.lock") && !exists("p"));
     train_badly("--resume auto --out q/a", "another run is saving its checkpoints there");
     stop_well(child);
-    shell("cd '%s' && test $(grep -c 'was moved' log) = 1 && test ! -e p && test ! -e q/a/.lock%s",
-          folder, "");
+    shell("test $(grep -c 'was moved' log) = 1 && test ! -e p && test ! -e q/a/.lock");
     train_well("--resume auto --out q/a --steps 1");
     program_said(output, "from   q/a/step-");
 }
 
-/* Where the folder was, another run begins: what looks for the first by its name would find that. */
+/* Where the folder was, another run begins: what looks for the first by its name would
+ * find that. */
 TEST(the_name_of_a_folder_that_was_moved_is_of_one_run)
 {
     static const char arguments[] =
-        "--data text %s --steps 1000000 --checkpoint-every 5 --keep 0 --resume auto --out a";
+        "--data text $small --steps 1000000 --checkpoint-every 5 --keep 0 --resume auto --out a";
     int status;
-    const pid_t first = begin(arguments, 0);
+    const pid_t first = begin(arguments);
     wait_for("a/step-00000005");
-    shell("cd '%s' && mv a b && mkdir a%s", folder, ""); /* nobody's: the run goes on */
-    shell("cd '%s/b' && n=$(ls | wc -l) && until test $(ls | wc -l) -gt $((n + 2)); do sleep 0.02; "
-          "done%s",
-          folder, "");
-    shell("cd '%s' && mv log first%s", folder, "");
-    const pid_t second = begin(arguments, 0);
+    shell("mv a b && mkdir a"); /* nobody's: the run goes on */
+    shell(
+        "cd b && n=$(ls | wc -l) && until test $(ls | wc -l) -gt $((n + 2)); do sleep 0.02; done");
+    shell("mv log first");
+    const pid_t second = begin(arguments);
     ck_assert_int_eq(waitpid(first, &status, 0), first);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    shell(
-        "grep -q 'out a: another run is saving its checkpoints under this name; this one has saved "
-        "in its own folder, which was moved, and ends' '%s/first'%s",
-        folder, "");
+    shell("grep -q 'out a: another run is saving its checkpoints under this name; this one has "
+          "saved in its own folder, which was moved, and ends' first");
     wait_for("a/step-00000005");
     stop_well(second);
     train_well("--resume auto --out b --steps 1");
@@ -312,14 +275,12 @@ TEST(the_name_of_a_folder_that_was_moved_is_of_one_run)
 
 TEST(what_a_killed_run_has_left_goes)
 {
-    train_well("--data text %s --steps 6 --checkpoint-every 2 --keep 0 --out a");
-    shell("cd '%s/a' && cp -r step-00000002 .saving && cp -r step-00000002 .removing && "
-          "rm .removing/config.json%s",
-          folder, "");
+    train_well("--data text $small --steps 6 --checkpoint-every 2 --keep 0 --out a");
+    shell("cd a && cp -r step-00000002 .saving && cp -r step-00000002 .removing && rm "
+          ".removing/config.json");
     train_well("--resume auto --steps 6 --keep 2 --out a"); /* there is no step left to make */
-    shell("cd '%s/a' && test \"$(ls -A | LC_ALL=C sort | xargs)\" = 'log.jsonl step-00000004 "
-          "step-00000006'%s",
-          folder, "");
+    shell("cd a && test \"$(ls -A | LC_ALL=C sort | xargs)\" = 'log.jsonl step-00000004 "
+          "step-00000006'");
     train_well("--resume a/step-00000006 --steps 6 --keep 1 --out c"); /* a is not its own */
     ck_assert(exists("a/step-00000004") && exists("a/step-00000006"));
 }
@@ -330,19 +291,18 @@ TEST(a_model_is_read_while_a_run_removes_it)
 {
     enum { TIMES = 15 };
     int status;
-    if (program_run_in(folder, "gradus-eval", "--version", output) != 0 ||
-        program_run_in(folder, "gradus-sample", "--version", output) != 0)
+    if (program_run_other("gradus-eval", "--version", output) != 0 ||
+        program_run_other("gradus-sample", "--version", output) != 0)
         return;
-    pid_t child = begin("--data text %s --steps 1000000 --checkpoint-every 1 --keep 1 "
-                        "--eval-every 0 --out a",
-                        0);
+    pid_t child = begin("--data text $small --steps 1000000 --checkpoint-every 1 --keep 1 "
+                        "--eval-every 0 --out a");
     wait_for("a/log.jsonl");
     struct timespec moment = {0, 200000000};
     nanosleep(&moment, NULL);
     for (int i = 0; i < TIMES; i++) {
         static const char *const names[] = {"gradus-eval", "gradus-sample"};
         static const char *const arguments[] = {"a --data text", "a --length 3 --seed 1"};
-        const int end = program_run_in(folder, names[i % 2], arguments[i % 2], output);
+        const int end = program_run_other(names[i % 2], arguments[i % 2], output);
         ck_assert_msg(end == 0 && !strstr(output, " is skipped: "), "%s: status %d\n%s",
                       names[i % 2], end, output);
     }
@@ -351,5 +311,4 @@ TEST(a_model_is_read_while_a_run_removes_it)
     ck_assert_int_eq(status, 0);
 }
 
-CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "the folder of a run", 0,
-                  set_up, tear_down)
+CHECK_MAIN_UNLESS(program_missing("gradus-train"), "the folder of a run", set_up, leave_folder)

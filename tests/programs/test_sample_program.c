@@ -1,19 +1,17 @@
 /* test_sample_program.c - gradus-sample, run as a user would, on models of gradus-train. */
-/* Build: runs gradus-sample, beside gradus-train gradus-eval, the CPU's bits. */
+/* Build: needs jansson, runs gradus-sample, beside gradus-train gradus-eval, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "program.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/gradus_sample_XXXXXX";
-static char output[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
+static char other[PROGRAM_OUTPUT];
 
 static void sample_aloud(const char *arguments, char *to)
 {
-    int status = program_run_in(folder, "gradus-sample", arguments, to);
+    int status = program_run_other("gradus-sample", arguments, to);
     ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, to);
 }
 
@@ -31,8 +29,7 @@ static void set_up(void)
     static const char small[] = "--layers 2 --dim 16 --heads 2 --ffn 24 --context 12 --batch 4 "
                                 "--lr 0.01 --eval-every 0 --threads 1 --temperature 0";
     char line[1024];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
+    enter_folder();
     FILE *file = fopen("text", "w"), *ids = fopen("ids", "w");
     for (int i = 0; i < 400; i++) {
         fputs(i % 3 ? "the caf\xc3\xa9 sat. " : "one of them\n", file);
@@ -43,9 +40,7 @@ static void set_up(void)
     }
     fclose(file);
     fclose(ids);
-    FILE *zero = fopen("zero", "w");
-    fwrite("3\0 4", 1, 4, zero);
-    fclose(zero);
+    write_bytes("zero", "3\0 4", 4);
     static const char *const kinds[] = {"--data text --out run --steps 40 --checkpoint-every 20",
                                         "--data text --vocab 300 --out pieces --steps 40",
                                         ("--tokens ids --val-data ids --vocab 60 --out ids_run "
@@ -55,12 +50,6 @@ static void set_up(void)
         ck_assert_msg(program_run_other("gradus-train", line, i ? other : output) == 0, "%s",
                       i ? other : output);
     }
-    ck_assert_int_eq(chdir("/"), 0);
-}
-
-static void tear_down(void)
-{
-    remove_folder(folder);
 }
 
 TEST(a_checkpoint_writes_what_its_run_wrote)
@@ -73,7 +62,7 @@ TEST(a_checkpoint_writes_what_its_run_wrote)
     snprintf(text, sizeof text, "%.*s\n", (int)(end - begin), begin);
     sample("run --temperature 0 --length 60", other);
     ck_assert_str_eq(other, text);
-    sample("--model run/step-00000040 --temperature 0 --length 60 --threads 2", other);
+    sample("--model run/step-00000040 --temperature 0 --length 60 --threads 2 --seed 4", other);
     ck_assert_str_eq(other, text);
     sample("run --top-k 1 --length 60", other);
     ck_assert_str_eq(other, text);
@@ -112,10 +101,8 @@ TEST(texts_continue_a_prompt)
 /* A model on the command line overrides that of the file of options, with its name or without. */
 TEST(a_file_of_options_names_a_model)
 {
-    char command[256], from_file[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
-    snprintf(command, sizeof command, "cd '%s' && printf 'model = pieces\nlength = 9\n' >options",
-             folder);
-    ck_assert_int_eq(system(command), 0);
+    char from_file[PROGRAM_OUTPUT];
+    shell("printf 'model = pieces\nlength = 9\n' >options");
     sample("pieces --length 9", other);
     sample("--config options", from_file);
     ck_assert_str_eq(from_file, other);
@@ -168,7 +155,8 @@ static const struct {
     {"run --stop ''", 2, "--stop must not be empty"},
     {"run --temperature 0 --top-k 3", 2, "--top-k has no effect with --temperature 0"},
     {"run --temperature 0 --top-p 0.5", 2, "--top-p has no effect with --temperature 0"},
-    {"run --seed 2 --temperature 0", 2, "--seed has no effect with --temperature 0"},
+    {"run --text x", 2, "did you mean --prompt?"},
+    {"run --tokens 3", 2, "did you mean --length?"},
     {"run --length 0 --temperature 1", 2, "--temperature has no effect with --length 0"},
     {"run --length 0 --stop x", 2, "--stop has no effect with --length 0"},
     {"run --tf32 --device cpu", 2, "--tf32 is for a GPU"},
@@ -201,7 +189,7 @@ static const struct {
 
 LOOP_TEST(bad_options_are_named, sizeof bad / sizeof *bad)
 {
-    int status = program_run_in(folder, "gradus-sample", bad[_i].arguments, output);
+    int status = program_run_other("gradus-sample", bad[_i].arguments, output);
     ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
     program_said(output, "gradus-sample: ");
     program_said(output, bad[_i].message);
@@ -210,10 +198,7 @@ LOOP_TEST(bad_options_are_named, sizeof bad / sizeof *bad)
 
 TEST(a_checkpoint_that_is_not_whole_is_passed_over)
 {
-    char command[256];
-    snprintf(command, sizeof command, "cd '%s' && cp -r run half && rm half/step-*40/config.json",
-             folder);
-    ck_assert_int_eq(system(command), 0);
+    shell("cp -r run half && rm half/step-*40/config.json");
     sample_aloud("half --length 5", output);
     program_said(output, "gradus-sample: the model is half/step-00000020\n");
     program_said(output,
@@ -224,20 +209,17 @@ TEST(a_checkpoint_that_is_not_whole_is_passed_over)
 TEST(nonfinite_logits_are_reported)
 {
     char command[512];
-    snprintf(command, sizeof command,
-             "cd '%s' && cp -r run/step-00000040 nan && rm -f nan/checksums.xxh3 && truncate -s -4 "
-             "nan/model.safetensors && "
-             "printf '\\000\\000\\300\\177' >>nan/model.safetensors",
-             folder);
-    ck_assert_int_eq(system(command), 0);
+    shell("cp -r run/step-00000040 nan && rm -f nan/checksums.xxh3 && "
+          "truncate -s -4 nan/model.safetensors && "
+          "printf '\\000\\000\\300\\177' >>nan/model.safetensors");
     static const char *const ways[] = {"", "--temperature 0", "--top-k 3", "--samples 3"};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         snprintf(command, sizeof command, "nan --length 9 %s", ways[i]);
-        ck_assert_int_eq(program_run_in(folder, "gradus-sample", command, output), 1);
+        ck_assert_int_eq(program_run_other("gradus-sample", command, output), 1);
         program_said(output, "gradus-sample: the logits are not finite (");
         ck_assert_int_eq(count_lines(output), 2); /* what there is of the text; the message */
     }
-    ck_assert_int_eq(program_run_in(folder, "gradus-eval", "nan --json", output), 1);
+    ck_assert_int_eq(program_run_other("gradus-eval", "nan --json", output), 1);
     program_said(output, "\"loss\": null");
     program_said(output, "gradus-eval: the loss is not finite (");
 }
@@ -253,5 +235,4 @@ TEST(help_is_complete)
     ck_assert_str_eq(output, "gradus-sample " GD_VERSION_STRING "\n");
 }
 
-CHECK_MAIN_AROUND(program_missing("gradus-sample") || jansson_missing(), "gradus-sample", set_up,
-                  tear_down)
+CHECK_MAIN_AROUND(program_missing("gradus-sample"), "gradus-sample", set_up, leave_folder)

@@ -1,18 +1,16 @@
 /* test_terminal.c - text from elsewhere on a pseudo-terminal: what a terminal would obey is made
  * visible there, and in messages everywhere; a pipe gets the bytes of the rest. */
-/* Build: runs gradus-train, beside gradus-sample gradus-eval gradus-gradcheck. */
+/* Build: needs jansson, runs gradus-train, beside gradus-sample gradus-eval gradus-gradcheck. */
 /* Build: links gradus_train_parts. */
 #define _GNU_SOURCE /* posix_openpt, ptsname */
 #include <fcntl.h>
 #include <termios.h>
 
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "program.h"
 #include "programs/terminal.h"
 #include "text_stream.h"
 
-static char folder[] = "/tmp/gradus_terminal_XXXXXX";
 static char shown[PROGRAM_OUTPUT], piped[PROGRAM_OUTPUT];
 
 /* ---- Characters ----------------------------------------------------------------------------- */
@@ -52,7 +50,7 @@ static const sight sights[] = {
 };
 enum { SIGHTS = sizeof sights / sizeof *sights };
 
-TEST_CASE("characters", 0, NULL, NULL)
+TEST_CASE("characters", NULL, NULL)
 
 LOOP_TEST(what_a_terminal_would_obey_is_seen, SIGHTS)
 {
@@ -91,7 +89,8 @@ static int open_terminal(int *end)
     return master;
 }
 
-/* Runs a command with both streams on a terminal; `shown` gets what it wrote. False: no terminal. */
+/* Runs a command with both streams on a terminal; `shown` gets what it wrote. False: no
+ * terminal. */
 static bool run_on_terminal(const char *command)
 {
     int end;
@@ -138,14 +137,8 @@ static void assert_harmless(const char *text)
         ck_assert_msg(!(*c == 0xe2 && c[1] == 0x80 && (c[2] | 1) == 0x8f), "%s", text);
     }
     /* Valid UTF-8, says the C library. */
-    char room[64];
-    snprintf(room, sizeof room, "%s/shown", folder);
-    FILE *file = fopen(room, "w");
-    fputs(text, file);
-    fclose(file);
-    char command[128];
-    snprintf(command, sizeof command, "iconv -f UTF-8 -t UTF-8 '%s' >/dev/null", room);
-    ck_assert_int_eq(system(command), 0);
+    write_bytes("shown", text, strlen(text));
+    shell("iconv -f UTF-8 -t UTF-8 shown >/dev/null");
 }
 
 /* Replaces what was made visible by what it was; returns the bytes. */
@@ -197,26 +190,14 @@ TEST(a_character_in_two_writes_is_one)
 
 static void set_up(void)
 {
-    char command[2048], path[64];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
-    snprintf(path, sizeof path, "%s/text", folder);
-    FILE *file = fopen(path, "w");
+    enter_folder();
+    FILE *file = fopen("text", "w");
     for (int i = 0; i < 4000; i++) fputc("abc de\n"[i * 7919 % 7], file);
     fclose(file);
-    snprintf(command, sizeof command,
-             "'%s' --data text --vocab 258 --layers 1 --dim 8 --heads 1 --ffn 16 --context 8 "
-             "--batch 2 --steps 1 --sample-length 0 --threads 1 --out run >/dev/null 2>&1",
-             (const char *)GRADUS_PROGRAM);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static void tear_down(void)
-{
-    char command[64];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+    program_must(0,
+                 "--data text --vocab 258 --layers 1 --dim 8 --heads 1 --ffn 16 --context 8 "
+                 "--batch 2 --steps 1 --sample-length 0 --threads 1 --out run",
+                 output);
 }
 
 /* The path of a program. */
@@ -233,7 +214,7 @@ static const char *const prompts[] = {
     "abc\xe2", /* the sample may complete it */
 };
 
-TEST_CASE("samples", 0, set_up, tear_down)
+TEST_CASE("samples", set_up, leave_folder)
 
 /* An untrained model draws all bytes. The terminal shows the bytes of the pipe. */
 LOOP_TEST(samples_of_any_bytes_are_shown, 3)
@@ -309,7 +290,7 @@ static const char *const names[] = {
 };
 enum { NAMES = sizeof names / sizeof *names };
 
-TEST_CASE("messages", 0, set_up, tear_down)
+TEST_CASE("messages", set_up, leave_folder)
 
 /* Whatever a name is, and whatever becomes of the command. */
 LOOP_TEST(names_are_harmless, COMMANDS)
@@ -343,4 +324,4 @@ TEST(a_pipe_gets_the_names)
     ck_assert_ptr_nonnull(strstr(shown, "m\\u202en/step-00000001: "));
 }
 
-CHECK_MAIN_UNLESS(program_missing("gradus-train") || jansson_missing(), "terminal", 0, NULL, NULL)
+CHECK_MAIN_UNLESS(program_missing("gradus-train"), "terminal", NULL, NULL)

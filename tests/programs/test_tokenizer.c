@@ -1,33 +1,27 @@
-/* test_tokenizer.c - reading tokenizer.json: what is accepted, what is refused, and the memory that
- * it takes. What is written is tested in test_checkpoints.c. */
-/* Build: links gradus_train_parts. */
+/* test_tokenizer.c - reading tokenizer.json: what is accepted, and what is refused. What is
+ * written is tested in test_checkpoints.c. */
+/* Build: needs jansson, links gradus_train_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
+#include "own_folder.h"
 #include "tokenizer_file.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#ifdef GD_HAVE_JANSSON
-#include <jansson.h>
-
 static gd_context *ctx;
-static char folder[] = "/tmp/gradus_tokenizer_XXXXXX", path[64];
+static const char path[] = "tokenizer.json";
 
 static void set_up(void)
 {
     ctx = gd_context_create(NULL);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    enter_folder();
 }
 
 static void tear_down(void)
 {
-    unlink(path);
-    ck_assert_int_eq(rmdir(folder), 0);
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+    leave_folder();
     gd_context_free(ctx);
 }
 
@@ -54,12 +48,20 @@ static const char *character(int byte)
     return text;
 }
 
-static void write_begin(FILE *file, tokenizer_form form)
+static void print_words(FILE *file, bool cut)
+{
+    json_text text = {0};
+    tokenizer_print_words(&text, cut);
+    fputs(text.bytes, file);
+    free(text.bytes);
+}
+
+static void write_begin(FILE *file)
 {
     fprintf(file,
             "{\"version\": \"1.0\", \"added_tokens\": [], \"decoder\": %s,\n\"pre_tokenizer\": ",
             tokenizer_byte_level);
-    tokenizer_print_words(form, file);
+    print_words(file, true);
     fprintf(file, ",\n\"model\": {\"type\": \"BPE\", \"vocab\": {\n");
     for (int byte = 0; byte < 256; byte++) {
         const char *text = character(byte);
@@ -69,11 +71,11 @@ static void write_begin(FILE *file, tokenizer_form form)
 }
 
 /* A file of pieces; `entries` and `merges` begin with a comma, and without. */
-static void write_pieces(tokenizer_form form, const char *entries, const char *merges)
+static void write_pieces(const char *entries, const char *merges)
 {
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
-    write_begin(file, form);
+    write_begin(file);
     fprintf(file, "%s}, \"merges\": [%s]}}\n", entries, merges);
     fclose(file);
 }
@@ -87,25 +89,20 @@ static int64_t count_ids(const tokenizer *t, const char *text)
 
 /* ---- Words --------------------------------------------------------------------------------- */
 
-/* 22 times U+65E5, of which the merges make one token each: 66 bytes. Cut after 64 bytes, the last
- * character is one byte and two. */
-TEST(each_form_says_where_words_end)
+/* 22 times U+65E5, of which the merges make one token each: 66 bytes, in one word of 22
+ * characters. */
+TEST(words_are_counted_in_characters)
 {
     char text[22 * 3 + 1] = "";
+    tokenizer t;
     for (int i = 0; i < 22; i++) strcat(text, "\xe6\x97\xa5");
-    for (tokenizer_form form = TOKENIZER_CHARACTERS; form < TOKENIZER_FORMS; form++) {
-        char entries[64], merges[64];
-        tokenizer t;
-        /* U+00E6 stands for e6, U+0139 for 97, U+00A5 for a5 */
-        snprintf(entries, sizeof entries, ", \"\u00e6\u0139\": 256, \"\u00e6\u0139\u00a5\": 257");
-        snprintf(merges, sizeof merges, "[\"\u00e6\", \"\u0139\"], [\"\u00e6\u0139\", \"\u00a5\"]");
-        write_pieces(form, entries, merges);
-        ck_assert_msg(load(&t), "form %d: %s", (int)form, gd_error(ctx));
-        ck_assert_int_eq(t.vocab, 258);
-        ck_assert(t.bpe.byte_words == (form != TOKENIZER_CHARACTERS));
-        ck_assert_int_eq(count_ids(&t, text), form == TOKENIZER_CHARACTERS ? 22 : 21 + 3);
-        tokenizer_free(&t);
-    }
+    /* U+00E6 stands for e6, U+0139 for 97, U+00A5 for a5 */
+    write_pieces(", \"\u00e6\u0139\": 256, \"\u00e6\u0139\u00a5\": 257",
+                 "[\"\u00e6\", \"\u0139\"], [\"\u00e6\u0139\", \"\u00a5\"]");
+    ck_assert_msg(load(&t), "%s", gd_error(ctx));
+    ck_assert_int_eq(t.vocab, 258);
+    ck_assert_int_eq(count_ids(&t, text), 22);
+    tokenizer_free(&t);
 }
 
 /* ---- What is not a tokenizer ---------------------------------------------------------------- */
@@ -138,7 +135,7 @@ static const struct {
 LOOP_TEST(pieces_must_be_those_of_the_merges, sizeof pieces / sizeof *pieces)
 {
     tokenizer t;
-    write_pieces(TOKENIZER_CHARACTERS, pieces[_i].entries, pieces[_i].merges);
+    write_pieces(pieces[_i].entries, pieces[_i].merges);
     ck_assert_msg(load(&t) == pieces[_i].fits, "%s: %s", pieces[_i].entries, gd_error(ctx));
     ck_assert_int_eq(t.kind, pieces[_i].fits ? TOKENIZER_BPE : TOKENIZER_NONE);
     if (!pieces[_i].fits)
@@ -164,7 +161,7 @@ TEST(parts_have_their_places)
         ck_assert_ptr_nonnull(file);
         fprintf(file, "{%s%s\"decoder\": %s, \"pre_tokenizer\": ", wholes[i][0], wholes[i][1],
                 tokenizer_byte_level);
-        tokenizer_print_words(TOKENIZER_NO_WORDS, file);
+        print_words(file, false);
         fprintf(file, ", \"model\": {\"merges\": [], \"vocab\": {\"a\": 0, \"b\": 1}, "
                       "\"type\": \"BPE\"}}");
         fclose(file);
@@ -176,78 +173,4 @@ TEST(parts_have_their_places)
     }
 }
 
-/* ---- Memory --------------------------------------------------------------------------------- */
-
-static size_t held, most;
-
-static void *count_malloc(size_t size)
-{
-    size_t *block = malloc(size + 16);
-    if (!block) return NULL;
-    *block = size;
-    held += size;
-    if (held > most) most = held;
-    return block + 16 / sizeof *block;
-}
-
-static void count_free(void *memory)
-{
-    size_t *block = (size_t *)memory - 16 / sizeof(size_t);
-    if (!memory) return;
-    held -= *block;
-    free(block);
-}
-
-/* 18508 pieces: all pairs and triples of letters, 695 kB of text; jansson holds one at a time.
- * Of a hostile file, too. */
-TEST(a_file_takes_little_memory)
-{
-    enum { LETTERS = 26, LIMIT = 1 << 15 };
-    json_set_alloc_funcs(count_malloc, count_free);
-    tokenizer t;
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    write_begin(file, TOKENIZER_CHARACTERS);
-    int id = 256;
-    for (int i = 0; i < LETTERS * LETTERS; i++)
-        fprintf(file, ", \"%c%c\": %d", 'a' + i / LETTERS, 'a' + i % LETTERS, id++);
-    for (int i = 0; i < LETTERS * LETTERS * LETTERS; i++)
-        fprintf(file, ",\n      \"%c%c%c\": %d", 'a' + i / LETTERS / LETTERS,
-                'a' + i / LETTERS % LETTERS, 'a' + i % LETTERS, id++);
-    fprintf(file, "}, \"merges\": [");
-    for (int i = 0; i < LETTERS * LETTERS; i++)
-        fprintf(file, "%s[\"%c\", \"%c\"]", i ? ", " : "", 'a' + i / LETTERS, 'a' + i % LETTERS);
-    for (int i = 0; i < LETTERS * LETTERS * LETTERS; i++)
-        fprintf(file, ",\n      [\"%c%c\", \"%c\"]", 'a' + i / LETTERS / LETTERS,
-                'a' + i / LETTERS % LETTERS, 'a' + i % LETTERS);
-    fprintf(file, "]}}");
-    ck_assert_int_gt(ftell(file), 600000);
-    fclose(file);
-    ck_assert_msg(load(&t), "%s", gd_error(ctx));
-    ck_assert_int_eq(t.vocab, id);
-    ck_assert_int_eq(count_ids(&t, "abcd xyz"), 4); /* abc, d, a space, xyz */
-    ck_assert_uint_eq(held, 0);
-    ck_assert_msg(most < LIMIT, "jansson held %zu bytes", most);
-    tokenizer_free(&t);
-    static const char *const begins[] = {"{\"a\": [", "{\"model\": {\"merges\": ["};
-    for (int i = 0; i < 2; i++) {
-        file = fopen(path, "w");
-        fputs(begins[i], file);
-        for (int k = 0; k < 300000; k++) fputs("[],", file);
-        fclose(file);
-        ck_assert(!load(&t));
-        gd_error_clear(ctx);
-        ck_assert_msg(held == 0 && most < 64 * LIMIT, "jansson held %zu bytes", most);
-    }
-}
-
-CHECK_MAIN_WITHIN("tokenizer.json", 0, set_up, tear_down)
-
-#else
-
-int main(void)
-{
-    return 77; /* no jansson: skipped */
-}
-
-#endif
+CHECK_MAIN_WITHIN("tokenizer.json", set_up, tear_down)

@@ -1,10 +1,9 @@
 /* test_train16.c - gradus-train --dtype bf16 and f16: it goes where float32 goes, keeps its
  * masters, and is resumed bit for bit. */
-/* Build: runs gradus-train, the CPU's bits. */
+/* Build: needs jansson, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "needs_jansson.h"
 #include "program.h"
 
 #include <math.h>
@@ -12,26 +11,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/gradus_train16_XXXXXX";
-static char output[PROGRAM_OUTPUT];
-
 static const char *const dtypes[2] = {"bf16", "f16"};
 
 /* Sentences of a few words, so that there is something to learn; also as ids below 24. */
 static void set_up(void)
 {
-    static const char *const words[] = {"the cat ", "sat ", "on a mat ", "and saw ", "dogs run.\n"};
-    char path[64];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/text", folder);
-    FILE *file = fopen(path, "w");
-    snprintf(path, sizeof path, "%s/ids", folder);
-    FILE *ids = fopen(path, "w");
+    enter_folder();
+    FILE *file = fopen("text", "w"), *ids = fopen("ids", "w");
     ck_assert(file && ids);
     uint32_t state = 1;
     for (int i = 0; i < 2000; i++) {
-        state = state * 1664525u + 1013904223u;
-        const char *word = words[(state >> 16) % 5];
+        const char *word = next_word(&state);
         fputs(word, file);
         for (; *word; word++) {
             fputc(*word % 24, ids);
@@ -40,12 +30,6 @@ static void set_up(void)
     }
     fclose(file);
     fclose(ids);
-}
-
-static void tear_down(void)
-{
-    remove_folder(folder);
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
 }
 
 /* Runs gradus-train in the folder. The text and the small model go before a run that is not
@@ -58,23 +42,13 @@ static int run(const char *format, const char *a, const char *b)
     char own[512], all[1024];
     snprintf(own, sizeof own, format, a, b);
     snprintf(all, sizeof all, "%s%s", strstr(own, "--resume") ? "" : small, own);
-    ck_assert_int_eq(chdir(folder), 0);
-    int status = program_run(all, output);
-    ck_assert_int_eq(chdir("/"), 0);
-    return status;
+    return program_run(all, output);
 }
 
 static void run_well(const char *format, const char *a, const char *b)
 {
     int status = run(format, a, b);
     ck_assert_msg(status == 0, "%s: exit status %d\n%s", format, status, output);
-}
-
-static void shell(const char *command)
-{
-    char line[512];
-    snprintf(line, sizeof line, "cd '%s' && %s", folder, command);
-    ck_assert_msg(system(line) == 0, "%s", command);
 }
 
 enum { STEPS = 100 };
@@ -128,7 +102,7 @@ LOOP_TEST(threads_change_nothing, test_brief() ? 1 : 2)
 }
 
 /* 24 steps, or 12 and 12 more: every file of the checkpoint is the same. */
-LOOP_TEST(a_resumed_run_has_the_same_bits, !jansson_missing() ? test_brief() ? 3 : 6 : 0)
+LOOP_TEST(a_resumed_run_has_the_same_bits, test_brief() ? 3 : 6)
 {
     static const char *const kinds[] = {"", "--tied --recompute --dropout 0.1",
                                         "--accumulate 3 --clip 0"};
@@ -142,17 +116,14 @@ LOOP_TEST(a_resumed_run_has_the_same_bits, !jansson_missing() ? test_brief() ? 3
 /* ---- The checkpoint ----------------------------------------------------------------------- */
 
 /* model.safetensors is 16-bit, and is the masters of state.safetensors, rounded. */
-LOOP_TEST(the_folder_holds_the_masters_rounded, !jansson_missing() ? 2 : 0)
+LOOP_TEST(the_folder_holds_the_masters_rounded, 2)
 {
-    char path[2][128];
     run_well("--steps 7 --out a --dtype %s", dtypes[_i], "");
     shell(_i ? "grep -q '\"torch_dtype\": \"float16\"' a/step-00000007/config.json"
              : "grep -q '\"torch_dtype\": \"bfloat16\"' a/step-00000007/config.json");
-    snprintf(path[0], sizeof path[0], "%s/a/step-00000007/model.safetensors", folder);
-    snprintf(path[1], sizeof path[1], "%s/a/step-00000007/state.safetensors", folder);
     gd_context *ctx = gd_context_create(NULL);
-    gd_safetensors *model = gd_safetensors_open(ctx, path[0]);
-    gd_safetensors *state = gd_safetensors_open(ctx, path[1]);
+    gd_safetensors *model = gd_safetensors_open(ctx, "a/step-00000007/model.safetensors");
+    gd_safetensors *state = gd_safetensors_open(ctx, "a/step-00000007/state.safetensors");
     ck_assert_no_error(ctx);
     int64_t weights = gd_safetensors_count(model), differ = 0;
     ck_assert_int_eq(weights, 2 * 9 + 3);
@@ -186,7 +157,7 @@ LOOP_TEST(the_folder_holds_the_masters_rounded, !jansson_missing() ? 2 : 0)
 }
 
 /* Any dtype may follow any other, and the loss goes on where it was. */
-LOOP_TEST(a_run_resumes_in_another_dtype, !jansson_missing() ? 4 : 0)
+LOOP_TEST(a_run_resumes_in_another_dtype, 4)
 {
     static const char *const all[] = {"f32", "bf16", "f16", "f64"};
     run_well("--steps 60 --out a --dtype %s", all[_i], "");
@@ -203,13 +174,12 @@ LOOP_TEST(a_run_resumes_in_another_dtype, !jansson_missing() ? 4 : 0)
 /* The masters of a checkpoint, after a step with a rate of 0, are the weights of another folder. */
 static void assert_masters(const char *folder_of_weights)
 {
-    char path[2][256];
+    char path[256];
     int64_t differ = 0;
-    snprintf(path[0], sizeof path[0], "%s/model.safetensors", folder_of_weights);
-    snprintf(path[1], sizeof path[1], "%s/b/step-00000006/state.safetensors", folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder_of_weights);
     gd_context *ctx = gd_context_create(NULL);
-    gd_safetensors *model = gd_safetensors_open(ctx, path[0]);
-    gd_safetensors *state = gd_safetensors_open(ctx, path[1]);
+    gd_safetensors *model = gd_safetensors_open(ctx, path);
+    gd_safetensors *state = gd_safetensors_open(ctx, "b/step-00000006/state.safetensors");
     ck_assert_no_error(ctx);
     for (int64_t i = 0; i < gd_safetensors_count(model); i++) {
         char name[128];
@@ -233,44 +203,37 @@ static void assert_masters(const char *folder_of_weights)
     shell("rm -r b");
 }
 
-LOOP_TEST(masters_begin_with_all_bits, !jansson_missing() ? 2 : 0)
+LOOP_TEST(masters_begin_with_all_bits, 2)
 {
     char line[512], weights[128];
-    snprintf(weights, sizeof weights, "%s/a/step-00000005", folder);
     run_well("--steps 5 --out a", "", "");
     run_well("--resume a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s", dtypes[_i],
              "");
-    assert_masters(weights);
+    assert_masters("a/step-00000005");
     run_well("--init a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s", dtypes[_i],
              "");
-    assert_masters(weights);
+    assert_masters("a/step-00000005");
     snprintf(weights, sizeof weights, "%s/files/llama/grouped", GRADUS_TEST_DIR);
     snprintf(line, sizeof line,
              "--tokens ids --val-data ids --init %s --steps 6 --lr 0 --min-lr 0 --context 12 "
              "--sample-length 0 "
              "--out b --dtype %s",
              weights, dtypes[_i]);
-    ck_assert_int_eq(chdir(folder), 0);
     program_must(0, line, output);
-    ck_assert_int_eq(chdir("/"), 0);
     assert_masters(weights);
     shell("rm -r a");
 }
 
 /* A model of others (tests/files/llama), whatever it is stored in. */
-LOOP_TEST(the_weights_of_others_can_be_trained_on, !jansson_missing() ? 4 : 0)
+LOOP_TEST(the_weights_of_others_can_be_trained_on, 4)
 {
     static const char *const models[] = {"bfloat16", "grouped"};
     char line[512];
     snprintf(line, sizeof line,
              "--tokens ids --val-data ids --init %s/files/llama/%s --steps 30 --lr 0.01 --warmup 2 "
-             "--context 12 --log-every 1 --eval-every 0 --sample-length 8 --dtype %%s",
-             GRADUS_TEST_DIR, models[_i / 2]);
-    char all[600];
-    snprintf(all, sizeof all, line, dtypes[_i % 2]);
-    ck_assert_int_eq(chdir(folder), 0);
-    program_must(0, all, output);
-    ck_assert_int_eq(chdir("/"), 0);
+             "--context 12 --log-every 1 --eval-every 0 --sample-length 8 --dtype %s",
+             GRADUS_TEST_DIR, models[_i / 2], dtypes[_i % 2]);
+    program_must(0, line, output);
     ck_assert_double_lt(number_after(output, "step 30/30 | loss "),
                         0.7 * number_after(output, "step 1/30 | loss "));
 }
@@ -303,10 +266,9 @@ static void set_scale(const char *scale)
     enum { MOST = 128 };
     gd_named_tensor tensors[MOST];
     gd_named_text texts[MOST];
-    char path[128];
+    static const char path[] = "a/step-00000005/state.safetensors";
     int64_t count = 0, text_count = 0;
     const gd_named_text *text;
-    snprintf(path, sizeof path, "%s/a/step-00000005/state.safetensors", folder);
     shell("rm -f a/step-00000005/checksums.xxh3");
     gd_context *ctx = gd_context_create(NULL);
     gd_safetensors *state = gd_safetensors_open(ctx, path);
@@ -327,7 +289,7 @@ static void set_scale(const char *scale)
 
 /* With a scale far too large, steps are skipped, each with half the scale, and then it learns; none
  * of them counts as a fault. A run that is stopped among them goes on in the same way. */
-LOOP_TEST(overflows_are_survived, !jansson_missing() ? 1 : 0)
+TEST(overflows_are_survived)
 {
     static const char words[] = "is skipped: a gradient overflows float16";
     int left_out = 0;
@@ -360,4 +322,4 @@ LOOP_TEST(a_run_that_diverges_stops, 2)
     program_said(output, "wanted finite numbers; a lower --lr may help");
 }
 
-CHECK_MAIN_AROUND(program_missing("gradus-train"), "train16", set_up, tear_down)
+CHECK_MAIN_AROUND(program_missing("gradus-train"), "train16", set_up, leave_folder)

@@ -1,8 +1,10 @@
 /* test_train_data.c - the training program's data: pieces, token files, the order of windows. */
 /* Build: links gradus_train_parts. */
-#define _POSIX_C_SOURCE 200809L /* mkstemp, mkfifo */
+#define _XOPEN_SOURCE 700 /* mkdtemp, mkstemp, mkfifo */
 #include "check_main.h"
+#include "own_folder.h"
 #include "data.h"
+#include "text_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +121,7 @@ LOOP_TEST(merges_are_those_of_a_fresh_count, 3)
     bpe b;
     for (int i = 0; i < TEXT; i++)
         text[i] = (uint8_t) "aaabbcd   e"[next_random(&state) % (_i ? 11 : 3)];
-    for (int64_t at = 0; at < TEXT; at += bpe_word(text + at, TEXT - at, false)) begins[at] = true;
+    for (int64_t at = 0; at < TEXT; at += bpe_word(text + at, TEXT - at)) begins[at] = true;
     for (int i = 0; i < TEXT; i++) token[i] = text[i];
     ck_assert(bpe_train(&b, text, TEXT, MOST));
     int count = TEXT;
@@ -182,14 +184,13 @@ TEST(words_are_cut_as_documented)
         {"cat sat", 3}, {" cat", 4},   {"  cat", 1}, {"12345", 3}, {" 12345", 4},
         {"?!x", 2},     {"\n\n x", 2}, {"   ", 3},   {" ", 1},     {"\xc3\xa9t\xc3\xa9.", 5}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int64_t length =
-            bpe_word((const uint8_t *)rows[i].text, (int64_t)strlen(rows[i].text), false);
+        int64_t length = bpe_word((const uint8_t *)rows[i].text, (int64_t)strlen(rows[i].text));
         ck_assert_msg(length == rows[i].length, "\"%s\": %lld, wanted %lld", rows[i].text,
                       (long long)length, (long long)rows[i].length);
     }
 }
 
-/* After 64 characters, or as the first runs did after 64 bytes; a space before is not counted. */
+/* After 64 characters; a space before is not counted. */
 TEST(words_have_64_characters_at_most)
 {
     static const struct {
@@ -218,22 +219,21 @@ TEST(words_have_64_characters_at_most)
             for (int k = 0; k < count; k++) strcat(text, rows[i].character);
             const int most = 64 * rows[i].bytes, wanted = length < most ? length : most;
             const uint8_t *bytes = (const uint8_t *)text;
-            ck_assert_int_eq(bpe_word(bytes, length, false), wanted);
-            ck_assert_int_eq(bpe_word(bytes, length, true), length < 64 ? length : 64);
+            ck_assert_int_eq(bpe_word(bytes, length), wanted);
             memmove(text + 1, text, (size_t)length + 1);
             text[0] = ' ';
-            ck_assert_int_eq(bpe_word(bytes, length + 1, false), wanted + 1);
+            ck_assert_int_eq(bpe_word(bytes, length + 1), wanted + 1);
         }
     }
     /* The text may end within a character. */
-    ck_assert_int_eq(bpe_word((const uint8_t *)"\xe6\x97\xa5", 2, false), 2);
+    ck_assert_int_eq(bpe_word((const uint8_t *)"\xe6\x97\xa5", 2), 2);
 }
 
 /* ---- Token files -------------------------------------------------------------------------- */
 
 static char file_path[32];
 
-static void write_bytes(const void *bytes, size_t size)
+static void make_file(const void *bytes, size_t size)
 {
     strcpy(file_path, "/tmp/gradus_tokens_XXXXXX");
     int file = mkstemp(file_path);
@@ -259,7 +259,7 @@ TEST(a_name_may_look_like_a_pattern)
 {
     char name[sizeof file_path + 4], message[TOKENS_MESSAGE];
     token_source source;
-    write_bytes("\1\2\3\4", 4);
+    make_file("\1\2\3\4", 4);
     snprintf(name, sizeof name, "%s[1]", file_path);
     ck_assert_int_eq(rename(file_path, name), 0);
     ck_assert_msg(tokens_open(&source, name, 0, 9, message), "%s", message);
@@ -278,7 +278,7 @@ TEST(both_kinds_are_read)
         size_t size = kind == 0   ? (memcpy(bytes, "\1\2\3\4\5\6", 6), (size_t)6)
                       : kind == 1 ? llmc(bytes, GPT2, 1, 3, 6)
                                   : llmc(bytes, LLAMA3, 7, 3, 12);
-        write_bytes(bytes, size);
+        make_file(bytes, size);
         ck_assert_msg(tokens_open(&source, file_path, 0, 9, message), "%s", message);
         ck_assert_int_eq(source.length, 3);
         ck_assert_int_eq(tokens_read(&source.shard[0], 0, 3, INT32_MAX, ids), -1);
@@ -310,7 +310,7 @@ static void assert_opens(const unsigned char *bytes, size_t size, int width, int
     char message[TOKENS_MESSAGE] = "";
     token_source source;
     int32_t ids[3];
-    write_bytes(bytes, size);
+    make_file(bytes, size);
     const bool opened = tokens_open(&source, file_path, width, vocab, message);
     ck_assert_msg(opened == !refusal, "%s", message);
     if (opened) {
@@ -419,6 +419,7 @@ TEST(other_files_are_named)
     } rows[] = {{"PK\x03\x04", "it is a zip archive, as .npz"},
                 {"\x1f\x8b\x08", "compressed by gzip"},
                 {"\x28\xb5\x2f\xfd", "compressed by zstd"},
+                {"GGUF", "it is a GGUF file; wanted ids"},
                 {"PAR1", "a Parquet file"},
                 {"\x89HDF\r\n", "an HDF5 file"},
                 {"MMIDIDX", "an index of Megatron"}};
@@ -449,7 +450,7 @@ TEST(what_is_no_token_file_is_refused)
         if (k == 9) size = llmc(bytes, GPT2, 7, 3, 12);
         if (k == 10) size = llmc(bytes, LLAMA3, 1, 3, 6);
         if (k == 11) size = (llmc(bytes, LLAMA3, 7, 3, 12), 1022); /* the header is cut short */
-        write_bytes(bytes, size);
+        make_file(bytes, size);
         ck_assert_msg(!tokens_open(&source, file_path, 0, 9, message), "row %d", k);
         ck_assert_ptr_nonnull(strstr(message, file_path));
         ck_assert_int_eq(source.shards, 0);
@@ -458,7 +459,7 @@ TEST(what_is_no_token_file_is_refused)
     ck_assert(!tokens_open(&source, "/", 0, 9, message));
     ck_assert(!tokens_open(&source, "/dev/zero", 0, 9, message));
     ck_assert(!tokens_open(&source, "/no/such/*.bin", 0, 9, message));
-    write_bytes("", 0);
+    make_file("", 0);
     unlink(file_path);
     ck_assert_int_eq(mkfifo(file_path, 0600), 0);
     ck_assert(!tokens_open(&source, file_path, 0, 9, message));
@@ -492,18 +493,14 @@ TEST(an_epoch_takes_every_window_once)
 {
     dataset data = counted();
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
-    gd_tensor *tokens = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(1, CONTEXT));
-    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(1, CONTEXT));
     static int first_order[LENGTH];
     int same_place = 0;
     for (int epoch = 0; epoch < 3; epoch++) {
         bool seen[LENGTH] = {false};
         for (int64_t i = 0; i < data.windows; i++) {
-            int32_t x[CONTEXT], y[CONTEXT];
-            ck_assert_int_eq(data_read_batch(&data, epoch * data.windows + i, tokens, targets),
-                             GD_OK);
-            gd_tensor_read(tokens, x, sizeof x);
-            gd_tensor_read(targets, y, sizeof y);
+            int32_t x[2 * CONTEXT];
+            const int32_t *y = x + CONTEXT;
+            ck_assert(!data_read_batch(ctx, &data, epoch * data.windows + i, 1, x));
             for (int t = 0; t < CONTEXT; t++) {
                 ck_assert_int_eq(x[t], x[0] + t);
                 ck_assert_int_eq(y[t], x[t] + 1);
@@ -516,10 +513,111 @@ TEST(an_epoch_takes_every_window_once)
         }
     }
     ck_assert_int_lt(same_place, data.windows / 4);
-    gd_tensor_free(tokens), gd_tensor_free(targets);
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
     free(data.train.shard);
 }
 
-CHECK_MAIN("data of gradus-train", 0)
+/* ---- What --data names
+ * ------------------------------------------------------------------------ */
+
+static void write_text(const char *name, const char *text)
+{
+    write_bytes(name, text, strlen(text));
+}
+
+static void make_files(void)
+{
+    static const char *const names[] = {"a[1].txt", "a1.txt", "star*.txt", "starry.txt", "p|q.txt",
+                                        "x",        "x|y",    "d/b.txt",   "d/a.txt",    "d/a.txt~",
+                                        "d/#a#",    "d/.a",   "d/sub/c"};
+    enter_folder();
+    ck_assert(!mkdir("d", 0700) && !mkdir("d/sub", 0700) && !mkdir("e", 0700));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) write_text(names[i], "ab");
+    write_text("d/log.jsonl", "{\"program\": \"gradus-train\", \"version\": \"0.2.0\"}\n");
+    ck_assert(!mkfifo("d/pipe", 0600) && !symlink("a1.txt", "link"));
+}
+
+/* What is named; the files that are found, or why none are. */
+static const char *const named[][2] = {
+    {"a[1].txt", "a[1].txt"},
+    {"star*.txt", "star*.txt"},
+    {"sta*.txt", "star*.txt starry.txt"},
+    {"p|q.txt", "p|q.txt"},
+    {"a1.txt|p|q.txt|starry.txt", "a1.txt p|q.txt starry.txt"},
+    {"d", "d/a.txt d/b.txt"},
+    {"d/*|-", "d/a.txt d/b.txt d/sub/c -"},
+    {"d/log.jsonl|d/a.txt~", "d/log.jsonl d/a.txt~"},
+    {"none", "none"},
+    {"e", "there is no file to be read in e"},
+    {"d/a.txt?|e", "there is no file to be read in d/a.txt?"},
+    {"x|y", "x|y is a file, and so is a part of its name before |: rename one"},
+    {"-|a1.txt|-", "-, standard input, can be read only once"},
+    {"a1.txt|./a1.txt", "a1.txt and ./a1.txt are the same file"},
+    {"*1.txt|link", "a1.txt and link are the same file"},
+    {"d|d/a.txt", "d/a.txt and d/a.txt are the same file"}};
+
+TEST(each_name_is_one_file_or_a_sentence)
+{
+    make_files();
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        char list[512] = "";
+        paths found = {0};
+        const bool fine = paths_find(&found, named[i][0]);
+        for (size_t k = 0; fine && k < found.count; k++)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", k ? " " : "",
+                     found.name[k]);
+        ck_assert_msg(!strcmp(fine ? list : paths_reason(&found), named[i][1]), "%s: %s",
+                      named[i][0], fine ? list : paths_reason(&found));
+        paths_free(&found);
+    }
+    leave_folder();
+}
+
+TEST(a_byte_order_mark_is_not_text)
+{
+    int64_t length, *ends;
+    paths found;
+    make_files();
+    write_text("a1.txt", "\xef\xbb\xbf"
+                         "ab");
+    write_text("starry.txt", "\xef\xbb\xbf"
+                             "cd\n");
+    uint8_t *text = text_file_join("--data", "a1.txt|starry.txt|x", &length, &found, &ends);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_str_eq((char *)text, "abcd\nab");
+    const int64_t wanted[] = {2, 5, 7, 3, 3, 0};
+    ck_assert(length == 7 && !memcmp(ends, wanted, sizeof wanted));
+    free(text), free(ends);
+    paths_free(&found);
+    leave_folder();
+}
+
+/* A part of the training text, a text that only looks like one, and a token file of several. */
+TEST(validation_on_what_is_trained_on_is_noticed)
+{
+    make_files();
+    write_text("x", "the cat sat on the mat");
+    write_text("p|q.txt", "cat sat on");
+    write_text("a1.txt", "cat mat on");
+    static const struct {
+        data_options options;
+        bool seen;
+    } rows[] = {{{.text = "x", .validation = "p|q.txt"}, true},
+                {{.text = "starry.txt", .validation = "star*.txt"}, true},
+                {{.text = "x", .validation = "a1.txt"}, false},
+                {{.tokens = "x|a1.txt", .validation = "a1.txt"}, true},
+                {{.tokens = "x", .validation = "a1.txt"}, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        dataset data;
+        data_options o = rows[i].options;
+        o.option = "--data", o.context = 1, o.token_bytes = 2;
+        o.vocab = o.tokens ? 1 << 16 : 0;
+        ck_assert(data_load(&data, &o));
+        ck_assert_msg(data.seen == rows[i].seen, "row %zu", i);
+        data_free(&data);
+    }
+    leave_folder();
+}
+
+CHECK_MAIN("data of gradus-train")

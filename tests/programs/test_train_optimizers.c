@@ -1,11 +1,11 @@
-/* test_train_optimizers.c - gradus-train --optimizer and --average: each learns, is resumed with the
- * same bits, by any number of processes, and only by its like; and the average is what gradus-eval and
- * gradus-sample find. */
-/* Build: a test for each case, runs gradus-train, beside gradus-sample gradus-eval. */
+/* test_train_optimizers.c - gradus-train --optimizer and --average: each learns, is resumed with
+ * the same bits, by any number of processes, and only by its like; and the average is what
+ * gradus-eval and gradus-sample find. */
+/* Build: needs jansson, a test for each case, runs gradus-train, beside gradus-sample
+ * gradus-eval. */
 /* Build: the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "needs_jansson.h"
 #include "runs.h"
 
 #include <math.h>
@@ -29,25 +29,23 @@ static double last_loss(void)
 
 static void run(const char *kind, const char *more)
 {
-    char line[512];
-    snprintf(line, sizeof line, "%s --optimizer %s %s", tiny, kind, more);
-    train_well(line);
+    train_well("%s --optimizer %s %s", tiny, kind, more);
 }
 
-TEST_CASE("learning", 120, set_up, tear_down)
+TEST_CASE("learning", set_up, leave_folder)
 
 /* The text repeats itself, and chance is log 4. */
 LOOP_TEST(each_learns, KINDS)
 {
-    shell("cd '%s' && for i in $(seq 2000); do printf abcd; done >turns%s", folder, "");
+    shell("for i in $(seq 2000); do printf abcd; done >turns");
     run(kinds[_i], "--data turns --steps 200");
     ck_assert_msg(last_loss() < 0.5, "%s: %g", kinds[_i], last_loss());
 }
 
-TEST_CASE("resuming", 120, set_up, tear_down)
+TEST_CASE("resuming", set_up, leave_folder)
 
 /* 16 steps, or 8 and 8 more: every file of the checkpoint is the same, the average included. */
-LOOP_TEST(a_resumed_run_has_the_same_bits, jansson_missing() ? 0 : test_rounds(4 * KINDS))
+LOOP_TEST(a_resumed_run_has_the_same_bits, test_rounds(4 * KINDS))
 {
     static const char *const dtypes[] = {"f32", "bf16", "f64", "f16"};
     const int number = test_brief() ? 4 * _i + _i % 4 : _i; /* one dtype of each kind */
@@ -58,13 +56,13 @@ LOOP_TEST(a_resumed_run_has_the_same_bits, jansson_missing() ? 0 : test_rounds(4
              dtypes[number % 4]);
     run(kinds[number / 4], more);
     train_well("--resume a/step-00000008 --out b");
-    shell("cd '%s' && diff -r a/step-00000016 b/step-00000016 && rm -r a b%s", folder, "");
+    shell("diff -r a/step-00000016 b/step-00000016 && rm -r a b");
 }
 
-TEST_CASE("averages", 120, set_up, tear_down)
+TEST_CASE("averages", set_up, leave_folder)
 
 /* Each process has a part of the states; a run goes on with another number of them. */
-LOOP_TEST(processes_divide_the_state, jansson_missing() ? 0 : KINDS - 1)
+LOOP_TEST(processes_divide_the_state, KINDS - 1)
 {
     run(kinds[_i], "--data text --average 0.9 --steps 8 --dtype f64 --accumulate 2 --out a");
     const double loss = last_loss();
@@ -75,7 +73,7 @@ LOOP_TEST(processes_divide_the_state, jansson_missing() ? 0 : KINDS - 1)
     ck_assert_double_eq_tol(last_loss(), loss, 1e-4);
 }
 
-LOOP_TEST(another_optimizer_is_refused, jansson_missing() ? 0 : 1)
+TEST(another_optimizer_is_refused)
 {
     run("lion", "--data text --steps 2 --out a");
     train_badly(
@@ -94,7 +92,7 @@ LOOP_TEST(another_optimizer_is_refused, jansson_missing() ? 0 : 1)
 
 static double loss_of(const char *arguments)
 {
-    const int status = program_run_in(folder, "gradus-eval", arguments, output);
+    const int status = program_run_other("gradus-eval", arguments, output);
     ck_assert_msg(status == 0, "%s: %s", arguments, output);
     const char *loss = strstr(output, "\"loss\": ");
     ck_assert_ptr_nonnull(loss);
@@ -102,15 +100,15 @@ static double loss_of(const char *arguments)
 }
 
 /* With a decay that forgets at once it is the weights; otherwise another model. */
-LOOP_TEST(the_average_is_evaluated, jansson_missing() ? 0 : 1)
+TEST(the_average_is_evaluated)
 {
     run("adamw", "--data text --steps 30 --average 0.000001 --out a --dtype f64");
     ck_assert_double_eq_tol(loss_of("a --json --average"), loss_of("a --json"), 1e-6);
     run("adamw", "--data text --steps 30 --average 0.9 --out b");
     ck_assert_double_ge(fabs(loss_of("b --json --average") - loss_of("b --json")), 1e-4);
-    ck_assert_int_eq(program_run_in(folder, "gradus-sample", "b --average --length 5", output), 0);
+    ck_assert_int_eq(program_run_other("gradus-sample", "b --average --length 5", output), 0);
     run("adamw", "--data text --steps 2 --out c");
-    ck_assert_int_eq(program_run_in(folder, "gradus-eval", "c --average", output), 1);
+    ck_assert_int_eq(program_run_other("gradus-eval", "c --average", output), 1);
     program_said(output, "c/step-00000002 has no average of its weights; gradus-train --average");
     /* A run may begin to keep one: as its weights. */
     const double before = loss_of("c --json");
@@ -120,10 +118,4 @@ LOOP_TEST(the_average_is_evaluated, jansson_missing() ? 0 : 1)
     ck_assert_double_eq_tol(loss_of("c --json --average"), before, 1e-4);
 }
 
-static bool case_missing(void)
-{
-    const char *only = getenv("CK_RUN_CASE"); /* a test of its own: tests/CMakeLists.txt */
-    return only && strcmp(only, "learning") && jansson_missing();
-}
-
-CHECK_MAIN_UNLESS(case_missing(), "optimizers of gradus-train", 0, NULL, NULL)
+CHECK_MAIN("optimizers of gradus-train")

@@ -11,27 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/gradus_options_XXXXXX";
-static char output[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
-
-/* ---- Files -------------------------------------------------------------------------------- */
-
-static const char *path(const char *name)
-{
-    static char all[8][128];
-    static int turn;
-    char *p = all[turn++ % 8];
-    snprintf(p, sizeof all[0], "%s/%s", folder, name);
-    return p;
-}
-
-static void write_file(const char *name, const void *bytes, size_t size)
-{
-    FILE *file = fopen(path(name), "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
-    fclose(file);
-}
+static char other[PROGRAM_OUTPUT];
 
 enum { TEXT = 20000 };
 
@@ -40,30 +20,23 @@ static char text[TEXT + 16];
 /* "the cat sat on a mat. the dog ..." in random order; token files of the same. */
 static void set_up(void)
 {
-    static const char *const words[] = {"the cat ", "sat ", "on a mat ", "and saw ", "dogs run.\n"};
     static uint16_t ids[512 + TEXT];
     uint32_t state = 5;
     size_t used = 0;
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    enter_folder();
     while (used < TEXT) {
-        state = state * 1664525u + 1013904223u;
-        const char *word = words[(state >> 16) % 5];
+        const char *word = next_word(&state);
         memcpy(text + used, word, strlen(word) + 1);
         used += strlen(word);
     }
-    write_file("text", text, TEXT);
-    write_file("val", text, 2000);
+    write_bytes("text", text, TEXT);
+    write_bytes("val", text, 2000);
     for (int i = 0; i < TEXT; i++) ids[512 + i] = (uint16_t)text[i];
-    write_file("train_0.bin", ids + 512, TEXT); /* nanoGPT: half of the text */
+    write_bytes("train_0.bin", ids + 512, TEXT); /* nanoGPT: half of the text */
     const int32_t header[3] = {20240520, 1, TEXT};
     memcpy(ids, header, sizeof header); /* llm.c */
-    write_file("train_1.bin", ids, sizeof ids);
-    write_file("val.bin", ids, sizeof ids);
-}
-
-static void tear_down(void)
-{
-    remove_folder(folder);
+    write_bytes("train_1.bin", ids, sizeof ids);
+    write_bytes("val.bin", ids, sizeof ids);
 }
 
 /* A small model; must succeed. */
@@ -81,18 +54,13 @@ static void run(const char *more, char *to)
 
 TEST(a_file_says_what_the_command_line_does_not)
 {
-    char config[512], arguments[512];
-    snprintf(config, sizeof config,
-             "# a comment\n\n  steps = 7  \r\ndata=%s\ntied = true\nschedule = linear\ndry-run = "
-             "false\n",
-             path("text"));
-    write_file("config", config, strlen(config));
-    snprintf(arguments, sizeof arguments, "--config %s", path("config"));
-    run(arguments, output);
+    static const char config[] = "# a comment\n\n  steps = 7  \r\ndata=text\ntied = true\n"
+                                 "schedule = linear\ndry-run = false\n";
+    write_bytes("config", config, strlen(config));
+    run("--config config", output);
     program_said(output, "step 7/7 ");
     program_said(output, " tied output");
-    snprintf(arguments, sizeof arguments, "--steps 3 --tied=false --config %s", path("config"));
-    run(arguments, output);
+    run("--steps 3 --tied=false --config config", output);
     program_said(output, "step 3/3 ");
     ck_assert_ptr_null(strstr(output, " tied output"));
 }
@@ -102,14 +70,14 @@ TEST(values_may_be_quoted_and_commented)
 {
     static const char *const rows[] = {"'%s'", "\"%s\" # here", "%s # here", "\t'%s'\t#'", "%s"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char config[512], value[256], arguments[256];
-        write_file(i < 4 ? "te#xt" : "te#xt 'a'", text, TEXT);
-        snprintf(value, sizeof value, rows[i], path(i < 4 ? "te#xt" : "te#xt 'a'"));
+        const char *name = i < 4 ? "te#xt" : "te#xt 'a'";
+        char config[512], value[256];
+        write_bytes(name, text, TEXT);
+        snprintf(value, sizeof value, rows[i], name);
         snprintf(config, sizeof config,
                  "  # all of it\nsteps = 2 # two\ntied = true\t# \"or\" not\ndata = %s\n", value);
-        write_file("config", config, strlen(config));
-        snprintf(arguments, sizeof arguments, "--config %s", path("config"));
-        run(arguments, output);
+        write_bytes("config", config, strlen(config));
+        run("--config config", output);
         program_said(output, "step 2/2 ");
         program_said(output, " tied output");
     }
@@ -138,12 +106,11 @@ static const struct {
 
 LOOP_TEST(bad_files_are_named, sizeof bad / sizeof *bad)
 {
-    char arguments[256];
-    write_file("config", bad[_i].text, strlen(bad[_i].text));
-    snprintf(arguments, sizeof arguments, "--data x --config %s", path("config"));
+    static const char arguments[] = "--data x --config config";
+    write_bytes("config", bad[_i].text, strlen(bad[_i].text));
     program_must(2, arguments, output);
     program_said(output, bad[_i].message);
-    write_file("config", "steps = 1\0\n", 11);
+    write_bytes("config", "steps = 1\0\n", 11);
     program_must(2, arguments, output);
     program_said(output, "it contains a NUL byte");
 }
@@ -157,16 +124,14 @@ TEST(devices_are_refused_at_once)
     } rows[] = {
         {"--data /dev/zero", "--data /dev/zero: it is a device, wanted a file or a pipe\n"},
         {"--data /dev/null", "--data /dev/null: it is a device, wanted a file or a pipe\n"},
-        {"--data %s --val-data /dev/zero", "--val-data /dev/zero: it is a device"},
-        {"--data %s --config /dev/zero", "--config /dev/zero: it is a device"},
+        {"--data text --val-data /dev/zero", "--val-data /dev/zero: it is a device"},
+        {"--data text --config /dev/zero", "--config /dev/zero: it is a device"},
         {"--tokens /dev/zero --val-data x --vocab 9", "--tokens /dev/zero: it is not a regular"},
-        {"--tokens %s --val-data /dev/zero --vocab 9", "--val-data /dev/zero: it is not a regular"},
+        {"--tokens val.bin --val-data /dev/zero --vocab 9",
+         "--val-data /dev/zero: it is not a regular"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char arguments[256];
-        bool ids = !strncmp(rows[i].arguments, "--tokens", 8);
-        snprintf(arguments, sizeof arguments, rows[i].arguments, path(ids ? "val.bin" : "text"));
-        ck_assert_int_ne(program_run(arguments, output), 0);
+        ck_assert_int_ne(program_run(rows[i].arguments, output), 0);
         program_said(output, rows[i].message);
         ck_assert_int_eq(count_lines(output), 1);
     }
@@ -175,20 +140,12 @@ TEST(devices_are_refused_at_once)
 /* A pipe is read to its end, and waited for where nobody writes yet. */
 TEST(pipes_are_read)
 {
-    char arguments[512];
-    snprintf(arguments, sizeof arguments, "--data /dev/stdin --steps 1 < '%s'", path("text"));
-    run(arguments, output);
-    ck_assert_int_eq(mkfifo(path("fifo"), 0600), 0);
-    snprintf(arguments, sizeof arguments,
-             "--data %s --steps 1 & sleep 1.3; cat %s >%s; echo steps=3 >%s; wait $!", path("fifo"),
-             path("text"), path("fifo"), path("config"));
-    run(arguments, other);
-    snprintf(arguments, sizeof arguments, "%s: waiting for a writer\n", path("fifo"));
-    program_said(other, arguments);
+    run("--data /dev/stdin --steps 1 < text", output);
+    ck_assert_int_eq(mkfifo("fifo", 0600), 0);
+    run("--data fifo --steps 1 & sleep 1.3; cat text >fifo; echo steps=3 >config; wait $!", other);
+    program_said(other, "fifo: waiting for a writer\n");
     ck_assert_int_eq(strncmp(weights(other), weights(output), 16), 0);
-    snprintf(arguments, sizeof arguments, "--data %s --config %s & cat %s >%s; wait $!",
-             path("text"), path("fifo"), path("config"), path("fifo"));
-    run(arguments, output);
+    run("--data text --config fifo & cat config >fifo; wait $!", output);
     program_said(output, "step 3/3 ");
 }
 
@@ -219,9 +176,7 @@ TEST(long_paths_are_refused)
 
 TEST(pieces_are_learned_and_written)
 {
-    char arguments[256];
-    snprintf(arguments, sizeof arguments, "--data %s --vocab 270 --steps 5", path("text"));
-    run(arguments, output);
+    run("--data text --vocab 270 --steps 5", output);
     program_said(output, "(pieces, 270 different)");
     double tokens = number_after(strstr(output, "\ntext "), ": ");
     ck_assert_double_lt(tokens, 0.6 * TEXT);
@@ -230,54 +185,39 @@ TEST(pieces_are_learned_and_written)
 
 TEST(a_second_file_validates)
 {
-    char arguments[256];
-    snprintf(arguments, sizeof arguments, "--data %s --val-data %s --steps 2", path("text"),
-             path("val"));
-    run(arguments, output);
+    run("--data text --val-data val --steps 2", output);
     program_said(output, "20000 tokens (bytes");
     program_said(output, "2000 more for validation: ");
-    write_file("val", "the \x01 cat", 9);
-    snprintf(arguments, sizeof arguments, "--data %s --val-data %s", path("text"), path("val"));
-    program_must(1, arguments, output);
+    write_bytes("val", "the \x01 cat", 9);
+    program_must(1, "--data text --val-data val", output);
     program_said(output, "byte 4 is 1, which does not occur in the training text");
 }
 
 /* Ids where a text is wanted are a text of sorts, and many a text might be ids. */
 TEST(ids_and_texts_are_not_confused)
 {
-    char arguments[512];
-    snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("val.bin"));
-    run(arguments, output);
+    run("--data val.bin --steps 1", output);
     program_said(output, "val.bin: it contains NUL bytes, which are rare in text; use --tokens");
-    snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("text"));
-    run(arguments, output);
+    run("--data text --steps 1", output);
     ck_assert_ptr_null(strstr(output, "bytes of 0"));
-    snprintf(arguments, sizeof arguments, "--tokens '%s' --val-data x --vocab 50257", path("text"));
-    program_must(1, arguments, output);
+    program_must(1, "--tokens text --val-data x --vocab 50257", output);
     program_said(output, "text: it is a text, wanted token ids; use --data FILE for a text");
 }
 
 TEST(token_files_are_read)
 {
     static const char few[400] = {1};
-    char arguments[512];
-    snprintf(arguments, sizeof arguments,
-             "--tokens '%s' --val-data '%s' --vocab 128 --steps 4 --sample-length 5",
-             path("train_*.bin"), path("val.bin"));
-    run(arguments, output);
+    run("--tokens 'train_*.bin' --val-data val.bin --vocab 128 --steps 4 --sample-length 5",
+        output);
     program_said(output, ": 30000 tokens (ids, 128 different), 20000 more for validation");
     /* One beyond the vocabulary: among those for validation it is found before the first step. */
-    snprintf(arguments, sizeof arguments,
-             "--tokens '%s' --val-data '%s' --vocab 60 --steps 4 --context 8", path("train_*.bin"),
-             path("val.bin"));
-    program_must(1, arguments, output);
+    program_must(1, "--tokens 'train_*.bin' --val-data val.bin --vocab 60 --steps 4 --context 8",
+                 output);
     program_said(output, "val.bin: token ");
     ck_assert_ptr_null(strstr(output, "before the first step"));
-    write_file("few.bin", few, sizeof few);
-    snprintf(arguments, sizeof arguments,
-             "--tokens '%s' --val-data '%s' --vocab 60 --steps 4 --context 8", path("train_*.bin"),
-             path("few.bin"));
-    program_must(1, arguments, output);
+    write_bytes("few.bin", few, sizeof few);
+    program_must(1, "--tokens 'train_*.bin' --val-data few.bin --vocab 60 --steps 4 --context 8",
+                 output);
     const char *said = strstr(strstr(output, "gradus-train: "), "train_");
     int shard, place, id;
     ck_assert_msg(said && sscanf(said, "train_%d.bin: token %d is %d, wanted less than 60, ",
@@ -285,8 +225,7 @@ TEST(token_files_are_read)
                   "%s", output);
     ck_assert_int_eq(id, text[place]);
     ck_assert_int_ge(id, 60);
-    snprintf(arguments, sizeof arguments, "--tokens '%s' --val-data x --vocab 60", path("no*"));
-    program_must(1, arguments, output);
+    program_must(1, "--tokens 'no*' --val-data x --vocab 60", output);
     program_said(output, "No such file");
 }
 
@@ -295,12 +234,8 @@ TEST(token_files_are_read)
 /* Two batches of 2 are one of 4: the same windows, the same mean. */
 TEST(accumulated_batches_are_one_large_one)
 {
-    char arguments[256];
-    snprintf(arguments, sizeof arguments, "--data %s --steps 6", path("text"));
-    run(arguments, output);
-    snprintf(arguments, sizeof arguments, "--data %s --steps 6 --batch 2 --accumulate 2",
-             path("text"));
-    run(arguments, other);
+    run("--data text --steps 6", output);
+    run("--data text --steps 6 --batch 2 --accumulate 2", other);
     double a = number_after(output, "step 6/6 | loss "),
            b = number_after(other, "step 6/6 | loss ");
     ck_assert_double_le(fabs(a - b), 2e-4);
@@ -309,20 +244,15 @@ TEST(accumulated_batches_are_one_large_one)
 
 TEST(one_batch_is_learned_by_heart)
 {
-    char arguments[256];
-    snprintf(arguments, sizeof arguments,
-             "--data %s --steps 150 --overfit-one-batch --schedule constant --batch 1 "
-             "--weight-decay 0",
-             path("text"));
-    run(arguments, output);
+    run("--data text --steps 150 --overfit-one-batch --schedule constant --batch 1 --weight-decay "
+        "0",
+        output);
     ck_assert_double_lt(number_after(output, "step 150/150 | loss "), 0.05);
 }
 
 TEST(a_dry_run_only_looks)
 {
-    char arguments[256];
-    snprintf(arguments, sizeof arguments, "--data %s --dry-run", path("text"));
-    run(arguments, output);
+    run("--data text --dry-run", output);
     program_said(output, " parameters, ");
     program_said(output, "operations a token");
     program_said(output, "activations ");
@@ -341,7 +271,7 @@ LOOP_TEST(a_model_that_does_not_fit_is_refused, 3)
         {"--dry-run --layers 20 --dim 64 --context 500 --batch 65536", "a step needs about ",
          " GiB are free; a smaller --batch with a larger --accumulate"}};
     char arguments[512];
-    snprintf(arguments, sizeof arguments, "--data %s --threads 1 %s", path("text"), rows[_i][0]);
+    snprintf(arguments, sizeof arguments, "--data text --threads 1 %s", rows[_i][0]);
     const int status = program_run(arguments, output);
     ck_assert_msg(status == 1, "%s: exit status %d\n%s", arguments, status, output);
     program_said(output, rows[_i][1]);
@@ -352,35 +282,26 @@ LOOP_TEST(a_model_that_does_not_fit_is_refused, 3)
 /* A validation on the training text is remarked on, also on a copy of it. */
 TEST(validation_on_the_training_text_is_remarked_on)
 {
-    static const char words[] = "gradus-train: --val-data has what the model trains on";
-    char arguments[512];
-    snprintf(arguments, sizeof arguments, "cp '%s' '%s'", path("text"), path("copy"));
-    ck_assert_int_eq(system(arguments), 0);
-    snprintf(arguments, sizeof arguments, "--data %s --steps 1 --val-data %s", path("text"),
-             path("copy"));
-    run(arguments, output);
+    static const char words[] = "gradus-train: --val-data is the training text";
+    shell("cp text copy");
+    run("--data text --steps 1 --val-data copy", output);
     program_said(output, words);
-    snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("text"));
-    run(arguments, output);
+    run("--data text --steps 1", output);
     ck_assert_ptr_null(strstr(output, words));
 }
 
 TEST(samples_come_in_between)
 {
-    char arguments[256];
-    snprintf(arguments, sizeof arguments, "--data %s --steps 3 --sample-every 1", path("text"));
-    run(arguments, output);
+    run("--data text --steps 3 --sample-every 1", output);
     const char *one = strstr(output, "step 1/3"), *two = strstr(output, "step 2/3");
     ck_assert(one && two && two - one > 20 + 60);
 }
 
 TEST(the_log_has_a_line_for_each)
 {
-    char arguments[256], line[4096];
-    snprintf(arguments, sizeof arguments, "--data %s --steps 5 --eval-every 2 --log %s",
-             path("text"), path("log.jsonl"));
-    run(arguments, output);
-    FILE *file = fopen(path("log.jsonl"), "r");
+    char line[4096];
+    run("--data text --steps 5 --eval-every 2 --log log.jsonl", output);
+    FILE *file = fopen("log.jsonl", "r");
     ck_assert_ptr_nonnull(file);
     for (int i = 0; i < 6; i++) {
         ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
@@ -400,17 +321,13 @@ TEST(the_log_has_a_line_for_each)
     ck_assert_ptr_null(fgets(line, sizeof line, file));
     fclose(file);
     ck_assert_ptr_null(strstr(output, ".old"));
-    snprintf(arguments, sizeof arguments, "--data %s --steps 1 --log %s", path("text"),
-             path("log.jsonl"));
-    run(arguments, output);
+    run("--data text --steps 1 --log log.jsonl", output);
     program_said(output, "log.jsonl of an earlier run is now in ");
-    ck_assert_int_eq(access(path("log.jsonl.old"), F_OK), 0);
-    snprintf(arguments, sizeof arguments, "--data %s --log %s", path("text"), path("text"));
-    program_must(1, arguments, output);
+    ck_assert_int_eq(access("log.jsonl.old", F_OK), 0);
+    program_must(1, "--data text --log text", output);
     program_said(output, "text was not changed: it is not a log of gradus-train; choose another");
-    snprintf(arguments, sizeof arguments, "--data %s --log /no/such/folder/log", path("text"));
-    program_must(1, arguments, output);
+    program_must(1, "--data text --log /no/such/folder/log", output);
     program_said(output, "cannot write the log /no/such/folder/log: ");
 }
 
-CHECK_MAIN_UNLESS(program_missing("gradus-train"), "options of gradus-train", 0, set_up, tear_down)
+CHECK_MAIN_UNLESS(program_missing("gradus-train"), "options of gradus-train", set_up, leave_folder)

@@ -77,20 +77,33 @@ check | tee report
 grep -q "^cube .*PASS" report
 grep -q "^sinh .*PASS" report
 
-# The op outside the library, in a program of its own.
+# The ops outside the library, in a program of its own.
+block c my_swish.c >"$work/my_swish.c"
+lesson=$(sed -n '/^static void definition/,/^}/p' "$source_dir/study/lessons/chain.md")
+[[ -n $lesson && $(<"$work/my_swish.c") == *"$lesson"* ]] || { echo "a lesson has another definition" && exit 1; }
 cat >"$work/main.cpp" <<'END'
 #include <gradus/gradus.h>
 
 extern const gd_op my_cube;
+extern "C" const gd_op my_swish;
+
+static bool passes(gd_context *ctx, const gd_op *op, int order)
+{
+    gd_gradcheck_options options = {};
+    gd_gradcheck_report report;
+    options.order = order;
+    if (gd_gradcheck_case(ctx, op, op->cases, &options, &report)) return false;
+    gd_gradcheck_print(&report, stdout, false);
+    const bool good = report.verdict == GD_VERDICT_PASS;
+    gd_gradcheck_report_free(&report);
+    return good;
+}
 
 int main()
 {
     gd_context *ctx = gd_context_create(nullptr);
-    gd_gradcheck_report report;
-    if (gd_gradcheck_case(ctx, &my_cube, my_cube.cases, nullptr, &report)) return 1;
-    gd_gradcheck_print(&report, stdout, false);
-    const bool good = report.verdict == GD_VERDICT_PASS;
-    gd_gradcheck_report_free(&report);
+    const bool good = passes(ctx, &my_cube, 1) && passes(ctx, &my_swish, 1) &&
+                      passes(ctx, &my_swish, 3);
     gd_tensor *x = gd_tensor_create(ctx, GD_INT32, 0, nullptr);
     if (!gd_apply(&my_cube, &x, 1, nullptr)) puts(gd_error(ctx));
     gd_context_free(ctx);
@@ -98,8 +111,9 @@ int main()
 }
 END
 cmake --build build --target gradus --parallel 2 >build.log 2>&1 || { cat build.log; exit 1; }
+cc -std=c11 -Wall -Wextra -Werror -Iinclude -c -o "$work/my_swish.o" "$work/my_swish.c"
 c++ -std=c++20 -D__host__= -D__device__= -Iinclude -o "$work/my_cube" "$work/main.cpp" \
-    -x c++ "$work/my_cube.cu" -x none -Lbuild/lib -lgradus -Wl,-rpath,build/lib
+    -x c++ "$work/my_cube.cu" -x none "$work/my_swish.o" -Lbuild/lib -lgradus -Wl,-rpath,build/lib
 "$work/my_cube" | tee report
 grep -q "my_cube: x is int32, wanted float32 or float64" report
 

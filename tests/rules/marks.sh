@@ -21,6 +21,7 @@ exceptions()
 rope rope_qkv   a copy
 elementwise broadcast  a sum over axes, by reduce
 elementwise erf slope  a function of x alone
+reduce sum  a copy
 reduce norm at 0  a condition, whose result is 0
 shape reshape  a copy
 shape contiguous  a copy
@@ -117,7 +118,7 @@ is_formula()
 }
 
 for folder in kernels/*/; do
-    [[ -e $folder/README.md ]] || ! grep -qs '^ *\.backward =' "$folder"!(test*|planted*).c ||
+    [[ -e $folder/README.md ]] || ! grep -Eqs '^ *(\.backward =|GD_KERNELS)' "$folder"!(test*|planted*).c ||
         complain "$folder: an op with a backward, but no README.md"
 done
 
@@ -166,7 +167,7 @@ for readme in kernels/*/README.md; do
         }
         /^const gd_op gd_op_/ { name = substr($3, 7) }
         /^#define/ { name = "" }
-        /^ *\.backward =/ && name != "" { print name }
+        /^ *(\.(backward|definition) =|GD_KERNELS)/ && name != "" { print name; name = "" }
         /^};/ { name = "" }' "${sources[@]}")
     for op in "${ops[@]}"; do
         if [[ $op == "${folder##*/}" ]]; then
@@ -181,8 +182,7 @@ for readme in kernels/*/README.md; do
     unset code line text times
 done
 # None was overlooked: all ops but these, which have no backward.
-without=(eq ne lt le gt ge any all argmax topk sort one_hot attention_decode norm_linear_decode
-    sample_token)
+without=(eq ne lt le gt ge any all argmax topk sort one_hot)
 while read -r op; do
     [[ " ${without[*]} ${marked[*]} " == *" $op "* ]] ||
         complain "no record with a backward was found for $op"

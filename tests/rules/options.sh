@@ -14,14 +14,14 @@ include($source/cmake/options.cmake)
 message(STATUS "cuda \${GRADUS_CUDA}, tests \${GRADUS_TESTS}, type \${CMAKE_BUILD_TYPE}")
 END
 
-failed=0
+failed=0 project=$work
 # says SENTENCE OPTION...
 says()
 {
     local sentence=$1 said
     shift
     rm -rf "$work/build"
-    said=$("$cmake" -S "$work" -B "$work/build" "${@/#/-D}" 2>&1 | tr -s ' \n' ' ') || true
+    said=$("$cmake" -S "$project" -B "$work/build" "${@/#/-D}" 2>&1 | tr -s ' \n' ' ') || true
     [[ $said == *"$sentence"* ]] || {
         echo "$*: $said; wanted: $sentence"
         failed=1
@@ -40,4 +40,8 @@ for name in TESTS BENCH TRAIN EXAMPLES INSTALL NATIVE WERROR HARDENING OPENMP ST
 done
 says 'GRADUS_BLAS is "ON", wanted a vendor'"'"'s name' GRADUS_BLAS=ON
 says 'CMAKE_BUILD_TYPE is "Typo", wanted Debug, Release, RelWithDebInfo' CMAKE_BUILD_TYPE=Typo
+# what a build finds out
+project=$source
+says 'GRADUS_NCCL is ON in a build without CUDA' GRADUS_NCCL=ON GRADUS_CUDA=OFF
+says 'GRADUS_SANITIZE is "adress", wanted sanitizers' GRADUS_SANITIZE=adress GRADUS_CUDA=OFF
 exit $failed

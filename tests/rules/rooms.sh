@@ -8,8 +8,8 @@
 # it has only a header of a room, the header must declare the function; and a room that has include/
 # but not src/core/ may call what include/ declares. The tables of kernels/registry.c count as
 # src/core/'s, whose services.h declares them. No files of one room call each other in a circle; but the
-# functions of ops.h do not count, as definitions and derivatives of ops call any op. No
-# other room than platform/ has an #if for a system. Each CUDA kernel waits for the one before it.
+# functions of ops.h do not count, as definitions and derivatives of ops call any op. Nor do the folders
+# of kernels/, by calls or includes. No other room than platform/ has an #if for a system. Each CUDA kernel waits for the one before it.
 set -euo pipefail
 cd "$1"
 nm=${2:-} objects=${3:-}
@@ -76,6 +76,13 @@ check()
             for (; file != ""; sub(/\/?[^\/]*$/, "", file)) if (file in rooms) return file
             return ""
         }
+        function folders(from, to) { # of kernels/, but for registry.c
+            if (from to ~ /registry/ || !sub(/[^\/]*$/, "", from) || !sub(/[^\/]*$/, "", to)) return
+            if (from == to || from !~ /^kernels/ || to !~ /^kernels/) return
+            edge[from, to]
+            files[from]
+            files[to]
+        }
         function allowed(from, path) { # it, or a folder that it is in
             for (; path != ""; sub(/\/?[^\/]*$/, "", path)) if ((from, path) in may) return 1
             return (from, "*") in may
@@ -92,6 +99,7 @@ check()
             to = room_of($2)
             if (from == "" || to == "") next
             checked++
+            folders($1, $2)
             if (!allowed(from, $2))
                 complain($1 " includes " $2 ", but " from " may not include " to)
             next
@@ -114,6 +122,7 @@ check()
                     edge[call[1], maker]
                     files[call[1]]
                     files[maker]
+                    folders(call[1], maker)
                     continue
                 }
                 good = allowed(from, maker)
@@ -180,6 +189,7 @@ planted "$work/some_includes" "src/core/memory.c src/optim/graph.h"
 planted "$work/some_includes" "kernels/copy/copy.c src/core/core.h"
 planted "$work/some_includes" "platform/file_posix.c include/gradus/context.h"
 planted "$work/some_includes" "src/cuda/device_cuda.c src/group/group.h"
+planted "$work/some_includes" "kernels/reduce/reduce.c kernels/shape/shape.h" # a circle
 printf '#  if defined(x) && defined(__APPLE__)\n' >"$work/planted.h"
 ask_for_systems "$work" >/dev/null || { echo "not noticed: code for one system" && failed=1; }
 printf '__global__ void f(int *x)\n{\n    *x = 0;\n}\n' >"$work/planted.cu"

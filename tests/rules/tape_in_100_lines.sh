@@ -41,14 +41,18 @@ spoils()
     check spoilt.c || status=$?
     ((status == 1)) || complain "$1: status $status: $(<said)"
 }
-spoils '/^OP\(add/s/, 1, 1\)/, 1, 1.001)/'
-spoils '/^OP\(add/s/, 1, 1\)/, -1, 1)/'
-spoils '/^OP\(mul/s/, b->value\[k\], a->value\[k\]\)/, a->value[k], a->value[k])/'
-spoils '/^OP\(mul/s/, a->value\[k\]\)/, b->value[k])/'
-spoils '/^OP\(tanh/s/1 - y->/1 + y->/'
-spoils '/^OP\(exp/s/y->value\[k\], 0/a->value[k], 0/'
-spoils '/^OP\(square/s/2 \* a/a/'
-spoils 's/(EACH if \(b\) b->grad\[k\]) \+=/\1 =/' # b is read twice
-spoils 's/EACH if \(b\) b->grad.*\\/\\/'
+# in_backward OP EXPRESSION: the same, within the backward of an op
+in_backward()
+{
+    spoils "/^static void $1_backward/,/^}/$2"
+}
+in_backward add 's/n->a->grad\[k\] \+= /&1.001 * /'
+in_backward add 's/n->b->grad\[k\] \+= /&-/'
+in_backward mul 's/n->b->value/n->a->value/'
+in_backward mul 's/n->a->value/n->b->value/'
+in_backward tanh 's/1 - n/1 + n/'
+in_backward add 's/(n->b->grad\[k\]) \+=/\1 =/' # b is read twice
+in_backward mul 's/(n->b->grad\[k\]) \+=/\1 =/' # so is what is squared
+in_backward add '{/n->b->grad/d}'
 spoils 's/loss->grad\[k\] = 1;/loss->grad[k] = 2;/'
 exit $failed

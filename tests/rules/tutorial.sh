@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Checks that every block of code in docs/tutorial.md and docs/gallery.md is what the line before it
+# Checks that every block of code in docs/tutorial.md, gallery.md and own_op.md is what the line before it
 # says: a part of a file, or the whole of it; that each program that the tutorial quotes is shown
-# whole, once; and with a folder takes the tutorial apart into it, for tests/rules/install/tutorial to follow:
+# whole, once; that each example returns 1 where its output cannot be written; and with a folder takes
+# the tutorial apart into it, for tests/rules/install/tutorial to follow:
 #   fit_line.c ...             the programs
 #   CMakeLists.txt             and WAY.cmake, what takes the place of find_package in it
 #   run.sh, run-WAY.sh         the commands
@@ -9,9 +10,12 @@
 set -euo pipefail
 folder=${2:+$(realpath "$2")}
 cd "$1"
+ends='gallery_end\(|return .*fflush\(stdout\) == 0'
+careless=$(grep -LE "$ends" docs/examples/*.c docs/examples/*.cpp) || true
+[[ -z $careless ]] || { echo "$careless: it returns 0 if its output cannot be written" && exit 1; }
 awk -v folder="$folder" '
     function complain(what) { print FILENAME ":" FNR ": " what; bad = 1 }
-    function save(name) { if (folder != "") printf "%s", block >(folder "/" name) }
+    function save(name) { if (folder != "" && FILENAME ~ /tutorial/) printf "%s", block >(folder "/" name) }
     function check(    line, source, name) {
         while ((getline line < path) > 0) source = source line "\n"
         close(path)
@@ -59,4 +63,4 @@ awk -v folder="$folder" '
                 complain(path " is shown whole " shown[path] " times")
         print blocks " blocks of code compared"
         exit bad
-    }' docs/tutorial.md docs/gallery.md
+    }' docs/tutorial.md docs/gallery.md docs/own_op.md

@@ -22,11 +22,11 @@ while IFS="@" read -r pattern files; do
         bad=1
     fi
 done <<'LIST'
-\b(gd_attention_step|gd_linear_step|gd_draw_step)\b@include src kernels train tests python bench
+\bgd_(attention|linear|draw)_step\b|attention_decode|norm_linear_decode|sample_token@include src kernels train tests python bench
 \b(gd_params_share|gd_share_options|gd_share)\b@include src kernels train tests python
 \b(gd_group_tell|gd_group_gather|gd_group_hand_out|gd_group_still)\b@include src train tests
 \b(WORD_MINE|WORD_ALL|WORD_STILL|WORD_OVER|WORD_LEFT|tell_why|hear|hear_why|hear_all)\b@src/group
-\b([lL]obby|LOBBY|[mM]isfit|MISFIT|[tT]urn(ed)?[ _]away|take_in)\b@src/group include tests/groups
+[rR]endezvous|gd_wire|control connection@src/group include train docs
 \b(double share)\b@kernels/optim include/gradus src/optim src/core
 \b(rms_leave|lonely)\b@kernels/rms_norm
 call->storage|node->storage@kernels src include bench tests python

@@ -8,6 +8,7 @@
 #include "data.h"
 #include "json.h"
 #include "programs/options.h"
+#include "programs/terminal.h"
 #include "program.h"
 #include "tokenizer_file.h"
 #include "trained.h"
@@ -28,7 +29,7 @@ typedef struct eval_command {
 static const option_row rows[OPTIONS_MOST] = {
 #include "trained.def"
     {.help = "Text (default: what the run validated on)"},
-    {OPTION_PATHS, "data", AT(data),
+    {OPTION_PATHS, "data", AT(data), .others = "text dataset",
      .help = "FILE...  a text, as of gradus-train; its last tenth, which gradus-train does not "
              "train on"},
     {OPTION_SWITCH, "whole", AT(whole), .help = "  all of --data FILE"},
@@ -142,9 +143,12 @@ static double rate(const evaluation *e)
     return e->seconds > 0 ? (double)e->tokens / e->seconds : 0;
 }
 
+/* More of it is in ASCII on a terminal. */
 static void print_json(const trained *t, const dataset *data, const eval_command *o,
                        const evaluation *e)
 {
+    const bool terminal = terminal_is(stdout);
+    json_text line = {0};
     const data_options *d = &data->options;
     const struct {
         const char *name, *value;
@@ -168,14 +172,16 @@ static void print_json(const trained *t, const dataset *data, const eval_command
                    {"seconds", e->seconds},
                    {"tokens_per_second", rate(e)}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        printf("%s\"%s\": ", i ? ", " : "{", texts[i].name);
-        json_print_string(texts[i].value, stdout);
+        json_print(&line, "%s\"%s\": ", i ? ", " : "{", texts[i].name);
+        json_print_string(&line, texts[i].value, terminal);
     }
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        printf(", \"%s\": ", numbers[i].name);
-        json_print_number(numbers[i].value, stdout);
-    }
-    printf("}\n");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        json_print(&line, ", \"%s\": %s", numbers[i].name, json_number_text(numbers[i].value).text);
+    if (line.lacking)
+        gd_fail(t->m.ctx, GD_ERROR_MEMORY, "out of memory: the line of --json");
+    else
+        printf("%s}\n", line.bytes);
+    free(line.bytes);
 }
 
 /* Before the evaluation, which may take long. */
@@ -187,10 +193,10 @@ static void print_beginning(const trained *t, const dataset *data, const eval_co
                  gd_dtype_name(gd_tensor_dtype(t->m.embedding)));
     console_line("model  %s: %lld parameters", t->folder,
                  (long long)gd_params_elements(t->m.params));
-    console_line("text   %s, %s: %lld tokens in %lld windows of %lld, %lld at once",
+    console_line("text   %s, %s: %lld token%s in %lld window%s of %lld, %lld at once",
                  d->text ? d->text : d->tokens, d->part == DATA_WHOLE ? "whole" : "last tenth",
-                 (long long)e->tokens, (long long)e->windows, (long long)o->from.context,
-                 (long long)o->batch);
+                 (long long)e->tokens, console_s(e->tokens), (long long)e->windows,
+                 console_s(e->windows), (long long)o->from.context, (long long)o->batch);
 }
 
 static void print_end(const evaluation *e)
@@ -209,7 +215,7 @@ static void evaluate(trained *t, const dataset *data, const eval_command *o)
                     .bytes = data_validation_bytes(data)};
     if (!o->json) print_beginning(t, data, o, &e);
     const double begun = gd_os_now();
-    e.loss = validate(&t->m, data, NULL, o->batch, o->from.context, 0);
+    e.loss = validate(&t->m, data, NULL, o->batch, o->from.context, 0, NULL);
     e.seconds = gd_os_now() - begun;
     if (gd_error(t->m.ctx)) return;
     if (o->json)

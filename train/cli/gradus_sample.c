@@ -29,14 +29,14 @@ typedef struct sample_command {
 static const option_row rows[OPTIONS_MOST] = {
 #include "trained.def"
     {.help = "Text"},
-    {OPTION_TEXT, "prompt", AT(prompt), .others = "start",
+    {OPTION_TEXT, "prompt", AT(prompt), .others = "start text",
      .help = "TEXT  the beginning of the text; default: a line break"},
     {OPTION_PATH, "prompt-file", AT(prompt_file),
      .help = "FILE  the prompt from a file; -: from stdin"},
     {OPTION_SWITCH, "ids", AT(ids),
      .help = "  read the prompt and print the text as token ids, without the model's tokenizer"},
-    {OPTION_WHOLE, "length", AT(length), "500", 0, 1e12, .others = "max_new_tokens max_tokens",
-     .help = "N  tokens to write"},
+    {OPTION_WHOLE, "length", AT(length), "500", 0, 1e12,
+     .others = "max_new_tokens max_tokens tokens num_tokens", .help = "N  tokens to write"},
     {OPTION_TEXT, "stop", AT(stop), .others = "eos_token_id stop_token_ids",
      .help = "TEXT  end before this text; with --ids, before any of these ids: \"7 11\""},
     {OPTION_WHOLE, "samples", AT(samples), "1", 1, 1e6, .others = "num_samples",
@@ -77,10 +77,10 @@ static bool check(const sample_command *o)
     static const char certain[] = "has no effect with --temperature 0, the likeliest token";
     static const char none[] = "has no effect with --length 0";
     const bool drawn = o->temperature > 0, any = o->length > 0;
-    const option_use uses[] = {
-        {"temperature", any, none}, {"stop", any, none},      {"top-k", any, none},
-        {"top-p", any, none},       {"seed", any, none},      {"top-k", drawn, certain},
-        {"top-p", drawn, certain},  {"seed", drawn, certain}, {0}};
+    const option_use uses[] = {{"temperature", any, none}, {"stop", any, none},
+                               {"top-k", any, none},       {"top-p", any, none},
+                               {"seed", any, none},        {"top-k", drawn, certain},
+                               {"top-p", drawn, certain},  {0}};
     return options_fit(&o->from.base, faults) && options_used(&o->from.base, uses);
 }
 

@@ -43,8 +43,8 @@ static void report_run(const model *m, const dataset *data, const train_options 
     report_configuration(m, data, o);
     if (from->folder[0]) console_line("from   %s", from->folder);
     if (from->state && from->progress.step >= o->steps) {
-        console_line("       which has done %lld of %lld steps; a larger --steps N continues it",
-                     (long long)from->progress.step, (long long)o->steps);
+        console_line("       which has done %lld of %lld step%s; a larger --steps N continues it",
+                     (long long)from->progress.step, (long long)o->steps, console_s(o->steps));
     }
 }
 
@@ -60,8 +60,8 @@ static void conclude(model *m, const dataset *data, const train_options *o, doub
                      double begun)
 {
     if (isnan(loss))
-        loss = validate(m, data, o->group, o->batch, o->context,
-                        o->eval_batches); /* no step was made */
+        loss = validate(m, data, o->group, o->batch, o->context, o->eval_batches,
+                        NULL); /* no step was made */
     if (!gd_error(m->ctx)) {
         console_line("validation loss %.4f after %.1f s", loss, gd_os_now() - begun);
         report_memory(m->ctx);
@@ -101,7 +101,7 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o, 
         } else if (!validate_ids(ctx, data, o->batch, o->context, o->eval_batches) &&
                    !data_check_ids(ctx, data) && !open_log(&log, o, data, &m, from) &&
                    !loop_train(&m, data, o, &log, from, &val)) {
-            stopped = launch_vote(o, false, stop_asked()) & VOTE_SIGNAL;
+            stopped = launch_vote(o, stop_asked() ? VOTE_SIGNAL : 0) & VOTE_SIGNAL;
             if (!stopped) conclude(&m, data, o, val, begun);
         }
         if (stopped) {
@@ -149,6 +149,7 @@ static int run_member(gd_context *ctx, train_options *o)
     bool loaded = data_load(&data, &wanted);
     from.tokenizer = (tokenizer){0}; /* now owned by data */
     if (loaded) {
+        train_options_count_steps(o, data.windows);
         gd_random_set(ctx, (gd_random_state){.seed = (uint64_t)o->seed});
         if (!launch_compare(o, ctx, &data, from.folder)) train(ctx, &data, o, &from);
         if (gd_error(ctx)) console_message("%s", gd_error(ctx));
@@ -166,7 +167,6 @@ static int run(gd_context *ctx, options *command)
 {
     train_options *o = (train_options *)command;
     int status = EXIT_FAILURE;
-    o->member.notice = program_notice;
     if (o->member.ranks > 1 || o->member.problem[0]) o->group = gd_group_create(ctx, &o->member);
     if (launch_compare(o, ctx, NULL, ""))
         console_message("%s", gd_error(ctx));

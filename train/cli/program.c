@@ -2,7 +2,6 @@
 #include "program.h"
 #include "console.h"
 #include "folder.h"
-#include "json.h"
 #include "platform/memory.h"
 #include "platform/process.h"
 #include "programs/spin.h"
@@ -14,9 +13,7 @@
 char **program_begin(char **argv)
 {
     spin_briefly(argv);
-    argv = gd_os_begin(argv);
-    json_watch_memory();
-    return argv;
+    return gd_os_begin(argv);
 }
 
 _Static_assert((int)OPTIONS_PATH == (int)FOLDER_PATH,
@@ -28,8 +25,8 @@ options_outcome program_read_options(options *o, const option_table *table, char
     return options_read(o, table, argv);
 }
 
-/* Leaves without exit(), which would wait for OpenBLAS's threads: if address space is short, they wait
- * for memory forever. */
+/* Leaves without exit(), which would wait for OpenBLAS's threads: if address space is short, they
+ * wait for memory forever. */
 static int leave(int status)
 {
     if (isinf(gd_os_address_space_limit())) return status;

@@ -5,8 +5,7 @@
 #include "gradus/gradus.h"
 #include "programs/options.h"
 
-/* Call it first in main(), with its argv, and use what it returns: spin_briefly, gd_os_begin and
- * json_watch_memory. */
+/* Call it first in main(), with its argv, and use what it returns: spin_briefly and gd_os_begin. */
 char **program_begin(char **argv);
 
 /* options_read, for a program whose messages go through console.h. */

@@ -8,6 +8,7 @@
 #include "programs/terminal.h"
 #include "tokens.h"
 
+#include <math.h>
 #include <string.h>
 
 #define AT(field) offsetof(train_options, field)
@@ -52,6 +53,12 @@ static const option_row rows[OPTIONS_MOST] = {
      .help = "N  batches in a step, shared by all processes; default: one for each process"},
     {OPTION_WHOLE, "steps", AT(steps), "2000", 0, 1e12,
      .others = "max_iters max_steps num_iterations iters", .help = "N  updates of the weights"},
+    {OPTION_NUMBER, "epochs", AT(epochs), "0", 0, 1e9, .others = "num_epochs num_train_epochs",
+     .help = "X  passes through the training data instead of --steps; 0: as --steps says",
+     .unsaved = true},
+    {OPTION_WHOLE, "patience", AT(patience), "0", 0, 1e9, .others = "early_stopping_patience",
+     .help = "N  stop after N validations, one after the other, none of which is the best so far, "
+             "whose weights --keep-best keeps; 0: never"},
     {OPTION_NUMBER, "max-seconds", AT(max_seconds), "0", 0, 1e9,
      .help = "S  stop after this time; 0: no limit", .unsaved = true},
     {OPTION_CHOICE, "schedule", AT(schedule), "cosine", .others = "scheduler lr_schedule",
@@ -169,6 +176,12 @@ static void complete(train_options *o)
     if (o->ffn == 0) o->ffn = (o->dim * 8 / 3 + 31) / 32 * 32;
     if (o->min_lr < 0) o->min_lr = o->lr / 10;
     if (o->accumulate < 0) o->accumulate = gd_group_ranks(o->group);
+}
+
+void train_options_count_steps(train_options *o, int64_t windows)
+{
+    if (o->epochs > 0)
+        o->steps = (int64_t)ceil(o->epochs * (double)windows / (double)(o->batch * o->accumulate));
     if (o->warmup < 0) o->warmup = o->steps < 1000 ? o->steps / 10 : 100;
 }
 
@@ -191,6 +204,7 @@ static bool all_have_an_effect(const train_options *o)
          gd_group_ranks(o->group) > 1 || options_given(&o->base, "gpus") ||
              options_given(&o->base, "processes"),
          "is of several processes, and this run is one"},
+        {"patience", o->eval_every > 0, "needs --eval-every N: there is only one validation"},
         {"sample-every", o->sample_length > 0, silent},
         {"temperature", o->sample_length > 0, silent},
         {"average", o->out || o->dry_run, unsaved},
@@ -242,6 +256,8 @@ bool train_options_check(train_options *o)
          "standard input, -, is read by one process; several need files"},
         {o->tokens && !o->val_data, "--tokens needs --val-data PATTERN, the tokens for validation"},
         {o->tokens && o->vocab == 0, "--tokens needs --vocab N, the number of different tokens"},
+        {options_given(&o->base, "epochs") && options_given(&o->base, "steps"),
+         "--epochs and --steps cannot be used together"},
         {o->base.tf32 && o->dtype != GD_FLOAT32, "--tf32 needs --dtype f32"},
         {o->optimizer == OPTIMIZER_MUON && gd_group_ranks(o->group) > 1,
          "--optimizer muon needs whole matrices, of which each of several processes would have a "
@@ -264,7 +280,9 @@ bool train_options_check(train_options *o)
         return false;
     }
     if (o->min_lr > o->lr) {
-        console_notice("--min-lr is %g, wanted at most --lr, %g", o->min_lr, o->lr);
+        const bool given = options_given(&o->base, "min-lr");
+        console_notice("--min-lr is %g%s, wanted at most --lr, %g", o->min_lr,
+                       given ? "" : " in the run that is resumed", o->lr);
         return false;
     }
     if (o->accumulate < gd_group_ranks(o->group)) {
@@ -275,9 +293,10 @@ bool train_options_check(train_options *o)
         return false;
     }
     if (o->lr == 0) console_notice("--lr is 0: the weights do not change");
-    if (o->warmup > o->steps && o->steps > 0) {
-        console_notice("--warmup is %lld, but there are %lld steps: the rate stays below --lr",
-                       (long long)o->warmup, (long long)o->steps);
+    if (o->epochs == 0 && o->warmup > o->steps && o->steps > 0) {
+        console_notice("--warmup is %lld, but there %s %lld step%s: the rate stays below --lr",
+                       (long long)o->warmup, o->steps == 1 ? "is" : "are", (long long)o->steps,
+                       console_s(o->steps));
     }
     return true;
 }

@@ -34,6 +34,8 @@ typedef struct train_options {
 
     int64_t accumulate; /* batches to a step, on all ranks together; below 0: one on each */
     int64_t steps;
+    double epochs;      /* above 0: instead of steps */
+    int64_t patience;   /* validations without a better one; 0: no limit */
     double max_seconds; /* 0: no limit */
     gd_schedule_kind schedule;
     optimizer_kind optimizer;
@@ -73,5 +75,9 @@ options_outcome train_options_read(train_options *o, char **argv);
 /* Sets the options that depend on others, and checks that all fit together. False after a
  * message. */
 bool train_options_check(train_options *o);
+
+/* Makes steps of --epochs, where an epoch has `windows` sequences; and the warm-up, unless it
+ * is given. */
+void train_options_count_steps(train_options *o, int64_t windows);
 
 #endif

@@ -1,5 +1,6 @@
 /* llama.c - see llama.h. */
 #include "llama.h"
+#include "json.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -92,21 +93,6 @@ static bool is_buffer(const model *m, const char *name)
 
 /* ---- Saving ------------------------------------------------------------------------------- */
 
-typedef struct number {
-    char text[32];
-} number;
-
-/* The shortest of a few forms that reads back as the same double. */
-static number print_number(double value)
-{
-    number n;
-    for (int digits = 6; digits <= 17; digits += 11) {
-        snprintf(n.text, sizeof n.text, "%.*g", digits, value);
-        if (strtod(n.text, NULL) == value) break;
-    }
-    return n;
-}
-
 static gd_status save_config(const model *m, saving *to)
 {
     const model_config *c = &m->config;
@@ -135,8 +121,9 @@ static gd_status save_config(const model *m, saving *to)
              "}\n",
              (long long)c->vocab, (long long)c->dim, (long long)c->ffn, (long long)c->layers,
              (long long)c->heads, (long long)c->kv_heads, (long long)(c->dim / c->heads),
-             (long long)c->positions, print_number(c->eps).text, print_number(c->rope_base).text,
-             c->tied ? "true" : "false", gd_dtype_name(gd_tensor_dtype(m->embedding)));
+             (long long)c->positions, json_number_text(c->eps).text,
+             json_number_text(c->rope_base).text, c->tied ? "true" : "false",
+             gd_dtype_name(gd_tensor_dtype(m->embedding)));
     return saving_text(to, "config.json", text);
 }
 

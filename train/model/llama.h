@@ -34,8 +34,8 @@ gd_tensor *llama_state_view(const model *m, const llama_weight *weight, gd_tenso
 
 /* ---- The folder --------------------------------------------------------------------------- */
 
-/* Writes config.json and model.safetensors, with the buffers under their names; `tokens`, which describes the tokenizer, goes into the
- * metadata. */
+/* Writes config.json and model.safetensors, with the buffers under their names; `tokens`, which
+ * describes the tokenizer, goes into the metadata. */
 gd_status llama_save(const model *m, saving *to, const char *tokens);
 
 /* A model in a folder in another form than this one, such as pytorch_model.bin; NULL: none. */
@@ -51,8 +51,8 @@ gd_status llama_read_config(gd_context *ctx, open_folder *in, model_config *conf
  * configured size is allocated. */
 gd_status llama_check(gd_context *ctx, open_folder *in, const model_config *config);
 
-/* Fills the weights and the buffers, converting from any real dtype. One that is missing, has another
- * shape, or is not part of this model is an error. */
+/* Fills the weights and the buffers, converting from any real dtype. One that is missing, has
+ * another shape, or is not part of this model is an error. */
 gd_status llama_load(model *m, open_folder *in);
 
 /* The same into a block that an optimizer holds for all parameters. */

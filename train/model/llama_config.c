@@ -10,17 +10,16 @@
 
 #ifdef GD_HAVE_JANSSON
 
-#include <jansson.h>
-
-/* Real ones have a few hundred bytes, and a few hundred thousand; jansson takes 24 times as much
- * memory. */
+/* Real ones have a few hundred bytes, and a few hundred thousand. */
 enum { CONFIG_LIMIT = 1 << 20, INDEX_LIMIT = 4 << 20 };
 
-/* The object in folder/name; NULL without an error if there is no such file. */
-static json_t *read_object(gd_context *ctx, open_folder *in, const char *name, size_t limit)
+/* The object in folder/name, until json is closed; NULL without an error if there is no
+ * such file. */
+static json_t *read_object(gd_context *ctx, open_folder *in, const char *name, size_t limit,
+                           gd_json *json)
 {
     size_t length;
-    json_error_t error;
+    *json = (gd_json){0};
     if (gd_error(ctx)) return NULL;
     char *text = folder_read_text(in, name, limit, &length);
     if (!text) {
@@ -30,14 +29,13 @@ static json_t *read_object(gd_context *ctx, open_folder *in, const char *name, s
         return NULL;
     }
     const size_t begin = json_begin(text, length);
-    json_t *object = json_parse(text + begin, length - begin, &error);
+    json_t *object = json_parse(json, text + begin, length - begin);
     const char *pointer = text_file_pointer(text, length);
     free(text);
     if (json_is_object(object)) return object;
     if (pointer) gd_fail(ctx, GD_ERROR_IO, "%s in %s: %s", name, in->path, pointer);
     gd_fail(ctx, GD_ERROR_IO, "%s in %s is not a JSON object%s%.80s", name, in->path,
-            object ? "" : ": ", object ? "" : error.text);
-    json_decref(object);
+            object ? "" : ": ", object ? "" : json->wrong);
     return NULL;
 }
 
@@ -111,8 +109,8 @@ static bool is_one(const json_t *value)
     return absent(value) || json_number_value(value) == 1;
 }
 
-/* The object under `key`, NULL if it has no member; it must not ask for more than a base. Older files
- * call the kind "type". Files whose layers differ have an object for each kind of layer. */
+/* The object under `key`, NULL if it has no member; it must not ask for more than a base. Older
+ * files call the kind "type". Files whose layers differ have an object for each kind of layer. */
 static const json_t *read_rope(const reader *r, const char *key)
 {
     static const char wanted[] = "of rope_type \"default\", the only one supported";
@@ -139,8 +137,8 @@ static const json_t *read_rope(const reader *r, const char *key)
     return json_object_size(rope) ? rope : NULL;
 }
 
-/* Looks where transformers does, in its order: rope_scaling replaces rope_parameters, and both go before
- * the top level, which has the base in files of transformers 4. */
+/* Looks where transformers does, in its order: rope_scaling replaces rope_parameters, and both go
+ * before the top level, which has the base in files of transformers 4. */
 static double read_rope_base(const reader *r)
 {
     const json_t *parameters = read_rope(r, "rope_parameters");
@@ -173,9 +171,10 @@ static void check_kind(const reader *r)
     if (!text_is(json_object_get(r->object, kind), "llama")) refuse(r, kind, "\"llama\"");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const json_t *value = json_object_get(r->object, rows[i].key);
-        json_t *only = json_loads(rows[i].value, JSON_DECODE_ANY, NULL);
-        if (!absent(value) && !json_equal(value, only)) refuse(r, rows[i].key, rows[i].wanted);
-        json_decref(only);
+        const bool only = json_is_true(value)    ? *rows[i].value == 't'
+                          : json_is_false(value) ? *rows[i].value == 'f'
+                                                 : absent(value);
+        if (!only) refuse(r, rows[i].key, rows[i].wanted);
     }
     if (!is_one(json_object_get(r->object, "partial_rotary_factor")))
         refuse(r, "partial_rotary_factor", "1");
@@ -198,9 +197,13 @@ static void check_attention(const reader *r, int64_t positions)
 
 gd_status llama_read_config(gd_context *ctx, open_folder *in, model_config *config)
 {
-    json_t *object = read_object(ctx, in, "config.json", CONFIG_LIMIT);
+    gd_json json;
+    const json_t *object = read_object(ctx, in, "config.json", CONFIG_LIMIT, &json);
     const reader r = {ctx, in->path, object};
-    if (!object) return gd_fail(ctx, GD_ERROR_IO, "there is no config.json in %s", in->path);
+    if (!object) {
+        gd_json_close(&json);
+        return gd_fail(ctx, GD_ERROR_IO, "there is no config.json in %s", in->path);
+    }
     check_kind(&r);
     int64_t heads = read_whole(&r, "num_attention_heads", 1024, 0);
     *config = (model_config){
@@ -227,25 +230,29 @@ gd_status llama_read_config(gd_context *ctx, open_folder *in, model_config *conf
             refuse(&r, "num_key_value_heads", "a divisor of num_attention_heads");
         }
     }
-    json_decref(object);
+    gd_json_close(&json);
     return gd_error_status(ctx);
 }
 
 /* ---- The index ---------------------------------------------------------------------------- */
 
 struct llama_index {
-    json_t *object;
+    gd_json json;
+    const json_t *map;
 };
 
 /* File names come from the index, so they must not lead out of the folder. */
 llama_index *llama_index_open(gd_context *ctx, open_folder *in)
 {
     static const char name[] = "model.safetensors.index.json";
-    json_t *object = read_object(ctx, in, name, INDEX_LIMIT), *file;
-    const char *weight;
-    if (!object) return NULL;
+    gd_json json;
+    json_t *object = read_object(ctx, in, name, INDEX_LIMIT, &json), *file;
     json_t *map = json_object_get(object, "weight_map");
-    llama_index *index = json_is_object(map) ? malloc(sizeof *index) : NULL;
+    llama_index *index = object ? malloc(sizeof *index) : NULL;
+    const char *weight;
+    if (object && !index) gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %s in %s", name, in->path);
+    if (object && !json_is_object(map))
+        gd_fail(ctx, GD_ERROR_IO, "%s in %s has no weight_map", name, in->path);
     json_object_foreach(map, weight, file)
     {
         const char *text = json_string_value(file);
@@ -255,24 +262,21 @@ llama_index *llama_index_open(gd_context *ctx, open_folder *in)
                 in->path, weight);
         break;
     }
-    if (index && !gd_error(ctx)) {
-        index->object = object;
-        return index;
-    }
-    gd_fail(ctx, GD_ERROR_IO, "%s in %s has no weight_map", name, in->path);
+    if (index) *index = (llama_index){json, map};
+    if (index && !gd_error(ctx)) return index;
+    gd_json_close(&json);
     free(index);
-    json_decref(object);
     return NULL;
 }
 
 const char *llama_index_file(const llama_index *index, const char *weight)
 {
-    return json_string_value(json_object_get(json_object_get(index->object, "weight_map"), weight));
+    return json_string_value(json_object_get(index->map, weight));
 }
 
 void llama_index_close(llama_index *index)
 {
-    if (index) json_decref(index->object);
+    if (index) gd_json_close(&index->json);
     free(index);
 }
 
@@ -280,22 +284,20 @@ void llama_index_close(llama_index *index)
 
 gd_status llama_read_config(gd_context *ctx, open_folder *in, model_config *config)
 {
-    *config = (model_config){0};
+    (void)config;
     return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
                    "%s: this build of gradus has no jansson (GRADUS_JANSSON)", in->path);
 }
 
 llama_index *llama_index_open(gd_context *ctx, open_folder *in)
 {
-    (void)ctx;
-    (void)in;
+    (void)ctx, (void)in;
     return NULL;
 }
 
 const char *llama_index_file(const llama_index *index, const char *weight)
 {
-    (void)index;
-    (void)weight;
+    (void)index, (void)weight;
     return NULL;
 }
 

@@ -7,8 +7,9 @@
 
 /* ---- Parameters --------------------------------------------------------------------------- */
 
-/* A matrix [rows, columns], or a vector [rows] where columns is 0. Those of the layers are for Muon,
- * if it is the optimizer; not the embedding and the output, whose rows are updated one by one. */
+/* A matrix [rows, columns], or a vector [rows] where columns is 0. Those of the layers are
+ * for Muon, if it is the optimizer; not the embedding and the output, whose rows are updated
+ * one by one. */
 static gd_tensor *add(model *m, const char *name, int layer, int64_t rows, int64_t columns)
 {
     char full[64];
@@ -96,15 +97,18 @@ static gd_tensor *dropped(const model *m, gd_tensor *x)
 }
 
 /* Takes over qkv [B, T, H + 2 KV, D], queries, keys and values -> [B, T, H, D] */
-static gd_tensor *attend(const model *m, gd_tensor *qkv)
+static gd_tensor *attend(const model *m, const model_layer *l, gd_tensor *qkv)
 {
+    if (m->attend) return m->attend(m->attend_user, l - m->layers, qkv);
     const gd_rope_options rope = {.base = m->config.rope_base};
     const gd_attention_options causal = {.causal = true,
                                          .dropout = m->training ? m->config.dropout : 0};
     return model_last_use(qkv, gd_rope_attention(qkv, m->config.kv_heads, &rope, &causal));
 }
 
-gd_tensor *model_add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
+/* x = x + branch, and the norm of the sum, in one op; without a branch (NULL), only the norm. Takes
+ * over the branch, and the x that it replaces. */
+static gd_tensor *add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
 {
     const gd_rms_norm_options options = {.eps = m->config.eps};
     gd_tensor *before = *x;
@@ -117,7 +121,7 @@ gd_tensor *model_add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_t
 static gd_tensor *add_norm_linear(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *norm,
                                   gd_tensor *weight)
 {
-    gd_tensor *h = model_add_norm(m, x, branch, norm);
+    gd_tensor *h = add_norm(m, x, branch, norm);
     return model_last_use(h, gd_linear(h, weight, NULL));
 }
 
@@ -128,12 +132,13 @@ static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tens
     const int64_t rows[3] = {gd_tensor_dim(qkv, 0), gd_tensor_dim(qkv, 1), c->dim};
     const int64_t heads[4] = {rows[0], rows[1], c->heads + 2 * c->kv_heads, c->dim / c->heads};
     qkv = model_last_use(qkv, gd_reshape(qkv, 4, heads));
-    gd_tensor *y = attend(m, qkv);
+    gd_tensor *y = attend(m, l, qkv);
     y = model_last_use(y, gd_reshape(y, 3, rows));
     return dropped(m, model_last_use(y, gd_linear(y, l->wo, NULL)));
 }
 
-gd_tensor *model_ffn(const model *m, const model_layer *l, gd_tensor *gate_up)
+/* w_down (silu(gate) * up). Takes over gate_up [B, T, 2 ffn]. */
+static gd_tensor *ffn(const model *m, const model_layer *l, gd_tensor *gate_up)
 {
     gd_tensor *y = model_last_use(gate_up, gd_swiglu(gate_up, NULL));
     return dropped(m, model_last_use(y, gd_linear(y, l->w_down, NULL)));
@@ -144,7 +149,7 @@ gd_tensor *model_ffn(const model *m, const model_layer *l, gd_tensor *gate_up)
 static gd_tensor *run_layer(const model *m, const model_layer *l, gd_tensor **x, gd_tensor *branch)
 {
     branch = attention_branch(m, l, add_norm_linear(m, x, branch, l->norm1, l->wqkv));
-    return model_ffn(m, l, add_norm_linear(m, x, branch, l->norm2, l->w_gate_up));
+    return ffn(m, l, add_norm_linear(m, x, branch, l->norm2, l->w_gate_up));
 }
 
 /* A layer as a segment that the backward computes again: from stream to stream. It does not own its
@@ -158,31 +163,30 @@ static gd_tensor *layer_again(void *user, gd_tensor *const *inputs, int count)
     return model_last_use(x, model_last_use(branch, gd_add(x, branch)));
 }
 
-/* What the output matrix reads: rms_norm(x, norm_final) [B, T, C]. */
-static gd_tensor *run_layers(model *m, gd_tensor *tokens)
+gd_tensor *model_hidden(model *m, gd_tensor *tokens)
 {
     gd_tensor *x = dropped(m, gd_embedding(m->embedding, tokens)), *branch = NULL;
     for (int64_t i = 0; i < m->config.layers; i++) {
-        if (m->config.recompute) {
+        if (m->config.recompute && !m->attend) {
             x = model_last_use(x, gd_recompute(m->ctx, layer_again, &m->layers[i], &x, 1));
         } else {
             branch = run_layer(m, &m->layers[i], &x, branch);
         }
     }
-    gd_tensor *h = model_add_norm(m, &x, branch, m->norm_final);
+    gd_tensor *h = add_norm(m, &x, branch, m->norm_final);
     gd_tensor_free(x);
     return h;
 }
 
 gd_tensor *model_logits(model *m, gd_tensor *tokens)
 {
-    gd_tensor *h = run_layers(m, tokens);
+    gd_tensor *h = model_hidden(m, tokens);
     return model_last_use(h, gd_linear(h, m->output, NULL));
 }
 
 gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets)
 {
-    gd_tensor *h = run_layers(m, tokens);
+    gd_tensor *h = model_hidden(m, tokens);
     return model_last_use(h, gd_linear_cross_entropy(h, m->output, targets, NULL));
 }
 

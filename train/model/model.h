@@ -37,6 +37,10 @@ typedef struct model {
     gd_tensor *embedding, *norm_final, *output; /* tied: output is embedding */
     model_layer *layers;                        /* [config.layers] */
     bool training;                              /* dropout is on */
+    /* Unless NULL, attention of one text beyond its own tokens (decode.h): takes over
+     * qkv [1, T, H + 2 KV, D] -> [1, T, H, D]. */
+    gd_tensor *(*attend)(void *user, int64_t layer, gd_tensor *qkv);
+    void *attend_user;
 } model;
 
 /* Makes the parameters and draws their values: normal with standard deviation 0.02, the two
@@ -61,23 +65,16 @@ gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets);
  * 12 C T a layer for the scores and values of attention (Chowdhery et al. 2022, appendix B). */
 double model_flops_per_token(const model *m, int64_t context);
 
-/* ---- Parts of the forward, which decode.c has, too ----------------------------------------- */
+/* The norm of the last layer's output, which the output matrix reads: tokens [B, T] ->
+ * [B, T, C]. */
+gd_tensor *model_hidden(model *m, gd_tensor *tokens);
 
-/* These free the tensors that they take over as soon as they have been read. Those that a backward
- * reads stay; the memory of the others is free for the next op before the step ends. */
-
-/* Returns y, which was made from x, and frees x. */
+/* Returns y, which was made from x, and frees x: its memory is free for the next op before the step
+ * ends, unless a backward reads it. */
 static inline gd_tensor *model_last_use(gd_tensor *x, gd_tensor *y)
 {
     if (y != x) gd_tensor_free(x);
     return y;
 }
-
-/* x = x + branch, and the norm of the sum, in one op; without a branch (NULL), only the norm. Takes
- * over the branch, and the x that it replaces. */
-gd_tensor *model_add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *weight);
-
-/* w_down (silu(gate) * up). Takes over gate_up [B, T, 2 ffn]. */
-gd_tensor *model_ffn(const model *m, const model_layer *l, gd_tensor *gate_up);
 
 #endif

@@ -37,9 +37,7 @@ static void push(sampler *s, int32_t id)
 static gd_status predict(sampler *s)
 {
     const int64_t read = s->decoder.length;
-    decode_read(&s->decoder, s->window + read, s->size - read);
-    return gd_tensor_read(s->decoder.logits, s->logits,
-                          (size_t)s->m->config.vocab * sizeof *s->logits);
+    return decode_read(&s->decoder, s->window + read, s->size - read, s->logits);
 }
 
 static gd_status check_logits(const sampler *s)
@@ -54,39 +52,15 @@ static gd_status check_logits(const sampler *s)
 
 /* ---- Drawing ------------------------------------------------------------------------------ */
 
-/* The host draws one token: from some of the logits, or where it computed them anyway. */
-static int64_t draw_one(sampler *s, int32_t *id)
+/* Draws the next token. */
+static gd_status draw_next(sampler *s, int32_t *id)
 {
     gd_context *ctx = s->m->ctx;
     uint32_t word;
-    if (predict(s) || check_logits(s)) return 0;
+    if (predict(s) || check_logits(s)) return gd_error_status(ctx);
     gd_philox(gd_random_get(ctx).seed, 0, gd_random_take(ctx, 1), 1, &word);
     *id = draw_token(&s->scratch, &s->options->draw, s->logits, word / 4294967296.0);
-    return 1;
-}
-
-/* A GPU draws from all of the logits by itself: several tokens, for which the host waits once. They
- * depend on each other, so that waiting for each would leave the GPU without work. */
-enum { DRAWS = 16 };
-
-static bool device_draws(const sampler *s)
-{
-    const draw_options *o = &s->options->draw;
-    return gd_context_device(s->m->ctx) == GD_CUDA && o->top_k <= 0 &&
-           !(o->top_p > 0 && o->top_p < 1);
-}
-
-/* Fills ids with the next tokens, at most `most` and DRAWS, and returns how many; 0: an error. */
-static int64_t draw_some(sampler *s, int64_t most, int32_t ids[DRAWS])
-{
-    const int64_t read = s->decoder.length, left = s->options->context - s->size + 1;
-    if (!device_draws(s)) return draw_one(s, ids);
-    if (most > left) most = left;
-    if (most > DRAWS) most = DRAWS;
-    const int64_t count = decode_sample(&s->decoder, s->window + read, s->size - read, most, ids);
-    if (count > 0 || gd_error(s->m->ctx)) return count;
-    s->decoder.length = read; /* not finite: the host looks at the logits */
-    return draw_one(s, ids);
+    return GD_OK;
 }
 
 static gd_status begin(sampler *s)
@@ -106,8 +80,6 @@ static gd_status begin(sampler *s)
                (size_t)s->size * sizeof *s->window);
     }
     decoder_create(&s->decoder, s->m, o->context);
-    s->decoder.temperature = o->draw.temperature;
-    s->decoder.drawn = s->t->vocab;
     return gd_error_status(s->m->ctx);
 }
 
@@ -139,17 +111,15 @@ gd_status sample_text(model *m, const tokenizer *t, const sample_options *option
     out.stop = options->stop;
     begin(&s);
     while (done < options->length && !out.stopped && !stop_asked() && !gd_error(m->ctx)) {
-        int32_t ids[DRAWS];
-        const int64_t drawn = draw_some(&s, options->length - done, ids);
-        for (int64_t i = 0; i < drawn && !out.stopped; i++) {
-            char text[TOKENIZER_ID_TEXT];
-            size_t length;
-            out.stopped = is_stop(options, ids[i]);
-            if (out.stopped) break;
-            const void *bytes = tokenizer_text_of(t, ids[i], text, &length);
-            text_stream_put(&out, bytes, length);
-            if (++done < options->length) push(&s, ids[i]);
-        }
+        char text[TOKENIZER_ID_TEXT];
+        size_t length;
+        int32_t id = 0;
+        if (draw_next(&s, &id)) break;
+        out.stopped = is_stop(options, id);
+        if (out.stopped) break;
+        const void *bytes = tokenizer_text_of(t, id, text, &length);
+        text_stream_put(&out, bytes, length);
+        if (++done < options->length) push(&s, id);
     }
     text_stream_end(&out);
     gd_no_grad_end(m->ctx);

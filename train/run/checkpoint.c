@@ -32,8 +32,8 @@ uint64_t checkpoint_read_whole(const checkpoint *from, gd_context *ctx, const ch
     return whole;
 }
 
-/* A positive whole number and a finite one that belong together; false: they are not there, as in the
- * checkpoints of older versions. */
+/* A positive whole number and a finite one that belong together; false: they are not there, as in
+ * the checkpoints of older versions. */
 static bool read_pair(const checkpoint *from, const char *whole_name, const char *number_name,
                       int64_t *whole, double *number)
 {
@@ -165,6 +165,16 @@ static const char *copy_text(checkpoint *from, gd_context *ctx, const char *text
     return copy->text;
 }
 
+/* Whether the run's --min-lr was a tenth of its --lr, and is to be one of the --lr that
+ * was given. */
+static bool follows_rate(const checkpoint *from, const train_options *o)
+{
+    const char *lr = gd_safetensors_metadata(from->state, "option.lr");
+    const char *min_lr = gd_safetensors_metadata(from->state, "option.min-lr");
+    return lr && min_lr && options_given(&o->base, "lr") &&
+           fabs(strtod(lr, NULL) / 10 - strtod(min_lr, NULL)) <= 1e-12 * strtod(lr, NULL);
+}
+
 /* The model's shape comes from the folder; other options are those of the run, unless given. */
 static gd_status restore_options(checkpoint *from, gd_context *ctx, train_options *o)
 {
@@ -187,6 +197,7 @@ static gd_status restore_options(checkpoint *from, gd_context *ctx, train_option
     options_item item;
     for (int i = 0; from->state && !gd_error(ctx) && options_saved(&o->base, i, &item); i++) {
         const char *value = gd_safetensors_metadata(from->state, item.key);
+        if (!strcmp(item.name, "min-lr") && follows_rate(from, o)) continue;
         const char *text = value ? copy_text(from, ctx, value) : NULL;
         if (text) restore(from, ctx, o, item.name, text, !strcmp(item.name, "vocab"));
     }
@@ -197,8 +208,8 @@ static gd_status restore_options(checkpoint *from, gd_context *ctx, train_option
 
 static const char lock_name[] = ".lock";
 
-/* What a run has left that was killed goes. The folder that is made and removed shows before the first
- * step whether a checkpoint can be saved. */
+/* Removes what a killed run left. Creating and removing a folder proves before step 1 that
+ * checkpoints can be written. */
 static bool tidy(const open_folder *out)
 {
     return checkpoint_clear(out, CHECKPOINT_REMOVING) && checkpoint_clear(out, CHECKPOINT_SAVING) &&
@@ -277,6 +288,8 @@ static gd_status find(checkpoint *from, gd_context *ctx, const train_options *o)
         checkpoint_newest(ctx, o->out, &from->files);
     else if (path)
         checkpoint_find(ctx, o->resume ? "--resume" : "--init", path, o->resume, &from->files);
+    if (automatic && !gd_error(ctx) && !from->files.path[0])
+        console_notice("--resume auto: there is no checkpoint in %s: a new run begins", o->out);
     folder_copy(from->folder, from->files.path);
     return gd_error_status(ctx);
 }
@@ -287,13 +300,10 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     const char *path = o->resume ? o->resume : o->init;
     if (gd_error(ctx)) return gd_error_status(ctx);
 #ifndef GD_HAVE_JANSSON
-    if (o->out || path) {
-        return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
-                       "%s: this build of gradus has no jansson (GRADUS_JANSSON)",
-                       o->out      ? "--out"
-                       : o->resume ? "--resume"
-                                   : "--init");
-    }
+    if (o->out || path)
+        return gd_fail(
+            ctx, GD_ERROR_UNSUPPORTED,
+            "--out, --resume and --init need jansson, and this build of gradus has none");
 #endif
     const bool first = gd_group_rank(o->group) == 0;
     if (first && find(from, ctx, o)) return gd_error_status(ctx);

@@ -18,8 +18,8 @@
  *
  * A checkpoint appears whole or not at all: it is written to OUT/.saving, flushed to the disk, read
  * again and compared with its checksums, and renamed. Only then old ones go: they are renamed to
- * OUT/.removing before their files are removed. Files in a checkpoint that are not the run's stay, in
- * OUT/step-N.rest. Links in OUT are not followed (folder.h); OUT/.lock keeps a second run out.
+ * OUT/.removing before their files are removed. Files in a checkpoint that are not the run's stay,
+ * in OUT/step-N.rest. Links in OUT are not followed (folder.h); OUT/.lock keeps a second run out.
  */
 #ifndef GRADUS_TRAIN_CHECKPOINT_H
 #define GRADUS_TRAIN_CHECKPOINT_H
@@ -106,8 +106,8 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *opti
 /* The other ranks open --out, once rank 0 has made it. */
 gd_status checkpoint_open_out(checkpoint *run, gd_context *ctx, const train_options *options);
 
-/* An error if the folder was moved and another run saves under its name by now: whoever looks for this
- * run by its name, also to resume it, would find the other. */
+/* An error if the folder was moved and another run saves under its name by now: whoever looks for
+ * this run by its name, also to resume it, would find the other. */
 gd_status checkpoint_check_name(const checkpoint *run, gd_context *ctx,
                                 const train_options *options);
 
@@ -125,15 +125,15 @@ gd_status checkpoint_load_model(checkpoint *from, model *m, const dataset *data)
  * the masters begin as the weights. */
 gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *optimizer);
 
-/* Closes its files once all is loaded: when the run removes them the disk has their space again, and
- * Windows lets them go. */
+/* Closes its files once all is loaded: when the run removes them the disk has their space again,
+ * and Windows lets them go. */
 void checkpoint_close_files(checkpoint *from);
 
 /* ---- Saving (checkpoint_save.c) ------------------------------------------------------------- */
 
 /* Saves as OUT/step-N, and removes what --keep does not keep. With --keep-best the checkpoint of
- * the best validation stays too, and the link OUT/best points at it. A folder that was moved is saved to
- * where it is, after a message; one that was removed is made anew and locked. */
+ * the best validation stays too, and the link OUT/best points at it. A folder that was moved is
+ * saved to where it is, after a message; one that was removed is made anew and locked. */
 gd_status checkpoint_save(checkpoint *run, const model *m, const dataset *data,
                           const train_options *options, gd_optimizer *optimizer,
                           const checkpoint_progress *progress);

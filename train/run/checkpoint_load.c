@@ -114,8 +114,8 @@ gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *
     gd_optimizer_set_steps(
         optimizer, (int64_t)(steps < CHECKPOINT_MOST_STEPS ? steps : CHECKPOINT_MOST_STEPS));
     checkpoint_sharded_read(m, optimizer, from->state);
-    /* The weights of a run in 16 bits are its rounded masters; in a wider dtype they are the masters.
-     * The first update makes them. */
+    /* The weights of a run in 16 bits are its rounded masters; in a wider dtype they are the
+     * masters. The first update makes them. */
     if (steps > 0) llama_load_prefixed(m, from->state, "master");
     gd_random_set(ctx, random);
     return gd_error_status(ctx);

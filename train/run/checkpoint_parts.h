@@ -17,7 +17,8 @@
 
 enum { TOKENIZER_TEXT = 2 * 256 + 16 };
 
-/* Folders in --out: of a checkpoint, before its step in digits; of one until it is whole, and of an old one that is being removed. */
+/* Folders in --out: of a checkpoint, before its step in digits; of one until it is whole, and of an
+ * old one that is being removed. */
 #define CHECKPOINT_PREFIX "step-"
 #define CHECKPOINT_SAVING ".saving"
 #define CHECKPOINT_REMOVING ".removing"
@@ -29,7 +30,8 @@ bool checkpoint_clear(const open_folder *out, const char *name);
  * name that checkpoints have had from the beginning), or a fingerprint of the pieces. */
 void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT]);
 
-/* Opens --out anew after it was removed; rank 0 makes it and locks it. False with errno or an error. */
+/* Opens --out anew after it was removed; rank 0 makes it and locks it. False with errno or
+ * an error. */
 bool checkpoint_open_again(checkpoint *run, gd_context *ctx, const train_options *o);
 
 /* A whole number of the metadata; an error if there is none. */

@@ -18,8 +18,8 @@ enum { NUMBER_TEXT = 32 };
 
 void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
 {
-    /* FNV-1a, but of words instead of bytes; the first runs began with FNV_BEGIN. */
-    uint64_t hash = t->bpe.byte_words ? FNV_BEGIN : ~FNV_BEGIN;
+    /* FNV-1a, but of words instead of bytes. */
+    uint64_t hash = FNV_BEGIN;
     int used = 0;
     switch (t->kind) {
     case TOKENIZER_NONE:

@@ -160,7 +160,8 @@ typedef struct reader {
     const gd_safetensors *file;
 } reader;
 
-/* An error unless it can be a state of a weight like `view`. States are float32 for weights of 16 bits. */
+/* An error unless it can be a state of a weight like `view`. States are float32 for weights
+ * of 16 bits. */
 static gd_status check_entry(gd_context *ctx, const char *name, const gd_safetensors_entry *entry,
                              const gd_tensor *view)
 {

@@ -1,6 +1,6 @@
-/* checkpoint_sharded.h - saves and loads an optimizer's state, whose slices may be distributed over the
- * ranks of a group. Each rank then writes its slices into the one file and reads its slices from it; the
- * file can be read with any number of ranks. */
+/* checkpoint_sharded.h - saves and loads an optimizer's state, whose slices may be distributed over
+ * the ranks of a group. Each rank then writes its slices into the one file and reads its slices
+ * from it; the file can be read with any number of ranks. */
 #ifndef GRADUS_TRAIN_CHECKPOINT_SHARED_H
 #define GRADUS_TRAIN_CHECKPOINT_SHARED_H
 

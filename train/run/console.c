@@ -1,6 +1,7 @@
 /* console.c - see console.h. */
 #include "console.h"
 #include "platform/clock.h"
+#include "platform/number.h"
 #include "platform/process.h"
 #include "platform/terminal.h"
 #include "programs/terminal.h"
@@ -89,8 +90,8 @@ bool console_arrived(void)
 
 /* ---- Lines as wide as the terminal ---------------------------------------------------------- */
 
-/* The columns of the terminal that a descriptor is; 0: it is none. Where the terminal does not know,
- * COLUMNS does. */
+/* The columns of the terminal that a descriptor is; 0: it is none. Where the terminal does not
+ * know, COLUMNS does. */
 static int columns(int descriptor)
 {
     const char *named = getenv("COLUMNS");
@@ -112,6 +113,11 @@ static int width_of(const char *word, size_t length)
     return width;
 }
 
+const char *console_s(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 void console_line(const char *format, ...)
 {
     enum { INDENT = 7 };
@@ -119,7 +125,7 @@ void console_line(const char *format, ...)
     const int most = console_columns() - 1;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(given, sizeof given, format, arguments);
+    gd_os_print_list(given, sizeof given, format, arguments);
     va_end(arguments);
     console_erase();
     if (most > 0) terminal_visible(seen, sizeof seen, given, strlen(given), false);
@@ -192,8 +198,8 @@ void console_erase(void)
     drawn = 0;
 }
 
-/* Writes where a terminal shows it, at once; the line break ends what is there: "^C", or a part of a
- * sample. */
+/* Writes where a terminal shows it, at once; the line break ends what is there: "^C", or a part of
+ * a sample. */
 void console_signal(const char *message)
 {
     char line[CONSOLE_SIGNAL + 64];

@@ -31,8 +31,8 @@ console_byte_text console_byte(unsigned char byte);
 /* Called from a signal handler: nobody reads stdout any more. */
 void console_closed(void);
 
-/* Flushes stdout; false, after a message, if anything written to it was lost; without one where nobody
- * reads it any more. Call it at the end. */
+/* Flushes stdout; false, after a message, if anything written to it was lost; without one where
+ * nobody reads it any more. Call it at the end. */
 bool console_arrived(void);
 
 /* ---- Lines -------------------------------------------------------------------------------- */
@@ -43,6 +43,9 @@ int console_columns(void);
 /* Writes a line to stdout, at once. On a terminal that is too narrow it goes on in a new line,
  * indented by 7 as the report's lines are, and what it would obey is made visible. */
 void console_line(const char *format, ...) GD_PRINTF(1, 2);
+
+/* The end of a word of which there are n: "" or "s". */
+const char *console_s(int64_t n);
 
 /* 0:23, 1:02:03 */
 typedef struct console_duration_text {
@@ -63,8 +66,8 @@ void console_draw(const char *line);
 /* Erases the live line; call it before writing anything else to stdout. */
 void console_erase(void);
 
-/* Shows a message in place of the live line, or else on stderr, if that is a terminal. For a handler
- * of signals: no other function here may be called there. Nothing for an empty message. */
+/* Shows a message in place of the live line, or else on stderr, if that is a terminal. For a
+ * handler of signals: no other function here may be called there. Nothing for an empty message. */
 enum { CONSOLE_SIGNAL = 160 }; /* bytes of a message at most */
 void console_signal(const char *message);
 

@@ -27,6 +27,7 @@ static void tell_unknown(const dataset *data, const char *option, int which, int
     while (at >= ends[file]) file++;
     const char *path = data->texts[which].name[file];
     if (file > 0) at -= ends[file - 1];
+    at += ends[data->texts[which].count + file];
     console_message("%s %s: byte %lld is %s, %s", option, path, (long long)at,
                     console_byte(byte).text,
                     o->tokenizer ? "which is not in the vocabulary of the model"
@@ -45,6 +46,36 @@ static bool encode(const dataset *data, const char *option, int which, const uin
     if (ids) return tokens_own(source, ids, width, count) || no_memory();
     if (unknown < 0) return no_memory();
     tell_unknown(data, option, which, begin + unknown, text[begin + unknown]);
+    return false;
+}
+
+/* Whether a text is a part of another: sums of bytes with powers of an odd number as factors,
+ * modulo 2^64, show where it may be (Karp & Rabin 1987). */
+static bool occurs(const uint8_t *text, int64_t length, const uint8_t *part, int64_t count)
+{
+    const uint64_t base = 1099511628211u;
+    uint64_t power = 1, wanted = 0, sum = 0;
+    for (int64_t i = 0; i < count && count <= length; i++) {
+        wanted = wanted * base + part[i];
+        sum = sum * base + text[i];
+        power *= base;
+    }
+    for (int64_t at = 0; at + count <= length; at++) {
+        if (sum == wanted && !memcmp(text + at, part, (size_t)count)) return true;
+        if (at + count < length) sum = sum * base + text[at + count] - power * text[at];
+    }
+    return false;
+}
+
+/* Whether a file of tokens for validation is one of those for training. */
+static bool share_files(const token_source *a, const token_source *b)
+{
+    for (int i = 0; i < a->shards; i++) {
+        for (int k = 0; k < b->shards; k++) {
+            const gd_os_status *x = &a->shard[i].found, *y = &b->shard[k].found;
+            if (x->volume == y->volume && x->number == y->number) return true;
+        }
+    }
     return false;
 }
 
@@ -76,6 +107,7 @@ static bool load_text(dataset *data)
                                &data->ends[1]);
         fine = other && encode(data, "--val-data", 1, other, 0, other_length, &data->validation);
         if (fine) data->files[1] = fingerprint_bytes(other, (size_t)other_length);
+        data->seen = fine && occurs(text, length, other, other_length);
     } else if (fine) {
         fine = encode(data, o->option, 0, text, train, length, &data->validation);
     }
@@ -141,6 +173,7 @@ static bool load_tokens(dataset *data)
                      both ? o->validation : o->tokens))
         return false;
     if (!both) return true;
+    data->seen = share_files(&data->train, &data->validation);
     if (data->options.compare &&
         (!print_files(&data->train, data->options.option, &data->files[0]) ||
          !print_files(&data->validation, "--val-data", &data->files[1])))
@@ -175,15 +208,14 @@ static void tell_too_few(const dataset *data)
     const long long train = data->train.length, validation = data->validation.length;
     const long long tokens = both && !other ? train : validation, context = o->context;
     if (both && !o->validation && train + validation > 0) {
-        console_message("%s %s: %lld tokens for training and %lld for validation are too few, "
+        console_message("%s %s: %lld token%s for training and %lld for validation are too few, "
                         "wanted at least %lld each for a context of %lld",
-                        option, path, train, validation, context + 1, context);
+                        option, path, train, console_s(train), validation, context + 1, context);
     } else if (tokens == 0) {
         console_message("%s %s: it is empty", option, path);
     } else {
-        console_message(
-            "%s %s: %lld tokens are too few, wanted at least %lld for a context of %lld", option,
-            path, tokens, context + 1, context);
+        console_message("%s %s: %lld token%s too few, wanted at least %lld for a context of %lld",
+                        option, path, tokens, tokens == 1 ? " is" : "s are", context + 1, context);
     }
 }
 
@@ -229,38 +261,6 @@ void data_free(dataset *data)
     }
 }
 
-/* ---- The order of an epoch ----------------------------------------------------------------- */
-
-/* The finalizer of SplitMix64 (Steele et al. 2014): every bit of the result depends on all of x. */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-/* The index of i < n in a random order of n that depends on `key`. A Feistel network (Luby &
- * Rackoff 1988) is a permutation of the numbers of 2k bits; repeating it until the result is below
- * n makes it one of [0, n). */
-static int64_t shuffled(int64_t i, int64_t n, uint64_t key)
-{
-    enum { ROUNDS = 6 };
-    int half = 1;
-    while ((int64_t)1 << 2 * half < n) half++;
-    const uint64_t mask = ((uint64_t)1 << half) - 1;
-    uint64_t x = (uint64_t)i;
-    do {
-        uint64_t left = x >> half, right = x & mask;
-        for (uint64_t round = 0; round < ROUNDS; round++) {
-            uint64_t next = left ^ (mix(right ^ mix(key + round)) & mask);
-            left = right;
-            right = next;
-        }
-        x = left << half | right;
-    } while (x >= (uint64_t)n);
-    return (int64_t)x;
-}
-
 /* ---- Batches ------------------------------------------------------------------------------- */
 
 /* Where a window begins: its shard and first id. `phase` shifts the cuts of training windows. */
@@ -292,21 +292,19 @@ static gd_status refuse_ids(gd_context *ctx, const dataset *data, const token_sh
 }
 
 /* Rows of windows `first`, `first` + 1 ... */
-static gd_status fill(const dataset *data, bool training, int64_t first, gd_tensor *tokens,
-                      gd_tensor *targets)
+static gd_status read_rows(gd_context *ctx, const dataset *data, bool training, int64_t first,
+                           int64_t batch, int32_t *ids)
 {
-    gd_context *ctx = gd_tensor_context(tokens);
-    const int64_t batch = gd_tensor_dim(tokens, 0), context = gd_tensor_dim(tokens, 1);
-    const size_t bytes = (size_t)(batch * context) * sizeof(int32_t);
-    int32_t *ids = malloc(2 * bytes + (size_t)(context + 1) * sizeof *ids);
-    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: a batch");
-    int32_t *next = ids + batch * context, *row = next + batch * context;
+    const int64_t context = data->options.context;
+    int32_t *next = ids + batch * context;
+    int32_t *row = malloc((size_t)(context + 1) * sizeof *row);
+    if (!row) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: a batch");
     for (int64_t b = 0; b < batch && !gd_error(ctx); b++) {
         int64_t window = first + b, start, bad;
         uint64_t key = 0;
         if (training) {
-            key = mix(data->options.seed + mix((uint64_t)(window / data->windows)));
-            window = shuffled(window % data->windows, data->windows, key);
+            key = gd_shuffle_key(data->options.seed, window / data->windows);
+            window = gd_shuffled(window % data->windows, data->windows, key);
         }
         const token_source *source = training ? &data->train : &data->validation;
         const token_shard *shard = find_window(source, window, context, training, key, &start);
@@ -315,11 +313,7 @@ static gd_status fill(const dataset *data, bool training, int64_t first, gd_tens
         memcpy(ids + b * context, row, (size_t)context * sizeof *row);
         memcpy(next + b * context, row + 1, (size_t)context * sizeof *row);
     }
-    if (!gd_error(ctx)) {
-        gd_tensor_write(tokens, ids, bytes);
-        gd_tensor_write(targets, next, bytes);
-    }
-    free(ids);
+    free(row);
     return gd_error_status(ctx);
 }
 
@@ -344,15 +338,28 @@ gd_status data_check_ids(gd_context *ctx, const dataset *data)
     return gd_error_status(ctx);
 }
 
-gd_status data_read_batch(const dataset *data, int64_t position, gd_tensor *tokens,
-                          gd_tensor *targets)
+gd_status data_read_batch(gd_context *ctx, const dataset *data, int64_t position, int64_t batch,
+                          int32_t *ids)
 {
-    return fill(data, true, position, tokens, targets);
+    return read_rows(ctx, data, true, position, batch, ids);
+}
+
+gd_status data_write_batch(const int32_t *ids, gd_tensor *tokens, gd_tensor *targets)
+{
+    const int64_t count = gd_tensor_count(tokens);
+    gd_tensor_write(tokens, ids, (size_t)count * sizeof *ids);
+    return gd_tensor_write(targets, ids + count, (size_t)count * sizeof *ids);
 }
 
 gd_status data_validation(const dataset *data, int64_t first, gd_tensor *tokens, gd_tensor *targets)
 {
-    return fill(data, false, first, tokens, targets);
+    gd_context *ctx = gd_tensor_context(tokens);
+    int32_t *ids = malloc(2 * (size_t)gd_tensor_count(tokens) * sizeof *ids);
+    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: a batch");
+    if (!read_rows(ctx, data, false, first, gd_tensor_dim(tokens, 0), ids))
+        data_write_batch(ids, tokens, targets);
+    free(ids);
+    return gd_error_status(ctx);
 }
 
 int64_t data_validation_bytes(const dataset *data)

@@ -45,7 +45,8 @@ typedef struct dataset {
     /* Fingerprints of the files for training and for validation, whole, and of the ids of a text;
      * 0: there are none, or of token files without `compare`. */
     uint64_t files[2], ids;
-    paths texts[2];   /* the files of a text, for training and for validation, */
+    bool seen;      /* the validation text, or a token file of it, is part of what is trained on */
+    paths texts[2]; /* the files of a text, for training and for validation, */
     int64_t *ends[2]; /* and where each ends in it */
 } dataset;
 
@@ -61,10 +62,13 @@ void data_free(dataset *data);
  * checks those for validation). A later one is found when its batch is read. */
 gd_status data_check_ids(gd_context *ctx, const dataset *data);
 
-/* Fills tokens and targets, both GD_INT32 [B, T], with the training windows at positions `position`
- * to `position` + B - 1; the targets are the tokens that follow. */
-gd_status data_read_batch(const dataset *data, int64_t position, gd_tensor *tokens,
-                          gd_tensor *targets);
+/* Reads the training windows at positions `position` to `position` + B - 1: ids [2, B, T], of which
+ * the second half are the targets, the tokens that follow. */
+gd_status data_read_batch(gd_context *ctx, const dataset *data, int64_t position, int64_t batch,
+                          int32_t *ids);
+
+/* Fills tokens and targets, both GD_INT32 [B, T], with such ids. */
+gd_status data_write_batch(const int32_t *ids, gd_tensor *tokens, gd_tensor *targets);
 
 /* Fills them with validation windows `first` to `first` + B - 1. */
 gd_status data_validation(const dataset *data, int64_t first, gd_tensor *tokens,

@@ -391,7 +391,8 @@ bool folder_clear(const open_folder *in, const char *name, const char *label,
     return clear(in, name, label, own, rest);
 }
 
-/* Flushes both to the disk before the old one is removed: a power failure must leave one of them whole. */
+/* Flushes both to the disk before the old one is removed: a power failure must leave one of
+ * them whole. */
 static bool replace_in_two(const open_folder *in, const char *from, const char *to,
                            const char *const *own, char rest[FOLDER_NAME])
 {

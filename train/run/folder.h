@@ -109,8 +109,8 @@ bool folder_clear(const open_folder *in, const char *name, const char *label,
 
 /* Renames a folder; one that has the new name is replaced atomically if the file system can
  * exchange names, and then removed. Else it has another name for a moment, from which folder_repair
- * brings it back; it is removed when the new one is there. The new one has its permissions and those of
- * its files, if they have the same owner. The label is `to`. */
+ * brings it back; it is removed when the new one is there. The new one has its permissions and
+ * those of its files, if they have the same owner. The label is `to`. */
 bool folder_replace(const open_folder *in, const char *from, const char *to, const char *const *own,
                     char rest[FOLDER_NAME]);
 
@@ -120,8 +120,9 @@ bool folder_replace(const open_folder *in, const char *from, const char *to, con
 bool folder_remove(const open_folder *in, const char *name, const char *removing,
                    const char *const *own, char rest[FOLDER_NAME]);
 
-/* Gets folders "<prefix>N" (as in folder_list) that folder_replace put aside back to their names, or
- * removes them if the new ones are there. Only while no other process may be in folder_replace. */
+/* Gets folders "<prefix>N" (as in folder_list) that folder_replace put aside back to their names,
+ * or removes them if the new ones are there. Only while no other process may be in
+ * folder_replace. */
 bool folder_repair(const open_folder *in, const char *prefix, const char *const *own);
 
 /* ---- Locks -------------------------------------------------------------------------------- */

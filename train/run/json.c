@@ -1,13 +1,12 @@
 /* json.c - see json.h. */
 #include "json.h"
-#include "console.h"
-#include "files/json_depth.h"
-#include "platform/clock.h"
-#include "platform/process.h"
+#include "files/utf8.h"
 #include "programs/terminal.h"
-#include "programs/utf8.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +15,8 @@ enum { LONGEST_CHARACTER = 4 }; /* bytes; the text ends with NUL */
 bool json_is_utf8(const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
-    while (*c && utf8_length(c, LONGEST_CHARACTER) > 0) c += utf8_length(c, LONGEST_CHARACTER);
+    while (*c && gd_utf8_length(c, LONGEST_CHARACTER) > 0)
+        c += gd_utf8_length(c, LONGEST_CHARACTER);
     return !*c;
 }
 
@@ -29,79 +29,76 @@ size_t json_begin(const char *text, size_t length)
     return length >= bytes && !memcmp(text, mark, bytes) ? bytes : 0;
 }
 
-static void *allocate(size_t bytes)
+json_t *json_parse(gd_json *j, const char *text, size_t length)
 {
-    void *memory = malloc(bytes);
-    for (int attempt = 0; !memory && attempt < 10; attempt++) {
-        gd_os_nap(0.1);
-        memory = malloc(bytes);
-    }
-    if (memory) return memory;
-    console_message("out of memory: %zu bytes", bytes);
-    gd_os_leave(EXIT_FAILURE);
+    *j = (gd_json){.text = text, .length = length};
+    json_t *value = gd_json_take(j, SIZE_MAX);
+    return value && gd_json_end(j) ? value : NULL;
 }
-
-void json_watch_memory(void)
-{
-    json_set_alloc_funcs(allocate, free);
-}
-
-/* Twice: jansson calls a token invalid if there was no memory for it. */
-json_t *json_parse(const char *text, size_t length, json_error_t *why)
-{
-    if (gd_json_is_deep(text, length, JSON_DEPTH)) {
-        *why = (json_error_t){.text = "it is nested too deeply"};
-        return NULL;
-    }
-    json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, why);
-    if (!value) value = json_loadb(text, length, JSON_REJECT_DUPLICATES, why);
-    if (!value && !why->text[0]) snprintf(why->text, sizeof why->text, "out of memory");
-    return value;
-}
-
-#else
-
-void json_watch_memory(void) {}
 
 #endif
 
+/* ---- Printing ------------------------------------------------------------------------------- */
+
+static bool grow(json_text *to, size_t bytes)
+{
+    const size_t capacity = 2 * to->capacity + bytes;
+    char *grown = realloc(to->bytes, capacity);
+    if (!grown) return false;
+    to->bytes = grown;
+    to->capacity = capacity;
+    return true;
+}
+
+void json_print(json_text *to, const char *format, ...)
+{
+    for (bool printed = false; !printed && !to->lacking;) {
+        const size_t left = to->capacity - to->length;
+        va_list arguments;
+        va_start(arguments, format);
+        const int bytes = vsnprintf(left ? to->bytes + to->length : NULL, left, format, arguments);
+        va_end(arguments);
+        printed = bytes >= 0 && (size_t)bytes < left;
+        if (printed) to->length += (size_t)bytes;
+        if (!printed) to->lacking = bytes < 0 || !grow(to, (size_t)bytes + 1);
+    }
+}
+
 /* In JSON a character beyond U+FFFF is two of these (RFC 8259). */
-static void print_code(uint32_t code, FILE *file)
+static void print_code(json_text *to, uint32_t code)
 {
     if (code < 0x10000)
-        fprintf(file, "\\u%04lx", (unsigned long)code);
+        json_print(to, "\\u%04lx", (unsigned long)code);
     else
-        fprintf(file, "\\u%04lx\\u%04lx", (unsigned long)(0xd7c0 + (code >> 10)),
-                (unsigned long)(0xdc00 + (code & 0x3ff)));
+        json_print(to, "\\u%04lx\\u%04lx", (unsigned long)(0xd7c0 + (code >> 10)),
+                   (unsigned long)(0xdc00 + (code & 0x3ff)));
 }
 
-/* The name of a file can be any bytes. On a terminal more of them are written in ASCII: it is the
- * same string. */
-void json_print_string(const char *text, FILE *file)
+/* The name of a file can be any bytes. */
+void json_print_string(json_text *to, const char *text, bool terminal)
 {
-    const bool terminal = terminal_is(file);
-    fputc('"', file);
+    json_print(to, "\"");
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
-        const int length = utf8_length(c, LONGEST_CHARACTER);
+        const int length = gd_utf8_length(c, LONGEST_CHARACTER);
         if (*c == '"' || *c == '\\')
-            fprintf(file, "\\%c", *c);
+            json_print(to, "\\%c", *c);
         else if (length == 0 || *c < 32 || *c == 127 ||
-                 (terminal && terminal_obeys(utf8_code(c, length))))
-            print_code(length ? utf8_code(c, length) : 0xfffd, file);
+                 (terminal && terminal_obeys(gd_utf8_code(c, length))))
+            print_code(to, length ? gd_utf8_code(c, length) : 0xfffd);
         else
-            fprintf(file, "%.*s", length, (const char *)c);
+            json_print(to, "%.*s", length, (const char *)c);
         c += length ? length : 1;
     }
-    fputc('"', file);
+    json_print(to, "\"");
 }
 
-void json_print_number(double number, FILE *file)
+json_number json_number_text(double number)
 {
     static const int digits[] = {6, 9, 17};
-    char text[32] = "null";
+    json_number n = {"null"};
     for (int i = 0; i < 3 && isfinite(number); i++) {
-        snprintf(text, sizeof text, "%.*g", digits[i], number);
-        if (strtod(text, NULL) == number) break;
+        snprintf(n.text, sizeof n.text, "%.*g", digits[i], number);
+        if (strtod(n.text, NULL) == number) break;
     }
-    fputs(text, file);
+    return n;
 }

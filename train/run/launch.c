@@ -2,6 +2,7 @@
 #include "launch.h"
 #include "console.h"
 #include "fingerprint.h"
+#include "folder.h"
 #include "launch_start.h"
 #include "platform/process.h"
 
@@ -48,10 +49,21 @@ launch_role launch(train_options *o, int *status)
                         o->gpus > 0 ? "gpus" : "processes");
         return LAUNCH_STARTER;
     }
+    const bool several = wanted > 1 || member->ranks > 1;
+    const bool meets_in_out = o->out && (member->ranks > 1 || !o->dry_run);
+    if (several && meets_in_out && !folder_make_all(o->out)) {
+        console_message("cannot make the folder %s: %s", o->out, folder_reason());
+        return LAUNCH_STARTER;
+    }
+    member->folder = o->out;
     if (wanted > 1 && launch_start(o, (int)wanted, member, status) == LAUNCH_STARTER)
         return LAUNCH_STARTER;
     if (member->ranks == 1 && !member->problem[0]) return LAUNCH_MEMBER;
     console_rank(member->rank);
+    if (!member->folder && !member->problem[0]) {
+        console_message("needs --out DIR, in which the %d processes meet", member->ranks);
+        return LAUNCH_STARTER;
+    }
     member->timeout = o->timeout;
     if (o->base.device == GD_CPU || choose_gpu(member->local_rank)) return LAUNCH_MEMBER;
     return LAUNCH_STARTER;
@@ -158,11 +170,11 @@ gd_status launch_compare(const train_options *o, gd_context *ctx, const dataset 
                          : gd_group_all_gather_bytes(o->group, NULL, 0, NULL);
 }
 
-int launch_vote(const train_options *o, bool time, bool signal)
+int launch_vote(const train_options *o, int own)
 {
     const int ranks = gd_group_ranks(o->group);
-    unsigned char all[1024], own = (unsigned char)(time * VOTE_TIME + signal * VOTE_SIGNAL);
-    if (ranks > 1 && gd_group_all_gather_bytes(o->group, &own, 1, all)) return VOTE_TIME;
+    unsigned char all[1024], mine = (unsigned char)own;
+    if (ranks > 1 && gd_group_all_gather_bytes(o->group, &mine, 1, all)) return VOTE_TIME;
     for (int i = 0; ranks > 1 && i < ranks; i++) own |= all[i];
     return own;
 }

@@ -15,13 +15,13 @@ typedef enum launch_role {
 } launch_role;
 launch_role launch(train_options *o, int *status);
 
-/* The reasons to end a run before its last step, as bits, ORed over all ranks. A collective
- * call. */
-enum { VOTE_TIME = 1, VOTE_SIGNAL = 2 };
-int launch_vote(const train_options *o, bool time, bool signal);
+/* The reasons to end a run before its last step, as bits, ORed over all ranks: the third is that a
+ * rank cannot read the batches of the next step. A collective call. */
+enum { VOTE_TIME = 1, VOTE_SIGNAL = 2, VOTE_UNREADABLE = 4 };
+int launch_vote(const train_options *o, int own);
 
-/* Checks that this rank has the same options as rank 0 and, with `data`, has read the same texts and
- * the same model in `folder` ("": none); waits for the others. The error names the first
+/* Checks that this rank has the same options as rank 0 and, with `data`, has read the same texts
+ * and the same model in `folder` ("": none); waits for the others. The error names the first
  * difference. */
 gd_status launch_compare(const train_options *o, gd_context *ctx, const dataset *data,
                          const char *folder);

@@ -1,9 +1,10 @@
 /* launch_start.c - see launch_start.h. */
 #include "launch_start.h"
 #include "console.h"
+#include "folder.h"
 #include "platform/clock.h"
+#include "platform/file.h"
 #include "platform/process.h"
-#include "platform/socket.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,16 +13,6 @@
 #include <string.h>
 
 /* ---- Starting ------------------------------------------------------------------------------- */
-
-/* A secret that only the processes that inherit it know. */
-static bool make_secret(gd_group_options *member)
-{
-    unsigned char random[32];
-    if (!gd_os_random(random, sizeof random)) return false;
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(member->secret + 2 * i, 3, "%02x", random[i]);
-    return true;
-}
 
 /* Divides the cores among the processes of a run on the CPU. */
 static void share_threads(train_options *o, int ranks)
@@ -96,15 +87,32 @@ static int wait_for_all(children *c, double timeout)
 
 /* ---- All of them --------------------------------------------------------------------------- */
 
+static bool remove_file(void *user, int in, const char *name)
+{
+    (void)user;
+    return gd_os_remove(in, name);
+}
+
+/* Removes the folder that was made for the ranks to meet in, and what ranks that failed
+ * have left. */
+static void remove_folder(const char *path)
+{
+    open_folder in;
+    if (!folder_open(&in, path, false)) return;
+    gd_os_each_name(in.descriptor, remove_file, NULL);
+    folder_close(&in);
+    gd_os_remove_folder(gd_os_here, path);
+}
+
 launch_role launch_start(train_options *o, int ranks, gd_group_options *member, int *status)
 {
+    static char made[FOLDER_PATH]; /* as long as the process lives, whose ranks have its name */
     children c = {.child = calloc((size_t)ranks, sizeof *c.child)};
-    *member = (gd_group_options){.ranks = ranks};
-    member->listener = gd_wire_listen_here(&member->port);
+    const bool meets_in_out = o->out && !o->dry_run;
+    *member = (gd_group_options){.ranks = ranks, .folder = meets_in_out ? o->out : made};
     *status = EXIT_FAILURE;
-    if (!c.child || member->listener < 0 || !make_secret(member)) {
+    if (!c.child || (!meets_in_out && !gd_os_make_temporary(made, sizeof made))) {
         console_message("cannot start %d processes: %s", ranks, strerror(errno));
-        gd_wire_close(&member->listener);
         free(c.child);
         return LAUNCH_STARTER;
     }
@@ -120,17 +128,13 @@ launch_role launch_start(train_options *o, int ranks, gd_group_options *member, 
         }
         if (c.child[c.count] > 0) continue;
         member->rank = member->local_rank = c.count;
-        if (c.count > 0) {
-            gd_wire_close(&member->listener);
-            member->listener = 0;
-        }
         free(c.child);
         return LAUNCH_MEMBER;
     }
-    gd_wire_close(&member->listener);
     c.left = c.count;
     if (c.count < ranks) c.status = EXIT_FAILURE;
     *status = wait_for_all(&c, o->timeout);
+    if (!meets_in_out) remove_folder(made);
     free(c.child);
     return LAUNCH_STARTER;
 }

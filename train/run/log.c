@@ -47,66 +47,63 @@ static void append(run_log *log, const char *text, size_t size)
 }
 
 /* A line begins as text in memory. */
-static void end_line(run_log *log, gd_os_text *line)
+static void end_line(run_log *log, json_text *line)
 {
-    if (gd_os_text_end(line))
-        append(log, line->bytes, line->length);
-    else
+    json_print(line, "}\n");
+    if (line->lacking)
         tell(log, ENOMEM);
+    else
+        append(log, line->bytes, line->length);
     free(line->bytes);
 }
 
 /* , "name": [the files that were read for training (0) or for validation (1)] */
-static void print_files(const dataset *data, int which, const char *name, FILE *file)
+static void print_files(json_text *to, const dataset *data, int which, const char *name)
 {
     const token_source *source = which ? &data->validation : &data->train;
     const paths *texts = &data->texts[which];
-    fprintf(file, ", \"%s\": [", name);
+    json_print(to, ", \"%s\": [", name);
     for (size_t i = 0; i < texts->count; i++) {
-        fputs(i ? ", " : "", file);
-        json_print_string(texts->name[i], file);
+        json_print(to, "%s", i ? ", " : "");
+        json_print_string(to, texts->name[i], false);
     }
     for (int i = 0; i < source->shards && source->shard[i].path; i++) {
-        fputs(i ? ", " : "", file);
-        json_print_string(source->shard[i].path, file);
+        json_print(to, "%s", i ? ", " : "");
+        json_print_string(to, source->shard[i].path, false);
     }
-    fprintf(file, "]");
+    json_print(to, "]");
 }
 
 /* The options as members of a JSON object. */
-static void print_options(const options *o, FILE *file)
+static void print_options(json_text *to, const options *o)
 {
     options_item item;
     for (int i = 0; options_value(o, i, &item); i++) {
         const option_kind kind = item.row->kind;
         const bool bare = kind == OPTION_WHOLE || kind == OPTION_NUMBER || kind == OPTION_SWITCH;
-        fprintf(file, "%s\"%s\": ", i ? ", " : "", item.name);
+        json_print(to, "%s\"%s\": ", i ? ", " : "", item.name);
         if (item.text && !bare)
-            json_print_string(item.text, file);
+            json_print_string(to, item.text, false);
         else
-            fprintf(file, "%s", item.text ? item.text : "null");
+            json_print(to, "%s", item.text ? item.text : "null");
     }
 }
 
 static void write_first(run_log *log, const train_options *options, const dataset *data,
                         const model *m, int64_t first_step)
 {
-    gd_os_text line;
-    gd_os_text_begin(&line);
-    if (line.file) {
-        fprintf(line.file, "%s, \"version\": \"%s\", \"device\": ", log_mark, gd_version());
-        json_print_string(gd_context_device_name(m->ctx), line.file);
-        fprintf(line.file,
-                ", \"text_hash\": \"%016llx\", \"vocabulary\": %lld, \"parameters\": %lld, "
-                "\"first_step\": %lld, \"options\": {",
-                (unsigned long long)data->hash, (long long)data->tokenizer.vocab,
-                (long long)gd_params_elements(m->params), (long long)first_step);
-        print_options(&options->base, line.file);
-        fprintf(line.file, "}");
-        print_files(data, 0, "files", line.file);
-        print_files(data, 1, "val_files", line.file);
-        fprintf(line.file, "}\n");
-    }
+    json_text line = {0};
+    json_print(&line, "%s, \"version\": \"%s\", \"device\": ", log_mark, gd_version());
+    json_print_string(&line, gd_context_device_name(m->ctx), false);
+    json_print(&line,
+               ", \"text_hash\": \"%016llx\", \"vocabulary\": %lld, \"parameters\": %lld, "
+               "\"first_step\": %lld, \"options\": {",
+               (unsigned long long)data->hash, (long long)data->tokenizer.vocab,
+               (long long)gd_params_elements(m->params), (long long)first_step);
+    print_options(&line, &options->base);
+    json_print(&line, "}");
+    print_files(&line, data, 0, "files");
+    print_files(&line, data, 1, "val_files");
     end_line(log, &line);
 }
 
@@ -123,17 +120,13 @@ void log_write(run_log *log, const log_line *l)
                    {"ms", l->ms},
                    {"tokens_per_second", l->tokens_per_second},
                    {"seconds", l->seconds}};
-    gd_os_text line;
+    json_text line = {0};
     if (!log->open) return;
-    gd_os_text_begin(&line);
-    if (line.file) {
-        fprintf(line.file, "{\"step\": %lld", (long long)l->step);
-        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-            fprintf(line.file, ", \"%s\": ", numbers[i].name);
-            /* JSON has no NaN and no infinity. */
-            fprintf(line.file, isfinite(numbers[i].value) ? "%.9g" : "null", numbers[i].value);
-        }
-        fprintf(line.file, "}\n");
+    json_print(&line, "{\"step\": %lld", (long long)l->step);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        json_print(&line, ", \"%s\": ", numbers[i].name);
+        /* JSON has no NaN and no infinity. */
+        json_print(&line, isfinite(numbers[i].value) ? "%.9g" : "null", numbers[i].value);
     }
     end_line(log, &line);
 }

@@ -19,8 +19,6 @@ static bool has_mark(FILE *old)
 
 #ifdef GD_HAVE_JANSSON
 
-#include <jansson.h>
-
 /* ---- One line ----------------------------------------------------------------------------- */
 
 typedef enum line_kind { LINE_BAD, LINE_BEGIN, LINE_STEP } line_kind;
@@ -46,16 +44,18 @@ static line_kind kind_of(json_t *object)
 }
 
 /* The kind of a line, and its step. A first line's text may be compared with `text_hash`. */
-static line_kind parse(const char *line, size_t length, int64_t *step, char text_hash[18])
+static line_kind parse(const char *line, size_t length, int64_t *step, char text_hash[18],
+                       const char **why)
 {
-    json_error_t why;
-    json_t *object = json_parse(line, length, &why);
+    gd_json json;
+    json_t *object = json_parse(&json, line, length);
     line_kind kind = json_is_object(object) ? kind_of(object) : LINE_BAD;
     const json_t *whole = json_object_get(object, kind == LINE_BEGIN ? "first_step" : "step");
     *step = json_is_integer(whole) ? (int64_t)json_integer_value(whole) : -1;
     const char *hash = json_string_value(json_object_get(object, "text_hash"));
     snprintf(text_hash, 18, "%s", hash ? hash : "");
-    json_decref(object);
+    if (json.memory) *why = json.wrong;
+    gd_json_close(&json);
     return *step < 0 ? LINE_BAD : kind;
 }
 
@@ -77,7 +77,7 @@ static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const cha
         const bool ended = line[length - 1] == '\n';
         if (first && !ended) break;
         const bool fine = ended && !within && strlen(line) == length;
-        line_kind kind = fine ? parse(line, length, &at, hash) : LINE_BAD;
+        line_kind kind = fine ? parse(line, length, &at, hash, why) : LINE_BAD;
         if (first && kind != LINE_BEGIN)
             *why = other;
         else if (first && strcmp(hash, wanted) != 0)
@@ -94,15 +94,6 @@ static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const cha
     return *why ? -1 : bytes;
 }
 
-#else
-
-/* Nothing can be resumed: the log begins anew. */
-static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const char **why, char *line)
-{
-    (void)old, (void)step, (void)text_hash, (void)why, (void)line;
-    return 0;
-}
-
 #endif
 
 int64_t log_keep(FILE *old, int64_t step, uint64_t text_hash, const char **why)
@@ -110,9 +101,13 @@ int64_t log_keep(FILE *old, int64_t step, uint64_t text_hash, const char **why)
     *why = NULL;
     if (!has_mark(old)) *why = "it is not a log of gradus-train";
     if (*why || step == 0) return *why ? -1 : 0;
+#ifdef GD_HAVE_JANSSON
     char *line = malloc(LOG_LINE);
     if (!line) *why = "out of memory";
     int64_t bytes = line ? keep_lines(old, step, text_hash, why, line) : -1;
     free(line);
     return bytes;
+#else
+    return (void)text_hash, 0; /* nothing can be resumed: the log begins anew */
+#endif
 }

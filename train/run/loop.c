@@ -24,11 +24,14 @@ typedef struct training {
     checkpoint_losses losses;
     int64_t saved; /* the step of the newest checkpoint; 0: none */
     bool stopped;  /* by a signal to any rank */
-    /* A signal stopped the run before a due validation; the resumed run makes it. */
+    /* A signal, or a file that cannot be read, ended the run before a due validation; the resumed
+     * run makes it. */
     bool unvalidated;
+    read_failure failure; /* of the next step's batches, or of a validation: it ends the run */
 } training;
 
-/* ---- What comes between steps ----------------------------------------------------------------- */
+/* ---- What comes between steps
+ * ----------------------------------------------------------------- */
 
 /* Prints a sample. The random state is restored, so training is not affected. */
 static void sample(const training *t)
@@ -102,15 +105,27 @@ static bool is_best(training *t, double val)
     return best;
 }
 
-/* NaN after a signal, which then leaves it to the resumed run. */
+/* Whether --patience has ended: from the best validation to this one there are as many, in this run
+ * and in those that it resumed. */
+static bool out_of_patience(const training *t)
+{
+    const train_options *o = t->options;
+    if (o->patience == 0 || isnan(t->now.val) || !due(o->eval_every, t->now.step)) return false;
+    const int64_t worse = t->now.step / o->eval_every - t->best.step / o->eval_every;
+    return worse >= o->patience;
+}
+
+/* NaN after a signal, or if a file cannot be read: both leave it to the resumed run. */
 static double validate_step(training *t)
 {
     const train_options *o = t->options;
     double val = NAN;
     if (!t->stopped)
-        val = validate(t->steps.m, t->steps.data, o->group, o->batch, o->context, o->eval_batches);
-    if (isnan(val) && !gd_error(t->ctx) && launch_vote(o, false, stop_asked()) & VOTE_SIGNAL)
-        t->stopped = t->unvalidated = true;
+        val = validate(t->steps.m, t->steps.data, o->group, o->batch, o->context, o->eval_batches,
+                       &t->failure);
+    if (!isnan(val) || gd_error(t->ctx)) return val;
+    if (launch_vote(o, stop_asked() ? VOTE_SIGNAL : 0) & VOTE_SIGNAL) t->stopped = true;
+    t->unvalidated = t->stopped || t->failure.any;
     return val;
 }
 
@@ -121,7 +136,7 @@ static void validate_late(training *t)
     const int64_t done = t->steps.done;
     t->unvalidated = false;
     t->now.val = validate_step(t);
-    if (t->stopped || gd_error(t->ctx)) return;
+    if (t->unvalidated || gd_error(t->ctx)) return;
     report_validation(t->log, done, o->steps, t->now.val);
     is_best(t, t->now.val);
     if (o->out) save(t, done, done == o->steps);
@@ -158,17 +173,23 @@ static bool conclude_step(training *t, bool last)
     const int64_t step = t->now.step;
     if ((last && !t->stopped) || step == o->steps || due(o->eval_every, step)) {
         t->now.val = validate_step(t);
-        last = last || t->stopped;
+        last = last || t->unvalidated;
     }
     const bool best = is_best(t, t->now.val) && o->keep_best;
+    const bool impatient = out_of_patience(t);
+    last = last || impatient;
     if (last || !isnan(t->now.val) || has_line(o, step)) print_line(t);
+    if (impatient)
+        console_line("--patience %lld ends the run: the best validation was %.4f, at step %lld",
+                     (long long)o->patience, t->best.loss, (long long)t->best.step);
     if (!last && due(o->sample_every, step)) sample(t);
     if (o->out && !gd_error(t->ctx) && (last || best || due(o->checkpoint_every, step)))
         save(t, step, last);
     return last;
 }
 
-/* ---- The loop --------------------------------------------------------------------------------- */
+/* ---- The loop
+ * --------------------------------------------------------------------------------- */
 
 /* Notes the outcome of a step. */
 static void note_step(training *t, const gd_update_report *r)
@@ -204,23 +225,23 @@ static void collect_steps(training *t, bool wait, int64_t stop)
     }
 }
 
-/* A batch that cannot be read ends the run, after the steps before it have finished and are saved.
- * If one of them is skipped, the steps after it are submitted again, and so is this one. */
+/* Reads the batches of the next step, while the device works on those before it. */
+static int read_ahead(training *t)
+{
+    t->failure = (read_failure){0};
+    if (!steps_read(&t->steps)) return 0;
+    read_failure_take(&t->failure, t->ctx);
+    return VOTE_UNREADABLE;
+}
+
+/* Ends a run that has saved what it learned. The ranks that could read everything get the error of
+ * the one that could not. */
 static void end_unreadable(training *t)
 {
-    const gd_status status = gd_error_status(t->ctx);
-    const int64_t stop = t->steps.submitted;
-    char why[512];
-    snprintf(why, sizeof why, "%s", gd_error(t->ctx));
-    t->steps.read_failed = false;
-    gd_error_clear(t->ctx);
-    gd_params_clear_grads(t->steps.m->params);
-    gd_step_end(t->ctx);
-    if (t->steps.done < stop) collect_steps(t, true, stop);
-    if (t->steps.done != stop || gd_error(t->ctx)) return;
-    gd_random_set(t->ctx, t->steps.random_at[stop % STEPS_IN_FLIGHT]);
-    if (t->options->out && stop > t->first) save(t, stop, true);
-    gd_fail(t->ctx, status, "%s", why);
+    if (t->failure.why[0])
+        gd_fail(t->ctx, t->failure.status, "%s", t->failure.why);
+    else
+        launch_vote(t->options, 0);
 }
 
 /* All remaining steps; the clock is stopped between them. */
@@ -231,26 +252,31 @@ static void run_steps_left(training *t, double *val)
     if (t->unvalidated) validate_late(t);
     *val = t->now.val;
     report_clock_resume(&t->clock);
-    for (bool last = t->stopped; s->done < o->steps && !last && !gd_error(t->ctx);) {
-        steps_submit(s);
-        if (s->read_failed && o->group) break; /* the other ranks get the error */
-        if (s->read_failed) {
-            end_unreadable(t);
-            continue;
+    for (bool last = t->unvalidated; s->done < o->steps && !last && !gd_error(t->ctx);) {
+        /* Before the first step, and where steps are submitted again: none is in flight. */
+        if (s->read != s->submitted && launch_vote(o, read_ahead(t)) & VOTE_UNREADABLE) {
+            t->failure.any = true;
+            if (o->out && s->done > t->first) save(t, s->done, true);
+            break;
         }
+        steps_submit(s);
         const double seconds = report_clock_seconds(&t->clock);
         const bool over = o->max_seconds > 0 && seconds >= o->max_seconds;
-        const int votes = launch_vote(o, over, stop_asked());
         const int64_t stop = s->submitted;
+        const int own = (over ? VOTE_TIME : 0) | (stop_asked() ? VOTE_SIGNAL : 0) |
+                        (stop < o->steps && !gd_error(t->ctx) ? read_ahead(t) : 0);
+        const int votes = launch_vote(o, own);
         const bool wait = votes || is_stop(t, stop);
         t->stopped = votes & VOTE_SIGNAL;
         collect_steps(t, wait, stop);
         /* Some steps may have to be submitted again. */
         if (!wait || s->done != stop || gd_error(t->ctx)) continue;
+        if (votes & VOTE_UNREADABLE) t->failure.any = true;
         last = conclude_step(t, votes || stop == o->steps);
         *val = t->now.val;
         report_clock_resume(&t->clock);
     }
+    if (t->failure.any && !gd_error(t->ctx)) end_unreadable(t);
     console_erase();
 }
 

@@ -5,6 +5,7 @@
 #include "fnv.h"
 #include "optimizer.h"
 #include "peak.h"
+#include "platform/number.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -102,7 +103,7 @@ GD_PRINTF(2, 3) static void add(step_line *line, const char *format, ...)
     char field[LINE];
     va_list arguments;
     va_start(arguments, format);
-    const int length = vsnprintf(field, sizeof field, format, arguments);
+    const int length = gd_os_print_list(field, sizeof field, format, arguments);
     va_end(arguments);
     line->full = line->full || (line->used > 0 && line->used + 3 + length > line->columns);
     if (line->full) return;
@@ -182,10 +183,13 @@ static void print_checkpoints(const train_options *o)
         return;
     }
     if (o->checkpoint_every > 0)
-        snprintf(every, sizeof every, "every %lld steps and ", (long long)o->checkpoint_every);
-    if (o->keep > 0) snprintf(keep, sizeof keep, ", the newest %lld are kept", (long long)o->keep);
+        snprintf(every, sizeof every, "every %lld step%s and ", (long long)o->checkpoint_every,
+                 console_s(o->checkpoint_every));
+    if (o->keep == 1) snprintf(keep, sizeof keep, ", the newest is kept");
+    if (o->keep > 1) snprintf(keep, sizeof keep, ", the newest %lld are kept", (long long)o->keep);
     if (o->keep > 0 && o->keep_every > 0)
-        snprintf(also, sizeof also, ", and those of every %lld steps", (long long)o->keep_every);
+        snprintf(also, sizeof also, ", and those of every %lld step%s", (long long)o->keep_every,
+                 console_s(o->keep_every));
     console_line("out    %s: a checkpoint %sat the end%s%s", o->out, every, keep, also);
 }
 
@@ -196,18 +200,15 @@ static void print_text(const dataset *data, const train_options *o)
     const size_t count = o->data ? data->texts[0].count : (size_t)data->train.shards;
     if (count > 1) snprintf(files, sizeof files, " (%zu files)", count);
     console_line(
-        "text   %.4095s%s: %lld tokens (%s, %lld different), %lld more for validation%s%.4095s",
+        "text   %.4095s%s: %lld token%s (%s, %lld different), %lld more for validation%s%.4095s",
         o->data ? o->data : o->tokens, files, (long long)data->train.length,
-        kinds[data->tokenizer.kind], (long long)data->tokenizer.vocab,
-        (long long)data->validation.length, o->val_data ? ": " : "",
-        o->val_data ? o->val_data : "");
-    /* Token files have fingerprints only where they must be compared with others. */
-    const bool same = data->files[0] ? data->files[0] == data->files[1]
-                                     : o->val_data && o->tokens && !strcmp(o->val_data, o->tokens);
-    if (same)
-        console_notice(
-            "--val-data has what the model trains on: the loss of a validation does not tell how "
-            "well it predicts other texts");
+        console_s(data->train.length), kinds[data->tokenizer.kind],
+        (long long)data->tokenizer.vocab, (long long)data->validation.length,
+        o->val_data ? ": " : "", o->val_data ? o->val_data : "");
+    /* Copies of token files have fingerprints only where they must be compared with others. */
+    if (data->seen || (data->files[0] && data->files[0] == data->files[1]))
+        console_notice("--val-data is the training text: the validation loss says nothing about "
+                       "other texts");
     if (o->eval_batches > 0)
         console_line("       each validation reads at most %lld x %lld x %lld of them",
                      (long long)o->eval_batches, (long long)o->batch, (long long)o->context);
@@ -233,23 +234,27 @@ void report_configuration(const model *m, const dataset *data, const train_optio
     console_line("gradus-train %s on %s%s, %s, seed %lld", gd_version(), several,
                  gd_context_device_name(m->ctx), gd_dtype_name(o->dtype), (long long)o->seed);
     print_text(data, o);
-    console_line("model  %lld layers, dim %lld, %lld heads, %lld kv heads, ffn %lld, context %lld, "
-                 "dropout %g, %s output%s",
-                 (long long)c->layers, (long long)c->dim, (long long)c->heads,
-                 (long long)c->kv_heads, (long long)c->ffn, (long long)o->context, c->dropout,
-                 c->tied ? "tied" : "untied", c->recompute ? ", recomputing" : "");
+    console_line(
+        "model  %lld layer%s, dim %lld, %lld head%s, %lld kv head%s, ffn %lld, context %lld, "
+        "dropout %g, %s output%s",
+        (long long)c->layers, console_s(c->layers), (long long)c->dim, (long long)c->heads,
+        console_s(c->heads), (long long)c->kv_heads, console_s(c->kv_heads), (long long)c->ffn,
+        (long long)o->context, c->dropout, c->tied ? "tied" : "untied",
+        c->recompute ? ", recomputing" : "");
     console_line("       %lld parameters, %.2f million operations a token",
                  (long long)gd_params_elements(m->params),
                  model_flops_per_token(m, o->context) / 1e6);
-    console_line("train  %lld steps of %lld x %lld x %lld tokens, lr %g to %g (%s) after %lld "
-                 "steps of warm-up, %s, weight decay %g%s, clip %g",
-                 (long long)o->steps, (long long)o->accumulate, (long long)o->batch,
-                 (long long)o->context, o->lr,
+    console_line("train  %lld step%s of %lld x %lld x %lld tokens, lr %g to %g (%s) after %lld "
+                 "step%s of warm-up, %s, weight decay %g%s, clip %g",
+                 (long long)o->steps, console_s(o->steps), (long long)o->accumulate,
+                 (long long)o->batch, (long long)o->context, o->lr,
                  o->schedule == GD_SCHEDULE_CONSTANT ? o->lr : o->min_lr, schedules[o->schedule],
-                 (long long)o->warmup, optimizers[o->optimizer], o->weight_decay, more, o->clip);
-    console_line("       %lld tokens a step: batches (--accumulate) x sequences (--batch) x "
+                 (long long)o->warmup, console_s(o->warmup), optimizers[o->optimizer],
+                 o->weight_decay, more, o->clip);
+    console_line("       %lld token%s a step: batches (--accumulate) x sequences (--batch) x "
                  "tokens (--context)",
-                 (long long)(o->accumulate * o->batch * o->context));
+                 (long long)(o->accumulate * o->batch * o->context),
+                 console_s(o->accumulate * o->batch * o->context));
     if (!o->dry_run) print_checkpoints(o);
 }
 

@@ -26,7 +26,8 @@ typedef struct report_clock {
 
 report_clock report_clock_start(const model *m, const train_options *options, int64_t first);
 
-/* The next step is over, at `device` on the device's clock. The host must wait for the first one. */
+/* The next step is over, at `device` on the device's clock. The host must wait for the
+ * first one. */
 void report_clock_step(report_clock *clock, double device);
 
 /* The time since the last step, which the host has waited for, does not count. */

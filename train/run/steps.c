@@ -10,11 +10,35 @@ enum { NAME = 128 };
 
 /* ---- One step ------------------------------------------------------------------------------- */
 
-static void read_batch(run_steps *s, int64_t batch)
+/* Where the ids of this rank's k-th batch of a step are. */
+static int32_t *ids_of(const run_steps *s, int64_t k)
+{
+    return s->ids + k * 2 * gd_tensor_count(s->tokens);
+}
+
+static gd_status read_batch(run_steps *s, int64_t batch, int32_t *ids)
 {
     const train_options *o = s->options;
     const int64_t first = o->overfit_one_batch ? 0 : batch * o->batch;
-    if (data_read_batch(s->data, first, s->tokens, s->targets)) s->read_failed = true;
+    return data_read_batch(s->m->ctx, s->data, first, o->batch, ids);
+}
+
+/* Reads one batch into the tensors. */
+static void take_batch(run_steps *s, int64_t batch)
+{
+    s->read = -1;
+    if (!read_batch(s, batch, s->ids)) data_write_batch(s->ids, s->tokens, s->targets);
+}
+
+gd_status steps_read(run_steps *s)
+{
+    const int64_t batches = s->options->accumulate;
+    const int ranks = gd_group_ranks(s->options->group);
+    int64_t here = 0;
+    for (int64_t k = gd_group_rank(s->options->group); k < batches; k += ranks)
+        if (read_batch(s, s->submitted * batches + k, ids_of(s, here++))) break;
+    s->read = gd_error(s->m->ctx) ? -1 : s->submitted;
+    return gd_error_status(s->m->ctx);
 }
 
 /* Adds the gradient of one batch's part of the step's loss, which is the mean over the batches of
@@ -51,21 +75,19 @@ void steps_submit(run_steps *s)
 {
     const int64_t step = s->submitted++, batches = s->options->accumulate;
     const int ranks = gd_group_ranks(s->options->group);
+    int64_t here = 0;
     s->random_at[step % STEPS_IN_FLIGHT] = gd_random_get(s->m->ctx);
     gd_optimizer_set_rate(s->optimizer, gd_schedule_rate(&s->schedule, step));
     for (int64_t k = gd_group_rank(s->options->group); k < batches; k += ranks) {
-        read_batch(s, step * batches + k);
+        data_write_batch(ids_of(s, here++), s->tokens, s->targets);
         set_random(s, step, k);
-        if (s->read_failed) {
-            s->submitted--;
-            return;
-        }
         gd_graph_run(s->graph, k + ranks < batches ? learn_batch : learn_last_batch, s);
     }
     set_random(s, step, batches);
 }
 
-/* ---- A step that is not finite ---------------------------------------------------------------- */
+/* ---- A step that is not finite
+ * ---------------------------------------------------------------- */
 
 /* Repeats the forward of this rank's batches of a step, with the same random numbers, to find the
  * first op whose output is not finite. False if all are finite. */
@@ -78,7 +100,7 @@ static bool find_nonfinite_here(run_steps *s, int64_t step, char op[NAME])
     gd_repeat_begin(ctx);
     for (int64_t k = gd_group_rank(s->options->group); k < batches && node < 0 && !gd_error(ctx);
          k += gd_group_ranks(s->options->group)) {
-        read_batch(s, step * batches + k);
+        take_batch(s, step * batches + k);
         set_random(s, step, k);
         model_loss(s->m, s->tokens, s->targets);
         node = gd_tape_find_nonfinite(ctx, op, NAME);
@@ -152,14 +174,15 @@ bool steps_collect(run_steps *s, bool wait, gd_update_report *r)
     return true;
 }
 
-/* ---- Begin and end ---------------------------------------------------------------------------- */
+/* ---- Begin and end
+ * ---------------------------------------------------------------------------- */
 
 /* How many random numbers a batch draws, measured on the first batch. */
 static uint64_t count_words(run_steps *s)
 {
     gd_context *ctx = s->m->ctx;
     const gd_random_state before = gd_random_get(ctx);
-    read_batch(s, 0);
+    take_batch(s, 0);
     gd_no_grad_begin(ctx);
     model_loss(s->m, s->tokens, s->targets);
     gd_no_grad_end(ctx);
@@ -186,6 +209,10 @@ gd_status steps_begin(run_steps *s)
     gd_optimizer_set_loss_scale(s->optimizer, gd_loss_scale_begin(o->dtype));
     s->tokens = gd_tensor_create(s->m->ctx, GD_INT32, 2, shape);
     s->targets = gd_tensor_create(s->m->ctx, GD_INT32, 2, shape);
+    const int64_t here = (o->accumulate + gd_group_ranks(o->group) - 1) / gd_group_ranks(o->group);
+    s->ids = malloc((size_t)(2 * here * o->batch * o->context) * sizeof *s->ids);
+    if (!s->ids) gd_fail(s->m->ctx, GD_ERROR_MEMORY, "out of memory: the batches of a step");
+    s->read = -1;
     s->m->training = true;
     if (o->group && o->dropout > 0) s->words = count_words(s);
     return gd_error_status(s->m->ctx);
@@ -193,6 +220,7 @@ gd_status steps_begin(run_steps *s)
 
 void steps_end(run_steps *s)
 {
+    free(s->ids);
     gd_tensor_free(s->tokens);
     gd_tensor_free(s->targets);
     gd_graph_free(s->graph);
@@ -203,7 +231,7 @@ gd_status steps_try(model *m, const dataset *data, const train_options *options)
 {
     run_steps s = {.m = m, .data = data, .options = options};
     if (!steps_begin(&s)) {
-        read_batch(&s, 0);
+        take_batch(&s, 0);
         gd_graph_run(s.graph, learn_batch, &s);
     }
     steps_end(&s);

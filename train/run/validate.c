@@ -33,30 +33,37 @@ static int64_t first_window(const batches *b, int64_t k, int64_t *rows)
 /* What one rank has of a validation. */
 typedef struct sums {
     double loss;
-    int64_t rows, stopped;
+    int64_t rows, stopped, unreadable;
 } sums;
 
 /* ---- Their loss ---------------------------------------------------------------------------- */
 
-/* The mean loss of `rows` windows from `first` on. */
-static double validate_batch(model *m, const dataset *data, int64_t first, int64_t rows,
-                             int64_t context)
+void read_failure_take(read_failure *failure, gd_context *ctx)
+{
+    failure->any = true;
+    failure->status = gd_error_status(ctx);
+    snprintf(failure->why, sizeof failure->why, "%s", gd_error(ctx));
+    gd_error_clear(ctx);
+}
+
+/* Adds the loss of `rows` windows from `first` on. */
+static void validate_batch(model *m, const dataset *data, int64_t first, int64_t rows,
+                           int64_t context, sums *own)
 {
     const int64_t shape[2] = {rows, context};
     gd_tensor *tokens = gd_tensor_create(m->ctx, GD_INT32, 2, shape);
     gd_tensor *targets = gd_tensor_create(m->ctx, GD_INT32, 2, shape);
-    double loss = NAN;
-    if (tokens && targets && !data_validation(data, first, tokens, targets)) {
-        loss = gd_item(model_loss(m, tokens, targets));
-    }
+    own->unreadable = tokens && targets && data_validation(data, first, tokens, targets) &&
+                      gd_error_status(m->ctx) != GD_ERROR_MEMORY;
+    if (!gd_error(m->ctx)) own->loss += (double)rows * gd_item(model_loss(m, tokens, targets));
+    own->rows += rows;
     gd_step_end(m->ctx);
     gd_tensor_free(tokens);
     gd_tensor_free(targets);
-    return loss;
 }
 
-/* The mean over all ranks' batches; NaN where one was asked to stop. */
-static double mean_of_all(const model *m, gd_group *group, sums own)
+/* The mean over all ranks' batches; NaN where one was asked to stop, or could not read. */
+static double mean_of_all(const model *m, gd_group *group, sums own, read_failure *failure)
 {
     const int ranks = gd_group_ranks(group);
     sums *all = malloc((size_t)ranks * sizeof *all), whole = {0};
@@ -66,9 +73,12 @@ static double mean_of_all(const model *m, gd_group *group, sums own)
         whole.loss += all[i].loss;
         whole.rows += all[i].rows;
         whole.stopped += all[i].stopped;
+        whole.unreadable += all[i].unreadable;
     }
     free(all);
-    return gd_error(m->ctx) || whole.stopped ? NAN : whole.loss / (double)whole.rows;
+    if (failure && whole.unreadable) failure->any = true;
+    return gd_error(m->ctx) || whole.stopped || whole.unreadable ? NAN
+                                                                 : whole.loss / (double)whole.rows;
 }
 
 /* A validation may take as long as hundreds of steps. */
@@ -83,7 +93,7 @@ static void draw_progress(const sums *own, int64_t done, int64_t all, double beg
 }
 
 double validate(model *m, const dataset *data, gd_group *group, int64_t batch, int64_t context,
-                int64_t most)
+                int64_t most, read_failure *failure)
 {
     const batches b = choose(data, batch, most);
     const double begun = gd_os_now();
@@ -95,15 +105,15 @@ double validate(model *m, const dataset *data, gd_group *group, int64_t batch, i
     for (int64_t k = gd_group_rank(group); k < b.taken && !gd_error(m->ctx) && !stop_asked();
          k += gd_group_ranks(group)) {
         int64_t first = first_window(&b, k, &rows);
-        own.loss += (double)rows * validate_batch(m, data, first, rows, context);
-        own.rows += rows;
+        validate_batch(m, data, first, rows, context, &own);
         draw_progress(&own, k + 1, b.taken, begun);
     }
     console_erase();
     own.stopped = stop_asked();
     gd_no_grad_end(m->ctx);
     m->training = training;
-    return mean_of_all(m, group, own);
+    if (own.unreadable && failure) read_failure_take(failure, m->ctx);
+    return mean_of_all(m, group, own, failure);
 }
 
 gd_status validate_ids(gd_context *ctx, const dataset *data, int64_t batch, int64_t context,

@@ -1,7 +1,7 @@
 /* bpe.c - see bpe.h. */
 #include "bpe.h"
 #include "fnv.h"
-#include "programs/utf8.h"
+#include "files/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,17 +21,17 @@ static byte_kind kind_of(uint8_t c)
 
 static int64_t character_length(const uint8_t *text, int64_t length)
 {
-    const int valid = utf8_length(text, length);
+    const int valid = gd_utf8_length(text, length);
     return valid ? valid : 1;
 }
 
-int64_t bpe_word(const uint8_t *text, int64_t length, bool byte_words)
+int64_t bpe_word(const uint8_t *text, int64_t length)
 {
     int64_t end = text[0] == ' ' && length > 1 && kind_of(text[1]) != BLANK ? 1 : 0;
     byte_kind kind = kind_of(text[end]);
     int left = kind == DIGIT ? LONGEST_NUMBER : LONGEST_WORD;
     for (; end < length && left > 0 && kind_of(text[end]) == kind; left--)
-        end += byte_words ? 1 : character_length(text + end, length - end);
+        end += character_length(text + end, length - end);
     /* The last of several spaces belongs to the word after them. */
     bool more = end < length && left > 0;
     if (kind == BLANK && more && end > 1 && text[end - 1] == ' ') end--;
@@ -279,7 +279,7 @@ static bool lexicon_build(lexicon *l, const uint8_t *text, int64_t length)
     *l = (lexicon){.tokens = malloc((size_t)(length + 1) * sizeof(int32_t)), .least = INT64_MAX};
     bool fine = l->tokens != NULL;
     for (int64_t at = 0, size; fine && at < length; at += size) {
-        size = bpe_word(text + at, length - at, false);
+        size = bpe_word(text + at, length - at);
         fine = count_word(l, text + at, size, l->tokens, &used);
     }
     return fine;
@@ -405,8 +405,8 @@ static bool is_known(const bpe *b, int32_t left, int32_t right)
     return bpe_find(b, bytes, join(b, left, right, bytes)) >= 0;
 }
 
-/* Replaces the pair by the newest token in all words that contain it. Its occurrences are then no longer
- * needed: the pair does not occur again. */
+/* Replaces the pair by the newest token in all words that contain it. Its occurrences are then no
+ * longer needed: the pair does not occur again. */
 static bool merge_everywhere(const bpe *b, lexicon *l, pair_map *pairs, int32_t left, int32_t right)
 {
     const int64_t *first = map_entry(&l->first, left, right);
@@ -493,7 +493,7 @@ int32_t *bpe_encode(const bpe *b, const uint8_t *text, int64_t length, int64_t *
     *count = 0;
     for (int64_t at = 0, size; ids && at < length; at += size) {
         int32_t *word = ids + *count;
-        size = bpe_word(text + at, length - at, b->byte_words);
+        size = bpe_word(text + at, length - at);
         for (int64_t i = 0; i < size; i++) word[i] = text[at + i];
         *count += encode_word(b, word, (int32_t)size);
     }

@@ -5,10 +5,10 @@
  * change. Each further token is a pair of earlier ones: training repeatedly merges the most
  * frequent pair of neighbours.
  *
- * Pairs are not merged across words. A word is a run of letters (all characters from U+0080 on count
- * as letters), of digits (at most 3), of blanks, or of other characters; a single space belongs to
- * the letters, digits or other characters after it. Words are cut after 64 characters, which bounds
- * the work; a byte that is not valid UTF-8 counts as a character.
+ * Pairs are not merged across words. A word is a run of letters (all characters from U+0080 on
+ * count as letters), of digits (at most 3), of blanks, or of other characters; a single space
+ * belongs to the letters, digits or other characters after it. Words are cut after 64 characters,
+ * which bounds the work; a byte that is not valid UTF-8 counts as a character.
  */
 #ifndef GRADUS_TRAIN_BPE_H
 #define GRADUS_TRAIN_BPE_H
@@ -32,7 +32,6 @@ typedef struct bpe {
     pair_map token_of;   /* from a pair to its token */
     int32_t *by_bytes;   /* [slots] 1 + token, found by its bytes; 0: free */
     uint32_t slots;      /* a power of two */
-    bool byte_words;     /* words are cut after 64 bytes, as those of the first runs were */
 } bpe;
 
 /* Learns at most `vocab` tokens (at least 256) from a text; fewer where no pair occurs twice. Among
@@ -58,7 +57,7 @@ int32_t *bpe_encode(const bpe *b, const uint8_t *text, int64_t length, int64_t *
 void bpe_free(bpe *b);
 
 /* The length in bytes of the first word of a text that is not empty. */
-int64_t bpe_word(const uint8_t *text, int64_t length, bool byte_words);
+int64_t bpe_word(const uint8_t *text, int64_t length);
 
 enum { BPE_LONGEST = 1 + 64 * 4 }; /* bytes of a word, and of a token */
 

@@ -26,18 +26,19 @@ fingerprint *fingerprint_begin(void);
 void fingerprint_add(fingerprint *f, const void *data, size_t bytes);
 uint64_t fingerprint_end(fingerprint *f);
 
-/* Adds every `stride`-th mebibyte of an opened file of `size` bytes, and the last one. False with the
- * reason in errno. */
+/* Adds every `stride`-th mebibyte of an opened file of `size` bytes, and the last one. False with
+ * the reason in errno. */
 bool fingerprint_add_file(fingerprint *f, int file, int64_t size, int64_t stride);
 
-/* Covers regular files, in this order, and their sizes. If they have more than `whole` bytes, it reads
- * only one of several mebibytes, evenly over every file, and its last one: together about `whole`
- * bytes. False with the reason in errno, and *failed the index of the file, if one cannot be read. */
+/* Covers regular files, in this order, and their sizes. If they have more than `whole` bytes, it
+ * reads only one of several mebibytes, evenly over every file, and its last one: together about
+ * `whole` bytes. False with the reason in errno, and *failed the index of the file, if one
+ * cannot be read. */
 bool fingerprint_files(const char *const *paths, int count, int64_t whole, uint64_t *print,
                        int *failed);
 
-/* Covers a model: all files of a folder whose names end in .json or .safetensors, in the order of their
- * names, and these names. False with the reason in errno. */
+/* Covers a model: all files of a folder whose names end in .json or .safetensors, in the order of
+ * their names, and these names. False with the reason in errno. */
 bool fingerprint_model(const char *folder, int64_t whole, uint64_t *print);
 
 #endif

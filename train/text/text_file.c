@@ -1,6 +1,7 @@
 /* text_file.c - see text_file.h. */
 #include "text_file.h"
 #include "console.h"
+#include "files/file_kind.h"
 #include "platform/file.h"
 #include "platform/terminal.h"
 
@@ -70,11 +71,9 @@ bool text_file_at(int file, void *bytes, size_t count, int64_t at)
 
 const char *text_file_pointer(const void *text, size_t length)
 {
-    static const char mark[] = "version https://git-lfs.";
     enum { MOST = 1024 }; /* bytes of a pointer */
-    return length > sizeof mark && length <= MOST && !memcmp(text, mark, sizeof mark - 1)
-               ? "it is a Git LFS pointer; \"git lfs pull\" fetches the file itself"
-               : NULL;
+    const char *kind = length <= MOST ? gd_file_kind(text, length) : NULL;
+    return kind == gd_file_pointer ? kind : NULL;
 }
 
 uint8_t *text_file_read(const char *option, const char *path, int64_t most, int64_t *length)
@@ -109,17 +108,25 @@ uint8_t *text_file_join(const char *option, const char *named, int64_t *length, 
                         int64_t **ends)
 {
     uint8_t *all = NULL;
+    int unended = 0;
     *length = 0;
     *found = (paths){0};
     *ends = NULL;
-    if (!paths_find(found, named) || !(*ends = malloc(found->count * sizeof **ends))) {
-        console_message("%s %.200s: %s", option, named, strerror(errno));
+    if (!paths_find(found, named) || !(*ends = malloc(2 * found->count * sizeof **ends))) {
+        console_message("%s %.200s: %s", option, named, paths_reason(found));
         return NULL;
     }
     for (size_t i = 0; i < found->count; i++) {
         int64_t more;
         const char *name = strcmp(found->name[i], "-") ? found->name[i] : "/dev/stdin";
         uint8_t *text = text_file_read(option, name, INT64_MAX - *length, &more);
+        const int64_t mark =
+            text && !memcmp(text, "\xef\xbb\xbf", more < 3 ? 0 : 3) && more >= 3 ? 3 : 0;
+        if (text) memmove(text, text + mark, (size_t)((more -= mark) + 1));
+        if (all && *length > 0 && all[*length - 1] != '\n' && unended++ == 0)
+            console_notice(
+                "%s does not end with a newline: its last line and the first of %s are one",
+                found->name[i - 1], found->name[i]);
         if (text && !all) {
             all = text;
         } else if (text) {
@@ -134,6 +141,8 @@ uint8_t *text_file_join(const char *option, const char *named, int64_t *length, 
             return NULL;
         }
         (*ends)[i] = *length += more;
+        (*ends)[found->count + i] = mark;
     }
+    if (unended > 1) console_notice("and so for %d more", unended - 1);
     return all;
 }

@@ -13,8 +13,9 @@
  * terminal. Free it. */
 uint8_t *text_file_read(const char *option, const char *path, int64_t most, int64_t *length);
 
-/* The same of several texts (paths.h; "-" is stdin), joined as they are. The names of the files become
- * those of `found`, and ends[i] where text i ends; free these, too. */
+/* The same of several texts (paths.h; "-" is stdin), joined as they are, but for the byte order
+ * marks with which they begin. The names of the files become those of `found`, ends[i] is where
+ * text i ends, and ends[found->count + i] how many bytes its mark has; free these, too. */
 uint8_t *text_file_join(const char *option, const char *named, int64_t *length, paths *found,
                         int64_t **ends);
 

@@ -15,7 +15,7 @@ typedef struct text_stream {
     unsigned char held[TEXT_STREAM_STOP + 8];
     size_t count; /* bytes held back: the beginning of a character or of the stop text */
     bool stopped;
-    int cut; /* bytes that may be the rest of a character with which the text begins: they are left out */
+    int cut; /* bytes left out: the rest of a character with which the text may begin */
 } text_stream;
 
 /* Adds bytes, writes those that are certain, and flushes. Nothing is written from the stop text

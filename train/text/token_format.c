@@ -1,6 +1,6 @@
 /* token_format.c - see token_format.h. */
 #include "token_format.h"
-#include "text_file.h"
+#include "files/file_kind.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -174,51 +174,19 @@ static bool find_npy(token_format *format, const unsigned char *bytes, size_t si
 
 /* ---- No header ---------------------------------------------------------------------------- */
 
-/* Two letters are an id that may be in the vocabulary, so a text given by mistake would be trained
- * on without a message. A file of only printable bytes and blanks counts as a text. */
-static bool is_text(const unsigned char *bytes, size_t size)
-{
-    enum { ENOUGH = 64 };
-    if (size < ENOUGH) return false;
-    for (size_t i = 0; i < size && i < TOKEN_FORMAT_FIRST; i++) {
-        bool blank = bytes[i] >= '\t' && bytes[i] <= '\r';
-        if (!blank && (bytes[i] < ' ' || bytes[i] > '~')) return false;
-    }
-    return true;
-}
-
-/* Other files that data sets come in. */
-static bool is_other(const unsigned char *bytes, size_t size, char why[TOKEN_FORMAT_WHY])
-{
-    static const struct {
-        const char *mark, *name;
-    } others[] = {{"PK\x03\x04", "a zip archive, as .npz and PyTorch's files are"},
-                  {"\x1f\x8b\x08", "compressed by gzip"},
-                  {"\x28\xb5\x2f\xfd", "compressed by zstd"},
-                  {"\xfd"
-                   "7zXZ",
-                   "compressed by xz"},
-                  {"PAR1", "a Parquet file"},
-                  {"ARROW1", "an Arrow file"},
-                  {"\x89HDF\r\n", "an HDF5 file"},
-                  {"MMIDIDX", "an index of Megatron; its token file is the .bin beside it"}};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        const size_t length = strlen(others[i].mark);
-        if (size < length || memcmp(bytes, others[i].mark, length) != 0) continue;
-        snprintf(why, TOKEN_FORMAT_WHY, "it is %s; wanted ids", others[i].name);
-        return true;
-    }
-    return false;
-}
-
 static bool find_headerless(token_format *format, int width, const unsigned char *bytes,
                             size_t size, char why[TOKEN_FORMAT_WHY])
 {
-    const char *pointer = text_file_pointer(bytes, size);
-    if (pointer) return refuse(why, pointer);
-    if (is_text(bytes, size))
+    enum { ENOUGH = 64 }; /* bytes of a text: two letters are an id that may be in the vocabulary */
+    const size_t first = size < TOKEN_FORMAT_FIRST ? size : TOKEN_FORMAT_FIRST;
+    const char *kind = gd_file_kind(bytes, first);
+    if (kind) {
+        snprintf(why, TOKEN_FORMAT_WHY, "%s%s", kind,
+                 kind == gd_file_pointer ? "" : "; wanted ids");
+        return false;
+    }
+    if (size >= ENOUGH && gd_file_is_text(bytes, first))
         return refuse(why, "it is a text, wanted token ids; use --data FILE for a text");
-    if (is_other(bytes, size, why)) return false;
     *format = (token_format){.width = width ? width : 2, .negative = width == 8};
     format->headerless = true;
     format->length = (int64_t)(size / (size_t)format->width);

@@ -25,14 +25,15 @@ typedef struct token_format {
     int64_t length;    /* ids */
 } token_format;
 
-/* Finds the format of a file of `size` bytes from its first ones, TOKEN_FORMAT_FIRST or all. `width` is
- * the user's word for the width of ids, 0 if there is none. False, and why, if it is not a token file. */
+/* Finds the format of a file of `size` bytes from its first ones, TOKEN_FORMAT_FIRST or all.
+ * `width` is the user's word for the width of ids, 0 if there is none. False, and why, if it is not
+ * a token file. */
 bool token_format_find(token_format *format, int width, const unsigned char *first, size_t size,
                        char why[TOKEN_FORMAT_WHY]);
 
-/* Adds the numbers of 16-bit ids at even indices that are not 0: count[0] all of them, count[1] those
- * at every fourth index. The bytes are a multiple of 8, or the last of a file. False if an id at an
- * odd index is not 0: then they are not halves of wider ids. */
+/* Adds the numbers of 16-bit ids at even indices that are not 0: count[0] all of them, count[1]
+ * those at every fourth index. The bytes are a multiple of 8, or the last of a file. False if an id
+ * at an odd index is not 0: then they are not halves of wider ids. */
 bool token_format_halves(const unsigned char *ids, size_t bytes, int64_t count[2]);
 
 #endif

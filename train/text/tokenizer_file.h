@@ -6,9 +6,8 @@
 #ifndef GRADUS_TRAIN_TOKENIZER_FILE_H
 #define GRADUS_TRAIN_TOKENIZER_FILE_H
 
-#include <stdio.h>
-
 #include "gradus/gradus.h"
+#include "train/run/json.h"
 #include "saving.h"
 #include "tokenizer.h"
 
@@ -26,16 +25,9 @@ const char *tokenizer_missing(const open_folder *in, char room[TOKENIZER_MISSING
 
 /* ---- What is written, which is all that is read ------------------------------------------- */
 
-typedef enum tokenizer_form {
-    TOKENIZER_NO_WORDS,   /* each byte is a token */
-    TOKENIZER_CHARACTERS, /* words of at most 64 characters */
-    TOKENIZER_BYTE_WORDS, /* of at most 64 bytes */
-    TOKENIZER_FIRST_RUNS, /* the same as the first runs wrote it; never written */
-    TOKENIZER_FORMS
-} tokenizer_form;
-
-/* Writes the JSON object "pre_tokenizer". */
-void tokenizer_print_words(tokenizer_form form, FILE *file);
+/* Writes the JSON object "pre_tokenizer"; `cut`: with words of at most 64 characters, else each
+ * byte is a token. */
+void tokenizer_print_words(json_text *to, bool cut);
 
 extern const char tokenizer_byte_level[]; /* the JSON object "decoder" */
 

@@ -1,103 +1,78 @@
 /* tokenizer_read.c - reads tokenizer.json. See tokenizer_file.h.
  *
- * A tree of the whole file would take many times the memory of its text. So jansson parses one
- * token or merge at a time, in two passes: one counts, and checks everything else; the other reads
- * the merges, then compares the vocabulary with the tokens that they make. */
+ * A tree of the whole file would take many times the memory of its text. So one token or merge is
+ * parsed at a time, in two passes: one counts, and checks everything else; the other reads the
+ * merges, then compares the vocabulary with the tokens that they make. */
+#include "files/utf8.h"
 #include "folder.h"
-#include "files/json_depth.h"
 #include "json.h"
-#include "platform/file.h"
 #include "text_file.h"
 #include "tokenizer_file.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #ifdef GD_HAVE_JANSSON
 
-#include <jansson.h>
-
-/* ---- JSON, one value at a time ------------------------------------------------------------ */
-
 typedef struct walk {
-    const char *text;
-    size_t length, at;
-    unsigned parts; /* which were there */
-    tokenizer_form form;
+    gd_json json;
+    unsigned parts;             /* which were there */
+    bool pieces;                /* words are cut, and merged */
     size_t vocab_at, merges_at; /* where they begin; 0: nowhere */
     int64_t vocab, merges;      /* how many */
     tokenizer *t;
     bool *seen; /* [vocab] ids that have a name */
 } walk;
 
-/* The next character that is not a blank, 0 at the end. */
-static char peek(walk *w)
+/* Takes a value, which must not be long: two tokens, or what transformers adds. */
+static const json_t *take_value(walk *w)
 {
-    while (w->at < w->length && w->text[w->at] && strchr(" \t\r\n", w->text[w->at])) w->at++;
-    return w->at < w->length ? w->text[w->at] : '\0';
-}
-
-static bool take(walk *w, char wanted)
-{
-    if (peek(w) != wanted) return false;
-    w->at++;
-    return true;
-}
-
-/* Takes a value, which must not be long. NULL if it is, or is not valid. */
-static json_t *take_value(walk *w)
-{
-    enum { MOST = 1 << 14 }; /* of two tokens, or of what transformers adds */
-    json_error_t error;
-    const size_t rest = w->length - w->at;
-    if (gd_json_is_deep(w->text + w->at, rest < MOST ? rest : MOST, JSON_DEPTH)) return NULL;
-    json_t *value =
-        json_loadb(w->text + w->at, rest < MOST ? rest : MOST,
-                   JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &error);
-    if (value) w->at += (size_t)error.position;
-    return value;
+    enum { MOST = 1 << 14 };
+    return gd_json_take(&w->json, MOST);
 }
 
 /* Visits the values of an object, or of an array, whose names are NULL. */
 static bool walk_members(walk *w, bool object, bool (*visit)(walk *w, const char *name))
 {
-    if (!take(w, object ? '{' : '[')) return false;
-    bool fine = true, more = peek(w) != (object ? '}' : ']');
-    while (fine && more) {
-        json_t *name = object ? take_value(w) : NULL;
-        fine = (!object || (json_is_string(name) && take(w, ':'))) &&
-               visit(w, json_string_value(name));
-        json_decref(name);
-        more = fine && take(w, ',');
+    if (gd_json_peek(&w->json) != (object ? '{' : '[')) return false;
+    while (gd_json_next(&w->json, object)) {
+        if (!visit(w, object ? w->json.name : NULL)) return false;
     }
-    return fine && take(w, object ? '}' : ']');
+    return !w->json.wrong;
 }
 
 static bool count_entry(walk *w, const char *name)
 {
-    json_t *value = take_value(w);
     *(name ? &w->vocab : &w->merges) += 1;
-    json_decref(value);
-    return value != NULL;
+    return take_value(w) != NULL;
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------- */
 
-/* The bytes of a token, from its characters, which are below U+0800. 0 if they are not those of a
- * token. */
+/* The bytes of a token, from its characters. 0 if they are not those of a token. */
 static int32_t read_bytes(const char *name, uint8_t bytes[BPE_LONGEST])
 {
-    const unsigned char *c = (const unsigned char *)name; /* valid UTF-8, from jansson */
     int32_t length = 0;
-    while (c && *c) {
-        const int size = *c < 0x80 ? 1 : 2;
-        const int byte = tokenizer_byte_of(size == 1 ? *c : (*c & 0x1f) << 6 | (c[1] & 0x3f));
-        if (*c >= 0xe0 || byte < 0 || length == BPE_LONGEST) return 0;
+    for (const unsigned char *c = (const unsigned char *)name; c && *c;) {
+        const int code = gd_utf8_length(c, 4);
+        const int byte = code > 2 ? -1 : tokenizer_byte_of((int)gd_utf8_code(c, code));
+        if (byte < 0 || length == BPE_LONGEST) return 0;
         bytes[length++] = (uint8_t)byte;
-        c += size;
+        c += code;
     }
     return length;
+}
+
+/* Takes an id of the vocabulary, which has no name yet; -1 if it is none. */
+static int64_t take_id(walk *w, int64_t vocab)
+{
+    const json_t *value = take_value(w);
+    const int64_t id = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
+    if (id < 0 || id >= vocab || w->seen[id]) return -1;
+    w->seen[id] = true;
+    return id;
 }
 
 /* An entry of the vocabulary must be a token that the merges make. */
@@ -105,25 +80,17 @@ static bool check_piece(walk *w, const char *name)
 {
     const bpe *b = &w->t->bpe;
     uint8_t bytes[BPE_LONGEST];
-    json_t *value = take_value(w);
-    const json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+    const int64_t id = take_id(w, b->vocab);
     const int32_t length = read_bytes(name, bytes);
-    json_decref(value);
-    if (length == 0 || id < 0 || id >= b->vocab || w->seen[id]) return false;
-    w->seen[id] = true;
-    return bpe_find(b, bytes, length) == id;
+    return length > 0 && id >= 0 && bpe_find(b, bytes, length) == id;
 }
 
 static bool read_byte(walk *w, const char *name)
 {
     tokenizer *t = w->t;
     uint8_t bytes[BPE_LONGEST];
-    json_t *value = take_value(w);
-    const json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-    json_decref(value);
-    if (read_bytes(name, bytes) != 1 || id < 0 || id >= w->vocab || w->seen[id]) return false;
-    if (t->id_of[bytes[0]] >= 0) return false;
-    w->seen[id] = true;
+    const int64_t id = take_id(w, w->vocab);
+    if (id < 0 || read_bytes(name, bytes) != 1 || t->id_of[bytes[0]] >= 0) return false;
     t->symbol[id] = bytes[0];
     t->id_of[bytes[0]] = (int16_t)id;
     return true;
@@ -140,12 +107,9 @@ static bool read_merge(walk *w, const char *name)
 {
     (void)name;
     bpe *b = &w->t->bpe;
-    json_t *pair = take_value(w);
-    const bool added =
-        json_array_size(pair) == 2 &&
-        bpe_add(b, find_piece(b, json_array_get(pair, 0)), find_piece(b, json_array_get(pair, 1)));
-    json_decref(pair);
-    return added;
+    const json_t *pair = take_value(w);
+    return json_array_size(pair) == 2 && bpe_add(b, find_piece(b, json_array_get(pair, 0)),
+                                                 find_piece(b, json_array_get(pair, 1)));
 }
 
 /* The second pass. An id has one name, and a name one id: so where there are as many of both, they
@@ -153,7 +117,7 @@ static bool read_merge(walk *w, const char *name)
 static bool read_tokens(walk *w)
 {
     tokenizer *t = w->t;
-    const bool pieces = w->form != TOKENIZER_NO_WORDS;
+    const bool pieces = w->pieces;
     const int64_t wanted = 256 + w->merges;
     if (pieces ? w->vocab != wanted || wanted > INT32_MAX
                : w->vocab < 1 || w->vocab > 256 || w->merges > 0)
@@ -163,11 +127,10 @@ static bool read_tokens(walk *w)
     w->seen = calloc((size_t)w->vocab, sizeof *w->seen);
     bool fine = w->seen != NULL;
     if (pieces && fine) {
-        w->at = w->merges_at;
+        w->json.at = w->merges_at;
         fine = bpe_begin(&t->bpe, (int32_t)w->vocab) && walk_members(w, false, read_merge);
-        t->bpe.byte_words = w->form != TOKENIZER_CHARACTERS;
     }
-    w->at = w->vocab_at;
+    w->json.at = w->vocab_at;
     fine = fine && walk_members(w, true, pieces ? check_piece : read_byte);
     free(w->seen);
     return fine;
@@ -187,25 +150,21 @@ static bool says_nothing(const json_t *value)
 /* Whether a value is that of a JSON text. */
 static bool is(const json_t *value, const char *text)
 {
-    json_t *wanted = json_loads(text, JSON_DECODE_ANY, NULL);
+    gd_json json = {.text = text, .length = strlen(text)};
+    const json_t *wanted = gd_json_take(&json, SIZE_MAX);
     const bool same = wanted && json_equal(value, wanted);
-    json_decref(wanted);
+    gd_json_close(&json);
     return same;
 }
 
-/* The form of the words; TOKENIZER_FORMS: none of ours. */
-static tokenizer_form find_form(const json_t *value)
+/* Whether a value is the pre-tokenizer of pieces, or of bytes. */
+static bool is_words(const json_t *value, bool pieces)
 {
-    tokenizer_form form = TOKENIZER_NO_WORDS;
-    for (bool found = false; form < TOKENIZER_FORMS; form++) {
-        gd_os_text text;
-        gd_os_text_begin(&text);
-        if (text.file) tokenizer_print_words(form, text.file);
-        if (gd_os_text_end(&text)) found = is(value, text.bytes);
-        free(text.bytes);
-        if (found) break;
-    }
-    return form;
+    json_text text = {0};
+    tokenizer_print_words(&text, pieces);
+    const bool same = !text.lacking && is(value, text.bytes);
+    free(text.bytes);
+    return same;
 }
 
 static const struct {
@@ -224,21 +183,15 @@ static bool visit_part(walk *w, const char *name, bool model)
 {
     size_t i = 0;
     while (i < PARTS && (strcmp(name, parts[i].name) != 0 || parts[i].model != model)) i++;
-    json_t *value = take_value(w);
-    bool fine;
-    if (i == PARTS) {
-        fine = says_nothing(value);
-    } else if (parts[i].wanted) {
-        fine = is(value, parts[i].wanted);
-    } else {
-        w->form = find_form(value);
-        fine = w->form < TOKENIZER_FORMS;
-    }
-    json_decref(value);
-    const unsigned part = i < PARTS ? 1u << i : 0;
-    fine = fine && !(w->parts & part);
+    const json_t *value = take_value(w);
+    if (!value) return false;
+    if (i == PARTS) return says_nothing(value);
+    const unsigned part = 1u << i;
+    if (w->parts & part) return false;
     w->parts |= part;
-    return fine;
+    if (parts[i].wanted) return is(value, parts[i].wanted);
+    w->pieces = is_words(value, true);
+    return w->pieces || is_words(value, false);
 }
 
 static bool visit_model(walk *w, const char *name)
@@ -247,7 +200,7 @@ static bool visit_model(walk *w, const char *name)
     if (!vocab && strcmp(name, "merges") != 0) return visit_part(w, name, true);
     size_t *at = vocab ? &w->vocab_at : &w->merges_at;
     if (*at) return false; /* twice */
-    *at = w->at;
+    *at = w->json.at;
     return walk_members(w, vocab, count_entry);
 }
 
@@ -259,9 +212,10 @@ static bool visit_root(walk *w, const char *name)
 /* Everything in the file must be what is written here, or have no effect. */
 static bool read_tokenizer(tokenizer *t, const char *text, size_t length)
 {
-    walk w = {.text = text, .length = length, .at = json_begin(text, length), .t = t};
-    const bool read = walk_members(&w, true, visit_root) && peek(&w) == '\0' && w.at == length &&
+    walk w = {.json = {.text = text, .length = length, .at = json_begin(text, length)}, .t = t};
+    const bool read = walk_members(&w, true, visit_root) && gd_json_end(&w.json) &&
                       w.parts == ALL_PARTS && w.vocab_at && w.merges_at && read_tokens(&w);
+    gd_json_close(&w.json);
     if (!read) tokenizer_free(t);
     return read;
 }

@@ -174,7 +174,7 @@ bool tokens_open(token_source *source, const char *pattern, int width, int64_t v
     *source = (token_source){0};
     paths found = {0};
     if (!paths_find(&found, pattern)) {
-        snprintf(message, TOKENS_MESSAGE, "%.200s: %s", pattern, strerror(errno));
+        snprintf(message, TOKENS_MESSAGE, "%.200s: %s", pattern, paths_reason(&found));
         paths_free(&found);
         return false;
     }

@@ -48,8 +48,8 @@ bool tokens_own(token_source *source, void *ids, int width, int64_t length);
 void tokens_close(token_source *source);
 
 /* Copies ids [at, at + count) of a shard, which must have them. Returns the index of the first one
- * not below `vocab`, -1 if all are, TOKENS_UNREADABLE with the reason in errno, or TOKENS_CHANGED if
- * another file has the name by now, or it was written to. */
+ * not below `vocab`, -1 if all are, TOKENS_UNREADABLE with the reason in errno, or TOKENS_CHANGED
+ * if another file has the name by now, or it was written to. */
 enum { TOKENS_UNREADABLE = -2, TOKENS_CHANGED = -3 };
 int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
                     int32_t *ids);
@@ -57,8 +57,8 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
 /* Why ids could not be read, from what tokens_read has returned. */
 const char *tokens_reason(int64_t bad);
 
-/* The id at an index, as it is stored: it may be negative, or beyond every vocabulary. 0 if it cannot
- * be read. */
+/* The id at an index, as it is stored: it may be negative, or beyond every vocabulary. 0 if it
+ * cannot be read. */
 int64_t tokens_at(const token_shard *shard, int64_t at);
 
 #endif

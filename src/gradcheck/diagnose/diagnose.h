@@ -66,8 +66,8 @@ void gd_check_probe_slopes(const gd_evidence *s, int input, int64_t element, dou
 void gd_check_entries(gd_evidence *s);
 
 /* Describes what is wrong, in out->finding. A finding must hold for every element, every set of
- * cotangents of the check and every probe, so for the whole Jacobian, to within the tolerance of the
- * check and to 1/50 of the error. */
+ * cotangents of the check and every probe, so for the whole Jacobian, to within the tolerance of
+ * the check and to 1/50 of the error. */
 void gd_check_diagnose(gd_evidence *s);
 /* Where the wrong elements are, " in row 3"; "" if they share no index. */
 gd_text gd_check_where(const gd_evidence *s);
@@ -75,8 +75,35 @@ gd_text gd_check_where(const gd_evidence *s);
 /* Appends to s->detail. */
 void gd_check_add(gd_evidence *s, const char *format, ...) GD_PRINTF(2, 3);
 
+/* Of what entries a formula is sought: those of the backward; half the sum of those and the true
+ * ones, to which a term is added with the wrong sign; what they lack. */
+enum { GD_OURS, GD_MIDDLE, GD_ERROR };
 /* What an error may be a multiple of, and along which elements with the same coefficients. */
 enum { GD_ONE = 1, GD_GRADIENT = 2, GD_INPUT = 4, GD_ROWS = 8, GD_COLUMNS = 16 };
+
+/* Numbers e by least squares as a f + b g, and the sums of the products. */
+typedef struct gd_fit {
+    double a, b, ff, fg, gg, fe, ge;
+} gd_fit;
+void gd_check_add_point(gd_fit *fit, double f, double g, double e);
+void gd_check_solve(gd_fit *fit, bool both); /* else b is 0 */
+
+/* The entries, of elements in the sets [first, end), in groups that have an error of their
+ * own each. */
+typedef struct gd_groups {
+    int terms; /* what f is, and g: GD_INPUT beside GD_ONE */
+    int first, end;
+    /* The group of an entry; -1: it does not count. */
+    int64_t (*of)(const gd_evidence *s, const struct gd_groups *groups, int set, int64_t e);
+    int64_t count;
+    gd_fit *fit;         /* [count] */
+    bool others, by_row; /* of factors (jacobian.c) */
+    int axis;
+    int64_t accurate;
+} gd_groups;
+
+/* Finds the fits. Whether they are all of the error of each entry. */
+bool gd_check_fits(const gd_evidence *s, gd_groups *groups);
 
 /* Whether a hypothesis holds; s->detail gets what its sentence has in place of %s. */
 #define HYPOTHESIS(group, name, which, sentence) bool gd_holds_##name(gd_evidence *s);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "gradcheck/diagnose/diagnose.h"
+#include "platform/number.h"
 
 enum { LOWEST = -2, HIGHEST = 3, PRODUCTS = 256, FEWEST = 5 };
 
@@ -20,7 +21,7 @@ double gd_check_fraction(double x, double tolerance, gd_text *text)
     for (int q = 1; q <= 12; q++) {
         double p = round(x * q);
         if (p == 0 || fabs(p) > 64 || !(fabs(x - p / q) <= tolerance)) continue;
-        snprintf(text->text, sizeof text->text, q == 1 ? "%g" : "%g/%d", p, q);
+        gd_os_print(text->text, sizeof text->text, q == 1 ? "%g" : "%g/%d", p, q);
         return p / q;
     }
     return 0;
@@ -40,14 +41,14 @@ gd_text gd_check_factor(const gd_argument *a, double factor, double tolerance)
         for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
             /* With a small n the match may be a coincidence. */
             if (n < (i == 2 ? 13 : 5) || !(fabs(factor - known[i].value) <= tolerance)) continue;
-            snprintf(text.text, sizeof text.text, known[i].text, n, axis);
+            gd_os_print(text.text, sizeof text.text, known[i].text, n, axis);
             return text;
         }
     }
     if (gd_check_fraction(factor, tolerance, &text) != 0) return text;
     for (int digits = 3; digits <= 15; digits++) { /* as many as were measured */
         const double unit = pow(10, digits - 1 - floor(log10(fabs(factor))));
-        snprintf(text.text, sizeof text.text, "%.*g", digits, factor);
+        gd_os_print(text.text, sizeof text.text, "%.*g", digits, factor);
         if (fabs(round(factor * unit) / unit - factor) <= tolerance) break;
     }
     return text;
@@ -99,39 +100,39 @@ static int make_products(gd_checker *c, const gd_points *at, gd_product *list)
 
 /* ---- Fits --------------------------------------------------------------------------------- */
 
-static double dot(const double *a, const double *b, int64_t n)
+void gd_check_add_point(gd_fit *fit, double f, double g, double e)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
-    return sum;
+    fit->ff += f * f, fit->fg += f * g, fit->gg += g * g;
+    fit->fe += f * e, fit->ge += g * e;
 }
 
-/* Whether a pa + b pb is the target, with a and b rounded to simple fractions. */
-static bool holds(const gd_points *at, const double *target, double tolerance, const gd_product *pa,
-                  const gd_product *pb, double *a, double *b)
+void gd_check_solve(gd_fit *fit, bool both)
 {
+    const double det = fit->ff * fit->gg - fit->fg * fit->fg; /* if it is 0, nothing fits */
+    fit->a = both ? (fit->fe * fit->gg - fit->ge * fit->fg) / det : fit->fe / fit->ff;
+    fit->b = both ? (fit->ge * fit->ff - fit->fe * fit->fg) / det : 0;
+    if (!both && fit->ff == 0) fit->a = 0;
+}
+
+/* Whether the target is a pa + b pb, or a pa, with simple fractions a and b. */
+static bool fits(const gd_points *at, const double *target, double tolerance, const gd_product *pa,
+                 const gd_product *pb, double *a, double *b)
+{
+    gd_fit fit = {0};
     gd_text text;
-    *a = gd_check_fraction(*a, tolerance / pa->largest, &text);
-    if (pb) *b = gd_check_fraction(*b, tolerance / pb->largest, &text);
+    for (int64_t i = 0; i < at->count; i++)
+        gd_check_add_point(&fit, pa->value[i], pb ? pb->value[i] : 0, target[i]);
+    if (pb && !(fit.ff * fit.gg - fit.fg * fit.fg > 1e-6 * fit.ff * fit.gg))
+        return false; /* nearly linearly dependent */
+    gd_check_solve(&fit, pb);
+    *a = gd_check_fraction(fit.a, tolerance / pa->largest, &text);
+    *b = pb ? gd_check_fraction(fit.b, tolerance / pb->largest, &text) : 0;
     if (*a == 0 || (pb && *b == 0)) return false;
     for (int64_t i = 0; i < at->count; i++) {
         double sum = *a * pa->value[i] + (pb ? *b * pb->value[i] : 0);
         if (!(fabs(sum - target[i]) <= tolerance)) return false;
     }
     return true;
-}
-
-static bool fits_pair(const gd_points *at, const double *target, double tolerance,
-                      const gd_product *pa, const gd_product *pb, double *a, double *b)
-{
-    int64_t n = at->count;
-    double aa = dot(pa->value, pa->value, n), bb = dot(pb->value, pb->value, n);
-    double ab = dot(pa->value, pb->value, n), at_a = dot(pa->value, target, n);
-    double at_b = dot(pb->value, target, n), det = aa * bb - ab * ab;
-    if (!(det > 1e-6 * aa * bb)) return false; /* nearly linearly dependent */
-    *a = (at_a * bb - at_b * ab) / det;
-    *b = (at_b * aa - at_a * ab) / det;
-    return holds(at, target, tolerance, pa, pb, a, b);
 }
 
 /* ---- Words -------------------------------------------------------------------------------- */
@@ -187,15 +188,14 @@ bool gd_check_formula(gd_checker *c, const gd_points *at, const double *target, 
     *text = (gd_text){""};
     for (int i = 0; i < count; i++) {
         const gd_product *p = &list[i];
-        a = dot(p->value, target, at->count) / dot(p->value, p->value, at->count);
-        if (!holds(at, target, tolerance, p, NULL, &a, &b)) continue;
+        if (!fits(at, target, tolerance, p, NULL, &a, &b)) continue;
         if (a < 0) append(text, "-");
         append(text, product_text(at, p, a, unit).text);
         return true;
     }
     for (int j = 1; j < count && terms > 1; j++) {
         for (int i = 0; i < j; i++) {
-            if (!fits_pair(at, target, tolerance, &list[i], &list[j], &a, &b)) continue;
+            if (!fits(at, target, tolerance, &list[i], &list[j], &a, &b)) continue;
             if (a < 0) append(text, "-");
             append(text, product_text(at, &list[i], a, unit).text);
             append(text, b < 0 ? " - " : " + ");

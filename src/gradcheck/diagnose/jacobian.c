@@ -2,8 +2,8 @@
  *
  * With one-hot probes (evidence.c) the evidence holds the backward's Jacobian and the true one.
  * Comparing them entry by entry shows what a sum over dy cannot: a dy that is left out, a dy taken
- * from the wrong element, a factor that depends on where dy comes from. Absence of a dependence means
- * exactly 0. */
+ * from the wrong element, a factor that depends on where dy comes from. Absence of a dependence
+ * means exactly 0. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -166,8 +166,8 @@ static bool box(gd_evidence *s, const bool *marked, bool mark)
     return first >= 0 && count == inside;
 }
 
-/* All missing entries are in columns of dy that no element uses: these, or with s->which the others,
- * are a box. */
+/* All missing entries are in columns of dy that no element uses: these, or with s->which the
+ * others, are a box. */
 bool gd_holds_left_out(gd_evidence *s)
 {
     bool *taken = gd_check_allocate(s->c, s->columns, sizeof *taken);
@@ -247,7 +247,8 @@ bool gd_holds_own_alone(gd_evidence *s)
     return true;
 }
 
-/* Whether each element uses all dy along an axis and no others, but should use those along another. */
+/* Whether each element uses all dy along an axis and no others, but should use those
+ * along another. */
 bool gd_holds_another_axis(gd_evidence *s)
 {
     if (!s->missing || !s->extra) return false;
@@ -295,21 +296,21 @@ static void add_symbol(gd_points *p, const char *name, double *value)
     p->value[p->symbols++] = value;
 }
 
-/* The values of an input, broadcast over the elements `where` of y; NULL if its shape does not allow
- * it. */
-static double *over_y(const gd_evidence *s, const gd_argument *a, int64_t count,
-                      const int64_t *where)
+/* The values of an input, broadcast over the elements `where` of a shape; NULL if that does not
+ * allow it. */
+static double *over(const gd_evidence *s, const gd_spec *shape, const gd_argument *a, int64_t count,
+                    const int64_t *where)
 {
-    const gd_spec *x = &a->spec, *y = &s->y->spec;
-    const int more = y->ndim - x->ndim;
+    const gd_spec *x = &a->spec;
+    const int more = shape->ndim - x->ndim;
     if (!a->given || more < 0 || !gd_dtype_is_real(x->dtype)) return NULL;
     for (int axis = 0; axis < x->ndim; axis++)
-        if (x->shape[axis] != 1 && x->shape[axis] != y->shape[more + axis]) return NULL;
+        if (x->shape[axis] != 1 && x->shape[axis] != shape->shape[more + axis]) return NULL;
     double *value = gd_check_numbers(s->c, count);
     for (int64_t i = 0; i < count && value; i++) {
         int64_t from = 0;
         for (int axis = 0; axis < x->ndim; axis++) {
-            const int64_t index = gd_check_index(y, where[i], more + axis);
+            const int64_t index = gd_check_index(shape, where[i], more + axis);
             from = from * x->shape[axis] + (x->shape[axis] == 1 ? 0 : index);
         }
         value[i] = a->value[from];
@@ -317,101 +318,71 @@ static double *over_y(const gd_evidence *s, const gd_argument *a, int64_t count,
     return value;
 }
 
-/* The symbols at the elements `where` of y: the output, and the inputs that broadcast to it. */
-static gd_points points_over_y(const gd_evidence *s, int64_t count, const int64_t *where)
+/* The symbols at the elements `where` of a shape: the inputs that broadcast to it, and the output's
+ * elements `column`. */
+static gd_points points_over(const gd_evidence *s, const gd_spec *shape, int64_t count,
+                             const int64_t *where, const int64_t *column)
 {
     gd_points p = {.count = count};
     double *y = gd_check_numbers(s->c, count);
-    for (int64_t i = 0; i < count && y; i++) y[i] = s->y->base[where[i]];
-    for (int i = 0; i < s->c->inputs; i++)
-        add_symbol(&p, s->c->input[i].name, over_y(s, &s->c->input[i], count, where));
-    add_symbol(&p, "y", y);
+    const char *name = "y";
+    for (int64_t i = 0; i < count && y; i++) y[i] = s->y->base[column[i]];
+    for (int i = 0; i < s->c->inputs; i++) {
+        const gd_argument *a = &s->c->input[i];
+        add_symbol(&p, a->name, over(s, shape, a, count, where));
+        if (!strcmp(a->name, name)) name = "output";
+    }
+    add_symbol(&p, name, y);
     return p;
 }
 
-/* Wrong factors of entries, one for each dy (column) or for each element (row). `others`: only the
- * entries with the dy of other elements count. */
-typedef struct gd_factors {
-    bool others, by_row;
-    int64_t count, accurate; /* those of large entries */
-    int64_t *at;             /* [count] elements of y at which a factor is known */
-    double *factor;          /* [count] */
-    double *weight;          /* [count] the norm of the entries from which it is estimated */
-} gd_factors;
+enum { EACH = -2, ALL = -1 };
 
-/* Entry (i, m) of the Jacobian, transposed if necessary so that there is a factor for each i. False
- * if the entry does not count. */
-static bool entry(const gd_evidence *s, const gd_factors *f, int64_t i, int64_t m, double *a,
-                  double *n)
+/* Which dy an entry has or, by row, which element it is of; its index along the axis, if there is
+ * one. `others`: only entries with the dy of other elements count. */
+static int64_t group_of(const gd_evidence *s, const gd_groups *f, int set, int64_t e)
 {
-    const int64_t r = f->by_row ? i : m, k = f->by_row ? m : i;
-    *a = analytic(s, r, k);
-    *n = numeric(s, r, k);
-    return !f->others || k != at(s, r);
+    const int64_t dy = set - s->measured, i = f->by_row ? s->at[e] : dy;
+    if (s->skip[e] || (f->others && dy == s->at[e])) return -1;
+    return f->axis >= 0 ? gd_check_index(&s->y->spec, i, f->axis) : f->axis == ALL ? 0 : i;
 }
 
-/* Whether each entry is the true one times a factor that depends only on i. */
-static bool find_factors(const gd_evidence *s, gd_factors *f)
+/* Whether each entry is the true one times a factor that depends only on its group, of which there
+ * are several accurate ones. */
+static bool find_factors(const gd_evidence *s, gd_groups *f, int axis)
 {
-    const int64_t outer = f->by_row ? s->rows : s->columns, inner = s->rows + s->columns - outer;
-    double a, n;
-    f->at = gd_check_allocate(s->c, outer, sizeof *f->at);
-    f->factor = gd_check_numbers(s->c, outer);
-    f->weight = gd_check_numbers(s->c, outer);
-    if (!f->at || !f->factor || !f->weight) return false;
-    for (int64_t i = 0; i < outer; i++) {
-        double an = 0, nn = 0;
-        for (int64_t m = 0; m < inner; m++) {
-            if (!entry(s, f, i, m, &a, &n)) continue;
-            an += a * n;
-            nn += n * n;
-        }
-        const double factor = nn > 0 ? an / nn : 1;
-        for (int64_t m = 0; m < inner; m++)
-            if (entry(s, f, i, m, &a, &n) && !near(s, a, factor * n)) return false;
-        if (nn == 0) continue;
-        f->accurate += sqrt(nn) > 100 * s->tolerance;
-        f->at[f->count] = f->by_row ? at(s, i) : i;
-        f->factor[f->count] = factor;
-        f->weight[f->count++] = sqrt(nn);
-    }
+    const int64_t count = axis == EACH ? s->columns : axis == ALL ? 1 : s->y->spec.shape[axis];
+    f->terms = GD_GRADIENT;
+    f->first = s->measured, f->end = s->sets;
+    f->of = group_of;
+    f->axis = axis;
+    f->count = count;
+    if ((axis != EACH && f->accurate < 3 * count) || !gd_check_fits(s, f)) return false;
+    for (int64_t i = 0; i < count && axis == EACH; i++)
+        f->accurate += sqrt(f->fit[i].ff) > 100 * s->tolerance;
     return f->accurate > 0;
 }
 
-/* Whether the factor depends only on the index along the axis (-1: is constant), with several
- * factors for each index. */
-static bool one_along(const gd_evidence *s, const gd_factors *f, int axis)
-{
-    const int64_t size = axis < 0 ? 1 : s->y->spec.shape[axis];
-    double *mean = gd_check_numbers(s->c, 2 * size);
-    if (!mean || f->accurate < 3 * size) return false;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t i = 0; i < f->count; i++) {
-            const int64_t index = axis < 0 ? 0 : gd_check_index(&s->y->spec, f->at[i], axis);
-            double w = f->weight[i], *sum = mean + 2 * index;
-            if (pass && !(w * fabs(f->factor[i] - sum[0] / sum[1]) <= s->tolerance)) return false;
-            if (pass) continue;
-            sum[0] += w * w * f->factor[i];
-            sum[1] += w * w;
-        }
-    }
-    return true;
-}
-
 /* Describes the factors, if they have a simple form. */
-static bool say_factors(gd_evidence *s, const gd_factors *f)
+static bool say_factors(gd_evidence *s, gd_groups f)
 {
-    double *target = gd_check_numbers(s->c, f->count), *exp_y = gd_check_numbers(s->c, f->count);
-    int64_t best = 0; /* the factor that is known most accurately */
+    double *target = gd_check_numbers(s->c, s->columns),
+           *weight = gd_check_numbers(s->c, s->columns);
+    double *exp_y = gd_check_numbers(s->c, s->columns);
+    int64_t count = 0, best = 0; /* the factor that is known most accurately */
+    int64_t *known = gd_check_allocate(s->c, s->columns, sizeof *known);
     gd_text text;
-    if (!target || !exp_y) return false;
-    for (int64_t i = 0; i < f->count; i++) {
-        target[i] = f->weight[i] * f->factor[i];
-        exp_y[i] = exp(s->y->base[f->at[i]]);
-        if (f->weight[i] > f->weight[best]) best = i;
+    if (!target || !weight || !exp_y || !known) return false;
+    for (int64_t i = 0; i < s->columns; i++) {
+        if (f.fit[i].ff == 0) continue;
+        weight[count] = sqrt(f.fit[i].ff);
+        target[count] = weight[count] * (1 + f.fit[i].a);
+        exp_y[count] = exp(s->y->base[i]);
+        if (weight[count] > weight[best]) best = count;
+        known[count++] = i;
     }
-    if (one_along(s, f, -1)) {
-        const double factor = f->factor[best], tolerance = s->tolerance / f->weight[best];
+    const double factor = target[best] / weight[best], tolerance = s->tolerance / weight[best];
+    if (find_factors(s, &f, ALL)) {
         if (fabs(factor - 1) <= tolerance) return false;
         if (fabs(factor + 1) <= tolerance)
             gd_check_add(s, "the wrong sign");
@@ -420,15 +391,15 @@ static bool say_factors(gd_evidence *s, const gd_factors *f)
                          gd_check_factor(s->argument, factor, tolerance).text);
         return true;
     }
-    gd_points p = points_over_y(s, f->count, f->at);
+    gd_points p = points_over(s, &s->y->spec, count, known, known);
     add_symbol(&p, "exp(y)", exp_y);
-    p.weight = f->weight;
+    p.weight = weight;
     if (gd_check_formula(s->c, &p, target, s->tolerance, 1, "", &text)) {
         gd_check_add(s, "an extra factor %s", text.text);
         return true;
     }
-    for (int axis = 0; axis < s->y->spec.ndim && !f->by_row; axis++) {
-        if (!one_along(s, f, axis)) continue;
+    for (int axis = 0; axis < s->y->spec.ndim && !f.by_row; axis++) {
+        if (!find_factors(s, &f, axis)) continue;
         gd_check_add(s, "an extra factor for each index along its axis %d", axis);
         return true;
     }
@@ -438,8 +409,8 @@ static bool say_factors(gd_evidence *s, const gd_factors *f)
 bool gd_holds_factors(gd_evidence *s)
 {
     for (int by_row = 0; by_row <= s->alike && s->which <= s->alike; by_row++) {
-        gd_factors f = {.others = s->which, .by_row = by_row};
-        if (find_factors(s, &f) && say_factors(s, &f)) return true;
+        gd_groups f = {.others = s->which, .by_row = by_row};
+        if (find_factors(s, &f, EACH) && say_factors(s, f)) return true;
     }
     return false;
 }
@@ -461,35 +432,62 @@ bool gd_holds_no_factor(gd_evidence *s)
 
 /* ---- As a formula ------------------------------------------------------------------------- */
 
-/* If each dy contributes to one element only, the gradient is dy times a slope: finds its formula, or
- * with s->which that of the term that is missing. */
-bool gd_holds_formula(gd_evidence *s)
+/* The entries that are not 0, where each dy contributes to one element only or, by row, where each
+ * element has one dy only. */
+typedef struct gd_entries {
+    bool by_row;
+    int64_t count;
+    int64_t *where, *column; /* the elements of y, or of the gradient, and the dy */
+    double *ours, *right;
+} gd_entries;
+
+static bool find_entries(const gd_evidence *s, gd_entries *f)
 {
-    int64_t count = 0, *where = gd_check_allocate(s->c, s->columns, sizeof *where);
-    double *a = gd_check_numbers(s->c, s->columns), *n = gd_check_numbers(s->c, s->columns);
-    gd_text is, wanted;
-    if (!where || !a || !n) return false;
-    for (int64_t k = 0; k < s->columns; k++) {
-        int64_t here = count;
-        for (int64_t r = 0; r < s->rows; r++) {
+    const int64_t outer = f->by_row ? s->rows : s->columns, inner = s->rows + s->columns - outer;
+    f->where = gd_check_allocate(s->c, outer, sizeof *f->where);
+    f->column = gd_check_allocate(s->c, outer, sizeof *f->column);
+    f->ours = gd_check_numbers(s->c, outer), f->right = gd_check_numbers(s->c, outer);
+    if (!f->where || !f->column || !f->ours || !f->right) return false;
+    for (int64_t i = 0; i < outer; i++) {
+        const int64_t here = f->count;
+        for (int64_t m = 0; m < inner; m++) {
+            const int64_t r = f->by_row ? i : m, k = f->by_row ? m : i;
             if (analytic(s, r, k) == 0 && numeric(s, r, k) == 0) continue;
-            if (count > here) return false;
-            where[count] = k;
-            a[count] = analytic(s, r, k);
-            n[count++] = numeric(s, r, k);
+            if (f->count > here) return false;
+            f->where[here] = f->by_row ? at(s, r) : k, f->column[here] = k;
+            f->ours[here] = analytic(s, r, k), f->right[here] = numeric(s, r, k);
+            f->count++;
         }
     }
-    const gd_points p = points_over_y(s, count, where);
+    return true;
+}
+
+/* The gradient is dy times a slope: finds the formula of s->which. */
+bool gd_holds_formula(gd_evidence *s)
+{
+    gd_entries f = {0};
+    gd_text is, wanted;
+    if (!find_entries(s, &f)) {
+        f = (gd_entries){.by_row = true};
+        if (!find_entries(s, &f)) return false;
+    }
+    const gd_spec *shape = f.by_row ? &s->argument->spec : &s->y->spec;
+    const gd_points p = points_over(s, shape, f.count, f.where, f.column);
+    double *sought = gd_check_numbers(s->c, f.count);
     /* With few digits, two terms fit too many functions. */
-    const int terms = s->rtol > 1e-4 ? 1 : 2;
-    for (int64_t i = 0; i < count && s->which; i++) n[i] -= a[i];
-    if (!gd_check_formula(s->c, &p, s->which ? n : a, s->tolerance, terms, "dy", &is)) return false;
-    if (s->which) {
+    const int terms = s->rtol > 1e-4 || s->which == GD_MIDDLE ? 1 : 2;
+    for (int64_t i = 0; i < f.count && sought; i++) {
+        const double a = f.ours[i], n = f.right[i];
+        sought[i] = s->which == GD_OURS ? a : s->which == GD_MIDDLE ? (a + n) / 2 : n - a;
+    }
+    if (!sought || !gd_check_formula(s->c, &p, sought, s->tolerance, terms, "dy", &is))
+        return false;
+    if (s->which != GD_OURS) {
         gd_check_add(s, "%s", is.text);
         return true;
     }
-    gd_check_add(s, "%s is %s", s->rows < count ? "the summed term" : "it", is.text);
-    if (gd_check_formula(s->c, &p, n, s->tolerance, terms, "dy", &wanted))
+    gd_check_add(s, "%s is %s", !f.by_row && s->rows < f.count ? "the summed term" : "it", is.text);
+    if (gd_check_formula(s->c, &p, f.right, s->tolerance, terms, "dy", &wanted))
         gd_check_add(s, " instead of %s", wanted.text);
     return true;
 }

@@ -109,8 +109,8 @@ gd_text gd_check_where(const gd_evidence *s)
     return text;
 }
 
-/* The element that is off with a set's cotangents, -1 if none is; or -2 for several, also if all but
- * one are within the tolerance. */
+/* The element that is off with a set's cotangents, -1 if none is; or -2 for several, also if all
+ * but one are within the tolerance. */
 static int64_t only_one(const gd_evidence *s, const gd_columns *of)
 {
     int64_t one = -1;
@@ -122,17 +122,22 @@ static int64_t only_one(const gd_evidence *s, const gd_columns *of)
     return one;
 }
 
-/* Whether with each dy another element is off, by the same factor: the backward looks for it. */
+/* Whether with each dy another element is off, by the same factor: the backward looks for it. The
+ * first one must be seen to be right with another dy: elements that are always off, and small, are
+ * found with one dy and hidden by the tolerance with another. */
 static bool one_for_each_dy(const gd_evidence *s, double factor)
 {
     int64_t first = -1;
     bool another = false;
     for (int set = 0; set < s->sets; set++) {
-        const int64_t one = only_one(s, &s->of[set]);
-        if (one >= 0 && first < 0) first = one;
-        another = another || (one >= 0 && one != first);
+        const gd_columns *of = &s->of[set];
+        const int64_t one = only_one(s, of);
         if (one == -2 || (one < 0 && set < s->measured)) return false;
-        if (one >= 0 && !scaled(s, set, one, factor)) return false;
+        if (one < 0) continue;
+        if (!scaled(s, set, one, factor)) return false;
+        if (first < 0) first = one;
+        another =
+            another || (one != first && fabs((factor - 1) * of->numeric[first]) > 4 * of->slack);
     }
     return another;
 }
@@ -173,10 +178,18 @@ static int64_t note_ratios(const gd_evidence *s)
     return n;
 }
 
-/* The factor of elements of which `largest` is the largest numeric one. */
-static void say_factor(gd_evidence *s, double factor, double largest)
+/* The factor of the elements that are not skipped, or of the wrong ones: what is written is as near
+ * to it as the cotangents show that show most. */
+static void say_factor(gd_evidence *s, double factor, bool of_wrong)
 {
-    const double tolerance = s->of[s->set].slack * fmax(1, fabs(factor)) / largest;
+    double sharpest = 0;
+    for (int64_t n = 0; n < s->sets * s->count; n++) {
+        const gd_columns *of = &s->of[n / s->count];
+        const int64_t e = n % s->count;
+        if (of_wrong ? s->wrong[e] : !s->skip[e])
+            sharpest = fmax(sharpest, fabs(of->numeric[e]) / of->slack);
+    }
+    const double tolerance = fmax(1, fabs(factor)) / sharpest;
     if (fabs(factor + 1) <= tolerance)
         gd_check_add(s, "the sign is flipped");
     else
@@ -184,23 +197,56 @@ static void say_factor(gd_evidence *s, double factor, double largest)
                      gd_check_factor(s->argument, factor, tolerance).text);
 }
 
-/* All elements share a factor, also those that are within the tolerance, and for two it is not 1. */
+/* What the error of an element may be a multiple of: GD_ONE, GD_GRADIENT or GD_INPUT. */
+static double basis(const gd_evidence *s, int which, int set, int64_t e)
+{
+    const gd_argument *a = s->argument;
+    if (which & GD_ONE) return s->of[set].scale;
+    if (which & GD_GRADIENT) return s->of[set].numeric[e];
+    return a->value[s->at[e]] / a->scale * s->of[set].scale;
+}
+
+bool gd_check_fits(const gd_evidence *s, gd_groups *groups)
+{
+    const bool both = (groups->terms & GD_ONE) && (groups->terms & GD_INPUT);
+    const bool factor = groups->terms & GD_GRADIENT;
+    groups->fit = gd_check_allocate(s->c, groups->count, sizeof *groups->fit);
+    for (int pass = 0; pass < 2 && groups->fit; pass++) {
+        for (int64_t n = groups->first * s->count; n < groups->end * s->count; n++) {
+            const int set = (int)(n / s->count);
+            const int64_t e = n % s->count, group = groups->of(s, groups, set, e);
+            if (group < 0) continue;
+            gd_fit *t = &groups->fit[group];
+            const double f = basis(s, groups->terms, set, e);
+            const double g = both ? basis(s, GD_INPUT, set, e) : 0;
+            const double error = s->of[set].analytic[e] - s->of[set].numeric[e];
+            const double slack = s->of[set].slack * (factor ? fmax(1, fabs(1 + t->a)) : 1);
+            if (!pass)
+                gd_check_add_point(t, f, g, error);
+            else if (!(fabs(error - t->a * f - t->b * g) <= slack))
+                return false;
+        }
+        for (int64_t k = 0; k < groups->count && !pass; k++) gd_check_solve(&groups->fit[k], both);
+    }
+    return groups->fit != NULL;
+}
+
+static int64_t none_at_a_kink(const gd_evidence *s, const gd_groups *groups, int set, int64_t e)
+{
+    (void)groups, (void)set;
+    return s->skip[e] ? -1 : 0;
+}
+
+/* All elements share a factor, also those that are within the tolerance, and for two it
+ * is not 1. */
 bool gd_holds_same_factor(gd_evidence *s)
 {
-    double up = 0, down = 0, largest = 0;
+    gd_groups all = {.terms = GD_GRADIENT, .end = s->sets, .of = none_at_a_kink, .count = 1};
     int64_t shown = 0;
-    for (int64_t e = 0; e < s->count; e++) {
-        if (s->skip[e]) continue;
-        up += analytic(s, e) * numeric(s, e), down += numeric(s, e) * numeric(s, e);
-        largest = fmax(largest, fabs(numeric(s, e)));
-    }
-    for (int64_t e = 0; e < s->count; e++) {
-        if (!s->skip[e] && !is_multiple(s, e, up / down)) return false;
-        shown += !s->skip[e] && !is_multiple(s, e, 1);
-    }
-    if (shown < 2 && s->count > 1) return false;
+    for (int64_t e = 0; e < s->count; e++) shown += !s->skip[e] && !is_multiple(s, e, 1);
+    if ((shown < 2 && s->count > 1) || !gd_check_fits(s, &all) || all.fit->ff == 0) return false;
     note_ratios(s);
-    say_factor(s, up / down, largest);
+    say_factor(s, 1 + all.fit->a, false);
     return true;
 }
 
@@ -209,17 +255,15 @@ bool gd_holds_some_factor(gd_evidence *s)
 {
     const int64_t n = note_ratios(s), wrongs = count_wrong(s);
     const gd_text where = gd_check_where(s);
-    double largest = 0;
     bool zeros = true;
     if (wrongs < 2 || 2 * n < wrongs) return false;
     for (int64_t e = 0; e < s->count; e++) {
         if (!s->wrong[e]) continue;
         if (!is_multiple(s, e, s->out->ratio_median)) return false;
         zeros = zeros && is_zero(s, e);
-        largest = fmax(largest, fabs(numeric(s, e)));
     }
     if (zeros != s->which) return false;
-    if (!zeros) say_factor(s, s->out->ratio_median, largest);
+    if (!zeros) say_factor(s, s->out->ratio_median, true);
     if (zeros || *where.text)
         gd_check_add(s, "%s", where.text);
     else
@@ -229,8 +273,8 @@ bool gd_holds_some_factor(gd_evidence *s)
 
 /* ---- Gradients that should be zero -------------------------------------------------------- */
 
-/* Each wrong element has a gradient that should be 0, or (with s->which) is 0 and should not be, and
- * there is at least one of the first kind: a wrong mask. */
+/* Each wrong element has a gradient that should be 0, or (with s->which) is 0 and should not be,
+ * and there is at least one of the first kind: a wrong mask. */
 bool gd_holds_wrong_mask(gd_evidence *s)
 {
     int64_t extra = 0, missing = 0;
@@ -320,22 +364,50 @@ bool gd_holds_permuted(gd_evidence *s)
     return true;
 }
 
+/* Whether the analytic gradient is what the function's slopes along the same elements of an
+ * input are. */
+static bool is_slope(const gd_evidence *s, int input)
+{
+    gd_checker *c = s->c;
+    double *slope = gd_check_numbers(c, 2 * (int64_t)s->sets);
+    bool same = slope != NULL;
+    for (int64_t e = 0; e < s->count && same; e++) {
+        if (s->skip[e]) continue;
+        gd_check_probe_slopes(s, input, s->at[e], c->options.step, slope, slope + s->sets);
+        for (int set = 0; set < s->sets; set++)
+            same = same && fabs(s->of[set].analytic[e] - slope[set]) <= 2 * s->of[set].slack;
+    }
+    return same && !gd_check_failed(c);
+}
+
 /* The analytic gradient is the numeric gradient of another input with the same number of
  * elements. */
 bool gd_holds_of_another(gd_evidence *s)
 {
-    gd_checker *c = s->c;
-    double *slope = gd_check_numbers(c, 2 * (int64_t)s->sets);
-    for (int i = 0; i < c->inputs && slope && complete(s); i++) {
-        const gd_argument *a = &c->input[i];
-        bool same = i != s->input && a->wanted && a->count == s->count;
-        for (int64_t e = 0; e < s->count && same; e++) {
-            gd_check_probe_slopes(s, i, e, c->options.step, slope, slope + s->sets);
-            for (int set = 0; set < s->sets; set++)
-                same = same && fabs(s->of[set].analytic[e] - slope[set]) <= 2 * s->of[set].slack;
-        }
-        if (!same || gd_check_failed(c)) continue;
+    for (int i = 0; i < s->c->inputs && complete(s); i++) {
+        const gd_argument *a = &s->c->input[i];
+        if (i == s->input || !a->wanted || a->count != s->count || !is_slope(s, i)) continue;
         gd_check_add(s, "%s", a->name);
+        return true;
+    }
+    return false;
+}
+
+/* It is the numeric gradient where another input has the opposite sign, as y - z is for
+ * x y + x z. */
+bool gd_holds_of_negative(gd_evidence *s)
+{
+    for (int i = 0; i < s->c->inputs; i++) {
+        const gd_argument *a = &s->c->input[i];
+        double *opposite = gd_check_numbers(s->c, a->count);
+        if (i == s->input || !a->given || a->again || !gd_dtype_is_real(a->spec.dtype)) continue;
+        if (!opposite) return false;
+        for (int64_t k = 0; k < a->count; k++) opposite[k] = -a->value[k];
+        gd_tensor_write_f64(a->measured, opposite, a->count);
+        const bool is = is_slope(s, s->input);
+        gd_tensor_write_f64(a->measured, a->value, a->count);
+        if (!is) continue;
+        gd_check_add(s, "-%s: a term with %s", a->name, a->name);
         return true;
     }
     return false;
@@ -405,39 +477,6 @@ bool gd_holds_one_a_row(gd_evidence *s)
     return true;
 }
 
-/* What the error of an element may be a multiple of: GD_ONE, GD_GRADIENT or GD_INPUT. */
-static double basis(const gd_evidence *s, int which, int set, int64_t e)
-{
-    const gd_argument *a = s->argument;
-    if (which & GD_ONE) return s->of[set].scale;
-    if (which & GD_GRADIENT) return s->of[set].numeric[e];
-    return a->value[s->at[e]] / a->scale * s->of[set].scale;
-}
-
-/* Whether the error of elements from, from + stride, ... in the sets begin ... end - 1 is a f + b g,
- * by least squares; b is 0 unless there are two functions. */
-static bool fits(const gd_evidence *s, int begin, int end, int which, int64_t from, int64_t count,
-                 int64_t stride)
-{
-    const bool both = (which & GD_ONE) && (which & GD_INPUT);
-    double ff = 0, fg = 0, gg = 0, fe = 0, ge = 0, a = 0, b = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t i = 0; i < (end - begin) * count; i++) {
-            const int set = begin + (int)(i / count);
-            const int64_t e = from + i % count * stride;
-            const double f = basis(s, which, set, e), g = both ? basis(s, GD_INPUT, set, e) : 0;
-            const double error = s->of[set].analytic[e] - s->of[set].numeric[e];
-            if (pass && !(fabs(error - a * f - b * g) <= s->of[set].slack)) return false;
-            if (pass) continue;
-            ff += f * f, fg += f * g, gg += g * g, fe += f * error, ge += g * error;
-        }
-        const double det = ff * gg - fg * fg; /* if it is 0, nothing is within the slack */
-        a = both ? (fe * gg - ge * fg) / det : ff > 0 ? fe / ff : 0;
-        b = both ? (ge * ff - fe * fg) / det : 0;
-    }
-    return true;
-}
-
 /* Whether all elements are off by the same number for all cotangents. */
 static bool same_constant(const gd_evidence *s)
 {
@@ -449,23 +488,25 @@ static bool same_constant(const gd_evidence *s)
     return true;
 }
 
+static int64_t line_of(const gd_evidence *s, const gd_groups *groups, int set, int64_t e)
+{
+    const int64_t columns = columns_of(s), rows = s->count / columns;
+    /* A factor must be the same for each dy; the coefficient of an added term may differ. */
+    const int64_t with = groups->terms & GD_GRADIENT ? 0 : set;
+    if (groups->terms & GD_ROWS) return with * rows + e / columns;
+    return groups->terms & GD_COLUMNS ? with * columns + e % columns : with;
+}
+
 bool gd_holds_pattern(gd_evidence *s)
 {
     const int which = s->which;
     const int64_t count = s->argument->count, columns = columns_of(s);
     if (!complete(s) || !columns) return false;
-    const bool both = (which & GD_ONE) && (which & GD_INPUT), all = which == GD_ONE;
     const int64_t lines = which & GD_ROWS ? count / columns : which & GD_COLUMNS ? columns : 1;
-    const int64_t length = count / lines, stride = which & GD_COLUMNS ? columns : 1;
-    /* A factor must be the same for each dy; the coefficient of an added term may differ. */
-    const int together = which & GD_GRADIENT ? s->sets : 1;
-    if (length <= (both ? 4 : 2)) return false;
-    for (int64_t line = 0; line < lines; line++)
-        for (int set = 0; set < s->sets; set += together)
-            if (!fits(s, set, set + together, which, which & GD_COLUMNS ? line : line * length,
-                      length, stride))
-                return false;
-    if (all && !same_constant(s)) gd_check_add(s, ", another for each dy");
+    gd_groups groups = {.terms = which, .end = s->sets, .of = line_of, .count = s->sets * lines};
+    const bool both = (which & GD_ONE) && (which & GD_INPUT);
+    if (count / lines <= (both ? 4 : 2) || !gd_check_fits(s, &groups)) return false;
+    if (which == GD_ONE && !same_constant(s)) gd_check_add(s, ", another for each dy");
     return true;
 }
 

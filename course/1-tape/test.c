@@ -1,0 +1,125 @@
+/* test.c - assignment 1: losses and slopes of programs that a tape records. */
+#include "child.h"
+
+/* A program in n: how many leaves, how many steps, the step that is the loss; then of each step its
+ * op, and the numbers that it reads: leaves first, then steps, from 0 on. */
+enum { LEAVES, STEPS, LOSS, FIRST, ADD = 0, MUL, TANH, NUMBERS = 32 };
+
+#ifdef COURSE_STUDENT
+
+#include COURSE_FILE
+
+/* Runs it twice: what is left of the first time must not be seen in the second. */
+static void run_program(const int64_t *n, const real *x, real *loss, real *slopes)
+{
+    int64_t at[NUMBERS], last = 0;
+    for (int time = 0; time < 2; time++) {
+        tape_clear();
+        for (int64_t i = 0; i < n[LEAVES]; i++) at[i] = tape_leaf(x[i]);
+        for (int64_t k = 0; k < n[STEPS]; k++) {
+            const int64_t *step = n + FIRST + 3 * k, a = at[step[1]], b = at[step[2]];
+            at[n[LEAVES] + k] = step[0] == ADD   ? tape_add(a, b)
+                                : step[0] == MUL ? tape_mul(a, b)
+                                                 : tape_tanh(a);
+        }
+        last = at[n[LEAVES] + n[LOSS]];
+        tape_backward(last);
+    }
+    *loss = tape_value(last);
+    for (int64_t i = 0; i < n[LEAVES]; i++) slopes[i] = tape_slope(at[i]);
+}
+
+#define CALLS(CALL) CALL(run_program, n, a[0], a[1], a[2])
+CHILD_FUNCTIONS(CALLS)
+
+#else
+
+#include <math.h>
+#include <string.h>
+
+#include "grader.h"
+
+typedef struct program {
+    const char *name, *hint;
+    int64_t n[CHILD_SIZES];
+} program;
+
+static const program programs[] = {
+    {"a + b",
+     "begin here: tape_leaf, tape_add and tape_value; then the slope of a sum is 1 by each",
+     {2, 1, 0, ADD, 0, 1}},
+    {"tanh(w x + b)",
+     "the slope by w is that of tanh times that of w x, by the chain rule",
+     {3, 3, 2, MUL, 0, 1, ADD, 3, 2, TANH, 4, 4}},
+    {"x x x + x",
+     "x is read four times, and gets a term for each",
+     {1, 3, 2, MUL, 0, 0, MUL, 1, 0, ADD, 2, 0}},
+    {"four steps of a recurrence",
+     "h = tanh(w h + x): the slope of h is complete when all that read h are done",
+     {3, 12,  11, MUL, 0,   1, ADD, 3,    2,  TANH, 4,   4, MUL, 0,   5,  ADD, 6,    2,  TANH, 7,
+      7, MUL, 0,  8,   ADD, 9, 2,   TANH, 10, 10,   MUL, 0, 11,  ADD, 12, 2,   TANH, 13, 13}},
+    {"more after the loss",
+     "what is computed after the loss has no part in its slopes",
+     {2, 3, 0, MUL, 0, 1, TANH, 2, 2, ADD, 3, 0}}};
+
+static double loss_of(const int64_t *n, const double *x)
+{
+    double value[NUMBERS];
+    memcpy(value, x, (size_t)n[LEAVES] * sizeof *x);
+    for (int64_t k = 0; k <= n[LOSS]; k++) {
+        const int64_t *step = n + FIRST + 3 * k;
+        const double a = value[step[1]], b = value[step[2]];
+        value[n[LEAVES] + k] = step[0] == ADD ? a + b : step[0] == MUL ? a * b : tanh(a);
+    }
+    return value[n[LEAVES] + n[LOSS]];
+}
+
+/* Judges the program with real as float or as double. */
+static void check_program(grader *g, grader_row *row, const program *p, bool is_float)
+{
+    const int64_t count = p->n[LEAVES];
+    const double most = is_float ? 1e-5 : 1e-9, h = 1e-5, begin = (double)(g->seed % 1000);
+    double x[NUMBERS], result[NUMBERS] = {0}; /* the slopes, and behind them the loss */
+    float x_f[NUMBERS], result_f[NUMBERS] = {0};
+    for (int i = 0; i < count; i++) x[i] = x_f[i] = (float)sin(begin + 3 * i + 1);
+    const size_t size = is_float ? sizeof *x_f : sizeof *x;
+    char *const results = is_float ? (char *)result_f : (char *)result;
+    const student_array a[] = {{"x", is_float ? (void *)x_f : x, count, size, false},
+                               {"the loss", results + (size_t)count * size, 1, size, true},
+                               {"the slopes", results, count, size, true}};
+    if (student_call(&g->student, is_float, "run_program", p->n, a, 3)) {
+        grader_no_points(row, "%s", g->student.why);
+        return;
+    }
+    for (int64_t i = 0; is_float && i <= count; i++) result[i] = result_f[i];
+    const double loss = loss_of(p->n, x);
+    grader_cell(row, 0, 0, fabs(result[count] - loss) <= most, "the loss is %.6g, wanted %.6g; %s",
+                result[count], loss, p->hint);
+    for (int64_t i = 0; i < count; i++) {
+        const double before = x[i];
+        x[i] = before + h;
+        const double above = loss_of(p->n, x);
+        x[i] = before - h;
+        const double numeric = (above - loss_of(p->n, x)) / (2 * h);
+        x[i] = before;
+        grader_cell(row, 1, 0, fabs(result[i] - numeric) <= most + 1e-8,
+                    "the slope by leaf %d is %.6g, by differences %.6g; %s", (int)i, result[i],
+                    numeric, p->hint);
+    }
+}
+
+static void more(grader *g)
+{
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        grader_row *row = grader_add_row(g, programs[i].name);
+        grader_cell(row, 0, 5, true, "%s", "");
+        grader_cell(row, 1, 15, true, "%s", "");
+        for (int is_float = 0; is_float < 2; is_float++)
+            check_program(g, row, &programs[i], is_float);
+    }
+}
+
+const grader_assignment grader_this = {
+    .name = "1-tape", .file = "tape.c", .columns = {"losses", "slopes"}, .more = more};
+
+#endif

@@ -1,0 +1,241 @@
+/* test.c - assignment 7: attention, and a block that trains by the student's backward. */
+#ifdef COURSE_STUDENT
+
+#include COURSE_FILE
+#include "child.h"
+
+#define CALLS(CALL)                                                                      \
+    CALL(attention_backward, n[0], n[1], n[2], a[0], a[1], a[2], a[3], a[4], a[5], a[6]) \
+    CALL(block_backward, n[0], n[1], n[2], a[0], a[1], a[2], a[3], a[4], a[5], a[6])
+CHILD_FUNCTIONS(CALLS)
+
+#else
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "grader.h"
+
+/* ---- The forwards ---------------------------------------------------------------------------- */
+
+static void attention_sizes(const gd_call *call, int64_t *n)
+{
+    for (int i = 0; i < 3; i++) n[i] = gd_tensor_dim(call->input[0], i);
+}
+
+/* Adds to y. n: positions, heads, and the columns of a head. */
+static void attend(const int64_t *n, const double *q, const double *k, const double *v, double *y)
+{
+    const int64_t columns = n[1] * n[2];
+    for (int64_t i = 0; i < n[0]; i++) {
+        for (int64_t h = 0; h < columns; h += n[2]) {
+            double sum = 0;
+            /* once for the sum, once for what is divided by it */
+            for (int pass = 0; pass < 2; pass++) {
+                for (int64_t j = 0; j <= i; j++) {
+                    double score = 0;
+                    for (int64_t c = h; c < h + n[2]; c++)
+                        score += q[i * columns + c] * k[j * columns + c];
+                    const double e = exp(score / sqrt((double)n[2]));
+                    for (int64_t c = h; pass && c < h + n[2]; c++)
+                        y[i * columns + c] += e / sum * v[j * columns + c];
+                    if (!pass) sum += e;
+                }
+            }
+        }
+    }
+}
+
+static void attention(const int64_t *n, double *const *a)
+{
+    memset(a[3], 0, sizeof(double) * (size_t)(n[0] * n[1] * n[2]));
+    attend(n, a[0], a[1], a[2], a[3]);
+}
+
+enum { HEADS = 2 };
+
+static void block_sizes(const gd_call *call, int64_t *n)
+{
+    n[0] = gd_tensor_dim(call->input[0], 0);
+    n[1] = HEADS;
+    n[2] = gd_tensor_dim(call->input[0], 1);
+}
+
+/* y += x w, x [t, n], w [n, n] */
+static void add_product(int64_t t, int64_t n, const double *x, const double *w, double *y)
+{
+    for (int64_t i = 0; i < t; i++)
+        for (int64_t k = 0; k < n; k++)
+            for (int64_t j = 0; j < n; j++) y[i * n + j] += x[i * n + k] * w[k * n + j];
+}
+
+/* a: x, g, w; y */
+static void block(const int64_t *sizes, double *const *a)
+{
+    const int64_t t = sizes[0], n = sizes[2], size = t * n;
+    const int64_t of_a_head[] = {t, sizes[1], n / sizes[1]};
+    double *h = calloc((size_t)(5 * size + 1), sizeof *h), *q = h + size;
+    for (int64_t i = 0; h && i < t; i++) {
+        const double *x = a[0] + i * n;
+        double squares = 0;
+        for (int64_t k = 0; k < n; k++) squares += x[k] * x[k];
+        for (int64_t k = 0; k < n; k++)
+            h[i * n + k] = a[1][k] * x[k] / sqrt(squares / (double)n + 1e-5);
+    }
+    for (int64_t i = 0; h && i < 3; i++) add_product(t, n, h, a[2] + i * n * n, q + i * size);
+    memcpy(a[3], a[0], sizeof(double) * (size_t)size);
+    if (h) {
+        attend(of_a_head, q, q + size, q + 2 * size, h + 4 * size);
+        add_product(t, n, h + 4 * size, a[2] + 3 * n * n, a[3]);
+    }
+    free(h);
+}
+
+#define QKV(...) GD_INPUTS({GD_DIMS(__VA_ARGS__)}, {GD_DIMS(__VA_ARGS__)}, {GD_DIMS(__VA_ARGS__)})
+static const gd_case attention_cases[] = {
+    {.name = "4x2x4", QKV(4, 2, 4)},
+    {.name = "one position", QKV(1, 3, 2)},
+    {.name = "one head", QKV(7, 1, 5)},
+    {.name = "one column", QKV(3, 2, 1)},
+    {.name = "9x2x3", QKV(9, 2, 3)},
+    {.name = "no positions", QKV(0, 2, 3), .may_be_empty = true}};
+
+#define BLOCK(t, n)                                             \
+    GD_INPUTS({GD_DIMS(t, n)}, {GD_NORMAL(1, 0.5), GD_DIMS(n)}, \
+              {GD_NORMAL(0, 0.5), GD_DIMS(4, n, n)})
+static const gd_case block_cases[] = {{.name = "4x6", BLOCK(4, 6)},
+                                      {.name = "one position", BLOCK(1, 4)},
+                                      {.name = "two columns", BLOCK(5, 2)},
+                                      {.name = "7x10", BLOCK(7, 10)}};
+
+static const grader_function functions[] = {
+    {.name = "attention_backward",
+     .points = 40,
+     .begin = "dv, which needs p alone: p[i][j] says how much of v[j] went to y[i]",
+     .op = GRADER_OP("attention", "q[T, H, D] k[T, H, D] v[T, H, D] -> y[T, H, D]", 3, 7, 0,
+                     attention_cases),
+     .takes = "q k v dy dq dk dv",
+     .sizes = attention_sizes,
+     .forward = attention},
+    {.name = "block_backward",
+     .points = 40,
+     .begin = "x is read twice: dy goes to dx as it is, and then by all of the rest",
+     .op = GRADER_OP("block", "x[T, N] g[N] w[4, N, N] -> y[T, N]", 3, 7, 0, block_cases),
+     .takes = "x g w dy dx dg dw",
+     .sizes = block_sizes,
+     .forward = block}};
+
+/* ---- Training -------------------------------------------------------------------------------- */
+
+/* A text of two halves, of which the second repeats the first: what comes next can be read TEXT / 2
+ * - 1 positions before. */
+enum { TEXT = 12, T = TEXT - 1, LETTERS = 6, N = 16, TEXTS = 4, STEPS = 150 };
+enum { /* the parameters: of a letter, of a position, g, w, and what makes logits of y */
+       LETTER = 0,
+       POSITION = LETTER + LETTERS * N,
+       G = POSITION + T * N,
+       W = G + N,
+       OUT = W + 4 * N * N,
+       PARAMETERS = OUT + N * LETTERS
+};
+
+typedef struct model {
+    double p[PARAMETERS], grad[PARAMETERS], mean[PARAMETERS], square[PARAMETERS];
+    uint64_t random;
+} model;
+
+/* 0 to below 1; a linear congruence, of which the high bits are random enough */
+static double draw(model *m)
+{
+    m->random = m->random * 6364136223846793005U + 1442695040888963407U;
+    return (double)(m->random >> 40) / (double)(1 << 24);
+}
+
+/* The loss of one text, whose gradients are added to those of the parameters. A failed call of the
+ * student's is the reason in *why. */
+static double learn_text(grader *g, model *m, const char **why)
+{
+    static double x[T * N], y[T * N], dx[T * N], dy[T * N];
+    const int64_t n[CHILD_SIZES] = {T, HEADS, N};
+    const double share = 1.0 / (TEXT / 2 * TEXTS);
+    int text[TEXT];
+    double loss = 0;
+    for (int i = 0; i < TEXT; i++)
+        text[i] = i < TEXT / 2 ? (int)(draw(m) * LETTERS) : text[i - TEXT / 2];
+    for (int i = 0; i < T * N; i++)
+        x[i] = m->p[LETTER + text[i / N] * N + i % N] + m->p[POSITION + i];
+    block(n, (double *[]){x, m->p + G, m->p + W, y});
+    memset(dx, 0, sizeof dx);
+    memset(dy, 0, sizeof dy);
+    for (int i = TEXT / 2 - 1; i < T; i++) {
+        double logit[LETTERS] = {0}, sum = 0;
+        for (int j = 0; j < LETTERS; j++) {
+            for (int k = 0; k < N; k++) logit[j] += y[i * N + k] * m->p[OUT + k * LETTERS + j];
+            sum += exp(logit[j]);
+        }
+        loss += share * (log(sum) - logit[text[i + 1]]);
+        for (int j = 0; j < LETTERS; j++) {
+            const double d = share * (exp(logit[j]) / sum - (j == text[i + 1]));
+            for (int k = 0; k < N; k++) {
+                m->grad[OUT + k * LETTERS + j] += d * y[i * N + k];
+                dy[i * N + k] += d * m->p[OUT + k * LETTERS + j];
+            }
+        }
+    }
+    const student_array arrays[] = {{"x", x, T * N, sizeof *x, false},
+                                    {"g", m->p + G, N, sizeof *x, false},
+                                    {"w", m->p + W, 4 * N * N, sizeof *x, false},
+                                    {"dy", dy, T * N, sizeof *x, false},
+                                    {"dx", dx, T * N, sizeof *x, true},
+                                    {"dg", m->grad + G, N, sizeof *x, true},
+                                    {"dw", m->grad + W, 4 * N * N, sizeof *x, true}};
+    *why = student_call(&g->student, false, "block_backward", n, arrays, 7);
+    for (int i = 0; i < T * N; i++) {
+        m->grad[LETTER + text[i / N] * N + i % N] += dx[i];
+        m->grad[POSITION + i] += dx[i];
+    }
+    return loss;
+}
+
+/* Adam's step k. */
+static void update(model *m, int k)
+{
+    for (int i = 0; i < PARAMETERS; i++) {
+        m->mean[i] += 0.1 * (m->grad[i] - m->mean[i]);
+        m->square[i] += 0.01 * (m->grad[i] * m->grad[i] - m->square[i]);
+        const double root = sqrt(m->square[i] / (1 - pow(0.99, k + 1)));
+        m->p[i] -= 0.01 * m->mean[i] / (1 - pow(0.9, k + 1)) / (root + 1e-8);
+    }
+}
+
+static void train(grader *g)
+{
+    grader_row *row = grader_add_row(g, "a block that trains");
+    static model m;
+    const char *why = NULL;
+    double loss = 0;
+    memset(&m, 0, sizeof m);
+    m.random = g->seed;
+    for (int i = 0; i < PARAMETERS; i++)
+        m.p[i] = i >= G && i < W ? 1 : (2 * draw(&m) - 1) * (i < G ? 1 : 0.3);
+    for (int k = 0; k < STEPS && !why; k++) {
+        memset(m.grad, 0, sizeof m.grad);
+        loss = 0;
+        for (int i = 0; i < TEXTS && !why; i++) loss += learn_text(g, &m, &why);
+        update(&m, k);
+    }
+    grader_cell(row, 0, 20, !why && loss < 0.05, "%s", why ? why : "");
+    if (!why)
+        grader_cell(row, 0, 0, loss < 0.05,
+                    "after %d steps the loss is %.3f, wanted less than 0.05; a guess has %.3f",
+                    (int)STEPS, loss, log(LETTERS));
+}
+
+const grader_assignment grader_this = {.name = "7-attention",
+                                       .file = "attention.c",
+                                       .functions = functions,
+                                       .count = 2,
+                                       .more = train};
+
+#endif

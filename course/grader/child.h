@@ -1,0 +1,40 @@
+/* child.h - what the grader and the child's program say to each other. The child has the student's
+ * functions, libc and libm, and nothing else: neither the library, nor seeds, nor points. Arrays
+ * are passed in memory that both share, calls and answers through a socket. */
+#ifndef COURSE_CHILD_H
+#define COURSE_CHILD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CHILD_NAME = 48, CHILD_SIZES = 40, CHILD_ARRAYS = 16, CHILD_ANSWER = 1 };
+
+/* A function of the student's: sizes are passed in n, arrays in a. */
+typedef struct child_function {
+    const char *name;
+    void (*call)(const int64_t *n, void *const *a);
+} child_function;
+
+/* In the half of test.c that is compiled into the child: a list that ends with a row of zeros. */
+extern const child_function child_functions[];
+
+/* Makes it of a list of calls, as
+ *     #define CALLS(CALL) CALL(cube_backward, n[0], a[0], a[1], a[2]) CALL(...)
+ *     CHILD_FUNCTIONS(CALLS) */
+#define CHILD_CALL(name, ...)                                 \
+    static void call_##name(const int64_t *n, void *const *a) \
+    {                                                         \
+        (void)n;                                              \
+        name(__VA_ARGS__);                                    \
+    }
+#define CHILD_ROW(name, ...) {#name, call_##name},
+#define CHILD_FUNCTIONS(CALLS) \
+    CALLS(CHILD_CALL) const child_function child_functions[] = {CALLS(CHILD_ROW){NULL, NULL}};
+
+typedef struct child_request {
+    char function[CHILD_NAME];
+    int64_t n[CHILD_SIZES];
+    int64_t offset[CHILD_ARRAYS]; /* of each array in the shared memory; -1: NULL */
+} child_request;
+
+#endif

@@ -1,0 +1,75 @@
+/* runner.c - the child's program: calls the student's functions as it is told.
+ *   runner "TALK MEMORY BYTES MILLISECONDS MEBIBYTES"
+ * The first two are open: a socket to the grader, and the file of BYTES that both map. It ends
+ * itself where a call takes more processor time than that. */
+#define _XOPEN_SOURCE 700
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "child.h"
+
+/* A sanitizer takes terabytes of addresses, and opens files for its report. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+static int limit(int resource, rlim_t most)
+{
+    return setrlimit(resource, &(struct rlimit){most, most});
+}
+
+/* Whether the limits could be set. What is open stays open, and nothing else can be opened. */
+static int be_limited(rlim_t mebibytes)
+{
+    int failed = limit(RLIMIT_CORE, 0) || limit(RLIMIT_FSIZE, 0);
+#ifndef SANITIZED
+    failed = failed || limit(RLIMIT_AS, mebibytes << 20) || limit(RLIMIT_NOFILE, 0);
+#else
+    (void)mebibytes;
+#endif
+    return !failed;
+}
+
+/* Ends the process when it has used so much of the processor's time; 0: not any more. */
+static void watch(long milliseconds)
+{
+    const struct itimerval timer = {
+        .it_value = {.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000}};
+    setitimer(ITIMER_PROF, &timer, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    int talk, file;
+    long bytes, milliseconds, mebibytes;
+    if (argc != 2 ||
+        sscanf(argv[1], "%d %d %ld %ld %ld", &talk, &file, &bytes, &milliseconds, &mebibytes) != 5)
+        return 1;
+    char *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    child_request request;
+    if (memory == MAP_FAILED || !be_limited((rlim_t)mebibytes)) return 1;
+    while (read(talk, &request, sizeof request) == (ssize_t)sizeof request) {
+        const child_function *f = child_functions;
+        void *a[CHILD_ARRAYS];
+        while (f->name && strcmp(f->name, request.function)) f++;
+        if (!f->name) return 1;
+        for (int i = 0; i < CHILD_ARRAYS; i++)
+            a[i] = request.offset[i] < 0 ? NULL : memory + request.offset[i];
+        watch(milliseconds);
+        f->call(request.n, a);
+        watch(0);
+        const unsigned char answer = CHILD_ANSWER;
+        fflush(stdout);
+        if (write(talk, &answer, 1) != 1) return 1;
+    }
+    return 0;
+}

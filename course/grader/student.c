@@ -1,0 +1,348 @@
+/* student.c - compiles a student's file, looks at what it needs, and talks to the children. */
+#define _XOPEN_SOURCE 700
+
+#include "student.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "child.h"
+
+enum {
+    MEMORY = 1 << 26, /* shared with the children; of which only what is used takes memory */
+    MARGIN = 4096,    /* bytes on either side of an array that must stay as they are */
+    OUTPUT = 1 << 15, /* what is read of a compiler's output */
+    MEBIBYTES = 1024, /* of memory for a child */
+    PATIENCE = 120    /* seconds; a child that sleeps takes no processor time */
+};
+
+static const char *say(student *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static const char *say(student *s, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->why, sizeof s->why, format, args);
+    va_end(args);
+    return s->why;
+}
+
+/* ---- Compiling ---------------------------------------------------------------------------- */
+
+static const char *variable(const char *name, const char *unset)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : unset;
+}
+
+/* Runs a command of the shell, fills `output` with what it writes; returns whether it succeeded. */
+static bool run(char output[OUTPUT], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool run(char output[OUTPUT], const char *format, ...)
+{
+    char command[8192];
+    va_list args;
+    va_start(args, format);
+    const int length = vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    output[0] = 0;
+    FILE *pipe = length < (int)sizeof command ? popen(command, "r") : NULL;
+    if (!pipe) return false;
+    size_t used = fread(output, 1, OUTPUT - 1, pipe);
+    output[used] = 0;
+    for (char rest[512]; fread(rest, 1, sizeof rest, pipe) > 0;) continue;
+    return pclose(pipe) == 0;
+}
+
+/* The first line with a word, from a name in it on, or from the word; without the word the
+ * first line. */
+static const char *line_from(char *output, const char *word, const char *name)
+{
+    char *at = strstr(output, word);
+    if (!at) at = output;
+    char *line = at;
+    while (line > output && line[-1] != '\n') line--;
+    at[strcspn(at, "\n")] = 0;
+    const char *from = strstr(line, name);
+    return from ? from : at;
+}
+
+/* What a student's file may not call although libc has it: it could reach what the
+ * child has not. */
+static bool is_refused(const char *name)
+{
+    static const char *const names[] = {
+        "dlopen", "dlmopen", "dlsym",   "dlvsym",      "system",       "popen",  "fork",
+        "vfork",  "clone",   "ptrace",  "execl",       "execle",       "execlp", "execv",
+        "execve", "execvp",  "execvpe", "posix_spawn", "posix_spawnp", "syscall"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], name)) return true;
+    return false;
+}
+
+/* Looks at the object's undefined symbols: `symbols` has lines of "name U". */
+static const char *look_at_symbols(student *s, const char *symbols)
+{
+    char name[256];
+    for (const char *line = symbols; sscanf(line, "%255s", name) == 1;) {
+        if (!strncmp(name, "gd_", 3))
+            return say(s, "%s calls %s, a function of the library; it may need libc and libm alone",
+                       s->file, name);
+        if (is_refused(name))
+            return say(s, "%s calls %s; it may not load or start anything", s->file, name);
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+    return NULL;
+}
+
+static const char *compile(student *s, const char *test, bool is_float)
+{
+    static char output[OUTPUT], symbols[OUTPUT];
+    const char *cc = variable("CC", COURSE_CC), *flags = variable("CFLAGS", "");
+    const char *name = is_float ? "float" : "double";
+    if (!run(output,
+             "LC_ALL=C %s -std=c11 -O1 -g %s -Werror=implicit-function-declaration "
+             "-Werror=incompatible-pointer-types -DCOURSE_STUDENT %s '-DCOURSE_FILE=\"%s\"' "
+             "'-I%s' '-I%s/grader' -c '%s' -o '%s/%s.o' 2>&1",
+             cc, flags, is_float ? "-DCOURSE_FLOAT" : "", s->path, COURSE_FOLDER, COURSE_FOLDER,
+             test, s->work, name))
+        return say(s, "%s does not compile: %s", s->file, line_from(output, "error", s->file));
+    if (!run(symbols, "%s -u -P '%s/%s.o'", variable("NM", "nm"), s->work, name))
+        return say(s, "%s cannot be graded: nm, which lists its symbols, does not run", s->file);
+    if (look_at_symbols(s, symbols)) return s->why;
+    if (!run(output,
+             "LC_ALL=C %s -std=c11 -O1 -g %s '%s/%s.o' '%s/grader/runner.c' -o '%s/%s' -lm 2>&1",
+             cc, flags, s->work, name, COURSE_FOLDER, s->work, name))
+        return say(
+            s, "%s cannot be linked with libc and libm alone: %s", s->file,
+            line_from(output, strstr(output, "undefined") ? "undefined" : "multiple", "multiple"));
+    return NULL;
+}
+
+const char *student_begin(student *s, const char *path, const char *test, double seconds)
+{
+    const char *folder = variable("TMPDIR", "/tmp"), *slash = strrchr(path, '/');
+    *s = (student){.file = slash ? slash + 1 : path, .seconds = seconds, .memory_file = -1};
+    s->path = realpath(path, NULL);
+    if (!s->path) return say(s, "%s cannot be read: %s", path, strerror(errno));
+    if (strpbrk(s->path, "'\"\\"))
+        return say(s, "%s cannot be graded: its path has a quote or a backslash", s->path);
+    const int length = snprintf(s->work, sizeof s->work, "%s/course.XXXXXX", folder);
+    if (length >= (int)sizeof s->work - 16 || !mkdtemp(s->work)) {
+        s->work[0] = 0;
+        return say(s, "a folder for what is compiled cannot be made in %s", folder);
+    }
+    FILE *file = tmpfile();
+    s->memory_file = file ? dup(fileno(file)) : -1;
+    if (file) fclose(file);
+    if (s->memory_file < 0 || ftruncate(s->memory_file, MEMORY))
+        return say(s, "a file for the memory that is shared with a child cannot be written");
+    s->memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED, s->memory_file, 0);
+    if (s->memory == MAP_FAILED) {
+        s->memory = NULL;
+        return say(s, "the memory that is shared with a child cannot be mapped");
+    }
+    signal(SIGPIPE, SIG_IGN); /* a child that has ended is found when its answer is read */
+    return compile(s, test, false) || compile(s, test, true) ? s->why : NULL;
+}
+
+/* ---- A child ------------------------------------------------------------------------------ */
+
+/* Ends a child, and returns its status: that of its own end, where it has ended before. */
+static int end_child(student_child *c)
+{
+    int status = 0;
+    kill((pid_t)c->pid, SIGKILL);
+    while (waitpid((pid_t)c->pid, &status, 0) < 0 && errno == EINTR) continue;
+    close(c->talk), close(c->output);
+    c->pid = 0;
+    return status;
+}
+
+void student_end(student *s)
+{
+    char output[OUTPUT];
+    for (int i = 0; i < 2; i++)
+        if (s->child[i].pid) end_child(&s->child[i]);
+    if (s->memory) munmap(s->memory, MEMORY);
+    if (s->memory_file >= 0) close(s->memory_file);
+    if (s->work[0]) run(output, "rm -r '%s'", s->work);
+    free((void *)(uintptr_t)s->path);
+}
+
+/* In the child: it talks to the grader, and the grader reads what it prints. */
+static void become_child(const student *s, bool is_float, int talk, int output)
+{
+    char program[sizeof s->work + 16], numbers[128];
+    snprintf(program, sizeof program, "%s/%s", s->work, is_float ? "float" : "double");
+    snprintf(numbers, sizeof numbers, "%d %d %d %.0f %d", talk, s->memory_file, (int)MEMORY,
+             1000 * s->seconds, (int)MEBIBYTES);
+    const int nothing = open("/dev/null", O_RDONLY);
+    signal(SIGPIPE, SIG_DFL);
+    if (nothing >= 0 && dup2(nothing, 0) == 0 && dup2(output, 1) == 1 && dup2(output, 2) == 2)
+        execl(program, program, numbers, (char *)NULL);
+    _exit(1);
+}
+
+static bool start_child(student *s, bool is_float)
+{
+    int talk[2] = {-1, -1}, output[2] = {-1, -1};
+    /* What another child inherited would keep these open after this one's end. */
+    const bool fine = socketpair(AF_UNIX, SOCK_STREAM, 0, talk) == 0 && pipe(output) == 0 &&
+                      fcntl(talk[0], F_SETFD, FD_CLOEXEC) == 0 &&
+                      fcntl(output[0], F_SETFD, FD_CLOEXEC) == 0 &&
+                      fcntl(output[0], F_SETFL, O_NONBLOCK) == 0;
+    const pid_t pid = fine ? fork() : -1;
+    if (pid == 0) become_child(s, is_float, talk[1], output[1]);
+    for (int own = 0; own < 2; own++) {
+        if (own == 0 && pid > 0) continue;
+        if (talk[own] >= 0) close(talk[own]);
+        if (output[own] >= 0) close(output[own]);
+    }
+    if (pid > 0) s->child[is_float] = (student_child){pid, talk[0], output[0]};
+    return pid > 0;
+}
+
+/* Reads what the child prints, so that it never waits for a reader, and notes its first line. */
+static void read_output(student *s, const student_child *c, const char *function)
+{
+    char text[1024];
+    ssize_t size;
+    while ((size = read(c->output, text, sizeof text - 1)) > 0) {
+        text[size] = 0;
+        text[strcspn(text, "\n")] = 0;
+        for (char *p = text; *p; p++)
+            if ((unsigned char)*p < ' ') *p = ' ';
+        if (!s->printed[0])
+            snprintf(s->printed, sizeof s->printed,
+                     "%s printed \"%.200s\": what a function prints is not graded", function, text);
+    }
+}
+
+/* Says how the child ended. */
+static const char *say_end(student *s, student_child *c, const char *function)
+{
+    const int status = end_child(c);
+    if (!WIFSIGNALED(status))
+        return say(s, "%s ended the program, with status %d: a function returns", function,
+                   WEXITSTATUS(status));
+    const int number = WTERMSIG(status);
+    if (number == SIGPROF || number == SIGXCPU)
+        return say(
+            s, "%s did not return within %g s of processor time: is there a loop without an end?",
+            function, s->seconds);
+    if (number == SIGSEGV || number == SIGBUS)
+        return say(s, "%s crashed: it read or wrote at an address that is not its own", function);
+    if (number == SIGFPE) return say(s, "%s crashed: it divided a whole number by zero", function);
+    if (number == SIGABRT)
+        return say(s, "%s called abort, or libc found its memory damaged", function);
+    return say(s, "%s was ended by signal %d", function, number);
+}
+
+/* Waits for the child's answer. NULL, or what happened instead. */
+static const char *wait_for_answer(student *s, student_child *c, const char *function)
+{
+    struct pollfd files[2] = {{.fd = c->talk, .events = POLLIN},
+                              {.fd = c->output, .events = POLLIN}};
+    unsigned char answer = 0;
+    for (;;) {
+        const int ready = poll(files, 2, PATIENCE * 1000);
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready <= 0) {
+            end_child(c);
+            return say(s, "%s did not return within %d s: does it wait for something?", function,
+                       (int)PATIENCE);
+        }
+        if (files[1].revents & POLLIN) read_output(s, c, function);
+        if (files[1].revents & ~POLLIN) files[1].fd = -1; /* it has closed its output */
+        if (!files[0].revents) continue;
+        const ssize_t size = read(c->talk, &answer, 1);
+        read_output(s, c, function);
+        return size == 1 && answer == CHILD_ANSWER ? NULL : say_end(s, c, function);
+    }
+}
+
+/* ---- Arrays ------------------------------------------------------------------------------- */
+
+/* What the margins of an array hold, by bytes: a NaN that is another one after any arithmetic with
+ * it, so that reading it is seen in the results, and adding to it in the margin. */
+static unsigned char mark(size_t size, int64_t byte)
+{
+    const int64_t last = (int64_t)size - 1,
+                  at = (byte % (int64_t)size + (int64_t)size) % (int64_t)size;
+    if (at == last) return 0x7f;
+    return at == last - 1 ? (size == sizeof(double) ? 0xf4 : 0xa5) : 0x5a;
+}
+
+/* Places each array in the shared memory between two margins, and fills both. */
+static bool place(student *s, const student_array *arrays, int count, child_request *request)
+{
+    size_t at = 0;
+    for (int i = 0; i < CHILD_ARRAYS; i++) request->offset[i] = -1;
+    for (int i = 0; i < count; i++) {
+        const size_t bytes = (size_t)arrays[i].count * arrays[i].size;
+        const size_t padded = (bytes + 63) / 64 * 64;
+        if (!arrays[i].data) continue;
+        if (padded > MEMORY || at + 2 * MARGIN + padded > MEMORY) return false;
+        for (size_t k = 0; k < 2 * MARGIN + padded; k++)
+            s->memory[at + k] = (char)mark(arrays[i].size, (int64_t)k);
+        request->offset[i] = (int64_t)(at + MARGIN);
+        if (bytes) memcpy(s->memory + at + MARGIN, arrays[i].data, bytes);
+        at += 2 * MARGIN + padded;
+    }
+    return true;
+}
+
+/* Whether nothing but what may be written was written; else says what was. */
+static bool is_kept(student *s, const char *function, const student_array *a, int64_t offset)
+{
+    const unsigned char *data = (const unsigned char *)s->memory + offset;
+    const int64_t bytes = a->count * (int64_t)a->size, size = (int64_t)a->size;
+    for (int64_t i = 0; !a->written && i < bytes; i++) {
+        if (data[i] == ((const unsigned char *)a->data)[i]) continue;
+        say(s, "%s wrote to %s[%lld], which it may only read", function, a->name,
+            (long long)(i / size));
+        return false;
+    }
+    for (int64_t i = 1; i <= MARGIN; i++) {
+        const bool behind = data[bytes + i - 1] != mark(a->size, i - 1);
+        if (!behind && data[-i] == mark(a->size, -i)) continue;
+        say(s, "%s wrote outside of an array, to %s[%lld]: %s has %lld elements", function, a->name,
+            (long long)(behind ? a->count + (i - 1) / size : -1 - (i - 1) / size), a->name,
+            (long long)a->count);
+        return false;
+    }
+    return true;
+}
+
+const char *student_call(student *s, bool is_float, const char *function, const int64_t *n,
+                         const student_array *arrays, int count)
+{
+    student_child *c = &s->child[is_float];
+    child_request request = {.function = ""};
+    snprintf(request.function, sizeof request.function, "%s", function);
+    memcpy(request.n, n, sizeof request.n);
+    if (count > CHILD_ARRAYS || !place(s, arrays, count, &request))
+        return say(s, "%s: its arrays do not fit into the memory for them", function);
+    if (!c->pid && !start_child(s, is_float))
+        return say(s, "%s: a child process cannot be started: %s", function, strerror(errno));
+    if (write(c->talk, &request, sizeof request) != (ssize_t)sizeof request)
+        return say_end(s, c, function);
+    if (wait_for_answer(s, c, function)) return s->why;
+    for (int i = 0; i < count; i++)
+        if (arrays[i].data && !is_kept(s, function, &arrays[i], request.offset[i])) return s->why;
+    for (int i = 0; i < count; i++)
+        if (arrays[i].data && arrays[i].written && arrays[i].count)
+            memcpy(arrays[i].data, s->memory + request.offset[i],
+                   (size_t)arrays[i].count * arrays[i].size);
+    return NULL;
+}

@@ -1,0 +1,11 @@
+/* 0 points: starts_a_program.c calls system; it may not load or start anything */
+#include <stdlib.h>
+
+#define relu_backward right_relu_backward
+#include "../../solutions/2-elements/elements.c"
+#undef relu_backward
+
+void relu_backward(int64_t n, const real *x, const real *dy, real *dx)
+{
+    for (int64_t i = 0; i < n; i++) dx[i] += (real)system("true") * x[i] * dy[i];
+}

@@ -1,0 +1,10 @@
+/* 85 points: dx: a constant factor 1/5, the size of axis 1 */
+#define sum_backward right_sum_backward
+#include "../../solutions/3-broadcast/broadcast.c"
+#undef sum_backward
+
+void sum_backward(int64_t outer, int64_t n, int64_t inner, const real *dy, real *dx)
+{
+    for (int64_t i = 0; i < outer * n * inner; i++)
+        dx[i] += dy[i / (n * inner) * inner + i % inner] / (real)n;
+}

@@ -1,0 +1,396 @@
+/* signature.c - what a record says (gd_op in autograd.h): whether it is usable, and its signature,
+ * which is read once; then the inputs of each call are compared with it, and the shapes of its
+ * results follow from them. */
+#include "core/core.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+enum { SHARED, ANY, MASK, REAL, INT32, FLOAT64, COMPUTE, DTYPES };
+static const char *const dtype_names[] = {"", "any", "mask", "real", "int32", "float64", "compute"};
+
+/* Whatever a size, dimensions or a dtype of one input decide for the others: 26 letters,
+ * and these. */
+enum { NO_LETTER = 26, OPEN, DTYPE, DECIDED, MOST_TENSORS = 16 };
+
+/* A size: `factor` times that of a letter, which is 1 if there is no letter. */
+typedef struct extent {
+    int factor, letter;
+} extent;
+
+typedef struct pattern {
+    const char *name, *shape; /* "[..., N]"; NULL: shape() looks at it */
+    int name_length, shape_length, dtype, dims;
+    int open; /* dim[open] is behind "..." or "*"; -1: there is neither */
+    bool broadcasts;
+    extent dim[GD_MAX_DIMS];
+} pattern;
+
+struct gd_signature {
+    int parts[3]; /* inputs, outputs, saves */
+    uint32_t optional;
+    bool whole; /* it gives all shapes */
+    bool alike; /* its tensors have one dtype and one shape */
+    pattern tensor[MOST_TENSORS];
+};
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+/* The fault of a record, or NULL. */
+static const char *record_fault(const gd_op *op)
+{
+    if (!op->name || !*op->name) return "it has no name";
+    if (!op->shape && !op->signature) return "it has no shape() and no signature";
+    if (op->outputs < 1) return "it has no output";
+    if (op->saves < 0) return "its number of saves is negative";
+    if (op->inputs < 1 && op->inputs != GD_ANY_INPUTS) return "it has no inputs";
+    if (op->args_size > INT32_MAX) return "its args_size is more than 2^31 - 1 bytes";
+    if (op->case_count < 0 || (op->case_count && !op->cases)) return "its cases are missing";
+    bool forward = false;
+    for (int i = 0; i < GD_DEVICE_COUNT; i++) {
+        if (op->backward[i] && !op->forward[i]) return "it has a backward without a forward";
+        forward = forward || op->forward[i];
+    }
+    if (op->kernels && !op->definition) return "it has kernels() without a definition";
+    return forward || op->definition ? NULL : "it has neither a forward nor a definition";
+}
+
+gd_status gd_check_record(gd_context *ctx, const gd_op *op, const char *who)
+{
+    const char *fault = record_fault(op);
+    if (!fault) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
+                   op->name ? op->name : "", fault);
+}
+
+static bool take(const char **at, const char *mark)
+{
+    const char *start = *at + strspn(*at, " ");
+    if (strncmp(start, mark, strlen(mark)) != 0) return false;
+    *at = start + strlen(mark);
+    return true;
+}
+
+static bool take_dtype(const char **at, pattern *p)
+{
+    for (p->dtype = ANY; p->dtype < DTYPES; p->dtype++)
+        if (take(at, dtype_names[p->dtype])) return true;
+    return false;
+}
+
+/* Adds to the letters of the tensor. */
+static bool read_dim(const char **at, pattern *p, unsigned *letters)
+{
+    extent *dim = &p->dim[p->dims];
+    const bool star = take(at, "*");
+    if (star || take(at, "...")) {
+        if (*letters >> OPEN & 1) return false;
+        p->open = p->dims, p->broadcasts = star;
+        *letters |= 1U << OPEN;
+        return true;
+    }
+    *at += strspn(*at, " ");
+    const char *digits = *at, *end = digits + strspn(digits, "0123456789");
+    if (p->dims++ == GD_MAX_DIMS || end - digits > 9) return false;
+    for (dim->factor = end == digits; *at < end; ++*at) dim->factor = 10 * dim->factor + **at - '0';
+    dim->letter = **at >= 'A' && **at <= 'Z' ? *(*at)++ - 'A' : NO_LETTER;
+    *letters |= 1U << dim->letter;
+    return *at > digits && (dim->factor > 0 || dim->letter == NO_LETTER);
+}
+
+static bool read_tensor(const char **at, pattern *p, unsigned *letters)
+{
+    *at += strspn(*at, " ");
+    *p = (pattern){.name = *at, .open = -1};
+    p->name_length = (int)strspn(*at, "abcdefghijklmnopqrstuvwxyz_0123456789");
+    *at += p->name_length;
+    if (!p->name_length || (take(at, ":") && !take_dtype(at, p))) return false;
+    if (!take(at, "[")) return true;
+    p->shape = *at - 1;
+    for (bool first = true; !take(at, "]"); first = false)
+        if ((!first && !take(at, ",")) || !read_dim(at, p, letters)) return false;
+    p->shape_length = (int)(*at - p->shape);
+    return true;
+}
+
+/* Inputs, "->", outputs, ";", saves. False: there is a fault, to which *at points. */
+static bool read_signature(gd_signature *s, const char **at)
+{
+    unsigned known = 1U << NO_LETTER; /* by inputs that must be given */
+    for (int i = 0, part = 0; i < MOST_TENSORS; i++) {
+        unsigned letters = 0;
+        pattern *p = &s->tensor[i];
+        if (!read_tensor(at, p, &letters)) return false;
+        const bool optional = part == 0 && take(at, "?");
+        if (optional)
+            s->optional |= GD_BIT(i);
+        else if (part == 0)
+            known |= letters;
+        else if (letters & ~known)
+            return false;
+        s->parts[part]++;
+        s->alike = s->alike && p->dtype == SHARED && p->open == 0 && p->dims == 0 && part < 2;
+        s->whole = s->whole && (part == 0 || p->shape);
+        if (part < 2 && take(at, part ? ";" : "->"))
+            part++;
+        else if (**at != ' ')
+            return !**at;
+    }
+    return false;
+}
+
+/* The signature of a record, which is followed by a copy of its text. */
+static gd_signature *read_text(gd_context *ctx, const gd_op *op, const char *text)
+{
+    const size_t length = strlen(text) + 1;
+    gd_signature *s = gd_host_allocate(ctx, sizeof *s + length, "a signature");
+    if (!s) return NULL;
+    *s = (gd_signature){.whole = true, .alike = *text && !(op->optional_inputs & 1)};
+    const char *at = memcpy(s + 1, text, length);
+    if (!*text || read_signature(s, &at)) return s;
+    gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: its signature \"%.300s\" is wrong from \"%.40s\" on",
+            op->name, text, at);
+    gd_host_release(ctx, s, sizeof *s + length);
+    return NULL;
+}
+
+static void release(gd_context *ctx, gd_read_signature *kept)
+{
+    gd_signature *s = kept->signature;
+    if (s) gd_host_release(ctx, s, sizeof *s + strlen((const char *)(s + 1)) + 1);
+    *kept = (gd_read_signature){0};
+}
+
+void gd_signatures_free(gd_context *ctx)
+{
+    for (int i = 0; i < GD_SIGNATURES; i++) release(ctx, &ctx->signatures[i]);
+    ctx->signatures_read = 0;
+}
+
+const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op)
+{
+    gd_read_signature *kept = gd_signature_slot(ctx, op);
+    const char *text = op->signature ? op->signature : "";
+    if (!kept->signature || strcmp((const char *)(kept->signature + 1), text) != 0) {
+        gd_signature *s = read_text(ctx, op, text);
+        if (!s) return NULL;
+        if (2 * ctx->signatures_read > GD_SIGNATURES) gd_signatures_free(ctx);
+        kept = gd_signature_slot(ctx, op);
+        ctx->signatures_read += !kept->signature;
+        release(ctx, kept);
+        *kept = (gd_read_signature){op, op->signature, s};
+    }
+    const gd_signature *s = kept->signature;
+    const int *n = s->parts;
+    const uint32_t optional = op->optional_inputs & ~(UINT32_MAX << n[0]);
+    const bool same = n[0] == op->inputs && s->optional == optional &&
+                      (!n[1] || n[1] == op->outputs) && (!n[2] || n[2] == op->saves);
+    const bool whole = s->whole && n[1] == op->outputs && n[2] == op->saves;
+    if ((same || !*text) && (whole || op->shape)) return s;
+    gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: its signature \"%.300s\" %s", op->name, text,
+            same ? "lacks shapes of results, and there is no shape()"
+                 : "has other inputs, outputs or saves than the record");
+    return NULL;
+}
+
+gd_text gd_input_name(const gd_op *op, int i)
+{
+    gd_signature s = {.whole = true};
+    gd_text text;
+    const bool any = op && op->inputs == GD_ANY_INPUTS;
+    const char *at = op ? op->signature : NULL, *name = NULL;
+    if (op && (any || (i >= 0 && i < GD_CASE_MAX_INPUTS))) name = op->input_names[any ? 0 : i];
+    if (name)
+        snprintf(text.text, sizeof text.text, any ? "%s[%d]" : "%s", name, i);
+    else if (at && i >= 0 && read_signature(&s, &at) && i < s.parts[0])
+        snprintf(text.text, sizeof text.text, "%.*s", s.tensor[i].name_length, s.tensor[i].name);
+    else
+        snprintf(text.text, sizeof text.text, "input %d", i);
+    return text;
+}
+
+/* ---- Comparing the inputs of a call --------------------------------------------------------- */
+
+typedef struct match {
+    const gd_call *call;
+    gd_dtype dtype;      /* of the inputs whose signature has none, or "any" */
+    const int64_t *open; /* the dimensions of "..." or "*" */
+    int open_dims;
+    bool exact;                /* there was "...": they do not grow */
+    unsigned bound;            /* what is decided */
+    int by[DECIDED], compared; /* by which input; what was compared last */
+    int64_t size[NO_LETTER + 1], joined[GD_MAX_DIMS];
+} match;
+
+/* Whether something is decided; if not, input i decides it. */
+static inline bool is_bound(match *m, int what, int i)
+{
+    const bool bound = m->bound >> what & 1;
+    m->compared = what;
+    m->bound |= 1U << what;
+    if (!bound) m->by[what] = i;
+    return bound;
+}
+
+static inline gd_dtype dtype_of(const match *m, const pattern *p)
+{
+    if (p->dtype <= REAL) return m->dtype;
+    return p->dtype == COMPUTE ? m->call->dtype : p->dtype == INT32 ? GD_INT32 : GD_FLOAT64;
+}
+
+static inline bool dtype_fits(match *m, const pattern *p, gd_dtype dtype, int i)
+{
+    m->compared = DTYPE;
+    if (p->dtype == REAL) return gd_dtype_is_real(dtype);
+    if (p->dtype > REAL) return dtype == dtype_of(m, p);
+    if (p->dtype == MASK && dtype == GD_INT32) return true;
+    if (is_bound(m, DTYPE, i)) return dtype == m->dtype;
+    m->dtype = dtype;
+    return p->dtype == ANY || gd_dtype_is_real(dtype);
+}
+
+static inline int64_t size_of(const match *m, const extent *dim)
+{
+    int64_t size;
+    return __builtin_mul_overflow(dim->factor, m->size[dim->letter], &size) ? INT64_MAX : size;
+}
+
+static bool dim_fits(match *m, const extent *dim, int64_t size, int i)
+{
+    if (is_bound(m, dim->letter, i)) return size == size_of(m, dim);
+    m->size[dim->letter] = dim->factor > 1 ? size / dim->factor : size;
+    return dim->factor == 1 || size % dim->factor == 0;
+}
+
+/* NumPy's rule: shapes are aligned at the right; sizes must be equal, or one of them 1. */
+static bool join(match *m, const int64_t *shape, int n)
+{
+    const int most = n > m->open_dims ? n : m->open_dims;
+    if (m->exact && n > m->open_dims) return false;
+    for (int d = 1; d <= most; d++) {
+        const int64_t a = d <= m->open_dims ? m->open[m->open_dims - d] : 1,
+                      b = d <= n ? shape[n - d] : 1;
+        if (a != b && b != 1 && (a != 1 || m->exact)) return false;
+        m->joined[most - d] = a == 1 ? b : a;
+    }
+    m->open = m->joined, m->open_dims = most;
+    return true;
+}
+
+static bool open_fits(match *m, const pattern *p, const int64_t *shape, int n, int i)
+{
+    if (!is_bound(m, OPEN, i)) m->open = shape, m->open_dims = n;
+    if (!p->broadcasts) m->exact = true;
+    const bool same = n == m->open_dims && !memcmp(shape, m->open, (size_t)n * sizeof *shape);
+    return same || (p->broadcasts && join(m, shape, n));
+}
+
+static inline bool shape_fits(match *m, const pattern *p, const gd_tensor *t, int i)
+{
+    const int n = t->ndim - p->dims, open = p->open < 0 ? p->dims : p->open;
+    m->compared = NO_LETTER;
+    if (p->open < 0 ? n != 0 : n < 0) return false;
+    for (int d = 0; d < p->dims; d++)
+        if (!dim_fits(m, &p->dim[d], t->shape[d < open ? d : d + n], i)) return false;
+    return p->open < 0 || open_fits(m, p, t->shape + open, n, i);
+}
+
+/* One form for all: "weight is float32 [6, 7], wanted [N, K] with K = 4 as in x float32 [3, 4]". */
+static gd_status refuse(const match *m, const pattern *p, int i)
+{
+    const gd_call *call = m->call;
+    const gd_tensor *t = call->input[i], *other = NULL;
+    const int what = m->compared, by = what == DTYPE && p->dtype >= REAL ? -1 : m->by[what];
+    const char *wanted = p->dtype <= REAL ? "a real dtype" : dtype_names[p->dtype];
+    char with[640] = "";
+    if (by >= 0 && by != i) other = call->input[by];
+    const bool broadcasts = other && what == OPEN && p->broadcasts;
+    if (other && what < NO_LETTER)
+        snprintf(with, 40, " with %c = %lld", 'A' + what, (long long)m->size[what]);
+    if (other)
+        snprintf(with + strlen(with), 600, " %s %s %s %s",
+                 broadcasts ? "that broadcasts with" : "as in", gd_input_name(call->op, by).text,
+                 gd_dtype_name(other->dtype), gd_shape_text(other).text);
+    if (what == DTYPE && other) wanted = gd_dtype_name(m->dtype);
+    if (what != DTYPE) wanted = broadcasts && p->dims == 0 ? "a shape" : p->shape;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s %s, wanted %.*s%s%s",
+                        gd_input_name(call->op, i).text, gd_dtype_name(t->dtype),
+                        gd_shape_text(t).text, wanted == p->shape ? p->shape_length : INT_MAX,
+                        wanted, with, what == DTYPE ? "; use gd_cast" : "");
+}
+
+static gd_status check_range(const gd_call *call, const gd_option_range *r)
+{
+    const gd_tensor *x = call->input[0];
+    const void *at = (const char *)call->args + r->offset;
+    const bool real = r->kind == GD_NUMBER_DOUBLE, axis = r->kind == GD_NUMBER_AXIS;
+    const double value = real                         ? *(const double *)at
+                         : r->kind == GD_NUMBER_INT64 ? (double)*(const int64_t *)at
+                                                      : *(const int *)at;
+    if (axis ? value >= 0 && value < x->ndim : value >= r->low && value <= r->high) return GD_OK;
+    if (!axis)
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %.*g, wanted %s", r->name,
+                            real ? 6 : 19, value, r->wanted);
+    return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                        "%s is %g, wanted one of the %d dimensions of %s %s", r->name, value,
+                        x->ndim, gd_input_name(call->op, 0).text, gd_shape_text(x).text);
+}
+
+/* ---- The shapes of results ----------------------------------------------------------------- */
+
+static gd_status fill(const match *m, const pattern *p, gd_spec *spec)
+{
+    const int n = p->open < 0 ? 0 : m->open_dims, open = p->open < 0 ? p->dims : p->open;
+    spec->dtype = dtype_of(m, p);
+    spec->ndim = p->dims + n;
+    if (spec->ndim > GD_MAX_DIMS)
+        return gd_call_fail(m->call, GD_ERROR_ARGUMENT,
+                            "%.*s would have %d dimensions, wanted at most %d", p->name_length,
+                            p->name, spec->ndim, GD_MAX_DIMS);
+    for (int d = 0; d < n; d++) spec->shape[open + d] = m->open[d];
+    for (int d = 0; d < p->dims; d++) spec->shape[d < open ? d : d + n] = size_of(m, &p->dim[d]);
+    return GD_OK;
+}
+
+static gd_status compare(const gd_signature *s, const gd_call *call, gd_shapes *out)
+{
+    match m; /* by[] and size[] are set where something is decided */
+    m.call = call, m.exact = false;
+    m.bound = 1U << NO_LETTER, m.by[NO_LETTER] = -1, m.size[NO_LETTER] = 1;
+    const pattern *p = s->tensor;
+    for (int i = 0; i < s->parts[0]; i++, p++) {
+        const gd_tensor *t = call->input[i];
+        if (t && !(dtype_fits(&m, p, t->dtype, i) && (!p->shape || shape_fits(&m, p, t, i))))
+            return refuse(&m, p, i);
+    }
+    for (int i = 0; i < s->parts[1]; i++, p++)
+        if (fill(&m, p, &out->output[i])) return GD_ERROR_ARGUMENT;
+    for (int i = 0; i < s->parts[2]; i++, p++)
+        if (fill(&m, p, &out->save[i])) return GD_ERROR_ARGUMENT;
+    return GD_OK;
+}
+
+/* Of "a[*] b[*] -> y[*]" and the like: most calls' inputs are alike, and comparing would take a
+ * tenth of the time of a call on a few numbers. */
+static inline bool all_alike(const gd_signature *s, const gd_call *call, gd_shapes *out)
+{
+    const gd_tensor *x = call->input[0];
+    bool alike = s->alike && gd_dtype_is_real(x->dtype);
+    for (int i = 1; alike && i < s->parts[0]; i++) {
+        const gd_tensor *t = call->input[i];
+        alike = !t || (t->dtype == x->dtype && gd_same_shape(t, x));
+    }
+    for (int i = 0; alike && i < s->parts[1]; i++) {
+        out->output[i].dtype = x->dtype, out->output[i].ndim = x->ndim;
+        memcpy(out->output[i].shape, x->shape, sizeof x->shape);
+    }
+    return alike;
+}
+
+gd_status gd_signature_check(const gd_signature *s, const gd_call *call, gd_shapes *out)
+{
+    if (!all_alike(s, call, out) && compare(s, call, out)) return GD_ERROR_ARGUMENT;
+    for (const gd_option_range *r = call->op->ranges; r && r->name; r++)
+        if (check_range(call, r)) return GD_ERROR_ARGUMENT;
+    return call->op->shape ? call->op->shape(call, out) : GD_OK;
+}

@@ -1,0 +1,50 @@
+/* own_folder.h - a folder of a test's own, in which its files lie and its programs run.
+ *
+ * The file that includes it defines _POSIX_C_SOURCE 200809L or more (mkdtemp). */
+#ifndef GRADUS_TEST_OWN_FOLDER_H
+#define GRADUS_TEST_OWN_FOLDER_H
+
+#include <check.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gradus/context.h" /* GD_PRINTF */
+
+static char folder[] = "/tmp/gradus_test_XXXXXX";
+
+/* Runs a command of the shell, which must succeed. */
+GD_PRINTF(1, 2) static inline void shell(const char *format, ...)
+{
+    char command[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command, sizeof command, format, arguments);
+    va_end(arguments);
+    ck_assert_msg(system(command) == 0, "%s", command);
+}
+
+/* What follows lies and runs in a folder that is made, and that leave_folder removes. */
+static inline void enter_folder(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+}
+
+static inline void leave_folder(void)
+{
+    shell("cd / && rm -r '%s'", folder);
+    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+}
+
+static inline void write_bytes(const char *name, const void *bytes, size_t size)
+{
+    FILE *file = fopen(name, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+#endif
