@@ -146,8 +146,12 @@ TEST(a_file_goes_on_with_the_next_batch)
 {
     char path[] = "/tmp/gradus_batches_XXXXXX";
     close(mkstemp(path));
+    run one = start(), two;
+    const gd_status status = gd_optimizer_save(one.sgd, path, NULL, 0);
+    stop(&one);
+    if (status == GD_ERROR_UNSUPPORTED) return (void)unlink(path); /* a build without jansson */
     for (int saved = 1; saved < 8; saved++) {
-        run one = start(), two = start();
+        one = start(), two = start();
         float w[2][3];
         train(&one, saved);
         ck_assert_int_eq(gd_optimizer_save(one.sgd, path, NULL, 0), GD_OK);
@@ -158,7 +162,7 @@ TEST(a_file_goes_on_with_the_next_batch)
         ck_assert_mem_eq(w[0], w[1], sizeof w[0]);
         stop(&one), stop(&two);
     }
-    run one = start(), two = start();
+    one = start(), two = start();
     gd_batches_free(two.batches);
     two.batches = NULL;
     gd_optimizer_save(two.sgd, path, NULL, 0);
