@@ -45,8 +45,7 @@ void gd_os_on_fork(void (*note)(void));
 /* The name of a file for output that nobody wants. */
 extern const char gd_os_nowhere[];
 
-/* ---- Requests to stop; not on Windows, as what follows
- * ----------------------------------------------------------------------- */
+/* ---- Requests to stop; not on Windows, as what follows --------------------------------------- */
 
 /* `note` is called with the signal's number when the user (Ctrl-C), the system or a terminal that
  * closes asks the program to stop, and `note_pipe` when nobody reads its output any more. Both

@@ -143,8 +143,7 @@ static inline Suite *file_suite(file_line begun)
         return status;                                                         \
     }
 
-/* ---- More assertions
- * -------------------------------------------------------------------------- */
+/* ---- More assertions ------------------------------------------------------------------------- */
 
 /* Fails with the context's error, if there is one. */
 #define ck_assert_no_error(ctx) \

@@ -72,8 +72,7 @@ static const gd_case gather_cases[] = {
     {.name = "7_of_1x1", GD_INPUTS({GD_DIMS(1, 1)}, {GD_INDEX(1), GD_DIMS(7)})},
     {.name = "none", GD_INPUTS({GD_DIMS(4, 3)}, {GD_INDEX(4), GD_DIMS(0)}), .may_be_empty = true}};
 
-/* ---- A view by strides
- * ------------------------------------------------------------------------ */
+/* ---- A view by strides ----------------------------------------------------------------------- */
 
 typedef struct view_args {
     int64_t n[4]; /* the shape of y, and the strides */

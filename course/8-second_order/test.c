@@ -16,8 +16,7 @@ CHILD_FUNCTIONS(CALLS)
 
 #include "grader.h"
 
-/* ---- The function of which slope_backward is the second derivative
- * ---------------------------- */
+/* ---- The function of which slope_backward is the second derivative --------------------------- */
 
 static void count(const gd_call *call, int64_t *n)
 {
@@ -133,8 +132,7 @@ static const grader_function functions[] = {
      .sizes = points_and_hidden,
      .forward = network}};
 
-/* ---- Training: y'' = -y, y(0) = 1, y'(0) = 0
- * --------------------------------------------------- */
+/* ---- Training: y'' = -y, y(0) = 1, y'(0) = 0 ------------------------------------------------- */
 
 enum { POINTS = 40, HIDDEN = 20, PARAMETERS = 3 * HIDDEN, STEPS = 3000 };
 

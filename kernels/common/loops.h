@@ -196,8 +196,7 @@ static inline gd_status gd_map_backward(const gd_call *call, gd_row_function *ro
     GD_KERNEL_OF_REAL(name##_forward, gd_map_forward(call, name##_row)) \
     GD_KERNEL_OF_REAL(name##_backward, gd_map_backward(call, name##_gradient_row))
 
-/* ---- Operands with strides
- * -------------------------------------------------------------------- */
+/* ---- Operands with strides ------------------------------------------------------------------- */
 
 /* By pieces of rows (rows.h). Operand 0 of the walk is `out`, packed; then come
  * in[0] and so on, and the last is `chosen`. */

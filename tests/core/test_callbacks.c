@@ -11,8 +11,7 @@
 #include "check_main.h"
 #include "gradus/gradus.h"
 
-/* ---- What there is
- * ------------------------------------------------------------------------------ */
+/* ---- What there is --------------------------------------------------------------------------- */
 
 static gd_context *ctx;
 static gd_params *params, *others;
@@ -38,8 +37,7 @@ static void give(void *user, void *memory, size_t bytes)
     free(memory);
 }
 
-/* ---- Misdeeds
- * ----------------------------------------------------------------------------------- */
+/* ---- Misdeeds -------------------------------------------------------------------------------- */
 
 static gd_tensor *neg_segment(void *user, gd_tensor *const *in, int count)
 {
@@ -141,8 +139,7 @@ static void misbehave(void)
     MISDEEDS(DO_IT)
 }
 
-/* ---- Callbacks
- * ---------------------------------------------------------------------------------- */
+/* ---- Callbacks ------------------------------------------------------------------------------- */
 
 enum {
     OP_SHAPE,
@@ -251,8 +248,7 @@ static bool sink(void *user, const void *bytes, size_t count)
     return true;
 }
 
-/* ---- One misdeed
- * -------------------------------------------------------------------------------- */
+/* ---- One misdeed ----------------------------------------------------------------------------- */
 
 static void make_all(void)
 {

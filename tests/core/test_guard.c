@@ -25,8 +25,7 @@ static float *data_of(gd_tensor *t)
     return gd_tensor_data(t);
 }
 
-/* ---- Writes, which AddressSanitizer would end
- * ------------------------------------------------- */
+/* ---- Writes, which AddressSanitizer would end ------------------------------------------------ */
 
 LOOP_TEST(a_write_behind_the_end_is_an_error_when_it_is_freed, !ASAN ? 1 : 0)
 {

@@ -341,8 +341,7 @@ TEST(an_index_of_one_for_all)
     }
 }
 
-/* ---- Why there is no gradient
- * ------------------------------------------------------------------ */
+/* ---- Why there is no gradient ---------------------------------------------------------------- */
 
 TEST(why_a_loss_depends_on_nothing)
 {
@@ -386,8 +385,7 @@ TEST(two_losses_on_one_trunk)
                          "gd_backward, or use gd_backward_from with keep_tape");
 }
 
-/* ---- Steps that are not what they seem
- * ---------------------------------------------------------- */
+/* ---- Steps that are not what they seem ------------------------------------------------------- */
 
 TEST(statistics_that_no_batch_has_made)
 {

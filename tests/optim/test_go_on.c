@@ -21,8 +21,7 @@ static void tear_down(void)
     unlink(path);
 }
 
-/* ---- A learner whose gradients are random
- * ------------------------------------------------------ */
+/* ---- A learner whose gradients are random ---------------------------------------------------- */
 
 typedef struct learner {
     gd_context *ctx;
@@ -128,8 +127,7 @@ static void ck_assert_same(const learner *a, const learner *b)
     ck_assert_mem_eq(p.bytes, q.bytes, p.used);
 }
 
-/* ---- Going on
- * ---------------------------------------------------------------------------------- */
+/* ---- Going on -------------------------------------------------------------------------------- */
 
 LOOP_TEST(the_next_steps_have_the_same_bits, 4 * OPTIMIZER_KINDS)
 {
@@ -165,8 +163,7 @@ TEST(a_group_loads_the_file_of_an_optimizer)
     destroy(&one), destroy(&two);
 }
 
-/* ---- What matches
- * ------------------------------------------------------------------------------ */
+/* ---- What matches ---------------------------------------------------------------------------- */
 
 static char told[1024];
 
@@ -229,8 +226,7 @@ TEST(what_matches_is_loaded)
     gd_context_free(ctx);
 }
 
-/* ---- All or nothing
- * ---------------------------------------------------------------------------- */
+/* ---- All or nothing -------------------------------------------------------------------------- */
 
 static int64_t calls, fails_at; /* the call that gets no memory, or finds the file cut off */
 static bool cuts;
@@ -330,8 +326,7 @@ TEST(a_save_without_memory_leaves_the_older_file)
     destroy(&one), destroy(&two), destroy(&other);
 }
 
-/* ---- Refused
- * ----------------------------------------------------------------------------------- */
+/* ---- Refused --------------------------------------------------------------------------------- */
 
 TEST(what_makes_no_sense_is_refused)
 {

@@ -19,8 +19,7 @@ static void tear_down(void)
     gd_context_free(ctx);
 }
 
-/* ---- One of each
- * -------------------------------------------------------------------------------- */
+/* ---- One of each ----------------------------------------------------------------------------- */
 
 enum { LAYERS = 15 };
 
@@ -139,8 +138,7 @@ LOOP_TEST(names_and_shapes, LAYERS)
     }
 }
 
-/* ---- Initial values
- * ------------------------------------------------------------------------------- */
+/* ---- Initial values -------------------------------------------------------------------------- */
 
 /* That t is uniform within `bound`: the bound is nearly reached, and mean and variance
  * are right. */
@@ -267,8 +265,7 @@ TEST(each_init_is_its_fill)
     gd_tensor_free(like);
 }
 
-/* ---- Against the plain ops
- * -------------------------------------------------------------------- */
+/* ---- Against the plain ops ------------------------------------------------------------------- */
 
 static gd_tensor *input(int ndim, const int64_t *shape)
 {
@@ -407,8 +404,7 @@ LOOP_TEST(each_layer_is_its_ops, LAYERS)
     gd_tensor_free(u);
 }
 
-/* ---- What is refused
- * ---------------------------------------------------------------------------- */
+/* ---- What is refused ------------------------------------------------------------------------- */
 
 static bool is_zero(const layer *l)
 {

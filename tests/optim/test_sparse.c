@@ -10,8 +10,7 @@
 
 static const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
 
-/* ---- The same bits
- * ------------------------------------------------------------------------------ */
+/* ---- The same bits --------------------------------------------------------------------------- */
 
 typedef struct twins {
     tables sparse, dense;
@@ -241,8 +240,7 @@ TEST(ranks_are_dense_and_end_in_the_same_place)
             ck_assert_double_eq_tol(outcomes[rank].number[i], i < 10 ? 0 : alone[i], 1e-6);
 }
 
-/* ---- The cost is what was touched
- * --------------------------------------------------------------- */
+/* ---- The cost is what was touched ------------------------------------------------------------ */
 
 static const gd_services *real_services;
 static int64_t counted; /* elements that the services were asked to read or write */
@@ -402,8 +400,7 @@ TEST(services_leave_other_rows_alone)
         }
 }
 
-/* ---- Mistakes are seen
- * -------------------------------------------------------------------------- */
+/* ---- Mistakes are seen ----------------------------------------------------------------------- */
 
 /* The lowest touched row, or -1. */
 static int64_t first_row(const gd_touched *rows)

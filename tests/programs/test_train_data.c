@@ -518,8 +518,7 @@ TEST(an_epoch_takes_every_window_once)
     free(data.train.shard);
 }
 
-/* ---- What --data names
- * ------------------------------------------------------------------------ */
+/* ---- What --data names ----------------------------------------------------------------------- */
 
 static void write_text(const char *name, const char *text)
 {

@@ -30,8 +30,7 @@ typedef struct training {
     read_failure failure; /* of the next step's batches, or of a validation: it ends the run */
 } training;
 
-/* ---- What comes between steps
- * ----------------------------------------------------------------- */
+/* ---- What comes between steps ---------------------------------------------------------------- */
 
 /* Prints a sample. The random state is restored, so training is not affected. */
 static void sample(const training *t)
@@ -188,8 +187,7 @@ static bool conclude_step(training *t, bool last)
     return last;
 }
 
-/* ---- The loop
- * --------------------------------------------------------------------------------- */
+/* ---- The loop -------------------------------------------------------------------------------- */
 
 /* Notes the outcome of a step. */
 static void note_step(training *t, const gd_update_report *r)

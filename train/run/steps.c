@@ -86,8 +86,7 @@ void steps_submit(run_steps *s)
     set_random(s, step, batches);
 }
 
-/* ---- A step that is not finite
- * ---------------------------------------------------------------- */
+/* ---- A step that is not finite --------------------------------------------------------------- */
 
 /* Repeats the forward of this rank's batches of a step, with the same random numbers, to find the
  * first op whose output is not finite. False if all are finite. */
@@ -174,8 +173,7 @@ bool steps_collect(run_steps *s, bool wait, gd_update_report *r)
     return true;
 }
 
-/* ---- Begin and end
- * ---------------------------------------------------------------------------- */
+/* ---- Begin and end --------------------------------------------------------------------------- */
 
 /* How many random numbers a batch draws, measured on the first batch. */
 static uint64_t count_words(run_steps *s)
