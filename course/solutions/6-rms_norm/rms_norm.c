@@ -1,66 +1,42 @@
-/* rms_norm.c - the backwards of RMSNorm, and of RMSNorm of a residual stream. A wrong solution
- * defines one of the names in capitals before it includes this file. */
+/* rms_norm.c - the backwards of RMSNorm, and of RMSNorm of a residual stream. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "course.h"
 
-#ifndef H
-#define H ((double)dy[k] * w[k])
-#endif
-#ifndef MEAN
-#define MEAN dot / (double)n
-#endif
-#ifndef DX
-#define DX rstd *(H - xhat * mean)
-#endif
-#ifndef DW
-#define DW part[k] += (real)(dy[k] * xhat)
-#endif
-#ifndef LAST
-#define LAST n
-#endif
-#ifndef DBRANCH
-#define DBRANCH dsum[i * n + k]
-#endif
-
-/* Of rows; dsum and dbranch are NULL where there is no residual. */
-static void backward(int64_t rows, int64_t n, real eps, const real *x, const real *w,
-                     const real *dy, const real *dsum, real *dx, real *dbranch, real *part)
+void rms_norm_backward(int64_t rows, int64_t n, real eps, const real *x, const real *w,
+                       const real *dy, real *dx, real *part)
 {
     for (int64_t i = 0; i < rows; i++, x += n, dy += n, dx += n) {
         double squares = 0, dot = 0;
         for (int64_t k = 0; k < n; k++) squares += (double)x[k] * x[k];
         const double rstd = 1 / sqrt(squares / (double)n + eps);
-        for (int64_t k = 0; k < n; k++) dot += H * x[k] * rstd;
-        const double mean = MEAN;
-        for (int64_t k = 0; k < LAST; k++) {
-            const double xhat = x[k] * rstd, by_x = DX;
-            dx[k] += (real)(by_x + (dsum ? dsum[i * n + k] : 0));
-            if (dbranch) dbranch[i * n + k] += (real)(by_x + DBRANCH);
-            DW;
+        for (int64_t k = 0; k < n; k++) dot += (double)dy[k] * w[k] * x[k] * rstd;
+        for (int64_t k = 0; k < n; k++) {
+            const double xhat = x[k] * rstd;
+            dx[k] += (real)(rstd * ((double)dy[k] * w[k] - xhat * dot / (double)n));
+            part[k] += (real)(dy[k] * xhat);
         }
     }
 }
 
-/* Of some rows of y[i][k] = x[i][k] rstd[i] w[k], rstd = 1 / sqrt(mean of x[i]^2 + eps): adds to dx
- * [rows, n], and what these rows give to dw to part [n]. */
-void rms_norm_backward(int64_t rows, int64_t n, real eps, const real *x, const real *w,
-                       const real *dy, real *dx, real *part)
-{
-    backward(rows, n, eps, x, w, dy, NULL, dx, NULL, part);
-}
-
-/* Adds the sum of all parts [count, n] to dw [n]. */
 void add_parts(int64_t count, int64_t n, const real *parts, real *dw)
 {
-    for (int64_t k = 0; k < n; k++)
-        for (int64_t p = 0; p < count; p++) dw[k] += parts[p * n + k];
+    for (int64_t i = 0; i < count * n; i++) dw[i % n] += parts[i];
 }
 
-/* Of sum = x + branch and y = rms_norm(sum), where dy arrives at y, and dsum at the sum by other
- * ways: adds to dx, dbranch and part. */
+/* What arrives at the sum, by y and by other ways, reaches x and the branch. */
 void add_rms_norm_backward(int64_t rows, int64_t n, real eps, const real *sum, const real *w,
                            const real *dy, const real *dsum, real *dx, real *dbranch, real *part)
 {
-    backward(rows, n, eps, sum, w, dy, dsum, dx, dbranch, part);
+    real *all = calloc((size_t)(rows * n + 1), sizeof *all);
+    if (!all) abort();
+    memcpy(all, dsum, (size_t)(rows * n) * sizeof *all);
+    rms_norm_backward(rows, n, eps, sum, w, dy, all, part);
+    for (int64_t i = 0; i < rows * n; i++) {
+        dx[i] += all[i];
+        dbranch[i] += all[i];
+    }
+    free(all);
 }

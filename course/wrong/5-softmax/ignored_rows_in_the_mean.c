@@ -1,3 +1,3 @@
 /* 94 points: rows ignored, float64: dx: a constant factor 3/4 */
 #define COUNTS 1
-#include "../../solutions/5-softmax/softmax.c"
+#include "softmax.h"

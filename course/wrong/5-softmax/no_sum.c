@@ -1,3 +1,3 @@
 /* 70 points: a sum along axis 1 is missing */
 #define SOFTMAX dx[j] += y[j] * dy[j]
-#include "../../solutions/5-softmax/softmax.c"
+#include "softmax.h"

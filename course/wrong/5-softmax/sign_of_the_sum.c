@@ -1,3 +1,3 @@
 /* 70 points: the dy of other elements has the wrong sign */
 #define SOFTMAX dx[j] += (real)(y[j] * (dy[j] + dot))
-#include "../../solutions/5-softmax/softmax.c"
+#include "softmax.h"

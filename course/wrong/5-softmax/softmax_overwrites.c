@@ -1,3 +1,3 @@
 /* 94 points: when added to an existing gradient */
 #define SOFTMAX dx[j] = (real)(y[j] * (dy[j] - dot))
-#include "../../solutions/5-softmax/softmax.c"
+#include "softmax.h"

@@ -1,3 +1,3 @@
 /* 70 points: a constant factor 4 */
 #define EACH *dloss
-#include "../../solutions/5-softmax/softmax.c"
+#include "softmax.h"

@@ -1,3 +1,3 @@
 /* 94 points: logits of 1000 */
 #define SHIFT most = 0
-#include "../../solutions/5-softmax/softmax.c"
+#include "softmax.h"

@@ -1,3 +1,3 @@
 /* 70 points: dbranch: the gradient is zero throughout, with a gradient for output 1 alone */
 #define DBRANCH 0
-#include "../../solutions/6-rms_norm/rms_norm.c"
+#include "rms_norm.h"

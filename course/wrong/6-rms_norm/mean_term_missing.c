@@ -1,3 +1,3 @@
 /* 20 points: each element uses only its own dy */
 #define DX (rstd * H - 0 * mean * xhat)
-#include "../../solutions/6-rms_norm/rms_norm.c"
+#include "rms_norm.h"

@@ -1,3 +1,3 @@
 /* 14 points: dw: dy has an extra factor for each index along its axis 0 */
 #define DW part[k] = (real)(dy[k] * xhat)
-#include "../../solutions/6-rms_norm/rms_norm.c"
+#include "rms_norm.h"

@@ -1,3 +1,3 @@
 /* 20 points: the true gradient sums to 0 along axis 0, this one does not */
 #define DELTA delta = 0
-#include "../../solutions/7-attention/attention.c"
+#include "attention.h"

@@ -1,3 +1,3 @@
 /* 70 points: dx: dx[ */
 #define RESIDUAL (void)0
-#include "../../solutions/7-attention/attention.c"
+#include "attention.h"

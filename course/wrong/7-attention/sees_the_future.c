@@ -1,3 +1,3 @@
 /* 20 points: v[1, 0, 0] uses dy[0, 0, 0], though that y does not depend on it */
 #define END t
-#include "../../solutions/7-attention/attention.c"
+#include "attention.h"

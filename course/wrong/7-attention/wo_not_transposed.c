@@ -1,3 +1,3 @@
 /* 70 points: dw: the wrong elements are all in row 2 */
 #define WO n, 1
-#include "../../solutions/7-attention/attention.c"
+#include "attention.h"

@@ -1,0 +1,48 @@
+/* second_order.h - the solution as most write it, of which a wrong one defines one part otherwise before
+ * it includes this file. */
+#include <math.h>
+
+#include "course.h"
+
+#ifndef DX
+#define DX dx[i] += (real)(-2 * y * slope * g[i] * ds[i])
+#endif
+#ifndef THIRD
+#define THIRD -2 * s1 *(1 - 3 * s0 * s0)
+#endif
+#ifndef DA
+#define DA by_z *t[i] + c[j] * (dy1[i] * s1 + 2 * dy2[i] * s2 * a[j])
+#endif
+#ifndef DC
+#define DC dy[i] * s0 + dy1[i] * s1 *a[j] + dy2[i] * s2 *a[j] * a[j]
+#endif
+
+void slope_backward(int64_t n, const real *x, const real *g, const real *ds, real *dx, real *dg)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double y = tanh(x[i]), slope = 1 - y * y;
+        DX;
+        dg[i] += (real)(slope * ds[i]);
+    }
+}
+
+void network_backward(int64_t points, int64_t hidden, const real *t, const real *a, const real *b,
+                      const real *c, const real *dy, const real *dy1, const real *dy2, real *da,
+                      real *db, real *dc)
+{
+    for (int64_t j = 0; j < hidden; j++) {
+        double by_a = 0, by_b = 0, by_c = 0;
+        for (int64_t i = 0; i < points; i++) {
+            /* tanh and its first three derivatives by z = a t + b */
+            const double s0 = tanh(a[j] * t[i] + b[j]), s1 = 1 - s0 * s0, s2 = -2 * s0 * s1;
+            const double s3 = THIRD, by_z = c[j] * (dy[i] * s1 + dy1[i] * s2 * a[j] +
+                                                    dy2[i] * s3 * a[j] * a[j]);
+            by_a += DA;
+            by_b += by_z;
+            by_c += DC;
+        }
+        da[j] += (real)by_a;
+        db[j] += (real)by_b;
+        dc[j] += (real)by_c;
+    }
+}
