@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -75,6 +76,50 @@ static const char *line_from(char *output, const char *word, const char *name)
     return from ? from : at;
 }
 
+/* Whether a file lies in one of the folders in which the compiler looks for headers in <>, of which
+ * `searched` tells, as it says it with -v. */
+static bool is_header(const char *path, const char *searched)
+{
+    bool found = false;
+    const char *line = strstr(searched, "<...>");
+    while (line && !found && (line = strchr(line, '\n')) && line[1] == ' ') {
+        char name[PATH_MAX] = "";
+        sscanf(++line, " %4095[^\n]", name);
+        char *folder = realpath(name, NULL);
+        const size_t length = folder ? strlen(folder) : 0;
+        found = length && !strncmp(path, folder, length) && path[length] == '/';
+        free(folder);
+    }
+    return found;
+}
+
+/* Looks at what the compiler has read, however it was included: at a rule of make, in which a space
+ * in a name has a backslash before it. */
+static const char *look_at_files(student *s, const char *test, FILE *rule, const char *searched)
+{
+    const char *const own[] = {test, s->path, COURSE_FOLDER "/course.h",
+                               COURSE_FOLDER "/grader/child.h"};
+    char name[PATH_MAX] = "", word[PATH_MAX];
+    for (size_t used = 0; fscanf(rule, "%4095s", word) == 1; used = strlen(name)) {
+        used += (size_t)snprintf(name + used, sizeof name - used, "%s", word);
+        if (used >= sizeof name) return say(s, "%s includes a file with a long name", s->file);
+        if (name[used - 1] == '\\') {
+            name[used - 1] = used > 1 ? ' ' : 0;
+            continue;
+        }
+        char *path = realpath(name, NULL);
+        bool fine = !strcmp(name, "files:") || (path && is_header(path, searched));
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+            fine = fine || !strcmp(name, own[i]) || (path && !strcmp(path, own[i]));
+        free(path);
+        if (!fine)
+            return say(s, "%s includes %s; it may include course.h and the system's headers alone",
+                       s->file, name);
+        name[0] = 0;
+    }
+    return NULL;
+}
+
 /* What a student's file may not call although libc has it: it could reach what the
  * child has not. */
 static bool is_refused(const char *name)
@@ -104,24 +149,41 @@ static const char *look_at_symbols(student *s, const char *symbols)
     return NULL;
 }
 
+/* How compilers mark what they pass on to the assembler as it is, and the assembler's words by which
+ * it reads a file, or makes such words: a name of a section or a function may hide them. */
+#define ASSEMBLY \
+    "(#|//|@|;) *(APP|InlineAsm)|inline asm|inline assembly|\\.(incbin|include|macro|irp|mri)"
+
 static const char *compile(student *s, const char *test, bool is_float)
 {
-    static char output[OUTPUT], symbols[OUTPUT];
+    static char output[OUTPUT], searched[OUTPUT];
+    char object[sizeof s->work + 16];
     const char *cc = variable("CC", COURSE_CC), *flags = variable("CFLAGS", "");
-    const char *name = is_float ? "float" : "double";
+    snprintf(object, sizeof object, "%s/%s", s->work, is_float ? "float" : "double");
     if (!run(output,
              "LC_ALL=C %s -std=c11 -O1 -g %s -Werror=implicit-function-declaration "
              "-Werror=incompatible-pointer-types -DCOURSE_STUDENT %s '-DCOURSE_FILE=\"%s\"' "
-             "'-I%s' '-I%s/grader' -c '%s' -o '%s/%s.o' 2>&1",
+             "'-I%s' '-I%s/grader' -MD -MT files -MF '%s.d' -S '%s' -o '%s.s' 2>&1",
              cc, flags, is_float ? "-DCOURSE_FLOAT" : "", s->path, COURSE_FOLDER, COURSE_FOLDER,
-             test, s->work, name))
+             object, test, object))
         return say(s, "%s does not compile: %s", s->file, line_from(output, "error", s->file));
-    if (!run(symbols, "%s -u -P '%s/%s.o'", variable("NM", "nm"), s->work, name))
+    snprintf(output, sizeof output, "%s.d", object);
+    FILE *rule = fopen(output, "r");
+    const bool known = run(searched, "LC_ALL=C %s %s -E -v -x c /dev/null 2>&1", cc, flags);
+    if (rule && known) look_at_files(s, test, rule, searched);
+    if (rule) fclose(rule);
+    if (!rule || !known)
+        return say(s, "%s cannot be graded: the compiler does not say what it includes", s->file);
+    if (s->why[0]) return s->why;
+    if (run(output, "grep -Ei '" ASSEMBLY "' '%s.s'", object))
+        return say(s, "%s has words for the assembler; it may be C alone", s->file);
+    if (!run(output, "LC_ALL=C %s %s -c '%s.s' -o '%s.o' 2>&1", cc, flags, object, object))
+        return say(s, "%s does not compile: %s", s->file, line_from(output, "rror", s->file));
+    if (!run(output, "%s -u -P '%s.o'", variable("NM", "nm"), object))
         return say(s, "%s cannot be graded: nm, which lists its symbols, does not run", s->file);
-    if (look_at_symbols(s, symbols)) return s->why;
-    if (!run(output,
-             "LC_ALL=C %s -std=c11 -O1 -g %s '%s/%s.o' '%s/grader/runner.c' -o '%s/%s' -lm 2>&1",
-             cc, flags, s->work, name, COURSE_FOLDER, s->work, name))
+    if (look_at_symbols(s, output)) return s->why;
+    if (!run(output, "LC_ALL=C %s -std=c11 -O1 -g %s '%s.o' '%s/grader/runner.c' -o '%s' -lm 2>&1",
+             cc, flags, object, COURSE_FOLDER, object))
         return say(
             s, "%s cannot be linked with libc and libm alone: %s", s->file,
             line_from(output, strstr(output, "undefined") ? "undefined" : "multiple", "multiple"));

@@ -2,7 +2,8 @@
 # An assignment: its solution gets all points; its empty skeleton none, and a sentence that says where to
 # begin; each wrong solution what its first line says, as
 #   /* 88 points: a constant factor 1/3 */
-# and a hint that contains these words.
+# and a hint that contains these words. They may include other files, but for those that show that a student's
+# may not.
 #   course/tests/assignment.sh GRADER COURSE_FOLDER N-NAME
 set -euo pipefail
 grader=$1 name=$3
@@ -31,7 +32,8 @@ wrong=0
 for file in wrong/"$name"/*.c; do
     line=$(head -n 1 "$file")
     [[ $line =~ ^/\*\ ([0-9]+)\ points:\ (.*)\ \*/$ ]] || { echo "$file: a first line without points" && exit 1; }
-    expect "$file" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" &
+    [[ $file == */includes_* ]] && flags='' || flags=-I.
+    CFLAGS=$flags expect "$file" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" &
     wrong=$((wrong + 1))
     ((wrong % 4)) || wait
 done

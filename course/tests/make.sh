@@ -15,6 +15,8 @@ for file in solutions/[1-8]-*/*.c; do
     said=$("${make[@]}" "grade-${name%%-*}" FILE="$file" SEEDS=seeds-hidden)
     [[ $said == *100/100* ]] || { echo "$file: $said" && exit 1; }
 done
+export CFLAGS=-I. # so that wrong solutions may include others
+make+=(CFLAGS=-I.)
 for file in wrong/[1-8]-*/w*.c; do
     name=${file#wrong/} && name=${name%/*}
     diff <("${make[@]}" "grade-${name%%-*}" FILE="$file" | sed 's/ (.*//') \

@@ -1,0 +1,12 @@
+/* 0 points: includes_by_embed.c */
+#include "course.h"
+
+const unsigned char answer[] = {
+#embed "elements.c"
+};
+
+void cube_backward(int64_t n, const real *x, const real *dy, real *dx) {}
+void relu_backward(int64_t n, const real *x, const real *dy, real *dx) {}
+void tanh_backward(int64_t n, const real *y, const real *dy, real *dx) {}
+void silu_backward(int64_t n, const real *x, const real *dy, real *dx) {}
+void divide_backward(int64_t n, const real *a, const real *b, const real *dy, real *da, real *db) {}
