@@ -28,9 +28,6 @@ bool gd_os_set_variable(const char *name, const char *value);
 int64_t gd_os_process(void); /* its number */
 int gd_os_processors(void);  /* on which it may run */
 
-/* Whether this process may use the registers of AMX, which some systems allow only who asks. */
-bool gd_os_ask_for_amx(void);
-
 /* A text that no other host has, and that is the same for all processes of this one. Not
  * on Windows. */
 enum { GD_OS_HOST = 64 };

@@ -1,5 +1,5 @@
 /* process_posix.c - see process.h. */
-#define _GNU_SOURCE /* sched_getaffinity, getentropy, syscall */
+#define _GNU_SOURCE /* sched_getaffinity, getentropy */
 #include "platform/process.h"
 
 #include <dlfcn.h>
@@ -18,7 +18,6 @@
 #ifdef __linux__
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #endif
 #ifdef __APPLE__
 #include <mach-o/dyld.h>
@@ -99,16 +98,6 @@ int gd_os_processors(void)
     if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
 #endif
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-bool gd_os_ask_for_amx(void)
-{
-#if defined(__linux__) && defined(__x86_64__)
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    return !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
-#else
-    return false;
-#endif
 }
 
 bool gd_os_random(void *bytes, size_t count)

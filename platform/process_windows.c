@@ -78,11 +78,6 @@ int64_t gd_os_process(void)
     return GetCurrentProcessId();
 }
 
-bool gd_os_ask_for_amx(void)
-{
-    return false; /* not tried */
-}
-
 void gd_os_on_fork(void (*note)(void))
 {
     (void)note;

@@ -45,33 +45,10 @@ size_t GD_REAL_NAME(gd_gemm_blas_scratch)(gemm_matrix a, gemm_matrix b, int64_t 
 void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
                                 int64_t N, int64_t K, bool accumulate, void *scratch, int threads);
 
-/* ---- By AMX ------------------------------------------------------------------------------- */
-
-#if defined(__AMX_BF16__) && VECTOR_BYTES == 64 && !defined(GD_REAL_DOUBLE)
-#define GEMM_AMX 1
-#else
-#define GEMM_AMX 0
-#endif
-
-enum {
-    GEMM_AMX_ROWS = 16, /* threads share the work in whole numbers of these */
-    GEMM_AMX_COLUMNS = 32,
-    GEMM_AMX_SCRATCH = 13 * (96 << 10) /* bytes of temporary memory: 13 blocks */
-};
-
-/* Whether gemm_amx_cpu.c computes products of this size: float32, on processors that have AMX. */
-bool GD_REAL_NAME(gd_gemm_amx_takes)(int64_t M, int64_t N, int64_t K);
-
-/* c (+)= a b on the calling thread. */
-void GD_REAL_NAME(gd_gemm_amx)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
-                               int64_t N, int64_t K, bool accumulate, void *scratch);
-
 #define gemm GD_REAL_NAME(gd_gemm)
 #define gemm_scratch GD_REAL_NAME(gd_gemm_scratch)
 #define gemm_blas GD_REAL_NAME(gd_gemm_blas)
 #define gemm_blas_scratch GD_REAL_NAME(gd_gemm_blas_scratch)
-#define gemm_amx GD_REAL_NAME(gd_gemm_amx)
-#define gemm_amx_takes(M, N, K) (GEMM_AMX && GD_REAL_NAME(gd_gemm_amx_takes)(M, N, K))
 
 /* The temporary memory of the products of one call, which run one after the other; {0} at first. */
 typedef struct gemm_memory {

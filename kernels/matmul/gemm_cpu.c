@@ -1,4 +1,4 @@
-/* gemm_cpu.c - matrix products of any size, from tiles (tile.h), by AMX or by BLAS.
+/* gemm_cpu.c - matrix products of any size, from tiles (tile.h) or by BLAS.
  *
  * A tile needs the rows of b close together, and the TILE_ROWS elements of a's column k adjacent.
  * With other strides they are copied into that order first ("packed"), in pieces that stay in the
@@ -37,7 +37,7 @@ typedef struct product {
     int64_t c_row;
     gemm_matrix a, b;
     int64_t M, N, K;
-    bool accumulate, by_amx;
+    bool accumulate;
 } product;
 
 /* x from row i and column j on. */
@@ -188,11 +188,6 @@ static int64_t packed_rows(int64_t M, int64_t K)
 /* Rows m0 to m1, and columns n0 (a multiple of TILE_COLUMNS) to n1. `packed`: packed_elements. */
 static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1, REAL *packed)
 {
-    if (GEMM_AMX && p->by_amx) {
-        gemm_amx(p->c + m0 * p->c_row + n0, p->c_row, part(p->a, m0, 0), part(p->b, 0, n0), m1 - m0,
-                 n1 - n0, p->K, p->accumulate, packed);
-        return;
-    }
     int64_t columns = packed_columns(p->K);
     REAL *a_packed = packed;
     packed += packed_rows(p->M, p->K);
@@ -217,7 +212,7 @@ static bool by_blas(int64_t M, int64_t N, int64_t K)
 {
 #ifdef GD_HAVE_BLAS
     const double LARGE = 0x1p32; /* multiply-adds: a cube of 1625 */
-    if (gemm_amx_takes(M, N, K) || N > INT32_MAX || K > INT32_MAX) return false;
+    if (N > INT32_MAX || K > INT32_MAX) return false;
     return VECTOR_BYTES < 32 || (double)M * (double)N * (double)K > LARGE;
 #else
     (void)M, (void)N, (void)K;
@@ -228,7 +223,6 @@ static bool by_blas(int64_t M, int64_t N, int64_t K)
 /* Elements of temporary memory of a thread. */
 static int64_t packed_elements(int64_t M, int64_t N, int64_t K)
 {
-    if (gemm_amx_takes(M, N, K)) return GEMM_AMX_SCRATCH / (int64_t)sizeof(REAL);
     return packed_rows(M, K) +
            gd_min64(K, K_BLOCK) * gd_min64(packed_columns(K), gd_round_up(N, LANES));
 }
@@ -264,16 +258,6 @@ static product piece_of(const product *p, int64_t piece, int64_t length, REAL *s
     return q;
 }
 
-/* Into how many groups of columns the work of `threads` threads is divided, beside its rows. */
-static int64_t column_groups(const product *p, int64_t down, int64_t across, int64_t threads)
-{
-    if (!p->by_amx) return down >= across || down >= 4 * threads ? 1 : threads;
-    /* A thread prepares its rows of a and its columns of b, which should be about as many. */
-    int64_t groups = 1;
-    while (2 * groups <= across && 2 * groups * p->M / threads < p->N / groups) groups *= 2;
-    return groups;
-}
-
 /* One product on several threads. */
 typedef struct team {
     product product;
@@ -291,17 +275,18 @@ static void multiply_share(const void *work, int64_t t)
     const product *p = &w->product;
     const int64_t length = w->length, pieces = w->pieces, threads = w->threads;
     REAL *packed = w->packed + t * w->elements;
-    const int64_t rows = p->by_amx ? GEMM_AMX_ROWS : TILE_ROWS;
-    const int64_t columns = p->by_amx ? GEMM_AMX_COLUMNS : TILE_COLUMNS;
-    int64_t down = gd_divide_up(p->M, rows), across = gd_divide_up(p->N, columns);
-    int64_t groups = column_groups(p, down, across, gd_divide_up(threads, pieces));
+    int64_t down = gd_divide_up(p->M, TILE_ROWS), across = gd_divide_up(p->N, TILE_COLUMNS);
+    /* Columns are divided, too, where there are few rows. */
+    const int64_t for_piece = gd_divide_up(threads, pieces);
+    const int64_t groups = down >= across || down >= 4 * for_piece ? 1 : for_piece;
     int64_t all = pieces * groups * down, from = all * t / threads, to = all * (t + 1) / threads;
     while (from < to) {
         int64_t group = from / down % groups, first = from % down;
         int64_t last = gd_min64(first + to - from, down);
         product q = piece_of(p, from / down / groups, length, w->sums);
-        multiply(&q, first * rows, gd_min64(last * rows, q.M), across * group / groups * columns,
-                 gd_min64(across * (group + 1) / groups * columns, q.N), packed);
+        multiply(&q, first * TILE_ROWS, gd_min64(last * TILE_ROWS, q.M),
+                 across * group / groups * TILE_COLUMNS,
+                 gd_min64(across * (group + 1) / groups * TILE_COLUMNS, q.N), packed);
         from += last - first;
     }
 }
@@ -333,7 +318,7 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
         return;
     }
     const int64_t length = piece_length(M, N, K), elements = packed_elements(M, N, K);
-    const team w = {.product = {c, c_row, a, b, M, N, K, accumulate, gemm_amx_takes(M, N, K)},
+    const team w = {.product = {c, c_row, a, b, M, N, K, accumulate},
                     .length = length,
                     .pieces = gd_divide_up(K, length),
                     .elements = elements,

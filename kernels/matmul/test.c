@@ -175,8 +175,7 @@ TEST(product_is_a_chain_of_multiply_adds)
 }
 #endif
 
-/* Factors of very different sizes: the rms error in units of 2^-24 of the norm of the terms.
- * Without the smallest of the parts that gemm_amx_cpu.c makes of a number it is 40. */
+/* Factors of very different sizes: the rms error in units of 2^-24 of the norm of the terms. */
 TEST(product_has_the_accuracy_of_float32)
 {
     enum { M = 96, N = 80, K = 256 };
