@@ -18,11 +18,6 @@ CHILD_FUNCTIONS(CALLS)
 
 #include "grader.h"
 
-static void count(const gd_call *call, int64_t *n)
-{
-    n[0] = gd_tensor_count(call->input[0]);
-}
-
 /* A forward, of the numbers x of the first input. */
 #define FORWARD(name, result)                            \
     static void name(const int64_t *n, double *const *a) \
@@ -58,18 +53,17 @@ static const gd_case pairs[] = {
     PAIR("2x1x7", 2, 1, 7),
     {.name = "none", GD_INPUTS({GD_DIMS(0)}, {GD_DIMS(0)}), .may_be_empty = true}};
 
-static const char one[] = "x[...] -> y[...]", two[] = "a[...] b[...] -> y[...]";
 static const grader_function functions[] = {
     {"cube_backward", 20, "a loop over i, in which dx[i] += dy[i] times the slope of x^3 at x[i]",
-     GRADER_OP("cube", one, 1, 1, 0, cases), "x dy dx", count, cube},
-    {"relu_backward", 20, "dx[i] += dy[i], but only where x[i] is above 0",
-     GRADER_OP("relu", one, 1, 1, 0, cases), "x dy dx", count, relu},
+     "x[...] -> y[...]", "x dy dx", cube, GD_CASES(cases)},
+    {"relu_backward", 20, "dx[i] += dy[i], but only where x[i] is above 0", "x[...] -> y[...]",
+     "x dy dx", relu, GD_CASES(cases)},
     {"tanh_backward", 20, "the slope of tanh can be written with y = tanh(x) alone",
-     GRADER_OP("tanh", one, 1, 0, 1, cases), "y dy dx", count, hyperbolic_tangent},
+     "x[...] -> y[...]", "y dy dx", hyperbolic_tangent, GD_CASES(cases)},
     {"silu_backward", 20, "y is a product of x and s = 1 / (1 + exp(-x)), and both depend on x",
-     GRADER_OP("silu", one, 1, 1, 0, cases), "x dy dx", count, silu},
+     "x[...] -> y[...]", "x dy dx", silu, GD_CASES(cases)},
     {"divide_backward", 20, "how does y move with a where b stays, and with b where a stays?",
-     GRADER_OP("divide", two, 2, 3, 0, pairs), "a b dy da db", count, divide}};
+     "a[...] b[...] -> y[...]", "a b dy da db", divide, GD_CASES(pairs)}};
 
 const grader_assignment grader_this = {
     .name = "2-elements", .file = "elements.c", .functions = functions, .count = 5};

@@ -5,36 +5,29 @@
 #include "child.h"
 
 #define CALLS(CALL)                                                       \
-    CALL(matmul_backward, n[0], n[1], n[2], a[0], a[1], a[2], a[3], a[4]) \
-    CALL(linear_backward, n[0], n[1], n[2], a[0], a[1], a[2], a[3], a[4], a[5])
+    CALL(matmul_backward, n[1], n[2], n[4], a[0], a[1], a[2], a[3], a[4]) \
+    CALL(linear_backward, n[1], n[2], n[3], a[0], a[1], a[2], a[3], a[4], a[5])
 CHILD_FUNCTIONS(CALLS)
 
 #else
 
 #include "grader.h"
 
-static void sizes(const gd_call *call, int64_t *n)
-{
-    n[0] = gd_tensor_dim(call->input[0], 0);
-    n[1] = gd_tensor_dim(call->input[0], 1);
-    n[2] = gd_tensor_dim(call->output[0], 1);
-}
-
 static void matmul(const int64_t *n, double *const *a)
 {
-    for (int64_t i = 0; i < n[0] * n[2]; i++) {
+    for (int64_t i = 0; i < n[1] * n[4]; i++) {
         a[2][i] = 0;
-        for (int64_t p = 0; p < n[1]; p++)
-            a[2][i] += a[0][i / n[2] * n[1] + p] * a[1][p * n[2] + i % n[2]];
+        for (int64_t p = 0; p < n[2]; p++)
+            a[2][i] += a[0][i / n[4] * n[2] + p] * a[1][p * n[4] + i % n[4]];
     }
 }
 
 static void linear(const int64_t *n, double *const *a)
 {
-    for (int64_t i = 0; i < n[0] * n[2]; i++) {
-        a[3][i] = a[2] ? a[2][i % n[2]] : 0;
-        for (int64_t p = 0; p < n[1]; p++)
-            a[3][i] += a[0][i / n[2] * n[1] + p] * a[1][i % n[2] * n[1] + p];
+    for (int64_t i = 0; i < n[1] * n[3]; i++) {
+        a[3][i] = a[2] ? a[2][i % n[3]] : 0;
+        for (int64_t p = 0; p < n[2]; p++)
+            a[3][i] += a[0][i / n[3] * n[2] + p] * a[1][i % n[3] * n[2] + p];
     }
 }
 
@@ -54,21 +47,9 @@ static const gd_case linear_cases[] = {
 static const grader_function functions[] = {
     {"matmul_backward", 40,
      "y[i][j] is a sum of products a[i][p] b[p][j]: which y does a[i][p] move?",
-     GRADER_OP("matmul", "a[M, K] b[K, N] -> y[M, N]", 2, 3, 0, matmul_cases), "a b dy da db",
-     sizes, matmul},
-    {"linear_backward",
-     60,
-     "dbias[j] is the sum of column j of dy; dx and dw are as in matmul",
-     {.name = "linear",
-      .signature = "x[M, K] w[N, K] bias[N]? -> y[M, N]",
-      .inputs = 3,
-      .optional_inputs = 4,
-      .outputs = 1,
-      .backward_reads_inputs = 3,
-      GD_CASES(linear_cases)},
-     "x w dy dx dw dbias",
-     sizes,
-     linear}};
+     "a[M, K] b[K, N] -> y[M, N]", "a b dy da db", matmul, GD_CASES(matmul_cases)},
+    {"linear_backward", 60, "dbias[j] is the sum of column j of dy; dx and dw are as in matmul",
+     "x[M, K] w[N, K] bias[N]? -> y[M, N]", "x w dy dx dw dbias", linear, GD_CASES(linear_cases)}};
 
 const grader_assignment grader_this = {
     .name = "4-matmul", .file = "matmul.c", .functions = functions, .count = 2};

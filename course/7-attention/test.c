@@ -1,12 +1,14 @@
 /* test.c - assignment 7: attention, and a block that trains by the student's backward. */
+enum { HEADS = 2 }; /* of the block */
+
 #ifdef COURSE_STUDENT
 
 #include COURSE_FILE
 #include "child.h"
 
 #define CALLS(CALL)                                                                      \
-    CALL(attention_backward, n[0], n[1], n[2], a[0], a[1], a[2], a[3], a[4], a[5], a[6]) \
-    CALL(block_backward, n[0], n[1], n[2], a[0], a[1], a[2], a[3], a[4], a[5], a[6])
+    CALL(attention_backward, n[1], n[2], n[3], a[0], a[1], a[2], a[3], a[4], a[5], a[6]) \
+    CALL(block_backward, n[1], HEADS, n[2], a[0], a[1], a[2], a[3], a[4], a[5], a[6])
 CHILD_FUNCTIONS(CALLS)
 
 #else
@@ -18,11 +20,6 @@ CHILD_FUNCTIONS(CALLS)
 #include "grader.h"
 
 /* ---- The forwards ---------------------------------------------------------------------------- */
-
-static void attention_sizes(const gd_call *call, int64_t *n)
-{
-    for (int i = 0; i < 3; i++) n[i] = gd_tensor_dim(call->input[0], i);
-}
 
 /* Adds to y. n: positions, heads, and the columns of a head. */
 static void attend(const int64_t *n, const double *q, const double *k, const double *v, double *y)
@@ -49,17 +46,8 @@ static void attend(const int64_t *n, const double *q, const double *k, const dou
 
 static void attention(const int64_t *n, double *const *a)
 {
-    memset(a[3], 0, sizeof(double) * (size_t)(n[0] * n[1] * n[2]));
-    attend(n, a[0], a[1], a[2], a[3]);
-}
-
-enum { HEADS = 2 };
-
-static void block_sizes(const gd_call *call, int64_t *n)
-{
-    n[0] = gd_tensor_dim(call->input[0], 0);
-    n[1] = HEADS;
-    n[2] = gd_tensor_dim(call->input[0], 1);
+    memset(a[3], 0, sizeof(double) * (size_t)n[0]);
+    attend(n + 1, a[0], a[1], a[2], a[3]);
 }
 
 /* y += x w, x [t, n], w [n, n] */
@@ -73,8 +61,7 @@ static void add_product(int64_t t, int64_t n, const double *x, const double *w, 
 /* a: x, g, w; y */
 static void block(const int64_t *sizes, double *const *a)
 {
-    const int64_t t = sizes[0], n = sizes[2], size = t * n;
-    const int64_t of_a_head[] = {t, sizes[1], n / sizes[1]};
+    const int64_t size = sizes[0], t = sizes[1], n = sizes[2];
     double *h = calloc((size_t)(5 * size + 1), sizeof *h), *q = h + size;
     for (int64_t i = 0; h && i < t; i++) {
         const double *x = a[0] + i * n;
@@ -86,7 +73,7 @@ static void block(const int64_t *sizes, double *const *a)
     for (int64_t i = 0; h && i < 3; i++) add_product(t, n, h, a[2] + i * n * n, q + i * size);
     memcpy(a[3], a[0], sizeof(double) * (size_t)size);
     if (h) {
-        attend(of_a_head, q, q + size, q + 2 * size, h + 4 * size);
+        attend((int64_t[]){t, HEADS, n / HEADS}, q, q + size, q + 2 * size, h + 4 * size);
         add_product(t, n, h + 4 * size, a[2] + 3 * n * n, a[3]);
     }
     free(h);
@@ -110,21 +97,12 @@ static const gd_case block_cases[] = {{.name = "4x6", BLOCK(4, 6)},
                                       {.name = "7x10", BLOCK(7, 10)}};
 
 static const grader_function functions[] = {
-    {.name = "attention_backward",
-     .points = 40,
-     .begin = "dv, which needs p alone: p[i][j] says how much of v[j] went to y[i]",
-     .op = GRADER_OP("attention", "q[T, H, D] k[T, H, D] v[T, H, D] -> y[T, H, D]", 3, 7, 0,
-                     attention_cases),
-     .takes = "q k v dy dq dk dv",
-     .sizes = attention_sizes,
-     .forward = attention},
-    {.name = "block_backward",
-     .points = 40,
-     .begin = "x is read twice: dy goes to dx as it is, and then by all of the rest",
-     .op = GRADER_OP("block", "x[T, N] g[N] w[4, N, N] -> y[T, N]", 3, 7, 0, block_cases),
-     .takes = "x g w dy dx dg dw",
-     .sizes = block_sizes,
-     .forward = block}};
+    {"attention_backward", 40,
+     "dv, which needs p alone: p[i][j] says how much of v[j] went to y[i]",
+     "q[T, H, D] k[T, H, D] v[T, H, D] -> y[T, H, D]", "q k v dy dq dk dv", attention,
+     GD_CASES(attention_cases)},
+    {"block_backward", 40, "x is read twice: dy goes to dx as it is, and then by all of the rest",
+     "x[T, N] g[N] w[4, N, N] -> y[T, N]", "x g w dy dx dg dw", block, GD_CASES(block_cases)}};
 
 /* ---- Training -------------------------------------------------------------------------------- */
 
@@ -157,7 +135,7 @@ static double draw(model *m)
 static double learn_text(grader *g, model *m, const char **why)
 {
     static double x[T * N], y[T * N], dx[T * N], dy[T * N];
-    const int64_t n[CHILD_SIZES] = {T, HEADS, N};
+    const int64_t n[CHILD_SIZES] = {T * N, T, N};
     const double share = 1.0 / (TEXT / 2 * TEXTS);
     int text[TEXT];
     double loss = 0;

@@ -8,120 +8,143 @@
 
 enum { VALUES, ADDS, LINEAR, SHAPES };
 
-/* The op whose backward is the student's. */
+/* The op whose backward is the student's, or the function's own. */
 typedef struct graded_op {
     gd_op op; /* first, so that call->op leads here */
     const grader_function *f;
     grader *g;
+    int fault;         /* for f->backward; -1: none */
     bool called, adds; /* in any call, something */
     bool failed;       /* a call: then the student's `why` says how */
     bool test_linear;  /* in the next call */
-    bool second_order; /* the case is that of grader_this.second_order */
     char linear[256];  /* how it is not linear in dy; "": it is */
 } graded_op;
 
+/* ---- Names: a signature has tensors, and `takes` some of them and gradients ----------------- */
+
+static const char *next_tensor(const char *signature)
+{
+    signature += strcspn(signature, " [");
+    if (*signature == '[') signature += strcspn(signature, "]");
+    return signature + strspn(signature, "]? ->");
+}
+
+static const char *next_word(const char *takes)
+{
+    takes += strcspn(takes, " ");
+    return takes + strspn(takes, " ");
+}
+
+/* The place of a name in a signature, inputs first; -1: it has none. */
+static int place_of(const char *signature, const char *name, size_t length)
+{
+    int place = 0;
+    for (const char *s = signature; *s; s = next_tensor(s), place++)
+        if (strcspn(s, "[: ") == length && !strncmp(s, name, length)) return place;
+    return -1;
+}
+
+int grader_inputs(const grader_function *f)
+{
+    int inputs = 0;
+    for (const char *s = f->signature; s < strchr(f->signature, '>'); s = next_tensor(s)) inputs++;
+    return inputs;
+}
+
 /* ---- Numbers of tensors ------------------------------------------------------------------- */
 
-/* The tensors of a forward's call, in the order of grader_function.forward. Returns how many. */
-static int tensors_of(const gd_call *call, gd_tensor *t[CHILD_ARRAYS])
+static double element(const student_array *a, int64_t i)
 {
-    int count = 0;
-    for (int i = 0; i < call->inputs; i++) t[count++] = call->input[i];
-    for (int i = 0; i < call->outputs; i++) t[count++] = call->output[i];
-    for (int i = 0; i < call->saves; i++) t[count++] = call->save[i];
-    return count;
+    if (a->size == sizeof(double)) return ((const double *)a->data)[i];
+    return (double)((const float *)a->data)[i];
 }
 
-void grader_write(gd_tensor *t, const double *x)
+static void set_element(const student_array *a, int64_t i, double value)
 {
-    void *data = gd_tensor_data(t);
-    const bool is_float = gd_tensor_dtype(t) == GD_FLOAT32;
-    for (int64_t i = 0; i < gd_tensor_count(t); i++) {
-        if (is_float)
-            ((float *)data)[i] = (float)x[i];
-        else
-            ((double *)data)[i] = x[i];
-    }
+    if (a->size == sizeof(double))
+        ((double *)a->data)[i] = value;
+    else
+        ((float *)a->data)[i] = (float)value;
 }
 
-double *grader_read(const gd_tensor *t)
+/* The op's arguments; without any, the count of the first input and the dimensions of all. */
+static void sizes_of(const gd_call *call, int64_t n[CHILD_SIZES])
 {
-    double *x = calloc((size_t)gd_tensor_count(t) + 1, sizeof *x);
-    if (x) gd_tensor_read_f64(t, x, gd_tensor_count(t));
-    return x;
-}
-
-gd_status grader_run_forward(const gd_call *call, const int64_t *n,
-                             void (*forward)(const int64_t *n, double *const *a))
-{
-    gd_tensor *t[CHILD_ARRAYS];
-    double *a[CHILD_ARRAYS] = {NULL};
-    const int count = tensors_of(call, t);
-    bool fine = true;
-    for (int i = 0; i < count; i++) fine = fine && (!t[i] || (a[i] = grader_read(t[i])));
-    if (fine) forward(n, a);
-    for (int i = call->inputs; fine && i < count; i++)
-        if (t[i]) grader_write(t[i], a[i]);
-    for (int i = 0; i < count; i++) free(a[i]);
-    return fine ? GD_OK : gd_call_fail(call, GD_ERROR_MEMORY, "out of memory: numbers of a call");
+    int at = 0;
+    memset(n, 0, CHILD_SIZES * sizeof *n);
+    if (call->args) memcpy(n, call->args, call->op->args_size);
+    if (call->args) return;
+    n[at++] = gd_tensor_count(call->input[0]);
+    for (int i = 0; i < call->inputs; i++)
+        for (int k = 0; call->input[i] && k < gd_tensor_ndim(call->input[i]); k++)
+            n[at++] = gd_tensor_dim(call->input[i], k);
 }
 
 static gd_status graded_forward(const gd_call *call)
 {
     const grader_function *f = ((const graded_op *)call->op)->f;
-    int64_t n[CHILD_SIZES] = {0};
-    f->sizes(call, n);
-    return grader_run_forward(call, n, f->forward);
+    const int count = call->inputs + call->outputs;
+    double *a[CHILD_ARRAYS] = {NULL};
+    int64_t n[CHILD_SIZES];
+    bool fine = true;
+    for (int i = 0; i < count && fine; i++) {
+        const gd_tensor *t = i < call->inputs ? call->input[i] : call->output[i - call->inputs];
+        if (!t) continue;
+        a[i] = calloc((size_t)gd_tensor_count(t) + 1, sizeof *a[i]);
+        fine = a[i] && !gd_tensor_read_f64(t, a[i], gd_tensor_count(t));
+    }
+    sizes_of(call, n);
+    if (fine) f->forward(n, a);
+    for (int i = call->inputs; i < count && fine; i++) {
+        gd_tensor *t = call->output[i - call->inputs];
+        const student_array y = {.data = gd_tensor_data(t),
+                                 .size = gd_dtype_size(call->kernel_dtype)};
+        for (int64_t k = 0; k < gd_tensor_count(t); k++) set_element(&y, k, a[i][k]);
+    }
+    for (int i = 0; i < count; i++) free(a[i]);
+    return fine ? GD_OK : gd_call_fail(call, GD_ERROR_MEMORY, "out of memory: numbers of a call");
 }
 
 /* ---- The backward, by the student's function ------------------------------------------------ */
 
-/* What a backward passes to the student's function, under the names that the function has
- * for them. */
+/* What a backward passes on, in the order of `takes`. */
 typedef struct arrays {
     student_array a[CHILD_ARRAYS];
     char name[CHILD_ARRAYS][16];
-    int input[CHILD_ARRAYS]; /* of a gradient; -1: it is none */
-    int count, first_dy;
+    gd_tensor *dx[CHILD_ARRAYS]; /* of a gradient, if it is wanted */
+    bool is_dy[CHILD_ARRAYS];
+    int count;
     bool fine; /* no allocation failed */
 } arrays;
 
-/* Appends the elements of a tensor; zeros, if only `like` is given. */
-static void append(arrays *all, const gd_tensor *t, const gd_tensor *like, int input)
+static void collect(const gd_call *call, arrays *all)
 {
-    student_array *a = &all->a[all->count];
-    *a = (student_array){.name = all->name[all->count], .written = input >= 0};
-    all->input[all->count++] = input;
-    if (!like) return;
-    a->count = gd_tensor_count(like);
-    a->size = gd_dtype_size(gd_tensor_dtype(like));
-    a->data = calloc((size_t)a->count + 1, a->size);
-    all->fine = all->fine && a->data;
-    if (a->data && t && a->count) memcpy(a->data, gd_tensor_data(t), (size_t)a->count * a->size);
-}
-
-static void collect(const gd_call *call, const char *names, arrays *all)
-{
-    const gd_op *op = call->op;
-    all->count = 0;
-    all->fine = true;
-    for (int i = 0; i < call->inputs; i++)
-        if (op->backward_reads_inputs & GD_BIT(i)) append(all, call->input[i], call->input[i], -1);
-    for (int i = 0; i < call->outputs; i++)
-        if (op->backward_reads_outputs & GD_BIT(i))
-            append(all, call->output[i], call->output[i], -1);
-    for (int i = 0; i < call->saves; i++) append(all, call->save[i], call->save[i], -1);
-    all->first_dy = all->count;
-    for (int i = 0; i < call->outputs; i++) append(all, call->doutput[i], call->output[i], -1);
-    for (int i = 0; i < call->inputs; i++) {
-        const gd_tensor *x = call->input[i], *dx = call->dinput[i];
-        if (x && !gd_dtype_is_real(gd_tensor_dtype(x))) continue;
-        append(all, dx && call->accumulate[i] ? dx : NULL, x, i);
-    }
-    for (int i = 0; i < all->count; i++) {
-        int length = 0;
-        sscanf(names, "%15s%n", all->name[i], &length);
-        names += length;
+    const grader_function *f = ((const graded_op *)call->op)->f;
+    *all = (arrays){.fine = true};
+    for (const char *word = f->takes; *word; word = next_word(word), all->count++) {
+        const int i = all->count;
+        const size_t length = strcspn(word, " ");
+        int place = place_of(f->signature, word, length);
+        const bool is_read = place >= 0;
+        if (!is_read) place = place_of(f->signature, word + 1, length - 1);
+        const int output = place - call->inputs;
+        const gd_tensor *like = output < 0 ? call->input[place] : call->output[output], *t = like;
+        if (!is_read && output >= 0) t = call->doutput[output];
+        if (!is_read && output < 0) {
+            all->dx[i] = call->dinput[place];
+            t = all->dx[i] && call->accumulate[place] ? all->dx[i] : NULL;
+        }
+        all->is_dy[i] = !is_read && output >= 0;
+        snprintf(all->name[i], sizeof all->name[i], "%.*s", (int)length, word);
+        student_array *a = &all->a[i];
+        *a = (student_array){.name = all->name[i], .written = !is_read && output < 0};
+        if (!like) continue;
+        a->count = gd_tensor_count(like);
+        a->size = gd_dtype_size(gd_tensor_dtype(like));
+        a->data = calloc((size_t)a->count + 1, a->size);
+        all->fine = all->fine && a->data;
+        if (a->data && t && a->count)
+            memcpy(a->data, gd_tensor_data(t), (size_t)a->count * a->size);
     }
 }
 
@@ -130,37 +153,26 @@ static void release(arrays *all)
     for (int i = 0; i < all->count; i++) free(all->a[i].data);
 }
 
-static double element(const student_array *a, int64_t i)
+/* The sum of the sizes of all gradients, which changes where something is added. */
+static double sum_of(const arrays *all)
 {
-    return a->size == sizeof(float) ? (double)((const float *)a->data)[i]
-                                    : ((const double *)a->data)[i];
-}
-
-static void set_element(const student_array *a, int64_t i, double value)
-{
-    if (a->size == sizeof(float))
-        ((float *)a->data)[i] = (float)value;
-    else
-        ((double *)a->data)[i] = value;
+    double sum = 0;
+    for (int i = 0; i < all->count; i++)
+        for (int64_t k = 0; all->a[i].written && k < all->a[i].count; k++)
+            sum += fabs(element(&all->a[i], k));
+    return sum;
 }
 
 /* Calls the student's function. Whether it returned; notes whether it has added anything. */
 static bool call_student(graded_op *p, const gd_call *call, const arrays *all)
 {
-    int64_t n[CHILD_SIZES] = {0};
-    double before = 0,
-           after = 0; /* what is added to zeros and to what was there changes these sums */
-    p->f->sizes(call, n);
-    for (int i = 0; i < all->count; i++)
-        for (int64_t k = 0; all->input[i] >= 0 && all->a[i].data && k < all->a[i].count; k++)
-            before += fabs(element(&all->a[i], k));
+    const double before = sum_of(all);
+    int64_t n[CHILD_SIZES];
+    sizes_of(call, n);
     p->called = true;
     p->failed = student_call(&p->g->student, call->kernel_dtype == GD_FLOAT32, p->f->name, n,
                              all->a, all->count) != NULL;
-    for (int i = 0; i < all->count && !p->failed; i++)
-        for (int64_t k = 0; all->input[i] >= 0 && all->a[i].data && k < all->a[i].count; k++)
-            after += fabs(element(&all->a[i], k));
-    p->adds = p->adds || after != before;
+    p->adds = p->adds || (!p->failed && sum_of(all) != before);
     return !p->failed;
 }
 
@@ -170,37 +182,46 @@ static void test_linear(graded_op *p, const gd_call *call, const arrays *got)
 {
     const double most = 1e-4; /* a function that rounds to float is linear, but for that */
     arrays other, both;
-    collect(call, p->f->takes, &other);
-    collect(call, p->f->takes, &both);
+    collect(call, &other);
+    collect(call, &both);
     bool fine = other.fine && both.fine;
     for (int i = 0; i < got->count && fine; i++) {
         const student_array *dy = &got->a[i];
-        for (int64_t k = 0; got->input[i] >= 0 && dy->data && k < dy->count; k++)
+        for (int64_t k = 0; dy->written && k < dy->count; k++)
             set_element(&other.a[i], k, 0), set_element(&both.a[i], k, 0);
-        const bool is_dy = i >= got->first_dy && got->input[i] < 0;
-        for (int64_t k = 0; is_dy && k < dy->count; k++) {
+        for (int64_t k = 0; got->is_dy[i] && k < dy->count; k++) {
             set_element(&other.a[i], k, element(dy, dy->count - 1 - k));
             set_element(&both.a[i], k, element(dy, k) + 2 * element(dy, dy->count - 1 - k));
         }
     }
     fine = fine && call_student(p, call, &other) && call_student(p, call, &both);
     for (int i = 0; i < got->count && fine; i++) {
+        const student_array *a = &got->a[i];
         double size = 0;
-        if (got->input[i] < 0 || !got->a[i].data) continue;
-        for (int64_t k = 0; k < got->a[i].count; k++)
-            size = fmax(size, fabs(element(&got->a[i], k)) + 2 * fabs(element(&other.a[i], k)));
-        for (int64_t k = 0; k < got->a[i].count && !p->linear[0]; k++) {
-            const double sum = element(&got->a[i], k) + 2 * element(&other.a[i], k);
+        for (int64_t k = 0; a->written && k < a->count; k++)
+            size = fmax(size, fabs(element(a, k)) + 2 * fabs(element(&other.a[i], k)));
+        for (int64_t k = 0; a->written && k < a->count && !p->linear[0]; k++) {
+            const double sum = element(a, k) + 2 * element(&other.a[i], k);
             if (fabs(element(&both.a[i], k) - sum) <= most * size) continue;
             snprintf(
                 p->linear, sizeof p->linear,
                 "it is not linear in dy: %s[%lld] is %.6g for the sum of two dy, and its parts "
                 "add up to %.6g",
-                got->a[i].name, (long long)k, element(&both.a[i], k), sum);
+                a->name, (long long)k, element(&both.a[i], k), sum);
         }
     }
     release(&other);
     release(&both);
+}
+
+/* By the function's own backward, in float64. */
+static void call_own(const graded_op *p, const gd_call *call, const arrays *all)
+{
+    double *a[CHILD_ARRAYS];
+    int64_t n[CHILD_SIZES];
+    for (int i = 0; i < all->count; i++) a[i] = all->a[i].data;
+    sizes_of(call, n);
+    p->f->backward(p->fault, n, a);
 }
 
 static gd_status graded_backward(const gd_call *call)
@@ -208,21 +229,59 @@ static gd_status graded_backward(const gd_call *call)
     graded_op *p = (graded_op *)(uintptr_t)call->op;
     arrays all;
     if (p->failed) return gd_call_fail(call, GD_ERROR_STATE, "%s", p->g->student.why);
-    collect(call, p->f->takes, &all);
-    bool fine = all.fine && call_student(p, call, &all);
+    collect(call, &all);
+    bool fine = all.fine;
+    if (fine && p->f->backward)
+        call_own(p, call, &all);
+    else
+        fine = fine && call_student(p, call, &all);
     if (fine && p->test_linear) {
         p->test_linear = false;
         test_linear(p, call, &all);
         fine = !p->failed;
     }
-    for (int i = 0; i < all.count && fine; i++) {
-        gd_tensor *dx = all.input[i] >= 0 ? call->dinput[all.input[i]] : NULL;
-        if (dx && all.a[i].count)
-            memcpy(gd_tensor_data(dx), all.a[i].data, (size_t)all.a[i].count * all.a[i].size);
-    }
+    for (int i = 0; i < all.count && fine; i++)
+        if (all.dx[i] && all.a[i].count)
+            memcpy(gd_tensor_data(all.dx[i]), all.a[i].data,
+                   (size_t)all.a[i].count * all.a[i].size);
     release(&all);
     if (!all.fine) return gd_call_fail(call, GD_ERROR_MEMORY, "out of memory: numbers of a call");
     return fine ? GD_OK : gd_call_fail(call, GD_ERROR_STATE, "%s", p->g->student.why);
+}
+
+/* The op that is being judged, as the derivative of one whose own backward it is. */
+static const gd_op *judged;
+
+static void graded_derivative(const gd_call *call)
+{
+    call->dinput[0] = gd_apply(judged, (gd_tensor *[]){call->input[0], call->doutput[0]}, 2, NULL);
+}
+
+/* The record, of which the names say what there is, and what the backward reads. */
+static graded_op make_op(grader *g, const grader_function *f)
+{
+    graded_op p = {.f = f, .g = g, .fault = -1};
+    p.op = (gd_op){.name = f->name,
+                   .signature = f->signature,
+                   .inputs = grader_inputs(f),
+                   .args_size = f->args_size,
+                   .shape = f->shape,
+                   .forward = {[GD_CPU] = graded_forward},
+                   .backward = {[GD_CPU] = graded_backward}};
+    for (const char *s = f->signature; *s; s = next_tensor(s)) {
+        const int place = place_of(f->signature, s, strcspn(s, "[: ")),
+                  output = place - p.op.inputs;
+        if (memchr(s, '?', (size_t)(next_tensor(s) - s))) p.op.optional_inputs |= GD_BIT(place);
+        p.op.outputs += output >= 0;
+    }
+    for (const char *word = f->takes; *word; word = next_word(word)) {
+        const int place = place_of(f->signature, word, strcspn(word, " "));
+        if (place >= p.op.inputs)
+            p.op.backward_reads_outputs |= GD_BIT(place - p.op.inputs);
+        else if (place >= 0)
+            p.op.backward_reads_inputs |= GD_BIT(place);
+    }
+    return p;
 }
 
 /* ---- Reports ------------------------------------------------------------------------------- */
@@ -248,7 +307,7 @@ static bool is_wrong(const gd_gradcheck_input *in)
            (in->verdict != GD_VERDICT_PASS && in->verdict != GD_VERDICT_EMPTY && !in->behaviour[0]);
 }
 
-void grader_say(const gd_gradcheck_report *report, char *text, size_t size)
+static void say_report(const gd_gradcheck_report *report, char *text, size_t size)
 {
     char at[128];
     size_t used = (size_t)snprintf(text, size, "%s", report->message);
@@ -269,74 +328,106 @@ void grader_say(const gd_gradcheck_report *report, char *text, size_t size)
 
 /* ---- A function ---------------------------------------------------------------------------- */
 
-/* Runs gradcheck on a case, and judges its numbers for `column`, and the rest for ADDS. */
-static void check_case(graded_op *p, grader_row *row, const gd_case *check, gd_dtype dtype,
-                       int column)
+/* Judges what gradcheck says of a case for `column`, and the rest for ADDS. */
+static void judge(const graded_op *p, grader_row *row, const char *where, int column,
+                  const gd_gradcheck_report *report)
 {
-    gd_context *ctx = gd_context_create(NULL);
-    const gd_op *op = p->second_order ? grader_this.second_order : &p->op;
-    const gd_gradcheck_options options = {.dtype = &dtype,
-                                          .seed = p->g->seed,
-                                          .order = p->second_order ? 2 : 1,
-                                          .only_numbers = column == SHAPES};
-    gd_gradcheck_report report;
-    char text[512], where[96];
-    snprintf(where, sizeof where, "%s, %s%s", check->name, gd_dtype_name(dtype),
-             p->second_order ? ", order 2" : "");
-    if (!ctx || gd_gradcheck_case(ctx, op, check, &options, &report)) {
-        grader_cell(row, column, 0, false, "%s: %s", where, ctx ? gd_error(ctx) : "out of memory");
-        gd_context_free(ctx);
-        return;
-    }
-    bool right = !report.message[0] && report.verdict != GD_VERDICT_UNSUPPORTED &&
-                 (report.verdict != GD_VERDICT_VACUOUS);
+    bool right = !report->message[0] && report->verdict != GD_VERDICT_UNSUPPORTED &&
+                 report->verdict != GD_VERDICT_VACUOUS;
     const char *behaviour = "";
-    for (int k = 0; k < report.inputs; k++) {
-        right = right && !is_wrong(&report.input[k]);
-        if (!*behaviour) behaviour = report.input[k].behaviour;
+    char text[512];
+    for (int k = 0; k < report->inputs; k++) {
+        right = right && !is_wrong(&report->input[k]);
+        if (!*behaviour) behaviour = report->input[k].behaviour;
     }
-    grader_say(&report, text, sizeof text);
+    say_report(report, text, sizeof text);
     if (p->failed) snprintf(text, sizeof text, "%.500s", p->g->student.why);
     grader_cell(row, column, 0, right, "%s: %s", where, text);
     /* What is added wrongly is another fault than any other behaviour, as rounding to float. */
     const bool of_adding = strstr(behaviour, "exist") != NULL;
     if (column == VALUES && *behaviour)
         grader_cell(row, of_adding ? ADDS : VALUES, 0, false, "%s: %s", where, behaviour);
-    gd_gradcheck_report_free(&report);
-    gd_context_free(ctx);
 }
 
-/* The op that is being judged, for the derivative of second_order. */
-static const gd_op *judged;
-
-gd_tensor *grader_apply(gd_tensor *const *inputs, int count)
+/* Runs gradcheck on a case, of order 2 on one of another op, whose derivative is p. */
+static void check_case(const graded_op *p, grader_row *row, const gd_case *check, gd_dtype dtype,
+                       int column, const graded_op *second_order)
 {
-    return gd_apply(judged, inputs, count, NULL);
+    gd_context *ctx = gd_context_create(NULL);
+    const gd_gradcheck_options options = {.dtype = &dtype,
+                                          .seed = p->g->seed,
+                                          .order = second_order ? 2 : 1,
+                                          .only_numbers = column == SHAPES};
+    gd_gradcheck_report report;
+    char where[96];
+    snprintf(where, sizeof where, "%s, %s%s", check->name, gd_dtype_name(dtype),
+             second_order ? ", order 2" : "");
+    if (ctx && !gd_gradcheck_case(ctx, second_order ? &second_order->op : &p->op, check, &options,
+                                  &report)) {
+        judge(p, row, where, column, &report);
+        gd_gradcheck_report_free(&report);
+    } else {
+        grader_cell(row, column, 0, false, "%s: %s", where, ctx ? gd_error(ctx) : "out of memory");
+    }
+    gd_context_free(ctx);
 }
 
 void grader_check(grader *g, const grader_function *f)
 {
     grader_row *row = grader_add_row(g, f->name);
-    graded_op p = {.op = f->op, .f = f, .g = g};
-    p.op.forward[GD_CPU] = graded_forward;
-    p.op.backward[GD_CPU] = graded_backward;
+    graded_op p = make_op(g, f);
     static const int share[] = {60, 15, 10, 15};
     for (int column = 0; column < GRADER_COLUMNS; column++)
         grader_cell(row, column, f->points * share[column] / 100, true, "%s", "");
     for (int is_float = 0; is_float < 2 && !p.failed; is_float++) {
         p.test_linear = !is_float;
-        check_case(&p, row, &f->op.cases[0], is_float ? GD_FLOAT32 : GD_FLOAT64, VALUES);
+        check_case(&p, row, &f->cases[0], is_float ? GD_FLOAT32 : GD_FLOAT64, VALUES, NULL);
     }
     judged = &p.op;
-    p.second_order = grader_this.second_order && f == grader_this.functions;
-    if (p.second_order && !p.failed)
-        check_case(&p, row, &grader_this.second_order->cases[0], GD_FLOAT64, VALUES);
-    p.second_order = false;
+    if (f->derivative_of && !p.failed) {
+        graded_op first = make_op(g, f->derivative_of);
+        first.op.derivative = graded_derivative;
+        check_case(&p, row, &f->derivative_of->cases[0], GD_FLOAT64, VALUES, &first);
+    }
     const bool returned = !p.failed;
-    for (int i = 1; i < f->op.case_count && !p.failed; i++)
-        check_case(&p, row, &f->op.cases[i], i % 2 ? GD_FLOAT64 : GD_FLOAT32, SHAPES);
+    for (int i = 1; i < f->case_count && !p.failed; i++)
+        check_case(&p, row, &f->cases[i], i % 2 ? GD_FLOAT64 : GD_FLOAT32, SHAPES, NULL);
     if (p.linear[0]) grader_cell(row, LINEAR, 0, false, "%s", p.linear);
     if (!returned) grader_no_points(row, "%s", row->hint[VALUES]);
     if (returned && p.called && !p.adds)
         grader_no_points(row, "%s adds nothing yet; begin here: %s", f->name, f->begin);
+}
+
+static gd_tensor *apply(void *op, gd_tensor *const *inputs, int count)
+{
+    return gd_apply(op, inputs, count, NULL);
+}
+
+gd_verdict grader_check_at(grader *g, const grader_function *f, int fault, const gd_case *shapes,
+                           double *const *values, char *text, size_t size)
+{
+    graded_op p = make_op(g, f);
+    gd_context *ctx = gd_context_create(NULL);
+    gd_tensor *inputs[GD_CASE_MAX_INPUTS] = {NULL};
+    gd_verdict verdict = GD_VERDICT_UNSUPPORTED;
+    const gd_gradcheck_options options = {.seed = g->seed, .rtol = 1e-8};
+    gd_gradcheck_report report;
+    const char *s = f->signature;
+    p.fault = fault;
+    for (int i = 0; i < p.op.inputs; i++, s = next_tensor(s)) {
+        const gd_case_input *in = &shapes->input[i];
+        char name[16];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(s, "["), s);
+        inputs[i] = gd_tensor_from(ctx, GD_FLOAT64, in->ndim, in->shape, values[i]);
+        gd_tensor_set_name(inputs[i], name);
+        gd_tensor_set_requires_grad(inputs[i], true);
+    }
+    if (!gd_gradcheck_function(ctx, p.op.name, apply, &p, inputs, p.op.inputs, &options, &report)) {
+        verdict = report.verdict;
+        say_report(&report, text, size);
+        gd_gradcheck_report_free(&report);
+    }
+    if (p.failed) snprintf(text, size, "%s", g->student.why);
+    gd_context_free(ctx);
+    return verdict;
 }

@@ -195,7 +195,10 @@ static void grade(grader *g, const char *path)
         grader_row *row = grader_add_row(g, "the file");
         grader_cell(row, 0, 100, false, "%s", why);
     }
-    for (int i = 0; i < grader_this.count && !why; i++) grader_check(g, &grader_this.functions[i]);
+    for (int i = 0; i < grader_this.count && !why; i++) {
+        const grader_function *f = &grader_this.functions[i];
+        (f->faults ? grader_check_reverse : grader_check)(g, f);
+    }
     if (grader_this.more && !why) grader_this.more(g);
     student_end(&g->student);
 }

@@ -14,34 +14,38 @@
 
 enum { GRADER_COLUMNS = 4, GRADER_ROWS = 24 };
 
+typedef struct grader grader;
+typedef struct grader_function grader_function;
+
 /* A backward that gradcheck judges. Its points, a multiple of 20, are divided so: 60 in 100 for
  * values, which must be right in float64 and float32; 15 for adding into gradients that are there;
  * 10 for being linear in dy; 15 for other shapes. */
-typedef struct grader_function {
+struct grader_function {
     const char *name; /* of the student's function */
     int points;
     const char *begin; /* where to begin, for who has not */
-    /* The record without kernels: the name, the signature, what the backward reads, and the cases,
-     * of which the first is that of the values, and all are for other shapes. */
-    gd_op op;
-    const char *takes; /* the student's names of its arrays: "x dy dx" */
-    /* The sizes that are passed in n, of CHILD_SIZES zeros, which the forward below gets, too. */
-    void (*sizes)(const gd_call *call, int64_t *n);
-    /* In double, whatever the dtype: a has the inputs, the outputs and the saves, in this order.
-     * The student's function gets the inputs and the outputs that the record says it reads, the
-     * saves, each dy, and the gradient of each real input; NULL for an input that is not given. */
+    /* Of the record. A tensor has its dimensions in brackets; `takes` has what the function gets,
+     * by names of the signature, where "dx" is the gradient of x: "x dy dx". */
+    const char *signature, *takes;
+    /* In double, whatever the dtype: a has the inputs and the outputs; NULL for an input that is not
+     * given. n has the count of the first input, and the dimensions of all; if the record has
+     * arguments, it has these instead. The student's function gets the same n. */
     void (*forward)(const int64_t *n, double *const *a);
-} grader_function;
-
-/* Its record: of one output, with masks of the inputs and the outputs that the backward reads. */
-#define GRADER_OP(title, which, count, reads_inputs, reads_outputs, all_cases)          \
-    {                                                                                   \
-        .name = title, .signature = which, .inputs = count, .outputs = 1,               \
-        .backward_reads_inputs = reads_inputs, .backward_reads_outputs = reads_outputs, \
-        GD_CASES(all_cases)                                                             \
-    }
-
-typedef struct grader grader;
+    const gd_case *cases; /* the first is that of the values, the rest are for other shapes */
+    int case_count;
+    size_t args_size;                                        /* of its arguments, and */
+    gd_status (*shape)(const gd_call *call, gd_shapes *out); /* what they say of the shapes */
+    /* One that calls its own backward, with a as `takes` says, in float64, and a fault or -1. */
+    void (*backward)(int fault, const int64_t *n, double *const *a);
+    /* The reverse: the names of its faults, to NULL. The student's function gets the number of one
+     * in n, and writes sizes, from 1 to `most`, and vectors of them, on which gradcheck finds the
+     * fault. The points are for each. */
+    const char *const *faults;
+    int most;
+    /* Unset, or one whose gradient by its own backward this function is: gradcheck at order 2 on its
+     * first case judges the values, too. */
+    const grader_function *derivative_of;
+};
 
 typedef struct grader_assignment {
     const char *name;                    /* "2-elements" */
@@ -52,9 +56,6 @@ typedef struct grader_assignment {
     /* Adds rows for what no gradcheck of one function says; may be NULL. */
     void (*more)(grader *g);
     double seconds; /* of processor time, for a call; unset: 0.5 */
-    /* Unset, or a record with kernels whose derivative is grader_apply(): gradcheck at order 2 on
-     * its first case judges the values of the first function, too. */
-    const gd_op *second_order;
 } grader_assignment;
 
 extern const grader_assignment grader_this; /* defined by test.c */
@@ -82,39 +83,12 @@ void grader_cell(grader_row *row, int column, int of, bool good, const char *for
 void grader_no_points(grader_row *row, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* ---- check.c ------------------------------------------------------------------------------ */
-
-/* Judges a function: adds a row with the four columns. */
+/* Judges a function: adds a row with the four columns, or one for each fault. */
 void grader_check(grader *g, const grader_function *f);
-/* Applies the op whose backward is that of the function that grader_check() is judging. */
-gd_tensor *grader_apply(gd_tensor *const *inputs, int count);
-/* Gradcheck's sentence on a report that has not passed, in `text`. */
-void grader_say(const gd_gradcheck_report *report, char *text, size_t size);
-/* The numbers of a real tensor, which free() frees, or NULL; and back. */
-double *grader_read(const gd_tensor *t);
-void grader_write(gd_tensor *t, const double *x);
-/* A forward in double for a call of any dtype. */
-gd_status grader_run_forward(const gd_call *call, const int64_t *n,
-                             void (*forward)(const int64_t *n, double *const *a));
-
-/* ---- reverse.c: faults are given, and the student writes the case that shows each ----------- */
-
-/* The student's function gets the number of a fault in n, and as arrays the sizes that it sets,
- * from 1 to `most`, and the inputs that it fills. */
-typedef struct grader_reverse {
-    const char *name, *begin;
-    int points; /* for each fault */
-    int most, sizes;
-    const char *dims[GD_CASE_MAX_INPUTS]; /* of each input: "01" is [n[0], n[1]] */
-    gd_op op;                             /* of one output, all float64 */
-    void (*forward)(const int64_t *n, double *const *a);
-    /* In double: a has the inputs, dy, and the gradients, to which it adds. -1: without a fault. */
-    void (*backward)(int fault, const int64_t *n, double *const *a);
-    const char *const *faults; /* their names */
-    int count;
-} grader_reverse;
-
-/* Adds a row for each fault. */
-void grader_check_reverse(grader *g, const grader_reverse *r);
+void grader_check_reverse(grader *g, const grader_function *f);
+/* What gradcheck says at given numbers, in float64, and in `text`; `shapes` has the dimensions. */
+gd_verdict grader_check_at(grader *g, const grader_function *f, int fault, const gd_case *shapes,
+                           double *const *values, char *text, size_t size);
+int grader_inputs(const grader_function *f);
 
 #endif

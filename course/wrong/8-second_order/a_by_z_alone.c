@@ -1,3 +1,3 @@
-/* 70 points: da: da[ */
+/* 50 points: da: da[ */
 #define DA by_z *t[i]
 #include "second_order.h"

@@ -1,3 +1,3 @@
-/* 70 points: da: da[ */
+/* 50 points: da: da[ */
 #define THIRD -2 * s1 *(1 - s0 * s0)
 #include "second_order.h"
