@@ -10,12 +10,12 @@ enum { LEAVES, STEPS, LOSS, FIRST, ADD = 0, MUL, TANH, NUMBERS = 32 };
 #include COURSE_FILE
 
 /* Runs it twice: what is left of the first time must not be seen in the second. */
-static void run_program(const int64_t *n, const real *x, real *loss, real *slopes)
+static void run_program(const int64_t *n, const double *x, double *loss, double *slopes)
 {
     int64_t at[NUMBERS], last = 0;
     for (int time = 0; time < 2; time++) {
         tape_clear();
-        for (int64_t i = 0; i < n[LEAVES]; i++) at[i] = tape_leaf(x[i]);
+        for (int64_t i = 0; i < n[LEAVES]; i++) at[i] = tape_leaf((real)x[i]);
         for (int64_t k = 0; k < n[STEPS]; k++) {
             const int64_t *step = n + FIRST + 3 * k, a = at[step[1]], b = at[step[2]];
             at[n[LEAVES] + k] = step[0] == ADD   ? tape_add(a, b)
@@ -79,22 +79,18 @@ static void check_program(grader *g, grader_row *row, const program *p, bool is_
 {
     const int64_t count = p->n[LEAVES];
     const double most = is_float ? 1e-5 : 1e-9, h = 1e-5, begin = (double)(g->seed % 1000);
-    double x[NUMBERS], result[NUMBERS] = {0}; /* the slopes, and behind them the loss */
-    float x_f[NUMBERS], result_f[NUMBERS] = {0};
-    for (int i = 0; i < count; i++) x[i] = x_f[i] = (float)sin(begin + 3 * i + 1);
-    const size_t size = is_float ? sizeof *x_f : sizeof *x;
-    char *const results = is_float ? (char *)result_f : (char *)result;
-    const student_array a[] = {{"x", is_float ? (void *)x_f : x, count, size, false},
-                               {"the loss", results + (size_t)count * size, 1, size, true},
-                               {"the slopes", results, count, size, true}};
+    double x[NUMBERS], slopes[NUMBERS] = {0}, got = 0;
+    for (int i = 0; i < count; i++) x[i] = (float)sin(begin + 3 * i + 1);
+    const student_array a[] = {{"x", x, count, sizeof *x, false},
+                               {"the loss", &got, 1, sizeof *x, true},
+                               {"the slopes", slopes, count, sizeof *x, true}};
     if (student_call(&g->student, is_float, "run_program", p->n, a, 3)) {
         grader_no_points(row, "%s", g->student.why);
         return;
     }
-    for (int64_t i = 0; is_float && i <= count; i++) result[i] = result_f[i];
     const double loss = loss_of(p->n, x);
-    grader_cell(row, 0, 0, fabs(result[count] - loss) <= most, "the loss is %.6g, wanted %.6g; %s",
-                result[count], loss, p->hint);
+    grader_cell(row, 0, 0, fabs(got - loss) <= most, "the loss is %.6g, wanted %.6g; %s", got, loss,
+                p->hint);
     for (int64_t i = 0; i < count; i++) {
         const double before = x[i];
         x[i] = before + h;
@@ -102,8 +98,8 @@ static void check_program(grader *g, grader_row *row, const program *p, bool is_
         x[i] = before - h;
         const double numeric = (above - loss_of(p->n, x)) / (2 * h);
         x[i] = before;
-        grader_cell(row, 1, 0, fabs(result[i] - numeric) <= most + 1e-8,
-                    "the slope by leaf %d is %.6g, by differences %.6g; %s", (int)i, result[i],
+        grader_cell(row, 1, 0, fabs(slopes[i] - numeric) <= most + 1e-8,
+                    "the slope by leaf %d is %.6g, by differences %.6g; %s", (int)i, slopes[i],
                     numeric, p->hint);
     }
 }

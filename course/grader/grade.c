@@ -1,7 +1,7 @@
 /* grade.c - grades one assignment: prints a table, and writes JSON.
  *   grade-N [--seeds FILE] [--json FILE] STUDENT_FILE
  * Its status is 0 if all points were given, 1 if not, and 2 if it could not grade. */
-#include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,12 +173,8 @@ static bool read_seed(const char *path, uint64_t *seed)
     char line[256];
     bool found = false;
     while (file && !found && fgets(line, sizeof line, file)) {
-        char *end;
-        const long number = strtol(line, &end, 10);
-        if (end == line || number != atol(grader_this.name)) continue;
-        const char *second = end;
-        *seed = strtoull(second, &end, 10);
-        found = end != second;
+        int number;
+        found = sscanf(line, "%d %" SCNu64, &number, seed) == 2 && number == atoi(grader_this.name);
     }
     if (file) fclose(file);
     return found;

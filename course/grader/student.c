@@ -95,29 +95,34 @@ static bool is_header(const char *path, const char *searched)
 
 /* Looks at what the compiler has read, however it was included: at a rule of make, in which a space
  * in a name has a backslash before it. */
-static const char *look_at_files(student *s, const char *test, FILE *rule, const char *searched)
+static const char *look_at_files(student *s, const char *test, const char *object)
 {
+    static char searched[OUTPUT];
     const char *const own[] = {test, s->path, COURSE_FOLDER "/course.h",
                                COURSE_FOLDER "/grader/child.h"};
-    char name[PATH_MAX] = "", word[PATH_MAX];
-    for (size_t used = 0; fscanf(rule, "%4095s", word) == 1; used = strlen(name)) {
+    char name[PATH_MAX], word[PATH_MAX];
+    snprintf(name, sizeof name, "%s.d", object);
+    FILE *rule = fopen(name, "r");
+    if (!rule || !run(searched, "LC_ALL=C %s %s -E -v -x c /dev/null 2>&1",
+                      variable("CC", COURSE_CC), variable("CFLAGS", "")))
+        say(s, "%s cannot be graded: the compiler does not say what it includes", s->file);
+    for (size_t used = 0; !s->why[0] && fscanf(rule, "%4095s", word) == 1;) {
         used += (size_t)snprintf(name + used, sizeof name - used, "%s", word);
-        if (used >= sizeof name) return say(s, "%s includes a file with a long name", s->file);
-        if (name[used - 1] == '\\') {
-            name[used - 1] = used > 1 ? ' ' : 0;
-            continue;
-        }
+        const bool goes_on = used < sizeof name && name[used - 1] == '\\';
+        if (goes_on) name[used - 1] = used > 1 ? ' ' : 0;
+        if (goes_on && used > 1) continue;
+        used = 0;
         char *path = realpath(name, NULL);
-        bool fine = !strcmp(name, "files:") || (path && is_header(path, searched));
+        bool fine = goes_on || !strcmp(name, "files:") || (path && is_header(path, searched));
         for (size_t i = 0; i < sizeof own / sizeof *own; i++)
             fine = fine || !strcmp(name, own[i]) || (path && !strcmp(path, own[i]));
         free(path);
         if (!fine)
-            return say(s, "%s includes %s; it may include course.h and the system's headers alone",
-                       s->file, name);
-        name[0] = 0;
+            say(s, "%s includes %s; it may include course.h and the system's headers alone",
+                s->file, name);
     }
-    return NULL;
+    if (rule) fclose(rule);
+    return s->why[0] ? s->why : NULL;
 }
 
 /* What a student's file may not call although libc has it: it could reach what the
@@ -156,7 +161,7 @@ static const char *look_at_symbols(student *s, const char *symbols)
 
 static const char *compile(student *s, const char *test, bool is_float)
 {
-    static char output[OUTPUT], searched[OUTPUT];
+    static char output[OUTPUT];
     char object[sizeof s->work + 16];
     const char *cc = variable("CC", COURSE_CC), *flags = variable("CFLAGS", "");
     snprintf(object, sizeof object, "%s/%s", s->work, is_float ? "float" : "double");
@@ -167,14 +172,7 @@ static const char *compile(student *s, const char *test, bool is_float)
              cc, flags, is_float ? "-DCOURSE_FLOAT" : "", s->path, COURSE_FOLDER, COURSE_FOLDER,
              object, test, object))
         return say(s, "%s does not compile: %s", s->file, line_from(output, "error", s->file));
-    snprintf(output, sizeof output, "%s.d", object);
-    FILE *rule = fopen(output, "r");
-    const bool known = run(searched, "LC_ALL=C %s %s -E -v -x c /dev/null 2>&1", cc, flags);
-    if (rule && known) look_at_files(s, test, rule, searched);
-    if (rule) fclose(rule);
-    if (!rule || !known)
-        return say(s, "%s cannot be graded: the compiler does not say what it includes", s->file);
-    if (s->why[0]) return s->why;
+    if (look_at_files(s, test, object)) return s->why;
     if (run(output, "grep -Ei '" ASSEMBLY "' '%s.s'", object))
         return say(s, "%s has words for the assembler; it may be C alone", s->file);
     if (!run(output, "LC_ALL=C %s %s -c '%s.s' -o '%s.o' 2>&1", cc, flags, object, object))
@@ -335,14 +333,13 @@ static const char *wait_for_answer(student *s, student_child *c, const char *fun
 
 /* ---- Arrays ------------------------------------------------------------------------------- */
 
-/* What the margins of an array hold, by bytes: a NaN that is another one after any arithmetic with
- * it, so that reading it is seen in the results, and adding to it in the margin. */
-static unsigned char mark(size_t size, int64_t byte)
+/* What is beside an array, by elements: a NaN that is another one after any arithmetic with it, so
+ * that reading it is seen in the results, and adding to it in the margin. */
+static const void *mark(size_t size)
 {
-    const int64_t last = (int64_t)size - 1,
-                  at = (byte % (int64_t)size + (int64_t)size) % (int64_t)size;
-    if (at == last) return 0x7f;
-    return at == last - 1 ? (size == sizeof(double) ? 0xf4 : 0xa5) : 0x5a;
+    static const uint64_t wide = UINT64_C(0x7ff45a5a5a5a5a5a);
+    static const uint32_t narrow = UINT32_C(0x7fa55a5a);
+    return size == sizeof wide ? (const void *)&wide : &narrow;
 }
 
 /* Places each array in the shared memory between two margins, and fills both. */
@@ -351,39 +348,37 @@ static bool place(student *s, const student_array *arrays, int count, child_requ
     size_t at = 0;
     for (int i = 0; i < CHILD_ARRAYS; i++) request->offset[i] = -1;
     for (int i = 0; i < count; i++) {
-        const size_t bytes = (size_t)arrays[i].count * arrays[i].size;
-        const size_t padded = (bytes + 63) / 64 * 64;
-        if (!arrays[i].data) continue;
-        if (padded > MEMORY || at + 2 * MARGIN + padded > MEMORY) return false;
-        for (size_t k = 0; k < 2 * MARGIN + padded; k++)
-            s->memory[at + k] = (char)mark(arrays[i].size, (int64_t)k);
+        const student_array *a = &arrays[i];
+        const size_t bytes = (size_t)a->count * a->size,
+                     whole = (bytes + 63) / 64 * 64 + 2 * MARGIN;
+        if (!a->data) continue;
+        if (bytes > MEMORY || at + whole > MEMORY) return false;
+        for (size_t k = 0; k < whole; k += a->size)
+            memcpy(s->memory + at + k, mark(a->size), a->size);
         request->offset[i] = (int64_t)(at + MARGIN);
-        if (bytes) memcpy(s->memory + at + MARGIN, arrays[i].data, bytes);
-        at += 2 * MARGIN + padded;
+        if (bytes) memcpy(s->memory + at + MARGIN, a->data, bytes);
+        at += whole;
     }
     return true;
 }
 
-/* Whether nothing but what may be written was written; else says what was. */
-static bool is_kept(student *s, const char *function, const student_array *a, int64_t offset)
+/* NULL, or what was written besides what may be. */
+static const char *look_at_array(student *s, const char *function, const student_array *a,
+                                 int64_t offset)
 {
-    const unsigned char *data = (const unsigned char *)s->memory + offset;
-    const int64_t bytes = a->count * (int64_t)a->size, size = (int64_t)a->size;
-    for (int64_t i = 0; !a->written && i < bytes; i++) {
-        if (data[i] == ((const unsigned char *)a->data)[i]) continue;
-        say(s, "%s wrote to %s[%lld], which it may only read", function, a->name,
-            (long long)(i / size));
-        return false;
+    const int64_t size = (int64_t)a->size;
+    for (int64_t i = -MARGIN / size; i < a->count + MARGIN / size; i++) {
+        const bool inside = i >= 0 && i < a->count;
+        const void *before = inside ? (const char *)a->data + i * size : mark(a->size);
+        if ((inside && a->written) || !memcmp(s->memory + offset + i * size, before, a->size))
+            continue;
+        if (inside)
+            return say(s, "%s wrote to %s[%lld], which it may only read", function, a->name,
+                       (long long)i);
+        return say(s, "%s wrote outside of an array, to %s[%lld]: %s has %lld elements", function,
+                   a->name, (long long)i, a->name, (long long)a->count);
     }
-    for (int64_t i = 1; i <= MARGIN; i++) {
-        const bool behind = data[bytes + i - 1] != mark(a->size, i - 1);
-        if (!behind && data[-i] == mark(a->size, -i)) continue;
-        say(s, "%s wrote outside of an array, to %s[%lld]: %s has %lld elements", function, a->name,
-            (long long)(behind ? a->count + (i - 1) / size : -1 - (i - 1) / size), a->name,
-            (long long)a->count);
-        return false;
-    }
-    return true;
+    return NULL;
 }
 
 const char *student_call(student *s, bool is_float, const char *function, const int64_t *n,
@@ -401,7 +396,8 @@ const char *student_call(student *s, bool is_float, const char *function, const 
         return say_end(s, c, function);
     if (wait_for_answer(s, c, function)) return s->why;
     for (int i = 0; i < count; i++)
-        if (arrays[i].data && !is_kept(s, function, &arrays[i], request.offset[i])) return s->why;
+        if (arrays[i].data && look_at_array(s, function, &arrays[i], request.offset[i]))
+            return s->why;
     for (int i = 0; i < count; i++)
         if (arrays[i].data && arrays[i].written && arrays[i].count)
             memcpy(arrays[i].data, s->memory + request.offset[i],

@@ -38,6 +38,10 @@ def gather_backward(index, dy, dtable):
     np.add.at(dtable, index, dy)
 
 
+def view_backward(strides, dy, dx):
+    np.add.at(dx, np.tensordot(strides, np.indices(dy.shape), 1), dy)
+
+
 def matmul_backward(a, b, dy, da, db):
     da += dy @ b.T
     db += a.T @ dy
