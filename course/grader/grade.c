@@ -109,9 +109,9 @@ static void print_table(const grader *g)
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-static void write_text(FILE *file, const char *text)
+static void write_text(FILE *file, const char *before, const char *text)
 {
-    fputc('"', file);
+    fprintf(file, "%s\"", before);
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
         if (*p == '"' || *p == '\\')
             fprintf(file, "\\%c", *p);
@@ -125,15 +125,12 @@ static void write_text(FILE *file, const char *text)
 
 static void write_row(FILE *file, const grader_row *row)
 {
-    fputs("{\"name\": ", file);
-    write_text(file, row->name);
+    write_text(file, "{\"name\": ", row->name);
     for (int column = 0; column < GRADER_COLUMNS; column++) {
         if (!row->of[column]) continue;
-        fputs(", ", file);
-        write_text(file, column_name(column));
-        fprintf(file, ": {\"points\": %d, \"of\": %d, \"hint\": ", row->got[column],
-                row->of[column]);
-        write_text(file, row->hint[column]);
+        write_text(file, ", ", column_name(column));
+        fprintf(file, ": {\"points\": %d, \"of\": %d", row->got[column], row->of[column]);
+        write_text(file, ", \"hint\": ", row->hint[column]);
         fputc('}', file);
     }
     fputc('}', file);
@@ -143,10 +140,8 @@ static bool write_json(const grader *g, const char *path)
 {
     FILE *file = fopen(path, "w");
     if (!file) return false;
-    fputs("{\"assignment\": ", file);
-    write_text(file, grader_this.name);
-    fputs(", \"file\": ", file);
-    write_text(file, g->student.file);
+    write_text(file, "{\"assignment\": ", grader_this.name);
+    write_text(file, ", \"file\": ", g->student.file);
     fprintf(file, ", \"seed\": %llu, \"points\": %d, \"of\": %d, \"rows\": [",
             (unsigned long long)g->seed, total(g, true), total(g, false));
     for (int i = 0; i < g->rows; i++) {

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -23,6 +22,7 @@ enum {
     MEMORY = 1 << 26, /* shared with the children; of which only what is used takes memory */
     MARGIN = 4096,    /* bytes on either side of an array that must stay as they are */
     OUTPUT = 1 << 15, /* what is read of a compiler's output */
+    NAME = 4096,      /* of a file, at most; of which scanf below takes one less */
     MEBIBYTES = 1024, /* of memory for a child */
     PATIENCE = 120    /* seconds; a child that sleeps takes no processor time */
 };
@@ -83,7 +83,7 @@ static bool is_header(const char *path, const char *searched)
     bool found = false;
     const char *line = strstr(searched, "<...>");
     while (line && !found && (line = strchr(line, '\n')) && line[1] == ' ') {
-        char name[PATH_MAX] = "";
+        char name[NAME] = "";
         sscanf(++line, " %4095[^\n]", name);
         char *folder = realpath(name, NULL);
         const size_t length = folder ? strlen(folder) : 0;
@@ -100,7 +100,7 @@ static const char *look_at_files(student *s, const char *test, const char *objec
     static char searched[OUTPUT];
     const char *const own[] = {test, s->path, COURSE_FOLDER "/course.h",
                                COURSE_FOLDER "/grader/child.h"};
-    char name[PATH_MAX], word[PATH_MAX];
+    char name[NAME], word[NAME];
     snprintf(name, sizeof name, "%s.d", object);
     FILE *rule = fopen(name, "r");
     if (!rule || !run(searched, "LC_ALL=C %s %s -E -v -x c /dev/null 2>&1",
@@ -125,28 +125,20 @@ static const char *look_at_files(student *s, const char *test, const char *objec
     return s->why[0] ? s->why : NULL;
 }
 
-/* What a student's file may not call although libc has it: it could reach what the
- * child has not. */
-static bool is_refused(const char *name)
-{
-    static const char *const names[] = {
-        "dlopen", "dlmopen", "dlsym",   "dlvsym",      "system",       "popen",  "fork",
-        "vfork",  "clone",   "ptrace",  "execl",       "execle",       "execlp", "execv",
-        "execve", "execvp",  "execvpe", "posix_spawn", "posix_spawnp", "syscall"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(names[i], name)) return true;
-    return false;
-}
-
-/* Looks at the object's undefined symbols: `symbols` has lines of "name U". */
+/* Looks at the object's undefined symbols: `symbols` has lines of "name U". Those that are refused
+ * although libc has them could reach what the child has not. */
 static const char *look_at_symbols(student *s, const char *symbols)
 {
-    char name[256];
+    static const char refused[] =
+        " dlopen dlmopen dlsym dlvsym system popen fork vfork clone ptrace execl execle execlp "
+        "execv execve execvp execvpe posix_spawn posix_spawnp syscall ";
+    char name[256], word[sizeof name + 2];
     for (const char *line = symbols; sscanf(line, "%255s", name) == 1;) {
         if (!strncmp(name, "gd_", 3))
             return say(s, "%s calls %s, a function of the library; it may need libc and libm alone",
                        s->file, name);
-        if (is_refused(name))
+        snprintf(word, sizeof word, " %s ", name);
+        if (strstr(refused, word))
             return say(s, "%s calls %s; it may not load or start anything", s->file, name);
         line += strcspn(line, "\n");
         line += *line == '\n';
@@ -194,8 +186,9 @@ const char *student_begin(student *s, const char *path, const char *test, double
     *s = (student){.file = slash ? slash + 1 : path, .seconds = seconds, .memory_file = -1};
     s->path = realpath(path, NULL);
     if (!s->path) return say(s, "%s cannot be read: %s", path, strerror(errno));
-    if (strpbrk(s->path, "'\"\\"))
-        return say(s, "%s cannot be graded: its path has a quote or a backslash", s->path);
+    if (strpbrk(s->path, "'\"\\$#"))
+        return say(s, "%s cannot be graded: its path has a quote, a backslash, a $ or a #",
+                   s->path);
     const int length = snprintf(s->work, sizeof s->work, "%s/course.XXXXXX", folder);
     if (length >= (int)sizeof s->work - 16 || !mkdtemp(s->work)) {
         s->work[0] = 0;
