@@ -11,10 +11,6 @@
 // its sums of dw stay in registers from the first row to the last, and the teams of a block add
 // theirs at the end.
 //
-// A row that is too long for a block is cut into parts, and backward_rows has summed it before:
-// then nothing at all makes a thread wait for others, but x and dy are read twice. A part of a long
-// row is scheduled as a head is: `Place.head` is then the part's index.
-//
 // With heads, each of which may have its own weights, a team must get the same head every time: a
 // block has a slice of the heads, its teams those of one or more tokens side by side.
 //
@@ -42,7 +38,7 @@ struct Place {
           blocks((int)gridDim.x / p.slices)
     {
         const int first = (int)blockIdx.x % p.slices * p.slice;
-        slice = min(p.slice, (p.parts > 1 ? p.parts : (int)a.heads) - first);
+        slice = min(p.slice, (int)a.heads - first);
         token = team / p.slice, head = first + team % p.slice;
         works = token < p.tokens && team % p.slice < slice;
     }
@@ -110,6 +106,10 @@ struct CopyFill {
             copy_wait<0>();
         else
             copy_wait<1>();
+        read(packs, stage, count);
+    }
+    __device__ void read(Packs<S, B, CHUNKS> &packs, int stage, int count) const
+    {
         if (S_PARTS > 1) __syncwarp();
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
@@ -197,7 +197,7 @@ __device__ __forceinline__ void store_dweight(float (&dw)[CHUNKS][V], char *shar
         for (int k = 0; k < CHUNKS; k++)
 #pragma unroll
             for (int j = 0; j < V; j++) dw[k][j] += __shfl_xor_sync(~0u, dw[k][j], apart);
-    const int cols = p.part_packs * V, width = at.slice * cols, first = at.head - at.team % p.slice;
+    const int cols = (int)a.cols, width = at.slice * cols, first = at.head - at.team % p.slice;
     const int groups = by_warp ? (int)blockDim.x / 32 : p.tokens;
     const int group = by_warp ? (int)threadIdx.x / 32 : at.token;
     float *const partial =
@@ -231,13 +231,11 @@ struct Rows {
     const Backward &a;
     const BlockPlan &p;
     const Place at;
-    const bool whole = p.parts == 1;
     const int heads = (int)a.heads, tokens = (int)(a.rows / heads);
     const int steps = (tokens + p.tokens - 1) / p.tokens;
-    // Where the head or part of a token begins, and the packs there; how many this thread has.
-    const int64_t first = (int64_t)at.head * p.part_packs;
-    const int packs =
-        at.works ? min(p.part_packs, (int)(a.cols / V) - (whole ? 0 : (int)first)) : 0;
+    // Where the head of a token begins, and the packs there; how many this thread has.
+    const int64_t first = at.head * (a.cols / V);
+    const int packs = at.works ? (int)(a.cols / V) : 0;
     const int count = max(0, (packs - at.member + p.team - 1) / p.team);
 
     __device__ int64_t token(int step) const
@@ -258,12 +256,7 @@ struct Rows {
     __device__ float rstd(int step) const
     {
         if (!has(step)) return 0;
-        return ((const float *)a.rstd)[whole ? token(step) * heads + at.head : token(step)];
-    }
-    // The sum of a row in parts.
-    __device__ float sum(int step) const
-    {
-        return !whole && has(step) ? ((const float *)a.row_sums)[token(step)] : 0.0f;
+        return ((const float *)a.rstd)[token(step) * heads + at.head];
     }
     // Brings the first rows to L2. Only then may they be read.
     __device__ void prefetch() const
@@ -317,26 +310,24 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
         fetch(s, at.block + s * at.blocks), fetch_dsum(s, at.block + s * at.blocks);
 
     float w[CHUNKS][V], dw[CHUNKS][V] = {};
-    load_w<B>(w, a, a.weight, (a.weight_per_head || !rows.whole ? rows.first : 0) + at.member,
-              p.team, rows.count);
+    load_w<B>(w, a, a.weight, (a.weight_per_head ? rows.first : 0) + at.member, p.team, rows.count);
 
-    float next_rstd = rows.rstd(at.block), next_sum = rows.sum(at.block);
+    float next_rstd = rows.rstd(at.block);
     int s = 0, area = at.team * p.team_sums;
 #pragma unroll 1
     for (int step = at.block; step < rows.steps; step += at.blocks) {
         const int here = rows.has(step) ? rows.count : 0;
-        const float rstd = next_rstd, sum = next_sum;
-        next_rstd = rows.rstd(step + at.blocks), next_sum = rows.sum(step + at.blocks);
+        const float rstd = next_rstd;
+        next_rstd = rows.rstd(step + at.blocks);
         Packs<S, B, CHUNKS> now;
         fill.take(now, s, here);
         float dot = 0; // of h and x
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++)
             dot = add_products<S, B, V>(dot, now.x[k], now.dy[k], w[k]);
-        if (rows.whole) dot = gd_sum(dot, min(p.team, 32));
+        dot = gd_sum(dot, min(p.team, 32));
         fetch(s, step + p.stages * at.blocks);
-        if (!rows.whole) dot = sum;
-        if (rows.whole && p.team > 32) dot = team_sum(dot, sums[0] + area, at, p.team);
+        if (p.team > 32) dot = team_sum(dot, sums[0] + area, at, p.team);
         area ^= BLOCK_SUMS;
         const float c = rstd * rstd * (dot * rstd * a.per_col);
 #pragma unroll
@@ -355,55 +346,91 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
     if (a.dweight) store_dweight(dw, shared, at, p, a, rows.count);
 }
 
-// The sums of whole rows, a block for each: ROW_PACKS packs of each input at a time for a thread.
-template <class S, class B>
-__global__ void __launch_bounds__(BLOCK_THREADS) rows_kernel(const __grid_constant__ Backward a)
+// A row of more numbers than the threads of a block have registers for stays in shared memory until
+// its dx is written. A stage is a chunk of a row, a pack for each thread; those behind the row that
+// is summed, two or three, are the next one's, on their way meanwhile.
+template <class S, class B, bool ADD, int CHUNKS>
+__global__ void GD_LAUNCH_BOUNDS(BLOCK_THREADS, 1)
+    held_kernel(const __grid_constant__ Backward a, const __grid_constant__ BlockPlan p)
 {
-    constexpr int V = pack_size<S, B>, ROW_PACKS = 4;
-    __shared__ float shared[32];
-    const int packs = (int)(a.cols / V), threads = (int)blockDim.x;
-    const uint64_t policy = load_policy(a.keep);
+    constexpr int V = pack_size<S, B>;
+    extern __shared__ __align__(128) char shared[];
+    __shared__ __align__(16) float sums[2][BLOCK_SUMS];
+    const Rows<S, B, ADD> rows = {a, p, Place(p, a)};
+    const Place &at = rows.at;
+    CopyFill<S, B, ADD, 1> fill(shared, p, at, a.keep);
+    // Chunk `chunk` counted from the first of that step's row.
+    const auto fetch = [&](int stage, int step, int chunk) {
+        step += chunk / CHUNKS * at.blocks, chunk %= CHUNKS;
+        const int first = chunk * p.team, packs = rows.has(step) ? rows.packs - first : 0;
+        RowInputs<S, B> row = rows.inputs(step);
+        row.x += first * V, row.dy += first * V;
+        if (ADD) row.dsum += first * V;
+        fill.fetch(stage, row, packs), fill.fetch_dsum(stage, row, packs);
+    };
     let_next_start();
+    for (int i = (int)threadIdx.x; i < 2 * BLOCK_SUMS; i += (int)blockDim.x) sums[0][i] = 0;
+    __syncthreads();
     wait_for_previous();
-    const Row at(blockIdx.x);
-    const S *const x = at.of<S>(a.x, a.x_stride);
-    const B *const dy = at.of<B>(a.dy, a.dy_stride);
-    float dot = 0;
-    by_weight<B>(a.weight_dtype, [&](auto zero) {
-        using W = decltype(zero);
+    for (int k = 0; k < p.stages; k++) fetch(k, at.block, k);
+
+    float w[CHUNKS][V], dw[CHUNKS][V] = {}, next_rstd = rows.rstd(at.block);
+    load_w<B>(w, a, a.weight, at.member, p.team, rows.count);
+    int first = 0, area = 0; // the row's first stage
 #pragma unroll 1
-        for (int i = (int)threadIdx.x; i < packs; i += ROW_PACKS * threads) {
-            Packs<S, B, ROW_PACKS> now;
+    for (int step = at.block; step < rows.steps; step += at.blocks) {
+        const auto stage = [&](int k) { return first + k - (first + k < p.stages ? 0 : p.stages); };
+        const float rstd = next_rstd;
+        next_rstd = rows.rstd(step + at.blocks);
+        if (p.stages == CHUNKS + 2)
+            copy_wait<2>();
+        else
+            copy_wait<3>();
+        Packs<S, B, 1> now;
+        float dot = 0; // of h and x
 #pragma unroll
-            for (int k = 0; k < ROW_PACKS; k++) {
-                now.x[k] = {}, now.dy[k] = {};
-                if (i + k * threads >= packs) continue;
-                now.x[k] = gd_raw<S, V>::load_streaming(x, i + k * threads, policy);
-                now.dy[k] = gd_raw<B, V>::load_streaming(dy, i + k * threads, policy);
-            }
-#pragma unroll
-            for (int k = 0; k < ROW_PACKS; k++) {
-                float w[V];
-                const int j = min(i + k * threads, packs - 1);
-                w_of<W>(w, load_weight<W, V>((const W *)a.weight, j),
-                        a.weight ? a.float_offset : 0.0f);
-                dot += add_products<S, B, V>(0, now.x[k], now.dy[k], w);
-            }
+        for (int k = 0; k < CHUNKS; k++) {
+            fill.read(now, stage(k), rows.count - k);
+            dot = add_products<S, B, V>(dot, now.x[0], now.dy[0], w[k]);
         }
-    });
-    dot = gd_sum(dot, shared);
-    if (threadIdx.x == 0) ((float *)a.row_sums)[blockIdx.x] = dot;
+        dot = team_sum(gd_sum(dot, 32), sums[0] + area, at, p.team);
+        area ^= BLOCK_SUMS;
+        const float c = rstd * rstd * (dot * rstd * a.per_col);
+#pragma unroll
+        for (int k = 0; k < CHUNKS; k++) {
+            float dx[V];
+            gd_raw<S, V> dsum = {};
+            fill.read(now, stage(k), rows.count - k);
+            if (ADD && k < rows.count) dsum = fill.dsum(stage(k), 0);
+            gradient_pack<S, B>(dx, dw[k], now.x[0], now.dy[0], w[k], rstd, c,
+                                a.round_before_weight);
+            if (ADD && V * sizeof(S) > 16) __syncwarp(); // all have read what others have copied
+            fetch(stage(k), step, k + p.stages);
+            if (k < rows.count) rows.store(step, dx, k, dsum);
+        }
+        first = stage(CHUNKS);
+    }
+    if (a.dweight) store_dweight(dw, shared, at, p, a, rows.count);
 }
 
-cudaError_t backward_rows(const Backward &a, cudaStream_t stream)
+static cudaError_t backward_held(const Backward &a, const BlockPlan &p, cudaStream_t stream)
 {
-    return by_inputs(a, false, [&](auto s, auto b, auto) {
-        return launch<rows_kernel<decltype(s), decltype(b)>>({a.rows, BLOCK_THREADS}, stream, a);
+    return by_inputs(a, a.dsum, [&](auto s, auto b, auto add) {
+        using S = decltype(s);
+        using B = decltype(b);
+        const auto run = [&](auto chunks) {
+            return launch<held_kernel<S, B, add.value, chunks.value>>(p, stream, a, p);
+        };
+        if constexpr (pack_size<S, B> == 4)
+            return by_number<6, 8>(p.chunks, run);
+        else
+            return by_number<3, 4>(p.chunks, run);
     });
 }
 
 cudaError_t backward_block(const Backward &a, const BlockPlan &p, cudaStream_t stream)
 {
+    if (p.held) return backward_held(a, p, stream);
     return by_inputs(a, a.dsum, [&](auto s, auto b, auto add) {
         using S = decltype(s);
         using B = decltype(b);

@@ -55,12 +55,10 @@ static void check_block(const Sizes &s, const gd_cuda_limits &l)
 {
     const BlockPlan p = plan_block(s, l);
     const int teams = p.threads / p.team, warps = p.team / 32;
-    const int64_t heads = p.parts > 1 ? p.parts : s.heads, tokens = s.rows / s.heads;
+    const int64_t heads = s.heads, tokens = s.rows / s.heads;
     blocks++;
-    expect(p.part_packs <= p.team * p.chunks, "block: a row finds no room", s);
-    expect((int64_t)p.parts * p.part_packs >= s.packs && (p.parts - 1) * p.part_packs < s.packs,
-           "block: parts", s);
-    expect(p.parts == 1 || (s.heads == 1 && teams == 1), "block: parts of teams", s);
+    expect(s.packs <= p.team * p.chunks, "block: a row finds no room", s);
+    expect(!p.held || (heads == 1 && teams == 1), "block: several rows held", s);
     expect(p.threads == teams * p.team && p.threads % 32 == 0 && p.threads <= BLOCK_THREADS,
            "block: threads", s);
     expect(p.team >= 32 ? p.team % 32 == 0 : p.team >= 4 && is_power_of_two(p.team),
@@ -69,15 +67,18 @@ static void check_block(const Sizes &s, const gd_cuda_limits &l)
                          p.team_sums % 4 == 0),
            "block: teams", s);
     // The variants compiled in backward.cu.
-    expect(p.chunks == 1 || p.chunks == 2 || (p.chunks == 3 && p.async && s.pack_bytes == 32) ||
-               (p.chunks == 4 && s.pack_elements == 4),
+    const int chunks = p.chunks, held = p.held ? s.pack_elements * chunks : 0;
+    expect(p.held ? held == 24 || held == 32
+                  : chunks == 1 || chunks == 2 || (chunks == 3 && p.async && s.pack_bytes == 32) ||
+                        (chunks == 4 && s.pack_elements == 4),
            "block: no kernel", s);
-    const int stage = p.chunks * s.pack_bytes * p.threads + 2 * BLOCK_SUMS * (int)sizeof(float);
-    expect(p.async == (l.async_copies && stage <= l.block_shared) && p.stages >= 1 &&
-               p.stages <= BLOCK_STAGES,
+    const int stage = (p.held ? 1 : chunks) * s.pack_bytes * p.threads;
+    const int all = stage + 2 * BLOCK_SUMS * (int)sizeof(float), ahead = p.stages - chunks;
+    expect(p.async == (l.async_copies && all <= l.block_shared) &&
+               (p.held ? ahead == 2 || ahead == 3 : p.stages == 1 || p.stages == 2),
            "block: stages", s);
-    const int64_t width = (int64_t)p.slice * p.part_packs * s.pack_elements;
-    const int64_t ring = p.async ? (int64_t)p.stages * p.chunks * s.pack_bytes * p.threads : 0;
+    const int64_t width = (int64_t)p.slice * s.packs * s.pack_elements;
+    const int64_t ring = p.async ? (int64_t)p.stages * stage : 0;
     const int64_t sums = teams > 1 ? p.tokens * width * 4 : 0, own = 2 * BLOCK_SUMS * 4;
     expect(p.shared >= ring && p.shared >= sums && p.shared + own <= l.block_shared,
            "block: shared memory", s);
@@ -127,7 +128,7 @@ static std::vector<int> way_of(const Sizes &s, bool backward, bool more, const g
     }
     if (kernel == BLOCK) {
         const BlockPlan p = plan_block(s, l);
-        return {kernel, p.chunks, p.parts > 1, p.team <= 32 ? p.team : 64};
+        return {kernel, p.chunks, p.held, p.team <= 32 ? p.team : 64};
     }
     if (kernel == CLUSTER) {
         const ClusterPlan p = plan_cluster(s, backward, l);

@@ -1,7 +1,7 @@
 // cuda_plans.cuh - every way in which plan.cu divides a problem, each at the smallest of the
-// sizes that are tried: with idle teams and lanes, partial slices, parts and chunks, and with
-// steps after the first. cuda_plan compares the list with rms_norm_plans.txt, and cuda_rms_norm
-// --plans runs it.
+// sizes that are tried: with idle teams and lanes, partial slices and chunks, rows that are held,
+// and with steps after the first. cuda_plan compares the list with rms_norm_plans.txt, and
+// cuda_rms_norm --plans runs it.
 #ifndef GRADUS_CUDA_PLANS_CUH
 #define GRADUS_CUDA_PLANS_CUH
 
@@ -76,9 +76,8 @@ static void block_way(Way &way, const gd_rms::Sizes &s, const gd_cuda_limits &l)
     way.number("chunks", p.chunks);
     way.number("team", p.team <= 32 ? p.team : 64);
     way.number("stages", p.async ? p.stages : 0);
-    way.is("parts", p.parts > 1);
-    way.is("a partial part", (int64_t)p.parts * p.part_packs > s.packs);
-    way.is("idle lanes", p.team * p.chunks > p.part_packs);
+    way.is("held", p.held);
+    way.is("idle lanes", p.team * p.chunks > s.packs);
     way.is("idle teams", p.threads > p.slice * p.tokens * p.team);
     way.is("heads", s.heads > 1);
     way.is("slices", p.slices > 1);

@@ -289,8 +289,6 @@ cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStr
 cudaError_t forward_cluster(const Forward &a, const ClusterPlan &plan, cudaStream_t stream);
 cudaError_t backward_few(const Backward &a, cudaStream_t stream);
 cudaError_t backward_block(const Backward &a, const BlockPlan &plan, cudaStream_t stream);
-// row_sums, for a plan that cuts rows into parts.
-cudaError_t backward_rows(const Backward &a, cudaStream_t stream);
 cudaError_t backward_cluster(const Backward &a, const ClusterPlan &plan, cudaStream_t stream);
 
 // packed: all rows, of multiples of 8 numbers, weight and bias begin at multiples of 16 bytes.

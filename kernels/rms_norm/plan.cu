@@ -111,7 +111,7 @@ static bool fits(const BlockPlan &p, int blocks, const gd_cuda_limits &l)
 // or of a slice of the heads.
 static void set_teams(BlockPlan *p, const Sizes &s, int team, int threads)
 {
-    const int heads = p->parts > 1 ? p->parts : (int)s.heads, most_teams = threads / team;
+    const int heads = (int)s.heads, most_teams = threads / team;
     p->team = team;
     p->slices = (int)gd_ceil_div(heads, most_teams), p->slice = (int)gd_ceil_div(heads, p->slices);
     p->tokens = most_teams / p->slice;
@@ -125,7 +125,7 @@ static void set_stages(BlockPlan *p, const Sizes &s, int stages)
 {
     const int stage = p->chunks * s.pack_bytes * p->threads, teams = p->slice * p->tokens;
     p->async = stages > 0, p->stages = p->async ? stages : 1;
-    p->shared = teams > 1 ? teams * p->part_packs * s.pack_elements * (int)sizeof(float) : 0;
+    p->shared = teams > 1 ? teams * (int)s.packs * s.pack_elements * (int)sizeof(float) : 0;
     if (stages * stage > p->shared) p->shared = stages * stage;
 }
 
@@ -136,6 +136,29 @@ static void set_blocks(BlockPlan *p, const Sizes &s, int64_t at_once)
     const int64_t wanted = std::max<int64_t>(at_once / p->slices, 1);
     p->partials = gd_ceil_div(steps, gd_ceil_div(steps, wanted));
     p->blocks = p->partials * p->slices;
+}
+
+// Rows of up to twice as many packs as backward_kernel takes, in 512 threads: three or four packs
+// for each (float32: six or eight). Three chunks of the next row are on their way, where there is
+// room, while a row is summed (bfloat16 12288 by code for 8.0 on an H200: 0.90 of the ceiling; two
+// 0.82); of float32, whose rows have twice as many chunks, two (12288: 0.92, not 0.87).
+static BlockPlan plan_held(const Sizes &s, const gd_cuda_limits &l)
+{
+    BlockPlan p = {};
+    const int least = BLOCK_ELEMENTS / s.pack_elements * 3 / 2, most = 4 * least / 3;
+    if (!l.async_copies || s.heads > 1 || s.packs > most * BLOCK_THREADS) return p;
+    p.async = p.held = true;
+    p.chunks = s.packs <= least * BLOCK_THREADS ? least : most;
+    set_teams(&p, s, round_up(gd_ceil_div(s.packs, p.chunks), 32), BLOCK_THREADS);
+    for (int ahead = s.pack_elements == 8 ? 3 : 2; ahead >= 2; ahead--) {
+        p.stages = p.chunks + ahead;
+        p.shared = p.stages * s.pack_bytes * p.threads;
+        if (!fits(p, 1, l)) continue;
+        p.shared = spread(p.shared, 1, l);
+        set_blocks(&p, s, gd_cuda_plan_multiprocessors(&l));
+        return p;
+    }
+    return {};
 }
 
 // Rows of up to 128 packs: one for a thread, which takes few registers, so that 768 threads fit on
@@ -154,14 +177,11 @@ BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
 {
     BlockPlan p = {};
     const int most_packs = BLOCK_ELEMENTS / s.pack_elements * BLOCK_THREADS;
-    const bool whole = s.packs <= most_packs;
-    if (!whole && s.heads > 1) return p;
-    p.parts = whole ? 1 : (int)gd_ceil_div(s.packs, PART_PACKS);
-    p.part_packs = (int)gd_ceil_div(s.packs, p.parts);
+    if (s.packs > most_packs) return plan_held(s, l);
     static const UpTo chunks[] = {{128, 1}, {2 * BLOCK_THREADS, 2}, {ANY, 4}};
     static const UpTo fast_chunks[] = {{192, 3}, {480, 2}, {720, 3}, {ANY, 2}};
-    p.chunks = look_up(chunks, p.part_packs);
-    const bool fast = fast_memory(l) && whole && l.async_copies, pairs = s.pack_bytes == 32;
+    p.chunks = look_up(chunks, s.packs);
+    const bool fast = fast_memory(l) && l.async_copies, pairs = s.pack_bytes == 32;
     const int thirds = lanes_for(gd_ceil_div(s.packs, 3)), team_of_two = round_up(s.packs, 64) / 2;
     const bool idle = s.packs > 128 && 384 / team_of_two * s.packs < 691;
     const bool more = fast && pairs && s.pack_elements == 8 && idle;
@@ -169,18 +189,18 @@ BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
         p.chunks = 3;
     else if (more)
         p.chunks = look_up(fast_chunks, s.packs);
-    const int64_t share = gd_ceil_div(p.part_packs, p.chunks);
+    const int64_t share = gd_ceil_div(s.packs, p.chunks);
     const int team = share <= 32 ? lanes_for(share) : round_up(share, 32);
     // Of 384 threads a team of 193 to 256 would leave a third idle.
-    const bool large = team > 384 || (whole && team > 192 && team <= 256) || !l.async_copies;
+    const bool large = team > 384 || (team > 192 && team <= 256) || !l.async_copies;
     int at_once = 384; // on a multiprocessor
-    if (large || !whole || p.chunks == 3 || more) at_once = BLOCK_THREADS;
+    if (large || p.chunks == 3 || more) at_once = BLOCK_THREADS;
     if (p.chunks == 1) at_once = 768;
-    set_teams(&p, s, team, p.chunks == 1 || !whole ? at_once / 2 : at_once);
+    set_teams(&p, s, team, p.chunks == 1 ? at_once / 2 : at_once);
     const int blocks = at_once / p.threads;
     const bool few = s.rows * s.packs * s.pack_bytes <= 128 << 20;
     int stages = large && !few ? 1 : 2;
-    if (fast) stages = blocks * p.slice * p.tokens * p.part_packs * 64 <= 76 * 1024 ? 2 : 1;
+    if (fast) stages = blocks * p.slice * p.tokens * s.packs * 64 <= 76 * 1024 ? 2 : 1;
     if (!l.async_copies) stages = 0;
     for (set_stages(&p, s, stages); stages > 0 && !fits(p, blocks, l);) set_stages(&p, s, --stages);
     if (!fits(p, 1, l)) return {};

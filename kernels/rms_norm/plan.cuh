@@ -28,24 +28,22 @@ struct ForwardPlan : Shape {
 };
 ForwardPlan plan_forward(const Sizes &s, bool adds);
 
-// The backward of rows that fit in a block, or of parts of rows.
+// The backward of rows that fit in a block.
 struct BlockPlan : Shape {
-    int team, chunks;      // threads that share a row; packs of it for each, at most
-    int parts, part_packs; // of a row, 1 if it fits; packs of a part, at most
-    int slice, slices;     // heads (or parts) of a block, at most; slices of all heads
-    int tokens, stages;    // that a block works on at a time; steps that are on their way
-    int team_sums;         // room for the sums of a team's warps
-    bool async;            // cp.async
-    int64_t partials;      // P; the blocks are as many for each slice
+    int team, chunks;   // threads that share a row; packs of it for each, at most
+    int slice, slices;  // heads of a block, at most; slices of all heads
+    int tokens, stages; // that a block works on at a time; steps that are on their way
+    int team_sums;      // room for the sums of a team's warps
+    bool async;         // cp.async
+    bool held;          // rows stay in shared memory; a stage is a chunk of a row
+    int64_t partials;   // P; the blocks are as many for each slice
 };
 // No blocks if it does not fit.
 BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l);
 
 constexpr int BLOCK_ELEMENTS = 16; // of a row, for each thread, at most
 constexpr int BLOCK_THREADS = 512;
-constexpr int BLOCK_STAGES = 2; // at most
-constexpr int PART_PACKS = 512; // of a part of a row, at most
-constexpr int BLOCK_SUMS = 32;  // floats for the sums of all teams' warps
+constexpr int BLOCK_SUMS = 32; // floats for the sums of all teams' warps
 constexpr int64_t MOST_ROWS =
     1 << 30; // they are counted in 32 bits, also a few steps past the last
 

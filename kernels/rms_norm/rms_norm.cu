@@ -142,8 +142,7 @@ static cudaError_t fast_backward(const Backward &a, const Sizes &s, Kernel kerne
     if (kernel == BLOCK) {
         const BlockPlan plan = plan_block(s, limits);
         partials = plan.partials;
-        if (plan.parts > 1 && (a.dx || a.dbranch)) error = backward_rows(a, stream);
-        if (!error) error = backward_block(a, plan, stream);
+        error = backward_block(a, plan, stream);
     } else {
         const ClusterPlan plan = plan_cluster(s, true, limits);
         partials = plan.clusters;
@@ -177,10 +176,8 @@ static cudaError_t launch_backward(Backward a, cudaStream_t stream)
         packs && fast_weight(b, b.weight) && !b.accumulate_dx && !b.accumulate_dbranch;
     Kernel kernel = fast ? plan_kernel(s, true, limits) : PLAIN;
     // Where a gradient overwrites dy, other blocks of that kernel would still have to read it.
-    const bool split = kernel == BLOCK && plan_block(s, limits).parts > 1;
     if (kernel == FEW && (b.dx == b.dy || b.dbranch == b.dy))
         kernel = plan_block(s, limits).blocks ? BLOCK : PLAIN;
-    if (split && !a.dweight) kernel = PLAIN; // which needs no workspace for dx alone
     if (kernel == PLAIN) return plain_backward(a, packs, false, stream);
     return fast_backward(b, s, kernel, limits, stream);
 }
