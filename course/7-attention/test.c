@@ -1,10 +1,9 @@
 /* test.c - assignment 7: attention, and a block that trains by the student's backward. */
+#include "grader.h"
+
 enum { HEADS = 2 }; /* of the block */
 
 #ifdef COURSE_STUDENT
-
-#include COURSE_FILE
-#include "child.h"
 
 #define CALLS(CALL)                                                                      \
     CALL(attention_backward, n[1], n[2], n[3], a[0], a[1], a[2], a[3], a[4], a[5], a[6]) \
@@ -12,12 +11,6 @@ enum { HEADS = 2 }; /* of the block */
 CHILD_FUNCTIONS(CALLS)
 
 #else
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "grader.h"
 
 /* ---- The forwards ---------------------------------------------------------------------------- */
 
@@ -210,10 +203,7 @@ static void train(grader *g)
                     (int)STEPS, loss, log(LETTERS));
 }
 
-const grader_assignment grader_this = {.name = "7-attention",
-                                       .file = "attention.c",
-                                       .functions = functions,
-                                       .count = 2,
-                                       .more = train};
+const grader_assignment grader_this = {
+    .name = "7-attention", .functions = functions, .count = 2, .more = train};
 
 #endif

@@ -7,7 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CHILD_NAME = 48, CHILD_SIZES = 40, CHILD_ARRAYS = 16, CHILD_ANSWER = 1 };
+enum {
+    CHILD_NAME = 48,
+    CHILD_SIZES = 40,
+    CHILD_ARRAYS = 16,
+    CHILD_ANSWER = 1,
+    CHILD_SHARED = 1 << 26,  /* bytes, of which only what is used takes memory */
+    CHILD_MEBIBYTES = 1024,  /* of memory, at most */
+    CHILD_MILLISECONDS = 500 /* of processor time, for a call */
+};
 
 /* A function of the student's: sizes are passed in n, arrays in a. */
 typedef struct child_function {

@@ -5,9 +5,17 @@
 #ifndef COURSE_GRADER_H
 #define COURSE_GRADER_H
 
+#ifdef COURSE_STUDENT
+
+#include COURSE_FILE
+#include "child.h"
+
+#else
+
 #include <gradus/gradus.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include <math.h> /* for every forward */
+#include <stdlib.h>
+#include <string.h>
 
 #include "child.h"
 #include "student.h"
@@ -49,13 +57,11 @@ struct grader_function {
 
 typedef struct grader_assignment {
     const char *name;                    /* "2-elements" */
-    const char *file;                    /* "elements.c" */
     const char *columns[GRADER_COLUMNS]; /* unset: values, adds, linear, shapes */
     const grader_function *functions;
     int count;
     /* Adds rows for what no gradcheck of one function says; may be NULL. */
     void (*more)(grader *g);
-    double seconds; /* of processor time, for a call; unset: 0.5 */
 } grader_assignment;
 
 extern const grader_assignment grader_this; /* defined by test.c */
@@ -91,4 +97,5 @@ gd_verdict grader_check_at(grader *g, const grader_function *f, int fault, const
                            double *const *values, char *text, size_t size);
 int grader_inputs(const grader_function *f);
 
+#endif
 #endif

@@ -1,7 +1,7 @@
 /* runner.c - the child's program: calls the student's functions as it is told.
- *   runner "TALK MEMORY BYTES MILLISECONDS MEBIBYTES"
- * The first two are open: a socket to the grader, and the file of BYTES that both map. It ends
- * itself where a call takes more processor time than that. */
+ *   runner "TALK MEMORY"
+ * Both are open: a socket to the grader, and the file of the memory that both map. It ends itself
+ * where a call takes too much processor time. */
 #define _XOPEN_SOURCE 700
 
 #include <stdio.h>
@@ -28,13 +28,11 @@ static int limit(int resource, rlim_t most)
 }
 
 /* Whether the limits could be set. What is open stays open, and nothing else can be opened. */
-static int be_limited(rlim_t mebibytes)
+static int be_limited(void)
 {
     int failed = limit(RLIMIT_CORE, 0) || limit(RLIMIT_FSIZE, 0);
 #ifndef SANITIZED
-    failed = failed || limit(RLIMIT_AS, mebibytes << 20) || limit(RLIMIT_NOFILE, 0);
-#else
-    (void)mebibytes;
+    failed = failed || limit(RLIMIT_AS, (rlim_t)CHILD_MEBIBYTES << 20) || limit(RLIMIT_NOFILE, 0);
 #endif
     return !failed;
 }
@@ -50,13 +48,10 @@ static void watch(long milliseconds)
 int main(int argc, char **argv)
 {
     int talk, file;
-    long bytes, milliseconds, mebibytes;
-    if (argc != 2 ||
-        sscanf(argv[1], "%d %d %ld %ld %ld", &talk, &file, &bytes, &milliseconds, &mebibytes) != 5)
-        return 1;
-    char *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (argc != 2 || sscanf(argv[1], "%d %d", &talk, &file) != 2) return 1;
+    char *memory = mmap(NULL, CHILD_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     child_request request;
-    if (memory == MAP_FAILED || !be_limited((rlim_t)mebibytes)) return 1;
+    if (memory == MAP_FAILED || !be_limited()) return 1;
     while (read(talk, &request, sizeof request) == (ssize_t)sizeof request) {
         const child_function *f = child_functions;
         void *a[CHILD_ARRAYS];
@@ -64,7 +59,7 @@ int main(int argc, char **argv)
         if (!f->name) return 1;
         for (int i = 0; i < CHILD_ARRAYS; i++)
             a[i] = request.offset[i] < 0 ? NULL : memory + request.offset[i];
-        watch(milliseconds);
+        watch(CHILD_MILLISECONDS);
         f->call(request.n, a);
         watch(0);
         const unsigned char answer = CHILD_ANSWER;

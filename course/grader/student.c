@@ -19,11 +19,9 @@
 #include "child.h"
 
 enum {
-    MEMORY = 1 << 26, /* shared with the children; of which only what is used takes memory */
     MARGIN = 4096,    /* bytes on either side of an array that must stay as they are */
     OUTPUT = 1 << 15, /* what is read of a compiler's output */
     NAME = 4096,      /* of a file, at most; of which scanf below takes one less */
-    MEBIBYTES = 1024, /* of memory for a child */
     PATIENCE = 120    /* seconds; a child that sleeps takes no processor time */
 };
 
@@ -99,7 +97,7 @@ static const char *look_at_files(student *s, const char *test, const char *objec
 {
     static char searched[OUTPUT];
     const char *const own[] = {test, s->path, COURSE_FOLDER "/course.h",
-                               COURSE_FOLDER "/grader/child.h"};
+                               COURSE_FOLDER "/grader/child.h", COURSE_FOLDER "/grader/grader.h"};
     char name[NAME], word[NAME];
     snprintf(name, sizeof name, "%s.d", object);
     FILE *rule = fopen(name, "r");
@@ -180,10 +178,10 @@ static const char *compile(student *s, const char *test, bool is_float)
     return NULL;
 }
 
-const char *student_begin(student *s, const char *path, const char *test, double seconds)
+const char *student_begin(student *s, const char *path, const char *test)
 {
     const char *folder = variable("TMPDIR", "/tmp"), *slash = strrchr(path, '/');
-    *s = (student){.file = slash ? slash + 1 : path, .seconds = seconds, .memory_file = -1};
+    *s = (student){.file = slash ? slash + 1 : path, .memory_file = -1};
     s->path = realpath(path, NULL);
     if (!s->path) return say(s, "%s cannot be read: %s", path, strerror(errno));
     if (strpbrk(s->path, "'\"\\$#"))
@@ -197,9 +195,9 @@ const char *student_begin(student *s, const char *path, const char *test, double
     FILE *file = tmpfile();
     s->memory_file = file ? dup(fileno(file)) : -1;
     if (file) fclose(file);
-    if (s->memory_file < 0 || ftruncate(s->memory_file, MEMORY))
+    if (s->memory_file < 0 || ftruncate(s->memory_file, CHILD_SHARED))
         return say(s, "a file for the memory that is shared with a child cannot be written");
-    s->memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED, s->memory_file, 0);
+    s->memory = mmap(NULL, CHILD_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, s->memory_file, 0);
     if (s->memory == MAP_FAILED) {
         s->memory = NULL;
         return say(s, "the memory that is shared with a child cannot be mapped");
@@ -226,7 +224,7 @@ void student_end(student *s)
     char output[OUTPUT];
     for (int i = 0; i < 2; i++)
         if (s->child[i].pid) end_child(&s->child[i]);
-    if (s->memory) munmap(s->memory, MEMORY);
+    if (s->memory) munmap(s->memory, CHILD_SHARED);
     if (s->memory_file >= 0) close(s->memory_file);
     if (s->work[0]) run(output, "rm -r '%s'", s->work);
     free((void *)(uintptr_t)s->path);
@@ -235,10 +233,9 @@ void student_end(student *s)
 /* In the child: it talks to the grader, and the grader reads what it prints. */
 static void become_child(const student *s, bool is_float, int talk, int output)
 {
-    char program[sizeof s->work + 16], numbers[128];
+    char program[sizeof s->work + 16], numbers[32];
     snprintf(program, sizeof program, "%s/%s", s->work, is_float ? "float" : "double");
-    snprintf(numbers, sizeof numbers, "%d %d %d %.0f %d", talk, s->memory_file, (int)MEMORY,
-             1000 * s->seconds, (int)MEBIBYTES);
+    snprintf(numbers, sizeof numbers, "%d %d", talk, s->memory_file);
     const int nothing = open("/dev/null", O_RDONLY);
     signal(SIGPIPE, SIG_DFL);
     if (nothing >= 0 && dup2(nothing, 0) == 0 && dup2(output, 1) == 1 && dup2(output, 2) == 2)
@@ -292,7 +289,7 @@ static const char *say_end(student *s, student_child *c, const char *function)
     if (number == SIGPROF || number == SIGXCPU)
         return say(
             s, "%s did not return within %g s of processor time: is there a loop without an end?",
-            function, s->seconds);
+            function, CHILD_MILLISECONDS / 1000.0);
     if (number == SIGSEGV || number == SIGBUS)
         return say(s, "%s crashed: it read or wrote at an address that is not its own", function);
     if (number == SIGFPE) return say(s, "%s crashed: it divided a whole number by zero", function);
@@ -345,7 +342,7 @@ static bool place(student *s, const student_array *arrays, int count, child_requ
         const size_t bytes = (size_t)a->count * a->size,
                      whole = (bytes + 63) / 64 * 64 + 2 * MARGIN;
         if (!a->data) continue;
-        if (bytes > MEMORY || at + whole > MEMORY) return false;
+        if (bytes > CHILD_SHARED || at + whole > CHILD_SHARED) return false;
         for (size_t k = 0; k < whole; k += a->size)
             memcpy(s->memory + at + k, mark(a->size), a->size);
         request->offset[i] = (int64_t)(at + MARGIN);

@@ -15,7 +15,6 @@ typedef struct student_child {
 typedef struct student {
     const char *path, *file; /* of the student's file, and its name */
     char work[512];          /* the folder of what is compiled */
-    double seconds;          /* of processor time, for a call */
     student_child child[2];  /* with real as double, and as float */
     char *memory;            /* shared with both */
     int memory_file;
@@ -34,7 +33,7 @@ typedef struct student_array {
 
 /* Compiles the file with the half of `test` that calls it. NULL, or the sentence that says why it
  * cannot be graded. */
-const char *student_begin(student *s, const char *path, const char *test, double seconds);
+const char *student_begin(student *s, const char *path, const char *test);
 void student_end(student *s);
 
 /* Calls a function, with real as float or as double: n has CHILD_SIZES numbers, and the arrays that
