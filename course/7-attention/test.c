@@ -55,20 +55,18 @@ static void add_product(int64_t t, int64_t n, const double *x, const double *w, 
 static void block(const int64_t *sizes, double *const *a)
 {
     const int64_t size = sizes[0], t = sizes[1], n = sizes[2];
-    double *h = calloc((size_t)(5 * size + 1), sizeof *h), *q = h + size;
-    for (int64_t i = 0; h && i < t; i++) {
+    double *h = grader_alloc(5 * size, sizeof *h), *q = h + size;
+    for (int64_t i = 0; i < t; i++) {
         const double *x = a[0] + i * n;
         double squares = 0;
         for (int64_t k = 0; k < n; k++) squares += x[k] * x[k];
         for (int64_t k = 0; k < n; k++)
             h[i * n + k] = a[1][k] * x[k] / sqrt(squares / (double)n + 1e-5);
     }
-    for (int64_t i = 0; h && i < 3; i++) add_product(t, n, h, a[2] + i * n * n, q + i * size);
+    for (int64_t i = 0; i < 3; i++) add_product(t, n, h, a[2] + i * n * n, q + i * size);
     memcpy(a[3], a[0], sizeof(double) * (size_t)size);
-    if (h) {
-        attend((int64_t[]){t, HEADS, n / HEADS}, q, q + size, q + 2 * size, h + 4 * size);
-        add_product(t, n, h + 4 * size, a[2] + 3 * n * n, a[3]);
-    }
+    attend((int64_t[]){t, HEADS, n / HEADS}, q, q + size, q + 2 * size, h + 4 * size);
+    add_product(t, n, h + 4 * size, a[2] + 3 * n * n, a[3]);
     free(h);
 }
 

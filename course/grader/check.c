@@ -1,8 +1,5 @@
 /* check.c - a student's backward as an op of the library, and what gradcheck says about it. */
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "grader.h"
 
@@ -86,23 +83,22 @@ static gd_status graded_forward(const gd_call *call)
     const int count = call->inputs + call->outputs;
     double *a[CHILD_ARRAYS] = {NULL};
     int64_t n[CHILD_SIZES];
-    bool fine = true;
-    for (int i = 0; i < count && fine; i++) {
+    for (int i = 0; i < count; i++) {
         const gd_tensor *t = i < call->inputs ? call->input[i] : call->output[i - call->inputs];
         if (!t) continue;
-        a[i] = calloc((size_t)gd_tensor_count(t) + 1, sizeof *a[i]);
-        fine = a[i] && !gd_tensor_read_f64(t, a[i], gd_tensor_count(t));
+        a[i] = grader_alloc(gd_tensor_count(t), sizeof *a[i]);
+        gd_tensor_read_f64(t, a[i], gd_tensor_count(t));
     }
     sizes_of(call, n);
-    if (fine) f->forward(n, a);
-    for (int i = call->inputs; i < count && fine; i++) {
+    f->forward(n, a);
+    for (int i = call->inputs; i < count; i++) {
         gd_tensor *t = call->output[i - call->inputs];
         const student_array y = {.data = gd_tensor_data(t),
                                  .size = gd_dtype_size(call->kernel_dtype)};
         for (int64_t k = 0; k < gd_tensor_count(t); k++) set_element(&y, k, a[i][k]);
     }
     for (int i = 0; i < count; i++) free(a[i]);
-    return fine ? GD_OK : gd_call_fail(call, GD_ERROR_MEMORY, "out of memory: numbers of a call");
+    return GD_OK;
 }
 
 /* ---- The backward, by the student's function ------------------------------------------------ */
@@ -114,13 +110,12 @@ typedef struct arrays {
     gd_tensor *dx[CHILD_ARRAYS]; /* of a gradient, if it is wanted */
     bool is_dy[CHILD_ARRAYS];
     int count;
-    bool fine; /* no allocation failed */
 } arrays;
 
 static void collect(const gd_call *call, arrays *all)
 {
     const grader_function *f = ((const graded_op *)call->op)->f;
-    *all = (arrays){.fine = true};
+    *all = (arrays){.count = 0};
     for (const char *word = f->takes; *word; word = next_word(word), all->count++) {
         const int i = all->count;
         const size_t length = strcspn(word, " ");
@@ -141,10 +136,8 @@ static void collect(const gd_call *call, arrays *all)
         if (!like) continue;
         a->count = gd_tensor_count(like);
         a->size = gd_dtype_size(gd_tensor_dtype(like));
-        a->data = calloc((size_t)a->count + 1, a->size);
-        all->fine = all->fine && a->data;
-        if (a->data && t && a->count)
-            memcpy(a->data, gd_tensor_data(t), (size_t)a->count * a->size);
+        a->data = grader_alloc(a->count, a->size);
+        if (t && a->count) memcpy(a->data, gd_tensor_data(t), (size_t)a->count * a->size);
     }
 }
 
@@ -184,8 +177,7 @@ static void test_linear(graded_op *p, const gd_call *call, const arrays *got)
     arrays other, both;
     collect(call, &other);
     collect(call, &both);
-    bool fine = other.fine && both.fine;
-    for (int i = 0; i < got->count && fine; i++) {
+    for (int i = 0; i < got->count; i++) {
         const student_array *dy = &got->a[i];
         for (int64_t k = 0; dy->written && k < dy->count; k++)
             set_element(&other.a[i], k, 0), set_element(&both.a[i], k, 0);
@@ -194,7 +186,7 @@ static void test_linear(graded_op *p, const gd_call *call, const arrays *got)
             set_element(&both.a[i], k, element(dy, k) + 2 * element(dy, dy->count - 1 - k));
         }
     }
-    fine = fine && call_student(p, call, &other) && call_student(p, call, &both);
+    const bool fine = call_student(p, call, &other) && call_student(p, call, &both);
     for (int i = 0; i < got->count && fine; i++) {
         const student_array *a = &got->a[i];
         double size = 0;
@@ -230,23 +222,18 @@ static gd_status graded_backward(const gd_call *call)
     arrays all;
     if (p->failed) return gd_call_fail(call, GD_ERROR_STATE, "%s", p->g->student.why);
     collect(call, &all);
-    bool fine = all.fine;
-    if (fine && p->f->backward)
+    if (p->f->backward) {
         call_own(p, call, &all);
-    else
-        fine = fine && call_student(p, call, &all);
-    if (fine && p->test_linear) {
+    } else if (call_student(p, call, &all) && p->test_linear) {
         p->test_linear = false;
         test_linear(p, call, &all);
-        fine = !p->failed;
     }
-    for (int i = 0; i < all.count && fine; i++)
+    for (int i = 0; i < all.count && !p->failed; i++)
         if (all.dx[i] && all.a[i].count)
             memcpy(gd_tensor_data(all.dx[i]), all.a[i].data,
                    (size_t)all.a[i].count * all.a[i].size);
     release(&all);
-    if (!all.fine) return gd_call_fail(call, GD_ERROR_MEMORY, "out of memory: numbers of a call");
-    return fine ? GD_OK : gd_call_fail(call, GD_ERROR_STATE, "%s", p->g->student.why);
+    return p->failed ? gd_call_fail(call, GD_ERROR_STATE, "%s", p->g->student.why) : GD_OK;
 }
 
 /* The op that is being judged, as the derivative of one whose own backward it is. */

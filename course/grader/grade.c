@@ -29,6 +29,14 @@ grader_row *grader_add_row(grader *g, const char *name)
     return row;
 }
 
+void *grader_alloc(int64_t count, size_t size)
+{
+    void *memory = calloc((size_t)count + 1, size);
+    if (memory) return memory;
+    fprintf(stderr, "%s: out of memory\n", grader_this.name);
+    exit(2);
+}
+
 void grader_cell(grader_row *row, int column, int of, bool good, const char *format, ...)
 {
     if (of) row->of[column] = row->got[column] = of;

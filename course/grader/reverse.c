@@ -1,6 +1,5 @@
 /* reverse.c - does the student's case tell a faulty backward from the right one? */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "grader.h"
 
@@ -43,16 +42,13 @@ void grader_check_reverse(grader *g, const grader_function *f)
     student_array a[1 + GD_CASE_MAX_INPUTS];
     for (int fault = 0; f->faults[fault]; fault++) {
         grader_row *row = grader_add_row(g, f->faults[fault]);
-        bool fine = true;
         grader_cell(row, 0, f->points, true, "%s", "");
         for (int i = 0; i <= inputs; i++) {
             a[i] = (student_array){"an input", NULL, f->most, sizeof(double), true};
             if (i == 0) a[i] = (student_array){"a size", NULL, inputs, sizeof(int64_t), true};
-            a[i].data = calloc((size_t)a[i].count, a[i].size);
-            fine = fine && a[i].data;
+            a[i].data = grader_alloc(a[i].count, a[i].size);
         }
-        if (fine) check_fault(g, f, fault, row, a, inputs);
-        if (!fine) grader_no_points(row, "%s", "out of memory");
+        check_fault(g, f, fault, row, a, inputs);
         for (int i = 0; i <= inputs; i++) free(a[i].data);
     }
 }
