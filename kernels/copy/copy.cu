@@ -1,7 +1,8 @@
 // copy.cu - dst = src for any strides and any pair of dtypes, on a GPU.
 //
-// If both sides are packed, a thread converts 16 bytes at a time. If the rows are, accesses
-// coalesce: neighbouring threads take neighbouring elements. If the two sides run along different
+// If both sides are packed, a thread converts 16 bytes at a time. If the rows are, or src has them in
+// reverse (flip) or repeats its elements (expand), accesses coalesce: neighbouring threads take
+// neighbouring elements, 16 bytes at a time if only bytes move. If the two sides run along other
 // dimensions, one of them would be accessed across its lines; then a tile is read in src's order
 // into shared memory and written from it in dst's.
 #include "copy/convert.cuh"
@@ -28,15 +29,85 @@ static __global__ void convert_kernel(To *dst, const From *src, int64_t n)
     }
 }
 
-template <class To, class From>
-static __global__ void strided_kernel(To *dst, const From *src, gd_cuda_walk<2> walk)
+// What a thread writes: the number that it has read; the sum of that and what is there; or a unit of
+// 16 bytes of elements, made of as many in reverse or of fewer, each several times.
+struct added {
+};
+template <class Element, class To, class From>
+__device__ inline To made_of(From x, [[maybe_unused]] const To *old)
+{
+    if constexpr (std::is_void<Element>::value) {
+        return gd_convert<To>(x);
+    } else if constexpr (std::is_same<Element, added>::value) {
+        return gd_store<To>(gd_load(*old) + gd_load(x));
+    } else {
+        constexpr int N = sizeof(To) / sizeof(Element), M = sizeof(From) / sizeof(Element);
+        Element from[M], to[N];
+        memcpy(from, &x, sizeof from);
+#pragma unroll
+        for (int i = 0; i < N; i++) to[i] = from[M == N ? M - 1 - i : i * M / N];
+        To unit;
+        memcpy(&unit, to, sizeof unit);
+        return unit;
+    }
+}
+
+// A walk of at most four dimensions over fewer than 2^31 elements, which divides by products: n / size
+// is n factor / 2^shift for every n below 2^31, where 2^(shift - 31) is at least the size.
+struct quick_walk {
+    static constexpr int DIMS = 4;
+    int64_t count;
+    unsigned size[DIMS], factor[DIMS];
+    int shift[DIMS];
+    int64_t stride[2][DIMS];
+
+    static bool fits(const gd_cuda_walk<2> &walk)
+    {
+        return walk.ndim <= DIMS && walk.count <= INT32_MAX;
+    }
+    explicit quick_walk(const gd_cuda_walk<2> &walk) : count(walk.count)
+    {
+        for (int d = DIMS - 1, own = walk.ndim - 1; d >= 0; d--, own--) {
+            size[d] = own < 0 ? 1 : (unsigned)walk.shape[own];
+            for (shift[d] = 31; (uint64_t)1 << (shift[d] - 31) < size[d];) shift[d]++;
+            factor[d] = (unsigned)((((uint64_t)1 << shift[d]) + size[d] - 1) / size[d]);
+            for (int k = 0; k < 2; k++) stride[k][d] = own < 0 ? 0 : walk.stride[k][own];
+        }
+    }
+    __device__ void at(int64_t i, int64_t *offset) const
+    {
+        unsigned rest = (unsigned)i;
+        offset[DST] = offset[SRC] = 0;
+#pragma unroll
+        for (int d = DIMS - 1; d >= 0; d--) {
+            const unsigned next = (unsigned)((uint64_t)rest * factor[d] >> shift[d]);
+            for (int k = 0; k < 2; k++) offset[k] += (rest - next * size[d]) * stride[k][d];
+            rest = next;
+        }
+    }
+};
+
+// A thread has AHEAD elements, as far apart as a block has threads: all are read before the first
+// is written.
+template <class Element, int AHEAD, class To, class From, class Walk>
+static __global__ void __launch_bounds__(gd_threads)
+    strided_kernel(To *dst, const From *src, Walk walk)
 {
     gd_in_turn();
-    GD_EACH(i, walk.count)
-    {
-        int64_t at[2];
-        walk.at(i, at);
-        dst[at[DST]] = gd_convert<To>(src[at[SRC]]);
+    constexpr int tile = AHEAD * gd_threads;
+    for (int64_t first = (int64_t)blockIdx.x * tile + threadIdx.x; first < walk.count;
+         first += (int64_t)gridDim.x * tile) {
+        From from[AHEAD];
+        int64_t at[AHEAD][2];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            walk.at(min(first + a * gd_threads, walk.count - 1), at[a]);
+            from[a] = src[at[a][SRC]];
+        }
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            if (first + a * gd_threads < walk.count)
+                dst[at[a][DST]] = made_of<Element, To>(from[a], dst + at[a][DST]);
     }
 }
 
@@ -135,13 +206,26 @@ static transposition transposition_of(const gd_cuda_walk<2> &walk, int across)
     return t;
 }
 
+// Small copies have as many threads as elements.
+template <class Element, class To, class From>
+static void copy_in_turn(void *dst, const void *src, const gd_cuda_walk<2> &walk, gd_context *ctx)
+{
+    if (walk.count >= 1 << 20 && quick_walk::fits(walk))
+        gd_launch(ctx, "copy", gd_grid_for(walk.count, 4 * gd_threads),
+                  strided_kernel<Element, 4, To, From, quick_walk>, (To *)dst, (const From *)src,
+                  quick_walk(walk));
+    else
+        gd_launch(ctx, "copy", gd_grid_for(walk.count),
+                  strided_kernel<Element, 1, To, From, gd_cuda_walk<2>>, (To *)dst,
+                  (const From *)src, walk);
+}
+
 template <class To, class From>
 static void copy_strided(void *dst, const void *src, const gd_cuda_walk<2> &walk, gd_context *ctx)
 {
     const int across = transposed_dimension(walk);
     if (across < 0) {
-        gd_launch(ctx, "copy", gd_grid_for(walk.count), strided_kernel<To, From>, (To *)dst,
-                  (const From *)src, walk);
+        copy_in_turn<void, To, From>(dst, src, walk, ctx);
     } else {
         const transposition t = transposition_of(walk, across);
         const int64_t tiles = t.outer.count * t.tiles_down * t.tiles_along;
@@ -152,38 +236,64 @@ static void copy_strided(void *dst, const void *src, const gd_cuda_walk<2> &walk
 
 // ---- Between equal dtypes only bytes move -----------------------------------------------------
 
-// Whether all rows of the walk can be moved in units of so many bytes.
-static bool divides(const gd_cuda_walk<2> &walk, const void *const (&data)[2], int64_t size,
-                    int64_t unit)
+// Combines neighbours into units of so many bytes, if all rows of both sides can be moved so.
+static bool in_units(gd_cuda_walk<2> *walk, const void *const (&data)[2], int64_t size,
+                     const int64_t (&unit)[2])
 {
-    const int last = walk.ndim - 1;
-    bool fits = walk.shape[last] * size % unit == 0;
+    const int last = walk->ndim - 1;
+    bool fits = walk->shape[last] * size % unit[DST] == 0;
     for (int k = 0; k < 2; k++) {
-        fits = fits && (uintptr_t)data[k] % (uintptr_t)unit == 0;
-        for (int d = 0; d < last; d++) fits = fits && walk.stride[k][d] * size % unit == 0;
+        fits = fits && (uintptr_t)data[k] % (uintptr_t)unit[k] == 0;
+        for (int d = 0; d < last; d++) fits = fits && walk->stride[k][d] * size % unit[k] == 0;
     }
-    return fits;
+    if (!fits) return false;
+    walk->shape[last] = walk->shape[last] * size / unit[DST];
+    walk->count = walk->count * size / unit[DST];
+    for (int k = 0; k < 2; k++)
+        for (int d = 0; d < last; d++) walk->stride[k][d] = walk->stride[k][d] * size / unit[k];
+    return true;
 }
 
-// Combines as many neighbours as possible, up to 16 bytes; returns the bytes of such a unit.
-static int64_t widen(gd_cuda_walk<2> *walk, const void *const (&data)[2], int64_t size)
+// Rows that src has in reverse, or each element of several times, in units of 16 bytes; false:
+// these are none, or they are not aligned.
+static bool move_spread(void *dst, const void *src, gd_cuda_walk<2> walk, int64_t size,
+                        gd_context *ctx)
 {
-    if (!runs_along_rows(*walk)) return size;
-    int64_t unit = 16;
-    while (unit > size && !divides(*walk, data, size, unit)) unit /= 2;
-    const int64_t together = unit / size;
-    const int last = walk->ndim - 1;
-    walk->shape[last] /= together;
-    walk->count /= together;
-    for (int k = 0; k < 2; k++)
-        for (int d = 0; d < last; d++) walk->stride[k][d] /= together;
-    return unit;
+    int last = walk.ndim - 1;
+    if (last < 0 || walk.stride[DST][last] != 1) return false;
+    const int64_t step = walk.stride[SRC][last], times = walk.shape[last], n = 16 / size;
+    int64_t unit[2] = {16, 16};
+    if (step == -1) {
+        src = (const char *)src - (16 - size);
+    } else if (step == 0 && times % n == 0) {
+        unit[SRC] = size;
+    } else if (step == 0 && n % times == 0 && last > 0 && walk.stride[SRC][last - 1] == 1 &&
+               walk.stride[DST][last - 1] == times) {
+        unit[SRC] = 16 / times;
+        last = --walk.ndim - 1;
+        walk.shape[last] *= times, walk.stride[DST][last] = 1;
+    } else {
+        return false;
+    }
+    if (!in_units(&walk, {dst, src}, size, unit)) return false;
+    gd_by_unit(size, [&](auto element) {
+        gd_by_unit(unit[SRC], [&](auto from) {
+            using Element = decltype(element);
+            using From = decltype(from);
+            if constexpr (sizeof(Element) < 16 && sizeof(From) >= sizeof(Element))
+                copy_in_turn<Element, uint4, From>(dst, src, walk, ctx);
+        });
+    });
+    return true;
 }
 
 static void move_strided(const gd_layout &dst, const gd_layout &src, gd_cuda_walk<2> walk,
                          gd_context *ctx)
 {
-    const int64_t unit = widen(&walk, {dst.data, src.data}, (int64_t)gd_dtype_size(dst.dtype));
+    const int64_t size = (int64_t)gd_dtype_size(dst.dtype);
+    if (move_spread(dst.data, src.data, walk, size, ctx)) return;
+    int64_t unit = runs_along_rows(walk) ? 16 : size;
+    while (unit > size && !in_units(&walk, {dst.data, src.data}, size, {unit, unit})) unit /= 2;
     gd_by_unit(unit, [&](auto zero) {
         using Unit = decltype(zero);
         copy_strided<Unit, Unit>(dst.data, src.data, walk, ctx);
@@ -222,4 +332,14 @@ extern "C" void gd_copy_cuda(gd_layout dst, gd_layout src, gd_context *ctx)
             });
         });
     }
+}
+
+extern "C" void gd_add_cuda(gd_layout dst, gd_layout src, gd_context *ctx)
+{
+    const gd_cuda_walk<2> walk = walk_along(dst, src);
+    gd_by_dtype(dst.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        copy_in_turn<added, T, T>(dst.data, src.data, walk, ctx);
+        return GD_OK;
+    });
 }

@@ -10,10 +10,10 @@ static gd_tensor *ones_like(gd_tensor *x)
 
 /* ---- Cosines ------------------------------------------------------------------------------ */
 
-/* x / max(|x|, eps) along an axis: no square overflows or vanishes. */
-static gd_tensor *unit(gd_tensor *x, int axis, double eps)
+/* max(|x|, eps) along an axis: no square overflows or vanishes. */
+static gd_tensor *length(gd_tensor *x, int axis, double eps)
 {
-    return gd_div(x, gd_clamp(gd_norm(x, 2, &axis, 1, true), eps, INFINITY));
+    return gd_clamp(gd_norm(x, 2, &axis, 1, true), eps, INFINITY);
 }
 
 /* a . b / (sqrt(a . a + 1e-12) sqrt(b . b + 1e-12)) along the last axis, as PyTorch's
@@ -63,9 +63,10 @@ static gd_status cosine_shape(const gd_call *call, gd_shapes *out)
 static void cosine_definition(const gd_call *call)
 {
     const cosine_args *args = call->args;
-    gd_tensor *a = unit(call->input[0], args->axis, args->eps);
-    gd_tensor *b = unit(call->input[1], args->axis, args->eps);
-    call->output[0] = gd_sum(mul(a, b), &args->axis, 1, false);
+    gd_tensor *a = call->input[0], *b = call->input[1];
+    b = gd_div(b, length(b, args->axis, args->eps)); /* so that no product overflows */
+    gd_tensor *dot = gd_sum(mul(a, b), &args->axis, 1, true);
+    call->output[0] = shaped_as(gd_div(dot, length(a, args->axis, args->eps)), call->output[0]);
 }
 
 gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps)

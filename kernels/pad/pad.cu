@@ -1,64 +1,71 @@
-// pad.cu - the CUDA kernels of pad. A thread has one element of the result, and every
-// sum one writer.
-#include "cuda.cuh"
+// pad.cu - the CUDA kernels of pad. Every sum has one writer.
 #include "pad/pad.h"
-#include "plane_place.cuh"
+#include "planes.cuh"
 
 namespace
 {
 
-template <class T, class Index>
+template <class T, class Planes>
 __global__ void __launch_bounds__(gd_threads)
-    pad_kernel(T *y, const T *x, Index count, gd_pad_planes p, T value)
+    pad_kernel(T *y, const T *x, Planes w, gd_pad_planes p, T value)
 {
     gd_in_turn();
+    using Index = typename Planes::Index;
     const gd_pad_axis &rows = p.axis[PAD_ROWS], &cols = p.axis[PAD_COLS];
-    const Index H = (Index)gd_pad_size(&rows), W = (Index)gd_pad_size(&cols);
-    GD_EACH(e, count)
+    GD_EACH(place, w.places)
     {
-        const gd_plane_place<Index> at((Index)e, H, W);
+        const gd_plane_place<Index> at((Index)place, (Index)gd_pad_size(&rows),
+                                       (Index)gd_pad_size(&cols));
         const int64_t row = gd_pad_source(&rows, at.row), col = gd_pad_source(&cols, at.col);
-        y[e] = row < 0 || col < 0 ? value : x[((int64_t)at.plane * rows.n + row) * cols.n + col];
+        const T *from = x + (at.plane * rows.n + row) * cols.n + col;
+        for (int64_t e = place; e < w.count; e += w.step(), from += w.from_step()) {
+            T shown[Planes::PLANES];
+            if (row >= 0 && col >= 0) w.load(shown, e, from);
+#pragma unroll
+            for (int k = 0; k < Planes::PLANES; k++)
+                if (w.has(e, k)) y[e + k * w.apart] = row < 0 || col < 0 ? value : shown[k];
+        }
     }
 }
 
-template <class T, class Index>
+template <class T, class Planes>
 __global__ void __launch_bounds__(gd_threads)
-    gradient_kernel(T *dx, bool add, const T *dy, Index count, gd_pad_planes p)
+    gradient_kernel(T *dx, bool add, const T *dy, Planes w, gd_pad_planes p)
 {
     gd_in_turn();
+    using Index = typename Planes::Index;
+    constexpr int PLANES = Planes::PLANES;
     const gd_pad_axis &rows = p.axis[PAD_ROWS], &cols = p.axis[PAD_COLS];
     const int64_t H = gd_pad_size(&rows), W = gd_pad_size(&cols);
-    GD_EACH(e, count)
+    GD_EACH(place, w.places)
     {
-        const gd_plane_place<Index> at((Index)e, (Index)rows.n, (Index)cols.n);
+        const gd_plane_place<Index> at((Index)place, (Index)rows.n, (Index)cols.n);
         gd_pad_range over[PAD_RANGES], across[PAD_RANGES];
         gd_pad_images(&rows, at.row, over);
         gd_pad_images(&cols, at.col, across);
-        gd_long_sum<gd_compute<T>> sum;
-        if (add) sum.add(gd_load(dx[e]));
+        const T *from = dy + at.plane * (H * W);
+        for (int64_t e = place; e < w.count; e += w.step(), from += w.from_step()) {
+            gd_long_sum<gd_compute<T>> sum[PLANES];
 #pragma unroll
-        for (int a = 0; a < PAD_RANGES; a++)
-            for (int64_t i = over[a].first; i < over[a].end; i++)
+            for (int k = 0; k < PLANES; k++)
+                if (add && w.has(e, k)) sum[k].add(gd_load(dx[e + k * w.apart]));
 #pragma unroll
-                for (int b = 0; b < PAD_RANGES; b++)
-                    for (int64_t j = across[b].first; j < across[b].end; j++)
-                        sum.add(gd_load(dy[(at.plane * H + i) * W + j]));
-        dx[e] = gd_store<T>(sum.value());
+            for (int a = 0; a < PAD_RANGES; a++)
+                for (int64_t i = over[a].first; i < over[a].end; i++)
+#pragma unroll
+                    for (int b = 0; b < PAD_RANGES; b++)
+                        for (int64_t j = across[b].first; j < across[b].end; j++) {
+                            T value[PLANES];
+                            w.load(value, e, from + (i * W + j));
+#pragma unroll
+                            for (int k = 0; k < PLANES; k++)
+                                if (w.has(e, k)) sum[k].add(gd_load(value[k]));
+                        }
+#pragma unroll
+            for (int k = 0; k < PLANES; k++)
+                if (w.has(e, k)) dx[e + k * w.apart] = gd_store<T>(sum[k].value());
+        }
     }
-}
-
-// Calls launch(zero, count) with a T and the number of elements of `to` in the Index that both
-// tensors need.
-template <class Launch>
-gd_status by_index(const gd_call *call, const gd_tensor *to, const gd_tensor *from, Launch launch)
-{
-    const int64_t count = gd_tensor_count(to);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        if (count <= INT32_MAX && gd_tensor_count(from) <= INT32_MAX)
-            return launch(zero, (unsigned)count);
-        return launch(zero, count);
-    });
 }
 
 } // namespace
@@ -67,10 +74,10 @@ extern "C" gd_status pad_forward_cuda(const gd_call *call)
 {
     const gd_tensor *x = call->input[0], *y = call->output[0];
     const gd_pad_planes p = gd_pad_planes_of(call, x);
-    return by_index(call, y, x, [&](auto zero, auto count) {
+    return gd_by_planes(call, y, x, p.planes, 0, [&](auto zero, auto planes) {
         using T = decltype(zero);
-        return gd_launch(call, gd_grid_for(count), pad_kernel<T, decltype(count)>, gd_ptr<T>(y),
-                         gd_ptr<const T>(x), count, p, (T)p.value);
+        return gd_launch(call, gd_grid_for(planes.places), pad_kernel<T, decltype(planes)>,
+                         gd_ptr<T>(y), gd_ptr<const T>(x), planes, p, (T)p.value);
     });
 }
 
@@ -79,9 +86,9 @@ extern "C" gd_status pad_backward_cuda(const gd_call *call)
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx) return GD_OK;
     const gd_pad_planes p = gd_pad_planes_of(call, call->input[0]);
-    return by_index(call, dx, dy, [&](auto zero, auto count) {
+    return gd_by_planes(call, dx, dy, p.planes, 0, [&](auto zero, auto planes) {
         using T = decltype(zero);
-        return gd_launch(call, gd_grid_for(count), gradient_kernel<T, decltype(count)>,
-                         gd_ptr<T>(dx), call->accumulate[0], gd_ptr<const T>(dy), count, p);
+        return gd_launch(call, gd_grid_for(planes.places), gradient_kernel<T, decltype(planes)>,
+                         gd_ptr<T>(dx), call->accumulate[0], gd_ptr<const T>(dy), planes, p);
     });
 }

@@ -1,9 +1,8 @@
 // pool.cu - the CUDA kernels of max_pool2d and avg_pool2d. A thread has elements of the result, of
 // y or of dx, and every sum has one writer. Windows of 2 x 2 side by side, the usual ones, have
-// kernels of their own, which move whole packs: on an H100 1.2 to 2.9 times as fast.
-#include "plane_place.cuh"
+// kernels of their own, which move whole packs: on an H200 1.2 to 2.3 times as fast.
+#include "planes.cuh"
 #include "pool/pool.h"
-#include "team.cuh"
 
 namespace
 {
@@ -45,75 +44,87 @@ struct pool_sizes {
 
 // y of the maximum, with its place in the plane if it is wanted: of equal elements the first, of
 // NaNs the last; or of the mean.
-template <bool MAX, class T, class Index>
+template <bool MAX, class T, class Planes, class Index = typename Planes::Index>
 __global__ void __launch_bounds__(gd_threads)
-    window_kernel(T *y, int32_t *saved, const T *x, Index count, pool_sizes<Index> p,
+    window_kernel(T *y, int32_t *saved, const T *x, Planes w, pool_sizes<Index> p,
                   gd_compute<T> size)
 {
     gd_in_turn();
+    constexpr int PLANES = Planes::PLANES;
     const Index H = p.size[POOL_ROWS], W = p.size[POOL_COLS];
-    GD_EACH(e, count)
+    GD_EACH(place, w.places)
     {
-        const gd_plane_place<Index> at((Index)e, p.pooled[POOL_ROWS], p.pooled[POOL_COLS]);
+        const gd_plane_place<Index> at((Index)place, p.pooled[POOL_ROWS], p.pooled[POOL_COLS]);
         const auto rows = p.places(POOL_ROWS, at.row), cols = p.places(POOL_COLS, at.col);
-        const T *plane = x + (int64_t)at.plane * (H * W);
-        gd_compute<T> most = -INFINITY;
-        gd_long_sum<gd_compute<T>> sum;
-        Index where = rows.first * W + cols.first;
-        for (Index a = rows.first; a < rows.end; a++) {
-            for (Index i = a * W + cols.first; i < a * W + cols.end; i++) {
-                const gd_compute<T> value = gd_load(plane[i]);
-                if (!MAX) sum.add(value);
-                if (MAX && (value > most || value != value)) most = value, where = i;
+        const T *from = x + (int64_t)at.plane * (H * W);
+        for (int64_t e = place; e < w.count; e += w.step(), from += w.from_step()) {
+            gd_compute<T> most[PLANES];
+            gd_long_sum<gd_compute<T>> sum[PLANES];
+            Index where[PLANES];
+#pragma unroll
+            for (int k = 0; k < PLANES; k++)
+                most[k] = -INFINITY, where[k] = rows.first * W + cols.first;
+            for (Index a = rows.first; a < rows.end; a++) {
+                for (Index i = a * W + cols.first; i < a * W + cols.end; i++) {
+                    T element[PLANES];
+                    w.load(element, e, from + i);
+#pragma unroll
+                    for (int k = 0; k < PLANES; k++) {
+                        const gd_compute<T> value = gd_load(element[k]);
+                        if (!MAX) sum[k].add(value);
+                        if (MAX && (value > most[k] || value != value))
+                            most[k] = value, where[k] = i;
+                    }
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < PLANES; k++) {
+                if (!w.has(e, k)) continue;
+                y[e + k * w.apart] = gd_store<T>(MAX ? most[k] : sum[k].value() / size);
+                if (MAX && saved) saved[e + k * w.apart] = (int32_t)where[k];
             }
         }
-        y[e] = gd_store<T>(MAX ? most : sum.value() / size);
-        if (MAX && saved) saved[e] = (int32_t)where;
     }
 }
 
-// What arrives at a place: the sum over windows first to end - 1 of a row of dy.
-template <bool MAX, class T>
-struct pool_terms {
-    const T *dy;
-    const int32_t *saved; // of a maximum
-    gd_compute<T> share;  // of a mean: 1 / K
-
-    template <class Index>
-    __device__ void add(gd_compute<T> &sum, int64_t plane, Index first, Index end, Index own) const
-    {
-        for (Index j = first; j < end; j++) {
-            if (!MAX) sum += gd_load(dy[plane + j]) * share;
-            if (MAX && saved[plane + j] == (int32_t)own) sum += gd_load(dy[plane + j]);
-        }
-    }
-};
-
-// A thread has V neighbours of a row of dx.
-template <int V, class T, class Index, class Terms>
+// What arrives at a place: the sum over the windows that contain it, of a maximum over those whose
+// largest element it is. share: of a mean, 1 / K.
+template <bool MAX, class T, class Planes, class Index = typename Planes::Index>
 __global__ void __launch_bounds__(gd_threads)
-    gradient_kernel(T *dx, bool add, Index packs, pool_sizes<Index> p, Terms terms)
+    gradient_kernel(T *dx, bool add, const T *dy, const int32_t *saved, Planes w,
+                    pool_sizes<Index> p, gd_compute<T> share)
 {
     gd_in_turn();
-    const Index W = p.size[POOL_COLS], n = p.pooled[POOL_COLS];
-    GD_EACH(pack, packs)
+    constexpr int PLANES = Planes::PLANES;
+    const Index n = p.pooled[POOL_COLS];
+    GD_EACH(place, w.places)
     {
-        const gd_plane_place<Index> at((Index)pack, p.size[POOL_ROWS], W / V);
-        const auto rows = p.windows(POOL_ROWS, at.row);
-        const int64_t plane = (int64_t)at.plane * (p.pooled[POOL_ROWS] * n);
-        gd_compute<T> sum[V] = {};
+        const gd_plane_place<Index> at((Index)place, p.size[POOL_ROWS], p.size[POOL_COLS]);
+        const auto rows = p.windows(POOL_ROWS, at.row), cols = p.windows(POOL_COLS, at.col);
+        const int32_t own = (int32_t)(at.row * p.size[POOL_COLS] + at.col);
+        int64_t from = (int64_t)at.plane * (p.pooled[POOL_ROWS] * n);
+        for (int64_t e = place; e < w.count; e += w.step(), from += w.from_step()) {
+            gd_compute<T> sum[PLANES] = {};
+            for (Index i = rows.first; i < rows.end; i++) {
+                for (Index j = i * n + cols.first; j < i * n + cols.end; j++) {
+                    T arrives[PLANES];
+                    int32_t largest[PLANES];
+                    w.load(arrives, e, dy + (from + j));
+                    if (MAX) w.load(largest, e, saved + (from + j));
 #pragma unroll
-        for (int v = 0; v < V; v++) {
-            const Index col = at.col * V + v;
-            const auto cols = p.windows(POOL_COLS, col);
-            for (Index i = rows.first; i < rows.end; i++)
-                terms.add(sum[v], plane, i * n + cols.first, i * n + cols.end, at.row * W + col);
+                    for (int k = 0; k < PLANES; k++) {
+                        if (!MAX) sum[k] += gd_load(arrives[k]) * share;
+                        if (MAX && largest[k] == own) sum[k] += gd_load(arrives[k]);
+                    }
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < PLANES; k++) {
+                if (!w.has(e, k)) continue;
+                T *to = dx + (e + k * w.apart);
+                *to = gd_store<T>(add ? gd_load(*to) + sum[k] : sum[k]);
+            }
         }
-        gd_pack<T, V> out = {};
-        if (add) out = gd_pack<T, V>::load(dx, pack);
-#pragma unroll
-        for (int v = 0; v < V; v++) out[v] = gd_store<T>(add ? gd_load(out[v]) + sum[v] : sum[v]);
-        out.store(dx, pack);
     }
 }
 
@@ -249,21 +260,18 @@ pool_sizes<Index> sizes_of(const gd_pool_planes &p)
     return s;
 }
 
-// Calls launch(zero, count, sizes) with a T, the number of elements of `to` and sizes, in the Index
-// that x and y need.
+// Calls launch(zero, planes, sizes) with a T, the planes of `to` that are made of the other's, and
+// sizes in their Index.
 template <class Launch>
-gd_status by_index(const gd_call *call, const gd_tensor *x, const gd_tensor *y, const gd_tensor *to,
-                   Launch launch)
+gd_status by_planes(const gd_call *call, const gd_tensor *x, const gd_tensor *y,
+                    const gd_tensor *to, Launch launch)
 {
     const gd_pool_planes p = gd_pool_planes_of(call, x, y);
-    const int64_t count = gd_tensor_count(to);
     // A window may reach beyond x by its kernel.
     const int64_t reach = p.args.kernel[POOL_ROWS] + p.args.kernel[POOL_COLS] +
                           p.args.stride[POOL_ROWS] + p.args.stride[POOL_COLS];
-    const bool small = gd_tensor_count(x) + reach <= INT32_MAX && gd_tensor_count(y) <= INT32_MAX;
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        return small ? launch(zero, (unsigned)count, sizes_of<unsigned>(p))
-                     : launch(zero, count, sizes_of<int64_t>(p));
+    return gd_by_planes(call, to, to == x ? y : x, p.planes, reach, [&](auto zero, auto planes) {
+        return launch(zero, planes, sizes_of<typename decltype(planes)::Index>(p));
     });
 }
 
@@ -277,16 +285,17 @@ template <bool MAX>
 gd_status pool_forward(const gd_call *call)
 {
     const gd_tensor *in = call->input[0], *out = call->output[0];
-    return by_index(call, in, out, out, [&](auto zero, auto count, auto sizes) {
+    return by_planes(call, in, out, out, [&](auto zero, auto planes, auto sizes) {
         using T = decltype(zero);
-        using Index = decltype(count);
+        using Planes = decltype(planes);
+        using Index = typename Planes::Index;
         const T *x = gd_ptr<const T>(in);
         T *y = gd_ptr<T>(out);
         int32_t *saved = MAX ? gd_ptr<int32_t>(call->save[0]) : nullptr;
         if (!has_quads(sizes, x, y, saved))
-            return gd_launch(call, gd_grid_for(count), window_kernel<MAX, T, Index>, y, saved, x,
-                             count, sizes, (gd_compute<T>)window_size(call));
-        const Index n = count / (pack<T> / 2);
+            return gd_launch(call, gd_grid_for(planes.places), window_kernel<MAX, T, Planes>, y,
+                             saved, x, planes, sizes, (gd_compute<T>)window_size(call));
+        const Index n = (Index)(planes.count / (pack<T> / 2));
         return gd_launch(call, gd_grid_for(n), quads_kernel<MAX, pack<T>, T, Index>, y, saved, x, n,
                          quads_of<T>(sizes));
     });
@@ -297,25 +306,20 @@ gd_status pool_backward(const gd_call *call)
 {
     const gd_tensor *in = call->dinput[0], *out = call->doutput[0];
     if (!in) return GD_OK;
-    return by_index(call, in, out, in, [&](auto zero, auto count, auto p) {
+    return by_planes(call, in, out, in, [&](auto zero, auto planes, auto sizes) {
         using T = decltype(zero);
-        using Index = decltype(count);
-        constexpr int V = pack<T>;
-        const pool_terms<MAX, T> terms = {gd_ptr<const T>(out),
-                                          MAX ? gd_ptr<const int32_t>(call->save[0]) : nullptr,
-                                          (gd_compute<T>)(1 / window_size(call))};
+        using Planes = decltype(planes);
+        using Index = typename Planes::Index;
+        const T *dy = gd_ptr<const T>(out);
+        const int32_t *saved = MAX ? gd_ptr<const int32_t>(call->save[0]) : nullptr;
         T *dx = gd_ptr<T>(in);
         const bool add = call->accumulate[0];
-        if (has_quads(p, dx, terms.dy, terms.saved)) {
-            const Index n = count / (2 * V);
-            return gd_launch(call, gd_grid_for(n), quads_gradient_kernel<V, T, Index>, dx, add,
-                             terms.dy, terms.saved, n, quads_of<T>(p));
-        }
-        const bool packs = p.size[POOL_COLS] % V == 0 && (uintptr_t)dx % (V * sizeof(T)) == 0;
-        const Index n = packs ? count / V : count;
-        const auto kernel = packs ? gradient_kernel<V, T, Index, pool_terms<MAX, T>>
-                                  : gradient_kernel<1, T, Index, pool_terms<MAX, T>>;
-        return gd_launch(call, gd_grid_for(n), kernel, dx, add, n, p, terms);
+        if (!has_quads(sizes, dx, dy, saved))
+            return gd_launch(call, gd_grid_for(planes.places), gradient_kernel<MAX, T, Planes>, dx,
+                             add, dy, saved, planes, sizes, (gd_compute<T>)(1 / window_size(call)));
+        const Index n = (Index)(planes.count / (2 * pack<T>));
+        return gd_launch(call, gd_grid_for(n), quads_gradient_kernel<pack<T>, T, Index>, dx, add,
+                         dy, saved, n, quads_of<T>(sizes));
     });
 }
 

@@ -6,31 +6,6 @@
 namespace gd_reductions
 {
 
-// The largest |x|, or the smallest. With `scale`, a power of two that brings it to between 0.5 and 1
-// (if it is a number other than 0; 0 for inf) instead.
-template <class V>
-struct extreme_size {
-    absolute term;
-    bool smallest, scale;
-
-    __device__ V identity() const
-    {
-        return smallest ? (V)INFINITY : 0;
-    }
-    __device__ V combine(V a, V b) const
-    {
-        return smallest ? -gd_larger()(-a, -b) : gd_larger()(a, b);
-    }
-    __device__ V result(V size, int64_t) const
-    {
-        const int most = sizeof(V) == sizeof(double) ? 1022 : 126;
-        int exponent;
-        if (!scale || isnan(size)) return size;
-        number_of(size, &exponent);
-        return isinf(size) ? 0 : ldexp((V)1, max(-most, min(most, -exponent)));
-    }
-};
-
 // (a / b)^p of a and b of at least 0, also where the quotient is beyond the range of its type.
 template <class V>
 __device__ V power_of_quotient(V a, V b, V p)
@@ -49,10 +24,19 @@ struct power_term {
 
     __device__ V operator()(V unit, V x) const
     {
-        const V size = fabs(x);
-        return p == 1   ? size * unit
-               : p == 2 ? (size * unit) * (size * unit)
-                        : power_of_quotient(size, unit, p);
+        return power_of_quotient((V)fabs(x), unit, p);
+    }
+};
+
+// What the backward reads of a norm (formula.h).
+template <class V>
+struct norm_saves {
+    V *unit, *slope; // may be NULL
+
+    __device__ void save(int64_t r, V u, V by_m) const
+    {
+        if (unit) unit[r] = u;
+        if (slope) slope[r] = by_m;
     }
 };
 
@@ -60,37 +44,81 @@ struct power_term {
 template <class V>
 struct norm_of : gd_sum_of<V, power_term<V>> {
     V one_by_p, slope_power; // 1 / p - 1
-    V *slope;                // may be NULL
-    const V *unit;
+    norm_saves<V> saves;     // the unit is there already
 
     __device__ V result(V s, int64_t r) const
     {
-        const V p = this->term.p, u = unit[r];
-        const bool whole = p == 1 || p == 2;
-        const V m = !whole ? u : u == 0 ? (V)INFINITY : s;
+        const V m = saves.unit[r];
         const bool number = m > 0 && !isinf(m);
-        const V root = p == 1 ? s : p == 2 ? sqrt(s) : pow(s, one_by_p);
-        const V by_m = p == 1 ? (V)1 : p == 2 ? 1 / root : pow(s, slope_power);
-        if (slope) slope[r] = p == 1 || isinf(m) ? (V)1 : number ? by_m : m;
-        return !number ? m : whole ? root / u : root * u;
+        saves.save(r, m, isinf(m) ? (V)1 : number ? pow(s, slope_power) : m);
+        return number ? pow(s, one_by_p) * m : m;
     }
 };
 
-GD_MAP_FUNCTION(is_not_0, x != 0 ? 1 : 0, REAL x)
+// p = 1
+template <class V>
+struct sum_of_sizes : gd_sum_of<V, absolute> {
+    norm_saves<V> saves;
+
+    __device__ V result(V sum, int64_t r) const
+    {
+        saves.save(r, 1, 1);
+        return sum;
+    }
+};
+
+// p = 2, in one pass: sums of squares as they are, of x times a large power of two, and of x times a
+// small one. The first is the one to take unless it is so small or large that squares have vanished
+// that count, or overflowed; then one of the others has neither.
+template <class V>
+struct three_sums {
+    V plain, of_small, of_large;
+};
+template <class V>
+struct root_of_squares {
+    gd_itself term;
+    norm_saves<V> saves;
+
+    static constexpr V power = sizeof(V) == sizeof(double) ? 0x1p600 : 0x1p80;
+
+    __device__ three_sums<V> identity() const
+    {
+        return {0, 0, 0};
+    }
+    __device__ three_sums<V> combine(three_sums<V> a, three_sums<V> b) const
+    {
+        return {a.plain + b.plain, a.of_small + b.of_small, a.of_large + b.of_large};
+    }
+    __device__ three_sums<V> combine(three_sums<V> sums, V x) const
+    {
+        const V more = x * power, less = x * (1 / power);
+        return {sums.plain + x * x, sums.of_small + more * more, sums.of_large + less * less};
+    }
+    __device__ V result(three_sums<V> sums, int64_t r) const
+    {
+        const bool small = sums.plain < 1 / power;
+        const bool large = sums.plain > power;
+        const V unit = small ? power : large ? 1 / power : 1;
+        const V root = sqrt(small ? sums.of_small : large ? sums.of_large : sums.plain);
+        const bool infinite = isinf(root); // an x is
+        saves.save(r, infinite ? 0 : unit, infinite ? 1 : root > 0 ? 1 / root : root);
+        return root / unit;
+    }
+};
 
 static double p_of(const gd_call *call)
 {
     return gd_option_of_dtype(call->dtype, ((const gd_norm_args *)call->args)->p);
 }
 
-// That of p = 0, or of an infinite p, which are saved as they are before they are rounded.
-template <class V, class Reduction>
-struct saved_as_unit : Reduction {
-    V *unit; // may be NULL
+// That of an infinite p, which is saved as it is before it is rounded.
+template <class V>
+struct saved_as_unit : extreme_size<V> {
+    norm_saves<V> saves;
 
     __device__ V result(V y, int64_t r) const
     {
-        if (unit) unit[r] = y;
+        if (saves.unit) saves.unit[r] = y;
         return y;
     }
 };
@@ -99,31 +127,26 @@ template <class T>
 static gd_status norm(const gd_call *call)
 {
     using V = gd_compute<T>;
-    const gd_tensor *x = call->input[0];
-    const result_layout layout = layout_of_result(call);
-    const gd_layout result = layout.of(nullptr), alone[] = {gd_cuda_layout(x)};
     const double p = p_of(call);
     T *y = gd_ptr<T>(call->output[0]);
-    V *unit = gd_ptr<V>(call->save[SAVE_UNIT]);
-    const extreme_size<V> extreme = {{}, p < 0, p == 1 || p == 2};
-    if (p == 0)
-        return gd_cuda_reduce<T>(call, y, false, result, x, alone, gd_sum_of<V, is_not_0>());
-    if (isinf(p)) {
-        saved_as_unit<V, extreme_size<V>> saved = {extreme, unit};
-        return gd_cuda_reduce<T>(call, y, false, result, x, alone, saved);
-    }
-    if (!unit) unit = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
-    if (!unit) return gd_error_status(call->context);
-    const gd_status status = gd_cuda_reduce<T>(call, unit, false, result, x, alone, extreme);
+    norm_saves<V> saves = {gd_ptr<V>(call->save[SAVE_UNIT]), gd_ptr<V>(call->save[SAVE_SLOPE])};
+    const extreme_size<V> extreme = {{}, p < 0};
+    if (p == 0) return reduce<T>(call, y, gd_sum_of<V, is_not_zero>());
+    if (p == 1) return reduce<T>(call, y, sum_of_sizes<V>{{}, saves});
+    if (p == 2) return reduce<T>(call, y, root_of_squares<V>{{}, saves});
+    if (isinf(p)) return reduce<T>(call, y, saved_as_unit<V>{extreme, saves});
+    const result layout(call);
+    if (!saves.unit) saves.unit = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
+    if (!saves.unit) return gd_error_status(call->context);
+    const gd_status status = reduce<T>(call, saves.unit, extreme);
     if (status) return status;
     norm_of<V> norm = {};
     norm.term.p = (V)p;
     norm.one_by_p = (V)(1 / p);
     norm.slope_power = (V)(1 / p - 1);
-    norm.slope = gd_ptr<V>(call->save[SAVE_SLOPE]);
-    norm.unit = unit;
-    const gd_layout in[] = {layout.of(unit), alone[0]};
-    return gd_cuda_reduce<T, V>(call, y, false, result, x, in, norm);
+    norm.saves = saves;
+    const gd_layout in[] = {layout.of(saves.unit), gd_cuda_layout(call->input[0])};
+    return gd_cuda_reduce<T, V>(call, y, false, layout.of(nullptr), call->input[0], in, norm);
 }
 
 // How many elements have the largest (or smallest) size.
@@ -155,7 +178,7 @@ static gd_status norm_backward(const gd_call *call)
     if (!call->dinput[0]) return GD_OK;
     using V = gd_compute<T>;
     const gd_tensor *x = call->input[0];
-    const result_layout layout = layout_of_result(call);
+    const result layout(call);
     const gd_layout unit = layout.of(gd_tensor_data(call->save[SAVE_UNIT]));
     const gd_layout x_layout = gd_cuda_layout(x);
     V *slope = gd_ptr<V>(call->save[SAVE_SLOPE]);

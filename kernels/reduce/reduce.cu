@@ -19,18 +19,14 @@ struct mean_of : gd_sum_of<V, gd_itself> {
 template <class T>
 static gd_status sum_over(const gd_call *call, bool mean)
 {
-    const result_layout layout = layout_of_result(call);
     mean_of<gd_compute<T>> reduction = {};
-    reduction.n = mean ? (gd_compute<T>)layout.n : 1;
-    const gd_layout in[] = {gd_cuda_layout(call->input[0])};
-    return gd_cuda_reduce<T>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
-                             call->input[0], in, reduction);
+    reduction.n = mean ? (gd_compute<T>)result(call).n : 1;
+    return reduce<T>(call, gd_ptr<T>(call->output[0]), reduction);
 }
 
 template <class V>
 struct largest {
     gd_itself term;
-    bool finite; // 0 instead of an infinite maximum
 
     __device__ V identity() const
     {
@@ -42,47 +38,37 @@ struct largest {
     }
     __device__ V result(V max, int64_t) const
     {
-        return finite && isinf(max) ? 0 : max;
+        return max;
     }
 };
 
-// It has type Out, since for logsumexp it is not to be rounded to 16 bits.
-template <class T, class Out>
-static gd_status max_over(const gd_call *call, const result_layout &layout, Out *max, bool finite)
-{
-    const largest<gd_compute<T>> reduction = {{}, finite};
-    const gd_layout in[] = {gd_cuda_layout(call->input[0])};
-    return gd_cuda_reduce<T>(call, max, false, layout.of(nullptr), call->input[0], in, reduction);
-}
-
-GD_MAP_FUNCTION(exp_shifted, exp(x - shift), REAL shift, REAL x)
-
+// ln(sum e^x) = m + ln(sum e^(x - m)), m = max x; of several sums, those of a smaller m are scaled.
 template <class V>
-struct log_of_sum : gd_sum_of<V, exp_shifted> {
-    const V *shift;
+struct log_of_sum {
+    struct total {
+        V max, sum;
+    };
+    gd_itself term;
 
-    __device__ V result(V sum, int64_t r) const
+    __device__ total identity() const
     {
-        return shift[r] + log(sum);
+        return {-(V)INFINITY, 0};
+    }
+    __device__ total combine(total a, total b) const
+    {
+        const bool first = a.max >= b.max;
+        const V factor = a.max == b.max ? (V)1 : exp(first ? b.max - a.max : a.max - b.max);
+        return first ? total{a.max, a.sum + b.sum * factor} : total{b.max, a.sum * factor + b.sum};
+    }
+    __device__ total combine(total a, V x) const
+    {
+        return combine(a, {x, 1});
+    }
+    __device__ V result(total all, int64_t) const
+    {
+        return all.max + log(all.sum);
     }
 };
-
-// ln(sum e^x) = m + ln(sum e^(x - m)) with m = max x, or 0 if that is infinite.
-template <class T>
-static gd_status logsumexp(const gd_call *call)
-{
-    const result_layout layout = layout_of_result(call);
-    using V = gd_compute<T>;
-    V *shift = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
-    if (!shift) return gd_error_status(call->context);
-    const gd_status status = max_over<T>(call, layout, shift, true);
-    if (status) return status;
-    log_of_sum<V> reduction = {};
-    reduction.shift = shift;
-    const gd_layout in[] = {layout.of(shift), gd_cuda_layout(call->input[0])};
-    return gd_cuda_reduce<T, V>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
-                                call->input[0], in, reduction);
-}
 
 // ---- Backward -----------------------------------------------------------------------------------
 
@@ -101,7 +87,7 @@ template <class T>
 static gd_status spread(const gd_call *call, bool mean)
 {
     if (!call->dinput[0]) return GD_OK;
-    const result_layout layout = layout_of_result(call);
+    const result layout(call);
     const repeat<gd_compute<T>> f = {mean ? (gd_compute<T>)layout.n : 1};
     const gd_layout in[] = {layout.of(gd_tensor_data(call->doutput[0]))};
     return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], call->input[0], in, f);
@@ -128,7 +114,7 @@ static gd_status max_backward(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
     const gd_tensor *x = call->input[0];
-    const result_layout layout = layout_of_result(call);
+    const result layout(call);
     const gd_layout x_layout = gd_cuda_layout(x), y = layout.of(gd_tensor_data(call->output[0]));
     using V = gd_compute<T>;
     V *share = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
@@ -153,7 +139,7 @@ static gd_status logsumexp_backward(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
     const gd_tensor *x = call->input[0];
-    const result_layout layout = layout_of_result(call);
+    const result layout(call);
     const gd_layout in[] = {layout.of(gd_tensor_data(call->doutput[0])), gd_cuda_layout(x),
                             layout.of(gd_tensor_data(call->output[0]))};
     return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, in, softmax_weight());
@@ -161,39 +147,24 @@ static gd_status logsumexp_backward(const gd_call *call)
 
 // ---- any and all --------------------------------------------------------------------------------
 
-template <class V>
-struct found {
-    struct {
-        bool zero; // look for zeros, else for others
+GD_MAP_FUNCTION(is_zero, x == 0 ? 1 : 0, REAL x)
 
-        __device__ V operator()(V x) const
-        {
-            return (x == 0) == zero;
-        }
-    } term;
+template <class V, class Term>
+struct how_many : gd_sum_of<V, Term> {
+    bool some; // whether there are, else whether there are none
 
-    __device__ V identity() const
+    __device__ V result(V count, int64_t) const
     {
-        return 0;
-    }
-    __device__ V combine(V a, V b) const
-    {
-        return a > b ? a : b;
-    }
-    __device__ V result(V any, int64_t) const
-    {
-        return term.zero ? 1 - any : any;
+        return (count > 0) == some;
     }
 };
 
-template <class T>
-static gd_status find(const gd_call *call, bool zero)
+template <class Term, class T>
+static gd_status find(const gd_call *call, bool some)
 {
-    const result_layout layout = layout_of_result(call);
-    const gd_layout in[] = {gd_cuda_layout(call->input[0])};
-    const found<gd_compute<T>> reduction = {{zero}};
-    return gd_cuda_reduce<T>(call, gd_ptr<int32_t>(call->output[0]), false, layout.of(nullptr),
-                             call->input[0], in, reduction);
+    how_many<gd_compute<T>, Term> reduction = {};
+    reduction.some = some;
+    return reduce<T>(call, gd_ptr<int32_t>(call->output[0]), reduction);
 }
 
 // ---- The kernels --------------------------------------------------------------------------------
@@ -203,11 +174,12 @@ GD_CUDA_KERNEL_OF_T(sum_backward, spread<T>(call, false))
 GD_CUDA_KERNEL_OF_T(mean_forward, sum_over<T>(call, true))
 GD_CUDA_KERNEL_OF_T(mean_backward, spread<T>(call, true))
 GD_CUDA_KERNEL_OF_T(max_forward,
-                    max_over<T>(call, layout_of_result(call), gd_ptr<T>(call->output[0]), false))
+                    reduce<T>(call, gd_ptr<T>(call->output[0]), largest<gd_compute<T>>{}))
 GD_CUDA_KERNEL_OF_T(max_backward, max_backward<T>(call))
-GD_CUDA_KERNEL_OF_T(logsumexp_forward, logsumexp<T>(call))
+GD_CUDA_KERNEL_OF_T(logsumexp_forward,
+                    reduce<T>(call, gd_ptr<T>(call->output[0]), log_of_sum<gd_compute<T>>{}))
 GD_CUDA_KERNEL_OF_T(logsumexp_backward, logsumexp_backward<T>(call))
-GD_CUDA_KERNEL_OF_T(any_forward, find<T>(call, false))
-GD_CUDA_KERNEL_OF_T(all_forward, find<T>(call, true))
+GD_CUDA_KERNEL_OF_T(any_forward, find<is_not_zero, T>(call, true))
+GD_CUDA_KERNEL_OF_T(all_forward, find<is_zero, T>(call, false))
 
 } // namespace gd_reductions

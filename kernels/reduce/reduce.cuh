@@ -75,19 +75,21 @@ static inline int gd_power_of_two(int64_t n, int most)
     return power;
 }
 
-// Lanes, pieces. At least four steps for a lane, and where results are kept side by side, threads
-// side by side to read them. Enough pieces to fill a GPU, if each has eight steps for a lane; and
-// no lane sums more than 256 steps, for the sake of its rounding errors.
+// Lanes, pieces. At least four steps for a lane, which it loads at once, or eight if the rows fill a
+// GPU by warps; and where results are kept side by side, threads side by side to read them. Enough
+// pieces to fill a GPU, if each has eight steps for a lane; and no lane sums more than 256 steps, for
+// the sake of its rounding errors.
 template <int K>
 static inline void gd_reduce_divide(gd_reduce_plan<K> *plan)
 {
     const int beside = plan->last_kept ? gd_power_of_two(plan->groups, 32) : 1;
-    plan->lanes = gd_power_of_two(gd_ceil_div(plan->steps, 4), gd_threads / beside);
+    const bool warps = !plan->last_kept && plan->groups >= 8192 && plan->steps <= 8 * 32;
+    plan->lanes = gd_power_of_two(gd_ceil_div(plan->steps, 4), warps ? 32 : gd_threads / beside);
     const int64_t tiles = gd_ceil_div(plan->groups, gd_threads / plan->lanes);
     const int64_t fill = gd_ceil_div(1024, tiles), most = plan->steps / (8 * plan->lanes);
     plan->pieces = fill < most ? fill : most;
     const int64_t least = gd_ceil_div(plan->steps, 256 * (int64_t)plan->lanes);
-    if (plan->pieces < least) plan->pieces = least;
+    if (plan->pieces < least) plan->pieces = least < 65535 ? least : 65535; // most of a grid's y
     if (plan->pieces < 1) plan->pieces = 1;
     plan->piece = gd_ceil_div(plan->steps, plan->pieces);
     if (plan->piece) plan->pieces = gd_ceil_div(plan->steps, plan->piece);
@@ -134,9 +136,61 @@ __device__ inline void gd_combine_lanes(V (&total)[N], int lane, int lanes, int 
     __syncthreads(); // before the next totals
 }
 
-// The steps t, t + lanes, ... before `end`, by whole packs. IN_LINE: the terms lie along one axis,
-// so that no division is needed to find them, and several loads are under way at once.
-template <bool IN_LINE, class T, class First, int K, int F, class Reduction>
+// The total of the thread of this warp whose number differs by `step`.
+template <class V>
+__device__ inline V gd_total_beside(V total, int step)
+{
+    unsigned word[sizeof(V) / 4];
+    memcpy(word, &total, sizeof total);
+#pragma unroll
+    for (unsigned &w : word) w = __shfl_xor_sync(0xffffffffu, w, step);
+    memcpy(&total, word, sizeof total);
+    return total;
+}
+
+// The total of lanes that are neighbours and have one each, for lane 0.
+template <class V, class Reduction>
+__device__ inline V gd_combine_row(V total, int lane, int lanes, const Reduction &reduction)
+{
+    for (int step = min(lanes, 32) / 2; step > 0; step /= 2)
+        total = reduction.combine(total, gd_total_beside(total, step));
+    if (lanes <= 32) return total;
+    __shared__ V shared[gd_threads / 32];
+    const int warp = threadIdx.x / 32;
+    if (lane % 32 == 0) shared[warp] = total;
+    __syncthreads();
+    for (int next = 1; lane == 0 && next < lanes / 32; next++)
+        total = reduction.combine(total, shared[warp + next]);
+    __syncthreads(); // before the next totals
+    return total;
+}
+
+// The steps t, t + lanes, ... before `end` of one operand with terms along one axis, by whole packs.
+// Several loads are under way at once: there is no branch between them.
+template <class T, class Reduction>
+__device__ inline void gd_reduce_line(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t t,
+                                      int64_t end, int lanes, const T *line, int64_t stride,
+                                      const Reduction &reduction)
+{
+    constexpr int N = gd_pack_size<T>, AHEAD = 4;
+    for (; t < end; t += AHEAD * lanes) {
+        gd_raw<T, N> raw[AHEAD];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            raw[a] = gd_raw<T, N>::load_now(line + min(t + a * lanes, end - 1) * stride, 0);
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            if (t + a * lanes >= end) break;
+            const gd_pack<T, N> pack = raw[a].elements();
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                total[j] = reduction.combine(total[j], reduction.term(gd_load(pack[j])));
+        }
+    }
+}
+
+// The same of any operands and axes.
+template <class T, class First, int K, int F, class Reduction>
 __device__ inline void
 gd_reduce_packs(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t t, int64_t end,
                 const int64_t (&start)[K], const gd_reduce_plan<K> &plan,
@@ -144,13 +198,18 @@ gd_reduce_packs(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t t, int64_
 {
     constexpr int N = gd_pack_size<T>;
     const int width = plan.last_kept ? 1 : N;
-#pragma unroll(IN_LINE ? 4 : 1)
+    const bool in_line = plan.reduced.ndim <= 1; // then no division is needed to find the terms
+    if constexpr (K == 1)
+        if (in_line && in.packed[0])
+            return gd_reduce_line(total, t, end, plan.lanes, (const T *)in.data[0] + start[0],
+                                  plan.reduced.stride[0][0] * width, reduction);
+#pragma unroll(K == 1 ? 1 : 4)
     for (; t < end; t += plan.lanes) {
         int64_t offset[K];
-        if (!IN_LINE) plan.reduced.at(t * width, offset);
+        if (!in_line) plan.reduced.at(t * width, offset);
 #pragma unroll
         for (int k = 0; k < K; k++)
-            offset[k] = start[k] + (IN_LINE ? t * width * plan.reduced.stride[k][0] : offset[k]);
+            offset[k] = start[k] + (in_line ? t * width * plan.reduced.stride[k][0] : offset[k]);
         gd_compute<T> x[K][N];
         in.load(offset, x);
 #pragma unroll
@@ -204,11 +263,8 @@ __device__ inline void gd_reduce_lane(gd_total<Reduction> (&total)[gd_pack_size<
     if (plan.packs && inside && t < packs) {
         int64_t start[K];
         plan.kept.at(plan.last_kept ? group * N : group, start);
-        if (plan.reduced.ndim <= 1)
-            gd_reduce_packs<true>(total, t, packs, start, plan, in, reduction);
-        else
-            gd_reduce_packs<false>(total, t, packs, start, plan, in, reduction);
-        t += gd_ceil_div(packs - t, plan.lanes) * plan.lanes;
+        gd_reduce_packs(total, t, packs, start, plan, in, reduction);
+        t = (packs - t) & (plan.lanes - 1) ? end : packs; // the last step, if it is this lane's
     }
     gd_reduce_elements(total, t, end, group, plan, in, reduction);
 }
@@ -229,13 +285,14 @@ __global__ void __launch_bounds__(gd_threads)
     gd_in_turn();
     constexpr int N = gd_pack_size<T>;
     // Neighbouring threads read neighbouring packs.
-    const int side = gd_threads / plan.lanes, me = threadIdx.x;
-    const int beside = plan.last_kept ? me % side : me / plan.lanes;
-    const int lane = plan.last_kept ? me / side : me % plan.lanes;
-    const int64_t results = plan.kept.count;
-    const int64_t tasks = gd_ceil_div(plan.groups, side) * plan.pieces;
-    for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-        const int64_t piece = task % plan.pieces, group = task / plan.pieces * side + beside;
+    const int lanes = plan.lanes, bits = __ffs(lanes) - 1, side = gd_threads >> bits;
+    const int me = threadIdx.x;
+    const int beside = plan.last_kept ? me & (side - 1) : me >> bits;
+    const int lane = plan.last_kept ? me / side : me & (lanes - 1);
+    const int64_t results = plan.kept.count, piece = blockIdx.y;
+    for (int64_t tile = (int64_t)blockIdx.x * side; tile < plan.groups;
+         tile += (int64_t)gridDim.x * side) {
+        const int64_t group = tile + beside;
         gd_total<Reduction> total[N];
 #pragma unroll
         for (int j = 0; j < N; j++) total[j] = reduction.identity();
@@ -246,8 +303,10 @@ __global__ void __launch_bounds__(gd_threads)
 #pragma unroll
                 for (int j = 0; j < half; j++)
                     total[j] = reduction.combine(total[j], total[j + half]);
+            total[0] = gd_combine_row(total[0], lane, lanes, reduction);
+        } else {
+            gd_combine_lanes(total, lane, lanes, side, reduction);
         }
-        gd_combine_lanes(total, lane, plan.lanes, plan.last_kept ? side : 1, reduction);
         if (lane != 0 || group >= plan.groups) continue;
 #pragma unroll
         for (int j = 0; j < N; j++) {
@@ -315,10 +374,10 @@ static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool 
         part = (V *)gd_call_scratch(call, (size_t)(plan.pieces * results) * sizeof(V));
         if (!part) return gd_error_status(call->context);
     }
-    const int64_t tasks = gd_ceil_div(plan.groups, gd_threads / plan.lanes) * plan.pieces;
-    const gd_status status =
-        gd_launch(call, gd_grid_for(tasks, 1), gd_reduce_kernel<T, First, K, F, Out, Reduction>,
-                  out, add, part, plan, operands, reduction);
+    gd_grid grid = gd_grid_for(plan.groups, gd_threads / plan.lanes);
+    grid.blocks.y = (unsigned)plan.pieces;
+    const gd_status status = gd_launch(call, grid, gd_reduce_kernel<T, First, K, F, Out, Reduction>,
+                                       out, add, part, plan, operands, reduction);
     if (status || plan.pieces == 1) return status;
 
     const int beside = gd_power_of_two(results, 32);

@@ -55,4 +55,29 @@ static inline unsigned gd_reduced_axes(const gd_reduce_args *args, int ndim)
     return mask;
 }
 
+/* Anything of the shape of y with the reduced axes kept at size 1: its shape and packed strides, and
+ * n, the number of elements of x behind each of its `count` elements. */
+typedef struct result_layout {
+    int ndim;
+    int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
+    int64_t count, n;
+} result_layout;
+
+static inline result_layout layout_of_result(const gd_call *call)
+{
+    const gd_tensor *x = call->input[0];
+    result_layout layout;
+    layout.ndim = gd_tensor_ndim(x);
+    layout.count = layout.n = 1;
+    const unsigned reduced = gd_reduced_axes((const gd_reduce_args *)call->args, layout.ndim);
+    for (int d = layout.ndim - 1; d >= 0; d--) {
+        const int64_t size = gd_tensor_shape(x)[d];
+        layout.shape[d] = reduced >> d & 1 ? 1 : size;
+        layout.strides[d] = layout.count ? layout.count : 1;
+        layout.count *= layout.shape[d];
+        layout.n *= reduced >> d & 1 ? size : 1;
+    }
+    return layout;
+}
+
 #endif

@@ -7,28 +7,6 @@
 #include "reduce/reduce.h"
 #include "reduce/reduction.h"
 
-/* The layout of a result, and n, the number of elements of x that make one element of it. */
-typedef struct result_layout {
-    int ndim;
-    int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
-    int64_t count, n;
-} result_layout;
-
-static result_layout layout_of_result(const gd_call *call)
-{
-    const gd_tensor *x = call->input[0];
-    result_layout layout = {.ndim = gd_tensor_ndim(x), .count = 1, .n = 1};
-    const unsigned reduced = gd_reduced_axes(call->args, layout.ndim);
-    for (int d = layout.ndim - 1; d >= 0; d--) {
-        int64_t size = gd_tensor_shape(x)[d];
-        layout.shape[d] = reduced >> d & 1 ? 1 : size;
-        layout.strides[d] = gd_max64(layout.count, 1);
-        layout.count *= layout.shape[d];
-        layout.n *= reduced >> d & 1 ? size : 1;
-    }
-    return layout;
-}
-
 static void add_result(gd_walk *walk, const result_layout *result)
 {
     gd_walk_add(walk, result->ndim, result->shape, result->strides);

@@ -13,11 +13,8 @@
 namespace gd_reductions
 {
 
-// The shape and packed strides of a result, and n, the number of elements of x behind each.
-struct result_layout {
-    int ndim;
-    int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
-    int64_t count, n;
+struct result : result_layout {
+    explicit result(const gd_call *call) : result_layout(layout_of_result(call)) {}
 
     gd_layout of(const void *data) const
     {
@@ -25,32 +22,37 @@ struct result_layout {
     }
 };
 
-static inline result_layout layout_of_result(const gd_call *call)
+// y = the reduction of the input alone.
+template <class T, class Out, class Reduction>
+static gd_status reduce(const gd_call *call, Out *y, Reduction reduction)
 {
-    const gd_tensor *x = call->input[0];
-    result_layout layout = {};
-    layout.ndim = gd_tensor_ndim(x);
-    layout.count = layout.n = 1;
-    const unsigned reduced = gd_reduced_axes((const gd_reduce_args *)call->args, layout.ndim);
-    for (int d = layout.ndim - 1; d >= 0; d--) {
-        const int64_t size = gd_tensor_shape(x)[d];
-        layout.shape[d] = reduced >> d & 1 ? 1 : size;
-        layout.strides[d] = layout.count ? layout.count : 1;
-        layout.count *= layout.shape[d];
-        layout.n *= reduced >> d & 1 ? size : 1;
-    }
-    return layout;
+    const gd_layout in[] = {gd_cuda_layout(call->input[0])};
+    return gd_cuda_reduce<T>(call, y, false, result(call).of(nullptr), call->input[0], in,
+                             reduction);
 }
 
 GD_MAP_FUNCTION(absolute, fabs(x), REAL x)
+GD_MAP_FUNCTION(is_not_zero, x == 0 ? 0 : 1, REAL x)
 
-// The number from 0.5 to 1 of x, if that is finite.
+// The largest |x|, or the smallest.
 template <class V>
-__device__ inline V number_of(V x, int *exponent)
-{
-    *exponent = 0;
-    return isfinite(x) ? frexp(x, exponent) : x;
-}
+struct extreme_size {
+    absolute term;
+    bool smallest;
+
+    __device__ V identity() const
+    {
+        return smallest ? (V)INFINITY : 0;
+    }
+    __device__ V combine(V a, V b) const
+    {
+        return smallest ? -gd_larger()(-a, -b) : gd_larger()(a, b);
+    }
+    __device__ V result(V size, int64_t) const
+    {
+        return size;
+    }
+};
 
 } // namespace gd_reductions
 

@@ -13,17 +13,7 @@ namespace gd_reductions
 
 // A group's power of two. That of the smallest numbers would be infinite: less is enough.
 template <class V>
-struct scale_of_largest {
-    absolute term;
-
-    __device__ V identity() const
-    {
-        return 0;
-    }
-    __device__ V combine(V a, V b) const
-    {
-        return gd_larger()(a, b);
-    }
+struct scale_of_largest : extreme_size<V> {
     __device__ V result(V largest, int64_t) const
     {
         const int most = sizeof(V) == sizeof(double) ? 1022 : 126;
@@ -110,14 +100,14 @@ template <class T>
 static gd_status variance(const gd_call *call, bool root)
 {
     using V = gd_compute<T>;
-    const result_layout layout = layout_of_result(call);
+    const result layout(call);
     const gd_layout x = gd_cuda_layout(call->input[0]), result = layout.of(nullptr);
     V *const mean = saved<V>(call, SAVE_MEAN, layout.count);
     V *const rest = saved<V>(call, SAVE_REST, layout.count);
     V *const scale = saved<V>(call, SAVE_SCALE, layout.count);
     if (!mean || !rest || !scale) return gd_error_status(call->context);
 
-    const gd_layout alone[] = {x}, with_scale[] = {layout.of(scale), x};
+    const gd_layout with_scale[] = {layout.of(scale), x};
     const gd_layout with_mean[] = {layout.of(mean), layout.of(scale), x};
     const gd_layout with_all[] = {layout.of(mean), layout.of(rest), layout.of(scale), x};
     mean_of_scaled<V> average = {};
@@ -131,8 +121,7 @@ static gd_status variance(const gd_call *call, bool root)
         call->save[SAVE_DEVIATION] ? gd_ptr<V>(call->save[SAVE_DEVIATION]) : nullptr;
 
     const gd_tensor *like = call->input[0];
-    gd_status status =
-        gd_cuda_reduce<T>(call, scale, false, result, like, alone, scale_of_largest<V>());
+    gd_status status = reduce<T>(call, scale, scale_of_largest<V>());
     if (!status)
         status = gd_cuda_reduce<T, V>(call, mean, false, result, like, with_scale, average);
     if (!status)
@@ -161,7 +150,7 @@ static gd_status variance_backward(const gd_call *call, bool root)
 {
     if (!call->dinput[0]) return GD_OK;
     const gd_tensor *x = call->input[0];
-    const result_layout layout = layout_of_result(call);
+    const result layout(call);
     const double divisor = gd_variance_divisor((const gd_variance_args *)call->args, layout.n);
     const auto part = [&](int i) { return layout.of(gd_tensor_data(call->save[i])); };
     const gd_layout in[] = {part(SAVE_MEAN),

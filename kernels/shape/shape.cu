@@ -3,37 +3,12 @@
 #include "reduce/reduce.cuh"
 #include "shape/view.h"
 
-template <class T>
-static __global__ void add_kernel(T *dst, const T *src, gd_cuda_walk<2> walk)
-{
-    gd_in_turn();
-    GD_EACH(i, walk.count)
-    {
-        int64_t at[2];
-        walk.at(i, at);
-        dst[at[0]] = gd_store<T>(gd_load(dst[at[0]]) + gd_load(src[at[1]]));
-    }
-}
-
-// dst += src; the views have one shape.
-static void add_view(const gd_call *call, const view &dst, const view &src)
-{
-    const gd_cuda_walk<2> walk =
-        gd_cuda_walk_over<2>(dst.ndim, dst.shape, {view_layout(&dst), view_layout(&src)});
-    gd_by_dtype(dst.dtype, [&](auto zero) {
-        using T = decltype(zero);
-        return gd_launch(call, gd_grid_for(walk.count), add_kernel<T>, (T *)dst.data,
-                         (const T *)src.data, walk);
-    });
-}
+extern "C" gd_copy_service gd_add_cuda; // kernels/copy: dst += src, of one real dtype
 
 // dst = src, or dst += src where asked.
 static gd_status move(const gd_call *call, const view &dst, const view &src, bool add)
 {
-    if (add)
-        add_view(call, dst, src);
-    else
-        gd_copy_cuda(view_layout(&dst), view_layout(&src), call->context);
+    (add ? gd_add_cuda : gd_copy_cuda)(view_layout(&dst), view_layout(&src), call->context);
     return gd_error_status(call->context);
 }
 
@@ -143,16 +118,44 @@ extern "C" gd_status expand_forward_cuda(const gd_call *call)
     return move(call, whole(y), repeated(x, y), false);
 }
 
-// dx[j] sums dy over the copies of x[j].
+// Two copies of one element that are neighbours in dy are read as one number: their sum.
+template <class T>
+struct alignas(2 * sizeof(T)) pair_of {
+    T a, b;
+};
+template <class T>
+struct gd_compute_type<pair_of<T>> : gd_compute_type<T> {
+};
+template <class T>
+__device__ inline gd_compute<T> gd_load(const pair_of<T> &copies)
+{
+    return gd_load(copies.a) + gd_load(copies.b);
+}
+
+// dx[j] sums dy over the copies of x[j]: over Terms of n elements.
+template <class Term, class T>
+static gd_status sum_copies(const gd_call *call, T *dx, int n)
+{
+    int64_t strides[GD_MAX_DIMS];
+    gd_layout result = gd_cuda_layout(call->dinput[0]);
+    gd_layout terms[] = {gd_cuda_layout(call->doutput[0])};
+    for (int d = 0; d < terms->ndim; d++) strides[d] = terms->strides[d] / n;
+    terms->strides = strides, terms->ndim -= n - 1, result.ndim -= n - 1;
+    return gd_cuda_reduce_over<Term>(call, dx, call->accumulate[0], result, terms->ndim,
+                                     terms->shape, terms, gd_sum_of<gd_compute<T>, gd_itself>{});
+}
+
 extern "C" gd_status expand_backward_cuda(const gd_call *call)
 {
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx) return GD_OK;
+    const bool pairs =
+        gd_tensor_ndim(dx) > 0 && gd_tensor_dim(dx, -1) == 1 && gd_tensor_dim(dy, -1) == 2;
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
-        const gd_layout terms[] = {gd_cuda_layout(dy)};
-        return gd_cuda_reduce<T>(call, gd_ptr<T>(dx), call->accumulate[0], gd_cuda_layout(dx), dy,
-                                 terms, gd_sum_of<gd_compute<T>, gd_itself>{});
+        if (pairs && gd_pack<T, 2>::aligned(gd_tensor_data(dy)))
+            return sum_copies<pair_of<T>>(call, gd_ptr<T>(dx), 2);
+        return sum_copies<T>(call, gd_ptr<T>(dx), 1);
     });
 }
 
