@@ -1,4 +1,6 @@
 // order.cu - the CUDA kernels of topk and sort, which give the indices of elements.
+#include <cub/warp/warp_merge_sort.cuh>
+
 #include "axis/lines.cuh"
 #include "embedding/runs.cuh"
 
@@ -37,33 +39,47 @@ struct rank {
     }
 };
 
-// A warp has a line, and goes through it k times: each time for the first of those that come after
-// the one before.
+constexpr int most_kept = 32;
+
+// A warp has a line, of which it keeps the first k so far. Those that come before the last of them
+// wait behind them, until they are 32 or more or the line ends, and are sorted with them.
 template <class T>
 static __global__ void topk_kernel(int32_t *to, const T *x, axis_lines l, bool falling)
 {
     gd_in_turn();
-    using K = key<gd_compute<T>>;
-    const int lane = threadIdx.x % 32;
+    using R = rank<key<gd_compute<T>>>;
+    using sort = cub::WarpMergeSort<R, 3, 32>;
+    constexpr int warps = gd_threads / 32;
+    constexpr R none = {~(decltype(R::key))0, INT32_MAX};
+    __shared__ typename sort::TempStorage memory[warps];
+    __shared__ R kept_of[warps][3 * 32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = (int)l.n[TO];
+    R *const kept = kept_of[warp];
     GD_EACH_WARP(number, l.walk.count)
     {
         const axis_line line(l, number);
-        rank<K> last = {0, -1};
-        for (int64_t k = 0; k < l.n[TO]; k++) {
-            rank<K> best = {~(K)0, INT32_MAX};
-            for (int64_t i = lane; i < l.n[FROM]; i += 32) {
-                const rank<K> own = {key_of(gd_load(x[line.at(FROM, i)]), falling), (int)i};
-                if (last.before(own) && own.before(best)) best = own;
-            }
-#pragma unroll
-            for (int step = 16; step > 0; step /= 2) {
-                const rank<K> other = {__shfl_xor_sync(0xffffffffu, best.key, step),
-                                       __shfl_xor_sync(0xffffffffu, best.i, step)};
-                if (other.before(best)) best = other;
-            }
-            last = best;
-            if (lane == 0) to[line.at(TO, k)] = best.i;
+        R last = none;
+        kept[lane] = none;
+        int count = most_kept;
+        for (int64_t first = 0; first < l.n[FROM]; first += 32) {
+            const int64_t i = first + lane;
+            R own = none;
+            if (i < l.n[FROM]) own = {key_of(gd_load(x[line.at(FROM, i)]), falling), (int)i};
+            const unsigned those = __ballot_sync(0xffffffffu, own.before(last));
+            if (own.before(last)) kept[count + __popc(those & ((1u << lane) - 1))] = own;
+            count += __popc(those);
+            __syncwarp();
+            if (count < 2 * most_kept && first + 32 < l.n[FROM]) continue;
+            R three[3];
+            for (int t = 0; t < 3; t++) three[t] = 3 * lane + t < count ? kept[3 * lane + t] : none;
+            sort(memory[warp]).Sort(three, [](const R &a, const R &b) { return a.before(b); });
+            for (int t = 0; t < 3; t++) kept[3 * lane + t] = three[t];
+            count = most_kept;
+            __syncwarp();
+            last = kept[k - 1];
         }
+        if (lane < k) to[line.at(TO, lane)] = kept[lane].i;
+        __syncwarp();
     }
 }
 
@@ -88,7 +104,7 @@ static __global__ void __launch_bounds__(Sort::threads)
 #pragma unroll
         for (int k = 0; k < Sort::items; k++) {
             const int i = k * Sort::threads + (int)threadIdx.x;
-            if (i < n) to[line.at(TO, i)] = index[k];
+            if (i < l.n[TO]) to[line.at(TO, i)] = index[k];
         }
         __syncthreads();
     }
@@ -120,21 +136,23 @@ static __global__ void index_kernel(int32_t *to, gd_id_sort::sequence s, axis_li
                                     int64_t begin, int64_t count)
 {
     gd_in_turn();
-    const int64_t n = l.n[TO];
+    const int64_t n = l.n[FROM];
     GD_EACH(e, count)
     {
-        const int64_t number = e / n;
+        const int64_t number = e / n, i = e - number * n;
         const axis_line line(l, begin + number);
-        to[line.at(TO, e - number * n)] = (int32_t)(s.position(e) - number * n);
+        if (i < l.n[TO]) to[line.at(TO, i)] = (int32_t)(s.position(e) - number * n);
     }
 }
+
+constexpr int64_t most_sorted = 1 << 26; // at once, 16 bytes each, unless a line has more
 
 // Many lines at once: by the key, its lowest word first, then by the line. Each sort keeps the order of
 // equal ids.
 template <class T>
 static gd_status sort_lines(const gd_call *call, const axis_lines &l, bool falling)
 {
-    const int64_t n = l.n[FROM], most = gd_max64(1, (int64_t)INT32_MAX / n);
+    const int64_t n = l.n[FROM], most = gd_max64(1, most_sorted / n);
     const int64_t lines = gd_min64(l.walk.count, most);
     constexpr int words = sizeof(gd_compute<T>) / 4;
     gd_id_sort::sorter s = gd_id_sort::sorter_for(call, lines * n);
@@ -159,7 +177,7 @@ static gd_status sort_lines(const gd_call *call, const axis_lines &l, bool falli
 // ---- The ops ------------------------------------------------------------------------------------
 
 template <class T>
-static gd_status order(const gd_call *call, bool all)
+static gd_status order(const gd_call *call)
 {
     const gd_tensor *y = call->output[0], *x = call->input[0];
     if (gd_tensor_count(y) == 0) return GD_OK;
@@ -167,16 +185,20 @@ static gd_status order(const gd_call *call, bool all)
     const bool falling = !((const gd_axis_args *)call->args)->smallest;
     int32_t *const to = gd_ptr<int32_t>(y);
     const T *const from = gd_ptr<const T>(x);
-    if (!all)
+    if (l.n[TO] <= most_kept)
         return gd_launch(call, gd_grid_of_warps(l.walk.count), topk_kernel<T>, to, from, l,
                          falling);
-    if (l.n[FROM] > most_in_block) return sort_lines<T>(call, l, falling);
-    return by_line_sort<key<gd_compute<T>>, 16>(l.n[FROM], [&](auto sort) {
+    const auto by = [&](auto sort) {
         using S = decltype(sort);
         return gd_launch(call, gd_grid_for(l.walk.count, 1, S::threads), sort_line_kernel<T, S>, to,
                          from, l, falling);
-    });
+    };
+    using K = key<gd_compute<T>>;
+    if (l.n[FROM] <= 256) return by(line_sort<K, 32, 8>());
+    if (l.n[FROM] <= 1024) return by(line_sort<K, 64, 16>());
+    if (l.n[FROM] <= 4096) return by(line_sort<K, 256, 16>());
+    return sort_lines<T>(call, l, falling);
 }
 
-GD_CUDA_KERNEL_OF_T(topk_forward, order<T>(call, false))
-GD_CUDA_KERNEL_OF_T(sort_forward, order<T>(call, true))
+GD_CUDA_KERNEL_OF_T(topk_forward, order<T>(call))
+GD_CUDA_KERNEL_OF_T(sort_forward, order<T>(call))
