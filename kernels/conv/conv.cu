@@ -2,11 +2,11 @@
 // are made in pieces of at most PIECE elements: several images, or some windows of one image (gather,
 // dweight), or some channels of one image (scatter), so every element of the image is written once.
 // Products of several images or groups are one batch.
-#include "channel_sum.cuh"
 #include "column_sum.cuh"
 #include "conv/depthwise.cuh"
 #include "cuda.cuh"
 #include "matmul/gemm.cuh"
+#include "reduce/reduce.cuh"
 
 constexpr int per_thread = 4;
 constexpr int64_t PIECE = (int64_t)1 << 24; // of 16 bits: they stay in the second level cache
@@ -148,50 +148,33 @@ GD_CUDA_KERNEL_OF_T(fold_backward,
 
 // ---- Products of images and groups --------------------------------------------------------------
 
-// A matrix for each image and group.
+// A matrix for each image and group: the first, and the steps from image to image and from group to
+// group, in elements.
 struct conv_matrix {
     gd_cuda_matrix first;
-    int64_t image_step, group_step; // in elements
+    int64_t step[2];
 };
 
 struct conv_product {
     gd_dtype dtype, c_dtype;
-    int64_t M, N, K, images, groups;
-    conv_matrix c, a, b;
-    bool accumulate;
+    int64_t M, N, K, count[2]; // of images and groups
+    conv_matrix c = {}, a = {}, b = {};
+    bool accumulate = false;
 };
-
-static conv_product product_of(gd_dtype dtype, gd_dtype c_dtype, int64_t M, int64_t N, int64_t K,
-                               int64_t images, int64_t groups)
-{
-    conv_product p = {};
-    p.dtype = dtype, p.c_dtype = c_dtype;
-    p.M = M, p.N = N, p.K = K;
-    p.images = images, p.groups = groups;
-    return p;
-}
-
-static gd_cuda_matrix matrix_at(const conv_matrix &x, gd_dtype dtype, int64_t image, int64_t group)
-{
-    const int64_t at = image * x.image_step + group * x.group_step;
-    return {(char *)x.first.data + at * (int64_t)gd_dtype_size(dtype), x.first.row, x.first.column};
-}
 
 // Batches of images, one for each group, or of groups, one for each image: whichever are fewer.
 static gd_status multiply(const gd_call *call, const conv_product &p, gd_gemm_workspace *workspace)
 {
-    const bool over_images = p.images >= p.groups;
-    const int64_t batches = over_images ? p.groups : p.images;
-    for (int64_t i = 0; i < batches; i++) {
-        const int64_t image = over_images ? 0 : i, group = over_images ? i : 0;
-        gd_gemm g = gd_gemm_of(p.dtype, p.M, p.N, p.K, matrix_at(p.c, p.c_dtype, image, group),
-                               matrix_at(p.a, p.dtype, image, group),
-                               matrix_at(p.b, p.dtype, image, group), p.accumulate);
-        g.c_dtype = p.c_dtype;
-        g.batch = over_images ? p.images : p.groups;
-        g.c_step = over_images ? p.c.image_step : p.c.group_step;
-        g.a_step = over_images ? p.a.image_step : p.a.group_step;
-        g.b_step = over_images ? p.b.image_step : p.b.group_step;
+    const int in = p.count[0] < p.count[1]; // a batch is of images, or of groups
+    for (int64_t i = 0; i < p.count[!in]; i++) {
+        const auto at = [&](const conv_matrix &x, gd_dtype dtype) {
+            const int64_t bytes = i * x.step[!in] * (int64_t)gd_dtype_size(dtype);
+            return gd_cuda_matrix{(char *)x.first.data + bytes, x.first.row, x.first.column};
+        };
+        gd_gemm g = gd_gemm_of(p.dtype, p.M, p.N, p.K, at(p.c, p.c_dtype), at(p.a, p.dtype),
+                               at(p.b, p.dtype), p.accumulate);
+        g.c_dtype = p.c_dtype, g.batch = p.count[in];
+        g.c_step = p.c.step[in], g.a_step = p.a.step[in], g.b_step = p.b.step[in];
         const gd_status status = gd_gemm_cuda(call, g, workspace);
         if (status) return status;
     }
@@ -231,35 +214,23 @@ struct conv_work {
     T *image, *other; // [B, C, H, W] and [B, O, OH, OW]
     T *weight;        // [O, C / groups, KH, KW]
     T *bias;          // of what is computed, or NULL
-    void *cols; // of one piece: T, or what is folded, gd_compute<T>, so that a sum is rounded once
     bool add;
     gd_gemm_workspace workspace;
+    int64_t O, K, P; // of a group: outputs, terms of a product; windows of an image
 
-    int64_t O() const
-    {
-        return s.O / s.groups;
-    }
-    int64_t K() const
-    {
-        return conv_terms(&s);
-    }
-    int64_t P() const
-    {
-        return conv_positions(&s);
-    }
     // How many images a piece of so many elements has at most.
     int64_t images(int64_t piece) const
     {
         if (conv_is_pointwise(&s)) return gd_max64(1, s.B);
-        const int64_t most = gd_max64(1, piece / gd_max64(1, s.C * s.KH * s.KW * P()));
+        const int64_t most = gd_max64(1, piece / gd_max64(1, s.C * s.KH * s.KW * P));
         return gd_max64(1, gd_ceil_div(s.B, gd_max64(1, gd_ceil_div(s.B, most)))); // equal pieces
     }
     // How many windows of one image a piece has at most.
     int64_t windows() const
     {
-        if (conv_is_pointwise(&s)) return P();
+        if (conv_is_pointwise(&s)) return P;
         const int64_t size = gd_max64(1, s.C * s.KH * s.KW);
-        return gd_min64(P(), gd_max64(WINDOWS, PIECE / size / WINDOWS * WINDOWS));
+        return gd_min64(P, gd_max64(WINDOWS, PIECE / size / WINDOWS * WINDOWS));
     }
 };
 
@@ -272,58 +243,81 @@ static conv_work<T> work_of(const gd_call *call, const gd_tensor *image, const g
     w.image = gd_ptr<T>(image);
     w.other = gd_ptr<T>(other);
     w.weight = gd_ptr<T>(call->input[1]);
+    w.O = w.s.O / w.s.groups, w.K = conv_terms(&w.s), w.P = conv_positions(&w.s);
     return w;
 }
 
-// Memory for the columns of n images, `rows` and `windows` of each.
-template <class S, class T>
-static gd_status get_columns(conv_work<T> *w, int64_t n, int64_t rows, int64_t windows)
-{
-    if (conv_is_pointwise(&w->s)) return GD_OK;
-    w->cols = gd_call_scratch(w->call, (size_t)(n * rows * windows) * sizeof(S));
-    return w->cols ? GD_OK : gd_error_status(w->call->context);
-}
-
-// The columns of images b0 to b0 + n, windows p0 to p1: of each [C KH KW, p1 - p0].
-template <class T>
-static gd_status unfolded(const conv_work<T> &w, int64_t b0, int64_t n, int64_t p0, int64_t p1,
-                          conv_matrix *cols)
+// Calls body(b, n, p0, p1, columns) for all pieces: with the columns of images b to b + n, of at most
+// `images`, windows p0 to p1: of each [C KH KW, p1 - p0].
+template <class T, class Body>
+static gd_status each_piece(const conv_work<T> &w, int64_t images, Body body)
 {
     const conv_sizes &s = w.s;
-    T *image = w.image + b0 * s.C * s.H * s.W;
-    if (conv_is_pointwise(&s)) {
-        *cols = {{image, w.P(), 1}, s.C * w.P(), s.C / s.groups * w.P()};
-        return GD_OK;
+    const bool point = conv_is_pointwise(&s);
+    const int64_t rows = s.C * s.KH * s.KW, windows = w.windows();
+    T *own = nullptr;
+    if (!point) own = (T *)gd_call_scratch(w.call, (size_t)(images * rows * windows) * sizeof(T));
+    gd_status status = point || own ? GD_OK : gd_error_status(w.call->context);
+    for (int64_t b = 0; b < s.B && !status; b += images) {
+        const int64_t n = gd_min64(images, s.B - b);
+        T *const image = w.image + b * s.C * s.H * s.W;
+        for (int64_t p0 = 0; p0 < w.P && !status; p0 += windows) {
+            const int64_t p1 = gd_min64(w.P, p0 + windows), row = p1 - p0;
+            if (!point) status = unfold<T>(w.call, own, image, s, {n * s.C, p0, p1}, false);
+            const conv_matrix all = {{point ? image : own, row, 1}, {rows * row, w.K * row}};
+            if (!status) status = body(b, n, p0, p1, all);
+        }
     }
-    *cols = {{w.cols, p1 - p0, 1}, s.C * s.KH * s.KW * (p1 - p0), w.K() * (p1 - p0)};
-    return unfold<T>(w.call, (T *)w.cols, image, s, {n * s.C, p0, p1}, false);
+    return status;
 }
 
 // ---- Depthwise ----------------------------------------------------------------------------------
 
-template <class T>
-static gd_depthwise<T> depthwise_of(const conv_work<T> &w)
+// The size of windows for which there are kernels, or 0.
+static int window_of(const conv_sizes &s)
 {
-    return {w.s.B, w.s.C, w.s.O, w.image, w.other, w.weight, w.bias, w.add};
+    for (int i = 0; i < 2; i++)
+        if (s.stride[i] != 1 || s.dilation[i] != 1) return 0;
+    return s.KH == s.KW && (s.KH == 3 || s.KH == 5 || s.KH == 7) ? (int)s.KH : 0;
 }
 
-template <class T>
-static gd_status depthwise_gather(const conv_work<T> &w)
+// Calls body(K, sizes): in 32 bits, if these hold every place in both tensors, too.
+template <class Body>
+static gd_status by_window(const conv_sizes &s, Body body)
 {
-    const gd_grid grid = gd_plane_grid(w.P(), gd_threads, w.s.B * w.s.O);
-    return by_plane_sizes(w.s, [&](auto sizes) {
-        return gd_launch(w.call, grid, gd_depthwise_gather<T, decltype(sizes.H)>, depthwise_of(w),
-                         sizes);
-    });
+    const int K = window_of(s);
+    const auto by_size = [&](auto sizes) {
+        return K == 3   ? body(gd_number<3>(), sizes)
+               : K == 5 ? body(gd_number<5>(), sizes)
+               : K == 7 ? body(gd_number<7>(), sizes)
+                        : body(gd_number<0>(), sizes);
+    };
+    const int64_t rows = gd_max64(s.H, s.OH) + gd_rows, columns = gd_max64(s.W, s.OW);
+    const bool flat = is_flat(s) && s.B * s.O * rows * columns <= INT32_MAX;
+    return flat ? by_size(plane_sizes<int32_t>(s)) : by_size(plane_sizes<int64_t>(s));
 }
 
-template <class T>
-static gd_status depthwise_scatter(const conv_work<T> &w)
+// Without a stride a scatter is a gather with turned windows.
+template <bool SCATTER, class T>
+static gd_status depthwise(const conv_work<T> &w, bool turned = false)
 {
-    const gd_grid grid = gd_plane_grid(w.s.H * w.s.W, gd_threads, w.s.B * w.s.C);
-    return by_plane_sizes(w.s, [&](auto sizes) {
-        return gd_launch(w.call, grid, gd_depthwise_scatter<T, decltype(sizes.H)>, depthwise_of(w),
-                         sizes);
+    const conv_sizes &s = w.s;
+    const gd_depthwise<T> d = {
+        s.B,    s.C,   s.O,   SCATTER ? w.other : w.image, w.weight, SCATTER ? w.image : w.other,
+        w.bias, w.add, turned};
+    if (SCATTER && s.O == s.C && window_of(s)) {
+        conv_work<T> gather = w;
+        gather.image = w.other, gather.other = w.image;
+        gather.s.H = s.OH, gather.s.W = s.OW, gather.s.OH = s.H, gather.s.OW = s.W;
+        for (int i = 0; i < 2; i++) gather.s.padding[i] = s.KH - 1 - s.padding[i];
+        return depthwise<false>(gather, true);
+    }
+    const int64_t planes = s.B * (SCATTER ? s.C : s.O), W = SCATTER ? s.W : s.OW,
+                  strips = gd_ceil_div(SCATTER ? s.H : s.OH, gd_rows);
+    return by_window(s, [&](auto K, auto sizes) {
+        constexpr int own = SCATTER ? 0 : (int)K;
+        return gd_launch(w.call, gd_grid_for(planes * strips * W),
+                         gd_depthwise_products<SCATTER, own, T, decltype(sizes.H)>, d, sizes);
     });
 }
 
@@ -333,26 +327,21 @@ static gd_status depthwise_scatter(const conv_work<T> &w)
 template <class T>
 static gd_status gather(conv_work<T> w)
 {
-    if (conv_is_depthwise(&w.s)) return depthwise_gather(w);
+    if (conv_is_depthwise(&w.s)) return depthwise<false>(w);
     const conv_sizes &s = w.s;
-    const int64_t images = w.images(PIECE), windows = w.windows(), O = w.O(), K = w.K(), P = w.P();
-    gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
-    if (status) return status;
-    if (w.bias) status = begin_rows<T>(w.call, w.other, w.bias, s.B * s.O, P, s.O);
-    for (int64_t b = 0; b < s.B && !status; b += images) {
-        const int64_t n = gd_min64(images, s.B - b);
-        for (int64_t p0 = 0; p0 < P && !status; p0 += windows) {
-            const int64_t p1 = gd_min64(P, p0 + windows);
-            const gd_dtype dtype = w.call->kernel_dtype;
-            conv_product p = product_of(dtype, dtype, O, p1 - p0, K, n, s.groups);
-            p.c = {{w.other + b * s.O * P + p0, P, 1}, s.O * P, O * P};
-            p.a = {{w.weight, K, 1}, 0, O * K};
-            p.accumulate = w.add || w.bias;
-            status = unfolded(w, b, n, p0, p1, &p.b);
-            if (!status) status = multiply(w.call, p, &w.workspace);
-        }
-    }
-    return status;
+    const int64_t O = w.O, K = w.K, P = w.P;
+    const gd_dtype dtype = w.call->kernel_dtype;
+    if (w.bias && begin_rows<T>(w.call, w.other, w.bias, s.B * s.O, P, s.O))
+        return gd_error_status(w.call->context);
+    const auto piece = [&](int64_t b, int64_t n, int64_t p0, int64_t p1,
+                           const conv_matrix &columns) {
+        conv_product p = {dtype, dtype, O, p1 - p0, K, {n, s.groups}};
+        p.c = {{w.other + b * s.O * P + p0, P, 1}, {s.O * P, O * P}};
+        p.a = {{w.weight, K, 1}, {0, O * K}}, p.b = columns;
+        p.accumulate = w.add || w.bias;
+        return multiply(w.call, p, &w.workspace);
+    };
+    return each_piece(w, w.images(PIECE), piece);
 }
 
 // image (+)= fold(weight^T other)
@@ -360,16 +349,19 @@ template <class T>
 static gd_status scatter(conv_work<T> w)
 {
     using V = gd_compute<T>;
-    if (conv_is_depthwise(&w.s)) return depthwise_scatter(w);
+    if (conv_is_depthwise(&w.s)) return depthwise<true>(w);
     const conv_sizes &s = w.s;
-    const int64_t O = w.O(), K = w.K(), P = w.P(), window = s.KH * s.KW, C = s.C / s.groups;
+    const int64_t O = w.O, K = w.K, P = w.P, window = s.KH * s.KW, C = s.C / s.groups;
     const int64_t channel = gd_max64(1, window * P),
                   images = w.images(PIECE / 2); // their columns are float32: as many bytes
     const bool point = conv_is_pointwise(&s), whole = point || s.C * channel <= PIECE;
     const int64_t channels = whole ? C : gd_max64(1, gd_min64(C, PIECE / channel));
     const int64_t groups = whole ? s.groups : 1;
-    gd_status status = get_columns<V>(&w, images, groups * channels * window, P);
-    if (point && !w.add && !status)
+    // For 16 bits they are float32, so that a sum is rounded once.
+    const int64_t size = images * groups * channels * channel;
+    V *const columns = point ? nullptr : (V *)gd_call_scratch(w.call, (size_t)size * sizeof(V));
+    gd_status status = point || columns ? GD_OK : gd_error_status(w.call->context);
+    if (point && w.bias && !status)
         status = begin_rows<T>(w.call, w.image, w.bias, s.B * s.C, s.H * s.W, s.C);
     for (int64_t b = 0; b < s.B && !status; b += images) {
         const int64_t n = gd_min64(images, s.B - b);
@@ -378,18 +370,18 @@ static gd_status scatter(conv_work<T> w)
                 const int64_t rows = gd_min64(channels, C - c) * window, first = g * C + c;
                 const gd_dtype dtype = w.call->kernel_dtype;
                 const gd_dtype sums = sizeof(V) == 8 ? GD_FLOAT64 : GD_FLOAT32;
-                conv_product p = product_of(dtype, point ? dtype : sums, rows, P, O, n, groups);
-                p.c = {{w.cols, P, 1}, groups * rows * P, rows * P};
-                p.a = {{w.weight + g * O * K + c * window, 1, K}, 0, O * K};
-                p.b = {{w.other + (b * s.O + g * O) * P, P, 1}, s.O * P, O * P};
+                conv_product p = {dtype, point ? dtype : sums, rows, P, O, {n, groups}};
+                p.c = {{columns, P, 1}, {groups * rows * P, rows * P}};
+                p.a = {{w.weight + g * O * K + c * window, 1, K}, {0, O * K}};
+                p.b = {{w.other + (b * s.O + g * O) * P, P, 1}, {s.O * P, O * P}};
                 T *image = w.image + (b * s.C + first) * s.H * s.W;
-                if (point) p.c = {{image, P, 1}, s.C * P, C * P}, p.accumulate = true;
+                if (point) p.c = {{image, P, 1}, {s.C * P, C * P}}, p.accumulate = w.add || w.bias;
                 status = multiply(w.call, p, &w.workspace);
                 if (status || point) continue;
                 const int64_t planes = n * groups * rows / window;
                 const fold_target<T> to = {image, w.bias ? w.bias + first : nullptr, planes,
                                            whole ? s.C : planes, w.add};
-                status = fold(w.call, to, (const V *)w.cols, s);
+                status = fold(w.call, to, columns, s);
             }
         }
     }
@@ -416,14 +408,15 @@ template <class T>
 static gd_status depthwise_dweight(const conv_work<T> &w)
 {
     using V = gd_compute<T>;
-    const int64_t count = w.s.B * w.P(), weights = w.s.O * w.K();
-    const int64_t size = gd_max64(8192, gd_ceil_div(count, 256)), pieces = gd_ceil_div(count, size);
+    const int64_t weights = w.s.O * w.K, pieces = gd_min64(256, gd_ceil_div(w.s.B * w.P, 8192));
     V *parts = (V *)gd_call_scratch(w.call, (size_t)(pieces * weights) * sizeof(V));
     if (!parts) return gd_error_status(w.call->context);
-    const gd_grid grid = {{(unsigned)weights, (unsigned)pieces}, gd_threads};
-    const gd_status status = by_plane_sizes(w.s, [&](auto sizes) {
-        return gd_launch(w.call, grid, gd_depthwise_dweight<T, V, decltype(sizes.H)>,
-                         depthwise_of(w), sizes, parts, size);
+    const gd_depthwise<T> d = {w.s.B,   w.s.C,   w.s.O, w.image, nullptr,
+                               w.other, nullptr, false, false};
+    const gd_status status = by_window(w.s, [&](auto K, auto sizes) {
+        const int64_t blocks = w.s.O * gd_ceil_div(w.K, gd_some_weights<K>);
+        return gd_launch(w.call, {{(unsigned)blocks, (unsigned)pieces}, gd_threads},
+                         gd_depthwise_dweight<K, T, V, decltype(sizes.H)>, d, sizes, parts);
     });
     return status ? status : add_parts(w.call, gradient_of(w.call, 1), parts, pieces, weights);
 }
@@ -435,28 +428,25 @@ static gd_status dweight(conv_work<T> w)
     using V = gd_compute<T>;
     const conv_sizes &s = w.s;
     if (conv_is_depthwise(&s)) return depthwise_dweight(w);
-    const int64_t O = w.O(), K = w.K(), P = w.P(), size = s.O * K, windows = w.windows();
+    const int64_t O = w.O, K = w.K, P = w.P, size = s.O * K;
     const int64_t images = gd_max64(1, gd_min64(PIECE / gd_max64(1, size), w.images(PIECE)));
-    gd_status status = get_columns<T>(&w, images, s.C * s.KH * s.KW, windows);
     V *parts = (V *)gd_call_scratch(w.call, (size_t)((images + 1) * size) * sizeof(V));
-    if (!parts || status) return gd_error_status(w.call->context);
+    if (!parts) return gd_error_status(w.call->context);
     V *total = parts + images * size;
     const gd_dtype sums = sizeof(V) == 8 ? GD_FLOAT64 : GD_FLOAT32;
     gd_sum_place to = {total, sums, false};
-    for (int64_t b = 0; b < s.B && !status; b += images) {
-        const int64_t n = gd_min64(images, s.B - b);
-        for (int64_t p0 = 0; p0 < P && !status; p0 += windows) {
-            const int64_t p1 = gd_min64(P, p0 + windows);
-            conv_product p = product_of(w.call->kernel_dtype, sums, O, K, p1 - p0, n, s.groups);
-            p.c = {{parts, K, 1}, size, O * K};
-            p.a = {{w.other + b * s.O * P + p0, P, 1}, s.O * P, O * P};
-            status = unfolded(w, b, n, p0, p1, &p.b);
-            p.b.first = gd_transposed(p.b.first);
-            if (!status) status = multiply(w.call, p, &w.workspace);
-            if (!status) status = add_parts(w.call, to, parts, n, size);
-            to.accumulate = true;
-        }
-    }
+    const auto piece = [&](int64_t b, int64_t n, int64_t p0, int64_t p1,
+                           const conv_matrix &columns) {
+        conv_product p = {w.call->kernel_dtype, sums, O, K, p1 - p0, {n, s.groups}};
+        p.c = {{parts, K, 1}, {size, O * K}};
+        p.a = {{w.other + b * s.O * P + p0, P, 1}, {s.O * P, O * P}}, p.b = columns;
+        p.b.first = gd_transposed(columns.first);
+        gd_status status = multiply(w.call, p, &w.workspace);
+        if (!status) status = add_parts(w.call, to, parts, n, size);
+        to.accumulate = true;
+        return status;
+    };
+    const gd_status status = each_piece(w, images, piece);
     if (status) return status;
     return add_parts(w.call, gradient_of(w.call, 1), total, to.accumulate ? 1 : 0, size);
 }
@@ -464,37 +454,16 @@ static gd_status dweight(conv_work<T> w)
 // ---- dbias (+)= the sum of dy over images and positions -----------------------------------------
 
 template <class T>
-struct dbias_terms {
-    const T *dy;
-
-    template <int V>
-    using packs = gd_raw<T, V>;
-    template <int V>
-    __device__ packs<V> load(int64_t i) const
-    {
-        return gd_raw<T, V>::load(dy + i);
-    }
-    template <int V>
-    __device__ void add(int64_t, const packs<V> &raw, gd_compute<T> (&sum)[1]) const
-    {
-        const gd_pack<T, V> d = raw.elements();
-#pragma unroll
-        for (int v = 0; v < V; v++) sum[0] += gd_load(d[v]);
-    }
-};
-
-template <class T>
 static gd_status dbias(const gd_call *call)
 {
-    using V = gd_compute<T>;
-    const gd_tensor *dy = call->doutput[0];
-    const int64_t B = gd_tensor_dim(dy, 0), O = gd_tensor_dim(dy, 1);
-    const int64_t P = gd_tensor_dim(dy, 2) * gd_tensor_dim(dy, 3);
-    int64_t pieces;
-    const V *parts = gd_channel_sums<1, T>(call, B, O, P, gd_rows_pack<T>(P, gd_ptr<T>(dy)),
-                                           dbias_terms<T>{gd_ptr<T>(dy)}, &pieces);
-    if (!parts) return gd_error_status(call->context);
-    return add_parts(call, gradient_of(call, 2), parts, pieces, O);
+    const gd_tensor *dy = call->doutput[0], *db = call->dinput[2];
+    const int64_t shape[] = {1, gd_tensor_dim(dy, 1), 1, 1}, along_channels[] = {0, 1, 0, 0};
+    return gd_by_gradient<T>(db, [&](auto zero) {
+        using G = decltype(zero);
+        const gd_layout to = {gd_tensor_data(db), gd_tensor_dtype(db), 4, shape, along_channels};
+        return gd_cuda_reduce<T>(call, gd_ptr<G>(db), call->accumulate[2], to, dy,
+                                 {gd_cuda_layout(dy)}, gd_sum_of<gd_compute<T>, gd_itself>{});
+    });
 }
 
 // ---- The ops conv2d and conv_transpose2d --------------------------------------------------------

@@ -1,11 +1,13 @@
 // depthwise.cuh - convolutions whose groups have one channel: no columns and no products of matrices.
-// A thread sums the products of one element of y, or of dx; a block those of one weight, over a piece
-// of the positions of all images. I: a type for places in a plane.
+// A thread sums the products of some elements of a column of y, or of dx; a block those of some weights,
+// over a piece of the positions of all images. K: the rows and columns of windows with stride and
+// dilation 1, for which the compiler sees what elements share; 0: any others.
 #ifndef GD_DEPTHWISE_CUH
 #define GD_DEPTHWISE_CUH
 
 #include "conv/conv.h"
 #include "cuda.cuh"
+#include "planes.cuh"
 #include "team.cuh"
 
 // The sizes that the inner loops read, in a type that holds every place in a plane.
@@ -51,101 +53,130 @@ static inline gd_grid gd_plane_grid(int64_t n, int64_t tile, int64_t planes)
 template <class T>
 struct gd_depthwise {
     int64_t B, C, O;
-    T *image, *other; // [B, C, H, W] and [B, O, OH, OW]
-    const T *weight;  // [O, KH, KW]
-    const T *bias;    // of what is computed, or NULL
-    bool add;
+    const T *from, *weight; // an image [B, C, H, W], or the other side [B, O, OH, OW]; [O, KH, KW]
+    T *to;                  // the one that `from` is not
+    const T *bias;          // of `to`, or NULL
+    bool add, turned;       // the weights of a window are in reverse order
 };
 
-// other (+)= weight unfold(image). A block has a tile of a plane.
+// The place in its source of what term i adds to element `at` of a result, or -1: that of the image to
+// element `at` of the other side, or, if SCATTER, that of the other side to the image.
+template <bool SCATTER, int K, class I>
+__device__ inline I gd_term_place(const plane_sizes<I> &s, int axis, I at, I i)
+{
+    const I stride = K ? 1 : s.stride[axis], step = K ? i : i * s.dilation[axis];
+    const I padding = s.padding[axis], H = SCATTER ? s.OH : s.H, W = SCATTER ? s.OW : s.W;
+    const I from = SCATTER ? at + padding - step : at * stride - padding + step;
+    const I place = SCATTER && stride != 1 ? from / stride : from;
+    const bool between = SCATTER && place * stride != from;
+    return from < 0 || place >= (axis ? W : H) || between ? -1 : place;
+}
+
+constexpr int gd_rows = 8; // of a column, of a thread
+
+// The element at (h, w) of a plane; 0 if there is none. The load is unconditional, so that the compiler
+// can use it for several terms; a plane without elements must not come here.
 template <class T, class I>
+__device__ inline gd_compute<T> gd_plane_element(const T *plane, I W, I h, I w)
+{
+    const gd_compute<T> x = gd_load(plane[max(h, (I)0) * W + max(w, (I)0)]);
+    return h < 0 || w < 0 ? gd_compute<T>(0) : x;
+}
+
+// to (+)= weight unfold(from), or, if SCATTER, fold(weight^T from). I: a type for places in tensors.
+template <bool SCATTER, int K, class T, class I>
 static __global__ void __launch_bounds__(gd_threads)
-    gd_depthwise_gather(gd_depthwise<T> d, plane_sizes<I> s)
+    gd_depthwise_products(gd_depthwise<T> d, plane_sizes<I> s)
 {
     gd_in_turn();
-    const I P = s.OH * s.OW;
-    const I p = (I)blockIdx.x * gd_threads + (I)threadIdx.x;
-    if (p >= P) return;
-    const I oh = p / s.OW, top = oh * s.stride[0] - s.padding[0];
-    const I left = (p - oh * s.OW) * s.stride[1] - s.padding[1];
-    gd_each_plane(plane, d.B * d.O)
+    const I H = SCATTER ? s.H : s.OH, W = SCATTER ? s.W : s.OW, KH = K ? K : s.KH;
+    const I from_W = SCATTER ? s.OW : s.W, KW = K ? K : s.KW, strips = (H + gd_rows - 1) / gd_rows;
+    const I from_size = SCATTER ? s.OH * s.OW : s.H * s.W;
+    const I channels = (I)(SCATTER ? d.C : d.O), each = (I)(d.O / d.C); // outputs of a channel
+    GD_EACH(e, d.B * channels * strips * W)
     {
-        const int64_t b = plane / d.O, o = plane - b * d.O;
-        const T *image = d.image + (b * d.C + o / (d.O / d.C)) * s.H * s.W;
-        const T *weight = d.weight + o * s.KH * s.KW;
-        gd_compute<T> sum = d.bias ? gd_load(d.bias[o]) : gd_compute<T>(0);
-        for (I i = 0; i < s.KH; i++, weight += s.KW) {
-            const I h = top + i * s.dilation[0];
-            if (h < 0 || h >= s.H) continue;
-            for (I j = 0; j < s.KW; j++) {
-                const I w = left + j * s.dilation[1];
-                if (w >= 0 && w < s.W) sum += gd_load(weight[j]) * gd_load(image[h * s.W + w]);
+        const gd_plane_place<std::make_unsigned_t<I>> at(e, strips, W);
+        const I plane = at.plane, channel = plane % channels, first = at.row * gd_rows,
+                col = at.col;
+        gd_compute<T> sum[gd_rows] = {};
+        for (I k = 0; k < (SCATTER ? each : 1) && from_size > 0; k++) {
+            const T *from = d.from + (SCATTER ? plane * each + k : plane / each) * from_size;
+            const T *weight = d.weight + (SCATTER ? channel * each + k : channel) * KH * KW;
+#pragma unroll(K ? K : 1)
+            for (I i = 0; i < KH; i++) {
+#pragma unroll(K ? K : 1)
+                for (I j = 0; j < KW; j++) {
+                    const I own = i * KW + j, place = d.turned ? KH * KW - 1 - own : own;
+                    const gd_compute<T> factor = gd_load(weight[place]);
+                    const I w = gd_term_place<SCATTER, K>(s, 1, col, j);
+#pragma unroll
+                    for (int r = 0; r < gd_rows; r++) {
+                        const I h = gd_term_place<SCATTER, K>(s, 0, first + r, i);
+                        sum[r] += factor * gd_plane_element(from, from_W, h, w);
+                    }
+                }
             }
         }
-        T *to = d.other + plane * P + p;
-        *to = gd_store<T>(d.add ? gd_load(*to) + sum : sum);
+        const gd_compute<T> bias = d.bias ? gd_load(d.bias[channel]) : gd_compute<T>(0);
+        T *to = d.to + (plane * H + first) * W + col;
+#pragma unroll
+        for (int r = 0; r < gd_rows; r++) {
+            if (first + r >= H) break;
+            to[r * W] = gd_store<T>(sum[r] + (d.add ? gd_load(to[r * W]) : bias));
+        }
     }
 }
 
-// image (+)= fold(weight^T other). A block has a tile of a plane.
-template <class T, class I>
-static __global__ void __launch_bounds__(gd_threads)
-    gd_depthwise_scatter(gd_depthwise<T> d, plane_sizes<I> s)
-{
-    gd_in_turn();
-    const int each = (int)(d.O / d.C); // outputs of a channel
-    const I size = s.H * s.W, P = s.OH * s.OW, K = s.KH * s.KW;
-    const I e = (I)blockIdx.x * gd_threads + (I)threadIdx.x;
-    if (e >= size) return;
-    const I h = e / s.W, w = e - h * s.W;
-    gd_each_plane(plane, d.B * d.C)
-    {
-        const int64_t b = plane / d.C, c = plane - b * d.C;
-        const T *other = d.other + (b * d.O + c * each) * P, *weight = d.weight + c * each * K;
-        gd_compute<T> sum = d.bias ? gd_load(d.bias[c]) : gd_compute<T>(0);
-        for (I i = 0; i < s.KH; i++) {
-            const I down = h + s.padding[0] - i * s.dilation[0];
-            const I oh = s.stride[0] == 1 ? down : down / s.stride[0];
-            if (down < 0 || oh >= s.OH || oh * s.stride[0] != down) continue;
-            for (I j = 0; j < s.KW; j++) {
-                const I across = w + s.padding[1] - j * s.dilation[1];
-                const I ow = s.stride[1] == 1 ? across : across / s.stride[1];
-                if (across < 0 || ow >= s.OW || ow * s.stride[1] != across) continue;
-                for (int o = 0; o < each; o++)
-                    sum += gd_load(weight[o * (int64_t)K + i * s.KW + j]) *
-                           gd_load(other[o * (int64_t)P + oh * s.OW + ow]);
-            }
-        }
-        T *to = d.image + plane * size + e;
-        *to = gd_store<T>(d.add ? gd_load(*to) + sum : sum);
-    }
-}
+// parts [pieces, O, KH KW]: the sums for some weights of an output, of piece blockIdx.y of the strips of
+// gd_rows positions of all images.
+template <int K>
+constexpr int gd_some_weights = K ? K *K : 9;
 
-// parts [pieces, O, KH KW]: the sum for weight blockIdx.x of piece blockIdx.y of the B P positions.
-template <class T, class V, class I>
+template <int K, class T, class V, class I>
 static __global__ void __launch_bounds__(gd_threads)
-    gd_depthwise_dweight(gd_depthwise<T> d, plane_sizes<I> s, V *parts, int64_t size)
+    gd_depthwise_dweight(gd_depthwise<T> d, plane_sizes<I> s, V *parts)
 {
     gd_in_turn();
-    __shared__ V shared[32];
-    const I P = s.OH * s.OW, K = s.KH * s.KW, k = (I)(blockIdx.x % K);
-    const int64_t o = blockIdx.x / K, c = o / (d.O / d.C);
-    const I top = k / s.KW * s.dilation[0] - s.padding[0];
-    const I left = k % s.KW * s.dilation[1] - s.padding[1];
-    const int64_t first = blockIdx.y * size, end = min(d.B * P, first + size);
-    int64_t b = (first + threadIdx.x) / P, p = first + threadIdx.x - b * P;
-    V sum = 0;
-    for (int64_t e = first + threadIdx.x; e < end; e += gd_threads) {
-        const I oh = (I)p / s.OW, h = oh * s.stride[0] + top;
-        const I w = ((I)p - oh * s.OW) * s.stride[1] + left;
-        if (h >= 0 && h < s.H && w >= 0 && w < s.W) {
-            sum += gd_load(d.other[(b * d.O + o) * P + p]) *
-                   gd_load(d.image[(b * d.C + c) * s.H * s.W + h * s.W + w]);
+    constexpr int N = gd_some_weights<K>;
+    __shared__ V shared[gd_threads / 32][N];
+    const I KW = K ? K : s.KW, weights = K ? K * K : s.KH * s.KW, blocks = (weights + N - 1) / N;
+    const I begin = (I)(blockIdx.x % blocks) * N, P = (s.OH + gd_rows - 1) / gd_rows * s.OW;
+    const int64_t o = blockIdx.x / blocks, c = o / (d.O / d.C), n = s.H * s.W > 0 ? d.B * P : 0;
+    const int64_t first = n * blockIdx.y / gridDim.y + threadIdx.x;
+    int64_t b = first / P, p = first - b * P;
+    V sum[N] = {};
+    for (int64_t e = first; e < n * (blockIdx.y + 1) / gridDim.y; e += gd_threads) {
+        const I row = (I)p / s.OW * gd_rows, col = (I)p % s.OW;
+        const T *from = d.from + (b * d.C + c) * s.H * s.W;
+        const T *to = d.to + ((b * d.O + o) * s.OH + row) * s.OW + col;
+        V dy[gd_rows];
+#pragma unroll
+        for (int r = 0; r < gd_rows; r++) dy[r] = row + r < s.OH ? gd_load(to[r * s.OW]) : V(0);
+        I i = begin / KW, j = begin % KW;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const I w = gd_term_place<false, K>(s, 1, col, j);
+#pragma unroll
+            for (int r = 0; r < gd_rows; r++) {
+                const I h = gd_term_place<false, K>(s, 0, row + r, i);
+                const V x = gd_plane_element(from, s.W, h, w);
+                sum[k] += dy[r] * (row + r < s.OH ? x : V(0)); // x may be infinite
+            }
+            if (++j == KW) j = 0, i++;
         }
         for (p += gd_threads; p >= P; p -= P) b++;
     }
-    sum = gd_sum(sum, shared);
-    if (threadIdx.x == 0) parts[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = sum;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const V all = gd_sum(sum[k]);
+        if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32][k] = all;
+    }
+    __syncthreads();
+    const I k = begin + (I)threadIdx.x;
+    if (threadIdx.x >= N || k >= weights) return;
+    V all = 0;
+    for (int w = 0; w < gd_threads / 32; w++) all += shared[w][threadIdx.x];
+    parts[(blockIdx.y * d.O + o) * weights + k] = all;
 }
 
 #endif
