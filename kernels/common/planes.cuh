@@ -38,9 +38,9 @@ struct gd_planes {
     using Index = IndexOfPlaces;
     static constexpr int PLANES = N;
 
-    Index places; // of the planes that threads begin with
-    int64_t count, apart,
-        from_apart; // elements of the result; from one plane of a thread to the next
+    Index places;              // of the planes that threads begin with
+    int64_t count;             // elements of the result
+    int64_t apart, from_apart; // from one plane of a thread to the next
 
     __device__ int64_t step() const
     {

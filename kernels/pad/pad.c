@@ -174,6 +174,6 @@ gd_tensor *gd_upsample_nearest(gd_tensor *x, int64_t rows, int64_t cols)
         return NULL;
     }
     gd_tensor *y = gd_expand(gd_reshape(x, ndim + 2, apart), ndim + 2, repeated);
-    return gd_reshape(gd_contiguous(y), ndim,
-                      all); /* one copy: a reshape alone makes two of a view */
+    /* In one copy: a reshape alone makes two of a view. */
+    return gd_reshape(gd_contiguous(y), ndim, all);
 }
