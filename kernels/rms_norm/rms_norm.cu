@@ -138,7 +138,7 @@ static cudaError_t fast_backward(const Backward &a, const Sizes &s, Kernel kerne
 {
     if (kernel == FEW) return backward_few(a, stream);
     int64_t partials;
-    cudaError_t error = cudaSuccess;
+    cudaError_t error;
     if (kernel == BLOCK) {
         const BlockPlan plan = plan_block(s, limits);
         partials = plan.partials;
