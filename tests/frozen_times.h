@@ -4,7 +4,7 @@
 #define GRADUS_TEST_FROZEN_TIMES_H
 
 #include "param_group.h"
-#include "param_uses.h"
+#include "optimizer_kinds.h"
 
 enum { FROZEN_UPDATES = 12 };
 

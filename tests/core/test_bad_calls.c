@@ -209,6 +209,7 @@ TEST(optimizers)
 {
     const gd_adamw_options beta = {.beta1 = 1.5};
     const gd_sgd_options nesterov = {.nesterov = true};
+    const gd_sgd_options dampened = {.nesterov = true, .momentum = 1, .dampening = 0.5};
     const int64_t huge = INT64_C(1) << 62;
     gd_params *params = gd_params_create(ctx, GD_FLOAT32),
               *empty = gd_params_create(ctx, GD_FLOAT64);
@@ -216,7 +217,8 @@ TEST(optimizers)
     BAD(gd_params_create(ctx, GD_INT32), "params_create: dtype is int32, wanted a real one");
     BAD(gd_params_scale_grads(params, 2), "params_scale_grads: the parameters have no memory yet");
     BAD(gd_params_add(params, "w", 1, SHAPE(4), 0), "params_add: name is \"w\"");
-    BAD(gd_params_add(params, NULL, 1, SHAPE(4), 0), "params_add: name is NULL");
+    BAD(gd_params_add(params, NULL, 1, SHAPE(4), 0),
+        "params_add: name is NULL, wanted 1 to 127 bytes");
     BAD(gd_params_add(params, "v", 1, SHAPE(4), 6),
         "params_add: flags is 0x6, wanted 0, GD_DECAY or GD_MUON");
     BAD(gd_params_add(params, "v", 1, SHAPE(4), GD_MUON),
@@ -231,12 +233,21 @@ TEST(optimizers)
     BAD(gd_neg(w), "neg: x \"w\" has no memory yet");
     BAD(gd_adamw_create(params, NULL), "gd_params_finish");
     gd_params_finish(params);
-    BAD(gd_params_finish(params), "params_finish");
+    BAD(gd_params_finish(params), "params_finish: it was called before");
     BAD(gd_params_add(params, "late", 1, SHAPE(4), 0),
         "params_add: \"late\" was added after gd_params_finish");
     BAD(gd_params_scale_grads(params, INFINITY), "factor is inf, wanted a finite number");
-    BAD(gd_adamw_create(params, &beta), "beta1 is 1.5");
-    BAD(gd_sgd_create(params, &nesterov), "nesterov");
+    BAD(gd_adamw_create(params, &beta),
+        "adamw_create: beta1 is 1.5, wanted at least 0 and less than 1");
+    BAD(gd_adamw_create(params, &(gd_adamw_options){.beta2 = NAN}), "adamw_create: beta2 is nan");
+    BAD(gd_adamw_create(params, &(gd_adamw_options){.eps = -1e-8}), "adamw_create: eps is -1e-08");
+    ck_assert_ptr_null(gd_adamw_create(NULL, NULL));
+    BAD(gd_sgd_create(params, &nesterov), "sgd_create: nesterov with momentum 0 and dampening 0");
+    BAD(gd_sgd_create(params, &dampened), "wanted some momentum and no dampening");
+    BAD(gd_sgd_create(params, &(gd_sgd_options){.momentum = -1}),
+        "sgd_create: momentum is -1, wanted a finite number of at least 0");
+    BAD(gd_sgd_create(params, &(gd_sgd_options){.weight_decay = INFINITY}),
+        "sgd_create: weight_decay is inf");
     BAD((gd_tensor_free(w), 0), "belongs to another object");
     BAD(gd_adam_create(params, &(gd_adam_options){.eps = -1}), "adam_create: eps is -1");
     BAD(gd_rmsprop_create(params, &(gd_rmsprop_options){.alpha = 1}),
@@ -252,8 +263,15 @@ TEST(optimizers)
     BAD(gd_muon_create(params, &(gd_muon_options){.adamw = {.beta1 = 1}}),
         "muon_create: beta1 is 1");
     gd_optimizer *sgd = gd_sgd_create(params, NULL);
-    BAD(gd_optimizer_step(sgd, NAN), "lr is");
-    BAD(gd_optimizer_set_steps(sgd, -1), "steps is -1");
+    BAD(gd_optimizer_step(sgd, NAN), "optimizer_step: lr is nan");
+    BAD(gd_optimizer_step(sgd, -0.1), "optimizer_step: lr is -0.1");
+    BAD(gd_optimizer_set_steps(sgd, -1), "optimizer_set_steps: steps is -1");
+    BAD(gd_optimizer_set_steps(sgd, (INT64_C(1) << 53) + 1),
+        "optimizer_set_steps: steps is 9007199254740993, wanted at least 0 and at most 2^53");
+    ck_assert_int_eq(gd_optimizer_steps(sgd), 0);
+    ck_assert_int_eq(gd_optimizer_set_steps(sgd, INT64_C(1) << 53), GD_OK);
+    ck_assert_int_eq(gd_optimizer_steps(sgd), INT64_C(1) << 53);
+    ck_assert_int_eq(gd_optimizer_set_steps(sgd, 0), GD_OK);
     BAD(gd_optimizer_average(sgd, 1), "optimizer_average: decay is 1");
     BAD(gd_optimizer_swap_average(sgd), "optimizer_swap_average: there is no average");
     gd_optimizer_average(sgd, 0.9);
@@ -270,6 +288,45 @@ TEST(optimizers)
     BAD(gd_optimizer_average(sgd, 0.9), "optimizer_average: an update was made");
     gd_optimizer_free(sgd);
     gd_params_free(empty);
+    gd_params_free(params);
+}
+
+TEST(updates)
+{
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_params_finish(params);
+    gd_optimizer *sgd = gd_sgd_create(params, NULL);
+    gd_tensor *elsewhere_sum = gd_sum_all(gd_mul(elsewhere, elsewhere));
+    gd_update_report report;
+    BAD(gd_optimizer_set_rate(sgd, -1), "optimizer_set_rate: lr is -1, wanted");
+    BAD(gd_optimizer_set_rate(sgd, NAN), "optimizer_set_rate: lr is nan");
+    BAD(gd_optimizer_update(sgd, NAN), "optimizer_update: max_norm is nan");
+    BAD(gd_optimizer_backward(sgd, x, 1),
+        "optimizer_backward: loss is [3, 4] and fraction 1, wanted one element");
+    BAD(gd_optimizer_backward(sgd, gd_sum_all(gd_mul(x, x)), INFINITY),
+        "optimizer_backward: loss is [] and fraction inf, wanted");
+    BAD(gd_optimizer_backward(sgd, scalar, 1),
+        "optimizer_backward: loss is [] and fraction 1, wanted one element, made");
+    BAD(gd_optimizer_backward(sgd, elsewhere_sum, 1),
+        "optimizer_backward: loss is [] of another context");
+    BAD(gd_optimizer_set_loss_scale(sgd, (gd_loss_scale){.adapts = true, .factor = 3}),
+        "optimizer_set_loss_scale: factor is 3 and good 0, wanted a power of two");
+    BAD(gd_optimizer_set_loss_scale(sgd, (gd_loss_scale){.factor = 2}),
+        "optimizer_set_loss_scale: factor is 2");
+    BAD(gd_optimizer_set_loss_scale(sgd, (gd_loss_scale){.factor = 1, .good = -1}),
+        "optimizer_set_loss_scale: factor is 1 and good -1");
+    BAD(gd_optimizer_set_loss_scale(
+            sgd, (gd_loss_scale){.adapts = true, .factor = 1024, .good = INT64_MAX}),
+        "factor is 1024 and good 9223372036854775807, wanted a power of two (1 if it does not "
+        "adapt) and 0 to 2^53");
+    ck_assert_int_eq(gd_optimizer_backward(sgd, NULL, 1), GD_OK); /* quietly */
+    ck_assert_int_eq(gd_optimizer_step(NULL, 1), GD_ERROR_ARGUMENT);
+    ck_assert_int_eq(gd_optimizer_update(NULL, 1), GD_ERROR_ARGUMENT);
+    ck_assert_int_eq(gd_optimizer_set_rate(NULL, 1), GD_ERROR_ARGUMENT);
+    ck_assert_int_eq(gd_optimizer_continue(NULL), GD_ERROR_ARGUMENT);
+    ck_assert(!gd_optimizer_report(NULL, true, &report));
+    gd_optimizer_free(NULL);
+    gd_optimizer_free(sgd);
     gd_params_free(params);
 }
 

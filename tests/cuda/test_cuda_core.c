@@ -6,7 +6,7 @@
 #include "gpu.h"
 #include "core/core.h"
 #include "cuda/device_limits.h"
-#include "param_uses.h"
+#include "optimizer_kinds.h"
 
 static gd_context *gpu, *cpu;
 

@@ -8,7 +8,7 @@
 #include "gpu.h"
 #include "model.h"
 #include "optim/services.h"
-#include "param_uses.h"
+#include "optimizer_kinds.h"
 
 enum { BATCH = 3, CONTEXT = 16, VOCAB = 29, TOKENS = BATCH * CONTEXT, STEPS = 50 };
 

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "param_uses.h"
+#include "optimizer_kinds.h"
 #include "ranks.h"
 
 static gd_dtype dtype; /* set before fork, so all ranks have it */

@@ -1,13 +1,10 @@
-/* test_optim.c - optimizers, against loops in double written out here; factors of a parameter, the
- * average, frozen parameters, resuming. What happens without memory is test_out_of_memory.c's. */
+/* test_optim.c - optimizers, against the rules of optimizer_kinds.h; factors of a parameter, the
+ * average, frozen parameters. Going on from a file is test_go_on.c's, what is refused that of
+ * test_bad_calls.c, what happens without memory that of test_out_of_memory.c. */
 #include "each_context.h"
 #include "frozen_times.h"
 
-/* ---- Optimizers against plain loops -------------------------------------------------------- */
-
-typedef struct model {
-    double w[TOTAL], m[TOTAL], v[TOTAL], b[TOTAL];
-} model;
+/* ---- Optimizers against their rules -------------------------------------------------------- */
 
 static bool decays(int element)
 {
@@ -20,121 +17,41 @@ static bool decays(int element)
     return false;
 }
 
-static void model_sgd(model *s, const double *g, const gd_sgd_options *o, double lr, int step)
-{
-    for (int i = 0; i < TOTAL; i++) {
-        double d = g[i] + (decays(i) ? o->weight_decay * s->w[i] : 0);
-        if (o->momentum != 0) {
-            s->v[i] = step == 0 ? d : o->momentum * s->v[i] + (1 - o->dampening) * d;
-            d = o->nesterov ? d + o->momentum * s->v[i] : s->v[i];
-        }
-        s->w[i] -= lr * d;
-    }
-}
+enum { STEPS = 8 };
 
-static void model_adamw(model *s, const double *g, const gd_adamw_options *o, double lr, int step)
-{
-    for (int i = 0; i < TOTAL; i++) {
-        if (decays(i)) s->w[i] -= lr * o->weight_decay * s->w[i];
-        s->m[i] = o->beta1 * s->m[i] + (1 - o->beta1) * g[i];
-        s->v[i] = o->beta2 * s->v[i] + (1 - o->beta2) * g[i] * g[i];
-        double m_hat = s->m[i] / (1 - pow(o->beta1, step + 1));
-        double v_hat = s->v[i] / (1 - pow(o->beta2, step + 1));
-        s->w[i] -= lr * m_hat / (sqrt(v_hat) + o->eps);
-    }
-}
-
-/* The other rules, by optimizer_of_kind: their options are written out there. */
-static void model_kind(model *s, const double *g, int kind, double lr, int step)
-{
-    for (int i = 0; i < TOTAL; i++) {
-        const double wd = decays(i) ? 0.1 : 0, grad = g[i] + wd * s->w[i];
-        double *m = &s->m[i], *v = &s->v[i], *b = &s->b[i], c;
-        switch (kind) {
-        case 4: /* Adam */
-            *m = 0.9 * *m + 0.1 * grad;
-            *v = 0.999 * *v + 0.001 * grad * grad;
-            s->w[i] -= lr * (*m / (1 - pow(0.9, step + 1))) /
-                       (sqrt(*v / (1 - pow(0.999, step + 1))) + 1e-8);
-            break;
-        case 5: /* RMSprop, without decay */
-            *v = 0.99 * *v + 0.01 * g[i] * g[i];
-            s->w[i] -= lr * g[i] / (sqrt(*v) + 1e-8);
-            break;
-        case 6: /* RMSprop, centered, with momentum */
-            *v = 0.99 * *v + 0.01 * grad * grad;
-            *m = 0.99 * *m + 0.01 * grad;
-            *b = 0.9 * *b + grad / (sqrt(*v - *m * *m) + 1e-3);
-            s->w[i] -= lr * *b;
-            break;
-        case 7: /* Adagrad */
-            *v = (step ? *v : 0.1) + grad * grad;
-            s->w[i] -= lr / (1 + 0.01 * step) * grad / (sqrt(*v) + 1e-10);
-            break;
-        case 8: /* Lion */
-            c = 0.9 * *m + 0.1 * g[i];
-            *m = 0.99 * *m + 0.01 * g[i];
-            s->w[i] -= lr * ((c > 0) - (c < 0) + wd * s->w[i]);
-            break;
-        default:
-            ck_abort();
-        }
-    }
-}
-
-static const gd_sgd_options sgd_options[] = {
-    {0},
-    {.weight_decay = 0.3},
-    {.momentum = 0.9},
-    {.momentum = 0.8, .dampening = 0.25},
-    {.momentum = 0.9, .weight_decay = 0.1},
-    {.momentum = 0.7, .nesterov = true},
-    {.momentum = 0.7, .nesterov = true, .weight_decay = 1}};
-static const gd_adamw_options adamw_options[] = {
-    {0.9, 0.999, 1e-8, 0, false}, {0.9, 0.99, 1e-8, 0.1, false}, {0.5, 0.6, 1e-3, 2, false}};
-
-enum { SGD_VARIANTS = 7, ADAMW_VARIANTS = 3, NAMED = SGD_VARIANTS + ADAMW_VARIANTS, STEPS = 8 };
-
-static void follow(gd_dtype dtype, int variant)
+static void follow(gd_dtype dtype, int kind)
 {
     gd_context *ctx = test_context(2);
     gd_params *params = group(ctx, dtype);
-    bool sgd = variant < SGD_VARIANTS;
-    gd_optimizer *optimizer = sgd ? gd_sgd_create(params, &sgd_options[variant])
-                              : variant < NAMED
-                                  ? gd_adamw_create(params, &adamw_options[variant - SGD_VARIANTS])
-                                  : optimizer_of_kind(params, variant - NAMED + 4);
-    static model s;
-    memset(&s, 0, sizeof s);
-    double grads[TOTAL], got[TOTAL];
-    some_numbers(s.w, TOTAL, 10);
-    write_all(params, s.w);
+    gd_optimizer *optimizer = optimizer_of_kind(params, kind);
+    double start[TOTAL], grads[TOTAL], got[TOTAL];
+    optimized want[TOTAL] = {{0}};
+    some_numbers(start, TOTAL, 10);
+    write_all(params, start);
+    for (int i = 0; i < TOTAL; i++) want[i].w = start[i];
     for (int step = 0; step < STEPS; step++) {
-        double lr = 0.05 / (1 + step);
+        const double lr = 0.05 / (1 + step), tolerance = dtype == GD_FLOAT32 ? 3e-6 : 1e-14;
         some_numbers(grads, TOTAL, step);
         gd_params_clear_grads(params);
         give_all(params, grads);
         gd_optimizer_step(optimizer, lr);
-        if (sgd) {
-            model_sgd(&s, grads, &sgd_options[variant], lr, step);
-        } else if (variant < NAMED) {
-            model_adamw(&s, grads, &adamw_options[variant - SGD_VARIANTS], lr, step);
-        } else {
-            model_kind(&s, grads, variant - NAMED + 4, lr, step);
-        }
         read_all(params, got);
         ck_assert_no_error(ctx);
         ck_assert_int_eq(gd_optimizer_steps(optimizer), step + 1);
-        double tolerance = dtype == GD_FLOAT32 ? 3e-6 : 1e-14;
-        for (int i = 0; i < TOTAL; i++) ck_assert_double_eq_tol(got[i], s.w[i], tolerance);
+        for (int i = 0; i < TOTAL; i++) {
+            reference_update(&optimizer_rows[kind], &want[i], grads[i], decays(i), lr, step);
+            ck_assert_double_eq_tol(got[i], want[i].w, tolerance);
+        }
     }
     gd_optimizer_free(optimizer);
     gd_params_free(params);
     gd_context_free(ctx);
 }
 
-LOOP_TEST(optimizers_follow_their_formulas, NAMED + 5)
+/* Muon's rule is PyTorch's (python/tests/test_optimizers.py). */
+LOOP_TEST(optimizers_follow_their_formulas, OPTIMIZER_ROWS)
 {
+    if (optimizer_rows[_i].rule == OF_MUON) return;
     follow(GD_FLOAT32, _i);
     follow(GD_FLOAT64, _i);
 }
@@ -152,27 +69,6 @@ TEST(the_defaults_of_adamw)
     ck_assert_double_eq_tol(gd_item(gd_slice(gd_optimizer_state(adamw, 1), 0, 0, 1)), 1e-9, 1e-18);
     gd_optimizer_free(adamw);
     gd_params_free(params);
-}
-
-/* The sign of beta1 m + (1 - beta1) g at the second step, where m is 1 - beta2 and g is -1. */
-TEST(the_betas_of_lion)
-{
-    static const double rows[][3] = {{0.8, 0.25, -2}, {0.3, 0.25, 0}, {0.8, 0.9, 0}};
-    for (int i = 0; i < 3; i++) {
-        gd_params *params = gd_params_create(ctx, GD_FLOAT64);
-        gd_tensor *w = gd_params_add(params, "w", 0, NULL, 0);
-        gd_params_finish(params);
-        gd_optimizer *lion =
-            gd_lion_create(params, &(gd_lion_options){.beta1 = rows[i][0], .beta2 = rows[i][1]});
-        for (int step = 0; step < 2; step++) {
-            gd_params_clear_grads(params);
-            give_grad(w, &(double){step ? -1 : 1});
-            gd_optimizer_step(lion, 1);
-        }
-        ck_assert_double_eq(gd_item(w), rows[i][2]);
-        gd_optimizer_free(lion);
-        gd_params_free(params);
-    }
 }
 
 /* The factors of two parameters are those of two groups with optimizers of their own, whether they
@@ -248,7 +144,7 @@ static void ck_assert_same_states(const gd_optimizer *one, const gd_optimizer *o
     }
 }
 
-/* ---- Averages, frozen parameters, resuming ------------------------------------------------ */
+/* ---- Averages, frozen parameters, threads -------------------------------------------------- */
 
 /* Also of masters; and a second exchange brings the same bits back. */
 LOOP_TEST(the_average_can_take_the_place_of_the_parameters, 4)
@@ -333,7 +229,7 @@ TEST(frozen_parameters_stay)
     for (int frozen = 0; frozen < PARAMETERS; frozen++) {
         gd_context *ctx = test_context(1);
         gd_params *params = group(ctx, GD_FLOAT64);
-        gd_optimizer *adamw = gd_adamw_create(params, &adamw_options[1]);
+        gd_optimizer *adamw = optimizer_of_kind(params, OPTIMIZER_ADAMW);
         double before[TOTAL], after[TOTAL], grads[TOTAL];
         some_numbers(before, TOTAL, 3);
         some_numbers(grads, TOTAL, 4);
@@ -383,54 +279,19 @@ TEST(parameters_are_unfrozen_one_by_one)
         ck_assert_double_eq_tol(gd_item(t), -0.01, 1e-9);
     }
     ck_assert_int_eq(gd_optimizer_steps(adam), MANY);
-    gd_optimizer_set_steps(adam, 0); /* of all */
-    for (int i = 0; i < gd_params_count(params); i++) gd_tensor_fill(gd_params_at(params, i), 0);
-    for (int i = 0; i < 2; i++) gd_tensor_fill(gd_optimizer_state(adam, i), 0);
-    gd_optimizer_step(adam, 0.01);
-    for (int i = 0; i < MANY; i++)
-        ck_assert_double_eq_tol(gd_item(gd_params_at(params, i)), -0.01, 1e-9);
+    for (int steps = 0; steps < 6; steps += 5) {
+        gd_optimizer_set_steps(adam, steps); /* of all */
+        for (int i = 0; i < MANY; i++) gd_tensor_fill(gd_params_at(params, i), 0);
+        for (int i = 0; i < 2; i++) gd_tensor_fill(gd_optimizer_state(adam, i), 0);
+        gd_optimizer_step(adam, 0.01);
+        optimized want = {0};
+        reference_update(&(optimizer_row){.rule = OF_ADAM}, &want, 3, false, 0.01, steps);
+        for (int i = 0; i < MANY; i++)
+            ck_assert_double_eq_tol(gd_item(gd_params_at(params, i)), want.w, 1e-9);
+    }
     ck_assert_no_error(ctx);
     gd_optimizer_free(adam);
     gd_params_free(params);
-}
-
-/* Six steps, or three, and three more from copies of values and state: the same bits, of
- * masters, too. */
-LOOP_TEST(resuming_repeats, 4 * OPTIMIZER_KINDS)
-{
-    double whole[TOTAL], resumed[TOTAL], grads[TOTAL];
-    const gd_dtype dtype = (gd_dtype)(_i % 4);
-    gd_params *params[2] = {group(ctx, dtype), group(ctx, dtype)};
-    gd_optimizer *optimizer[2];
-    for (int run = 0; run < 2; run++) {
-        optimizer[run] = optimizer_of_kind(params[run], _i / 4);
-        gd_optimizer_average(optimizer[run], 0.9);
-    }
-    for (int step = 0; step < 6; step++) {
-        some_numbers(grads, TOTAL, step);
-        for (int run = 0; run <= (step >= 3); run++) {
-            gd_params_clear_grads(params[run]);
-            give_all(params[run], grads);
-            gd_optimizer_step(optimizer[run], 0.01);
-        }
-        if (step != 2) continue;
-        read_all(params[0], whole);
-        write_all(params[1], whole);
-        for (int i = 0; gd_optimizer_state(optimizer[0], i); i++) {
-            gd_tensor_copy(gd_optimizer_state(optimizer[1], i),
-                           gd_optimizer_state(optimizer[0], i));
-        }
-        gd_optimizer_set_steps(optimizer[1], gd_optimizer_steps(optimizer[0]));
-    }
-    read_all(params[0], whole);
-    read_all(params[1], resumed);
-    ck_assert_no_error(ctx);
-    ck_assert_mem_eq(whole, resumed, sizeof whole);
-    ck_assert_same_states(optimizer[0], optimizer[1]);
-    for (int run = 0; run < 2; run++) {
-        gd_optimizer_free(optimizer[run]);
-        gd_params_free(params[run]);
-    }
 }
 
 LOOP_TEST(threads_change_nothing, 4 * OPTIMIZER_KINDS)
@@ -480,47 +341,6 @@ TEST(an_update_before_the_backward_is_noticed)
     ck_assert_error(ctx, "overwritten since");
     gd_step_end(ctx);
     gd_optimizer_free(sgd);
-    gd_params_free(params);
-}
-
-/* ---- Bad calls ---------------------------------------------------------------------------- */
-
-TEST(bad_optimizers_are_refused)
-{
-    gd_params *params = group(ctx, GD_FLOAT32);
-    REFUSED(gd_sgd_create(params, &(gd_sgd_options){.momentum = -1}),
-            "sgd_create: momentum is -1, wanted a finite number of at least 0");
-    gd_sgd_create(params, &(gd_sgd_options){.weight_decay = INFINITY});
-    ck_assert_error(ctx, "sgd_create: weight_decay is inf");
-    gd_sgd_create(params, &(gd_sgd_options){.nesterov = true});
-    ck_assert_error(ctx, "sgd_create: nesterov with momentum 0 and dampening 0");
-    gd_sgd_create(params, &(gd_sgd_options){.nesterov = true, .momentum = 1, .dampening = 0.5});
-    ck_assert_error(ctx, "wanted some momentum and no dampening");
-    REFUSED(gd_adamw_create(params, &(gd_adamw_options){.beta1 = 1}),
-            "adamw_create: beta1 is 1, wanted at least 0 and less than 1");
-    gd_adamw_create(params, &(gd_adamw_options){.beta2 = NAN});
-    ck_assert_error(ctx, "adamw_create: beta2 is nan");
-    gd_adamw_create(params, &(gd_adamw_options){.eps = -1e-8});
-    ck_assert_error(ctx, "adamw_create: eps is -1e-08");
-    gd_optimizer *adamw = gd_adamw_create(params, NULL);
-    gd_optimizer_step(adamw, NAN);
-    ck_assert_error(ctx, "optimizer_step: lr is nan");
-    gd_optimizer_step(adamw, -0.1);
-    ck_assert_error(ctx, "optimizer_step: lr is -0.1");
-    gd_optimizer_set_steps(adamw, INT64_MAX);
-    ck_assert_error(ctx, "optimizer_set_steps: steps is 9223372036854775807, wanted at least 0");
-    const int64_t most = (int64_t)1 << 53;
-    gd_optimizer_set_steps(adamw, most + 1);
-    ck_assert_error(ctx, "optimizer_set_steps: steps is 9007199254740993, wanted");
-    gd_optimizer_set_steps(adamw, -1);
-    ck_assert_error(ctx, "optimizer_set_steps: steps is -1");
-    ck_assert_int_eq(gd_optimizer_steps(adamw), 0);
-    ck_assert_int_eq(gd_optimizer_set_steps(adamw, most), GD_OK);
-    ck_assert(gd_optimizer_steps(adamw) == most);
-    ck_assert_ptr_null(gd_adamw_create(NULL, NULL));
-    ck_assert_int_eq(gd_optimizer_step(NULL, 1), GD_ERROR_ARGUMENT);
-    gd_optimizer_free(NULL);
-    gd_optimizer_free(adamw);
     gd_params_free(params);
 }
 

@@ -1,6 +1,7 @@
 /* test_optim16.c - parameters in 16 bits: gradients of float32, masters of float32, and what the
  * ops see of both. */
 #include "each_context.h"
+#include "optimizer_kinds.h"
 #include "param_uses.h"
 
 #include <math.h>
@@ -32,15 +33,6 @@ static void give_grad(gd_tensor *t, const double *values)
 static double noise(int i, int seed)
 {
     return (double)(float)sin(12.9898 * i + 78.233 * seed);
-}
-
-/* What a 16-bit tensor makes of numbers. */
-static void round_all(gd_context *ctx, gd_dtype dtype, double *values, int64_t n)
-{
-    gd_tensor *t = gd_tensor_create(ctx, dtype, 1, &n);
-    gd_tensor_write_f64(t, values, n);
-    gd_tensor_read_f64(t, values, n);
-    gd_tensor_free(t);
 }
 
 /* ---- What there is ------------------------------------------------------------------------ */
@@ -112,7 +104,7 @@ LOOP_TEST(the_master_is_what_a_float32_group_would_be, 2 * OPTIMIZER_KINDS)
         ck_assert_mem_eq(master, want, sizeof want);
         gd_tensor_read_f64(gd_params_find(wide, "b"), want, 3);
         ck_assert_mem_eq(master + GAP, want, 3 * sizeof *want);
-        round_all(ctx, dtype, master, ALL);
+        for (int i = 0; i < ALL; i++) master[i] = rounded(master[i], dtype);
         gd_tensor_read_f64(w, got, N);
         ck_assert_mem_eq(got, master, sizeof got);
         gd_tensor_read_f64(b, got, 3);
@@ -132,7 +124,8 @@ LOOP_TEST(updates_too_small_for_16_bits_add_up, 2)
     gd_tensor *w = gd_params_find(params, "w");
     gd_optimizer *sgd = gd_sgd_create(params, NULL);
     gd_tensor_fill(w, 1);
-    double values[N], want = 1 - 100 * 1e-4;
+    const double want = rounded(1 - 100 * 1e-4, dtypes[_i]);
+    double values[N];
     for (int step = 0; step < 100; step++) {
         gd_params_clear_grads(params);
         gd_backward_from(&w, 1, NULL);
@@ -140,7 +133,6 @@ LOOP_TEST(updates_too_small_for_16_bits_add_up, 2)
         gd_tensor_read_f64(w, values, N);
         if (step == 0) ck_assert(values[0] == 1);
     }
-    round_all(ctx, dtypes[_i], &want, 1);
     for (int i = 0; i < N; i++) ck_assert(values[i] == want);
     gd_optimizer_free(sgd);
     gd_params_free(params);
@@ -227,8 +219,7 @@ LOOP_TEST(every_op_gives_float32_gradients, 2 * PARAM_USES)
     gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){PARAM_ROWS});
     gd_random_normal(x, 0, 1);
     gd_random_integers(ids, 0, PARAM_WIDTH);
-    double wide[PARAM_WIDTH * PARAM_WIDTH], narrow[PARAM_WIDTH * PARAM_WIDTH],
-        rounded[PARAM_WIDTH * PARAM_WIDTH];
+    double wide[PARAM_WIDTH * PARAM_WIDTH], narrow[PARAM_WIDTH * PARAM_WIDTH];
     int reached = 0;
     for (int k = 0; k < 2; k++) {
         gd_tensor *y = param_use(ctx, op, w[k], v[k], x, ids);
@@ -247,16 +238,13 @@ LOOP_TEST(every_op_gives_float32_gradients, 2 * PARAM_USES)
         ck_assert_int_eq(gd_tensor_dtype(leaf), dtype);
         gd_tensor_read_f64(ours, wide, n);
         gd_tensor_read_f64(leaf, narrow, n);
-        memcpy(rounded, wide, sizeof rounded);
-        round_all(ctx, dtype, rounded, n);
         for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(wide[i]));
         ck_assert(largest > 0);
-        if (!several) {
-            ck_assert_mem_eq(rounded, narrow, (size_t)n * sizeof *narrow);
-        } else {
-            for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++) {
+            if (several)
                 ck_assert_double_eq_tol(wide[i], narrow[i], largest * 0x1p-7);
-            }
+            else
+                ck_assert_double_eq(narrow[i], rounded(wide[i], dtype));
         }
     }
     ck_assert_int_ge(reached, 1);
@@ -267,8 +255,6 @@ LOOP_TEST(every_op_gives_float32_gradients, 2 * PARAM_USES)
     gd_params_free(params);
 }
 
-/* 200 batches whose gradients are all the same: in 16 bits the sum would stop growing where a batch
- * is less than half a unit of it. */
 /* What is made of a matrix w [6, 8] by functions whose backward only moves dy or sums it. */
 enum { MADE = 14 };
 static gd_tensor *made_of(int which, gd_tensor *w, gd_dtype dtype)
@@ -314,14 +300,12 @@ static void weight_gradient(gd_context *ctx, gd_dtype dtype, gd_dtype digits, in
     gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){6, 8}, 0);
     double values[31 * 64];
     gd_params_finish(params);
-    for (int i = 0; i < 48; i++) values[i] = noise(i, 3);
-    round_all(ctx, digits, values, 48);
+    for (int i = 0; i < 48; i++) values[i] = rounded(noise(i, 3), digits);
     gd_tensor_write_f64(w, values, 48);
     gd_tensor *weight = which < MADE ? made_of(which, w, dtype) : gd_reshape(w, GD_SHAPE(3, 4, 4));
     const int64_t columns = which < MADE ? gd_tensor_dim(weight, 1) : 64;
     gd_tensor *x = gd_tensor_create(ctx, dtype, GD_SHAPE(31, columns));
-    for (int i = 0; i < 31 * columns; i++) values[i] = noise(i, 5);
-    round_all(ctx, digits, values, 31 * columns);
+    for (int i = 0; i < 31 * columns; i++) values[i] = rounded(noise(i, 5), digits);
     gd_tensor_write_f64(x, values, 31 * columns);
     gd_tensor *y = which < MADE ? gd_linear(x, weight, NULL)
                                 : gd_conv1d(gd_reshape(x, GD_SHAPE(31, 4, 16)), weight, NULL, NULL);
@@ -342,6 +326,8 @@ LOOP_TEST(gradients_pass_unrounded_through_what_moves_them, 2 * (MADE + 1))
     for (int i = 0; i < 48; i++) ck_assert_double_eq_tol(dw[i], wanted[i], 2e-5);
 }
 
+/* 200 batches whose gradients are all the same: in 16 bits the sum would stop growing where a batch
+ * is less than half a unit of it. */
 LOOP_TEST(many_batches_add_up, 2)
 {
     enum { BATCHES = 200 };

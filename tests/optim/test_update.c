@@ -1,5 +1,5 @@
-/* test_update.c - updates that the device decides: the same bits as by waiting, refusals, reports,
- * the loss scale. */
+/* test_update.c - updates that the device decides: the same bits as by waiting, withheld updates,
+ * reports, the loss scale. */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "optim/optimizer.h"
-#include "param_uses.h"
+#include "optimizer_kinds.h"
 
 enum { N = 37, SLOTS = GD_UPDATE_SLOTS };
 
@@ -19,8 +19,6 @@ typedef struct learner {
     gd_tensor *w, *bias, *slope, *pull;
     gd_optimizer *optimizer;
 } learner;
-
-enum { ADAMW = 3 }; /* of optimizer_of_kind */
 
 static learner make(gd_dtype dtype, int kind)
 {
@@ -122,7 +120,7 @@ LOOP_TEST(the_weights_are_those_of_one_who_waits, 4 * OPTIMIZER_KINDS)
 TEST(a_report_has_the_time_of_its_update)
 {
     const struct timespec nap = {0, 3000000};
-    learner l = make(GD_FLOAT32, ADAMW);
+    learner l = make(GD_FLOAT32, OPTIMIZER_ADAMW);
     const time_t begin = time(NULL);
     for (int i = 0; i < SLOTS; i++) {
         step(&l, 1, 0);
@@ -142,7 +140,7 @@ TEST(a_report_has_the_time_of_its_update)
 
 TEST(shares_add_up_to_the_loss_and_its_gradient)
 {
-    learner a = make(GD_FLOAT64, ADAMW), b = make(GD_FLOAT64, ADAMW);
+    learner a = make(GD_FLOAT64, OPTIMIZER_ADAMW), b = make(GD_FLOAT64, OPTIMIZER_ADAMW);
     double left[N], right[N];
     gd_optimizer_set_rate(a.optimizer, 0.1);
     gd_optimizer_set_rate(b.optimizer, 0.1);
@@ -201,7 +199,7 @@ LOOP_TEST(nothing_that_is_not_finite_reaches_the_weights, 4 * OPTIMIZER_KINDS)
 /* Who never asks still learns that the weights stand still. */
 TEST(a_bad_report_is_not_lost)
 {
-    learner l = make(GD_FLOAT32, ADAMW);
+    learner l = make(GD_FLOAT32, OPTIMIZER_ADAMW);
     gd_optimizer_set_rate(l.optimizer, 0.1);
     for (int i = 0; i < 2 * SLOTS; i++) step(&l, 1, 1); /* good ones may be */
     gd_update_report r = report(&l);
@@ -219,7 +217,7 @@ TEST(a_bad_report_is_not_lost)
 
 TEST(reports_come_once_and_in_order)
 {
-    learner l = make(GD_FLOAT32, ADAMW);
+    learner l = make(GD_FLOAT32, OPTIMIZER_ADAMW);
     gd_update_report r;
     int64_t next = 0, asked = 0;
     ck_assert(!gd_optimizer_report(l.optimizer, true, &r));
@@ -255,7 +253,7 @@ static bool passed_late(gd_context *ctx, int64_t number, bool wait)
 
 static learner make_slow(int how_slow)
 {
-    learner l = make(GD_FLOAT32, ADAMW);
+    learner l = make(GD_FLOAT32, OPTIMIZER_ADAMW);
     slow = *l.ctx->device;
     slow.passed = passed_late;
     l.ctx->device = &slow;
@@ -343,7 +341,7 @@ static int64_t factor_of(const learner *l)
 
 TEST(the_scale_falls_at_once_and_rises_slowly)
 {
-    learner l = make(GD_FLOAT32, ADAMW);
+    learner l = make(GD_FLOAT32, OPTIMIZER_ADAMW);
     ck_assert_int_eq(factor_of(&l), 1);
     gd_optimizer_set_loss_scale(l.optimizer, gd_loss_scale_begin(GD_FLOAT16));
     ck_assert_int_eq(factor_of(&l), 65536);
@@ -397,52 +395,6 @@ LOOP_TEST(a_scale_leaves_no_trace, 4 * OPTIMIZER_KINDS)
     ck_assert_mem_eq(left, right, sizeof left);
     destroy(&a);
     destroy(&b);
-}
-
-/* ---- Bad calls ----------------------------------------------------------------------------- */
-
-TEST(bad_calls)
-{
-    learner l = make(GD_FLOAT32, ADAMW), other = make(GD_FLOAT32, ADAMW);
-    gd_update_report r;
-    gd_optimizer_set_rate(l.optimizer, -1);
-    ck_assert_error(l.ctx, "optimizer_set_rate: lr is -1, wanted");
-    gd_optimizer_set_rate(l.optimizer, NAN);
-    ck_assert_error(l.ctx, "optimizer_set_rate: lr is nan");
-    gd_optimizer_update(l.optimizer, NAN);
-    ck_assert_error(l.ctx, "optimizer_update: max_norm is nan");
-    gd_optimizer_backward(l.optimizer, l.w, 1);
-    ck_assert_error(l.ctx,
-                    "optimizer_backward: loss is [37, 1] and fraction 1, wanted one element");
-    gd_optimizer_backward(l.optimizer, loss_of(&l, 1), INFINITY);
-    ck_assert_error(l.ctx, "optimizer_backward: loss is [] and fraction inf, wanted");
-    gd_optimizer_backward(l.optimizer, l.pull, 1);
-    ck_assert_error(l.ctx,
-                    "optimizer_backward: loss is [] and fraction 1, wanted one element, made");
-    gd_optimizer_backward(l.optimizer, loss_of(&other, 1), 1);
-    ck_assert_error(l.ctx, "optimizer_backward: loss is [] of another context");
-    gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.adapts = true, .factor = 3});
-    ck_assert_error(l.ctx,
-                    "optimizer_set_loss_scale: factor is 3 and good 0, wanted a power of two");
-    gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.factor = 2});
-    ck_assert_error(l.ctx, "optimizer_set_loss_scale: factor is 2");
-    gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.factor = 1, .good = -1});
-    ck_assert_error(l.ctx, "optimizer_set_loss_scale: factor is 1 and good -1");
-    gd_optimizer_set_loss_scale(l.optimizer,
-                                (gd_loss_scale){.adapts = true, .factor = 1024, .good = INT64_MAX});
-    ck_assert_error(l.ctx, "factor is 1024 and good 9223372036854775807, wanted a power of two (1 "
-                           "if it does not adapt) and 0 to 2^53");
-    gd_optimizer_set_steps(l.optimizer, -1);
-    ck_assert_error(l.ctx, "optimizer_set_steps: steps is -1");
-    ck_assert_int_eq(gd_optimizer_update(NULL, 1), GD_ERROR_ARGUMENT);
-    ck_assert_int_eq(gd_optimizer_backward(l.optimizer, NULL, 1), GD_OK); /* quietly */
-    ck_assert_int_eq(gd_optimizer_set_rate(NULL, 1), GD_ERROR_ARGUMENT);
-    ck_assert_int_eq(gd_optimizer_continue(NULL), GD_ERROR_ARGUMENT);
-    ck_assert(!gd_optimizer_report(NULL, true, &r));
-    gd_step_end(l.ctx);
-    gd_step_end(other.ctx);
-    destroy(&l);
-    destroy(&other);
 }
 
 CHECK_MAIN("updates")
