@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "frozen_times.h"
+#include "param_uses.h"
 #include "gpu.h"
 
 static const gd_dtype dtypes[2] = {GD_BFLOAT16, GD_FLOAT16};
