@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# An assignment: its solution gets all points; its empty skeleton none, and a sentence that says where to
-# begin; each wrong solution what its first line says, as
-#   /* 88 points: a constant factor 1/3 */
-# and a hint that contains these words. They may include other files, but for those that show that a student's
-# may not.
+# An assignment: its answer gets all points; what a student is given none, and a sentence that says where to
+# begin; each wrong solution what its first line says (wrong.sh), and a hint that contains these words.
 #   course/tests/assignment.sh GRADER COURSE_FOLDER N-NAME
 set -euo pipefail
 grader=$1 name=$3
 cd "$2"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+[[ $name != 7-* ]] || export CFLAGS=-I. # its answer includes others
 
 # expect FILE POINTS WORDS
 expect()
@@ -23,17 +21,16 @@ expect()
     fi
 }
 
-for file in "$name"/*.c; do
-    [[ $file != */test.c ]] || continue
-    expect "solutions/$file" 100 "" &
-    expect "$file" 0 "begin here: " &
-done
+answer=$(echo "solutions/$name"/*.c)
+expect "$answer" 100 "" &
+./skeleton "$answer" >"$work/${answer##*/}"
+expect "$work/${answer##*/}" 0 "begin here: " &
+mkdir "$work/wrong"
+tests/wrong.sh "wrong/$name.txt" "$answer" "$work/wrong"
 wrong=0
-for file in wrong/"$name"/*.c; do
-    line=$(head -n 1 "$file")
-    [[ $line =~ ^/\*\ ([0-9]+)\ points:\ (.*)\ \*/$ ]] || { echo "$file: a first line without points" && exit 1; }
-    [[ $file == */includes_* ]] && flags='' || flags=-I.
-    CFLAGS=$flags expect "$file" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" &
+for file in "$work"/wrong/*.c; do
+    [[ $(head -n 1 "$file") =~ ^/\*\ ([0-9]+)\ points:\ (.*)\ \*/$ ]]
+    expect "$file" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" &
     wrong=$((wrong + 1))
     ((wrong % 4)) || wait
 done

@@ -10,19 +10,20 @@ rm -rf "$work"
 make=(make -s -C "$work/alone" CC="$4" BUILD="$work")
 "${make[@]}" -j2 >/dev/null
 cd "$work/alone"
-for file in solutions/[1-8]-*/*.c; do
-    name=${file#solutions/} && name=${name%/*}
-    said=$("${make[@]}" "grade-${name%%-*}" FILE="$file" SEEDS=seeds-hidden)
-    [[ $said == *100/100* ]] || { echo "$file: $said" && exit 1; }
-done
-export CFLAGS=-I. # so that wrong solutions may include others
-make+=(CFLAGS=-I.)
-for file in wrong/[1-8]-*/w*.c; do
-    name=${file#wrong/} && name=${name%/*}
-    diff <("${make[@]}" "grade-${name%%-*}" FILE="$file" | sed 's/ (.*//') \
-        <("$graders/grade-$name" "$file" | sed 's/ (.*//') || { echo "$file" && exit 1; }
+export CFLAGS=-I. # the answer to 7 includes others
+make+=(CFLAGS="$CFLAGS")
+folders=([1-8]-*)
+for name in "${folders[@]}"; do
+    answer=$(echo "solutions/$name"/*.c) grade=("${make[@]}" "grade-${name%%-*}")
+    said=$("${grade[@]}" FILE="$answer" SEEDS=seeds-hidden)
+    [[ $said == *100/100* ]] || { echo "$answer: $said" && exit 1; }
+    mkdir -p "$work/wrong/$name"
+    tests/wrong.sh "wrong/$name.txt" "$answer" "$work/wrong/$name"
+    for file in "$work/wrong/$name"/w*.c; do
+        diff <("${grade[@]}" FILE="$file" | sed 's/ (.*//') \
+            <("$graders/grade-$name" "$file" | sed 's/ (.*//') || { echo "$file" && exit 1; }
+    done
 done
 "${make[@]}" grade >"$work/said"
-folders=([1-8]-*/)
 count=$(grep -c '"points": 0, "of": 100' "$work/grade.json")
 ((count == ${#folders[@]})) || { cat "$work/said" "$work/grade.json" && exit 1; }

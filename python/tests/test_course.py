@@ -17,10 +17,11 @@ def grade(number, path):
 
 
 @pytest.mark.parametrize("number", range(2, 7))
-def test_solution_and_skeleton(number):
+def test_solution_and_skeleton(tmp_path, number):
     status, said = grade(number, SOLUTION)
     assert status == 0, said
-    status, said = grade(number, COURSE / "python/backwards.py")
+    (tmp_path / "given.py").write_bytes(subprocess.check_output([COURSE / "skeleton", SOLUTION]))
+    status, said = grade(number, tmp_path / "given.py")
     assert status == 1 and "begin here" in said and " 0/" in said, said
 
 
@@ -31,8 +32,7 @@ def test_solution_and_skeleton(number):
     (5, " - x.max(-1, keepdims=True)", "", "NaN"),
     (4, "da += dy @ b.T", "da += dy @ b", "ValueError"),
     (6, "dw += (dy * xhat)", "dw += dy", "the summed term is dy"),
-    (3, "np.add.at(dx, np.tensordot(strides, np.indices(dy.shape), 1), dy)",
-     "dx[np.tensordot(strides, np.indices(dy.shape), 1)] += dy", "only the last counts"),
+    (3, "np.add.at(dtable, index, dy)", "dtable[index] += dy", "only the last counts"),
     (2, "import numpy as np", "import numpy as np\nimport torch", "torch"),
 ])
 def test_wrong_ones(tmp_path, number, right, wrong, words):

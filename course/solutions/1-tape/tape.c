@@ -1,4 +1,4 @@
-/* tape.c - a tape of numbers: what was computed, and its slopes by one walk back. */
+/* tape.c - a tape of at most 1000 numbers: what was computed, and its slopes by one walk back. */
 #include "course.h"
 
 #include <math.h>
@@ -18,11 +18,13 @@ static int64_t append(real value, int64_t a, real by_a, int64_t b, real by_b)
     return nodes++;
 }
 
+/* Begins a new program: nothing is on the tape. */
 void tape_clear(void)
 {
     nodes = 0;
 }
 
+/* Each of these appends a number, and returns its place on the tape: 0 for the first. */
 int64_t tape_leaf(real value)
 {
     return append(value, 0, 0, 0, 0);
@@ -49,6 +51,7 @@ real tape_value(int64_t i)
     return tape[i].value;
 }
 
+/* Walks the tape back from a number, and computes the slope of this number by every other one. */
 void tape_backward(int64_t loss)
 {
     for (int64_t i = 0; i < nodes; i++) tape[i].slope = 0;

@@ -1,8 +1,8 @@
 /* attention.c - the backwards of causal attention, and of a block around it. */
-#include <math.h>
-#include <stdlib.h>
-
 #include "course.h"
+
+#include "solutions/4-matmul/matmul.c"
+#include "solutions/6-rms_norm/rms_norm.c"
 
 /* With what probabilities position i reads positions 0 to i: p [i + 1], of one head. */
 static void probabilities(int64_t i, int64_t n, int64_t d, const real *q, const real *k, double *p)
@@ -18,6 +18,8 @@ static void probabilities(int64_t i, int64_t n, int64_t d, const real *q, const 
     for (int64_t j = 0; j <= i; j++) p[j] /= sum;
 }
 
+/* p[h][i][j] = softmax over j <= i of q[i][h] . k[j][h] / sqrt(d), y[i][h] = sum over j of
+ * p[h][i][j] v[j][h]; q, k, v and their gradients [t, heads, d] */
 void attention_backward(int64_t t, int64_t heads, int64_t d, const real *q, const real *k,
                         const real *v, const real *dy, real *dq, real *dk, real *dv)
 {
@@ -60,42 +62,29 @@ static void attend(int64_t t, int64_t heads, int64_t d, const real *q, const rea
     }
 }
 
-/* y [rows, n] += a b, where an element is `down` or `across` numbers from the next one of
- * its matrix. */
-static void multiply(int64_t rows, int64_t inner, int64_t n, const real *a, int64_t a_down,
-                     int64_t a_across, const real *b, int64_t b_down, int64_t b_across, real *y)
+/* y += a b,  a, y [t, n], b [n, n] */
+static void multiply(int64_t t, int64_t n, const real *a, const real *b, real *y)
 {
-    for (int64_t i = 0; i < rows * n; i++) {
+    for (int64_t i = 0; i < t * n; i++) {
         double sum = 0;
-        for (int64_t k = 0; k < inner; k++)
-            sum += (double)a[i / n * a_down + k * a_across] * b[k * b_down + i % n * b_across];
+        for (int64_t k = 0; k < n; k++) sum += (double)a[i / n * n + k] * b[k * n + i % n];
         y[i] += (real)sum;
     }
 }
 
-/* One over the root mean square of a row. */
-static double rstd_of(int64_t n, const real *x)
+/* y = x rstd g */
+static void norm(int64_t t, int64_t n, const real *x, const real *g, real *y)
 {
-    double squares = 0;
-    for (int64_t k = 0; k < n; k++) squares += (double)x[k] * x[k];
-    return 1 / sqrt(squares / (double)n + 1e-5);
-}
-
-static void norm_backward(int64_t t, int64_t n, const real *x, const real *g, const real *dy,
-                          real *dx, real *dg)
-{
-    for (int64_t i = 0; i < t; i++, x += n, dy += n, dx += n) {
-        const double rstd = rstd_of(n, x);
-        double dot = 0;
-        for (int64_t k = 0; k < n; k++) dot += (double)dy[k] * g[k] * x[k] * rstd;
-        for (int64_t k = 0; k < n; k++) {
-            const double xhat = x[k] * rstd;
-            dx[k] += (real)(rstd * ((double)dy[k] * g[k] - xhat * dot / (double)n));
-            dg[k] += (real)(dy[k] * xhat);
-        }
+    for (int64_t i = 0; i < t; i++, x += n, y += n) {
+        double squares = 0;
+        for (int64_t k = 0; k < n; k++) squares += (double)x[k] * x[k];
+        for (int64_t k = 0; k < n; k++)
+            y[k] = (real)(x[k] * g[k] / sqrt(squares / (double)n + 1e-5));
     }
 }
 
+/* y = x + attention(h wq, h wk, h wv) wo, h = rms_norm(x) with the weight g and eps = 1e-5; x [t,
+ * n], g [n], w [4, n, n]: wq, wk, wv, wo. Head i has the columns from i n / heads on. */
 void block_backward(int64_t t, int64_t heads, int64_t n, const real *x, const real *g,
                     const real *w, const real *dy, real *dx, real *dg, real *dw)
 {
@@ -105,20 +94,17 @@ void block_backward(int64_t t, int64_t heads, int64_t n, const real *x, const re
     real *dh = h + 5 * size, *dqkv = dh + size, *da = dh + 4 * size;
     double *p = malloc(sizeof(double) * (size_t)(t + 1));
     if (!h || !p) abort();
-    for (int64_t i = 0; i < size; i++) h[i] = (real)(x[i] * g[i % n] * rstd_of(n, x + i / n * n));
-    for (int i = 0; i < 3; i++) multiply(t, n, n, h, n, 1, w + i * square, n, 1, qkv + i * size);
+    norm(t, n, x, g, h);
+    for (int i = 0; i < 3; i++) multiply(t, n, h, w + i * square, qkv + i * size);
     attend(t, heads, n / heads, qkv, qkv + size, qkv + 2 * size, y, p);
 
     for (int64_t i = 0; i < size; i++) dx[i] += dy[i];
-    multiply(n, t, n, y, 1, n, dy, n, 1, dw + 3 * square);
-    multiply(t, n, n, dy, n, 1, w + 3 * square, 1, n, da);
+    matmul_backward(t, n, n, y, w + 3 * square, dy, da, dw + 3 * square);
     attention_backward(t, heads, n / heads, qkv, qkv + size, qkv + 2 * size, da, dqkv, dqkv + size,
                        dqkv + 2 * size);
-    for (int i = 0; i < 3; i++) {
-        multiply(n, t, n, h, 1, n, dqkv + i * size, n, 1, dw + i * square);
-        multiply(t, n, n, dqkv + i * size, n, 1, w + i * square, 1, n, dh);
-    }
-    norm_backward(t, n, x, g, dh, dx, dg);
+    for (int i = 0; i < 3; i++)
+        matmul_backward(t, n, n, h, w + i * square, dqkv + i * size, dh, dw + i * square);
+    rms_norm_backward(t, n, (real)1e-5, x, g, dh, dx, dg);
     free(h);
     free(p);
 }

@@ -1,4 +1,5 @@
-"""backwards.py - a solution of assignments 2 to 6 in Python."""
+"""backwards.py - assignments 2 to 6 in Python: each function adds to the gradients that it is given
+(dx += ...), and returns nothing. The pages of the assignments say what is to be written."""
 
 import numpy as np
 

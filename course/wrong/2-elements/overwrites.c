@@ -1,9 +1,0 @@
-/* 97 points: adds: 3x5, float64: when added to an existing gradient */
-#define cube_backward right_cube_backward
-#include "../../solutions/2-elements/elements.c"
-#undef cube_backward
-
-void cube_backward(int64_t n, const real *x, const real *dy, real *dx)
-{
-    for (int64_t i = 0; i < n; i++) dx[i] = 3 * x[i] * x[i] * dy[i];
-}

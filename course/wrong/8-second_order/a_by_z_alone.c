@@ -1,3 +1,0 @@
-/* 50 points: da: da[ */
-#define DA by_z *t[i]
-#include "second_order.h"
