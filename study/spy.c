@@ -63,7 +63,7 @@ static gd_status spy_backward(const gd_call *call)
     for (int k = 0; k < call->inputs && k < INPUTS; k++) {
         double part[SPY_SHOWN] = {0};
         if (!call->dinput[k] || !values_of(call->dinput[k], part)) continue;
-        double *total = total_of(spies[n].node->input[k]);
+        double *total = total_of(spies[n].node->call.input[k]);
         for (int i = 0; i < SPY_SHOWN; i++) total[i] += part[i] -= before[k][i];
         char id[48];
         snprintf(id, sizeof id, "n%lld_%d", (long long)n, k);
@@ -78,11 +78,11 @@ static void spy_on(gd_context *ctx)
     memset(totals, 0, sizeof totals);
     for (int64_t n = 0; n < ctx->tape_length && n < NODES; n++) {
         gd_node *node = ctx->tape[n];
-        spies[n].real = node->op;
+        spies[n].real = node->call.op;
         spies[n].node = node;
-        spies[n].op = *node->op;
-        if (node->op->backward[GD_CPU]) spies[n].op.backward[GD_CPU] = spy_backward;
-        node->op = &spies[n].op;
+        spies[n].op = *node->call.op;
+        if (node->call.op->backward[GD_CPU]) spies[n].op.backward[GD_CPU] = spy_backward;
+        node->call.op = &spies[n].op;
     }
 }
 

@@ -95,8 +95,8 @@ void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end)
     for (int64_t i = first; i < end; i++) {
         gd_node *node = ctx->tape[i];
         node->leads = node->segment && node->segment->reads_wanted(node->segment);
-        for (int k = 0; k < node->inputs && !node->leads; k++)
-            node->leads = node->input[k] && gd_is_wanted(node->input[k]);
+        for (int k = 0; k < node->call.inputs && !node->leads; k++)
+            node->leads = node->call.input[k] && gd_is_wanted(node->call.input[k]);
     }
 }
 
@@ -109,14 +109,14 @@ static gd_status mark_maker(gd_node *node, gd_tensor *input)
         return gd_fail(ctx, GD_ERROR_STATE,
                        "recompute: the segment uses a tensor %s made by %s outside of it; pass it "
                        "in inputs",
-                       gd_shape_text(input).text, gd_called_op(maker)->name);
+                       gd_shape_text(input).text, gd_called_op(&maker->call)->name);
     }
     if (maker->used) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "%s: %s reads the tensor %s made by %s, whose tape was used up by an "
                        "earlier backward; add the losses before one gd_backward, or use keep_tape",
-                       who(ctx), gd_called_op(node)->name, gd_shape_text(input).text,
-                       gd_called_op(maker)->name);
+                       who(ctx), gd_called_op(&node->call)->name, gd_shape_text(input).text,
+                       gd_called_op(&maker->call)->name);
     }
     maker->marked = true;
     maker->via = node;
@@ -139,8 +139,8 @@ gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
     }
     for (int64_t i = *top - 1; i >= ctx->tape_floor; i--) {
         gd_node *node = ctx->tape[i];
-        for (int k = 0; node->marked && k < node->inputs; k++) {
-            gd_tensor *input = node->input[k];
+        for (int k = 0; node->marked && k < node->call.inputs; k++) {
+            gd_tensor *input = node->call.input[k];
             if (!input || !gd_walk_needs(ctx, input)) continue;
             if (!input->step && !ctx->gradients) input->awaited = true;
             if (mark_maker(node, input)) return ctx->status;
@@ -161,14 +161,14 @@ static void release_value(gd_tensor *t)
 
 static void use_up(gd_node *node)
 {
-    for (int i = 0; i < node->inputs + node->outputs; i++) {
+    for (int i = 0; i < node->call.inputs + node->call.outputs; i++) {
         gd_tensor *t = gd_node_value(node, i);
         if (!t || !t->storage) continue;
         t->storage->readers--;
         if (t->node) release_value(t);
     }
-    for (int i = 0; i < node->saves; i++) {
-        gd_tensor *t = node->save[i];
+    for (int i = 0; i < node->call.saves; i++) {
+        gd_tensor *t = node->call.save[i];
         if (!t) continue;
         t->storage->readers--;
         gd_storage_release(t->ctx, t->storage);
@@ -179,8 +179,8 @@ static void use_up(gd_node *node)
 /* The gradients of the node's outputs have been used: those that the user wants are put aside. */
 static void finish_gradients(gd_node *node)
 {
-    for (int i = 0; i < node->outputs; i++) {
-        gd_tensor *t = node->output[i];
+    for (int i = 0; i < node->call.outputs; i++) {
+        gd_tensor *t = node->call.output[i];
         if (t->grad_valid && gd_walk_retains(t->ctx, t)) {
             gd_grad_retain(t);
         } else {
@@ -193,8 +193,8 @@ static void finish_gradients(gd_node *node)
 
 gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose, int i)
 {
-    return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s%s", node->op->name, whose,
-                   i < node->inputs ? "input" : "output", gd_shape_text(t).text,
+    return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s%s", node->call.op->name,
+                   whose, i < node->call.inputs ? "input" : "output", gd_shape_text(t).text,
                    gd_value_is_there(t)
                        ? " as it was in the forward, but that was overwritten since"
                        : ", but that was freed");
@@ -203,7 +203,7 @@ gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *w
 /* The values that the backward reads must exist, and must be those that the forward saw. */
 static gd_status check_values(const gd_node *node)
 {
-    for (int i = 0; i < node->inputs + node->outputs; i++) {
+    for (int i = 0; i < node->call.inputs + node->call.outputs; i++) {
         const gd_tensor *t = gd_node_value(node, i);
         if (t && gd_check_value(node, t, "backward", i)) return t->ctx->status;
     }
@@ -213,12 +213,13 @@ static gd_status check_values(const gd_node *node)
 static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
 {
     bool reached = false;
-    for (int i = 0; i < node->outputs; i++) reached = reached || node->output[i]->grad_valid;
+    for (int i = 0; i < node->call.outputs; i++)
+        reached = reached || node->call.output[i]->grad_valid;
     if (!reached) return GD_OK;
     const gd_op *outer = ctx->part_of;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    ctx->part_of = node->part_of;
+    ctx->part_of = node->call.part_of;
     if (!check_values(node))
         node->backward ? node->backward(node, keep_tape) : gd_node_backward(node, keep_tape);
     ctx->part_of = outer;
@@ -245,7 +246,8 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     /* Values that no backward reads were readable until now; their memory is freed. */
     for (int64_t i = ctx->tape_floor; !keep_tape && i < top; i++) {
         gd_node *node = ctx->tape[i];
-        for (int k = 0; node->marked && k < node->outputs; k++) release_value(node->output[k]);
+        for (int k = 0; node->marked && k < node->call.outputs; k++)
+            release_value(node->call.output[k]);
     }
     for (int64_t i = top - 1; i >= ctx->tape_floor; i--) {
         gd_node *node = ctx->tape[i];

@@ -12,8 +12,8 @@
 /* dinput may be written over dy: the gradient of output 0, if it is not needed later. */
 static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 {
-    gd_tensor *t = node->input[i], *y = node->output[0];
-    if (!(node->op->dinput_over_doutput & GD_BIT(i))) return false;
+    gd_tensor *t = node->call.input[i], *y = node->call.output[0];
+    if (!(node->call.op->dinput_over_doutput & GD_BIT(i))) return false;
     return t->step && y->grad_valid && !gd_walk_retains(t->ctx, y) && call->doutput[0] == y->grad &&
            y->grad->storage->views == 1 && t->count == y->count &&
            gd_gradient_dtype(t) == gd_gradient_dtype(y);
@@ -22,8 +22,8 @@ static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 /* dinput may be written over the input itself, if this node is its last reader. */
 static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool keep_tape)
 {
-    gd_tensor *t = node->input[i];
-    if (keep_tape || !(node->op->dinput_over_input & GD_BIT(i))) return false;
+    gd_tensor *t = node->call.input[i];
+    if (keep_tape || !(node->call.op->dinput_over_input & GD_BIT(i))) return false;
     const gd_storage *storage = t->storage;
     return t->node && gd_gradient_dtype(t) == t->dtype && storage->step && !storage->keep &&
            storage->readers == 1 && !storage->released && call->input[i] == t &&
@@ -47,7 +47,7 @@ static gd_tensor *grad_view(gd_tensor *t, gd_storage *storage)
  * that is an error, as for any value whose memory was reused. */
 static gd_status take_input(gd_node *node, gd_call *call, int i)
 {
-    gd_tensor *t = node->input[i];
+    gd_tensor *t = node->call.input[i];
     gd_context *ctx = t->ctx;
     gd_storage *moved = gd_storage_create(ctx, true);
     if (!moved) return ctx->status;
@@ -66,9 +66,9 @@ static gd_status take_input(gd_node *node, gd_call *call, int i)
  * (gd_tape_append). */
 static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
 {
-    const gd_tensor *t = node->input[i];
+    const gd_tensor *t = node->call.input[i];
     const gd_dtype dtype = gd_kernel_dtype(call, t);
-    const bool wide = node->op->dinput_float32 & GD_BIT(i) || node->output[0]->wide_grad;
+    const bool wide = node->call.op->dinput_float32 & GD_BIT(i) || node->call.output[0]->wide_grad;
     return wide && gd_gradient_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32
                                                                                    : dtype;
 }
@@ -76,7 +76,7 @@ static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
 /* Whether the gradient of t, as it was before this backward, is an input of the node. */
 static bool reads_gradient(const gd_node *node, const gd_tensor *t)
 {
-    for (int i = 0; t->grad && i < node->inputs; i++) {
+    for (int i = 0; t->grad && i < node->call.inputs; i++) {
         const gd_tensor *input = gd_node_value(node, i);
         if (input && input->storage == t->grad->storage) return true;
     }
@@ -96,18 +96,18 @@ static bool reads_gradient(const gd_node *node, const gd_tensor *t)
 static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
                                 bool keep_tape)
 {
-    gd_tensor *t = node->input[i];
+    gd_tensor *t = node->call.input[i];
     gd_context *ctx = t->ctx;
     bool repeated = false;
-    for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
+    for (int k = 0; k < i; k++) repeated = repeated || node->call.input[k] == t;
     gd_dtype dtype = written_dtype(node, call, i);
     if (repeated || gd_gradient_dtype(t) != dtype || reads_gradient(node, t)) {
-        call->dinput[i] = gd_frame_tensor(ctx, dtype, t->ndim, t->shape, node->op->name);
+        call->dinput[i] = gd_frame_tensor(ctx, dtype, t->ndim, t->shape, node->call.op->name);
         return ctx->status;
     }
     accumulate[i] = t->grad_valid;
     if (!t->grad && can_take_doutput(node, call, i)) {
-        grad_view(t, node->output[0]->grad->storage);
+        grad_view(t, node->call.output[0]->grad->storage);
     } else if (!t->grad && can_take_input(node, call, i, keep_tape)) {
         take_input(node, call, i);
     } else {
@@ -138,26 +138,26 @@ static gd_tensor *value_for_kernel(const gd_call *call, gd_tensor *t, bool strid
 static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bool keep_tape)
 {
     gd_context *ctx = call->context;
-    const gd_op *op = node->op;
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
+    const gd_op *op = node->call.op;
+    for (int i = 0; i < node->call.inputs; i++) {
+        gd_tensor *t = node->call.input[i];
         const bool read = gd_node_value(node, i) != NULL;
         call->input[i] = read ? value_for_kernel(call, t, op->strided) : t;
         if (read && !call->input[i]) return ctx->status;
     }
-    for (int i = 0; i < node->outputs; i++) {
-        gd_tensor *t = node->output[i];
+    for (int i = 0; i < node->call.outputs; i++) {
+        gd_tensor *t = node->call.output[i];
         if (t->grad_valid) {
             const gd_dtype dtype = t->wide_grad ? t->grad->dtype : gd_kernel_dtype(call, t);
             call->doutput[i] = gd_frame_prepare(ctx, t->grad, dtype, false, op->name);
             if (!call->doutput[i]) return ctx->status;
         }
-        const bool read = gd_node_value(node, node->inputs + i) != NULL;
+        const bool read = gd_node_value(node, node->call.inputs + i) != NULL;
         call->output[i] = read ? value_for_kernel(call, t, false) : t;
         if (!call->output[i]) return ctx->status;
     }
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
+    for (int i = 0; i < node->call.inputs; i++) {
+        gd_tensor *t = node->call.input[i];
         if (!t || !gd_walk_needs(ctx, t)) continue;
         if (place_gradient(node, call, i, accumulate, keep_tape)) return ctx->status;
     }
@@ -172,8 +172,8 @@ static void path_text(const gd_node *node, char *text, size_t size)
     for (; node && length < 16; node = node->via) path[length++] = node;
     size_t used = (size_t)snprintf(text, size, "%s", node ? "... " : "");
     for (int i = length - 1; i >= 0 && used < size; i--) {
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%s", path[i]->op->name, i ? " <- " : "");
+        used += (size_t)snprintf(text + used, size - used, "%s%s", path[i]->call.op->name,
+                                 i ? " <- " : "");
     }
 }
 
@@ -183,54 +183,42 @@ static gd_status refuse_missing_backward(gd_context *ctx, const gd_node *node)
     path_text(node, path, sizeof path);
     return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
                    "%s: it has no backward on %s, but a gradient reached it (from the loss: %s)",
-                   node->op->name, ctx->device_name, path);
+                   node->call.op->name, ctx->device_name, path);
 }
 
 bool *gd_node_call(const gd_node *node, gd_call *call)
 {
-    gd_context *ctx = node->output[0]->ctx;
-    const int64_t tensors = 2 * ((int64_t)node->inputs + node->outputs);
-    const int64_t bytes = tensors * (int64_t)sizeof(gd_tensor *) + node->inputs;
-    *call = (gd_call){.context = ctx,
-                      .op = node->op,
-                      .args = node->args,
-                      .dtype = node->dtype,
-                      .kernel_dtype = node->kernel_dtype,
-                      .threads = gd_context_threads(ctx),
-                      .inputs = node->inputs,
-                      .outputs = node->outputs,
-                      .saves = node->saves,
-                      .input = gd_arena_array(ctx, bytes, 1, "backward"),
-                      .save = node->save,
-                      .seed = node->seed,
-                      .random_offset = node->random_offset,
-                      .random_base = ctx->random_base,
-                      .part_of = node->part_of};
+    *call = node->call;
+    const int64_t tensors = 2 * ((int64_t)call->inputs + call->outputs);
+    const int64_t bytes = tensors * (int64_t)sizeof(gd_tensor *) + call->inputs;
+    call->threads = gd_context_threads(call->context); /* 1 after a fork */
+    call->repeated = false;
+    call->input = gd_arena_array(call->context, bytes, 1, "backward");
     if (!call->input) return NULL;
     bool *accumulate = (bool *)(call->input + tensors);
-    call->dinput = call->input + node->inputs;
-    call->output = call->dinput + node->inputs;
-    call->doutput = call->output + node->outputs;
+    call->dinput = call->input + call->inputs;
+    call->output = call->dinput + call->inputs;
+    call->doutput = call->output + call->outputs;
     call->accumulate = accumulate;
     return accumulate;
 }
 
 gd_status gd_node_backward(gd_node *node, bool keep_tape)
 {
-    gd_context *ctx = node->output[0]->ctx;
-    const gd_op *op = node->op;
+    gd_context *ctx = node->call.context;
+    const gd_op *op = node->call.op;
     if (!op->backward[ctx->device->device]) return refuse_missing_backward(ctx, node);
     gd_call call;
     bool *accumulate = gd_node_call(node, &call);
     if (!accumulate) return ctx->status;
-    if (node->output[0]->wide_grad) call.kernel_dtype = node->dtype;
+    if (node->call.output[0]->wide_grad) call.kernel_dtype = node->call.dtype;
     if (prepare_call(node, &call, accumulate, keep_tape)) return ctx->status;
     gd_status status = gd_run_kernel(op->backward[ctx->device->device], &call, true);
     if (status || gd_failed(ctx)) {
         return gd_fail(ctx, status, "%s: its backward failed", op->name);
     }
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
+    for (int i = 0; i < node->call.inputs; i++) {
+        gd_tensor *t = node->call.input[i];
         if (!call.dinput[i]) continue;
         if (call.dinput[i] == t->grad) {
             t->grad_valid = true;

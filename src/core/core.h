@@ -525,15 +525,10 @@ static inline gd_status gd_notify_call(const gd_call *call, const gd_call_frame 
 /* ---- The tape (tape.c, backward.c, backward_call.c) --------------------------------------- */
 
 struct gd_node {
-    const gd_op *op, *part_of;
-    const void *args;
+    gd_call call; /* of the forward, with a copy of its arguments */
     gd_status (*backward)(gd_node *node, bool keep_tape); /* NULL: gd_node_backward */
-    gd_dtype dtype, kernel_dtype;                         /* of the call */
-    int inputs, outputs, saves;
-    gd_tensor **input, **output, **save;
-    uint64_t *versions; /* [inputs + outputs] of their storages after the forward */
-    bool *required;     /* [inputs]: it required a gradient then */
-    uint64_t seed, random_offset;
+    uint64_t *versions;              /* [inputs + outputs] of their storages after the forward */
+    bool *required;                  /* [inputs]: it required a gradient then */
     int64_t index;                   /* on the tape */
     const gd_call_listener *segment; /* of gd_recompute; otherwise NULL */
     bool used;                       /* a backward has visited it */
@@ -542,10 +537,10 @@ struct gd_node {
     gd_node *via;                    /* the node that it was reached from, for messages */
 };
 
-/* The op that was called, of which the node may be a part. */
-static inline const gd_op *gd_called_op(const gd_node *node)
+/* The op that was called, of which this call may be a part. */
+static inline const gd_op *gd_called_op(const gd_call *call)
 {
-    return node->part_of ? node->part_of : node->op;
+    return call->part_of ? call->part_of : call->op;
 }
 
 /* Appends a node. It takes over the call's arrays, which are in the arena; the arguments are copied
@@ -556,9 +551,11 @@ gd_node *gd_tape_append(const gd_call *call);
  * it is not there. */
 static inline gd_tensor *gd_node_value(const gd_node *node, int i)
 {
-    const int output = i - node->inputs;
-    if (output < 0) return node->op->backward_reads_inputs & GD_BIT(i) ? node->input[i] : NULL;
-    return node->op->backward_reads_outputs & GD_BIT(output) ? node->output[output] : NULL;
+    const int output = i - node->call.inputs;
+    if (output < 0)
+        return node->call.op->backward_reads_inputs & GD_BIT(i) ? node->call.input[i] : NULL;
+    return node->call.op->backward_reads_outputs & GD_BIT(output) ? node->call.output[output]
+                                                                  : NULL;
 }
 
 /* What gd_gradients knows of a tensor: of each input, and of what has a cotangent made by ops. */

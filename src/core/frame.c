@@ -95,8 +95,7 @@ gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool 
 gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward)
 {
     gd_context *ctx = call->context;
-    const gd_op *op = call->part_of ? call->part_of : call->op;
-    if (ctx->device->op_begin) ctx->device->op_begin(ctx, op->name, backward);
+    if (ctx->device->op_begin) ctx->device->op_begin(ctx, gd_called_op(call)->name, backward);
     if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, true);
     gd_status status = kernel(call);
     if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, false);

@@ -39,7 +39,7 @@ gd_tensor *gd_grad(const gd_tensor *t)
         gd_notice(t->ctx, GD_NOTICE_NO_GRADIENT,
                   "grad: the gradient of %s, made by %s, was not kept: call gd_retain_grad on it "
                   "before gd_backward",
-                  gd_shape_text(t).text, gd_called_op(t->node)->name);
+                  gd_shape_text(t).text, gd_called_op(&t->node->call)->name);
     return grad;
 }
 

@@ -73,8 +73,8 @@ static void notify_complete(gd_tensor *leaf)
 
 void gd_finish_uses(const gd_node *node)
 {
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
+    for (int i = 0; i < node->call.inputs; i++) {
+        gd_tensor *t = node->call.input[i];
         if (t && !t->step && t->uses > 0 && --t->uses == 0) notify_complete(t);
     }
 }

@@ -14,12 +14,12 @@
 /* Keeps the memory that the backward needs, or not any more. */
 static void count_readers(const gd_node *node, int change)
 {
-    for (int i = 0; i < node->inputs + node->outputs; i++) {
+    for (int i = 0; i < node->call.inputs + node->call.outputs; i++) {
         const gd_tensor *t = gd_node_value(node, i);
         if (t && t->storage) t->storage->readers += change;
     }
-    for (int i = 0; i < node->saves; i++)
-        if (node->save[i]) node->save[i]->storage->readers += change;
+    for (int i = 0; i < node->call.saves; i++)
+        if (node->call.save[i]) node->call.save[i]->storage->readers += change;
 }
 
 /* Whether a backward that reads dy alone passes it on to parameters (of float32, or with
@@ -47,37 +47,26 @@ gd_node *gd_tape_append(const gd_call *call)
     }
     gd_node *node = gd_arena_allocate(ctx, sizeof *node, "the tape");
     if (!node) return NULL;
-    *node = (gd_node){.op = call->op,
-                      .part_of = call->part_of,
-                      .dtype = call->dtype,
-                      .kernel_dtype = call->kernel_dtype,
-                      .inputs = call->inputs,
-                      .outputs = call->outputs,
-                      .saves = call->saves,
-                      .input = call->input,
-                      .output = call->output,
-                      .save = call->save,
-                      .seed = call->seed,
-                      .random_offset = call->random_offset,
-                      .index = ctx->tape_length};
+    *node = (gd_node){.call = *call, .index = ctx->tape_length};
     const size_t args_size = call->args ? call->op->args_size : 0;
     void *args = args_size ? gd_arena_allocate(ctx, args_size, "the tape") : NULL;
-    node->args = args ? memcpy(args, call->args, args_size) : NULL;
+    node->call.args = args ? memcpy(args, call->args, args_size) : NULL;
     size_t tensors = (size_t)call->inputs + (size_t)call->outputs;
     const size_t size = tensors * sizeof *node->versions + (size_t)call->inputs;
     node->versions = gd_arena_allocate(ctx, size, "the tape");
     if (gd_failed(ctx)) return NULL;
     node->required = (bool *)(node->versions + tensors);
-    for (int i = 0; i < node->inputs; i++) {
-        node->required[i] = node->input[i] && node->input[i]->requires_grad;
-        if (node->input[i]) node->versions[i] = node->input[i]->storage->version;
+    for (int i = 0; i < call->inputs; i++) {
+        const gd_tensor *t = call->input[i];
+        node->required[i] = t && t->requires_grad;
+        if (t) node->versions[i] = t->storage->version;
     }
     const bool wide = passes_wide_gradients(call);
-    for (int i = 0; i < node->outputs; i++) {
-        gd_tensor *t = node->output[i];
+    for (int i = 0; i < call->outputs; i++) {
+        gd_tensor *t = call->output[i];
         t->node = node;
         t->wide_grad = wide;
-        node->versions[node->inputs + i] = t->storage->version;
+        node->versions[call->inputs + i] = t->storage->version;
         t->requires_grad = gd_dtype_is_real(t->dtype);
         t->retain_grad = ctx->retain_grads && t->requires_grad;
     }

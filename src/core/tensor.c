@@ -268,7 +268,7 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
                 "on it before, or for another loss add all losses before one gd_backward, or use "
                 "gd_backward_from with keep_tape",
                 who, argument, gd_shape_text(t).text,
-                t->node ? gd_called_op(t->node)->name : "an op");
+                t->node ? gd_called_op(&t->node->call)->name : "an op");
     }
     return !gd_failed(ctx);
 }

@@ -50,15 +50,16 @@ static gd_tensor *shape_alone(const gd_call *call, const gd_tensor *t)
 /* t, value i of a node, as the forward had it; a segment takes tensors as they are. */
 static gd_tensor *value_of(const gd_node *node, gd_tensor *t, int i)
 {
-    if (gd_check_value(node, t, node->op->derivative ? "derivative" : "definition", i)) return NULL;
-    return gd_dtype_is_real(t->dtype) && !node->segment ? in_dtype(t, node->dtype) : t;
+    if (gd_check_value(node, t, node->call.op->derivative ? "derivative" : "definition", i))
+        return NULL;
+    return gd_dtype_is_real(t->dtype) && !node->segment ? in_dtype(t, node->call.dtype) : t;
 }
 
 static gd_status prepare_inputs(const gd_node *node, gd_call *call)
 {
-    const gd_op *op = node->op;
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
+    const gd_op *op = node->call.op;
+    for (int i = 0; i < node->call.inputs; i++) {
+        gd_tensor *t = node->call.input[i];
         if (!t) continue;
         const bool updated = op->updates_inputs & GD_BIT(i); /* nothing depends on it */
         const bool read = op->derivative ? gd_node_value(node, i) != NULL : !updated;
@@ -70,11 +71,11 @@ static gd_status prepare_inputs(const gd_node *node, gd_call *call)
 
 static gd_status prepare_outputs(const gd_node *node, gd_call *call)
 {
-    for (int i = 0; i < node->outputs; i++) {
-        gd_tensor *t = node->output[i];
-        const bool read = gd_node_value(node, node->inputs + i) != NULL;
-        call->output[i] = read ? value_of(node, t, node->inputs + i) : shape_alone(call, t);
-        call->doutput[i] = in_dtype(cotangent_of(t), node->dtype);
+    for (int i = 0; i < node->call.outputs; i++) {
+        gd_tensor *t = node->call.output[i];
+        const bool read = gd_node_value(node, node->call.inputs + i) != NULL;
+        call->output[i] = read ? value_of(node, t, node->call.inputs + i) : shape_alone(call, t);
+        call->doutput[i] = in_dtype(cotangent_of(t), node->call.dtype);
         if (gd_failed(t->ctx)) return t->ctx->status;
     }
     return GD_OK;
@@ -95,17 +96,17 @@ static gd_status by_derivative(gd_node *node, gd_call *call)
 {
     gd_context *ctx = call->context;
     if (prepare_inputs(node, call) || prepare_outputs(node, call)) return ctx->status;
-    for (int i = 0; i < node->inputs; i++)
-        call->dinput[i] = is_asked(node->input[i]) ? &unset : NULL;
-    node->op->derivative(call);
-    for (int i = 0; i < node->inputs && !gd_failed(ctx); i++) {
+    for (int i = 0; i < node->call.inputs; i++)
+        call->dinput[i] = is_asked(node->call.input[i]) ? &unset : NULL;
+    node->call.op->derivative(call);
+    for (int i = 0; i < node->call.inputs && !gd_failed(ctx); i++) {
         if (call->dinput[i] == &unset) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: its derivative did not set dinput of %s",
-                           node->op->name, gd_input_name(node->op, i).text);
+                           node->call.op->name, gd_input_name(node->call.op, i).text);
         }
         const gd_tensor *dx = call->dinput[i];
-        if (dx && !gd_check_made(node->op, dx, node->input[i], "derivative"))
-            contribute(node->input[i], call->dinput[i]);
+        if (dx && !gd_check_made(node->call.op, dx, node->call.input[i], "derivative"))
+            contribute(node->call.input[i], call->dinput[i]);
     }
     return ctx->status;
 }
@@ -117,19 +118,20 @@ static gd_status by_definition(gd_node *node, gd_call *call)
     gd_context *ctx = call->context;
     const int64_t first = ctx->tape_length;
     if (prepare_inputs(node, call)) return ctx->status;
-    for (int i = 0; i < node->outputs; i++) call->output[i] = shape_alone(call, node->output[i]);
+    for (int i = 0; i < node->call.outputs; i++)
+        call->output[i] = shape_alone(call, node->call.output[i]);
     if (gd_failed(ctx) || gd_define(call)) return ctx->status;
     const int64_t end = ctx->tape_length;
     gd_mark_wanted(ctx, first, end);
-    for (int i = 0; i < node->outputs; i++)
-        contribute(call->output[i], cotangent_of(node->output[i]));
+    for (int i = 0; i < node->call.outputs; i++)
+        contribute(call->output[i], cotangent_of(node->call.output[i]));
     derive_nodes(ctx, first, end);
     return ctx->status;
 }
 
 static gd_status derive_node(gd_context *ctx, gd_node *node)
 {
-    const gd_op *op = node->op;
+    const gd_op *op = node->call.op;
     if (!op->derivative && !op->definition) {
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
                        "%s: its record has neither a definition nor a derivative, of which a "
@@ -138,12 +140,12 @@ static gd_status derive_node(gd_context *ctx, gd_node *node)
     }
     gd_call call;
     if (!gd_node_call(node, &call)) return ctx->status;
-    call.kernel_dtype = node->dtype;
+    call.kernel_dtype = node->call.dtype;
     call.repeated = true;
     const gd_random_state random = ctx->random;
     const gd_op *outer = ctx->part_of;
-    ctx->part_of = node->part_of || op->derivative ? node->part_of : op;
-    if (op->random) ctx->random = (gd_random_state){node->seed, node->random_offset};
+    ctx->part_of = node->call.part_of || op->derivative ? node->call.part_of : op;
+    if (op->random) ctx->random = (gd_random_state){node->call.seed, node->call.random_offset};
     gd_status status = op->derivative ? by_derivative(node, &call) : by_definition(node, &call);
     ctx->random = random;
     ctx->part_of = outer;
@@ -154,8 +156,9 @@ static gd_status derive_node(gd_context *ctx, gd_node *node)
  * while the node is derived. */
 static void lend(const gd_node *node, bool *freed, bool back)
 {
-    for (int i = 0; i < node->inputs + node->outputs; i++) {
-        gd_tensor *t = i < node->inputs ? node->input[i] : node->output[i - node->inputs];
+    for (int i = 0; i < node->call.inputs + node->call.outputs; i++) {
+        gd_tensor *t =
+            i < node->call.inputs ? node->call.input[i] : node->call.output[i - node->call.inputs];
         if (!t || !t->step || !t->storage || t->storage->released) continue;
         if (!back) freed[i] = t->freed;
         t->freed = back && (t->freed || freed[i]); /* an input may be given twice */
@@ -169,11 +172,12 @@ static void derive_nodes(gd_context *ctx, int64_t first, int64_t end)
     for (int64_t i = end - 1; i >= first && !gd_failed(ctx); i--) {
         gd_node *node = ctx->tape[i];
         bool reached = false, asked = false;
-        for (int k = 0; k < node->outputs; k++) reached = reached || cotangent_of(node->output[k]);
-        for (int k = 0; k < node->inputs; k++) asked = asked || is_asked(node->input[k]);
+        for (int k = 0; k < node->call.outputs; k++)
+            reached = reached || cotangent_of(node->call.output[k]);
+        for (int k = 0; k < node->call.inputs; k++) asked = asked || is_asked(node->call.input[k]);
         if (!reached || !(asked || (node->segment && node->leads))) continue;
-        bool *freed =
-            gd_arena_array(ctx, (int64_t)node->inputs + node->outputs, sizeof *freed, "gradients");
+        bool *freed = gd_arena_array(ctx, (int64_t)node->call.inputs + node->call.outputs,
+                                     sizeof *freed, "gradients");
         if (!freed) return;
         lend(node, freed, false);
         derive_node(ctx, node);

@@ -99,8 +99,8 @@ static bool is_read(const gd_tensor *t)
 {
     const gd_context *ctx = t->ctx;
     for (int64_t i = 0; i < ctx->tape_length; i++)
-        for (int k = 0; ctx->tape[i]->marked && k < ctx->tape[i]->inputs; k++)
-            if (ctx->tape[i]->input[k] == t) return true;
+        for (int k = 0; ctx->tape[i]->marked && k < ctx->tape[i]->call.inputs; k++)
+            if (ctx->tape[i]->call.input[k] == t) return true;
     return false;
 }
 

@@ -35,10 +35,10 @@ static void print_tensors(FILE *file, gd_tensor *const *list, int count, bool la
 static size_t bytes_saved(const gd_node *node)
 {
     size_t bytes = 0;
-    for (int i = 0; i < node->saves; i++) {
-        if (node->save[i]) bytes += node->save[i]->storage->bytes;
+    for (int i = 0; i < node->call.saves; i++) {
+        if (node->call.save[i]) bytes += node->call.save[i]->storage->bytes;
     }
-    for (int i = 0; i < node->inputs + node->outputs; i++) {
+    for (int i = 0; i < node->call.inputs + node->call.outputs; i++) {
         const gd_tensor *t = gd_node_value(node, i);
         if (t) bytes += (size_t)t->count * gd_dtype_size(t->dtype);
     }
@@ -64,9 +64,9 @@ static gd_status finish(gd_context *ctx, FILE *file, const char *who, gd_os_loca
 static gd_text node_name(const gd_node *node)
 {
     gd_text name;
-    const bool part = node->part_of;
-    snprintf(name.text, sizeof name.text, "%s%s%s", part ? node->part_of->name : "",
-             part ? ": " : "", node->op->name);
+    const bool part = node->call.part_of;
+    snprintf(name.text, sizeof name.text, "%s%s%s", part ? node->call.part_of->name : "",
+             part ? ": " : "", node->call.op->name);
     return name;
 }
 
@@ -78,11 +78,12 @@ gd_status gd_tape_print(gd_context *ctx, FILE *file)
     for (int64_t i = 0; i < ctx->tape_length; i++) {
         const gd_node *node = ctx->tape[i];
         fprintf(file, "#%lld %s(", (long long)i, node_name(node).text);
-        print_tensors(file, node->input, node->inputs, true);
+        print_tensors(file, node->call.input, node->call.inputs, true);
         fprintf(file, ") -> ");
-        print_tensors(file, node->output, node->outputs, false);
+        print_tensors(file, node->call.output, node->call.outputs, false);
         fprintf(file, "  saved %zu bytes%s", bytes_saved(node), node->used ? ", used up" : "");
-        for (int k = 0; k < node->outputs; k++) print_norm(file, "  |grad| %.4g", node->output[k]);
+        for (int k = 0; k < node->call.outputs; k++)
+            print_norm(file, "  |grad| %.4g", node->call.output[k]);
         fprintf(file, "\n");
     }
     return finish(ctx, file, "tape_print", &locale);
@@ -107,8 +108,8 @@ static gd_text dot_id(const gd_context *ctx, const gd_tensor *t)
         return id;
     }
     for (int64_t i = 0; i < ctx->tape_length; i++) {
-        for (int k = 0; k < ctx->tape[i]->inputs; k++) {
-            if (ctx->tape[i]->input[k] != t) continue;
+        for (int k = 0; k < ctx->tape[i]->call.inputs; k++) {
+            if (ctx->tape[i]->call.input[k] != t) continue;
             snprintf(id.text, sizeof id.text, "t%lld_%d", (long long)i, k);
             return id;
         }
@@ -135,12 +136,12 @@ static void print_dot_leaf(gd_context *ctx, FILE *file, const gd_tensor *t, cons
 /* Input k of a node: an arrow for the value, and a dashed one for the gradient that comes back. */
 static void print_dot_input(gd_context *ctx, FILE *file, const gd_node *node, int k)
 {
-    const gd_tensor *t = node->input[k];
+    const gd_tensor *t = node->call.input[k];
     const gd_text id = dot_id(ctx, t);
     char first[32];
     snprintf(first, sizeof first, "t%lld_%d", (long long)node->index, k);
     if (!t->node && !strcmp(id.text, first))
-        print_dot_leaf(ctx, file, t, gd_input_name(node->op, k).text, id.text);
+        print_dot_leaf(ctx, file, t, gd_input_name(node->call.op, k).text, id.text);
     fprintf(file, "    %s -> n%lld [id=\"%s_n%lld_%d\", label=\"%s\"];\n", id.text,
             (long long)node->index, id.text, (long long)node->index, k, gd_shape_text(t).text);
     if (!t->requires_grad) return;
@@ -153,9 +154,9 @@ static void print_dot_node(FILE *file, const gd_node *node)
     fprintf(file, "    n%lld [id=\"n%lld\", label=\"#%lld ", (long long)node->index,
             (long long)node->index, (long long)node->index);
     print_quoted(file, node_name(node).text);
-    for (int k = 0; k < node->outputs; k++) {
-        fprintf(file, "\\n%s", gd_shape_text(node->output[k]).text);
-        print_norm(file, " |grad| %.3g", node->output[k]);
+    for (int k = 0; k < node->call.outputs; k++) {
+        fprintf(file, "\\n%s", gd_shape_text(node->call.output[k]).text);
+        print_norm(file, " |grad| %.3g", node->call.output[k]);
     }
     fprintf(file, "\\nsaved %zu bytes\"];\n", bytes_saved(node));
 }
@@ -169,8 +170,8 @@ gd_status gd_tape_print_dot(gd_context *ctx, FILE *file)
     for (int64_t i = 0; i < ctx->tape_length; i++) {
         const gd_node *node = ctx->tape[i];
         print_dot_node(file, node);
-        for (int k = 0; k < node->inputs; k++) {
-            if (node->input[k]) print_dot_input(ctx, file, node, k);
+        for (int k = 0; k < node->call.inputs; k++) {
+            if (node->call.input[k]) print_dot_input(ctx, file, node, k);
         }
     }
     fprintf(file, "}\n");
@@ -200,13 +201,13 @@ int64_t gd_tape_find_nonfinite(gd_context *ctx, char *text, size_t size)
     if (!ctx || gd_failed(ctx)) return -1;
     for (int64_t i = 0; i < ctx->tape_length && !gd_failed(ctx); i++) {
         const gd_node *node = ctx->tape[i];
-        for (int k = 0; k < node->outputs; k++) {
-            if (!holds_nonfinite(ctx, node->output[k])) continue;
+        for (int k = 0; k < node->call.outputs; k++) {
+            if (!holds_nonfinite(ctx, node->call.output[k])) continue;
             char label[GD_NAME_SIZE];
-            tensor_label(node->output[k], label, sizeof label);
+            tensor_label(node->call.output[k], label, sizeof label);
             if (text) {
                 snprintf(text, size, "%s %s %s", label, node_name(node).text,
-                         gd_shape_text(node->output[k]).text);
+                         gd_shape_text(node->call.output[k]).text);
             }
             return i;
         }
@@ -222,6 +223,6 @@ void gd_tape_record_norms(gd_context *ctx, bool on)
     ctx->retain_grads = on;
     for (int64_t i = 0; on && i < ctx->tape_length; i++) {
         const gd_node *node = ctx->tape[i];
-        for (int k = 0; k < node->outputs; k++) node->output[k]->retain_grad = true;
+        for (int k = 0; k < node->call.outputs; k++) node->call.output[k]->retain_grad = true;
     }
 }

@@ -113,9 +113,9 @@ static const gd_op recompute_op = {
 
 static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
 {
-    gd_tensor **local = gd_arena_array(ctx, node->inputs, sizeof *local, "recompute");
-    for (int i = 0; local && i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
+    gd_tensor **local = gd_arena_array(ctx, node->call.inputs, sizeof *local, "recompute");
+    for (int i = 0; local && i < node->call.inputs; i++) {
+        gd_tensor *t = node->call.input[i];
         if (!t) continue;
         bool freed = t->freed; /* by the user; readers, such as this node, keep the memory */
         t->freed = false;
@@ -145,8 +145,8 @@ static gd_status repeat(gd_context *ctx, recompute_args *args, gd_tensor **local
 /* The memory of gradients that were just made for the real inputs outlives the segment's. */
 static void keep_gradients(const gd_node *node, bool keep)
 {
-    for (int i = 0; i < node->inputs; i++) {
-        const gd_tensor *t = node->input[i];
+    for (int i = 0; i < node->call.inputs; i++) {
+        const gd_tensor *t = node->call.input[i];
         if (t && t->grad && t->step) t->grad->storage->keep = keep;
     }
 }
@@ -155,7 +155,7 @@ static void keep_gradients(const gd_node *node, bool keep)
 static gd_status recompute_backward(gd_node *node, bool keep_tape)
 {
     (void)keep_tape;
-    gd_tensor *doutput = node->output[0]->grad;
+    gd_tensor *doutput = node->call.output[0]->grad;
     gd_context *ctx = doutput->ctx;
     gd_tensor *tensor_before = ctx->step_tensors;
     gd_storage *storage_before = ctx->step_storages;
@@ -164,13 +164,13 @@ static gd_status recompute_backward(gd_node *node, bool keep_tape)
     if (!local) return gd_error_status(ctx);
 
     ctx->tape_floor = ctx->tape_length;
-    repeat(ctx, (recompute_args *)node->args, local, node->inputs, doutput);
+    repeat(ctx, (recompute_args *)node->call.args, local, node->call.inputs, doutput);
     gd_tape_truncate(ctx, ctx->tape_floor);
     ctx->tape_floor = floor_before;
 
-    for (int i = 0; i < node->inputs && !gd_failed(ctx); i++) {
+    for (int i = 0; i < node->call.inputs && !gd_failed(ctx); i++) {
         if (local[i] && local[i]->grad_valid) {
-            gd_grad_add(node->input[i], local[i]->grad, "recompute");
+            gd_grad_add(node->call.input[i], local[i]->grad, "recompute");
         }
     }
     keep_gradients(node, true);
@@ -205,7 +205,7 @@ gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user, gd_tens
     call.output[0] = y;
     gd_node *node = gd_tape_append(&call);
     if (!node) return NULL;
-    node->args = args;
+    node->call.args = args;
     node->segment = &args->trace.listener;
     node->backward = recompute_backward;
     return y;

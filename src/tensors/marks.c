@@ -10,8 +10,8 @@ static const gd_node *reader_without_gradient(const gd_tensor *t)
     const gd_context *ctx = t->ctx;
     for (int64_t n = ctx->tape_length - 1; n >= 0; n--) {
         const gd_node *node = ctx->tape[n];
-        for (int i = 0; i < node->inputs && !node->used; i++)
-            if (node->input[i] == t && !node->required[i]) return node;
+        for (int i = 0; i < node->call.inputs && !node->used; i++)
+            if (node->call.input[i] == t && !node->required[i]) return node;
     }
     return NULL;
 }
@@ -38,7 +38,7 @@ gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
         return gd_fail(t->ctx, GD_ERROR_STATE,
                        "set_requires_grad: %s of this step has read the tensor %s when it required "
                        "no gradient, wanted the call before the ops",
-                       reader->op->name, gd_shape_text(t).text);
+                       reader->call.op->name, gd_shape_text(t).text);
     }
     t->requires_grad = on;
     if (on) t->ctx->calls_at_require = t->ctx->calls;

@@ -191,6 +191,6 @@ double gd_item(const gd_tensor *t)
             t->ctx, GD_NOTICE_NAN,
             "item: %s, made by %s, is nan: gd_tape_find_nonfinite names the first op that gave "
             "such a number, and gd_optimizer_update does not update by it",
-            gd_shape_text(t).text, gd_called_op(t->node)->name);
+            gd_shape_text(t).text, gd_called_op(&t->node->call)->name);
     return value;
 }
