@@ -141,12 +141,10 @@ typedef struct gd_read_signature {
 
 enum { GD_SIGNATURES = 512 };
 
-/* An error unless the record is usable; `who` begins the message. */
-gd_status gd_check_record(gd_context *ctx, const gd_op *op, const char *who);
-
 /* Reads the signature of a record, which may have none, unless it was read before; NULL, with the
- * error set, if it is not usable. */
-const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op);
+ * error set, if it or the record is not usable. `who` begins the message on the record; NULL: it
+ * may lack what a call needs. */
+const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who);
 
 /* Compares the inputs and arguments of a call with the record's signature and ranges, sets the
  * shapes that these give, and calls its shape(). */
@@ -236,14 +234,6 @@ struct gd_context {
     gd_read_signature signatures[GD_SIGNATURES]; /* a hash table, at most half of it used */
     int signatures_read;
 };
-
-/* The place of a record in the table of signatures. */
-static inline gd_read_signature *gd_signature_slot(gd_context *ctx, const gd_op *op)
-{
-    size_t i = (uintptr_t)op / 64 % GD_SIGNATURES;
-    while (ctx->signatures[i].op != op && ctx->signatures[i].op) i = (i + 1) % GD_SIGNATURES;
-    return &ctx->signatures[i];
-}
 
 /* Makes AddressSanitizer let programs touch this memory of the CPU, or report them. */
 static inline void gd_allow(const gd_context *ctx, const void *data, size_t bytes, bool allowed)
@@ -631,13 +621,21 @@ static inline gd_status gd_check_value(const gd_node *node, const gd_tensor *t, 
     return same ? GD_OK : gd_refuse_value(node, t, whose, i);
 }
 
-/* Returns the memory of all that was made for the step since, but for `except` and what is kept,
- * and drops the headers. */
-void gd_drop_since(gd_context *ctx, const gd_tensor *tensor_before,
-                   const gd_storage *storage_before, const gd_storage *except);
+/* What a step consists of at some moment. */
+typedef struct gd_moment {
+    const gd_tensor *tensors;
+    const gd_storage *storages;
+    int64_t tape_length;
+} gd_moment;
 
-/* Drops the nodes from `length` on. */
-void gd_tape_truncate(gd_context *ctx, int64_t length);
+static inline gd_moment gd_now(const gd_context *ctx)
+{
+    return (gd_moment){ctx->step_tensors, ctx->step_storages, ctx->tape_length};
+}
+
+/* Drops the nodes and the headers of all that was made for the step since, and returns its memory,
+ * but for `except` and what is kept. */
+void gd_drop_since(gd_context *ctx, gd_moment then, const gd_storage *except);
 
 /* The walk over the nodes from ctx->tape_floor on: adds the cotangents (ones if NULL) to the
  * outputs' gradients and propagates these to the leaves. */

@@ -67,7 +67,7 @@ bool gd_accepts(const gd_op *op, gd_tensor *const *inputs, int count, const void
 {
     gd_context *ctx = context_of(inputs, count);
     if (!ctx || gd_failed(ctx) || check_inputs(ctx, op, inputs, count)) return false;
-    const gd_signature *signature = gd_signature_read(ctx, op);
+    const gd_signature *signature = gd_signature_read(ctx, op, NULL);
     if (!signature) return false;
     gd_spec output[2], save[4];
     gd_shapes shapes = {.output = output, .save = save};
@@ -99,6 +99,7 @@ typedef struct apply_state {
     bool wanted;     /* an input requires a gradient, and the op has one */
     bool record;     /* and recording is on */
     bool seen_real;  /* by widen() */
+    int gradient;    /* an input that is a gradient, or made of one unrecorded; -1: none */
     uint64_t number; /* of the call */
 } apply_state;
 
@@ -115,7 +116,8 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
                                .repeated = ctx->repeats > 0 && op->backward[ctx->device->device],
                                .inputs = count,
                                .outputs = op->outputs,
-                               .saves = op->saves}};
+                               .saves = op->saves},
+                      .gradient = -1};
     const size_t results = (size_t)op->outputs + (size_t)op->saves,
                  tensors = (size_t)count * 2 + (size_t)op->outputs + results;
     state->shapes.output =
@@ -130,12 +132,13 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
     memcpy(call->input, inputs, (size_t)count * sizeof *inputs);
     call->dtype = call->kernel_dtype = GD_FLOAT32;
     for (int i = 0; i < count; i++) {
-        if (!inputs[i]) continue;
-        widen(call, inputs[i]->dtype, &state->seen_real);
-        if (!inputs[i]->requires_grad) continue;
-        ctx->saw_gradient = true;
-        state->wanted = true;
+        const gd_tensor *t = inputs[i];
+        if (!t) continue;
+        widen(call, t->dtype, &state->seen_real);
+        state->wanted = state->wanted || t->requires_grad;
+        if (t->gradient && state->gradient < 0) state->gradient = i;
     }
+    ctx->saw_gradient = ctx->saw_gradient || state->wanted;
     state->record = state->wanted && ctx->no_grad == 0;
     return GD_OK;
 }
@@ -163,14 +166,6 @@ static gd_status run_shape(apply_state *state, const gd_signature *signature)
     }
     state->number = ++ctx->calls;
     return gd_notify_call(call, ctx->frame->outer);
-}
-
-/* An input that is a gradient, or made of one without being recorded; -1: none. */
-static int gradient_input(const gd_call *call)
-{
-    for (int i = 0; i < call->inputs; i++)
-        if (call->input[i] && call->input[i]->gradient) return i;
-    return -1;
 }
 
 /* How a gradient was computed is not on the tape: a backward would take it for a constant. */
@@ -247,60 +242,48 @@ static gd_status allocate_results(apply_state *state)
     return GD_OK;
 }
 
-/* The kernel has updated an input: a temporary is copied back. */
-static void write_back(gd_context *ctx, gd_tensor *t, gd_tensor *updated)
+/* The kernel has written to t, or to a temporary in its place, which is copied back. */
+static void write_back(gd_tensor *t, const gd_tensor *written)
 {
-    gd_new_version(ctx, t->storage);
-    if (updated == t || t->count == 0) return;
-    ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(updated), ctx);
+    if (written == t || t->count == 0) return;
+    t->ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(written), t->ctx);
 }
 
 static gd_status run_forward(apply_state *state)
 {
-    gd_call kernel_call = state->call;
-    gd_context *ctx = kernel_call.context;
-    const gd_op *op = kernel_call.op;
-    for (int i = 0; i < kernel_call.inputs; i++) {
-        gd_tensor *t = kernel_call.input[i];
-        if (!t) continue;
-        state->kernel_input[i] =
-            gd_frame_prepare(ctx, t, gd_kernel_dtype(&kernel_call, t), op->strided, op->name);
-        if (!state->kernel_input[i]) return ctx->status;
-    }
-    for (int i = 0; i < kernel_call.outputs; i++) {
-        gd_tensor *t = kernel_call.output[i];
-        gd_dtype dtype = gd_kernel_dtype(&kernel_call, t);
-        state->kernel_output[i] =
-            t->dtype == dtype ? t : gd_frame_tensor(ctx, dtype, t->ndim, t->shape, op->name);
-        if (!state->kernel_output[i]) return ctx->status;
-    }
+    const gd_call *call = &state->call;
+    gd_context *ctx = call->context;
+    const gd_op *op = call->op;
+    gd_call kernel_call = *call;
     kernel_call.input = state->kernel_input;
     kernel_call.output = state->kernel_output;
-    gd_status status = gd_run_kernel(op->forward[ctx->device->device], &kernel_call, false);
-    if (status || gd_failed(ctx)) {
-        return gd_fail(ctx, status, "%s: its forward failed", op->name);
+    for (int i = 0; i < call->inputs; i++) {
+        gd_tensor *t = call->input[i];
+        if (!t) continue;
+        kernel_call.input[i] =
+            gd_frame_prepare(ctx, t, gd_kernel_dtype(call, t), op->strided, op->name);
+        if (!kernel_call.input[i]) return ctx->status;
     }
-    for (int i = 0; i < kernel_call.inputs; i++) {
-        gd_tensor *t = state->call.input[i];
-        if (t && t->freed) {
+    for (int i = 0; i < call->outputs; i++) {
+        gd_tensor *t = call->output[i];
+        gd_dtype dtype = gd_kernel_dtype(call, t);
+        kernel_call.output[i] =
+            t->dtype == dtype ? t : gd_frame_tensor(ctx, dtype, t->ndim, t->shape, op->name);
+        if (!kernel_call.output[i]) return ctx->status;
+    }
+    gd_status status = gd_run_kernel(op->forward[ctx->device->device], &kernel_call, false);
+    if (status || gd_failed(ctx)) return gd_fail(ctx, status, "%s: its forward failed", op->name);
+    for (int i = 0; i < call->inputs; i++) {
+        gd_tensor *t = call->input[i];
+        if (t && t->freed)
             return gd_fail(ctx, GD_ERROR_STATE, "%s: its forward freed its input %s", op->name,
                            gd_shape_text(t).text);
-        }
-        if (t && op->updates_inputs & GD_BIT(i) && !kernel_call.repeated)
-            write_back(ctx, t, kernel_call.input[i]);
+        if (!t || !(op->updates_inputs & GD_BIT(i)) || call->repeated) continue;
+        gd_new_version(ctx, t->storage);
+        write_back(t, kernel_call.input[i]);
     }
-    for (int i = 0; i < kernel_call.outputs; i++) {
-        gd_tensor *t = state->call.output[i];
-        if (state->kernel_output[i] == t || t->count == 0) continue;
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(state->kernel_output[i]), ctx);
-    }
+    for (int i = 0; i < call->outputs; i++) write_back(call->output[i], kernel_call.output[i]);
     return GD_OK;
-}
-
-static bool has_kernels(const gd_call *call)
-{
-    const gd_op *op = call->op;
-    return op->forward[call->context->device->device] && (!op->kernels || op->kernels(call));
 }
 
 /* ---- All of it ---------------------------------------------------------------------------- */
@@ -308,19 +291,17 @@ static bool has_kernels(const gd_call *call)
 static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
                        gd_tensor *const *inputs, int count, const void *args)
 {
-    const gd_read_signature *kept = gd_signature_slot(ctx, op);
-    const gd_signature *signature = kept->signature;
-    if (!signature || !op->constant || kept->text != op->signature)
-        signature = gd_check_record(ctx, op, "apply") ? NULL : gd_signature_read(ctx, op);
+    const gd_signature *signature = gd_signature_read(ctx, op, "apply");
     if (!signature) return ctx->status;
     gd_status status = check_inputs(ctx, op, inputs, count);
     if (!status) status = check_args(ctx, op, args);
     if (!status) status = prepare_state(state, ctx, op, inputs, count, args);
     if (!status) status = run_shape(state, signature);
     if (status) return status;
-    const int gradient = gradient_input(&state->call);
-    if (state->record && gradient >= 0) return refuse_second_derivative(&state->call, gradient);
-    const bool defined = !has_kernels(&state->call);
+    const gd_call *call = &state->call;
+    if (state->record && state->gradient >= 0)
+        return refuse_second_derivative(call, state->gradient);
+    const bool defined = !op->forward[ctx->device->device] || (op->kernels && !op->kernels(call));
     if (defined) {
         status = gd_run_definition(&state->call, state->shapes.output);
     } else if (!run_view(state)) {
@@ -329,15 +310,15 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
     }
     if (status || gd_failed(ctx)) return ctx->status;
     for (int i = 0; i < op->outputs; i++) {
-        state->call.output[i]->call = state->number;
-        state->call.output[i]->output = i;
-        const bool real = gd_dtype_is_real(state->call.output[i]->dtype);
-        state->call.output[i]->gradient = gradient >= 0 && real && ctx->no_grad == 0;
+        gd_tensor *y = call->output[i];
+        y->call = state->number;
+        y->output = i;
+        y->gradient = state->gradient >= 0 && gd_dtype_is_real(y->dtype) && ctx->no_grad == 0;
     }
     if (defined) return GD_OK; /* its parts were recorded */
-    if (state->record) return gd_tape_append(&state->call) ? GD_OK : ctx->status;
+    if (state->record) return gd_tape_append(call) ? GD_OK : ctx->status;
     /* An op of a segment is recorded when the segment runs again, in the backward. */
-    if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(&state->call);
+    if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(call);
     return GD_OK;
 }
 
@@ -348,17 +329,14 @@ static gd_tensor *call_op(const gd_op *op, gd_tensor *const *inputs, int count, 
     gd_context *ctx = context_of(inputs, count);
     if (!ctx || !op || gd_failed(ctx)) return NULL;
     apply_state state; /* prepare_state() sets it */
-    gd_tensor *tensor_before = ctx->step_tensors;
-    gd_storage *storage_before = ctx->step_storages;
-    gd_random_state random_before = ctx->random;
-    const int64_t tape_before = ctx->tape_length;
+    const gd_moment before = gd_now(ctx);
+    const gd_random_state random_before = ctx->random;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
     const gd_status status = apply(&state, ctx, op, inputs, count, args);
     gd_frame_end(ctx, &frame);
     if (status) { /* nothing of a failed call stays */
-        gd_tape_truncate(ctx, tape_before);
-        gd_drop_since(ctx, tensor_before, storage_before, NULL);
+        gd_drop_since(ctx, before, NULL);
         ctx->random = random_before;
         return NULL;
     }

@@ -55,14 +55,6 @@ static const char *record_fault(const gd_op *op)
     return forward || op->definition ? NULL : "it has neither a forward nor a definition";
 }
 
-gd_status gd_check_record(gd_context *ctx, const gd_op *op, const char *who)
-{
-    const char *fault = record_fault(op);
-    if (!fault) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
-                   op->name ? op->name : "", fault);
-}
-
 static bool take(const char **at, const char *mark)
 {
     const char *start = *at + strspn(*at, " ");
@@ -167,15 +159,29 @@ void gd_signatures_free(gd_context *ctx)
     ctx->signatures_read = 0;
 }
 
-const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op)
+/* The place of a record in the table. */
+static gd_read_signature *slot_of(gd_context *ctx, const gd_op *op)
 {
-    gd_read_signature *kept = gd_signature_slot(ctx, op);
-    const char *text = op->signature ? op->signature : "";
+    size_t i = (uintptr_t)op / 64 % GD_SIGNATURES;
+    while (ctx->signatures[i].op != op && ctx->signatures[i].op) i = (i + 1) % GD_SIGNATURES;
+    return &ctx->signatures[i];
+}
+
+const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who)
+{
+    gd_read_signature *kept = slot_of(ctx, op);
+    if (kept->signature && op->constant && kept->text == op->signature) return kept->signature;
+    const char *text = op->signature ? op->signature : "", *fault = who ? record_fault(op) : NULL;
+    if (fault) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
+                op->name ? op->name : "", fault);
+        return NULL;
+    }
     if (!kept->signature || strcmp((const char *)(kept->signature + 1), text) != 0) {
         gd_signature *s = read_text(ctx, op, text);
         if (!s) return NULL;
         if (2 * ctx->signatures_read > GD_SIGNATURES) gd_signatures_free(ctx);
-        kept = gd_signature_slot(ctx, op);
+        kept = slot_of(ctx, op);
         ctx->signatures_read += !kept->signature;
         release(ctx, kept);
         *kept = (gd_read_signature){op, op->signature, s};

@@ -77,26 +77,19 @@ gd_node *gd_tape_append(const gd_call *call)
     return node;
 }
 
-void gd_tape_truncate(gd_context *ctx, int64_t length)
+void gd_drop_since(gd_context *ctx, gd_moment then, const gd_storage *except)
 {
-    while (ctx->tape_length > length) {
+    while (ctx->tape_length > then.tape_length) {
         gd_node *node = ctx->tape[--ctx->tape_length];
         if (!node->used) count_readers(node, -1);
         node->used = true;
     }
-}
-
-void gd_drop_since(gd_context *ctx, const gd_tensor *tensor_before,
-                   const gd_storage *storage_before, const gd_storage *except)
-{
-    for (gd_tensor *t = ctx->step_tensors; t != tensor_before; t = t->next) {
-        if (t->storage && t->storage->step && t->storage != except && !t->storage->keep) {
-            t->freed = true;
-        }
+    for (gd_tensor *t = ctx->step_tensors; t != then.tensors; t = t->next) {
+        const gd_storage *s = t->storage;
+        if (s && s->step && s != except && !s->keep) t->freed = true;
     }
-    for (gd_storage *s = ctx->step_storages; s != storage_before; s = s->next) {
+    for (gd_storage *s = ctx->step_storages; s != then.storages; s = s->next)
         if (s != except && !s->keep) gd_storage_release(ctx, s);
-    }
 }
 
 int64_t gd_tape_length(const gd_context *ctx)

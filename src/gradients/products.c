@@ -4,26 +4,13 @@
 
 #include "gradus/derivatives.h"
 
-/* What there was before, so that all that is made since can be dropped. */
-typedef struct before {
-    gd_tensor *tensors;
-    gd_storage *storages;
-    int64_t tape_length;
-} before;
-
-static before now(const gd_context *ctx)
-{
-    return (before){ctx->step_tensors, ctx->step_storages, ctx->tape_length};
-}
-
 /* Drops what was recorded for gradients [n], but not what is kept: the products. */
-static void drop(gd_context *ctx, before then, gd_tensor *const *gradients, int n)
+static void drop(gd_context *ctx, gd_moment then, gd_tensor *const *gradients, int n)
 {
     for (int i = 0; i < n; i++)
         if (gradients[i]) gradients[i]->storage->keep = false;
     for (int64_t i = then.tape_length; i < ctx->tape_length; i++) gd_finish_uses(ctx->tape[i]);
-    gd_tape_truncate(ctx, then.tape_length);
-    gd_drop_since(ctx, then.tensors, then.storages, NULL);
+    gd_drop_since(ctx, then, NULL);
 }
 
 static gd_status check_vectors(gd_context *ctx, const char *who, gd_tensor *const *inputs,
@@ -45,7 +32,7 @@ gd_status gd_jvp(gd_tensor *const *outputs, int count, gd_tensor *const *inputs,
     gd_context *ctx = outputs && count > 0 && outputs[0] ? outputs[0]->ctx : NULL;
     if (!ctx) return GD_ERROR_ARGUMENT;
     if (gd_failed(ctx) || check_vectors(ctx, "jvp", inputs, vectors, n)) return ctx->status;
-    const before then = now(ctx);
+    const gd_moment then = gd_now(ctx);
     gd_tensor **u = gd_arena_array(ctx, count, sizeof *u, "jvp");
     gd_tensor **g = gd_arena_array(ctx, n, sizeof *g, "jvp");
     for (int i = 0; i < count && !gd_failed(ctx); i++) {
@@ -76,7 +63,7 @@ gd_status gd_hvp(gd_tensor *loss, gd_tensor *const *inputs, gd_tensor *const *ve
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "hvp: loss is %s, wanted one element",
                        gd_shape_text(loss).text);
     }
-    const before then = now(ctx);
+    const gd_moment then = gd_now(ctx);
     gd_tensor **g = gd_arena_array(ctx, n, sizeof *g, "hvp");
     if (!g) return ctx->status;
     const gd_gradients_options first = {.differentiable = true, .zeros = true};

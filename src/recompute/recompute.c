@@ -14,11 +14,10 @@ typedef struct recompute_args {
     gd_trace trace;
 } recompute_args;
 
-static bool made_since(const gd_context *ctx, const gd_tensor *tensor_before, const gd_tensor *t)
+static bool made_since(const gd_context *ctx, gd_moment then, const gd_tensor *t)
 {
-    for (const gd_tensor *s = ctx->step_tensors; s != tensor_before; s = s->next) {
+    for (const gd_tensor *s = ctx->step_tensors; s != then.tensors; s = s->next)
         if (s == t) return true;
-    }
     return false;
 }
 
@@ -52,15 +51,14 @@ static gd_tensor *run_traced(gd_context *ctx, recompute_args *args, gd_tensor *c
 static gd_tensor *run_unrecorded(gd_context *ctx, recompute_args *args, gd_tensor *const *inputs,
                                  int count)
 {
-    gd_tensor *tensor_before = ctx->step_tensors;
-    gd_storage *storage_before = ctx->step_storages;
+    const gd_moment before = gd_now(ctx);
     gd_tensor *y = run_traced(ctx, args, inputs, count, false);
-    if (y && !gd_failed(ctx) && !made_since(ctx, tensor_before, y)) { /* an input, or a leaf */
+    if (y && !gd_failed(ctx) && !made_since(ctx, before, y)) { /* an input, or a leaf */
         ctx->saw_gradient = ctx->saw_gradient || y->requires_grad;
         y = gd_detach(y);
     }
     if (gd_failed(ctx)) y = NULL;
-    gd_drop_since(ctx, tensor_before, storage_before, y ? y->storage : NULL);
+    gd_drop_since(ctx, before, y ? y->storage : NULL);
     if (y) y->freed = false;
     return y;
 }
@@ -157,15 +155,13 @@ static gd_status recompute_backward(gd_node *node, bool keep_tape)
     (void)keep_tape;
     gd_tensor *doutput = node->call.output[0]->grad;
     gd_context *ctx = doutput->ctx;
-    gd_tensor *tensor_before = ctx->step_tensors;
-    gd_storage *storage_before = ctx->step_storages;
-    int64_t floor_before = ctx->tape_floor;
+    const gd_moment before = gd_now(ctx);
+    const int64_t floor_before = ctx->tape_floor;
     gd_tensor **local = make_local_leaves(ctx, node);
     if (!local) return gd_error_status(ctx);
 
     ctx->tape_floor = ctx->tape_length;
     repeat(ctx, (recompute_args *)node->call.args, local, node->call.inputs, doutput);
-    gd_tape_truncate(ctx, ctx->tape_floor);
     ctx->tape_floor = floor_before;
 
     for (int i = 0; i < node->call.inputs && !gd_failed(ctx); i++) {
@@ -174,7 +170,7 @@ static gd_status recompute_backward(gd_node *node, bool keep_tape)
         }
     }
     keep_gradients(node, true);
-    gd_drop_since(ctx, tensor_before, storage_before, NULL);
+    gd_drop_since(ctx, before, NULL);
     keep_gradients(node, false);
     return gd_error_status(ctx);
 }
