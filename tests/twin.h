@@ -9,8 +9,7 @@
  * read all inputs again in the backward. */
 #define TWIN(op)                                         \
     extern const gd_op gd_op_##op;                       \
-    GD_KERNEL(op##_plain_forward)                        \
-    GD_KERNEL(op##_plain_backward)                       \
+    GD_KERNEL_PAIR(op##_plain)                           \
     static const gd_op *op##_twin(void)                  \
     {                                                    \
         static gd_op twin;                               \

@@ -115,8 +115,7 @@ static void attention_definition(const gd_call *call)
     call->output[0] = heads_first(gd_matmul(p, v), 1);
 }
 
-GD_KERNEL(attention_forward)
-GD_KERNEL(attention_backward)
+GD_KERNEL_PAIR(attention)
 
 /* ---- Cases -------------------------------------------------------------------------------- */
 

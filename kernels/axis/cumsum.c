@@ -1,8 +1,7 @@
 /* cumsum.c - the op cumsum: sums of all elements up to each. README.md has the derivation. */
 #include "axis/axis.h"
 
-GD_KERNEL(cumsum_forward)
-GD_KERNEL(cumsum_backward)
+GD_KERNEL_PAIR(cumsum)
 
 /* dx_i = dy_i + ... + dy_n */
 static void cumsum_derivative(const gd_call *call)

@@ -4,10 +4,8 @@
 #include "derivation.h"
 #include "arguments.h"
 
-GD_KERNEL(gather_forward)
-GD_KERNEL(gather_backward)
-GD_KERNEL(scatter_add_forward)
-GD_KERNEL(scatter_add_backward)
+GD_KERNEL_PAIR(gather)
+GD_KERNEL_PAIR(scatter_add)
 
 /* Fails unless index (input 1) is int32 and has the dimensions of input i, each no larger; that of
  * the axis may be, if `free_axis`. An index of size 1 where input i is larger was often meant for all,

@@ -5,10 +5,8 @@
 #include "derivation.h"
 #include "gradus/ops.h"
 
-GD_KERNEL(batch_norm_forward)
-GD_KERNEL(batch_norm_backward)
-GD_KERNEL(batch_norm_fixed_forward)
-GD_KERNEL(batch_norm_fixed_backward)
+GD_KERNEL_PAIR(batch_norm)
+GD_KERNEL_PAIR(batch_norm_fixed)
 
 /* mean and var are updated in training, and given in evaluation: neither has a gradient. */
 static gd_status check(const gd_call *call, gd_shapes *out)

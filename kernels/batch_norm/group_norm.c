@@ -4,8 +4,7 @@
 #include "derivation.h"
 #include "gradus/ops.h"
 
-GD_KERNEL(group_norm_forward)
-GD_KERNEL(group_norm_backward)
+GD_KERNEL_PAIR(group_norm)
 
 static const gd_option_range ranges[] = {
     {"eps", GD_FIELD(gd_group_norm_args, eps), 0, INFINITY, "0 or more"}, {0}};

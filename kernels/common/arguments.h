@@ -18,14 +18,6 @@ static inline gd_text gd_kind(const gd_tensor *t)
     return text;
 }
 
-/* Whether a and b have one shape. */
-static inline bool gd_same_shape(const gd_tensor *a, const gd_tensor *b)
-{
-    const int n = gd_tensor_ndim(a);
-    return gd_tensor_ndim(b) == n &&
-           !memcmp(gd_tensor_shape(a), gd_tensor_shape(b), (size_t)n * sizeof(int64_t));
-}
-
 /* gd_option (context.h) for whole numbers of any size. */
 static inline int64_t gd_whole_option(int64_t field, int64_t unset)
 {

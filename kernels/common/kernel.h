@@ -3,11 +3,11 @@
  * An op is a folder (docs/architecture.md). Its CPU kernels are in NAME_cpu.c, written once on
  * REAL and compiled twice, for float and for double: every function that another file calls is
  * defined as GD_REAL_NAME(name), which becomes name_f32 and name_f64. NAME.c ties them to the
- * record with GD_KERNEL, and its CUDA kernels are in NAME.cu (cuda.cuh):
+ * record with GD_KERNEL_PAIR, and its CUDA kernels are in NAME.cu (cuda.cuh):
  *
- *     GD_KERNEL(softmax_forward)    // declares softmax_forward_f32 and _f64, and defines
- *     GD_KERNEL(softmax_backward)   // softmax_forward_cpu, which picks one by call->dtype;
- *                                   // declares softmax_forward_cuda
+ *     GD_KERNEL_PAIR(softmax)       // declares softmax_forward_f32 and _f64, and defines
+ *                                   // softmax_forward_cpu, which picks one by call->dtype;
+ *                                   // declares softmax_forward_cuda; likewise softmax_backward
  *     const gd_op gd_op_softmax = { ..., GD_KERNELS(softmax), ... };
  *
  * Threads and bits. The result must not depend on the number of threads, bit for bit. So divide
@@ -70,6 +70,10 @@ void gd_step(const char *name, double value);
     {                                                                           \
         return call->dtype == GD_FLOAT64 ? name##_f64(call) : name##_f32(call); \
     }
+
+#define GD_KERNEL_PAIR(name)  \
+    GD_KERNEL(name##_forward) \
+    GD_KERNEL(name##_backward)
 
 /* What every record of the library promises. */
 #define GD_BUILT_IN .same_bits = true, .constant = true

@@ -3,10 +3,8 @@
 #include "conv/check.h"
 #include "derivation.h"
 
-GD_KERNEL(conv2d_forward)
-GD_KERNEL(conv2d_backward)
-GD_KERNEL(conv_transpose2d_forward)
-GD_KERNEL(conv_transpose2d_backward)
+GD_KERNEL_PAIR(conv2d)
+GD_KERNEL_PAIR(conv_transpose2d)
 
 /* The options, and what the groups make of the channels. Along `axes` axes: two, or conv1d's one. */
 static gd_status check_groups(const gd_call *call, int weight_outputs, int axes)

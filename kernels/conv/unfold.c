@@ -5,10 +5,8 @@
 
 extern const gd_op gd_op_unfold, gd_op_fold;
 
-GD_KERNEL(unfold_forward)
-GD_KERNEL(unfold_backward)
-GD_KERNEL(fold_forward)
-GD_KERNEL(fold_backward)
+GD_KERNEL_PAIR(unfold)
+GD_KERNEL_PAIR(fold)
 
 /* The sizes of the columns of an image [B, C, H, W]: n = C KH KW and P = OH OW. */
 static gd_status check_columns(const gd_call *call, int64_t C, const int64_t image[2], int64_t *n,

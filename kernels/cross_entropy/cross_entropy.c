@@ -1,102 +1,40 @@
 /* cross_entropy.c - the op: softmax, logarithm and the choice of the target in one. README.md has
  * the derivation. */
 #include "cross_entropy/cross_entropy.h"
+#include "arguments.h"
 #include "derivation.h"
 
-GD_KERNEL(cross_entropy_forward)
-GD_KERNEL(cross_entropy_backward)
+GD_KERNEL_PAIR(cross_entropy)
 
-static gd_status check_reduction(const gd_call *call)
-{
-    const gd_cross_entropy_args *args = call->args;
-    if (args->reduction == GD_MEAN || args->reduction == GD_SUM || args->reduction == GD_NONE) {
-        return GD_OK;
-    }
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "reduction is %d, wanted GD_MEAN, GD_SUM or GD_NONE", (int)args->reduction);
-}
-
-gd_status cross_entropy_check(const gd_call *call, const gd_tensor *targets)
-{
-    const gd_tensor *rows = call->input[0];
-    const int ndim = gd_tensor_ndim(rows);
-    bool same = gd_tensor_dtype(targets) == GD_INT32 && gd_tensor_ndim(targets) == ndim - 1;
-    for (int d = 0; same && d + 1 < ndim; d++) {
-        same = gd_tensor_shape(targets)[d] == gd_tensor_shape(rows)[d];
-    }
-    if (!same) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "targets is %s %s, wanted int32 and the shape of %s %s without its "
-                            "last dimension",
-                            gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text,
-                            gd_input_name(call->op, 0).text, gd_shape_text(rows).text);
-    }
-    return check_reduction(call);
-}
-
-gd_status cross_entropy_check_rows(const gd_call *call)
-{
-    const gd_tensor *rows = call->input[0];
-    if (gd_tensor_ndim(rows) > 0 && gd_dtype_is_real(gd_tensor_dtype(rows))) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s %s, wanted a real [..., V]",
-                        gd_input_name(call->op, 0).text, gd_dtype_name(gd_tensor_dtype(rows)),
-                        gd_shape_text(rows).text);
-}
-
-/* Probabilities, shaped like the logits. */
-static gd_status check_probabilities(const gd_call *call)
-{
-    const gd_tensor *logits = call->input[0], *targets = call->input[1];
-    const int ndim = gd_tensor_ndim(logits);
-    bool same =
-        gd_tensor_dtype(targets) == gd_tensor_dtype(logits) && gd_tensor_ndim(targets) == ndim;
-    for (int d = 0; same && d < ndim; d++) {
-        same = gd_tensor_dim(targets, d) == gd_tensor_dim(logits, d);
-    }
-    if (!same) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "targets is %s %s, wanted int32 and the shape of %s %s without its "
-                            "last dimension, or probabilities, %s and of the whole shape",
-                            gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text,
-                            gd_input_name(call->op, 0).text, gd_shape_text(logits).text,
-                            gd_dtype_name(gd_tensor_dtype(logits)));
-    }
-    if (((const gd_cross_entropy_args *)call->args)->use_ignore_index) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "given an ignore index, but targets are probabilities");
-    }
-    return check_reduction(call);
-}
+const gd_option_range cross_entropy_ranges[] = {CROSS_ENTROPY_RANGES(1, "0 to 1"), {0}};
 
 gd_status cross_entropy_check_weight(const gd_call *call)
 {
-    const gd_tensor *rows = call->input[0], *weight = call->input[2];
-    if (!weight) return GD_OK;
-    if (gd_tensor_ndim(weight) != 1 || gd_tensor_dim(weight, 0) != gd_tensor_dim(rows, -1) ||
-        gd_tensor_dtype(weight) != gd_tensor_dtype(rows)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s %s, wanted %s [%lld]",
-                            gd_input_name(call->op, 2).text, gd_dtype_name(gd_tensor_dtype(weight)),
-                            gd_shape_text(weight).text, gd_dtype_name(gd_tensor_dtype(rows)),
-                            (long long)gd_tensor_dim(rows, -1));
-    }
-    if (gd_tensor_requires_grad(weight) && gd_tensor_dtype(call->input[1]) == GD_INT32) {
-        return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
-                            "%s requires a gradient, which class weights have only with targets "
-                            "that are probabilities: give gd_detach of it",
-                            gd_input_name(call->op, 2).text);
-    }
-    return GD_OK;
+    const gd_tensor *weight = call->input[2];
+    if (!gd_tensor_requires_grad(weight) || gd_tensor_dtype(call->input[1]) != GD_INT32)
+        return GD_OK;
+    return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
+                        "%s requires a gradient, which class weights have only with targets "
+                        "that are probabilities: give gd_detach of it",
+                        gd_input_name(call->op, 2).text);
 }
 
-static gd_status check_options(const gd_call *call)
+/* Targets are numbers of classes, without the last dimension, or probabilities. */
+static gd_status check_targets(const gd_call *call, bool numbers)
 {
-    const double smoothing = ((const gd_cross_entropy_args *)call->args)->smoothing;
-    const gd_status status = cross_entropy_check_weight(call);
-    if (status) return status;
-    if (!(smoothing >= 0 && smoothing <= 1)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "label_smoothing is %g, wanted 0 to 1",
-                            smoothing);
-    }
+    const gd_tensor *logits = call->input[0], *targets = call->input[1];
+    const int ndim = gd_tensor_ndim(logits) - numbers;
+    bool same = gd_tensor_ndim(targets) == ndim;
+    for (int d = 0; same && d < ndim; d++)
+        same = gd_tensor_shape(targets)[d] == gd_tensor_shape(logits)[d];
+    if (!same)
+        return gd_refuse(call,
+                         "targets is %s, wanted int32 and the shape of %s %s without its last "
+                         "dimension, or probabilities, %s and of the whole shape",
+                         gd_kind(targets).text, gd_input_name(call->op, 0).text,
+                         gd_shape_text(logits).text, gd_dtype_name(gd_tensor_dtype(logits)));
+    if (!numbers && ((const gd_cross_entropy_args *)call->args)->use_ignore_index)
+        return gd_refuse(call, "given an ignore index, but targets are probabilities");
     return GD_OK;
 }
 
@@ -106,14 +44,12 @@ static gd_status check_options(const gd_call *call)
  * the loss: 1, or 1 over the divisor of the mean. */
 static gd_status cross_entropy_shape(const gd_call *call, gd_shapes *out)
 {
-    const gd_tensor *logits = call->input[0], *targets = call->input[1];
-    if (cross_entropy_check_rows(call)) return GD_ERROR_ARGUMENT;
-    const bool numbers = gd_tensor_dtype(targets) == GD_INT32;
-    gd_status status = numbers ? cross_entropy_check(call, targets) : check_probabilities(call);
-    if (!status) status = check_options(call);
+    const bool numbers = gd_tensor_dtype(call->input[1]) == GD_INT32;
+    gd_status status = check_targets(call, numbers);
+    if (!status) status = cross_entropy_check_weight(call);
     if (status) return status;
     const gd_spec one = {.dtype = call->dtype, .ndim = 0};
-    gd_spec rows = gd_spec_like(logits);
+    gd_spec rows = gd_spec_like(call->input[0]);
     rows.dtype = call->dtype;
     rows.ndim--;
     out->output[0] = ((const gd_cross_entropy_args *)call->args)->reduction == GD_NONE ? rows : one;
@@ -280,20 +216,19 @@ static const gd_case cross_entropy_cases[] = {
 const gd_op gd_op_cross_entropy = {
     .name = "cross_entropy",
     .formula = "loss = mean or sum over rows of logsumexp(logits) - logits[target]",
+    .signature = "logits[..., V] targets:mask weight[V]?",
     .inputs = 3,
-    .input_names = {"logits", "targets", "weight"},
     .optional_inputs = GD_BIT(2),
     .outputs = 1,
     .saves = 3,
-    .args_size = sizeof(gd_cross_entropy_args),
-    .plain_args = true,
+    GD_ARGS(gd_cross_entropy_args),
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_over_input = GD_BIT(0),
     .mixed = GD_BIT(GD_CUDA),
     GD_BUILT_IN,
+    .ranges = cross_entropy_ranges,
     .shape = cross_entropy_shape,
-    .forward = GD_ON_DEVICES(cross_entropy_forward),
-    .backward = GD_ON_DEVICES(cross_entropy_backward),
+    GD_KERNELS(cross_entropy),
     .definition = cross_entropy_definition,
     GD_CASES(cross_entropy_cases),
 };

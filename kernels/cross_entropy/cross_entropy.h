@@ -24,15 +24,16 @@ static inline bool cross_entropy_is_short(const gd_call *call)
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Fails unless targets are int32 and have the shape of input 0 without its last dimension, and the
- * reduction is one. */
-gd_status cross_entropy_check(const gd_call *call, const gd_tensor *targets);
+/* The ranges of a loss's arguments; `most` is that of the smoothing. */
+#define CROSS_ENTROPY_RANGES(most, wanted)                                             \
+    {"reduction", GD_FIELD(gd_cross_entropy_args, reduction), GD_MEAN, GD_NONE,        \
+     "GD_MEAN, GD_SUM or GD_NONE"},                                                    \
+    {                                                                                  \
+        "label_smoothing", GD_FIELD(gd_cross_entropy_args, smoothing), 0, most, wanted \
+    }
+extern const gd_option_range cross_entropy_ranges[];
 
-/* Fails unless input 0 is real, with a last dimension. */
-gd_status cross_entropy_check_rows(const gd_call *call);
-
-/* Fails unless the class weights, input 2, are absent, or one for each column of the rows, input 0;
- * or if they require a gradient that they do not have. */
+/* Fails if the class weights, input 2, require a gradient that they do not have. */
 gd_status cross_entropy_check_weight(const gd_call *call);
 
 /* By ops: the rows that are ignored, int32 [...], or NULL for none; and the weights of the

@@ -3,8 +3,10 @@
 #include "cross_entropy/cross_entropy.h"
 #include "derivation.h"
 
-GD_KERNEL(nll_loss_forward)
-GD_KERNEL(nll_loss_backward)
+GD_KERNEL_PAIR(nll_loss)
+
+static const gd_option_range ranges[] = {CROSS_ENTROPY_RANGES(0, "0: gd_cross_entropy_with has it"),
+                                         {0}};
 
 /* log_probs [..., V], targets [...], weight [V] or NULL -> loss [], or [...] for GD_NONE, in
  * float32 at least. Saves the factor [] of a row in the loss: 1, or 1 over the divisor of
@@ -12,15 +14,8 @@ GD_KERNEL(nll_loss_backward)
 static gd_status nll_loss_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_cross_entropy_args *args = call->args;
-    gd_status status = cross_entropy_check_rows(call);
-    if (!status) status = cross_entropy_check(call, call->input[1]);
-    if (!status) status = cross_entropy_check_weight(call);
+    const gd_status status = cross_entropy_check_weight(call);
     if (status) return status;
-    if (args->smoothing != 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "label_smoothing is %g, wanted 0: gd_cross_entropy_with has it",
-                            args->smoothing);
-    }
     out->save[0] = out->output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
     if (args->reduction == GD_NONE) {
         out->output[0] = gd_spec_like(call->input[1]);
@@ -74,15 +69,15 @@ static const gd_case nll_loss_cases[] = {
 const gd_op gd_op_nll_loss = {
     .name = "nll_loss",
     .formula = "loss = mean or sum over rows of -weight[target] log_probs[target]",
+    .signature = "log_probs[..., V] targets:int32[...] weight[V]?",
     .inputs = 3,
-    .input_names = {"log_probs", "targets", "weight"},
     .optional_inputs = GD_BIT(2),
     .outputs = 1,
     .saves = 1,
-    .args_size = sizeof(gd_cross_entropy_args),
-    .plain_args = true,
+    GD_ARGS(gd_cross_entropy_args),
     .backward_reads_inputs = GD_BIT(1) | GD_BIT(2),
     GD_BUILT_IN,
+    .ranges = ranges,
     .shape = nll_loss_shape,
     .forward = {[GD_CPU] = nll_loss_forward_cpu},
     .backward = {[GD_CPU] = nll_loss_backward_cpu},

@@ -451,10 +451,11 @@ TEST(test_soft_refused)
     gd_tensor_fill(t, 0);
     gd_cross_entropy_options options = {.weight = wide};
     REFUSED(gd_cross_entropy_with(x, t, &options),
-            "cross_entropy: weight is float64 [3], wanted float32 [3]");
+            "cross_entropy: weight is float64 [3], wanted float32 as in logits float32 [2, 3]");
     options.weight = gd_slice(w, 0, 0, 2);
-    REFUSED(gd_cross_entropy_with(x, t, &options),
-            "cross_entropy: weight is float32 [2], wanted float32 [3]");
+    REFUSED(
+        gd_cross_entropy_with(x, t, &options),
+        "cross_entropy: weight is float32 [2], wanted [V] with V = 3 as in logits float32 [2, 3]");
     gd_tensor_set_requires_grad(w, true);
     options.weight = w;
     REFUSED(gd_cross_entropy_with(x, t, &options),

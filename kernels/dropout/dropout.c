@@ -3,8 +3,7 @@
 #include "arguments.h"
 #include "gradus/ops.h"
 
-GD_KERNEL(dropout_forward)
-GD_KERNEL(dropout_backward)
+GD_KERNEL_PAIR(dropout)
 
 static gd_status draw(const gd_call *call, gd_shapes *out)
 {

@@ -91,8 +91,7 @@ enum { NOTHING, INPUTS };
 
 /* da or db may be written over dy, as each element needs only the dy at its own place. */
 #define BINARY(op_name, op_formula, y, da, db, reads, op_cases)         \
-    GD_KERNEL(op_name##_forward)                                        \
-    GD_KERNEL(op_name##_backward)                                       \
+    GD_KERNEL_PAIR(op_name)                                             \
     const gd_op gd_op_##op_name = {                                     \
         .name = #op_name,                                               \
         .formula = op_formula,                                          \

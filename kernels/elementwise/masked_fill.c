@@ -3,8 +3,7 @@
 #include "gradus/ops.h"
 #include "kernel.h"
 
-GD_KERNEL(masked_fill_forward)
-GD_KERNEL(masked_fill_backward)
+GD_KERNEL_PAIR(masked_fill)
 
 static void masked_fill_derivative(const gd_call *call)
 {

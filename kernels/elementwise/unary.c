@@ -134,23 +134,20 @@ enum { NOTHING, INPUT, OUTPUT, STEPS };
     };
 
 #define UNARY(name, formula, y, dx, reads, low, high, low2, high2, kinks)               \
-    GD_KERNEL(name##_forward)                                                           \
-    GD_KERNEL(name##_backward)                                                          \
+    GD_KERNEL_PAIR(name)                                                                \
     static const gd_case name##_cases[] = {CASES(NULL, low, high, low2, high2, kinks)}; \
     RECORD(name, formula, reads, 0, NULL)                                               \
     gd_tensor *gd_##name(gd_tensor *x) GD_APPLIES(name, NULL, x)
 
 #define SCALAR(name, formula, y, dx, reads, low, high, low2, high2, kinks, p_of_cases)      \
-    GD_KERNEL(name##_forward)                                                               \
-    GD_KERNEL(name##_backward)                                                              \
+    GD_KERNEL_PAIR(name)                                                                    \
     static const double name##_p[2] = {p_of_cases};                                         \
     static const gd_case name##_cases[] = {CASES(name##_p, low, high, low2, high2, kinks)}; \
     RECORD(name, formula, reads, sizeof name##_p, NULL)                                     \
     gd_tensor *gd_##name(gd_tensor *x, double p) GD_APPLIES(name, (const double[2]){p}, x)
 
 #define RANGE(name, formula, y, dx, reads, low, high, low2, high2, p_of_cases, q_of_cases) \
-    GD_KERNEL(name##_forward)                                                              \
-    GD_KERNEL(name##_backward)                                                             \
+    GD_KERNEL_PAIR(name)                                                                   \
     static const double name##_p[2] = {p_of_cases, q_of_cases};                            \
     static const gd_case name##_cases[] = {CASES(name##_p, low, high, low2, high2, true)}; \
     RECORD(name, formula, reads, sizeof name##_p, check_range)                             \

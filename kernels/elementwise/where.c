@@ -3,8 +3,7 @@
 #include "gradus/ops.h"
 #include "kernel.h"
 
-GD_KERNEL(where_forward)
-GD_KERNEL(where_backward)
+GD_KERNEL_PAIR(where)
 
 static void where_derivative(const gd_call *call)
 {

@@ -3,8 +3,7 @@
 #include "gradus/ops.h"
 #include "arguments.h"
 
-GD_KERNEL(embedding_forward)
-GD_KERNEL(embedding_backward)
+GD_KERNEL_PAIR(embedding)
 
 /* table [V, C], ids [...] -> y [..., C] */
 /* dtable[ids[i], :] += dy[i, :] */

@@ -4,8 +4,7 @@
 #include "gradus/ops.h"
 #include "kernel.h"
 
-GD_KERNEL(layer_norm_forward)
-GD_KERNEL(layer_norm_backward)
+GD_KERNEL_PAIR(layer_norm)
 
 /* y = (x - mean) rstd weight + bias */
 static void layer_norm_definition(const gd_call *call)

@@ -3,8 +3,7 @@
 #include "kernel.h"
 #include "gradus/ops.h"
 
-GD_KERNEL(linear_forward)
-GD_KERNEL(linear_backward)
+GD_KERNEL_PAIR(linear)
 
 /* x or dy as rows. */
 static gd_tensor *as_rows(gd_tensor *x, const gd_tensor *y, int64_t columns)

@@ -5,8 +5,7 @@
 
 extern const gd_op gd_op_cross_entropy;
 
-GD_KERNEL(linear_cross_entropy_forward)
-GD_KERNEL(linear_cross_entropy_backward)
+GD_KERNEL_PAIR(linear_cross_entropy)
 
 /* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves the factor [] of
  * a row in the loss, and the data for the gradients, without that factor and dloss: those for
@@ -14,8 +13,7 @@ GD_KERNEL(linear_cross_entropy_backward)
  * pieces, d weight and d^T x, if needed. */
 static gd_status linear_cross_entropy_shape(const gd_call *call, gd_shapes *out)
 {
-    const gd_tensor *x = call->input[0], *targets = call->input[2];
-    if (cross_entropy_check(call, targets)) return GD_ERROR_ARGUMENT;
+    const gd_tensor *x = call->input[0];
     const bool gpu = gd_context_device(call->context) != GD_CPU;
     const gd_dtype dtype = gpu ? gd_tensor_dtype(x) : call->dtype;
     const head_sizes s = head_sizes_of(call);
@@ -78,6 +76,7 @@ const gd_op gd_op_linear_cross_entropy = {
     .dinput_float32 = GD_BIT(1),
     .mixed = GD_BIT(GD_CUDA),
     GD_BUILT_IN,
+    .ranges = cross_entropy_ranges,
     .shape = linear_cross_entropy_shape,
     GD_KERNELS(linear_cross_entropy),
     .definition = linear_cross_entropy_definition,

@@ -97,8 +97,7 @@ DEFINITION(kl_div, kl_div(x, t, p != 0))
 
 #define LOSS(op_name, op_formula, value, dx, dt, dw, count, most, low, high, has_kinks, p_value,  \
              positive)                                                                            \
-    GD_KERNEL(op_name##_forward)                                                                  \
-    GD_KERNEL(op_name##_backward)                                                                 \
+    GD_KERNEL_PAIR(op_name)                                                                       \
     static gd_status op_name##_shape(const gd_call *call, gd_shapes *out)                         \
     {                                                                                             \
         return loss_shape(call, out, most, positive);                                             \

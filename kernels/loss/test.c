@@ -331,8 +331,9 @@ TEST(cosines)
     gd_tensor *ids = gd_cast(y, GD_INT32);
     REFUSED(gd_nll_loss(a, ids, &(gd_cross_entropy_options){.label_smoothing = 0.1}),
             "nll_loss: label_smoothing is 0.1, wanted 0");
-    REFUSED(gd_nll_loss(a, ids, &(gd_cross_entropy_options){.weight = y}),
-            "nll_loss: weight is float32 [4], wanted float32 [2]");
+    REFUSED(
+        gd_nll_loss(a, ids, &(gd_cross_entropy_options){.weight = y}),
+        "nll_loss: weight is float32 [4], wanted [V] with V = 2 as in log_probs float32 [4, 2]");
 }
 
 TEST(minima)

@@ -32,8 +32,7 @@ static gd_status matmul_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
-GD_KERNEL(matmul_forward)
-GD_KERNEL(matmul_backward)
+GD_KERNEL_PAIR(matmul)
 
 /* ---- Derivative --------------------------------------------------------------------------- */
 

@@ -3,8 +3,7 @@
 #include "arguments.h"
 #include "derivation.h"
 
-GD_KERNEL(pad_forward)
-GD_KERNEL(pad_backward)
+GD_KERNEL_PAIR(pad)
 
 /* Fails unless the padding along an axis of n places is possible. */
 static gd_status check_padding(const gd_call *call, int a, int64_t n)

@@ -3,10 +3,8 @@
 #include "arguments.h"
 #include "derivation.h"
 
-GD_KERNEL(max_pool2d_forward)
-GD_KERNEL(max_pool2d_backward)
-GD_KERNEL(avg_pool2d_forward)
-GD_KERNEL(avg_pool2d_backward)
+GD_KERNEL_PAIR(max_pool2d)
+GD_KERNEL_PAIR(avg_pool2d)
 
 /* y [..., H', W'] */
 static gd_status pool_shape(const gd_call *call, gd_shapes *out)

@@ -27,17 +27,17 @@ static double reduced_count(const gd_call *call)
     return n;
 }
 
-/* x reduced by an op over the same axes, in the shape of the result; and its mean, in x's shape. */
-static gd_tensor *total(const gd_call *call, gd_tensor *x)
+static const int *axes_of(const gd_reduce_args *args)
 {
-    const gd_reduce_args *args = call->args;
-    return gd_sum(x, args->all ? NULL : args->axes, args->count, args->keep_dims);
+    return args->all ? NULL : args->axes;
 }
 
-static gd_tensor *mean_back(const gd_call *call, gd_tensor *x)
+/* x reduced by a function over the same axes, in the shape of the result. */
+static gd_tensor *reduced(gd_tensor *(*by)(gd_tensor *, const int *, int, bool),
+                          const gd_call *call, gd_tensor *x)
 {
     const gd_reduce_args *args = call->args;
-    return back(call, gd_mean(x, args->all ? NULL : args->axes, args->count, args->keep_dims));
+    return by(x, axes_of(args), args->count, args->keep_dims);
 }
 
 /* ---- Sums --------------------------------------------------------------------------------- */
@@ -65,7 +65,7 @@ void gd_var_derivative(const gd_call *call)
 {
     gd_tensor *x = call->input[0];
     const double divisor = gd_variance_divisor(call->args, (int64_t)reduced_count(call));
-    gd_tensor *d = sub(x, mean_back(call, x));
+    gd_tensor *d = sub(x, back(call, reduced(gd_mean, call, x)));
     call->dinput[0] = mul(back(call, times(call->doutput[0], 2 / divisor)), d);
 }
 
@@ -74,14 +74,14 @@ void gd_var_derivative(const gd_call *call)
 void gd_std_derivative(const gd_call *call)
 {
     const gd_variance_args *args = call->args;
-    const gd_reduce_args *reduce = &args->reduce;
+    const gd_reduce_args *r = &args->reduce;
     gd_tensor *x = call->input[0];
     const double divisor = gd_variance_divisor(args, (int64_t)reduced_count(call));
-    gd_tensor *y = gd_std(x, reduce->all ? NULL : reduce->axes, reduce->count, args->correction,
-                          reduce->keep_dims);
+    gd_tensor *y = gd_std(x, axes_of(r), r->count, args->correction, r->keep_dims);
     gd_tensor *none = is(y, 0);
     gd_tensor *part = unless(none, over(call->doutput[0], unless(none, y, 1)), 0);
-    call->dinput[0] = mul(back(call, times(part, 1 / divisor)), sub(x, mean_back(call, x)));
+    gd_tensor *d = sub(x, back(call, reduced(gd_mean, call, x)));
+    call->dinput[0] = mul(back(call, times(part, 1 / divisor)), d);
 }
 
 /* ---- Choices ------------------------------------------------------------------------------ */
@@ -91,7 +91,7 @@ static gd_tensor *shared(const gd_call *call, gd_tensor *x, gd_tensor *y)
 {
     gd_tensor *one = number(x, 1), *zero = number(x, 0);
     gd_tensor *hit = gd_where(gd_eq(x, back(call, y)), one, gd_where(is_nan(x), one, zero));
-    return mul(back(call, over(call->doutput[0], total(call, hit))), hit);
+    return mul(back(call, over(call->doutput[0], reduced(gd_sum, call, hit))), hit);
 }
 
 void gd_max_derivative(const gd_call *call)
@@ -103,11 +103,8 @@ void gd_max_derivative(const gd_call *call)
  * multiples of x have the same gradient, so none by that factor is left out. */
 static gd_tensor *of_size_1(const gd_call *call, gd_tensor *x)
 {
-    const gd_norm_args *args = call->args;
-    const gd_reduce_args *reduce = &args->reduce;
-    gd_tensor *size = gd_abs(gd_detach(x));
-    size = (args->p < 0 ? gd_min : gd_max)(size, reduce->all ? NULL : reduce->axes, reduce->count,
-                                           reduce->keep_dims);
+    const bool least = ((const gd_norm_args *)call->args)->p < 0;
+    gd_tensor *size = reduced(least ? gd_min : gd_max, call, gd_abs(gd_detach(x)));
     size = unless(is(size, INFINITY), unless(is(size, 0), size, 1), 1);
     return over(x, back(call, size));
 }
@@ -117,12 +114,11 @@ static gd_tensor *of_size_1(const gd_call *call, gd_tensor *x)
 void gd_norm_derivative(const gd_call *call)
 {
     const gd_norm_args *args = call->args;
-    const gd_reduce_args *reduce = &args->reduce;
+    const gd_reduce_args *r = &args->reduce;
     gd_tensor *x = call->input[0], *dy = call->doutput[0];
     const bool by_size = args->p != 0 && args->p != 1 && !isinf(args->p);
     if (by_size) x = of_size_1(call, x);
-    gd_tensor *y =
-        gd_norm(x, args->p, reduce->all ? NULL : reduce->axes, reduce->count, reduce->keep_dims);
+    gd_tensor *y = gd_norm(x, args->p, axes_of(r), r->count, r->keep_dims);
     gd_tensor *none = is(y, 0), *divisor = by_size ? back(call, unless(none, y, 1)) : NULL;
     if (args->p == 0) {
         call->dinput[0] = NULL;

@@ -4,20 +4,13 @@
 #include "arguments.h"
 #include "gradus/ops.h"
 
-GD_KERNEL(sum_forward)
-GD_KERNEL(sum_backward)
-GD_KERNEL(mean_forward)
-GD_KERNEL(mean_backward)
-GD_KERNEL(max_forward)
-GD_KERNEL(max_backward)
-GD_KERNEL(logsumexp_forward)
-GD_KERNEL(logsumexp_backward)
-GD_KERNEL(var_forward)
-GD_KERNEL(var_backward)
-GD_KERNEL(std_forward)
-GD_KERNEL(std_backward)
-GD_KERNEL(norm_forward)
-GD_KERNEL(norm_backward)
+GD_KERNEL_PAIR(sum)
+GD_KERNEL_PAIR(mean)
+GD_KERNEL_PAIR(max)
+GD_KERNEL_PAIR(logsumexp)
+GD_KERNEL_PAIR(var)
+GD_KERNEL_PAIR(std)
+GD_KERNEL_PAIR(norm)
 GD_KERNEL(any_forward)
 GD_KERNEL(all_forward)
 
@@ -97,59 +90,43 @@ static const gd_case distinct_cases[] = {CASES(GD_DISTINCT)};
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
+/* In a record: what all reductions with a gradient have. */
+#define REDUCTION(op, args) \
+    GD_OF_X(args), GD_BUILT_IN, .strided = true, GD_KERNELS(op), .derivative = gd_##op##_derivative
+
 const gd_op gd_op_sum = {
     .name = "sum",
     .formula = "y = sum of x over axes",
-    GD_OF_X(gd_reduce_args),
-    GD_BUILT_IN,
-    .strided = true,
+    REDUCTION(sum, gd_reduce_args),
     .shape = reduce_shape,
-    .forward = GD_ON_DEVICES(sum_forward),
-    .backward = GD_ON_DEVICES(sum_backward),
-    .derivative = gd_sum_derivative,
     GD_CASES(smooth_cases),
 };
 
 const gd_op gd_op_mean = {
     .name = "mean",
     .formula = "y = (sum of x over axes) / n",
-    GD_OF_X(gd_reduce_args),
-    GD_BUILT_IN,
-    .strided = true,
+    REDUCTION(mean, gd_reduce_args),
     .shape = reduce_shape,
-    .forward = GD_ON_DEVICES(mean_forward),
-    .backward = GD_ON_DEVICES(mean_backward),
-    .derivative = gd_mean_derivative,
     GD_CASES(smooth_cases),
 };
 
 const gd_op gd_op_max = {
     .name = "max",
     .formula = "y = max of x over axes",
-    GD_OF_X(gd_reduce_args),
+    REDUCTION(max, gd_reduce_args),
     .backward_reads_inputs = GD_BIT(0),
     .backward_reads_outputs = GD_BIT(0),
-    GD_BUILT_IN,
-    .strided = true,
     .shape = reduce_shape,
-    .forward = GD_ON_DEVICES(max_forward),
-    .backward = GD_ON_DEVICES(max_backward),
-    .derivative = gd_max_derivative,
     GD_CASES(distinct_cases),
 };
 
 const gd_op gd_op_logsumexp = {
     .name = "logsumexp",
     .formula = "y = ln(sum of e^x over axes)",
-    GD_OF_X(gd_reduce_args),
+    REDUCTION(logsumexp, gd_reduce_args),
     .backward_reads_inputs = GD_BIT(0),
     .backward_reads_outputs = GD_BIT(0),
-    GD_BUILT_IN,
-    .strided = true,
     .shape = reduce_shape,
-    .forward = GD_ON_DEVICES(logsumexp_forward),
-    .backward = GD_ON_DEVICES(logsumexp_backward),
-    .derivative = gd_logsumexp_derivative,
     GD_CASES(smooth_cases),
 };
 
@@ -218,30 +195,20 @@ static const gd_case std_cases[] = {VARIANCE_CASES};
 const gd_op gd_op_var = {
     .name = "var",
     .formula = "y = (sum of (x - mean)^2 over axes) / (n - correction)",
-    GD_OF_X(gd_variance_args),
+    REDUCTION(var, gd_variance_args),
     .saves = VARIANCE_SAVES,
     .backward_reads_inputs = GD_BIT(0),
-    GD_BUILT_IN,
-    .strided = true,
     .shape = var_shape,
-    .forward = GD_ON_DEVICES(var_forward),
-    .backward = GD_ON_DEVICES(var_backward),
-    .derivative = gd_var_derivative,
     GD_CASES(var_cases),
 };
 
 const gd_op gd_op_std = {
     .name = "std",
     .formula = "y = sqrt((sum of (x - mean)^2 over axes) / (n - correction))",
-    GD_OF_X(gd_variance_args),
+    REDUCTION(std, gd_variance_args),
     .saves = VARIANCE_SAVES,
     .backward_reads_inputs = GD_BIT(0),
-    GD_BUILT_IN,
-    .strided = true,
     .shape = std_shape,
-    .forward = GD_ON_DEVICES(std_forward),
-    .backward = GD_ON_DEVICES(std_backward),
-    .derivative = gd_std_derivative,
     GD_CASES(std_cases),
 };
 
@@ -322,15 +289,10 @@ static const gd_case norm_cases[] = {
 const gd_op gd_op_norm = {
     .name = "norm",
     .formula = "y = (sum of |x|^p over axes)^(1/p)",
-    GD_OF_X(gd_norm_args),
+    REDUCTION(norm, gd_norm_args),
     .saves = NORM_SAVES,
     .backward_reads_inputs = GD_BIT(0),
-    GD_BUILT_IN,
-    .strided = true,
     .shape = norm_shape,
-    .forward = GD_ON_DEVICES(norm_forward),
-    .backward = GD_ON_DEVICES(norm_backward),
-    .derivative = gd_norm_derivative,
     GD_CASES(norm_cases),
 };
 
@@ -381,16 +343,29 @@ static gd_reduce_args args_of(const int *axes, int count, bool keep_dims)
     return args;
 }
 
-static gd_tensor *reduce(const gd_op *op, gd_tensor *x, const int *axes, int count, bool keep_dims)
-{
-    const gd_reduce_args args = args_of(axes, count, keep_dims);
-    return gd_apply(op, &x, 1, &args);
-}
-
 gd_tensor *gd_sum(gd_tensor *x, const int *axes, int count, bool keep_dims)
-{
-    return reduce(&gd_op_sum, x, axes, count, keep_dims);
-}
+    GD_APPLIES(sum, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
+
+gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims)
+    GD_APPLIES(mean, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
+
+gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims)
+    GD_APPLIES(max, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
+
+gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims)
+    GD_APPLIES(logsumexp, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
+
+gd_tensor *gd_prod(gd_tensor *x, const int *axes, int count, bool keep_dims)
+    GD_APPLIES(prod, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
+
+gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
+    GD_APPLIES(var, (&(gd_variance_args){args_of(axes, count, keep_dims), correction}), x)
+
+gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
+    GD_APPLIES(std, (&(gd_variance_args){args_of(axes, count, keep_dims), correction}), x)
+
+gd_tensor *gd_norm(gd_tensor *x, double p, const int *axes, int count, bool keep_dims)
+    GD_APPLIES(norm, (&(gd_norm_args){args_of(axes, count, keep_dims), p}), x)
 
 gd_tensor *gd_sum_all(gd_tensor *x)
 {
@@ -402,44 +377,16 @@ gd_tensor *gd_mean_all(gd_tensor *x)
     return gd_mean(x, NULL, 0, false);
 }
 
-gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims)
+static gd_tensor *reduce(const gd_op *op, gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
-    return reduce(&gd_op_mean, x, axes, count, keep_dims);
-}
-
-static gd_tensor *variance(const gd_op *op, gd_tensor *x, const int *axes, int count,
-                           double correction, bool keep_dims)
-{
-    const gd_variance_args args = {args_of(axes, count, keep_dims), correction};
+    const gd_reduce_args args = args_of(axes, count, keep_dims);
     return gd_apply(op, &x, 1, &args);
-}
-
-gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
-{
-    return variance(&gd_op_var, x, axes, count, correction, keep_dims);
-}
-
-gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
-{
-    return variance(&gd_op_std, x, axes, count, correction, keep_dims);
-}
-
-gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims)
-{
-    return reduce(&gd_op_max, x, axes, count, keep_dims);
-}
-
-gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims)
-{
-    return reduce(&gd_op_logsumexp, x, axes, count, keep_dims);
 }
 
 static void min_definition(const gd_call *call)
 {
-    const gd_reduce_args *args = call->args;
     gd_tensor *x = gd_neg(call->input[0]);
-    call->output[0] =
-        gd_neg(gd_max(x, args->all ? NULL : args->axes, args->count, args->keep_dims));
+    call->output[0] = gd_neg(gd_apply(&gd_op_max, &x, 1, call->args));
 }
 
 gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims)
@@ -449,17 +396,6 @@ gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims)
                               .shape = reduce_shape,
                               .definition = min_definition};
     return reduce(&min, x, axes, count, keep_dims);
-}
-
-gd_tensor *gd_prod(gd_tensor *x, const int *axes, int count, bool keep_dims)
-{
-    return reduce(&gd_op_prod, x, axes, count, keep_dims);
-}
-
-gd_tensor *gd_norm(gd_tensor *x, double p, const int *axes, int count, bool keep_dims)
-{
-    const gd_norm_args args = {args_of(axes, count, keep_dims), p};
-    return gd_apply(&gd_op_norm, &x, 1, &args);
 }
 
 /* Of whole numbers as float32, which are 0 only for 0. */

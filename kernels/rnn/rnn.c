@@ -5,10 +5,8 @@
 #include "derivation.h"
 #include "gradus/ops.h"
 
-GD_KERNEL(lstm_forward)
-GD_KERNEL(lstm_backward)
-GD_KERNEL(gru_forward)
-GD_KERNEL(gru_backward)
+GD_KERNEL_PAIR(lstm)
+GD_KERNEL_PAIR(gru)
 
 /* ---- The ops ------------------------------------------------------------------------------ */
 

@@ -6,8 +6,7 @@
 
 extern const gd_op gd_op_rope;
 
-GD_KERNEL(rope_forward)
-GD_KERNEL(rope_backward)
+GD_KERNEL_PAIR(rope)
 
 gd_rope_args rope_args_of(const gd_rope_options *options)
 {

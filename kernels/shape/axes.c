@@ -3,14 +3,10 @@
 #include "shape/shape.h"
 #include "arguments.h"
 
-GD_KERNEL(permute_forward)
-GD_KERNEL(permute_backward)
-GD_KERNEL(expand_forward)
-GD_KERNEL(expand_backward)
-GD_KERNEL(slice_forward)
-GD_KERNEL(slice_backward)
-GD_KERNEL(concat_forward)
-GD_KERNEL(concat_backward)
+GD_KERNEL_PAIR(permute)
+GD_KERNEL_PAIR(expand)
+GD_KERNEL_PAIR(slice)
+GD_KERNEL_PAIR(concat)
 
 /* ---- permute ------------------------------------------------------------------------------ */
 

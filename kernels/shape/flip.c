@@ -2,8 +2,7 @@
 #include "gradus/ops.h"
 #include "shape/shape.h"
 
-GD_KERNEL(flip_forward)
-GD_KERNEL(flip_backward)
+GD_KERNEL_PAIR(flip)
 
 static void flip_derivative(const gd_call *call)
 {

@@ -4,8 +4,7 @@
 #include "shape/shape.h"
 #include "arguments.h"
 
-GD_KERNEL(same_order_forward)
-GD_KERNEL(same_order_backward)
+GD_KERNEL_PAIR(same_order)
 GD_KERNEL(cast_forward)
 
 /* ---- reshape ------------------------------------------------------------------------------ */

@@ -3,10 +3,8 @@
 #include "shape/shape.h"
 #include "kernel.h"
 
-GD_KERNEL(tril_forward)
-GD_KERNEL(tril_backward)
-GD_KERNEL(triu_forward)
-GD_KERNEL(triu_backward)
+GD_KERNEL_PAIR(tril)
+GD_KERNEL_PAIR(triu)
 
 static void triangle_derivative(const gd_call *call)
 {

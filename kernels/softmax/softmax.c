@@ -4,10 +4,8 @@
 #include "kernel.h"
 #include "gradus/ops.h"
 
-GD_KERNEL(softmax_forward)
-GD_KERNEL(softmax_backward)
-GD_KERNEL(log_softmax_forward)
-GD_KERNEL(log_softmax_backward)
+GD_KERNEL_PAIR(softmax)
+GD_KERNEL_PAIR(log_softmax)
 
 /* ---- By ops ------------------------------------------------------------------------------- */
 

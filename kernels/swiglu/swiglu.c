@@ -5,8 +5,7 @@
 #include "kernel.h"
 #include "arguments.h"
 
-GD_KERNEL(swiglu_forward)
-GD_KERNEL(swiglu_backward)
+GD_KERNEL_PAIR(swiglu)
 
 /* Without up, the last dimension of gate has two halves. */
 static gd_status swiglu_shape(const gd_call *call, gd_shapes *out)
