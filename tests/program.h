@@ -76,6 +76,23 @@ static inline void program_said(const char *output, const char *words)
     ck_assert_msg(strstr(output, words) != NULL, "not said: %s\n%s", words, output);
 }
 
+/* A call that a program refuses, in one line that begins with its name. */
+typedef struct refused_call {
+    const char *arguments, *message;
+} refused_call;
+
+static inline void program_refuses(const char *name, int wanted, const refused_call *call)
+{
+    const int status = program_run_other(name, call->arguments, output);
+    ck_assert_msg(status == wanted, "%s: exit status %d, wanted %d\n%s", call->arguments, status,
+                  wanted, output);
+    ck_assert_msg(!strncmp(output, name, strlen(name)) && !strncmp(output + strlen(name), ": ", 2),
+                  "%s", output);
+    program_said(output, call->message);
+    ck_assert_msg(strchr(output, '\n') == output + strlen(output) - 1, "several lines:\n%s",
+                  output);
+}
+
 /* The number behind the words in the output. */
 static inline double number_after(const char *output, const char *words)
 {
@@ -107,6 +124,31 @@ static inline const char *next_word(uint32_t *state)
 {
     *state = *state * 1664525u + 1013904223u;
     return word_of((int)((*state >> 16) % PROGRAM_WORDS));
+}
+
+/* A text of at least so many bytes. */
+static inline void write_words(const char *name, int bytes)
+{
+    FILE *file = fopen(name, "w");
+    ck_assert_ptr_nonnull(file);
+    uint32_t state = 1;
+    for (int written = 0; written < bytes;) written += fprintf(file, "%s", next_word(&state));
+    fclose(file);
+}
+
+/* A token file of so many ids below `vocab`, each likely to be followed by the next one. */
+static inline void write_tokens(const char *name, uint32_t vocab, int count)
+{
+    FILE *file = fopen(name, "w");
+    ck_assert_ptr_nonnull(file);
+    uint32_t state = 1, id = 0;
+    for (int i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        id = (id + (state >> 16) % 3) % vocab;
+        fputc((int)(id & 255), file);
+        fputc((int)(id >> 8), file);
+    }
+    fclose(file);
 }
 
 static inline int count_lines(const char *output)

@@ -24,21 +24,6 @@ static inline void write_text(const char *name, const char *alphabet)
     fclose(file);
 }
 
-/* A token file of 8000 ids below `vocab`, each likely to be followed by the next one. */
-static inline void write_tokens(const char *name, uint32_t vocab)
-{
-    FILE *file = fopen(name, "w");
-    ck_assert_ptr_nonnull(file);
-    uint32_t state = 1, id = 0;
-    for (int i = 0; i < 8000; i++) {
-        state = state * 1664525u + 1013904223u;
-        id = (id + (state >> 16) % 3) % vocab;
-        fputc((int)(id & 255), file);
-        fputc((int)(id >> 8), file);
-    }
-    fclose(file);
-}
-
 /* In the arguments of all runs $small is a small model. */
 static inline void set_up(void)
 {
@@ -108,6 +93,21 @@ GD_PRINTF(1, 2) static inline pid_t begin(const char *format, ...)
     }
     ck_assert_int_gt(child, 0);
     return child;
+}
+
+/* Waits for its end; its exit status, or 128 and the number of the signal. */
+static inline int end_of(pid_t child)
+{
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* The same of one that a signal ends well. */
+static inline void stop_well(pid_t child, int number)
+{
+    kill(child, number);
+    ck_assert_int_eq(end_of(child), 0);
 }
 
 static inline void nap(int milliseconds)

@@ -350,6 +350,13 @@ TEST(random_numbers)
         "random_permutation: the tensor is [2, 2]");
 }
 
+/* A function for gradcheck, which is not called. */
+static gd_tensor *none(void *user, gd_tensor *const *in, int count)
+{
+    (void)user, (void)in, (void)count;
+    return NULL;
+}
+
 /* ---- Options of garbage --------------------------------------------------------------------- */
 
 /* Every option struct, filled with 0xff: all numbers are NaN or -1, all pointers the last address
@@ -432,8 +439,12 @@ TEST(options_filled_with_ones)
     gd_step_end(ctx);
     const gd_op *mul = gd_find_op(NULL, "mul");
     BAD(gd_gradcheck_case(ctx, mul, mul->cases, &check, &report), "gradcheck: step is ");
+    BAD(gd_gradcheck_function(ctx, "f", none, NULL, NULL, 0, &check, &report),
+        "gradcheck: step is ");
     check = (gd_gradcheck_options){.dtype = check.dtype};
     BAD(gd_gradcheck_case(ctx, mul, mul->cases, &check, &report), "gradcheck: dtype is at ");
+    BAD(gd_gradcheck_function(ctx, "f", none, NULL, NULL, 0, &check, &report),
+        "gradcheck: dtype is at ");
     gd_gradcheck_report_free(&report);
     ck_assert(isnan(gd_schedule_rate(&schedule, 3)));
     gd_graph_free(gd_graph_create(ctx, &graph));

@@ -2,9 +2,8 @@
  * decide is neither: verdicts, kinks, samples and reports, on ops made for the purpose. */
 /* Build: all symbols. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
-#include "check_main.h"
+#include "each_report.h"
 #include "gradcheck/check.h"
-#include "gradus/gradus.h"
 
 #include <locale.h>
 #include <math.h>
@@ -106,22 +105,6 @@ static const gd_op curve = {
     .backward = {[GD_CPU] = curve_backward},
 };
 
-static gd_context *ctx;
-static gd_gradcheck_report report;
-
-static void setup(void)
-{
-    ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
-    ck_assert_no_error(ctx);
-}
-
-static void teardown(void)
-{
-    gd_gradcheck_report_free(&report);
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
-
 static gd_case case_of(const curve_args *args, gd_fill_kind fill, double a, double b, int64_t n)
 {
     return (gd_case){"curve", args, GD_INPUTS({fill, a, b, GD_DIMS(n)})};
@@ -129,15 +112,8 @@ static gd_case case_of(const curve_args *args, gd_fill_kind fill, double a, doub
 
 static const gd_gradcheck_input *check(const gd_case *c, const gd_gradcheck_options *options)
 {
-    gd_gradcheck_report_free(&report);
-    ck_assert_int_eq(gd_gradcheck_case(ctx, &curve, c, options, &report), GD_OK);
+    check_case(&curve, c, options);
     return report.inputs ? &report.input[0] : NULL;
-}
-
-static void ck_verdict(gd_verdict wanted)
-{
-    ck_assert_msg(report.verdict == wanted, "the verdict is %s, expected %s",
-                  gd_verdict_name(report.verdict), gd_verdict_name(wanted));
 }
 
 /* ---- Verdicts ----------------------------------------------------------------------------- */
@@ -231,7 +207,7 @@ TEST(a_missing_backward_is_unsupported)
     op.backward[GD_CPU] = NULL;
     curve_args args = {.shape = SQUARE, .wrong_at = -1};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
-    ck_assert_int_eq(gd_gradcheck_case(ctx, &op, &c, NULL, &report), GD_OK);
+    check_case(&op, &c, NULL);
     ck_verdict(GD_VERDICT_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(report.message, "no backward"));
 }
@@ -247,7 +223,7 @@ TEST(an_op_that_fails_on_its_case_fails)
     op.backward[GD_CPU] = refuses;
     curve_args args = {.shape = SQUARE, .wrong_at = -1};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
-    ck_assert_int_eq(gd_gradcheck_case(ctx, &op, &c, NULL, &report), GD_OK);
+    check_case(&op, &c, NULL);
     ck_verdict(GD_VERDICT_FAIL);
     ck_assert_str_eq(report.message, "curve: not today");
 }
@@ -377,7 +353,7 @@ TEST(a_stale_buffer_is_seen)
     square.backward_reads_inputs = 0;
     square.forward[GD_CPU] = square_forward;
     square.backward[GD_CPU] = square_backward;
-    ck_assert_int_eq(gd_gradcheck_case(ctx, &square, &c, NULL, &report), GD_OK);
+    check_case(&square, &c, NULL);
     ck_assert_int_eq(report.verdict, GD_VERDICT_FAIL);
     ck_assert_msg(strstr(report.input[0].behaviour, "ran on other data before the backward"), "%s",
                   report.input[0].behaviour);
@@ -391,21 +367,11 @@ TEST(steps_that_are_too_long_fail_nothing)
     const gd_case c = {"close", max->cases[0].args, GD_INPUTS({GD_NORMAL(100, 1e-4), GD_DIMS(9)})};
     gd_gradcheck_options options = {.dtype = &(gd_dtype){GD_FLOAT32}};
     for (options.seed = 0; options.seed < 50; options.seed++) {
-        gd_gradcheck_report_free(&report);
-        ck_assert_int_eq(gd_gradcheck_case(ctx, max, &c, &options, &report), GD_OK);
+        check_case(max, &c, &options);
         ck_assert_int_ne(report.verdict, GD_VERDICT_FAIL);
         const gd_gradcheck_input *in = &report.input[0];
         ck_assert(!in->inconclusive || !in->sweep_stable);
     }
-}
-
-static void print_report(char *text, size_t size)
-{
-    FILE *file = tmpfile();
-    gd_gradcheck_print(&report, file, true);
-    rewind(file);
-    text[fread(text, 1, size - 1, file)] = 0;
-    fclose(file);
 }
 
 static gd_status off_by_a_little(const gd_call *call)
@@ -418,18 +384,17 @@ static gd_status off_by_a_little(const gd_call *call)
 
 TEST(a_factor_near_1_has_its_digits)
 {
-    char text[4000];
+    const char *text;
     gd_op sub = *gd_find_op(ctx, "sub");
     sub.backward[GD_CPU] = off_by_a_little;
-    ck_assert_int_eq(gd_gradcheck_case(ctx, &sub, &sub.cases[0], NULL, &report), GD_OK);
-    print_report(text, sizeof text);
+    check_case(&sub, &sub.cases[0], NULL);
+    text = printed_report(LONG);
     ck_assert_msg(strstr(text, "ratio 1.00004"), "%s", text);
     ck_assert_msg(strstr(text, "constant factor 1.00004"), "%s", text);
     ck_assert_msg(strstr(text, "again: gradus-gradcheck sub --case same"), "%s", text);
     sub.name = "my_sub"; /* the program does not know it */
-    gd_gradcheck_report_free(&report);
-    ck_assert_int_eq(gd_gradcheck_case(ctx, &sub, &sub.cases[0], NULL, &report), GD_OK);
-    print_report(text, sizeof text);
+    check_case(&sub, &sub.cases[0], NULL);
+    text = printed_report(LONG);
     ck_assert_msg(!strstr(text, "again:"), "%s", text);
 }
 
@@ -489,39 +454,13 @@ TEST(bad_calls_are_reported)
 
 /* ---- Reports ------------------------------------------------------------------------------ */
 
-static const char *print(gd_status (*printer)(FILE *), char *text, size_t size)
-{
-    FILE *file = tmpfile();
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_eq(printer(file), GD_OK);
-    rewind(file);
-    text[fread(text, 1, size - 1, file)] = 0;
-    fclose(file);
-    return text;
-}
-
-static gd_status print_long(FILE *file)
-{
-    return gd_gradcheck_print(&report, file, true);
-}
-
-static gd_status print_short(FILE *file)
-{
-    return gd_gradcheck_print(&report, file, false);
-}
-
-static gd_status print_json(FILE *file)
-{
-    return gd_gradcheck_print_json(&report, file);
-}
-
 TEST(a_failure_is_reported_in_full)
 {
-    char text[4096];
+    const char *text;
     curve_args args = {.shape = SQUARE, .wrong_at = 17};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 20);
     check(&c, &(gd_gradcheck_options){.seed = 7});
-    print(print_long, text, sizeof text);
+    text = printed_report(LONG);
     static const char *const wanted[] = {
         "gradcheck curve  FAIL  case curve seed 7  cpu f64  h 1e-05 central, random cotangent\n",
         "  x [20]: 20 elements, 20 compared, 0 at kinks, 1 over tolerance (rtol 1e-06, atol 1e-09)",
@@ -533,19 +472,18 @@ TEST(a_failure_is_reported_in_full)
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         ck_assert_msg(strstr(text, wanted[i]) != NULL, "not in the report: %s\n%s", wanted[i],
                       text);
-    print(print_short, text, sizeof text);
+    text = printed_report(SHORT);
     ck_assert_ptr_nonnull(strstr(text, "FAIL  20 compared, 1 wrong"));
     ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
 }
 
 TEST(json_is_one_line)
 {
-    char text[4096];
     curve_args args = {.shape = RELU, .slope_at_zero = NAN, .wrong_at = -1};
     gd_case c = case_of(&args, GD_FILL_CONSTANT, 0, 0, 2);
     c.name = "a \"quoted\"\nname";
     check(&c, NULL);
-    print(print_json, text, sizeof text);
+    const char *text = printed_report(JSON);
     ck_assert_ptr_nonnull(strstr(text, "\"case\": \"a \\\"quoted\\\"\\u000aname\""));
     ck_assert_ptr_nonnull(strstr(text, "\"verdict\": \"FAIL\""));
     ck_assert_ptr_nonnull(strstr(text, "\"analytic\": null"));
@@ -555,53 +493,26 @@ TEST(json_is_one_line)
 /* A program's locale may write numbers with commas; JSON must not. Needs localedef. */
 TEST(json_has_points_in_any_locale)
 {
-    char text[4096], plain[4096], folder[] = "/tmp/gradus_locale_XXXXXX", command[256];
+    char half[16], plain[8192], folder[] = "/tmp/gradus_locale_XXXXXX", command[256];
     curve_args args = {.shape = SQUARE, .wrong_at = 17};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 20);
     check(&c, &(gd_gradcheck_options){.seed = 7});
-    print(print_json, plain, sizeof plain);
+    snprintf(plain, sizeof plain, "%s", printed_report(JSON));
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >%s/said 2>&1",
              folder, folder);
     const bool made = system(command) == 0;
     setenv("LOCPATH", folder, 1);
     if (made && setlocale(LC_NUMERIC, "de_DE.UTF-8")) {
-        snprintf(text, sizeof text, "%g", 0.5);
-        ck_assert_str_eq(text, "0,5");
-        print(print_json, text, sizeof text);
-        ck_assert_str_eq(text, plain);
-        snprintf(text, sizeof text, "%g", 0.5);
-        ck_assert_str_eq(text, "0,5"); /* as it was */
+        snprintf(half, sizeof half, "%g", 0.5);
+        ck_assert_str_eq(half, "0,5");
+        ck_assert_str_eq(printed_report(JSON), plain);
+        snprintf(half, sizeof half, "%g", 0.5);
+        ck_assert_str_eq(half, "0,5"); /* as it was */
         setlocale(LC_NUMERIC, "C");
     }
     snprintf(command, sizeof command, "rm -r %s", folder);
     ck_assert_int_eq(system(command), 0);
-}
-
-static const gd_case *case_named(const gd_op *op, const char *name)
-{
-    for (int i = 0; i < op->case_count; i++)
-        if (!strcmp(op->cases[i].name, name)) return &op->cases[i];
-    ck_abort_msg("%s has no case %s", op->name, name);
-}
-
-/* Where the usual float32 step is too long and the shortest is too noisy, a step between decides:
- * beside a kink that moves the slope by little more than the tolerance, and for a sum that cancels,
- * of terms that are steep at long steps. */
-TEST(a_step_between_decides)
-{
-    static const struct {
-        const char *op, *name;
-        uint64_t seed;
-    } hard[] = {{"minimum", "b_row", 1142}, {"pow_tensor", "a_scalar", 1191}};
-    for (int i = 0; i < 2; i++) {
-        const gd_op *op = gd_find_op(ctx, hard[i].op);
-        gd_gradcheck_options options = {.dtype = &(gd_dtype){GD_FLOAT32}, .seed = hard[i].seed};
-        gd_gradcheck_report_free(&report);
-        ck_assert_int_eq(
-            gd_gradcheck_case(ctx, op, case_named(op, hard[i].name), &options, &report), GD_OK);
-        ck_verdict(GD_VERDICT_PASS);
-    }
 }
 
 CHECK_MAIN_WITHIN("gradcheck", setup, teardown)

@@ -2,7 +2,8 @@
  * false alarm and wrong ones fail. Everyday models, whose gradients are 0 but for rounding (a bias
  * before a norm, attention's key bias, all that softmax does not see); ties, where each output may
  * choose, at all orders; functions that are 0 at x, and what leaves out NaN; values of many sizes,
- * strong curvature and rounding inside, which are hard for finite differences. */
+ * strong curvature and rounding inside, which are hard for finite differences; terms and factors
+ * that are left out. */
 /* Build: a test for each case. */
 #include "check_main.h"
 #include "gradus/gradus.h"
@@ -409,6 +410,25 @@ static gd_tensor *wrong_matmul(gd_tensor *const *in)
     return wrong_term(gd_matmul(in[0], in[1]), gd_matmul(in[0], in[2]));
 }
 
+/* ---- Terms and factors that are left out ------------------------------------------------------ */
+
+static gd_tensor *square(gd_tensor *const *in)
+{
+    return gd_mul(in[0], in[0]);
+}
+
+static gd_tensor *half_square(gd_tensor *const *in)
+{
+    return gd_mul(in[0], gd_detach(in[0]));
+}
+
+/* sum(x^2 + x w^2) */
+static gd_tensor *without_a_term(gd_tensor *const *in)
+{
+    gd_tensor *term = gd_mul(gd_mul(in[0], in[1]), in[1]);
+    return gd_sum_all(gd_add(square(in), gd_detach(term)));
+}
+
 #define MATRIX(m, n)      \
     {                     \
         2, {m, n}, NORMAL \
@@ -535,6 +555,14 @@ static const model models[] = {
     {"a matmul of wrong sign, 2 x 2", wrong_matmul, FAILS, SKIPPED, WRONG_SIGN(2)},
     {"a matmul of wrong sign, 5 x 5", wrong_matmul, FAILS, SKIPPED, WRONG_SIGN(5)},
     {"a matmul of wrong sign, 40 x 40", wrong_matmul, FAILS, SKIPPED, WRONG_SIGN(40)},
+
+    {"a square", square, PASSES, PASSES, .in = {VECTOR(3)}},
+    {"a square beside an input that it ignores", square, PASSES, PASSES,
+     .in = {VECTOR(3), VECTOR(2)}},
+    {"a square, one of whose factors is detached", half_square, FAILS, FAILS,
+     .in = {VECTOR(3), VECTOR(2)}, .words = {"a constant factor 1/2"}},
+    {"a term that is detached", without_a_term, FAILS, SKIPPED, .in = {MATRIX(5, 4), MATRIX(5, 4)},
+     .words = {"it is 2 dy x instead of 2 dy x + dy w^2"}},
 };
 
 static double size_of(int pattern, int64_t i)
@@ -594,6 +622,7 @@ static void check(const model *m, outcome wanted, int order, uint64_t draw, gd_d
     gd_gradcheck_function(ctx, m->name, apply, (void *)m, in, count,
                           &(gd_gradcheck_options){.order = order, .seed = seed}, &report);
     ck_assert_no_error(ctx);
+    ck_assert_int_eq(report.dtype, dtype);
     const bool fine = is_fine(wanted, report.verdict);
     if (!fine) gd_gradcheck_print(&report, stdout, true);
     fflush(stdout);

@@ -281,9 +281,7 @@ TEST(a_failed_check_is_status_1)
     program_said(output, "0 elements compared: 2 EMPTY\n");
 }
 
-static const struct {
-    const char *arguments, *message;
-} bad[] = {
+static const refused_call bad[] = {
     {"nope", "there is no op nope (see --list)"},
     {"swiglu nope", "there is no op nope (see --list)"},
     {"swiglu --case nope",
@@ -291,12 +289,7 @@ static const struct {
      "large_halves, empty, empty_halves"},
     {"--case nope", "no op has a case nope"},
     {"--bogus", "--bogus is not an option; see --help"},
-    {"-x", "-x is not an option; see --help"},
-    {"--seedz 3", "--seedz is not an option; did you mean --seed? --help lists all"},
-    {"--dtyp=f32", "--dtyp=f32 is not an option; did you mean --dtype? --help lists all"},
-    {"-device cpu", "-device is not an option; did you mean --device? --help lists all"},
     {"--Verbos", "--Verbos is not an option; did you mean --verbose? --help lists all"},
-    {"--versoin", "--versoin is not an option; did you mean --version? --help lists all"},
     {"rmsnorm", "there is no op rmsnorm (see --list); did you mean rms_norm?"},
     {"softmax crossentropy",
      "there is no op crossentropy (see --list); did you mean cross_entropy?"},
@@ -306,27 +299,17 @@ static const struct {
     {"mul --case 3x17 --case one", "--case is given twice, wanted once"},
     {"mul --input a --input=b", "--input is given twice, wanted once"},
     {"--list --bogus", "--bogus is not an option; see --help"},
-    {"--seed", "--seed needs a value; see --help"},
-    {"--case", "--case needs a value; see --help"},
-    {"--seed x", "--seed is \"x\", wanted a whole number from 0 to 9000000000000000000"},
-    {"--seed -1", "--seed is \"-1\", wanted a whole number from 0 to 9000000000000000000"},
     {"--seed 99999999999999999999",
      "--seed is \"99999999999999999999\", wanted a whole number from 0 to 9000000000000000000"},
-    {"--seed ''", "--seed is \"\", wanted a whole number from 0 to 9000000000000000000"},
     {"--seeds 0", "--seeds is \"0\", wanted a whole number from 1 to 9000000000000000000"},
     {"--threads 0", "--threads is \"0\", wanted a whole number from 1 to 4096"},
     {"--threads 5000", "--threads is \"5000\", wanted a whole number from 1 to 4096"},
     {"--dtype=int32", "--dtype is \"int32\", wanted f64|f32|f16|bf16"},
-    {"--bogus=1", "--bogus=1 is not an option; see --help"},
-    {"--json=1", "--json is \"1\", wanted true or false"},
-    {"--dtype int32", "--dtype is \"int32\", wanted f64|f32|f16|bf16"},
     {"--device gpu", "--device is \"gpu\", wanted cpu|cuda"},
     {"--order 4", "--order is \"4\", wanted a whole number from 1 to 3"},
     {"--order 2 --dtype f16", "--order 2 and 3 need --dtype f32 or f64"},
     {"tanh --case odd --order 2 --input u --at 0,0", "--at needs an input of the op, not u"},
     {"--step 0", "--step is \"0\", wanted a number from 1e-300 to 1e+300"},
-    {"--step inf", "--step is \"inf\", wanted a number from 1e-300 to 1e+300"},
-    {"--step 1x", "--step is \"1x\", wanted a number from 1e-300 to 1e+300"},
     {"swiglu --at 1", "--at also needs one OP, --case and --input"},
     {"swiglu --case 3x17 --input nope", "swiglu, case 3x17: gradcheck: swiglu has no input nope"},
     {"swiglu --case 3x17 --input up --at 3,0",
@@ -338,10 +321,7 @@ static const struct {
 
 LOOP_TEST(bad_calls_are_named, sizeof bad / sizeof *bad)
 {
-    program_must(2, bad[_i].arguments, output);
-    ck_assert_int_eq(strncmp(output, "gradus-gradcheck: ", 18), 0);
-    program_said(output, bad[_i].message);
-    ck_assert_int_eq(count_lines(output), 1);
+    program_refuses("gradus-gradcheck", 2, &bad[_i]);
 }
 
 /* Where there is a GPU, the op passes on it, or has no kernel for it. */

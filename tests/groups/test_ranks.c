@@ -165,11 +165,8 @@ static pid_t begin_three(void)
 
 LOOP_TEST(the_starter_passes_signals_on, 2)
 {
-    int status;
     const pid_t starter = begin_three();
-    kill(starter, _i ? SIGTERM : SIGINT);
-    ck_assert_int_eq(waitpid(starter, &status, 0), starter);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", text_of("log"));
+    stop_well(starter, _i ? SIGTERM : SIGINT);
     program_said(text_of("log"), "stopped by a signal");
     ck_assert_ptr_eq(strstr(text_of("log"), "rank"), NULL);
     shell("! ls -A a | grep '^[.]'"); /* nothing is left of the meeting */
@@ -192,20 +189,17 @@ static pid_t child_of(pid_t starter, int rank)
  * of them at once, the killed one last. */
 LOOP_TEST(the_killed_rank_is_named_first, 3)
 {
-    struct timespec moment = {0, 20000000};
     char command[64];
-    int status;
     const pid_t starter = begin_three();
     const pid_t culprit = child_of(starter, _i);
     kill(starter, SIGSTOP);
     kill(culprit, SIGKILL);
     snprintf(command, sizeof command, "test $(pgrep -P %d -r Z | wc -l) = 3", (int)starter);
-    for (int i = 0; i < 1000 && system(command) != 0; i++) nanosleep(&moment, NULL);
+    for (int i = 0; i < 1000 && system(command) != 0; i++) nap(20);
     kill(starter, SIGCONT);
-    ck_assert_int_eq(waitpid(starter, &status, 0), starter);
+    ck_assert_int_eq(end_of(starter), 128 + 9);
     snprintf(command, sizeof command, "gradus-train: rank %d was ended by signal 9", _i);
     program_said(text_of("log"), command);
-    ck_assert_int_eq(WEXITSTATUS(status), 128 + 9);
 }
 
 /* The ranks save and exit although their parent was killed. */
@@ -213,10 +207,8 @@ TEST(nobody_outlives_the_starter)
 {
     const pid_t starter = begin_three();
     kill(starter, SIGKILL);
-    waitpid(starter, NULL, 0);
-    struct timespec moment = {0, 20000000};
-    for (int i = 0; i < 500 && !strstr(text_of("log"), "stopped by a signal"); i++)
-        nanosleep(&moment, NULL);
+    end_of(starter);
+    for (int i = 0; i < 500 && !strstr(text_of("log"), "stopped by a signal"); i++) nap(20);
     program_said(text_of("log"), "stopped by a signal");
     shell(
         "for i in $(seq 200); do flock -n a true && exit 0; sleep 0.05; done; exit 1"); /* a is free */

@@ -30,11 +30,9 @@ static void begin_ranks(const char *ours, const char *theirs)
     for (int r = 0; r < RANKS; r++) begin_rank(r, ".", r == 1 ? theirs : ours);
 }
 
-static int end_of(int rank)
+static int end_of_rank(int rank)
 {
-    int status;
-    ck_assert_int_eq(waitpid(rank_pid[rank], &status, 0), rank_pid[rank]);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return end_of(rank_pid[rank]);
 }
 
 static const char *said_by(int rank)
@@ -58,13 +56,12 @@ enum { SILENT_RUNS = sizeof silent_runs / sizeof *silent_runs };
 /* Begins a run, and waits until it has made 40 steps. False: it ended before. */
 static bool reach_step_40(const char *arguments)
 {
-    const struct timespec moment = {0, 2000000};
     begin_ranks(arguments, arguments);
     while (!exists("a/step-00000040")) {
         siginfo_t end = {0};
         ck_assert_int_eq(waitid(P_ALL, 0, &end, WEXITED | WNOHANG | WNOWAIT), 0);
         if (end.si_pid != 0) return false;
-        nanosleep(&moment, NULL);
+        nap(2);
     }
     return true;
 }
@@ -77,14 +74,14 @@ static void strike(int culprit, int number)
     for (int i = 0; !begun && i < SILENT_RUNS; i++) {
         begun = reach_step_40(number == SIGSTOP ? silent_runs[i] : long_run);
         if (begun) break;
-        for (int r = 0; r < RANKS; r++) end_of(r);
+        for (int r = 0; r < RANKS; r++) end_of_rank(r);
         shell("rm -rf a");
     }
     ck_assert_msg(begun, "%s", said_by(0));
     kill(rank_pid[culprit], number);
     for (int r = 0; r < RANKS; r++) {
         if (r == culprit) continue;
-        ck_assert_int_eq(end_of(r), 1);
+        ck_assert_int_eq(end_of_rank(r), 1);
         snprintf(words, sizeof words, "gradus-train: rank %d: ", r);
         program_said(said_by(r), words);
         snprintf(words, sizeof words, ": rank %d is %s\n", culprit,
@@ -93,7 +90,7 @@ static void strike(int culprit, int number)
         ck_assert_int_eq(count_lines(said_by(r)), 1);
     }
     kill(rank_pid[culprit], SIGKILL);
-    end_of(culprit);
+    end_of_rank(culprit);
     train_well("--resume auto --out a --steps 41 --processes 2 --timeout 20");
     ck_assert_ptr_eq(strstr(output, " is skipped: "), NULL); /* the newest checkpoint is complete */
 }
@@ -120,7 +117,7 @@ LOOP_TEST(a_signal_to_any_rank_saves_once, RANKS)
     wait_for("a/step-00000020");
     kill(rank_pid[_i], _i ? SIGTERM : SIGINT);
     for (int r = 0; r < RANKS; r++) {
-        ck_assert_msg(end_of(r) == 0, "%s", said_by(r));
+        ck_assert_msg(end_of_rank(r) == 0, "%s", said_by(r));
         ck_assert_str_eq(said_by(r), "");
     }
     program_said(text_of("out.0"), "stopped by a signal; --resume auto continues the run");
@@ -190,7 +187,7 @@ LOOP_TEST(another_configuration_is_named, sizeof others / sizeof *others)
     snprintf(theirs, sizeof theirs, "%s --steps 9 --timeout 20", o->theirs);
     begin_ranks(ours, theirs);
     for (int r = 0; r < RANKS; r++) {
-        ck_assert_int_ne(end_of(r), 0);
+        ck_assert_int_ne(end_of_rank(r), 0);
         if (o->words) program_said(said_by(r), o->words);
         if (!o->words) program_said(said_by(r), r == 1 ? "rank 1: " : "its text cannot be used");
     }
@@ -226,7 +223,7 @@ LOOP_TEST(other_models_are_noticed, sizeof other_models / sizeof *other_models)
         begin_rank(r, r == 1 ? "b" : "a",
                    "--data ../text $small --steps 4 --timeout 20 --init run --out out");
     for (int r = 0; r < RANKS; r++) {
-        ck_assert_msg(end_of(r) == 1, "%s", said_by(r));
+        ck_assert_msg(end_of_rank(r) == 1, "%s", said_by(r));
         program_said(said_by(r), "this process differs from rank 0: the model is ");
     }
 }
@@ -235,7 +232,7 @@ TEST(ranks_that_others_start_need_a_folder)
 {
     begin_ranks("--data text $small --steps 2", "--data text $small --steps 2");
     for (int r = 0; r < RANKS; r++) {
-        ck_assert_int_eq(end_of(r), 2);
+        ck_assert_int_eq(end_of_rank(r), 2);
         program_said(said_by(r), "needs --out DIR, in which the 3 processes meet");
     }
 }

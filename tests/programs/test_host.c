@@ -67,51 +67,15 @@ TEST(help_must_arrive)
 
 /* ---- Token files ---------------------------------------------------------------------------- */
 
-#define IDS "--tokens ids --val-data val --vocab 256 $small --context 8"
-
-/* As many as write_ids writes, as valid. */
-#define OTHER_IDS "perl -e 'print pack(\"v*\", map { $_ * 9 % 200 } 1 .. 6000)' "
-
-/* 6000 ids below 200. */
-static void write_ids(void)
-{
-    host(0,
-         "perl -e 'print pack(\"v*\", map { $_ * 7 % 200 } 1 .. 6000)' >ids; head -c 400 ids >val");
-}
-
 TEST(a_bad_id_is_found_before_the_first_step)
 {
-    write_ids();
+    write_tokens("ids", 200, 6000);
+    write_tokens("val", 200, 200);
     host(0, "printf '\\377\\377' | dd of=ids bs=2 seek=5555 conv=notrunc 2>/dev/null");
-    host(1, "$T " IDS " --steps 3 --log-every 1");
+    host(1,
+         "$T --tokens ids --val-data val --vocab 256 $small --context 8 --steps 3 --log-every 1");
     program_said(output, "ids: token 5555 is 65535, wanted less than 256");
     ck_assert_ptr_null(strstr(output, "\nstep "));
-}
-
-/* Somebody works on the file while the run reads it: what was learned is saved. */
-LOOP_TEST(tokens_that_vanish_end_a_run_that_is_saved, 5)
-{
-    static const char *const ways[] = {"truncate -s 100 ids", "rm ids",
-                                       "perl -e 'print chr(255) x 12000' | dd of=ids conv=notrunc",
-                                       OTHER_IDS "| dd of=ids conv=notrunc",
-                                       OTHER_IDS ">other; touch -r ids other; mv other ids"};
-    static const char changed[] = "cannot be read: the file was replaced or changed after it was";
-    static const char *const wanted[] = {"cannot be read: the file ends before",
-                                         "cannot be read: No such file", changed, changed, changed};
-    char line[1024];
-    write_ids();
-    snprintf(
-        line, sizeof line,
-        "$T " IDS " --steps 1000000 --checkpoint-every 1000000 --keep 0 --out a >said 2>&1 & "
-        "until grep -q '\"step\":' a/log.jsonl 2>/dev/null || test $((n += 1)) -gt 6000; do sleep "
-        "0.01; done; %s; wait $!",
-        ways[_i]);
-    host(1, line);
-    snprintf(line, sizeof line, "grep '%s' said && grep '^saved a/step-' said", wanted[_i]);
-    host(0, line);
-    write_ids();
-    host(0, "$T --resume a --max-seconds 0.01");
-    program_said(output, "from   a/step-");
 }
 
 /* ---- Limits --------------------------------------------------------------------------------- */

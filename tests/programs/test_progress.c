@@ -1,19 +1,17 @@
 /* test_progress.c - gradus-train on a pseudo-terminal, where a line redraws itself, and elsewhere,
  * where it prints plain lines; the remaining text is the same. */
 /* Build: needs jansson, runs gradus-train, beside gradus-eval, the CPU's bits. */
-#define _GNU_SOURCE /* posix_openpt, TIOCSWINSZ */
+#define _GNU_SOURCE /* pseudo_terminal.h */
 #include "check_main.h"
-#include "program.h"
+#include "pseudo_terminal.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-static char raw[PROGRAM_OUTPUT], shown[PROGRAM_OUTPUT];
+static char shown[PROGRAM_OUTPUT];
 
 static void set_up(void)
 {
@@ -29,80 +27,21 @@ static void arguments(const char *more, char *line, size_t size)
              more);
 }
 
-/* The master of a pseudo-terminal, or -1 where there are none, as in a root without /dev/pts. */
-static int open_master(void)
-{
-    int master = posix_openpt(O_RDWR | O_NOCTTY);
-    if (master >= 0 && !grantpt(master) && !unlockpt(master)) return master;
-    if (master >= 0) close(master);
-    return -1;
-}
-
-/* A program with stdout and stderr on a terminal, and what it has written so far, in `raw`. */
-typedef struct terminal {
-    int master;
-    pid_t child;
-    size_t used;
-} terminal;
-
-/* Starts a command on a terminal of so many columns; 0: the terminal does not know. */
-static terminal begin_command(const char *command, int columns)
-{
-    terminal t = {.master = open_master()};
-    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
-    ck_assert_int_ge(t.master, 0);
-    ck_assert_int_eq(ioctl(t.master, TIOCSWINSZ, &size), 0);
-    int slave = open(ptsname(t.master), O_RDWR | O_NOCTTY);
-    ck_assert_int_ge(slave, 0);
-    t.child = fork();
-    if (t.child == 0) {
-        dup2(slave, STDOUT_FILENO);
-        dup2(slave, STDERR_FILENO);
-        close(t.master);
-        close(slave);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
-    close(slave);
-    raw[0] = '\0';
-    return t;
-}
-
 static terminal begin_on_terminal(const char *environment, int columns, const char *more)
 {
     char line[512], command[1024];
     arguments(more, line, sizeof line);
     snprintf(command, sizeof command, "exec env -u NO_COLOR -u COLUMNS TERM=xterm %s '%s' %s",
              environment, (const char *)GRADUS_PROGRAM, line);
-    return begin_command(command, columns);
-}
-
-/* Reads until it has said the words, or to the end. */
-static void read_terminal(terminal *t, const char *words)
-{
-    ssize_t got;
-    while ((!words || !strstr(raw, words)) &&
-           (got = read(t->master, raw + t->used, sizeof raw - 1 - t->used)) > 0) {
-        t->used += (size_t)got;
-        raw[t->used] = '\0';
-    }
-    if (words) program_said(raw, words);
-}
-
-static int end_terminal(terminal *t)
-{
-    int status;
-    read_terminal(t, NULL);
-    close(t->master);
-    ck_assert_int_eq(waitpid(t->child, &status, 0), t->child);
-    return status;
+    return terminal_begin(command, columns);
 }
 
 static void run_on_terminal(const char *environment, int columns, const char *more)
 {
     terminal t = begin_on_terminal(environment, columns, more);
-    const int status = end_terminal(&t);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x\n%s", status, raw);
+    const int status = terminal_end(&t);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x\n%s", status,
+                  on_terminal);
 }
 
 /* What a terminal that knows CR, LF and "erase to the end of the line" shows in the end. */
@@ -110,7 +49,7 @@ static void show(int columns, int *drawn)
 {
     size_t begin = 0, end = 0, at = 0; /* the current line, and the place in it */
     *drawn = 0;
-    for (const char *c = raw; *c; c++) {
+    for (const char *c = on_terminal; *c; c++) {
         if (*c == '\r') {
             at = begin;
         } else if (*c == '\n') {
@@ -212,14 +151,14 @@ LOOP_TEST(an_interrupt_is_answered_at_once, 4)
         begin_on_terminal("", 100,
                           rows[_i].out ? "--batch 20000 --steps 9 --checkpoint-every 1 --out run"
                                        : "--batch 20000 --steps 9");
-    read_terminal(&t, rows[_i].out ? "saved " : "step 1/9");
+    terminal_read(&t, rows[_i].out ? "saved " : "step 1/9");
     kill(t.child, SIGINT);
-    read_terminal(&t, rows[_i].first);
-    ck_assert_ptr_null(strstr(raw, "step 3/9"));
+    terminal_read(&t, rows[_i].first);
+    ck_assert_ptr_null(strstr(on_terminal, "step 3/9"));
     if (rows[_i].twice) nanosleep(&moment, NULL);
     if (rows[_i].twice) kill(t.child, SIGINT);
-    const int status = end_terminal(&t);
-    program_said(raw, rows[_i].last);
+    const int status = terminal_end(&t);
+    program_said(on_terminal, rows[_i].last);
     if (rows[_i].twice)
         ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
     else
@@ -236,10 +175,10 @@ LOOP_TEST(an_evaluation_shows_its_progress, 2)
     strcpy(strrchr(program, '-'), "-eval");
     snprintf(command, sizeof command, "exec env -u NO_COLOR TERM=xterm '%s' run %s", program,
              _i ? "--json >/dev/null" : "");
-    terminal t = begin_command(command, 80);
-    ck_assert_int_eq(end_terminal(&t), 0);
-    program_said(raw, "\rvalidation 1/");
-    program_said(raw, " | eta 0:0");
+    terminal t = terminal_begin(command, 80);
+    ck_assert_int_eq(terminal_end(&t), 0);
+    program_said(on_terminal, "\rvalidation 1/");
+    program_said(on_terminal, " | eta 0:0");
     show(80, &drawn);
     ck_assert_int_ge(drawn, 1);
     if (_i)
@@ -271,20 +210,13 @@ TEST(elsewhere_lines_are_plain)
     char line[512];
     for (int i = 0; i < 3; i++) {
         run_on_terminal(environments[i], 200, "--steps 20 --log-every 5");
-        ck_assert_ptr_null(strchr(raw, '\033'));
-        for (const char *c = raw; *c; c++) ck_assert(*c != '\r' || c[1] == '\n'); /* the tty's */
+        ck_assert_ptr_null(strchr(on_terminal, '\033'));
+        for (const char *c = on_terminal; *c; c++)
+            ck_assert(*c != '\r' || c[1] == '\n'); /* the tty's */
     }
     arguments("--steps 20 --log-every 5", line, sizeof line);
     program_must(0, line, output);
     for (const char *c = output; *c; c++) ck_assert(*c == '\n' || !iscntrl((unsigned char)*c));
-}
-
-static bool terminal_missing(void)
-{
-    const int master = open_master();
-    if (master < 0) fprintf(stderr, "no pseudo-terminals here: skipped\n");
-    close(master);
-    return master < 0;
 }
 
 CHECK_MAIN_UNLESS(terminal_missing() || program_missing("gradus-train"), "progress", set_up,

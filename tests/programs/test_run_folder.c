@@ -210,25 +210,15 @@ TEST(a_lock_can_only_be_opened_by_who_may_write)
         const char *folder, *lock;
     } rows[] = {{"755", "600"}, {"775", "660"}, {"777", "666"}};
     for (int i = 0; i < 3; i++) {
-        int status;
         shell("rm -rf a && mkdir a && chmod %s a", rows[i].folder);
         pid_t child = begin("--data text $small --steps 1000000 --out a");
         wait_for("a/log.jsonl");
         shell("test $(stat -c %%a a/.lock) = %s", rows[i].lock);
-        kill(child, SIGTERM);
-        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        stop_well(child, SIGTERM);
     }
 }
 
 /* ---- While others move it ------------------------------------------------------------------- */
-
-static void stop_well(pid_t child)
-{
-    int status;
-    kill(child, SIGINT);
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_int_eq(status, 0);
-}
 
 /* The run has the folder, and not the name: by that another run could make one of its own. */
 LOOP_TEST(a_folder_that_is_moved_is_saved_to, 2)
@@ -244,7 +234,7 @@ LOOP_TEST(a_folder_that_is_moved_is_saved_to, 2)
           "done");
     ck_assert(exists("q/a/.lock") && !exists("p"));
     train_badly("--resume auto --out q/a", "another run is saving its checkpoints there");
-    stop_well(child);
+    stop_well(child, SIGINT);
     shell("test $(grep -c 'was moved' log) = 1 && test ! -e p && test ! -e q/a/.lock");
     train_well("--resume auto --out q/a --steps 1");
     program_said(output, "from   q/a/step-");
@@ -256,7 +246,6 @@ TEST(the_name_of_a_folder_that_was_moved_is_of_one_run)
 {
     static const char arguments[] =
         "--data text $small --steps 1000000 --checkpoint-every 5 --keep 0 --resume auto --out a";
-    int status;
     const pid_t first = begin(arguments);
     wait_for("a/step-00000005");
     shell("mv a b && mkdir a"); /* nobody's: the run goes on */
@@ -264,12 +253,11 @@ TEST(the_name_of_a_folder_that_was_moved_is_of_one_run)
         "cd b && n=$(ls | wc -l) && until test $(ls | wc -l) -gt $((n + 2)); do sleep 0.02; done");
     shell("mv log first");
     const pid_t second = begin(arguments);
-    ck_assert_int_eq(waitpid(first, &status, 0), first);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    ck_assert_int_eq(end_of(first), 1);
     shell("grep -q 'out a: another run is saving its checkpoints under this name; this one has "
           "saved in its own folder, which was moved, and ends' first");
     wait_for("a/step-00000005");
-    stop_well(second);
+    stop_well(second, SIGINT);
     train_well("--resume auto --out b --steps 1");
 }
 
@@ -290,15 +278,13 @@ TEST(what_a_killed_run_has_left_goes)
 TEST(a_model_is_read_while_a_run_removes_it)
 {
     enum { TIMES = 15 };
-    int status;
     if (program_run_other("gradus-eval", "--version", output) != 0 ||
         program_run_other("gradus-sample", "--version", output) != 0)
         return;
     pid_t child = begin("--data text $small --steps 1000000 --checkpoint-every 1 --keep 1 "
                         "--eval-every 0 --out a");
     wait_for("a/log.jsonl");
-    struct timespec moment = {0, 200000000};
-    nanosleep(&moment, NULL);
+    nap(200);
     for (int i = 0; i < TIMES; i++) {
         static const char *const names[] = {"gradus-eval", "gradus-sample"};
         static const char *const arguments[] = {"a --data text", "a --length 3 --seed 1"};
@@ -306,9 +292,7 @@ TEST(a_model_is_read_while_a_run_removes_it)
         ck_assert_msg(end == 0 && !strstr(output, " is skipped: "), "%s: status %d\n%s",
                       names[i % 2], end, output);
     }
-    kill(child, SIGTERM);
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_int_eq(status, 0);
+    stop_well(child, SIGTERM);
 }
 
 CHECK_MAIN_UNLESS(program_missing("gradus-train"), "the folder of a run", set_up, leave_folder)

@@ -2,16 +2,13 @@
  * visible there, and in messages everywhere; a pipe gets the bytes of the rest. */
 /* Build: needs jansson, runs gradus-train, beside gradus-sample gradus-eval gradus-gradcheck. */
 /* Build: links gradus_train_parts. */
-#define _GNU_SOURCE /* posix_openpt, ptsname */
-#include <fcntl.h>
-#include <termios.h>
-
+#define _GNU_SOURCE /* pseudo_terminal.h */
 #include "check_main.h"
-#include "program.h"
 #include "programs/terminal.h"
+#include "pseudo_terminal.h"
 #include "text_stream.h"
 
-static char shown[PROGRAM_OUTPUT], piped[PROGRAM_OUTPUT];
+static char piped[PROGRAM_OUTPUT];
 
 /* ---- Characters ----------------------------------------------------------------------------- */
 
@@ -75,42 +72,12 @@ TEST(what_does_not_fit_is_left_out)
 
 /* ---- A pseudo-terminal ---------------------------------------------------------------------- */
 
-/* A terminal that changes nothing; -1 where there is none. *end is its other side. */
-static int open_terminal(int *end)
-{
-    const int master = posix_openpt(O_RDWR | O_NOCTTY);
-    struct termios raw;
-    *end = -1;
-    if (master < 0 || grantpt(master) || unlockpt(master)) return -1;
-    *end = open(ptsname(master), O_RDWR | O_NOCTTY);
-    if (*end < 0 || tcgetattr(*end, &raw)) return -1;
-    cfmakeraw(&raw);
-    ck_assert_int_eq(tcsetattr(*end, TCSANOW, &raw), 0);
-    return master;
-}
-
-/* Runs a command with both streams on a terminal; `shown` gets what it wrote. False: no
- * terminal. */
+/* Runs a command with both streams on a terminal. False: no terminal. */
 static bool run_on_terminal(const char *command)
 {
-    int end;
-    size_t used = 0;
-    const int master = open_terminal(&end);
-    if (master < 0) return false;
-    const pid_t child = fork();
-    if (child == 0) {
-        dup2(end, STDOUT_FILENO);
-        dup2(end, STDERR_FILENO);
-        close(master);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
-    close(end);
-    for (ssize_t got; (got = read(master, shown + used, sizeof shown - 1 - used)) > 0;)
-        used += (size_t)got;
-    shown[used] = '\0';
-    close(master);
-    waitpid(child, NULL, 0);
+    if (terminal_missing()) return false;
+    terminal t = terminal_begin(command, TERMINAL_RAW);
+    terminal_end(&t);
     return true;
 }
 
@@ -174,7 +141,7 @@ TEST(a_character_in_two_writes_is_one)
         "a\xc3\xa9\xe2\x82\xac\\x1b\xf0\x9f\x98\x80\\u202e\\xe9\n\\xe2\\x82";
     int end;
     char got[200];
-    const int master = open_terminal(&end);
+    const int master = terminal_open(&end, TERMINAL_RAW);
     if (master < 0) return;
     text_stream s = {.file = fdopen(end, "w")};
     for (size_t i = 0; i < sizeof text - 1; i++) text_stream_put(&s, text + i, 1);
@@ -191,9 +158,7 @@ TEST(a_character_in_two_writes_is_one)
 static void set_up(void)
 {
     enter_folder();
-    FILE *file = fopen("text", "w");
-    for (int i = 0; i < 4000; i++) fputc("abc de\n"[i * 7919 % 7], file);
-    fclose(file);
+    write_words("text", 4000);
     program_must(0,
                  "--data text --vocab 258 --layers 1 --dim 8 --heads 1 --ffn 16 --context 8 "
                  "--batch 2 --steps 1 --sample-length 0 --threads 1 --out run",
@@ -226,11 +191,11 @@ LOOP_TEST(samples_of_any_bytes_are_shown, 3)
         program("gradus-sample"), prompts[_i]);
     if (!run_on_terminal(command)) return;
     const size_t bytes = run_in_pipe(command);
-    assert_harmless(shown);
-    ck_assert_ptr_nonnull(strstr(shown, "\\x1b"));
+    assert_harmless(on_terminal);
+    ck_assert_ptr_nonnull(strstr(on_terminal, "\\x1b"));
     ck_assert_ptr_nonnull(memchr(piped, '\033', bytes));
-    ck_assert_uint_eq(restore(shown), bytes);
-    ck_assert_mem_eq(shown, piped, bytes);
+    ck_assert_uint_eq(restore(on_terminal), bytes);
+    ck_assert_mem_eq(on_terminal, piped, bytes);
 }
 
 TEST(training_shows_its_samples_too)
@@ -242,9 +207,9 @@ TEST(training_shows_its_samples_too)
         "--batch 2 --steps 2 --sample-every 1 --sample-length 2000 --temperature 3 --threads 1",
         (const char *)GRADUS_PROGRAM);
     if (!run_on_terminal(command)) return;
-    assert_harmless(shown);
-    ck_assert_ptr_nonnull(strstr(shown, "---- sample after step 1"));
-    ck_assert_ptr_nonnull(strstr(shown, "\\x1b"));
+    assert_harmless(on_terminal);
+    ck_assert_ptr_nonnull(strstr(on_terminal, "---- sample after step 1"));
+    ck_assert_ptr_nonnull(strstr(on_terminal, "\\x1b"));
 }
 
 /* ---- Names and messages --------------------------------------------------------------------- */
@@ -301,9 +266,9 @@ LOOP_TEST(names_are_harmless, COMMANDS)
     for (int i = 0; i < NAMES; i++) {
         snprintf(command, sizeof command, commands[_i], bin, names[i]);
         if (!run_on_terminal(command)) return;
-        if (strstr(shown, "not found")) return; /* gradus-bench may not be built */
-        ck_assert_uint_gt(strlen(shown), 10);
-        assert_harmless(shown);
+        if (strstr(on_terminal, "not found")) return; /* gradus-bench may not be built */
+        ck_assert_uint_gt(strlen(on_terminal), 10);
+        assert_harmless(on_terminal);
         char errors[sizeof command + 32]; /* to a pipe, whose reader may show them on a terminal */
         snprintf(errors, sizeof errors, "{ %s; } 2>&1 >/dev/null", command);
         run_in_pipe(errors);
@@ -321,7 +286,7 @@ TEST(a_pipe_gets_the_names)
     run_in_pipe(command);
     ck_assert_ptr_nonnull(strstr(piped, "m\xe2\x80\xaen/step-00000001: "));
     if (!run_on_terminal(command)) return;
-    ck_assert_ptr_nonnull(strstr(shown, "m\\u202en/step-00000001: "));
+    ck_assert_ptr_nonnull(strstr(on_terminal, "m\\u202en/step-00000001: "));
 }
 
 CHECK_MAIN_UNLESS(program_missing("gradus-train"), "terminal", NULL, NULL)

@@ -5,6 +5,7 @@
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "program.h"
+#include "state_file.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -13,23 +14,12 @@
 
 static const char *const dtypes[2] = {"bf16", "f16"};
 
-/* Sentences of a few words, so that there is something to learn; also as ids below 24. */
+/* Sentences of a few words, so that there is something to learn; and ids below 24. */
 static void set_up(void)
 {
     enter_folder();
-    FILE *file = fopen("text", "w"), *ids = fopen("ids", "w");
-    ck_assert(file && ids);
-    uint32_t state = 1;
-    for (int i = 0; i < 2000; i++) {
-        const char *word = next_word(&state);
-        fputs(word, file);
-        for (; *word; word++) {
-            fputc(*word % 24, ids);
-            fputc(0, ids);
-        }
-    }
-    fclose(file);
-    fclose(ids);
+    write_words("text", 15600);
+    write_tokens("ids", 24, 15600);
 }
 
 /* Runs gradus-train in the folder. The text and the small model go before a run that is not
@@ -224,20 +214,6 @@ LOOP_TEST(masters_begin_with_all_bits, 2)
     shell("rm -r a");
 }
 
-/* A model of others (tests/files/llama), whatever it is stored in. */
-LOOP_TEST(the_weights_of_others_can_be_trained_on, 4)
-{
-    static const char *const models[] = {"bfloat16", "grouped"};
-    char line[512];
-    snprintf(line, sizeof line,
-             "--tokens ids --val-data ids --init %s/files/llama/%s --steps 30 --lr 0.01 --warmup 2 "
-             "--context 12 --log-every 1 --eval-every 0 --sample-length 8 --dtype %s",
-             GRADUS_TEST_DIR, models[_i / 2], dtypes[_i % 2]);
-    program_must(0, line, output);
-    ck_assert_double_lt(number_after(output, "step 30/30 | loss "),
-                        0.7 * number_after(output, "step 1/30 | loss "));
-}
-
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 /* 2 bytes a parameter, 4 a gradient, 12 of state; in float32 4, 4 and 8. MiB have one digit. */
@@ -260,31 +236,10 @@ LOOP_TEST(a_dry_run_counts_the_masters, 2)
 
 /* ---- The loss scale ----------------------------------------------------------------------- */
 
-/* Writes a/step-00000005/state.safetensors anew, with another loss scale. */
 static void set_scale(const char *scale)
 {
-    enum { MOST = 128 };
-    gd_named_tensor tensors[MOST];
-    gd_named_text texts[MOST];
-    static const char path[] = "a/step-00000005/state.safetensors";
-    int64_t count = 0, text_count = 0;
-    const gd_named_text *text;
     shell("rm -f a/step-00000005/checksums.xxh3");
-    gd_context *ctx = gd_context_create(NULL);
-    gd_safetensors *state = gd_safetensors_open(ctx, path);
-    for (; count < gd_safetensors_count(state); count++) {
-        const char *name = gd_safetensors_at(state, count)->name;
-        tensors[count] = (gd_named_tensor){name, gd_safetensors_tensor(state, name)};
-    }
-    for (; (text = gd_safetensors_metadata_at(state, text_count)); text_count++) {
-        texts[text_count] = *text;
-        if (!strcmp(text->name, "loss_scale")) texts[text_count].text = scale;
-    }
-    gd_safetensors_write(ctx, path, tensors, count, texts, text_count);
-    ck_assert_no_error(ctx);
-    for (int64_t i = 0; i < count; i++) gd_tensor_free((gd_tensor *)(uintptr_t)tensors[i].tensor);
-    gd_safetensors_close(state);
-    gd_context_free(ctx);
+    state_write("a/step-00000005/state.safetensors", "loss_scale", scale, NULL);
 }
 
 /* With a scale far too large, steps are skipped, each with half the scale, and then it learns; none
