@@ -1,68 +1,7 @@
-/* test.c - rms_norm and add_rms_norm against the formula, written out in double: the
- * forward as it is defined, the backward by the full Jacobian of each row, N x N numbers that the
- * kernels never see. */
+/* test.c - rms_norm and add_rms_norm with tensors of every layout and mixture of dtypes, against the
+ * formula by other ops in float64, from the values as they were stored. The kernels are compared with
+ * loops that share nothing with the library in test_rms_norm_kernels.c. */
 #include "each_context.h"
-
-/* ---- The reference ------------------------------------------------------------------------ */
-
-/* One problem, all in double. Rows of x are x[m * N ...]; row m meets row m % heads of a parameter.
- * Arrays that are NULL do not take part. */
-typedef struct problem {
-    int64_t M, N, weight_heads, bias_heads;
-    double eps, offset;
-    gd_dtype round_xhat; /* GD_FLOAT64: not rounded */
-    const double *x, *weight, *bias, *dy;
-} problem;
-
-static double factor_of(const problem *p, int64_t m, int64_t i)
-{
-    return p->weight ? p->offset + p->weight[m % p->weight_heads * p->N + i] : 1;
-}
-
-static double root_of(const problem *p, int64_t m)
-{
-    double sum = 0;
-    for (int64_t i = p->N - 1; i >= 0; i--) sum += pow(p->x[m * p->N + i], 2);
-    return sqrt(sum / (double)p->N + p->eps);
-}
-
-static double xhat_of(const problem *p, int64_t m, int64_t i, double root)
-{
-    double xhat = p->x[m * p->N + i] / root;
-    return p->round_xhat == GD_FLOAT64 ? xhat : rounded(xhat, p->round_xhat);
-}
-
-static void reference_forward(const problem *p, double *y)
-{
-    for (int64_t m = 0; m < p->M; m++) {
-        double root = root_of(p, m);
-        for (int64_t i = 0; i < p->N; i++) {
-            double bias = p->bias ? p->bias[m % p->bias_heads * p->N + i] : 0;
-            y[m * p->N + i] = xhat_of(p, m, i, root) * factor_of(p, m, i) + bias;
-        }
-    }
-}
-
-/* d(x_i / root) / dx_j = [i = j] / root - x_i x_j / (N root^3); the rounding of xhat counts as the
- * identity. Sets dx, adds into dw and db. */
-static void reference_backward(const problem *p, double *dx, double *dw, double *db)
-{
-    for (int64_t m = 0; m < p->M; m++) {
-        const double *x = p->x + m * p->N, *dy = p->dy + m * p->N;
-        double root = root_of(p, m);
-        for (int64_t j = 0; j < p->N; j++) {
-            double sum = 0;
-            for (int64_t i = 0; i < p->N; i++) {
-                double jacobian =
-                    (i == j ? 1 / root : 0) - x[i] / root * (x[j] / root) / root / (double)p->N;
-                sum += dy[i] * factor_of(p, m, i) * jacobian;
-            }
-            dx[m * p->N + j] = sum;
-            if (dw) dw[m % p->weight_heads * p->N + j] += dy[j] * xhat_of(p, m, j, root);
-            if (db) db[m % p->bias_heads * p->N + j] += dy[j];
-        }
-    }
-}
 
 /* ---- One configuration, run and compared -------------------------------------------------- */
 
@@ -77,14 +16,13 @@ typedef struct configuration {
     bool add; /* add_rms_norm */
 } configuration;
 
-/* A configuration with its tensors, and the reference's results. */
+/* A configuration with its tensors, and leaves of the same values in float64, whose gradients are
+ * those of the formula. */
 typedef struct run {
     const configuration *c;
     gd_context *ctx;
     gd_tensor *x, *residual, *weight, *bias, *y, *sum, *dy, *dsum;
-    problem p;
-    double *want_y, *want_dx, *want_dw, *want_db;
-    int64_t count;
+    gd_tensor *wide_x, *wide_weight, *wide_bias, *wide_y; /* wide_x is what is normalised */
     double rtol; /* of what is computed, before it is rounded to be stored */
 } run;
 
@@ -95,23 +33,29 @@ static gd_tensor *make_param(gd_context *ctx, const configuration *c, bool per_h
     return random_leaf(ctx, c->param, ndim, c->shape + c->ndim - ndim, mean - 1, mean + 1, seed);
 }
 
-static problem make_problem(const run *r)
+static gd_tensor *widened(gd_tensor *t)
+{
+    if (!t) return NULL;
+    gd_tensor *wide =
+        gd_tensor_create(gd_tensor_context(t), GD_FLOAT64, gd_tensor_ndim(t), gd_tensor_shape(t));
+    gd_tensor_copy(wide, t);
+    gd_tensor_set_requires_grad(wide, true);
+    return wide;
+}
+
+/* The formula; the rounding of xhat counts as the identity. */
+static gd_tensor *reference(const run *r)
 {
     const configuration *c = r->c;
-    int64_t heads = c->ndim > 1 ? c->shape[c->ndim - 2] : 1;
-    bool rounds = c->options.round_before_weight;
-    problem p = {.N = c->shape[c->ndim - 1],
-                 .weight_heads = c->weight_per_head ? heads : 1,
-                 .bias_heads = c->bias_per_head ? heads : 1,
-                 .eps = gd_option(c->options.eps, 1e-5),
-                 .offset = c->options.offset,
-                 .round_xhat = rounds ? c->x : GD_FLOAT64,
-                 .x = values_of(c->add ? r->sum : r->x),
-                 .weight = r->weight ? values_of(r->weight) : NULL,
-                 .bias = r->bias ? values_of(r->bias) : NULL,
-                 .dy = values_of(r->dy)};
-    p.M = r->count / p.N;
-    return p;
+    gd_tensor *x = r->wide_x;
+    gd_tensor *squares = gd_mean(gd_mul(x, x), (int[]){-1}, 1, true);
+    gd_tensor *y = gd_div(x, gd_sqrt(gd_add_scalar(squares, gd_option(c->options.eps, 1e-5))));
+    if (c->options.round_before_weight) {
+        gd_tensor *rounded = gd_cast(gd_cast(gd_detach(y), c->x), GD_FLOAT64);
+        y = gd_add(y, gd_sub(rounded, gd_detach(y)));
+    }
+    if (r->weight) y = gd_mul(y, gd_add_scalar(r->wide_weight, c->options.offset));
+    return r->bias ? gd_add(y, r->wide_bias) : y;
 }
 
 static run make_run(const configuration *c, uint64_t seed)
@@ -131,67 +75,52 @@ static run make_run(const configuration *c, uint64_t seed)
     r.y = c->add ? gd_add_rms_norm(r.x, r.residual, r.weight, r.bias, &c->options, &r.sum)
                  : gd_rms_norm_with(r.x, r.weight, r.bias, &c->options);
     ck_assert_no_error(ctx);
-    r.count = gd_tensor_count(r.x);
     bool wide = c->x == GD_FLOAT64 || (c->add && c->residual == GD_FLOAT64) ||
                 ((c->weight || c->bias) && c->param == GD_FLOAT64);
     r.rtol = wide ? 1e-12 : 3e-6;
-    r.p = make_problem(&r);
-    r.want_y = zeros(r.count);
-    r.want_dx = zeros(r.count);
-    r.want_dw = zeros(r.p.weight_heads * r.p.N);
-    r.want_db = zeros(r.p.bias_heads * r.p.N);
-    reference_forward(&r.p, r.want_y);
-    reference_backward(&r.p, r.want_dx, r.want_dw, r.want_db);
-    if (c->add) {
-        double *dsum = values_of(r.dsum);
-        for (int64_t i = 0; i < r.count; i++) r.want_dx[i] += dsum[i];
-        free(dsum);
-    }
+    r.wide_x = widened(c->add ? r.sum : r.x);
+    r.wide_weight = widened(r.weight), r.wide_bias = widened(r.bias);
+    r.wide_y = gd_keep(reference(&r));
+    gd_tensor *outputs[] = {r.wide_y, gd_scale(r.wide_x, 1)};
+    gd_tensor *cotangents[] = {gd_cast(r.dy, GD_FLOAT64),
+                               c->add ? gd_cast(r.dsum, GD_FLOAT64) : NULL};
+    gd_backward_options options = {.cotangents = cotangents, .keep_tape = true};
+    gd_backward_from(outputs, c->add ? 2 : 1, &options);
+    ck_assert_no_error(ctx);
     return r;
 }
 
-static void free_run(run *r)
-{
-    free((void *)r->p.x), free((void *)r->p.weight), free((void *)r->p.bias), free((void *)r->p.dy);
-    free(r->want_y), free(r->want_dx), free(r->want_dw), free(r->want_db);
-    gd_context_free(r->ctx);
-}
-
 /* One unit in the last place for what is stored; more if something was rounded on the way. */
-static void compare(const run *r, const gd_tensor *t, const double *want, double factor,
+static void compare(const run *r, const gd_tensor *t, const gd_tensor *wide, double factor,
                     double ulps, const char *what)
 {
-    if (r->p.round_xhat != GD_FLOAT64) ulps += 1; /* a tie may fall to the other side */
+    if (r->c->options.round_before_weight) ulps += 1; /* a tie may fall to the other side */
+    double *want = values_of(wide);
     assert_near(t, want, factor, (bound){0, r->rtol, ulps}, what);
-}
-
-static void compare_sum(const run *r)
-{
-    double *x = values_of(r->x), *residual = values_of(r->residual);
-    for (int64_t i = 0; i < r->count; i++) x[i] += residual[i];
-    compare(r, r->sum, x, 1, 1, "sum");
-    free(x), free(residual);
+    free(want);
 }
 
 /* The second backward adds to the gradients of the leaves, which are rounded once more. */
 static void compare_gradients(const run *r, int backwards)
 {
     double ulps = backwards == 1 ? 1 : 2;
+    const gd_tensor *dx = gd_grad(r->wide_x);
     if (backwards == 1 || r->c->layout == PACKED)
-        compare(r, gd_grad(r->x), r->want_dx, backwards, ulps, "dx");
-    if (r->residual) compare(r, gd_grad(r->residual), r->want_dx, backwards, ulps, "dresidual");
-    if (r->weight) compare(r, gd_grad(r->weight), r->want_dw, backwards, ulps, "dw");
-    if (r->bias) compare(r, gd_grad(r->bias), r->want_db, backwards, ulps, "db");
+        compare(r, gd_grad(r->x), dx, backwards, ulps, "dx");
+    if (r->residual) compare(r, gd_grad(r->residual), dx, backwards, ulps, "dresidual");
+    if (r->weight) compare(r, gd_grad(r->weight), gd_grad(r->wide_weight), backwards, ulps, "dw");
+    if (r->bias) compare(r, gd_grad(r->bias), gd_grad(r->wide_bias), backwards, ulps, "db");
 }
 
 static void check_configuration(const configuration *c, uint64_t seed)
 {
     run r = make_run(c, seed);
     ck_assert_int_eq(gd_tensor_dtype(r.y), c->x);
-    compare(&r, r.y, r.want_y, 1, 1, "y");
+    compare(&r, r.y, r.wide_y, 1, 1, "y");
     if (c->add) {
         ck_assert_int_eq(gd_tensor_dtype(r.sum), c->residual);
-        compare_sum(&r);
+        gd_tensor *sum = gd_add(gd_cast(r.x, GD_FLOAT64), gd_cast(r.residual, GD_FLOAT64));
+        compare(&r, r.sum, sum, 1, 1, "sum");
     }
     gd_tensor *outputs[] = {r.y, r.sum}, *cotangents[] = {r.dy, r.dsum};
     gd_backward_options options = {.cotangents = cotangents, .keep_tape = true};
@@ -200,7 +129,7 @@ static void check_configuration(const configuration *c, uint64_t seed)
         ck_assert_no_error(r.ctx);
         compare_gradients(&r, backwards);
     }
-    free_run(&r);
+    gd_context_free(r.ctx);
 }
 
 /* ---- Every option, at random -------------------------------------------------------------- */
@@ -304,32 +233,37 @@ TEST(test_empty)
 /* More than GD_STREAM_FROM bytes go past the caches, here from rows that begin anywhere. */
 TEST(test_large_and_misaligned)
 {
-    enum { M = 4200, N = 1023 };
-    uint64_t seed = 5;
-    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, N), -2, 2, &seed);
-    gd_tensor *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(N), 0, 2, &seed);
-    gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, N), -2, 2, &seed);
-    gd_tensor *y = gd_rms_norm(x, w, 1e-5);
-    gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
+    const configuration c = {.ndim = 2, .shape = {4200, 1023}, .weight = true, .scale = 1};
+    check_configuration(&c, 5);
+}
+
+/* ---- What changes no bit ------------------------------------------------------------------- */
+
+/* A row's result is the same whatever other rows there are. */
+TEST(test_rows_do_not_see_each_other)
+{
+    uint64_t seed = 3;
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(500, 131), -2, 2, &seed);
+    gd_tensor *all = gd_rms_norm(x, NULL, 1e-5);
+    gd_tensor *one = gd_rms_norm(gd_slice(x, 0, 321, 322), NULL, 1e-5);
     ck_assert_no_error(ctx);
-    double *xs = values_of(x), *ws = values_of(w), *dys = values_of(dy), *dw = zeros(N);
-    double *ys = values_of(y), *dxs = values_of(gd_grad(x)), *dws = values_of(gd_grad(w));
-    double want_y[N], want_dx[N];
-    for (int64_t m = 0; m < M; m++) {
-        problem p = {1, N, 1, 1, 1e-5, 0, GD_FLOAT64, xs + m * N, ws, NULL, dys + m * N};
-        double root = root_of(&p, 0), dot = 0;
-        for (int64_t i = 0; i < N; i++) {
-            want_y[i] = p.x[i] / root * ws[i];
-            dw[i] += p.dy[i] * p.x[i] / root;
-            dot += p.dy[i] * ws[i] * p.x[i];
-        }
-        for (int64_t i = 0; i < N; i++)
-            want_dx[i] = p.dy[i] * ws[i] / root - p.x[i] * dot / (N * root * root * root);
-        arrays_near(ys + m * N, want_y, N, (bound){0, 1e-6, 1}, GD_FLOAT32, "y");
-        arrays_near(dxs + m * N, want_dx, N, (bound){0, 1e-6, 1}, GD_FLOAT32, "dx");
-    }
-    arrays_near(dws, dw, N, (bound){0, 1e-6, 1}, GD_FLOAT32, "dw");
-    free(xs), free(ws), free(dys), free(dw), free(ys), free(dxs), free(dws);
+    const float *from_all = (const float *)gd_tensor_data(all) + 321 * 131;
+    ck_assert(!memcmp(from_all, gd_tensor_data(one), 131 * sizeof(float)));
+}
+
+/* Fused or not: the same numbers, to the bit where the sum is rounded to be stored. */
+LOOP_TEST(test_add_is_add_then_norm, 4)
+{
+    uint64_t seed = 11;
+    gd_dtype dtype = (gd_dtype)_i;
+    gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(9, 300), -2, 2, &seed);
+    gd_tensor *r = random_leaf(ctx, dtype, GD_SHAPE(9, 300), -6, 6, &seed);
+    gd_tensor *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(300), 0, 2, &seed);
+    gd_rms_norm_options options = {.eps = 1e-5, .round_before_weight = true};
+    gd_tensor *sum, *y = gd_add_rms_norm(x, r, w, NULL, &options, &sum);
+    gd_tensor *again = gd_rms_norm_with(gd_detach(sum), w, NULL, &options);
+    ck_assert_no_error(ctx);
+    ck_assert(!memcmp(gd_tensor_data(y), gd_tensor_data(again), 9 * 300 * gd_dtype_size(dtype)));
 }
 
 /* dx, or the residual's gradient, takes dy's memory: there is never a second one of [M, N]. */
@@ -339,10 +273,11 @@ TEST(test_gradient_over_dy)
     gd_tensor *row = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, N));
     gd_tensor *other = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(M, N));
     gd_tensor_set_requires_grad(row, true);
-    for (int wanted = 0; wanted < 2; wanted++) {
-        gd_tensor *in[] = {other, other};
+    for (int wanted = 0; wanted < 3; wanted++) { /* x, residual, x of rms_norm */
+        gd_tensor *in[] = {other, other, NULL};
         in[wanted] = gd_scale(gd_expand(row, GD_SHAPE(M, N)), 2);
-        gd_tensor *y = gd_add_rms_norm(in[0], in[1], NULL, NULL, NULL, NULL);
+        gd_tensor *y = in[2] ? gd_rms_norm(in[2], NULL, 1e-5)
+                             : gd_add_rms_norm(in[0], in[1], NULL, NULL, NULL, NULL);
         gd_memory_reset_peak(ctx);
         gd_backward(gd_sum(y, NULL, 0, false));
         ck_assert_uint_lt(gd_memory(ctx).peak[GD_MEMORY_GRADIENTS], 2 * M * N * sizeof(float));

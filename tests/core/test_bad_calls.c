@@ -174,6 +174,11 @@ TEST(ops)
     BAD(gd_layer_norm(freed, NULL, NULL, 1e-5), "layer_norm: x [3, 4] was freed");
     gd_tensor *deep = gd_reshape(ids, 8, SHAPE(1, 1, 1, 1, 1, 1, 1, 3));
     BAD(gd_embedding(matrix, deep), "embedding: y would have 9 dimensions, wanted at most 8");
+    gd_tensor *sum = x; /* weights are not expanded */
+    BAD(gd_rms_norm(x, gd_slice(w5, 0, 0, 1), 1e-5), "rms_norm: weight has shape [1], wanted");
+    BAD(gd_rms_norm(x, gd_slice(x, 0, 0, 1), 1e-5), "rms_norm: weight has shape [1, 4], wanted");
+    BAD(gd_add_rms_norm(x, x, scalar, NULL, NULL, &sum), "rms_norm: weight has shape [], wanted");
+    ck_assert_ptr_null(sum);
     BAD(gd_softmax(scalar, 0), "softmax: axis is 0, wanted one of the 0 dimensions");
     BAD(gd_cross_entropy(scalar, ids), "cross_entropy: logits is float32 []");
 }
