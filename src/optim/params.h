@@ -1,5 +1,5 @@
 /* params.h - internals of a group of parameters: params.c creates it, block.c and buffers.c give it
- * memory, apply.c updates it. */
+ * memory, grads.c has its gradients, apply.c updates it. */
 #ifndef GRADUS_PARAMS_H
 #define GRADUS_PARAMS_H
 
