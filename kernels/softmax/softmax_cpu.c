@@ -10,16 +10,12 @@
 
 enum { COLUMNS = 64 };
 
-typedef struct view view;
-struct view {
-    int64_t outer, n, inner, tasks_inner; /* tasks_inner: tasks to one outer index */
-    REAL *out;                            /* y, or dx */
-    const REAL *x, *y, *dy;
+typedef struct view {
+    int64_t n, inner, tasks; /* tasks: to one outer index */
+    REAL *out;               /* y, or dx */
+    const REAL *x, *y, *dy;  /* dy NULL: a forward */
     bool log_of, add;
-    /* For the row, or the columns, that begin at `at`. */
-    void (*row)(const view *v, int64_t at);
-    void (*columns)(const view *v, int64_t at, int64_t columns);
-};
+} view;
 
 /* ---- One row: N numbers next to each other --------------------------------------------------- */
 
@@ -103,39 +99,35 @@ static void columns_backward(const view *v, int64_t first, int64_t columns)
 static void run_task(const void *work, int64_t task)
 {
     const view *v = work;
-    if (v->inner == 1) {
-        v->row(v, task * v->n);
-        return;
-    }
-    const int64_t column = task % v->tasks_inner * COLUMNS;
-    const int64_t first = task / v->tasks_inner * v->n * v->inner + column;
-    v->columns(v, first, gd_min64(COLUMNS, v->inner - column));
+    const int64_t column = task % v->tasks * COLUMNS,
+                  columns = gd_min64(COLUMNS, v->inner - column);
+    const int64_t at = task / v->tasks * v->n * v->inner + column;
+    if (v->inner == 1)
+        (v->dy ? row_backward : row_forward)(v, at);
+    else
+        (v->dy ? columns_backward : columns_forward)(v, at, columns);
 }
 
 /* `to` is y, or dx in a backward. */
-static gd_status softmax_pass(const gd_call *call, const gd_tensor *to, bool log_of, bool backward)
+static gd_status softmax_pass(const gd_call *call, const gd_tensor *to, bool log_of)
 {
-    if (!to || gd_tensor_count(to) == 0) return GD_OK;
+    const int64_t count = gd_tensor_count(to);
+    if (count == 0) return GD_OK;
     const gd_softmax_args *args = call->args;
-    view v = {.outer = 1,
-              .n = gd_tensor_dim(to, args->axis),
+    view v = {.n = gd_tensor_dim(to, args->axis),
               .inner = 1,
               .out = gd_data(to),
               .x = gd_data(call->input[0]),
               .y = gd_data(call->output[0]),
               .dy = gd_dy(call, 0),
               .log_of = log_of,
-              .add = gd_adds(call, 0),
-              .row = backward ? row_backward : row_forward,
-              .columns = backward ? columns_backward : columns_forward};
-    for (int d = 0; d < args->axis; d++) v.outer *= gd_tensor_shape(to)[d];
+              .add = gd_adds(call, 0)};
     for (int d = args->axis + 1; d < gd_tensor_ndim(to); d++) v.inner *= gd_tensor_shape(to)[d];
-    v.tasks_inner = gd_divide_up(v.inner, COLUMNS);
-    return gd_each_piece(call, 4 * gd_tensor_count(to), v.outer * v.tasks_inner, run_task, &v);
+    v.tasks = gd_divide_up(v.inner, COLUMNS);
+    return gd_each_piece(call, 4 * count, count / (v.n * v.inner) * v.tasks, run_task, &v);
 }
 
-#define SOFTMAX(name, log_of)                                                             \
-    GD_KERNEL_OF_REAL(name##_forward, softmax_pass(call, call->output[0], log_of, false)) \
-    GD_KERNEL_OF_REAL(name##_backward, softmax_pass(call, call->dinput[0], log_of, true))
-SOFTMAX(softmax, false)
-SOFTMAX(log_softmax, true)
+GD_KERNELS_OF_REAL(softmax, softmax_pass(call, call->output[0], false),
+                   softmax_pass(call, call->dinput[0], false))
+GD_KERNELS_OF_REAL(log_softmax, softmax_pass(call, call->output[0], true),
+                   softmax_pass(call, call->dinput[0], true))

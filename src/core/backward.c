@@ -191,25 +191,6 @@ static void finish_gradients(gd_node *node)
 
 /* ---- One node --------------------------------------------------------------------------- */
 
-gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose, int i)
-{
-    return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s%s", node->call.op->name,
-                   whose, i < node->call.inputs ? "input" : "output", gd_shape_text(t).text,
-                   gd_value_is_there(t)
-                       ? " as it was in the forward, but that was overwritten since"
-                       : ", but that was freed");
-}
-
-/* The values that the backward reads must exist, and must be those that the forward saw. */
-static gd_status check_values(const gd_node *node)
-{
-    for (int i = 0; i < node->call.inputs + node->call.outputs; i++) {
-        const gd_tensor *t = gd_node_value(node, i);
-        if (t && gd_check_value(node, t, "backward", i)) return t->ctx->status;
-    }
-    return GD_OK;
-}
-
 static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
 {
     bool reached = false;
@@ -220,8 +201,7 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
     ctx->part_of = node->call.part_of;
-    if (!check_values(node))
-        node->backward ? node->backward(node, keep_tape) : gd_node_backward(node, keep_tape);
+    node->backward ? node->backward(node, keep_tape) : gd_node_backward(node, keep_tape);
     ctx->part_of = outer;
     gd_frame_end(ctx, &frame);
     return ctx->status;

@@ -119,19 +119,22 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
 
 /* ---- The call --------------------------------------------------------------------------- */
 
-/* t, which the backward reads, as its kernel takes it; NULL on error. gd_tensor_data of a freed
- * step tensor is NULL; the tape may still read it through a header of its own. */
-static gd_tensor *value_for_kernel(const gd_call *call, gd_tensor *t, bool strided)
+/* t, value i of the node, as its kernel takes it, if the backward reads it; NULL on error.
+ * gd_tensor_data of a freed step tensor is NULL; the tape may still read it through a header of
+ * its own. */
+static gd_tensor *value_for_kernel(const gd_node *node, const gd_call *call, gd_tensor *t, int i)
 {
-    const gd_dtype dtype = gd_kernel_dtype(call, t);
-    if (t->freed && gd_value_is_there(t)) {
+    const bool strided = call->op->strided && i < call->inputs;
+    if (!gd_node_value(node, i)) return t;
+    if (gd_check_value(node, t, "backward", i)) return NULL;
+    if (t->freed) {
         t = gd_tensor_view(t, "backward");
         if (!t) return NULL;
         /* `readers` keeps the memory of a step's storage until now; all views of a leaf's close at
          * gd_step_end. */
         if (t->storage->step) t->storage->views--;
     }
-    return gd_frame_prepare(call->context, t, dtype, strided, call->op->name);
+    return gd_frame_prepare(call->context, t, gd_kernel_dtype(call, t), strided, call->op->name);
 }
 
 /* The gd_call for the op's backward: values and gradients as its kernels take them. */
@@ -141,9 +144,8 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bo
     const gd_op *op = node->call.op;
     for (int i = 0; i < node->call.inputs; i++) {
         gd_tensor *t = node->call.input[i];
-        const bool read = gd_node_value(node, i) != NULL;
-        call->input[i] = read ? value_for_kernel(call, t, op->strided) : t;
-        if (read && !call->input[i]) return ctx->status;
+        call->input[i] = value_for_kernel(node, call, t, i);
+        if (t && !call->input[i]) return ctx->status;
     }
     for (int i = 0; i < node->call.outputs; i++) {
         gd_tensor *t = node->call.output[i];
@@ -152,8 +154,7 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bo
             call->doutput[i] = gd_frame_prepare(ctx, t->grad, dtype, false, op->name);
             if (!call->doutput[i]) return ctx->status;
         }
-        const bool read = gd_node_value(node, node->call.inputs + i) != NULL;
-        call->output[i] = read ? value_for_kernel(call, t, false) : t;
+        call->output[i] = value_for_kernel(node, call, t, call->inputs + i);
         if (!call->output[i]) return ctx->status;
     }
     for (int i = 0; i < node->call.inputs; i++) {

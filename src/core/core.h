@@ -605,21 +605,9 @@ void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end);
 gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
                        gd_tensor *const *cotangents, int64_t *top);
 
-/* A step tensor that the user freed keeps its memory while it has readers. */
-static inline bool gd_value_is_there(const gd_tensor *t)
-{
-    return t->storage && !t->storage->released && (!t->freed || t->step);
-}
-
 /* An error if t, value i of a node (gd_node_value), was freed or overwritten since the forward.
  * `whose` names who reads it: "backward". */
-gd_status gd_refuse_value(const gd_node *node, const gd_tensor *t, const char *whose, int i);
-static inline gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose,
-                                       int i)
-{
-    const bool same = gd_value_is_there(t) && t->storage->version == node->versions[i];
-    return same ? GD_OK : gd_refuse_value(node, t, whose, i);
-}
+gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose, int i);
 
 /* What a step consists of at some moment. */
 typedef struct gd_moment {

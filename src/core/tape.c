@@ -77,6 +77,17 @@ gd_node *gd_tape_append(const gd_call *call)
     return node;
 }
 
+gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose, int i)
+{
+    /* A step tensor that the user freed keeps its memory while it has readers. */
+    const bool there = t->storage && !t->storage->released && (!t->freed || t->step);
+    if (there && t->storage->version == node->versions[i]) return GD_OK;
+    return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s%s", node->call.op->name,
+                   whose, i < node->call.inputs ? "input" : "output", gd_shape_text(t).text,
+                   there ? " as it was in the forward, but that was overwritten since"
+                         : ", but that was freed");
+}
+
 void gd_drop_since(gd_context *ctx, gd_moment then, const gd_storage *except)
 {
     while (ctx->tape_length > then.tape_length) {

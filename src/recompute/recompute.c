@@ -115,6 +115,7 @@ static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
     for (int i = 0; local && i < node->call.inputs; i++) {
         gd_tensor *t = node->call.input[i];
         if (!t) continue;
+        if (gd_check_value(node, t, "backward", i)) return NULL;
         bool freed = t->freed; /* by the user; readers, such as this node, keep the memory */
         t->freed = false;
         local[i] = gd_detach(t);
