@@ -79,10 +79,7 @@ ptrdiff_t gd_os_write_some(int file, const void *data, size_t bytes);
 bool gd_os_write(int file, const void *data, size_t bytes);
 bool gd_os_write_at(int file, const void *data, size_t bytes, int64_t at);
 
-/* Continues after so many zeros. */
-bool gd_os_skip(int file, size_t bytes);
-
-/* Cuts the file off, and continues there. */
+/* Cuts the file off, or adds zeros, and continues there. */
 bool gd_os_cut(int file, int64_t size);
 
 /* Waits until the file, or the folder's own entries, are on the disk. */

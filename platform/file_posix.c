@@ -156,13 +156,6 @@ bool gd_os_write_at(int file, const void *data, size_t bytes, int64_t at)
     return write_all(file, data, bytes, &at);
 }
 
-bool gd_os_skip(int file, size_t bytes)
-{
-    /* The parentheses avoid wasi-libc's macro of this name, which is not standard C. */
-    const off_t end = (lseek)(file, (off_t)bytes, SEEK_CUR);
-    return end >= 0 && !ftruncate(file, end);
-}
-
 /* macOS's fsync leaves the data in the disk's own cache. Not every file system there can more. */
 bool gd_os_flush(int file)
 {

@@ -238,22 +238,12 @@ bool gd_os_write_at(int file, const void *data, size_t bytes, int64_t at)
     return written;
 }
 
-static bool end_at(int file, int64_t offset, DWORD from)
-{
-    const HANDLE handle = gd_windows_handle(file);
-    const LARGE_INTEGER to = {.QuadPart = offset};
-    return (SetFilePointerEx(handle, to, NULL, from) && SetEndOfFile(handle)) ||
-           gd_windows_fail(GetLastError());
-}
-
-bool gd_os_skip(int file, size_t bytes)
-{
-    return end_at(file, (int64_t)bytes, FILE_CURRENT);
-}
-
 bool gd_os_cut(int file, int64_t size)
 {
-    return end_at(file, size, FILE_BEGIN);
+    const HANDLE handle = gd_windows_handle(file);
+    const LARGE_INTEGER to = {.QuadPart = size};
+    return (SetFilePointerEx(handle, to, NULL, FILE_BEGIN) && SetEndOfFile(handle)) ||
+           gd_windows_fail(GetLastError());
 }
 
 bool gd_os_flush(int file)

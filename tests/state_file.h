@@ -7,7 +7,7 @@
 
 #include "gradus/gradus.h"
 
-/* The metadata `name` becomes `text`; `change`, which may be NULL, may free a tensor and return
+/* The metadata `name` becomes `text` (NULL: goes); `change`, which may be NULL, may free a tensor and return
  * another. */
 static inline void state_write(const char *path, const char *name, const char *text,
                                gd_tensor *(*change)(const char *tensor, gd_tensor *t))
@@ -26,7 +26,7 @@ static inline void state_write(const char *path, const char *name, const char *t
     }
     for (int64_t i = 0; (old = gd_safetensors_metadata_at(state, i)); i++)
         if (strcmp(old->name, name) != 0) texts[text_count++] = *old;
-    texts[text_count++] = (gd_named_text){name, text};
+    if (text) texts[text_count++] = (gd_named_text){name, text};
     ck_assert_int_eq(gd_safetensors_write(ctx, path, tensors, count, texts, text_count), GD_OK);
     for (int64_t i = 0; i < count; i++) gd_tensor_free((gd_tensor *)(uintptr_t)tensors[i].tensor);
     gd_safetensors_close(state);

@@ -115,6 +115,10 @@ GD_API gd_status gd_group_all_gather_bytes(gd_group *group, const void *mine, si
 /* Copies rank 0's data[bytes] to all ranks. */
 GD_API gd_status gd_group_broadcast_bytes(gd_group *group, void *data, size_t bytes);
 
+/* After it all ranks have an error if any has one: its own, or that of the first rank which has
+ * one, as "rank 2: ...". A rank with an error may call it, too. */
+GD_API gd_status gd_group_agree(gd_group *group);
+
 /* ---- Replicated parameters ---------------------------------------------------------------- */
 
 typedef struct gd_replicate_options {

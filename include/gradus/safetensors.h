@@ -119,14 +119,11 @@ GD_API gd_status gd_safetensors_write(gd_context *ctx, const char *path,
                                       const gd_named_tensor *tensors, int64_t tensor_count,
                                       const gd_named_text *metadata, int64_t metadata_count);
 
-/* Where a file goes that is not written by its path. Both functions return false, with the reason
- * in errno, if they fail. */
+/* Where a file goes that is not written by its path. */
 typedef struct gd_output {
     const char *name; /* for messages */
+    /* false, with the reason in errno, if it fails */
     bool (*write)(void *user, const void *bytes, size_t count);
-    /* NULL, or it is called instead for the elements of each tensor, which then are zeros, as of
-     * gd_safetensors_reserve */
-    bool (*skip)(void *user, size_t count);
     void *user;
 } gd_output;
 
@@ -134,13 +131,6 @@ typedef struct gd_output {
 GD_API gd_status gd_safetensors_write_to(gd_context *ctx, const gd_output *to,
                                          const gd_named_tensor *tensors, int64_t tensor_count,
                                          const gd_named_text *metadata, int64_t metadata_count);
-
-/* As gd_safetensors_write, but takes only the names, dtypes and shapes of the tensors; the elements
- * are zeros, which take no room on most disks. Several processes can then write a part each, at the
- * offsets that gd_safetensors_at gives. */
-GD_API gd_status gd_safetensors_reserve(gd_context *ctx, const char *path,
-                                        const gd_named_tensor *tensors, int64_t tensor_count,
-                                        const gd_named_text *metadata, int64_t metadata_count);
 
 /* ---- A group of parameters ---------------------------------------------------------------- */
 
@@ -173,8 +163,8 @@ GD_API gd_status gd_params_load_with(gd_params *params, const char *path,
  * average, how often it has updated each parameter, the loss scale, the random state of the
  * context, and how many batches were made (data.h, saved_with). After the load the next steps have
  * the same bits. It is for between two updates: gradients and losses that were added up are not
- * saved. All ranks of replicated parameters save together, which takes memory for the whole state
- * on each, and rank 0 writes; any number of ranks loads, all of them the same file.
+ * saved. All ranks of replicated parameters save together, which takes memory for a bucket on each,
+ * and rank 0 writes; any number of ranks loads, all of them the same file.
  *
  * The optimizer that loads is made as the one that saved: of another kind, or with other states, it
  * is refused, and with `matching` only parameters and buffers are loaded from a file of another
@@ -183,6 +173,13 @@ GD_API gd_status gd_optimizer_save(const gd_optimizer *optimizer, const char *pa
                                    const gd_named_text *metadata, int64_t metadata_count);
 GD_API gd_status gd_optimizer_load(gd_optimizer *optimizer, const char *path,
                                    const gd_load_options *options);
+
+/* The same without the parameters and buffers, for programs that have them in a file of their own.
+ * Only rank 0's output is used. States that the optimizer does not have are left in the file;
+ * masters and an average that the file does not have begin as the parameters. */
+GD_API gd_status gd_optimizer_save_states(const gd_optimizer *optimizer, const gd_output *to,
+                                          const gd_named_text *metadata, int64_t metadata_count);
+GD_API gd_status gd_optimizer_load_states(gd_optimizer *optimizer, const gd_safetensors *file);
 
 #ifdef __cplusplus
 }

@@ -20,9 +20,10 @@ typedef struct load {
     gd_context *ctx;
     gd_params *params;
     gd_optimizer *optimizer; /* NULL: of the group alone */
+    bool values;             /* with the parameters and buffers */
     gd_load_options options;
     const char *who;
-    gd_safetensors *file;
+    const gd_safetensors *file;
     gd_part *parts;
     int64_t count;
     bool same_kind; /* the file has the state of an optimizer like this */
@@ -70,11 +71,19 @@ static void refuse_names(const load *l)
             others->count ? ", wanted only those of the group" : "");
 }
 
+/* Whether the file may lack a state: it then begins as the parameters. */
+static bool is_optional(const load *l, const gd_part *p)
+{
+    return !l->values && (l->optimizer->state[p->state] == l->optimizer->master ||
+                          l->optimizer->state[p->state] == l->optimizer->average);
+}
+
 /* The entry of a part, if it is loaded. */
 static const gd_safetensors_entry *match(load *l, const gd_part *p)
 {
     char why[440];
     const gd_safetensors_entry *entry = gd_safetensors_find(l->file, p->name);
+    if (!entry && is_optional(l, p)) return NULL;
     if (!l->options.matching && !entry) {
         add_name(&l->lacking, p->name);
         return NULL;
@@ -82,6 +91,10 @@ static const gd_safetensors_entry *match(load *l, const gd_part *p)
     if (!l->options.matching) {
         entry = gd_safetensors_usable(l->file, p->name, l->who);
         if (entry) gd_safetensors_check_shape(l->file, l->who, entry, p->tensor);
+        if (entry && p->state >= 0 && entry->dtype != GD_FLOAT32 && entry->dtype != GD_FLOAT64)
+            gd_fail(l->ctx, GD_ERROR_IO, "%s: %s: tensor \"%s\" holds %s, wanted F32 or F64",
+                    l->who, gd_excerpt_of(l->file->path).text, gd_excerpt_of(p->name).text,
+                    entry->format_dtype);
         return entry;
     }
     if (entry && entry->dtype == GD_DTYPE_COUNT)
@@ -116,7 +129,8 @@ static void match_rest(load *l)
         int64_t k = 0;
         while (k < l->count && strcmp(l->parts[k].name, name) != 0) k++;
         if (k < l->count || is_count(name) ||
-            (!l->optimizer && !strncmp(name, GD_PART_PREFIX, strlen(GD_PART_PREFIX))))
+            (!(l->optimizer && l->values) &&
+             !strncmp(name, GD_PART_PREFIX, strlen(GD_PART_PREFIX))))
             continue;
         if (l->options.matching)
             tell(l, name, "is not of the group");
@@ -157,7 +171,8 @@ static gd_status check_kind(load *l)
 static bool is_loaded(const load *l, int64_t parameter)
 {
     for (int64_t i = 0; i < l->count; i++)
-        if (l->parts[i].index == parameter && !l->parts[i].entry) return false;
+        if (l->parts[i].index == parameter && !l->parts[i].entry && !is_optional(l, &l->parts[i]))
+            return false;
     return true;
 }
 
@@ -191,39 +206,44 @@ static gd_dtype dtype_of(const load *l, const gd_part *p)
     return p->state >= 0 ? l->optimizer->state[p->state]->dtype : p->tensor->dtype;
 }
 
+/* The elements of a state that this rank has: a parameter lies in one slice. */
+static gd_params_slice own_part(const load *l, const gd_part *p)
+{
+    const gd_tensor *t = p->tensor;
+    gd_params_slice slice, own = {0, p->state < 0 ? t->count : 0, 0};
+    for (int64_t i = 0; p->state >= 0 && gd_params_slice_at(l->params, i, &slice); i++) {
+        const int64_t begin = slice.begin > t->offset ? slice.begin : t->offset;
+        const int64_t last = t->offset + t->count, end = slice.end < last ? slice.end : last;
+        if (begin < end)
+            own = (gd_params_slice){begin - t->offset, end - t->offset,
+                                    slice.at + begin - slice.begin};
+    }
+    return own;
+}
+
+/* Reads what this rank has of a part. */
 static void read_elements(const load *l, gd_part *p)
 {
     gd_context *ctx = l->ctx;
-    const gd_dtype dtype = dtype_of(l, p);
-    p->bytes = (size_t)p->tensor->count * gd_dtype_size(dtype);
+    const gd_dtype dtype = dtype_of(l, p), saved = p->entry->dtype;
+    const gd_params_slice own = own_part(l, p);
+    const int64_t count = own.end - own.begin;
+    const size_t bytes = (size_t)count * gd_dtype_size(saved);
+    p->bytes = (size_t)count * gd_dtype_size(dtype);
     p->host = gd_host_allocate(ctx, p->bytes, l->who);
-    if (!p->host) return;
-    if (p->entry->dtype == dtype) {
-        gd_safetensors_fetch(l->file, l->who, p->entry->offset, p->host, p->bytes);
-        return;
-    }
-    gd_tensor *source = gd_safetensors_tensor(l->file, p->name);
-    gd_tensor *converted = gd_tensor_create(ctx, dtype, p->tensor->ndim, p->tensor->shape);
+    void *read = saved == dtype ? p->host : gd_host_allocate(ctx, bytes, l->who);
+    if (!gd_failed(ctx))
+        gd_safetensors_fetch(l->file, l->who,
+                             p->entry->offset + (size_t)own.begin * gd_dtype_size(saved), read,
+                             bytes);
+    if (saved == dtype) return;
+    gd_tensor *source = gd_failed(ctx) ? NULL : gd_tensor_from(ctx, saved, 1, &count, read);
+    gd_tensor *converted = gd_tensor_create(ctx, dtype, 1, &count);
     if (!gd_failed(ctx) && !gd_tensor_copy(converted, source))
         gd_tensor_read(converted, p->host, p->bytes);
     gd_tensor_free(source);
     gd_tensor_free(converted);
-}
-
-/* A state as far as this rank has it. */
-static void set_state(const load *l, const gd_part *p)
-{
-    const gd_tensor *state = l->optimizer->state[p->state], *t = p->tensor;
-    const int64_t size = (int64_t)gd_dtype_size(state->dtype), last = t->offset + t->count;
-    gd_params_slice slice;
-    for (int64_t i = 0; gd_params_slice_at(l->params, i, &slice); i++) {
-        const int64_t begin = slice.begin > t->offset ? slice.begin : t->offset;
-        const int64_t end = slice.end < last ? slice.end : last;
-        if (begin < end)
-            l->ctx->device->upload(l->ctx, gd_block_at(state, slice.at + begin - slice.begin),
-                                   (const char *)p->host + (begin - t->offset) * size,
-                                   (size_t)((end - begin) * size));
-    }
+    gd_host_release(ctx, read, bytes);
 }
 
 static void set_all(const load *l)
@@ -237,25 +257,23 @@ static void set_all(const load *l)
     if (l->same_kind && l->optimizer->saves_batches) l->optimizer->batches = l->batches;
     for (int64_t i = 0; i < l->count; i++) {
         const gd_part *p = &l->parts[i];
-        if (!p->entry || p->tensor->count == 0) continue;
-        if (p->state >= 0) {
-            set_state(l, p);
-            continue;
-        }
-        gd_new_version(ctx, p->tensor->storage);
-        ctx->device->upload(ctx, gd_tensor_data(p->tensor), p->host, p->bytes);
-        gd_written(ctx, p->tensor->storage);
+        if (!p->entry || p->bytes == 0) continue;
+        if (p->state < 0) gd_new_version(ctx, p->tensor->storage);
+        ctx->device->upload(ctx,
+                            p->state < 0
+                                ? gd_tensor_data(p->tensor)
+                                : gd_block_at(l->optimizer->state[p->state], own_part(l, p).at),
+                            p->host, p->bytes);
+        if (p->state < 0) gd_written(ctx, p->tensor->storage);
     }
 }
 
 /* ---- Loading ------------------------------------------------------------------------------- */
 
-static gd_status load_parts(load *l, const char *path, const gd_load_options *options)
+static gd_status load_parts(load *l)
 {
     gd_context *ctx = l->ctx = l->params->ctx;
-    if (options) l->options = *options;
-    l->file = gd_safetensors_open(ctx, path);
-    if (l->file) l->parts = gd_parts_create(l->params, l->optimizer, &l->count, l->who);
+    if (l->file) l->parts = gd_parts_create(l->params, l->optimizer, l->values, &l->count, l->who);
     if (l->parts && l->optimizer) check_kind(l);
     for (int64_t i = 0; l->parts && i < l->count && !gd_failed(ctx); i++)
         l->parts[i].entry = match(l, &l->parts[i]);
@@ -266,15 +284,26 @@ static gd_status load_parts(load *l, const char *path, const gd_load_options *op
     if (!gd_failed(ctx)) set_all(l);
     gd_host_release(ctx, l->made, (size_t)(l->params->count + 1) * sizeof *l->made);
     if (l->parts) gd_parts_free(ctx, l->parts, l->count);
-    gd_safetensors_close(l->file);
     return gd_error_status(ctx);
+}
+
+/* Of the optimizer too, unless it is NULL. */
+static gd_status load_path(gd_params *params, gd_optimizer *optimizer, const char *path,
+                           const gd_load_options *options, const char *who)
+{
+    load l = {.params = params, .optimizer = optimizer, .values = true, .who = who};
+    if (options) l.options = *options;
+    if (!gd_parts_ready(params, optimizer, who)) return gd_params_status(params);
+    gd_safetensors *file = gd_safetensors_open(params->ctx, path);
+    l.file = file;
+    load_parts(&l);
+    gd_safetensors_close(file);
+    return gd_params_status(params);
 }
 
 gd_status gd_params_load_with(gd_params *params, const char *path, const gd_load_options *options)
 {
-    load l = {.params = params, .who = "params_load"};
-    if (!gd_parts_ready(params, NULL, l.who)) return gd_params_status(params);
-    return load_parts(&l, path, options);
+    return load_path(params, NULL, path, options, "params_load");
 }
 
 gd_status gd_params_load(gd_params *params, const char *path)
@@ -285,9 +314,17 @@ gd_status gd_params_load(gd_params *params, const char *path)
 gd_status gd_optimizer_load(gd_optimizer *optimizer, const char *path,
                             const gd_load_options *options)
 {
-    load l = {.optimizer = optimizer, .who = "optimizer_load"};
     if (!optimizer) return GD_ERROR_ARGUMENT;
-    l.params = optimizer->params;
-    if (!gd_parts_ready(l.params, optimizer, l.who)) return gd_error_status(optimizer->ctx);
-    return load_parts(&l, path, options);
+    return load_path(optimizer->params, optimizer, path, options, "optimizer_load");
+}
+
+gd_status gd_optimizer_load_states(gd_optimizer *optimizer, const gd_safetensors *file)
+{
+    if (!optimizer || !file) return GD_ERROR_ARGUMENT;
+    load l = {.params = optimizer->params,
+              .optimizer = optimizer,
+              .file = file,
+              .who = "optimizer_load_states"};
+    if (gd_parts_ready(l.params, optimizer, l.who)) load_parts(&l);
+    return gd_params_status(l.params);
 }

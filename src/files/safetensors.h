@@ -75,6 +75,20 @@ gd_status gd_safetensors_parse(gd_safetensors *file, const char *path);
 char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
                            const gd_named_text *metadata, int64_t metadata_count, size_t *bytes);
 
+/* Called before the elements of a tensor are written, and also after an error; false: no more are
+ * written. */
+typedef bool gd_supply(void *user, const gd_named_tensor *tensor);
+
+/* gd_safetensors_write_to, where `supply` makes the elements (NULL: they are there). Without an
+ * output nothing is written, but all is supplied. */
+gd_status gd_safetensors_write_by(gd_context *ctx, const gd_output *to,
+                                  const gd_named_tensor *tensors, int64_t tensor_count,
+                                  const gd_named_text *metadata, int64_t metadata_count,
+                                  gd_supply *supply, void *user);
+
+/* An error unless the output has a name and a function. */
+gd_status gd_safetensors_check_output(gd_context *ctx, const gd_output *to);
+
 /* ---- Files that appear whole or not at all (whole_file.c) ------------------------------- */
 
 /* Bytes of a path; of a name that is part of the temporary one. */
@@ -90,9 +104,8 @@ typedef struct gd_whole_file {
 
 gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *who,
                               const char *path);
-/* The functions of a gd_output, whose user is the file: what follows, or so many zeros. */
+/* The function of a gd_output, whose user is the file. */
 bool gd_whole_file_write(void *file, const void *data, size_t bytes);
-bool gd_whole_file_skip(void *file, size_t bytes);
 /* Flushes and renames, or, after an error, removes what was written. */
 gd_status gd_whole_file_end(gd_whole_file *file);
 

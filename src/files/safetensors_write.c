@@ -205,15 +205,8 @@ static gd_named_tensor *by_width(gd_context *ctx, const gd_named_tensor *tensors
 
 static gd_status put_bytes(gd_context *ctx, const gd_output *to, const void *bytes, size_t count)
 {
-    if (count == 0 || to->write(to->user, bytes, count)) return gd_error_status(ctx);
+    if (!to || count == 0 || to->write(to->user, bytes, count)) return gd_error_status(ctx);
     return gd_fail(ctx, GD_ERROR_IO, "safetensors_write: %s: cannot write to it: %s",
-                   gd_excerpt_of(to->name).text, strerror(errno));
-}
-
-static gd_status skip_bytes(gd_context *ctx, const gd_output *to, size_t count)
-{
-    if (to->skip(to->user, count)) return gd_error_status(ctx);
-    return gd_fail(ctx, GD_ERROR_IO, "safetensors_write: %s: cannot resize it: %s",
                    gd_excerpt_of(to->name).text, strerror(errno));
 }
 
@@ -222,7 +215,7 @@ static gd_status write_elements(const gd_output *to, const gd_tensor *t)
 {
     gd_context *ctx = t->ctx;
     size_t bytes = (size_t)t->count * gd_dtype_size(t->dtype);
-    if (to->skip) return skip_bytes(ctx, to, bytes);
+    if (!to || gd_failed(ctx)) return ctx->status;
     if (gd_context_device(ctx) == GD_CPU && gd_tensor_is_contiguous(t))
         return put_bytes(ctx, to, gd_tensor_data(t), bytes);
     void *host = gd_host_allocate(ctx, bytes, "a tensor to be written");
@@ -231,94 +224,57 @@ static gd_status write_elements(const gd_output *to, const gd_tensor *t)
     return gd_error_status(ctx);
 }
 
-/* The contents of a file: what is written, in order, and its header. */
-typedef struct contents {
-    gd_named_tensor *sorted;
-    int64_t count;
-    char *header;
-    size_t header_bytes;
-} contents;
-
-static gd_status prepare(contents *c, gd_context *ctx, const gd_named_tensor *tensors,
-                         int64_t tensor_count, const gd_named_text *metadata,
-                         int64_t metadata_count)
+gd_status gd_safetensors_write_by(gd_context *ctx, const gd_output *to,
+                                  const gd_named_tensor *tensors, int64_t tensor_count,
+                                  const gd_named_text *metadata, int64_t metadata_count,
+                                  gd_supply *supply, void *user)
 {
-    *c = (contents){.count = tensor_count};
+    char *header = NULL;
+    size_t header_bytes = 0;
 #ifndef GD_HAVE_JANSSON
     gd_fail(ctx, GD_ERROR_UNSUPPORTED, "safetensors_write: %s", gd_safetensors_no_jansson);
 #endif
     if (gd_error_status(ctx) ||
         check_arguments(ctx, tensors, tensor_count, metadata, metadata_count))
         return gd_error_status(ctx);
-    c->sorted = by_width(ctx, tensors, tensor_count);
-    if (c->sorted)
-        c->header = gd_safetensors_print(ctx, c->sorted, tensor_count, metadata, metadata_count,
-                                         &c->header_bytes);
+    gd_named_tensor *sorted = by_width(ctx, tensors, tensor_count);
+    if (sorted)
+        header = gd_safetensors_print(ctx, sorted, tensor_count, metadata, metadata_count,
+                                      &header_bytes);
+    if (header) put_bytes(ctx, to, header, header_bytes);
+    for (int64_t i = 0; header && i < tensor_count; i++) {
+        if (supply ? !supply(user, &sorted[i]) : gd_failed(ctx)) break;
+        write_elements(to, sorted[i].tensor);
+    }
+    gd_host_release(ctx, header, header_bytes);
+    gd_host_release(ctx, sorted, (size_t)tensor_count * sizeof *sorted);
     return gd_error_status(ctx);
 }
 
-static gd_status write_contents(gd_context *ctx, const contents *c, const gd_output *to)
+gd_status gd_safetensors_check_output(gd_context *ctx, const gd_output *to)
 {
-    put_bytes(ctx, to, c->header, c->header_bytes);
-    for (int64_t i = 0; i < c->count && !gd_failed(ctx); i++)
-        write_elements(to, c->sorted[i].tensor);
-    return gd_error_status(ctx);
-}
-
-static void discard(contents *c, gd_context *ctx)
-{
-    gd_host_release(ctx, c->header, c->header_bytes);
-    gd_host_release(ctx, c->sorted, (size_t)c->count * sizeof *c->sorted);
+    if (to && to->name && to->write) return gd_error_status(ctx);
+    return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                   "safetensors_write: the output has no %s, wanted a name and a function",
+                   to && to->name ? "write" : "name");
 }
 
 gd_status gd_safetensors_write_to(gd_context *ctx, const gd_output *to,
                                   const gd_named_tensor *tensors, int64_t tensor_count,
                                   const gd_named_text *metadata, int64_t metadata_count)
 {
-    contents c;
-    if (gd_error_status(ctx)) return gd_error_status(ctx);
-    if (!to || !to->name || !to->write)
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "safetensors_write: the output has no %s, wanted a name and a function",
-                       to && to->name ? "write" : "name");
-    if (!prepare(&c, ctx, tensors, tensor_count, metadata, metadata_count))
-        write_contents(ctx, &c, to);
-    discard(&c, ctx);
-    return gd_error_status(ctx);
-}
-
-/* ---- A file on disk ----------------------------------------------------------------------- */
-
-/* `elements`: those of the tensors, or zeros. */
-static gd_status write_file(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
-                            int64_t tensor_count, const gd_named_text *metadata,
-                            int64_t metadata_count, bool elements)
-{
-    contents c;
-    gd_whole_file file;
-    const gd_output to = {path, gd_whole_file_write, elements ? NULL : gd_whole_file_skip, &file};
-    if (gd_error_status(ctx)) return gd_error_status(ctx);
-    if (!path)
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_write: path is NULL, wanted a file");
-    if (!prepare(&c, ctx, tensors, tensor_count, metadata, metadata_count) &&
-        !gd_whole_file_begin(&file, ctx, "safetensors_write", path)) {
-        write_contents(ctx, &c, &to);
-        gd_whole_file_end(&file);
-    }
-    discard(&c, ctx);
-    return gd_error_status(ctx);
+    if (gd_error_status(ctx) || gd_safetensors_check_output(ctx, to)) return gd_error_status(ctx);
+    return gd_safetensors_write_by(ctx, to, tensors, tensor_count, metadata, metadata_count, NULL,
+                                   NULL);
 }
 
 gd_status gd_safetensors_write(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
                                int64_t tensor_count, const gd_named_text *metadata,
                                int64_t metadata_count)
 {
-    return write_file(ctx, path, tensors, tensor_count, metadata, metadata_count, true);
-}
-
-gd_status gd_safetensors_reserve(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
-                                 int64_t tensor_count, const gd_named_text *metadata,
-                                 int64_t metadata_count)
-{
-    return write_file(ctx, path, tensors, tensor_count, metadata, metadata_count, false);
+    gd_whole_file file;
+    const gd_output to = {path, gd_whole_file_write, &file};
+    if (gd_whole_file_begin(&file, ctx, "safetensors_write", path)) return gd_error_status(ctx);
+    gd_safetensors_write_to(ctx, &to, tensors, tensor_count, metadata, metadata_count);
+    return gd_whole_file_end(&file);
 }

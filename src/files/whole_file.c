@@ -65,6 +65,8 @@ gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *
                               const char *path)
 {
     gd_os_status old;
+    if (gd_error_status(ctx)) return gd_error_status(ctx);
+    if (!path) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: path is NULL, wanted a file", who);
     file->ctx = ctx, file->who = who, file->path = path;
     file->folder = gd_os_here, file->descriptor = -1;
     const bool found = !follow_links(file, &old);
@@ -85,11 +87,6 @@ gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *
 bool gd_whole_file_write(void *file, const void *data, size_t bytes)
 {
     return gd_os_write(((const gd_whole_file *)file)->descriptor, data, bytes);
-}
-
-bool gd_whole_file_skip(void *file, size_t bytes)
-{
-    return gd_os_skip(((const gd_whole_file *)file)->descriptor, bytes);
 }
 
 gd_status gd_whole_file_end(gd_whole_file *file)

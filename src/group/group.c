@@ -139,6 +139,27 @@ gd_status gd_group_broadcast_bytes(gd_group *group, void *data, size_t bytes)
     return gather_bytes(group, data, bytes, data, true);
 }
 
+gd_status gd_group_agree(gd_group *group)
+{
+    if (!group || group->ranks == 1) return group ? gd_error_status(group->ctx) : GD_OK;
+    gd_context *ctx = group->ctx;
+    const gd_status mine = ctx->status;
+    char own[sizeof ctx->error] = "";
+    const size_t bytes = (size_t)group->ranks * sizeof own;
+    if (mine) snprintf(own, sizeof own, "%s", gd_error(ctx));
+    gd_error_clear(ctx);
+    char *all = gd_host_allocate(ctx, bytes, "the errors of all ranks");
+    if (all && !gd_group_all_gather_bytes(group, own, sizeof own, all)) {
+        for (int i = 0; i < group->ranks && !mine && !gd_failed(ctx); i++) {
+            const char *why = all + (size_t)i * sizeof own;
+            if (*why) gd_fail(ctx, GD_ERROR_IO, "rank %d: %.*s", i, (int)sizeof own - 1, why);
+        }
+    }
+    gd_host_release(ctx, all, bytes);
+    if (mine) gd_error_clear(ctx);
+    return mine ? gd_fail(ctx, mine, "%s", own) : gd_error_status(ctx);
+}
+
 void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin, int64_t *end)
 {
     gd_slice_of(n, gd_group_ranks(group), rank, begin, end);

@@ -116,6 +116,7 @@ static void cut(buckets *s, int64_t bytes)
         gd_group_slice(s->group, s->group->rank, b->end - b->begin, &begin, &end);
         b->own = (gd_params_slice){b->begin + begin, b->begin + end, s->replica.owned};
         s->replica.owned += end - begin;
+        if (b->end - b->begin > s->replica.largest) s->replica.largest = b->end - b->begin;
     }
 }
 
@@ -233,16 +234,22 @@ static gd_status sum(gd_replica *replica, double *values, int64_t n)
 
 /* ---- Values --------------------------------------------------------------------------------- */
 
+/* All-gathers a bucket whose elements are these; with `join` the context waits for it. */
+static gd_status gather_bucket(const buckets *s, const bucket *b, void *elements, gd_dtype dtype,
+                               bool join)
+{
+    gd_group *group = s->group;
+    if (gd_group_begin(group, "all_gather") || group->transport->fork(group) ||
+        group->transport->all_gather(group, elements, dtype, b->end - b->begin))
+        return group->ctx->status;
+    return join ? group->transport->join(group) : GD_OK;
+}
+
 static gd_status gather(gd_replica *replica, int64_t index, const gd_tensor *block)
 {
     const buckets *s = (const buckets *)replica;
-    gd_group *group = s->group;
     const bucket *b = &s->bucket[index];
-    if (gd_group_begin(group, "all_gather") || group->transport->fork(group) ||
-        group->transport->all_gather(group, gd_block_at(block, b->begin), block->dtype,
-                                     b->end - b->begin))
-        return group->ctx->status;
-    return index + 1 < s->count ? GD_OK : group->transport->join(group);
+    return gather_bucket(s, b, gd_block_at(block, b->begin), block->dtype, index + 1 == s->count);
 }
 
 /* All buffers, in one message. */
@@ -260,24 +267,34 @@ static gd_status send_buffers(gd_replica *replica)
     return s->own_buffers ? GD_OK : broadcast_buffers(s->params, s->group);
 }
 
-static gd_status agree(gd_replica *replica, const char *who)
+/* ---- States --------------------------------------------------------------------------------- */
+
+static int64_t find_bucket(const gd_replica *replica, const gd_tensor *parameter, int64_t *begin)
 {
-    gd_group *group = ((buckets *)replica)->group;
-    gd_context *ctx = group->ctx;
-    const gd_status mine = ctx->status;
-    const size_t bytes = (size_t)group->ranks * sizeof mine;
-    char why[sizeof ctx->error];
-    memcpy(why, ctx->error, sizeof why);
-    gd_error_clear(ctx);
-    gd_status *all = gd_host_allocate(ctx, bytes, who);
-    if (all && !gd_group_all_gather_within(group, &mine, sizeof mine, all)) {
-        for (int i = 0; i < group->ranks && !mine && !gd_failed(ctx); i++)
-            if (all[i]) gd_fail(ctx, all[i], "%s: rank %d has an error, which it reports", who, i);
-    }
-    gd_host_release(ctx, all, bytes);
-    if (mine) gd_error_clear(ctx);
-    return mine ? gd_fail(ctx, mine, "%s", why) : gd_error_status(ctx);
+    const buckets *s = (const buckets *)replica;
+    const bucket *b = bucket_of(s, parameter);
+    *begin = b ? b->begin : parameter->offset;
+    return b ? b - s->bucket : -1;
 }
+
+static gd_status collect(gd_replica *replica, int64_t index, const gd_tensor *state,
+                         const gd_tensor *whole)
+{
+    const buckets *s = (const buckets *)replica;
+    const bucket *b = &s->bucket[index];
+    if (!gd_failed(s->group->ctx))
+        gd_copy_packed(s->group->ctx, gd_block_at(whole, b->own.begin - b->begin), whole->dtype,
+                       gd_block_at(state, b->own.at), state->dtype, b->own.end - b->own.begin);
+    if (gd_group_agree(s->group)) return s->group->ctx->status;
+    return gather_bucket(s, b, gd_block_at(whole, 0), whole->dtype, true);
+}
+
+static gd_status agree(gd_replica *replica)
+{
+    return gd_group_agree(((buckets *)replica)->group);
+}
+
+/* ---- Sharing -------------------------------------------------------------------------------- */
 
 gd_status gd_params_broadcast(gd_params *params)
 {
@@ -289,8 +306,6 @@ gd_status gd_params_broadcast(gd_params *params)
         gd_written(params->ctx, params->buffer[i]->storage);
     return gd_error_status(params->ctx);
 }
-
-/* ---- Sharing -------------------------------------------------------------------------------- */
 
 static void free_buckets(gd_replica *replica)
 {
@@ -310,6 +325,8 @@ static const gd_replica_calls calls = {.free = free_buckets,
                                        .sum = sum,
                                        .gather = gather,
                                        .send_buffers = send_buffers,
+                                       .bucket_of = find_bucket,
+                                       .collect = collect,
                                        .agree = agree};
 
 static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes, bool own_buffers)

@@ -25,16 +25,23 @@ typedef struct gd_replica_calls {
     gd_status (*gather)(gd_replica *replica, int64_t index, const gd_tensor *block);
     /* The buffers become rank 0's, unless each rank keeps its own. */
     gd_status (*send_buffers)(gd_replica *replica);
+    /* The bucket that has a parameter, and its first element in the block; -1: it is empty. */
+    int64_t (*bucket_of)(const gd_replica *replica, const gd_tensor *parameter, int64_t *begin);
+    /* Puts all ranks' slices of a bucket of `state` together in `whole`, unless a rank has an error:
+     * then all have one. */
+    gd_status (*collect)(gd_replica *replica, int64_t index, const gd_tensor *state,
+                         const gd_tensor *whole);
     /* If any rank has an error, all have one. */
-    gd_status (*agree)(gd_replica *replica, const char *who);
+    gd_status (*agree)(gd_replica *replica);
 } gd_replica_calls;
 
 struct gd_replica {
     const gd_replica_calls *calls;
     int rank, ranks;
-    int64_t owned; /* elements of all own slices */
-    bool begun;    /* some buckets were sent: they hold means already */
-    double *norm;  /* device memory for a sum of squares */
+    int64_t owned;   /* elements of all own slices */
+    int64_t largest; /* of a bucket */
+    bool begun;      /* some buckets were sent: they hold means already */
+    double *norm;    /* device memory for a sum of squares */
 };
 
 #endif

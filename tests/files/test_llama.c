@@ -132,7 +132,7 @@ static void load_with_buffers(int64_t size, const char *words)
     open_folder in;
     ck_assert(folder_open(&in, ".", true));
     make_with_buffers(&m, size);
-    llama_load(&m, &in);
+    llama_load(&m, &in, NULL);
     if (words) {
         ck_assert_error(ctx, words);
     } else {

@@ -28,7 +28,7 @@ static void save_and_read(const model_config *c)
                again.tied == c->tied && again.positions == c->positions && again.eps == c->eps &&
                again.rope_base == c->rope_base,
            "the same comes back");
-    demand(!llama_load(&m, &to.folder), "its weights too");
+    demand(!llama_load(&m, &to.folder, NULL), "its weights too");
     saving_close(&to);
     model_free(&m);
 }

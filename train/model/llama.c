@@ -64,26 +64,6 @@ gd_tensor *llama_weight_view(const llama_weight *w)
     return w->rows ? gd_slice(w->tensor, 0, w->row, w->row + w->rows) : w->tensor;
 }
 
-void llama_weight_range(const model *m, const llama_weight *w, int64_t *begin, int64_t *count)
-{
-    int i = 0;
-    while (gd_params_at(m->params, i) != w->tensor) i++;
-    const int64_t rows = gd_tensor_dim(w->tensor, 0), all = gd_tensor_count(w->tensor);
-    *begin = gd_params_offset(m->params, i) + w->row * (all / rows);
-    *count = w->rows ? w->rows * (all / rows) : all;
-}
-
-/* The parameters are one block; each optimizer state is a block with the same layout. */
-gd_tensor *llama_state_view(const model *m, const llama_weight *w, gd_tensor *state)
-{
-    int64_t begin, count, shape[2] = {0, 0};
-    llama_weight_range(m, w, &begin, &count);
-    memcpy(shape, gd_tensor_shape(w->tensor), (size_t)gd_tensor_ndim(w->tensor) * sizeof *shape);
-    if (w->rows) shape[0] = w->rows;
-    gd_tensor *flat = gd_slice(state, 0, begin, begin + count);
-    return gd_reshape(flat, gd_tensor_ndim(w->tensor), shape);
-}
-
 static bool is_buffer(const model *m, const char *name)
 {
     for (int i = 0; i < gd_params_buffer_count(m->params); i++)
@@ -144,7 +124,7 @@ gd_status llama_save(const model *m, saving *to, const char *tokens)
         tensors[count + i] = (gd_named_tensor){gd_tensor_name(t), t};
     }
     if (tensors)
-        saving_tensors(to, model_file, tensors, count + buffers, metadata, 2, false);
+        saving_tensors(to, model_file, tensors, count + buffers, metadata, 2);
     else
         gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the names of the weights");
     gd_no_grad_end(m->ctx);
@@ -355,20 +335,44 @@ static gd_status load_one(source *s, const model *m, const llama_weight *weights
     return gd_safetensors_read(s->file, name, to);
 }
 
-/* `state` NULL: into the weights themselves, and the buffers. */
-static gd_status load(const model *m, open_folder *in, gd_tensor *state)
+/* Puts a weight that was not rounded into the model, and as far as this rank has them into the
+ * masters. */
+static void put_master(const model *m, const llama_weight *w, gd_tensor *weight, gd_tensor *masters)
+{
+    int i = 0;
+    while (gd_params_at(m->params, i) != w->tensor) i++;
+    const int64_t count = gd_tensor_count(weight);
+    const int64_t begin = gd_params_offset(m->params, i) +
+                          w->row * (gd_tensor_count(w->tensor) / gd_tensor_dim(w->tensor, 0));
+    gd_params_slice s;
+    gd_tensor_copy(llama_weight_view(w), weight);
+    gd_tensor *flat = gd_reshape(weight, 1, &count);
+    for (i = 0; gd_params_slice_at(m->params, i, &s) && !gd_error(m->ctx); i++) {
+        const int64_t low = begin > s.begin ? begin : s.begin;
+        const int64_t high = begin + count < s.end ? begin + count : s.end;
+        if (low < high)
+            gd_tensor_copy(gd_slice(masters, 0, s.at + low - s.begin, s.at + high - s.begin),
+                           gd_slice(flat, 0, low - begin, high - begin));
+    }
+}
+
+gd_status llama_load(const model *m, open_folder *in, gd_tensor *masters)
 {
     source s = {.ctx = m->ctx, .in = in, .index = find_index(m->ctx, in)};
     int64_t count = 0;
     llama_weight *weights = llama_weights(m, &count);
-    const int buffers = state ? 0 : gd_params_buffer_count(m->params);
     gd_no_grad_begin(m->ctx);
     for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
         const llama_weight *w = &weights[i];
-        load_one(&s, m, weights, count, w->name,
-                 state ? llama_state_view(m, w, state) : llama_weight_view(w));
+        gd_tensor *view = llama_weight_view(w), *to = view;
+        if (masters)
+            to = gd_tensor_create(m->ctx, gd_tensor_dtype(masters), gd_tensor_ndim(view),
+                                  gd_tensor_shape(view));
+        load_one(&s, m, weights, count, w->name, to);
+        if (masters && !gd_error(m->ctx)) put_master(m, w, to, masters);
+        if (masters) gd_tensor_free(to);
     }
-    for (int i = 0; i < buffers && !gd_error(m->ctx); i++) {
+    for (int i = 0; i < gd_params_buffer_count(m->params) && !gd_error(m->ctx); i++) {
         gd_tensor *t = gd_params_buffer_at(m->params, i);
         load_one(&s, m, weights, count, gd_tensor_name(t), t);
     }
@@ -381,30 +385,18 @@ static gd_status load(const model *m, open_folder *in, gd_tensor *state)
     return gd_error_status(m->ctx);
 }
 
-gd_status llama_load(model *m, open_folder *in)
+int64_t llama_load_state(const model *m, const gd_safetensors *file, const char *state)
 {
-    return load(m, in, NULL);
-}
-
-gd_status llama_load_state(const model *m, open_folder *in, gd_tensor *state)
-{
-    return load(m, in, state);
-}
-
-int64_t llama_load_prefixed(const model *m, const gd_safetensors *file, const char *prefix)
-{
-    int64_t count = 0, found = 0;
-    llama_weight *weights = llama_weights(m, &count);
+    int64_t found = 0;
     gd_no_grad_begin(m->ctx);
-    for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
+    for (int i = 0; i < gd_params_count(m->params) && !gd_error(m->ctx); i++) {
         char name[96];
-        snprintf(name, sizeof name, "%s.%s", prefix, weights[i].name);
+        gd_tensor *t = gd_params_at(m->params, i);
+        snprintf(name, sizeof name, "optimizer.%s.%s", state, gd_tensor_name(t));
         if (!gd_safetensors_find(file, name)) continue;
-        gd_safetensors_read(file, name, llama_weight_view(&weights[i]));
+        gd_safetensors_read(file, name, t);
         found++;
     }
     gd_no_grad_end(m->ctx);
-    gd_step_end(m->ctx);
-    free(weights);
     return found;
 }

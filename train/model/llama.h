@@ -26,12 +26,6 @@ llama_weight *llama_weights(const model *m, int64_t *count);
 /* A view of the weight, which ends with the step. */
 gd_tensor *llama_weight_view(const llama_weight *weight);
 
-/* The weight is elements [*begin, *begin + *count) of the block of all parameters. */
-void llama_weight_range(const model *m, const llama_weight *weight, int64_t *begin, int64_t *count);
-
-/* The same weight in a block that an optimizer holds for all parameters. */
-gd_tensor *llama_state_view(const model *m, const llama_weight *weight, gd_tensor *state);
-
 /* ---- The folder --------------------------------------------------------------------------- */
 
 /* Writes config.json and model.safetensors, with the buffers under their names; `tokens`, which
@@ -52,15 +46,13 @@ gd_status llama_read_config(gd_context *ctx, open_folder *in, model_config *conf
 gd_status llama_check(gd_context *ctx, open_folder *in, const model_config *config);
 
 /* Fills the weights and the buffers, converting from any real dtype. One that is missing, has
- * another shape, or is not part of this model is an error. */
-gd_status llama_load(model *m, open_folder *in);
+ * another shape, or is not part of this model is an error. With `masters`, an optimizer's state,
+ * which gets the weights before they are rounded to 16 bits. */
+gd_status llama_load(const model *m, open_folder *in, gd_tensor *masters);
 
-/* The same into a block that an optimizer holds for all parameters. */
-gd_status llama_load_state(const model *m, open_folder *in, gd_tensor *state);
-
-/* Fills the weights that `file` has as PREFIX.NAME, such as "master.model.norm.weight". Returns how
- * many it has. */
-int64_t llama_load_prefixed(const model *m, const gd_safetensors *file, const char *prefix);
+/* Fills the parameters that the file of an optimizer has of a state, such as "master". Returns how
+ * many these are. */
+int64_t llama_load_state(const model *m, const gd_safetensors *file, const char *state);
 
 /* ---- Which file a weight is in (llama_config.c) ------------------------------------------- */
 

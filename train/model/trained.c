@@ -20,7 +20,7 @@ static gd_status open_state(trained *t, gd_context *ctx)
 static gd_status load_average(trained *t)
 {
     gd_context *ctx = t->m.ctx;
-    if ((t->state && llama_load_prefixed(&t->m, t->state, "average") > 0) || gd_error(ctx))
+    if ((t->state && llama_load_state(&t->m, t->state, "average") > 0) || gd_error(ctx))
         return gd_error_status(ctx);
     return gd_fail(ctx, GD_ERROR_ARGUMENT,
                    "--average: %s has no average of its weights; gradus-train --average keeps one",
@@ -45,7 +45,7 @@ gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bo
     }
     if (options->base.tf32 && options->dtype != GD_FLOAT32)
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "--tf32 needs --dtype f32");
-    if (model_create(&t->m, ctx, options->dtype, &config) || llama_load(&t->m, &t->files)) {
+    if (model_create(&t->m, ctx, options->dtype, &config) || llama_load(&t->m, &t->files, NULL)) {
         return gd_error_status(ctx);
     }
     if (options->average && load_average(t)) return gd_error_status(ctx);

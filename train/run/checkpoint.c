@@ -45,21 +45,6 @@ static bool read_pair(const checkpoint *from, const char *whole_name, const char
     return end && end != first && !*end && *whole > 0 && isfinite(*number);
 }
 
-/* The loss scale; only runs in float16 have one. */
-static gd_loss_scale read_scale(const checkpoint *from, gd_context *ctx)
-{
-    if (!gd_safetensors_metadata(from->state, "loss_scale")) return (gd_loss_scale){0};
-    const uint64_t factor = checkpoint_read_whole(from, ctx, "loss_scale");
-    const uint64_t good = checkpoint_read_whole(from, ctx, "loss_scale_good");
-    if (factor == 0 || factor > CHECKPOINT_MOST_STEPS || factor & (factor - 1) ||
-        good > CHECKPOINT_MOST_STEPS) {
-        gd_fail(ctx, GD_ERROR_IO,
-                CHECKPOINT_STATE " in %s: loss_scale is %llu, wanted a power of two", from->folder,
-                (unsigned long long)factor);
-    }
-    return (gd_loss_scale){.adapts = true, .factor = (int64_t)factor, .good = (int64_t)good};
-}
-
 /* The weights exist, and were saved with the state. */
 static void check_model(checkpoint *from, gd_context *ctx)
 {
@@ -95,7 +80,6 @@ static gd_status open_checkpoint(checkpoint *from, gd_context *ctx, bool resume)
     check_model(from, ctx);
     const uint64_t step = checkpoint_read_whole(from, ctx, "step");
     const uint64_t skipped = checkpoint_read_whole(from, ctx, "skipped_steps");
-    const gd_loss_scale scale = read_scale(from, ctx);
     if (step > CHECKPOINT_MOST_STEPS || skipped > step) {
         gd_fail(ctx, GD_ERROR_IO,
                 "%s/" CHECKPOINT_STATE ": invalid progress: %llu steps, %llu of them skipped",
@@ -105,7 +89,6 @@ static gd_status open_checkpoint(checkpoint *from, gd_context *ctx, bool resume)
         from->progress = (checkpoint_progress){
             .step = (int64_t)step,
             .skipped = (int64_t)skipped,
-            .scale = scale,
             .unvalidated = gd_safetensors_metadata(from->state, CHECKPOINT_UNVALIDATED) != NULL};
         checkpoint_best best;
         checkpoint_losses losses;
@@ -125,24 +108,15 @@ static gd_status restore(const checkpoint *from, gd_context *ctx, train_options 
 {
     options_item given;
     if (must_agree && !options_agree(&o->base, name, text, &given)) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "--%s is %s, but the model in %s has %s", name,
-                       given.text, from->folder, text);
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       strcmp(name, "optimizer")
+                           ? "--%s is %s, but the model in %s has %s"
+                           : "--%s is %s, but the run in %s was trained with %s; --init begins a "
+                             "new run with its weights",
+                       name, given.text, from->folder, text);
     }
     if (options_restore(&o->base, name, text)) return gd_error_status(ctx);
     return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be parsed", from->folder);
-}
-
-/* A state of one optimizer is none of another. Checkpoints of older versions do not name theirs. */
-static gd_status check_optimizer(const checkpoint *from, gd_context *ctx, const train_options *o)
-{
-    const char *saved = gd_safetensors_metadata(from->state, "option.optimizer");
-    const char *was = saved ? saved : "adamw";
-    options_item given;
-    if (options_agree(&o->base, "optimizer", was, &given)) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                   "--optimizer is %s, but the run in %s was trained with %s; --init begins a new "
-                   "run with its weights",
-                   given.text, from->folder, was);
 }
 
 struct checkpoint_text {
@@ -193,13 +167,13 @@ static gd_status restore_options(checkpoint *from, gd_context *ctx, train_option
         restore(from, ctx, o, shape[i].name, text, true);
     }
     if (!gd_error(ctx)) restore(from, ctx, o, "tied", c->tied ? "true" : "false", true);
-    if (from->state && !gd_error(ctx)) check_optimizer(from, ctx, o);
     options_item item;
     for (int i = 0; from->state && !gd_error(ctx) && options_saved(&o->base, i, &item); i++) {
         const char *value = gd_safetensors_metadata(from->state, item.key);
         if (!strcmp(item.name, "min-lr") && follows_rate(from, o)) continue;
         const char *text = value ? copy_text(from, ctx, value) : NULL;
-        if (text) restore(from, ctx, o, item.name, text, !strcmp(item.name, "vocab"));
+        const bool fixed = !strcmp(item.name, "vocab") || !strcmp(item.name, "optimizer");
+        if (text) restore(from, ctx, o, item.name, text, fixed);
     }
     return gd_error_status(ctx);
 }
@@ -327,13 +301,6 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     return gd_error_status(ctx);
 }
 
-gd_status checkpoint_open_out(checkpoint *run, gd_context *ctx, const train_options *o)
-{
-    if (gd_error(ctx) || !o->out || run->out.path[0] || folder_open(&run->out, o->out, false))
-        return gd_error_status(ctx);
-    return checkpoint_fail(ctx, "open the folder", o->out);
-}
-
 gd_status checkpoint_check_name(const checkpoint *run, gd_context *ctx, const train_options *o)
 {
     open_folder other;
@@ -362,7 +329,6 @@ static void close_out(checkpoint *run)
 bool checkpoint_open_again(checkpoint *run, gd_context *ctx, const train_options *o)
 {
     close_out(run);
-    if (gd_group_rank(o->group) > 0) return folder_open(&run->out, o->out, false);
     if (!folder_make_path(o->out) || lock_out(run, ctx, o->out)) return false;
     console_notice("the folder %s was removed; it is made anew", o->out);
     return true;

@@ -4,10 +4,10 @@
  *                       model.safetensors
  *                       tokenizer.json        (tokenizer_file.h)
  *                       state.safetensors     the optimizer's states, such as AdamW's m
- *                                             and v, and the masters of 16-bit weights, under
- *                                             their names; in the metadata the steps, the
- *                                             random state, the text's fingerprint, the loss scale
- *                                             and the options
+ *                                             and v, and the masters of 16-bit weights, and the
+ *                                             random state (gd_optimizer_save_states); in the
+ *                                             metadata also the steps, the text's fingerprint and
+ *                                             the options
  *                       checksums.xxh3        of all of them (checksums.h)
  *
  * The state's metadata has the checksum of the model too, so that the model of one step is not
@@ -43,9 +43,8 @@ typedef struct checkpoint_losses {
 
 /* How far a run has come. */
 typedef struct checkpoint_progress {
-    int64_t step;        /* steps done */
-    int64_t skipped;     /* of these, skipped (--skip-nonfinite) */
-    gd_loss_scale scale; /* of a run in float16 */
+    int64_t step;    /* steps done */
+    int64_t skipped; /* of these, skipped (--skip-nonfinite) */
     checkpoint_best best;
     checkpoint_losses losses;
     bool unvalidated; /* a signal left out the validation of `step`: the resumed run makes it */
@@ -59,10 +58,9 @@ typedef struct checkpoint {
     checkpoint_progress progress;
     tokenizer tokenizer; /* TOKENIZER_NONE if the folder has none; then one is made from the text */
     struct checkpoint_text *texts; /* of options */
-    open_folder
-        out;    /* --out: the checkpoints go there, wherever it is moved; rank 0 has it locked */
-    int lock;   /* its lock; -1: none */
-    bool moved; /* it was said that the name of --out does not lead there any more */
+    open_folder out; /* --out: rank 0 saves there, wherever it is moved, and has it locked */
+    int lock;        /* its lock; -1: none */
+    bool moved;      /* it was said that the name of --out does not lead there any more */
 } checkpoint;
 
 /* ---- Which one (checkpoint_find.c) --------------------------------------------------------- */
@@ -102,9 +100,6 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
  * auto` takes the newest complete checkpoint in --out, or begins a new run if there is none. Close
  * it in any case. */
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *options);
-
-/* The other ranks open --out, once rank 0 has made it. */
-gd_status checkpoint_open_out(checkpoint *run, gd_context *ctx, const train_options *options);
 
 /* An error if the folder was moved and another run saves under its name by now: whoever looks for
  * this run by its name, also to resume it, would find the other. */

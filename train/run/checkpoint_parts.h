@@ -30,8 +30,7 @@ bool checkpoint_clear(const open_folder *out, const char *name);
  * name that checkpoints have had from the beginning), or a fingerprint of the pieces. */
 void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT]);
 
-/* Opens --out anew after it was removed; rank 0 makes it and locks it. False with errno or
- * an error. */
+/* Makes, opens and locks --out anew after it was removed. False with errno or an error. */
 bool checkpoint_open_again(checkpoint *run, gd_context *ctx, const train_options *o);
 
 /* A whole number of the metadata; an error if there is none. */

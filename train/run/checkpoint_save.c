@@ -1,6 +1,5 @@
 /* checkpoint_save.c - saving a run (checkpoint.h). */
 #include "checkpoint_parts.h"
-#include "checkpoint_sharded.h"
 #include "checksums.h"
 #include "console.h"
 #include "fnv.h"
@@ -65,22 +64,16 @@ static void add_number(state_texts *t, const char *name, double number)
     t->text[t->count++] = (gd_named_text){name, text};
 }
 
-static void print_state(state_texts *t, const model *m, const dataset *data, const train_options *o,
-                        const gd_optimizer *optimizer, const checkpoint_progress *progress)
+static void print_state(state_texts *t, const dataset *data, const train_options *o,
+                        const checkpoint_progress *progress)
 {
-    const gd_random_state random = gd_random_get(m->ctx);
     t->count = 0;
     t->text[t->count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
     add_whole(t, "step", (uint64_t)progress->step);
     add_whole(t, "skipped_steps", (uint64_t)progress->skipped);
-    add_whole(t, "optimizer_steps", (uint64_t)gd_optimizer_steps(optimizer));
-    add_whole(t, "random_seed", random.seed);
-    add_whole(t, "random_offset", random.offset);
     add_whole(t, "text_hash", data->hash);
     add_whole(t, "best_step", (uint64_t)progress->best.step);
     add_whole(t, "loss_steps", (uint64_t)progress->losses.steps);
-    if (progress->scale.adapts) add_whole(t, "loss_scale", (uint64_t)progress->scale.factor);
-    if (progress->scale.adapts) add_whole(t, "loss_scale_good", (uint64_t)progress->scale.good);
     add_number(t, "best_loss", progress->best.loss);
     add_number(t, "loss_sum", progress->losses.sum);
     if (data->options.tokens && data->files[0])
@@ -93,15 +86,16 @@ static void print_state(state_texts *t, const model *m, const dataset *data, con
     }
 }
 
-static gd_status save_state(const model *m, const dataset *data, const train_options *o,
-                            gd_optimizer *optimizer, const checkpoint_progress *progress,
+static gd_status save_state(const dataset *data, const train_options *o,
+                            const gd_optimizer *optimizer, const checkpoint_progress *progress,
                             saving *to)
 {
     state_texts texts;
-    print_state(&texts, m, data, o, optimizer, progress);
+    print_state(&texts, data, o, progress);
     const char *model_sum = saving_checksum(to, "model.safetensors");
     if (model_sum) texts.text[texts.count++] = (gd_named_text){CHECKPOINT_MODEL_ID, model_sum};
-    return checkpoint_save_state(m, optimizer, to, texts.text, texts.count, o->group != NULL);
+    return saving_states(to, CHECKPOINT_STATE, optimizer, texts.text, texts.count,
+                         gd_group_rank(o->group) == 0);
 }
 
 /* ---- The folder ----------------------------------------------------------------------------- */
@@ -178,19 +172,16 @@ void checkpoint_tidy(const checkpoint *run, const train_options *o,
         thin_out(&run->out, o, progress->step, progress->best.step);
 }
 
-/* Opens the new folder in --out, which rank 0 makes. */
+/* Makes and opens the new folder in --out. */
 static gd_status open_saving(gd_context *ctx, const train_options *o, checkpoint *run, saving *to)
 {
-    const bool first = gd_group_rank(o->group) == 0;
     const open_folder *out = &run->out;
-    *to = (saving){.ctx = ctx};
     for (int attempt = 0; attempt < 2; attempt++) {
         errno = ENOENT;
-        if (out->path[0] &&
-            (!first ||
-             (checkpoint_clear(out, CHECKPOINT_SAVING) && folder_make(out, CHECKPOINT_SAVING))) &&
+        if (out->path[0] && checkpoint_clear(out, CHECKPOINT_SAVING) &&
+            folder_make(out, CHECKPOINT_SAVING) &&
             folder_enter(&to->folder, out, CHECKPOINT_SAVING)) {
-            if (first) tell_moved(run, o);
+            tell_moved(run, o);
             return GD_OK;
         }
         if (attempt || !is_gone() || !checkpoint_open_again(run, ctx, o)) break;
@@ -198,16 +189,13 @@ static gd_status open_saving(gd_context *ctx, const train_options *o, checkpoint
     return checkpoint_fail(ctx, "make a folder in", o->out);
 }
 
-/* Everything but the state that is divided into slices, one set for each rank. */
-static gd_status begin_saving(const model *m, const dataset *data, const train_options *o,
-                              gd_optimizer *optimizer, const checkpoint_progress *progress,
-                              saving *to)
+/* Everything but the optimizer's state. */
+static gd_status begin_saving(const model *m, const dataset *data, saving *to)
 {
     char tokens[TOKENIZER_TEXT];
     checkpoint_print_tokenizer(&data->tokenizer, tokens);
-    if (llama_save(m, to, tokens) || tokenizer_save(&data->tokenizer, to))
-        return gd_error_status(m->ctx);
-    return save_state(m, data, o, optimizer, progress, to);
+    return llama_save(m, to, tokens) ? gd_error_status(m->ctx)
+                                     : tokenizer_save(&data->tokenizer, to);
 }
 
 /* Reads it again, before an older one may go. */
@@ -244,8 +232,7 @@ static gd_status complete_saving(gd_context *ctx, const train_options *o,
     return GD_OK;
 }
 
-/* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets
- * its name when all have. */
+/* Rank 0 does it all; the others send it their slices of the optimizer's state. */
 gd_status checkpoint_save(checkpoint *run, const model *m, const dataset *data,
                           const train_options *o, gd_optimizer *optimizer,
                           const checkpoint_progress *progress)
@@ -253,17 +240,11 @@ gd_status checkpoint_save(checkpoint *run, const model *m, const dataset *data,
     gd_context *ctx = m->ctx;
     saving to = {.ctx = ctx};
     const bool first = gd_group_rank(o->group) == 0;
-    if (first && !open_saving(ctx, o, run, &to)) begin_saving(m, data, o, optimizer, progress, &to);
-    const bool begun = first && to.folder.path[0];
-    if (!checkpoint_agree(ctx, o->group) && o->group) {
-        if (first || !open_saving(ctx, o, run, &to))
-            checkpoint_sharded_write(m, optimizer, &to.folder);
-        checkpoint_agree(ctx, o->group);
-    }
-    if (!gd_error(ctx)) {
-        if (first) complete_saving(ctx, o, progress, &run->out, &to);
-        checkpoint_agree(ctx, o->group);
-    }
+    if (first && !open_saving(ctx, o, run, &to)) begin_saving(m, data, &to);
+    const bool begun = to.folder.path[0];
+    if (!save_state(data, o, optimizer, progress, &to) && first)
+        complete_saving(ctx, o, progress, &run->out, &to);
+    gd_group_agree(o->group);
     if (gd_error(ctx) && begun) checkpoint_clear(&run->out, CHECKPOINT_SAVING);
     saving_close(&to);
     return gd_error_status(ctx);

@@ -73,7 +73,6 @@ static void save(training *t, int64_t done, bool last)
     gd_optimizer *optimizer = t->steps.optimizer;
     const checkpoint_progress progress = {.step = done,
                                           .skipped = t->steps.skipped,
-                                          .scale = gd_optimizer_loss_scale(optimizer),
                                           .best = t->best,
                                           .losses = t->losses,
                                           .unvalidated = t->unvalidated};
@@ -300,10 +299,8 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
     *val = NAN;
     steps_begin(&t.steps);
     checkpoint_load_state(from, m, t.steps.optimizer);
-    if (options->dtype == GD_FLOAT16 && before->scale.adapts)
-        gd_optimizer_set_loss_scale(t.steps.optimizer, before->scale);
     checkpoint_close_files(from);
-    if (!checkpoint_open_out(from, m->ctx, options)) {
+    if (!gd_error(m->ctx)) {
         checkpoint_tidy(from, options, before);
         report_memory_at_rest(m->ctx);
         prepare_answers(&t);

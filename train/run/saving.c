@@ -21,8 +21,9 @@ void saving_close(saving *to)
 /* ---- One file ------------------------------------------------------------------------------- */
 
 typedef struct output {
-    int file;
+    int file;         /* -1: none */
     fingerprint *sum; /* NULL in a build without xxHash */
+    char path[FOLDER_PATH];
 } output;
 
 static gd_status fail(const saving *to, const char *name)
@@ -33,12 +34,13 @@ static gd_status fail(const saving *to, const char *name)
 
 static gd_status begin(saving *to, const char *name, output *out)
 {
-    *out = (output){-1, NULL};
+    *out = (output){.file = -1};
     if (gd_error(to->ctx)) return gd_error_status(to->ctx);
     errno = ENFILE;
     if (to->count == SAVING_FILES) return fail(to, name);
     if (FINGERPRINT_IS_XXH3) out->sum = fingerprint_begin();
-    if (out->sum || !FINGERPRINT_IS_XXH3) out->file = folder_file(&to->folder, name, FOLDER_CREATE);
+    if (folder_join(out->path, to->folder.path, name) && (out->sum || !FINGERPRINT_IS_XXH3))
+        out->file = folder_file(&to->folder, name, FOLDER_CREATE);
     return out->file < 0 ? fail(to, name) : GD_OK;
 }
 
@@ -49,21 +51,14 @@ static bool write_bytes(void *user, const void *bytes, size_t count)
     return gd_os_write(out->file, bytes, count);
 }
 
-static bool skip_bytes(void *user, size_t count)
-{
-    const output *out = user;
-    return gd_os_skip(out->file, count);
-}
-
-static gd_status end(saving *to, const char *name, output *out, bool reserved)
+static gd_status end(saving *to, const char *name, output *out)
 {
     char text[CHECKSUM_TEXT] = "";
     if (out->file >= 0 && !folder_end_file(out->file)) fail(to, name);
     checksums_end(out->sum, text);
     if (gd_error(to->ctx)) return gd_error_status(to->ctx);
     memcpy(to->file[to->count].checksum, text, sizeof text);
-    to->file[to->count].name = name;
-    to->file[to->count++].reserved = reserved;
+    to->file[to->count++].name = name;
     return GD_OK;
 }
 
@@ -71,20 +66,27 @@ gd_status saving_text(saving *to, const char *name, const char *text)
 {
     output out;
     if (!begin(to, name, &out) && !write_bytes(&out, text, strlen(text))) fail(to, name);
-    return end(to, name, &out, false);
+    return end(to, name, &out);
 }
 
 gd_status saving_tensors(saving *to, const char *name, const gd_named_tensor *tensors,
-                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count,
-                         bool reserve)
+                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count)
 {
     output out;
-    char path[FOLDER_PATH];
-    const bool named = folder_join(path, to->folder.path, name);
-    const gd_output where = {named ? path : name, write_bytes, reserve ? skip_bytes : NULL, &out};
+    const gd_output where = {out.path, write_bytes, &out};
     if (!begin(to, name, &out))
         gd_safetensors_write_to(to->ctx, &where, tensors, tensor_count, texts, text_count);
-    return end(to, name, &out, reserve);
+    return end(to, name, &out);
+}
+
+gd_status saving_states(saving *to, const char *name, const gd_optimizer *optimizer,
+                        const gd_named_text *texts, int64_t text_count, bool first)
+{
+    output out = {.file = -1};
+    const gd_output where = {out.path, write_bytes, &out};
+    if (first) begin(to, name, &out);
+    gd_optimizer_save_states(optimizer, &where, texts, text_count);
+    return first ? end(to, name, &out) : gd_error_status(to->ctx);
 }
 
 /* ---- All of them ---------------------------------------------------------------------------- */
@@ -102,11 +104,7 @@ gd_status saving_end(saving *to)
     char list[1024];
     size_t used = 0;
     for (int i = 0; i < to->count && !gd_error(to->ctx); i++) {
-        char *sum = to->file[i].checksum;
-        const char *name = to->file[i].name;
-        if (to->file[i].reserved && !checksums_of(sum, &to->folder, name))
-            gd_fail(to->ctx, GD_ERROR_IO, "cannot read %s in %s: %s", name, to->folder.path,
-                    folder_reason());
+        const char *sum = to->file[i].checksum, *name = to->file[i].name;
         if (sum[0]) used += (size_t)checksums_print(list + used, sizeof list - used, name, sum);
     }
     if (used > 0) saving_text(to, CHECKSUMS_LIST, list);

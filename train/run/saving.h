@@ -16,7 +16,6 @@ typedef struct saving {
     struct {
         const char *name; /* not copied */
         char checksum[CHECKSUM_TEXT];
-        bool reserved; /* others write the rest: its checksum is that of the file */
     } file[SAVING_FILES];
 } saving;
 
@@ -26,10 +25,12 @@ void saving_close(saving *to);
 
 /* Each writes one file and waits until it is on the disk. There must be none of that name. */
 gd_status saving_text(saving *to, const char *name, const char *text);
-/* With `reserve`, leaves room for the elements, as gd_safetensors_reserve does. */
 gd_status saving_tensors(saving *to, const char *name, const gd_named_tensor *tensors,
-                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count,
-                         bool reserve);
+                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count);
+/* The states of an optimizer, which all ranks save together, also after an error; the first one
+ * writes them. */
+gd_status saving_states(saving *to, const char *name, const gd_optimizer *optimizer,
+                        const gd_named_text *texts, int64_t text_count, bool first);
 
 /* The checksum of a file that was written; NULL if there is none. */
 const char *saving_checksum(const saving *to, const char *name);

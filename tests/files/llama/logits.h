@@ -22,7 +22,7 @@ static inline gd_status llama_open(model *m, gd_context *ctx, gd_dtype dtype, co
     *m = (model){0};
     if (!folder_open(&in, path, true)) return gd_fail(ctx, GD_ERROR_IO, "no folder %s", path);
     if (!llama_read_config(ctx, &in, &config) && !model_create(m, ctx, dtype, &config))
-        llama_load(m, &in);
+        llama_load(m, &in, NULL);
     folder_close(&in);
     return gd_error_status(ctx);
 }
