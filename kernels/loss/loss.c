@@ -7,26 +7,12 @@
 
 /* ---- The shape rule ----------------------------------------------------------------------- */
 
-/* `most`: the last reduction that the loss has. */
-static gd_status check_reduction(const gd_call *call, int most)
+static gd_status loss_shape(const gd_call *call, gd_shapes *out)
 {
     const int reduction = ((const gd_loss_args *)call->args)->reduction;
-    if (reduction < 0 || reduction > most)
-        return gd_refuse(call, "reduction is %d, wanted GD_MEAN, GD_SUM%s GD_NONE%s", reduction,
-                         most == GD_BATCHMEAN ? "," : " or",
-                         most == GD_BATCHMEAN ? " or GD_BATCHMEAN" : "");
     if (reduction == GD_BATCHMEAN && !gd_tensor_ndim(call->input[0]))
         return gd_refuse(call, "x is [], wanted a dimension for GD_BATCHMEAN");
-    return GD_OK;
-}
-
-/* `positive`: the name of p, or NULL if it may be anything. */
-static gd_status loss_shape(const gd_call *call, gd_shapes *out, int most, const char *positive)
-{
-    const double p = ((const gd_loss_args *)call->args)->p;
-    if (positive && !(p > 0)) return gd_refuse(call, "%s is %g, wanted more than 0", positive, p);
-    if (check_reduction(call, most)) return GD_ERROR_ARGUMENT;
-    if (((const gd_loss_args *)call->args)->reduction != GD_NONE) out->output[0].ndim = 0;
+    if (reduction != GD_NONE) out->output[0].ndim = 0;
     return GD_OK;
 }
 
@@ -95,13 +81,17 @@ DEFINITION(kl_div, kl_div(x, t, p != 0))
               {GD_UNIFORM(low, high), GD_DIMS(__VA_ARGS__)}, \
               {GD_UNIFORM(0.5, 3), GD_DIMS(__VA_ARGS__), .absent = !(weighted)}}
 
+#define REDUCTIONS(most)                                                \
+    (most) == GD_BATCHMEAN ? "GD_MEAN, GD_SUM, GD_NONE or GD_BATCHMEAN" \
+                           : "GD_MEAN, GD_SUM or GD_NONE"
+
 #define LOSS(op_name, op_formula, value, dx, dt, dw, count, most, low, high, has_kinks, p_value,  \
              positive)                                                                            \
     GD_KERNEL_PAIR(op_name)                                                                       \
-    static gd_status op_name##_shape(const gd_call *call, gd_shapes *out)                         \
-    {                                                                                             \
-        return loss_shape(call, out, most, positive);                                             \
-    }                                                                                             \
+    static const gd_option_range op_name##_ranges[] = {                                           \
+        {"reduction", GD_FIELD(gd_loss_args, reduction), GD_MEAN, most, REDUCTIONS(most)},        \
+        {positive, GD_FIELD(gd_loss_args, p), DBL_TRUE_MIN, INFINITY, "more than 0"},             \
+        {0}};                                                                                     \
     static const gd_loss_args op_name##_mean = {p_value, GD_MEAN, 0},                             \
                               op_name##_sum = {p_value, GD_SUM, 0},                               \
                               op_name##_none = {p_value, GD_NONE, 0},                             \
@@ -128,7 +118,8 @@ DEFINITION(kl_div, kl_div(x, t, p != 0))
         GD_ARGS(gd_loss_args),                                                                    \
         .backward_reads_inputs = GD_ALL_INPUTS,                                                   \
         GD_BUILT_IN,                                                                              \
-        .shape = op_name##_shape,                                                                 \
+        .ranges = op_name##_ranges,                                                               \
+        .shape = loss_shape,                                                                      \
         GD_KERNELS(op_name),                                                                      \
         .definition = op_name##_definition,                                                       \
         GD_CASES(op_name##_cases),                                                                \

@@ -43,7 +43,7 @@ static gd_status reduce_shape(const gd_call *call, gd_shapes *out)
     const gd_reduce_args *args = call->args;
     const gd_tensor *x = call->input[0];
     const int ndim = gd_tensor_ndim(x);
-    if (gd_check_real(call, 0) || check_axes(call, args)) return GD_ERROR_ARGUMENT;
+    if (check_axes(call, args)) return GD_ERROR_ARGUMENT;
 
     const unsigned reduced = gd_reduced_axes(args, ndim);
     gd_spec *y = out->output;
@@ -90,9 +90,10 @@ static const gd_case distinct_cases[] = {CASES(GD_DISTINCT)};
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
-/* In a record: what all reductions with a gradient have. */
+/* In a record: of a real x; what all reductions with a gradient have. */
+#define OF_X(args) GD_OF_X(args), .signature = "x"
 #define REDUCTION(op, args) \
-    GD_OF_X(args), GD_BUILT_IN, .strided = true, GD_KERNELS(op), .derivative = gd_##op##_derivative
+    OF_X(args), GD_BUILT_IN, .strided = true, GD_KERNELS(op), .derivative = gd_##op##_derivative
 
 const gd_op gd_op_sum = {
     .name = "sum",
@@ -238,7 +239,7 @@ static const gd_case prod_cases[] = {
 const gd_op gd_op_prod = {
     .name = "prod",
     .formula = "y = product of x over axes",
-    GD_OF_X(gd_reduce_args),
+    OF_X(gd_reduce_args),
     GD_BUILT_IN,
     .shape = reduce_shape,
     .definition = gd_prod_definition,
@@ -315,7 +316,7 @@ static const gd_case found_cases[] = {
 const gd_op gd_op_any = {
     .name = "any",
     .formula = "y = whether one of x over axes is not 0",
-    GD_OF_X(gd_reduce_args),
+    OF_X(gd_reduce_args),
     .strided = true,
     GD_BUILT_IN,
     .shape = found_shape,
@@ -326,7 +327,7 @@ const gd_op gd_op_any = {
 const gd_op gd_op_all = {
     .name = "all",
     .formula = "y = whether none of x over axes is 0",
-    GD_OF_X(gd_reduce_args),
+    OF_X(gd_reduce_args),
     .strided = true,
     GD_BUILT_IN,
     .shape = found_shape,
@@ -391,10 +392,8 @@ static void min_definition(const gd_call *call)
 
 gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
-    static const gd_op min = {.name = "min",
-                              GD_OF_X(gd_reduce_args),
-                              .shape = reduce_shape,
-                              .definition = min_definition};
+    static const gd_op min = {
+        .name = "min", OF_X(gd_reduce_args), .shape = reduce_shape, .definition = min_definition};
     return reduce(&min, x, axes, count, keep_dims);
 }
 

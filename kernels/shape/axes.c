@@ -304,8 +304,7 @@ const gd_op gd_op_concat = {
 
 gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis)
 {
-    const int ndim = x && count > 0 ? gd_tensor_ndim(x[0]) : 0;
-    const gd_concat_args args = {axis < 0 && axis + ndim >= 0 ? axis + ndim : axis};
+    const gd_concat_args args = {gd_axis_from_start(x && count > 0 ? x[0] : NULL, axis)};
     return gd_apply(&gd_op_concat, x, count, &args);
 }
 

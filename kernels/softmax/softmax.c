@@ -1,7 +1,7 @@
 /* softmax.c - the ops softmax and log_softmax. README.md has the derivations. */
 #include "softmax/softmax.h"
+#include "arguments.h"
 #include "derivation.h"
-#include "kernel.h"
 #include "gradus/ops.h"
 
 GD_KERNEL_PAIR(softmax)
@@ -86,15 +86,8 @@ const gd_op gd_op_log_softmax = {
     GD_CASES(softmax_cases),
 };
 
-/* An axis that x does not have is left unchanged, for the message. */
-static gd_softmax_args along(const gd_tensor *x, int axis)
-{
-    const int ndim = gd_tensor_ndim(x);
-    return (gd_softmax_args){axis < 0 && axis + ndim >= 0 ? axis + ndim : axis};
-}
-
 gd_tensor *gd_softmax(gd_tensor *x, int axis)
-    GD_APPLIES(softmax, (gd_softmax_args[]){along(x, axis)}, x)
+    GD_APPLIES(softmax, (gd_softmax_args[]){{gd_axis_from_start(x, axis)}}, x)
 
 gd_tensor *gd_log_softmax(gd_tensor *x, int axis)
-    GD_APPLIES(log_softmax, (gd_softmax_args[]){along(x, axis)}, x)
+    GD_APPLIES(log_softmax, (gd_softmax_args[]){{gd_axis_from_start(x, axis)}}, x)

@@ -313,10 +313,13 @@ static gd_status refuse(const match *m, const pattern *p, int i)
     const bool broadcasts = other && what == OPEN && p->broadcasts;
     if (other && what < NO_LETTER)
         snprintf(with, 40, " with %c = %lld", 'A' + what, (long long)m->size[what]);
+    /* "..." are not all dimensions of an input that has others, too: "as in x[..., K]". */
+    const pattern *q = other && what == OPEN && !broadcasts ? p - i + by : p;
     if (other)
-        snprintf(with + strlen(with), 600, " %s %s %s %s",
+        snprintf(with + strlen(with), 600, " %s %s%.*s %s %s",
                  broadcasts ? "that broadcasts with" : "as in", gd_input_name(call->op, by).text,
-                 gd_dtype_name(other->dtype), gd_shape_text(other).text);
+                 q->dims == p->dims ? 0 : q->shape_length, q->shape, gd_dtype_name(other->dtype),
+                 gd_shape_text(other).text);
     if (what == DTYPE && other) wanted = gd_dtype_name(m->dtype);
     if (what != DTYPE) wanted = broadcasts && p->dims == 0 ? "a shape" : p->shape;
     return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s %s, wanted %.*s%s%s",
