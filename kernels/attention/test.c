@@ -1,5 +1,5 @@
 /* test.c - attention against the textbook (test_reference.h): layouts, masks, biases and
- * windows, dropout, threads; and what is refused. */
+ * windows, dropout; and what is refused. */
 
 /* Build: all symbols. */
 #include "each_context.h"
@@ -173,67 +173,6 @@ TEST(attention_does_not_look_ahead)
     double *after = values_of(gd_attention(q, q, v, &options));
     ck_assert_int_eq(memcmp(before, after, 48 * 4 * sizeof *before), 0);
     free(before), free(after);
-}
-
-/* Any subset of the gradients, written or added, is the same as in the full backward. */
-TEST(attention_gives_each_gradient_alone)
-{
-    for (int wanted = 1; wanted < 8; wanted++) {
-        gd_context *ctx = test_context(2);
-        uint64_t seed = 8;
-        sizes z = {2, 37, 70, 4, 2, 9, 17, true, 0};
-        gd_tensor *x[3] = {random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 37, 4, 9), -1, 1, &seed),
-                           random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 70, 2, 9), -1, 1, &seed),
-                           random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 70, 2, 17), -1, 1, &seed)};
-        gd_tensor *dy = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 37, 4, 17), -1, 1, &seed);
-        double *v[3], *vdy = values_of(dy);
-        for (int i = 0; i < 3; i++) {
-            v[i] = values_of(x[i]);
-            gd_tensor_set_requires_grad(x[i], wanted >> i & 1);
-        }
-        gd_attention_options options = {.causal = true};
-        reference want = attend(&z, (operands){.q = v[0], .k = v[1], .v = v[2], .dy = vdy});
-        double *gradient[3] = {want.dq, want.dk, want.dv};
-        for (int round = 1; round <= 2; round++) { /* the second adds */
-            backward_with(gd_attention(x[0], x[1], x[2], &options), dy);
-            for (int i = 0; i < 3; i++) {
-                if (!(wanted >> i & 1)) {
-                    ck_assert_ptr_null(gd_grad(x[i]));
-                    continue;
-                }
-                int64_t n = gd_tensor_count(x[i]);
-                double *sum = zeros(n);
-                for (int64_t j = 0; j < n; j++) sum[j] = round * gradient[i][j];
-                assert_sums("gradient", gd_grad(x[i]), sum, 1e-12);
-                free(sum);
-            }
-            gd_step_end(ctx);
-        }
-        for (int i = 0; i < 3; i++) free(v[i]);
-        free(vdy);
-        free_reference(want);
-        gd_context_free(ctx);
-    }
-}
-
-TEST(attention_has_the_same_bits_for_any_number_of_threads)
-{
-    result_bits first = {0};
-    for (int threads = 1; threads <= 5; threads++) {
-        gd_context *ctx = test_context(threads);
-        uint64_t seed = 9;
-        gd_tensor *q = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 6, 20), -1, 1, &seed);
-        gd_tensor *k = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), -1, 1, &seed);
-        gd_tensor *v = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), -1, 1, &seed);
-        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 6, 20), -1, 1, &seed);
-        gd_attention_options options = {.causal = true, .dropout = 0.1};
-        gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
-        backward_with(y, dy);
-        gd_tensor *results[4] = {y, gd_grad(q), gd_grad(k), gd_grad(v)};
-        assert_same_bits(&first, results, 4);
-        gd_context_free(ctx);
-    }
-    free(first.all);
 }
 
 /* The factor of the weight of query t and key s of a head, counted over the batch: from half s % 2

@@ -210,26 +210,6 @@ TEST(test_nan_and_infinity)
     ck_assert(isnan(((const float *)gd_tensor_data(y))[12])); /* 0 / 0 */
 }
 
-TEST(test_empty)
-{
-    for (int no_columns = 0; no_columns < 2; no_columns++) {
-        int64_t rows = no_columns ? 3 : 0, cols = no_columns ? 0 : 5;
-        gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){rows, cols});
-        gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, 1, &cols);
-        gd_tensor_set_requires_grad(x, true);
-        gd_tensor_set_requires_grad(w, true);
-        gd_tensor *sum, *y = gd_rms_norm_with(x, w, w, &(gd_rms_norm_options){.eps = 1e-5});
-        gd_tensor *z = gd_add_rms_norm(y, x, w, NULL, &(gd_rms_norm_options){.eps = 1e-5}, &sum);
-        gd_backward_from((gd_tensor *[]){z, sum}, 2, NULL);
-        ck_assert_no_error(ctx);
-        ck_assert_int_eq(gd_tensor_count(y), 0);
-        double *dw = values_of(gd_grad(w));
-        for (int64_t j = 0; j < cols; j++) ck_assert(dw[j] == 0);
-        free(dw);
-        gd_step_end(ctx);
-    }
-}
-
 /* More than GD_STREAM_FROM bytes go past the caches, here from rows that begin anywhere. */
 TEST(test_large_and_misaligned)
 {

@@ -92,27 +92,6 @@ TEST(rope_is_relative)
     ck_assert_double_eq_tol(product[0], product[1], 1e-12);
 }
 
-/* Elements of a head that lie apart: no copy of x is made for the kernels. */
-TEST(rope_of_any_strides)
-{
-    uint64_t seed = 4;
-    for (int interleaved = 0; interleaved < 2; interleaved++) {
-        const rope_case c = {2, 5, 3, 8, {.position = 7, .interleaved = interleaved}};
-        gd_context *ctx = test_context(2);
-        gd_tensor *leaf = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 8, 3), -1, 1, &seed);
-        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 3, 8), -1, 1, &seed);
-        gd_tensor *x = gd_transpose(leaf, 2, 3), *y = gd_keep(gd_rope(x, &c.options));
-        ck_assert_no_error(ctx);
-        double *vx = values_of(x), *vdy = values_of(dy);
-        double *want = turned(&c, vx, 1), *dx = turned(&c, vdy, -1);
-        assert_sums("y", y, want, tolerance_of(GD_FLOAT32));
-        backward_with(y, dy);
-        assert_sums("dx", gd_transpose(gd_grad(leaf), 2, 3), dx, tolerance_of(GD_FLOAT32));
-        free(vx), free(vdy), free(want), free(dx);
-        gd_context_free(ctx);
-    }
-}
-
 /* The heads from `first` on of all [B, T, heads, D]. */
 static double *some_heads(const rope_case *c, const double *all, int64_t heads, int64_t first)
 {

@@ -154,18 +154,4 @@ TEST(test_masks_and_nan)
     }
 }
 
-TEST(test_empty)
-{
-    static const int64_t shapes[][3] = {{0, 3, 2}, {2, 0, 3}, {2, 3, 0}};
-    for (int i = 0; i < 9; i++) {
-        gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, 3, shapes[i % 3]);
-        gd_tensor_set_requires_grad(x, true);
-        gd_tensor *y = gd_softmax(x, i / 3), *z = gd_log_softmax(x, i / 3);
-        gd_backward_from((gd_tensor *[]){y, z}, 2, NULL);
-        ck_assert_no_error(ctx);
-        ck_assert_int_eq(gd_tensor_count(y), 0);
-        gd_step_end(ctx);
-    }
-}
-
 CHECK_MAIN_WITHIN("softmax", setup, teardown)
