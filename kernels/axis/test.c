@@ -1,5 +1,5 @@
 /* test.c - gather, scatter_add, cumsum, argmax, topk and sort against loops over coordinates, as
- * PyTorch's documentation defines them, and at their edges. */
+ * PyTorch's documentation defines them, and their plain twins; and at their edges. */
 /* Build: all symbols. */
 #include "twin.h"
 
@@ -38,6 +38,9 @@ LOOP_TEST(gather_is_the_definition, test_rounds(60))
                                      (double)s.dim[axis], &seed);
     double *xv = values_of(x), *at = values_of(index), *want = zeros(count_of(t)),
            *dx = zeros(count_of(s));
+    const gd_axis_args args = {.axis = axis};
+    assert_twin(gather_twin(), (gd_tensor *[]){x, index}, 2, &args, 30 * tolerance_of(dtype),
+                &seed);
     gd_tensor *y = gd_keep(gd_gather(x, _i % 2 ? axis : axis - s.ndim, index));
     double *dy = backward_random(ctx, y, &seed);
     for (int64_t i = 0; i < count_of(t); i++) {
@@ -65,6 +68,9 @@ LOOP_TEST(scatter_add_is_the_definition, test_rounds(60))
                                      (double)s.dim[axis], &seed);
     double *y_want = values_of(x), *sv = values_of(src), *at = values_of(index),
            *ds = zeros(count_of(u));
+    const gd_axis_args args = {.axis = axis};
+    assert_twin(scatter_add_twin(), (gd_tensor *[]){x, index, src}, 3, &args,
+                30 * tolerance_of(dtype), &seed);
     gd_tensor *y = gd_keep(gd_scatter_add(x, axis, index, src));
     double *dy = backward_random(ctx, y, &seed);
     for (int64_t i = 0; i < count_of(t); i++) {
@@ -446,22 +452,6 @@ LOOP_TEST(categories_are_drawn, 4)
     REFUSED(gd_multinomial(k), "multinomial: weights is int32 ");
     REFUSED(gd_multinomial(gd_slice(w, 2, 0, 0)),
             "multinomial: weights is [2, 1500, 0], wanted [..., V] with V > 0");
-}
-
-/* The kernels against the loop over the index of the derivation. */
-LOOP_TEST(kernels_are_their_plain_twins, test_rounds(64))
-{
-    const gd_dtype dtype = dtypes[_i % 4];
-    seed = 900 + (uint64_t)_i;
-    const layout way = (layout)(_i / 4 % LAYOUTS);
-    const shape s = random_shape();
-    const gd_axis_args args = {.axis = (int)random_below(&seed, s.ndim)};
-    const shape t = smaller_shape(s, args.axis);
-    gd_tensor *in[] = {random_tensor(ctx, dtype, s, way, -1, 1, &seed),
-                       random_tensor(ctx, GD_INT32, t, PACKED, 0, (double)s.dim[args.axis], &seed),
-                       random_tensor(ctx, dtype, t, way, -1, 1, &seed)};
-    assert_twin(gather_twin(), in, 2, &args, 30 * tolerance_of(dtype), &seed);
-    assert_twin(scatter_add_twin(), in, 3, &args, 30 * tolerance_of(dtype), &seed);
 }
 
 CHECK_MAIN_WITHIN("along one axis", setup, teardown)

@@ -1,5 +1,5 @@
-/* test.c - batch_norm and group_norm against their definitions in float64, its running statistics,
- * when they are updated and when not, and what is refused. */
+/* test.c - batch_norm and group_norm against their definitions in float64, and batch_norm's plain
+ * twins; its running statistics, when they are updated and when not; and what is refused. */
 /* Build: all symbols. */
 #include "twin.h"
 
@@ -81,6 +81,10 @@ LOOP_TEST(it_is_the_definition, test_rounds(160))
     gd_tensor *b = random_chance(&seed, 0.7) ? filled(dtype, p.C, -1, 1, true) : NULL;
     gd_tensor *mean = running ? filled(GD_FLOAT32, p.C, 4, 6, false) : NULL;
     gd_tensor *var = running ? filled(GD_FLOAT32, p.C, 0.5, 2, false) : NULL;
+    const gd_batch_norm_args args = {.eps = p.eps, .momentum = 0.25};
+    assert_twin(evaluate ? batch_norm_fixed_twin() : batch_norm_twin(),
+                (gd_tensor *[]){x, w, b, mean, var}, BATCH_INPUTS, &args, 100 * tolerance_of(dtype),
+                &seed);
     double *old_mean = running ? values_of(mean) : NULL, *old_var = running ? values_of(var) : NULL;
     gd_tensor *y = gd_keep(gd_batch_norm(
         x, w, b,
@@ -281,25 +285,6 @@ TEST(bad_input_is_refused)
     REFUSED(gd_batch_norm(x, NULL, NULL, WITH(.mean = row, .var = row)),
             "mean requires a gradient, wanted a tensor that does not");
     gd_tensor_free(x), gd_tensor_free(row), gd_tensor_free(one), gd_tensor_free(four);
-}
-
-/* The kernels against the loop over channels of the derivation. */
-LOOP_TEST(kernels_are_their_plain_twins, test_rounds(64))
-{
-    const gd_dtype dtype = dtypes[_i % 4];
-    const bool fixed = _i / 4 % 2;
-    seed = 600 + (uint64_t)_i;
-    const int64_t C = random_size(&seed, 1, 70), S = _i / 8 % 2 ? 1 : random_size(&seed, 1, 9);
-    const shape s = SHAPE(random_size(&seed, 2, 9), C, S);
-    const gd_batch_norm_args args = {.eps = 1e-3, .momentum = 0.1};
-    gd_tensor *in[] = {random_tensor(ctx, dtype, s, (layout)(_i / 16 % LAYOUTS), -1, 1, &seed),
-                       random_tensor(ctx, dtype, SHAPE(C), PACKED, -1, 1, &seed),
-                       random_tensor(ctx, dtype, SHAPE(C), PACKED, -1, 1, &seed),
-                       random_tensor(ctx, dtype, SHAPE(C), PACKED, 0, 0.5, &seed),
-                       random_tensor(ctx, dtype, SHAPE(C), PACKED, 0.5, 1, &seed)};
-    for (int i = BATCH_MEAN; i < BATCH_INPUTS; i++) gd_tensor_set_requires_grad(in[i], false);
-    const gd_op *twin = fixed ? batch_norm_fixed_twin() : batch_norm_twin();
-    assert_twin(twin, in, BATCH_INPUTS, &args, 100 * tolerance_of(dtype), &seed);
 }
 
 CHECK_MAIN_WITHIN("batch_norm", setup, teardown)

@@ -1,5 +1,5 @@
 /* test.c - unfold, fold, conv1d, conv2d and conv_transpose2d against loops over coordinates, as
- * PyTorch's documentation defines them; and at their edges. */
+ * PyTorch's documentation defines them, and their plain twins; and at their edges. */
 /* Build: all symbols. */
 #include "conv/conv.h"
 #include "one_context.h"
@@ -80,12 +80,27 @@ static double tolerance(gd_dtype dtype)
     return 3 * tolerance_of(dtype);
 }
 
+static conv_args args_of(const conv *c)
+{
+    conv_args args = {.kernel = {c->KH, c->KW}, .size = {c->H, c->W}, .groups = c->o.groups};
+    for (int i = 0; i < 2; i++) {
+        const int64_t size = i ? c->W : c->H, kernel = i ? c->KW : c->KH, n = i ? c->OW : c->OH;
+        args.stride[i] = c->o.stride[i];
+        args.padding[i] = c->o.padding[i];
+        args.dilation[i] = c->o.dilation[i];
+        args.output_padding[i] = size + 2 * args.padding[i] - (n - 1) * args.stride[i] -
+                                 args.dilation[i] * (kernel - 1) - 1;
+    }
+    return args;
+}
+
 /* Both convolutions go between an image [B, C, H, W] and other [B, O, OH, OW]: the adjoint, from the
  * latter, gives any image with that many windows, as output_padding says. */
 static void check_conv(int i, bool adjoint)
 {
     const gd_dtype dtype = dtypes[i % 4];
     conv c = random_conv(i % 3 == 0);
+    if (i % 5 == 1 && i % 3) c.B = random_size(&seed, 15, 40); /* joined images */
     const int64_t kernel[] = {c.KH, c.KW}, size[] = {c.H, c.W}, other[] = {c.OH, c.OW};
     for (int k = 0; k < 2 && adjoint; k++)
         c.o.output_padding[k] = size[k] - (other[k] - 1) * c.o.stride[k] + 2 * c.o.padding[k] -
@@ -97,6 +112,13 @@ static void check_conv(int i, bool adjoint)
     gd_tensor *w = random_tensor(ctx, dtype, ws, (enum layout)(i / 4 % LAYOUTS), -1, 1, &seed);
     gd_tensor *bias =
         i % 5 == 4 ? NULL : random_tensor(ctx, dtype, SHAPE(ys.dim[1]), PACKED, -1, 1, &seed);
+    conv_args args = args_of(&c);
+    if (!adjoint) args.output_padding[0] = args.output_padding[1] = 0;
+    /* The twin adds db term by term: the error of n sums, each of sqrt(n) or less. */
+    const double terms = bias ? (double)(c.B * (c.H * c.W + c.OH * c.OW)) : 0;
+    const double added = terms / 4 * rounding_of(dtype == GD_FLOAT64 ? dtype : GD_FLOAT32);
+    assert_twin(adjoint ? conv_transpose2d_twin() : conv2d_twin(), (gd_tensor *[]){x, w, bias}, 3,
+                &args, tolerance(dtype) + added, &seed);
     gd_tensor *y = gd_keep((adjoint ? gd_conv_transpose2d : gd_conv2d)(x, w, bias, &c.o));
     ck_assert_no_error(ctx);
     ck_assert(same_shape(shape_of(y), ys));
@@ -134,49 +156,6 @@ LOOP_TEST(conv_transpose2d_is_the_adjoint, test_rounds(120))
     check_conv(_i, true);
 }
 
-static conv_args args_of(const conv *c)
-{
-    conv_args args = {.kernel = {c->KH, c->KW}, .size = {c->H, c->W}, .groups = c->o.groups};
-    for (int i = 0; i < 2; i++) {
-        const int64_t size = i ? c->W : c->H, kernel = i ? c->KW : c->KH, n = i ? c->OW : c->OH;
-        args.stride[i] = c->o.stride[i];
-        args.padding[i] = c->o.padding[i];
-        args.dilation[i] = c->o.dilation[i];
-        args.output_padding[i] = size + 2 * args.padding[i] - (n - 1) * args.stride[i] -
-                                 args.dilation[i] * (kernel - 1) - 1;
-    }
-    return args;
-}
-
-/* The kernels against the loops of the derivation. */
-LOOP_TEST(kernels_are_their_plain_twins, test_rounds(240))
-{
-    const gd_dtype dtype = dtypes[_i % 4];
-    const int op = _i / 4 % 4; /* conv2d, conv_transpose2d, unfold, fold */
-    seed = 700 + (uint64_t)_i;
-    conv c = random_conv(_i % 3 == 0);
-    if (_i % 5 == 1) c.B = random_size(&seed, 15, 40); /* joined images */
-    const bool few = _i % 5 > 1 && _i % 3; /* terms of db, which the twin adds one after another */
-    if (op > 1) c.o.groups = 1;
-    conv_args args = args_of(&c);
-    const shape image = SHAPE(c.B, c.C, c.H, c.W), other = SHAPE(c.B, c.O, c.OH, c.OW),
-                columns = SHAPE(c.B, c.C * c.KH * c.KW, c.OH * c.OW);
-    const shape xs = op == 3 ? columns : op == 1 ? other : image;
-    const layout way = (layout)(_i % LAYOUTS), weight_way = (layout)(_i / 4 % LAYOUTS);
-    gd_tensor *in[3] = {random_tensor(ctx, dtype, xs, way, -1, 1, &seed), NULL, NULL};
-    if (op < 2) {
-        const shape ws = SHAPE(c.O, c.C / c.o.groups, c.KH, c.KW);
-        in[1] = random_tensor(ctx, dtype, ws, weight_way, -1, 1, &seed);
-        if (few) in[2] = random_tensor(ctx, dtype, SHAPE(op ? c.C : c.O), PACKED, -1, 1, &seed);
-    }
-    if (op != 1) args.output_padding[0] = args.output_padding[1] = 0;
-    const gd_op *twins[] = {conv2d_twin(), conv_transpose2d_twin(), unfold_twin(), fold_twin()};
-    /* In float32: the error of n sums, each of sqrt(n) or less, by roundings of random signs. */
-    const double terms = few ? (double)(c.B * (c.H * c.W + c.OH * c.OW)) : 0;
-    const double added = terms / 4 * rounding_of(dtype == GD_FLOAT64 ? dtype : GD_FLOAT32);
-    assert_twin(twins[op], in, op < 2 ? 3 : 1, &args, tolerance(dtype) + added, &seed);
-}
-
 /* Row k = (c, i, j) of the columns is what a weight that is 1 at k, and 0 elsewhere, would give. */
 static void add_column(void *user, int64_t image, int64_t weight, int64_t other)
 {
@@ -200,6 +179,9 @@ LOOP_TEST(unfold_and_fold_are_the_definition, test_rounds(80))
                 columns = SHAPE(c.B, c.C * c.KH * c.KW, c.OH * c.OW);
     const shape from = fold ? columns : image, to = fold ? image : columns;
     gd_tensor *x = random_tensor(ctx, dtype, from, (enum layout)(_i % LAYOUTS), -1, 1, &seed);
+    conv_args args = args_of(&c);
+    args.output_padding[0] = args.output_padding[1] = 0;
+    assert_twin(fold ? fold_twin() : unfold_twin(), &x, 1, &args, tolerance(dtype), &seed);
     gd_tensor *y = fold ? gd_fold(x, c.H, c.W, c.KH, c.KW, &c.o) : gd_unfold(x, c.KH, c.KW, &c.o);
     gd_keep(y);
     ck_assert_no_error(ctx);

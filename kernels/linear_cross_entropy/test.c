@@ -1,5 +1,5 @@
-/* test.c - the loss of a last layer against -log(softmax(x w^T)[t]) in long
- * double. */
+/* test.c - the loss of a last layer against -log(softmax(x w^T)[t]) in long double, and its plain
+ * twin. */
 /* Build: all symbols. */
 #include "each_context.h"
 #include "cross_entropy/cross_entropy.h"
@@ -61,6 +61,11 @@ static void check_problem(problem p, gd_dtype dtype, double cotangent, uint64_t 
     p.x = values_of(x), p.w = values_of(w);
     double *dx = zeros(p.M * p.K), *dw = zeros(p.V * p.K), loss = reference(&p, dx, dw);
     const double rtol = dtype == GD_FLOAT64 ? 1e-12 : 2e-6 * (double)(p.K + 4);
+    const gd_cross_entropy_args args = {.reduction = p.options.reduction,
+                                        .ignore_index = (int32_t)p.options.ignore_index,
+                                        .use_ignore_index = p.options.ignore_index != 0};
+    assert_twin(linear_cross_entropy_twin(), (gd_tensor *[]){x, w, t}, 3, &args,
+                20 * tolerance_of(dtype), &seed);
     gd_tensor *y = gd_linear_cross_entropy(x, w, t, &p.options);
     ck_assert_no_error(ctx);
     double got = gd_item(y);
@@ -104,24 +109,6 @@ LOOP_TEST(is_its_formula, 40)
     p.targets = targets;
     check_problem(p, dtypes[_i % 4], _i % 3 ? 0.75 : 1, seed);
     free(targets);
-}
-
-/* The kernels, which save d or products with it, against the loops of the derivation. */
-LOOP_TEST(kernels_are_their_plain_twin, 32)
-{
-    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
-    const gd_dtype dtype = dtypes[_i % 4];
-    uint64_t seed = 900 + (uint64_t)_i;
-    const int64_t M = _i / 4 % 4 ? random_size(&seed, 1, 50) : 3 * 4096 + 5,
-                  K = random_size(&seed, 1, 9), V = random_size(&seed, 20, 60);
-    const gd_cross_entropy_args args = {.reduction = _i / 16 % 2 ? GD_SUM : GD_MEAN,
-                                        .ignore_index = 3,
-                                        .use_ignore_index = random_chance(&seed, 0.5)};
-    const layout way = (layout)(_i % LAYOUTS);
-    gd_tensor *in[] = {random_tensor(ctx, dtype, SHAPE(M, K), way, -1, 1, &seed),
-                       random_tensor(ctx, dtype, SHAPE(V, K), way, -1, 1, &seed),
-                       random_leaf(ctx, GD_INT32, GD_SHAPE(M), 0, (double)V, &seed)};
-    assert_twin(linear_cross_entropy_twin(), in, 3, &args, 20 * tolerance_of(dtype), &seed);
 }
 
 /* So many rows that the forward computes the gradients in pieces, the last of a few rows. */

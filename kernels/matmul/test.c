@@ -1,5 +1,5 @@
-/* test.c - matmul and linear against triple loops in double, and the matrix product below
- * them at every edge of its tiles. */
+/* test.c - matmul and linear against triple loops in double and their plain twins, and the matrix
+ * product below them at every edge of its tiles. */
 /* Build: all symbols. */
 #include "each_context.h"
 #include "twin.h"
@@ -301,6 +301,9 @@ static void check_matmul(int threads, gd_dtype dtype, matrix_stack sa, matrix_st
         x = gd_transpose(a, -1, -2), y = gd_transpose(b, -1, -2);
         shown_a.transpose = !sa.transpose, shown_b.transpose = !sb.transpose;
     }
+    const matmul_args args = {shown_a.transpose, shown_b.transpose};
+    assert_twin(matmul_twin(), (gd_tensor *[]){x, y}, 2, &args, 3 * tolerance_of(dtype), seed);
+    gd_grad_clear(a), gd_grad_clear(b); /* of which x and y may be views */
     gd_tensor *c = gd_matmul_with(x, y, shown_a.transpose, shown_b.transpose);
     ck_assert_no_error(ctx);
     gd_keep(c);
@@ -434,6 +437,8 @@ TEST(linear_is_the_loop)
                   *w = random_leaf(ctx, dtype, GD_SHAPE(N, K), -1, 1, &seed);
         gd_tensor *bias = random_leaf(ctx, dtype, GD_SHAPE(N), -1, 1, &seed),
                   *dy = random_leaf(ctx, dtype, GD_SHAPE(M, 1, N), -1, 1, &seed);
+        gd_tensor *const in[] = {x, w, with_bias ? bias : NULL};
+        assert_twin(linear_twin(), in, 3, NULL, 3 * tolerance_of(dtype), &seed);
         gd_tensor *y = gd_keep(gd_linear(x, w, with_bias ? bias : NULL));
         ck_assert_no_error(ctx);
         double *vx = values_of(x), *vw = values_of(w), *vb = values_of(bias), *vdy = values_of(dy);
@@ -458,38 +463,6 @@ TEST(linear_is_the_loop)
         free(vx), free(vw), free(vb), free(vdy), free(want), free(dx), free(dw), free(db);
         gd_context_free(ctx);
     }
-}
-
-/* ---- Plain twins -------------------------------------------------------------------------- */
-
-/* Random sizes, layouts and leading dimensions that are broadcast, against the loops of the
- * derivations. */
-LOOP_TEST(kernels_are_their_plain_twins, test_rounds(96))
-{
-    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
-    const gd_dtype dtype = dtypes[_i % 4];
-    uint64_t seed = 800 + (uint64_t)_i;
-    const matmul_args args = {.transpose_a = random_chance(&seed, 0.5),
-                              .transpose_b = random_chance(&seed, 0.5)};
-    const int64_t M = random_size(&seed, 0, 70), N = random_size(&seed, 0, 70),
-                  K = random_size(&seed, 0, 150), H = random_size(&seed, 1, 3);
-    const layout a_way = (layout)(_i % LAYOUTS), b_way = (layout)(_i / 4 % LAYOUTS);
-    const int64_t a_rows = args.transpose_a ? K : M, b_rows = args.transpose_b ? N : K;
-    const int64_t a_columns = M + K - a_rows, b_columns = K + N - b_rows;
-    gd_context *ctx = test_context(1 + _i % 3);
-    const shape as[] = {SHAPE(a_rows, a_columns), SHAPE(H, 1, a_rows, a_columns),
-                        SHAPE(2, H, a_rows, a_columns)};
-    const shape bs[] = {SHAPE(b_rows, b_columns), SHAPE(2, b_rows, b_columns),
-                        SHAPE(H, b_rows, b_columns)};
-    const int64_t of = _i / 16 % 3;
-    gd_tensor *pair[] = {random_tensor(ctx, dtype, as[of], a_way, -1, 1, &seed),
-                         random_tensor(ctx, dtype, bs[of], b_way, -1, 1, &seed)};
-    assert_twin(matmul_twin(), pair, 2, &args, 3 * tolerance_of(dtype), &seed);
-    gd_tensor *in[] = {random_tensor(ctx, dtype, SHAPE(M, 2, K), a_way, -1, 1, &seed),
-                       random_tensor(ctx, dtype, SHAPE(N, K), b_way, -1, 1, &seed),
-                       _i % 5 ? random_tensor(ctx, dtype, SHAPE(N), PACKED, -1, 1, &seed) : NULL};
-    assert_twin(linear_twin(), in, 3, NULL, 3 * tolerance_of(dtype), &seed);
-    gd_context_free(ctx);
 }
 
 CHECK_MAIN_WITHIN("matmul", setup, teardown)

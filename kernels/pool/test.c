@@ -1,5 +1,5 @@
 /* test.c - max_pool2d and avg_pool2d against loops over windows, as PyTorch's documentation
- * defines them, and at their edges. */
+ * defines them, and their plain twins; and at their edges. */
 /* Build: all symbols. */
 #include "twin.h"
 
@@ -81,6 +81,11 @@ LOOP_TEST(pooling_is_the_definition, test_rounds(200))
     const pooling p = random_pooling(_i / 4 % 2);
     const shape s = {3, {p.planes, p.size[0], p.size[1]}};
     gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)(_i % LAYOUTS), -2, 2, &seed);
+    const gd_pool_options *o = &p.options;
+    const gd_pool_args args = {
+        {o->kernel[0], o->kernel[1]}, {o->stride[0], o->stride[1]}, {o->padding[0], o->padding[1]}};
+    assert_twin(p.max ? max_pool2d_twin() : avg_pool2d_twin(), &x, 1, &args,
+                25 * tolerance_of(dtype), &seed);
     gd_tensor *y = gd_keep(pool(&p, x));
     double *xv = values_of(x), *dy = backward_random(ctx, y, &seed);
     double *want = zeros(gd_tensor_count(y)), *dx = zeros(count_of(s));
@@ -148,21 +153,6 @@ TEST(bad_windows_are_refused)
             "the kernel has 9223372036854775807 rows");
     REFUSED(gd_max_pool2d(x, NULL), "the kernel has 0 rows");
     gd_tensor_free(x);
-}
-
-/* The kernels against the loop over windows of the derivation. */
-LOOP_TEST(kernels_are_their_plain_twins, test_rounds(64))
-{
-    seed = 700 + (uint64_t)_i;
-    const pooling p = random_pooling(_i % 2);
-    const gd_pool_options *o = &p.options;
-    const gd_pool_args args = {
-        {o->kernel[0], o->kernel[1]}, {o->stride[0], o->stride[1]}, {o->padding[0], o->padding[1]}};
-    const gd_dtype dtype = dtypes[_i / 2 % 4];
-    gd_tensor *x = random_tensor(ctx, dtype, SHAPE(p.planes, p.size[0], p.size[1]),
-                                 (layout)(_i / 8 % LAYOUTS), -1, 1, &seed);
-    const gd_op *twin = p.max ? max_pool2d_twin() : avg_pool2d_twin();
-    assert_twin(twin, &x, 1, &args, 25 * tolerance_of(dtype), &seed);
 }
 
 CHECK_MAIN_WITHIN("pooling", setup, teardown)
