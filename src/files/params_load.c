@@ -78,6 +78,12 @@ static bool is_optional(const load *l, const gd_part *p)
                           l->optimizer->state[p->state] == l->optimizer->average);
 }
 
+/* A dtype that an optimizer computes in. */
+static bool is_wide(gd_dtype dtype)
+{
+    return dtype == GD_FLOAT32 || dtype == GD_FLOAT64;
+}
+
 /* The entry of a part, if it is loaded. */
 static const gd_safetensors_entry *match(load *l, const gd_part *p)
 {
@@ -88,27 +94,23 @@ static const gd_safetensors_entry *match(load *l, const gd_part *p)
         add_name(&l->lacking, p->name);
         return NULL;
     }
-    if (!l->options.matching) {
-        entry = gd_safetensors_usable(l->file, p->name, l->who);
-        if (entry) gd_safetensors_check_shape(l->file, l->who, entry, p->tensor);
-        if (entry && p->state >= 0 && entry->dtype != GD_FLOAT32 && entry->dtype != GD_FLOAT64)
-            gd_fail(l->ctx, GD_ERROR_IO, "%s: %s: tensor \"%s\" holds %s, wanted F32 or F64",
-                    l->who, gd_excerpt_of(l->file->path).text, gd_excerpt_of(p->name).text,
-                    entry->format_dtype);
-        return entry;
-    }
-    if (entry && entry->dtype == GD_DTYPE_COUNT)
-        snprintf(why, sizeof why, "holds %.20s in the file", entry->format_dtype);
-    else if (entry && !gd_safetensors_has_shape(entry, p->tensor))
+    if (!entry)
+        snprintf(why, sizeof why, "is not in the file");
+    else if (entry->dtype == GD_DTYPE_COUNT || (p->state >= 0 && !is_wide(entry->dtype)))
+        snprintf(why, sizeof why, "holds %.20s in the file, wanted %s", entry->format_dtype,
+                 p->state < 0 ? "F32, F64, BF16, F16 or I32" : "F32 or F64");
+    else if (!gd_safetensors_has_shape(entry, p->tensor))
         snprintf(why, sizeof why, "has shape %s in the file, wanted %s",
                  gd_safetensors_shape_text(entry).text, gd_shape_text(p->tensor).text);
-    else if (entry && p->state >= 0 && !l->same_kind)
+    else if (p->state >= 0 && !l->same_kind)
         snprintf(why, sizeof why, "is a state of another optimizer");
-    else if (entry)
-        return entry;
     else
-        snprintf(why, sizeof why, "is not in the file");
-    tell(l, p->name, why);
+        return entry;
+    if (l->options.matching)
+        tell(l, p->name, why);
+    else
+        gd_fail(l->ctx, GD_ERROR_IO, "%s: %s: tensor \"%s\" %s", l->who,
+                gd_excerpt_of(l->file->path).text, gd_excerpt_of(p->name).text, why);
     return NULL;
 }
 

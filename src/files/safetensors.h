@@ -53,16 +53,8 @@ gd_status gd_safetensors_fetch(const gd_safetensors *file, const char *who, size
 
 /* ---- Entries (safetensors_read.c) -------------------------------------------------------- */
 
-/* The entry, if it can become a tensor; else NULL, and the error is set. */
-const gd_safetensors_entry *gd_safetensors_usable(const gd_safetensors *file, const char *name,
-                                                  const char *who);
-
 bool gd_safetensors_has_shape(const gd_safetensors_entry *entry, const gd_tensor *t);
 gd_text gd_safetensors_shape_text(const gd_safetensors_entry *entry);
-
-/* An error if the entry has another shape than t. */
-gd_status gd_safetensors_check_shape(const gd_safetensors *file, const char *who,
-                                     const gd_safetensors_entry *entry, const gd_tensor *t);
 
 /* ---- The header (safetensors_header.c) -------------------------------------------------- */
 

@@ -161,8 +161,9 @@ static const char *family_of(const char *dtype)
                              : "bool";
 }
 
-const gd_safetensors_entry *gd_safetensors_usable(const gd_safetensors *file, const char *name,
-                                                  const char *who)
+/* The entry, if it can become a tensor; else NULL, and the error is set. */
+static const gd_safetensors_entry *usable(const gd_safetensors *file, const char *name,
+                                          const char *who)
 {
     if (!file || gd_failed(file->ctx)) return NULL;
     const gd_excerpt path = gd_excerpt_of(file->path),
@@ -223,7 +224,7 @@ static gd_tensor *make_tensor(const gd_safetensors *file, const gd_safetensors_e
 gd_tensor *gd_safetensors_tensor(const gd_safetensors *file, const char *name)
 {
     const char *who = "safetensors_tensor";
-    const gd_safetensors_entry *entry = gd_safetensors_usable(file, name, who);
+    const gd_safetensors_entry *entry = usable(file, name, who);
     gd_tensor *t = entry ? make_tensor(file, entry, who) : NULL;
     if (t) gd_tensor_set_name(t, name);
     return t;
@@ -242,25 +243,19 @@ gd_text gd_safetensors_shape_text(const gd_safetensors_entry *entry)
     return gd_shape_text(&shown);
 }
 
-gd_status gd_safetensors_check_shape(const gd_safetensors *file, const char *who,
-                                     const gd_safetensors_entry *entry, const gd_tensor *t)
-{
-    if (gd_safetensors_has_shape(entry, t)) return GD_OK;
-    return gd_fail(file->ctx, GD_ERROR_IO, "%s: %s: tensor \"%s\" has shape %s, wanted %s", who,
-                   gd_excerpt_of(file->path).text, gd_excerpt_of(entry->name).text,
-                   gd_safetensors_shape_text(entry).text, gd_shape_text(t).text);
-}
-
 gd_status gd_safetensors_read(const gd_safetensors *file, const char *name, gd_tensor *tensor)
 {
     if (!file) return GD_ERROR_ARGUMENT;
     const char *who = "safetensors_read";
     gd_context *ctx = file->ctx;
-    const gd_safetensors_entry *entry = gd_safetensors_usable(file, name, who);
+    const gd_safetensors_entry *entry = usable(file, name, who);
     if (!entry) return gd_error_status(ctx);
     if (!tensor) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: tensor is NULL, wanted one", who);
-    if (!gd_tensor_writable(tensor, who) || gd_safetensors_check_shape(file, who, entry, tensor))
-        return gd_error_status(ctx);
+    if (!gd_tensor_writable(tensor, who)) return gd_error_status(ctx);
+    if (!gd_safetensors_has_shape(entry, tensor))
+        return gd_fail(ctx, GD_ERROR_IO, "%s: %s: tensor \"%s\" has shape %s, wanted %s", who,
+                       gd_excerpt_of(file->path).text, gd_excerpt_of(entry->name).text,
+                       gd_safetensors_shape_text(entry).text, gd_shape_text(tensor).text);
     if (is_plain(tensor, entry->dtype)) return fill(file, entry, who, tensor);
     gd_tensor *source = make_tensor(file, entry, who);
     if (source) gd_tensor_copy(tensor, source);

@@ -191,10 +191,10 @@ LOOP_TEST(tokenizers, 2)
     long used = 1, failed = 0;
     size_t size = 0;
     for (long k = -1; k <= used; k++) { /* at first none fails */
-        saving to;
+        saving to = {.ctx = ctx};
         tokenizer read = {.kind = TOKENIZER_NONE};
         if (!_i || k < 0) remove(file), remove(config);
-        ck_assert(!saving_open(&to, ctx, folder));
+        ck_assert(folder_open(&to.folder, folder, false));
         fail_at(k);
         const gd_status status =
             _i && k >= 0 ? tokenizer_load(&read, ctx, &to.folder) : tokenizer_save(&t, &to);
@@ -212,7 +212,7 @@ LOOP_TEST(tokenizers, 2)
         failed += status != GD_OK;
         gd_error_clear(ctx);
         tokenizer_free(&read);
-        saving_close(&to);
+        folder_close(&to.folder);
     }
     printf("%s: %ld allocations failed, %ld of them for good\n", _i ? "reading" : "writing", used,
            failed);

@@ -98,9 +98,9 @@ LOOP_TEST(saved_and_loaded_it_is_the_same, 4)
     gd_safetensors *file = gd_safetensors_open(ctx, path_of(fixtures[_i].name, ".safetensors"));
     gd_tensor *tokens = gd_safetensors_tensor(file, "tokens");
     llama_open(&first, ctx, GD_FLOAT32, path_of(fixtures[_i].name, ""));
-    saving to;
-    ck_assert(!saving_open(&to, ctx, ".") && !llama_save(&first, &to, "ids"));
-    saving_close(&to);
+    saving to = {.ctx = ctx};
+    ck_assert(folder_open(&to.folder, ".", false) && !llama_save(&first, &to, "ids"));
+    folder_close(&to.folder);
     llama_open(&second, ctx, GD_FLOAT32, ".");
     ck_assert_no_error(ctx);
     compute(&first, tokens, before);
@@ -150,20 +150,20 @@ static void load_with_buffers(int64_t size, const char *words)
 TEST(buffers_are_saved_too)
 {
     model m;
-    saving to;
+    saving to = {.ctx = ctx};
     make_with_buffers(&m, 3);
     gd_tensor_write_f64(gd_params_buffer_at(m.params, 0), (double[]){0.1, 0.2, 0.3}, 3);
     gd_tensor_write(gd_params_buffer_at(m.params, 1), &(int32_t){12}, sizeof(int32_t));
-    ck_assert(!saving_open(&to, ctx, ".") && !llama_save(&m, &to, "ids"));
-    saving_close(&to);
+    ck_assert(folder_open(&to.folder, ".", false) && !llama_save(&m, &to, "ids"));
+    folder_close(&to.folder);
     model_free(&m);
     load_with_buffers(3, NULL);
     load_with_buffers(2, "tensor \"running.mean\" has shape [3], wanted [2]");
     llama_open(&m, ctx, GD_FLOAT32, "."); /* a model without them */
     ck_assert_error(ctx, "\", which is not a weight of this model");
     shell("rm *");
-    ck_assert(!saving_open(&to, ctx, ".") && !llama_save(&m, &to, "ids"));
-    saving_close(&to);
+    ck_assert(folder_open(&to.folder, ".", false) && !llama_save(&m, &to, "ids"));
+    folder_close(&to.folder);
     model_free(&m);
     load_with_buffers(3, "has no tensor \"running.mean\"");
     llama_open(&m, ctx, GD_FLOAT32, ".");

@@ -78,7 +78,7 @@ static size_t read_back(const char *path, char *text)
 /* A run from `step` that reports one step more. False: it was refused. */
 static bool go_on(const char *path, int64_t step)
 {
-    const dataset data = {.hash = text_hash};
+    const dataset data = {.files = {text_hash}};
     run_log log;
     defaults.log = path;
     if (log_open(&log, &defaults, &data, &m, step)) {

@@ -11,14 +11,14 @@ static gd_context *ctx;
 /* What it writes, allocated here. */
 static char *written(const tokenizer *t, size_t *length)
 {
-    saving to;
-    demand(!saving_open(&to, ctx, fuzz_folder()), "the folder");
+    saving to = {.ctx = ctx};
+    demand(folder_open(&to.folder, fuzz_folder(), false), "the folder");
     unlink(fuzz_path("tokenizer.json"));
     unlink(fuzz_path("tokenizer_config.json"));
     demand(!tokenizer_save(t, &to), "saved");
     char *text = folder_read_text(&to.folder, "tokenizer.json", 64 << 20, length);
     demand(text != NULL, "the file that was saved");
-    saving_close(&to);
+    folder_close(&to.folder);
     return text;
 }
 

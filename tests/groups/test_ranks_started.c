@@ -163,8 +163,7 @@ static const otherwise others[] = {
     {"--data text $small --out a", "--data missing $small --out a", NULL},
     {"--data text $small --val-data text --out a", "--data text $small --val-data same --out a",
      "the validation text is "},
-    {"--data text $small --out a", "--data tail $small --out a",
-     "the text is "}, /* for validation */
+    {"--data text $small --out a", "--data tail $small --out a", "the validation text is "},
     {TOKENS("a.bin", "v.bin"), TOKENS("middle.bin", "v.bin"), "the token files are "},
     {TOKENS("a.bin", "v.bin"), TOKENS("longer.bin", "v.bin"), "the token files are "},
     {TOKENS("a.bin", "v.bin"), TOKENS("a.bin", "w.bin"), "the validation text is "},

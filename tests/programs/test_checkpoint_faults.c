@@ -144,9 +144,9 @@ static gd_tensor *reshape(const char *name, gd_tensor *t)
 /* As many elements do not make it a state. */
 TEST(a_state_of_another_shape_or_dtype)
 {
-    static const char *const wanted[] = {"has shape [24, 16], wanted [16, 24]",
-                                         "has shape [384], wanted [16, 24]", "holds I32",
-                                         "holds BF16"};
+    static const char *const wanted[] = {"has shape [24, 16] in the file, wanted [16, 24]",
+                                         "has shape [384] in the file, wanted [16, 24]",
+                                         "holds I32", "holds BF16"};
     train_well("--data text $small --steps 2 --out a");
     for (form = 0; form < 4; form++) {
         char words[160];

@@ -23,7 +23,7 @@ static const char path[] = "log.jsonl";
 static char text[ROOM];
 static gd_context *ctx;
 static model m;
-static const dataset data = {.hash = 0xabcdef};
+static const dataset data = {.files = {0xabcdef}};
 
 static void set_up(void)
 {

@@ -105,7 +105,7 @@ static void compare(decoder *decoder, model *m, int64_t from, int64_t to, double
     ck_assert_int_eq(decode_read(decoder, tokens + from, to - from, quick), GD_OK);
     ck_assert_int_eq(decoder->length, to);
     gd_tensor *all = gd_tensor_from(m->ctx, GD_INT32, 2, shape, tokens);
-    gd_tensor_read_f64(model_logits(m, all), whole, to * VOCAB);
+    gd_tensor_read_f64(gd_linear(model_hidden(m, all), m->output, NULL), whole, to * VOCAB);
     gd_step_end(m->ctx);
     gd_tensor_free(all);
     ck_assert_no_error(m->ctx);
@@ -163,7 +163,7 @@ TEST(only_the_likeliest_are_drawn)
     const int64_t shape[2] = {1, 1};
     make_model(&m, ctx, GD_FLOAT64);
     gd_tensor *prompt = gd_tensor_from(ctx, GD_INT32, 2, shape, tokens);
-    gd_tensor_read_f64(model_logits(&m, prompt), logits, VOCAB);
+    gd_tensor_read_f64(gd_linear(model_hidden(&m, prompt), m.output, NULL), logits, VOCAB);
     gd_step_end(ctx);
     for (int v = 0; v < VOCAB; v++) {
         int place = v;

@@ -144,7 +144,7 @@ static int run_member(gd_context *ctx, train_options *o)
                                  .token_bytes = tokens_width(o->token_bytes),
                                  .context = o->context,
                                  .seed = (uint64_t)o->seed,
-                                 .compare = o->group || o->out || o->resume,
+                                 .compare = o->group || o->out || o->resume || o->log,
                                  .tokenizer = from.tokenizer.kind ? &from.tokenizer : NULL};
     bool loaded = data_load(&data, &wanted);
     from.tokenizer = (tokenizer){0}; /* now owned by data */

@@ -279,47 +279,35 @@ static llama_index *find_index(gd_context *ctx, open_folder *in)
     return folder_has(in, model_file) ? NULL : llama_index_open(ctx, in);
 }
 
-/* columns 0: a vector */
-static void check_shape(source *s, const char *name, int64_t rows, int64_t columns)
+static void check_shape(source *s, const llama_weight *w)
 {
-    char full[80];
+    const bool matrix = gd_tensor_ndim(w->tensor) > 1;
+    const int64_t rows = w->rows ? w->rows : gd_tensor_dim(w->tensor, 0);
+    const int64_t columns = matrix ? gd_tensor_dim(w->tensor, 1) : 0;
     bool changed;
-    snprintf(full, sizeof full, "%s.weight", name);
-    if (gd_error(s->ctx) || turn_to(s, full, &changed)) return;
-    const gd_safetensors_entry *entry = gd_safetensors_find(s->file, full);
-    if (!entry) {
-        gd_fail(s->ctx, GD_ERROR_IO, "%s/%s has no tensor \"%s\"", s->in->path, s->name, full);
-    } else if (entry->ndim != 1 + (columns > 0) || entry->shape[0] != rows ||
-               (columns > 0 && entry->shape[1] != columns)) {
+    if (turn_to(s, w->name, &changed)) return;
+    const gd_safetensors_entry *entry = gd_safetensors_find(s->file, w->name);
+    if (!entry)
+        gd_fail(s->ctx, GD_ERROR_IO, "%s/%s has no tensor \"%s\"", s->in->path, s->name, w->name);
+    else if (entry->ndim != 1 + matrix || entry->shape[0] != rows ||
+             (matrix && entry->shape[1] != columns))
         gd_fail(
             s->ctx, GD_ERROR_IO,
             "%s/%s: \"%s\" does not have the shape [%lld%s%.0lld] that follows from config.json",
-            s->in->path, s->name, full, (long long)rows, columns ? ", " : "", (long long)columns);
-    }
+            s->in->path, s->name, w->name, (long long)rows, matrix ? ", " : "", (long long)columns);
 }
 
+/* A model that is only declared takes no memory of the configured size. */
 gd_status llama_check(gd_context *ctx, open_folder *in, const model_config *c)
 {
-    const int64_t kv = c->dim / c->heads * c->kv_heads;
-    const struct {
-        const char *name;
-        int64_t rows, columns;
-    } rows[] = {{"input_layernorm", c->dim, 0},       {"self_attn.q_proj", c->dim, c->dim},
-                {"self_attn.k_proj", kv, c->dim},     {"self_attn.v_proj", kv, c->dim},
-                {"self_attn.o_proj", c->dim, c->dim}, {"post_attention_layernorm", c->dim, 0},
-                {"mlp.gate_proj", c->ffn, c->dim},    {"mlp.up_proj", c->ffn, c->dim},
-                {"mlp.down_proj", c->dim, c->ffn}};
     source s = {.ctx = ctx, .in = in, .index = find_index(ctx, in)};
-    check_shape(&s, "model.embed_tokens", c->vocab, c->dim);
-    check_shape(&s, "model.norm", c->dim, 0);
-    if (!c->tied) check_shape(&s, "lm_head", c->vocab, c->dim);
-    for (int64_t i = 0; i < c->layers && !gd_error(ctx); i++) {
-        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-            char name[64];
-            snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)i, rows[k].name);
-            check_shape(&s, name, rows[k].rows, rows[k].columns);
-        }
-    }
+    model m;
+    int64_t count = 0;
+    llama_weight *weights =
+        model_declare(&m, ctx, GD_FLOAT32, c) ? NULL : llama_weights(&m, &count);
+    for (int64_t i = 0; i < count && !gd_error(ctx); i++) check_shape(&s, &weights[i]);
+    free(weights);
+    model_free(&m);
     gd_safetensors_close(s.file);
     llama_index_close(s.index);
     return gd_error_status(ctx);

@@ -178,12 +178,6 @@ gd_tensor *model_hidden(model *m, gd_tensor *tokens)
     return h;
 }
 
-gd_tensor *model_logits(model *m, gd_tensor *tokens)
-{
-    gd_tensor *h = model_hidden(m, tokens);
-    return model_last_use(h, gd_linear(h, m->output, NULL));
-}
-
 gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets)
 {
     gd_tensor *h = model_hidden(m, tokens);

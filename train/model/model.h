@@ -54,9 +54,6 @@ gd_status model_fill(model *m);
 
 void model_free(model *m);
 
-/* tokens GD_INT32 [B, T] -> logits [B, T, V] */
-gd_tensor *model_logits(model *m, gd_tensor *tokens);
-
 /* The mean over all tokens of -log softmax(logits)[target]; targets GD_INT32 [B, T]. The logits are
  * not stored (gd_linear_cross_entropy). */
 gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets);

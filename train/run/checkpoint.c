@@ -32,8 +32,7 @@ uint64_t checkpoint_read_whole(const checkpoint *from, gd_context *ctx, const ch
     return whole;
 }
 
-/* A positive whole number and a finite one that belong together; false: they are not there, as in
- * the checkpoints of older versions. */
+/* A positive whole number and a finite one that belong together; false: there are none. */
 static bool read_pair(const checkpoint *from, const char *whole_name, const char *number_name,
                       int64_t *whole, double *number)
 {

@@ -27,13 +27,10 @@ static gd_status check_tokens(checkpoint *from, gd_context *ctx, const tokenizer
     return gd_error_status(ctx);
 }
 
-/* For token files "text_hash" covers the first ids alone, as in checkpoints of older versions. */
 static bool same_text(const checkpoint *from, gd_context *ctx, const dataset *data)
 {
-    const bool files =
-        data->options.tokens && gd_safetensors_metadata(from->state, CHECKPOINT_TOKEN_FILES);
-    return checkpoint_read_whole(from, ctx, "text_hash") == data->hash &&
-           (!files || checkpoint_read_whole(from, ctx, CHECKPOINT_TOKEN_FILES) == data->files[0]);
+    return !gd_safetensors_metadata(from->state, CHECKPOINT_TEXT) ||
+           checkpoint_read_whole(from, ctx, CHECKPOINT_TEXT) == data->files[0];
 }
 
 gd_status checkpoint_load_model(checkpoint *from, model *m, const dataset *data)

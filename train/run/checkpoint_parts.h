@@ -10,12 +10,12 @@
 #define CHECKPOINT_MOST_STEPS UINT64_C(1000000000000)
 
 /* Keys of the state's metadata: the checksum of the model.safetensors that it belongs to; there, or
- * not; and the fingerprint of token files. */
+ * not; and the fingerprint of the training text, which builds without xxHash take in another way. */
 #define CHECKPOINT_MODEL_ID "model_xxh3"
 #define CHECKPOINT_UNVALIDATED "unvalidated"
-#define CHECKPOINT_TOKEN_FILES "token_files_" FINGERPRINT_NAME
+#define CHECKPOINT_TEXT "text_" FINGERPRINT_NAME
 
-enum { TOKENIZER_TEXT = 2 * 256 + 16 };
+enum { TOKENIZER_TEXT = 32 };
 
 /* Folders in --out: of a checkpoint, before its step in digits; of one until it is whole, and of an
  * old one that is being removed. */
@@ -26,8 +26,7 @@ enum { TOKENIZER_TEXT = 2 * 256 + 16 };
 /* Removes one of them, as folder_clear. A message says what it held that is not the run's own. */
 bool checkpoint_clear(const open_folder *out, const char *name);
 
-/* A description of the tokenizer: "characters:61620a" (its bytes, two digits for each, under the
- * name that checkpoints have had from the beginning), or a fingerprint of the pieces. */
+/* Tells tokenizers apart: their kind, and a hash of the bytes or of the pieces. */
 void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT]);
 
 /* Makes, opens and locks --out anew after it was removed. False with errno or an error. */

@@ -17,28 +17,13 @@ enum { NUMBER_TEXT = 32 };
 
 void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
 {
-    /* FNV-1a, but of words instead of bytes. */
-    uint64_t hash = FNV_BEGIN;
-    int used = 0;
-    switch (t->kind) {
-    case TOKENIZER_NONE:
-        snprintf(text, TOKENIZER_TEXT, "ids");
-        return;
-    case TOKENIZER_BYTES:
-        used = snprintf(text, TOKENIZER_TEXT, "characters:");
-        for (int64_t i = 0; i < t->vocab; i++) {
-            snprintf(text + used + 2 * i, 3, "%02x", t->symbol[i]);
-        }
-        return;
-    case TOKENIZER_BPE:
-        for (int32_t i = 0; i < t->bpe.vocab - 256; i++) {
-            for (int side = 0; side < 2; side++) {
-                hash = (hash ^ (uint32_t)t->bpe.merge[i][side]) * 1099511628211u;
-            }
-        }
-        snprintf(text, TOKENIZER_TEXT, "pieces:%016llx", (unsigned long long)hash);
-        return;
-    }
+    static const char *const kinds[] = {"ids", "bytes", "pieces"};
+    const bool pieces = t->kind == TOKENIZER_BPE;
+    const size_t bytes = pieces ? (size_t)(t->bpe.vocab - 256) * sizeof *t->bpe.merge
+                         : t->kind == TOKENIZER_BYTES ? (size_t)t->vocab
+                                                      : 0;
+    const uint64_t hash = fnv1a(FNV_BEGIN, pieces ? (const void *)t->bpe.merge : t->symbol, bytes);
+    snprintf(text, TOKENIZER_TEXT, "%s:%016llx", kinds[t->kind], (unsigned long long)hash);
 }
 
 /* The state of the run as texts, and the memory they point to. */
@@ -71,13 +56,11 @@ static void print_state(state_texts *t, const dataset *data, const train_options
     t->text[t->count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
     add_whole(t, "step", (uint64_t)progress->step);
     add_whole(t, "skipped_steps", (uint64_t)progress->skipped);
-    add_whole(t, "text_hash", data->hash);
+    add_whole(t, CHECKPOINT_TEXT, data->files[0]);
     add_whole(t, "best_step", (uint64_t)progress->best.step);
     add_whole(t, "loss_steps", (uint64_t)progress->losses.steps);
     add_number(t, "best_loss", progress->best.loss);
     add_number(t, "loss_sum", progress->losses.sum);
-    if (data->options.tokens && data->files[0])
-        add_whole(t, CHECKPOINT_TOKEN_FILES, data->files[0]);
     if (progress->unvalidated)
         t->text[t->count++] = (gd_named_text){CHECKPOINT_UNVALIDATED, "true"};
     options_item *item = t->items;
@@ -246,6 +229,6 @@ gd_status checkpoint_save(checkpoint *run, const model *m, const dataset *data,
         complete_saving(ctx, o, progress, &run->out, &to);
     gd_group_agree(o->group);
     if (gd_error(ctx) && begun) checkpoint_clear(&run->out, CHECKPOINT_SAVING);
-    saving_close(&to);
+    folder_close(&to.folder);
     return gd_error_status(ctx);
 }

@@ -2,7 +2,6 @@
 #include "data.h"
 #include "console.h"
 #include "fingerprint.h"
-#include "fnv.h"
 #include "text_file.h"
 
 #include <errno.h>
@@ -98,8 +97,7 @@ static bool load_text(dataset *data)
         tokenizer_use_bytes(&data->tokenizer, text, length);
     else if (!o->tokenizer && !tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
         fine = no_memory();
-    data->hash = fnv1a(FNV_BEGIN, text, (size_t)train);
-    data->files[0] = fingerprint_bytes(text, (size_t)length);
+    data->files[0] = fingerprint_bytes(text, (size_t)train);
     if (fine && o->part == DATA_BOTH)
         fine = encode(data, o->option, 0, text, 0, train, &data->train);
     if (fine && o->validation) {
@@ -110,31 +108,10 @@ static bool load_text(dataset *data)
         data->seen = fine && occurs(text, length, other, other_length);
     } else if (fine) {
         fine = encode(data, o->option, 0, text, train, length, &data->validation);
+        data->files[1] = fingerprint_bytes(text + train, (size_t)(length - train));
     }
     free(text);
     free(other);
-    return fine;
-}
-
-/* A fingerprint of the first mebibyte of ids; false after a message. */
-static bool hash_ids(const token_shard *shard, const char *option, uint64_t *hash)
-{
-    enum { HASHED = 1 << 20 };
-    const int64_t most = HASHED / shard->width;
-    const int64_t count = shard->length < most ? shard->length : most;
-    int32_t *ids = malloc((size_t)count * sizeof *ids + 1);
-    if (!ids) return no_memory();
-    const int64_t bad = tokens_read(shard, 0, count, INT64_MAX, ids);
-    const bool fine = bad >= -1;
-    if (!fine) console_message("%s %s: %s", option, shard->path, tokens_reason(bad));
-    *hash = FNV_BEGIN;
-    for (int64_t i = 0; fine && i < count; i++) {
-        const uint32_t id = (uint32_t)ids[i];
-        const unsigned char bytes[] = {(unsigned char)id, (unsigned char)(id >> 8),
-                                       (unsigned char)(id >> 16), (unsigned char)(id >> 24)};
-        *hash = fnv1a(*hash, bytes, shard->width < 4 ? (size_t)shard->width : sizeof bytes);
-    }
-    free(ids);
     return fine;
 }
 
@@ -174,11 +151,9 @@ static bool load_tokens(dataset *data)
         return false;
     if (!both) return true;
     data->seen = share_files(&data->train, &data->validation);
-    if (data->options.compare &&
-        (!print_files(&data->train, data->options.option, &data->files[0]) ||
-         !print_files(&data->validation, "--val-data", &data->files[1])))
-        return false;
-    return hash_ids(&data->train.shard[0], data->options.option, &data->hash);
+    return !data->options.compare ||
+           (print_files(&data->train, data->options.option, &data->files[0]) &&
+            print_files(&data->validation, "--val-data", &data->files[1]));
 }
 
 /* ---- Windows ------------------------------------------------------------------------------- */

@@ -98,7 +98,7 @@ static void write_first(run_log *log, const train_options *options, const datase
     json_print(&line,
                ", \"text_hash\": \"%016llx\", \"vocabulary\": %lld, \"parameters\": %lld, "
                "\"first_step\": %lld, \"options\": {",
-               (unsigned long long)data->hash, (long long)data->tokenizer.vocab,
+               (unsigned long long)data->files[0], (long long)data->tokenizer.vocab,
                (long long)gd_params_elements(m->params), (long long)first_step);
     print_options(&line, &options->base);
     json_print(&line, "}");
@@ -281,7 +281,7 @@ gd_status log_open(run_log *log, const train_options *options, const dataset *da
         return gd_fail(m->ctx, GD_ERROR_IO, "cannot write the log in %s: %s",
                        options->log ? options->log : options->out, strerror(errno));
     }
-    if (!open_file(log, m->ctx, options, first_step, data->hash)) {
+    if (!open_file(log, m->ctx, options, first_step, data->files[0])) {
         write_first(log, options, data, m, first_step);
     }
     return gd_error_status(m->ctx);

@@ -6,18 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-gd_status saving_open(saving *to, gd_context *ctx, const char *path)
-{
-    *to = (saving){.ctx = ctx};
-    if (gd_error(ctx) || folder_open(&to->folder, path, false)) return gd_error_status(ctx);
-    return gd_fail(ctx, GD_ERROR_IO, "cannot open the folder %s: %s", path, strerror(errno));
-}
-
-void saving_close(saving *to)
-{
-    folder_close(&to->folder);
-}
-
 /* ---- One file ------------------------------------------------------------------------------- */
 
 typedef struct output {

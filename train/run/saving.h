@@ -19,10 +19,6 @@ typedef struct saving {
     } file[SAVING_FILES];
 } saving;
 
-/* Opens the folder of a path, for models that are saved on their own. Close it in any case. */
-gd_status saving_open(saving *to, gd_context *ctx, const char *path);
-void saving_close(saving *to);
-
 /* Each writes one file and waits until it is on the disk. There must be none of that name. */
 gd_status saving_text(saving *to, const char *name, const char *text);
 gd_status saving_tensors(saving *to, const char *name, const gd_named_tensor *tensors,

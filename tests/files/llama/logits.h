@@ -32,7 +32,7 @@ static inline gd_tensor *llama_logits(model *m, gd_tensor *tokens)
 {
     m->training = false;
     gd_no_grad_begin(m->ctx);
-    gd_tensor *logits = model_logits(m, tokens);
+    gd_tensor *logits = gd_linear(model_hidden(m, tokens), m->output, NULL);
     gd_no_grad_end(m->ctx);
     return logits;
 }
