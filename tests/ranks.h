@@ -126,25 +126,41 @@ static inline void ranks_remove(const char *folder)
     ck_assert_int_eq(system(command), 0);
 }
 
-/* Runs them and waits. */
-static inline void ranks_run(int ranks, rank_body *body)
+static inline void ranks_wait(const pid_t *child, int ranks)
+{
+    for (int rank = 0; rank < ranks; rank++) waitpid(child[rank], NULL, 0);
+}
+
+/* Runs all of a start and waits. */
+static inline void ranks_run_as(gd_group_options o, rank_body *body)
 {
     pid_t child[RANKS_MOST];
-    const gd_group_options o = {.ranks = ranks, .timeout = ranks_timeout, .folder = ranks_folder()};
     ranks_prepare();
-    for (int rank = 0; rank < ranks; rank++) child[rank] = ranks_start(o, rank, body);
-    for (int rank = 0; rank < ranks; rank++) waitpid(child[rank], NULL, 0);
+    for (int rank = 0; rank < o.ranks; rank++) child[rank] = ranks_start(o, rank, body);
+    ranks_wait(child, o.ranks);
+}
+
+/* The same in a folder that is made for them. */
+static inline void ranks_run(int ranks, rank_body *body)
+{
+    const gd_group_options o = {.ranks = ranks, .timeout = ranks_timeout, .folder = ranks_folder()};
+    ranks_run_as(o, body);
     ranks_remove(o.folder);
 }
 
-/* The same; all must be well. */
-static inline void ranks_run_well(int ranks, rank_body *body)
+static inline void ranks_are_well(int ranks)
 {
-    ranks_run(ranks, body);
     for (int i = 0; i < ranks; i++) {
         ck_assert_msg(outcomes[i].ended && !outcomes[i].error[0], "rank %d of %d: %s", i, ranks,
                       outcomes[i].error);
     }
+}
+
+/* Runs them; all must be well. */
+static inline void ranks_run_well(int ranks, rank_body *body)
+{
+    ranks_run(ranks, body);
+    ranks_are_well(ranks);
 }
 
 /* The rank ended with an error that contains the words. */

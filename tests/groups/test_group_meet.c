@@ -61,11 +61,10 @@ static void meet_well(int ranks)
         if (r == 0) ranks_sleep(0.2);
         child[r] = ranks_start(options_of(ranks), r, say_hello);
     }
-    for (int r = 0; r < ranks; r++) waitpid(child[r], NULL, 0);
-    for (int r = 0; r < ranks; r++) {
-        ck_assert_msg(outcomes[r].ended && !outcomes[r].error[0], "%s", outcomes[r].error);
+    ranks_wait(child, ranks);
+    ranks_are_well(ranks);
+    for (int r = 0; r < ranks; r++)
         for (int k = 0; k < ranks; k++) ck_assert_double_eq(outcomes[r].number[k], k);
-    }
 }
 
 /* ---- What earlier runs have left ------------------------------------------------------------ */
@@ -85,10 +84,7 @@ LOOP_TEST(what_an_earlier_start_has_left_does_not_matter, 3)
     static const char *const touch[] = {"true", "touch -d 1970-01-02 .start .rank-* .",
                                         "touch -d 2199-01-01 .start .rank-* ."};
     for (int ranks = 4; ranks >= 2; ranks--) {
-        pid_t child[RANKS_MOST];
-        ranks_prepare();
-        for (int r = 0; r < ranks; r++) child[r] = ranks_start(options_of(ranks), r, die);
-        for (int r = 0; r < ranks; r++) waitpid(child[r], NULL, 0);
+        ranks_run_as(options_of(ranks), die);
         in_folder("test -e .start && test -e .rank-1", "");
         in_folder(touch[_i], "");
         meet_well(ranks);
@@ -146,8 +142,7 @@ TEST(files_may_show_late)
         while (left > 0 && waitpid(-1, &status, WNOHANG) > 0) left--;
         ranks_sleep(0.05);
     }
-    for (int r = 0; r < 2; r++)
-        ck_assert_msg(outcomes[r].ended && !outcomes[r].error[0], "%s", outcomes[r].error);
+    ranks_are_well(2);
     ck_assert_double_gt(outcomes[0].seconds, 0.3);
 }
 
@@ -166,21 +161,19 @@ TEST_CASE("other runs", set_up, tear_down)
 /* The second run is refused, also with another number of ranks, and the first goes on. */
 TEST(a_second_run_is_refused)
 {
-    pid_t first[2], second[3];
+    pid_t first[2];
     ranks_prepare();
     for (int r = 0; r < 2; r++) first[r] = ranks_start(options_of(2), r, stay);
     while (!(outcomes[0].seconds < 0 && outcomes[1].seconds < 0)) ranks_sleep(0.01);
     outcome *of_first = outcomes;
     outcomes = NULL;
-    ranks_prepare();
     ranks_timeout = 1;
-    for (int r = 0; r < 3; r++) second[r] = ranks_start(options_of(3), r, say_hello);
-    for (int r = 0; r < 3; r++) waitpid(second[r], NULL, 0);
+    ranks_run_as(options_of(3), say_hello);
     rank_failed(0, "rank 0 cannot meet the others in .rank-0: another run has it locked");
     rank_failed(1, "rank 1 cannot meet the others in .rank-1: another run has it locked");
     rank_failed(2, "rank 0 has not come within 1 s: .start has the wrong size");
     of_first[RANKS_MOST - 1].count = 1;
-    for (int r = 0; r < 2; r++) waitpid(first[r], NULL, 0);
+    ranks_wait(first, 2);
     for (int r = 0; r < 2; r++) ck_assert(of_first[r].ended && !of_first[r].error[0]);
 }
 
@@ -192,20 +185,19 @@ TEST(without_gpus_there_is_one_host)
         other_host = r;
         child[r] = ranks_start(options_of(2), r, say_hello);
     }
-    for (int r = 0; r < 2; r++) waitpid(child[r], NULL, 0);
+    ranks_wait(child, 2);
     for (int r = 0; r < 2; r++)
         rank_failed(r, "group_create: the ranks are on several hosts, wanted one: without GPUs");
 }
 
 TEST(who_does_not_come_is_named)
 {
-    pid_t child[4] = {0};
+    static const int come[] = {0, 1, 3};
+    pid_t child[3];
     ranks_timeout = 1;
     ranks_prepare();
-    for (int r = 0; r < 4; r++)
-        if (r != 2) child[r] = ranks_start(options_of(4), r, say_hello);
-    for (int r = 0; r < 4; r++)
-        if (r != 2) waitpid(child[r], NULL, 0);
+    for (int i = 0; i < 3; i++) child[i] = ranks_start(options_of(4), come[i], say_hello);
+    ranks_wait(child, 3);
     rank_failed(0, "group_create: rank 2 has not come within 1 s (3 of 4 have)");
     rank_failed(1, "group_create: rank 2 has not come within 1 s");
     rank_failed(3, "group_create: rank 2 has not come within 1 s");
@@ -273,7 +265,7 @@ TEST(files_are_made_for_this_user_alone)
         ck_assert_uint_eq(s.st_mode, S_IFREG | 0600);
     }
     outcomes[RANKS_MOST - 1].count = 1;
-    for (int r = 0; r < 2; r++) waitpid(child[r], NULL, 0);
+    ranks_wait(child, 2);
     for (int r = 0; r < 2; r++) ck_assert_str_eq(outcomes[r].error, "");
     ck_assert_int_ne(access("/nowhere", F_OK), 0);
 }

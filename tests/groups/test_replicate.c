@@ -9,7 +9,16 @@
 #include "optimizer_kinds.h"
 #include "ranks.h"
 
-static gd_dtype dtype; /* set before fork, so all ranks have it */
+typedef struct setting {
+    gd_dtype dtype;
+    int batches; /* of a step, over all ranks */
+    bool by_hand, early;
+    double max_norm, tolerance;
+    int kind;     /* of optimizer_of_kind */
+    bool penalty; /* the loss contains the gradient by x */
+} setting;
+
+static setting now; /* set before fork, so all ranks have it */
 
 /* A net whose parameters have odd sizes, with and without decay; one is used twice, one is frozen,
  * and one gets no gradient. */
@@ -20,11 +29,9 @@ typedef struct net {
     gd_tensor *w1, *w2, *w3, *bias, *frozen, *unused, *x;
 } net;
 
-static bool penalty; /* the loss contains the gradient by x */
-
 static net make_net(gd_context *ctx, gd_group *group)
 {
-    net m = {.params = gd_params_create(ctx, dtype)};
+    net m = {.params = gd_params_create(ctx, now.dtype)};
     m.unused = gd_params_add(m.params, "unused", GD_SHAPE(5, 5), GD_DECAY);
     m.w1 = gd_params_add(m.params, "w1", GD_SHAPE(HIDDEN, IN), GD_DECAY);
     m.frozen = gd_params_add(m.params, "frozen", GD_SHAPE(HIDDEN), 0);
@@ -38,8 +45,8 @@ static net make_net(gd_context *ctx, gd_group *group)
         gd_random_normal(gd_params_at(m.params, i), 0.1 * gd_group_rank(group), 0.3);
     }
     gd_tensor_set_requires_grad(m.frozen, false);
-    m.x = gd_tensor_create(ctx, dtype, GD_SHAPE(ROWS, IN));
-    gd_tensor_set_requires_grad(m.x, penalty);
+    m.x = gd_tensor_create(ctx, now.dtype, GD_SHAPE(ROWS, IN));
+    gd_tensor_set_requires_grad(m.x, now.penalty);
     gd_params_replicate(m.params, group, &(gd_replicate_options){.bucket_bytes = 512});
     return m;
 }
@@ -58,7 +65,7 @@ static gd_tensor *loss_of(const net *m)
     h = gd_tanh(gd_linear(gd_tanh(gd_linear(h, m->w2, NULL)), m->w2, NULL));
     gd_tensor *y = gd_linear(h, m->w3, NULL), *x = m->x, *slope;
     gd_tensor *loss = gd_mean(gd_mul(y, y), NULL, 0, false);
-    if (!penalty) return loss;
+    if (!now.penalty) return loss;
     const gd_gradients_options options = {.differentiable = true};
     gd_gradients(&y, 1, &options, &x, 1, &slope);
     return gd_add(loss, gd_mean(gd_mul(slope, slope), NULL, 0, false));
@@ -74,10 +81,7 @@ static void note_values(const net *m, outcome *mine)
     }
 }
 
-static int batches;                  /* of a step, over all ranks */
-static bool by_hand, early, another; /* another: the context has a second group, of one */
-static int kind = 3;                 /* of optimizer_of_kind */
-static double max_norm;
+static bool another; /* the context has a second group, of one */
 
 /* One step of this rank, with every ranks-th batch of the step. */
 static void step(const net *m, gd_optimizer *adamw, int64_t s, gd_group *group, outcome *mine)
@@ -88,24 +92,24 @@ static void step(const net *m, gd_optimizer *adamw, int64_t s, gd_group *group, 
     /* From here on w3's memory has the gradient of an earlier step, which must not be used. */
     if (s == STEPS / 2) gd_tensor_set_requires_grad(m->w3, false);
     if (s == STEPS - 2) gd_tensor_set_requires_grad(m->frozen, true); /* as of its first update */
-    for (int b = gd_group_rank(group); b < batches; b += ranks) {
-        draw(m, s * batches + b);
-        if (early && b + ranks >= batches) gd_params_last_backward(m->params);
+    for (int b = gd_group_rank(group); b < now.batches; b += ranks) {
+        draw(m, s * now.batches + b);
+        if (now.early && b + ranks >= now.batches) gd_params_last_backward(m->params);
         gd_tensor *l = loss_of(m);
-        if (by_hand) {
-            gd_backward(gd_scale(l, (double)ranks / batches));
+        if (now.by_hand) {
+            gd_backward(gd_scale(l, (double)ranks / now.batches));
         } else {
-            gd_optimizer_backward(adamw, l, (double)ranks / batches);
+            gd_optimizer_backward(adamw, l, (double)ranks / now.batches);
         }
         gd_step_end(ctx);
     }
-    if (by_hand) {
-        gd_clip_grad_norm(m->params, max_norm, &norm);
+    if (now.by_hand) {
+        gd_clip_grad_norm(m->params, now.max_norm, &norm);
         gd_optimizer_step(adamw, 0.01);
     } else {
         gd_update_report r = {0};
         gd_optimizer_set_rate(adamw, 0.01);
-        gd_optimizer_update(adamw, max_norm);
+        gd_optimizer_update(adamw, now.max_norm);
         gd_optimizer_report(adamw, true, &r);
         loss = r.loss;
         norm = r.norm;
@@ -119,7 +123,7 @@ static void learn(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     (void)rank;
     net m = make_net(ctx, group);
-    gd_optimizer *optimizer = optimizer_of_kind(m.params, kind);
+    gd_optimizer *optimizer = optimizer_of_kind(m.params, now.kind);
     gd_optimizer_average(optimizer, 0.9);
     gd_group *second = another ? gd_group_create(ctx, NULL) : NULL;
     for (int64_t s = 0; s < STEPS; s++) step(&m, optimizer, s, group, mine);
@@ -146,15 +150,6 @@ static outcome *run_and_keep(int ranks)
     return kept;
 }
 
-typedef struct setting {
-    gd_dtype dtype;
-    int batches;
-    bool by_hand, early;
-    double max_norm, tolerance;
-    int kind;
-    bool penalty;
-} setting;
-
 static const setting settings[] = {
     {GD_FLOAT64, 4, false, true, 0.05, 1e-12, 3, false},
     {GD_FLOAT64, 5, false, false, 0, 1e-12, 3, false},
@@ -173,14 +168,7 @@ enum { SETTINGS = sizeof settings / sizeof *settings };
 
 LOOP_TEST(ranks_follow_one_that_does_all_batches, SETTINGS)
 {
-    const setting *c = &settings[_i];
-    dtype = c->dtype;
-    batches = c->batches;
-    by_hand = c->by_hand;
-    early = c->early;
-    max_norm = c->max_norm;
-    kind = c->kind;
-    penalty = c->penalty;
+    now = settings[_i];
     outcome *alone = run_and_keep(1);
     for (int ranks = 2; ranks <= 4; ranks++) {
         outcome *several = run_and_keep(ranks), *again = run_and_keep(ranks);
@@ -188,7 +176,7 @@ LOOP_TEST(ranks_follow_one_that_does_all_batches, SETTINGS)
         for (int64_t i = 0; i < alone->count; i++) {
             const double gap = fabs(several->number[i] - alone->number[i]);
             /* With 3 ranks a batch's weight is 3/4, which rounds; a power of two does not. */
-            const double tolerance = (ranks == 3 ? 5 : 1) * c->tolerance;
+            const double tolerance = (ranks == 3 ? 5 : 1) * now.tolerance;
             ck_assert_msg(gap <= tolerance * (1 + fabs(alone->number[i])),
                           "%d ranks, number %lld: %.17g and alone %.17g", ranks, (long long)i,
                           several->number[i], alone->number[i]);
@@ -204,8 +192,7 @@ LOOP_TEST(ranks_follow_one_that_does_all_batches, SETTINGS)
 /* Losses are means over the ranks that share the parameters. */
 TEST(a_second_group_changes_nothing)
 {
-    dtype = GD_FLOAT64;
-    batches = 4;
+    now = (setting){.dtype = GD_FLOAT64, .batches = 4, .kind = 3};
     outcome *before = run_and_keep(2);
     another = true;
     outcome *after = run_and_keep(2);
@@ -239,7 +226,7 @@ LOOP_TEST(each_rank_keeps_its_part_of_the_state, 3)
     int seen[CAPACITY] = {0};
     int64_t block = 0, most = 0;
     const int ranks = 2 + _i;
-    dtype = GD_FLOAT64;
+    now = (setting){.dtype = GD_FLOAT64};
     ranks_run_well(ranks, note_slices);
     for (int r = 0; r < ranks; r++) {
         const outcome *o = &outcomes[r];
@@ -271,7 +258,7 @@ static void learn_and_save(gd_context *ctx, gd_group *group, int rank, outcome *
     (void)rank;
     if (goes_on) gd_random_set(ctx, (gd_random_state){.seed = 77});
     net m = make_net(ctx, group);
-    gd_optimizer *optimizer = optimizer_of_kind(m.params, kind);
+    gd_optimizer *optimizer = optimizer_of_kind(m.params, now.kind);
     gd_optimizer_average(optimizer, 0.9);
     if (goes_on) gd_optimizer_load(optimizer, state_path, NULL);
     for (int64_t s = goes_on ? saved_at : 0; s < STEPS; s++) {
@@ -294,8 +281,7 @@ LOOP_TEST(any_number_of_ranks_goes_on_from_a_file, 2)
     char path[] = "/tmp/gradus_ranks_XXXXXX";
     close(mkstemp(path));
     state_path = path;
-    dtype = _i ? GD_BFLOAT16 : GD_FLOAT64;
-    batches = 4, by_hand = false, early = true, max_norm = 0.05, kind = 3;
+    now = (setting){_i ? GD_BFLOAT16 : GD_FLOAT64, 4, false, true, 0.05, 0, 3, false};
     for (saved_at = 2; saved_at < STEPS; saved_at += 2) {
         for (int from = 1; from <= 3; from++) {
             goes_on = false;
@@ -340,7 +326,7 @@ static void save_nowhere(gd_context *ctx, gd_group *group, int rank, outcome *mi
 
 LOOP_TEST(a_file_that_rank_0_cannot_write_is_an_error_of_all, 14)
 {
-    dtype = GD_FLOAT32;
+    now = (setting){.dtype = GD_FLOAT32};
     fits = _i - 1; /* a header, two states of six parameters */
     ranks_run(3, save_nowhere);
     rank_failed(0, "safetensors_write: /nowhere");
@@ -363,7 +349,7 @@ static void go_on(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 
 TEST(gradients_that_were_sent_are_cleared_first)
 {
-    dtype = GD_FLOAT32;
+    now = (setting){.dtype = GD_FLOAT32};
     ranks_run(2, go_on);
     for (int r = 0; r < 2; r++)
         rank_failed(r, "were averaged over all ranks already, wanted "
