@@ -43,6 +43,10 @@ def view_backward(strides, dy, dx):
     np.add.at(dx, np.tensordot(strides, np.indices(dy.shape), 1), dy)
 
 
+def outer_case(fault):  # returns a and b
+    return np.arange(3) - 0.7, 1.3 - np.arange(5)
+
+
 def matmul_backward(a, b, dy, da, db):
     da += dy @ b.T
     db += a.T @ dy
@@ -51,7 +55,8 @@ def matmul_backward(a, b, dy, da, db):
 def linear_backward(x, w, dy, dx, dw, dbias):
     dx += dy @ w
     dw += dy.T @ x
-    dbias += dy.sum(0)
+    if dbias is not None:
+        dbias += dy.sum(0)
 
 
 def softmax_backward(y, dy, dx):
@@ -66,11 +71,19 @@ def cross_entropy_backward(x, target, dloss, dx):
     dx[rows] += p[rows] * (dloss / max(len(rows), 1))
 
 
-def rms_norm_backward(x, w, dy, dx, dw):
+def revealing_case(fault):  # returns x
+    return np.full(3, -1000.0 if fault else 0.0)
+
+
+def rms_norm_backward(x, w, dy, dx, part):
     rstd = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
     xhat = x * rstd
     dx += rstd * (dy * w - xhat * (dy * w * xhat).mean(-1, keepdims=True))
-    dw += (dy * xhat).sum(0)
+    part += (dy * xhat).sum(0)
+
+
+def add_parts(parts, dw):
+    dw += parts.sum(0)
 
 
 def add_rms_norm_backward(w, sum, dy, dsum, dx, dbranch, dw):
