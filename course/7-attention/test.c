@@ -1,16 +1,7 @@
 /* test.c - assignment 7: attention, and a block that trains by the student's backward. */
 #include "grader.h"
 
-enum { HEADS = 2 }; /* of the block */
-
-#ifdef COURSE_STUDENT
-
-#define CALLS(CALL)                                                                      \
-    CALL(attention_backward, n[1], n[2], n[3], a[0], a[1], a[2], a[3], a[4], a[5], a[6]) \
-    CALL(block_backward, n[1], HEADS, n[2], a[0], a[1], a[2], a[3], a[4], a[5], a[6])
-CHILD_FUNCTIONS(CALLS)
-
-#else
+#include "calls.h"
 
 /* ---- The forwards ---------------------------------------------------------------------------- */
 
@@ -65,35 +56,18 @@ static void block(const int64_t *sizes, double *const *a)
     }
     for (int64_t i = 0; i < 3; i++) add_product(t, n, h, a[2] + i * n * n, q + i * size);
     memcpy(a[3], a[0], sizeof(double) * (size_t)size);
-    attend((int64_t[]){t, HEADS, n / HEADS}, q, q + size, q + 2 * size, h + 4 * size);
+    attend((int64_t[]){t, HEADS(n), n / HEADS(n)}, q, q + size, q + 2 * size, h + 4 * size);
     add_product(t, n, h + 4 * size, a[2] + 3 * n * n, a[3]);
     free(h);
 }
 
-#define QKV(...) GD_INPUTS({GD_DIMS(__VA_ARGS__)}, {GD_DIMS(__VA_ARGS__)}, {GD_DIMS(__VA_ARGS__)})
-static const gd_case attention_cases[] = {
-    {.name = "4x2x4", QKV(4, 2, 4)},
-    {.name = "one position", QKV(1, 3, 2)},
-    {.name = "one head", QKV(7, 1, 5)},
-    {.name = "one column", QKV(3, 2, 1)},
-    {.name = "9x2x3", QKV(9, 2, 3)},
-    {.name = "no positions", QKV(0, 2, 3), .may_be_empty = true}};
-
-#define BLOCK(t, n)                                             \
-    GD_INPUTS({GD_DIMS(t, n)}, {GD_NORMAL(1, 0.5), GD_DIMS(n)}, \
-              {GD_NORMAL(0, 0.5), GD_DIMS(4, n, n)})
-static const gd_case block_cases[] = {{.name = "4x6", BLOCK(4, 6)},
-                                      {.name = "one position", BLOCK(1, 4)},
-                                      {.name = "two columns", BLOCK(5, 2)},
-                                      {.name = "7x10", BLOCK(7, 10)}};
-
 static const grader_function functions[] = {
     {"attention_backward", 40,
      "dv, which needs p alone: p[i][j] says how much of v[j] went to y[i]",
-     "q[T, H, D] k[T, H, D] v[T, H, D] -> y[T, H, D]", "q k v dy dq dk dv", attention,
-     GD_CASES(attention_cases)},
+     "q[T, H, D] k[T, H, D] v[T, H, D] -> y[T, H, D]", "q k v dy dq dk dv", attention},
     {"block_backward", 40, "x is read twice: dy goes to dx as it is, and then by all of the rest",
-     "x[T, N] g[N] w[4, N, N] -> y[T, N]", "x g w dy dx dg dw", block, GD_CASES(block_cases)}};
+     "x[T, N] g[N] w[4, N, N] -> y[T, N]", "x g w dy dx dg dw", block,
+     GRADER_LIKE({0}, {GD_NORMAL(1, 0.5)}, {GD_NORMAL(0, 0.5)})}};
 
 /* ---- Training -------------------------------------------------------------------------------- */
 
@@ -110,7 +84,7 @@ enum { /* the parameters: of a letter, of a position, g, w, and what makes logit
 };
 
 typedef struct model {
-    double p[PARAMETERS], grad[PARAMETERS], mean[PARAMETERS], square[PARAMETERS];
+    double p[PARAMETERS], grad[PARAMETERS], moments[2 * PARAMETERS];
     uint64_t random;
 } model;
 
@@ -167,17 +141,6 @@ static double learn_text(grader *g, model *m, const char **why)
     return loss;
 }
 
-/* Adam's step k. */
-static void update(model *m, int k)
-{
-    for (int i = 0; i < PARAMETERS; i++) {
-        m->mean[i] += 0.1 * (m->grad[i] - m->mean[i]);
-        m->square[i] += 0.01 * (m->grad[i] * m->grad[i] - m->square[i]);
-        const double root = sqrt(m->square[i] / (1 - pow(0.99, k + 1)));
-        m->p[i] -= 0.01 * m->mean[i] / (1 - pow(0.9, k + 1)) / (root + 1e-8);
-    }
-}
-
 static void train(grader *g)
 {
     grader_row *row = grader_add_row(g, "a block that trains");
@@ -192,7 +155,7 @@ static void train(grader *g)
         memset(m.grad, 0, sizeof m.grad);
         loss = 0;
         for (int i = 0; i < TEXTS && !why; i++) loss += learn_text(g, &m, &why);
-        update(&m, k);
+        grader_adam(m.p, m.moments, m.grad, PARAMETERS, k, 0.01);
     }
     grader_cell(row, 0, 20, !why && loss < 0.05, "%s", why ? why : "");
     if (!why)
@@ -203,5 +166,3 @@ static void train(grader *g)
 
 const grader_assignment grader_this = {
     .name = "7-attention", .functions = functions, .count = 2, .more = train};
-
-#endif

@@ -1,15 +1,6 @@
 /* test.c - assignment 8: the derivative of a derivative, and a network that solves an equation. */
 #include "grader.h"
 
-#ifdef COURSE_STUDENT
-
-#define CALLS(CALL)                                          \
-    CALL(slope_backward, n[0], a[0], a[1], a[2], a[3], a[4]) \
-    CALL(network_backward, n[1], n[2], a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9])
-CHILD_FUNCTIONS(CALLS)
-
-#else
-
 /* ---- The backward of tanh, and that of it ---------------------------------------------------- */
 
 static void hyperbolic_tangent(const int64_t *n, double *const *a)
@@ -29,20 +20,11 @@ static void tanh_backward(int fault, const int64_t *n, double *const *a)
     for (int64_t i = 0; i < n[0]; i++) a[2][i] += a[1][i] * (1 - tanh(a[0][i]) * tanh(a[0][i]));
 }
 
-static const gd_case tanh_cases[] = {{.name = "3x5", GD_INPUTS({GD_DIMS(3, 5)})}};
 static const grader_function tangent = {.name = "tanh",
                                         .signature = "x[...] -> y[...]",
                                         .takes = "x dy dx",
                                         .forward = hyperbolic_tangent,
-                                        GD_CASES(tanh_cases),
                                         .backward = tanh_backward};
-
-#define X_G(...) GD_INPUTS({GD_DIMS(__VA_ARGS__)}, {GD_DIMS(__VA_ARGS__)})
-static const gd_case slope_cases[] = {{.name = "3x5", X_G(3, 5)},
-                                      {.name = "one", X_G(1)},
-                                      {.name = "33", X_G(33)},
-                                      {.name = "2x1x7", X_G(2, 1, 7)},
-                                      {.name = "none", X_G(0), .may_be_empty = true}};
 
 /* ---- The network ----------------------------------------------------------------------------- */
 
@@ -60,23 +42,14 @@ static void network(const int64_t *n, double *const *a)
     }
 }
 
-#define NETWORK(points, hidden)                                                       \
-    GD_INPUTS({GD_DIMS(points), .fixed = true}, {GD_DIMS(hidden)}, {GD_DIMS(hidden)}, \
-              {GD_DIMS(hidden)})
-static const gd_case network_cases[] = {{.name = "3 points, 5 units", NETWORK(3, 5)},
-                                        {.name = "one point", NETWORK(1, 4)},
-                                        {.name = "one unit", NETWORK(7, 1)},
-                                        {.name = "no points", NETWORK(0, 3), .may_be_empty = true}};
-
 static const grader_function functions[] = {
     {"slope_backward", 40, "dg first: s is linear in g. Then dx: the slope of 1 - tanh(x)^2",
-     "x[...] g[...] -> s[...]", "x g ds dx dg", slope, GD_CASES(slope_cases),
-     .derivative_of = &tangent},
+     "x[...] g[...] -> s[...]", "x g ds dx dg", slope, .derivative_of = &tangent},
     {"network_backward", 40,
      "dc first, in which y, y1 and y2 are linear. For da and db the third derivative of tanh is "
      "needed",
      "t[P] a[H] b[H] c[H] -> y[P] y1[P] y2[P]", "t a b c dy dy1 dy2 da db dc", network,
-     GD_CASES(network_cases)}};
+     GRADER_LIKE({.fixed = true})}};
 
 /* ---- Training: y'' = -y, y(0) = 1, y'(0) = 0, y(3) = 0 --------------------------------------- */
 
@@ -103,7 +76,7 @@ static double loss_of(double y[3][POINTS], double dy[3][POINTS])
 /* The loss after all steps; in *why, why a call failed. */
 static double solve(grader *g, const char **why)
 {
-    static double p[PARAMETERS], mean[PARAMETERS], square[PARAMETERS];
+    static double p[PARAMETERS], moments[2 * PARAMETERS];
     static double t[POINTS], y[3][POINTS], dy[3][POINTS];
     const int64_t n[CHILD_SIZES] = {POINTS, POINTS, HIDDEN};
     double *const arrays[] = {t, p, p + HIDDEN, p + 2 * HIDDEN, y[0], y[1], y[2]};
@@ -111,7 +84,6 @@ static double solve(grader *g, const char **why)
     for (int i = 0; i < PARAMETERS; i++) { /* spread evenly: a from -2 to 2, b from -3 to 3 */
         const double at = 2 * fmod(0.5 + 0.6180339887498949 * (i + (double)(g->seed % 100)), 1) - 1;
         p[i] = at * (i < HIDDEN ? 2 : i < 2 * HIDDEN ? 3 : 0.3);
-        mean[i] = square[i] = 0;
     }
     *why = NULL;
     for (int k = 0; k < STEPS && !*why; k++) {
@@ -129,13 +101,7 @@ static double solve(grader *g, const char **why)
                                         {"db", grad + HIDDEN, HIDDEN, sizeof *t, true},
                                         {"dc", grad + 2 * HIDDEN, HIDDEN, sizeof *t, true}};
         *why = student_call(&g->student, false, "network_backward", n, passed, 10);
-        const double rate = 0.01 * (1 - (double)k / STEPS); /* Adam */
-        for (int i = 0; i < PARAMETERS; i++) {
-            mean[i] += 0.1 * (grad[i] - mean[i]);
-            square[i] += 0.001 * (grad[i] * grad[i] - square[i]);
-            p[i] -= rate * mean[i] / (1 - pow(0.9, k + 1)) /
-                    (sqrt(square[i] / (1 - pow(0.999, k + 1))) + 1e-8);
-        }
+        grader_adam(p, moments, grad, PARAMETERS, k, 0.01 * (1 - (double)k / STEPS));
     }
     network(n, arrays);
     return loss_of(y, dy);
@@ -154,5 +120,3 @@ static void learn(grader *g)
 
 const grader_assignment grader_this = {
     .name = "8-second_order", .functions = functions, .count = 2, .more = learn};
-
-#endif

@@ -23,21 +23,7 @@ typedef struct child_function {
     void (*call)(const int64_t *n, void *const *a);
 } child_function;
 
-/* In the half of test.c that is compiled into the child: a list that ends with a row of zeros. */
-extern const child_function child_functions[];
-
-/* Makes it of a list of calls, as
- *     #define CALLS(CALL) CALL(cube_backward, n[0], a[0], a[1], a[2]) CALL(...)
- *     CHILD_FUNCTIONS(CALLS) */
-#define CHILD_CALL(name, ...)                                 \
-    static void call_##name(const int64_t *n, void *const *a) \
-    {                                                         \
-        (void)n;                                              \
-        name(__VA_ARGS__);                                    \
-    }
-#define CHILD_ROW(name, ...) {#name, call_##name},
-#define CHILD_FUNCTIONS(CALLS) \
-    CALLS(CHILD_CALL) const child_function child_functions[] = {CALLS(CHILD_ROW){NULL, NULL}};
+extern const child_function child_functions[]; /* of calls.c; the last is a row of zeros */
 
 typedef struct child_request {
     char function[CHILD_NAME];

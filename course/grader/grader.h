@@ -1,16 +1,6 @@
-/* grader.h - what a test.c says about its assignment, and how it adds rows of its own to the table.
- *
- * A test.c is compiled twice: with COURSE_STUDENT into the child, where it calls the student's
- * functions (child.h) and includes the student's file, and without into the grader. */
+/* grader.h - what a test.c says about its assignment, and how it adds rows of its own to the table. */
 #ifndef COURSE_GRADER_H
 #define COURSE_GRADER_H
-
-#ifdef COURSE_STUDENT
-
-#include COURSE_FILE
-#include "child.h"
-
-#else
 
 #include <gradus/gradus.h>
 #include <math.h> /* for every forward */
@@ -39,7 +29,12 @@ struct grader_function {
      * given. n has the count of the first input, and the dimensions of all; if the record has
      * arguments, it has these instead. The student's function gets the same n. */
     void (*forward)(const int64_t *n, double *const *a);
-    const gd_case *cases; /* the first is that of the values, the rest are for other shapes */
+    /* How the inputs of cases are filled, which are made for the sizes that the signature names; an
+     * index is below the size of the number b. Then cases of its own, or these alone if the record
+     * has arguments. The first is that of the values, the rest are for other shapes. */
+    gd_case_input like[GD_CASE_MAX_INPUTS];
+    bool kinks;
+    const gd_case *cases;
     int case_count;
     size_t args_size;                                        /* of its arguments, and */
     gd_status (*shape)(const gd_call *call, gd_shapes *out); /* what they say of the shapes */
@@ -54,6 +49,8 @@ struct grader_function {
      * first case judges the values, too. */
     const grader_function *derivative_of;
 };
+
+#define GRADER_LIKE(...) .like = {__VA_ARGS__}
 
 typedef struct grader_assignment {
     const char *name;                    /* "2-elements" */
@@ -97,7 +94,8 @@ void grader_check_reverse(grader *g, const grader_function *f);
 /* What gradcheck says at given numbers, in float64, and in `text`; `shapes` has the dimensions. */
 gd_verdict grader_check_at(grader *g, const grader_function *f, int fault, const gd_case *shapes,
                            double *const *values, char *text, size_t size);
+/* Step k of Adam: p and grad [count], moments [2 count]. */
+void grader_adam(double *p, double *moments, const double *grad, int count, int k, double rate);
 int grader_inputs(const grader_function *f);
 
-#endif
 #endif

@@ -1,7 +1,7 @@
 /* runner.c - the child's program: calls the student's functions as it is told.
  *   runner "TALK MEMORY"
- * Both are open: a socket to the grader, and the file of the memory that both map. It ends itself
- * where a call takes too much processor time. */
+ * Both are open: a socket to the grader, and the file of the memory that both map. It begins with
+ * limits, and ends where a call takes too much processor time. */
 #define _XOPEN_SOURCE 700
 
 #include <stdio.h>
@@ -12,30 +12,6 @@
 #include <unistd.h>
 
 #include "child.h"
-
-/* A sanitizer takes terabytes of addresses, and opens files for its report. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-static int limit(int resource, rlim_t most)
-{
-    return setrlimit(resource, &(struct rlimit){most, most});
-}
-
-/* Whether the limits could be set. What is open stays open, and nothing else can be opened. */
-static int be_limited(void)
-{
-    int failed = limit(RLIMIT_CORE, 0) || limit(RLIMIT_FSIZE, 0);
-#ifndef SANITIZED
-    failed = failed || limit(RLIMIT_AS, (rlim_t)CHILD_MEBIBYTES << 20) || limit(RLIMIT_NOFILE, 0);
-#endif
-    return !failed;
-}
 
 /* Ends the process when it has used so much of the processor's time; 0: not any more. */
 static void watch(long milliseconds)
@@ -51,7 +27,8 @@ int main(int argc, char **argv)
     if (argc != 2 || sscanf(argv[1], "%d %d", &talk, &file) != 2) return 1;
     char *memory = mmap(NULL, CHILD_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     child_request request;
-    if (memory == MAP_FAILED || !be_limited()) return 1;
+    /* What is open stays open, and nothing else can be opened. */
+    if (memory == MAP_FAILED || setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, 0})) return 1;
     while (read(talk, &request, sizeof request) == (ssize_t)sizeof request) {
         const child_function *f = child_functions;
         void *a[CHILD_ARRAYS];

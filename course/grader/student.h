@@ -31,9 +31,9 @@ typedef struct student_array {
     bool written;
 } student_array;
 
-/* Compiles the file with the half of `test` that calls it. NULL, or the sentence that says why it
+/* Compiles the file, and how an assignment calls it. NULL, or the sentence that says why it
  * cannot be graded. */
-const char *student_begin(student *s, const char *path, const char *test);
+const char *student_begin(student *s, const char *path, const char *calls);
 void student_end(student *s);
 
 /* Calls a function, with real as float or as double: n has CHILD_SIZES numbers, and the arrays that
