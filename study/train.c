@@ -88,6 +88,12 @@ EXPORT(train_open) void train_open(int seed)
     print_state("loss", log((double)now.vocab));
 }
 
+/* tokens [B, T] -> logits [B, T, V] */
+static gd_tensor *logits_of(gd_tensor *tokens)
+{
+    return gd_linear(model_hidden(&now.m, tokens), now.m.output, NULL);
+}
+
 /* One step on a random batch. Prints the same, with the loss of the batch before the step. */
 EXPORT(train_step) void train_step(double rate)
 {
@@ -102,7 +108,7 @@ EXPORT(train_step) void train_step(double rate)
     gd_tensor *x = gd_tensor_from(now.ctx, GD_INT32, GD_SHAPE(BATCH, CONTEXT), tokens);
     gd_tensor *y = gd_tensor_from(now.ctx, GD_INT32, GD_SHAPE(BATCH, CONTEXT), targets);
     now.m.training = true;
-    gd_tensor *loss = gd_cross_entropy(model_logits(&now.m, x), y);
+    gd_tensor *loss = gd_cross_entropy(logits_of(x), y);
     gd_backward(loss);
     const double value = gd_item(loss), warm = (double)(now.steps + 1) / 20;
     gd_clip_grad_norm(now.m.params, 1, NULL);
@@ -140,7 +146,7 @@ EXPORT(train_sample) void train_sample(int length, double temperature)
     now.m.training = false;
     for (int i = 0; logits && i < length && !gd_error(now.ctx); i++) {
         gd_tensor *x = gd_tensor_from(now.ctx, GD_INT32, GD_SHAPE(1, count), window);
-        gd_tensor_read_f64(model_logits(&now.m, x), logits, count * now.vocab);
+        gd_tensor_read_f64(logits_of(x), logits, count * now.vocab);
         const int32_t next = choose(logits + (count - 1) * now.vocab, temperature);
         gd_step_end(now.ctx);
         gd_tensor_free(x);

@@ -27,7 +27,7 @@ static void compare(decoder *d, const int32_t *tokens, int64_t from, int64_t to,
     model *m = d->m;
     ck_assert_int_eq(decode_read(d, tokens + from, to - from, quick), GD_OK);
     gd_tensor *all = gd_tensor_from(m->ctx, GD_INT32, GD_SHAPE(1, to), tokens);
-    gd_tensor_read_f64(model_logits(m, all), whole, to * VOCAB);
+    gd_tensor_read_f64(gd_linear(model_hidden(m, all), m->output, NULL), whole, to * VOCAB);
     gd_step_end(m->ctx);
     gd_tensor_free(all);
     ck_assert_no_error(m->ctx);
