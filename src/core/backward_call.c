@@ -119,21 +119,12 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
 
 /* ---- The call --------------------------------------------------------------------------- */
 
-/* t, value i of the node, as its kernel takes it, if the backward reads it; NULL on error.
- * gd_tensor_data of a freed step tensor is NULL; the tape may still read it through a header of
- * its own. */
+/* t, value i of the node, as its kernel takes it, if the backward reads it; NULL on error. */
 static gd_tensor *value_for_kernel(const gd_node *node, const gd_call *call, gd_tensor *t, int i)
 {
     const bool strided = call->op->strided && i < call->inputs;
     if (!gd_node_value(node, i)) return t;
     if (gd_check_value(node, t, "backward", i)) return NULL;
-    if (t->freed) {
-        t = gd_tensor_view(t, "backward");
-        if (!t) return NULL;
-        /* `readers` keeps the memory of a step's storage until now; all views of a leaf's close at
-         * gd_step_end. */
-        if (t->storage->step) t->storage->views--;
-    }
     return gd_frame_prepare(call->context, t, gd_kernel_dtype(call, t), strided, call->op->name);
 }
 

@@ -357,7 +357,7 @@ gd_layout gd_tensor_layout(const gd_tensor *t);
 /* Whether t has its memory. */
 static inline bool gd_tensor_readable(const gd_tensor *t)
 {
-    return t->storage && !t->storage->released && !t->freed;
+    return t->storage && !t->storage->released && (!t->freed || t->lent);
 }
 
 /* gd_tensor_usable (services.h) for a tensor to be written to, which an expanded view cannot be. */
@@ -608,6 +608,10 @@ gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
 /* An error if t, value i of a node (gd_node_value), was freed or overwritten since the forward.
  * `whose` names who reads it: "backward". */
 gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose, int i);
+
+/* While a node is visited what the user has freed of its values can be read: the tape keeps its
+ * memory. */
+void gd_lend(const gd_node *node, bool lent);
 
 /* What a step consists of at some moment. */
 typedef struct gd_moment {

@@ -88,6 +88,15 @@ gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *wh
                          : ", but that was freed");
 }
 
+void gd_lend(const gd_node *node, bool lent)
+{
+    const gd_call *call = &node->call;
+    for (int i = 0; i < call->inputs + call->outputs; i++) {
+        gd_tensor *t = i < call->inputs ? call->input[i] : call->output[i - call->inputs];
+        if (t && t->step) t->lent = lent;
+    }
+}
+
 void gd_drop_since(gd_context *ctx, gd_moment then, const gd_storage *except)
 {
     while (ctx->tape_length > then.tape_length) {

@@ -152,19 +152,6 @@ static gd_status derive_node(gd_context *ctx, gd_node *node)
     return status;
 }
 
-/* Inputs and outputs that the user freed, but whose memory the tape has kept, can be read by ops
- * while the node is derived. */
-static void lend(const gd_node *node, bool *freed, bool back)
-{
-    for (int i = 0; i < node->call.inputs + node->call.outputs; i++) {
-        gd_tensor *t =
-            i < node->call.inputs ? node->call.input[i] : node->call.output[i - node->call.inputs];
-        if (!t || !t->step || !t->storage || t->storage->released) continue;
-        if (!back) freed[i] = t->freed;
-        t->freed = back && (t->freed || freed[i]); /* an input may be given twice */
-    }
-}
-
 /* ---- The walk ----------------------------------------------------------------------------- */
 
 static void derive_nodes(gd_context *ctx, int64_t first, int64_t end)
@@ -176,12 +163,9 @@ static void derive_nodes(gd_context *ctx, int64_t first, int64_t end)
             reached = reached || cotangent_of(node->call.output[k]);
         for (int k = 0; k < node->call.inputs; k++) asked = asked || is_asked(node->call.input[k]);
         if (!reached || !(asked || (node->segment && node->leads))) continue;
-        bool *freed = gd_arena_array(ctx, (int64_t)node->call.inputs + node->call.outputs,
-                                     sizeof *freed, "gradients");
-        if (!freed) return;
-        lend(node, freed, false);
+        gd_lend(node, true);
         derive_node(ctx, node);
-        lend(node, freed, true);
+        gd_lend(node, false);
     }
 }
 

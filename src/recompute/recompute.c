@@ -116,10 +116,7 @@ static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
         gd_tensor *t = node->call.input[i];
         if (!t) continue;
         if (gd_check_value(node, t, "backward", i)) return NULL;
-        bool freed = t->freed; /* by the user; readers, such as this node, keep the memory */
-        t->freed = false;
         local[i] = gd_detach(t);
-        t->freed = freed;
         if (!local[i]) return NULL;
         local[i]->requires_grad = t->requires_grad;
         if (ctx->gradients && gd_is_wanted(t) && !gd_want(local[i])) return NULL;

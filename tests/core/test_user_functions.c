@@ -131,7 +131,8 @@ TEST(a_signature_gives_shapes)
     }
     in[3] = zero_of(GD_INT32, 2, (int64_t[]){3, 5});
     REFUSED(gd_apply_multi(&op, in, 4, NULL, out) ? NULL : out[0],
-            "signed: ids is int32 [3, 5], wanted [...] as in q float64 [2, 3, 4, 14]");
+            "signed: ids is int32 [3, 5], wanted [...] as in q[B, ..., 2D] "
+            "float64 [2, 3, 4, 14]");
 }
 
 static const struct {
