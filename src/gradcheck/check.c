@@ -296,12 +296,13 @@ static void raise_order(gd_checker *c)
     if (!gd_check_failed(c)) gd_check_symmetry(c);
 }
 
-static void check_all(gd_checker *c)
+void gd_check_all(gd_checker *c)
 {
     const gd_gradcheck_options *o = &c->options;
     const gd_gradcheck_report *report = c->report;
     const bool higher = o->order > 1, all = !higher && !o->only_numbers && !o->only_element;
     const gd_op *op = c->f.op;
+    gd_repeat_begin(c->ctx);
     if (!higher) gd_check_choose_input(c);
     if (!gd_check_failed(c)) make_report_inputs(c);
     c->running = !gd_check_failed(c);
@@ -314,12 +315,6 @@ static void check_all(gd_checker *c)
             gd_check_definition(c);
     }
     if (!gd_check_failed(c)) give_verdicts(c);
-}
-
-void gd_check_all(gd_checker *c)
-{
-    gd_repeat_begin(c->ctx);
-    check_all(c);
     gd_repeat_end(c->ctx);
 }
 

@@ -181,6 +181,14 @@ static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *
     }
 }
 
+/* The number of the input of this name; -1: the case has none. */
+static int find_input(const gd_op *op, const gd_case *check, const char *name)
+{
+    int i = name ? check->inputs - 1 : -1;
+    while (i >= 0 && strcmp(gd_input_name(op, i).text, name)) i--;
+    return i;
+}
+
 static bool refuse_element(const settings *s, const gd_op *op, const gd_case *check, int i)
 {
     const gd_case_input *input = &check->input[i];
@@ -198,16 +206,12 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
                      tally *t)
 {
     gd_gradcheck_options options = s->check;
-    bool found = !s->at || options.order < 2;
-    for (int i = 0; s->at && i < check->inputs; i++) {
-        const gd_case_input *input = &check->input[i];
-        if (strcmp(gd_input_name(op, i).text, options.only_input)) continue;
-        const int64_t element = flat_index(s->at, input);
+    const int i = s->at ? find_input(op, check, options.only_input) : -1;
+    if (i >= 0) {
+        const int64_t element = flat_index(s->at, &check->input[i]);
         if (element < 0) return refuse_element(s, op, check, i);
         options.only_element = element ? element : GD_ZERO;
-        found = true;
-    }
-    if (!found) {
+    } else if (s->at && options.order > 1) {
         tell("%s, case %s: --at needs an input of the op, not %s", op->name, check->name,
              options.only_input);
         return false;
@@ -267,15 +271,6 @@ static void judge_op(const settings *s, const gd_op *op, tally *t)
     memset(t->input, 0, sizeof t->input);
 }
 
-/* Whether the case lacks the one input that is to be checked. */
-static bool does_without(const gd_op *op, const gd_case *check, const char *name)
-{
-    for (int i = 0; name && i < check->inputs; i++) {
-        if (!strcmp(gd_input_name(op, i).text, name)) return check->input[i].absent;
-    }
-    return false;
-}
-
 static void refuse_case(const settings *s, const gd_op *op)
 {
     char names[4000] = "";
@@ -292,7 +287,8 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
     for (int i = 0; i < op->case_count; i++) {
         if (s->only_case && strcmp(s->only_case, op->cases[i].name)) continue;
         cases++;
-        if (!s->only_case && does_without(op, &op->cases[i], s->check.only_input)) continue;
+        const int input = find_input(op, &op->cases[i], s->check.only_input);
+        if (!s->only_case && input >= 0 && op->cases[i].input[input].absent) continue;
         if (!run_case(ctx, s, op, &op->cases[i], t)) return false;
     }
     if (!cases && s->only_case && !s->ops) return true; /* only the ops that have it */

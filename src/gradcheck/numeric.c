@@ -393,28 +393,24 @@ static double fit_slope(gd_checker *c, const gd_move *move, int set, double h, i
     return a;
 }
 
-static bool fits_confirm(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
-                         int power, double analytic, double tolerance, double *numeric)
-{
-    double before = NAN, doubt = INFINITY;
-    for (int rung = 0; rung < 4 && !gd_check_failed(c); rung++) {
-        double error;
-        const double value = fit_slope(c, move, set, ladder->step[rung], power, &error);
-        /* What is fitted to steps that are too long for the function, shorter ones do not show. */
-        const bool agree = fabs(value - before) <= fmax(tolerance, 4 * (doubt + error));
-        *numeric = doubt < error ? before : value;
-        if (agree && 2 * fmin(doubt, error) <= tolerance)
-            return fabs(*numeric - analytic) <= tolerance;
-        before = value, doubt = error;
-    }
-    return false;
-}
-
 bool gd_check_confirms(gd_checker *c, const gd_move *move, int set, const gd_ladder *ladder,
                        double analytic, double tolerance, double *numeric)
 {
-    return fits_confirm(c, move, set, ladder, 2, analytic, tolerance, numeric) ||
-           fits_confirm(c, move, set, ladder, 1, analytic, tolerance, numeric);
+    for (int power = 2; power > 0; power--) {
+        double before = NAN, doubt = INFINITY, error;
+        for (int rung = 0; rung < 4 && !gd_check_failed(c); rung++) {
+            const double value = fit_slope(c, move, set, ladder->step[rung], power, &error);
+            /* What is fitted to steps too long for the function, shorter ones do not show. */
+            const bool agree = fabs(value - before) <= fmax(tolerance, 4 * (doubt + error));
+            *numeric = doubt < error ? before : value;
+            if (agree && 2 * fmin(doubt, error) <= tolerance) {
+                if (fabs(*numeric - analytic) <= tolerance) return true;
+                break;
+            }
+            before = value, doubt = error;
+        }
+    }
+    return false;
 }
 
 /* ---- Ties --------------------------------------------------------------------------------- */

@@ -73,7 +73,7 @@ void gd_check_diagnose(gd_evidence *s);
 gd_text gd_check_where(const gd_evidence *s);
 
 /* Appends to s->detail. */
-void gd_check_add(gd_evidence *s, const char *format, ...) GD_PRINTF(2, 3);
+#define gd_check_add(s, ...) gd_check_say((s)->detail, sizeof(s)->detail, __VA_ARGS__)
 
 /* Of what entries a formula is sought: those of the backward; half the sum of those and the true
  * ones, to which a term is added with the wrong sign; what they lack. */

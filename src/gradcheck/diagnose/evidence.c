@@ -6,12 +6,10 @@
  * that holds for eight of them, and for those of the check, holds for all. */
 #include <float.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "gradcheck/diagnose/diagnose.h"
-#include "platform/number.h"
 
 enum { MOST_COLUMNS = 1024, MOST_ENTRIES = 1 << 18, RANDOM_PROBES = 8 };
 
@@ -206,13 +204,4 @@ void gd_check_evidence(gd_evidence *s)
 int64_t gd_check_most_sets(const gd_checker *c)
 {
     return c->sets + MOST_COLUMNS + RANDOM_PROBES;
-}
-
-void gd_check_add(gd_evidence *s, const char *format, ...)
-{
-    const size_t used = strlen(s->detail);
-    va_list args;
-    va_start(args, format);
-    gd_os_print_list(s->detail + used, sizeof s->detail - used, format, args);
-    va_end(args);
 }
