@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Time layers beside PyTorch's: causal attention, convolution, pooling, norms, LSTM and GRU, losses, indices.
+"""Time the ops of layers.def beside PyTorch's.
 
 Forward and backward with all gradients, in one run on one device. PyTorch runs its eager kernels
 (cuDNN's autotuner on, TF32 off) and the same layer compiled; the faster one counts. Ours are run by
-gradus-bench layers, whose sizes are repeated here, and which leaves out the copy of dy that a backward
-begins with if dy is given by the caller. A figure is the median of several means, measured with events
-on a GPU. Losses have no gradient by their targets, but for cosine_similarity.
+gradus-bench layers, which leaves out the copy of dy that a backward begins with if dy is given by the caller.
+A figure is the median of several means, measured with events on a GPU. Losses have no gradient by their
+targets.
 
 "of the ceiling" is for layers limited by memory: the time that a copy of as many bytes as the layer
 must move takes in the same run, over ours.
@@ -20,89 +20,142 @@ import statistics
 from harness import Table, bench, device_us, get_torch, machine, of, options, several, stop
 
 NAMES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
-PAIR = [(32768, 1024), (32768, 1024)]
-ROWS = [(32768, 1024), (32768,)]
-IMAGE = [(32, 64, 56, 56)]
-MATRIX = [(32768, 1024)]
-# What the second input is, with x's batch: numbers from 0 to 1, classes, or like x. Others: weights.
-TARGETS = dict.fromkeys(("mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss", "bce_with_logits",
-                         "kl_div"), "real")
-TARGETS |= dict.fromkeys(("nll_loss", "cross_entropy", "gather", "gather_rows",
-                          "index_select", "one_hot"), "class")
-TARGETS |= dict.fromkeys(("attention", "attention_short", "attention_wide",
-                          "cosine_similarity"), "like x")
-TARGETS |= {"batch_norm_fixed": "statistics"}
+MATRIX = (32768, 1024)
+IMAGE, BATCH = (32, 64, 56, 56), (256, 64, 56, 56)
 
 
 def layers(torch, nn, functional):
-    """name -> (shapes of the inputs, function, tensors like x moved forward and backward)."""
+    """name -> (kinds of the inputs, as in layers.def, their shapes, function, tensors like x moved forward and
+    backward, or None)."""
     quarter = 0.25  # a pooled plane
 
     def attention(*qkv):
         return functional.scaled_dot_product_attention(*(t.transpose(1, 2) for t in qkv),
                                                        is_causal=True)
 
-    return {
-        "attention": ([(16, 1024, 12, 64)] * 3, attention, None),
-        "attention_short": ([(16, 256, 12, 64)] * 3, attention, None),
-        "attention_wide": ([(16, 1024, 12, 128)] * 3, attention, None),
-        "conv2d": ([(32, 64, 56, 56), (64, 64, 3, 3), (64,)],
+    def rope(x):
+        half = x.shape[-1] // 2
+        angle = (torch.arange(x.shape[1], device=x.device)[:, None, None]
+                 * 10000 ** (-torch.arange(half, device=x.device) / half))
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+
+    def rope_attention(x):
+        q, k, v = x.chunk(3, 2)
+        return attention(rope(q), rope(k), v)
+
+    rows = {
+        "attention": ("xxx", [(16, 1024, 12, 64)] * 3, attention, None),
+        "attention_short": ("xxx", [(16, 256, 12, 64)] * 3, attention, None),
+        "attention_wide": ("xxx", [(16, 1024, 12, 128)] * 3, attention, None),
+        "rope": ("x", [(16, 1024, 12, 64)], rope, (2, 2)),
+        "rope_attention": ("x", [(16, 1024, 36, 64)], rope_attention, None),
+        "conv2d": ("xww", [IMAGE, (64, 64, 3, 3), (64,)],
                    lambda x, w, b: functional.conv2d(x, w, b, padding=1), None),
-        "depthwise": ([(32, 64, 56, 56), (64, 1, 3, 3), (64,)],
+        "depthwise": ("xww", [IMAGE, (64, 1, 3, 3), (64,)],
                       lambda x, w, b: functional.conv2d(x, w, b, padding=1, groups=64), (2, 3)),
-        "conv1d": ([(32, 64, 3136), (64, 64, 3), (64,)],
+        "conv1d": ("xww", [(32, 64, 3136), (64, 64, 3), (64,)],
                    lambda x, w, b: functional.conv1d(x, w, b, padding=1), None),
-        "conv_transpose2d": ([(32, 64, 28, 28), (64, 64, 4, 4), (64,)],
+        "conv_transpose2d": ("xww", [(32, 64, 28, 28), (64, 64, 4, 4), (64,)],
                              lambda x, w, b: functional.conv_transpose2d(
                                  x, w, b, stride=2, padding=1), None),
-        "unfold": (IMAGE, lambda x: functional.unfold(x, 3, padding=1), (10, 10)),
-        "fold": ([(32, 576, 3136)], lambda x: functional.fold(x, (56, 56), 3, padding=1),
+        "unfold": ("x", [IMAGE], lambda x: functional.unfold(x, 3, padding=1), (10, 10)),
+        "fold": ("x", [(32, 576, 3136)], lambda x: functional.fold(x, (56, 56), 3, padding=1),
                  (10 / 9, 10 / 9)),
-        "pad": ([(256, 64, 56, 56)],
-                lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
+        "pad": ("x", [BATCH], lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
                 (1 + (58 / 56) ** 2,) * 2),
-        "upsample_nearest": ([(256, 64, 28, 28)],
+        "upsample_nearest": ("x", [(256, 64, 28, 28)],
                              lambda x: functional.interpolate(x, scale_factor=2, mode="nearest"),
                              (5, 5)),
-        "max_pool2d": ([(256, 64, 56, 56)], lambda x: functional.max_pool2d(x, 2),
+        "max_pool2d": ("x", [BATCH], lambda x: functional.max_pool2d(x, 2),
                        # y, dy and the places, of 4 bytes
                        lambda size: (1 + quarter * (1 + 4 / size),) * 2),
-        "avg_pool2d": ([(256, 64, 56, 56)], lambda x: functional.avg_pool2d(x, 2),
-                       (1 + quarter,) * 2),
-        "batch_norm": ([(256, 64, 56, 56), (64,), (64,)],
+        "avg_pool2d": ("x", [BATCH], lambda x: functional.avg_pool2d(x, 2), (1 + quarter,) * 2),
+        "batch_norm": ("xww", [BATCH, (64,), (64,)],
                        lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
                        (3, 5)),
-        "batch_norm_fixed": ([(256, 64, 56, 56), (64,), (64,), (64,), (64,)],
+        "batch_norm_fixed": ("xwwss", [BATCH, (64,), (64,), (64,), (64,)],
                              lambda x, w, b, mean, var: functional.batch_norm(x, mean, var, w, b),
                              (2, 3)),
-        "group_norm": ([(256, 64, 56, 56), (64,), (64,)],
+        "group_norm": ("xww", [BATCH, (64,), (64,)],
                        lambda x, w, b: functional.group_norm(x, 8, w, b), (2, 3)),
-        "lstm": ([(64, 128, 512)], nn.LSTM(512, 512, batch_first=True), None),
-        "gru": ([(64, 128, 512)], nn.GRU(512, 512, batch_first=True), None),
-        "mse_loss": (PAIR, functional.mse_loss, (2, 3)),
-        "l1_loss": (PAIR, functional.l1_loss, (2, 3)),
-        "huber_loss": (PAIR, lambda x, t: functional.huber_loss(x, t, delta=0.5), (2, 3)),
-        "smooth_l1_loss": (PAIR, lambda x, t: functional.smooth_l1_loss(x, t, beta=0.5), (2, 3)),
-        "bce_with_logits": (PAIR, functional.binary_cross_entropy_with_logits, (2, 3)),
-        "kl_div": (PAIR, lambda x, t: functional.kl_div(x, t, reduction="batchmean"), (2, 2)),
-        "nll_loss": (ROWS, functional.nll_loss, (0, 1)),
-        "cross_entropy": (ROWS, functional.cross_entropy, (1, 2)),
-        "cosine_similarity": (PAIR, functional.cosine_similarity, (2, 4)),
-        "leaky_relu": (MATRIX, functional.leaky_relu, (2, 3)),
-        "mish": (MATRIX, functional.mish, (2, 3)),
-        "prod": (MATRIX, lambda x: x.prod(-1), (1, 2)),
-        "norm": (MATRIX, lambda x: torch.linalg.vector_norm(x, 2, -1), (1, 2)),
-        "sort": (MATRIX, lambda x: x.sort(dim=-1, stable=True)[0], None),
-        "gather": ([(1 << 20,)] * 2, lambda x, i: x.gather(-1, i), None),
-        "gather_rows": (MATRIX * 2, lambda x, i: x.gather(-1, i), None),
-        "index_select": ([(4096, 8192), (8192,)], lambda x, i: x.index_select(-1, i), None),
-        "topk": (MATRIX, lambda x: x.topk(32)[0], (1, 1)),
-        "any": (MATRIX, lambda x: x.any(-1), (1, None)),
-        "all": (MATRIX, lambda x: x.all(-1), (1, None)),
-        "one_hot": (ROWS, lambda x, at: functional.one_hot(at, x.shape[-1]).to(x.dtype), (1, None)),
-        "flip": (MATRIX, lambda x: x.flip(-1), (2, 2)),
-        "tril": ([(32, 1024, 1024)], torch.tril, (2, 2)),
+        "layer_norm": ("xww", [MATRIX, (1024,), (1024,)],
+                       lambda x, w, b: functional.layer_norm(x, (1024,), w, b), (2, 3)),
+        "rms_norm": ("xw", [MATRIX, (1024,)], lambda x, w: functional.rms_norm(x, (1024,), w),
+                     (2, 3)),
+        "add_rms_norm": ("xxw", [MATRIX, MATRIX, (1024,)],
+                         lambda x, r, w: functional.rms_norm(x + r, (1024,), w), (4, None)),
+        "linear": ("xww", [(8192, 1024), (4096, 1024), (4096,)], functional.linear, None),
+        "matmul": ("xx", [(64, 512, 512)] * 2, torch.matmul, None),
+        "embedding": ("xc", [(8192, 1024), (32768,)], lambda x, at: functional.embedding(at, x), None),
+        "lstm": ("x", [(64, 128, 512)], nn.LSTM(512, 512, batch_first=True), None),
+        "gru": ("x", [(64, 128, 512)], nn.GRU(512, 512, batch_first=True), None),
+        "mse_loss": ("xt", [MATRIX] * 2, functional.mse_loss, (2, 3)),
+        "l1_loss": ("xt", [MATRIX] * 2, functional.l1_loss, (2, 3)),
+        "huber_loss": ("xt", [MATRIX] * 2, lambda x, t: functional.huber_loss(x, t, delta=0.5), (2, 3)),
+        "smooth_l1_loss": ("xt", [MATRIX] * 2, lambda x, t: functional.smooth_l1_loss(x, t, beta=0.5),
+                           (2, 3)),
+        "bce_with_logits": ("xt", [MATRIX] * 2, functional.binary_cross_entropy_with_logits, (2, 3)),
+        "kl_div": ("xt", [MATRIX] * 2, lambda x, t: functional.kl_div(x, t, reduction="batchmean"),
+                   (2, 2)),
+        "nll_loss": ("xc", [MATRIX, (32768,)], functional.nll_loss, (0, 1)),
+        "cross_entropy": ("xc", [MATRIX, (32768,)], functional.cross_entropy, (1, 2)),
+        "linear_cross_entropy": ("xwc", [(8192, 1024), (8192, 1024), (8192,)],
+                                 lambda x, w, at: functional.cross_entropy(functional.linear(x, w), at),
+                                 None),
+        "cosine_similarity": ("xx", [MATRIX] * 2, functional.cosine_similarity, (2, 4)),
+        "softmax": ("x", [MATRIX], lambda x: x.softmax(-1), (2, 3)),
+        "log_softmax": ("x", [MATRIX], lambda x: x.log_softmax(-1), (2, 3)),
+        "swiglu": ("xx", [MATRIX] * 2, lambda x, up: functional.silu(x) * up, (3, 5)),
+        "dropout": ("x", [MATRIX], lambda x: functional.dropout(x, 0.1), (2, 2)),
+        "where": ("xxm", [MATRIX] * 3, lambda a, b, m: torch.where(m, a, b), None),
+        "masked_fill": ("xm", [MATRIX] * 2, lambda x, m: x.masked_fill(m, 0), None),
+        "add": ("xx", [MATRIX] * 2, torch.add, (3, None)),
+        "sub": ("xx", [MATRIX] * 2, torch.sub, (3, None)),
+        "mul": ("xx", [MATRIX] * 2, torch.mul, (3, 5)),
+        "div": ("xx", [MATRIX] * 2, torch.div, (3, 5)),
+        "maximum": ("xx", [MATRIX] * 2, torch.maximum, (3, 5)),
+        "minimum": ("xx", [MATRIX] * 2, torch.minimum, (3, 5)),
+        "pow_tensor": ("xt", [MATRIX] * 2, lambda x, t: torch.pow(t, x), (3, 4)),
+        "lt": ("xx", [MATRIX] * 2, torch.lt, None),
+        "scale": ("x", [MATRIX], lambda x: x * 0.5, (2, 2)),
+        "add_scalar": ("x", [MATRIX], lambda x: x + 0.5, (2, None)),
+        "pow": ("x", [MATRIX], lambda x: x.pow(3), (2, 3)),
+        "gelu_tanh": ("x", [MATRIX], lambda x: functional.gelu(x, approximate="tanh"), (2, 3)),
+        "clamp": ("x", [MATRIX], lambda x: x.clamp(-1, 1), (2, 3)),
+        "cast": ("x", [MATRIX],
+                 lambda x: x.to(torch.bfloat16 if x.dtype == torch.float32 else torch.float32), None),
+        "max": ("x", [MATRIX], lambda x: x.amax(-1), (1, 2)),
+        "norm": ("x", [MATRIX], lambda x: torch.linalg.vector_norm(x, 2, -1), (1, 2)),
+        "argmax": ("x", [MATRIX], lambda x: x.argmax(-1), (1, None)),
+        "cumsum": ("x", [MATRIX], lambda x: x.cumsum(-1), (2, 2)),
+        "sort": ("x", [MATRIX], lambda x: x.sort(dim=-1, stable=True)[0], None),
+        "topk": ("x", [MATRIX], lambda x: x.topk(32)[0], (1, 1)),
+        "gather": ("xc", [(1 << 20,)] * 2, lambda x, i: x.gather(-1, i), None),
+        "gather_rows": ("xc", [MATRIX] * 2, lambda x, i: x.gather(-1, i), None),
+        "scatter_add": ("xxc", [MATRIX] * 3, lambda x, src, i: x.scatter_add(-1, i, src), None),
+        "index_select": ("xc", [(4096, 8192), (8192,)], lambda x, i: x.index_select(-1, i), None),
+        "one_hot": ("xc", [MATRIX, (32768,)],
+                    lambda x, at: functional.one_hot(at, x.shape[-1]).to(x.dtype), (1, None)),
+        "flip": ("x", [MATRIX], lambda x: x.flip(-1), (2, 2)),
+        "tril": ("x", [(32, 1024, 1024)], torch.tril, (2, 2)),
+        "triu": ("x", [(32, 1024, 1024)], torch.triu, (2, 2)),
+        "concat": ("xx", [MATRIX] * 2, lambda *x: torch.cat(x, -1), (4, 4)),
+        "contiguous": ("x", [MATRIX], lambda x: x.t().contiguous(), (2, None)),
     }
+    for name in ("relu", "softplus", "gelu", "silu", "mish", "leaky_relu", "elu", "hardtanh"):
+        rows[name] = "x", [MATRIX], getattr(functional, name), (2, 3)
+    for name in ("neg", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "atan",
+                 "tanh", "sigmoid", "erf", "abs", "sign", "floor"):
+        rows[name] = "x", [MATRIX], getattr(torch, name), (2, None if name in ("sign", "floor") else 3)
+    rows["neg"] = *rows["neg"][:3], (2, 2)
+    for name in ("sum", "mean", "logsumexp", "var", "std", "prod"):
+        rows[name] = ("x", [MATRIX], lambda x, reduce=getattr(torch, name): reduce(x, -1),
+                      (1, 1 if name in ("sum", "mean") else 2))
+    for name in ("any", "all"):
+        rows[name] = "x", [MATRIX], lambda x, reduce=getattr(torch, name): reduce(x, -1), (1, None)
+    return rows
 
 
 def median_us(torch, args, call):
@@ -113,29 +166,30 @@ def median_us(torch, args, call):
     return statistics.median(device_us(torch, args.device, call, calls) for _ in range(args.rounds))
 
 
-def make_inputs(torch, device, dtype, shapes, second):
-    """x, and weights, or with `second` what it says."""
-    how = {"device": device, "dtype": dtype}
-    if second == "statistics":
-        return (make_inputs(torch, device, dtype, shapes[:3], None)
-                + [torch.rand(s, **how) for s in shapes[3:]])
-    if device == "cpu":
-        shapes = [(s[0] // 8,) + s[1:] if second or not k else s for k, s in enumerate(shapes)]
-    x = torch.randn(shapes[0], **how).requires_grad_()
-    if second == "class":
-        return [x, torch.randint(shapes[0][-1], shapes[1], device=device)]
-    if second == "real":
-        return [x, torch.rand(shapes[1], **how)]
-    return [x] + [torch.randn(s, **how).mul_(1 if second else 0.05).requires_grad_()
-                  for s in shapes[1:]]
+def make_inputs(torch, device, dtype, kinds, shapes):
+    """The inputs of a layer."""
+    inputs = []
+    for kind, shape in zip(kinds, shapes):
+        if device == "cpu" and kind not in "ws":
+            shape = (shape[0] // 8,) + shape[1:]
+        if kind == "c":
+            inputs.append(torch.randint(inputs[0].shape[-1], shape, device=device))
+        elif kind == "m":
+            inputs.append(torch.randint(2, shape, device=device).bool())
+        elif kind in "st":
+            inputs.append(torch.rand(shape, device=device, dtype=dtype))
+        else:
+            x = torch.randn(shape, device=device, dtype=dtype)
+            inputs.append(x.mul_(0.05 if kind == "w" else 1).requires_grad_())
+    return inputs
 
 
-def peer(torch, args, dtype, shapes, function, second):
-    """(forward, backward) microseconds of the function; infinite without a backward."""
+def peer(torch, args, dtype, kinds, shapes, function):
+    """(forward, backward) microseconds of the function; infinite without a backward that computes."""
     module = isinstance(function, torch.nn.Module)
     if module:  # with weights of its own
         function.to(args.device, dtype)
-    inputs = make_inputs(torch, args.device, dtype, shapes, second)
+    inputs = make_inputs(torch, args.device, dtype, kinds, shapes)
     y = function(*inputs)
     y = y[0] if module else y
     forward = median_us(torch, args, lambda: function(*inputs))
@@ -143,13 +197,18 @@ def peer(torch, args, dtype, shapes, function, second):
         return forward, math.inf
     dy = torch.randn_like(y)
     wanted = [t for t in inputs if t.requires_grad] + (list(function.parameters()) if module else [])
-    return forward, median_us(
-        torch, args, lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True))
+
+    def backward():
+        return torch.autograd.grad(y, wanted, dy, retain_graph=True)
+
+    if all(g.untyped_storage().data_ptr() == dy.untyped_storage().data_ptr() for g in backward()):
+        return forward, math.inf  # views of dy
+    return forward, median_us(torch, args, backward)
 
 
 def copy_time(torch, args, dtype, shape):
     """Microseconds to read and write a tensor."""
-    [x] = make_inputs(torch, args.device, dtype, [shape], None)
+    [x] = make_inputs(torch, args.device, dtype, "x", [shape])
     to = torch.empty_like(x)
     x = x.detach()
     return median_us(torch, args, lambda: to.copy_(x))
@@ -171,13 +230,12 @@ def main():
     for dtype in args.dtypes:
         kind = getattr(torch, dtype)
         for name in args.ops or known:
-            shapes, function, moved = known[name]
+            kinds, shapes, function, moved = known[name]
             [r] = bench(args, "layers", "--dtype", NAMES[dtype], "--repeats", args.rounds, "--op", name)
             functions = [function]
             if not args.no_compile and not isinstance(function, torch.nn.Module):
                 functions.append(torch.compile(function))
-            best = map(min, zip(*(peer(torch, args, kind, shapes, f, TARGETS.get(name))
-                                  for f in functions)))
+            best = map(min, zip(*(peer(torch, args, kind, kinds, shapes, f) for f in functions)))
             moved = moved(kind.itemsize) if callable(moved) else moved or (None, None)
             copied = any(moved) and copy_time(torch, args, kind, shapes[0])
             for way, us, copies in zip(("forward", "backward"), best, moved):

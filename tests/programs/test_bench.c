@@ -170,7 +170,7 @@ static const refused_call bad[] = {
     {"rms_norm --dtype bf16", "--dtype bf16 and f16 need step, optimizers or --device cuda\n"},
     {"layers --rows 4", "--rows and --cols are for rms_norm, add_rms_norm and optimizers\n"},
     {"overhead --dtype f64", "overhead runs in f32: --dtype is not for it\n"},
-    {"layers --op mul", "--op is not one of the layers\n"},
+    {"layers --op mull", "--op is not one of the layers\n"},
     {"step --op mish", "--op is for layers\n"},
     {"layers --op mish --op prod", "--op is given twice, wanted once\n"},
     {"rms_norm --device cuda --ladder --dtype f32", "--heads and --dtype are not for --ladder\n"},
