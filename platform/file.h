@@ -30,6 +30,8 @@ enum {
 
 /* `mode`: the permissions of a file that is made, less the umask, such as 0666. */
 int gd_os_open(int folder, const char *name, int how, unsigned mode);
+/* -1 is no file, and nothing to close. Unless it fails errno stays: a function that has failed may
+ * close what it has opened. */
 bool gd_os_close(int file);
 
 /* ---- What it is ----------------------------------------------------------------------------- */

@@ -36,7 +36,10 @@ int gd_os_open(int folder, const char *name, int how, unsigned mode)
 
 bool gd_os_close(int file)
 {
-    return !close(file);
+    const int before = errno;
+    if (file >= 0 && close(file)) return false;
+    errno = before;
+    return true;
 }
 
 /* ---- What it is ----------------------------------------------------------------------------- */

@@ -72,7 +72,10 @@ int gd_os_open(int folder, const char *name, int how, unsigned mode)
 
 bool gd_os_close(int file)
 {
-    return !_close(file);
+    const int before = errno;
+    if (file >= 0 && _close(file)) return false;
+    errno = before;
+    return true;
 }
 
 /* ---- What it is ----------------------------------------------------------------------------- */

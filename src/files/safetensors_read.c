@@ -58,7 +58,7 @@ gd_safetensors *gd_safetensors_open_descriptor(gd_context *ctx, int descriptor, 
         file->descriptor = descriptor;
         return finish(file, name);
     }
-    if (descriptor >= 0) gd_os_close(descriptor);
+    gd_os_close(descriptor);
     errno = ENOMEM;
     return NULL;
 }
@@ -97,7 +97,7 @@ void gd_safetensors_close(gd_safetensors *file)
 {
     if (!file) return;
     gd_context *ctx = file->ctx;
-    if (file->descriptor >= 0) gd_os_close(file->descriptor);
+    gd_os_close(file->descriptor);
     gd_host_release(ctx, file->header, file->header_bytes);
     gd_host_release(ctx, file->entries, (size_t)file->count * sizeof *file->entries);
     gd_host_release(ctx, file->by_name, (size_t)file->count * sizeof *file->by_name);

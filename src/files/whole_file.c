@@ -29,9 +29,7 @@ static bool open_folder(gd_whole_file *file, char *path)
     if (slash) memmove(slash + 2, slash + 1, strlen(slash));
     if (slash) slash[1] = '\0';
     file->folder = gd_os_open(from, slash ? path : ".", GD_OS_READ | GD_OS_FOLDER, 0);
-    const int why = errno;
-    if (from != gd_os_here) gd_os_close(from);
-    errno = why;
+    gd_os_close(from); /* not gd_os_here, which is negative */
     return file->folder >= 0;
 }
 
@@ -79,7 +77,7 @@ gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *
         if (file->descriptor < 0 && errno != EEXIST) break;
     }
     if (found && file->descriptor < 0) fail(file, "create it");
-    if (file->descriptor < 0 && file->folder >= 0) gd_os_close(file->folder);
+    if (file->descriptor < 0) gd_os_close(file->folder);
     if (file->descriptor >= 0 && old.kind) gd_os_set_access(file->descriptor, &old);
     return gd_error_status(ctx);
 }

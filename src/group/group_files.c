@@ -48,7 +48,7 @@ int gd_group_open(const gd_group *group, const char *name, size_t bytes, char wh
                                           : "";
     why[0] = '\0';
     if (!fault) return file;
-    if (file >= 0) gd_os_close(file);
+    gd_os_close(file);
     if (fault[0]) snprintf(why, GD_GROUP_FAULT, "%s %s", name, fault);
     return -1;
 }
@@ -124,9 +124,7 @@ static bool clear_earlier(const gd_group *group, const char *name)
     const bool ended = gd_os_lock(file);
     const bool fine = ended && (!leads_to(group->folder, name, file) ||
                                 gd_os_remove(group->folder, name) || errno == ENOENT);
-    const int why = errno;
     gd_os_close(file);
-    errno = why;
     return fine;
 }
 

@@ -127,10 +127,10 @@ void gd_group_leave(gd_group *group)
 void gd_group_close(gd_group *group)
 {
     for (int r = 0; group->peers && r < group->ranks; r++) {
-        if (group->peers[r].file >= 0) gd_os_close(group->peers[r].file);
+        gd_os_close(group->peers[r].file);
     }
-    if (group->file >= 0) gd_os_close(group->file);
-    if (group->folder >= 0) gd_os_close(group->folder);
+    gd_os_close(group->file);
+    gd_os_close(group->folder);
 }
 
 /* ---- The same calls ------------------------------------------------------------------------- */

@@ -198,7 +198,7 @@ static bool set(options *o, const char *where, const option_row *row, const char
 /* Adds a text to those that were given before; NULL after a message. */
 static const char *join(options *o, const option_row *row, const char *text)
 {
-    char **joined = &o->joined[row - o->table->rows];
+    char **joined = &o->own[row - o->table->rows];
     const char *before = *(const char **)((char *)o + row->offset);
     const size_t length = strlen(before);
     const bool more = before == *joined;
@@ -297,8 +297,8 @@ void options_free(options *o)
     free(o->config_text);
     o->config_text = NULL;
     for (int i = 0; i < OPTIONS_MOST; i++) {
-        free(o->joined[i]);
-        o->joined[i] = NULL;
+        free(o->own[i]);
+        o->own[i] = NULL;
     }
 }
 
@@ -356,26 +356,25 @@ static void print_value(const options *o, const option_row *row, options_item *i
     }
 }
 
-bool options_value(const options *o, int i, options_item *item)
+static bool value_of(const options *o, int i, bool unsaved, options_item *item)
 {
     const option_row *row;
     for (int k = 0; (row = option_at(o->table, k)); k++) {
-        if (!row->name || i-- > 0) continue;
+        if (!row->name || (row->unsaved && !unsaved) || i-- > 0) continue;
         print_value(o, row, item);
         return true;
     }
     return false;
 }
 
+bool options_value(const options *o, int i, options_item *item)
+{
+    return value_of(o, i, true, item);
+}
+
 bool options_saved(const options *o, int i, options_item *item)
 {
-    const option_row *row;
-    for (int k = 0; (row = option_at(o->table, k)); k++) {
-        if (!row->name || row->unsaved || i-- > 0) continue;
-        print_value(o, row, item);
-        return true;
-    }
-    return false;
+    return value_of(o, i, false, item);
 }
 
 bool options_agree(const options *o, const char *name, const char *text, options_item *given)
@@ -389,7 +388,14 @@ bool options_restore(options *o, const char *name, const char *text)
 {
     const option_row *row = find(o, name, strlen(name));
     if (!row || options_given(o, name)) return true;
-    if (!terminal_has_controls(text)) return set(o, "the checkpoint: ", row, text);
-    tell(o, "the checkpoint: %s is \"%s\", wanted no control characters", name, text);
+    char **own = &o->own[row - o->table->rows];
+    if (terminal_has_controls(text)) {
+        tell(o, "the checkpoint: %s is \"%s\", wanted no control characters", name, text);
+        return false;
+    }
+    free(*own);
+    *own = malloc(strlen(text) + 1);
+    if (*own) return set(o, "the checkpoint: ", row, strcpy(*own, text));
+    tell(o, "out of memory: --%s", name);
     return false;
 }

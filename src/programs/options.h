@@ -59,7 +59,7 @@ struct options {
     char given[OPTIONS_MOST]; /* by the command line or the file: in which reading; 0: not given */
     char reading;             /* that of the command line, of the file, or of the line again */
     char *config_text;        /* of the file; texts among the values point into it */
-    char *joined[OPTIONS_MOST]; /* TEXTS and PATHS that were given one by one */
+    char *own[OPTIONS_MOST];  /* TEXTS and PATHS that were given one by one, texts restored */
 
     /* What common rows may set: */
     const char *config; /* a file of options */
@@ -126,8 +126,7 @@ bool options_saved(const options *o, int i, options_item *item);
 /* False where an option was given with another value than that of the text; *given gets its own. */
 bool options_agree(const options *o, const char *name, const char *text, options_item *given);
 
-/* Sets an option to the value of the text, unless it was given. False after a message. The options
- * keep a pointer to the text. */
+/* Sets an option to the value of the text, unless it was given. False after a message. */
 bool options_restore(options *o, const char *name, const char *text);
 
 /* ---- Parts of options_read ---------------------------------------------------------------- */

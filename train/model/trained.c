@@ -40,7 +40,7 @@ gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bo
     }
     const char *dtype = trained_option(t, "dtype");
     if (dtype && !options_restore(&options->base, "dtype", dtype)) {
-        return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be parsed",
+        return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be restored",
                        t->folder);
     }
     if (options->base.tf32 && options->dtype != GD_FLOAT32)

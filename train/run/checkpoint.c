@@ -115,27 +115,8 @@ static gd_status restore(const checkpoint *from, gd_context *ctx, train_options 
                        name, given.text, from->folder, text);
     }
     if (options_restore(&o->base, name, text)) return gd_error_status(ctx);
-    return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be parsed", from->folder);
-}
-
-struct checkpoint_text {
-    struct checkpoint_text *next;
-    char text[];
-};
-
-/* A copy that lives as long as the checkpoint: its files are closed earlier. NULL: no memory. */
-static const char *copy_text(checkpoint *from, gd_context *ctx, const char *text)
-{
-    const size_t bytes = strlen(text) + 1;
-    struct checkpoint_text *copy = malloc(sizeof *copy + bytes);
-    if (!copy) {
-        gd_fail(ctx, GD_ERROR_MEMORY, "no memory for the options of the run in %s", from->folder);
-        return NULL;
-    }
-    memcpy(copy->text, text, bytes);
-    copy->next = from->texts;
-    from->texts = copy;
-    return copy->text;
+    return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be restored",
+                   from->folder);
 }
 
 /* Whether the run's --min-lr was a tenth of its --lr, and is to be one of the --lr that
@@ -170,9 +151,8 @@ static gd_status restore_options(checkpoint *from, gd_context *ctx, train_option
     for (int i = 0; from->state && !gd_error(ctx) && options_saved(&o->base, i, &item); i++) {
         const char *value = gd_safetensors_metadata(from->state, item.key);
         if (!strcmp(item.name, "min-lr") && follows_rate(from, o)) continue;
-        const char *text = value ? copy_text(from, ctx, value) : NULL;
         const bool fixed = !strcmp(item.name, "vocab") || !strcmp(item.name, "optimizer");
-        if (text) restore(from, ctx, o, item.name, text, fixed);
+        if (value) restore(from, ctx, o, item.name, value, fixed);
     }
     return gd_error_status(ctx);
 }
@@ -344,10 +324,5 @@ void checkpoint_close(checkpoint *from)
 {
     checkpoint_close_files(from);
     tokenizer_free(&from->tokenizer);
-    while (from->texts) {
-        struct checkpoint_text *next = from->texts->next;
-        free(from->texts);
-        from->texts = next;
-    }
     close_out(from);
 }

@@ -57,10 +57,9 @@ typedef struct checkpoint {
     gd_safetensors *state;    /* NULL with --init, which takes only weights */
     checkpoint_progress progress;
     tokenizer tokenizer; /* TOKENIZER_NONE if the folder has none; then one is made from the text */
-    struct checkpoint_text *texts; /* of options */
-    open_folder out; /* --out: rank 0 saves there, wherever it is moved, and has it locked */
-    int lock;        /* its lock; -1: none */
-    bool moved;      /* it was said that the name of --out does not lead there any more */
+    open_folder out;     /* --out: rank 0 saves there, wherever it is moved, and has it locked */
+    int lock;            /* its lock; -1: none */
+    bool moved;          /* it was said that the name of --out does not lead there any more */
 } checkpoint;
 
 /* ---- Which one (checkpoint_find.c) --------------------------------------------------------- */
@@ -106,7 +105,6 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *opti
 gd_status checkpoint_check_name(const checkpoint *run, gd_context *ctx,
                                 const train_options *options);
 
-/* Texts among the options point into the checkpoint: close it last. */
 void checkpoint_close(checkpoint *from);
 
 /* ---- Loading (checkpoint_load.c) ------------------------------------------------------------ */

@@ -38,11 +38,11 @@ bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name)
     fingerprint *sum = fingerprint_begin();
     const bool read =
         sum && gd_os_status_of(file, &status) && fingerprint_add_file(sum, file, status.size, 1);
+    gd_os_close(file);
+    if (!read && !in->trouble) in->trouble = errno;
     const int why = errno;
     checksums_end(sum, text);
-    gd_os_close(file);
     errno = why;
-    if (!read && !in->trouble) in->trouble = why;
     return read;
 }
 

@@ -41,12 +41,10 @@ const char *folder_reason(void)
 
 /* ---- Calls of the system -------------------------------------------------------------------- */
 
-/* Closes it after a failure, whose reason stays. */
+/* Closes it after a failure. */
 static bool close_failed(int file)
 {
-    const int why = errno;
-    if (file >= 0) gd_os_close(file);
-    errno = why;
+    gd_os_close(file);
     return false;
 }
 
@@ -238,7 +236,7 @@ static int open_checked(const open_folder *in, const char *name, folder_use use)
     const int file = gd_os_open(in->descriptor, name,
                                 how[use] | GD_OS_NO_WAIT | (links ? 0 : GD_OS_NO_LINK), 0666);
     if (file >= 0 && (!gd_os_status_of(file, &status) || !check_kind(&status, use))) {
-        close_failed(file);
+        gd_os_close(file);
         return -1;
     }
     return file;
@@ -302,7 +300,7 @@ char *folder_read_text(open_folder *in, const char *name, size_t limit, size_t *
     const int file = folder_file(in, name, FOLDER_READ);
     if (file < 0) return NULL;
     char *text = read_all(file, limit, length);
-    close_failed(file);
+    gd_os_close(file);
     if (!text && errno != EFBIG && !in->trouble) in->trouble = errno;
     return text;
 }
@@ -425,7 +423,7 @@ static void keep_access(const open_folder *in, const char *from, const char *to,
                                was.kind == GD_OS_IS_FILE && was.owner == is.owner;
             const int file = there ? open_checked(&fresh, *own, FOLDER_WRITE) : -1;
             if (file >= 0) gd_os_set_access(file, &was);
-            if (file >= 0) gd_os_close(file);
+            gd_os_close(file);
         }
     }
     folder_close(&old);
@@ -509,7 +507,7 @@ int folder_lock(const open_folder *in, const char *name)
         status.mode = mode;
         if (!kind) gd_os_set_access(file, &status); /* whatever the umask; only a convenience */
         if (!gd_os_lock(file)) {
-            close_failed(file);
+            gd_os_close(file);
             return -1;
         }
         if (is_lock(in, name, file)) return file;

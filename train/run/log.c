@@ -244,9 +244,7 @@ static int open_in(const char *out)
     open_folder in;
     if (!folder_open(&in, out, false)) return -1;
     const int file = folder_file(&in, log_name, FOLDER_KEEP);
-    const int why = errno;
     folder_close(&in);
-    errno = why;
     return file;
 }
 

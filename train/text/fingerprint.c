@@ -103,9 +103,7 @@ static bool add_named(fingerprint *f, const char *path, int64_t stride)
         fingerprint_add(f, &size, sizeof size);
         fine = fingerprint_add_file(f, file, size, stride);
     }
-    const int why = errno;
-    if (file >= 0) gd_os_close(file);
-    errno = why;
+    gd_os_close(file);
     return fine;
 }
 

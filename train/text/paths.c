@@ -71,9 +71,7 @@ bool paths_in_folder(paths *found, const char *folder, bool (*wanted)(const char
     const size_t before = found->count;
     const int at = gd_os_open(gd_os_here, folder, GD_OS_READ | GD_OS_FOLDER, 0);
     const bool fine = at >= 0 && gd_os_each_name(at, add_name, &l);
-    const int why = errno;
-    if (at >= 0) gd_os_close(at);
-    errno = why;
+    gd_os_close(at);
     if (found->count > before)
         qsort(found->name + before, found->count - before, sizeof *found->name, by_name);
     return fine;
@@ -91,7 +89,7 @@ static bool is_log(const char *path)
     const size_t length = strlen(log_mark);
     const int file = gd_os_open(gd_os_here, path, GD_OS_READ | GD_OS_NO_WAIT, 0);
     const bool same = file >= 0 && text_file_at(file, begin, length, 0);
-    if (file >= 0) gd_os_close(file);
+    gd_os_close(file);
     return same && !memcmp(begin, log_mark, length);
 }
 

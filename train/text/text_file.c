@@ -20,7 +20,7 @@ static int open_text(const char *path, gd_os_status *status, const char **why)
         *why = strerror(errno);
     else if (status->kind == GD_OS_IS_DEVICE && !gd_os_is_terminal(file))
         *why = "it is a device, wanted a file or a pipe";
-    if (*why && file >= 0) gd_os_close(file);
+    if (*why) gd_os_close(file);
     return *why ? -1 : file;
 }
 

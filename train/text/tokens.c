@@ -58,9 +58,7 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
         }
     }
     if (file >= 0 && bad != TOKENS_UNREADABLE && !is_unchanged(shard, file)) bad = TOKENS_CHANGED;
-    const int why = errno;
-    if (file >= 0) gd_os_close(file);
-    errno = why;
+    gd_os_close(file);
     return bad;
 }
 
@@ -78,7 +76,7 @@ int64_t tokens_at(const token_shard *shard, int64_t at)
     const int file = shard->path ? open_shard(shard->path) : -1;
     if (!shard->path) memcpy(bytes, (const unsigned char *)shard->ids + begin, width);
     if (file >= 0 && !text_file_at(file, bytes, width, begin)) memset(bytes, 0, sizeof bytes);
-    if (file >= 0) gd_os_close(file);
+    gd_os_close(file);
     uint64_t id = id_at(shard, bytes);
     if (shard->negative && width < 8 && bytes[width - 1] & 0x80) id |= ~(uint64_t)0 << 8 * width;
     return (int64_t)id;
@@ -164,7 +162,7 @@ static bool open_file(token_shard *shard, const char *path, int width, int64_t v
         fine = false;
     }
     if (!fine) *shard = (token_shard){0};
-    if (file >= 0) gd_os_close(file);
+    gd_os_close(file);
     return fine;
 }
 
