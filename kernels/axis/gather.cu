@@ -15,14 +15,16 @@ struct axis_move {
     bool put, add;  // put: to[index[i]] += from[i]; else to[i] (+)= from[index[i]]
     uint32_t bad;   // larger than what may be in the index
 
-    // Element i of a line of the index; `bad` if `from` (put: `to`) has no such element, which is an error.
+    // k, element i of a line of the index; `bad` if `from` (put: `to`) has no such element, which is an error.
+    __device__ uint32_t checked(int32_t k, const axis_line &line, int64_t i) const
+    {
+        if ((uint32_t)k < bad) return (uint32_t)k;
+        if (fault) *fault = 1 + line.at(INDEX, i); // index is packed
+        return bad;
+    }
     __device__ uint32_t target(const axis_line &line, int64_t i) const
     {
-        const int64_t at = line.at(INDEX, i);
-        const uint32_t k = (uint32_t)index[at]; // index is packed
-        if (k < bad) return k;
-        if (fault) *fault = 1 + at;
-        return bad;
+        return checked(index[line.at(INDEX, i)], line, i);
     }
     __device__ void add_to(const axis_line &line, int64_t k, gd_compute<T> sum) const
     {
@@ -62,13 +64,45 @@ static __global__ void move_kernel(axis_move<T> w)
     }
 }
 
+// A thread has a pack of a line of the index, which lies in memory as `to` does. The blocks of a line begin
+// one after the other.
+template <class T>
+static __global__ void take_kernel(axis_move<T> w)
+{
+    gd_in_turn();
+    constexpr int V = gd_pack_size<T>;
+    const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V, m = w.l.n[INDEX];
+    for (int64_t number = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; number < w.l.walk.count;
+         number += (int64_t)gridDim.y * blockDim.y) {
+        const axis_line line(w.l, number);
+        T *const to = w.to + line.at(TO, i), value[V];
+        int32_t index[V];
+        gd_load_guarded(index, w.index + line.at(INDEX, i), 0, m - i);
+        if (w.add) gd_load_guarded(value, to, 0, m - i);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const uint32_t k = i + v < m ? w.checked(index[v], line, i + v) : w.bad;
+            const T taken = k == w.bad ? T(0.0f) : w.from[line.at(FROM, k)];
+            value[v] = w.add ? gd_store<T>(gd_load(value[v]) + gd_load(taken)) : taken;
+        }
+        gd_store_guarded(to, value, 0, m - i);
+    }
+}
+
 // to[i] (+)= from[index[i]]; index has the shape of `like`.
 template <class T>
 static gd_status take(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
                       const gd_tensor *from, bool backward)
 {
-    return gd_launch(call, gd_grid_for(gd_tensor_count(like)), move_kernel<T>,
-                     move_of<T>(call, like, to, from, false, backward));
+    const axis_move<T> w = move_of<T>(call, like, to, from, false, backward);
+    if (w.l.step[TO] != 1 || w.l.step[INDEX] != 1)
+        return gd_launch(call, gd_grid_for(gd_tensor_count(like)), move_kernel<T>, w);
+    const int64_t threads = gd_packs(w.l.n[INDEX], gd_pack_size<T>);
+    const unsigned x = (unsigned)gd_min64(threads, 512), y = x ? 512 / x : 1;
+    const gd_grid grid = {{(unsigned)gd_ceil_div(threads, 512),
+                           (unsigned)gd_min64(gd_ceil_div(w.l.walk.count, y), 65535)},
+                          {x, y}};
+    return gd_launch(call, grid, take_kernel<T>, w);
 }
 
 // ---- to[index[i]] += from[i], in the order of i, by one of three ways ---------------------------
