@@ -1,7 +1,6 @@
 /* test.c - attention against the textbook (test_reference.h): layouts, masks, biases and
  * windows, dropout; and what is refused. */
 
-/* Build: all symbols. */
 #include "each_context.h"
 #include "attention/attention.h"
 #include "test_reference.h"

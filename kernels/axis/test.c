@@ -1,6 +1,5 @@
 /* test.c - gather, scatter_add, cumsum, argmax, topk and sort against loops over coordinates, as
  * PyTorch's documentation defines them, and their plain twins; and at their edges. */
-/* Build: all symbols. */
 #include "twin.h"
 
 #include "axis/axis.h"

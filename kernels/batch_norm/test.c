@@ -1,6 +1,5 @@
 /* test.c - batch_norm and group_norm against their definitions in float64, and batch_norm's plain
  * twins; its running statistics, when they are updated and when not; and what is refused. */
-/* Build: all symbols. */
 #include "twin.h"
 
 #include "batch_norm/batch_norm.h"

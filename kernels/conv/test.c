@@ -1,6 +1,5 @@
 /* test.c - unfold, fold, conv1d, conv2d and conv_transpose2d against loops over coordinates, as
  * PyTorch's documentation defines them, and their plain twins; and at their edges. */
-/* Build: all symbols. */
 #include "conv/conv.h"
 #include "one_context.h"
 #include "twin.h"

@@ -1,6 +1,5 @@
 /* test.c - the services of kernels/copy against slow models: conversions bit by bit, copies
  * element by element. */
-/* Build: all symbols. */
 #include "copy/convert.h"
 #include "kernel.h"
 #include "op_test.h"

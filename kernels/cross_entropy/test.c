@@ -1,5 +1,4 @@
 /* test.c - cross_entropy against -log(softmax(x)[t]) in long double. */
-/* Build: all symbols. */
 #include "each_context.h"
 #include "twin.h"
 

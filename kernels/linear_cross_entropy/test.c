@@ -1,6 +1,5 @@
 /* test.c - the loss of a last layer against -log(softmax(x w^T)[t]) in long double, and its plain
  * twin. */
-/* Build: all symbols. */
 #include "each_context.h"
 #include "cross_entropy/cross_entropy.h"
 #include "twin.h"

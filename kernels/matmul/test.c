@@ -1,6 +1,5 @@
 /* test.c - matmul and linear against triple loops in double and their plain twins, and the matrix
  * product below them at every edge of its tiles. */
-/* Build: all symbols. */
 #include "each_context.h"
 #include "twin.h"
 

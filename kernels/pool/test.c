@@ -1,6 +1,5 @@
 /* test.c - max_pool2d and avg_pool2d against loops over windows, as PyTorch's documentation
  * defines them, and their plain twins; and at their edges. */
-/* Build: all symbols. */
 #include "twin.h"
 
 #include "one_context.h"

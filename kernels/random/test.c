@@ -1,6 +1,5 @@
 /* test.c - Philox against its published vectors and a slow model of its own, and the numbers
  * made of its words against long double arithmetic and statistics. */
-/* Build: all symbols. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "random/philox.h"

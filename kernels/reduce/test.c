@@ -1,5 +1,4 @@
 /* test.c - sum, mean, max and logsumexp against plain loops in double. */
-/* Build: all symbols. */
 #include "one_context.h"
 #include "reduce/reduce.h"
 #include "test_special.h"

@@ -2,7 +2,6 @@
  * written out in double: every option, mixes of dtypes, rows anywhere; and the same of the plain
  * kernels, whatever runs by itself. Each call is made by one thread and by four, which must give
  * the same bits; poisoned memory without a result stays NaN. */
-/* Build: all symbols, a test for each case. */
 #include "gradus/kernels.h"
 #include "op_test.h"
 #include "rms_norm/rms_norm.h"

@@ -1,5 +1,4 @@
 /* test.c - lstm and gru against the same layers made of other ops, and at their edges. */
-/* Build: all symbols. */
 #include "twin.h"
 
 #include "one_context.h"

@@ -1,7 +1,6 @@
 /* test.c - attention of queries, keys and values that are packed and rotated, against the
  * textbook's attention of numbers rotated here; and what is refused. */
 
-/* Build: all symbols. */
 #include "attention/test_reference.h"
 #include "rope_attention/rope_attention.h"
 #include "twin.h"

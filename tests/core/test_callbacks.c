@@ -1,7 +1,6 @@
 /* test_callbacks.c - what a program must not do inside its ops, hooks, watchers, segments and other
  * functions that the library calls: every such call is refused in a sentence, or harmless, and the
  * program goes on. Memory that is released is overwritten, so that a later use of it is seen. */
-/* Build: needs jansson. */
 #define _XOPEN_SOURCE 700
 #include <stdlib.h>
 #include <string.h>

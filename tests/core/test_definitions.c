@@ -1,6 +1,5 @@
 /* test_definitions.c - ops that are run by their definitions: beside kernels, and what the tape,
  * messages and memory have of their parts. */
-/* Build: all symbols. */
 #include "core/core.h"
 #include "cross_entropy/cross_entropy.h"
 #include "op_cases.h"

@@ -1,6 +1,5 @@
 /* test_graph.c - gd_graph_run on the CPU, where it calls the function; what it refuses; what the
  * capture on a GPU relies on; and in which order gradients are told to be complete. */
-/* Build: all symbols. */
 #include <math.h>
 #include <string.h>
 

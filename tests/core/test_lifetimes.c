@@ -1,5 +1,4 @@
 /* test_lifetimes.c - a context and the objects made in it, freed in every order. */
-/* Build: needs jansson, links gradus_program_parts. */
 #include <string.h>
 
 #include "check_main.h"

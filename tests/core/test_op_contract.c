@@ -5,7 +5,6 @@
  *
  * No op is named here: inputs are those of the records' cases, also with some of their sizes
  * changed all over. Cases that an op refuses are skipped, but not all cases of an op. */
-/* Build: all symbols, a test for each case. */
 #include "op_cases.h"
 
 static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};

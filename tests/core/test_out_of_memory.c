@@ -1,7 +1,6 @@
 /* test_out_of_memory.c - every allocation of host memory made to fail in turn, once and for good,
  * in the forward and backward of every op, in its gradients by ops and in a step of training. Each
  * time there must be an error and no leak, and the context must work afterwards. */
-/* Build: links gradus_program_parts. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "platform/memory.h"

@@ -1,5 +1,4 @@
 /* test_platform.c - what platform/ promises, the same on every system. */
-/* Build: links gradus_program_parts. */
 #include <errno.h>
 #include <locale.h>
 #include <stdint.h>

@@ -1,6 +1,5 @@
 /* test_recompute.c - segments of gd_recompute whose second run would not compute what the first
  * did: each is an error; and segments that look like it but are right. */
-/* Build: needs jansson, all symbols. */
 #define _XOPEN_SOURCE 700 /* mkstemp */
 #include <stdlib.h>
 #include <unistd.h>

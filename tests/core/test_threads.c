@@ -1,6 +1,5 @@
 /* test_threads.c - several contexts, each in a thread of its own: what one does, no other sees.
  * ThreadSanitizer watches it in scripts/cross tsan. */
-/* Build: links Threads::Threads. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 

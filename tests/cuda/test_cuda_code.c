@@ -1,5 +1,4 @@
 /* test_cuda_code.c - which GPUs a build has code for, by CMake's list of architectures. */
-/* Build: all symbols. */
 #include <string.h>
 
 #include "check_main.h"

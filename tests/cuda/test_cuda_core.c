@@ -1,5 +1,4 @@
 /* test_cuda_core.c - the core on a GPU: copies, random numbers, optimizers, memory, errors. */
-/* Build: all symbols. */
 #include <math.h>
 #include <string.h>
 

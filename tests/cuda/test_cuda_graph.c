@@ -1,6 +1,5 @@
 /* test_cuda_graph.c - steps that are captured and replayed on the GPU give the same bits as steps
  * launched kernel by kernel, whatever happens in between, and the host does not wait for them. */
-/* Build: links gradus_train_parts. */
 #include <math.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
  * again, which must give the same bits. The backward runs twice over the same tape: the first
  * overwrites the gradients, the second adds to them. Inputs that an op updates are
  * compared, too. */
-/* Build: all symbols. */
 #include "gpu.h"
 #include "op_cases.h"
 

@@ -1,6 +1,5 @@
 /* test_cuda_optim16.c - 16-bit parameters on the GPU, against the CPU: their float32 gradients from
  * every op, and their masters. */
-/* Build: needs jansson. */
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* test_cuda_ranks.c - gradus-train on two GPUs, over NCCL: the same run as on one GPU, the same
  * bits twice, checkpoints for any number of GPUs, and a rank that dies; and a model with buffers.
  * Skipped without two GPUs and NCCL. */
-/* Build: needs jansson, runs gradus-train. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #define _DEFAULT_SOURCE   /* MAP_ANONYMOUS */
 #include "check_main.h"

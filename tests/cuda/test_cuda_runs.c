@@ -1,6 +1,5 @@
 /* test_cuda_runs.c - gradus-train on a GPU gives the same bits with graphs, without them, and when
  * resumed. */
-/* Build: needs jansson, runs gradus-train. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "gpu.h"
 #include "runs.h"

@@ -1,6 +1,5 @@
 /* test_cuda_sample.c - reading a text token by token on the GPU gives about the logits of the whole
  * text. */
-/* Build: links gradus_train_parts. */
 #include <math.h>
 
 #include "decode.h"

@@ -1,6 +1,5 @@
 /* test_cuda_sparse.c - gradients of tables of which few rows are touched, on a GPU: the bits of
  * dense ones, also in graphs. */
-/* Build: all symbols. */
 #include "gpu.h"
 #include "sparse_tables.h"
 

@@ -1,5 +1,4 @@
 /* test_cuda_train.c - training a transformer on the GPU gives the same losses as on the CPU. */
-/* Build: links gradus_train_parts. */
 #include <math.h>
 
 #include "gpu.h"

@@ -1,5 +1,4 @@
 /* slow_safetensors.c - safetensors files with a million tensors, and headers at the limit. */
-/* Build: needs jansson. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "safetensors_oracle.h"

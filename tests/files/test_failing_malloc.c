@@ -1,7 +1,6 @@
 /* test_failing_malloc.c - safetensors files and tokenizers written and read while one allocation
  * fails, whichever it is: of the C library, or of the context, whose allocator asks the C library
  * here. A file is then whole or an error, and what is read from it is right or an error. */
-/* Build: needs jansson, links gradus_train_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
 #include "gradus/gradus.h"

@@ -1,6 +1,5 @@
 /* test_json.c - the memory that is counted before jansson parses a text: no text of any kind
  * needs more. */
-/* Build: needs jansson, links gradus_train_parts. */
 #include "check_main.h"
 #include "files/json.h"
 

@@ -1,6 +1,5 @@
 /* test_llama.c - Llama folders as `transformers` saved them (tests/files/llama/make_fixtures.py),
  * against the logits that it computed; and the same after a round trip through a folder of ours. */
-/* Build: needs jansson, links gradus_train_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
 #include "llama/logits.h"

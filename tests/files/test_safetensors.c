@@ -1,6 +1,5 @@
 /* test_safetensors.c - safetensors files written and read: every dtype and shape, views, files of
  * others, and what happens to the old file when a new one cannot be written. */
-/* Build: needs jansson. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
 #include "gradus/gradus.h"

@@ -1,6 +1,5 @@
 /* test_safetensors_hostile.c - safetensors files that lie: each is refused with a sentence that
  * says why, and what is accepted holds every rule (safetensors_oracle.h). */
-/* Build: needs jansson, all symbols. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
 #include "gradus/gradus.h"

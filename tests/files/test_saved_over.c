@@ -1,6 +1,5 @@
 /* test_saved_over.c - a file that is saved over: it keeps its permissions, links that lead to it
  * stay, and every name that the file system takes can be saved to. */
-/* Build: needs jansson. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, symlink, lchown */
 #include "check_main.h"
 #include "gradus/gradus.h"

@@ -1,6 +1,5 @@
 /* slow_gradcheck_seeds.c - no false alarm: several seeds of every case of every op.
  * gradus-gradcheck --seeds N tries more. */
-/* Build: a test for each case. */
 #include "all_cases.h"
 #include "check_main.h"
 

@@ -1,6 +1,5 @@
 /* test_gradcheck.c - a right backward passes, a wrong one fails, and what finite differences cannot
  * decide is neither: verdicts, kinks, samples and reports, on ops made for the purpose. */
-/* Build: all symbols. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "each_report.h"
 #include "gradcheck/check.h"

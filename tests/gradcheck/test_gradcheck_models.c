@@ -4,7 +4,6 @@
  * choose, at all orders; functions that are 0 at x, and what leaves out NaN; values of many sizes,
  * strong curvature and rounding inside, which are hard for finite differences; terms and factors
  * that are left out. */
-/* Build: a test for each case. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 

@@ -1,6 +1,5 @@
 /* test_gradcheck_numbers.c - numbers as fractions, columns of numbers as products of powers, random
  * numbers. */
-/* Build: all symbols. */
 #include "check_main.h"
 #include "gradcheck/diagnose/diagnose.h"
 #include "gradus/gradus.h"

@@ -1,5 +1,4 @@
 /* test_gradcheck_ops.c - one seed of every case of every op, and seeds that were hard. */
-/* Build: a test for each case. */
 #include "all_cases.h"
 #include "check_main.h"
 

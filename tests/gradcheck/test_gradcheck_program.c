@@ -1,5 +1,4 @@
 /* test_gradcheck_program.c - the program gradus-gradcheck, run as a user would. */
-/* Build: runs gradus-gradcheck, beside example_op_cube. */
 #define _POSIX_C_SOURCE 200809L /* popen */
 #include "check_main.h"
 #include "gradus/gradus.h"

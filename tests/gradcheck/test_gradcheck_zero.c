@@ -1,6 +1,5 @@
 /* test_gradcheck_zero.c - gradus-gradcheck on an op whose gradient is zero in every case, or which
  * has no case: the library has none, so the program is called from inside. */
-/* Build: links gradus_program_parts. */
 #define main gradcheck_main
 #include "src/gradcheck/main.c"
 #undef main

@@ -1,6 +1,5 @@
 /* test_planted_bugs.c - gradcheck finds every planted bug, of each op that has a backward, and
  * nothing where none is planted. */
-/* Build: all symbols. */
 #include "axis/axis.h"
 #include "check_main.h"
 #include "planted.h"

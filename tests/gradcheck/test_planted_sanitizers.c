@@ -1,6 +1,5 @@
 /* test_planted_sanitizers.c - each sanitizer that the tests are built with reports a fault of its
  * kind: one that is off, or suppressed, would find nothing in the other tests either. */
-/* Build: links Threads::Threads. */
 #define _XOPEN_SOURCE 700 /* fork, pipe */
 #include "check_main.h"
 #include "gradus/gradus.h"

@@ -1,7 +1,6 @@
 /* test_group_faults.c - a rank that dies, is silent, fails, leaves or makes other calls: all other
  * ranks end in time, with a message that names the rank and the call. And who one is, by the
  * environment. */
-/* Build: a test for each case. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, mkdtemp */
 #include <stdlib.h>
 

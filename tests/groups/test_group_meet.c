@@ -1,6 +1,5 @@
 /* test_group_meet.c - how ranks meet in a folder: with what earlier runs, other runs and other
  * users have left there, on a file system that shows files late, and not at all. */
-/* Build: all symbols, a test for each case. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, mkdtemp */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* test_ranks.c - gradus-train starts several processes: the same run as with one, for any number;
  * checkpoints that any number of processes can read; how a rank and the starter end. */
-/* Build: needs jansson, a test for each case, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include <math.h>
 

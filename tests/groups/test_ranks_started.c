@@ -1,6 +1,5 @@
 /* test_ranks_started.c - ranks that others start, as torchrun does: one that dies, hangs, or has
  * other options or files ends all, and is named; a signal to any saves once. */
-/* Build: needs jansson, a test for each case, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 
 #include "check_main.h"

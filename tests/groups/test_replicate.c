@@ -1,6 +1,5 @@
 /* test_replicate.c - several processes: replicated parameters against one process that computes all
  * batches, their optimizer's state, and its files. */
-/* Build: needs jansson. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <errno.h>
 #include <math.h>

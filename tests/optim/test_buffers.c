@@ -1,7 +1,6 @@
 /* test_buffers.c - buffers of a group of parameters: what they are counted as, what changes
  * them and what does not, against running statistics that are computed here, and files that
  * hold them. */
-/* Build: needs jansson, links gradus_program_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "gradus/gradcheck.h"
 #include "op_test.h"

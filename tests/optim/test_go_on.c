@@ -1,6 +1,5 @@
 /* test_go_on.c - saving an optimizer with its parameters, and going on from the file: the same
  * bits, the tensors that match, and all or nothing. */
-/* Build: needs jansson. */
 #define _DEFAULT_SOURCE /* truncate */
 #include <unistd.h>
 

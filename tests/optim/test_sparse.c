@@ -1,6 +1,5 @@
 /* test_sparse.c - gradients of tables of which few rows are touched: clearing, clipping and updates
  * give the bits that those of all rows give, and read and write no row but the touched ones. */
-/* Build: needs jansson, all symbols. */
 #define _DEFAULT_SOURCE /* mkstemp, MAP_ANONYMOUS */
 #include <unistd.h>
 

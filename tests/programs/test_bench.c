@@ -1,6 +1,5 @@
 /* test_bench.c - the program gradus-bench, run as a user would, on sizes too small to measure
  * anything: that it runs, and what it prints. No figure is judged. */
-/* Build: runs gradus-bench. */
 #define _POSIX_C_SOURCE 200809L /* popen */
 #include "check_main.h"
 #include "gradus/gradus.h"

@@ -1,6 +1,5 @@
 /* test_checkpoint_faults.c - gradus-train with damaged files, and with disks that are full or
  * gone. */
-/* Build: needs jansson, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"

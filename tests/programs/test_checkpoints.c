@@ -1,6 +1,5 @@
 /* test_checkpoints.c - gradus-train saved, stopped, killed and resumed: the same bits as without an
  * interruption, and never half a checkpoint. */
-/* Build: needs jansson, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"

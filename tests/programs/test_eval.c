@@ -1,5 +1,4 @@
 /* test_eval.c - gradus-eval: the losses that gradus-train found, found again. */
-/* Build: needs jansson, runs gradus-eval, beside gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
 #include "program.h"

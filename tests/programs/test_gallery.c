@@ -1,9 +1,6 @@
 /* test_gallery.c - what the examples of the gallery share (docs/examples/gallery.h): pictures can
  * be read by who knows the formats alone, and MNIST's files are read, or refused with a
  * sentence. */
-/* Build: beside example_spirals example_contrast example_vae example_names. */
-/* Build: runs example_digits, beside example_burgers example_wgan example_sines example_go_on. */
-/* Build: beside example_lora example_twin_cnn. */
 #define _POSIX_C_SOURCE 200809L /* popen */
 #include "docs/examples/gallery.h"
 #include "check_main.h"

@@ -1,6 +1,5 @@
 /* test_host.c - gradus-train on a hostile host: closed streams, readers that leave, files that
  * change, absurd numbers of threads, little address space. */
-/* Build: needs jansson, runs gradus-train, beside gradus-sample gradus-eval gradus-gradcheck. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"

@@ -1,5 +1,4 @@
 /* test_keep_best.c - gradus-train --keep-best: the checkpoint of the best validation stays. */
-/* Build: needs jansson, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"

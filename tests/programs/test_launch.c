@@ -1,6 +1,5 @@
 /* test_launch.c - parts of runs on several devices from inside: fingerprints of files, messages of
  * ranks that are not what they should be. */
-/* Build: links gradus_train_parts. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, mkdtemp */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* test_log.c - the log of gradus-train: what a resumed run keeps of it, and that lines are written
  * whole or not at all. */
-/* Build: needs jansson, links gradus_train_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
 #include "json.h"

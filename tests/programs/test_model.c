@@ -1,6 +1,5 @@
 /* test_model.c - the transformer of train/: its fused products against the same done one by one
  * with other ops, its loss, and where it drops. */
-/* Build: links gradus_train_parts. */
 #include "check_main.h"
 #include "llama.h"
 #include "model.h"

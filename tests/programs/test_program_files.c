@@ -1,5 +1,4 @@
 /* test_program_files.c - what platform/file.h promises to the programs beyond the library. */
-/* Build: links gradus_program_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <errno.h>
 #include <stdint.h>

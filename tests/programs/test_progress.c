@@ -1,6 +1,5 @@
 /* test_progress.c - gradus-train on a pseudo-terminal, where a line redraws itself, and elsewhere,
  * where it prints plain lines; the remaining text is the same. */
-/* Build: needs jansson, runs gradus-train, beside gradus-eval, the CPU's bits. */
 #define _GNU_SOURCE /* pseudo_terminal.h */
 #include "check_main.h"
 #include "pseudo_terminal.h"

@@ -1,7 +1,6 @@
 /* test_run_folder.c - gradus-train in a folder where others have put links, files and folders:
  * nothing outside the folder is changed, what is not the run's own stays, and every run saves. Who
  * may only read cannot keep a run out; a model can be read while a run removes it. */
-/* Build: needs jansson, runs gradus-train, beside gradus-sample gradus-eval, the CPU's bits. */
 #define _DEFAULT_SOURCE /* flock; mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"

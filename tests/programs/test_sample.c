@@ -1,6 +1,5 @@
 /* test_sample.c - gradus-sample from inside: keys and values that are kept, drawing, text on its
  * way out. */
-/* Build: links gradus_train_parts. */
 #define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "decode.h"
 #include "check_main.h"

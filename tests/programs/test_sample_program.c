@@ -1,5 +1,4 @@
 /* test_sample_program.c - gradus-sample, run as a user would, on models of gradus-train. */
-/* Build: needs jansson, runs gradus-sample, beside gradus-train gradus-eval, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
 #include "program.h"

@@ -1,7 +1,5 @@
 /* test_terminal.c - text from elsewhere on a pseudo-terminal: what a terminal would obey is made
  * visible there, and in messages everywhere; a pipe gets the bytes of the rest. */
-/* Build: needs jansson, runs gradus-train, beside gradus-sample gradus-eval gradus-gradcheck. */
-/* Build: links gradus_train_parts. */
 #define _GNU_SOURCE /* pseudo_terminal.h */
 #include "check_main.h"
 #include "programs/terminal.h"

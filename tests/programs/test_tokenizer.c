@@ -1,6 +1,5 @@
 /* test_tokenizer.c - reading tokenizer.json: what is accepted, and what is refused. What is
  * written is tested in test_checkpoints.c. */
-/* Build: needs jansson, links gradus_train_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
 #include "own_folder.h"

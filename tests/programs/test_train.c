@@ -1,5 +1,4 @@
 /* test_train.c - the program gradus-train, run as a user would, on a text made here. */
-/* Build: needs jansson, runs gradus-train, the CPU's bits. */
 #define _POSIX_C_SOURCE 200809L /* popen, mkdtemp */
 #include "check_main.h"
 #include "gradus/gradus.h"

@@ -1,6 +1,5 @@
 /* test_train16.c - gradus-train --dtype bf16 and f16: it goes where float32 goes, keeps its
  * masters, and is resumed bit for bit. */
-/* Build: needs jansson, runs gradus-train, the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
 #include "gradus/gradus.h"

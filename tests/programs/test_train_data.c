@@ -1,5 +1,4 @@
 /* test_train_data.c - the training program's data: pieces, token files, the order of windows. */
-/* Build: links gradus_train_parts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkstemp, mkfifo */
 #include "check_main.h"
 #include "own_folder.h"

@@ -1,9 +1,6 @@
 /* test_train_optimizers.c - gradus-train --optimizer and --average: each learns, is resumed with
  * the same bits, by any number of processes, and only by its like; and the average is what
  * gradus-eval and gradus-sample find. */
-/* Build: needs jansson, a test for each case, runs gradus-train, beside gradus-sample
- * gradus-eval. */
-/* Build: the CPU's bits. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"

@@ -1,5 +1,4 @@
 /* test_train_options.c - gradus-train: the configuration file, the data it takes, the log. */
-/* Build: runs gradus-train, the CPU's bits. */
 #define _POSIX_C_SOURCE 200809L /* popen, mkdtemp, mkfifo */
 #include "check_main.h"
 #include "gradus/gradus.h"

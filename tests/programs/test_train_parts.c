@@ -1,6 +1,5 @@
 /* test_train_parts.c - small parts of the training programs: what a line of the report says, the
  * peak of a device, strings in JSON, prompts. */
-/* Build: links gradus_train_parts. */
 #define _GNU_SOURCE /* dup2, tmpfile */
 #include "check_main.h"
 #include "bpe.h"
