@@ -1,4 +1,5 @@
 /* check.c - a student's backward as an op of the library, and what gradcheck says about it. */
+#include <ctype.h>
 #include <stdio.h>
 
 #include "grader.h"
@@ -65,20 +66,18 @@ static gd_case case_of(const grader_function *f, int i, char *title, size_t leng
     for (int k = 0; k < c.inputs && i < SIZES; k++, s = next_tensor(s)) {
         gd_case_input *in = &c.input[k];
         *in = f->like[k];
-        if (in->fill == GD_FILL_INDEX) in->b = (double)sizes[i][(int)in->b];
+        const bool is_index = in->fill == GD_FILL_INDEX; /* of which none is below 0 */
+        if (is_index) in->b = (double)sizes[i][(int)in->b];
         for (const char *p = strchr(s, '[') + 1; *p != ']'; p++) {
-            const bool is_name = *p >= 'A' && *p <= 'Z';
-            if (is_name && !strchr(names, *p)) names[strlen(names)] = *p;
-            int64_t *size = &in->shape[in->ndim];
-            in->ndim += is_name || *p == '.' || *p == '4';
-            *size = *p == '.' ? sizes[i][size - in->shape] : *p == '4' ? 4 : 0;
-            if (is_name) *size = sizes[i][strchr(names, *p) - names];
-            if (in->fill == GD_FILL_INDEX && in->b <= 0) *size = 0; /* none is below 0 */
+            if (!isalnum(*p) && *p != '.') continue;
+            if (isalpha(*p) && !strchr(names, *p)) names[strlen(names)] = *p;
+            const int64_t size = sizes[i][isalpha(*p) ? strchr(names, *p) - names : in->ndim];
+            in->shape[in->ndim++] = isdigit(*p) ? *p - '0' : is_index && in->b <= 0 ? 0 : size;
         }
     }
-    if (i < SIZES)
-        snprintf(title, length, strlen(names) == 2 ? "%dx%d" : "%dx%dx%d", (int)sizes[i][0],
-                 (int)sizes[i][1], (int)sizes[i][2]);
+    const int64_t *n = sizes[i % SIZES];
+    snprintf(title, length, strlen(names) == 2 ? "%dx%d" : "%dx%dx%d", (int)n[0], (int)n[1],
+             (int)n[2]);
     return c;
 }
 

@@ -45,6 +45,12 @@ static const char *variable(const char *name, const char *unset)
     return value && *value ? value : unset;
 }
 
+/* A sanitizer takes constructors, and terabytes of addresses. */
+static bool is_sanitized(void)
+{
+    return strstr(variable("CFLAGS", ""), "-fsanitize") != NULL;
+}
+
 /* Runs a command of the shell, fills `output` with what it writes; returns whether it succeeded. */
 static bool run(char output[OUTPUT], const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool run(char output[OUTPUT], const char *format, ...)
@@ -165,18 +171,14 @@ static bool is_allowed(const char *name)
 static const char *look_at_symbols(student *s, const char *symbols)
 {
     char name[256];
-    for (const char *line = symbols; sscanf(line, "%255s", name) == 1;) {
+    for (const char *line = symbols; line && sscanf(line, "%255s", name) == 1;) {
         if (!strncmp(name, "gd_", 3))
             return say(s, "%s calls %s, a function of the library; it may need libc and libm alone",
                        s->file, name);
         if (!is_allowed(name))
-            return say(
-                s,
-                "%s needs %s; beside libm it may need what allocates, copies, sorts, prints, "
-                "or ends the program",
-                s->file, name);
-        line += strcspn(line, "\n");
-        line += *line == '\n';
+            return say(s, "%s needs %s; it may need libm, and what allocates, sorts or prints",
+                       s->file, name);
+        if ((line = strchr(line, '\n'))) line++;
     }
     return NULL;
 }
@@ -186,8 +188,12 @@ static const char *look_at_symbols(student *s, const char *symbols)
 #define ASSEMBLY \
     "(#|//|@|;) *(APP|InlineAsm)|inline asm|inline assembly|\\.(incbin|include|macro|irp|mri)"
 
-/* Sections, and a type of functions, whose contents run before main or after it. */
-#define BEFORE "\\.((pre)?init|fini|[cd]tors)|gnu_indirect_function"
+/* Prints what no compiler makes of C: a section of another name, in which numbers may be code, or
+ * pointers to what runs before main or after it, or a function that is chosen when it is linked. */
+#define SECTIONS                                                                       \
+    "LC_ALL=C tr -d '\\000' <'%s.s' | grep -E 'section|indirect_function' | grep -Ev " \
+    "'section[[:space:]]+\"?(__[A-Z]+,__[^m]|\\.text\\.[a-z_]+(,\"ax\"|$)|"            \
+    "\\.(rodata|data|t?bss|tdata|debug_|note\\.|comment|eh_frame))'"
 
 static const char *compile(student *s, const char *calls, bool is_float)
 {
@@ -203,12 +209,10 @@ static const char *compile(student *s, const char *calls, bool is_float)
              COURSE_FOLDER, object))
         return say(s, "%s does not compile: %s", s->file, line_from(output, "error", s->file));
     if (look_at_files(s, calls, object)) return s->why;
-    if (run(output, "grep -Ei '" ASSEMBLY "' '%s.s'", object))
+    if (run(output, "grep -Eiq '" ASSEMBLY "' '%s.s'", object))
         return say(s, "%s has words for the assembler; it may be C alone", s->file);
-    if (run(output, "grep -E '" BEFORE "' '%s.s'", object))
-        return say(s,
-                   "%s runs something before its functions are called; it may be functions alone",
-                   s->file);
+    if (!is_sanitized() && run(output, SECTIONS, object))
+        return say(s, "%s names a section, or runs before its functions are called", s->file);
     if (!run(output, "LC_ALL=C %s %s -c '%s.s' -o '%s.o' 2>&1", cc, flags, object, object))
         return say(s, "%s does not compile: %s", s->file, line_from(output, "rror", s->file));
     if (!run(output, "%s -u -P '%s.o'", variable("NM", "nm"), object))
@@ -238,13 +242,12 @@ const char *student_begin(student *s, const char *path, const char *calls)
     FILE *file = tmpfile();
     s->memory_file = file ? dup(fileno(file)) : -1;
     if (file) fclose(file);
-    if (s->memory_file < 0 || ftruncate(s->memory_file, CHILD_SHARED))
-        return say(s, "a file for the memory that is shared with a child cannot be written");
-    s->memory = mmap(NULL, CHILD_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, s->memory_file, 0);
-    if (s->memory == MAP_FAILED) {
-        s->memory = NULL;
-        return say(s, "the memory that is shared with a child cannot be mapped");
-    }
+    void *memory = MAP_FAILED;
+    if (s->memory_file >= 0 && !ftruncate(s->memory_file, CHILD_SHARED))
+        memory = mmap(NULL, CHILD_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, s->memory_file, 0);
+    if (memory == MAP_FAILED)
+        return say(s, "there is no memory to share with a child: %s", strerror(errno));
+    s->memory = memory;
     signal(SIGPIPE, SIG_IGN); /* a child that has ended is found when its answer is read */
     return compile(s, calls, false) || compile(s, calls, true) ? s->why : NULL;
 }
@@ -278,14 +281,12 @@ static bool limit(int resource, rlim_t most)
     return setrlimit(resource, &(struct rlimit){most, most}) == 0;
 }
 
-/* Limits of all that runs in the child, from its program's first instruction on. A sanitizer takes
- * terabytes of addresses. */
+/* Limits of all that runs in the child, from its program's first instruction on. */
 static bool be_limited(void)
 {
     const struct itimerval timer = {.it_value = {.tv_usec = CHILD_MILLISECONDS * 1000L}};
     return limit(RLIMIT_CORE, 0) && limit(RLIMIT_FSIZE, 0) && limit(RLIMIT_CPU, PATIENCE) &&
-           (strstr(variable("CFLAGS", ""), "-fsanitize") ||
-            limit(RLIMIT_AS, (rlim_t)CHILD_MEBIBYTES << 20)) &&
+           (is_sanitized() || limit(RLIMIT_AS, (rlim_t)CHILD_MEBIBYTES << 20)) &&
            setitimer(ITIMER_PROF, &timer, NULL) == 0;
 }
 
