@@ -26,37 +26,25 @@ static inline conv_args conv_args_of(const gd_conv_options *options)
     return args;
 }
 
-static inline gd_status conv_check_pair(const gd_call *call, const char *name,
-                                        const int64_t pair[2], int64_t least, int axes)
-{
-    for (int i = 0; i < axes; i++) {
-        if (pair[i] >= least && pair[i] <= CONV_LARGEST) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s[%d] is %lld, wanted %lld to %d", name, i,
-                            (long long)pair[i], (long long)least, CONV_LARGEST);
+/* The options of conv1d, which has one axis, are those after the first four. */
+#define CONV_RANGE(field, low)                                                       \
+    {                                                                                \
+#field, GD_FIELD(conv_args, field), low, CONV_LARGEST, #low " to 1073741824" \
     }
-    return GD_OK;
-}
-
-static inline gd_status conv_check_pairs(const gd_call *call, int axes)
-{
-    const conv_args *args = call->args;
-    if (conv_check_pair(call, "stride", args->stride, 1, axes)) return GD_ERROR_ARGUMENT;
-    if (conv_check_pair(call, "padding", args->padding, 0, axes)) return GD_ERROR_ARGUMENT;
-    if (conv_check_pair(call, "output_padding", args->output_padding, 0, axes))
-        return GD_ERROR_ARGUMENT;
-    return conv_check_pair(call, "dilation", args->dilation, 1, axes);
-}
+static const gd_option_range conv_ranges[] = {
+    CONV_RANGE(stride[1], 1),         CONV_RANGE(padding[1], 0),  CONV_RANGE(output_padding[1], 0),
+    CONV_RANGE(dilation[1], 1),       CONV_RANGE(stride[0], 1),   CONV_RANGE(padding[0], 0),
+    CONV_RANGE(output_padding[0], 0), CONV_RANGE(dilation[0], 1), {0}};
 
 static inline gd_status conv_product(const gd_call *call, int64_t a, int64_t b, int64_t *product)
 {
-    if (b > 0 && a > INT64_MAX / b)
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "the output is too large");
+    if (b > 0 && a > INT64_MAX / b) return gd_refuse(call, "the output is too large");
     *product = a * b;
     return GD_OK;
 }
 
-/* How many windows of `kernel` elements there are along an axis of `n` elements. 0: H, 1: W, 2: the L of
- * conv1d, whose options are the first of each pair. */
+/* How many windows of `kernel` elements there are along an axis of `n` elements. 0: H, 1: W, 2: the
+ * L of conv1d, whose options are the first of each pair. */
 static inline gd_status conv_check_windows(const gd_call *call, int64_t n, int64_t kernel, int axis,
                                            int64_t *count)
 {
@@ -64,21 +52,17 @@ static inline gd_status conv_check_windows(const gd_call *call, int64_t n, int64
     static const char *const kernels[] = {"KH", "KW", "K"}, *const sizes[] = {"H", "W", "L"};
     const char *name = kernels[axis];
     const int place = axis % 2;
-    if (kernel < 1 || kernel > CONV_LARGEST) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %lld, wanted 1 to %d", name,
-                            (long long)kernel, CONV_LARGEST);
-    }
-    if (n > INT64_MAX / 4) return gd_call_fail(call, GD_ERROR_ARGUMENT, "the input is too large");
+    if (kernel < 1 || kernel > CONV_LARGEST)
+        return gd_refuse(call, "%s is %lld, wanted 1 to %d", name, (long long)kernel, CONV_LARGEST);
+    if (n > INT64_MAX / 4) return gd_refuse(call, "the input is too large");
     const int64_t span = args->dilation[place] * (kernel - 1) + 1,
                   available = n + 2 * args->padding[place];
-    if (span > available) {
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT,
-            "%s is %lld, which spans %lld with dilation %lld, wanted at most %lld, %s "
-            "with its padding",
-            name, (long long)kernel, (long long)span, (long long)args->dilation[place],
-            (long long)available, sizes[axis]);
-    }
+    if (span > available)
+        return gd_refuse(call,
+                         "%s is %lld, which spans %lld with dilation %lld, wanted at most %lld, %s "
+                         "with its padding",
+                         name, (long long)kernel, (long long)span, (long long)args->dilation[place],
+                         (long long)available, sizes[axis]);
     *count = (available - span) / args->stride[place] + 1;
     return GD_OK;
 }

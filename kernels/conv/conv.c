@@ -1,17 +1,15 @@
-/* conv.c - the ops conv2d and conv_transpose2d, and conv1d as a conv2d of one row. README.md has the
- * derivation. */
+/* conv.c - the ops conv2d and conv_transpose2d, and conv1d as a conv2d of one row (README.md). */
 #include "conv/check.h"
 #include "derivation.h"
 
 GD_KERNEL_PAIR(conv2d)
 GD_KERNEL_PAIR(conv_transpose2d)
 
-/* The options, and what the groups make of the channels. Along `axes` axes: two, or conv1d's one. */
+/* What the groups make of the channels. Along `axes` axes: two, or conv1d's one. */
 static gd_status check_groups(const gd_call *call, int weight_outputs, int axes)
 {
     const gd_tensor *x = call->input[0], *weight = call->input[1], *bias = call->input[2];
     const conv_args *args = call->args;
-    if (conv_check_pairs(call, axes)) return GD_ERROR_ARGUMENT;
     const int64_t C = gd_tensor_dim(x, 1);
     if (args->groups < 1 || C % args->groups)
         return gd_refuse(call, "groups is %lld, wanted a divisor of the %lld channels of x %s",
@@ -36,7 +34,7 @@ static gd_status no_output_padding(const gd_call *call)
 {
     const conv_args *args = call->args;
     if (!args->output_padding[0] && !args->output_padding[1]) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "output_padding is of conv_transpose2d, wanted 0");
+    return gd_refuse(call, "output_padding is of conv_transpose2d, wanted 0");
 }
 
 static gd_status conv2d_shape(const gd_call *call, gd_shapes *out)
@@ -51,7 +49,7 @@ static gd_status conv2d_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
-/* y has the size of which conv2d makes that of x: (H - 1) stride - 2 padding + span + output_padding. */
+/* conv2d makes the size of x of y's: (H - 1) stride - 2 padding + span + output_padding. */
 static gd_status conv_transpose2d_shape(const gd_call *call, gd_shapes *out)
 {
     if (check_groups(call, 1, 2)) return GD_ERROR_ARGUMENT;
@@ -61,31 +59,24 @@ static gd_status conv_transpose2d_shape(const gd_call *call, gd_shapes *out)
     for (int i = 0; i < 2; i++) {
         const int64_t n = gd_tensor_dim(x, 2 + i), kernel = gd_tensor_dim(weight, 2 + i);
         const int64_t extra = args->output_padding[i];
-        if (kernel < 1 || kernel > CONV_LARGEST) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %lld, wanted 1 to %d",
-                                i ? "KW" : "KH", (long long)kernel, CONV_LARGEST);
-        }
-        if (extra >= args->stride[i] && extra >= args->dilation[i]) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "output_padding[%d] is %lld, wanted less than stride %lld or "
-                                "dilation %lld",
-                                i, (long long)extra, (long long)args->stride[i],
-                                (long long)args->dilation[i]);
-        }
-        if (n < 1 || n > INT64_MAX / 4 / args->stride[i]) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "x has shape %s, wanted H and W of at least "
-                                "1, and a y that is not too large",
-                                gd_shape_text(x).text);
-        }
+        if (kernel < 1 || kernel > CONV_LARGEST)
+            return gd_refuse(call, "%s is %lld, wanted 1 to %d", i ? "KW" : "KH", (long long)kernel,
+                             CONV_LARGEST);
+        if (extra >= args->stride[i] && extra >= args->dilation[i])
+            return gd_refuse(
+                call, "output_padding[%d] is %lld, wanted less than stride %lld or dilation %lld",
+                i, (long long)extra, (long long)args->stride[i], (long long)args->dilation[i]);
+        if (n < 1 || n > INT64_MAX / 4 / args->stride[i])
+            return gd_refuse(
+                call, "x has shape %s, wanted H and W of at least 1, and a y that is not too large",
+                gd_shape_text(x).text);
         const int64_t size = (n - 1) * args->stride[i] - 2 * args->padding[i] +
                              args->dilation[i] * (kernel - 1) + 1 + extra;
-        if (size < 1) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                "padding[%d] is %lld, which leaves y no %s for x %s and weight %s",
-                                i, (long long)args->padding[i], i ? "columns" : "rows",
-                                gd_shape_text(x).text, gd_shape_text(weight).text);
-        }
+        if (size < 1)
+            return gd_refuse(call,
+                             "padding[%d] is %lld, which leaves y no %s for x %s and weight %s", i,
+                             (long long)args->padding[i], i ? "columns" : "rows",
+                             gd_shape_text(x).text, gd_shape_text(weight).text);
         out->output[0].shape[2 + i] = size;
     }
     return GD_OK;
@@ -120,8 +111,8 @@ static void conv2d_definition(const gd_call *call)
     call->output[0] = with_bias(call, shaped_as(gd_matmul(rows, columns), call->output[0]));
 }
 
-/* y = fold(weight^T x) + bias, in each group. Where output_padding is a stride or more, y has windows
- * beyond those of x, which are zeros. */
+/* y = fold(weight^T x) + bias, in each group. Where output_padding is a stride or more, y has
+ * windows beyond those of x, which are zeros. */
 static void conv_transpose2d_definition(const gd_call *call)
 {
     const conv_args *args = call->args;
@@ -205,6 +196,7 @@ const gd_op gd_op_conv2d = {
     .optional_inputs = GD_BIT(2),
     .outputs = 1,
     GD_ARGS(conv_args),
+    .ranges = conv_ranges,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
     GD_BUILT_IN,
@@ -222,6 +214,7 @@ const gd_op gd_op_conv_transpose2d = {
     .optional_inputs = GD_BIT(2),
     .outputs = 1,
     GD_ARGS(conv_args),
+    .ranges = conv_ranges,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
     GD_BUILT_IN,
@@ -242,9 +235,9 @@ static gd_status conv1d_shape(const gd_call *call, gd_shapes *out)
     const conv_args *args = call->args;
     const int64_t second[] = {args->stride[1], args->padding[1], args->dilation[1]};
     for (int i = 0; i < 3; i++) {
-        if (!second[i]) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s[1] is %lld, wanted 0: there is one axis",
-                            names[i], (long long)second[i]);
+        if (second[i])
+            return gd_refuse(call, "%s[1] is %lld, wanted 0: there is one axis", names[i],
+                             (long long)second[i]);
     }
     if (no_output_padding(call) || check_groups(call, 0, 1)) return GD_ERROR_ARGUMENT;
     return conv_check_windows(call, gd_tensor_dim(call->input[0], 2),
@@ -258,6 +251,7 @@ gd_tensor *gd_conv1d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                                  .inputs = 3,
                                  .signature = "x[B, C, L] weight[O, I, K] bias[O]?",
                                  .optional_inputs = GD_BIT(2),
+                                 .ranges = conv_ranges + 4,
                                  .shape = conv1d_shape};
     conv_args args = conv_args_of(options);
     args.stride[1] = options ? gd_whole_option(options->stride[1], 0) : 0;

@@ -1,5 +1,5 @@
-/* conv.h - what unfold, fold, conv2d and conv_transpose2d share: their arguments, and the sizes of a
- * call. README.md has the derivation. */
+/* conv.h - what unfold, fold, conv2d and conv_transpose2d share: their arguments, and the sizes of
+ * a call. README.md has the derivation. */
 #ifndef GRADUS_CONV_H
 #define GRADUS_CONV_H
 
@@ -14,9 +14,9 @@ typedef struct conv_args {
     int64_t groups;
 } conv_args;
 
-/* An image [B, C, H, W], from which windows [KH, KW] are taken at OH x OW positions. Channels are in
- * `groups`; a product is with a weight [O / groups, C / groups, KH, KW] for each, and its other side
- * is [B, O, OH, OW]. */
+/* An image [B, C, H, W], from which windows [KH, KW] are taken at OH x OW positions. Channels are
+ * in `groups`; a product is with a weight [O / groups, C / groups, KH, KW] for each, and its other
+ * side is [B, O, OH, OW]. */
 typedef struct conv_sizes {
     int64_t B, C, H, W, O, OH, OW, KH, KW, groups;
     int64_t stride[2], padding[2], dilation[2];
@@ -40,8 +40,8 @@ static inline bool conv_is_pointwise(const conv_sizes *s)
            s->stride[1] == 1 && s->padding[0] == 0 && s->padding[1] == 0;
 }
 
-/* Whether a sum of a few products for each element is faster than a product of matrices: a group has
- * one channel, and its weight few rows. */
+/* Whether a sum of a few products for each element is faster than a product of matrices: a group
+ * has one channel, and its weight few rows. */
 static inline bool conv_is_depthwise(const conv_sizes *s)
 {
     return s->C == s->groups && s->O <= 4 * s->groups && !conv_is_pointwise(s);
@@ -69,8 +69,8 @@ static inline conv_sizes conv_sizes_of_columns(const conv_args *args, const gd_t
     return s;
 }
 
-/* The sizes of a convolution, from its image and the tensor on the other side: in conv2d x and y, in
- * conv_transpose2d y and x. */
+/* The sizes of a convolution, from its image and the tensor on the other side: in conv2d x and y,
+ * in conv_transpose2d y and x. */
 static inline conv_sizes conv_sizes_of(const gd_call *call, const gd_tensor *image,
                                        const gd_tensor *other)
 {

@@ -3,12 +3,12 @@
  * Working in pieces bounds scratch memory: a thread has about PIECE unfolded elements at a time, or
  * WINDOWS windows if those are more.
  *
- * In small images most of the time would go to the ends of short rows, and to products of a few columns.
- * So the images of small planes are joined, in blocks of at most 2 PIECE numbers: each element of a block
- * is a run, its numbers in all images, and rows and products are as many times longer. Blocks and pieces
- * depend on sizes alone, and with them the bits.
+ * In small images most of the time would go to the ends of short rows, and to products of a few
+ * columns. So the images of small planes are joined, in blocks of at most 2 PIECE numbers: each
+ * element of a block is a run, its numbers in all images, and rows and products are as many times
+ * longer. Blocks and pieces depend on sizes alone, and with them the bits.
  *
- * Threads share blocks and groups, or, where these are fewer than threads, the rows of each product. */
+ * Threads share blocks and groups, or, where these are fewer than threads, each product's rows. */
 #include "conv/columns.h"
 #include "matmul/gemm.h"
 #include "reduce/reduction.h"
@@ -79,7 +79,7 @@ static block block_of(const conv_work *w, int64_t b, int64_t group, char *memory
     return k;
 }
 
-/* to[c, r] = from[r, c] for `rows` rows of `columns`, by squares of vectors but for what remains. */
+/* to[c, r] = from[r, c] for `rows` rows of `columns`, as far as possible by squares of vectors. */
 static void transpose(REAL *to, int64_t to_row, const REAL *from, int64_t from_row, int64_t rows,
                       int64_t columns)
 {
@@ -122,8 +122,8 @@ static void begin(const conv_work *w, const side *s, int64_t n, int64_t channels
     }
 }
 
-/* How many images are joined: where rows of windows are short, and the columns are larger than the image,
- * which has to be copied; or where an image has too few windows for a product. */
+/* How many images are joined: where rows of windows are short, and the columns are larger than the
+ * image, which has to be copied; or where an image has too few windows for a product. */
 static int64_t joined_images(const conv_work *w)
 {
     const conv_sizes *s = &w->sizes;
@@ -134,8 +134,8 @@ static int64_t joined_images(const conv_work *w)
     return gd_max64(1, gd_min64(s->B, most));
 }
 
-/* How many columns a piece has: pieces of about PIECE elements, at most half as many more, and equal but
- * for whole vectors. */
+/* How many columns a piece has: pieces of about PIECE elements, at most half as many more, and
+ * equal but for whole vectors. */
 static int64_t piece_columns(const conv_work *w)
 {
     const int64_t all = w->P * w->joined, K = gd_max64(1, w->K);
@@ -167,28 +167,12 @@ static columns piece_at(const conv_work *w, const block *k, int64_t p0)
     return (columns){.sizes = &w->sizes,
                      .image = k->image.data,
                      .data = k->piece,
-                     .row = (p1 - p0) * k->n,
                      .p0 = p0,
                      .p1 = p1,
                      .run = k->n,
                      .channels = w->C,
                      .shares = shares_of(w->C, p1 - p0),
-                     .weight = 1};
-}
-
-/* For each weight of a depthwise convolution: calls f for its row of the columns, in place of which is
- * a row of `other`, and the image. */
-static inline __attribute__((always_inline)) void
-each_weight(const conv_work *w, const block *k, const REAL *weight, double *sums, part_function *f)
-{
-    columns c = piece_at(w, k, 0);
-    c.p1 = w->P, c.row = 0;
-    for (int64_t e = 0; e < w->O * w->K; e++) {
-        c.data = k->other.data + e / w->K * k->row;
-        if (weight) c.weight = weight[e];
-        if (sums) c.sum = sums + e;
-        each_part(&c, 0, 1, tap_of(&c, e % w->K / w->sizes.KW, e % w->sizes.KW), f);
-    }
+                     .pairing = w->product == SCATTER ? ADD_TO_IMAGE : COPY};
 }
 
 /* ---- Products ----------------------------------------------------------------------------- */
@@ -208,52 +192,63 @@ static piece_product product_of(const conv_work *w, const REAL *weight, gemm_mat
     return (piece_product){columns, gemm_transposed(other), w->K, w->O, n};
 }
 
-/* The product of the piece from window p0 on; a pointwise convolution has the image itself in place of columns. */
+/* The product of the piece from window p0 on, which is added to what is there, or to sums [K, O]. A
+ * pointwise convolution has the image itself in place of columns. */
 static void multiply_piece(const conv_work *w, const block *k, int64_t p0, const REAL *weight,
                            REAL *sums, bool add)
 {
     const bool point = conv_is_pointwise(&w->sizes), scatter = w->product == SCATTER;
     const columns c = piece_at(w, k, p0);
+    const int64_t n = (c.p1 - p0) * k->n, row = point ? k->row : n;
     REAL *data = point ? k->image.data + p0 * k->n : c.data, *other = k->other.data + p0 * k->n;
-    const int64_t row = point ? k->row : c.row;
-    if (!point && !scatter) gd_for_each(w->inner, c.shares, unfold_share, &c);
+    if (!point && !scatter) gd_for_each(w->inner, c.shares, pair_share, &c);
     const piece_product x =
-        product_of(w, weight, (gemm_matrix){data, row, 1}, (gemm_matrix){other, k->row, 1}, c.row);
+        product_of(w, weight, (gemm_matrix){data, row, 1}, (gemm_matrix){other, k->row, 1}, n);
     REAL *to = sums;
     int64_t to_row = w->O;
     if (w->product == GATHER) to = other, to_row = k->row;
     if (scatter) to = data, to_row = row, add = point;
     gemm(to, to_row, x.a, x.b, x.M, x.N, x.K, add, k->scratch, w->inner);
-    if (!point && scatter) gd_for_each(w->inner, c.shares, fold_share, &c);
+    if (!point && scatter) gd_for_each(w->inner, c.shares, pair_share, &c);
 }
 
-/* A part of the blocks, for one group. The sums of a depthwise convolution are in double. */
+/* The products of a block and a group. A depthwise convolution has no columns: each weight has a
+ * row of `other` in place of its row of them. */
+static void multiply_block(const conv_work *w, const block *k, const REAL *weight, REAL *sums,
+                           bool add)
+{
+    static const pairing pairings[] = {ADD_TO_ROW, ADD_TO_IMAGE, MULTIPLY};
+    const columns c = piece_at(w, k, 0);
+    const bool depthwise = conv_is_depthwise(&w->sizes);
+    for (int64_t e = 0; depthwise && e < w->O * w->K; e++) {
+        const rectangle all = {0, 0, w->sizes.OH, w->sizes.OW};
+        const int64_t o = e / w->K, at = e % w->K, KW = w->sizes.KW;
+        const part p = part_of(&c, all, at / KW, at % KW);
+        const double sum =
+            pair(&p, pairings[w->product], k->other.data + o * k->row, k->image.data, weight[e]);
+        if (sums) sums[at * w->O + o] = (REAL)(sum + (add ? (double)sums[at * w->O + o] : 0));
+    }
+    for (int64_t p0 = 0; p0 < w->P && !depthwise; p0 += k->windows)
+        multiply_piece(w, k, p0, weight, sums, add || (sums && p0 > 0));
+}
+
+/* A part of the blocks, for one group. */
 static void run_item(const conv_work *w, int64_t item, char *memory)
 {
     const int64_t part = item / w->sizes.groups, g = item % w->sizes.groups, count = w->K * w->O;
     const int64_t first = w->blocks * part / w->parts, end = w->blocks * (part + 1) / w->parts;
-    const bool depthwise = conv_is_depthwise(&w->sizes);
-    const REAL *weight = w->weight + g * count;
-    const product product = w->product;
-    REAL *to = product == DWEIGHT ? w->sums + item * count : NULL;
-    double *sums = (double *)block_of(w, first, g, memory).piece;
-    for (int64_t e = 0; depthwise && to && e < count; e++) sums[e] = 0;
+    const bool gather = w->product == GATHER, scatter = w->product == SCATTER;
+    REAL *sums = w->product == DWEIGHT ? w->sums + item * count : NULL;
     for (int64_t b = first; b < end; b++) {
         const block k = block_of(w, b, g, memory);
-        const bool add = to ? b > first : w->add || w->bias;
-        if (product != SCATTER) join(&k.image, k.n);
-        if (product != GATHER) join(&k.other, k.n);
-        if (product == SCATTER) begin(w, &k.image, k.n, w->C, g);
-        if (product == GATHER && (add || depthwise)) begin(w, &k.other, k.n, w->O, g);
-        if (depthwise && product == GATHER) each_weight(w, &k, weight, NULL, add_to_row);
-        if (depthwise && product == SCATTER) each_weight(w, &k, weight, NULL, add_to_image);
-        if (depthwise && to) each_weight(w, &k, NULL, sums, add_product);
-        for (int64_t p0 = 0; p0 < w->P && !depthwise; p0 += k.windows)
-            multiply_piece(w, &k, p0, weight, to, add || (to && p0 > 0));
-        if (!to) divide(product == GATHER ? &k.other : &k.image, k.n);
+        const bool add = sums ? b > first : w->add || w->bias;
+        if (!scatter) join(&k.image, k.n);
+        if (!gather) join(&k.other, k.n);
+        if (scatter) begin(w, &k.image, k.n, w->C, g);
+        if (gather && (add || conv_is_depthwise(&w->sizes))) begin(w, &k.other, k.n, w->O, g);
+        multiply_block(w, &k, w->weight + g * count, sums, add);
+        if (!sums) divide(gather ? &k.other : &k.image, k.n);
     }
-    for (int64_t e = 0; depthwise && to && e < count; e++)
-        to[e % w->K * w->O + e / w->K] = (REAL)sums[e];
 }
 
 static void run_items(const void *work, int64_t item, int64_t end, void *memory)
@@ -266,45 +261,38 @@ static size_t whole_lines(int64_t bytes)
     return (size_t)gd_round_up(bytes, 64);
 }
 
-/* Sizes and strides of the product of a piece of so many columns. */
-static piece_product product_of_size(const conv_work *w, int64_t columns)
+/* Bytes of scratch for a product; the last block, and the last piece of one, may be shorter. */
+static size_t scratch_of(const conv_work *w)
 {
     const gemm_matrix any = {NULL, w->P * w->joined, 1};
-    return product_of(w, NULL, any, any, columns);
-}
-
-/* Bytes of scratch for the products of a block of so many images: its last piece may be a shorter one. */
-static size_t scratch_of_block(const conv_work *w, int64_t images)
-{
-    const int64_t piece = gd_min64(w->P, w->columns / images) * images;
-    const piece_product x = product_of_size(w, piece);
-    const piece_product last = product_of_size(w, w->P * images % piece);
-    const size_t bytes = gemm_scratch(x.a, x.b, x.M, x.N, x.K, w->inner);
-    const size_t of_last = gemm_scratch(last.a, last.b, last.M, last.N, last.K, w->inner);
-    return bytes > of_last ? bytes : of_last;
+    size_t most = 0;
+    for (int64_t b = 0; b < w->blocks; b += gd_max64(1, w->blocks - 1)) {
+        const int64_t n = gd_min64(w->joined, w->sizes.B - b * w->joined),
+                      windows = gd_min64(w->P, w->columns / n);
+        for (int64_t p0 = 0; p0 < w->P; p0 += windows) {
+            const piece_product x = product_of(w, NULL, any, any, gd_min64(windows, w->P - p0) * n);
+            const size_t bytes = gemm_scratch(x.a, x.b, x.M, x.N, x.K, w->inner);
+            if (bytes > most) most = bytes;
+        }
+    }
+    return most;
 }
 
 static gd_status multiply(const gd_call *call, conv_work *w, product product)
 {
     const conv_sizes *s = &w->sizes;
-    const int64_t items = w->parts * s->groups;
+    const int64_t items = w->parts * s->groups, bytes_of = (int64_t)sizeof(REAL);
     if (items == 0) return GD_OK;
     w->product = product;
-    const piece_product x =
-        product_of_size(w, gd_min64(w->P * w->joined, w->columns / w->joined * w->joined));
-    const int threads = gemm_threads(call->threads, items * x.M, x.N, x.K);
+    const int threads = gemm_threads(call->threads, items * w->K, w->columns, w->O);
     w->inner = items >= threads ? 1 : threads;
-    const size_t first = scratch_of_block(w, w->joined);
-    const size_t last = scratch_of_block(w, s->B - (w->blocks - 1) * w->joined);
-    size_t bytes = first > last ? first : last;
+    size_t bytes = scratch_of(w);
     if (w->joined > 1) {
-        w->image_bytes = whole_lines(w->C * s->H * s->W * w->joined * (int64_t)sizeof(REAL));
-        w->other_bytes = whole_lines(w->O * w->P * w->joined * (int64_t)sizeof(REAL));
+        w->image_bytes = whole_lines(w->C * s->H * s->W * w->joined * bytes_of);
+        w->other_bytes = whole_lines(w->O * w->P * w->joined * bytes_of);
     }
-    if (conv_is_depthwise(s))
-        w->piece_bytes = whole_lines(w->O * w->K * (int64_t)sizeof(double));
-    else if (!conv_is_pointwise(s))
-        w->piece_bytes = whole_lines(w->K * w->columns * (int64_t)sizeof(REAL));
+    if (!conv_is_depthwise(s) && !conv_is_pointwise(s))
+        w->piece_bytes = whole_lines(w->K * w->columns * bytes_of);
     bytes += w->image_bytes + w->other_bytes + w->piece_bytes;
     return gd_each_range(call, threads > w->inner ? GD_PARALLEL_FROM : 0, items, bytes, run_items,
                          w);

@@ -1,16 +1,16 @@
-/* plain_cpu.c - unfold, fold, conv2d and conv_transpose2d as README.md derives them, for tests to compare. */
+/* plain_cpu.c - unfold, fold, conv2d and conv_transpose2d as README.md derives them, for tests. */
 #include "conv/conv.h"
 #include "loops.h"
 
-/* The element of an axis of the image, of `size`, that window p has at k; -1 outside of the image. */
+/* The element, of `size` along an axis, that window p has at k; -1 outside of the image. */
 static int64_t element(const conv_sizes *s, int axis, int64_t p, int64_t k, int64_t size)
 {
     const int64_t at = p * s->stride[axis] + k * s->dilation[axis] - s->padding[axis];
     return at >= 0 && at < size ? at : -1;
 }
 
-/* Forward and, where there is a dy, backward. x is the image, with its elements m, and y the other side,
- * with p; transposed, the reverse. Without a weight, the columns have a row for each c, i and j. */
+/* Forward and, where there is a dy, backward. x is the image, with its elements m, and y the other
+ * side, with p; transposed, the reverse. Without a weight, columns have a row for each c, i, j. */
 static gd_status plain(const gd_call *call, const conv_sizes s, bool transposed)
 {
     const bool weighted = call->op->inputs > 1;

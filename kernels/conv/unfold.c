@@ -25,7 +25,6 @@ static gd_status check_columns(const gd_call *call, int64_t C, const int64_t ima
 static gd_status unfold_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *x = call->input[0];
-    if (conv_check_pairs(call, 2)) return GD_ERROR_ARGUMENT;
     out->output[0] = (gd_spec){gd_tensor_dtype(x), 3, {gd_tensor_dim(x, 0)}};
     return check_columns(call, gd_tensor_dim(x, 1), gd_tensor_shape(x) + 2,
                          &out->output[0].shape[1], &out->output[0].shape[2]);
@@ -36,20 +35,16 @@ static gd_status fold_shape(const gd_call *call, gd_shapes *out)
     const conv_args *args = call->args;
     const gd_tensor *x = call->input[0];
     int64_t window, P;
-    if (conv_check_pairs(call, 2)) return GD_ERROR_ARGUMENT;
-    for (int i = 0; i < 2; i++) {
-        if (args->size[i] >= 0 && args->size[i] <= CONV_LARGEST) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %lld, wanted 0 to %d",
-                            i ? "width" : "height", (long long)args->size[i], CONV_LARGEST);
-    }
+    for (int i = 0; i < 2; i++)
+        if (args->size[i] < 0 || args->size[i] > CONV_LARGEST)
+            return gd_refuse(call, "%s is %lld, wanted 0 to %d", i ? "width" : "height",
+                             (long long)args->size[i], CONV_LARGEST);
     if (check_columns(call, 1, args->size, &window, &P)) return GD_ERROR_ARGUMENT;
-    if (gd_tensor_dim(x, 1) % window || gd_tensor_dim(x, 2) != P) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "x has shape %s, wanted [B, C %lld, %lld], the windows of [B, C, %lld, "
-                            "%lld]",
-                            gd_shape_text(x).text, (long long)window, (long long)P,
-                            (long long)args->size[0], (long long)args->size[1]);
-    }
+    if (gd_tensor_dim(x, 1) % window || gd_tensor_dim(x, 2) != P)
+        return gd_refuse(
+            call, "x has shape %s, wanted [B, C %lld, %lld], the windows of [B, C, %lld, %lld]",
+            gd_shape_text(x).text, (long long)window, (long long)P, (long long)args->size[0],
+            (long long)args->size[1]);
     out->output[0] = (gd_spec){
         gd_tensor_dtype(x),
         4,
@@ -105,6 +100,7 @@ const gd_op gd_op_unfold = {
     .name = "unfold",
     .formula = "y[b, (c KH + i) KW + j, p] = x[b, c, h, w], the element (i, j) of window p",
     GD_OF_X(conv_args),
+    .ranges = conv_ranges,
     GD_BUILT_IN,
     .shape = unfold_shape,
     GD_KERNELS(unfold),
@@ -118,6 +114,7 @@ const gd_op gd_op_fold = {
         "y[b, c, h, w] = sum of x[b, (c KH + i) KW + j, p] with (h, w) the element (i, j) of "
         "window p",
     GD_OF_X(conv_args),
+    .ranges = conv_ranges,
     GD_BUILT_IN,
     .shape = fold_shape,
     GD_KERNELS(fold),
