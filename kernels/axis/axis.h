@@ -24,8 +24,8 @@ static inline gd_axis_args gd_axis_args_of(const gd_tensor *x, int axis)
     return args;
 }
 
-/* gd_gather, with what is known of the index: where all are distinct, the backward on a GPU need not look
- * for all that point to an element. */
+/* gd_gather, with what is known of the index: where all are distinct, the backward on a GPU need
+ * not look for all that point to an element. */
 gd_tensor *gd_gather_by(gd_tensor *x, gd_tensor *index, gd_axis_args args);
 
 /* Input 0 has the axis. */

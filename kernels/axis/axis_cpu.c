@@ -1,8 +1,9 @@
 /* axis_cpu.c - the CPU kernels of the ops along one axis: gather, scatter_add, cumsum, topk, sort.
  *
  * A line is the elements of a tensor along the axis, with all other indices fixed: lines are
- * independent. So a thread takes whole lines, in order, and every sum has one writer. gather and scatter_add
- * process several lines together; if lines are adjacent in memory (first axis), the loop runs over rows. */
+ * independent. So a thread takes whole lines, in order, and every sum has one writer. gather and
+ * scatter_add process several lines together; if lines are adjacent in memory (first axis), the
+ * loop runs over rows. */
 #include "axis/axis.h"
 #include "loops.h"
 
@@ -40,9 +41,9 @@ static void run_range(const void *work, int64_t i, int64_t end, void *memory)
 
 enum { TO, FROM, INDEX };
 
-/* Calls l's function for as many lines as `like` has, with `bytes` bytes of memory for each line of a call.
- * Operands may be larger: their first lines are taken. One with a single line has it for all. Without an
- * index, which may be NULL, a call has one line. */
+/* Calls l's function for as many lines as `like` has, with `bytes` bytes of memory for each line of
+ * a call. Operands may be larger: their first lines are taken. One with a single line has it for
+ * all. Without an index, which may be NULL, a call has one line. */
 static gd_status run_lines(const gd_call *call, lines *l, const gd_tensor *like,
                            const gd_tensor *to, const gd_tensor *from, const gd_tensor *index,
                            size_t bytes)
@@ -72,7 +73,8 @@ static gd_status run_lines(const gd_call *call, lines *l, const gd_tensor *like,
 
 /* ---- gather and scatter_add --------------------------------------------------------------- */
 
-/* An index outside x is an error before anything is computed. The index is packed (gd_op.strided). */
+/* An index outside x is an error before anything is computed. The index is packed
+ * (gd_op.strided). */
 static gd_status check_indices(const gd_call *call)
 {
     const gd_tensor *index = call->input[1];
@@ -302,8 +304,8 @@ static void merge(const lines *l, const REAL *x, int32_t *b, const int32_t *a, i
     }
 }
 
-/* Runs of 1, 2, 4, ... elements are merged. The order is total, so that any sort would do; this one's
- * time does not depend on the numbers. */
+/* Runs of 1, 2, 4, ... elements are merged. The order is total, so that any sort would do; this
+ * one's time does not depend on the numbers. */
 static void sort_line(const lines *l, const int64_t *offset, int64_t count, void *memory)
 {
     (void)count;

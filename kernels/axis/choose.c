@@ -21,8 +21,8 @@ static const gd_op nonzero = {.name = "nonzero",
                               .outputs = 1,
                               .shape = nonzero_shape};
 
-/* ends[i] counts what is set up to element i: a place goes to element ends - 1 of the list, the others
- * to one behind it. Sums of whole numbers in double are exact. */
+/* ends[i] counts what is set up to element i: a place goes to element ends - 1 of the list, the
+ * others to one behind it. Sums of whole numbers in double are exact. */
 gd_status gd_nonzero(gd_tensor *mask, gd_tensor *places, gd_tensor *count)
 {
     gd_tensor *in[] = {mask, places, count};
@@ -62,9 +62,9 @@ static const gd_op multinomial = {.name = "multinomial",
                                   .outputs = 1,
                                   .shape = multinomial_shape};
 
-/* k is the first category whose sum exceeds a fraction of the total; where weights[k] is 0 the sum exceeds
- * nothing that it did not exceed before. Near the smallest number a fraction below 1 may be rounded to the
- * total, which the last sum exceeds, too, then. */
+/* k is the first category whose sum exceeds a fraction of the total; where weights[k] is 0 the sum
+ * exceeds nothing that it did not exceed before. Near the smallest number a fraction below 1 may be
+ * rounded to the total, which the last sum exceeds, too, then. */
 gd_tensor *gd_multinomial(gd_tensor *weights)
 {
     if (!gd_accepts(&multinomial, &weights, 1, NULL)) return NULL;

@@ -8,8 +8,8 @@ GD_KERNEL_PAIR(gather)
 GD_KERNEL_PAIR(scatter_add)
 
 /* Fails unless index (input 1) is int32 and has the dimensions of input i, each no larger; that of
- * the axis may be, if `free_axis`. An index of size 1 where input i is larger was often meant for all,
- * as it would be if it were broadcast. */
+ * the axis may be, if `free_axis`. An index of size 1 where input i is larger was often meant for
+ * all, as it would be if it were broadcast. */
 static gd_status check_index(const gd_call *call, int i, bool free_axis)
 {
     const gd_axis_args *args = call->args;

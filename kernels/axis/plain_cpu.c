@@ -1,5 +1,5 @@
-/* plain_cpu.c - gather and scatter_add as README.md derives them: a loop over the elements of the index.
- * It has the interface of axis_cpu.c's kernels, which tests compare with it. */
+/* plain_cpu.c - gather and scatter_add as README.md derives them: a loop over the elements of the
+ * index. It has the interface of axis_cpu.c's kernels, which tests compare with it. */
 #include "axis/axis.h"
 #include "loops.h"
 

@@ -1,5 +1,5 @@
-/* test_long_gathers.h - gd_gather, gd_index_select and gd_scatter_add along long axes, on the CPU and on a GPU,
- * which sorts the index there. */
+/* test_long_gathers.h - gd_gather, gd_index_select and gd_scatter_add along long axes, on the CPU
+ * and on a GPU, which sorts the index there. */
 #ifndef GRADUS_LONG_GATHERS_H
 #define GRADUS_LONG_GATHERS_H
 
@@ -56,7 +56,8 @@ static inline bound sum_bound(gd_dtype dtype)
     return (bound){1, dtype == GD_FLOAT64 ? 1e-13 : 3e-6, dtype == GD_FLOAT64 ? 0 : 1.01};
 }
 
-/* dy has a NaN, which only the element that it comes from gets. The gradient is written, and added to. */
+/* dy has a NaN, which only the element that it comes from gets. The gradient is written, and added
+ * to. */
 static inline void check_long_gather(gd_context *ctx, const struct long_gather *g, gd_dtype dtype,
                                      uint64_t *seed)
 {

@@ -25,8 +25,8 @@ static inline void check_first(gd_tensor *x, int64_t k, bool descending, const d
     free(got);
 }
 
-/* Stable, also where many are equal, and long; 0 and -0 are equal. x is [2, n, 3] and sorted along its
- * middle, which is ties, numbers and what is not finite. */
+/* Stable, also where many are equal, and long; 0 and -0 are equal. x is [2, n, 3] and sorted along
+ * its middle, which is ties, numbers and what is not finite. */
 static inline void check_long_sort(gd_context *ctx, gd_dtype dtype, int64_t n, uint64_t *seed)
 {
     const int64_t count = 2 * n * 3;

@@ -1,5 +1,6 @@
-/* topk.c - the ops topk, sort and argmax: where the largest elements are. They give whole numbers, so
- * they have no backward; the values that gd_topk and gd_sort return are gathered, and gather has one. */
+/* topk.c - the ops topk, sort and argmax: where the largest elements are. They give whole numbers,
+ * so they have no backward; the values that gd_topk and gd_sort return are gathered, and gather has
+ * one. */
 #include "axis/axis.h"
 #include "arguments.h"
 

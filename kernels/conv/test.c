@@ -93,8 +93,8 @@ static conv_args args_of(const conv *c)
     return args;
 }
 
-/* Both convolutions go between an image [B, C, H, W] and other [B, O, OH, OW]: the adjoint, from the
- * latter, gives any image with that many windows, as output_padding says. */
+/* Both convolutions go between an image [B, C, H, W] and other [B, O, OH, OW]: the adjoint, from
+ * the latter, gives any image with that many windows, as output_padding says. */
 static void check_conv(int i, bool adjoint)
 {
     const gd_dtype dtype = dtypes[i % 4];
@@ -214,8 +214,8 @@ TEST(conv1d_is_a_conv2d_of_one_row)
     free(values);
 }
 
-/* The bits must not depend on the threads: sizes with pieces of windows, of channels, several sums of
- * dweight, and fewer images than threads. */
+/* The bits must not depend on the threads: sizes with pieces of windows, of channels, several sums
+ * of dweight, and fewer images than threads. */
 static void run_with_threads(int threads, int which, result_bits *first)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* derivations.c - the reductions by ops (gd_op in autograd.h): their derivatives, and what prod is. */
+/* derivations.c - the reductions by ops (gd_op in autograd.h): their derivatives, and prod. */
 #include "arguments.h"
 #include "derivation.h"
 #include "reduce/reduce.h"
@@ -69,8 +69,8 @@ void gd_var_derivative(const gd_call *call)
     call->dinput[0] = mul(back(call, times(call->doutput[0], 2 / divisor)), d);
 }
 
-/* dx = dy (x - mean) / (y (n - correction)), and 0 where y is; y is computed again, since the tape does
- * not keep it. */
+/* dx = dy (x - mean) / (y (n - correction)), and 0 where y is; y, which the tape lacks, is computed
+ * again. */
 void gd_std_derivative(const gd_call *call)
 {
     const gd_variance_args *args = call->args;
@@ -99,8 +99,8 @@ void gd_max_derivative(const gd_call *call)
     call->dinput[0] = shared(call, call->input[0], call->output[0]);
 }
 
-/* x divided by its largest |x|, for p < 0 by the smallest, if that is a number other than 0. As a constant:
- * multiples of x have the same gradient, so none by that factor is left out. */
+/* x divided by its largest |x|, for p < 0 by the smallest, if that is a number other than 0. As a
+ * constant: multiples of x have the same gradient, so none by that factor is left out. */
 static gd_tensor *of_size_1(const gd_call *call, gd_tensor *x)
 {
     const bool least = ((const gd_norm_args *)call->args)->p < 0;
@@ -138,8 +138,8 @@ void gd_norm_derivative(const gd_call *call)
 
 /* ---- prod --------------------------------------------------------------------------------- */
 
-/* x multiplied along an axis by halves, so that all derivatives are products too, whatever is 0. The last
- * element of an odd number waits until the halves have met. */
+/* x multiplied along an axis by halves, so that all derivatives are products too, whatever is 0.
+ * The last element of an odd number waits until the halves have met. */
 static gd_tensor *product_along(gd_tensor *x, int axis)
 {
     int64_t n = gd_tensor_dim(x, axis);

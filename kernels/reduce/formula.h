@@ -1,4 +1,4 @@
-/* formula.h - the reductions: what an element x of a group of n gets of the gradient dy of its result y. */
+/* formula.h - the reductions: what an element x of n gets of the gradient dy of its result y. */
 #ifndef GRADUS_REDUCE_FORMULA_H
 #define GRADUS_REDUCE_FORMULA_H
 

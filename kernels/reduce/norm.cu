@@ -67,9 +67,9 @@ struct sum_of_sizes : gd_sum_of<V, absolute> {
     }
 };
 
-// p = 2, in one pass: sums of squares as they are, of x times a large power of two, and of x times a
-// small one. The first is the one to take unless it is so small or large that squares have vanished
-// that count, or overflowed; then one of the others has neither.
+// p = 2, in one pass: sums of squares as they are, of x times a large power of two, and of x times
+// a small one. The first is the one to take unless it is so small or large that squares have
+// vanished that count, or overflowed; then one of the others has neither.
 template <class V>
 struct three_sums {
     V plain, of_small, of_large;
@@ -152,8 +152,8 @@ static gd_status norm(const gd_call *call)
 // How many elements have the largest (or smallest) size.
 GD_MAP_FUNCTION(is_of_size, reduce_same(fabs(x), y) ? 1 : 0, REAL y, REAL x)
 
-// formula.h's norm at 0, norm max and norm, times the share of dy; of the arguments, unit, and dy/dm or,
-// for an infinite p, how many share dy.
+// formula.h's norm at 0, norm max and norm, times the share of dy; of the arguments, unit, and
+// dy/dm or, for an infinite p, how many share dy.
 template <class V>
 struct norm_slope {
     V p;

@@ -1,5 +1,5 @@
-/* reduce.c - the ops sum, mean, max, logsumexp, var, std, prod, norm, any and all. README.md has the
- * derivations. */
+/* reduce.c - the ops sum, mean, max, logsumexp, var, std, prod, norm, any and all. See
+ * README.md. */
 #include "reduce/reduce.h"
 #include "arguments.h"
 #include "gradus/ops.h"

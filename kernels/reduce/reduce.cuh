@@ -75,10 +75,10 @@ static inline int gd_power_of_two(int64_t n, int most)
     return power;
 }
 
-// Lanes, pieces. At least four steps for a lane, which it loads at once, or eight if the rows fill a
-// GPU by warps; and where results are kept side by side, threads side by side to read them. Enough
-// pieces to fill a GPU, if each has eight steps for a lane; and no lane sums more than 256 steps, for
-// the sake of its rounding errors.
+// Lanes, pieces. At least four steps for a lane, which it loads at once, or eight if the rows fill
+// a GPU by warps; and where results are kept side by side, threads side by side to read them.
+// Enough pieces to fill a GPU, if each has eight steps for a lane; and no lane sums more than 256
+// steps, for the sake of its rounding errors.
 template <int K>
 static inline void gd_reduce_divide(gd_reduce_plan<K> *plan)
 {
@@ -165,8 +165,8 @@ __device__ inline V gd_combine_row(V total, int lane, int lanes, const Reduction
     return total;
 }
 
-// The steps t, t + lanes, ... before `end` of one operand with terms along one axis, by whole packs.
-// Several loads are under way at once: there is no branch between them.
+// The steps t, t + lanes, ... before `end` of one operand with terms along one axis, by whole
+// packs. Several loads are under way at once: there is no branch between them.
 template <class T, class Reduction>
 __device__ inline void gd_reduce_line(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t t,
                                       int64_t end, int lanes, const T *line, int64_t stride,
@@ -397,7 +397,7 @@ static inline gd_status gd_cuda_reduce(const gd_call *call, Out *out, bool add,
                                             gd_tensor_shape(like), in, reduction);
 }
 
-// dx of input k (+)= f over the shape of dy, summed over the axes along which the input was broadcast.
+// dx of input k (+)= f over the shape of dy, summed over the axes along which it was broadcast.
 template <class T, class First = T, int K, class Function>
 static inline gd_status gd_cuda_broadcast_gradient(const gd_call *call, int k,
                                                    const gd_layout (&in)[K], Function f)

@@ -20,7 +20,7 @@ typedef struct gd_variance_args {
 /* What var and std save, in the order of the results (reduce.c). */
 enum { SAVE_MEAN, SAVE_DEVIATION, SAVE_REST, SAVE_SCALE, VARIANCE_SAVES };
 
-/* What norm saves of each result: by what x is divided or multiplied, and the slope by that (reduce_cpu.c). */
+/* What norm saves of each result: the factor of x, and the slope by that (reduce_cpu.c). */
 enum { SAVE_UNIT, SAVE_SLOPE, NORM_SAVES };
 
 /* Of norm. */
@@ -55,8 +55,8 @@ static inline unsigned gd_reduced_axes(const gd_reduce_args *args, int ndim)
     return mask;
 }
 
-/* Anything of the shape of y with the reduced axes kept at size 1: its shape and packed strides, and
- * n, the number of elements of x behind each of its `count` elements. */
+/* Anything of the shape of y with the reduced axes kept at size 1: its shape and packed strides,
+ * and n, the number of elements of x behind each of its `count` elements. */
 typedef struct result_layout {
     int ndim;
     int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];

@@ -14,7 +14,8 @@ static void add_result(gd_walk *walk, const result_layout *result)
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* Defines a row of terms: a value in x and, if the reduction has one, a result, and in a number p. */
+/* Defines a row of terms: a value in x, in a result, if the reduction has one, and in a number
+ * p. */
 #define TERM(name, x, result, p, value) GD_MAP_ROW(name, x, result, c, d, p, q, value)
 
 /* The reduction of x over the axes, or of r's terms of x and of results, r.data[2]. */
@@ -66,8 +67,8 @@ gd_status GD_REAL_NAME(logsumexp_forward)(const gd_call *call)
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-/* dx (+)= the row of a share, x and y, where the results share and y are repeated along the reduced axes; x and
- * y may be NULL, if the row does not read them. */
+/* dx (+)= the row of a share, x and y, where the results share and y are repeated along the reduced
+ * axes; x and y may be NULL, if the row does not read them. */
 static gd_status spread(const gd_call *call, const result_layout *layout, gd_row row,
                         const REAL *share, const REAL *x, const REAL *y)
 {
@@ -151,7 +152,7 @@ static gd_status variance(const gd_call *call, bool root)
     return GD_OK;
 }
 
-/* dx (+)= the results `share` times the distances of x from the results `mean`, which are in double. */
+/* dx (+)= the results `share` times the distances of x from the results `mean` [double]. */
 typedef struct distances {
     gd_rows rows;
     const REAL *x;
@@ -236,7 +237,7 @@ TERM(square_row, x, unit, p, (x * unit) * (x * unit))
 TERM(power_row, x, unit, p, power_of_quotient(GD_MATH(fabs)(x), unit, p))
 TERM(same_size_row, x, y, p, reduce_same(GD_MATH(fabs)(x), y) ? 1 : 0)
 
-/* A power of two that brings `size` to between 0.5 and 1, if that is a number other than 0; 0 for inf. */
+/* A power of two that brings `size` to between 0.5 and 1, if that is a number but 0; 0 for inf. */
 static double scale_of(double size)
 {
     const int most = sizeof(REAL) == sizeof(double) ? 1022 : 126;
@@ -309,7 +310,7 @@ static REAL norm_slope(REAL x, REAL unit, REAL p)
 
 GD_GRADIENT_ROW(norm_row, share, x, unit, d, p, q, share *norm_slope(x, unit, p))
 
-/* dy times dy/dm. For p = +-inf, elements tied for the extreme divide the gradient equally, as in max. */
+/* dy times dy/dm. For p = +-inf, elements tied for the extreme share the gradient as in max. */
 static const REAL *norm_shares(const gd_call *call, const result_layout *layout, double p)
 {
     const REAL *unit = gd_data(call->save[SAVE_UNIT]), *slope = gd_data(call->save[SAVE_SLOPE]);

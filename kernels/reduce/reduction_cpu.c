@@ -35,9 +35,9 @@ static gd_walk select_axes(const gd_walk *walk, bool kept)
     return selected;
 }
 
-/* If the last axis is reduced and short, its rows take longer to find than to sum: the last kept axis, if
- * longer, becomes the last one. Its elements are then some apart, but so few that no cache line is left
- * before all of it is used. */
+/* If the last axis is reduced and short, its rows take longer to find than to sum: the last kept
+ * axis, if longer, becomes the last one. Its elements are then some apart, but so few that no cache
+ * line is left before all of it is used. */
 static void move_kept_last(gd_walk *walk)
 {
     const int last = walk->ndim - 1;

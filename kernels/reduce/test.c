@@ -343,7 +343,7 @@ TEST(products_with_zeros)
     check_products_with_zeros(ctx);
 }
 
-/* By halves, against the quotients of the derivation: one zero, several, odd numbers, layouts, 16 bits. */
+/* By halves, against the quotients of the derivation: zeros, odd numbers, layouts, 16 bits. */
 LOOP_TEST(products_are_their_plain_twin, test_rounds(64))
 {
     const gd_dtype dtype = dtypes[_i % 4];
@@ -383,8 +383,8 @@ TEST(norms_of_any_power)
     check_norms_of_any_power(ctx);
 }
 
-/* Of |(a, -b)|_p: H = (p - 1) (a b)^(p - 2) (a^p + b^p)^(1/p - 2) ((b^2, a b), (a b, a^2)), times v = (1, 1).
- * Numbers of any size have the same directions; H is smaller as they are larger. */
+/* Of |(a, -b)|_p: H = (p - 1) (a b)^(p - 2) (a^p + b^p)^(1/p - 2) ((b^2, a b), (a b, a^2)), times v
+ * = (1, 1). Numbers of any size have the same directions; H is smaller as they are larger. */
 LOOP_TEST(second_derivatives_of_norms_of_any_size, 21)
 {
     static const double powers[] = {-7, -0.3, 0.1, 1.5, 2, 3, 7};

@@ -1,5 +1,5 @@
-/* test_cuda_reduce.c - reductions on a GPU over the whole range of float32, of zeros and NaN, and long
- * gathers and sorts: the cases of test_cuda_ops.c are of ordinary numbers and sizes. */
+/* test_cuda_reduce.c - reductions on a GPU over the whole range of float32, of zeros and NaN, and
+ * long gathers and sorts: the cases of test_cuda_ops.c are of ordinary numbers and sizes. */
 #include "gpu.h"
 #include "axis/test_long_gathers.h"
 #include "axis/test_long_sorts.h"

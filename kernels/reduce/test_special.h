@@ -110,7 +110,7 @@ static inline void check_norms_of_any_size(gd_context *ctx)
     REFUSED(gd_norm(none, NAN, NULL, 0, false), "norm: p is nan, wanted a number or an infinity");
 }
 
-/* |y - wanted| of numbers that both may be beyond the range of the dtype, with `ulps` of its eps. */
+/* |y - wanted| of numbers that may be beyond the dtype's range, with `ulps` of its eps. */
 static inline void assert_norm_near(double y, long double wanted, bool wide, double ulps,
                                     const char *of, double p)
 {
@@ -160,7 +160,7 @@ static inline void check_norms_of_any_power(gd_context *ctx)
             check_norm_of_two(ctx, GD_FLOAT64, pairs[i], powers[k]);
         }
     }
-    /* Powers that are beyond the range of the dtype themselves: nearly infinite ones, and nearly 0. */
+    /* Powers that are beyond the range of the dtype themselves: nearly infinite, and nearly 0. */
     check_norm_of_two(ctx, GD_FLOAT32, (double[]){3, 1}, 1e300);
     check_norm_of_two(ctx, GD_FLOAT32, (double[]){3, 1}, -1e300);
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){0, 3, 2, 3});

@@ -132,7 +132,7 @@ static gd_status variance(const gd_call *call, bool root)
 }
 
 // The distance's weight: of var 2 dy / divisor, in x's units; of std dy / (divisor deviation), both
-// scaled. Equal elements have the deviation 0 and get 0. (formula.h's shares of var and std in one.)
+// scaled. Equal elements have the deviation 0 and get 0. (formula.h's var and std in one.)
 template <class V>
 struct weighted_distance {
     V numerator; // 2 / divisor, 1 / divisor
