@@ -2,9 +2,9 @@
  * messages and memory have of their parts. */
 #include "core/core.h"
 #include "cross_entropy/cross_entropy.h"
+#include "each_context.h"
 #include "op_cases.h"
 
-static gd_context *ctx;
 static gd_tensor *x; /* [3] = 1, 2, 3, which requires a gradient */
 
 static void open_context(void)
@@ -13,12 +13,6 @@ static void open_context(void)
     x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(3), (double[]){1, 2, 3});
     gd_tensor_set_requires_grad(x, true);
     ck_assert_no_error(ctx);
-}
-
-static void close_context(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 static void assert_error(const char *words)
@@ -464,4 +458,4 @@ TEST(nll_loss_of_what_does_not_count)
     gd_step_end(ctx);
 }
 
-CHECK_MAIN_WITHIN("definitions", open_context, close_context)
+CHECK_MAIN_WITHIN("definitions", open_context, teardown)

@@ -1,8 +1,7 @@
 /* test_derivatives.c - gd_jvp and gd_hvp beside derivatives written down by hand, and by
  * differences. */
-#include "op_test.h"
+#include "each_context.h"
 
-static gd_context *ctx;
 static gd_tensor *x, *w, *v, *u; /* [3]: 1, 2, 3; 0.5, 1, 2, both with a gradient; directions */
 
 static gd_tensor *three(double a, double b, double c)
@@ -19,22 +18,6 @@ static void open_context(void)
     u = three(3, 0.5, -2);
     gd_tensor_set_requires_grad(x, true);
     gd_tensor_set_requires_grad(w, true);
-}
-
-static void close_context(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
-
-static void ck_assert_values(const gd_tensor *t, double a, double b, double c)
-{
-    double values[3] = {NAN, NAN, NAN};
-    const char *error = gd_error(ctx);
-    ck_assert_msg(t && gd_tensor_read_f64(t, values, 3) == GD_OK, "no values: %s", error);
-    ck_assert_double_eq_tol(values[0], a, 1e-14 * (1 + fabs(a)));
-    ck_assert_double_eq_tol(values[1], b, 1e-14 * (1 + fabs(b)));
-    ck_assert_double_eq_tol(values[2], c, 1e-14 * (1 + fabs(c)));
 }
 
 static double dot(const gd_tensor *a, const gd_tensor *b)
@@ -262,4 +245,4 @@ TEST(bad_calls)
     gd_step_end(ctx);
 }
 
-CHECK_MAIN_WITHIN("derivatives", open_context, close_context)
+CHECK_MAIN_WITHIN("derivatives", open_context, teardown)

@@ -1,8 +1,7 @@
 /* test_gradients.c - gd_gradients: gradients as tensors, by the kernels and by ops. What each op's
  * derivative is worth is in test_gradients_ops.c. */
-#include "op_test.h"
+#include "each_context.h"
 
-static gd_context *ctx;
 static gd_tensor *x; /* [3]: 1, 2, 3 */
 
 static void open_context(void)
@@ -10,12 +9,6 @@ static void open_context(void)
     ctx = test_context(1);
     x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(3), (double[]){1, 2, 3});
     gd_tensor_set_requires_grad(x, true);
-}
-
-static void close_context(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 static const gd_gradients_options by_ops = {.differentiable = true};
@@ -27,16 +20,6 @@ static gd_tensor *gradient(gd_tensor *y, gd_tensor *of, const gd_gradients_optio
     gd_tensor *g = NULL;
     gd_gradients(&y, 1, options, &of, 1, &g);
     return g;
-}
-
-static void ck_assert_values(const gd_tensor *t, double a, double b, double c)
-{
-    double values[3] = {NAN, NAN, NAN};
-    const char *error = gd_error(ctx);
-    ck_assert_msg(t && gd_tensor_read_f64(t, values, 3) == GD_OK, "no values: %s", error);
-    ck_assert_double_eq_tol(values[0], a, 1e-14 * (1 + fabs(a)));
-    ck_assert_double_eq_tol(values[1], b, 1e-14 * (1 + fabs(b)));
-    ck_assert_double_eq_tol(values[2], c, 1e-14 * (1 + fabs(c)));
 }
 
 static gd_tensor *cube(gd_tensor *t)
@@ -660,4 +643,4 @@ TEST(no_growth)
     ck_assert_uint_eq(after.held, before.held);
 }
 
-CHECK_MAIN_WITHIN("gradients", open_context, close_context)
+CHECK_MAIN_WITHIN("gradients", open_context, teardown)

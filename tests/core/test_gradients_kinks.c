@@ -1,20 +1,7 @@
 /* test_gradients_kinks.c - derivatives by ops where ops.h makes a promise: at kinks, zeros,
  * infinities and NaN. The first is that of the kernels, also where that is NaN; the second and the
  * third are finite wherever ops.h promises a finite gradient, and 0 at kinks. */
-#include "op_test.h"
-
-static gd_context *ctx;
-
-static void open_context(void)
-{
-    ctx = test_context(1);
-}
-
-static void close_context(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
+#include "each_context.h"
 
 /* A function of x, with a constant number or tensor of its own. */
 typedef gd_tensor *(*function)(gd_tensor *x);
@@ -370,4 +357,4 @@ TEST(losses)
     gd_tensor_free(ones);
 }
 
-CHECK_MAIN_WITHIN("gradients_kinks", open_context, close_context)
+CHECK_MAIN_WITHIN("gradients_kinks", setup, teardown)

@@ -1,12 +1,10 @@
 /* test_misuse.c - misuse of tensors between a forward and its backward, or at the wrong moment:
  * each is either an error, or harmless. */
-#include "check_main.h"
-#include "gradus/gradus.h"
+#include "each_context.h"
 
 #include <math.h>
 #include <string.h>
 
-static gd_context *ctx;
 static gd_tensor *x; /* [3]: 1, 2, 3 */
 
 static void open_context(void)
@@ -17,24 +15,9 @@ static void open_context(void)
     ck_assert_no_error(ctx);
 }
 
-static void close_context(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
-
 static gd_tensor *total(gd_tensor *t)
 {
     return gd_sum(t, NULL, 0, false);
-}
-
-static void ck_assert_values(const gd_tensor *t, double a, double b, double c)
-{
-    double values[3] = {NAN, NAN, NAN};
-    ck_assert_int_eq(gd_tensor_read_f64(t, values, 3), GD_OK);
-    ck_assert_double_eq(values[0], a);
-    ck_assert_double_eq(values[1], b);
-    ck_assert_double_eq(values[2], c);
 }
 
 /* ---- Written to ----------------------------------------------------------------------------- */
@@ -428,4 +411,4 @@ TEST(leaves_whose_values_no_backward_needs)
     ck_assert_uint_eq(gd_memory(ctx).current_total, 2 * 3 * sizeof(float)); /* x and its gradient */
 }
 
-CHECK_MAIN_WITHIN("misuse", open_context, close_context)
+CHECK_MAIN_WITHIN("misuse", open_context, teardown)

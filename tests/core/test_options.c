@@ -2,21 +2,7 @@
  * be set. */
 #include <math.h>
 
-#include "check_main.h"
-#include "gradus/gradus.h"
-
-static gd_context *ctx;
-
-static void setup(void)
-{
-    ctx = gd_context_create(&(gd_context_options){.poison = true});
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
+#include "each_context.h"
 
 static gd_tensor *row(double a, double b)
 {

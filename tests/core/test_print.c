@@ -4,20 +4,7 @@
 #include <locale.h>
 #include <unistd.h>
 
-#include "op_test.h"
-
-static gd_context *ctx;
-
-static void setup(void)
-{
-    ctx = test_context(2);
-}
-
-static void teardown(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
-}
+#include "each_context.h"
 
 static char text[8192];
 

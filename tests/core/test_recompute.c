@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include "gradcheck/check.h"
-#include "op_test.h"
+#include "each_context.h"
 
-static gd_context *ctx;
 static gd_tensor *x, *w, *other; /* [3] and [3], which require gradients; [3] */
 static int runs;                 /* of the segment */
 
@@ -21,12 +20,6 @@ static void open_context(void)
     gd_tensor_set_requires_grad(w, true);
     runs = 0;
     ck_assert_no_error(ctx);
-}
-
-static void close_context(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 static gd_tensor *by_square(void *user, gd_tensor *const *in, int count)
@@ -591,4 +584,4 @@ TEST(every_case_of_every_op)
     ck_assert_int_gt(cases, 300);
 }
 
-CHECK_MAIN_WITHIN("recompute", open_context, close_context)
+CHECK_MAIN_WITHIN("recompute", open_context, teardown)

@@ -1,7 +1,6 @@
 /* test_tape.c - the tape and its backward, on three small ops of the test's own, so that nothing
  * here depends on the library's. */
-#include "check_main.h"
-#include "gradus/gradus.h"
+#include "each_context.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -150,18 +149,10 @@ static gd_tensor *do_noise(gd_tensor *x)
 
 /* ---- Fixture ------------------------------------------------------------------------------ */
 
-static gd_context *ctx;
-
 static void open_context(void)
 {
     gd_context_options options = {.poison = true, .seed = 5};
     ctx = gd_context_create(&options);
-}
-
-static void close_context(void)
-{
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
 }
 
 static gd_tensor *leaf(double value)
@@ -618,4 +609,4 @@ TEST(the_first_output_that_is_not_finite_is_found)
     gd_tensor_free(x);
 }
 
-CHECK_MAIN_WITHIN("tape", open_context, close_context)
+CHECK_MAIN_WITHIN("tape", open_context, teardown)

@@ -1,32 +1,11 @@
 /* test_init.c - initial values: moments, bounds and distributions against their formulas, and
  * orthonormal rows or columns. */
-#include "check_main.h"
-#include "gradus/gradus.h"
+#include "each_context.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static gd_context *ctx;
-
-static void set_up(void)
-{
-    ctx = gd_context_create(&(gd_context_options){.seed = 5, .threads = 1, .poison = true});
-}
-
-static void tear_down(void)
-{
-    gd_context_free(ctx);
-}
-
-static double *values_of(const gd_tensor *t)
-{
-    double *values = malloc((size_t)gd_tensor_count(t) * sizeof *values);
-    gd_tensor_read_f64(t, values, gd_tensor_count(t));
-    ck_assert_no_error(ctx);
-    return values;
-}
 
 /* ---- By fans ------------------------------------------------------------------------------ */
 
@@ -362,4 +341,4 @@ TEST(bad_calls_are_sentences)
     gd_tensor_free(w);
 }
 
-CHECK_MAIN_WITHIN("init", set_up, tear_down)
+CHECK_MAIN_WITHIN("init", setup, teardown)
