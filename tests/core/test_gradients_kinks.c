@@ -6,6 +6,12 @@
 /* A function of x, with a constant number or tensor of its own. */
 typedef gd_tensor *(*function)(gd_tensor *x);
 
+#define FUNCTION(name, ...)              \
+    static gd_tensor *name(gd_tensor *x) \
+    {                                    \
+        return __VA_ARGS__;              \
+    }
+
 static gd_tensor *gradient(gd_tensor *y, gd_tensor *x, bool differentiable)
 {
     const gd_gradients_options options = {
@@ -41,40 +47,13 @@ static void derive(const char *name, function f, const double *at, int64_t n, do
 
 /* ---- Functions of one element ------------------------------------------------------------- */
 
-static gd_tensor *leaky(gd_tensor *x)
-{
-    return gd_leaky_relu(x, 0.1);
-}
-
-static gd_tensor *elu(gd_tensor *x)
-{
-    return gd_elu(x, 0.5);
-}
-
-static gd_tensor *clamp(gd_tensor *x)
-{
-    return gd_clamp(x, -1, 2);
-}
-
-static gd_tensor *hardtanh(gd_tensor *x)
-{
-    return gd_hardtanh(x, -1, 2);
-}
-
-static gd_tensor *to_the(gd_tensor *x)
-{
-    return gd_pow(x, 3);
-}
-
-static gd_tensor *to_the_1(gd_tensor *x)
-{
-    return gd_pow(x, 1);
-}
-
-static gd_tensor *to_the_0(gd_tensor *x)
-{
-    return gd_pow(x, 0);
-}
+FUNCTION(leaky, gd_leaky_relu(x, 0.1))
+FUNCTION(elu, gd_elu(x, 0.5))
+FUNCTION(clamp, gd_clamp(x, -1, 2))
+FUNCTION(hardtanh, gd_hardtanh(x, -1, 2))
+FUNCTION(to_the, gd_pow(x, 3))
+FUNCTION(to_the_1, gd_pow(x, 1))
+FUNCTION(to_the_0, gd_pow(x, 0))
 
 #define F(f)  \
     {         \
@@ -165,25 +144,10 @@ TEST(not_a_number)
 
 static gd_tensor *other; /* the second variable, a constant */
 
-static gd_tensor *larger(gd_tensor *x)
-{
-    return gd_maximum(x, other);
-}
-
-static gd_tensor *smaller(gd_tensor *x)
-{
-    return gd_minimum(other, x);
-}
-
-static gd_tensor *powered(gd_tensor *x)
-{
-    return gd_pow_tensor(x, other);
-}
-
-static gd_tensor *exponent(gd_tensor *x)
-{
-    return gd_pow_tensor(other, x);
-}
+FUNCTION(larger, gd_maximum(x, other))
+FUNCTION(smaller, gd_minimum(other, x))
+FUNCTION(powered, gd_pow_tensor(x, other))
+FUNCTION(exponent, gd_pow_tensor(other, x))
 
 static gd_tensor *chosen(gd_tensor *x)
 {
@@ -227,32 +191,14 @@ TEST(two_variables)
 
 /* ---- Reductions --------------------------------------------------------------------------- */
 
-static gd_tensor *last_logsumexp(gd_tensor *x)
-{
-    return gd_logsumexp(x, NULL, 0, false);
-}
-
-static gd_tensor *last_prod(gd_tensor *x)
-{
-    return gd_prod(x, NULL, 0, false);
-}
-
-static gd_tensor *last_std(gd_tensor *x)
-{
-    return gd_std(x, NULL, 0, 1, false);
-}
-
-static gd_tensor *last_max(gd_tensor *x)
-{
-    return gd_max(x, NULL, 0, false);
-}
+FUNCTION(last_logsumexp, gd_logsumexp(x, NULL, 0, false))
+FUNCTION(last_prod, gd_prod(x, NULL, 0, false))
+FUNCTION(last_std, gd_std(x, NULL, 0, 1, false))
+FUNCTION(last_max, gd_max(x, NULL, 0, false))
 
 static double the_p;
 
-static gd_tensor *last_norm(gd_tensor *x)
-{
-    return gd_norm(x, the_p, NULL, 0, false);
-}
+FUNCTION(last_norm, gd_norm(x, the_p, NULL, 0, false))
 
 static void all_finite(const char *name, double (*order)[16], int n)
 {
@@ -303,20 +249,9 @@ TEST(reductions)
 static gd_cross_entropy_options classes; /* of a loss of the rows x [2, 3] with the targets 1, 1 */
 static gd_tensor *ones;
 
-static gd_tensor *negative_likelihood(gd_tensor *x)
-{
-    return gd_nll_loss(gd_reshape(x, GD_SHAPE(2, 3)), ones, &classes);
-}
-
-static gd_tensor *entropy(gd_tensor *x)
-{
-    return gd_cross_entropy_with(gd_reshape(x, GD_SHAPE(2, 3)), ones, &classes);
-}
-
-static gd_tensor *divergence_of_target(gd_tensor *t)
-{
-    return gd_kl_div(other, t, false, GD_SUM);
-}
+FUNCTION(negative_likelihood, gd_nll_loss(gd_reshape(x, GD_SHAPE(2, 3)), ones, &classes))
+FUNCTION(entropy, gd_cross_entropy_with(gd_reshape(x, GD_SHAPE(2, 3)), ones, &classes))
+FUNCTION(divergence_of_target, gd_kl_div(other, x, false, GD_SUM))
 
 /* The mean over nothing is NaN, and does not change with x: its gradient is 0, and so is what that
  * gradient gives of a cotangent. Where targets count but weigh nothing, the gradient is that of the

@@ -42,42 +42,23 @@ typedef struct model {
     const char *words[MOST]; /* on each input; NULL: any */
 } model;
 
+#define MODEL(name, ...)                         \
+    static gd_tensor *name(gd_tensor *const *in) \
+    {                                            \
+        return __VA_ARGS__;                      \
+    }
+
 /* ---- Gradients that are zero but for rounding ------------------------------------------------ */
 
-static gd_tensor *bias_batch_norm(gd_tensor *const *in)
-{
-    return gd_tanh(gd_batch_norm(gd_linear(in[0], in[1], in[2]), NULL, NULL, NULL));
-}
-
-static gd_tensor *conv_batch_norm(gd_tensor *const *in)
-{
-    return gd_silu(gd_batch_norm(gd_conv2d(in[0], in[1], in[2], NULL), NULL, NULL, NULL));
-}
-
-static gd_tensor *conv_group_norm(gd_tensor *const *in)
-{
-    return gd_relu(gd_group_norm(gd_conv2d(in[0], in[1], in[2], NULL), 3, NULL, NULL, 1e-5));
-}
-
-static gd_tensor *weight_batch_norm(gd_tensor *const *in)
-{
-    return gd_batch_norm(gd_mul(in[0], in[1]), NULL, NULL, NULL);
-}
-
-static gd_tensor *shift_layer_norm(gd_tensor *const *in)
-{
-    return gd_layer_norm(gd_add(in[0], in[1]), in[2], NULL, 1e-5);
-}
-
-static gd_tensor *scale_rms_norm(gd_tensor *const *in)
-{
-    return gd_rms_norm(gd_mul(in[0], in[1]), in[2], 1e-12);
-}
-
-static gd_tensor *shift_softmax(gd_tensor *const *in)
-{
-    return gd_softmax(gd_add(in[0], in[1]), 1);
-}
+MODEL(bias_batch_norm, gd_tanh(gd_batch_norm(gd_linear(in[0], in[1], in[2]), NULL, NULL, NULL)))
+MODEL(conv_batch_norm,
+      gd_silu(gd_batch_norm(gd_conv2d(in[0], in[1], in[2], NULL), NULL, NULL, NULL)))
+MODEL(conv_group_norm,
+      gd_relu(gd_group_norm(gd_conv2d(in[0], in[1], in[2], NULL), 3, NULL, NULL, 1e-5)))
+MODEL(weight_batch_norm, gd_batch_norm(gd_mul(in[0], in[1]), NULL, NULL, NULL))
+MODEL(shift_layer_norm, gd_layer_norm(gd_add(in[0], in[1]), in[2], NULL, 1e-5))
+MODEL(scale_rms_norm, gd_rms_norm(gd_mul(in[0], in[1]), in[2], 1e-12))
+MODEL(shift_softmax, gd_softmax(gd_add(in[0], in[1]), 1))
 
 static gd_tensor *shift_cross_entropy(gd_tensor *const *in)
 {
@@ -85,35 +66,12 @@ static gd_tensor *shift_cross_entropy(gd_tensor *const *in)
     return gd_cross_entropy(gd_add(in[0], in[1]), ids);
 }
 
-static gd_tensor *shift_log_softmax(gd_tensor *const *in)
-{
-    return gd_log_softmax(gd_add(gd_matmul(in[0], in[1]), in[2]), 1);
-}
-
-static gd_tensor *logits_sum(gd_tensor *const *in)
-{
-    return gd_sum(gd_softmax(in[0], 1), (int[]){1}, 1, false);
-}
-
-static gd_tensor *norm_sum(gd_tensor *const *in)
-{
-    return gd_sum(gd_layer_norm(in[0], NULL, NULL, 1e-5), (int[]){1}, 1, false);
-}
-
-static gd_tensor *norms_sum(gd_tensor *const *in)
-{
-    return gd_sum(gd_batch_norm(in[0], NULL, NULL, NULL), (int[]){0}, 1, false);
-}
-
-static gd_tensor *difference_of_exps(gd_tensor *const *in)
-{
-    return gd_sub(gd_exp(in[0]), gd_div(gd_exp(gd_scale(in[0], 2)), gd_exp(in[0])));
-}
-
-static gd_tensor *same_exps(gd_tensor *const *in)
-{
-    return gd_sub(gd_exp(in[0]), gd_exp(in[0]));
-}
+MODEL(shift_log_softmax, gd_log_softmax(gd_add(gd_matmul(in[0], in[1]), in[2]), 1))
+MODEL(logits_sum, gd_sum(gd_softmax(in[0], 1), (int[]){1}, 1, false))
+MODEL(norm_sum, gd_sum(gd_layer_norm(in[0], NULL, NULL, 1e-5), (int[]){1}, 1, false))
+MODEL(norms_sum, gd_sum(gd_batch_norm(in[0], NULL, NULL, NULL), (int[]){0}, 1, false))
+MODEL(difference_of_exps, gd_sub(gd_exp(in[0]), gd_div(gd_exp(gd_scale(in[0], 2)), gd_exp(in[0]))))
+MODEL(same_exps, gd_sub(gd_exp(in[0]), gd_exp(in[0])))
 
 static gd_tensor *heads(gd_tensor *x)
 {
@@ -140,15 +98,8 @@ static gd_tensor *differences(gd_tensor *const *in)
     return gd_sub(gd_slice(x, 1, 1, 6), gd_slice(x, 1, 0, 5));
 }
 
-static gd_tensor *cosine(gd_tensor *const *in)
-{
-    return gd_cosine_similarity(gd_mul(in[0], in[2]), in[1], 1, 1e-8);
-}
-
-static gd_tensor *sign_of_one(gd_tensor *const *in)
-{
-    return gd_div(in[0], gd_norm(in[0], 2, (int[]){1}, 1, true));
-}
+MODEL(cosine, gd_cosine_similarity(gd_mul(in[0], in[2]), in[1], 1, 1e-8))
+MODEL(sign_of_one, gd_div(in[0], gd_norm(in[0], 2, (int[]){1}, 1, true)))
 
 static gd_tensor *correlation(gd_tensor *const *in)
 {
@@ -157,10 +108,7 @@ static gd_tensor *correlation(gd_tensor *const *in)
     return gd_matmul_with(unit, unit, false, true);
 }
 
-static gd_tensor *variance(gd_tensor *const *in)
-{
-    return gd_std(gd_add(in[0], in[1]), (int[]){1}, 1, 1, false);
-}
+MODEL(variance, gd_std(gd_add(in[0], in[1]), (int[]){1}, 1, 1, false))
 
 static gd_tensor *twice_bias(gd_tensor *const *in)
 {
@@ -168,23 +116,14 @@ static gd_tensor *twice_bias(gd_tensor *const *in)
     return gd_batch_norm(gd_linear(gd_tanh(h), in[3], in[2]), NULL, NULL, NULL);
 }
 
-static gd_tensor *mlp(gd_tensor *const *in)
-{
-    return gd_linear(gd_gelu(gd_layer_norm(gd_linear(in[0], in[1], in[2]), NULL, NULL, 1e-5)),
-                     in[3], NULL);
-}
+MODEL(mlp, gd_linear(gd_gelu(gd_layer_norm(gd_linear(in[0], in[1], in[2]), NULL, NULL, 1e-5)),
+                     in[3], NULL))
 
 /* ---- Ties ------------------------------------------------------------------------------------ */
 
-static gd_tensor *pool(gd_tensor *const *in)
-{
-    return gd_max_pool2d(in[0], &(gd_pool_options){.kernel = {2, 2}, .stride = {1, 1}});
-}
-
-static gd_tensor *pool_relu(gd_tensor *const *in)
-{
-    return gd_max_pool2d(gd_relu(in[0]), &(gd_pool_options){.kernel = {1, 3}, .stride = {1, 1}});
-}
+MODEL(pool, gd_max_pool2d(in[0], &(gd_pool_options){.kernel = {2, 2}, .stride = {1, 1}}))
+MODEL(pool_relu,
+      gd_max_pool2d(gd_relu(in[0]), &(gd_pool_options){.kernel = {1, 3}, .stride = {1, 1}}))
 
 static gd_tensor *relu_pool(gd_tensor *const *in)
 {
@@ -192,86 +131,28 @@ static gd_tensor *relu_pool(gd_tensor *const *in)
     return gd_tanh(gd_max_pool2d(x, &(gd_pool_options){.kernel = {2, 2}, .stride = {1, 1}}));
 }
 
-static gd_tensor *sorted(gd_tensor *const *in)
-{
-    return gd_sort(in[0], 1, false, NULL);
-}
-
-static gd_tensor *sorted_relu(gd_tensor *const *in)
-{
-    return gd_sort(gd_relu(in[0]), 1, true, NULL);
-}
-
-static gd_tensor *median(gd_tensor *const *in)
-{
-    return gd_slice(gd_sort(in[0], 1, false, NULL), 1, 2, 3);
-}
-
-static gd_tensor *top(gd_tensor *const *in)
-{
-    return gd_topk(in[0], 2, 1, true, NULL);
-}
-
-static gd_tensor *largest(gd_tensor *const *in)
-{
-    return gd_concat(
-        (gd_tensor *[]){gd_max(in[0], (int[]){1}, 1, true), gd_min(in[0], (int[]){1}, 1, true)}, 2,
-        1);
-}
-
-static gd_tensor *of_two(gd_tensor *const *in)
-{
-    return gd_concat((gd_tensor *[]){gd_maximum(in[0], in[1]), gd_minimum(in[0], in[1])}, 2, 1);
-}
-
-static gd_tensor *losses(gd_tensor *const *in)
-{
-    return gd_concat(
-        (gd_tensor *[]){gd_l1_loss(in[0], in[1], GD_NONE), gd_clamp(in[0], -1, 1), gd_abs(in[0])},
-        3, 1);
-}
-
-static gd_tensor *sorted_squares(gd_tensor *const *in)
-{
-    return gd_sort(gd_mul(in[0], in[0]), 1, false, NULL);
-}
-
-static gd_tensor *largest_square(gd_tensor *const *in)
-{
-    return gd_max(gd_mul(in[0], in[0]), NULL, 0, false);
-}
-
-static gd_tensor *square_or_itself(gd_tensor *const *in)
-{
-    return gd_maximum(gd_mul(in[0], in[0]), in[0]);
-}
-
-static gd_tensor *twice_or_once(gd_tensor *const *in)
-{
-    return gd_maximum(in[0], gd_scale(in[0], 2));
-}
-
-static gd_tensor *sums_of_sorted(gd_tensor *const *in)
-{
-    return gd_cumsum(gd_sort(gd_mul(in[0], in[0]), 0, true, NULL), 0);
-}
+MODEL(sorted, gd_sort(in[0], 1, false, NULL))
+MODEL(sorted_relu, gd_sort(gd_relu(in[0]), 1, true, NULL))
+MODEL(median, gd_slice(gd_sort(in[0], 1, false, NULL), 1, 2, 3))
+MODEL(top, gd_topk(in[0], 2, 1, true, NULL))
+MODEL(largest, gd_concat((gd_tensor *[]){gd_max(in[0], (int[]){1}, 1, true),
+                                         gd_min(in[0], (int[]){1}, 1, true)},
+                         2, 1))
+MODEL(of_two, gd_concat((gd_tensor *[]){gd_maximum(in[0], in[1]), gd_minimum(in[0], in[1])}, 2, 1))
+MODEL(losses, gd_concat((gd_tensor *[]){gd_l1_loss(in[0], in[1], GD_NONE), gd_clamp(in[0], -1, 1),
+                                        gd_abs(in[0])},
+                        3, 1))
+MODEL(sorted_squares, gd_sort(gd_mul(in[0], in[0]), 1, false, NULL))
+MODEL(largest_square, gd_max(gd_mul(in[0], in[0]), NULL, 0, false))
+MODEL(square_or_itself, gd_maximum(gd_mul(in[0], in[0]), in[0]))
+MODEL(twice_or_once, gd_maximum(in[0], gd_scale(in[0], 2)))
+MODEL(sums_of_sorted, gd_cumsum(gd_sort(gd_mul(in[0], in[0]), 0, true, NULL), 0))
 
 /* ---- Functions that are 0 at x, and NaN ------------------------------------------------------ */
 
-static gd_tensor *cube(gd_tensor *const *in)
-{
-    return gd_mul(gd_mul(in[0], in[0]), in[0]);
-}
-
-static gd_tensor *size_of_cube(gd_tensor *const *in)
-{
-    return gd_abs(cube(in));
-}
-
-static gd_tensor *times_size(gd_tensor *const *in)
-{
-    return gd_mul(gd_abs(in[0]), in[0]);
-}
+MODEL(cube, gd_mul(gd_mul(in[0], in[0]), in[0]))
+MODEL(size_of_cube, gd_abs(cube(in)))
+MODEL(times_size, gd_mul(gd_abs(in[0]), in[0]))
 
 static gd_tensor *cube_without_nan(gd_tensor *const *in)
 {
@@ -281,31 +162,13 @@ static gd_tensor *cube_without_nan(gd_tensor *const *in)
 
 /* ---- Values of many sizes, strong curvature, rounding inside --------------------------------- */
 
-static gd_tensor *logarithm(gd_tensor *const *in)
-{
-    return gd_log(in[0]);
-}
+MODEL(logarithm, gd_log(in[0]))
 
 /* The gradient of one factor of two, or of one term. */
-static gd_tensor *half_detached_log(gd_tensor *const *in)
-{
-    return gd_mul(logarithm(in), gd_detach(logarithm(in)));
-}
-
-static gd_tensor *sine(gd_tensor *const *in)
-{
-    return gd_sin(in[0]);
-}
-
-static gd_tensor *fast_sine(gd_tensor *const *in)
-{
-    return gd_sin(gd_scale(in[0], 1e4));
-}
-
-static gd_tensor *half_detached_sine(gd_tensor *const *in)
-{
-    return gd_mul(fast_sine(in), gd_detach(fast_sine(in)));
-}
+MODEL(half_detached_log, gd_mul(logarithm(in), gd_detach(logarithm(in))))
+MODEL(sine, gd_sin(in[0]))
+MODEL(fast_sine, gd_sin(gd_scale(in[0], 1e4)))
+MODEL(half_detached_sine, gd_mul(fast_sine(in), gd_detach(fast_sine(in))))
 
 static gd_tensor *inverse(gd_tensor *const *in)
 {
@@ -313,10 +176,7 @@ static gd_tensor *inverse(gd_tensor *const *in)
     return gd_div(one, in[0]);
 }
 
-static gd_tensor *rounded_inside(gd_tensor *const *in)
-{
-    return gd_cast(gd_sin(gd_cast(in[0], GD_FLOAT32)), GD_FLOAT64);
-}
+MODEL(rounded_inside, gd_cast(gd_sin(gd_cast(in[0], GD_FLOAT32)), GD_FLOAT64))
 
 static gd_tensor *twice_rounded_inside(gd_tensor *const *in)
 {
@@ -332,65 +192,18 @@ static gd_tensor *straight_through(gd_tensor *const *in)
 }
 
 /* The results are multiples of 2^-13, of which finer steps show fewer. */
-static gd_tensor *square_beside_1600(gd_tensor *const *in)
-{
-    return gd_add_scalar(gd_add_scalar(gd_mul(in[0], in[0]), 1600), -1600);
-}
-
-static gd_tensor *logsumexp(gd_tensor *const *in)
-{
-    return gd_logsumexp(in[0], (int[]){0}, 1, false);
-}
-
-static gd_tensor *rms_norm(gd_tensor *const *in)
-{
-    return gd_rms_norm(in[0], in[1], 1e-6);
-}
-
-static gd_tensor *half_of_rms_norm(gd_tensor *const *in)
-{
-    return gd_add(rms_norm(in), gd_detach(rms_norm(in)));
-}
-
-static gd_tensor *layer_norm(gd_tensor *const *in)
-{
-    return gd_layer_norm(in[0], in[1], NULL, 1e-6);
-}
-
-static gd_tensor *silu(gd_tensor *const *in)
-{
-    return gd_mul(gd_silu(in[0]), in[1]);
-}
-
-static gd_tensor *part_of_silu(gd_tensor *const *in)
-{
-    return gd_mul(gd_mul(gd_sigmoid(gd_detach(in[0])), in[0]), in[1]);
-}
-
-static gd_tensor *softmax(gd_tensor *const *in)
-{
-    return gd_mul(gd_softmax(in[0], -1), in[1]);
-}
-
-static gd_tensor *log_of_square(gd_tensor *const *in)
-{
-    return gd_mul(gd_log(gd_mul(in[0], in[0])), in[1]);
-}
-
-static gd_tensor *ratio(gd_tensor *const *in)
-{
-    return gd_div(in[1], in[0]);
-}
-
-static gd_tensor *decay(gd_tensor *const *in)
-{
-    return gd_mul(gd_exp(gd_neg(gd_abs(in[0]))), in[1]);
-}
-
-static gd_tensor *scaled_sine(gd_tensor *const *in)
-{
-    return gd_mul(gd_sin(in[0]), in[1]);
-}
+MODEL(square_beside_1600, gd_add_scalar(gd_add_scalar(gd_mul(in[0], in[0]), 1600), -1600))
+MODEL(logsumexp, gd_logsumexp(in[0], (int[]){0}, 1, false))
+MODEL(rms_norm, gd_rms_norm(in[0], in[1], 1e-6))
+MODEL(half_of_rms_norm, gd_add(rms_norm(in), gd_detach(rms_norm(in))))
+MODEL(layer_norm, gd_layer_norm(in[0], in[1], NULL, 1e-6))
+MODEL(silu, gd_mul(gd_silu(in[0]), in[1]))
+MODEL(part_of_silu, gd_mul(gd_mul(gd_sigmoid(gd_detach(in[0])), in[0]), in[1]))
+MODEL(softmax, gd_mul(gd_softmax(in[0], -1), in[1]))
+MODEL(log_of_square, gd_mul(gd_log(gd_mul(in[0], in[0])), in[1]))
+MODEL(ratio, gd_div(in[1], in[0]))
+MODEL(decay, gd_mul(gd_exp(gd_neg(gd_abs(in[0]))), in[1]))
+MODEL(scaled_sine, gd_mul(gd_sin(in[0]), in[1]))
 
 /* x z + x w, as products of elements or of matrices, the gradient of whose second term has the
  * wrong sign. */
@@ -399,27 +212,13 @@ static gd_tensor *wrong_term(gd_tensor *first, gd_tensor *second)
     return gd_add(first, gd_sub(gd_detach(gd_scale(second, 2)), second));
 }
 
-static gd_tensor *wrong_product(gd_tensor *const *in)
-{
-    return wrong_term(gd_mul(in[0], in[1]), gd_mul(in[0], in[2]));
-}
-
-static gd_tensor *wrong_matmul(gd_tensor *const *in)
-{
-    return wrong_term(gd_matmul(in[0], in[1]), gd_matmul(in[0], in[2]));
-}
+MODEL(wrong_product, wrong_term(gd_mul(in[0], in[1]), gd_mul(in[0], in[2])))
+MODEL(wrong_matmul, wrong_term(gd_matmul(in[0], in[1]), gd_matmul(in[0], in[2])))
 
 /* ---- Terms and factors that are left out ------------------------------------------------------ */
 
-static gd_tensor *square(gd_tensor *const *in)
-{
-    return gd_mul(in[0], in[0]);
-}
-
-static gd_tensor *half_square(gd_tensor *const *in)
-{
-    return gd_mul(in[0], gd_detach(in[0]));
-}
+MODEL(square, gd_mul(in[0], in[0]))
+MODEL(half_square, gd_mul(in[0], gd_detach(in[0])))
 
 /* sum(x^2 + x w^2) */
 static gd_tensor *without_a_term(gd_tensor *const *in)
