@@ -1,4 +1,4 @@
-/* grader.h - what a test.c says about its assignment, and how it adds rows of its own to the table. */
+/* grader.h - what a test.c says about its assignment, and how it adds rows to the table. */
 #ifndef COURSE_GRADER_H
 #define COURSE_GRADER_H
 
