@@ -261,16 +261,19 @@ TEST(one_that_the_segment_copies)
 
 typedef gd_tensor *(*variant)(gd_tensor *in, bool again);
 
+#define VARIANT(name, ...)                            \
+    static gd_tensor *name(gd_tensor *in, bool again) \
+    {                                                 \
+        return __VA_ARGS__;                           \
+    }
+
 static gd_tensor *varies(void *user, gd_tensor *const *in, int count)
 {
     (void)count;
     return (*(variant *)user)(in[0], runs++ > 0);
 }
 
-static gd_tensor *another_op(gd_tensor *in, bool again)
-{
-    return again ? gd_exp(in) : gd_tanh(in);
-}
+VARIANT(another_op, again ? gd_exp(in) : gd_tanh(in))
 
 static gd_tensor *more_ops(gd_tensor *in, bool again)
 {
@@ -278,30 +281,11 @@ static gd_tensor *more_ops(gd_tensor *in, bool again)
     return again ? gd_tanh(y) : y;
 }
 
-static gd_tensor *fewer_ops(gd_tensor *in, bool again)
-{
-    return more_ops(in, !again);
-}
-
-static gd_tensor *another_order(gd_tensor *in, bool again)
-{
-    return again ? gd_tanh(gd_exp(in)) : gd_exp(gd_tanh(in));
-}
-
-static gd_tensor *another_factor(gd_tensor *in, bool again)
-{
-    return gd_scale(in, again ? 3 : 2);
-}
-
-static gd_tensor *another_axis(gd_tensor *in, bool again)
-{
-    return gd_softmax(gd_mul(gd_reshape(in, GD_SHAPE(3, 1)), w), again ? 0 : 1);
-}
-
-static gd_tensor *another_probability(gd_tensor *in, bool again)
-{
-    return gd_dropout(in, again ? 0.25 : 0.5);
-}
+VARIANT(fewer_ops, more_ops(in, !again))
+VARIANT(another_order, again ? gd_tanh(gd_exp(in)) : gd_exp(gd_tanh(in)))
+VARIANT(another_factor, gd_scale(in, again ? 3 : 2))
+VARIANT(another_axis, gd_softmax(gd_mul(gd_reshape(in, GD_SHAPE(3, 1)), w), again ? 0 : 1))
+VARIANT(another_probability, gd_dropout(in, again ? 0.25 : 0.5))
 
 static gd_tensor *another_draw(gd_tensor *in, bool again)
 {
@@ -309,15 +293,8 @@ static gd_tensor *another_draw(gd_tensor *in, bool again)
     return gd_dropout(in, 0.5);
 }
 
-static gd_tensor *another_tensor(gd_tensor *in, bool again)
-{
-    return gd_mul(in, again ? other : w);
-}
-
-static gd_tensor *another_shape(gd_tensor *in, bool again)
-{
-    return gd_sum_all(gd_tanh(again ? gd_slice(in, 0, 0, 2) : gd_slice(in, 0, 0, 3)));
-}
+VARIANT(another_tensor, gd_mul(in, again ? other : w))
+VARIANT(another_shape, gd_sum_all(gd_tanh(again ? gd_slice(in, 0, 0, 2) : gd_slice(in, 0, 0, 3))))
 
 static gd_tensor *another_dtype(gd_tensor *in, bool again)
 {
@@ -347,15 +324,8 @@ static gd_tensor *another_output(gd_tensor *in, bool again)
     return gd_tanh(again ? k : v);
 }
 
-static gd_tensor *another_optional(gd_tensor *in, bool again)
-{
-    return gd_rms_norm(in, again ? NULL : w, 1e-5);
-}
-
-static gd_tensor *another_count(gd_tensor *in, bool again)
-{
-    return gd_concat((gd_tensor *[]){in, in, in}, again ? 2 : 3, 0);
-}
+VARIANT(another_optional, gd_rms_norm(in, again ? NULL : w, 1e-5))
+VARIANT(another_count, gd_concat((gd_tensor *[]){in, in, in}, again ? 2 : 3, 0))
 
 static gd_tensor *a_kept_value(gd_tensor *in, bool again)
 {

@@ -7,11 +7,19 @@
 
 /* ---- The numbers are off ------------------------------------------------------------------ */
 
-static void times(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    for (int64_t i = 0; i < n; i++) g[i] *= p->bug->factor;
-}
+/* Each element i of g, in rows of `columns`, becomes `value`. */
+#define EACH(name, value)                                                      \
+    static void name(planted_op *p, const gd_call *call, double *g, int64_t n) \
+    {                                                                          \
+        const int64_t columns = planted_columns(call->dinput[p->bug->input]);  \
+        (void)columns;                                                         \
+        for (int64_t i = 0; i < n; i++) g[i] = value;                          \
+    }
+
+EACH(times, g[i] * p->bug->factor)
+EACH(by_threads, g[i] * call->threads)
+EACH(one_nan, i == n / 2 ? NAN : g[i])
+EACH(one_infinite, i == n - 1 ? INFINITY : g[i])
 
 static int64_t largest(const double *g, int64_t n)
 {
@@ -36,26 +44,6 @@ static void times_one(planted_op *p, const gd_call *call, double *g, int64_t n)
     g[p->at] *= p->bug->factor;
 }
 
-static void by_threads(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    for (int64_t i = 0; i < n; i++) g[i] *= call->threads;
-}
-
-static void one_nan(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    (void)call;
-    g[n / 2] = NAN;
-}
-
-static void one_infinite(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    (void)call;
-    g[n - 1] = INFINITY;
-}
-
 static void tiny_bias(planted_op *p, const gd_call *call, double *g, int64_t n)
 {
     (void)call;
@@ -66,23 +54,9 @@ static void tiny_bias(planted_op *p, const gd_call *call, double *g, int64_t n)
 
 /* ---- Rows and columns --------------------------------------------------------------------- */
 
-static void without_last_row(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    int64_t columns = planted_columns(call->dinput[p->bug->input]);
-    for (int64_t i = n - columns; i < n; i++) g[i] = 0;
-}
-
-static void times_row(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    int64_t columns = planted_columns(call->dinput[p->bug->input]);
-    for (int64_t i = 0; i < n; i++) g[i] *= 1 + (double)(i / columns);
-}
-
-static void times_column(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    int64_t columns = planted_columns(call->dinput[p->bug->input]);
-    for (int64_t i = 0; i < n; i++) g[i] *= 1 + (double)(i % columns);
-}
+EACH(without_last_row, i < n - columns ? g[i] : 0)
+EACH(times_row, g[i] * (1 + (double)(i / columns)))
+EACH(times_column, g[i] * (1 + (double)(i % columns)))
 
 static void minus_row_mean(planted_op *p, const gd_call *call, double *g, int64_t n)
 {
@@ -124,23 +98,14 @@ static void zero_where_added(planted_op *p, const gd_call *call, double *g, int6
 
 /* ---- With one of two cotangents ------------------------------------------------------------ */
 
+EACH(ones_for_dsum, call->doutput[1] ? g[i] : g[i] + 1)
+EACH(zero_without_dsum, call->doutput[1] ? g[i] : 0)
+
 static void without_dsum(planted_op *p, const gd_call *call, double *g, int64_t n)
 {
     (void)p;
     const double *dsum = call->doutput[1] ? gd_tensor_data(call->doutput[1]) : NULL;
     for (int64_t i = 0; dsum && i < n; i++) g[i] -= dsum[i];
-}
-
-static void ones_for_dsum(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    for (int64_t i = 0; !call->doutput[1] && i < n; i++) g[i] += 1;
-}
-
-static void zero_without_dsum(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    if (!call->doutput[1]) memset(g, 0, (size_t)n * sizeof *g);
 }
 
 /* ---- The right numbers elsewhere ---------------------------------------------------------- */
@@ -201,6 +166,12 @@ static void transposed(planted_op *p, const gd_call *call, double *g, int64_t n)
 
 /* ---- Flags -------------------------------------------------------------------------------- */
 
+#define BACKWARD(name, status)                 \
+    static gd_status name(const gd_call *call) \
+    {                                          \
+        return status;                         \
+    }
+
 /* Runs the true backward with other accumulate flags. */
 static gd_status with_flags(const gd_call *call, bool accumulate)
 {
@@ -211,20 +182,9 @@ static gd_status with_flags(const gd_call *call, bool accumulate)
     return planted_true(&other);
 }
 
-static gd_status always_overwrites(const gd_call *call)
-{
-    return with_flags(call, false);
-}
-
-static gd_status always_adds(const gd_call *call)
-{
-    return with_flags(call, true);
-}
-
-static gd_status adds_to_all_or_none(const gd_call *call)
-{
-    return with_flags(call, call->accumulate[0]);
-}
+BACKWARD(always_overwrites, with_flags(call, false))
+BACKWARD(always_adds, with_flags(call, true))
+BACKWARD(adds_to_all_or_none, with_flags(call, call->accumulate[0]))
 
 /* What one gradient is must not hang on whether another is wanted. */
 static gd_status needs_the_other(const gd_call *call)
@@ -257,37 +217,16 @@ static gd_status adds_only_if(const gd_call *call, int last, bool also)
 }
 
 /* The first layer, whose x needs no gradient, while gradients accumulate. */
-static gd_status adds_beside_the_first(const gd_call *call)
-{
-    return adds_only_if(call, 1, call->dinput[0] != NULL);
-}
-
-static gd_status adds_with_the_first(const gd_call *call)
-{
-    return adds_only_if(call, 1, !call->dinput[0] || call->accumulate[0]);
-}
-
-static gd_status adds_without_the_first(const gd_call *call)
-{
-    return adds_only_if(
-        call, 2,
-        !(call->dinput[0] && call->accumulate[0] && call->dinput[1] && !call->accumulate[1]));
-}
-
-static gd_status adds_the_last_beside_others(const gd_call *call)
-{
-    return adds_only_if(call, 3, call->dinput[0] || call->dinput[1] || call->dinput[2]);
-}
-
-static gd_status adds_with_both_cotangents(const gd_call *call)
-{
-    return adds_only_if(call, 2, call->doutput[0] && call->doutput[1]);
-}
-
-static gd_status adds_alone_with_both_cotangents(const gd_call *call)
-{
-    return adds_only_if(call, 2, call->dinput[0] || call->doutput[1]);
-}
+BACKWARD(adds_beside_the_first, adds_only_if(call, 1, call->dinput[0] != NULL))
+BACKWARD(adds_with_the_first, adds_only_if(call, 1, !call->dinput[0] || call->accumulate[0]))
+BACKWARD(adds_without_the_first, adds_only_if(call, 2,
+                                              !(call->dinput[0] && call->accumulate[0] &&
+                                                call->dinput[1] && !call->accumulate[1])))
+BACKWARD(adds_the_last_beside_others,
+         adds_only_if(call, 3, call->dinput[0] || call->dinput[1] || call->dinput[2]))
+BACKWARD(adds_with_both_cotangents, adds_only_if(call, 2, call->doutput[0] && call->doutput[1]))
+BACKWARD(adds_alone_with_both_cotangents,
+         adds_only_if(call, 2, call->dinput[0] || call->doutput[1]))
 
 /* x is right alone, and with one cotangent, but not both. */
 static gd_status forgets_alone_with_one_cotangent(const gd_call *call)
@@ -339,18 +278,10 @@ static gd_status does_nothing(const gd_call *call)
 
 /* ---- Not the same twice ------------------------------------------------------------------- */
 
-static void counts_calls(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    for (int64_t i = 0; i < n; i++) g[i] *= 1 + 1e-14 * p->calls;
-}
+EACH(counts_calls, g[i] * (1 + 1e-14 * p->calls))
 
 /* A reduction whose order hangs on something else. */
-static void in_the_last_bit(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    if (p->calls % 3) g[n / 3] = nextafter(g[n / 3], INFINITY);
-}
+EACH(in_the_last_bit, p->calls % 3 && i == n / 3 ? nextafter(g[i], INFINITY) : g[i])
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
