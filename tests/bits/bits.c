@@ -179,40 +179,19 @@ static void run_op(gd_context *ctx, const gd_op *op)
 
 /* ---- Optimizers ---------------------------------------------------------------------------- */
 
-static gd_optimizer *make_sgd(gd_params *p)
-{
-    return gd_sgd_create(p, &(gd_sgd_options){.momentum = 0.9, .weight_decay = 0.1});
-}
+#define MAKE(name, ...)                     \
+    static gd_optimizer *name(gd_params *p) \
+    {                                       \
+        return __VA_ARGS__;                 \
+    }
 
-static gd_optimizer *make_adamw(gd_params *p)
-{
-    return gd_adamw_create(p, NULL);
-}
-
-static gd_optimizer *make_adam(gd_params *p)
-{
-    return gd_adam_create(p, &(gd_adam_options){.weight_decay = 0.1});
-}
-
-static gd_optimizer *make_rmsprop(gd_params *p)
-{
-    return gd_rmsprop_create(p, &(gd_rmsprop_options){.momentum = 0.9, .centered = true});
-}
-
-static gd_optimizer *make_adagrad(gd_params *p)
-{
-    return gd_adagrad_create(p, NULL);
-}
-
-static gd_optimizer *make_lion(gd_params *p)
-{
-    return gd_lion_create(p, &(gd_lion_options){.weight_decay = 0.1});
-}
-
-static gd_optimizer *make_muon(gd_params *p)
-{
-    return gd_muon_create(p, NULL);
-}
+MAKE(make_sgd, gd_sgd_create(p, &(gd_sgd_options){.momentum = 0.9, .weight_decay = 0.1}))
+MAKE(make_adamw, gd_adamw_create(p, NULL))
+MAKE(make_adam, gd_adam_create(p, &(gd_adam_options){.weight_decay = 0.1}))
+MAKE(make_rmsprop, gd_rmsprop_create(p, &(gd_rmsprop_options){.momentum = 0.9, .centered = true}))
+MAKE(make_adagrad, gd_adagrad_create(p, NULL))
+MAKE(make_lion, gd_lion_create(p, &(gd_lion_options){.weight_decay = 0.1}))
+MAKE(make_muon, gd_muon_create(p, NULL))
 
 static const struct optimizer {
     const char *name;

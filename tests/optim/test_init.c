@@ -11,35 +11,18 @@
 
 typedef gd_status initialiser(gd_tensor *t);
 
-static gd_status xavier_uniform(gd_tensor *t)
-{
-    return gd_init_xavier_uniform(t, 1.5);
-}
+#define INITIALISER(name, call)         \
+    static gd_status name(gd_tensor *t) \
+    {                                   \
+        return call;                    \
+    }
 
-static gd_status xavier_normal(gd_tensor *t)
-{
-    return gd_init_xavier_normal(t, 1.5);
-}
-
-static gd_status kaiming_uniform_in(gd_tensor *t)
-{
-    return gd_init_kaiming_uniform(t, GD_FAN_IN, sqrt(2));
-}
-
-static gd_status kaiming_uniform_out(gd_tensor *t)
-{
-    return gd_init_kaiming_uniform(t, GD_FAN_OUT, sqrt(2));
-}
-
-static gd_status kaiming_normal_in(gd_tensor *t)
-{
-    return gd_init_kaiming_normal(t, GD_FAN_IN, 1);
-}
-
-static gd_status kaiming_normal_out(gd_tensor *t)
-{
-    return gd_init_kaiming_normal(t, GD_FAN_OUT, 1);
-}
+INITIALISER(xavier_uniform, gd_init_xavier_uniform(t, 1.5))
+INITIALISER(xavier_normal, gd_init_xavier_normal(t, 1.5))
+INITIALISER(kaiming_uniform_in, gd_init_kaiming_uniform(t, GD_FAN_IN, sqrt(2)))
+INITIALISER(kaiming_uniform_out, gd_init_kaiming_uniform(t, GD_FAN_OUT, sqrt(2)))
+INITIALISER(kaiming_normal_in, gd_init_kaiming_normal(t, GD_FAN_IN, 1))
+INITIALISER(kaiming_normal_out, gd_init_kaiming_normal(t, GD_FAN_OUT, 1))
 
 /* Variances for a linear weight [300, 200], fans 200 and 300, and for a convolution's [64, 32, 3,
  * 5], fans 32 15 = 480 and 64 15 = 960. */
