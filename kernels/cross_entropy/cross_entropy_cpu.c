@@ -1,6 +1,7 @@
 /* cross_entropy_cpu.c - the CPU kernels of cross_entropy. */
 #include "cross_entropy/formula.h"
 #include "cross_entropy/targets.h"
+#include "loops.h"
 #include "softmax/sum_exp.h"
 
 /* plain_cpu.c */
@@ -12,10 +13,25 @@ typedef struct loss_rows {
     const gd_cross_entropy_args *args;
     const REAL *x;
     const int32_t *targets;
-    int64_t vocab;
+    int64_t rows, vocab;
     REAL *max, *log_of_sum; /* NULL: not saved */
     double *losses;
+    REAL *dx, scale;
+    bool add;
 } loss_rows;
+
+static loss_rows rows_of(const gd_call *call)
+{
+    return (loss_rows){.args = call->args,
+                       .x = gd_data(call->input[0]),
+                       .targets = gd_data(call->input[1]),
+                       .rows = gd_tensor_count(call->input[1]),
+                       .vocab = gd_last_dim(call->input[0]),
+                       .max = gd_data(call->save[0]),
+                       .log_of_sum = gd_data(call->save[1]),
+                       .dx = gd_dx(call, 0),
+                       .add = gd_adds(call, 0)};
+}
 
 static void row_loss(const void *work, int64_t i)
 {
@@ -33,74 +49,45 @@ static void row_loss(const void *work, int64_t i)
 /* loss = factor * sum_i (logsumexp_i - x[i, t_i]), factor = 1 or 1 / (rows that count) */
 gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
 {
-    const gd_cross_entropy_args *args = call->args;
     if (!cross_entropy_is_short(call)) return GD_REAL_NAME(cross_entropy_plain_forward)(call);
-    const REAL *x = gd_data(call->input[0]);
-    const int32_t *targets = gd_data(call->input[1]);
+    loss_rows w = rows_of(call);
     REAL *factor_out = gd_data(call->save[2]);
-    int64_t rows = gd_tensor_count(call->input[1]), vocab = gd_last_dim(call->input[0]), counting;
-    gd_status status = check_targets(call, targets, rows, vocab, &counting);
-    if (status) return status;
-    double *losses = gd_call_scratch(call, (size_t)rows * sizeof *losses);
-    if (!losses) return GD_ERROR_MEMORY;
-    const loss_rows w = {args,  x, targets, vocab, gd_data(call->save[0]), gd_data(call->save[1]),
-                         losses};
-    gd_for_each(gd_threads_for(call->threads, 4 * rows * vocab), rows, row_loss, &w);
-    double sum = 0, factor = target_factor(args, counting);
-    for (int64_t i = 0; i < rows; i++) sum += losses[i];
+    int64_t counting;
+    if (check_targets(call, w.targets, w.rows, w.vocab, &counting)) return GD_ERROR_ARGUMENT;
+    w.losses = gd_call_scratch(call, (size_t)w.rows * sizeof *w.losses);
+    if (!w.losses) return GD_ERROR_MEMORY;
+    gd_each_piece(call, 4 * w.rows * w.vocab, w.rows, row_loss, &w);
+    double sum = 0, factor = target_factor(w.args, counting);
+    for (int64_t i = 0; i < w.rows; i++) sum += w.losses[i];
     if (factor_out) *factor_out = (REAL)(counting ? factor : 0);
     *(REAL *)gd_data(call->output[0]) = (REAL)(sum * factor); /* no rows: 0 * inf = NaN */
     return GD_OK;
 }
 
-typedef struct gradient_rows {
-    const gd_cross_entropy_args *args;
-    REAL *dx;
-    const REAL *x, *max, *log_of_sum;
-    const int32_t *targets;
-    int64_t vocab;
-    REAL scale;
-    bool add;
-} gradient_rows;
-
 static void row_gradient(const void *work, int64_t i)
 {
-    const gradient_rows *w = work;
-    const int32_t *targets = w->targets;
+    const loss_rows *w = work;
+    const int32_t target = w->targets[i];
     const int64_t vocab = w->vocab;
-    const REAL *from = w->x + i * vocab;
-    REAL *to = w->dx + i * vocab, m = w->max[i], l = w->log_of_sum[i], scale = w->scale;
-    if (!target_counts(w->args, targets[i])) {
-        if (!w->add) memset(to, 0, (size_t)vocab * sizeof *to);
+    const REAL *x = w->x + i * vocab;
+    REAL *dx = w->dx + i * vocab, m = w->max[i], l = w->log_of_sum[i], scale = w->scale;
+    if (!target_counts(w->args, target)) {
+        if (!w->add) memset(dx, 0, (size_t)vocab * sizeof *dx);
         return;
     }
-    if (w->add) {
-#pragma omp simd
-        for (int64_t j = 0; j < vocab; j++) to[j] += cross_entropy_dx(from[j], m, l, scale);
-    } else {
-#pragma omp simd
-        for (int64_t j = 0; j < vocab; j++) to[j] = cross_entropy_dx(from[j], m, l, scale);
-    }
-    to[targets[i]] = cross_entropy_dx_target(to[targets[i]], scale);
+    if (w->add)
+        GD_EACH(j, vocab) dx[j] += cross_entropy_dx(x[j], m, l, scale);
+    else
+        GD_EACH(j, vocab) dx[j] = cross_entropy_dx(x[j], m, l, scale);
+    dx[target] = cross_entropy_dx_target(dx[target], scale);
 }
 
 /* dx[i, j] = dloss * factor * (softmax(x[i])[j] - [j = t_i]); dx may be x. */
 gd_status GD_REAL_NAME(cross_entropy_backward)(const gd_call *call)
 {
-    const gd_cross_entropy_args *args = call->args;
     if (!cross_entropy_is_short(call)) return GD_REAL_NAME(cross_entropy_plain_backward)(call);
-    if (!call->dinput[0] || gd_tensor_count(call->dinput[0]) == 0) return GD_OK;
-    REAL scale = *(const REAL *)gd_data(call->doutput[0]) * *(const REAL *)gd_data(call->save[2]);
-    const gradient_rows w = {.args = args,
-                             .dx = gd_data(call->dinput[0]),
-                             .x = gd_data(call->input[0]),
-                             .max = gd_data(call->save[0]),
-                             .log_of_sum = gd_data(call->save[1]),
-                             .targets = gd_data(call->input[1]),
-                             .vocab = gd_last_dim(call->input[0]),
-                             .scale = scale,
-                             .add = call->accumulate[0]};
-    const int64_t rows = gd_tensor_count(call->input[1]);
-    gd_for_each(gd_threads_for(call->threads, 4 * rows * w.vocab), rows, row_gradient, &w);
-    return GD_OK;
+    loss_rows w = rows_of(call);
+    if (!w.dx) return GD_OK;
+    w.scale = *(const REAL *)gd_data(call->doutput[0]) * *(const REAL *)gd_data(call->save[2]);
+    return gd_each_piece(call, 4 * w.rows * w.vocab, w.rows, row_gradient, &w);
 }

@@ -3,6 +3,7 @@
  * these, it is what tests compare the shorter kernels of cross_entropy_cpu.c with. */
 #include "cross_entropy/formula.h"
 #include "cross_entropy/targets.h"
+#include "loops.h"
 #include "softmax/sum_exp.h"
 
 typedef struct soft_rows {
@@ -30,7 +31,14 @@ static soft_rows soft_rows_of(const gd_call *call)
                    .rows = gd_row_count(call->input[0]),
                    .vocab = gd_last_dim(call->input[0]),
                    .max = gd_data(call->save[0]),
-                   .log_of_sum = gd_data(call->save[1])};
+                   .log_of_sum = gd_data(call->save[1]),
+                   .dloss = gd_dy(call, 0),
+                   .dx = gd_dx(call, 0),
+                   .dq = gd_dx(call, 1),
+                   .dw = gd_dx(call, 2),
+                   .add_dx = gd_adds(call, 0),
+                   .add_dq = gd_adds(call, 1),
+                   .add_dw = gd_adds(call, 2)};
     s.on = 1 - s.args->smoothing;
     s.off = s.args->smoothing / (double)gd_max64(s.vocab, 1);
     return s;
@@ -95,18 +103,17 @@ gd_status GD_REAL_NAME(cross_entropy_plain_forward)(const gd_call *call)
     gd_status status = GD_OK;
     if (s.targets) status = check_targets(call, s.targets, s.rows, s.vocab, &counting);
     if (status) return status;
-    double *losses = gd_call_scratch(call, (size_t)s.rows * sizeof *losses);
-    if (!losses) return GD_ERROR_MEMORY;
-    s.losses = losses;
-    gd_for_each(gd_threads_for(call->threads, 4 * s.rows * s.vocab), s.rows, soft_row_loss, &s);
+    s.losses = gd_call_scratch(call, (size_t)s.rows * sizeof *s.losses);
+    if (!s.losses) return GD_ERROR_MEMORY;
+    gd_each_piece(call, 4 * s.rows * s.vocab, s.rows, soft_row_loss, &s);
     const double divisor = s.args->reduction == GD_MEAN ? divisor_of(&s) : 1;
     /* 1 / 0 would make inf of what smoothing spreads; the mean over no weight is NaN. */
     const double factor = divisor == 0 ? (double)NAN : 1 / divisor;
     if (factor_out) *factor_out = (REAL)(counting ? factor : 0);
     double sum = 0;
     for (int64_t i = 0; i < s.rows; i++) {
-        sum += losses[i];
-        if (s.args->reduction == GD_NONE) out[i] = (REAL)losses[i];
+        sum += s.losses[i];
+        if (s.args->reduction == GD_NONE) out[i] = (REAL)s.losses[i];
     }
     if (s.args->reduction != GD_NONE) *out = (REAL)(sum * factor);
     return GD_OK;
@@ -172,16 +179,8 @@ static void soft_weight_gradient(const void *work, int64_t block)
 gd_status GD_REAL_NAME(cross_entropy_plain_backward)(const gd_call *call)
 {
     soft_rows s = soft_rows_of(call);
+    const int64_t work = 4 * s.rows * s.vocab;
     s.factor = *(const REAL *)gd_data(call->save[2]);
-    s.dloss = gd_data(call->doutput[0]);
-    s.dx = gd_data(call->dinput[0]);
-    s.dq = gd_data(call->dinput[1]);
-    s.add_dx = call->accumulate[0];
-    s.add_dq = call->accumulate[1];
-    s.dw = gd_data(call->dinput[2]);
-    s.add_dw = call->accumulate[2];
-    const int threads = gd_threads_for(call->threads, 4 * s.rows * s.vocab);
-    if (s.dw) gd_for_each(threads, gd_divide_up(s.vocab, COLUMNS), soft_weight_gradient, &s);
-    gd_for_each(threads, s.rows, soft_row_gradient, &s);
-    return GD_OK;
+    if (s.dw) gd_each_piece(call, work, gd_divide_up(s.vocab, COLUMNS), soft_weight_gradient, &s);
+    return gd_each_piece(call, work, s.rows, soft_row_gradient, &s);
 }

@@ -201,9 +201,8 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
     ctx->part_of = node->call.part_of;
-    gd_lend(node, true);
     node->backward ? node->backward(node, keep_tape) : gd_node_backward(node, keep_tape);
-    gd_lend(node, false);
+    if (node->lent) gd_lend(node, false);
     ctx->part_of = outer;
     gd_frame_end(ctx, &frame);
     return ctx->status;

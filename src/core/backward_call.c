@@ -119,12 +119,24 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
 
 /* ---- The call --------------------------------------------------------------------------- */
 
+gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose, int i)
+{
+    /* A step tensor that the user freed keeps its memory while it has readers. */
+    const bool there = t->storage && !t->storage->released && (!t->freed || t->step);
+    if (there && t->storage->version == node->versions[i]) return GD_OK;
+    return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s%s", node->call.op->name,
+                   whose, i < node->call.inputs ? "input" : "output", gd_shape_text(t).text,
+                   there ? " as it was in the forward, but that was overwritten since"
+                         : ", but that was freed");
+}
+
 /* t, value i of the node, as its kernel takes it, if the backward reads it; NULL on error. */
-static gd_tensor *value_for_kernel(const gd_node *node, const gd_call *call, gd_tensor *t, int i)
+static gd_tensor *value_for_kernel(gd_node *node, const gd_call *call, gd_tensor *t, int i)
 {
     const bool strided = call->op->strided && i < call->inputs;
     if (!gd_node_value(node, i)) return t;
     if (gd_check_value(node, t, "backward", i)) return NULL;
+    if (t->freed) gd_lend(node, true);
     return gd_frame_prepare(call->context, t, gd_kernel_dtype(call, t), strided, call->op->name);
 }
 

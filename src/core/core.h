@@ -522,6 +522,7 @@ struct gd_node {
     int64_t index;                   /* on the tape */
     const gd_call_listener *segment; /* of gd_recompute; otherwise NULL */
     bool used;                       /* a backward has visited it */
+    bool lent;                       /* its freed values can be read now (gd_lend) */
     bool marked;                     /* the running backward will visit it */
     bool leads;                      /* of gd_gradients: to one of its inputs */
     gd_node *via;                    /* the node that it was reached from, for messages */
@@ -611,7 +612,7 @@ gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *wh
 
 /* While a node is visited what the user has freed of its values can be read: the tape keeps its
  * memory. */
-void gd_lend(const gd_node *node, bool lent);
+void gd_lend(gd_node *node, bool lent);
 
 /* What a step consists of at some moment. */
 typedef struct gd_moment {

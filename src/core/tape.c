@@ -77,20 +77,10 @@ gd_node *gd_tape_append(const gd_call *call)
     return node;
 }
 
-gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose, int i)
-{
-    /* A step tensor that the user freed keeps its memory while it has readers. */
-    const bool there = t->storage && !t->storage->released && (!t->freed || t->step);
-    if (there && t->storage->version == node->versions[i]) return GD_OK;
-    return gd_fail(t->ctx, GD_ERROR_STATE, "%s: its %s needs the %s %s%s", node->call.op->name,
-                   whose, i < node->call.inputs ? "input" : "output", gd_shape_text(t).text,
-                   there ? " as it was in the forward, but that was overwritten since"
-                         : ", but that was freed");
-}
-
-void gd_lend(const gd_node *node, bool lent)
+void gd_lend(gd_node *node, bool lent)
 {
     const gd_call *call = &node->call;
+    node->lent = lent;
     for (int i = 0; i < call->inputs + call->outputs; i++) {
         gd_tensor *t = i < call->inputs ? call->input[i] : call->output[i - call->inputs];
         if (t && t->step) t->lent = lent;

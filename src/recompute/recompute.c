@@ -109,8 +109,9 @@ static const gd_op recompute_op = {
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
+static gd_tensor **make_local_leaves(gd_context *ctx, gd_node *node)
 {
+    gd_lend(node, true);
     gd_tensor **local = gd_arena_array(ctx, node->call.inputs, sizeof *local, "recompute");
     for (int i = 0; local && i < node->call.inputs; i++) {
         gd_tensor *t = node->call.input[i];
