@@ -32,16 +32,16 @@ static gd_status check_padding(const gd_call *call, int a, int64_t n)
     return GD_OK;
 }
 
+static const gd_option_range ranges[] = {
+    {"mode", GD_FIELD(gd_pad_args, mode), GD_PAD_CONSTANT, GD_PAD_REPLICATE, "one of gd_pad_mode"},
+    {0}};
+
 /* x [..., H, W] -> y [..., top + H + bottom, left + W + right] */
 static gd_status pad_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_pad_args *args = call->args;
     const gd_tensor *x = call->input[0];
     const int ndim = gd_tensor_ndim(x);
-    if (args->mode < GD_PAD_CONSTANT || args->mode > GD_PAD_REPLICATE) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "mode is %lld, wanted one of gd_pad_mode",
-                            (long long)args->mode);
-    }
     const bool rows = args->before[PAD_ROWS] || args->after[PAD_ROWS];
     if (ndim < (rows ? 2 : 1)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s, wanted %s", gd_shape_text(x).text,
@@ -120,6 +120,7 @@ const gd_op gd_op_pad = {
     .signature = "x[...] -> y[...]",
     GD_OF_X(gd_pad_args),
     GD_BUILT_IN,
+    .ranges = ranges,
     .shape = pad_shape,
     GD_KERNELS(pad),
     .definition = pad_definition,

@@ -357,7 +357,7 @@ gd_layout gd_tensor_layout(const gd_tensor *t);
 /* Whether t has its memory. */
 static inline bool gd_tensor_readable(const gd_tensor *t)
 {
-    return t->storage && !t->storage->released && (!t->freed || t->lent);
+    return t->storage && !t->storage->released && !t->freed;
 }
 
 /* gd_tensor_usable (services.h) for a tensor to be written to, which an expanded view cannot be. */

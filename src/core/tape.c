@@ -83,7 +83,9 @@ void gd_lend(gd_node *node, bool lent)
     node->lent = lent;
     for (int i = 0; i < call->inputs + call->outputs; i++) {
         gd_tensor *t = i < call->inputs ? call->input[i] : call->output[i - call->inputs];
-        if (t && t->step) t->lent = lent;
+        if (!t || !t->step || !(lent ? t->freed : t->lent)) continue;
+        t->freed = !lent;
+        t->lent = lent;
     }
 }
 

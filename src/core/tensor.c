@@ -257,7 +257,7 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
     if (t->step && !t->storage) {
         gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s belongs to a step that gd_step_end has ended", who,
                 argument, gd_shape_text(t).text);
-    } else if (t->freed && !t->lent) {
+    } else if (t->freed) {
         gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s was freed", who, argument, gd_shape_text(t).text);
     } else if (!t->storage) {
         gd_fail(ctx, GD_ERROR_STATE, "%s: %s \"%s\" has no memory yet, call gd_params_finish", who,

@@ -37,7 +37,7 @@ typedef struct gd_update_count {
 enum { GD_UPDATE_COUNTS = 64 }; /* of one call of gd_decide_service */
 
 /* The host's input to an update, and the device's report. Update n uses slot n mod GD_UPDATE_SLOTS
- * of memory that both see, and the host does not ask for it before the last update of that slot is
+ * of memory that both see, and the host does not submit it before the last update of that slot is
  * done. */
 typedef struct gd_update_slot {
     double rate;             /* the host's */

@@ -80,7 +80,7 @@ void gd_update_free(gd_optimizer *optimizer)
     }
 }
 
-/* ---- Asking ------------------------------------------------------------------------------- */
+/* ---- Submitting --------------------------------------------------------------------------- */
 
 /* The report in the slot of update `submitted` has not been read. */
 static gd_status lose_report(gd_optimizer *optimizer)
@@ -207,7 +207,7 @@ static gd_status use_gradients(const gd_params *params)
 }
 
 /* Launches the kernels of one update. While a graph is captured they are only recorded: each run of
- * the graph asks for a new update. */
+ * the graph submits a new update. */
 static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
 {
     gd_params *params = optimizer->params;
