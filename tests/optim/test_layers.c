@@ -1,27 +1,23 @@
 /* test_layers.c - layers.h, and how parameters begin: the names and shapes of PyTorch's modules,
  * the distribution of the initial values, each layer against the plain ops, its gradients, and what
  * is refused, which leaves a group as it was. */
-#include "op_test.h"
+#include "each_context.h"
 
-static gd_context *ctx;
 static gd_params *params;
 
 static void set_up(void)
 {
-    ctx = test_context(2);
+    setup();
     params = gd_params_create(ctx, GD_FLOAT32);
 }
 
 static void tear_down(void)
 {
     gd_params_free(params);
-    ck_assert_no_error(ctx);
-    gd_context_free(ctx);
+    teardown();
 }
 
 /* ---- One of each ----------------------------------------------------------------------------- */
-
-enum { LAYERS = 15 };
 
 typedef struct layer {
     gd_linear_layer linear;
@@ -32,78 +28,51 @@ typedef struct layer {
     gd_attention_layer attention;
 } layer;
 
+static const int64_t widths[] = {4, 6, 3};
+static const gd_conv_options twos = {.stride = {2, 2}, .padding = {1, 1}, .groups = 2};
+
+/* What it is called here, its field and how it is made; and PyTorch's state_dict(): the
+ * parameters in its order, and then the buffers. */
+#define EACH_LAYER(L)                                                                          \
+    L(LINEAR, linear, gd_make_linear(p, 0, 4, 6, name), "weight [6, 4] bias [6] ")             \
+    L(NO_BIAS, linear, gd_make_linear(p, GD_NO_BIAS | GD_MUON, 4, 6, name), "weight [6, 4] ")  \
+    L(MLP, mlp, gd_make_mlp(p, 0, 2, widths, name),                                            \
+      "0.weight [6, 4] 0.bias [6] 2.weight [3, 6] 2.bias [3] ")                                \
+    L(EMBEDDING, linear, gd_make_embedding(p, 5, 4, name), "weight [5, 4] ")                   \
+    L(CONV, conv, gd_make_conv(p, 0, gd_conv2d, 4, 6, 3, 2, &twos, name),                      \
+      "weight [6, 2, 3, 2] bias [6] ")                                                         \
+    L(CONV_1D, conv, gd_make_conv(p, GD_NO_BIAS, gd_conv1d, 4, 6, 3, 0, NULL, name),           \
+      "weight [6, 4, 3] ")                                                                     \
+    L(TRANSPOSED_CONV, conv, gd_make_conv(p, 0, gd_conv_transpose2d, 4, 6, 2, 3, &twos, name), \
+      "weight [4, 3, 2, 3] bias [6] ")                                                         \
+    L(LAYER_NORM, norm, gd_make_norm(p, GD_LAYER_NORM, 0, 4, name), "weight [4] bias [4] ")    \
+    L(RMS_NORM, norm, gd_make_norm(p, GD_RMS_NORM, 0, 4, name), "weight [4] ")                 \
+    L(GROUP_NORM, norm, gd_make_norm(p, GD_GROUP_NORM, 2, 4, name), "weight [4] bias [4] ")    \
+    L(BATCH_NORM, norm, gd_make_norm(p, GD_BATCH_NORM, 0, 4, name),                            \
+      "weight [4] bias [4] running_mean [4] running_var [4] ")                                 \
+    L(LSTM, rnn, gd_make_rnn(p, 0, 4, 4, 6, 2, name),                                          \
+      "weight_ih_l0 [24, 4] weight_hh_l0 [24, 6] bias_ih_l0 [24] bias_hh_l0 [24] "             \
+      "weight_ih_l1 [24, 6] weight_hh_l1 [24, 6] bias_ih_l1 [24] bias_hh_l1 [24] ")            \
+    L(GRU, rnn, gd_make_rnn(p, 0, 3, 4, 6, 1, name),                                           \
+      "weight_ih_l0 [18, 4] weight_hh_l0 [18, 6] bias_ih_l0 [18] bias_hh_l0 [18] ")            \
+    L(ATTENTION, attention, gd_make_attention(p, 0, 4, 2, name),                               \
+      "in_proj_weight [12, 4] in_proj_bias [12] out_proj.weight [4, 4] out_proj.bias [4] ")    \
+    L(BARE_ATTENTION, attention, gd_make_attention(p, GD_NO_BIAS, 4, 2, name),                 \
+      "in_proj_weight [12, 4] out_proj.weight [4, 4] ")
+
+#define KIND(kind, field, made, dict) kind,
+enum { EACH_LAYER(KIND) LAYERS };
+#define DICT(kind, field, made, dict) dict,
+static const char *const state_dicts[] = {EACH_LAYER(DICT)};
+
 static layer make(gd_params *p, int kind, const char *name)
 {
-    static const int64_t widths[] = {4, 6, 3};
-    static const gd_conv_options twos = {.stride = {2, 2}, .padding = {1, 1}, .groups = 2};
     layer l = {0};
-    switch (kind) {
-    case 0:
-        l.linear = gd_make_linear(p, 0, 4, 6, name);
-        break;
-    case 1:
-        l.linear = gd_make_linear(p, GD_NO_BIAS | GD_MUON, 4, 6, name);
-        break;
-    case 2:
-        l.mlp = gd_make_mlp(p, 0, 2, widths, name);
-        break;
-    case 3:
-        l.linear = gd_make_embedding(p, 5, 4, name);
-        break;
-    case 4:
-        l.conv = gd_make_conv(p, 0, gd_conv2d, 4, 6, 3, 2, &twos, name);
-        break;
-    case 5:
-        l.conv = gd_make_conv(p, GD_NO_BIAS, gd_conv1d, 4, 6, 3, 0, NULL, name);
-        break;
-    case 6:
-        l.conv = gd_make_conv(p, 0, gd_conv_transpose2d, 4, 6, 2, 3, &twos, name);
-        break;
-    case 7:
-        l.norm = gd_make_norm(p, GD_LAYER_NORM, 0, 4, name);
-        break;
-    case 8:
-        l.norm = gd_make_norm(p, GD_RMS_NORM, 0, 4, name);
-        break;
-    case 9:
-        l.norm = gd_make_norm(p, GD_GROUP_NORM, 2, 4, name);
-        break;
-    case 10:
-        l.norm = gd_make_norm(p, GD_BATCH_NORM, 0, 4, name);
-        break;
-    case 11:
-        l.rnn = gd_make_rnn(p, 0, 4, 4, 6, 2, name);
-        break;
-    case 12:
-        l.rnn = gd_make_rnn(p, 0, 3, 4, 6, 1, name);
-        break;
-    case 13:
-        l.attention = gd_make_attention(p, 0, 4, 2, name);
-        break;
-    default:
-        l.attention = gd_make_attention(p, GD_NO_BIAS, 4, 2, name);
-    }
+#define MAKE(kind_, field, made, dict) \
+    if (kind == kind_) l.field = made;
+    EACH_LAYER(MAKE)
     return l;
 }
-
-/* The parameters of state_dict() in PyTorch, in its order, and then the buffers. */
-static const char *const state_dicts[LAYERS] = {
-    "weight [6, 4] bias [6] ",
-    "weight [6, 4] ",
-    "0.weight [6, 4] 0.bias [6] 2.weight [3, 6] 2.bias [3] ",
-    "weight [5, 4] ",
-    "weight [6, 2, 3, 2] bias [6] ",
-    "weight [6, 4, 3] ",
-    "weight [4, 3, 2, 3] bias [6] ",
-    "weight [4] bias [4] ",
-    "weight [4] ",
-    "weight [4] bias [4] ",
-    "weight [4] bias [4] running_mean [4] running_var [4] ",
-    "weight_ih_l0 [24, 4] weight_hh_l0 [24, 6] bias_ih_l0 [24] bias_hh_l0 [24] "
-    "weight_ih_l1 [24, 6] weight_hh_l1 [24, 6] bias_ih_l1 [24] bias_hh_l1 [24] ",
-    "weight_ih_l0 [18, 4] weight_hh_l0 [18, 6] bias_ih_l0 [18] bias_hh_l0 [18] ",
-    "in_proj_weight [12, 4] in_proj_bias [12] out_proj.weight [4, 4] out_proj.bias [4] ",
-    "in_proj_weight [12, 4] out_proj.weight [4, 4] "};
 
 static gd_tensor *at(const gd_params *p, int i)
 {
@@ -132,9 +101,9 @@ LOOP_TEST(names_and_shapes, LAYERS)
     ck_assert_str_eq(text, wanted);
     for (int i = 0; i < gd_params_count(params); i++) {
         const char *name = gd_tensor_name(at(params, i));
-        const bool matrix = strstr(name, "weight") && (_i < 7 || _i > 10);
+        const bool matrix = strstr(name, "weight") && (_i < LAYER_NORM || _i > BATCH_NORM);
         ck_assert_uint_eq(gd_params_flags(params, i),
-                          matrix ? GD_DECAY | (unsigned)(_i == 1 ? GD_MUON : 0) : 0);
+                          matrix ? GD_DECAY | (unsigned)(_i == NO_BIAS ? GD_MUON : 0) : 0);
     }
 }
 
@@ -222,42 +191,23 @@ TEST(each_init_is_its_fill)
     ck_assert_str_eq(gd_tensor_name(t[9]), "p9.w");
     gd_random_set(ctx, before);
     gd_tensor *like = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4, 5));
-    for (int i = 0; i < 10; i++) {
-        switch (i) {
-        case 0:
-            gd_random_uniform(like, -2, 3);
-            break;
-        case 1:
-            gd_random_normal(like, 1, 2);
-            break;
-        case 2:
-            gd_random_uniform(like, -0.25, 0.25);
-            break;
-        case 3:
-            gd_tensor_fill(like, 7);
-            break;
-        case 4:
-            gd_init_xavier_uniform(like, 2);
-            break;
-        case 5:
-            gd_init_xavier_normal(like, 2);
-            break;
-        case 6:
-            gd_init_orthogonal(like, 2);
-            break;
-        case 7:
-            gd_init_kaiming_uniform(like, GD_FAN_IN, 2);
-            break;
-        case 8:
-            gd_init_kaiming_normal(like, GD_FAN_IN, 2);
-            break;
-        default:
-            gd_tensor_fill(like, 0);
-        }
-        gd_tensor_read(like, wanted, sizeof wanted);
-        gd_tensor_read(t[i], got, sizeof got);
-        ck_assert_mem_eq(got, wanted, sizeof got);
-    }
+#define IS_FILL(i, fill)                             \
+    do {                                             \
+        ck_assert_int_eq(fill, GD_OK);               \
+        gd_tensor_read(like, wanted, sizeof wanted); \
+        gd_tensor_read(t[i], got, sizeof got);       \
+        ck_assert_mem_eq(got, wanted, sizeof got);   \
+    } while (0)
+    IS_FILL(0, gd_random_uniform(like, -2, 3));
+    IS_FILL(1, gd_random_normal(like, 1, 2));
+    IS_FILL(2, gd_random_uniform(like, -0.25, 0.25));
+    IS_FILL(3, gd_tensor_fill(like, 7));
+    IS_FILL(4, gd_init_xavier_uniform(like, 2));
+    IS_FILL(5, gd_init_xavier_normal(like, 2));
+    IS_FILL(6, gd_init_orthogonal(like, 2));
+    IS_FILL(7, gd_init_kaiming_uniform(like, GD_FAN_IN, 2));
+    IS_FILL(8, gd_init_kaiming_normal(like, GD_FAN_IN, 2));
+    IS_FILL(9, gd_tensor_fill(like, 0));
     int32_t numbers[2];
     gd_tensor_read(steps, numbers, sizeof numbers);
     ck_assert(numbers[0] == 3 && numbers[1] == 3);
@@ -301,46 +251,46 @@ static void run(int kind, const layer *l, gd_tensor **x, gd_tensor *y[2])
     gd_tensor *last[2], *right[2];
     gd_batch_norm_options options = l->norm.options;
     switch (kind) {
-    case 0:
-    case 1:
+    case LINEAR:
+    case NO_BIAS:
         y[0] = gd_run_linear(&l->linear, x[0]);
         y[1] = gd_linear(x[0], l->linear.weight, l->linear.bias);
         break;
-    case 2:
+    case MLP:
         y[0] = gd_run_mlp(&l->mlp, x[0], gd_tanh);
         y[1] = gd_tanh(gd_linear(x[0], l->mlp.layers[0].weight, l->mlp.layers[0].bias));
         y[1] = gd_linear(y[1], l->mlp.layers[1].weight, l->mlp.layers[1].bias);
         break;
-    case 3:
+    case EMBEDDING:
         y[0] = gd_run_embedding(&l->linear, x[1]);
         y[1] = gd_embedding(l->linear.weight, x[1]);
         break;
-    case 4:
+    case CONV:
         y[0] = gd_run_conv(&l->conv, x[2]);
         y[1] = gd_conv2d(x[2], l->conv.weight, l->conv.bias, &l->conv.options);
         ck_assert_int_eq(gd_tensor_dim(y[0], 2), 3);
         break;
-    case 5:
+    case CONV_1D:
         y[0] = gd_run_conv(&l->conv, x[3]);
         y[1] = gd_conv1d(x[3], l->conv.weight, NULL, NULL);
         break;
-    case 6:
+    case TRANSPOSED_CONV:
         y[0] = gd_run_conv(&l->conv, x[2]);
         y[1] = gd_conv_transpose2d(x[2], l->conv.weight, l->conv.bias, &l->conv.options);
         break;
-    case 7:
+    case LAYER_NORM:
         y[0] = gd_run_norm(&l->norm, x[0], false);
         y[1] = gd_layer_norm(x[0], l->norm.weight, l->norm.bias, 1e-5);
         break;
-    case 8:
+    case RMS_NORM:
         y[0] = gd_run_norm(&l->norm, x[0], false);
         y[1] = gd_rms_norm(x[0], l->norm.weight, 1e-5);
         break;
-    case 9:
+    case GROUP_NORM:
         y[0] = gd_run_norm(&l->norm, x[2], false);
         y[1] = gd_group_norm(x[2], 2, l->norm.weight, l->norm.bias, 1e-5);
         break;
-    case 10: /* evaluated first, since the batch moves the running statistics */
+    case BATCH_NORM: /* evaluated first, since the batch moves the running statistics */
         options.evaluate = true;
         gd_no_grad_begin(ctx);
         y[1] = gd_batch_norm(x[2], l->norm.weight, l->norm.bias, &options);
@@ -350,7 +300,7 @@ static void run(int kind, const layer *l, gd_tensor **x, gd_tensor *y[2])
         y[0] = gd_add(y[0], gd_run_norm(&l->norm, x[2], false));
         y[1] = gd_batch_norm(x[2], l->norm.weight, l->norm.bias, &options);
         break;
-    case 11:
+    case LSTM:
         y[0] = gd_run_lstm(&l->rnn, x[0], x[4], x[4], &last[0], &last[1]);
         y[0] = gd_concat(
             (gd_tensor *[]){y[0], gd_transpose(last[0], 0, 1), gd_transpose(last[1], 0, 1)}, 3, 1);
@@ -359,7 +309,7 @@ static void run(int kind, const layer *l, gd_tensor **x, gd_tensor *y[2])
             (gd_tensor *[]){y[1], gd_transpose(right[0], 0, 1), gd_transpose(right[1], 0, 1)}, 3,
             1);
         break;
-    case 12:
+    case GRU:
         y[0] = gd_run_gru(&l->rnn, x[0], NULL, &last[0]);
         y[1] = gd_gru(x[0], l->rnn.weights, 1, NULL, &right[0]);
         break;
@@ -502,45 +452,21 @@ LOOP_TEST(no_memory_adds_nothing, LAYERS)
 /* A layer of zeros, as after an error; none at all. */
 TEST(layers_that_were_not_made_do_not_run)
 {
+#define NO_WEIGHT ": the layer has no weight, wanted one that was made without an error"
     const layer zeros = {0};
-    gd_tensor *x = input(GD_SHAPE(2, 3, 4)),
-              *y[] = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
-    static const char *const names[] = {"linear", "mlp",  "embedding", "conv",
-                                        "norm",   "lstm", "gru",       "attention"};
-    for (int i = 0; i < 16; i++) {
-        char words[128];
+    gd_tensor *x = input(GD_SHAPE(2, 3, 4));
+    for (int none = 0; none < 2; none++) {
         const layer *l = &zeros;
-        const bool none = i & 1;
-        switch (i / 2) {
-        case 0:
-            y[0] = gd_run_linear(none ? NULL : &l->linear, x);
-            break;
-        case 1:
-            y[1] = gd_run_mlp(none ? NULL : &l->mlp, x, gd_relu);
-            break;
-        case 2:
-            y[2] = gd_run_embedding(none ? NULL : &l->linear, x);
-            break;
-        case 3:
-            y[3] = gd_run_conv(none ? NULL : &l->conv, x);
-            break;
-        case 4:
-            y[4] = gd_run_norm(none ? NULL : &l->norm, x, false);
-            break;
-        case 5:
-            y[5] = gd_run_lstm(none ? NULL : &l->rnn, x, NULL, NULL, NULL, NULL);
-            break;
-        case 6:
-            y[6] = gd_run_gru(none ? NULL : &l->rnn, x, NULL, NULL);
-            break;
-        default:
-            y[7] = gd_run_attention(none ? NULL : &l->attention, x, NULL, NULL);
-        }
-        ck_assert_ptr_null(y[i / 2]);
-        snprintf(words, sizeof words,
-                 "run_%s: the layer has no weight, wanted one that was made without an error",
-                 names[i / 2]);
-        ck_assert_error(ctx, words);
+        REFUSED(gd_run_linear(none ? NULL : &l->linear, x), "run_linear" NO_WEIGHT);
+        REFUSED(gd_run_mlp(none ? NULL : &l->mlp, x, gd_relu), "run_mlp" NO_WEIGHT);
+        REFUSED(gd_run_embedding(none ? NULL : &l->linear, x), "run_embedding" NO_WEIGHT);
+        REFUSED(gd_run_conv(none ? NULL : &l->conv, x), "run_conv" NO_WEIGHT);
+        REFUSED(gd_run_norm(none ? NULL : &l->norm, x, false), "run_norm" NO_WEIGHT);
+        REFUSED(gd_run_lstm(none ? NULL : &l->rnn, x, NULL, NULL, NULL, NULL),
+                "run_lstm" NO_WEIGHT);
+        REFUSED(gd_run_gru(none ? NULL : &l->rnn, x, NULL, NULL), "run_gru" NO_WEIGHT);
+        REFUSED(gd_run_attention(none ? NULL : &l->attention, x, NULL, NULL),
+                "run_attention" NO_WEIGHT);
     }
     const gd_linear_layer l = gd_make_linear(params, 0, 4, 4, "l");
     ck_assert_ptr_null(gd_run_linear(&l, NULL));
