@@ -2,7 +2,7 @@
 
 # What all programs share, and parts that the library has, too.
 file(GLOB sources CONFIGURE_DEPENDS src/programs/*.c)
-list(APPEND sources src/files/file_kind.c src/files/utf8.c)
+list(APPEND sources src/files/file_kind.c src/files/json_text.c src/files/utf8.c)
 add_library(gradus_program_parts STATIC EXCLUDE_FROM_ALL ${sources} ${platform_sources})
 set_target_properties(gradus_program_parts PROPERTIES C_EXTENSIONS OFF)
 target_include_directories(gradus_program_parts PUBLIC . src PRIVATE include)

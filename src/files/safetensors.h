@@ -63,7 +63,7 @@ gd_text gd_safetensors_shape_text(const gd_safetensors_entry *entry);
 gd_status gd_safetensors_parse(gd_safetensors *file, const char *path);
 
 /* The header for tensors whose data follow one another, with its length before it and padded with
- * spaces to a multiple of 64 bytes (safetensors_write.c), for gd_host_release. NULL on error. */
+ * spaces to a multiple of 64 bytes (safetensors_write.c). Free it. NULL on error. */
 char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
                            const gd_named_text *metadata, int64_t metadata_count, size_t *bytes);
 

@@ -1,21 +1,13 @@
 /* safetensors_write.c - tensors into a safetensors file. */
 #include "files/safetensors.h"
+#include "files/json_text.h"
 #include "files/utf8.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- The header --------------------------------------------------------------------------- */
-
-/* A header as it is printed: while `to` is NULL, its bytes are only counted. */
-typedef struct printer {
-    gd_context *ctx;
-    char *to;
-    size_t used;
-} printer;
 
 static gd_status refuse_name(gd_context *ctx, const char *what, const char *name, const char *why)
 {
@@ -23,74 +15,36 @@ static gd_status refuse_name(gd_context *ctx, const char *what, const char *name
                    gd_excerpt_of(name).text, why);
 }
 
-static void put(printer *p, const char *bytes, size_t count)
+static void print_tensor(gd_json_text *to, const gd_tensor *t, int64_t begin, int64_t end)
 {
-    if (p->to) memcpy(p->to + p->used, bytes, count);
-    p->used += count;
+    gd_json_print(to, ":{\"dtype\":\"%s\",\"shape\":[", gd_safetensors_dtype_name(t->dtype));
+    for (int i = 0; i < t->ndim; i++)
+        gd_json_print(to, i ? ",%lld" : "%lld", (long long)t->shape[i]);
+    gd_json_print(to, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)end);
 }
 
-static void print(printer *p, const char *format, ...) GD_PRINTF(2, 3);
-
-static void print(printer *p, const char *format, ...)
-{
-    char text[64];
-    va_list args;
-    va_start(args, format);
-    put(p, text, (size_t)vsnprintf(text, sizeof text, format, args));
-    va_end(args);
-}
-
-/* A text in quotes. `what`: of what, for the message. */
-static void print_text(printer *p, const char *what, const char *text)
-{
-    static const char named[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
-    const char *c = text;
-    put(p, "\"", 1);
-    for (int bytes; *c; c += bytes) {
-        const char *found = strchr(named, *c);
-        bytes = gd_utf8_length((const unsigned char *)c, 4);
-        if (!bytes) break;
-        if (found)
-            print(p, "\\%c", names[found - named]);
-        else if ((unsigned char)*c < 0x20)
-            print(p, "\\u%04X", (unsigned)*c);
-        else
-            put(p, c, (size_t)bytes);
-    }
-    put(p, "\"", 1);
-    if (*c) refuse_name(p->ctx, what, text, "is not UTF-8");
-}
-
-static void print_tensor(printer *p, const gd_tensor *t, int64_t begin, int64_t end)
-{
-    print(p, ":{\"dtype\":\"%s\",\"shape\":[", gd_safetensors_dtype_name(t->dtype));
-    for (int i = 0; i < t->ndim; i++) print(p, i ? ",%lld" : "%lld", (long long)t->shape[i]);
-    print(p, "],\"data_offsets\":[%lld,", (long long)begin);
-    print(p, "%lld]}", (long long)end);
-}
-
-static void print_all(printer *p, const gd_named_tensor *tensors, int64_t tensor_count,
+static void print_all(gd_json_text *to, const gd_named_tensor *tensors, int64_t tensor_count,
                       const gd_named_text *metadata, int64_t metadata_count)
 {
     int64_t begin = 0;
-    put(p, "{", 1);
-    if (metadata_count > 0) print(p, "\"%s\":{", gd_safetensors_metadata_name);
+    gd_json_print(to, "{");
+    if (metadata_count > 0) gd_json_print(to, "\"%s\":{", gd_safetensors_metadata_name);
     for (int64_t i = 0; i < metadata_count; i++) {
-        if (i > 0) put(p, ",", 1);
-        print_text(p, "metadata", metadata[i].name);
-        put(p, ":", 1);
-        print_text(p, "metadata", metadata[i].text);
+        if (i > 0) gd_json_print(to, ",");
+        gd_json_print_string(to, metadata[i].name, NULL);
+        gd_json_print(to, ":");
+        gd_json_print_string(to, metadata[i].text, NULL);
     }
-    if (metadata_count > 0) put(p, "},", tensor_count > 0 ? 2 : 1);
+    if (metadata_count > 0) gd_json_print(to, tensor_count > 0 ? "}," : "}");
     for (int64_t i = 0; i < tensor_count; i++) {
         const gd_tensor *t = tensors[i].tensor;
         const int64_t end = begin + t->count * (int64_t)gd_dtype_size(t->dtype);
-        if (i > 0) put(p, ",", 1);
-        print_text(p, "tensor", tensors[i].name);
-        print_tensor(p, t, begin, end);
+        if (i > 0) gd_json_print(to, ",");
+        gd_json_print_string(to, tensors[i].name, NULL);
+        print_tensor(to, t, begin, end);
         begin = end;
     }
-    put(p, "}", 1);
+    gd_json_print(to, "}");
 }
 
 static int compare_texts(const void *left, const void *right)
@@ -98,11 +52,12 @@ static int compare_texts(const void *left, const void *right)
     return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-/* Refuses a name that occurs twice, or is reserved. */
+/* Refuses a name that is not UTF-8, occurs twice, or is reserved. */
 static gd_status check_names(gd_context *ctx, const char *what, const char **names, int64_t count)
 {
     qsort(names, (size_t)count, sizeof *names, compare_texts);
     for (int64_t i = 0; i < count; i++) {
+        if (!gd_utf8_text(names[i])) return refuse_name(ctx, what, names[i], "is not UTF-8");
         if (i > 0 && !strcmp(names[i], names[i - 1]))
             return refuse_name(ctx, what, names[i], "occurs twice");
         if (*what == 't' && !strcmp(names[i], gd_safetensors_metadata_name))
@@ -123,32 +78,34 @@ static gd_status check_all_names(gd_context *ctx, const gd_named_tensor *tensors
     if (!check_names(ctx, "metadata", names + tensor_count, metadata_count))
         check_names(ctx, "tensor", names, tensor_count);
     gd_host_release(ctx, names, bytes);
+    for (int64_t i = 0; i < metadata_count && !gd_failed(ctx); i++)
+        if (!gd_utf8_text(metadata[i].text))
+            refuse_name(ctx, "metadata", metadata[i].text, "is not UTF-8");
     return gd_error_status(ctx);
 }
 
 char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
                            const gd_named_text *metadata, int64_t metadata_count, size_t *bytes)
 {
-    enum { ALIGNMENT = 64 };
-    printer p = {.ctx = ctx};
+    enum { ALIGNMENT = 64, LENGTH = GD_SAFETENSORS_LENGTH_BYTES };
+    gd_json_text header = {0};
     if (check_all_names(ctx, tensors, tensor_count, metadata, metadata_count)) return NULL;
-    print_all(&p, tensors, tensor_count, metadata, metadata_count);
-    *bytes = (GD_SAFETENSORS_LENGTH_BYTES + p.used + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    const size_t padded = *bytes - GD_SAFETENSORS_LENGTH_BYTES;
-    if (padded > GD_SAFETENSORS_HEADER_LIMIT) {
+    gd_json_print(&header, "%*s", LENGTH, "");
+    print_all(&header, tensors, tensor_count, metadata, metadata_count);
+    gd_json_print(&header, "%*s", (int)(-header.length % ALIGNMENT), "");
+    const size_t padded = header.length - LENGTH;
+    if (header.lacking)
+        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+    else if (padded > GD_SAFETENSORS_HEADER_LIMIT)
         gd_fail(ctx, GD_ERROR_ARGUMENT,
                 "safetensors_write: the header has %zu bytes, wanted at most %d", padded,
                 GD_SAFETENSORS_HEADER_LIMIT);
-    }
-    if (gd_failed(ctx)) return NULL;
-    char *header = gd_host_allocate(ctx, *bytes, "the header of a safetensors file");
-    if (!header) return NULL;
-    memset(header, ' ', *bytes);
-    for (int i = 0; i < GD_SAFETENSORS_LENGTH_BYTES; i++)
-        header[i] = (char)(unsigned char)((uint64_t)padded >> (8 * i));
-    p = (printer){ctx, header + GD_SAFETENSORS_LENGTH_BYTES, 0};
-    print_all(&p, tensors, tensor_count, metadata, metadata_count);
-    return header;
+    for (int i = 0; i < LENGTH && !gd_failed(ctx); i++)
+        header.bytes[i] = (char)(unsigned char)((uint64_t)padded >> (8 * i));
+    *bytes = header.length;
+    if (!gd_failed(ctx)) return header.bytes;
+    free(header.bytes);
+    return NULL;
 }
 
 /* ---- The contents ------------------------------------------------------------------------- */
@@ -246,7 +203,7 @@ gd_status gd_safetensors_write_by(gd_context *ctx, const gd_output *to,
         if (supply ? !supply(user, &sorted[i]) : gd_failed(ctx)) break;
         write_elements(to, sorted[i].tensor);
     }
-    gd_host_release(ctx, header, header_bytes);
+    free(header);
     gd_host_release(ctx, sorted, (size_t)tensor_count * sizeof *sorted);
     return gd_error_status(ctx);
 }

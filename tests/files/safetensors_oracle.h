@@ -131,7 +131,7 @@ static inline unsigned char *oracle_print(gd_context *ctx, const gd_named_tensor
         gd_safetensors_print(ctx, tensors, tensor_count, metadata, metadata_count, &begin);
     unsigned char *bytes = header ? malloc(begin + data) : NULL;
     if (bytes) memcpy(bytes, header, begin);
-    gd_host_release(ctx, header, begin);
+    free(header);
     *size = begin;
     for (int64_t i = 0; bytes && i < tensor_count; i++) {
         const gd_tensor *t = tensors[i].tensor;

@@ -49,7 +49,7 @@ static const char *character(int byte)
 
 static void print_words(FILE *file, bool cut)
 {
-    json_text text = {0};
+    gd_json_text text = {0};
     tokenizer_print_words(&text, cut);
     fputs(text.bytes, file);
     free(text.bytes);

@@ -120,8 +120,8 @@ TEST(any_bytes_become_valid_json)
 #undef BAD
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char wanted[100];
-        json_text text = {0};
-        json_print_string(&text, rows[i][0], false);
+        gd_json_text text = {0};
+        gd_json_print_string(&text, rows[i][0], NULL);
         snprintf(wanted, sizeof wanted, "\"%s\"", rows[i][1]);
         ck_assert_str_eq(text.bytes, wanted);
         free(text.bytes);

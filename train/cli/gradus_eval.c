@@ -147,8 +147,8 @@ static double rate(const evaluation *e)
 static void print_json(const trained *t, const dataset *data, const eval_command *o,
                        const evaluation *e)
 {
-    const bool terminal = terminal_is(stdout);
-    json_text line = {0};
+    bool (*const escaped)(uint32_t) = terminal_is(stdout) ? terminal_obeys : NULL;
+    gd_json_text line = {0};
     const data_options *d = &data->options;
     const struct {
         const char *name, *value;
@@ -172,11 +172,12 @@ static void print_json(const trained *t, const dataset *data, const eval_command
                    {"seconds", e->seconds},
                    {"tokens_per_second", rate(e)}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        json_print(&line, "%s\"%s\": ", i ? ", " : "{", texts[i].name);
-        json_print_string(&line, texts[i].value, terminal);
+        gd_json_print(&line, "%s\"%s\": ", i ? ", " : "{", texts[i].name);
+        gd_json_print_string(&line, texts[i].value, escaped);
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        json_print(&line, ", \"%s\": %s", numbers[i].name, json_number_text(numbers[i].value).text);
+        gd_json_print(&line, ", \"%s\": %s", numbers[i].name,
+                      json_number_text(numbers[i].value).text);
     if (line.lacking)
         gd_fail(t->m.ctx, GD_ERROR_MEMORY, "out of memory: the line of --json");
     else

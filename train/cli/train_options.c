@@ -1,7 +1,7 @@
 /* train_options.c - see train_options.h. */
 #include "train_options.h"
 #include "console.h"
-#include "json.h"
+#include "files/utf8.h"
 #include "optimizer.h"
 #include "paths.h"
 #include "program.h"
@@ -226,7 +226,7 @@ static bool can_be_saved(const train_options *o)
 {
     options_item item;
     for (int i = 0; o->out && options_saved(&o->base, i, &item); i++) {
-        if (!item.text || (json_is_utf8(item.text) && !terminal_has_controls(item.text))) continue;
+        if (!item.text || (gd_utf8_text(item.text) && !terminal_has_controls(item.text))) continue;
         console_notice("--%s is \"%s\", wanted UTF-8 without control characters, as --out is given "
                        "and checkpoints keep the name",
                        item.name, item.text);

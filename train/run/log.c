@@ -47,9 +47,9 @@ static void append(run_log *log, const char *text, size_t size)
 }
 
 /* A line begins as text in memory. */
-static void end_line(run_log *log, json_text *line)
+static void end_line(run_log *log, gd_json_text *line)
 {
-    json_print(line, "}\n");
+    gd_json_print(line, "}\n");
     if (line->lacking)
         tell(log, ENOMEM);
     else
@@ -58,50 +58,50 @@ static void end_line(run_log *log, json_text *line)
 }
 
 /* , "name": [the files that were read for training (0) or for validation (1)] */
-static void print_files(json_text *to, const dataset *data, int which, const char *name)
+static void print_files(gd_json_text *to, const dataset *data, int which, const char *name)
 {
     const token_source *source = which ? &data->validation : &data->train;
     const paths *texts = &data->texts[which];
-    json_print(to, ", \"%s\": [", name);
+    gd_json_print(to, ", \"%s\": [", name);
     for (size_t i = 0; i < texts->count; i++) {
-        json_print(to, "%s", i ? ", " : "");
-        json_print_string(to, texts->name[i], false);
+        gd_json_print(to, "%s", i ? ", " : "");
+        gd_json_print_string(to, texts->name[i], NULL);
     }
     for (int i = 0; i < source->shards && source->shard[i].path; i++) {
-        json_print(to, "%s", i ? ", " : "");
-        json_print_string(to, source->shard[i].path, false);
+        gd_json_print(to, "%s", i ? ", " : "");
+        gd_json_print_string(to, source->shard[i].path, NULL);
     }
-    json_print(to, "]");
+    gd_json_print(to, "]");
 }
 
 /* The options as members of a JSON object. */
-static void print_options(json_text *to, const options *o)
+static void print_options(gd_json_text *to, const options *o)
 {
     options_item item;
     for (int i = 0; options_value(o, i, &item); i++) {
         const option_kind kind = item.row->kind;
         const bool bare = kind == OPTION_WHOLE || kind == OPTION_NUMBER || kind == OPTION_SWITCH;
-        json_print(to, "%s\"%s\": ", i ? ", " : "", item.name);
+        gd_json_print(to, "%s\"%s\": ", i ? ", " : "", item.name);
         if (item.text && !bare)
-            json_print_string(to, item.text, false);
+            gd_json_print_string(to, item.text, NULL);
         else
-            json_print(to, "%s", item.text ? item.text : "null");
+            gd_json_print(to, "%s", item.text ? item.text : "null");
     }
 }
 
 static void write_first(run_log *log, const train_options *options, const dataset *data,
                         const model *m, int64_t first_step)
 {
-    json_text line = {0};
-    json_print(&line, "%s, \"version\": \"%s\", \"device\": ", log_mark, gd_version());
-    json_print_string(&line, gd_context_device_name(m->ctx), false);
-    json_print(&line,
-               ", \"text_hash\": \"%016llx\", \"vocabulary\": %lld, \"parameters\": %lld, "
-               "\"first_step\": %lld, \"options\": {",
-               (unsigned long long)data->files[0], (long long)data->tokenizer.vocab,
-               (long long)gd_params_elements(m->params), (long long)first_step);
+    gd_json_text line = {0};
+    gd_json_print(&line, "%s, \"version\": \"%s\", \"device\": ", log_mark, gd_version());
+    gd_json_print_string(&line, gd_context_device_name(m->ctx), NULL);
+    gd_json_print(&line,
+                  ", \"text_hash\": \"%016llx\", \"vocabulary\": %lld, \"parameters\": %lld, "
+                  "\"first_step\": %lld, \"options\": {",
+                  (unsigned long long)data->files[0], (long long)data->tokenizer.vocab,
+                  (long long)gd_params_elements(m->params), (long long)first_step);
     print_options(&line, &options->base);
-    json_print(&line, "}");
+    gd_json_print(&line, "}");
     print_files(&line, data, 0, "files");
     print_files(&line, data, 1, "val_files");
     end_line(log, &line);
@@ -120,13 +120,13 @@ void log_write(run_log *log, const log_line *l)
                    {"ms", l->ms},
                    {"tokens_per_second", l->tokens_per_second},
                    {"seconds", l->seconds}};
-    json_text line = {0};
+    gd_json_text line = {0};
     if (!log->open) return;
-    json_print(&line, "{\"step\": %lld", (long long)l->step);
+    gd_json_print(&line, "{\"step\": %lld", (long long)l->step);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        json_print(&line, ", \"%s\": ", numbers[i].name);
+        gd_json_print(&line, ", \"%s\": ", numbers[i].name);
         /* JSON has no NaN and no infinity. */
-        json_print(&line, isfinite(numbers[i].value) ? "%.9g" : "null", numbers[i].value);
+        gd_json_print(&line, isfinite(numbers[i].value) ? "%.9g" : "null", numbers[i].value);
     }
     end_line(log, &line);
 }

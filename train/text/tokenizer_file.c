@@ -27,7 +27,7 @@ int tokenizer_byte_of(int character)
 }
 
 /* The bytes of a token, as a JSON string. All characters are below U+0800. */
-static void print_token(json_text *to, const uint8_t *bytes, int32_t length)
+static void print_token(gd_json_text *to, const uint8_t *bytes, int32_t length)
 {
     char text[2 * BPE_LONGEST + 1];
     int used = 0;
@@ -39,7 +39,7 @@ static void print_token(json_text *to, const uint8_t *bytes, int32_t length)
             text[used++] = '\\';
         text[used++] = (char)(c < 128 ? c : 0x80 | (c & 0x3f));
     }
-    json_print(to, "\"%.*s\"", used, text);
+    gd_json_print(to, "\"%.*s\"", used, text);
 }
 
 /* ---- tokenizer.json ----------------------------------------------------------------------- */
@@ -57,52 +57,52 @@ const char tokenizer_byte_level[] =
     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
     "\"use_regex\": false}";
 
-void tokenizer_print_words(json_text *to, bool cut)
+void tokenizer_print_words(gd_json_text *to, bool cut)
 {
-    json_print(to, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    ");
+    gd_json_print(to, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    ");
     if (cut) {
-        json_print(to, "{\"type\": \"Split\", \"behavior\": \"Isolated\", \"invert\": false, "
-                       "\"pattern\": {\"Regex\": ");
-        json_print_string(to, words, false);
-        json_print(to, "}},\n    ");
+        gd_json_print(to, "{\"type\": \"Split\", \"behavior\": \"Isolated\", \"invert\": false, "
+                          "\"pattern\": {\"Regex\": ");
+        gd_json_print_string(to, words, NULL);
+        gd_json_print(to, "}},\n    ");
     }
-    json_print(to, "%s]}", tokenizer_byte_level);
+    gd_json_print(to, "%s]}", tokenizer_byte_level);
 }
 
-static void print_vocabulary(json_text *to, const tokenizer *t)
+static void print_vocabulary(gd_json_text *to, const tokenizer *t)
 {
     for (int32_t id = 0; id < t->vocab; id++) {
         bool pieces = t->kind == TOKENIZER_BPE;
-        json_print(to, id ? ",\n      " : "      ");
+        gd_json_print(to, id ? ",\n      " : "      ");
         print_token(to, pieces ? t->bpe.bytes[id] : &t->symbol[id], pieces ? t->bpe.length[id] : 1);
-        json_print(to, ": %d", (int)id);
+        gd_json_print(to, ": %d", (int)id);
     }
 }
 
-static void print_merges(json_text *to, const tokenizer *t)
+static void print_merges(gd_json_text *to, const tokenizer *t)
 {
     const bpe *b = &t->bpe;
     for (int32_t i = 0; t->kind == TOKENIZER_BPE && i < b->vocab - 256; i++) {
         int32_t left = b->merge[i][0], right = b->merge[i][1];
-        json_print(to, i ? ",\n      [" : "\n      [");
+        gd_json_print(to, i ? ",\n      [" : "\n      [");
         print_token(to, b->bytes[left], b->length[left]);
-        json_print(to, ", ");
+        gd_json_print(to, ", ");
         print_token(to, b->bytes[right], b->length[right]);
-        json_print(to, "]");
+        gd_json_print(to, "]");
     }
 }
 
-static void print_tokenizer(json_text *to, const tokenizer *t)
+static void print_tokenizer(gd_json_text *to, const tokenizer *t)
 {
-    json_print(to, "{\n  \"version\": \"1.0\",\n  \"added_tokens\": [],\n  \"pre_tokenizer\": ");
+    gd_json_print(to, "{\n  \"version\": \"1.0\",\n  \"added_tokens\": [],\n  \"pre_tokenizer\": ");
     tokenizer_print_words(to, t->kind == TOKENIZER_BPE);
-    json_print(to,
-               ",\n  \"decoder\": %s,\n  \"model\": {\n    \"type\": \"BPE\",\n    \"vocab\": {\n",
-               tokenizer_byte_level);
+    gd_json_print(
+        to, ",\n  \"decoder\": %s,\n  \"model\": {\n    \"type\": \"BPE\",\n    \"vocab\": {\n",
+        tokenizer_byte_level);
     print_vocabulary(to, t);
-    json_print(to, "\n    },\n    \"merges\": [");
+    gd_json_print(to, "\n    },\n    \"merges\": [");
     print_merges(to, t);
-    json_print(to, "]\n  }\n}\n");
+    gd_json_print(to, "]\n  }\n}\n");
 }
 
 gd_status tokenizer_save(const tokenizer *t, saving *to)
@@ -110,7 +110,7 @@ gd_status tokenizer_save(const tokenizer *t, saving *to)
     static const char config[] = "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
                                  "\"clean_up_tokenization_spaces\": false}\n";
     if (t->kind == TOKENIZER_NONE) return GD_OK;
-    json_text text = {0};
+    gd_json_text text = {0};
     print_tokenizer(&text, t);
     if (text.lacking)
         gd_fail(to->ctx, GD_ERROR_MEMORY, "out of memory: tokenizer.json");

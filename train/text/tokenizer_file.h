@@ -27,7 +27,7 @@ const char *tokenizer_missing(const open_folder *in, char room[TOKENIZER_MISSING
 
 /* Writes the JSON object "pre_tokenizer"; `cut`: with words of at most 64 characters, else each
  * byte is a token. */
-void tokenizer_print_words(json_text *to, bool cut);
+void tokenizer_print_words(gd_json_text *to, bool cut);
 
 extern const char tokenizer_byte_level[]; /* the JSON object "decoder" */
 

@@ -160,7 +160,7 @@ static bool is(const json_t *value, const char *text)
 /* Whether a value is the pre-tokenizer of pieces, or of bytes. */
 static bool is_words(const json_t *value, bool pieces)
 {
-    json_text text = {0};
+    gd_json_text text = {0};
     tokenizer_print_words(&text, pieces);
     const bool same = !text.lacking && is(value, text.bytes);
     free(text.bytes);
