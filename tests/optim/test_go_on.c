@@ -163,6 +163,52 @@ TEST(a_group_loads_the_file_of_an_optimizer)
     destroy(&one), destroy(&two);
 }
 
+static bool put(void *user, const void *bytes, size_t count)
+{
+    return fwrite(bytes, 1, count, user) == count;
+}
+
+static gd_status pass_states(const gd_optimizer *from, gd_optimizer *to, gd_context *ctx)
+{
+    FILE *file = fopen(path, "wb");
+    ck_assert_int_eq(gd_optimizer_save_states(from, &(gd_output){path, put, file}, NULL, 0), GD_OK);
+    fclose(file);
+    gd_safetensors *states = gd_safetensors_open(ctx, path);
+    for (int64_t i = 0; i < gd_safetensors_count(states); i++)
+        ck_assert(!strncmp(gd_safetensors_at(states, i)->name, "optimizer.", 10));
+    const gd_status status = gd_optimizer_load_states(to, states);
+    gd_safetensors_close(states);
+    return status;
+}
+
+/* Of 16 bits, too: the masters are states. */
+LOOP_TEST(states_without_their_parameters, 2)
+{
+    const gd_dtype dtype = _i ? GD_BFLOAT16 : GD_FLOAT32;
+    learner one = make(dtype, 3, 5, NULL), two = make(dtype, 3, 6, NULL);
+    double before[TOTAL], after[TOTAL];
+    for (int s = 0; s < 3; s++) learn(&one, s);
+    read_all(two.params, before);
+    ck_assert_int_eq(pass_states(one.optimizer, two.optimizer, two.ctx), GD_OK);
+    read_all(two.params, after);
+    ck_assert_mem_eq(before, after, sizeof before);
+    gd_params_save(one.params, path, NULL, 0), gd_params_load(two.params, path);
+    ck_assert_same(&one, &two);
+    /* Only one of the optimizers has an average. */
+    gd_optimizer *bare = optimizer_of_kind(one.params, 3);
+    ck_assert_int_eq(pass_states(one.optimizer, bare, one.ctx), GD_OK);
+    ck_assert_int_eq(gd_optimizer_steps(bare), 3);
+    ck_assert_int_eq(pass_states(bare, two.optimizer, two.ctx), GD_OK);
+    ck_assert_same(&one, &two);
+    gd_optimizer *adam = optimizer_of_kind(one.params, 4);
+    ck_assert_int_eq(pass_states(bare, adam, one.ctx), GD_ERROR_IO);
+    ck_assert_error(one.ctx, "has the state of adamw, wanted the state of adam");
+    ck_assert_int_eq(gd_optimizer_save_states(adam, NULL, NULL, 0), GD_ERROR_ARGUMENT);
+    ck_assert_error(one.ctx, "the output has no name, wanted a name and a function");
+    gd_optimizer_free(bare), gd_optimizer_free(adam);
+    destroy(&one), destroy(&two);
+}
+
 /* ---- What matches ---------------------------------------------------------------------------- */
 
 static char told[1024];

@@ -1,6 +1,7 @@
 /* folder.c - see folder.h. */
 #include "folder.h"
 #include "platform/file.h"
+#include "text_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -278,21 +279,14 @@ static char *read_all(int file, size_t limit, size_t *length)
     gd_os_status status;
     if (!gd_os_status_of(file, &status)) return NULL;
     errno = EFBIG;
-    const size_t size = (size_t)status.size;
-    char *text = size <= limit ? malloc(size + 1) : NULL;
-    ptrdiff_t got = 1;
-    for (*length = 0; text && got > 0 && *length < size;) {
-        got = gd_os_read_at(file, text + *length, size - *length, (int64_t)*length);
-        if (got > 0) *length += (size_t)got;
-    }
-    if (text && got < 0) {
-        const int why = errno;
-        free(text);
-        errno = why;
-        return NULL;
-    }
+    *length = (size_t)status.size;
+    char *text = *length <= limit ? malloc(*length + 1) : NULL;
     if (text) text[*length] = '\0';
-    return text;
+    if (!text || text_file_at(file, text, *length, 0)) return text;
+    const int why = errno;
+    free(text);
+    errno = why;
+    return NULL;
 }
 
 char *folder_read_text(open_folder *in, const char *name, size_t limit, size_t *length)
