@@ -14,7 +14,7 @@ enum {
     CHILD_ANSWER = 1,
     CHILD_SHARED = 1 << 26,  /* bytes, of which only what is used takes memory */
     CHILD_MEBIBYTES = 1024,  /* of memory, at most */
-    CHILD_MILLISECONDS = 500 /* of processor time, for a call */
+    CHILD_MILLISECONDS = 500 /* of processor time, for a call: less than a second */
 };
 
 /* A function of the student's: sizes are passed in n, arrays in a. */

@@ -16,8 +16,7 @@
 /* Ends the process when it has used so much of the processor's time; 0: not any more. */
 static void watch(long milliseconds)
 {
-    const struct itimerval timer = {
-        .it_value = {.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000}};
+    const struct itimerval timer = {.it_value = {.tv_usec = milliseconds * 1000}};
     setitimer(ITIMER_PROF, &timer, NULL);
 }
 
@@ -27,8 +26,9 @@ int main(int argc, char **argv)
     if (argc != 2 || sscanf(argv[1], "%d %d", &talk, &file) != 2) return 1;
     char *memory = mmap(NULL, CHILD_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     child_request request;
-    /* What is open stays open, and nothing else can be opened. */
-    if (memory == MAP_FAILED || setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, 0})) return 1;
+    const struct rlimit none = {0, 0}; /* what is open stays open, and nothing else can be opened */
+    if (memory == MAP_FAILED || setrlimit(RLIMIT_NOFILE, &none) || setrlimit(RLIMIT_FSIZE, &none))
+        return 1;
     while (read(talk, &request, sizeof request) == (ssize_t)sizeof request) {
         const child_function *f = child_functions;
         void *a[CHILD_ARRAYS];

@@ -286,7 +286,7 @@ static bool limit(int resource, rlim_t most)
 static bool be_limited(void)
 {
     const struct itimerval timer = {.it_value = {.tv_usec = CHILD_MILLISECONDS * 1000L}};
-    return limit(RLIMIT_CORE, 0) && limit(RLIMIT_FSIZE, 0) && limit(RLIMIT_CPU, PATIENCE) &&
+    return limit(RLIMIT_CORE, 0) && limit(RLIMIT_CPU, PATIENCE) &&
            (is_sanitized() || limit(RLIMIT_AS, (rlim_t)CHILD_MEBIBYTES << 20)) &&
            setitimer(ITIMER_PROF, &timer, NULL) == 0;
 }
