@@ -2,8 +2,7 @@
 #include <string.h>
 
 #include "check_main.h"
-#include "gradus/gradus.h"
-#include "platform/memory.h"
+#include "counted_memory.h"
 
 enum { CONTEXT, PARAMS, OPTIMIZER, GRAPH, GROUP, FILE_IN_MEMORY, MOST_OBJECTS };
 
@@ -16,22 +15,6 @@ typedef struct objects {
     gd_safetensors *file;
 } objects;
 
-static int64_t blocks; /* of host memory that exist */
-
-static void *count_allocate(void *user, size_t alignment, size_t bytes)
-{
-    (void)user;
-    blocks++;
-    return gd_os_allocate_aligned(alignment, bytes);
-}
-
-static void count_release(void *user, void *memory, size_t bytes)
-{
-    (void)user, (void)bytes;
-    if (memory) blocks--;
-    gd_os_free_aligned(memory);
-}
-
 static gd_status train(void *user)
 {
     const objects *o = user;
@@ -43,8 +26,7 @@ static gd_status train(void *user)
 static objects make(void)
 {
     static const char file[] = "\x02\0\0\0\0\0\0\0{}";
-    const gd_context_options options = {
-        .threads = 1, .poison = true, .allocator = {count_allocate, count_release, NULL}};
+    const gd_context_options options = {.threads = 1, .poison = true, .allocator = counting};
     objects o = {.ctx = gd_context_create(&options)};
     o.params = gd_params_create(o.ctx, GD_BFLOAT16);
     gd_params_add(o.params, "p", GD_SHAPE(3), GD_DECAY);
@@ -106,18 +88,18 @@ TEST(any_order)
         objects o = make();
         order_of(number, order);
         for (int i = 0; i < MOST_OBJECTS; i++) {
-            if (order[i] != GROUP || o.group) ck_assert_int_gt(blocks, 0);
+            if (order[i] != GROUP || o.group) ck_assert_int_gt(counted.blocks, 0);
             release(&o, order[i]);
         }
-        ck_assert_msg(blocks == 0, "order %d: %lld blocks are left", number, (long long)blocks);
+        ck_assert_msg(counted.blocks == 0, "order %d: %lld blocks are left", number,
+                      (long long)counted.blocks);
     }
 }
 
 /* Objects whose making failed hold nothing. */
 TEST(failed_objects)
 {
-    gd_context *ctx = gd_context_create(
-        &(gd_context_options){.allocator = {count_allocate, count_release, NULL}});
+    gd_context *ctx = gd_context_create(&(gd_context_options){.allocator = counting});
     ck_assert_ptr_null(gd_params_create(ctx, GD_INT32));
     gd_error_clear(ctx);
     ck_assert_ptr_null(gd_safetensors_wrap(ctx, "short", 5));
@@ -130,9 +112,9 @@ TEST(failed_objects)
     gd_params_finish(params);
     ck_assert_ptr_null(gd_adamw_create(params, &(gd_adamw_options){.beta1 = 2}));
     gd_context_free(ctx);
-    ck_assert_int_gt(blocks, 0);
+    ck_assert_int_gt(counted.blocks, 0);
     gd_params_free(params);
-    ck_assert_int_eq(blocks, 0);
+    ck_assert_int_eq(counted.blocks, 0);
 }
 
 /* Headers that are kept for messages take no more memory after 3,000 steps, of many sizes, than
@@ -140,8 +122,7 @@ TEST(failed_objects)
 TEST(handles_of_earlier_steps_take_constant_memory)
 {
     for (int poison = 0; poison < 2; poison++) {
-        const gd_context_options options = {
-            .threads = 1, .poison = poison, .allocator = {count_allocate, count_release, NULL}};
+        const gd_context_options options = {.threads = 1, .poison = poison, .allocator = counting};
         gd_context *ctx = gd_context_create(&options);
         gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
         int64_t before = 0;
@@ -149,12 +130,12 @@ TEST(handles_of_earlier_steps_take_constant_memory)
             for (int i = 0; i < 1 + step % 7 * 20; i++) gd_add(t, t);
             gd_tensor_free(gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3)));
             gd_step_end(ctx);
-            if (step == 1500) before = blocks;
+            if (step == 1500) before = counted.blocks;
         }
-        ck_assert_int_eq(blocks, before);
-        ck_assert_int_lt(blocks, 10000);
+        ck_assert_int_eq(counted.blocks, before);
+        ck_assert_int_lt(counted.blocks, 10000);
         gd_context_free(ctx);
-        ck_assert_int_eq(blocks, 0);
+        ck_assert_int_eq(counted.blocks, 0);
     }
 }
 

@@ -2,47 +2,10 @@
  * in the forward and backward of every op, in its gradients by ops and in a step of training. Each
  * time there must be an error and no leak, and the context must work afterwards. */
 #include "check_main.h"
-#include "gradus/gradus.h"
-#include "platform/memory.h"
+#include "counted_memory.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* ---- An allocator that fails on demand, and knows what is still out -------------------------- */
-
-typedef struct failing_allocator {
-    int64_t calls, fail_at; /* the call that fails; -1: none */
-    bool for_good;          /* and all after it */
-    int64_t blocks, bytes;  /* out now */
-    bool failed;
-} failing_allocator;
-
-static void *allocate(void *user, size_t alignment, size_t bytes)
-{
-    failing_allocator *a = user;
-    int64_t call = a->calls++;
-    if (a->fail_at >= 0 && (call == a->fail_at || (a->for_good && call > a->fail_at))) {
-        a->failed = true;
-        return NULL;
-    }
-    a->blocks++;
-    a->bytes += (int64_t)bytes;
-    return gd_os_allocate_aligned(alignment, bytes);
-}
-
-static void release(void *user, void *memory, size_t bytes)
-{
-    failing_allocator *a = user;
-    a->blocks--;
-    a->bytes -= (int64_t)bytes;
-    gd_os_free_aligned(memory);
-}
-
-static gd_context *create(failing_allocator *a)
-{
-    gd_context_options options = {.allocator = {allocate, release, a}, .seed = 3};
-    return gd_context_create(&options);
-}
 
 /* ---- What is run -------------------------------------------------------------------------- */
 
@@ -202,17 +165,17 @@ static int64_t points, caught, recovered;
 /* One point: the `fail_at`-th allocation fails. Returns false when the job needs fewer. */
 static bool fail_once(job run, const void *what, const char *name, int64_t fail_at, bool for_good)
 {
-    failing_allocator a = {.fail_at = fail_at, .for_good = for_good};
-    gd_context *ctx = create(&a);
+    counted = (counted_memory){.fails_at = fail_at, .for_good = for_good};
+    gd_context *ctx = gd_context_create(&(gd_context_options){.allocator = counting, .seed = 3});
     gd_status status = ctx ? run(ctx, what) : GD_ERROR_MEMORY;
-    if (a.failed) {
+    if (counted.failed) {
         points++;
         bool survived = status == GD_OK && !for_good;
         recovered += survived;
         ck_assert_msg(status == GD_ERROR_MEMORY || survived,
                       "%s: allocation %lld failed%s, but the status is %s", name,
                       (long long)fail_at, for_good ? " for good" : "", gd_status_name(status));
-        a.fail_at = -1;
+        counted.fails_at = -1;
         gd_error_clear(ctx);
         if (ctx) ck_assert_msg(!run(ctx, what), "%s: afterwards: %s", name, gd_error(ctx));
         caught++;
@@ -220,9 +183,10 @@ static bool fail_once(job run, const void *what, const char *name, int64_t fail_
         ck_assert_msg(status == GD_OK, "%s: %s", name, gd_error(ctx));
     }
     gd_context_free(ctx);
-    ck_assert_msg(a.blocks == 0 && a.bytes == 0, "%s: allocation %lld failed%s: %lld blocks leaked",
-                  name, (long long)fail_at, for_good ? " for good" : "", (long long)a.blocks);
-    return a.failed;
+    ck_assert_msg(counted.blocks == 0 && counted.bytes == 0,
+                  "%s: allocation %lld failed%s: %lld blocks leaked", name, (long long)fail_at,
+                  for_good ? " for good" : "", (long long)counted.blocks);
+    return counted.failed;
 }
 
 static void fail_everywhere(job run, const void *what, const char *name)

@@ -2,23 +2,11 @@
  * OpenMP where one thread runs. gradus-bench overhead has the times. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include "check_main.h"
-#include "gradus/gradus.h"
+#include "counted_memory.h"
 
 #include <stdlib.h>
 
 /* ---- Memory ------------------------------------------------------------------------------ */
-
-static void *count_and_allocate(void *user, size_t alignment, size_t bytes)
-{
-    ++*(int64_t *)user;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void release(void *user, void *memory, size_t bytes)
-{
-    (void)user, (void)bytes;
-    free(memory);
-}
 
 /* Linear layers, broadcasting, a reduction that needs temporary memory, and an update. */
 static void train_step(gd_tensor *x, gd_tensor *targets, gd_params *params, gd_optimizer *adamw)
@@ -33,9 +21,7 @@ static void train_step(gd_tensor *x, gd_tensor *targets, gd_params *params, gd_o
 
 TEST(a_step_allocates_nothing_after_the_first_ones)
 {
-    int64_t allocations = 0;
-    gd_context *ctx = gd_context_create(&(gd_context_options){
-        .threads = 1, .allocator = {count_and_allocate, release, &allocations}});
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1, .allocator = counting});
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_params_add(params, "w", GD_SHAPE(5, 5), GD_DECAY);
     gd_params_add(params, "b", GD_SHAPE(5), 0);
@@ -44,10 +30,10 @@ TEST(a_step_allocates_nothing_after_the_first_ones)
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(7, 5));
     gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(7));
     for (int i = 0; i < 3; i++) train_step(x, targets, params, adamw);
-    const int64_t before = allocations;
+    const int64_t before = counted.calls;
     for (int i = 0; i < 10; i++) train_step(x, targets, params, adamw);
     ck_assert_no_error(ctx);
-    ck_assert_int_eq(allocations, before);
+    ck_assert_int_eq(counted.calls, before);
     gd_optimizer_free(adamw);
     gd_params_free(params);
     gd_tensor_free(x);

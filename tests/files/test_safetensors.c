@@ -2,7 +2,7 @@
  * others, and what happens to the old file when a new one cannot be written. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
-#include "gradus/gradus.h"
+#include "counted_memory.h"
 #include "safetensors_oracle.h"
 
 #include <dirent.h>
@@ -422,25 +422,6 @@ TEST(bytes_of_an_entry)
 
 /* ---- No memory ---------------------------------------------------------------------------- */
 
-typedef struct failing {
-    int calls, fail_at, blocks;
-} failing;
-
-static void *allocate(void *user, size_t alignment, size_t bytes)
-{
-    failing *f = user;
-    if (f->calls++ == f->fail_at) return NULL;
-    f->blocks++;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void release(void *user, void *memory, size_t bytes)
-{
-    (void)bytes;
-    ((failing *)user)->blocks--;
-    free(memory);
-}
-
 static gd_status write_and_read(gd_context *with)
 {
     const gd_named_text text = {"a", "b"};
@@ -460,18 +441,18 @@ TEST(every_allocation_may_fail)
 {
     int points = 0;
     for (gd_status status = GD_ERROR_MEMORY; status; points++) {
-        failing f = {.fail_at = points};
-        const gd_context_options options = {.allocator = {allocate, release, &f}};
+        const gd_context_options options = {.allocator = counting};
+        counted = (counted_memory){.fails_at = points};
         gd_context *with = gd_context_create(&options);
         status = with ? write_and_read(with) : GD_ERROR_MEMORY;
         ck_assert(status == GD_OK || status == GD_ERROR_MEMORY);
         if (status && with) {
             gd_error_clear(with);
-            f.fail_at = -1;
+            counted.fails_at = -1;
             ck_assert_msg(!write_and_read(with), "%s", gd_error(with));
         }
         gd_context_free(with);
-        ck_assert_int_eq(f.blocks, 0);
+        ck_assert_int_eq(counted.blocks, 0);
     }
     ck_assert_int_gt(points, 10);
 }

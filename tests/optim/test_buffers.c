@@ -2,9 +2,9 @@
  * them and what does not, against running statistics that are computed here, and files that
  * hold them. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "counted_memory.h"
 #include "gradus/gradcheck.h"
 #include "op_test.h"
-#include "platform/memory.h"
 
 #include <unistd.h>
 
@@ -582,33 +582,15 @@ TEST(a_count_of_batches_is_skipped)
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-static int64_t blocks, calls, fails_at; /* fails_at: the call that does not get memory */
-
-static void *count_allocate(void *user, size_t alignment, size_t bytes)
-{
-    (void)user;
-    if (calls++ == fails_at) return NULL;
-    blocks++;
-    return gd_os_allocate_aligned(alignment, bytes);
-}
-
-static void count_release(void *user, void *memory, size_t bytes)
-{
-    (void)user, (void)bytes;
-    if (memory) blocks--;
-    gd_os_free_aligned(memory);
-}
-
 TEST(any_allocation_may_fail)
 {
-    const gd_context_options options = {.threads = 1,
-                                        .allocator = {count_allocate, count_release, NULL}};
+    const gd_context_options options = {.threads = 1, .allocator = counting};
     int failed = 0;
     bool whole = false;
     for (int k = 0; !whole && k < 200; k++) {
-        blocks = calls = 0, fails_at = -1;
+        counted.fails_at = -1;
         gd_context *own = gd_context_create(&options);
-        fails_at = calls + k;
+        counted.fails_at = counted.calls + k;
         gd_params *params = gd_params_create(own, GD_FLOAT32);
         gd_params_add(params, "w", GD_SHAPE(300), 0);
         for (int i = 0; i < 9; i++)
@@ -625,7 +607,7 @@ TEST(any_allocation_may_fail)
         gd_params_free(params);
         gd_error_clear(own);
         gd_context_free(own);
-        ck_assert_int_eq(blocks, 0);
+        ck_assert_int_eq(counted.blocks, 0);
     }
     ck_assert(whole && failed > 10);
 }

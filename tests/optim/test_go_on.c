@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE /* truncate */
 #include <unistd.h>
 
+#include "counted_memory.h"
 #include "frozen_times.h"
 #include "state_file.h"
 
@@ -274,24 +275,11 @@ TEST(what_matches_is_loaded)
 
 /* ---- All or nothing -------------------------------------------------------------------------- */
 
-static int64_t calls, fails_at; /* the call that gets no memory, or finds the file cut off */
-static bool cuts;
 static off_t whole;
 
-static void *count_allocate(void *user, size_t alignment, size_t bytes)
+static void cut_off(void)
 {
-    (void)user;
-    if (calls++ == fails_at) {
-        if (!cuts) return NULL;
-        ck_assert_int_eq(truncate(path, whole - 8), 0);
-    }
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void count_release(void *user, void *memory, size_t bytes)
-{
-    (void)user, (void)bytes;
-    free(memory);
+    ck_assert_int_eq(truncate(path, whole - 8), 0);
 }
 
 static gd_status load(const learner *l, bool alone)
@@ -314,11 +302,10 @@ LOOP_TEST(a_load_is_all_or_nothing, 8)
 {
     const gd_dtype dtype = _i & 1 ? GD_FLOAT64 : GD_FLOAT32;
     const bool alone = _i & 2;
-    cuts = _i & 4;
-    fails_at = -1;
+    const bool cuts = _i & 4;
+    counted = (counted_memory){.fails_at = -1, .instead = cuts ? cut_off : NULL};
     learner one = make(GD_FLOAT32, 3, 5, NULL);
-    learner two =
-        make(dtype, 3, 6, &(gd_allocator){.allocate = count_allocate, .release = count_release});
+    learner two = make(dtype, 3, 6, &counting);
     learn(&one, 0), learn(&two, 0), learn(&two, 1);
     save(&one, alone);
     FILE *file = fopen(path, "rb");
@@ -329,10 +316,10 @@ LOOP_TEST(a_load_is_all_or_nothing, 8)
     int failed = 0;
     gd_status status = GD_ERROR_IO;
     for (int64_t k = 0; k < 400 && status; k++) {
-        calls = 0, fails_at = k;
+        counted.calls = 0, counted.fails_at = k;
         status = load(&two, alone);
-        fails_at = -1;
-        const bool cut = calls > k && cuts;
+        counted.fails_at = -1;
+        const bool cut = counted.calls > k && cuts;
         if (cut) save(&one, alone);
         if (!status) break;
         failed++;
@@ -351,18 +338,17 @@ LOOP_TEST(a_load_is_all_or_nothing, 8)
 /* An older file stays, whichever allocation fails. */
 TEST(a_save_without_memory_leaves_the_older_file)
 {
-    cuts = false, fails_at = -1;
+    counted = (counted_memory){.fails_at = -1};
     learner one = make(GD_FLOAT32, 3, 5, NULL), other = make(GD_FLOAT32, 3, 7, NULL);
-    learner two = make(GD_FLOAT32, 3, 6,
-                       &(gd_allocator){.allocate = count_allocate, .release = count_release});
+    learner two = make(GD_FLOAT32, 3, 6, &counting);
     learn(&one, 0), learn(&two, 0), learn(&two, 1);
     save(&one, false);
     gd_status status = GD_ERROR_IO;
     int failed = 0;
     for (int64_t k = 0; k < 400 && status; k++, failed += status != GD_OK) {
-        calls = 0, fails_at = k;
+        counted.calls = 0, counted.fails_at = k;
         status = gd_optimizer_save(two.optimizer, path, NULL, 0);
-        fails_at = -1;
+        counted.fails_at = -1;
         if (status) ck_assert_error(two.ctx, "out of memory");
         ck_assert_int_eq(gd_optimizer_load(other.optimizer, path, NULL), GD_OK);
         ck_assert_same(&other, status ? &one : &two);

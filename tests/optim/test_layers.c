@@ -1,6 +1,7 @@
 /* test_layers.c - layers.h, and how parameters begin: the names and shapes of PyTorch's modules,
  * the distribution of the initial values, each layer against the plain ops, its gradients, and what
  * is refused, which leaves a group as it was. */
+#include "counted_memory.h"
 #include "each_context.h"
 
 static gd_params *params;
@@ -398,33 +399,17 @@ LOOP_TEST(repeated_names_add_nothing, LAYERS)
     ck_assert_int_eq(count_all(params), parts);
 }
 
-static int64_t calls, fails_at;
-
-static void *count_allocate(void *user, size_t alignment, size_t bytes)
-{
-    (void)user;
-    if (calls++ == fails_at) return NULL;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void count_release(void *user, void *memory, size_t bytes)
-{
-    (void)user, (void)bytes;
-    free(memory);
-}
-
 /* Whichever allocation fails: nothing is added; and a group that was not finished can be, later. */
 LOOP_TEST(no_memory_adds_nothing, LAYERS)
 {
-    fails_at = -1;
-    gd_context *c = gd_context_create(&(gd_context_options){
-        .threads = 1, .allocator = {.allocate = count_allocate, .release = count_release}});
+    counted.fails_at = -1;
+    gd_context *c = gd_context_create(&(gd_context_options){.threads = 1, .allocator = counting});
     gd_params *group = gd_params_create(c, GD_FLOAT32);
     int failed = 0;
     for (int k = 0, made = 0; !made; k++) {
-        calls = 0, fails_at = k;
+        counted.calls = 0, counted.fails_at = k;
         const layer l = make(group, _i, "layer");
-        fails_at = -1;
+        counted.fails_at = -1;
         made = !gd_error(c);
         if (made) break;
         failed++;
@@ -434,9 +419,9 @@ LOOP_TEST(no_memory_adds_nothing, LAYERS)
     }
     gd_params_addf(group, 0, GD_SHAPE(3, 3), (gd_init){GD_INIT_ORTHOGONAL, 1, 0}, "q");
     for (int k = 0, finished = 0; !finished; k++) {
-        calls = 0, fails_at = k;
+        counted.calls = 0, counted.fails_at = k;
         finished = gd_params_finish(group) == GD_OK;
-        fails_at = -1;
+        counted.fails_at = -1;
         if (finished) break;
         failed++;
         ck_assert_error(c, "memory");
