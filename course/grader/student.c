@@ -50,10 +50,10 @@ static bool is_sanitized(void)
     return strstr(variable("CFLAGS", ""), "-fsanitize") != NULL;
 }
 
-/* Runs a command of the shell, fills `output` with what it writes; returns whether it succeeded. */
+/* Whether a command succeeds, within seconds, blocks of 512 bytes, and KiB; `output` is its own. */
 __attribute__((format(printf, 2, 3))) static bool run(char output[OUTPUT], const char *format, ...)
 {
-    char command[8192] = "ulimit -t 120; ulimit -f 65536; "; /* seconds; blocks of 512 bytes */
+    char command[8192] = "{ ulimit -t 120; ulimit -f 65536; ulimit -v 4194304; } 2>/dev/null; ";
     const size_t begin = strlen(command), most = sizeof command - begin;
     va_list args;
     va_start(args, format);
