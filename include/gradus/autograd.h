@@ -448,7 +448,7 @@ struct gd_op {
      * read the shape alone; there are no saves.
      *
      * In both all real tensors have call->dtype: 16 bits are float32. The stream of random numbers
-     * is where the forward found it. */
+     * is where the forward found it. Without a forward, `mixed` holds for a definition, too. */
     gd_derivation derivative;
 
     /* ---- What saves time or memory, or promises more: an op is right without ---------------- */
@@ -463,7 +463,7 @@ struct gd_op {
     uint32_t dinput_float32;
 
     bool strided;   /* the kernels take real inputs of any strides */
-    uint32_t mixed; /* the devices whose kernels take every real tensor in its own dtype */
+    uint32_t mixed; /* devices whose kernels, or definition, take every real in its own dtype */
 
     /* For an op whose outputs can be views of input[0], else NULL: fills the strides (in
      * elements) and offset (in elements, from input[0]'s first element) of output `index`, whose

@@ -72,6 +72,7 @@ gd_tensor *cross_entropy_weights(const gd_call *call, gd_tensor *ignored, gd_ten
     if (ignored) /* it may be outside the vocabulary */
         *targets = gd_cast(unless(ignored, gd_cast(*targets, GD_FLOAT64), 0), GD_INT32);
     if (weight) {
+        if (gd_tensor_dtype(weight) != call->dtype) weight = gd_cast(weight, call->dtype);
         gd_tensor *index = gd_reshape(*targets, GD_SHAPE(gd_tensor_count(*targets)));
         weight = shaped_as(gd_gather(weight, 0, index), *targets);
     } else if (*targets) {

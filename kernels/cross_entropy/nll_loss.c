@@ -31,7 +31,8 @@ static void nll_loss_definition(const gd_call *call)
 {
     gd_tensor *ignored = cross_entropy_ignored(call->args, call->input[1]), *targets;
     gd_tensor *weight = cross_entropy_weights(call, ignored, &targets);
-    gd_tensor *x = shaped_as(gd_gather(call->input[0], -1, gd_unsqueeze(targets, -1)), targets);
+    gd_tensor *x = gd_gather(call->input[0], -1, gd_unsqueeze(targets, -1));
+    x = shaped_as(gd_tensor_dtype(x) == call->dtype ? x : gd_cast(x, call->dtype), targets);
     if (ignored) x = unless(ignored, x, 0);
     x = gd_where(is(weight, 0), unless(is_nan(sub(x, x)), x, 0), x);
     call->output[0] = cross_entropy_reduced(call, mul(gd_neg(weight), x), weight, ignored);
@@ -78,6 +79,7 @@ const gd_op gd_op_nll_loss = {
     .backward_reads_inputs = GD_BIT(1) | GD_BIT(2),
     GD_BUILT_IN,
     .ranges = ranges,
+    .mixed = GD_BIT(GD_CUDA), /* what is taken of log_probs is converted, not all of it */
     .shape = nll_loss_shape,
     .forward = {[GD_CPU] = nll_loss_forward_cpu},
     .backward = {[GD_CPU] = nll_loss_backward_cpu},

@@ -39,11 +39,13 @@ static bool is_own(const gd_call *call, uint64_t number, const gd_tensor *y)
     return gd_tensor_readable(y) && y->call > number;
 }
 
-/* The definition takes real inputs in the dtype of the computation, and its outputs are rounded
- * once. One that is not the call's own is copied. */
+/* The definition takes real inputs in the dtype of the computation, unless there are no kernels
+ * and the record is mixed. Its outputs are rounded once; one that is not its own is copied. */
 static gd_status define_outputs(gd_call *call, const gd_spec *output)
 {
     gd_context *ctx = call->context;
+    const int device = ctx->device->device;
+    const bool own = !call->op->forward[device] && call->op->mixed & GD_BIT(device);
     const uint64_t number = ctx->calls;
     gd_tensor *before = ctx->step_tensors;
     gd_call parts = *call;
@@ -52,7 +54,7 @@ static gd_status define_outputs(gd_call *call, const gd_spec *output)
     parts.output = parts.input + call->inputs;
     for (int i = 0; i < parts.inputs; i++) {
         gd_tensor *t = call->input[i];
-        const bool convert = t && gd_dtype_is_real(t->dtype) && t->dtype != parts.dtype;
+        const bool convert = !own && t && gd_dtype_is_real(t->dtype) && t->dtype != parts.dtype;
         parts.input[i] = convert ? gd_joining.cast(t, parts.dtype) : t;
     }
     for (int i = 0; i < parts.outputs; i++) {
