@@ -1,7 +1,6 @@
 /* cross_entropy_cpu.c - the CPU kernels of cross_entropy. */
 #include "cross_entropy/formula.h"
 #include "cross_entropy/targets.h"
-#include "loops.h"
 #include "softmax/sum_exp.h"
 
 /* plain_cpu.c */
@@ -29,8 +28,13 @@ static loss_rows rows_of(const gd_call *call)
                        .vocab = gd_last_dim(call->input[0]),
                        .max = gd_data(call->save[0]),
                        .log_of_sum = gd_data(call->save[1]),
-                       .dx = gd_dx(call, 0),
-                       .add = gd_adds(call, 0)};
+                       .dx = call->dinput ? gd_data(call->dinput[0]) : NULL,
+                       .add = call->accumulate && call->accumulate[0]};
+}
+
+static void each_row(const gd_call *call, const loss_rows *w, gd_task *task)
+{
+    gd_for_each(gd_threads_for(call->threads, 4 * w->rows * w->vocab), w->rows, task, w);
 }
 
 static void row_loss(const void *work, int64_t i)
@@ -56,7 +60,7 @@ gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
     if (check_targets(call, w.targets, w.rows, w.vocab, &counting)) return GD_ERROR_ARGUMENT;
     w.losses = gd_call_scratch(call, (size_t)w.rows * sizeof *w.losses);
     if (!w.losses) return GD_ERROR_MEMORY;
-    gd_each_piece(call, 4 * w.rows * w.vocab, w.rows, row_loss, &w);
+    each_row(call, &w, row_loss);
     double sum = 0, factor = target_factor(w.args, counting);
     for (int64_t i = 0; i < w.rows; i++) sum += w.losses[i];
     if (factor_out) *factor_out = (REAL)(counting ? factor : 0);
@@ -75,10 +79,13 @@ static void row_gradient(const void *work, int64_t i)
         if (!w->add) memset(dx, 0, (size_t)vocab * sizeof *dx);
         return;
     }
-    if (w->add)
-        GD_EACH(j, vocab) dx[j] += cross_entropy_dx(x[j], m, l, scale);
-    else
-        GD_EACH(j, vocab) dx[j] = cross_entropy_dx(x[j], m, l, scale);
+    if (w->add) {
+#pragma omp simd
+        for (int64_t j = 0; j < vocab; j++) dx[j] += cross_entropy_dx(x[j], m, l, scale);
+    } else {
+#pragma omp simd
+        for (int64_t j = 0; j < vocab; j++) dx[j] = cross_entropy_dx(x[j], m, l, scale);
+    }
     dx[target] = cross_entropy_dx_target(dx[target], scale);
 }
 
@@ -89,5 +96,6 @@ gd_status GD_REAL_NAME(cross_entropy_backward)(const gd_call *call)
     loss_rows w = rows_of(call);
     if (!w.dx) return GD_OK;
     w.scale = *(const REAL *)gd_data(call->doutput[0]) * *(const REAL *)gd_data(call->save[2]);
-    return gd_each_piece(call, 4 * w.rows * w.vocab, w.rows, row_gradient, &w);
+    each_row(call, &w, row_gradient);
+    return GD_OK;
 }
