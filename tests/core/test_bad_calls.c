@@ -417,12 +417,17 @@ TEST(options_filled_with_ones)
     BAD(gd_linear_cross_entropy(x, x, ids, &entropy),
         "linear_cross_entropy: options->weight is at ");
     BAD(gd_batch_norm(x, NULL, NULL, &batch), "batch_norm: mean is at ");
-    BAD(gd_conv2d(heads, heads, NULL, &conv), "conv2d: output_padding is of conv_transpose2d");
-    BAD(gd_conv1d(gd_unsqueeze(x, 0), gd_unsqueeze(x, 0), NULL, &conv), "conv1d: stride[1] is -1");
+    BAD(gd_conv2d(heads, heads, NULL, &conv), "conv2d: stride[1] is -1");
+    BAD(gd_conv2d(heads, heads, NULL, &(gd_conv_options){.output_padding = {1}}),
+        "conv2d: output_padding is of conv_transpose2d");
+    BAD(gd_conv1d(gd_unsqueeze(x, 0), gd_unsqueeze(x, 0), NULL, &conv), "conv1d: stride[0] is -1");
+    BAD(gd_conv1d(gd_unsqueeze(x, 0), gd_unsqueeze(x, 0), NULL,
+                  &(gd_conv_options){.stride = {1, 2}}),
+        "conv1d: stride[1] is 2, wanted 0: there is one axis");
     BAD(gd_conv_transpose2d(heads, gd_transpose(heads, 0, 1), NULL, &conv),
-        "conv_transpose2d: stride[0] is -1");
-    BAD(gd_unfold(heads, 2, 2, &conv), "unfold: stride[0] is -1");
-    BAD(gd_fold(heads, 2, 2, 2, 2, &conv), "fold: stride[0] is -1");
+        "conv_transpose2d: stride[1] is -1");
+    BAD(gd_unfold(heads, 2, 2, &conv), "unfold: stride[1] is -1");
+    BAD(gd_fold(heads, 2, 2, 2, 2, &conv), "fold: stride[1] is -1");
     BAD(gd_max_pool2d(x, &pool), "max_pool2d: the kernel has -1 rows and a stride of -1");
     BAD(gd_avg_pool2d(x, &pool), "avg_pool2d: the kernel has -1 rows and a stride of -1");
     BAD(gd_pad(x, &pad), "pad: mode is ");
