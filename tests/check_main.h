@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "gradus/gradus.h"
+
 /* Check's own notes the place of every assertion in a file, two calls of the system for each:
  * most of the time of a test with an assertion for each element. Here a place is noted where
  * it fails. */
@@ -171,5 +173,12 @@ static inline Suite *file_suite(file_line begun)
         ck_assert_ptr_null(call);    \
         ck_assert_error(ctx, words); \
     } while (0)
+
+/* shape() of ops whose outputs are like their first input. */
+static inline gd_status shape_like_x(const gd_call *call, gd_shapes *out)
+{
+    for (int i = 0; i < call->outputs; i++) out->output[i] = gd_spec_like(call->input[0]);
+    return GD_OK;
+}
 
 #endif

@@ -36,12 +36,6 @@ static void assert_gradient(double a, double b, double c)
 
 /* ---- An op of one's own ------------------------------------------------------------------- */
 
-static gd_status like_x(const gd_call *call, gd_shapes *out)
-{
-    for (int i = 0; i < call->outputs; i++) out->output[i] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 static void swish_definition(const gd_call *call)
 {
     call->output[0] = gd_mul(call->input[0], gd_sigmoid(call->input[0]));
@@ -52,7 +46,7 @@ static const gd_op swish = {.name = "swish",
                             .inputs = 1,
                             .input_names = {"x"},
                             .outputs = 1,
-                            .shape = like_x,
+                            .shape = shape_like_x,
                             .definition = swish_definition};
 
 static gd_tensor *run(const gd_op *op)
@@ -276,7 +270,7 @@ static size_t kept_by(gd_tensor *in)
                       .inputs = 1,
                       .input_names = {"x"},
                       .outputs = 1,
-                      .shape = like_x,
+                      .shape = shape_like_x,
                       .definition = long_definition};
     const size_t before = gd_memory(ctx).current_total;
     gd_apply(&op, &in, 1, NULL);
@@ -304,7 +298,7 @@ TEST(what_no_backward_reads_is_freed)
 static gd_status drop_shape(const gd_call *call, gd_shapes *out)
 {
     out->random_words = 1 << 12;
-    return like_x(call, out);
+    return shape_like_x(call, out);
 }
 
 static void drop_definition(const gd_call *call)

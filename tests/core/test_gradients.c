@@ -485,12 +485,6 @@ TEST(parameters_in_16_bits)
 
 /* ---- Ops of a user's ---------------------------------------------------------------------- */
 
-static gd_status same_shape_as_x(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 static gd_status square_forward(const gd_call *call)
 {
     const double *from = gd_tensor_data(call->input[0]);
@@ -566,7 +560,7 @@ TEST(ops_of_a_user)
                          .input_names = {"x"},
                          .outputs = 1,
                          .backward_reads_inputs = GD_BIT(0),
-                         .shape = same_shape_as_x,
+                         .shape = shape_like_x,
                          .forward = {[GD_CPU] = square_forward},
                          .backward = {[GD_CPU] = square_backward}};
     gd_op op = plain;

@@ -93,6 +93,25 @@ typedef struct waiter {
     int what;
 } waiter;
 
+/* What waits, as errors call it, and a call of it. */
+#define EACH_WAITER(W)                                                        \
+    W("item", gd_item(loss_of(n)))                                            \
+    W("tensor_read_f64", gd_tensor_read_f64(n->x, number, ROWS *WIDTH))       \
+    W("tensor_write_f64", gd_tensor_write_f64(n->x, number, ROWS *WIDTH))     \
+    W("tensor_read", gd_tensor_read(n->x, single, sizeof single))             \
+    W("tensor_write", gd_tensor_write(n->x, single, sizeof single))           \
+    W("tensor_create", gd_tensor_create(n->ctx, GD_FLOAT32, GD_SHAPE(2)))     \
+    W("tensor_from", gd_tensor_from(n->ctx, GD_FLOAT32, GD_SHAPE(2), single)) \
+    W("synchronize", gd_synchronize(n->ctx))                                  \
+    W("clip_grad_norm", gd_clip_grad_norm(n->params, 1, number))              \
+    W("optimizer_step", gd_optimizer_step(n->optimizer, 1))                   \
+    W("optimizer_report", gd_optimizer_report(n->optimizer, true, &report))   \
+    W("graph_create", gd_graph_create(n->ctx, NULL))                          \
+    W("optimizer", gd_optimizer_steps(n->optimizer))
+#define NAME(name, call) name,
+static const char *const waiters[] = {EACH_WAITER(NAME)};
+enum { WAITERS = sizeof waiters / sizeof *waiters };
+
 static gd_status wait_inside(void *user)
 {
     const waiter *w = user;
@@ -100,62 +119,20 @@ static gd_status wait_inside(void *user)
     double number[ROWS * WIDTH] = {0};
     float single[ROWS * WIDTH] = {0};
     gd_update_report report;
-    switch (w->what) {
-    case 0:
-        gd_item(loss_of(n));
-        break;
-    case 1:
-        gd_tensor_read_f64(n->x, number, ROWS * WIDTH);
-        break;
-    case 2:
-        gd_tensor_write_f64(n->x, number, ROWS * WIDTH);
-        break;
-    case 3:
-        gd_tensor_read(n->x, single, sizeof single);
-        break;
-    case 4:
-        gd_tensor_write(n->x, single, sizeof single);
-        break;
-    case 5:
-        gd_tensor_create(n->ctx, GD_FLOAT32, GD_SHAPE(2));
-        break;
-    case 6:
-        gd_tensor_from(n->ctx, GD_FLOAT32, GD_SHAPE(2), single);
-        break;
-    case 7:
-        gd_synchronize(n->ctx);
-        break;
-    case 8:
-        gd_clip_grad_norm(n->params, 1, number);
-        break;
-    case 9:
-        gd_optimizer_step(n->optimizer, 1);
-        break;
-    case 10:
-        gd_optimizer_report(n->optimizer, true, &report);
-        break;
-    case 11:
-        gd_graph_create(n->ctx, NULL);
-        break;
-    default:
-        gd_optimizer_steps(n->optimizer);
-    }
+#define WAIT(name, call) \
+    if (!strcmp(waiters[w->what], name)) call;
+    EACH_WAITER(WAIT)
     return GD_OK;
 }
 
-LOOP_TEST(a_function_that_waits_is_refused, 13)
+LOOP_TEST(a_function_that_waits_is_refused, WAITERS)
 {
-    static const char *const who[13] = {"item",           "tensor_read_f64",  "tensor_write_f64",
-                                        "tensor_read",    "tensor_write",     "tensor_create",
-                                        "tensor_from",    "synchronize",      "clip_grad_norm",
-                                        "optimizer_step", "optimizer_report", "graph_create",
-                                        "optimizer"};
     net n = make();
     gd_graph *graph = gd_graph_create(n.ctx, NULL);
     gd_graph_run(graph, step, &n);
     waiter w = {&n, _i};
     char words[96];
-    snprintf(words, sizeof words, "%s: called from a function of gd_graph_run", who[_i]);
+    snprintf(words, sizeof words, "%s: called from a function of gd_graph_run", waiters[_i]);
     ck_assert_int_eq(gd_graph_run(graph, wait_inside, &w), GD_ERROR_STATE);
     ck_assert_error(n.ctx, words);
     ck_assert_int_eq(gd_graph_run(graph, step, &n), GD_OK);

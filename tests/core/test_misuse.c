@@ -248,12 +248,6 @@ TEST(segments_that_end_the_step_or_go_back)
     gd_step_end(ctx);
 }
 
-static gd_status shape_like_x(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 static gd_status ending_kernel(const gd_call *call)
 {
     gd_step_end(call->context);

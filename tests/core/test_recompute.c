@@ -87,12 +87,6 @@ static void read_file(gd_tensor *t)
 }
 
 /* An op that updates its input. */
-static gd_status updating_shape(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 static gd_status updating_forward(const gd_call *call)
 {
     float *t = gd_tensor_data(call->input[0]), *y = gd_tensor_data(call->output[0]);
@@ -104,7 +98,7 @@ static const gd_op updating = {.name = "updating",
                                .inputs = 1,
                                .outputs = 1,
                                .updates_inputs = GD_BIT(0),
-                               .shape = updating_shape,
+                               .shape = shape_like_x,
                                .forward = {[GD_CPU] = updating_forward}};
 
 static void update_by_op(gd_tensor *t)

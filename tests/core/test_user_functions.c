@@ -36,12 +36,6 @@ static void close_contexts(void)
 
 enum { MANY = 12 };
 
-static gd_status shape_like_x(const gd_call *call, gd_shapes *out)
-{
-    for (int k = 0; k < call->outputs; k++) out->output[k] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 /* y_k = k x */
 static gd_status multiples_forward(const gd_call *call)
 {

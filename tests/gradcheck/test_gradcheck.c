@@ -20,12 +20,6 @@ typedef struct curve_args {
     int64_t wrong_at;     /* an element whose gradient is doubled; -1: none */
 } curve_args;
 
-static gd_status curve_shape(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 static double value(const curve_args *args, double x)
 {
     switch (args->shape) {
@@ -99,7 +93,7 @@ static const gd_op curve = {
     .outputs = 1,
     .args_size = sizeof(curve_args),
     .backward_reads_inputs = GD_BIT(0),
-    .shape = curve_shape,
+    .shape = shape_like_x,
     .forward = {[GD_CPU] = curve_forward},
     .backward = {[GD_CPU] = curve_backward},
 };

@@ -341,12 +341,6 @@ TEST(there_may_be_many_inputs)
 /* y = a b; db may be another number if it is the only one wanted. */
 static double off; /* by how many units in the last place, or relative if it is below 1 */
 
-static gd_status product_shape(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 static gd_status product_forward(const gd_call *call)
 {
     const double *a = gd_tensor_data(call->input[0]), *b = gd_tensor_data(call->input[1]);
@@ -379,7 +373,7 @@ static const gd_op product_op = {
     .input_names = {"a", "b"},
     .outputs = 1,
     .backward_reads_inputs = GD_ALL_INPUTS,
-    .shape = product_shape,
+    .shape = shape_like_x,
     .forward = {[GD_CPU] = product_forward},
     .backward = {[GD_CPU] = product_backward},
     GD_CASES(product_cases),

@@ -10,12 +10,6 @@
 #include "gradus/gradus.h"
 #include "json.h"
 
-static gd_status still_shape(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 static gd_status fill(gd_tensor *t, double value)
 {
     for (int64_t i = 0; i < gd_tensor_count(t); i++) ((double *)gd_tensor_data(t))[i] = value;
@@ -39,7 +33,7 @@ static const gd_op still = {.name = "still",
                             .inputs = 1,
                             .input_names = {"x"},
                             .outputs = 1,
-                            .shape = still_shape,
+                            .shape = shape_like_x,
                             .forward = {still_forward, NULL},
                             .backward = {still_backward, NULL},
                             GD_CASES(still_cases)};
