@@ -8,9 +8,8 @@
 typedef struct gd_axis_args {
     int axis;      /* 0 or more */
     bool smallest; /* topk, sort: the smallest first, not the largest */
-    bool distinct; /* gather: no line of the index has a number twice */
     bool shared;   /* gather: index has one line, for all lines of x */
-    bool unused;
+    bool unused[2];
     int64_t k; /* topk, sort: how many */
 } gd_axis_args;
 
@@ -20,13 +19,9 @@ static inline gd_axis_args gd_axis_args_of(const gd_tensor *x, int axis)
 {
     const int ndim = gd_tensor_ndim(x);
     const gd_axis_args args = {
-        axis < 0 && axis + ndim >= 0 ? axis + ndim : axis, false, false, false, false, 0};
+        axis < 0 && axis + ndim >= 0 ? axis + ndim : axis, false, false, {false, false}, 0};
     return args;
 }
-
-/* gd_gather, with what is known of the index: where all are distinct, the backward on a GPU need
- * not look for all that point to an element. */
-gd_tensor *gd_gather_by(gd_tensor *x, gd_tensor *index, gd_axis_args args);
 
 /* Input 0 has the axis. */
 extern const gd_option_range gd_axis_ranges[];

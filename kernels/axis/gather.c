@@ -156,16 +156,8 @@ const gd_op gd_op_scatter_add = {
     GD_CASES(scatter_add_cases),
 };
 
-gd_tensor *gd_gather_by(gd_tensor *x, gd_tensor *index, gd_axis_args args)
-{
-    const gd_op *op = args.shared ? &index_select : &gd_op_gather;
-    return gd_apply(op, (gd_tensor *[]){x, index}, 2, &args);
-}
-
 gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index)
-{
-    return gd_gather_by(x, index, gd_axis_args_of(x, axis));
-}
+    GD_APPLIES(gather, ((gd_axis_args[]){gd_axis_args_of(x, axis)}), x, index)
 
 gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
 {
@@ -179,7 +171,8 @@ gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
     int64_t line[GD_MAX_DIMS];
     for (int d = 0; d < gd_tensor_ndim(x); d++)
         line[d] = d == args.axis ? gd_tensor_dim(index, 0) : 1;
-    return gd_gather_by(x, gd_reshape(index, gd_tensor_ndim(x), line), args);
+    gd_tensor *lines = gd_reshape(index, gd_tensor_ndim(x), line);
+    return gd_apply(&index_select, (gd_tensor *[]){x, lines}, 2, &args);
 }
 
 gd_tensor *gd_scatter_add(gd_tensor *x, int axis, gd_tensor *index, gd_tensor *src)

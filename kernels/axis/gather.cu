@@ -1,5 +1,5 @@
-// gather.cu - the CUDA kernels of gather, scatter_add and one_hot. Every number has one writer, and every
-// sum an order that the sizes decide.
+// gather.cu - the CUDA kernels of gather, scatter_add and one_hot. Every number has one writer, and
+// every sum an order that the sizes decide.
 #include "axis/lines.cuh"
 #include "embedding/runs.cuh"
 
@@ -12,68 +12,49 @@ struct axis_move {
     const T *from;
     const int32_t *index;
     int64_t *fault; // or NULL
-    bool put, add;  // put: to[index[i]] += from[i]; else to[i] (+)= from[index[i]]
+    bool add;       // to what is there
     uint32_t bad;   // larger than what may be in the index
 
-    // k, element i of a line of the index; `bad` if `from` (put: `to`) has no such element, which is an error.
+    // k, element i of a line of the index; `bad` if it points to nothing, which is an error.
     __device__ uint32_t checked(int32_t k, const axis_line &line, int64_t i) const
     {
         if ((uint32_t)k < bad) return (uint32_t)k;
         if (fault) *fault = 1 + line.at(INDEX, i); // index is packed
         return bad;
     }
-    __device__ uint32_t target(const axis_line &line, int64_t i) const
+    // to[k] (+)= sum
+    __device__ void put(const axis_line &line, int64_t k, gd_compute<T> sum) const
     {
-        return checked(index[line.at(INDEX, i)], line, i);
-    }
-    __device__ void add_to(const axis_line &line, int64_t k, gd_compute<T> sum) const
-    {
-        T *out = to + line.at(TO, k);
-        *out = gd_store<T>(gd_load(*out) + sum);
+        T *const out = to + line.at(TO, k);
+        *out = gd_store<T>(add ? gd_load(*out) + sum : sum);
     }
 };
 
+// `pointed`: TO or FROM, to which the index points. A backward's has been checked.
 template <class T>
 static axis_move<T> move_of(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
-                            const gd_tensor *from, bool put, bool backward)
+                            const gd_tensor *from, int pointed, bool backward)
 {
-    const axis_lines l = lines_of(call, like, {to, from, call->input[1]});
-    const int32_t *index = gd_ptr<const int32_t>(call->input[1]);
-    const int64_t n = l.n[put ? TO : FROM];
-    int64_t *fault = backward ? nullptr : gd_cuda_fault_word(call, n);
-    const uint32_t bad = (uint32_t)gd_min64(n, (int64_t)1 << 31); // no index is larger
-    return {l, gd_ptr<T>(to), gd_ptr<const T>(from), index, fault, put, put || backward, bad};
+    const gd_tensor *index = call->input[1];
+    const axis_lines l = lines_of(call, like, {to, from, index});
+    const uint32_t bad = (uint32_t)gd_min64(l.n[pointed], (int64_t)1 << 31); // no index is larger
+    int64_t *fault = backward ? nullptr : gd_cuda_fault_word(call, l.n[pointed]);
+    return {l,  gd_ptr<T>(to), gd_ptr<const T>(from), gd_ptr<const int32_t>(index), fault, backward,
+            bad};
 }
 
-// A thread has one element of index. Where it puts, no two of a line are equal.
-template <class T>
-static __global__ void move_kernel(axis_move<T> w)
-{
-    gd_in_turn();
-    const int64_t m = w.l.n[INDEX];
-    GD_EACH(e, w.l.walk.count * m)
-    {
-        const int64_t number = e / m, i = e - number * m;
-        const axis_line line(w.l, number);
-        const int64_t k = w.target(line, i);
-        const bool good = k != w.bad;
-        if (!good && w.put) continue;
-        T *out = w.to + line.at(TO, w.put ? k : i);
-        const gd_compute<T> value = good ? gd_load(w.from[line.at(FROM, w.put ? i : k)]) : 0;
-        *out = gd_store<T>(w.add ? gd_load(*out) + value : value);
-    }
-}
+// ---- to[i] (+)= from[index[i]] ------------------------------------------------------------------
 
-// A thread has a pack of a line of the index, which lies in memory as `to` does. The blocks of a line begin
-// one after the other.
-template <class T>
+// A thread has a pack of a line of the index; or, V = 1, neighbours have neighbouring lines.
+template <class T, int V>
 static __global__ void take_kernel(axis_move<T> w)
 {
     gd_in_turn();
-    constexpr int V = gd_pack_size<T>;
-    const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V, m = w.l.n[INDEX];
-    for (int64_t number = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; number < w.l.walk.count;
-         number += (int64_t)gridDim.y * blockDim.y) {
+    const int64_t x = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, m = w.l.n[INDEX];
+    for (int64_t y = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+         y < (V > 1 ? w.l.walk.count : m); y += (int64_t)gridDim.y * blockDim.y) {
+        const int64_t i = V > 1 ? x * V : y, number = V > 1 ? y : x;
+        if (number >= w.l.walk.count) break;
         const axis_line line(w.l, number);
         T *const to = w.to + line.at(TO, i), value[V];
         int32_t index[V];
@@ -89,175 +70,334 @@ static __global__ void take_kernel(axis_move<T> w)
     }
 }
 
-// to[i] (+)= from[index[i]]; index has the shape of `like`.
+// index has the shape of `like`.
 template <class T>
 static gd_status take(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
                       const gd_tensor *from, bool backward)
 {
-    const axis_move<T> w = move_of<T>(call, like, to, from, false, backward);
-    if (w.l.step[TO] != 1 || w.l.step[INDEX] != 1)
-        return gd_launch(call, gd_grid_for(gd_tensor_count(like)), move_kernel<T>, w);
-    const int64_t threads = gd_packs(w.l.n[INDEX], gd_pack_size<T>);
+    constexpr int V = gd_pack_size<T>;
+    const axis_move<T> w = move_of<T>(call, like, to, from, FROM, backward);
+    const bool packs = w.l.step[TO] == 1 && w.l.step[INDEX] == 1;
+    const int64_t m = w.l.n[INDEX], lines = w.l.walk.count;
+    const int64_t threads = packs ? gd_packs(m, V) : lines;
     const unsigned x = (unsigned)gd_min64(threads, 512), y = x ? 512 / x : 1;
     const gd_grid grid = {{(unsigned)gd_ceil_div(threads, 512),
-                           (unsigned)gd_min64(gd_ceil_div(w.l.walk.count, y), 65535)},
+                           (unsigned)gd_min64(gd_ceil_div(packs ? lines : m, y), 65535)},
                           {x, y}};
-    return gd_launch(call, grid, take_kernel<T>, w);
+    return gd_launch(call, grid, packs ? take_kernel<T, V> : take_kernel<T, 1>, w);
 }
 
-// ---- to[index[i]] += from[i], in the order of i, by one of three ways ---------------------------
+// ---- to[index[i]] += from[i] --------------------------------------------------------------------
 
-constexpr int64_t most_scanned = 128; // elements of a line
+constexpr unsigned all_lanes = 0xffffffffu;
 
-// In short lines a thread has one element of `to` and looks for its index: neighbours read the same one.
-template <class T>
-static __global__ void put_kernel(axis_move<T> w)
-{
-    gd_in_turn();
-    const int64_t n = w.l.n[TO], m = w.l.n[INDEX];
-    GD_EACH(e, w.l.walk.count * n)
-    {
-        const int64_t number = e / n, k = e - number * n;
-        const axis_line line(w.l, number);
-        gd_compute<T> sum = 0;
-        bool any = false;
-        for (int64_t i = 0; i < m; i++) {
-            const int64_t own = k == 0 ? w.target(line, i) : w.index[line.at(INDEX, i)];
-            if (own != k) continue;
-            sum += gd_load(w.from[line.at(FROM, i)]);
-            any = true;
-        }
-        if (any) w.add_to(line, k, sum);
-    }
-}
-
-// A block sorts a longer line of the index by where its elements point; the thread at which a run of equal
-// ones begins adds up what they take.
-template <class T, class Sort>
-static __global__ void __launch_bounds__(Sort::threads) put_line_kernel(axis_move<T> w)
-{
-    gd_in_turn();
-    __shared__ union {
-        typename Sort::sort::TempStorage sort;
-        struct {
-            uint32_t target[Sort::most];
-            uint16_t source[Sort::most];
-        } sorted;
-    } shared;
-    auto &sorted = shared.sorted;
-    const int first = (int)threadIdx.x * Sort::items, m = (int)w.l.n[INDEX];
-    for (int64_t number = blockIdx.x; number < w.l.walk.count; number += gridDim.x) {
-        const axis_line line(w.l, number);
-        typename Sort::keys target;
-        typename Sort::indices source;
-        Sort::load(
-            target, source, m, [&](int i) { return w.target(line, i); }, w.bad);
-        typename Sort::sort(shared.sort).Sort(target, source, 0, 32 - __clz((int)w.bad));
-        __syncthreads();
-#pragma unroll
-        for (int k = 0; k < Sort::items; k++)
-            sorted.target[first + k] = target[k], sorted.source[first + k] = source[k];
-        __syncthreads();
-        for (int r = (int)threadIdx.x; r < m; r += Sort::threads) {
-            const uint32_t own = sorted.target[r];
-            if (own == w.bad || (r > 0 && sorted.target[r - 1] == own)) continue;
-            gd_compute<T> sum = 0;
-            for (int next = r; next < m && sorted.target[next] == own; next++)
-                sum += gd_load(w.from[line.at(FROM, sorted.source[next])]);
-            w.add_to(line, own, sum);
-        }
-        __syncthreads();
-    }
-}
-
-// Lines longer than a block can sort, or sharing one index line, are sorted with one device-wide sort; a
-// shared index is sorted once and each line is a column of the result.
-
-constexpr int64_t most_sorted = 1 << 20; // at once, 16 bytes each, unless a line has more
-
-template <class Type>
-struct line_rows {
-    using T = Type;
-    using C = gd_compute<T>;
-    static constexpr int V = 1;
-    axis_move<T> w;
-    int64_t first; // line of those that are sorted at once
-    int64_t begin;
-    bool add; // as always
-    uint32_t bad;
-
-    __device__ uint32_t id(int64_t row) const
-    {
-        const int64_t m = w.l.n[INDEX], line = (begin + row) / m;
-        const uint32_t k = w.target({w.l, first + line}, begin + row - line * m);
-        return k == w.bad ? bad : (uint32_t)(line * w.bad + k);
-    }
-    __device__ void load(T (&value)[V], int64_t row, int64_t column) const
-    {
-        const int64_t m = w.l.n[INDEX], line = (begin + row) / m;
-        const axis_line from(w.l, first + line + column);
-        value[0] = w.from[from.at(FROM, begin + row - line * m)];
-    }
-    __device__ void finish(uint32_t id, const C (&sum)[V], int64_t column) const
-    {
-        const int64_t line = id / w.bad;
-        w.add_to({w.l, first + line + column}, id - line * w.bad, sum[0]);
-    }
+// A line of `to` has parts of 2^shift elements, a line of the index chunks of `size`. A part of a
+// line is a unit: its block has `adders`, warps with sums of their own, `pitch` apart. Where there
+// are many parts, each chunk is sorted by part before, and has in `start` where each begins.
+template <class C>
+struct line_parts {
+    int64_t parts, chunks, size;
+    int shift, adders, pitch;
+    uint16_t *start; // [lines, chunks, parts]; NULL: chunks are as they were
+    // Units with more than `most` elements of the index are only listed. Then each is divided among
+    // `blocks`, which have some chunks each; the last of them that is done adds up the sums of all.
+    int64_t most, blocks;
+    unsigned *listed, *unit, *done; // how many, which, of how many blocks; or NULL
+    C *sums;                        // [units listed, blocks, pitch]
 };
 
+using chunk_sort = line_sort<uint32_t, 512, 8>;
+
+// A block sorts a chunk, in which the order within a part remains: index and from, [lines, m], are
+// for put_kernel. What points to nothing, an error, goes to the last element.
 template <class T>
-static gd_status put_sorted(const gd_call *call, const axis_move<T> &w, bool shared)
+static __global__ void GD_LAUNCH_BOUNDS(chunk_sort::threads, 2)
+    divide_kernel(axis_move<T> w, line_parts<gd_compute<T>> p, int32_t *index, T *from)
 {
-    const int64_t m = w.l.n[INDEX], lines = shared ? 1 : w.l.walk.count;
-    line_rows<T> r = {w, 0, 0, true, 0};
-    const int64_t most = gd_min64(most_sorted / m, UINT32_MAX / gd_max64(1, w.bad));
-    const int64_t some = gd_min64(lines, gd_max64(1, most));
-    r.bad = (uint32_t)(some * w.bad); // a line has w.bad ids
-    gd_id_sort::sorter s = gd_id_sort::sorter_for(call, some * m);
-    gd_status status = GD_OK;
-    for (; !status && r.first < lines; r.first += some)
-        status = gd_id_sort::sum_by_id(call, r, s, gd_min64(some, lines - r.first) * m,
-                                       w.l.walk.count / lines);
-    return status;
+    gd_in_turn();
+    if (p.listed && blockIdx.x + threadIdx.x == 0) *p.listed = 0;
+    constexpr int most = chunk_sort::most;
+    __shared__ union {
+        typename chunk_sort::sort::TempStorage sort;
+        uint32_t key[most];
+    } shared;
+    const int64_t m = w.l.n[INDEX];
+    const uint32_t last = w.bad - 1;
+    for (int64_t c = blockIdx.x; c < w.l.walk.count * p.chunks; c += gridDim.x) {
+        const int64_t number = c / p.chunks, begin = (c - number * p.chunks) * most;
+        const axis_line line(w.l, number);
+        const int count = (int)(m - begin < most ? m - begin : most);
+        chunk_sort::keys key;
+        chunk_sort::indices source;
+        const auto key_of = [&](int i) { return (uint32_t)w.index[line.at(INDEX, begin + i)]; };
+        chunk_sort::load(key, source, count, key_of, last);
+#pragma unroll
+        for (int k = 0; k < chunk_sort::items; k++)
+            if (w.checked((int32_t)key[k], line, begin + source[k]) == w.bad) key[k] = last;
+        chunk_sort::sort(shared.sort)
+            .SortBlockedToStriped(key, source, p.shift, 32 - __clz((int)last));
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < chunk_sort::items; k++)
+            shared.key[k * chunk_sort::threads + (int)threadIdx.x] = key[k];
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < chunk_sort::items; k++) {
+            const int at = k * chunk_sort::threads + (int)threadIdx.x;
+            const int64_t part = key[k] >> p.shift, to = number * m + begin + at;
+            const int64_t end = at + 1 < most ? part + 1 : p.parts;
+            for (int64_t q = at > 0 ? (shared.key[at - 1] >> p.shift) + 1 : 0; q < end; q++)
+                p.start[c * p.parts + q] = (uint16_t)(q <= part && at < count ? at : count);
+            if (at >= count) break;
+            index[to] = (int32_t)key[k];
+            from[to] = w.from[line.at(FROM, begin + source[k])];
+        }
+        __syncthreads();
+    }
 }
 
-// The index has the shape of `like`, or is one line, which all lines share.
+// The sum of the values of the lanes in `same`, in order.
+template <class C>
+__device__ inline C sum_of_same(C value, unsigned same)
+{
+    C sum = 0;
+    for (; __any_sync(all_lanes, same != 0); same &= same - 1) {
+        const C next = __shfl_sync(all_lanes, value, __ffs((int)same) - 1);
+        if (same) sum += next;
+    }
+    return sum;
+}
+
+// Adds the values of a warp to sum[k], first those of one k. Such lanes learn of each other as
+// sum[k] keeps the number of one of them; any will do.
+template <class C>
+__device__ inline void add_of_warp(C *sum, uint32_t k, bool any, C value)
+{
+    const unsigned lane = threadIdx.x % 32;
+    const C old = any ? sum[k] : 0;
+    __syncwarp();
+    if (any) atomicExch((unsigned *)&sum[k], lane);
+    __syncwarp();
+    const bool other = any && *(volatile unsigned *)&sum[k] != lane;
+    unsigned rest = __ballot_sync(all_lanes, other), same = 1u << lane;
+    if (rest) {
+        while (rest) {
+            const bool own = __shfl_sync(all_lanes, k, __ffs((int)rest) - 1) == k && any;
+            const unsigned group = __ballot_sync(all_lanes, own);
+            if (own) same = group;
+            rest &= ~group;
+        }
+        value = sum_of_same(value, same);
+    }
+    __syncwarp();
+    if (any && !other) sum[k] = old + value;
+    __syncwarp();
+}
+
+// A warp has lines of at most 32 elements of the index in all, and adds where they point.
+template <class T>
+static __global__ void put_few_kernel(axis_move<T> w)
+{
+    gd_in_turn();
+    const int lane = threadIdx.x % 32, m = (int)w.l.n[INDEX], lines = 32 / m, i = lane % m;
+    GD_EACH_WARP(group, gd_ceil_div(w.l.walk.count, lines))
+    {
+        const int64_t number = group * lines + lane / m;
+        const bool there = lane < lines * m && number < w.l.walk.count;
+        const axis_line line(w.l, there ? number : 0);
+        const uint32_t k = there ? w.checked(w.index[line.at(INDEX, i)], line, i) : w.bad;
+        const bool good = k != w.bad;
+        const int64_t place = good ? line.at(TO, k) : -1 - lane;
+        const unsigned same = __match_any_sync(all_lanes, (unsigned long long)place);
+        const auto sum = sum_of_same(good ? gd_load(w.from[line.at(FROM, i)]) : 0, same);
+        if (good && __ffs((int)same) - 1 == lane) w.put(line, k, sum);
+    }
+}
+
+// A block has a unit, or some chunks of one. Its adders share the chunks, in order, and add up in
+// shared memory; then their sums are added, in order, and those of several blocks by the last.
+template <class T>
+static __global__ void GD_LAUNCH_BOUNDS(gd_threads, 5)
+    put_kernel(axis_move<T> w, line_parts<gd_compute<T>> p)
+{
+    gd_in_turn();
+    using C = gd_compute<T>;
+    constexpr int ahead = 4;
+    extern __shared__ uint4 memory[];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    C *const sums = (C *)memory, *const sum = sums + warp * p.pitch;
+    const bool whole = p.blocks == 1; // a block has a unit
+    const int64_t m = w.l.n[INDEX], units = whole ? w.l.walk.count * p.parts : *p.listed;
+    const int64_t some = gd_ceil_div(p.chunks, p.blocks * p.adders); // chunks of an adder
+    for (int64_t b = blockIdx.x; b < units * p.blocks; b += gridDim.x) {
+        const int64_t own = b / p.blocks, unit = whole ? own : p.unit[own];
+        const int64_t number = unit / p.parts, part = unit - number * p.parts,
+                      first = part << p.shift;
+        const int width = (int)min(w.l.n[TO] - first, (int64_t)1 << p.shift);
+        axis_line line(w.l, number);
+        if (p.start) line.begin[FROM] = line.begin[INDEX] = number * m;
+        const int64_t begin = ((b - own * p.blocks) * p.adders + warp) * some;
+        const int64_t end = warp < p.adders ? min(begin + some, p.chunks) : 0;
+        // The elements [from, to) of a chunk are of this part.
+        const auto range = [&](int64_t chunk, int &from, int &to) {
+            from = 0, to = chunk < end ? (int)min(m - chunk * p.size, p.size) : 0;
+            if (!p.start || chunk >= end) return;
+            const uint16_t *at = p.start + (number * p.chunks + chunk) * p.parts + part;
+            from = at[0];
+            if (part + 1 < p.parts) to = at[1];
+        };
+        int from, to;
+        int64_t count = 0;
+        for (int64_t chunk = begin + lane; p.listed && whole && chunk < end; chunk += 32) {
+            range(chunk, from, to);
+            count += to - from;
+        }
+        if (p.listed && whole && gd_sum(count, (int64_t *)memory) > p.most) {
+            if (threadIdx.x > 0) continue;
+            const unsigned at = atomicAdd(p.listed, 1u);
+            p.unit[at] = (unsigned)unit, p.done[at] = 0;
+            continue;
+        }
+        for (int i = (int)threadIdx.x; i < p.adders * p.pitch * (int)sizeof(C) / 16;
+             i += (int)blockDim.x)
+            memory[i] = uint4();
+        __syncthreads();
+        for (int64_t chunk = begin; chunk < end; chunk += 32) {
+            range(chunk + lane, from, to);
+            const int up_to = gd_sum_up_to(to - from), total = __shfl_sync(all_lanes, up_to, 31);
+            const int64_t offset = (chunk + lane) * p.size + to - up_to;
+            for (int at = lane; at - lane < total; at += 32 * ahead) {
+                int32_t index[ahead];
+                T value[ahead];
+#pragma unroll
+                for (int a = 0; a < ahead; a++) {
+                    int owner = 0; // lane of the chunk
+                    for (int step = p.start ? 16 : 0; step > 0; step /= 2)
+                        owner += __shfl_sync(all_lanes, up_to, owner + step - 1) <= at + 32 * a
+                                     ? step
+                                     : 0;
+                    const int64_t i = __shfl_sync(all_lanes, offset, owner) + at + 32 * a;
+                    index[a] = at + 32 * a < total ? w.index[line.at(INDEX, i)] : -1;
+                    value[a] = at + 32 * a < total ? w.from[line.at(FROM, i)] : T(0.0f);
+                }
+#pragma unroll
+                for (int a = 0; a < ahead; a++) {
+                    if (at + 32 * a - lane >= total) break;
+                    const uint32_t k = at + 32 * a < total
+                                           ? w.checked(index[a], line, chunk * p.size + at + 32 * a)
+                                           : w.bad;
+                    add_of_warp(sum, k - (uint32_t)first, k - (uint32_t)first < (uint32_t)width,
+                                (C)gd_load(value[a]));
+                }
+            }
+        }
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < width; i += (int)blockDim.x) {
+            C total = sums[i];
+            for (int other = 1; other < p.adders; other++) total += sums[other * p.pitch + i];
+            if (whole)
+                w.put(line, first + i, total);
+            else
+                p.sums[b * p.pitch + i] = total;
+        }
+        __syncthreads();
+        if (whole) continue;
+        __threadfence();
+        const bool last = threadIdx.x == 0 && atomicAdd(&p.done[own], 1u) == p.blocks - 1;
+        if (!__syncthreads_or(last)) continue;
+        for (int i = (int)threadIdx.x; i < width; i += (int)blockDim.x) {
+            gd_long_sum<C> total;
+#pragma unroll 8
+            for (int64_t s = own * p.blocks; s < (own + 1) * p.blocks; s++)
+                total.add(__ldcg(&p.sums[s * p.pitch + i]));
+            w.put(line, first + i, total.value());
+        }
+    }
+}
+
+// Parts are as wide as shared memory allows if each can read the whole index; else smaller.
+template <class T>
+static gd_status put_lines(const gd_call *call, axis_move<T> w)
+{
+    using C = gd_compute<T>;
+    constexpr int64_t size = sizeof(C), most_shared = 48 * 1024, most_wide = 32768 / size;
+    const int64_t n = w.l.n[TO], m = w.l.n[INDEX], lines = w.l.walk.count, count = lines * m;
+    const int64_t wide = gd_ceil_div(n, most_wide);
+    const bool divide = wide > 1 && wide * m > 2 * (n + m);
+    const int64_t parts = divide ? gd_max64(wide, gd_min64(1024, m / 1024)) : wide;
+    line_parts<C> p = {};
+    while ((n - 1) >> p.shift >= parts) p.shift++;
+    p.parts = ((n - 1) >> p.shift) + 1;
+    p.size = divide ? chunk_sort::most : 1024;
+    p.chunks = gd_ceil_div(m, p.size);
+    p.pitch = (int)(gd_packs(gd_min64(n, (int64_t)1 << p.shift), 4) * 4);
+    const int64_t units = lines * p.parts,
+                  adders = gd_min64(8192 / units, most_shared / size / p.pitch);
+    p.adders = (int)gd_max64(1, gd_min64(adders, gd_min64(8, p.chunks)));
+    p.most = divide ? 16 * gd_max64(1024, m / p.parts) : 0;
+    const int64_t listed = divide ? gd_min64(units, count / p.most) : units;
+    const int64_t blocks = gd_min64(gd_ceil_div(p.chunks, p.adders), divide ? 32 : 512 / units);
+    if (blocks > 1 && listed > 0) {
+        p.listed = (unsigned *)gd_call_scratch(call, (size_t)(1 + 2 * listed) * sizeof *p.listed);
+        p.sums = (C *)gd_call_scratch(call, (size_t)(listed * blocks * p.pitch * size));
+        if (!p.listed || !p.sums) return gd_error_status(call->context);
+        p.unit = p.listed + 1, p.done = p.unit + listed;
+        if (!divide) gd_fill_cuda(p.listed, GD_INT32, 0, 1, call->context);
+    }
+    if (divide) {
+        int32_t *index = (int32_t *)gd_call_scratch(call, (size_t)count * sizeof *index);
+        T *from = (T *)gd_call_scratch(call, (size_t)count * sizeof *from);
+        p.start = (uint16_t *)gd_call_scratch(call, (size_t)(units * p.chunks) * sizeof *p.start);
+        if (!index || !from || !p.start) return gd_error_status(call->context);
+        const gd_grid grid = gd_grid_for(lines * p.chunks, 1, chunk_sort::threads);
+        gd_launch(call, grid, divide_kernel<T>, w, p, index, from);
+        w.index = index, w.from = from, w.fault = nullptr;
+        w.l.step[INDEX] = w.l.step[FROM] = 1;
+    }
+    const int64_t warps = gd_max64(p.adders, gd_min64(8, p.pitch / 1024));
+    gd_grid grid = gd_grid_for(units, 1, (unsigned)(32 * warps));
+    grid.shared = (size_t)(p.adders * p.pitch * size);
+    p.blocks = 1;
+    gd_launch(call, grid, put_kernel<T>, w, p);
+    if (!p.listed) return gd_error_status(call->context);
+    p.blocks = blocks;
+    grid.blocks = gd_grid_for(gd_min64(listed * blocks, 1024), 1).blocks;
+    return gd_launch(call, grid, put_kernel<T>, w, p);
+}
+
+// The index has the shape of `like`, or is one line, which all lines share: of rows, as in an
+// embedding, if lines are neighbours.
 template <class T>
 static gd_status put(const gd_call *call, const gd_tensor *like, const gd_tensor *to,
                      const gd_tensor *from, bool backward)
 {
-    const gd_axis_args *args = (const gd_axis_args *)call->args;
-    if (gd_tensor_count(like) == 0) return GD_OK;
-    const axis_move<T> w = move_of<T>(call, like, to, from, true, backward);
-    const int64_t n = w.l.n[TO], m = w.l.n[INDEX], lines = w.l.walk.count;
-    if (m == 1 || args->distinct)
-        return gd_launch(call, gd_grid_for(gd_tensor_count(like)), move_kernel<T>, w);
-    if (gd_max64(n, m) <= most_scanned)
-        return gd_launch(call, gd_grid_for(lines * n), put_kernel<T>, w);
-    if (args->shared || m > most_in_block) return put_sorted(call, w, args->shared);
-    return by_line_sort<uint32_t, 8>(m, [&](auto sort) {
-        using S = decltype(sort);
-        return gd_launch(call, gd_grid_for(lines, 1, S::threads), put_line_kernel<T, S>, w);
-    });
+    if (!to || gd_tensor_count(to) == 0) return GD_OK;
+    axis_move<T> w = move_of<T>(call, like, to, from, TO, backward);
+    const int64_t n = w.l.n[TO], m = w.l.n[INDEX], lines = w.l.walk.count, columns = w.l.step[FROM];
+    const bool few = m <= 32 && (n <= 32 || n >= 64 * m);
+    const bool rows = ((const gd_axis_args *)call->args)->shared && columns >= 8 &&
+                      lines < 65536 * columns && gd_tensor_is_contiguous(from);
+    const bool begin =
+        backward && (few || rows || lines * n < gd_tensor_count(to) || lines * m == 0);
+    if (begin) gd_begin_gradient(call, 0);
+    if (lines * m == 0) return gd_error_status(call->context);
+    w.add = !backward || begin || call->accumulate[0];
+    if (few)
+        return gd_launch(call, gd_grid_of_warps(gd_ceil_div(lines, 32 / m)), put_few_kernel<T>, w);
+    if (!rows) return put_lines(call, w);
+    gd_id_sort::sorter s = gd_id_sort::sorter_for(call, m);
+    gd_id_sort::table_rows<T, T> r = {w.to, w.from, w.index, columns, 0, true, w.bad};
+    r.dtable_step = n * columns, r.dy_step = m * columns;
+    return gd_id_sort::sum_by_id(call, r, s, m, columns, lines / columns);
 }
 
 // ---- The ops ------------------------------------------------------------------------------------
 
 template <class T>
-static gd_status gather_backward(const gd_call *call)
-{
-    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
-    if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
-    gd_begin_gradient(call, 0);
-    return put<T>(call, dy, dx, dy, true);
-}
-
-template <class T>
 static gd_status scatter_add_forward(const gd_call *call)
 {
     const gd_tensor *y = call->output[0];
-    if (gd_tensor_count(y) > 0)
-        gd_copy_cuda(gd_cuda_layout(y), gd_cuda_layout(call->input[0]), call->context);
+    gd_copy_cuda(gd_cuda_layout(y), gd_cuda_layout(call->input[0]), call->context);
     return put<T>(call, call->input[1], y, call->input[2], false);
 }
 
@@ -275,7 +415,8 @@ static gd_status scatter_add_backward(const gd_call *call)
 
 GD_CUDA_KERNEL_OF_T(gather_forward,
                     take<T>(call, call->output[0], call->output[0], call->input[0], false))
-GD_CUDA_KERNEL_OF_T(gather_backward, gather_backward<T>(call))
+GD_CUDA_KERNEL_OF_T(gather_backward,
+                    put<T>(call, call->doutput[0], call->dinput[0], call->doutput[0], true))
 GD_CUDA_KERNEL_OF_T(scatter_add_forward, scatter_add_forward<T>(call))
 GD_CUDA_KERNEL_OF_T(scatter_add_backward, scatter_add_backward<T>(call))
 

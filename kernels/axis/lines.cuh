@@ -74,15 +74,4 @@ struct line_sort {
     }
 };
 
-constexpr int64_t most_in_block = 4096;
-
-// Calls f with a line_sort for lines of n <= most_in_block. ITEMS: of a thread, for lines of about 1024.
-template <class K, int ITEMS, class F>
-static gd_status by_line_sort(int64_t n, F f)
-{
-    if (n <= 256) return f(line_sort<K, 32, 8>());
-    if (n <= 1024) return f(line_sort<K, 1024 / ITEMS, ITEMS>());
-    return f(line_sort<K, 256, 16>());
-}
-
 #endif

@@ -39,6 +39,8 @@ static const struct long_gather {
     {"columns", 0, {2, {515, 33}}, {2, {600, 31}}, 0.5},
     {"short lines", 2, {3, {9, 30, 500}}, {3, {9, 30, 512}}, 0.1},
     {"one of each line", 1, {2, {40, 3000}}, {2, {39, 1}}, 0.5},
+    {"few of each line", 1, {2, {40, 3000}}, {2, {39, 3}}, 0.5},
+    {"tiny lines", 2, {3, {9, 30, 8}}, {3, {9, 29, 7}}, 0.3},
     {"short", 1, {2, {11, 150}}, {2, {11, 130}}, 0.1},
     {"a line of a block", 1, {2, {3, 5000}}, {2, {3, 4096}}, 0.1},
     {"all equal in a block", 0, {1, {257}}, {1, {1024}}, 1},
@@ -46,7 +48,7 @@ static const struct long_gather {
     {"selected planes", 1, {3, {3, 700, 5}}, {1, {1500}}, 0.2},
     {"selected columns", 2, {3, {2, 33, 601}}, {1, {1100}}, 0.2},
     /* the last is for a GPU */
-    {"more than are sorted at once", 1, {2, {300, 4001}}, {2, {299, 4000}}, 0.1},
+    {"more than are sorted at once", 1, {2, {4, 20001}}, {2, {3, 1400001}}, 0.1},
 };
 enum { LONG_GATHERS = sizeof long_gathers / sizeof *long_gathers };
 

@@ -107,8 +107,7 @@ static gd_tensor *values_by(const gd_op *op, gd_tensor *x, const gd_axis_args *a
                             gd_tensor **indices)
 {
     gd_tensor *index = gd_apply(op, &x, 1, args);
-    gd_tensor *values =
-        index ? gd_gather_by(x, index, (gd_axis_args){.axis = args->axis, .distinct = true}) : NULL;
+    gd_tensor *values = index ? gd_gather(x, args->axis, index) : NULL;
     if (indices) *indices = values ? index : NULL;
     return values;
 }

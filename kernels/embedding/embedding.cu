@@ -1,4 +1,6 @@
 // embedding.cu - the CUDA kernels of embedding: rows gathered, and summed back in sorted order.
+#include <cub/block/block_scan.cuh>
+
 #include "cuda/device_cuda.h"
 #include "embedding/runs.cuh"
 #include "team.cuh"
@@ -52,45 +54,25 @@ extern "C" gd_status embedding_forward_cuda(const gd_call *call)
 constexpr int few_threads = 512, few_ids = 16; // ids of a thread in one turn
 constexpr int64_t few_vocab = 2048, few_work = 1 << 23;
 
-static bool is_few(int64_t vocab, int64_t rows)
-{
-    return vocab <= few_vocab && vocab * rows <= few_work;
-}
-
-// The sum of `count` over the threads before this one, and over all.
-__device__ inline int sum_before(int count, int *warp_sums, int *all)
-{
-    const int warp = threadIdx.x / 32, sum = gd_sum_up_to(count);
-    if (threadIdx.x % 32 == 31) warp_sums[warp] = sum;
-    __syncthreads();
-    int earlier = 0, total = 0;
-    for (int w = 0; w < few_threads / 32; w++) {
-        if (w < warp) earlier += warp_sums[w];
-        total += warp_sums[w];
-    }
-    *all = total;
-    return earlier + sum - count;
-}
-
 // blockIdx.x is the row of the table, blockIdx.y a piece of its columns. A group of threads has a
 // pack of columns each, and takes every groups-th row of the list; then the groups' sums are added,
 // in order.
 template <class G, class T>
 static __global__ void __launch_bounds__(few_threads)
-    few_kernel(G *dtable, const T *dy, const int32_t *ids, int64_t rows, int64_t columns, bool add,
-               int64_t *fault)
+    few_kernel(gd_id_sort::table_rows<G, T> r, int64_t rows)
 {
     gd_in_turn();
     constexpr int V = gd_pack_size<T>, turn = few_threads * few_ids;
     using C = gd_compute<T>;
+    using scan = cub::BlockScan<int, few_threads, cub::BLOCK_SCAN_WARP_SCANS>;
     // the list, and then the sums
     __shared__ union {
         uint16_t list[turn];
         C sums[few_threads * V];
     } shared;
-    __shared__ int warp_sums[few_threads / 32];
-    const int32_t own = (int32_t)blockIdx.x, vocab = (int32_t)gridDim.x;
-    const int64_t packs = gd_packs(columns, V), first_pack = (int64_t)blockIdx.y * few_threads;
+    __shared__ typename scan::TempStorage memory;
+    const uint32_t own = blockIdx.x;
+    const int64_t packs = gd_packs(r.columns, V), first_pack = (int64_t)blockIdx.y * few_threads;
     const int width = (int)(packs - first_pack < few_threads ? packs - first_pack : few_threads);
     const int groups = few_threads / width, group = (int)threadIdx.x / width;
     const int64_t first = (first_pack + (int)threadIdx.x % width) * V;
@@ -101,33 +83,32 @@ static __global__ void __launch_bounds__(few_threads)
 #pragma unroll
         for (int k = 0; k < few_ids; k++) {
             const bool there = mine + k < rows;
-            const int32_t id = there ? ids[mine + k] : -1;
+            const uint32_t id = there ? (uint32_t)r.ids[mine + k] : r.bad;
             matches |= (unsigned)(id == own) << k;
-            if (own == 0 && there && (id < 0 || id >= vocab) && fault) *fault = 1 + mine + k;
+            if (own == 0 && there && id >= r.bad && r.fault) *r.fault = 1 + mine + k;
         }
-        int count, place = sum_before(__popc(matches), warp_sums, &count);
+        int count, place;
+        scan(memory).ExclusiveSum(__popc(matches), place, count);
         for (; matches; matches &= matches - 1)
             shared.list[place++] = (uint16_t)(threadIdx.x * few_ids + (unsigned)__ffs(matches) - 1);
         __syncthreads();
 #pragma unroll 4
         for (int m = group; m < count && group < groups; m += groups) {
             T value[V];
-            gd_load_guarded(value, dy + (begin + shared.list[m]) * columns, first, columns);
+            r.load(value, begin + shared.list[m], first);
 #pragma unroll
             for (int v = 0; v < V; v++) sum[v] += gd_load(value[v]);
         }
         __syncthreads();
     }
 #pragma unroll
-    for (int v = 0; v < V; v++) {
-        if (group < groups) shared.sums[(int)threadIdx.x * V + v] = sum[v];
-    }
+    for (int v = 0; v < V; v++) shared.sums[(int)threadIdx.x * V + v] = sum[v];
     __syncthreads();
-    G *row = dtable + own * columns + first_pack * V;
-    const int64_t elements = columns - first_pack * V;
+    G *row = r.dtable + own * r.columns + first_pack * V;
+    const int64_t elements = r.columns - first_pack * V;
     for (int e = (int)threadIdx.x; e < width * V && e < elements; e += few_threads) {
         gd_long_sum<C> total;
-        if (add) total.add(gd_load(row[e]));
+        if (r.add) total.add(gd_load(row[e]));
         for (int g = 0; g < groups; g++) total.add(shared.sums[g * width * V + e]);
         row[e] = gd_store<G>(total.value());
     }
@@ -135,99 +116,33 @@ static __global__ void __launch_bounds__(few_threads)
 
 // ---- Backward -----------------------------------------------------------------------------------
 //
-// The rows of dy are taken in the order of their ids, so each row of dtable is the sum over one run
-// of equal ids.
-
-template <class G, class Type>
-struct table_rows {
-    using T = Type;
-    using C = gd_compute<T>;
-    static constexpr int V = gd_pack_size<T>;
-    G *dtable;
-    const T *dy;
-    const int32_t *ids;
-    int64_t columns, begin;
-    bool add;
-    uint32_t bad;
-    int64_t *fault;
-
-    __device__ uint32_t id(int64_t row) const
-    {
-        const uint32_t id = (uint32_t)ids[begin + row];
-        if (id >= bad && fault) *fault = 1 + begin + row;
-        return id < bad ? id : bad;
-    }
-
-    __device__ void load(T (&value)[V], int64_t position, int64_t first) const
-    {
-        gd_load_guarded(value, dy + (begin + position) * columns, first, columns);
-    }
-
-    // dtable[id, first ...] (+)= sum
-    __device__ void finish(uint32_t id, const C (&sum)[V], int64_t first) const
-    {
-        G *row = dtable + id * columns, value[V];
-        if (add) gd_load_guarded(value, row, first, columns);
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            value[v] = gd_store<G>(add ? gd_load(value[v]) + sum[v] : sum[v]);
-        gd_store_guarded(row, value, first, columns);
-    }
-};
-
-static __global__ void touch_kernel(uint32_t *touched, const int32_t *ids, int64_t rows,
-                                    int64_t vocab)
-{
-    gd_in_turn();
-    GD_EACH(row, rows)
-    {
-        const int32_t id = ids[row];
-        if (id >= 0 && id < vocab) atomicOr(&touched[id / 32], 1u << id % 32);
-    }
-}
-
-static gd_status sum_few(const gd_call *call)
-{
-    gd_tensor *dtable = call->dinput[0];
-    const gd_tensor *ids = call->input[1];
-    const int64_t vocab = gd_tensor_dim(dtable, 0), columns = gd_tensor_dim(dtable, 1);
-    return gd_by_kernel_dtype(call, [&](auto zero) {
-        using T = decltype(zero);
-        const int64_t pieces = gd_ceil_div(gd_packs(columns, gd_pack_size<T>), few_threads);
-        const gd_grid grid = {{(unsigned)vocab, (unsigned)pieces}, few_threads};
-        return gd_by_gradient<T>(dtable, [&](auto gradient) {
-            using G = decltype(gradient);
-            return gd_launch(call, grid, few_kernel<G, T>, gd_ptr<G>(dtable),
-                             gd_ptr<const T>(call->doutput[0]), gd_ptr<const int32_t>(ids),
-                             gd_tensor_count(ids), columns, call->accumulate[0],
-                             gd_cuda_fault_word(call, vocab));
-        });
-    });
-}
-
-// dtable[v, :] = the sum of dy[i, :] over all i with ids[i] = v
+// The rows of dy are taken in the order of their ids: dtable[v, :], the sum of dy[i, :] over all i
+// with ids[i] = v, is that of one run of equal ids.
 extern "C" gd_status embedding_backward_cuda(const gd_call *call)
 {
     const gd_tensor *dtable = call->dinput[0], *ids = call->input[1];
     if (!dtable || gd_tensor_count(dtable) == 0) return GD_OK;
-    if (is_few(gd_tensor_dim(dtable, 0), gd_tensor_count(ids))) return sum_few(call);
-    uint32_t *touched = gd_touch_rows(call, 0, gd_tensor_count(ids));
-    const bool add = touched || call->accumulate[0];
-    if (!touched) gd_begin_gradient(call, 0); // rows that no id names
-    if (gd_tensor_count(ids) == 0) return gd_error_status(call->context);
     const int64_t vocab = gd_tensor_dim(dtable, 0), columns = gd_tensor_dim(dtable, 1);
     const int64_t count = gd_tensor_count(ids);
+    const bool few = vocab <= few_vocab && vocab * count <= few_work;
+    uint32_t *touched = few ? nullptr : gd_touch_rows(call, 0, count);
+    const bool add = touched || call->accumulate[0];
+    if (!few && !touched) gd_begin_gradient(call, 0); // rows that no id names
+    if (!few && count == 0) return gd_error_status(call->context);
     const int32_t *id = gd_ptr<const int32_t>(ids);
-    if (touched) gd_launch(call, gd_grid_for(count), touch_kernel, touched, id, count, vocab);
     const uint32_t bad = (uint32_t)gd_min64(vocab, (int64_t)1 << 31); // no id is larger
     int64_t *fault = gd_cuda_fault_word(call, vocab);
-    gd_id_sort::sorter s = gd_id_sort::sorter_for(call, count);
     return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *dy = gd_ptr<const T>(call->doutput[0]);
         return gd_by_gradient<T>(dtable, [&](auto gradient) {
             using G = decltype(gradient);
-            const table_rows<G, T> rows = {gd_ptr<G>(dtable), dy, id, columns, 0, add, bad, fault};
+            const gd_id_sort::table_rows<G, T> rows = {
+                gd_ptr<G>(dtable), dy, id, columns, 0, add, bad, fault, touched};
+            const int64_t pieces = gd_ceil_div(gd_packs(columns, gd_pack_size<T>), few_threads);
+            const gd_grid grid = {{(unsigned)vocab, (unsigned)pieces}, few_threads};
+            if (few) return gd_launch(call, grid, few_kernel<G, T>, rows, count);
+            gd_id_sort::sorter s = gd_id_sort::sorter_for(call, count);
             return gd_id_sort::sum_by_id(call, rows, s, count, columns);
         });
     });

@@ -2,17 +2,6 @@
 // the rows. Runs are of very different lengths (a comma, a rare word), so blocks do not take runs
 // but chunks of equal length. A run inside one chunk is finished there. For one that continues in
 // the next chunk, each chunk stores its part, and a second kernel adds the parts in order.
-//
-// `Rows` says what is added and where a sum goes, V neighbouring columns at a time:
-//
-//     using T = ..., C = gd_compute<T>;
-//     static constexpr int V;
-//     int64_t begin;                              // from which the rows below count
-//     bool add;                                   // to what a sum's place has
-//     uint32_t bad;                               // the largest id, of rows that are left out
-//     __device__ uint32_t id(int64_t row) const;
-//     __device__ void load(T (&value)[V], int64_t row, int64_t first) const;
-//     __device__ void finish(uint32_t id, const C (&sum)[V], int64_t first) const;
 #ifndef GD_EMBEDDING_RUNS_CUH
 #define GD_EMBEDDING_RUNS_CUH
 
@@ -24,6 +13,49 @@ namespace gd_id_sort
 {
 
 constexpr int chunk_rows = 32, sum_threads = 128;
+
+// Rows of dy, from `begin` on, and the table whose rows their ids name; V neighbouring columns at a
+// time. bad: larger than all ids, of rows that are left out.
+template <class G, class Type>
+struct table_rows {
+    using T = Type;
+    using C = gd_compute<T>;
+    static constexpr int V = gd_pack_size<T>;
+    G *dtable;
+    const T *dy;
+    const int32_t *ids;
+    int64_t columns, begin;
+    bool add;
+    uint32_t bad;
+    int64_t *fault = nullptr;
+    uint32_t *touched = nullptr; // a bit for each row of the table, or NULL
+    int64_t dtable_step = 0,
+            dy_step = 0; // to the table of the next z, of several with the same ids
+    __device__ uint32_t id(int64_t row) const
+    {
+        const uint32_t id = (uint32_t)ids[begin + row];
+        if (id >= bad && fault) *fault = 1 + begin + row;
+        if (id < bad && touched) atomicOr(&touched[id / 32], 1u << id % 32);
+        return id < bad ? id : bad;
+    }
+
+    __device__ void load(T (&value)[V], int64_t position, int64_t first) const
+    {
+        const T *row = dy + blockIdx.z * dy_step + (begin + position) * columns;
+        gd_load_guarded(value, row, first, columns);
+    }
+
+    // dtable[id, first ...] (+)= sum
+    __device__ void finish(uint32_t id, const C (&sum)[V], int64_t first) const
+    {
+        G *row = dtable + blockIdx.z * dtable_step + id * columns, value[V];
+        if (add) gd_load_guarded(value, row, first, columns);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            value[v] = gd_store<G>(add ? gd_load(value[v]) + sum[v] : sum[v]);
+        gd_store_guarded(row, value, first, columns);
+    }
+};
 
 template <class Rows>
 static __global__ void id_kernel(sequence s, Rows rows, int64_t count)
@@ -38,6 +70,7 @@ static __global__ void id_kernel(sequence s, Rows rows, int64_t count)
 template <class C>
 __device__ inline C *part_of(C *parts, int64_t chunk, bool from_begin, int64_t columns)
 {
+    chunk += (int64_t)blockIdx.z * gridDim.x * blockDim.y;
     return parts + (2 * chunk + !from_begin) * columns;
 }
 
@@ -138,35 +171,29 @@ static inline int bits_of(uint32_t largest)
     return largest ? 32 - __builtin_clz(largest) : 0;
 }
 
-// Adds up the `count` rows that are sorted at once.
-template <class Rows>
-static gd_status sum_sorted(const gd_call *call, const Rows &rows, sorter &s, int64_t count,
-                            int64_t columns)
-{
-    using C = typename Rows::C;
-    const int64_t chunks = gd_ceil_div(count, chunk_rows), packs = gd_packs(columns, Rows::V);
-    const unsigned x = (unsigned)gd_min64(packs, sum_threads), y = sum_threads / x;
-    const gd_grid grid = {
-        {(unsigned)gd_ceil_div(chunks, y), (unsigned)gd_min64(gd_ceil_div(packs, x), 65535)},
-        {x, y}};
-    C *parts = (C *)gd_call_scratch(call, (size_t)(2 * chunks * columns) * sizeof(C));
-    if (!s.workspace || !parts) return gd_error_status(call->context);
-    gd_launch(call, gd_grid_for(count, sum_threads, sum_threads), id_kernel<Rows>, s.ids, rows,
-              count);
-    sort(call, s, count, 0, bits_of(rows.bad));
-    gd_launch(call, grid, sum_kernel<Rows>, rows, parts, s.ids, count, columns);
-    return gd_launch(call, grid, join_kernel<Rows>, rows, (const C *)parts, s.ids, count, columns);
-}
-
-// Adds up `count` rows by their ids. s has memory for as many.
+// Adds up `count` rows by id, for each table, as many at once as can be sorted by s.
 template <class Rows>
 static gd_status sum_by_id(const gd_call *call, Rows rows, sorter &s, int64_t count,
-                           int64_t columns)
+                           int64_t columns, int64_t tables = 1)
 {
-    gd_status status = GD_OK;
-    for (; !status && rows.begin < count; rows.begin += most_items, rows.add = true)
-        status = sum_sorted(call, rows, s, gd_min64(count - rows.begin, most_items), columns);
-    return status;
+    using C = typename Rows::C;
+    const int64_t chunks = gd_ceil_div(gd_min64(count, most_items), chunk_rows);
+    const int64_t packs = gd_packs(columns, Rows::V);
+    const unsigned x = (unsigned)gd_min64(packs, sum_threads), y = sum_threads / x;
+    const gd_grid grid = {{(unsigned)gd_ceil_div(chunks, y),
+                           (unsigned)gd_min64(gd_ceil_div(packs, x), 65535), (unsigned)tables},
+                          {x, y}};
+    const size_t count_of_parts = (size_t)(2 * grid.blocks.x * y * tables);
+    C *parts = (C *)gd_call_scratch(call, count_of_parts * (size_t)columns * sizeof(C));
+    if (!s.workspace || !parts) return gd_error_status(call->context);
+    for (; rows.begin < count; rows.begin += most_items, rows.add = true) {
+        const int64_t n = gd_min64(count - rows.begin, most_items);
+        gd_launch(call, gd_grid_for(n, sum_threads, sum_threads), id_kernel<Rows>, s.ids, rows, n);
+        sort(call, s, n, 0, bits_of(rows.bad));
+        gd_launch(call, grid, sum_kernel<Rows>, rows, parts, s.ids, n, columns);
+        gd_launch(call, grid, join_kernel<Rows>, rows, (const C *)parts, s.ids, n, columns);
+    }
+    return gd_error_status(call->context);
 }
 
 } // namespace gd_id_sort
