@@ -1,8 +1,9 @@
-// order.cu - the CUDA kernels of topk and sort, which give the indices of elements.
+// order.cu - the CUDA kernels of topk, argmax and sort, which give the indices of elements.
 #include <cub/warp/warp_merge_sort.cuh>
 
 #include "axis/lines.cuh"
 #include "embedding/runs.cuh"
+#include "reduce/reduce.cuh"
 
 // A whole number for each element, of the same order; equal elements, as 0 and -0 are, have the same,
 // and NaN the largest. `falling`: of the reverse order.
@@ -24,6 +25,38 @@ template <class T>
 constexpr int lowest_bit = std::is_same_v<T, __nv_bfloat16> ? 16
                            : std::is_same_v<T, __half>      ? 13
                                                             : 0;
+
+// ---- argmax -------------------------------------------------------------------------------------
+
+// The place of the largest term: of the first NaN, or of the first that is equal to it.
+template <class V>
+struct place_of_largest : gd_by_place {
+    struct total {
+        V value;
+        int32_t i;
+    };
+    gd_itself term;
+
+    __device__ total identity() const
+    {
+        return {-(V)INFINITY, INT32_MAX};
+    }
+    __device__ total combine(total a, total b) const
+    {
+        const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
+        const bool same = a.value == b.value || (a_is_nan && b_is_nan);
+        const bool later = same ? a.i < b.i : a_is_nan || b.value < a.value;
+        return later ? a : b;
+    }
+    __device__ total combine(total a, V x, int64_t i) const
+    {
+        return combine(a, {x, (int32_t)i});
+    }
+    __device__ int32_t result(total first, int64_t) const
+    {
+        return first.i;
+    }
+};
 
 // ---- topk ---------------------------------------------------------------------------------------
 
@@ -184,6 +217,10 @@ static gd_status order(const gd_call *call)
     const axis_lines l = lines_of(call, y, {y, x, x});
     const bool falling = !((const gd_axis_args *)call->args)->smallest;
     int32_t *const to = gd_ptr<int32_t>(y);
+    const gd_layout in[] = {gd_cuda_layout(x)};
+    if (l.n[TO] == 1 && falling)
+        return gd_cuda_reduce<T>(call, to, false, gd_cuda_layout(y), x, in,
+                                 place_of_largest<gd_compute<T>>());
     const T *const from = gd_ptr<const T>(x);
     if (l.n[TO] <= most_kept)
         return gd_launch(call, gd_grid_of_warps(l.walk.count), topk_kernel<T>, to, from, l,

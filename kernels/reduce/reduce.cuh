@@ -32,7 +32,10 @@ GD_MAP_FUNCTION(gd_itself, x, REAL x)
 
 // A reduction has term(in0, in1, ...) -> V, identity() -> a total, combine(total, V or total), and
 // result(total, r), which makes of all terms together what is stored as result number r. A total is
-// mostly a V. This one is for sums.
+// mostly a V. A gd_by_place has combine(total, V, i) of term number i. gd_sum_of is for sums.
+struct gd_by_place {
+};
+
 template <class V, class Term>
 struct gd_sum_of {
     Term term;
@@ -53,6 +56,16 @@ struct gd_sum_of {
 
 template <class Reduction>
 using gd_total = decltype(std::declval<Reduction>().identity());
+
+template <class Reduction, class V>
+__device__ inline auto gd_combine_term(const Reduction &reduction, gd_total<Reduction> total,
+                                       V value, int64_t i)
+{
+    if constexpr (std::is_base_of_v<gd_by_place, Reduction>)
+        return reduction.combine(total, value, i);
+    else
+        return reduction.combine(total, value);
+}
 
 // ---- The plan -----------------------------------------------------------------------------------
 
@@ -166,25 +179,27 @@ __device__ inline V gd_combine_row(V total, int lane, int lanes, const Reduction
 }
 
 // The steps t, t + lanes, ... before `end` of one operand with terms along one axis, by whole
-// packs. Several loads are under way at once: there is no branch between them.
+// packs, of `width` terms each or of one term of each result. Several loads are under way at once:
+// there is no branch between them.
 template <class T, class Reduction>
 __device__ inline void gd_reduce_line(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t t,
                                       int64_t end, int lanes, const T *line, int64_t stride,
-                                      const Reduction &reduction)
+                                      int width, const Reduction &reduction)
 {
     constexpr int N = gd_pack_size<T>, AHEAD = 4;
     for (; t < end; t += AHEAD * lanes) {
         gd_raw<T, N> raw[AHEAD];
 #pragma unroll
         for (int a = 0; a < AHEAD; a++)
-            raw[a] = gd_raw<T, N>::load_now(line + min(t + a * lanes, end - 1) * stride, 0);
+            raw[a] = gd_raw<T, N>::load_now(line + min(t + a * lanes, end - 1) * stride * width, 0);
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
             if (t + a * lanes >= end) break;
             const gd_pack<T, N> pack = raw[a].elements();
 #pragma unroll
             for (int j = 0; j < N; j++)
-                total[j] = reduction.combine(total[j], reduction.term(gd_load(pack[j])));
+                total[j] = gd_combine_term(reduction, total[j], reduction.term(gd_load(pack[j])),
+                                           (t + a * lanes) * width + (width == 1 ? 0 : j));
         }
     }
 }
@@ -202,7 +217,7 @@ gd_reduce_packs(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t t, int64_
     if constexpr (K == 1)
         if (in_line && in.packed[0])
             return gd_reduce_line(total, t, end, plan.lanes, (const T *)in.data[0] + start[0],
-                                  plan.reduced.stride[0][0] * width, reduction);
+                                  plan.reduced.stride[0][0], width, reduction);
 #pragma unroll(K == 1 ? 1 : 4)
     for (; t < end; t += plan.lanes) {
         int64_t offset[K];
@@ -214,7 +229,8 @@ gd_reduce_packs(gd_total<Reduction> (&total)[gd_pack_size<T>], int64_t t, int64_
         in.load(offset, x);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            total[j] = reduction.combine(total[j], gd_evaluate(reduction.term, x, j));
+            total[j] = gd_combine_term(reduction, total[j], gd_evaluate(reduction.term, x, j),
+                                       t * width + (width == 1 ? 0 : j));
     }
 }
 
@@ -242,7 +258,7 @@ __device__ inline void gd_reduce_elements(gd_total<Reduction> (&total)[gd_pack_s
             const gd_compute<T> value = gd_evaluate(reduction.term, x, 0);
 #pragma unroll
             for (int i = 0; i < N; i++) // total[j], but what stays in registers has no index
-                if (i == j) total[i] = reduction.combine(total[i], value);
+                if (i == j) total[i] = gd_combine_term(reduction, total[i], value, term);
         }
     }
 }
@@ -274,7 +290,10 @@ __device__ inline void gd_reduce_store(Out *out, bool add, V total, int64_t r,
                                        const Reduction &reduction)
 {
     const auto result = reduction.result(total, r);
-    out[r] = gd_store<Out>(add ? gd_load(out[r]) + result : result);
+    if constexpr (std::is_same_v<Out, int32_t>)
+        out[r] = result;
+    else
+        out[r] = gd_store<Out>(add ? gd_load(out[r]) + result : result);
 }
 
 template <class T, class First, int K, int F, class Out, class Reduction>
