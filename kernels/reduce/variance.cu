@@ -1,60 +1,15 @@
 // variance.cu - the CUDA kernels of var and std.
 //
 // Squares of float overflow from 1e19 on and vanish below 1e-23, and a mean of float is off by far
-// more than a deviation that is small beside it. So x is multiplied by a power of two, exactly, so
-// that the largest element of a group is between 2 and 4; and the mean is the sum of two numbers:
-// the rounded mean, and the mean of the distances from that, which are small and mostly exact.
+// more than a deviation that is small beside it. So x is multiplied by a power of two, exactly,
+// with which no square overflows, or vanishes if it counts; and the mean is the sum of two numbers,
+// of which the first is close to it: distances from that are small and mostly exact.
 //
 //     distance of x from the mean, scaled:  (x scale - mean) - rest
 #include "reduce/result.cuh"
 
 namespace gd_reductions
 {
-
-// A group's power of two. That of the smallest numbers would be infinite: less is enough.
-template <class V>
-struct scale_of_largest : extreme_size<V> {
-    __device__ V result(V largest, int64_t) const
-    {
-        const int most = sizeof(V) == sizeof(double) ? 1022 : 126;
-        int exponent;
-        if (!(largest > 0) || isinf(largest)) return 1;
-        frexp(largest, &exponent);
-        return ldexp((V)1, min(2 - exponent, most));
-    }
-};
-
-struct scaled {
-    template <class V>
-    __device__ V operator()(V scale, V x) const
-    {
-        return x * scale;
-    }
-    template <class V>
-    __device__ V operator()(V mean, V scale, V x) const
-    {
-        return x * scale - mean;
-    }
-};
-
-template <class V>
-struct mean_of_scaled : gd_sum_of<V, scaled> {
-    V n;
-
-    __device__ V result(V sum, int64_t) const
-    {
-        return sum / n;
-    }
-};
-
-// The mean of the distances from the rounded mean: 0 if that is infinite or NaN.
-template <class V>
-struct rest_of_mean : mean_of_scaled<V> {
-    __device__ V result(V sum, int64_t) const
-    {
-        return isnan(sum) ? 0 : sum / this->n;
-    }
-};
 
 // formula.h's distance, in two parts and scaled.
 template <class V>
@@ -63,72 +18,103 @@ __device__ inline V distance(V mean, V rest, V scale, V x)
     return (x * scale - mean) - rest;
 }
 
-struct square {
-    template <class V>
-    __device__ V operator()(V mean, V rest, V scale, V x) const
+// n elements: their mean and the squares of their distances from it.
+template <class V>
+struct spread_of {
+    V n, scale, mean, rest, squares;
+
+    __device__ spread_of scaled(V to) const
     {
-        const V d = distance(mean, rest, scale, x);
-        return d * d;
+        if (scale == to) return *this;
+        const V by = to / scale;
+        return {n, to, mean * by, rest * by, squares * by * by};
     }
 };
 
+__device__ inline float share_of_one(float n)
+{
+    return __fdividef(1, n);
+}
+__device__ inline double share_of_one(double n)
+{
+    return 1 / n;
+}
+
+// x is read once: an element moves the mean of those before it (Welford 1962), and two means meet
+// by the sizes of their groups (Chan, Golub and LeVeque 1979). All that is added to the squares is
+// positive, so nothing cancels. What is infinite or NaN is added to them alone, and is the mean.
 template <class V>
-struct variance_of_squares : gd_sum_of<V, square> {
+struct variance_of {
+    gd_itself term;
     V divisor;
     bool root;
-    const V *scale;
-    V *deviation; // scaled
+    V *saved[VARIANCE_SAVES]; // may be NULL
 
-    __device__ V result(V sum, int64_t r) const
+    static constexpr bool wide = sizeof(V) == sizeof(double);
+    static constexpr V step = wide ? 0x1p-256 : 0x1p-32, most = wide ? 0x1p128 : 0x1p20;
+    static constexpr V least = step * step * step;
+
+    __device__ spread_of<V> identity() const
     {
-        const V unit = 1 / scale[r], value = sum / divisor;
-        if (!root) return value * unit * unit;
-        if (deviation) deviation[r] = sqrt(value);
-        return sqrt(value) * unit;
+        return {0, (V)INFINITY, 0, 0, 0};
+    }
+    // With the scale that x needs, and the first element as the mean. That of an infinite x is the
+    // least, so that the squares, to which it is added, are not scaled any more.
+    __device__ static spread_of<V> made_for(spread_of<V> a, V x)
+    {
+        V scale = min(a.scale, 1 / least);
+        while (fabs(x) * scale > most && scale > least) scale *= step;
+        a = a.scaled(scale);
+        if (a.n == 0 && isfinite(x)) a.mean = x * scale;
+        return a;
+    }
+    __device__ spread_of<V> combine(spread_of<V> a, V x) const
+    {
+        if (!(fabs(x) * a.scale <= most)) {
+            a = made_for(a, x);
+            if (!isfinite(x)) a.squares += x, x = 0;
+        }
+        const V d = distance(a.mean, a.rest, a.scale, x);
+        a.n += 1;
+        const V moved = d * share_of_one(a.n);
+        a.rest += moved;
+        a.squares += d * (d - moved);
+        return a;
+    }
+    __device__ spread_of<V> combine(spread_of<V> a, spread_of<V> b) const
+    {
+        if (a.n == 0 || b.n == 0) return a.n == 0 ? b : a;
+        const V scale = min(a.scale, b.scale), n = a.n + b.n, part = b.n * share_of_one(n);
+        a = a.scaled(scale);
+        b = b.scaled(scale);
+        const V apart = (b.mean - a.mean) + (b.rest - a.rest), rest = a.rest + apart * part;
+        const V mean = a.mean + rest, added = mean - a.mean; // and what the sum has lost
+        return {n, scale, mean, (a.mean - (mean - added)) + (rest - added),
+                (a.squares + b.squares) + apart * apart * (a.n * part)};
+    }
+    __device__ V result(spread_of<V> all, int64_t r) const
+    {
+        if (!isfinite(all.squares)) all = {all.n, all.scale, all.squares, 0, (V)NAN};
+        const V unit = 1 / all.scale, value = all.squares / divisor, deviation = sqrt(value);
+        if (saved[SAVE_MEAN]) saved[SAVE_MEAN][r] = all.mean;
+        if (saved[SAVE_REST]) saved[SAVE_REST][r] = all.rest;
+        if (saved[SAVE_SCALE]) saved[SAVE_SCALE][r] = all.scale;
+        if (saved[SAVE_DEVIATION]) saved[SAVE_DEVIATION][r] = deviation;
+        return root ? deviation * unit : value * unit * unit;
     }
 };
-
-// Where save i is, or temporary memory if it is not needed.
-template <class V>
-static V *saved(const gd_call *call, int i, int64_t count)
-{
-    if (call->save[i]) return gd_ptr<V>(call->save[i]);
-    return (V *)gd_call_scratch(call, (size_t)count * sizeof(V));
-}
 
 template <class T>
 static gd_status variance(const gd_call *call, bool root)
 {
     using V = gd_compute<T>;
-    const result layout(call);
-    const gd_layout x = gd_cuda_layout(call->input[0]), result = layout.of(nullptr);
-    V *const mean = saved<V>(call, SAVE_MEAN, layout.count);
-    V *const rest = saved<V>(call, SAVE_REST, layout.count);
-    V *const scale = saved<V>(call, SAVE_SCALE, layout.count);
-    if (!mean || !rest || !scale) return gd_error_status(call->context);
-
-    const gd_layout with_scale[] = {layout.of(scale), x};
-    const gd_layout with_mean[] = {layout.of(mean), layout.of(scale), x};
-    const gd_layout with_all[] = {layout.of(mean), layout.of(rest), layout.of(scale), x};
-    mean_of_scaled<V> average = {};
-    rest_of_mean<V> difference = {};
-    average.n = difference.n = (V)layout.n;
-    variance_of_squares<V> variance = {};
-    variance.divisor = (V)gd_variance_divisor((const gd_variance_args *)call->args, layout.n);
-    variance.root = root;
-    variance.scale = scale;
-    variance.deviation =
-        call->save[SAVE_DEVIATION] ? gd_ptr<V>(call->save[SAVE_DEVIATION]) : nullptr;
-
-    const gd_tensor *like = call->input[0];
-    gd_status status = reduce<T>(call, scale, scale_of_largest<V>());
-    if (!status)
-        status = gd_cuda_reduce<T, V>(call, mean, false, result, like, with_scale, average);
-    if (!status)
-        status = gd_cuda_reduce<T, V, 2>(call, rest, false, result, like, with_mean, difference);
-    if (status) return status;
-    return gd_cuda_reduce<T, V, 3>(call, gd_ptr<T>(call->output[0]), false, result, like, with_all,
-                                   variance);
+    const double divisor =
+        gd_variance_divisor((const gd_variance_args *)call->args, result(call).n);
+    variance_of<V> reduction = {};
+    reduction.divisor = (V)divisor;
+    reduction.root = root;
+    for (int i = 0; i < VARIANCE_SAVES; i++) reduction.saved[i] = gd_ptr<V>(call->save[i]);
+    return reduce<T>(call, gd_ptr<T>(call->output[0]), reduction);
 }
 
 // The distance's weight: of var 2 dy / divisor, in x's units; of std dy / (divisor deviation), both
