@@ -118,9 +118,12 @@ GD_FUNCTION REAL erf_slope(REAL x)
     return (REAL)1.12837916709551257390 * GD_MATH(exp)(-(x * x));
 }
 
-/* A fast path for squares. */
+/* A fast path for squares; and for cubes on a GPU, whose pow is less exact than two products. */
 GD_FUNCTION REAL power(REAL x, REAL p)
 {
+#ifdef __CUDACC__
+    if (p == 3) return x * x * x;
+#endif
     return p == 2 ? x * x : p == 1 ? x : GD_MATH(pow)(x, p);
 }
 
