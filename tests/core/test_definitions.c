@@ -386,6 +386,7 @@ static const gd_op *defined(gd_op *copy, const gd_op *op)
     memset(copy->backward, 0, sizeof copy->backward);
     copy->derivative = NULL;
     copy->view = NULL;
+    copy->mixed = 0; /* which is of the kernels */
     return copy;
 }
 
