@@ -1,7 +1,7 @@
-// depthwise.cuh - convolutions whose groups have one channel: no columns and no products of matrices.
-// A thread sums the products of some elements of a column of y, or of dx; a block those of some weights,
-// over a piece of the positions of all images. K: the rows and columns of windows with stride and
-// dilation 1, for which the compiler sees what elements share; 0: any others.
+// depthwise.cuh - convolutions whose groups have one channel: no columns and no products of
+// matrices. A thread sums the products of some elements of a column of y, or of dx; a block those
+// of some weights, over a piece of the positions of all images. K: the rows and columns of windows
+// with stride and dilation 1, for which the compiler sees what elements share; 0: any others.
 #ifndef GD_DEPTHWISE_CUH
 #define GD_DEPTHWISE_CUH
 
@@ -59,8 +59,8 @@ struct gd_depthwise {
     bool add, turned;       // the weights of a window are in reverse order
 };
 
-// The place in its source of what term i adds to element `at` of a result, or -1: that of the image to
-// element `at` of the other side, or, if SCATTER, that of the other side to the image.
+// The place in its source of what term i adds to element `at` of a result, or -1: that of the image
+// to element `at` of the other side, or, if SCATTER, that of the other side to the image.
 template <bool SCATTER, int K, class I>
 __device__ inline I gd_term_place(const plane_sizes<I> &s, int axis, I at, I i)
 {
@@ -74,8 +74,8 @@ __device__ inline I gd_term_place(const plane_sizes<I> &s, int axis, I at, I i)
 
 constexpr int gd_rows = 8; // of a column, of a thread
 
-// The element at (h, w) of a plane; 0 if there is none. The load is unconditional, so that the compiler
-// can use it for several terms; a plane without elements must not come here.
+// The element at (h, w) of a plane; 0 if there is none. The load is unconditional, so that the
+// compiler can use it for several terms; a plane without elements must not come here.
 template <class T, class I>
 __device__ inline gd_compute<T> gd_plane_element(const T *plane, I W, I h, I w)
 {
@@ -83,7 +83,8 @@ __device__ inline gd_compute<T> gd_plane_element(const T *plane, I W, I h, I w)
     return h < 0 || w < 0 ? gd_compute<T>(0) : x;
 }
 
-// to (+)= weight unfold(from), or, if SCATTER, fold(weight^T from). I: a type for places in tensors.
+// to (+)= weight unfold(from), or, if SCATTER, fold(weight^T from). I: a type for places in
+// tensors.
 template <bool SCATTER, int K, class T, class I>
 static __global__ void __launch_bounds__(gd_threads)
     gd_depthwise_products(gd_depthwise<T> d, plane_sizes<I> s)
@@ -127,8 +128,8 @@ static __global__ void __launch_bounds__(gd_threads)
     }
 }
 
-// parts [pieces, O, KH KW]: the sums for some weights of an output, of piece blockIdx.y of the strips of
-// gd_rows positions of all images.
+// parts [pieces, O, KH KW]: the sums for some weights of an output, of piece blockIdx.y of the
+// strips of gd_rows positions of all images.
 template <int K>
 constexpr int gd_some_weights = K ? K *K : 9;
 
