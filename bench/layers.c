@@ -26,7 +26,6 @@ typedef struct layer {
 static const layer layers[] = {
 #include "layers.def"
 };
-#undef LAYER
 
 static void make_inputs(gd_context *ctx, const bench_options *o, const layer *l, gd_tensor **in)
 {

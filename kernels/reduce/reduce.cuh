@@ -126,24 +126,25 @@ static inline gd_cuda_walk<K> gd_reduce_axes(const gd_cuda_walk<K + 1> &walk, bo
 
 // ---- The kernels --------------------------------------------------------------------------------
 
-// Combines the totals of lanes 0, 1, ... pairwise into those of lane 0. The next lane is the thread
-// that is `apart` further.
+// Combines the totals of lanes 0, 1, ... pairwise into those of lane 0; lane is threadIdx.x / apart.
+// The upper half lends its totals at the lower half's places, the next upper halves at their own.
 template <int N, class V, class Reduction>
 __device__ inline void gd_combine_lanes(V (&total)[N], int lane, int lanes, int apart,
                                         const Reduction &reduction)
 {
-    __shared__ V shared[N][gd_threads];
+    __shared__ V shared[N][gd_threads / 2];
     const int me = threadIdx.x;
-#pragma unroll
-    for (int j = 0; j < N; j++) shared[j][me] = total[j];
     for (int half = lanes / 2; half > 0; half /= 2) {
+        const int from = half == lanes / 2 ? 0 : half * apart;
+        if (lane >= half && lane < 2 * half) {
+#pragma unroll
+            for (int j = 0; j < N; j++) shared[j][me - half * apart + from] = total[j];
+        }
         __syncthreads();
         if (lane < half) {
 #pragma unroll
-            for (int j = 0; j < N; j++) {
-                total[j] = reduction.combine(total[j], shared[j][me + half * apart]);
-                shared[j][me] = total[j];
-            }
+            for (int j = 0; j < N; j++)
+                total[j] = reduction.combine(total[j], shared[j][me + from]);
         }
     }
     __syncthreads(); // before the next totals
