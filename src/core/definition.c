@@ -44,7 +44,7 @@ static bool is_own(const gd_call *call, uint64_t number, const gd_tensor *y)
 static gd_status define_outputs(gd_call *call, const gd_spec *output)
 {
     gd_context *ctx = call->context;
-    const int device = ctx->device->device;
+    const gd_device device = ctx->device->device;
     const bool own = !call->op->forward[device] && call->op->mixed & GD_BIT(device);
     const uint64_t number = ctx->calls;
     gd_tensor *before = ctx->step_tensors;
