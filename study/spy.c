@@ -99,13 +99,13 @@ gd_status spy_tape(gd_tensor *loss, int shown, gd_status (*backward)(gd_tensor *
     gd_tape_record_norms(ctx, true);
     for (int64_t n = 0; n < ctx->tape_length; n++) {
         char id[48];
-        for (int k = 0; k < ctx->tape[n]->inputs; k++) {
-            const gd_tensor *t = ctx->tape[n]->input[k];
+        for (int k = 0; k < ctx->tape[n]->call.inputs; k++) {
+            const gd_tensor *t = ctx->tape[n]->call.input[k];
             snprintf(id, sizeof id, "t%lld_%d", (long long)n, k);
             if (t && !t->node) print_values(id, t);
         }
         snprintf(id, sizeof id, "n%lld", (long long)n);
-        print_values(id, ctx->tape[n]->output[0]);
+        print_values(id, ctx->tape[n]->call.output[0]);
     }
     spy_on(ctx);
     const gd_status status = backward(loss);
