@@ -66,4 +66,17 @@ static inline void assert_twin(const gd_op *twin, gd_tensor *const *input, int i
     }
 }
 
+/* What a function has returned is of this shape, and is what the record gives with these
+ * arguments. */
+static inline void assert_called(const gd_tensor *y, shape s, const char *op,
+                                 gd_tensor *const *input, int inputs, const void *args)
+{
+    gd_context *ctx = gd_tensor_context(*input);
+    ck_assert_no_error(ctx);
+    ck_assert(same_shape(shape_of(y), s));
+    double *want = values_of(gd_apply(gd_find_op(ctx, op), input, inputs, args));
+    assert_near(y, want, 1, (bound){0}, op);
+    free(want);
+}
+
 #endif

@@ -125,21 +125,6 @@ TEST(gradients_over_dy)
     }
 }
 
-/* The same tensor twice: d(x x) = 2 x dy. Two backwards add up. */
-TEST(the_same_input_twice)
-{
-    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(4, 6), -2, 2, &seed);
-    double *xv = values_of(x), wanted[24] = {0};
-    for (int round = 0; round < 2; round++) {
-        double *dy = backward_random(ctx, gd_mul(x, x), &seed);
-        for (int i = 0; i < 24; i++) wanted[i] += 2 * xv[i] * dy[i];
-        free(dy);
-        gd_step_end(ctx);
-    }
-    assert_close(gd_grad(x), wanted, 8, 1, "mul");
-    free(xv);
-}
-
 TEST(maximum_of_ties_and_nan)
 {
     gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4), (float[]){1, 2, NAN, 4});

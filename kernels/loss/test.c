@@ -1,92 +1,16 @@
-/* test.c - the losses of pairs: values and gradients by other formulas, edges and refusals. */
+/* test.c - the losses of pairs at their edges, with weights, and what is refused. */
 #include "one_context.h"
 
-static double logistic(double x)
-{
-    return 1 / (1 + exp(-x));
-}
-
-/* Of e: the integral of the slope from 0, whose last part is flat. */
-static double bent(double e, double at)
-{
-    const double inside = fmin(fabs(e), at);
-    return inside * inside / 2 + at * (fabs(e) - inside);
-}
-
-/* The op, its value, and the slopes by x and by t. */
-#define LOSSES(L)                                                                              \
-    L(mse_loss, gd_mse_loss(x, t, r), x *x - 2 * x * t + t * t, 2 * x - 2 * t, 2 * t - 2 * x)  \
-    L(l1_loss, gd_l1_loss(x, t, r), fmax(x - t, t - x), (x > t) - (x < t), (x < t) - (x > t))  \
-    L(huber_loss, gd_huber_loss(x, t, 0.5, r), bent(x - t, 0.5), fmin(fmax(x - t, -0.5), 0.5), \
-      fmin(fmax(t - x, -0.5), 0.5))                                                            \
-    L(smooth_l1_loss, gd_smooth_l1_loss(x, t, 0.25, r), bent(x - t, 0.25) / 0.25,              \
-      fmin(fmax((x - t) / 0.25, -1), 1), fmin(fmax((t - x) / 0.25, -1), 1))                    \
-    L(bce_with_logits, gd_bce_with_logits(x, t, NULL, r),                                      \
-      -t *log(logistic(x)) - (1 - t) * log(1 - logistic(x)), logistic(x) - t, -x)              \
-    L(kl_div, gd_kl_div(x, t, false, r), t *log(t) - t * x, -t, log(t) + 1 - x)                \
-    L(kl_div_log_target, gd_kl_div(x, t, true, r), exp(t) * t - exp(t) * x, -exp(t),           \
-      exp(t) * (t + 1 - x))
-
-#define RUN(name, call, value, dx, dt)                                       \
-    static gd_tensor *run_##name(gd_tensor *x, gd_tensor *t, gd_reduction r) \
-    {                                                                        \
-        return call;                                                         \
+#define RUN(name, call)                                                        \
+    static gd_tensor *name(gd_tensor *x, gd_tensor *t, gd_reduction reduction) \
+    {                                                                          \
+        return call;                                                           \
     }
-LOSSES(RUN)
-
-static const struct {
-    const char *name;
-    gd_tensor *(*run)(gd_tensor *x, gd_tensor *t, gd_reduction r);
-} losses[] = {
-#define ENTRY(name, call, value, dx, dt) {#name, run_##name},
-    LOSSES(ENTRY)};
-enum { LOSS_COUNT = sizeof losses / sizeof *losses };
-
-static void evaluate(int which, double x, double t, double out[3])
-{
-    const double all[][3] = {
-#define ALL(name, call, value, dx, dt) {value, dx, dt},
-        LOSSES(ALL)};
-    memcpy(out, all[which], sizeof all[which]);
-}
-
-static void check_loss(int which, gd_dtype dtype, shape s, int layout, gd_reduction reduction)
-{
-    const int64_t n = count_of(s);
-    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)layout, -2, 2, &seed);
-    gd_tensor *t =
-        random_tensor(ctx, dtype, s, (enum layout)((layout + 1) % LAYOUTS), 0.1, 0.9, &seed);
-    double *xv = values_of(x), *tv = values_of(t), *y = zeros(n), *dx = zeros(n), *dt = zeros(n);
-    gd_tensor *loss = gd_keep(losses[which].run(x, t, reduction));
-    double *dy = backward_random(ctx, loss, &seed);
-    const bool none = reduction == GD_NONE;
-    const double divisor = reduction == GD_MEAN        ? (double)n
-                           : reduction == GD_BATCHMEAN ? (double)s.dim[0]
-                                                       : 1;
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double out[3];
-        evaluate(which, xv[i], tv[i], out);
-        y[i] = out[0], sum += out[0] / divisor;
-        dx[i] = dy[none ? i : 0] / divisor * out[1], dt[i] = dy[none ? i : 0] / divisor * out[2];
-    }
-    ck_assert(same_shape(shape_of(loss), none ? s : SCALAR_SHAPE));
-    assert_close(loss, none ? y : &sum, 64, 1, losses[which].name);
-    if (n) assert_close(gd_grad(x), dx, 64, 1, losses[which].name);
-    if (n) assert_close(gd_grad(t), dt, 64, 1, losses[which].name);
-    free(xv), free(tv), free(y), free(dx), free(dt), free(dy);
-    gd_step_end(ctx);
-}
-
-LOOP_TEST(losses_and_gradients, LOSS_COUNT)
-{
-    const shape shapes[] = {SHAPE(3, 5, 7), SHAPE(1), SHAPE(2, 2103)};
-    for (int s = 0; s < 3; s++)
-        for (int layout = 0; layout < LAYOUTS; layout++)
-            for (int dtype = 0; dtype < 4; dtype++)
-                for (int r = 0; r < 3 + (_i > 4); r++)
-                    check_loss(_i, (gd_dtype)dtype, shapes[s], layout, (gd_reduction)r);
-}
+RUN(huber, gd_huber_loss(x, t, 0.5, reduction))
+RUN(smooth_l1, gd_smooth_l1_loss(x, t, 0.25, reduction))
+RUN(bce, gd_bce_with_logits(x, t, NULL, reduction))
+RUN(kl_div, gd_kl_div(x, t, false, reduction))
+RUN(kl_div_log_target, gd_kl_div(x, t, true, reduction))
 
 /* ---- Edges -------------------------------------------------------------------------------- */
 
@@ -114,25 +38,24 @@ static void check_edge(gd_tensor *(*run)(gd_tensor *, gd_tensor *, gd_reduction)
 TEST(edges)
 {
     const double inf = INFINITY;
-    check_edge(run_l1_loss, 2, 2, 0, 0, 0);
-    check_edge(run_l1_loss, NAN, 2, NAN, 0, 0);
-    check_edge(run_mse_loss, NAN, 2, NAN, NAN, NAN);
-    check_edge(run_huber_loss, inf, 0, inf, 0.5, -0.5);
-    check_edge(run_huber_loss, NAN, 0, NAN, NAN, NAN);
-    check_edge(run_huber_loss, 0.5, 0, 0.125, 0.5, -0.5);
-    check_edge(run_smooth_l1_loss, 1e30, 0, 1e30, 1, -1);
-    check_edge(run_bce_with_logits, 1000, 1, 0, 0, -1000);
-    check_edge(run_bce_with_logits, 1000, 0, 1000, 1, -1000);
-    check_edge(run_bce_with_logits, -1000, 1, 1000, -1, 1000);
-    check_edge(run_bce_with_logits, -50, 0, exp(-50), exp(-50), 50);
-    check_edge(run_bce_with_logits, NAN, 0.5, NAN, NAN, NAN);
-    check_edge(run_kl_div, -3, 0, 0, 0, -inf);
-    check_edge(run_kl_div, -inf, 0, 0, 0, inf - inf);
-    check_edge(run_kl_div_log_target, -3, -inf, 0, 0, 0);
-    check_edge(run_kl_div_log_target, -inf, -inf, 0, 0, 0);
-    check_edge(run_kl_div_log_target, NAN, -inf, 0, 0, 0);
-    check_edge(run_kl_div_log_target, -1, log(0.5), 0.5 * (log(0.5) + 1), -0.5,
-               0.5 * (log(0.5) + 2));
+    check_edge(gd_l1_loss, 2, 2, 0, 0, 0);
+    check_edge(gd_l1_loss, NAN, 2, NAN, 0, 0);
+    check_edge(gd_mse_loss, NAN, 2, NAN, NAN, NAN);
+    check_edge(huber, inf, 0, inf, 0.5, -0.5);
+    check_edge(huber, NAN, 0, NAN, NAN, NAN);
+    check_edge(huber, 0.5, 0, 0.125, 0.5, -0.5);
+    check_edge(smooth_l1, 1e30, 0, 1e30, 1, -1);
+    check_edge(bce, 1000, 1, 0, 0, -1000);
+    check_edge(bce, 1000, 0, 1000, 1, -1000);
+    check_edge(bce, -1000, 1, 1000, -1, 1000);
+    check_edge(bce, -50, 0, exp(-50), exp(-50), 50);
+    check_edge(bce, NAN, 0.5, NAN, NAN, NAN);
+    check_edge(kl_div, -3, 0, 0, 0, -inf);
+    check_edge(kl_div, -inf, 0, 0, 0, inf - inf);
+    check_edge(kl_div_log_target, -3, -inf, 0, 0, 0);
+    check_edge(kl_div_log_target, -inf, -inf, 0, 0, 0);
+    check_edge(kl_div_log_target, NAN, -inf, 0, 0, 0);
+    check_edge(kl_div_log_target, -1, log(0.5), 0.5 * (log(0.5) + 1), -0.5, 0.5 * (log(0.5) + 2));
 }
 
 /* smooth_l1_loss and its slope, of numbers whose products with beta or quotients by it are out of
@@ -204,7 +127,7 @@ TEST(positive_weights)
     gd_backward(loss);
     double sum = 0, dx[ROWS * CLASSES], dw[CLASSES] = {0};
     for (int i = 0; i < ROWS * CLASSES; i++) {
-        const double p = logistic(xv[i]), c = wv[i % CLASSES] * tv[i];
+        const double p = 1 / (1 + exp(-xv[i])), c = wv[i % CLASSES] * tv[i];
         sum -= c * log(p) + (1 - tv[i]) * log(1 - p);
         dx[i] = (c + 1 - tv[i]) * p - c;
         dw[i % CLASSES] -= tv[i] * log(p);

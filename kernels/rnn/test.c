@@ -189,24 +189,6 @@ TEST(without_recording_the_same_bits)
     }
 }
 
-/* A sequence in two halves, of which the second begins with the last state of the first. */
-TEST(a_sequence_can_be_continued)
-{
-    seed = 77;
-    problem p = random_problem(true, GD_FLOAT64);
-    while (p.T < 4) p = random_problem(true, GD_FLOAT64);
-    double *whole = values_of(fused(&p).y);
-    problem half = p;
-    half.x = gd_narrow(p.x, 1, 0, 2);
-    const results first = fused(&half);
-    half.x = gd_narrow(p.x, 1, 2, p.T - 2);
-    half.state = first.state, half.cell = first.cell;
-    gd_tensor *y = gd_concat((gd_tensor *[]){first.y, fused(&half).y}, 2, 1);
-    assert_near(y, whole, 1, (bound){1, 1e-15, 0}, "y");
-    free(whole);
-    gd_step_end(ctx);
-}
-
 TEST(cells_are_steps)
 {
     seed = 31;
@@ -227,52 +209,6 @@ TEST(cells_are_steps)
     assert_near(gd_gru_cell(at(q.x, 1, 0), NULL, &q.w[0]), want, 1, (bound){1, 1e-15, 0},
                 "y of gru");
     free(want);
-    gd_step_end(ctx);
-}
-
-/* Two layers in two directions, as README.md has them: after step t the second direction has read
- * the steps from the last one down to t. */
-LOOP_TEST(a_second_direction_begins_at_the_end, 12)
-{
-    static const int time = 1;
-    const bool lstm = _i % 2;
-    seed = 400 + (uint64_t)_i;
-    problem p = random_problem(lstm, GD_FLOAT64), q = p;
-    while (p.layers < 2) p = random_problem(lstm, GD_FLOAT64);
-    const int64_t wide[] = {2, (lstm ? 4 : 3) * p.H, 2 * p.H}, step[] = {p.B, 1, p.H};
-    gd_rnn_weights w[4] = {p.w[0], p.w[0], p.w[1], p.w[1]};
-    for (int k = 0; k < 4; k++) { /* weights of its own for each */
-        const shape s = {2, {wide[1], k < 2 ? p.I : wide[2]}}, h = {2, {wide[1], p.H}};
-        w[k].input = random_leaf(ctx, GD_FLOAT64, s.ndim, s.dim, -0.8, 0.8, &seed);
-        w[k].hidden = random_leaf(ctx, GD_FLOAT64, h.ndim, h.dim, -0.8, 0.8, &seed);
-    }
-    gd_tensor *x = p.x, *want = p.x;
-    for (int k = 0; k < 2; k++) {
-        q = p, q.layers = 1, q.state = q.cell = NULL;
-        q.x = x, q.w[0] = w[2 * k];
-        gd_tensor *ahead = fused(&q).y;
-        q.x = gd_flip(x, &time, 1), q.w[0] = w[2 * k + 1];
-        x = gd_concat((gd_tensor *[]){ahead, gd_flip(fused(&q).y, &time, 1)}, 2, 2);
-
-        gd_tensor *both[2], *steps[MOST_STEPS];
-        for (int back = 0; back < 2; back++) {
-            gd_tensor *h = NULL, *c = NULL;
-            for (int64_t i = 0; i < p.T; i++) {
-                const int64_t t = back ? p.T - 1 - i : i;
-                gd_tensor *in = at(want, 1, t);
-                h = lstm ? gd_lstm_cell(in, h, c, &w[2 * k + back], &c)
-                         : gd_gru_cell(in, h, &w[2 * k + back]);
-                steps[t] = gd_reshape(h, 3, step);
-            }
-            both[back] = gd_concat(steps, (int)p.T, 1);
-        }
-        want = gd_concat(both, 2, 2);
-    }
-    ck_assert_no_error(ctx);
-    ck_assert_int_eq(gd_tensor_dim(x, 2), 2 * p.H);
-    double *wanted = values_of(want);
-    assert_near(x, wanted, 1, (bound){1, 1e-14, 0}, "y");
-    free(wanted);
     gd_step_end(ctx);
 }
 

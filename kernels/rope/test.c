@@ -92,19 +92,8 @@ TEST(rope_is_relative)
     ck_assert_double_eq_tol(product[0], product[1], 1e-12);
 }
 
-/* The heads from `first` on of all [B, T, heads, D]. */
-static double *some_heads(const rope_case *c, const double *all, int64_t heads, int64_t first)
-{
-    double *some = zeros(c->B * c->T * c->H * c->D);
-    for (int64_t row = 0; row < c->B * c->T; row++) {
-        memcpy(some + row * c->H * c->D, all + (row * heads + first) * c->D,
-               (size_t)(c->H * c->D) * sizeof *some);
-    }
-    return some;
-}
-
-/* Queries, keys and values by one op: against the same complex products, and values as they are.
- * The gradients of one, two or all three of the outputs come back. */
+/* Queries, keys and values by one op: as gd_rope of slices, and values as they are. The gradients of
+ * one, two or all three of the outputs come back. */
 TEST(rope_qkv_is_rope_of_q_and_k)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
@@ -112,38 +101,34 @@ TEST(rope_qkv_is_rope_of_q_and_k)
     for (int i = 0; i < 56; i++) {
         const gd_dtype dtype = dtypes[i % 4];
         const int64_t kv = 1 + i % 3, H = kv * (1 + i / 3 % 3), all = H + 2 * kv;
-        const int64_t B = 1 + i % 5, T = 1 + i % 7, D = 2 * (1 + i % 9);
+        const int64_t B = 1 + i % 5, T = 1 + i % 7, D = 2 * (1 + i % 9),
+                      first[] = {0, H, H + kv, all};
         const gd_rope_options options = {.position = i, .interleaved = i & 4};
-        const int64_t heads[3] = {H, kv, kv}, first[3] = {0, H, H + kv};
         gd_context *ctx = test_context(1 + i % 2);
         gd_tensor *qkv = random_leaf(ctx, dtype, GD_SHAPE(B, T, all, D), -1, 1, &seed);
-        gd_tensor *out[3] = {NULL}, *dy[3] = {NULL}, *ends[3], *cotangents[3];
+        gd_tensor *out[3] = {NULL}, *ends[2][3], *cotangents[3];
         gd_rope_qkv(qkv, kv, &options, &out[0], &out[1], &out[2]);
-        ck_assert_no_error(ctx);
-        double *x = values_of(qkv), *dx = zeros(B * T * all * D);
         int count = 0;
         for (int k = 0; k < 3; k++) {
-            const rope_case c = {B, T, heads[k], D, options};
-            double *some = some_heads(&c, x, all, first[k]);
-            double *want = k < 2 ? turned(&c, some, 1) : some;
-            assert_sums("an output", gd_keep(out[k]), want, tolerance_of(dtype));
-            dy[k] = random_leaf(ctx, dtype, GD_SHAPE(B, T, heads[k], D), -1, 1, &seed);
-            if (want != some) free(want);
-            free(some);
+            gd_tensor *part = gd_slice(qkv, 2, first[k], first[k + 1]);
+            gd_tensor *want = gd_keep(k < 2 ? gd_rope(part, &options) : gd_contiguous(part));
+            double *values = values_of(want);
+            assert_sums("an output", gd_keep(out[k]), values, tolerance_of(dtype));
+            free(values);
             if (!((i % 7 + 1) >> k & 1)) continue;
-            double *d = values_of(dy[k]), *back = k < 2 ? turned(&c, d, -1) : d;
-            for (int64_t row = 0; row < B * T; row++) {
-                memcpy(dx + (row * all + first[k]) * D, back + row * heads[k] * D,
-                       (size_t)(heads[k] * D) * sizeof *dx);
-            }
-            if (back != d) free(back);
-            free(d);
-            ends[count] = out[k], cotangents[count++] = dy[k];
+            ends[0][count] = want, ends[1][count] = out[k];
+            cotangents[count++] =
+                random_leaf(ctx, dtype, GD_SHAPE(B, T, first[k + 1] - first[k], D), -1, 1, &seed);
         }
-        gd_backward_from(ends, count, &(gd_backward_options){.cotangents = cotangents});
-        ck_assert_no_error(ctx);
-        assert_sums("dqkv", gd_grad(qkv), dx, tolerance_of(dtype));
-        free(x), free(dx);
+        double *dx = NULL;
+        for (int fused = 0; fused < 2; fused++) {
+            gd_backward_from(ends[fused], count, &(gd_backward_options){.cotangents = cotangents});
+            ck_assert_no_error(ctx);
+            if (fused) assert_sums("dqkv", gd_grad(qkv), dx, tolerance_of(dtype));
+            if (!fused) dx = values_of(gd_grad(qkv));
+            gd_grad_clear(qkv);
+        }
+        free(dx);
         gd_context_free(ctx);
     }
 }

@@ -1,89 +1,10 @@
-/* test.c - attention of queries, keys and values that are packed and rotated, against the
- * textbook's attention of numbers rotated here; and what is refused. */
+/* test.c - attention of queries, keys and values that are packed and rotated, against its plain twin;
+ * and what is refused. */
 
-#include "attention/test_reference.h"
 #include "rope_attention/rope_attention.h"
 #include "twin.h"
 
 TWIN(rope_attention)
-
-/* The heads from `first` on of x [rows, all heads, D], as [rows, heads, D]. */
-static double *some_heads(const double *x, int64_t rows, int64_t all, int64_t D, int64_t first,
-                          int64_t heads)
-{
-    double *some = zeros(rows * heads * D);
-    for (int64_t i = 0; i < rows * heads * D; i++)
-        some[i] = x[(i / (heads * D) * all + first) * D + i % (heads * D)];
-    return some;
-}
-
-/* x [B, T, heads, D], its pairs turned by `way` times the angles of rope. */
-static void turn(double *x, const sizes *z, int64_t heads, const gd_rope_options *rope, double way)
-{
-    const int64_t half = z->D / 2;
-    for (int64_t i = 0; i < z->B * z->T * heads * half; i++) {
-        const int64_t row = i / half, p = i % half;
-        const double position = (double)(rope->position + row / heads % z->T);
-        const double angle = way * position * pow(rope->base, -2 * (double)p / (double)z->D);
-        double *a = &x[row * z->D + (rope->interleaved ? 2 * p : p)];
-        double *b = &x[row * z->D + (rope->interleaved ? 2 * p + 1 : p + half)];
-        const double turned = *a * cos(angle) - *b * sin(angle);
-        *b = *a * sin(angle) + *b * cos(angle);
-        *a = turned;
-    }
-}
-
-static void check_rope_attention(int threads, gd_dtype dtype, const sizes *z,
-                                 const gd_rope_options *rope, uint64_t *seed)
-{
-    const int64_t rows = z->B * z->T, all = z->H + 2 * z->KV, H = z->H, KV = z->KV, D = z->D;
-    gd_context *ctx = test_context(threads);
-    gd_tensor *qkv = random_leaf(ctx, dtype, GD_SHAPE(z->B, z->T, all, D), -1, 1, seed);
-    gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(z->B, z->T, H, D), -1, 1, seed);
-    const gd_attention_options options = {.causal = z->causal, .scale = z->scale};
-    double *x = values_of(qkv), *vdy = values_of(dy), *want_dx = zeros(rows * all * D);
-    double *q = some_heads(x, rows, all, D, 0, H), *k = some_heads(x, rows, all, D, H, KV);
-    double *v = some_heads(x, rows, all, D, H + KV, KV);
-    turn(q, z, H, rope, 1), turn(k, z, KV, rope, 1);
-    reference want = attend(z, (operands){.q = q, .k = k, .v = v, .dy = vdy});
-    turn(want.dq, z, H, rope, -1), turn(want.dk, z, KV, rope, -1);
-    const double *part[3] = {want.dq, want.dk, want.dv};
-    for (int64_t i = 0; i < rows * all * D; i++) {
-        const int64_t head = i / D % all, row = i / D / all;
-        const int which = head < H ? 0 : head < H + KV ? 1 : 2;
-        const int64_t heads = which ? KV : H, own = head - (which ? H + (which - 1) * KV : 0);
-        want_dx[i] = part[which][(row * heads + own) * D + i % D];
-    }
-    const double tolerance = tolerance_of(dtype);
-    gd_no_grad_begin(ctx);
-    assert_sums("y without a tape", gd_rope_attention(qkv, KV, rope, &options), want.y, tolerance);
-    gd_no_grad_end(ctx);
-    gd_tensor *y = gd_keep(gd_rope_attention(qkv, KV, rope, &options));
-    ck_assert_no_error(ctx);
-    assert_sums("y", y, want.y, tolerance);
-    backward_with(y, dy);
-    assert_sums("dqkv", gd_grad(qkv), want_dx, 4 * tolerance);
-    free(x), free(vdy), free(want_dx), free(q), free(k), free(v);
-    free_reference(want);
-    gd_context_free(ctx);
-}
-
-TEST(rope_attention_is_the_textbook)
-{
-    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
-    uint64_t seed = 8;
-    for (int i = 0; i < 48; i++) {
-        sizes z = {.causal = i & 1, .scale = i & 2 ? 0 : 0.4};
-        const gd_rope_options rope = {
-            .base = i % 3 ? 10000 : 500, .position = i % 5 * 9, .interleaved = i & 8};
-        z.B = random_size(&seed, 1, 3);
-        z.T = z.S = random_size(&seed, 1, i % 7 ? 30 : 110);
-        z.KV = random_size(&seed, 1, 3);
-        z.H = z.KV * random_size(&seed, 1, 3);
-        z.D = z.E = 2 * random_size(&seed, 1, i % 3 ? 10 : 32);
-        check_rope_attention(1 + i % 2, dtypes[i / 2 % 4], &z, &rope, &seed);
-    }
-}
 
 TEST(rope_attention_says_what_does_not_fit)
 {
@@ -120,6 +41,17 @@ LOOP_TEST(kernels_are_their_plain_twin, test_rounds(64))
          .window = random_chance(&seed, 0.3) ? 9 : 0}};
     gd_tensor *qkv = random_tensor(ctx, dtype, s, (layout)(_i / 4 % LAYOUTS), -1, 1, &seed);
     assert_twin(rope_attention_twin(), &qkv, 1, &args, 16 * tolerance_of(dtype), &seed);
+    const gd_rope_options rope = {.base = args.rope.rope.base,
+                                  .position = args.rope.rope.position,
+                                  .interleaved = args.rope.rope.interleaved};
+    const gd_attention_options options = {.causal = args.attention.causal,
+                                          .scale = args.attention.scale,
+                                          .window = args.attention.window};
+    gd_tensor *q, *k, *v;
+    gd_rope_qkv(qkv, KV, &rope, &q, &k, &v);
+    double *want = values_of(gd_attention(q, k, v, &options));
+    assert_sums("y", gd_rope_attention(qkv, KV, &rope, &options), want, tolerance_of(dtype));
+    free(want);
     gd_context_free(ctx);
 }
 

@@ -348,6 +348,13 @@ TEST(other_forwards_leave_them)
     gd_repeat_begin(ctx);
     forward(&n);
     gd_repeat_end(ctx);
+    gd_repeat_end(ctx);
+    ck_assert_error(ctx, "repeat_end: there was no gd_repeat_begin before it");
+    compare(&n, 1e-13);
+    next_batch(&n);
+    gd_no_grad_begin(ctx); /* changes them, as in PyTorch, where the module's mode decides */
+    forward(&n);
+    gd_no_grad_end(ctx);
     compare(&n, 1e-13);
     gd_tensor_free(x);
     gd_step_end(ctx);
