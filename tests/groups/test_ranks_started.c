@@ -1,5 +1,5 @@
-/* test_ranks_started.c - ranks that others start, as torchrun does: one that dies, hangs, or has
- * other options or files ends all, and is named; a signal to any saves once. */
+/* test_ranks_started.c - ranks that others start, as torchrun does: one that dies, does not come, or
+ * has other options or files ends all, and is named; a signal to any saves once. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 
 #include "check_main.h"
@@ -43,69 +43,42 @@ static const char *said_by(int rank)
 
 /* ---- The end of a rank ---------------------------------------------------------------------- */
 
-#define LONG_RUN                                                            \
-    "--data text $small --steps 1000000 --checkpoint-every 20 --keep 1000 " \
-    "--accumulate 3 --eval-every 0 --schedule constant --out a --timeout "
-static const char long_run[] = LONG_RUN "60";
-
-/* With a shorter timeout, which a busy machine may exceed: then the next one. */
-static const char *const silent_runs[] = {LONG_RUN "6", LONG_RUN "20", LONG_RUN "60"};
-enum { SILENT_RUNS = sizeof silent_runs / sizeof *silent_runs };
-
-/* Begins a run, and waits until it has made 40 steps. False: it ended before. */
-static bool reach_step_40(const char *arguments)
-{
-    begin_ranks(arguments, arguments);
-    while (!exists("a/step-00000040")) {
-        siginfo_t end = {0};
-        ck_assert_int_eq(waitid(P_ALL, 0, &end, WEXITED | WNOHANG | WNOWAIT), 0);
-        if (end.si_pid != 0) return false;
-        nap(2);
-    }
-    return true;
-}
-
-/* A rank gets a signal after which the others can only end, and name it. */
-static void strike(int culprit, int number)
-{
-    char words[64];
-    bool begun = false;
-    for (int i = 0; !begun && i < SILENT_RUNS; i++) {
-        begun = reach_step_40(number == SIGSTOP ? silent_runs[i] : long_run);
-        if (begun) break;
-        for (int r = 0; r < RANKS; r++) end_of_rank(r);
-        shell("rm -rf a");
-    }
-    ck_assert_msg(begun, "%s", said_by(0));
-    kill(rank_pid[culprit], number);
-    for (int r = 0; r < RANKS; r++) {
-        if (r == culprit) continue;
-        ck_assert_int_eq(end_of_rank(r), 1);
-        snprintf(words, sizeof words, "gradus-train: rank %d: ", r);
-        program_said(said_by(r), words);
-        snprintf(words, sizeof words, ": rank %d is %s\n", culprit,
-                 number == SIGKILL ? "gone" : "silent");
-        program_said(said_by(r), words);
-        ck_assert_int_eq(count_lines(said_by(r)), 1);
-    }
-    kill(rank_pid[culprit], SIGKILL);
-    end_of_rank(culprit);
-    train_well("--resume auto --out a --steps 41 --processes 2 --timeout 20");
-    ck_assert_ptr_eq(strstr(output, " is skipped: "), NULL); /* the newest checkpoint is complete */
-}
+static const char long_run[] =
+    "--data text $small --steps 1000000 --checkpoint-every 20 --keep 1000 --accumulate 3 "
+    "--eval-every 0 --schedule constant --out a --timeout 60";
 
 TEST_CASE("a rank that dies", set_up, leave_folder)
 
 LOOP_TEST(the_end_of_a_rank_ends_all, 2)
 {
-    strike(2 * _i, SIGKILL);
+    const int culprit = 2 * _i;
+    char words[64];
+    begin_ranks(long_run, long_run);
+    wait_for("a/step-00000040");
+    kill(rank_pid[culprit], SIGKILL);
+    for (int r = 0; r < RANKS; r++) {
+        if (r == culprit) continue;
+        ck_assert_int_eq(end_of_rank(r), 1);
+        snprintf(words, sizeof words, "gradus-train: rank %d: ", r);
+        program_said(said_by(r), words);
+        snprintf(words, sizeof words, ": rank %d is gone\n", culprit);
+        program_said(said_by(r), words);
+        ck_assert_int_eq(count_lines(said_by(r)), 1);
+    }
+    end_of_rank(culprit);
+    train_well("--resume auto --out a --steps 41 --processes 2 --timeout 20");
+    ck_assert_ptr_eq(strstr(output, " is skipped: "), NULL); /* the newest checkpoint is complete */
 }
 
-TEST_CASE("a silent rank", set_up, leave_folder)
-
-TEST(the_silence_of_a_rank_ends_all)
+/* One that hangs is waited for as long; tests/groups/test_group_faults.c has it. */
+TEST(the_others_wait_for_the_timeout)
 {
-    strike(0, SIGSTOP);
+    for (int r = 0; r < RANKS; r += 2)
+        begin_rank(r, ".", "--data text $small --accumulate 3 --out a --timeout 1");
+    for (int r = 0; r < RANKS; r += 2) {
+        ck_assert_int_eq(end_of_rank(r), 1);
+        program_said(said_by(r), "group_create: rank 1 has not come within 1 s");
+    }
 }
 
 TEST_CASE("a signal", set_up, leave_folder)

@@ -32,6 +32,7 @@ static void follow(gd_dtype dtype, int kind)
     for (int step = 0; step < STEPS; step++) {
         const double lr = 0.05 / (1 + step), tolerance = dtype == GD_FLOAT32 ? 3e-6 : 1e-14;
         some_numbers(grads, TOTAL, step);
+        for (int i = step % 5; i < TOTAL; i += 5) grads[i] = 0; /* which lazy ones leave alone */
         gd_params_clear_grads(params);
         give_all(params, grads);
         gd_optimizer_step(optimizer, lr);
@@ -54,21 +55,6 @@ LOOP_TEST(optimizers_follow_their_formulas, OPTIMIZER_ROWS)
     if (optimizer_rows[_i].rule == OF_MUON) return;
     follow(GD_FLOAT32, _i);
     follow(GD_FLOAT64, _i);
-}
-
-TEST(the_defaults_of_adamw)
-{
-    gd_params *params = gd_params_create(ctx, GD_FLOAT64);
-    gd_tensor *w = gd_params_add(params, "w", 0, NULL, GD_DECAY);
-    gd_params_finish(params);
-    gd_optimizer *adamw = gd_adamw_create(params, NULL);
-    give_grad(w, (double[]){0.001});
-    gd_optimizer_step(adamw, 1);
-    ck_assert_double_eq_tol(gd_item(w), -0.001 / (0.001 + 1e-8), 1e-12);
-    ck_assert_double_eq_tol(gd_item(gd_slice(gd_optimizer_state(adamw, 0), 0, 0, 1)), 1e-4, 1e-12);
-    ck_assert_double_eq_tol(gd_item(gd_slice(gd_optimizer_state(adamw, 1), 0, 0, 1)), 1e-9, 1e-18);
-    gd_optimizer_free(adamw);
-    gd_params_free(params);
 }
 
 /* The factors of two parameters are those of two groups with optimizers of their own, whether they

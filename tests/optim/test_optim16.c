@@ -116,28 +116,6 @@ LOOP_TEST(the_master_is_what_a_float32_group_would_be, 2 * OPTIMIZER_KINDS)
     gd_params_free(wide);
 }
 
-/* 1 - 100 x 0.0001: every update alone is lost in 16 bits, where neighbours of 1 are 2^-8 and 2^-11
- * away. */
-LOOP_TEST(updates_too_small_for_16_bits_add_up, 2)
-{
-    gd_params *params = group(ctx, dtypes[_i]);
-    gd_tensor *w = gd_params_find(params, "w");
-    gd_optimizer *sgd = gd_sgd_create(params, NULL);
-    gd_tensor_fill(w, 1);
-    const double want = rounded(1 - 100 * 1e-4, dtypes[_i]);
-    double values[N];
-    for (int step = 0; step < 100; step++) {
-        gd_params_clear_grads(params);
-        gd_backward_from(&w, 1, NULL);
-        gd_optimizer_step(sgd, 1e-4);
-        gd_tensor_read_f64(w, values, N);
-        if (step == 0) ck_assert(values[0] == 1);
-    }
-    for (int i = 0; i < N; i++) ck_assert(values[i] == want);
-    gd_optimizer_free(sgd);
-    gd_params_free(params);
-}
-
 /* What is written to a parameter counts, whatever the master was; the others go on. */
 LOOP_TEST(parameters_may_be_written, 2)
 {

@@ -173,29 +173,6 @@ TEST(looking_changes_nothing)
     tables_free(&t);
 }
 
-TEST(lazy_is_its_formula)
-{
-    tables t = tables_make(ctx, GD_FLOAT64, 40, 1, 2, false);
-    double *w = gd_tensor_data(t.a);
-    optimized want[40] = {0};
-    for (int r = 0; r < 40; r++) want[r].w = w[r];
-    uint64_t seed = 3;
-    for (int step = 0; step < 8; step++) {
-        int32_t id[4];
-        double g[40] = {0};
-        for (int i = 0; i < 4; i++) g[id[i] = (int32_t)random_below(&seed, 40)]++;
-        backward_of(&t, id, 4);
-        gd_optimizer_step(t.optimizer, 0.1);
-        gd_params_clear_grads(t.params);
-        gd_step_end(ctx);
-        for (int r = 0; r < 40; r++) { /* a does not decay */
-            reference_update(&optimizer_rows[OPTIMIZER_LAZY], &want[r], g[r], false, 0.1, step);
-            ck_assert_double_eq_tol(w[r], want[r].w, 1e-12);
-        }
-    }
-    tables_free(&t);
-}
-
 /* Replicated parameters are dense, and end where one process does: both ranks have the same
  * batches, so their mean is exact. */
 static void replicated_body(gd_context *ctx, gd_group *group, int rank, outcome *mine)

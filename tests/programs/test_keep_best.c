@@ -129,11 +129,4 @@ TEST(a_validation_that_a_signal_ends_is_made_later)
     }
 }
 
-TEST(without_it_there_is_none)
-{
-    train_well("%s --steps 10 --out a", wild);
-    ck_assert(!exists("a/best"));
-    train_badly("--data text $small --steps 2 --keep-best", "--keep-best needs --out DIR");
-}
-
 CHECK_MAIN_UNLESS(program_missing("gradus-train"), "the best checkpoint", set_up, leave_folder)
