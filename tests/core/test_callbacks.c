@@ -283,7 +283,8 @@ static void run_all(void)
                                 0);
 }
 
-/* Whether the misdeed must be refused: what it frees is in use, whatever else is. */
+/* Whether the misdeed must be refused: what it frees is in use, whatever else is, or what it begins
+ * or ends is under way. */
 static bool must_be_refused(void)
 {
     static const char *const names[] = {"params_free",  "params_free_of_others", "optimizer_free",
@@ -291,6 +292,8 @@ static bool must_be_refused(void)
                                         "context_free", "tensor_free_of_x"};
     const char *name = misdeed_names[misdeed];
     const bool tensor = !strcmp(name, "tensor_free_of_x");
+    if (!strcmp(name, "backward") || !strcmp(name, "step_end"))
+        return callback <= HOOK || callback == SEGMENT;
     if (callback == OUTPUT || (tensor && (callback == SEGMENT || callback == GRAPH_FUNCTION)))
         return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

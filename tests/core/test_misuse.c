@@ -217,37 +217,6 @@ TEST(tensors_that_were_freed)
     REFUSED(gd_add(x, w), "add: b [3] was freed");
 }
 
-static gd_tensor *ends_the_step(void *user, gd_tensor *const *inputs, int count)
-{
-    (void)user, (void)count;
-    gd_tensor *y = gd_mul(inputs[0], inputs[0]);
-    gd_step_end(ctx);
-    return y;
-}
-
-static gd_tensor *goes_back(void *user, gd_tensor *const *inputs, int count)
-{
-    (void)user, (void)count;
-    gd_tensor *y = gd_mul(inputs[0], inputs[0]);
-    gd_backward(total(y));
-    return y;
-}
-
-TEST(segments_that_end_the_step_or_go_back)
-{
-    gd_tensor *y = gd_neg(x);
-    REFUSED(gd_recompute(ctx, ends_the_step, NULL, &y, 1),
-            "step_end: called from inside a segment");
-    REFUSED(gd_recompute(ctx, goes_back, NULL, &y, 1), "backward: called from inside a segment");
-    gd_no_grad_begin(ctx);
-    gd_recompute(ctx, ends_the_step, NULL, &y, 1);
-    gd_no_grad_end(ctx);
-    ck_assert_error(ctx, "step_end: called from inside a segment");
-    gd_backward(total(y));
-    ck_assert_values(gd_grad(x), -1, -1, -1);
-    gd_step_end(ctx);
-}
-
 static gd_status ending_kernel(const gd_call *call)
 {
     gd_step_end(call->context);
@@ -336,11 +305,6 @@ TEST(a_view_that_leaves_its_memory)
     }
     gd_step_end(ctx);
     gd_tensor_free(all);
-}
-
-TEST(an_op_that_ends_the_step)
-{
-    REFUSED(gd_apply(&ending, &x, 1, NULL), "step_end: called from inside an op");
 }
 
 /* A record that was never registered, and so not yet checked. */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "gradcheck/check.h"
 #include "each_context.h"
+#include "op_cases.h"
 
 static gd_tensor *x, *w, *other; /* [3] and [3], which require gradients; [3] */
 static int runs;                 /* of the segment */
@@ -474,31 +474,6 @@ static gd_tensor *apply(void *user, gd_tensor *const *in, int count)
     return sum;
 }
 
-static int64_t count_of_input(const gd_case_input *in)
-{
-    int64_t count = 1;
-    for (int d = 0; d < in->ndim; d++) count *= in->shape[d];
-    return count;
-}
-
-static void make_inputs(const gd_case *c, gd_tensor **input)
-{
-    for (int i = 0; i < c->inputs; i++) {
-        const gd_case_input *in = &c->input[i];
-        input[i] = NULL;
-        if (in->absent) continue;
-        const int64_t count = count_of_input(in);
-        double *value = zeros(count), *room = zeros(count);
-        const bool index = in->fill == GD_FILL_INDEX;
-        gd_check_fill(value, count, in, 0.01, 1, (uint64_t)i, room);
-        input[i] = gd_tensor_create(ctx, index ? GD_INT32 : GD_FLOAT32, in->ndim, in->shape);
-        gd_tensor_write_f64(input[i], value, count);
-        if (!index && !in->fixed) gd_tensor_set_requires_grad(input[i], true);
-        free(value);
-        free(room);
-    }
-}
-
 /* The gradients, one after the other. */
 static double *gradients_of(call *a, gd_tensor **input, bool recompute, int64_t *size)
 {
@@ -530,9 +505,14 @@ TEST(every_case_of_every_op)
                       op->name);
         for (int k = 0; k < op->case_count && gd_op_has_backward(op, GD_CPU); k++) {
             call a = {op, &op->cases[k]};
+            problem p = {.op = op, .c = a.c, .seed = 1};
             gd_tensor *input[GD_CASE_MAX_INPUTS];
             int64_t size[2];
-            make_inputs(a.c, input);
+            make_values(&p, ctx, GD_FLOAT32);
+            for (int j = 0; j < a.c->inputs; j++)
+                input[j] = a.c->input[j].absent
+                               ? NULL
+                               : make_leaf(ctx, &a.c->input[j], GD_FLOAT32, PACKED, p.input[j]);
             double *plain = gradients_of(&a, input, false, &size[0]);
             double *again = gradients_of(&a, input, true, &size[1]);
             ck_assert_msg(!gd_error(ctx), "%s, %s: %s", op->name, a.c->name, gd_error(ctx));
@@ -542,6 +522,7 @@ TEST(every_case_of_every_op)
             free(plain);
             free(again);
             for (int j = 0; j < a.c->inputs; j++) gd_tensor_free(input[j]);
+            free_values(&p);
             cases++;
         }
     }

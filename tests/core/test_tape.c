@@ -419,37 +419,6 @@ static gd_tensor *segment(void *user, gd_tensor *const *inputs, int count)
     return do_square(y);
 }
 
-static void run_model(bool recompute, double *dx, double *dw, size_t *peak)
-{
-    gd_random_set(ctx, (gd_random_state){.seed = 9, .offset = 4});
-    gd_tensor *x = large_leaf(500, 0.25), *w = large_leaf(500, 0.5);
-    gd_memory_reset_peak(ctx);
-    gd_tensor *y = do_plus(x, x);
-    for (int i = 0; i < 4; i++) {
-        y = recompute ? gd_recompute(ctx, segment, w, &y, 1) : segment(w, &y, 1);
-        y = do_plus(do_square(do_square(do_square(y))), x);
-    }
-    gd_backward_from(&y, 1, NULL);
-    *peak = gd_memory(ctx).peak[GD_MEMORY_ACTIVATIONS];
-    gd_tensor_read_f64(gd_grad(x), dx, 500);
-    gd_tensor_read_f64(gd_grad(w), dw, 500);
-    gd_step_end(ctx);
-    gd_tensor_free(x);
-    gd_tensor_free(w);
-}
-
-TEST(recomputation_changes_memory_alone)
-{
-    static double dx[2][500], dw[2][500];
-    size_t peak[2];
-    run_model(false, dx[0], dw[0], &peak[0]);
-    run_model(true, dx[1], dw[1], &peak[1]);
-    ck_assert_mem_eq(dx[0], dx[1], sizeof dx[0]);
-    ck_assert_mem_eq(dw[0], dw[1], sizeof dw[0]);
-    ck_assert_uint_lt(peak[1], peak[0]);
-    ck_assert_uint_eq(activations(), 0);
-}
-
 static gd_tensor *nested(void *user, gd_tensor *const *inputs, int count)
 {
     (void)count;

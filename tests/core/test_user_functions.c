@@ -240,26 +240,6 @@ TEST(the_record_names_its_inputs)
             "multiples: factor is NULL, wanted a tensor");
 }
 
-/* A backward runs while the tape is being walked: it may not walk it itself. */
-static gd_status backward_within(const gd_call *call)
-{
-    gd_tensor *of = call->doutput ? call->doutput[0] : call->input[0];
-    return gd_backward(gd_sum(of, NULL, 0, false));
-}
-
-TEST(a_forward_or_backward_may_not_call_backward)
-{
-    gd_op within = multiples;
-    within.outputs = 1;
-    within.backward[GD_CPU] = backward_within;
-    gd_backward(gd_sum(gd_apply(&within, &x, 1, NULL), NULL, 0, false));
-    ck_assert_error(ctx, "backward: called from inside an op");
-    within.forward[GD_CPU] = backward_within;
-    gd_apply(&within, &x, 1, NULL);
-    ck_assert_error(ctx, "backward: called from inside an op");
-    gd_step_end(ctx);
-}
-
 /* ---- Segments ----------------------------------------------------------------------------- */
 
 static gd_tensor *nothing(void *user, gd_tensor *const *inputs, int count)
@@ -315,18 +295,6 @@ TEST(segments_of_bad_inputs)
     REFUSED(gd_recompute(ctx, product, NULL, (gd_tensor *[]){x, freed}, 2),
             "recompute: input [3] was freed");
     REFUSED(gd_recompute(ctx, product, NULL, &x, 0), "recompute: there are no inputs");
-}
-
-/* Without recording, a segment is a call like any other. */
-TEST(segments_without_a_tape)
-{
-    gd_no_grad_begin(ctx);
-    gd_tensor *y = gd_recompute(ctx, product, NULL, &x, 1);
-    gd_no_grad_end(ctx);
-    ck_assert(!gd_tensor_requires_grad(y));
-    ck_assert_double_eq(gd_item(gd_sum(y, NULL, 0, false)), 14);
-    y = gd_recompute(ctx, product, NULL, (gd_tensor *[]){gd_detach(x)}, 1);
-    ck_assert(!gd_tensor_requires_grad(y));
 }
 
 /* ---- Files -------------------------------------------------------------------------------- */
