@@ -1,4 +1,4 @@
-/* test.c - dropout against the words of the random stream, and against chance. */
+/* test.c - dropout against the words of the random stream. */
 #include "each_context.h"
 
 /* p as it takes effect: the nearest multiple of 2^-16 below 1. */
@@ -42,29 +42,6 @@ TEST(dropout_follows_the_stream)
         free(vx), free(vdy), free(words);
         gd_context_free(ctx);
     }
-}
-
-/* The share of zeros is p and the mean is preserved to 5 standard deviations, two calls are
- * independent, and going back in the stream repeats the first; for a p that is a multiple of 2^-16
- * and others. */
-LOOP_TEST(dropout_by_chance, 3)
-{
-    enum { N = 200000 };
-    const double rates[] = {0.2, 0.25, 0.7}, p = rates[_i], twice = p * p;
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N));
-    gd_tensor_fill(x, 1);
-    gd_random_state start = gd_random_get(ctx);
-    double *a = values_of(gd_dropout(x, p)), *b = values_of(gd_dropout(x, p));
-    gd_random_set(ctx, start);
-    double *again = values_of(gd_dropout(x, p));
-    int64_t zeros = 0, both = 0;
-    double sum = 0;
-    for (int i = 0; i < N; i++) zeros += a[i] == 0, both += a[i] == 0 && b[i] == 0, sum += a[i];
-    ck_assert_double_eq_tol((double)zeros / N, p, 5 * sqrt(p * (1 - p) / N));
-    ck_assert_double_eq_tol((double)both / N, twice, 5 * sqrt(twice * (1 - twice) / N));
-    ck_assert_double_eq_tol(sum / N, 1, 5 * sqrt(p / (1 - p) / N));
-    ck_assert_int_eq(memcmp(a, again, N * sizeof *a), 0);
-    free(a), free(b), free(again);
 }
 
 /* A p that rounds to 0 drops nothing and draws nothing; one that would round to 1 keeps one element

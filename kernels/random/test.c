@@ -1,5 +1,5 @@
 /* test.c - Philox against its published vectors and a slow model of its own, and the numbers
- * made of its words against long double arithmetic and statistics. */
+ * made of its words against long double arithmetic. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "random/philox.h"
@@ -340,53 +340,6 @@ TEST(permutations_are_fair)
     ck_assert_double_lt(chi2, 49.7);
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
-}
-
-/* ---- Statistics --------------------------------------------------------------------------- */
-
-enum { SAMPLES = 200000 };
-
-/* Bounds are five standard errors of each moment of n normal numbers. */
-TEST(normal_moments)
-{
-    static double z[SAMPLES];
-    for (int dtype = GD_FLOAT32; dtype <= GD_FLOAT64; dtype++) {
-        gd_context *ctx = context(2024, 2);
-        gd_tensor *t = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(SAMPLES));
-        gd_random_normal(t, 0, 1);
-        gd_tensor_read_f64(t, z, SAMPLES);
-        ck_assert_no_error(ctx);
-        double moment[5] = {0}, lag = 0;
-        for (int i = 0; i < SAMPLES; i++) {
-            for (int k = 1; k <= 4; k++) moment[k] += pow(z[i], k) / SAMPLES;
-            lag += z[i] * z[(i + 1) % SAMPLES] / SAMPLES; /* the two of a pair are independent */
-        }
-        double error = 5 / sqrt(SAMPLES);
-        ck_assert_double_eq_tol(moment[1], 0, error);
-        ck_assert_double_eq_tol(moment[2], 1, error * sqrt(2));
-        ck_assert_double_eq_tol(moment[3], 0, error * sqrt(15));
-        ck_assert_double_eq_tol(moment[4], 3, error * sqrt(96));
-        ck_assert_double_eq_tol(lag, 0, error);
-        gd_context_free(ctx);
-    }
-}
-
-/* chi^2 with 63 degrees of freedom exceeds 103.4 once in a thousand. */
-TEST(uniform_buckets)
-{
-    static double u[SAMPLES];
-    for (int dtype = GD_FLOAT32; dtype <= GD_FLOAT64; dtype++) {
-        gd_context *ctx = context(77, 2);
-        gd_tensor *t = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(SAMPLES));
-        gd_random_uniform(t, 0, 1);
-        gd_tensor_read_f64(t, u, SAMPLES);
-        int counts[64] = {0};
-        for (int i = 0; i < SAMPLES; i++) counts[(int)(u[i] * 64)]++;
-        double chi2 = 0, expected = SAMPLES / 64.0;
-        for (int b = 0; b < 64; b++) chi2 += pow(counts[b] - expected, 2) / expected;
-        ck_assert_double_lt(chi2, 103.4);
-        gd_context_free(ctx);
-    }
 }
 
 /* ---- Where the numbers go ----------------------------------------------------------------- */

@@ -59,6 +59,10 @@ TEST(a_checkpoint_writes_what_its_run_wrote)
     ck_assert_str_eq(other, text);
     sample("run --top-k 1 --length 60", other);
     ck_assert_str_eq(other, text);
+    sample("run --top-p 1e-9 --length 60", other);
+    ck_assert_str_eq(other, text);
+    sample("run --temperature 1e-9 --length 60", other);
+    ck_assert_str_eq(other, text);
 }
 
 TEST(texts_continue_a_prompt)
