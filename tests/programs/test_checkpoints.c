@@ -17,9 +17,11 @@ static void assert_same_weights(const char *a, const char *b)
 
 /* ---- Resuming ----------------------------------------------------------------------------- */
 
-LOOP_TEST(a_resumed_run_has_the_same_bits, 3)
+LOOP_TEST(a_resumed_run_has_the_same_bits, test_brief() ? 3 : 5)
 {
-    static const char *const kinds[] = {"", "--dtype f64 --tied", "--recompute --clip 0"};
+    static const char *const kinds[] = {"", "--dtype f64 --tied", "--recompute --clip 0",
+                                        "--dtype f16 --tied --recompute",
+                                        "--dtype bf16 --accumulate 3 --clip 0"};
     train_well("--data text $small %s --steps 24 --checkpoint-every 8 --keep 0 --out a", kinds[_i]);
     ck_assert(exists("a/step-00000008") && exists("a/step-00000016") && exists("a/step-00000024"));
     train_well("--resume a/step-00000008 --out b");

@@ -1,43 +1,24 @@
 /* test_train16.c - gradus-train --dtype bf16 and f16: it goes where float32 goes, keeps its
  * masters, and is resumed bit for bit. */
-#define _XOPEN_SOURCE 700 /* mkdtemp, popen */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "gradus/gradus.h"
-#include "program.h"
+#include "runs.h"
 #include "state_file.h"
 
 #include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static const char *const dtypes[2] = {"bf16", "f16"};
 
-/* Sentences of a few words, so that there is something to learn; and ids below 24. */
-static void set_up(void)
+/* Sentences of a few words, so that there is something to learn; ids below 24; and another $small. */
+static void set_up_words(void)
 {
-    enter_folder();
+    set_up();
+    setenv("small",
+           "--data text --layers 2 --dim 32 --heads 4 --kv-heads 2 --ffn 48 --context 24 --batch 6 "
+           "--warmup 5 --lr 0.003 --eval-every 0 --log-every 1 --sample-length 0 --threads 1",
+           1);
     write_words("text", 15600);
     write_tokens("ids", 24, 15600);
-}
-
-/* Runs gradus-train in the folder. The text and the small model go before a run that is not
- * resumed. */
-static int run(const char *format, const char *a, const char *b)
-{
-    static const char small[] = "--data text --layers 2 --dim 32 --heads 4 --kv-heads 2 --ffn 48 "
-                                "--context 24 --batch 6 --warmup 5 --lr 0.003 --eval-every 0 "
-                                "--log-every 1 --sample-length 0 --threads 1 ";
-    char own[512], all[1024];
-    snprintf(own, sizeof own, format, a, b);
-    snprintf(all, sizeof all, "%s%s", strstr(own, "--resume") ? "" : small, own);
-    return program_run(all, output);
-}
-
-static void run_well(const char *format, const char *a, const char *b)
-{
-    int status = run(format, a, b);
-    ck_assert_msg(status == 0, "%s: exit status %d\n%s", format, status, output);
 }
 
 enum { STEPS = 100 };
@@ -60,10 +41,10 @@ static void read_losses(double *losses)
 LOOP_TEST(losses_are_those_of_float32, test_brief() ? 1 : 2)
 {
     static double wide[STEPS], narrow[STEPS];
-    run_well("--steps 100", "", "");
+    train_well("$small --steps 100");
     read_losses(wide);
     double wide_end = number_after(output, "\nvalidation loss ");
-    run_well("--steps 100 --dtype %s", dtypes[_i], "");
+    train_well("$small --steps 100 --dtype %s", dtypes[_i]);
     read_losses(narrow);
     double worst = 0, first = 0;
     for (int i = 0; i < STEPS; i++) {
@@ -83,23 +64,12 @@ LOOP_TEST(threads_change_nothing, test_brief() ? 1 : 2)
 {
     uint64_t weights[2];
     for (int k = 0; k < 2; k++) {
-        run_well("--steps 12 --dim 64 --dropout 0.1 --accumulate 2 --dtype %s --threads %s",
-                 dtypes[_i], k ? "2" : "1");
+        train_well(
+            "$small --steps 12 --dim 64 --dropout 0.1 --accumulate 2 --dtype %s --threads %s",
+            dtypes[_i], k ? "2" : "1");
         weights[k] = strtoull(strstr(output, "\nweights ") + 9, NULL, 16);
     }
     ck_assert(weights[0] == weights[1] && weights[0] != 0);
-}
-
-/* 24 steps, or 12 and 12 more: every file of the checkpoint is the same. */
-LOOP_TEST(a_resumed_run_has_the_same_bits, test_brief() ? 3 : 6)
-{
-    static const char *const kinds[] = {"", "--tied --recompute --dropout 0.1",
-                                        "--accumulate 3 --clip 0"};
-    run_well("--steps 24 --checkpoint-every 12 --keep 0 --out a --dtype %s %s", dtypes[_i % 2],
-             kinds[_i / 2]);
-    run_well("--resume a/step-00000012 --out b", "", "");
-    program_said(output, _i % 2 ? "float16, seed" : "bfloat16, seed");
-    shell("diff -r a/step-00000024 b/step-00000024 && rm -r a b");
 }
 
 /* ---- The checkpoint ----------------------------------------------------------------------- */
@@ -172,7 +142,7 @@ static int64_t assert_masters(const char *folder_of_weights, const char *folder_
 /* model.safetensors is 16-bit, and the masters of state.safetensors say more. */
 LOOP_TEST(the_folder_holds_the_masters_rounded, 2)
 {
-    run_well("--steps 7 --out a --dtype %s", dtypes[_i], "");
+    train_well("$small --steps 7 --out a --dtype %s", dtypes[_i]);
     shell(_i ? "grep -q '\"torch_dtype\": \"float16\"' a/step-00000007/config.json"
              : "grep -q '\"torch_dtype\": \"bfloat16\"' a/step-00000007/config.json");
     ck_assert_int_gt(assert_masters("a/step-00000007", "a/step-00000007", _i ? "F16" : "BF16"),
@@ -184,12 +154,13 @@ LOOP_TEST(the_folder_holds_the_masters_rounded, 2)
 LOOP_TEST(a_run_resumes_in_another_dtype, 4)
 {
     static const char *const all[] = {"f32", "bf16", "f16", "f64"};
-    run_well("--steps 60 --out a --dtype %s", all[_i], "");
+    train_well("$small --steps 60 --out a --dtype %s", all[_i]);
     double before = number_after(output, "\nvalidation loss ");
     for (int k = 0; k < 4; k++) {
-        run_well("--resume a/step-00000060 --dtype %s --steps 61 --lr 1e-6 --min-lr 0", all[k], "");
+        train_well("--resume a/step-00000060 --dtype %s --steps 61 --lr 1e-6 --min-lr 0", all[k]);
         ck_assert_double_eq_tol(number_after(output, "\nvalidation loss "), before, 0.01);
-        run_well("--init a/step-00000060 --dtype %s --steps 1 --lr 1e-6 --min-lr 0", all[k], "");
+        train_well("$small --init a/step-00000060 --dtype %s --steps 1 --lr 1e-6 --min-lr 0",
+                   all[k]);
         ck_assert_double_eq_tol(number_after(output, "\nvalidation loss "), before, 0.01);
     }
     shell("rm -r a");
@@ -204,22 +175,17 @@ static void assert_begun(const char *folder_of_weights)
 
 LOOP_TEST(masters_begin_with_all_bits, 2)
 {
-    char line[512], weights[128];
-    run_well("--steps 5 --out a", "", "");
-    run_well("--resume a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s", dtypes[_i],
-             "");
+    train_well("$small --steps 5 --out a");
+    train_well("--resume a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s",
+               dtypes[_i]);
     assert_begun("a/step-00000005");
-    run_well("--init a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s", dtypes[_i],
-             "");
+    train_well("$small --init a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s",
+               dtypes[_i]);
     assert_begun("a/step-00000005");
-    snprintf(weights, sizeof weights, "%s/files/llama/grouped", GRADUS_TEST_DIR);
-    snprintf(line, sizeof line,
-             "--tokens ids --val-data ids --init %s --steps 6 --lr 0 --min-lr 0 --context 12 "
-             "--sample-length 0 "
-             "--out b --dtype %s",
-             weights, dtypes[_i]);
-    program_must(0, line, output);
-    assert_begun(weights);
+    train_well("--tokens ids --val-data ids --init %s/files/llama/grouped --steps 6 --lr 0 "
+               "--min-lr 0 --context 12 --sample-length 0 --out b --dtype %s",
+               GRADUS_TEST_DIR, dtypes[_i]);
+    assert_begun(GRADUS_TEST_DIR "/files/llama/grouped");
     shell("rm -r a");
 }
 
@@ -229,7 +195,7 @@ LOOP_TEST(masters_begin_with_all_bits, 2)
 LOOP_TEST(a_dry_run_counts_the_masters, 2)
 {
     for (int narrow = 0; narrow < 2; narrow++) {
-        run_well("--dry-run --dim 256 --ffn 704 --dtype %s", narrow ? dtypes[_i] : "f32", "");
+        train_well("$small --dry-run --dim 256 --ffn 704 --dtype %s", narrow ? dtypes[_i] : "f32");
         const char *line = strstr(output, " parameters, ");
         ck_assert_ptr_nonnull(line);
         while (line[-1] != ' ') line--;
@@ -257,33 +223,23 @@ TEST(overflows_are_survived)
 {
     static const char words[] = "is skipped: a gradient overflows float16";
     int left_out = 0;
-    run_well("--steps 5 --out a --dtype f16", "", "");
+    train_well("$small --steps 5 --out a --dtype f16");
     set_scale("17179869184");
-    run_well("--resume a/step-00000005 --steps 60 --out b --checkpoint-every 9 --keep 0", "", "");
+    train_well("--resume a/step-00000005 --steps 60 --out b --checkpoint-every 9 --keep 0");
     for (const char *at = output; (at = strstr(at, words)); at++) left_out++;
     printf("%d steps were skipped\n", left_out);
     ck_assert_int_ge(left_out, 10);
     ck_assert_int_le(left_out, 34);
     ck_assert_double_lt(number_after(output, "step 60/60 | loss "),
                         number_after(output, "step 6/60 | loss ") - 0.5);
-    run_well("--resume b/step-00000009 --out c --keep 0", "", "");
+    train_well("--resume b/step-00000009 --out c --keep 0");
     program_said(output, words);
     shell("diff -r b/step-00000060 c/step-00000060");
     set_scale("3");
-    ck_assert_int_eq(run("--resume a/step-00000005", "", ""), 1);
-    program_said(output, "factor is 3 and good");
+    train_badly("--resume a/step-00000005", "factor is 3 and good");
     set_scale("0");
-    ck_assert_int_eq(run("--resume a/step-00000005", "", ""), 1);
-    program_said(output, "factor is 0 and good");
+    train_badly("--resume a/step-00000005", "factor is 0 and good");
     shell("rm -r a b c");
 }
 
-/* A loss that is not finite is a fault in any dtype. */
-LOOP_TEST(a_run_that_diverges_stops, 2)
-{
-    int status = run("--lr 1000 --weight-decay 100 --warmup 0 --clip 0 --dtype %s", dtypes[_i], "");
-    ck_assert_msg(status == 1, "exit status %d\n%s", status, output);
-    program_said(output, "wanted finite numbers; a lower --lr may help");
-}
-
-CHECK_MAIN_AROUND(program_missing("gradus-train"), "train16", set_up, leave_folder)
+CHECK_MAIN_AROUND(program_missing("gradus-train"), "train16", set_up_words, leave_folder)

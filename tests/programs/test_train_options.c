@@ -113,26 +113,6 @@ LOOP_TEST(bad_files_are_named, sizeof bad / sizeof *bad)
 
 /* ---- Files that are none ------------------------------------------------------------------- */
 
-TEST(devices_are_refused_at_once)
-{
-    static const struct {
-        const char *arguments, *message;
-    } rows[] = {
-        {"--data /dev/zero", "--data /dev/zero: it is a device, wanted a file or a pipe\n"},
-        {"--data /dev/null", "--data /dev/null: it is a device, wanted a file or a pipe\n"},
-        {"--data text --val-data /dev/zero", "--val-data /dev/zero: it is a device"},
-        {"--data text --config /dev/zero", "--config /dev/zero: it is a device"},
-        {"--tokens /dev/zero --val-data x --vocab 9", "--tokens /dev/zero: it is not a regular"},
-        {"--tokens val.bin --val-data /dev/zero --vocab 9",
-         "--val-data /dev/zero: it is not a regular"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        ck_assert_int_ne(program_run(rows[i].arguments, output), 0);
-        program_said(output, rows[i].message);
-        ck_assert_int_eq(count_lines(output), 1);
-    }
-}
-
 /* A pipe is read to its end, and waited for where nobody writes yet. */
 TEST(pipes_are_read)
 {
