@@ -4,7 +4,7 @@
  *     case.c, fill.c     a function and its inputs, from an op's case or from the user
  *     check.c            the sequence of a check
  *     checker.c          what all of the others use
- *     run.c, inset.c     forward with perturbed inputs; backward in all its variants
+ *     run.c              forward with perturbed inputs; backward in all its variants
  *     numeric.c          the numeric derivative of one element, and its accuracy
  *     compare.c          which elements, and whether they agree
  *     behaviour.c        everything about a backward but its numbers
@@ -240,7 +240,7 @@ typedef struct gd_run {
     int walks;              /* at least 1 */
     uint32_t some;          /* the inputs that require a gradient; 0: all that want one */
     bool outputs;           /* to be read, into `plus` */
-    bool op_made_inputs;    /* inputs and outputs pass through an op that copies them, so that */
+    bool op_made_inputs;    /* inputs and outputs are multiplied by 1, so that */
     bool op_made_outputs;   /* their values and gradients are the tape's own, to reuse */
     bool strided, reversed; /* inputs and cotangents are views of larger tensors */
     bool interrupted;       /* the op runs on other data between forward and backward */
@@ -258,18 +258,6 @@ void gd_check_backward(gd_checker *c, double *const *cotangent, double *gradient
  * terms that always cancel is another one; the gradient itself says nothing about either. NULL
  * on error. */
 double *gd_check_shake(gd_checker *c, double *const *cotangent, double by, bool by_ops);
-
-/* An op whose output is a view of a larger tensor, with a border of one element on each side.
- * Reversed, the last dimension is the slowest in memory; else rows are packed, with gaps between
- * them. */
-typedef struct gd_inset {
-    gd_spec spec; /* of the output */
-    int64_t strides[GD_MAX_DIMS];
-    int64_t offset, count; /* of the larger tensor's elements */
-} gd_inset;
-extern const gd_op gd_check_inset_op, gd_check_copy_op;
-gd_inset gd_check_inset(const gd_spec *spec, bool reversed);
-int64_t gd_check_inset_at(const gd_inset *w, int64_t element);
 
 /* ---- probe.c ------------------------------------------------------------------------------ */
 
@@ -375,7 +363,7 @@ void gd_check_symmetry(gd_checker *c);
 /* A ratio with enough digits to show its difference from 1: "0.5", "1.00004". */
 gd_text gd_check_ratio(double ratio);
 /* A shape as text, "[4, 64]". */
-gd_text gd_check_shape(const gd_spec *spec);
+gd_text gd_check_shape(int ndim, const int64_t *shape);
 /* An element's indices likewise, "[2, 17]"; "" without dimensions. */
 gd_text gd_check_indices(const gd_spec *spec, int64_t element);
 /* One of an element's indices. */

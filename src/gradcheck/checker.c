@@ -161,7 +161,7 @@ void gd_check_choose_input(gd_checker *c)
         found = found || this;
         if (this && o->only_element && (element < 0 || element >= a->count))
             gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: %s: element %lld is not in %s %s", what,
-                    (long long)element, a->name, gd_check_shape(&a->spec).text);
+                    (long long)element, a->name, gd_check_shape(a->spec.ndim, a->spec.shape).text);
     }
     if (o->only_element && !o->only_input)
         gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: %s: only_element needs only_input as well",

@@ -235,26 +235,21 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
     return true;
 }
 
-/* A line about all cases of an op, for one of its inputs or, if that is NULL, for the op. */
-static void print_vacuous(const settings *s, const gd_op *op, const char *input, const char *why)
+/* A line about all cases of an op. */
+static void print_vacuous(const settings *s, const gd_op *op, tally *t, const char *why)
 {
-    if (!s->json) {
-        printf("%-14s %-24s %-10s %-16s VACUOUS  %s\n", op->name, "-", input ? input : "-", "",
-               why);
-        return;
-    }
-    gd_gradcheck_input in = {.verdict = GD_VERDICT_VACUOUS, .worst = -1};
     gd_gradcheck_report r = {.verdict = GD_VERDICT_VACUOUS,
                              .device = (gd_device)s->base.device,
                              .dtype = s->dtype,
                              .order = s->check.order,
-                             .seed = s->check.seed,
-                             .inputs = input != NULL,
-                             .input = &in};
-    snprintf(in.name, sizeof in.name, "%s", input ? input : "");
+                             .seed = s->check.seed};
+    t->of[GD_VERDICT_VACUOUS]++;
     snprintf(r.op, sizeof r.op, "%s", op->name);
     snprintf(r.message, sizeof r.message, "%s", why);
-    gd_gradcheck_print_json(&r, stdout);
+    if (s->json)
+        gd_gradcheck_print_json(&r, stdout);
+    else
+        gd_gradcheck_print(&r, stdout, false);
 }
 
 /* A check that compares zeros with zeros cannot detect a backward that does nothing. This is
@@ -264,9 +259,10 @@ static void judge_op(const settings *s, const gd_op *op, tally *t)
     const bool judged =
         !op->zero_gradient && s->check.order <= 1 && !s->only_case && !s->check.only_input;
     for (int i = 0; i < TRACKED_INPUTS && judged; i++) {
+        char why[128];
         if (!t->input[i].seen || t->input[i].alive) continue;
-        t->of[GD_VERDICT_VACUOUS]++;
-        print_vacuous(s, op, t->input[i].name, "its gradient is zero in every case");
+        snprintf(why, sizeof why, "the gradient of %s is zero in every case", t->input[i].name);
+        print_vacuous(s, op, t, why);
     }
     memset(t->input, 0, sizeof t->input);
 }
@@ -297,10 +293,7 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
         return false;
     }
     t->ops++;
-    if (!cases) {
-        t->of[GD_VERDICT_VACUOUS]++;
-        print_vacuous(s, op, NULL, "the op has no cases");
-    }
+    if (!cases) print_vacuous(s, op, t, "the op has no cases");
     judge_op(s, op, t);
     return true;
 }

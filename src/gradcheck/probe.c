@@ -8,13 +8,6 @@
 
 #include "gradcheck/check.h"
 
-static void complain(gd_probe *p, const char *what, int index)
-{
-    if (!p->complaint[0]) snprintf(p->complaint, sizeof p->complaint, what, index);
-}
-
-/* ---- Memory ranges ------------------------------------------------------------------------ */
-
 static bool overlap_any(const gd_tensor *a, gd_tensor *const *list, int count)
 {
     for (int i = 0; list && i < count; i++)
@@ -24,11 +17,12 @@ static bool overlap_any(const gd_tensor *a, gd_tensor *const *list, int count)
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-static void poison(const gd_call *call, gd_tensor *const *list, int count)
+/* Fills tensors with NaN, but for those that are `spared`. */
+static void poison(const gd_call *call, gd_tensor *const *list, int count, uint32_t spared)
 {
     for (int i = 0; i < count; i++) {
         gd_tensor *t = list[i];
-        if (!t || !gd_dtype_is_real(gd_tensor_dtype(t))) continue;
+        if (!t || !gd_dtype_is_real(gd_tensor_dtype(t)) || spared & GD_BIT(i)) continue;
         if (!overlap_any(t, call->input, call->inputs)) gd_tensor_fill(t, NAN);
     }
 }
@@ -46,8 +40,8 @@ static gd_call real_call(const gd_call *call)
 static gd_status watched_forward(const gd_call *call)
 {
     gd_call real = real_call(call);
-    poison(call, call->output, call->outputs);
-    poison(call, call->save, call->saves);
+    poison(call, call->output, call->outputs, 0);
+    poison(call, call->save, call->saves, 0);
     return real.op->forward[gd_context_device(call->context)](&real);
 }
 
@@ -71,7 +65,7 @@ typedef struct gd_snapshot {
     const char *name; /* "input %d" */
     int index;
     size_t bytes;
-    void *before;
+    char *bits; /* [2 bytes] before, and room for those after */
 } gd_snapshot;
 
 enum { MAX_SNAPSHOTS = 32 };
@@ -82,10 +76,10 @@ static int remember(const gd_call *call, gd_snapshot *kept, int count, gd_tensor
     if (!t || count == MAX_SNAPSHOTS || overlap_any(t, call->dinput, call->inputs)) return count;
     gd_snapshot *k = &kept[count];
     size_t bytes = (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
-    *k = (gd_snapshot){t, name, index, bytes, malloc(bytes + 1)};
-    if (!k->before)
+    *k = (gd_snapshot){t, name, index, bytes, malloc(2 * bytes + 1)};
+    if (!k->bits)
         gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory: a copy of a tensor");
-    if (k->before && bytes) gd_tensor_read(t, k->before, bytes);
+    if (k->bits && bytes) gd_tensor_read(t, k->bits, bytes);
     return count + 1;
 }
 
@@ -108,18 +102,13 @@ static int remember_all(const gd_call *call, gd_snapshot *kept)
     return n;
 }
 
-static void compare_all(const gd_call *call, gd_probe *p, gd_snapshot *kept, int count)
+static void compare_all(gd_probe *p, const gd_snapshot *kept, int count)
 {
-    for (int i = 0; i < count; i++) {
-        gd_snapshot *k = &kept[i];
-        void *after = malloc(k->bytes + 1);
-        if (!after)
-            gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory: a copy of a tensor");
-        if (after && k->before && k->bytes && !gd_tensor_read(k->tensor, after, k->bytes) &&
-            memcmp(after, k->before, k->bytes))
-            complain(p, k->name, k->index);
-        free(after);
-        free(k->before);
+    for (const gd_snapshot *k = kept; k < kept + count; k++) {
+        if (k->bits && k->bytes && !gd_tensor_read(k->tensor, k->bits + k->bytes, k->bytes) &&
+            memcmp(k->bits, k->bits + k->bytes, k->bytes) && !p->complaint[0])
+            snprintf(p->complaint, sizeof p->complaint, k->name, k->index);
+        free(k->bits);
     }
 }
 
@@ -129,8 +118,7 @@ static void poison_gradients(const gd_call *call, gd_probe *p)
 {
     for (int i = 0; i < call->inputs; i++) {
         gd_tensor *t = call->dinput[i];
-        if (!t) continue;
-        if (!call->accumulate[i] && !overlap_any(t, call->doutput, call->outputs) &&
+        if (t && !call->accumulate[i] && !overlap_any(t, call->doutput, call->outputs) &&
             !overlap_any(t, call->input, call->inputs) &&
             !overlap_any(t, call->output, call->outputs) &&
             !overlap_any(t, call->save, call->saves))
@@ -162,12 +150,7 @@ static void spoil(const gd_call *call, gd_probe *p, bool restore)
         else
             spoil_leaf(c, a);
     }
-    for (int i = 0; i < call->outputs && !restore; i++) {
-        gd_tensor *y = call->output[i];
-        if (y && !(call->op->backward_reads_outputs & GD_BIT(i)) &&
-            gd_dtype_is_real(gd_tensor_dtype(y)) && !overlap_any(y, call->input, call->inputs))
-            gd_tensor_fill(y, NAN);
-    }
+    if (!restore) poison(call, call->output, call->outputs, call->op->backward_reads_outputs);
 }
 
 static gd_status watched_backward(const gd_call *call)
@@ -180,7 +163,7 @@ static gd_status watched_backward(const gd_call *call)
     gd_status status = gd_error_status(call->context);
     gd_call real = real_call(call);
     if (!status) status = real.op->backward[gd_context_device(call->context)](&real);
-    compare_all(call, p, kept, count);
+    compare_all(p, kept, count);
     if (p->spoil) spoil(call, p, true);
     return status ? status : gd_error_status(call->context);
 }

@@ -31,13 +31,13 @@ void gd_gradcheck_report_free(gd_gradcheck_report *report)
 
 /* ---- Parts of the text -------------------------------------------------------------------- */
 
-gd_text gd_check_shape(const gd_spec *spec)
+gd_text gd_check_shape(int ndim, const int64_t *shape)
 {
     gd_text text = {"["};
-    for (int axis = 0; axis < spec->ndim; axis++) {
+    for (int axis = 0; axis < ndim; axis++) {
         const size_t used = strlen(text.text);
-        snprintf(text.text + used, sizeof text.text - used, "%s%lld", axis ? ", " : "",
-                 (long long)spec->shape[axis]);
+        snprintf(text.text + used, sizeof text.text - used, axis ? ", %lld" : "%lld",
+                 (long long)shape[axis]);
     }
     strcat(text.text, "]"); /* 8 sizes of at most 20 characters leave room */
     return text;
@@ -51,14 +51,9 @@ int64_t gd_check_index(const gd_spec *spec, int64_t element, int axis)
 
 gd_text gd_check_indices(const gd_spec *spec, int64_t element)
 {
-    gd_spec at = {.ndim = spec->ndim};
-    if (spec->ndim == 0) return (gd_text){""};
-    for (int axis = spec->ndim - 1; axis >= 0; axis--) {
-        int64_t size = spec->shape[axis] ? spec->shape[axis] : 1;
-        at.shape[axis] = element % size;
-        element /= size;
-    }
-    return gd_check_shape(&at);
+    int64_t at[GD_MAX_DIMS];
+    for (int axis = 0; axis < spec->ndim; axis++) at[axis] = gd_check_index(spec, element, axis);
+    return spec->ndim ? gd_check_shape(spec->ndim, at) : (gd_text){""};
 }
 
 gd_text gd_check_ratio(double ratio)
@@ -70,55 +65,39 @@ gd_text gd_check_ratio(double ratio)
     return text;
 }
 
-static const char *dtype_text(gd_dtype dtype)
-{
-    static const char *const text[GD_DTYPE_COUNT] = {
-        [GD_FLOAT32] = "f32", [GD_FLOAT64] = "f64", [GD_BFLOAT16] = "bf16", [GD_FLOAT16] = "f16"};
-    return dtype < GD_DTYPE_COUNT && text[dtype] ? text[dtype] : "?";
-}
-
-static gd_spec spec_of(const gd_gradcheck_input *in)
+/* Those of the worst element. */
+static gd_text indices(const gd_gradcheck_input *in)
 {
     gd_spec spec = {.ndim = in->ndim};
     memcpy(spec.shape, in->shape, sizeof spec.shape);
-    return spec;
-}
-
-static gd_text shape(const gd_gradcheck_input *in)
-{
-    const gd_spec spec = spec_of(in);
-    return gd_check_shape(&spec);
-}
-
-static gd_text indices(const gd_gradcheck_input *in)
-{
-    const gd_spec spec = spec_of(in);
     return gd_check_indices(&spec, in->worst);
-}
-
-static bool has_case(const gd_gradcheck_report *report)
-{
-    return report->name[0] != 0;
 }
 
 /* ---- One line per input ------------------------------------------------------------------- */
 
+/* The verdict on an input, and the counts behind it. */
+static void print_counts(const gd_gradcheck_input *in, FILE *file)
+{
+    fprintf(file, "%s", gd_verdict_name(in->verdict));
+    if (in->elements) fprintf(file, "  %lld compared", (long long)in->compared);
+    if (in->directions) fprintf(file, " and %d directions", in->directions);
+    if (in->kinks) fprintf(file, ", %lld at kinks", (long long)in->kinks);
+    if (in->wrong) fprintf(file, ", %lld wrong", (long long)in->wrong);
+    if (in->inconclusive) fprintf(file, ", %lld inconclusive", (long long)in->inconclusive);
+    if (in->compared) fprintf(file, ", largest error %.1e", in->largest_error);
+}
+
 static void print_lines(const gd_gradcheck_report *report, FILE *file)
 {
-    const char *name = has_case(report) ? report->name : "-";
+    const char *name = report->name[0] ? report->name : "-";
     if (report->inputs == 0 || report->message[0])
         fprintf(file, "%-14s %-24s %-10s %-16s %s  %s\n", report->op, name, "-", "",
                 gd_verdict_name(report->verdict), report->message);
     for (int k = 0; k < report->inputs && !report->message[0]; k++) {
         const gd_gradcheck_input *in = &report->input[k];
-        fprintf(file, "%-14s %-24s %-10s %-16s %s", report->op, name, in->name, shape(in).text,
-                gd_verdict_name(in->verdict));
-        if (in->elements) fprintf(file, "  %lld compared", (long long)in->compared);
-        if (in->directions) fprintf(file, " and %d directions", in->directions);
-        if (in->kinks) fprintf(file, ", %lld at kinks", (long long)in->kinks);
-        if (in->wrong) fprintf(file, ", %lld wrong", (long long)in->wrong);
-        if (in->inconclusive) fprintf(file, ", %lld inconclusive", (long long)in->inconclusive);
-        if (in->compared) fprintf(file, ", largest error %.1e", in->largest_error);
+        fprintf(file, "%-14s %-24s %-10s %-16s ", report->op, name, in->name,
+                gd_check_shape(in->ndim, in->shape).text);
+        print_counts(in, file);
         if (in->finding[0]) fprintf(file, ": %s", in->finding);
         if (in->behaviour[0]) fprintf(file, "; %s", in->behaviour);
         if (in->remark[0]) fprintf(file, "; remark: %s", in->remark);
@@ -130,7 +109,6 @@ static void print_lines(const gd_gradcheck_report *report, FILE *file)
 
 static void print_sweep(const gd_gradcheck_input *in, FILE *file)
 {
-    if (!in->sweeps) return;
     fprintf(file, "    step sweep at %s%s:", in->name, indices(in).text);
     for (int i = 0; i < in->sweeps; i++)
         fprintf(file, "%s %.0e %.7g", i ? "," : "", in->sweep_step[i],
@@ -138,6 +116,15 @@ static void print_sweep(const gd_gradcheck_input *in, FILE *file)
     fprintf(file, ": %s\n",
             in->sweep_stable ? "numeric is stable, suspect the backward"
                              : "numeric is not stable, suspect the step");
+}
+
+static void print_worst(const gd_gradcheck_input *in, FILE *file)
+{
+    fprintf(file, "    worst %s%s  analytic %.7g  numeric %.7g", in->name, indices(in).text,
+            gd_os_unsigned(in->analytic), gd_os_unsigned(in->numeric));
+    if (in->numeric != 0)
+        fprintf(file, "  ratio %s", gd_check_ratio(in->analytic / in->numeric).text);
+    fputc('\n', file);
 }
 
 static void print_ratio(const gd_gradcheck_input *in, FILE *file)
@@ -150,33 +137,20 @@ static void print_ratio(const gd_gradcheck_input *in, FILE *file)
         fprintf(file, "    %s\n", in->finding);
 }
 
-static void print_input(const gd_gradcheck_report *report, const gd_gradcheck_input *in, FILE *file)
+/* Whether some elements of an input are wrong, or could not be judged. */
+static bool troubled(const gd_gradcheck_input *in)
 {
-    fprintf(file, "  %s %s: ", in->name, shape(in).text);
-    bool troubled = in->wrong || in->inconclusive;
-    if (in->verdict == GD_VERDICT_PASS)
-        fprintf(file, "ok, ");
-    else if (!troubled && !in->behaviour[0])
-        fprintf(file, "%s, ", gd_verdict_name(in->verdict));
-    fprintf(file, "%lld elements, %lld compared, ", (long long)in->elements,
-            (long long)in->compared);
-    if (in->directions) fprintf(file, "%d directions, ", in->directions);
-    fprintf(file, "%lld at kinks, ", (long long)in->kinks);
-    if (in->inconclusive) fprintf(file, "%lld inconclusive, ", (long long)in->inconclusive);
-    if (troubled)
-        fprintf(file, "%lld over tolerance (rtol %.0e, atol %.0e)\n", (long long)in->wrong,
-                report->rtol, report->atol);
-    else
-        fprintf(file, "largest error %.1e\n", in->largest_error);
-    if (troubled && in->worst >= 0) {
-        fprintf(file, "    worst %s%s  analytic %.7g  numeric %.7g", in->name, indices(in).text,
-                gd_os_unsigned(in->analytic), gd_os_unsigned(in->numeric));
-        if (in->numeric != 0)
-            fprintf(file, "  ratio %s", gd_check_ratio(in->analytic / in->numeric).text);
-        fputc('\n', file);
-    }
+    return (in->wrong || in->inconclusive) && in->worst >= 0;
+}
+
+static void print_input(const gd_gradcheck_input *in, FILE *file)
+{
+    fprintf(file, "  %s %s: ", in->name, gd_check_shape(in->ndim, in->shape).text);
+    print_counts(in, file);
+    fputc('\n', file);
+    if (troubled(in)) print_worst(in, file);
     print_ratio(in, file);
-    print_sweep(in, file);
+    if (in->sweeps) print_sweep(in, file);
     if (in->behaviour[0]) fprintf(file, "    behaviour: %s\n", in->behaviour);
     if (in->remark[0]) fprintf(file, "    remark: %s\n", in->remark);
 }
@@ -197,27 +171,23 @@ static void print_again(const gd_gradcheck_report *report, FILE *file)
     bool behaviour = false;
     for (int k = 0; k < report->inputs; k++) {
         const gd_gradcheck_input *in = &report->input[k];
-        bool troubled = in->wrong || in->inconclusive;
-        if (troubled && in->worst >= 0 && (!worst || in->largest_error > worst->largest_error))
-            worst = in;
+        if (troubled(in) && (!worst || in->largest_error > worst->largest_error)) worst = in;
         behaviour = behaviour || in->behaviour[0];
     }
     if (!program_knows(report) || (!worst && !behaviour && report->verdict != GD_VERDICT_FAIL))
         return;
     fprintf(file, "  again: gradus-gradcheck %s --case %s --seed %llu", report->op, report->name,
             (unsigned long long)report->seed);
-    if (report->dtype != GD_FLOAT64) fprintf(file, " --dtype %s", dtype_text(report->dtype));
+    if (report->dtype != GD_FLOAT64) fprintf(file, " --dtype %s", gd_dtype_name(report->dtype));
     if (report->device != GD_CPU) fprintf(file, " --device cuda");
     if (report->step_given) fprintf(file, " --step %g", report->step);
     if (report->order > 1) fprintf(file, " --order %d", report->order);
     if (worst && report->order > 1) fprintf(file, " --input %s", worst->name);
     if (worst && report->order <= 1) {
-        char at[192];
-        snprintf(at, sizeof at, "%s", indices(worst).text);
+        const gd_text at = indices(worst);
         fprintf(file, " --input %s --at ", worst->name);
-        for (const char *p = at; *p; p++)
-            if (*p != '[' && *p != ']' && *p != ' ') fputc(*p, file);
-        if (!*at) fputc('0', file);
+        for (const char *p = *at.text ? at.text : "0"; *p; p++)
+            if (!strchr("[ ]", *p)) fputc(*p, file);
     }
     fputc('\n', file);
 }
@@ -225,13 +195,13 @@ static void print_again(const gd_gradcheck_report *report, FILE *file)
 static void print_all(const gd_gradcheck_report *report, FILE *file)
 {
     fprintf(file, "gradcheck %s  %s", report->op, gd_verdict_name(report->verdict));
-    if (has_case(report)) fprintf(file, "  case %s", report->name);
-    fprintf(file, " seed %llu  %s %s  h %.0e central, random cotangent\n",
+    if (report->name[0]) fprintf(file, "  case %s", report->name);
+    fprintf(file, " seed %llu  %s %s  h %.0e central, rtol %.0e, atol %.0e\n",
             (unsigned long long)report->seed, report->device == GD_CPU ? "cpu" : "cuda",
-            dtype_text(report->dtype), report->step);
+            gd_dtype_name(report->dtype), report->step, report->rtol, report->atol);
     if (report->message[0]) fprintf(file, "  %s\n", report->message);
     for (int k = 0; k < report->inputs && !report->message[0]; k++)
-        print_input(report, &report->input[k], file);
+        print_input(&report->input[k], file);
     print_again(report, file);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "gradcheck/check.h"
+#include "gradus/ops.h"
 
 /* An error if output o is not what it was in the first call. */
 static void same_output(gd_checker *c, int o, gd_dtype dtype)
@@ -13,8 +14,9 @@ static void same_output(gd_checker *c, int o, gd_dtype dtype)
     gd_fail(c->ctx, GD_ERROR_STATE,
             "gradcheck: output %d of %s was %s %s in an earlier call and is %s %s now, wanted the "
             "same in each",
-            o, c->report->op, gd_dtype_name(dtype), gd_check_shape(&r->spec).text,
-            gd_dtype_name(now.dtype), gd_check_shape(&now).text);
+            o, c->report->op, gd_dtype_name(dtype),
+            gd_check_shape(r->spec.ndim, r->spec.shape).text, gd_dtype_name(now.dtype),
+            gd_check_shape(now.ndim, now.shape).text);
 }
 
 void gd_check_call(gd_checker *c)
@@ -54,21 +56,36 @@ void gd_check_forward(gd_checker *c, int side)
 
 /* ---- The parts of a backward -------------------------------------------------------------- */
 
+/* A view of all but a border of one element on each side. With `reversed`, the axes of `large` are
+ * in the opposite order, so that the last dimension of the view is the slowest in memory. */
+static gd_tensor *inside(gd_tensor *large, const gd_spec *s, bool reversed)
+{
+    int axes[GD_MAX_DIMS];
+    gd_tensor *t = large;
+    if (!s->ndim) return gd_reshape(gd_narrow(t, 0, 1, 1), 0, NULL);
+    for (int axis = 0; axis < s->ndim; axis++) axes[axis] = s->ndim - 1 - axis;
+    if (reversed) t = gd_permute(t, axes);
+    for (int axis = 0; axis < s->ndim; axis++) t = gd_narrow(t, axis, 1, s->shape[axis]);
+    return t;
+}
+
 /* A view of a larger tensor, with `values` inside and NaN around it. Sets *large to the larger
  * tensor. */
 static gd_tensor *strided_tensor(gd_checker *c, const gd_spec *s, int64_t count,
                                  const double *values, bool wanted, bool reversed,
                                  gd_tensor **large)
 {
-    gd_inset w = gd_check_inset(s, reversed);
-    double *all = gd_check_numbers(c, w.count);
-    *large = gd_tensor_create(c->ctx, s->dtype, 1, &w.count);
-    if (!all || !*large) return NULL;
-    for (int64_t i = 0; i < w.count; i++) all[i] = gd_dtype_is_real(s->dtype) ? NAN : 0;
-    for (int64_t i = 0; i < count; i++) all[gd_check_inset_at(&w, i)] = values[i];
-    if (gd_tensor_write_f64(*large, all, w.count)) return NULL;
-    if (wanted && gd_tensor_set_requires_grad(*large, true)) return NULL;
-    return gd_apply(&gd_check_inset_op, large, 1, &w);
+    int64_t shape[GD_MAX_DIMS] = {3};
+    for (int axis = 0; axis < s->ndim; axis++)
+        shape[reversed ? s->ndim - 1 - axis : axis] = s->shape[axis] + 2;
+    *large = gd_tensor_create(c->ctx, s->dtype, s->ndim ? s->ndim : 1, shape);
+    if (!*large) return NULL;
+    gd_tensor_fill(*large, gd_dtype_is_real(s->dtype) ? NAN : 0);
+    gd_no_grad_begin(c->ctx);
+    gd_tensor_write_f64(inside(*large, s, reversed), values, count);
+    gd_no_grad_end(c->ctx);
+    if (wanted) gd_tensor_set_requires_grad(*large, true);
+    return inside(*large, s, reversed);
 }
 
 bool gd_check_requires(const gd_checker *c, const gd_run *run, int i)
@@ -90,7 +107,7 @@ static void make_inputs(gd_checker *c, const gd_run *run, gd_tensor **source)
         if (run->strided)
             c->in[i] =
                 strided_tensor(c, &a->spec, a->count, a->value, wanted, run->reversed, &source[i]);
-        if (run->op_made_inputs && real) c->in[i] = gd_apply(&gd_check_copy_op, &c->in[i], 1, NULL);
+        if (run->op_made_inputs && real) c->in[i] = gd_scale(c->in[i], 1);
     }
     if (run->same_to > 0) c->in[run->same_to] = c->in[run->same_from];
 }
@@ -136,22 +153,17 @@ static void prepare_gradients(const gd_checker *c, const gd_walk *walk, gd_tenso
 }
 
 static void read_gradient(gd_checker *c, const gd_run *run, const gd_walk *walk, int i,
-                          const gd_tensor *gradient)
+                          gd_tensor *gradient)
 {
     const gd_argument *a = &c->input[i];
     double *to = walk->gradient + a->first;
     for (int64_t k = 0; k < a->count && !gradient; k++)
         to[k] = a->bit & walk->exist ? walk->held[a->first + k] : 0;
     if (!gradient) return;
-    if (!run->strided) {
-        gd_tensor_read_f64(gradient, to, a->count);
-        return;
-    }
-    gd_inset w = gd_check_inset(&a->spec, run->reversed);
-    double *all = gd_check_numbers(c, w.count);
-    if (!all) return;
-    gd_tensor_read_f64(gradient, all, w.count);
-    for (int64_t k = 0; k < a->count; k++) to[k] = all[gd_check_inset_at(&w, k)];
+    gd_no_grad_begin(c->ctx);
+    if (run->strided) gradient = inside(gradient, &a->spec, run->reversed);
+    gd_no_grad_end(c->ctx);
+    gd_tensor_read_f64(gradient, to, a->count);
 }
 
 /* Runs the op on other data (the same numbers in reverse order) and keeps its tensors, `other`
@@ -212,7 +224,7 @@ static void run_and_walk(gd_checker *c, const gd_run *run, gd_tensor **source, g
     }
     if (run->interrupted && !gd_check_failed(c)) interrupt(c, other);
     for (int o = 0; o < c->outputs && run->op_made_outputs && !gd_check_failed(c); o++)
-        if (c->output[o].real) c->out[o] = gd_apply(&gd_check_copy_op, &c->out[o], 1, NULL);
+        if (c->output[o].real) c->out[o] = gd_scale(c->out[o], 1);
     for (int k = 0; k < run->walks && !gd_check_failed(c); k++)
         walk_tape(c, run, &run->walk[k], k == run->walks - 1, source,
                   own + (int64_t)k * c->outputs);
