@@ -257,12 +257,13 @@ static gd_status graded_backward(const gd_call *call)
     return p->failed ? gd_call_fail(call, GD_ERROR_STATE, "%s", p->g->student.why) : GD_OK;
 }
 
-/* The op that is being judged, as the derivative of one whose own backward it is. */
-static const gd_op *judged;
+/* The op that grader_check judges, which may be the derivative of one whose backward it is. */
+static graded_op judged;
 
 static void graded_derivative(const gd_call *call)
 {
-    call->dinput[0] = gd_apply(judged, (gd_tensor *[]){call->input[0], call->doutput[0]}, 2, NULL);
+    call->dinput[0] =
+        gd_apply(&judged.op, (gd_tensor *[]){call->input[0], call->doutput[0]}, 2, NULL);
 }
 
 /* The record, of which the names say what there is, and what the backward reads. */
@@ -385,26 +386,25 @@ static void check_case(const graded_op *p, grader_row *row, int i, gd_dtype dtyp
 void grader_check(grader *g, const grader_function *f)
 {
     grader_row *row = grader_add_row(g, f->name);
-    graded_op p = make_op(g, f);
+    judged = make_op(g, f);
     static const int share[] = {60, 15, 10, 15};
     for (int column = 0; column < GRADER_COLUMNS; column++)
         grader_cell(row, column, f->points * share[column] / 100, true, "%s", "");
-    for (int is_float = 0; is_float < 2 && !p.failed; is_float++) {
-        p.test_linear = !is_float;
-        check_case(&p, row, 0, is_float ? GD_FLOAT32 : GD_FLOAT64, VALUES, NULL);
+    for (int is_float = 0; is_float < 2 && !judged.failed; is_float++) {
+        judged.test_linear = !is_float;
+        check_case(&judged, row, 0, is_float ? GD_FLOAT32 : GD_FLOAT64, VALUES, NULL);
     }
-    judged = &p.op;
-    if (f->derivative_of && !p.failed) {
+    if (f->derivative_of && !judged.failed) {
         graded_op first = make_op(g, f->derivative_of);
         first.op.derivative = graded_derivative;
-        check_case(&p, row, 0, GD_FLOAT64, VALUES, &first);
+        check_case(&judged, row, 0, GD_FLOAT64, VALUES, &first);
     }
-    const bool returned = !p.failed;
-    for (int i = 1; i < f->case_count + (f->args_size ? 0 : SIZES) && !p.failed; i++)
-        check_case(&p, row, i, i % 2 ? GD_FLOAT64 : GD_FLOAT32, SHAPES, NULL);
-    if (p.linear[0]) grader_cell(row, LINEAR, 0, false, "%s", p.linear);
+    const bool returned = !judged.failed;
+    for (int i = 1; i < f->case_count + (f->args_size ? 0 : SIZES) && !judged.failed; i++)
+        check_case(&judged, row, i, i % 2 ? GD_FLOAT64 : GD_FLOAT32, SHAPES, NULL);
+    if (judged.linear[0]) grader_cell(row, LINEAR, 0, false, "%s", judged.linear);
     if (!returned) grader_no_points(row, "%s", row->hint[VALUES]);
-    if (returned && p.called && !p.adds)
+    if (returned && judged.called && !judged.adds)
         grader_no_points(row, "%s adds nothing yet; begin here: %s", f->name, f->begin);
 }
 
