@@ -14,7 +14,7 @@
 
 /* The gradients that a set of cotangents gives. */
 typedef struct gd_columns {
-    double *const *cotangent;   /* [outputs]; not of one-hot probes */
+    double *const *cotangent;   /* [outputs] */
     double *analytic, *numeric; /* [count] */
     double scale, slack; /* what errors are relative to, and how far a gradient may be from what
                                  * a finding says it is */

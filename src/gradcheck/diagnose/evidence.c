@@ -23,29 +23,29 @@ static bool can_be_one_hot(const gd_evidence *s)
            s->rtol < 5e-3; /* 16 bits are not enough */
 }
 
-/* Random cotangents for the outputs that have one in the check. */
+/* The cotangents of a probe: a single 1, or random ones for the outputs that have one in the
+ * check. */
 static double **make_probe(const gd_evidence *s, int probe)
 {
     gd_checker *c = s->c;
     double **u = gd_check_allocate(c, c->outputs, sizeof *u);
-    for (int o = 0; o < c->outputs && u; o++) {
+    for (int o = 0; o < c->outputs && u && !s->one_hot; o++) {
         const uint64_t stream = GD_STREAM_PROBE + 50 * (uint64_t)probe + (uint64_t)o;
         if (s->of[0].cotangent[o]) u[o] = gd_check_cotangent(c, o, stream);
     }
+    if (u && s->one_hot) u[0] = gd_check_numbers(c, c->output[0].count);
+    if (u && u[0] && s->one_hot) u[0][probe] = 1;
     return u;
 }
 
 /* The gradients for the probes' cotangents. */
 static void run_backwards(gd_evidence *s)
 {
-    gd_checker *c = s->c;
-    double *all = gd_check_gradient(c), *dy = gd_check_numbers(c, c->output[0].count);
-    for (int k = 0; k < s->sets - s->measured && all && dy && !gd_check_failed(c); k++) {
+    double *all = gd_check_gradient(s->c);
+    for (int k = 0; k < s->sets - s->measured && !gd_check_failed(s->c); k++) {
         const gd_columns *of = &s->of[s->measured + k];
         const double *g = all + s->argument->first;
-        if (s->one_hot) dy[k] = 1;
-        gd_check_backward(c, s->one_hot ? &dy : of->cotangent, all);
-        if (s->one_hot) dy[k] = 0;
+        gd_check_backward(s->c, of->cotangent, all);
         for (int64_t e = 0; e < s->count; e++) of->analytic[e] = g[s->at[e]];
         for (int64_t i = 0; i < s->argument->count && s->one_hot; i++) {
             s->used[k] = s->used[k] || g[i] != 0;
@@ -67,42 +67,24 @@ static bool repeats(const gd_evidence *s)
 
 /* ---- The function's slopes ---------------------------------------------------------------- */
 
-/* u . (f(x + h) - f(x - h)) / 2h for a probe, and its possible rounding error. */
-static double slope_of_probe(const gd_evidence *s, int set, double apart, double *noise)
-{
-    const gd_checker *c = s->c;
-    double sum = 0, squares = 0;
-    for (int o = 0; o < c->outputs; o++) {
-        const gd_result *r = &c->output[o];
-        const double eps = gd_check_accuracy[r->measured].rounding;
-        const int64_t first = s->one_hot ? set - s->measured : 0;
-        const int64_t end = s->one_hot ? first + 1 : r->count;
-        if (!s->one_hot && !s->of[set].cotangent[o]) continue;
-        for (int64_t i = first; i < end; i++) {
-            const double u = s->one_hot ? 1 : s->of[set].cotangent[o][i];
-            const double rounded = u * r->base[i] * eps;
-            if (r->plus[i] == r->base[i] && r->minus[i] == r->base[i]) continue;
-            sum += u * (r->plus[i] - r->minus[i]);
-            squares += rounded * rounded;
-            if (s->one_hot && sum == 0) sum = DBL_MIN; /* it depends */
-        }
-    }
-    *noise = 2 * sqrt(squares) / apart;
-    return sum / apart;
-}
-
 void gd_check_probe_slopes(const gd_evidence *s, int input, int64_t element, double h,
                            double *slope, double *noise)
 {
     gd_checker *c = s->c;
     const gd_move move = {.input = input, .element = element};
+    const int sets = c->sets;
+    for (int o = 0; o < c->outputs; o++) /* what does not move with this element is exact */
+        memset(c->output[o].moves, 0, (size_t)c->output[o].count);
+    c->sets += s->sets - s->measured;
     gd_check_slopes(c, &move, h);
-    /* The steps as they were stored. */
-    const double apart = 2 * h * c->input[input].scale * c->moved[element];
+    c->sets = sets;
     for (int set = 0; set < s->sets; set++) {
-        const gd_slope *known = &c->set[set < s->measured ? s->first + set : 0].slope;
-        slope[set] = known->central, noise[set] = known->noise;
-        if (set >= s->measured) slope[set] = slope_of_probe(s, set, apart, &noise[set]);
+        const gd_slope *of =
+            &c->set[set < s->measured ? s->first + set : sets + set - s->measured].slope;
+        slope[set] = of->central, noise[set] = of->noise;
+        /* It depends, though it is as far up on one side as down on the other. */
+        if (set >= s->measured && s->one_hot && of->central == 0 && of->left != 0)
+            slope[set] = DBL_MIN;
     }
 }
 
@@ -189,12 +171,17 @@ void gd_check_evidence(gd_evidence *s)
     s->sets = s->measured + probes;
     s->used = gd_check_allocate(c, probes, sizeof *s->used);
     s->slopes = gd_check_numbers(c, 3 * (int64_t)s->sets);
-    for (int probe = 0; probe < probes; probe++)
-        s->of[s->measured + probe] =
-            (gd_columns){.cotangent = s->one_hot ? NULL : make_probe(s, probe),
-                         .analytic = gd_check_numbers(c, s->count),
-                         .numeric = gd_check_numbers(c, s->count)};
+    gd_set *set =
+        gd_check_allocate(c, c->sets + probes, sizeof *set); /* those of the check first */
+    for (int probe = 0; probe < probes && !gd_check_failed(c); probe++) {
+        set[c->sets + probe].cotangent = make_probe(s, probe);
+        s->of[s->measured + probe] = (gd_columns){.cotangent = set[c->sets + probe].cotangent,
+                                                  .analytic = gd_check_numbers(c, s->count),
+                                                  .numeric = gd_check_numbers(c, s->count)};
+    }
     if (gd_check_failed(c)) return;
+    memcpy(set, c->set, (size_t)c->sets * sizeof *set);
+    c->set = set;
     run_backwards(s);
     measure(s);
     judge(s);

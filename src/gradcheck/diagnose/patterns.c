@@ -431,47 +431,32 @@ static bool off_in_rows(const gd_evidence *s, const gd_columns *of, int64_t colu
     return true;
 }
 
-/* The first wrong element of each row, or of two the one that is off in the direction `sign`. False
- * if there are more, or too few rows. */
-static bool one_of_each(const gd_evidence *s, int64_t columns, double sign, int64_t *first,
-                        bool *nexts)
-{
-    int64_t rows = 0;
-    *nexts = false;
-    for (int64_t row = 0; row < s->count / columns; row++) {
-        int64_t wrongs = 0;
-        first[row] = -1;
-        for (int64_t e = row * columns; e < (row + 1) * columns; e++) {
-            if (!s->wrong[e]) continue;
-            wrongs++;
-            if (first[row] < 0 || (analytic(s, e) - numeric(s, e)) * sign > 0) first[row] = e;
-        }
-        *nexts = *nexts || wrongs == 2;
-        rows += wrongs > 0;
-        if (wrongs > 2) return false;
-    }
-    return rows >= 3;
-}
-
 /* The same, in at least three rows and for all cotangents. */
 bool gd_holds_one_a_row(gd_evidence *s)
 {
-    const int64_t columns = columns_of(s);
-    int64_t *first = gd_check_allocate(s->c, s->count, sizeof *first);
+    const int64_t columns = columns_of(s), rows = complete(s) ? s->count / columns : 0;
+    int64_t *first = gd_check_allocate(s->c, rows, sizeof *first), some = 0;
     double error = 0, other = 0, worst = 0;
-    bool nexts, fine = false, same = true;
-    if (!complete(s) || columns < 3 || !first) return false;
-    for (int sign = 1; sign >= -1 && !fine; sign -= 2) {
-        same = true;
-        fine = one_of_each(s, columns, sign, first, &nexts);
-        for (int set = 0; set < s->sets && fine; set++) {
-            fine = off_in_rows(s, &s->of[set], columns, first, nexts, &error);
-            if (set == s->set) worst = error;
-            if (set) same = same && fabs(error - other) <= 2 * s->of[set].slack;
-            other = error;
+    bool nexts = false, same = true;
+    for (int64_t row = 0; row < rows && first; row++) {
+        int64_t wrongs = 0;
+        first[row] = -1;
+        for (int64_t e = row * columns; e < (row + 1) * columns; e++) {
+            const int64_t before = e - 1 + (e % columns ? 0 : columns);
+            wrongs += s->wrong[e];
+            if (s->wrong[e] && !s->wrong[before]) first[row] = e;
         }
+        nexts = nexts || wrongs == 2;
+        some += wrongs > 0;
+        if (wrongs > 2) return false;
     }
-    if (!fine) return false;
+    if (some < 3 || columns < 3) return false;
+    for (int set = 0; set < s->sets; set++) {
+        if (!off_in_rows(s, &s->of[set], columns, first, nexts, &error)) return false;
+        if (set == s->set) worst = error;
+        if (set) same = same && fabs(error - other) <= 2 * s->of[set].slack;
+        other = error;
+    }
     gd_check_add(s, same ? "%.4g" : "the same", worst);
     if (nexts) gd_check_add(s, ", and the next by the opposite: its value is one place further");
     return true;
