@@ -9,6 +9,9 @@
 
 #include "gradus/gradus.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 enum { PLANTED_MAX = 8 };
 
 typedef struct planted_op planted_op;
@@ -23,6 +26,24 @@ typedef struct planted_math {
     double *save[PLANTED_MAX], *g[PLANTED_MAX];
 } planted_math;
 
+/* A gradient [n], in rows of `columns`, that the true backward computed, and that is to be spoiled. */
+typedef struct planted_gradient {
+    planted_op *p;
+    const gd_call *call;
+    double *g, factor; /* that of the bug */
+    int64_t n, columns;
+} planted_gradient;
+
+/* A spoiler: each element i becomes `value`, which is said of `was`, the elements before. */
+#define EACH(name, value)                                     \
+    static void name(const planted_gradient *s)               \
+    {                                                         \
+        double *was = malloc((size_t)s->n * sizeof *was);     \
+        memcpy(was, s->g, (size_t)s->n * sizeof *was);        \
+        for (int64_t i = 0; i < s->n; i++) s->g[i] = (value); \
+        free(was);                                            \
+    }
+
 typedef struct planted_bug {
     const char *op, *check; /* op and case */
     const char *what;       /* "the sign of dx" */
@@ -34,7 +55,7 @@ typedef struct planted_bug {
     /* One of these four, or line with a plain twin's backward: */
     int line; /* gd_planted during the backward: the number of a row of planted.def */
     void (*formula)(planted_math *m);
-    void (*spoil)(planted_op *p, const gd_call *call, double *g, int64_t count);
+    void (*spoil)(const planted_gradient *s);
     gd_kernel backward;
     void (*edit)(gd_op *op); /* changes the record, besides */
     int seeds;               /* how many it may take; 0: one */

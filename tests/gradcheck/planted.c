@@ -49,7 +49,13 @@ static gd_status spoiled(const gd_call *call)
         gd_tensor *t = call->dinput[i];
         if (!t) continue;
         double *g = gd_tensor_data(t);
-        if (i == p->bug->input) p->bug->spoil(p, call, g, gd_tensor_count(t));
+        if (i == p->bug->input)
+            p->bug->spoil(&(planted_gradient){.p = p,
+                                              .call = call,
+                                              .g = g,
+                                              .factor = p->bug->factor,
+                                              .n = gd_tensor_count(t),
+                                              .columns = planted_columns(t)});
         for (int64_t k = 0; k < gd_tensor_count(t) && held[i]; k++) g[k] += held[i][k];
         free(held[i]);
     }

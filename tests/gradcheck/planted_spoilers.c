@@ -7,20 +7,6 @@
 
 /* ---- The numbers are off ------------------------------------------------------------------ */
 
-/* Each element i of g, in rows of `columns`, becomes `value`. */
-#define EACH(name, value)                                                      \
-    static void name(planted_op *p, const gd_call *call, double *g, int64_t n) \
-    {                                                                          \
-        const int64_t columns = planted_columns(call->dinput[p->bug->input]);  \
-        (void)columns;                                                         \
-        for (int64_t i = 0; i < n; i++) g[i] = value;                          \
-    }
-
-EACH(times, g[i] * p->bug->factor)
-EACH(by_threads, g[i] * call->threads)
-EACH(one_nan, i == n / 2 ? NAN : g[i])
-EACH(one_infinite, i == n - 1 ? INFINITY : g[i])
-
 static int64_t largest(const double *g, int64_t n)
 {
     int64_t at = 0;
@@ -29,140 +15,76 @@ static int64_t largest(const double *g, int64_t n)
     return at;
 }
 
-/* The largest element is multiplied. */
-static void times_largest(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    g[largest(g, n)] *= p->bug->factor;
-}
+EACH(times, was[i] * s->factor)
+EACH(times_largest, was[i] * (i == largest(was, s->n) ? s->factor : 1))
+EACH(by_threads, was[i] * s->call->threads)
+EACH(one_nan, i == s->n / 2 ? NAN : was[i])
+EACH(one_infinite, i == s->n - 1 ? INFINITY : was[i])
+EACH(tiny_bias, was[i] + s->factor * fabs(was[largest(was, s->n)]))
 
 /* One element is multiplied, which is the largest in the first call. */
-static void times_one(planted_op *p, const gd_call *call, double *g, int64_t n)
+static void times_one(const planted_gradient *s)
 {
-    (void)call;
-    if (p->calls == 1) p->at = largest(g, n);
-    g[p->at] *= p->bug->factor;
-}
-
-static void tiny_bias(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    double largest = 0;
-    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(g[i]));
-    for (int64_t i = 0; i < n; i++) g[i] += p->bug->factor * largest;
+    if (s->p->calls == 1) s->p->at = largest(s->g, s->n);
+    s->g[s->p->at] *= s->factor;
 }
 
 /* ---- Rows and columns --------------------------------------------------------------------- */
 
-EACH(without_last_row, i < n - columns ? g[i] : 0)
-EACH(times_row, g[i] * (1 + (double)(i / columns)))
-EACH(times_column, g[i] * (1 + (double)(i % columns)))
-
-static void minus_row_mean(planted_op *p, const gd_call *call, double *g, int64_t n)
+static double mean(const double *g, int64_t n)
 {
-    int64_t columns = planted_columns(call->dinput[p->bug->input]);
-    for (int64_t row = 0; row < n; row += columns) {
-        double mean = 0;
-        for (int64_t j = 0; j < columns; j++) mean += g[row + j] / (double)columns;
-        for (int64_t j = 0; j < columns; j++) g[row + j] -= mean;
-    }
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += g[i] / (double)n;
+    return sum;
 }
 
-/* add, b a row under those of a: db of row `at` of dy alone. */
-static void row_of_dy(const gd_call *call, double *g, int64_t n, int64_t at)
+/* Element i of the gradient of an output. */
+static double dy_at(const planted_gradient *s, int output, int64_t i)
 {
-    memcpy(g, (const double *)gd_tensor_data(call->doutput[0]) + at * n, (size_t)n * sizeof *g);
+    const gd_tensor *dy = s->call->doutput[output];
+    return dy ? ((const double *)gd_tensor_data(dy))[i] : 0;
 }
 
-static void first_row_of_dy(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    row_of_dy(call, g, n, 0);
-}
-
-static void last_row_of_dy(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    row_of_dy(call, g, n, gd_tensor_count(call->doutput[0]) / n - 1);
-}
+EACH(without_last_row, i < s->n - s->columns ? was[i] : 0)
+EACH(times_row, was[i] * (1 + (double)(i / s->columns)))
+EACH(times_column, was[i] * (1 + (double)(i % s->columns)))
+EACH(minus_row_mean, was[i] - mean(was + i / s->columns * s->columns, s->columns))
+/* add, b a row under those of a: db of one row of dy alone. */
+EACH(first_row_of_dy, dy_at(s, 0, i))
+EACH(last_row_of_dy, dy_at(s, 0, gd_tensor_count(s->call->doutput[0]) - s->n + i))
 
 /* scatter_add along the last axis: dx is 0 where something was added. */
-static void zero_where_added(planted_op *p, const gd_call *call, double *g, int64_t n)
+static void zero_where_added(const planted_gradient *s)
 {
-    (void)p;
-    const gd_tensor *index = call->input[1];
+    const gd_tensor *index = s->call->input[1];
     const int32_t *at = gd_tensor_data(index);
-    const int64_t columns = n / planted_rows(index), k = planted_columns(index);
-    for (int64_t i = 0; i < gd_tensor_count(index); i++) g[i / k * columns + at[i]] = 0;
+    const int64_t k = planted_columns(index);
+    for (int64_t i = 0; i < gd_tensor_count(index); i++) s->g[i / k * s->columns + at[i]] = 0;
 }
 
 /* ---- With one of two cotangents ------------------------------------------------------------ */
 
-EACH(ones_for_dsum, call->doutput[1] ? g[i] : g[i] + 1)
-EACH(zero_without_dsum, call->doutput[1] ? g[i] : 0)
-
-static void without_dsum(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    const double *dsum = call->doutput[1] ? gd_tensor_data(call->doutput[1]) : NULL;
-    for (int64_t i = 0; dsum && i < n; i++) g[i] -= dsum[i];
-}
+EACH(ones_for_dsum, s->call->doutput[1] ? was[i] : was[i] + 1)
+EACH(zero_without_dsum, s->call->doutput[1] ? was[i] : 0)
+EACH(without_dsum, was[i] - dy_at(s, 1, i))
 
 /* ---- The right numbers elsewhere ---------------------------------------------------------- */
 
-/* max: the smallest element gets the gradient of the largest. */
-static void to_the_smallest(planted_op *p, const gd_call *call, double *g, int64_t n)
+static int64_t smallest(const double *x, int64_t n)
 {
-    (void)p;
-    const double *x = gd_tensor_data(call->input[0]), dy = g[largest(g, n)];
     int64_t at = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 1; i < n; i++)
         if (x[i] < x[at]) at = i;
-        g[i] = 0;
-    }
-    g[at] = dy;
+    return at;
 }
 
-static void rotate(double *g, int64_t n, int64_t by)
-{
-    double *copy = malloc((size_t)n * sizeof *g);
-    memcpy(copy, g, (size_t)n * sizeof *g);
-    for (int64_t i = 0; i < n; i++) g[(i + by) % n] = copy[i];
-    free(copy);
-}
-
-static void one_further(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    (void)call;
-    rotate(g, n, 1);
-}
-
-static void one_row_further(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    rotate(g, n, planted_columns(call->dinput[p->bug->input]));
-}
-
-static void reversed(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    (void)call;
-    for (int64_t i = 0; i < n / 2; i++) {
-        double v = g[i];
-        g[i] = g[n - 1 - i];
-        g[n - 1 - i] = v;
-    }
-}
-
-static void transposed(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    int64_t columns = planted_columns(call->dinput[p->bug->input]), rows = n / columns;
-    double *copy = malloc((size_t)n * sizeof *g);
-    memcpy(copy, g, (size_t)n * sizeof *g);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) g[j * rows + i] = copy[i * columns + j];
-    free(copy);
-}
+/* max: the smallest element gets the gradient of the largest. */
+EACH(to_the_smallest,
+     i == smallest(gd_tensor_data(s->call->input[0]), s->n) ? was[largest(was, s->n)] : 0)
+EACH(one_further, was[(i + s->n - 1) % s->n])
+EACH(one_row_further, was[(i + s->n - s->columns) % s->n])
+EACH(reversed, was[s->n - 1 - i])
+EACH(transposed, was[i % (s->n / s->columns) * s->columns + i / (s->n / s->columns)])
 
 /* ---- Flags -------------------------------------------------------------------------------- */
 
@@ -278,10 +200,10 @@ static gd_status does_nothing(const gd_call *call)
 
 /* ---- Not the same twice ------------------------------------------------------------------- */
 
-EACH(counts_calls, g[i] * (1 + 1e-14 * p->calls))
+EACH(counts_calls, was[i] * (1 + 1e-14 * s->p->calls))
 
 /* A reduction whose order hangs on something else. */
-EACH(in_the_last_bit, p->calls % 3 && i == n / 3 ? nextafter(g[i], INFINITY) : g[i])
+EACH(in_the_last_bit, s->p->calls % 3 && i == s->n / 3 ? nextafter(was[i], INFINITY) : was[i])
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
@@ -317,11 +239,10 @@ static gd_status writes_the_cotangent(const gd_call *call)
     return status;
 }
 
-static void reads_fresh_scratch(planted_op *p, const gd_call *call, double *g, int64_t n)
+static void reads_fresh_scratch(const planted_gradient *s)
 {
-    (void)p;
-    const double *scratch = gd_call_scratch(call, (size_t)n * sizeof *g);
-    for (int64_t i = 0; i < n; i++) g[i] += scratch[i];
+    const double *scratch = gd_call_scratch(s->call, (size_t)s->n * sizeof *s->g);
+    for (int64_t i = 0; i < s->n; i++) s->g[i] += scratch[i];
 }
 
 static void allow_dx_over_dy(gd_op *op)

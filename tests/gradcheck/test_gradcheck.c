@@ -17,7 +17,7 @@ typedef enum shape_of { SQUARE, RELU, NOISE, STEEP } shape_of;
 typedef struct curve_args {
     shape_of shape;
     double slope_at_zero; /* RELU: the gradient that the backward claims at 0 */
-    int64_t wrong_at;     /* an element whose gradient is doubled; -1: none */
+    int64_t wrong;        /* the element, from 1 on, whose gradient is doubled; 0: none */
 } curve_args;
 
 static double value(const curve_args *args, double x)
@@ -34,19 +34,15 @@ static double value(const curve_args *args, double x)
     }
 }
 
+enum { MOST = 5000 };
+
 static gd_status curve_forward(const gd_call *call)
 {
-    int64_t n = gd_tensor_count(call->input[0]);
-    for (int64_t i = 0; i < n; i++) {
-        if (call->dtype == GD_FLOAT64) {
-            const double *x = gd_tensor_data(call->input[0]);
-            ((double *)gd_tensor_data(call->output[0]))[i] = value(call->args, x[i]);
-        } else {
-            const float *x = gd_tensor_data(call->input[0]);
-            ((float *)gd_tensor_data(call->output[0]))[i] = (float)value(call->args, x[i]);
-        }
-    }
-    return GD_OK;
+    const int64_t n = gd_tensor_count(call->input[0]);
+    double x[MOST];
+    gd_tensor_read_f64(call->input[0], x, n);
+    for (int64_t i = 0; i < n; i++) x[i] = value(call->args, x[i]);
+    return gd_tensor_write_f64(call->output[0], x, n);
 }
 
 static double slope(const curve_args *args, double x)
@@ -66,23 +62,16 @@ static double slope(const curve_args *args, double x)
 static gd_status curve_backward(const gd_call *call)
 {
     const curve_args *args = call->args;
+    const int64_t n = gd_tensor_count(call->input[0]);
+    double x[MOST], dy[MOST], dx[MOST];
     if (!call->dinput[0] || !call->doutput[0]) return GD_OK;
-    for (int64_t i = 0; i < gd_tensor_count(call->input[0]); i++) {
-        double factor = i == args->wrong_at ? 2 : 1;
-        if (call->dtype == GD_FLOAT64) {
-            const double *x = gd_tensor_data(call->input[0]);
-            double *dx = gd_tensor_data(call->dinput[0]);
-            double g = factor * slope(args, x[i]) * ((double *)gd_tensor_data(call->doutput[0]))[i];
-            dx[i] = call->accumulate[0] ? dx[i] + g : g;
-        } else {
-            const float *x = gd_tensor_data(call->input[0]);
-            float *dx = gd_tensor_data(call->dinput[0]);
-            float g = (float)(factor * slope(args, x[i]) *
-                              ((float *)gd_tensor_data(call->doutput[0]))[i]);
-            dx[i] = call->accumulate[0] ? dx[i] + g : g;
-        }
-    }
-    return GD_OK;
+    gd_tensor_read_f64(call->input[0], x, n);
+    gd_tensor_read_f64(call->doutput[0], dy, n);
+    gd_tensor_read_f64(call->dinput[0], dx, n);
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = (call->accumulate[0] ? dx[i] : 0) +
+                (i + 1 == args->wrong ? 2 : 1) * slope(args, x[i]) * dy[i];
+    return gd_tensor_write_f64(call->dinput[0], dx, n);
 }
 
 static const gd_op curve = {
@@ -98,9 +87,9 @@ static const gd_op curve = {
     .backward = {[GD_CPU] = curve_backward},
 };
 
-static gd_case case_of(const curve_args *args, gd_fill_kind fill, double a, double b, int64_t n)
+static gd_case case_of(const curve_args *args, gd_case_input x)
 {
-    return (gd_case){"curve", args, GD_INPUTS({fill, a, b, GD_DIMS(n)})};
+    return (gd_case){"curve", args, .inputs = 1, .input = {x}};
 }
 
 static const gd_gradcheck_input *check(const gd_case *c, const gd_gradcheck_options *options)
@@ -111,19 +100,93 @@ static const gd_gradcheck_input *check(const gd_case *c, const gd_gradcheck_opti
 
 /* ---- Verdicts ----------------------------------------------------------------------------- */
 
-TEST(a_right_backward_passes)
+#define FEW                                      \
+    {                                            \
+        .max_elements = 16, .only_numbers = true \
+    }
+#define ONLY(element)                              \
+    {                                              \
+        .only_input = "x", .only_element = element \
+    }
+/* At a kink, where the backward claims a slope of its own. */
+#define CLAIM(slope) \
+    .args = {.shape = RELU, .slope_at_zero = slope}, .x = {GD_CONSTANT(0), GD_DIMS(4)}
+
+static const struct {
+    curve_args args;
+    gd_case_input x;
+    gd_gradcheck_options options;
+    bool kinks, empty; /* the case has kinks; nothing to compare is by design */
+    gd_verdict verdict;
+    int64_t compared, wrong, at_kinks; /* with that verdict */
+    int directions;
+} verdicts[] = {
+    {.x = {GD_DIMS(20)}, .compared = 20},
+    {.x = {GD_DIMS(0)}, .verdict = GD_VERDICT_VACUOUS},
+    {.x = {GD_DIMS(0)}, .empty = true, .verdict = GD_VERDICT_EMPTY},
+    {.x = {.fixed = true, GD_DIMS(5)}, .verdict = GD_VERDICT_VACUOUS},
+    {{.shape = NOISE}, {GD_DIMS(5)}, {.seed = 3}, .verdict = GD_VERDICT_INCONCLUSIVE},
+    /* The first step is far too long for a function that grows by e in 1/40. */
+    {{.shape = STEEP}, {GD_UNIFORM(4.9, 5), GD_DIMS(30)}, {.step = 0.05}, .compared = 30},
+    {{.shape = STEEP, .wrong = 4},
+     {GD_UNIFORM(4.9, 5), GD_DIMS(30)},
+     {.step = 0.05},
+     .verdict = GD_VERDICT_FAIL,
+     .compared = 30,
+     .wrong = 1},
+    /* Gradients between the slopes of a kink are skipped; it must be declared. */
+    {CLAIM(0), .kinks = true, .verdict = GD_VERDICT_KINK, .at_kinks = 4},
+    {CLAIM(0.25), .kinks = true, .verdict = GD_VERDICT_KINK, .at_kinks = 4},
+    {CLAIM(1), .kinks = true, .verdict = GD_VERDICT_KINK, .at_kinks = 4},
+    {CLAIM(-0.1), .kinks = true, .verdict = GD_VERDICT_FAIL, .compared = 4, .wrong = 4},
+    {CLAIM(1.1), .kinks = true, .verdict = GD_VERDICT_FAIL, .compared = 4, .wrong = 4},
+    {CLAIM(2), .kinks = true, .verdict = GD_VERDICT_FAIL, .compared = 4, .wrong = 4},
+    {CLAIM(NAN), .kinks = true, .verdict = GD_VERDICT_FAIL, .compared = 4, .wrong = 4},
+    {CLAIM(0), .verdict = GD_VERDICT_FAIL, .compared = 4, .wrong = 4},
+    /* A direction finds what the sample misses. */
+    {{.wrong = 1235},
+     {GD_NORMAL(2, 0.3), GD_DIMS(MOST)},
+     FEW,
+     .verdict = GD_VERDICT_FAIL,
+     .compared = 17,
+     .wrong = 1,
+     .directions = 4},
+    {.x = {GD_NORMAL(2, 0.3), GD_DIMS(MOST)}, .options = FEW, .compared = 16, .directions = 4},
+    {{.wrong = 4}, {GD_NORMAL(1, 0.1), GD_DIMS(9)}, ONLY(2), .compared = 1},
+    {{.wrong = 4},
+     {GD_NORMAL(1, 0.1), GD_DIMS(9)},
+     ONLY(3),
+     .verdict = GD_VERDICT_FAIL,
+     .compared = 1,
+     .wrong = 1},
+};
+
+LOOP_TEST(a_verdict_has_its_counts, sizeof verdicts / sizeof *verdicts)
 {
-    curve_args args = {.shape = SQUARE, .wrong_at = -1};
-    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 20);
-    const gd_gradcheck_input *in = check(&c, NULL);
-    ck_verdict(GD_VERDICT_PASS);
-    ck_assert_int_eq(in->elements, 20);
-    ck_assert_int_eq(in->compared, 20);
-    ck_assert_int_eq(in->wrong + in->kinks + in->inconclusive, 0);
-    ck_assert(in->largest_error < 1e-8);
-    ck_assert_str_eq(in->finding, "");
-    ck_assert_str_eq(in->behaviour, "");
+    gd_case c = case_of(&verdicts[_i].args, verdicts[_i].x);
+    c.kinks = verdicts[_i].kinks;
+    c.may_be_empty = verdicts[_i].empty;
+    const gd_gradcheck_input *in = check(&c, &verdicts[_i].options);
+    ck_verdict(verdicts[_i].verdict);
     ck_assert_str_eq(report.op, "curve");
+    ck_assert_str_eq(report.message, in ? "" : "no input requires a gradient");
+    if (!in) return;
+    ck_assert_int_eq(in->elements, c.input[0].shape[0]);
+    ck_assert_int_eq(in->wrong, verdicts[_i].wrong);
+    ck_assert_int_eq(in->kinks, verdicts[_i].at_kinks);
+    ck_assert_int_eq(in->directions, verdicts[_i].directions);
+    ck_assert_str_eq(in->behaviour, "");
+    if (in->wrong && verdicts[_i].args.wrong)
+        ck_assert_int_eq(in->worst, verdicts[_i].args.wrong - 1);
+    if (report.verdict == GD_VERDICT_INCONCLUSIVE) {
+        ck_assert(!in->sweep_stable && in->sweeps > 2 && in->inconclusive > 0);
+        return;
+    }
+    ck_assert_int_eq(in->compared, verdicts[_i].compared);
+    ck_assert_int_eq(in->inconclusive, 0);
+    if (in->wrong) return;
+    ck_assert_str_eq(in->finding, "");
+    ck_assert(in->largest_error < 1e-7);
 }
 
 TEST(every_dtype_works)
@@ -131,12 +194,12 @@ TEST(every_dtype_works)
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT16, GD_BFLOAT16};
     for (int i = 0; i < 4; i++) {
         gd_gradcheck_options options = {.dtype = &dtypes[i]};
-        curve_args args = {.shape = SQUARE, .wrong_at = -1};
-        gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 20);
+        curve_args args = {.shape = SQUARE};
+        gd_case c = case_of(&args, (gd_case_input){GD_DIMS(20)});
         check(&c, &options);
         ck_verdict(GD_VERDICT_PASS);
-        args.wrong_at = 7;
-        c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 20);
+        args.wrong = 8;
+        c = case_of(&args, (gd_case_input){GD_NORMAL(1, 0.1), GD_DIMS(20)});
         const gd_gradcheck_input *in = check(&c, &options);
         ck_verdict(GD_VERDICT_FAIL);
         ck_assert_int_eq(in->wrong, 1);
@@ -153,102 +216,24 @@ TEST(an_overflow_of_float16_is_right)
     ck_assert(!gd_check_overflows(GD_BFLOAT16, INFINITY, 7e4));
 }
 
-TEST(nothing_to_compare_is_not_a_pass)
-{
-    curve_args args = {.shape = SQUARE, .wrong_at = -1};
-    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 0);
-    check(&c, NULL);
-    ck_verdict(GD_VERDICT_VACUOUS);
-    c.may_be_empty = true;
-    check(&c, NULL);
-    ck_verdict(GD_VERDICT_EMPTY);
-    c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
-    c.input[0].fixed = true;
-    check(&c, NULL);
-    ck_verdict(GD_VERDICT_VACUOUS);
-    ck_assert_str_eq(report.message, "no input requires a gradient");
-}
-
-TEST(a_noisy_function_is_inconclusive)
-{
-    curve_args args = {.shape = NOISE, .wrong_at = -1};
-    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
-    const gd_gradcheck_input *in = check(&c, &(gd_gradcheck_options){.seed = 3});
-    ck_verdict(GD_VERDICT_INCONCLUSIVE);
-    ck_assert(!in->sweep_stable);
-    ck_assert_int_gt(in->sweeps, 2);
-}
-
-/* A first step far too long for a function that grows by e in 1/40; the ladder finds a better. */
-TEST(a_steep_function_is_measured_with_a_shorter_step)
-{
-    curve_args args = {.shape = STEEP, .wrong_at = -1};
-    gd_case c = case_of(&args, GD_FILL_UNIFORM, 4.9, 5, 30);
-    const gd_gradcheck_options options = {.step = 0.05};
-    check(&c, &options);
-    ck_verdict(GD_VERDICT_PASS);
-    args.wrong_at = 3;
-    const gd_gradcheck_input *in = check(&c, &options);
-    ck_verdict(GD_VERDICT_FAIL);
-    ck_assert_int_eq(in->wrong, 1);
-    ck_assert_int_eq(in->worst, 3);
-}
-
-TEST(a_missing_backward_is_unsupported)
-{
-    gd_op op = curve;
-    op.backward[GD_CPU] = NULL;
-    curve_args args = {.shape = SQUARE, .wrong_at = -1};
-    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
-    check_case(&op, &c, NULL);
-    ck_verdict(GD_VERDICT_UNSUPPORTED);
-    ck_assert_ptr_nonnull(strstr(report.message, "no backward"));
-}
-
 static gd_status refuses(const gd_call *call)
 {
     return gd_call_fail(call, GD_ERROR_ARGUMENT, "not today");
 }
 
-TEST(an_op_that_fails_on_its_case_fails)
+TEST(a_backward_that_fails_or_is_missing)
 {
     gd_op op = curve;
+    const curve_args args = {.shape = SQUARE};
+    const gd_case c = case_of(&args, (gd_case_input){GD_DIMS(5)});
     op.backward[GD_CPU] = refuses;
-    curve_args args = {.shape = SQUARE, .wrong_at = -1};
-    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
     check_case(&op, &c, NULL);
     ck_verdict(GD_VERDICT_FAIL);
     ck_assert_str_eq(report.message, "curve: not today");
-}
-
-/* ---- Kinks -------------------------------------------------------------------------------- */
-
-TEST(gradients_between_the_slopes_of_a_kink_are_skipped)
-{
-    static const double between[] = {0, 0.25, 1}, outside[] = {-0.1, 1.1, 2, NAN};
-    curve_args args = {.shape = RELU, .wrong_at = -1};
-    gd_case c = case_of(&args, GD_FILL_CONSTANT, 0, 0, 4);
-    c.kinks = true;
-    for (int i = 0; i < 3; i++) {
-        args.slope_at_zero = between[i];
-        const gd_gradcheck_input *in = check(&c, NULL);
-        ck_verdict(GD_VERDICT_KINK);
-        ck_assert_int_eq(in->kinks, 4);
-        ck_assert_int_eq(in->compared, 0);
-    }
-    for (int i = 0; i < 4; i++) {
-        args.slope_at_zero = outside[i];
-        check(&c, NULL);
-        ck_verdict(GD_VERDICT_FAIL);
-    }
-}
-
-TEST(a_kink_must_be_declared)
-{
-    curve_args args = {.shape = RELU, .slope_at_zero = 0, .wrong_at = -1};
-    gd_case c = case_of(&args, GD_FILL_CONSTANT, 0, 0, 4);
-    check(&c, NULL);
-    ck_verdict(GD_VERDICT_FAIL);
+    op.backward[GD_CPU] = NULL;
+    check_case(&op, &c, NULL);
+    ck_verdict(GD_VERDICT_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(report.message, "no backward"));
 }
 
 /* In float32 the step is so long that many elements have the kink inside it. */
@@ -256,65 +241,19 @@ TEST(a_kink_within_the_step_hides_no_wrong_gradient)
 {
     gd_gradcheck_options options = {.dtype = &(gd_dtype){GD_FLOAT32}};
     for (options.seed = 0; options.seed < 20; options.seed++) {
-        curve_args args = {.shape = RELU, .wrong_at = -1};
-        gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 200);
+        const curve_args args = {.shape = RELU};
+        gd_case c = case_of(&args, (gd_case_input){GD_DIMS(200)});
         c.kinks = true;
         const gd_gradcheck_input *in = check(&c, &options);
         ck_verdict(GD_VERDICT_PASS);
         ck_assert_int_ge(in->compared, 195);
     }
-    curve_args args = {.shape = RELU, .wrong_at = 0};
-    gd_case c = case_of(&args, GD_FILL_CONSTANT, 1e-3, 0, 2);
+    const curve_args args = {.shape = RELU, .wrong = 1};
+    gd_case c = case_of(&args, (gd_case_input){GD_CONSTANT(1e-3), GD_DIMS(2)});
     c.kinks = true;
     options.step = 100; /* 0.1: the kink is well inside */
     check(&c, &options);
     ck_verdict(GD_VERDICT_FAIL);
-}
-
-/* ---- Samples ------------------------------------------------------------------------------ */
-
-TEST(a_direction_finds_what_the_sample_misses)
-{
-    curve_args args = {.shape = SQUARE, .wrong_at = 1234};
-    gd_case c = case_of(&args, GD_FILL_NORMAL, 2, 0.3, 5000);
-    gd_gradcheck_options options = {.max_elements = 16, .only_numbers = true};
-    const gd_gradcheck_input *in = check(&c, &options);
-    ck_verdict(GD_VERDICT_FAIL);
-    ck_assert_int_eq(in->worst, 1234);
-    ck_assert_int_eq(in->wrong, 1);
-    ck_assert_int_eq(in->directions, 4);
-    args.wrong_at = -1;
-    in = check(&c, &options);
-    ck_verdict(GD_VERDICT_PASS);
-    ck_assert_int_eq(in->compared, 16);
-}
-
-TEST(one_element_can_be_chosen)
-{
-    curve_args args = {.shape = SQUARE, .wrong_at = 3};
-    gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 9);
-    gd_gradcheck_options options = {.only_input = "x", .only_element = 2};
-    const gd_gradcheck_input *in = check(&c, &options);
-    ck_verdict(GD_VERDICT_PASS);
-    ck_assert_int_eq(in->compared, 1);
-    options.only_element = 3;
-    in = check(&c, &options);
-    ck_verdict(GD_VERDICT_FAIL);
-    ck_assert_int_eq(in->worst, 3);
-
-    options.only_input = NULL;
-    gd_gradcheck_report_free(&report);
-    ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);
-    ck_assert_error(ctx, "gradcheck: curve: only_element needs only_input as well");
-    options.only_input = "x";
-    options.only_element = 9;
-    gd_gradcheck_report_free(&report);
-    ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);
-    ck_assert_error(ctx, "gradcheck: curve: element 9 is not in x [9]");
-    options = (gd_gradcheck_options){.only_input = "z"};
-    gd_gradcheck_report_free(&report);
-    ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);
-    ck_assert_error(ctx, "gradcheck: curve has no input z");
 }
 
 /* y = x^2, with x kept in one static buffer where each call should have a save of its own. */
@@ -419,23 +358,31 @@ TEST(bad_cases_are_reported)
     ck_assert_error(ctx, "gradcheck: the record of \"curve\" has no shape()");
 }
 
+static const struct {
+    gd_gradcheck_options options;
+    const char *words;
+} bad_options[] = {
+    {{.only_element = 3}, "gradcheck: curve: only_element needs only_input as well"},
+    {ONLY(9), "gradcheck: curve: element 9 is not in x [9]"},
+    {{.only_input = "z"}, "gradcheck: curve has no input z"},
+    {{.dtype = &(const gd_dtype){GD_INT32}}, "gradcheck: dtype is int32, wanted a real one"},
+    {{.step = NAN}, "gradcheck: step is nan, wanted a finite number"},
+    {{.rtol = -1}, "gradcheck: rtol is -1, wanted a finite number"},
+};
+
 TEST(bad_calls_are_reported)
 {
-    gd_case c = {.inputs = 0};
+    const curve_args args = {.shape = SQUARE};
+    const gd_case c = case_of(&args, (gd_case_input){GD_DIMS(9)});
     ck_assert_int_eq(gd_gradcheck_case(NULL, &curve, &c, NULL, &report), GD_ERROR_ARGUMENT);
     gd_gradcheck_case(ctx, NULL, &c, NULL, &report);
     ck_assert_error(ctx, "gradcheck: op is NULL");
     gd_gradcheck_case(ctx, &curve, NULL, NULL, &report);
     ck_assert_error(ctx, "gradcheck: check is NULL");
-    gd_gradcheck_options options = {.dtype = &(gd_dtype){GD_INT32}};
-    gd_gradcheck_case(ctx, &curve, &c, &options, &report);
-    ck_assert_error(ctx, "gradcheck: dtype is int32, wanted a real one");
-    options = (gd_gradcheck_options){.step = NAN};
-    gd_gradcheck_case(ctx, &curve, &c, &options, &report);
-    ck_assert_error(ctx, "gradcheck: step is nan, wanted a finite number");
-    options = (gd_gradcheck_options){.rtol = -1};
-    gd_gradcheck_case(ctx, &curve, &c, &options, &report);
-    ck_assert_error(ctx, "gradcheck: rtol is -1, wanted a finite number");
+    for (size_t i = 0; i < sizeof bad_options / sizeof *bad_options; i++) {
+        ck_assert(gd_gradcheck_case(ctx, &curve, &c, &bad_options[i].options, &report) != GD_OK);
+        ck_assert_error(ctx, bad_options[i].words);
+    }
     gd_no_grad_begin(ctx);
     gd_gradcheck_case(ctx, &curve, &c, NULL, &report);
     gd_no_grad_end(ctx);
@@ -450,8 +397,8 @@ TEST(bad_calls_are_reported)
 TEST(a_failure_is_reported_in_full)
 {
     const char *text;
-    curve_args args = {.shape = SQUARE, .wrong_at = 17};
-    gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 20);
+    const curve_args args = {.shape = SQUARE, .wrong = 18};
+    const gd_case c = case_of(&args, (gd_case_input){GD_NORMAL(1, 0.1), GD_DIMS(20)});
     check(&c, &(gd_gradcheck_options){.seed = 7});
     text = printed_report(LONG);
     static const char *const wanted[] = {
@@ -473,8 +420,8 @@ TEST(a_failure_is_reported_in_full)
 
 TEST(json_is_one_line)
 {
-    curve_args args = {.shape = RELU, .slope_at_zero = NAN, .wrong_at = -1};
-    gd_case c = case_of(&args, GD_FILL_CONSTANT, 0, 0, 2);
+    const curve_args args = {.shape = RELU, .slope_at_zero = NAN};
+    gd_case c = case_of(&args, (gd_case_input){GD_CONSTANT(0), GD_DIMS(2)});
     c.name = "a \"quoted\"\nname";
     check(&c, NULL);
     const char *text = printed_report(JSON);
@@ -488,8 +435,8 @@ TEST(json_is_one_line)
 TEST(json_has_points_in_any_locale)
 {
     char half[16], plain[8192], folder[] = "/tmp/gradus_locale_XXXXXX", command[256];
-    curve_args args = {.shape = SQUARE, .wrong_at = 17};
-    gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 20);
+    const curve_args args = {.shape = SQUARE, .wrong = 18};
+    const gd_case c = case_of(&args, (gd_case_input){GD_NORMAL(1, 0.1), GD_DIMS(20)});
     check(&c, &(gd_gradcheck_options){.seed = 7});
     snprintf(plain, sizeof plain, "%s", printed_report(JSON));
     ck_assert_ptr_nonnull(mkdtemp(folder));

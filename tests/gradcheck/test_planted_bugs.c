@@ -139,56 +139,24 @@ static double noise(int64_t i)
     return sin(78.233 * (double)(i + 1));
 }
 
-static void times_factor(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    for (int64_t i = 0; i < n; i++) g[i] *= p->bug->factor;
-}
-
-static void times_row_nearly(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    const int64_t columns = planted_columns(call->input[0]);
-    for (int64_t i = 0; i < n; i++) g[i] *= 1 + (double)(i / columns) + p->bug->factor * noise(i);
-}
-
-static void plus_nearly(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    for (int64_t i = 0; i < n; i++) g[i] += p->bug->factor * (1 + 0.05 * noise(i));
-}
-
-static void further_nearly(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    const double last = g[n - 1];
-    for (int64_t i = n - 1; i > 0; i--) g[i] = g[i - 1];
-    g[0] = last * (1 + p->bug->factor);
-}
-
-static void anything(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)p;
-    (void)call;
-    for (int64_t i = 0; i < n; i++) g[i] *= 1.5 + noise(i);
-}
+EACH(times_factor, was[i] * s->factor)
+EACH(times_row_nearly, was[i] * (1 + (double)(i / s->columns) + s->factor * noise(i)))
+EACH(plus_nearly, was[i] + s->factor * (1 + 0.05 * noise(i)))
+EACH(further_nearly, i ? was[i - 1] : was[s->n - 1] * (1 + s->factor))
+EACH(anything, was[i] * (1.5 + noise(i)))
 
 /* One element of each row is off, and in the first `variant` rows the next one by the opposite. */
-static void one_of_each_row(planted_op *p, const gd_call *call, double *g, int64_t n)
+static void one_of_each_row(const planted_gradient *s)
 {
-    const int64_t columns = planted_columns(call->input[0]);
-    for (int64_t row = 0; row < n / columns; row++) {
-        g[row * columns + 1] += p->bug->factor;
-        if (row < p->bug->variant) g[row * columns + 2] -= p->bug->factor;
+    for (int64_t row = 0; row < s->n / s->columns; row++) {
+        s->g[row * s->columns + 1] += s->factor;
+        if (row < s->p->bug->variant) s->g[row * s->columns + 2] -= s->factor;
     }
 }
 
 /* cumsum: what comes from the dy of later elements has a factor. Its column for the last dy is the
  * longest, so the factor is known most accurately there. */
-static void later_times_factor(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    for (int64_t i = 0; i + 1 < n; i++) g[i] -= (1 - p->bug->factor) * g[i + 1];
-}
+EACH(later_times_factor, was[i] - (i + 1 < s->n ? (1 - s->factor) * was[i + 1] : 0))
 
 static const gd_axis_args along = {.axis = 0};
 static const gd_case line = {"line", &along, GD_INPUTS({GD_DIMS(64)})};
@@ -243,11 +211,7 @@ LOOP_TEST(near_misses_give_no_finding, sizeof nearly / sizeof *nearly)
 
 /* ---- Errors near the tolerance ------------------------------------------------------------ */
 
-static void times_each_nearly(planted_op *p, const gd_call *call, double *g, int64_t n)
-{
-    (void)call;
-    for (int64_t i = 0; i < n; i++) g[i] *= 1 + p->bug->factor * noise(i);
-}
+EACH(times_each_nearly, was[i] * (1 + s->factor * noise(i)))
 
 static const char *const many_ops[] = {
     "softmax",   "neg",        "layer_norm", "linear",        "rms_norm", "mul",
