@@ -380,7 +380,7 @@ TEST(places_of_a_mask)
     ck_assert_error(ctx, "nonzero: places is NULL, wanted a tensor");
 }
 
-/* Against the definition, with the same random numbers; and how often each comes. */
+/* Against the definition, with the same random numbers. */
 LOOP_TEST(categories_are_drawn, 4)
 {
     enum { ROWS = 3000, V = 5 };
@@ -388,7 +388,6 @@ LOOP_TEST(categories_are_drawn, 4)
     gd_tensor *u = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(ROWS));
     static double weight[ROWS * V], fraction[ROWS];
     static int32_t got[ROWS];
-    double seen[V] = {0};
     for (int i = 0; i < ROWS * V; i++) weight[i] = (const double[]){2, 0, 1, 4, 1}[i % V];
     weight[V] = weight[V + 2] = weight[V + 3] = weight[V + 4] = 0; /* row 1 */
     weight[2 * V + 3] = NAN;
@@ -410,10 +409,7 @@ LOOP_TEST(categories_are_drawn, 4)
         int want = 0;
         while (want < V && !((sum += weight[i * V + want]) > fraction[i] * 8)) want++;
         ck_assert_int_eq(got[i], i >= 1 && i <= 3 ? -1 : want);
-        if (got[i] >= 0) seen[got[i]]++;
     }
-    for (int v = 0; v < V; v++) /* 4 standard deviations */
-        ck_assert_double_eq_tol(seen[v] / ROWS, weight[4 * V + v] / 8, 0.04);
     /* near the smallest number a fraction of the total is rounded, too */
     const double least = ldexp(1, dtypes[_i] == GD_FLOAT64 ? -1074 : -24);
     for (int i = 0; i < ROWS * V; i++) weight[i] = i % V == 1 || i % V == 3 ? least : 0;
