@@ -144,13 +144,4 @@ TEST(the_first_element_can_be_checked_alone)
     gd_gradcheck_report_free(&report);
 }
 
-TEST(sums_and_means_of_all)
-{
-    gd_tensor *x = row(3, 5);
-    ck_assert_double_eq(gd_item(gd_sum_all(x)), 8);
-    ck_assert_double_eq(gd_item(gd_mean_all(x)), 4);
-    ck_assert_int_eq(gd_tensor_ndim(gd_mean_all(x)), 0);
-    ck_assert_ptr_null(gd_sum_all(NULL));
-}
-
 CHECK_MAIN_WITHIN("options", setup, teardown)

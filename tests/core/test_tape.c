@@ -6,12 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- The ops: square(x), plus(a, b), noise(x), and one without a backward ------------------- */
+/* ---- The ops: square(x), plus(a, b), one without a backward, and one whose backward fails ---- */
 
 static gd_status shape_like_first(const gd_call *call, gd_shapes *out)
 {
     out->output[0] = gd_spec_like(call->input[0]);
-    out->random_words = (uint64_t)gd_tensor_count(call->input[0]);
     return GD_OK;
 }
 
@@ -68,27 +67,6 @@ static gd_status plus_backward(const gd_call *call)
     return GD_OK;
 }
 
-/* x times a random number per element; dx needs the same ones again. */
-static gd_status noise_run(const gd_call *call, const gd_tensor *in, gd_tensor *out, bool add)
-{
-    for (int64_t i = 0; i < gd_tensor_count(in); i++) {
-        uint32_t word;
-        gd_philox(call->seed, 0, call->random_offset + (uint64_t)i, 1, &word);
-        put(out, i, get(in, i) * (double)(word % 1000), add);
-    }
-    return GD_OK;
-}
-
-static gd_status noise_forward(const gd_call *call)
-{
-    return noise_run(call, call->input[0], call->output[0], false);
-}
-
-static gd_status noise_backward(const gd_call *call)
-{
-    return noise_run(call, call->doutput[0], call->dinput[0], call->accumulate[0]);
-}
-
 static gd_status failing_backward(const gd_call *call)
 {
     return gd_call_fail(call, GD_ERROR_STATE, "this backward always fails");
@@ -110,14 +88,6 @@ static const gd_op plus = {.name = "plus",
                            .shape = shape_like_first,
                            .forward = {plus_forward},
                            .backward = {plus_backward}};
-static const gd_op noise = {.name = "noise",
-                            .formula = "y = x r",
-                            .inputs = 1,
-                            .outputs = 1,
-                            .random = true,
-                            .shape = shape_like_first,
-                            .forward = {noise_forward},
-                            .backward = {noise_backward}};
 static const gd_op one_way = {.name = "one_way",
                               .formula = "y = x^2",
                               .inputs = 1,
@@ -140,11 +110,6 @@ static gd_tensor *do_square(gd_tensor *x)
 static gd_tensor *do_plus(gd_tensor *a, gd_tensor *b)
 {
     return gd_apply(&plus, (gd_tensor *[]){a, b}, 2, NULL);
-}
-
-static gd_tensor *do_noise(gd_tensor *x)
-{
-    return gd_apply(&noise, &x, 1, NULL);
 }
 
 /* ---- Fixture ------------------------------------------------------------------------------ */
@@ -408,62 +373,6 @@ TEST(a_warm_step_asks_the_system_for_nothing)
         if (step == 1) calls = gd_memory(ctx).system_calls;
     }
     ck_assert_uint_eq(gd_memory(ctx).system_calls, calls);
-}
-
-/* ---- Recomputation ------------------------------------------------------------------------ */
-
-static gd_tensor *segment(void *user, gd_tensor *const *inputs, int count)
-{
-    (void)count;
-    gd_tensor *y = do_plus(do_noise(do_square(inputs[0])), user);
-    return do_square(y);
-}
-
-static gd_tensor *nested(void *user, gd_tensor *const *inputs, int count)
-{
-    (void)count;
-    gd_tensor *y = do_noise(inputs[0]);
-    return do_square(gd_recompute(ctx, segment, user, &y, 1));
-}
-
-TEST(recomputation_nests)
-{
-    double d[2];
-    for (int recompute = 0; recompute < 2; recompute++) {
-        gd_random_set(ctx, (gd_random_state){.seed = 9});
-        gd_tensor *x = leaf(0.01), *w = leaf(0.5);
-        gd_tensor *y = recompute ? gd_recompute(ctx, nested, w, &x, 1) : nested(w, &x, 1);
-        gd_backward(y);
-        d[recompute] = gd_item(gd_grad(x)) + gd_item(gd_grad(w));
-        gd_step_end(ctx);
-    }
-    ck_assert_double_eq(d[0], d[1]);
-    ck_assert(isfinite(d[0]) && d[0] != 0);
-}
-
-TEST(a_segment_may_not_reach_outside)
-{
-    gd_tensor *x = leaf(2);
-    gd_tensor *outside = do_square(x);
-    gd_tensor *y = gd_recompute(ctx, segment, outside, &x, 1);
-    gd_backward(y);
-    ck_assert_error(ctx, "recompute: the segment uses a tensor [] made by square outside of it");
-    REFUSED(gd_recompute(ctx, NULL, NULL, &x, 1), "recompute: segment is NULL");
-}
-
-static gd_tensor *identity(void *user, gd_tensor *const *inputs, int count)
-{
-    (void)user;
-    (void)count;
-    return inputs[0];
-}
-
-TEST(a_segment_may_return_its_input)
-{
-    gd_tensor *x = leaf(2);
-    gd_tensor *y = do_square(x);
-    gd_backward(do_square(gd_recompute(ctx, identity, NULL, &y, 1)));
-    ck_assert_double_eq(gd_item(gd_grad(x)), 32);
 }
 
 /* ---- Pictures ----------------------------------------------------------------------------- */
