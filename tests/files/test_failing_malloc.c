@@ -136,46 +136,6 @@ TEST(reading)
     ck_assert_int_gt(failed, 3);
 }
 
-static gd_params *make_params(float fill)
-{
-    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
-    gd_tensor *w =
-        gd_params_add(params, "model.layers.0.self_attn.q_proj.weight", GD_SHAPE(4, 4), 0);
-    gd_params_finish(params);
-    gd_tensor_fill(w, fill);
-    return params;
-}
-
-/* Weights and the optimizer's state are those of the file or, where it cannot be read,
- * as before. */
-LOOP_TEST(loading, 2)
-{
-    gd_params *saved = make_params(3), *loaded = make_params(5);
-    gd_optimizer *from = gd_adamw_create(saved, NULL), *to = gd_adamw_create(loaded, NULL);
-    gd_optimizer_set_rate(from, 0.25);
-    ck_assert(!gd_optimizer_save(from, path, &(gd_named_text){"step", "4"}, 1));
-    long used = 1, failed = 0;
-    for (long k = 0; k <= used; k++) {
-        float value[16];
-        gd_tensor_fill(gd_params_at(loaded, 0), 5);
-        fail_at(k);
-        const gd_status status =
-            _i ? gd_optimizer_load(to, path, NULL) : gd_params_load(loaded, path);
-        used = end_failing();
-        ck_assert_msg(status == GD_OK || status == GD_ERROR_MEMORY, "allocation %ld of %ld: %s", k,
-                      used, gd_error(ctx));
-        failed += status != GD_OK;
-        gd_error_clear(ctx);
-        ck_assert(!gd_tensor_read(gd_params_at(loaded, 0), value, sizeof value));
-        for (int i = 0; i < 16; i++)
-            ck_assert_msg(value[i] == (status ? 5 : 3), "allocation %ld: %g", k, value[i]);
-    }
-    printf("loading: %ld allocations failed, %ld of them for good\n", used, failed);
-    ck_assert_int_gt(failed, 3);
-    gd_optimizer_free(from), gd_optimizer_free(to);
-    gd_params_free(saved), gd_params_free(loaded);
-}
-
 /* Of more bytes than the buffer of a stream has. */
 LOOP_TEST(tokenizers, 2)
 {

@@ -215,17 +215,8 @@ static void check_reference(gd_safetensors *file)
     gd_tensor_free(h);
 }
 
-TEST(a_file_of_the_reference_implementation)
-{
-    write_bytes(path, reference, sizeof reference - 1);
-    gd_safetensors *file = gd_safetensors_open(ctx, path);
-    ck_assert_no_error(ctx);
-    check_reference(file);
-    gd_safetensors_close(file);
-}
-
-/* One space more in the header, and nothing is aligned. */
-TEST(an_unaligned_file)
+/* With one space more in the header nothing is aligned. */
+LOOP_TEST(a_file_of_the_reference_implementation, 2)
 {
     enum { HEADER = 8 + 256 };
     char moved[sizeof reference];
@@ -233,7 +224,7 @@ TEST(an_unaligned_file)
     moved[0] = 1; /* 257 */
     moved[HEADER] = ' ';
     memcpy(moved + HEADER + 1, reference + HEADER, sizeof reference - 1 - HEADER);
-    write_bytes(path, moved, sizeof reference);
+    write_bytes(path, _i ? moved : reference, sizeof reference - !_i);
     gd_safetensors *file = gd_safetensors_open(ctx, path);
     ck_assert_no_error(ctx);
     check_reference(file);

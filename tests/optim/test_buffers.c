@@ -2,7 +2,6 @@
  * them and what does not, against running statistics that are computed here, and files that
  * hold them. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
-#include "counted_memory.h"
 #include "gradus/gradcheck.h"
 #include "op_test.h"
 
@@ -585,38 +584,6 @@ TEST(a_count_of_batches_is_skipped)
     gd_params_free(params);
     ck_assert_int_eq(gd_params_save(NULL, path, NULL, 0), GD_ERROR_ARGUMENT);
     ck_assert_int_eq(gd_params_load(NULL, path), GD_ERROR_ARGUMENT);
-}
-
-/* ---- Memory ------------------------------------------------------------------------------- */
-
-TEST(any_allocation_may_fail)
-{
-    const gd_context_options options = {.threads = 1, .allocator = counting};
-    int failed = 0;
-    bool whole = false;
-    for (int k = 0; !whole && k < 200; k++) {
-        counted.fails_at = -1;
-        gd_context *own = gd_context_create(&options);
-        counted.fails_at = counted.calls + k;
-        gd_params *params = gd_params_create(own, GD_FLOAT32);
-        gd_params_add(params, "w", GD_SHAPE(300), 0);
-        for (int i = 0; i < 9; i++)
-            gd_params_add_buffer(params, (char[]){(char)('a' + i), 0}, GD_FLOAT64, GD_SHAPE(200));
-        whole = gd_params_finish(params) == GD_OK;
-        if (params && !whole && gd_params_buffer_count(params) == 9) { /* once more */
-            ck_assert_error(own, "out of memory");
-            ck_assert_int_eq(gd_params_finish(params), GD_OK);
-            gd_tensor_fill(gd_params_buffer_at(params, 8), 3);
-            ck_assert(holds(gd_params_buffer_at(params, 8), 3) &&
-                      holds(gd_params_buffer_at(params, 7), 0));
-            failed++;
-        }
-        gd_params_free(params);
-        gd_error_clear(own);
-        gd_context_free(own);
-        ck_assert_int_eq(counted.blocks, 0);
-    }
-    ck_assert(whole && failed > 10);
 }
 
 CHECK_MAIN_WITHIN("buffers", setup, teardown)
