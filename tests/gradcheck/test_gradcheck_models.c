@@ -59,13 +59,8 @@ MODEL(weight_batch_norm, gd_batch_norm(gd_mul(in[0], in[1]), NULL, NULL, NULL))
 MODEL(shift_layer_norm, gd_layer_norm(gd_add(in[0], in[1]), in[2], NULL, 1e-5))
 MODEL(scale_rms_norm, gd_rms_norm(gd_mul(in[0], in[1]), in[2], 1e-12))
 MODEL(shift_softmax, gd_softmax(gd_add(in[0], in[1]), 1))
-
-static gd_tensor *shift_cross_entropy(gd_tensor *const *in)
-{
-    gd_tensor *ids = gd_argmax(gd_detach(in[2]), 1, false);
-    return gd_cross_entropy(gd_add(in[0], in[1]), ids);
-}
-
+MODEL(shift_cross_entropy,
+      gd_cross_entropy(gd_add(in[0], in[1]), gd_argmax(gd_detach(in[2]), 1, false)))
 MODEL(shift_log_softmax, gd_log_softmax(gd_add(gd_matmul(in[0], in[1]), in[2]), 1))
 MODEL(logits_sum, gd_sum(gd_softmax(in[0], 1), (int[]){1}, 1, false))
 MODEL(norm_sum, gd_sum(gd_layer_norm(in[0], NULL, NULL, 1e-5), (int[]){1}, 1, false))
@@ -124,13 +119,8 @@ MODEL(mlp, gd_linear(gd_gelu(gd_layer_norm(gd_linear(in[0], in[1], in[2]), NULL,
 MODEL(pool, gd_max_pool2d(in[0], &(gd_pool_options){.kernel = {2, 2}, .stride = {1, 1}}))
 MODEL(pool_relu,
       gd_max_pool2d(gd_relu(in[0]), &(gd_pool_options){.kernel = {1, 3}, .stride = {1, 1}}))
-
-static gd_tensor *relu_pool(gd_tensor *const *in)
-{
-    gd_tensor *x = gd_relu(gd_add_scalar(in[0], -1));
-    return gd_tanh(gd_max_pool2d(x, &(gd_pool_options){.kernel = {2, 2}, .stride = {1, 1}}));
-}
-
+MODEL(relu_pool, gd_tanh(gd_max_pool2d(gd_relu(gd_add_scalar(in[0], -1)),
+                                       &(gd_pool_options){.kernel = {2, 2}, .stride = {1, 1}})))
 MODEL(sorted, gd_sort(in[0], 1, false, NULL))
 MODEL(sorted_relu, gd_sort(gd_relu(in[0]), 1, true, NULL))
 MODEL(median, gd_slice(gd_sort(in[0], 1, false, NULL), 1, 2, 3))
@@ -153,12 +143,8 @@ MODEL(sums_of_sorted, gd_cumsum(gd_sort(gd_mul(in[0], in[0]), 0, true, NULL), 0)
 MODEL(cube, gd_mul(gd_mul(in[0], in[0]), in[0]))
 MODEL(size_of_cube, gd_abs(cube(in)))
 MODEL(times_size, gd_mul(gd_abs(in[0]), in[0]))
-
-static gd_tensor *cube_without_nan(gd_tensor *const *in)
-{
-    gd_tensor *x = gd_masked_fill(in[0], gd_ne(in[0], in[0]), 0);
-    return gd_sum(cube(&x), NULL, 0, false);
-}
+MODEL(cube_without_nan,
+      gd_sum_all(cube((gd_tensor *[]){gd_masked_fill(in[0], gd_ne(in[0], in[0]), 0)})))
 
 /* ---- Values of many sizes, strong curvature, rounding inside --------------------------------- */
 
@@ -169,12 +155,7 @@ MODEL(half_detached_log, gd_mul(logarithm(in), gd_detach(logarithm(in))))
 MODEL(sine, gd_sin(in[0]))
 MODEL(fast_sine, gd_sin(gd_scale(in[0], 1e4)))
 MODEL(half_detached_sine, gd_mul(fast_sine(in), gd_detach(fast_sine(in))))
-
-static gd_tensor *inverse(gd_tensor *const *in)
-{
-    gd_tensor *one = gd_detach(gd_div(in[0], in[0]));
-    return gd_div(one, in[0]);
-}
+MODEL(inverse, gd_div(gd_detach(gd_div(in[0], in[0])), in[0]))
 
 MODEL(rounded_inside, gd_cast(gd_sin(gd_cast(in[0], GD_FLOAT32)), GD_FLOAT64))
 
@@ -185,11 +166,8 @@ static gd_tensor *twice_rounded_inside(gd_tensor *const *in)
 }
 
 /* A straight-through estimator: the gradient is 1, but the function is flat between its steps. */
-static gd_tensor *straight_through(gd_tensor *const *in)
-{
-    gd_tensor *steps = gd_scale(gd_round(gd_scale(in[0], 256)), 1.0 / 256);
-    return gd_add(in[0], gd_detach(gd_sub(steps, in[0])));
-}
+MODEL(straight_through,
+      gd_add(in[0], gd_detach(gd_sub(gd_scale(gd_round(gd_scale(in[0], 256)), 1.0 / 256), in[0]))))
 
 /* The results are multiples of 2^-13, of which finer steps show fewer. */
 MODEL(square_beside_1600, gd_add_scalar(gd_add_scalar(gd_mul(in[0], in[0]), 1600), -1600))

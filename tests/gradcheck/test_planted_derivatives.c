@@ -1,13 +1,8 @@
 /* test_planted_derivatives.c - gradcheck of higher orders finds wrong derivatives and definitions,
  * in copies of records: wrong in value, and right in value but detached from something. Where
  * nothing is planted it passes. */
-#include "check_main.h"
-
-#include <stdio.h>
-#include <string.h>
-
 #include "common/derivation.h"
-#include "gradus/gradus.h"
+#include "each_report.h"
 
 #define X (call->input[0])
 #define Y (call->output[0])
@@ -144,10 +139,9 @@ DEFINITION(tanh_left_out, Y)
 /* ---- The list ----------------------------------------------------------------------------- */
 
 typedef struct planted {
-    const char *op, *check; /* and case; NULL: the first */
-    const char *what;
-    const char
-        *words; /* that the report holds: of behaviour or the message; NULL: numbers are wrong */
+    const char *op, *what;
+    /* That the report holds, of behaviour or the message; NULL: numbers are wrong. */
+    const char *words;
     gd_derivation derivative, definition;
     int order; /* 0: 2 */
 } planted;
@@ -157,131 +151,99 @@ typedef struct planted {
 #define OUTPUT "by its definition output 0"
 
 static const planted list[] = {
-    {"tanh", NULL, "the sign", BY_DERIVATIVE, tanh_sign, NULL, 0},
-    {"tanh", NULL, "y instead of y^2", BY_DERIVATIVE, tanh_no_square, NULL, 0},
-    {"tanh", NULL, "y is detached", NULL, tanh_detached, NULL, 0},
-    {"tanh", NULL, "one of two y is detached", NULL, tanh_half_detached, NULL, 0},
-    {"tanh", NULL, "a definition that keeps y", "did not set output 0", NULL, tanh_left_out, 0},
-    {"sigmoid", NULL, "1 - y is missing", BY_DERIVATIVE, sigmoid_no_factor, NULL, 0},
-    {"sqrt", NULL, "the factor 1/2", BY_DERIVATIVE, sqrt_no_half, NULL, 0},
-    {"exp", NULL, "dy is detached", NULL, exp_without_dy, NULL, 0},
-    {"exp", NULL, "y is missing", BY_DERIVATIVE, exp_is_one, NULL, 0},
-    {"log", NULL, "no gradient", BY_DERIVATIVE, log_nothing, NULL, 0},
-    {"sin", NULL, "the slope is detached", NULL, sin_constant, NULL, 0},
-    {"sin", NULL, "wrong from the third order on", NULL, sin_third, NULL, 3},
-    {"relu", NULL, "no mask", BY_DERIVATIVE, relu_no_mask, NULL, 0},
-    {"scale", NULL, "another factor", BY_DERIVATIVE, scale_twice, NULL, 0},
-    {"silu", NULL, "the gate is detached", NULL, silu_gate_detached, NULL, 0},
-    {"mul", NULL, "db forgets that it depends on a", NULL, mul_detached, NULL, 0},
-    {"div", NULL, "the sign of db", BY_DERIVATIVE, div_sign, NULL, 0},
-    {"linear", NULL, "dbias is not summed over rows", BY_DERIVATIVE, linear_one_row, NULL, 0},
-    {"matmul", NULL, "b is not transposed", "7 columns, but b [5, 7] has 5 rows", matmul_transposed,
-     NULL, 0},
-    {"matmul", NULL, "da forgets b", NULL, matmul_detached, NULL, 0},
-    {"softmax", NULL, "the sum is missing", BY_DERIVATIVE, softmax_no_sum, NULL, 0},
-    {"softmax", NULL, "the sum is over another axis", BY_DERIVATIVE, softmax_axis, NULL, 0},
-    {"softmax", NULL, "the sum is detached", NULL, softmax_sum_detached, NULL, 0},
-    {"softmax", NULL, "dy in the sum is detached", NULL, softmax_dy_in_sum, NULL, 0},
-    {"softmax", NULL, "defined along another axis", OUTPUT, NULL, softmax_unshifted_axis, 0},
-    {"softmax", NULL, "defined by a constant sum", BY_DEFINITION, NULL, softmax_sum_constant, 0},
-    {"log_softmax", NULL, "e^y is detached", NULL, log_softmax_detached, NULL, 0},
-    {"log_softmax", NULL, "defined without the log", OUTPUT, NULL, log_softmax_no_log, 0},
-    {"mean", NULL, "the factor 1/n", BY_DERIVATIVE, mean_no_factor, NULL, 0},
-    {"rms_norm", NULL, "no eps", OUTPUT, NULL, rms_no_eps, 0},
-    {"rms_norm", NULL, "the mean is subtracted", OUTPUT, NULL, rms_centred, 0},
-    {"rms_norm", NULL, "no weight", OUTPUT, NULL, rms_no_weight, 0},
-    {"layer_norm", NULL, "the mean is detached", BY_DEFINITION, NULL, layer_norm_detached_mean, 0},
-    {"swiglu", NULL, "gate and up swapped", OUTPUT, NULL, swiglu_swapped, 0},
-    {"swiglu", NULL, "up is detached", BY_DEFINITION, NULL, swiglu_detached, 0},
-    {"gelu", NULL, "that with tanh", OUTPUT, NULL, gelu_by_tanh, 0},
-    {"gelu", NULL, "another shape", "its definition made a tensor [5, 3, 7], wanted [3, 5, 7]",
-     NULL, transposed_shape, 0},
+    {"tanh", "the sign", BY_DERIVATIVE, .derivative = tanh_sign},
+    {"tanh", "y instead of y^2", BY_DERIVATIVE, .derivative = tanh_no_square},
+    {"tanh", "y is detached", NULL, .derivative = tanh_detached},
+    {"tanh", "one of two y is detached", NULL, .derivative = tanh_half_detached},
+    {"tanh", "a definition that keeps y", "did not set output 0", .definition = tanh_left_out},
+    {"sigmoid", "1 - y is missing", BY_DERIVATIVE, .derivative = sigmoid_no_factor},
+    {"sqrt", "the factor 1/2", BY_DERIVATIVE, .derivative = sqrt_no_half},
+    {"exp", "dy is detached", NULL, .derivative = exp_without_dy},
+    {"exp", "y is missing", BY_DERIVATIVE, .derivative = exp_is_one},
+    {"log", "no gradient", BY_DERIVATIVE, .derivative = log_nothing},
+    {"sin", "the slope is detached", NULL, .derivative = sin_constant},
+    {"sin", "wrong from the third order on", NULL, .derivative = sin_third, .order = 3},
+    {"relu", "no mask", BY_DERIVATIVE, .derivative = relu_no_mask},
+    {"scale", "another factor", BY_DERIVATIVE, .derivative = scale_twice},
+    {"silu", "the gate is detached", NULL, .derivative = silu_gate_detached},
+    {"mul", "db forgets that it depends on a", NULL, .derivative = mul_detached},
+    {"div", "the sign of db", BY_DERIVATIVE, .derivative = div_sign},
+    {"linear", "dbias is not summed over rows", BY_DERIVATIVE, .derivative = linear_one_row},
+    {"matmul", "b is not transposed", "7 columns, but b [5, 7] has 5 rows",
+     .derivative = matmul_transposed},
+    {"matmul", "da forgets b", NULL, .derivative = matmul_detached},
+    {"softmax", "the sum is missing", BY_DERIVATIVE, .derivative = softmax_no_sum},
+    {"softmax", "the sum is over another axis", BY_DERIVATIVE, .derivative = softmax_axis},
+    {"softmax", "the sum is detached", NULL, .derivative = softmax_sum_detached},
+    {"softmax", "dy in the sum is detached", NULL, .derivative = softmax_dy_in_sum},
+    {"softmax", "defined along another axis", OUTPUT, .definition = softmax_unshifted_axis},
+    {"softmax", "defined by a constant sum", BY_DEFINITION, .definition = softmax_sum_constant},
+    {"log_softmax", "e^y is detached", NULL, .derivative = log_softmax_detached},
+    {"log_softmax", "defined without the log", OUTPUT, .definition = log_softmax_no_log},
+    {"mean", "the factor 1/n", BY_DERIVATIVE, .derivative = mean_no_factor},
+    {"rms_norm", "no eps", OUTPUT, .definition = rms_no_eps},
+    {"rms_norm", "the mean is subtracted", OUTPUT, .definition = rms_centred},
+    {"rms_norm", "no weight", OUTPUT, .definition = rms_no_weight},
+    {"layer_norm", "the mean is detached", BY_DEFINITION, .definition = layer_norm_detached_mean},
+    {"swiglu", "gate and up swapped", OUTPUT, .definition = swiglu_swapped},
+    {"swiglu", "up is detached", BY_DEFINITION, .definition = swiglu_detached},
+    {"gelu", "that with tanh", OUTPUT, .definition = gelu_by_tanh},
+    {"gelu", "another shape", "its definition made a tensor [5, 3, 7], wanted [3, 5, 7]",
+     .definition = transposed_shape},
 };
 
 static const planted right[] = {
-    {"tanh", NULL, "nothing", NULL, tanh_right, NULL, 0},
-    {"tanh", NULL, "nothing", NULL, tanh_right, NULL, 3},
-    {"softmax", NULL, "nothing", NULL, softmax_right, NULL, 0},
-    {"sin", NULL, "wrong from the third order on", NULL, sin_third, NULL, 2},
+    {"tanh", "nothing", NULL, .derivative = tanh_right},
+    {"tanh", "nothing", NULL, .derivative = tanh_right, .order = 3},
+    {"softmax", "nothing", NULL, .derivative = softmax_right},
+    {"sin", "wrong from the third order on", NULL, .derivative = sin_third, .order = 2},
 };
 
-static const gd_case *find_case(const planted *p, const gd_op *op)
-{
-    for (int i = 0; p->check && i < op->case_count; i++)
-        if (!strcmp(op->cases[i].name, p->check)) return &op->cases[i];
-    return &op->cases[0];
-}
-
-static gd_gradcheck_report check(gd_context *ctx, const planted *p)
+static void check(const planted *p)
 {
     const gd_op *real = gd_find_op(ctx, p->op);
     ck_assert_msg(real != NULL, "there is no op %s", p->op);
     gd_op op = *real;
     op.derivative = p->derivative;
     op.definition = p->definition;
-    const gd_gradcheck_options options = {.order = p->order ? p->order : 2, .seed = 3};
-    gd_gradcheck_report report;
-    gd_gradcheck_case(ctx, &op, find_case(p, real), &options, &report);
-    ck_assert_no_error(ctx);
-    return report;
+    check_case(&op, &op.cases[0],
+               &(gd_gradcheck_options){.order = p->order ? p->order : 2, .seed = 3});
 }
 
 /* Whether the report has the words, or numbers that are wrong and no words at all. */
-static bool says(const gd_gradcheck_report *report, const char *words)
+static bool says(const char *words)
 {
     int64_t wrong = 0;
-    bool found = words && strstr(report->message, words), silent = !report->message[0];
-    for (int k = 0; k < report->inputs; k++) {
-        const char *text = report->input[k].behaviour;
+    bool found = words && strstr(report.message, words), silent = !report.message[0];
+    for (int k = 0; k < report.inputs; k++) {
+        const char *text = report.input[k].behaviour;
         found = found || (words && strstr(text, words));
         silent = silent && !strstr(text, "by its");
-        wrong += report->input[k].wrong;
+        wrong += report.input[k].wrong;
     }
     return words ? found : silent && wrong > 0;
 }
 
-TEST(every_fault_is_caught)
+LOOP_TEST(every_fault_is_caught, sizeof list / sizeof *list)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
-    int missed = 0;
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        gd_gradcheck_report report = check(ctx, &list[i]);
-        const bool fine = report.verdict == GD_VERDICT_FAIL && says(&report, list[i].words);
-        missed += !fine;
-        if (!fine) {
-            printf("%s, %s: missed, or told wrongly\n", list[i].op, list[i].what);
-            gd_gradcheck_print(&report, stdout, true);
-        }
-        gd_gradcheck_report_free(&report);
-    }
-    printf("%d faults, %d missed\n", (int)(sizeof list / sizeof *list), missed);
-    fflush(stdout);
-    ck_assert_int_eq(missed, 0);
-    gd_context_free(ctx);
+    check(&list[_i]);
+    ck_assert_msg(report.verdict == GD_VERDICT_FAIL && says(list[_i].words), "%s, %s: %s",
+                  list[_i].op, list[_i].what, printed_report(LONG));
 }
 
-TEST(nothing_is_found_where_nothing_is)
+LOOP_TEST(nothing_is_found_where_nothing_is, sizeof right / sizeof *right)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
-    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        gd_gradcheck_report report = check(ctx, &right[i]);
-        if (report.verdict != GD_VERDICT_PASS) gd_gradcheck_print(&report, stdout, true);
-        ck_assert_int_eq(report.verdict, GD_VERDICT_PASS);
-        gd_gradcheck_report_free(&report);
-    }
-    gd_context_free(ctx);
+    check(&right[_i]);
+    ck_assert_msg(report.verdict == GD_VERDICT_PASS, "%s", printed_report(LONG));
 }
 
 /* An op without either: what is missing is said. */
 TEST(neither)
 {
-    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
-    gd_gradcheck_report report = check(ctx, &(planted){.op = "tanh"});
-    ck_assert_int_eq(report.verdict, GD_VERDICT_UNSUPPORTED);
+    check(&(planted){.op = "tanh"});
+    ck_verdict(GD_VERDICT_UNSUPPORTED);
     ck_assert_ptr_nonnull(
         strstr(report.message, "tanh: its record has neither a definition nor a derivative"));
-    gd_gradcheck_report_free(&report);
-    gd_context_free(ctx);
 }
 
-CHECK_MAIN("planted derivatives")
+CHECK_MAIN_WITHIN("planted derivatives", setup, teardown)
