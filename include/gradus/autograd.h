@@ -118,9 +118,9 @@ GD_API gd_status gd_gradients(gd_tensor *const *outputs, int count,
 
 /* Called in each backward when the gradient of a leaf is complete, so that work that uses it, such
  * as a sum over several GPUs, may be queued while the backward continues. It is called for each
- * leaf once in a backward, the last layer's first, but not for leaves that no gradient reached. In
- * a graph (graph.h) it is called when the backward is captured, and the work that it queues is
- * captured. */
+ * leaf once in a backward, the last layer's first, those of a segment of gd_recompute at its end,
+ * but not for leaves that no gradient reached. In a graph (graph.h) it is called when the backward
+ * is captured, and the work that it queues is captured. */
 typedef void (*gd_grad_hook)(void *user, gd_tensor *leaf);
 
 /* Adds a hook. There may be several, which are called in the order in which they were added; the

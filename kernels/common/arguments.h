@@ -18,17 +18,4 @@ static inline gd_text gd_kind(const gd_tensor *t)
     return text;
 }
 
-/* gd_option (context.h) for whole numbers of any size. */
-static inline int64_t gd_whole_option(int64_t field, int64_t unset)
-{
-    return field == 0 ? unset : field == GD_ZERO ? 0 : field;
-}
-
-/* An axis counted from the start; one that x does not have is left as it is, for the message. */
-static inline int gd_axis_from_start(const gd_tensor *x, int axis)
-{
-    const int ndim = gd_tensor_ndim(x);
-    return axis < 0 && axis + ndim >= 0 ? axis + ndim : axis;
-}
-
 #endif

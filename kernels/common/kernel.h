@@ -175,13 +175,6 @@ static inline int64_t gd_row_count(const gd_tensor *t)
     return rows;
 }
 
-/* t for the services. */
-static inline gd_layout gd_layout_of(const gd_tensor *t)
-{
-    return (gd_layout){gd_tensor_data(t), gd_tensor_dtype(t), gd_tensor_ndim(t), gd_tensor_shape(t),
-                       gd_tensor_strides(t)};
-}
-
 /* A packed copy in temporary memory, in `dtype`, for kernels that need packed rows or columns;
  * `strides` [ndim] gets its strides. NULL, with the error set, if there is no memory. */
 static inline void *gd_packed_copy(const gd_call *call, gd_layout from, gd_dtype dtype,

@@ -116,14 +116,6 @@ static void copy_tile(const void *work, int64_t tile)
 
 /* ---- Packed arrays of one dtype ------------------------------------------------------------- */
 
-static bool is_packed(gd_layout x)
-{
-    int64_t stride = 1;
-    for (int d = x.ndim - 1; d >= 0; stride *= x.shape[d--])
-        if (x.shape[d] != 1 && x.strides[d] != stride) return false;
-    return true;
-}
-
 typedef struct bytes {
     char *dst;
     const char *src;
@@ -158,7 +150,8 @@ void gd_copy_cpu(gd_layout dst, gd_layout src, gd_context *ctx)
     const int64_t size = (int64_t)gd_dtype_size(dst.dtype);
     const bytes w = {dst.data, src.data, count * size, GD_BLOCK * size};
     if (count == 0) return;
-    if (dst.dtype == src.dtype && is_packed(dst) && is_packed(src))
+    if (dst.dtype == src.dtype && gd_is_packed(dst.ndim, dst.shape, dst.strides) &&
+        gd_is_packed(src.ndim, src.shape, src.strides))
         gd_for_each(threads, gd_divide_up(count, GD_BLOCK), copy_block, &w);
     else
         copy_by_tiles(dst, src, threads);

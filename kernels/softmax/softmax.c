@@ -1,6 +1,5 @@
 /* softmax.c - the ops softmax and log_softmax. README.md has the derivations. */
 #include "softmax/softmax.h"
-#include "arguments.h"
 #include "derivation.h"
 #include "gradus/ops.h"
 

@@ -36,6 +36,12 @@ static const char *who(const gd_context *ctx)
     return ctx->gradients ? "gradients" : "backward";
 }
 
+/* Whether somebody listens to the running walk: neither to gd_gradients nor in a segment. */
+static bool is_heard(const gd_context *ctx)
+{
+    return ctx->listeners && !ctx->gradients && ctx->tape_floor == 0;
+}
+
 static gd_status refuse_constant(gd_context *ctx, const gd_tensor *output)
 {
     const bool off = ctx->no_grad > 0, unrecorded = ctx->unrecorded > ctx->calls_at_begin;
@@ -94,7 +100,7 @@ void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end)
 {
     for (int64_t i = first; i < end; i++) {
         gd_node *node = ctx->tape[i];
-        node->leads = node->segment && node->segment->reads_wanted(node->segment);
+        node->leads = false;
         for (int k = 0; k < node->call.inputs && !node->leads; k++)
             node->leads = node->call.input[k] && gd_is_wanted(node->call.input[k]);
     }
@@ -132,6 +138,7 @@ gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
     if (ctx->gradients) gd_mark_wanted(ctx, ctx->tape_floor, ctx->tape_length);
     for (int i = 0; i < count; i++) {
         gd_node *node = outputs[i]->node;
+        if (is_heard(ctx) && !outputs[i]->step) outputs[i]->awaited = true;
         if (!node || (ctx->gradients && !node->leads)) continue;
         node->marked = true;
         node->via = NULL;
@@ -141,10 +148,9 @@ gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
         gd_node *node = ctx->tape[i];
         for (int k = 0; node->marked && k < node->call.inputs; k++) {
             gd_tensor *input = node->call.input[k];
-            if (!input || !gd_walk_needs(ctx, input)) continue;
-            if (!input->step && !ctx->gradients) input->awaited = true;
-            if (mark_maker(node, input)) return ctx->status;
+            if (input && gd_walk_needs(ctx, input) && mark_maker(node, input)) return ctx->status;
         }
+        if (node->marked && is_heard(ctx)) gd_await_leaves(node);
     }
     return GD_OK;
 }
@@ -161,17 +167,12 @@ static void release_value(gd_tensor *t)
 
 static void use_up(gd_node *node)
 {
-    for (int i = 0; i < node->call.inputs + node->call.outputs; i++) {
+    const int saves = node->call.inputs + node->call.outputs;
+    for (int i = 0; i < gd_node_values(node); i++) {
         gd_tensor *t = gd_node_value(node, i);
         if (!t || !t->storage) continue;
         t->storage->readers--;
-        if (t->node) release_value(t);
-    }
-    for (int i = 0; i < node->call.saves; i++) {
-        gd_tensor *t = node->call.save[i];
-        if (!t) continue;
-        t->storage->readers--;
-        gd_storage_release(t->ctx, t->storage);
+        if (t->node || i >= saves) release_value(t);
     }
     node->used = true;
 }
@@ -218,7 +219,6 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
         if (!gd_walk_needs(ctx, outputs[i])) continue;
-        if (!outputs[i]->step && !ctx->gradients) outputs[i]->awaited = true;
         const bool there = u && u == outputs[i]->grad; /* by gd_optimizer_backward */
         if (!there && (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i]))) break;
         /* The loss stays readable: gd_item after gd_backward is common. */
@@ -238,7 +238,7 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
         finish_gradients(node);
         if (!keep_tape) use_up(node);
-        if (!ctx->gradients || !ctx->gradients->options.keep_tape) gd_finish_uses(node);
+        if (is_heard(ctx)) gd_finish_leaves(node);
     }
     return ctx->status;
 }
@@ -268,7 +268,7 @@ gd_status gd_backward_from(gd_tensor *const *outputs, int count, const gd_backwa
     ctx->in_backward = true;
     ctx->before = ctx->user_tensors;
     gd_backward_walk(ctx, outputs, count, chosen.cotangents, chosen.keep_tape);
-    gd_finish_leaves(ctx);
+    if (ctx->listeners) gd_finish_all_leaves(ctx);
     ctx->in_backward = false;
     ctx->calls_at_backward = ctx->calls;
     return ctx->status;

@@ -34,11 +34,8 @@ static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool
 /* A gradient header for t on an existing storage. */
 static gd_tensor *grad_view(gd_tensor *t, gd_storage *storage)
 {
-    const gd_dtype dtype = gd_gradient_dtype(t);
-    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", true, dtype, t->ndim, t->shape);
-    if (!grad) return NULL;
-    gd_tensor_attach(grad, storage);
-    grad->owned = true;
+    gd_tensor *grad = gd_grad_header(t, true, gd_gradient_dtype(t));
+    if (grad) gd_tensor_attach(grad, storage);
     return t->grad = grad;
 }
 
@@ -145,11 +142,6 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bo
 {
     gd_context *ctx = call->context;
     const gd_op *op = node->call.op;
-    for (int i = 0; i < node->call.inputs; i++) {
-        gd_tensor *t = node->call.input[i];
-        call->input[i] = value_for_kernel(node, call, t, i);
-        if (t && !call->input[i]) return ctx->status;
-    }
     for (int i = 0; i < node->call.outputs; i++) {
         gd_tensor *t = node->call.output[i];
         if (t->grad_valid) {
@@ -162,8 +154,11 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bo
     }
     for (int i = 0; i < node->call.inputs; i++) {
         gd_tensor *t = node->call.input[i];
-        if (!t || !gd_walk_needs(ctx, t)) continue;
-        if (place_gradient(node, call, i, accumulate, keep_tape)) return ctx->status;
+        if (!t) continue;
+        call->input[i] = value_for_kernel(node, call, t, i);
+        if (!call->input[i]) return ctx->status;
+        if (gd_walk_needs(ctx, t) && place_gradient(node, call, i, accumulate, keep_tape))
+            return ctx->status;
     }
     return GD_OK;
 }

@@ -54,8 +54,9 @@ typedef struct gd_arena {
     uint64_t step;           /* how many have ended */
 } gd_arena;
 
-/* Host memory from the context's allocator; NULL, with the error set, if there is none. `what`
- * completes "out of memory: ... bytes for <what>". */
+/* Host memory from the context's allocator; NULL if there is none. gd_host_allocate then sets the
+ * error: `what` completes "out of memory: ... bytes for <what>". */
+void *gd_host_try(gd_context *ctx, size_t bytes);
 void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what);
 void gd_host_release(gd_context *ctx, void *memory, size_t bytes);
 
@@ -186,8 +187,7 @@ struct gd_context {
 
     gd_node **tape;
     int64_t tape_length, tape_capacity;
-    int no_grad;       /* depth of gd_no_grad_begin */
-    bool saw_gradient; /* an op was given an input that requires a gradient; see src/recompute */
+    int no_grad; /* depth of gd_no_grad_begin */
     bool in_backward;
     const gd_tensor *before; /* the user's newest tensor when the backward or gd_gradients began */
     /* The gd_gradients that is running; or NULL. */
@@ -307,6 +307,9 @@ static inline bool gd_failed(const gd_context *ctx)
 gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
                             const int64_t *shape);
 
+/* That of the gradient of t, which goes with t unless it belongs to the step. */
+gd_tensor *gd_grad_header(const gd_tensor *t, bool step, gd_dtype dtype);
+
 /* Makes t a header of `count` packed elements. */
 void gd_tensor_pack(gd_tensor *t, gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
                     int64_t count);
@@ -343,16 +346,10 @@ void gd_storage_release(gd_context *ctx, gd_storage *storage);
 /* Frees a tensor of the user or of a group, even if another object owns it. */
 void gd_tensor_destroy(gd_tensor *t);
 
-/* Removes a heap tensor from the context's list: another tensor will free it. */
-void gd_tensor_unlist(gd_tensor *t);
-
 /* Releases the headers of freed tensors but for the `keep` newest: using one of these is an error
  * that says so. */
 void gd_tensor_release_headers(gd_context *ctx, int64_t keep);
 enum { GD_KEPT_HEADERS = 256 };
-
-/* The kernels' view of t. */
-gd_layout gd_tensor_layout(const gd_tensor *t);
 
 /* Whether t has its memory. */
 static inline bool gd_tensor_readable(const gd_tensor *t)
@@ -499,8 +496,6 @@ typedef struct gd_call_listener {
     struct gd_call_listener *outer; /* that of the segment around this one */
     const gd_call_frame *frame; /* the one around its calls; others are made by an op's kernel */
     gd_status (*call)(struct gd_call_listener *listener, const gd_call *call);
-    /* Whether the segment reads a leaf whose gradient is wanted. */
-    bool (*reads_wanted)(const struct gd_call_listener *listener);
 } gd_call_listener;
 
 /* Notifies the listeners of a call before it runs. `frame`: the one around it. */
@@ -515,17 +510,16 @@ static inline gd_status gd_notify_call(const gd_call *call, const gd_call_frame 
 /* ---- The tape (tape.c, backward.c, backward_call.c) --------------------------------------- */
 
 struct gd_node {
-    gd_call call; /* of the forward, with a copy of its arguments */
+    _Alignas(16) gd_call call; /* of the forward, with a copy of its arguments, behind the node */
     gd_status (*backward)(gd_node *node, bool keep_tape); /* NULL: gd_node_backward */
-    uint64_t *versions;              /* [inputs + outputs] of their storages after the forward */
-    bool *required;                  /* [inputs]: it required a gradient then */
-    int64_t index;                   /* on the tape */
-    const gd_call_listener *segment; /* of gd_recompute; otherwise NULL */
-    bool used;                       /* a backward has visited it */
-    bool lent;                       /* its freed values can be read now (gd_lend) */
-    bool marked;                     /* the running backward will visit it */
-    bool leads;                      /* of gd_gradients: to one of its inputs */
-    gd_node *via;                    /* the node that it was reached from, for messages */
+    uint64_t *versions; /* [inputs + outputs] of their storages after the forward */
+    bool *required;     /* [inputs]: it required a gradient then */
+    int64_t index;      /* on the tape */
+    bool used;          /* a backward has visited it */
+    bool lent;          /* its freed values can be read now (gd_lend) */
+    bool marked;        /* the running backward will visit it */
+    bool leads;         /* of gd_gradients: to one of its inputs */
+    gd_node *via;       /* the node that it was reached from, for messages */
 };
 
 /* The op that was called, of which this call may be a part. */
@@ -538,15 +532,21 @@ static inline const gd_op *gd_called_op(const gd_call *call)
  * there. */
 gd_node *gd_tape_append(const gd_call *call);
 
-/* Value i of a node, of its inputs and then its outputs; NULL if the backward does not read it, or
- * it is not there. */
+static inline int gd_node_values(const gd_node *node)
+{
+    return node->call.inputs + node->call.outputs + node->call.saves;
+}
+
+/* Value i of a node, of its inputs, its outputs and what it saved; NULL if the backward does not
+ * read it, or it is not there. */
 static inline gd_tensor *gd_node_value(const gd_node *node, int i)
 {
-    const int output = i - node->call.inputs;
-    if (output < 0)
-        return node->call.op->backward_reads_inputs & GD_BIT(i) ? node->call.input[i] : NULL;
-    return node->call.op->backward_reads_outputs & GD_BIT(output) ? node->call.output[output]
-                                                                  : NULL;
+    const gd_call *call = &node->call;
+    const int k = i - call->inputs;
+    if (k < 0) return call->op->backward_reads_inputs & GD_BIT(i) ? call->input[i] : NULL;
+    if (k < call->outputs)
+        return call->op->backward_reads_outputs & GD_BIT(k) ? call->output[k] : NULL;
+    return call->save[k - call->outputs];
 }
 
 /* What gd_gradients knows of a tensor: of each input, and of what has a cotangent made by ops. */
@@ -658,13 +658,10 @@ typedef struct gd_listener {
 void gd_listen(gd_context *ctx, gd_listener *listener);
 void gd_unlisten(gd_context *ctx, gd_listener *listener);
 
-/* Counts a call among the uses of the leaves that it reads. */
-void gd_count_uses(const gd_call *call);
-
-/* A node was visited: leaves of which it was the last use are complete. */
-void gd_finish_uses(const gd_node *node);
-
-/* A backward ends: so are leaves with a use that it did not visit. */
-void gd_finish_leaves(gd_context *ctx);
+/* A backward marks its nodes from the last to the first. When it has visited one, the leaves of
+ * which that is the last reader are complete; at its end, all that are still awaited. */
+void gd_await_leaves(const gd_node *node);
+void gd_finish_leaves(const gd_node *node);
+void gd_finish_all_leaves(gd_context *ctx);
 
 #endif

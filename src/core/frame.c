@@ -85,7 +85,7 @@ gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool 
     if (t->dtype == dtype && ((strided && real) || gd_tensor_is_contiguous(t))) return t;
     gd_tensor *packed = gd_frame_tensor(ctx, dtype, t->ndim, t->shape, who);
     if (packed && t->count) {
-        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx);
+        ctx->services->copy(gd_layout_of(packed), gd_layout_of(t), ctx);
     }
     return packed;
 }

@@ -15,15 +15,12 @@ gd_status gd_tensor_need_grad(gd_tensor *t)
         t->grad->sparse = false;
         return GD_OK;
     }
-    const gd_dtype dtype = gd_gradient_dtype(t);
-    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, dtype, t->ndim, t->shape);
+    gd_tensor *grad = gd_grad_header(t, t->step, gd_gradient_dtype(t));
     if (!grad) return t->ctx->status;
     if (gd_tensor_allocate(grad, GD_MEMORY_GRADIENTS, "backward")) {
         if (!t->step) gd_tensor_destroy(grad);
         return t->ctx->status;
     }
-    grad->owned = true;
-    if (!t->step) gd_tensor_unlist(grad); /* it goes with t */
     t->grad = grad;
     return GD_OK;
 }
@@ -106,6 +103,6 @@ gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)
     if (add)
         accumulate(t->grad, src, who);
     else
-        ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(src), ctx);
+        ctx->services->copy(gd_layout_of(t->grad), gd_layout_of(src), ctx);
     return ctx->status;
 }

@@ -1,9 +1,14 @@
 /* host_memory.c - host memory from the context's allocator. */
 #include "core/core.h"
 
+void *gd_host_try(gd_context *ctx, size_t bytes)
+{
+    return ctx->allocator.allocate(ctx->allocator.user, 64, bytes ? bytes : 1);
+}
+
 void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what)
 {
-    void *memory = ctx->allocator.allocate(ctx->allocator.user, 64, bytes ? bytes : 1);
+    void *memory = gd_host_try(ctx, bytes);
     if (!memory) gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
     return memory;
 }

@@ -1,8 +1,7 @@
 /* listeners.c - telling those who listen that the gradient of a leaf is complete (gd_on_gradient).
  *
- * It is complete when the walk has visited the last node that reads the leaf. So each leaf counts
- * its uses: the calls that read it and whose backward has not run. A call in a segment of
- * gd_recompute counts from the segment's first run on. */
+ * It is complete when the walk has visited the last node that reads the leaf: the first one on the
+ * tape, which a backward finds when it marks its nodes. */
 #include "core/core.h"
 
 /* ---- Who listens -------------------------------------------------------------------------- */
@@ -53,33 +52,33 @@ gd_status gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user)
 
 /* ---- Hooks of a backward ------------------------------------------------------------------ */
 
-void gd_count_uses(const gd_call *call)
+void gd_await_leaves(const gd_node *node)
 {
-    for (int i = 0; i < call->inputs; i++) {
-        gd_tensor *t = call->input[i];
-        if (t && !t->step && t->requires_grad) t->uses++;
+    for (int i = 0; i < node->call.inputs; i++) {
+        gd_tensor *t = node->call.input[i];
+        if (t && !t->step && t->requires_grad) t->awaited = true, t->reader = node;
     }
 }
 
 static void notify_complete(gd_tensor *leaf)
 {
     gd_context *ctx = leaf->ctx;
-    const bool expected = leaf->awaited && leaf->grad_valid;
+    const bool reached = leaf->grad_valid;
     leaf->awaited = false;
-    for (const gd_listener *l = ctx->listeners; l && expected && !gd_failed(ctx); l = l->next) {
+    for (const gd_listener *l = ctx->listeners; l && reached && !gd_failed(ctx); l = l->next) {
         if (l->hook) l->hook(l->user, leaf);
     }
 }
 
-void gd_finish_uses(const gd_node *node)
+void gd_finish_leaves(const gd_node *node)
 {
     for (int i = 0; i < node->call.inputs; i++) {
         gd_tensor *t = node->call.input[i];
-        if (t && !t->step && t->uses > 0 && --t->uses == 0) notify_complete(t);
+        if (t && t->awaited && t->reader == node) notify_complete(t);
     }
 }
 
-void gd_finish_leaves(gd_context *ctx)
+void gd_finish_all_leaves(gd_context *ctx)
 {
     for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
         if (t->awaited) notify_complete(t);

@@ -96,8 +96,7 @@ typedef struct apply_state {
     gd_call call;
     gd_shapes shapes;
     gd_tensor **kernel_input, **kernel_output; /* after conversion */
-    bool wanted;     /* an input requires a gradient, and the op has one */
-    bool record;     /* and recording is on */
+    bool record;     /* an input requires a gradient, an output may, and recording is on */
     bool seen_real;  /* by widen() */
     int gradient;    /* an input that is a gradient, or made of one unrecorded; -1: none */
     uint64_t number; /* of the call */
@@ -126,20 +125,18 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
     state->shapes.save = state->shapes.output + op->outputs;
     call->input = (gd_tensor **)(state->shapes.output + results);
     state->kernel_input = call->input + count;
-    call->output = state->kernel_input + count;
-    state->kernel_output = call->output + op->outputs;
-    call->save = state->kernel_output + op->outputs;
+    state->kernel_output = state->kernel_input + count;
+    call->output = state->kernel_output + op->outputs;
+    call->save = call->output + op->outputs;
     memcpy(call->input, inputs, (size_t)count * sizeof *inputs);
     call->dtype = call->kernel_dtype = GD_FLOAT32;
     for (int i = 0; i < count; i++) {
         const gd_tensor *t = inputs[i];
         if (!t) continue;
         widen(call, t->dtype, &state->seen_real);
-        state->wanted = state->wanted || t->requires_grad;
+        state->record = state->record || (t->requires_grad && ctx->no_grad == 0);
         if (t->gradient && state->gradient < 0) state->gradient = i;
     }
-    ctx->saw_gradient = ctx->saw_gradient || state->wanted;
-    state->record = state->wanted && ctx->no_grad == 0;
     return GD_OK;
 }
 
@@ -148,24 +145,22 @@ static gd_status run_shape(apply_state *state, const gd_signature *signature)
 {
     gd_call *call = &state->call;
     gd_context *ctx = call->context;
-    gd_status status = gd_signature_check(signature, call, &state->shapes);
-    if (status == GD_OK) status = ctx->status;
-    if (status) {
+    const gd_status status = gd_signature_check(signature, call, &state->shapes);
+    if (status || gd_failed(ctx))
         return gd_fail(ctx, status, "%s: its shape() refused the inputs", call->op->name);
-    }
     bool real_output = false;
     for (int i = 0; i < call->outputs; i++) {
         widen(call, state->shapes.output[i].dtype, &state->seen_real);
         real_output = real_output || gd_dtype_is_real(state->shapes.output[i].dtype);
     }
-    if (!real_output) state->wanted = state->record = false; /* whole numbers have no gradient */
+    state->record = state->record && real_output; /* whole numbers have no gradient */
     if (call->op->random) {
         call->seed = ctx->random.seed;
         call->random_offset = gd_random_take(ctx, state->shapes.random_words);
         call->random_base = ctx->random_base;
     }
     state->number = ++ctx->calls;
-    return gd_notify_call(call, ctx->frame->outer);
+    return ctx->segment ? gd_notify_call(call, ctx->frame->outer) : GD_OK;
 }
 
 /* How a gradient was computed is not on the tape: a backward would take it for a constant. */
@@ -230,14 +225,13 @@ static gd_status allocate_results(apply_state *state)
     gd_call *call = &state->call;
     gd_context *ctx = call->context;
     const char *name = call->op->name;
-    bool wants_saves = state->record && call->op->backward[ctx->device->device];
-    for (int i = 0; i < call->outputs + call->saves; i++) {
-        bool save = i >= call->outputs;
-        const gd_spec *spec = &state->shapes.output[i]; /* the saves follow */
-        if (save && (!wants_saves || spec->ndim < 0)) continue;
+    const bool wants_saves = state->record && call->op->backward[ctx->device->device];
+    for (int i = 0; i < call->outputs + (wants_saves ? call->saves : 0); i++) {
+        const gd_spec *spec = &state->shapes.output[i]; /* the saves follow, as in call->output */
+        if (i >= call->outputs && spec->ndim < 0) continue;
         gd_tensor *t = gd_tensor_header(ctx, name, true, spec->dtype, spec->ndim, spec->shape);
         if (!t || gd_tensor_allocate(t, GD_MEMORY_ACTIVATIONS, name)) return ctx->status;
-        *(save ? &call->save[i - call->outputs] : &call->output[i]) = t;
+        call->output[i] = t;
     }
     return GD_OK;
 }
@@ -246,7 +240,7 @@ static gd_status allocate_results(apply_state *state)
 static void write_back(gd_tensor *t, const gd_tensor *written)
 {
     if (written == t || t->count == 0) return;
-    t->ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(written), t->ctx);
+    t->ctx->services->copy(gd_layout_of(t), gd_layout_of(written), t->ctx);
 }
 
 static gd_status run_forward(apply_state *state)
@@ -316,10 +310,7 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
         y->gradient = state->gradient >= 0 && gd_dtype_is_real(y->dtype) && ctx->no_grad == 0;
     }
     if (defined) return GD_OK; /* its parts were recorded */
-    if (state->record) return gd_tape_append(call) ? GD_OK : ctx->status;
-    /* An op of a segment is recorded when the segment runs again, in the backward. */
-    if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(call);
-    return GD_OK;
+    return !state->record || gd_tape_append(call) ? GD_OK : ctx->status;
 }
 
 /* Returns the first output, NULL on an error, and fills `outputs` unless it is NULL. */

@@ -19,10 +19,8 @@ void gd_step_end(gd_context *ctx)
         }
     }
     for (gd_storage *s = ctx->step_storages; s; s = s->next) gd_storage_release(ctx, s);
-    for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
+    for (gd_tensor *t = ctx->user_tensors; t; t = t->next)
         if (t->storage) t->storage->readers = 0;
-        t->uses = 0;
-    }
     ctx->step_tensors = NULL;
     ctx->step_storages = NULL;
     ctx->spare = NULL;

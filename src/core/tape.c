@@ -14,12 +14,10 @@
 /* Keeps the memory that the backward needs, or not any more. */
 static void count_readers(const gd_node *node, int change)
 {
-    for (int i = 0; i < node->call.inputs + node->call.outputs; i++) {
+    for (int i = 0; i < gd_node_values(node); i++) {
         const gd_tensor *t = gd_node_value(node, i);
         if (t && t->storage) t->storage->readers += change;
     }
-    for (int i = 0; i < node->call.saves; i++)
-        if (node->call.save[i]) node->call.save[i]->storage->readers += change;
 }
 
 /* Whether a backward that reads dy alone passes it on to parameters (of float32, or with
@@ -45,16 +43,16 @@ gd_node *gd_tape_append(const gd_call *call)
                       sizeof *ctx->tape, "the tape")) {
         return NULL;
     }
-    gd_node *node = gd_arena_allocate(ctx, sizeof *node, "the tape");
+    /* Behind the node are its arguments, then versions[] and required[]. */
+    const size_t args_size = call->args ? call->op->args_size : 0,
+                 args_end = (args_size + 7) / 8 * 8;
+    const size_t inputs = (size_t)call->inputs, tensors = inputs + (size_t)call->outputs;
+    const size_t size = sizeof(gd_node) + args_end + tensors * sizeof(uint64_t) + inputs;
+    gd_node *node = gd_arena_allocate(ctx, size, "the tape");
     if (!node) return NULL;
     *node = (gd_node){.call = *call, .index = ctx->tape_length};
-    const size_t args_size = call->args ? call->op->args_size : 0;
-    void *args = args_size ? gd_arena_allocate(ctx, args_size, "the tape") : NULL;
-    node->call.args = args ? memcpy(args, call->args, args_size) : NULL;
-    size_t tensors = (size_t)call->inputs + (size_t)call->outputs;
-    const size_t size = tensors * sizeof *node->versions + (size_t)call->inputs;
-    node->versions = gd_arena_allocate(ctx, size, "the tape");
-    if (gd_failed(ctx)) return NULL;
+    if (args_size) node->call.args = memcpy(node + 1, call->args, args_size);
+    node->versions = (uint64_t *)((char *)(node + 1) + args_end);
     node->required = (bool *)(node->versions + tensors);
     for (int i = 0; i < call->inputs; i++) {
         const gd_tensor *t = call->input[i];
@@ -71,8 +69,6 @@ gd_node *gd_tape_append(const gd_call *call)
         t->retain_grad = ctx->retain_grads && t->requires_grad;
     }
     count_readers(node, +1);
-    if (!ctx->in_backward)
-        gd_count_uses(call); /* otherwise it was counted in the segment's first run */
     ctx->tape[ctx->tape_length++] = node;
     return node;
 }

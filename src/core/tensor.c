@@ -11,14 +11,9 @@ static const char *const dtype_names[GD_DTYPE_COUNT] = {
     [GD_FLOAT16] = "float16", [GD_INT32] = "int32",
 };
 
-static bool dtype_known(gd_dtype dtype)
-{
-    return (unsigned)dtype < GD_DTYPE_COUNT;
-}
-
 const char *gd_dtype_name(gd_dtype dtype)
 {
-    return dtype_known(dtype) ? dtype_names[dtype] : "unknown dtype";
+    return (unsigned)dtype < GD_DTYPE_COUNT ? dtype_names[dtype] : "unknown dtype";
 }
 
 /* ---- Shapes ----------------------------------------------------------------------------- */
@@ -128,7 +123,7 @@ static void list_remove(gd_tensor **list, gd_tensor *t)
 static gd_status check_shape(gd_context *ctx, const char *who, gd_dtype dtype, int ndim,
                              const int64_t *shape, int64_t *count)
 {
-    if (!dtype_known(dtype)) {
+    if (!gd_dtype_size(dtype)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: dtype is %d, wanted one of gd_dtype", who,
                        (int)dtype);
     }
@@ -160,18 +155,33 @@ void gd_tensor_pack(gd_tensor *t, gd_context *ctx, gd_dtype dtype, int ndim, con
     }
 }
 
-gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
-                            const int64_t *shape)
+static inline gd_tensor *new_header(gd_context *ctx, bool step, gd_dtype dtype, int ndim,
+                                    const int64_t *shape, int64_t count)
 {
-    int64_t count = 0;
-    if (check_shape(ctx, who, dtype, ndim, shape, &count)) return NULL;
     gd_tensor *t = step ? gd_arena_allocate(ctx, sizeof *t, "a tensor")
                         : gd_host_allocate(ctx, sizeof *t, "a tensor");
     if (!t) return NULL;
     gd_tensor_pack(t, ctx, dtype, ndim, shape, count);
     t->step = step;
-    list_push(step ? &ctx->step_tensors : &ctx->user_tensors, t);
+    if (step) list_push(&ctx->step_tensors, t);
     return t;
+}
+
+gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
+                            const int64_t *shape)
+{
+    int64_t count = 0;
+    if (check_shape(ctx, who, dtype, ndim, shape, &count)) return NULL;
+    gd_tensor *t = new_header(ctx, step, dtype, ndim, shape, count);
+    if (t && !step) list_push(&ctx->user_tensors, t);
+    return t;
+}
+
+gd_tensor *gd_grad_header(const gd_tensor *t, bool step, gd_dtype dtype)
+{
+    gd_tensor *grad = new_header(t->ctx, step, dtype, t->ndim, t->shape, t->count);
+    if (grad) grad->owned = true;
+    return grad;
 }
 
 void gd_tensor_attach(gd_tensor *t, gd_storage *storage)
@@ -215,11 +225,6 @@ static void drop_view(gd_tensor *t)
     if (--storage->views > 0 || storage->step) return;
     gd_storage_release(t->ctx, storage);
     gd_host_release(t->ctx, storage, sizeof *storage);
-}
-
-void gd_tensor_unlist(gd_tensor *t)
-{
-    list_remove(&t->ctx->user_tensors, t);
 }
 
 void gd_tensor_destroy(gd_tensor *t)
@@ -335,9 +340,4 @@ gd_tensor *gd_constant(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t 
     if (!t || gd_tensor_allocate(t, GD_MEMORY_ACTIVATIONS, "constant")) return NULL;
     if (t->count) ctx->services->fill(gd_tensor_data(t), dtype, value, t->count, ctx);
     return gd_failed(ctx) ? NULL : t;
-}
-
-gd_layout gd_tensor_layout(const gd_tensor *t)
-{
-    return (gd_layout){gd_tensor_data(t), t->dtype, t->ndim, t->shape, t->strides};
 }

@@ -66,8 +66,8 @@ struct gd_tensor {
     gd_node *node; /* that made it; NULL for a leaf */
     int output;    /* its index among the outputs of the call that made it */
     uint64_t call; /* the number of that call; 0: not made by an op */
-    int uses;      /* of a leaf: calls that read it and whose backward has not run */
     bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
+    const gd_node *reader; /* of an awaited leaf: the node after which its gradient is complete */
 
     gd_tensor *next, *previous; /* in one of the context's lists */
     char name[GD_NAME_SIZE];
@@ -130,16 +130,19 @@ GD_ACCESSOR void *gd_tensor_data(const gd_tensor *t)
     return (char *)t->storage->data + (size_t)t->offset * gd_dtype_size(t->dtype);
 }
 
-/* The stride of a dimension of size 1 is never used, and a tensor without elements has no order. */
+/* The stride of a dimension of size 1 is never used. */
+GD_ACCESSOR bool gd_is_packed(int ndim, const int64_t *shape, const int64_t *strides)
+{
+    int64_t stride = 1;
+    for (int i = ndim - 1; i >= 0; stride *= shape[i--])
+        if (shape[i] != 1 && strides[i] != stride) return false;
+    return true;
+}
+
+/* A tensor without elements has no order. */
 GD_ACCESSOR bool gd_tensor_is_contiguous(const gd_tensor *t)
 {
-    if (!t || t->count == 0) return t != NULL;
-    int64_t stride = 1;
-    for (int i = t->ndim - 1; i >= 0; i--) {
-        if (t->shape[i] != 1 && t->strides[i] != stride) return false;
-        stride *= t->shape[i];
-    }
-    return true;
+    return t && (t->count == 0 || gd_is_packed(t->ndim, t->shape, t->strides));
 }
 
 GD_ACCESSOR bool gd_tensor_requires_grad(const gd_tensor *t)

@@ -31,16 +31,6 @@ static gd_status cpu_open(gd_context *ctx)
     return GD_OK;
 }
 
-static void *cpu_allocate(gd_context *ctx, size_t bytes)
-{
-    return ctx->allocator.allocate(ctx->allocator.user, 64, bytes);
-}
-
-static void cpu_release(gd_context *ctx, void *data, size_t bytes)
-{
-    ctx->allocator.release(ctx->allocator.user, data, bytes);
-}
-
 static gd_status cpu_copy(gd_context *ctx, void *dst, const void *src, size_t bytes)
 {
     (void)ctx;
@@ -66,12 +56,12 @@ static bool cpu_is_filled(gd_context *ctx, const void *data, int byte, size_t by
 const gd_device_table gd_device_cpu = {
     .device = GD_CPU,
     .open = cpu_open,
-    .allocate = cpu_allocate,
-    .release = cpu_release,
+    .allocate = gd_host_try,
+    .release = gd_host_release,
     .upload = cpu_copy,
     .download = cpu_copy,
     .fill_bytes = cpu_fill_bytes,
     .is_filled = cpu_is_filled,
-    .shared_allocate = cpu_allocate,
-    .shared_release = cpu_release,
+    .shared_allocate = gd_host_try,
+    .shared_release = gd_host_release,
 };

@@ -52,7 +52,7 @@ static gd_tensor *value_of(const gd_node *node, gd_tensor *t, int i)
 {
     if (gd_check_value(node, t, node->call.op->derivative ? "derivative" : "definition", i))
         return NULL;
-    return gd_dtype_is_real(t->dtype) && !node->segment ? in_dtype(t, node->call.dtype) : t;
+    return gd_dtype_is_real(t->dtype) && !node->backward ? in_dtype(t, node->call.dtype) : t;
 }
 
 static gd_status prepare_inputs(const gd_node *node, gd_call *call)
@@ -162,7 +162,7 @@ static void derive_nodes(gd_context *ctx, int64_t first, int64_t end)
         for (int k = 0; k < node->call.outputs; k++)
             reached = reached || cotangent_of(node->call.output[k]);
         for (int k = 0; k < node->call.inputs; k++) asked = asked || is_asked(node->call.input[k]);
-        if (!reached || !(asked || (node->segment && node->leads))) continue;
+        if (!reached || !asked) continue;
         gd_lend(node, true);
         derive_node(ctx, node);
         gd_lend(node, false);

@@ -62,7 +62,7 @@ static gd_status put_aside(gd_tensor *t)
     t->grad = t->retained = NULL;
     t->grad_valid = false;
     if (t->step) return GD_OK;
-    gd_tensor *grad = gd_tensor_header(ctx, "gradients", true, dtype, t->ndim, t->shape);
+    gd_tensor *grad = gd_grad_header(t, true, dtype);
     if (grad && !gd_tensor_allocate(grad, GD_MEMORY_GRADIENTS, "gradients")) t->grad = grad;
     return ctx->status;
 }

@@ -9,7 +9,6 @@ static void drop(gd_context *ctx, gd_moment then, gd_tensor *const *gradients, i
 {
     for (int i = 0; i < n; i++)
         if (gradients[i]) gradients[i]->storage->keep = false;
-    for (int64_t i = then.tape_length; i < ctx->tape_length; i++) gd_finish_uses(ctx->tape[i]);
     gd_drop_since(ctx, then, NULL);
 }
 

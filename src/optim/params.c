@@ -220,13 +220,10 @@ static bool lay_out(gd_params *params, int64_t *block)
 /* The gradient of t, at the same offset in the block of gradients. */
 static gd_status create_grad(gd_tensor *t, const gd_tensor *grads)
 {
-    gd_tensor *grad =
-        gd_tensor_header(t->ctx, "params_finish", false, grads->dtype, t->ndim, t->shape);
+    gd_tensor *grad = gd_grad_header(t, false, grads->dtype);
     if (!grad) return gd_error_status(t->ctx);
-    grad->owned = true;
     grad->offset = t->offset;
     gd_tensor_attach(grad, grads->storage);
-    gd_tensor_unlist(grad); /* it goes with t */
     t->grad = grad;
     return GD_OK;
 }

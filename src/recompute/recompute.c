@@ -10,6 +10,7 @@
 typedef struct recompute_args {
     gd_segment segment;
     void *user;
+    int inputs; /* of the segment; those of the node that follow are leaves that it reads, too */
     gd_random_state random; /* so that dropout repeats */
     gd_trace trace;
 } recompute_args;
@@ -53,10 +54,7 @@ static gd_tensor *run_unrecorded(gd_context *ctx, recompute_args *args, gd_tenso
 {
     const gd_moment before = gd_now(ctx);
     gd_tensor *y = run_traced(ctx, args, inputs, count, false);
-    if (y && !gd_failed(ctx) && !made_since(ctx, before, y)) { /* an input, or a leaf */
-        ctx->saw_gradient = ctx->saw_gradient || y->requires_grad;
-        y = gd_detach(y);
-    }
+    if (y && !gd_failed(ctx) && !made_since(ctx, before, y)) y = gd_detach(y); /* input, or leaf */
     if (gd_failed(ctx)) y = NULL;
     gd_drop_since(ctx, before, y ? y->storage : NULL);
     if (y) y->freed = false;
@@ -91,7 +89,7 @@ static void recompute_definition(const gd_call *call)
     gd_context *ctx = call->context;
     const gd_random_state random = ctx->random;
     ctx->random = args->random;
-    call->output[0] = run_traced(ctx, args, call->input, call->inputs, true);
+    call->output[0] = run_traced(ctx, args, call->input, args->inputs, true);
     ctx->random = random;
 }
 
@@ -109,11 +107,11 @@ static const gd_op recompute_op = {
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-static gd_tensor **make_local_leaves(gd_context *ctx, gd_node *node)
+static gd_tensor **make_local_leaves(gd_context *ctx, gd_node *node, int inputs)
 {
     gd_lend(node, true);
     gd_tensor **local = gd_arena_array(ctx, node->call.inputs, sizeof *local, "recompute");
-    for (int i = 0; local && i < node->call.inputs; i++) {
+    for (int i = 0; local && i < inputs; i++) {
         gd_tensor *t = node->call.input[i];
         if (!t) continue;
         if (gd_check_value(node, t, "backward", i)) return NULL;
@@ -152,15 +150,16 @@ static void keep_gradients(const gd_node *node, bool keep)
 static gd_status recompute_backward(gd_node *node, bool keep_tape)
 {
     (void)keep_tape;
+    recompute_args *args = (recompute_args *)node->call.args;
     gd_tensor *doutput = node->call.output[0]->grad;
     gd_context *ctx = doutput->ctx;
     const gd_moment before = gd_now(ctx);
     const int64_t floor_before = ctx->tape_floor;
-    gd_tensor **local = make_local_leaves(ctx, node);
+    gd_tensor **local = make_local_leaves(ctx, node, args->inputs);
     if (!local) return gd_error_status(ctx);
 
     ctx->tape_floor = ctx->tape_length;
-    repeat(ctx, (recompute_args *)node->call.args, local, node->call.inputs, doutput);
+    repeat(ctx, args, local, args->inputs, doutput);
     ctx->tape_floor = floor_before;
 
     for (int i = 0; i < node->call.inputs && !gd_failed(ctx); i++) {
@@ -182,26 +181,23 @@ gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user, gd_tens
     if (gd_error_status(ctx) || check_inputs(ctx, segment, inputs, count)) return NULL;
     recompute_args *args = gd_arena_allocate(ctx, sizeof *args, "recompute");
     if (!args) return NULL;
-    *args = (recompute_args){.segment = segment, .user = user, .random = ctx->random};
+    *args =
+        (recompute_args){.segment = segment, .user = user, .inputs = count, .random = ctx->random};
     if (ctx->no_grad > 0) return run_segment(ctx, args, inputs, count);
 
-    bool saw_before = ctx->saw_gradient;
-    ctx->saw_gradient = false;
     gd_tensor *y = run_unrecorded(ctx, args, inputs, count);
-    bool record = ctx->saw_gradient;
-    ctx->saw_gradient = saw_before || record;
-    if (!y || !record) return y;
+    if (!y || !args->trace.wanted) return y;
 
-    gd_call call = {.context = ctx, .op = &recompute_op, .inputs = count, .outputs = 1};
-    call.input = gd_arena_array(ctx, count, sizeof *call.input, "recompute");
+    gd_call call = {.context = ctx, .op = &recompute_op, .outputs = 1};
+    call.input = gd_arena_array(ctx, count + args->trace.reads, sizeof *call.input, "recompute");
     call.output = gd_arena_array(ctx, 1, sizeof *call.output, "recompute");
     if (gd_failed(ctx)) return NULL;
     memcpy(call.input, inputs, (size_t)count * sizeof *inputs);
+    call.inputs = gd_trace_leaves(&args->trace, call.input, count);
     call.output[0] = y;
     gd_node *node = gd_tape_append(&call);
     if (!node) return NULL;
     node->call.args = args;
-    node->segment = &args->trace.listener;
     node->backward = recompute_backward;
     return y;
 }

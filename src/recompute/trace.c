@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 typedef struct origin {
-    const gd_tensor *t; /* NULL: an optional input that was not given */
+    gd_tensor *t; /* NULL: an optional input that was not given */
     const gd_storage *storage;
     uint64_t call;    /* counted from the beginning of the run; 0: not made in it */
     uint64_t version; /* 0: written to in the run */
@@ -29,7 +29,7 @@ typedef struct gd_traced_call {
 /* The end of a run stands in the list as a call that reads what the segment returns. */
 static const gd_op end = {.name = "the end", .inputs = 1, .input_names = {"y"}};
 
-static origin origin_of(const gd_trace *trace, const gd_tensor *t)
+static origin origin_of(const gd_trace *trace, gd_tensor *t)
 {
     if (!t) return (origin){.t = NULL};
     const uint64_t version = t->storage ? t->storage->version : 0;
@@ -49,8 +49,12 @@ static gd_status append(gd_trace *trace, const gd_call *call)
     const size_t args_size = call->op->plain_args ? call->op->args_size : 0;
     void *args = gd_arena_array(ctx, 1, args_size, "recompute");
     if (gd_failed(ctx)) return ctx->status;
-    for (int i = 0; i < call->inputs; i++) input[i] = origin_of(trace, call->input[i]);
+    for (int i = 0; i < call->inputs; i++) {
+        input[i] = origin_of(trace, call->input[i]);
+        trace->wanted = trace->wanted || gd_tensor_requires_grad(input[i].t);
+    }
     if (args_size) memcpy(args, call->args, args_size);
+    trace->reads += call->inputs;
     *c = (traced_call){.call = *call, .input = input};
     c->call.args = args;
     *trace->next = c;
@@ -150,23 +154,23 @@ static gd_status add(gd_call_listener *listener, const gd_call *call)
     return trace->again ? compare(trace, call) : append(trace, call);
 }
 
-static bool reads_wanted(const gd_call_listener *listener)
+int gd_trace_leaves(const gd_trace *trace, gd_tensor **list, int count)
 {
-    const gd_trace *trace = (const gd_trace *)listener;
     for (const traced_call *c = trace->first; c; c = c->next) {
         for (int i = 0; i < c->call.inputs; i++) {
-            const gd_tensor *t = c->input[i].t;
-            if (t && !t->step && gd_is_wanted(t)) return true;
+            gd_tensor *t = c->input[i].t;
+            bool listed = !t || t->step || !t->requires_grad;
+            for (int k = 0; k < count && !listed; k++) listed = list[k] == t;
+            if (!listed) list[count++] = t;
         }
     }
-    return false;
+    return count;
 }
 
 void gd_trace_begin(gd_context *ctx, gd_trace *trace, bool again)
 {
     if (!again) *trace = (gd_trace){.first = NULL};
-    trace->listener = (gd_call_listener){
-        .outer = ctx->segment, .frame = ctx->frame, .call = add, .reads_wanted = reads_wanted};
+    trace->listener = (gd_call_listener){.outer = ctx->segment, .frame = ctx->frame, .call = add};
     trace->next = &trace->first;
     trace->number = 0;
     trace->calls = ctx->calls;

@@ -12,11 +12,17 @@ typedef struct gd_trace {
     int64_t number;                       /* of the last call, from 1 */
     uint64_t calls, versions;             /* of the context when the run began */
     bool again;                           /* it is the second */
+    int64_t reads;                        /* inputs of the calls */
+    bool wanted;                          /* one of these requires a gradient */
 } gd_trace;
 
 /* Around a run: the first leaves its calls in the trace, the second is compared with them, and an
  * error says where it differs. `y`: what the segment returned. */
 void gd_trace_begin(gd_context *ctx, gd_trace *trace, bool again);
 void gd_trace_end(gd_context *ctx, gd_trace *trace, gd_tensor *y);
+
+/* Adds the leaves that require a gradient and that a call has read to a list, in which each tensor
+ * is once. Returns its length, which grows by at most trace->reads. */
+int gd_trace_leaves(const gd_trace *trace, gd_tensor **list, int count);
 
 #endif

@@ -46,8 +46,7 @@ static gd_status read_as(const gd_tensor *t, gd_dtype dtype, void *host, const c
     gd_call_frame frame;
     if (t->count == 0) return GD_OK;
     const gd_tensor *packed = packed_of(t, dtype, &frame, who);
-    if (packed && packed != t)
-        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx);
+    if (packed && packed != t) ctx->services->copy(gd_layout_of(packed), gd_layout_of(t), ctx);
     if (packed) {
         ctx->device->download(ctx, host, gd_tensor_data(packed),
                               (size_t)t->count * gd_dtype_size(dtype));
@@ -72,7 +71,7 @@ static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, double
         ctx->services->fill(gd_tensor_data(packed), dtype, value, t->count, ctx);
     }
     if (packed != t && !gd_failed(ctx))
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
+        ctx->services->copy(gd_layout_of(t), gd_layout_of(packed), ctx);
     gd_written(ctx, t->storage);
     gd_frame_end(ctx, &frame);
     return gd_error_status(ctx);
@@ -153,12 +152,12 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
     gd_frame_begin(ctx, &frame);
     if (src->storage == dst->storage) { /* the views may overlap: read everything first */
         gd_tensor *aside = gd_frame_tensor(ctx, src->dtype, src->ndim, src->shape, who);
-        if (aside) ctx->services->copy(gd_tensor_layout(aside), gd_tensor_layout(src), ctx);
+        if (aside) ctx->services->copy(gd_layout_of(aside), gd_layout_of(src), ctx);
         src = aside;
     }
     if (src) {
         gd_new_version(ctx, dst->storage);
-        ctx->services->copy(gd_tensor_layout(dst), gd_tensor_layout(src), ctx);
+        ctx->services->copy(gd_layout_of(dst), gd_layout_of(src), ctx);
         gd_written(ctx, dst->storage);
     }
     gd_frame_end(ctx, &frame);

@@ -316,9 +316,9 @@ TEST(a_leaf_waits_for_all_its_uses)
     check_told(&n, &t, "ba");
 
     t = (told){0};
-    gd_linear(n.x, n.w[2], NULL); /* a use that no backward comes by: told at the end */
+    gd_linear(n.x, n.w[2], NULL); /* a use that no backward comes by */
     gd_backward(loss_of(&n));
-    check_told(&n, &t, "bac");
+    check_told(&n, &t, "cba");
 
     t = (told){0};
     gd_tensor_set_requires_grad(n.w[1], false);
@@ -413,7 +413,7 @@ TEST(segments_count)
     x = gd_recompute(n.ctx, two_layers, &n, &x, 1);
     x = gd_recompute(n.ctx, layer, n.w[1], &x, 1);
     gd_backward(gd_mean(x, NULL, 0, false));
-    check_told(&n, &t, "cba");
+    check_told(&n, &t, "bca"); /* those of a segment when all of it has run */
     destroy(&n);
 }
 
