@@ -205,26 +205,6 @@ TEST(test_soft_by_hand)
                 (double[]){0.75 * a + 0.25 * b}, 1e-6);
 }
 
-/* One of the two gradients is there before, and is added to: that of x, or that of the targets. */
-TEST(test_soft_adds_to_one)
-{
-    double fresh[2][2], got[2];
-    for (int held = -1; held < 2; held++) {
-        gd_tensor *in[] = {gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 2), (float[]){0, 1}),
-                           gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 2), (float[]){0.25, 0.75})};
-        for (int k = 0; k < 2; k++) gd_tensor_set_requires_grad(in[k], true);
-        if (held >= 0) gd_backward(gd_sum(in[held], NULL, 0, false));
-        gd_backward(gd_cross_entropy_with(in[0], in[1], NULL));
-        for (int k = 0; k < 2; k++) {
-            double *to = held < 0 ? fresh[k] : got;
-            gd_tensor_read_f64(gd_grad(in[k]), to, 2);
-            for (int i = 0; i < 2; i++)
-                ck_assert_double_eq_tol(to[i], fresh[k][i] + (held == k), 1e-6);
-        }
-        gd_step_end(ctx);
-    }
-}
-
 /* Weights that are all 0 leave nothing to divide by; a class without a share may be -inf. */
 TEST(test_soft_edges)
 {

@@ -377,16 +377,6 @@ TEST(concat_joins)
                      round % 7 % 3);
 }
 
-TEST(concat_of_the_same_tensor)
-{
-    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 3), -1, 1, &seed);
-    gd_tensor *y = gd_concat((gd_tensor *[]){x, x, x}, 3, 0);
-    double *dy = backward_random(ctx, y, &seed), wanted[6] = {0};
-    for (int i = 0; i < 18; i++) wanted[i % 6] += dy[i];
-    assert_close(gd_grad(x), wanted, 4, 1, "concat");
-    free(dy);
-}
-
 /* ---- cast --------------------------------------------------------------------------------- */
 
 TEST(casts_round_and_carry_gradients)
