@@ -1,5 +1,4 @@
-/* test_derivatives.c - gd_jvp and gd_hvp beside derivatives written down by hand, and by
- * differences. */
+/* test_derivatives.c - gd_jvp and gd_hvp beside derivatives written down by hand. */
 #include "each_context.h"
 
 static gd_tensor *x, *w, *v, *u; /* [3]: 1, 2, 3; 0.5, 1, 2, both with a gradient; directions */
@@ -18,15 +17,6 @@ static void open_context(void)
     u = three(3, 0.5, -2);
     gd_tensor_set_requires_grad(x, true);
     gd_tensor_set_requires_grad(w, true);
-}
-
-static double dot(const gd_tensor *a, const gd_tensor *b)
-{
-    double *p = values_of(a), *q = values_of(b), sum = 0;
-    for (int64_t i = 0; i < gd_tensor_count(a); i++) sum += p[i] * q[i];
-    free(p);
-    free(q);
-    return sum;
 }
 
 /* ---- J v ---------------------------------------------------------------------------------- */
@@ -76,49 +66,6 @@ TEST(hessian)
     ck_assert_ptr_null(gd_grad(x));
     gd_backward(loss);
     ck_assert_values(gd_grad(x), 1.5, 12, 54);
-    gd_step_end(ctx);
-}
-
-/* A network: H is symmetric, and H v is the difference of gradients. */
-static gd_tensor *network(gd_tensor *in, gd_tensor *weight, gd_tensor *targets)
-{
-    gd_tensor *h = gd_tanh(gd_linear(in, weight, NULL));
-    gd_tensor *p = gd_log_softmax(gd_matmul(h, weight), -1);
-    return gd_mean_all(gd_mul(p, targets));
-}
-
-TEST(hessian_of_a_network)
-{
-    enum { N = 5, ROWS = 7 };
-    gd_tensor *in = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(ROWS, N));
-    gd_tensor *targets = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(ROWS, N)), *part[3];
-    uint64_t seed = 3;
-    for (int i = 0; i < 3; i++) part[i] = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(N, N));
-    gd_tensor *all[5] = {in, targets, part[0], part[1], part[2]};
-    for (int i = 0; i < 5; i++) {
-        double values[ROWS * N];
-        for (int k = 0; k < ROWS * N; k++) values[k] = random_in(&seed, -1, 1);
-        gd_tensor_write_f64(all[i], values, gd_tensor_count(all[i]));
-    }
-    gd_tensor *weight = part[0], *a = part[1], *b = part[2], *Ha, *Hb, *g[2];
-    gd_tensor_set_requires_grad(weight, true);
-    gd_tensor *loss = network(in, weight, targets);
-    gd_hvp(loss, &weight, &a, 1, NULL, &Ha);
-    gd_hvp(loss, &weight, &b, 1, NULL, &Hb);
-    ck_assert_double_eq_tol(dot(b, Ha), dot(a, Hb), 1e-15);
-    ck_assert_double_gt(fabs(dot(b, Ha)), 1e-3);
-    double *product = values_of(Ha), *at = values_of(weight), *along = values_of(a);
-    for (int side = 0; side < 2; side++) {
-        double moved[N * N];
-        for (int k = 0; k < N * N; k++) moved[k] = at[k] + (side ? 1e-5 : -1e-5) * along[k];
-        gd_tensor_write_f64(weight, moved, N * N);
-        loss = network(in, weight, targets);
-        gd_gradients(&loss, 1, NULL, &weight, 1, &g[side]);
-    }
-    double *low = values_of(g[0]), *high = values_of(g[1]);
-    for (int k = 0; k < N * N; k++)
-        ck_assert_double_eq_tol(product[k], (high[k] - low[k]) / 2e-5, 1e-8);
-    free(product), free(at), free(along), free(low), free(high);
     gd_step_end(ctx);
 }
 

@@ -126,19 +126,6 @@ TEST(fused_products_are_the_single_ones)
     tear_down();
 }
 
-TEST(the_loss_is_that_of_the_logits)
-{
-    set_up_with(0);
-    gd_no_grad_begin(ctx);
-    double loss = gd_item(model_loss(&m, tokens, targets));
-    double want =
-        gd_item(gd_cross_entropy(gd_linear(model_hidden(&m, tokens), m.output, NULL), targets));
-    gd_no_grad_end(ctx);
-    ck_assert_no_error(ctx);
-    ck_assert_double_eq_tol(loss, want, 1e-13);
-    tear_down();
-}
-
 /* The parameters: every weight of Hugging Face's once, and each in one piece. */
 TEST(products_that_read_the_same_are_one)
 {
