@@ -35,11 +35,10 @@
  * report calls them u, or u[0], u[1] ...): its gradient, of which gd_gradients with
  * `differentiable` lays the tape, is compared with finite differences of G by the kernels. With 3
  * it is the gradient of G . v by x and u, for a random v. First the gradients by ops must equal
- * those of the kernels, and so must an op's outputs and gradients by its definition; after that, u
- * . H v must equal v . H u. There is no other check of behaviour, the dtype is float64 or float32,
- * and every function may have kinks: where the gradient jumps its gradient must be 0, that of one
- * side or, at ties, one beside x. An op whose record has neither a definition nor a derivative is
- * GD_VERDICT_UNSUPPORTED.
+ * those of the kernels, and so must an op's outputs and gradients by its definition. There is no
+ * other check of behaviour, the dtype is float64 or float32, and every function may have kinks:
+ * where the gradient jumps its gradient must be 0, that of one side or, at ties, one beside x. An
+ * op whose record has neither a definition nor a derivative is GD_VERDICT_UNSUPPORTED.
  */
 #ifndef GRADUS_GRADCHECK_H
 #define GRADUS_GRADCHECK_H
@@ -98,9 +97,8 @@ typedef struct gd_gradcheck_input {
     int directions;       /* random directions compared */
     double largest_error; /* |analytic - numeric|, relative as described above */
     double largest_gradient;
-    int64_t worst;                     /* flat index of the worst element; -1: none */
-    double analytic, numeric;          /* there */
-    double ratio_median, ratio_spread; /* analytic / numeric over the wrong elements; NaN: none */
+    int64_t worst;            /* flat index of the worst element; -1: none */
+    double analytic, numeric; /* there */
     /* the likely fault: "a constant factor 1/2", "dy[3, :] is left out", "it is dy y instead of
      * dy y - dy y^2" ...; "" if none is recognised */
     char finding[256];

@@ -44,7 +44,7 @@ class Report:
 
     verdict   "PASS", "FAIL", "KINK", "VACUOUS", "INCONCLUSIVE" or "UNSUPPORTED"
     inputs    a dict for each input: name, shape, verdict, finding, behaviour, wrong, worst,
-              analytic, numeric, ratio_median ...: the fields of gd_gradcheck_input
+              analytic, numeric ...: the fields of gd_gradcheck_input
     message   the function's error, if there was one
     """
 

@@ -225,25 +225,18 @@ static uint32_t every_second(uint32_t all)
  * cotangents. */
 static void say_when(const gd_checker *c, uint32_t some, uint32_t old, int set, gd_walk *w)
 {
-    const uint32_t all = all_inputs(c);
-    const bool part = some != all;
+    const bool part = some != all_inputs(c);
     const size_t size = sizeof w->when;
-    char output[48] = "";
-    if (c->set[set].alone >= 0)
-        snprintf(output, sizeof output, ", with a gradient for output %d alone", c->set[set].alone);
     if (part)
         gd_check_say(w->when, size, "when only %.100s requires a gradient", names_of(c, some).text);
-    if (!old)
-        gd_check_say(w->when, size, "%s", output);
-    else if (old == some)
-        gd_check_say(w->when, size, "%s%s",
-                     part ? ", added to one that exists" : "when added to an existing gradient",
-                     output);
-    else if (old == every_second(all) && !part)
-        gd_check_say(w->when, size, "when only every second gradient exists");
-    else
-        gd_check_say(w->when, size, "%s only that of %.80s exists%s", part ? " and" : "when",
-                     names_of(c, old).text, output);
+    if (old == some)
+        gd_check_say(w->when, size, "%s",
+                     part ? ", added to one that exists" : "when added to an existing gradient");
+    else if (old)
+        gd_check_say(w->when, size, "%s only that of %.80s exists", part ? " and" : "when",
+                     names_of(c, old).text);
+    if (c->set[set].alone >= 0)
+        gd_check_say(w->when, size, ", with a gradient for output %d alone", c->set[set].alone);
 }
 
 /* Adds a walk to the list. */

@@ -355,8 +355,6 @@ void gd_check_definition(gd_checker *c);
 /* Replaces the checked function by its derivative of order options.order - 1. Returns scale(f(x))
  * at least, [outputs], for a gradient that may be 0. */
 const double *gd_check_raise(gd_checker *c);
-/* Whether u . H v = v . H u. */
-void gd_check_symmetry(gd_checker *c);
 
 /* ---- report.c ----------------------------------------------------------------------------- */
 

@@ -198,12 +198,8 @@ void gd_check_report_input(gd_checker *c, int input)
 {
     const gd_argument *a = &c->input[input];
     gd_gradcheck_input *in = &c->report->input[c->report->inputs++];
-    *in = (gd_gradcheck_input){.index = input,
-                               .ndim = a->spec.ndim,
-                               .elements = a->count,
-                               .worst = -1,
-                               .ratio_median = NAN,
-                               .ratio_spread = NAN};
+    *in = (gd_gradcheck_input){
+        .index = input, .ndim = a->spec.ndim, .elements = a->count, .worst = -1};
     gd_check_copy_name(in->name, sizeof in->name, a->name);
     memcpy(in->shape, a->spec.shape, sizeof in->shape);
 }

@@ -54,8 +54,6 @@ static void print_input(gd_json_text *to, const gd_gradcheck_input *in)
     print_number(to, "largest_gradient", in->largest_gradient);
     print_number(to, "analytic", in->analytic);
     print_number(to, "numeric", in->numeric);
-    print_number(to, "ratio_median", in->ratio_median);
-    print_number(to, "ratio_spread", in->ratio_spread);
     print_string(to, "finding", in->finding);
     print_string(to, "behaviour", in->behaviour);
     print_string(to, "remark", in->remark);

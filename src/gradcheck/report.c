@@ -127,16 +127,6 @@ static void print_worst(const gd_gradcheck_input *in, FILE *file)
     fputc('\n', file);
 }
 
-static void print_ratio(const gd_gradcheck_input *in, FILE *file)
-{
-    if (!isnan(in->ratio_median))
-        fprintf(file, "    ratio over the %lld: median %s, spread %.0e%s%s\n", (long long)in->wrong,
-                gd_check_ratio(in->ratio_median).text, in->ratio_spread, in->finding[0] ? ": " : "",
-                in->finding);
-    else if (in->finding[0])
-        fprintf(file, "    %s\n", in->finding);
-}
-
 /* Whether some elements of an input are wrong, or could not be judged. */
 static bool troubled(const gd_gradcheck_input *in)
 {
@@ -149,7 +139,7 @@ static void print_input(const gd_gradcheck_input *in, FILE *file)
     print_counts(in, file);
     fputc('\n', file);
     if (troubled(in)) print_worst(in, file);
-    print_ratio(in, file);
+    if (in->finding[0]) fprintf(file, "    %s\n", in->finding);
     if (in->sweeps) print_sweep(in, file);
     if (in->behaviour[0]) fprintf(file, "    behaviour: %s\n", in->behaviour);
     if (in->remark[0]) fprintf(file, "    remark: %s\n", in->remark);

@@ -69,23 +69,25 @@ static gd_tensor *inside(gd_tensor *large, const gd_spec *s, bool reversed)
     return t;
 }
 
-/* A view of a larger tensor, with `values` inside and NaN around it. Sets *large to the larger
- * tensor. */
+/* A view of a larger tensor, with `values` inside and NaN around it. *leaf gets that tensor, which
+ * is otherwise one of the step. */
 static gd_tensor *strided_tensor(gd_checker *c, const gd_spec *s, int64_t count,
-                                 const double *values, bool wanted, bool reversed,
-                                 gd_tensor **large)
+                                 const double *values, bool reversed, gd_tensor **leaf)
 {
+    const int ndim = s->ndim ? s->ndim : 1;
     int64_t shape[GD_MAX_DIMS] = {3};
     for (int axis = 0; axis < s->ndim; axis++)
         shape[reversed ? s->ndim - 1 - axis : axis] = s->shape[axis] + 2;
-    *large = gd_tensor_create(c->ctx, s->dtype, s->ndim ? s->ndim : 1, shape);
-    if (!*large) return NULL;
-    gd_tensor_fill(*large, gd_dtype_is_real(s->dtype) ? NAN : 0);
+    gd_tensor *large = leaf ? gd_tensor_create(c->ctx, s->dtype, ndim, shape)
+                            : gd_constant(c->ctx, s->dtype, ndim, shape, 0);
+    if (leaf) *leaf = large;
+    if (!large) return NULL;
+    gd_tensor_fill(large, gd_dtype_is_real(s->dtype) ? NAN : 0);
     gd_no_grad_begin(c->ctx);
-    gd_tensor_write_f64(inside(*large, s, reversed), values, count);
+    gd_tensor *view = inside(large, s, reversed);
+    gd_tensor_write_f64(view, values, count);
     gd_no_grad_end(c->ctx);
-    if (wanted) gd_tensor_set_requires_grad(*large, true);
-    return inside(*large, s, reversed);
+    return view;
 }
 
 bool gd_check_requires(const gd_checker *c, const gd_run *run, int i)
@@ -104,18 +106,20 @@ static void make_inputs(gd_checker *c, const gd_run *run, gd_tensor **source)
         c->in[i] = source[i] = a->leaf;
         if (!a->given || a->again) continue;
         if (real) gd_tensor_set_requires_grad(a->leaf, wanted);
-        if (run->strided)
-            c->in[i] =
-                strided_tensor(c, &a->spec, a->count, a->value, wanted, run->reversed, &source[i]);
+        if (run->strided &&
+            strided_tensor(c, &a->spec, a->count, a->value, run->reversed, &source[i])) {
+            if (wanted) gd_tensor_set_requires_grad(source[i], true);
+            c->in[i] = inside(source[i], &a->spec, run->reversed);
+        }
         if (run->op_made_inputs && real) c->in[i] = gd_scale(c->in[i], 1);
     }
     if (run->same_to > 0) c->in[run->same_to] = c->in[run->same_from];
 }
 
-/* Collects the outputs that have a cotangent, and the cotangents. Returns their number. `own`
- * [outputs] gets the tensors to free. */
+/* Collects the outputs that have a cotangent, and the cotangents, which are tensors of the step.
+ * Returns their number. */
 static int make_cotangents(gd_checker *c, const gd_run *run, double *const *cotangent,
-                           gd_tensor **y, gd_tensor **dy, gd_tensor **own)
+                           gd_tensor **y, gd_tensor **dy)
 {
     int count = 0;
     for (int o = 0; o < c->outputs; o++) {
@@ -124,14 +128,10 @@ static int make_cotangents(gd_checker *c, const gd_run *run, double *const *cota
         /* The output may not depend on some inputs, nor a gradient on any. */
         if ((run->some || c->higher) && !gd_tensor_requires_grad(c->out[o])) continue;
         if (run->strided) {
-            gd_no_grad_begin(c->ctx);
-            dy[count] =
-                strided_tensor(c, &r->spec, r->count, cotangent[o], false, run->reversed, &own[o]);
-            gd_no_grad_end(c->ctx);
+            dy[count] = strided_tensor(c, &r->spec, r->count, cotangent[o], run->reversed, NULL);
         } else {
-            dy[count] = own[o] =
-                gd_tensor_create(c->ctx, r->spec.dtype, r->spec.ndim, r->spec.shape);
-            gd_tensor_write_f64(own[o], cotangent[o], r->count);
+            dy[count] = gd_constant(c->ctx, r->spec.dtype, r->spec.ndim, r->spec.shape, 0);
+            gd_tensor_write_f64(dy[count], cotangent[o], r->count);
         }
         y[count++] = c->out[o];
     }
@@ -185,16 +185,16 @@ static void interrupt(gd_checker *c, gd_tensor **other)
 
 /* ---- A whole run -------------------------------------------------------------------------- */
 
-/* Walks the tape, or makes the gradients by ops. `own` [outputs] gets the cotangents. */
+/* Walks the tape, or makes the gradients by ops. */
 static void walk_tape(gd_checker *c, const gd_run *run, const gd_walk *walk, bool last,
-                      gd_tensor **source, gd_tensor **own)
+                      gd_tensor **source)
 {
     const int64_t capacity = 2 * ((int64_t)c->outputs + c->inputs);
     gd_tensor **y = gd_check_allocate(c, capacity, sizeof(gd_tensor *));
     if (!y) return;
     gd_tensor **dy = y + c->outputs, **x = dy + c->outputs, **dx = x + c->inputs;
     prepare_gradients(c, walk, source);
-    const int count = make_cotangents(c, run, walk->cotangent, y, dy, own);
+    const int count = make_cotangents(c, run, walk->cotangent, y, dy);
     const gd_backward_options plain = {.cotangents = dy, .keep_tape = !last};
     const gd_gradients_options by_ops = {.cotangents = dy, .differentiable = true, .zeros = true};
     int n = 0;
@@ -212,8 +212,7 @@ static void walk_tape(gd_checker *c, const gd_run *run, const gd_walk *walk, boo
     }
 }
 
-static void run_and_walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_tensor **other,
-                         gd_tensor **own)
+static void run_and_walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_tensor **other)
 {
     make_inputs(c, run, source);
     if (!gd_check_failed(c)) gd_check_call(c);
@@ -226,8 +225,7 @@ static void run_and_walk(gd_checker *c, const gd_run *run, gd_tensor **source, g
     for (int o = 0; o < c->outputs && run->op_made_outputs && !gd_check_failed(c); o++)
         if (c->output[o].real) c->out[o] = gd_scale(c->out[o], 1);
     for (int k = 0; k < run->walks && !gd_check_failed(c); k++)
-        walk_tape(c, run, &run->walk[k], k == run->walks - 1, source,
-                  own + (int64_t)k * c->outputs);
+        walk_tape(c, run, &run->walk[k], k == run->walks - 1, source);
 }
 
 /* The probe's message has priority: it says more than that an input was written. */
@@ -250,13 +248,11 @@ static void restore_inputs(gd_checker *c)
 void gd_check_run(gd_checker *c, const gd_run *run)
 {
     if (gd_check_failed(c)) return;
-    const int64_t cotangents = (int64_t)run->walks * c->outputs;
-    gd_tensor **source = gd_check_allocate(c, 2 * (int64_t)c->inputs + cotangents, sizeof *source);
+    gd_tensor **source = gd_check_allocate(c, 2 * (int64_t)c->inputs, sizeof *source);
     if (!source) return;
-    gd_tensor **other = source + c->inputs, **own = other + c->inputs;
-    run_and_walk(c, run, source, other, own);
-    gd_step_end(c->ctx); /* until then the tape may hold a cotangent as a gradient */
-    for (int64_t k = 0; k < cotangents; k++) gd_tensor_free(own[k]);
+    gd_tensor **other = source + c->inputs;
+    run_and_walk(c, run, source, other);
+    gd_step_end(c->ctx);
     for (int i = 0; i < c->inputs; i++) {
         gd_tensor *leaf = c->input[i].leaf;
         if (leaf) gd_grad_clear(leaf);

@@ -162,20 +162,18 @@ bool gd_holds_single(gd_evidence *s)
 
 /* ---- A factor ----------------------------------------------------------------------------- */
 
-/* Notes the ratios analytic / numeric of the wrong elements, but for those near 0. Returns how many
- * there are. */
-static int64_t note_ratios(const gd_evidence *s)
+/* The median of the ratios analytic / numeric of the wrong elements, but for those near 0. NaN:
+ * these are more than half. */
+static double median_ratio(const gd_evidence *s)
 {
     double *ratio = gd_check_numbers(s->c, s->count);
     int64_t n = 0;
     for (int64_t e = 0; e < s->count && ratio; e++)
         if (s->wrong[e] && fabs(numeric(s, e)) > 1e-2 * s->of[s->set].scale)
             ratio[n++] = analytic(s, e) / numeric(s, e);
-    if (!n) return 0;
+    if (!n || 2 * n < count_wrong(s)) return NAN;
     gd_check_sort(ratio, n);
-    s->out->ratio_median = ratio[n / 2];
-    s->out->ratio_spread = fmax(ratio[n - 1] - ratio[n / 2], ratio[n / 2] - ratio[0]);
-    return n;
+    return ratio[n / 2];
 }
 
 /* The factor of the elements that are not skipped, or of the wrong ones: what is written is as near
@@ -245,7 +243,6 @@ bool gd_holds_same_factor(gd_evidence *s)
     int64_t shown = 0;
     for (int64_t e = 0; e < s->count; e++) shown += !s->skip[e] && !is_multiple(s, e, 1);
     if ((shown < 2 && s->count > 1) || !gd_check_fits(s, &all) || all.fit->ff == 0) return false;
-    note_ratios(s);
     say_factor(s, 1 + all.fit->a, false);
     return true;
 }
@@ -253,17 +250,18 @@ bool gd_holds_same_factor(gd_evidence *s)
 /* The wrong elements share a factor, which is 0 if s->which is set. */
 bool gd_holds_some_factor(gd_evidence *s)
 {
-    const int64_t n = note_ratios(s), wrongs = count_wrong(s);
+    const int64_t wrongs = count_wrong(s);
+    const double factor = median_ratio(s);
     const gd_text where = gd_check_where(s);
     bool zeros = true;
-    if (wrongs < 2 || 2 * n < wrongs) return false;
+    if (wrongs < 2 || isnan(factor)) return false;
     for (int64_t e = 0; e < s->count; e++) {
         if (!s->wrong[e]) continue;
-        if (!is_multiple(s, e, s->out->ratio_median)) return false;
+        if (!is_multiple(s, e, factor)) return false;
         zeros = zeros && is_zero(s, e);
     }
     if (zeros != s->which) return false;
-    if (!zeros) say_factor(s, s->out->ratio_median, true);
+    if (!zeros) say_factor(s, factor, true);
     if (zeros || *where.text)
         gd_check_add(s, "%s", where.text);
     else
