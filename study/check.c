@@ -160,7 +160,6 @@ static gd_status written_forward(const gd_call *call)
 static gd_case written_case = {.name = "written"};
 gd_op written_op = {.name = "written",
                     .formula = "of the page",
-                    .outputs = 1,
                     .forward = {[GD_CPU] = written_forward},
                     .backward = {[GD_CPU] = planted_true},
                     .cases = &written_case,
@@ -175,7 +174,7 @@ EXPORT(study_written_input) void study_written_input(int i, int fixed, int axes,
 /* gradcheck on the page's formula for that loss. */
 EXPORT(study_written) void study_written(int inputs)
 {
-    written_case.inputs = written_op.inputs = inputs;
+    written_case.inputs = inputs;
     written_op.signature = study_text();
     const planted_bug bug = {.op = "written", .own = &written_case, .formula = reader_formula};
     check_bug(&bug, 0);

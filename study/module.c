@@ -202,17 +202,18 @@ static void run(pass *backward)
     printf("{\"op\":");
     print_text(now.op->name);
     for (int i = 0; i < now.check.inputs; i++) input[i] = make_input(i);
+    const int outputs = gd_op_count(now.op).outputs;
     gd_apply_multi(&spy.op, input, now.check.inputs, now.check.args, output);
-    for (int k = 0; k < now.op->outputs && output[k]; k++) gd_keep(output[k]);
-    for (int k = 0; k < now.op->outputs && output[k] && now.cotangent[k]; k++) {
+    for (int k = 0; k < outputs && output[k]; k++) gd_keep(output[k]);
+    for (int k = 0; k < outputs && output[k] && now.cotangent[k]; k++) {
         int64_t shape[GD_MAX_DIMS];
         for (int d = 0; d < gd_tensor_ndim(output[k]); d++) shape[d] = gd_tensor_dim(output[k], d);
         cotangent[k] = gd_tensor_from(now.ctx, gd_tensor_dtype(output[k]),
                                       gd_tensor_ndim(output[k]), shape, now.cotangent[k]);
     }
-    print_tensors("outputs", output, now.op->outputs);
+    print_tensors("outputs", output, outputs);
     if (gd_op_has_backward(now.op, GD_CPU) && output[0])
-        gd_backward_from(output, now.op->outputs, &(gd_backward_options){.cotangents = cotangent});
+        gd_backward_from(output, outputs, &(gd_backward_options){.cotangents = cotangent});
     for (int i = 0; i < now.check.inputs; i++) gradient[i] = input[i] ? gd_grad(input[i]) : NULL;
     print_tensors("gradients", gradient, now.check.inputs);
     printf(",\"error\":");

@@ -44,9 +44,7 @@ static int place_of(const char *signature, const char *name, size_t length)
 
 int grader_inputs(const grader_function *f)
 {
-    int inputs = 0;
-    for (const char *s = f->signature; s < strchr(f->signature, '>'); s = next_tensor(s)) inputs++;
-    return inputs;
+    return gd_op_count(&(gd_op){.signature = f->signature}).inputs;
 }
 
 /* Of the names in a signature, in their order. */
@@ -272,21 +270,15 @@ static graded_op make_op(grader *g, const grader_function *f)
     graded_op p = {.f = f, .g = g, .fault = -1};
     p.op = (gd_op){.name = f->name,
                    .signature = f->signature,
-                   .inputs = grader_inputs(f),
                    .args_size = f->args_size,
                    .shape = f->shape,
                    .forward = {[GD_CPU] = graded_forward},
                    .backward = {[GD_CPU] = graded_backward}};
-    for (const char *s = f->signature; *s; s = next_tensor(s)) {
-        const int place = place_of(f->signature, s, strcspn(s, "[: ")),
-                  output = place - p.op.inputs;
-        if (memchr(s, '?', (size_t)(next_tensor(s) - s))) p.op.optional_inputs |= GD_BIT(place);
-        p.op.outputs += output >= 0;
-    }
+    const int inputs = grader_inputs(f);
     for (const char *word = f->takes; *word; word = next_word(word)) {
         const int place = place_of(f->signature, word, strcspn(word, " "));
-        if (place >= p.op.inputs)
-            p.op.backward_reads_outputs |= GD_BIT(place - p.op.inputs);
+        if (place >= inputs)
+            p.op.backward_reads_outputs |= GD_BIT(place - inputs);
         else if (place >= 0)
             p.op.backward_reads_inputs |= GD_BIT(place);
     }
@@ -423,8 +415,9 @@ gd_verdict grader_check_at(grader *g, const grader_function *f, int fault, const
     const gd_gradcheck_options options = {.seed = g->seed, .rtol = 1e-8};
     gd_gradcheck_report report;
     const char *s = f->signature;
+    const int count = grader_inputs(f);
     p.fault = fault;
-    for (int i = 0; i < p.op.inputs; i++, s = next_tensor(s)) {
+    for (int i = 0; i < count; i++, s = next_tensor(s)) {
         const gd_case_input *in = &shapes->input[i];
         char name[16];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(s, "["), s);
@@ -432,7 +425,7 @@ gd_verdict grader_check_at(grader *g, const grader_function *f, int fault, const
         gd_tensor_set_name(inputs[i], name);
         gd_tensor_set_requires_grad(inputs[i], true);
     }
-    if (!gd_gradcheck_function(ctx, p.op.name, apply, &p, inputs, p.op.inputs, &options, &report)) {
+    if (!gd_gradcheck_function(ctx, p.op.name, apply, &p, inputs, count, &options, &report)) {
         verdict = report.verdict;
         say_report(&report, text, size);
         gd_gradcheck_report_free(&report);

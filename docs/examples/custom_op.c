@@ -106,8 +106,6 @@ static const gd_op swish = {
     .formula = "y = x / (1 + exp(-beta x))",
     /* what fits, and what the output looks like; a call that does not fit is an error of one sentence */
     .signature = "x[..., N] beta[N] -> y[..., N]",
-    .inputs = 2,
-    .outputs = 1,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1), /* the tape keeps both until then */
     .forward = {[GD_CPU] = forward},
     .backward = {[GD_CPU] = backward},

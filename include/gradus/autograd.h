@@ -386,12 +386,13 @@ struct gd_op {
      *
      * In brackets, a letter is a size, the same wherever it stands; 4H is one that 4 divides, and 1
      * is 1; "..." are any dimensions, the same everywhere, and "*" any that broadcast to them. "?"
-     * marks an optional input. Without brackets, shape() looks at the dimensions. All inputs
+     * marks an optional input, and "x+" one or more, x[0], x[1] ... Without brackets, shape() looks at the dimensions or sets them. All inputs
      * without a dtype have one, which is real, unless one of them is :any, and results have it,
      * too. Others are :real, of any real dtype, :int32, :mask, which is int32 or that dtype,
      * :float64 or :compute, gd_call.dtype. */
     const char *signature;
 
+    /* What the signature does not say, as where there is none. gd_op_count() knows both. */
     int inputs; /* how many, with optional ones; GD_ANY_INPUTS: one or more */
     /* "x", "weight"; as in the formula, for messages and gradcheck; NULL: as in the signature. With
      * GD_ANY_INPUTS there is one name for all: "x[0]", "x[1]" ... */
@@ -484,11 +485,19 @@ struct gd_op {
      * all cases for what they are. Without it they are VACUOUS. */
     bool zero_gradient;
 
-    /* The record and its texts never change while a context lives, as those of the library's ops: a
-     * context then reads its signature once. A copy of such a record that changes must
-     * not say so. */
+    /* The record and its texts never change while a context lives, as those of the library's ops,
+     * and its signature has all its tensors: a context then reads that once. A copy of such a
+     * record that changes must not say so. */
     bool constant;
 };
+
+/* How many inputs (GD_ANY_INPUTS: one or more), outputs and saves an op has, and which inputs may
+ * be NULL, by its signature and its record. */
+typedef struct gd_op_counts {
+    int inputs, outputs, saves;
+    uint32_t optional_inputs;
+} gd_op_counts;
+GD_API gd_op_counts gd_op_count(const gd_op *op);
 
 /* Whether gradients pass through the op on a device. */
 static inline bool gd_op_has_backward(const gd_op *op, gd_device device)
@@ -502,7 +511,7 @@ static inline bool gd_op_has_backward(const gd_op *op, gd_device device)
  * record itself must live until the step ends. */
 GD_API gd_tensor *gd_apply(const gd_op *op, gd_tensor *const *inputs, int count, const void *args);
 
-/* The same for an op with several outputs: fills outputs[op->outputs], with NULL on error. */
+/* The same for an op with several outputs: fills outputs [its outputs], with NULL on error. */
 GD_API gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int count,
                                 const void *args, gd_tensor **outputs);
 

@@ -181,17 +181,12 @@ static const gd_case cases[] = {
 const gd_op gd_op_attention = {
     .name = "attention",
     .formula = "y = softmax(scale q k^T + mask) v per head",
-    .inputs = 4,
     .signature = "q[B, T, H, D] k[B, S, K, D] v[B, S, K, E] mask:mask? -> y[B, T, H, E]; "
                  "lse:compute[B, H, T]",
     .ranges = ranges,
-    .optional_inputs = GD_BIT(3),
-    .outputs = 1,
-    .saves = 1, /* log-sum-exp of the scaled scores */
     GD_ARGS(attention_args),
     .backward_reads_inputs = GD_ALL_INPUTS,
     .backward_reads_outputs = GD_BIT(0),
-    GD_BUILT_IN,
     .strided = true,
     .random = true,
     .shape = attention_shape,

@@ -17,8 +17,6 @@ static gd_status nonzero_shape(const gd_call *call, gd_shapes *out)
 
 static const gd_op nonzero = {.name = "nonzero",
                               .signature = "mask:int32 places:int32[K] count:int32",
-                              .inputs = 3,
-                              .outputs = 1,
                               .shape = nonzero_shape};
 
 /* ends[i] counts what is set up to element i: a place goes to element ends - 1 of the list, the
@@ -56,11 +54,8 @@ static gd_status multinomial_shape(const gd_call *call, gd_shapes *out)
                      gd_shape_text(call->input[0]).text);
 }
 
-static const gd_op multinomial = {.name = "multinomial",
-                                  .signature = "weights[..., V]",
-                                  .inputs = 1,
-                                  .outputs = 1,
-                                  .shape = multinomial_shape};
+static const gd_op multinomial = {
+    .name = "multinomial", .signature = "weights[..., V]", .shape = multinomial_shape};
 
 /* k is the first category whose sum exceeds a fraction of the total; where weights[k] is 0 the sum
  * exceeds nothing that it did not exceed before. Near the smallest number a fraction below 1 may be

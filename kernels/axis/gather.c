@@ -46,9 +46,8 @@ static gd_status gather_shape(const gd_call *call, gd_shapes *out)
     /* Words of 32 bits are moved as floats are, which changes none. */
     if (check_index(call, 0, true)) return GD_ERROR_ARGUMENT;
     const gd_axis_args *args = call->args;
-    out->output[0] = gd_spec_like(call->input[args->shared ? 0 : 1]);
+    if (args->shared) out->output[0] = gd_spec_like(call->input[0]);
     out->output[0].shape[args->axis] = gd_tensor_dim(call->input[1], args->axis);
-    out->output[0].dtype = gd_tensor_dtype(call->input[0]);
     return GD_OK;
 }
 
@@ -116,7 +115,7 @@ static const gd_case scatter_add_cases[] = {
 };
 
 #define GATHER                                                                                 \
-    .signature = "x:any index:int32", .ranges = gd_axis_ranges, .inputs = 2, .outputs = 1,     \
+    .signature = "x:any index:int32[...] -> y[...]", .ranges = gd_axis_ranges,                 \
     .args_size = sizeof(gd_axis_args), .plain_args = true, .backward_reads_inputs = GD_BIT(1), \
     GD_BUILT_IN, .strided = true, .shape = gather_shape, .forward = GD_ON_DEVICES(gather_forward)
 
@@ -143,12 +142,9 @@ const gd_op gd_op_scatter_add = {
     .formula = "y = x; y[..., index[..., i, ...], ...] += src[..., i, ...]",
     .signature = "x[...] index:int32 src -> y[...]",
     .ranges = gd_axis_ranges,
-    .inputs = 3,
-    .outputs = 1,
     GD_ARGS(gd_axis_args),
     .backward_reads_inputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
-    GD_BUILT_IN,
     .strided = true,
     .shape = scatter_add_shape,
     GD_KERNELS(scatter_add),
@@ -161,10 +157,8 @@ gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index)
 
 gd_tensor *gd_index_select(gd_tensor *x, int axis, gd_tensor *index)
 {
-    static const gd_op select = {.name = "index_select",
-                                 .inputs = 2,
-                                 .signature = "x:any index:int32[K]",
-                                 .ranges = gd_axis_ranges};
+    static const gd_op select = {
+        .name = "index_select", .signature = "x:any index:int32[K]", .ranges = gd_axis_ranges};
     gd_axis_args args = gd_axis_args_of(x, axis);
     args.shared = true;
     if (!gd_accepts(&select, (gd_tensor *[]){x, index}, 2, &args)) return NULL;

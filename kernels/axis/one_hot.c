@@ -34,10 +34,8 @@ static const gd_case cases[] = {
 const gd_op gd_op_one_hot = {
     .name = "one_hot",
     .formula = "y[..., j] = (j == ids[...])",
-    .inputs = 1,
     .signature = "ids:int32[...] -> y[..., 1]",
     .ranges = ranges,
-    .outputs = 1,
     GD_ARGS(gd_one_hot_args),
     .shape = one_hot_shape,
     .forward = GD_ON_DEVICES(one_hot_forward),

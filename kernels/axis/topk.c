@@ -31,8 +31,8 @@ static const gd_option_range ranges[] = {GD_AXIS_RANGE(gd_axis_args, axis),
                                          {0}};
 
 #define OF_AXIS                                                                     \
-    .signature = "x[...] -> y:int32[...]", GD_OF_X(gd_axis_args), .ranges = ranges, \
-    .shape = topk_shape
+    .signature = "x[...] -> y:int32[...]", GD_ARGS(gd_axis_args), .ranges = ranges, \
+    .shape = topk_shape, .strided = true, GD_BUILT_IN
 
 static const gd_axis_args first = {.axis = 0, .k = 1}, second = {.axis = 1, .k = 1},
                           three = {.axis = 1, .k = 3}, low = {.axis = 0, .smallest = true, .k = 2};
@@ -56,9 +56,7 @@ const gd_op gd_op_topk = {
     .name = "topk",
     .formula = "y = where the k largest of x along an axis are, the largest first",
     OF_AXIS,
-    .strided = true,
     .forward = GD_ON_DEVICES(topk_forward),
-    GD_BUILT_IN,
     GD_CASES(topk_cases),
 };
 
@@ -78,9 +76,7 @@ const gd_op gd_op_sort = {
     .name = "sort",
     .formula = "y = where the elements of x along an axis are, in order",
     OF_AXIS,
-    .strided = true,
     .forward = GD_ON_DEVICES(sort_forward),
-    GD_BUILT_IN,
     GD_CASES(sort_cases),
 };
 
@@ -88,9 +84,7 @@ const gd_op gd_op_argmax = {
     .name = "argmax",
     .formula = "y = where the largest of x along an axis is",
     OF_AXIS,
-    .strided = true,
     .forward = GD_ON_DEVICES(topk_forward),
-    GD_BUILT_IN,
     GD_CASES(argmax_cases),
 };
 

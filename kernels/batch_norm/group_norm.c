@@ -18,8 +18,7 @@ static gd_status group_norm_shape(const gd_call *call, gd_shapes *out)
     if (args->groups < 1 || C % args->groups)
         return gd_refuse(call, "groups is %lld, wanted a divisor of the %lld channels of x %s",
                          (long long)args->groups, (long long)C, gd_shape_text(x).text);
-    out->save[0] = (gd_spec){GD_FLOAT64, 2, {gd_tensor_dim(x, 0), args->groups}};
-    out->save[1] = out->save[0];
+    out->save[0].shape[1] = out->save[1].shape[1] = args->groups;
     return GD_OK;
 }
 
@@ -56,17 +55,13 @@ static const gd_case group_norm_cases[] = {
 const gd_op gd_op_group_norm = {
     .name = "group_norm",
     .formula = "y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), of a group",
-    .inputs = 3,
-    .signature = "x[B, C, ...] weight[C]? bias[C]? -> y[B, C, ...]",
+    .signature = "x[B, C, ...] weight[C]? bias[C]? -> y[B, C, ...]; "
+                 "mean:float64[B, 1] rstd:float64[B, 1]",
     .ranges = ranges,
-    .optional_inputs = GD_BIT(1) | GD_BIT(2),
-    .outputs = 1,
-    .saves = 2,
     GD_ARGS(gd_group_norm_args),
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    GD_BUILT_IN,
     .shape = group_norm_shape,
     GD_KERNELS(group_norm),
     .definition = group_norm_definition,

@@ -75,7 +75,7 @@ void gd_step(const char *name, double value);
     GD_KERNEL(name##_forward) \
     GD_KERNEL(name##_backward)
 
-/* What every record of the library promises. */
+/* What every record of the library promises: of its gradients, and to be constant. */
 #define GD_BUILT_IN .same_bits = true, .constant = true
 
 /* The kernel's entry for each device of this build. */
@@ -91,12 +91,12 @@ void gd_step(const char *name, double value);
     }
 #endif
 
-/* In a record: its kernels NAME_forward and NAME_backward; plain arguments of this type; the same
- * with one input, x, and one output. */
-#define GD_KERNELS(name) \
-    .forward = GD_ON_DEVICES(name##_forward), .backward = GD_ON_DEVICES(name##_backward)
+/* In a record: its kernels NAME_forward and NAME_backward, and what it promises; plain arguments of
+ * this type. */
+#define GD_KERNELS(name)                                                                  \
+    .forward = GD_ON_DEVICES(name##_forward), .backward = GD_ON_DEVICES(name##_backward), \
+    GD_BUILT_IN
 #define GD_ARGS(type) .args_size = sizeof(type), .plain_args = true
-#define GD_OF_X(type) .inputs = 1, .input_names = {"x"}, .outputs = 1, GD_ARGS(type)
 
 /* In place of the body of a function that does no more than apply the op gd_op_NAME: the address of
  * its arguments or NULL, and its inputs. */

@@ -20,7 +20,7 @@ typedef struct gd_norm_rows {
 
 static inline gd_norm_rows gd_norm_rows_of(const gd_call *call, int64_t rows, int64_t n, double eps)
 {
-    const bool saves = call->op->saves > 0;
+    const bool saves = call->saves > 0;
     return (gd_norm_rows){.x = gd_data(call->input[0]),
                           .weight = gd_data(call->input[1]),
                           .bias = gd_data(call->input[2]),

@@ -191,15 +191,11 @@ static const gd_case conv_transpose2d_cases[] = {
 const gd_op gd_op_conv2d = {
     .name = "conv2d",
     .formula = "y = weight unfold(x) + bias",
-    .inputs = 3,
     .signature = "x[B, C, H, W] weight[O, I, K, L] bias[O]? -> y[B, O, H, W]",
-    .optional_inputs = GD_BIT(2),
-    .outputs = 1,
     GD_ARGS(conv_args),
     .ranges = conv_ranges,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    GD_BUILT_IN,
     .shape = conv2d_shape,
     GD_KERNELS(conv2d),
     .definition = conv2d_definition,
@@ -209,15 +205,11 @@ const gd_op gd_op_conv2d = {
 const gd_op gd_op_conv_transpose2d = {
     .name = "conv_transpose2d",
     .formula = "y = fold(weight^T x) + bias",
-    .inputs = 3,
     .signature = "x[B, C, H, W] weight[C, O, K, L] bias[N]? -> y[B, C, H, W]",
-    .optional_inputs = GD_BIT(2),
-    .outputs = 1,
     GD_ARGS(conv_args),
     .ranges = conv_ranges,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    GD_BUILT_IN,
     .shape = conv_transpose2d_shape,
     GD_KERNELS(conv_transpose2d),
     .definition = conv_transpose2d_definition,
@@ -248,9 +240,7 @@ gd_tensor *gd_conv1d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                      const gd_conv_options *options)
 {
     static const gd_op conv1d = {.name = "conv1d",
-                                 .inputs = 3,
                                  .signature = "x[B, C, L] weight[O, I, K] bias[O]?",
-                                 .optional_inputs = GD_BIT(2),
                                  .ranges = conv_ranges + 4,
                                  .shape = conv1d_shape};
     conv_args args = conv_args_of(options);

@@ -13,7 +13,7 @@ static int64_t element(const conv_sizes *s, int axis, int64_t p, int64_t k, int6
  * side, with p; transposed, the reverse. Without a weight, columns have a row for each c, i, j. */
 static gd_status plain(const gd_call *call, const conv_sizes s, bool transposed)
 {
-    const bool weighted = call->op->inputs > 1;
+    const bool weighted = call->inputs > 1;
     const REAL *x = gd_data(call->input[0]), *dy = gd_dy(call, 0);
     const REAL *weight = weighted ? gd_data(call->input[1]) : NULL;
     const REAL *bias = weighted ? gd_data(call->input[2]) : NULL;

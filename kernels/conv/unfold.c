@@ -25,7 +25,6 @@ static gd_status check_columns(const gd_call *call, int64_t C, const int64_t ima
 static gd_status unfold_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *x = call->input[0];
-    out->output[0] = (gd_spec){gd_tensor_dtype(x), 3, {gd_tensor_dim(x, 0)}};
     return check_columns(call, gd_tensor_dim(x, 1), gd_tensor_shape(x) + 2,
                          &out->output[0].shape[1], &out->output[0].shape[2]);
 }
@@ -45,10 +44,8 @@ static gd_status fold_shape(const gd_call *call, gd_shapes *out)
             call, "x has shape %s, wanted [B, C %lld, %lld], the windows of [B, C, %lld, %lld]",
             gd_shape_text(x).text, (long long)window, (long long)P, (long long)args->size[0],
             (long long)args->size[1]);
-    out->output[0] = (gd_spec){
-        gd_tensor_dtype(x),
-        4,
-        {gd_tensor_dim(x, 0), gd_tensor_dim(x, 1) / window, args->size[0], args->size[1]}};
+    int64_t *y = out->output[0].shape;
+    y[1] = gd_tensor_dim(x, 1) / window, y[2] = args->size[0], y[3] = args->size[1];
     return GD_OK;
 }
 
@@ -99,9 +96,9 @@ static const gd_case fold_cases[] = {
 const gd_op gd_op_unfold = {
     .name = "unfold",
     .formula = "y[b, (c KH + i) KW + j, p] = x[b, c, h, w], the element (i, j) of window p",
-    GD_OF_X(conv_args),
+    .signature = "x[B, C, H, W] -> y[B, 1, 1]",
+    GD_ARGS(conv_args),
     .ranges = conv_ranges,
-    GD_BUILT_IN,
     .shape = unfold_shape,
     GD_KERNELS(unfold),
     .derivative = unfold_derivative,
@@ -113,9 +110,9 @@ const gd_op gd_op_fold = {
     .formula =
         "y[b, c, h, w] = sum of x[b, (c KH + i) KW + j, p] with (h, w) the element (i, j) of "
         "window p",
-    GD_OF_X(conv_args),
+    .signature = "x[B, N, P] -> y[B, 1, 1, 1]",
+    GD_ARGS(conv_args),
     .ranges = conv_ranges,
-    GD_BUILT_IN,
     .shape = fold_shape,
     GD_KERNELS(fold),
     .derivative = fold_derivative,

@@ -48,13 +48,7 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_shapes *out)
     gd_status status = check_targets(call, numbers);
     if (!status) status = cross_entropy_check_weight(call);
     if (status) return status;
-    const gd_spec one = {.dtype = call->dtype, .ndim = 0};
-    gd_spec rows = gd_spec_like(call->input[0]);
-    rows.dtype = call->dtype;
-    rows.ndim--;
-    out->output[0] = ((const gd_cross_entropy_args *)call->args)->reduction == GD_NONE ? rows : one;
-    out->save[0] = out->save[1] = rows;
-    out->save[2] = one;
+    if (((const gd_cross_entropy_args *)call->args)->reduction != GD_NONE) out->output[0].ndim = 0;
     return GD_OK;
 }
 
@@ -217,16 +211,12 @@ static const gd_case cross_entropy_cases[] = {
 const gd_op gd_op_cross_entropy = {
     .name = "cross_entropy",
     .formula = "loss = mean or sum over rows of logsumexp(logits) - logits[target]",
-    .signature = "logits[..., V] targets:mask weight[V]?",
-    .inputs = 3,
-    .optional_inputs = GD_BIT(2),
-    .outputs = 1,
-    .saves = 3,
+    .signature = "logits[..., V] targets:mask weight[V]? -> loss:compute[...]; "
+                 "max:compute[...] log:compute[...] factor:compute[]",
     GD_ARGS(gd_cross_entropy_args),
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_over_input = GD_BIT(0),
     .mixed = GD_BIT(GD_CUDA),
-    GD_BUILT_IN,
     .ranges = cross_entropy_ranges,
     .shape = cross_entropy_shape,
     GD_KERNELS(cross_entropy),

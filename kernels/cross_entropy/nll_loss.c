@@ -16,11 +16,7 @@ static gd_status nll_loss_shape(const gd_call *call, gd_shapes *out)
     const gd_cross_entropy_args *args = call->args;
     const gd_status status = cross_entropy_check_weight(call);
     if (status) return status;
-    out->save[0] = out->output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
-    if (args->reduction == GD_NONE) {
-        out->output[0] = gd_spec_like(call->input[1]);
-        out->output[0].dtype = call->dtype;
-    }
+    if (args->reduction != GD_NONE) out->output[0].ndim = 0;
     return GD_OK;
 }
 
@@ -70,11 +66,8 @@ static const gd_case nll_loss_cases[] = {
 const gd_op gd_op_nll_loss = {
     .name = "nll_loss",
     .formula = "loss = mean or sum over rows of -weight[target] log_probs[target]",
-    .signature = "log_probs[..., V] targets:int32[...] weight[V]?",
-    .inputs = 3,
-    .optional_inputs = GD_BIT(2),
-    .outputs = 1,
-    .saves = 1,
+    .signature = "log_probs[..., V] targets:int32[...] weight[V]? -> "
+                 "loss:compute[...]; factor:compute[]",
     GD_ARGS(gd_cross_entropy_args),
     .backward_reads_inputs = GD_BIT(1) | GD_BIT(2),
     GD_BUILT_IN,

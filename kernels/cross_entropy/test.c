@@ -168,10 +168,6 @@ TEST(test_refused)
     gd_cross_entropy_options options = {.ignore_index = -1};
     REFUSED(gd_cross_entropy_with(x, t, &options),
             "cross_entropy: targets[3] is 4, wanted 0 to 3 or the ignore index");
-    options = (gd_cross_entropy_options){.reduction = (gd_reduction)7};
-    gd_tensor_fill(t, 0);
-    REFUSED(gd_cross_entropy_with(x, t, &options),
-            "cross_entropy: reduction is 7, wanted GD_MEAN, GD_SUM or GD_NONE");
 }
 
 /* ---- Class weights, smoothing, a loss a row, probabilities -------------------------------- */
@@ -354,25 +350,11 @@ TEST(test_soft_refused)
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3));
     gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2));
     gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
-    gd_tensor *wide = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(3));
-    gd_tensor_fill(t, 0);
-    gd_cross_entropy_options options = {.weight = wide};
-    REFUSED(gd_cross_entropy_with(x, t, &options),
-            "cross_entropy: weight is float64 [3], wanted float32 as in logits float32 [2, 3]");
-    options.weight = gd_slice(w, 0, 0, 2);
-    REFUSED(
-        gd_cross_entropy_with(x, t, &options),
-        "cross_entropy: weight is float32 [2], wanted [V] with V = 3 as in logits float32 [2, 3]");
+    gd_cross_entropy_options options = {.weight = w};
     gd_tensor_set_requires_grad(w, true);
-    options.weight = w;
     REFUSED(gd_cross_entropy_with(x, t, &options),
             "cross_entropy: weight requires a gradient, which class weights have only "
             "with targets that are probabilities: give gd_detach of it");
-    options = (gd_cross_entropy_options){.label_smoothing = 1.5};
-    REFUSED(gd_cross_entropy_with(x, t, &options),
-            "cross_entropy: label_smoothing is 1.5, wanted 0 to 1");
-    options.label_smoothing = NAN;
-    REFUSED(gd_cross_entropy_with(x, t, &options), "cross_entropy: label_smoothing is nan");
     options = (gd_cross_entropy_options){.ignore_index = 1};
     REFUSED(gd_cross_entropy_with(x, x, &options),
             "cross_entropy: given an ignore index, but targets are probabilities");

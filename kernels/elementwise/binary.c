@@ -96,12 +96,9 @@ enum { NOTHING, INPUTS };
         .name = #op_name,                                               \
         .formula = op_formula,                                          \
         .signature = "a[*] b[*] -> y[*]",                               \
-        .inputs = 2,                                                    \
-        .outputs = 1,                                                   \
         .backward_reads_inputs = (reads) == INPUTS ? GD_ALL_INPUTS : 0, \
         .dinput_over_doutput = GD_ALL_INPUTS,                           \
         .strided = true,                                                \
-        GD_BUILT_IN,                                                    \
         GD_KERNELS(op_name),                                            \
         .derivative = op_name##_derivative,                             \
         GD_CASES(op_cases),                                             \

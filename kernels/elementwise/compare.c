@@ -29,8 +29,6 @@ static gd_tensor *compared(const gd_op *op, gd_tensor *a, gd_tensor *b)
         .name = #op_name,                               \
         .formula = op_formula,                          \
         .signature = "a[*] b[*] -> y:int32[*]",         \
-        .inputs = 2,                                    \
-        .outputs = 1,                                   \
         .strided = true,                                \
         .forward = GD_ON_DEVICES(op_name##_forward),    \
         GD_BUILT_IN,                                    \

@@ -118,14 +118,11 @@ enum { NOTHING, INPUT, OUTPUT, STEPS };
         .name = #op_name,                                            \
         .formula = op_formula,                                       \
         .signature = "x[...] -> y[...]",                             \
-        .inputs = 1,                                                 \
-        .outputs = 1,                                                \
         .args_size = size,                                           \
         .plain_args = true,                                          \
         .backward_reads_inputs = (reads) == INPUT ? GD_BIT(0) : 0,   \
         .backward_reads_outputs = (reads) == OUTPUT ? GD_BIT(0) : 0, \
         .dinput_over_doutput = GD_BIT(0),                            \
-        GD_BUILT_IN,                                                 \
         .zero_gradient = (reads) == STEPS,                           \
         .shape = op_shape,                                           \
         GD_KERNELS(op_name),                                         \

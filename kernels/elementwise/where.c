@@ -31,10 +31,7 @@ const gd_op gd_op_where = {
     .name = "where",
     .formula = "y = condition ? a : b",
     .signature = "condition:int32[*] a:any[*] b:any[*] -> y[*]", /* int32 is moved as float32 is */
-    .inputs = 3,
-    .outputs = 1,
     .backward_reads_inputs = GD_BIT(0),
-    GD_BUILT_IN,
     .strided = true,
     GD_KERNELS(where),
     .derivative = where_derivative,

@@ -29,11 +29,8 @@ const gd_op gd_op_embedding = {
     .name = "embedding",
     .formula = "y[i, :] = table[ids[i], :]",
     .signature = "table[V, C] ids:int32[...] -> y[..., C]",
-    .inputs = 2,
-    .outputs = 1,
     .backward_reads_inputs = GD_BIT(1), /* ids */
     .dinput_float32 = GD_BIT(0),
-    GD_BUILT_IN,
     GD_KERNELS(embedding),
     .derivative = embedding_derivative,
     GD_CASES(embedding_cases),

@@ -18,16 +18,12 @@ static gd_status linear_cross_entropy_shape(const gd_call *call, gd_shapes *out)
     const gd_dtype dtype = gpu ? gd_tensor_dtype(x) : call->dtype;
     const head_sizes s = head_sizes_of(call);
     const bool pieces = head_in_pieces(&s, gd_dtype_size(dtype), gd_dtype_size(call->dtype));
-    out->output[0] = out->save[SAVE_FACTOR] = (gd_spec){.dtype = call->dtype, .ndim = 0};
     out->save[SAVE_D] = (gd_spec){
         .dtype = dtype, .ndim = pieces ? -1 : 2, .shape = {s.M, head_columns(call, dtype)}};
     for (int i = 0; i < 2; i++) {
-        gd_spec *gradient = &out->save[SAVE_DX + i];
-        *gradient = gd_spec_like(call->input[i]);
-        gradient->dtype = call->dtype;
-        if (i == 1) gradient->shape[0] = head_columns(call, dtype);
-        if (!pieces || !gd_tensor_requires_grad(call->input[i])) gradient->ndim = -1;
+        if (!pieces || !gd_tensor_requires_grad(call->input[i])) out->save[SAVE_DX + i].ndim = -1;
     }
+    out->save[SAVE_DWEIGHT].shape[0] = head_columns(call, dtype);
     return GD_OK;
 }
 
@@ -67,15 +63,12 @@ static const gd_case cases[] = {
 const gd_op gd_op_linear_cross_entropy = {
     .name = "linear_cross_entropy",
     .formula = "loss = cross_entropy(x weight^T, targets)",
-    .inputs = 3,
-    .signature = "x[..., K] weight[V, K] targets:int32[...]",
-    .outputs = 1,
-    .saves = HEAD_SAVES,
+    .signature = "x[..., K] weight[V, K] targets:int32[...] -> loss:compute[]; "
+                 "d factor:compute[] dx:compute[..., K] dweight:compute[V, K]",
     GD_ARGS(gd_cross_entropy_args),
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1),
     .mixed = GD_BIT(GD_CUDA),
-    GD_BUILT_IN,
     .ranges = cross_entropy_ranges,
     .shape = linear_cross_entropy_shape,
     GD_KERNELS(linear_cross_entropy),
@@ -88,9 +81,7 @@ static gd_tensor *in_two(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
                          const gd_cross_entropy_options *options, const gd_cross_entropy_args *args)
 {
     static const gd_op head = {.name = "linear_cross_entropy",
-                               .signature = "x[..., K] weight[V, K] -> y[..., V]",
-                               .inputs = 2,
-                               .outputs = 1};
+                               .signature = "x[..., K] weight[V, K] -> y[..., V]"};
     gd_op loss = gd_op_cross_entropy;
     loss.constant = false, loss.name = head.name, loss.input_names[0] = "x weight^T",
     loss.input_names[2] = "options->weight";

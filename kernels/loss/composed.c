@@ -61,9 +61,7 @@ static void cosine_definition(const gd_call *call)
 gd_tensor *gd_cosine_similarity(gd_tensor *a, gd_tensor *b, int axis, double eps)
 {
     static const gd_op op = {.name = "cosine_similarity",
-                             .signature = "a[...] b[...]",
-                             .inputs = 2,
-                             .outputs = 1,
+                             .signature = "a[...] b[...] -> y",
                              GD_ARGS(cosine_args),
                              .ranges = cosine_ranges,
                              .shape = cosine_shape,
@@ -100,8 +98,6 @@ gd_tensor *gd_cosine_embedding_loss(gd_tensor *a, gd_tensor *b, gd_tensor *targe
 {
     static const gd_op op = {.name = "cosine_embedding_loss",
                              .signature = "a[..., D] b[..., D] target[...] -> loss[...]",
-                             .inputs = 3,
-                             .outputs = 1,
                              GD_ARGS(cosine_args),
                              .ranges = embedding_ranges,
                              .shape = embedding_loss_shape,

@@ -110,14 +110,10 @@ DEFINITION(kl_div, kl_div(x, t, p != 0))
     const gd_op gd_op_##op_name = {                                                               \
         .name = #op_name,                                                                         \
         .formula = op_formula,                                                                    \
-        .signature = (count) == 3 ? "x[...] target[...] pos_weight[...]? -> y[...]"               \
-                                  : "x[...] target[...] -> y[...]",                               \
-        .inputs = count,                                                                          \
-        .optional_inputs = (count) == 3 ? GD_BIT(2) : 0,                                          \
-        .outputs = 1,                                                                             \
+        .signature = (count) == 3 ? "x[...] target[...] pos_weight[...]? -> loss[...]"            \
+                                  : "x[...] target[...] -> loss[...]",                            \
         GD_ARGS(gd_loss_args),                                                                    \
         .backward_reads_inputs = GD_ALL_INPUTS,                                                   \
-        GD_BUILT_IN,                                                                              \
         .ranges = op_name##_ranges,                                                               \
         .shape = loss_shape,                                                                      \
         GD_KERNELS(op_name),                                                                      \
@@ -150,23 +146,14 @@ gd_tensor *gd_smooth_l1_loss(gd_tensor *x, gd_tensor *target, double beta, gd_re
     return gd_apply(&gd_op_smooth_l1_loss, (gd_tensor *[]){x, target}, 2, ARGS(beta));
 }
 
-/* Whether w broadcasts to the shape of x. */
-static bool broadcasts(const gd_tensor *w, const gd_tensor *x)
-{
-    const int missing = gd_tensor_ndim(x) - gd_tensor_ndim(w);
-    for (int d = 0; missing >= 0 && d < gd_tensor_ndim(w); d++) {
-        const int64_t size = gd_tensor_dim(w, d);
-        if (size != 1 && size != gd_tensor_dim(x, d + missing)) return false;
-    }
-    return missing >= 0;
-}
-
+/* pos_weight broadcasts; the record's has the shape of x. */
 gd_tensor *gd_bce_with_logits(gd_tensor *x, gd_tensor *target, gd_tensor *pos_weight,
                               gd_reduction reduction)
 {
-    /* One that does not broadcast is left as it is, for the op to refuse. */
-    if (x && pos_weight && broadcasts(pos_weight, x) &&
-        gd_tensor_usable(pos_weight, gd_op_bce_with_logits.name, "pos_weight"))
-        pos_weight = gd_expand(pos_weight, gd_tensor_ndim(x), gd_tensor_shape(x));
-    return gd_apply(&gd_op_bce_with_logits, (gd_tensor *[]){x, target, pos_weight}, 3, ARGS(0));
+    static const gd_op op = {.name = "bce_with_logits",
+                             .signature = "x[...] target[...] pos_weight[*]? -> loss[...]"};
+    gd_tensor *in[] = {x, target, pos_weight};
+    if (pos_weight && !gd_accepts(&op, in, 3, NULL)) return NULL;
+    if (pos_weight) in[2] = gd_expand(pos_weight, gd_tensor_ndim(x), gd_tensor_shape(x));
+    return gd_apply(&gd_op_bce_with_logits, in, 3, ARGS(0));
 }

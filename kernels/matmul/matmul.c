@@ -91,13 +91,10 @@ static const gd_case cases[] = {
 const gd_op gd_op_matmul = {
     .name = "matmul",
     .formula = "c = op(a) op(b), op(x) = x or its transpose",
-    .inputs = 2,
     .signature = "a[*, M, K] b[*, L, N] -> c[*, M, N]",
-    .outputs = 1,
     GD_ARGS(matmul_args),
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_float32 = GD_ALL_INPUTS,
-    GD_BUILT_IN,
     .strided = true,
     .shape = matmul_shape,
     GD_KERNELS(matmul),

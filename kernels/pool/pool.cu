@@ -277,7 +277,7 @@ gd_status by_planes(const gd_call *call, const gd_tensor *x, const gd_tensor *y,
 
 double window_size(const gd_call *call)
 {
-    const gd_pool_args *args = (const gd_pool_args *)call->args;
+    const conv_args *args = (const conv_args *)call->args;
     return (double)(args->kernel[POOL_ROWS] * args->kernel[POOL_COLS]);
 }
 

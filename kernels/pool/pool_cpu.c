@@ -38,7 +38,7 @@ static inline vec strided(const REAL *x, int64_t size, int64_t at, int64_t strid
 static inline vec max_windows(const pool_work *w, int64_t to_row, int64_t j, lanes *place)
 {
     const gd_pool_planes *p = &w->p;
-    const gd_pool_args *args = &p->args;
+    const conv_args *args = &p->args;
     const int64_t H = p->size[POOL_ROWS], W = p->size[POOL_COLS], stride = args->stride[POOL_COLS];
     const int64_t plane = to_row / p->pooled[POOL_ROWS], row = to_row % p->pooled[POOL_ROWS];
     const int64_t top = row * args->stride[POOL_ROWS] - args->padding[POOL_ROWS];
@@ -109,7 +109,7 @@ static void avg_rows(const void *work, int64_t to_row, int64_t end_row, void *me
 {
     const pool_work *w = work;
     const gd_pool_planes *p = &w->p;
-    const gd_pool_args *args = &p->args;
+    const conv_args *args = &p->args;
     const int64_t H = p->size[POOL_ROWS], W = p->size[POOL_COLS], n = p->pooled[POOL_COLS];
     const int64_t stride = args->stride[POOL_COLS], padding = args->padding[POOL_COLS];
     double *sum = memory;

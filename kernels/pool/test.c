@@ -42,8 +42,10 @@ LOOP_TEST(pooling_is_its_plain_twin, test_rounds(200))
     const shape s = {3, {p.planes, p.size[0], p.size[1]}};
     gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)(_i % LAYOUTS), -2, 2, &seed);
     const gd_pool_options *o = &p.options;
-    const gd_pool_args args = {
-        {o->kernel[0], o->kernel[1]}, {o->stride[0], o->stride[1]}, {o->padding[0], o->padding[1]}};
+    const conv_args args = {.kernel = {o->kernel[0], o->kernel[1]},
+                            .stride = {o->stride[0], o->stride[1]},
+                            .padding = {o->padding[0], o->padding[1]},
+                            .dilation = {1, 1}};
     const gd_op *twin = p.max ? max_pool2d_twin() : avg_pool2d_twin();
     assert_twin(twin, &x, 1, &args, 25 * tolerance_of(dtype), &seed);
     assert_called(pool(&p, x), SHAPE(p.planes, p.pooled[0], p.pooled[1]), twin->name, &x, 1, &args);
@@ -95,16 +97,15 @@ static void refused(gd_tensor *x, gd_pool_options options, const char *words)
 TEST(bad_windows_are_refused)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 4));
-    refused(x, (gd_pool_options){.kernel = {2, 0}},
-            "the kernel has 0 columns and a stride of 0, wanted 1 to 2147483647");
-    refused(x, (gd_pool_options){.kernel = {2, 2}, .stride = {-1, 1}}, "a stride of -1");
+    refused(x, (gd_pool_options){.kernel = {2, 0}, .stride = {1, 1}}, "KW is 0, wanted 1 to");
+    refused(x, (gd_pool_options){.kernel = {2, 2}, .stride = {-1, 1}}, "stride[0] is -1, wanted 1");
     refused(x, (gd_pool_options){.kernel = {2, 2}, .padding = {2, 0}},
-            "padding is 2 rows, wanted 0 to half of the kernel's 2");
+            "padding[0] is 2, wanted at most half of the kernel's 2");
     refused(x, (gd_pool_options){.kernel = {6, 2}},
-            "the kernel has 6 rows, but x [2, 5, 4] with its padding only 5");
-    refused(x, (gd_pool_options){.kernel = {INT64_MAX, 1}, .padding = {INT64_MAX / 2, 0}},
-            "the kernel has 9223372036854775807 rows");
-    REFUSED(gd_max_pool2d(x, NULL), "the kernel has 0 rows");
+            "KH is 6, which spans 6 with dilation 1, wanted at most 5, H with its padding");
+    refused(x, (gd_pool_options){.kernel = {INT64_MAX, 1}, .stride = {1, 1}},
+            "KH is 9223372036854775807, wanted 1 to 1073741824");
+    REFUSED(gd_max_pool2d(x, NULL), "KH is 0");
     gd_tensor_free(x);
 }
 

@@ -90,15 +90,15 @@ static const gd_case distinct_cases[] = {CASES(GD_DISTINCT)};
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
-/* In a record: of a real x; what all reductions with a gradient have. */
-#define OF_X(args) GD_OF_X(args), .signature = "x"
-#define REDUCTION(op, args) \
-    OF_X(args), GD_BUILT_IN, .strided = true, GD_KERNELS(op), .derivative = gd_##op##_derivative
+/* In a record: of a real x; what all reductions with a gradient have, of which some save results. */
+#define OF_X(args, results) GD_ARGS(args), .signature = "x -> " results
+#define REDUCTION(op, args, results) \
+    OF_X(args, results), .strided = true, GD_KERNELS(op), .derivative = gd_##op##_derivative
 
 const gd_op gd_op_sum = {
     .name = "sum",
     .formula = "y = sum of x over axes",
-    REDUCTION(sum, gd_reduce_args),
+    REDUCTION(sum, gd_reduce_args, "y"),
     .shape = reduce_shape,
     GD_CASES(smooth_cases),
 };
@@ -106,7 +106,7 @@ const gd_op gd_op_sum = {
 const gd_op gd_op_mean = {
     .name = "mean",
     .formula = "y = (sum of x over axes) / n",
-    REDUCTION(mean, gd_reduce_args),
+    REDUCTION(mean, gd_reduce_args, "y"),
     .shape = reduce_shape,
     GD_CASES(smooth_cases),
 };
@@ -114,7 +114,7 @@ const gd_op gd_op_mean = {
 const gd_op gd_op_max = {
     .name = "max",
     .formula = "y = max of x over axes",
-    REDUCTION(max, gd_reduce_args),
+    REDUCTION(max, gd_reduce_args, "y"),
     .backward_reads_inputs = GD_BIT(0),
     .backward_reads_outputs = GD_BIT(0),
     .shape = reduce_shape,
@@ -124,7 +124,7 @@ const gd_op gd_op_max = {
 const gd_op gd_op_logsumexp = {
     .name = "logsumexp",
     .formula = "y = ln(sum of e^x over axes)",
-    REDUCTION(logsumexp, gd_reduce_args),
+    REDUCTION(logsumexp, gd_reduce_args, "y"),
     .backward_reads_inputs = GD_BIT(0),
     .backward_reads_outputs = GD_BIT(0),
     .shape = reduce_shape,
@@ -196,8 +196,7 @@ static const gd_case std_cases[] = {VARIANCE_CASES};
 const gd_op gd_op_var = {
     .name = "var",
     .formula = "y = (sum of (x - mean)^2 over axes) / (n - correction)",
-    REDUCTION(var, gd_variance_args),
-    .saves = VARIANCE_SAVES,
+    REDUCTION(var, gd_variance_args, "y; mean deviation rest scale"),
     .backward_reads_inputs = GD_BIT(0),
     .shape = var_shape,
     GD_CASES(var_cases),
@@ -206,8 +205,7 @@ const gd_op gd_op_var = {
 const gd_op gd_op_std = {
     .name = "std",
     .formula = "y = sqrt((sum of (x - mean)^2 over axes) / (n - correction))",
-    REDUCTION(std, gd_variance_args),
-    .saves = VARIANCE_SAVES,
+    REDUCTION(std, gd_variance_args, "y; mean deviation rest scale"),
     .backward_reads_inputs = GD_BIT(0),
     .shape = std_shape,
     GD_CASES(std_cases),
@@ -239,7 +237,7 @@ static const gd_case prod_cases[] = {
 const gd_op gd_op_prod = {
     .name = "prod",
     .formula = "y = product of x over axes",
-    OF_X(gd_reduce_args),
+    OF_X(gd_reduce_args, "y"),
     GD_BUILT_IN,
     .shape = reduce_shape,
     .definition = gd_prod_definition,
@@ -290,8 +288,7 @@ static const gd_case norm_cases[] = {
 const gd_op gd_op_norm = {
     .name = "norm",
     .formula = "y = (sum of |x|^p over axes)^(1/p)",
-    REDUCTION(norm, gd_norm_args),
-    .saves = NORM_SAVES,
+    REDUCTION(norm, gd_norm_args, "y; unit slope"),
     .backward_reads_inputs = GD_BIT(0),
     .shape = norm_shape,
     GD_CASES(norm_cases),
@@ -316,7 +313,7 @@ static const gd_case found_cases[] = {
 const gd_op gd_op_any = {
     .name = "any",
     .formula = "y = whether one of x over axes is not 0",
-    OF_X(gd_reduce_args),
+    OF_X(gd_reduce_args, "y"),
     .strided = true,
     GD_BUILT_IN,
     .shape = found_shape,
@@ -327,7 +324,7 @@ const gd_op gd_op_any = {
 const gd_op gd_op_all = {
     .name = "all",
     .formula = "y = whether none of x over axes is 0",
-    OF_X(gd_reduce_args),
+    OF_X(gd_reduce_args, "y"),
     .strided = true,
     GD_BUILT_IN,
     .shape = found_shape,
@@ -392,8 +389,10 @@ static void min_definition(const gd_call *call)
 
 gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
-    static const gd_op min = {
-        .name = "min", OF_X(gd_reduce_args), .shape = reduce_shape, .definition = min_definition};
+    static const gd_op min = {.name = "min",
+                              OF_X(gd_reduce_args, "y"),
+                              .shape = reduce_shape,
+                              .definition = min_definition};
     return reduce(&min, x, axes, count, keep_dims);
 }
 

@@ -141,19 +141,16 @@ static const gd_case add_rms_norm_cases[] = {
 /* ---- The records -------------------------------------------------------------------------- */
 
 /* What both have: they save rstd. */
-#define OF_BOTH                                                                         \
-    .saves = 1, .args_size = sizeof(gd_rms_norm_args), .plain_args = true, GD_BUILT_IN, \
-    .strided = true, .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA), .ranges = ranges,       \
-    .shape = check_params, .definition = definition,                                    \
+#define OF_BOTH                                                                              \
+    .args_size = sizeof(gd_rms_norm_args), .plain_args = true, GD_BUILT_IN, .strided = true, \
+    .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA), .ranges = ranges, .shape = check_params,      \
+    .definition = definition,                                                                \
     .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward}
 
 const gd_op gd_op_rms_norm = {
     .name = "rms_norm",
     .formula = "y = x * rstd * (offset + weight) + bias, rstd = 1 / sqrt(mean(x^2) + eps)",
     .signature = "x[..., N] weight:real? bias:real? -> y[..., N]; rstd:compute[...]",
-    .inputs = 3,
-    .optional_inputs = GD_BIT(1) | GD_BIT(2),
-    .outputs = 1,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
@@ -167,9 +164,6 @@ const gd_op gd_op_add_rms_norm = {
     .formula = "sum = x + residual, y = rms_norm(sum, weight, bias)",
     .signature = "x[..., N] residual:real[..., N] weight:real? bias:real? -> "
                  "y[..., N] sum[..., N]; rstd:compute[...]",
-    .inputs = 4,
-    .optional_inputs = GD_BIT(2) | GD_BIT(3),
-    .outputs = 2, /* y, sum */
     .backward_reads_inputs = GD_BIT(2),
     .backward_reads_outputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0) | GD_BIT(1),

@@ -120,7 +120,7 @@ static gd_status plain(const gd_call *call, unit_task *unit, unit_task *gradient
 {
     const gd_rnn_shape s = gd_rnn_shape_of(call);
     const int64_t TG = s.T * s.G, TH = s.T * s.H, H = s.H;
-    const bool cell = call->op->inputs == LSTM_INPUTS;
+    const bool cell = call->inputs == LSTM_INPUTS;
     const REAL *state = gd_data(call->input[RNN_STATE]), *dlast = cell ? gd_dy(call, 1) : NULL;
     const REAL *first = cell ? gd_data(call->input[RNN_CELL]) : NULL;
     REAL *y = gd_data(call->output[0]), *last = cell ? gd_data(call->output[1]) : NULL,

@@ -137,14 +137,9 @@ const gd_op gd_op_lstm = {
                "y[t] = s(o) tanh(c)",
     .signature = "gates[B, T, 4H] weight[4H, H] bias[4H]? state[B, H]? cell[B, H]? -> "
                  "y[B, T, H] c[B, H]; gates:compute[B, T, 4H] cells:compute[B, T, H]",
-    .inputs = LSTM_INPUTS,
-    .optional_inputs = GD_BIT(RNN_BIAS) | GD_BIT(RNN_STATE) | GD_BIT(RNN_CELL),
-    .outputs = 2,
-    .saves = 2,
     .backward_reads_inputs = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_STATE) | GD_BIT(RNN_CELL),
     .backward_reads_outputs = GD_BIT(0),
     .dinput_float32 = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_BIAS),
-    GD_BUILT_IN,
     GD_KERNELS(lstm),
     .definition = lstm_definition,
     GD_CASES(lstm_cases),
@@ -157,14 +152,9 @@ const gd_op gd_op_gru = {
         "s(z) y[t-1]",
     .signature = "gates[B, T, 3H] weight[3H, H] bias[3H]? state[B, H]? -> "
                  "y[B, T, H]; gates:compute[B, T, 3H] hidden:compute[B, T, H]",
-    .inputs = GRU_INPUTS,
-    .optional_inputs = GD_BIT(RNN_BIAS) | GD_BIT(RNN_STATE),
-    .outputs = 1,
-    .saves = 2,
     .backward_reads_inputs = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_STATE),
     .backward_reads_outputs = GD_BIT(0),
     .dinput_float32 = GD_BIT(RNN_WEIGHT) | GD_BIT(RNN_BIAS),
-    GD_BUILT_IN,
     GD_KERNELS(gru),
     .definition = gru_definition,
     GD_CASES(gru_cases),
@@ -211,11 +201,8 @@ static bool accepts(const char *who, bool is_lstm, const layer_args *args, int k
     enum { INPUTS = 7 };
     char name[48];
     snprintf(name, sizeof name, args->count > 1 ? "%s: layers[%d]" : "%s", who, k);
-    const gd_op layer = {.name = name,
-                         .signature = signatures[is_lstm][args->count > 0],
-                         .inputs = INPUTS,
-                         .optional_inputs = ~(GD_BIT(0) | GD_BIT(1) | GD_BIT(2)),
-                         .shape = layer_shape};
+    const gd_op layer = {
+        .name = name, .signature = signatures[is_lstm][args->count > 0], .shape = layer_shape};
     gd_tensor *const inputs[INPUTS] = {x,     w->input, w->hidden, w->input_bias, w->hidden_bias,
                                        state, cell};
     return gd_accepts(&layer, inputs, INPUTS, args);

@@ -137,7 +137,7 @@ static void gru_gradient_row(const void *work, int64_t b)
 static rnn_work work_of(const gd_call *call)
 {
     const gd_rnn_shape s = gd_rnn_shape_of(call);
-    const bool is_lstm = call->op->inputs == LSTM_INPUTS;
+    const bool is_lstm = call->inputs == LSTM_INPUTS;
     return (rnn_work){.s = s,
                       .kept = s.T,
                       .is_lstm = is_lstm,

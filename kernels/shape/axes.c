@@ -58,8 +58,8 @@ static const gd_case permute_cases[] = {
 const gd_op gd_op_permute = {
     .name = "permute",
     .formula = "y[i_0, i_1, ...] = x with index i_k at dimension axes[k]",
-    GD_OF_X(gd_permute_args),
-    GD_BUILT_IN,
+    .signature = "x:any -> y",
+    GD_ARGS(gd_permute_args),
     .shape = permute_shape,
     .view = permute_view,
     GD_KERNELS(permute),
@@ -139,8 +139,8 @@ static const gd_case slice_cases[] = {
 const gd_op gd_op_slice = {
     .name = "slice",
     .formula = "y = x[..., start : end, ...]",
-    GD_OF_X(gd_slice_args),
-    GD_BUILT_IN,
+    .signature = "x:any -> y",
+    GD_ARGS(gd_slice_args),
     .shape = slice_shape,
     .view = slice_view,
     GD_KERNELS(slice),
@@ -222,8 +222,8 @@ static const gd_case expand_cases[] = {
 const gd_op gd_op_expand = {
     .name = "expand",
     .formula = "y = x repeated along dimensions of size 1, without a copy",
-    GD_OF_X(gd_shape_args),
-    GD_BUILT_IN,
+    .signature = "x:any -> y",
+    GD_ARGS(gd_shape_args),
     .shape = expand_shape,
     .view = expand_view,
     GD_KERNELS(expand),
@@ -244,23 +244,17 @@ static gd_status concat_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_concat_args *args = call->args;
     const gd_tensor *first = call->input[0];
-    if (args->axis < 0 || args->axis >= gd_tensor_ndim(first))
-        return gd_refuse(call, "axis is %d, wanted one of the %d dimensions of x[0] %s", args->axis,
-                         gd_tensor_ndim(first), gd_shape_text(first).text);
     out->output[0] = gd_spec_like(first);
     out->output[0].shape[args->axis] = 0;
     for (int i = 0; i < call->inputs; i++) {
         const gd_tensor *t = call->input[i];
-        bool fits = gd_tensor_dtype(t) == gd_tensor_dtype(first) &&
-                    gd_tensor_ndim(t) == gd_tensor_ndim(first);
+        bool fits = gd_tensor_ndim(t) == gd_tensor_ndim(first);
         for (int d = 0; fits && d < gd_tensor_ndim(t); d++) {
             fits = d == args->axis || gd_tensor_shape(t)[d] == gd_tensor_shape(first)[d];
         }
         if (!fits)
-            return gd_refuse(call,
-                             "x[%d] is %s, wanted %s and the shape of x[0] %s except along axis %d",
-                             i, gd_kind(t).text, gd_dtype_name(gd_tensor_dtype(first)),
-                             gd_shape_text(first).text, args->axis);
+            return gd_refuse(call, "x[%d] is %s, wanted the shape of x[0] %s except along axis %d",
+                             i, gd_kind(t).text, gd_shape_text(first).text, args->axis);
         if (__builtin_add_overflow(out->output[0].shape[args->axis], gd_tensor_dim(t, args->axis),
                                    &out->output[0].shape[args->axis]))
             return gd_refuse(call, "the sizes along axis %d overflow", args->axis);
@@ -278,6 +272,8 @@ static void concat_derivative(const gd_call *call)
     }
 }
 
+static const gd_option_range concat_ranges[] = {GD_AXIS_RANGE(gd_concat_args, axis), {0}};
+
 static const gd_concat_args along_0 = {0}, along_1 = {1};
 
 static const gd_case concat_cases[] = {
@@ -291,11 +287,9 @@ static const gd_case concat_cases[] = {
 const gd_op gd_op_concat = {
     .name = "concat",
     .formula = "y = x[0], x[1], ... joined along an axis",
-    .inputs = GD_ANY_INPUTS,
-    .input_names = {"x"},
-    .outputs = 1,
+    .signature = "x:any+ -> y",
     GD_ARGS(gd_concat_args),
-    GD_BUILT_IN,
+    .ranges = concat_ranges,
     .shape = concat_shape,
     GD_KERNELS(concat),
     .derivative = concat_derivative,
@@ -352,29 +346,10 @@ gd_tensor *gd_squeeze(gd_tensor *x, int axis)
     return gd_reshape(x, gd_tensor_ndim(x) - 1, shape);
 }
 
-/* All are alike. */
-static gd_status stack_shape(const gd_call *call, gd_shapes *out)
-{
-    (void)out;
-    const gd_tensor *first = call->input[0];
-    for (int i = 1; i < call->inputs; i++) {
-        const gd_tensor *t = call->input[i];
-        const int ndim = gd_tensor_ndim(first);
-        bool same = gd_tensor_dtype(t) == gd_tensor_dtype(first) && gd_tensor_ndim(t) == ndim;
-        for (int d = 0; same && d < ndim; d++)
-            same = gd_tensor_dim(t, d) == gd_tensor_dim(first, d);
-        if (!same)
-            return gd_refuse(call, "x[%d] is %s, wanted %s as x[0]", i, gd_kind(t).text,
-                             gd_kind(first).text);
-    }
-    return GD_OK;
-}
-
 gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis)
 {
     enum { FEW = 16 };
-    static const gd_op stack = {
-        .name = "stack", .inputs = GD_ANY_INPUTS, .input_names = {"x"}, .shape = stack_shape};
+    static const gd_op stack = {.name = "stack", .signature = "x:any[...]+ -> y[...]"};
     if (!gd_accepts(&stack, x, count, NULL) || !resolve_place("stack", x[0], &axis)) return NULL;
     gd_tensor *few[FEW], *sum = NULL;
     for (int i = 0; i < count; i += FEW) { /* joined in groups, to allow any number */

@@ -34,10 +34,7 @@ static gd_triangle_args from(const gd_tensor *x, int64_t diagonal)
         .name = #op_name,                                   \
         .formula = op_formula,                              \
         .signature = "x:any[..., M, N] -> y[..., M, N]",    \
-        .inputs = 1,                                        \
-        .outputs = 1,                                       \
         GD_ARGS(gd_triangle_args),                          \
-        GD_BUILT_IN,                                        \
         GD_KERNELS(op_name),                                \
         .derivative = triangle_derivative,                  \
         GD_CASES(cases),                                    \

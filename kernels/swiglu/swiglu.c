@@ -49,14 +49,10 @@ static const gd_case swiglu_cases[] = {
 const gd_op gd_op_swiglu = {
     .name = "swiglu",
     .formula = "y = silu(gate) * up, silu(z) = z / (1 + exp(-z))",
-    .inputs = 2,
     .signature = "gate[...] up[...]? -> y[...]",
-    .optional_inputs = GD_BIT(1),
-    .outputs = 1,
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_over_doutput = GD_BIT(1), /* dup */
     .dinput_over_input = GD_BIT(0),   /* dgate: a block is read before it is written */
-    GD_BUILT_IN,
     .shape = swiglu_shape,
     GD_KERNELS(swiglu),
     .definition = swiglu_definition,

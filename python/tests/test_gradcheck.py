@@ -428,8 +428,7 @@ def test_wrong_options():
 def test_the_structs_are_the_librarys():
     """The struct layouts of _library.py agree with the library's own records."""
     record = _library.find_op(None, b"add_rms_norm").contents
-    assert (record.name, record.inputs, record.outputs, record.saves) == (b"add_rms_norm", 4, 2, 1)
-    assert list(record.input_names)[:4] == [b"x", b"residual", b"weight", b"bias"]
+    assert record.name == b"add_rms_norm" and record.signature.startswith(b"x[..., N] residual:real")
     assert record.args_size == len(_library.rms_norm_args(1.0, 0.0))
     assert record.same_bits and record.strided and record.mixed and not record.random
     assert record.case_count >= 11 and record.forward[0] and record.backward[0]

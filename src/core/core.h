@@ -147,6 +147,8 @@ enum { GD_SIGNATURES = 512 };
  * may lack what a call needs. */
 const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who);
 
+const gd_op_counts *gd_signature_counts(const gd_signature *s);
+
 /* Compares the inputs and arguments of a call with the record's signature and ranges, sets the
  * shapes that these give, and calls its shape(). */
 gd_status gd_signature_check(const gd_signature *s, const gd_call *call, gd_shapes *out);

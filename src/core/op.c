@@ -30,12 +30,13 @@ static gd_context *context_of(gd_tensor *const *inputs, int count)
 }
 
 /* The message names the input; until there is one, that costs nothing. */
-static gd_status refuse_input(gd_context *ctx, const gd_op *op, int i, const gd_tensor *t)
+static gd_status refuse_input(gd_context *ctx, const gd_op *op, int i, const gd_tensor *t,
+                              bool optional)
 {
     const gd_text name = gd_input_name(op, i);
     if (gd_is_garbage((uintptr_t)t)) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is at %p, wanted a tensor%s", op->name, name.text,
-                (const void *)t, op->optional_inputs & GD_BIT(i) ? " or NULL" : "");
+                (const void *)t, optional ? " or NULL" : "");
     } else if (!t || t->ctx != ctx) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is %s", op->name, name.text,
                 t ? "a tensor of another context, wanted all inputs from one"
@@ -46,18 +47,20 @@ static gd_status refuse_input(gd_context *ctx, const gd_op *op, int i, const gd_
     return ctx->status;
 }
 
-static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const *inputs, int count)
+static gd_status check_inputs(gd_context *ctx, const gd_op *op, const gd_op_counts *wanted,
+                              gd_tensor *const *inputs, int count)
 {
-    if (op->inputs == GD_ANY_INPUTS ? count < 1 : count != op->inputs) {
+    const bool any = wanted->inputs == GD_ANY_INPUTS;
+    if (any ? count < 1 : count != wanted->inputs) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: given %d inputs, wanted %d%s", op->name, count,
-                       op->inputs == GD_ANY_INPUTS ? 1 : op->inputs,
-                       op->inputs == GD_ANY_INPUTS ? " or more" : "");
+                       any ? 1 : wanted->inputs, any ? " or more" : "");
     }
     for (int i = 0; i < count; i++) {
         const gd_tensor *t = inputs[i];
-        if (!t && op->optional_inputs & GD_BIT(i)) continue;
+        const bool optional = wanted->optional_inputs & GD_BIT(i);
+        if (!t && optional) continue;
         if (!t || gd_is_garbage((uintptr_t)t) || t->ctx != ctx || !gd_tensor_readable(t))
-            return refuse_input(ctx, op, i, t);
+            return refuse_input(ctx, op, i, t, optional);
         if (op->updates_inputs & GD_BIT(i) && !gd_tensor_writable(t, op->name)) return ctx->status;
     }
     return GD_OK;
@@ -66,9 +69,10 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const
 bool gd_accepts(const gd_op *op, gd_tensor *const *inputs, int count, const void *args)
 {
     gd_context *ctx = context_of(inputs, count);
-    if (!ctx || gd_failed(ctx) || check_inputs(ctx, op, inputs, count)) return false;
-    const gd_signature *signature = gd_signature_read(ctx, op, NULL);
-    if (!signature) return false;
+    const gd_signature *signature =
+        !ctx || gd_failed(ctx) ? NULL : gd_signature_read(ctx, op, NULL);
+    if (!signature || check_inputs(ctx, op, gd_signature_counts(signature), inputs, count))
+        return false;
     gd_spec output[2], save[4];
     gd_shapes shapes = {.output = output, .save = save};
     const gd_call call = {
@@ -103,7 +107,8 @@ typedef struct apply_state {
 } apply_state;
 
 static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op *op,
-                               gd_tensor *const *inputs, int count, const void *args)
+                               const gd_op_counts *counts, gd_tensor *const *inputs, int count,
+                               const void *args)
 {
     gd_call *call = &state->call;
     *state =
@@ -114,20 +119,20 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
                                .part_of = ctx->part_of,
                                .repeated = ctx->repeats > 0 && op->backward[ctx->device->device],
                                .inputs = count,
-                               .outputs = op->outputs,
-                               .saves = op->saves},
+                               .outputs = counts->outputs,
+                               .saves = counts->saves},
                       .gradient = -1};
-    const size_t results = (size_t)op->outputs + (size_t)op->saves,
-                 tensors = (size_t)count * 2 + (size_t)op->outputs + results;
+    const size_t results = (size_t)call->outputs + (size_t)call->saves,
+                 tensors = (size_t)count * 2 + (size_t)call->outputs + results;
     state->shapes.output =
         gd_arena_array(ctx, 1, results * sizeof(gd_spec) + tensors * sizeof(gd_tensor *), "a call");
     if (!state->shapes.output) return ctx->status;
-    state->shapes.save = state->shapes.output + op->outputs;
+    state->shapes.save = state->shapes.output + call->outputs;
     call->input = (gd_tensor **)(state->shapes.output + results);
     state->kernel_input = call->input + count;
     state->kernel_output = state->kernel_input + count;
-    call->output = state->kernel_output + op->outputs;
-    call->save = call->output + op->outputs;
+    call->output = state->kernel_output + call->outputs;
+    call->save = call->output + call->outputs;
     memcpy(call->input, inputs, (size_t)count * sizeof *inputs);
     call->dtype = call->kernel_dtype = GD_FLOAT32;
     for (int i = 0; i < count; i++) {
@@ -287,9 +292,10 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
 {
     const gd_signature *signature = gd_signature_read(ctx, op, "apply");
     if (!signature) return ctx->status;
-    gd_status status = check_inputs(ctx, op, inputs, count);
+    const gd_op_counts *counts = gd_signature_counts(signature);
+    gd_status status = check_inputs(ctx, op, counts, inputs, count);
     if (!status) status = check_args(ctx, op, args);
-    if (!status) status = prepare_state(state, ctx, op, inputs, count, args);
+    if (!status) status = prepare_state(state, ctx, op, counts, inputs, count, args);
     if (!status) status = run_shape(state, signature);
     if (status) return status;
     const gd_call *call = &state->call;
@@ -303,7 +309,7 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
         if (!status) status = run_forward(state);
     }
     if (status || gd_failed(ctx)) return ctx->status;
-    for (int i = 0; i < op->outputs; i++) {
+    for (int i = 0; i < call->outputs; i++) {
         gd_tensor *y = call->output[i];
         y->call = state->number;
         y->output = i;
@@ -331,7 +337,8 @@ static gd_tensor *call_op(const gd_op *op, gd_tensor *const *inputs, int count, 
         ctx->random = random_before;
         return NULL;
     }
-    if (outputs) memcpy(outputs, state.call.output, (size_t)op->outputs * sizeof *outputs);
+    const size_t made = (size_t)state.call.outputs;
+    if (outputs) memcpy(outputs, state.call.output, made * sizeof *outputs);
     return state.call.output[0];
 }
 
@@ -343,8 +350,9 @@ gd_tensor *gd_apply(const gd_op *op, gd_tensor *const *inputs, int count, const 
 gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int count, const void *args,
                          gd_tensor **outputs)
 {
-    for (int i = 0; op && outputs && i < op->outputs; i++) outputs[i] = NULL;
     if (op && outputs && call_op(op, inputs, count, args, outputs)) return GD_OK;
+    const int wanted = op && outputs ? gd_op_count(op).outputs : 0;
+    for (int i = 0; i < wanted; i++) outputs[i] = NULL;
     const gd_context *ctx = context_of(inputs, count);
     return ctx && ctx->status ? ctx->status : GD_ERROR_ARGUMENT;
 }

@@ -27,8 +27,10 @@ typedef struct pattern {
 } pattern;
 
 struct gd_signature {
-    int parts[3]; /* inputs, outputs, saves */
+    gd_op_counts counts; /* its own, or what the record has in their place */
+    int parts[3];        /* inputs, outputs, saves */
     uint32_t optional;
+    bool any;   /* its one input stands for one or more */
     bool whole; /* it gives all shapes */
     bool alike; /* its tensors have one dtype and one shape */
     pattern tensor[MOST_TENSORS];
@@ -41,9 +43,6 @@ static const char *record_fault(const gd_op *op)
 {
     if (!op->name || !*op->name) return "it has no name";
     if (!op->shape && !op->signature) return "it has no shape() and no signature";
-    if (op->outputs < 1) return "it has no output";
-    if (op->saves < 0) return "its number of saves is negative";
-    if (op->inputs < 1 && op->inputs != GD_ANY_INPUTS) return "it has no inputs";
     if (op->args_size > INT32_MAX) return "its args_size is more than 2^31 - 1 bytes";
     if (op->case_count < 0 || (op->case_count && !op->cases)) return "its cases are missing";
     bool forward = false;
@@ -53,6 +52,21 @@ static const char *record_fault(const gd_op *op)
     }
     if (op->kernels && !op->definition) return "it has kernels() without a definition";
     return forward || op->definition ? NULL : "it has neither a forward nor a definition";
+}
+
+static const char *counts_fault(const gd_op_counts *n)
+{
+    if (n->outputs < 1) return "it has no output";
+    if (n->saves < 0) return "its number of saves is negative";
+    return n->inputs > 0 || n->inputs == GD_ANY_INPUTS ? NULL : "it has no inputs";
+}
+
+static const gd_signature *refuse_record(gd_context *ctx, const gd_op *op, const char *who,
+                                         const char *fault)
+{
+    gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
+            op->name ? op->name : "", fault);
+    return NULL;
 }
 
 static bool take(const char **at, const char *mark)
@@ -114,14 +128,17 @@ static bool read_signature(gd_signature *s, const char **at)
         pattern *p = &s->tensor[i];
         if (!read_tensor(at, p, &letters)) return false;
         const bool optional = part == 0 && take(at, "?");
+        if (i == 0) s->any = take(at, "+");
+        if (s->any && part == 0 && i > 0) return false;
         if (optional)
-            s->optional |= GD_BIT(i);
+            s->optional |= GD_BIT(i), s->alike = s->alike && i > 0;
         else if (part == 0)
             known |= letters;
         else if (letters & ~known)
             return false;
         s->parts[part]++;
-        s->alike = s->alike && p->dtype == SHARED && p->open == 0 && p->dims == 0 && part < 2;
+        s->alike =
+            s->alike && !s->any && p->dtype == SHARED && p->open == 0 && p->dims == 0 && part < 2;
         s->whole = s->whole && (part == 0 || p->shape);
         if (part < 2 && take(at, part ? ";" : "->"))
             part++;
@@ -137,7 +154,7 @@ static gd_signature *read_text(gd_context *ctx, const gd_op *op, const char *tex
     const size_t length = strlen(text) + 1;
     gd_signature *s = gd_host_allocate(ctx, sizeof *s + length, "a signature");
     if (!s) return NULL;
-    *s = (gd_signature){.whole = true, .alike = *text && !(op->optional_inputs & 1)};
+    *s = (gd_signature){.whole = true, .alike = *text != 0};
     const char *at = memcpy(s + 1, text, length);
     if (!*text || read_signature(s, &at)) return s;
     gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: its signature \"%.300s\" is wrong from \"%.40s\" on",
@@ -167,16 +184,28 @@ static gd_read_signature *slot_of(gd_context *ctx, const gd_op *op)
     return &ctx->signatures[i];
 }
 
+/* What the signature does not say, the record may. */
+static gd_op_counts counts_of(const gd_signature *s, const gd_op *op)
+{
+    const int *n = s->parts, inputs = s->any ? GD_ANY_INPUTS : n[0];
+    return (gd_op_counts){n[0] ? inputs : op->inputs, n[1] ? n[1] : op->outputs,
+                          n[2] ? n[2] : op->saves, n[0] ? s->optional : op->optional_inputs};
+}
+
+gd_op_counts gd_op_count(const gd_op *op)
+{
+    gd_signature s = {0};
+    const char *at = op->signature;
+    if (at && *at) read_signature(&s, &at);
+    return counts_of(&s, op);
+}
+
 const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who)
 {
     gd_read_signature *kept = slot_of(ctx, op);
     if (kept->signature && op->constant && kept->text == op->signature) return kept->signature;
     const char *text = op->signature ? op->signature : "", *fault = who ? record_fault(op) : NULL;
-    if (fault) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
-                op->name ? op->name : "", fault);
-        return NULL;
-    }
+    if (fault) return refuse_record(ctx, op, who, fault);
     if (!kept->signature || strcmp((const char *)(kept->signature + 1), text) != 0) {
         gd_signature *s = read_text(ctx, op, text);
         if (!s) return NULL;
@@ -186,30 +215,37 @@ const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const ch
         release(ctx, kept);
         *kept = (gd_read_signature){op, op->signature, s};
     }
-    const gd_signature *s = kept->signature;
-    const int *n = s->parts;
-    const uint32_t optional = op->optional_inputs & ~(UINT32_MAX << n[0]);
-    const bool same = n[0] == op->inputs && s->optional == optional &&
-                      (!n[1] || n[1] == op->outputs) && (!n[2] || n[2] == op->saves);
-    const bool whole = s->whole && n[1] == op->outputs && n[2] == op->saves;
-    if ((same || !*text) && (whole || op->shape)) return s;
-    gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: its signature \"%.300s\" %s", op->name, text,
-            same ? "lacks shapes of results, and there is no shape()"
-                 : "has other inputs, outputs or saves than the record");
+    gd_signature *s = kept->signature;
+    const gd_op_counts *n = &s->counts;
+    s->counts = counts_of(s, op);
+    if (who && (fault = counts_fault(n))) return refuse_record(ctx, op, who, fault);
+    const bool whole = s->whole && s->parts[1] == n->outputs && s->parts[2] == n->saves;
+    if (whole || op->shape) return s;
+    gd_fail(ctx, GD_ERROR_ARGUMENT,
+            "%s: its signature \"%.300s\" lacks shapes of results, and there is no shape()",
+            op->name, text);
     return NULL;
+}
+
+const gd_op_counts *gd_signature_counts(const gd_signature *s)
+{
+    return &s->counts;
 }
 
 gd_text gd_input_name(const gd_op *op, int i)
 {
     gd_signature s = {.whole = true};
     gd_text text;
-    const bool any = op && op->inputs == GD_ANY_INPUTS;
     const char *at = op ? op->signature : NULL, *name = NULL;
-    if (op && (any || (i >= 0 && i < GD_CASE_MAX_INPUTS))) name = op->input_names[any ? 0 : i];
+    const bool said = at && *at && read_signature(&s, &at);
+    const bool any = s.any || (op && op->inputs == GD_ANY_INPUTS);
+    const int place = any ? 0 : i;
+    int length = 100;
+    if (op && place >= 0 && place < GD_CASE_MAX_INPUTS) name = op->input_names[place];
+    if (!name && said && place >= 0 && place < s.parts[0])
+        name = s.tensor[place].name, length = s.tensor[place].name_length;
     if (name)
-        snprintf(text.text, sizeof text.text, any ? "%s[%d]" : "%s", name, i);
-    else if (at && i >= 0 && read_signature(&s, &at) && i < s.parts[0])
-        snprintf(text.text, sizeof text.text, "%.*s", s.tensor[i].name_length, s.tensor[i].name);
+        snprintf(text.text, sizeof text.text, any ? "%.*s[%d]" : "%.*s", length, name, i);
     else
         snprintf(text.text, sizeof text.text, "input %d", i);
     return text;
@@ -302,7 +338,7 @@ static inline bool shape_fits(match *m, const pattern *p, const gd_tensor *t, in
 }
 
 /* One form for all: "weight is float32 [6, 7], wanted [N, K] with K = 4 as in x float32 [3, 4]". */
-static gd_status refuse(const match *m, const pattern *p, int i)
+static gd_status refuse(const match *m, const gd_signature *s, const pattern *p, int i)
 {
     const gd_call *call = m->call;
     const gd_tensor *t = call->input[i], *other = NULL;
@@ -314,7 +350,7 @@ static gd_status refuse(const match *m, const pattern *p, int i)
     if (other && what < NO_LETTER)
         snprintf(with, 40, " with %c = %lld", 'A' + what, (long long)m->size[what]);
     /* "..." are not all dimensions of an input that has others, too: "as in x[..., K]". */
-    const pattern *q = other && what == OPEN && !broadcasts ? p - i + by : p;
+    const pattern *q = other && what == OPEN && !broadcasts && !s->any ? s->tensor + by : p;
     if (other)
         snprintf(with + strlen(with), 600, " %s %s%.*s %s %s",
                  broadcasts ? "that broadcasts with" : "as in", gd_input_name(call->op, by).text,
@@ -367,11 +403,13 @@ static gd_status compare(const gd_signature *s, const gd_call *call, gd_shapes *
     m.call = call, m.exact = false;
     m.bound = 1U << NO_LETTER, m.by[NO_LETTER] = -1, m.size[NO_LETTER] = 1;
     const pattern *p = s->tensor;
-    for (int i = 0; i < s->parts[0]; i++, p++) {
+    const int inputs = s->any ? call->inputs : s->parts[0];
+    for (int i = 0; i < inputs; i++, p += !s->any) {
         const gd_tensor *t = call->input[i];
         if (t && !(dtype_fits(&m, p, t->dtype, i) && (!p->shape || shape_fits(&m, p, t, i))))
-            return refuse(&m, p, i);
+            return refuse(&m, s, p, i);
     }
+    p = s->tensor + s->parts[0];
     for (int i = 0; i < s->parts[1]; i++, p++)
         if (fill(&m, p, &out->output[i])) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < s->parts[2]; i++, p++)

@@ -27,7 +27,7 @@ static bool passes_wide_gradients(const gd_call *call)
 {
     const gd_op *op = call->op;
     bool wide = op->backward[call->context->device->device] && !op->backward_reads_inputs &&
-                !op->backward_reads_outputs && !op->saves && !op->random;
+                !op->backward_reads_outputs && !call->saves && !op->random;
     for (int i = 0; wide && i < call->inputs; i++) {
         const gd_tensor *t = call->input[i];
         wide = t && t->requires_grad && (!t->node || t->wide_grad) &&

@@ -22,7 +22,7 @@ static gd_status look_at_case(gd_context *ctx, const gd_op *op, const gd_case *c
 {
     const char *name = op->name ? op->name : "", *of = check->name ? check->name : "";
     const bool shapes = op->shape || op->signature;
-    if (!op->name || !shapes || op->outputs < 1)
+    if (!op->name || !shapes || gd_op_count(op).outputs < 1)
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: the record of \"%s\" has no %s", name,
                        !op->name ? "name"
                        : !shapes ? "shape() or signature"
@@ -85,8 +85,9 @@ static bool make_input(gd_checker *c, const gd_case_input *how, int draw, int i)
 static const char *make_inputs(gd_checker *c, const gd_op *op, const gd_case *check, int draw)
 {
     const char *beyond = NULL;
-    c->inputs = check->inputs > op->inputs ? check->inputs : op->inputs;
-    c->outputs = op->outputs;
+    const gd_op_counts counts = gd_op_count(op);
+    c->inputs = check->inputs > counts.inputs ? check->inputs : counts.inputs;
+    c->outputs = counts.outputs;
     c->f = (gd_subject){.apply = apply_op,
                         .op = op,
                         .args = check->args,

@@ -150,7 +150,8 @@ TEST(shapes)
     gd_tensor *many[20];
     for (int i = 0; i < 20; i++) many[i] = x;
     many[18] = w5;
-    BAD(gd_stack(many, 20, 0), "stack: x[18] is float32 [5], wanted float32 [3, 4] as x[0]");
+    BAD(gd_stack(many, 20, 0),
+        "stack: x[18] is float32 [5], wanted [...] as in x[0] float32 [3, 4]");
     many[18] = NULL;
     BAD(gd_stack(many, 20, 0), "stack: x[18] is NULL, wanted a tensor");
     BAD(gd_stack((gd_tensor *[]){NULL, x}, 2, 0), "stack: x[0] is NULL, wanted a tensor");
@@ -200,14 +201,8 @@ TEST(elementwise_and_reductions)
 
 TEST(losses)
 {
-    BAD(gd_mse_loss(x, x, GD_BATCHMEAN),
-        "mse_loss: reduction is 3, wanted GD_MEAN, GD_SUM or GD_NONE");
-    BAD(gd_kl_div(x, x, false, (gd_reduction)4),
-        "kl_div: reduction is 4, wanted GD_MEAN, GD_SUM, GD_NONE or GD_BATCHMEAN");
     BAD(gd_kl_div(scalar, scalar, false, GD_BATCHMEAN),
         "kl_div: x is [], wanted a dimension for GD_BATCHMEAN");
-    BAD(gd_huber_loss(x, x, 0, GD_MEAN), "huber_loss: delta is 0, wanted more than 0");
-    BAD(gd_smooth_l1_loss(x, x, -1, GD_MEAN), "smooth_l1_loss: beta is -1, wanted more than 0");
 }
 
 TEST(optimizers)
@@ -427,9 +422,9 @@ TEST(options_filled_with_ones)
     BAD(gd_conv_transpose2d(heads, gd_transpose(heads, 0, 1), NULL, &conv),
         "conv_transpose2d: stride[1] is -1");
     BAD(gd_unfold(heads, 2, 2, &conv), "unfold: stride[1] is -1");
-    BAD(gd_fold(heads, 2, 2, 2, 2, &conv), "fold: stride[1] is -1");
-    BAD(gd_max_pool2d(x, &pool), "max_pool2d: the kernel has -1 rows and a stride of -1");
-    BAD(gd_avg_pool2d(x, &pool), "avg_pool2d: the kernel has -1 rows and a stride of -1");
+    BAD(gd_fold(gd_unsqueeze(x, 0), 2, 2, 2, 2, &conv), "fold: stride[1] is -1");
+    BAD(gd_max_pool2d(x, &pool), "max_pool2d: stride[1] is -1");
+    BAD(gd_avg_pool2d(x, &pool), "avg_pool2d: stride[1] is -1");
     BAD(gd_pad(x, &pad), "pad: mode is ");
     attention.mask = entropy.weight = batch.mean = batch.var = NULL;
     batch.evaluate = false;

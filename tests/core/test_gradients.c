@@ -556,11 +556,8 @@ static gd_status forward_calls_gradients(const gd_call *call)
 TEST(ops_of_a_user)
 {
     const gd_op plain = {.name = "my_square",
-                         .inputs = 1,
-                         .input_names = {"x"},
-                         .outputs = 1,
+                         .signature = "x[...] -> y[...]",
                          .backward_reads_inputs = GD_BIT(0),
-                         .shape = shape_like_x,
                          .forward = {[GD_CPU] = square_forward},
                          .backward = {[GD_CPU] = square_backward}};
     gd_op op = plain;

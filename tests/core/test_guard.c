@@ -68,11 +68,8 @@ static gd_status overrun_forward(const gd_call *call)
     return GD_OK;
 }
 
-static const gd_op overrun = {.name = "overrun",
-                              .inputs = 1,
-                              .outputs = 1,
-                              .shape = shape_like_x,
-                              {[GD_CPU] = overrun_forward}};
+static const gd_op overrun = {
+    .name = "overrun", .signature = "x[...] -> y[...]", .forward = {[GD_CPU] = overrun_forward}};
 
 TEST(a_kernel_that_overruns_is_named)
 {

@@ -244,7 +244,7 @@ typedef enum which { OUTPUTS, GRADIENTS } which;
 static bool nan_where_it_moves(const problem *p, const outcome *base, const outcome *moved,
                                const outcome *nan, which of, const char *what)
 {
-    const int outputs = p->op->outputs;
+    const int outputs = gd_op_count(p->op).outputs;
     for (int k = of == OUTPUTS ? 0 : base->outputs; k < (of == OUTPUTS ? outputs : base->parts);
          k++) {
         const double *is = nan->part[k].value;
@@ -288,7 +288,7 @@ static bool nan_in_inputs(gd_context *ctx, problem *p, const outcome *base)
 static bool nan_in_cotangents(gd_context *ctx, problem *p, const outcome *base)
 {
     bool good = true;
-    for (int o = 0; o < p->op->outputs && gd_op_has_backward(p->op, GD_CPU); o++) {
+    for (int o = 0; o < gd_op_count(p->op).outputs && gd_op_has_backward(p->op, GD_CPU); o++) {
         const int64_t count = base->part[o].count;
         if (!count) continue;
         outcome moved, nan;
@@ -347,10 +347,26 @@ static gd_tensor *wrong_input(gd_context *ctx, const gd_case_input *in, wrong ho
     return gd_tensor_create(ctx, dtype, s.ndim, s.dim);
 }
 
-/* Of the case, with input `wrong` so, if it is not -1. */
-static void print_refusal(FILE *to, gd_context *ctx, gd_context *other, const gd_op *op,
+/* What there is to read of an op, or of several alike. */
+typedef struct block {
+    size_t used;
+    char text[16384];
+} block;
+
+GD_PRINTF(2, 3) static void print(block *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    to->used += (size_t)vsnprintf(to->text + to->used, sizeof to->text - to->used, format, args);
+    va_end(args);
+    ck_assert_uint_lt(to->used, sizeof to->text);
+}
+
+/* Of the case, with input `which` so, if it is not -1: a row, unless its error is as expected, or
+ * there is none and "" is. */
+static void print_refusal(block *to, gd_context *ctx, gd_context *other, const gd_op *op,
                           const gd_case *c, const void *args, int which, wrong how,
-                          const char *what)
+                          const char *what, const char *expected)
 {
     gd_tensor *input[GD_CASE_MAX_INPUTS] = {NULL}, *output[MOST_OUTPUTS];
     for (int j = 0; j < c->inputs; j++) {
@@ -361,38 +377,45 @@ static void print_refusal(FILE *to, gd_context *ctx, gd_context *other, const gd
     }
     ck_assert_no_error(ctx);
     gd_apply_multi(op, input, c->inputs, args, output);
-    if (gd_error(ctx)) fprintf(to, "%s | %s\n", what, gd_error(ctx));
+    const char *error = gd_error(ctx);
+    const size_t length = strlen(op->name);
+    ck_assert(!error || (!strncmp(error, op->name, length) && !strncmp(error + length, ": ", 2)));
+    error = error ? error + length + 2 : "";
+    if (strcmp(error, expected) != 0) print(to, "%s | %s\n", what, *error ? error : "taken");
     gd_error_clear(ctx), gd_error_clear(other);
     gd_step_end(ctx);
     for (int j = 0; j < c->inputs; j++) gd_tensor_free(input[j]);
 }
 
-/* Each argument that has a range just outside of it: below, above, and NaN. */
-static void print_ranges(FILE *to, gd_context *ctx, const gd_op *op, const gd_case *c)
+/* An argument with a range: that, and just outside of it, below, above, and NaN, it is refused. */
+static void print_range(block *to, gd_context *ctx, const gd_op *op, const gd_case *c,
+                        const gd_option_range *r)
 {
     static const char *const ends[] = {"too small", "too large", "NaN"};
-    for (const gd_option_range *r = op->ranges; r && r->name; r++) {
-        const bool real = r->kind == GD_NUMBER_DOUBLE;
-        const double bound[] = {r->low, r->kind == GD_NUMBER_AXIS ? c->input[0].ndim - 1 : r->high};
-        for (int end = 0; end < (real ? 3 : 2); end++) {
-            uint64_t args[64];
-            char what[80], *at = (char *)args + r->offset;
-            ck_assert(op->args_size <= sizeof args);
-            if (end < 2 && isinf(bound[end])) continue;
-            const double away = end ? INFINITY : -INFINITY,
-                         wrong = end == 2 ? NAN
-                                 : real   ? nextafter(bound[end], away)
-                                          : bound[end] + (end ? 1 : -1);
-            memcpy(args, c->args, op->args_size);
-            if (real)
-                *(double *)at = wrong;
-            else if (r->kind == GD_NUMBER_INT64)
-                *(int64_t *)at = (int64_t)wrong;
-            else
-                *(int *)at = (int)wrong;
-            snprintf(what, sizeof what, "%s %s", r->name, ends[end]);
-            print_refusal(to, ctx, ctx, op, c, args, -1, ABSENT, what);
-        }
+    const bool real = r->kind == GD_NUMBER_DOUBLE, axis = r->kind == GD_NUMBER_AXIS;
+    const double bound[] = {r->low, axis ? c->input[0].ndim - 1 : r->high};
+    if (!axis) print(to, "%s from %.17g to %.17g, %s\n", r->name, r->low, r->high, r->wanted);
+    for (int end = 0; end < (real ? 3 : 2); end++) {
+        uint64_t args[64];
+        char what[80], expected[300] = "", *at = (char *)args + r->offset;
+        ck_assert(op->args_size <= sizeof args);
+        if (end < 2 && isinf(bound[end])) continue;
+        const double away = end ? INFINITY : -INFINITY, wrong = end == 2 ? NAN
+                                                                : real
+                                                                    ? nextafter(bound[end], away)
+                                                                    : bound[end] + (end ? 1 : -1);
+        memcpy(args, c->args, op->args_size);
+        if (real)
+            *(double *)at = wrong;
+        else if (r->kind == GD_NUMBER_INT64)
+            *(int64_t *)at = (int64_t)wrong;
+        else
+            *(int *)at = (int)wrong;
+        if (!axis)
+            snprintf(expected, sizeof expected, "%s is %.*g, wanted %s", r->name, real ? 6 : 19,
+                     wrong, r->wanted);
+        snprintf(what, sizeof what, "%s %s", r->name, ends[end]);
+        print_refusal(to, ctx, ctx, op, c, args, -1, ABSENT, what, expected);
     }
 }
 
@@ -404,38 +427,60 @@ static int richness(const gd_case *c)
     return count;
 }
 
-/* Each input of the op's richest case wrong in each way: a line for each that is refused. */
-static void print_refusals(FILE *to, gd_context *ctx, gd_context *other, const gd_op *op)
+/* The inputs, of which those with "?" may be NULL; and each of the op's richest case wrong in each
+ * way, with a row for each that is refused. That of another context is, unless it is the first,
+ * whose context the call has, and one that may not be NULL. */
+static void print_refusals(block *to, gd_context *ctx, gd_context *other, const gd_op *op)
 {
     const gd_case *c = &op->cases[0];
+    const uint32_t optional = gd_op_count(op).optional_inputs;
+    int first = 0, given = 0;
     for (int k = 1; k < op->case_count; k++)
         if (richness(&op->cases[k]) > richness(c)) c = &op->cases[k];
+    for (int i = c->inputs - 1; i >= 0; i--)
+        if (!c->input[i].absent) first = i, given++;
+    for (int i = 0; i < c->inputs; i++)
+        print(to, "%s%s%s", i ? ", " : "(", gd_input_name(op, i).text,
+              optional & GD_BIT(i) ? "?" : "");
+    print(to, ")\n");
     for (int i = 0; i < c->inputs; i++) {
         const gd_case_input *in = &c->input[i];
         for (int how = ABSENT; how < LONGER + in->ndim && !in->absent; how++) {
             const gd_text name = gd_input_name(op, i);
-            char what[240];
+            char what[240], expected[300] = "";
             if (how == OTHER_REAL && in->fill == GD_FILL_INDEX) continue;
             if (how == FEWER_DIMS && in->ndim == 0) continue;
             if (how < LONGER)
                 snprintf(what, sizeof what, "%s %s", name.text, wrong_names[how]);
             else
                 snprintf(what, sizeof what, "%s with longer axis %d", name.text, how - LONGER);
-            print_refusal(to, ctx, other, op, c, c->args, i, (wrong)how, what);
+            if (how == ABSENT && given > 1 && !(optional & GD_BIT(i)))
+                snprintf(expected, sizeof expected, "%s is NULL, wanted a tensor", name.text);
+            if (how == STRANGE && i != first)
+                snprintf(expected, sizeof expected,
+                         "%s is a tensor of another context, wanted all inputs from one",
+                         name.text);
+            print_refusal(to, ctx, other, op, c, c->args, i, (wrong)how, what, expected);
         }
     }
-    print_ranges(to, ctx, op, c);
+    for (const gd_option_range *r = op->ranges; r && r->name; r++) print_range(to, ctx, op, c, r);
 }
 
-/* The words are those of the file; one that no longer is refused, or newly is, fails, too. */
+/* The words are those of the file; one that no longer is refused, or newly is, fails, too. An op that
+ * is like the one before it has that one's rows. */
 TEST(refusals)
 {
     gd_context *ctx = context(1, true), *other = context(1, true);
     const char *write = getenv("GRADUS_TEST_REFUSALS"); /* a file to write instead */
     FILE *to = write ? fopen(write, "w") : tmpfile(), *want;
     const gd_op *op;
+    static block now, before;
     ck_assert_ptr_nonnull(to);
-    for (int i = 0; (op = gd_op_at(NULL, i)); i++) print_refusals(to, ctx, other, op);
+    for (int i = 0; (op = gd_op_at(NULL, i)); i++, before = now) {
+        now.used = 0;
+        print_refusals(&now, ctx, other, op);
+        fprintf(to, "%s%s", op->name, strcmp(now.text, before.text) ? now.text : ": the same\n");
+    }
     want = fopen(GRADUS_TEST_DIR "/core/refusals.txt", "r");
     ck_assert_ptr_nonnull(want);
     rewind(to);

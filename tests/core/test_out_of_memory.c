@@ -42,7 +42,7 @@ static gd_status run_case(gd_context *ctx, const void *what)
         if (gd_tensor_requires_grad(inputs[i])) wanted[n++] = inputs[i];
     }
     if (!gd_apply_multi(c->op, inputs, c->one->inputs, c->one->args, outputs)) {
-        for (int i = 0; i < c->op->outputs; i++)
+        for (int i = 0; i < gd_op_count(c->op).outputs; i++)
             if (gd_tensor_requires_grad(outputs[i])) outputs[count++] = outputs[i];
         if (count && !c->by_ops) gd_backward_from(outputs, count, NULL);
         if (count && c->by_ops && !gd_gradients(outputs, count, &by_ops, wanted, n, g))

@@ -95,10 +95,8 @@ static gd_status updating_forward(const gd_call *call)
 }
 
 static const gd_op updating = {.name = "updating",
-                               .inputs = 1,
-                               .outputs = 1,
+                               .signature = "x[...] -> y[...]",
                                .updates_inputs = GD_BIT(0),
-                               .shape = shape_like_x,
                                .forward = {[GD_CPU] = updating_forward}};
 
 static void update_by_op(gd_tensor *t)
@@ -488,9 +486,10 @@ static gd_tensor *apply(void *user, gd_tensor *const *in, int count)
 {
     const call *a = user;
     gd_tensor *y[8], *sum = NULL;
-    ck_assert_int_le(a->op->outputs, 8);
+    const int outputs = gd_op_count(a->op).outputs;
+    ck_assert_int_le(outputs, 8);
     gd_apply_multi(a->op, in, count, a->c->args, y);
-    for (int i = 0; i < a->op->outputs && !gd_error(ctx); i++) {
+    for (int i = 0; i < outputs && !gd_error(ctx); i++) {
         gd_tensor *part = gd_sum_all(gd_mul(y[i], y[i]));
         sum = sum ? gd_add(sum, part) : part;
     }

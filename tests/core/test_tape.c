@@ -8,12 +8,6 @@
 
 /* ---- The ops: square(x), plus(a, b), one without a backward, and one whose backward fails ---- */
 
-static gd_status shape_like_first(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = gd_spec_like(call->input[0]);
-    return GD_OK;
-}
-
 static double get(const gd_tensor *t, int64_t i)
 {
     return gd_tensor_dtype(t) == GD_FLOAT64 ? ((double *)gd_tensor_data(t))[i]
@@ -74,31 +68,23 @@ static gd_status failing_backward(const gd_call *call)
 
 static const gd_op square = {.name = "square",
                              .formula = "y = x^2",
-                             .inputs = 1,
-                             .outputs = 1,
+                             .signature = "x[...] -> y[...]",
                              .backward_reads_inputs = 1,
-                             .shape = shape_like_first,
                              .forward = {square_forward},
                              .backward = {square_backward}};
 static const gd_op plus = {.name = "plus",
                            .formula = "y = a + b",
-                           .inputs = 2,
-                           .outputs = 1,
+                           .signature = "a[...] b[...] -> y[...]",
                            .dinput_over_doutput = 3,
-                           .shape = shape_like_first,
                            .forward = {plus_forward},
                            .backward = {plus_backward}};
 static const gd_op one_way = {.name = "one_way",
                               .formula = "y = x^2",
-                              .inputs = 1,
-                              .outputs = 1,
-                              .shape = shape_like_first,
+                              .signature = "x[...] -> y[...]",
                               .forward = {square_forward}};
 static const gd_op broken = {.name = "broken",
                              .formula = "y = x^2",
-                             .inputs = 1,
-                             .outputs = 1,
-                             .shape = shape_like_first,
+                             .signature = "x[...] -> y[...]",
                              .forward = {square_forward},
                              .backward = {failing_backward}};
 
@@ -274,8 +260,8 @@ TEST(a_second_backward_is_refused)
     gd_backward(other);
     ck_assert_error(ctx, "used up by an earlier backward");
     do_square(s);
-    ck_assert_error(
-        ctx, "square: the memory of input 0 [], made by square, was reused after gd_backward");
+    ck_assert_error(ctx,
+                    "square: the memory of x [], made by square, was reused after gd_backward");
 }
 
 TEST(a_missing_backward_is_named_with_its_path)
@@ -317,7 +303,7 @@ TEST(changed_and_freed_inputs_are_noticed)
     gd_backward(loss);
     ck_assert_error(ctx, "square: its backward needs the input [], but that was freed");
     do_square(x);
-    ck_assert_error(ctx, "square: input 0 [] was freed");
+    ck_assert_error(ctx, "square: x [] was freed");
     gd_step_end(ctx);
 }
 
@@ -459,7 +445,7 @@ TEST(ops_can_be_registered)
     ck_assert_error(ctx, "register_op: the name \"square\" is taken");
     gd_op bad = square;
     bad.name = "bad";
-    bad.shape = NULL;
+    bad.signature = NULL;
     gd_register_op(ctx, &bad);
     ck_assert_error(ctx, "it has no shape()");
     gd_register_op(ctx, NULL);

@@ -59,7 +59,7 @@ static bool second_order(gd_context *ctx, const gd_op *op, const gd_case *c, dou
     }
     gd_random_set(ctx, (gd_random_state){3, 0});
     gd_apply_multi(op, in, c->inputs, c->args, y);
-    for (int i = 0; i < op->outputs && !gd_error(ctx); i++)
+    for (int i = 0; i < gd_op_count(op).outputs && !gd_error(ctx); i++)
         if (gd_tensor_requires_grad(y[i])) y[count++] = gd_mul(y[i], y[i]);
     gd_gradients_options options = {.differentiable = true, .zeros = true};
     bool there = n && count && !gd_gradients(y, count, &options, wanted, n, g);

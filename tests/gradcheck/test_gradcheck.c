@@ -77,12 +77,9 @@ static gd_status curve_backward(const gd_call *call)
 static const gd_op curve = {
     .name = "curve",
     .formula = "y = f(x)",
-    .inputs = 1,
-    .input_names = {"x"},
-    .outputs = 1,
+    .signature = "x[...] -> y[...]",
     .args_size = sizeof(curve_args),
     .backward_reads_inputs = GD_BIT(0),
-    .shape = shape_like_x,
     .forward = {[GD_CPU] = curve_forward},
     .backward = {[GD_CPU] = curve_backward},
 };
@@ -353,7 +350,7 @@ TEST(bad_cases_are_reported)
         ck_assert_error(ctx, rows[i].words);
     }
     gd_op op = curve;
-    op.shape = NULL;
+    op.signature = NULL;
     gd_gradcheck_case(ctx, &op, &good, NULL, &report);
     ck_assert_error(ctx, "gradcheck: the record of \"curve\" has no shape()");
 }

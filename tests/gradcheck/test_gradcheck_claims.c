@@ -533,8 +533,9 @@ static void one_fault(faulty_op f, gd_dtype dtype, tally *t)
 
 static bool suits(const gd_op *op, const gd_case *which)
 {
-    bool fine = op->outputs == 1 && op->backward[GD_CPU] && !op->random && !which->kinks &&
-                !which->may_be_empty && op->inputs != GD_ANY_INPUTS;
+    const gd_op_counts counts = gd_op_count(op);
+    bool fine = counts.outputs == 1 && op->backward[GD_CPU] && !op->random && !which->kinks &&
+                !which->may_be_empty && counts.inputs != GD_ANY_INPUTS;
     for (int i = 0; i < which->inputs; i++) {
         int64_t count = 1;
         for (int axis = 0; axis < which->input[i].ndim; axis++)

@@ -351,11 +351,8 @@ static const gd_case product_cases[] = {{"2x3", NULL, GD_INPUTS({GD_DIMS(2, 3)},
 static const gd_op product_op = {
     .name = "product",
     .formula = "y = a b",
-    .inputs = 2,
-    .input_names = {"a", "b"},
-    .outputs = 1,
+    .signature = "a[...] b[...] -> y[...]",
     .backward_reads_inputs = GD_ALL_INPUTS,
-    .shape = shape_like_x,
     .forward = {[GD_CPU] = product_forward},
     .backward = {[GD_CPU] = product_backward},
     GD_CASES(product_cases),
@@ -411,13 +408,6 @@ TEST(the_library_claims_bits)
 /* ---- An output without a gradient --------------------------------------------------------- */
 
 /* y = 2 x, and the index of each element. */
-static gd_status twice_shape(const gd_call *call, gd_shapes *out)
-{
-    out->output[0] = out->output[1] = gd_spec_like(call->input[0]);
-    out->output[1].dtype = GD_INT32;
-    return GD_OK;
-}
-
 static gd_status twice_forward(const gd_call *call)
 {
     const double *x = gd_tensor_data(call->input[0]);
@@ -442,10 +432,7 @@ static gd_status twice_backward(const gd_call *call)
 static const gd_case twice_cases[] = {{"2x3", NULL, GD_INPUTS({GD_DIMS(2, 3)})}};
 
 static const gd_op twice = {.name = "twice",
-                            .inputs = 1,
-                            .input_names = {"x"},
-                            .outputs = 2,
-                            .shape = twice_shape,
+                            .signature = "x[...] -> y[...] index:int32[...]",
                             .forward = {twice_forward, NULL},
                             .backward = {twice_backward, NULL},
                             GD_CASES(twice_cases)};

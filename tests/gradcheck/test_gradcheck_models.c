@@ -444,8 +444,7 @@ typedef struct parts {
 
 static gd_status pairs_shape(const gd_call *call, gd_shapes *out)
 {
-    out->output[0] = gd_spec_like(call->input[0]);
-    out->output[0].shape[0]--;
+    out->output[0].shape[0] = gd_tensor_dim(call->input[0], 0) - 1;
     return GD_OK;
 }
 
@@ -478,9 +477,7 @@ static const parts kinds[] = {{1, 0, true},       {0, 1, true},      {0.5, 0.5, 
                               {-0.3, 1.3, false}, {0.5, -0.5, false}};
 
 static const gd_op pairs = {.name = "pairs",
-                            .inputs = 1,
-                            .input_names = {"x"},
-                            .outputs = 1,
+                            .signature = "x[N] -> y[N]",
                             .args_size = sizeof(parts),
                             .backward_reads_inputs = GD_BIT(0),
                             .shape = pairs_shape,

@@ -30,10 +30,7 @@ static const gd_case still_cases[] = {{"one", NULL, GD_INPUTS({GD_DIMS(1)})},
                                       {"5", NULL, GD_INPUTS({GD_DIMS(5)})}};
 
 static const gd_op still = {.name = "still",
-                            .inputs = 1,
-                            .input_names = {"x"},
-                            .outputs = 1,
-                            .shape = shape_like_x,
+                            .signature = "x[...] -> y[...]",
                             .forward = {still_forward, NULL},
                             .backward = {still_backward, NULL},
                             GD_CASES(still_cases)};

@@ -10,8 +10,6 @@ static const gd_case cases[] = {{.name = "3x5", GD_INPUTS({GD_DIMS(3, 5)})}};
 static const gd_op cube = {.name = "cube",
                            .formula = "y = x^3",
                            .signature = "x[...] -> y[...]",
-                           .inputs = 1,
-                           .outputs = 1,
                            .definition = definition,
                            GD_CASES(cases)};
 const gd_op *const gradus_ops[] = {&cube, NULL};
