@@ -386,9 +386,6 @@ TEST(the_tape_can_be_printed)
     gd_backward(loss);
     print_to(text, sizeof text, gd_tape_print);
     ck_assert_ptr_nonnull(strstr(text, "used up  |grad| 1\n"));
-    print_to(text, sizeof text, gd_tape_print_dot);
-    ck_assert_ptr_nonnull(strstr(text, "n0 -> n1"));
-    ck_assert_ptr_nonnull(strstr(text, "x \\\"quoted\\\""));
 }
 
 /* Also after the forward, before the backward. */
@@ -413,7 +410,7 @@ TEST(the_graph_of_a_tape)
 {
     char text[4096];
     gd_tensor *x = leaf(3);
-    gd_tensor_set_name(x, "x");
+    gd_tensor_set_name(x, "x \"quoted\"");
     gd_tape_record_norms(ctx, true);
     gd_backward(do_plus(do_square(x), x));
     print_to(text, sizeof text, gd_tape_print_dot);
@@ -423,7 +420,7 @@ TEST(the_graph_of_a_tape)
                      "    node [shape=box, fontname=monospace];\n"
                      "    n0 [id=\"n0\", label=\"#0 square\\n[] |grad| 1\\nsaved 8 bytes\"];\n"
                      "    t0_0 [id=\"t0_0\", shape=ellipse, style=filled, "
-                     "label=\"x\\n[]\\n|grad| 7\"];\n"
+                     "label=\"x \\\"quoted\\\"\\n[]\\n|grad| 7\"];\n"
                      "    t0_0 -> n0 [id=\"t0_0_n0_0\", label=\"[]\"];\n"
                      "    n0 -> t0_0 [id=\"n0_0_t0_0\", style=dashed, constraint=false];\n"
                      "    n1 [id=\"n1\", label=\"#1 plus\\n[] |grad| 1\\nsaved 0 bytes\"];\n"
