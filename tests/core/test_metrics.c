@@ -1,17 +1,18 @@
 /* test_metrics.c - the numbers of a run as lines of JSON (metrics.h). */
-#define _DEFAULT_SOURCE /* mkstemp */
+#define _DEFAULT_SOURCE /* mkdtemp */
 #include "check_main.h"
 #include "gradus/gradus.h"
+#include "own_folder.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 static gd_context *ctx;
-static char path[64], text[4096];
+static const char path[] = "log.jsonl";
+static char text[4096];
 static int notices;
 
 static void note(void *user, const char *sentence)
@@ -22,15 +23,14 @@ static void note(void *user, const char *sentence)
 
 static void set_up(void)
 {
-    snprintf(path, sizeof path, "/tmp/gradus_metrics_XXXXXX");
-    close(mkstemp(path));
+    enter_folder();
     notices = 0;
     ctx = gd_context_create(&(gd_context_options){.threads = 1, .notice = note});
 }
 
 static void tear_down(void)
 {
-    unlink(path);
+    leave_folder();
     gd_context_free(ctx);
 }
 

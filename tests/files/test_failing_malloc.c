@@ -4,18 +4,18 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
 #include "gradus/gradus.h"
+#include "own_folder.h"
 #include "train/text/tokenizer_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #include "preload/failing_malloc.c"
 
 static gd_context *ctx;
-static char folder[] = "/tmp/gradus_failing_XXXXXX", path[64];
+static const char path[] = "model.safetensors";
 
 static void *allocate(void *user, size_t alignment, size_t bytes)
 {
@@ -33,16 +33,15 @@ static void set_up(void)
 {
     ctx = gd_context_create(
         &(gd_context_options){.threads = 1, .allocator = {allocate, release, NULL}});
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    enter_folder();
 }
 
 static void tear_down(void)
 {
     gd_context_free(ctx);
     remove(path);
-    ck_assert_int_eq(rmdir(folder), 0); /* no temporary file is left */
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+    shell("! ls -A | grep ."); /* no temporary file is left */
+    leave_folder();
 }
 
 /* The number of calls that a job makes while the k-th fails. */
@@ -141,10 +140,8 @@ LOOP_TEST(tokenizers, 2)
 {
     enum { MERGES = 600, ROOM = 1 << 16 };
     static char wanted[ROOM], found[ROOM];
-    char file[80], config[80];
+    static const char file[] = "tokenizer.json", config[] = "tokenizer_config.json";
     tokenizer t = {.kind = TOKENIZER_BPE, .vocab = 256 + MERGES};
-    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
-    snprintf(config, sizeof config, "%s/tokenizer_config.json", folder);
     ck_assert(bpe_begin(&t.bpe, 256 + MERGES));
     for (int i = 0; i < MERGES; i++) ck_assert(bpe_add(&t.bpe, i % 26 + 'a', i / 26 + 'a'));
     long used = 1, failed = 0;

@@ -3,6 +3,7 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
 #include "counted_memory.h"
+#include "own_folder.h"
 #include "safetensors_oracle.h"
 
 #include <dirent.h>
@@ -18,14 +19,12 @@
 #include <unistd.h>
 
 static gd_context *ctx;
-static char folder[] = "/tmp/gradus_safetensors_XXXXXX", path[64], other[64];
+static const char path[] = "model.safetensors", other[] = "other";
 
 static void set_up(void)
 {
     ctx = gd_context_create(NULL);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    snprintf(other, sizeof other, "%s/other", folder);
+    enter_folder();
 }
 
 static int files_in_folder(void)
@@ -45,8 +44,7 @@ static void tear_down(void)
     remove(path);
     remove(other);
     ck_assert_int_eq(files_in_folder(), 0);
-    ck_assert_int_eq(rmdir(folder), 0);
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+    leave_folder();
 }
 
 static unsigned char *read_bytes(const char *from, size_t *size)
@@ -61,14 +59,6 @@ static unsigned char *read_bytes(const char *from, size_t *size)
     ck_assert_uint_eq(fread(bytes, 1, *size, file), *size);
     fclose(file);
     return bytes;
-}
-
-static void write_bytes(const char *to, const void *bytes, size_t size)
-{
-    FILE *file = fopen(to, "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
-    ck_assert_int_eq(fclose(file), 0);
 }
 
 /* ---- There and back ----------------------------------------------------------------------- */

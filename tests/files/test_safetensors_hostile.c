@@ -3,28 +3,26 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
 #include "gradus/gradus.h"
+#include "own_folder.h"
 #include "safetensors_oracle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static gd_context *ctx;
-static char folder[] = "/tmp/gradus_safetensors_XXXXXX";
 
 static void set_up(void)
 {
     ctx = gd_context_create(NULL);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    enter_folder();
 }
 
 static void tear_down(void)
 {
     gd_context_free(ctx);
-    ck_assert_int_eq(rmdir(folder), 0);
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+    leave_folder();
 }
 
 /* A file of a length, a header and zeros, in memory. */
@@ -451,25 +449,18 @@ static void refuse_path(const char *path, const char *wanted)
 
 TEST(paths_that_are_no_files)
 {
-    char path[128];
     refuse_path("/no/such/file", "safetensors_open: /no/such/file: No such file or directory");
     refuse_path("", "No such file");
     refuse_path(NULL, "path is NULL");
     refuse_path("/tmp", "/tmp: not a regular file");
     refuse_path("/dev/zero", "/dev/zero: not a regular file");
     refuse_path("/dev/null", "/dev/null: not a regular file");
-    snprintf(path, sizeof path, "%s/fifo", folder);
-    ck_assert_int_eq(mkfifo(path, 0600), 0);
-    refuse_path(path, "not a regular file");
-    remove(path);
-    snprintf(path, sizeof path, "%s/short", folder);
-    for (int bytes = 0; bytes < 8; bytes++) {
-        FILE *file = fopen(path, "wb");
-        fwrite("12345678", 1, (size_t)bytes, file);
-        fclose(file);
-        refuse_path(path, "shorter than 8 bytes");
+    ck_assert_int_eq(mkfifo("fifo", 0600), 0);
+    refuse_path("fifo", "not a regular file");
+    for (size_t bytes = 0; bytes < 8; bytes++) {
+        write_bytes("short", "12345678", bytes);
+        refuse_path("short", "shorter than 8 bytes");
     }
-    remove(path);
 }
 
 CHECK_MAIN_WITHIN("safetensors, hostile", set_up, tear_down)

@@ -1,13 +1,13 @@
 /* test_batches.c - each epoch has every example once, in an order of its own, that is the same for
  * any number of ranks and after a run was resumed. */
-#define _DEFAULT_SOURCE /* mkstemp */
+#define _DEFAULT_SOURCE /* mkdtemp */
 #include "check_main.h"
 #include "gradus/gradus.h"
+#include "own_folder.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The examples of the next batch; how many they are. */
 static int64_t take(gd_batches *batches, int32_t *at)
@@ -144,15 +144,11 @@ static void stop(run *r)
 
 TEST(a_file_goes_on_with_the_next_batch)
 {
-    char path[] = "/tmp/gradus_batches_XXXXXX";
-    close(mkstemp(path));
+    static const char path[] = "model.safetensors";
     run one = start(), two;
     const gd_status status = gd_optimizer_save(one.sgd, path, NULL, 0);
     stop(&one);
-    if (status == GD_ERROR_UNSUPPORTED) { /* a build without jansson */
-        unlink(path);
-        return;
-    }
+    if (status == GD_ERROR_UNSUPPORTED) return; /* a build without jansson */
     for (int saved = 1; saved < 8; saved++) {
         one = start(), two = start();
         float w[2][3];
@@ -173,7 +169,6 @@ TEST(a_file_goes_on_with_the_next_batch)
     ck_assert_error(one.ctx, "has \"\" for \"optimizer.batches\" in its metadata");
     gd_optimizer_save(one.sgd, path, NULL, 0);
     ck_assert_int_eq(gd_optimizer_load(two.sgd, path, NULL), GD_OK);
-    unlink(path);
     stop(&one), stop(&two);
 }
 
@@ -222,4 +217,4 @@ TEST(a_batch_that_a_backward_needs_is_overwritten)
     stop(&r);
 }
 
-CHECK_MAIN("batches")
+CHECK_MAIN_WITHIN("batches", enter_folder, leave_folder)

@@ -4,26 +4,22 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "gradus/gradcheck.h"
 #include "op_test.h"
-
-#include <unistd.h>
+#include "own_folder.h"
 
 static gd_context *ctx;
-static char folder[] = "/tmp/gradus_buffers_XXXXXX", path[64];
+static const char path[] = "model.safetensors";
 
 static void setup(void)
 {
     ctx = test_context(2);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    enter_folder();
 }
 
 static void teardown(void)
 {
     ck_assert_no_error(ctx);
     gd_context_free(ctx);
-    remove(path);
-    ck_assert_int_eq(rmdir(folder), 0);
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+    leave_folder();
 }
 
 /* Whether every element is `value`. */
@@ -479,21 +475,15 @@ TEST(a_file_has_them)
 /* A file of the group's tensors, filled with zeros, but for a third of another name and dtype. */
 static void write_by_hand(const char *name, const char *dtype, int bytes)
 {
-    char text[400];
-    const int used = snprintf(text, sizeof text,
+    char text[500] = {0};
+    const int used = snprintf(text + 8, sizeof text - 8,
                               "{\"norm.weight\":{\"dtype\":\"F32\",\"shape\":[3],"
                               "\"data_offsets\":[%d,%d]},\"norm.mean\":{\"dtype\":\"F32\","
                               "\"shape\":[3],\"data_offsets\":[%d,%d]},"
                               "\"%s\":{\"dtype\":\"%s\",\"shape\":[],\"data_offsets\":[0,%d]}}",
                               bytes, bytes + 12, bytes + 12, bytes + 24, name, dtype, bytes);
-    const unsigned char length[8] = {(unsigned char)(used % 256), (unsigned char)(used / 256)};
-    const char zero[32] = {0};
-    FILE *file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(length, 1, 8, file), 8);
-    ck_assert_uint_eq(fwrite(text, 1, (size_t)used, file), (size_t)used);
-    ck_assert_uint_eq(fwrite(zero, 1, (size_t)bytes + 24, file), (size_t)bytes + 24);
-    ck_assert_int_eq(fclose(file), 0);
+    text[0] = (char)(used % 256), text[1] = (char)(used / 256);
+    write_bytes(path, text, 8 + (size_t)(used + bytes + 24));
 }
 
 LOOP_TEST(a_file_that_does_not_fit_fills_nothing, 6)

@@ -1,26 +1,12 @@
 /* test_go_on.c - saving an optimizer with its parameters, and going on from the file: the same
  * bits, the tensors that match, and all or nothing. */
-#define _DEFAULT_SOURCE /* truncate */
-#include <unistd.h>
-
+#define _DEFAULT_SOURCE /* truncate, mkdtemp */
 #include "counted_memory.h"
 #include "frozen_times.h"
+#include "own_folder.h"
 #include "state_file.h"
 
-static char path[64];
-
-static void set_up(void)
-{
-    snprintf(path, sizeof path, "/tmp/gradus_go_on_XXXXXX");
-    const int file = mkstemp(path);
-    ck_assert_int_ge(file, 0);
-    close(file);
-}
-
-static void tear_down(void)
-{
-    unlink(path);
-}
+static const char path[] = "model.safetensors";
 
 /* ---- A learner whose gradients are random ---------------------------------------------------- */
 
@@ -402,4 +388,4 @@ TEST(what_makes_no_sense_is_refused)
     destroy(&one), destroy(&adam);
 }
 
-CHECK_MAIN_WITHIN("going on", set_up, tear_down)
+CHECK_MAIN_WITHIN("going on", enter_folder, leave_folder)

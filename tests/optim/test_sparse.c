@@ -1,9 +1,8 @@
 /* test_sparse.c - gradients of tables of which few rows are touched: clearing, clipping and updates
  * give the bits that those of all rows give, and read and write no row but the touched ones. */
-#define _DEFAULT_SOURCE /* mkstemp, MAP_ANONYMOUS */
-#include <unistd.h>
-
+#define _DEFAULT_SOURCE /* mkdtemp, MAP_ANONYMOUS */
 #include "each_context.h"
+#include "own_folder.h"
 #include "ranks.h"
 #include "sparse_tables.h"
 
@@ -119,10 +118,8 @@ TEST(infinite_weights_in_other_rows)
 
 TEST(going_on_from_a_file)
 {
-    char path[] = "/tmp/gradus_sparse_XXXXXX";
-    const int file = mkstemp(path);
-    ck_assert_int_ge(file, 0);
-    close(file);
+    static const char path[] = "model.safetensors";
+    enter_folder();
     for (int kind = 0; kind < 4; kind++) {
         int sparse = 0;
         twins t = make(dtypes[kind], 200, 8, kind, 1), later = make(dtypes[kind], 200, 8, kind, 1);
@@ -136,7 +133,7 @@ TEST(going_on_from_a_file)
         ck_assert_ptr_null(tables_differ(&later.sparse, &t.dense));
         destroy(&t), destroy(&later);
     }
-    unlink(path);
+    leave_folder();
 }
 
 /* A program may keep the gradient and write to any row, whenever there is one. */
