@@ -97,12 +97,11 @@ static void describe_output(gd_checker *c, gd_result *r, const gd_tensor *y)
     r->measured = r->spec.dtype;
     r->real = gd_dtype_is_real(r->measured);
     r->count = gd_tensor_count(y);
-    r->base = gd_check_numbers(c, r->count);
-    r->plus = gd_check_numbers(c, r->count);
-    r->minus = gd_check_numbers(c, r->count);
     r->moves = gd_check_allocate(c, r->count, 1);
-    r->low = gd_check_numbers(c, c->f.kinks ? 2 * r->count : 0);
-    r->high = r->low && c->f.kinks ? r->low + r->count : r->low;
+    r->base = gd_check_numbers(c, 5 * r->count);
+    if (!r->base) return;
+    r->plus = r->base + r->count, r->minus = r->plus + r->count;
+    r->low = r->minus + r->count, r->high = r->low + r->count;
 }
 
 static gd_dtype coarser(gd_dtype a, gd_dtype b)

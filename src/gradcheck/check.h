@@ -200,10 +200,8 @@ void gd_check_sort(double *x, int64_t count); /* ascending */
 
 /* ---- run.c -------------------------------------------------------------------------------- */
 
-/* Calls the function with c->in, and with the random state reset, so that random ops repeat. */
-void gd_check_call(gd_checker *c);
-/* The same without a backward. It is not recorded, except for a user's function, which may contain
- * gd_gradients. */
+/* Calls the function with c->in. It is not recorded, except for a user's function, which may
+ * contain gd_gradients. */
 void gd_check_call_alone(gd_checker *c);
 /* Runs the function at the inputs' `measured` without a backward, and reads its outputs: into
  * `plus` if side is 1, `minus` if it is -1, `base` if it is 0. */
@@ -358,8 +356,6 @@ const double *gd_check_raise(gd_checker *c);
 
 /* ---- report.c ----------------------------------------------------------------------------- */
 
-/* A ratio with enough digits to show its difference from 1: "0.5", "1.00004". */
-gd_text gd_check_ratio(double ratio);
 /* A shape as text, "[4, 64]". */
 gd_text gd_check_shape(int ndim, const int64_t *shape);
 /* An element's indices likewise, "[2, 17]"; "" without dimensions. */

@@ -456,7 +456,7 @@ static void gather_evidence(gd_comparison *m, int worst, gd_evidence *s)
                        .first = alone ? worst : 0,
                        .sets = alone ? 1 : c->options.cotangents,
                        .set = alone ? 0 : worst,
-                       .of = gd_check_allocate(c, gd_check_most_sets(c), sizeof *s->of),
+                       .of = gd_check_allocate(c, c->sets, sizeof *s->of),
                        .wrong = gd_check_allocate(c, 2 * m->count, sizeof *s->wrong),
                        .rtol = c->options.rtol};
     s->measured = s->sets;

@@ -56,7 +56,8 @@ gd_text gd_check_indices(const gd_spec *spec, int64_t element)
     return spec->ndim ? gd_check_shape(spec->ndim, at) : (gd_text){""};
 }
 
-gd_text gd_check_ratio(double ratio)
+/* With enough digits to show the difference from 1: "0.5", "1.00004". */
+static gd_text ratio_text(double ratio)
 {
     gd_text text;
     const double apart = fabs(ratio - 1);
@@ -122,8 +123,7 @@ static void print_worst(const gd_gradcheck_input *in, FILE *file)
 {
     fprintf(file, "    worst %s%s  analytic %.7g  numeric %.7g", in->name, indices(in).text,
             gd_os_unsigned(in->analytic), gd_os_unsigned(in->numeric));
-    if (in->numeric != 0)
-        fprintf(file, "  ratio %s", gd_check_ratio(in->analytic / in->numeric).text);
+    if (in->numeric != 0) fprintf(file, "  ratio %s", ratio_text(in->analytic / in->numeric).text);
     fputc('\n', file);
 }
 

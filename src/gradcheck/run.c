@@ -19,7 +19,8 @@ static void same_output(gd_checker *c, int o, gd_dtype dtype)
             gd_check_shape(now.ndim, now.shape).text);
 }
 
-void gd_check_call(gd_checker *c)
+/* With the random state reset, so that random ops repeat. */
+static void call(gd_checker *c)
 {
     gd_random_set(c->ctx, (gd_random_state){.seed = c->options.seed});
     gd_check_keep(c, c->f.apply(c, c->in, c->out));
@@ -31,7 +32,7 @@ void gd_check_call_alone(gd_checker *c)
     for (int i = 0; i < c->inputs && recorded; i++)
         if (c->input[i].wanted || c->input[i].required) gd_tensor_set_requires_grad(c->in[i], true);
     if (!recorded) gd_no_grad_begin(c->ctx);
-    gd_check_call(c);
+    call(c);
     if (!recorded) gd_no_grad_end(c->ctx);
 }
 
@@ -215,7 +216,7 @@ static void walk_tape(gd_checker *c, const gd_run *run, const gd_walk *walk, boo
 static void run_and_walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_tensor **other)
 {
     make_inputs(c, run, source);
-    if (!gd_check_failed(c)) gd_check_call(c);
+    if (!gd_check_failed(c)) call(c);
     for (int o = 0; o < c->outputs && !gd_check_failed(c); o++) {
         const gd_result *r = &c->output[o];
         same_output(c, o, r->spec.dtype);

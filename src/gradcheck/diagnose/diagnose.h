@@ -37,10 +37,10 @@ typedef struct gd_evidence {
     bool unknown;              /* some elements could not be judged */
     bool others;               /* of the elements that were not examined some are wrong */
     bool sure;                 /* the probes are accurate, and the backward repeatable */
-    bool one_hot;   /* probe k is dy with a single 1, at element k: the Jacobian's columns */
-    bool *used;     /* [probes] any element of the gradient, examined or not, is not 0 */
-    bool strays;    /* and one that is not the dy's own */
-    double *slopes; /* scratch: [3 sets] */
+    bool one_hot;     /* probe k is dy with a single 1, at element k: the Jacobian's columns */
+    bool *used;       /* [probes] any element of the gradient, examined or not, is not 0 */
+    bool strays;      /* and one that is not the dy's own */
+    gd_slope *slopes; /* scratch: [2 sets] */
     double rtol;
     int which;        /* the hypothesis that is tried, of several of a function */
     char detail[256]; /* and what it has found, in words */
@@ -58,10 +58,9 @@ typedef struct gd_evidence {
 
 /* Adds the probes to the sets. */
 void gd_check_evidence(gd_evidence *s);
-int64_t gd_check_most_sets(const gd_checker *c);
-/* The slopes along an element of any input, and their rounding errors: [sets]. */
+/* The slopes along an element of any input, [sets]. */
 void gd_check_probe_slopes(const gd_evidence *s, int input, int64_t element, double h,
-                           double *slope, double *noise);
+                           gd_slope *slope);
 /* Compares the entries of both Jacobians. */
 void gd_check_entries(gd_evidence *s);
 

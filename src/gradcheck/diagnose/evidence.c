@@ -68,7 +68,7 @@ static bool repeats(const gd_evidence *s)
 /* ---- The function's slopes ---------------------------------------------------------------- */
 
 void gd_check_probe_slopes(const gd_evidence *s, int input, int64_t element, double h,
-                           double *slope, double *noise)
+                           gd_slope *slope)
 {
     gd_checker *c = s->c;
     const gd_move move = {.input = input, .element = element};
@@ -79,12 +79,11 @@ void gd_check_probe_slopes(const gd_evidence *s, int input, int64_t element, dou
     gd_check_slopes(c, &move, h);
     c->sets = sets;
     for (int set = 0; set < s->sets; set++) {
-        const gd_slope *of =
-            &c->set[set < s->measured ? s->first + set : sets + set - s->measured].slope;
-        slope[set] = of->central, noise[set] = of->noise;
+        const bool probe = set >= s->measured;
+        slope[set] = c->set[probe ? sets + set - s->measured : s->first + set].slope;
         /* It depends, though it is as far up on one side as down on the other. */
-        if (set >= s->measured && s->one_hot && of->central == 0 && of->left != 0)
-            slope[set] = DBL_MIN;
+        if (probe && s->one_hot && slope[set].central == 0 && slope[set].left != 0)
+            slope[set].central = DBL_MIN;
     }
 }
 
@@ -92,18 +91,20 @@ void gd_check_probe_slopes(const gd_evidence *s, int input, int64_t element, dou
  * agree with those of the check. */
 static double measure_with(gd_evidence *s, int64_t e, double h)
 {
-    double *coarse = s->slopes, *fine = coarse + s->sets, *noise = fine + s->sets, error = 0;
-    gd_check_probe_slopes(s, s->input, s->at[e], h, coarse, noise);
-    gd_check_probe_slopes(s, s->input, s->at[e], h / 4, fine, noise);
+    gd_slope *coarse = s->slopes, *fine = coarse + s->sets;
+    double error = 0;
+    gd_check_probe_slopes(s, s->input, s->at[e], h, coarse);
+    gd_check_probe_slopes(s, s->input, s->at[e], h / 4, fine);
     for (int set = 0; set < s->sets; set++) {
         const gd_columns *of = &s->of[set];
-        const double apart = fine[set] - coarse[set], value = fine[set] + apart / 15;
+        const double apart = fine[set].central - coarse[set].central;
+        const double value = fine[set].central + apart / 15;
         const bool probe = set >= s->measured;
         /* What moved within a longer step, and does not within these, is lost in rounding. */
         const bool lost = probe && value == 0 && of->numeric[e] != 0 && !s->c->f.kinks;
         if (probe && !lost) {
             of->numeric[e] = value;
-            error = fmax(error, fabs(apart) / 3 + noise[set]);
+            error = fmax(error, fabs(apart) / 3 + fine[set].noise);
         }
         if (!isfinite(value) || lost ||
             (!probe && !(fabs(value - of->numeric[e]) <= s->rtol * of->scale)))
@@ -115,10 +116,8 @@ static double measure_with(gd_evidence *s, int64_t e, double h)
 static double largest_of(const gd_evidence *s)
 {
     double largest = 0;
-    for (int set = s->measured; set < s->sets; set++)
-        for (int64_t e = 0; e < s->count; e++)
-            if (!s->skip[e] && isfinite(s->of[set].numeric[e]))
-                largest = fmax(largest, fabs(s->of[set].numeric[e]));
+    for (int set = s->measured; set < s->sets; set++) /* what is skipped is not measured: 0 */
+        largest = fmax(largest, gd_check_largest(s->of[set].numeric, s->count));
     return largest;
 }
 
@@ -170,25 +169,22 @@ void gd_check_evidence(gd_evidence *s)
     const int probes = s->one_hot ? (int)c->output[0].count : RANDOM_PROBES;
     s->sets = s->measured + probes;
     s->used = gd_check_allocate(c, probes, sizeof *s->used);
-    s->slopes = gd_check_numbers(c, 3 * (int64_t)s->sets);
-    gd_set *set =
-        gd_check_allocate(c, c->sets + probes, sizeof *set); /* those of the check first */
-    for (int probe = 0; probe < probes && !gd_check_failed(c); probe++) {
-        set[c->sets + probe].cotangent = make_probe(s, probe);
-        s->of[s->measured + probe] = (gd_columns){.cotangent = set[c->sets + probe].cotangent,
-                                                  .analytic = gd_check_numbers(c, s->count),
-                                                  .numeric = gd_check_numbers(c, s->count)};
-    }
+    s->slopes = gd_check_allocate(c, 2 * (int64_t)s->sets, sizeof *s->slopes);
+    /* Those of the check come first. */
+    gd_set *set = gd_check_allocate(c, c->sets + probes, sizeof *set);
+    gd_columns *of = gd_check_allocate(c, s->sets, sizeof *of);
     if (gd_check_failed(c)) return;
     memcpy(set, c->set, (size_t)c->sets * sizeof *set);
-    c->set = set;
+    memcpy(of, s->of, (size_t)s->measured * sizeof *of);
+    for (int probe = 0; probe < probes && !gd_check_failed(c); probe++) {
+        set[c->sets + probe].cotangent = make_probe(s, probe);
+        of[s->measured + probe] = (gd_columns){.cotangent = set[c->sets + probe].cotangent,
+                                               .analytic = gd_check_numbers(c, s->count),
+                                               .numeric = gd_check_numbers(c, s->count)};
+    }
+    c->set = set, s->of = of;
+    if (gd_check_failed(c)) return;
     run_backwards(s);
     measure(s);
     judge(s);
-}
-
-/* The most sets that the evidence may have. */
-int64_t gd_check_most_sets(const gd_checker *c)
-{
-    return c->sets + MOST_COLUMNS + RANDOM_PROBES;
 }

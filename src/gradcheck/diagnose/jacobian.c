@@ -113,33 +113,20 @@ void gd_check_entries(gd_evidence *s)
     }
 }
 
-bool gd_holds_same_for_each(gd_evidence *s)
-{
-    return !s->linear && s->same;
-}
-
+/* With s->which it is the same for every dy. */
 bool gd_holds_not_linear(gd_evidence *s)
 {
-    return !s->linear;
+    return !s->linear && (s->same || !s->which);
 }
 
 /* ---- Which dy ----------------------------------------------------------------------------- */
 
-/* The dy of an entry, and the element of the gradient. */
-static gd_text name_dy(const gd_evidence *s, int64_t entry)
+/* "x[0, 1] uses dy[2]": the element of the gradient of an entry, and its dy. */
+static void say_use(gd_evidence *s, int64_t entry, const char *verb)
 {
-    gd_text text;
-    snprintf(text.text, sizeof text.text, "dy%.180s",
-             gd_check_indices(&s->y->spec, entry % s->columns).text);
-    return text;
-}
-
-static gd_text name_x(const gd_evidence *s, int64_t entry)
-{
-    gd_text text;
-    snprintf(text.text, sizeof text.text, "%.60s%.120s", s->argument->name,
-             gd_check_indices(&s->argument->spec, at(s, entry / s->columns)).text);
-    return text;
+    gd_check_add(s, "%s%s %s dy%s", s->argument->name,
+                 gd_check_indices(&s->argument->spec, at(s, entry / s->columns)).text, verb,
+                 gd_check_indices(&s->y->spec, entry % s->columns).text);
 }
 
 /* The columns marked with `mark`, as "dy[3, :]". False if they are not a box. */
@@ -205,11 +192,11 @@ bool gd_holds_overwritten(gd_evidence *s)
         first = first && count[0] && high[0] < low[1];
     }
     if (!last && !first) return false;
-    gd_check_add(s, "%s only the %s ", name_x(s, s->missing_at).text, last ? "last" : "first");
-    if (counts == 1)
-        gd_check_add(s, "counts: overwritten, not added");
-    else
-        gd_check_add(s, "%lld count", (long long)counts);
+    gd_check_add(s, "%s%s only the %s ", s->argument->name,
+                 gd_check_indices(&s->argument->spec, at(s, s->missing_at / s->columns)).text,
+                 last ? "last" : "first");
+    if (counts > 1) gd_check_add(s, "%lld count", (long long)counts);
+    if (counts == 1) gd_check_add(s, "counts: overwritten, not added");
     return true;
 }
 
@@ -265,17 +252,11 @@ bool gd_holds_another_axis(gd_evidence *s)
 
 bool gd_holds_wrong_dy(gd_evidence *s)
 {
-    const int64_t entry = s->missing ? s->missing_at : s->extra_at;
-    const gd_text x = name_x(s, entry), dy = name_dy(s, entry);
-    if (!s->missing && !s->extra) return false;
-    if (!s->missing)
-        gd_check_add(s, "%s uses %s, though that y does not depend on it", x.text, dy.text);
-    else
-        gd_check_add(s, "%s does not use %s", x.text, dy.text);
-    if (s->missing && s->extra)
-        gd_check_add(s, ", but %s uses %s", name_x(s, s->extra_at).text,
-                     name_dy(s, s->extra_at).text);
-    return true;
+    if (s->missing) say_use(s, s->missing_at, "does not use");
+    if (s->missing && s->extra) gd_check_add(s, ", but ");
+    if (s->extra) say_use(s, s->extra_at, "uses");
+    if (s->extra && !s->missing) gd_check_add(s, ", though that y does not depend on it");
+    return s->missing || s->extra;
 }
 
 bool gd_holds_transposed(gd_evidence *s)
@@ -366,13 +347,12 @@ static bool find_factors(const gd_evidence *s, gd_groups *f, int axis)
 /* Describes the factors, if they have a simple form. */
 static bool say_factors(gd_evidence *s, gd_groups f)
 {
-    double *target = gd_check_numbers(s->c, s->columns),
-           *weight = gd_check_numbers(s->c, s->columns);
-    double *exp_y = gd_check_numbers(s->c, s->columns);
+    double *target = gd_check_numbers(s->c, 3 * s->columns);
     int64_t count = 0, best = 0; /* the factor that is known most accurately */
     int64_t *known = gd_check_allocate(s->c, s->columns, sizeof *known);
     gd_text text;
-    if (!target || !weight || !exp_y || !known) return false;
+    if (!target || !known) return false;
+    double *weight = target + s->columns, *exp_y = weight + s->columns;
     for (int64_t i = 0; i < s->columns; i++) {
         if (f.fit[i].ff == 0) continue;
         weight[count] = sqrt(f.fit[i].ff);
@@ -444,10 +424,10 @@ typedef struct gd_entries {
 static bool find_entries(const gd_evidence *s, gd_entries *f)
 {
     const int64_t outer = f->by_row ? s->rows : s->columns, inner = s->rows + s->columns - outer;
-    f->where = gd_check_allocate(s->c, outer, sizeof *f->where);
-    f->column = gd_check_allocate(s->c, outer, sizeof *f->column);
-    f->ours = gd_check_numbers(s->c, outer), f->right = gd_check_numbers(s->c, outer);
-    if (!f->where || !f->column || !f->ours || !f->right) return false;
+    f->where = gd_check_allocate(s->c, 2 * outer, sizeof *f->where);
+    f->ours = gd_check_numbers(s->c, 2 * outer);
+    if (!f->where || !f->ours) return false;
+    f->column = f->where + outer, f->right = f->ours + outer;
     for (int64_t i = 0; i < outer; i++) {
         const int64_t here = f->count;
         for (int64_t m = 0; m < inner; m++) {

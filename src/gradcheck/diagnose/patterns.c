@@ -72,10 +72,12 @@ static bool should_be_zero(const gd_evidence *s, int64_t e)
     return true;
 }
 
+/* With s->which the true gradient is. */
 bool gd_holds_all_zero(gd_evidence *s)
 {
-    for (int64_t e = 0; e < s->count; e++)
-        if (!is_zero(s, e)) return false;
+    for (int set = 0; set < s->sets; set++)
+        for (int64_t e = 0; e < s->count; e++)
+            if ((s->which ? s->of[set].numeric : s->of[set].analytic)[e] != 0) return false;
     return true;
 }
 
@@ -97,13 +99,11 @@ gd_text gd_check_where(const gd_evidence *s)
         }
         for (int64_t e = 0; e < s->count && one; e++) others += index_of(s, e, axis) != index;
         if (!one || !others || index < 0 || x->shape[axis] < 2) continue;
-        const char *kind = x->ndim == 1 ? "at" : axis == x->ndim - 1 ? "in column" : "in row";
-        const char *last = index == x->shape[axis] - 1 ? " (the last)" : "";
-        if (axis > 0 && axis < x->ndim - 1)
-            snprintf(text.text, sizeof text.text, ", all at %lld along axis %d%s", (long long)index,
-                     axis, last);
-        else
-            snprintf(text.text, sizeof text.text, ", all %s %lld%s", kind, (long long)index, last);
+        const bool last = index == x->shape[axis] - 1, middle = axis > 0 && axis < x->ndim - 1;
+        const char *kind = x->ndim == 1 || middle ? "at" : axis ? "in column" : "in row";
+        gd_check_say(text.text, sizeof text.text, ", all %s %lld", kind, (long long)index);
+        if (middle) gd_check_say(text.text, sizeof text.text, " along axis %d", axis);
+        if (last) gd_check_say(text.text, sizeof text.text, " (the last)");
         return text;
     }
     return text;
@@ -293,23 +293,13 @@ bool gd_holds_wrong_mask(gd_evidence *s)
     return true;
 }
 
-bool gd_holds_no_slope(gd_evidence *s)
-{
-    for (int set = 0; set < s->sets; set++)
-        for (int64_t e = 0; e < s->count; e++)
-            if (s->of[set].numeric[e] != 0) return false;
-    return true;
-}
-
 /* ---- Right values in wrong places --------------------------------------------------------- */
 
 /* Whether element `to` of the gradient is element `from` of the true one, for all cotangents. */
 static bool moved(const gd_evidence *s, int64_t from, int64_t to)
 {
-    for (int set = 0; set < s->sets; set++) {
-        const gd_columns *of = &s->of[set];
+    for (const gd_columns *of = s->of; of < s->of + s->sets; of++)
         if (!(fabs(of->analytic[to] - of->numeric[from]) <= s->rtol * of->scale)) return false;
-    }
     return true;
 }
 
@@ -366,16 +356,15 @@ bool gd_holds_permuted(gd_evidence *s)
  * input are. */
 static bool is_slope(const gd_evidence *s, int input)
 {
-    gd_checker *c = s->c;
-    double *slope = gd_check_numbers(c, 2 * (int64_t)s->sets);
-    bool same = slope != NULL;
+    bool same = true;
     for (int64_t e = 0; e < s->count && same; e++) {
         if (s->skip[e]) continue;
-        gd_check_probe_slopes(s, input, s->at[e], c->options.step, slope, slope + s->sets);
+        gd_check_probe_slopes(s, input, s->at[e], s->c->options.step, s->slopes);
         for (int set = 0; set < s->sets; set++)
-            same = same && fabs(s->of[set].analytic[e] - slope[set]) <= 2 * s->of[set].slack;
+            same = same &&
+                   fabs(s->of[set].analytic[e] - s->slopes[set].central) <= 2 * s->of[set].slack;
     }
-    return same && !gd_check_failed(c);
+    return same && !gd_check_failed(s->c);
 }
 
 /* The analytic gradient is the numeric gradient of another input with the same number of
