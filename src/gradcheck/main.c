@@ -16,9 +16,9 @@
 
 typedef struct settings {
     options base;
-    const char *ops, *load, *only_case, *only_input, *at;
+    const char *ops, *load, *only_case, *only_input;
     int dtype_name;
-    int64_t seed, seeds, order;
+    int64_t seed, seeds, order, at; /* at: -1: all elements */
     double step;
     bool json, verbose, record, list;
 
@@ -38,8 +38,9 @@ static const option_row rows[OPTIONS_MOST] = {
     {OPTION_TEXT, "case", AT(only_case), .help = "CASE  this case only, of the ops that have it"},
     {OPTION_TEXT, "input", AT(only_input),
      .help = "INPUT  this input only, in the cases that have it"},
-    {OPTION_TEXT, "at", AT(at),
-     .help = "I,J,...  and this element of it only; needs OP, --case and --input"},
+    {OPTION_WHOLE, "at", AT(at), NULL, 0, 9e18,
+     .help =
+         "N  and this element of it only, by its place in memory; needs OP, --case and --input"},
     {.help = "How"},
     {OPTION_CHOICE, "dtype", AT(dtype_name), "f64",
      .help = "f64|f32|f16|bf16|float64|float32|float16|bfloat16  type of the inputs"},
@@ -97,7 +98,7 @@ static bool check_settings(settings *s, int words)
         {s->json && s->verbose,
          "--verbose has no effect with --json, whose lines have all details"},
         {s->order > 1 && gd_dtype_size(s->dtype) == 2, "--order 2 and 3 need --dtype f32 or f64"},
-        {s->at && (!s->ops || strchr(s->ops, '|') || !s->only_case || !s->only_input),
+        {s->at >= 0 && (!s->ops || strchr(s->ops, '|') || !s->only_case || !s->only_input),
          "--at also needs one OP, --case and --input"},
         {0},
     };
@@ -105,7 +106,10 @@ static bool check_settings(settings *s, int words)
                                       .seed = (uint64_t)s->seed,
                                       .order = (int)s->order,
                                       .step = s->step,
-                                      .only_input = s->only_input};
+                                      .only_input = s->only_input,
+                                      .only_element = s->at < 0 ? 0
+                                                      : s->at   ? s->at
+                                                                : GD_ZERO};
     return options_fit(&s->base, faults);
 }
 
@@ -117,22 +121,6 @@ static bool next_op(const char **names, char name[64])
     snprintf(name, 64, "%.*s", (int)length, *names);
     *names += length + ((*names)[length] == '|');
     return true;
-}
-
-/* "2,17" as a flat index into the input of the case; -1 if it is not valid. */
-static int64_t flat_index(const char *at, const gd_case_input *input)
-{
-    int64_t flat = 0;
-    if (input->ndim == 0) return strcmp(at, "0") ? -1 : 0;
-    for (int axis = 0; axis < input->ndim; axis++) {
-        char *end;
-        long long i = strtoll(at, &end, 10);
-        if (end == at || i < 0 || i >= input->shape[axis]) return -1;
-        if (*end != (axis + 1 < input->ndim ? ',' : 0)) return -1;
-        flat = flat * input->shape[axis] + i;
-        at = end + 1;
-    }
-    return flat;
 }
 
 /* ---- Running ------------------------------------------------------------------------------ */
@@ -189,33 +177,11 @@ static int find_input(const gd_op *op, const gd_case *check, const char *name)
     return i;
 }
 
-static bool refuse_element(const settings *s, const gd_op *op, const gd_case *check, int i)
-{
-    const gd_case_input *input = &check->input[i];
-    char shape[400] = "";
-    for (int d = 0, used = 0; d < input->ndim; d++)
-        used += snprintf(shape + used, sizeof shape - (size_t)used, "%s%lld", d ? ", " : "",
-                         (long long)input->shape[d]);
-    tell("%s, case %s: --at %s is not an element of %s [%s]", op->name, check->name, s->at,
-         gd_input_name(op, i).text, shape);
-    return false;
-}
-
 /* Returns false if the check could not be run. */
 static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const gd_case *check,
                      tally *t)
 {
     gd_gradcheck_options options = s->check;
-    const int i = s->at ? find_input(op, check, options.only_input) : -1;
-    if (i >= 0) {
-        const int64_t element = flat_index(s->at, &check->input[i]);
-        if (element < 0) return refuse_element(s, op, check, i);
-        options.only_element = element ? element : GD_ZERO;
-    } else if (s->at && options.order > 1) {
-        tell("%s, case %s: --at needs an input of the op, not %s", op->name, check->name,
-             options.only_input);
-        return false;
-    }
     for (int64_t k = 0; k < s->seeds; k++, options.seed++) {
         gd_gradcheck_report report;
         if (gd_gradcheck_case(ctx, op, check, &options, &report)) {
@@ -392,7 +358,7 @@ static int run_checks(settings *s)
 
 int main(int argc, char **argv)
 {
-    settings s = {0};
+    settings s = {.at = -1};
     spin_briefly(argv);
     argv = gd_os_begin(argv);
     const options_outcome outcome = options_read(&s.base, &table, argv);

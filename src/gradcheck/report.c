@@ -172,13 +172,7 @@ static void print_again(const gd_gradcheck_report *report, FILE *file)
     if (report->device != GD_CPU) fprintf(file, " --device cuda");
     if (report->step_given) fprintf(file, " --step %g", report->step);
     if (report->order > 1) fprintf(file, " --order %d", report->order);
-    if (worst && report->order > 1) fprintf(file, " --input %s", worst->name);
-    if (worst && report->order <= 1) {
-        const gd_text at = indices(worst);
-        fprintf(file, " --input %s --at ", worst->name);
-        for (const char *p = *at.text ? at.text : "0"; *p; p++)
-            if (!strchr("[ ]", *p)) fputc(*p, file);
-    }
+    if (worst) fprintf(file, " --input %s --at %lld", worst->name, (long long)worst->worst);
     fputc('\n', file);
 }
 
