@@ -5,6 +5,7 @@
 #include <check.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "gradus/gradus.h"
@@ -173,6 +174,17 @@ static inline Suite *file_suite(file_line begun)
         ck_assert_ptr_null(call);    \
         ck_assert_error(ctx, words); \
     } while (0)
+
+/* What a file holds, a text, and how long it is; closes it. */
+static inline size_t read_back(FILE *file, char *text, size_t room)
+{
+    ck_assert_ptr_nonnull(file);
+    rewind(file);
+    const size_t length = fread(text, 1, room - 1, file);
+    text[length] = '\0';
+    fclose(file);
+    return length;
+}
 
 /* shape() of ops whose outputs are like their first input. */
 static inline gd_status shape_like_x(const gd_call *call, gd_shapes *out)

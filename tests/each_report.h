@@ -55,9 +55,7 @@ static inline const char *printed_report(printed how)
     ck_assert_int_eq(how == JSON ? gd_gradcheck_print_json(&report, file)
                                  : gd_gradcheck_print(&report, file, how == LONG),
                      GD_OK);
-    rewind(file);
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
+    read_back(file, text, sizeof text);
     return text;
 }
 

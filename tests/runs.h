@@ -68,10 +68,7 @@ static inline bool exists(const char *name)
 static inline const char *text_of(const char *name)
 {
     static char text[1 << 16];
-    FILE *file = fopen(name, "r");
-    ck_assert_ptr_nonnull(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
+    read_back(fopen(name, "r"), text, sizeof text);
     return text;
 }
 

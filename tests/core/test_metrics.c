@@ -36,9 +36,7 @@ static void tear_down(void)
 
 static const char *contents(void)
 {
-    FILE *file = fopen(path, "r");
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
+    read_back(fopen(path, "r"), text, sizeof text);
     return text;
 }
 

@@ -43,12 +43,7 @@ static void tear_down(void)
 
 static size_t read_log(void)
 {
-    FILE *file = fopen(path, "rb");
-    ck_assert_ptr_nonnull(file);
-    size_t size = fread(text, 1, ROOM - 1, file);
-    fclose(file);
-    text[size] = '\0';
-    return size;
+    return read_back(fopen(path, "rb"), text, ROOM);
 }
 
 static train_options defaults(void)
@@ -124,8 +119,7 @@ static void assert_aside(const char *wanted)
     char found[2048] = "";
     FILE *file = fopen("log.jsonl.old", "rb");
     ck_assert((file != NULL) == (*wanted != 0));
-    if (file) found[fread(found, 1, sizeof found - 1, file)] = 0;
-    if (file) fclose(file);
+    if (file) read_back(file, found, sizeof found);
     ck_assert_str_eq(found, wanted);
 }
 

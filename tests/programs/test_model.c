@@ -173,9 +173,7 @@ TEST(dropout_where_it_belongs)
         ck_assert_uint_eq(gd_random_get(ctx).offset - before, training ? words : 0);
         FILE *file = tmpfile();
         gd_tape_print(ctx, file);
-        rewind(file);
-        text[fread(text, 1, sizeof text - 1, file)] = '\0';
-        fclose(file);
+        read_back(file, text, sizeof text);
         ck_assert_int_eq(count_of(text, " dropout("), training ? 1 + 2 * LAYERS : 0);
         gd_step_end(ctx);
     }

@@ -40,10 +40,7 @@ static const char *line_of(report_clock clock, const report_values *values)
     report_step(&clock, &log, ctx, values);
     dup2(before, STDOUT_FILENO);
     close(before);
-    rewind(file);
-    size_t length = fread(line, 1, sizeof line - 1, file);
-    line[length] = '\0';
-    fclose(file);
+    read_back(file, line, sizeof line);
     return line;
 }
 
