@@ -3,6 +3,8 @@
 #ifndef GRADUS_DERIVATION_H
 #define GRADUS_DERIVATION_H
 
+#include <string.h>
+
 #include "gradus/autograd.h"
 #include "gradus/ops.h"
 
@@ -108,10 +110,18 @@ static inline gd_tensor *is_nan(gd_tensor *x)
 
 /* ---- Shapes ------------------------------------------------------------------------------- */
 
+/* x in another shape of as many elements: itself if it has that, or a view. */
+static inline gd_tensor *shaped(gd_tensor *x, int ndim, const int64_t *shape)
+{
+    const size_t bytes = (size_t)ndim * sizeof *shape;
+    const bool same = x && gd_tensor_ndim(x) == ndim && !memcmp(gd_tensor_shape(x), shape, bytes);
+    return same ? x : gd_reshape(x, ndim, shape);
+}
+
 /* x in the shape of t: of as many elements; and repeated along dimensions of size 1. */
 static inline gd_tensor *shaped_as(gd_tensor *x, const gd_tensor *t)
 {
-    return gd_reshape(x, gd_tensor_ndim(t), gd_tensor_shape(t));
+    return shaped(x, gd_tensor_ndim(t), gd_tensor_shape(t));
 }
 
 static inline gd_tensor *repeated_as(gd_tensor *x, const gd_tensor *t)

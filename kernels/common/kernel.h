@@ -98,6 +98,19 @@ void gd_step(const char *name, double value);
     GD_BUILT_IN
 #define GD_ARGS(type) .args_size = sizeof(type), .plain_args = true
 
+/* gd_option (context.h) for whole numbers of any size. */
+static inline int64_t gd_whole_option(int64_t field, int64_t unset)
+{
+    return field == 0 ? unset : field == GD_ZERO ? 0 : field;
+}
+
+/* An axis counted from the start; one that x does not have is left as it is, for the message. */
+static inline int gd_axis_from_start(const gd_tensor *x, int axis)
+{
+    const int ndim = gd_tensor_ndim(x);
+    return axis < 0 && axis + ndim >= 0 ? axis + ndim : axis;
+}
+
 /* In place of the body of a function that does no more than apply the op gd_op_NAME: the address of
  * its arguments or NULL, and its inputs. */
 #define GD_APPLIES(name, args, ...)                                                            \

@@ -11,7 +11,6 @@
  * Threads share blocks and groups, or, where these are fewer than threads, each product's rows. */
 #include "conv/columns.h"
 #include "matmul/gemm.h"
-#include "reduce/reduction.h"
 
 enum {
     PIECE = 1 << 16,   /* elements: 256 KiB of float, in the second level cache */
@@ -325,14 +324,18 @@ static gd_status dweight(const gd_call *call, conv_work *w)
     return gd_each_piece(call, w->parts * count, w->sizes.O, add_sums, w);
 }
 
-/* dbias (+)= the sum of dy over images and positions */
-static gd_status dbias(const gd_call *call)
+/* dbias[o] (+)= the sum of dy over images and positions */
+static void sum_channel(const void *work, int64_t o)
 {
-    const gd_tensor *dy = call->doutput[0];
-    gd_reduction r = {.walk = gd_walk_like(dy), .data = {NULL, gd_data(dy)}};
-    gd_walk_add(&r.walk, 4, gd_tensor_shape(dy), (int64_t[]){0, 1, 0, 0});
-    gd_walk_add_tensor(&r.walk, dy);
-    return gd_reduce_into(call->dinput[2], call->accumulate[2], call, &r);
+    const gd_call *call = work;
+    const int64_t *shape = gd_tensor_shape(call->doutput[0]), n = shape[2] * shape[3];
+    double total = 0;
+    for (int64_t b = 0; b < shape[0]; b++) {
+        const REAL *dy = gd_dy(call, 0) + (b * shape[1] + o) * n;
+        GD_SUM(sum, i, n, (double)dy[i]);
+        total += sum;
+    }
+    gd_store(gd_dx(call, 2), o, total, gd_adds(call, 2));
 }
 
 /* ---- The ops conv2d and conv_transpose2d -------------------------------------------------- */
@@ -361,7 +364,8 @@ static gd_status conv_backward(const gd_call *call, bool transposed)
         conv_work w = transposed ? work_of(call, dy, x) : work_of(call, x, dy);
         status = dweight(call, &w);
     }
-    return call->dinput[2] && !status ? dbias(call) : status;
+    if (!call->dinput[2] || status) return status;
+    return gd_each_piece(call, gd_tensor_count(dy), gd_tensor_dim(dy, 1), sum_channel, call);
 }
 
 GD_KERNEL_OF_REAL(conv2d_forward, conv_forward(call, false))

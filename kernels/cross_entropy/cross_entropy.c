@@ -242,6 +242,4 @@ gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
 }
 
 gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets)
-{
-    return gd_cross_entropy_with(logits, targets, NULL);
-}
+    GD_APPLIES(cross_entropy, (gd_cross_entropy_args[]){{0}}, logits, targets, NULL)

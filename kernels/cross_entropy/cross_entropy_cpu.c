@@ -1,6 +1,6 @@
 /* cross_entropy_cpu.c - the CPU kernels of cross_entropy. */
 #include "cross_entropy/formula.h"
-#include "cross_entropy/targets.h"
+#include "cross_entropy/cross_entropy.h"
 #include "softmax/sum_exp.h"
 
 /* plain_cpu.c */
@@ -57,7 +57,7 @@ gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
     loss_rows w = rows_of(call);
     REAL *factor_out = gd_data(call->save[2]);
     int64_t counting;
-    if (check_targets(call, w.targets, w.rows, w.vocab, &counting)) return GD_ERROR_ARGUMENT;
+    if (targets_counting(call, w.targets, w.rows, w.vocab, &counting)) return GD_ERROR_ARGUMENT;
     w.losses = gd_call_scratch(call, (size_t)w.rows * sizeof *w.losses);
     if (!w.losses) return GD_ERROR_MEMORY;
     each_row(call, &w, row_loss);

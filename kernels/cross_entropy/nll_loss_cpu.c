@@ -1,6 +1,6 @@
 /* nll_loss_cpu.c - the CPU kernels of nll_loss. */
 #include "cross_entropy/formula.h"
-#include "cross_entropy/targets.h"
+#include "cross_entropy/cross_entropy.h"
 
 typedef struct nll_rows {
     const gd_cross_entropy_args *args;
@@ -34,7 +34,7 @@ gd_status GD_REAL_NAME(nll_loss_forward)(const gd_call *call)
     const REAL *x = gd_data(call->input[0]);
     REAL *out = gd_data(call->output[0]), *factor = gd_data(call->save[0]);
     int64_t counting;
-    const gd_status status = check_targets(call, w.targets, w.rows, w.vocab, &counting);
+    const gd_status status = targets_counting(call, w.targets, w.rows, w.vocab, &counting);
     if (status) return status;
     double sum = 0, divisor = 0;
     for (int64_t i = 0; i < w.rows; i++) {

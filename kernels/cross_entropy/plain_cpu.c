@@ -2,7 +2,7 @@
  * class weights, label smoothing, probabilities, a loss for each row. Where a call has none of
  * these, it is what tests compare the shorter kernels of cross_entropy_cpu.c with. */
 #include "cross_entropy/formula.h"
-#include "cross_entropy/targets.h"
+#include "cross_entropy/cross_entropy.h"
 #include "loops.h"
 #include "softmax/sum_exp.h"
 
@@ -101,7 +101,7 @@ gd_status GD_REAL_NAME(cross_entropy_plain_forward)(const gd_call *call)
     REAL *factor_out = gd_data(call->save[2]), *out = gd_data(call->output[0]);
     int64_t counting = s.rows;
     gd_status status = GD_OK;
-    if (s.targets) status = check_targets(call, s.targets, s.rows, s.vocab, &counting);
+    if (s.targets) status = targets_counting(call, s.targets, s.rows, s.vocab, &counting);
     if (status) return status;
     s.losses = gd_call_scratch(call, (size_t)s.rows * sizeof *s.losses);
     if (!s.losses) return GD_ERROR_MEMORY;

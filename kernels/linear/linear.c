@@ -8,8 +8,7 @@ GD_KERNEL_PAIR(linear)
 /* x or dy as rows. */
 static gd_tensor *as_rows(gd_tensor *x, const gd_tensor *y, int64_t columns)
 {
-    const int64_t rows = gd_row_count(y);
-    return gd_reshape(x, GD_SHAPE(rows, columns));
+    return shaped(x, GD_SHAPE(gd_row_count(y), columns));
 }
 
 /* dx = dy weight, dweight = dy^T x, dbias = the sum of dy's rows. */

@@ -1,6 +1,6 @@
 /* linear_cross_entropy_cpu.c - the CPU kernels: products (kernels/matmul/gemm.h) around a pass over
  * the logits. */
-#include "cross_entropy/targets.h"
+#include "cross_entropy/cross_entropy.h"
 #include "linear_cross_entropy/linear_cross_entropy.h"
 #include "loops.h"
 #include "matmul/gemm.h"
@@ -89,7 +89,7 @@ gd_status GD_REAL_NAME(linear_cross_entropy_forward)(const gd_call *call)
     REAL *logits = gd_data(call->save[SAVE_D]), *factor_out = gd_data(call->save[SAVE_FACTOR]);
     const int64_t piece = head_piece(call, sizeof *logits);
     int64_t counting;
-    gd_status status = check_targets(call, gd_data(call->input[2]), s.M, s.V, &counting);
+    gd_status status = targets_counting(call, gd_data(call->input[2]), s.M, s.V, &counting);
     if (status) return status;
     double *losses = gd_call_scratch(call, (size_t)s.M * sizeof *losses);
     if (!call->save[SAVE_D]) {

@@ -1,7 +1,7 @@
 /* plain_cpu.c - linear_cross_entropy as README.md derives it, row by row. It has the interface of
  * linear_cross_entropy_cpu.c's kernels, which tests compare with it, but saves nothing: the
  * backward computes the logits again. */
-#include "cross_entropy/targets.h"
+#include "cross_entropy/cross_entropy.h"
 #include "linear_cross_entropy/linear_cross_entropy.h"
 #include "loops.h"
 
@@ -36,7 +36,7 @@ static gd_status plain(const gd_call *call)
     REAL *dx = gd_dx_sum(call, 0), *dw = gd_dx_sum(call, 1);
     double *d = gd_call_scratch(call, (size_t)s.V * sizeof *d), loss = 0;
     int64_t counting;
-    const gd_status status = check_targets(call, targets, s.M, s.V, &counting);
+    const gd_status status = targets_counting(call, targets, s.M, s.V, &counting);
     if (status || !d) return status ? status : GD_ERROR_MEMORY;
     const double r = target_factor(call->args, counting), dloss = gd_or(dy, 0, 0);
     const double alpha = dloss * r; /* [alpha] */

@@ -10,10 +10,11 @@ static gd_tensor *back(const gd_call *call, gd_tensor *t)
 {
     const gd_tensor *x = call->input[0];
     const unsigned reduced = gd_reduced_axes(call->args, gd_tensor_ndim(x));
+    if (!(reduced & (reduced + 1))) return repeated_as(t, x); /* the first axes */
     int64_t kept[GD_MAX_DIMS] = {0};
     for (int d = 0; d < gd_tensor_ndim(x); d++)
         kept[d] = reduced >> d & 1 ? 1 : gd_tensor_shape(x)[d];
-    return repeated_as(gd_reshape(t, gd_tensor_ndim(x), kept), x);
+    return repeated_as(shaped(t, gd_tensor_ndim(x), kept), x);
 }
 
 /* The number of elements of which a result is made. */

@@ -65,7 +65,8 @@ static gd_rms_norm_args make_args(const gd_rms_norm_options *options)
 
 gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps)
 {
-    return gd_rms_norm_with(x, weight, NULL, &(gd_rms_norm_options){.eps = gd_literal(eps)});
+    return gd_apply(&gd_op_rms_norm, (gd_tensor *[]){x, weight, NULL}, 3,
+                    &(gd_rms_norm_args){.eps = eps});
 }
 
 gd_tensor *gd_rms_norm_with(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
@@ -145,7 +146,7 @@ static const gd_case add_rms_norm_cases[] = {
     .args_size = sizeof(gd_rms_norm_args), .plain_args = true, GD_BUILT_IN, .strided = true, \
     .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA), .ranges = ranges, .shape = check_params,      \
     .definition = definition,                                                                \
-    .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward}
+    .forward = {[GD_CPU] = rms_norm_forward_cpu, [GD_CUDA] = rms_norm_forward_cuda}
 
 const gd_op gd_op_rms_norm = {
     .name = "rms_norm",
@@ -154,7 +155,7 @@ const gd_op gd_op_rms_norm = {
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
+    .backward = {[GD_CPU] = rms_norm_backward_cpu, [GD_CUDA] = rms_norm_backward_cuda},
     OF_BOTH,
     GD_CASES(rms_norm_cases),
 };
@@ -168,7 +169,7 @@ const gd_op gd_op_add_rms_norm = {
     .backward_reads_outputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(2) | GD_BIT(3),
-    .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
+    .backward = {[GD_CPU] = rms_norm_backward_cpu, [GD_CUDA] = rms_norm_backward_cuda},
     OF_BOTH,
     GD_CASES(add_rms_norm_cases),
 };
