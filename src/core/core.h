@@ -281,7 +281,7 @@ static inline bool gd_is_garbage(uintptr_t pointer)
     return pointer == UINTPTR_MAX;
 }
 
-/* Sets how many threads the kernels use, as the options say or by default (threads.c); false if
+/* Sets how many threads the kernels use, as the options say or by default (host.c); false if
  * the options ask for more than OpenMP, which ends the program if it cannot create them, may be
  * asked for. */
 bool gd_choose_threads(gd_context *ctx);
@@ -293,13 +293,17 @@ enum { GD_MAX_THREADS = 4096 };
  * a name, or text from a file, may contain line breaks or control sequences of a terminal. */
 void gd_replace_controls(char *text);
 
-/* False, with the error set, inside the function of a graph, which must not wait for the device. */
-bool gd_outside_graph(gd_context *ctx, const char *who);
-
 /* Whether there is an error; every public call checks it first. */
 static inline bool gd_failed(const gd_context *ctx)
 {
     return ctx->status != GD_OK;
+}
+
+/* False, with the error set, inside the function of a graph, which must not wait for the device. */
+bool gd_refuse_in_graph(gd_context *ctx, const char *who);
+static inline bool gd_outside_graph(gd_context *ctx, const char *who)
+{
+    return !ctx->in_graph || gd_refuse_in_graph(ctx, who);
 }
 
 /* ---- Tensors (tensor.c) ------------------------------------------------------------------ */

@@ -122,9 +122,8 @@ void gd_error_clear(gd_context *ctx)
     if (!ctx->device) gd_fail(ctx, GD_ERROR_DEVICE, "this context has no device");
 }
 
-bool gd_outside_graph(gd_context *ctx, const char *who)
+bool gd_refuse_in_graph(gd_context *ctx, const char *who)
 {
-    if (!ctx->in_graph) return true;
     gd_fail(ctx, GD_ERROR_STATE,
             "%s: called from a function of gd_graph_run, which must neither wait for the device "
             "nor create anything that outlives the step",

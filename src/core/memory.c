@@ -34,15 +34,6 @@ static void watch_growth(gd_context *ctx)
               (unsigned long long)calls, ctx->stats.current_total);
 }
 
-static gd_arena_chunk *arena_chunk_create(gd_context *ctx, size_t bytes, const char *what)
-{
-    size_t capacity = bytes > ARENA_CHUNK_BYTES ? bytes : ARENA_CHUNK_BYTES;
-    watch_growth(ctx);
-    gd_arena_chunk *chunk = gd_host_allocate(ctx, CHUNK_HEADER_BYTES + capacity, what);
-    if (chunk) *chunk = (gd_arena_chunk){.capacity = capacity};
-    return chunk;
-}
-
 /* Makes a chunk with room for `bytes` the current one: the next that has rested and is large
  * enough, or a new one. */
 static __attribute__((noinline)) gd_arena_chunk *arena_next_chunk(gd_context *ctx, size_t bytes,
@@ -57,10 +48,11 @@ static __attribute__((noinline)) gd_arena_chunk *arena_next_chunk(gd_context *ct
         next->step = arena->step; /* also of one that is too small, so that this ends */
         if (next->capacity >= bytes) return arena->current = next;
     }
-    gd_arena_chunk *chunk = arena_chunk_create(ctx, bytes, what);
+    watch_growth(ctx);
+    const size_t capacity = bytes > ARENA_CHUNK_BYTES ? bytes : ARENA_CHUNK_BYTES;
+    gd_arena_chunk *chunk = gd_host_allocate(ctx, CHUNK_HEADER_BYTES + capacity, what);
     if (!chunk) return NULL;
-    chunk->step = arena->step;
-    chunk->next = next ? next->next : chunk;
+    *chunk = (gd_arena_chunk){next ? next->next : chunk, capacity, 0, arena->step};
     if (next) next->next = chunk;
     return arena->current = chunk;
 }
@@ -185,13 +177,6 @@ static void *pool_take(gd_context *ctx, gd_pool_kind kind, size_t bytes, const c
     return data;
 }
 
-static void pool_return(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes)
-{
-    gd_pool_class *pool = class_of(ctx, kind, bytes);
-    pool->free_blocks[pool->free_count++] = data;
-    gd_allow(ctx, data, pool->block_bytes, false);
-}
-
 gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
                            gd_memory_class memory_class, const char *what, void **data)
 {
@@ -213,10 +198,13 @@ void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t byte
                      gd_memory_class memory_class)
 {
     if (!data) return;
-    if (ctx->options.guard)
+    if (ctx->options.guard) {
         gd_guard_release(ctx, data);
-    else
-        pool_return(ctx, kind, data, bytes);
+    } else {
+        gd_pool_class *pool = class_of(ctx, kind, bytes);
+        pool->free_blocks[pool->free_count++] = data;
+        gd_allow(ctx, data, pool->block_bytes, false);
+    }
     ctx->stats.current[memory_class] -= bytes;
     ctx->stats.current_total -= bytes;
 }

@@ -57,12 +57,7 @@ typedef struct gd_layout {
     const int64_t *strides;
 } gd_layout;
 
-#ifndef __cplusplus
-static inline gd_layout gd_layout_of(const gd_tensor *t)
-{
-    return (gd_layout){gd_tensor_data(t), t->dtype, t->ndim, t->shape, t->strides};
-}
-#endif
+gd_layout gd_layout_of(const gd_tensor *t);
 
 /* Elements [begin, end) of an array are rows of `columns` numbers each, and perhaps some zeros
  * after them. Row r is 0 unless bit r % 32 of touched[r / 32] is set, which is on the device.

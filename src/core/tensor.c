@@ -163,8 +163,9 @@ static inline gd_tensor *new_header(gd_context *ctx, bool step, gd_dtype dtype, 
     if (!t) return NULL;
     gd_tensor_pack(t, ctx, dtype, ndim, shape, count);
     t->step = step;
-    if (step) list_push(&ctx->step_tensors, t);
-    return t;
+    if (!step) return t;
+    t->next = ctx->step_tensors;
+    return ctx->step_tensors = t;
 }
 
 gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
@@ -340,4 +341,9 @@ gd_tensor *gd_constant(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t 
     if (!t || gd_tensor_allocate(t, GD_MEMORY_ACTIVATIONS, "constant")) return NULL;
     if (t->count) ctx->services->fill(gd_tensor_data(t), dtype, value, t->count, ctx);
     return gd_failed(ctx) ? NULL : t;
+}
+
+gd_layout gd_layout_of(const gd_tensor *t)
+{
+    return (gd_layout){gd_tensor_data(t), t->dtype, t->ndim, t->shape, t->strides};
 }

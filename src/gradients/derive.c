@@ -176,7 +176,7 @@ gd_status gd_derive(gd_context *ctx, gd_tensor *const *outputs, int count)
     int64_t top;
     if (gd_walk_mark(ctx, outputs, count, options->cotangents, &top)) return ctx->status;
     ctx->no_grad = 0;
-    gd_repeat_begin(ctx);
+    ctx->repeats++;
     for (int i = 0; i < count && !gd_failed(ctx); i++) {
         gd_tensor *y = outputs[i], *u = options->cotangents ? options->cotangents[i] : NULL;
         if (!gd_is_wanted(y)) continue;
@@ -184,7 +184,7 @@ gd_status gd_derive(gd_context *ctx, gd_tensor *const *outputs, int count)
         contribute(y, u);
     }
     derive_nodes(ctx, 0, top);
-    gd_repeat_end(ctx);
+    ctx->repeats--;
     ctx->no_grad = no_grad;
     return ctx->status;
 }

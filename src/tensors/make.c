@@ -8,7 +8,7 @@
 static gd_tensor *create(gd_context *ctx, const char *who, gd_dtype dtype, int ndim,
                          const int64_t *shape)
 {
-    if (gd_error_status(ctx) || !gd_outside_graph(ctx, who)) return NULL;
+    if (!ctx || gd_failed(ctx) || !gd_outside_graph(ctx, who)) return NULL;
     gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, ndim, shape);
     if (t) gd_tensor_allocate(t, GD_MEMORY_OTHER, who);
     return t;

@@ -74,7 +74,7 @@ static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, double
         ctx->services->copy(gd_layout_of(t), gd_layout_of(packed), ctx);
     gd_written(ctx, t->storage);
     gd_frame_end(ctx, &frame);
-    return gd_error_status(ctx);
+    return ctx->status;
 }
 
 gd_status gd_tensor_read(const gd_tensor *t, void *host, size_t bytes)
