@@ -12,6 +12,7 @@ typedef struct counted_memory {
     void (*instead)(void);   /* if not NULL: what happens at that call, which gets memory */
     bool failed;
     int64_t blocks, bytes; /* out now */
+    int64_t most;          /* bytes that were out at once */
 } counted_memory;
 
 static counted_memory counted = {.fails_at = -1};
@@ -27,6 +28,7 @@ static inline void *count_allocate(void *user, size_t alignment, size_t bytes)
     }
     c->blocks++;
     c->bytes += (int64_t)bytes;
+    if (c->bytes > c->most) c->most = c->bytes;
     return gd_os_allocate_aligned(alignment, bytes);
 }
 

@@ -47,4 +47,16 @@ static inline void write_bytes(const char *name, const void *bytes, size_t size)
     fclose(file);
 }
 
+/* The bytes of a file of less than 16 MB, and a byte 0 behind them; NULL: there is none. */
+static inline void *read_whole(const char *name, size_t *size)
+{
+    FILE *file = fopen(name, "rb");
+    *size = 0;
+    if (!file) return NULL;
+    void *bytes = calloc(1 << 24, 1);
+    *size = fread(bytes, 1, (1 << 24) - 1, file);
+    fclose(file);
+    return bytes;
+}
+
 #endif

@@ -3,6 +3,7 @@
  * here. A file is then whole or an error, and what is read from it is right or an error. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
+#include "counted_memory.h"
 #include "gradus/gradus.h"
 #include "own_folder.h"
 #include "train/text/tokenizer_file.h"
@@ -17,22 +18,9 @@
 static gd_context *ctx;
 static const char path[] = "model.safetensors";
 
-static void *allocate(void *user, size_t alignment, size_t bytes)
-{
-    (void)user;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void release(void *user, void *memory, size_t bytes)
-{
-    (void)user, (void)bytes;
-    free(memory);
-}
-
 static void set_up(void)
 {
-    ctx = gd_context_create(
-        &(gd_context_options){.threads = 1, .allocator = {allocate, release, NULL}});
+    ctx = gd_context_create(&(gd_context_options){.threads = 1, .allocator = counting});
     enter_folder();
 }
 
@@ -75,12 +63,10 @@ static void make_tensors(void)
     ck_assert_no_error(ctx);
 }
 
-static size_t read_whole(const char *name, char *bytes, size_t room)
+static size_t read_into(const char *name, char *bytes, size_t room)
 {
     FILE *file = fopen(name, "rb");
-    const size_t size = file ? fread(bytes, 1, room, file) : 0;
-    if (file) fclose(file);
-    return size;
+    return file ? read_back(file, bytes, room) : 0;
 }
 
 TEST(writing)
@@ -90,7 +76,7 @@ TEST(writing)
     long failed = 0, whole = 0, used = 1;
     make_tensors();
     ck_assert(!gd_safetensors_write(ctx, path, tensors, TENSORS, texts, 2));
-    const size_t size = read_whole(path, wanted, ROOM);
+    const size_t size = read_into(path, wanted, ROOM);
     for (long k = 0; k <= used; k++) { /* a job that fails early makes k + 1 calls */
         remove(path);
         fail_at(k);
@@ -100,7 +86,7 @@ TEST(writing)
         gd_error_clear(ctx);
         failed += status != GD_OK;
         whole += status == GD_OK;
-        ck_assert_msg(read_whole(path, found, ROOM) == (status ? 0 : size) &&
+        ck_assert_msg(read_into(path, found, ROOM) == (status ? 0 : size) &&
                           (status || !memcmp(wanted, found, size)),
                       "allocation %ld of %ld: status %d, and another file", k, used, status);
     }
@@ -156,14 +142,14 @@ LOOP_TEST(tokenizers, 2)
             _i && k >= 0 ? tokenizer_load(&read, ctx, &to.folder) : tokenizer_save(&t, &to);
         used = end_failing();
         const char *why = gd_error(ctx);
-        if (k < 0) size = read_whole(file, wanted, ROOM);
+        if (k < 0) size = read_into(file, wanted, ROOM);
         ck_assert_msg(k >= 0 || (!status && size > 16384 && size < ROOM), "%zu bytes", size);
         if (_i && k >= 0)
             ck_assert_msg(status == GD_ERROR_MEMORY || read.vocab == t.vocab ||
                               status == GD_ERROR_IO,
                           "allocation %ld of %ld: %s", k, used, why);
         else if (!status)
-            ck_assert_msg(read_whole(file, found, ROOM) == size && !memcmp(wanted, found, size),
+            ck_assert_msg(read_into(file, found, ROOM) == size && !memcmp(wanted, found, size),
                           "allocation %ld of %ld: another file", k, used);
         failed += status != GD_OK;
         gd_error_clear(ctx);

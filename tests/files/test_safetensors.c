@@ -47,20 +47,6 @@ static void tear_down(void)
     leave_folder();
 }
 
-static unsigned char *read_bytes(const char *from, size_t *size)
-{
-    FILE *file = fopen(from, "rb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
-    *size = (size_t)ftell(file);
-    rewind(file);
-    unsigned char *bytes = malloc(*size + 1);
-    ck_assert_ptr_nonnull(bytes);
-    ck_assert_uint_eq(fread(bytes, 1, *size, file), *size);
-    fclose(file);
-    return bytes;
-}
-
 /* ---- There and back ----------------------------------------------------------------------- */
 
 /* Writes, then holds the file to the rules and to what was written. */
@@ -70,7 +56,7 @@ static void round_trip(const gd_named_tensor *tensors, int64_t count, const gd_n
     ck_assert_msg(!gd_safetensors_write(ctx, path, tensors, count, texts, text_count), "%s",
                   gd_error(ctx));
     size_t size;
-    unsigned char *bytes = read_bytes(path, &size);
+    unsigned char *bytes = read_whole(path, &size);
     gd_safetensors *file = gd_safetensors_open(ctx, path);
     ck_assert_no_error(ctx);
     gd_safetensors *wrapped = gd_safetensors_wrap(ctx, bytes, size);
@@ -323,7 +309,7 @@ TEST(a_write_that_fails_leaves_the_old_file)
     gd_named_tensor named = {"t", t};
     ck_assert(!gd_safetensors_write(ctx, path, &named, 1, NULL, 0));
     size_t size, again;
-    unsigned char *before = read_bytes(path, &size);
+    unsigned char *before = read_whole(path, &size);
     gd_tensor_fill(t, 1);
     struct rlimit unlimited;
     getrlimit(RLIMIT_FSIZE, &unlimited);
@@ -335,13 +321,13 @@ TEST(a_write_that_fails_leaves_the_old_file)
         setrlimit(RLIMIT_FSIZE, &unlimited);
         ck_assert_int_eq(status, GD_ERROR_IO);
         ck_assert_error(ctx, "model.safetensors: cannot write to it: File too large");
-        unsigned char *after = read_bytes(path, &again);
+        unsigned char *after = read_whole(path, &again);
         ck_assert(again == size && !memcmp(before, after, size));
         free(after);
         ck_assert_int_eq(files_in_folder(), 1);
     }
     ck_assert(!gd_safetensors_write(ctx, path, &named, 1, NULL, 0));
-    unsigned char *after = read_bytes(path, &again);
+    unsigned char *after = read_whole(path, &again);
     ck_assert(again == size && memcmp(before, after, size) != 0);
     free(after);
     free(before);

@@ -2,6 +2,7 @@
  * says why, and what is accepted holds every rule (safetensors_oracle.h). */
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
+#include "counted_memory.h"
 #include "gradus/gradus.h"
 #include "own_folder.h"
 #include "safetensors_oracle.h"
@@ -330,39 +331,6 @@ static const struct {
      "\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", true},
 };
 
-/* Bytes that the library holds, and the most that it has held. */
-static size_t held, most;
-
-static void *count_malloc(size_t size)
-{
-    size_t *block = aligned_alloc(64, (size + 127) / 64 * 64);
-    if (!block) return NULL;
-    *block = size;
-    held += size;
-    if (held > most) most = held;
-    return (char *)block + 64;
-}
-
-static void count_free(void *memory)
-{
-    if (!memory) return;
-    size_t *block = (size_t *)(void *)((char *)memory - 64);
-    held -= *block;
-    free(block);
-}
-
-static void *count_allocate(void *user, size_t alignment, size_t bytes)
-{
-    (void)user;
-    return alignment <= 64 ? count_malloc(bytes) : NULL;
-}
-
-static void count_release(void *user, void *memory, size_t bytes)
-{
-    (void)user, (void)bytes;
-    count_free(memory);
-}
-
 /* Four times its own size, and no more, besides what jansson needs (test_json.c). */
 LOOP_TEST(a_header_takes_what_it_may, sizeof large / sizeof *large)
 {
@@ -375,16 +343,15 @@ LOOP_TEST(a_header_takes_what_it_may, sizeof large / sizeof *large)
     size_t size;
     unsigned char *bytes = make((uint64_t)used, header, (size_t)used, 0, &size);
     free(header);
-    gd_context *counted = gd_context_create(
-        &(gd_context_options){.allocator = {count_allocate, count_release, NULL}});
-    const size_t before = held;
-    gd_safetensors *file = gd_safetensors_wrap(counted, bytes, size);
-    ck_assert_msg(large[_i].accepted ? file != NULL : gd_error_status(counted) == GD_ERROR_IO, "%s",
-                  gd_error(counted));
-    ck_assert_uint_le(most - before, 4 * (size_t)used);
+    gd_context *own = gd_context_create(&(gd_context_options){.allocator = counting});
+    const int64_t before = counted.bytes;
+    gd_safetensors *file = gd_safetensors_wrap(own, bytes, size);
+    ck_assert_msg(large[_i].accepted ? file != NULL : gd_error_status(own) == GD_ERROR_IO, "%s",
+                  gd_error(own));
+    ck_assert_int_le(counted.most - before, 4 * used);
     gd_safetensors_close(file);
-    gd_context_free(counted);
-    ck_assert_uint_eq(held, 0);
+    gd_context_free(own);
+    ck_assert_int_eq(counted.bytes, 0);
     free(bytes);
 }
 

@@ -9,16 +9,6 @@
 #include <ctype.h>
 
 /* A whole file, ended by a 0; NULL: there is none. */
-static unsigned char *read_whole(const char *path, size_t *size)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file) return NULL;
-    unsigned char *bytes = calloc(1 << 24, 1);
-    *size = fread(bytes, 1, (1 << 24) - 1, file);
-    fclose(file);
-    return bytes;
-}
-
 /* ---- PNG ------------------------------------------------------------------------------------ */
 
 static uint32_t number_at(const unsigned char *p)
