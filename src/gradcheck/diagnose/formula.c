@@ -186,20 +186,14 @@ bool gd_check_formula(gd_checker *c, const gd_points *at, const double *target, 
     for (int64_t i = 0; i < at->count; i++) points += fabs(target[i]) > 20 * tolerance;
     if (points < FEWEST) return false;
     *text = (gd_text){""};
-    for (int i = 0; i < count; i++) {
-        const gd_product *p = &list[i];
-        if (!fits(at, target, tolerance, p, NULL, &a, &b)) continue;
-        if (a < 0) append(text, "-");
-        append(text, product_text(at, p, a, unit).text);
-        return true;
-    }
-    for (int j = 1; j < count && terms > 1; j++) {
-        for (int i = 0; i < j; i++) {
-            if (!fits(at, target, tolerance, &list[i], &list[j], &a, &b)) continue;
+    for (int j = 0; j < (terms > 1 ? count : 1); j++) { /* each alone, then pairs */
+        const gd_product *second = j ? &list[j] : NULL;
+        for (int i = 0; i < (j ? j : count); i++) {
+            if (!fits(at, target, tolerance, &list[i], second, &a, &b)) continue;
             if (a < 0) append(text, "-");
             append(text, product_text(at, &list[i], a, unit).text);
-            append(text, b < 0 ? " - " : " + ");
-            append(text, product_text(at, &list[j], b, unit).text);
+            if (second) append(text, b < 0 ? " - " : " + ");
+            if (second) append(text, product_text(at, second, b, unit).text);
             return true;
         }
     }
