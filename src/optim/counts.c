@@ -58,14 +58,14 @@ gd_status gd_counts_set(gd_optimizer *optimizer, const int64_t *made)
 {
     gd_history *h = optimizer->history;
     gd_graphs_forget(optimizer->ctx);
-    if (gd_counts_set_all(optimizer, made[0])) return gd_error_status(optimizer->ctx);
+    if (gd_counts_set_all(optimizer, made[0])) return optimizer->ctx->status;
     for (int64_t i = 1; i < optimizer->params_count; i++) {
         int64_t same = 0;
         while (made[same] != made[i]) same++;
         h[i].of = same < i ? h[same].of : optimizer->histories++;
         if (same == i && write_count(optimizer, h[i].of, made[i])) break;
     }
-    return gd_error_status(optimizer->ctx);
+    return optimizer->ctx->status;
 }
 
 gd_status gd_counts_get(const gd_optimizer *optimizer, int64_t *made)
@@ -77,7 +77,7 @@ gd_status gd_counts_get(const gd_optimizer *optimizer, int64_t *made)
             made[i] = counts[optimizer->history[i].of].made;
     }
     gd_host_release(ctx, counts, count_bytes(optimizer));
-    return gd_error_status(ctx);
+    return ctx->status;
 }
 
 /* Count `to` becomes count `from`. */
@@ -111,7 +111,7 @@ gd_status gd_counts_part(gd_optimizer *optimizer)
     gd_graphs_forget(ctx); /* they update by what was one count */
     for (int64_t i = 0; i < optimizer->params_count; i++)
         if (!list[i].tensor->requires_grad && h[h[i].of].trained) h[i].of = h[h[i].of].next;
-    return gd_error_status(ctx);
+    return ctx->status;
 }
 
 uint64_t gd_counts_trained(const gd_optimizer *optimizer, int64_t first)

@@ -50,7 +50,7 @@ gd_status gd_params_complete_grads(gd_params *params)
 {
     if (params->replica) return params->replica->calls->reduce(params->replica);
     gd_params_zero_missing_grads(params, 0, params->grads->count);
-    return gd_error_status(params->ctx);
+    return params->ctx->status;
 }
 
 gd_status gd_params_scale_grads(gd_params *params, double factor)
@@ -66,7 +66,7 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
     else if (gd_params_complete_grads(params))
         return ctx->status;
     scale_grads(params, factor);
-    return gd_error_status(ctx);
+    return ctx->status;
 }
 
 /* The sum of squares of all gradients, of their means where they are shared. */
@@ -104,5 +104,5 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
             length);
     if (max_norm > 0 && isfinite(length) && factor < 1) scale_grads(params, factor);
     if (norm) *norm = length;
-    return gd_error_status(ctx);
+    return ctx->status;
 }

@@ -36,15 +36,11 @@ gd_optimizer *gd_optimizer_create(gd_params *params, const gd_rule *rule,
     *optimizer =
         (gd_optimizer){.ctx = ctx, .params = params, .number = ++params->optimizers, .rule = *rule};
     gd_context_hold(ctx);
-    if (!add_states(optimizer, state_names, who)) {
-        gd_optimizer_destroy(optimizer);
-        return NULL;
-    }
-    if (!gd_update_create(optimizer) || gd_buffers_commit(params)) {
-        gd_optimizer_destroy(optimizer);
-        return NULL;
-    }
-    return optimizer;
+    if (add_states(optimizer, state_names, who) && gd_update_create(optimizer) &&
+        !gd_buffers_commit(params))
+        return optimizer;
+    gd_optimizer_destroy(optimizer);
+    return NULL;
 }
 
 void gd_optimizer_free(gd_optimizer *optimizer)

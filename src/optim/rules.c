@@ -6,14 +6,20 @@
 /* What all rules have; a number that a rule does not use is 0. */
 static bool check_rule(gd_context *ctx, const gd_rule *r, const char *who)
 {
-    return gd_option_in_range(ctx, who, "momentum", r->momentum, 0, INFINITY) &&
-           gd_option_in_range(ctx, who, "dampening", r->dampening, 0, INFINITY) &&
-           gd_option_in_range(ctx, who, "beta1", r->beta1, 0, 1) &&
-           gd_option_in_range(ctx, who, r->kind == GD_RULE_RMSPROP ? "alpha" : "beta2", r->beta2, 0,
-                              1) &&
-           gd_option_in_range(ctx, who, "eps", r->eps, 0, INFINITY) &&
-           gd_option_in_range(ctx, who, "weight_decay", r->weight_decay, 0, INFINITY) &&
-           gd_option_in_range(ctx, who, "rate_decay", r->rate_decay, 0, INFINITY);
+    const bool good = gd_option_in_range(ctx, who, "momentum", r->momentum, 0, INFINITY) &&
+                      gd_option_in_range(ctx, who, "dampening", r->dampening, 0, INFINITY) &&
+                      gd_option_in_range(ctx, who, "beta1", r->beta1, 0, 1) &&
+                      gd_option_in_range(ctx, who, r->kind == GD_RULE_RMSPROP ? "alpha" : "beta2",
+                                         r->beta2, 0, 1) &&
+                      gd_option_in_range(ctx, who, "eps", r->eps, 0, INFINITY) &&
+                      gd_option_in_range(ctx, who, "weight_decay", r->weight_decay, 0, INFINITY) &&
+                      gd_option_in_range(ctx, who, "rate_decay", r->rate_decay, 0, INFINITY);
+    if (good && r->nesterov && (r->momentum == 0 || r->dampening != 0))
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "%s: nesterov with momentum %g and dampening %g, wanted some momentum and no "
+                "dampening",
+                who, r->momentum, r->dampening);
+    return !gd_failed(ctx);
 }
 
 /* Whether a parameter has these flags among `mask`. */
@@ -41,15 +47,13 @@ static void watch_decay(const gd_params *params, double decay, unsigned mask, un
 static gd_optimizer *create(gd_params *params, const gd_rule *rule,
                             const char *const state_names[GD_RULE_STATES], const char *who)
 {
-    if (!check_rule(params->ctx, rule, who)) return NULL;
+    if (!gd_params_ready(params, who) || !check_rule(params->ctx, rule, who)) return NULL;
     watch_decay(params, rule->weight_decay, GD_DECAY, GD_DECAY, who);
     return gd_optimizer_create(params, rule, state_names, who);
 }
 
 gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options)
 {
-    const char *who = "sgd_create";
-    if (!gd_params_ready(params, who)) return NULL;
     const gd_sgd_options o = options ? *options : (gd_sgd_options){0};
     const gd_rule rule = {.kind = GD_RULE_SGD,
                           .rate = 1,
@@ -57,16 +61,8 @@ gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options)
                           .dampening = gd_option(o.dampening, 0),
                           .weight_decay = gd_option(o.weight_decay, 0),
                           .nesterov = o.nesterov};
-    if (!check_rule(params->ctx, &rule, who)) return NULL;
-    if (rule.nesterov && (rule.momentum == 0 || rule.dampening != 0)) {
-        gd_fail(params->ctx, GD_ERROR_ARGUMENT,
-                "%s: nesterov with momentum %g and dampening %g, wanted some momentum and no "
-                "dampening",
-                who, rule.momentum, rule.dampening);
-        return NULL;
-    }
     return create(params, &rule, (const char *[]){rule.momentum != 0 ? "v" : NULL, NULL, NULL},
-                  who);
+                  "sgd_create");
 }
 
 static gd_rule adam_rule(gd_rule_kind kind, const gd_adamw_options *options)
@@ -85,24 +81,18 @@ static const char *const adam_states[GD_RULE_STATES] = {"m", "v", NULL};
 
 gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options)
 {
-    const char *who = "adamw_create";
-    if (!gd_params_ready(params, who)) return NULL;
     const gd_rule rule = adam_rule(GD_RULE_ADAMW, options);
-    return create(params, &rule, adam_states, who);
+    return create(params, &rule, adam_states, "adamw_create");
 }
 
 gd_optimizer *gd_adam_create(gd_params *params, const gd_adam_options *options)
 {
-    const char *who = "adam_create";
-    if (!gd_params_ready(params, who)) return NULL;
     const gd_rule rule = adam_rule(GD_RULE_ADAM, options);
-    return create(params, &rule, adam_states, who);
+    return create(params, &rule, adam_states, "adam_create");
 }
 
 gd_optimizer *gd_rmsprop_create(gd_params *params, const gd_rmsprop_options *options)
 {
-    const char *who = "rmsprop_create";
-    if (!gd_params_ready(params, who)) return NULL;
     const gd_rmsprop_options o = options ? *options : (gd_rmsprop_options){0};
     const gd_rule rule = {.kind = GD_RULE_RMSPROP,
                           .rate = 1,
@@ -111,13 +101,13 @@ gd_optimizer *gd_rmsprop_create(gd_params *params, const gd_rmsprop_options *opt
                           .momentum = gd_option(o.momentum, 0),
                           .weight_decay = gd_option(o.weight_decay, 0)};
     const char *velocity = rule.momentum != 0 ? "velocity" : NULL;
-    return create(params, &rule, (const char *[]){"v", velocity, o.centered ? "mean" : NULL}, who);
+    return create(params, &rule, (const char *[]){"v", velocity, o.centered ? "mean" : NULL},
+                  "rmsprop_create");
 }
 
 gd_optimizer *gd_adagrad_create(gd_params *params, const gd_adagrad_options *options)
 {
     const char *who = "adagrad_create";
-    if (!gd_params_ready(params, who)) return NULL;
     const gd_adagrad_options o = options ? *options : (gd_adagrad_options){0};
     const gd_rule rule = {.kind = GD_RULE_ADAGRAD,
                           .rate = 1,
@@ -125,7 +115,9 @@ gd_optimizer *gd_adagrad_create(gd_params *params, const gd_adagrad_options *opt
                           .rate_decay = gd_option(o.rate_decay, 0),
                           .weight_decay = gd_option(o.weight_decay, 0)};
     const double initial = gd_option(o.initial, 0);
-    if (!gd_option_in_range(params->ctx, who, "initial", initial, 0, INFINITY)) return NULL;
+    if (!gd_params_ready(params, who) ||
+        !gd_option_in_range(params->ctx, who, "initial", initial, 0, INFINITY))
+        return NULL;
     gd_optimizer *optimizer = create(params, &rule, (const char *[]){"v", NULL, NULL}, who);
     if (optimizer && gd_tensor_fill(optimizer->of_rule[0], initial)) {
         gd_optimizer_destroy(optimizer);
@@ -136,15 +128,13 @@ gd_optimizer *gd_adagrad_create(gd_params *params, const gd_adagrad_options *opt
 
 gd_optimizer *gd_lion_create(gd_params *params, const gd_lion_options *options)
 {
-    const char *who = "lion_create";
-    if (!gd_params_ready(params, who)) return NULL;
     const gd_lion_options o = options ? *options : (gd_lion_options){0};
     const gd_rule rule = {.kind = GD_RULE_LION,
                           .rate = 1,
                           .beta1 = gd_option(o.beta1, 0.9),
                           .beta2 = gd_option(o.beta2, 0.99),
                           .weight_decay = gd_option(o.weight_decay, 0)};
-    return create(params, &rule, (const char *[]){"m", NULL, NULL}, who);
+    return create(params, &rule, (const char *[]){"m", NULL, NULL}, "lion_create");
 }
 
 gd_optimizer *gd_muon_create(gd_params *params, const gd_muon_options *options)

@@ -170,7 +170,7 @@ static gd_status measure(gd_optimizer *optimizer)
         const gd_sparse sparse = gd_params_sparse(params);
         ctx->services->sum_squares(&state->squares, gd_tensor_data(grads), grads->dtype,
                                    grads->count, &sparse, ctx);
-        return gd_error_status(ctx);
+        return ctx->status;
     }
     _Static_assert(offsetof(gd_update_state, squares) ==
                        offsetof(gd_update_state, loss) + sizeof(double),
@@ -208,11 +208,10 @@ static gd_status use_gradients(const gd_params *params)
 
 /* Launches the kernels of one update. While a graph is captured they are only recorded: each run of
  * the graph submits a new update. */
-static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
+static gd_status update(gd_optimizer *optimizer, bool measured, double max_norm)
 {
     gd_params *params = optimizer->params;
     gd_context *ctx = params->ctx;
-    const gd_update_services *services = ctx->services->update;
     if (optimizer->averaged) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "optimizer_update: the parameters are their average, wanted "
@@ -222,17 +221,20 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
     if (ctx->capture ? gd_capture_update(ctx, submit_update, optimizer) : submit_update(optimizer))
         return ctx->status;
     if (gd_params_complete_grads(params)) return ctx->status;
-    if (gd_counts_part(optimizer) || (rule->measured && measure(optimizer))) return ctx->status;
+    if (gd_counts_part(optimizer) || (measured && measure(optimizer))) return ctx->status;
     for (int64_t k = 0; k < optimizer->histories; k += GD_UPDATE_COUNTS) {
-        gd_update_rule counted = *rule;
-        counted.counts = optimizer->counts + k;
-        counted.trained = gd_counts_trained(optimizer, k);
-        services->decide(optimizer->update, k ? NULL : optimizer->slots, &counted, ctx);
+        const gd_update_rule rule = {.measured = measured,
+                                     .max_norm = max_norm,
+                                     .beta1 = optimizer->rule.beta1,
+                                     .beta2 = optimizer->rule.beta2,
+                                     .counts = optimizer->counts + k,
+                                     .trained = gd_counts_trained(optimizer, k)};
+        ctx->services->update->decide(optimizer->update, k ? NULL : optimizer->slots, &rule, ctx);
     }
     gd_optimizer_apply(optimizer);
     params->spent = params->grads->storage->version;
     if (!ctx->capture) gd_mark(ctx);
-    return gd_error_status(ctx);
+    return ctx->status;
 }
 
 static bool ready(const gd_optimizer *optimizer)
@@ -242,7 +244,7 @@ static bool ready(const gd_optimizer *optimizer)
 
 static gd_status refused(const gd_optimizer *optimizer)
 {
-    return optimizer ? gd_error_status(optimizer->ctx) : GD_ERROR_ARGUMENT;
+    return optimizer ? optimizer->ctx->status : GD_ERROR_ARGUMENT;
 }
 
 static gd_status set_rate(gd_optimizer *optimizer, double lr, const char *who)
@@ -256,7 +258,7 @@ static gd_status set_rate(gd_optimizer *optimizer, double lr, const char *who)
             who);
     }
     if (gd_option_in_range(optimizer->ctx, who, "lr", lr, 0, INFINITY)) optimizer->rate = lr;
-    return gd_error_status(optimizer->ctx);
+    return optimizer->ctx->status;
 }
 
 gd_status gd_optimizer_set_rate(gd_optimizer *optimizer, double lr)
@@ -268,8 +270,7 @@ gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr)
 {
     if (set_rate(optimizer, lr, "optimizer_step")) return refused(optimizer);
     if (!gd_outside_graph(optimizer->ctx, "optimizer_step")) return refused(optimizer);
-    return update(optimizer, &(gd_update_rule){.beta1 = optimizer->rule.beta1,
-                                               .beta2 = optimizer->rule.beta2});
+    return update(optimizer, false, 0);
 }
 
 gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double fraction)
@@ -277,7 +278,7 @@ gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double
     const char *who = "optimizer_backward";
     if (!ready(optimizer) || !loss) return refused(optimizer);
     gd_context *ctx = optimizer->ctx;
-    if (!gd_tensor_usable(loss, who, "loss")) return gd_error_status(ctx);
+    if (!gd_tensor_usable(loss, who, "loss")) return ctx->status;
     if (loss->ctx != ctx || loss->count != 1 || !loss->node || !isfinite(fraction)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "%s: loss is %s%s and fraction %g, wanted one element, made by ops from "
@@ -300,10 +301,7 @@ gd_status gd_optimizer_update(gd_optimizer *optimizer, double max_norm)
         return gd_fail(optimizer->ctx, GD_ERROR_ARGUMENT,
                        "optimizer_update: max_norm is nan, wanted a number");
     }
-    return update(optimizer, &(gd_update_rule){.measured = true,
-                                               .max_norm = max_norm,
-                                               .beta1 = optimizer->rule.beta1,
-                                               .beta2 = optimizer->rule.beta2});
+    return update(optimizer, true, max_norm);
 }
 
 gd_status gd_optimizer_continue(gd_optimizer *optimizer)
@@ -349,7 +347,7 @@ gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps)
                        "optimizer_set_steps: steps is %lld, wanted at least 0 and at most 2^53",
                        (long long)steps);
     }
-    if (gd_counts_set_all(optimizer, steps)) return gd_error_status(optimizer->ctx);
+    if (gd_counts_set_all(optimizer, steps)) return optimizer->ctx->status;
     return gd_update_set_made(optimizer, steps);
 }
 
