@@ -469,7 +469,7 @@ struct gd_op {
     /* For an op whose outputs can be views of input[0], else NULL: fills the strides (in
      * elements) and offset (in elements, from input[0]'s first element) of output `index`, whose
      * shape is known, and returns true, or false if this call cannot be a view; then forward()
-     * copies. */
+     * copies. An op that always can needs no forward. */
     bool (*view)(const gd_call *call, int index, int64_t *strides, int64_t *offset);
 
     /* Each gradient has the same bits whichever others are wanted; gradcheck then compares bits.

@@ -26,15 +26,20 @@ static inline conv_args conv_args_of(const gd_conv_options *options)
     return args;
 }
 
-/* The options of conv1d, which has one axis, are those after the first four. */
+/* The options of windows along an axis, and those that an op has not. */
 #define CONV_RANGE(field, low)                                                       \
     {                                                                                \
 #field, GD_FIELD(conv_args, field), low, CONV_LARGEST, #low " to 1073741824" \
     }
+#define CONV_WINDOW(i) \
+    CONV_RANGE(stride[i], 1), CONV_RANGE(padding[i], 0), CONV_RANGE(dilation[i], 1)
+#define CONV_UNSET(field, why)                              \
+    {                                                       \
+#field, GD_FIELD(conv_args, field), 0, 0, "0: " why \
+    }
+#define CONV_NO_OUTPUT_PADDING(i) CONV_UNSET(output_padding[i], "it is of conv_transpose2d")
 static const gd_option_range conv_ranges[] = {
-    CONV_RANGE(stride[1], 1),         CONV_RANGE(padding[1], 0),  CONV_RANGE(output_padding[1], 0),
-    CONV_RANGE(dilation[1], 1),       CONV_RANGE(stride[0], 1),   CONV_RANGE(padding[0], 0),
-    CONV_RANGE(output_padding[0], 0), CONV_RANGE(dilation[0], 1), {0}};
+    CONV_WINDOW(1), CONV_WINDOW(0), CONV_NO_OUTPUT_PADDING(1), CONV_NO_OUTPUT_PADDING(0), {0}};
 
 static inline gd_status conv_product(const gd_call *call, int64_t a, int64_t b, int64_t *product)
 {

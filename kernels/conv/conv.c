@@ -30,16 +30,9 @@ static gd_status check_groups(const gd_call *call, int weight_outputs, int axes)
     return GD_OK;
 }
 
-static gd_status no_output_padding(const gd_call *call)
-{
-    const conv_args *args = call->args;
-    if (!args->output_padding[0] && !args->output_padding[1]) return GD_OK;
-    return gd_refuse(call, "output_padding is of conv_transpose2d, wanted 0");
-}
-
 static gd_status conv2d_shape(const gd_call *call, gd_shapes *out)
 {
-    if (no_output_padding(call) || check_groups(call, 0, 2)) return GD_ERROR_ARGUMENT;
+    if (check_groups(call, 0, 2)) return GD_ERROR_ARGUMENT;
     const gd_tensor *x = call->input[0], *weight = call->input[1];
     for (int i = 0; i < 2; i++) {
         if (conv_check_windows(call, gd_tensor_dim(x, 2 + i), gd_tensor_dim(weight, 2 + i), i,
@@ -202,12 +195,18 @@ const gd_op gd_op_conv2d = {
     GD_CASES(conv2d_cases),
 };
 
+static const gd_option_range transpose_ranges[] = {CONV_WINDOW(1),
+                                                   CONV_WINDOW(0),
+                                                   CONV_RANGE(output_padding[1], 0),
+                                                   CONV_RANGE(output_padding[0], 0),
+                                                   {0}};
+
 const gd_op gd_op_conv_transpose2d = {
     .name = "conv_transpose2d",
     .formula = "y = fold(weight^T x) + bias",
     .signature = "x[B, C, H, W] weight[C, O, K, L] bias[N]? -> y[B, C, H, W]",
     GD_ARGS(conv_args),
-    .ranges = conv_ranges,
+    .ranges = transpose_ranges,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
     .shape = conv_transpose2d_shape,
@@ -220,18 +219,17 @@ gd_tensor *gd_conv2d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                      const gd_conv_options *options)
     GD_APPLIES(conv2d, ((conv_args[]){conv_args_of(options)}), x, weight, bias)
 
-/* Checks conv1d's arguments; the second of each pair must be unset. */
+static const gd_option_range conv1d_ranges[] = {CONV_WINDOW(0),
+                                                CONV_NO_OUTPUT_PADDING(0),
+                                                CONV_UNSET(stride[1], "there is one axis"),
+                                                CONV_UNSET(padding[1], "there is one axis"),
+                                                CONV_UNSET(dilation[1], "there is one axis"),
+                                                CONV_UNSET(output_padding[1], "there is one axis"),
+                                                {0}};
+
 static gd_status conv1d_shape(const gd_call *call, gd_shapes *out)
 {
-    static const char *const names[] = {"stride", "padding", "dilation"};
-    const conv_args *args = call->args;
-    const int64_t second[] = {args->stride[1], args->padding[1], args->dilation[1]};
-    for (int i = 0; i < 3; i++) {
-        if (second[i])
-            return gd_refuse(call, "%s[1] is %lld, wanted 0: there is one axis", names[i],
-                             (long long)second[i]);
-    }
-    if (no_output_padding(call) || check_groups(call, 0, 1)) return GD_ERROR_ARGUMENT;
+    if (check_groups(call, 0, 1)) return GD_ERROR_ARGUMENT;
     return conv_check_windows(call, gd_tensor_dim(call->input[0], 2),
                               gd_tensor_dim(call->input[1], 2), 2, out->output->shape);
 }
@@ -241,7 +239,7 @@ gd_tensor *gd_conv1d(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
 {
     static const gd_op conv1d = {.name = "conv1d",
                                  .signature = "x[B, C, L] weight[O, I, K] bias[O]?",
-                                 .ranges = conv_ranges + 4,
+                                 .ranges = conv1d_ranges,
                                  .shape = conv1d_shape};
     conv_args args = conv_args_of(options);
     args.stride[1] = options ? gd_whole_option(options->stride[1], 0) : 0;

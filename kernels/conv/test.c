@@ -263,7 +263,7 @@ TEST(what_is_refused)
     REFUSED(gd_conv1d(flat, k, NULL, &(options){.groups = 3}),
             "conv1d: groups is 3, wanted a divisor");
     REFUSED(gd_conv1d(flat, k, NULL, &(options){.output_padding = {1}}),
-            "conv1d: output_padding is of conv_transpose2d, wanted 0");
+            "conv1d: output_padding[0] is 1, wanted 0: it is of conv_transpose2d");
     gd_tensor *t = of(GD_SHAPE(4, 3, 3, 3));
     REFUSED(
         gd_conv_transpose2d(x, t, NULL, &(options){.padding = {4}}),

@@ -8,10 +8,10 @@ GD_KERNEL_PAIR(cross_entropy)
 
 const gd_option_range cross_entropy_ranges[] = {CROSS_ENTROPY_RANGES(1, "0 to 1"), {0}};
 
-gd_status cross_entropy_check_weight(const gd_call *call)
+gd_status cross_entropy_loss_shape(const gd_call *call, gd_shapes *out)
 {
-    const gd_tensor *weight = call->input[2];
-    if (!gd_tensor_requires_grad(weight) || gd_tensor_dtype(call->input[1]) != GD_INT32)
+    if (((const gd_cross_entropy_args *)call->args)->reduction != GD_NONE) out->output[0].ndim = 0;
+    if (!gd_tensor_requires_grad(call->input[2]) || gd_tensor_dtype(call->input[1]) != GD_INT32)
         return GD_OK;
     return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
                         "%s requires a gradient, which class weights have only with targets "
@@ -19,10 +19,13 @@ gd_status cross_entropy_check_weight(const gd_call *call)
                         gd_input_name(call->op, 2).text);
 }
 
-/* Targets are numbers of classes, without the last dimension, or probabilities. */
-static gd_status check_targets(const gd_call *call, bool numbers)
+/* Targets are numbers of classes, without the last dimension, or probabilities. Saved are the two
+ * parts of logsumexp, the maximum and the logarithm of the sum, and the factor of a row in the
+ * loss: 1, or 1 over the divisor of the mean. */
+static gd_status cross_entropy_shape(const gd_call *call, gd_shapes *out)
 {
     const gd_tensor *logits = call->input[0], *targets = call->input[1];
+    const bool numbers = gd_tensor_dtype(targets) == GD_INT32;
     const int ndim = gd_tensor_ndim(logits) - numbers;
     bool same = gd_tensor_ndim(targets) == ndim;
     for (int d = 0; same && d < ndim; d++)
@@ -35,21 +38,7 @@ static gd_status check_targets(const gd_call *call, bool numbers)
                          gd_shape_text(logits).text, gd_dtype_name(gd_tensor_dtype(logits)));
     if (!numbers && ((const gd_cross_entropy_args *)call->args)->use_ignore_index)
         return gd_refuse(call, "given an ignore index, but targets are probabilities");
-    return GD_OK;
-}
-
-/* logits [..., V], targets [...] or [..., V], weight [V] or NULL -> loss [], or [...] for GD_NONE,
- * in float32 at least: in 16 bits a loss of 4 would have steps of 1/32. Saves the two parts of
- * logsumexp, the maximum [...] and the logarithm of the sum [...], and the factor [] of a row in
- * the loss: 1, or 1 over the divisor of the mean. */
-static gd_status cross_entropy_shape(const gd_call *call, gd_shapes *out)
-{
-    const bool numbers = gd_tensor_dtype(call->input[1]) == GD_INT32;
-    gd_status status = check_targets(call, numbers);
-    if (!status) status = cross_entropy_check_weight(call);
-    if (status) return status;
-    if (((const gd_cross_entropy_args *)call->args)->reduction != GD_NONE) out->output[0].ndim = 0;
-    return GD_OK;
+    return cross_entropy_loss_shape(call, out);
 }
 
 /* ---- By ops ------------------------------------------------------------------------------- */
@@ -235,11 +224,8 @@ gd_cross_entropy_args cross_entropy_args_of(const gd_cross_entropy_options *opti
 
 gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                  const gd_cross_entropy_options *options)
-{
-    const gd_cross_entropy_args args = cross_entropy_args_of(options);
-    gd_tensor *const inputs[] = {logits, targets, options ? options->weight : NULL};
-    return gd_apply(&gd_op_cross_entropy, inputs, 3, &args);
-}
+    GD_APPLIES(cross_entropy, ((gd_cross_entropy_args[]){cross_entropy_args_of(options)}), logits,
+               targets, options ? options->weight : NULL)
 
 gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets)
     GD_APPLIES(cross_entropy, (gd_cross_entropy_args[]){{0}}, logits, targets, NULL)

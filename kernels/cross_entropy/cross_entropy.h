@@ -67,8 +67,10 @@ extern "C" {
     }
 extern const gd_option_range cross_entropy_ranges[];
 
-/* Fails if the class weights, input 2, require a gradient that they do not have. */
-gd_status cross_entropy_check_weight(const gd_call *call);
+/* What the signature of a loss of rows does not say: it is one number, unless for GD_NONE, and class
+ * weights have no gradient beside numbers of classes. It is float32 at least: in 16 bits a loss of 4
+ * would have steps of 1/32. */
+gd_status cross_entropy_loss_shape(const gd_call *call, gd_shapes *out);
 
 /* By ops: the rows that are ignored, int32 [...], or NULL for none; and the weights of the
  * targets [...], ones without weights, 0 for those that are ignored. *targets gets the targets, 0

@@ -8,18 +8,6 @@ GD_KERNEL_PAIR(nll_loss)
 static const gd_option_range ranges[] = {CROSS_ENTROPY_RANGES(0, "0: gd_cross_entropy_with has it"),
                                          {0}};
 
-/* log_probs [..., V], targets [...], weight [V] or NULL -> loss [], or [...] for GD_NONE, in
- * float32 at least. Saves the factor [] of a row in the loss: 1, or 1 over the divisor of
- * the mean. */
-static gd_status nll_loss_shape(const gd_call *call, gd_shapes *out)
-{
-    const gd_cross_entropy_args *args = call->args;
-    const gd_status status = cross_entropy_check_weight(call);
-    if (status) return status;
-    if (args->reduction != GD_NONE) out->output[0].ndim = 0;
-    return GD_OK;
-}
-
 /* -w x of the target of each row, divided by the sum of the weights. What a weight of 0 does
  * not let through may be infinite or NaN; where no target counts, the mean is NaN and its
  * gradient 0. */
@@ -73,7 +61,7 @@ const gd_op gd_op_nll_loss = {
     GD_BUILT_IN,
     .ranges = ranges,
     .mixed = GD_BIT(GD_CUDA), /* what is taken of log_probs is converted, not all of it */
-    .shape = nll_loss_shape,
+    .shape = cross_entropy_loss_shape,
     .forward = {[GD_CPU] = nll_loss_forward_cpu},
     .backward = {[GD_CPU] = nll_loss_backward_cpu},
     .definition = nll_loss_definition,
@@ -82,8 +70,5 @@ const gd_op gd_op_nll_loss = {
 
 gd_tensor *gd_nll_loss(gd_tensor *log_probs, gd_tensor *targets,
                        const gd_cross_entropy_options *options)
-{
-    const gd_cross_entropy_args args = cross_entropy_args_of(options);
-    gd_tensor *const inputs[] = {log_probs, targets, options ? options->weight : NULL};
-    return gd_apply(&gd_op_nll_loss, inputs, 3, &args);
-}
+    GD_APPLIES(nll_loss, ((gd_cross_entropy_args[]){cross_entropy_args_of(options)}), log_probs,
+               targets, options ? options->weight : NULL)

@@ -103,10 +103,7 @@ const gd_op gd_op_matmul = {
 };
 
 gd_tensor *gd_matmul_with(gd_tensor *a, gd_tensor *b, bool transpose_a, bool transpose_b)
-{
-    matmul_args args = {transpose_a, transpose_b};
-    return gd_apply(&gd_op_matmul, (gd_tensor *[]){a, b}, 2, &args);
-}
+    GD_APPLIES(matmul, (&(matmul_args){transpose_a, transpose_b}), a, b)
 
 gd_tensor *gd_matmul(gd_tensor *a, gd_tensor *b)
 {

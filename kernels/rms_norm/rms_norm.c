@@ -71,10 +71,7 @@ gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps)
 
 gd_tensor *gd_rms_norm_with(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                             const gd_rms_norm_options *options)
-{
-    gd_rms_norm_args args = make_args(options);
-    return gd_apply(&gd_op_rms_norm, (gd_tensor *[]){x, weight, bias}, 3, &args);
-}
+    GD_APPLIES(rms_norm, (gd_rms_norm_args[]){make_args(options)}, x, weight, bias)
 
 gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *weight, gd_tensor *bias,
                            const gd_rms_norm_options *options, gd_tensor **sum)

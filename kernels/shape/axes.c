@@ -3,9 +3,9 @@
 #include "shape/shape.h"
 #include "arguments.h"
 
-GD_KERNEL_PAIR(permute)
-GD_KERNEL_PAIR(expand)
-GD_KERNEL_PAIR(slice)
+GD_KERNEL(permute_backward)
+GD_KERNEL(expand_backward)
+GD_KERNEL(slice_backward)
 GD_KERNEL_PAIR(concat)
 
 /* ---- permute ------------------------------------------------------------------------------ */
@@ -62,7 +62,8 @@ const gd_op gd_op_permute = {
     GD_ARGS(gd_permute_args),
     .shape = permute_shape,
     .view = permute_view,
-    GD_KERNELS(permute),
+    .backward = GD_ON_DEVICES(permute_backward),
+    GD_BUILT_IN,
     .derivative = permute_derivative,
     GD_CASES(permute_cases),
 };
@@ -143,7 +144,8 @@ const gd_op gd_op_slice = {
     GD_ARGS(gd_slice_args),
     .shape = slice_shape,
     .view = slice_view,
-    GD_KERNELS(slice),
+    .backward = GD_ON_DEVICES(slice_backward),
+    GD_BUILT_IN,
     .derivative = slice_derivative,
     GD_CASES(slice_cases),
 };
@@ -226,7 +228,8 @@ const gd_op gd_op_expand = {
     GD_ARGS(gd_shape_args),
     .shape = expand_shape,
     .view = expand_view,
-    GD_KERNELS(expand),
+    .backward = GD_ON_DEVICES(expand_backward),
+    GD_BUILT_IN,
     .derivative = expand_derivative,
     GD_CASES(expand_cases),
 };

@@ -37,12 +37,6 @@ extern "C" gd_status same_order_backward_cuda(const gd_call *call)
 
 // ---- permute ----------------------------------------------------------------------------------
 
-extern "C" gd_status permute_forward_cuda(const gd_call *call)
-{
-    const gd_permute_args *args = (const gd_permute_args *)call->args;
-    return move(call, whole(call->output[0]), permuted(call->input[0], args->axes), false);
-}
-
 // dx, seen in y's order, is dy. To be added, dy is brought to dx's order first: the copy turns it
 // by tiles.
 extern "C" gd_status permute_backward_cuda(const gd_call *call)
@@ -64,13 +58,6 @@ extern "C" gd_status permute_backward_cuda(const gd_call *call)
 }
 
 // ---- slice and concat -------------------------------------------------------------------------
-
-extern "C" gd_status slice_forward_cuda(const gd_call *call)
-{
-    const gd_slice_args *args = (const gd_slice_args *)call->args;
-    const view taken = part(call->input[0], args->axis, args->start, args->end - args->start);
-    return move(call, whole(call->output[0]), taken, false);
-}
 
 // What the slice left out gets no gradient: zeros around dy.
 extern "C" gd_status slice_backward_cuda(const gd_call *call)
@@ -111,12 +98,6 @@ extern "C" gd_status concat_backward_cuda(const gd_call *call)
 }
 
 // ---- expand -----------------------------------------------------------------------------------
-
-extern "C" gd_status expand_forward_cuda(const gd_call *call)
-{
-    const gd_tensor *x = call->input[0], *y = call->output[0];
-    return move(call, whole(y), repeated(x, y), false);
-}
 
 // Two copies of one element that are neighbours in dy are read as one number: their sum.
 template <class T>

@@ -47,13 +47,6 @@ static void move(view dst, view src, bool add, gd_context *ctx)
         gd_copy_cpu(view_layout(&dst), view_layout(&src), ctx);
 }
 
-/* y is a copy of a view of x. */
-static gd_status copy_view(const gd_call *call, view x)
-{
-    move(whole(call->output[0]), x, false, call->context);
-    return GD_OK;
-}
-
 #define ARGS(type) ((const type *)call->args)
 
 /* ---- y holds the elements of x in the same order: reshape, contiguous, cast ------------------ */
@@ -106,9 +99,6 @@ gd_status GD_REAL_NAME(same_order_backward)(const gd_call *call)
 
 /* ---- permute ------------------------------------------------------------------------------ */
 
-GD_KERNEL_OF_REAL(permute_forward,
-                  copy_view(call, permuted(call->input[0], ARGS(gd_permute_args)->axes)))
-
 /* dx, in y's order, is dy. For an addition dy is first copied to dx's order: only the copy has a
  * fast transposition. */
 gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
@@ -131,22 +121,16 @@ gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
 
 /* ---- slice and concat --------------------------------------------------------------------- */
 
-static view sliced(const gd_call *call, const gd_tensor *t)
-{
-    const gd_slice_args *args = call->args;
-    return part(t, args->axis, args->start, args->end - args->start);
-}
-
-GD_KERNEL_OF_REAL(slice_forward, copy_view(call, sliced(call, call->input[0])))
-
 /* Elements outside the slice get no gradient: zeros around dy. */
 gd_status GD_REAL_NAME(slice_backward)(const gd_call *call)
 {
+    const gd_slice_args *args = call->args;
     gd_tensor *dx = call->dinput[0];
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
     if (!call->accumulate[0])
         gd_fill_cpu(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx), call->context);
-    move(sliced(call, dx), whole(call->doutput[0]), call->accumulate[0], call->context);
+    const view of_dy = part(dx, args->axis, args->start, args->end - args->start);
+    move(of_dy, whole(call->doutput[0]), call->accumulate[0], call->context);
     return GD_OK;
 }
 
@@ -172,8 +156,6 @@ GD_KERNEL_OF_REAL(concat_backward, concat(call, call->doutput[0], true))
 
 /* ---- expand ------------------------------------------------------------------------------- */
 
-GD_KERNEL_OF_REAL(expand_forward, copy_view(call, repeated(call->input[0], call->output[0])))
-
 /* dx[j] sums dy over the copies of x[j]. */
 gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
 {
@@ -188,7 +170,12 @@ gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
 
 /* ---- flip --------------------------------------------------------------------------------- */
 
-GD_KERNEL_OF_REAL(flip_forward, copy_view(call, flipped(call->input[0], ARGS(gd_flip_args)->axes)))
+gd_status GD_REAL_NAME(flip_forward)(const gd_call *call)
+{
+    const view x = flipped(call->input[0], ARGS(gd_flip_args)->axes);
+    move(whole(call->output[0]), x, false, call->context);
+    return GD_OK;
+}
 
 /* Each element goes back to where it came from. */
 gd_status GD_REAL_NAME(flip_backward)(const gd_call *call)

@@ -247,8 +247,8 @@ TEST(views_copy_nothing)
     ck_assert_ptr_ne(gd_tensor_data(gd_reshape(gd_transpose(x, 0, 1), GD_SHAPE(24))), data);
 }
 
-/* The kernels of ops that are views serve where there is no view to make (a benchmark takes view()
- * out of the record, as here): they copy what the view shows. */
+/* The kernels of ops that may be views serve where there is no view to make, as here: they copy what the
+ * view would show. */
 static void check_copy_of_view(const char *name, gd_tensor *view, gd_tensor *x, const void *args)
 {
     gd_op op = *gd_find_op(NULL, name);
@@ -266,14 +266,8 @@ TEST(views_and_copies_agree)
     for (int dtype = 0; dtype < GD_DTYPE_COUNT; dtype++) {
         gd_tensor *x =
             random_leaf(ctx, (gd_dtype)dtype, GD_SHAPE(3, 1, 5), -100, 100, &seed); /* [3, 1, 5] */
-        const gd_permute_args permute = {{2, 0, 1}};
-        const gd_slice_args slice = {.axis = 2, .start = 1, .end = 4};
-        const gd_shape_args reshape = {.ndim = 2, .shape = {5, 3}},
-                            expand = {.ndim = 4, .shape = {2, 3, 4, 5}};
-        check_copy_of_view("permute", gd_permute(x, permute.axes), x, &permute);
-        check_copy_of_view("slice", gd_slice(x, 2, 1, 4), x, &slice);
+        const gd_shape_args reshape = {.ndim = 2, .shape = {5, 3}};
         check_copy_of_view("reshape", gd_reshape(x, 2, reshape.shape), x, &reshape);
-        check_copy_of_view("expand", gd_expand(x, 4, expand.shape), x, &expand);
         check_copy_of_view("contiguous", gd_contiguous(x), x, NULL);
     }
 }

@@ -82,7 +82,7 @@ bool gd_accepts(const gd_op *op, gd_tensor *const *inputs, int count, const void
 
 static gd_status check_args(gd_context *ctx, const gd_op *op, const void *args)
 {
-    if (!op->forward[ctx->device->device] && !op->definition) {
+    if (!op->forward[ctx->device->device] && !op->definition && !op->view) {
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
                        ctx->device_name);
     }
@@ -207,7 +207,12 @@ static bool run_view(apply_state *state)
         const gd_spec *spec = &state->shapes.output[i];
         memset(strides, 0, sizeof strides);
         offset = 0;
-        if (!op->view(call, i, strides, &offset)) return false;
+        if (!op->view(call, i, strides, &offset)) {
+            if (op->forward[ctx->device->device]) return false;
+            gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: it has neither a view of x nor a forward",
+                    op->name);
+            return true;
+        }
         gd_tensor *t = gd_tensor_header(ctx, op->name, true, spec->dtype, spec->ndim, spec->shape);
         if (!t) return true; /* the error is set, which ends the call */
         memcpy(t->strides, strides, sizeof strides);
@@ -301,7 +306,8 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
     const gd_call *call = &state->call;
     if (state->record && state->gradient >= 0)
         return refuse_second_derivative(call, state->gradient);
-    const bool defined = !op->forward[ctx->device->device] || (op->kernels && !op->kernels(call));
+    const bool own = op->forward[ctx->device->device] || op->view,
+               defined = !own || (op->kernels && !op->kernels(call));
     if (defined) {
         status = gd_run_definition(&state->call, state->shapes.output);
     } else if (!run_view(state)) {

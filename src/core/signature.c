@@ -47,11 +47,13 @@ static const char *record_fault(const gd_op *op)
     if (op->case_count < 0 || (op->case_count && !op->cases)) return "its cases are missing";
     bool forward = false;
     for (int i = 0; i < GD_DEVICE_COUNT; i++) {
-        if (op->backward[i] && !op->forward[i]) return "it has a backward without a forward";
+        if (op->backward[i] && !op->forward[i] && !op->view)
+            return "it has a backward without a forward";
         forward = forward || op->forward[i];
     }
     if (op->kernels && !op->definition) return "it has kernels() without a definition";
-    return forward || op->definition ? NULL : "it has neither a forward nor a definition";
+    forward = forward || op->definition || op->view;
+    return forward ? NULL : "it has neither a forward nor a definition";
 }
 
 static const char *counts_fault(const gd_op_counts *n)

@@ -108,7 +108,7 @@ static const char *make_inputs(gd_checker *c, const gd_op *op, const gd_case *ch
  * device, by design, has nothing to compare. */
 static bool unsupported(const gd_op *op, const gd_case *check, gd_gradcheck_report *report)
 {
-    const bool forward = op->forward[report->device] || op->definition;
+    const bool forward = op->forward[report->device] || op->definition || op->view;
     if (forward && gd_op_has_backward(op, report->device)) return false;
     bool none = true;
     for (int i = 0; i < GD_DEVICE_COUNT; i++) none = none && !gd_op_has_backward(op, (gd_device)i);

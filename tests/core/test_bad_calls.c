@@ -414,7 +414,7 @@ TEST(options_filled_with_ones)
     BAD(gd_batch_norm(x, NULL, NULL, &batch), "batch_norm: mean is at ");
     BAD(gd_conv2d(heads, heads, NULL, &conv), "conv2d: stride[1] is -1");
     BAD(gd_conv2d(heads, heads, NULL, &(gd_conv_options){.output_padding = {1}}),
-        "conv2d: output_padding is of conv_transpose2d");
+        "conv2d: output_padding[0] is 1, wanted 0: it is of conv_transpose2d");
     BAD(gd_conv1d(gd_unsqueeze(x, 0), gd_unsqueeze(x, 0), NULL, &conv), "conv1d: stride[0] is -1");
     BAD(gd_conv1d(gd_unsqueeze(x, 0), gd_unsqueeze(x, 0), NULL,
                   &(gd_conv_options){.stride = {1, 2}}),
