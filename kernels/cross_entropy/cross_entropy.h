@@ -33,7 +33,7 @@ static inline bool target_counts(const gd_cross_entropy_args *args, int32_t targ
 static inline gd_status targets_counting(const gd_call *call, const int32_t *targets, int64_t rows,
                                          int64_t vocab, int64_t *counting)
 {
-    const gd_cross_entropy_args *args = call->args;
+    const gd_cross_entropy_args *args = (const gd_cross_entropy_args *)call->args;
     *counting = 0;
     for (int64_t i = 0; i < rows; i++) {
         if (!target_counts(args, targets[i])) continue;
