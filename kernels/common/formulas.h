@@ -16,6 +16,7 @@
     template <class REAL = float, class ACC = REAL> \
     __device__ inline
 #define GD_MATH(function) ::function
+#define GD_RSQRT ::rsqrt
 /* a / b within two units in the last place, in far fewer instructions; b up to 2^126. */
 __device__ inline float gd_quotient(float a, float b)
 {
@@ -35,6 +36,7 @@ __device__ inline double gd_quotient(double a, double b)
 #define GD_FUNCTION static inline
 #define ACC double
 #define gd_quotient(a, b) ((a) / (b))
+#define GD_RSQRT(x) (1 / GD_MATH(sqrt)(x))
 #endif
 
 #ifndef GD_EXP
