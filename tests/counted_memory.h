@@ -1,5 +1,5 @@
-/* counted_memory.h - an allocator for contexts that counts what is out, and fails where it is told to.
- * A test that includes it calls parts of the programs (CMakeLists.txt). */
+/* counted_memory.h - an allocator for contexts that counts what is out, and fails where it is told
+ * to. A test that includes it calls parts of the programs (CMakeLists.txt). */
 #ifndef GRADUS_TEST_COUNTED_MEMORY_H
 #define GRADUS_TEST_COUNTED_MEMORY_H
 

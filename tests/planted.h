@@ -26,7 +26,8 @@ typedef struct planted_math {
     double *save[PLANTED_MAX], *g[PLANTED_MAX];
 } planted_math;
 
-/* A gradient [n], in rows of `columns`, that the true backward computed, and that is to be spoiled. */
+/* A gradient [n], in rows of `columns`, that the true backward computed, and that is to be
+ * spoiled. */
 typedef struct planted_gradient {
     planted_op *p;
     const gd_call *call;

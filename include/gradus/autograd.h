@@ -386,10 +386,10 @@ struct gd_op {
      *
      * In brackets, a letter is a size, the same wherever it stands; 4H is one that 4 divides, and 1
      * is 1; "..." are any dimensions, the same everywhere, and "*" any that broadcast to them. "?"
-     * marks an optional input, and "x+" one or more, x[0], x[1] ... Without brackets, shape() looks at the dimensions or sets them. All inputs
-     * without a dtype have one, which is real, unless one of them is :any, and results have it,
-     * too. Others are :real, of any real dtype, :int32, :mask, which is int32 or that dtype,
-     * :float64 or :compute, gd_call.dtype. */
+     * marks an optional input, and "x+" one or more, x[0], x[1] ... Without brackets, shape() looks
+     * at the dimensions or sets them. All inputs without a dtype have one, which is real, unless
+     * one of them is :any, and results have it, too. Others are :real, of any real dtype, :int32,
+     * :mask, which is int32 or that dtype, :float64 or :compute, gd_call.dtype. */
     const char *signature;
 
     /* What the signature does not say, as where there is none. gd_op_count() knows both. */

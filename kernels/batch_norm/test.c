@@ -1,5 +1,5 @@
-/* test.c - batch_norm against its plain twins, with its running statistics; and what is refused. When
- * these are updated, tests/optim/test_buffers.c says. */
+/* test.c - batch_norm against its plain twins, with its running statistics; and what is refused.
+ * When these are updated, tests/optim/test_buffers.c says. */
 #include "twin.h"
 
 #include "batch_norm/batch_norm.h"

@@ -1,5 +1,5 @@
-/* test.c - unfold, fold, conv1d, conv2d and conv_transpose2d against their plain twins, and at their
- * edges. Their sizes are as PyTorch's documentation defines them. */
+/* test.c - unfold, fold, conv1d, conv2d and conv_transpose2d against their plain twins, and at
+ * their edges. Their sizes are as PyTorch's documentation defines them. */
 #include "conv/conv.h"
 #include "one_context.h"
 #include "twin.h"

@@ -67,9 +67,9 @@ extern "C" {
     }
 extern const gd_option_range cross_entropy_ranges[];
 
-/* What the signature of a loss of rows does not say: it is one number, unless for GD_NONE, and class
- * weights have no gradient beside numbers of classes. It is float32 at least: in 16 bits a loss of 4
- * would have steps of 1/32. */
+/* What the signature of a loss of rows does not say: it is one number, unless for GD_NONE, and
+ * class weights have no gradient beside numbers of classes. It is float32 at least: in 16 bits a
+ * loss of 4 would have steps of 1/32. */
 gd_status cross_entropy_loss_shape(const gd_call *call, gd_shapes *out);
 
 /* By ops: the rows that are ignored, int32 [...], or NULL for none; and the weights of the

@@ -90,7 +90,7 @@ static const gd_case distinct_cases[] = {CASES(GD_DISTINCT)};
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
-/* In a record: of a real x; what all reductions with a gradient have, of which some save results. */
+/* In a record: of a real x; what all reductions with a gradient have; some save results. */
 #define OF_X(args, results) GD_ARGS(args), .signature = "x -> " results
 #define REDUCTION(op, args, results) \
     OF_X(args, results), .strided = true, GD_KERNELS(op), .derivative = gd_##op##_derivative

@@ -92,8 +92,8 @@ TEST(rope_is_relative)
     ck_assert_double_eq_tol(product[0], product[1], 1e-12);
 }
 
-/* Queries, keys and values by one op: as gd_rope of slices, and values as they are. The gradients of
- * one, two or all three of the outputs come back. */
+/* Queries, keys and values by one op: as gd_rope of slices, and values as they are. The gradients
+ * of one, two or all three of the outputs come back. */
 TEST(rope_qkv_is_rope_of_q_and_k)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};

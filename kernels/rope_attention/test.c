@@ -1,5 +1,5 @@
-/* test.c - attention of queries, keys and values that are packed and rotated, against its plain twin;
- * and what is refused. */
+/* test.c - attention of queries, keys and values that are packed and rotated, against its plain
+ * twin; and what is refused. */
 
 #include "rope_attention/rope_attention.h"
 #include "twin.h"

@@ -247,8 +247,8 @@ TEST(views_copy_nothing)
     ck_assert_ptr_ne(gd_tensor_data(gd_reshape(gd_transpose(x, 0, 1), GD_SHAPE(24))), data);
 }
 
-/* The kernels of ops that may be views serve where there is no view to make, as here: they copy what the
- * view would show. */
+/* The kernels of ops that may be views serve where there is no view to make, as here: they copy
+ * what the view would show. */
 static void check_copy_of_view(const char *name, gd_tensor *view, gd_tensor *x, const void *args)
 {
     gd_op op = *gd_find_op(NULL, name);

@@ -466,8 +466,8 @@ static void print_refusals(block *to, gd_context *ctx, gd_context *other, const 
     for (const gd_option_range *r = op->ranges; r && r->name; r++) print_range(to, ctx, op, c, r);
 }
 
-/* The words are those of the file; one that no longer is refused, or newly is, fails, too. An op that
- * is like the one before it has that one's rows. */
+/* The words are those of the file; one that no longer is refused, or newly is, fails, too. An op
+ * that is like the one before it has that one's rows. */
 TEST(refusals)
 {
     gd_context *ctx = context(1, true), *other = context(1, true);

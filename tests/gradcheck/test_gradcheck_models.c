@@ -193,7 +193,7 @@ static gd_tensor *wrong_term(gd_tensor *first, gd_tensor *second)
 MODEL(wrong_product, wrong_term(gd_mul(in[0], in[1]), gd_mul(in[0], in[2])))
 MODEL(wrong_matmul, wrong_term(gd_matmul(in[0], in[1]), gd_matmul(in[0], in[2])))
 
-/* ---- Terms and factors that are left out ------------------------------------------------------ */
+/* ---- Terms and factors that are left out ----------------------------------------------------- */
 
 MODEL(square, gd_mul(in[0], in[0]))
 MODEL(half_square, gd_mul(in[0], gd_detach(in[0])))

@@ -1,5 +1,5 @@
-/* test_ranks_started.c - ranks that others start, as torchrun does: one that dies, does not come, or
- * has other options or files ends all, and is named; a signal to any saves once. */
+/* test_ranks_started.c - ranks that others start, as torchrun does: one that dies, does not come,
+ * or has other options or files ends all, and is named; a signal to any saves once. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 
 #include "check_main.h"

@@ -9,7 +9,8 @@
 
 static const char *const dtypes[2] = {"bf16", "f16"};
 
-/* Sentences of a few words, so that there is something to learn; ids below 24; and another $small. */
+/* Sentences of a few words, so that there is something to learn; ids below 24; and another
+ * $small. */
 static void set_up_words(void)
 {
     set_up();
@@ -74,8 +75,9 @@ LOOP_TEST(threads_change_nothing, test_brief() ? 1 : 2)
 
 /* ---- The checkpoint ----------------------------------------------------------------------- */
 
-/* Reads the model and the state in two folders: rounded to the model's dtype, the masters are its weights,
- * of which those of one product are one parameter. Returns how many masters the model rounds. */
+/* Reads the model and the state in two folders: rounded to the model's dtype, the masters are its
+ * weights, of which those of one product are one parameter. Returns how many masters the model
+ * rounds. */
 static int64_t assert_masters(const char *folder_of_weights, const char *folder_of_state,
                               const char *dtype)
 {
