@@ -133,7 +133,7 @@ struct gd_device_table {
 
 typedef struct gd_signature gd_signature;
 
-/* A record, its signature's text, and what that says. */
+/* A record, its signature's text if both are usable, and what that says. */
 typedef struct gd_read_signature {
     const gd_op *op;
     const char *text;

@@ -39,7 +39,7 @@ struct gd_signature {
 /* ---- Reading ------------------------------------------------------------------------------ */
 
 /* The fault of a record, or NULL. */
-static const char *record_fault(const gd_op *op)
+static const char *record_fault(const gd_op *op, const gd_op_counts *n)
 {
     if (!op->name || !*op->name) return "it has no name";
     if (!op->shape && !op->signature) return "it has no shape() and no signature";
@@ -52,23 +52,11 @@ static const char *record_fault(const gd_op *op)
         forward = forward || op->forward[i];
     }
     if (op->kernels && !op->definition) return "it has kernels() without a definition";
-    forward = forward || op->definition || op->view;
-    return forward ? NULL : "it has neither a forward nor a definition";
-}
-
-static const char *counts_fault(const gd_op_counts *n)
-{
+    if (!forward && !op->definition && !op->view)
+        return "it has neither a forward nor a definition";
     if (n->outputs < 1) return "it has no output";
     if (n->saves < 0) return "its number of saves is negative";
     return n->inputs > 0 || n->inputs == GD_ANY_INPUTS ? NULL : "it has no inputs";
-}
-
-static const gd_signature *refuse_record(gd_context *ctx, const gd_op *op, const char *who,
-                                         const char *fault)
-{
-    gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
-            op->name ? op->name : "", fault);
-    return NULL;
 }
 
 static bool take(const char **at, const char *mark)
@@ -160,7 +148,7 @@ static gd_signature *read_text(gd_context *ctx, const gd_op *op, const char *tex
     const char *at = memcpy(s + 1, text, length);
     if (!*text || read_signature(s, &at)) return s;
     gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: its signature \"%.300s\" is wrong from \"%.40s\" on",
-            op->name, text, at);
+            op->name ? op->name : "", text, at);
     gd_host_release(ctx, s, sizeof *s + length);
     return NULL;
 }
@@ -205,9 +193,8 @@ gd_op_counts gd_op_count(const gd_op *op)
 const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who)
 {
     gd_read_signature *kept = slot_of(ctx, op);
-    if (kept->signature && op->constant && kept->text == op->signature) return kept->signature;
-    const char *text = op->signature ? op->signature : "", *fault = who ? record_fault(op) : NULL;
-    if (fault) return refuse_record(ctx, op, who, fault);
+    const char *text = op->signature ? op->signature : "";
+    if (op->constant && kept->text == text) return kept->signature;
     if (!kept->signature || strcmp((const char *)(kept->signature + 1), text) != 0) {
         gd_signature *s = read_text(ctx, op, text);
         if (!s) return NULL;
@@ -215,17 +202,22 @@ const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const ch
         kept = slot_of(ctx, op);
         ctx->signatures_read += !kept->signature;
         release(ctx, kept);
-        *kept = (gd_read_signature){op, op->signature, s};
+        *kept = (gd_read_signature){.op = op, .signature = s};
     }
     gd_signature *s = kept->signature;
-    const gd_op_counts *n = &s->counts;
     s->counts = counts_of(s, op);
-    if (who && (fault = counts_fault(n))) return refuse_record(ctx, op, who, fault);
-    const bool whole = s->whole && s->parts[1] == n->outputs && s->parts[2] == n->saves;
-    if (whole || op->shape) return s;
-    gd_fail(ctx, GD_ERROR_ARGUMENT,
-            "%s: its signature \"%.300s\" lacks shapes of results, and there is no shape()",
-            op->name, text);
+    const char *fault = who ? record_fault(op, &s->counts) : NULL;
+    const bool whole =
+        s->whole && s->parts[1] == s->counts.outputs && s->parts[2] == s->counts.saves;
+    kept->text = !fault && (whole || op->shape) ? text : NULL;
+    if (kept->text) return s;
+    if (fault)
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
+                op->name ? op->name : "", fault);
+    else
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "%s: its signature \"%.300s\" lacks shapes of results, and there is no shape()",
+                op->name, text);
     return NULL;
 }
 
