@@ -98,7 +98,7 @@ static void close_case(void)
     memset(&now, 0, sizeof now);
 }
 
-/* Prints [{name, formula, cases: [{name, inputs: [{name, shape, fill, a, b, ...}]}]}]. */
+/* Prints [{name, formula, signature, cases: [{name, inputs: [{name, shape, fill, a, b, ...}]}]}]. */
 EXPORT(study_ops) void study_ops(void)
 {
     const gd_op *op;
@@ -107,6 +107,8 @@ EXPORT(study_ops) void study_ops(void)
         print_text(op->name);
         printf(",\"formula\":");
         print_text(op->formula);
+        printf(",\"signature\":");
+        print_text(op->signature);
         printf(",\"backward\":%s,\"arguments\":%s,\"cases\":[",
                gd_op_has_backward(op, GD_CPU) ? "true" : "false", op->args_size ? "true" : "false");
         for (int c = 0; c < op->case_count; c++) {

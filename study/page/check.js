@@ -58,7 +58,7 @@ function check(gradus, exercise, text, computed = () => {}) {
         for (const [name, v] of Object.entries(exercise.numbers || {}))
             given[name] = {shape : [], values : [ v ]};
         for (const {name, i} of inputs) given[name] = math.tensor('x', i);
-        (exercise.outputs || [ 'y' ]).forEach((name, k) => {
+        (exercise.outputs || gradus.find(exercise.op).outputs).forEach((name, k) => {
             given[name] = math.tensor('y', k);
             given['d' + name] = math.tensor('dy', k);
         });

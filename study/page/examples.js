@@ -242,14 +242,12 @@ const examples = {
         values : {targets : [ 1, 3 ]},
         cotangents : [ [ 1 ] ], // so that p minus one-hot is seen with its own sign
         saves : [ 'm', 'l' ],
-        outputs : [ 'loss' ],
         steps : crossEntropy
     },
     linear_cross_entropy : {
         shapes : {x : [ 2, 3 ], weight : [ 4, 3 ], targets : [ 2 ]},
         values : {targets : [ 1, 3 ]},
         cotangents : [ [ 1 ] ],
-        outputs : [ 'loss' ],
         steps : linearCrossEntropy
     },
     nll_loss : {
@@ -257,12 +255,11 @@ const examples = {
         shapes : {log_probs : [ 3, 2 ], targets : [ 3 ], weight : [ 2 ]},
         values : {targets : [ 1, 0, 1 ], weight : [ 1, 0.5 ]},
         cotangents : [ [ 1 ] ],
-        outputs : [ 'loss' ],
         steps : nllLoss
     },
     swiglu : {shapes : {gate : [ 2, 3 ], up : [ 2, 3 ]}, steps : swiglu},
     linear : {shapes : {x : [ 3, 4 ], weight : [ 2, 4 ], bias : [ 2 ]}, steps : linear},
-    matmul : {shapes : {a : [ 2, 3 ], b : [ 3, 2 ]}, outputs : [ 'c' ], steps : matmul},
+    matmul : {shapes : {a : [ 2, 3 ], b : [ 3, 2 ]}, steps : matmul},
     attention : {
         case : 'causal',
         shapes : {q : [ 1, 3, 1, 2 ], k : [ 1, 3, 1, 2 ], v : [ 1, 3, 1, 2 ]},
@@ -278,7 +275,6 @@ const examples = {
     add_rms_norm : {
         shapes : {x : [ 2, 4 ], residual : [ 2, 4 ], weight : [ 4 ]},
         saves : [ 'rstd' ],
-        outputs : [ 'y', 'sum' ],
         steps : addRmsNorm
     },
     embedding : {
@@ -307,7 +303,6 @@ const examples = {
     lstm : {
         case : 'bias_alone',
         shapes : {gates : [ 1, 3, 4 ], weight : [ 4, 1 ], bias : [ 4 ]},
-        outputs : [ 'y', 'c' ],
         steps : lstm
     },
     gru : {
@@ -317,7 +312,7 @@ const examples = {
     },
     dropout : {case : 'p0.25_7x19', shapes : {x : [ 4, 4 ]}, steps : [ [ 'k', 'k_i \\text{, from the random stream}' ], dx('dx_i = dy_i\\, k_i / (1 - p)', 'dx') ]},
     rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}, steps : rope},
-    rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ], steps : ropeQkv},
+    rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, steps : ropeQkv},
     rope_attention : {
         case : 'causal',
         shapes : {qkv : [ 1, 3, 3, 2 ]},
@@ -395,7 +390,7 @@ function ofRecord({name, cases : [ {inputs} ]}) {
     switch (inputs.map((input) => input.name).join().replace(/^(x,target),.*/, '$1')) {
     case 'x' : return {shapes : {x : [ 2, 4 ]}, values, steps : unary(slopes[name], name)};
     case 'a,b' : return {shapes : {a : [ 2, 3 ], b : [ 3 ]}, values, steps : binary(parts[name] || [ '', '' ], name)};
-    case 'x,target' : return {case : 'none', shapes : {x : [ 2, 3 ], target : [ 2, 3 ]}, values, outputs : [ 'loss' ], steps : pairLoss(pairLosses[name] || [ '', '' ], name)};
+    case 'x,target' : return {case : 'none', shapes : {x : [ 2, 3 ], target : [ 2, 3 ]}, values, steps : pairLoss(pairLosses[name] || [ '', '' ], name)};
     default : return {};
     }
 }
@@ -428,7 +423,7 @@ function fill(input, shape, k) {
 
 // The example of that name, an op's as a rule, with numbers: what Gradus.run takes, and what worked.js shows.
 function example(gradus, name) {
-    const op = examples[name]?.op || name, record = gradus.find(op), own = examples[name] || ofRecord(record);
+    const op = examples[name]?.op || name, record = gradus.find(op), own = {...examples[name] || ofRecord(record), outputs : record.outputs};
     const small = (c) =>
         c.inputs.every((i) => i.absent || (count(i.shape) > 1 && count(i.shape) <= 24));
     const check = record.cases.find((c) => c.name === own.case) ||

@@ -26,7 +26,7 @@ const ladder = [
         begin : 'dx[i, k] = dy[i];', answer : 'dx[i, k] = dy[i] / 11;'
     },
     {
-        op : 'matmul', case : 'rows3_inner5_cols7', outputs : [ 'c' ],
+        op : 'matmul', case : 'rows3_inner5_cols7',
         says : 'c[i, j] = sum(k, a[i, k] * b[k, j]).',
         begin : 'da[i, k] = sum(j, b[k, j]);\ndb[k, j] = sum(i, a[i, k]);',
         mistakes : {'as if every dc were 1' :
@@ -45,7 +45,7 @@ const ladder = [
         answer : 's[i] = sum(k, dy[i, k] * y[i, k]);\ndx[i, k] = y[i, k] * (dy[i, k] - s[i]);'
     },
     {
-        op : 'cross_entropy', case : 'mean_5x11', outputs : [ 'loss' ],
+        op : 'cross_entropy', case : 'mean_5x11',
         says : 'loss = the mean over the 5 rows of log(sum(j, exp(logits[i, j]))) - logits[i, targets[i]].',
         begin : 'dlogits[i, j] = dloss / 5 * (j == targets[i]);',
         answer : 'z[i] = sum(j, exp(logits[i, j]));\ndlogits[i, j] = dloss / 5 * (exp(logits[i, j]) / z[i] - (j == targets[i]));'

@@ -25,9 +25,10 @@ class Gradus {
         return JSON.parse(this.take());
     }
 
-    // The records of all ops: [{name, formula, backward, cases}].
+    // The records of all ops: [{name, formula, outputs, backward, cases}]. outputs: their names, of "x[N] -> y[N]; rstd".
     ops() {
-        this.known = this.known || this.json(() => this.exports.study_ops());
+        const named = (op) => ({...op, outputs : op.signature.replace(/\[.*?\]|:\w+/g, '').match(/-> ([^;]*)/)[1].trim().split(/ +/)});
+        this.known = this.known || this.json(() => this.exports.study_ops()).map(named);
         return this.known;
     }
 

@@ -23,7 +23,7 @@ function numbersOf({it, result}) {
     const gradient = Object.fromEntries(it.check.inputs.map(({name}, i) => [name,
         result.gradients[i]]).filter(([ , g ]) => g));
     const {inputs, shapes, cotangents} = it.request;
-    const output = (it.own.outputs || [ 'y' ])[0], names = it.check.inputs.map(({name}) => name);
+    const output = it.own.outputs[0], names = it.check.inputs.map(({name}) => name);
     return {s, gradient, inputs, shapes, op : it.request.op, y : result.outputs[0],
         dy : cotangents[0], output, names, jacobians : result.jacobians};
 }

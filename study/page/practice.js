@@ -114,7 +114,7 @@ const tensors = [
     rows('scatter_add', 'dx[i, k] = dy[i, k]\ndsrc[i, j] = dy[i, j]', 'dx[i, k] = dy[i, k]\ndsrc[i, j] = dy[i, index[i, j]]',
         {case : 'rows', says : 'y is x, and then y[i, index[i, j]] += src[i, j] for each i and j.'}),
     rows('nll_loss', 'dlog_probs[i, j] = -dloss * (j == targets[i])', 'dlog_probs[i, j] = -dloss / 5 * (j == targets[i])',
-        {case : 'mean_5x11', outputs : [ 'loss' ], says : 'loss is the mean over the 5 rows of -log_probs[i, targets[i]].'}),
+        {case : 'mean_5x11', says : 'loss is the mean over the 5 rows of -log_probs[i, targets[i]].'}),
     rows('dropout', 'dx[i, k] = y[i, k] == 0 ? 0 : dy[i, k]', 'dx[i, k] = y[i, k] == 0 ? 0 : dy[i, k] / (1 - p)',
         {case : 'p0.25_7x19', numbers : {p : 0.25}, says : 'y is x / (1 - p), or 0 where an element is dropped; no x is 0.'}),
     rows('layer_norm',
@@ -207,7 +207,7 @@ const long = [
             'dqkv[b, t, h, i] = uq[b, t, 0, i] + uk[b, t, 0, i] + dv[b, t, 0, i]',
             'dqkv[b, t, h, i] = h == 0 ? uk[b, t, 0, i] : h == 1 ? uq[b, t, 0, i] : dv[b, t, 0, i]'
         ],
-        {outputs : [ 'q', 'k', 'v' ], because : ['as if q and k were not rotated: dq and dk have to be rotated back', 'each head gets the gradients of all three']}),
+        {because : ['as if q and k were not rotated: dq and dk have to be rotated back', 'each head gets the gradients of all three']}),
     choose('rope_attention', 'full', 'Of the three heads of qkv the first is q and the second k, both rotated, the third v; y = softmax(scale q k^T) v.', ropeAttention, 5,
         [
             'ds[b, t, s] = p[b, t, s] * dp[b, t, s]', 'ds[b, t, s] = p[b, t, s] * (dp[b, t, s] - sum(r, dp[b, t, r]))',
@@ -232,7 +232,7 @@ const long = [
             'dx[i, k] = rstd[i] * (h[i, k] - sum[i, k] * rstd[i] * m[i])', 'dx[i, k] = rstd[i] * (h[i, k] - sum[i, k] * rstd[i] * m[i]) * dsum[i, k]',
             'dx[i, k] = rstd[i] * (h[i, k] + dsum[i, k] - sum[i, k] * rstd[i] * m[i])'
         ],
-        {outputs : [ 'y', 'sum' ], numbers : EPS, because : {1 : 'two ways lead back to the sum: what comes by them is added, not multiplied'}}),
+        {numbers : EPS, because : {1 : 'two ways lead back to the sum: what comes by them is added, not multiplied'}}),
     choose('batch_norm', 'no_statistics', 'Each channel, a column of x, is normalised over the 6 rows: y = xhat weight + bias.',
         'm[c] = mean(b, x[b, c])\nrstd[c] = 1 / sqrt(mean(b, (x[b, c] - m[c]) * (x[b, c] - m[c])) + eps)\nxhat[b, c] = (x[b, c] - m[c]) * rstd[c]\ndweight[c] = sum(b, dy[b, c] * xhat[b, c])\ndbias[c] = sum(b, dy[b, c])\ndx[b, c] = weight[c] * rstd[c] * (dy[b, c] - dbias[c] / 6 - xhat[b, c] * dweight[c] / 6)', 5,
         [
@@ -252,8 +252,7 @@ const long = [
         [
             'dlogits[i, j] = dloss * (exp(logits[i, j]) / z[i] - (j == targets[i]))', 'dlogits[i, j] = dloss / 5 * ((j == targets[i]) - exp(logits[i, j]) / z[i])',
             'dlogits[i, j] = dloss / 5 * exp(logits[i, j]) / z[i]'
-        ],
-        {outputs : [ 'loss' ]}),
+        ]),
     choose('max_pool2d', 'halves', 'y[b, c, i, j] is the largest of x[b, c, 2 i, 2 j] to x[b, c, 2 i + 1, 2 j + 1]; no two are equal.',
         'dx[b, c, i, j] = x[b, c, i, j] == y[b, c, floor(i / 2), floor(j / 2)] ? dy[b, c, floor(i / 2), floor(j / 2)] : 0', 0,
         [ 'dx[b, c, i, j] = dy[b, c, floor(i / 2), floor(j / 2)]', 'dx[b, c, i, j] = dy[b, c, floor(i / 2), floor(j / 2)] / 4', 'dx[b, c, i, j] = x[b, c, i, j] == y[b, c, floor(i / 2), floor(j / 2)] ? 1 : 0' ]),
@@ -286,8 +285,7 @@ const long = [
         [
             'dct[b, k] = dy[b, 0, k] * o[b, k] * (1 - tc[b, k] * tc[b, k])', 'dct[b, k] = dc[b, k] + dy[b, 0, k] * o[b, k]',
             'dct[b, k] = dc[b, k] + dy[b, 0, k] * o[b, k] * tc[b, k]'
-        ],
-        {outputs : [ 'y', 'c' ]}),
+        ]),
     choose('gru', 'one_step', 'One step: m = weight state + bias; r and z are sigmoids of gates + m; n = tanh(gates + r m); y = (1 - z) n + z state.', gru, 8,
         [
             'dm[b, g] = dgates[b, 0, g] + 0 * m[b, g]', 'dm[b, g] = (g < 4 ? dgates[b, 0, g] : dn[b, g - 4] * z[b, g - 4]) + 0 * m[b, g]',
@@ -300,7 +298,7 @@ root.practice = [
     ...written('same', [
         [ 'where', 'da = dy\ndb = dy', 'da = condition ? dy : 0\ndb = condition ? 0 : dy' ], [ 'masked_fill', 'dx = dy', 'dx = mask ? 0 : dy' ]
     ]),
-    ...written('none', losses).map((e) => ({...e, outputs : [ 'loss' ]})), ...long
+    ...written('none', losses), ...long
 ];
 if (typeof module !== 'undefined') module.exports = Object.assign(root.practice, {written});
 })(globalThis);

@@ -127,11 +127,9 @@ function apart(a, b) {
     return Math.max(...a.values.map((v, i) => Math.abs(v - b.values[i]))) / largest;
 }
 
-const outputName = (own, k) => (own.outputs || [ 'y' ])[k] || `y${k}`;
-
 // The Jacobian by input i, of all outputs.
 function jacobian({own, check, request}, result, i) {
-    const names = result.outputs.map((t, k) => t && outputName(own, k)).filter(Boolean);
+    const names = result.outputs.map((t, k) => t && own.outputs[k]).filter(Boolean);
     return heatMap(result.jacobians[i], check.inputs[i].name, names.length > 1 ? `(
         ${names.join(', ')})` : names[0], request.cotangents.flat());
 }
@@ -174,9 +172,9 @@ function parts({request, check, own, ...it}, result) {
             add(own.saves[k], t, {id : 'saved ' + own.saves[k], label : `saved: <code>${
                 own.saves[k]}</code>`});
     });
-    result.outputs.forEach((t, k) => t && add(outputName(own, k), t, {blocks}));
+    result.outputs.forEach((t, k) => t && add(own.outputs[k], t, {blocks}));
     list.push({heading : 'Backward'});
-    result.outputs.forEach((t, k) => t && add('d' + outputName(own, k),
+    result.outputs.forEach((t, k) => t && add('d' + own.outputs[k],
         {shape : t.shape, values : request.cotangents[k]}, {edit : 'cotangent ' + k, blocks}));
     steps({request, check, own, ...it}, result).forEach((step, n) => {
         const i = step.gradient ? check.inputs.findIndex((input) => input.name === step.gradient)

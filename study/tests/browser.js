@@ -66,8 +66,8 @@ function check(op, {tensors, disagree}, name) {
         else if (t.edits.length)
             request.inputs[t.edits[0]] = t.values;
     }
-    const result = worked.compute(gradus, it), {outputs = [ 'y' ], saves = []} = it.own;
-    result.outputs.forEach((t, k) => t && same(tensors[outputs[k] || `y${k}`].values, t.values,
+    const result = worked.compute(gradus, it), {outputs, saves = []} = it.own;
+    result.outputs.forEach((t, k) => t && same(tensors[outputs[k]].values, t.values,
         `${op}: output ${k}`));
     saves.forEach((save, k) => same(tensors[`saved ${save}`].values, result.saves[k].values,
         `${op}: ${save}`));
