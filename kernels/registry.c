@@ -19,26 +19,18 @@ const gd_joining_ops gd_joining = {gd_add, gd_cast, gd_contiguous};
 
 const int gd_builtin_op_count = (int)(sizeof gd_builtin_ops / sizeof *gd_builtin_ops) - 1;
 
-#define SERVICES(device)                                                                      \
-    .copy = gd_copy_##device, .accumulate = gd_accumulate_##device, .fill = gd_fill_##device, \
-    .sum_squares = gd_sum_squares_##device, .scale = gd_scale_##device,                       \
-    .clear_rows = gd_clear_rows_##device, .uniform = gd_uniform_##device,                     \
-    .numbers_within = gd_numbers_within, .normal = gd_normal_##device,                        \
-    .integers = gd_integers_##device, .permutation = gd_permutation_##device
-
-#define UPDATES(device)                                                                   \
-    {                                                                                     \
-        gd_add_loss_##device, gd_decide_##device, gd_optimize_##device, gd_muon_##device, \
-            gd_settle_##device                                                            \
-    }
-
-static const gd_update_services cpu_updates = UPDATES(cpu);
-static const gd_services cpu_services = {SERVICES(cpu), .update = &cpu_updates};
+#define ON_CPU(name) .name = gd_##name##_cpu,
+static const gd_update_services cpu_updates = {GD_UPDATE_SERVICES(ON_CPU)};
+static const gd_services cpu_services = {
+    .numbers_within = gd_numbers_within, .update = &cpu_updates, GD_SERVICES(ON_CPU)};
 
 #ifdef GD_HAVE_CUDA
-static const gd_update_services cuda_updates = UPDATES(cuda);
-static const gd_services cuda_services = {SERVICES(cuda), .advance = gd_advance_cuda,
-                                          .update = &cuda_updates};
+#define ON_CUDA(name) .name = gd_##name##_cuda,
+static const gd_update_services cuda_updates = {GD_UPDATE_SERVICES(ON_CUDA)};
+static const gd_services cuda_services = {.numbers_within = gd_numbers_within,
+                                          .advance = gd_advance_cuda,
+                                          .update = &cuda_updates,
+                                          GD_SERVICES(ON_CUDA)};
 #define CUDA_SERVICES &cuda_services
 #else
 #define CUDA_SERVICES NULL

@@ -117,18 +117,18 @@ typedef void gd_permutation_service(int32_t *dst, int64_t n, uint64_t seed, uint
 /* state->offset += words; `state` is device memory. NULL on devices without graphs. */
 typedef void gd_advance_service(gd_random_state *state, uint64_t words, gd_context *ctx);
 
+/* The services that both devices have: NAME is of the type gd_NAME_service, and gd_NAME_cpu and
+ * gd_NAME_cuda do it (kernels/copy, kernels/random). */
+#define GD_SERVICES(X) \
+    X(copy)            \
+    X(accumulate)      \
+    X(fill) X(sum_squares) X(scale) X(clear_rows) X(uniform) X(normal) X(integers) X(permutation)
+#define GD_SERVICE_FIELD(name) gd_##name##_service *name;
+#define GD_SERVICE_FUNCTIONS(name) gd_##name##_service gd_##name##_cpu, gd_##name##_cuda;
+
 typedef struct gd_services {
-    gd_copy_service *copy;
-    gd_accumulate_service *accumulate;
-    gd_fill_service *fill;
-    gd_sum_squares_service *sum_squares;
-    gd_scale_service *scale;
-    gd_clear_rows_service *clear_rows;
-    gd_uniform_service *uniform;
+    GD_SERVICES(GD_SERVICE_FIELD)
     gd_numbers_within_service *numbers_within;
-    gd_normal_service *normal;
-    gd_integers_service *integers;
-    gd_permutation_service *permutation;
     gd_advance_service *advance;
     const struct gd_update_services *update; /* optim/services.h */
 } gd_services;
@@ -155,18 +155,8 @@ typedef struct gd_joining_ops {
 } gd_joining_ops;
 extern const gd_joining_ops gd_joining;
 
-/* The functions in the tables (kernels/copy, kernels/random, kernels/optim). */
-gd_copy_service gd_copy_cpu, gd_copy_cuda;
-gd_accumulate_service gd_accumulate_cpu, gd_accumulate_cuda;
-gd_fill_service gd_fill_cpu, gd_fill_cuda;
-gd_sum_squares_service gd_sum_squares_cpu, gd_sum_squares_cuda;
-gd_scale_service gd_scale_cpu, gd_scale_cuda;
-gd_clear_rows_service gd_clear_rows_cpu, gd_clear_rows_cuda;
+GD_SERVICES(GD_SERVICE_FUNCTIONS)
 gd_numbers_within_service gd_numbers_within;
-gd_uniform_service gd_uniform_cpu, gd_uniform_cuda;
-gd_normal_service gd_normal_cpu, gd_normal_cuda;
-gd_integers_service gd_integers_cpu, gd_integers_cuda;
-gd_permutation_service gd_permutation_cpu, gd_permutation_cuda;
 gd_advance_service gd_advance_cuda;
 
 /* A packed tensor for this call only, as gd_call_scratch: for an op that calls the kernels of

@@ -130,20 +130,12 @@ typedef void gd_muon_service(const gd_update_arrays *arrays, int64_t rows, int64
 typedef void gd_settle_service(void *current, void *committed, int64_t bytes,
                                const gd_update_state *state, gd_context *ctx);
 
-/* Each device's, in its gd_services. */
+/* Each device's, in its gd_services; as those of GD_SERVICES. */
+#define GD_UPDATE_SERVICES(X) X(add_loss) X(decide) X(optimize) X(muon) X(settle)
 typedef struct gd_update_services {
-    gd_add_loss_service *add_loss;
-    gd_decide_service *decide;
-    gd_optimize_service *optimize;
-    gd_muon_service *muon;
-    gd_settle_service *settle;
+    GD_UPDATE_SERVICES(GD_SERVICE_FIELD)
 } gd_update_services;
-
-gd_add_loss_service gd_add_loss_cpu, gd_add_loss_cuda;
-gd_decide_service gd_decide_cpu, gd_decide_cuda;
-gd_optimize_service gd_optimize_cpu, gd_optimize_cuda;
-gd_muon_service gd_muon_cpu, gd_muon_cuda;
-gd_settle_service gd_settle_cpu, gd_settle_cuda;
+GD_UPDATE_SERVICES(GD_SERVICE_FUNCTIONS)
 
 #ifdef __cplusplus
 }
