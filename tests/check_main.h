@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "gradus/gradus.h"
+#include "numbers.h"
 
 /* Check's own notes the place of every assertion in a file, two calls of the system for each:
  * most of the time of a test with an assertion for each element. Here a place is noted where
@@ -28,16 +29,6 @@ static inline bool test_brief(void)
 static inline int test_rounds(int all)
 {
     return test_brief() ? (all + 3) / 4 : all;
-}
-
-/* GRADUS_TEST_SEED=5 in the environment: other random numbers in every test that draws them with
- * random_bits() or by a case of a record, and that must pass for them, too. */
-static inline uint64_t test_seed(void)
-{
-    static uint64_t seed = UINT64_MAX;
-    if (seed == UINT64_MAX)
-        seed = getenv("GRADUS_TEST_SEED") ? strtoull(getenv("GRADUS_TEST_SEED"), NULL, 10) : 0;
-    return seed;
 }
 
 static inline int check_main(Suite *suite)

@@ -1,5 +1,5 @@
-/* op_test.h - shared by the tests of ops: random numbers, tensors of them in every memory layout,
- * and comparison with a reference.
+/* op_test.h - shared by the tests of ops: tensors of random numbers in every memory layout, and
+ * comparison with a reference.
  *
  * A reference works on packed arrays of double, read from the tensors as they were stored, in its
  * own way: plain loops over indices, a full Jacobian, long double. Nothing here shares code with
@@ -11,42 +11,8 @@
 #include <string.h>
 
 #include "check_main.h"
+#include "numbers.h"
 #include "watched.h"
-
-/* ---- Random numbers ----------------------------------------------------------------------- */
-
-/* SplitMix64 (Steele, Lea & Flood 2014): any seed works, each gives another sequence. */
-static inline uint64_t random_bits(uint64_t *seed)
-{
-    uint64_t z = (*seed += 0x9e3779b97f4a7c15) + (test_seed() << 32);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-}
-
-/* In [low, high). */
-static inline double random_in(uint64_t *seed, double low, double high)
-{
-    return low + (high - low) * (double)(random_bits(seed) >> 11) * 0x1p-53;
-}
-
-/* True with probability p. */
-static inline bool random_chance(uint64_t *seed, double p)
-{
-    return random_in(seed, 0, 1) < p;
-}
-
-/* 0 .. n - 1 */
-static inline int64_t random_below(uint64_t *seed, int64_t n)
-{
-    return (int64_t)(random_bits(seed) % (uint64_t)n);
-}
-
-/* low .. high, both of them */
-static inline int64_t random_size(uint64_t *seed, int64_t low, int64_t high)
-{
-    return low + random_below(seed, high - low + 1);
-}
 
 /* ---- Shapes ------------------------------------------------------------------------------- */
 
@@ -204,31 +170,6 @@ static inline gd_tensor *random_tensor(gd_context *ctx, gd_dtype dtype, shape s,
 }
 
 /* ---- Comparison --------------------------------------------------------------------------- */
-
-/* The distance between neighbouring numbers of a dtype around a value. */
-static inline double ulp_of(double value, gd_dtype dtype)
-{
-    static const int bits[GD_DTYPE_COUNT] = {
-        [GD_FLOAT32] = 23, [GD_FLOAT64] = 52, [GD_BFLOAT16] = 7, [GD_FLOAT16] = 10};
-    static const int lowest[GD_DTYPE_COUNT] = {
-        [GD_FLOAT32] = -126, [GD_FLOAT64] = -1022, [GD_BFLOAT16] = -126, [GD_FLOAT16] = -14};
-    int exponent = value == 0 || !isfinite(value) ? lowest[dtype] : ilogb(value);
-    if (exponent < lowest[dtype]) exponent = lowest[dtype];
-    return ldexp(1, exponent - bits[dtype]);
-}
-
-/* The nearest number of that dtype, ties to even (its range is taken to be endless). */
-static inline double rounded(double value, gd_dtype dtype)
-{
-    double ulp = ulp_of(value, dtype);
-    return isfinite(value) ? nearbyint(value / ulp) * ulp : value;
-}
-
-/* The most that rounding to a dtype changes a number near 1. */
-static inline double rounding_of(gd_dtype dtype)
-{
-    return ulp_of(1, dtype) / 2;
-}
 
 /* The tolerance that a sum of a few hundred products deserves, its rounding for storage included.
  */

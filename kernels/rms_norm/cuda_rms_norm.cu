@@ -1,13 +1,11 @@
 // cuda_rms_norm.cu - the kernels of gradus/kernels.h against the formulas in float64.
-//   cuda_rms_norm [--short] [--huge] [--limits CAPABILITY]
+//   cuda_rms_norm [--short] [--huge]
 //   cuda_rms_norm [--short] --plans
 //   cuda_rms_norm --random COUNT SEED
 // --short is for compute-sanitizer: fewer and smaller sizes, no calls next to other work, since
 // under it kernels do not run at the same time, and arrays that end with their last number. --huge
-// adds tensors of more than 2^31 elements. --limits 89 lets the library see the limits of a GPU of
-// compute capability 8.9; without it many calls are made again with such limits. --plans runs the
-// problems of cuda_plans.cuh instead, with --short the small ones; --random as many random ones.
-// Exits with 77 if there is no GPU.
+// adds tensors of more than 2^31 elements. --plans runs the problems of cuda_plans.cuh instead, with
+// --short the small ones; --random as many random ones. Exits with 77 if there is no GPU.
 //
 // Outputs and workspace are poisoned with NaN before each call, the gaps between rows are checked
 // to be unchanged, and every call is made twice and must give the same bits (cuda_rms_norm.cuh).
@@ -107,10 +105,10 @@ static void run_options(bool brief)
             with([&](Case &c) {
                 c.weight_dtype = c.dweight_dtype = f64, c.accumulate_dw = true, c.offset = 0.5;
             });
-            with([&](Case &c) { c.weight = false, c.bias = c.db = true, c.gap = 3; });
+            with([&](Case &c) { c.no_weight = c.bias = c.db = true, c.gap = 3; });
             with([&](Case &c) { c.weight_dtype = f32, c.odd = ~0u; });
-            with([&](Case &c) { c.dx = false, c.flat_dy = true; });
-            with([&](Case &c) { c.dw = false, c.dbranch = c.accumulate_dbranch = true; });
+            with([&](Case &c) { c.no_dx = c.flat_dy = true; });
+            with([&](Case &c) { c.no_dw = c.dbranch = c.accumulate_dbranch = true; });
             for (int64_t m : {0, 1, 2, 5, 133, 512}) {
                 Case c(m, n, d);
                 c.weight_dtype = f32, c.bias = c.db = m % 2 == 1, c.accumulate_dw = m == 5;
@@ -148,74 +146,78 @@ static void run_heads(bool brief)
 }
 
 // Random combinations of sizes and options.
-static void run_random(int count, int64_t most, unsigned seed = 7)
+static void run_random(int count, int64_t most, uint64_t seed = 7)
 {
-    srand(seed);
-    auto one_in = [](int n) { return rand() % n == 0; };
-    auto any_dtype = [&] { return one_in(8) ? f64 : dtypes[rand() % 3]; };
     for (int i = 0; i < count; i++) {
-        const int64_t width = cuda_widths[(size_t)rand() % (sizeof cuda_widths / 8)];
-        const int64_t n = std::min(most, one_in(3) ? 1 + rand() % 9000 : width);
-        const int64_t heads = n <= 1024 && one_in(3) ? 1 + rand() % 33 : 1;
-        const int64_t rows = std::min((int64_t)(1 + rand() % 700), 1 + most / (n * heads));
-        Case c(rows, n, any_dtype());
-        c.heads = heads, c.per_head = one_in(2), c.weight_dtype = one_in(2) ? c.dtype : any_dtype();
-        c.y_dtype = one_in(2) ? c.dtype : any_dtype(), c.dweight_dtype = any_dtype();
-        c.residual = one_in(2), c.dsum = one_in(2), c.dbranch = one_in(2);
-        c.weight = !one_in(8), c.bias = one_in(4), c.db = one_in(4);
-        c.dx = !one_in(8), c.dw = !one_in(8);
-        c.accumulate_dx = one_in(4), c.accumulate_dbranch = one_in(2), c.accumulate_dw = one_in(2);
-        c.round = one_in(3), c.in_place = one_in(4), c.flat_dy = one_in(12);
-        c.offset = one_in(3) ? 1 : 0;
-        c.gap = one_in(2) ? 0 : one_in(2) ? 64 : 1 + rand() % 9;
-        c.odd = one_in(5) ? (unsigned)rand() : 0;
+        const int64_t width = cuda_widths[random_below(&seed, sizeof cuda_widths / 8)];
+        const bool any = random_chance(&seed, 0.33);
+        const int64_t n = std::min(most, any ? random_size(&seed, 1, 9000) : width);
+        const bool several = n <= 1024 && random_chance(&seed, 0.33);
+        const int64_t heads = several ? random_size(&seed, 1, 33) : 1;
+        const int64_t rows = std::min(random_size(&seed, 1, 700), 1 + most / (n * heads));
+        const bool wide = random_chance(&seed, 0.12);
+        Case c(rows, n, wide ? f64 : dtypes[random_below(&seed, 3)]);
+        c.heads = heads;
+        random_options(&c, &seed);
         run_case(c);
     }
+}
+
+static gd_status forward_of(const gd_rms_norm_problem *p, const gd_rms_norm_values *v)
+{
+    return gd_cuda_rms_norm_forward(p, v, nullptr);
+}
+
+static gd_status backward_of(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g)
+{
+    return gd_cuda_rms_norm_backward(p, g, nullptr);
 }
 
 // Invalid calls return their status and do nothing.
 static void run_statuses()
 {
     Run r(Case(6, 64, f32).added(bf16));
-    const Case &c = r.c;
-    for (Array *a : {&r.x, &r.residual, &r.w, &r.y, &r.sum, &r.rstd}) a->reset();
-    // What is no problem, the function says that test_rms_norm_kernels.c tests.
-    gd_rms_norm_problem p = r.p;
-    p.rows = -1;
-    const gd_rms_norm_values v = r.values();
-    const gd_rms_norm_gradients g = r.gradients();
-    expect(gd_cuda_rms_norm_forward(&p, &v, nullptr) == GD_ERROR_ARGUMENT &&
-               gd_cuda_rms_norm_backward(&p, &g, nullptr) == GD_ERROR_ARGUMENT &&
-               gd_cuda_rms_norm_workspace(&p) == 0,
-           "rows below 0", c);
-    auto forward_gives = [&](auto change, gd_status want, const char *what) {
-        gd_rms_norm_values v = r.values();
-        change(v);
-        expect(gd_cuda_rms_norm_forward(&r.p, &v, nullptr) == want, what, c);
-    };
-    forward_gives([](gd_rms_norm_values &v) { v.y = nullptr; }, GD_ERROR_ARGUMENT, "no y");
-    forward_gives([](gd_rms_norm_values &v) { v.x = nullptr; }, GD_ERROR_ARGUMENT, "no x");
-    forward_gives([](gd_rms_norm_values &v) { v.sum = nullptr; }, GD_ERROR_ARGUMENT, "no sum");
-    auto backward_gives = [&](auto change, gd_status want, const char *what) {
-        gd_rms_norm_gradients g = r.gradients();
-        change(g);
-        expect(gd_cuda_rms_norm_backward(&r.p, &g, nullptr) == want, what, c);
-    };
-    using G = gd_rms_norm_gradients;
-    backward_gives([](G &g) { g.dy = nullptr; }, GD_ERROR_ARGUMENT, "no dy");
-    backward_gives([](G &g) { g.x = nullptr; }, GD_ERROR_ARGUMENT, "no x");
-    backward_gives([](G &g) { g.rstd = nullptr; }, GD_ERROR_ARGUMENT, "no rstd");
-    backward_gives([](G &g) { g.workspace = nullptr; }, GD_ERROR_ARGUMENT, "no workspace");
-    backward_gives([](G &g) { g.dx = g.dbranch = g.dweight = g.dbias = nullptr; }, GD_OK,
-                   "nothing");
+    r.reset(X, RSTD);
+    const char *wrong = wrong_status(&r.c, r.data().data(), r.tensors().data(), forward_of,
+                                     backward_of, gd_cuda_rms_norm_workspace);
+    expect(!wrong, wrong ? wrong : "", r.c);
     check_cuda(cudaDeviceSynchronize(), "bad calls");
-    r.y.down(), r.sum.down();
-    expect(r.y.after == r.y.before && r.sum.after == r.sum.before, "a bad call wrote", c);
+    r[Y].down(), r[SUM].down();
+    expect(r[Y].after == r[Y].before && r[SUM].after == r[SUM].before, "a bad call wrote", r.c);
     const Case empty(7, 0, f32);
     Run(empty).run(), Run(empty.added(bf16)).run();
 }
 
 // ---- Among other work ---------------------------------------------------------------------------
+
+struct Stream {
+    cudaStream_t is;
+
+    Stream()
+    {
+        check_cuda(cudaStreamCreateWithFlags(&is, cudaStreamNonBlocking), "stream");
+    }
+    Stream(const Stream &) = delete;
+    ~Stream()
+    {
+        cudaStreamDestroy(is);
+    }
+    operator cudaStream_t() const
+    {
+        return is;
+    }
+    // Runs what has been captured so many times.
+    void launch_captured(int times) const
+    {
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        check_cuda(cudaStreamEndCapture(is, &graph), "end of capture");
+        check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
+        for (int i = 0; i < times; i++) check_cuda(cudaGraphLaunch(exec, is), "graph launch");
+        check_cuda(cudaDeviceSynchronize(), "graph");
+        cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
+    }
+};
 
 struct Copies {
     enum { MOST = 16 };
@@ -249,8 +251,7 @@ static void run_late(const Case &c)
     Run r(c);
     r.run();
     r.verify();
-    cudaStream_t stream;
-    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    const Stream stream;
     auto repeat = [&](std::vector<Array *> inputs, const std::vector<Array *> &outputs, auto call) {
         std::vector<Array> stash;
         Copies copies = {};
@@ -273,16 +274,15 @@ static void run_late(const Case &c)
     const gd_rms_norm_gradients g = r.gradients();
     gd_rms_norm_values v = r.values();
     // The backward first: it needs what the forward left.
-    std::vector<Array *> inputs = r.backward_inputs();
-    Array kept = c.residual ? r.sum : r.x, rstd = r.rstd;
+    std::vector<Array *> inputs = {&r[DY], &r[DSUM], &r[WEIGHT]};
+    Array kept = r[c.residual ? SUM : X], rstd = r[RSTD];
     if (c.residual) kept.before = kept.after;
     rstd.before = rstd.after;
     inputs.push_back(&kept), inputs.push_back(&rstd);
-    repeat(inputs, r.backward_outputs(),
+    repeat(inputs, r.some(DX, WORKSPACE),
            [&] { return gd_cuda_rms_norm_backward(&r.p, &g, stream); });
-    repeat(r.forward_inputs(), r.forward_outputs(),
+    repeat(r.some(X, BIAS), r.some(Y, RSTD),
            [&] { return gd_cuda_rms_norm_forward(&r.p, &v, stream); });
-    cudaStreamDestroy(stream);
 }
 
 // Calls that feed each other, one at a time, on a stream without a wait, and in a graph with a
@@ -292,9 +292,7 @@ static void run_chain(Case c)
 {
     c.dbranch = c.residual;
     Run r(c);
-    cudaStream_t stream, other;
-    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
+    const Stream stream, other;
     auto steps = [&](bool one_at_a_time) {
         gd_rms_norm_values v = r.values();
         gd_rms_norm_gradients g = r.gradients();
@@ -316,30 +314,24 @@ static void run_chain(Case c)
             }
         }
     };
-    Array *const all[] = {&r.x,    &r.residual, &r.y,       &r.sum, &r.dy,
-                          &r.dsum, &r.dx,       &r.dbranch, &r.dw};
+    std::vector<Array *> all = r.some(DY, DW);
+    for (int k : {X, RESIDUAL, Y, SUM}) all.push_back(&r[k]);
     enum { ALONE, STREAM, GRAPH };
     for (int way : {ALONE, STREAM, STREAM, STREAM, GRAPH, GRAPH}) {
         for (Array *a : all) a->reset();
-        r.w.reset();
+        r[WEIGHT].reset();
         check_cuda(cudaDeviceSynchronize(), "copies"); // the streams would not wait for it
         if (way != GRAPH) {
             steps(way == ALONE);
         } else {
-            cudaGraph_t graph;
-            cudaGraphExec_t exec;
             cudaEvent_t fork, join;
             cudaEventCreate(&fork), cudaEventCreate(&join);
             check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
             cudaEventRecord(fork, stream), cudaStreamWaitEvent(other, fork, 0);
-            check_cuda(cudaMemsetAsync(r.y.device.get(), 0, r.y.before.size(), other), "memset");
+            check_cuda(cudaMemsetAsync(r[Y].device.get(), 0, r[Y].before.size(), other), "memset");
             cudaEventRecord(join, other), cudaStreamWaitEvent(stream, join, 0);
             steps(false);
-            check_cuda(cudaStreamEndCapture(stream, &graph), "end of capture");
-            check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
-            check_cuda(cudaGraphLaunch(exec, stream), "graph launch");
-            check_cuda(cudaStreamSynchronize(stream), "graph");
-            cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
+            stream.launch_captured(1);
             cudaEventDestroy(fork), cudaEventDestroy(join);
         }
         check_cuda(cudaStreamSynchronize(stream), "chain");
@@ -347,14 +339,13 @@ static void run_chain(Case c)
             const std::vector<char> alone = a->after;
             a->down();
             // (The memset takes the poison around y.)
-            const size_t size = gd_dtype_size(a->dtype), first = (size_t)a->shift * size;
-            const size_t bytes = (size_t)((a->rows - 1) * a->stride + a->cols) * size;
-            expect(way == ALONE || a->rows == 0 ||
-                       !memcmp(alone.data() + first, a->after.data() + first, bytes),
+            const size_t elements = (size_t)((a->t.rows - 1) * a->t.stride + a->t.cols);
+            expect(way == ALONE || a->t.rows == 0 ||
+                       !memcmp(alone.data() + a->first, a->after.data() + a->first,
+                               elements * gd_dtype_size(a->t.dtype)),
                    way == GRAPH ? "a chain in a graph" : "a chain on a stream", c);
         }
     }
-    cudaStreamDestroy(stream), cudaStreamDestroy(other);
 }
 
 // Keeps the multiprocessors it runs on busy for so many nanoseconds.
@@ -370,37 +361,34 @@ static __global__ void occupy(volatile int *running, unsigned long long nanoseco
 // The backward of a case, with its own outputs, workspace and stream.
 struct Lane {
     Run &quiet;
-    Array dx, dbranch, dw, workspace;
-    cudaStream_t stream;
+    std::vector<Array> own; // DX to WORKSPACE
+    const Stream stream;
     bool launched = true;
 
-    explicit Lane(Run &r) : quiet(r), dx(r.dx), dbranch(r.dbranch), dw(r.dw), workspace(r.workspace)
+    explicit Lane(Run &r) : quiet(r), own(r.arrays.begin() + DX, r.arrays.end())
     {
-        for (Array *a : {&dx, &dbranch, &dw, &workspace}) {
-            a->own();
-            a->reset();
-        }
-        check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+        for (Array &a : own) a.own();
+        reset();
     }
-    Lane(const Lane &) = delete;
-    ~Lane()
+    void reset() const
     {
-        cudaStreamDestroy(stream);
+        for (const Array &a : own) a.reset();
     }
     void launch(cudaStream_t to)
     {
-        gd_rms_norm_gradients g = quiet.gradients();
-        g.dx = dx.data(), g.dbranch = dbranch.data(), g.dweight = dw.data();
-        g.workspace = workspace.data();
+        std::vector<void *> data = quiet.data();
+        for (size_t k = 0; k < own.size(); k++) data[DX + k] = own[k].data();
+        const gd_rms_norm_gradients g =
+            gradients_of_call(&quiet.c, data.data(), quiet.tensors().data());
         launched &= !gd_cuda_rms_norm_backward(&quiet.p, &g, to);
     }
     void expect_the_same(const char *what)
     {
         expect(launched, what, quiet.c);
-        for (Array *a : {&dx, &dbranch, &dw}) a->down();
-        expect(dx.after == quiet.dx.after && dbranch.after == quiet.dbranch.after &&
-                   dw.after == quiet.dw.after,
-               what, quiet.c);
+        for (size_t k = 0; k < own.size() - 1; k++) {
+            own[k].down();
+            expect(own[k].after == quiet.arrays[DX + k].after, what, quiet.c);
+        }
     }
 };
 
@@ -419,12 +407,10 @@ static void run_crowded(const Case &c)
     int *running, *running_there;
     check_cuda(cudaHostAlloc(&running, sizeof(int), cudaHostAllocMapped), "cudaHostAlloc");
     check_cuda(cudaHostGetDevicePointer(&running_there, running, 0), "cudaHostGetDevicePointer");
-    cudaStream_t other;
-    check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
+    const Stream other;
     Lane lanes[3] = {Lane(quiet), Lane(quiet), Lane(quiet)};
     for (int busy : {0, multiprocessors / 2, multiprocessors - 20, multiprocessors - 3}) {
-        for (Lane &lane : lanes)
-            for (Array *a : {&lane.dx, &lane.dbranch, &lane.dw, &lane.workspace}) a->reset();
+        for (Lane &lane : lanes) lane.reset();
         check_cuda(cudaDeviceSynchronize(), "poison");
         *(volatile int *)running = 0;
         if (busy > 0) {
@@ -438,7 +424,6 @@ static void run_crowded(const Case &c)
         check_cuda(cudaDeviceSynchronize(), "crowded");
         for (Lane &lane : lanes) lane.expect_the_same("a backward in a crowd");
     }
-    cudaStreamDestroy(other);
     cudaFreeHost(running);
 }
 
@@ -452,8 +437,6 @@ static void run_threads(size_t threads, size_t streams, const Case &c)
     for (size_t i = 0; i < threads * streams + 1; i++) lanes.emplace_back(new Lane(quiet));
     Lane &captured = *lanes.back();
     check_cuda(cudaDeviceSynchronize(), "arrays");
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
     check_cuda(cudaStreamBeginCapture(captured.stream, cudaStreamCaptureModeGlobal), "capture");
     std::vector<std::thread> all;
     for (size_t t = 0; t < threads; t++)
@@ -464,12 +447,8 @@ static void run_threads(size_t threads, size_t streams, const Case &c)
         });
     captured.launch(captured.stream);
     for (std::thread &thread : all) thread.join();
-    check_cuda(cudaStreamEndCapture(captured.stream, &graph), "end of capture");
-    check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
-    for (int i = 0; i < 2; i++) check_cuda(cudaGraphLaunch(exec, captured.stream), "graph launch");
-    check_cuda(cudaDeviceSynchronize(), "threads");
+    captured.stream.launch_captured(2);
     for (std::unique_ptr<Lane> &lane : lanes) lane->expect_the_same("a backward of a thread");
-    cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
 }
 
 static void run_among_others()
@@ -513,7 +492,7 @@ static void run_huge()
         size_t free_bytes = 0, all = 0;
         check_cuda(cudaMemGetInfo(&free_bytes, &all), "cudaMemGetInfo");
         if (free_bytes < (size_t)more * (c.residual ? c.dtype == f32 ? 28 : 17 : 9) + (4u << 30))
-            printf("too little memory for %s\n", c.text().c_str());
+            printf("too little memory for %s\n", text_of(c).c_str());
         else
             run_case(c);
     }
@@ -579,15 +558,14 @@ static void run_limits()
 int main(int argc, char **argv)
 {
     bool brief = false, huge = false, plans = false;
-    int limits = 0, random = 0;
-    unsigned random_seed = 0;
+    int random = 0;
+    uint64_t random_seed = 0;
     for (int i = 1; i < argc; i++) {
         brief |= !strcmp(argv[i], "--short");
         huge |= !strcmp(argv[i], "--huge");
         plans |= !strcmp(argv[i], "--plans");
         if (!strcmp(argv[i], "--random") && i + 2 < argc)
-            random = atoi(argv[i + 1]), random_seed = (unsigned)atoi(argv[i + 2]);
-        if (!strcmp(argv[i], "--limits") && i + 1 < argc) limits = atoi(argv[i + 1]);
+            random = atoi(argv[i + 1]), random_seed = strtoull(argv[i + 2], nullptr, 10);
     }
     int devices = 0;
     if (cudaGetDeviceCount(&devices) || devices == 0) {
@@ -601,8 +579,6 @@ int main(int argc, char **argv)
         printf("%s: %d checks so far, %d failures\n", part, checks, failures);
         fflush(stdout);
     };
-    const gd_cuda_limits caps = limits_of(limits);
-    if (limits) gd_cuda_cap_limits(&caps);
     if (plans) run_plans(brief), done("plans");
     if (random) run_random(random, 20000, random_seed), done("random cases");
     if (plans || random) return failures ? 1 : 0;
@@ -612,7 +588,7 @@ int main(int argc, char **argv)
     run_heads(brief), done("heads");
     run_random(brief ? 60 : 1500, brief ? 20000 : 200000), done("random cases");
     if (!brief) run_among_others();
-    if (!brief && !limits) run_limits();
+    if (!brief) run_limits();
     if (huge) run_huge();
     done("all");
     return failures ? 1 : 0;
