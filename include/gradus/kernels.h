@@ -29,9 +29,9 @@
  * what other rows hold. Sums of squares beyond the range of float32 (|x| > 1e19) make the
  * row 0 on a GPU.
  *
- * The fast kernels on a GPU need pointers and rows (stride times size) on 16-byte boundaries, N a
- * multiple of 16 bytes, 16-bit tensors combined with each other or with float32 ones, and weights
- * in float32 or in y_dtype; anything else takes a slower path. Use:
+ * The fast kernels on a GPU need 16-bit tensors combined with each other or with float32 ones, and
+ * weights in float32 or in y_dtype; anything else takes a slower path. They are fastest with
+ * pointers and rows (stride times size) on 16-byte boundaries, and N a multiple of 16 bytes. Use:
  *
  *     gd_rms_norm_problem p = {.rows = M, .cols = N, .dtype = GD_BFLOAT16, .y_dtype = GD_BFLOAT16,
  *                              .weight_dtype = GD_BFLOAT16, .dweight_dtype = GD_FLOAT32,

@@ -226,6 +226,29 @@ __device__ inline void gd_store_guarded(T *x, const T (&value)[N], int64_t first
     }
 }
 
+// Where rows are not aligned, a warp's lanes share N * 32 columns so that neighbours move neighbours:
+// the elements of a pack are 32 apart. x[0], x[32], ... as far as they are below n, else `beyond`.
+template <class T, int N>
+__device__ inline gd_raw<T, N> gd_load_spread(const T *x, int n, T beyond)
+{
+    T value[N];
+    gd_raw<T, N> raw;
+#pragma unroll
+    for (int v = 0; v < N; v++) value[v] = 32 * v < n ? x[32 * v] : beyond;
+    memcpy(&raw, value, sizeof raw);
+    return raw;
+}
+
+template <class T, int N>
+__device__ inline void gd_store_spread(T *x, const gd_raw<T, N> &raw, int n)
+{
+    T value[N];
+    memcpy(value, &raw, sizeof raw);
+#pragma unroll
+    for (int v = 0; v < N; v++)
+        if (32 * v < n) x[32 * v] = value[v];
+}
+
 // ---- Numbers of a dtype chosen at run time -----------------------------------------------------
 
 template <class Body>

@@ -68,13 +68,14 @@ struct RowInputs {
 // By cp.async into slots of shared memory. A stage is the slots of one step.
 template <class S, class B, bool ADD, int CHUNKS>
 struct CopyFill {
+    static constexpr bool SPREAD = false;
     static constexpr int V = pack_size<S, B>, S_PARTS = V * (int)sizeof(S) / 16;
     static constexpr int SUM_AT = S_PARTS + V * (int)sizeof(B) / 16;
     static constexpr int PARTS = SUM_AT + (ADD ? S_PARTS : 0); // of a chunk
     const Slots slots;
     const int team, first, stages; // first: the pack of lane 0
 
-    __device__ CopyFill(char *shared, const BlockPlan &p, const Place &at, bool)
+    __device__ CopyFill(char *shared, const BlockPlan &p, const Place &at, const Backward &)
         : slots(shared, min(p.team, 32), at.member % 32), team(p.team),
           first(at.member - at.member % 32), stages(p.stages)
     {
@@ -128,16 +129,18 @@ struct CopyFill {
 };
 
 // By plain loads into registers, one step ahead.
-template <class S, class B, bool ADD, int CHUNKS>
-struct LoadFill {
+template <class S, class B, bool ADD, int CHUNKS, bool SPREAD_>
+struct RegisterFill {
+    static constexpr bool SPREAD = SPREAD_;
     static constexpr int V = pack_size<S, B>;
     Packs<S, B, CHUNKS> next;
     gd_raw<S, V> sums[ADD ? CHUNKS : 1];
     const int team, member;
+    const int64_t cols;
     const uint64_t policy;
 
-    __device__ LoadFill(char *, const BlockPlan &p, const Place &at, bool keep)
-        : team(p.team), member(at.member), policy(load_policy(keep))
+    __device__ RegisterFill(char *, const BlockPlan &p, const Place &at, const Backward &a)
+        : team(p.team), member(at.member), cols(a.cols), policy(load_policy(a.keep))
     {
     }
     __device__ void fetch(int, const RowInputs<S, B> &row, int packs)
@@ -147,8 +150,8 @@ struct LoadFill {
             const int i = k * team + member;
             next.x[k] = {}, next.dy[k] = {};
             if (i >= packs) continue;
-            next.x[k] = gd_raw<S, V>::load_streaming(row.x, i, policy);
-            next.dy[k] = gd_raw<B, V>::load_streaming(row.dy, i, policy);
+            next.x[k] = load_pack<SPREAD, V>(row.x, i, cols, policy);
+            next.dy[k] = load_pack<SPREAD, V>(row.dy, i, cols, policy);
         }
     }
     __device__ void fetch_dsum(int, const RowInputs<S, B> &row, int packs)
@@ -156,7 +159,7 @@ struct LoadFill {
 #pragma unroll
         for (int k = 0; ADD && k < CHUNKS; k++)
             if (k * team + member < packs)
-                sums[k] = gd_raw<S, V>::load_streaming(row.dsum, k * team + member, policy);
+                sums[k] = load_pack<SPREAD, V>(row.dsum, k * team + member, cols, policy);
     }
     __device__ void take(Packs<S, B, CHUNKS> &packs, int, int)
     {
@@ -167,6 +170,10 @@ struct LoadFill {
         return sums[k];
     }
 };
+template <class S, class B, bool ADD, int CHUNKS>
+using LoadFill = RegisterFill<S, B, ADD, CHUNKS, false>;
+template <class S, class B, bool ADD, int CHUNKS>
+using SpreadFill = RegisterFill<S, B, ADD, CHUNKS, true>;
 
 // ---- Sums ---------------------------------------------------------------------------------------
 
@@ -187,7 +194,7 @@ __device__ __forceinline__ float team_sum(float v, float *sums, const Place &at,
 
 // The block's row of partial sums, [slice, N], from dw of its threads: over the teams of a warp by
 // shuffles, where all have the same head; then over the tokens of a step, through shared memory.
-template <int CHUNKS, int V>
+template <bool SPREAD = false, int CHUNKS, int V>
 __device__ __forceinline__ void store_dweight(float (&dw)[CHUNKS][V], char *shared, const Place &at,
                                               const BlockPlan &p, const Backward &a, int count)
 {
@@ -209,23 +216,26 @@ __device__ __forceinline__ void store_dweight(float (&dw)[CHUNKS][V], char *shar
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++)
             if (k < count)
-                store_sums(own + (at.head - first) * cols, k * p.team + at.member, dw[k]);
+                store_sums<SPREAD>(own + (at.head - first) * cols, k * p.team + at.member, dw[k],
+                                   cols);
     if (groups == 1) return;
     __syncthreads();
-    for (int i = 4 * (int)threadIdx.x; i < width; i += 4 * (int)blockDim.x) {
-        float4 sum = *(const float4 *)(all + i);
+    using Pack = gd_pack<float, SPREAD ? 1 : 4>;
+    for (int i = (int)threadIdx.x; i * (int)sizeof(Pack) / 4 < width; i += (int)blockDim.x) {
+        Pack sum = Pack::load(all, i);
         for (int k = 1; k < groups; k++) {
-            const float4 more = *(const float4 *)(all + k * width + i);
-            sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+            const Pack more = Pack::load(all + k * width, i);
+#pragma unroll
+            for (int j = 0; j < (int)sizeof(Pack) / 4; j++) sum[j] += more[j];
         }
-        *(float4 *)(partial + i) = sum;
+        sum.store(partial, i);
     }
 }
 
 // ---- The kernel ---------------------------------------------------------------------------------
 
 // The rows of a thread's team, by the steps of its block.
-template <class S, class B, bool ADD>
+template <class S, class B, bool ADD, bool SPREAD = false>
 struct Rows {
     static constexpr int V = pack_size<S, B>;
     const Backward &a;
@@ -234,8 +244,8 @@ struct Rows {
     const int heads = (int)a.heads, tokens = (int)(a.rows / heads);
     const int steps = (tokens + p.tokens - 1) / p.tokens;
     // Where the head of a token begins, and the packs there; how many this thread has.
-    const int64_t first = at.head * (a.cols / V);
-    const int packs = at.works ? (int)(a.cols / V) : 0;
+    const int64_t column = at.head * a.cols;
+    const int packs = at.works ? packs_of<SPREAD, V>(a.cols) : 0;
     const int count = max(0, (packs - at.member + p.team - 1) / p.team);
 
     __device__ int64_t token(int step) const
@@ -248,7 +258,7 @@ struct Rows {
     }
     __device__ RowInputs<S, B> inputs(int step) const
     {
-        const int64_t t = token(step), column = first * V;
+        const int64_t t = token(step);
         return {(const S *)a.x + t * a.x_stride + column,
                 (const B *)a.dy + t * a.dy_stride + column,
                 ADD ? (const S *)a.dsum + t * a.dsum_stride + column : nullptr};
@@ -272,9 +282,10 @@ struct Rows {
     // Pack k of dx and dbranch.
     __device__ void store(int step, float (&dx)[V], int k, const gd_raw<S, V> &dsum) const
     {
-        const int64_t t = token(step), column = (first + k * p.team + at.member) * V;
-        store_gradient<S, B, ADD>(a, (S *)a.dx + t * a.dx_stride + column,
-                                  (B *)a.dbranch + t * a.dbranch_stride + column, 0, dx, dsum);
+        const int64_t t = token(step);
+        store_gradient<S, B, ADD, SPREAD>(a, (S *)a.dx + t * a.dx_stride + column,
+                                          (B *)a.dbranch + t * a.dbranch_stride + column,
+                                          k * p.team + at.member, dx, dsum);
     }
 };
 
@@ -290,11 +301,12 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
     backward_kernel(const __grid_constant__ Backward a, const __grid_constant__ BlockPlan p)
 {
     constexpr int V = pack_size<S, B>;
+    constexpr bool SPREAD = Fill<S, B, ADD, CHUNKS>::SPREAD;
     extern __shared__ __align__(128) char shared[];
     __shared__ __align__(16) float sums[2][BLOCK_SUMS];
-    const Rows<S, B, ADD> rows = {a, p, Place(p, a)};
+    const Rows<S, B, ADD, SPREAD> rows = {a, p, Place(p, a)};
     const Place &at = rows.at;
-    Fill<S, B, ADD, CHUNKS> fill(shared, p, at, a.keep);
+    Fill<S, B, ADD, CHUNKS> fill(shared, p, at, a);
     const auto fetch = [&](int stage, int step) {
         fill.fetch(stage, rows.inputs(step), rows.has(step) ? rows.packs : 0);
     };
@@ -303,14 +315,15 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
     };
     let_next_start();
     for (int i = (int)threadIdx.x; i < 2 * BLOCK_SUMS; i += (int)blockDim.x) sums[0][i] = 0;
-    if (GD_HOPPER) rows.prefetch();
+    if (GD_HOPPER && !SPREAD) rows.prefetch();
     __syncthreads();
     wait_for_previous();
     for (int s = 0; s < p.stages; s++)
         fetch(s, at.block + s * at.blocks), fetch_dsum(s, at.block + s * at.blocks);
 
     float w[CHUNKS][V], dw[CHUNKS][V] = {};
-    load_w<B>(w, a, a.weight, (a.weight_per_head ? rows.first : 0) + at.member, p.team, rows.count);
+    load_w<B, SPREAD>(w, a, a.weight, a.weight_per_head ? rows.column : 0, at.member, p.team,
+                      rows.count);
 
     float next_rstd = rows.rstd(at.block);
     int s = 0, area = at.team * p.team_sums;
@@ -343,7 +356,7 @@ __global__ void __maxnreg__((block_registers(CHUNKS)))
         fetch_dsum(s, step + p.stages * at.blocks);
         if (++s == p.stages) s = 0;
     }
-    if (a.dweight) store_dweight(dw, shared, at, p, a, rows.count);
+    if (a.dweight) store_dweight<SPREAD>(dw, shared, at, p, a, rows.count);
 }
 
 // A row of more numbers than the threads of a block have registers for stays in shared memory until
@@ -358,7 +371,7 @@ __global__ void GD_LAUNCH_BOUNDS(BLOCK_THREADS, 1)
     __shared__ __align__(16) float sums[2][BLOCK_SUMS];
     const Rows<S, B, ADD> rows = {a, p, Place(p, a)};
     const Place &at = rows.at;
-    CopyFill<S, B, ADD, 1> fill(shared, p, at, a.keep);
+    CopyFill<S, B, ADD, 1> fill(shared, p, at, a);
     // Chunk `chunk` counted from the first of that step's row.
     const auto fetch = [&](int stage, int step, int chunk) {
         step += chunk / CHUNKS * at.blocks, chunk %= CHUNKS;
@@ -375,7 +388,7 @@ __global__ void GD_LAUNCH_BOUNDS(BLOCK_THREADS, 1)
     for (int k = 0; k < p.stages; k++) fetch(k, at.block, k);
 
     float w[CHUNKS][V], dw[CHUNKS][V] = {}, next_rstd = rows.rstd(at.block);
-    load_w<B>(w, a, a.weight, at.member, p.team, rows.count);
+    load_w<B>(w, a, a.weight, 0, at.member, p.team, rows.count);
     int first = 0, area = 0; // the row's first stage
 #pragma unroll 1
     for (int step = at.block; step < rows.steps; step += at.blocks) {
@@ -428,7 +441,7 @@ static cudaError_t backward_held(const Backward &a, const BlockPlan &p, cudaStre
     });
 }
 
-cudaError_t backward_block(const Backward &a, const BlockPlan &p, cudaStream_t stream)
+cudaError_t backward_block(const Backward &a, const BlockPlan &p, bool spread, cudaStream_t stream)
 {
     if (p.held) return backward_held(a, p, stream);
     return by_inputs(a, a.dsum, [&](auto s, auto b, auto add) {
@@ -437,9 +450,12 @@ cudaError_t backward_block(const Backward &a, const BlockPlan &p, cudaStream_t s
         const auto run = [&](auto chunks) {
             constexpr int CHUNKS = chunks.value;
             constexpr bool ADD = decltype(add)::value;
-            if constexpr (CHUNKS != 3) // where there is cp.async
+            if constexpr (CHUNKS != 3) { // where there is cp.async
+                if (spread)
+                    return launch<backward_kernel<S, B, ADD, CHUNKS, SpreadFill>>(p, stream, a, p);
                 if (!p.async)
                     return launch<backward_kernel<S, B, ADD, CHUNKS, LoadFill>>(p, stream, a, p);
+            }
             return launch<backward_kernel<S, B, ADD, CHUNKS, CopyFill>>(p, stream, a, p);
         };
         if constexpr (std::is_same_v<S, B> && !decltype(add)::value)

@@ -58,7 +58,7 @@ __device__ inline void dx_of_row(const Backward &a, int64_t row)
         if (ADD) dsum[k] = gd_raw<S, V>::load(at.of<S>(a.dsum, a.dsum_stride) + i * V);
     }
     float w[CHUNKS][V], dot = 0;
-    load_w<B>(w, a, a.weight, member, threads, (packs - member + threads - 1) / threads);
+    load_w<B>(w, a, a.weight, 0, member, threads, (packs - member + threads - 1) / threads);
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) dot = add_products<S, B, V>(dot, x[k], dy[k], w[k]);
     dot = gd_sum(dot, shared);

@@ -29,7 +29,7 @@ struct ForwardWork {
     }
     __device__ void start()
     {
-        load_w<B>(w, a, a.weight, ring.begin + (int)threadIdx.x, ring.threads, ring.mine());
+        load_w<B>(w, a, a.weight, 0, ring.begin + (int)threadIdx.x, ring.threads, ring.mine());
     }
     __device__ Packs load(const RingPlace &place) const
     {
@@ -96,7 +96,7 @@ struct BackwardWork {
     }
     __device__ void start()
     {
-        load_w<B>(w, a, a.weight, ring.begin + (int)threadIdx.x, ring.threads, ring.mine());
+        load_w<B>(w, a, a.weight, 0, ring.begin + (int)threadIdx.x, ring.threads, ring.mine());
         if (ring.first < ring.rows) next_rstd = ((const float *)a.rstd)[ring.first];
     }
     __device__ void begin(int64_t row, float sum)

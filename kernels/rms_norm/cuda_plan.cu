@@ -40,7 +40,8 @@ static void check_forward(const Sizes &s, bool adds)
                 : p.threads == p.threads_per_row,
            "forward: threads to a row", s);
     // The variants compiled in forward.cu, and never more than 128 registers a thread for c = 8.
-    const std::set<int> chunks = adds ? std::set<int>{2, 4, 8} : std::set<int>{2, 3, 4, 6, 8};
+    const bool even = adds || s.spread;
+    const std::set<int> chunks = even ? std::set<int>{2, 4, 8} : std::set<int>{2, 3, 4, 6, 8};
     expect(chunks.count(p.chunks), "forward: no kernel", s);
     expect(p.chunks < 8 || p.threads <= (s.pack_bytes > 16 ? 512 : 1024), "forward: registers", s);
 }
@@ -136,6 +137,13 @@ static void check_all(int type, int more, const gd_cuda_limits &l)
         for (int64_t packs = 1; packs <= 1100; packs += packs < 100 ? 1 : 50)
             for (int back = 0; back < 2; back++)
                 check(sizes(heads * 1000, heads, packs, back), back, more, l);
+    for (int64_t heads : {1, 8, 40})
+        for (int64_t packs = 32; packs <= 9000; packs += 32)
+            for (int back = 0; back < 2; back++) {
+                Sizes s = sizes(heads * 1000, heads, packs, back);
+                s.spread = true;
+                check(s, back, more, limits_for(s, l));
+            }
     const Sizes many = sizes(MOST_ROWS + 1, 1, 16, true);
     expect(plan_kernel(many, true, l) == PLAIN, "too many rows", many);
 }

@@ -38,10 +38,11 @@ __device__ inline float row_sum(float v, int shift)
 // The cap on registers per thread: those for its part of the row and some for the arithmetic. For
 // the most common calls, one dtype and no residual, it was measured: a few spilled registers cost
 // less than one block fewer on the multiprocessor.
-template <class S, class B, class W, bool ADD>
+template <class S, class B, class W, bool ADD, bool SPREAD>
 constexpr int forward_cap(int chunks)
 {
     constexpr int V = pack_size<S, B>;
+    if (SPREAD) return 64;
     const int held = chunks * V * (int)(sizeof(S) + (ADD ? sizeof(B) : 0)) / 4;
     if (ADD || sizeof(S) != sizeof(B)) return (held + 32 + V + 7) / 8 * 8;
     if (chunks == 8) return 64;
@@ -52,20 +53,21 @@ constexpr int forward_cap(int chunks)
     return 56;
 }
 
-template <class S, class B, class W, bool ADD, int CHUNKS>
-__global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
+template <class S, class B, class W, bool ADD, bool SPREAD, int CHUNKS>
+__global__ void __maxnreg__((forward_cap<S, B, W, ADD, SPREAD>(CHUNKS)))
     forward_kernel(const __grid_constant__ Forward a, int shift, int waiting)
 {
     constexpr int V = pack_size<S, B>;
     constexpr bool EARLY = CHUNKS <= 3; // the weight is loaded right after x
-    const int threads = shift <= 5 ? 1 << shift : (int)blockDim.x, packs = (int)(a.cols / V);
+    const int threads = shift <= 5 ? 1 << shift : (int)blockDim.x;
+    const int packs = packs_of<SPREAD, V>(a.cols);
     const int member = (int)threadIdx.x & ((1 << shift) - 1);
     const int rows = max(1, (int)blockDim.x >> shift), first = (int)blockIdx.x * rows;
     const int row = first + ((int)threadIdx.x >> shift);
     const bool here = row < (int)a.rows;
     const bool few = a.rows <= MULTIPROCESSORS;
     if (!few) let_next_start();
-    if ((int)blockIdx.x < waiting && threadIdx.x == 0) {
+    if (!SPREAD && (int)blockIdx.x < waiting && threadIdx.x == 0) {
         if (ADD) prefetch_rows<S>(a, a.residual, a.residual_stride, first, rows);
         prefetch_rows<std::conditional_t<ADD, B, S>>(a, a.x, a.x_stride, first, rows);
     }
@@ -86,19 +88,22 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
         const int i = k * threads + member;
         x[k] = {}, branch[k] = {};
         if (!here || i >= packs) continue;
-        if (ADD) branch[k] = gd_raw<B, V>::load_streaming(at.of<B>(a.x, a.x_stride), i, policy);
-        x[k] = gd_raw<S, V>::load_streaming(
-            ADD ? at.of<S>(a.residual, a.residual_stride) : at.of<S>(a.x, a.x_stride), i, policy);
+        if (ADD) branch[k] = load_pack<SPREAD, V>(at.of<B>(a.x, a.x_stride), i, a.cols, policy);
+        x[k] = load_pack<SPREAD, V>(ADD ? at.of<S>(a.residual, a.residual_stride)
+                                        : at.of<S>(a.x, a.x_stride),
+                                    i, a.cols, policy);
     }
 #pragma unroll
     for (int k = 0; EARLY && k < CHUNKS; k++)
-        weights[k] = load_weight<W, V, true>(weight, min(k * threads + member, packs - 1));
+        weights[k] =
+            load_weight<W, V, SPREAD, true>(weight, min(k * threads + member, packs - 1), a.cols);
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         if (ADD) x[k] = sum_pack<S, B, V>(x[k], branch[k]);
-        if (ADD && here && i < packs) x[k].store(at.of<S>(a.sum, a.sum_stride), i);
+        if (ADD && here && i < packs)
+            store_pack<SPREAD, V>(at.of<S>(a.sum, a.sum_stride), i, a.cols, x[k]);
         sum = add_squares<S, V>(sum, x[k]);
     }
     const float rstd = rstd_of(row_sum(sum, shift), a);
@@ -107,16 +112,17 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         if (!here || i >= packs) continue;
-        if (!EARLY) weights[k] = load_weight<W, V>(weight, i);
+        if (!EARLY) weights[k] = load_weight<W, V, SPREAD>(weight, i, a.cols);
         float w[V], y[V];
         w_of<W>(w, weights[k], offset);
         norm_pack<S, B>(y, x[k], rstd, a.round_before_weight, w);
-        if (bias) add_pack(y, load_weight<W, V>(bias, i));
-        gd_raw<B, V>::narrow(y).store(at.of<B>(a.y, a.y_stride), i);
+        if (bias) add_pack(y, load_weight<W, V, SPREAD>(bias, i, a.cols));
+        store_pack<SPREAD, V>(at.of<B>(a.y, a.y_stride), i, a.cols, gd_raw<B, V>::narrow(y));
     }
 }
 
-cudaError_t forward_registers(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+cudaError_t forward_registers(const Forward &a, const ForwardPlan &p, bool spread,
+                              cudaStream_t stream)
 {
     const bool block = p.threads_per_row > 32;
     const int shift = block ? 10 : __builtin_ctz((unsigned)p.threads_per_row);
@@ -125,17 +131,21 @@ cudaError_t forward_registers(const Forward &a, const ForwardPlan &p, cudaStream
         using S = decltype(s);
         using B = decltype(b);
         constexpr bool ADD = add.value;
-        const auto with_weight = [&](auto w) {
+        const auto with_weight = [&](auto w, auto spread) {
+            constexpr bool SPREAD = spread.value;
             const auto run = [&](auto chunks) {
-                return launch<forward_kernel<S, B, decltype(w), ADD, chunks.value>>(p, stream, a,
-                                                                                    shift, waiting);
+                return launch<forward_kernel<S, B, decltype(w), ADD, SPREAD, chunks.value>>(
+                    p, stream, a, shift, waiting);
             };
             if constexpr (ADD)
                 return by_number<2, 4, 8>(p.chunks, run);
             else
                 return by_number<2, 3, 4, 6, 8>(p.chunks, run);
         };
-        return a.weight_dtype == GD_FLOAT32 ? with_weight(float()) : with_weight(B());
+        return by_spread(spread, [&](auto spread) {
+            return a.weight_dtype == GD_FLOAT32 ? with_weight(float(), spread)
+                                                : with_weight(B(), spread);
+        });
     });
 }
 

@@ -29,7 +29,6 @@ struct Forward : Problem, gd_rms_norm_values {
 
 // The workspace is [P, heads, cols]: partial sums of dweight or dbias, float or double.
 struct Backward : Problem, gd_rms_norm_gradients {
-    void *row_sums; // [rows]: those of h x, where another kernel computes them
 };
 
 // The offset of a row in a tensor: token * stride + column.
@@ -85,6 +84,28 @@ static cudaError_t by_inputs(const Problem &p, bool adds, Body body)
     return with(float(), float());
 }
 
+// Whether rows are not aligned, or not whole packs. Then a warp's packs are spread: the elements of
+// each are 32 apart (pack.cuh), so that lanes read neighbours, and packs are counted in warps.
+template <class Body>
+static cudaError_t by_spread(bool spread, Body body)
+{
+    return spread ? body(std::true_type()) : body(std::false_type());
+}
+
+// The packs of a row; its columns may end in some of the last 32.
+template <bool SPREAD, int V>
+__device__ inline int packs_of(int64_t cols)
+{
+    return SPREAD ? ((int)cols + 32 * V - 1) / (32 * V) * 32 : (int)(cols / V);
+}
+
+// The first column of pack i.
+template <bool SPREAD, int V>
+__device__ inline int column_of(int i)
+{
+    return SPREAD ? i * V - i % 32 * (V - 1) : i * V;
+}
+
 // Calls body(std::integral_constant<int, n>()), n being one of NUMBERS.
 template <int... NUMBERS, class Body>
 static cudaError_t by_number(int n, Body body)
@@ -107,17 +128,40 @@ __device__ __forceinline__ void by_weight(gd_dtype dtype, Body body)
 
 // ---- One pack -----------------------------------------------------------------------------------
 
+// Pack i of a row, past L1; zeros beyond its columns.
+template <bool SPREAD, int V, class T>
+__device__ inline gd_raw<T, V> load_pack(const T *row, int i, int64_t cols, uint64_t policy)
+{
+    const int at = column_of<SPREAD, V>(i);
+    if constexpr (SPREAD)
+        return gd_load_spread<T, V>(row + at, (int)cols - at, T(0.0f));
+    else
+        return gd_raw<T, V>::load_streaming(row, i, policy);
+}
+
+template <bool SPREAD, int V, class T>
+__device__ inline void store_pack(T *row, int i, int64_t cols, const gd_raw<T, V> &raw)
+{
+    const int at = column_of<SPREAD, V>(i);
+    if constexpr (SPREAD)
+        gd_store_spread(row + at, raw, (int)cols - at);
+    else
+        raw.store(row, i);
+}
+
 // Pack i of weight or bias; ones if it is absent. NOW: by a volatile load, which the compiler does
 // not move down to where the values are used.
-template <class W, int V, bool NOW = false>
-__device__ inline gd_raw<W, V> load_weight(const W *weight, int64_t i)
+template <class W, int V, bool SPREAD = false, bool NOW = false>
+__device__ inline gd_raw<W, V> load_weight(const W *weight, int64_t i, int64_t cols = 0)
 {
     constexpr unsigned ONE = std::is_same_v<W, float>    ? 0x3f800000u
                              : std::is_same_v<W, __half> ? 0x3c003c00u
                                                          : 0x3f803f80u;
+    const int at = column_of<SPREAD, V>((int)i);
     gd_raw<W, V> raw;
+    if (SPREAD) raw = gd_load_spread<W, V>(weight + at, weight ? (int)cols - at : 0, W(1.0f));
 #pragma unroll
-    for (int k = 0; k < (int)sizeof raw / 16; k++) {
+    for (int k = 0; !SPREAD && k < (int)sizeof raw / 16; k++) {
         uint4 &v = raw.part[k];
         const uint4 *const from = (const uint4 *)(weight + i * V) + k;
         v = make_uint4(ONE, ONE, ONE, ONE);
@@ -141,18 +185,20 @@ __device__ inline void w_of(float (&w)[V], const gd_raw<W, V> &weight, float off
         for (int j = 0; j < V; j++) w[j] += offset;
 }
 
-// The w of all packs of this thread, `first`, first + step, ...; zeros beyond `count` of
-// them.
-template <class B, int V, int CHUNKS>
+// The w of all packs of this thread, `first`, first + step, ... behind element `from`; zeros beyond
+// `count` of them.
+template <class B, bool SPREAD = false, int V, int CHUNKS>
 __device__ inline void load_w(float (&w)[CHUNKS][V], const Problem &p, const void *weight,
-                              int64_t first, int step, int count)
+                              int64_t from, int first, int step, int count)
 {
     by_weight<B>(p.weight_dtype, [&](auto zero) {
         using W = decltype(zero);
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
             gd_raw<W, V> raw = {};
-            if (c < count) raw = load_weight<W, V>((const W *)weight, first + c * step);
+            if (c < count)
+                raw = load_weight<W, V, SPREAD>(weight ? (const W *)weight + from : nullptr,
+                                                first + c * step, p.cols);
             w_of<W>(w[c], raw, weight ? p.float_offset : 0.0f);
 #pragma unroll
             for (int j = 0; j < V; j++)
@@ -264,40 +310,43 @@ __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw<S, V
 }
 
 // Pack i of dx, plus dsum if there is one, to the rows where it is wanted.
-template <class S, class B, bool ADD, int V>
+template <class S, class B, bool ADD, bool SPREAD = false, int V>
 __device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_row, int i,
                                       float (&dx)[V], const gd_raw<S, V> &dsum)
 {
     if (ADD) add_pack(dx, dsum);
-    if (a.dx) gd_raw<S, V>::narrow(dx).store(dx_row, i);
-    if (a.dbranch) gd_raw<B, V>::narrow(dx).store(dbranch_row, i);
+    if (a.dx) store_pack<SPREAD, V>(dx_row, i, a.cols, gd_raw<S, V>::narrow(dx));
+    if (a.dbranch) store_pack<SPREAD, V>(dbranch_row, i, a.cols, gd_raw<B, V>::narrow(dx));
 }
 
 // Partial sums of dw: pack i of a row of them.
-template <int V>
-__device__ inline void store_sums(float *sums, int64_t i, const float (&dw)[V])
+template <bool SPREAD = false, int V>
+__device__ inline void store_sums(float *sums, int64_t i, const float (&dw)[V], int64_t cols = 0)
 {
+    if (SPREAD) store_pack<SPREAD, V>(sums, (int)i, cols, gd_raw<float, V>::narrow(dw));
 #pragma unroll
-    for (int j = 0; j < V; j += 4)
+    for (int j = 0; !SPREAD && j < V; j += 4)
         *(float4 *)(sums + i * V + j) = make_float4(dw[j], dw[j + 1], dw[j + 2], dw[j + 3]);
 }
 
 // ---- Launching ----------------------------------------------------------------------------------
 
 // Each launches its kernel on the stream.
-cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStream_t stream);
+cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, bool spread,
+                              cudaStream_t stream);
 cudaError_t forward_cluster(const Forward &a, const ClusterPlan &plan, cudaStream_t stream);
 cudaError_t backward_few(const Backward &a, cudaStream_t stream);
-cudaError_t backward_block(const Backward &a, const BlockPlan &plan, cudaStream_t stream);
+cudaError_t backward_block(const Backward &a, const BlockPlan &plan, bool spread,
+                           cudaStream_t stream);
 cudaError_t backward_cluster(const Backward &a, const ClusterPlan &plan, cudaStream_t stream);
 
-// packed: all rows, of multiples of 8 numbers, weight and bias begin at multiples of 16 bytes.
-cudaError_t plain_forward(const Forward &a, bool packed, cudaStream_t stream);
-// row_sums, or if there is no room for them, dx.
-cudaError_t plain_rows(const Backward &a, bool packed, cudaStream_t stream);
-// dx, given row_sums, and partial sums of dy xhat; or those of dy alone.
-cudaError_t plain_columns(const Backward &a, bool packed, bool of_bias, cudaStream_t stream);
-int64_t plain_partials(const Problem &p); // rows of them
+// plain.cu takes packs of the fast kernels' dtypes, aligned or spread, or spread ones of any.
+enum Access { PACKS, SPREAD_PACKS, ANY_DTYPE };
+cudaError_t plain_forward(const Forward &a, Access by, cudaStream_t stream);
+cudaError_t plain_backward(const Backward &a, Access by, cudaStream_t stream); // dx
+// Partial sums of dy xhat, or of dy alone, and rows of them.
+cudaError_t plain_sums(const Backward &a, Access by, bool of_bias, cudaStream_t stream);
+int64_t plain_partials(const Problem &p);
 
 } // namespace gd_rms
 #endif

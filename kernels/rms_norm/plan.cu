@@ -49,6 +49,7 @@ static const UpTo forward_16_bits[] = {{192, 3}, {1280, 4}, {2304, 6}, {ANY, 8}}
 ForwardPlan plan_forward(const Sizes &s, bool adds)
 {
     ForwardPlan p = {};
+    adds |= s.spread; // for fewer variants: in as many blocks N = 1001 is as fast
     const bool wide = s.pack_elements == 4; // float32 takes half the instructions for 16 bytes
     // Where x has at most 16 MB, a row's latency counts more than the bytes in flight.
     const bool small = s.rows * s.packs <= 1 << 20;
@@ -180,7 +181,7 @@ BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
     if (s.packs > most_packs) return plan_held(s, l);
     static const UpTo chunks[] = {{128, 1}, {2 * BLOCK_THREADS, 2}, {ANY, 4}};
     static const UpTo fast_chunks[] = {{192, 3}, {480, 2}, {720, 3}, {ANY, 2}};
-    p.chunks = look_up(chunks, s.packs);
+    p.chunks = s.spread && s.packs <= 384 ? 1 : look_up(chunks, s.packs);
     const bool fast = fast_memory(l) && l.async_copies, pairs = s.pack_bytes == 32;
     const int thirds = lanes_for(gd_ceil_div(s.packs, 3)), team_of_two = round_up(s.packs, 64) / 2;
     const bool idle = s.packs > 128 && 384 / team_of_two * s.packs < 691;
@@ -280,7 +281,8 @@ Kernel plan_kernel(const Sizes &s, bool backward, const gd_cuda_limits &l)
     const bool clusters = cluster_fits(s, backward, l), ring = clusters && fast_memory(l);
     // From 16 MB of inputs on a ring is faster on fast memory (float32 512 x 4096: 0.81, not 0.71).
     const bool small = !ring || s.rows * s.packs * s.pack_bytes < 16 << 20;
-    if (backward && s.heads == 1 && s.rows <= FEW_ROWS && s.packs <= FEW_PACKS && small) return FEW;
+    const bool few = s.rows <= FEW_ROWS && s.packs <= FEW_PACKS && small;
+    if (backward && s.heads == 1 && few && !s.spread) return FEW;
     // In float32 rows of 673 to 768 packs fill the threads of a block (3072: 0.98; by a ring 0.97).
     int block = ring ? 384 : 1024;
     if (ring && s.pack_elements == 4 && s.packs > 672) block = 768;

@@ -20,7 +20,15 @@ constexpr int MULTIPROCESSORS = 132; // of an H200, for which the plans are made
 struct Sizes {
     int64_t rows, heads, packs;
     int pack_elements, pack_bytes;
+    bool spread = false; // kernels.cuh; packs are counted in warps
 };
+
+// Spread packs are loaded by threads alone.
+static inline gd_cuda_limits limits_for(const Sizes &s, gd_cuda_limits l)
+{
+    if (s.spread) l.async_copies = l.bulk_copies = false;
+    return l;
+}
 
 // The forward in registers: each thread has `chunks` packs of a row.
 struct ForwardPlan : Shape {

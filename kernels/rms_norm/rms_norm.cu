@@ -26,14 +26,16 @@ static Problem problem_of(const gd_rms_norm_problem &p, bool backward)
 }
 
 // `more`: another input of dtype, or in the forward of y_dtype, besides those always present.
-static Sizes sizes_of(const Problem &p, bool backward, bool more)
+static Sizes sizes_of(const Problem &p, bool backward, bool more, bool aligned)
 {
     Sizes s = {p.rows, p.heads, 0, 0, 0};
     const int size = size_of(p.dtype), y_size = size_of(p.y_dtype);
     const bool types = p.dtype != GD_FLOAT64 && size <= 4 && p.y_dtype != GD_FLOAT64 &&
                        (p.dtype == p.y_dtype || (size == 4 && y_size == 2));
     s.pack_elements = 16 / (size < y_size ? size : y_size);
-    if (types && p.cols % s.pack_elements == 0) s.packs = p.cols / s.pack_elements;
+    s.spread = !aligned || p.cols % s.pack_elements != 0;
+    const int unit = s.spread ? 32 : 1;
+    if (types) s.packs = gd_ceil_div(p.cols, unit * s.pack_elements) * unit;
     s.pack_bytes = s.pack_elements *
                    (backward ? size + y_size + (more ? size : 0) : size + (more ? y_size : 0));
     return s;
@@ -42,6 +44,12 @@ static Sizes sizes_of(const Problem &p, bool backward, bool more)
 static bool aligned(const void *p)
 {
     return (uintptr_t)p % 16 == 0;
+}
+
+// How plain.cu reads; fast: as fast_weight says.
+static Access access_of(const Sizes &s, bool fast)
+{
+    return !fast || s.packs == 0 ? ANY_DTYPE : s.spread ? SPREAD_PACKS : PACKS;
 }
 
 static bool aligned_rows(const void *p, int64_t stride, gd_dtype dtype)
@@ -73,31 +81,25 @@ static cudaError_t launch_forward(const Forward &a, cudaStream_t stream)
                        aligned_rows(a.residual, a.residual_stride, a.dtype) &&
                        aligned_rows(adds ? a.sum : nullptr, a.sum_stride, a.dtype) &&
                        aligned(a.weight) && aligned(a.bias);
-    const Sizes s = sizes_of(a, false, adds);
-    const gd_cuda_limits limits = gd_cuda_device_limits();
-    const bool fast = packs && fast_weight(a, a.weight || a.bias);
+    const Sizes s = sizes_of(a, false, adds, packs);
+    const gd_cuda_limits limits = limits_for(s, gd_cuda_device_limits());
+    const bool fast = fast_weight(a, a.weight || a.bias);
     const Kernel kernel = fast ? plan_kernel(s, false, limits) : PLAIN;
-    if (kernel == BLOCK) return forward_registers(a, plan_forward(s, adds), stream);
+    if (kernel == BLOCK) return forward_registers(a, plan_forward(s, adds), s.spread, stream);
     if (kernel == CLUSTER) return forward_cluster(a, plan_cluster(s, false, limits), stream);
-    return plain_forward(a, packs && a.cols % 8 == 0, stream);
+    return plain_forward(a, access_of(s, fast), stream);
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
-
-// The workspace begins with the sums of the rows.
-static int64_t row_sums_bytes(const Problem &p)
-{
-    return gd_ceil_div(p.rows * (p.is_double ? 8 : 4), 16) * 16;
-}
 
 // The most rows of partial sums that any kernel for this problem writes, with dsum or without. The
 // kernel for many rows may have to stand in for the one for few.
 static int64_t most_partials(const Problem &p)
 {
-    const gd_cuda_limits limits = gd_cuda_device_limits();
     int64_t most = plain_partials(p);
-    for (const bool more : {false, true}) {
-        const Sizes s = sizes_of(p, true, more);
+    for (const int kind : {0, 1, 2, 3}) {
+        const Sizes s = sizes_of(p, true, kind & 1, kind & 2);
+        const gd_cuda_limits limits = limits_for(s, gd_cuda_device_limits());
         const Kernel kernel = plan_kernel(s, true, limits);
         const int64_t rows = kernel == PLAIN     ? 0
                              : kernel == CLUSTER ? plan_cluster(s, true, limits).clusters
@@ -119,16 +121,10 @@ static cudaError_t sum_up(const Backward &a, bool of_bias, int64_t partials, cud
     return gd_sum_partials(out, (float *)a.workspace, partials, cols, stream);
 }
 
-// By plain.cu, dx and dw, or db.
-static cudaError_t plain_backward(Backward a, bool packs, bool of_bias, cudaStream_t stream)
+// dweight or dbias by plain.cu.
+static cudaError_t plain_param(const Backward &a, Access by, bool of_bias, cudaStream_t stream)
 {
-    const bool gradient = !of_bias && (a.dx || a.dbranch);
-    cudaError_t error = cudaSuccess;
-    packs = packs && a.cols % 8 == 0;
-    if (!of_bias && !a.dweight) a.row_sums = nullptr;
-    if (a.rows && gradient) error = plain_rows(a, packs, stream);
-    if (error || !(of_bias || a.dweight)) return error;
-    if (a.rows) error = plain_columns(a, packs, of_bias, stream);
+    const cudaError_t error = plain_sums(a, by, of_bias, stream);
     return error ? error : sum_up(a, of_bias, plain_partials(a), stream);
 }
 
@@ -142,7 +138,7 @@ static cudaError_t fast_backward(const Backward &a, const Sizes &s, Kernel kerne
     if (kernel == BLOCK) {
         const BlockPlan plan = plan_block(s, limits);
         partials = plan.partials;
-        error = backward_block(a, plan, stream);
+        error = backward_block(a, plan, s.spread, stream);
     } else {
         const ClusterPlan plan = plan_cluster(s, true, limits);
         partials = plan.clusters;
@@ -151,17 +147,16 @@ static cudaError_t fast_backward(const Backward &a, const Sizes &s, Kernel kerne
     return error || !a.dweight ? error : sum_up(a, false, partials, stream);
 }
 
-static cudaError_t launch_backward(Backward a, cudaStream_t stream)
+static cudaError_t launch_backward(const Backward &a, cudaStream_t stream)
 {
     const bool packs = aligned_rows(a.dx, a.dx_stride, a.dtype) &&
                        aligned_rows(a.dbranch, a.dbranch_stride, a.y_dtype) &&
                        aligned_rows(a.dy, a.dy_stride, a.y_dtype) &&
                        aligned_rows(a.x, a.x_stride, a.dtype) &&
                        aligned_rows(a.dsum, a.dsum_stride, a.dtype) && aligned(a.weight);
-    a.row_sums = a.workspace;
-    if (a.workspace) a.workspace = (char *)a.workspace + row_sums_bytes(a);
+    const Access by = access_of(sizes_of(a, true, a.dsum, packs), fast_weight(a, a.weight));
     // dbias first, since dx may overwrite dy.
-    const cudaError_t error = a.dbias ? plain_backward(a, packs, true, stream) : cudaSuccess;
+    cudaError_t error = a.dbias ? plain_param(a, by, true, stream) : cudaSuccess;
     if (error || !(a.dx || a.dbranch || a.dweight)) return error;
 
     // Accumulating into dx is the same as passing it for dsum.
@@ -170,16 +165,16 @@ static cudaError_t launch_backward(Backward a, cudaStream_t stream)
         b.dsum = a.dx, b.dsum_stride = a.dx_stride;
         b.accumulate_dx = false;
     }
-    const gd_cuda_limits limits = gd_cuda_device_limits();
-    const Sizes s = sizes_of(b, true, b.dsum);
-    const bool fast =
-        packs && fast_weight(b, b.weight) && !b.accumulate_dx && !b.accumulate_dbranch;
+    const Sizes s = sizes_of(b, true, b.dsum, packs);
+    const gd_cuda_limits limits = limits_for(s, gd_cuda_device_limits());
+    const bool fast = fast_weight(b, b.weight) && !b.accumulate_dx && !b.accumulate_dbranch;
     Kernel kernel = fast ? plan_kernel(s, true, limits) : PLAIN;
     // Where a gradient overwrites dy, other blocks of that kernel would still have to read it.
     if (kernel == FEW && (b.dx == b.dy || b.dbranch == b.dy))
         kernel = plan_block(s, limits).blocks ? BLOCK : PLAIN;
-    if (kernel == PLAIN) return plain_backward(a, packs, false, stream);
-    return fast_backward(b, s, kernel, limits, stream);
+    if (kernel != PLAIN) return fast_backward(b, s, kernel, limits, stream);
+    if (a.dweight) error = plain_param(a, by, false, stream);
+    return error || !(a.dx || a.dbranch) ? error : plain_backward(a, by, stream);
 }
 
 } // namespace gd_rms
@@ -203,7 +198,7 @@ gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_n
     if (p->rows > 0 && (!g->dy || !g->x || !g->rstd)) return GD_ERROR_ARGUMENT;
     const bool sums = (g->dweight || g->dbias) && p->rows > 0;
     if (sums && (!g->workspace || !aligned(g->workspace))) return GD_ERROR_ARGUMENT;
-    return status_of(launch_backward({problem_of(*p, true), *g, nullptr}, (cudaStream_t)stream));
+    return status_of(launch_backward({problem_of(*p, true), *g}, (cudaStream_t)stream));
 }
 
 size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)
@@ -211,6 +206,5 @@ size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)
     if (!rms_norm_valid(p)) return 0;
     const Problem a = problem_of(*p, true);
     const size_t size = a.is_double ? sizeof(double) : sizeof(float);
-    const size_t partials = (size_t)(most_partials(a) * a.heads * a.cols) * size;
-    return (size_t)row_sums_bytes(a) + (partials + 15) / 16 * 16;
+    return ((size_t)(most_partials(a) * a.heads * a.cols) * size + 15) / 16 * 16;
 }
