@@ -319,7 +319,7 @@ function point(body, it, result, cell) {
     }
     const signed = (v) => (v < 0 ? `(${number(v)})` : number(v));
     const shown = terms.slice(0, 8).map(({output, o, dy, slope}) => `d${
-        outputName(it.own, output)}${
+        it.own.outputs[output]}${
                                             placeOf(result.outputs[output].shape, o)} ${
                                                 signed(dy)} × ${
                                             signed(slope)}`);
