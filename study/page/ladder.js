@@ -119,7 +119,7 @@ const rungs = [
         source : 'forward.cu',
         code : [
             'const int i = k * threads + member;',
-            'x[k] = gd_raw<S, V>::load_streaming(\n    ADD ? at.of<S>(a.residual, a.residual_stride) : at.of<S>(a.x, a.x_stride), i, policy);'
+            'x[k] = load_pack<SPREAD, V>(ADD ? at.of<S>(a.residual, a.residual_stride)\n                                : at.of<S>(a.x, a.x_stride),\n                            i, a.cols, policy);'
         ]
     },
     {

@@ -1,5 +1,4 @@
-// kernel.js - RMSNorm's forward on its page about GPUs: the same formula plain, fast and in CUDA, a
-// walk through the lines of the whole kernel, and its Newton step in numbers.
+// kernel.js - RMSNorm's forward on its page: three versions, a walk by lines, and a Newton step.
 'use strict';
 const {escape} = require('./tools.js');
 const code = require('./code.js');
@@ -10,10 +9,11 @@ const player = require('../page/player.js');
 
 const folder = 'kernels/rms_norm/', common = 'kernels/common/';
 const shown = [ // in the order of the page
-    [ folder + 'forward.cu', 'forward_kernel' ], [ common + 'pack.cuh', 'load_streaming' ],
-    [ folder + 'kernels.cuh', 'add_squares' ], [ folder + 'forward.cu', 'row_sum' ],
-    [ common + 'team.cuh', 'gd_combine' ], [ folder + 'kernels.cuh', 'rstd_of' ],
-    [ folder + 'kernels.cuh', 'norm_pack' ], [ folder + 'forward.cu', 'forward_cap' ]
+    [ folder + 'forward.cu', 'forward_kernel' ], [ folder + 'kernels.cuh', 'load_pack' ],
+    [ common + 'pack.cuh', 'load_streaming' ], [ folder + 'kernels.cuh', 'add_squares' ],
+    [ folder + 'forward.cu', 'row_sum' ], [ common + 'team.cuh', 'gd_combine' ],
+    [ folder + 'kernels.cuh', 'rstd_of' ], [ folder + 'kernels.cuh', 'norm_pack' ],
+    [ folder + 'forward.cu', 'forward_cap' ]
 ];
 
 // The lines of a function, with what stands above it: {first, lines}.
