@@ -32,33 +32,37 @@ uint64_t checkpoint_read_whole(const checkpoint *from, gd_context *ctx, const ch
     return whole;
 }
 
-/* A positive whole number and a finite one that belong together; false: there are none. */
-static bool read_pair(const checkpoint *from, const char *whole_name, const char *number_name,
-                      int64_t *whole, double *number)
-{
-    const char *first = gd_safetensors_metadata(from->state, whole_name);
-    const char *second = gd_safetensors_metadata(from->state, number_name);
-    char *end = NULL;
-    *whole = first ? strtoll(first, &end, 10) : 0;
-    *number = second ? strtod(second, NULL) : NAN;
-    return end && end != first && !*end && *whole > 0 && isfinite(*number);
-}
+#define AT(field) offsetof(checkpoint_progress, field)
+const checkpoint_field checkpoint_fields[CHECKPOINT_FIELDS] = {
+    {"step", AT(step), false},
+    {"skipped_steps", AT(skipped), false},
+    {"best_step", AT(best.step), false},
+    {"best_loss", AT(best.loss), true},
+    {"loss_steps", AT(losses.steps), false},
+    {"loss_sum", AT(losses.sum), true}};
 
-/* The weights exist, and were saved with the state. */
-static void check_model(checkpoint *from, gd_context *ctx)
+static gd_status read_progress(checkpoint *from, gd_context *ctx)
 {
-    static const char name[] = "model.safetensors";
-    char found[CHECKSUM_TEXT];
-    gd_safetensors_close(llama_open_file(ctx, &from->files, name));
-    const char *wanted = gd_safetensors_metadata(from->state, CHECKPOINT_MODEL_ID);
-    if (gd_error(ctx) || !wanted) return;
-    if (!checksums_of(found, &from->files, name)) {
-        checkpoint_fail(ctx, "read the model in", from->folder);
-        return;
+    checkpoint_progress p = {
+        .unvalidated = gd_safetensors_metadata(from->state, CHECKPOINT_UNVALIDATED) != NULL};
+    for (int i = 0; i < CHECKPOINT_FIELDS; i++) {
+        const checkpoint_field *f = &checkpoint_fields[i];
+        const char *text = gd_safetensors_metadata(from->state, f->key);
+        void *field = (char *)&p + f->at;
+        if (f->real)
+            *(double *)field = text ? strtod(text, NULL) : 0;
+        else
+            *(int64_t *)field = (int64_t)checkpoint_read_whole(from, ctx, f->key);
     }
-    if (!found[0] || !strcmp(found, wanted)) return; /* "": this build has no xxHash */
-    gd_fail(ctx, GD_ERROR_IO, "%s: %s is not the one that " CHECKPOINT_STATE " was saved with",
-            from->folder, name);
+    const uint64_t step = (uint64_t)p.step, skipped = (uint64_t)p.skipped;
+    if (step > CHECKPOINT_MOST_STEPS || skipped > step || (uint64_t)p.best.step > step ||
+        (uint64_t)p.losses.steps > step) {
+        gd_fail(ctx, GD_ERROR_IO,
+                "%s/" CHECKPOINT_STATE ": invalid progress: %llu steps, %llu of them skipped",
+                from->folder, (unsigned long long)step, (unsigned long long)skipped);
+    }
+    if (!gd_error(ctx)) from->progress = p;
+    return gd_error_status(ctx);
 }
 
 /* Opens the state, and checks the shape and that the weights exist. */
@@ -75,28 +79,7 @@ static gd_status open_checkpoint(checkpoint *from, gd_context *ctx, bool resume)
                        from->folder);
     }
     from->state = llama_open_file(ctx, &from->files, CHECKPOINT_STATE);
-    if (!from->state) return gd_error_status(ctx);
-    check_model(from, ctx);
-    const uint64_t step = checkpoint_read_whole(from, ctx, "step");
-    const uint64_t skipped = checkpoint_read_whole(from, ctx, "skipped_steps");
-    if (step > CHECKPOINT_MOST_STEPS || skipped > step) {
-        gd_fail(ctx, GD_ERROR_IO,
-                "%s/" CHECKPOINT_STATE ": invalid progress: %llu steps, %llu of them skipped",
-                from->folder, (unsigned long long)step, (unsigned long long)skipped);
-    }
-    if (!gd_error(ctx)) {
-        from->progress = (checkpoint_progress){
-            .step = (int64_t)step,
-            .skipped = (int64_t)skipped,
-            .unvalidated = gd_safetensors_metadata(from->state, CHECKPOINT_UNVALIDATED) != NULL};
-        checkpoint_best best;
-        checkpoint_losses losses;
-        if (read_pair(from, "best_step", "best_loss", &best.step, &best.loss))
-            from->progress.best = best;
-        if (read_pair(from, "loss_steps", "loss_sum", &losses.steps, &losses.sum))
-            from->progress.losses = losses;
-    }
-    return gd_error_status(ctx);
+    return from->state ? read_progress(from, ctx) : gd_error_status(ctx);
 }
 
 /* ---- The options of the run --------------------------------------------------------------- */

@@ -10,9 +10,6 @@
  *                                             the options
  *                       checksums.xxh3        of all of them (checksums.h)
  *
- * The state's metadata has the checksum of the model too, so that the model of one step is not
- * loaded with the state of another.
- *
  * A resumed run gives the same bits as one that was not interrupted: dropout comes from the random
  * state, batches and the learning rate from the step.
  *

@@ -9,11 +9,20 @@
 /* More than any count in a checkpoint. */
 #define CHECKPOINT_MOST_STEPS UINT64_C(1000000000000)
 
-/* Keys of the state's metadata: the checksum of the model.safetensors that it belongs to; there, or
- * not; and the fingerprint of the training text, which builds without xxHash take in another way. */
-#define CHECKPOINT_MODEL_ID "model_xxh3"
+/* Keys of the state's metadata: there, or not; and the fingerprint of the training text, which
+ * builds without xxHash take in another way. */
 #define CHECKPOINT_UNVALIDATED "unvalidated"
 #define CHECKPOINT_TEXT "text_" FINGERPRINT_NAME
+
+/* The other keys of the progress: fields of checkpoint_progress, whole numbers (int64_t) or
+ * doubles. */
+enum { CHECKPOINT_FIELDS = 6 };
+typedef struct checkpoint_field {
+    const char *key;
+    size_t at;
+    bool real;
+} checkpoint_field;
+extern const checkpoint_field checkpoint_fields[CHECKPOINT_FIELDS];
 
 enum { TOKENIZER_TEXT = 32 };
 

@@ -30,37 +30,28 @@ void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
 typedef struct state_texts {
     gd_named_text text[OPTIONS_MOST + 16];
     int64_t count;
-    char room[16][NUMBER_TEXT];
+    char numbers[CHECKPOINT_FIELDS + 1][NUMBER_TEXT];
     options_item items[OPTIONS_MOST];
 } state_texts;
-
-static void add_whole(state_texts *t, const char *name, uint64_t whole)
-{
-    char *text = t->room[t->count];
-    snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)whole);
-    t->text[t->count++] = (gd_named_text){name, text};
-}
-
-/* Adds it with all its digits, so that it is read back as the same number. */
-static void add_number(state_texts *t, const char *name, double number)
-{
-    char *text = t->room[t->count];
-    snprintf(text, NUMBER_TEXT, "%.17g", number);
-    t->text[t->count++] = (gd_named_text){name, text};
-}
 
 static void print_state(state_texts *t, const dataset *data, const train_options *o,
                         const checkpoint_progress *progress)
 {
+    char *text = t->numbers[CHECKPOINT_FIELDS];
     t->count = 0;
     t->text[t->count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
-    add_whole(t, "step", (uint64_t)progress->step);
-    add_whole(t, "skipped_steps", (uint64_t)progress->skipped);
-    add_whole(t, CHECKPOINT_TEXT, data->files[0]);
-    add_whole(t, "best_step", (uint64_t)progress->best.step);
-    add_whole(t, "loss_steps", (uint64_t)progress->losses.steps);
-    add_number(t, "best_loss", progress->best.loss);
-    add_number(t, "loss_sum", progress->losses.sum);
+    snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)data->files[0]);
+    t->text[t->count++] = (gd_named_text){CHECKPOINT_TEXT, text};
+    for (int i = 0; i < CHECKPOINT_FIELDS; i++) {
+        const checkpoint_field *f = &checkpoint_fields[i];
+        const void *field = (const char *)progress + f->at;
+        text = t->numbers[i];
+        if (f->real) /* with all its digits, so that it is read back as the same number */
+            snprintf(text, NUMBER_TEXT, "%.17g", *(const double *)field);
+        else
+            snprintf(text, NUMBER_TEXT, "%lld", (long long)*(const int64_t *)field);
+        t->text[t->count++] = (gd_named_text){f->key, text};
+    }
     if (progress->unvalidated)
         t->text[t->count++] = (gd_named_text){CHECKPOINT_UNVALIDATED, "true"};
     options_item *item = t->items;
@@ -75,8 +66,6 @@ static gd_status save_state(const dataset *data, const train_options *o,
 {
     state_texts texts;
     print_state(&texts, data, o, progress);
-    const char *model_sum = saving_checksum(to, "model.safetensors");
-    if (model_sum) texts.text[texts.count++] = (gd_named_text){CHECKPOINT_MODEL_ID, model_sum};
     return saving_states(to, CHECKPOINT_STATE, optimizer, texts.text, texts.count,
                          gd_group_rank(o->group) == 0);
 }
@@ -94,7 +83,7 @@ static void tell_rest(const open_folder *out, const char *name, const char *rest
 
 bool checkpoint_clear(const open_folder *out, const char *name)
 {
-    char rest[FOLDER_NAME];
+    char rest[FOLDER_NAME] = "";
     const bool cleared = folder_clear(out, name, "unfinished", checksums_files, rest);
     tell_rest(out, name, rest);
     return cleared;
@@ -105,13 +94,13 @@ bool checkpoint_clear(const open_folder *out, const char *name)
  * removed stays, with a message: the new one is saved. */
 static void thin_out(const open_folder *out, const train_options *o, int64_t saved, int64_t best)
 {
-    char rest[FOLDER_NAME];
     int64_t *steps, count = checkpoint_list(out, &steps);
     if (count < 0) console_notice("cannot list %s: %s", out->path, strerror(errno));
     for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
         if (steps[i] == saved || (o->keep_best && steps[i] == best) ||
             (o->keep_every > 0 && steps[i] % o->keep_every == 0))
             continue;
+        char rest[FOLDER_NAME] = "";
         const checkpoint_name name = checkpoint_name_of(steps[i]);
         if (!folder_remove(out, name.text, CHECKPOINT_REMOVING, checksums_files, rest))
             console_notice("cannot remove %s/%s: %s", out->path, name.text, strerror(errno));
@@ -186,7 +175,7 @@ static gd_status check_saved(gd_context *ctx, saving *to)
 {
     bool complete;
     if (checkpoint_check(ctx, &to->folder, true, &complete)) return gd_error_status(ctx);
-    if (complete || !saving_checksum(to, "model.safetensors")) return GD_OK;
+    if (complete || !FINGERPRINT_IS_XXH3) return GD_OK;
     return gd_fail(ctx, GD_ERROR_IO, "%s does not have all its files and their checksums",
                    to->folder.path);
 }
@@ -195,7 +184,7 @@ static gd_status complete_saving(gd_context *ctx, const train_options *o,
                                  const checkpoint_progress *progress, const open_folder *out,
                                  saving *to)
 {
-    char rest[FOLDER_NAME];
+    char rest[FOLDER_NAME] = "";
     const checkpoint_name name = checkpoint_name_of(progress->step);
     if (saving_end(to) || check_saved(ctx, to)) return gd_error_status(ctx);
     if (!folder_replace(out, CHECKPOINT_SAVING, name.text, checksums_files, rest))

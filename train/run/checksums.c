@@ -73,7 +73,6 @@ static bool verify(gd_context *ctx, open_folder *in, const char *name, const cha
 
 gd_status checksums_verify(gd_context *ctx, open_folder *in, bool *complete)
 {
-    enum { LIST_BYTES = 1024 };
     size_t length;
     if (complete) *complete = false;
     if (gd_error(ctx)) return gd_error_status(ctx);
@@ -84,7 +83,7 @@ gd_status checksums_verify(gd_context *ctx, open_folder *in, bool *complete)
                 in->path, CHECKSUMS_LIST);
         return GD_OK;
     }
-    char *list = folder_read_text(in, CHECKSUMS_LIST, LIST_BYTES, &length);
+    char *list = folder_read_text(in, CHECKSUMS_LIST, CHECKSUMS_BYTES, &length);
     if (!list) return errno == ENOENT ? GD_OK : fail(ctx, CHECKSUMS_LIST, in);
     bool all = true;
     for (int i = 0; strcmp(checksums_files[i], CHECKSUMS_LIST) != 0 && !gd_error(ctx); i++)

@@ -16,6 +16,7 @@
 extern const char *const checksums_files[];
 
 #define CHECKSUMS_LIST "checksums.xxh3"
+enum { CHECKSUMS_BYTES = 1024 }; /* of the list, at most */
 
 /* A checksum in hexadecimal digits; "" in a build without xxHash. */
 enum { CHECKSUM_TEXT = 17 };

@@ -362,7 +362,7 @@ static bool keep_rest(const open_folder *in, const char *name, const char *label
     return false;
 }
 
-static bool clear(const open_folder *in, const char *name, const char *label,
+bool folder_clear(const open_folder *in, const char *name, const char *label,
                   const char *const *own, char rest[FOLDER_NAME])
 {
     const gd_os_kind kind = kind_at(in->descriptor, name);
@@ -376,13 +376,6 @@ static bool clear(const open_folder *in, const char *name, const char *label,
     return removed || keep_rest(in, name, label, rest);
 }
 
-bool folder_clear(const open_folder *in, const char *name, const char *label,
-                  const char *const *own, char rest[FOLDER_NAME])
-{
-    rest[0] = '\0';
-    return clear(in, name, label, own, rest);
-}
-
 /* Flushes both to the disk before the old one is removed: a power failure must leave one of
  * them whole. */
 static bool replace_in_two(const open_folder *in, const char *from, const char *to,
@@ -391,7 +384,8 @@ static bool replace_in_two(const open_folder *in, const char *from, const char *
     char aside[FOLDER_NAME];
     const int at = in->descriptor, length = snprintf(aside, sizeof aside, "%s%s", replaced, to);
     errno = ENAMETOOLONG;
-    if (length >= FOLDER_NAME || !clear(in, aside, to, own, rest) || !gd_os_rename(at, to, aside))
+    if (length >= FOLDER_NAME || !folder_clear(in, aside, to, own, rest) ||
+        !gd_os_rename(at, to, aside))
         return false;
     if (!gd_os_rename(at, from, to)) {
         const int why = errno;
@@ -399,7 +393,7 @@ static bool replace_in_two(const open_folder *in, const char *from, const char *
         errno = why;
         return false;
     }
-    return gd_os_flush_folder(at) && clear(in, aside, to, own, rest);
+    return gd_os_flush_folder(at) && folder_clear(in, aside, to, own, rest);
 }
 
 /* What takes the place of the user's own folder has its permissions, and those of its files. */
@@ -429,27 +423,25 @@ bool folder_replace(const open_folder *in, const char *from, const char *to, con
 {
     const int at = in->descriptor;
     const gd_os_kind kind = kind_at(at, to);
-    rest[0] = '\0';
     if (!kind && errno) return false;
     if (kind && kind != GD_OS_IS_FOLDER && !keep_rest(in, to, to, rest)) return false;
     if (kind == GD_OS_IS_FOLDER) keep_access(in, from, to, own);
     if (gd_os_rename(at, from, to)) return gd_os_flush_folder(at);
     if (errno != ENOTEMPTY && errno != EEXIST) return false;
     if (!gd_os_exchange(at, from, to)) return replace_in_two(in, from, to, own, rest);
-    return gd_os_flush_folder(at) && clear(in, from, to, own, rest);
+    return gd_os_flush_folder(at) && folder_clear(in, from, to, own, rest);
 }
 
 bool folder_remove(const open_folder *in, const char *name, const char *removing,
                    const char *const *own, char rest[FOLDER_NAME])
 {
     const int at = in->descriptor;
-    rest[0] = '\0';
-    if (!clear(in, removing, "unfinished", own, rest)) return false;
+    if (!folder_clear(in, removing, "unfinished", own, rest)) return false;
     const gd_os_kind kind = kind_at(at, name);
     if (!kind) return errno == 0;
     if (kind != GD_OS_IS_FOLDER) return true;
     return gd_os_rename(at, name, removing) && gd_os_flush_folder(at) &&
-           clear(in, removing, name, own, rest);
+           folder_clear(in, removing, name, own, rest);
 }
 
 typedef struct repair {
@@ -467,7 +459,7 @@ static bool repair_one(void *user, int at, const char *aside)
     if (strncmp(aside, replaced, prefix) != 0 || number_of(name, r->prefix) < 0 ||
         kind_at(at, aside) != GD_OS_IS_FOLDER)
         return true;
-    if (kind_at(at, name)) return clear(r->in, aside, name, r->own, rest);
+    if (kind_at(at, name)) return folder_clear(r->in, aside, name, r->own, rest);
     return !errno && gd_os_rename(at, aside, name);
 }
 

@@ -24,8 +24,6 @@ static gd_status begin(saving *to, const char *name, output *out)
 {
     *out = (output){.file = -1};
     if (gd_error(to->ctx)) return gd_error_status(to->ctx);
-    errno = ENFILE;
-    if (to->count == SAVING_FILES) return fail(to, name);
     if (FINGERPRINT_IS_XXH3) out->sum = fingerprint_begin();
     if (folder_join(out->path, to->folder.path, name) && (out->sum || !FINGERPRINT_IS_XXH3))
         out->file = folder_file(&to->folder, name, FOLDER_CREATE);
@@ -44,10 +42,10 @@ static gd_status end(saving *to, const char *name, output *out)
     char text[CHECKSUM_TEXT] = "";
     if (out->file >= 0 && !folder_end_file(out->file)) fail(to, name);
     checksums_end(out->sum, text);
-    if (gd_error(to->ctx)) return gd_error_status(to->ctx);
-    memcpy(to->file[to->count].checksum, text, sizeof text);
-    to->file[to->count++].name = name;
-    return GD_OK;
+    if (text[0])
+        to->used += (size_t)checksums_print(to->checksums + to->used,
+                                            sizeof to->checksums - to->used, name, text);
+    return gd_error_status(to->ctx);
 }
 
 gd_status saving_text(saving *to, const char *name, const char *text)
@@ -79,23 +77,9 @@ gd_status saving_states(saving *to, const char *name, const gd_optimizer *optimi
 
 /* ---- All of them ---------------------------------------------------------------------------- */
 
-const char *saving_checksum(const saving *to, const char *name)
-{
-    for (int i = 0; i < to->count; i++) {
-        if (!strcmp(to->file[i].name, name) && to->file[i].checksum[0]) return to->file[i].checksum;
-    }
-    return NULL;
-}
-
 gd_status saving_end(saving *to)
 {
-    char list[1024];
-    size_t used = 0;
-    for (int i = 0; i < to->count && !gd_error(to->ctx); i++) {
-        const char *sum = to->file[i].checksum, *name = to->file[i].name;
-        if (sum[0]) used += (size_t)checksums_print(list + used, sizeof list - used, name, sum);
-    }
-    if (used > 0) saving_text(to, CHECKSUMS_LIST, list);
+    if (to->used > 0) saving_text(to, CHECKSUMS_LIST, to->checksums);
     if (!gd_error(to->ctx) && !folder_flush(&to->folder))
         gd_fail(to->ctx, GD_ERROR_IO, "cannot flush %s: %s", to->folder.path, strerror(errno));
     return gd_error_status(to->ctx);

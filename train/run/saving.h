@@ -7,16 +7,11 @@
 #include "checksums.h"
 #include "folder.h"
 
-enum { SAVING_FILES = 8 };
-
 typedef struct saving {
     gd_context *ctx;
     open_folder folder;
-    int count;
-    struct {
-        const char *name; /* not copied */
-        char checksum[CHECKSUM_TEXT];
-    } file[SAVING_FILES];
+    char checksums[CHECKSUMS_BYTES]; /* the list of those so far, `used` bytes */
+    size_t used;
 } saving;
 
 /* Each writes one file and waits until it is on the disk. There must be none of that name. */
@@ -27,9 +22,6 @@ gd_status saving_tensors(saving *to, const char *name, const gd_named_tensor *te
  * writes them. */
 gd_status saving_states(saving *to, const char *name, const gd_optimizer *optimizer,
                         const gd_named_text *texts, int64_t text_count, bool first);
-
-/* The checksum of a file that was written; NULL if there is none. */
-const char *saving_checksum(const saving *to, const char *name);
 
 /* Writes the list of checksums, and waits until the folder is on the disk. */
 gd_status saving_end(saving *to);
