@@ -4,7 +4,6 @@
 #include "check_main.h"
 #include "bpe.h"
 #include "train/run/json.h"
-#include "peak.h"
 #include "prompt.h"
 #include "report.h"
 
@@ -28,7 +27,7 @@ static void tear_down(void)
 }
 
 /* The line that report_step prints. */
-static const char *line_of(report_clock clock, const report_values *values)
+static const char *line_of(report_clock clock, const log_line *values)
 {
     static char line[512];
     run_log log = {0};
@@ -54,7 +53,7 @@ TEST(a_line_says_what_was_measured)
                           .first_took = 2,
                           .since_report = 1,
                           .steps_since = 4};
-    report_values v = {
+    log_line v = {
         .step = 120, .loss = 2.5, .mean_loss = 2.31138, .val = NAN, .norm = 0.827, .lr = 3e-4};
     ck_assert_str_eq(line_of(clock, &v),
                      "step 120/200 | loss 2.3114 | eta 0:40 | 250.0 ms | 2.0k tok/s | norm 0.83 | "
@@ -79,18 +78,19 @@ TEST(peaks_are_known_or_not)
 {
     static const char h200[] = "cuda, NVIDIA H200, compute capability 9.0";
     static const char pcie[] = "cuda, NVIDIA H100 PCIe, compute capability 9.0";
-    ck_assert(peak_flops("cpu, 2 threads", GD_FLOAT32, false) == 0);
-    ck_assert(peak_flops("cuda, NVIDIA Something", GD_FLOAT32, false) == 0);
-    double f32 = peak_flops(h200, GD_FLOAT32, false), tf32 = peak_flops(h200, GD_FLOAT32, true);
-    double bf16 = peak_flops(h200, GD_BFLOAT16, false);
+    ck_assert(report_peak_flops("cpu, 2 threads", GD_FLOAT32, false) == 0);
+    ck_assert(report_peak_flops("cuda, NVIDIA Something", GD_FLOAT32, false) == 0);
+    double f32 = report_peak_flops(h200, GD_FLOAT32, false),
+           tf32 = report_peak_flops(h200, GD_FLOAT32, true);
+    double bf16 = report_peak_flops(h200, GD_BFLOAT16, false);
     ck_assert_double_eq_tol(f32, 494.7e12 / 3, 1e9); /* three products of TF32 */
     ck_assert_double_eq_tol(tf32, 494.7e12, 1e9);
     ck_assert_double_eq_tol(bf16 / tf32, 2, 0.001); /* half the bytes, twice the rate */
-    ck_assert(peak_flops(h200, GD_FLOAT16, false) == bf16);
-    ck_assert(peak_flops(pcie, GD_BFLOAT16, false) < bf16);
+    ck_assert(report_peak_flops(h200, GD_FLOAT16, false) == bf16);
+    ck_assert(report_peak_flops(pcie, GD_BFLOAT16, false) < bf16);
     ck_assert_double_eq_tol(
-        peak_flops("cuda, NVIDIA A100-SXM4-80GB, compute capability 8.0", GD_FLOAT32, true), 156e12,
-        1e9);
+        report_peak_flops("cuda, NVIDIA A100-SXM4-80GB, compute capability 8.0", GD_FLOAT32, true),
+        156e12, 1e9);
 }
 
 /* ---- JSON --------------------------------------------------------------------------------- */

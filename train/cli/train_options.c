@@ -163,15 +163,10 @@ static const option_table table = {
 /* Options that the other options decide, unless they were given or restored. */
 static void complete(train_options *o)
 {
-    static const struct {
-        double lr, weight_decay, momentum;
-    } usual[] = {[OPTIMIZER_ADAMW] = {0.002, 0.1, 0}, [OPTIMIZER_ADAM] = {0.002, 0, 0},
-                 [OPTIMIZER_SGD] = {0.3, 0, 0.9},     [OPTIMIZER_RMSPROP] = {0.002, 0, 0},
-                 [OPTIMIZER_ADAGRAD] = {0.02, 0, 0},  [OPTIMIZER_LION] = {0.0007, 0.3, 0},
-                 [OPTIMIZER_MUON] = {0.01, 0.1, 0.95}};
-    if (o->lr < 0) o->lr = usual[o->optimizer].lr;
-    if (o->weight_decay < 0) o->weight_decay = usual[o->optimizer].weight_decay;
-    if (o->momentum < 0) o->momentum = usual[o->optimizer].momentum;
+    const optimizer_row *usual = &optimizer_rows[o->optimizer];
+    if (o->lr < 0) o->lr = usual->lr;
+    if (o->weight_decay < 0) o->weight_decay = usual->weight_decay;
+    if (o->momentum < 0) o->momentum = usual->momentum;
     if (o->kv_heads == 0) o->kv_heads = o->heads;
     if (o->ffn == 0) o->ffn = (o->dim * 8 / 3 + 31) / 32 * 32;
     if (o->min_lr < 0) o->min_lr = o->lr / 10;
@@ -198,7 +193,8 @@ static bool all_have_an_effect(const train_options *o)
          "is never reached with --schedule constant"},
         {"momentum", sgd || rmsprop || o->optimizer == OPTIMIZER_MUON,
          "is of --optimizer sgd, rmsprop and muon"},
-        {"beta2", optimizer_has_beta2(o), "is of --optimizer adamw, adam, rmsprop, lion and muon"},
+        {"beta2", optimizer_rows[o->optimizer].has_beta2,
+         "is of --optimizer adamw, adam, rmsprop, lion and muon"},
         {"no-graph", !o->no_graph || o->base.device != GD_CPU, "is for a GPU"},
         {"timeout",
          gd_group_ranks(o->group) > 1 || options_given(&o->base, "gpus") ||

@@ -5,9 +5,8 @@
  * one line a report: {"step": ..., "loss": ..., "mean_loss": ..., "val": ... (null between
  * validations), "norm": ..., "lr": ..., "ms": ..., "tokens_per_second": ..., "seconds": ...}.
  * "loss" is that of the step's batches, "mean_loss" the mean over the steps since the last line,
- * which is what the line on stdout shows (older versions logged only "loss"). A line that is there
- * only because the run was stopped does not count as the last one: a resumed run logs the same
- * means as one that was not stopped.
+ * which is what the line on stdout shows. A line that is there only because the run was stopped does
+ * not count as the last one: a resumed run logs the same means as one that was not stopped.
  *
  * A run resumed at step S keeps the lines up to S (log_keep.h) and adds a first line of its own. If
  * a signal had ended the validation of step S, a line {"step": S, ...} follows in which only "val"
@@ -34,9 +33,12 @@ typedef struct run_log {
     char path[FOLDER_PATH];
 } run_log;
 
+/* NaN: not measured. */
 typedef struct log_line {
     int64_t step;
-    double loss, mean_loss, val, norm, lr; /* val NaN: none */
+    double loss;      /* of the step's batches */
+    double mean_loss; /* of the steps since the last line */
+    double val, norm, lr;
     double ms, tokens_per_second, seconds;
 } log_line;
 

@@ -18,8 +18,8 @@ typedef struct training {
     run_log *log;
     checkpoint *run;
     report_clock clock;
-    report_values now; /* of the last step that was collected */
-    int64_t first;     /* step of this run */
+    log_line now;  /* of the last step that was collected */
+    int64_t first; /* step of this run */
     checkpoint_best best;
     checkpoint_losses losses;
     int64_t saved; /* the step of the newest checkpoint; 0: none */
@@ -196,12 +196,12 @@ static void note_step(training *t, const gd_update_report *r)
         t->losses.sum += r->loss;
         t->losses.steps++;
     }
-    t->now = (report_values){.step = t->steps.done,
-                             .loss = r->loss,
-                             .mean_loss = t->losses.sum / (double)t->losses.steps,
-                             .val = NAN,
-                             .norm = r->norm,
-                             .lr = r->rate};
+    t->now = (log_line){.step = t->steps.done,
+                        .loss = r->loss,
+                        .mean_loss = t->losses.sum / (double)t->losses.steps,
+                        .val = NAN,
+                        .norm = r->norm,
+                        .lr = r->rate};
 }
 
 /* Reads the outcomes of finished steps; with `wait`, up to `stop`. All ranks must read the same

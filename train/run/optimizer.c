@@ -1,6 +1,14 @@
 /* optimizer.c - see optimizer.h. */
 #include "optimizer.h"
 
+const optimizer_row optimizer_rows[] = {[OPTIMIZER_ADAMW] = {"AdamW", 0.002, 0.1, 0, true, 2},
+                                        [OPTIMIZER_ADAM] = {"Adam", 0.002, 0, 0, true, 2},
+                                        [OPTIMIZER_SGD] = {"SGD", 0.3, 0, 0.9, false, 0},
+                                        [OPTIMIZER_RMSPROP] = {"RMSprop", 0.002, 0, 0, true, 1},
+                                        [OPTIMIZER_ADAGRAD] = {"Adagrad", 0.02, 0, 0, false, 1},
+                                        [OPTIMIZER_LION] = {"Lion", 0.0007, 0.3, 0, true, 1},
+                                        [OPTIMIZER_MUON] = {"Muon", 0.01, 0.1, 0.95, true, 2}};
+
 static gd_optimizer *create(gd_params *params, const train_options *o)
 {
     const gd_adamw_options adam = {
@@ -38,23 +46,8 @@ gd_optimizer *optimizer_create(gd_params *params, const train_options *o)
     return optimizer;
 }
 
-bool optimizer_has_beta2(const train_options *o)
-{
-    return o->optimizer != OPTIMIZER_SGD && o->optimizer != OPTIMIZER_ADAGRAD;
-}
-
 int optimizer_states(const train_options *o)
 {
-    const bool momentum = o->momentum > 0, average = o->average > 0;
-    switch (o->optimizer) {
-    case OPTIMIZER_SGD:
-        return momentum + average;
-    case OPTIMIZER_RMSPROP:
-        return 1 + momentum + average;
-    case OPTIMIZER_ADAGRAD:
-    case OPTIMIZER_LION:
-        return 1 + average;
-    default:
-        return 2 + average;
-    }
+    const bool momentum = o->momentum > 0 && o->optimizer != OPTIMIZER_MUON; /* which has one */
+    return optimizer_rows[o->optimizer].states + momentum + (o->average > 0);
 }

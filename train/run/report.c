@@ -4,7 +4,6 @@
 #include "console.h"
 #include "fnv.h"
 #include "optimizer.h"
-#include "peak.h"
 #include "platform/number.h"
 
 #include <math.h>
@@ -13,11 +12,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* From the manufacturers' data sheets, in 1e12 operations a second without sparsity. The first name
+ * that occurs in the device's name applies. A float32 product is three of TF32 on compute
+ * capability 9.0 (kernels/matmul), so its peak is a third of TF32's. */
+static const struct {
+    const char *name;
+    double f64, f32, tf32, bf16;
+} rows[] = {
+    {"NVIDIA H200", 67, 164.9, 494.7, 989.4},
+    {"NVIDIA H100 PCIe", 51.2, 126, 378, 756},
+    {"NVIDIA H100", 66.9, 164.9, 494.7, 989.4},
+    {"NVIDIA A100", 19.5, 19.5, 156, 312},
+};
+
+double report_peak_flops(const char *device, gd_dtype dtype, bool tf32)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!strstr(device, rows[i].name)) continue;
+        double peak = dtype == GD_FLOAT64   ? rows[i].f64
+                      : dtype != GD_FLOAT32 ? rows[i].bf16
+                      : tf32                ? rows[i].tf32
+                                            : rows[i].f32;
+        return 1e12 * peak;
+    }
+    return 0;
+}
+
 /* ---- The clock ---------------------------------------------------------------------------- */
 
 report_clock report_clock_start(const model *m, const train_options *o, int64_t first)
 {
-    double peak = peak_flops(gd_context_device_name(m->ctx), o->dtype, o->base.tf32) *
+    double peak = report_peak_flops(gd_context_device_name(m->ctx), o->dtype, o->base.tf32) *
                   gd_group_ranks(o->group);
     return (report_clock){.first = first,
                           .steps = o->steps,
@@ -112,8 +137,8 @@ GD_PRINTF(2, 3) static void add(step_line *line, const char *format, ...)
 }
 
 /* Fits the line into so many columns: what matters most comes first. */
-static step_line format_step(const report_clock *clock, const gd_context *ctx,
-                             const report_values *v, int columns)
+static step_line format_step(const report_clock *clock, const gd_context *ctx, const log_line *v,
+                             int columns)
 {
     char rate[16];
     step_line line = {.columns = columns};
@@ -136,19 +161,15 @@ static step_line format_step(const report_clock *clock, const gd_context *ctx,
     return line;
 }
 
-void report_step(report_clock *clock, run_log *log, const gd_context *ctx, const report_values *v)
+void report_step(report_clock *clock, run_log *log, const gd_context *ctx, const log_line *v)
 {
+    log_line line = *v;
     const int columns = console_columns();
     console_line("%s", format_step(clock, ctx, v, columns ? columns - 1 : LINE).text);
-    log_write(log, &(log_line){.step = v->step,
-                               .loss = v->loss,
-                               .mean_loss = v->mean_loss,
-                               .val = v->val,
-                               .norm = v->norm,
-                               .lr = v->lr,
-                               .ms = 1e3 * mean_seconds(clock),
-                               .tokens_per_second = mean_rate(clock),
-                               .seconds = clock->seconds});
+    line.ms = 1e3 * mean_seconds(clock);
+    line.tokens_per_second = mean_rate(clock);
+    line.seconds = clock->seconds;
+    log_write(log, &line);
     clock->since_report = 0;
     clock->steps_since = 0;
 }
@@ -157,18 +178,10 @@ void report_validation(run_log *log, int64_t step, int64_t steps, double val)
 {
     console_line("step %lld/%lld | val %.4f", (long long)step, (long long)steps,
                  console_number(val));
-    log_write(log, &(log_line){.step = step,
-                               .loss = NAN,
-                               .mean_loss = NAN,
-                               .val = val,
-                               .norm = NAN,
-                               .lr = NAN,
-                               .ms = NAN,
-                               .tokens_per_second = NAN,
-                               .seconds = NAN});
+    log_write(log, &(log_line){step, NAN, NAN, val, NAN, NAN, NAN, NAN, NAN});
 }
 
-void report_progress(const report_clock *clock, const gd_context *ctx, const report_values *v)
+void report_progress(const report_clock *clock, const gd_context *ctx, const log_line *v)
 {
     const int columns = console_live_columns();
     if (columns > 0) console_draw(format_step(clock, ctx, v, columns).text);
@@ -220,12 +233,11 @@ void report_configuration(const model *m, const dataset *data, const train_optio
                                             [GD_SCHEDULE_LINEAR] = "linear",
                                             [GD_SCHEDULE_COSINE] = "cosine",
                                             [GD_SCHEDULE_WSD] = "wsd"};
-    static const char *const optimizers[] = {"AdamW",   "Adam", "SGD", "RMSprop",
-                                             "Adagrad", "Lion", "Muon"};
+    const optimizer_row *optimizer = &optimizer_rows[o->optimizer];
     const model_config *c = &m->config;
     char several[32] = "", more[96] = "";
     int used = 0;
-    if (optimizer_has_beta2(o)) used += snprintf(more, sizeof more, ", beta2 %g", o->beta2);
+    if (optimizer->has_beta2) used += snprintf(more, sizeof more, ", beta2 %g", o->beta2);
     if (o->momentum > 0)
         used += snprintf(more + used, sizeof more - (size_t)used, ", momentum %g", o->momentum);
     if (o->average > 0)
@@ -249,8 +261,8 @@ void report_configuration(const model *m, const dataset *data, const train_optio
                  (long long)o->steps, console_s(o->steps), (long long)o->accumulate,
                  (long long)o->batch, (long long)o->context, o->lr,
                  o->schedule == GD_SCHEDULE_CONSTANT ? o->lr : o->min_lr, schedules[o->schedule],
-                 (long long)o->warmup, console_s(o->warmup), optimizers[o->optimizer],
-                 o->weight_decay, more, o->clip);
+                 (long long)o->warmup, console_s(o->warmup), optimizer->title, o->weight_decay,
+                 more, o->clip);
     console_line("       %lld token%s a step: batches (--accumulate) x sequences (--batch) x "
                  "tokens (--context)",
                  (long long)(o->accumulate * o->batch * o->context),

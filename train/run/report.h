@@ -24,6 +24,10 @@ typedef struct report_clock {
     double paused_then; /* the same before the last step */
 } report_clock;
 
+/* Floating-point operations a second of dense matrix products, as the manufacturer states them; 0
+ * if unknown. `device` comes from gd_context_device_name. */
+double report_peak_flops(const char *device, gd_dtype dtype, bool tf32);
+
 report_clock report_clock_start(const model *m, const train_options *options, int64_t first);
 
 /* The next step is over, at `device` on the device's clock. The host must wait for the
@@ -39,26 +43,18 @@ double report_clock_seconds(const report_clock *clock);
 /* The configuration: model, parameters, operations per token, text, machine. */
 void report_configuration(const model *m, const dataset *data, const train_options *options);
 
-typedef struct report_values {
-    int64_t step;
-    double loss;          /* of the step's batches */
-    double mean_loss;     /* of the steps since the last line */
-    double val, norm, lr; /* val NaN: none */
-} report_values;
-
 /* step 120/2000 | loss 2.3114 | val 2.4012 | eta 0:23 | 12.4 ms | 41.3k tok/s | norm 0.83 | lr
  * 3.0e-04 | mfu 31.0% | mem 212 MiB; a terminal gets as many of these as fit. val only after a
  * validation. loss, ms and tok/s are means since the last line. mfu is the rate of the model's
  * operations over the device's peak (Chowdhery et al. 2022), if the peak is known. The same goes to
- * the log. */
-void report_step(report_clock *clock, run_log *log, const gd_context *ctx,
-                 const report_values *values);
+ * the log. The times of `values` need not be set. */
+void report_step(report_clock *clock, run_log *log, const gd_context *ctx, const log_line *values);
 
 /* step 120/2000 | val 2.4012, for a validation that was left out before the run was resumed. */
 void report_validation(run_log *log, int64_t step, int64_t steps, double val);
 
 /* Draws the line of a step as a live line (console.h). */
-void report_progress(const report_clock *clock, const gd_context *ctx, const report_values *values);
+void report_progress(const report_clock *clock, const gd_context *ctx, const log_line *values);
 
 /* memory 12.8 MiB at most: parameters 0.9, gradients 4.3; `when` is "at most". */
 void report_memory_sizes(size_t total, const size_t bytes[GD_MEMORY_CLASS_COUNT], const char *when);
