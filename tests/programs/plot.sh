@@ -77,8 +77,8 @@ for log in plain means swapped; do "$plot" $log.jsonl -o $log.svg; done
 curve() { sed -n "/<title>training</,/<title>/p" "$1"; }
 [[ $(curve means.svg) == "$(curve one.svg)" && $(curve swapped.svg) == "$(curve one.svg)" ]] ||
     fail "the curve of the loss is not that of the means"
-[[ $(curve plain.svg) != "$(curve one.svg)" ]] || fail "a log of metrics.h: the loss is not that of its batches"
-has_curves old.svg training,validation,norm,rate,speed
+[[ $(curve plain.svg) != "$(curve one.svg)" ]] || fail "without means: not the loss of the batches"
+has_curves plain.svg training,validation,norm,rate,speed
 has_curves one.svg training,validation,norm,rate,speed
 is_png one.png 1200 800
 [[ $(points one.svg training) == 23 ]] || fail "one.svg: $(points one.svg training) points of 23"
