@@ -70,6 +70,13 @@ static inline void twin_init(gd_params *p)
     }
 }
 
+/* The same, and their optimizer. */
+static inline gd_optimizer *twin_adamw(gd_params *p)
+{
+    twin_init(p);
+    return gd_adamw_create(p, NULL);
+}
+
 /* Pushes a cart with a pole to the left or the right; true if it is over, and the cart is new. */
 static inline bool twin_push(float cart[4], bool right, uint32_t seed)
 {
@@ -106,14 +113,17 @@ static inline void twin_update(gd_optimizer *optimizer, double rate, gd_params *
 }
 
 /* Ends a program; its status. */
-static inline int twin_end(gd_context *ctx)
+static inline int twin_end(gd_params *p, gd_optimizer *optimizer)
 {
     const double seconds = (double)(clock() - twin_start) / CLOCKS_PER_SEC;
+    gd_context *ctx = gd_params_context(p);
     const bool failed = gd_error(ctx) != NULL;
     if (failed)
         printf("%s\n", gd_error(ctx));
     else
         printf("%.4f ms a step\n", 1000 * seconds / (twin_steps - 1));
+    gd_optimizer_free(optimizer);
+    gd_params_free(p);
     gd_context_free(ctx);
     return failed;
 }

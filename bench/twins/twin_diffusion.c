@@ -10,8 +10,7 @@ int main(void)
     gd_context *ctx = twin_context();
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
     const gd_mlp net = gd_make_mlp(p, 0, 4, (int64_t[]){10, WIDE, WIDE, WIDE, 2}, "");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_optimizer_average(adamw, 0.995);
     gd_tensor *places = twin_floats(ctx, 1, 1, GD_SHAPE(STEPS * B, 1));
     gd_tensor *noises = twin_floats(ctx, 2, 1.7, GD_SHAPE(STEPS * B, 2));
@@ -30,6 +29,5 @@ int main(void)
         gd_tensor *loss = gd_mse_loss(made, noise, GD_MEAN);
         twin_update(adamw, 0.003, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

@@ -10,8 +10,8 @@ int main(void)
     gd_params *p[2] = {gd_params_create(ctx, GD_FLOAT32), gd_params_create(ctx, GD_FLOAT32)};
     const gd_mlp teacher = gd_make_mlp(p[0], 0, 3, (int64_t[]){IN, 256, 256, OUT}, "");
     const gd_mlp student = gd_make_mlp(p[1], 0, 2, (int64_t[]){IN, 32, OUT}, "");
-    for (int i = 0; i < 2; i++) twin_init(p[i]);
-    gd_optimizer *adamw = gd_adamw_create(p[1], NULL);
+    twin_init(p[0]);
+    gd_optimizer *adamw = twin_adamw(p[1]);
     gd_tensor *points = twin_floats(ctx, 1, 1, GD_SHAPE(STEPS * B, IN));
     gd_tensor *labels = twin_ints(ctx, 2, OUT, GD_SHAPE(STEPS * B));
     const double warm = 4; /* the temperature */
@@ -26,6 +26,6 @@ int main(void)
         gd_tensor *loss = gd_add(off, gd_cross_entropy(y, gd_narrow(labels, 0, step * B, B)));
         twin_update(adamw, 0.003, p[1], loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p[0]), gd_params_free(p[1]);
-    return twin_end(ctx);
+    gd_params_free(p[0]);
+    return twin_end(p[1], adamw);
 }

@@ -51,6 +51,6 @@ int main(void)
         gd_tensor *loss = gd_huber_loss(q, worth, 1, GD_MEAN);
         twin_update(adamw, 0.002, p[0], loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p[0]), gd_params_free(p[1]);
-    return twin_end(ctx);
+    gd_params_free(p[1]);
+    return twin_end(p[0], adamw);
 }

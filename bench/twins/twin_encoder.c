@@ -29,8 +29,7 @@ int main(void)
     block blocks[BLOCKS];
     for (int i = 0; i < BLOCKS; i++) blocks[i] = make(p, i);
     const gd_linear_layer out = gd_make_linear(p, 0, E, CLASSES, "out");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *ids = twin_ints(ctx, 1, V, GD_SHAPE(STEPS * B, T));
     gd_tensor *lengths = twin_ints(ctx, 2, T, GD_SHAPE(STEPS * B, 1));
     gd_tensor *labels = twin_ints(ctx, 3, CLASSES, GD_SHAPE(STEPS * B));
@@ -54,6 +53,5 @@ int main(void)
         gd_tensor *loss = gd_cross_entropy(logits, gd_narrow(labels, 0, step * B, B));
         twin_update(adamw, 0.001, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

@@ -9,8 +9,7 @@ int main(void)
     gd_params *p[2] = {gd_params_create(ctx, GD_FLOAT32), gd_params_create(ctx, GD_FLOAT32)};
     const gd_mlp generator = gd_make_mlp(p[0], 0, 3, (int64_t[]){8, 64, 64, 2}, "");
     const gd_mlp critic = gd_make_mlp(p[1], 0, 3, (int64_t[]){2, 64, 64, 1}, "");
-    gd_optimizer *adamw[2];
-    for (int i = 0; i < 2; i++) twin_init(p[i]), adamw[i] = gd_adamw_create(p[i], NULL);
+    gd_optimizer *adamw[2] = {twin_adamw(p[0]), twin_adamw(p[1])};
     gd_tensor *noise = twin_floats(ctx, 1, 1, GD_SHAPE(STEPS * B, 8));
     gd_tensor *at = twin_floats(ctx, 2, 3.14159, GD_SHAPE(STEPS * B, 1));
     gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(B, 1));
@@ -33,6 +32,6 @@ int main(void)
         twin_step(loss);
         gd_step_end(ctx);
     }
-    for (int i = 0; i < 2; i++) gd_optimizer_free(adamw[i]), gd_params_free(p[i]);
-    return twin_end(ctx);
+    gd_optimizer_free(adamw[0]), gd_params_free(p[0]);
+    return twin_end(p[1], adamw[1]);
 }

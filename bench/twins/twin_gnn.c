@@ -18,8 +18,7 @@ int main(void)
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
     const gd_linear_layer first = gd_make_linear(p, 0, FEATURES, HIDDEN, "first");
     const gd_linear_layer second = gd_make_linear(p, 0, HIDDEN, CLASSES, "second");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *x = twin_floats(ctx, 1, 1, GD_SHAPE(NODES, FEATURES));
     gd_tensor *y = twin_ints(ctx, 2, CLASSES, GD_SHAPE(NODES));
     gd_tensor *sources = twin_ints(ctx, 3, NODES, GD_SHAPE(EDGES));
@@ -37,6 +36,5 @@ int main(void)
         gd_tensor *loss = gd_cross_entropy(gd_narrow(h, 0, 0, 100), gd_narrow(y, 0, 0, 100));
         twin_update(adamw, 0.01, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

@@ -9,8 +9,7 @@ int main(void)
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
     const gd_rnn_layers gru = gd_make_rnn(p, 0, 3, LETTERS, H, 1, "gru");
     const gd_linear_layer out = gd_make_linear(p, 0, H, LETTERS, "out");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *letters = twin_ints(ctx, 1, LETTERS, GD_SHAPE(STEPS * B, T));
     gd_tensor *next = twin_ints(ctx, 2, LETTERS, GD_SHAPE(STEPS * B, T));
     for (int step = 0; step < STEPS && !gd_error(ctx); step++) {
@@ -19,6 +18,5 @@ int main(void)
         gd_tensor *wanted = gd_narrow(next, 0, step * B, B);
         twin_update(adamw, 0.005, p, gd_cross_entropy(gd_run_linear(&out, h), wanted));
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

@@ -56,8 +56,7 @@ int main(void)
     for (int i = 0; i < LAYERS; i++) layers[i] = make(p, i);
     const gd_norm_layer last = norm(p, "norm", LAYERS);
     const gd_linear_layer out = linear(p, C, V, "out", LAYERS);
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *letters = twin_ints(ctx, 1, V, GD_SHAPE(STEPS * B, T));
     gd_tensor *next = twin_ints(ctx, 2, V, GD_SHAPE(STEPS * B, T));
     for (int step = 0; step < STEPS; step++) ((int32_t *)gd_tensor_data(next))[step * B * T] = -100;
@@ -69,6 +68,5 @@ int main(void)
         gd_tensor *wanted = gd_narrow(next, 0, step * B, B);
         twin_update(adamw, 0.003, p, gd_cross_entropy_with(logits, wanted, &ignore));
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

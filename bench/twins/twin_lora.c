@@ -39,6 +39,5 @@ int main(void)
         gd_tensor *loss = gd_cross_entropy(x, gd_narrow(labels, 0, step * B, B));
         twin_update(adamw, 0.004, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

@@ -13,8 +13,7 @@ int main(void)
     for (int i = 0; i < EXPERTS; i++)
         experts[i] =
             gd_make_mlp(p, 0, 2, (int64_t[]){IN, 64, OUT}, gd_format("experts.%d", i).text);
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *points = twin_floats(ctx, 1, 1, GD_SHAPE(STEPS * B, IN));
     gd_tensor *labels = twin_ints(ctx, 2, OUT, GD_SHAPE(STEPS * B));
     gd_tensor *zeros = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(B, EXPERTS));
@@ -28,6 +27,5 @@ int main(void)
         gd_tensor *loss = gd_cross_entropy(logits, gd_narrow(labels, 0, step * B, B));
         twin_update(adamw, 0.003, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

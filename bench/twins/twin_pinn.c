@@ -9,8 +9,7 @@ int main(void)
     gd_context *ctx = twin_context();
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
     const gd_mlp net = gd_make_mlp(p, 0, 4, (int64_t[]){2, 64, 64, 64, 1}, "");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     const gd_gradients_options again = {.differentiable = true};
     gd_tensor *x = twin_floats(ctx, 1, 1, GD_SHAPE(POINTS, 2)); /* t and x of each point */
     gd_tensor_set_requires_grad(x, true);
@@ -23,6 +22,5 @@ int main(void)
         gd_tensor *residual = gd_sub(left, gd_scale(gd_narrow(second, 1, 1, 1), 0.01));
         twin_update(adamw, 0.001, p, gd_mean_all(gd_mul(residual, residual)));
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

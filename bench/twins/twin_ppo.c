@@ -15,8 +15,7 @@ int main(void)
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
     const gd_mlp policy = gd_make_mlp(p, 0, 3, (int64_t[]){4, 64, 64, 2}, "policy");
     const gd_mlp critic = gd_make_mlp(p, 0, 3, (int64_t[]){4, 64, 64, 1}, "critic");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *now = gd_tensor_wrap(ctx, GD_FLOAT32, GD_SHAPE(CARTS, 4), carts);
     gd_tensor *states = gd_tensor_wrap(ctx, GD_FLOAT32, GD_SHAPE(ALL, 4), seen);
     gd_tensor *push = gd_tensor_wrap(ctx, GD_INT32, GD_SHAPE(ALL), pushes);
@@ -62,6 +61,5 @@ int main(void)
             twin_update(adamw, 0.002, p, loss);
         }
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

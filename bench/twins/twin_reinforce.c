@@ -14,8 +14,7 @@ int main(void)
     gd_context *ctx = twin_context();
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
     const gd_mlp net = gd_make_mlp(p, 0, 2, (int64_t[]){4, 64, 2}, "");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *x = gd_tensor_wrap(ctx, GD_FLOAT32, GD_SHAPE(N, 4), carts);
     gd_tensor *push = gd_tensor_wrap(ctx, GD_INT32, GD_SHAPE(N), pushes);
     gd_tensor *worth = gd_tensor_wrap(ctx, GD_FLOAT32, GD_SHAPE(N), gain);
@@ -41,6 +40,5 @@ int main(void)
         gd_tensor *loss = gd_mean_all(gd_mul(unlikely, better));
         twin_update(adamw, 0.01, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

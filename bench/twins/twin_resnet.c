@@ -45,8 +45,7 @@ int main(void)
     for (int i = 0; i < BLOCKS; i++)
         blocks[i] = make(p, i ? 8 << i : 16, 16 << i, gd_format("blocks.%d", i).text);
     const gd_linear_layer out = gd_make_linear(p, 0, 64, 10, "out");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *images = twin_floats(ctx, 1, 1, GD_SHAPE(STEPS * B, 1, 8, 8));
     gd_tensor *labels = twin_ints(ctx, 2, 10, GD_SHAPE(STEPS * B));
     for (int step = 0; step < STEPS && !gd_error(ctx); step++) {
@@ -58,6 +57,5 @@ int main(void)
             gd_cross_entropy(gd_run_linear(&out, x), gd_narrow(labels, 0, step * B, B));
         twin_update(adamw, 0.001, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

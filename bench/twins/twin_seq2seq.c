@@ -14,8 +14,7 @@ int main(void)
     const gd_linear_layer key = gd_make_linear(p, GD_NO_BIAS, H, H, "key");
     const gd_linear_layer mix = gd_make_linear(p, 0, 2 * H, H, "mix");
     const gd_linear_layer out = gd_make_linear(p, 0, H, LETTERS, "out");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *texts = twin_ints(ctx, 1, LETTERS, GD_SHAPE(STEPS * B, IN));
     gd_tensor *wanted = twin_ints(ctx, 2, LETTERS, GD_SHAPE(STEPS * B, OUT + 1));
     for (int step = 0; step < STEPS && !gd_error(ctx); step++) {
@@ -30,6 +29,5 @@ int main(void)
         gd_tensor *loss = gd_cross_entropy(gd_run_linear(&out, h), next);
         twin_update(adamw, 0.005, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

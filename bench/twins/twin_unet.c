@@ -24,8 +24,7 @@ int main(void)
     for (int i = 0; i < LEVELS - 1; i++)
         join[i] = conv(p, 32 << i, 16 << i, gd_format("join.%d", i).text);
     const gd_conv_layer out = conv(p, 16, 1, "out");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *images = twin_floats(ctx, 1, 1, GD_SHAPE(STEPS * B, 1, SIDE, SIDE));
     gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
     for (int step = 0; step < STEPS && !gd_error(ctx); step++) {
@@ -42,6 +41,5 @@ int main(void)
         gd_tensor *loss = gd_bce_with_logits(gd_run_conv(&out, x), bright, NULL, GD_MEAN);
         twin_update(adamw, 0.002, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

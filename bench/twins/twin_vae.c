@@ -9,8 +9,7 @@ int main(void)
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
     const gd_mlp encoder = gd_make_mlp(p, 0, 2, (int64_t[]){IN, HIDDEN, 2 * CODE}, "encoder");
     const gd_mlp decoder = gd_make_mlp(p, 0, 2, (int64_t[]){CODE, HIDDEN, IN}, "decoder");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *images = twin_ints(ctx, 1, 2, GD_SHAPE(STEPS * B, IN));
     gd_tensor *noise = twin_floats(ctx, 2, 1.7, GD_SHAPE(STEPS * B, CODE));
     for (int step = 0; step < STEPS && !gd_error(ctx); step++) {
@@ -26,6 +25,5 @@ int main(void)
         gd_tensor *loss = gd_scale(gd_add(pixels, off), 1. / B);
         twin_update(adamw, 0.002, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

@@ -9,8 +9,7 @@ int main(void)
     gd_context *ctx = twin_context();
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
     const gd_mlp critic = gd_make_mlp(p, 0, 4, (int64_t[]){2, 256, 256, 256, 1}, "");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     const gd_gradients_options again = {.differentiable = true};
     gd_tensor *real = twin_floats(ctx, 1, 1, GD_SHAPE(B, 2));
     gd_tensor *made = twin_floats(ctx, 2, 2, GD_SHAPE(B, 2));
@@ -25,6 +24,5 @@ int main(void)
                                  gd_mean_all(gd_run_mlp(&critic, real, gd_softplus)));
         twin_update(adamw, 0.001, p, gd_add(loss, penalty));
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }

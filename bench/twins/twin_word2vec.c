@@ -10,8 +10,7 @@ int main(void)
     gd_params *p = gd_params_create(ctx, GD_FLOAT32);
     const gd_linear_layer word = gd_make_embedding(p, V, C, "word");
     const gd_linear_layer context = gd_make_embedding(p, V, C, "context");
-    twin_init(p);
-    gd_optimizer *adamw = gd_adamw_create(p, NULL);
+    gd_optimizer *adamw = twin_adamw(p);
     gd_tensor *words = twin_ints(ctx, 1, V, GD_SHAPE(STEPS * B, 1));
     gd_tensor *others = twin_ints(ctx, 2, V, GD_SHAPE(STEPS * B, OTHERS)); /* the first is near */
     gd_tensor *near = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(B, 1, OTHERS));
@@ -23,6 +22,5 @@ int main(void)
         gd_tensor *loss = gd_bce_with_logits(score, near, NULL, GD_MEAN);
         twin_update(adamw, 0.01, p, loss);
     }
-    gd_optimizer_free(adamw), gd_params_free(p);
-    return twin_end(ctx);
+    return twin_end(p, adamw);
 }
