@@ -114,62 +114,6 @@ LOOP_TEST(saved_and_loaded_it_is_the_same, 4)
     gd_safetensors_close(file);
 }
 
-/* A model with two buffers, and where they are. */
-static void make_with_buffers(model *m, int64_t size)
-{
-    const model_config config = {
-        .vocab = 7, .layers = 1, .dim = 8, .heads = 2, .kv_heads = 1, .ffn = 8, .positions = 4};
-    model_declare(m, ctx, GD_FLOAT32, &config);
-    gd_params_add_buffer(m->params, "running.mean", GD_FLOAT64, 1, &size);
-    gd_params_add_buffer(m->params, "batches", GD_INT32, 0, NULL);
-    model_fill(m);
-}
-
-static void load_with_buffers(int64_t size, const char *words)
-{
-    model m;
-    open_folder in;
-    ck_assert(folder_open(&in, ".", true));
-    make_with_buffers(&m, size);
-    llama_load(&m, &in, NULL);
-    if (words) {
-        ck_assert_error(ctx, words);
-    } else {
-        double mean[3];
-        int32_t seen = 0;
-        gd_tensor_read_f64(gd_params_buffer_at(m.params, 0), mean, 3);
-        gd_tensor_read(gd_params_buffer_at(m.params, 1), &seen, sizeof seen);
-        ck_assert_no_error(ctx);
-        ck_assert(mean[0] == 0.1 && mean[2] == 0.3 && seen == 12);
-    }
-    folder_close(&in);
-    model_free(&m);
-}
-
-TEST(buffers_are_saved_too)
-{
-    model m;
-    saving to = {.ctx = ctx};
-    make_with_buffers(&m, 3);
-    gd_tensor_write_f64(gd_params_buffer_at(m.params, 0), (double[]){0.1, 0.2, 0.3}, 3);
-    gd_tensor_write(gd_params_buffer_at(m.params, 1), &(int32_t){12}, sizeof(int32_t));
-    ck_assert(folder_open(&to.folder, ".", false) && !llama_save(&m, &to, "ids"));
-    folder_close(&to.folder);
-    model_free(&m);
-    load_with_buffers(3, NULL);
-    load_with_buffers(2, "tensor \"running.mean\" has shape [3], wanted [2]");
-    llama_open(&m, ctx, GD_FLOAT32, "."); /* a model without them */
-    ck_assert_error(ctx, "\", which is not a weight of this model");
-    shell("rm *");
-    ck_assert(folder_open(&to.folder, ".", false) && !llama_save(&m, &to, "ids"));
-    folder_close(&to.folder);
-    model_free(&m);
-    load_with_buffers(3, "has no tensor \"running.mean\"");
-    llama_open(&m, ctx, GD_FLOAT32, ".");
-    ck_assert_no_error(ctx);
-    model_free(&m);
-}
-
 /* Opens the folder of a fixture as a command has changed it. */
 static void open_changed(model *m, const char *name, const char *change)
 {

@@ -64,13 +64,6 @@ gd_tensor *llama_weight_view(const llama_weight *w)
     return w->rows ? gd_slice(w->tensor, 0, w->row, w->row + w->rows) : w->tensor;
 }
 
-static bool is_buffer(const model *m, const char *name)
-{
-    for (int i = 0; i < gd_params_buffer_count(m->params); i++)
-        if (!strcmp(gd_tensor_name(gd_params_buffer_at(m->params, i)), name)) return true;
-    return false;
-}
-
 /* ---- Saving ------------------------------------------------------------------------------- */
 
 static gd_status save_config(const model *m, saving *to)
@@ -111,20 +104,15 @@ gd_status llama_save(const model *m, saving *to, const char *tokens)
 {
     const gd_named_text metadata[] = {{"format", "pt"}, {"tokens", tokens}};
     int64_t count;
-    const int buffers = gd_params_buffer_count(m->params);
     if (save_config(m, to)) return gd_error_status(m->ctx);
     llama_weight *weights = llama_weights(m, &count);
-    gd_named_tensor *tensors = weights ? malloc((size_t)(count + buffers) * sizeof *tensors) : NULL;
+    gd_named_tensor *tensors = weights ? malloc((size_t)count * sizeof *tensors) : NULL;
     gd_no_grad_begin(m->ctx);
     for (int64_t i = 0; tensors && i < count; i++) {
         tensors[i] = (gd_named_tensor){weights[i].name, llama_weight_view(&weights[i])};
     }
-    for (int i = 0; tensors && i < buffers; i++) {
-        const gd_tensor *t = gd_params_buffer_at(m->params, i);
-        tensors[count + i] = (gd_named_tensor){gd_tensor_name(t), t};
-    }
     if (tensors)
-        saving_tensors(to, model_file, tensors, count + buffers, metadata, 2);
+        saving_tensors(to, model_file, tensors, count, metadata, 2);
     else
         gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the names of the weights");
     gd_no_grad_end(m->ctx);
@@ -169,7 +157,6 @@ static gd_status check_names(const source *s, const model *m, const llama_weight
                            s->in->path, s->name, entry->name);
         }
         if (length >= tail && !strcmp(entry->name + length - tail, rotary)) continue;
-        if (is_buffer(m, entry->name)) continue;
         if (m->config.tied && !strcmp(entry->name, "lm_head.weight")) continue;
         return gd_fail(s->ctx, GD_ERROR_IO,
                        "%s/%s contains \"%.100s\", which is not a weight of this model",
@@ -313,14 +300,14 @@ gd_status llama_check(gd_context *ctx, open_folder *in, const model_config *c)
     return gd_error_status(ctx);
 }
 
-/* The tensor `name` of the folder, a weight or a buffer. */
+/* The weight `w` of the folder. */
 static gd_status load_one(source *s, const model *m, const llama_weight *weights, int64_t count,
-                          const char *name, gd_tensor *to)
+                          const llama_weight *w, gd_tensor *to)
 {
     bool changed;
-    if (turn_to(s, name, &changed)) return gd_error_status(s->ctx);
+    if (turn_to(s, w->name, &changed)) return gd_error_status(s->ctx);
     if (changed && check_names(s, m, weights, count)) return gd_error_status(s->ctx);
-    return gd_safetensors_read(s->file, name, to);
+    return gd_safetensors_read(s->file, w->name, to);
 }
 
 /* Puts a weight that was not rounded into the model, and as far as this rank has them into the
@@ -356,13 +343,9 @@ gd_status llama_load(const model *m, open_folder *in, gd_tensor *masters)
         if (masters)
             to = gd_tensor_create(m->ctx, gd_tensor_dtype(masters), gd_tensor_ndim(view),
                                   gd_tensor_shape(view));
-        load_one(&s, m, weights, count, w->name, to);
+        load_one(&s, m, weights, count, w, to);
         if (masters && !gd_error(m->ctx)) put_master(m, w, to, masters);
         if (masters) gd_tensor_free(to);
-    }
-    for (int i = 0; i < gd_params_buffer_count(m->params) && !gd_error(m->ctx); i++) {
-        gd_tensor *t = gd_params_buffer_at(m->params, i);
-        load_one(&s, m, weights, count, gd_tensor_name(t), t);
     }
     if (m->config.tied && !gd_error(m->ctx)) check_tied(&s);
     gd_no_grad_end(m->ctx);

@@ -28,8 +28,8 @@ gd_tensor *llama_weight_view(const llama_weight *weight);
 
 /* ---- The folder --------------------------------------------------------------------------- */
 
-/* Writes config.json and model.safetensors, with the buffers under their names; `tokens`, which
- * describes the tokenizer, goes into the metadata. */
+/* Writes config.json and model.safetensors; `tokens`, which describes the tokenizer, goes into the
+ * metadata. */
 gd_status llama_save(const model *m, saving *to, const char *tokens);
 
 /* A model in a folder in another form than this one, such as pytorch_model.bin; NULL: none. */
@@ -45,7 +45,7 @@ gd_status llama_read_config(gd_context *ctx, open_folder *in, model_config *conf
  * configured size is allocated. */
 gd_status llama_check(gd_context *ctx, open_folder *in, const model_config *config);
 
-/* Fills the weights and the buffers, converting from any real dtype. One that is missing, has
+/* Fills the weights, converting from any real dtype. One that is missing, has
  * another shape, or is not part of this model is an error. With `masters`, an optimizer's state,
  * which gets the weights before they are rounded to 16 bits. */
 gd_status llama_load(const model *m, open_folder *in, gd_tensor *masters);
