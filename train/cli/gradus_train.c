@@ -13,7 +13,6 @@
 #include "model.h"
 #include "program.h"
 #include "report.h"
-#include "sample.h"
 #include "stop.h"
 #include "train_options.h"
 #include "validate.h"
@@ -68,12 +67,7 @@ static void conclude(model *m, const dataset *data, const train_options *o, doub
         report_weights(m);
     }
     if (!gd_error(m->ctx) && o->sample_length > 0 && gd_group_rank(o->group) == 0) {
-        const sample_options options = {.length = o->sample_length,
-                                        .context = o->context,
-                                        .draw = {.temperature = o->temperature}};
-        console_line("---- sample, temperature %g", o->temperature);
-        sample_text(m, &data->tokenizer, &options, stdout, NULL);
-        printf("\n----\n");
+        report_sample(m, data, o, "");
     }
 }
 
@@ -98,8 +92,7 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o, 
             /* the context has the reason */
         } else if (o->dry_run) {
             fit_try(&m, data, o);
-        } else if (!validate_ids(ctx, data, o->batch, o->context, o->eval_batches) &&
-                   !data_check_ids(ctx, data) && !open_log(&log, o, data, &m, from) &&
+        } else if (!data_check_ids(ctx, data) && !open_log(&log, o, data, &m, from) &&
                    !loop_train(&m, data, o, &log, from, &val)) {
             stopped = launch_vote(o, stop_asked() ? VOTE_SIGNAL : 0) & VOTE_SIGNAL;
             if (!stopped) conclude(&m, data, o, val, begun);

@@ -296,17 +296,20 @@ static gd_status read_rows(gd_context *ctx, const dataset *data, bool training, 
 gd_status data_check_ids(gd_context *ctx, const dataset *data)
 {
     enum { PIECE = 1 << 16, MOST = 1 << 28 };
+    const token_source *const sources[] = {&data->validation, &data->train};
     if (data->tokenizer.kind != TOKENIZER_NONE) return gd_error_status(ctx);
     int32_t *ids = malloc(PIECE * sizeof *ids);
     if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: a batch");
-    int64_t seen = 0;
-    for (int s = 0; s < data->train.shards && seen < MOST; s++) {
-        const token_shard *shard = &data->train.shard[s];
-        for (int64_t at = 0; at < shard->length && seen < MOST && !gd_error(ctx); at += PIECE) {
-            const int64_t left = shard->length - at, count = left < PIECE ? left : PIECE;
-            const int64_t bad = tokens_read(shard, at, count, data->tokenizer.vocab, ids);
-            if (bad != -1) refuse_ids(ctx, data, shard, at, bad);
-            seen += count;
+    for (int i = 0; i < 2; i++) {
+        int64_t left = MOST;
+        for (int s = 0; s < sources[i]->shards; s++) {
+            const token_shard *shard = &sources[i]->shard[s];
+            for (int64_t at = 0, n; at < shard->length && left > 0 && !gd_error(ctx); at += n) {
+                n = shard->length - at < PIECE ? shard->length - at : PIECE;
+                const int64_t bad = tokens_read(shard, at, n, data->tokenizer.vocab, ids);
+                if (bad != -1) refuse_ids(ctx, data, shard, at, bad);
+                left -= n;
+            }
         }
     }
     free(ids);

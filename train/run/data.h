@@ -57,8 +57,8 @@ int64_t data_validation_bytes(const dataset *data);
 bool data_load(dataset *data, const data_options *options);
 void data_free(dataset *data);
 
-/* Checks that ids from token files are in the vocabulary: the first 2^28 for training (validate_ids
- * checks those for validation). A later one is found when its batch is read. */
+/* Checks that ids from token files are in the vocabulary: the first 2^28 for validation and for
+ * training. A later one is found when its batch is read. */
 gd_status data_check_ids(gd_context *ctx, const dataset *data);
 
 /* Reads the training windows at positions `position` to `position` + B - 1: ids [2, B, T], of which

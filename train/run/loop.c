@@ -3,7 +3,6 @@
 #include "console.h"
 #include "launch.h"
 #include "report.h"
-#include "sample.h"
 #include "steps.h"
 #include "stop.h"
 #include "validate.h"
@@ -37,14 +36,10 @@ static void sample(const training *t)
 {
     const train_options *o = t->options;
     gd_random_state before = gd_random_get(t->ctx);
+    char after[40];
     if (gd_group_rank(o->group) > 0) return;
-    const sample_options options = {
-        .length = o->sample_length, .context = o->context, .draw = {.temperature = o->temperature}};
-    console_line("---- sample after step %lld, temperature %g", (long long)t->now.step,
-                 o->temperature);
-    gd_status status = sample_text(t->steps.m, &t->steps.data->tokenizer, &options, stdout, NULL);
-    printf("\n----\n");
-    if (status == GD_ERROR_STATE) {
+    snprintf(after, sizeof after, " after step %lld", (long long)t->now.step);
+    if (report_sample(t->steps.m, t->steps.data, o, after) == GD_ERROR_STATE) {
         console_message("the sample ends here: %s; training continues", gd_error(t->ctx));
         gd_error_clear(t->ctx);
     }

@@ -5,6 +5,7 @@
 #include "fnv.h"
 #include "optimizer.h"
 #include "platform/number.h"
+#include "sample.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -298,6 +299,16 @@ void report_memory(const gd_context *ctx)
 {
     const gd_memory_stats stats = gd_memory(ctx);
     report_memory_sizes(stats.peak_total, stats.peak, "at most");
+}
+
+gd_status report_sample(model *m, const dataset *data, const train_options *o, const char *after)
+{
+    const sample_options options = {
+        .length = o->sample_length, .context = o->context, .draw = {.temperature = o->temperature}};
+    console_line("---- sample%s, temperature %g", after, o->temperature);
+    sample_text(m, &data->tokenizer, &options, stdout, NULL);
+    printf("\n----\n");
+    return gd_error_status(m->ctx);
 }
 
 gd_status report_weights(const model *m)

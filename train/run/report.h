@@ -65,6 +65,10 @@ void report_memory_at_rest(const gd_context *ctx);
 /* Peak memory by class. */
 void report_memory(const gd_context *ctx);
 
+/* Prints a sample; `after`, in the line before it, says when it was made. */
+gd_status report_sample(model *m, const dataset *data, const train_options *options,
+                        const char *after);
+
 /* A fingerprint of all weights: two runs that end with the same one agree in every bit. */
 gd_status report_weights(const model *m);
 

@@ -115,22 +115,3 @@ double validate(model *m, const dataset *data, gd_group *group, int64_t batch, i
     if (own.unreadable && failure) read_failure_take(failure, m->ctx);
     return mean_of_all(m, group, own, failure);
 }
-
-gd_status validate_ids(gd_context *ctx, const dataset *data, int64_t batch, int64_t context,
-                       int64_t most)
-{
-    const batches b = choose(data, batch, most);
-    const int64_t shape[2] = {1, context};
-    gd_tensor *tokens = gd_tensor_create(ctx, GD_INT32, 2, shape);
-    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, 2, shape);
-    if (data->tokenizer.kind == TOKENIZER_NONE) {
-        for (int64_t k = 0, rows = 0; k < b.taken && !gd_error(ctx); k++) {
-            int64_t first = first_window(&b, k, &rows);
-            for (int64_t i = 0; i < rows && !gd_error(ctx); i++)
-                data_validation(data, first + i, tokens, targets);
-        }
-    }
-    gd_tensor_free(tokens);
-    gd_tensor_free(targets);
-    return gd_error_status(ctx);
-}

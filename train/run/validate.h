@@ -23,9 +23,4 @@ void read_failure_take(read_failure *failure, gd_context *ctx);
 double validate(model *m, const dataset *data, gd_group *group, int64_t batch, int64_t context,
                 int64_t most, read_failure *failure);
 
-/* Checks the ids that it will read: one beyond the vocabulary would otherwise end a run at its
- * first validation. */
-gd_status validate_ids(gd_context *ctx, const dataset *data, int64_t batch, int64_t context,
-                       int64_t most);
-
 #endif
