@@ -1,7 +1,7 @@
 """Calls of the C library with NumPy arrays: the results and the gradients beside PyTorch's."""
 
 import ctypes
-from ctypes import Structure, byref, c_bool, c_char_p, c_double, c_int, c_int64, c_void_p
+from ctypes import Structure, byref, c_bool, c_char_p, c_double, c_int, c_int64, c_uint, c_void_p
 
 import numpy as np
 import torch
@@ -173,3 +173,36 @@ class Library:
         for t in made:
             c("gd_tensor_free", None, c_void_p)(t)
         self.check()
+
+
+class Group(Library):
+    """Parameters in float64 and their optimizer, that of gd_CREATE_create with those options."""
+
+    def __init__(self, create, given=None):
+        super().__init__()
+        self.params = c("gd_params_create", c_void_p, c_void_p, c_int)(self.ctx, FLOAT64)
+        self.create, self.given, self.t = create, given, {}
+
+    def add(self, name, shape, flags=0, buffer=False):
+        ndim, sizes, name_bytes = len(shape), (c_int64 * max(1, len(shape)))(*shape), name.encode()
+        if buffer:
+            call = c("gd_params_add_buffer", T, c_void_p, c_char_p, c_int, c_int, c_void_p)
+            self.t[name] = call(self.params, name_bytes, FLOAT64, ndim, sizes)
+        else:
+            call = c("gd_params_add", T, c_void_p, c_char_p, c_int, c_void_p, c_uint)
+            self.t[name] = call(self.params, name_bytes, ndim, sizes, flags)
+
+    def finish(self):
+        c("gd_params_finish", c_int, c_void_p)(self.params)
+        self.optimizer = c(f"gd_{self.create}_create", c_void_p, c_void_p, c_void_p)(
+            self.params, self.given and byref(self.given))
+        self.check()
+
+    def clear(self):
+        c("gd_params_clear_grads", c_int, c_void_p)(self.params)
+        self.check()
+
+    def close(self):
+        c("gd_optimizer_free", None, c_void_p)(self.optimizer)
+        c("gd_params_free", None, c_void_p)(self.params)
+        super().close()

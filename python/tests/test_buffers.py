@@ -1,6 +1,5 @@
 """A group with buffers, trained beside the same modules of PyTorch, and exchanged with them as a file."""
 
-import ctypes
 from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_void_p
 
 import numpy as np
@@ -8,8 +7,7 @@ import pytest
 import torch
 import torch.nn as nn
 
-from calls import Library, c, options
-from gradus._library import FLOAT64
+from calls import Group, c, gd, options
 
 safetensors = pytest.importorskip("safetensors.torch")
 WIDTH, RATE, MOMENTUM = 6, 0.05, 0.3
@@ -23,24 +21,15 @@ def module():
     return model.double()
 
 
-class Net(Library):
+class Net(Group):
     """The same in a group of parameters, under PyTorch's names."""
 
     def __init__(self, state):
-        super().__init__()
-        self.params = c("gd_params_create", c_void_p, c_void_p, c_int)(self.ctx, FLOAT64)
-        add = c("gd_params_add", c_void_p, c_void_p, c_char_p, c_int, c_void_p, ctypes.c_uint)
-        buffer = c("gd_params_add_buffer", c_void_p, c_void_p, c_char_p, c_int, c_int, c_void_p)
-        self.t = {}
+        super().__init__("sgd")
         for name, value in state.items():
-            shape = (c_int64 * max(1, value.ndim))(*value.shape)
-            if "running" in name:
-                self.t[name] = buffer(self.params, name.encode(), FLOAT64, value.ndim, shape)
-            elif "tracked" not in name:
-                self.t[name] = add(self.params, name.encode(), value.ndim, shape, 0)
-        c("gd_params_finish", c_int, c_void_p)(self.params)
-        self.optimizer = c("gd_sgd_create", c_void_p, c_void_p, c_void_p)(self.params, None)
-        self.check()
+            if "tracked" not in name:
+                self.add(name, value.shape, buffer="running" in name)
+        self.finish()
 
     def file(self, call, path, *more):
         c(f"gd_params_{call}", c_int, c_void_p, c_char_p, *[t for t, _ in more])(
@@ -48,19 +37,12 @@ class Net(Library):
         self.check()
 
     def forward(self, x, evaluate=False):
-        linear = c("gd_linear", c_void_p, c_void_p, c_void_p, c_void_p)
-        norm = c("gd_batch_norm", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
         t = self.t
-        given = options(eps=0.0, momentum=MOMENTUM, mean=c_void_p(t["1.running_mean"]),
-                        var=c_void_p(t["1.running_var"]), evaluate=evaluate)
-        h = norm(linear(x, t["0.weight"], t["0.bias"]), t["1.weight"], t["1.bias"], byref(given))
-        h = c("gd_tanh", c_void_p, c_void_p)(h)
-        return linear(h, t["3.weight"], t["3.bias"])
-
-    def close(self):
-        c("gd_optimizer_free", None, c_void_p)(self.optimizer)
-        c("gd_params_free", None, c_void_p)(self.params)
-        super().close()
+        given = options(eps=0.0, momentum=MOMENTUM, mean=t["1.running_mean"],
+                        var=t["1.running_var"], evaluate=evaluate)
+        h = gd("linear", x, t["0.weight"], t["0.bias"])
+        h = gd("batch_norm", h, t["1.weight"], t["1.bias"], byref(given))
+        return gd("linear", gd("tanh", h), t["3.weight"], t["3.bias"])
 
 
 def near(net, model, tolerance=1e-12):
@@ -84,16 +66,13 @@ def test_statistics_and_files_are_torchs(batches, tmp_path):
             (model(torch.from_numpy(x)) ** 2).mean().div(batches).backward()
             given = net.tensor(x, False)
             y = net.forward(given)
-            loss = c("gd_mean_all", c_void_p, c_void_p)(
-                c("gd_mul", c_void_p, c_void_p, c_void_p)(y, y))
             c("gd_optimizer_backward", c_int, c_void_p, c_void_p, c_double)(
-                net.optimizer, loss, 1 / batches)
+                net.optimizer, gd("mean_all", gd("mul", y, y)), 1 / batches)
             c("gd_step_end", None, c_void_p)(net.ctx)
             c("gd_tensor_free", None, c_void_p)(given)
         sgd.step(), sgd.zero_grad()
         c("gd_optimizer_step", c_int, c_void_p, c_double)(net.optimizer, RATE)
-        c("gd_params_clear_grads", c_int, c_void_p)(net.params)
-        net.check()
+        net.clear()
         near(net, model)
     net.file("save", path, (c_void_p, None), (c_int64, 0))
     other = module()

@@ -1,16 +1,14 @@
 """The C library's optimizers against those of torch.optim: 100 steps in float64, with gradients that depend
 on the parameters, clipping, and two groups that differ in learning rate and weight decay."""
 
-import ctypes
 import inspect
-from ctypes import Structure, byref, c_bool, c_char_p, c_double, c_int, c_int64, c_void_p
+from ctypes import Structure, c_bool, c_double, c_int, c_void_p
 
 import numpy as np
 import pytest
 import torch
 
-from calls import Library, T, c, options
-from gradus._library import FLOAT64
+from calls import Group, c, gd, options, row
 
 STEPS, RATE, MAX_NORM = 100, 0.01, 1.5
 DECAY, MUON = 1, 2
@@ -84,44 +82,33 @@ def pull(value, step):
     return 0.3 * value + 0.2 * np.sin(3 * value) + wave
 
 
-class Ours(Library):
-    """Parameters and an optimizer of the library."""
+class Ours(Group):
+    """The parameters, and an optimizer of the library."""
 
     def __init__(self, create, given, factors, flags):
-        super().__init__()
-        self.params = c("gd_params_create", c_void_p, c_void_p, c_int)(self.ctx, FLOAT64)
-        add = c("gd_params_add", T, c_void_p, c_char_p, c_int, c_void_p, ctypes.c_uint)
+        super().__init__(create, given)
         factor = c("gd_params_set_factors", c_int, c_void_p, c_void_p, c_double, c_double)
-        self.t = {}
         for name, shape in SHAPES.items():
-            sizes = (c_int64 * len(shape))(*shape)
-            t = add(self.params, name.encode(), len(shape), sizes, flags.get(name, DECAY))
-            factor(self.params, t, *factors.get(name, (1, 1)))
-            self.t[name] = t
-        c("gd_params_finish", c_int, c_void_p)(self.params)
+            self.add(name, shape, flags.get(name, DECAY))
+            factor(self.params, self.t[name], *factors.get(name, (1, 1)))
+        self.finish()
         for name, value in start().items():
             self.write(self.t[name], value)
-        pointer = None if given is None else byref(given)
-        self.optimizer = c(f"gd_{create}_create", c_void_p, c_void_p, c_void_p)(
-            self.params, pointer
-        )
-        self.check()
 
     def step(self, gradients, rate):
         backward = c("gd_backward_from", c_int, c_void_p, c_int, c_void_p)
         for name, gradient in gradients.items():
-            backward((c_void_p * 1)(self.t[name]), 1, None)  # makes the gradient
-            grad = c("gd_grad", c_void_p, c_void_p)(self.t[name])
-            self.write(grad, gradient)
+            backward(row([self.t[name]]), 1, None)  # makes the gradient
+            self.write(gd("grad", self.t[name]), gradient)
         c("gd_optimizer_set_rate", c_int, c_void_p, c_double)(self.optimizer, rate)
         c("gd_optimizer_update", c_int, c_void_p, c_double)(self.optimizer, MAX_NORM)
-        c("gd_params_clear_grads", c_int, c_void_p)(self.params)
-        self.check()
+        self.clear()
 
-    def close(self):
-        c("gd_optimizer_free", None, c_void_p)(self.optimizer)
-        c("gd_params_free", None, c_void_p)(self.params)
-        super().close()
+
+def near(ours, theirs, tolerance, when=""):
+    for name, p in theirs.items():
+        np.testing.assert_allclose(ours.read(ours.t[name], p), p.detach().numpy(), rtol=0,
+                                   atol=tolerance, err_msg=name + when)
 
 
 def follow(ours, theirs, optimizers, tolerance):
@@ -138,11 +125,7 @@ def follow(ours, theirs, optimizers, tolerance):
                 group["lr"] = rate * fall
             o.step()
         ours.step(gradients, RATE * fall)
-        for name, p in theirs.items():
-            np.testing.assert_allclose(
-                ours.read(ours.t[name], p), p.detach().numpy(), rtol=0, atol=tolerance,
-                err_msg=f"{name} after step {step}",
-            )
+        near(ours, theirs, tolerance, f" after step {step}")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -219,11 +202,7 @@ def test_average_follows_torch():
     swap = c("gd_optimizer_swap_average", c_int, c_void_p)
     swap(ours.optimizer)
     ours.check()
-    for name, p in average.module.items():
-        value = ours.read(ours.t[name], p)
-        np.testing.assert_allclose(value, p.detach().numpy(), rtol=0, atol=1e-11)
+    near(ours, average.module, 1e-11)
     swap(ours.optimizer)
-    for name, p in theirs.items():
-        value = ours.read(ours.t[name], p)
-        np.testing.assert_allclose(value, p.detach().numpy(), rtol=0, atol=1e-11)
+    near(ours, theirs, 1e-11)
     ours.close()
