@@ -9,13 +9,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The GNU C library has vector versions of these, which its header does not declare without
- * -ffast-math. */
+/* The GNU C library has a vector version, which its header does not declare without -ffast-math. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #pragma omp declare simd notinbranch
 double exp(double);
-#pragma omp declare simd notinbranch
-float expf(float);
 #endif
 
 /* Passes over all tokens go block by block: a reduction over a block has no chain of dependent sums
@@ -96,25 +93,6 @@ static double weigh(const draw_scratch *scratch, const float *logits, float larg
     for (int64_t v = 0; v < scratch->vocab; v++) {
         weights[v] = exp(exponent(logits[v], largest, temperature));
         sum += weights[v];
-    }
-    return sum;
-}
-
-/* The same in float, which takes a third of the time. A weight e^-a is off by some 2^-23 (a + 1) of
- * itself, and the mean of a is at most ln(vocab), so the sum of any tokens is off by less than
- * ROUGHLY times the sum of all. */
-#define ROUGHLY 1e-5
-
-static double weigh_roughly(const draw_scratch *scratch, const float *logits, float largest,
-                            double temperature)
-{
-    const float factor = (float)(1 / temperature);
-    double sum = 0, *weights = scratch->weights;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t v = 0; v < scratch->vocab; v++) {
-        const float weight = expf((logits[v] - largest) * factor);
-        weights[v] = (double)weight;
-        sum += (double)weight;
     }
     return sum;
 }
@@ -230,43 +208,26 @@ static int32_t draw_candidate_of(draw_candidate *c, int64_t count, double u)
 
 /* ---- All ---------------------------------------------------------------------------------- */
 
-/* The id at which the sum of weights passes `goal`; -1: it does not. *margin gets the distance from
- * the goal to where another id begins. Whole blocks are summed first. */
-static int32_t find_in_sum(const double *weights, int64_t count, double goal, double *margin)
+/* The id at which the sum of the weights passes u of the whole. Whole blocks are summed first. */
+static int32_t draw_from_all(const draw_scratch *scratch, const float *logits, int32_t likeliest,
+                             double temperature, double u)
 {
+    const double *weights = scratch->weights;
+    const double goal = u * weigh(scratch, logits, logits[likeliest], temperature);
     double before = 0;
-    *margin = 0;
-    for (int64_t v = 0; v < count; v += BLOCK) {
-        const int64_t end = block_end(v, count);
+    for (int64_t v = 0; v < scratch->vocab; v += BLOCK) {
+        const int64_t end = block_end(v, scratch->vocab);
         double sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = v; i < end; i++) sum += weights[i];
         if (goal < before + sum) {
             double passed = before;
-            for (int64_t i = v; i < end; i++) {
-                const double to_begin = goal - passed;
-                passed += weights[i];
-                if (!(goal < passed)) continue;
-                *margin = fmin(to_begin, passed - goal);
-                return (int32_t)i;
-            }
+            for (int64_t i = v; i < end; i++)
+                if (goal < (passed += weights[i])) return (int32_t)i;
         }
         before += sum;
     }
-    return -1;
-}
-
-/* The rough weights decide, unless the exact ones might decide otherwise. */
-static int32_t draw_from_all(const draw_scratch *scratch, const float *logits, int32_t likeliest,
-                             double temperature, double u)
-{
-    const float largest = logits[likeliest];
-    double margin, sum = weigh_roughly(scratch, logits, largest, temperature);
-    int32_t id = find_in_sum(scratch->weights, scratch->vocab, u * sum, &margin);
-    if (margin > ROUGHLY * sum) return id;
-    sum = weigh(scratch, logits, largest, temperature);
-    id = find_in_sum(scratch->weights, scratch->vocab, u * sum, &margin);
-    return id < 0 ? likeliest : id;
+    return likeliest;
 }
 
 int32_t draw_token(const draw_scratch *scratch, const draw_options *o, const float *logits,
