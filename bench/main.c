@@ -91,18 +91,16 @@ static void list_benchmarks(void)
     }
 }
 
-/* The first option that the benchmark cannot take, or that would have no effect; NULL if there is
- * none. */
-static const char *contradiction(const benchmark *b, const bench_options *o)
+/* False after the message of an option that the benchmark cannot take, or that would have no
+ * effect. */
+static bool check(const command *c, const benchmark *b)
 {
+    const bench_options *o = &c->bench;
     const bool cuda = o->device == GD_CUDA, narrow = gd_dtype_size(o->dtype) == 2;
     const bool step = b->run == bench_step, optimizers = b->run == bench_optimizers;
     const bool layers = b->run == bench_layers;
     const bool norm = b->on_cuda == rms_norm_on_cuda || b->on_cuda == add_rms_norm_on_cuda;
-    const struct {
-        bool found;
-        const char *message;
-    } faults[] = {
+    const options_fault faults[] = {
         {!cuda && !b->run, "add_rms_norm needs --device cuda"},
         {o->op && !layers, "--op is for layers"},
         {o->op && !bench_is_layer(o->op), "--op is not one of the layers"},
@@ -127,10 +125,9 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
         {o->dtype == GD_FLOAT64 && cuda, "--dtype f64 is for the CPU"},
         {cuda && !o->rows != !o->cols, "on a GPU, --rows and --cols go together"},
         {o->heads && o->rows % o->heads, "--rows must be a multiple of --heads"},
+        {0},
     };
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        if (faults[i].found) return faults[i].message;
-    return NULL;
+    return options_fit(&c->base, faults);
 }
 
 /* Fills what is not a row's field. */
@@ -160,8 +157,7 @@ static int run(command *c)
         return options_print_help(&table, stderr), WRONG_CALL;
     }
     complete(c);
-    const char *bad = contradiction(chosen, o);
-    if (bad) return terminal_message(table.program, "%s", bad), WRONG_CALL;
+    if (!check(c, chosen)) return WRONG_CALL;
     if (!o->repeats) o->repeats = 21;
     if (o->device == GD_CUDA) return chosen->on_cuda(o);
     const int64_t usual = chosen->run == bench_optimizers ? 1024 : 4096;

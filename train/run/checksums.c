@@ -28,11 +28,10 @@ void checksums_end(fingerprint *sum, char text[CHECKSUM_TEXT])
     if (FINGERPRINT_IS_XXH3) snprintf(text, CHECKSUM_TEXT, "%016llx", (unsigned long long)print);
 }
 
-bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name)
+/* The checksum of a file in a folder; false, with errno, if it cannot be read. */
+static bool checksum_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name)
 {
     gd_os_status status;
-    text[0] = '\0';
-    if (!FINGERPRINT_IS_XXH3) return true;
     const int file = folder_file(in, name, FOLDER_READ);
     if (file < 0) return false;
     fingerprint *sum = fingerprint_begin();
@@ -56,7 +55,7 @@ static bool verify(gd_context *ctx, open_folder *in, const char *name, const cha
 {
     char hash[CHECKSUM_TEXT], wanted[128], begin[128];
     snprintf(begin, sizeof begin, "(%s)", name);
-    if (!checksums_of(hash, in, name)) {
+    if (!checksum_of(hash, in, name)) {
         if (errno == ENOENT) return !strstr(list, begin);
         fail(ctx, name, in);
         return true;

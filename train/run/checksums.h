@@ -24,9 +24,6 @@ enum { CHECKSUM_TEXT = 17 };
 /* Ends the fingerprint of the bytes of a file. */
 void checksums_end(fingerprint *sum, char text[CHECKSUM_TEXT]);
 
-/* The checksum of a file in a folder; false, with errno, if it cannot be read. */
-bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name);
-
 /* A line of the list. Returns its length. */
 int checksums_print(char *line, size_t room, const char *name, const char *checksum);
 

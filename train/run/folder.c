@@ -26,6 +26,14 @@ bool folder_join(char path[FOLDER_PATH], const char *folder, const char *name)
     return false;
 }
 
+bool folder_parent(char parent[FOLDER_PATH], const char *path)
+{
+    const char *slash = gd_os_last_slash(path);
+    if (!folder_copy(parent, slash ? path : ".")) return false;
+    if (slash) parent[slash == path ? 1 : slash - path] = '\0';
+    return true;
+}
+
 const char *folder_reason(void)
 {
     switch (errno) {
@@ -72,10 +80,8 @@ static bool is_named(int folder, const char *name, bool follow, int file)
 static bool flush_parent(const char *path)
 {
     char parent[FOLDER_PATH];
-    if (!folder_copy(parent, path)) return false;
-    char *slash = gd_os_last_slash(parent);
-    if (slash) slash[slash == parent] = '\0';
-    const int folder = gd_os_open(gd_os_here, slash ? parent : ".", GD_OS_READ | GD_OS_FOLDER, 0);
+    if (!folder_parent(parent, path)) return false;
+    const int folder = gd_os_open(gd_os_here, parent, GD_OS_READ | GD_OS_FOLDER, 0);
     if (folder < 0) return errno == EACCES; /* one that cannot be listed was there before */
     if (!gd_os_flush_folder(folder)) return close_failed(folder);
     return gd_os_close(folder);

@@ -38,6 +38,9 @@ bool folder_copy(char path[FOLDER_PATH], const char *from);
 /* folder/name; false, with ENAMETOOLONG, if it does not fit. */
 bool folder_join(char path[FOLDER_PATH], const char *folder, const char *name);
 
+/* The folder that a path is in; false, with ENAMETOOLONG, if it does not fit. */
+bool folder_parent(char parent[FOLDER_PATH], const char *path);
+
 /* The reason why a function here failed. */
 const char *folder_reason(void);
 

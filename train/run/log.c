@@ -135,18 +135,6 @@ void log_write(run_log *log, const log_line *l)
 
 static const char log_name[] = "log.jsonl"; /* in --out */
 
-/* The folder that a log is in, and its name there. */
-static bool open_parent(open_folder *in, const char *path, const char **name)
-{
-    char part[FOLDER_PATH];
-    const char *slash = gd_os_last_slash(path);
-    const size_t length = slash ? (size_t)(slash - path) : 0;
-    *name = slash ? slash + 1 : path;
-    if (!folder_copy(part, path)) return false;
-    part[slash == path ? 1 : length] = '\0';
-    return folder_open(in, slash ? part : ".", false);
-}
-
 /* Appends what follows log->size to an open file. */
 static bool append_rest(const run_log *log, int old)
 {
@@ -168,9 +156,9 @@ static bool append_rest(const run_log *log, int old)
 static bool set_aside(const run_log *log)
 {
     open_folder in;
-    char old_name[FOLDER_NAME];
-    const char *name;
-    if (!open_parent(&in, log->path, &name)) return false;
+    char old_name[FOLDER_NAME], parent[FOLDER_PATH];
+    const char *slash = gd_os_last_slash(log->path), *name = slash ? slash + 1 : log->path;
+    if (!folder_parent(parent, log->path) || !folder_open(&in, parent, false)) return false;
     errno = ENAMETOOLONG;
     const int length = snprintf(old_name, sizeof old_name, "%s.old", name);
     const int old = length < FOLDER_NAME ? folder_file(&in, old_name, FOLDER_APPEND) : -1;
