@@ -15,18 +15,26 @@ must move takes in the same run, over ours.
     bench/compare_ops.py --device cpu --threads 1 --dtypes float32
 """
 import math
+import re
 import statistics
 
-from harness import Table, bench, device_us, get_torch, machine, of, options, several, stop
+from harness import ROOT, Table, bench, device_us, get_torch, machine, of, options, several, stop
 
 NAMES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
-MATRIX = (32768, 1024)
-IMAGE, BATCH = (32, 64, 56, 56), (256, 64, 56, 56)
+
+
+def sizes():
+    """name -> (kinds of the inputs, their shapes) of layers.def."""
+    rows = (ROOT / "bench/layers.def").read_text().split("\nLAYER(")[1:]
+    found = {}
+    for name, kinds, rest in (re.match(r'(\w+), "(\w+)",(.*)', row, re.S).groups() for row in rows):
+        shapes = re.findall(r"\{([\d <,]+)\}", rest)[-len(kinds):]
+        found[name] = kinds, [tuple(map(eval, shape.split(","))) for shape in shapes]
+    return found
 
 
 def layers(torch, nn, functional):
-    """name -> (kinds of the inputs, as in layers.def, their shapes, function, tensors like x moved forward and
-    backward, or None)."""
+    """name -> (function, tensors like x moved forward and backward, or None)."""
     quarter = 0.25  # a pooled plane
 
     def attention(*qkv):
@@ -45,116 +53,86 @@ def layers(torch, nn, functional):
         q, k, v = x.chunk(3, 2)
         return attention(rope(q), rope(k), v)
 
+    def conv(function, **how):
+        return lambda x, w, b: function(x, w, b, **{"padding": 1, **how}), None
+
     rows = {
-        "attention": ("xxx", [(16, 1024, 12, 64)] * 3, attention, None),
-        "attention_short": ("xxx", [(16, 256, 12, 64)] * 3, attention, None),
-        "attention_wide": ("xxx", [(16, 1024, 12, 128)] * 3, attention, None),
-        "rope": ("x", [(16, 1024, 12, 64)], rope, (2, 2)),
-        "rope_attention": ("x", [(16, 1024, 36, 64)], rope_attention, None),
-        "conv2d": ("xww", [IMAGE, (64, 64, 3, 3), (64,)],
-                   lambda x, w, b: functional.conv2d(x, w, b, padding=1), None),
-        "depthwise": ("xww", [IMAGE, (64, 1, 3, 3), (64,)],
-                      lambda x, w, b: functional.conv2d(x, w, b, padding=1, groups=64), (2, 3)),
-        "conv1d": ("xww", [(32, 64, 3136), (64, 64, 3), (64,)],
-                   lambda x, w, b: functional.conv1d(x, w, b, padding=1), None),
-        "conv_transpose2d": ("xww", [(32, 64, 28, 28), (64, 64, 4, 4), (64,)],
-                             lambda x, w, b: functional.conv_transpose2d(
-                                 x, w, b, stride=2, padding=1), None),
-        "unfold": ("x", [IMAGE], lambda x: functional.unfold(x, 3, padding=1), (10, 10)),
-        "fold": ("x", [(32, 576, 3136)], lambda x: functional.fold(x, (56, 56), 3, padding=1),
-                 (10 / 9, 10 / 9)),
-        "pad": ("x", [BATCH], lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
-                (1 + (58 / 56) ** 2,) * 2),
-        "upsample_nearest": ("x", [(256, 64, 28, 28)],
-                             lambda x: functional.interpolate(x, scale_factor=2, mode="nearest"),
-                             (5, 5)),
-        "max_pool2d": ("x", [BATCH], lambda x: functional.max_pool2d(x, 2),
+        "attention": (attention, None),
+        "attention_short": (attention, None),
+        "attention_wide": (attention, None),
+        "rope": (rope, (2, 2)),
+        "rope_attention": (rope_attention, None),
+        "conv2d": conv(functional.conv2d),
+        "depthwise": (conv(functional.conv2d, groups=64)[0], (2, 3)),
+        "conv1d": conv(functional.conv1d),
+        "conv_transpose2d": conv(functional.conv_transpose2d, stride=2),
+        "unfold": (lambda x: functional.unfold(x, 3, padding=1), (10, 10)),
+        "fold": (lambda x: functional.fold(x, (56, 56), 3, padding=1), (10 / 9, 10 / 9)),
+        "pad": (lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"), (1 + (58 / 56) ** 2,) * 2),
+        "upsample_nearest": (lambda x: functional.interpolate(x, scale_factor=2, mode="nearest"), (5, 5)),
+        "max_pool2d": (lambda x: functional.max_pool2d(x, 2),
                        # y, dy and the places, of 4 bytes
                        lambda size: (1 + quarter * (1 + 4 / size),) * 2),
-        "avg_pool2d": ("x", [BATCH], lambda x: functional.avg_pool2d(x, 2), (1 + quarter,) * 2),
-        "batch_norm": ("xww", [BATCH, (64,), (64,)],
-                       lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
-                       (3, 5)),
-        "batch_norm_fixed": ("xwwss", [BATCH, (64,), (64,), (64,), (64,)],
-                             lambda x, w, b, mean, var: functional.batch_norm(x, mean, var, w, b),
-                             (2, 3)),
-        "group_norm": ("xww", [BATCH, (64,), (64,)],
-                       lambda x, w, b: functional.group_norm(x, 8, w, b), (2, 3)),
-        "layer_norm": ("xww", [MATRIX, (1024,), (1024,)],
-                       lambda x, w, b: functional.layer_norm(x, (1024,), w, b), (2, 3)),
-        "rms_norm": ("xw", [MATRIX, (1024,)], lambda x, w: functional.rms_norm(x, (1024,), w),
-                     (2, 3)),
-        "add_rms_norm": ("xxw", [MATRIX, MATRIX, (1024,)],
-                         lambda x, r, w: functional.rms_norm(x + r, (1024,), w), (4, None)),
-        "linear": ("xww", [(8192, 1024), (4096, 1024), (4096,)], functional.linear, None),
-        "matmul": ("xx", [(64, 512, 512)] * 2, torch.matmul, None),
-        "embedding": ("xc", [(8192, 1024), (32768,)], lambda x, at: functional.embedding(at, x), None),
-        "lstm": ("x", [(64, 128, 512)], nn.LSTM(512, 512, batch_first=True), None),
-        "gru": ("x", [(64, 128, 512)], nn.GRU(512, 512, batch_first=True), None),
-        "mse_loss": ("xt", [MATRIX] * 2, functional.mse_loss, (2, 3)),
-        "l1_loss": ("xt", [MATRIX] * 2, functional.l1_loss, (2, 3)),
-        "huber_loss": ("xt", [MATRIX] * 2, lambda x, t: functional.huber_loss(x, t, delta=0.5), (2, 3)),
-        "smooth_l1_loss": ("xt", [MATRIX] * 2, lambda x, t: functional.smooth_l1_loss(x, t, beta=0.5),
-                           (2, 3)),
-        "bce_with_logits": ("xt", [MATRIX] * 2, functional.binary_cross_entropy_with_logits, (2, 3)),
-        "kl_div": ("xt", [MATRIX] * 2, lambda x, t: functional.kl_div(x, t, reduction="batchmean"),
-                   (2, 2)),
-        "nll_loss": ("xc", [MATRIX, (32768,)], functional.nll_loss, (0, 1)),
-        "cross_entropy": ("xc", [MATRIX, (32768,)], functional.cross_entropy, (1, 2)),
-        "linear_cross_entropy": ("xwc", [(8192, 1024), (8192, 1024), (8192,)],
-                                 lambda x, w, at: functional.cross_entropy(functional.linear(x, w), at),
-                                 None),
-        "cosine_similarity": ("xx", [MATRIX] * 2, functional.cosine_similarity, (2, 4)),
-        "softmax": ("x", [MATRIX], lambda x: x.softmax(-1), (2, 3)),
-        "log_softmax": ("x", [MATRIX], lambda x: x.log_softmax(-1), (2, 3)),
-        "swiglu": ("xx", [MATRIX] * 2, lambda x, up: functional.silu(x) * up, (3, 5)),
-        "dropout": ("x", [MATRIX], lambda x: functional.dropout(x, 0.1), (2, 2)),
-        "where": ("xxm", [MATRIX] * 3, lambda a, b, m: torch.where(m, a, b), None),
-        "masked_fill": ("xm", [MATRIX] * 2, lambda x, m: x.masked_fill(m, 0), None),
-        "add": ("xx", [MATRIX] * 2, torch.add, (3, None)),
-        "sub": ("xx", [MATRIX] * 2, torch.sub, (3, None)),
-        "mul": ("xx", [MATRIX] * 2, torch.mul, (3, 5)),
-        "div": ("xx", [MATRIX] * 2, torch.div, (3, 5)),
-        "maximum": ("xx", [MATRIX] * 2, torch.maximum, (3, 5)),
-        "minimum": ("xx", [MATRIX] * 2, torch.minimum, (3, 5)),
-        "pow_tensor": ("xt", [MATRIX] * 2, lambda x, t: torch.pow(t, x), (3, 4)),
-        "lt": ("xx", [MATRIX] * 2, torch.lt, None),
-        "scale": ("x", [MATRIX], lambda x: x * 0.5, (2, 2)),
-        "add_scalar": ("x", [MATRIX], lambda x: x + 0.5, (2, None)),
-        "pow": ("x", [MATRIX], lambda x: x.pow(3), (2, 3)),
-        "gelu_tanh": ("x", [MATRIX], lambda x: functional.gelu(x, approximate="tanh"), (2, 3)),
-        "clamp": ("x", [MATRIX], lambda x: x.clamp(-1, 1), (2, 3)),
-        "cast": ("x", [MATRIX],
-                 lambda x: x.to(torch.bfloat16 if x.dtype == torch.float32 else torch.float32), None),
-        "max": ("x", [MATRIX], lambda x: x.amax(-1), (1, 2)),
-        "norm": ("x", [MATRIX], lambda x: torch.linalg.vector_norm(x, 2, -1), (1, 2)),
-        "argmax": ("x", [MATRIX], lambda x: x.argmax(-1), (1, None)),
-        "cumsum": ("x", [MATRIX], lambda x: x.cumsum(-1), (2, 2)),
-        "sort": ("x", [MATRIX], lambda x: x.sort(dim=-1, stable=True)[0], None),
-        "topk": ("x", [MATRIX], lambda x: x.topk(32)[0], (1, 1)),
-        "gather": ("xc", [(1 << 20,)] * 2, lambda x, i: x.gather(-1, i), None),
-        "gather_rows": ("xc", [MATRIX] * 2, lambda x, i: x.gather(-1, i), None),
-        "scatter_add": ("xxc", [MATRIX] * 3, lambda x, src, i: x.scatter_add(-1, i, src), None),
-        "index_select": ("xc", [(4096, 8192), (8192,)], lambda x, i: x.index_select(-1, i), None),
-        "one_hot": ("xc", [MATRIX, (32768,)],
-                    lambda x, at: functional.one_hot(at, x.shape[-1]).to(x.dtype), (1, None)),
-        "flip": ("x", [MATRIX], lambda x: x.flip(-1), (2, 2)),
-        "tril": ("x", [(32, 1024, 1024)], torch.tril, (2, 2)),
-        "triu": ("x", [(32, 1024, 1024)], torch.triu, (2, 2)),
-        "concat": ("xx", [MATRIX] * 2, lambda *x: torch.cat(x, -1), (4, 4)),
-        "contiguous": ("x", [MATRIX], lambda x: x.t().contiguous(), (2, None)),
+        "avg_pool2d": (lambda x: functional.avg_pool2d(x, 2), (1 + quarter,) * 2),
+        "batch_norm": (lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True), (3, 5)),
+        "batch_norm_fixed": (lambda x, w, b, mean, var: functional.batch_norm(x, mean, var, w, b), (2, 3)),
+        "group_norm": (lambda x, w, b: functional.group_norm(x, 8, w, b), (2, 3)),
+        "layer_norm": (lambda x, w, b: functional.layer_norm(x, (1024,), w, b), (2, 3)),
+        "rms_norm": (lambda x, w: functional.rms_norm(x, (1024,), w), (2, 3)),
+        "add_rms_norm": (lambda x, r, w: functional.rms_norm(x + r, (1024,), w), (4, None)),
+        "linear": (functional.linear, None),
+        "matmul": (torch.matmul, None),
+        "embedding": (lambda x, at: functional.embedding(at, x), None),
+        "lstm": (nn.LSTM(512, 512, batch_first=True), None),
+        "gru": (nn.GRU(512, 512, batch_first=True), None),
+        "huber_loss": (lambda x, t: functional.huber_loss(x, t, delta=0.5), (2, 3)),
+        "smooth_l1_loss": (lambda x, t: functional.smooth_l1_loss(x, t, beta=0.5), (2, 3)),
+        "bce_with_logits": (functional.binary_cross_entropy_with_logits, (2, 3)),
+        "kl_div": (lambda x, t: functional.kl_div(x, t, reduction="batchmean"), (2, 2)),
+        "nll_loss": (functional.nll_loss, (0, 1)),
+        "cross_entropy": (functional.cross_entropy, (1, 2)),
+        "linear_cross_entropy": (
+            lambda x, w, at: functional.cross_entropy(functional.linear(x, w), at), None),
+        "cosine_similarity": (functional.cosine_similarity, (2, 4)),
+        "softmax": (lambda x: x.softmax(-1), (2, 3)),
+        "log_softmax": (lambda x: x.log_softmax(-1), (2, 3)),
+        "swiglu": (lambda x, up: functional.silu(x) * up, (3, 5)),
+        "dropout": (lambda x: functional.dropout(x, 0.1), (2, 2)),
+        "where": (lambda a, b, m: torch.where(m, a, b), None),
+        "masked_fill": (lambda x, m: x.masked_fill(m, 0), None),
+        "pow_tensor": (lambda x, t: torch.pow(t, x), (3, 4)),
+        "scale": (lambda x: x * 0.5, (2, 2)),
+        "add_scalar": (lambda x: x + 0.5, (2, None)),
+        "pow": (lambda x: x.pow(3), (2, 3)),
+        "gelu_tanh": (lambda x: functional.gelu(x, approximate="tanh"), (2, 3)),
+        "clamp": (lambda x: x.clamp(-1, 1), (2, 3)),
+        "cast": (lambda x: x.to(torch.bfloat16 if x.dtype == torch.float32 else torch.float32), None),
+        "max": (lambda x: x.amax(-1), (1, 2)),
+        "norm": (lambda x: torch.linalg.vector_norm(x, 2, -1), (1, 2)),
+        "argmax": (lambda x: x.argmax(-1), (1, None)),
+        "cumsum": (lambda x: x.cumsum(-1), (2, 2)),
+        "sort": (lambda x: x.sort(dim=-1, stable=True)[0], None),
+        "topk": (lambda x: x.topk(32)[0], (1, 1)),
+        "gather": (lambda x, i: x.gather(-1, i), None),
+        "gather_rows": (lambda x, i: x.gather(-1, i), None),
+        "scatter_add": (lambda x, src, i: x.scatter_add(-1, i, src), None),
+        "index_select": (lambda x, i: x.index_select(-1, i), None),
+        "one_hot": (lambda x, at: functional.one_hot(at, x.shape[-1]).to(x.dtype), (1, None)),
+        "flip": (lambda x: x.flip(-1), (2, 2)),
+        "tril": (torch.tril, (2, 2)),
+        "triu": (torch.triu, (2, 2)),
+        "concat": (lambda *x: torch.cat(x, -1), (4, 4)),
+        "contiguous": (lambda x: x.t().contiguous(), (2, None)),
     }
-    for name in ("relu", "softplus", "gelu", "silu", "mish", "leaky_relu", "elu", "hardtanh"):
-        rows[name] = "x", [MATRIX], getattr(functional, name), (2, 3)
-    for name in ("neg", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "atan",
-                 "tanh", "sigmoid", "erf", "abs", "sign", "floor"):
-        rows[name] = "x", [MATRIX], getattr(torch, name), (2, None if name in ("sign", "floor") else 3)
-    rows["neg"] = *rows["neg"][:3], (2, 2)
-    for name in ("sum", "mean", "logsumexp", "var", "std", "prod"):
-        rows[name] = ("x", [MATRIX], lambda x, reduce=getattr(torch, name): reduce(x, -1),
-                      (1, 1 if name in ("sum", "mean") else 2))
-    for name in ("any", "all"):
-        rows[name] = "x", [MATRIX], lambda x, reduce=getattr(torch, name): reduce(x, -1), (1, None)
+    for names, room, moved in (
+            ("mse_loss l1_loss relu softplus gelu silu mish leaky_relu elu hardtanh", functional, (2, 3)),
+            ("exp log log1p expm1 sqrt rsqrt reciprocal sin cos atan tanh sigmoid erf abs", torch, (2, 3)),
+            ("neg", torch, (2, 2)), ("sign floor", torch, (2, None)), ("add sub", torch, (3, None)),
+            ("mul div maximum minimum", torch, (3, 5)), ("lt", torch, None)):
+        rows.update({name: (getattr(room, name), moved) for name in names.split()})
+    for names, moved in (("sum mean", (1, 1)), ("logsumexp var std prod", (1, 2)), ("any all", (1, None))):
+        rows.update({name: (lambda x, reduce=getattr(torch, name): reduce(x, -1), moved)
+                     for name in names.split()})
     return rows
 
 
@@ -189,7 +167,7 @@ def peer(torch, args, dtype, kinds, shapes, function):
     module = isinstance(function, torch.nn.Module)
     if module:  # with weights of its own
         function.to(args.device, dtype)
-    inputs = make_inputs(torch, args.device, dtype, kinds, shapes)
+    inputs = make_inputs(torch, args.device, dtype, kinds[:1] if module else kinds, shapes)
     y = function(*inputs)
     y = y[0] if module else y
     forward = median_us(torch, args, lambda: function(*inputs))
@@ -221,7 +199,7 @@ def main():
     p.add_argument("--ops", type=several(str), help="only these")
     args = p.parse_args()
     torch = get_torch(args.device, args.threads)
-    known = layers(torch, torch.nn, torch.nn.functional)
+    inputs, known = sizes(), layers(torch, torch.nn, torch.nn.functional)
     if unknown := set(args.ops or ()) - set(known):
         stop(f"{', '.join(unknown)}: none of {', '.join(known)}")
     print(machine(torch, args.device))
@@ -229,8 +207,8 @@ def main():
                   ("gradus us", ">11.1f"), ("ratio", ">6.2f"), ("of the ceiling", ">15.2f"))
     for dtype in args.dtypes:
         kind = getattr(torch, dtype)
-        for name in args.ops or known:
-            kinds, shapes, function, moved = known[name]
+        for name in args.ops or inputs:
+            kinds, shapes, (function, moved) = *inputs[name], known[name]
             [r] = bench(args, "layers", "--dtype", NAMES[dtype], "--repeats", args.rounds, "--op", name)
             functions = [function]
             if not args.no_compile and not isinstance(function, torch.nn.Module):
