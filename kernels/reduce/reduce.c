@@ -11,8 +11,6 @@ GD_KERNEL_PAIR(logsumexp)
 GD_KERNEL_PAIR(var)
 GD_KERNEL_PAIR(std)
 GD_KERNEL_PAIR(norm)
-GD_KERNEL(any_forward)
-GD_KERNEL(all_forward)
 
 /* ---- Arguments and shapes ----------------------------------------------------------------- */
 
@@ -90,46 +88,38 @@ static const gd_case distinct_cases[] = {CASES(GD_DISTINCT)};
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
+/* What users give a reduction, and its arguments of it. */
+#define OF_AXES gd_tensor *x, const int *axes, int count, bool keep_dims
+#define AXES args_of(axes, count, keep_dims)
+
+static gd_reduce_args args_of(const int *axes, int count, bool keep_dims)
+{
+    gd_reduce_args args = {.all = !axes, .keep_dims = keep_dims, .count = count};
+    for (int i = 0; axes && i < count && i < GD_MAX_DIMS; i++) args.axes[i] = axes[i];
+    return args;
+}
+
 /* In a record: of a real x; what all reductions with a gradient have; some save results. */
 #define OF_X(args, results) GD_ARGS(args), .signature = "x -> " results
-#define REDUCTION(op, args, results) \
-    OF_X(args, results), .strided = true, GD_KERNELS(op), .derivative = gd_##op##_derivative
+#define REDUCES(op, args, results)                                     \
+    .name = #op, OF_X(args, results), .strided = true, GD_KERNELS(op), \
+    .derivative = gd_##op##_derivative
 
-const gd_op gd_op_sum = {
-    .name = "sum",
-    .formula = "y = sum of x over axes",
-    REDUCTION(sum, gd_reduce_args, "y"),
-    .shape = reduce_shape,
-    GD_CASES(smooth_cases),
-};
-
-const gd_op gd_op_mean = {
-    .name = "mean",
-    .formula = "y = (sum of x over axes) / n",
-    REDUCTION(mean, gd_reduce_args, "y"),
-    .shape = reduce_shape,
-    GD_CASES(smooth_cases),
-};
-
-const gd_op gd_op_max = {
-    .name = "max",
-    .formula = "y = max of x over axes",
-    REDUCTION(max, gd_reduce_args, "y"),
-    .backward_reads_inputs = GD_BIT(0),
-    .backward_reads_outputs = GD_BIT(0),
-    .shape = reduce_shape,
-    GD_CASES(distinct_cases),
-};
-
-const gd_op gd_op_logsumexp = {
-    .name = "logsumexp",
-    .formula = "y = ln(sum of e^x over axes)",
-    REDUCTION(logsumexp, gd_reduce_args, "y"),
-    .backward_reads_inputs = GD_BIT(0),
-    .backward_reads_outputs = GD_BIT(0),
-    .shape = reduce_shape,
-    GD_CASES(smooth_cases),
-};
+/* A reduction whose arguments are its axes; `reads`: the backward reads x and y. */
+#define REDUCTION(op, op_formula, cases, reads)            \
+    const gd_op gd_op_##op = {                             \
+        .formula = op_formula,                             \
+        REDUCES(op, gd_reduce_args, "y"),                  \
+        .backward_reads_inputs = (reads) ? GD_BIT(0) : 0,  \
+        .backward_reads_outputs = (reads) ? GD_BIT(0) : 0, \
+        .shape = reduce_shape,                             \
+        GD_CASES(cases),                                   \
+    };                                                     \
+    gd_tensor *gd_##op(OF_AXES) GD_APPLIES(op, (gd_reduce_args[]){AXES}, x)
+REDUCTION(sum, "y = sum of x over axes", smooth_cases, false)
+REDUCTION(mean, "y = (sum of x over axes) / n", smooth_cases, false)
+REDUCTION(max, "y = max of x over axes", distinct_cases, true)
+REDUCTION(logsumexp, "y = ln(sum of e^x over axes)", smooth_cases, true)
 
 /* The squares are summed around the mean, in a second pass: the mean of squares minus the square of
  * the mean would cancel far from 0. Saved is what d = x - mean and the weight of d in the backward
@@ -194,18 +184,16 @@ static const gd_case var_cases[] = {
 static const gd_case std_cases[] = {VARIANCE_CASES};
 
 const gd_op gd_op_var = {
-    .name = "var",
     .formula = "y = (sum of (x - mean)^2 over axes) / (n - correction)",
-    REDUCTION(var, gd_variance_args, "y; mean deviation rest scale"),
+    REDUCES(var, gd_variance_args, "y; mean deviation rest scale"),
     .backward_reads_inputs = GD_BIT(0),
     .shape = var_shape,
     GD_CASES(var_cases),
 };
 
 const gd_op gd_op_std = {
-    .name = "std",
     .formula = "y = sqrt((sum of (x - mean)^2 over axes) / (n - correction))",
-    REDUCTION(std, gd_variance_args, "y; mean deviation rest scale"),
+    REDUCES(std, gd_variance_args, "y; mean deviation rest scale"),
     .backward_reads_inputs = GD_BIT(0),
     .shape = std_shape,
     GD_CASES(std_cases),
@@ -286,9 +274,8 @@ static const gd_case norm_cases[] = {
 };
 
 const gd_op gd_op_norm = {
-    .name = "norm",
     .formula = "y = (sum of |x|^p over axes)^(1/p)",
-    REDUCTION(norm, gd_norm_args, "y; unit slope"),
+    REDUCES(norm, gd_norm_args, "y; unit slope"),
     .backward_reads_inputs = GD_BIT(0),
     .shape = norm_shape,
     GD_CASES(norm_cases),
@@ -309,61 +296,46 @@ static const gd_case found_cases[] = {
     {"zero_columns", &last, GD_INPUTS({GD_DIMS(4, 0)}), .may_be_empty = true},
 };
 
-/* Whole numbers, without a gradient. */
-const gd_op gd_op_any = {
-    .name = "any",
-    .formula = "y = whether one of x over axes is not 0",
-    OF_X(gd_reduce_args, "y"),
-    .strided = true,
-    GD_BUILT_IN,
-    .shape = found_shape,
-    .forward = GD_ON_DEVICES(any_forward),
-    GD_CASES(found_cases),
-};
+/* Whole numbers, without a gradient; of whole numbers as float32, which are 0 only for 0. */
+static gd_tensor *find(const gd_op *op, OF_AXES)
+{
+    const bool whole = gd_tensor_dtype(x) == GD_INT32;
+    if (whole && !gd_tensor_usable(x, op->name, "x")) return NULL;
+    if (whole) x = gd_cast(x, GD_FLOAT32);
+    return gd_apply(op, &x, 1, (gd_reduce_args[]){AXES});
+}
 
-const gd_op gd_op_all = {
-    .name = "all",
-    .formula = "y = whether none of x over axes is 0",
-    OF_X(gd_reduce_args, "y"),
-    .strided = true,
-    GD_BUILT_IN,
-    .shape = found_shape,
-    .forward = GD_ON_DEVICES(all_forward),
-    GD_CASES(found_cases),
-};
+#define FOUND(op, op_formula)                                \
+    GD_KERNEL(op##_forward)                                  \
+    const gd_op gd_op_##op = {                               \
+        .name = #op,                                         \
+        .formula = op_formula,                               \
+        OF_X(gd_reduce_args, "y"),                           \
+        .strided = true,                                     \
+        GD_BUILT_IN,                                         \
+        .shape = found_shape,                                \
+        .forward = GD_ON_DEVICES(op##_forward),              \
+        GD_CASES(found_cases),                               \
+    };                                                       \
+    gd_tensor *gd_##op(OF_AXES)                              \
+    {                                                        \
+        return find(&gd_op_##op, x, axes, count, keep_dims); \
+    }
+FOUND(any, "y = whether one of x over axes is not 0")
+FOUND(all, "y = whether none of x over axes is 0")
 
 /* ---- Functions ---------------------------------------------------------------------------- */
 
-static gd_reduce_args args_of(const int *axes, int count, bool keep_dims)
-{
-    gd_reduce_args args = {.all = !axes, .keep_dims = keep_dims, .count = count};
-    for (int i = 0; axes && i < count && i < GD_MAX_DIMS; i++) args.axes[i] = axes[i];
-    return args;
-}
-
-gd_tensor *gd_sum(gd_tensor *x, const int *axes, int count, bool keep_dims)
-    GD_APPLIES(sum, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
-
-gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims)
-    GD_APPLIES(mean, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
-
-gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims)
-    GD_APPLIES(max, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
-
-gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims)
-    GD_APPLIES(logsumexp, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
-
-gd_tensor *gd_prod(gd_tensor *x, const int *axes, int count, bool keep_dims)
-    GD_APPLIES(prod, (gd_reduce_args[]){args_of(axes, count, keep_dims)}, x)
+gd_tensor *gd_prod(OF_AXES) GD_APPLIES(prod, (gd_reduce_args[]){AXES}, x)
 
 gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
-    GD_APPLIES(var, (&(gd_variance_args){args_of(axes, count, keep_dims), correction}), x)
+    GD_APPLIES(var, (&(gd_variance_args){AXES, correction}), x)
 
 gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
-    GD_APPLIES(std, (&(gd_variance_args){args_of(axes, count, keep_dims), correction}), x)
+    GD_APPLIES(std, (&(gd_variance_args){AXES, correction}), x)
 
 gd_tensor *gd_norm(gd_tensor *x, double p, const int *axes, int count, bool keep_dims)
-    GD_APPLIES(norm, (&(gd_norm_args){args_of(axes, count, keep_dims), p}), x)
+    GD_APPLIES(norm, (&(gd_norm_args){AXES, p}), x)
 
 gd_tensor *gd_sum_all(gd_tensor *x)
 {
@@ -375,41 +347,17 @@ gd_tensor *gd_mean_all(gd_tensor *x)
     return gd_mean(x, NULL, 0, false);
 }
 
-static gd_tensor *reduce(const gd_op *op, gd_tensor *x, const int *axes, int count, bool keep_dims)
-{
-    const gd_reduce_args args = args_of(axes, count, keep_dims);
-    return gd_apply(op, &x, 1, &args);
-}
-
 static void min_definition(const gd_call *call)
 {
     gd_tensor *x = gd_neg(call->input[0]);
     call->output[0] = gd_neg(gd_apply(&gd_op_max, &x, 1, call->args));
 }
 
-gd_tensor *gd_min(gd_tensor *x, const int *axes, int count, bool keep_dims)
+gd_tensor *gd_min(OF_AXES)
 {
     static const gd_op min = {.name = "min",
                               OF_X(gd_reduce_args, "y"),
                               .shape = reduce_shape,
                               .definition = min_definition};
-    return reduce(&min, x, axes, count, keep_dims);
-}
-
-/* Of whole numbers as float32, which are 0 only for 0. */
-static gd_tensor *find(const gd_op *op, gd_tensor *x, const int *axes, int count, bool keep_dims)
-{
-    const bool whole = gd_tensor_dtype(x) == GD_INT32;
-    if (whole && !gd_tensor_usable(x, op->name, "x")) return NULL;
-    return reduce(op, whole ? gd_cast(x, GD_FLOAT32) : x, axes, count, keep_dims);
-}
-
-gd_tensor *gd_any(gd_tensor *x, const int *axes, int count, bool keep_dims)
-{
-    return find(&gd_op_any, x, axes, count, keep_dims);
-}
-
-gd_tensor *gd_all(gd_tensor *x, const int *axes, int count, bool keep_dims)
-{
-    return find(&gd_op_all, x, axes, count, keep_dims);
+    return gd_apply(&min, &x, 1, (gd_reduce_args[]){AXES});
 }

@@ -155,19 +155,19 @@ for readme in kernels/*/README.md; do
         ((${times[$mark]} == 1)) ||
             complain "$folder: [$mark] stands ${times[$mark]} times in code, not once"
         # A row of a table is its formula.
-        [[ ! ${code[$mark]} =~ ^\ *(UNARY|SCALAR|RANGE|BINARY|LOSS|TRIANGLE)\( ]] || continue
+        [[ ! ${code[$mark]} =~ ^\ *(UNARY|SCALAR|RANGE|BINARY|LOSS|TRIANGLE|REDUCTION)\( ]] || continue
         exceptions | grep -q "^${folder##*/} $mark  " || is_formula "${line[$mark]}" "$readme" ||
             complain "$readme: [$mark] is no formula in letters of the table: ${line[$mark]}"
     done
 
     # The ops of this folder that have a backward.
     mapfile -t ops < <(awk '
-        match($0, /^ *(UNARY|SCALAR|RANGE|BINARY|LOSS|TRIANGLE)\([a-z_0-9]+,/) {
+        match($0, /^ *(UNARY|SCALAR|RANGE|BINARY|LOSS|TRIANGLE|REDUCTION)\([a-z_0-9]+,/) {
             name = substr($0, RSTART, RLENGTH - 1); sub(/^.*\(/, "", name); print name
         }
         /^const gd_op gd_op_/ { name = substr($3, 7) }
         /^#define/ { name = "" }
-        /^ *(\.(backward|definition) =|GD_KERNELS|REDUCTION)/ && name != "" { print name; name = "" }
+        /^ *(\.(backward|definition) =|GD_KERNELS|REDUCES)/ && name != "" { print name; name = "" }
         /^};/ { name = "" }' "${sources[@]}")
     for op in "${ops[@]}"; do
         if [[ $op == "${folder##*/}" ]]; then
