@@ -1,7 +1,7 @@
 /* attention_forward_cpu.c - attention by an online softmax (Milakov & Gimelshein 2018,
  * arXiv:1805.02867): each query keeps its largest score so far, and sums relative to it. */
 #include "attention/tiles.h"
-#include "loops.h"
+#include "kernel_cpu.h"
 
 typedef struct forward_pass {
     attention_sizes z;

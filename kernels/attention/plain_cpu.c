@@ -1,7 +1,7 @@
 /* plain_cpu.c - attention as README.md derives it: all scores of a query at once. It has the
  * interface of attention_*_cpu.c's kernels, which tests compare with it. */
 #include "attention/tiles.h"
-#include "loops.h"
+#include "kernel_cpu.h"
 
 typedef struct plain {
     attention_sizes z;

@@ -3,7 +3,7 @@
  * statistics as they are. */
 #include "batch_norm/batch_norm.h"
 #include "batch_norm/formula.h"
-#include "loops.h"
+#include "kernel_cpu.h"
 
 /* for each of the elements `at` of channel c */
 #define EACH_OF_CHANNEL(at, s, c)                            \

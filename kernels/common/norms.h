@@ -6,7 +6,7 @@
 #ifndef GRADUS_NORMS_H
 #define GRADUS_NORMS_H
 
-#include "loops.h"
+#include "kernel_cpu.h"
 
 /* What normalisations read and write: x, weight and bias are inputs 0, 1 and 2. */
 typedef struct gd_norm_rows {

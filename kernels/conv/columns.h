@@ -4,7 +4,7 @@
 #define GRADUS_CONV_COLUMNS_H
 
 #include "conv/conv.h"
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "vector.h"
 
 enum { SHARE = 2048 }; /* windows of the channels that are unfolded or folded together */

@@ -1,6 +1,6 @@
 /* plain_cpu.c - unfold, fold, conv2d and conv_transpose2d as README.md derives them, for tests. */
 #include "conv/conv.h"
-#include "loops.h"
+#include "kernel_cpu.h"
 
 /* The element, of `size` along an axis, that window p has at k; -1 outside of the image. */
 static int64_t element(const conv_sizes *s, int axis, int64_t p, int64_t k, int64_t size)

@@ -1,6 +1,6 @@
 /* plain_cpu.c - linear as README.md derives it, in three loops. It has the interface of
  * linear_cpu.c's kernels, which tests compare with it. */
-#include "loops.h"
+#include "kernel_cpu.h"
 
 gd_status GD_REAL_NAME(linear_plain_forward)(const gd_call *call)
 {

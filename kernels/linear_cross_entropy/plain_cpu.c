@@ -3,7 +3,7 @@
  * backward computes the logits again. */
 #include "cross_entropy/cross_entropy.h"
 #include "linear_cross_entropy/linear_cross_entropy.h"
-#include "loops.h"
+#include "kernel_cpu.h"
 
 /* d = softmax(l) - [j = t] of row i, for its logits l; returns its loss. */
 static double row_d(const gd_call *call, int64_t i, double *d)

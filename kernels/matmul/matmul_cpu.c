@@ -1,5 +1,5 @@
 /* matmul_cpu.c - forward and backward of matmul as families of matrix products. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "matmul/gemm.h"
 #include "matmul/matmul.h"
 

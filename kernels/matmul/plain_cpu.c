@@ -1,6 +1,6 @@
 /* plain_cpu.c - matmul as README.md derives it: three loops over each pair of matrices. It has the
  * interface of matmul_cpu.c's kernels, which tests compare with it. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "matmul/matmul.h"
 
 typedef struct matrix {

@@ -2,7 +2,7 @@
  *
  * Values that are the same for all elements are computed once, in double. Only float may have
  * 16-bit parameters. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "optim/formula.h"
 #include "optim/optim.h"
 #include "stream.h"

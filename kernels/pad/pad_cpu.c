@@ -1,6 +1,6 @@
 /* pad_cpu.c - the CPU kernels of pad. A thread takes whole rows of the result, so that every sum
  * has one writer. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "pad/pad.h"
 
 typedef struct pad_work {

@@ -1,7 +1,7 @@
 /* plain_cpu.c - max_pool2d and avg_pool2d as README.md derives them: a loop over the windows,
  * and one over the places of each. It has the interface of pool_cpu.c's kernels, which tests
  * compare with it. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "pool/pool.h"
 
 /* The row or column of x that element k of window i has; -1 if it is padding. */

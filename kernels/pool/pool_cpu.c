@@ -2,7 +2,7 @@
  *
  * A thread takes whole rows of y, of dx of the mean, and whole planes of dx of the maximum, so
  * every sum has one writer. The inner loop is over the windows of a row. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "pool/pool.h"
 #include "vector.h"
 

@@ -1,7 +1,7 @@
 /* plain_cpu.c - prod as README.md derives it, from the product P without the zeros of each group.
  * The op itself is its definition (derivations.c), which tests compare with this, and into which no
  * fault of a line can be planted. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "reduce/formula.h"
 #include "reduce/reduce.h"
 

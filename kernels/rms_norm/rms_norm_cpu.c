@@ -6,7 +6,7 @@
  * Results are computed in tiles: some columns of a row, in the first level cache, one option after
  * the other, which are then written to memory at once (tiles.h).
  */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "rms_norm/tiles.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* plain_cpu.c - lstm and gru as README.md derives them: a loop over steps, with the products
  * written out. It has the interface of rnn_cpu.c's kernels, which tests compare with it, but saves
  * nothing: the backward goes forward again. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "rnn/formula.h"
 #include "rnn/rnn.h"
 

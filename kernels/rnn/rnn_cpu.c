@@ -2,7 +2,7 @@
  * gates for each step, and in the backward one product for dweight after the last; plain_cpu.c
  * has the sums. */
 #include "inline_exp.h"
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "matmul/gemm.h"
 #include "rnn/rnn.h"
 

@@ -1,6 +1,6 @@
 /* rope_cpu.c - the CPU kernel of rope and rope_qkv: one rotation, by the angle or by its
  * negative. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "rope/formula.h"
 #include "rope/rope.h"
 

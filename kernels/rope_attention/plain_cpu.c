@@ -1,7 +1,7 @@
 /* plain_cpu.c - rope_attention as README.md derives it: the pairs of queries and keys are rotated,
  * one after the other, and go to attention's plain twin. It has the interface of the op's kernels,
  * which tests compare with it. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "rope/formula.h"
 #include "rope_attention/rope_attention.h"
 

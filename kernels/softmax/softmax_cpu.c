@@ -3,7 +3,7 @@
  * x is treated as [outer, N, inner] with the axis in the middle. A task is one outer index and up
  * to COLUMNS inner ones: its columns are processed together in the loops, so that memory is read in
  * order for every axis. With inner = 1 a task is a row, and the loops run along it instead. */
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "softmax/formula.h"
 #include "softmax/softmax.h"
 #include "softmax/sum_exp.h"

@@ -1,6 +1,6 @@
 /* swiglu_cpu.c - the CPU kernels of swiglu: one pass each, in blocks (kernel.h says why). */
 #include "inline_exp.h"
-#include "loops.h"
+#include "kernel_cpu.h"
 #include "swiglu/swiglu.h"
 
 #define GD_EXP inline_exp
