@@ -158,32 +158,22 @@ static void each_part(const array *a, int64_t piece, part_body *body, lanes *sum
 
 /* ---- Sum of squares ----------------------------------------------------------------------- */
 
-static void add_squares_f32(lanes *sum, const float *x, int64_t n)
-{
-    lanes own = *sum;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        narrow_lanes narrow;
-        memcpy(&narrow, x + i, sizeof narrow);
-        const lanes wide = __builtin_convertvector(narrow, lanes);
-        own += wide * wide;
+#define ADD_SQUARES(name, type, vector)                                                  \
+    static void name(lanes *sum, const type *x, int64_t n)                               \
+    {                                                                                    \
+        lanes own = *sum;                                                                \
+        int64_t i = 0;                                                                   \
+        for (; i + LANES <= n; i += LANES) {                                             \
+            vector some;                                                                 \
+            memcpy(&some, x + i, sizeof some);                                           \
+            const lanes wide = __builtin_convertvector(some, lanes);                     \
+            own += wide * wide;                                                          \
+        }                                                                                \
+        for (int lane = 0; i < n; i++, lane++) own[lane] += (double)x[i] * (double)x[i]; \
+        *sum = own;                                                                      \
     }
-    for (int lane = 0; i < n; i++, lane++) own[lane] += (double)x[i] * (double)x[i];
-    *sum = own;
-}
-
-static void add_squares_f64(lanes *sum, const double *x, int64_t n)
-{
-    lanes own = *sum;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes wide;
-        memcpy(&wide, x + i, sizeof wide);
-        own += wide * wide;
-    }
-    for (int lane = 0; i < n; i++, lane++) own[lane] += x[i] * x[i];
-    *sum = own;
-}
+ADD_SQUARES(add_squares_f32, float, narrow_lanes)
+ADD_SQUARES(add_squares_f64, double, lanes)
 
 static void add_squares(const array *a, int64_t begin, int64_t end, lanes *sum)
 {
