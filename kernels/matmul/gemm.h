@@ -40,15 +40,20 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
 /* ---- By way of CBLAS ---------------------------------------------------------------------- */
 
 /* The products that gemm_cpu.c leaves to BLAS, if there is one (not with GRADUS_BLAS=OFF). */
+#ifdef GD_HAVE_BLAS
 size_t GD_REAL_NAME(gd_gemm_blas_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N,
                                           int64_t K);
 void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
                                 int64_t N, int64_t K, bool accumulate, void *scratch, int threads);
+#define gemm_blas GD_REAL_NAME(gd_gemm_blas)
+#define gemm_blas_scratch GD_REAL_NAME(gd_gemm_blas_scratch)
+#else
+#define gemm_blas(...) (void)0
+#define gemm_blas_scratch(...) 0
+#endif
 
 #define gemm GD_REAL_NAME(gd_gemm)
 #define gemm_scratch GD_REAL_NAME(gd_gemm_scratch)
-#define gemm_blas GD_REAL_NAME(gd_gemm_blas)
-#define gemm_blas_scratch GD_REAL_NAME(gd_gemm_blas_scratch)
 
 /* The temporary memory of the products of one call, which run one after the other; {0} at first. */
 typedef struct gemm_memory {

@@ -128,21 +128,4 @@ void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matr
     }
 }
 
-#else
-
-size_t GD_REAL_NAME(gd_gemm_blas_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N,
-                                          int64_t K)
-{
-    (void)a, (void)b, (void)M, (void)N, (void)K;
-    return 0;
-}
-
-/* Never called without a BLAS. */
-void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
-                                int64_t N, int64_t K, bool accumulate, void *scratch, int threads)
-{
-    (void)c, (void)c_row, (void)a, (void)b, (void)M, (void)N, (void)K, (void)accumulate;
-    (void)scratch, (void)threads;
-}
-
 #endif
