@@ -170,22 +170,16 @@ gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
 
 /* ---- flip --------------------------------------------------------------------------------- */
 
-gd_status GD_REAL_NAME(flip_forward)(const gd_call *call)
+/* to (+)= from in reverse: in the backward each element goes back to where it came from. */
+static gd_status flip(const gd_call *call, const gd_tensor *to, const gd_tensor *from)
 {
-    const view x = flipped(call->input[0], ARGS(gd_flip_args)->axes);
-    move(whole(call->output[0]), x, false, call->context);
+    const uint32_t axes = ARGS(gd_flip_args)->axes;
+    if (to) move(whole(to), flipped(from, axes), gd_adds(call, 0), call->context);
     return GD_OK;
 }
 
-/* Each element goes back to where it came from. */
-gd_status GD_REAL_NAME(flip_backward)(const gd_call *call)
-{
-    const gd_flip_args *args = call->args;
-    const gd_tensor *dx = call->dinput[0];
-    if (!dx) return GD_OK;
-    move(whole(dx), flipped(call->doutput[0], args->axes), call->accumulate[0], call->context);
-    return GD_OK;
-}
+GD_KERNELS_OF_REAL(flip, flip(call, call->output[0], call->input[0]),
+                   flip(call, call->dinput[0], call->doutput[0]))
 
 /* ---- tril and triu ------------------------------------------------------------------------ */
 
