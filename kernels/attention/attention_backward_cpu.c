@@ -11,27 +11,6 @@
 #include "loops.h"
 #include "reduce/reduction.h"
 
-typedef struct backward_pass {
-    attention_sizes z;
-    bool causal, wants_scores; /* wants_scores: dq, dk or dbias is needed */
-    REAL scale;
-    heads q, k, v, dy;
-    const REAL *lse;
-    REAL *delta; /* [B, H, T]: sum of dy * y along E */
-    heads y;
-    heads dq, dk, dv; /* data NULL: not needed */
-    bool add_q, add_k, add_v;
-    attention_dropout dropout;
-    attention_mask mask;
-    REAL *dbias; /* [B, H, T, S]: dS is added here; NULL: not needed */
-} backward_pass;
-
-/* Before which key what query t sees ends. */
-static int64_t end_of(const backward_pass *p, int64_t t)
-{
-    return attention_end(&p->z, p->causal, p->mask.window, t);
-}
-
 /* The temporary memory of one thread; D and E rounded up to whole vectors. */
 typedef struct backward_scratch {
     REAL *keys, *values; /* [D, KEYS], [E, KEYS]: as columns */
@@ -106,7 +85,7 @@ static void write_rows(REAL *to, int64_t to_row, const REAL *from, int64_t from_
 }
 
 /* A tile of keys s0 .. s0 + keys against the queries t0 .. t0 + m of head h, m <= QUERIES. */
-static void backward_tile(const backward_pass *p, const backward_scratch *scratch, int64_t b,
+static void backward_tile(const attention_pass *p, const backward_scratch *scratch, int64_t b,
                           int64_t h, int64_t kv, int64_t s0, int64_t keys, int64_t t0, int64_t m)
 {
     const attention_sizes *z = &p->z;
@@ -170,7 +149,7 @@ static void backward_tile(const backward_pass *p, const backward_scratch *scratc
 }
 
 /* Everything that reads key head (b, kv): its dk and dv, and dq of its group of query heads. */
-static void backward_group(const backward_pass *p, const backward_scratch *scratch, int64_t b,
+static void backward_group(const attention_pass *p, const backward_scratch *scratch, int64_t b,
                            int64_t kv)
 {
     const attention_sizes *z = &p->z;
@@ -210,7 +189,7 @@ static void backward_group(const backward_pass *p, const backward_scratch *scrat
  * heads. */
 static void row_products(const void *work, int64_t i)
 {
-    const backward_pass *p = work;
+    const attention_pass *p = work;
     const attention_sizes *z = &p->z;
     int64_t b = i / z->T, t = i % z->T;
     for (int64_t h = 0; h < z->H; h++) {
@@ -224,7 +203,7 @@ static void row_products(const void *work, int64_t i)
 
 /* The memory that dS is added to: the gradient of the bias itself, or temporary memory if the bias
  * is broadcast. */
-static gd_status open_dbias(const gd_call *call, backward_pass *p)
+static gd_status open_dbias(const gd_call *call, attention_pass *p)
 {
     const attention_sizes *z = &p->z;
     const gd_tensor *dbias = call->dinput[3];
@@ -238,7 +217,7 @@ static gd_status open_dbias(const gd_call *call, backward_pass *p)
 }
 
 /* The gradient of a broadcast bias is the sum over its copies. */
-static gd_status close_dbias(const gd_call *call, const backward_pass *p)
+static gd_status close_dbias(const gd_call *call, const attention_pass *p)
 {
     const attention_sizes *z = &p->z;
     const gd_tensor *dbias = call->dinput[3];
@@ -254,7 +233,7 @@ static gd_status close_dbias(const gd_call *call, const backward_pass *p)
 /* The groups of one thread. */
 static void backward_range(const void *work, int64_t i, int64_t end, void *memory)
 {
-    const backward_pass *p = work;
+    const attention_pass *p = work;
     backward_scratch scratch = backward_scratch_at(&p->z, memory);
     for (; i < end; i++) backward_group(p, &scratch, i / p->z.KV, i % p->z.KV);
 }
@@ -266,28 +245,15 @@ static heads wanted_heads(const gd_tensor *t)
 
 gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
 {
-    const attention_args *args = call->args;
-    backward_pass p = {.z = attention_sizes_of(call),
-                       .causal = args->causal,
-                       .wants_scores = call->dinput[0] || call->dinput[1] || call->dinput[3],
-                       .scale = (REAL)args->scale,
-                       .dy = packed_heads(call->doutput[0]),
-                       .y = packed_heads(call->output[0]),
-                       .lse = gd_data(call->save[0]),
-                       .dq = wanted_heads(call->dinput[0]),
-                       .dk = wanted_heads(call->dinput[1]),
-                       .dv = wanted_heads(call->dinput[2]),
-                       .add_q = call->accumulate[0],
-                       .add_k = call->accumulate[1],
-                       .add_v = call->accumulate[2]};
+    attention_pass p;
     const attention_sizes *z = &p.z;
-    p.dropout = attention_dropout_of(call, z);
-    p.mask = attention_mask_of(call);
+    if (attention_pass_of(call, &p)) return gd_error_status(call->context);
+    p.wants_scores = call->dinput[0] || call->dinput[1] || call->dinput[3];
+    p.dy = packed_heads(call->doutput[0]);
+    p.dq = wanted_heads(call->dinput[0]), p.add_q = call->accumulate[0];
+    p.dk = wanted_heads(call->dinput[1]), p.add_k = call->accumulate[1];
+    p.dv = wanted_heads(call->dinput[2]), p.add_v = call->accumulate[2];
     if (open_dbias(call, &p)) return gd_error_status(call->context);
-    if (input_heads(call, call->input[0], &p.q) || input_heads(call, call->input[1], &p.k) ||
-        input_heads(call, call->input[2], &p.v)) {
-        return gd_error_status(call->context);
-    }
     const int64_t scores = z->B * z->H * z->T * gd_min64(z->S, 4096);
     p.delta = gd_call_scratch(call, (size_t)(z->B * z->H * z->T) * sizeof *p.delta);
     if (!p.delta) return gd_error_status(call->context);

@@ -3,24 +3,6 @@
 #include "attention/tiles.h"
 #include "kernel_cpu.h"
 
-typedef struct forward_pass {
-    attention_sizes z;
-    bool causal;
-    REAL scale;
-    heads q, k, v, y;
-    REAL *lse;       /* [B, H, T], or NULL */
-    int64_t queries; /* rows of a chunk */
-    attention_dropout dropout;
-    attention_mask mask;
-    int64_t chunks; /* of the queries of a head */
-} forward_pass;
-
-/* Before which key what query t sees ends. */
-static int64_t end_of(const forward_pass *f, int64_t t)
-{
-    return attention_end(&f->z, f->causal, f->mask.window, t);
-}
-
 /* The temporary memory of one thread. */
 typedef struct forward_scratch {
     REAL *keys;    /* [D, KEYS], the tile's keys times scale, as columns */
@@ -30,14 +12,14 @@ typedef struct forward_scratch {
     REAL *largest; /* [G, queries] */
 } forward_scratch;
 
-static size_t forward_room_bytes(const forward_pass *f)
+static size_t forward_room_bytes(const attention_pass *f)
 {
     int64_t rows = f->z.G * f->queries, E = gd_round_up(f->z.E, LANES);
     return (size_t)((f->z.D + E) * KEYS + rows * (E + 1)) * sizeof(REAL) +
            (size_t)rows * sizeof(double) + 128;
 }
 
-static forward_scratch forward_scratch_at(const forward_pass *f, void *memory)
+static forward_scratch forward_scratch_at(const attention_pass *f, void *memory)
 {
     int64_t rows = f->z.G * f->queries, E = gd_round_up(f->z.E, LANES);
     forward_scratch scratch;
@@ -82,7 +64,7 @@ static void softmax_row(REAL *score, int64_t visible, int64_t n, REAL *largest, 
 }
 
 /* Chunk c of the queries of the heads that read key head (b, kv). */
-static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t c,
+static void forward_chunk(const attention_pass *f, int64_t b, int64_t kv, int64_t c,
                           const forward_scratch *scratch)
 {
     const attention_sizes *z = &f->z;
@@ -149,7 +131,7 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
 /* The chunks of one thread. */
 static void forward_range(const void *work, int64_t i, int64_t end, void *memory)
 {
-    const forward_pass *f = work;
+    const attention_pass *f = work;
     forward_scratch scratch = forward_scratch_at(f, memory);
     for (; i < end; i++) {
         const int64_t head = i / f->chunks;
@@ -159,20 +141,10 @@ static void forward_range(const void *work, int64_t i, int64_t end, void *memory
 
 gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
 {
-    const attention_args *args = call->args;
-    forward_pass f = {.z = attention_sizes_of(call),
-                      .causal = args->causal,
-                      .scale = (REAL)args->scale,
-                      .y = packed_heads(call->output[0]),
-                      .lse = gd_data(call->save[0])};
+    attention_pass f;
     const attention_sizes *z = &f.z;
-    f.dropout = attention_dropout_of(call, z);
-    f.mask = attention_mask_of(call);
+    if (attention_pass_of(call, &f)) return gd_error_status(call->context);
     if (gd_tensor_count(call->output[0]) == 0 && !f.lse) return GD_OK;
-    if (input_heads(call, call->input[0], &f.q) || input_heads(call, call->input[1], &f.k) ||
-        input_heads(call, call->input[2], &f.v)) {
-        return gd_error_status(call->context);
-    }
     /* About 256 rows, those of the group's heads together, share the packed keys. */
     f.queries = gd_max64(BLOCK, gd_round_up(256 / gd_max64(1, z->G), BLOCK));
     f.queries = gd_min64(f.queries, gd_round_up(z->T, BLOCK));

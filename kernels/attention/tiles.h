@@ -124,6 +124,50 @@ static inline gd_status input_heads(const gd_call *call, const gd_tensor *t, hea
     return x->data ? GD_OK : gd_error_status(call->context);
 }
 
+/* ---- A pass ------------------------------------------------------------------------------- */
+
+typedef struct attention_pass {
+    attention_sizes z;
+    bool causal;
+    REAL scale;
+    heads q, k, v, y;
+    REAL *lse; /* [B, H, T], or NULL */
+    attention_dropout dropout;
+    attention_mask mask;
+    /* A forward: rows of a chunk of the queries, and chunks of a head. */
+    int64_t queries, chunks;
+    /* A backward: delta is the sum of dy * y along E; gradients are NULL if they are not needed. */
+    heads dy, dq, dk, dv;
+    REAL *delta, *dbias; /* [B, H, T]; [B, H, T, S]: dS is added here */
+    bool wants_scores;   /* dq, dk or dbias is needed */
+    bool add_q, add_k, add_v;
+} attention_pass;
+
+/* What both passes have. */
+static inline gd_status attention_pass_of(const gd_call *call, attention_pass *p)
+{
+    const attention_args *args = call->args;
+    *p = (attention_pass){.z = attention_sizes_of(call),
+                          .causal = args->causal,
+                          .scale = (REAL)args->scale,
+                          .y = packed_heads(call->output[0]),
+                          .lse = gd_data(call->save[0]),
+                          .mask = attention_mask_of(call)};
+    p->dropout = attention_dropout_of(call, &p->z);
+    if (input_heads(call, call->input[0], &p->q) || input_heads(call, call->input[1], &p->k) ||
+        input_heads(call, call->input[2], &p->v))
+        return gd_error_status(call->context);
+    return GD_OK;
+}
+
+/* Before which key what query t sees ends. */
+static inline int64_t end_of(const attention_pass *p, int64_t t)
+{
+    return attention_end(&p->z, p->causal, p->mask.window, t);
+}
+
+/* ---- Packing ------------------------------------------------------------------------------ */
+
 /* to [columns, width] = factor * from [rows, columns]^T, zeros after column `rows`. */
 static inline void pack_columns(REAL *to, int64_t width, const REAL *from, int64_t row,
                                 int64_t rows, int64_t columns, REAL factor)
