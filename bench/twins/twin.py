@@ -4,6 +4,7 @@ import math
 import time
 
 import torch
+from torch import nn
 
 torch.set_num_threads(1)
 MASK = 2**32 - 1
@@ -36,6 +37,12 @@ def init(net):
             elif "bias" in name:
                 p.copy_(floats(100 + i, 0.1, *p.shape))
     return net
+
+
+def mlp(*sizes, act=nn.ReLU):
+    """Linear layers of these widths, with an activation between two."""
+    layers = [layer for a, b in zip(sizes, sizes[1:]) for layer in (nn.Linear(a, b), act())]
+    return nn.Sequential(*layers[:-1])
 
 
 def adamw(net, rate):

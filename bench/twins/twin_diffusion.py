@@ -2,17 +2,13 @@
 from math import pi
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import twin
 
 B, WIDE, STEPS = 256, 128, 100
-net = twin.init(nn.Sequential(
-    *(nn.Linear(10, WIDE), nn.ReLU(), nn.Linear(WIDE, WIDE), nn.ReLU()),
-    *(nn.Linear(WIDE, WIDE), nn.ReLU(), nn.Linear(WIDE, 2)),
-))
+net = twin.init(twin.mlp(10, WIDE, WIDE, WIDE, 2))
 average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.995))
 optimizer = twin.adamw(net, 0.003)
 places = twin.floats(1, 1, STEPS, B, 1)

@@ -1,16 +1,12 @@
 """twin_distillation.py - twin_distillation.c in PyTorch: a small network learns from a large one."""
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 import twin
 
 B, IN, OUT, STEPS, WARM = 128, 64, 10, 100, 4
 
-teacher = twin.init(nn.Sequential(
-    *(nn.Linear(IN, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, OUT)),
-))
-student = twin.init(nn.Sequential(nn.Linear(IN, 32), nn.ReLU(), nn.Linear(32, OUT)))
+teacher, student = twin.init(twin.mlp(IN, 256, 256, OUT)), twin.init(twin.mlp(IN, 32, OUT))
 optimizer = twin.adamw(student, 0.003)
 points = twin.floats(1, 1, STEPS, B, IN)
 labels = twin.ints(2, OUT, STEPS, B)

@@ -2,15 +2,12 @@
 import copy
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 import twin
 
 B, SEEN, STEPS = 64, 500, 200
-net = twin.init(nn.Sequential(
-    *(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)),
-))
+net = twin.init(twin.mlp(4, 64, 64, 2))
 target = copy.deepcopy(net)  # as it was a while ago
 optimizer = twin.adamw(net, 0.002)
 x, after = torch.zeros(SEEN, 4), torch.zeros(SEEN, 4)

@@ -1,21 +1,12 @@
 """twin_gan.py - twin_gan.c in PyTorch: points of a ring."""
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 import twin
 
 B, STEPS = 64, 200
 
-
-def mlp(*sizes):
-    layers = []
-    for a, b in zip(sizes, sizes[1:]):
-        layers += [nn.Linear(a, b), nn.ReLU()]
-    return twin.init(nn.Sequential(*layers[:-1]))
-
-
-generator, critic = mlp(8, 64, 64, 2), mlp(2, 64, 64, 1)
+generator, critic = twin.init(twin.mlp(8, 64, 64, 2)), twin.init(twin.mlp(2, 64, 64, 1))
 optimizers = twin.adamw(generator, 0.002), twin.adamw(critic, 0.002)
 noise = twin.floats(1, 1, STEPS, B, 8)
 at = twin.floats(2, 3.14159, STEPS, B, 1)

@@ -12,8 +12,7 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.gate = nn.Linear(IN, EXPERTS)
-        self.experts = nn.ModuleList(
-            nn.Sequential(nn.Linear(IN, 64), nn.ReLU(), nn.Linear(64, OUT)) for _ in range(EXPERTS))
+        self.experts = nn.ModuleList(twin.mlp(IN, 64, OUT) for _ in range(EXPERTS))
 
     def forward(self, x):
         score, which = self.gate(x).topk(CHOSEN)

@@ -6,8 +6,7 @@ import twin
 
 POINTS, STEPS = 512, 40
 
-net = twin.init(nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(),
-                              nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)))
+net = twin.init(twin.mlp(2, 64, 64, 64, 1, act=nn.Tanh))
 optimizer = twin.adamw(net, 0.001)
 x = twin.floats(1, 1, POINTS, 2).requires_grad_()
 for step in range(STEPS):

@@ -7,14 +7,8 @@ import twin
 
 CARTS, TIMES, ALL, B, EPOCHS, ROUNDS = 8, 64, 512, 64, 4, 5
 
-
-def mlp(out):
-    return nn.Sequential(
-        *(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, out)),
-    )
-
-
-policy, critic = net = twin.init(nn.ModuleList([mlp(2), mlp(1)]))
+policy, critic = net = twin.init(
+    nn.ModuleList([twin.mlp(4, 64, 64, out, act=nn.Tanh) for out in (2, 1)]))
 optimizer = twin.adamw(net, 0.002)
 carts = torch.zeros(CARTS, 4)
 draws = twin.numbers(1, ROUNDS, TIMES, CARTS)

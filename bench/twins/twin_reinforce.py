@@ -6,7 +6,7 @@ from torch.nn import functional as F
 import twin
 
 N, STEPS = 200, 20
-net = twin.init(nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 2)))
+net = twin.init(twin.mlp(4, 64, 2, act=nn.Tanh))
 optimizer = twin.adamw(net, 0.01)
 cart = torch.zeros(4)
 draws = twin.numbers(1, STEPS * N).tolist()

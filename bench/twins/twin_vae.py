@@ -6,9 +6,7 @@ import twin
 
 B, IN, HIDDEN, CODE, STEPS = 64, 64, 128, 8, 100
 encoder, decoder = net = twin.init(nn.ModuleList([
-    nn.Sequential(nn.Linear(IN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2 * CODE)),
-    nn.Sequential(nn.Linear(CODE, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, IN)),
-]))
+    twin.mlp(IN, HIDDEN, 2 * CODE), twin.mlp(CODE, HIDDEN, IN)]))
 optimizer = twin.adamw(net, 0.002)
 images = twin.ints(1, 2, STEPS, B, IN)
 noise = twin.floats(2, 1.7, STEPS, B, CODE)

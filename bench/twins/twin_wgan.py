@@ -6,9 +6,7 @@ import twin
 
 B, STEPS = 128, 30
 
-critic = twin.init(nn.Sequential(nn.Linear(2, 256), nn.Softplus(), nn.Linear(256, 256),
-                                 nn.Softplus(), nn.Linear(256, 256), nn.Softplus(),
-                                 nn.Linear(256, 1)))
+critic = twin.init(twin.mlp(2, 256, 256, 256, 1, act=nn.Softplus))
 optimizer = twin.adamw(critic, 0.001)
 real, made = twin.floats(1, 1, B, 2), twin.floats(2, 2, B, 2)
 between = twin.floats(3, 1.5, B, 2).requires_grad_()
