@@ -1,4 +1,4 @@
-/* checkpoint.c - opening a checkpoint and the folder of a run (checkpoint.h). */
+/* checkpoint.c - opening a checkpoint and the folder of a run, and loading (checkpoint.h). */
 #include "checkpoint_parts.h"
 #include "checksums.h"
 #include "console.h"
@@ -18,7 +18,8 @@ gd_status checkpoint_fail(gd_context *ctx, const char *what, const char *path)
 
 /* ---- The metadata ------------------------------------------------------------------------- */
 
-uint64_t checkpoint_read_whole(const checkpoint *from, gd_context *ctx, const char *name)
+/* A whole number of the metadata; an error if there is none. */
+static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *name)
 {
     const char *text = gd_safetensors_metadata(from->state, name);
     char *end = NULL;
@@ -31,6 +32,8 @@ uint64_t checkpoint_read_whole(const checkpoint *from, gd_context *ctx, const ch
     }
     return whole;
 }
+
+#define MOST_STEPS UINT64_C(1000000000000) /* more than any count in a checkpoint */
 
 #define AT(field) offsetof(checkpoint_progress, field)
 const checkpoint_field checkpoint_fields[CHECKPOINT_FIELDS] = {
@@ -52,10 +55,10 @@ static gd_status read_progress(checkpoint *from, gd_context *ctx)
         if (f->real)
             *(double *)field = text ? strtod(text, NULL) : 0;
         else
-            *(int64_t *)field = (int64_t)checkpoint_read_whole(from, ctx, f->key);
+            *(int64_t *)field = (int64_t)read_whole(from, ctx, f->key);
     }
     const uint64_t step = (uint64_t)p.step, skipped = (uint64_t)p.skipped;
-    if (step > CHECKPOINT_MOST_STEPS || skipped > step || (uint64_t)p.best.step > step ||
+    if (step > MOST_STEPS || skipped > step || (uint64_t)p.best.step > step ||
         (uint64_t)p.losses.steps > step) {
         gd_fail(ctx, GD_ERROR_IO,
                 "%s/" CHECKPOINT_STATE ": invalid progress: %llu steps, %llu of them skipped",
@@ -294,6 +297,75 @@ bool checkpoint_open_again(checkpoint *run, gd_context *ctx, const train_options
     if (!folder_make_path(o->out) || lock_out(run, ctx, o->out)) return false;
     console_notice("the folder %s was removed; it is made anew", o->out);
     return true;
+}
+
+/* ---- Loading ------------------------------------------------------------------------------ */
+
+/* Sharded models are not from this program and have no such metadata. */
+static gd_status check_tokens(checkpoint *from, gd_context *ctx, const tokenizer *t)
+{
+    static const char name[] = "model.safetensors";
+    char tokens[TOKENIZER_TEXT];
+    if (t->vocab > from->config.vocab) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "the text has %lld different tokens, but the model in %s has only %lld",
+                       (long long)t->vocab, from->folder, (long long)from->config.vocab);
+    }
+    if (!folder_has(&from->files, name)) return GD_OK;
+    gd_safetensors *file = llama_open_file(ctx, &from->files, name);
+    const char *trained = gd_safetensors_metadata(file, "tokens");
+    checkpoint_print_tokenizer(t, tokens);
+    if (trained && strcmp(trained, tokens) != 0) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "the vocabulary of the model in %s differs from that of the text", from->folder);
+    }
+    gd_safetensors_close(file);
+    return gd_error_status(ctx);
+}
+
+static bool same_text(const checkpoint *from, gd_context *ctx, const dataset *data)
+{
+    return !gd_safetensors_metadata(from->state, CHECKPOINT_TEXT) ||
+           read_whole(from, ctx, CHECKPOINT_TEXT) == data->files[0];
+}
+
+gd_status checkpoint_load_model(checkpoint *from, model *m, const dataset *data)
+{
+    if (check_tokens(from, m->ctx, &data->tokenizer)) return gd_error_status(m->ctx);
+    if (from->state && !same_text(from, m->ctx, data)) {
+        const data_options *d = &data->options;
+        return gd_fail(m->ctx, GD_ERROR_ARGUMENT,
+                       "%s %s: the run in %s was trained on another text; --init begins a new run "
+                       "with its weights",
+                       d->option, d->text ? d->text : d->tokens, from->folder);
+    }
+    return llama_load(m, &from->files, NULL);
+}
+
+static gd_tensor *masters_of(const gd_optimizer *optimizer)
+{
+    gd_tensor *state;
+    for (int i = 0; (state = gd_optimizer_state(optimizer, i)); i++) {
+        if (!strcmp(gd_tensor_name(state), "master")) return state;
+    }
+    return NULL;
+}
+
+gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *optimizer)
+{
+    gd_context *ctx = m->ctx;
+    gd_tensor *masters = masters_of(optimizer);
+    const gd_loss_scale scale = gd_optimizer_loss_scale(optimizer);
+    if (from->folder[0] && masters) llama_load(m, &from->files, masters);
+    if (gd_error(ctx) || !from->state) return gd_error_status(ctx);
+    gd_optimizer_load_states(optimizer, from->state);
+    /* A run that goes on in another dtype has the loss scale of that. */
+    if (gd_optimizer_loss_scale(optimizer).adapts != scale.adapts)
+        gd_optimizer_set_loss_scale(optimizer, scale);
+    /* The weights of a run in 16 bits are its rounded masters; in a wider dtype they are the
+     * masters. The first update makes them. */
+    if (gd_optimizer_steps(optimizer) > 0) llama_load_state(m, from->state, "master");
+    return gd_error_status(ctx);
 }
 
 void checkpoint_close_files(checkpoint *from)

@@ -104,7 +104,7 @@ gd_status checkpoint_check_name(const checkpoint *run, gd_context *ctx,
 
 void checkpoint_close(checkpoint *from);
 
-/* ---- Loading (checkpoint_load.c) ------------------------------------------------------------ */
+/* ---- Loading (checkpoint.c) ------------------------------------------------------------------ */
 
 /* Fills the weights. The text must be encoded with the vocabulary they were trained with; with
  * --resume it must be the same text. */

@@ -1,13 +1,10 @@
-/* checkpoint_parts.h - what opening (checkpoint.c), saving (checkpoint_save.c) and loading
- * (checkpoint_load.c) share. */
+/* checkpoint_parts.h - what opening and loading (checkpoint.c) and saving (checkpoint_save.c)
+ * share. */
 #ifndef GRADUS_TRAIN_CHECKPOINT_PARTS_H
 #define GRADUS_TRAIN_CHECKPOINT_PARTS_H
 
 #include "checkpoint.h"
 #include "fingerprint.h"
-
-/* More than any count in a checkpoint. */
-#define CHECKPOINT_MOST_STEPS UINT64_C(1000000000000)
 
 /* Keys of the state's metadata: there, or not; and the fingerprint of the training text, which
  * builds without xxHash take in another way. */
@@ -40,9 +37,6 @@ void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT]);
 
 /* Makes, opens and locks --out anew after it was removed. False with errno or an error. */
 bool checkpoint_open_again(checkpoint *run, gd_context *ctx, const train_options *o);
-
-/* A whole number of the metadata; an error if there is none. */
-uint64_t checkpoint_read_whole(const checkpoint *from, gd_context *ctx, const char *name);
 
 /* "cannot WHAT PATH: the reason" */
 gd_status checkpoint_fail(gd_context *ctx, const char *what, const char *path);
