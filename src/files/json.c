@@ -138,9 +138,23 @@ char gd_json_peek(gd_json *j)
     return j->at < j->length ? j->text[j->at] : '\0';
 }
 
+gd_json gd_json_of(const char *text, size_t length)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const size_t bytes = sizeof mark - 1;
+    const bool marked = length >= bytes && !memcmp(text, mark, bytes);
+    return (gd_json){.text = text, .length = length, .at = marked ? bytes : 0};
+}
+
 json_t *gd_json_take(gd_json *j, size_t most)
 {
     return parse(j, &j->values, most);
+}
+
+json_t *gd_json_take_all(gd_json *j)
+{
+    json_t *value = gd_json_take(j, SIZE_MAX);
+    return value && gd_json_end(j) ? value : NULL;
 }
 
 bool gd_json_next(gd_json *j, bool object)

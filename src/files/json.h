@@ -29,6 +29,9 @@ typedef struct gd_json {
     gd_json_arena names, values;
 } gd_json;
 
+/* The text of a file, after the byte order mark that some editors write before it. */
+gd_json gd_json_of(const char *text, size_t length);
+
 /* The next character that is not a blank, 0 at the end. */
 char gd_json_peek(gd_json *j);
 
@@ -36,6 +39,9 @@ char gd_json_peek(gd_json *j);
  * if an object in it has a name twice. It exists until the next one is taken, and needs no
  * json_decref. */
 json_t *gd_json_take(gd_json *j, size_t most);
+
+/* The same of all that is left of the text. */
+json_t *gd_json_take_all(gd_json *j);
 
 /* Steps to the first or next value in an object or an array; false after the last one, and where
  * `wrong` is set. The caller takes each value. */

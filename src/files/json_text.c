@@ -2,6 +2,7 @@
 #include "files/json_text.h"
 #include "files/utf8.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,4 +60,15 @@ void gd_json_print_string(gd_json_text *to, const char *text, bool (*escaped)(ui
         plain = c + (length ? length : 1);
     }
     gd_json_print(to, "%s\"", (const char *)plain);
+}
+
+gd_json_number gd_json_number_of(double number)
+{
+    static const int digits[] = {6, 9, 17};
+    gd_json_number n = {"null"};
+    for (int i = 0; i < 3 && isfinite(number); i++) {
+        snprintf(n.text, sizeof n.text, "%.*g", digits[i], number);
+        if (strtod(n.text, NULL) == number) break;
+    }
+    return n;
 }

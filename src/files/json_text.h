@@ -22,4 +22,11 @@ void gd_json_print(gd_json_text *to, const char *format, ...) GD_PRINTF(2, 3);
  * are `escaped` (NULL: none) are written in ASCII: it is the same string. */
 void gd_json_print_string(gd_json_text *to, const char *text, bool (*escaped)(uint32_t code));
 
+/* A number with the fewest of 6, 9 or 17 digits that read back as the same value; NaN and infinity,
+ * which JSON does not have, as null. */
+typedef struct gd_json_number {
+    char text[32];
+} gd_json_number;
+gd_json_number gd_json_number_of(double number);
+
 #endif

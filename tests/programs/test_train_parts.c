@@ -3,7 +3,7 @@
 #define _GNU_SOURCE /* dup2, tmpfile */
 #include "check_main.h"
 #include "bpe.h"
-#include "train/run/json.h"
+#include "files/json_text.h"
 #include "prompt.h"
 #include "report.h"
 

@@ -6,7 +6,7 @@
 #include "platform/clock.h"
 #include "console.h"
 #include "data.h"
-#include "json.h"
+#include "files/json_text.h"
 #include "programs/options.h"
 #include "programs/terminal.h"
 #include "program.h"
@@ -177,7 +177,7 @@ static void print_json(const trained *t, const dataset *data, const eval_command
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         gd_json_print(&line, ", \"%s\": %s", numbers[i].name,
-                      json_number_text(numbers[i].value).text);
+                      gd_json_number_of(numbers[i].value).text);
     if (line.lacking)
         gd_fail(t->m.ctx, GD_ERROR_MEMORY, "out of memory: the line of --json");
     else

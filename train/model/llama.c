@@ -1,6 +1,6 @@
 /* llama.c - see llama.h. */
 #include "llama.h"
-#include "json.h"
+#include "files/json_text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -94,8 +94,8 @@ static gd_status save_config(const model *m, saving *to)
              "}\n",
              (long long)c->vocab, (long long)c->dim, (long long)c->ffn, (long long)c->layers,
              (long long)c->heads, (long long)c->kv_heads, (long long)(c->dim / c->heads),
-             (long long)c->positions, json_number_text(c->eps).text,
-             json_number_text(c->rope_base).text, c->tied ? "true" : "false",
+             (long long)c->positions, gd_json_number_of(c->eps).text,
+             gd_json_number_of(c->rope_base).text, c->tied ? "true" : "false",
              gd_dtype_name(gd_tensor_dtype(m->embedding)));
     return saving_text(to, "config.json", text);
 }

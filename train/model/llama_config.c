@@ -1,5 +1,4 @@
 /* llama_config.c - the JSON files of a Llama folder: config.json, and the index of its weights. */
-#include "json.h"
 #include "llama.h"
 #include "platform/file.h"
 #include "text_file.h"
@@ -9,6 +8,7 @@
 #include <string.h>
 
 #ifdef GD_HAVE_JANSSON
+#include "files/json.h"
 
 /* Real ones have a few hundred bytes, and a few hundred thousand. */
 enum { CONFIG_LIMIT = 1 << 20, INDEX_LIMIT = 4 << 20 };
@@ -28,8 +28,8 @@ static json_t *read_object(gd_context *ctx, open_folder *in, const char *name, s
         }
         return NULL;
     }
-    const size_t begin = json_begin(text, length);
-    json_t *object = json_parse(json, text + begin, length - begin);
+    *json = gd_json_of(text, length);
+    json_t *object = gd_json_take_all(json);
     const char *pointer = text_file_pointer(text, length);
     free(text);
     if (json_is_object(object)) return object;

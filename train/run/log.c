@@ -1,7 +1,7 @@
 /* log.c - see log.h. */
 #include "log.h"
 #include "console.h"
-#include "json.h"
+#include "files/json_text.h"
 #include "log_keep.h"
 #include "platform/file.h"
 

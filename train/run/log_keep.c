@@ -1,6 +1,5 @@
 /* log_keep.c - see log_keep.h. */
 #include "log_keep.h"
-#include "json.h"
 #include "platform/file.h"
 
 #include <stdlib.h>
@@ -18,6 +17,7 @@ static bool has_mark(FILE *old)
 }
 
 #ifdef GD_HAVE_JANSSON
+#include "files/json.h"
 
 /* ---- One line ----------------------------------------------------------------------------- */
 
@@ -47,8 +47,8 @@ static line_kind kind_of(json_t *object)
 static line_kind parse(const char *line, size_t length, int64_t *step, char text_hash[18],
                        const char **why)
 {
-    gd_json json;
-    json_t *object = json_parse(&json, line, length);
+    gd_json json = {.text = line, .length = length};
+    json_t *object = gd_json_take_all(&json);
     line_kind kind = json_is_object(object) ? kind_of(object) : LINE_BAD;
     const json_t *whole = json_object_get(object, kind == LINE_BEGIN ? "first_step" : "step");
     *step = json_is_integer(whole) ? (int64_t)json_integer_value(whole) : -1;

@@ -7,7 +7,7 @@
 #define GRADUS_TRAIN_TOKENIZER_FILE_H
 
 #include "gradus/gradus.h"
-#include "train/run/json.h"
+#include "files/json_text.h"
 #include "saving.h"
 #include "tokenizer.h"
 

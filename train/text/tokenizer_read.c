@@ -5,7 +5,6 @@
  * merges, then compares the vocabulary with the tokens that they make. */
 #include "files/utf8.h"
 #include "folder.h"
-#include "json.h"
 #include "text_file.h"
 #include "tokenizer_file.h"
 
@@ -15,6 +14,7 @@
 #include <string.h>
 
 #ifdef GD_HAVE_JANSSON
+#include "files/json.h"
 
 typedef struct walk {
     gd_json json;
@@ -212,7 +212,7 @@ static bool visit_root(walk *w, const char *name)
 /* Everything in the file must be what is written here, or have no effect. */
 static bool read_tokenizer(tokenizer *t, const char *text, size_t length)
 {
-    walk w = {.json = {.text = text, .length = length, .at = json_begin(text, length)}, .t = t};
+    walk w = {.json = gd_json_of(text, length), .t = t};
     const bool read = walk_members(&w, true, visit_root) && gd_json_end(&w.json) &&
                       w.parts == ALL_PARTS && w.vocab_at && w.merges_at && read_tokens(&w);
     gd_json_close(&w.json);
