@@ -149,29 +149,29 @@ gd_status GD_REAL_NAME(matmul_forward)(const gd_call *call)
                            gd_tensor_dim(y, -1), K, false);
 }
 
-/* With a and b for op(a) and op(b):  da = dc b^T,  db = a^T dc ([da] and [db] in plain_cpu.c).
- * Where an input was given transposed, so is its gradient:  da^T = b dc^T,  db^T = dc^T a. */
+/* The gradient of input i [M, N] (+)= a b over K, or, where the input was given transposed, its
+ * transpose: b^T a^T. */
+static gd_status gradient(const gd_call *call, int i, bool transpose, stack a, stack b, int64_t M,
+                          int64_t N, int64_t K)
+{
+    const gd_tensor *to = call->dinput[i], *y = call->output[0];
+    const bool add = call->accumulate[i];
+    if (!to) return GD_OK;
+    const stack c = stack_of(to, false, y);
+    return transpose ? multiply_stacks(call, y, c, transposed(b), transposed(a), N, M, K, add)
+                     : multiply_stacks(call, y, c, a, b, M, N, K, add);
+}
+
+/* With a and b for op(a) and op(b):  da = dc b^T,  db = a^T dc ([da] and [db] in plain_cpu.c). */
 gd_status GD_REAL_NAME(matmul_backward)(const gd_call *call)
 {
     const matmul_args *args = call->args;
-    const gd_tensor *y = call->output[0], *da = call->dinput[0], *db = call->dinput[1];
+    const gd_tensor *y = call->output[0];
     const int64_t M = gd_tensor_dim(y, -2), N = gd_tensor_dim(y, -1);
     const int64_t K = gd_tensor_dim(call->input[0], args->transpose_a ? -2 : -1);
     const stack a = stack_of(call->input[0], args->transpose_a, y);
     const stack b = stack_of(call->input[1], args->transpose_b, y);
     const stack dc = stack_of(call->doutput[0], false, y);
-    gd_status status = GD_OK;
-    if (da) {
-        const stack c = stack_of(da, false, y);
-        const bool add = call->accumulate[0];
-        status = args->transpose_a ? multiply_stacks(call, y, c, b, transposed(dc), K, M, N, add)
-                                   : multiply_stacks(call, y, c, dc, transposed(b), M, K, N, add);
-    }
-    if (db && !status) {
-        const stack c = stack_of(db, false, y);
-        const bool add = call->accumulate[1];
-        status = args->transpose_b ? multiply_stacks(call, y, c, transposed(dc), a, N, K, M, add)
-                                   : multiply_stacks(call, y, c, transposed(a), dc, K, N, M, add);
-    }
-    return status;
+    const gd_status status = gradient(call, 0, args->transpose_a, dc, transposed(b), M, K, N);
+    return status ? status : gradient(call, 1, args->transpose_b, transposed(a), dc, K, N, M);
 }
