@@ -179,7 +179,6 @@ static const gd_case cases[] = {
 };
 
 const gd_op gd_op_attention = {
-    .name = "attention",
     .formula = "y = softmax(scale q k^T + mask) v per head",
     .signature = "q[B, T, H, D] k[B, S, K, D] v[B, S, K, E] mask:mask? -> y[B, T, H, E]; "
                  "lse:compute[B, H, T]",

@@ -25,7 +25,6 @@ static const gd_case cases[] = {
 const gd_option_range gd_axis_ranges[] = {GD_AXIS_RANGE(gd_axis_args, axis), {0}};
 
 const gd_op gd_op_cumsum = {
-    .name = "cumsum",
     .formula = "y_i = x_0 + ... + x_i along an axis",
     .signature = "x[...] -> y[...]",
     GD_ARGS(gd_axis_args),

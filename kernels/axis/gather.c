@@ -114,17 +114,16 @@ static const gd_case scatter_add_cases[] = {
      .may_be_empty = true},
 };
 
-#define GATHER                                                                                 \
-    .signature = "x:any index:int32[...] -> y[...]", .ranges = gd_axis_ranges,                 \
-    .args_size = sizeof(gd_axis_args), .plain_args = true, .backward_reads_inputs = GD_BIT(1), \
-    GD_BUILT_IN, .strided = true, .shape = gather_shape, .forward = GD_ON_DEVICES(gather_forward)
+#define GATHER                                                                               \
+    .signature = "x:any index:int32[...] -> y[...]", .ranges = gd_axis_ranges,               \
+    GD_ARGS(gd_axis_args), .backward_reads_inputs = GD_BIT(1), GD_BUILT_IN, .strided = true, \
+    .shape = gather_shape, .forward = GD_ON_DEVICES(gather_forward),                         \
+    .backward = GD_ON_DEVICES(gather_backward), .derivative = gather_derivative
 
 const gd_op gd_op_gather = {
     .name = "gather",
     .formula = "y[..., i, ...] = x[..., index[..., i, ...], ...]",
     GATHER,
-    .backward = GD_ON_DEVICES(gather_backward),
-    .derivative = gather_derivative,
     GD_CASES(gather_cases),
 };
 
@@ -133,12 +132,9 @@ static const gd_op index_select = {
     .name = "index_select",
     .formula = "y[..., i, ...] = x[..., index[i], ...]",
     GATHER,
-    .backward = GD_ON_DEVICES(gather_backward),
-    .derivative = gather_derivative,
 };
 
 const gd_op gd_op_scatter_add = {
-    .name = "scatter_add",
     .formula = "y = x; y[..., index[..., i, ...], ...] += src[..., i, ...]",
     .signature = "x[...] index:int32 src -> y[...]",
     .ranges = gd_axis_ranges,

@@ -30,9 +30,19 @@ static const gd_option_range ranges[] = {GD_AXIS_RANGE(gd_axis_args, axis),
                                          {"k", GD_FIELD(gd_axis_args, k), 0, INFINITY, "0 or more"},
                                          {0}};
 
+/* An order of the elements along an axis, and a record of one. */
 #define OF_AXIS                                                                     \
     .signature = "x[...] -> y:int32[...]", GD_ARGS(gd_axis_args), .ranges = ranges, \
     .shape = topk_shape, .strided = true, GD_BUILT_IN
+
+#define ORDER(op, op_formula, kernel)     \
+    const gd_op gd_op_##op = {            \
+        .name = #op,                      \
+        .formula = op_formula,            \
+        OF_AXIS,                          \
+        .forward = GD_ON_DEVICES(kernel), \
+        GD_CASES(op##_cases),             \
+    };
 
 static const gd_axis_args first = {.axis = 0, .k = 1}, second = {.axis = 1, .k = 1},
                           three = {.axis = 1, .k = 3}, low = {.axis = 0, .smallest = true, .k = 2};
@@ -52,13 +62,7 @@ static const gd_case topk_cases[] = {
     {"no_rows", &three, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true},
 };
 
-const gd_op gd_op_topk = {
-    .name = "topk",
-    .formula = "y = where the k largest of x along an axis are, the largest first",
-    OF_AXIS,
-    .forward = GD_ON_DEVICES(topk_forward),
-    GD_CASES(topk_cases),
-};
+ORDER(topk, "y = where the k largest of x along an axis are, the largest first", topk_forward)
 
 static const gd_axis_args rising = {.axis = 1, .smallest = true, .k = 9},
                           falling = {.axis = 1, .k = 9},
@@ -72,21 +76,9 @@ static const gd_case sort_cases[] = {
     {"no_rows", &rising, GD_INPUTS({GD_DIMS(0, 9)}), .may_be_empty = true},
 };
 
-const gd_op gd_op_sort = {
-    .name = "sort",
-    .formula = "y = where the elements of x along an axis are, in order",
-    OF_AXIS,
-    .forward = GD_ON_DEVICES(sort_forward),
-    GD_CASES(sort_cases),
-};
+ORDER(sort, "y = where the elements of x along an axis are, in order", sort_forward)
 
-const gd_op gd_op_argmax = {
-    .name = "argmax",
-    .formula = "y = where the largest of x along an axis is",
-    OF_AXIS,
-    .forward = GD_ON_DEVICES(topk_forward),
-    GD_CASES(argmax_cases),
-};
+ORDER(argmax, "y = where the largest of x along an axis is", topk_forward)
 
 gd_tensor *gd_argmax(gd_tensor *x, int axis, bool keep_dims)
 {

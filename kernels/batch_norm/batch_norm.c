@@ -142,7 +142,6 @@ static const gd_case batch_norm_fixed_cases[] = {
 /* mean and rstd are saved in double for every dtype: far from 0 the rounding error of a float32
  * mean is as large as the differences of the x's. */
 const gd_op gd_op_batch_norm = {
-    .name = "batch_norm",
     .formula = "y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), of a channel",
     .signature = "x[B, C, ...] weight:real[C]? bias:real[C]? mean:real[C]? var:real[C]? -> "
                  "y[B, C, ...]; mean:float64[C] rstd:float64[C]",
@@ -160,7 +159,6 @@ const gd_op gd_op_batch_norm = {
 };
 
 const gd_op gd_op_batch_norm_fixed = {
-    .name = "batch_norm_fixed",
     .formula = "y = (x - mean) / sqrt(var + eps) * weight + bias, with mean and var given",
     .signature = "x[B, C, ...] weight:real[C]? bias:real[C]? mean:real[C] var:real[C] -> "
                  "y[B, C, ...]",

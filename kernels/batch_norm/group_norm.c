@@ -53,7 +53,6 @@ static const gd_case group_norm_cases[] = {
 };
 
 const gd_op gd_op_group_norm = {
-    .name = "group_norm",
     .formula = "y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), of a group",
     .signature = "x[B, C, ...] weight[C]? bias[C]? -> y[B, C, ...]; "
                  "mean:float64[B, 1] rstd:float64[B, 1]",

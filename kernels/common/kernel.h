@@ -91,11 +91,11 @@ void gd_step(const char *name, double value);
     }
 #endif
 
-/* In a record: its kernels NAME_forward and NAME_backward, and what it promises; plain arguments of
- * this type. */
-#define GD_KERNELS(name)                                                                  \
-    .forward = GD_ON_DEVICES(name##_forward), .backward = GD_ON_DEVICES(name##_backward), \
-    GD_BUILT_IN
+/* In a record: its name, its kernels NAME_forward and NAME_backward, and what it promises; plain
+ * arguments of this type. */
+#define GD_KERNELS(op_name)                                        \
+    .name = #op_name, .forward = GD_ON_DEVICES(op_name##_forward), \
+    .backward = GD_ON_DEVICES(op_name##_backward), GD_BUILT_IN
 #define GD_ARGS(type) .args_size = sizeof(type), .plain_args = true
 
 /* gd_option (context.h) for whole numbers of any size. */

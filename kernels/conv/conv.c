@@ -182,7 +182,6 @@ static const gd_case conv_transpose2d_cases[] = {
 };
 
 const gd_op gd_op_conv2d = {
-    .name = "conv2d",
     .formula = "y = weight unfold(x) + bias",
     .signature = "x[B, C, H, W] weight[O, I, K, L] bias[O]? -> y[B, O, H, W]",
     GD_ARGS(conv_args),
@@ -202,7 +201,6 @@ static const gd_option_range transpose_ranges[] = {CONV_WINDOW(1),
                                                    {0}};
 
 const gd_op gd_op_conv_transpose2d = {
-    .name = "conv_transpose2d",
     .formula = "y = fold(weight^T x) + bias",
     .signature = "x[B, C, H, W] weight[C, O, K, L] bias[N]? -> y[B, C, H, W]",
     GD_ARGS(conv_args),

@@ -94,7 +94,6 @@ static const gd_case fold_cases[] = {
 };
 
 const gd_op gd_op_unfold = {
-    .name = "unfold",
     .formula = "y[b, (c KH + i) KW + j, p] = x[b, c, h, w], the element (i, j) of window p",
     .signature = "x[B, C, H, W] -> y[B, 1, 1]",
     GD_ARGS(conv_args),
@@ -106,7 +105,6 @@ const gd_op gd_op_unfold = {
 };
 
 const gd_op gd_op_fold = {
-    .name = "fold",
     .formula =
         "y[b, c, h, w] = sum of x[b, (c KH + i) KW + j, p] with (h, w) the element (i, j) of "
         "window p",

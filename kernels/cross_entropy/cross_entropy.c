@@ -198,7 +198,6 @@ static const gd_case cross_entropy_cases[] = {
 };
 
 const gd_op gd_op_cross_entropy = {
-    .name = "cross_entropy",
     .formula = "loss = mean or sum over rows of logsumexp(logits) - logits[target]",
     .signature = "logits[..., V] targets:mask weight[V]? -> loss:compute[...]; "
                  "max:compute[...] log:compute[...] factor:compute[]",

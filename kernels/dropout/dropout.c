@@ -32,7 +32,6 @@ static const gd_option_range ranges[] = {
     {"p", GD_FIELD(gd_dropout_args, p), 0, 1 - DBL_EPSILON / 2, "0 <= p < 1"}, {0}};
 
 const gd_op gd_op_dropout = {
-    .name = "dropout",
     .formula = "y = x * keep / (1 - p), keep = 1 with probability 1 - p",
     .signature = "x[...] -> y[...]",
     GD_ARGS(gd_dropout_args),

@@ -93,7 +93,6 @@ enum { NOTHING, INPUTS };
 #define BINARY(op_name, op_formula, y, da, db, reads, op_cases)         \
     GD_KERNEL_PAIR(op_name)                                             \
     const gd_op gd_op_##op_name = {                                     \
-        .name = #op_name,                                               \
         .formula = op_formula,                                          \
         .signature = "a[*] b[*] -> y[*]",                               \
         .backward_reads_inputs = (reads) == INPUTS ? GD_ALL_INPUTS : 0, \

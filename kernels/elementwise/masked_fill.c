@@ -22,7 +22,6 @@ static const gd_case cases[] = {
 };
 
 const gd_op gd_op_masked_fill = {
-    .name = "masked_fill",
     .formula = "y = mask ? value : x",
     .signature = "x[...] mask:int32[*] -> y[...]",
     GD_ARGS(double),

@@ -115,7 +115,6 @@ enum { NOTHING, INPUT, OUTPUT, STEPS };
 /* dx may be written over dy, as each element needs only the dy at its own place. */
 #define RECORD(op_name, op_formula, reads, size, op_shape)           \
     const gd_op gd_op_##op_name = {                                  \
-        .name = #op_name,                                            \
         .formula = op_formula,                                       \
         .signature = "x[...] -> y[...]",                             \
         .args_size = size,                                           \

@@ -28,7 +28,6 @@ static const gd_case cases[] = {
 };
 
 const gd_op gd_op_where = {
-    .name = "where",
     .formula = "y = condition ? a : b",
     .signature = "condition:int32[*] a:any[*] b:any[*] -> y[*]", /* int32 is moved as float32 is */
     .backward_reads_inputs = GD_BIT(0),

@@ -26,7 +26,6 @@ static const gd_case embedding_cases[] = {
 };
 
 const gd_op gd_op_embedding = {
-    .name = "embedding",
     .formula = "y[i, :] = table[ids[i], :]",
     .signature = "table[V, C] ids:int32[...] -> y[..., C]",
     .backward_reads_inputs = GD_BIT(1), /* ids */

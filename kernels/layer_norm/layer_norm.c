@@ -39,7 +39,6 @@ static const gd_case layer_norm_cases[] = {
 /* mean and rstd are saved in double for every dtype: far from 0 the rounding error of a float32
  * mean is as large as the differences of the x's. */
 const gd_op gd_op_layer_norm = {
-    .name = "layer_norm",
     .formula = "y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps)",
     .signature = "x[..., N] weight[N]? bias[N]? -> y[..., N]; mean:float64[...] rstd:float64[...]",
     GD_ARGS(gd_layer_norm_args),

@@ -37,7 +37,6 @@ static const gd_case cases[] = {
 };
 
 const gd_op gd_op_linear = {
-    .name = "linear",
     .formula = "y = x weight^T + bias",
     .signature = "x[..., K] weight[N, K] bias[N]? -> y[..., N]",
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),

@@ -61,7 +61,6 @@ static const gd_case cases[] = {
 };
 
 const gd_op gd_op_linear_cross_entropy = {
-    .name = "linear_cross_entropy",
     .formula = "loss = cross_entropy(x weight^T, targets)",
     .signature = "x[..., K] weight[V, K] targets:int32[...] -> loss:compute[]; "
                  "d factor:compute[] dx:compute[..., K] dweight:compute[V, K]",

@@ -108,7 +108,6 @@ DEFINITION(kl_div, kl_div(x, t, p != 0))
         {"empty", &op_name##_sum, PAIR(count, false, low, high, 0, 5), .may_be_empty = true},     \
     };                                                                                            \
     const gd_op gd_op_##op_name = {                                                               \
-        .name = #op_name,                                                                         \
         .formula = op_formula,                                                                    \
         .signature = (count) == 3 ? "x[...] target[...] pos_weight[...]? -> loss[...]"            \
                                   : "x[...] target[...] -> loss[...]",                            \

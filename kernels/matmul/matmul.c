@@ -89,7 +89,6 @@ static const gd_case cases[] = {
 };
 
 const gd_op gd_op_matmul = {
-    .name = "matmul",
     .formula = "c = op(a) op(b), op(x) = x or its transpose",
     .signature = "a[*, M, K] b[*, L, N] -> c[*, M, N]",
     GD_ARGS(matmul_args),

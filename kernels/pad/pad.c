@@ -14,20 +14,17 @@ static gd_status check_padding(const gd_call *call, int a, int64_t n)
     const char *name = a == PAD_ROWS ? "rows" : "columns";
     const gd_text shape = gd_shape_text(call->input[0]);
     if (gd_min64(before, after) < 0 || larger > most) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "%lld and %lld %s are to be added, wanted 0 or more", (long long)before,
-                            (long long)after, name);
+        return gd_refuse(call, "%lld and %lld %s are to be added, wanted 0 or more",
+                         (long long)before, (long long)after, name);
     }
     if (args->mode == GD_PAD_REFLECT && larger >= gd_max64(n, 1)) {
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT,
-            "%lld %s are to be reflected, but x %s has %lld, of which the outermost "
-            "is not repeated",
-            (long long)larger, name, shape.text, (long long)n);
+        return gd_refuse(call,
+                         "%lld %s are to be reflected, but x %s has %lld, of which the outermost "
+                         "is not repeated",
+                         (long long)larger, name, shape.text, (long long)n);
     }
     if (args->mode == GD_PAD_REPLICATE && n == 0 && larger > 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x %s has no %s to replicate", shape.text,
-                            name);
+        return gd_refuse(call, "x %s has no %s to replicate", shape.text, name);
     }
     return GD_OK;
 }
@@ -44,8 +41,8 @@ static gd_status pad_shape(const gd_call *call, gd_shapes *out)
     const int ndim = gd_tensor_ndim(x);
     const bool rows = args->before[PAD_ROWS] || args->after[PAD_ROWS];
     if (ndim < (rows ? 2 : 1)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s, wanted %s", gd_shape_text(x).text,
-                            rows ? "[..., H, W], to add rows" : "[..., W], to add columns");
+        return gd_refuse(call, "x is %s, wanted %s", gd_shape_text(x).text,
+                         rows ? "[..., H, W], to add rows" : "[..., W], to add columns");
     }
     for (int a = 0; a < PAD_AXES; a++) {
         const int d = ndim - PAD_AXES + a;
@@ -115,7 +112,6 @@ static const gd_case pad_cases[] = {
 };
 
 const gd_op gd_op_pad = {
-    .name = "pad",
     .formula = "y[i, j] = x[r(i), c(j)], or a value where there is none",
     .signature = "x[...] -> y[...]",
     GD_ARGS(gd_pad_args),

@@ -103,7 +103,6 @@ static const gd_case pool_cases[] = {
 };
 
 const gd_op gd_op_max_pool2d = {
-    .name = "max_pool2d",
     .formula = "y[i, j] = max of x[i s + a - p, j s + b - p] over the kernel's a, b",
     .signature = "x[..., H, W] -> y[..., H, W]; places",
     GD_ARGS(conv_args),
@@ -115,7 +114,6 @@ const gd_op gd_op_max_pool2d = {
 };
 
 const gd_op gd_op_avg_pool2d = {
-    .name = "avg_pool2d",
     .formula = "y[i, j] = mean of x[i s + a - p, j s + b - p] over the kernel's a, b",
     .signature = "x[..., H, W] -> y[..., H, W]",
     GD_ARGS(conv_args),

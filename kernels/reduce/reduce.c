@@ -101,9 +101,8 @@ static gd_reduce_args args_of(const int *axes, int count, bool keep_dims)
 
 /* In a record: of a real x; what all reductions with a gradient have; some save results. */
 #define OF_X(args, results) GD_ARGS(args), .signature = "x -> " results
-#define REDUCES(op, args, results)                                     \
-    .name = #op, OF_X(args, results), .strided = true, GD_KERNELS(op), \
-    .derivative = gd_##op##_derivative
+#define REDUCES(op, args, results) \
+    OF_X(args, results), .strided = true, GD_KERNELS(op), .derivative = gd_##op##_derivative
 
 /* A reduction whose arguments are its axes; `reads`: the backward reads x and y. */
 #define REDUCTION(op, op_formula, cases, reads)            \

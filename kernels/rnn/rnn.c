@@ -132,7 +132,6 @@ static const gd_case gru_cases[] = {
 };
 
 const gd_op gd_op_lstm = {
-    .name = "lstm",
     .formula = "i, f, g, o = gates[t] + y[t-1] weight^T + bias; c = s(f) c + s(i) tanh(g); "
                "y[t] = s(o) tanh(c)",
     .signature = "gates[B, T, 4H] weight[4H, H] bias[4H]? state[B, H]? cell[B, H]? -> "
@@ -146,7 +145,6 @@ const gd_op gd_op_lstm = {
 };
 
 const gd_op gd_op_gru = {
-    .name = "gru",
     .formula =
         "r, z, n: gates[t], and y[t-1] weight^T + bias; y[t] = (1 - s(z)) tanh(n + s(r) n') + "
         "s(z) y[t-1]",

@@ -65,7 +65,6 @@ static const gd_case rope_cases[] = {
 };
 
 const gd_op gd_op_rope = {
-    .name = "rope",
     .formula = "pairs of x turned by the angle position * base^(-2i/D)",
     .signature = "x[B, T, H, 2D] -> y[B, T, H, 2D]",
     .ranges = rope_ranges,
@@ -127,7 +126,9 @@ const gd_op gd_op_rope_qkv = {
     GD_ARGS(gd_rope_qkv_args),
     .strided = true,
     .shape = rope_qkv_shape,
-    GD_KERNELS(rope),
+    .forward = GD_ON_DEVICES(rope_forward),
+    .backward = GD_ON_DEVICES(rope_backward),
+    GD_BUILT_IN,
     .derivative = rope_qkv_derivative,
     GD_CASES(rope_qkv_cases),
 };

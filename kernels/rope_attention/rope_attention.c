@@ -86,7 +86,6 @@ static const gd_case cases[] = {
 };
 
 const gd_op gd_op_rope_attention = {
-    .name = "rope_attention",
     .formula = "y = attention(rope(q), rope(k), v) with q, k and v from qkv",
     .signature = "qkv[B, T, N, 2D] -> y; lse q k v angles",
     .ranges = ranges,

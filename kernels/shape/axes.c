@@ -8,6 +8,12 @@ GD_KERNEL(expand_backward)
 GD_KERNEL(slice_backward)
 GD_KERNEL_PAIR(concat)
 
+/* In a record: all that an op has whose y is a view of x, but the formula. */
+#define VIEW(op, args)                                                                             \
+    .name = #op, .signature = "x:any -> y", GD_ARGS(args), .shape = op##_shape, .view = op##_view, \
+    .backward = GD_ON_DEVICES(op##_backward), GD_BUILT_IN, .derivative = op##_derivative,          \
+    GD_CASES(op##_cases)
+
 /* ---- permute ------------------------------------------------------------------------------ */
 
 static gd_status permute_shape(const gd_call *call, gd_shapes *out)
@@ -56,16 +62,8 @@ static const gd_case permute_cases[] = {
 };
 
 const gd_op gd_op_permute = {
-    .name = "permute",
     .formula = "y[i_0, i_1, ...] = x with index i_k at dimension axes[k]",
-    .signature = "x:any -> y",
-    GD_ARGS(gd_permute_args),
-    .shape = permute_shape,
-    .view = permute_view,
-    .backward = GD_ON_DEVICES(permute_backward),
-    GD_BUILT_IN,
-    .derivative = permute_derivative,
-    GD_CASES(permute_cases),
+    VIEW(permute, gd_permute_args),
 };
 
 gd_tensor *gd_permute(gd_tensor *x, const int *axes)
@@ -138,16 +136,8 @@ static const gd_case slice_cases[] = {
 };
 
 const gd_op gd_op_slice = {
-    .name = "slice",
     .formula = "y = x[..., start : end, ...]",
-    .signature = "x:any -> y",
-    GD_ARGS(gd_slice_args),
-    .shape = slice_shape,
-    .view = slice_view,
-    .backward = GD_ON_DEVICES(slice_backward),
-    GD_BUILT_IN,
-    .derivative = slice_derivative,
-    GD_CASES(slice_cases),
+    VIEW(slice, gd_slice_args),
 };
 
 gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end)
@@ -222,16 +212,8 @@ static const gd_case expand_cases[] = {
 };
 
 const gd_op gd_op_expand = {
-    .name = "expand",
     .formula = "y = x repeated along dimensions of size 1, without a copy",
-    .signature = "x:any -> y",
-    GD_ARGS(gd_shape_args),
-    .shape = expand_shape,
-    .view = expand_view,
-    .backward = GD_ON_DEVICES(expand_backward),
-    GD_BUILT_IN,
-    .derivative = expand_derivative,
-    GD_CASES(expand_cases),
+    VIEW(expand, gd_shape_args),
 };
 
 gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape)
@@ -288,7 +270,6 @@ static const gd_case concat_cases[] = {
 };
 
 const gd_op gd_op_concat = {
-    .name = "concat",
     .formula = "y = x[0], x[1], ... joined along an axis",
     .signature = "x:any+ -> y",
     GD_ARGS(gd_concat_args),

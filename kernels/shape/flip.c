@@ -20,7 +20,6 @@ static const gd_case cases[] = {
 };
 
 const gd_op gd_op_flip = {
-    .name = "flip",
     .formula = "y[..., i, ...] = x[..., n - 1 - i, ...]",
     .signature = "x:any[...] -> y[...]",
     GD_ARGS(gd_flip_args),

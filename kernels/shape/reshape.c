@@ -116,7 +116,9 @@ const gd_op gd_op_reshape = {
     .dinput_over_doutput = GD_BIT(0),
     .shape = reshape_shape,
     .view = reshape_view,
-    GD_KERNELS(same_order),
+    .forward = GD_ON_DEVICES(same_order_forward),
+    .backward = GD_ON_DEVICES(same_order_backward),
+    GD_BUILT_IN,
     .derivative = reshape_derivative,
     GD_CASES(reshape_cases),
 };
@@ -158,7 +160,9 @@ const gd_op gd_op_contiguous = {
     .dinput_over_doutput = GD_BIT(0),
     .strided = true,
     .view = contiguous_view,
-    GD_KERNELS(same_order),
+    .forward = GD_ON_DEVICES(same_order_forward),
+    .backward = GD_ON_DEVICES(same_order_backward),
+    GD_BUILT_IN,
     .derivative = same_derivative,
     GD_CASES(contiguous_cases),
 };

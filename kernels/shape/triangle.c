@@ -31,7 +31,6 @@ static gd_triangle_args from(const gd_tensor *x, int64_t diagonal)
 
 #define TRIANGLE(op_name, op_formula)                       \
     const gd_op gd_op_##op_name = {                         \
-        .name = #op_name,                                   \
         .formula = op_formula,                              \
         .signature = "x:any[..., M, N] -> y[..., M, N]",    \
         GD_ARGS(gd_triangle_args),                          \

@@ -58,7 +58,6 @@ static const gd_case softmax_cases[] = {
 };
 
 const gd_op gd_op_softmax = {
-    .name = "softmax",
     .formula = "y_i = exp(x_i) / sum_j exp(x_j)",
     .signature = "x[...] -> y[...]",
     GD_ARGS(gd_softmax_args),
@@ -71,7 +70,6 @@ const gd_op gd_op_softmax = {
 };
 
 const gd_op gd_op_log_softmax = {
-    .name = "log_softmax",
     .formula = "y_i = x_i - log(sum_j exp(x_j))",
     .signature = "x[...] -> y[...]",
     GD_ARGS(gd_softmax_args),

@@ -47,7 +47,6 @@ static const gd_case swiglu_cases[] = {
 };
 
 const gd_op gd_op_swiglu = {
-    .name = "swiglu",
     .formula = "y = silu(gate) * up, silu(z) = z / (1 + exp(-z))",
     .signature = "gate[...] up[...]? -> y[...]",
     .backward_reads_inputs = GD_ALL_INPUTS,
