@@ -129,35 +129,36 @@ gd_status llama_save(const model *m, saving *to, const char *tokens)
 typedef struct source {
     gd_context *ctx;
     open_folder *in;
-    llama_index *index; /* NULL: all weights are in model.safetensors */
+    llama_index *index;          /* NULL: all weights are in model.safetensors */
+    const model *m;              /* NULL: names are not checked; */
+    const llama_weight *weights; /* its own */
+    int64_t count;
     char name[256];
     gd_safetensors *file;
 } source;
 
-static const llama_weight *find(const llama_weight *weights, int64_t count, const char *name)
+static bool is_weight(const source *s, const char *name)
 {
-    for (int64_t i = 0; i < count; i++) {
-        if (!strcmp(weights[i].name, name)) return &weights[i];
-    }
-    return NULL;
+    int64_t i = 0;
+    while (i < s->count && strcmp(s->weights[i].name, name) != 0) i++;
+    return i < s->count;
 }
 
 /* Old files contain the rotary frequencies, and some a tied output; neither is needed. */
-static gd_status check_names(const source *s, const model *m, const llama_weight *weights,
-                             int64_t count)
+static gd_status check_names(const source *s)
 {
     static const char rotary[] = ".rotary_emb.inv_freq";
     const gd_safetensors_entry *entry;
     for (int64_t i = 0; (entry = gd_safetensors_at(s->file, i)); i++) {
         size_t length = strlen(entry->name), tail = sizeof rotary - 1;
-        if (find(weights, count, entry->name)) {
+        if (is_weight(s, entry->name)) {
             if (entry->dtype != GD_INT32) continue;
             return gd_fail(s->ctx, GD_ERROR_UNSUPPORTED,
                            "%s/%s: \"%.100s\" holds int32, wanted floating-point numbers",
                            s->in->path, s->name, entry->name);
         }
         if (length >= tail && !strcmp(entry->name + length - tail, rotary)) continue;
-        if (m->config.tied && !strcmp(entry->name, "lm_head.weight")) continue;
+        if (s->m->config.tied && !strcmp(entry->name, "lm_head.weight")) continue;
         return gd_fail(s->ctx, GD_ERROR_IO,
                        "%s/%s contains \"%.100s\", which is not a weight of this model",
                        s->in->path, s->name, entry->name);
@@ -202,21 +203,20 @@ gd_safetensors *llama_open_file(gd_context *ctx, open_folder *in, const char *na
     return opened;
 }
 
-/* Opens the file of a weight; *changed: not the one that was open. */
-static gd_status turn_to(source *s, const char *weight, bool *changed)
+/* Opens the file of a weight, unless it is open. */
+static gd_status turn_to(source *s, const char *weight)
 {
     const char *name = s->index ? llama_index_file(s->index, weight) : model_file;
     if (!name) {
         return gd_fail(s->ctx, GD_ERROR_IO, "the index of %s does not list \"%s\"", s->in->path,
                        weight);
     }
-    *changed = !s->file || strcmp(s->name, name) != 0;
-    if (!*changed) return GD_OK;
+    if (s->file && !strcmp(s->name, name)) return GD_OK;
     gd_safetensors_close(s->file);
     s->file = NULL;
     snprintf(s->name, sizeof s->name, "%s", name);
     s->file = llama_open_file(s->ctx, s->in, name);
-    return gd_error_status(s->ctx);
+    return s->file && s->m ? check_names(s) : gd_error_status(s->ctx);
 }
 
 /* Whether two entries have the same bytes; also after an error in reading them. */
@@ -242,9 +242,8 @@ static gd_status check_tied(const source *s)
     static const char embedded[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
     source first = {.ctx = s->ctx, .in = s->in, .index = s->index}, second = first;
     if (s->index && !llama_index_file(s->index, head)) return GD_OK;
-    bool changed;
-    turn_to(&first, embedded, &changed);
-    turn_to(&second, head, &changed);
+    turn_to(&first, embedded);
+    turn_to(&second, head);
     if (!gd_error(s->ctx)) {
         const gd_safetensors_entry *a = gd_safetensors_find(first.file, embedded);
         const gd_safetensors_entry *b = gd_safetensors_find(second.file, head);
@@ -271,8 +270,7 @@ static void check_shape(source *s, const llama_weight *w)
     const bool matrix = gd_tensor_ndim(w->tensor) > 1;
     const int64_t rows = w->rows ? w->rows : gd_tensor_dim(w->tensor, 0);
     const int64_t columns = matrix ? gd_tensor_dim(w->tensor, 1) : 0;
-    bool changed;
-    if (turn_to(s, w->name, &changed)) return;
+    if (turn_to(s, w->name)) return;
     const gd_safetensors_entry *entry = gd_safetensors_find(s->file, w->name);
     if (!entry)
         gd_fail(s->ctx, GD_ERROR_IO, "%s/%s has no tensor \"%s\"", s->in->path, s->name, w->name);
@@ -300,16 +298,6 @@ gd_status llama_check(gd_context *ctx, open_folder *in, const model_config *c)
     return gd_error_status(ctx);
 }
 
-/* The weight `w` of the folder. */
-static gd_status load_one(source *s, const model *m, const llama_weight *weights, int64_t count,
-                          const llama_weight *w, gd_tensor *to)
-{
-    bool changed;
-    if (turn_to(s, w->name, &changed)) return gd_error_status(s->ctx);
-    if (changed && check_names(s, m, weights, count)) return gd_error_status(s->ctx);
-    return gd_safetensors_read(s->file, w->name, to);
-}
-
 /* Puts a weight that was not rounded into the model, and as far as this rank has them into the
  * masters. */
 static void put_master(const model *m, const llama_weight *w, gd_tensor *weight, gd_tensor *masters)
@@ -333,17 +321,17 @@ static void put_master(const model *m, const llama_weight *w, gd_tensor *weight,
 
 gd_status llama_load(const model *m, open_folder *in, gd_tensor *masters)
 {
-    source s = {.ctx = m->ctx, .in = in, .index = find_index(m->ctx, in)};
-    int64_t count = 0;
-    llama_weight *weights = llama_weights(m, &count);
+    source s = {.ctx = m->ctx, .in = in, .index = find_index(m->ctx, in), .m = m};
+    llama_weight *weights = llama_weights(m, &s.count);
+    s.weights = weights;
     gd_no_grad_begin(m->ctx);
-    for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
+    for (int64_t i = 0; i < s.count && !gd_error(m->ctx); i++) {
         const llama_weight *w = &weights[i];
         gd_tensor *view = llama_weight_view(w), *to = view;
         if (masters)
             to = gd_tensor_create(m->ctx, gd_tensor_dtype(masters), gd_tensor_ndim(view),
                                   gd_tensor_shape(view));
-        load_one(&s, m, weights, count, w, to);
+        if (!turn_to(&s, w->name)) gd_safetensors_read(s.file, w->name, to);
         if (masters && !gd_error(m->ctx)) put_master(m, w, to, masters);
         if (masters) gd_tensor_free(to);
     }
