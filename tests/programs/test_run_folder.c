@@ -79,8 +79,7 @@ TEST(folders_of_others_are_not_repaired)
 TEST(what_is_not_the_run_s_own_stays)
 {
     train_well(begin_a);
-    shell("cd a/step-00000002 && echo 1 >notes && mkdir sub && echo 2 >sub/x && touch "
-          "model.safetensors.123-0.tmp");
+    shell("cd a/step-00000002 && echo 1 >notes && mkdir sub && echo 2 >sub/x");
     shell("cd a/step-00000004 && rm tokenizer_config.json && mkdir tokenizer_config.json && echo 3 "
           ">tokenizer_config.json/x && touch model.safetensors.mine");
     train_well("--resume a/step-00000002 --steps 4 --keep 2 --out a"); /* 4 is replaced */

@@ -333,16 +333,8 @@ static const char replaced[] = ".replaced."; /* before the name of a folder that
 
 static bool is_own(const char *const *own, const char *name)
 {
-    static const char end[] = ".tmp";
-    const size_t length = strlen(name), tail = sizeof end - 1;
-    for (; *own; own++) {
-        const size_t begin = strlen(*own);
-        if (strncmp(name, *own, begin) != 0) continue;
-        if (!name[begin]) return true;
-        if (name[begin] == '.' && length > begin + tail && !strcmp(name + length - tail, end))
-            return true;
-    }
-    return false;
+    while (*own && strcmp(*own, name) != 0) own++;
+    return *own != NULL;
 }
 
 /* A folder that has the name of a file stays: it is not the run's own. */
@@ -477,12 +469,6 @@ bool folder_repair(const open_folder *in, const char *prefix, const char *const 
 
 /* ---- Locks -------------------------------------------------------------------------------- */
 
-/* The run that had it locked has not removed it meanwhile. */
-static bool is_lock(const open_folder *in, const char *name, int lock)
-{
-    return is_named(in->descriptor, name, false, lock);
-}
-
 int folder_lock(const open_folder *in, const char *name)
 {
     gd_os_status status;
@@ -502,7 +488,7 @@ int folder_lock(const open_folder *in, const char *name)
             gd_os_close(file);
             return -1;
         }
-        if (is_lock(in, name, file)) return file;
+        if (is_named(in->descriptor, name, false, file)) return file; /* not removed meanwhile */
         gd_os_close(file);
     }
     errno = EWOULDBLOCK;
@@ -511,6 +497,6 @@ int folder_lock(const open_folder *in, const char *name)
 
 void folder_unlock(const open_folder *in, const char *name, int lock)
 {
-    if (is_lock(in, name, lock)) gd_os_remove(in->descriptor, name);
+    if (is_named(in->descriptor, name, false, lock)) gd_os_remove(in->descriptor, name);
     gd_os_close(lock);
 }

@@ -101,10 +101,10 @@ bool folder_link(const open_folder *in, const char *name, const char *target);
 
 /* ---- Replacing and removing folders of files ---------------------------------------------- */
 
-/* These functions remove a folder with the files that `own` lists (ending with NULL; also their
- * temporary forms, "<own>.<...>.tmp"). What else is there, or cannot be removed, belongs to
- * somebody else: it is renamed to "<label>.rest" in `in`, or "<label>.rest-2" and so on, which is
- * then put into `rest`. So is a link or a file in place of the folder. */
+/* These functions remove a folder with the files that `own` lists (ending with NULL). What else is
+ * there, or cannot be removed, belongs to somebody else: it is renamed to "<label>.rest" in `in`,
+ * or "<label>.rest-2" and so on, which is then put into `rest`. So is a link or a file in place of
+ * the folder. */
 
 /* Removes what is at a name, if there is anything. */
 bool folder_clear(const open_folder *in, const char *name, const char *label,
