@@ -86,56 +86,38 @@ static void batch_norm_fixed_definition(const gd_call *call)
 
 static const gd_batch_norm_args usual = {1e-5, 0.1}, large_eps = {0.5, 0.25};
 
-#define AROUND_HALF GD_NORMAL(0.5, 1)
-#define RUNNING_MEAN(c)                            \
-    {                                              \
-        GD_NORMAL(0, 1), .fixed = true, GD_DIMS(c) \
+/* Inputs of a case: a weight; neither weight and bias nor mean and variance; these. */
+#define WEIGHT(c)                     \
+    {                                 \
+        GD_NORMAL(0.5, 1), GD_DIMS(c) \
     }
-#define RUNNING_VAR(c)                                \
+#define NONE GD_ABSENT, GD_ABSENT
+#define RUNNING(c)                                    \
+    {GD_NORMAL(0, 1), .fixed = true, GD_DIMS(c)},     \
     {                                                 \
         GD_UNIFORM(0.5, 2), .fixed = true, GD_DIMS(c) \
     }
 
 static const gd_case batch_norm_cases[] = {
-    {"images", &usual,
-     GD_INPUTS({GD_DIMS(3, 4, 5, 2)}, {AROUND_HALF, GD_DIMS(4)}, {GD_DIMS(4)}, RUNNING_MEAN(4),
-               RUNNING_VAR(4))},
-    {"rows", &usual,
-     GD_INPUTS({GD_DIMS(7, 35)}, {AROUND_HALF, GD_DIMS(35)}, {GD_DIMS(35)}, RUNNING_MEAN(35),
-               RUNNING_VAR(35))},
-    {"no_statistics", &usual,
-     GD_INPUTS({GD_DIMS(6, 3)}, {AROUND_HALF, GD_DIMS(3)}, {GD_DIMS(3)}, GD_ABSENT, GD_ABSENT)},
-    {"no_weight", &usual,
-     GD_INPUTS({GD_DIMS(2, 3, 33)}, GD_ABSENT, GD_ABSENT, GD_ABSENT, GD_ABSENT)},
-    {"one_example", &usual,
-     GD_INPUTS({GD_DIMS(1, 2, 9)}, {AROUND_HALF, GD_DIMS(2)}, GD_ABSENT, GD_ABSENT, GD_ABSENT)},
+    {"images", &usual, GD_INPUTS({GD_DIMS(3, 4, 5, 2)}, WEIGHT(4), {GD_DIMS(4)}, RUNNING(4))},
+    {"rows", &usual, GD_INPUTS({GD_DIMS(7, 35)}, WEIGHT(35), {GD_DIMS(35)}, RUNNING(35))},
+    {"no_statistics", &usual, GD_INPUTS({GD_DIMS(6, 3)}, WEIGHT(3), {GD_DIMS(3)}, NONE)},
+    {"no_weight", &usual, GD_INPUTS({GD_DIMS(2, 3, 33)}, NONE, NONE)},
+    {"one_example", &usual, GD_INPUTS({GD_DIMS(1, 2, 9)}, WEIGHT(2), GD_ABSENT, NONE)},
     {"far_from_zero", &usual,
-     GD_INPUTS({GD_NORMAL(50, 1), GD_DIMS(4, 2, 3)}, {AROUND_HALF, GD_DIMS(2)}, {GD_DIMS(2)},
-               GD_ABSENT, GD_ABSENT)},
+     GD_INPUTS({GD_NORMAL(50, 1), GD_DIMS(4, 2, 3)}, WEIGHT(2), {GD_DIMS(2)}, NONE)},
     {"small_x_large_eps", &large_eps,
-     GD_INPUTS({GD_NORMAL(0, 0.1), GD_DIMS(5, 3)}, GD_ABSENT, {GD_DIMS(3)}, GD_ABSENT, GD_ABSENT)},
-    {"no_channels", &usual,
-     GD_INPUTS({GD_DIMS(4, 0, 3)}, GD_ABSENT, GD_ABSENT, GD_ABSENT, GD_ABSENT),
-     .may_be_empty = true},
-    {"no_examples", &usual,
-     GD_INPUTS({GD_DIMS(0, 2, 3)}, GD_ABSENT, GD_ABSENT, GD_ABSENT, GD_ABSENT),
-     .may_be_empty = true},
+     GD_INPUTS({GD_NORMAL(0, 0.1), GD_DIMS(5, 3)}, GD_ABSENT, {GD_DIMS(3)}, NONE)},
+    {"no_channels", &usual, GD_INPUTS({GD_DIMS(4, 0, 3)}, NONE, NONE), .may_be_empty = true},
+    {"no_examples", &usual, GD_INPUTS({GD_DIMS(0, 2, 3)}, NONE, NONE), .may_be_empty = true},
 };
 
 static const gd_case batch_norm_fixed_cases[] = {
-    {"images", &usual,
-     GD_INPUTS({GD_DIMS(3, 4, 5, 2)}, {AROUND_HALF, GD_DIMS(4)}, {GD_DIMS(4)}, RUNNING_MEAN(4),
-               RUNNING_VAR(4))},
-    {"rows", &usual,
-     GD_INPUTS({GD_DIMS(7, 35)}, {AROUND_HALF, GD_DIMS(35)}, {GD_DIMS(35)}, RUNNING_MEAN(35),
-               RUNNING_VAR(35))},
-    {"one_element", &usual,
-     GD_INPUTS({GD_DIMS(1, 3)}, GD_ABSENT, {GD_DIMS(3)}, RUNNING_MEAN(3), RUNNING_VAR(3))},
-    {"large_eps", &large_eps,
-     GD_INPUTS({GD_DIMS(5, 3, 4)}, {AROUND_HALF, GD_DIMS(3)}, GD_ABSENT, RUNNING_MEAN(3),
-               RUNNING_VAR(3))},
-    {"no_examples", &usual,
-     GD_INPUTS({GD_DIMS(0, 2, 3)}, GD_ABSENT, GD_ABSENT, RUNNING_MEAN(2), RUNNING_VAR(2)),
+    {"images", &usual, GD_INPUTS({GD_DIMS(3, 4, 5, 2)}, WEIGHT(4), {GD_DIMS(4)}, RUNNING(4))},
+    {"rows", &usual, GD_INPUTS({GD_DIMS(7, 35)}, WEIGHT(35), {GD_DIMS(35)}, RUNNING(35))},
+    {"one_element", &usual, GD_INPUTS({GD_DIMS(1, 3)}, GD_ABSENT, {GD_DIMS(3)}, RUNNING(3))},
+    {"large_eps", &large_eps, GD_INPUTS({GD_DIMS(5, 3, 4)}, WEIGHT(3), GD_ABSENT, RUNNING(3))},
+    {"no_examples", &usual, GD_INPUTS({GD_DIMS(0, 2, 3)}, GD_ABSENT, GD_ABSENT, RUNNING(2)),
      .may_be_empty = true},
 };
 

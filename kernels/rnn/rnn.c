@@ -87,48 +87,34 @@ static void gru_definition(const gd_call *call)
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
-#define SMALL GD_NORMAL(0, 0.5)
+/* B sequences of T steps of G gates of H columns; the other inputs. */
+#define CASE(name, B, T, G, H, ...)                                                           \
+    {                                                                                         \
+        name, NULL,                                                                           \
+            GD_INPUTS({GD_DIMS(B, T, (G) * (H))}, {GD_NORMAL(0, 0.5), GD_DIMS((G) * (H), H)}, \
+                      __VA_ARGS__),                                                           \
+            .may_be_empty = (B) * (T) == 0                                                    \
+    }
 
 static const gd_case lstm_cases[] = {
-    {"sequence", NULL,
-     GD_INPUTS({GD_DIMS(2, 4, 12)}, {SMALL, GD_DIMS(12, 3)}, {GD_DIMS(12)}, {GD_DIMS(2, 3)},
-               {GD_DIMS(2, 3)})},
-    {"from_zero", NULL,
-     GD_INPUTS({GD_DIMS(3, 3, 20)}, {SMALL, GD_DIMS(20, 5)}, GD_ABSENT, GD_ABSENT, GD_ABSENT)},
-    {"one_step", NULL,
-     GD_INPUTS({GD_DIMS(2, 1, 8)}, {SMALL, GD_DIMS(8, 2)}, {GD_DIMS(8)}, {GD_DIMS(2, 2)},
-               {GD_DIMS(2, 2)})},
-    {"state_alone", NULL,
-     GD_INPUTS({GD_DIMS(1, 2, 8)}, {SMALL, GD_DIMS(8, 2)}, GD_ABSENT, {GD_DIMS(1, 2)}, GD_ABSENT)},
-    {"one_column", NULL,
-     GD_INPUTS({GD_DIMS(1, 5, 4)}, {SMALL, GD_DIMS(4, 1)}, {GD_DIMS(4)}, GD_ABSENT,
-               {GD_DIMS(1, 1)})},
-    {"bias_alone", NULL,
-     GD_INPUTS({GD_DIMS(1, 3, 4)}, {SMALL, GD_DIMS(4, 1)}, {GD_DIMS(4)}, GD_ABSENT, GD_ABSENT)},
-    {"no_examples", NULL,
-     GD_INPUTS({GD_DIMS(0, 2, 8)}, {SMALL, GD_DIMS(8, 2)}, GD_ABSENT, GD_ABSENT, GD_ABSENT),
-     .may_be_empty = true},
-    {"no_steps", NULL,
-     GD_INPUTS({GD_DIMS(2, 0, 8)}, {SMALL, GD_DIMS(8, 2)}, GD_ABSENT, GD_ABSENT, GD_ABSENT),
-     .may_be_empty = true},
+    CASE("sequence", 2, 4, 4, 3, {GD_DIMS(12)}, {GD_DIMS(2, 3)}, {GD_DIMS(2, 3)}),
+    CASE("from_zero", 3, 3, 4, 5, GD_ABSENT, GD_ABSENT, GD_ABSENT),
+    CASE("one_step", 2, 1, 4, 2, {GD_DIMS(8)}, {GD_DIMS(2, 2)}, {GD_DIMS(2, 2)}),
+    CASE("state_alone", 1, 2, 4, 2, GD_ABSENT, {GD_DIMS(1, 2)}, GD_ABSENT),
+    CASE("one_column", 1, 5, 4, 1, {GD_DIMS(4)}, GD_ABSENT, {GD_DIMS(1, 1)}),
+    CASE("bias_alone", 1, 3, 4, 1, {GD_DIMS(4)}, GD_ABSENT, GD_ABSENT),
+    CASE("no_examples", 0, 2, 4, 2, GD_ABSENT, GD_ABSENT, GD_ABSENT),
+    CASE("no_steps", 2, 0, 4, 2, GD_ABSENT, GD_ABSENT, GD_ABSENT),
 };
 
 static const gd_case gru_cases[] = {
-    {"sequence", NULL,
-     GD_INPUTS({GD_DIMS(2, 4, 9)}, {SMALL, GD_DIMS(9, 3)}, {GD_DIMS(9)}, {GD_DIMS(2, 3)})},
-    {"from_zero", NULL,
-     GD_INPUTS({GD_DIMS(3, 3, 15)}, {SMALL, GD_DIMS(15, 5)}, GD_ABSENT, GD_ABSENT)},
-    {"one_step", NULL,
-     GD_INPUTS({GD_DIMS(2, 1, 6)}, {SMALL, GD_DIMS(6, 2)}, {GD_DIMS(6)}, {GD_DIMS(2, 2)})},
-    {"one_column", NULL,
-     GD_INPUTS({GD_DIMS(1, 5, 3)}, {SMALL, GD_DIMS(3, 1)}, {GD_DIMS(3)}, GD_ABSENT)},
-    {"bias_alone", NULL,
-     GD_INPUTS({GD_DIMS(2, 3, 6)}, {SMALL, GD_DIMS(6, 2)}, {GD_DIMS(6)}, GD_ABSENT)},
-    {"no_examples", NULL,
-     GD_INPUTS({GD_DIMS(0, 2, 6)}, {SMALL, GD_DIMS(6, 2)}, GD_ABSENT, GD_ABSENT),
-     .may_be_empty = true},
-    {"no_steps", NULL, GD_INPUTS({GD_DIMS(2, 0, 6)}, {SMALL, GD_DIMS(6, 2)}, GD_ABSENT, GD_ABSENT),
-     .may_be_empty = true},
+    CASE("sequence", 2, 4, 3, 3, {GD_DIMS(9)}, {GD_DIMS(2, 3)}),
+    CASE("from_zero", 3, 3, 3, 5, GD_ABSENT, GD_ABSENT),
+    CASE("one_step", 2, 1, 3, 2, {GD_DIMS(6)}, {GD_DIMS(2, 2)}),
+    CASE("one_column", 1, 5, 3, 1, {GD_DIMS(3)}, GD_ABSENT),
+    CASE("bias_alone", 2, 3, 3, 2, {GD_DIMS(6)}, GD_ABSENT),
+    CASE("no_examples", 0, 2, 3, 2, GD_ABSENT, GD_ABSENT),
+    CASE("no_steps", 2, 0, 3, 2, GD_ABSENT, GD_ABSENT),
 };
 
 const gd_op gd_op_lstm = {
