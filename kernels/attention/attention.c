@@ -37,8 +37,6 @@ static gd_status attention_shape(const gd_call *call, gd_shapes *out)
     return check_mask(call);
 }
 
-static const gd_option_range ranges[] = {ATTENTION_RANGES(attention_args, ), {0}};
-
 /* ---- By ops ------------------------------------------------------------------------------- */
 
 /* 0, 1, 2, ... down a column [count, 1], or along a row [1, count] */
@@ -182,7 +180,7 @@ const gd_op gd_op_attention = {
     .formula = "y = softmax(scale q k^T + mask) v per head",
     .signature = "q[B, T, H, D] k[B, S, K, D] v[B, S, K, E] mask:mask? -> y[B, T, H, E]; "
                  "lse:compute[B, H, T]",
-    .ranges = ranges,
+    GD_RANGES(ATTENTION_RANGES(attention_args, )),
     GD_ARGS(attention_args),
     .backward_reads_inputs = GD_ALL_INPUTS,
     .backward_reads_outputs = GD_BIT(0),

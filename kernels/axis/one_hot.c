@@ -17,11 +17,6 @@ static gd_status one_hot_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
-static const gd_option_range ranges[] = {
-    {"classes", GD_FIELD(gd_one_hot_args, classes), 0, INT32_MAX, "0 to 2147483647"},
-    {"dtype", GD_FIELD(gd_one_hot_args, dtype), 0, GD_DTYPE_COUNT - 1, "one of gd_dtype"},
-    {0}};
-
 static const gd_one_hot_args five = {5, GD_FLOAT32, 0}, whole = {3, GD_INT32, 0};
 
 static const gd_case cases[] = {
@@ -35,7 +30,9 @@ const gd_op gd_op_one_hot = {
     .name = "one_hot",
     .formula = "y[..., j] = (j == ids[...])",
     .signature = "ids:int32[...] -> y[..., 1]",
-    .ranges = ranges,
+    GD_RANGES(
+        {"classes", GD_FIELD(gd_one_hot_args, classes), 0, INT32_MAX, "0 to 2147483647"},
+        {"dtype", GD_FIELD(gd_one_hot_args, dtype), 0, GD_DTYPE_COUNT - 1, "one of gd_dtype"}),
     GD_ARGS(gd_one_hot_args),
     .shape = one_hot_shape,
     .forward = GD_ON_DEVICES(one_hot_forward),

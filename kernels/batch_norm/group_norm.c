@@ -6,9 +6,6 @@
 
 GD_KERNEL_PAIR(group_norm)
 
-static const gd_option_range ranges[] = {
-    {"eps", GD_FIELD(gd_group_norm_args, eps), 0, INFINITY, "0 or more"}, {0}};
-
 /* Saves mean and rstd [B, groups], in double for every dtype. */
 static gd_status group_norm_shape(const gd_call *call, gd_shapes *out)
 {
@@ -56,7 +53,7 @@ const gd_op gd_op_group_norm = {
     .formula = "y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), of a group",
     .signature = "x[B, C, ...] weight[C]? bias[C]? -> y[B, C, ...]; "
                  "mean:float64[B, 1] rstd:float64[B, 1]",
-    .ranges = ranges,
+    GD_RANGES({"eps", GD_FIELD(gd_group_norm_args, eps), 0, INFINITY, "0 or more"}),
     GD_ARGS(gd_group_norm_args),
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),

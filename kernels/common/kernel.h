@@ -5,10 +5,10 @@
  * defined as GD_REAL_NAME(name), which becomes name_f32 and name_f64. NAME.c ties them to the
  * record with GD_KERNEL_PAIR, and its CUDA kernels are in NAME.cu (cuda.cuh):
  *
- *     GD_KERNEL_PAIR(softmax)       // declares softmax_forward_f32 and _f64, and defines
- *                                   // softmax_forward_cpu, which picks one by call->dtype;
- *                                   // declares softmax_forward_cuda; likewise softmax_backward
- *     const gd_op gd_op_softmax = { ..., GD_KERNELS(softmax), ... };
+ *     GD_KERNEL_PAIR(swiglu)        // declares swiglu_forward_f32 and _f64, and defines
+ *                                   // swiglu_forward_cpu, which picks one by call->dtype;
+ *                                   // declares swiglu_forward_cuda; likewise swiglu_backward
+ *     const gd_op gd_op_swiglu = { ..., GD_KERNELS(swiglu), ... };
  *
  * Threads and bits. The result must not depend on the number of threads, bit for bit. So divide
  * work into pieces whose size depends only on the problem, never on the number of threads; let one
@@ -97,6 +97,9 @@ void gd_step(const char *name, double value);
     .name = #op_name, .forward = GD_ON_DEVICES(op_name##_forward), \
     .backward = GD_ON_DEVICES(op_name##_backward), GD_BUILT_IN
 #define GD_ARGS(type) .args_size = sizeof(type), .plain_args = true
+
+/* In a record: the ranges of its arguments. */
+#define GD_RANGES(...) .ranges = ((const gd_option_range[]){__VA_ARGS__, {0}})
 
 /* gd_option (context.h) for whole numbers of any size. */
 static inline int64_t gd_whole_option(int64_t field, int64_t unset)

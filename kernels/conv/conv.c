@@ -194,17 +194,12 @@ const gd_op gd_op_conv2d = {
     GD_CASES(conv2d_cases),
 };
 
-static const gd_option_range transpose_ranges[] = {CONV_WINDOW(1),
-                                                   CONV_WINDOW(0),
-                                                   CONV_RANGE(output_padding[1], 0),
-                                                   CONV_RANGE(output_padding[0], 0),
-                                                   {0}};
-
 const gd_op gd_op_conv_transpose2d = {
     .formula = "y = fold(weight^T x) + bias",
     .signature = "x[B, C, H, W] weight[C, O, K, L] bias[N]? -> y[B, C, H, W]",
     GD_ARGS(conv_args),
-    .ranges = transpose_ranges,
+    GD_RANGES(CONV_WINDOW(1), CONV_WINDOW(0), CONV_RANGE(output_padding[1], 0),
+              CONV_RANGE(output_padding[0], 0)),
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
     .shape = conv_transpose2d_shape,

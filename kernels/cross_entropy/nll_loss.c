@@ -5,9 +5,6 @@
 
 GD_KERNEL_PAIR(nll_loss)
 
-static const gd_option_range ranges[] = {CROSS_ENTROPY_RANGES(0, "0: gd_cross_entropy_with has it"),
-                                         {0}};
-
 /* -w x of the target of each row, divided by the sum of the weights. What a weight of 0 does
  * not let through may be infinite or NaN; where no target counts, the mean is NaN and its
  * gradient 0. */
@@ -59,7 +56,7 @@ const gd_op gd_op_nll_loss = {
     GD_ARGS(gd_cross_entropy_args),
     .backward_reads_inputs = GD_BIT(1) | GD_BIT(2),
     GD_BUILT_IN,
-    .ranges = ranges,
+    GD_RANGES(CROSS_ENTROPY_RANGES(0, "0: gd_cross_entropy_with has it")),
     .mixed = GD_BIT(GD_CUDA), /* what is taken of log_probs is converted, not all of it */
     .shape = cross_entropy_loss_shape,
     .forward = {[GD_CPU] = nll_loss_forward_cpu},

@@ -28,16 +28,13 @@ static const gd_case dropout_cases[] = {
     {"empty", &some, GD_INPUTS({GD_DIMS(0)}), .may_be_empty = true},
 };
 
-static const gd_option_range ranges[] = {
-    {"p", GD_FIELD(gd_dropout_args, p), 0, 1 - DBL_EPSILON / 2, "0 <= p < 1"}, {0}};
-
 const gd_op gd_op_dropout = {
     .formula = "y = x * keep / (1 - p), keep = 1 with probability 1 - p",
     .signature = "x[...] -> y[...]",
     GD_ARGS(gd_dropout_args),
     .dinput_over_doutput = GD_BIT(0),
     .random = true,
-    .ranges = ranges,
+    GD_RANGES({"p", GD_FIELD(gd_dropout_args, p), 0, 1 - DBL_EPSILON / 2, "0 <= p < 1"}),
     .shape = draw,
     GD_KERNELS(dropout),
     .derivative = dropout_derivative,

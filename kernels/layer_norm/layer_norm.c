@@ -15,9 +15,6 @@ static void layer_norm_definition(const gd_call *call)
     call->output[0] = scaled_and_shifted(xhat, call->input[1], call->input[2]);
 }
 
-static const gd_option_range ranges[] = {
-    {"eps", GD_FIELD(gd_layer_norm_args, eps), 0, INFINITY, "0 or more"}, {0}};
-
 static const gd_layer_norm_args usual = {1e-5}, large_eps = {0.5};
 
 #define AROUND_HALF GD_NORMAL(0.5, 1)
@@ -45,7 +42,7 @@ const gd_op gd_op_layer_norm = {
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    .ranges = ranges,
+    GD_RANGES({"eps", GD_FIELD(gd_layer_norm_args, eps), 0, INFINITY, "0 or more"}),
     GD_KERNELS(layer_norm),
     .definition = layer_norm_definition,
     GD_CASES(layer_norm_cases),

@@ -29,10 +29,6 @@ static gd_status check_padding(const gd_call *call, int a, int64_t n)
     return GD_OK;
 }
 
-static const gd_option_range ranges[] = {
-    {"mode", GD_FIELD(gd_pad_args, mode), GD_PAD_CONSTANT, GD_PAD_REPLICATE, "one of gd_pad_mode"},
-    {0}};
-
 /* x [..., H, W] -> y [..., top + H + bottom, left + W + right] */
 static gd_status pad_shape(const gd_call *call, gd_shapes *out)
 {
@@ -115,7 +111,8 @@ const gd_op gd_op_pad = {
     .formula = "y[i, j] = x[r(i), c(j)], or a value where there is none",
     .signature = "x[...] -> y[...]",
     GD_ARGS(gd_pad_args),
-    .ranges = ranges,
+    GD_RANGES({"mode", GD_FIELD(gd_pad_args, mode), GD_PAD_CONSTANT, GD_PAD_REPLICATE,
+               "one of gd_pad_mode"}),
     .shape = pad_shape,
     GD_KERNELS(pad),
     .definition = pad_definition,

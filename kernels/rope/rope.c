@@ -50,8 +50,6 @@ static void rope_qkv_derivative(const gd_call *call)
 
 /* ---- rope --------------------------------------------------------------------------------- */
 
-static const gd_option_range rope_ranges[] = {ROPE_RANGES(gd_rope_args, ), {0}};
-
 static const gd_rope_args half = {.base = 10000}, later = {.base = 500, .position = 12},
                           pairs = {.base = 10000, .position = 3, .interleaved = true};
 
@@ -67,7 +65,7 @@ static const gd_case rope_cases[] = {
 const gd_op gd_op_rope = {
     .formula = "pairs of x turned by the angle position * base^(-2i/D)",
     .signature = "x[B, T, H, 2D] -> y[B, T, H, 2D]",
-    .ranges = rope_ranges,
+    GD_RANGES(ROPE_RANGES(gd_rope_args, )),
     GD_ARGS(gd_rope_args),
     .dinput_over_doutput = GD_BIT(0),
     .strided = true,
@@ -104,8 +102,6 @@ static gd_status rope_qkv_shape(const gd_call *call, gd_shapes *out)
     return GD_OK;
 }
 
-static const gd_option_range rope_qkv_ranges[] = {ROPE_RANGES(gd_rope_qkv_args, rope.), {0}};
-
 static const gd_rope_qkv_args one_each = {{.base = 10000}, 1},
                               grouped = {{.base = 500, .position = 12}, 2},
                               in_pairs = {{.base = 10000, .position = 3, .interleaved = true}, 1};
@@ -122,7 +118,7 @@ const gd_op gd_op_rope_qkv = {
     .name = "rope_qkv",
     .formula = "q, k and v from qkv, q and k rotated as by rope",
     .signature = "qkv[B, T, N, 2D] -> q[B, T, N, 2D] k[B, T, N, 2D] v[B, T, N, 2D]",
-    .ranges = rope_qkv_ranges,
+    GD_RANGES(ROPE_RANGES(gd_rope_qkv_args, rope.)),
     GD_ARGS(gd_rope_qkv_args),
     .strided = true,
     .shape = rope_qkv_shape,

@@ -34,10 +34,6 @@ static void rope_attention_definition(const gd_call *call)
 
 /* ---- The op ------------------------------------------------------------------------------- */
 
-static const gd_option_range ranges[] = {ROPE_RANGES(rope_attention_args, rope.rope.),
-                                         ATTENTION_RANGES(rope_attention_args, attention.),
-                                         {0}};
-
 /* qkv [B, T, H + 2 KV, D] -> [B, T, H, D] */
 static gd_status rope_attention_shape(const gd_call *call, gd_shapes *out)
 {
@@ -88,7 +84,8 @@ static const gd_case cases[] = {
 const gd_op gd_op_rope_attention = {
     .formula = "y = attention(rope(q), rope(k), v) with q, k and v from qkv",
     .signature = "qkv[B, T, N, 2D] -> y; lse q k v angles",
-    .ranges = ranges,
+    GD_RANGES(ROPE_RANGES(rope_attention_args, rope.rope.),
+              ATTENTION_RANGES(rope_attention_args, attention.)),
     GD_ARGS(rope_attention_args),
     .backward_reads_outputs = GD_BIT(0),
     .strided = true,

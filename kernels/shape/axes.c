@@ -257,8 +257,6 @@ static void concat_derivative(const gd_call *call)
     }
 }
 
-static const gd_option_range concat_ranges[] = {GD_AXIS_RANGE(gd_concat_args, axis), {0}};
-
 static const gd_concat_args along_0 = {0}, along_1 = {1};
 
 static const gd_case concat_cases[] = {
@@ -273,7 +271,7 @@ const gd_op gd_op_concat = {
     .formula = "y = x[0], x[1], ... joined along an axis",
     .signature = "x:any+ -> y",
     GD_ARGS(gd_concat_args),
-    .ranges = concat_ranges,
+    GD_RANGES(GD_AXIS_RANGE(gd_concat_args, axis)),
     .shape = concat_shape,
     GD_KERNELS(concat),
     .derivative = concat_derivative,

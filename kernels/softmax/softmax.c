@@ -45,7 +45,6 @@ static void log_softmax_derivative(const gd_call *call)
 }
 
 static const gd_softmax_args first = {0}, second = {1};
-static const gd_option_range axis_of_x[] = {GD_AXIS_RANGE(gd_softmax_args, axis), {0}};
 
 static const gd_case softmax_cases[] = {
     {"rows5_cols17", &second, GD_INPUTS({GD_DIMS(5, 17)})},
@@ -57,28 +56,21 @@ static const gd_case softmax_cases[] = {
     {"no_rows", &second, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true},
 };
 
+/* In both records. */
+#define SOFTMAX(op)                                                                       \
+    .signature = "x[...] -> y[...]", GD_ARGS(gd_softmax_args),                            \
+    GD_RANGES(GD_AXIS_RANGE(gd_softmax_args, axis)), .backward_reads_outputs = GD_BIT(0), \
+    GD_KERNELS(op), .definition = op##_definition, .derivative = op##_derivative,         \
+    GD_CASES(softmax_cases)
+
 const gd_op gd_op_softmax = {
     .formula = "y_i = exp(x_i) / sum_j exp(x_j)",
-    .signature = "x[...] -> y[...]",
-    GD_ARGS(gd_softmax_args),
-    .backward_reads_outputs = GD_BIT(0),
-    .ranges = axis_of_x,
-    GD_KERNELS(softmax),
-    .definition = softmax_definition,
-    .derivative = softmax_derivative,
-    GD_CASES(softmax_cases),
+    SOFTMAX(softmax),
 };
 
 const gd_op gd_op_log_softmax = {
     .formula = "y_i = x_i - log(sum_j exp(x_j))",
-    .signature = "x[...] -> y[...]",
-    GD_ARGS(gd_softmax_args),
-    .backward_reads_outputs = GD_BIT(0),
-    .ranges = axis_of_x,
-    GD_KERNELS(log_softmax),
-    .definition = log_softmax_definition,
-    .derivative = log_softmax_derivative,
-    GD_CASES(softmax_cases),
+    SOFTMAX(log_softmax),
 };
 
 gd_tensor *gd_softmax(gd_tensor *x, int axis)
