@@ -3,15 +3,14 @@ no biases, untied output, cross-entropy; and a step: forward, backward, clipping
 import collections
 import contextlib
 
-Sizes = collections.namedtuple("Sizes", "vocab dim layers heads ffn context batch dropout kv_heads",
-                               defaults=(None,))
+Sizes = collections.namedtuple("Sizes", "vocab dim layers heads ffn context batch dropout")
 
 
-def adamw(torch, parameters, lr, beta2, **more):
+def adamw(torch, parameters, beta2, **more):
     """The fused AdamW, with weight decay of matrices only, not of the RMSNorm weights."""
     groups = [{"params": [p for p in parameters if (p.ndim >= 2) == matrix],
                "weight_decay": 0.1 * matrix} for matrix in (True, False)]
-    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, beta2), fused=True, **more)
+    return torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, beta2), fused=True, **more)
 
 
 def rotary(torch, width, context):
@@ -31,25 +30,22 @@ def rotate(torch, x, cos, sin):
 def build_model(torch, sizes):
     nn, F, s = torch.nn, torch.nn.functional, sizes
     dim, width, eps = s.dim, s.dim // s.heads, 1e-5
-    heads = s.heads, s.kv_heads or s.heads, s.kv_heads or s.heads  # of q, k and v
 
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
             self.norm1, self.norm2 = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.ones(dim))
-            self.qkv = nn.Linear(dim, sum(heads) * width, bias=False)
+            self.qkv = nn.Linear(dim, 3 * dim, bias=False)
             self.out = nn.Linear(dim, dim, bias=False)
             self.gate_up = nn.Linear(dim, 2 * s.ffn, bias=False)
             self.down = nn.Linear(s.ffn, dim, bias=False)
 
         def forward(self, x, cos, sin):
             b, t, _ = x.shape
-            parts = self.qkv(F.rms_norm(x, (dim,), self.norm1, eps)).split(
-                [n * width for n in heads], dim=2)
-            q, k, v = (p.view(b, t, n, width).transpose(1, 2) for p, n in zip(parts, heads))
+            parts = self.qkv(F.rms_norm(x, (dim,), self.norm1, eps)).chunk(3, dim=2)
+            q, k, v = (p.view(b, t, s.heads, width).transpose(1, 2) for p in parts)
             q, k = (rotate(torch, p, cos, sin).to(v.dtype) for p in (q, k))
-            a = F.scaled_dot_product_attention(q, k, v, is_causal=True,
-                                               enable_gqa=heads[0] != heads[1])
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + F.dropout(self.out(a.transpose(1, 2).reshape(b, t, dim)), s.dropout)
             gate, up = self.gate_up(F.rms_norm(x, (dim,), self.norm2, eps)).chunk(2, dim=-1)
             return x + F.dropout(self.down(F.silu(gate) * up), s.dropout)
@@ -81,9 +77,9 @@ class Trainer:
     """A model with its optimizer; step() queues one training step, of which `loss` is left. `wrap` makes
     of the model what is called, mode "" or torch.compile's compiles that."""
 
-    def __init__(self, torch, sizes, place="cpu", bf16=False, mode=None, lr=1e-4, beta2=0.95, seed=1,
+    def __init__(self, torch, sizes, place="cpu", bf16=False, mode=None, beta2=0.95,
                  wrap=lambda model: model, **optimizer):
-        torch.manual_seed(seed)
+        torch.manual_seed(1)
         self.torch, self.mode = torch, mode
         self.place = torch.device(place)
         self.model = wrap(build_model(torch, sizes).to(self.place))
@@ -91,7 +87,7 @@ class Trainer:
         self.call = self.model if mode is None else torch.compile(self.model, mode=mode or None)
         self.precision = lambda: (torch.autocast(self.place.type, dtype=torch.bfloat16) if bf16
                                   else contextlib.nullcontext())
-        self.optimizer = adamw(torch, self.parameters, lr, beta2, **optimizer)
+        self.optimizer = adamw(torch, self.parameters, beta2, **optimizer)
         self.tokens, self.targets = torch.randint(sizes.vocab, (2, sizes.batch, sizes.context),
                                                   device=self.place)
 

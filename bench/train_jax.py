@@ -26,7 +26,7 @@ def import_jax(device, cache):
 
 def create(jax, sizes):
     """The parameters; matrices are [out, in] as everywhere here."""
-    vocab, dim, layers, _, ffn, _, _, _, _ = sizes
+    vocab, dim, layers, _, ffn, *_ = sizes
     keys = iter(jax.random.split(jax.random.key(1), 2 + 4 * layers))
     matrix = lambda out, into: 0.02 * jax.random.normal(next(keys), (out, into))
     ones = lambda: jax.numpy.ones(dim)
@@ -44,7 +44,7 @@ def create(jax, sizes):
 def loss_of(jax, sizes, dtype, attention, params, tokens, targets, key):
     """The mean cross-entropy; products in `dtype`, the rest in float32."""
     jnp = jax.numpy
-    _, dim, layers, heads, _, context, _, dropout, _ = sizes
+    _, dim, layers, heads, _, context, _, dropout = sizes
     width = dim // heads
     angle = jnp.outer(jnp.arange(context), 10000.0 ** (-jnp.arange(0, width, 2) / width))
     angle = jnp.concatenate((angle, angle), axis=-1)[:, None]  # [context, 1, width]
