@@ -25,22 +25,21 @@ static gd_tensor *run_chain(const chain *c)
     return y;
 }
 
-/* Seconds of an op's parts. */
-typedef struct op_times {
-    double unrecorded, forward, backward, step_end;
-} op_times;
+/* The parts of an op. */
+enum { UNRECORDED, FORWARD, BACKWARD, STEP_END, PARTS };
+static const char *const part_names[PARTS] = {"not recorded", "forward", "backward", "step_end"};
 
 static void keep_least(double *least, double seconds)
 {
     if (seconds < *least) *least = seconds;
 }
 
-static void time_chain(const chain *c, op_times *least)
+static void time_chain(const chain *c, double least[PARTS])
 {
     gd_no_grad_begin(c->ctx);
     double start = bench_now();
     run_chain(c);
-    keep_least(&least->unrecorded, (bench_now() - start) / CHAIN);
+    keep_least(&least[UNRECORDED], (bench_now() - start) / CHAIN);
     gd_no_grad_end(c->ctx);
     gd_step_end(c->ctx);
     gd_synchronize(c->ctx);
@@ -53,9 +52,9 @@ static void time_chain(const chain *c, op_times *least)
     gd_step_end(c->ctx);
     double end = bench_now();
     gd_synchronize(c->ctx);
-    keep_least(&least->forward, (forward - start) / CHAIN);
-    keep_least(&least->backward, (backward - forward) / CHAIN);
-    keep_least(&least->step_end, (end - backward) / CHAIN);
+    keep_least(&least[FORWARD], (forward - start) / CHAIN);
+    keep_least(&least[BACKWARD], (backward - forward) / CHAIN);
+    keep_least(&least[STEP_END], (end - backward) / CHAIN);
     gd_grad_clear(c->x);
     gd_grad_clear(c->w);
 }
@@ -108,22 +107,6 @@ static void print_ns(const char *name, double seconds, bool json)
     printf(json ? "{\"name\": \"%s\", \"ns\": %.1f}\n" : "%-28s %8.0f ns\n", name, seconds * 1e9);
 }
 
-static void print_op(const char *op, const op_times *t, bool json)
-{
-    const struct {
-        const char *part;
-        double seconds;
-    } parts[] = {{"not recorded", t->unrecorded},
-                 {"forward", t->forward},
-                 {"backward", t->backward},
-                 {"step_end", t->step_end}};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s %s", op, parts[i].part);
-        print_ns(name, parts[i].seconds, json);
-    }
-}
-
 int bench_overhead(const bench_options *o)
 {
     static const char *const names[] = {"tanh", "mul"};
@@ -137,16 +120,18 @@ int bench_overhead(const bench_options *o)
     gd_tensor_fill(c.x, 0.5);
     gd_tensor_fill(c.w, 1);
     network n = make_network(ctx);
-    op_times least[] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
+    double least[2][PARTS] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
     double step = 1;
     for (int i = 0; i < o->repeats * CHAINS && !gd_error(ctx); i++) {
         c.two_inputs = i % 2;
-        time_chain(&c, &least[i % 2]);
+        time_chain(&c, least[i % 2]);
         if (i % 4 == 0) keep_least(&step, time_steps(ctx, &n));
     }
     gd_synchronize(ctx);
     if (gd_error(ctx)) return bench_fail(ctx);
-    for (int i = 0; i < 2; i++) print_op(names[i], &least[i], o->json);
+    for (int i = 0; i < 2 * PARTS; i++)
+        print_ns(gd_format("%s %s", names[i / PARTS], part_names[i % PARTS]).text,
+                 least[i / PARTS][i % PARTS], o->json);
     print_ns("mlp 2-16-16-2 step", step, o->json);
     gd_optimizer_free(n.adamw);
     gd_params_free(n.params);
