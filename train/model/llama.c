@@ -349,11 +349,10 @@ int64_t llama_load_state(const model *m, const gd_safetensors *file, const char 
     int64_t found = 0;
     gd_no_grad_begin(m->ctx);
     for (int i = 0; i < gd_params_count(m->params) && !gd_error(m->ctx); i++) {
-        char name[96];
         gd_tensor *t = gd_params_at(m->params, i);
-        snprintf(name, sizeof name, "optimizer.%s.%s", state, gd_tensor_name(t));
-        if (!gd_safetensors_find(file, name)) continue;
-        gd_safetensors_read(file, name, t);
+        const gd_text name = gd_format("optimizer.%s.%s", state, gd_tensor_name(t));
+        if (!gd_safetensors_find(file, name.text)) continue;
+        gd_safetensors_read(file, name.text, t);
         found++;
     }
     gd_no_grad_end(m->ctx);

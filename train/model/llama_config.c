@@ -72,9 +72,8 @@ static int64_t read_whole(const reader *r, const char *key, int64_t most, int64_
     const json_t *value = json_object_get(r->object, key);
     if (absent(value) && fallback) return fallback;
     int64_t whole = json_is_integer(value) ? (int64_t)json_integer_value(value) : 0;
-    char wanted[64];
-    snprintf(wanted, sizeof wanted, "a whole number from 1 to %lld", (long long)most);
-    if (whole < 1 || whole > most) refuse(r, key, wanted);
+    if (whole < 1 || whole > most)
+        refuse(r, key, gd_format("a whole number from 1 to %lld", (long long)most).text);
     return whole;
 }
 
@@ -84,9 +83,8 @@ static double read_number(const reader *r, const json_t *value, const char *name
 {
     if (!value) return fallback;
     double number = json_number_value(value);
-    char wanted[64];
-    snprintf(wanted, sizeof wanted, "a number from %g to %g", low, high);
-    if (!(number >= low && number <= high)) refuse_value(r, name, value, wanted);
+    if (!(number >= low && number <= high))
+        refuse_value(r, name, value, gd_format("a number from %g to %g", low, high).text);
     return number;
 }
 
@@ -130,9 +128,8 @@ static const json_t *read_rope(const reader *r, const char *key)
         const bool ratio = !strcmp(name, "factor") || !strcmp(name, "partial_rotary_factor");
         if (i < sizeof known / sizeof *known || (ratio ? is_one(value) : json_is_null(value)))
             continue;
-        char full[96];
-        snprintf(full, sizeof full, "%s.%.60s", key, name);
-        refuse_value(r, full, value, ratio ? "1, the only value supported" : "known");
+        refuse_value(r, gd_format("%s.%.60s", key, name).text, value,
+                     ratio ? "1, the only value supported" : "known");
     }
     return json_object_size(rope) ? rope : NULL;
 }

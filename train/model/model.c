@@ -12,15 +12,10 @@
  * one by one. */
 static gd_tensor *add(model *m, const char *name, int layer, int64_t rows, int64_t columns)
 {
-    char full[64];
-    if (layer < 0) {
-        snprintf(full, sizeof full, "%s", name);
-    } else {
-        snprintf(full, sizeof full, "layers.%d.%s", layer, name);
-    }
     const int64_t shape[2] = {rows, columns};
     const unsigned flags = columns ? GD_DECAY | (layer < 0 ? 0u : GD_MUON) : 0;
-    return gd_params_add(m->params, full, columns ? 2 : 1, shape, flags);
+    const gd_text full = layer < 0 ? gd_format("%s", name) : gd_format("layers.%d.%s", layer, name);
+    return gd_params_add(m->params, full.text, columns ? 2 : 1, shape, flags);
 }
 
 static void add_layer(model *m, int i)

@@ -70,9 +70,7 @@ void trained_close(trained *t)
 
 const char *trained_option(const trained *t, const char *name)
 {
-    char key[64];
-    snprintf(key, sizeof key, "option.%s", name);
-    return t->state ? gd_safetensors_metadata(t->state, key) : NULL;
+    return t->state ? gd_safetensors_metadata(t->state, gd_format("option.%s", name).text) : NULL;
 }
 
 int64_t trained_number(const trained *t, const char *name, int64_t fallback)

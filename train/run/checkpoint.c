@@ -127,11 +127,9 @@ static gd_status restore_options(checkpoint *from, gd_context *ctx, train_option
                  {"heads", c->heads},
                  {"kv-heads", c->kv_heads},
                  {"ffn", c->ffn}};
-    char text[32];
-    for (size_t i = 0; i < sizeof shape / sizeof *shape && !gd_error(ctx); i++) {
-        snprintf(text, sizeof text, "%lld", (long long)shape[i].value);
-        restore(from, ctx, o, shape[i].name, text, true);
-    }
+    for (size_t i = 0; i < sizeof shape / sizeof *shape && !gd_error(ctx); i++)
+        restore(from, ctx, o, shape[i].name, gd_format("%lld", (long long)shape[i].value).text,
+                true);
     if (!gd_error(ctx)) restore(from, ctx, o, "tied", c->tied ? "true" : "false", true);
     options_item item;
     for (int i = 0; from->state && !gd_error(ctx) && options_saved(&o->base, i, &item); i++) {
@@ -305,7 +303,6 @@ bool checkpoint_open_again(checkpoint *run, gd_context *ctx, const train_options
 static gd_status check_tokens(checkpoint *from, gd_context *ctx, const tokenizer *t)
 {
     static const char name[] = "model.safetensors";
-    char tokens[TOKENIZER_TEXT];
     if (t->vocab > from->config.vocab) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "the text has %lld different tokens, but the model in %s has only %lld",
@@ -314,8 +311,7 @@ static gd_status check_tokens(checkpoint *from, gd_context *ctx, const tokenizer
     if (!folder_has(&from->files, name)) return GD_OK;
     gd_safetensors *file = llama_open_file(ctx, &from->files, name);
     const char *trained = gd_safetensors_metadata(file, "tokens");
-    checkpoint_print_tokenizer(t, tokens);
-    if (trained && strcmp(trained, tokens) != 0) {
+    if (trained && strcmp(trained, checkpoint_tokenizer_text(t).text) != 0) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
                 "the vocabulary of the model in %s differs from that of the text", from->folder);
     }

@@ -65,10 +65,7 @@ typedef struct checkpoint {
 #define CHECKPOINT_STATE "state.safetensors"
 
 /* "step-N" */
-typedef struct checkpoint_name {
-    char text[32];
-} checkpoint_name;
-checkpoint_name checkpoint_name_of(int64_t step);
+gd_text checkpoint_name_of(int64_t step);
 
 /* The steps of all that are in a folder, in ascending order; -1 on error. Free *steps. */
 int64_t checkpoint_list(const open_folder *out, int64_t **steps);

@@ -10,11 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-checkpoint_name checkpoint_name_of(int64_t step)
+gd_text checkpoint_name_of(int64_t step)
 {
-    checkpoint_name name;
-    snprintf(name.text, sizeof name.text, CHECKPOINT_PREFIX "%08lld", (long long)step);
-    return name;
+    return gd_format(CHECKPOINT_PREFIX "%08lld", (long long)step);
 }
 
 int64_t checkpoint_list(const open_folder *out, int64_t **steps)
@@ -69,7 +67,7 @@ typedef enum found { FOUND, FOUND_NONE, FOUND_GONE, FOUND_ERROR } found;
 static found try_one(gd_context *ctx, const open_folder *out, int64_t step, bool resume,
                      open_folder *files)
 {
-    const checkpoint_name name = checkpoint_name_of(step);
+    const gd_text name = checkpoint_name_of(step);
     if (!folder_enter(files, out, name.text)) {
         if (errno == ENOENT) return FOUND_GONE;
         if (errno == ENOTDIR) {

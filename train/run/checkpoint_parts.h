@@ -21,8 +21,6 @@ typedef struct checkpoint_field {
 } checkpoint_field;
 extern const checkpoint_field checkpoint_fields[CHECKPOINT_FIELDS];
 
-enum { TOKENIZER_TEXT = 32 };
-
 /* Folders in --out: of a checkpoint, before its step in digits; of one until it is whole, and of an
  * old one that is being removed. */
 #define CHECKPOINT_PREFIX "step-"
@@ -33,7 +31,7 @@ enum { TOKENIZER_TEXT = 32 };
 bool checkpoint_clear(const open_folder *out, const char *name);
 
 /* Tells tokenizers apart: their kind, and a hash of the bytes or of the pieces. */
-void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT]);
+gd_text checkpoint_tokenizer_text(const tokenizer *t);
 
 /* Makes, opens and locks --out anew after it was removed. False with errno or an error. */
 bool checkpoint_open_again(checkpoint *run, gd_context *ctx, const train_options *o);

@@ -11,11 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUMBER_TEXT = 32 };
-
 /* ---- The state as texts ------------------------------------------------------------------- */
 
-void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
+gd_text checkpoint_tokenizer_text(const tokenizer *t)
 {
     static const char *const kinds[] = {"ids", "bytes", "pieces"};
     const bool pieces = t->kind == TOKENIZER_BPE;
@@ -23,34 +21,32 @@ void checkpoint_print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
                          : t->kind == TOKENIZER_BYTES ? (size_t)t->vocab
                                                       : 0;
     const uint64_t hash = fnv1a(FNV_BEGIN, pieces ? (const void *)t->bpe.merge : t->symbol, bytes);
-    snprintf(text, TOKENIZER_TEXT, "%s:%016llx", kinds[t->kind], (unsigned long long)hash);
+    return gd_format("%s:%016llx", kinds[t->kind], (unsigned long long)hash);
 }
 
 /* The state of the run as texts, and the memory they point to. */
 typedef struct state_texts {
     gd_named_text text[OPTIONS_MOST + 16];
     int64_t count;
-    char numbers[CHECKPOINT_FIELDS + 1][NUMBER_TEXT];
+    gd_text numbers[CHECKPOINT_FIELDS + 1];
     options_item items[OPTIONS_MOST];
 } state_texts;
 
 static void print_state(state_texts *t, const dataset *data, const train_options *o,
                         const checkpoint_progress *progress)
 {
-    char *text = t->numbers[CHECKPOINT_FIELDS];
+    gd_text *text = t->numbers;
     t->count = 0;
     t->text[t->count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
-    snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)data->files[0]);
-    t->text[t->count++] = (gd_named_text){CHECKPOINT_TEXT, text};
+    *text = gd_format("%llu", (unsigned long long)data->files[0]);
+    t->text[t->count++] = (gd_named_text){CHECKPOINT_TEXT, text->text};
     for (int i = 0; i < CHECKPOINT_FIELDS; i++) {
         const checkpoint_field *f = &checkpoint_fields[i];
         const void *field = (const char *)progress + f->at;
-        text = t->numbers[i];
-        if (f->real) /* with all its digits, so that it is read back as the same number */
-            snprintf(text, NUMBER_TEXT, "%.17g", *(const double *)field);
-        else
-            snprintf(text, NUMBER_TEXT, "%lld", (long long)*(const int64_t *)field);
-        t->text[t->count++] = (gd_named_text){f->key, text};
+        /* A double with all its digits, so that it is read back as the same number. */
+        *++text = f->real ? gd_format("%.17g", *(const double *)field)
+                          : gd_format("%lld", (long long)*(const int64_t *)field);
+        t->text[t->count++] = (gd_named_text){f->key, text->text};
     }
     if (progress->unvalidated)
         t->text[t->count++] = (gd_named_text){CHECKPOINT_UNVALIDATED, "true"};
@@ -101,7 +97,7 @@ static void thin_out(const open_folder *out, const train_options *o, int64_t sav
             (o->keep_every > 0 && steps[i] % o->keep_every == 0))
             continue;
         char rest[FOLDER_NAME] = "";
-        const checkpoint_name name = checkpoint_name_of(steps[i]);
+        const gd_text name = checkpoint_name_of(steps[i]);
         if (!folder_remove(out, name.text, CHECKPOINT_REMOVING, checksums_files, rest))
             console_notice("cannot remove %s/%s: %s", out->path, name.text, strerror(errno));
         tell_rest(out, name.text, rest);
@@ -130,7 +126,7 @@ static void tell_moved(checkpoint *run, const train_options *o)
  * the checkpoint itself is saved. */
 static void link_best(const open_folder *out, int64_t step)
 {
-    const checkpoint_name name = checkpoint_name_of(step);
+    const gd_text name = checkpoint_name_of(step);
     if (step == 0 || !folder_has(out, name.text) || folder_link(out, "best", name.text)) return;
     console_notice("cannot create the link best in %s: %s", out->path,
                    errno == EEXIST ? "something else has that name" : strerror(errno));
@@ -139,7 +135,7 @@ static void link_best(const open_folder *out, int64_t step)
 void checkpoint_tidy(const checkpoint *run, const train_options *o,
                      const checkpoint_progress *progress)
 {
-    const checkpoint_name name = checkpoint_name_of(progress->step);
+    const gd_text name = checkpoint_name_of(progress->step);
     if (run->lock >= 0 && o->resume && folder_has(&run->out, name.text))
         thin_out(&run->out, o, progress->step, progress->best.step);
 }
@@ -164,10 +160,9 @@ static gd_status open_saving(gd_context *ctx, const train_options *o, checkpoint
 /* Everything but the optimizer's state. */
 static gd_status begin_saving(const model *m, const dataset *data, saving *to)
 {
-    char tokens[TOKENIZER_TEXT];
-    checkpoint_print_tokenizer(&data->tokenizer, tokens);
-    return llama_save(m, to, tokens) ? gd_error_status(m->ctx)
-                                     : tokenizer_save(&data->tokenizer, to);
+    return llama_save(m, to, checkpoint_tokenizer_text(&data->tokenizer).text)
+               ? gd_error_status(m->ctx)
+               : tokenizer_save(&data->tokenizer, to);
 }
 
 /* Reads it again, before an older one may go. */
@@ -185,7 +180,7 @@ static gd_status complete_saving(gd_context *ctx, const train_options *o,
                                  saving *to)
 {
     char rest[FOLDER_NAME] = "";
-    const checkpoint_name name = checkpoint_name_of(progress->step);
+    const gd_text name = checkpoint_name_of(progress->step);
     if (saving_end(to) || check_saved(ctx, to)) return gd_error_status(ctx);
     if (!folder_replace(out, CHECKPOINT_SAVING, name.text, checksums_files, rest))
         return gd_fail(ctx, GD_ERROR_IO, "cannot complete %s/%s: %s", out->path, name.text,

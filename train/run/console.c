@@ -62,13 +62,10 @@ double console_number(double number)
     return isnan(number) ? NAN : number;
 }
 
-console_byte_text console_byte(unsigned char byte)
+gd_text console_byte(unsigned char byte)
 {
-    console_byte_text told;
-    int used = snprintf(told.text, sizeof told.text, "%d", byte);
-    if (byte > 32 && byte < 127)
-        snprintf(told.text + used, sizeof told.text - (size_t)used, " ('%c')", byte);
-    return told;
+    const bool printable = byte > 32 && byte < 127;
+    return printable ? gd_format("%d ('%c')", byte, byte) : gd_format("%d", byte);
 }
 
 static volatile sig_atomic_t closed;
@@ -146,16 +143,11 @@ void console_line(const char *format, ...)
     fflush(stdout);
 }
 
-console_duration_text console_duration(double duration)
+gd_text console_duration(double duration)
 {
-    console_duration_text told;
     const long long seconds = (long long)(duration + 0.5), minutes = seconds / 60;
-    if (minutes < 60)
-        snprintf(told.text, sizeof told.text, "%lld:%02lld", minutes, seconds % 60);
-    else
-        snprintf(told.text, sizeof told.text, "%lld:%02lld:%02lld", minutes / 60, minutes % 60,
-                 seconds % 60);
-    return told;
+    if (minutes < 60) return gd_format("%lld:%02lld", minutes, seconds % 60);
+    return gd_format("%lld:%02lld:%02lld", minutes / 60, minutes % 60, seconds % 60);
 }
 
 /* ---- The live line -------------------------------------------------------------------------- */

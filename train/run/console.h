@@ -23,10 +23,7 @@ void console_notice(const char *format, ...) GD_PRINTF(1, 2);
 double console_number(double number);
 
 /* A byte in a message: its number, and its character if it is printable, "65 ('A')". */
-typedef struct console_byte_text {
-    char text[16];
-} console_byte_text;
-console_byte_text console_byte(unsigned char byte);
+gd_text console_byte(unsigned char byte);
 
 /* Called from a signal handler: nobody reads stdout any more. */
 void console_closed(void);
@@ -48,10 +45,7 @@ void console_line(const char *format, ...) GD_PRINTF(1, 2);
 const char *console_s(int64_t n);
 
 /* 0:23, 1:02:03 */
-typedef struct console_duration_text {
-    char text[32];
-} console_duration_text;
-console_duration_text console_duration(double seconds);
+gd_text console_duration(double seconds);
 
 /* ---- The live line ------------------------------------------------------------------------- */
 

@@ -58,17 +58,16 @@ static double estimate(model *m, const dataset *data, const train_options *o)
 
 static gd_status refuse(gd_context *ctx, double bytes, double free)
 {
-    char needs[64] = "more memory than there is", has[64] = "";
+    const gd_text needs = bytes > 0 ? gd_format("about %.1f GiB", bytes / GIB)
+                                    : gd_format("more memory than there is");
+    const gd_text has = bytes > free ? gd_format(", but %.1f GiB are free", free / GIB)
+                        : bytes > 0  ? gd_format(", which could not be allocated")
+                                     : (gd_text){""};
     gd_error_clear(ctx);
-    if (bytes > 0) snprintf(needs, sizeof needs, "about %.1f GiB", bytes / GIB);
-    if (bytes > free)
-        snprintf(has, sizeof has, ", but %.1f GiB are free", free / GIB);
-    else if (bytes > 0)
-        snprintf(has, sizeof has, ", which could not be allocated");
     return gd_fail(ctx, GD_ERROR_MEMORY,
                    "a step needs %s%s; a smaller --batch with a larger --accumulate (the same step "
                    "in more parts), --recompute, --dtype bf16 or a shorter --context need less",
-                   needs, has);
+                   needs.text, has.text);
 }
 
 gd_status fit_try(model *m, const dataset *data, const train_options *o)

@@ -36,10 +36,9 @@ static void sample(const training *t)
 {
     const train_options *o = t->options;
     gd_random_state before = gd_random_get(t->ctx);
-    char after[40];
     if (gd_group_rank(o->group) > 0) return;
-    snprintf(after, sizeof after, " after step %lld", (long long)t->now.step);
-    if (report_sample(t->steps.m, t->steps.data, o, after) == GD_ERROR_STATE) {
+    const gd_text after = gd_format(" after step %lld", (long long)t->now.step);
+    if (report_sample(t->steps.m, t->steps.data, o, after.text) == GD_ERROR_STATE) {
         console_message("the sample ends here: %s; training continues", gd_error(t->ctx));
         gd_error_clear(t->ctx);
     }

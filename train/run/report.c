@@ -82,15 +82,11 @@ double report_clock_seconds(const report_clock *clock)
 /* ---- Lines -------------------------------------------------------------------------------- */
 
 /* 812, 41.3k, 1.20M */
-static void format_rate(double rate, char text[16])
+static gd_text rate_text(double rate)
 {
-    if (rate < 1e3) {
-        snprintf(text, 16, "%.0f", rate);
-    } else if (rate < 1e6) {
-        snprintf(text, 16, "%.1fk", rate / 1e3);
-    } else {
-        snprintf(text, 16, "%.2fM", rate / 1e6);
-    }
+    return rate < 1e3   ? gd_format("%.0f", rate)
+           : rate < 1e6 ? gd_format("%.1fk", rate / 1e3)
+                        : gd_format("%.2fM", rate / 1e6);
 }
 
 /* Means over the steps since the last line. */
@@ -141,16 +137,14 @@ GD_PRINTF(2, 3) static void add(step_line *line, const char *format, ...)
 static step_line format_step(const report_clock *clock, const gd_context *ctx, const log_line *v,
                              int columns)
 {
-    char rate[16];
     step_line line = {.columns = columns};
     const double ms = 1e3 * mean_seconds(clock);
-    format_rate(mean_rate(clock), rate);
     add(&line, "step %lld/%lld", (long long)v->step, (long long)clock->steps);
     add(&line, "loss %.4f", console_number(v->mean_loss));
     if (!isnan(v->val)) add(&line, "val %.4f", v->val);
     add(&line, "eta %s", console_duration(remaining(clock, v->step)).text);
     add(&line, "%.*f ms", ms < 1 ? 3 : 1, ms);
-    add(&line, "%s tok/s", rate);
+    add(&line, "%s tok/s", rate_text(mean_rate(clock)).text);
     add(&line, "norm %.2f", console_number(v->norm));
     add(&line, "lr %.1e", v->lr);
     if (clock->peak_rate > 0) add(&line, "mfu %.1f%%", 100 * mean_rate(clock) / clock->peak_rate);
@@ -191,20 +185,21 @@ void report_progress(const report_clock *clock, const gd_context *ctx, const log
 /* Before hours of training, the user must know that nothing will be saved. */
 static void print_checkpoints(const train_options *o)
 {
-    char every[64] = "", keep[64] = "", also[64] = "";
+    gd_text every = {""}, keep = {""}, also = {""};
     if (!o->out) {
         console_line("out    none: no checkpoint is saved without --out DIR");
         return;
     }
     if (o->checkpoint_every > 0)
-        snprintf(every, sizeof every, "every %lld step%s and ", (long long)o->checkpoint_every,
-                 console_s(o->checkpoint_every));
-    if (o->keep == 1) snprintf(keep, sizeof keep, ", the newest is kept");
-    if (o->keep > 1) snprintf(keep, sizeof keep, ", the newest %lld are kept", (long long)o->keep);
+        every = gd_format("every %lld step%s and ", (long long)o->checkpoint_every,
+                          console_s(o->checkpoint_every));
+    if (o->keep == 1) keep = gd_format(", the newest is kept");
+    if (o->keep > 1) keep = gd_format(", the newest %lld are kept", (long long)o->keep);
     if (o->keep > 0 && o->keep_every > 0)
-        snprintf(also, sizeof also, ", and those of every %lld step%s", (long long)o->keep_every,
-                 console_s(o->keep_every));
-    console_line("out    %s: a checkpoint %sat the end%s%s", o->out, every, keep, also);
+        also = gd_format(", and those of every %lld step%s", (long long)o->keep_every,
+                         console_s(o->keep_every));
+    console_line("out    %s: a checkpoint %sat the end%s%s", o->out, every.text, keep.text,
+                 also.text);
 }
 
 static void print_text(const dataset *data, const train_options *o)
@@ -236,15 +231,16 @@ void report_configuration(const model *m, const dataset *data, const train_optio
                                             [GD_SCHEDULE_WSD] = "wsd"};
     const optimizer_row *optimizer = &optimizer_rows[o->optimizer];
     const model_config *c = &m->config;
-    char several[32] = "", more[96] = "";
+    char more[96] = "";
     int used = 0;
     if (optimizer->has_beta2) used += snprintf(more, sizeof more, ", beta2 %g", o->beta2);
     if (o->momentum > 0)
         used += snprintf(more + used, sizeof more - (size_t)used, ", momentum %g", o->momentum);
     if (o->average > 0)
         snprintf(more + used, sizeof more - (size_t)used, ", average %g", o->average);
-    if (o->group) snprintf(several, sizeof several, "%d processes on ", gd_group_ranks(o->group));
-    console_line("gradus-train %s on %s%s, %s, seed %lld", gd_version(), several,
+    const gd_text several =
+        o->group ? gd_format("%d processes on ", gd_group_ranks(o->group)) : (gd_text){""};
+    console_line("gradus-train %s on %s%s, %s, seed %lld", gd_version(), several.text,
                  gd_context_device_name(m->ctx), gd_dtype_name(o->dtype), (long long)o->seed);
     print_text(data, o);
     console_line(

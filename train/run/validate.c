@@ -84,12 +84,12 @@ static double mean_of_all(const model *m, gd_group *group, sums own, read_failur
 /* A validation may take as long as hundreds of steps. */
 static void draw_progress(const sums *own, int64_t done, int64_t all, double begun)
 {
-    char line[160];
     if (console_live_columns() == 0) return;
-    snprintf(line, sizeof line, "validation %lld/%lld | loss %.4f | eta %s", (long long)done,
-             (long long)all, console_number(own->loss / (double)own->rows),
-             console_duration((gd_os_now() - begun) * (double)(all - done) / (double)done).text);
-    console_draw(line);
+    const double left = (gd_os_now() - begun) * (double)(all - done) / (double)done;
+    console_draw(gd_format("validation %lld/%lld | loss %.4f | eta %s", (long long)done,
+                           (long long)all, console_number(own->loss / (double)own->rows),
+                           console_duration(left).text)
+                     .text);
 }
 
 double validate(model *m, const dataset *data, gd_group *group, int64_t batch, int64_t context,
