@@ -463,6 +463,11 @@ struct gd_op {
      * Gradients of parameters are stored so (optim.h); others are rounded to 16 bits first. */
     uint32_t dinput_float32;
 
+    /* Which dinput [V, ...] get numbers other than 0 only in rows that the next input, of int32,
+     * names; a backward that adds leaves the other rows alone. Clearing, clipping and some updates
+     * of parameters then cost what was named (optim.h). */
+    uint32_t dinput_rows;
+
     bool strided;   /* the kernels take real inputs of any strides */
     uint32_t mixed; /* devices whose kernels, or definition, take every real in its own dtype */
 

@@ -253,8 +253,8 @@ GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
  * where the parameter does not decay, and of AdamW and Adam if they are lazy. Whole tables are read
  * by the other rules, Muon and gd_optimizer_average; where other ops add to the same gradient (tied
  * weights, gd_index_select, segments of gd_recompute that have the table as an input); of
- * replicated parameters; after gd_grad of the table, since then the program may write to its rows;
- * and of up to 2048 rows on a GPU. */
+ * replicated parameters; and after gd_grad of the table, since then the program may write to its
+ * rows. An op of yours says so by gd_op.dinput_rows. */
 
 /* The number of updates so far (waits for the device), and of each parameter that was not frozen in
  * any; setting it, to at most 2^53, sets it for all parameters. */

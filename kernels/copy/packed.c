@@ -1,5 +1,5 @@
 /* packed.c - the core's arithmetic on packed arrays: accumulate, fill, sum of squares, scale;
- * clearing of rows.
+ * what few rows touch.
  *
  * All go by blocks of GD_BLOCK elements. A few elements at a time are widened on the stack, by the
  * table of conversions between dtypes. */
@@ -123,7 +123,7 @@ typedef struct array {
     void *x;
     gd_dtype dtype;
     int64_t n, length; /* of x, and of a piece */
-    const gd_sparse *sparse;
+    const uint8_t *touched;
     double factor, *part;
 } array;
 
@@ -140,20 +140,10 @@ typedef void part_body(const array *a, int64_t begin, int64_t end, lanes *sum);
  * at a time. */
 static void each_part(const array *a, int64_t piece, part_body *body, lanes *sum)
 {
-    int64_t at = piece * a->length;
-    const int64_t end = gd_min64(at + a->length, a->n);
-    for (int i = 0; a->sparse && i < a->sparse->count; i++) {
-        const gd_touched *rows = &a->sparse->table[i];
-        if (rows->end <= at || rows->begin >= end) continue;
-        if (at < rows->begin) body(a, at, rows->begin, sum);
-        const int64_t first = gd_max64(at, rows->begin), last = gd_min64(rows->end, end);
-        int64_t row = (first - rows->begin) / rows->columns;
-        const int64_t rows_end = gd_divide_up(last - rows->begin, rows->columns);
-        for (gd_run run = {first, first}; gd_next_run(rows, LANES, rows_end, &row, &run);)
-            body(a, run.begin, gd_min64(run.end, last), sum);
-        at = last;
-    }
-    if (at < end) body(a, at, end, sum);
+    const int64_t begin = piece * a->length, end = gd_min64(begin + a->length, a->n);
+    const int64_t unit = GD_GRANULE / (int64_t)gd_dtype_size(a->dtype);
+    for (gd_run run = {begin, begin}; gd_next_run(a->touched, unit, end, &run);)
+        body(a, run.begin, run.end, sum);
 }
 
 /* ---- Sum of squares ----------------------------------------------------------------------- */
@@ -200,14 +190,14 @@ static void sum_piece(const void *work, int64_t piece)
 
 /* The sums of the pieces are added in order. */
 void gd_sum_squares_cpu(double *sum, const void *x, gd_dtype dtype, int64_t n,
-                        const gd_sparse *sparse, gd_context *ctx)
+                        const uint8_t *touched, gd_context *ctx)
 {
     double part[PIECES];
     const array a = {.x = (void *)(uintptr_t)x,
                      .dtype = dtype,
                      .n = n,
                      .length = piece_length(n),
-                     .sparse = sparse,
+                     .touched = touched,
                      .part = part};
     const int64_t pieces = gd_divide_up(n, a.length);
     gd_for_each(gd_threads_for(gd_context_threads(ctx), n), pieces, sum_piece, &a);
@@ -237,43 +227,51 @@ static void scale_piece(const void *work, int64_t piece)
     each_part(work, piece, scale_part, NULL);
 }
 
-void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, const gd_sparse *sparse,
+void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, const uint8_t *touched,
                   gd_context *ctx)
 {
     const array a = {.x = x,
                      .dtype = dtype,
                      .n = n,
                      .length = piece_length(n),
-                     .sparse = sparse,
+                     .touched = touched,
                      .factor = factor};
     gd_for_each(gd_threads_for(gd_context_threads(ctx), n), gd_divide_up(n, a.length), scale_piece,
                 &a);
 }
 
-/* ---- Clearing ----------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------- */
+
+void gd_touch_rows_cpu(uint8_t *touched, const int32_t *ids, int64_t n, int64_t rows,
+                       int64_t row_bytes, gd_context *ctx)
+{
+    (void)ctx;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t id = ids[i], begin = id * row_bytes / GD_GRANULE;
+        const int64_t end = gd_divide_up((id + 1) * row_bytes, GD_GRANULE);
+        if (id >= 0 && id < rows) memset(touched + begin, 1, (size_t)(end - begin));
+    }
+}
 
 typedef struct cleared {
-    void *x;
-    gd_dtype dtype;
-    const gd_touched *rows;
+    char *x;
+    int64_t bytes;
+    uint8_t *touched;
 } cleared;
 
 static void clear_piece(const void *work, int64_t piece)
 {
+    enum { LENGTH = GD_TOUCHED_PIECE * GD_GRANULE };
     const cleared *w = work;
-    const gd_touched *rows = w->rows;
-    int64_t row = piece * GD_TOUCHED_PIECE;
-    const int64_t last = gd_min64(row + GD_TOUCHED_PIECE, gd_row_limit(rows)), first = row / 32;
-    for (gd_run run = {0, 0}; gd_next_run(rows, 1, last, &row, &run);)
-        memset(at(w->x, w->dtype, run.begin), 0,
-               (size_t)(run.end - run.begin) * gd_dtype_size(w->dtype));
-    memset(rows->touched + first, 0,
-           (size_t)(gd_divide_up(last, 32) - first) * sizeof *rows->touched);
+    const int64_t begin = piece * LENGTH, end = gd_min64(begin + LENGTH, w->bytes);
+    for (gd_run run = {begin, begin}; gd_next_run(w->touched, GD_GRANULE, end, &run);)
+        memset(w->x + run.begin, 0, (size_t)(run.end - run.begin));
+    memset(w->touched + begin / GD_GRANULE, 0, (size_t)gd_divide_up(end - begin, GD_GRANULE));
 }
 
-void gd_clear_rows_cpu(void *x, gd_dtype dtype, const gd_touched *rows, gd_context *ctx)
+void gd_clear_touched_cpu(void *x, int64_t bytes, uint8_t *touched, gd_context *ctx)
 {
-    const cleared w = {x, dtype, rows};
-    gd_for_each(gd_threads_for(gd_context_threads(ctx), rows->end - rows->begin),
-                gd_divide_up(gd_row_limit(rows), GD_TOUCHED_PIECE), clear_piece, &w);
+    const cleared w = {x, bytes, touched};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), bytes / 4),
+                gd_divide_up(bytes, GD_TOUCHED_PIECE * GD_GRANULE), clear_piece, &w);
 }

@@ -1,5 +1,5 @@
 // packed.cu - the core's arithmetic on packed arrays on a GPU: accumulate, fill, sum of squares,
-// scale, and clearing of rows. The results are those of packed.c, except for the order of the sum.
+// scale, and what rows touch. The results are those of packed.c, except for the order of the sum.
 #include "copy/convert.cuh"
 #include "cuda/device_cuda.h"
 #include "team.cuh"
@@ -79,7 +79,7 @@ static __device__ __noinline__ double wide_squares(const T *x, int64_t n)
 // The same, in double for double alone: otherwise as two floats, unless the sum overflows, or
 // squares vanish that count. Zeros change none of these, and are left out where they are known.
 template <class T, bool SPARSE>
-__device__ inline double thread_squares(const T *x, int64_t n, const gd_sparse &sparse)
+__device__ inline double thread_squares(const T *x, int64_t n, const uint8_t *touched)
 {
     if constexpr (sizeof(T) == 8) return wide_squares(x, n);
     constexpr int V = gd_pack_size<T>;
@@ -88,7 +88,7 @@ __device__ inline double thread_squares(const T *x, int64_t n, const gd_sparse &
     GD_EACH(pack, gd_packs(n, V))
     {
         if constexpr (SPARSE)
-            if (!gd_pack_is_touched<V>(sparse, pack * V)) continue;
+            if (!touched[pack / gd_granule_packs]) continue;
         T value[V];
         gd_load_guarded(value, x, pack * V, n);
 #pragma unroll
@@ -108,12 +108,12 @@ __device__ inline double thread_squares(const T *x, int64_t n, const gd_sparse &
 template <class T, bool SPARSE>
 static __global__ void __launch_bounds__(gd_threads)
     sum_squares_kernel(double *sum, double *part, unsigned *done, const T *x, int64_t n,
-                       gd_sparse sparse)
+                       const uint8_t *touched)
 {
     gd_in_turn();
     __shared__ double shared[32];
     __shared__ bool last;
-    double own = gd_sum(thread_squares<T, SPARSE>(x, n, sparse), shared);
+    double own = gd_sum(thread_squares<T, SPARSE>(x, n, touched), shared);
     if (threadIdx.x == 0) {
         part[blockIdx.x] = own;
         __threadfence(); // the part, before the count that says it is there
@@ -130,7 +130,7 @@ static __global__ void __launch_bounds__(gd_threads)
 
 // The number of pieces depends only on n, never on the GPU. The sum of no elements is 0, too.
 extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, int64_t n,
-                                    const gd_sparse *sparse, gd_context *ctx)
+                                    const uint8_t *touched, gd_context *ctx)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
     const int64_t pieces = gd_ceil_div(n > 0 ? n : 1, gd_threads * 16), most = GD_CUDA_SUMS;
@@ -138,10 +138,10 @@ extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, 
         using T = decltype(zero);
         auto *kernel = sum_squares_kernel<T, false>;
         if constexpr (std::is_same<T, float>::value) // as gradients of parameters are
-            if (sparse && sparse->count) kernel = sum_squares_kernel<T, true>;
-        return gd_launch(
-            ctx, "sum of squares", {(unsigned)(pieces < most ? pieces : most), gd_threads}, kernel,
-            sum, cuda->sums, cuda->sums_done, (const T *)x, n, sparse ? *sparse : gd_sparse());
+            if (touched) kernel = sum_squares_kernel<T, true>;
+        return gd_launch(ctx, "sum of squares",
+                         {(unsigned)(pieces < most ? pieces : most), gd_threads}, kernel, sum,
+                         cuda->sums, cuda->sums_done, (const T *)x, n, touched);
     });
 }
 
@@ -149,14 +149,14 @@ extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, 
 
 template <class T, bool SPARSE>
 static __global__ void scale_kernel(T *x, gd_factor<gd_compute<T>> factor, int64_t n,
-                                    gd_sparse sparse)
+                                    const uint8_t *touched)
 {
     gd_in_turn();
     constexpr int V = gd_pack_size<T>;
     GD_EACH(pack, gd_packs(n, V))
     {
         if constexpr (SPARSE)
-            if (!gd_pack_is_touched<V>(sparse, pack * V)) continue;
+            if (!touched[pack / gd_granule_packs]) continue;
         T value[V];
         gd_load_guarded(value, x, pack * V, n);
 #pragma unroll
@@ -166,40 +166,51 @@ static __global__ void scale_kernel(T *x, gd_factor<gd_compute<T>> factor, int64
 }
 
 extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n,
-                              const gd_sparse *sparse, gd_context *ctx)
+                              const uint8_t *touched, gd_context *ctx)
 {
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
         auto *kernel = scale_kernel<T, false>;
         if constexpr (std::is_same<T, float>::value)
-            if (sparse && sparse->count) kernel = scale_kernel<T, true>;
+            if (touched) kernel = scale_kernel<T, true>;
         return gd_launch(ctx, "scale", gd_grid_for(n, gd_threads * gd_pack_size<T>), kernel, (T *)x,
-                         gd_factor<gd_compute<T>>::of(factor), n, sparse ? *sparse : gd_sparse());
+                         gd_factor<gd_compute<T>>::of(factor), n, touched);
     });
 }
 
-// ---- Clearing ---------------------------------------------------------------------------------
+// ---- Rows ---------------------------------------------------------------------------------------
 
-template <class T>
-static __global__ void clear_rows_kernel(T *x, gd_touched rows)
+static __global__ void touch_rows_kernel(uint8_t *touched, const int32_t *ids, int64_t n,
+                                         int64_t rows, int64_t row_bytes)
 {
     gd_in_turn();
-    constexpr int V = gd_pack_size<T>;
-    const T zeros[V] = {};
-    GD_EACH_WORD(word, rows)
+    GD_EACH(i, n)
     {
-        gd_each_pack_of_word<V>(
-            rows, word, [&](int64_t first) { gd_store_guarded(x, zeros, first, rows.end); });
-        __syncwarp(); // all lanes have read the word
-        if (threadIdx.x % 32 == 0) rows.touched[word] = 0;
+        const int64_t id = ids[i], end = gd_ceil_div((id + 1) * row_bytes, GD_GRANULE);
+        if (id < 0 || id >= rows) continue;
+        for (int64_t g = id * row_bytes / GD_GRANULE; g < end; g++) touched[g] = 1;
     }
 }
 
-extern "C" void gd_clear_rows_cuda(void *x, gd_dtype dtype, const gd_touched *rows, gd_context *ctx)
+extern "C" void gd_touch_rows_cuda(uint8_t *touched, const int32_t *ids, int64_t n, int64_t rows,
+                                   int64_t row_bytes, gd_context *ctx)
 {
-    gd_by_dtype(dtype, [&](auto zero) {
-        using T = decltype(zero);
-        return gd_launch(ctx, "clear", gd_grid_of_words(*rows), clear_rows_kernel<T>, (T *)x,
-                         *rows);
+    gd_launch(ctx, "touch", gd_grid_for(n), touch_rows_kernel, touched, ids, n, rows, row_bytes);
+}
+
+static __global__ void clear_kernel(char *x, int64_t bytes, uint8_t *touched)
+{
+    gd_in_turn();
+    constexpr int V = 16;
+    gd_each_touched_pack<V>(touched, bytes, [&](int64_t first) {
+        const char zeros[V] = {};
+        gd_store_guarded(x, zeros, first, bytes);
+        if (first % GD_GRANULE == 0) touched[first / GD_GRANULE] = 0; // all lanes have read it
     });
+}
+
+extern "C" void gd_clear_touched_cuda(void *x, int64_t bytes, uint8_t *touched, gd_context *ctx)
+{
+    gd_launch(ctx, "clear", gd_grid_of_granules(bytes, 16), clear_kernel, (char *)x, bytes,
+              touched);
 }

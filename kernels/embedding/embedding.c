@@ -30,6 +30,7 @@ const gd_op gd_op_embedding = {
     .signature = "table[V, C] ids:int32[...] -> y[..., C]",
     .backward_reads_inputs = GD_BIT(1), /* ids */
     .dinput_float32 = GD_BIT(0),
+    .dinput_rows = GD_BIT(0),
     GD_KERNELS(embedding),
     .derivative = embedding_derivative,
     GD_CASES(embedding_cases),

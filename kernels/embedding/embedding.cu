@@ -125,9 +125,8 @@ extern "C" gd_status embedding_backward_cuda(const gd_call *call)
     const int64_t vocab = gd_tensor_dim(dtable, 0), columns = gd_tensor_dim(dtable, 1);
     const int64_t count = gd_tensor_count(ids);
     const bool few = vocab <= few_vocab && vocab * count <= few_work;
-    uint32_t *touched = few ? nullptr : gd_touch_rows(call, 0, count);
-    const bool add = touched || call->accumulate[0];
-    if (!few && !touched) gd_begin_gradient(call, 0); // rows that no id names
+    const bool add = call->accumulate[0];
+    if (!few) gd_begin_gradient(call, 0); // rows that no id names
     if (!few && count == 0) return gd_error_status(call->context);
     const int32_t *id = gd_ptr<const int32_t>(ids);
     const uint32_t bad = (uint32_t)gd_min64(vocab, (int64_t)1 << 31); // no id is larger
@@ -138,7 +137,7 @@ extern "C" gd_status embedding_backward_cuda(const gd_call *call)
         return gd_by_gradient<T>(dtable, [&](auto gradient) {
             using G = decltype(gradient);
             const gd_id_sort::table_rows<G, T> rows = {
-                gd_ptr<G>(dtable), dy, id, columns, 0, add, bad, fault, touched};
+                gd_ptr<G>(dtable), dy, id, columns, 0, add, bad, fault};
             const int64_t pieces = gd_ceil_div(gd_packs(columns, gd_pack_size<T>), few_threads);
             const gd_grid grid = {{(unsigned)vocab, (unsigned)pieces}, few_threads};
             if (few) return gd_launch(call, grid, few_kernel<G, T>, rows, count);

@@ -118,17 +118,13 @@ gd_status GD_REAL_NAME(embedding_backward)(const gd_call *call)
     const int32_t *ids = gd_data(call->input[1]);
     int64_t rows = gd_tensor_count(call->input[1]);
     int64_t vocab = gd_tensor_dim(gradient, 0), columns = gd_tensor_dim(gradient, 1);
-    uint32_t *touched = gd_touch_rows(call, 0, rows);
     int64_t *scratch = gd_call_scratch(call, (size_t)(3 * rows + 1) * sizeof *scratch);
-    if (!scratch || gd_error_status(call->context)) return gd_error_status(call->context);
-    const bool add = touched || call->accumulate[0];
+    if (!scratch) return gd_error_status(call->context);
+    const bool add = call->accumulate[0];
     const int64_t *order = sort_rows(scratch, scratch + rows, ids, rows, vocab);
     int64_t *start = scratch + 2 * rows, runs = 0;
     for (int64_t k = 0; k < rows; k++) {
-        const int32_t id = ids[order[k]];
-        if (k > 0 && id == ids[order[k - 1]]) continue;
-        start[runs++] = k;
-        if (touched) touched[id / 32] |= UINT32_C(1) << id % 32;
+        if (k == 0 || ids[order[k]] != ids[order[k - 1]]) start[runs++] = k;
     }
     start[runs] = rows;
     const table_gradient w = {.dtable = gd_data(gradient),

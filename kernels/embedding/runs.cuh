@@ -28,14 +28,12 @@ struct table_rows {
     bool add;
     uint32_t bad;
     int64_t *fault = nullptr;
-    uint32_t *touched = nullptr;          // a bit for each row of the table, or NULL
     int64_t dtable_step = 0, dy_step = 0; // to those of the next z, of tables with the same ids
 
     __device__ uint32_t id(int64_t row) const
     {
         const uint32_t id = (uint32_t)ids[begin + row];
         if (id >= bad && fault) *fault = 1 + begin + row;
-        if (id < bad && touched) atomicOr(&touched[id / 32], 1u << id % 32);
         return id < bad ? id : bad;
     }
 

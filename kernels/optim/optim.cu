@@ -225,11 +225,11 @@ __device__ inline void update_pack(const arrays_of<T> &a, R *rounded, int64_t n,
     if constexpr (has_rounded<T, R> && !reads) round_to(rounded, weight, first, n);
 }
 
-// All elements are updated, or those of touched rows (SPARSE).
+// All elements are updated, or those that were touched (SPARSE).
 template <gd_rule_kind KIND, bool SPARSE, class T, class R>
 static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, rule_numbers<T> rule,
                                      const gd_update_state *state, const gd_update_count *count,
-                                     gd_touched rows)
+                                     const uint8_t *touched)
 {
     gd_in_turn();
     constexpr int V = gd_pack_size<T>;
@@ -245,7 +245,7 @@ static __global__ void update_kernel(arrays_of<T> a, R *rounded, int64_t n, rule
         update_pack<KIND>(a, rounded, n, rule, numbers, factor, first);
     };
     if constexpr (SPARSE) {
-        GD_EACH_WORD(word, rows) gd_each_pack_of_word<V>(rows, word, update);
+        gd_each_touched_pack<V>(touched, n, update);
     } else {
         GD_EACH(pack, gd_packs(n, V)) update(pack * V);
     }
@@ -262,10 +262,11 @@ static void update(const gd_update_arrays &arrays, const gd_rule &rule,
         auto *kernel = update_kernel<KIND, false, T, R>;
         gd_grid grid = gd_grid_for(arrays.n, gd_threads * gd_pack_size<T>);
         if constexpr (is_sparse<KIND>)
-            if (arrays.rows)
-                kernel = update_kernel<KIND, true, T, R>, grid = gd_grid_of_words(*arrays.rows);
+            if (arrays.touched)
+                kernel = update_kernel<KIND, true, T, R>,
+                grid = gd_grid_of_granules(arrays.n, gd_pack_size<T>);
         gd_launch(ctx, "optimize", grid, kernel, a, data, arrays.n, rule_numbers<T>(rule, arrays),
-                  state, arrays.count, arrays.rows ? *arrays.rows : gd_touched());
+                  state, arrays.count, arrays.touched);
     });
 }
 

@@ -9,6 +9,7 @@
 #include "touched.h"
 
 enum { BLOCK = 256, AHEAD = 2 * BLOCK };
+enum { UNIT = GD_GRANULE / sizeof(REAL), TOUCHED = GD_TOUCHED_PIECE * UNIT };
 
 /* The same for every element. `decay` is what is added to the gradient, `keep` what the weight is
  * multiplied by; AdamW's rate = lr / (1 - beta1^t) and scale = 1 / sqrt(1 - beta2^t). */
@@ -226,18 +227,16 @@ static void update_task(const void *work, int64_t block)
     update_elements(u, i, gd_min64(BLOCK, a->n - i));
 }
 
-/* Touched rows, of which some at a time are fetched from anywhere. */
-static void update_rows(const void *work, int64_t piece)
+/* What was touched, of which some runs at a time are fetched from anywhere. */
+static void update_touched(const void *work, int64_t piece)
 {
-    enum { UNIT = 64 / sizeof(REAL), RUNS = 4 };
+    enum { RUNS = 4 };
     const update_work *u = work;
-    const gd_touched *rows = u->arrays->rows;
-    int64_t row = piece * GD_TOUCHED_PIECE;
-    const int64_t last = gd_min64(row + GD_TOUCHED_PIECE, gd_row_limit(rows));
-    gd_run next = {0, 0}, run[RUNS];
+    const int64_t begin = piece * TOUCHED, end = gd_min64(begin + TOUCHED, u->arrays->n);
+    gd_run next = {begin, begin}, run[RUNS];
     int64_t found = 0;
     for (int64_t done = 0;; done++) {
-        for (; found < done + RUNS && gd_next_run(rows, UNIT, last, &row, &next); found++) {
+        for (; found < done + RUNS && gd_next_run(u->arrays->touched, UNIT, end, &next); found++) {
             fetch(u->arrays, next.begin, gd_min64(BLOCK, next.end - next.begin));
             run[found % RUNS] = next;
         }
@@ -254,9 +253,8 @@ void GD_REAL_NAME(gd_optimize)(const gd_update_arrays *arrays, const gd_rule *ru
     const numbers f = numbers_of(rule, state, arrays->count);
     const update_work work = {arrays, rule_of(rule->kind, arrays->state[0], f.first), f};
     const int64_t n = arrays->n;
-    if (arrays->rows)
-        gd_for_each(gd_threads_for(threads, n),
-                    gd_divide_up(gd_row_limit(arrays->rows), GD_TOUCHED_PIECE), update_rows, &work);
+    if (arrays->touched)
+        gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, TOUCHED), update_touched, &work);
     else
         gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, BLOCK), update_task, &work);
 }

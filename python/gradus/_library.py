@@ -110,7 +110,7 @@ class Op(ctypes.Structure):
         ("cases", c_void_p), ("case_count", c_int),
         ("definition", c_void_p), ("kernels", c_void_p), ("derivative", c_void_p),
         ("dinput_over_doutput", c_uint32), ("dinput_over_input", c_uint32),
-        ("dinput_float32", c_uint32), ("strided", c_bool),
+        ("dinput_float32", c_uint32), ("dinput_rows", c_uint32), ("strided", c_bool),
         ("mixed", c_uint32), ("view", c_void_p), ("same_bits", c_bool), ("plain_args", c_bool),
         ("zero_gradient", c_bool),
         ("constant", c_bool),

@@ -107,6 +107,8 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
         grad_view(t, node->call.output[0]->grad->storage);
     } else if (!t->grad && can_take_input(node, call, i, keep_tape)) {
         take_input(node, call, i);
+    } else if (gd_grad_take_rows(call, i, t)) {
+        accumulate[i] = true;
     } else {
         gd_tensor_need_grad(t);
     }
@@ -154,10 +156,12 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bo
     }
     for (int i = 0; i < node->call.inputs; i++) {
         gd_tensor *t = node->call.input[i];
-        if (!t) continue;
-        call->input[i] = value_for_kernel(node, call, t, i);
-        if (!call->input[i]) return ctx->status;
-        if (gd_walk_needs(ctx, t) && place_gradient(node, call, i, accumulate, keep_tape))
+        call->input[i] = t ? value_for_kernel(node, call, t, i) : NULL;
+        if (t && !call->input[i]) return ctx->status;
+    }
+    for (int i = 0; i < node->call.inputs; i++) {
+        gd_tensor *t = node->call.input[i];
+        if (t && gd_walk_needs(ctx, t) && place_gradient(node, call, i, accumulate, keep_tape))
             return ctx->status;
     }
     return GD_OK;

@@ -423,28 +423,33 @@ void gd_grad_retain(gd_tensor *t);
 
 /* ---- Gradients of few rows (rows.c) ------------------------------------------------------- */
 
-/* From now on any row of a gradient may be written to at any time. */
-static inline void gd_grad_share(gd_tensor *grad)
-{
-    grad->shared = true;
-    grad->sparse = false;
-}
+/* For a backward that adds to few rows of a gradient of t, dinput[i], and to no others
+ * (gd_op.dinput_rows): makes the rest zeros unless it is valid, and notes which they are. False, and
+ * nothing is done, if any of it may be written to, or on an error. */
+bool gd_grad_take_rows(const gd_call *call, int i, const gd_tensor *t);
+
+/* Any element of a gradient is about to be written to; and may be at any time from now on. */
+void gd_grad_take_all(gd_tensor *grad);
+void gd_grad_share(gd_tensor *grad);
 
 /* Makes a gradient zeros. */
-void gd_grad_zero(gd_tensor *grad);
+void gd_grad_zero(const gd_tensor *grad);
 
-/* The touched rows of a sparse gradient, of which element `begin` of an array is the first. */
-gd_touched gd_touched_of(const gd_tensor *grad, int64_t begin, int64_t end);
+/* Multiplies a block of gradients. */
+void gd_grad_scale(const gd_tensor *grads, double factor);
 
-/* The bytes of the words that have a bit for each row of a gradient. */
-static inline size_t gd_touched_bytes(const gd_tensor *grad)
+/* The bytes that say which granules of t, from this element on, may be other than 0; or NULL. */
+uint8_t *gd_touched_from(const gd_tensor *t, int64_t element);
+
+/* The sum of squares of a packed tensor: to be written to `sum` on the device; and for the host,
+ * which waits for it, NaN on error. */
+void gd_submit_squares(double *sum, const gd_tensor *t);
+double gd_sum_squares(const gd_tensor *t);
+
+static inline size_t gd_granules(size_t bytes)
 {
-    return (size_t)((grad->shape[0] + 31) / 32) * sizeof *grad->touched;
+    return (bytes + GD_GRANULE - 1) / GD_GRANULE;
 }
-
-/* The sum of squares of a packed tensor; the host waits for it. NaN on error. `sparse`: as of
- * the service. */
-double gd_sum_squares(const gd_tensor *t, const gd_sparse *sparse);
 
 /* ---- Calls (frame.c, op.c) --------------------------------------------------------------- */
 

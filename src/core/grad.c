@@ -11,8 +11,7 @@ gd_status gd_tensor_need_grad(gd_tensor *t)
     if (t->grad) {
         /* It may be an op's input: its backward detects the write. */
         gd_new_version(t->ctx, t->grad->storage);
-        t->grad->was_sparse = t->grad->sparse;
-        t->grad->sparse = false;
+        gd_grad_take_all(t->grad);
         return GD_OK;
     }
     gd_tensor *grad = gd_grad_header(t, t->step, gd_gradient_dtype(t));

@@ -59,20 +59,9 @@ typedef struct gd_layout {
 
 gd_layout gd_layout_of(const gd_tensor *t);
 
-/* Elements [begin, end) of an array are rows of `columns` numbers each, and perhaps some zeros
- * after them. Row r is 0 unless bit r % 32 of touched[r / 32] is set, which is on the device.
- * `begin` and `end` are at multiples of 64 bytes from the array, but for the last end. */
-typedef struct gd_touched {
-    uint32_t *touched;
-    int64_t begin, end, columns;
-} gd_touched;
-
-/* Such parts of an array, in ascending order. */
-enum { GD_SPARSE_TABLES = 8 };
-typedef struct gd_sparse {
-    int count;
-    gd_touched table[GD_SPARSE_TABLES];
-} gd_sparse;
+/* An array of which few parts are other than 0 has a byte for each granule, on the device: 0 if
+ * all of it is 0, otherwise 1 (core/rows.c). NULL: any of the array may be other than 0. */
+enum { GD_GRANULE = 64 }; /* bytes */
 
 /* dst = src, converting; the shapes are equal. Between real dtypes rounds to nearest even (at
  * once, never by way of another dtype); real to GD_INT32 truncates and saturates. */
@@ -86,18 +75,21 @@ typedef void gd_accumulate_service(void *dst, gd_dtype dst_dtype, const void *sr
 typedef void gd_fill_service(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx);
 
 /* *sum = the sum of squares of a packed array, in double, in an order that depends only on n.
- * `sum` is device memory. Zeros that `sparse` knows of are not read, which changes no bit;
- * NULL: none. */
+ * `sum` is device memory. Granules that are 0 are not read, which changes no bit. */
 typedef void gd_sum_squares_service(double *sum, const void *x, gd_dtype dtype, int64_t n,
-                                    const gd_sparse *sparse, gd_context *ctx);
+                                    const uint8_t *touched, gd_context *ctx);
 
-/* x[i] *= factor, but for zeros that `sparse` knows of */
+/* x[i] *= factor, but for granules that are 0. */
 typedef void gd_scale_service(void *x, gd_dtype dtype, double factor, int64_t n,
-                              const gd_sparse *sparse, gd_context *ctx);
+                              const uint8_t *touched, gd_context *ctx);
 
-/* Makes the touched rows of x zeros; after that no row is touched. */
-typedef void gd_clear_rows_service(void *x, gd_dtype dtype, const gd_touched *rows,
-                                   gd_context *ctx);
+/* Sets the bytes of the rows of a table, of `row_bytes` each, that n ids name; others than
+ * 0 ... rows - 1 name none. */
+typedef void gd_touch_rows_service(uint8_t *touched, const int32_t *ids, int64_t n, int64_t rows,
+                                   int64_t row_bytes, gd_context *ctx);
+
+/* Makes x zeros, and then all of touched. */
+typedef void gd_clear_touched_service(void *x, int64_t bytes, uint8_t *touched, gd_context *ctx);
 
 /* The first and the last number of a real dtype in [low, high); if there is none, both are low,
  * rounded. On the host. */
@@ -122,7 +114,9 @@ typedef void gd_advance_service(gd_random_state *state, uint64_t words, gd_conte
 #define GD_SERVICES(X) \
     X(copy)            \
     X(accumulate)      \
-    X(fill) X(sum_squares) X(scale) X(clear_rows) X(uniform) X(normal) X(integers) X(permutation)
+    X(fill)            \
+    X(sum_squares)     \
+    X(scale) X(touch_rows) X(clear_touched) X(uniform) X(normal) X(integers) X(permutation)
 #define GD_SERVICE_FIELD(name) gd_##name##_service *name;
 #define GD_SERVICE_FUNCTIONS(name) gd_##name##_service gd_##name##_cpu, gd_##name##_cuda;
 
@@ -162,12 +156,6 @@ gd_advance_service gd_advance_cuda;
 /* A packed tensor for this call only, as gd_call_scratch: for an op that calls the kernels of
  * others. It has no more elements than an input. */
 gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec);
-
-/* For the backward of an op that adds to at most `rows` rows of dinput[i], [V, ...]. NULL: it
- * writes as for any gradient, or there is an error. Otherwise dinput[i] is there, of which the
- * backward changes those rows alone: it adds to them, whatever accumulate[i] says, and sets their
- * bits (gd_touched). */
-uint32_t *gd_touch_rows(const gd_call *call, int i, int64_t rows);
 
 /* For functions of several ops, whose errors are to name the function and its arguments. Whether a
  * record, of which name, inputs and shape() are used, takes these inputs; shape() may fill two

@@ -80,6 +80,8 @@ void gd_storage_release(gd_context *ctx, gd_storage *storage)
     if (storage->released) return;
     if (storage->owned) {
         gd_pool_release(ctx, storage->pool, storage->data, storage->bytes, storage->memory_class);
+        gd_pool_release(ctx, storage->pool, storage->touched, gd_granules(storage->bytes),
+                        GD_MEMORY_GRADIENTS);
     }
     storage->data = NULL;
     storage->released = true;
@@ -233,8 +235,6 @@ void gd_tensor_destroy(gd_tensor *t)
     gd_context *ctx = t->ctx;
     if (t->grad) gd_tensor_destroy(t->grad);
     t->grad = NULL;
-    gd_pool_release(ctx, GD_POOL_LASTING, t->touched, gd_touched_bytes(t), GD_MEMORY_GRADIENTS);
-    t->touched = NULL;
     t->freed = true;
     t->requires_grad = false; /* a tape that reaches it has no tensor to give a gradient to */
     list_remove(&ctx->user_tensors, t);

@@ -28,6 +28,7 @@ struct gd_storage {
     uint64_t version; /* another after every write, so that a backward detects that an input
                        * changed; no two contents in a context have the same (gd_new_version) */
     int views, readers;
+    uint8_t *touched; /* which granules may be other than 0 (services.h); NULL: all */
     void *committed;  /* of a buffer: what it holds again if the next update is withheld; or NULL */
     gd_storage *next; /* in step_storages */
 };
@@ -57,9 +58,7 @@ struct gd_tensor {
     bool grad_valid;     /* grad holds a gradient (and not garbage from an earlier step) */
     bool spent;          /* of a parameter: an update has used that gradient */
     bool shared;         /* of a gradient: others than backwards may write to it */
-    bool sparse;         /* of a gradient: rows that are not in `touched` are 0 */
-    bool was_sparse;     /* of a gradient: before the call that is about to write to it */
-    uint32_t *touched;   /* of a gradient: the words of gd_touched; NULL: none yet */
+    bool sparse;         /* of a gradient: not all of it was touched */
     gd_tensor *grad;     /* of this shape, contiguous */
     gd_tensor *retained; /* with retain_grad: the gradients of finished walks, or NULL */
 

@@ -228,7 +228,7 @@ gd_status gd_tensor_print(const gd_tensor *t, FILE *file)
 static void print_norm(FILE *file, const gd_tensor *t)
 {
     if (t && gd_tensor_readable(t) && gd_dtype_is_real(t->dtype))
-        fprintf(file, " %12.6g", t->count ? gd_os_unsigned(sqrt(gd_sum_squares(t, NULL))) : 0);
+        fprintf(file, " %12.6g", t->count ? gd_os_unsigned(sqrt(gd_sum_squares(t))) : 0);
     else
         fprintf(file, " %12s", "-");
 }

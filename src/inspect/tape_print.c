@@ -50,7 +50,7 @@ static void print_norm(FILE *file, const char *format, const gd_tensor *t)
 {
     const gd_tensor *grad = gd_grad_now(t);
     if (grad && !t->ctx->in_graph)
-        fprintf(file, format, gd_os_unsigned(sqrt(gd_sum_squares(grad, NULL))));
+        fprintf(file, format, gd_os_unsigned(sqrt(gd_sum_squares(grad))));
 }
 
 static gd_status finish(gd_context *ctx, FILE *file, const char *who, gd_os_locale *locale)

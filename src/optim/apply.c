@@ -28,36 +28,30 @@ static gd_update_arrays arrays_of(const gd_optimizer *optimizer, const gd_param 
     return arrays;
 }
 
+/* Whether the rule does nothing to elements whose gradient is 0. */
+static bool leaves_zeros(const gd_rule *rule)
+{
+    const bool decays = rule->weight_decay != 0;
+    if (rule->kind == GD_RULE_SGD) return rule->momentum == 0 && !decays;
+    if (rule->kind == GD_RULE_ADAGRAD) return rule->eps > 0 && !decays; /* 0 / 0 is NaN */
+    return rule->lazy;
+}
+
 /* Updates elements [start, end) of the block, as far as they are in the slice. All of them belong
- * to parameters that are updated as `p` is. `rows`: as of gd_update_arrays. */
+ * to parameters that are updated as `p` is. */
 static void update_range(const gd_optimizer *optimizer, const gd_params_slice *slice, int64_t start,
-                         int64_t end, const gd_param *p, const gd_touched *rows)
+                         int64_t end, const gd_param *p)
 {
     if (start < slice->begin) start = slice->begin;
     if (end > slice->end) end = slice->end;
     if (start >= end) return;
     gd_context *ctx = optimizer->ctx;
     gd_update_arrays arrays = arrays_of(optimizer, p, start, end, slice->at + start - slice->begin);
-    arrays.rows = rows;
     gd_rule rule = optimizer->rule;
     rule.rate *= p->rate;
     rule.weight_decay *= gd_param_decay(p);
+    if (leaves_zeros(&rule)) arrays.touched = gd_touched_from(optimizer->params->grads, start);
     ctx->services->update->optimize(&arrays, &rule, optimizer->update, ctx);
-}
-
-/* Whether the rule does nothing to elements whose gradient is 0. */
-static bool leaves_zeros(const gd_rule *rule, double decay)
-{
-    if (rule->kind == GD_RULE_SGD) return rule->momentum == 0 && decay == 0;
-    if (rule->kind == GD_RULE_ADAGRAD) return rule->eps > 0 && decay == 0; /* 0 / 0 is NaN */
-    return rule->lazy;
-}
-
-/* Whether an update of touched rows is one of all. */
-static bool is_sparse(const gd_optimizer *optimizer, const gd_param *p)
-{
-    return p->tensor->grad->sparse &&
-           leaves_zeros(&optimizer->rule, optimizer->rule.weight_decay * gd_param_decay(p));
 }
 
 /* A matrix, which is not divided: there is one slice. */
@@ -90,20 +84,15 @@ static void update_slice(const gd_optimizer *optimizer, const gd_params_slice *s
             update_matrix(optimizer, p);
             continue;
         }
-        if (is_sparse(optimizer, p)) { /* of one rank: there is one slice */
-            const gd_touched rows = gd_touched_of(t->grad, 0, gd_params_room(t));
-            update_range(optimizer, slice, t->offset, t->offset + rows.end, p, &rows);
-            continue;
-        }
         if (!first || t->offset != end || !gd_param_alike(first, p) ||
             count_of(optimizer, first) != count_of(optimizer, p)) {
-            if (first) update_range(optimizer, slice, start, end, first, NULL);
+            if (first) update_range(optimizer, slice, start, end, first);
             first = p;
             start = t->offset;
         }
         end = t->offset + gd_params_room(t);
     }
-    if (first) update_range(optimizer, slice, start, end, first, NULL);
+    if (first) update_range(optimizer, slice, start, end, first);
 }
 
 void gd_update_average(const gd_optimizer *optimizer, const gd_params_slice *slice, void *average,

@@ -21,30 +21,6 @@ void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end)
     }
 }
 
-gd_sparse gd_params_sparse(const gd_params *params)
-{
-    gd_sparse sparse = {0};
-    for (int64_t i = 0; i < params->count && sparse.count < GD_SPARSE_TABLES; i++) {
-        const gd_tensor *t = params->list[params->order[i]].tensor;
-        if (t->grad->sparse)
-            sparse.table[sparse.count++] =
-                gd_touched_of(t->grad, t->offset, t->offset + gd_params_room(t));
-    }
-    return sparse;
-}
-
-/* Multiplies all gradients, of which zeros become -0 if the factor is negative. */
-static void scale_grads(const gd_params *params, double factor)
-{
-    gd_context *ctx = params->ctx;
-    gd_tensor *grads = params->grads;
-    for (int64_t i = 0; signbit(factor) && i < params->count; i++)
-        params->list[i].tensor->grad->sparse = false;
-    const gd_sparse sparse = gd_params_sparse(params);
-    ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, &sparse, ctx);
-    gd_new_version(ctx, grads->storage);
-}
-
 /* A bucket sent early had its missing gradients zeroed then; now another stream writes to it. */
 gd_status gd_params_complete_grads(gd_params *params)
 {
@@ -65,7 +41,7 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
         gd_params_zero_missing_grads(params, 0, params->grads->count);
     else if (gd_params_complete_grads(params))
         return ctx->status;
-    scale_grads(params, factor);
+    gd_grad_scale(params->grads, factor);
     return ctx->status;
 }
 
@@ -75,8 +51,7 @@ static double sum_squares(gd_params *params)
     gd_context *ctx = params->ctx;
     gd_replica *replica = params->replica;
     double sum = NAN;
-    const gd_sparse sparse = gd_params_sparse(params);
-    if (!replica) return gd_sum_squares(params->grads, &sparse);
+    if (!replica) return gd_sum_squares(params->grads);
     replica->calls->squares(replica, replica->norm);
     if (!replica->calls->sum(replica, replica->norm, 1))
         ctx->device->download(ctx, &sum, replica->norm, sizeof sum);
@@ -102,7 +77,7 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
             "nan, but for gd_optimizer_update, which makes none; gd_tape_find_nonfinite names "
             "the op",
             length);
-    if (max_norm > 0 && isfinite(length) && factor < 1) scale_grads(params, factor);
+    if (max_norm > 0 && isfinite(length) && factor < 1) gd_grad_scale(params->grads, factor);
     if (norm) *norm = length;
     return ctx->status;
 }

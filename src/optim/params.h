@@ -105,9 +105,6 @@ static inline gd_status gd_params_status(const gd_params *params)
  * before the block is read as a whole. */
 void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end);
 
-/* The parts of the block of gradients of which it is known which rows are 0, as many as fit. */
-gd_sparse gd_params_sparse(const gd_params *params);
-
 /* The block of gradients, those missing included, is about to be read as a whole: where it is
  * replicated, this rank's slices of the means. */
 gd_status gd_params_complete_grads(gd_params *params);

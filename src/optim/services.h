@@ -102,8 +102,7 @@ typedef struct gd_update_arrays {
     gd_dtype dtype;
     gd_rounded rounded;
     int64_t n;
-    /* The rows of g, for a rule that does nothing where g is 0; NULL: all numbers are updated. */
-    const gd_touched *rows;
+    const uint8_t *touched; /* of g, for a rule that does nothing where g is 0; otherwise NULL */
 } gd_update_arrays;
 
 /* state->loss += fraction * *loss; *dloss, of the same real dtype, = fraction * scale. */

@@ -164,12 +164,9 @@ static gd_status measure(gd_optimizer *optimizer)
 {
     const gd_params *params = optimizer->params;
     gd_context *ctx = params->ctx;
-    const gd_tensor *grads = params->grads;
     gd_update_state *state = optimizer->update;
     if (!params->replica) {
-        const gd_sparse sparse = gd_params_sparse(params);
-        ctx->services->sum_squares(&state->squares, gd_tensor_data(grads), grads->dtype,
-                                   grads->count, &sparse, ctx);
+        gd_submit_squares(&state->squares, params->grads);
         return ctx->status;
     }
     _Static_assert(offsetof(gd_update_state, squares) ==

@@ -215,21 +215,12 @@ TEST(ranks_are_dense_and_end_in_the_same_place)
 static const gd_services *real_services;
 static int64_t counted; /* elements that the services were asked to read or write */
 
-static int64_t elements_of(const gd_touched *rows)
+/* Elements of n that may be other than 0. */
+static int64_t elements_of(const uint8_t *touched, int64_t n, size_t size)
 {
-    int64_t n = 0;
-    for (int64_t r = 0; r < (rows->end - rows->begin) / rows->columns; r++)
-        n += rows->touched[r / 32] >> r % 32 & 1;
-    return n * rows->columns;
-}
-
-static int64_t elements_of_all(const gd_sparse *sparse, int64_t n)
-{
-    for (int i = 0; sparse && i < sparse->count; i++) {
-        const gd_touched *rows = &sparse->table[i];
-        n += elements_of(rows) - (rows->end - rows->begin);
-    }
-    return n;
+    int64_t elements = 0;
+    for (int64_t i = 0; i < n; i++) elements += !touched || touched[i * (int64_t)size / GD_GRANULE];
+    return elements;
 }
 
 static void count_fill(void *x, gd_dtype dtype, double value, int64_t n, gd_context *ctx)
@@ -238,30 +229,30 @@ static void count_fill(void *x, gd_dtype dtype, double value, int64_t n, gd_cont
     real_services->fill(x, dtype, value, n, ctx);
 }
 
-static void count_clear(void *x, gd_dtype dtype, const gd_touched *rows, gd_context *ctx)
+static void count_clear(void *x, int64_t bytes, uint8_t *touched, gd_context *ctx)
 {
-    counted += elements_of(rows);
-    real_services->clear_rows(x, dtype, rows, ctx);
+    counted += elements_of(touched, bytes / 4, 4);
+    real_services->clear_touched(x, bytes, touched, ctx);
 }
 
 static void count_squares(double *sum, const void *x, gd_dtype dtype, int64_t n,
-                          const gd_sparse *sparse, gd_context *ctx)
+                          const uint8_t *touched, gd_context *ctx)
 {
-    counted += elements_of_all(sparse, n);
-    real_services->sum_squares(sum, x, dtype, n, sparse, ctx);
+    counted += elements_of(touched, n, gd_dtype_size(dtype));
+    real_services->sum_squares(sum, x, dtype, n, touched, ctx);
 }
 
-static void count_scale(void *x, gd_dtype dtype, double factor, int64_t n, const gd_sparse *sparse,
+static void count_scale(void *x, gd_dtype dtype, double factor, int64_t n, const uint8_t *touched,
                         gd_context *ctx)
 {
-    counted += elements_of_all(sparse, n);
-    real_services->scale(x, dtype, factor, n, sparse, ctx);
+    counted += elements_of(touched, n, gd_dtype_size(dtype));
+    real_services->scale(x, dtype, factor, n, touched, ctx);
 }
 
 static void count_optimize(const gd_update_arrays *arrays, const gd_rule *rule,
                            const gd_update_state *state, gd_context *ctx)
 {
-    counted += arrays->rows ? elements_of(arrays->rows) : arrays->n;
+    counted += elements_of(arrays->touched, arrays->n, gd_dtype_size(arrays->dtype));
     real_services->update->optimize(arrays, rule, state, ctx);
 }
 
@@ -272,7 +263,7 @@ static int64_t cost(int64_t rows, int kind, gd_dtype dtype, size_t *workspace)
     tables t = tables_make(ctx, dtype, rows, 16, kind, false);
     real_services = ctx->services;
     gd_services counting = *real_services;
-    counting.fill = count_fill, counting.clear_rows = count_clear;
+    counting.fill = count_fill, counting.clear_touched = count_clear;
     counting.sum_squares = count_squares, counting.scale = count_scale;
     gd_update_services updates = *real_services->update;
     updates.optimize = count_optimize;
@@ -322,25 +313,30 @@ TEST(services_leave_other_rows_alone)
             gd_context *ctx = test_context(threads);
             const gd_services *s = ctx->services;
             static float g[N], w[N], v[N], before[N];
-            uint32_t touched[ROWS / 32 + 1] = {0};
+            /* A row is a granule. Those of others are before and after the array's. */
+            uint8_t granules[ROWS + 2] = {1}, *touched = granules + 1, kept[ROWS];
             uint64_t seed = (uint64_t)threads;
-            for (int i = 0; i < 60; i++) {
-                const int64_t row = i ? random_below(&seed, ROWS) : ROWS - 1;
-                touched[row / 32] |= 1U << row % 32;
+            int32_t ids[62] = {ROWS - 1, -1, ROWS};
+            for (int i = 3; i < 62; i++) ids[i] = (int32_t)random_below(&seed, ROWS);
+            s->touch_rows(touched, ids, 62, ROWS, COLUMNS * sizeof(float), ctx);
+            for (int r = 0; r < ROWS; r++) {
+                bool named = false;
+                for (int i = 0; i < 62; i++) named = named || ids[i] == r;
+                ck_assert_uint_eq(touched[r], named);
             }
-            gd_touched rows = {touched, 0, N, COLUMNS};
+            ck_assert(granules[0] == 1 && touched[ROWS] == 0);
+            touched[ROWS] = 1;
             double squares = 0, sum;
             for (int i = 0; i < N; i++) {
-                const bool is = touched[i / COLUMNS / 32] >> i / COLUMNS % 32 & 1;
+                const bool is = touched[i / COLUMNS];
                 before[i] = w[i] = 1;
                 v[i] = 0;
                 g[i] = is ? (float)random_in(&seed, -1, 1) : 3e30F;
                 if (is) squares += (double)g[i] * (double)g[i];
             }
-            const gd_sparse sparse = {1, {rows}};
-            s->sum_squares(&sum, g, GD_FLOAT32, N, &sparse, ctx);
+            s->sum_squares(&sum, g, GD_FLOAT32, N, touched, ctx);
             ck_assert_double_eq_tol(sum, squares, 1e-12 * squares);
-            s->scale(g, GD_FLOAT32, 0.5, N, &sparse, ctx);
+            s->scale(g, GD_FLOAT32, 0.5, N, touched, ctx);
             const gd_update_state state = {.apply = true, .factor = 1, .rate = 0.5};
             const gd_update_count count = {.made = 1};
             const gd_rule rule = {
@@ -351,21 +347,17 @@ TEST(services_leave_other_rows_alone)
                                              .count = &count,
                                              .dtype = GD_FLOAT32,
                                              .n = N,
-                                             .rows = &rows};
+                                             .touched = touched};
             s->update->optimize(&arrays, &rule, &state, ctx);
             for (int i = 0; i < N; i++) {
-                const bool is = touched[i / COLUMNS / 32] >> i / COLUMNS % 32 & 1;
+                const bool is = touched[i / COLUMNS];
                 ck_assert(is ? g[i] < 1 : g[i] == 3e30F);
                 ck_assert(is == (w[i] != before[i]));
             }
-            static uint32_t kept[ROWS / 32 + 1];
             memcpy(kept, touched, sizeof kept);
-            s->clear_rows(g, GD_FLOAT32, &rows, ctx);
-            for (int i = 0; i < N; i++) {
-                const bool is = kept[i / COLUMNS / 32] >> i / COLUMNS % 32 & 1;
-                ck_assert(g[i] == (is ? 0 : 3e30F));
-            }
-            for (int i = 0; i <= ROWS / 32; i++) ck_assert_uint_eq(touched[i], 0);
+            s->clear_touched(g, sizeof g, touched, ctx);
+            for (int i = 0; i < N; i++) ck_assert(g[i] == (kept[i / COLUMNS] ? 0 : 3e30F));
+            for (int r = -1; r <= ROWS; r++) ck_assert(touched[r] == (r < 0 || r == ROWS));
             gd_context_free(ctx);
         }
 }
