@@ -1,10 +1,10 @@
 // plain.cu - forward and backward of what the other kernels do not take: float64, any mixture of
 // dtypes, rows too long for them, sums into several gradients; and db.
 //
-// A block has a row: it sums up the squares, or h x, and reads the row again for y or dx.
-// dw and db are sums over columns (column_sum.cuh). The kernels are compiled for packs of V numbers
-// of the types S and B of kernels.cuh, aligned or spread, and for spread ones of types that are
-// known when they run: S and B are void. They compute in A, double only if a tensor is.
+// A block has a row: it sums up the squares, or h x, and reads the row again for y or dx. dw and db
+// are sums over columns (column_sum.cuh). The kernels are compiled for packs of V numbers of the
+// types S and B of kernels.cuh, aligned or spread, and for spread ones of types that are known when
+// they run: S and B are void. They compute in A, double only if a tensor is.
 #include <algorithm>
 
 #include "rms_norm/kernels.cuh"
@@ -109,7 +109,8 @@ __device__ inline void each_pack(const Problem &p, const gd_team<true> &team, Bo
 }
 
 template <class T>
-__global__ void GD_LAUNCH_BOUNDS(MOST_THREADS, 1) forward_kernel(const __grid_constant__ Forward a)
+__global__ void GD_LAUNCH_BOUNDS(MOST_THREADS, 1)
+    plain_forward_kernel(const __grid_constant__ Forward a)
 {
     using A = typename T::A;
     using S = typename T::S;
@@ -161,7 +162,7 @@ __global__ void GD_LAUNCH_BOUNDS(MOST_THREADS, 1) forward_kernel(const __grid_co
 // has read them.
 template <class T>
 __global__ void GD_LAUNCH_BOUNDS(MOST_THREADS, 1)
-    backward_kernel(const __grid_constant__ Backward a)
+    plain_backward_kernel(const __grid_constant__ Backward a)
 {
     using A = typename T::A;
     using S = typename T::S;
@@ -271,14 +272,14 @@ static cudaError_t run_rows(void (*kernel)(Call), int V, const Call &a, cudaStre
 cudaError_t plain_forward(const Forward &a, Access by, cudaStream_t stream)
 {
     return by_access(a, by, [&](auto types) {
-        return run_rows(forward_kernel<decltype(types)>, types.V, a, stream);
+        return run_rows(plain_forward_kernel<decltype(types)>, types.V, a, stream);
     });
 }
 
 cudaError_t plain_backward(const Backward &a, Access by, cudaStream_t stream)
 {
     return by_access(a, by, [&](auto types) {
-        return run_rows(backward_kernel<decltype(types)>, types.V, a, stream);
+        return run_rows(plain_backward_kernel<decltype(types)>, types.V, a, stream);
     });
 }
 
