@@ -128,7 +128,7 @@ static inline call_tensor tensor_of(const call_case *c, int which, size_t worksp
     };
 #undef TENSOR
     call_tensor t = all[which];
-    const bool rows = t.cols == W && which != WEIGHT && which != BIAS && which < DW;
+    const bool rows = which < DW && which != WEIGHT && which != BIAS && which != RSTD;
     t.stride = t.cols + (rows ? c->gap * (1 + which % 3) : 0);
     t.shift = c->odd >> which & 1 && which != RSTD && which != WORKSPACE ? c->shift : 0;
     if (!t.present) t.rows = 0;

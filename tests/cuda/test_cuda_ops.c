@@ -72,8 +72,8 @@ static tally check_all(gd_dtype dtype)
     const gd_op *op;
     for (int i = 0; (op = gd_op_at(NULL, i)); i++) {
         if (only && strcmp(only, op->name)) continue;
-        ck_assert_msg(op->forward[GD_CUDA] || op->definition, "%s has no forward on the GPU",
-                      op->name);
+        ck_assert_msg(op->forward[GD_CUDA] || op->definition || op->view,
+                      "%s has no forward on the GPU", op->name);
         ck_assert_msg(!gd_op_has_backward(op, GD_CPU) || gd_op_has_backward(op, GD_CUDA),
                       "%s has no backward on the GPU", op->name);
         for (int k = 0; k < op->case_count; k++) check_case(gpu, cpu, op, &op->cases[k], dtype, &t);
