@@ -194,20 +194,6 @@ static void tell_too_few(const dataset *data)
     }
 }
 
-/* A hash of a text's ids: different tokenizers may encode equal texts. */
-static uint64_t print_ids(const dataset *data)
-{
-    const token_source *sources[] = {&data->train, &data->validation};
-    uint64_t prints[4] = {0};
-    for (int i = 0; i < 2 && data->options.text; i++) {
-        if (sources[i]->shards == 0) continue;
-        const token_shard *shard = sources[i]->shard;
-        prints[2 * i] = (uint64_t)shard->width;
-        prints[2 * i + 1] = fingerprint_bytes(shard->ids, (size_t)(shard->length * shard->width));
-    }
-    return data->options.text ? fingerprint_bytes(prints, sizeof prints) : 0;
-}
-
 bool data_load(dataset *data, const data_options *options)
 {
     *data = (dataset){.options = *options};
@@ -215,7 +201,6 @@ bool data_load(dataset *data, const data_options *options)
         data_free(data);
         return false;
     }
-    data->ids = print_ids(data);
     data->windows = count_windows(&data->train, options->context, true);
     data->validation_windows = count_windows(&data->validation, options->context, false);
     const bool both = options->part == DATA_BOTH;

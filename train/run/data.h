@@ -41,9 +41,9 @@ typedef struct dataset {
     tokenizer tokenizer;
     token_source train, validation;
     int64_t windows, validation_windows; /* in one epoch; in all */
-    /* Fingerprints of what is read for training and for validation, and of the ids of a text; 0:
-     * there are none, or of token files without `compare`. */
-    uint64_t files[2], ids;
+    /* Fingerprints of what is read for training and for validation; 0: there are none, or of token
+     * files without `compare`. */
+    uint64_t files[2];
     bool seen;      /* the validation text, or a token file of it, is part of what is trained on */
     paths texts[2]; /* the files of a text, for training and for validation, */
     int64_t *ends[2]; /* and where each ends in it */

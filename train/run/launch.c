@@ -259,7 +259,6 @@ static gd_status describe_files(const train_options *o, gd_context *ctx, const d
     add_print(lines, &used, "the model is", model);
     add_print(lines, &used, o->tokens ? "the token files are" : "the text is", data->files[0]);
     add_print(lines, &used, "the validation text is", data->files[1]);
-    add_print(lines, &used, "the tokens of the text are", data->ids);
     add_line(lines, &used, "the vocabulary has %lld tokens\n", (long long)data->tokenizer.vocab);
     return GD_OK;
 }
