@@ -5,7 +5,7 @@
                            [--modes eager,compile,graphs,whole,jax] [--rounds 5] [--json FILE]
     bench/compare_train.py --device cpu --models chars --precisions fp32 --threads 2
 
-The models are those of `gradus-bench step`: RMSNorm, RoPE, causal attention, SwiGLU, no biases,
+The models are those of models.def: RMSNorm, RoPE, causal attention, SwiGLU, no biases,
 untied output, cross-entropy. A step is forward, backward, clipping of the gradient's norm to 1, and
 AdamW; the token ids are on the device, the same every time.
 
@@ -34,22 +34,17 @@ import gc
 import json
 import os
 import pathlib
+import re
 import sys
 import time
 
 import train_jax
-from harness import (Table, get_torch, left_out, of, options, records, run, steps_in, stop,
+from harness import (ROOT, Table, get_torch, left_out, of, options, records, run, steps_in, stop,
                      time_rounds)
 from llama import Sizes, Trainer
 
-MODELS = {  # as bench/step.c has them
-    "tiny": Sizes(96, 128, 2, 4, 352, 64, 32, 0.0),
-    "toy": Sizes(256, 256, 4, 4, 704, 256, 64, 0.0),
-    "small": Sizes(50304, 768, 12, 12, 2048, 1024, 16, 0.0),
-    "small-50257": Sizes(50257, 768, 12, 12, 2048, 1024, 16, 0.0),
-    "shakespeare": Sizes(65, 384, 6, 6, 1024, 256, 64, 0.2),
-    "chars": Sizes(65, 128, 4, 4, 352, 64, 12, 0.0),  # gradus-train's defaults
-}
+MODELS = {name: Sizes(*eval(numbers)) for name, numbers in re.findall(
+    r'^MODEL\("([\w-]+)", (.*?)\)', (ROOT / "bench/models.def").read_text(), re.M)}
 PRECISIONS = {"bf16": "bf16", "tf32": "tf32", "fp32": "f32"}  # our name: that of gradus-bench
 MODES = {"eager": None, "compile": "", "graphs": "reduce-overhead", "whole": "", "jax": None}
 WARM_STEPS = 12

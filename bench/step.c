@@ -11,33 +11,17 @@
 
 /* ---- The models ---------------------------------------------------------------------------- */
 
-/* Those of the comparisons with PyTorch (compare_train.py). */
 static const struct known {
     const char *name;
     model_config config;
     int64_t batch, context;
 } models[] = {
-    {"tiny", {.vocab = 96, .layers = 2, .dim = 128, .heads = 4, .kv_heads = 4, .ffn = 352}, 32, 64},
-    {"toy",
-     {.vocab = 256, .layers = 4, .dim = 256, .heads = 4, .kv_heads = 4, .ffn = 704},
-     64,
-     256},
-    {"small",
-     {.vocab = 50304, .layers = 12, .dim = 768, .heads = 12, .kv_heads = 12, .ffn = 2048},
-     16,
-     1024},
-    {"small-50257", /* with the vocabulary of GPT-2, which is no multiple of 8 */
-     {.vocab = 50257, .layers = 12, .dim = 768, .heads = 12, .kv_heads = 12, .ffn = 2048},
-     16,
-     1024},
-    {"shakespeare",
-     {.vocab = 65, .layers = 6, .dim = 384, .heads = 6, .kv_heads = 6, .ffn = 1024, .dropout = 0.2},
-     64,
-     256},
-    {"chars",
-     {.vocab = 65, .layers = 4, .dim = 128, .heads = 4, .kv_heads = 4, .ffn = 352},
-     12,
-     64},
+#define MODEL(name, V, C, L, H, F, T, B, p)                                                  \
+    {name,                                                                                   \
+     {.vocab = V, .layers = L, .dim = C, .heads = H, .kv_heads = H, .ffn = F, .dropout = p}, \
+     B,                                                                                      \
+     T},
+#include "models.def"
 };
 
 /* NULL for the first. An unknown name is an error that lists the models. */
