@@ -1,6 +1,6 @@
 /* own_folder.h - a folder of a test's own, in which its files lie and its programs run.
  *
- * The file that includes it defines _POSIX_C_SOURCE 200809L or more (mkdtemp). */
+ * The file that includes it defines _POSIX_C_SOURCE 200809L or more (mkdtemp, nanosleep). */
 #ifndef GRADUS_TEST_OWN_FOLDER_H
 #define GRADUS_TEST_OWN_FOLDER_H
 
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gradus/context.h" /* GD_PRINTF */
@@ -24,6 +25,12 @@ GD_PRINTF(1, 2) static inline void shell(const char *format, ...)
     vsnprintf(command, sizeof command, format, arguments);
     va_end(arguments);
     ck_assert_msg(system(command) == 0, "%s", command);
+}
+
+static inline void nap(int milliseconds)
+{
+    const struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+    nanosleep(&time, NULL);
 }
 
 /* What follows lies and runs in a folder that is made, and that leave_folder removes. */

@@ -1,7 +1,7 @@
 /* ranks.h - the ranks of a group as processes of a test: each runs one function, and leaves its
  * result in shared memory.
  *
- * The file that includes it defines _DEFAULT_SOURCE (MAP_ANONYMOUS, mkdtemp). */
+ * The file that includes it defines _DEFAULT_SOURCE (MAP_ANONYMOUS, mkdtemp, nanosleep). */
 #ifndef GRADUS_TEST_RANKS_H
 #define GRADUS_TEST_RANKS_H
 
@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "check_main.h"
+#include "own_folder.h"
 #include "watched.h"
 
 enum { RANKS_MOST = 5, RANK_NUMBERS = 1 << 16 };
@@ -39,12 +40,6 @@ static inline double ranks_now(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static inline void ranks_sleep(double seconds)
-{
-    const struct timespec time = {(time_t)seconds, (long)(1e9 * (seconds - (double)(long)seconds))};
-    nanosleep(&time, NULL);
 }
 
 /* A rank sees one GPU, that of its number. */
@@ -110,22 +105,6 @@ static inline pid_t ranks_start(gd_group_options o, int rank, rank_body *body)
     return 0;
 }
 
-/* The folder in which they meet, and its end. */
-static inline const char *ranks_folder(void)
-{
-    static char folder[64];
-    snprintf(folder, sizeof folder, "/tmp/gradus_ranks_XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    return folder;
-}
-
-static inline void ranks_remove(const char *folder)
-{
-    char command[100];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
 static inline void ranks_wait(const pid_t *child, int ranks)
 {
     for (int rank = 0; rank < ranks; rank++) waitpid(child[rank], NULL, 0);
@@ -143,9 +122,11 @@ static inline void ranks_run_as(gd_group_options o, rank_body *body)
 /* The same in a folder that is made for them. */
 static inline void ranks_run(int ranks, rank_body *body)
 {
-    const gd_group_options o = {.ranks = ranks, .timeout = ranks_timeout, .folder = ranks_folder()};
-    ranks_run_as(o, body);
-    ranks_remove(o.folder);
+    char meeting[] = "/tmp/gradus_ranks_XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(meeting));
+    ranks_run_as((gd_group_options){.ranks = ranks, .timeout = ranks_timeout, .folder = meeting},
+                 body);
+    shell("rm -r '%s'", meeting);
 }
 
 static inline void ranks_are_well(int ranks)

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- Running it --------------------------------------------------------------------------- */
@@ -105,12 +104,6 @@ static inline void stop_well(pid_t child, int number)
 {
     kill(child, number);
     ck_assert_int_eq(end_of(child), 0);
-}
-
-static inline void nap(int milliseconds)
-{
-    const struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
-    nanosleep(&time, NULL);
 }
 
 /* Waits until the file is there. A checkpoint needs --keep: only the newest would come and go while

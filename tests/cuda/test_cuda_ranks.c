@@ -4,7 +4,7 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #define _DEFAULT_SOURCE   /* MAP_ANONYMOUS */
 #include "check_main.h"
-#include "ranks.h"
+#include "rank_buffers.h"
 #include "runs.h"
 
 /* Whether there are two GPUs and NCCL, by a run that fails for no other reason. */
@@ -76,56 +76,10 @@ TEST(the_end_of_a_rank_ends_all)
     train_well("--resume auto --out a --gpus 2 --steps 41");
 }
 
-/* Batch norm's statistics, of another batch on each rank. Notes the buffers after every update. */
-static void learn_statistics(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+TEST(buffers_are_the_same)
 {
-    enum { ROWS = 6, CHANNELS = 5, BUFFERS = 3 };
-    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
-    gd_tensor *scale = gd_params_add(params, "scale", GD_SHAPE(CHANNELS), 0);
-    const gd_batch_norm_options norm = {
-        .mean = gd_params_add_buffer(params, "mean", GD_FLOAT32, GD_SHAPE(CHANNELS)),
-        .var = gd_params_add_buffer(params, "var", GD_FLOAT32, GD_SHAPE(CHANNELS))};
-    gd_tensor *fixed = gd_params_add_buffer(params, "fixed", GD_FLOAT64, GD_SHAPE(CHANNELS));
-    gd_params_finish(params);
-    gd_tensor_fill(scale, 1), gd_tensor_fill(fixed, 7 + rank);
-    gd_tensor_fill(norm.mean, rank), gd_tensor_fill(norm.var, 1 + rank);
-    gd_params_replicate(params, group, NULL);
-    gd_optimizer *adamw = gd_adamw_create(params, NULL);
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(ROWS, CHANNELS));
-    for (int step = 0; step < 4; step++) {
-        gd_random_set(ctx, (gd_random_state){.seed = (uint64_t)(10 * step + rank)});
-        gd_random_normal(x, rank, 1);
-        gd_params_last_backward(params);
-        gd_optimizer_backward(adamw, gd_sum_all(gd_sin(gd_batch_norm(x, scale, NULL, &norm))), 1);
-        gd_step_end(ctx);
-        gd_optimizer_update(adamw, 1);
-        gd_params_clear_grads(params);
-        double values[CHANNELS];
-        for (int i = 0; i < BUFFERS; i++) {
-            gd_tensor_read_f64(gd_params_buffer_at(params, i), values, CHANNELS);
-            for (int k = 0; k < CHANNELS; k++) note(mine, values[k]);
-        }
-    }
-    gd_tensor_free(x);
-    gd_optimizer_free(adamw);
-    gd_params_free(params);
-}
-
-/* Every update sends rank 0's: the same bits on both, and those of a run of rank 0 alone. */
-TEST(buffers_are_those_of_rank_0)
-{
-    static double alone[RANK_NUMBERS];
     ranks_device = GD_CUDA, ranks_timeout = 60;
-    ranks_run_well(1, learn_statistics);
-    const size_t count = (size_t)outcomes[0].count;
-    memcpy(alone, outcomes[0].number, count * sizeof *alone);
-    ck_assert(alone[count - 1] == 7 && alone[0] != 0 && alone[0] != alone[count / 2]);
-    ranks_run_well(2, learn_statistics);
-    for (int r = 0; r < 2; r++) {
-        ck_assert_uint_eq((size_t)outcomes[r].count, count);
-        ck_assert_msg(!memcmp(outcomes[r].number, alone, count * sizeof *alone),
-                      "rank %d has other buffers than rank 0 alone", r);
-    }
+    buffers_are_those_of_rank_0(2);
 }
 
 CHECK_MAIN_UNLESS(program_missing("gradus-train") || !two_gpus(), "several GPUs", set_up,

@@ -1,12 +1,12 @@
 /* test_replicate.c - several processes: replicated parameters against one process that computes all
- * batches, their optimizer's state, and its files. */
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+ * batches, their buffers, and their files. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, mkdtemp, nanosleep */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "optimizer_kinds.h"
-#include "ranks.h"
+#include "rank_buffers.h"
 
 typedef struct setting {
     gd_dtype dtype;
@@ -80,8 +80,6 @@ static void note_values(const net *m, outcome *mine)
     }
 }
 
-static bool another; /* the context has a second group, of one */
-
 /* One step of this rank, with every ranks-th batch of the step. */
 static void step(const net *m, gd_optimizer *adamw, int64_t s, gd_group *group, outcome *mine)
 {
@@ -118,35 +116,65 @@ static void step(const net *m, gd_optimizer *adamw, int64_t s, gd_group *group, 
     note(mine, norm);
 }
 
+/* A state has the slices of this rank: 1/N of the block, and fewer than 16 N elements more for each
+ * of five buckets. */
+static void note_state(const net *m, const gd_optimizer *optimizer, int ranks, outcome *mine)
+{
+    int64_t block = 0;
+    for (int i = 0; i < gd_params_count(m->params); i++)
+        block += gd_tensor_count(gd_params_at(m->params, i));
+    const int64_t most = block / ranks + 5 * 16 * ranks;
+    note(mine, ranks > 1 && gd_tensor_count(gd_optimizer_state(optimizer, 1)) > most);
+}
+
+static int64_t saved_at; /* the step before which the state is saved, or from which one goes on */
+static bool goes_on;
+
+/* All steps, if wanted with a file made on the way; or those after it, from the file, by a net with
+ * other numbers. */
 static void learn(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     (void)rank;
+    if (goes_on) gd_random_set(ctx, (gd_random_state){.seed = 77});
     net m = make_net(ctx, group);
     gd_optimizer *optimizer = optimizer_of_kind(m.params, now.kind);
     gd_optimizer_average(optimizer, 0.9);
-    gd_group *second = another ? gd_group_create(ctx, NULL) : NULL;
-    for (int64_t s = 0; s < STEPS; s++) step(&m, optimizer, s, group, mine);
+    if (goes_on) gd_optimizer_load(optimizer, "states", NULL);
+    for (int64_t s = goes_on ? saved_at : 0; s < STEPS; s++) {
+        if (s == saved_at && s > 0 && !goes_on) gd_optimizer_save(optimizer, "states", NULL, 0);
+        if (s > STEPS / 2 && s == saved_at) gd_tensor_set_requires_grad(m.w3, false);
+        step(&m, optimizer, s, group, mine);
+    }
+    if (saved_at > 0) mine->count = 0; /* the values alone */
     note_values(&m, mine);
     gd_optimizer_swap_average(optimizer);
     note_values(&m, mine);
-    gd_group_free(second);
+    note_state(&m, optimizer, gd_group_ranks(group), mine);
     gd_optimizer_free(optimizer);
     gd_params_free(m.params);
 }
 
-/* Runs and returns a copy of the outcome. */
-static outcome *run_and_keep(int ranks)
+static outcome alone, several;
+
+/* Runs and keeps the outcome, which all ranks have to the last bit. */
+static void run_and_keep(int ranks, outcome *kept)
 {
-    outcome *kept = malloc(sizeof *kept);
     ranks_run_well(ranks, learn);
-    for (int r = 1; r < ranks; r++) { /* all ranks end with the same bits */
+    for (int r = 1; r < ranks; r++) {
         ck_assert_int_eq(outcomes[r].count, outcomes[0].count);
-        ck_assert_mem_eq(outcomes[r].number, outcomes[0].number,
-                         (size_t)outcomes[0].count * sizeof(double));
+        ck_assert_mem_eq(outcomes[r].number, outcomes[0].number, sizeof outcomes->number);
     }
     *kept = outcomes[0];
     ck_assert_int_gt(kept->count, 1400);
-    return kept;
+}
+
+static void assert_close(const outcome *got, const outcome *want, double tolerance)
+{
+    ck_assert_int_eq(got->count, want->count);
+    for (int64_t i = 0; i < want->count; i++)
+        ck_assert_msg(
+            fabs(got->number[i] - want->number[i]) <= tolerance * (1 + fabs(want->number[i])),
+            "number %lld: %.17g, wanted %.17g", (long long)i, got->number[i], want->number[i]);
 }
 
 static const setting settings[] = {
@@ -165,139 +193,48 @@ static const setting settings[] = {
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
+TEST_CASE("one that does all batches", NULL, NULL)
+
 LOOP_TEST(ranks_follow_one_that_does_all_batches, SETTINGS)
 {
     now = settings[_i];
-    outcome *alone = run_and_keep(1);
+    run_and_keep(1, &alone);
     for (int ranks = 2; ranks <= 4; ranks++) {
-        outcome *several = run_and_keep(ranks), *again = run_and_keep(ranks);
-        ck_assert_int_eq(several->count, alone->count);
-        for (int64_t i = 0; i < alone->count; i++) {
-            const double gap = fabs(several->number[i] - alone->number[i]);
-            /* With 3 ranks a batch's weight is 3/4, which rounds; a power of two does not. */
-            const double tolerance = (ranks == 3 ? 5 : 1) * now.tolerance;
-            ck_assert_msg(gap <= tolerance * (1 + fabs(alone->number[i])),
-                          "%d ranks, number %lld: %.17g and alone %.17g", ranks, (long long)i,
-                          several->number[i], alone->number[i]);
-        }
-        ck_assert_mem_eq(several->number, again->number,
-                         (size_t)alone->count * sizeof(double)); /* the same bits */
-        free(several);
-        free(again);
+        run_and_keep(ranks, &several);
+        /* With 3 ranks a batch's weight is 3/4, which rounds; a power of two does not. */
+        assert_close(&several, &alone, (ranks == 3 ? 5 : 1) * now.tolerance);
+        ranks_run_well(ranks, learn);
+        assert_close(&outcomes[0], &several, 0); /* the same bits */
     }
-    free(alone);
 }
 
-/* Losses are means over the ranks that share the parameters. */
-TEST(a_second_group_changes_nothing)
-{
-    now = (setting){.dtype = GD_FLOAT64, .batches = 4, .kind = 3};
-    outcome *before = run_and_keep(2);
-    another = true;
-    outcome *after = run_and_keep(2);
-    ck_assert_mem_eq(after->number, before->number, (size_t)before->count * sizeof(double));
-    free(before);
-    free(after);
-}
+TEST_CASE("buffers", NULL, NULL)
 
-/* The slices of all ranks cover the block exactly once, and their states are packed. */
-static void note_slices(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+LOOP_TEST(buffers_are_the_same, 2)
 {
-    (void)rank;
-    net m = make_net(ctx, group);
-    gd_optimizer *adamw = gd_adamw_create(m.params, NULL);
-    gd_params_slice slice;
-    int64_t at = 0;
-    for (int i = 0; gd_params_slice_at(m.params, i, &slice); i++) {
-        note(mine, (double)slice.begin);
-        note(mine, (double)slice.end);
-        note(mine, slice.at == at ? 0 : NAN);
-        at += slice.end - slice.begin;
-    }
-    if (at != gd_tensor_count(gd_optimizer_state(adamw, 1))) note(mine, NAN);
-    gd_optimizer_free(adamw);
-    gd_params_free(m.params);
-}
-
-LOOP_TEST(each_rank_keeps_its_part_of_the_state, 3)
-{
-    enum { CAPACITY = 4096 };
-    int seen[CAPACITY] = {0};
-    int64_t block = 0, most = 0;
-    const int ranks = 2 + _i;
-    now = (setting){.dtype = GD_FLOAT64};
-    ranks_run_well(ranks, note_slices);
-    for (int r = 0; r < ranks; r++) {
-        const outcome *o = &outcomes[r];
-        int64_t owned = 0;
-        ck_assert_int_eq(o->count % 3, 0);
-        for (int64_t i = 0; i < o->count; i += 3) {
-            ck_assert_double_eq(o->number[i + 2], 0);
-            for (int64_t k = (int64_t)o->number[i]; k < (int64_t)o->number[i + 1]; k++, owned++)
-                seen[k]++;
-        }
-        block += owned;
-        most = owned > most ? owned : most;
-    }
-    for (int64_t k = 0; k < block; k++) ck_assert_int_eq(seen[k], 1);
-    /* 1/N, plus fewer than 16 N elements for each of five buckets */
-    ck_assert_int_le(most, block / ranks + 5 * 16 * ranks);
+    buffers_by_hand = _i;
+    buffers_are_those_of_rank_0(3);
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-static const char *state_path;
-static int64_t saved_at; /* the step before which the state is saved, or from which one goes on */
-static bool goes_on;
-
-/* All steps, with a file made on the way; or those after it, from the file, by a net with
- * other numbers. */
-static void learn_and_save(gd_context *ctx, gd_group *group, int rank, outcome *mine)
-{
-    (void)rank;
-    if (goes_on) gd_random_set(ctx, (gd_random_state){.seed = 77});
-    net m = make_net(ctx, group);
-    gd_optimizer *optimizer = optimizer_of_kind(m.params, now.kind);
-    gd_optimizer_average(optimizer, 0.9);
-    if (goes_on) gd_optimizer_load(optimizer, state_path, NULL);
-    for (int64_t s = goes_on ? saved_at : 0; s < STEPS; s++) {
-        if (s == saved_at && !goes_on) gd_optimizer_save(optimizer, state_path, NULL, 0);
-        if (s > STEPS / 2 && s == saved_at) gd_tensor_set_requires_grad(m.w3, false);
-        step(&m, optimizer, s, group, mine);
-    }
-    mine->count = 0; /* the values alone */
-    note_values(&m, mine);
-    gd_optimizer_swap_average(optimizer);
-    note_values(&m, mine);
-    gd_optimizer_free(optimizer);
-    gd_params_free(m.params);
-}
+TEST_CASE("files", enter_folder, leave_folder)
 
 /* With as many ranks the same bits, with others the same up to the order of sums. */
 LOOP_TEST(any_number_of_ranks_goes_on_from_a_file, 2)
 {
-    static outcome whole;
-    char path[] = "/tmp/gradus_ranks_XXXXXX";
-    close(mkstemp(path));
-    state_path = path;
     now = (setting){_i ? GD_BFLOAT16 : GD_FLOAT64, 4, false, true, 0.05, 0, 3, false};
     for (saved_at = 2; saved_at < STEPS; saved_at += 2) {
         for (int from = 1; from <= 3; from++) {
             goes_on = false;
-            ranks_run_well(from, learn_and_save);
-            whole = outcomes[0];
+            run_and_keep(from, &alone);
             goes_on = true;
             for (int to = 1; to <= 3; to++) {
-                ranks_run_well(to, learn_and_save);
-                const double tolerance = to == from ? 0 : _i ? 2e-2 : 1e-12;
-                ck_assert_int_eq(outcomes[to - 1].count, whole.count);
-                for (int64_t i = 0; i < whole.count; i++)
-                    ck_assert_double_le(fabs(outcomes[to - 1].number[i] - whole.number[i]),
-                                        tolerance * (1 + fabs(whole.number[i])));
+                run_and_keep(to, &several);
+                assert_close(&several, &alone, to == from ? 0 : _i ? 2e-2 : 1e-12);
             }
         }
     }
-    unlink(path);
 }
 
 static int fits; /* so many calls until the disk is full */
@@ -330,29 +267,6 @@ LOOP_TEST(a_file_that_rank_0_cannot_write_is_an_error_of_all, 14)
     ranks_run(3, save_nowhere);
     rank_failed(0, "safetensors_write: /nowhere");
     for (int r = 1; r < 3; r++) rank_failed(r, "rank 0: safetensors_write: /nowhere");
-}
-
-/* ---- Misuse --------------------------------------------------------------------------------- */
-
-/* The second backward would add to means, of which this rank has only its slices. */
-static void go_on(gd_context *ctx, gd_group *group, int rank, outcome *mine)
-{
-    (void)rank, (void)mine;
-    net m = make_net(ctx, group);
-    gd_params_last_backward(m.params);
-    gd_backward(loss_of(&m));
-    gd_clip_grad_norm(m.params, 0, NULL);
-    gd_backward(loss_of(&m));
-    gd_params_free(m.params);
-}
-
-TEST(gradients_that_were_sent_are_cleared_first)
-{
-    now = (setting){.dtype = GD_FLOAT32};
-    ranks_run(2, go_on);
-    for (int r = 0; r < 2; r++)
-        rank_failed(r, "were averaged over all ranks already, wanted "
-                       "gd_params_clear_grads in between");
 }
 
 CHECK_MAIN("replicate")
