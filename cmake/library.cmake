@@ -40,7 +40,7 @@ else()
         list(FILTER platform_sources INCLUDE REGEX
              "/(clock|memory|number|file|terminal)_posix\\.c$|/(process_none|slabs|number)\\.c$")
     endif()
-    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_files|_watch|_meet|_cpu)?\\.c$")
+    list(FILTER core_sources EXCLUDE REGEX "/src/group/group_(files|watch|meet|cpu)\\.c$")
 endif()
 
 # The list of ops, of the records in the folders.

@@ -123,7 +123,6 @@ GD_API gd_status gd_group_agree(gd_group *group);
 
 typedef struct gd_replicate_options {
     int64_t bucket_bytes; /* of gradients, at least, except the last; unset: 25 MiB */
-    bool own_buffers;     /* each rank keeps its own buffers after the start; unset: see below */
 } gd_replicate_options;
 
 /* Makes the parameters replicas of rank 0's, as DistributedDataParallel does in PyTorch: after

@@ -23,6 +23,12 @@ static gd_status check_options(gd_context *ctx, const gd_group_options *o)
             gd_is_garbage((uintptr_t)o->folder) ? "folder" : "problem");
     }
     if (o->problem[0]) return gd_fail(ctx, GD_ERROR_ARGUMENT, "group_create: %s", o->problem);
+    if (o->ranks > 1 && !gd_transport_cpu.open) { /* group_none.c */
+        return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
+                       "group_create: ranks is %d, wanted 1: there are no groups of several "
+                       "processes on this system",
+                       o->ranks);
+    }
     if (o->ranks < 1 || o->ranks > GD_GROUP_MOST || o->rank < 0 || o->rank >= o->ranks) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "group_create: rank is %d of %d, wanted 0 to ranks - 1, and at most %d",
@@ -110,18 +116,6 @@ gd_status gd_group_begin(gd_group *group, const char *who)
                    who);
 }
 
-static gd_status gather_bytes(gd_group *group, const void *mine, size_t bytes, void *all,
-                              bool first)
-{
-    if (gd_failed(group->ctx)) return group->ctx->status;
-    return group->transport->all_gather_bytes(group, mine, bytes, all, first);
-}
-
-gd_status gd_group_all_gather_within(gd_group *group, const void *mine, size_t bytes, void *all)
-{
-    return gather_bytes(group, mine, bytes, all, false);
-}
-
 gd_status gd_group_all_gather_bytes(gd_group *group, const void *mine, size_t bytes, void *all)
 {
     if (!group || group->ranks == 1) {
@@ -129,14 +123,14 @@ gd_status gd_group_all_gather_bytes(gd_group *group, const void *mine, size_t by
         return group ? gd_error_status(group->ctx) : GD_OK;
     }
     if (gd_group_begin(group, "all_gather_bytes")) return group->ctx->status;
-    return gather_bytes(group, mine, bytes, all, false);
+    return group->transport->all_gather_bytes(group, mine, bytes, all, false);
 }
 
 gd_status gd_group_broadcast_bytes(gd_group *group, void *data, size_t bytes)
 {
     if (!group || group->ranks == 1) return group ? gd_error_status(group->ctx) : GD_OK;
     if (gd_group_begin(group, "broadcast_bytes")) return group->ctx->status;
-    return gather_bytes(group, data, bytes, data, true);
+    return group->transport->all_gather_bytes(group, data, bytes, data, true);
 }
 
 gd_status gd_group_agree(gd_group *group)

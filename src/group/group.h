@@ -114,7 +114,4 @@ gd_status gd_group_compare(gd_group *group, int rank, const gd_group_call *ours,
 /* Notes that the call `who` begins. An error if the context or the group has one. */
 gd_status gd_group_begin(gd_group *group, const char *who);
 
-/* gd_group_all_gather_bytes as part of another call. */
-gd_status gd_group_all_gather_within(gd_group *group, const void *mine, size_t bytes, void *all);
-
 #endif

@@ -247,31 +247,32 @@ static gd_status all_reduce(gd_group *group, void *data, gd_dtype dtype, int64_t
     return all_gather(group, data, dtype, n);
 }
 
+/* All ranks get the bytes of ranks [first, last), one after another. */
+static gd_status show(gd_group *group, const char *mine, size_t bytes, char *all, int first,
+                      int last)
+{
+    size_t at = 0, part;
+    do {
+        part = bytes - at < PIECE ? bytes - at : PIECE;
+        if (part && first <= group->rank && group->rank < last)
+            memcpy(next_piece(group), mine + at, part);
+        if (next_round(group, bytes)) return group->ctx->status;
+        for (int i = first; part && i < last; i++)
+            memcpy(all + (size_t)(i - first) * bytes + at, piece_of(group, i), part);
+        at += part;
+    } while (at < bytes);
+    return GD_OK;
+}
+
 static gd_status broadcast(gd_group *group, void *data, gd_dtype dtype, int64_t n, int root)
 {
-    const size_t bytes = (size_t)n * gd_dtype_size(dtype);
-    for (size_t at = 0, part; at < bytes; at += part) {
-        part = bytes - at < PIECE ? bytes - at : PIECE;
-        if (group->rank == root) memcpy(next_piece(group), (char *)data + at, part);
-        if (next_round(group, bytes)) return group->ctx->status;
-        if (group->rank != root) memcpy((char *)data + at, piece_of(group, root), part);
-    }
-    return GD_OK;
+    return show(group, data, (size_t)n * gd_dtype_size(dtype), data, root, root + 1);
 }
 
 static gd_status all_gather_bytes(gd_group *group, const void *mine, size_t bytes, void *all,
                                   bool first)
 {
-    size_t at = 0, part;
-    do {
-        part = bytes - at < PIECE ? bytes - at : PIECE;
-        if (part) memcpy(next_piece(group), (const char *)mine + at, part);
-        if (next_round(group, bytes)) return group->ctx->status;
-        for (int i = 0; part && i < (first ? 1 : group->ranks); i++)
-            memcpy((char *)all + (size_t)i * bytes + at, piece_of(group, i), part);
-        at += part;
-    } while (at < bytes);
-    return GD_OK;
+    return show(group, mine, bytes, all, 0, first ? 1 : group->ranks);
 }
 
 /* Collectives on the CPU are synchronous. */

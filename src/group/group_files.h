@@ -19,7 +19,7 @@ typedef enum gd_rank_state { GD_RANK_IN, GD_RANK_LEFT, GD_RANK_FAILED } gd_rank_
 /* The contents of .rank-N. */
 typedef struct gd_rank_file {
     char magic[8], version[16], host[GD_OS_HOST];
-    int32_t rank, ranks;
+    int32_t ranks;
     uint8_t own[GD_GROUP_NUMBER];
     uint8_t start[GD_GROUP_NUMBER]; /* of which it is part; zeros: of none yet */
     int64_t beat;                   /* changes while the rank waits */

@@ -182,7 +182,6 @@ static gd_status meet(meeting *m)
     snprintf(own->version, sizeof own->version, "%s", GD_VERSION_STRING);
     gd_os_host(group->host);
     memcpy(own->host, group->host, sizeof own->host);
-    own->rank = group->rank;
     own->ranks = group->ranks;
     if (gd_group_take_file(group) || draw(group, own->own)) return group->ctx->status;
     if (group->rank == 0) {

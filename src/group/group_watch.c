@@ -72,27 +72,11 @@ gd_status gd_group_abort(gd_group *group, int rank, const char *why)
     return abort_group(group, text);
 }
 
-/* Nobody failed, and the timeout is over: names a rank that has not come, or whose file has not
- * changed. */
-static gd_status blame(gd_group *group, double since, double now)
-{
-    const gd_transport *transport = group->transport;
-    gd_rank_file f;
-    for (int r = 0; r < group->ranks; r++) {
-        if (r == group->rank) continue;
-        const bool left = state_of(group, r, &f) == PEER_LEFT;
-        const bool silent =
-            transport->is_missing ? transport->is_missing(group, r) : group->peers[r].moved < since;
-        if (left || silent) return gd_group_abort(group, r, left ? "has left" : "is silent");
-    }
-    if (now < since + 2 * group->timeout) return GD_OK;
-    return gd_group_abort(group, group->rank, "has waited for too long");
-}
-
 gd_status gd_group_look(gd_group *group, double since)
 {
     const gd_transport *transport = group->transport;
     const double now = gd_os_now();
+    const bool late = now >= since + group->timeout;
     gd_rank_file f;
     if (now < group->look || gd_failed(group->ctx)) return gd_error_status(group->ctx);
     group->look = now + 0.05 + 1e-3 * group->ranks;
@@ -101,14 +85,22 @@ gd_status gd_group_look(gd_group *group, double since)
         if (r == group->rank) continue;
         gd_peer *p = &group->peers[r];
         const peer_state state = state_of(group, r, &f);
-        const bool missing = transport->is_missing && transport->is_missing(group, r);
+        /* Of a rank that waits the file changes; on the CPU the shared memory shows more. */
+        const bool known = transport->is_missing != NULL;
+        const bool missing = known ? transport->is_missing(group, r) : p->moved < since;
         if (state == PEER_FAILED) return abort_group(group, f.why);
-        if (state == PEER_LEFT && missing) return gd_group_abort(group, r, "has left");
-        if (state == PEER_GONE && (missing || !transport->is_missing))
-            return gd_group_abort(group, r, "is gone");
-        if (state == PEER_IN && f.beat != p->beat) p->beat = f.beat, p->moved = now;
+        if (state == PEER_LEFT && (late || (known && missing)))
+            return gd_group_abort(group, r, "has left");
+        if (state == PEER_GONE && (missing || !known)) return gd_group_abort(group, r, "is gone");
+        if (state == PEER_IN && f.beat != p->beat) {
+            p->beat = f.beat;
+            p->moved = now;
+        } else if (late && missing) {
+            return gd_group_abort(group, r, "is silent");
+        }
     }
-    return now < since + group->timeout ? GD_OK : blame(group, since, now);
+    if (now < since + 2 * group->timeout) return GD_OK;
+    return gd_group_abort(group, group->rank, "has waited for too long");
 }
 
 void gd_group_leave(gd_group *group)

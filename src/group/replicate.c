@@ -31,8 +31,7 @@ typedef struct buckets {
     bucket *bucket;      /* in the order in which they are sent */
     int64_t count, next; /* next: the first bucket that was not sent */
     bool last;           /* buckets are sent as soon as they are complete */
-    bool own_buffers;
-    gd_tensor *squares; /* [count + 1] float64: a sum for each own slice, and replica.norm */
+    gd_tensor *squares;  /* [count + 1] float64: a sum for each own slice, and replica.norm */
 } buckets;
 
 /* ---- Making --------------------------------------------------------------------------------- */
@@ -71,7 +70,7 @@ static gd_status compare(const gd_params *params, gd_group *group)
     const size_t bytes = (size_t)group->ranks * sizeof(uint64_t);
     const uint64_t mine = fingerprint(params);
     uint64_t *all = gd_host_allocate(ctx, bytes, "params_replicate");
-    if (all && !gd_group_all_gather_within(group, &mine, sizeof mine, all)) {
+    if (all && !group->transport->all_gather_bytes(group, &mine, sizeof mine, all, false)) {
         for (int i = 1; i < group->ranks && !gd_failed(ctx); i++) {
             if (all[i] == all[0]) continue;
             gd_fail(
@@ -264,7 +263,7 @@ static gd_status broadcast_buffers(gd_params *params, gd_group *group)
 static gd_status send_buffers(gd_replica *replica)
 {
     const buckets *s = (const buckets *)replica;
-    return s->own_buffers ? GD_OK : broadcast_buffers(s->params, s->group);
+    return broadcast_buffers(s->params, s->group);
 }
 
 /* ---- States --------------------------------------------------------------------------------- */
@@ -329,7 +328,7 @@ static const gd_replica_calls calls = {.free = free_buckets,
                                        .collect = collect,
                                        .agree = agree};
 
-static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes, bool own_buffers)
+static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes)
 {
     const char *who = "params_replicate";
     gd_context *ctx = params->ctx;
@@ -338,7 +337,6 @@ static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes, boo
     *s = (buckets){.replica = {.calls = &calls, .rank = group->rank, .ranks = group->ranks},
                    .params = params,
                    .group = group,
-                   .own_buffers = own_buffers,
                    .listener = {.hook = arrived, .user = s}};
     gd_listen(ctx, &s->listener);
     s->bucket = gd_host_allocate(ctx, (size_t)params->count * sizeof *s->bucket, who);
@@ -376,7 +374,7 @@ gd_status gd_params_replicate(gd_params *params, gd_group *group,
     if (group->ctx != ctx)
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the group is of another context", who);
     if (gd_group_begin(group, who) || compare(params, group)) return ctx->status;
-    params->replica = create(params, group, bytes, options && options->own_buffers);
+    params->replica = create(params, group, bytes);
     for (int64_t i = 0; i < params->count; i++) gd_grad_share(params->list[i].tensor->grad);
     return params->replica ? gd_params_broadcast(params) : ctx->status;
 }

@@ -23,7 +23,7 @@ typedef struct gd_replica_calls {
     /* All-gathers a bucket of a block over all parameters, such as their values. With the last
      * bucket the context waits for all of them. */
     gd_status (*gather)(gd_replica *replica, int64_t index, const gd_tensor *block);
-    /* The buffers become rank 0's, unless each rank keeps its own. */
+    /* The buffers become rank 0's. */
     gd_status (*send_buffers)(gd_replica *replica);
     /* The bucket that has a parameter, and its first element in the block; -1: it is empty. */
     int64_t (*bucket_of)(const gd_replica *replica, const gd_tensor *parameter, int64_t *begin);

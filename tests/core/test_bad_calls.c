@@ -392,7 +392,7 @@ TEST(options_filled_with_ones)
     context.poison = context.tf32 = backward.keep_tape = norm.round_before_weight = true;
     rope.interleaved = attention.causal = sgd.nesterov = adamw.lazy = muon.adamw.lazy =
         rmsprop.centered = muon.plain = muon.match_adamw = check.only_numbers = true;
-    batch.evaluate = replicate.own_buffers = true;
+    batch.evaluate = true;
     graph.off = scale.adapts = true;
     gd_tensor *heads = make(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 3, 4)), *y = gd_mul(x, x), *q, *k, *v;
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
