@@ -80,25 +80,6 @@ TEST(files_that_cannot_be_read_are_named)
     ck_assert_int_eq(failed, 1);
     ck_assert_int_eq(errno, ENOENT);
     ck_assert(!fingerprint_files(paths + 2, 1, MIB, &print, &failed));
-    ck_assert(!fingerprint_model("missing", MIB, &print));
-}
-
-TEST(a_model_is_all_of_its_files)
-{
-    uint64_t before, after;
-    write_file("config.json", 10, -1);
-    write_file("model.safetensors", 1000, -1);
-    ck_assert(fingerprint_model(".", MIB, &before));
-    write_file("notes.txt", 5, -1);
-    ck_assert(fingerprint_model(".", MIB, &after));
-    ck_assert_uint_eq(after, before);
-    write_file("config.json", 10, 3);
-    ck_assert(fingerprint_model(".", MIB, &after));
-    ck_assert_uint_ne(after, before);
-    write_file("config.json", 10, -1);
-    ck_assert_int_eq(rename("model.safetensors", "other.safetensors"), 0);
-    ck_assert(fingerprint_model(".", MIB, &after));
-    ck_assert_uint_ne(after, before);
 }
 
 /* ---- Texts without an end ------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* launch.c - see launch.h. */
 #include "launch.h"
+#include "checksums.h"
 #include "console.h"
-#include "fingerprint.h"
 #include "folder.h"
 #include "platform/clock.h"
 #include "platform/file.h"
@@ -247,13 +247,30 @@ static void describe(const train_options *o, const gd_context *ctx, char lines[L
     }
 }
 
+/* What says how a model computes, and of a checkpoint the checksums of all its files. The parameters
+ * become rank 0's. */
+static bool fingerprint_model(const char *folder, uint64_t *print)
+{
+    static const char *const names[] = {"config.json", "tokenizer.json", CHECKSUMS_LIST};
+    char path[3][FOLDER_PATH];
+    const char *paths[3];
+    gd_os_status found;
+    int count = 0, failed;
+    for (int i = 0; i < 3; i++) {
+        if (!folder_join(path[count], folder, names[i])) return false;
+        paths[count] = path[count];
+        count += gd_os_status_at(gd_os_here, path[count], true, &found);
+    }
+    return fingerprint_files(paths, count, FINGERPRINT_WHOLE, print, &failed);
+}
+
 /* What the ranks have read. */
 static gd_status describe_files(const train_options *o, gd_context *ctx, const dataset *data,
                                 const char *folder, char lines[LINES])
 {
     size_t used = strlen(lines);
     uint64_t model = 0;
-    if (folder[0] && !fingerprint_model(folder, FINGERPRINT_WHOLE, &model))
+    if (folder[0] && !fingerprint_model(folder, &model))
         return gd_fail(ctx, GD_ERROR_IO, "cannot read the model in %s: %s", folder,
                        strerror(errno));
     add_print(lines, &used, "the model is", model);

@@ -1,7 +1,6 @@
 /* fingerprint.c - see fingerprint.h. */
 #include "fingerprint.h"
 #include "fnv.h"
-#include "paths.h"
 #include "text_file.h"
 #include "platform/file.h"
 
@@ -125,39 +124,6 @@ bool fingerprint_files(const char *const *paths, int count, int64_t whole, uint6
     }
     const int why = errno;
     *print = fingerprint_end(f);
-    errno = why;
-    return fine;
-}
-
-/* ---- A model -------------------------------------------------------------------------------- */
-
-static bool ends_in(const char *name, const char *ending)
-{
-    const size_t length = strlen(name), last = strlen(ending);
-    return length > last && !strcmp(name + length - last, ending);
-}
-
-static bool is_model(const char *path)
-{
-    const char *name = paths_name(path);
-    return ends_in(name, ".json") || ends_in(name, ".safetensors");
-}
-
-bool fingerprint_model(const char *folder, int64_t whole, uint64_t *print)
-{
-    paths found = {0};
-    uint64_t parts[2] = {FNV_BEGIN, 0};
-    int failed;
-    bool fine = paths_in_folder(&found, folder, is_model);
-    for (size_t i = 0; fine && i < found.count; i++) {
-        const char *name = paths_name(found.name[i]);
-        parts[0] = fnv1a(parts[0], name, strlen(name) + 1);
-    }
-    fine = fine && fingerprint_files((const char *const *)found.name, (int)found.count, whole,
-                                     &parts[1], &failed);
-    const int why = errno;
-    if (fine) *print = fingerprint_bytes(parts, sizeof parts);
-    paths_free(&found);
     errno = why;
     return fine;
 }

@@ -37,8 +37,4 @@ bool fingerprint_add_file(fingerprint *f, int file, int64_t size, int64_t stride
 bool fingerprint_files(const char *const *paths, int count, int64_t whole, uint64_t *print,
                        int *failed);
 
-/* Covers a model: all files of a folder whose names end in .json or .safetensors, in the order of
- * their names, and these names. False with the reason in errno. */
-bool fingerprint_model(const char *folder, int64_t whole, uint64_t *print);
-
 #endif
