@@ -25,22 +25,22 @@ fail()
     exit 1
 }
 
+# traced STRACE_OPTION... -- PROGRAM...: in a copy of the first run.
+traced()
+{
+    rm -rf run && cp -r first run
+    strace -f -o trace "$@" >said 2>&1
+}
+
 # ---- Reading the newest checkpoint ----------------------------------------------------------------
 
 # A call that fails is no damage: the run stops and says why, or it was not needed. It never goes on
 # from an older checkpoint, and the newest one stays.
 "$train" "${small[@]}" --steps 8 --checkpoint-every 4 --keep 0 --out first >/dev/null
-cp -r first run
-"$train" --resume auto --steps 12 --out run >said
+go_on=("$train" --resume auto --steps 12 --out run)
+traced -e trace=none "${go_on[@]}"
 grep -q '^from .*step-00000008$' said || fail "the newest is not taken"
 mv run/step-00000012 wanted
-
-newest=$PWD/run/step-00000008
-files=(-P "$newest")
-for name in config.json model.safetensors state.safetensors tokenizer.json tokenizer_config.json \
-    checksums.xxh3; do
-    files+=(-P "$newest/$name")
-done
 errors=(EIO ESTALE EMFILE ENFILE ENOMEM EACCES EINTR)
 runs=0 refused=0
 
@@ -49,100 +49,79 @@ try_reading()
 {
     local call=$1 step=$2 many n what status
     shift 2
-    rm -rf run && cp -r first run
-    strace -f -o trace -e trace="$call" "$@" "$train" --resume auto --steps 12 --out run >said 2>&1
-    many=$(grep -c " $call(" trace || true)
-    ((many > 0)) || fail "no $call"
+    traced -e trace="$call" "${@/#/-P$PWD/run}" "${go_on[@]}"
+    many=$(grep -c " $call(" trace) || fail "no $call"
     for ((n = 1; n <= many; n += step)); do
-        rm -rf run && cp -r first run
-        what=${errors[runs % ${#errors[@]}]}
-        runs=$((runs + 1)) status=0
-        strace -f -o trace -e inject="$call:error=$what:when=$n" "$@" \
-            "$train" --resume auto --steps 12 --out run >said 2>&1 || status=$?
-        ! grep -q ' is skipped: ' said || fail "$what at $call $n counts as damage"
-        diff -rq first/step-00000008 run/step-00000008 >said.diff ||
-            fail "$what at $call $n changes the newest checkpoint"
+        what=${errors[runs++ % ${#errors[@]}]} status=0
+        traced -e inject="$call:error=$what:when=$n" "${@/#/-P$PWD/run}" "${go_on[@]}" || status=$?
+        what="$what at $call $n"
+        ! grep -q ' is skipped: ' said || fail "$what counts as damage"
+        diff -rq {first,run}/step-00000008 >differs || fail "$what changes the newest checkpoint"
         if ((status)); then
+            [[ $status == 1 && -s said ]] || fail "$what: status $status, or no reason"
             refused=$((refused + 1))
-            ((status == 1)) || fail "$what at $call $n: status $status"
-            [[ -s said ]] || fail "$what at $call $n: no reason"
         else
-            diff -rq wanted run/step-00000012 >said.diff || fail "$what at $call $n: other bits"
+            diff -rq wanted run/step-00000012 >differs || fail "$what: other bits"
         fi
     done
 }
-try_reading openat 1 "${files[@]}"
-try_reading pread64 2 "${files[@]}"
-try_reading fcntl 3 "${files[@]}"
-try_reading newfstatat 3 "${files[@]}"
-try_reading openat 3 -P "$PWD/run"
-try_reading getdents64 1 -P "$PWD/run"
+newest=(/step-00000008{,/{config.json,model.safetensors,state.safetensors,tokenizer.json}}
+    /step-00000008/{tokenizer_config.json,checksums.xxh3})
+try_reading openat 1 "${newest[@]}"
+try_reading pread64 2 "${newest[@]}"
+try_reading fcntl 3 "${newest[@]}"
+try_reading newfstatat 3 "${newest[@]}"
+try_reading openat 3 ""
+try_reading getdents64 1 ""
 ((refused > 20)) || fail "only $refused of $runs runs have noticed"
 echo "reading: $runs calls failed, $refused runs stopped, none went back"
 
-# ---- Without RENAME_EXCHANGE -----------------------------------------------------------------------
+# ---- Saving ----------------------------------------------------------------------------------------
 
-over=("$train" --resume run/step-00000004 --steps 8 --out run)
-for what in EINVAL ENOSYS EOPNOTSUPP EPERM; do
-    rm -rf run && cp -r first run
-    strace -f -o trace -e trace=renameat2 -e inject="renameat2:error=$what" "${over[@]}" >said 2>&1 ||
-        fail "$what: the step is not saved again"
-    grep -q INJECTED trace || fail "no renameat2"
-    diff -rq first/step-00000008 run/step-00000008 >said.diff || fail "$what: another checkpoint"
-    [[ $(find run -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | xargs) == \
-    'log.jsonl log.jsonl.old step-00000004 step-00000008' ]] || fail "$what: something is left"
-done
-
-# Killed before each rename, and failing there: the old one or the new one is there afterwards.
-"$root/scripts/torture-saves" "$(dirname "$train")/.." renameat >said 2>&1 || fail "torture-saves: $(<said)"
-echo "without RENAME_EXCHANGE: saved, and never gone"
-
-# ---- The order on the disk -------------------------------------------------------------------------
-
-# Each new folder is flushed into its parent, each file and then its folder before that is renamed,
-# and the parent after each rename, before anything is unlinked.
+# in_order MADE RENAMED: so many folders and renames were traced; each new folder is flushed into its
+# parent, each file and then its folder before that is renamed, and the parent after each rename,
+# before anything is unlinked. Of two renames in place of one exchange the second flush is that of both.
 in_order()
 {
-    awk '
+    [[ $(awk '
         function path_of(text) { sub(/^[^<]*</, "", text); sub(/>.*/, "", text); return text }
-        function wrong(why) { print "line " NR ": " why ": " $0; bad = 1 }
+        function wrong(why) { print "line " NR ": wanted first: fsync of " why ": " $0 }
         / = -1 / || !/\(/ { next }
         / fsync\(/ {
-            path = path_of($0)
-            if (pending != "" && path != pending) wrong("wanted first: fsync of " pending)
+            flushed = path_of($0)
+            if (pending != "" && flushed != pending) wrong(pending)
             pending = ""
-            flushed = path
             next
         }
-        pending != "" { wrong("wanted first: fsync of " pending); pending = "" }
+        pending != "" { wrong(pending); pending = "" }
         / mkdir\(|mkdirat\(AT_FDCWD/ {
             path = $0; sub(/^[^"]*"/, "", path); sub(/".*/, "", path)
             path = here "/" path; sub(/\/[^\/]*$/, "", path)
             pending = path; made++
         }
+        / renameat.*"\.replaced/ && / renameat\(/ { next }
         / renameat2?\(/ {
-            if (/"\.saving"/ && flushed !~ /\/\.saving$/) wrong("wanted first: fsync of .saving")
+            if (/"\.saving"/ && flushed !~ /\/\.saving$/) wrong(".saving")
             pending = path_of($0); renamed++
         }
-        / unlinkat\(/ { removed++ }
-        END {
-            if (pending != "") { print "at the end: no fsync of " pending; bad = 1 }
-            print made + 0, renamed + 0, removed + 0
-            exit bad
-        }' here="$PWD" trace >order || fail "$1: $(<order)"
+        END { if (pending != "") wrong(pending); print made + 0, renamed + 0 }
+    ' here="$PWD" trace | tee order) == "$1 $2" ]] || fail "order: $(<order)"
 }
-calls=(-f -y -o trace -e "trace=mkdir,mkdirat,fsync,renameat,renameat2,unlinkat")
-strace "${calls[@]}" "$train" "${small[@]}" --steps 4 --checkpoint-every 2 --keep 1 --out p/q/r \
-    >said 2>&1
-in_order "a new run"
-[[ $(tail -1 order) == "3 3 "* ]] || fail "a new run: $(<order)"
-rm -rf run && cp -r first run
-strace "${calls[@]}" "${over[@]}" --keep 1 >said 2>&1
-in_order "over an old checkpoint"
-[[ $(tail -1 order) == "0 2 "* ]] || fail "over an old checkpoint: $(<order)"
-rm -rf run && cp -r first run
-strace "${calls[@]}" -e inject=renameat2:error=EINVAL "${over[@]}" --keep 1 >said 2>&1
-grep -v 'renameat(.*"\.replaced' trace >trace.two || true # the first of two is flushed with the second
-mv trace.two trace
-in_order "in two renames"
-echo "the order on the disk: as it must be"
+calls=(-y -e "trace=mkdir,mkdirat,fsync,renameat,renameat2,unlinkat")
+traced "${calls[@]}" "$train" "${small[@]}" --steps 4 --checkpoint-every 2 --keep 1 --out p/q/r
+in_order 3 3
+
+# Over an old checkpoint of the same step; also where the file system cannot exchange names.
+for error in "" EINVAL ENOSYS EOPNOTSUPP EPERM; do
+    traced "${calls[@]}" ${error:+-e inject=renameat2:error=$error} \
+        "$train" --resume run/step-00000004 --steps 8 --out run || fail "$error: not saved again"
+    [[ ! $error ]] || grep -q INJECTED trace || fail "no renameat2"
+    diff -rq {first,run}/step-00000008 >differs || fail "$error: another checkpoint"
+    [[ $(find run -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | xargs) == \
+    'log.jsonl log.jsonl.old step-00000004 step-00000008' ]] || fail "$error: something is left"
+    in_order 0 1
+done
+echo "saved over a checkpoint, in the order that the disk needs"
+
+# Killed before each rename, and failing there: the old one or the new one is there afterwards.
+"$root/scripts/torture-saves" "$(dirname "$train")/.." renameat >said 2>&1 || fail "torture-saves: $(<said)"
