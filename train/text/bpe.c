@@ -181,6 +181,8 @@ bool bpe_add(bpe *b, int32_t left, int32_t right)
 
 /* A word that occurs in the text, as tokens. */
 typedef struct word {
+    const uint8_t *text; /* in the text that is learned */
+    int32_t length;
     int32_t *token;
     int32_t tokens;
     int64_t count; /* of its occurrences */
@@ -228,10 +230,7 @@ static void lexicon_free(lexicon *l)
 
 static bool same_word(const word *w, const uint8_t *text, int64_t length)
 {
-    if (w->tokens != length) return false;
-    for (int64_t i = 0; i < length; i++)
-        if (w->token[i] != text[i]) return false;
-    return true;
+    return w->length == length && !memcmp(w->text, text, (size_t)length);
 }
 
 static bool lexicon_rehash(lexicon *l)
@@ -243,9 +242,7 @@ static bool lexicon_rehash(lexicon *l)
     l->slot = slot;
     l->slots = slots;
     for (int64_t i = 0; i < l->words; i++) {
-        uint8_t text[BPE_LONGEST];
-        for (int32_t k = 0; k < l->word[i].tokens; k++) text[k] = (uint8_t)l->word[i].token[k];
-        uint64_t at = hash_bytes(text, l->word[i].tokens) & (uint64_t)(slots - 1);
+        uint64_t at = hash_bytes(l->word[i].text, l->word[i].length) & (uint64_t)(slots - 1);
         while (slot[at]) at = (at + 1) & (uint64_t)(slots - 1);
         slot[at] = i + 1;
     }
@@ -265,7 +262,7 @@ static bool count_word(lexicon *l, const uint8_t *text, int64_t length, int32_t 
         if (!grown) return false;
         l->word = grown;
         for (int64_t i = 0; i < length; i++) room[*used + i] = text[i];
-        l->word[l->words] = (word){room + *used, (int32_t)length, 0};
+        l->word[l->words] = (word){text, (int32_t)length, room + *used, (int32_t)length, 0};
         *used += length;
         l->slot[at] = ++l->words;
     }
