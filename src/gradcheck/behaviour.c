@@ -206,8 +206,7 @@ static gd_text names_of(const gd_checker *c, uint32_t some)
     gd_text text = {""};
     for (int i = 0; i < c->inputs; i++)
         if (c->input[i].bit & some)
-            gd_check_say(text.text, sizeof text.text, "%s%s", *text.text ? ", " : "",
-                         c->input[i].name);
+            gd_check_write(&text, "%s%s", *text.text ? ", " : "", c->input[i].name);
     return text;
 }
 

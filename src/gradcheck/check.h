@@ -169,8 +169,9 @@ gd_gradcheck_input *gd_check_report_on(const gd_checker *c, int input);
 /* Notes what is wrong with the behaviour of an input's gradient; the first complaint is kept. */
 void gd_check_complain(gd_checker *c, int input, const char *format, ...) GD_PRINTF(3, 4);
 void gd_check_copy_name(char *to, size_t size, const char *from);
-/* Appends to a text of `size`. */
+/* Appends to a text of `size`; to a gd_text. */
 void gd_check_say(char *text, size_t size, const char *format, ...) GD_PRINTF(3, 4);
+#define gd_check_write(to, ...) gd_check_say((to)->text, sizeof(to)->text, __VA_ARGS__)
 
 /* ---- fill.c ------------------------------------------------------------------------------- */
 

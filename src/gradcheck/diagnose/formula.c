@@ -137,12 +137,6 @@ static bool fits(const gd_points *at, const double *target, double tolerance, co
 
 /* ---- Words -------------------------------------------------------------------------------- */
 
-static void append(gd_text *text, const char *more)
-{
-    size_t used = strlen(text->text);
-    snprintf(text->text + used, sizeof text->text - used, "%s", more);
-}
-
 /* " x^2 z", the powers with exponents of one sign; returns their number. */
 static int append_powers(gd_text *text, const gd_points *at, const int *power, int sign)
 {
@@ -152,9 +146,8 @@ static int append_powers(gd_text *text, const gd_points *at, const int *power, i
         char exponent[16] = "";
         if (p <= 0) continue;
         if (p > 1) snprintf(exponent, sizeof exponent, "^%d", p);
-        if (count++ || (sign > 0 && *text->text)) append(text, " ");
-        append(text, at->name[k]);
-        append(text, exponent);
+        const char *space = count++ || (sign > 0 && *text->text) ? " " : "";
+        gd_check_write(text, "%s%s%s", space, at->name[k], exponent);
     }
     return count;
 }
@@ -164,15 +157,11 @@ static gd_text product_text(const gd_points *at, const gd_product *p, double fac
 {
     gd_text text = {""}, number = {""}, below = {""};
     if (fabs(factor) != 1) gd_check_fraction(fabs(factor), 1e-12, &number);
-    append(&text, number.text);
-    if (*number.text && *unit) append(&text, " ");
-    append(&text, unit);
+    gd_check_write(&text, "%s%s%s", number.text, *number.text && *unit ? " " : "", unit);
     append_powers(&text, at, p->power, 1);
-    if (!*text.text) append(&text, "1");
+    if (!*text.text) gd_check_write(&text, "1");
     const int count = append_powers(&below, at, p->power, -1);
-    if (count) append(&text, count > 1 ? "/(" : "/");
-    append(&text, below.text);
-    if (count > 1) append(&text, ")");
+    if (count) gd_check_write(&text, count > 1 ? "/(%s)" : "/%s", below.text);
     return text;
 }
 
@@ -190,10 +179,11 @@ bool gd_check_formula(gd_checker *c, const gd_points *at, const double *target, 
         const gd_product *second = j ? &list[j] : NULL;
         for (int i = 0; i < (j ? j : count); i++) {
             if (!fits(at, target, tolerance, &list[i], second, &a, &b)) continue;
-            if (a < 0) append(text, "-");
-            append(text, product_text(at, &list[i], a, unit).text);
-            if (second) append(text, b < 0 ? " - " : " + ");
-            if (second) append(text, product_text(at, second, b, unit).text);
+            const gd_text first = product_text(at, &list[i], a, unit);
+            gd_check_write(text, "%s%s", a < 0 ? "-" : "", first.text);
+            if (second)
+                gd_check_write(text, b < 0 ? " - %s" : " + %s",
+                               product_text(at, second, b, unit).text);
             return true;
         }
     }

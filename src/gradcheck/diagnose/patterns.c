@@ -5,15 +5,10 @@
 
 #include "gradcheck/diagnose/diagnose.h"
 
-/* Those of the set with the worst element. */
+/* That of the set with the worst element. */
 static double analytic(const gd_evidence *s, int64_t e)
 {
     return s->of[s->set].analytic[e];
-}
-
-static double numeric(const gd_evidence *s, int64_t e)
-{
-    return s->of[s->set].numeric[e];
 }
 
 static int64_t count_wrong(const gd_evidence *s)
@@ -101,9 +96,9 @@ gd_text gd_check_where(const gd_evidence *s)
         if (!one || !others || index < 0 || x->shape[axis] < 2) continue;
         const bool last = index == x->shape[axis] - 1, middle = axis > 0 && axis < x->ndim - 1;
         const char *kind = x->ndim == 1 || middle ? "at" : axis ? "in column" : "in row";
-        gd_check_say(text.text, sizeof text.text, ", all %s %lld", kind, (long long)index);
-        if (middle) gd_check_say(text.text, sizeof text.text, " along axis %d", axis);
-        if (last) gd_check_say(text.text, sizeof text.text, " (the last)");
+        gd_check_write(&text, ", all %s %lld", kind, (long long)index);
+        if (middle) gd_check_write(&text, " along axis %d", axis);
+        if (last) gd_check_write(&text, " (the last)");
         return text;
     }
     return text;
@@ -161,20 +156,6 @@ bool gd_holds_single(gd_evidence *s)
 }
 
 /* ---- A factor ----------------------------------------------------------------------------- */
-
-/* The median of the ratios analytic / numeric of the wrong elements, but for those near 0. NaN:
- * these are more than half. */
-static double median_ratio(const gd_evidence *s)
-{
-    double *ratio = gd_check_numbers(s->c, s->count);
-    int64_t n = 0;
-    for (int64_t e = 0; e < s->count && ratio; e++)
-        if (s->wrong[e] && fabs(numeric(s, e)) > 1e-2 * s->of[s->set].scale)
-            ratio[n++] = analytic(s, e) / numeric(s, e);
-    if (!n || 2 * n < count_wrong(s)) return NAN;
-    gd_check_sort(ratio, n);
-    return ratio[n / 2];
-}
 
 /* The factor of the elements that are not skipped, or of the wrong ones: what is written is as near
  * to it as the cotangents show that show most. */
@@ -235,15 +216,33 @@ static int64_t none_at_a_kink(const gd_evidence *s, const gd_groups *groups, int
     return s->skip[e] ? -1 : 0;
 }
 
+static int64_t wrong_alone(const gd_evidence *s, const gd_groups *groups, int set, int64_t e)
+{
+    (void)groups, (void)set;
+    return s->wrong[e] ? 0 : -1;
+}
+
+/* Whether these elements share a factor, which they show. */
+static bool share_factor(const gd_evidence *s, bool of_wrong, double *factor)
+{
+    gd_groups all = {.terms = GD_GRADIENT,
+                     .end = s->sets,
+                     .of = of_wrong ? wrong_alone : none_at_a_kink,
+                     .count = 1};
+    if (!gd_check_fits(s, &all) || all.fit->ff == 0) return false;
+    *factor = 1 + all.fit->a;
+    return true;
+}
+
 /* All elements share a factor, also those that are within the tolerance, and for two it
  * is not 1. */
 bool gd_holds_same_factor(gd_evidence *s)
 {
-    gd_groups all = {.terms = GD_GRADIENT, .end = s->sets, .of = none_at_a_kink, .count = 1};
+    double factor;
     int64_t shown = 0;
     for (int64_t e = 0; e < s->count; e++) shown += !s->skip[e] && !is_multiple(s, e, 1);
-    if ((shown < 2 && s->count > 1) || !gd_check_fits(s, &all) || all.fit->ff == 0) return false;
-    say_factor(s, 1 + all.fit->a, false);
+    if ((shown < 2 && s->count > 1) || !share_factor(s, false, &factor)) return false;
+    say_factor(s, factor, false);
     return true;
 }
 
@@ -251,15 +250,11 @@ bool gd_holds_same_factor(gd_evidence *s)
 bool gd_holds_some_factor(gd_evidence *s)
 {
     const int64_t wrongs = count_wrong(s);
-    const double factor = median_ratio(s);
     const gd_text where = gd_check_where(s);
     bool zeros = true;
-    if (wrongs < 2 || isnan(factor)) return false;
-    for (int64_t e = 0; e < s->count; e++) {
-        if (!s->wrong[e]) continue;
-        if (!is_multiple(s, e, factor)) return false;
-        zeros = zeros && is_zero(s, e);
-    }
+    double factor;
+    if (wrongs < 2 || !share_factor(s, true, &factor)) return false;
+    for (int64_t e = 0; e < s->count; e++) zeros = zeros && (!s->wrong[e] || is_zero(s, e));
     if (zeros != s->which) return false;
     if (!zeros) say_factor(s, factor, true);
     if (zeros || *where.text)
@@ -303,20 +298,14 @@ static bool moved(const gd_evidence *s, int64_t from, int64_t to)
     return true;
 }
 
-/* analytic[i, j] = numeric[j, i]: the matrix was taken for its transpose in memory. */
-static bool transposed(const gd_evidence *s, int64_t rows, int64_t columns)
+/* Whether each element is found `by` elements further or, for 0, where it is in the transposed
+ * matrix: that was taken for its transpose in memory. */
+static bool all_moved(const gd_evidence *s, int64_t by)
 {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            if (!moved(s, i * columns + j, j * rows + i)) return false;
-    return rows > 1 && columns > 1;
-}
-
-static bool shifted(const gd_evidence *s, int64_t by)
-{
-    for (int64_t e = 0; e < s->count; e++)
-        if (!moved(s, e, (e + by) % s->count)) return false;
-    return s->count > 2;
+    const int64_t n = s->count, columns = columns_of(s), rows = n / columns;
+    for (int64_t e = 0; e < n; e++)
+        if (!moved(s, e, by ? (e + by) % n : e % columns * rows + e / columns)) return false;
+    return true;
 }
 
 /* Whether each element is one of the true gradient's, each of which is somewhere. */
@@ -337,18 +326,18 @@ static bool is_permutation(const gd_evidence *s)
 bool gd_holds_permuted(gd_evidence *s)
 {
     const int64_t n = s->count, columns = columns_of(s);
-    bool all = true; /* a difference below the tolerance does not count as moved */
-    if (!complete(s) || n < 3) return false;
-    for (int64_t e = 0; e < n; e++) all = all && moved(s, e, e);
-    if (all || !is_permutation(s)) return false;
-    const char *how = "";
-    if (transposed(s, n / columns, columns))
-        how = ": transposed";
-    else if (shifted(s, 1) || shifted(s, n - 1))
-        how = ": moved by one element";
-    else if (shifted(s, columns) || shifted(s, n - columns))
-        how = ": moved by one row";
-    gd_check_add(s, "%s", how);
+    const struct {
+        int64_t by;
+        const char *how;
+    } moves[] = {{0, ": transposed"},
+                 {1, ": moved by one element"},
+                 {n - 1, ": moved by one element"},
+                 {columns, ": moved by one row"},
+                 {n - columns, ": moved by one row"}};
+    /* A difference below the tolerance does not count as moved. */
+    if (!complete(s) || n < 3 || all_moved(s, n) || !is_permutation(s)) return false;
+    for (size_t i = 0; i < sizeof moves / sizeof *moves && !*s->detail; i++)
+        if (all_moved(s, moves[i].by)) gd_check_add(s, "%s", moves[i].how);
     return true;
 }
 
