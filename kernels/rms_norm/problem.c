@@ -78,6 +78,11 @@ static gd_rms_norm_problem problem_of(const gd_call *call, const gd_tensor *x,
                                  .round_before_weight = args->round_before_weight != 0};
 }
 
+static bool on_cpu(const gd_call *call)
+{
+    return gd_context_device(call->context) == GD_CPU;
+}
+
 /* An earlier error stays: the kernels refuse the NULL of memory that there was not. */
 static gd_status launched(const gd_call *call, gd_status status)
 {
@@ -86,7 +91,7 @@ static gd_status launched(const gd_call *call, gd_status status)
 
 /* ---- Forward -------------------------------------------------------------------------------- */
 
-static gd_status rms_forward(const gd_call *call, bool cpu)
+gd_status rms_norm_forward(const gd_call *call)
 {
     const gd_tensor *x = call->input[0], *residual = call->outputs == 2 ? call->input[1] : NULL;
     const gd_tensor *w = call->input[call->inputs - 2], *b = call->input[call->inputs - 1];
@@ -104,18 +109,9 @@ static gd_status rms_forward(const gd_call *call, bool cpu)
     if (residual) v.residual = open_rows(call, residual, p.heads, &v.residual_stride);
     v.weight = open_param(call, w, &p);
     v.bias = open_param(call, b, &p);
-    return launched(call, cpu ? gd_cpu_rms_norm_forward(&p, &v, call->threads)
+    return launched(call, on_cpu(call)
+                              ? gd_cpu_rms_norm_forward(&p, &v, call->threads)
                               : gd_cuda_rms_norm_forward(&p, &v, gd_context_stream(call->context)));
-}
-
-gd_status rms_norm_forward_cpu(const gd_call *call)
-{
-    return rms_forward(call, true);
-}
-
-gd_status rms_norm_forward_cuda(const gd_call *call)
-{
-    return rms_forward(call, false);
 }
 
 /* ---- Backward ------------------------------------------------------------------------------- */
@@ -139,8 +135,9 @@ static gd_status pass_dsum(const gd_call *call, const gd_tensor *dsum)
 /* The gradients that g has pointers to. x is what was normalised; `dparam` is the gradient of the
  * weight or of the bias, or NULL. */
 static gd_status gradients(const gd_call *call, const gd_tensor *x, const gd_tensor *w,
-                           const gd_tensor *dparam, gd_rms_norm_gradients g, bool cpu)
+                           const gd_tensor *dparam, gd_rms_norm_gradients g)
 {
+    const bool cpu = on_cpu(call);
     const gd_tensor *dy = call->doutput[0];
     gd_rms_norm_problem p =
         problem_of(call, x, NULL, per_head(w ? w : dparam), w ? gd_tensor_dtype(w) : GD_FLOAT32);
@@ -159,7 +156,7 @@ static gd_status gradients(const gd_call *call, const gd_tensor *x, const gd_ten
                         : gd_cuda_rms_norm_backward(&p, &g, gd_context_stream(call->context)));
 }
 
-static gd_status rms_backward(const gd_call *call, bool cpu)
+gd_status rms_norm_backward(const gd_call *call)
 {
     const bool adds = call->outputs == 2;
     const int weight = call->inputs - 2, bias = call->inputs - 1;
@@ -172,7 +169,7 @@ static gd_status rms_backward(const gd_call *call, bool cpu)
     if (db && ((w && per_head(w) != per_head(db)) ||
                (dw && gd_tensor_dtype(dw) != gd_tensor_dtype(db)))) {
         /* A call for dbias alone, to which x does not matter. */
-        if (gradients(call, dy, NULL, db, g, cpu)) return gd_error_status(call->context);
+        if (gradients(call, dy, NULL, db, g)) return gd_error_status(call->context);
         g.dbias = NULL, db = NULL;
     }
     /* The gradients of x and, in add_rms_norm, of the residual are the same numbers. dx is that of
@@ -184,17 +181,7 @@ static gd_status rms_backward(const gd_call *call, bool cpu)
     g.dbranch = gd_data(branch), g.accumulate_dbranch = branch && call->accumulate[0];
     g.dweight = gd_data(dw), g.accumulate_dweight = call->accumulate[weight];
     g.dsum = gd_data(dsum);
-    return gradients(call, x, w, dw ? dw : db, g, cpu);
-}
-
-gd_status rms_norm_backward_cpu(const gd_call *call)
-{
-    return rms_backward(call, true);
-}
-
-gd_status rms_norm_backward_cuda(const gd_call *call)
-{
-    return rms_backward(call, false);
+    return gradients(call, x, w, dw ? dw : db, g);
 }
 
 /* ---- gradus/kernels.h on the CPU ------------------------------------------------------------ */

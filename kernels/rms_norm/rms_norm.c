@@ -139,11 +139,12 @@ static const gd_case add_rms_norm_cases[] = {
 /* ---- The records -------------------------------------------------------------------------- */
 
 /* What both have: they save rstd. */
-#define OF_BOTH                                                                              \
-    .args_size = sizeof(gd_rms_norm_args), .plain_args = true, GD_BUILT_IN, .strided = true, \
-    .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA), .ranges = ranges, .shape = check_params,      \
-    .definition = definition,                                                                \
-    .forward = {[GD_CPU] = rms_norm_forward_cpu, [GD_CUDA] = rms_norm_forward_cuda}
+#define OF_BOTH                                                                       \
+    GD_ARGS(gd_rms_norm_args), GD_BUILT_IN,                                           \
+        .strided = true, .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA), .ranges = ranges, \
+        .shape = check_params, .definition = definition,                              \
+        .forward = {rms_norm_forward, rms_norm_forward},                              \
+        .backward = {rms_norm_backward, rms_norm_backward}
 
 const gd_op gd_op_rms_norm = {
     .name = "rms_norm",
@@ -152,7 +153,6 @@ const gd_op gd_op_rms_norm = {
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
-    .backward = {[GD_CPU] = rms_norm_backward_cpu, [GD_CUDA] = rms_norm_backward_cuda},
     OF_BOTH,
     GD_CASES(rms_norm_cases),
 };
@@ -166,7 +166,6 @@ const gd_op gd_op_add_rms_norm = {
     .backward_reads_outputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(2) | GD_BIT(3),
-    .backward = {[GD_CPU] = rms_norm_backward_cpu, [GD_CUDA] = rms_norm_backward_cuda},
     OF_BOTH,
     GD_CASES(add_rms_norm_cases),
 };

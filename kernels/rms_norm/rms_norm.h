@@ -14,10 +14,8 @@ typedef struct gd_rms_norm_args {
 } gd_rms_norm_args;
 
 /* The kernels of both records, for any device (problem.c). */
-gd_status rms_norm_forward_cpu(const gd_call *call);
-gd_status rms_norm_backward_cpu(const gd_call *call);
-gd_status rms_norm_forward_cuda(const gd_call *call);
-gd_status rms_norm_backward_cuda(const gd_call *call);
+gd_status rms_norm_forward(const gd_call *call);
+gd_status rms_norm_backward(const gd_call *call);
 
 /* The CPU kernels, computing in float or double: for problems that gd_cpu_rms_norm_* have checked,
  * with at least one row (the backward: 0 or more) of at least one number. `plain` is the formulas

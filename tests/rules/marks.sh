@@ -167,7 +167,7 @@ for readme in kernels/*/README.md; do
         }
         /^const gd_op gd_op_/ { name = substr($3, 7) }
         /^#define/ { name = "" }
-        /^ *(\.(backward|definition) =|GD_KERNELS|REDUCES|VIEW|GATHER|SOFTMAX)/ && name != "" { print name; name = "" }
+        /^ *(\.(backward|definition) =|GD_KERNELS|REDUCES|VIEW|GATHER|SOFTMAX|OF_BOTH)/ && name != "" { print name; name = "" }
         /^};/ { name = "" }' "${sources[@]}")
     for op in "${ops[@]}"; do
         if [[ $op == "${folder##*/}" ]]; then
