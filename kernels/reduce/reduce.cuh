@@ -97,7 +97,8 @@ static inline void gd_reduce_divide(gd_reduce_plan<K> *plan)
 {
     const int beside = plan->last_kept ? gd_power_of_two(plan->groups, 32) : 1;
     const bool warps = !plan->last_kept && plan->groups >= 8192 && plan->steps <= 8 * 32;
-    plan->lanes = gd_power_of_two(gd_ceil_div(plan->steps, 4), warps ? 32 : gd_threads / beside);
+    plan->lanes =
+        gd_power_of_two(gd_ceil_div(plan->steps, warps ? 8 : 4), warps ? 32 : gd_threads / beside);
     const int64_t tiles = gd_ceil_div(plan->groups, gd_threads / plan->lanes);
     const int64_t fill = gd_ceil_div(1024, tiles), most = plan->steps / (8 * plan->lanes);
     plan->pieces = fill < most ? fill : most;
