@@ -1,6 +1,5 @@
 /* gradus_train.c - gradus-train: trains a transformer on a text. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "checkpoint.h"

@@ -10,7 +10,7 @@ gd_status decoder_create(decoder *d, model *m, int64_t capacity)
     const model_config *c = &m->config;
     const int64_t shape[4] = {1, capacity, c->kv_heads, c->dim / c->heads};
     const gd_dtype dtype = gd_tensor_dtype(m->embedding);
-    *d = (decoder){.m = m, .layers = c->layers, .capacity = capacity};
+    *d = (decoder){.m = m, .layers = c->layers};
     d->keys = calloc((size_t)c->layers, sizeof *d->keys);
     d->values = calloc((size_t)c->layers, sizeof *d->values);
     if (!d->keys || !d->values) {

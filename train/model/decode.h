@@ -12,8 +12,8 @@
 
 typedef struct decoder {
     model *m;
-    gd_tensor **keys, **values;       /* per layer: [1, capacity, KV, D] */
-    int64_t layers, capacity, length; /* `length` tokens have been read */
+    gd_tensor **keys, **values; /* per layer: [1, capacity, KV, D] */
+    int64_t layers, length;     /* `length` tokens have been read */
 } decoder;
 
 /* Allocates memory for `capacity` tokens. On error the context has the message; free it in any

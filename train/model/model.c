@@ -2,7 +2,6 @@
 #include "model.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- Parameters --------------------------------------------------------------------------- */

@@ -5,7 +5,6 @@
 #include "llama.h"
 #include "tokenizer_file.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,8 +6,6 @@
 #include "platform/memory.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 static const double GIB = 1024.0 * 1024 * 1024;
 

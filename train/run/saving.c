@@ -3,7 +3,6 @@
 #include "platform/file.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- One file ------------------------------------------------------------------------------- */

@@ -5,9 +5,7 @@
 #include "platform/file.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #ifdef GD_HAVE_XXHASH
 #define XXH_INLINE_ALL

@@ -12,12 +12,6 @@
 
 enum { PATH = 4096 };
 
-const char *paths_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Adds a name, or one in a folder. */
 static bool add(paths *p, const char *folder, const char *name)
 {
@@ -47,17 +41,13 @@ void paths_free(paths *found)
 typedef struct listing {
     paths *found;
     const char *folder;
-    bool (*wanted)(const char *path);
 } listing;
 
 static bool add_name(void *user, int folder, const char *name)
 {
     const listing *l = user;
-    paths *p = l->found;
     (void)folder;
-    if (!add(p, l->folder, name)) return false;
-    if (!l->wanted(p->name[p->count - 1])) free(p->name[--p->count]);
-    return true;
+    return name[0] == '.' || add(l->found, l->folder, name);
 }
 
 static int by_name(const void *a, const void *b)
@@ -65,9 +55,10 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-bool paths_in_folder(paths *found, const char *folder, bool (*wanted)(const char *path))
+/* Adds what is in a folder and not hidden, in order. */
+static bool add_folder(paths *found, const char *folder)
 {
-    listing l = {found, folder, wanted};
+    listing l = {found, folder};
     const size_t before = found->count;
     const int at = gd_os_open(gd_os_here, folder, GD_OS_READ | GD_OS_FOLDER, 0);
     const bool fine = at >= 0 && gd_os_each_name(at, add_name, &l);
@@ -98,18 +89,13 @@ static bool is_log(const char *path)
 static const char *reason_to_leave(const char *path)
 {
     gd_os_status status;
-    const char *name = paths_name(path);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const bool copy =
         name[strlen(name) - 1] == '~' || (name[0] == '#' && strrchr(name, '#') > name);
     if (!gd_os_status_at(gd_os_here, path, true, &status)) return NULL; /* reading it says why */
     if (status.kind == GD_OS_IS_FOLDER) return "a folder in a folder";
     if (status.kind != GD_OS_IS_FILE) return "no file";
     return copy ? "an editor's copy" : is_log(path) ? "the log of a run" : NULL;
-}
-
-static bool is_visible(const char *path)
-{
-    return paths_name(path)[0] != '.';
 }
 
 /* Keeps of the names from `begin` on those that are read, and tells the first of the others. */
@@ -132,7 +118,7 @@ static void leave_out(paths *found, size_t begin)
 /* A file, or all files that are in a folder. */
 static bool add_path(paths *found, const char *path)
 {
-    return is_folder(path) ? paths_in_folder(found, path, is_visible) : add(found, NULL, path);
+    return is_folder(path) ? add_folder(found, path) : add(found, NULL, path);
 }
 
 /* ---- What an option names ------------------------------------------------------------------- */

@@ -22,12 +22,6 @@ const char *paths_reason(const paths *found);
 /* Whether "-", standard input, is among them. */
 bool paths_read_stdin(const char *named);
 
-/* Adds the paths of what is in a folder and wanted, in order. */
-bool paths_in_folder(paths *found, const char *folder, bool (*wanted)(const char *path));
-
-/* What is behind the last slash. */
-const char *paths_name(const char *path);
-
 void paths_free(paths *found);
 
 #endif
