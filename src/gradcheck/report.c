@@ -34,9 +34,12 @@ void gd_gradcheck_report_free(gd_gradcheck_report *report)
 gd_text gd_check_shape(int ndim, const int64_t *shape)
 {
     gd_text text = {"["};
-    for (int axis = 0; axis < ndim; axis++) /* 8 sizes of at most 20 characters leave room */
-        gd_check_write(&text, axis ? ", %lld" : "%lld", (long long)shape[axis]);
-    gd_check_write(&text, "]");
+    for (int axis = 0; axis < ndim; axis++) {
+        const size_t used = strlen(text.text);
+        snprintf(text.text + used, sizeof text.text - used, axis ? ", %lld" : "%lld",
+                 (long long)shape[axis]);
+    }
+    strcat(text.text, "]"); /* 8 sizes of at most 20 characters leave room */
     return text;
 }
 
