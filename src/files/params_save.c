@@ -220,8 +220,8 @@ static void write_parts(contents *c, const char *path, const gd_output *to,
     const bool begun =
         ready && c->values && !gd_whole_file_begin(&file, ctx, "safetensors_write", path);
     if (begun) to = &own;
-    gd_safetensors_write_by(ctx, writes ? to : NULL, c->tensors, c->count, c->texts,
-                            metadata_count + c->number_count, supply, c);
+    const gd_file_contents all = {c->tensors, c->count, c->texts, metadata_count + c->number_count};
+    gd_safetensors_write_by(ctx, writes ? to : NULL, all, supply, c);
     if (begun) gd_whole_file_end(&file);
     discard(c);
 }

@@ -62,10 +62,18 @@ gd_text gd_safetensors_shape_text(const gd_safetensors_entry *entry);
  * stays in *file, for gd_safetensors_close. */
 gd_status gd_safetensors_parse(gd_safetensors *file, const char *path);
 
+/* ---- Writing (safetensors_write.c) ------------------------------------------------------- */
+
+typedef struct gd_file_contents {
+    const gd_named_tensor *tensors;
+    int64_t tensor_count;
+    const gd_named_text *metadata;
+    int64_t metadata_count;
+} gd_file_contents;
+
 /* The header for tensors whose data follow one another, with its length before it and padded with
- * spaces to a multiple of 64 bytes (safetensors_write.c). Free it. NULL on error. */
-char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
-                           const gd_named_text *metadata, int64_t metadata_count, size_t *bytes);
+ * spaces to a multiple of 64 bytes. Free it. NULL on error. */
+char *gd_safetensors_print(gd_context *ctx, gd_file_contents contents, size_t *bytes);
 
 /* Called before the elements of a tensor are written, and also after an error; false: no more are
  * written. */
@@ -73,9 +81,7 @@ typedef bool gd_supply(void *user, const gd_named_tensor *tensor);
 
 /* gd_safetensors_write_to, where `supply` makes the elements (NULL: they are there). Without an
  * output nothing is written, but all is supplied. */
-gd_status gd_safetensors_write_by(gd_context *ctx, const gd_output *to,
-                                  const gd_named_tensor *tensors, int64_t tensor_count,
-                                  const gd_named_text *metadata, int64_t metadata_count,
+gd_status gd_safetensors_write_by(gd_context *ctx, const gd_output *to, gd_file_contents contents,
                                   gd_supply *supply, void *user);
 
 /* An error unless the output has a name and a function. */

@@ -23,24 +23,23 @@ static void print_tensor(gd_json_text *to, const gd_tensor *t, int64_t begin, in
     gd_json_print(to, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)end);
 }
 
-static void print_all(gd_json_text *to, const gd_named_tensor *tensors, int64_t tensor_count,
-                      const gd_named_text *metadata, int64_t metadata_count)
+static void print_all(gd_json_text *to, gd_file_contents c)
 {
     int64_t begin = 0;
     gd_json_print(to, "{");
-    if (metadata_count > 0) gd_json_print(to, "\"%s\":{", gd_safetensors_metadata_name);
-    for (int64_t i = 0; i < metadata_count; i++) {
+    if (c.metadata_count > 0) gd_json_print(to, "\"%s\":{", gd_safetensors_metadata_name);
+    for (int64_t i = 0; i < c.metadata_count; i++) {
         if (i > 0) gd_json_print(to, ",");
-        gd_json_print_string(to, metadata[i].name, NULL);
+        gd_json_print_string(to, c.metadata[i].name, NULL);
         gd_json_print(to, ":");
-        gd_json_print_string(to, metadata[i].text, NULL);
+        gd_json_print_string(to, c.metadata[i].text, NULL);
     }
-    if (metadata_count > 0) gd_json_print(to, tensor_count > 0 ? "}," : "}");
-    for (int64_t i = 0; i < tensor_count; i++) {
-        const gd_tensor *t = tensors[i].tensor;
+    if (c.metadata_count > 0) gd_json_print(to, c.tensor_count > 0 ? "}," : "}");
+    for (int64_t i = 0; i < c.tensor_count; i++) {
+        const gd_tensor *t = c.tensors[i].tensor;
         const int64_t end = begin + t->count * (int64_t)gd_dtype_size(t->dtype);
         if (i > 0) gd_json_print(to, ",");
-        gd_json_print_string(to, tensors[i].name, NULL);
+        gd_json_print_string(to, c.tensors[i].name, NULL);
         print_tensor(to, t, begin, end);
         begin = end;
     }
@@ -66,32 +65,29 @@ static gd_status check_names(gd_context *ctx, const char *what, const char **nam
     return GD_OK;
 }
 
-static gd_status check_all_names(gd_context *ctx, const gd_named_tensor *tensors,
-                                 int64_t tensor_count, const gd_named_text *metadata,
-                                 int64_t metadata_count)
+static gd_status check_all_names(gd_context *ctx, gd_file_contents c)
 {
-    const size_t bytes = (size_t)(tensor_count + metadata_count) * sizeof(char *);
+    const size_t bytes = (size_t)(c.tensor_count + c.metadata_count) * sizeof(char *);
     const char **names = gd_host_allocate(ctx, bytes, "the names of a file");
     if (!names) return gd_error_status(ctx);
-    for (int64_t i = 0; i < tensor_count; i++) names[i] = tensors[i].name;
-    for (int64_t i = 0; i < metadata_count; i++) names[tensor_count + i] = metadata[i].name;
-    if (!check_names(ctx, "metadata", names + tensor_count, metadata_count))
-        check_names(ctx, "tensor", names, tensor_count);
+    for (int64_t i = 0; i < c.tensor_count; i++) names[i] = c.tensors[i].name;
+    for (int64_t i = 0; i < c.metadata_count; i++) names[c.tensor_count + i] = c.metadata[i].name;
+    if (!check_names(ctx, "metadata", names + c.tensor_count, c.metadata_count))
+        check_names(ctx, "tensor", names, c.tensor_count);
     gd_host_release(ctx, names, bytes);
-    for (int64_t i = 0; i < metadata_count && !gd_failed(ctx); i++)
-        if (!gd_utf8_text(metadata[i].text))
-            refuse_name(ctx, "metadata", metadata[i].text, "is not UTF-8");
+    for (int64_t i = 0; i < c.metadata_count && !gd_failed(ctx); i++)
+        if (!gd_utf8_text(c.metadata[i].text))
+            refuse_name(ctx, "metadata", c.metadata[i].text, "is not UTF-8");
     return gd_error_status(ctx);
 }
 
-char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
-                           const gd_named_text *metadata, int64_t metadata_count, size_t *bytes)
+char *gd_safetensors_print(gd_context *ctx, gd_file_contents c, size_t *bytes)
 {
     enum { ALIGNMENT = 64, LENGTH = GD_SAFETENSORS_LENGTH_BYTES };
     gd_json_text header = {0};
-    if (check_all_names(ctx, tensors, tensor_count, metadata, metadata_count)) return NULL;
+    if (check_all_names(ctx, c)) return NULL;
     gd_json_print(&header, "%*s", LENGTH, "");
-    print_all(&header, tensors, tensor_count, metadata, metadata_count);
+    print_all(&header, c);
     gd_json_print(&header, "%*s", (int)(-header.length % ALIGNMENT), "");
     const size_t padded = header.length - LENGTH;
     if (header.lacking)
@@ -110,20 +106,18 @@ char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int6
 
 /* ---- The contents ------------------------------------------------------------------------- */
 
-static gd_status check_arguments(gd_context *ctx, const gd_named_tensor *tensors,
-                                 int64_t tensor_count, const gd_named_text *metadata,
-                                 int64_t metadata_count)
+static gd_status check_arguments(gd_context *ctx, gd_file_contents c)
 {
     const char *who = "safetensors_write";
-    if (tensor_count < 0 || metadata_count < 0 || (tensor_count > 0 && !tensors) ||
-        (metadata_count > 0 && !metadata)) {
+    if (c.tensor_count < 0 || c.metadata_count < 0 || (c.tensor_count > 0 && !c.tensors) ||
+        (c.metadata_count > 0 && !c.metadata)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "%s: given %lld tensors%s and %lld metadata%s, wanted arrays of 0 or more",
-                       who, (long long)tensor_count, tensors ? "" : " at NULL",
-                       (long long)metadata_count, metadata ? "" : " at NULL");
+                       who, (long long)c.tensor_count, c.tensors ? "" : " at NULL",
+                       (long long)c.metadata_count, c.metadata ? "" : " at NULL");
     }
-    for (int64_t i = 0; i < tensor_count; i++) {
-        const gd_tensor *t = tensors[i].tensor;
+    for (int64_t i = 0; i < c.tensor_count; i++) {
+        const gd_tensor *t = c.tensors[i].tensor;
         if (!t || t->ctx != ctx) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,
                            "%s: tensor %lld is %s, wanted one of this "
@@ -131,17 +125,17 @@ static gd_status check_arguments(gd_context *ctx, const gd_named_tensor *tensors
                            who, (long long)i, t ? "of another context" : "NULL");
         }
         if (!gd_tensor_usable(t, who, "a tensor")) return gd_error_status(ctx);
-        if (!tensors[i].name) {
+        if (!c.tensors[i].name) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,
                            "%s: the name of tensor %lld is NULL, wanted a string", who,
                            (long long)i);
         }
     }
-    for (int64_t i = 0; i < metadata_count; i++) {
-        if (metadata[i].name && metadata[i].text) continue;
+    for (int64_t i = 0; i < c.metadata_count; i++) {
+        if (c.metadata[i].name && c.metadata[i].text) continue;
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "%s: the %s of metadata %lld is NULL, wanted a string", who,
-                       metadata[i].name ? "text" : "name", (long long)i);
+                       c.metadata[i].name ? "text" : "name", (long long)i);
     }
     return GD_OK;
 }
@@ -181,9 +175,7 @@ static gd_status write_elements(const gd_output *to, const gd_tensor *t)
     return gd_error_status(ctx);
 }
 
-gd_status gd_safetensors_write_by(gd_context *ctx, const gd_output *to,
-                                  const gd_named_tensor *tensors, int64_t tensor_count,
-                                  const gd_named_text *metadata, int64_t metadata_count,
+gd_status gd_safetensors_write_by(gd_context *ctx, const gd_output *to, gd_file_contents c,
                                   gd_supply *supply, void *user)
 {
     char *header = NULL;
@@ -191,20 +183,17 @@ gd_status gd_safetensors_write_by(gd_context *ctx, const gd_output *to,
 #ifndef GD_HAVE_JANSSON
     gd_fail(ctx, GD_ERROR_UNSUPPORTED, "safetensors_write: %s", gd_safetensors_no_jansson);
 #endif
-    if (gd_error_status(ctx) ||
-        check_arguments(ctx, tensors, tensor_count, metadata, metadata_count))
-        return gd_error_status(ctx);
-    gd_named_tensor *sorted = by_width(ctx, tensors, tensor_count);
-    if (sorted)
-        header = gd_safetensors_print(ctx, sorted, tensor_count, metadata, metadata_count,
-                                      &header_bytes);
+    if (gd_error_status(ctx) || check_arguments(ctx, c)) return gd_error_status(ctx);
+    gd_named_tensor *sorted = by_width(ctx, c.tensors, c.tensor_count);
+    c.tensors = sorted;
+    if (sorted) header = gd_safetensors_print(ctx, c, &header_bytes);
     if (header) put_bytes(ctx, to, header, header_bytes);
-    for (int64_t i = 0; header && i < tensor_count; i++) {
+    for (int64_t i = 0; header && i < c.tensor_count; i++) {
         if (supply ? !supply(user, &sorted[i]) : gd_failed(ctx)) break;
         write_elements(to, sorted[i].tensor);
     }
     free(header);
-    gd_host_release(ctx, sorted, (size_t)tensor_count * sizeof *sorted);
+    gd_host_release(ctx, sorted, (size_t)c.tensor_count * sizeof *sorted);
     return gd_error_status(ctx);
 }
 
@@ -221,8 +210,8 @@ gd_status gd_safetensors_write_to(gd_context *ctx, const gd_output *to,
                                   const gd_named_text *metadata, int64_t metadata_count)
 {
     if (gd_error_status(ctx) || gd_safetensors_check_output(ctx, to)) return gd_error_status(ctx);
-    return gd_safetensors_write_by(ctx, to, tensors, tensor_count, metadata, metadata_count, NULL,
-                                   NULL);
+    return gd_safetensors_write_by(
+        ctx, to, (gd_file_contents){tensors, tensor_count, metadata, metadata_count}, NULL, NULL);
 }
 
 gd_status gd_safetensors_write(gd_context *ctx, const char *path, const gd_named_tensor *tensors,

@@ -127,8 +127,8 @@ static inline unsigned char *oracle_print(gd_context *ctx, const gd_named_tensor
         const gd_tensor *t = tensors[i].tensor;
         data += (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
     }
-    char *header =
-        gd_safetensors_print(ctx, tensors, tensor_count, metadata, metadata_count, &begin);
+    char *header = gd_safetensors_print(
+        ctx, (gd_file_contents){tensors, tensor_count, metadata, metadata_count}, &begin);
     unsigned char *bytes = header ? malloc(begin + data) : NULL;
     if (bytes) memcpy(bytes, header, begin);
     free(header);
