@@ -42,7 +42,7 @@ typedef struct shared {
 static bool is_missing(const gd_group *group, int rank)
 {
     const shared *m = group->state;
-    if (!m || !m->memory) return false;
+    if (!m || !m->memory) return rank == 0; /* which makes the memory */
     const uint32_t round = atomic_load_explicit(&m->area[rank].round, memory_order_acquire);
     return (int32_t)(round - m->round) < 0;
 }

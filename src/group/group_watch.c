@@ -88,10 +88,11 @@ gd_status gd_group_look(gd_group *group, double since)
         /* Of a rank that waits the file changes; on the CPU the shared memory shows more. */
         const bool known = transport->is_missing != NULL;
         const bool missing = known ? transport->is_missing(group, r) : p->moved < since;
-        if (state == PEER_FAILED) return abort_group(group, f.why);
+        const bool needed = missing || !known; /* else the call can end without that rank */
+        if (state == PEER_FAILED && needed) return abort_group(group, f.why);
         if (state == PEER_LEFT && (late || (known && missing)))
             return gd_group_abort(group, r, "has left");
-        if (state == PEER_GONE && (missing || !known)) return gd_group_abort(group, r, "is gone");
+        if (state == PEER_GONE && needed) return gd_group_abort(group, r, "is gone");
         if (state == PEER_IN && f.beat != p->beat) {
             p->beat = f.beat;
             p->moved = now;
