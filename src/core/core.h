@@ -132,19 +132,11 @@ struct gd_device_table {
 /* ---- Signatures (signature.c) ----------------------------------------------------------- */
 
 typedef struct gd_signature gd_signature;
-
-/* A record, its signature's text if both are usable, and what that says. */
-typedef struct gd_read_signature {
-    const gd_op *op;
-    const char *text;
-    gd_signature *signature;
-} gd_read_signature;
-
 enum { GD_SIGNATURES = 512 };
 
-/* Reads the signature of a record, which may have none, unless it was read before; NULL, with the
- * error set, if it or the record is not usable. `who` begins the message on the record; NULL: it
- * may lack what a call needs. */
+/* Reads the signature of a record, which may have none; that of a constant record once. NULL, with
+ * the error set, if it or the record is not usable. `who` begins the message on the record; NULL:
+ * it may lack what a call needs. */
 const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who);
 
 const gd_op_counts *gd_signature_counts(const gd_signature *s);
@@ -174,7 +166,7 @@ struct gd_context {
     int64_t objects; /* that need it: parameters, optimizers, graphs, groups, open files */
     bool freed;      /* by the user; the last object frees it */
 
-    gd_pool_class pool[GD_POOL_KINDS * GD_POOL_CLASSES]; /* of both kinds, one after the other */
+    gd_pool_class pool[2 * GD_POOL_CLASSES]; /* of lasting memory, then of a step's */
     gd_guarded *guarded;
     int64_t guarded_count, guarded_capacity;
     gd_memory_stats stats;
@@ -233,8 +225,7 @@ struct gd_context {
 
     const gd_op **user_ops;
     int64_t user_op_count, user_op_capacity;
-    gd_read_signature signatures[GD_SIGNATURES]; /* a hash table, at most half of it used */
-    int signatures_read;
+    gd_signature *signatures[GD_SIGNATURES]; /* of constant records, a hash table */
 };
 
 /* Makes AddressSanitizer let programs touch this memory of the CPU, or report them. */

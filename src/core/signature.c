@@ -27,6 +27,8 @@ typedef struct pattern {
 } pattern;
 
 struct gd_signature {
+    const gd_op *op;     /* whose it is */
+    const char *text;    /* op->signature when it was read */
     gd_op_counts counts; /* its own, or what the record has in their place */
     int parts[3];        /* inputs, outputs, saves */
     uint32_t optional;
@@ -138,42 +140,6 @@ static bool read_signature(gd_signature *s, const char **at)
     return false;
 }
 
-/* The signature of a record, which is followed by a copy of its text. */
-static gd_signature *read_text(gd_context *ctx, const gd_op *op, const char *text)
-{
-    const size_t length = strlen(text) + 1;
-    gd_signature *s = gd_host_allocate(ctx, sizeof *s + length, "a signature");
-    if (!s) return NULL;
-    *s = (gd_signature){.whole = true, .alike = *text != 0};
-    const char *at = memcpy(s + 1, text, length);
-    if (!*text || read_signature(s, &at)) return s;
-    gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: its signature \"%.300s\" is wrong from \"%.40s\" on",
-            op->name ? op->name : "", text, at);
-    gd_host_release(ctx, s, sizeof *s + length);
-    return NULL;
-}
-
-static void release(gd_context *ctx, gd_read_signature *kept)
-{
-    gd_signature *s = kept->signature;
-    if (s) gd_host_release(ctx, s, sizeof *s + strlen((const char *)(s + 1)) + 1);
-    *kept = (gd_read_signature){0};
-}
-
-void gd_signatures_free(gd_context *ctx)
-{
-    for (int i = 0; i < GD_SIGNATURES; i++) release(ctx, &ctx->signatures[i]);
-    ctx->signatures_read = 0;
-}
-
-/* The place of a record in the table. */
-static gd_read_signature *slot_of(gd_context *ctx, const gd_op *op)
-{
-    size_t i = (uintptr_t)op / 64 % GD_SIGNATURES;
-    while (ctx->signatures[i].op != op && ctx->signatures[i].op) i = (i + 1) % GD_SIGNATURES;
-    return &ctx->signatures[i];
-}
-
 /* What the signature does not say, the record may. */
 static gd_op_counts counts_of(const gd_signature *s, const gd_op *op)
 {
@@ -190,35 +156,52 @@ gd_op_counts gd_op_count(const gd_op *op)
     return counts_of(&s, op);
 }
 
+void gd_signatures_free(gd_context *ctx)
+{
+    for (int i = 0; i < GD_SIGNATURES; i++)
+        gd_host_release(ctx, ctx->signatures[i], sizeof *ctx->signatures[i]);
+}
+
+/* Where the signature of a record is kept, or can be; NULL: there is no room for it. */
+static inline gd_signature **place_of(gd_context *ctx, const gd_op *op)
+{
+    const size_t first = (uintptr_t)op / 64;
+    for (size_t i = first; op->constant && i < first + 16; i++) {
+        gd_signature **place = &ctx->signatures[i % GD_SIGNATURES];
+        if (!*place || (*place)->op == op) return place;
+    }
+    return NULL;
+}
+
 const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who)
 {
-    gd_read_signature *kept = slot_of(ctx, op);
-    const char *text = op->signature ? op->signature : "";
-    if (op->constant && kept->text == text) return kept->signature;
-    if (!kept->signature || strcmp((const char *)(kept->signature + 1), text) != 0) {
-        gd_signature *s = read_text(ctx, op, text);
-        if (!s) return NULL;
-        if (2 * ctx->signatures_read > GD_SIGNATURES) gd_signatures_free(ctx);
-        kept = slot_of(ctx, op);
-        ctx->signatures_read += !kept->signature;
-        release(ctx, kept);
-        *kept = (gd_read_signature){.op = op, .signature = s};
-    }
-    gd_signature *s = kept->signature;
-    s->counts = counts_of(s, op);
-    const char *fault = who ? record_fault(op, &s->counts) : NULL;
+    gd_signature **kept = place_of(ctx, op);
+    if (kept && *kept && (*kept)->text == op->signature) return *kept;
+    const char *name = op->name ? op->name : "", *text = op->signature ? op->signature : "";
+    gd_signature read = {.op = op, .text = op->signature, .whole = true, .alike = *text != 0};
+    const char *at = text, *fault = NULL;
+    const bool right = !*text || read_signature(&read, &at);
+    read.counts = counts_of(&read, op);
     const bool whole =
-        s->whole && s->parts[1] == s->counts.outputs && s->parts[2] == s->counts.saves;
-    kept->text = !fault && (whole || op->shape) ? text : NULL;
-    if (kept->text) return s;
-    if (fault)
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
-                op->name ? op->name : "", fault);
-    else
+        read.whole && read.parts[1] == read.counts.outputs && read.parts[2] == read.counts.saves;
+    if (right && who) fault = record_fault(op, &read.counts);
+    if (!right)
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: its signature \"%.300s\" is wrong from \"%.40s\" on",
+                name, text, at);
+    else if (fault)
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who, name,
+                fault);
+    else if (!whole && !op->shape)
         gd_fail(ctx, GD_ERROR_ARGUMENT,
                 "%s: its signature \"%.300s\" lacks shapes of results, and there is no shape()",
-                op->name, text);
-    return NULL;
+                name, text);
+    if (gd_failed(ctx)) return NULL;
+    gd_signature *s = !kept   ? gd_arena_allocate(ctx, sizeof *s, "a signature")
+                      : *kept ? *kept
+                              : gd_host_allocate(ctx, sizeof *s, "a signature");
+    if (s) *s = read;
+    if (kept) *kept = s;
+    return s;
 }
 
 const gd_op_counts *gd_signature_counts(const gd_signature *s)
