@@ -88,12 +88,12 @@ static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int c
 
 gd_wanted *gd_want(gd_tensor *t)
 {
-    gd_wanted **list = gd_wanted_list(t->ctx->gradients, t), *w = gd_find_wanted(t);
+    gd_wanted **first = &t->ctx->gradients->first, *w = t->wanted;
     if (w) return w;
     w = gd_arena_allocate(t->ctx, sizeof *w, "gradients");
     if (!w) return NULL;
-    *w = (gd_wanted){.next = *list, .t = t};
-    return *list = w;
+    *w = (gd_wanted){.next = *first, .t = t};
+    return t->wanted = *first = w;
 }
 
 void gd_mark_wanted(gd_context *ctx, int64_t first, int64_t end)

@@ -562,30 +562,16 @@ typedef struct gd_wanted {
 
 typedef struct gd_gradients_walk {
     gd_gradients_options options;
-    gd_wanted **list; /* of the tensors with the same remainder */
-    size_t lists;     /* a power of two */
+    gd_wanted *first;
 } gd_gradients_walk;
 
-static inline gd_wanted **gd_wanted_list(const gd_gradients_walk *walk, const gd_tensor *t)
-{
-    return &walk->list[(uintptr_t)t / 64 & (walk->lists - 1)];
-}
-
-/* NULL: the running gd_gradients knows nothing of t. */
-static inline gd_wanted *gd_find_wanted(const gd_tensor *t)
-{
-    gd_wanted *w = *gd_wanted_list(t->ctx->gradients, t);
-    while (w && w->t != t) w = w->next;
-    return w;
-}
-
-/* Finds it, or adds it; NULL on error. */
+/* That of t, which begins to exist; NULL on error. */
 gd_wanted *gd_want(gd_tensor *t);
 
 /* Whether t is an input of the running gd_gradients, or was made of one. */
 static inline bool gd_is_wanted(const gd_tensor *t)
 {
-    return t->requires_grad && ((t->node && t->node->leads) || gd_find_wanted(t));
+    return t->requires_grad && ((t->node && t->node->leads) || t->wanted);
 }
 
 /* Whether the running walk needs the gradient of t. */
@@ -597,7 +583,7 @@ static inline bool gd_walk_needs(const gd_context *ctx, const gd_tensor *t)
 /* Whether its gradient, which kernels compute, outlives the running walk. */
 static inline bool gd_walk_retains(const gd_context *ctx, const gd_tensor *t)
 {
-    return ctx->gradients ? gd_find_wanted(t) != NULL : t->retain_grad;
+    return ctx->gradients ? t->wanted != NULL : t->retain_grad;
 }
 
 /* Finds for gd_gradients which of the nodes [first, end) lead to its inputs. */

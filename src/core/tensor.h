@@ -67,6 +67,7 @@ struct gd_tensor {
     uint64_t call; /* the number of that call; 0: not made by an op */
     bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
     const gd_node *reader; /* of an awaited leaf: the node after which its gradient is complete */
+    struct gd_wanted *wanted; /* by the running gd_gradients, or NULL */
 
     gd_tensor *next, *previous; /* in one of the context's lists */
     char name[GD_NAME_SIZE];

@@ -34,8 +34,7 @@ static void contribute(gd_tensor *t, gd_tensor *part)
 
 static gd_tensor *cotangent_of(const gd_tensor *t)
 {
-    const gd_wanted *w = gd_find_wanted(t);
-    return w ? w->cotangent : NULL;
+    return t->wanted ? t->wanted->cotangent : NULL;
 }
 
 /* ---- What a derivation gets --------------------------------------------------------------- */

@@ -52,7 +52,7 @@ static gd_status check(gd_context *ctx, gd_tensor *const *outputs, int count,
 static gd_status put_aside(gd_tensor *t)
 {
     gd_context *ctx = t->ctx;
-    gd_wanted *w = gd_find_wanted(t);
+    gd_wanted *w = t->wanted;
     if (w->aside) return GD_OK; /* the input is given twice */
     const gd_dtype dtype = gd_gradient_dtype(t);
     w->aside = true;
@@ -70,7 +70,7 @@ static gd_status put_aside(gd_tensor *t)
 /* Gives it back; leaves the new one, NULL if there is none, as the cotangent. */
 static void take_back(gd_tensor *t)
 {
-    gd_wanted *w = gd_find_wanted(t);
+    gd_wanted *w = t->wanted;
     if (!w->aside) return;
     w->aside = false;
     w->cotangent = gd_grad_now(t);
@@ -134,27 +134,12 @@ static void collect(gd_tensor *const *inputs, int n, const gd_gradients_options 
 {
     const gd_context *ctx = inputs[0]->ctx;
     for (int i = 0; i < n && !gd_failed(ctx); i++) {
-        gd_wanted *w = gd_find_wanted(inputs[i]);
+        gd_wanted *w = inputs[i]->wanted;
         if (!w->aside) w->cotangent = result(w, i, options);
         w->aside = true; /* of an input that is given twice there is one gradient */
         gradients[i] = w->cotangent;
     }
     for (int i = 0; i < n && gd_failed(ctx); i++) gradients[i] = NULL;
-}
-
-/* A walk that knows its inputs. */
-static gd_status begin(gd_context *ctx, gd_gradients_walk *walk, gd_tensor *const *inputs, int n)
-{
-    const int64_t tensors = ctx->tape_length + n;
-    walk->lists = 1;
-    while ((int64_t)walk->lists < tensors) walk->lists *= 2;
-    walk->list = gd_arena_array(ctx, (int64_t)walk->lists, sizeof *walk->list, "gradients");
-    if (!walk->list) return ctx->status;
-    ctx->gradients = walk;
-    ctx->before = ctx->user_tensors;
-    for (int i = 0; i < n; i++)
-        if (!gd_want(inputs[i])) break;
-    return ctx->status;
 }
 
 gd_status gd_gradients(gd_tensor *const *outputs, int count, const gd_gradients_options *options,
@@ -172,7 +157,10 @@ gd_status gd_gradients(gd_tensor *const *outputs, int count, const gd_gradients_
     }
     if (check(ctx, outputs, count, &walk.options, inputs, n, gradients)) return ctx->status;
     const int no_grad = ctx->no_grad;
-    if (!begin(ctx, &walk, inputs, n)) {
+    ctx->gradients = &walk;
+    ctx->before = ctx->user_tensors;
+    for (int i = 0; i < n && !gd_failed(ctx); i++) gd_want(inputs[i]);
+    if (!gd_failed(ctx)) {
         if (walk.options.differentiable) {
             gd_derive(ctx, outputs, count);
             ctx->no_grad = 0;
@@ -181,6 +169,7 @@ gd_status gd_gradients(gd_tensor *const *outputs, int count, const gd_gradients_
         }
         collect(inputs, n, &walk.options, gradients);
     }
+    for (const gd_wanted *w = walk.first; w; w = w->next) w->t->wanted = NULL;
     ctx->no_grad = no_grad;
     ctx->gradients = NULL;
     return ctx->status;
