@@ -107,7 +107,7 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
         grad_view(t, node->call.output[0]->grad->storage);
     } else if (!t->grad && can_take_input(node, call, i, keep_tape)) {
         take_input(node, call, i);
-    } else if (gd_grad_take_rows(call, i, t)) {
+    } else if (call->op->dinput_rows & GD_BIT(i) && gd_grad_take_rows(call, i, t)) {
         accumulate[i] = true;
     } else {
         gd_tensor_need_grad(t);

@@ -75,10 +75,11 @@ void gd_arena_end_step(gd_context *ctx);
 void gd_arena_free(gd_context *ctx);
 
 /* Device memory, at least 64-byte aligned, uninitialised (or poisoned). NULL for 0 bytes, which is
- * not an error: check the status. */
-gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
-                           gd_memory_class memory_class, const char *what, void **data);
-void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes,
+ * not an error: check the status. Memory of a step and lasting memory never share a block: the
+ * addresses in recorded work are of a step, and no tensor that outlives it can use them. */
+gd_status gd_pool_allocate(gd_context *ctx, bool step, size_t bytes, gd_memory_class memory_class,
+                           const char *what, void **data);
+void gd_pool_release(gd_context *ctx, bool step, void *data, size_t bytes,
                      gd_memory_class memory_class);
 void gd_pool_free(gd_context *ctx);
 
@@ -337,7 +338,9 @@ void gd_written(gd_context *ctx, gd_storage *storage);
 /* A storage header, heap or arena, without memory. */
 gd_storage *gd_storage_create(gd_context *ctx, bool step);
 
-/* Returns the memory to the pool now. */
+/* Gives it memory; returns that to the pool now. */
+gd_status gd_storage_allocate(gd_context *ctx, gd_storage *storage, size_t bytes,
+                              gd_memory_class memory_class, const char *who);
 void gd_storage_release(gd_context *ctx, gd_storage *storage);
 
 /* Frees a tensor of the user or of a group, even if another object owns it. */
@@ -419,7 +422,7 @@ void gd_grad_retain(gd_tensor *t);
  * nothing is done, if any of it may be written to, or on an error. */
 bool gd_grad_take_rows(const gd_call *call, int i, const gd_tensor *t);
 
-/* Any element of a gradient is about to be written to; and may be at any time from now on. */
+/* Any element of a sparse gradient is about to be written to; of any, may be from now on. */
 void gd_grad_take_all(gd_tensor *grad);
 void gd_grad_share(gd_tensor *grad);
 
@@ -553,7 +556,7 @@ static inline gd_tensor *gd_node_value(const gd_node *node, int i)
 
 /* What gd_gradients knows of a tensor: of each input, and of what has a cotangent made by ops. */
 typedef struct gd_wanted {
-    struct gd_wanted *next; /* of the same list */
+    struct gd_wanted *next;
     gd_tensor *t, *cotangent;
     bool aside; /* kernels compute another gradient; its own is the following: */
     bool grad_valid;

@@ -35,20 +35,11 @@ static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char 
     else
         temporary = gd_arena_allocate(ctx, sizeof *temporary, who);
     if (!temporary) return NULL;
-    gd_storage *storage = &temporary->storage;
-    *storage = (gd_storage){.bytes = bytes,
-                            .memory_class = GD_MEMORY_WORKSPACE,
-                            .owned = true,
-                            .step = true, /* not to be freed with a view that an op made of it */
-                            .pool = GD_POOL_STEP};
-    if (gd_pool_allocate(ctx, storage->pool, bytes, storage->memory_class, who, &storage->data)) {
-        temporary->next = ctx->spare;
-        ctx->spare = temporary;
-        return NULL;
-    }
     temporary->next = ctx->frame->temporaries;
     ctx->frame->temporaries = temporary;
-    return temporary;
+    gd_storage *storage = &temporary->storage;
+    *storage = (gd_storage){.step = true}; /* not to be freed with a view that an op made of it */
+    return gd_storage_allocate(ctx, storage, bytes, GD_MEMORY_WORKSPACE, who) ? NULL : temporary;
 }
 
 gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,

@@ -11,7 +11,7 @@ gd_status gd_tensor_need_grad(gd_tensor *t)
     if (t->grad) {
         /* It may be an op's input: its backward detects the write. */
         gd_new_version(t->ctx, t->grad->storage);
-        gd_grad_take_all(t->grad);
+        if (t->grad->sparse) gd_grad_take_all(t->grad);
         return GD_OK;
     }
     gd_tensor *grad = gd_grad_header(t, t->step, gd_gradient_dtype(t));

@@ -109,9 +109,9 @@ void gd_arena_free(gd_context *ctx)
 
 /* Size classes: four to each power of two, 64, 80, 96, 112, 128, 160 ... bytes, so at most a fifth
  * of a block is wasted; more of small ones, since blocks are multiples of 64. */
-static gd_pool_class *class_of(gd_context *ctx, gd_pool_kind kind, size_t bytes)
+static gd_pool_class *class_of(gd_context *ctx, bool step, size_t bytes)
 {
-    gd_pool_class *first = &ctx->pool[kind * GD_POOL_CLASSES];
+    gd_pool_class *first = &ctx->pool[step ? GD_POOL_CLASSES : 0];
     if (bytes <= 64) {
         first->block_bytes = 64;
         return first;
@@ -135,7 +135,7 @@ static void count_use(gd_context *ctx, gd_memory_class memory_class, size_t byte
     if (stats->current_total > stats->peak_total) stats->peak_total = stats->current_total;
 }
 
-enum { ALL_CLASSES = GD_POOL_KINDS * GD_POOL_CLASSES };
+enum { ALL_CLASSES = 2 * GD_POOL_CLASSES };
 
 static bool has_free_blocks(const gd_context *ctx)
 {
@@ -166,9 +166,9 @@ static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *wh
     return data;
 }
 
-static void *pool_take(gd_context *ctx, gd_pool_kind kind, size_t bytes, const char *what)
+static void *pool_take(gd_context *ctx, bool step, size_t bytes, const char *what)
 {
-    gd_pool_class *pool = class_of(ctx, kind, bytes);
+    gd_pool_class *pool = class_of(ctx, step, bytes);
     char *data =
         pool->free_count ? pool->free_blocks[--pool->free_count] : pool_new_block(ctx, pool, what);
     if (!data) return NULL;
@@ -177,13 +177,13 @@ static void *pool_take(gd_context *ctx, gd_pool_kind kind, size_t bytes, const c
     return data;
 }
 
-gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
-                           gd_memory_class memory_class, const char *what, void **data)
+gd_status gd_pool_allocate(gd_context *ctx, bool step, size_t bytes, gd_memory_class memory_class,
+                           const char *what, void **data)
 {
     *data = NULL;
     if (bytes == 0) return GD_OK;
     *data = ctx->options.guard ? gd_guard_allocate(ctx, bytes, what)
-                               : pool_take(ctx, kind, bytes, what);
+                               : pool_take(ctx, step, bytes, what);
     if (!*data) {
         return gd_fail(ctx, GD_ERROR_MEMORY,
                        "%s: out of memory: wanted %zu bytes, %zu are in use on %s", what, bytes,
@@ -194,14 +194,14 @@ gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
     return GD_OK;
 }
 
-void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes,
+void gd_pool_release(gd_context *ctx, bool step, void *data, size_t bytes,
                      gd_memory_class memory_class)
 {
     if (!data) return;
     if (ctx->options.guard) {
         gd_guard_release(ctx, data);
     } else {
-        gd_pool_class *pool = class_of(ctx, kind, bytes);
+        gd_pool_class *pool = class_of(ctx, step, bytes);
         pool->free_blocks[pool->free_count++] = data;
         gd_allow(ctx, data, pool->block_bytes, false);
     }

@@ -29,13 +29,13 @@ bool gd_grad_take_rows(const gd_call *call, int i, const gd_tensor *t)
 {
     gd_tensor *grad = t->grad;
     gd_context *ctx = t->ctx;
-    if (!(call->op->dinput_rows & GD_BIT(i)) || !grad || grad->step || grad->shared) return false;
+    if (!grad || grad->step || grad->shared) return false;
     const gd_tensor *ids = call->input[i + 1];
     if (t->grad_valid ? !grad->sparse : ids->count > grad->shape[0] / 4) return false;
     gd_storage *storage = grad->storage;
     if (!storage->touched) {
         void *touched;
-        if (gd_pool_allocate(ctx, GD_POOL_LASTING, gd_granules(storage->bytes), GD_MEMORY_GRADIENTS,
+        if (gd_pool_allocate(ctx, storage->step, gd_granules(storage->bytes), GD_MEMORY_GRADIENTS,
                              call->op->name, &touched))
             return false;
         storage->touched = touched;
@@ -52,13 +52,13 @@ bool gd_grad_take_rows(const gd_call *call, int i, const gd_tensor *t)
 
 void gd_grad_take_all(gd_tensor *grad)
 {
-    if (grad->sparse) touch_all(grad);
+    touch_all(grad);
     grad->sparse = false;
 }
 
 void gd_grad_share(gd_tensor *grad)
 {
-    gd_grad_take_all(grad);
+    if (grad->sparse) gd_grad_take_all(grad);
     grad->shared = true;
 }
 

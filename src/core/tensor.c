@@ -79,12 +79,23 @@ void gd_storage_release(gd_context *ctx, gd_storage *storage)
 {
     if (storage->released) return;
     if (storage->owned) {
-        gd_pool_release(ctx, storage->pool, storage->data, storage->bytes, storage->memory_class);
-        gd_pool_release(ctx, storage->pool, storage->touched, gd_granules(storage->bytes),
+        gd_pool_release(ctx, storage->step, storage->data, storage->bytes, storage->memory_class);
+        gd_pool_release(ctx, storage->step, storage->touched, gd_granules(storage->bytes),
                         GD_MEMORY_GRADIENTS);
     }
     storage->data = NULL;
     storage->released = true;
+}
+
+gd_status gd_storage_allocate(gd_context *ctx, gd_storage *storage, size_t bytes,
+                              gd_memory_class memory_class, const char *who)
+{
+    storage->owned = true;
+    storage->memory_class = memory_class;
+    storage->bytes = bytes;
+    storage->released =
+        gd_pool_allocate(ctx, storage->step, bytes, memory_class, who, &storage->data);
+    return storage->released ? ctx->status : GD_OK;
 }
 
 void gd_copy_packed(gd_context *ctx, void *to, gd_dtype to_dtype, void *from, gd_dtype from_dtype,
@@ -209,14 +220,8 @@ gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const c
     gd_storage *storage = gd_storage_create(ctx, t->step);
     if (!storage) return ctx->status;
     gd_tensor_attach(t, storage);
-    storage->owned = true;
-    storage->pool = t->step ? GD_POOL_STEP : GD_POOL_LASTING;
-    storage->memory_class = memory_class;
-    storage->bytes = (size_t)t->count * gd_dtype_size(t->dtype);
-    gd_status status =
-        gd_pool_allocate(ctx, storage->pool, storage->bytes, memory_class, who, &storage->data);
-    storage->released = status != GD_OK;
-    return status;
+    const size_t bytes = (size_t)t->count * gd_dtype_size(t->dtype);
+    return gd_storage_allocate(ctx, storage, bytes, memory_class, who);
 }
 
 /* Closes the view of a heap tensor; the last view frees the storage. */

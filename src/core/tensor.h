@@ -12,16 +12,11 @@
 typedef struct gd_storage gd_storage;
 typedef struct gd_node gd_node;
 
-/* Lasting memory and a step's memory never share a block: the addresses in recorded work are in the
- * step's pool, which no tensor that outlives a step can use. */
-typedef enum gd_pool_kind { GD_POOL_LASTING, GD_POOL_STEP, GD_POOL_KINDS } gd_pool_kind;
-
 struct gd_storage {
     void *data;
     size_t bytes;
     gd_memory_class memory_class;
-    bool owned; /* data comes from a pool; false: the user's (gd_tensor_wrap) */
-    gd_pool_kind pool;
+    bool owned;       /* data comes from a pool; false: the user's (gd_tensor_wrap) */
     bool step;        /* made by an op: listed in step_storages, header in the arena */
     bool keep;        /* gd_keep: not released before the step ends */
     bool released;    /* data was returned to the pool before the end of the step */

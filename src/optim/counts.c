@@ -25,8 +25,8 @@ bool gd_counts_create(gd_optimizer *optimizer)
     void *counts = NULL;
     optimizer->params_count = optimizer->params->count;
     optimizer->history = gd_host_allocate(ctx, history_bytes(optimizer), who);
-    if (!optimizer->history || gd_pool_allocate(ctx, GD_POOL_LASTING, count_bytes(optimizer),
-                                                GD_MEMORY_OTHER, who, &counts))
+    if (!optimizer->history ||
+        gd_pool_allocate(ctx, false, count_bytes(optimizer), GD_MEMORY_OTHER, who, &counts))
         return false;
     optimizer->counts = counts;
     return !gd_counts_set_all(optimizer, 0);
@@ -35,7 +35,7 @@ bool gd_counts_create(gd_optimizer *optimizer)
 void gd_counts_free(gd_optimizer *optimizer)
 {
     gd_host_release(optimizer->ctx, optimizer->history, history_bytes(optimizer));
-    gd_pool_release(optimizer->ctx, GD_POOL_LASTING, optimizer->counts, count_bytes(optimizer),
+    gd_pool_release(optimizer->ctx, false, optimizer->counts, count_bytes(optimizer),
                     GD_MEMORY_OTHER);
 }
 

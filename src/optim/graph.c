@@ -64,7 +64,7 @@ static void destroy(gd_graph *graph)
     gd_graph **link = &ctx->graphs;
     while (*link != graph) link = &(*link)->next;
     *link = graph->next;
-    gd_pool_release(ctx, GD_POOL_LASTING, graph->random, sizeof *graph->random, GD_MEMORY_OTHER);
+    gd_pool_release(ctx, false, graph->random, sizeof *graph->random, GD_MEMORY_OTHER);
     gd_host_release(ctx, graph, sizeof *graph);
     gd_context_drop(ctx);
 }
@@ -78,8 +78,7 @@ gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options)
     ctx->graphs = graph;
     gd_context_hold(ctx);
     void *random = NULL;
-    gd_pool_allocate(ctx, GD_POOL_LASTING, sizeof *graph->random, GD_MEMORY_OTHER, "graph_create",
-                     &random);
+    gd_pool_allocate(ctx, false, sizeof *graph->random, GD_MEMORY_OTHER, "graph_create", &random);
     graph->random = random;
     if (gd_failed(ctx) ||
         ctx->device->upload(ctx, random, &graph->random_is, sizeof graph->random_is)) {

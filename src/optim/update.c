@@ -54,8 +54,7 @@ bool gd_update_create(gd_optimizer *optimizer)
     const gd_update_state begin = {.scale = {.factor = 1}};
     const size_t slots = GD_UPDATE_SLOTS * sizeof *optimizer->slots;
     void *update = NULL;
-    if (gd_pool_allocate(ctx, GD_POOL_LASTING, sizeof begin, GD_MEMORY_OTHER, "an optimizer",
-                         &update)) {
+    if (gd_pool_allocate(ctx, false, sizeof begin, GD_MEMORY_OTHER, "an optimizer", &update)) {
         return false;
     }
     optimizer->update = update;
@@ -71,8 +70,7 @@ void gd_update_free(gd_optimizer *optimizer)
     gd_context *ctx = optimizer->ctx;
     gd_graphs_forget(ctx);
     gd_counts_free(optimizer);
-    gd_pool_release(ctx, GD_POOL_LASTING, optimizer->update, sizeof *optimizer->update,
-                    GD_MEMORY_OTHER);
+    gd_pool_release(ctx, false, optimizer->update, sizeof *optimizer->update, GD_MEMORY_OTHER);
     if (optimizer->slots) {
         const size_t slots = GD_UPDATE_SLOTS * sizeof *optimizer->slots;
         gd_wait_for_device(ctx); /* queued updates write there */
