@@ -13,22 +13,6 @@
  * tensor has used it. */
 #include "core/core.h"
 
-/* ---- The beginning ---------------------------------------------------------------------- */
-
-/* Without a cotangent, the walk begins with dy = 1: the gradient of the sum. */
-static gd_status seed_ones(gd_tensor *t)
-{
-    gd_context *ctx = t->ctx;
-    if (t->grad_valid) {
-        const gd_tensor *ones = gd_constant(ctx, t->dtype, t->ndim, t->shape, 1);
-        return ones ? gd_grad_add(t, ones, "backward") : ctx->status;
-    }
-    if (gd_tensor_need_grad(t)) return ctx->status;
-    t->grad_valid = true;
-    if (t->count) ctx->services->fill(gd_tensor_data(t->grad), t->grad->dtype, 1, t->count, ctx);
-    return ctx->status;
-}
-
 /* ---- Which nodes ------------------------------------------------------------------------ */
 
 static const char *who(const gd_context *ctx)
@@ -182,11 +166,7 @@ static void finish_gradients(gd_node *node)
 {
     for (int i = 0; i < node->call.outputs; i++) {
         gd_tensor *t = node->call.output[i];
-        if (t->grad_valid && gd_walk_retains(t->ctx, t)) {
-            gd_grad_retain(t);
-        } else {
-            gd_grad_release(t);
-        }
+        t->grad_valid &&gd_walk_retains(t->ctx, t) ? gd_grad_retain(t) : gd_grad_release(t);
     }
 }
 
@@ -211,6 +191,28 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
 
 /* ---- The walk --------------------------------------------------------------------------- */
 
+/* The walk begins with the cotangent u of an output as its gradient, or with ones: the gradient of
+ * the sum. That of the only output, to which nothing is added, is not copied unless the walk may
+ * release or overwrite its memory. */
+static gd_status seed(gd_tensor *t, gd_tensor *u, bool only)
+{
+    gd_context *ctx = t->ctx;
+    if (u && u == t->grad) return GD_OK; /* by gd_optimizer_backward */
+    if (u && only && (u->storage->keep || !u->storage->step) && t->step && !t->grad_valid &&
+        !gd_walk_retains(ctx, t) && u->dtype == gd_gradient_dtype(t) &&
+        gd_tensor_is_contiguous(u)) {
+        t->grad = gd_tensor_view(u, "backward");
+        t->grad_valid = t->grad != NULL;
+        return ctx->status;
+    }
+    if (!u && t->grad_valid) u = gd_constant(ctx, t->dtype, t->ndim, t->shape, 1);
+    if (u) return gd_grad_add(t, u, "backward");
+    if (gd_tensor_need_grad(t)) return ctx->status;
+    t->grad_valid = true;
+    if (t->count) ctx->services->fill(gd_tensor_data(t->grad), t->grad->dtype, 1, t->count, ctx);
+    return ctx->status;
+}
+
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape)
 {
@@ -219,10 +221,9 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
         if (!gd_walk_needs(ctx, outputs[i])) continue;
-        const bool there = u && u == outputs[i]->grad; /* by gd_optimizer_backward */
-        if (!there && (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i]))) break;
         /* The loss stays readable: gd_item after gd_backward is common. */
         if (ctx->tape_floor == 0 && outputs[i]->storage) outputs[i]->storage->keep = true;
+        if (seed(outputs[i], u, count == 1)) break;
     }
     /* Values that no backward reads were readable until now; their memory is freed. */
     for (int64_t i = ctx->tape_floor; !keep_tape && i < top; i++) {

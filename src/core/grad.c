@@ -51,8 +51,8 @@ gd_status gd_grad_clear(gd_tensor *t)
     return GD_OK;
 }
 
-/* Gradients of tensors made by ops are in step storages; closing the last view returns the
- * memory. */
+/* Gradients of tensors made by ops are in step storages, of which closing the last view returns the
+ * memory; or views of a user's cotangent, which the step's end closes. */
 void gd_grad_release(gd_tensor *t)
 {
     gd_tensor *grad = t->grad;
@@ -61,7 +61,7 @@ void gd_grad_release(gd_tensor *t)
     if (!grad) return;
     grad->freed = true;
     gd_storage *storage = grad->storage;
-    if (--storage->views == 0) gd_storage_release(t->ctx, storage);
+    if (storage->step && --storage->views == 0) gd_storage_release(t->ctx, storage);
 }
 
 /* Adds src, of any strides, to a gradient. */

@@ -172,6 +172,12 @@ TEST(cotangents_weight_the_outputs)
     ck_assert_double_eq(gd_item(gd_grad(x)), 10 * 6 + 2);
     ck_assert_int_eq(gd_backward_from(outputs, 2, &options), GD_OK); /* the tape was kept */
     ck_assert_double_eq(gd_item(gd_grad(x)), 2 * (10 * 6 + 2));
+    for (int i = 0; i < 2; i++) { /* s is released by the walk: its backward does not read it */
+        gd_tensor *s = do_square(x), *y = do_plus(s, s);
+        gd_grad_clear(x);
+        gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = i ? &s : &u});
+        ck_assert_double_eq(gd_item(gd_grad(x)), 2 * (i ? 9 : 10) * 6);
+    }
     ck_assert_double_eq(gd_item(u), 10);
 }
 
