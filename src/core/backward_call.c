@@ -1,8 +1,9 @@
 /* backward_call.c - the backward of one node: the tensors that its kernel gets, and where it writes
  * the gradients.
  *
- * A gradient that does not exist yet needs memory, unless the kernel can write it over its dy or
- * over the input: if the op's record allows that, and nothing will read it again. */
+ * A gradient that does not exist yet needs memory. Two buffers are about to be free, that of dy and
+ * that of the input: the kernel writes over one of them if the op's record allows that, and nothing
+ * will read it again. */
 #include "core/core.h"
 
 #include <stdio.h>
@@ -42,20 +43,17 @@ static gd_tensor *grad_view(gd_tensor *t, gd_storage *storage)
 /* The memory of input i becomes that of its gradient: the storage's content moves to a new header,
  * and the old one, which the value's tensors use, is marked as released. So reading the value after
  * that is an error, as for any value whose memory was reused. */
-static gd_status take_input(gd_node *node, gd_call *call, int i)
+static gd_tensor *take_input(gd_tensor *t)
 {
-    gd_tensor *t = node->call.input[i];
-    gd_context *ctx = t->ctx;
-    gd_storage *moved = gd_storage_create(ctx, true);
-    if (!moved) return ctx->status;
-    gd_storage *next = moved->next, *old = t->storage;
-    *moved = *old;
-    moved->next = next;
-    moved->views = moved->readers = 0;
+    gd_storage *moved = gd_storage_create(t->ctx, true), *old = t->storage;
+    if (!moved) return NULL;
+    moved->data = old->data;
+    moved->bytes = old->bytes;
+    moved->memory_class = old->memory_class;
+    moved->owned = true;
     old->data = NULL;
     old->released = true;
-    call->input[i] = grad_view(t, moved);
-    return ctx->status;
+    return grad_view(t, moved);
 }
 
 /* The dtype in which the kernel writes the gradient of input i: that in which it takes the input,
@@ -87,9 +85,7 @@ static bool reads_gradient(const gd_node *node, const gd_tensor *t)
  * occurrence of an input, as in mul(x, x): a kernel may compute both gradients in one loop, and
  * each would overwrite what the other added; nor if the kernel reads the gradient, as in mul(x,
  * grad(x)). Those get a temporary, which gd_node_backward adds to the gradient.
- *
- * A gradient that does not exist yet needs memory. Two buffers are about to be free, that of dy and
- * that of the input; if the record allows it, the kernel writes over one of them. */
+ */
 static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
                                 bool keep_tape)
 {
@@ -106,7 +102,7 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
     if (!t->grad && can_take_doutput(node, call, i)) {
         grad_view(t, node->call.output[0]->grad->storage);
     } else if (!t->grad && can_take_input(node, call, i, keep_tape)) {
-        take_input(node, call, i);
+        call->input[i] = take_input(t);
     } else if (call->op->dinput_rows & GD_BIT(i) && gd_grad_take_rows(call, i, t)) {
         accumulate[i] = true;
     } else {
@@ -167,26 +163,20 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, bo
     return GD_OK;
 }
 
-/* "mean <- mul <- my_op", from the loss to the node. */
-static void path_text(const gd_node *node, char *text, size_t size)
-{
-    const gd_node *path[16];
-    int length = 0;
-    for (; node && length < 16; node = node->via) path[length++] = node;
-    size_t used = (size_t)snprintf(text, size, "%s", node ? "... " : "");
-    for (int i = length - 1; i >= 0 && used < size; i--) {
-        used += (size_t)snprintf(text + used, size - used, "%s%s", path[i]->call.op->name,
-                                 i ? " <- " : "");
-    }
-}
-
+/* Names the path from the loss to the node: "mean <- mul <- my_op". */
 static gd_status refuse_missing_backward(gd_context *ctx, const gd_node *node)
 {
-    char path[384];
-    path_text(node, path, sizeof path);
+    const gd_node *path[16], *n = node;
+    char text[384];
+    int length = 0;
+    for (; n && length < 16; n = n->via) path[length++] = n;
+    size_t used = (size_t)snprintf(text, sizeof text, "%s", n ? "... " : "");
+    while (length-- > 0 && used < sizeof text)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                 path[length]->call.op->name, length ? " <- " : "");
     return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
                    "%s: it has no backward on %s, but a gradient reached it (from the loss: %s)",
-                   node->call.op->name, ctx->device_name, path);
+                   node->call.op->name, ctx->device_name, text);
 }
 
 bool *gd_node_call(const gd_node *node, gd_call *call)
@@ -217,17 +207,14 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape)
     if (node->call.output[0]->wide_grad) call.kernel_dtype = node->call.dtype;
     if (prepare_call(node, &call, accumulate, keep_tape)) return ctx->status;
     gd_status status = gd_run_kernel(op->backward[ctx->device->device], &call, true);
-    if (status || gd_failed(ctx)) {
-        return gd_fail(ctx, status, "%s: its backward failed", op->name);
-    }
+    if (status || gd_failed(ctx)) return gd_fail(ctx, status, "%s: its backward failed", op->name);
     for (int i = 0; i < node->call.inputs; i++) {
         gd_tensor *t = node->call.input[i];
         if (!call.dinput[i]) continue;
-        if (call.dinput[i] == t->grad) {
+        if (call.dinput[i] == t->grad)
             t->grad_valid = true;
-        } else if (gd_grad_add(t, call.dinput[i], op->name)) {
-            return ctx->status;
-        }
+        else
+            gd_grad_add(t, call.dinput[i], op->name);
     }
-    return GD_OK;
+    return ctx->status;
 }

@@ -48,12 +48,6 @@ typedef struct gd_guarded {
     char what[47];
 } gd_guarded;
 
-typedef struct gd_arena_chunk gd_arena_chunk;
-typedef struct gd_arena {
-    gd_arena_chunk *current; /* of a ring */
-    uint64_t step;           /* how many have ended */
-} gd_arena;
-
 /* Host memory from the context's allocator; NULL if there is none. gd_host_allocate then sets the
  * error: `what` completes "out of memory: ... bytes for <what>". */
 void *gd_host_try(gd_context *ctx, size_t bytes);
@@ -171,7 +165,8 @@ struct gd_context {
     gd_guarded *guarded;
     int64_t guarded_count, guarded_capacity;
     gd_memory_stats stats;
-    gd_arena arena;
+    struct gd_arena_chunk *arena; /* the current one of a ring */
+    uint64_t steps;               /* that have ended */
 
     gd_tensor *user_tensors;  /* created by the user; doubly linked */
     gd_tensor *freed_headers; /* headers of what the user has freed, the newest first */

@@ -66,18 +66,13 @@ static void note_child(void)
     is_child = true;
 }
 
-static void watch_forks(void)
-{
-    static atomic_bool done;
-    if (!atomic_exchange(&done, true)) gd_os_on_fork(note_child);
-}
-
 bool gd_choose_threads(gd_context *ctx)
 {
+    static atomic_bool watched;
     const int wanted = ctx->options.threads;
     const bool fits = wanted >= 0 && wanted <= GD_MAX_THREADS;
     ctx->threads = fits && wanted ? wanted : default_threads();
-    watch_forks();
+    if (!atomic_exchange(&watched, true)) gd_os_on_fork(note_child);
     return fits;
 }
 

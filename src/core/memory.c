@@ -12,11 +12,11 @@
  * freed one by one: the step's end gives up all of them at once. A chunk is used again only
  * RESTING_STEPS later, so that until then a handle of a step that has ended is still the tensor
  * that it was, and using it is an error. */
-struct gd_arena_chunk {
-    gd_arena_chunk *next;
+typedef struct gd_arena_chunk {
+    struct gd_arena_chunk *next;
     size_t capacity, used; /* of bytes after this header */
     uint64_t step;         /* the last that used it */
-};
+} gd_arena_chunk;
 
 enum { ARENA_CHUNK_BYTES = 1 << 16, ARENA_ALIGNMENT = 16, CHUNK_HEADER_BYTES = 64 };
 enum { RESTING_STEPS = 2, RESTING_STEPS_POISONED = 1000 };
@@ -39,27 +39,26 @@ static void watch_growth(gd_context *ctx)
 static __attribute__((noinline)) gd_arena_chunk *arena_next_chunk(gd_context *ctx, size_t bytes,
                                                                   const char *what)
 {
-    gd_arena *arena = &ctx->arena;
     const uint64_t rest = ctx->options.poison ? RESTING_STEPS_POISONED : RESTING_STEPS;
-    gd_arena_chunk *last = arena->current, *next = last;
-    while (next && arena->step - next->next->step > rest) {
+    gd_arena_chunk *next = ctx->arena;
+    while (next && ctx->steps - next->next->step > rest) {
         next = next->next;
         next->used = 0;
-        next->step = arena->step; /* also of one that is too small, so that this ends */
-        if (next->capacity >= bytes) return arena->current = next;
+        next->step = ctx->steps; /* also of one that is too small, so that this ends */
+        if (next->capacity >= bytes) return ctx->arena = next;
     }
     watch_growth(ctx);
     const size_t capacity = bytes > ARENA_CHUNK_BYTES ? bytes : ARENA_CHUNK_BYTES;
     gd_arena_chunk *chunk = gd_host_allocate(ctx, CHUNK_HEADER_BYTES + capacity, what);
     if (!chunk) return NULL;
-    *chunk = (gd_arena_chunk){next ? next->next : chunk, capacity, 0, arena->step};
+    *chunk = (gd_arena_chunk){next ? next->next : chunk, capacity, 0, ctx->steps};
     if (next) next->next = chunk;
-    return arena->current = chunk;
+    return ctx->arena = chunk;
 }
 
 void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what)
 {
-    gd_arena_chunk *chunk = ctx->arena.current;
+    gd_arena_chunk *chunk = ctx->arena;
     if (bytes > PTRDIFF_MAX) {
         gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
         return NULL;
@@ -85,24 +84,22 @@ void *gd_arena_array(gd_context *ctx, int64_t count, size_t size, const char *wh
  * goes on in this one, or small steps would take a thousand chunks. */
 void gd_arena_end_step(gd_context *ctx)
 {
-    gd_arena *arena = &ctx->arena;
-    arena->step++;
-    if (!arena->current) return;
+    ctx->steps++;
+    if (!ctx->arena) return;
     if (ctx->options.poison)
-        arena->current->step = arena->step;
+        ctx->arena->step = ctx->steps;
     else
-        arena->current->used = arena->current->capacity;
+        ctx->arena->used = ctx->arena->capacity;
 }
 
 void gd_arena_free(gd_context *ctx)
 {
-    gd_arena_chunk *last = ctx->arena.current, *chunk = last ? last->next : NULL;
+    gd_arena_chunk *last = ctx->arena, *chunk = last ? last->next : NULL;
     while (chunk) {
         gd_arena_chunk *next = chunk == last ? NULL : chunk->next;
         gd_host_release(ctx, chunk, CHUNK_HEADER_BYTES + chunk->capacity);
         chunk = next;
     }
-    ctx->arena = (gd_arena){0};
 }
 
 /* ---- The pool of tensor memory ------------------------------------------------------------ */
@@ -124,11 +121,12 @@ static gd_pool_class *class_of(gd_context *ctx, bool step, size_t bytes)
     return pool;
 }
 
-static void count_use(gd_context *ctx, gd_memory_class memory_class, size_t bytes)
+/* Counts bytes that come into use, or, of a negative number, go out of it. */
+static void count_use(gd_context *ctx, gd_memory_class memory_class, ptrdiff_t bytes)
 {
     gd_memory_stats *stats = &ctx->stats;
-    stats->current[memory_class] += bytes;
-    stats->current_total += bytes;
+    stats->current[memory_class] += (size_t)bytes;
+    stats->current_total += (size_t)bytes;
     if (stats->current[memory_class] > stats->peak[memory_class]) {
         stats->peak[memory_class] = stats->current[memory_class];
     }
@@ -136,14 +134,6 @@ static void count_use(gd_context *ctx, gd_memory_class memory_class, size_t byte
 }
 
 enum { ALL_CLASSES = 2 * GD_POOL_CLASSES };
-
-static bool has_free_blocks(const gd_context *ctx)
-{
-    for (int i = 0; i < ALL_CLASSES; i++) {
-        if (ctx->pool[i].free_count) return true;
-    }
-    return false;
-}
 
 /* A new block from the device; its class first makes room for its return. */
 static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *what)
@@ -155,9 +145,10 @@ static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *wh
     void *data = ctx->device->allocate(ctx, pool->block_bytes);
     /* Free blocks of other sizes may have the memory; but a graph being captured uses blocks that
      * are free again. */
-    if (!data && !ctx->capture && has_free_blocks(ctx)) {
+    if (!data && !ctx->capture) {
+        const size_t held = ctx->stats.held;
         gd_memory_trim(ctx);
-        data = ctx->device->allocate(ctx, pool->block_bytes);
+        if (ctx->stats.held < held) data = ctx->device->allocate(ctx, pool->block_bytes);
     }
     ctx->stats.system_calls++;
     if (!data) return NULL;
@@ -189,7 +180,7 @@ gd_status gd_pool_allocate(gd_context *ctx, bool step, size_t bytes, gd_memory_c
                        "%s: out of memory: wanted %zu bytes, %zu are in use on %s", what, bytes,
                        ctx->stats.current_total, ctx->device_name);
     }
-    count_use(ctx, memory_class, bytes);
+    count_use(ctx, memory_class, (ptrdiff_t)bytes);
     if (ctx->options.poison) return ctx->device->fill_bytes(ctx, *data, 0xff, bytes);
     return GD_OK;
 }
@@ -205,17 +196,15 @@ void gd_pool_release(gd_context *ctx, bool step, void *data, size_t bytes,
         pool->free_blocks[pool->free_count++] = data;
         gd_allow(ctx, data, pool->block_bytes, false);
     }
-    ctx->stats.current[memory_class] -= bytes;
-    ctx->stats.current_total -= bytes;
+    count_use(ctx, memory_class, -(ptrdiff_t)bytes);
 }
 
 void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class)
 {
     if (!storage->owned || storage->released) return;
-    ctx->stats.current[storage->memory_class] -= storage->bytes;
-    ctx->stats.current_total -= storage->bytes;
+    count_use(ctx, storage->memory_class, -(ptrdiff_t)storage->bytes);
+    count_use(ctx, memory_class, (ptrdiff_t)storage->bytes);
     storage->memory_class = memory_class;
-    count_use(ctx, memory_class, storage->bytes);
 }
 
 void gd_memory_trim(gd_context *ctx)
@@ -244,7 +233,6 @@ void gd_pool_free(gd_context *ctx)
     for (int i = 0; i < ALL_CLASSES; i++) {
         gd_pool_class *pool = &ctx->pool[i];
         gd_host_release(ctx, pool->free_blocks, (size_t)pool->capacity * sizeof(void *));
-        *pool = (gd_pool_class){0};
     }
     gd_host_release(ctx, ctx->guarded, (size_t)ctx->guarded_capacity * sizeof *ctx->guarded);
 }

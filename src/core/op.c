@@ -201,12 +201,10 @@ static bool run_view(apply_state *state)
     gd_context *ctx = call->context;
     const gd_op *op = call->op;
     gd_tensor *x = call->input[0];
-    int64_t strides[GD_MAX_DIMS], offset;
     if (!op->view || !x) return false;
     for (int i = 0; i < call->outputs; i++) {
         const gd_spec *spec = &state->shapes.output[i];
-        memset(strides, 0, sizeof strides);
-        offset = 0;
+        int64_t strides[GD_MAX_DIMS] = {0}, offset = 0;
         if (!op->view(call, i, strides, &offset)) {
             if (op->forward[ctx->device->device]) return false;
             gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: it has neither a view of x nor a forward",
@@ -298,23 +296,19 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
     const gd_signature *signature = gd_signature_read(ctx, op, "apply");
     if (!signature) return ctx->status;
     const gd_op_counts *counts = gd_signature_counts(signature);
-    gd_status status = check_inputs(ctx, op, counts, inputs, count);
-    if (!status) status = check_args(ctx, op, args);
-    if (!status) status = prepare_state(state, ctx, op, counts, inputs, count, args);
-    if (!status) status = run_shape(state, signature);
-    if (status) return status;
+    if (check_inputs(ctx, op, counts, inputs, count) || check_args(ctx, op, args) ||
+        prepare_state(state, ctx, op, counts, inputs, count, args) || run_shape(state, signature))
+        return ctx->status;
     const gd_call *call = &state->call;
     if (state->record && state->gradient >= 0)
         return refuse_second_derivative(call, state->gradient);
     const bool own = op->forward[ctx->device->device] || op->view,
                defined = !own || (op->kernels && !op->kernels(call));
-    if (defined) {
-        status = gd_run_definition(&state->call, state->shapes.output);
-    } else if (!run_view(state)) {
-        status = allocate_results(state);
-        if (!status) status = run_forward(state);
-    }
-    if (status || gd_failed(ctx)) return ctx->status;
+    if (defined)
+        gd_run_definition(&state->call, state->shapes.output);
+    else if (!run_view(state) && !allocate_results(state))
+        run_forward(state);
+    if (gd_failed(ctx)) return ctx->status;
     for (int i = 0; i < call->outputs; i++) {
         gd_tensor *y = call->output[i];
         y->call = state->number;
