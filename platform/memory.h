@@ -10,7 +10,8 @@ void *gd_os_allocate_aligned(size_t alignment, size_t bytes);
 void gd_os_free_aligned(void *memory);
 
 /* Whether the system puts aligned regions of 2 MiB on huge pages when it is asked to, and the
- * request, which is only a hint. */
+ * request, which is only a hint. AddressSanitizer, which knows the bounds of the C library's blocks
+ * alone, takes the place of such a system. */
 extern const bool gd_os_has_huge_pages;
 void gd_os_ask_for_huge_pages(void *memory, size_t bytes);
 

@@ -15,7 +15,7 @@
 #define HAVE_LIMITS 0
 #endif
 
-#ifdef __linux__
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
 const bool gd_os_has_huge_pages = true;
 #else
 const bool gd_os_has_huge_pages = false;

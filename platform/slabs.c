@@ -13,16 +13,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* AddressSanitizer knows the bounds of the C library's blocks, but not of ours. */
-static bool uses_slabs(void)
-{
-#ifdef __SANITIZE_ADDRESS__
-    return false;
-#else
-    return gd_os_has_huge_pages;
-#endif
-}
-
 static const size_t HUGE_PAGE = (size_t)2 << 20, SLAB_BYTES = (size_t)32 << 20;
 static const size_t SLAB_FROM = (size_t)16 << 10; /* smaller blocks come from malloc */
 
@@ -57,7 +47,7 @@ static gd_slab *slab_create(gd_slab **first, size_t bytes)
 void *gd_os_slab_allocate(void *first_slab, size_t alignment, size_t bytes)
 {
     gd_slab **first = first_slab, *slab = first ? *first : NULL;
-    if (!uses_slabs() || !first || bytes < SLAB_FROM)
+    if (!gd_os_has_huge_pages || !first || bytes < SLAB_FROM)
         return gd_os_allocate_aligned(alignment, bytes);
     if (alignment > HUGE_PAGE || bytes > SIZE_MAX - HUGE_PAGE - GAP) return NULL;
     size_t at = slab ? (slab->used + alignment - 1) / alignment * alignment : 0;
@@ -74,7 +64,7 @@ void *gd_os_slab_allocate(void *first_slab, size_t alignment, size_t bytes)
 void gd_os_slab_release(void *first_slab, void *memory, size_t bytes)
 {
     gd_slab **first = first_slab;
-    if (!uses_slabs() || !first || bytes < SLAB_FROM) {
+    if (!gd_os_has_huge_pages || !first || bytes < SLAB_FROM) {
         gd_os_free_aligned(memory);
         return;
     }

@@ -130,11 +130,10 @@ typedef struct gd_signature gd_signature;
 enum { GD_SIGNATURES = 512 };
 
 /* Reads the signature of a record, which may have none; that of a constant record once. NULL, with
- * the error set, if it or the record is not usable. `who` begins the message on the record; NULL:
- * it may lack what a call needs. */
-const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who);
-
-const gd_op_counts *gd_signature_counts(const gd_signature *s);
+ * the error set, if it or the record is not usable; otherwise sets `counts`. `who` begins the
+ * message on the record; NULL: it may lack what a call needs. */
+const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who,
+                                      gd_op_counts *counts);
 
 /* Compares the inputs and arguments of a call with the record's signature and ranges, sets the
  * shapes that these give, and calls its shape(). */

@@ -69,10 +69,10 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, const gd_op_coun
 bool gd_accepts(const gd_op *op, gd_tensor *const *inputs, int count, const void *args)
 {
     gd_context *ctx = context_of(inputs, count);
-    const gd_signature *signature =
-        !ctx || gd_failed(ctx) ? NULL : gd_signature_read(ctx, op, NULL);
-    if (!signature || check_inputs(ctx, op, gd_signature_counts(signature), inputs, count))
-        return false;
+    gd_op_counts counts;
+    if (!ctx || gd_failed(ctx)) return false;
+    const gd_signature *signature = gd_signature_read(ctx, op, NULL, &counts);
+    if (!signature || check_inputs(ctx, op, &counts, inputs, count)) return false;
     gd_spec output[2], save[4];
     gd_shapes shapes = {.output = output, .save = save};
     const gd_call call = {
@@ -293,11 +293,10 @@ static gd_status run_forward(apply_state *state)
 static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
                        gd_tensor *const *inputs, int count, const void *args)
 {
-    const gd_signature *signature = gd_signature_read(ctx, op, "apply");
-    if (!signature) return ctx->status;
-    const gd_op_counts *counts = gd_signature_counts(signature);
-    if (check_inputs(ctx, op, counts, inputs, count) || check_args(ctx, op, args) ||
-        prepare_state(state, ctx, op, counts, inputs, count, args) || run_shape(state, signature))
+    gd_op_counts counts;
+    const gd_signature *signature = gd_signature_read(ctx, op, "apply", &counts);
+    if (!signature || check_inputs(ctx, op, &counts, inputs, count) || check_args(ctx, op, args) ||
+        prepare_state(state, ctx, op, &counts, inputs, count, args) || run_shape(state, signature))
         return ctx->status;
     const gd_call *call = &state->call;
     if (state->record && state->gradient >= 0)

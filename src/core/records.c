@@ -20,9 +20,10 @@ const gd_op *gd_find_op(const gd_context *ctx, const char *name)
 
 gd_status gd_register_op(gd_context *ctx, const gd_op *op)
 {
+    gd_op_counts counts;
     if (gd_error_status(ctx)) return gd_error_status(ctx);
     if (!op) return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: op is NULL, wanted a record");
-    if (!gd_signature_read(ctx, op, "register_op")) return ctx->status;
+    if (!gd_signature_read(ctx, op, "register_op", &counts)) return ctx->status;
     if (gd_find_op(ctx, op->name)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: the name \"%s\" is taken", op->name);
     }

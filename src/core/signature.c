@@ -173,18 +173,22 @@ static inline gd_signature **place_of(gd_context *ctx, const gd_op *op)
     return NULL;
 }
 
-const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who)
+const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const char *who,
+                                      gd_op_counts *counts)
 {
     gd_signature **kept = place_of(ctx, op);
-    if (kept && *kept && (*kept)->text == op->signature) return *kept;
+    if (kept && *kept && (*kept)->text == op->signature) {
+        *counts = (*kept)->counts;
+        return *kept;
+    }
     const char *name = op->name ? op->name : "", *text = op->signature ? op->signature : "";
     gd_signature read = {.op = op, .text = op->signature, .whole = true, .alike = *text != 0};
     const char *at = text, *fault = NULL;
     const bool right = !*text || read_signature(&read, &at);
-    read.counts = counts_of(&read, op);
+    *counts = read.counts = counts_of(&read, op);
     const bool whole =
-        read.whole && read.parts[1] == read.counts.outputs && read.parts[2] == read.counts.saves;
-    if (right && who) fault = record_fault(op, &read.counts);
+        read.whole && read.parts[1] == counts->outputs && read.parts[2] == counts->saves;
+    if (right && who) fault = record_fault(op, counts);
     if (!right)
         gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: its signature \"%.300s\" is wrong from \"%.40s\" on",
                 name, text, at);
@@ -202,11 +206,6 @@ const gd_signature *gd_signature_read(gd_context *ctx, const gd_op *op, const ch
     if (s) *s = read;
     if (kept) *kept = s;
     return s;
-}
-
-const gd_op_counts *gd_signature_counts(const gd_signature *s)
-{
-    return &s->counts;
 }
 
 gd_text gd_input_name(const gd_op *op, int i)
