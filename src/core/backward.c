@@ -182,8 +182,9 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
     ctx->part_of = node->call.part_of;
+    ctx->visits++;
     node->backward ? node->backward(node, keep_tape) : gd_node_backward(node, keep_tape);
-    if (node->lent) gd_lend(node, false);
+    ctx->visits--;
     ctx->part_of = outer;
     gd_frame_end(ctx, &frame);
     return ctx->status;

@@ -126,12 +126,11 @@ gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *wh
 }
 
 /* t, value i of the node, as its kernel takes it, if the backward reads it; NULL on error. */
-static gd_tensor *value_for_kernel(gd_node *node, const gd_call *call, gd_tensor *t, int i)
+static gd_tensor *value_for_kernel(const gd_node *node, const gd_call *call, gd_tensor *t, int i)
 {
     const bool strided = call->op->strided && i < call->inputs;
     if (!gd_node_value(node, i)) return t;
     if (gd_check_value(node, t, "backward", i)) return NULL;
-    if (t->freed) gd_lend(node, true);
     return gd_frame_prepare(call->context, t, gd_kernel_dtype(call, t), strided, call->op->name);
 }
 

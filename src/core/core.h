@@ -144,6 +144,7 @@ void gd_signatures_free(gd_context *ctx);
 /* ---- The context (context.c) ------------------------------------------------------------ */
 
 struct gd_context {
+    int visits; /* of nodes, nested; the first field, since gd_tensor_data reads it */
     gd_context_options options;
     gd_allocator allocator;
     struct gd_slab *slabs;         /* of the default allocator */
@@ -309,8 +310,9 @@ void gd_tensor_pack(gd_tensor *t, gd_context *ctx, gd_dtype dtype, int ndim, con
 /* Gives a header its own packed memory. */
 gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const char *who);
 
-/* Makes t a view of a storage. */
+/* Makes t a view of a storage, and no longer one: the last view of a heap storage frees it. */
 void gd_tensor_attach(gd_tensor *t, gd_storage *storage);
+void gd_tensor_drop_view(gd_tensor *t);
 
 /* A step tensor that sees what t sees, of no node. */
 gd_tensor *gd_tensor_view(const gd_tensor *t, const char *who);
@@ -345,10 +347,16 @@ void gd_tensor_destroy(gd_tensor *t);
 void gd_tensor_release_headers(gd_context *ctx, int64_t keep);
 enum { GD_KEPT_HEADERS = 256 };
 
+/* While a node is visited, what the user has freed can be read: the tape keeps its values. */
+static inline bool gd_is_lent(const gd_tensor *t)
+{
+    return t->step && t->ctx->visits > 0;
+}
+
 /* Whether t has its memory. */
 static inline bool gd_tensor_readable(const gd_tensor *t)
 {
-    return t->storage && !t->storage->released && !t->freed;
+    return t->storage && !t->storage->released && (!t->freed || gd_is_lent(t));
 }
 
 /* gd_tensor_usable (services.h) for a tensor to be written to, which an expanded view cannot be. */
@@ -515,7 +523,6 @@ struct gd_node {
     bool *required;     /* [inputs]: it required a gradient then */
     int64_t index;      /* on the tape */
     bool used;          /* a backward has visited it */
-    bool lent;          /* its freed values can be read now (gd_lend) */
     bool marked;        /* the running backward will visit it */
     bool leads;         /* of gd_gradients: to one of its inputs */
     gd_node *via;       /* the node that it was reached from, for messages */
@@ -594,10 +601,6 @@ gd_status gd_walk_mark(gd_context *ctx, gd_tensor *const *outputs, int count,
 /* An error if t, value i of a node (gd_node_value), was freed or overwritten since the forward.
  * `whose` names who reads it: "backward". */
 gd_status gd_check_value(const gd_node *node, const gd_tensor *t, const char *whose, int i);
-
-/* While a node is visited what the user has freed of its values can be read: the tape keeps its
- * memory. */
-void gd_lend(gd_node *node, bool lent);
 
 /* What a step consists of at some moment. */
 typedef struct gd_moment {

@@ -277,7 +277,7 @@ static gd_status run_forward(apply_state *state)
     if (status || gd_failed(ctx)) return gd_fail(ctx, status, "%s: its forward failed", op->name);
     for (int i = 0; i < call->inputs; i++) {
         gd_tensor *t = call->input[i];
-        if (t && t->freed)
+        if (t && !gd_tensor_readable(t))
             return gd_fail(ctx, GD_ERROR_STATE, "%s: its forward freed its input %s", op->name,
                            gd_shape_text(t).text);
         if (!t || !(op->updates_inputs & GD_BIT(i)) || call->repeated) continue;

@@ -9,14 +9,8 @@ void gd_step_end(gd_context *ctx)
     ctx->calls_at_begin = ctx->calls_at_backward = ctx->calls;
     ctx->updates = 0;
     for (gd_tensor *t = ctx->step_tensors; t; t = t->next) {
-        gd_storage *storage = t->storage;
-        t->storage = NULL; /* a later use of t is an error, until the header is reused */
-        if (!storage || storage->step) continue;
-        storage->readers = 0;
-        if (--storage->views == 0) { /* its owner was freed before this view of it */
-            gd_storage_release(ctx, storage);
-            gd_host_release(ctx, storage, sizeof *storage);
-        }
+        if (t->storage) t->storage->readers = 0;
+        gd_tensor_drop_view(t); /* a later use of t is an error, until the header is reused */
     }
     for (gd_storage *s = ctx->step_storages; s; s = s->next) gd_storage_release(ctx, s);
     for (gd_tensor *t = ctx->user_tensors; t; t = t->next)

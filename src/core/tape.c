@@ -73,18 +73,6 @@ gd_node *gd_tape_append(const gd_call *call)
     return node;
 }
 
-void gd_lend(gd_node *node, bool lent)
-{
-    const gd_call *call = &node->call;
-    node->lent = lent;
-    for (int i = 0; i < call->inputs + call->outputs; i++) {
-        gd_tensor *t = i < call->inputs ? call->input[i] : call->output[i - call->inputs];
-        if (!t || !t->step || !(lent ? t->freed : t->lent)) continue;
-        t->freed = !lent;
-        t->lent = lent;
-    }
-}
-
 void gd_drop_since(gd_context *ctx, gd_moment then, const gd_storage *except)
 {
     while (ctx->tape_length > then.tape_length) {

@@ -224,8 +224,7 @@ gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const c
     return gd_storage_allocate(ctx, storage, bytes, memory_class, who);
 }
 
-/* Closes the view of a heap tensor; the last view frees the storage. */
-static void drop_view(gd_tensor *t)
+void gd_tensor_drop_view(gd_tensor *t)
 {
     gd_storage *storage = t->storage;
     if (!storage) return;
@@ -243,7 +242,7 @@ void gd_tensor_destroy(gd_tensor *t)
     t->freed = true;
     t->requires_grad = false; /* a tape that reaches it has no tensor to give a gradient to */
     list_remove(&ctx->user_tensors, t);
-    drop_view(t);
+    gd_tensor_drop_view(t);
     /* The tape may still point here until the step ends, and a variable of the user for ever. */
     list_push(&ctx->freed_headers, t);
     if (ctx->freed_count++ == 0) ctx->oldest_freed = t;
@@ -268,7 +267,7 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
     if (t->step && !t->storage) {
         gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s belongs to a step that gd_step_end has ended", who,
                 argument, gd_shape_text(t).text);
-    } else if (t->freed) {
+    } else if (t->freed && !gd_is_lent(t)) {
         gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s was freed", who, argument, gd_shape_text(t).text);
     } else if (!t->storage) {
         gd_fail(ctx, GD_ERROR_STATE, "%s: %s \"%s\" has no memory yet, call gd_params_finish", who,

@@ -45,7 +45,6 @@ struct gd_tensor {
     bool owned;    /* belongs to another object (a gradient, a parameter of a group) */
     bool buffer;   /* of a group: never requires a gradient */
     bool freed;    /* by the user */
-    bool lent;     /* freed by the user, but not while a node that reads it is visited */
     bool gradient; /* one that the user has, or made of one: not a constant to what is recorded */
     bool requires_grad;
     bool wide_grad;      /* made of parameters alone: its gradient is float32, as theirs are */
@@ -120,7 +119,8 @@ GD_ACCESSOR int64_t gd_tensor_count(const gd_tensor *t)
 
 GD_ACCESSOR void *gd_tensor_data(const gd_tensor *t)
 {
-    if (!t || t->freed || !t->storage || t->storage->released || !t->storage->data) return NULL;
+    if (!t || !t->storage || !t->storage->data) return NULL;
+    if (t->freed && !(t->step && *(const int *)t->ctx > 0)) return NULL; /* gd_is_lent */
     if (t->count == 0) return NULL;
     return (char *)t->storage->data + (size_t)t->offset * gd_dtype_size(t->dtype);
 }

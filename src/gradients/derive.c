@@ -162,9 +162,9 @@ static void derive_nodes(gd_context *ctx, int64_t first, int64_t end)
             reached = reached || cotangent_of(node->call.output[k]);
         for (int k = 0; k < node->call.inputs; k++) asked = asked || is_asked(node->call.input[k]);
         if (!reached || !asked) continue;
-        gd_lend(node, true);
+        ctx->visits++;
         derive_node(ctx, node);
-        gd_lend(node, false);
+        ctx->visits--;
     }
 }
 

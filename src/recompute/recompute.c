@@ -109,7 +109,6 @@ static const gd_op recompute_op = {
 
 static gd_tensor **make_local_leaves(gd_context *ctx, gd_node *node, int inputs)
 {
-    gd_lend(node, true);
     gd_tensor **local = gd_arena_array(ctx, node->call.inputs, sizeof *local, "recompute");
     for (int i = 0; local && i < inputs; i++) {
         gd_tensor *t = node->call.input[i];
