@@ -34,8 +34,7 @@ static gd_slab *slab_create(gd_slab **first, size_t bytes)
     if (!slab) return NULL;
     size_t wanted = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
     *slab = (gd_slab){.next = *first, .bytes = (wanted + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE};
-    slab->data =
-        wanted <= SIZE_MAX - HUGE_PAGE ? gd_os_allocate_aligned(HUGE_PAGE, slab->bytes) : NULL;
+    slab->data = gd_os_allocate_aligned(HUGE_PAGE, slab->bytes);
     if (!slab->data) {
         free(slab);
         return NULL;

@@ -62,9 +62,8 @@ static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int c
                            who(ctx), gd_shape_text(t).text);
         }
         const gd_tensor *u = cotangents ? cotangents[i] : NULL;
-        if (!u) continue;
-        if (gd_check_like(t, "output", u, who(ctx), "cotangent", i) ||
-            !gd_tensor_usable(u, who(ctx), "cotangent"))
+        if (u && (gd_check_like(t, "output", u, who(ctx), "cotangent", i) ||
+                  !gd_tensor_usable(u, who(ctx), "cotangent")))
             return ctx->status;
     }
     return GD_OK;

@@ -264,11 +264,10 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
 {
     if (!t) return false;
     gd_context *ctx = t->ctx;
-    if (t->step && !t->storage) {
-        gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s belongs to a step that gd_step_end has ended", who,
-                argument, gd_shape_text(t).text);
-    } else if (t->freed && !gd_is_lent(t)) {
-        gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s was freed", who, argument, gd_shape_text(t).text);
+    const bool ended = t->step && !t->storage;
+    if (ended || (t->freed && !gd_is_lent(t))) {
+        gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s %s", who, argument, gd_shape_text(t).text,
+                ended ? "belongs to a step that gd_step_end has ended" : "was freed");
     } else if (!t->storage) {
         gd_fail(ctx, GD_ERROR_STATE, "%s: %s \"%s\" has no memory yet, call gd_params_finish", who,
                 argument, t->name);
