@@ -29,7 +29,7 @@ typedef struct outcome {
 } outcome;
 
 static outcome *outcomes; /* [RANKS_MOST] */
-static double ranks_timeout = 20;
+static double ranks_timeout = 60;
 static gd_device ranks_device = GD_CPU;
 
 /* What a rank does. `group` is NULL where it could not be made. */

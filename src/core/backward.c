@@ -165,7 +165,10 @@ static void finish_gradients(gd_node *node)
 {
     for (int i = 0; i < node->call.outputs; i++) {
         gd_tensor *t = node->call.output[i];
-        t->grad_valid &&gd_walk_retains(t->ctx, t) ? gd_grad_retain(t) : gd_grad_release(t);
+        if (t->grad_valid && gd_walk_retains(t->ctx, t))
+            gd_grad_retain(t);
+        else
+            gd_grad_release(t);
     }
 }
 

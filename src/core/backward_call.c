@@ -84,8 +84,7 @@ static bool reads_gradient(const gd_node *node, const gd_tensor *t)
  * has to be copied. That is not possible if the kernel writes another dtype; nor for the second
  * occurrence of an input, as in mul(x, x): a kernel may compute both gradients in one loop, and
  * each would overwrite what the other added; nor if the kernel reads the gradient, as in mul(x,
- * grad(x)). Those get a temporary, which gd_node_backward adds to the gradient.
- */
+ * grad(x)). Those get a temporary, which gd_node_backward adds to the gradient. */
 static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
                                 bool keep_tape)
 {

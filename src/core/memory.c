@@ -127,9 +127,8 @@ static void count_use(gd_context *ctx, gd_memory_class memory_class, ptrdiff_t b
     gd_memory_stats *stats = &ctx->stats;
     stats->current[memory_class] += (size_t)bytes;
     stats->current_total += (size_t)bytes;
-    if (stats->current[memory_class] > stats->peak[memory_class]) {
+    if (stats->current[memory_class] > stats->peak[memory_class])
         stats->peak[memory_class] = stats->current[memory_class];
-    }
     if (stats->current_total > stats->peak_total) stats->peak_total = stats->current_total;
 }
 

@@ -54,9 +54,8 @@ bool gd_update_create(gd_optimizer *optimizer)
     const gd_update_state begin = {.scale = {.factor = 1}};
     const size_t slots = GD_UPDATE_SLOTS * sizeof *optimizer->slots;
     void *update = NULL;
-    if (gd_pool_allocate(ctx, false, sizeof begin, GD_MEMORY_OTHER, "an optimizer", &update)) {
+    if (gd_pool_allocate(ctx, false, sizeof begin, GD_MEMORY_OTHER, "an optimizer", &update))
         return false;
-    }
     optimizer->update = update;
     optimizer->slots = ctx->device->shared_allocate(ctx, slots);
     if (!optimizer->slots)
