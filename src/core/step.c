@@ -9,8 +9,8 @@ void gd_step_end(gd_context *ctx)
     ctx->calls_at_begin = ctx->calls_at_backward = ctx->calls;
     ctx->updates = 0;
     for (gd_tensor *t = ctx->step_tensors; t; t = t->next) {
-        if (t->storage) t->storage->readers = 0;
-        gd_tensor_drop_view(t); /* a later use of t is an error, until the header is reused */
+        if (t->storage && !t->storage->step) t->storage->readers = 0, gd_tensor_drop_view(t);
+        t->storage = NULL; /* a later use of t is an error, until the header is reused */
     }
     for (gd_storage *s = ctx->step_storages; s; s = s->next) gd_storage_release(ctx, s);
     for (gd_tensor *t = ctx->user_tensors; t; t = t->next)
