@@ -204,14 +204,14 @@ TEST(a_reader_keeps_no_run_out)
 
 TEST(a_lock_can_only_be_opened_by_who_may_write)
 {
-    static const struct {
-        const char *folder, *lock;
-    } rows[] = {{"755", "600"}, {"775", "660"}, {"777", "666"}};
+    static const char *const folder[] = {"755", "775", "777"}, *const lock[] = {"600", "660",
+                                                                                "666"};
     for (int i = 0; i < 3; i++) {
-        shell("rm -rf a && mkdir a && chmod %s a", rows[i].folder);
-        pid_t child = begin("--data text $small --steps 1000000 --out a");
-        wait_for("a/log.jsonl");
-        shell("test $(stat -c %%a a/.lock) = %s", rows[i].lock);
+        shell("rm -rf a && mkdir a && chmod %s a", folder[i]);
+        pid_t child =
+            begin("--data text $small --steps 1000000 --checkpoint-every 5 --keep 0 --out a");
+        wait_for("a/step-00000005");
+        shell("test $(stat -c %%a a/.lock) = %s", lock[i]);
         stop_well(child, SIGTERM);
     }
 }
