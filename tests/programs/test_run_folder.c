@@ -204,8 +204,8 @@ TEST(a_reader_keeps_no_run_out)
 
 TEST(a_lock_can_only_be_opened_by_who_may_write)
 {
-    static const char *const folder[] = {"755", "775", "777"}, *const lock[] = {"600", "660",
-                                                                                "666"};
+    static const char *const folder[] = {"755", "775", "777"};
+    static const char *const lock[] = {"600", "660", "666"};
     for (int i = 0; i < 3; i++) {
         shell("rm -rf a && mkdir a && chmod %s a", folder[i]);
         pid_t child =
