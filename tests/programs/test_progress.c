@@ -146,10 +146,10 @@ LOOP_TEST(an_interrupt_is_answered_at_once, 4)
                 {true, true, "again to stop now\r\n",
                  "gradus-train: stopped at once; the newest checkpoint is that of step 1\r\n"}};
     const struct timespec moment = {0, 100000000};
-    terminal t =
-        begin_on_terminal("", 100,
-                          rows[_i].out ? "--batch 20000 --steps 9 --checkpoint-every 1 --out run"
-                                       : "--batch 20000 --steps 9");
+    terminal t = begin_on_terminal(
+        "", 100,
+        rows[_i].out ? "--batch 20000 --accumulate 9 --steps 9 --checkpoint-every 1 --out run"
+                     : "--batch 20000 --accumulate 9 --steps 9");
     terminal_read(&t, rows[_i].out ? "saved " : "step 1/9");
     kill(t.child, SIGINT);
     terminal_read(&t, rows[_i].first);
