@@ -57,7 +57,7 @@ static const option_row rows[OPTIONS_MOST] = {
      .help = "f32|f64|bf16|f16|tf32|mixed  f32 (the default) or f64; on a GPU f32, bf16 or mixed "
              "(all), "
              "or f16; layers and step: f32, tf32 (on a GPU), bf16 or f16"},
-    {OPTION_CHOICE, "device", AT(base.device), "cpu", .help = "cpu|cuda"},
+    {OPTION_CHOICE, "device", AT(base.device), "cpu", .help = "cpu|cuda  where to run"},
     {OPTION_WHOLE, "heads", AT(bench.heads), NULL, 1, 1048576,
      .help = "H  rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads"},
     {OPTION_SWITCH, "ladder", AT(bench.ladder),
